@@ -1,0 +1,56 @@
+// Command beeline is the agent, the command line that reads it, and the lab.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// env is what a command may touch of the outside, so that commands can be tested.
+type env struct {
+	stdout, stderr io.Writer
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, env{os.Stdout, os.Stderr}, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+func run(ctx context.Context, e env, args []string) int {
+	root := newRootCommand(e)
+	root.SetArgs(args)
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintf(e.stderr, "beeline: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+func newRootCommand(e env) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "beeline",
+		Short:         "Container networking that takes the straight line",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetOut(e.stdout)
+	root.SetErr(e.stderr)
+	root.AddCommand(
+		newAgentCommand(e),
+		newStatusCommand(e),
+		newEndpointsCommand(e),
+		newDropsCommand(e),
+		newLabCommand(e),
+		newBenchCommand(e),
+		newReportCommand(e),
+	)
+	return root
+}

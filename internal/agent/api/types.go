@@ -1,0 +1,164 @@
+// Package api is what the agent says over its unix socket: the types, the client that the CNI plugin and
+// the command line use, and the HTTP handler that the agent mounts. It imports neither cilium/ebpf nor
+// any Kubernetes package, so that the plugin stays small.
+package api
+
+import "net/netip"
+
+// DefaultSocket is where the agent listens unless told otherwise.
+const DefaultSocket = "/run/beeline/agent.sock"
+
+// PodRef names the pod that an endpoint belongs to. All fields may be empty: outside Kubernetes a
+// container has no pod.
+type PodRef struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	UID       string `json:"uid,omitempty"`
+}
+
+// Attachment identifies one interface of one container, as the CNI specification does.
+type Attachment struct {
+	ContainerID string `json:"containerID"`
+	IfName      string `json:"ifName"`
+}
+
+// AddRequest asks the agent to make an endpoint of a pod device that already exists: the plugin has
+// created the pair and moved one end into the pod. An endpoint exists if and only if its host device does.
+type AddRequest struct {
+	Attachment
+	Netns       string `json:"netns"`
+	Pod         PodRef `json:"pod"`
+	HostDevice  string `json:"hostDevice"`
+	HostIfIndex int    `json:"hostIfIndex"`
+	// HostMAC and PodMAC are the link-layer addresses of the two ends, in colon notation.
+	HostMAC string `json:"hostMAC"`
+	PodMAC  string `json:"podMAC"`
+}
+
+// AddResponse is what the plugin configures inside the pod.
+type AddResponse struct {
+	// Addresses are host prefixes (/32, /128), at most one of each family.
+	Addresses []netip.Prefix `json:"addresses"`
+	// Gateways are the static next hops, one for each family in Addresses, in the same order. They are
+	// link-scoped addresses (169.254.1.1, fe80::1) for which the plugin installs a permanent neighbour
+	// entry with HostMAC, so no pod ever asks for its gateway.
+	Gateways []netip.Addr `json:"gateways"`
+	// MTU of the pod's device, in bytes, without the link-layer header.
+	MTU int `json:"mtu"`
+}
+
+// Endpoint is one pod interface as the agent knows it.
+type Endpoint struct {
+	Attachment
+	Pod         PodRef       `json:"pod"`
+	Netns       string       `json:"netns"`
+	HostDevice  string       `json:"hostDevice"`
+	HostIfIndex int          `json:"hostIfIndex"`
+	HostMAC     string       `json:"hostMAC"`
+	PodMAC      string       `json:"podMAC"`
+	Addresses   []netip.Addr `json:"addresses"`
+	MTU         int          `json:"mtu"`
+	// State is "ready", or a sentence that says what is wrong.
+	State string `json:"state"`
+}
+
+// GCRequest lists the attachments that the runtime still knows; everything else is removed.
+type GCRequest struct {
+	Valid []Attachment `json:"valid"`
+}
+
+// Feature is one optional kernel capability as probed once at agent start.
+type Feature struct {
+	Name    string `json:"name"`
+	Present bool   `json:"present"`
+	// Gives says what the feature is used for, Needs which kernel version or option brings it,
+	// Instead what Beeline does without it.
+	Gives   string `json:"gives"`
+	Needs   string `json:"needs,omitempty"`
+	Instead string `json:"instead,omitempty"`
+}
+
+// Program is one loaded BPF program. RunCount and RunTime are zero unless kernel.bpf_stats_enabled is set.
+type Program struct {
+	Name     string `json:"name"`
+	ID       uint32 `json:"id"`
+	Tag      string `json:"tag"`
+	Attached int    `json:"attached"`
+	RunCount uint64 `json:"runCount"`
+	// RunTime is the sum over all runs, in nanoseconds.
+	RunTime uint64 `json:"runTimeNanoseconds"`
+	// Instructions is the number of instructions the verifier walked at load.
+	Instructions uint32 `json:"verifiedInstructions"`
+}
+
+// Map is one BPF map with its memory as the kernel charges it.
+type Map struct {
+	Name       string `json:"name"`
+	Type       string `json:"type"`
+	Entries    int    `json:"entries"`
+	MaxEntries uint32 `json:"maxEntries"`
+	Bytes      uint64 `json:"bytes"`
+}
+
+// Pool is the use of one pod address range of this node.
+type Pool struct {
+	Prefix netip.Prefix `json:"prefix"`
+	Used   int          `json:"used"`
+	// Free may be math.MaxInt64 for an IPv6 range too large to count.
+	Free int64 `json:"free"`
+}
+
+// Choice is one setting in force: what was asked for, what was chosen, and why.
+type Choice struct {
+	Name   string `json:"name"`
+	Asked  string `json:"asked"`
+	Chosen string `json:"chosen"`
+	Why    string `json:"why"`
+}
+
+// Uplink is the device that carries traffic to other nodes.
+type Uplink struct {
+	Name      string         `json:"name"`
+	IfIndex   int            `json:"ifIndex"`
+	MAC       string         `json:"mac"`
+	MTU       int            `json:"mtu"`
+	Addresses []netip.Prefix `json:"addresses"`
+}
+
+// RemoteNode is another node of the cluster and how packets get there.
+type RemoteNode struct {
+	Name      string         `json:"name"`
+	Addresses []netip.Addr   `json:"addresses"`
+	PodCIDRs  []netip.Prefix `json:"podCIDRs"`
+	// MAC is empty while the neighbour is unresolved; the kernel then resolves it packet by packet.
+	MAC string `json:"mac,omitempty"`
+}
+
+// Status is everything `beeline status` prints.
+type Status struct {
+	Version   string       `json:"version"`
+	Node      string       `json:"node"`
+	Kernel    string       `json:"kernel"`
+	PID       int          `json:"pid"`
+	Started   string       `json:"started"`
+	Ready     bool         `json:"ready"`
+	Problems  []string     `json:"problems,omitempty"`
+	Choices   []Choice     `json:"choices"`
+	Uplink    *Uplink      `json:"uplink,omitempty"`
+	Features  []Feature    `json:"features"`
+	Programs  []Program    `json:"programs"`
+	Maps      []Map        `json:"maps"`
+	Pools     []Pool       `json:"pools"`
+	Nodes     []RemoteNode `json:"nodes"`
+	Endpoints int          `json:"endpoints"`
+}
+
+// Drop is one counter: packets dropped for one reason in one program.
+type Drop struct {
+	Reason  string `json:"reason"`
+	Program string `json:"program"`
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+	// Meaning is one sentence on what the reason says and what to look at.
+	Meaning string `json:"meaning"`
+}

@@ -1,0 +1,25 @@
+// Package testenv says what a test needs of the machine. With BEELINE_REQUIRE=1, as `make test` and CI
+// set it, a missing requirement fails the test instead of skipping it: a green run has run everything.
+package testenv
+
+import (
+	"os"
+	"testing"
+)
+
+// Root skips the test (or fails it, see the package comment) unless it runs as root.
+func Root(tb testing.TB) {
+	tb.Helper()
+	if os.Geteuid() != 0 {
+		Missing(tb, "needs root")
+	}
+}
+
+// Missing ends the test: as a failure where everything is required, as a skip elsewhere.
+func Missing(tb testing.TB, reason string) {
+	tb.Helper()
+	if os.Getenv("BEELINE_REQUIRE") == "1" {
+		tb.Fatalf("BEELINE_REQUIRE=1 and the test cannot run: %s", reason)
+	}
+	tb.Skip(reason)
+}

@@ -1,0 +1,210 @@
+// Package result is the file format of a bench run, results.json: what was measured, on what, in which
+// order, with every raw sample. It holds types only; package measure fills them, package report reads them.
+package result
+
+import "time"
+
+// SchemaVersion changes when a field changes its meaning or disappears; added fields do not change it.
+const SchemaVersion = 1
+
+// Run is one bench run, the whole of results.json.
+type Run struct {
+	Schema   int       `json:"schema"`
+	Version  string    `json:"version"` // of beeline, with commit
+	Command  []string  `json:"command"` // as typed
+	Seed     uint64    `json:"seed"`    // of the order of contenders
+	Started  time.Time `json:"started"`
+	Finished time.Time `json:"finished"`
+	Settings Settings  `json:"settings"`
+
+	Environment Environment `json:"environment"`
+	Contenders  []Contender `json:"contenders"`
+	Workloads   []Workload  `json:"workloads"`
+	Rounds      []Round     `json:"rounds"`
+	Samples     []Sample    `json:"samples"`
+	Footprints  []Footprint `json:"footprints"`
+	Programs    []Program   `json:"programs"`
+
+	// What follows is derived from the above by package stats, and repeated here for readers without it.
+	Summary     []Summary    `json:"summary"`
+	CrossChecks []CrossCheck `json:"crossChecks"`
+}
+
+// Settings is how the run was asked for.
+type Settings struct {
+	Mode      string   `json:"mode"` // quick, full, custom
+	Rounds    int      `json:"rounds"`
+	Seconds   float64  `json:"seconds"` // of one sample, about
+	Placement []string `json:"placement"`
+	MTU       int      `json:"mtu"`
+	IPv6      bool     `json:"ipv6"`
+	// Gate is the rule, fixed before the run, by which a round is discarded.
+	Gate string `json:"gate"`
+}
+
+// Environment is the machine and its tools.
+type Environment struct {
+	Hostname          string            `json:"hostname"`
+	Kernel            string            `json:"kernel"`
+	Distribution      string            `json:"distribution"`
+	CPU               string            `json:"cpu"`
+	CPUs              int               `json:"cpus"`
+	MemoryBytes       uint64            `json:"memoryBytes"`
+	Virtualization    string            `json:"virtualization,omitempty"`
+	CongestionControl string            `json:"congestionControl"`
+	Sysctls           map[string]string `json:"sysctls"`
+	Tools             map[string]string `json:"tools"` // name → version
+	Features          map[string]bool   `json:"features"`
+	LoadBefore        string            `json:"loadBefore"` // /proc/loadavg
+}
+
+// Contender is one network under test.
+type Contender struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	Version     string `json:"version,omitempty"`
+	// Unsupported is empty, or says what the kernel lacks ("not on this kernel: …").
+	Unsupported string `json:"unsupported,omitempty"`
+	// Facts are what a reader needs to judge the comparison: MTU in the pod, rules installed, …
+	Facts map[string]string `json:"facts,omitempty"`
+}
+
+// Workload is one tool with one set of arguments.
+type Workload struct {
+	Name        string `json:"name"` // tcp_stream_128k, tcp_rr, …
+	Title       string `json:"title"`
+	Description string `json:"description"`
+	Tool        string `json:"tool"`
+	// Metric is the headline metric of the samples, Unit its unit, Better is "higher" or "lower".
+	Metric string `json:"metric"`
+	Unit   string `json:"unit"`
+	Better string `json:"better"`
+	// Work is what CPU time is divided by: "transaction", "GB" or "message".
+	Work string `json:"work"`
+}
+
+// Round is one pass over all contenders in an order of its own.
+type Round struct {
+	Index   int       `json:"index"`
+	Order   []string  `json:"order"`
+	Started time.Time `json:"started"`
+	Seconds float64   `json:"seconds"`
+	// Steal and Foreign are shares (0…1) of the CPU time of the round that the hypervisor and processes
+	// which are not the bench's took.
+	Steal   float64 `json:"steal"`
+	Foreign float64 `json:"foreign"`
+	// Discarded is empty, or the part of the gate that the round broke.
+	Discarded string `json:"discarded,omitempty"`
+}
+
+// Path says between which places the traffic of a sample went.
+type Path string
+
+// The paths.
+const (
+	CrossNode Path = "cross-node"
+	SameNode  Path = "same-node"
+)
+
+// Placement says which CPUs the two ends ran on.
+type Placement string
+
+// The placements: the whole path pinned to one CPU, or one CPU for each node.
+const (
+	OneCore Placement = "one-core"
+	Spread  Placement = "spread"
+)
+
+// Sample is one execution of one workload over one contender.
+type Sample struct {
+	Round     int       `json:"round"`
+	Contender string    `json:"contender"` // "node/again" is the A/A partner of "node"
+	Workload  string    `json:"workload"`
+	Path      Path      `json:"path"`
+	Placement Placement `json:"placement"`
+	Procs     int       `json:"procs"`
+	Started   time.Time `json:"started"`
+	Seconds   float64   `json:"seconds"`
+	// Values holds the metrics by name; units as in Units of this package.
+	Values map[string]float64 `json:"values"`
+	// Latency is a histogram of round trips, where the tool gives one.
+	Latency *Histogram `json:"latency,omitempty"`
+	CPU     CPU        `json:"cpu"`
+	Command []string   `json:"command"`
+	// Error says why there are no values.
+	Error string `json:"error,omitempty"`
+}
+
+// Histogram counts round trips. Bucket i holds values up to UpTo[i] microseconds.
+type Histogram struct {
+	UpTo  []float64 `json:"upTo"`
+	Count []uint64  `json:"count"`
+}
+
+// CPU is the CPU time, in seconds, that passed during a sample on the CPUs the sample may use, by mode of /proc/stat.
+type CPU struct {
+	User    float64 `json:"user"`
+	System  float64 `json:"system"`
+	Softirq float64 `json:"softirq"`
+	Steal   float64 `json:"steal"`
+	Idle    float64 `json:"idle"`
+}
+
+// Footprint is what a contender costs without traffic.
+type Footprint struct {
+	Contender string `json:"contender"`
+	// AddMilliseconds and DelMilliseconds hold one value for each CNI ADD and DEL, plugin start to result.
+	AddMilliseconds []float64 `json:"addMilliseconds,omitempty"`
+	DelMilliseconds []float64 `json:"delMilliseconds,omitempty"`
+	// Pods is how many pods the node had when the following were read.
+	Pods int `json:"pods,omitempty"`
+	// AgentRSSBytes is resident memory of the node's agent, MapBytes what its BPF maps hold.
+	AgentRSSBytes uint64 `json:"agentRSSBytes,omitempty"`
+	MapBytes      uint64 `json:"mapBytes,omitempty"`
+	// IdleCPU is the share (1 = one core) that the agent used while nothing happened.
+	IdleCPU *float64 `json:"idleCPU,omitempty"`
+}
+
+// Program is the run time of one BPF program during rounds of their own (counting run time costs time).
+type Program struct {
+	Contender string `json:"contender"`
+	Workload  string `json:"workload"`
+	Path      Path   `json:"path"`
+	Name      string `json:"name"`
+	Runs      uint64 `json:"runs"`
+	// Nanoseconds is the sum over all runs.
+	Nanoseconds uint64 `json:"nanoseconds"`
+	// Packets is the number of one-way packets that crossed the path meanwhile (GSO packets count once).
+	Packets uint64 `json:"packets"`
+}
+
+// Summary is one figure of the report. Ratio is the median over rounds of contender ÷ node within a
+// round, on the same workload, path, procs and placement; RatioLow and RatioHigh bound its 95 % interval.
+// They are NaN-free: absent (null) where they cannot be had.
+type Summary struct {
+	Contender string    `json:"contender"`
+	Workload  string    `json:"workload"`
+	Path      Path      `json:"path"`
+	Procs     int       `json:"procs"`
+	Placement Placement `json:"placement"`
+	Metric    string    `json:"metric"`
+	Unit      string    `json:"unit"`
+	Better    string    `json:"better"`
+	Median    float64   `json:"median"`
+	Low       *float64  `json:"low"`
+	High      *float64  `json:"high"`
+	Ratio     *float64  `json:"ratio"`
+	RatioLow  *float64  `json:"ratio_low"`
+	RatioHigh *float64  `json:"ratio_high"`
+	N         int       `json:"n"`
+}
+
+// CrossCheck compares two tools that must agree: TCP_RR ≈ 1e6 ÷ round trip in µs.
+type CrossCheck struct {
+	Contender string  `json:"contender"`
+	Path      Path    `json:"path"`
+	What      string  `json:"what"`
+	Expected  float64 `json:"expected"`
+	Measured  float64 `json:"measured"`
+	Agree     bool    `json:"agree"`
+}
