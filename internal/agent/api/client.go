@@ -1,0 +1,111 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+)
+
+// Client speaks to the agent of this node. It may be used from several goroutines; every call makes its
+// own connection and lasts no longer than its context. It fulfils Service.
+//
+// Errors: ErrNoAgent when nobody answers, *Error when the agent refuses, the context's error when time is up.
+type Client struct {
+	socket string
+}
+
+var _ Service = (*Client)(nil)
+
+// NewClient makes a client of the agent that listens on the unix socket of this path. It does not connect.
+func NewClient(socket string) *Client { return &Client{socket: socket} }
+
+// Add makes an endpoint of a pod device that exists.
+func (c *Client) Add(ctx context.Context, req AddRequest) (*AddResponse, error) {
+	var resp AddResponse
+	if err := c.post(ctx, PathAdd, req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+// Delete removes an endpoint and its host device; deleting what is not there succeeds.
+func (c *Client) Delete(ctx context.Context, a Attachment) error {
+	return c.post(ctx, PathDelete, a, nil)
+}
+
+// Check compares an endpoint with the kernel and gives it.
+func (c *Client) Check(ctx context.Context, a Attachment) (*Endpoint, error) {
+	var endpoint Endpoint
+	if err := c.post(ctx, PathCheck, a, &endpoint); err != nil {
+		return nil, err
+	}
+	return &endpoint, nil
+}
+
+// GC removes every endpoint whose attachment is not listed.
+func (c *Client) GC(ctx context.Context, req GCRequest) error {
+	return c.post(ctx, PathGC, req, nil)
+}
+
+// Status gives everything `beeline status` prints.
+func (c *Client) Status(ctx context.Context) (*Status, error) {
+	var status Status
+	if err := c.get(ctx, PathStatus, &status); err != nil {
+		return nil, err
+	}
+	return &status, nil
+}
+
+// Endpoints lists all endpoints of the agent's node.
+func (c *Client) Endpoints(ctx context.Context) ([]Endpoint, error) {
+	var endpoints []Endpoint
+	err := c.get(ctx, PathEndpoints, &endpoints)
+	return endpoints, err
+}
+
+// Drops lists the counters of dropped packets.
+func (c *Client) Drops(ctx context.Context) ([]Drop, error) {
+	var drops []Drop
+	err := c.get(ctx, PathDrops, &drops)
+	return drops, err
+}
+
+// Ready is nil when Add can succeed.
+func (c *Client) Ready(ctx context.Context) error {
+	return c.get(ctx, PathReady, nil)
+}
+
+func (c *Client) post(ctx context.Context, path string, req, resp any) error {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return fmt.Errorf("encode request %s: %w", path, err)
+	}
+	return c.call(ctx, "POST", path, body, resp)
+}
+
+func (c *Client) get(ctx context.Context, path string, resp any) error {
+	return c.call(ctx, "GET", path, nil, resp)
+}
+
+// call decodes the answer into resp, which may be nil where the answer says nothing. Fields that a newer
+// agent adds are ignored.
+func (c *Client) call(ctx context.Context, method, path string, body []byte, resp any) error {
+	status, answer, err := c.exchange(ctx, method, path, body)
+	if err != nil {
+		return fmt.Errorf("ask agent at %s: %w", c.socket, err)
+	}
+	if status != 200 {
+		var refused Error
+		if err := json.Unmarshal(answer, &refused); err != nil || refused.Message == "" {
+			return Errorf(CodeInternal, "agent at %s answered %s with status %d", c.socket, path, status)
+		}
+		return &refused
+	}
+	if resp == nil {
+		return nil
+	}
+	if err := json.Unmarshal(answer, resp); err != nil {
+		return fmt.Errorf("decode answer to %s: %w", path, err)
+	}
+	return nil
+}

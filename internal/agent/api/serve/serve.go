@@ -1,0 +1,138 @@
+// Package serve is the agent's side of internal/agent/api: the HTTP handler and the listening socket. It
+// is a package of its own so that the plugin, which only calls, does not carry net/http.
+package serve
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+// maxRequest bounds the body of a request, in bytes. The largest is GC's list of attachments: a thousand
+// of them take about 100 kB.
+const maxRequest = 4 << 20
+
+// Handler answers the API's requests out of s. Bodies are decoded strictly: what a request says and the
+// agent does not know is refused rather than ignored.
+func Handler(s api.Service) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(api.PathAdd, post(s.Add))
+	mux.Handle(api.PathDelete, post(func(ctx context.Context, a api.Attachment) (struct{}, error) {
+		return struct{}{}, s.Delete(ctx, a)
+	}))
+	mux.Handle(api.PathCheck, post(s.Check))
+	mux.Handle(api.PathGC, post(func(ctx context.Context, req api.GCRequest) (struct{}, error) {
+		return struct{}{}, s.GC(ctx, req)
+	}))
+	mux.Handle(api.PathStatus, get(s.Status))
+	mux.Handle(api.PathEndpoints, get(s.Endpoints))
+	mux.Handle(api.PathDrops, get(s.Drops))
+	mux.Handle(api.PathReady, get(func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.Ready(ctx)
+	}))
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, http.StatusNotFound, api.Errorf(api.CodeInvalid, "no such path: %s", r.URL.Path))
+	})
+	return mux
+}
+
+func post[Req, Resp any](do func(context.Context, Req) (Resp, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !allow(w, r, http.MethodPost) {
+			return
+		}
+		var req Req
+		if err := decode(http.MaxBytesReader(w, r.Body, maxRequest), &req); err != nil {
+			refuse(w, http.StatusBadRequest, api.Errorf(api.CodeInvalid, "decode request: %v", err))
+			return
+		}
+		answer(w, func() (Resp, error) { return do(r.Context(), req) })
+	})
+}
+
+func get[Resp any](do func(context.Context) (Resp, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if allow(w, r, http.MethodGet) {
+			answer(w, func() (Resp, error) { return do(r.Context()) })
+		}
+	})
+}
+
+func allow(w http.ResponseWriter, r *http.Request, method string) bool {
+	if r.Method == method {
+		return true
+	}
+	w.Header().Set("Allow", method)
+	refuse(w, http.StatusMethodNotAllowed, api.Errorf(api.CodeInvalid, "%s takes %s, not %s", r.URL.Path, method, r.Method))
+	return false
+}
+
+// decode reads exactly one JSON value with no unknown field.
+func decode(r io.Reader, into any) error {
+	d := json.NewDecoder(r)
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		if errors.Is(err, io.EOF) {
+			return errors.New("body is empty")
+		}
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more follows the JSON value")
+	}
+	return nil
+}
+
+func answer[Resp any](w http.ResponseWriter, do func() (Resp, error)) {
+	resp, err := do()
+	if err != nil {
+		code := api.CodeInternal
+		var refused *api.Error
+		if errors.As(err, &refused) {
+			code = refused.Code
+		}
+		refuse(w, status(code), &api.Error{Code: code, Message: err.Error()})
+		return
+	}
+	write(w, http.StatusOK, resp)
+}
+
+func status(code api.Code) int {
+	switch code {
+	case api.CodeInvalid:
+		return http.StatusBadRequest
+	case api.CodeNotFound:
+		return http.StatusNotFound
+	case api.CodeConflict:
+		return http.StatusConflict
+	case api.CodeExhausted:
+		return http.StatusInsufficientStorage
+	case api.CodeNotReady:
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusInternalServerError
+	}
+}
+
+func refuse(w http.ResponseWriter, status int, e *api.Error) { write(w, status, e) }
+
+// write encodes before it sends, so that the length is known and an answer is either whole or an error.
+func write(w http.ResponseWriter, status int, v any) {
+	var body bytes.Buffer
+	if err := json.NewEncoder(&body).Encode(v); err != nil {
+		body.Reset()
+		status = http.StatusInternalServerError
+		fmt.Fprintf(&body, "{\"code\":%q,\"message\":%q}\n", api.CodeInternal, "encode answer: "+err.Error())
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(body.Len()))
+	w.WriteHeader(status)
+	_, _ = w.Write(body.Bytes()) // a client that has gone needs no answer
+}

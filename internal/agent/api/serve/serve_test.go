@@ -1,0 +1,308 @@
+package serve_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agent/api/serve"
+)
+
+// echo answers with what it was given, or with err.
+type echo struct {
+	err  error
+	got  []any
+	wait chan struct{}
+}
+
+func (e *echo) note(v any) error {
+	e.got = append(e.got, v)
+	return e.err
+}
+
+var response = api.AddResponse{
+	Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.5/32"), netip.MustParsePrefix("fd00::5/128")},
+	Gateways:  []netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")},
+	MTU:       1500,
+}
+
+func (e *echo) Add(_ context.Context, req api.AddRequest) (*api.AddResponse, error) {
+	return &response, e.note(req)
+}
+func (e *echo) Delete(_ context.Context, a api.Attachment) error { return e.note(a) }
+func (e *echo) Check(_ context.Context, a api.Attachment) (*api.Endpoint, error) {
+	return &api.Endpoint{Attachment: a, State: "ready"}, e.note(a)
+}
+func (e *echo) GC(_ context.Context, req api.GCRequest) error { return e.note(req) }
+func (e *echo) Status(context.Context) (*api.Status, error) {
+	return &api.Status{Node: "a"}, e.note("status")
+}
+func (e *echo) Endpoints(context.Context) ([]api.Endpoint, error) {
+	return []api.Endpoint{{MTU: 9000}}, e.note("endpoints")
+}
+func (e *echo) Drops(context.Context) ([]api.Drop, error) {
+	return []api.Drop{{Packets: 7}}, e.note("drops")
+}
+func (e *echo) Ready(ctx context.Context) error {
+	if e.wait != nil {
+		select {
+		case <-e.wait:
+		case <-ctx.Done():
+		}
+	}
+	return e.note("ready")
+}
+
+// start serves s on a socket until the test ends.
+func start(t *testing.T, s api.Service) (*api.Client, string) {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "run", "agent.sock")
+	l, err := serve.Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: serve.Handler(s)}
+	go server.Serve(l)
+	t.Cleanup(func() { server.Close() })
+	return api.NewClient(socket), socket
+}
+
+var pod = api.Attachment{ContainerID: "c1", IfName: "eth0"}
+
+func TestEveryMethodArrivesAndAnswers(t *testing.T) {
+	service := &echo{}
+	client, _ := start(t, service)
+	ctx := context.Background()
+	add := api.AddRequest{
+		Attachment: pod, Netns: "/run/netns/x", HostDevice: "bl1", HostIfIndex: 4, HostMAC: "02:00:00:00:00:01",
+		PodMAC: "02:00:00:00:00:02", Pod: api.PodRef{Namespace: "default", Name: "web", UID: "u"},
+	}
+	gc := api.GCRequest{Valid: []api.Attachment{pod}}
+
+	tests := []struct {
+		name string
+		call func() (any, error)
+		sent any
+		want any
+	}{
+		{"Add", func() (any, error) { return client.Add(ctx, add) }, add, &response},
+		{"Delete", func() (any, error) { return nil, client.Delete(ctx, pod) }, pod, nil},
+		{"Check", func() (any, error) { return client.Check(ctx, pod) }, pod, &api.Endpoint{Attachment: pod, State: "ready"}},
+		{"GC", func() (any, error) { return nil, client.GC(ctx, gc) }, gc, nil},
+		{"Status", func() (any, error) { return client.Status(ctx) }, "status", &api.Status{Node: "a"}},
+		{"Endpoints", func() (any, error) { return client.Endpoints(ctx) }, "endpoints", []api.Endpoint{{MTU: 9000}}},
+		{"Drops", func() (any, error) { return client.Drops(ctx) }, "drops", []api.Drop{{Packets: 7}}},
+		{"Ready", func() (any, error) { return nil, client.Ready(ctx) }, "ready", nil},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			service.got, service.err = nil, nil
+			got, err := test.call()
+			if err != nil {
+				t.Fatal(err)
+			}
+			plain := []cmp.Option{cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})}
+			if diff := cmp.Diff(test.want, got, plain...); diff != "" {
+				t.Errorf("answer (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff([]any{test.sent}, service.got); diff != "" {
+				t.Errorf("arrived (-want +got):\n%s", diff)
+			}
+
+			service.err = fmt.Errorf("endpoint c1: %w", api.Errorf(api.CodeNotReady, "still starting"))
+			_, err = test.call()
+			if !api.HasCode(err, api.CodeNotReady) || err.Error() != "endpoint c1: still starting" {
+				t.Errorf("error: got %v", err)
+			}
+			service.err = errors.New("disk on fire")
+			if _, err = test.call(); !api.HasCode(err, api.CodeInternal) {
+				t.Errorf("plain error: got %v, want code internal", err)
+			}
+		})
+	}
+}
+
+func TestHandlerRefuses(t *testing.T) {
+	tests := []struct {
+		name, method, path, body string
+		status                   int
+		says                     string
+	}{
+		{"wrong method", "GET", api.PathAdd, "", 405, "/v1/add takes POST, not GET"},
+		{"wrong method of read", "POST", api.PathStatus, "{}", 405, "/v1/status takes GET, not POST"},
+		{"unknown path", "GET", "/v2/status", "", 404, "no such path: /v2/status"},
+		{"unknown field", "POST", api.PathDelete, `{"containerID":"a","ifname2":"b"}`, 400, `unknown field \"ifname2\"`},
+		{"wrong type", "POST", api.PathDelete, `{"containerID":1}`, 400, "containerID"},
+		{"empty", "POST", api.PathDelete, "", 400, "body is empty"},
+		{"cut off", "POST", api.PathDelete, `{"containerID":"a"`, 400, "unexpected EOF"},
+		{"two values", "POST", api.PathDelete, `{} {}`, 400, "more follows"},
+		{"too long", "POST", api.PathDelete, `{"containerID":"` + strings.Repeat("a", 5<<20) + `"}`, 400, "too large"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			service := &echo{}
+			w := httptest.NewRecorder()
+			serve.Handler(service).ServeHTTP(w, httptest.NewRequest(test.method, test.path, strings.NewReader(test.body)))
+			if w.Code != test.status || !strings.Contains(w.Body.String(), test.says) {
+				t.Errorf("got %d %s, want %d %s", w.Code, w.Body, test.status, test.says)
+			}
+			if !strings.Contains(w.Body.String(), `"code":"invalid"`) {
+				t.Errorf("body has no code: %s", w.Body)
+			}
+			if len(service.got) != 0 {
+				t.Errorf("service was called: %v", service.got)
+			}
+		})
+	}
+}
+
+func TestClientTimeout(t *testing.T) {
+	service := &echo{wait: make(chan struct{})}
+	client, _ := start(t, service)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if err := client.Ready(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want deadline exceeded", err)
+	}
+}
+
+func TestClientWithoutAgent(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+
+	absent := filepath.Join(dir, "absent.sock")
+	if err := api.NewClient(absent).Ready(ctx); !errors.Is(err, api.ErrNoAgent) || !strings.Contains(err.Error(), absent) {
+		t.Errorf("absent: got %v, want ErrNoAgent with path", err)
+	}
+
+	stale := filepath.Join(dir, "stale.sock")
+	leaveStale(t, stale)
+	if err := api.NewClient(stale).Ready(ctx); !errors.Is(err, api.ErrNoAgent) {
+		t.Errorf("stale: got %v, want ErrNoAgent", err)
+	}
+}
+
+func TestClientAgainstBrokenAnswers(t *testing.T) {
+	tests := []struct {
+		name, answer string
+		noAgent      bool
+	}{
+		{"silence", "", true},
+		{"cut in status line", "HTTP/1.0 20", true},
+		{"cut in headers", "HTTP/1.0 200 OK\r\nContent-Le", true},
+		{"cut in body", "HTTP/1.0 200 OK\r\nContent-Length: 10\r\n\r\n{", true},
+		{"not HTTP", "SSH-2.0-OpenSSH\r\n\r\n", false},
+		{"no length", "HTTP/1.0 200 OK\r\n\r\n{}", false},
+		{"negative length", "HTTP/1.0 200 OK\r\nContent-Length: -1\r\n\r\n{}", false},
+		{"huge length", "HTTP/1.0 200 OK\r\nContent-Length: 99999999999\r\n\r\n{}", false},
+		{"odd length", "HTTP/1.0 200 OK\r\nContent-Length: two\r\n\r\n{}", false},
+		{"not JSON", "HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n{", false},
+		{"error without message", "HTTP/1.0 500 Oh\r\nContent-Length: 2\r\n\r\n{}", false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			socket := filepath.Join(t.TempDir(), "s")
+			l, err := net.Listen("unix", socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+				buf := make([]byte, 4096)
+				_, _ = conn.Read(buf)
+				_, _ = conn.Write([]byte(test.answer))
+			}()
+			_, err = api.NewClient(socket).Status(context.Background())
+			if err == nil || errors.Is(err, api.ErrNoAgent) != test.noAgent {
+				t.Errorf("got %v, want an error that is ErrNoAgent: %v", err, test.noAgent)
+			}
+		})
+	}
+}
+
+// leaveStale makes a socket as a killed process leaves it.
+func leaveStale(t *testing.T, socket string) {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+}
+
+func TestListen(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "made")
+	socket := filepath.Join(dir, "agent.sock")
+
+	first, err := serve.Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, mode := range map[string]os.FileMode{dir: 0o755, socket: 0o660} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: mode %v (%v), want %v", path, info.Mode().Perm(), err, mode)
+		}
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("directory holds %v, want only the socket", entries)
+	}
+	if _, err := serve.Listen(socket); !errors.Is(err, serve.ErrInUse) {
+		t.Errorf("second listener: got %v, want ErrInUse", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(socket); !os.IsNotExist(err) {
+		t.Errorf("socket is still there after Close: %v", err)
+	}
+
+	leaveStale(t, socket)
+	second, err := serve.Listen(socket)
+	if err != nil {
+		t.Fatalf("stale socket is in the way: %v", err)
+	}
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	third, err := serve.Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer third.Close()
+	second.Close()
+	if _, err := os.Lstat(socket); err != nil {
+		t.Errorf("closing the predecessor removed the successor's socket: %v", err)
+	}
+}
+
+func TestListenLeavesOtherFilesAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.sock")
+	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := serve.Listen(path); err == nil {
+		t.Error("a regular file was replaced")
+	}
+	if data, _ := os.ReadFile(path); string(data) != "mine" {
+		t.Errorf("file now holds %q", data)
+	}
+}

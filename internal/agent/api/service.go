@@ -1,0 +1,38 @@
+package api
+
+import "context"
+
+// Service is what the agent does for the plugin and the command line. Methods are called from many
+// goroutines at once. Errors that callers branch on are of type *Error; any other is told to the client
+// as CodeInternal.
+type Service interface {
+	// Add makes an endpoint of a pod device that exists. CodeConflict if the attachment has one already.
+	Add(ctx context.Context, req AddRequest) (*AddResponse, error)
+	// Delete removes an endpoint and its host device; deleting what is not there succeeds.
+	Delete(ctx context.Context, a Attachment) error
+	// Check compares an endpoint with the kernel and gives it; CodeNotFound if there is none. What is
+	// wrong with it is in its State.
+	Check(ctx context.Context, a Attachment) (*Endpoint, error)
+	// GC removes every endpoint whose attachment is not listed.
+	GC(ctx context.Context, req GCRequest) error
+	// Status gives everything `beeline status` prints, also while the agent is not ready.
+	Status(ctx context.Context) (*Status, error)
+	// Endpoints lists all endpoints of this node.
+	Endpoints(ctx context.Context) ([]Endpoint, error)
+	// Drops lists the counters of dropped packets.
+	Drops(ctx context.Context) ([]Drop, error)
+	// Ready is nil when Add can succeed, else CodeNotReady with the reason.
+	Ready(ctx context.Context) error
+}
+
+// Paths of the API. Requests that carry something are POST, the others GET.
+const (
+	PathAdd       = "/v1/add"
+	PathDelete    = "/v1/delete"
+	PathCheck     = "/v1/check"
+	PathGC        = "/v1/gc"
+	PathStatus    = "/v1/status"
+	PathEndpoints = "/v1/endpoints"
+	PathDrops     = "/v1/drops"
+	PathReady     = "/v1/ready"
+)
