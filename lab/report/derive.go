@@ -1,0 +1,234 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/beeline-cni/beeline/lab/result"
+	"golang.org/x/perf/benchmath"
+)
+
+// estimate is a median with the bounds of its 95 % interval; the bounds are nil with fewer than 6 values.
+type estimate struct {
+	median    float64
+	low, high *float64
+	n         int
+}
+
+// medianOf assumes nothing about the distribution; the interval comes from order statistics.
+func medianOf(values []float64) estimate {
+	if len(values) == 0 {
+		return estimate{}
+	}
+	s := benchmath.AssumeNothing.Summary(benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds), 0.95)
+	e := estimate{median: s.Center, n: len(values)}
+	if !math.IsInf(s.Lo, 0) && !math.IsInf(s.Hi, 0) && !math.IsNaN(s.Lo) && !math.IsNaN(s.Hi) {
+		e.low, e.high = &s.Lo, &s.Hi
+	}
+	return e
+}
+
+// paired is the median of the per-round ratios of contender a to contender b in a figure.
+func (f figure) paired(a, b string) estimate {
+	base := map[int]float64{}
+	for _, p := range f.points(b) {
+		if p.value > 0 && !p.discarded {
+			base[p.round] = p.value
+		}
+	}
+	var ratios []float64
+	for _, p := range f.points(a) {
+		if base[p.round] > 0 && !p.discarded {
+			ratios = append(ratios, p.value/base[p.round])
+		}
+	}
+	return medianOf(ratios)
+}
+
+func (f figure) points(contender string) []point {
+	for _, r := range f.rows {
+		if r.contender == contender {
+			return r.points
+		}
+	}
+	return nil
+}
+
+// find returns the row of a contender that has a figure, or nil.
+func (f figure) find(contender string) *row {
+	for i := range f.rows {
+		if f.rows[i].contender == contender && f.rows[i].summary != nil {
+			return &f.rows[i]
+		}
+	}
+	return nil
+}
+
+// againResult is what measuring the same network twice says about the machine.
+type againResult struct {
+	n       int
+	worst   float64 // largest |ratio − 1|
+	decided int     // intervals that exclude 1, which they should in 5 % of the figures
+	widest  float64 // widest interval, high − low
+	figures []figure
+}
+
+func (v *view) againCheck() againResult {
+	var a againResult
+	for _, f := range v.figures {
+		s := f.again
+		if s == nil || s.Ratio == nil {
+			continue
+		}
+		a.n++
+		a.figures = append(a.figures, f)
+		a.worst = max(a.worst, math.Abs(*s.Ratio-1))
+		if s.RatioLow != nil && s.RatioHigh != nil {
+			a.widest = max(a.widest, *s.RatioHigh-*s.RatioLow)
+			if !undecided(s) {
+				a.decided++
+			}
+		}
+	}
+	return a
+}
+
+func (a againResult) sentence() string {
+	text := fmt.Sprintf("the medians differ by at most %s", percent(a.worst))
+	switch {
+	case a.widest == 0:
+		return text + "; too few rounds for an interval."
+	case a.decided == 0:
+		return text + ", and every interval includes 1."
+	}
+	return text + fmt.Sprintf("; %d of %s exclude 1 (about 5 %% do by chance).", a.decided, plural(a.n, "interval"))
+}
+
+// failure is a group of samples that failed for the same reason.
+type failure struct {
+	Contender, Workload, Heading, Rounds, Error string
+}
+
+func (v *view) failures() []failure {
+	type key struct {
+		figureKey
+		contender, message string
+	}
+	rounds := map[key][]string{}
+	var order []key
+	for _, s := range v.run.Samples {
+		if s.Error == "" {
+			continue
+		}
+		k := key{figureKey{s.Workload, s.Path, s.Placement, s.Procs}, s.Contender, s.Error}
+		if rounds[k] == nil {
+			order = append(order, k)
+		}
+		rounds[k] = append(rounds[k], fmt.Sprint(s.Round))
+	}
+	var list []failure
+	for _, k := range order {
+		list = append(list, failure{k.contender, v.workload(k.figureKey).Title, k.heading(), strings.Join(rounds[k], ", "), k.message})
+	}
+	return list
+}
+
+// programTotal is the BPF run time per packet of one contender on one path under one workload.
+type programTotal struct {
+	contender, workload string
+	path                result.Path
+	perPacket           float64 // ns
+	programs            []programCost
+}
+
+type programCost struct {
+	name      string
+	perPacket float64 // ns of this program per packet of the path
+	perRun    float64 // ns
+	runs      uint64
+	packets   uint64
+}
+
+// programTotals adds up what the programs of a path cost per packet. Programs that ran without a packet
+// count have no cost per packet and are left out.
+func programTotals(run *result.Run) []programTotal {
+	var list []programTotal
+	for _, p := range run.Programs {
+		if p.Packets == 0 {
+			continue
+		}
+		i := slices.IndexFunc(list, func(t programTotal) bool {
+			return t.contender == p.Contender && t.workload == p.Workload && t.path == p.Path
+		})
+		if i < 0 {
+			list = append(list, programTotal{contender: p.Contender, workload: p.Workload, path: p.Path})
+			i = len(list) - 1
+		}
+		cost := programCost{name: p.Name, perPacket: float64(p.Nanoseconds) / float64(p.Packets), runs: p.Runs, packets: p.Packets}
+		if p.Runs > 0 {
+			cost.perRun = float64(p.Nanoseconds) / float64(p.Runs)
+		}
+		list[i].perPacket += cost.perPacket
+		list[i].programs = append(list[i].programs, cost)
+	}
+	for _, t := range list {
+		slices.SortStableFunc(t.programs, func(a, b programCost) int { return cmp.Compare(b.perPacket, a.perPacket) })
+	}
+	return list
+}
+
+// nanos renders nanoseconds, as microseconds from 1,000 on.
+func nanos(ns float64) string {
+	if ns >= 1000 {
+		return significant(ns/1000) + " µs"
+	}
+	return significant(ns) + " ns"
+}
+
+func micros(us float64) string { return quantity(us, "µs") }
+
+// footprintRow is one contender's cost without traffic, ready to print.
+type footprintRow struct {
+	contender                               string
+	addP50, addP99, delP50, rss, maps, idle string
+	pods                                    string
+	source                                  result.Footprint
+}
+
+func footprintRows(run *result.Run) []footprintRow {
+	var rows []footprintRow
+	for _, f := range run.Footprints {
+		r := footprintRow{contender: f.Contender, source: f, addP50: dash, addP99: dash, delP50: dash, rss: dash, maps: dash, idle: dash, pods: dash}
+		if len(f.AddMilliseconds) > 0 {
+			r.addP50 = quantity(quantile(f.AddMilliseconds, 0.50), "ms")
+			r.addP99 = quantity(quantile(f.AddMilliseconds, 0.99), "ms")
+		}
+		if len(f.DelMilliseconds) > 0 {
+			r.delP50 = quantity(quantile(f.DelMilliseconds, 0.50), "ms")
+		}
+		if f.AgentRSSBytes > 0 {
+			r.rss = quantity(float64(f.AgentRSSBytes), "B")
+		}
+		if f.MapBytes > 0 {
+			r.maps = quantity(float64(f.MapBytes), "B")
+		}
+		if f.IdleCPU != nil {
+			r.idle = fmt.Sprintf("%.2f %%", *f.IdleCPU*100)
+		}
+		if f.Pods > 0 {
+			r.pods = fmt.Sprint(f.Pods)
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// quantile is the smallest value that at least the share q of the values do not exceed.
+func quantile(values []float64, q float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	i := int(math.Ceil(q*float64(len(sorted)))) - 1
+	return sorted[min(max(i, 0), len(sorted)-1)]
+}

@@ -1,0 +1,293 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/beeline-cni/beeline/lab/result"
+)
+
+// subject is the contender that the findings are about, where the run has it.
+const subject = "beeline"
+
+// netfilter is the second baseline: a node with connection tracking and Service rules.
+const netfilter = "node+netfilter"
+
+// finding is a sentence that the data of this run supports; Lead is its point, Detail the figures.
+type finding struct {
+	Lead, Detail string
+}
+
+// Text is the whole finding in one line.
+func (f finding) Text() string { return strings.TrimSpace(f.Lead + " " + f.Detail) }
+
+// mostFindings is how many findings a report opens with.
+const mostFindings = 3
+
+// findings picks the most important statements, in a fixed order of importance; each is left out where
+// the run has no data for it.
+func (v *view) findings() []finding {
+	var list []finding
+	who := v.protagonist()
+	if who == "" {
+		return nil
+	}
+	for _, f := range []*finding{
+		v.againstNode(who), v.againstOthers(who), v.againstNetfilter(who), v.bpfCost(who), v.addCost(who),
+	} {
+		if f != nil && len(list) < mostFindings {
+			list = append(list, *f)
+		}
+	}
+	return list
+}
+
+// protagonist is beeline, or in a run without it the contender that comes closest to the node.
+func (v *view) protagonist() string {
+	best, bestMean := "", math.Inf(-1)
+	for _, c := range v.contenders() {
+		if c.Name == baseline || c.Name == again {
+			continue
+		}
+		ratios := v.ratiosTo(baseline, c.Name)
+		if len(ratios) == 0 {
+			continue
+		}
+		if c.Name == subject {
+			return subject
+		}
+		sum := 0.0
+		for _, r := range ratios {
+			sum += math.Log(r.median)
+		}
+		if mean := sum / float64(len(ratios)); mean > bestMean {
+			best, bestMean = c.Name, mean
+		}
+	}
+	return best
+}
+
+// named is an estimate with the figure it belongs to.
+type named struct {
+	estimate
+	figure figure
+}
+
+// undecided reports whether the interval includes 1; a ratio without an interval is undecided, too.
+func (e estimate) undecided() bool { return e.low == nil || *e.low <= 1 && *e.high >= 1 }
+
+// ratiosTo lists, over the leading figures, how many times as good contender who is as the other: rates as
+// they are, times turned round, so that above 1 is always better.
+func (v *view) ratiosTo(other, who string) []named {
+	var list []named
+	for _, f := range v.leading() {
+		var e estimate
+		if other == baseline {
+			if r := f.find(who); r != nil && r.summary.Ratio != nil && *r.summary.Ratio > 0 {
+				e = estimate{*r.summary.Ratio, r.summary.RatioLow, r.summary.RatioHigh, r.summary.N}
+			}
+		} else {
+			e = f.paired(who, other)
+		}
+		if e.median > 0 {
+			list = append(list, named{e.oriented(f.Better), f})
+		}
+	}
+	return list
+}
+
+func (e estimate) oriented(better string) estimate {
+	if better != "lower" {
+		return e
+	}
+	e.median = 1 / e.median
+	if e.low != nil && *e.low > 0 {
+		low, high := 1 / *e.high, 1 / *e.low
+		e.low, e.high = &low, &high
+	}
+	return e
+}
+
+// leading are the figures that findings speak of: the first placement and path of the run (across nodes,
+// on one core, where it has them), with the fewest processes.
+func (v *view) leading() []figure {
+	groups := groupFigures(v.figures)
+	if len(groups) == 0 {
+		return nil
+	}
+	fewest := math.MaxInt
+	for _, f := range groups[0] {
+		fewest = min(fewest, f.procs)
+	}
+	return slices.DeleteFunc(slices.Clone(groups[0]), func(f figure) bool { return f.procs > fewest })
+}
+
+func extremes(list []named) (low, high named) {
+	byMedian := func(a, b named) int { return cmp.Compare(a.median, b.median) }
+	return slices.MinFunc(list, byMedian), slices.MaxFunc(list, byMedian)
+}
+
+func (v *view) where() string {
+	f := v.figures[0]
+	place := map[result.Path]string{result.CrossNode: "across nodes", result.SameNode: "within a node"}[f.path]
+	return cmp.Or(place, string(f.path))
+}
+
+func (v *view) againstNode(who string) *finding {
+	list := v.ratiosTo(baseline, who)
+	if len(list) == 0 {
+		return nil
+	}
+	low, high := extremes(list)
+	if len(list) == 1 {
+		return &finding{
+			Lead:   fmt.Sprintf("%s reaches %.3f of the bare node's speed %s.", who, low.median, v.where()),
+			Detail: fmt.Sprintf("Measured with %s.", low.figure.Title),
+		}
+	}
+	return &finding{
+		Lead: fmt.Sprintf("%s reaches %.3f to %.3f of the bare node's speed %s.", who, low.median, high.median, v.where()),
+		Detail: fmt.Sprintf("Over %s; lowest in %s, highest in %s.", plural(len(list), "workload"),
+			low.figure.Title, high.figure.Title),
+	}
+}
+
+func (v *view) againstNetfilter(who string) *finding {
+	if who == netfilter {
+		return nil
+	}
+	list := v.ratiosTo(netfilter, who)
+	if len(list) == 0 {
+		return nil
+	}
+	ahead, behind := 0, 0
+	for _, r := range list {
+		switch {
+		case r.undecided():
+		case r.median > 1:
+			ahead++
+		default:
+			behind++
+		}
+	}
+	low, high := extremes(list)
+	return &finding{
+		Lead: fmt.Sprintf("Against a node with connection tracking and Service rules, %s is ahead in %d of %s.", who, ahead, plural(len(list), "workload")),
+		Detail: fmt.Sprintf("%.3f to %.3f times its speed; behind in %d, no difference decided in %d.",
+			low.median, high.median, behind, len(list)-ahead-behind),
+	}
+}
+
+// againstOthers ranks the pod networks by who is best how often.
+func (v *view) againstOthers(who string) *finding {
+	wins, networks, figures := map[string]int{}, map[string]bool{}, 0
+	var margins []string
+	for _, f := range v.leading() {
+		var rows []row
+		for _, r := range f.rows {
+			if r.summary != nil && r.contender != baseline && r.contender != netfilter {
+				rows = append(rows, r)
+				networks[r.contender] = true
+			}
+		}
+		if len(rows) < 2 {
+			continue
+		}
+		figures++
+		wins[rows[0].contender]++
+	}
+	if figures == 0 || !networks[who] {
+		return nil
+	}
+	names := make([]string, 0, len(wins))
+	for name := range wins {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(wins[b], wins[a]), cmp.Compare(a, b)) })
+	for _, name := range names {
+		margins = append(margins, fmt.Sprintf("%s in %d", name, wins[name]))
+	}
+	detail := ""
+	if next, e := v.nearest(who, networks); next != "" {
+		detail = fmt.Sprintf("Of the networks that %s beats everywhere, the nearest is %s: %s.", who, next, e)
+	}
+	return &finding{
+		Lead:   fmt.Sprintf("Of %s, fastest by median over %s: %s.", plural(len(networks), "pod network"), plural(figures, "workload"), strings.Join(margins, ", ")),
+		Detail: detail,
+	}
+}
+
+// nearest finds the strongest network that who is decidedly faster than in every leading figure.
+func (v *view) nearest(who string, networks map[string]bool) (name, text string) {
+	best := math.Inf(1)
+	for _, c := range v.contenders() {
+		if c.Name == who || !networks[c.Name] {
+			continue
+		}
+		list := v.ratiosTo(c.Name, who)
+		if len(list) == 0 || slices.ContainsFunc(list, func(n named) bool { return n.undecided() || n.median <= 1 }) {
+			continue
+		}
+		low, high := extremes(list)
+		if low.median < best {
+			best, name = low.median, c.Name
+			text = fmt.Sprintf("%.3f to %.3f times its speed", low.median, high.median)
+		}
+	}
+	return name, text
+}
+
+func (v *view) bpfCost(who string) *finding {
+	worst := programTotal{}
+	for _, t := range programTotals(v.run) {
+		if t.contender == who && t.perPacket > worst.perPacket {
+			worst = t
+		}
+	}
+	if worst.perPacket == 0 {
+		return nil
+	}
+	return &finding{
+		Lead:   fmt.Sprintf("All BPF programs of %s together take %s per one-way packet.", who, nanos(worst.perPacket)),
+		Detail: fmt.Sprintf("The most over all measured paths: %s, %s.", v.workload(figureKey{workload: worst.workload}).Title, worst.path),
+	}
+}
+
+func (v *view) addCost(who string) *finding {
+	for _, r := range footprintRows(v.run) {
+		if r.contender == who && r.addP50 != dash {
+			return &finding{
+				Lead:   fmt.Sprintf("Adding a pod to %s takes %s (P50; P99 %s).", who, r.addP50, r.addP99),
+				Detail: fmt.Sprintf("From the start of the plugin to its result, %s.", plural(len(r.source.AddMilliseconds), "pod")),
+			}
+		}
+	}
+	return nil
+}
+
+// cautions are what a reader must know before believing the figures.
+func (v *view) cautions() []string {
+	var list []string
+	kept := len(v.run.Rounds) - len(v.discarded)
+	if kept > 0 && kept < 6 {
+		list = append(list, fmt.Sprintf("Only %s counted: a 95 %% interval of a median needs at least 6, so nothing here is decided.", plural(kept, "round")))
+	}
+	if n := len(v.discarded); n > 0 && n*4 >= len(v.run.Rounds) {
+		list = append(list, fmt.Sprintf("%d of %s were discarded by the noise gate: the machine was busy.", n, plural(len(v.run.Rounds), "round")))
+	}
+	if a := v.againCheck(); a.n > 0 && a.worst > 0.02 {
+		list = append(list, fmt.Sprintf("Measured twice, the node itself differs by up to %s: smaller differences mean nothing.", percent(a.worst)))
+	}
+	for _, c := range v.run.CrossChecks {
+		if !c.Agree {
+			list = append(list, fmt.Sprintf("Cross-check of %s (%s) does not agree: %s expected, %s measured.", c.Contender, c.Path, quantity(c.Expected, "/s"), quantity(c.Measured, "/s")))
+		}
+	}
+	if n := len(v.failures()); n > 0 {
+		list = append(list, fmt.Sprintf("%s: see Failures.", plural(n, "group of failed samples")))
+	}
+	return list
+}

@@ -1,0 +1,150 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// dash stands for "there is no such figure"; 0 never does.
+const dash = "–"
+
+// significant renders v with three significant digits and thousands separators: 48.5, 0.875, 12,300.
+func significant(v float64) string {
+	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
+		if v == 0 {
+			return "0"
+		}
+		return dash
+	}
+	digits := 2 - int(math.Floor(math.Log10(math.Abs(v))))
+	rounded := math.Round(v*math.Pow(10, float64(digits))) / math.Pow(10, float64(digits))
+	// 999.6 rounds to 1000: one digit fewer behind the point.
+	digits = 2 - int(math.Floor(math.Log10(math.Abs(rounded))))
+	return group(strconv.FormatFloat(rounded, 'f', max(digits, 0), 64))
+}
+
+// group puts commas between the thousands of a decimal number.
+func group(s string) string {
+	whole, fraction, _ := strings.Cut(s, ".")
+	sign := ""
+	if strings.HasPrefix(whole, "-") {
+		sign, whole = "-", whole[1:]
+	}
+	for i := len(whole) - 3; i > 0; i -= 3 {
+		whole = whole[:i] + "," + whole[i:]
+	}
+	if fraction != "" {
+		whole += "." + fraction
+	}
+	return sign + whole
+}
+
+// quantity renders v with its unit, scaled where the unit allows: 72.0 k/s, 48.5 Gbit/s, 1.20 ms.
+func quantity(v float64, unit string) string {
+	number, shown := scaled(v, unit)
+	if shown == "" {
+		return number
+	}
+	if strings.HasPrefix(shown, "%") || strings.HasPrefix(shown, "/") {
+		return number + shown
+	}
+	return number + " " + shown
+}
+
+func scaled(v float64, unit string) (number, shown string) {
+	abs := math.Abs(v)
+	switch unit {
+	case "µs", "us", "usec":
+		switch {
+		case abs >= 1e6:
+			return significant(v / 1e6), "s"
+		case abs >= 1e3:
+			return significant(v / 1e3), "ms"
+		}
+		return significant(v), "µs"
+	case "ms":
+		if abs >= 1e3 {
+			return significant(v / 1e3), "s"
+		}
+		return significant(v), "ms"
+	case "Mbit/s":
+		if abs >= 1e3 {
+			return significant(v / 1e3), "Gbit/s"
+		}
+	case "B", "bytes":
+		switch {
+		case abs >= 1<<30:
+			return significant(v / (1 << 30)), "GiB"
+		case abs >= 1<<20:
+			return significant(v / (1 << 20)), "MiB"
+		case abs >= 1<<10:
+			return significant(v / (1 << 10)), "KiB"
+		}
+		return significant(v), "B"
+	}
+	if strings.HasSuffix(unit, "/s") && !strings.Contains(unit, "bit") {
+		switch {
+		case abs >= 1e6:
+			return significant(v / 1e6), "M" + unit
+		case abs >= 1e3:
+			return significant(v / 1e3), "k" + unit
+		}
+		// A plain rate needs a space before its unit only when the unit is a word.
+	}
+	return significant(v), unit
+}
+
+// ratio renders a ratio with three decimals everywhere: the interval 1.001–1.004 excludes 1 and must not
+// look as if it did not.
+func ratio(v *float64) string {
+	if v == nil {
+		return dash
+	}
+	return strconv.FormatFloat(*v, 'f', 3, 64)
+}
+
+// interval renders the two bounds, or a dash where they cannot be had.
+func interval(low, high *float64) string {
+	if low == nil || high == nil {
+		return dash
+	}
+	return ratio(low) + "–" + ratio(high)
+}
+
+// percent renders a share (0…1).
+func percent(share float64) string {
+	if share == 0 {
+		return "0 %"
+	}
+	if math.Abs(share) < 0.0005 {
+		return "< 0.1 %"
+	}
+	return fmt.Sprintf("%.1f %%", share*100)
+}
+
+func duration(d time.Duration) string {
+	d = d.Round(time.Second)
+	switch {
+	case d < 0:
+		return dash
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min %02d s", int(d.Minutes()), int(d.Seconds())%60)
+	}
+	return fmt.Sprintf("%d h %02d min", int(d.Hours()), int(d.Minutes())%60)
+}
+
+// plural renders "1 round", "2 rounds".
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	if strings.HasSuffix(noun, "ss") {
+		return fmt.Sprintf("%d %ses", n, noun)
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,102 @@
+package report
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/beeline-cni/beeline/lab/result"
+)
+
+// ResultsName is the name of the result file in a results directory.
+const ResultsName = "results.json"
+
+// ErrSchema is returned by Load for a result file that this version cannot read.
+var ErrSchema = errors.New("unknown schema")
+
+// Load reads dir/results.json (dir may also name the file itself). It returns ErrSchema, wrapped, for a file
+// written by a newer version.
+func Load(dir string) (*result.Run, error) {
+	path := dir
+	info, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("results directory %s does not exist", dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open results: %w", err)
+	}
+	if info.IsDir() {
+		path = filepath.Join(dir, ResultsName)
+	}
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("no %s in %s: was a bench written there?", ResultsName, dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read results: %w", err)
+	}
+	run, err := decode(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return run, nil
+}
+
+// decode looks at the schema number first, so that a newer file is refused for its version and not for
+// whichever field happens to have changed.
+func decode(content []byte) (*result.Run, error) {
+	var head struct {
+		Schema *int `json:"schema"`
+	}
+	if err := json.Unmarshal(content, &head); err != nil {
+		return nil, describe(content, err)
+	}
+	switch {
+	case head.Schema == nil:
+		return nil, errors.New("not a result file: field schema is missing")
+	case *head.Schema > result.SchemaVersion:
+		return nil, fmt.Errorf("%w: file has schema %d, this version reads up to %d; use a newer beeline",
+			ErrSchema, *head.Schema, result.SchemaVersion)
+	case *head.Schema < 1:
+		return nil, fmt.Errorf("%w: %d", ErrSchema, *head.Schema)
+	}
+	run := new(result.Run)
+	if err := json.Unmarshal(content, run); err != nil {
+		return nil, describe(content, err)
+	}
+	return run, nil
+}
+
+// describe says where a broken file breaks.
+func describe(content []byte, err error) error {
+	var syntax *json.SyntaxError
+	var mismatch *json.UnmarshalTypeError
+	switch {
+	case len(content) == 0:
+		return errors.New("file is empty")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("file is truncated")
+	case errors.As(err, &syntax):
+		if syntax.Offset >= int64(len(content)) {
+			return fmt.Errorf("file is truncated after %d bytes", len(content))
+		}
+		return fmt.Errorf("line %d: %w", line(content, syntax.Offset), err)
+	case errors.As(err, &mismatch):
+		return fmt.Errorf("line %d: field %s: unexpected %s", line(content, mismatch.Offset), mismatch.Field, mismatch.Value)
+	}
+	return err
+}
+
+func line(content []byte, offset int64) int {
+	n := 1
+	for _, b := range content[:min(offset, int64(len(content)))] {
+		if b == '\n' {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,237 @@
+package report
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/beeline-cni/beeline/lab/result"
+)
+
+// The contenders that mean something to a report: what others are divided by, and its A/A partner.
+const (
+	baseline = "node"
+	again    = "node/again"
+)
+
+// view is a run arranged for reading; every rendering starts from it.
+type view struct {
+	run       *result.Run
+	figures   []figure
+	discarded map[int]string // round → reason
+}
+
+// figureKey names one comparison: everything in it was measured the same way.
+type figureKey struct {
+	workload  string
+	path      result.Path
+	placement result.Placement
+	procs     int
+}
+
+// figure is one comparison of all contenders.
+type figure struct {
+	figureKey
+	result.Workload
+	rows  []row
+	again *result.Summary // the A/A partner, nil where there is none
+}
+
+// row is one contender in a figure: a summary, or the reason why there is none.
+type row struct {
+	contender   string
+	summary     *result.Summary
+	unsupported string
+	tried       int
+	errors      []string // of failed samples, without repetitions
+	failed      int
+	points      []point
+}
+
+// point is one sample of the figure's metric.
+type point struct {
+	round     int
+	value     float64
+	discarded bool
+}
+
+func newView(run *result.Run) *view {
+	v := &view{run: run, discarded: map[int]string{}}
+	for _, r := range run.Rounds {
+		if r.Discarded != "" {
+			v.discarded[r.Index] = r.Discarded
+		}
+	}
+	for _, key := range v.keys() {
+		v.figures = append(v.figures, v.figure(key))
+	}
+	return v
+}
+
+// keys lists the comparisons of the run in reading order: workloads as the run has them, across nodes
+// before same node, one core before spread.
+func (v *view) keys() []figureKey {
+	seen := map[figureKey]bool{}
+	for _, s := range v.run.Samples {
+		seen[figureKey{s.Workload, s.Path, s.Placement, s.Procs}] = true
+	}
+	for _, s := range v.run.Summary {
+		seen[figureKey{s.Workload, s.Path, s.Placement, s.Procs}] = true
+	}
+	order := map[string]int{}
+	for i, w := range v.run.Workloads {
+		order[w.Name] = i + 1
+	}
+	rank := func(k figureKey) int {
+		if n := order[k.workload]; n > 0 {
+			return n
+		}
+		return len(order) + 1
+	}
+	keys := make([]figureKey, 0, len(seen))
+	for k := range seen {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b figureKey) int {
+		return cmp.Or(
+			cmp.Compare(a.placement, b.placement), // "one-core" < "spread"
+			cmp.Compare(a.path, b.path),           // "cross-node" < "same-node"
+			cmp.Compare(rank(a), rank(b)),
+			cmp.Compare(a.workload, b.workload),
+			cmp.Compare(a.procs, b.procs),
+		)
+	})
+	return keys
+}
+
+func (v *view) figure(key figureKey) figure {
+	f := figure{figureKey: key, Workload: v.workload(key)}
+	for _, c := range v.contenders() {
+		r := row{contender: c.Name, unsupported: c.Unsupported, summary: v.summary(key, c.Name, f.Metric)}
+		v.collect(&r, f)
+		if r.summary == nil && r.unsupported == "" && r.tried == 0 {
+			continue // this contender was not asked for this workload
+		}
+		if c.Name == again {
+			f.again = r.summary
+			continue
+		}
+		f.rows = append(f.rows, r)
+	}
+	slices.SortStableFunc(f.rows, func(a, b row) int { return cmp.Or(cmp.Compare(a.rank(), b.rank()), compareRows(a, b, f.Better)) })
+	return f
+}
+
+// rank puts the baseline first and rows without a figure last.
+func (r row) rank() int {
+	switch {
+	case r.contender == baseline:
+		return 0
+	case r.summary != nil:
+		return 1
+	case r.unsupported == "":
+		return 2
+	}
+	return 3
+}
+
+// compareRows orders rows from best to worst.
+func compareRows(a, b row, better string) int {
+	if a.summary == nil || b.summary == nil {
+		return 0
+	}
+	if better == "lower" {
+		return cmp.Compare(a.summary.Median, b.summary.Median)
+	}
+	return cmp.Compare(b.summary.Median, a.summary.Median)
+}
+
+// workload finds the description of a figure's workload, or makes one from the summary for a file without.
+func (v *view) workload(key figureKey) result.Workload {
+	for _, w := range v.run.Workloads {
+		if w.Name == key.workload {
+			if w.Title == "" {
+				w.Title = w.Name
+			}
+			return w
+		}
+	}
+	w := result.Workload{Name: key.workload, Title: key.workload, Better: "higher"}
+	for _, s := range v.run.Summary {
+		if s.Workload == key.workload {
+			w.Metric, w.Unit, w.Better = s.Metric, s.Unit, s.Better
+			break
+		}
+	}
+	return w
+}
+
+// contenders lists what the run compared, also contenders that only samples or summaries mention.
+func (v *view) contenders() []result.Contender {
+	list := slices.Clone(v.run.Contenders)
+	known := map[string]bool{}
+	for _, c := range list {
+		known[c.Name] = true
+	}
+	add := func(name string) {
+		if !known[name] {
+			known[name] = true
+			list = append(list, result.Contender{Name: name})
+		}
+	}
+	for _, s := range v.run.Summary {
+		add(s.Contender)
+	}
+	for _, s := range v.run.Samples {
+		add(s.Contender)
+	}
+	return list
+}
+
+func (v *view) summary(key figureKey, contender, metric string) *result.Summary {
+	for i := range v.run.Summary {
+		s := &v.run.Summary[i]
+		if s.Contender == contender && s.Metric == metric &&
+			key == (figureKey{s.Workload, s.Path, s.Placement, s.Procs}) {
+			return s
+		}
+	}
+	return nil
+}
+
+// collect fills a row with the samples of the figure's contender.
+func (v *view) collect(r *row, f figure) {
+	for _, s := range v.run.Samples {
+		if s.Contender != r.contender || f.figureKey != (figureKey{s.Workload, s.Path, s.Placement, s.Procs}) {
+			continue
+		}
+		r.tried++
+		if s.Error != "" {
+			r.failed++
+			if !slices.Contains(r.errors, s.Error) {
+				r.errors = append(r.errors, s.Error)
+			}
+			continue
+		}
+		if value, ok := s.Values[f.Metric]; ok {
+			r.points = append(r.points, point{s.Round, value, v.discarded[s.Round] != ""})
+		}
+	}
+}
+
+// undecided reports whether the interval includes "no difference".
+func undecided(s *result.Summary) bool {
+	return s != nil && s.RatioLow != nil && s.RatioHigh != nil && *s.RatioLow <= 1 && *s.RatioHigh >= 1
+}
+
+// mark is the character behind a ratio: "~" where no difference was decided.
+func mark(s *result.Summary) string {
+	if undecided(s) {
+		return "~"
+	}
+	return ""
+}
+
+// heading is what the figure compares, without its workload's title: "2 processes · cross-node · one-core".
+func (k figureKey) heading() string {
+	return plural(max(k.procs, 1), "process") + " · " + string(k.path) + " · " + string(k.placement)
+}
