@@ -1,0 +1,71 @@
+package ipam
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// namedNamespaces is how many namespaces an ExhaustedError names; the rest it counts.
+const namedNamespaces = 3
+
+// NamespaceUse is how many addresses the pods of one namespace hold. Namespace is empty for containers
+// outside Kubernetes.
+type NamespaceUse struct {
+	Namespace string
+	Used      int
+}
+
+// ExhaustedError says that a family has no free address left, and who has them.
+type ExhaustedError struct {
+	Prefixes []netip.Prefix
+	// Used is the number of addresses in use, which is all there are.
+	Used int
+	// By is sorted by use, most first, then by name.
+	By []NamespaceUse
+}
+
+// Error names the ranges, how many addresses are in use, and by which namespaces most of them.
+func (e *ExhaustedError) Error() string {
+	var ranges, users []string
+	for _, prefix := range e.Prefixes {
+		ranges = append(ranges, prefix.String())
+	}
+	rest := 0
+	for i, use := range e.By {
+		switch {
+		case i >= namedNamespaces:
+			rest += use.Used
+		case use.Namespace == "":
+			users = append(users, fmt.Sprintf("%d by containers without a namespace", use.Used))
+		default:
+			users = append(users, fmt.Sprintf("%d by namespace %s", use.Used, use.Namespace))
+		}
+	}
+	if others := len(e.By) - namedNamespaces; others > 0 {
+		users = append(users, fmt.Sprintf("%d by %d more", rest, others))
+	}
+	return fmt.Sprintf("no free address in %s: all %d are in use, %s",
+		strings.Join(ranges, " and "), e.Used, strings.Join(users, ", "))
+}
+
+func (p *Pool) exhausted(ranges []*addrRange) *ExhaustedError {
+	e := &ExhaustedError{}
+	count := map[string]int{}
+	for _, r := range ranges {
+		e.Prefixes = append(e.Prefixes, r.prefix)
+		e.Used += len(r.used)
+		for addr := range r.used {
+			count[p.claims[addr].Namespace]++
+		}
+	}
+	for namespace, used := range count {
+		e.By = append(e.By, NamespaceUse{Namespace: namespace, Used: used})
+	}
+	slices.SortFunc(e.By, func(a, b NamespaceUse) int {
+		return cmp.Or(cmp.Compare(b.Used, a.Used), cmp.Compare(a.Namespace, b.Namespace))
+	})
+	return e
+}

@@ -1,0 +1,238 @@
+// Package ipam hands out the addresses of this node's pods. It is pure: what is in use is told to it
+// (Claim) when the agent starts, and nothing is written anywhere.
+package ipam
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+)
+
+// Errors that callers branch on, beside *ExhaustedError.
+var (
+	// ErrNoRange: the pool has no prefix, the node has not been given one yet.
+	ErrNoRange = errors.New("node has no pod address range")
+	// ErrHeld: the owner holds addresses already (Allocate), or somebody else holds this one (Claim).
+	ErrHeld = errors.New("held already")
+)
+
+// Owner is who holds addresses. ID identifies it; the rest is for messages.
+type Owner struct {
+	// ID is unique on the node: container id and interface name.
+	ID string
+	// Namespace and Name are the pod's; empty outside Kubernetes.
+	Namespace, Name string
+}
+
+// Claim is one address and who holds it.
+type Claim struct {
+	Owner Owner
+	Addr  netip.Addr
+}
+
+// Usage is how much of one prefix is in use. Free is math.MaxInt64 where it is more than that.
+type Usage struct {
+	Prefix netip.Prefix
+	Used   int
+	Free   int64
+}
+
+// Pool is a set of address ranges and who holds which address. It is safe for concurrent use.
+//
+// Within a range addresses are handed out in turn, and an address that was released comes last: a
+// connection or a neighbour entry of the pod that had it should not meet the next one. The last 65,536
+// releases are remembered for this; with more, or across a restart of the agent, the turn alone
+// keeps released addresses away for a while.
+type Pool struct {
+	mu     sync.Mutex
+	ranges []*addrRange
+	// claims has every claim, those outside of all ranges too; held has the same by owner.
+	claims map[netip.Addr]Owner
+	held   map[string][]netip.Addr
+}
+
+// NewPool makes a pool of these prefixes, which may not overlap. None at all is fine: Allocate then
+// gives ErrNoRange.
+func NewPool(prefixes []netip.Prefix) (*Pool, error) {
+	p := &Pool{claims: map[netip.Addr]Owner{}, held: map[string][]netip.Addr{}}
+	if _, err := p.SetPrefixes(prefixes); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// SetPrefixes changes the ranges. Claims stay, whatever the ranges are; those that no range covers are
+// returned, sorted by address, and never handed out again before they are released. On error nothing changes.
+func (p *Pool) SetPrefixes(prefixes []netip.Prefix) (outside []Claim, err error) {
+	if err := validate(prefixes); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	ranges := make([]*addrRange, 0, len(prefixes))
+	for _, prefix := range prefixes {
+		kept := slices.IndexFunc(p.ranges, func(r *addrRange) bool { return r.prefix == prefix })
+		if kept >= 0 {
+			ranges = append(ranges, p.ranges[kept])
+			continue
+		}
+		r := newRange(prefix)
+		for addr := range p.claims {
+			r.take(addr)
+		}
+		ranges = append(ranges, r)
+	}
+	p.ranges = ranges
+	return p.outside(), nil
+}
+
+// Allocate hands out one address of each family that the pool has, IPv4 first: all of them or none.
+// Errors: ErrNoRange, ErrHeld when the owner has addresses already, *ExhaustedError.
+func (p *Pool) Allocate(owner Owner) ([]netip.Addr, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.ranges) == 0 {
+		return nil, ErrNoRange
+	}
+	if addrs := p.held[owner.ID]; len(addrs) > 0 {
+		return nil, fmt.Errorf("allocate for %s: %v %w", owner.ID, addrs, ErrHeld)
+	}
+
+	var addrs []netip.Addr
+	for _, family := range []func(netip.Addr) bool{netip.Addr.Is4, netip.Addr.Is6} {
+		ranges := p.rangesOf(family)
+		if len(ranges) == 0 {
+			continue
+		}
+		addr, ok := next(ranges)
+		if !ok {
+			return nil, p.exhausted(ranges)
+		}
+		addrs = append(addrs, addr)
+	}
+	for _, addr := range addrs {
+		p.hold(owner, addr)
+	}
+	return slices.Clone(addrs), nil
+}
+
+// Claim records that owner holds addr, as the agent finds it when it starts. The address may lie
+// outside of all ranges (Outside lists it then). Claiming twice for the same owner is fine; ErrHeld
+// when somebody else has the address.
+func (p *Pool) Claim(owner Owner, addr netip.Addr) error {
+	if !addr.IsValid() || addr.Zone() != "" || addr.Is4In6() {
+		return fmt.Errorf("claim %s for %s: not a pod address", addr, owner.ID)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if holder, taken := p.claims[addr]; taken {
+		if holder.ID == owner.ID {
+			return nil
+		}
+		return fmt.Errorf("claim %s for %s: by %s %w", addr, owner.ID, holder.ID, ErrHeld)
+	}
+	p.hold(owner, addr)
+	return nil
+}
+
+// Release gives back everything the owner holds, and tells what that was. Releasing nothing is fine.
+func (p *Pool) Release(ownerID string) []netip.Addr {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	addrs := p.held[ownerID]
+	delete(p.held, ownerID)
+	for _, addr := range addrs {
+		delete(p.claims, addr)
+		for _, r := range p.ranges {
+			r.release(addr)
+		}
+	}
+	return addrs
+}
+
+// Usage gives the use of each prefix, in the order they were set.
+func (p *Pool) Usage() []Usage {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	usage := make([]Usage, 0, len(p.ranges))
+	for _, r := range p.ranges {
+		usage = append(usage, Usage{Prefix: r.prefix, Used: len(r.used), Free: r.free()})
+	}
+	return usage
+}
+
+// Outside lists the claims that no range covers, sorted by address.
+func (p *Pool) Outside() []Claim {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.outside()
+}
+
+func (p *Pool) outside() []Claim {
+	var claims []Claim
+	for addr, owner := range p.claims {
+		if !slices.ContainsFunc(p.ranges, func(r *addrRange) bool { return r.has(addr) }) {
+			claims = append(claims, Claim{Owner: owner, Addr: addr})
+		}
+	}
+	slices.SortFunc(claims, func(a, b Claim) int { return a.Addr.Compare(b.Addr) })
+	return claims
+}
+
+func (p *Pool) hold(owner Owner, addr netip.Addr) {
+	p.claims[addr] = owner
+	p.held[owner.ID] = append(p.held[owner.ID], addr)
+	for _, r := range p.ranges {
+		r.take(addr)
+	}
+}
+
+func (p *Pool) rangesOf(family func(netip.Addr) bool) []*addrRange {
+	var ranges []*addrRange
+	for _, r := range p.ranges {
+		if family(r.prefix.Addr()) {
+			ranges = append(ranges, r)
+		}
+	}
+	return ranges
+}
+
+// next gives an address of the first range that has one; it is not taken yet. Addresses that were not
+// released lately come first, in all ranges.
+func next(ranges []*addrRange) (netip.Addr, bool) {
+	for _, r := range ranges {
+		if addr, ok := r.fresh(); ok {
+			return addr, true
+		}
+	}
+	for _, r := range ranges {
+		if addr, ok := r.oldestReleased(); ok {
+			return addr, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+func validate(prefixes []netip.Prefix) error {
+	for i, prefix := range prefixes {
+		switch {
+		case !prefix.IsValid():
+			return errors.New("pod address range is not a prefix")
+		case prefix.Addr().Is4In6():
+			return fmt.Errorf("pod address range %s: IPv4 written as IPv6", prefix)
+		case prefix != prefix.Masked():
+			return fmt.Errorf("pod address range %s: has host bits, %s would not", prefix, prefix.Masked())
+		case newRange(prefix).capacity() == 0:
+			return fmt.Errorf("pod address range %s: too small, it has no address for a pod", prefix)
+		}
+		for _, other := range prefixes[:i] {
+			if prefix.Overlaps(other) {
+				return fmt.Errorf("pod address range %s: overlaps %s", prefix, other)
+			}
+		}
+	}
+	return nil
+}

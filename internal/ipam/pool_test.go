@@ -1,0 +1,341 @@
+package ipam
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+var comparable = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
+
+func pool(t testing.TB, prefixes ...string) *Pool {
+	t.Helper()
+	p, err := NewPool(parse(prefixes...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func parse(prefixes ...string) (parsed []netip.Prefix) {
+	for _, s := range prefixes {
+		parsed = append(parsed, netip.MustParsePrefix(s))
+	}
+	return parsed
+}
+
+func owner(i int) Owner { return Owner{ID: fmt.Sprint("c", i), Namespace: "default"} }
+
+// take allocates for owner i and gives the addresses as text.
+func take(t testing.TB, p *Pool, i int) string {
+	t.Helper()
+	addrs, err := p.Allocate(owner(i))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Trim(fmt.Sprint(addrs), "[]")
+}
+
+func TestAllocateInTurnWithoutReservedAddresses(t *testing.T) {
+	tests := []struct {
+		prefixes []string
+		want     []string
+	}{
+		{[]string{"10.1.0.0/29"}, []string{"10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4", "10.1.0.5", "10.1.0.6"}},
+		{[]string{"10.1.0.4/30"}, []string{"10.1.0.5", "10.1.0.6"}},
+		{[]string{"255.255.255.252/30"}, []string{"255.255.255.253", "255.255.255.254"}},
+		{[]string{"fd00::/126"}, []string{"fd00::1", "fd00::2", "fd00::3"}},
+		{[]string{"ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe/127"}, []string{"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"}},
+		{[]string{"fd00::/126", "10.1.0.0/30"}, []string{"10.1.0.1 fd00::1", "10.1.0.2 fd00::2"}},
+		{[]string{"10.1.0.0/30", "10.2.0.0/30"}, []string{"10.1.0.1", "10.1.0.2", "10.2.0.1", "10.2.0.2"}},
+	}
+	for _, test := range tests {
+		t.Run(fmt.Sprint(test.prefixes), func(t *testing.T) {
+			p := pool(t, test.prefixes...)
+			for i, want := range test.want {
+				if got := take(t, p, i); got != want {
+					t.Errorf("allocation %d: got %s, want %s", i, got, want)
+				}
+			}
+			before := p.Usage()
+			var exhausted *ExhaustedError
+			if addrs, err := p.Allocate(owner(99)); !errors.As(err, &exhausted) {
+				t.Errorf("after the last: got %v %v, want ExhaustedError", addrs, err)
+			}
+			if diff := cmp.Diff(before, p.Usage(), comparable); diff != "" {
+				t.Errorf("a failed allocation left something behind:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestHugeRangesAreNotEnumerated(t *testing.T) {
+	for _, prefix := range []string{"fd00::/64", "fd00::/48", "fd00::/8", "::/0", "fd00::/65"} {
+		p := pool(t, prefix)
+		take(t, p, 1)
+		if free := p.Usage()[0].Free; free < math.MaxInt64-1 {
+			t.Errorf("%s: %d free", prefix, free)
+		}
+	}
+	p := pool(t, "0.0.0.0/0")
+	take(t, p, 1)
+	if got, want := p.Usage()[0].Free, int64(1<<32-3); got != want {
+		t.Errorf("0.0.0.0/0: %d free, want %d", got, want)
+	}
+}
+
+func TestReleasedAddressComesLast(t *testing.T) {
+	p := pool(t, "10.1.0.0/29") // .1 to .6
+	for i := 1; i <= 4; i++ {
+		take(t, p, i)
+	}
+	p.Release("c3")
+	p.Release("c1")
+	want := []string{"10.1.0.5", "10.1.0.6", "10.1.0.3", "10.1.0.1"}
+	for i, want := range want {
+		if got := take(t, p, 10+i); got != want {
+			t.Errorf("allocation %d: got %s, want %s", i, got, want)
+		}
+	}
+	// After the turn has come round, a release just ahead of it still waits for the older one.
+	p.Release("c4")
+	p.Release("c2")
+	if got := take(t, p, 20); got != "10.1.0.4" {
+		t.Errorf("got %s, want the address released first", got)
+	}
+}
+
+func TestMemoryOfReleasesIsBounded(t *testing.T) {
+	p := pool(t, "fd00::/64")
+	for i := range rememberedReleases + 100 {
+		take(t, p, i)
+		p.Release(owner(i).ID)
+	}
+	r := p.ranges[0]
+	if r.released.Len() != rememberedReleases || len(r.place) != rememberedReleases || len(r.used) != 0 {
+		t.Errorf("%d released in order, %d places, %d used", r.released.Len(), len(r.place), len(r.used))
+	}
+}
+
+func TestClaim(t *testing.T) {
+	p := pool(t, "10.1.0.0/29")
+	addr := netip.MustParseAddr("10.1.0.3")
+	for range 2 {
+		if err := p.Claim(owner(1), addr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Claim(owner(2), addr); !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), "c1") {
+		t.Errorf("claim of another's address: got %v, want ErrHeld naming c1", err)
+	}
+	if _, err := p.Allocate(owner(1)); !errors.Is(err, ErrHeld) {
+		t.Errorf("allocate for a holder: got %v, want ErrHeld", err)
+	}
+	if got := take(t, p, 3); got != "10.1.0.4" {
+		t.Errorf("after claim of .3: got %s, want 10.1.0.4", got)
+	}
+	for _, bad := range []netip.Addr{{}, netip.MustParseAddr("::ffff:10.1.0.4"), netip.MustParseAddr("fe80::1%eth0")} {
+		if err := p.Claim(owner(9), bad); err == nil {
+			t.Errorf("claim of %v succeeded", bad)
+		}
+	}
+}
+
+func TestSetPrefixesKeepsClaims(t *testing.T) {
+	p := pool(t, "10.1.0.0/29")
+	take(t, p, 1)
+	take(t, p, 2)
+	outside, err := p.SetPrefixes(parse("10.1.0.0/31", "10.2.0.0/30"))
+	if err == nil {
+		t.Fatal("a range without usable addresses was accepted")
+	}
+	if got := p.Usage(); len(got) != 1 || got[0].Used != 2 {
+		t.Fatalf("a refused change changed something: %v", got)
+	}
+
+	outside, err = p.SetPrefixes(parse("10.2.0.0/30"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Claim{
+		{owner(1), netip.MustParseAddr("10.1.0.1")},
+		{owner(2), netip.MustParseAddr("10.1.0.2")},
+	}
+	if diff := cmp.Diff(want, outside, comparable); diff != "" {
+		t.Errorf("outside (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want, p.Outside(), comparable); diff != "" {
+		t.Errorf("Outside() (-want +got):\n%s", diff)
+	}
+	if got := take(t, p, 3); got != "10.2.0.1" {
+		t.Errorf("new range: got %s", got)
+	}
+	p.Release("c2")
+
+	// A wider range around the old one: what is still held must not be handed out.
+	if outside, err = p.SetPrefixes(parse("10.0.0.0/8")); err != nil || len(outside) != 0 {
+		t.Fatalf("got %v %v, want nothing outside", outside, err)
+	}
+	if used := p.Usage()[0].Used; used != 2 {
+		t.Errorf("%d used, want 2", used)
+	}
+	if err := p.Claim(owner(4), netip.MustParseAddr("10.1.0.1")); !errors.Is(err, ErrHeld) {
+		t.Errorf("got %v, want ErrHeld", err)
+	}
+}
+
+func TestSetPrefixesRefuses(t *testing.T) {
+	tests := map[string]string{
+		"10.1.0.1/24":             "10.1.0.0/24",
+		"10.1.0.0/32":             "too small",
+		"10.1.0.0/31":             "too small",
+		"fd00::/128":              "too small",
+		"::ffff:10.1.0.0/120":     "IPv4 written as IPv6",
+		"10.1.0.0/16,10.1.2.0/24": "overlaps 10.1.0.0/16",
+	}
+	for list, says := range tests {
+		if _, err := NewPool(parse(strings.Split(list, ",")...)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: got %v, want %q", list, err, says)
+		}
+	}
+	if _, err := NewPool([]netip.Prefix{{}}); err == nil {
+		t.Error("the zero prefix was accepted")
+	}
+	if _, err := pool(t).Allocate(owner(1)); !errors.Is(err, ErrNoRange) {
+		t.Errorf("no range: got %v", err)
+	}
+}
+
+func TestExhaustedErrorSaysWho(t *testing.T) {
+	p := pool(t, "10.1.0.0/28", "fd00::/64")
+	id := 0
+	for namespace, n := range map[string]int{"default": 5, "kube-system": 3, "": 2, "a": 2, "b": 1, "c": 1} {
+		for range n {
+			if _, err := p.Allocate(Owner{ID: fmt.Sprint(id), Namespace: namespace}); err != nil {
+				t.Fatal(err)
+			}
+			id++
+		}
+	}
+	_, err := p.Allocate(owner(99))
+	want := "no free address in 10.1.0.0/28: all 14 are in use, 5 by namespace default, " +
+		"3 by namespace kube-system, 2 by containers without a namespace, 4 by 3 more"
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+// TestRandomHistory compares the pool with the plainest model there is: a map.
+func TestRandomHistory(t *testing.T) {
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		p := pool(t, "10.1.0.0/27", "10.1.1.0/28", "fd00::/64")
+		const capacity = 30 + 14
+		model := map[string][]netip.Addr{}
+		for step := range 3000 {
+			o := owner(random.IntN(60))
+			if random.IntN(2) == 0 {
+				if got := p.Release(o.ID); !slices.Equal(got, model[o.ID]) {
+					t.Fatalf("seed %d step %d: released %v, held %v", seed, step, got, model[o.ID])
+				}
+				delete(model, o.ID)
+				continue
+			}
+			full := len(model) == capacity
+			addrs, err := p.Allocate(o)
+			var exhausted *ExhaustedError
+			switch {
+			case len(model[o.ID]) > 0:
+				if !errors.Is(err, ErrHeld) {
+					t.Fatalf("seed %d step %d: got %v %v, want ErrHeld", seed, step, addrs, err)
+				}
+			case full:
+				if !errors.As(err, &exhausted) {
+					t.Fatalf("seed %d step %d: got %v %v, want ExhaustedError", seed, step, addrs, err)
+				}
+			case err != nil || len(addrs) != 2:
+				t.Fatalf("seed %d step %d: %d held, got %v %v", seed, step, len(model), addrs, err)
+			default:
+				for id, held := range model {
+					if held[0] == addrs[0] || held[1] == addrs[1] {
+						t.Fatalf("seed %d step %d: %v handed out twice, %s has %v", seed, step, addrs, id, held)
+					}
+				}
+				model[o.ID] = addrs
+			}
+			if usage := p.Usage(); usage[0].Used+usage[1].Used != len(model) || usage[2].Used != len(model) {
+				t.Fatalf("seed %d step %d: usage %v, model has %d", seed, step, usage, len(model))
+			}
+		}
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	p := pool(t, "10.1.0.0/16")
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 200 {
+				o := owner(g*1000 + i)
+				if _, err := p.Allocate(o); err != nil {
+					t.Error(err)
+				}
+				if i%2 == 0 {
+					p.Release(o.ID)
+				}
+				p.Usage()
+			}
+		})
+	}
+	wg.Wait()
+	if used := p.Usage()[0].Used; used != 800 {
+		t.Errorf("%d in use, want 800", used)
+	}
+}
+
+// FuzzPool feeds any prefix and any history: nothing panics, nothing is handed out twice or from outside.
+func FuzzPool(f *testing.F) {
+	f.Add("10.1.0.0/29", []byte{1, 2, 3, 0x81, 4})
+	f.Add("fd00::/126", []byte{1, 0x81, 2, 0x82})
+	f.Add("::/0", []byte{1})
+	f.Fuzz(func(t *testing.T, text string, history []byte) {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return
+		}
+		p, err := NewPool([]netip.Prefix{prefix})
+		if err != nil {
+			return
+		}
+		holder := map[netip.Addr]string{}
+		for _, op := range history {
+			o := owner(int(op & 0x7f))
+			if op&0x80 != 0 {
+				for _, addr := range p.Release(o.ID) {
+					delete(holder, addr)
+				}
+				continue
+			}
+			addrs, err := p.Allocate(o)
+			if err != nil {
+				continue
+			}
+			if len(addrs) != 1 || !prefix.Contains(addrs[0]) || addrs[0] == prefix.Addr() {
+				t.Fatalf("%s: got %v", prefix, addrs)
+			}
+			if other, taken := holder[addrs[0]]; taken {
+				t.Fatalf("%s given to %s and %s", addrs[0], other, o.ID)
+			}
+			holder[addrs[0]] = o.ID
+		}
+	})
+}

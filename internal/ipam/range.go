@@ -1,0 +1,133 @@
+package ipam
+
+import (
+	"container/list"
+	"math"
+	"net/netip"
+)
+
+// rememberedReleases bounds how many released addresses a range keeps in order, and with it the memory.
+const rememberedReleases = 1 << 16
+
+// addrRange is the state of one prefix. Handing out costs no enumeration of the prefix: fresh walks on
+// from the last address it gave, and only used and lately released addresses are kept.
+type addrRange struct {
+	prefix      netip.Prefix
+	first, last netip.Addr // the usable ones
+	cursor      netip.Addr // the address handed out last; before the first one, the prefix's own
+	used        map[netip.Addr]struct{}
+	// released has the addresses given back and not handed out since, oldest in front.
+	released *list.List
+	place    map[netip.Addr]*list.Element
+}
+
+// newRange leaves out the prefix's first address (IPv4: the network, IPv6: the subnet-router anycast
+// address, RFC 4291 §2.6.1) and IPv4's last one, the broadcast address.
+func newRange(prefix netip.Prefix) *addrRange {
+	r := &addrRange{
+		prefix:   prefix,
+		first:    prefix.Addr().Next(),
+		last:     lastOf(prefix),
+		cursor:   prefix.Addr(),
+		used:     map[netip.Addr]struct{}{},
+		released: list.New(),
+		place:    map[netip.Addr]*list.Element{},
+	}
+	if prefix.Addr().Is4() {
+		r.last = r.last.Prev()
+	}
+	return r
+}
+
+func lastOf(prefix netip.Prefix) netip.Addr {
+	bytes := prefix.Addr().AsSlice()
+	for bit := prefix.Bits(); bit < 8*len(bytes); bit++ {
+		bytes[bit/8] |= 0x80 >> (bit % 8)
+	}
+	addr, _ := netip.AddrFromSlice(bytes)
+	return addr
+}
+
+// has reports whether addr is one of the usable addresses.
+func (r *addrRange) has(addr netip.Addr) bool {
+	return r.prefix.Contains(addr) && addr.Compare(r.first) >= 0 && addr.Compare(r.last) <= 0
+}
+
+// capacity is the number of usable addresses, math.MaxInt64 if there are more.
+func (r *addrRange) capacity() int64 {
+	bits := r.prefix.Addr().BitLen() - r.prefix.Bits()
+	if bits >= 63 {
+		return math.MaxInt64
+	}
+	reserved := int64(1)
+	if r.prefix.Addr().Is4() {
+		reserved = 2
+	}
+	return max(0, int64(1)<<bits-reserved)
+}
+
+func (r *addrRange) free() int64 {
+	if r.capacity() == math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return r.capacity() - int64(len(r.used))
+}
+
+// fresh gives the next address in turn that is neither in use nor lately released.
+func (r *addrRange) fresh() (netip.Addr, bool) {
+	if int64(len(r.used)+r.released.Len()) >= r.capacity() {
+		return netip.Addr{}, false
+	}
+	for addr := r.after(r.cursor); ; addr = r.after(addr) {
+		_, used := r.used[addr]
+		_, released := r.place[addr]
+		if !used && !released {
+			return addr, true
+		}
+	}
+}
+
+// after is the usable address that follows addr, the first one after the last.
+func (r *addrRange) after(addr netip.Addr) netip.Addr {
+	if next := addr.Next(); r.has(next) {
+		return next
+	}
+	return r.first
+}
+
+func (r *addrRange) oldestReleased() (netip.Addr, bool) {
+	front := r.released.Front()
+	if front == nil {
+		return netip.Addr{}, false
+	}
+	return front.Value.(netip.Addr), true
+}
+
+// take marks addr as in use and moves the turn to it; addresses of others are ignored.
+func (r *addrRange) take(addr netip.Addr) {
+	if !r.has(addr) {
+		return
+	}
+	r.used[addr] = struct{}{}
+	if e, lately := r.place[addr]; lately {
+		r.forget(e) // its turn comes when nothing is fresh; the fresh ones keep theirs
+		return
+	}
+	r.cursor = addr
+}
+
+func (r *addrRange) release(addr netip.Addr) {
+	if _, used := r.used[addr]; !used {
+		return
+	}
+	delete(r.used, addr)
+	r.place[addr] = r.released.PushBack(addr)
+	if r.released.Len() > rememberedReleases {
+		r.forget(r.released.Front())
+	}
+}
+
+func (r *addrRange) forget(e *list.Element) {
+	delete(r.place, e.Value.(netip.Addr))
+	r.released.Remove(e)
+}
