@@ -1,0 +1,201 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Uplink is the name of a node's device on the wire.
+const Uplink = "eth0"
+
+// makeWire joins the nodes: two by one veth pair, so that nothing lies between them, else each by a pair to
+// a bridge in a namespace of its own.
+func (l *Lab) makeWire() error {
+	if len(l.nodes) == 2 {
+		return makePair(l.nodes[0].Netns, Uplink, l.nodes[1].Netns, Uplink, l.MTU)
+	}
+	switchNetns := nodeNetns(l.Name, wireName)
+	if err := makeNetns(switchNetns, Options{}, l.CongestionControl); err != nil {
+		return err
+	}
+	if err := makeSwitch(switchNetns, l.MTU); err != nil {
+		return err
+	}
+	if err := quietSwitch(switchNetns); err != nil {
+		return err
+	}
+	for _, n := range l.nodes {
+		if err := makePair(n.Netns, Uplink, switchNetns, n.Name, l.MTU); err != nil {
+			return err
+		}
+		if err := plugIn(switchNetns, n.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makePair makes a veth pair with its ends in two namespaces; it exists nowhere else before.
+func makePair(netnsA, nameA, netnsB, nameB string, mtu int) error {
+	b, err := netns.GetFromPath(netnsB)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", netnsB, err)
+	}
+	defer b.Close()
+	return at(netnsA, func(h *netlink.Handle) error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.MTU = nameA, mtu
+		err := h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: nameB, PeerNamespace: netlink.NsFd(b)})
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			return errors.New("this kernel has no veth devices (CONFIG_VETH)")
+		}
+		if err != nil {
+			return fmt.Errorf("make wire %s: %w", filepath.Base(netnsA), err)
+		}
+		return nil
+	})
+}
+
+func makeSwitch(path string, mtu int) error {
+	return at(path, func(h *netlink.Handle) error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.MTU = wireName, mtu
+		bridge := &netlink.Bridge{LinkAttrs: attrs}
+		err := h.LinkAdd(bridge)
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			return errors.New("this kernel has no bridges, which a lab of other than two nodes needs (CONFIG_BRIDGE)")
+		}
+		if err != nil {
+			return fmt.Errorf("make switch: %w", err)
+		}
+		if err := h.LinkSetUp(bridge); err != nil {
+			return fmt.Errorf("set switch up: %w", err)
+		}
+		return nil
+	})
+}
+
+// quietSwitch keeps netfilter away from the frames of the switch, as it would be on a real one.
+func quietSwitch(path string) error {
+	return Place{Netns: path, CPU: AnyCPU}.Do(func() error {
+		for _, name := range []string{"iptables", "ip6tables", "arptables"} {
+			err := writeSysctl("net/bridge/bridge-nf-call-"+name, "0")
+			if err != nil && !errors.Is(err, os.ErrNotExist) { // no br_netfilter: nothing to keep away
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// plugIn makes a device a port of the switch.
+func plugIn(path, name string) error {
+	return at(path, func(h *netlink.Handle) error {
+		bridge, err := h.LinkByName(wireName)
+		if err != nil {
+			return fmt.Errorf("find switch: %w", err)
+		}
+		port, err := h.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("find port %s: %w", name, err)
+		}
+		if err := h.LinkSetMaster(port, bridge); err != nil {
+			return fmt.Errorf("plug in port %s: %w", name, err)
+		}
+		if err := h.LinkSetUp(port); err != nil {
+			return fmt.Errorf("set port %s up: %w", name, err)
+		}
+		return nil
+	})
+}
+
+// address gives the node its addresses and sets its device up.
+func (n *Node) address() error {
+	return at(n.Netns, func(h *netlink.Handle) error {
+		link, err := h.LinkByName(Uplink)
+		if err != nil {
+			return fmt.Errorf("find %s: %w", Uplink, err)
+		}
+		for _, a := range n.Addresses {
+			addr := &netlink.Addr{IPNet: ipNet(a)}
+			if a.Addr().Is6() {
+				addr.Flags = unix.IFA_F_NODAD
+			}
+			if err := h.AddrAdd(link, addr); err != nil {
+				return fmt.Errorf("add address %s: %w", a, err)
+			}
+		}
+		if err := h.LinkSetUp(link); err != nil {
+			return fmt.Errorf("set %s up: %w", Uplink, err)
+		}
+		return nil
+	})
+}
+
+// settle waits until every node has reached every later one over each family, so that neighbours are known
+// on both sides. A refused connection is an answer.
+func (l *Lab) settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for i, from := range l.nodes {
+		for _, to := range l.nodes[i+1:] {
+			for _, a := range to.Addresses {
+				if err := from.reach(ctx, a.Addr()); err != nil {
+					return fmt.Errorf("reach %s from %s: %w", a.Addr(), from.Name, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (n *Node) reach(ctx context.Context, to netip.Addr) error {
+	const discardPort = 9
+	target := netip.AddrPortFrom(to, discardPort).String()
+	for {
+		err := n.Place().Do(func() error {
+			d := net.Dialer{Timeout: time.Second}
+			conn, err := d.DialContext(ctx, "tcp", target)
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		})
+		if err == nil || errors.Is(err, unix.ECONNREFUSED) {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// at runs fn with a netlink socket of the namespace.
+func at(path string, fn func(*netlink.Handle) error) error {
+	target, err := netns.GetFromPath(path)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	defer target.Close()
+	h, err := netlink.NewHandleAt(target, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open netlink in %s: %w", path, err)
+	}
+	defer h.Close()
+	return fn(h)
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
