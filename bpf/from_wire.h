@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Ingress of an uplink: a packet arrives from outside the node. */
+#pragma once
+
+#include "config.h"
+#include "lib/endpoint.h"
+#include "lib/finish.h"
+#include "lib/route.h"
+
+/*
+ * Straight into the pod. Packets from the world stay with the stack while that masquerades: connection
+ * tracking must see both directions of a connection to tell a pod's reply from a connection of its own.
+ */
+STAGE from_wire_deliver(struct packet *p)
+{
+	if (!packet_is_ip(p))
+		return PASS;
+	if (config_masquerade && !route_of(&p->source))
+		return PASS;
+	return endpoint_deliver(p);
+}
+
+SEC("tcx/ingress")
+int from_wire(struct __sk_buff *skb)
+{
+	struct packet p = {.skb = skb, .program = PROGRAM_FROM_WIRE};
+	enum verdict v = PASS;
+
+	/* What cannot be parsed is not for a pod, and the stack's to judge. */
+	if (config_ebpf_routing && packet_parse(&p) == NEXT)
+		v = from_wire_deliver(&p);
+	return finish(&p, v);
+}

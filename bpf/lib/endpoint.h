@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Pods of this node: who may send, and how a packet is put into a pod. */
+#pragma once
+
+#include "hop.h"
+#include "packet.h"
+
+static __always_inline const struct endpoint *endpoint_of(const struct address *a)
+{
+	return bpf_map_lookup_elem(&endpoints, a);
+}
+
+/* A pod sends with its own addresses only; link-local IPv6 and ARP reach the host's stack and no further. */
+STAGE endpoint_check_source(struct packet *p)
+{
+	const struct endpoint *e;
+
+	if (!packet_is_ip(p)) {
+		if (p->protocol == bpf_htons(ETH_P_ARP))
+			return PASS;
+		return drop(p, DROP_NOT_IP);
+	}
+	e = endpoint_of(&p->source);
+	if (e && e->ifindex == p->skb->ifindex)
+		return NEXT;
+	if (p->protocol == bpf_htons(ETH_P_IPV6) && address_stays_on_link(&p->source) &&
+	    address_stays_on_link(&p->destination))
+		return PASS; /* neighbour discovery (RFC 4861), multicast listener reports */
+	return drop(p, DROP_SPOOFED_SOURCE);
+}
+
+/* What the stack puts on a pod's device must be for that pod: a stale host route must not feed another one. */
+STAGE endpoint_check_destination(struct packet *p)
+{
+	const struct endpoint *e;
+
+	if (!packet_is_ip(p))
+		return PASS;
+	e = endpoint_of(&p->destination);
+	if (e && e->ifindex == p->skb->ifindex)
+		return PASS;
+	if (p->protocol == bpf_htons(ETH_P_IPV6) && address_stays_on_link(&p->destination))
+		return PASS;
+	return drop(p, DROP_WRONG_POD);
+}
+
+/*
+ * Puts the packet into the pod that owns its destination, past the host's stack and without a second pass
+ * through the backlog (bpf_redirect_peer, Linux 5.10). Goes on with NEXT when no pod here owns it, and
+ * leaves to the stack what only that can do: options, and answering when no hop is left.
+ */
+STAGE endpoint_deliver(struct packet *p)
+{
+	const struct endpoint *e = endpoint_of(&p->destination);
+
+	if (!e)
+		return NEXT;
+	if (p->options || p->hops <= 1 || e->ifindex == p->skb->ifindex)
+		return PASS;
+	__builtin_memcpy(p->eth->h_dest, e->pod_mac, ETH_ALEN);
+	__builtin_memcpy(p->eth->h_source, e->host_mac, ETH_ALEN);
+	hop_take(p);
+	p->action = bpf_redirect_peer(e->ifindex, 0);
+	return REDIRECT;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The last stage of every program. */
+#pragma once
+
+#include "packet.h"
+
+/* Counts a drop. A missing counter must not change what happens to the packet. */
+static __always_inline void count_drop(const struct packet *p)
+{
+	__u32 index = p->program * DROP_MAX + p->reason;
+	struct drop_count *count = bpf_map_lookup_elem(&drops, &index);
+
+	if (count) {
+		count->packets++;
+		count->bytes += p->skb->len;
+	}
+}
+
+/* The only place that counts, and that turns a verdict into what the kernel expects of a tc program. */
+static __always_inline int finish(const struct packet *p, enum verdict v)
+{
+	switch (v) {
+	case REDIRECT:
+		return p->action;
+	case DROP:
+		count_drop(p);
+		return TC_DROP;
+	default:
+		return TC_NEXT;
+	}
+}

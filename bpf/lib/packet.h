@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* A packet while one program handles it, and the parser that fills it. */
+#pragma once
+
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <bpf/bpf_endian.h>
+#include "verdict.h"
+
+/* The only carrier of state inside a program. Pointers into the packet are gone after any helper that may move it. */
+struct packet {
+	struct __sk_buff *skb;
+	struct ethhdr *eth;
+	union {
+		struct iphdr *ip4;
+		struct ipv6hdr *ip6;
+	};
+	void *end;
+	struct address source, destination;
+	__be16 protocol; /* ETH_P_IP, ETH_P_IPV6 or another Ethernet type */
+	__u8 hops;	 /* TTL or hop limit */
+	bool options;	 /* carries what only the host's stack interprets */
+	enum program program;
+	enum drop_reason reason;
+	int action;
+};
+
+static __always_inline enum verdict drop(struct packet *p, enum drop_reason reason)
+{
+	p->reason = reason;
+	return DROP;
+}
+
+static __always_inline void address_from_ipv4(struct address *a, __be32 ip)
+{
+	a->word[0] = 0;
+	a->word[1] = 0;
+	a->word[2] = bpf_htonl(0xffff);
+	a->word[3] = ip;
+}
+
+static __always_inline void address_from_ipv6(struct address *a, const struct in6_addr *ip)
+{
+	__builtin_memcpy(a, ip, sizeof(*a));
+}
+
+/* fe80::/10 (RFC 4291, 2.5.6), ff00::/8 and :: stay on their link; the stack alone knows what to do with them. */
+static __always_inline bool address_stays_on_link(const struct address *a)
+{
+	__u32 first = bpf_ntohl(a->word[0]);
+
+	return first >> 22 == 0xfe80 >> 6 || first >> 24 == 0xff ||
+	       !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
+}
+
+/* Sets eth, and makes `bytes` behind the Ethernet header readable. False when the packet is not that long. */
+static __always_inline bool packet_has(struct packet *p, __u32 bytes)
+{
+	void *data = (void *)(long)p->skb->data;
+
+	p->end = (void *)(long)p->skb->data_end;
+	if (data + ETH_HLEN + bytes > p->end) {
+		/* Headers may lie in fragments of the skb: move them into its linear part. */
+		if (bpf_skb_pull_data(p->skb, ETH_HLEN + bytes))
+			return false;
+		data = (void *)(long)p->skb->data;
+		p->end = (void *)(long)p->skb->data_end;
+		if (data + ETH_HLEN + bytes > p->end)
+			return false;
+	}
+	p->eth = data;
+	return true;
+}
+
+STAGE packet_parse_ipv4(struct packet *p)
+{
+	struct iphdr *ip;
+
+	if (!packet_has(p, sizeof(*ip)))
+		return drop(p, DROP_TRUNCATED);
+	ip = (void *)p->eth + ETH_HLEN;
+	if (ip->version != 4 || ip->ihl < 5)
+		return drop(p, DROP_MALFORMED);
+	p->ip4 = ip;
+	p->hops = ip->ttl;
+	p->options = ip->ihl > 5;
+	address_from_ipv4(&p->source, ip->saddr);
+	address_from_ipv4(&p->destination, ip->daddr);
+	return NEXT;
+}
+
+STAGE packet_parse_ipv6(struct packet *p)
+{
+	struct ipv6hdr *ip;
+
+	if (!packet_has(p, sizeof(*ip)))
+		return drop(p, DROP_TRUNCATED);
+	ip = (void *)p->eth + ETH_HLEN;
+	if (ip->version != 6)
+		return drop(p, DROP_MALFORMED);
+	p->ip6 = ip;
+	p->hops = ip->hop_limit;
+	p->options = ip->nexthdr == 0; /* hop-by-hop options: every router looks at them (RFC 8200, 4.3) */
+	address_from_ipv6(&p->source, &ip->saddr);
+	address_from_ipv6(&p->destination, &ip->daddr);
+	return NEXT;
+}
+
+/* Fills *p from the network header. Packets that are not IP come out with NEXT and their protocol alone. */
+STAGE packet_parse(struct packet *p)
+{
+	p->protocol = p->skb->protocol;
+	if (p->protocol == bpf_htons(ETH_P_IP))
+		return packet_parse_ipv4(p);
+	if (p->protocol == bpf_htons(ETH_P_IPV6))
+		return packet_parse_ipv6(p);
+	return NEXT;
+}
+
+static __always_inline bool packet_is_ip(const struct packet *p)
+{
+	return p->protocol == bpf_htons(ETH_P_IP) || p->protocol == bpf_htons(ETH_P_IPV6);
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Which way a packet leaves the node, and how it gets there without the host's stack. */
+#pragma once
+
+#include "hop.h"
+#include "packet.h"
+
+/* IP protocol numbers (IANA). */
+enum ip_protocol {
+	PROTOCOL_TCP = 6,
+	PROTOCOL_UDP = 17,
+};
+
+/* AF_INET and AF_INET6 of the kernel's socket ABI, for bpf_redirect_neigh. */
+enum family {
+	FAMILY_IPV4 = 2,
+	FAMILY_IPV6 = 10,
+};
+
+static __always_inline const struct route *route_of(const struct address *a)
+{
+	struct route_key key = {.prefix_len = 128, .address = *a};
+
+	return bpf_map_lookup_elem(&routes, &key);
+}
+
+static __always_inline bool address_is_ipv4(const struct address *a)
+{
+	return a->word[0] == 0 && a->word[1] == 0 && a->word[2] == bpf_htonl(0xffff);
+}
+
+/*
+ * Whether every packet on the wire stays within mtu bytes. A GSO packet is cut into segments of gso_size
+ * bytes of payload; what cannot be told cheaply (extension headers before TCP) counts as too big, since the
+ * stack, which gets such packets, decides it exactly.
+ */
+static __always_inline bool route_fits(const struct packet *p, __u32 mtu)
+{
+	__u32 headers;
+	__u8 next;
+
+	if (p->skb->len - ETH_HLEN <= mtu)
+		return true;
+	if (!p->skb->gso_size)
+		return false;
+	if (p->protocol == bpf_htons(ETH_P_IP)) {
+		next = p->ip4->protocol;
+		headers = sizeof(struct iphdr);
+	} else {
+		next = p->ip6->nexthdr;
+		headers = sizeof(struct ipv6hdr);
+	}
+	if (next == PROTOCOL_TCP) {
+		__u8 *offset = (void *)p->eth + ETH_HLEN + headers + 12; /* data offset (RFC 9293, 3.1) */
+
+		if ((void *)(offset + 1) > p->end)
+			return false;
+		headers += (*offset >> 4) * 4;
+	} else if (next == PROTOCOL_UDP) {
+		headers += 8;
+	} else {
+		return false;
+	}
+	return headers + p->skb->gso_size <= mtu;
+}
+
+/* The agent follows the neighbour table now; if not, what it wrote about neighbours may be out of date. */
+static __always_inline bool route_neighbours_followed(void)
+{
+	__u32 zero = 0;
+	__u64 *until = bpf_map_lookup_elem(&lease, &zero);
+
+	return until && bpf_ktime_get_coarse_ns() < *until;
+}
+
+/* Out through the uplink to the next node: with the link-layer header from the route, else by the kernel's neighbour table. */
+STAGE route_to_wire(struct packet *p, const struct route *r)
+{
+	struct bpf_redir_neigh hop = {};
+
+	if (p->options || p->hops <= 1 || !route_fits(p, r->mtu))
+		return PASS;
+	hop_take(p);
+	p->skb->mark = MARK_ROUTED;
+	if (r->resolved && route_neighbours_followed()) {
+		__builtin_memcpy(p->eth->h_dest, r->next_hop_mac, ETH_ALEN);
+		__builtin_memcpy(p->eth->h_source, r->uplink_mac, ETH_ALEN);
+		p->action = bpf_redirect(r->ifindex, 0);
+		return REDIRECT;
+	}
+	if (address_is_ipv4(&r->next_hop)) {
+		hop.nh_family = FAMILY_IPV4;
+		hop.ipv4_nh = r->next_hop.word[3];
+	} else {
+		hop.nh_family = FAMILY_IPV6;
+		__builtin_memcpy(hop.ipv6_nh, &r->next_hop, sizeof(hop.ipv6_nh));
+	}
+	p->action = bpf_redirect_neigh(r->ifindex, &hop, sizeof(hop), 0);
+	return REDIRECT;
+}

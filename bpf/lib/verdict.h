@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What a stage decides about a packet, and the one place where a decision is counted and carried out. */
+#pragma once
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "../maps.h"
+
+/* Every stage returns one of these; only NEXT lets the following stage see the packet. */
+enum verdict {
+	NEXT = 0,
+	PASS,	  /* hand it to the programs after ours and to the host's stack */
+	REDIRECT, /* packet.action holds what the redirect helper returned */
+	DROP,	  /* packet.reason says why */
+};
+
+#define STAGE static __always_inline __attribute__((warn_unused_result)) enum verdict
+
+/*
+ * The codes that tcx (include/uapi/linux/bpf.h, enum tcx_action_base) and clsact filters (TC_ACT_UNSPEC,
+ * TC_ACT_SHOT) share: the same object serves both.
+ */
+enum tc_action {
+	TC_NEXT = -1,
+	TC_DROP = 2,
+};

@@ -1,0 +1,191 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/beeline-cni/beeline/internal/device"
+)
+
+// Attachment is one program on one device.
+type Attachment struct {
+	// Device is the name of the network device, Program that of the BPF program.
+	Device  string
+	Program string
+}
+
+// ErrUnknownProgram means that an attachment names a program that the datapath does not have.
+var ErrUnknownProgram = errors.New("unknown program")
+
+// hook is where a program belongs on its device.
+type hook struct {
+	program *ebpf.Program
+	ingress bool
+}
+
+func (d *Datapath) hook(program string) (hook, error) {
+	switch program {
+	case bpfProgFromPod:
+		return hook{d.objects.FromPod, true}, nil
+	case bpfProgToPod:
+		return hook{d.objects.ToPod, false}, nil
+	case bpfProgFromWire:
+		return hook{d.objects.FromWire, true}, nil
+	case bpfProgToWire:
+		return hook{d.objects.ToWire, false}, nil
+	}
+	return hook{}, fmt.Errorf("%w: %s", ErrUnknownProgram, program)
+}
+
+// AttachPod puts from_pod and to_pod on the host's end of a pod's device, or replaces those of an earlier agent.
+func (d *Datapath) AttachPod(device string, ifindex int) error {
+	return d.attachAll(device, ifindex, bpfProgToPod, bpfProgFromPod)
+}
+
+// AttachUplink puts from_wire and to_wire on an uplink, or replaces those of an earlier agent.
+func (d *Datapath) AttachUplink(device string, ifindex int) error {
+	return d.attachAll(device, ifindex, bpfProgToWire, bpfProgFromWire)
+}
+
+// Detach takes all programs off a device. It is no error when the device or its programs are gone.
+func (d *Datapath) Detach(device string) error {
+	all, err := d.Attachments()
+	for _, a := range all {
+		if a.Device == device {
+			err = errors.Join(err, d.detach(a))
+		}
+	}
+	return err
+}
+
+// Attachments lists what is pinned, also by earlier agents and also on devices that are gone. On a kernel
+// without tcx it lists what this datapath has attached or an earlier agent recorded.
+func (d *Datapath) Attachments() ([]Attachment, error) {
+	files, err := os.ReadDir(linkDir(d.root))
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	var all []Attachment
+	for _, f := range files {
+		device, program, ok := strings.Cut(f.Name(), pinSeparator)
+		if !ok {
+			return all, fmt.Errorf("list links: %s is not a link of ours", f.Name())
+		}
+		all = append(all, Attachment{device, program})
+	}
+	return all, nil
+}
+
+// pinSeparator parts device and program in the name of a pin. Device names may hold any character but '/'
+// and white space, and file names on a BPF file system must not hold '.'.
+const pinSeparator = " "
+
+func (d *Datapath) pin(a Attachment) string {
+	return filepath.Join(linkDir(d.root), a.Device+pinSeparator+a.Program)
+}
+
+func (d *Datapath) attachAll(device string, ifindex int, programs ...string) error {
+	for _, program := range programs {
+		h, err := d.hook(program)
+		if err != nil {
+			return err
+		}
+		a := Attachment{device, program}
+		if d.tcx {
+			err = d.attachLink(a, ifindex, h)
+		} else {
+			err = d.attachFilter(a, ifindex, h)
+		}
+		if err != nil {
+			return fmt.Errorf("attach %s to %s: %w", program, device, err)
+		}
+	}
+	return nil
+}
+
+// attachLink updates the pinned link of an earlier agent, or makes one. A link whose device is gone or has
+// been replaced by another of the same name cannot be updated; its pin is removed first.
+func (d *Datapath) attachLink(a Attachment, ifindex int, h hook) error {
+	pin := d.pin(a)
+	old, err := link.LoadPinnedLink(pin, nil)
+	if err == nil {
+		defer old.Close()
+		if linkIsOn(old, ifindex) {
+			err := old.Update(h.program)
+			if err == nil {
+				return nil
+			}
+			d.log.Info("link cannot be updated and is made anew", "device", a.Device, "program", a.Program, "reason", err)
+		}
+		if err := old.Unpin(); err != nil {
+			return fmt.Errorf("unpin defunct link: %w", err)
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("open pinned link: %w", err)
+	}
+	attach := ebpf.AttachTCXEgress
+	if h.ingress {
+		attach = ebpf.AttachTCXIngress
+	}
+	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: h.program, Attach: attach, Anchor: link.Head()})
+	if err != nil {
+		return err
+	}
+	defer l.Close() // the pin holds it
+	if err := l.Pin(pin); err != nil {
+		return fmt.Errorf("pin link: %w", err)
+	}
+	return nil
+}
+
+func linkIsOn(l link.Link, ifindex int) bool {
+	info, err := l.Info()
+	if err != nil {
+		return false
+	}
+	tcx := info.TCX()
+	return tcx != nil && int(tcx.Ifindex) == ifindex
+}
+
+// attachFilter is the way of kernels before 6.6: a filter of the clsact qdisc, which the device itself
+// keeps alive. The pin of the program only records the attachment.
+func (d *Datapath) attachFilter(a Attachment, ifindex int, h hook) error {
+	if err := device.ReplaceFilter(ifindex, h.ingress, h.program.FD(), a.Program); err != nil {
+		return err
+	}
+	pin := d.pin(a)
+	if err := os.Remove(pin); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove record of earlier program: %w", err)
+	}
+	clone, err := h.program.Clone()
+	if err != nil {
+		return fmt.Errorf("clone program: %w", err)
+	}
+	defer clone.Close()
+	if err := clone.Pin(pin); err != nil {
+		return fmt.Errorf("record program: %w", err)
+	}
+	return nil
+}
+
+func (d *Datapath) detach(a Attachment) error {
+	if !d.tcx {
+		h, err := d.hook(a.Program)
+		if err != nil {
+			return err
+		}
+		if err := device.DeleteFilter(a.Device, h.ingress); err != nil {
+			return fmt.Errorf("detach %s from %s: %w", a.Program, a.Device, err)
+		}
+	}
+	if err := os.Remove(d.pin(a)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("detach %s from %s: %w", a.Program, a.Device, err)
+	}
+	return nil
+}

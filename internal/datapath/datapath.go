@@ -1,0 +1,135 @@
+// Package datapath loads the BPF programs, attaches them, and keeps their tables. It is the only package
+// that imports cilium/ebpf, and raw maps do not leave it: each table has a type with methods in the
+// network's own terms.
+//
+// Maps and links are pinned, so the datapath goes on without the agent. Open adopts what an earlier agent
+// left; attaching replaces its programs one by one by an atomic update of the link, never by detaching.
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+)
+
+// Config is everything that a load of the datapath depends on.
+type Config struct {
+	// Root is a directory on a BPF file system; the datapath owns what is below it. The file system
+	// itself is the caller's.
+	Root string
+	// EBPFRouting lets packets go from pod to pod by redirection; otherwise the host's stack forwards.
+	EBPFRouting bool
+	// Masquerade says that the host's stack masquerades what pods send to the world.
+	Masquerade bool
+}
+
+// Datapath is the loaded datapath of one node. Its methods may be called from several goroutines, except
+// that calls for one device must not overlap.
+type Datapath struct {
+	Endpoints Endpoints
+	Routes    Routes
+	Drops     Drops
+	Lease     Lease
+
+	root    string
+	log     *slog.Logger
+	objects bpfObjects
+	tcx     bool
+	fresh   []string // names of maps that are not the pinned ones (yet)
+}
+
+// Open loads the programs, with the maps pinned below cfg.Root where these still fit and with new ones
+// where they do not. Nothing that carries traffic changes until Attach and Commit. The caller closes the
+// Datapath; closing does not stop the traffic.
+func Open(cfg Config, log *slog.Logger) (_ *Datapath, err error) {
+	for _, dir := range []string{mapDir(cfg.Root), linkDir(cfg.Root)} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make directory for pins: %w", err)
+		}
+	}
+	spec, err := specFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	adopted, fresh, err := adoptMaps(cfg.Root, spec, log)
+	if err != nil {
+		return nil, err
+	}
+	d := &Datapath{root: cfg.Root, log: log, fresh: fresh, tcx: haveTCX() == nil}
+	err = spec.LoadAndAssign(&d.objects, &ebpf.CollectionOptions{MapReplacements: adopted})
+	for _, m := range adopted {
+		err = errors.Join(err, m.Close()) // LoadAndAssign holds clones
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load datapath: %w", err)
+	}
+	d.Endpoints = Endpoints{d.objects.bpfMaps.Endpoints}
+	d.Routes = Routes{d.objects.bpfMaps.Routes}
+	d.Drops = Drops{d.objects.bpfMaps.Drops}
+	d.Lease = Lease{d.objects.bpfMaps.Lease}
+	return d, nil
+}
+
+// specFor gives the object of one configuration. It is deterministic: nothing of the machine goes in.
+func specFor(cfg Config) (*ebpf.CollectionSpec, error) {
+	spec, err := loadBpf()
+	if err != nil {
+		return nil, fmt.Errorf("read datapath object: %w", err)
+	}
+	for name, value := range map[string]any{
+		bpfVarConfigEbpfRouting: cfg.EBPFRouting,
+		bpfVarConfigMasquerade:  cfg.Masquerade,
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	return spec, nil
+}
+
+// Commit pins the maps in use. Call it when the tables are filled and every device has the new programs:
+// until then the pins are the old programs' maps, and a crash leaves the old state whole.
+func (d *Datapath) Commit() error {
+	for _, name := range d.fresh {
+		path := filepath.Join(mapDir(d.root), name)
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove old pin of map %s: %w", name, err)
+		}
+		if err := d.maps()[name].Pin(path); err != nil {
+			return fmt.Errorf("pin map %s: %w", name, err)
+		}
+	}
+	d.fresh = nil
+	return nil
+}
+
+// Close releases the agent's hold on programs and maps; what is pinned goes on working.
+func (d *Datapath) Close() error {
+	return d.objects.Close()
+}
+
+// Unload detaches everything and removes the pins: traffic of pods stops. The tables must not be used after it.
+func (d *Datapath) Unload() error {
+	links, err := d.Attachments()
+	for _, a := range links {
+		err = errors.Join(err, d.detach(a))
+	}
+	err = errors.Join(err, os.RemoveAll(mapDir(d.root)), os.RemoveAll(linkDir(d.root)))
+	return errors.Join(err, d.Close())
+}
+
+func (d *Datapath) maps() map[string]*ebpf.Map {
+	return map[string]*ebpf.Map{
+		bpfMapEndpoints: d.objects.bpfMaps.Endpoints,
+		bpfMapRoutes:    d.objects.bpfMaps.Routes,
+		bpfMapDrops:     d.objects.bpfMaps.Drops,
+		bpfMapLease:     d.objects.bpfMaps.Lease,
+	}
+}
+
+func mapDir(root string) string  { return filepath.Join(root, "maps") }
+func linkDir(root string) string { return filepath.Join(root, "links") }

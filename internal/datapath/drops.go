@@ -1,0 +1,79 @@
+package datapath
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+)
+
+// DropReason says why a packet was dropped; its String is the metric label and what the command line prints.
+type DropReason uint32
+
+// dropReasons names the closed list of bpf/types.h, in its order, with a sentence for the reader.
+var dropReasons = [bpfDropReasonDROP_MAX]struct{ name, meaning string }{
+	bpfDropReasonDROP_NONE:           {"none", "not a drop"},
+	bpfDropReasonDROP_TRUNCATED:      {"truncated", "the packet is shorter than its IP header"},
+	bpfDropReasonDROP_MALFORMED:      {"malformed", "the IP version or header length is impossible"},
+	bpfDropReasonDROP_NOT_IP:         {"not_ip", "a pod sent something that is neither IPv4, IPv6 nor ARP"},
+	bpfDropReasonDROP_SPOOFED_SOURCE: {"spoofed_source", "a pod sent with a source address that is not its own"},
+	bpfDropReasonDROP_WRONG_POD:      {"wrong_pod", "the host's stack routed a packet to a pod that does not own the destination; look for stale host routes"},
+	bpfDropReasonDROP_UNMASQUERADED:  {"unmasqueraded", "a packet to the world still had a pod's address; look whether the nftables table \"beeline\" was removed, or the connection was unknown to connection tracking"},
+}
+
+func (r DropReason) String() string {
+	if int(r) < len(dropReasons) {
+		return dropReasons[r].name
+	}
+	return fmt.Sprintf("reason_%d", uint32(r))
+}
+
+// Meaning is one sentence on what the reason says and where to look.
+func (r DropReason) Meaning() string {
+	if int(r) < len(dropReasons) {
+		return dropReasons[r].meaning
+	}
+	return "the datapath is newer than this program"
+}
+
+// programNames names the enum of bpf/types.h, in its order.
+var programNames = [bpfProgramPROGRAM_MAX]string{
+	bpfProgramPROGRAM_FROM_POD:  bpfProgFromPod,
+	bpfProgramPROGRAM_TO_POD:    bpfProgToPod,
+	bpfProgramPROGRAM_FROM_WIRE: bpfProgFromWire,
+	bpfProgramPROGRAM_TO_WIRE:   bpfProgToWire,
+}
+
+// Drop counts the packets that one program dropped for one reason.
+type Drop struct {
+	Program string
+	Reason  DropReason
+	Packets uint64
+	// Bytes include the link-layer header.
+	Bytes uint64
+}
+
+// Drops is the table of dropped packets. The datapath is its only writer.
+type Drops struct{ m *ebpf.Map }
+
+// All gives a count for each program and reason, also those that are zero, summed over the CPUs.
+func (t Drops) All() ([]Drop, error) {
+	var all []Drop
+	for p, program := range programNames {
+		for r := range dropReasons {
+			if r == int(bpfDropReasonDROP_NONE) {
+				continue
+			}
+			var perCPU []bpfDropCount
+			if err := t.m.Lookup(uint32(p)*uint32(bpfDropReasonDROP_MAX)+uint32(r), &perCPU); err != nil {
+				return nil, fmt.Errorf("read drops of %s: %w", program, err)
+			}
+			d := Drop{Program: program, Reason: DropReason(r)}
+			for _, c := range perCPU {
+				d.Packets += c.Packets
+				d.Bytes += c.Bytes
+			}
+			all = append(all, d)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,74 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+)
+
+// MAC is an Ethernet address.
+type MAC [6]byte
+
+// Endpoint is the pod device behind an address of this node.
+type Endpoint struct {
+	// Interface is the index of the host's end.
+	Interface int
+	PodMAC    MAC
+	HostMAC   MAC
+}
+
+// Endpoints is the table of the addresses of this node's pods. The agent is its only writer.
+type Endpoints struct{ m *ebpf.Map }
+
+// Set makes an address reachable at its pod.
+func (t Endpoints) Set(a netip.Addr, e Endpoint) error {
+	if err := t.m.Put(addressOf(a), e.value()); err != nil {
+		return fmt.Errorf("set endpoint %s: %w", a, err)
+	}
+	return nil
+}
+
+// Delete removes an address; it is no error when the address is not there.
+func (t Endpoints) Delete(a netip.Addr) error {
+	if err := t.m.Delete(addressOf(a)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("delete endpoint %s: %w", a, err)
+	}
+	return nil
+}
+
+// All gives the table.
+func (t Endpoints) All() (map[netip.Addr]Endpoint, error) {
+	all := map[netip.Addr]Endpoint{}
+	var key bpfAddress
+	var value bpfEndpoint
+	it := t.m.Iterate()
+	for it.Next(&key, &value) {
+		all[key.addr()] = Endpoint{Interface: int(value.Ifindex), PodMAC: value.PodMac, HostMAC: value.HostMac}
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("read endpoints: %w", err)
+	}
+	return all, nil
+}
+
+// Sync makes the table hold want and nothing else, touching only what differs, and says how many entries it touched.
+func (t Endpoints) Sync(want map[netip.Addr]Endpoint) (int, error) {
+	have, err := t.All()
+	if err != nil {
+		return 0, err
+	}
+	set, del := changes(have, want)
+	for a, e := range set {
+		err = errors.Join(err, t.Set(a, e))
+	}
+	for _, a := range del {
+		err = errors.Join(err, t.Delete(a))
+	}
+	return len(set) + len(del), err
+}
+
+func (e Endpoint) value() bpfEndpoint {
+	return bpfEndpoint{Ifindex: uint32(e.Interface), PodMac: e.PodMAC, HostMac: e.HostMAC}
+}

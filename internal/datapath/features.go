@@ -1,0 +1,56 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+)
+
+// loopback has index 1 in every network namespace.
+const loopback = 1
+
+// haveTCX attaches a program that lets everything pass to the egress of the loopback device, and takes it
+// off again. It returns nil where the kernel has tcx (Linux 6.6).
+func haveTCX() (err error) {
+	pass, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name:         "probe_tcx",
+		Type:         ebpf.SchedCLS,
+		License:      "Dual BSD/GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
+	})
+	if err != nil {
+		return fmt.Errorf("load probe: %w", err)
+	}
+	defer pass.Close()
+	l, err := link.AttachTCX(link.TCXOptions{Interface: loopback, Program: pass, Attach: ebpf.AttachTCXEgress})
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
+
+// Required reports what the datapath cannot do without; nil when it is all there.
+func Required() error {
+	var missing []error
+	for name, probe := range map[string]func() error{
+		"tc programs":                          func() error { return features.HaveProgramType(ebpf.SchedCLS) },
+		"longest-prefix-match maps":            func() error { return features.HaveMapType(ebpf.LPMTrie) },
+		"bpf_redirect_peer (Linux 5.10)":       func() error { return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnRedirectPeer) },
+		"bpf_redirect_neigh (Linux 5.10)":      func() error { return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnRedirectNeigh) },
+		"bpf_ktime_get_coarse_ns (Linux 5.11)": func() error { return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnKtimeGetCoarseNs) },
+	} {
+		// Only a clear "not supported" stops the agent: a probe that fails otherwise says nothing
+		// of the kernel, and loading the programs gives the real answer.
+		if errors.Is(probe(), ebpf.ErrNotSupported) {
+			missing = append(missing, fmt.Errorf("the kernel lacks %s", name))
+		}
+	}
+	return errors.Join(missing...)
+}
+
+// HaveTCX says whether programs are attached as tcx links; otherwise they are filters of the clsact qdisc.
+func (d *Datapath) HaveTCX() bool { return d.tcx }

@@ -1,0 +1,100 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+)
+
+// ProgramInfo is what the kernel says of one loaded program.
+type ProgramInfo struct {
+	Name string
+	ID   uint32
+	Tag  string
+	// RunCount and RunTime (ns) stay zero unless kernel.bpf_stats_enabled is set.
+	RunCount uint64
+	RunTime  uint64
+	// Instructions is how many the verifier walked; 0 where the kernel does not tell (before 5.16).
+	Instructions uint32
+}
+
+// MapInfo is what the kernel says of one map.
+type MapInfo struct {
+	Name       string
+	Type       string
+	Entries    int
+	MaxEntries uint32
+	// Bytes is the memory that the map holds now.
+	Bytes uint64
+}
+
+// Programs describes the loaded programs, in the order a packet meets them.
+func (d *Datapath) Programs() ([]ProgramInfo, error) {
+	var all []ProgramInfo
+	for _, name := range programNames {
+		h, err := d.hook(name)
+		if err != nil {
+			return nil, err
+		}
+		info, err := h.program.Info()
+		if err != nil {
+			return nil, fmt.Errorf("describe program %s: %w", name, err)
+		}
+		out := ProgramInfo{Name: name, Tag: info.Tag}
+		if id, ok := info.ID(); ok {
+			out.ID = uint32(id)
+		}
+		if n, ok := info.VerifiedInstructions(); ok {
+			out.Instructions = n
+		}
+		stats, err := h.program.Stats()
+		if err != nil {
+			return nil, fmt.Errorf("read statistics of program %s: %w", name, err)
+		}
+		out.RunCount, out.RunTime = stats.RunCount, uint64(stats.Runtime.Nanoseconds())
+		all = append(all, out)
+	}
+	return all, nil
+}
+
+// Maps describes the tables with their memory.
+func (d *Datapath) Maps() ([]MapInfo, error) {
+	var all []MapInfo
+	for _, name := range pinnedMaps {
+		m := d.maps()[name]
+		info, err := m.Info()
+		if err != nil {
+			return nil, fmt.Errorf("describe map %s: %w", name, err)
+		}
+		out := MapInfo{Name: name, Type: m.Type().String(), MaxEntries: m.MaxEntries()}
+		if bytes, ok := info.Memlock(); ok {
+			out.Bytes = bytes
+		}
+		if out.Entries, err = countEntries(m); err != nil {
+			return nil, fmt.Errorf("count entries of map %s: %w", name, err)
+		}
+		all = append(all, out)
+	}
+	return all, nil
+}
+
+// countEntries walks the keys; arrays are always full.
+func countEntries(m *ebpf.Map) (int, error) {
+	if m.Type() == ebpf.Array || m.Type() == ebpf.PerCPUArray {
+		return int(m.MaxEntries()), nil
+	}
+	n := 0
+	var key []byte
+	for {
+		next, err := m.NextKeyBytes(key)
+		if errors.Is(err, ebpf.ErrKeyNotExist) || (err == nil && next == nil) {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+		key = next
+		n++
+	}
+}

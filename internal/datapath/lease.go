@@ -1,0 +1,33 @@
+package datapath
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Lease is the agent's word that the link-layer addresses in Routes are those of the kernel's neighbour
+// table. Without it the kernel resolves each packet, which is right with or without an agent but slower.
+type Lease struct{ m *ebpf.Map }
+
+// Renew vouches for the link-layer addresses from now on for d.
+func (l Lease) Renew(d time.Duration) error {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return fmt.Errorf("read monotonic clock: %w", err)
+	}
+	if err := l.m.Put(uint32(0), uint64(now.Nano()+d.Nanoseconds())); err != nil {
+		return fmt.Errorf("renew lease: %w", err)
+	}
+	return nil
+}
+
+// Revoke ends the lease at once.
+func (l Lease) Revoke() error {
+	if err := l.m.Put(uint32(0), uint64(0)); err != nil {
+		return fmt.Errorf("revoke lease: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+)
+
+// RouteKind says what lies behind a prefix of the cluster.
+type RouteKind uint8
+
+// The kinds. Addresses outside of every route are the world's.
+const (
+	// RouteLocal is a pod range of this node.
+	RouteLocal = RouteKind(bpfRouteKindROUTE_LOCAL)
+	// RouteRemote is a pod range or an address of another node on the uplink's link.
+	RouteRemote = RouteKind(bpfRouteKindROUTE_REMOTE)
+	// RouteCluster belongs to the cluster but is the host stack's to reach.
+	RouteCluster = RouteKind(bpfRouteKindROUTE_CLUSTER)
+)
+
+// Route is the way to a prefix. All but Kind is for RouteRemote only.
+type Route struct {
+	Kind RouteKind
+	// Interface is the index of the uplink.
+	Interface int
+	// MTU in bytes, without the link-layer header.
+	MTU int
+	// NextHop is the address of the node that the packets go to.
+	NextHop netip.Addr
+	// NextHopMAC is zero while the neighbour is unresolved; the kernel then resolves each packet.
+	NextHopMAC MAC
+	UplinkMAC  MAC
+}
+
+// Routes is the table of the cluster's prefixes. The agent is its only writer.
+type Routes struct{ m *ebpf.Map }
+
+// All gives the table.
+func (t Routes) All() (map[netip.Prefix]Route, error) {
+	all := map[netip.Prefix]Route{}
+	var key bpfRouteKey
+	var value bpfRoute
+	it := t.m.Iterate()
+	for it.Next(&key, &value) {
+		all[key.prefix()] = value.route()
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("read routes: %w", err)
+	}
+	return all, nil
+}
+
+// Sync makes the table hold want and nothing else, touching only what differs, and says how many entries it touched.
+func (t Routes) Sync(want map[netip.Prefix]Route) (int, error) {
+	have, err := t.All()
+	if err != nil {
+		return 0, err
+	}
+	set, del := changes(have, want)
+	for p, r := range set {
+		if e := t.m.Put(routeKeyOf(p), r.value()); e != nil {
+			err = errors.Join(err, fmt.Errorf("set route %s: %w", p, e))
+		}
+	}
+	for _, p := range del {
+		if e := t.m.Delete(routeKeyOf(p)); e != nil && !errors.Is(e, ebpf.ErrKeyNotExist) {
+			err = errors.Join(err, fmt.Errorf("delete route %s: %w", p, e))
+		}
+	}
+	return len(set) + len(del), err
+}
+
+func routeKeyOf(p netip.Prefix) bpfRouteKey {
+	bits := p.Bits()
+	if p.Addr().Is4() {
+		bits += 96
+	}
+	return bpfRouteKey{PrefixLen: uint32(bits), Address: addressOf(p.Masked().Addr())}
+}
+
+func (k bpfRouteKey) prefix() netip.Prefix {
+	a := k.Address.addr()
+	if !a.IsValid() {
+		a = netip.IPv6Unspecified()
+	}
+	if a.Is4() {
+		return netip.PrefixFrom(a, int(k.PrefixLen)-96)
+	}
+	return netip.PrefixFrom(a, int(k.PrefixLen))
+}
+
+func (r Route) value() bpfRoute {
+	v := bpfRoute{
+		Kind:       uint8(r.Kind),
+		Ifindex:    uint32(r.Interface),
+		Mtu:        uint16(min(r.MTU, 1<<16-1)),
+		NextHopMac: r.NextHopMAC,
+		UplinkMac:  r.UplinkMAC,
+	}
+	if r.NextHopMAC != (MAC{}) {
+		v.Resolved = 1
+	}
+	if r.NextHop.IsValid() {
+		v.NextHop = addressOf(r.NextHop)
+	}
+	return v
+}
+
+func (v bpfRoute) route() Route {
+	return Route{
+		Kind:       RouteKind(v.Kind),
+		Interface:  int(v.Ifindex),
+		MTU:        int(v.Mtu),
+		NextHop:    v.NextHop.addr(),
+		NextHopMAC: v.NextHopMac,
+		UplinkMAC:  v.UplinkMac,
+	}
+}
