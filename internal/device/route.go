@@ -1,0 +1,161 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Route is one route in table main that belongs to Beeline: the kernel keeps Protocol with it. A prefix has
+// at most one.
+type Route struct {
+	Prefix netip.Prefix
+	// Via is the next hop; the zero value means that the prefix is on the link.
+	Via netip.Addr
+	// Device is the index of the outgoing device.
+	Device int
+	// Source is the preferred source address of the node's own traffic; the zero value lets the kernel choose.
+	Source netip.Addr
+	// MTU of the path in bytes; 0 means the device's.
+	MTU int
+}
+
+// ErrForeignRoute says that the place of a route is taken by one that Beeline did not make.
+var ErrForeignRoute = errors.New("somebody else's route is in the way")
+
+// SyncRoutes makes the routes with Protocol in table main equal to desired, for both families, and returns
+// how many it added, replaced or deleted. Routes of others are neither changed nor deleted: one with the
+// same prefix and metric stays, and ErrForeignRoute is among the errors. A route that cannot be set does not
+// keep the others from being set. Routes are replaced in place, so a prefix is never without one.
+func SyncRoutes(desired []Route) (changed int, err error) {
+	present, err := ourRoutes()
+	if err != nil {
+		return 0, err
+	}
+	wanted := make(map[netip.Prefix]bool, len(desired))
+	var errs []error
+	for _, route := range desired {
+		route = route.normal()
+		if wanted[route.Prefix] {
+			errs = append(errs, fmt.Errorf("set route %s: the prefix is wanted twice", route.Prefix))
+			continue
+		}
+		wanted[route.Prefix] = true
+		if old, ok := present[route.Prefix]; ok && old == route {
+			continue
+		}
+		if err := AddRoute(route); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		changed++
+	}
+	for prefix, route := range present {
+		if wanted[prefix] {
+			continue
+		}
+		if err := DelRoute(route); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		changed++
+	}
+	return changed, errors.Join(errs...)
+}
+
+// AddRoute sets one route, replacing one of ours with the same prefix. Only if there is a route with this
+// prefix already are the kernel's routes listed: ErrForeignRoute if it is not ours.
+func AddRoute(route Route) error {
+	route = route.normal()
+	err := netlink.RouteAdd(route.kernel())
+	if errors.Is(err, unix.EEXIST) {
+		err = replaceOurs(route)
+	}
+	if err != nil {
+		return fmt.Errorf("set route %s: %w", route.Prefix, err)
+	}
+	return nil
+}
+
+func replaceOurs(route Route) error {
+	present, err := ourRoutes()
+	if err != nil {
+		return err
+	}
+	if _, ours := present[route.Prefix]; !ours {
+		return ErrForeignRoute
+	}
+	return netlink.RouteReplace(route.kernel())
+}
+
+// DelRoute deletes one route of ours, found by prefix, next hop and device. One that does not exist, or is
+// not ours, is no error.
+func DelRoute(route Route) error {
+	route = route.normal()
+	// Without source and MTU: neither identifies a route.
+	route.Source, route.MTU = netip.Addr{}, 0
+	err := netlink.RouteDel(route.kernel())
+	if err == nil || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return fmt.Errorf("delete route %s: %w", route.Prefix, err)
+}
+
+func (r Route) normal() Route {
+	r.Prefix = r.Prefix.Masked()
+	if r.Via.IsValid() {
+		r.Via = r.Via.Unmap()
+	}
+	if r.Source.IsValid() {
+		r.Source = r.Source.Unmap()
+	}
+	return r
+}
+
+func (r Route) kernel() *netlink.Route {
+	route := &netlink.Route{
+		Dst: ipNetOf(r.Prefix), LinkIndex: r.Device, Table: unix.RT_TABLE_MAIN, Protocol: Protocol,
+		Type: unix.RTN_UNICAST, MTU: r.MTU,
+	}
+	if r.Via.IsValid() {
+		route.Gw = r.Via.AsSlice()
+	} else {
+		route.Scope = netlink.SCOPE_LINK
+	}
+	if r.Source.IsValid() {
+		route.Src = r.Source.AsSlice()
+	}
+	return route
+}
+
+// ourRoutes lists the routes with Protocol in table main, both families.
+func ourRoutes() (map[netip.Prefix]Route, error) {
+	ours := map[netip.Prefix]Route{}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		list, err := complete(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN, Protocol: Protocol},
+				netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list routes: %w", err)
+		}
+		for _, r := range list {
+			prefix, ok := prefixOf(r.Dst)
+			if !ok {
+				continue
+			}
+			route := Route{Prefix: prefix, Device: r.LinkIndex, MTU: r.MTU}
+			if via, ok := addrOf(r.Gw); ok {
+				route.Via = via
+			}
+			if source, ok := addrOf(r.Src); ok {
+				route.Source = source
+			}
+			ours[prefix] = route
+		}
+	}
+	return ours, nil
+}

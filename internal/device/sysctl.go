@@ -1,0 +1,94 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// SysctlChange is one kernel setting that was changed: its path below /proc/sys and its values.
+type SysctlChange struct {
+	Key, Old, New string
+}
+
+// String says what changed, for the log.
+func (c SysctlChange) String() string { return c.Key + ": " + c.Old + " -> " + c.New }
+
+// SetSysctl writes value to /proc/sys/<key> (with slashes: "net/ipv4/ip_forward") unless it is already
+// there, and returns the change, if any. Keys below net/ belong to the network namespace of the thread
+// that opens the file. A setting that this kernel does not have is an error that is fs.ErrNotExist.
+func SetSysctl(key, value string) ([]SysctlChange, error) {
+	if !filepath.IsLocal(key) {
+		return nil, fmt.Errorf("set sysctl %q: the key is not a path below /proc/sys", key)
+	}
+	path := filepath.Join("/proc/sys", key)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read sysctl %s: %w", key, err)
+	}
+	old := strings.TrimSpace(string(content))
+	if old == value {
+		return nil, nil
+	}
+	if err := os.WriteFile(path, []byte(value), 0); err != nil {
+		return nil, fmt.Errorf("set sysctl %s=%s: %w", key, value, err)
+	}
+	return []SysctlChange{{Key: key, Old: old, New: value}}, nil
+}
+
+// EnableForwarding makes the namespace forward the given families. A router ignores router
+// advertisements unless accept_ra is 2, so an uplink that listens to them (accept_ra 1) is set to 2 before
+// IPv6 forwarding is switched on. It returns what it changed, also when it fails half-way.
+func EnableForwarding(uplink string, v4, v6 bool) ([]SysctlChange, error) {
+	var changes []SysctlChange
+	set := func(key, value string) error {
+		changed, err := SetSysctl(key, value)
+		changes = append(changes, changed...)
+		return err
+	}
+	if v4 {
+		if err := set("net/ipv4/ip_forward", "1"); err != nil {
+			return changes, err
+		}
+	}
+	if !v6 {
+		return changes, nil
+	}
+	acceptRA := "net/ipv6/conf/" + uplink + "/accept_ra"
+	content, err := os.ReadFile(filepath.Join("/proc/sys", acceptRA))
+	if err != nil {
+		return changes, fmt.Errorf("read sysctl %s: %w", acceptRA, err)
+	}
+	if strings.TrimSpace(string(content)) == "1" {
+		if err := set(acceptRA, "2"); err != nil {
+			return changes, err
+		}
+	}
+	return changes, set("net/ipv6/conf/all/forwarding", "1")
+}
+
+// setting is one sysctl of one device.
+type setting struct{ key, value string }
+
+// setDevice writes settings of one family ("ipv4", "ipv6") for one device. Where the kernel has no IPv6
+// at all, IPv6 settings are skipped: there is nothing to switch off.
+func setDevice(family, name string, settings ...setting) error {
+	for _, s := range settings {
+		_, err := SetSysctl("net/"+family+"/conf/"+name+"/"+s.key, s.value)
+		if family == "ipv6" && errors.Is(err, fs.ErrNotExist) && !hasIPv6() {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func hasIPv6() bool {
+	_, err := os.Stat("/proc/sys/net/ipv6/conf/all")
+	return err == nil
+}
