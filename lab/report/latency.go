@@ -2,7 +2,6 @@ package report
 
 import (
 	"slices"
-
 )
 
 // shown are the percentiles of the report.
@@ -68,4 +67,3 @@ func percentilesOf(counts map[float64]uint64) (at [4]float64, total uint64, ok b
 
 // hasTail reports whether the histogram has enough round trips for its P99.9 to be more than its maximum.
 func (r percentileRow) hasTail() bool { return r.count >= 1000 }
-

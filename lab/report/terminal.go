@@ -63,7 +63,9 @@ func (t *terminal) figure(f figure) {
 	t.printf("%s · %s%s", f.Title, f.heading(), direction(f))
 	t.printf("  %s %12s %8s    %s", pad("", 15), "median", "ratio", "95 % interval")
 	for _, r := range f.rows {
-		t.row(r, f)
+		if r.unsupported == "" { // those are said once, in the overview
+			t.row(r, f)
+		}
 	}
 }
 
@@ -76,19 +78,12 @@ func direction(f figure) string {
 
 func (t *terminal) row(r row, f figure) {
 	name := pad(r.contender, 15)
-	switch {
-	case r.summary == nil && r.unsupported != "":
-		t.printf("  %s %s", name, clip(r.unsupported, terminalWidth-18))
-		return
-	case r.summary == nil:
+	if r.summary == nil {
 		t.printf("  %s %s", name, clip(r.failure(), terminalWidth-18))
 		return
 	}
 	s := r.summary
-	median := fmt.Sprintf("%12s", "")
-	if q := quantity(s.Median, f.unitOf(s)); q != "" {
-		median = left(q, 12)
-	}
+	median := left(quantity(s.Median, f.unitOf(s)), 12)
 	note := ""
 	if r.failed > 0 {
 		note = fmt.Sprintf("  %d of %d failed", r.failed, r.tried)
@@ -123,7 +118,10 @@ func (f figure) unitOf(s *result.Summary) string {
 // bar draws a ratio; the full width is 1.25, so that "more than node" still has room.
 func bar(r float64) string {
 	const full = 1.25
-	eighths := int(min(max(r, 0), full)/full*barWidth*8 + 0.5)
+	if r > full {
+		return strings.Repeat("█", barWidth-1) + "▶"
+	}
+	eighths := int(max(r, 0)/full*barWidth*8 + 0.5)
 	partial := []string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}[eighths%8]
 	return strings.Repeat("█", eighths/8) + partial
 }

@@ -1,0 +1,96 @@
+// Package chart draws the report's charts as SVG text: dots with intervals, raw samples, percentiles and
+// stacked bars. Colours and fonts are classes that the page's style sheet defines, so that a chart follows
+// light, dark and paper; every chart carries a title and a description for readers who cannot see it.
+package chart
+
+import (
+	"fmt"
+	"html"
+	"html/template"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Width is the width of every chart in its own units; the page scales it.
+const Width = 560
+
+// The font size of all text in a chart, and the mean width of its characters at that size.
+const (
+	fontSize  = 13
+	charWidth = 6.9
+)
+
+// Text is a chart's title and description, read out in its place.
+type Text struct {
+	ID          string // unique on the page
+	Title, Desc string
+}
+
+type canvas struct {
+	body   strings.Builder
+	height float64
+}
+
+func (c *canvas) add(format string, args ...any) { fmt.Fprintf(&c.body, format+"\n", args...) }
+
+func (c *canvas) line(class string, x1, y1, x2, y2 float64) {
+	c.add(`<line class="%s" x1="%s" y1="%s" x2="%s" y2="%s"/>`, class, num(x1), num(y1), num(x2), num(y2))
+}
+
+func (c *canvas) rect(class string, x, y, w, h float64, tip string) {
+	c.add(`<rect class="%s" x="%s" y="%s" width="%s" height="%s">%s</rect>`, class, num(x), num(y), num(w), num(h), hint(tip))
+}
+
+func (c *canvas) circle(class string, x, y, r float64, tip string) {
+	c.add(`<circle class="%s" cx="%s" cy="%s" r="%s">%s</circle>`, class, num(x), num(y), num(r), hint(tip))
+}
+
+// text writes s with its baseline at y; anchor is start, middle or end.
+func (c *canvas) text(class, anchor string, x, y float64, s string) {
+	c.add(`<text class="%s" text-anchor="%s" x="%s" y="%s">%s</text>`, class, anchor, num(x), num(y), html.EscapeString(s))
+}
+
+// svg closes the drawing. All text inside has been escaped by the methods above.
+func (c *canvas) svg(t Text) template.HTML {
+	id := html.EscapeString(t.ID)
+	return template.HTML(fmt.Sprintf(
+		`<svg class="chart" viewBox="0 0 %d %s" role="img" aria-labelledby="%s-t %s-d"><title id="%s-t">%s</title><desc id="%s-d">%s</desc>`+"\n%s</svg>",
+		Width, num(c.height), id, id, id, html.EscapeString(t.Title), id, html.EscapeString(t.Desc), c.body.String()))
+}
+
+// hint is what a browser shows when the pointer rests on a mark.
+func hint(s string) string {
+	if s == "" {
+		return ""
+	}
+	return "<title>" + html.EscapeString(s) + "</title>"
+}
+
+// num writes a coordinate with at most one decimal.
+func num(v float64) string {
+	s := strconv.FormatFloat(v, 'f', 1, 64)
+	return strings.TrimSuffix(s, ".0")
+}
+
+// textWidth estimates the width of s.
+func textWidth(s string) float64 { return charWidth * float64(utf8.RuneCountInString(s)) }
+
+// labelWidth is the room for the widest of the labels, at most 2/5 of the chart.
+func labelWidth(labels []string) float64 {
+	w := 60.0
+	for _, l := range labels {
+		w = max(w, textWidth(l)+10)
+	}
+	return min(w, Width*0.42)
+}
+
+// fit shortens s until it fits into the width.
+func fit(s string, width float64) string {
+	if textWidth(s) <= width {
+		return s
+	}
+	runes := []rune(s)
+	n := max(int(width/charWidth)-1, 1)
+	return strings.TrimRight(string(runes[:min(n, len(runes))]), " ") + "…"
+}

@@ -1,0 +1,71 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/lab/result"
+)
+
+var update = flag.Bool("update", false, "write the golden files of testdata anew")
+
+// golden compares got with testdata/name and writes testdata/name.got beside it where they differ.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		if err := os.WriteFile(path+".got", got, 0o644); err != nil {
+			t.Error(err)
+		}
+		t.Errorf("%s differs (see %s.got, or -update):\n%s", path, path, diff)
+		return
+	}
+	os.Remove(path + ".got")
+}
+
+func encode(t *testing.T, run *result.Run) []byte {
+	t.Helper()
+	content, err := json.MarshalIndent(run, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(content, '\n')
+}
+
+// The result files are test data made by synthetic, kept as files so that reading them is tested, too.
+func TestSyntheticResults(t *testing.T) {
+	golden(t, "synthetic/results.json", encode(t, synthetic(8)))
+	golden(t, "one-round/results.json", encode(t, synthetic(1)))
+}
+
+func TestTable(t *testing.T) {
+	for _, name := range []string{"synthetic", "one-round"} {
+		t.Run(name, func(t *testing.T) {
+			run, err := Load(filepath.Join("testdata", name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			if err := Table(&out, run); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name+"/table.txt", out.Bytes())
+		})
+	}
+}

@@ -1,0 +1,214 @@
+package report
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/result"
+)
+
+// synthetic makes a run that looks like a real one and is not: invented figures for the golden tests, with
+// everything a report has to cope with in it (an unsupported contender, failed samples, a discarded round,
+// a footprint without an agent, figures that some contenders lack).
+func synthetic(rounds int) *result.Run {
+	g := &generator{random: rand.New(rand.NewPCG(1, 2))}
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	g.run = &result.Run{
+		Schema: 1, Version: "v0.0.0-synthetic", Command: []string{"beeline", "bench", "--rounds", "8", "--out", "a directory"}, Seed: 42,
+		Started: start, Finished: start.Add(4*time.Minute + 30*time.Second),
+		Settings: result.Settings{
+			Mode: "quick", Rounds: rounds, Seconds: 1, Placement: []string{"one-core", "spread"}, MTU: 1500,
+			Gate: "steal > 2 % or foreign load > 5 % of the round's CPU time",
+		},
+		Environment: result.Environment{
+			Hostname: "synthetic", Kernel: "6.99.0-synthetic", Distribution: "Test data, not a measurement", CPU: "Imaginary CPU", CPUs: 2,
+			MemoryBytes: 24 << 30, Virtualization: "kvm", CongestionControl: "cubic", LoadBefore: "0.02 0.05 0.01 1/120 4242",
+			Sysctls:  map[string]string{"net.core.rmem_max": "212992", "net.ipv4.tcp_congestion_control": "cubic"},
+			Tools:    map[string]string{"netperf": "2.7.0", "sockperf": "3.7", "iperf3": "3.12"},
+			Features: map[string]bool{"tcx": true, "netkit": false, "wireguard": false, "bpf stats": true},
+		},
+		Contenders: []result.Contender{
+			{Name: "node", Description: "The two nodes themselves, no containers."},
+			{Name: "node+netfilter", Description: "The nodes with connection tracking and a rule set like kube-proxy's.", Facts: map[string]string{"rules": "50 Services"}},
+			{Name: "beeline", Description: "Pods on veth pairs, eBPF routing.", Version: "v0.0.0-synthetic", Facts: map[string]string{"MTU in the pod": "1500", "routing": "ebpf"}},
+			{Name: "beeline-kernel", Description: "Pods on veth pairs, routed by the kernel.", Version: "v0.0.0-synthetic", Facts: map[string]string{"routing": "kernel"}},
+			{Name: "bridge", Description: "Reference bridge plugin with host-local addresses.", Version: "1.1.1"},
+			{Name: "ptp", Description: "Reference ptp plugin with host-local addresses.", Version: "1.1.1"},
+			{Name: "macvlan", Description: "Reference macvlan plugin.", Version: "1.1.1"},
+			{Name: "vxlan", Description: "Bridge over a kernel VXLAN device.", Unsupported: "not on this kernel: VXLAN (CONFIG_VXLAN)"},
+		},
+		Workloads: []result.Workload{
+			{Name: "tcp_stream_128k", Title: "TCP_STREAM, 128 KB sends", Description: "One connection, sends of 128 KB, socket buffers fixed at 1 MB.", Tool: "netperf", Metric: "throughput", Unit: "Gbit/s", Better: "higher", Work: "GB"},
+			{Name: "tcp_stream_16k", Title: "TCP_STREAM, 16 KB sends", Description: "One connection, sends of 16 KB.", Tool: "netperf", Metric: "throughput", Unit: "Gbit/s", Better: "higher", Work: "GB"},
+			{Name: "tcp_rr", Title: "TCP_RR", Description: "One byte there and one back on an open connection.", Tool: "netperf", Metric: "rate", Unit: "/s", Better: "higher", Work: "transaction"},
+			{Name: "tcp_crr", Title: "TCP_CRR", Description: "A new connection for each transaction.", Tool: "netperf", Metric: "rate", Unit: "/s", Better: "higher", Work: "transaction"},
+			{Name: "sockperf_tcp", Title: "sockperf ping-pong, TCP", Description: "Full round trips.", Tool: "sockperf", Metric: "rtt", Unit: "µs", Better: "lower", Work: "message"},
+		},
+	}
+	for i := range rounds {
+		r := result.Round{Index: i, Started: start.Add(time.Duration(i) * 30 * time.Second), Seconds: 29.5, Steal: 0.001 * float64(i%3), Foreign: 0.004,
+			Order: []string{"node", "ptp", "beeline", "macvlan", "node/again", "bridge", "beeline-kernel", "node+netfilter"}}
+		if i == 4 {
+			r.Steal, r.Discarded = 0.087, "steal 8.7 % > 2 %"
+		}
+		g.run.Rounds = append(g.run.Rounds, r)
+	}
+	share := map[string][5]float64{ // of node, by workload
+		"node":           {1, 1, 1, 1, 1},
+		"node/again":     {1, 1, 1, 1, 1},
+		"node+netfilter": {0.857, 0.77, 0.847, 0.783, 1.18},
+		"beeline":        {0.878, 0.86, 0.884, 0.892, 1.13},
+		"beeline-kernel": {0.783, 0.562, 0.782, 0.801, 1.28},
+		"bridge":         {0.71, 0.465, 0.68, 0.652, 1.47},
+		"ptp":            {0.74, 0.51, 0.71, 0.69, 1.41},
+		"macvlan":        {0.948, 0.952, 0.951, 0.963, 1.05},
+	}
+	base := [5]float64{48.5, 21.4, 72000, 16100, 13.9}
+	order := []string{"node", "node/again", "node+netfilter", "beeline", "beeline-kernel", "bridge", "ptp", "macvlan"}
+	for i, w := range g.run.Workloads {
+		for _, name := range order {
+			g.samples(w, name, result.CrossNode, result.OneCore, 1, base[i]*share[name][i])
+			if w.Name == "tcp_rr" || w.Name == "tcp_stream_128k" {
+				same := 1 - (1-share[name][i])*0.4
+				g.samples(w, name, result.SameNode, result.OneCore, 1, base[i]*1.1*same)
+			}
+			if w.Name == "tcp_rr" && name != "ptp" {
+				g.samples(w, name, result.CrossNode, result.Spread, 2, 31000*(0.6+0.4*share[name][i]))
+			}
+		}
+	}
+	g.damage()
+	g.summarise()
+	g.extras()
+	return g.run
+}
+
+type generator struct {
+	random *rand.Rand
+	run    *result.Run
+}
+
+func (g *generator) samples(w result.Workload, name string, path result.Path, placement result.Placement, procs int, centre float64) {
+	for i, r := range g.run.Rounds {
+		noise := 1 + 0.006*g.random.NormFloat64()
+		if r.Discarded != "" {
+			noise *= 0.8
+		}
+		value := round4(centre * noise)
+		s := result.Sample{
+			Round: i, Contender: name, Workload: w.Name, Path: path, Placement: placement, Procs: procs,
+			Started: r.Started.Add(time.Second), Seconds: 1, Values: map[string]float64{w.Metric: value},
+			Command: []string{w.Tool, "-t", w.Name, "-H", "10.0.0.2"},
+		}
+		busy := 0.97 + 0.01*g.random.Float64()
+		s.CPU = result.CPU{User: round4(0.07 * busy), System: round4(0.5 * busy), Softirq: round4(0.43 * busy), Steal: round4(r.Steal), Idle: round4(1 - busy)}
+		if w.Unit == "µs" {
+			s.Latency = g.histogram(value)
+		}
+		g.run.Samples = append(g.run.Samples, s)
+	}
+}
+
+// histogram has a long tail and buckets 2 % wide.
+func (g *generator) histogram(centre float64) *result.Histogram {
+	h := new(result.Histogram)
+	for i := range 160 {
+		upTo := centre * 0.7 * math.Pow(1.03, float64(i))
+		x := math.Log(upTo/centre) / 0.06
+		n := 20000 * math.Exp(-x*x/2)
+		if upTo > centre {
+			n += 400 * math.Pow(upTo/centre, -3)
+		}
+		if n < 1 {
+			continue
+		}
+		h.UpTo = append(h.UpTo, round4(upTo))
+		h.Count = append(h.Count, uint64(n))
+	}
+	return h
+}
+
+// damage makes samples fail: ptp twice in TCP_CRR, bridge always in sockperf.
+func (g *generator) damage() {
+	for i := range g.run.Samples {
+		s := &g.run.Samples[i]
+		switch {
+		case s.Contender == "ptp" && s.Workload == "tcp_crr" && (s.Round == 2 || s.Round == 5):
+			s.Error = "netperf: establish control: are you sure there is a netserver listening?"
+		case s.Contender == "bridge" && s.Workload == "sockperf_tcp":
+			s.Error = "sockperf: connection timed out after 5 s <&\">"
+		default:
+			continue
+		}
+		s.Values, s.Latency, s.CPU = nil, nil, result.CPU{}
+	}
+}
+
+// summarise fills the summary the way package stats does: kept rounds only, ratios within a round.
+func (g *generator) summarise() {
+	v := newView(g.run)
+	for _, f := range v.figures {
+		for _, c := range v.contenders() {
+			r := row{contender: c.Name}
+			v.collect(&r, f)
+			f.rows = append(f.rows, r)
+		}
+		for _, r := range f.rows[len(f.rows)-len(v.contenders()):] {
+			var values []float64
+			for _, p := range r.points {
+				if !p.discarded {
+					values = append(values, p.value)
+				}
+			}
+			if len(values) == 0 {
+				continue
+			}
+			e, q := medianOf(values), figure{rows: f.rows[len(f.rows)-len(v.contenders()):]}.paired(r.contender, baseline)
+			s := result.Summary{
+				Contender: r.contender, Workload: f.workload, Path: f.path, Procs: f.procs, Placement: f.placement,
+				Metric: f.Metric, Unit: f.Unit, Better: f.Better, Median: e.median, Low: e.low, High: e.high, N: e.n,
+			}
+			if q.n > 0 {
+				s.Ratio, s.RatioLow, s.RatioHigh = &q.median, q.low, q.high
+			}
+			g.run.Summary = append(g.run.Summary, s)
+		}
+	}
+}
+
+func (g *generator) extras() {
+	adds := func(centre float64) []float64 {
+		var list []float64
+		for range 50 {
+			list = append(list, round4(centre*math.Exp(0.18*g.random.NormFloat64())))
+		}
+		return list
+	}
+	idle := 0.0011
+	g.run.Footprints = []result.Footprint{
+		{Contender: "beeline", AddMilliseconds: adds(11), DelMilliseconds: adds(6), Pods: 100, AgentRSSBytes: 31 << 20, MapBytes: 2_200_000, IdleCPU: &idle},
+		{Contender: "ptp", AddMilliseconds: adds(38), DelMilliseconds: adds(30)},
+		{Contender: "bridge", AddMilliseconds: adds(45), DelMilliseconds: adds(33)},
+	}
+	for _, p := range []struct {
+		path  result.Path
+		name  string
+		nanos uint64
+	}{
+		{result.CrossNode, "from_pod", 158}, {result.CrossNode, "to_wire", 61}, {result.CrossNode, "from_wire", 121}, {result.SameNode, "from_pod", 149},
+	} {
+		const packets = 1_200_000
+		g.run.Programs = append(g.run.Programs, result.Program{Contender: "beeline", Workload: "tcp_rr", Path: p.path, Name: p.name, Runs: packets, Nanoseconds: p.nanos * packets, Packets: packets})
+	}
+	g.run.CrossChecks = []result.CrossCheck{
+		{Contender: "node", Path: result.CrossNode, What: "TCP_RR ≈ 1e6 / RTT µs", Expected: 71942, Measured: 72010, Agree: true},
+		{Contender: "beeline", Path: result.CrossNode, What: "TCP_RR ≈ 1e6 / RTT µs", Expected: 63650, Measured: 63710, Agree: true},
+		{Contender: "ptp", Path: result.CrossNode, What: "TCP_RR ≈ 1e6 / RTT µs", Expected: 51020, Measured: 40020, Agree: false},
+	}
+}
+
+func round4(v float64) float64 {
+	scale := math.Pow(10, 4-math.Ceil(math.Log10(math.Abs(v)+1e-12)))
+	return math.Round(v*scale) / scale
+}
