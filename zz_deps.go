@@ -27,4 +27,6 @@ import (
 	_ "k8s.io/apimachinery/pkg/util/validation"
 	_ "sigs.k8s.io/yaml"
 	_ "golang.org/x/sys/unix"
+	_ "go.yaml.in/yaml/v3"
+	_ "sigs.k8s.io/json"
 )
