@@ -1,0 +1,64 @@
+# Beeline. `make help` lists what there is.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+CLANG_MAJOR := 19
+export BPF_CLANG := clang-$(CLANG_MAJOR)
+export BPF_STRIP := llvm-strip-$(CLANG_MAJOR)
+export BEELINE_REQUIRE ?= 1
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+LINT := go tool -modfile=build/tools/go.mod golangci-lint
+GENERATED := $(wildcard internal/datapath/bpf_bpfel.*)
+C_SOURCES := $(wildcard bpf/*.[ch] bpf/lib/*.[ch])
+SCRIPTS := build/*.sh .ci/run
+BENCH_OUT ?= results/latest
+
+.NOTPARALLEL:
+.PHONY: help deps build generate generated format lint test test-vm bench readme-results clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
+
+deps: ## Install the Debian packages that are missing
+	@build/deps.sh $(USE)
+
+build: ## Build bin/beeline and bin/beeline-cni
+	$(GO_BUILD) -o bin/ ./cmd/beeline ./cmd/beeline-cni
+
+generate: ## Compile the BPF programs again; the objects are committed
+	@$(BPF_CLANG) --version | grep -q 'version $(CLANG_MAJOR)\.' || \
+		{ echo 'generate: needs clang $(CLANG_MAJOR) as $(BPF_CLANG), so that everyone gets the same objects (make deps)' >&2; exit 1; }
+	go generate ./internal/datapath
+
+generated: ## Check that the committed BPF objects are those of the sources
+	@before=$$(sha256sum $(GENERATED)); $(MAKE) --no-print-directory generate; [ "$$before" = "$$(sha256sum $(GENERATED))" ] || \
+		{ echo 'generated: the BPF objects are not those of the sources: commit what make generate made' >&2; exit 1; }
+
+format: ## Format Go and C sources
+	$(LINT) fmt ./...
+	clang-format-$(CLANG_MAJOR) -i $(C_SOURCES)
+
+lint: ## Check Go, C and shell sources
+	$(LINT) run ./...
+	clang-format-$(CLANG_MAJOR) --dry-run --Werror $(C_SOURCES)
+	shellcheck $(SCRIPTS)
+
+test: deps build generated lint ## Run every test, here and on other kernels (root)
+	go run ./build/testrun -- go test -json -timeout 20m ./... -- go run ./test/vm -json
+
+test-vm: deps ## Run the kernel-facing tests on Linux 6.1 and 6.12 in emulated machines
+	go run ./test/vm
+
+bench: USE := bench
+bench: deps build ## Compare the networks on this machine, at most five minutes (root)
+	bin/beeline bench --quick --out $(BENCH_OUT)
+	@echo 'report: $(abspath $(BENCH_OUT))/report.html'
+
+readme-results: build ## Put the results of the last bench into README.md
+	build/readme-results.sh $(BENCH_OUT)
+
+clean: ## Remove what was built
+	rm -rf bin

@@ -1,0 +1,149 @@
+#!/bin/sh
+# Installs the Debian packages that the project needs and this machine lacks: build/deps.sh [bench] [test].
+# Without arguments: all. Does nothing, quickly, when nothing is missing. Package sources stay as they are.
+set -eu
+
+PATH=$PATH:/usr/sbin:/sbin
+GO_NEEDED=$(sed -n 's/^go //p' "$(dirname "$0")/../go.mod")
+
+# use:   what "make bench" needs is needed by the tests as well
+# proof: a command, or a path, that is there when the package is
+# use | proof | package | why
+packages() {
+	sed 's/[[:space:]]*|[[:space:]]*/|/g' <<'TABLE'
+bench|netperf                  |netperf                   |request, stream and connection workloads
+bench|iperf3                   |iperf3                    |stream workloads with several senders, UDP loss
+bench|sockperf                 |sockperf                  |round-trip times
+bench|/usr/lib/cni/ptp         |containernetworking-plugins|the reference CNI plugins: contenders bridge, ptp, macvlan
+bench|nft                      |nftables                  |rules of the contenders with netfilter
+bench|iptables                 |iptables                  |the reference plugins masquerade with it
+bench|ip                       |iproute2                  |looking at a lab by hand; tests compare with it
+bench|sysctl                   |procps                    |settings of a lab's nodes
+bench|modprobe                 |kmod                      |kernel modules, where the kernel has them
+bench|ethtool                  |ethtool                   |offloads of the devices under test
+test |ping                     |iputils-ping              |tests of ICMP between pods
+test |bpftool                  |bpftool                   |looking at programs and maps
+test |clang-19                 |clang-19                  |compiles the BPF programs (make generate)
+test |llvm-strip-19            |llvm-19                   |strips the BPF objects (make generate)
+test |clang-format-19          |clang-format-19           |checks the C sources (make lint)
+test |shellcheck               |shellcheck                |checks the shell scripts (make lint)
+test |qemu-system-x86_64       |qemu-system-x86           |boots other kernels (make test-vm)
+test |xz                       |xz-utils                  |unpacks kernel modules (make test-vm)
+TABLE
+}
+
+there() {
+	case $1 in
+	/*) [ -e "$1" ] ;;
+	*) command -v "$1" >/dev/null ;;
+	esac
+}
+
+# apt's own view of where this release's main component comes from, so that no mirror is named here.
+release_uri() {
+	# shellcheck disable=SC2016 # apt's variables, not the shell's
+	apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT) $(ORIGIN)' 'Created-By: Packages' |
+		awk -v codename="$VERSION_CODENAME" '$2 == codename && $3 == "main" && $4 == "Debian" { print $1; exit }'
+}
+
+# fetch_nonfree PACKAGE DIR: downloads from non-free with sources and lists of its own, below DIR.
+fetch_nonfree() {
+	mkdir -p "$2/sources" "$2/lists/partial"
+	cat >"$2/sources/nonfree.sources" <<-SOURCES
+		Types: deb
+		URIs: $(release_uri)
+		Suites: $VERSION_CODENAME
+		Components: non-free
+		Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+	SOURCES
+	cat >"$2/apt.conf" <<-CONF
+		Dir::Etc::sourcelist "/dev/null";
+		Dir::Etc::sourceparts "$2/sources";
+		Dir::State::lists "$2/lists";
+		APT::Sandbox::User "root";
+	CONF
+	(
+		cd "$2"
+		export APT_CONFIG="$2/apt.conf"
+		apt-get -q update
+		apt-get -q download "$1"
+	)
+}
+
+# Packages of servers start them when they are installed, unless this file says no.
+POLICY=/usr/sbin/policy-rc.d
+MARK='# put here by beeline build/deps.sh while packages are installed'
+keep_services_down() {
+	[ -e "$POLICY" ] && return
+	printf '#!/bin/sh\n%s\nexit 101\n' "$MARK" >"$POLICY"
+	chmod 755 "$POLICY"
+}
+cleanup() {
+	if grep -qsF "$MARK" "$POLICY"; then rm -f "$POLICY"; fi
+	rm -rf "$work"
+}
+
+if ! command -v go >/dev/null; then
+	echo "deps: Go is missing. Install Go $GO_NEEDED or later (Debian 12's own package is too old)." >&2
+	exit 1
+fi
+
+uses=" ${*:-bench test} "
+missing=
+reasons=
+while IFS='|' read -r use proof package why; do
+	case $uses in *" $use "*) ;; *) continue ;; esac
+	there "$proof" && continue
+	missing="$missing $package"
+	reasons="$reasons$(printf '  %-28s %s' "$package" "$why")
+"
+done <<EOT
+$(packages)
+EOT
+if [ -z "$missing" ]; then
+	echo "deps: nothing is missing"
+	exit
+fi
+
+echo "deps: missing Debian packages:"
+printf '%s' "$reasons"
+if [ "$(id -u)" != 0 ]; then
+	echo "deps: run as root to install them, or: apt-get install$missing (netperf is in the component non-free)" >&2
+	exit 1
+fi
+if ! command -v apt-get >/dev/null; then
+	echo "deps: this is not Debian; install them with this system's package manager" >&2
+	exit 1
+fi
+# shellcheck source=/dev/null
+. /etc/os-release
+
+work=$(mktemp -d)
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+export DEBIAN_FRONTEND=noninteractive
+
+echo "deps: refreshing the package lists"
+apt-get -q update
+install=
+for package in $missing; do
+	if [ "$package" = netperf ] && [ -z "$(apt-cache madison netperf)" ]; then
+		echo "deps: fetching netperf from the component non-free, the machine's package sources stay as they are"
+		fetch_nonfree netperf "$work"
+		package=$(echo "$work"/netperf_*.deb)
+	fi
+	install="$install $package"
+done
+echo "deps: installing$missing"
+keep_services_down
+# shellcheck disable=SC2086 # one word for each package
+apt-get -q -y --no-install-recommends -o APT::Sandbox::User=root install $install
+
+# A benchmark's server that answers from every boot on is not what anybody asked for.
+for service in netperf iperf3; do
+	case $missing in *"$service"*) ;; *) continue ;; esac
+	service "$service" stop >/dev/null 2>&1 || true
+	update-rc.d "$service" disable >/dev/null 2>&1 || true
+done
+echo "deps: done"

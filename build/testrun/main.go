@@ -1,0 +1,71 @@
+// Command testrun runs commands that print `go test -json` events, one after the other, and makes of them
+// what a person reads: a line for each package, the output of what failed, the reason of each skip, and a
+// last line that counts: "N passed, N failed, N skipped". It fails if a test failed, if a command failed,
+// and if no test passed at all.
+//
+//	testrun -- go test -json ./... -- go run ./test/vm -json
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	t := newTally(stdout)
+	broken := false
+	for _, command := range split(args) {
+		fmt.Fprintf(stdout, "$ %s\n", strings.Join(command, " "))
+		if err := execute(command, t, stderr); err != nil {
+			// Usually a failed test, which is counted; a command that could not even run counts here.
+			fmt.Fprintf(stdout, "%s: %v\n", command[0], err)
+			broken = true
+		}
+	}
+	t.finish()
+	if broken || t.failed > 0 || t.passed == 0 {
+		return 1
+	}
+	return 0
+}
+
+// split cuts the arguments into commands, each after a "--".
+func split(args []string) [][]string {
+	var commands [][]string
+	for len(args) > 0 {
+		end := slices.Index(args, "--")
+		if end < 0 {
+			end = len(args)
+		}
+		if end > 0 {
+			commands = append(commands, args[:end])
+		}
+		args = args[min(end+1, len(args)):]
+	}
+	return commands
+}
+
+func execute(command []string, t *tally, stderr io.Writer) error {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stderr = stderr
+	events, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	readErr := t.read(events)
+	if err := cmd.Wait(); err != nil {
+		return err
+	}
+	return readErr
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// event is one line of `go test -json`, as `go doc test2json` describes it.
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string // of build-output and build-fail
+	Test       string // empty in events of a package
+	Elapsed    float64
+	Output     string
+}
+
+// tally counts tests and prints packages as they end. A test with subtests is not counted itself: they are.
+type tally struct {
+	out                     io.Writer
+	passed, failed, skipped int
+	packages                map[string]*packageRun
+}
+
+// packageRun is a package under test: what its tests printed and how they ended.
+type packageRun struct {
+	output                  map[string][]string // by test; "" holds what belongs to none
+	parents                 map[string]bool
+	passed, failed, skipped int
+}
+
+func newTally(out io.Writer) *tally {
+	return &tally{out: out, packages: map[string]*packageRun{}}
+}
+
+// read consumes events until the end of r. Lines that are no events (a broken flag, a panic of the go
+// command) are printed as they are.
+func (t *tally) read(r io.Reader) error {
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			var e event
+			if json.Unmarshal(line, &e) != nil || e.Action == "" {
+				fmt.Fprintf(t.out, "%s", line)
+			} else {
+				t.take(e)
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read test events: %w", err)
+		}
+	}
+}
+
+func (t *tally) take(e event) {
+	if e.Action == "build-output" {
+		fmt.Fprint(t.out, e.Output)
+		return
+	}
+	if e.Package == "" {
+		return
+	}
+	p := t.packages[e.Package]
+	if p == nil {
+		p = &packageRun{output: map[string][]string{}, parents: map[string]bool{}}
+		t.packages[e.Package] = p
+	}
+	switch e.Action {
+	case "run":
+		if parent, _, sub := cutLast(e.Test); sub {
+			p.parents[parent] = true
+		}
+	case "output":
+		p.output[e.Test] = append(p.output[e.Test], e.Output)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			t.endPackage(e, p)
+		} else {
+			t.endTest(e, p)
+		}
+	}
+}
+
+func (t *tally) endTest(e event, p *packageRun) {
+	output := strings.Join(p.output[e.Test], "")
+	delete(p.output, e.Test)
+	counts := !p.parents[e.Test]
+	switch e.Action {
+	case "pass":
+		if counts {
+			p.passed++
+		}
+	case "skip":
+		if counts {
+			p.skipped++
+		}
+		fmt.Fprintf(t.out, "skip  %s %s: %s\n", short(e.Package), e.Test, reason(output))
+	case "fail":
+		// A parent fails because of its subtests, or by itself; the latter must not be lost.
+		if counts || p.failed == 0 {
+			p.failed++
+		}
+		fmt.Fprint(t.out, output)
+	}
+}
+
+func (t *tally) endPackage(e event, p *packageRun) {
+	if e.Action == "fail" {
+		if p.failed == 0 {
+			p.failed++ // it did not build, panicked, or ran out of time
+		}
+		for _, lines := range p.output {
+			fmt.Fprint(t.out, strings.Join(lines, ""))
+		}
+	}
+	if p.passed+p.failed+p.skipped > 0 {
+		word := map[string]string{"pass": "ok", "fail": "FAIL", "skip": "none"}[e.Action]
+		fmt.Fprintf(t.out, "%-5s %-42s %6.1fs  %d passed, %d failed, %d skipped\n",
+			word, short(e.Package), e.Elapsed, p.passed, p.failed, p.skipped)
+	}
+	t.passed += p.passed
+	t.failed += p.failed
+	t.skipped += p.skipped
+	delete(t.packages, e.Package)
+}
+
+// finish counts what never ended, as after a crash, and prints the last line.
+func (t *tally) finish() {
+	for name := range t.packages {
+		t.failed++
+		fmt.Fprintf(t.out, "FAIL  %s did not end\n", short(name))
+	}
+	fmt.Fprintf(t.out, "%d passed, %d failed, %d skipped\n", t.passed, t.failed, t.skipped)
+}
+
+func short(importPath string) string {
+	return strings.TrimPrefix(importPath, "github.com/beeline-cni/beeline/")
+}
+
+// cutLast cuts a test's name before its last slash.
+func cutLast(name string) (parent, child string, ok bool) {
+	i := strings.LastIndexByte(name, '/')
+	if i < 0 {
+		return name, "", false
+	}
+	return name[:i], name[i+1:], true
+}
+
+// reason finds what a skipped test said: its last line that the testing package did not frame.
+func reason(output string) string {
+	said := "no reason given"
+	for line := range strings.Lines(output) {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "===") && !strings.HasPrefix(line, "---") {
+			said = line
+		}
+	}
+	return said
+}
