@@ -21,6 +21,9 @@ type Route struct {
 	Source netip.Addr
 	// MTU of the path in bytes; 0 means the device's.
 	MTU int
+	// Unreachable answers packets to the prefix that have no longer match with "host unreachable" instead of
+	// sending them anywhere. Only Prefix counts then.
+	Unreachable bool
 }
 
 // ErrForeignRoute says that the place of a route is taken by one that Beeline did not make.
@@ -106,6 +109,9 @@ func DelRoute(route Route) error {
 
 func (r Route) normal() Route {
 	r.Prefix = r.Prefix.Masked()
+	if r.Unreachable {
+		return Route{Prefix: r.Prefix, Unreachable: true}
+	}
 	if r.Via.IsValid() {
 		r.Via = r.Via.Unmap()
 	}
@@ -119,6 +125,10 @@ func (r Route) kernel() *netlink.Route {
 	route := &netlink.Route{
 		Dst: ipNetOf(r.Prefix), LinkIndex: r.Device, Table: unix.RT_TABLE_MAIN, Protocol: Protocol,
 		Type: unix.RTN_UNICAST, MTU: r.MTU,
+	}
+	if r.Unreachable {
+		route.Type = unix.RTN_UNREACHABLE
+		return route
 	}
 	if r.Via.IsValid() {
 		route.Gw = r.Via.AsSlice()
@@ -145,6 +155,10 @@ func ourRoutes() (map[netip.Prefix]Route, error) {
 		for _, r := range list {
 			prefix, ok := prefixOf(r.Dst)
 			if !ok {
+				continue
+			}
+			if r.Type == unix.RTN_UNREACHABLE {
+				ours[prefix] = Route{Prefix: prefix, Unreachable: true}
 				continue
 			}
 			route := Route{Prefix: prefix, Device: r.LinkIndex, MTU: r.MTU}
