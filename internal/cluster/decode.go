@@ -1,0 +1,174 @@
+package cluster
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	strictjson "sigs.k8s.io/json"
+)
+
+// manifest is what one file says.
+type manifest struct {
+	// sum is the checksum of the file's content.
+	sum   [sha256.Size]byte
+	nodes []nodeObject
+	// ignored are the kinds this package has no use for, one entry for each object.
+	ignored []string
+}
+
+// parse reads every document of a YAML or JSON file. A file is taken whole or not at all: with any
+// error the manifest is nil. Errors read "file:line: reason".
+func parse(file string, data []byte) (*manifest, []error) {
+	m := manifest{sum: sha256.Sum256(data)}
+	var errs []error
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	for {
+		var root yaml.Node
+		err := decoder.Decode(&root)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			errs = append(errs, syntaxError(file, err))
+			break
+		}
+		if len(root.Content) == 0 {
+			continue
+		}
+		doc := document{file: file, root: root.Content[0]}
+		errs = append(errs, doc.read(&m)...)
+	}
+	if len(errs) > 0 {
+		return nil, errs
+	}
+	return &m, nil
+}
+
+// document is one object of a file, which may be an item of a list.
+type document struct {
+	file string
+	root *yaml.Node
+}
+
+func (d document) read(m *manifest) []error {
+	if d.root.Tag == "!!null" {
+		return nil // only comments
+	}
+	asJSON, err := d.json()
+	if err != nil {
+		return []error{err}
+	}
+	var kind metav1.TypeMeta
+	if err := json.Unmarshal(asJSON, &kind); err != nil {
+		return []error{d.errorf("", "not a Kubernetes object")}
+	}
+	switch {
+	case kind.Kind == "":
+		return []error{d.errorf("", "not a Kubernetes object: it has no kind")}
+	case kind.APIVersion == "v1" && (kind.Kind == "List" || kind.Kind == "NodeList"):
+		return d.readList(m, kind)
+	case kind.APIVersion == "v1" && kind.Kind == "Node":
+		return d.readNode(m, asJSON)
+	default:
+		m.ignored = append(m.ignored, kind.APIVersion+" "+kind.Kind)
+		return nil
+	}
+}
+
+// readList reads what `kubectl get -o yaml` prints. Items of a NodeList may leave out their kind.
+func (d document) readList(m *manifest, list metav1.TypeMeta) (errs []error) {
+	items := child(d.root, "items")
+	if items == nil || items.Kind != yaml.SequenceNode {
+		return []error{d.errorf("items", "%s without items", list.Kind)}
+	}
+	for _, item := range items.Content {
+		each := document{file: d.file, root: item}
+		if list.Kind == "NodeList" {
+			asJSON, err := each.json()
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			errs = append(errs, each.readNode(m, asJSON)...)
+			continue
+		}
+		errs = append(errs, each.read(m)...)
+	}
+	return errs
+}
+
+func (d document) readNode(m *manifest, asJSON []byte) []error {
+	var node corev1.Node
+	strict, err := strictjson.UnmarshalStrict(asJSON, &node)
+	if err != nil {
+		return []error{d.typeError(err)}
+	}
+	if len(strict) > 0 {
+		var errs []error
+		for _, err := range strict {
+			path := ""
+			var field strictjson.FieldError
+			if errors.As(err, &field) {
+				path = field.FieldPath()
+			}
+			errs = append(errs, d.errorf(path, "Node %s: %w", node.Name, err))
+		}
+		return errs
+	}
+	object, errs := d.node(&node)
+	if len(errs) == 0 {
+		m.nodes = append(m.nodes, object)
+	}
+	return errs
+}
+
+// json gives the document as JSON. What YAML has and JSON has not (duplicate keys, keys that are no
+// strings) is an error.
+func (d document) json() ([]byte, error) {
+	var value any
+	if err := d.root.Decode(&value); err != nil {
+		return nil, syntaxError(d.file, err)
+	}
+	asJSON, err := json.Marshal(value)
+	if err != nil {
+		return nil, d.errorf("", "not expressible as JSON: %w", err)
+	}
+	return asJSON, nil
+}
+
+// errorf places an error at the line of the field, or of its nearest parent that is there.
+func (d document) errorf(path, format string, args ...any) error {
+	return fmt.Errorf("%s:%d: %w", d.file, lineOf(d.root, path), fmt.Errorf(format, args...))
+}
+
+var (
+	// The JSON decoder names the field in the text only:
+	// "json: cannot unmarshal string into Go struct field NodeSpec.spec.podCIDRs of type []string".
+	typeErrorText = regexp.MustCompile(`^json: cannot unmarshal (\S+) into Go struct field \w+\.(\S+) of type (.+)$`)
+	// The YAML decoder has the line in its text only: "yaml: line 3: …" and "line 3: …".
+	yamlErrorText = regexp.MustCompile(`(?s)^yaml: (?:unmarshal errors:\s+)?line (\d+): (.*)$`)
+)
+
+func (d document) typeError(err error) error {
+	if m := typeErrorText.FindStringSubmatch(err.Error()); m != nil {
+		return d.errorf(m[2], "%s is a %s, want %s", m[2], m[1], m[3])
+	}
+	return d.errorf("", "%w", err)
+}
+
+func syntaxError(file string, err error) error {
+	if m := yamlErrorText.FindStringSubmatch(err.Error()); m != nil {
+		line, _ := strconv.Atoi(m[1])
+		return fmt.Errorf("%s:%d: %s", file, line, m[2])
+	}
+	return fmt.Errorf("%s:1: %w", file, err)
+}

@@ -1,0 +1,180 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// rereadInterval is how often the directory is read without having been told of a change: for file
+	// systems without notification and for links whose target changed elsewhere.
+	rereadInterval = 10 * time.Second
+	// quietTime must pass without a change before the directory is read, so that a file that is being
+	// written in place is read when it is whole. No longer than patience, though.
+	quietTime = 50 * time.Millisecond
+	patience  = time.Second
+)
+
+// manifests is the Source that reads a directory.
+type manifests struct {
+	dir            string
+	log            *slog.Logger
+	rereadInterval time.Duration
+	quietTime      time.Duration
+
+	files map[string]*manifestFile // by path; only Run uses it
+
+	mu       sync.Mutex
+	problems []string
+}
+
+// NewManifests makes a Source of the *.yaml, *.yml and *.json files in dir, which may come into being
+// later. A file may hold several documents and lists; kinds without meaning for the network are ignored, and so
+// are subdirectories and names that begin with a dot. Changes are followed as they happen: files are best put in
+// place by rename, and a mounted ConfigMap works.
+//
+// A file that cannot be understood is reported with its line, and what it said before stays in force while
+// other files move on; a file that is deleted takes its objects with it. While the directory itself
+// is missing or unreadable everything stays as it was.
+func NewManifests(dir string, log *slog.Logger) Source {
+	return &manifests{
+		dir:            filepath.Clean(dir),
+		log:            log,
+		rereadInterval: rereadInterval,
+		quietTime:      quietTime,
+		files:          map[string]*manifestFile{},
+	}
+}
+
+// Problems are the complaints in force now.
+func (m *manifests) Problems() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.problems)
+}
+
+// Run delivers snapshots until ctx ends.
+func (m *manifests) Run(ctx context.Context, deliver func(*Snapshot)) error {
+	w := newWatch(m.dir, m.log)
+	defer w.close()
+	var last *Snapshot
+	for {
+		w.follow()
+		if snapshot := m.load(); snapshot != nil && !reflect.DeepEqual(snapshot, last) {
+			m.log.Info("cluster changed", "nodes", len(snapshot.Nodes), "manifests", m.dir)
+			deliver(snapshot)
+			last = snapshot
+		}
+		if !w.wait(ctx, m.rereadInterval, m.quietTime) {
+			return nil
+		}
+	}
+}
+
+// load reads the directory; nil if that is not possible.
+func (m *manifests) load() *Snapshot {
+	if err := m.readDir(); err != nil {
+		m.report([]error{err})
+		return nil
+	}
+	files := slices.SortedFunc(maps.Values(m.files), func(a, b *manifestFile) int { return strings.Compare(a.path, b.path) })
+	objects, errs := settle(files)
+	m.report(errs)
+	snapshot := &Snapshot{Nodes: make([]Node, 0, len(objects))}
+	for _, o := range objects {
+		snapshot.Nodes = append(snapshot.Nodes, o.Node)
+	}
+	slices.SortFunc(snapshot.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+	return snapshot
+}
+
+// readDir brings m.files up to date. On error nothing has changed.
+func (m *manifests) readDir() error {
+	entries, err := os.ReadDir(m.dir)
+	if err != nil {
+		return fmt.Errorf("read manifests: %w", err)
+	}
+	there := map[string]bool{}
+	for _, entry := range entries {
+		path := filepath.Join(m.dir, entry.Name())
+		if !isManifest(entry.Name()) || entry.IsDir() {
+			continue
+		}
+		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) && entry.Type() != fs.ModeSymlink {
+			continue // deleted since ReadDir
+		}
+		there[path] = true
+		f := m.files[path]
+		if f == nil {
+			f = &manifestFile{path: path}
+			m.files[path] = f
+		}
+		if err != nil {
+			f.read, f.errs = nil, []error{fmt.Errorf("%s:1: %w", path, err)}
+			continue
+		}
+		m.take(f, data)
+	}
+	maps.DeleteFunc(m.files, func(path string, _ *manifestFile) bool { return !there[path] })
+	return nil
+}
+
+// take notes what the file says now, and does nothing if it says what it said.
+func (m *manifests) take(f *manifestFile, data []byte) {
+	sum := sha256.Sum256(data)
+	if f.read != nil && f.read.sum == sum {
+		return
+	}
+	if f.good != nil && f.good.sum == sum {
+		f.read, f.errs = f.good, nil
+		return
+	}
+	f.read, f.errs = parse(f.path, data)
+	if f.read != nil {
+		for _, kind := range f.read.ignored {
+			m.log.Debug("manifest ignored", "file", f.path, "kind", kind)
+		}
+	}
+}
+
+func isManifest(name string) bool {
+	if strings.HasPrefix(name, ".") {
+		return false
+	}
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
+}
+
+// report keeps the problems for Problems and logs those that are new or gone.
+func (m *manifests) report(errs []error) {
+	problems := make([]string, 0, len(errs))
+	for _, err := range errs {
+		problems = append(problems, err.Error())
+	}
+	m.mu.Lock()
+	before := m.problems
+	m.problems = problems
+	m.mu.Unlock()
+	for _, p := range problems {
+		if !slices.Contains(before, p) {
+			m.log.Warn("manifest refused, last good state stays in force", "problem", p)
+		}
+	}
+	for _, p := range before {
+		if !slices.Contains(problems, p) {
+			m.log.Info("manifest problem gone", "problem", p)
+		}
+	}
+}

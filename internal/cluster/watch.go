@@ -1,0 +1,111 @@
+package cluster
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// watch tells when something in a directory may have changed. It follows the directory by name: when
+// it is missing, replaced, or a symbolic link that is changed, the nearest parent tells.
+type watch struct {
+	dir string
+	log *slog.Logger
+	// notify is nil where the kernel has no notification to give; then only the interval passes.
+	notify *fsnotify.Watcher
+	// followed has what each watched path was when it was added.
+	followed map[string]os.FileInfo
+}
+
+func newWatch(dir string, log *slog.Logger) *watch {
+	w := &watch{dir: dir, log: log, followed: map[string]os.FileInfo{}}
+	notify, err := fsnotify.NewWatcher()
+	if err != nil {
+		log.Warn("manifests are re-read now and then only, the kernel does not notify", "error", err)
+		return w
+	}
+	w.notify = notify
+	return w
+}
+
+func (w *watch) close() {
+	if w.notify != nil {
+		_ = w.notify.Close()
+	}
+}
+
+// follow watches the directory and its parent, or the nearest parent that exists. To be called
+// before each reading, so that no change goes unseen.
+func (w *watch) follow() {
+	if w.notify == nil {
+		return
+	}
+	want := map[string]os.FileInfo{}
+	for path := w.dir; ; path = filepath.Dir(path) {
+		info, err := os.Stat(path)
+		if err == nil {
+			want[path] = info
+		}
+		if err == nil && path != w.dir || path == filepath.Dir(path) {
+			break
+		}
+	}
+	for path, was := range w.followed {
+		if now, wanted := want[path]; !wanted || !os.SameFile(was, now) {
+			_ = w.notify.Remove(path) // gone by itself if the directory is
+			delete(w.followed, path)
+		}
+	}
+	for path, info := range want {
+		if _, already := w.followed[path]; already {
+			continue
+		}
+		if err := w.notify.Add(path); err != nil {
+			w.log.Warn("directory is re-read now and then only", "directory", path, "error", err)
+			continue
+		}
+		w.followed[path] = info
+	}
+}
+
+// wait returns true when it is time to read again: after a change and a while without further ones, or
+// after the interval. It returns false when ctx ends.
+func (w *watch) wait(ctx context.Context, interval, quiet time.Duration) bool {
+	var events chan fsnotify.Event
+	var errs chan error
+	if w.notify != nil {
+		events, errs = w.notify.Events, w.notify.Errors
+	}
+	timer := time.NewTimer(interval)
+	defer timer.Stop()
+	var latest time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return true
+		case err := <-errs: // an overflow: something changed, unknown what
+			w.log.Debug("notification lost", "error", err)
+			return true
+		case event := <-events:
+			if !w.concerns(event.Name) {
+				continue
+			}
+			if latest.IsZero() {
+				latest = time.Now().Add(patience)
+			}
+			timer.Reset(min(quiet, time.Until(latest)))
+		}
+	}
+}
+
+// concerns reports whether a changed path is in the directory, is it, or leads to it.
+func (w *watch) concerns(path string) bool {
+	return path == w.dir || filepath.Dir(path) == w.dir || strings.HasPrefix(w.dir, path+string(filepath.Separator))
+}
