@@ -164,7 +164,7 @@ func TestWires(t *testing.T) {
 
 func wantUplink(t *testing.T, lab *Lab, n *Node) {
 	t.Helper()
-	err := at(n.Netns, func(h *netlink.Handle) error {
+	err := n.Place().Netlink(func(h *netlink.Handle) error {
 		link, err := h.LinkByName(Uplink)
 		if err != nil {
 			return err

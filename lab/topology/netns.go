@@ -40,7 +40,7 @@ func makeNetns(path string, o Options, congestion string) (err error) {
 	if err != nil {
 		return fmt.Errorf("make namespace %s: %w", path, err)
 	}
-	return Place{Netns: path, CPU: AnyCPU}.Do(func() error {
+	return inNetns(path).Do(func() error {
 		if err := writeSysctls(namespaceSysctls(o, congestion)); err != nil {
 			return err
 		}

@@ -47,13 +47,9 @@ func (p Place) Do(fn func() error) error {
 	if p.Netns != "" {
 		return ns.WithNetNSPath(p.Netns, func(ns.NetNS) error { return pinned() })
 	}
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		done <- pinned()
-	}()
-	return <-done
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return pinned()
 }
 
 // onCPU runs fn with the calling thread, which must be locked, pinned to one CPU.

@@ -52,7 +52,7 @@ func makePair(netnsA, nameA, netnsB, nameB string, mtu int) error {
 		return fmt.Errorf("open %s: %w", netnsB, err)
 	}
 	defer b.Close()
-	return at(netnsA, func(h *netlink.Handle) error {
+	return inNetns(netnsA).Netlink(func(h *netlink.Handle) error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.MTU = nameA, mtu
 		err := h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: nameB, PeerNamespace: netlink.NsFd(b)})
@@ -67,7 +67,7 @@ func makePair(netnsA, nameA, netnsB, nameB string, mtu int) error {
 }
 
 func makeSwitch(path string, mtu int) error {
-	return at(path, func(h *netlink.Handle) error {
+	return inNetns(path).Netlink(func(h *netlink.Handle) error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.MTU = wireName, mtu
 		bridge := &netlink.Bridge{LinkAttrs: attrs}
@@ -87,20 +87,18 @@ func makeSwitch(path string, mtu int) error {
 
 // quietSwitch keeps netfilter away from the frames of the switch, as it would be on a real one.
 func quietSwitch(path string) error {
-	return Place{Netns: path, CPU: AnyCPU}.Do(func() error {
-		for _, name := range []string{"iptables", "ip6tables", "arptables"} {
-			err := writeSysctl("net/bridge/bridge-nf-call-"+name, "0")
-			if err != nil && !errors.Is(err, os.ErrNotExist) { // no br_netfilter: nothing to keep away
-				return err
-			}
+	for _, name := range []string{"iptables", "ip6tables", "arptables"} {
+		err := inNetns(path).WriteSysctl("net/bridge/bridge-nf-call-"+name, "0")
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // no br_netfilter: nothing to keep away
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // plugIn makes a device a port of the switch.
 func plugIn(path, name string) error {
-	return at(path, func(h *netlink.Handle) error {
+	return inNetns(path).Netlink(func(h *netlink.Handle) error {
 		bridge, err := h.LinkByName(wireName)
 		if err != nil {
 			return fmt.Errorf("find switch: %w", err)
@@ -121,13 +119,13 @@ func plugIn(path, name string) error {
 
 // address gives the node its addresses and sets its device up.
 func (n *Node) address() error {
-	return at(n.Netns, func(h *netlink.Handle) error {
+	return n.Place().Netlink(func(h *netlink.Handle) error {
 		link, err := h.LinkByName(Uplink)
 		if err != nil {
 			return fmt.Errorf("find %s: %w", Uplink, err)
 		}
 		for _, a := range n.Addresses {
-			addr := &netlink.Addr{IPNet: ipNet(a)}
+			addr := &netlink.Addr{IPNet: IPNet(a)}
 			if a.Addr().Is6() {
 				addr.Flags = unix.IFA_F_NODAD
 			}
@@ -179,23 +177,4 @@ func (n *Node) reach(ctx context.Context, to netip.Addr) error {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-}
-
-// at runs fn with a netlink socket of the namespace.
-func at(path string, fn func(*netlink.Handle) error) error {
-	target, err := netns.GetFromPath(path)
-	if err != nil {
-		return fmt.Errorf("open %s: %w", path, err)
-	}
-	defer target.Close()
-	h, err := netlink.NewHandleAt(target, unix.NETLINK_ROUTE)
-	if err != nil {
-		return fmt.Errorf("open netlink in %s: %w", path, err)
-	}
-	defer h.Close()
-	return fn(h)
-}
-
-func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

@@ -1,0 +1,155 @@
+package contender
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/lab/topology"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// agentPatience is how long an agent may take to be ready.
+const agentPatience = 30 * time.Second
+
+func agentSocket(n *topology.Node) string  { return filepath.Join(n.StateDir, "agent.sock") }
+func agentLog(n *topology.Node) string     { return filepath.Join(n.StateDir, "agent.log") }
+func agentPIDFile(n *topology.Node) string { return filepath.Join(n.StateDir, "agent.pid") }
+
+// agent is one that this process started.
+type agent struct {
+	node  *topology.Node
+	ended chan struct{}
+	// err is why it ended; read it when ended is closed.
+	err error
+}
+
+// startAgent starts the agent in the node's namespace and cgroup, away from this process's terminal: it ends
+// with the lab.
+func startAgent(program, manifests, routing string, node *topology.Node) (*agent, error) {
+	log, err := os.Create(agentLog(node))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(program, "agent",
+		"--node-name", node.Name,
+		"--manifests", manifests,
+		"--socket", agentSocket(node),
+		"--state-dir", filepath.Join(node.StateDir, "agent"),
+		"--bpffs", node.BPFFS,
+		"--routing", routing,
+		"--metrics-address", "",
+	)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := node.Place().Start(cmd); err != nil {
+		return nil, err
+	}
+	a := &agent{node: node, ended: make(chan struct{})}
+	go func() {
+		a.err = cmd.Wait()
+		close(a.ended)
+	}()
+	pid := strconv.Itoa(cmd.Process.Pid)
+	if err := os.WriteFile(agentPIDFile(node), []byte(pid), 0o644); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// waitReady waits until the agent says that it is ready. The error ends with the end of its log.
+func (a *agent) waitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, agentPatience)
+	defer cancel()
+	client := api.NewClient(agentSocket(a.node))
+	for {
+		err := client.Ready(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-a.ended:
+			err = fmt.Errorf("it ended: %w", errOr(a.err, errors.New("exit status 0")))
+		case <-ctx.Done():
+			err = fmt.Errorf("not ready after %s: %w", agentPatience, err)
+		case <-time.After(10 * time.Millisecond):
+			continue
+		}
+		return fmt.Errorf("agent of %s: %w\nthe end of %s:\n%s", a.node.Name, err, agentLog(a.node), logTail(agentLog(a.node), 20))
+	}
+}
+
+func errOr(err, otherwise error) error {
+	if err == nil {
+		return otherwise
+	}
+	return err
+}
+
+// logTail gives the last lines of a file, or why there are none.
+func logTail(path string, lines int) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// runningAgent reads the recorded process id and believes it only for a process of the node.
+func runningAgent(node *topology.Node) int {
+	data, err := os.ReadFile(agentPIDFile(node))
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(data)))
+	if err != nil {
+		return 0
+	}
+	running, err := node.Processes()
+	if err != nil || !slices.Contains(running, pid) {
+		return 0
+	}
+	return pid
+}
+
+// writeNodeManifests writes the nodes of the lab as the Node objects that an API server would have.
+func writeNodeManifests(dir string, lab *topology.Lab) error {
+	var all bytes.Buffer
+	for _, node := range lab.Nodes() {
+		object := corev1.Node{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+			ObjectMeta: metav1.ObjectMeta{Name: node.Name},
+		}
+		for _, cidr := range node.PodCIDRs {
+			object.Spec.PodCIDRs = append(object.Spec.PodCIDRs, cidr.String())
+		}
+		object.Spec.PodCIDR = object.Spec.PodCIDRs[0]
+		for _, a := range node.Addresses {
+			object.Status.Addresses = append(object.Status.Addresses,
+				corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.Addr().String()})
+		}
+		text, err := yaml.Marshal(object)
+		if err != nil {
+			return fmt.Errorf("encode node %s: %w", node.Name, err)
+		}
+		fmt.Fprintf(&all, "---\n%s", text)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "nodes.yaml"), all.Bytes(), 0o644)
+}

@@ -1,0 +1,152 @@
+package contender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// Beeline is this project, through what a user has: the two binaries, a CNI configuration and manifests.
+type Beeline struct {
+	// Routing is the agent's --routing: "ebpf" or "kernel".
+	Routing string
+}
+
+// beelineVersion is the CNI version of the configuration that users get.
+const beelineVersion = "1.1.0"
+
+// Name is "beeline", or "beeline-kernel" with kernel routing.
+func (c Beeline) Name() string {
+	if c.Routing == "kernel" {
+		return "beeline-kernel"
+	}
+	return "beeline"
+}
+
+// Description is for the report.
+func (c Beeline) Description() string {
+	if c.Routing == "kernel" {
+		return "Beeline with --routing=kernel: the node's stack forwards between pods and wire"
+	}
+	return "Beeline with eBPF routing: packets go between pods and wire past the node's stack"
+}
+
+// Unsupported says which binary is missing.
+func (Beeline) Unsupported() string {
+	_, err := findBinaries()
+	if err != nil {
+		return "not installed: " + err.Error()
+	}
+	return ""
+}
+
+// Up writes a manifest of the nodes and starts an agent on each; it returns when all are ready.
+func (c Beeline) Up(ctx context.Context, lab *topology.Lab) error {
+	bin, err := findBinaries()
+	if err != nil {
+		return err
+	}
+	manifests := filepath.Join(lab.Dir(), "manifests")
+	if err := writeNodeManifests(manifests, lab); err != nil {
+		return err
+	}
+	var agents []*agent
+	for _, node := range lab.Nodes() {
+		a, err := startAgent(bin.agent, manifests, c.Routing, node)
+		if err != nil {
+			return fmt.Errorf("start agent of %s: %w", node.Name, err)
+		}
+		agents = append(agents, a)
+	}
+	for _, a := range agents {
+		if err := a.waitReady(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (Beeline) network(node *topology.Node) (network, error) {
+	bin, err := findBinaries()
+	if err != nil {
+		return network{}, err
+	}
+	return network{dirs: []string{bin.plugins}, conf: confList(beelineVersion, "beeline", map[string]any{
+		"type": "beeline-cni", "agentSocket": agentSocket(node),
+	})}, nil
+}
+
+// AddPod calls the plugin beeline-cni.
+func (c Beeline) AddPod(ctx context.Context, lab *topology.Lab, node *topology.Node, name string) (*topology.Pod, error) {
+	w, err := c.network(node)
+	if err != nil {
+		return nil, err
+	}
+	return w.addPod(ctx, lab, node, name)
+}
+
+// DelPod calls the plugin beeline-cni.
+func (c Beeline) DelPod(ctx context.Context, lab *topology.Lab, pod *topology.Pod) error {
+	node, err := nodeOf(lab, pod)
+	if err != nil {
+		return err
+	}
+	w, err := c.network(node)
+	if err != nil {
+		return err
+	}
+	return w.delPod(ctx, lab, pod)
+}
+
+// Facts add what the first node's agent says of itself.
+func (Beeline) Facts(ctx context.Context, lab *topology.Lab) map[string]string {
+	facts := commonFacts(lab)
+	facts["netfilter"] = "masquerade of packets that leave the cluster, no kube-proxy rules"
+	status, err := api.NewClient(agentSocket(lab.Node(0))).Status(ctx)
+	if err != nil {
+		facts["agent"] = "does not answer: " + err.Error()
+		return facts
+	}
+	facts["agent"] = status.Version
+	for _, choice := range status.Choices {
+		facts[choice.Name] = choice.Chosen
+	}
+	return facts
+}
+
+// AgentPID is the agent's, if it still runs on the node.
+func (Beeline) AgentPID(node *topology.Node) int { return runningAgent(node) }
+
+// binaries are the two programs of this project.
+type binaries struct {
+	agent string
+	// plugins is the directory that holds beeline-cni.
+	plugins string
+}
+
+// findBinaries looks at $BEELINE_BIN, the path of the program beeline, or takes the running program where it
+// is beeline itself, or else the program of that name beside it. The plugin is beside the program.
+func findBinaries() (binaries, error) {
+	path := os.Getenv("BEELINE_BIN")
+	if path == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return binaries{}, fmt.Errorf("find own program: %w", err)
+		}
+		path = filepath.Join(filepath.Dir(self), "beeline")
+	}
+	bin := binaries{agent: path, plugins: filepath.Dir(path)}
+	for _, file := range []string{bin.agent, filepath.Join(bin.plugins, "beeline-cni")} {
+		if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
+			return binaries{}, fmt.Errorf("%s (make build makes it; BEELINE_BIN may name the program beeline elsewhere)", file)
+		} else if err != nil {
+			return binaries{}, err
+		}
+	}
+	return bin, nil
+}

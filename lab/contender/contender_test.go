@@ -1,0 +1,130 @@
+package contender
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+)
+
+// up makes a lab with the contender's network on it; both end with the test.
+func up(t *testing.T, c Contender, o topology.Options) *topology.Lab {
+	t.Helper()
+	testenv.Root(t)
+	if why := c.Unsupported(); why != "" {
+		testenv.Missing(t, why)
+	}
+	o.Name = "t-" + strings.ReplaceAll(c.Name(), "+", "-")
+	lab, err := topology.Up(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lab.Down(context.Background()); err != nil {
+			t.Errorf("take down: %v", err)
+		}
+	})
+	if err := c.Up(t.Context(), lab); err != nil {
+		t.Fatal(err)
+	}
+	return lab
+}
+
+func addPod(t *testing.T, c Contender, lab *topology.Lab, node int, name string) *topology.Pod {
+	t.Helper()
+	pod, err := c.AddPod(t.Context(), lab, lab.Node(node), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+// alternatives are all contenders but this project's own, which needs built binaries.
+func alternatives() []Contender {
+	var all []Contender
+	for _, c := range All() {
+		if _, own := c.(Beeline); !own {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+func TestPodsReachPods(t *testing.T) {
+	labs := map[string]topology.Options{
+		"IPv4":       {},
+		"dual stack": {IPv6: true, Nodes: 3},
+		"jumbo":      {MTU: 9000},
+	}
+	for _, c := range alternatives() {
+		for name, o := range labs {
+			t.Run(c.Name()+"/"+name, func(t *testing.T) {
+				lab := up(t, c, o)
+				a, b := addPod(t, c, lab, 0, "a"), addPod(t, c, lab, 0, "b")
+				far := addPod(t, c, lab, len(lab.Nodes())-1, "far")
+				for _, pair := range [][2]*topology.Pod{{a, b}, {b, a}, {a, far}, {far, a}} {
+					if err := Verify(t.Context(), c, lab, pair[0], pair[1]); err != nil {
+						t.Error(err)
+					}
+				}
+				want := lab.MTU
+				if _, tunnel := c.(VXLAN); tunnel {
+					want -= 50
+				}
+				if a.MTU != want {
+					t.Errorf("path MTU %d, want %d", a.MTU, want)
+				}
+			})
+		}
+	}
+}
+
+// links are the devices of a node by name.
+func links(t *testing.T, node *topology.Node) []string {
+	t.Helper()
+	var names []string
+	err := node.Place().Netlink(func(h *netlink.Handle) error {
+		all, err := h.LinkList()
+		for _, l := range all {
+			names = append(names, l.Type()+" "+l.Attrs().Name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func TestDelPodLeavesNothing(t *testing.T) {
+	for _, c := range alternatives() {
+		t.Run(c.Name(), func(t *testing.T) {
+			lab := up(t, c, topology.Options{})
+			node := lab.Node(0)
+			// The first pod brings what all pods of a node share, such as the bridge.
+			shared := addPod(t, c, lab, 0, "shared")
+			before, rules := links(t, node), c.Facts(t.Context(), lab)["netfilter rules"]
+
+			pod := addPod(t, c, lab, 0, "pod")
+			if err := Verify(t.Context(), c, lab, shared, pod); err != nil {
+				t.Error(err)
+			}
+			if err := c.DelPod(t.Context(), lab, pod); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(before, links(t, node)); diff != "" {
+				t.Errorf("devices (-before +after):\n%s", diff)
+			}
+			if after := c.Facts(t.Context(), lab)["netfilter rules"]; after != rules {
+				t.Errorf("%s netfilter rules after DelPod, %s before AddPod", after, rules)
+			}
+			if err := c.DelPod(t.Context(), lab, pod); err != nil {
+				t.Errorf("second DelPod: %v", err)
+			}
+		})
+	}
+}
