@@ -1,0 +1,259 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"slices"
+	"strings"
+
+	"github.com/beeline-cni/beeline/lab/report/chart"
+	"github.com/beeline-cni/beeline/lab/result"
+)
+
+// latencySection is the percentiles of one figure.
+type latencySection struct {
+	Title, Heading string
+	Chart          template.HTML
+	Rows           []latencyRow
+}
+
+type latencyRow struct {
+	Name      string
+	At        [4]string
+	Count     string
+	Highlight bool
+}
+
+func latencySections(v *view) []latencySection {
+	var list []latencySection
+	var c chart.Percentiles
+	flush := func() {
+		if n := len(list); n > 0 {
+			list[n-1].Chart = c.SVG()
+		}
+	}
+	var current figureKey
+	for i, r := range v.percentiles() {
+		if i == 0 || r.key != current {
+			flush()
+			current = r.key
+			list = append(list, latencySection{Title: r.title, Heading: r.key.heading()})
+			c = chart.Percentiles{Label: micros, Text: chart.Text{
+				ID:    fmt.Sprintf("l-%d", len(list)),
+				Title: r.title + ": percentiles of the round trip",
+				Desc:  r.key.heading() + ". P50, P90, P99 and P99.9 on a logarithmic scale. The table beside the chart has the same figures.",
+			}}
+		}
+		row := latencyRow{Name: r.contender, Count: group(fmt.Sprint(r.count)), Highlight: r.contender == subject}
+		bar := chart.PercentileRow{Label: r.contender, At: r.at, Highlight: row.Highlight}
+		for j, name := range []string{"P50", "P90", "P99", "P99.9"} {
+			row.At[j] = micros(r.at[j])
+			bar.Tips[j] = name + " " + row.At[j]
+		}
+		if !r.hasTail() {
+			row.At[3], bar.At[3] = dash, 0
+		}
+		list[len(list)-1].Rows = append(list[len(list)-1].Rows, row)
+		c.Rows = append(c.Rows, bar)
+	}
+	flush()
+	return list
+}
+
+// cpuSection is the CPU time per unit of work in one figure.
+type cpuSection struct {
+	Title, Heading, Unit string
+	Chart                template.HTML
+	Rows                 []cpuRow
+}
+
+type cpuRow struct {
+	Name, User, System, Softirq, Total, Steal string
+	Highlight                                 bool
+}
+
+// cpuUnit says in which unit the CPU time for one unit of work is shown.
+var cpuUnit = map[string]struct {
+	scale float64 // per second of CPU time
+	name  string
+}{
+	"GB":          {1e3, "ms"},
+	"transaction": {1e6, "µs"},
+	"message":     {1e6, "µs"},
+}
+
+func cpuSections(v *view) []cpuSection {
+	var list []cpuSection
+	for _, f := range v.figures {
+		unit, ok := cpuUnit[f.Work]
+		if !ok {
+			continue
+		}
+		s := cpuSection{Title: f.Title, Heading: f.heading(), Unit: unit.name + " of CPU time per " + f.Work}
+		c := chart.Stack{Unit: s.Unit, Label: significant, Text: chart.Text{
+			ID: "p-" + f.anchor(), Title: f.Title + ": CPU time per " + f.Work,
+			Desc: f.heading() + ". Both ends together, in user mode, system mode and softirq. The table beside the chart has the same figures, with steal.",
+		}}
+		for _, r := range f.rows {
+			cpu, work := v.cpu(f, r.contender)
+			if work <= 0 || cpu.User+cpu.System+cpu.Softirq <= 0 {
+				continue
+			}
+			per := unit.scale / work
+			user, system, softirq := cpu.User*per, cpu.System*per, cpu.Softirq*per
+			row := cpuRow{r.contender, significant(user), significant(system), significant(softirq), significant(user + system + softirq), significant(cpu.Steal * per), r.contender == subject}
+			s.Rows = append(s.Rows, row)
+			c.Rows = append(c.Rows, chart.StackRow{Label: r.contender, Value: row.Total, Highlight: row.Highlight, Parts: []chart.Part{
+				{Size: user, Fill: 0, Tip: "user " + row.User},
+				{Size: system, Fill: 1, Tip: "system " + row.System},
+				{Size: softirq, Fill: 2, Tip: "softirq " + row.Softirq},
+			}})
+		}
+		if len(s.Rows) > 0 {
+			s.Chart = c.SVG()
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// cpu adds up the CPU time of a contender's kept samples and the work done in them.
+func (v *view) cpu(f figure, contender string) (cpu result.CPU, work float64) {
+	for _, s := range v.run.Samples {
+		if s.Contender != contender || s.Error != "" || v.discarded[s.Round] != "" ||
+			f.figureKey != (figureKey{s.Workload, s.Path, s.Placement, s.Procs}) {
+			continue
+		}
+		done := workDone(f, s)
+		if done <= 0 {
+			continue
+		}
+		work += done
+		cpu.User += s.CPU.User
+		cpu.System += s.CPU.System
+		cpu.Softirq += s.CPU.Softirq
+		cpu.Steal += s.CPU.Steal
+	}
+	return cpu, work
+}
+
+// workDone turns a sample's headline figure into units of work: a rate times its seconds, a bit rate into
+// gigabytes, a round trip into messages of one connection after the other.
+func workDone(f figure, s result.Sample) float64 {
+	value := s.Values[f.Metric]
+	switch {
+	case f.Unit == "Gbit/s":
+		return value / 8 * s.Seconds
+	case f.Unit == "Mbit/s":
+		return value / 8e3 * s.Seconds
+	case strings.HasSuffix(f.Unit, "/s"):
+		return value * s.Seconds
+	case (f.Unit == "µs" || f.Unit == "us") && value > 0:
+		return s.Seconds * 1e6 / value
+	}
+	return 0
+}
+
+// programSection is what BPF programs cost for each packet.
+type programSection struct {
+	Chart template.HTML
+	Rows  []programRow
+	Names []programName
+}
+
+type programName struct {
+	Name   string
+	Symbol template.HTML
+}
+
+type programRow struct {
+	Contender, Workload, Path, Program, PerPacket, PerRun, Runs, Packets string
+	Total                                                                bool
+}
+
+func programSections(v *view) *programSection {
+	totals := programTotals(v.run)
+	if len(totals) == 0 {
+		return nil
+	}
+	s := &programSection{}
+	fills := map[string]int{}
+	c := chart.Stack{Unit: "ns per one-way packet", Text: chart.Text{
+		ID: "bpf", Title: "BPF run time per one-way packet",
+		Desc: "One bar for each contender, workload and path; segments are programs. The table has the same figures.",
+	}}
+	for _, t := range totals {
+		label := t.contender + ", " + string(t.path)
+		if several(totals, t) {
+			label = t.contender + ", " + t.workload + ", " + string(t.path)
+		}
+		bar := chart.StackRow{Label: label, Value: nanos(t.perPacket), Highlight: t.contender == subject}
+		for _, p := range t.programs {
+			if _, ok := fills[p.name]; !ok {
+				fills[p.name] = len(fills)
+				s.Names = append(s.Names, programName{p.name, chart.FillSymbol(fills[p.name])})
+			}
+			bar.Parts = append(bar.Parts, chart.Part{Name: p.name, Size: p.perPacket, Fill: fills[p.name], Tip: p.name + " " + nanos(p.perPacket)})
+			s.Rows = append(s.Rows, programRow{t.contender, t.workload, string(t.path), p.name, nanos(p.perPacket), nanos(p.perRun), group(fmt.Sprint(p.runs)), group(fmt.Sprint(p.packets)), false})
+		}
+		s.Rows = append(s.Rows, programRow{Contender: t.contender, Workload: t.workload, Path: string(t.path), Program: "all together", PerPacket: nanos(t.perPacket), Total: true})
+		c.Rows = append(c.Rows, bar)
+	}
+	s.Chart = c.SVG()
+	return s
+}
+
+// several reports whether a contender was measured under more than one workload on the path.
+func several(totals []programTotal, t programTotal) bool {
+	return slices.ContainsFunc(totals, func(o programTotal) bool {
+		return o.contender == t.contender && o.path == t.path && o.workload != t.workload
+	})
+}
+
+// footprintSection is what networks cost without traffic.
+type footprintSection struct {
+	Chart template.HTML
+	Rows  []footprintView
+}
+
+type footprintView struct {
+	Name, AddP50, AddP99, DelP50, RSS, Maps, Idle, Pods, Adds string
+	Highlight                                                 bool
+}
+
+func footprints(v *view) *footprintSection {
+	rows := footprintRows(v.run)
+	if len(rows) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(rows, func(a, b footprintRow) int { return cmp.Compare(addMedian(a), addMedian(b)) })
+	s := &footprintSection{}
+	c := chart.Strip{Log: true, Label: func(ms float64) string { return quantity(ms, "ms") }, Text: chart.Text{
+		ID: "add", Title: "CNI ADD, from the start of the plugin to its result",
+		Desc: "Each dot is one pod; the two bars of a row are P50 and P99. Logarithmic scale. The table has the same figures.",
+	}}
+	for _, r := range rows {
+		s.Rows = append(s.Rows, footprintView{r.contender, r.addP50, r.addP99, r.delP50, r.rss, r.maps, r.idle, r.pods, group(fmt.Sprint(len(r.source.AddMilliseconds))), r.contender == subject})
+		adds := r.source.AddMilliseconds
+		if len(adds) == 0 {
+			continue
+		}
+		row := chart.StripRow{Label: r.contender, Value: r.addP50, Highlight: r.contender == subject, Ticks: []float64{quantile(adds, 0.50), quantile(adds, 0.99)}}
+		for i, ms := range adds {
+			row.Points = append(row.Points, chart.StripPoint{Value: ms, Tip: fmt.Sprintf("pod %d: %s", i+1, quantity(ms, "ms"))})
+		}
+		c.Rows = append(c.Rows, row)
+	}
+	if len(c.Rows) > 0 {
+		s.Chart = c.SVG()
+	}
+	return s
+}
+
+func addMedian(r footprintRow) float64 {
+	if len(r.source.AddMilliseconds) == 0 {
+		return 1e300
+	}
+	return quantile(r.source.AddMilliseconds, 0.5)
+}

@@ -1,0 +1,149 @@
+package report
+
+import (
+	"fmt"
+	"html/template"
+	"slices"
+
+	"github.com/beeline-cni/beeline/lab/report/chart"
+	"github.com/beeline-cni/beeline/lab/report/published"
+	"github.com/beeline-cni/beeline/lab/result"
+)
+
+// publishedMark is a published ratio set beside a contender in a chart.
+type publishedMark struct {
+	System, Study, Ratio, Beside, Baseline string
+	Value                                  float64
+	Shape                                  int
+	Symbol                                 template.HTML
+}
+
+// counterpart finds the figure of this run that a published one compares with: the first of its workloads
+// that the run has, across nodes, with the fewest processes.
+func (v *view) counterpart(f published.Figure) (figure, bool) {
+	if !f.Comparable() {
+		return figure{}, false
+	}
+	for _, name := range f.Workloads {
+		for _, mine := range v.figures {
+			if mine.workload == name && mine.path == result.CrossNode && mine.Better == f.Better {
+				return mine, true
+			}
+		}
+	}
+	return figure{}, false
+}
+
+// publishedMarks lists, by contender, the published ratios to a node that belong into the chart of f.
+// Ratios to anything else would not mean the same on its scale.
+func (v *view) publishedMarks(f figure) map[string][]publishedMark {
+	marks := map[string][]publishedMark{}
+	for _, s := range published.Studies() {
+		for _, p := range s.Figures {
+			mine, ok := v.counterpart(p)
+			if !ok || mine.figureKey != f.figureKey || p.Against != baseline && p.Against != netfilter {
+				continue
+			}
+			marks[p.Contender] = append(marks[p.Contender], publishedMark{
+				System: p.System, Study: studyName(s), Ratio: ratio(&p.Ratio), Beside: p.Contender, Baseline: p.Against, Value: p.Ratio,
+			})
+		}
+	}
+	return marks
+}
+
+func studyName(s published.Study) string { return fmt.Sprintf("%s %d", s.Author, s.Year) }
+
+// publishedSection compares published ratios with the same ratios of this run, and lists what is carried.
+type publishedSection struct {
+	Chart   template.HTML
+	Symbol  template.HTML
+	Rows    []publishedRow
+	Studies []studyView
+}
+
+type publishedRow struct {
+	Study, Test, System, Published, Grade string
+	Mine, Ratio, Mark, Interval           string
+}
+
+type studyView struct {
+	published.Study
+	Tests []testView
+}
+
+type testView struct {
+	Name, Unit string
+	Figures    []publishedValue
+}
+
+type publishedValue struct {
+	System, Value, Ratio string
+	Grade                published.Grade
+}
+
+func publishedFigures(v *view) *publishedSection {
+	s := &publishedSection{Symbol: chart.Symbol(0)}
+	c := chart.Ratio{Baseline: "baseline", Text: chart.Text{
+		ID: "published", Title: "Published ratios beside those measured here",
+		Desc: "Each row is one published ratio, hollow, and the same ratio of this run, filled with its interval. The table has the same figures.",
+	}}
+	for _, study := range published.Studies() {
+		for _, p := range study.Figures {
+			mine, ok := v.counterpart(p)
+			if !ok {
+				continue
+			}
+			e := mine.paired(p.Contender, p.Against)
+			if e.n == 0 {
+				continue
+			}
+			row := publishedRow{
+				Study: studyName(study), Test: p.Test, System: p.System + " ÷ " + p.Baseline, Published: ratio(&p.Ratio), Grade: string(p.Grade),
+				Mine:  p.Contender + " ÷ " + p.Against + ", " + mine.Title,
+				Ratio: ratio(&e.median), Interval: interval(e.low, e.high),
+			}
+			if e.low != nil && e.undecided() {
+				row.Mark = "~"
+			}
+			s.Rows = append(s.Rows, row)
+			c.Rows = append(c.Rows, chart.RatioRow{
+				Label: p.System + ", " + shortTest(p.Test), Ratio: &e.median, Low: e.low, High: e.high, Value: row.Ratio,
+				Highlight: p.Contender == subject, Tip: row.Mine + ": " + row.Ratio,
+				Published: []chart.Marker{{Ratio: p.Ratio, Tip: "published: " + row.Published}},
+			})
+		}
+		s.Studies = append(s.Studies, viewStudy(study))
+	}
+	if len(c.Rows) > 0 {
+		s.Chart = c.SVG()
+	}
+	return s
+}
+
+// shortTest is the part of a test's name before its first comma or option.
+func shortTest(name string) string {
+	for i, r := range name {
+		if r == ',' || r == '(' || r == '-' && i > 0 && name[i-1] == ' ' {
+			return name[:i]
+		}
+	}
+	return name
+}
+
+func viewStudy(study published.Study) studyView {
+	view := studyView{Study: study}
+	for _, f := range study.Figures {
+		i := slices.IndexFunc(view.Tests, func(t testView) bool { return t.Name == f.Test })
+		if i < 0 {
+			view.Tests = append(view.Tests, testView{Name: f.Test, Unit: f.Unit})
+			i = len(view.Tests) - 1
+		}
+		value := publishedValue{System: f.System, Value: quantity(f.Value, f.Unit), Ratio: dash, Grade: f.Grade}
+		if f.Ratio > 0 {
+			value.Ratio = ratio(&f.Ratio)
+		}
+		view.Tests[i].Figures = append(view.Tests[i].Figures, value)
+	}
+	return view
+}
