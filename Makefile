@@ -47,10 +47,10 @@ lint: ## Check Go, C and shell sources
 	shellcheck $(SCRIPTS)
 
 test: deps build generated lint ## Run every test, here and on other kernels (root)
-	go run ./build/testrun -- go test -json -timeout 20m ./... -- go run ./test/vm -json
+	go run ./build/testrun -- go test -json -timeout 20m ./... -- go run ./test/vm
 
 test-vm: deps ## Run the kernel-facing tests on Linux 6.1 and 6.12 in emulated machines
-	go run ./test/vm
+	go run ./build/testrun -- go run ./test/vm
 
 bench: USE := bench
 bench: deps build ## Compare the networks on this machine, at most five minutes (root)

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+//go:embed init.sh
+var initScript string
+
+// moduleTrees are the parts of a kernel's modules that networking may ask for.
+var moduleTrees = []string{"net", "lib", "crypto", "arch/x86/crypto", "drivers/net"}
+
+// image is what QEMU boots.
+type image struct{ kernel, initrd, console string }
+
+// buildImage makes the root file system of one machine: busybox, the kernel's modules, the sources (tests read
+// files beside them) and the tests. The kernel unpacks archives that follow each other as if they were one.
+func buildImage(ctx context.Context, s store, work string, k kernel, tests []testBinary) (image, error) {
+	box, err := s.get(ctx, "busybox", "busybox-static", func(string) error { return nil })
+	if err != nil {
+		return image{}, err
+	}
+	busybox := filepath.Join(box, "bin/busybox")
+	tree, err := s.get(ctx, "linux-"+k.version, k.meta, func(dir string) error { return prepareModules(ctx, dir, busybox) })
+	if err != nil {
+		return image{}, err
+	}
+	found, err := filepath.Glob(filepath.Join(tree, "boot/vmlinuz-*"))
+	if err != nil || len(found) != 1 {
+		return image{}, fmt.Errorf("%d kernels in %s, want one: remove the directory to fetch it again", len(found), tree)
+	}
+	img := image{kernel: found[0], initrd: filepath.Join(work, k.version+".cpio"), console: filepath.Join(work, k.version+".console")}
+
+	root := filepath.Join(work, "root-"+k.version)
+	if err := fillRoot(ctx, root, busybox, k, tests); err != nil {
+		return image{}, err
+	}
+	top := filepath.Join(work, k.version+".top.cpio")
+	if err := archive(ctx, busybox, root, top); err != nil {
+		return image{}, err
+	}
+	return img, concatenate(img.initrd, filepath.Join(tree, "modules.cpio"), top)
+}
+
+// prepareModules makes modules.cpio of the modules, unpacked and indexed for modprobe.
+func prepareModules(ctx context.Context, dir, busybox string) error {
+	const script = `
+		release=$(ls lib/modules)
+		mkdir -p m/lib/modules/$release/kernel
+		for part in "$@"; do
+			mkdir -p "m/lib/modules/$release/kernel/$part"
+			cp -r "lib/modules/$release/kernel/$part/." "m/lib/modules/$release/kernel/$part"
+		done
+		cp lib/modules/$release/modules.builtin* lib/modules/$release/modules.order m/lib/modules/$release
+		find m -name '*.ko.xz' -exec xz -d {} +
+		/sbin/depmod -b m "$release" 2>/dev/null
+		rm -rf lib usr`
+	if _, err := output(ctx, dir, "sh", append([]string{"-euc", script, "sh"}, moduleTrees...)...); err != nil {
+		return err
+	}
+	modules := filepath.Join(dir, "m")
+	if err := archive(ctx, busybox, modules, filepath.Join(dir, "modules.cpio")); err != nil {
+		return err
+	}
+	return os.RemoveAll(modules)
+}
+
+func fillRoot(ctx context.Context, root, busybox string, k kernel, tests []testBinary) error {
+	var list strings.Builder
+	for _, t := range tests {
+		fmt.Fprintln(&list, t.dir)
+	}
+	if err := os.MkdirAll(filepath.Join(root, "src"), 0o755); err != nil {
+		return err
+	}
+	if _, err := output(ctx, "", "sh", "-euc", `cp -r bpf internal docs go.mod "$1"`, "sh", filepath.Join(root, "src")); err != nil {
+		return err
+	}
+	if err := os.Mkdir(filepath.Join(root, "bin"), 0o755); err != nil {
+		return err
+	}
+	if err := copyFile(filepath.Join(root, "bin/busybox"), busybox); err != nil {
+		return err
+	}
+	for _, t := range tests {
+		if err := copyFile(filepath.Join(root, "src", t.dir, "vm.test"), t.path); err != nil {
+			return err
+		}
+	}
+	require := ""
+	if k.complete {
+		require = "1"
+	}
+	for name, content := range map[string]string{"init": initScript, "tests": list.String(), "require": require} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(content), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// archive writes the tree below dir in the format that the kernel unpacks.
+func archive(ctx context.Context, busybox, dir, to string) error {
+	cmd := exec.CommandContext(ctx, "sh", "-euc", `find . | "$1" cpio -o -H newc`, "sh", busybox)
+	cmd.Dir = dir
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	var said strings.Builder
+	cmd.Stdout, cmd.Stderr = out, &said
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("archive %s: %w: %s", dir, err, said.String())
+	}
+	return out.Close()
+}
+
+func copyFile(to, from string) error {
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, content, 0o755)
+}
+
+func concatenate(to string, parts ...string) error {
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	for _, part := range parts {
+		in, err := os.Open(part)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(out, in)
+		in.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return out.Close()
+}

@@ -1,0 +1,33 @@
+#!/bin/busybox sh
+# The only program of the machine: runs the tests and says on the second serial port what they say.
+/bin/busybox --install -s /bin
+export PATH=/bin HOME=/root BEELINE_REQUIRE="$(cat /require)"
+mkdir -p /proc /sys /dev /tmp /run /root /var /etc /sbin
+ln -s /run /var/run
+ln -s /bin/modprobe /sbin/modprobe
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mkdir -p /dev/pts && mount -t devpts pts /dev/pts
+mount -t tmpfs tmp /tmp
+mount -t tmpfs run /run
+mount -t bpf bpf /sys/fs/bpf
+mount -t cgroup2 cgroup /sys/fs/cgroup
+mount --make-rshared /
+ip link set lo up
+# The kernel loads some of these by itself when asked; tcx, clsact and nftables expressions are surer this way.
+for module in veth sch_ingress cls_bpf nf_tables nft_masq nft_ct nft_nat nft_chain_nat nft_fib_inet dummy macvlan bridge vxlan; do
+	modprobe "$module" 2>/dev/null
+done
+
+stty raw -echo </dev/ttyS1
+exec 3>/dev/ttyS1
+while read -r dir; do
+	echo "@vm begin $dir" >&3
+	cd "/src/$dir"
+	./vm.test -test.v=test2json -test.timeout=5m >&3 2>&1 || printf '\nFAIL\n' >&3
+	printf '\n@vm end %s\n' "$dir" >&3
+done </tests
+echo "@vm done" >&3
+exec 3>&-
+poweroff -f

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// kernel is one line of the table of kernels that the tests run on.
+type kernel struct {
+	version string
+	// meta is the Debian package that depends on the newest kernel of this version.
+	meta string
+	// complete says that this kernel has all that the tests ask for: a test that skips has then failed.
+	complete bool
+}
+
+// kernels: the oldest that Beeline supports (no tcx, no netkit), and the newest in Debian 12 (both, WireGuard, …).
+var kernels = []kernel{
+	{version: "6.1", meta: "linux-image-cloud-amd64"},
+	{version: "6.12", meta: "linux-image-6.12-cloud-amd64", complete: true},
+}
+
+// testedPackages are those whose tests meet the kernel.
+var testedPackages = []string{"internal/device/...", "internal/datapath/..."}
+
+func selectKernels(version string) ([]kernel, error) {
+	if version == "" {
+		return kernels, nil
+	}
+	var known []string
+	for _, k := range kernels {
+		if k.version == version {
+			return []kernel{k}, nil
+		}
+		known = append(known, k.version)
+	}
+	return nil, fmt.Errorf("no kernel %q in the table, there are: %s", version, strings.Join(known, ", "))
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// machine is one run of one kernel.
+type machine struct {
+	kernel kernel
+	image  image
+	tests  []testBinary
+	accel  string
+	limit  time.Duration
+}
+
+// runMachine boots the machine, turns what its tests say into events on standard output, and returns when it has
+// powered itself off or its time is up. An error means that the tests did not all run; failed tests are no error.
+func runMachine(ctx context.Context, m machine) error {
+	ctx, cancel := context.WithTimeout(ctx, m.limit)
+	defer cancel()
+	qemu, err := exec.LookPath("qemu-system-x86_64")
+	if err != nil {
+		return fmt.Errorf("QEMU is missing (Debian package qemu-system-x86, make deps): %w", err)
+	}
+	cmd := exec.CommandContext(ctx, qemu,
+		"-accel", m.accel, "-cpu", "max", "-smp", "2", "-m", "1536",
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-kernel", m.image.kernel, "-initrd", m.image.initrd, "-append", "console=ttyS0 panic=-1",
+		"-serial", "file:"+m.image.console, "-serial", "stdio")
+	cmd.Stderr = os.Stderr
+	// With a terminal, QEMU would change its settings; and Ctrl-C is for this program.
+	cmd.Stdin = nil
+	said, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start QEMU: %w", err)
+	}
+	done, readErr := translate(said, m.kernel.version, os.Stdout)
+	err = cmd.Wait()
+	fmt.Fprintf(os.Stderr, "vm: Linux %s took %.0f s\n", m.kernel.version, time.Since(start).Seconds())
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		err = fmt.Errorf("not finished after %s", m.limit)
+	case readErr != nil:
+		err = readErr
+	case err == nil && !done:
+		err = errors.New("the machine ended before its tests did")
+	}
+	if err != nil {
+		return fmt.Errorf("%w; the end of its console:\n%s", err, tail(m.image.console, 4000))
+	}
+	return nil
+}
+
+func tail(path string, size int) []byte {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return content[max(0, len(content)-size):]
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// testBinary is the compiled tests of one package.
+type testBinary struct {
+	// dir is the package's directory in the repository, and so in the machine, where it is also the name.
+	dir string
+	// path of the binary on this machine.
+	path string
+}
+
+// buildTests compiles the tests of the packages that have any, without cgo: the machine has no C library.
+func buildTests(ctx context.Context, work string, patterns []string) ([]testBinary, error) {
+	for i, p := range patterns {
+		patterns[i] = "./" + strings.TrimPrefix(p, "./")
+	}
+	listed, err := output(ctx, "", "go", append([]string{"list", "-json=ImportPath,Module,TestGoFiles,XTestGoFiles"}, patterns...)...)
+	if err != nil {
+		return nil, err
+	}
+	var tests []testBinary
+	for decoder := json.NewDecoder(strings.NewReader(listed)); decoder.More(); {
+		var p struct {
+			ImportPath                string
+			Module                    struct{ Path string }
+			TestGoFiles, XTestGoFiles []string
+		}
+		if err := decoder.Decode(&p); err != nil {
+			return nil, fmt.Errorf("read package list: %w", err)
+		}
+		if len(p.TestGoFiles)+len(p.XTestGoFiles) == 0 {
+			continue
+		}
+		dir := strings.TrimPrefix(p.ImportPath, p.Module.Path+"/")
+		t := testBinary{dir: dir, path: filepath.Join(work, strings.ReplaceAll(dir, "/", "_")+".test")}
+		build := exec.CommandContext(ctx, "go", "test", "-c", "-o", t.path, p.ImportPath)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("compile tests of %s: %w\n%s", dir, err, out)
+		}
+		tests = append(tests, t)
+	}
+	if len(tests) == 0 {
+		return nil, fmt.Errorf("no tests in %s", strings.Join(patterns, " "))
+	}
+	return tests, nil
+}
