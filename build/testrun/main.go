@@ -3,7 +3,7 @@
 // last line that counts: "N passed, N failed, N skipped". It fails if a test failed, if a command failed,
 // and if no test passed at all.
 //
-//	testrun -- go test -json ./...-- go run ./test/vm
+//	testrun -- go test -json ./... -- go run ./test/vm
 package main
 
 import (

@@ -6,17 +6,17 @@ import (
 )
 
 func TestTranslate(t *testing.T) {
-	const passed = "\x16=== RUN   TestA\n\x16--- PASS: TestA (0.01s)\nPASS\n"
+	const passed = "\x16=== RUN   TestA\n\x16--- PASS: TestA (0.01s)\n\x16PASS\n"
 	for _, test := range []struct {
 		name, said string
 		want       []string
 		done       bool
 	}{
 		{"passed", "@vm begin a\n" + passed + "\n@vm end a\n@vm done\n",
-			[]string{`"Action":"pass","Package":"a on Linux 6.1","Test":"TestA"`, `"Action":"pass","Package":"a on Linux 6.1"}`}, true},
-		{"failed after all tests passed", "@vm begin a\n" + passed + "\nFAIL\n\n@vm end a\n@vm done\n",
+			[]string{`"Action":"pass","Package":"a on Linux 6.1","Test":"TestA"}`, `"Action":"pass","Package":"a on Linux 6.1"}`}, true},
+		{"failed after all tests passed", "@vm begin a\n" + passed + "\n\x16FAIL\n\n@vm end a\n@vm done\n",
 			[]string{`"Action":"fail","Package":"a on Linux 6.1"}`}, true},
-		{"crashed", "@vm begin a\n\x16=== RUN   TestA\npanic: x\n\nFAIL\n\n@vm end a\n@vm done\n",
+		{"crashed", "@vm begin a\n\x16=== RUN   TestA\npanic: x\n\n\x16FAIL\n\n@vm end a\n@vm done\n",
 			[]string{`"Action":"fail","Package":"a on Linux 6.1"}`}, true},
 		{"machine died in a test", "@vm begin a\n\x16=== RUN   TestA\n",
 			[]string{`"Action":"fail","Package":"a on Linux 6.1"}`}, false},
