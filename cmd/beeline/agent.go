@@ -1,7 +1,64 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"fmt"
+	"log/slog"
 
-func newAgentCommand(_ env) *cobra.Command {
-	return &cobra.Command{Use: "agent"}
+	"github.com/spf13/cobra"
+
+	"github.com/beeline-cni/beeline/internal/agent"
+)
+
+// version is set by the linker.
+var version = "development"
+
+func newAgentCommand(e env) *cobra.Command {
+	config := agent.Defaults()
+	level, format := "info", "text"
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Run the network of this node",
+		Long: `Run the network of this node.
+
+The agent reads the cluster's nodes from a directory of manifests, gives pods their
+addresses when the CNI plugin asks, and keeps routes, BPF programs and tables right.
+Traffic does not depend on it: it can be stopped, killed and replaced at any time.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := newLogger(e, level, format)
+			if err != nil {
+				return err
+			}
+			return agent.Run(cmd.Context(), config, version, log)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&config.NodeName, "node-name", config.NodeName, "metadata.name of this node's Node object")
+	f.StringVar(&config.Manifests, "manifests", config.Manifests, "directory of Kubernetes manifests with the cluster's Node objects; watched")
+	f.StringVar(&config.Socket, "socket", config.Socket, "unix socket for the CNI plugin and the command line")
+	f.StringVar(&config.StateDir, "state-dir", config.StateDir, "directory of the endpoint files")
+	f.StringVar(&config.BPFFS, "bpffs", config.BPFFS, "directory on a BPF file system for pinned maps and links")
+	f.StringVar(&config.Uplink, "uplink", config.Uplink, `device towards other nodes, or "auto"`)
+	f.IntVar(&config.MTU, "mtu", config.MTU, "MTU of pods in bytes; 0 follows the uplink")
+	f.StringVar((*string)(&config.Routing), "routing", string(config.Routing), "who forwards between pods: ebpf, kernel")
+	f.BoolVar(&config.Masquerade, "masquerade", config.Masquerade, "give what pods send outside the cluster the node's address")
+	f.StringVar(&config.MetricsAddress, "metrics-address", config.MetricsAddress, "where to serve /metrics, /healthz and /readyz; empty: nowhere")
+	f.StringVar(&level, "log-level", level, "debug, info, warn, error")
+	f.StringVar(&format, "log-format", format, "text, json")
+	return cmd
+}
+
+func newLogger(e env, level, format string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("--log-level: %q is none of debug, info, warn, error", level)
+	}
+	options := &slog.HandlerOptions{Level: l}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(e.stderr, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(e.stderr, options)), nil
+	}
+	return nil, fmt.Errorf("--log-format: %q is neither text nor json", format)
 }

@@ -1,7 +1,89 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"fmt"
+	"io"
+	"time"
 
-func newDropsCommand(_ env) *cobra.Command {
-	return &cobra.Command{Use: "drops"}
+	"github.com/spf13/cobra"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+// watchInterval is how often `beeline drops --watch` looks.
+const watchInterval = time.Second
+
+func newDropsCommand(e env) *cobra.Command {
+	var watch bool
+	cmd := newReadCommand(e, "drops", "Count the packets that the datapath dropped, by reason",
+		func(cmd *cobra.Command, c *api.Client) ([]api.Drop, error) { return c.Drops(cmd.Context()) }, printDrops)
+	once := cmd.RunE
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on, printing a line for each counter that moves")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !watch {
+			return once(cmd, args)
+		}
+		if cmd.Flag("output").Value.String() != "text" {
+			return fmt.Errorf("--watch prints text only")
+		}
+		socket := cmd.Flag("socket").Value.String()
+		return explain(watchDrops(cmd, api.NewClient(socket), e.stdout), socket)
+	}
+	return cmd
+}
+
+func printDrops(w io.Writer, all []api.Drop) error {
+	rows := [][]string{{"PACKETS", "BYTES", "REASON", "PROGRAM", "MEANING"}}
+	for _, d := range all {
+		if d.Packets > 0 {
+			rows = append(rows, []string{fmt.Sprint(d.Packets), fmt.Sprint(d.Bytes), d.Reason, d.Program, d.Meaning})
+		}
+	}
+	if len(rows) == 1 {
+		fmt.Fprintln(w, "No packet has been dropped.")
+		return nil
+	}
+	return table(w, rows)
+}
+
+// watchDrops prints every increase until the command is interrupted.
+func watchDrops(cmd *cobra.Command, c *api.Client, w io.Writer) error {
+	ctx := cmd.Context()
+	last, err := dropPackets(cmd, c)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "Watching; end with Ctrl-C.")
+	tick := time.NewTicker(watchInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		all, err := c.Drops(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, d := range all {
+			key := d.Program + " " + d.Reason
+			if n := d.Packets - last[key]; d.Packets > last[key] {
+				fmt.Fprintf(w, "%s  +%d  %s in %s: %s\n", time.Now().Format(time.TimeOnly), n, d.Reason, d.Program, d.Meaning)
+			}
+			last[key] = d.Packets
+		}
+	}
+}
+
+func dropPackets(cmd *cobra.Command, c *api.Client) (map[string]uint64, error) {
+	all, err := c.Drops(cmd.Context())
+	counts := map[string]uint64{}
+	for _, d := range all {
+		counts[d.Program+" "+d.Reason] = d.Packets
+	}
+	return counts, err
 }

@@ -1,7 +1,40 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"fmt"
+	"io"
 
-func newEndpointsCommand(_ env) *cobra.Command {
-	return &cobra.Command{Use: "endpoints"}
+	"github.com/spf13/cobra"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+func newEndpointsCommand(e env) *cobra.Command {
+	return newReadCommand(e, "endpoints", "List the pods of this node with their addresses and devices",
+		func(cmd *cobra.Command, c *api.Client) ([]api.Endpoint, error) { return c.Endpoints(cmd.Context()) }, printEndpoints)
+}
+
+func printEndpoints(w io.Writer, all []api.Endpoint) error {
+	if len(all) == 0 {
+		fmt.Fprintln(w, "No pods on this node.")
+		return nil
+	}
+	rows := [][]string{{"POD", "CONTAINER", "INTERFACE", "ADDRESSES", "MTU", "HOST DEVICE", "STATE"}}
+	for _, p := range all {
+		name := "-"
+		if p.Pod.Name != "" {
+			name = p.Pod.Namespace + "/" + p.Pod.Name
+		}
+		rows = append(rows, []string{name, short(p.ContainerID), p.IfName, join(p.Addresses), fmt.Sprint(p.MTU), p.HostDevice, p.State})
+	}
+	return table(w, rows)
+}
+
+// short cuts a container id to what runtimes print.
+func short(id string) string {
+	const enough = 13
+	if len(id) > enough {
+		return id[:enough]
+	}
+	return id
 }

@@ -1,7 +1,136 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"fmt"
+	"io"
+	"math"
+	"net/netip"
+	"strings"
 
-func newStatusCommand(_ env) *cobra.Command {
-	return &cobra.Command{Use: "status"}
+	"github.com/spf13/cobra"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+func newStatusCommand(e env) *cobra.Command {
+	return newReadCommand(e, "status", "Show what this node's network runs on, and what is wrong with it",
+		func(cmd *cobra.Command, c *api.Client) (*api.Status, error) { return c.Status(cmd.Context()) }, printStatus)
+}
+
+func printStatus(w io.Writer, s *api.Status) error {
+	ready := "ready"
+	if !s.Ready {
+		ready = "NOT READY"
+	}
+	fmt.Fprintf(w, "Node %s is %s   (beeline %s, Linux %s, agent %d since %s)\n", s.Node, ready, s.Version, s.Kernel, s.PID, s.Started)
+	for _, p := range s.Problems {
+		fmt.Fprintf(w, "  problem: %s\n", p)
+	}
+	sections := []struct {
+		title string
+		rows  [][]string
+	}{
+		{"Settings", choiceRows(s.Choices)},
+		{"Uplink", uplinkRows(s.Uplink)},
+		{"Pod addresses", poolRows(s)},
+		{"Other nodes", nodeRows(s.Nodes)},
+		{"Programs", programRows(s.Programs)},
+		{"Maps", mapRows(s.Maps)},
+		{"Kernel features", featureRows(s.Features)},
+	}
+	for _, section := range sections {
+		if len(section.rows) < 2 {
+			continue
+		}
+		fmt.Fprintf(w, "\n%s\n", section.title)
+		for i := range section.rows {
+			section.rows[i][0] = "  " + section.rows[i][0]
+		}
+		if err := table(w, section.rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func choiceRows(all []api.Choice) [][]string {
+	rows := [][]string{{"SETTING", "IN FORCE", "ASKED", "WHY"}}
+	for _, c := range all {
+		rows = append(rows, []string{c.Name, c.Chosen, c.Asked, c.Why})
+	}
+	return rows
+}
+
+func uplinkRows(u *api.Uplink) [][]string {
+	rows := [][]string{{"DEVICE", "MTU", "MAC", "ADDRESSES"}}
+	if u != nil {
+		rows = append(rows, []string{u.Name, fmt.Sprint(u.MTU), u.MAC, join(u.Addresses)})
+	}
+	return rows
+}
+
+func poolRows(s *api.Status) [][]string {
+	rows := [][]string{{"RANGE", "USED", "FREE"}}
+	for _, p := range s.Pools {
+		free := fmt.Sprint(p.Free)
+		if p.Free == math.MaxInt64 {
+			free = "more than can be counted"
+		}
+		rows = append(rows, []string{p.Prefix.String(), fmt.Sprint(p.Used), free})
+	}
+	return rows
+}
+
+func nodeRows(all []api.RemoteNode) [][]string {
+	rows := [][]string{{"NODE", "ADDRESSES", "POD RANGES", "MAC"}}
+	for _, n := range all {
+		mac := n.MAC
+		if mac == "" {
+			mac = "unresolved"
+		}
+		rows = append(rows, []string{n.Name, join(n.Addresses), join(n.PodCIDRs), mac})
+	}
+	return rows
+}
+
+func programRows(all []api.Program) [][]string {
+	rows := [][]string{{"PROGRAM", "ID", "TAG", "DEVICES", "VERIFIED INSTRUCTIONS", "TIME PER RUN"}}
+	for _, p := range all {
+		perRun := "not counted (kernel.bpf_stats_enabled)"
+		if p.RunCount > 0 {
+			perRun = fmt.Sprintf("%.0f ns over %d runs", float64(p.RunTime)/float64(p.RunCount), p.RunCount)
+		}
+		rows = append(rows, []string{p.Name, fmt.Sprint(p.ID), p.Tag, fmt.Sprint(p.Attached), fmt.Sprint(p.Instructions), perRun})
+	}
+	return rows
+}
+
+func mapRows(all []api.Map) [][]string {
+	rows := [][]string{{"MAP", "TYPE", "ENTRIES", "ROOM FOR", "MEMORY"}}
+	var sum uint64
+	for _, m := range all {
+		sum += m.Bytes
+		rows = append(rows, []string{m.Name, m.Type, fmt.Sprint(m.Entries), fmt.Sprint(m.MaxEntries), byteCount(m.Bytes)})
+	}
+	return append(rows, []string{"together", "", "", "", byteCount(sum)})
+}
+
+func featureRows(all []api.Feature) [][]string {
+	rows := [][]string{{"FEATURE", "HERE", "FOR", "WITHOUT IT", "COMES WITH"}}
+	for _, f := range all {
+		here := "yes"
+		if !f.Present {
+			here = "no"
+		}
+		rows = append(rows, []string{f.Name, here, f.Gives, f.Instead, f.Needs})
+	}
+	return rows
+}
+
+func join[T netip.Addr | netip.Prefix](all []T) string {
+	var s []string
+	for _, a := range all {
+		s = append(s, fmt.Sprint(a))
+	}
+	return strings.Join(s, " ")
 }

@@ -3,6 +3,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -180,12 +181,52 @@ func (d *Datapath) detach(a Attachment) error {
 		if err != nil {
 			return err
 		}
-		if err := device.DeleteFilter(a.Device, h.ingress); err != nil {
-			return fmt.Errorf("detach %s from %s: %w", a.Program, a.Device, err)
+		if dev, err := net.InterfaceByName(a.Device); err == nil { // else the filters went with the device
+			if err := device.DeleteFilter(dev.Index, h.ingress); err != nil {
+				return fmt.Errorf("detach %s from %s: %w", a.Program, a.Device, err)
+			}
 		}
 	}
 	if err := os.Remove(d.pin(a)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("detach %s from %s: %w", a.Program, a.Device, err)
+	}
+	return nil
+}
+
+// CheckPod reports the first program that is missing on the host's end of a pod's device.
+func (d *Datapath) CheckPod(name string, ifindex int) error {
+	for _, program := range []string{bpfProgFromPod, bpfProgToPod} {
+		h, err := d.hook(program)
+		if err != nil {
+			return err
+		}
+		if err := d.checkAttached(Attachment{name, program}, ifindex, h); err != nil {
+			return fmt.Errorf("%s is not attached to %s: %w", program, name, err)
+		}
+	}
+	return nil
+}
+
+func (d *Datapath) checkAttached(a Attachment, ifindex int, h hook) error {
+	if !d.tcx {
+		filters, err := device.Filters(ifindex)
+		if err != nil {
+			return err
+		}
+		for _, f := range filters {
+			if f.Ingress == h.ingress && f.Name == a.Program {
+				return nil
+			}
+		}
+		return errors.New("its filter is gone")
+	}
+	l, err := link.LoadPinnedLink(d.pin(a), nil)
+	if err != nil {
+		return fmt.Errorf("open pinned link: %w", err)
+	}
+	defer l.Close()
+	if !linkIsOn(l, ifindex) {
+		return errors.New("its link has lost the device")
 	}
 	return nil
 }

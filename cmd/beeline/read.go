@@ -1,0 +1,80 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+// reading holds the flags of every command that reads the agent.
+type reading struct {
+	socket string
+	output string
+}
+
+// newReadCommand makes a command that asks the agent for something and prints it, as text or as JSON.
+func newReadCommand[T any](e env, use, short string, ask func(*cobra.Command, *api.Client) (T, error), text func(io.Writer, T) error) *cobra.Command {
+	var r reading
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if r.output != "text" && r.output != "json" {
+				return fmt.Errorf("--output: %q is neither text nor json", r.output)
+			}
+			answer, err := ask(cmd, api.NewClient(r.socket))
+			if err != nil {
+				return explain(err, r.socket)
+			}
+			if r.output == "json" {
+				return printJSON(e.stdout, answer)
+			}
+			return text(e.stdout, answer)
+		},
+	}
+	cmd.Flags().StringVar(&r.socket, "socket", api.DefaultSocket, "the agent's unix socket")
+	cmd.Flags().StringVarP(&r.output, "output", "o", "text", "text, json")
+	return cmd
+}
+
+// explain says what to do when no agent answers.
+func explain(err error, socket string) error {
+	if errors.Is(err, api.ErrNoAgent) {
+		return fmt.Errorf("%w at %s: is `beeline agent` running on this node, as root, with this --socket?", err, socket)
+	}
+	return err
+}
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// table prints rows in columns; the first row is the heading.
+func table(w io.Writer, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(t, strings.Join(row, "\t"))
+	}
+	return t.Flush()
+}
+
+// byteCount prints a size with the unit a person would choose.
+func byteCount(n uint64) string {
+	switch {
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%d B", n)
+}

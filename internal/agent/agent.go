@@ -1,0 +1,235 @@
+// Package agent runs the network of one node: it turns the cluster's objects and this node's pods into a
+// desired state and makes the kernel hold it. The kernel goes on without it.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/ipam"
+)
+
+// The agent's clock.
+const (
+	// settleTime lets a burst of changes become one reconciliation.
+	settleTime = 100 * time.Millisecond
+	// resyncInterval bounds how long a change that nothing announced goes unnoticed.
+	resyncInterval = time.Minute
+	// leaseRenewal and leaseTime: see datapath.Lease. A stopped agent's word lapses after leaseTime.
+	leaseRenewal = 10 * time.Second
+	leaseTime    = 30 * time.Second
+)
+
+// Agent is the agent of one node. It implements api.Service.
+type Agent struct {
+	config  Config
+	version string
+	log     *slog.Logger
+	source  cluster.Source
+	store   store
+	metrics *metrics
+	started time.Time
+
+	datapath *datapath.Datapath
+	features []api.Feature
+
+	// mu guards what follows and orders all changes of the kernel's state.
+	mu       sync.Mutex
+	snapshot *cluster.Snapshot
+	pool     *ipam.Pool
+	// endpoints by the name of their host device, which is a function of the CNI attachment.
+	endpoints map[string]api.Endpoint
+	// attached are the devices that have this agent's programs, with their index.
+	attached map[string]int
+	uplink   *device.Uplink
+	current  desired
+	// failure is what kept the last reconciliation from completing; notReady until the first one has.
+	failure error
+}
+
+var errNotReady = errors.New("the agent has not finished starting")
+
+// Run runs the agent until ctx ends. It takes hold of the state directory: a second agent of the same node
+// is refused. When it returns, traffic goes on.
+func Run(ctx context.Context, config Config, version string, log *slog.Logger) (err error) {
+	if err := config.Validate(); err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	unlock, err := lock(config.StateDir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	a, err := newAgent(config, version, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.datapath.Close()) }()
+	log.Info("agent starts", "version", version, "config", fmt.Sprintf("%+v", config))
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	changes, err := device.Monitor(ctx, log)
+	if err != nil {
+		return fmt.Errorf("follow the kernel's network state: %w", err)
+	}
+	snapshots := make(chan *cluster.Snapshot)
+	tasks := []func() error{
+		func() error { return a.serveSocket(ctx) },
+		func() error { return a.serveMetrics(ctx) },
+		func() error {
+			return a.source.Run(ctx, func(s *cluster.Snapshot) {
+				select {
+				case snapshots <- s:
+				case <-ctx.Done():
+				}
+			})
+		},
+		func() error { a.loop(ctx, snapshots, changes); return nil },
+	}
+	ended := make(chan error, len(tasks))
+	for _, task := range tasks {
+		go func() { ended <- task() }()
+	}
+	for range tasks {
+		if e := <-ended; e != nil {
+			err = errors.Join(err, e)
+			cancel() // one part cannot do without the others
+		} else if ctx.Err() == nil && err == nil {
+			continue
+		}
+	}
+	log.Info("agent stops; traffic goes on")
+	return err
+}
+
+// newAgent loads the datapath and takes over the endpoints that an earlier agent left.
+func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
+	if err := datapath.Required(); err != nil {
+		return nil, err
+	}
+	store, err := openStore(config.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := ipam.NewPool(nil)
+	if err != nil {
+		return nil, fmt.Errorf("make address pool: %w", err)
+	}
+	dp, err := datapath.Open(datapath.Config{
+		Root:        config.BPFFS,
+		EBPFRouting: config.Routing == RoutingEBPF,
+		Masquerade:  config.Masquerade,
+	}, log)
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{
+		config:    config,
+		version:   version,
+		log:       log,
+		source:    cluster.NewManifests(config.Manifests, log),
+		store:     store,
+		started:   time.Now(),
+		datapath:  dp,
+		features:  probeFeatures(dp.HaveTCX()),
+		pool:      pool,
+		snapshot:  &cluster.Snapshot{},
+		endpoints: map[string]api.Endpoint{},
+		attached:  map[string]int{},
+		failure:   errNotReady,
+	}
+	a.metrics = newMetrics(a)
+	if err := a.adoptEndpoints(); err != nil {
+		return nil, errors.Join(err, dp.Close())
+	}
+	return a, nil
+}
+
+// lock makes the state directory and holds it until the returned function is called or the process ends.
+func lock(stateDir string) (unlock func(), err error) {
+	if err := os.MkdirAll(stateDir, 0o755); err != nil {
+		return nil, fmt.Errorf("make state directory: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(stateDir, "lock"), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("another agent runs with state directory %s", stateDir)
+		}
+		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return func() { f.Close() }, nil
+}
+
+// loop reconciles whenever something changed, and once in a while without a reason.
+func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, changes <-chan device.Change) {
+	renewal := time.NewTicker(leaseRenewal)
+	defer renewal.Stop()
+	resync := time.NewTicker(resyncInterval)
+	defer resync.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-snapshots:
+			a.mu.Lock()
+			a.snapshot = s
+			a.mu.Unlock()
+		case c, ok := <-changes:
+			if !ok {
+				return // ctx has ended
+			}
+			if !c.Any() {
+				continue
+			}
+			if !sleep(ctx, settleTime) {
+				return
+			}
+		case <-renewal.C:
+			a.renewLease()
+			continue
+		case <-resync.C:
+		}
+		a.reconcile()
+	}
+}
+
+// renewLease vouches for the link-layer addresses in the routes, unless the last reconciliation failed.
+func (a *Agent) renewLease() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.failure != nil {
+		return
+	}
+	if err := a.datapath.Lease.Renew(leaseTime); err != nil {
+		a.log.Error("lease is not renewed: the kernel resolves neighbours packet by packet", "error", err)
+	}
+}
+
+// sleep waits for d; it returns false when ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

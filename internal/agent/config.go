@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+// Routing says who forwards packets between pods.
+type Routing string
+
+// The ways of routing.
+const (
+	// RoutingEBPF redirects packets between pods and the uplink, past the host's stack.
+	RoutingEBPF Routing = "ebpf"
+	// RoutingKernel leaves forwarding to the host's stack, with its firewall and its routing rules.
+	RoutingKernel Routing = "kernel"
+)
+
+// Config is everything that one can tell the agent.
+type Config struct {
+	// NodeName is the metadata.name of this node's Node object.
+	NodeName string
+	// Manifests is a directory of Kubernetes objects.
+	Manifests string
+	// Socket is the path of the unix socket for the plugin and the command line.
+	Socket string
+	// StateDir keeps the endpoint files. It may be lost at a reboot but not before.
+	StateDir string
+	// BPFFS is a directory on a BPF file system that the agent owns.
+	BPFFS string
+	// Uplink is the name of the device towards other nodes, or "auto".
+	Uplink string
+	// MTU of pods in bytes; 0 follows the uplink.
+	MTU int
+	// Routing between pods.
+	Routing Routing
+	// Masquerade gives what pods send to the world the node's address.
+	Masquerade bool
+	// MetricsAddress is where /metrics, /healthz and /readyz are served; empty is nowhere.
+	MetricsAddress string
+}
+
+// Defaults gives the configuration that is in force where nothing else is said.
+func Defaults() Config {
+	name, err := os.Hostname()
+	if err != nil {
+		name = "" // Validate asks for it
+	}
+	return Config{
+		NodeName:       name,
+		Socket:         api.DefaultSocket,
+		StateDir:       "/run/beeline",
+		BPFFS:          "/sys/fs/bpf/beeline",
+		Uplink:         "auto",
+		Routing:        RoutingEBPF,
+		Masquerade:     true,
+		MetricsAddress: "127.0.0.1:9965",
+	}
+}
+
+// Bounds of an MTU: IPv6 needs 1280 bytes on every link (RFC 8200, 5), and the kernel's devices take 65535.
+const (
+	minMTU = 1280
+	maxMTU = 65535
+)
+
+// Validate reports every impossible value, each with the name of its flag.
+func (c Config) Validate() error {
+	var errs []error
+	if c.NodeName == "" {
+		errs = append(errs, errors.New("--node-name: must not be empty"))
+	}
+	if c.Manifests == "" {
+		errs = append(errs, errors.New("--manifests: a directory with the Node objects of the cluster is needed"))
+	}
+	for flag, path := range map[string]string{"--socket": c.Socket, "--state-dir": c.StateDir, "--bpffs": c.BPFFS} {
+		if !filepath.IsAbs(path) {
+			errs = append(errs, fmt.Errorf("%s: %q is not an absolute path", flag, path))
+		}
+	}
+	if strings.Contains(c.BPFFS, ".") {
+		errs = append(errs, fmt.Errorf("--bpffs: %q: names on a BPF file system must not contain a dot", c.BPFFS))
+	}
+	if c.Uplink == "" {
+		errs = append(errs, errors.New(`--uplink: must be "auto" or the name of a device`))
+	}
+	if c.MTU != 0 && (c.MTU < minMTU || c.MTU > maxMTU) {
+		errs = append(errs, fmt.Errorf("--mtu: %d is not 0 (follow the uplink) or between %d and %d", c.MTU, minMTU, maxMTU))
+	}
+	if c.Routing != RoutingEBPF && c.Routing != RoutingKernel {
+		errs = append(errs, fmt.Errorf("--routing: %q is neither %q nor %q", c.Routing, RoutingEBPF, RoutingKernel))
+	}
+	if c.MetricsAddress != "" {
+		if _, _, err := net.SplitHostPort(c.MetricsAddress); err != nil {
+			errs = append(errs, fmt.Errorf("--metrics-address: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,209 @@
+package agent
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/masquerade"
+)
+
+// facts is all that the desired state depends on.
+type facts struct {
+	config   Config
+	snapshot *cluster.Snapshot
+	// uplink is nil when no device was found.
+	uplink *device.Uplink
+	// neighbours are the link-layer addresses that the kernel knows on the uplink.
+	neighbours map[netip.Addr]net.HardwareAddr
+	endpoints  []api.Endpoint
+}
+
+// desired is what the kernel should hold. It is a value: computing it touches nothing.
+type desired struct {
+	// mtu of pods in bytes; 0 when there is no uplink to take it from.
+	mtu       int
+	podCIDRs  []netip.Prefix
+	endpoints map[netip.Addr]datapath.Endpoint
+	routes    map[netip.Prefix]datapath.Route
+	// kernelRoutes are those of the host's stack: to its pods, to the other nodes' pods, and nowhere for
+	// addresses of its own ranges that no pod has.
+	kernelRoutes []device.Route
+	// neighbours are the nodes' addresses that the kernel is to keep resolved on the uplink.
+	neighbours []netip.Addr
+	// masquerade is nil when nothing is to be translated.
+	masquerade *masquerade.Config
+	// nodes are the other nodes, for status.
+	nodes []api.RemoteNode
+	// problems say in a sentence each what cannot be had.
+	problems []string
+}
+
+// desire computes the desired state.
+func desire(f facts) desired {
+	d := desired{
+		mtu:       f.config.MTU,
+		endpoints: map[netip.Addr]datapath.Endpoint{},
+		routes:    map[netip.Prefix]datapath.Route{},
+	}
+	if f.uplink == nil {
+		d.problem("there is no uplink: pods reach this node and each other only")
+	} else if d.mtu == 0 {
+		d.mtu = f.uplink.MTU
+	}
+	own, known := f.snapshot.Node(f.config.NodeName)
+	if !known {
+		d.problem("node %q is not among the %d Node objects", f.config.NodeName, len(f.snapshot.Nodes))
+	} else if len(own.PodCIDRs) == 0 {
+		d.problem("node %q has no spec.podCIDRs", f.config.NodeName)
+	}
+	d.podCIDRs = own.PodCIDRs
+	for _, e := range f.endpoints {
+		d.addEndpoint(e, own, f.uplink)
+	}
+	for _, p := range own.PodCIDRs {
+		d.routes[p] = datapath.Route{Kind: datapath.RouteLocal}
+		d.kernelRoutes = append(d.kernelRoutes, device.Route{Prefix: p, Unreachable: true})
+	}
+	for _, a := range own.Addresses {
+		d.routes[hostPrefix(a)] = datapath.Route{Kind: datapath.RouteCluster}
+	}
+	for _, n := range f.snapshot.Nodes {
+		if n.Name != f.config.NodeName {
+			d.addNode(n, f)
+		}
+	}
+	if f.config.Masquerade && len(own.PodCIDRs) > 0 {
+		d.masquerade = &masquerade.Config{PodCIDRs: own.PodCIDRs, Exempt: d.clusterPrefixes()}
+	}
+	return d
+}
+
+func (d *desired) problem(format string, args ...any) {
+	d.problems = append(d.problems, fmt.Sprintf(format, args...))
+}
+
+func (d *desired) addEndpoint(e api.Endpoint, own cluster.Node, uplink *device.Uplink) {
+	for _, a := range e.Addresses {
+		d.endpoints[a] = endpointEntry(e)
+		d.kernelRoutes = append(d.kernelRoutes, endpointRoute(e, a, own, uplink))
+		if !slices.ContainsFunc(own.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(a) }) && len(own.PodCIDRs) > 0 {
+			d.problem("pod %s has address %s, which is not in this node's ranges %v any more: make the pod anew", podName(e), a, own.PodCIDRs)
+		}
+	}
+}
+
+// addNode adds the routes to another node and its pods.
+func (d *desired) addNode(n cluster.Node, f facts) {
+	node := api.RemoteNode{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs}
+	hops := map[bool]netip.Addr{} // by Is4: the node's first address of the family on the uplink's link
+	for _, a := range n.Addresses {
+		if f.uplink == nil || !onLink(a, *f.uplink) {
+			d.routes[hostPrefix(a)] = datapath.Route{Kind: datapath.RouteCluster}
+			continue
+		}
+		d.routes[hostPrefix(a)] = remoteRoute(a, d.mtu, f)
+		d.neighbours = append(d.neighbours, a)
+		if _, ok := hops[a.Is4()]; !ok {
+			hops[a.Is4()] = a
+			if mac := f.neighbours[a]; len(mac) > 0 && node.MAC == "" {
+				node.MAC = mac.String()
+			}
+		}
+	}
+	for _, p := range n.PodCIDRs {
+		hop, ok := hops[p.Addr().Is4()]
+		if !ok {
+			d.routes[p] = datapath.Route{Kind: datapath.RouteCluster}
+			if f.uplink != nil {
+				d.problem("pods of node %q in %s cannot be reached: none of its addresses %v is on the link of %s", n.Name, p, n.Addresses, f.uplink.Name)
+			}
+			continue
+		}
+		d.routes[p] = remoteRoute(hop, d.mtu, f)
+		d.kernelRoutes = append(d.kernelRoutes, device.Route{Prefix: p, Via: hop, Device: f.uplink.Index, MTU: f.config.MTU})
+	}
+	d.nodes = append(d.nodes, node)
+}
+
+// clusterPrefixes are the prefixes of the routes table, sorted: what is not the world.
+func (d *desired) clusterPrefixes() []netip.Prefix {
+	var all []netip.Prefix
+	for p := range d.routes {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return all
+}
+
+func remoteRoute(hop netip.Addr, mtu int, f facts) datapath.Route {
+	return datapath.Route{
+		Kind:       datapath.RouteRemote,
+		Interface:  f.uplink.Index,
+		MTU:        mtu,
+		NextHop:    hop,
+		NextHopMAC: macOf(f.neighbours[hop]),
+		UplinkMAC:  macOf(f.uplink.MAC),
+	}
+}
+
+// endpointEntry is what the datapath needs to know of a pod's device.
+func endpointEntry(e api.Endpoint) datapath.Endpoint {
+	return datapath.Endpoint{Interface: e.HostIfIndex, PodMAC: parseMAC(e.PodMAC), HostMAC: parseMAC(e.HostMAC)}
+}
+
+// endpointRoute is the host stack's route to one address of a pod. The node's own traffic to the pod takes
+// the node's address as its source, so that the pod's replies find back.
+func endpointRoute(e api.Endpoint, a netip.Addr, own cluster.Node, uplink *device.Uplink) device.Route {
+	r := device.Route{Prefix: hostPrefix(a), Device: e.HostIfIndex}
+	for _, s := range own.Addresses {
+		if s.Is4() == a.Is4() && uplink != nil && holds(*uplink, s) {
+			r.Source = s
+			break
+		}
+	}
+	return r
+}
+
+func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+func onLink(a netip.Addr, u device.Uplink) bool {
+	return slices.ContainsFunc(u.Addresses, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+func holds(u device.Uplink, a netip.Addr) bool {
+	return slices.ContainsFunc(u.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
+}
+
+// macOf gives the zero MAC for what is not an Ethernet address.
+func macOf(h net.HardwareAddr) (m datapath.MAC) {
+	if len(h) == len(m) {
+		copy(m[:], h)
+	}
+	return m
+}
+
+// parseMAC reads an address that Add has checked.
+func parseMAC(s string) datapath.MAC {
+	h, err := net.ParseMAC(s)
+	if err != nil {
+		return datapath.MAC{}
+	}
+	return macOf(h)
+}
+
+// podName names an endpoint to people: its pod, else its container, else its device.
+func podName(e api.Endpoint) string {
+	switch {
+	case e.Pod.Name != "":
+		return e.Pod.Namespace + "/" + e.Pod.Name
+	case e.ContainerID != "":
+		return e.ContainerID
+	}
+	return e.HostDevice
+}

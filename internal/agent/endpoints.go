@@ -1,0 +1,373 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/ipam"
+)
+
+// The static next hops of every pod (see api.AddResponse).
+var (
+	gatewayIPv4 = netip.MustParseAddr("169.254.1.1")
+	gatewayIPv6 = netip.MustParseAddr("fe80::1")
+)
+
+// stateReady is the State of an endpoint that nothing is wrong with.
+const stateReady = "ready"
+
+// Add makes an endpoint of a pod device that the plugin has created.
+func (a *Agent) Add(_ context.Context, req api.AddRequest) (_ *api.AddResponse, err error) {
+	begin := time.Now()
+	defer func() { a.metrics.requested("add", time.Since(begin), err) }()
+	if err := validate(req); err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.failure != nil {
+		return nil, api.Errorf(api.CodeNotReady, "node %s is not ready: %v", a.config.NodeName, a.failure)
+	}
+	if old, ok := a.endpoints[req.HostDevice]; ok {
+		return nil, api.Errorf(api.CodeConflict, "container %s has an endpoint for %s already: %v", req.ContainerID, req.IfName, old.Addresses)
+	}
+	host, ok, err := device.FindHost(req.HostDevice)
+	if err != nil {
+		return nil, err
+	}
+	if !ok || host.Index != req.HostIfIndex {
+		return nil, api.Errorf(api.CodeInvalid, "hostDevice: there is no device %s with index %d on this node", req.HostDevice, req.HostIfIndex)
+	}
+	e := api.Endpoint{
+		Attachment:  req.Attachment,
+		Pod:         req.Pod,
+		Netns:       req.Netns,
+		HostDevice:  req.HostDevice,
+		HostIfIndex: req.HostIfIndex,
+		HostMAC:     req.HostMAC,
+		PodMAC:      req.PodMAC,
+		MTU:         a.current.mtu,
+	}
+	e.Addresses, err = a.pool.Allocate(ownerOf(e))
+	if err != nil {
+		return nil, allocationError(err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.forget(e))
+		}
+	}()
+	if err := a.store.save(e); err != nil {
+		return nil, err
+	}
+	if err := a.connect(e); err != nil {
+		return nil, fmt.Errorf("connect pod %s: %w", podName(e), err)
+	}
+	a.endpoints[e.HostDevice] = e
+	a.log.Info("endpoint added", "pod", podName(e), "addresses", e.Addresses, "device", e.HostDevice, "took", time.Since(begin))
+	return response(e), nil
+}
+
+// connect makes an endpoint reachable: the programs first, so that nothing passes unchecked.
+func (a *Agent) connect(e api.Endpoint) error {
+	if err := device.SetMTU(e.HostIfIndex, e.MTU); err != nil {
+		return err
+	}
+	if err := a.datapath.AttachPod(e.HostDevice, e.HostIfIndex); err != nil {
+		return err
+	}
+	a.attached[e.HostDevice] = e.HostIfIndex
+	own, _ := a.snapshot.Node(a.config.NodeName)
+	mac, err := net.ParseMAC(e.PodMAC)
+	if err != nil {
+		return err
+	}
+	for _, addr := range e.Addresses {
+		if err := a.datapath.Endpoints.Set(addr, endpointEntry(e)); err != nil {
+			return err
+		}
+		if err := device.SetNeighbour(e.HostIfIndex, addr, mac); err != nil {
+			return err
+		}
+		if err := device.AddRoute(endpointRoute(e, addr, own, a.uplink)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Delete removes an endpoint and its device.
+func (a *Agent) Delete(_ context.Context, att api.Attachment) (err error) {
+	begin := time.Now()
+	defer func() { a.metrics.requested("delete", time.Since(begin), err) }()
+	if err := validateAttachment(att); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.remove(device.HostName(att.ContainerID, att.IfName))
+}
+
+// GC removes what the runtime does not know any more.
+func (a *Agent) GC(_ context.Context, req api.GCRequest) (err error) {
+	begin := time.Now()
+	defer func() { a.metrics.requested("gc", time.Since(begin), err) }()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	valid := map[string]bool{}
+	for _, att := range req.Valid {
+		valid[device.HostName(att.ContainerID, att.IfName)] = true
+	}
+	var errs []error
+	for name, e := range a.endpoints {
+		if !valid[name] {
+			a.log.Info("endpoint is garbage", "pod", podName(e), "addresses", e.Addresses)
+			errs = append(errs, a.remove(name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// remove deletes the device of an endpoint and forgets the endpoint; both may be gone already.
+func (a *Agent) remove(hostDevice string) error {
+	e, known := a.endpoints[hostDevice]
+	if known {
+		// Before its device goes, so that nothing is sent to an index that another device may get.
+		for _, addr := range e.Addresses {
+			if err := a.datapath.Endpoints.Delete(addr); err != nil {
+				return err
+			}
+		}
+	}
+	if err := device.DeleteHost(hostDevice); err != nil {
+		return err
+	}
+	if !known {
+		return nil
+	}
+	if err := a.forget(e); err != nil {
+		return err
+	}
+	a.log.Info("endpoint removed", "pod", podName(e), "addresses", e.Addresses, "device", e.HostDevice)
+	return nil
+}
+
+// forget undoes what Add has done so far, except for the device, which is the plugin's. The address is
+// free only when nothing refers to it any more.
+func (a *Agent) forget(e api.Endpoint) error {
+	var errs []error
+	for _, addr := range e.Addresses {
+		errs = append(errs, a.datapath.Endpoints.Delete(addr), device.DelRoute(device.Route{Prefix: hostPrefix(addr), Device: e.HostIfIndex}))
+	}
+	errs = append(errs, a.datapath.Detach(e.HostDevice), a.store.remove(e.HostDevice))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove endpoint of %s: %w", podName(e), err)
+	}
+	delete(a.attached, e.HostDevice)
+	delete(a.endpoints, e.HostDevice)
+	a.pool.Release(e.HostDevice)
+	return nil
+}
+
+// dropGoneEndpoints forgets endpoints whose device is gone: a DEL without an agent, a node that lost its
+// namespaces, a pod whose namespace was deleted.
+func (a *Agent) dropGoneEndpoints() error {
+	devices, err := device.HostDevices()
+	if err != nil {
+		return err
+	}
+	index := map[string]int{}
+	for _, d := range devices {
+		index[d.Name] = d.Index
+	}
+	var errs []error
+	for name, e := range a.endpoints {
+		if index[name] != e.HostIfIndex {
+			a.log.Info("endpoint's device is gone", "pod", podName(e), "addresses", e.Addresses, "device", name)
+			errs = append(errs, a.forget(e))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// adoptEndpoints takes over the endpoints of an earlier agent: from their files, and, should the files be
+// lost, from the datapath's table, which at least tells the device and the address. Nothing is removed yet.
+func (a *Agent) adoptEndpoints() error {
+	all, err := a.store.load()
+	if err != nil {
+		a.log.Error("endpoint files", "error", err) // the table below knows these addresses too
+	}
+	for _, e := range all {
+		a.endpoints[e.HostDevice] = e
+	}
+	if err := a.adoptFromTable(); err != nil {
+		return err
+	}
+	for _, e := range a.endpoints {
+		for _, addr := range e.Addresses {
+			if err := a.pool.Claim(ownerOf(e), addr); err != nil {
+				return fmt.Errorf("adopt endpoint of %s: %w", podName(e), err)
+			}
+		}
+	}
+	if len(a.endpoints) > 0 {
+		a.log.Info("endpoints adopted", "count", len(a.endpoints))
+	}
+	return nil
+}
+
+func (a *Agent) adoptFromTable() error {
+	table, err := a.datapath.Endpoints.All()
+	if err != nil {
+		return err
+	}
+	devices, err := device.HostDevices()
+	if err != nil {
+		return err
+	}
+	for _, d := range devices {
+		if _, ok := a.endpoints[d.Name]; ok {
+			continue
+		}
+		e := api.Endpoint{HostDevice: d.Name, HostIfIndex: d.Index, HostMAC: d.MAC.String(), MTU: d.MTU}
+		for addr, entry := range table {
+			if entry.Interface == d.Index {
+				e.Addresses = append(e.Addresses, addr)
+				e.PodMAC = net.HardwareAddr(entry.PodMAC[:]).String()
+			}
+		}
+		if len(e.Addresses) == 0 {
+			continue // an ADD that did not get far; its DEL removes the device
+		}
+		slices.SortFunc(e.Addresses, netip.Addr.Compare)
+		a.log.Warn("endpoint has no file: known from the datapath only", "device", d.Name, "addresses", e.Addresses)
+		a.endpoints[d.Name] = e
+	}
+	return nil
+}
+
+// Endpoints lists the endpoints, sorted by pod name.
+func (a *Agent) Endpoints(context.Context) ([]api.Endpoint, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	table, err := a.datapath.Endpoints.All()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]api.Endpoint, 0, len(a.endpoints))
+	for _, e := range a.endpoints {
+		e.State = endpointState(e, table)
+		all = append(all, e)
+	}
+	slices.SortFunc(all, func(x, y api.Endpoint) int {
+		if c := strings.Compare(podName(x), podName(y)); c != 0 {
+			return c
+		}
+		return strings.Compare(x.HostDevice, y.HostDevice)
+	})
+	return all, nil
+}
+
+// Check compares one endpoint with the kernel.
+func (a *Agent) Check(_ context.Context, att api.Attachment) (_ *api.Endpoint, err error) {
+	begin := time.Now()
+	defer func() { a.metrics.requested("check", time.Since(begin), err) }()
+	if err := validateAttachment(att); err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e, ok := a.endpoints[device.HostName(att.ContainerID, att.IfName)]
+	if !ok {
+		return nil, api.Errorf(api.CodeNotFound, "container %s has no endpoint for %s", att.ContainerID, att.IfName)
+	}
+	table, err := a.datapath.Endpoints.All()
+	if err != nil {
+		return nil, err
+	}
+	e.State = endpointState(e, table)
+	if e.State == stateReady {
+		if err := a.datapath.CheckPod(e.HostDevice, e.HostIfIndex); err != nil {
+			e.State = err.Error()
+		}
+	}
+	return &e, nil
+}
+
+// endpointState compares an endpoint with the datapath's table.
+func endpointState(e api.Endpoint, table map[netip.Addr]datapath.Endpoint) string {
+	for _, addr := range e.Addresses {
+		if got, ok := table[addr]; !ok {
+			return fmt.Sprintf("the datapath does not know address %s", addr)
+		} else if got != endpointEntry(e) {
+			return fmt.Sprintf("the datapath has another device for address %s", addr)
+		}
+	}
+	return stateReady
+}
+
+func ownerOf(e api.Endpoint) ipam.Owner {
+	return ipam.Owner{ID: e.HostDevice, Namespace: e.Pod.Namespace, Name: e.Pod.Name}
+}
+
+func response(e api.Endpoint) *api.AddResponse {
+	r := &api.AddResponse{MTU: e.MTU}
+	for _, addr := range e.Addresses {
+		r.Addresses = append(r.Addresses, hostPrefix(addr))
+		if addr.Is4() {
+			r.Gateways = append(r.Gateways, gatewayIPv4)
+		} else {
+			r.Gateways = append(r.Gateways, gatewayIPv6)
+		}
+	}
+	return r
+}
+
+// allocationError says to the plugin whether waiting helps.
+func allocationError(err error) error {
+	var exhausted *ipam.ExhaustedError
+	switch {
+	case errors.As(err, &exhausted):
+		return api.Errorf(api.CodeExhausted, "%v", err)
+	case errors.Is(err, ipam.ErrNoRange):
+		return api.Errorf(api.CodeNotReady, "%v", err)
+	case errors.Is(err, ipam.ErrHeld):
+		return api.Errorf(api.CodeConflict, "%v", err)
+	}
+	return err
+}
+
+func validateAttachment(att api.Attachment) error {
+	if att.ContainerID == "" {
+		return api.Errorf(api.CodeInvalid, "containerID: must not be empty")
+	}
+	if att.IfName == "" {
+		return api.Errorf(api.CodeInvalid, "ifName: must not be empty")
+	}
+	return nil
+}
+
+// validate checks what a plugin of another version, or somebody else, might get wrong.
+func validate(req api.AddRequest) error {
+	if err := validateAttachment(req.Attachment); err != nil {
+		return err
+	}
+	if want := device.HostName(req.ContainerID, req.IfName); req.HostDevice != want {
+		return api.Errorf(api.CodeInvalid, "hostDevice: is %q; for this container and interface it has to be %q", req.HostDevice, want)
+	}
+	for field, mac := range map[string]string{"hostMAC": req.HostMAC, "podMAC": req.PodMAC} {
+		if h, err := net.ParseMAC(mac); err != nil || len(h) != 6 {
+			return api.Errorf(api.CodeInvalid, "%s: %q is not an Ethernet address", field, mac)
+		}
+	}
+	return nil
+}

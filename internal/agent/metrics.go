@@ -1,0 +1,132 @@
+package agent
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// metrics are what the agent counts itself; everything else is read from the kernel when it is scraped.
+type metrics struct {
+	registry   *prometheus.Registry
+	requests   *prometheus.HistogramVec
+	reconciles *prometheus.HistogramVec
+}
+
+func newMetrics(a *Agent) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "beeline_request_duration_seconds",
+			Help:    "Time the agent took for a request of the CNI plugin.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
+		}, []string{"request", "result"}),
+		reconciles: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "beeline_reconcile_duration_seconds",
+			Help:    "Time the agent took to make the kernel hold the desired state.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
+		}, []string{"result"}),
+	}
+	m.registry.MustRegister(m.requests, m.reconciles, &nodeCollector{a},
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+func (m *metrics) requested(request string, took time.Duration, err error) {
+	m.requests.WithLabelValues(request, result(err)).Observe(took.Seconds())
+}
+
+func (m *metrics) reconciled(took time.Duration, err error) {
+	m.reconciles.WithLabelValues(result(err)).Observe(took.Seconds())
+}
+
+func result(err error) string {
+	if err != nil {
+		return "error"
+	}
+	return "success"
+}
+
+// nodeCollector reads status and drop counters at each scrape.
+type nodeCollector struct{ agent *Agent }
+
+var (
+	descInfo        = prometheus.NewDesc("beeline_info", "Always 1; what runs here.", []string{"version", "node", "routing"}, nil)
+	descReady       = prometheus.NewDesc("beeline_ready", "1 when pods can be added.", nil, nil)
+	descProblems    = prometheus.NewDesc("beeline_problems", "Problems that `beeline status` lists.", nil, nil)
+	descEndpoints   = prometheus.NewDesc("beeline_endpoints", "Pod interfaces of this node.", nil, nil)
+	descAddresses   = prometheus.NewDesc("beeline_addresses_used", "Addresses in use in a pod range of this node.", []string{"range"}, nil)
+	descMTU         = prometheus.NewDesc("beeline_mtu_bytes", "MTU that pods get.", nil, nil)
+	descDropPackets = prometheus.NewDesc("beeline_dropped_packets_total", "Packets dropped by the datapath.", []string{"program", "reason"}, nil)
+	descDropBytes   = prometheus.NewDesc("beeline_dropped_bytes_total", "Bytes dropped by the datapath, with link-layer headers.", []string{"program", "reason"}, nil)
+	descMapBytes    = prometheus.NewDesc("beeline_map_bytes", "Memory of a BPF map.", []string{"map"}, nil)
+	descMapEntries  = prometheus.NewDesc("beeline_map_entries", "Entries of a BPF map.", []string{"map"}, nil)
+	descMapMax      = prometheus.NewDesc("beeline_map_entries_max", "Entries that a BPF map has room for.", []string{"map"}, nil)
+	descRuns        = prometheus.NewDesc("beeline_program_runs_total", "Runs of a BPF program; counted only while kernel.bpf_stats_enabled is set.", []string{"program"}, nil)
+	descRunTime     = prometheus.NewDesc("beeline_program_run_seconds_total", "Time in a BPF program; counted only while kernel.bpf_stats_enabled is set.", []string{"program"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c *nodeCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descInfo, descReady, descProblems, descEndpoints, descAddresses, descMTU, descDropPackets, descDropBytes,
+		descMapBytes, descMapEntries, descMapMax, descRuns, descRunTime,
+	} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+	}
+	s, err := c.agent.Status(context.Background())
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(descInfo, err)
+		return
+	}
+	gauge(descInfo, 1, s.Version, s.Node, string(c.agent.config.Routing))
+	ready := 0.0
+	if s.Ready {
+		ready = 1
+	}
+	gauge(descReady, ready)
+	gauge(descProblems, float64(len(s.Problems)))
+	gauge(descEndpoints, float64(s.Endpoints))
+	for _, p := range s.Pools {
+		gauge(descAddresses, float64(p.Used), p.Prefix.String())
+	}
+	if s.Uplink != nil {
+		gauge(descMTU, float64(c.agent.podMTU()))
+	}
+	for _, m := range s.Maps {
+		gauge(descMapBytes, float64(m.Bytes), m.Name)
+		gauge(descMapEntries, float64(m.Entries), m.Name)
+		gauge(descMapMax, float64(m.MaxEntries), m.Name)
+	}
+	for _, p := range s.Programs {
+		counter(descRuns, float64(p.RunCount), p.Name)
+		counter(descRunTime, time.Duration(p.RunTime).Seconds(), p.Name)
+	}
+	drops, err := c.agent.Drops(context.Background())
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(descDropPackets, err)
+		return
+	}
+	for _, d := range drops {
+		counter(descDropPackets, float64(d.Packets), d.Program, d.Reason)
+		counter(descDropBytes, float64(d.Bytes), d.Program, d.Reason)
+	}
+}

@@ -1,0 +1,181 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/masquerade"
+)
+
+// reconcile makes the kernel hold what the cluster and the pods ask for. A part that fails does not keep
+// the others from being done.
+func (a *Agent) reconcile() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	begin := time.Now()
+	err := a.reconcileLocked()
+	a.metrics.reconciled(time.Since(begin), err)
+	switch {
+	case err != nil && (a.failure == nil || a.failure.Error() != err.Error()):
+		a.log.Error("reconcile", "error", err)
+	case err == nil && a.failure != nil:
+		a.log.Info("node is ready", "uplink", a.uplink.Name, "mtu", a.current.mtu, "endpoints", len(a.endpoints), "nodes", len(a.current.nodes))
+	}
+	a.failure = err
+}
+
+func (a *Agent) reconcileLocked() error {
+	if err := a.dropGoneEndpoints(); err != nil {
+		return err
+	}
+	facts, err := a.facts()
+	if err != nil {
+		return err
+	}
+	want := desire(facts)
+	for _, p := range want.problems {
+		if !slices.Contains(a.current.problems, p) {
+			a.log.Warn("problem", "problem", p)
+		}
+	}
+	a.current = want
+	if _, err := a.pool.SetPrefixes(want.podCIDRs); err != nil {
+		return fmt.Errorf("set pod ranges: %w", err)
+	}
+	if err := a.apply(want); err != nil {
+		return err
+	}
+	if len(want.podCIDRs) == 0 || a.uplink == nil {
+		return errors.New(strings.Join(want.problems, "; "))
+	}
+	return nil
+}
+
+// facts reads what the desired state depends on.
+func (a *Agent) facts() (facts, error) {
+	f := facts{config: a.config, snapshot: a.snapshot}
+	own, _ := a.snapshot.Node(a.config.NodeName)
+	uplink, err := device.FindUplink(a.config.Uplink, own.Addresses)
+	switch {
+	case err == nil:
+		f.uplink = &uplink
+		if f.neighbours, err = device.Neighbours(uplink.Index); err != nil {
+			return f, err
+		}
+	case !errors.Is(err, device.ErrNoUplink):
+		return f, err
+	}
+	for _, e := range a.endpoints {
+		f.endpoints = append(f.endpoints, e)
+	}
+	a.uplink = f.uplink
+	return f, nil
+}
+
+// apply carries the desired state into the kernel. Order matters: tables are filled before programs use
+// them, and programs are in place before the stack forwards.
+func (a *Agent) apply(want desired) error {
+	var errs []error
+	step := func(what string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	_, err := a.datapath.Endpoints.Sync(want.endpoints)
+	step("endpoints", err)
+	_, err = a.datapath.Routes.Sync(want.routes)
+	step("routes", err)
+	if want.masquerade != nil {
+		_, err = masquerade.Sync(*want.masquerade)
+	} else {
+		err = masquerade.Remove()
+	}
+	step("masquerade", err)
+	step("programs", a.attach(want))
+	_, err = device.SyncRoutes(want.kernelRoutes)
+	step("kernel routes", err)
+	for name, e := range a.endpoints {
+		step("pod "+podName(e), a.followMTU(name, e, want.mtu))
+	}
+	if a.uplink != nil {
+		changed, err := device.EnableForwarding(a.uplink.Name, true, true)
+		for _, c := range changed {
+			a.log.Info("kernel setting changed", "setting", c.String())
+		}
+		step("forwarding", err)
+		step("neighbours", device.ManageNeighbours(a.uplink.Index, want.neighbours))
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	return a.datapath.Lease.Renew(leaseTime)
+}
+
+// attach puts the current programs on every device that needs them and takes them off the others. It does
+// so once for each device; what somebody else takes off is noticed by status, not here.
+func (a *Agent) attach(want desired) error {
+	var errs []error
+	wanted := map[string]bool{}
+	attach := func(name string, index int, pod bool) {
+		wanted[name] = true
+		if a.attached[name] == index {
+			return
+		}
+		put := a.datapath.AttachUplink
+		if pod {
+			put = a.datapath.AttachPod
+		}
+		if err := put(name, index); err != nil {
+			errs = append(errs, err)
+			return
+		}
+		a.attached[name] = index
+	}
+	for name, e := range a.endpoints {
+		attach(name, e.HostIfIndex, true)
+	}
+	if a.uplink != nil {
+		attach(a.uplink.Name, a.uplink.Index, false)
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...) // nothing is taken off while something is not yet on
+	}
+	present, err := a.datapath.Attachments()
+	if err != nil {
+		return err
+	}
+	for _, p := range present {
+		if !wanted[p.Device] {
+			errs = append(errs, a.datapath.Detach(p.Device))
+			delete(a.attached, p.Device)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return a.datapath.Commit()
+}
+
+// followMTU gives an existing pod the MTU of today's uplink.
+func (a *Agent) followMTU(name string, e api.Endpoint, mtu int) error {
+	if mtu == 0 || e.MTU == mtu {
+		return nil
+	}
+	err := device.SetPairMTU(e.HostIfIndex, e.Netns, mtu)
+	if errors.Is(err, device.ErrPodUnreachable) {
+		a.log.Warn("pod keeps its MTU", "pod", podName(e), "mtu", e.MTU, "error", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	a.log.Info("pod has a new MTU", "pod", podName(e), "old", e.MTU, "new", mtu)
+	e.MTU = mtu
+	a.endpoints[name] = e
+	return a.store.save(e)
+}

@@ -1,0 +1,169 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+// Ready is nil when ADD can succeed.
+func (a *Agent) Ready(context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.failure != nil {
+		return api.Errorf(api.CodeNotReady, "node %s is not ready: %v", a.config.NodeName, a.failure)
+	}
+	return nil
+}
+
+// Status tells everything about the node's network.
+func (a *Agent) Status(context.Context) (*api.Status, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := &api.Status{
+		Version:   a.version,
+		Node:      a.config.NodeName,
+		Kernel:    kernelRelease(),
+		PID:       os.Getpid(),
+		Started:   a.started.UTC().Format(time.RFC3339),
+		Ready:     a.failure == nil,
+		Problems:  a.problems(),
+		Choices:   a.choices(),
+		Features:  a.features,
+		Nodes:     a.current.nodes,
+		Endpoints: len(a.endpoints),
+	}
+	if a.uplink != nil {
+		s.Uplink = &api.Uplink{
+			Name:      a.uplink.Name,
+			IfIndex:   a.uplink.Index,
+			MAC:       a.uplink.MAC.String(),
+			MTU:       a.uplink.MTU,
+			Addresses: a.uplink.Addresses,
+		}
+	}
+	for _, u := range a.pool.Usage() {
+		s.Pools = append(s.Pools, api.Pool{Prefix: u.Prefix, Used: u.Used, Free: u.Free})
+	}
+	programs, err := a.datapath.Programs()
+	if err != nil {
+		return nil, err
+	}
+	attachments, err := a.datapath.Attachments()
+	if err != nil {
+		return nil, err
+	}
+	on := map[string]int{}
+	for _, at := range attachments {
+		on[at.Program]++
+	}
+	for _, p := range programs {
+		s.Programs = append(s.Programs, api.Program{
+			Name: p.Name, ID: p.ID, Tag: p.Tag, Attached: on[p.Name],
+			RunCount: p.RunCount, RunTime: p.RunTime, Instructions: p.Instructions,
+		})
+	}
+	maps, err := a.datapath.Maps()
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range maps {
+		s.Maps = append(s.Maps, api.Map(m))
+	}
+	return s, nil
+}
+
+// problems are what keeps the node from being whole, most important first, each once.
+func (a *Agent) problems() []string {
+	var all []string
+	add := func(p string) {
+		if !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+	}
+	if a.failure != nil {
+		add(a.failure.Error())
+	}
+	for _, p := range a.current.problems {
+		add(p)
+	}
+	for _, p := range a.source.Problems() {
+		add(p)
+	}
+	return all
+}
+
+// choices are the settings in force with the reason for each.
+func (a *Agent) choices() []api.Choice {
+	attach := api.Choice{Name: "attach", Asked: "auto", Chosen: "tcx", Why: "the kernel has tcx: programs are replaced by one atomic update"}
+	if !a.datapath.HaveTCX() {
+		attach.Chosen, attach.Why = "clsact", "the kernel has no tcx (Linux 6.6)"
+	}
+	mtu := api.Choice{Name: "mtu", Asked: "auto", Chosen: fmt.Sprint(a.current.mtu), Why: "that of the uplink"}
+	if a.config.MTU != 0 {
+		mtu.Asked, mtu.Why = fmt.Sprint(a.config.MTU), "as asked"
+	}
+	uplink := api.Choice{Name: "uplink", Asked: a.config.Uplink, Chosen: "none", Why: "no device fits"}
+	if a.uplink != nil {
+		uplink.Chosen, uplink.Why = a.uplink.Name, "as asked"
+		if a.config.Uplink == "auto" {
+			uplink.Why = "it holds the node's address, or else the default route"
+		}
+	}
+	routing := api.Choice{Name: "routing", Asked: string(a.config.Routing), Chosen: string(a.config.Routing), Why: "pods reach each other past the host's stack"}
+	if a.config.Routing == RoutingKernel {
+		routing.Why = "as asked: the host's stack forwards"
+	}
+	masquerade := api.Choice{Name: "masquerade", Asked: onOff(a.config.Masquerade), Chosen: onOff(a.current.masquerade != nil), Why: `nftables table "inet beeline"`}
+	if a.current.masquerade == nil {
+		masquerade.Why = "as asked"
+		if a.config.Masquerade {
+			masquerade.Why = "this node has no pod range yet"
+		}
+	}
+	return []api.Choice{
+		{Name: "device", Asked: "veth", Chosen: "veth", Why: "the one kind of pod device there is so far"},
+		routing, attach, uplink, mtu, masquerade,
+	}
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}
+
+// Drops lists the counters of dropped packets.
+func (a *Agent) Drops(context.Context) ([]api.Drop, error) {
+	drops, err := a.datapath.Drops.All()
+	if err != nil {
+		return nil, err
+	}
+	var all []api.Drop
+	for _, d := range drops {
+		all = append(all, api.Drop{Reason: d.Reason.String(), Program: d.Program, Packets: d.Packets, Bytes: d.Bytes, Meaning: d.Reason.Meaning()})
+	}
+	return all, nil
+}
+
+func kernelRelease() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "unknown: " + err.Error()
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+// podMTU is the MTU that pods get today, in bytes.
+func (a *Agent) podMTU() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.current.mtu
+}
