@@ -62,7 +62,7 @@ _Static_assert(sizeof(struct route) == 36, "route has no hidden padding");
 enum drop_reason {
 	DROP_NONE = 0,
 	DROP_TRUNCATED = 1,	 /* shorter than its headers say */
-	DROP_MALFORMED = 2,	 /* header fields contradict themselves */
+	DROP_MALFORMED = 2,	 /* header fields that no packet can have */
 	DROP_NOT_IP = 3,	 /* from a pod, neither IPv4, IPv6 nor ARP */
 	DROP_SPOOFED_SOURCE = 4, /* from a pod, with a source address that is not its own */
 	DROP_WRONG_POD = 5,	 /* from the stack, to a pod device that does not own the destination */

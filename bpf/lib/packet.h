@@ -18,7 +18,7 @@ struct packet {
 	};
 	void *end;
 	struct address source, destination;
-	__be16 protocol; /* ETH_P_IP, ETH_P_IPV6 or another Ethernet type */
+	__be16 protocol; /* ETH_P_IP, ETH_P_IPV6 or another Ethernet type; ETH_P_8021Q for every tagged frame */
 	__u8 hops;	 /* TTL or hop limit */
 	bool options;	 /* carries what only the host's stack interprets */
 	enum program program;
@@ -43,6 +43,11 @@ static __always_inline void address_from_ipv4(struct address *a, __be32 ip)
 static __always_inline void address_from_ipv6(struct address *a, const struct in6_addr *ip)
 {
 	__builtin_memcpy(a, ip, sizeof(*a));
+}
+
+static __always_inline bool address_is_ipv4(const struct address *a)
+{
+	return a->word[0] == 0 && a->word[1] == 0 && a->word[2] == bpf_htonl(0xffff);
 }
 
 /* fe80::/10 (RFC 4291, 2.5.6), ff00::/8 and :: stay on their link; the stack alone knows what to do with them. */
@@ -104,13 +109,20 @@ STAGE packet_parse_ipv6(struct packet *p)
 	p->options = ip->nexthdr == 0; /* hop-by-hop options: every router looks at them (RFC 8200, 4.3) */
 	address_from_ipv6(&p->source, &ip->saddr);
 	address_from_ipv6(&p->destination, &ip->daddr);
+	/* Mapped addresses have no place in a packet (RFC 4942, 2.2): it would meet the entries of IPv4. */
+	if (address_is_ipv4(&p->source) || address_is_ipv4(&p->destination))
+		return drop(p, DROP_MALFORMED);
 	return NEXT;
 }
 
-/* Fills *p from the network header. Packets that are not IP come out with NEXT and their protocol alone. */
+/*
+ * Fills *p from the network header. Packets that are not IP come out with NEXT and their protocol alone.
+ * So do packets of a VLAN: the kernel has taken the tag out of the frame and skb->protocol is what lies
+ * behind it, but the packet belongs to another link and takes its tag along wherever it is redirected.
+ */
 STAGE packet_parse(struct packet *p)
 {
-	p->protocol = p->skb->protocol;
+	p->protocol = p->skb->vlan_present ? bpf_htons(ETH_P_8021Q) : p->skb->protocol;
 	if (p->protocol == bpf_htons(ETH_P_IP))
 		return packet_parse_ipv4(p);
 	if (p->protocol == bpf_htons(ETH_P_IPV6))

@@ -24,11 +24,6 @@ static __always_inline const struct route *route_of(const struct address *a)
 	return bpf_map_lookup_elem(&routes, &key);
 }
 
-static __always_inline bool address_is_ipv4(const struct address *a)
-{
-	return a->word[0] == 0 && a->word[1] == 0 && a->word[2] == bpf_htonl(0xffff);
-}
-
 /*
  * Whether every packet on the wire stays within mtu bytes. A GSO packet is cut into segments of gso_size
  * bytes of payload; what cannot be told cheaply (extension headers before TCP) counts as too big, since the

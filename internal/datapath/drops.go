@@ -13,7 +13,7 @@ type DropReason uint32
 var dropReasons = [bpfDropReasonDROP_MAX]struct{ name, meaning string }{
 	bpfDropReasonDROP_NONE:           {"none", "not a drop"},
 	bpfDropReasonDROP_TRUNCATED:      {"truncated", "the packet is shorter than its IP header"},
-	bpfDropReasonDROP_MALFORMED:      {"malformed", "the IP version or header length is impossible"},
+	bpfDropReasonDROP_MALFORMED:      {"malformed", "the IP version, the header length or an IPv4-mapped address in IPv6 is impossible"},
 	bpfDropReasonDROP_NOT_IP:         {"not_ip", "a pod sent something that is neither IPv4, IPv6 nor ARP"},
 	bpfDropReasonDROP_SPOOFED_SOURCE: {"spoofed_source", "a pod sent with a source address that is not its own"},
 	bpfDropReasonDROP_WRONG_POD:      {"wrong_pod", "the host's stack routed a packet to a pod that does not own the destination; look for stale host routes"},

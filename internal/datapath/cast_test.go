@@ -1,0 +1,83 @@
+package datapath
+
+import "net/netip"
+
+// member is one of the cast: everybody that a packet of these tests comes from or goes to. The tests stand
+// on node A.
+type member struct {
+	mac    MAC
+	v4, v6 netip.Addr
+	// gateway is, for a pod, the link-layer address of the host's end of its device.
+	gateway MAC
+}
+
+func (m member) addr(family int) netip.Addr {
+	if family == 4 {
+		return m.v4
+	}
+	return m.v6
+}
+
+func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
+func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+func mac(host, end byte) MAC       { return MAC{2, 0xbe, 0xe1, 0, host, end} }
+
+var (
+	podA  = member{mac: mac(0xa, 1), gateway: mac(0xa, 2), v4: addr("10.1.1.2"), v6: addr("fd00:1:1::2")}
+	podA2 = member{mac: mac(0xa, 3), gateway: mac(0xa, 4), v4: addr("10.1.1.3"), v6: addr("fd00:1:1::3")}
+	// ghost has an address of node A's pod range, but no pod has it.
+	ghost = member{v4: addr("10.1.1.99"), v6: addr("fd00:1:1::99")}
+	// podB is on node B, a neighbour whose link-layer address is known.
+	podB = member{v4: addr("10.1.2.2"), v6: addr("fd00:1:2::2")}
+	// podC is on node C, a neighbour that is not resolved yet.
+	podC = member{v4: addr("10.1.3.2"), v6: addr("fd00:1:3::2")}
+	// podFar is on a node behind a router: the host's stack has the route.
+	podFar = member{v4: addr("10.1.9.2"), v6: addr("fd00:1:9::2")}
+	nodeA  = member{mac: mac(1, 0), v4: addr("172.30.0.1"), v6: addr("fd00:172:30::1")}
+	nodeB  = member{mac: mac(2, 0), v4: addr("172.30.0.2"), v6: addr("fd00:172:30::2")}
+	nodeC  = member{mac: mac(3, 0), v4: addr("172.30.0.3"), v6: addr("fd00:172:30::3")}
+	world  = member{v4: addr("203.0.113.7"), v6: addr("2001:db8:ffff::7")}
+	router = mac(9, 9)
+)
+
+// remoteMTU is the MTU of the way to the other nodes, smaller than the pods' 1500.
+const remoteMTU = 1400
+
+func routesOfNodeA(uplink int) map[netip.Prefix]Route {
+	routes := map[netip.Prefix]Route{
+		prefix("10.1.1.0/24"):           {Kind: RouteLocal},
+		prefix("fd00:1:1::/64"):         {Kind: RouteLocal},
+		prefix("10.1.9.0/24"):           {Kind: RouteCluster},
+		prefix("fd00:1:9::/64"):         {Kind: RouteCluster},
+		netip.PrefixFrom(nodeA.v4, 32):  {Kind: RouteCluster},
+		netip.PrefixFrom(nodeA.v6, 128): {Kind: RouteCluster},
+	}
+	remote := func(node member, prefixes ...netip.Prefix) {
+		for _, p := range prefixes {
+			next := node.v4
+			if p.Addr().Is6() {
+				next = node.v6
+			}
+			r := Route{Kind: RouteRemote, Interface: uplink, MTU: remoteMTU, NextHop: next, UplinkMAC: nodeA.mac}
+			if node != nodeC {
+				r.NextHopMAC = node.mac
+			}
+			routes[p] = r
+		}
+	}
+	remote(nodeB, prefix("10.1.2.0/24"), prefix("fd00:1:2::/64"), netip.PrefixFrom(nodeB.v4, 32), netip.PrefixFrom(nodeB.v6, 128))
+	remote(nodeC, prefix("10.1.3.0/24"), prefix("fd00:1:3::/64"))
+	return routes
+}
+
+// fromPod is the beginning of a packet that podA sends.
+func fromPod() packet { return eth(podA.mac, podA.gateway) }
+
+// fromWire is the beginning of a packet that arrives at node A's uplink from node B.
+func fromWire() packet { return eth(nodeB.mac, nodeA.mac) }
+
+// toWire is the beginning of a packet that node A's stack sends to the router.
+func toWire() packet { return eth(nodeA.mac, router) }
+
+// toPod is the beginning of a packet that node A's stack sends to podA.
+func toPod() packet { return eth(podA.gateway, podA.mac) }

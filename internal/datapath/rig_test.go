@@ -1,0 +1,237 @@
+package datapath
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
+)
+
+// bpffs gives an own BPF file system, mounted nowhere: it goes with the file descriptor, also when the
+// test process is killed.
+func bpffs(tb testing.TB) string {
+	tb.Helper()
+	fs, err := unix.Fsopen("bpf", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		tb.Fatalf("open bpffs: %v", err)
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigCreate(fs); err != nil {
+		tb.Fatalf("create bpffs: %v", err)
+	}
+	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		tb.Fatalf("mount bpffs: %v", err)
+	}
+	tb.Cleanup(func() { unix.Close(mount) })
+	return fmt.Sprintf("/proc/self/fd/%d/beeline", mount)
+}
+
+func testLog(tb testing.TB) *slog.Logger {
+	return slog.New(slog.NewTextHandler(testWriter{tb}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+type testWriter struct{ tb testing.TB }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.tb.Helper()
+	w.tb.Logf("%s", p)
+	return len(p), nil
+}
+
+// stage is a thread in a network namespace of its own, with a device for each member of the cast that has
+// one: BPF_PROG_TEST_RUN looks devices up in the namespace of the calling thread. The namespace goes with
+// the process.
+type stage struct {
+	work    chan func()
+	devices map[string]int
+	err     error
+}
+
+var theStage = sync.OnceValue(func() *stage {
+	s := &stage{work: make(chan func()), devices: map[string]int{}}
+	ready := make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread is not used for anything else
+		s.err = s.build("eth0", "blpoda", "blpoda2")
+		close(ready)
+		for f := range s.work {
+			f()
+		}
+	}()
+	<-ready
+	return s
+})
+
+func (s *stage) build(names ...string) error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("make network namespace: %w", err)
+	}
+	for i, name := range names {
+		veth := netlink.NewVeth(netlink.LinkAttrs{Name: name})
+		veth.PeerName = fmt.Sprintf("peer%d", i)
+		if err := netlink.LinkAdd(veth); err != nil {
+			return fmt.Errorf("make device %s: %w", name, err)
+		}
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("find device %s: %w", name, err)
+		}
+		s.devices[name] = link.Attrs().Index
+	}
+	return nil
+}
+
+// do runs f on the stage. It must not be called from within f.
+func (s *stage) do(f func()) {
+	done := make(chan struct{})
+	s.work <- func() {
+		defer close(done)
+		f()
+	}
+	<-done
+}
+
+// skb is struct __sk_buff of include/uapi/linux/bpf.h. BPF_PROG_TEST_RUN takes Mark, Priority,
+// IngressIfindex, Ifindex, CB, Tstamp, WireLen, GSOSegs, GSOSize and Hwtstamp; the others must be zero.
+type skb struct {
+	Len, PktType, Mark, QueueMapping, Protocol, VLANPresent, VLANTCI, VLANProto uint32
+	Priority, IngressIfindex, Ifindex, TCIndex                                  uint32
+	CB                                                                          [5]uint32
+	Hash, TCClassid, Data, DataEnd, NAPIID, Family, RemoteIP4, LocalIP4         uint32
+	RemoteIP6, LocalIP6                                                         [4]uint32
+	RemotePort, LocalPort, DataMeta                                             uint32
+	FlowKeys, Tstamp                                                            uint64
+	WireLen, GSOSegs                                                            uint32
+	Sk                                                                          uint64
+	GSOSize, TstampType                                                         uint32
+	Hwtstamp                                                                    uint64
+}
+
+// What a program may return: enum tc_action of bpf/lib/verdict.h and TC_ACT_REDIRECT of the kernel.
+const (
+	verdictNext     = verdict(0xffffffff)
+	verdictDrop     = verdict(2)
+	verdictRedirect = verdict(7)
+)
+
+type verdict uint32
+
+func (v verdict) String() string {
+	switch v {
+	case verdictNext:
+		return "next"
+	case verdictDrop:
+		return "drop"
+	case verdictRedirect:
+		return "redirect"
+	}
+	return fmt.Sprintf("unknown verdict %d", uint32(v))
+}
+
+// rig is a loaded datapath with the tables of node A (see cast_test.go), attached to nothing.
+type rig struct {
+	d     *Datapath
+	stage *stage
+}
+
+func newRig(tb testing.TB, cfg Config) *rig {
+	tb.Helper()
+	testenv.Root(tb)
+	s := theStage()
+	if s.err != nil {
+		tb.Fatalf("build stage: %v", s.err)
+	}
+	cfg.Root = bpffs(tb)
+	d, err := Open(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		tb.Fatalf("open datapath: %+v", err)
+	}
+	tb.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			tb.Errorf("close datapath: %v", err)
+		}
+	})
+	r := &rig{d, s}
+	r.fillTables(tb)
+	return r
+}
+
+func (r *rig) fillTables(tb testing.TB) {
+	tb.Helper()
+	endpoints := map[netip.Addr]Endpoint{}
+	for device, pod := range map[string]member{"blpoda": podA, "blpoda2": podA2} {
+		for _, a := range []netip.Addr{pod.v4, pod.v6} {
+			endpoints[a] = Endpoint{Interface: r.stage.devices[device], PodMAC: pod.mac, HostMAC: pod.gateway}
+		}
+	}
+	if _, err := r.d.Endpoints.Sync(endpoints); err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := r.d.Routes.Sync(routesOfNodeA(r.stage.devices["eth0"])); err != nil {
+		tb.Fatal(err)
+	}
+	if err := r.d.Lease.Renew(time.Hour); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// run is one packet through one program.
+type run struct {
+	program string
+	in      []byte
+	// device is where the packet is, "eth0" unless said otherwise.
+	device string
+	// mark and gsoSize are fields of the skb.
+	mark, gsoSize uint32
+}
+
+type outcome struct {
+	verdict verdict
+	out     []byte
+	mark    uint32
+}
+
+// run must be called on the stage.
+func (r *rig) run(in run) (outcome, error) {
+	h, err := r.d.hook(in.program)
+	if err != nil {
+		return outcome{}, err
+	}
+	if in.device == "" {
+		in.device = "eth0"
+	}
+	ctx := skb{Mark: in.mark, GSOSize: in.gsoSize, Ifindex: uint32(r.stage.devices[in.device])}
+	var after skb
+	o := ebpf.RunOptions{Data: in.in, DataOut: make([]byte, len(in.in)+64), Context: &ctx, ContextOut: &after}
+	code, err := h.program.Run(&o)
+	if err != nil {
+		return outcome{}, fmt.Errorf("run %s: %w", in.program, err)
+	}
+	return outcome{verdict(code), o.DataOut, after.Mark}, nil
+}
+
+// counters gives every drop counter that is not zero, by "program reason".
+func (r *rig) counters(tb testing.TB) map[string]Drop {
+	tb.Helper()
+	all, err := r.d.Drops.All()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	counted := map[string]Drop{}
+	for _, d := range all {
+		if d.Packets != 0 || d.Bytes != 0 {
+			counted[d.Program+" "+d.Reason.String()] = d
+		}
+	}
+	return counted
+}
