@@ -42,7 +42,7 @@ func (c *Client) Check(ctx context.Context, a Attachment) (*Endpoint, error) {
 	return &endpoint, nil
 }
 
-// GC removes every endpoint whose attachment is not listed.
+// GC removes every endpoint of the network whose attachment is not listed.
 func (c *Client) GC(ctx context.Context, req GCRequest) error {
 	return c.post(ctx, PathGC, req, nil)
 }

@@ -13,7 +13,7 @@ type Service interface {
 	// Check compares an endpoint with the kernel and gives it; CodeNotFound if there is none. What is
 	// wrong with it is in its State.
 	Check(ctx context.Context, a Attachment) (*Endpoint, error)
-	// GC removes every endpoint whose attachment is not listed.
+	// GC removes every endpoint of the network whose attachment is not listed.
 	GC(ctx context.Context, req GCRequest) error
 	// Status gives everything `beeline status` prints, also while the agent is not ready.
 	Status(ctx context.Context) (*Status, error)

@@ -26,6 +26,8 @@ type Attachment struct {
 // created the pair and moved one end into the pod. An endpoint exists if and only if its host device does.
 type AddRequest struct {
 	Attachment
+	// Network is the name of the CNI network, for GC: a runtime lists what is valid of one network.
+	Network     string `json:"network"`
 	Netns       string `json:"netns"`
 	Pod         PodRef `json:"pod"`
 	HostDevice  string `json:"hostDevice"`
@@ -50,6 +52,7 @@ type AddResponse struct {
 // Endpoint is one pod interface as the agent knows it.
 type Endpoint struct {
 	Attachment
+	Network     string       `json:"network"`
 	Pod         PodRef       `json:"pod"`
 	Netns       string       `json:"netns"`
 	HostDevice  string       `json:"hostDevice"`
@@ -62,8 +65,10 @@ type Endpoint struct {
 	State string `json:"state"`
 }
 
-// GCRequest lists the attachments that the runtime still knows; everything else is removed.
+// GCRequest lists the attachments to a network that the runtime still knows; every other endpoint of that
+// network is removed. Endpoints of other networks are left alone.
 type GCRequest struct {
+	Network string       `json:"network"`
 	Valid []Attachment `json:"valid"`
 }
 

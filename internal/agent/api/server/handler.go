@@ -1,6 +1,6 @@
-// Package serve is the agent's side of internal/agent/api: the HTTP handler and the listening socket. It
+// Package server is the agent's side of internal/agent/api: the HTTP handler and the listening socket. It
 // is a package of its own so that the plugin, which only calls, does not carry net/http.
-package serve
+package server
 
 import (
 	"bytes"

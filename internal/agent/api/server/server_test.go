@@ -1,4 +1,4 @@
-package serve_test
+package server_test
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
-	"github.com/beeline-cni/beeline/internal/agent/api/serve"
+	"github.com/beeline-cni/beeline/internal/agent/api/server"
 )
 
 // echo answers with what it was given, or with err.
@@ -70,13 +70,13 @@ func (e *echo) Ready(ctx context.Context) error {
 func start(t *testing.T, s api.Service) (*api.Client, string) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "run", "agent.sock")
-	l, err := serve.Listen(socket)
+	l, err := server.Listen(socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: serve.Handler(s)}
-	go server.Serve(l)
-	t.Cleanup(func() { server.Close() })
+	httpServer := &http.Server{Handler: server.Handler(s)}
+	go httpServer.Serve(l)
+	t.Cleanup(func() { httpServer.Close() })
 	return api.NewClient(socket), socket
 }
 
@@ -155,7 +155,7 @@ func TestHandlerRefuses(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			service := &echo{}
 			w := httptest.NewRecorder()
-			serve.Handler(service).ServeHTTP(w, httptest.NewRequest(test.method, test.path, strings.NewReader(test.body)))
+			server.Handler(service).ServeHTTP(w, httptest.NewRequest(test.method, test.path, strings.NewReader(test.body)))
 			if w.Code != test.status || !strings.Contains(w.Body.String(), test.says) {
 				t.Errorf("got %d %s, want %d %s", w.Code, w.Body, test.status, test.says)
 			}
@@ -253,7 +253,7 @@ func TestListen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made")
 	socket := filepath.Join(dir, "agent.sock")
 
-	first, err := serve.Listen(socket)
+	first, err := server.Listen(socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestListen(t *testing.T) {
 	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
 		t.Errorf("directory holds %v, want only the socket", entries)
 	}
-	if _, err := serve.Listen(socket); !errors.Is(err, serve.ErrInUse) {
+	if _, err := server.Listen(socket); !errors.Is(err, server.ErrInUse) {
 		t.Errorf("second listener: got %v, want ErrInUse", err)
 	}
 	if err := first.Close(); err != nil {
@@ -276,14 +276,14 @@ func TestListen(t *testing.T) {
 	}
 
 	leaveStale(t, socket)
-	second, err := serve.Listen(socket)
+	second, err := server.Listen(socket)
 	if err != nil {
 		t.Fatalf("stale socket is in the way: %v", err)
 	}
 	if err := os.Remove(socket); err != nil {
 		t.Fatal(err)
 	}
-	third, err := serve.Listen(socket)
+	third, err := server.Listen(socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +299,7 @@ func TestListenLeavesOtherFilesAlone(t *testing.T) {
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := serve.Listen(path); err == nil {
+	if _, err := server.Listen(path); err == nil {
 		t.Error("a regular file was replaced")
 	}
 	if data, _ := os.ReadFile(path); string(data) != "mine" {
