@@ -145,6 +145,11 @@ func (n *Node) address() error {
 func (l *Lab) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+	for _, n := range l.nodes {
+		if err := n.waitCarrier(ctx); err != nil {
+			return err
+		}
+	}
 	for i, from := range l.nodes {
 		for _, to := range l.nodes[i+1:] {
 			for _, a := range to.Addresses {
@@ -155,6 +160,26 @@ func (l *Lab) settle(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// waitCarrier waits until the kernel's linkwatch has noticed that the device is up: what is sent before is
+// lost, and the neighbour is asked again only after a second.
+func (n *Node) waitCarrier(ctx context.Context) error {
+	return n.Place().Netlink(func(h *netlink.Handle) error {
+		for {
+			link, err := h.LinkByName(Uplink)
+			if err != nil {
+				return fmt.Errorf("find %s of %s: %w", Uplink, n.Name, err)
+			}
+			if link.Attrs().OperState == netlink.OperUp {
+				return nil
+			}
+			if ctx.Err() != nil {
+				return fmt.Errorf("%s of %s is not up: %w", Uplink, n.Name, ctx.Err())
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
 }
 
 func (n *Node) reach(ctx context.Context, to netip.Addr) error {
