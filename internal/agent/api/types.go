@@ -69,7 +69,7 @@ type Endpoint struct {
 // network is removed. Endpoints of other networks are left alone.
 type GCRequest struct {
 	Network string       `json:"network"`
-	Valid []Attachment `json:"valid"`
+	Valid   []Attachment `json:"valid"`
 }
 
 // Feature is one optional kernel capability as probed once at agent start.
