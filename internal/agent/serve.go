@@ -8,16 +8,16 @@ import (
 	"net/http"
 	"time"
 
-	apiserve "github.com/beeline-cni/beeline/internal/agent/api/serve"
+	"github.com/beeline-cni/beeline/internal/agent/api/server"
 )
 
 // serveSocket answers the plugin and the command line until ctx ends.
 func (a *Agent) serveSocket(ctx context.Context) error {
-	l, err := apiserve.Listen(a.config.Socket)
+	l, err := server.Listen(a.config.Socket)
 	if err != nil {
 		return err
 	}
-	return serve(ctx, l, apiserve.Handler(a))
+	return serve(ctx, l, server.Handler(a))
 }
 
 // serveMetrics answers scrapers and probes until ctx ends.
