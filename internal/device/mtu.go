@@ -51,9 +51,8 @@ func SetPairMTU(hostIndex int, netns string, mtu int) error {
 		return err
 	}
 	if pod.MTU == mtu {
-		return setMTU(host, mtu)
+		return setHostMTU(host, mtu)
 	}
-	// Nobody but an ID of this moment tells the namespaces apart: it is looked up for each call.
 	inside, err := openNamespace(host.Attrs().NetNsID, netns)
 	if err != nil {
 		return fmt.Errorf("set MTU of the pod's end of %s: %w: %w", host.Attrs().Name, ErrPodUnreachable, err)
@@ -64,7 +63,7 @@ func SetPairMTU(hostIndex int, netns string, mtu int) error {
 		return err
 	}
 	if mtu > pod.MTU {
-		if err := setMTU(host, mtu); err != nil {
+		if err := setHostMTU(host, mtu); err != nil {
 			return err
 		}
 		return setPodMTU(inside, pod, mtu)
@@ -72,7 +71,23 @@ func SetPairMTU(hostIndex int, netns string, mtu int) error {
 	if err := setPodMTU(inside, pod, mtu); err != nil {
 		return err
 	}
-	return setMTU(host, mtu)
+	return setHostMTU(host, mtu)
+}
+
+// setHostMTU sets the MTU of a host end. When it rises over minIPv6MTU the kernel gives the device IPv6 anew,
+// with its own settings.
+func setHostMTU(host netlink.Link, mtu int) error {
+	if err := setMTU(host, mtu); err != nil {
+		return err
+	}
+	if host.Attrs().MTU >= minIPv6MTU || mtu < minIPv6MTU {
+		return nil
+	}
+	// Off first: that takes away the link-local address which it got at once.
+	if err := setDevice("ipv6", host.Attrs().Name, setting{"disable_ipv6", "1"}); err != nil {
+		return err
+	}
+	return prepareHostEnd(host)
 }
 
 func checkPodMTU(inside ns.NetNS, pod PodEnd, mtu int) error {
@@ -105,6 +120,10 @@ func setPodMTU(inside ns.NetNS, pod PodEnd, mtu int) error {
 		}
 		if err := setMTU(link, mtu); err != nil {
 			return fmt.Errorf("in the pod: %w", err)
+		}
+		if pod.MTU < minIPv6MTU && mtu >= minIPv6MTU {
+			// The kernel gives the device IPv6 anew, which the pod cannot have had before.
+			return setDevice("ipv6", link.Attrs().Name, podSettings(PodConfig{})...)
 		}
 		return nil
 	})

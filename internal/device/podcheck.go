@@ -51,7 +51,7 @@ func checkLink(link netlink.Link, cfg PodConfig) error {
 }
 
 func checkSettings(link netlink.Link, cfg PodConfig) error {
-	if !hasIPv6() {
+	if !cfg.hasIPv6() && !hasIPv6(link.Attrs().Name) {
 		return nil
 	}
 	for _, s := range podSettings(cfg) {

@@ -1,9 +1,7 @@
 package device
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,22 +71,21 @@ func EnableForwarding(uplink string, v4, v6 bool) ([]SysctlChange, error) {
 // setting is one sysctl of one device.
 type setting struct{ key, value string }
 
-// setDevice writes settings of one family ("ipv4", "ipv6") for one device. Where the kernel has no IPv6
-// at all, IPv6 settings are skipped: there is nothing to switch off.
+// setDevice writes settings of one family ("ipv4", "ipv6") for one device. A device without IPv6 (the kernel
+// has none, or the MTU is below minIPv6MTU) has no IPv6 settings: there is nothing to switch off.
 func setDevice(family, name string, settings ...setting) error {
+	if family == "ipv6" && !hasIPv6(name) {
+		return nil
+	}
 	for _, s := range settings {
-		_, err := SetSysctl("net/"+family+"/conf/"+name+"/"+s.key, s.value)
-		if family == "ipv6" && errors.Is(err, fs.ErrNotExist) && !hasIPv6() {
-			return nil
-		}
-		if err != nil {
+		if _, err := SetSysctl("net/"+family+"/conf/"+name+"/"+s.key, s.value); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func hasIPv6() bool {
-	_, err := os.Stat("/proc/sys/net/ipv6/conf/all")
+func hasIPv6(device string) bool {
+	_, err := os.Stat("/proc/sys/net/ipv6/conf/" + device)
 	return err == nil
 }

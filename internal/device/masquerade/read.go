@@ -73,7 +73,7 @@ func sameChain(connection *nftables.Conn, wanted []rule) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if got.Type != want.Type || got.Hooknum == nil || *got.Hooknum != *want.Hooknum || got.Priority == nil || *got.Priority != *want.Priority {
+	if got.Type != want.Type || !same(got.Hooknum, want.Hooknum) || !same(got.Priority, want.Priority) || !same(got.Policy, want.Policy) {
 		return false, nil
 	}
 	rules, err := connection.GetRules(ourTable(), want)
@@ -87,6 +87,10 @@ func sameChain(connection *nftables.Conn, wanted []rule) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+func same[T comparable](got, want *T) bool {
+	return got != nil && want != nil && *got == *want
 }
 
 func sameExprs(got, want []expr.Any) bool {

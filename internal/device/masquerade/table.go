@@ -15,7 +15,8 @@ import (
 // tableName is the table that belongs to Beeline, in family inet. Nobody else's is ever touched.
 const tableName = "beeline"
 
-const chainName = "masquerade"
+// chainName is not "masquerade", which is a word of nft's own language.
+const chainName = "pods_to_world"
 
 // neverMasqueraded are destinations that no router forwards: link-local, multicast, broadcast.
 var neverMasqueraded = []netip.Prefix{

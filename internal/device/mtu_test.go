@@ -1,0 +1,153 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+func TestSetPairMTU(t *testing.T) {
+	node, pod := newNode(t), newNamespace(t)
+	pair, cfg := newPod(t, node, pod, "a", pod4, pod6)
+	inside(t, node, func() error {
+		for _, netns := range []string{pod.Path(), "", "/run/netns/absent", node.Path()} {
+			for _, mtu := range []int{9000, 1500, 1400, 1280, 9000, 1400} {
+				if err := SetPairMTU(pair.HostIndex, netns, mtu); err != nil {
+					return fmt.Errorf("to %d, found by %q: %w", mtu, netns, err)
+				}
+				if err := haveMTU(pair.HostIndex, mtu); err != nil {
+					t.Errorf("found by %q: %v", netns, err)
+				}
+			}
+		}
+		// Nothing else of the pod has changed.
+		if err := CheckPod(pod.Path(), "eth0", cfg); err != nil {
+			return err
+		}
+		return errors.Join(echo(pod, "192.0.2.1"), echo(pod, "2001:db8::1"))
+	})
+}
+
+func haveMTU(hostIndex, mtu int) error {
+	host, err := netlink.LinkByIndex(hostIndex)
+	if err != nil {
+		return err
+	}
+	pod, err := ReadPodEnd(hostIndex)
+	if err != nil {
+		return err
+	}
+	if host.Attrs().MTU != mtu || pod.MTU != mtu {
+		return fmt.Errorf("MTU is %d on the host and %d in the pod, want %d", host.Attrs().MTU, pod.MTU, mtu)
+	}
+	return nil
+}
+
+// Two pods have devices with the same index: the right one must change, and nothing may move.
+func TestSetPairMTUOfTwoPodsAlike(t *testing.T) {
+	node, podA, podB := newNode(t), newNamespace(t), newNamespace(t)
+	pairA, _ := newPod(t, node, podA, "a", pod4)
+	pairB, _ := newPod(t, node, podB, "b", netip.MustParsePrefix("10.1.0.6/32"))
+	if pairA.PodIndex != pairB.PodIndex {
+		t.Fatalf("the pods' devices have the indexes %d and %d", pairA.PodIndex, pairB.PodIndex)
+	}
+	inside(t, node, func() error {
+		// The path of A given for B must not lead into A.
+		if err := SetPairMTU(pairB.HostIndex, podA.Path(), 1300); err != nil {
+			return err
+		}
+		return errors.Join(haveMTU(pairA.HostIndex, 1400), haveMTU(pairB.HostIndex, 1300))
+	})
+}
+
+func TestSetPairMTURefuses(t *testing.T) {
+	node, podA, podB := newNode(t), newNamespace(t), newNamespace(t)
+	dual, _ := newPod(t, node, podA, "a", pod4, pod6)
+	ipv4, _ := newPod(t, node, podB, "b", netip.MustParsePrefix("10.1.0.6/32"))
+	inside(t, node, func() error {
+		if err := SetPairMTU(dual.HostIndex, "", 1200); err == nil || !strings.Contains(err.Error(), "fd00:1::5") {
+			t.Errorf("below the least of IPv6: %v", err)
+		}
+		if err := SetPairMTU(dual.HostIndex, "", 70000); err == nil {
+			t.Error("no error above the most that veth can")
+		}
+		if err := haveMTU(dual.HostIndex, 1400); err != nil {
+			t.Error(err)
+		}
+		up, err := indexOf("up0")
+		if err != nil {
+			return err
+		}
+		if err := SetPairMTU(up, "", 1400); err == nil {
+			t.Error("no error for a device that is no pod's")
+		}
+		if err := SetPairMTU(4711, "", 1400); err == nil {
+			t.Error("no error for no device")
+		}
+		// Without IPv6 there is no such limit, and IPv6 does not come back with the MTU.
+		for _, mtu := range []int{1000, 1500} {
+			if err := errors.Join(SetPairMTU(ipv4.HostIndex, "", mtu), haveMTU(ipv4.HostIndex, mtu)); err != nil {
+				return err
+			}
+		}
+		if err := noIPv6(ipv4.HostName); err != nil {
+			t.Error(err)
+		}
+		return podB.Do(func(ns.NetNS) error { return noIPv6("eth0") })
+	})
+}
+
+func noIPv6(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	addresses, err := netlink.AddrList(link, unix.AF_INET6)
+	if err != nil || len(addresses) == 0 {
+		return err
+	}
+	return fmt.Errorf("%s has %v", name, addresses)
+}
+
+func TestNamespaceMount(t *testing.T) {
+	tests := map[string]string{
+		`655 29 0:4 net:[4026532257] /run/netns/pod\040one rw shared:327 - nsfs nsfs rw`: "/run/netns/pod one",
+		`655 29 0:4 mnt:[4026532257] /run/snap/ns/x rw - nsfs nsfs rw`:                   "",
+		`29 1 254:1 / / rw,relatime shared:1 - ext4 /dev/root rw`:                        "",
+		`29 1`: "",
+		``:     "",
+	}
+	for line, want := range tests {
+		if path, ok := namespaceMount(line); path != want || ok != (want != "") {
+			t.Errorf("%q: got %q, want %q", line, path, want)
+		}
+	}
+}
+
+// A test that holds a namespace only by an open file, as a pod whose mount is gone and that has no process.
+func TestSetPairMTUOfUnreachablePod(t *testing.T) {
+	node, pod := newNode(t), newNamespace(t)
+	pair, _ := newPod(t, node, pod, "a", pod4)
+	if err := unix.Unmount(pod.Path(), unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// testutils.UnmountNS unmounts what is bound there.
+		if err := unix.Mount(fmt.Sprintf("/proc/%d/ns/net", os.Getpid()), pod.Path(), "", unix.MS_BIND, ""); err != nil {
+			t.Error(err)
+		}
+	})
+	inside(t, node, func() error {
+		if err := SetPairMTU(pair.HostIndex, pod.Path(), 1300); !errors.Is(err, ErrPodUnreachable) {
+			t.Errorf("got %v", err)
+		}
+		return haveMTU(pair.HostIndex, 1400)
+	})
+}

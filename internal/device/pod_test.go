@@ -1,0 +1,345 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+var (
+	pod4     = netip.MustParsePrefix("10.1.0.5/32")
+	pod6     = netip.MustParsePrefix("fd00:1::5/128")
+	gateway4 = netip.MustParseAddr("169.254.1.1")
+	gateway6 = netip.MustParseAddr("fe80::1")
+)
+
+func TestHostName(t *testing.T) {
+	name := HostName("c0ffee", "eth0")
+	if len(name) != 15 || !strings.HasPrefix(name, HostPrefix) {
+		t.Errorf("%q is not %s and 13 digits", name, HostPrefix)
+	}
+	if HostName("c0ffee", "eth0") != name {
+		t.Error("the name differs the second time")
+	}
+	if HostName("c0ffee", "eth1") == name || HostName("decaf", "eth0") == name {
+		t.Error("two interfaces have one name")
+	}
+}
+
+func TestPairMACs(t *testing.T) {
+	seen := map[string]bool{}
+	for i := range 1000 {
+		host, pod := pairMACs(fmt.Sprint(i), "eth0")
+		for _, mac := range []net.HardwareAddr{host, pod} {
+			if mac[0]&0x03 != 0x02 {
+				t.Fatalf("%s is not locally administered and unicast", mac)
+			}
+			if seen[mac.String()] {
+				t.Fatalf("%s twice", mac)
+			}
+			seen[mac.String()] = true
+		}
+	}
+}
+
+// newPod makes a configured pod on node as the plugin and the agent do together.
+func newPod(t *testing.T, node, pod ns.NetNS, container string, addresses ...netip.Prefix) (Pair, PodConfig) {
+	t.Helper()
+	var pair Pair
+	cfg := PodConfig{MTU: 1400, Addresses: addresses}
+	inside(t, node, func() (err error) {
+		if pair, err = CreatePair(PairSpec{ContainerID: container, IfName: "eth0", Netns: pod.Path(), MTU: cfg.MTU}); err != nil {
+			return err
+		}
+		cfg.HostMAC = pair.HostMAC
+		for _, address := range addresses {
+			gateway := gateway6
+			if address.Addr().Is4() {
+				gateway = gateway4
+			}
+			cfg.Gateways = append(cfg.Gateways, gateway)
+			if err := SetNeighbour(pair.HostIndex, address.Addr(), pair.PodMAC); err != nil {
+				return err
+			}
+			if err := AddRoute(Route{Prefix: address, Device: pair.HostIndex}); err != nil {
+				return err
+			}
+		}
+		return ConfigurePod(pod.Path(), "eth0", cfg)
+	})
+	return pair, cfg
+}
+
+// newNode makes a namespace with an address of each family for pods to talk to.
+func newNode(t *testing.T) ns.NetNS {
+	t.Helper()
+	node := newNamespace(t)
+	inside(t, node, func() error {
+		if err := addVeth("up0", "wire"); err != nil {
+			return err
+		}
+		return errors.Join(addAddress("up0", "192.0.2.1/24"), addAddress("up0", "2001:db8::1/64"))
+	})
+	return node
+}
+
+func TestPodReachesNodeAtOnce(t *testing.T) {
+	node, pod := newNode(t), newNamespace(t)
+	pair, cfg := newPod(t, node, pod, "a", pod4, pod6)
+	inside(t, node, func() error {
+		if err := CheckPod(pod.Path(), "eth0", cfg); err != nil {
+			return err
+		}
+		for _, address := range []string{"192.0.2.1", "2001:db8::1"} {
+			if err := echo(pod, address); err != nil {
+				return fmt.Errorf("pod to %s: %w", address, err)
+			}
+		}
+		link, err := netlink.LinkByIndex(pair.HostIndex)
+		if err != nil {
+			return err
+		}
+		addresses, err := netlink.AddrList(link, unix.AF_UNSPEC)
+		if err != nil {
+			return err
+		}
+		if len(addresses) != 0 {
+			t.Errorf("the host end has addresses: %v", addresses)
+		}
+		hosts, err := HostDevices()
+		if err != nil {
+			return err
+		}
+		if len(hosts) != 1 || hosts[0].Name != pair.HostName || hosts[0].PodIndex != pair.PodIndex {
+			t.Errorf("host devices %+v, the pair is %+v", hosts, pair)
+		}
+		end, err := ReadPodEnd(pair.HostIndex)
+		if err != nil {
+			return err
+		}
+		if end.Name != "eth0" || end.Index != pair.PodIndex || end.MAC.String() != pair.PodMAC.String() || !end.Up || end.MTU != cfg.MTU {
+			t.Errorf("the pod's end is %+v, the pair %+v", end, pair)
+		}
+		return nil
+	})
+}
+
+// echo listens on address in the calling thread's namespace and exchanges a few bytes with a client in
+// the pod.
+func echo(pod ns.NetNS, address string) error {
+	listener, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	go func() {
+		if conn, err := listener.Accept(); err == nil {
+			_, _ = io.Copy(conn, conn)
+			_ = conn.Close()
+		}
+	}()
+	return pod.Do(func(ns.NetNS) error {
+		conn, err := net.DialTimeout("tcp", listener.Addr().String(), 5*time.Second)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if _, err := conn.Write([]byte("bee")); err != nil {
+			return err
+		}
+		got := make([]byte, 3)
+		if _, err := io.ReadFull(conn, got); err != nil {
+			return err
+		}
+		if string(got) != "bee" {
+			return fmt.Errorf("got %q back", got)
+		}
+		return nil
+	})
+}
+
+func TestPodWithoutIPv6HasNone(t *testing.T) {
+	node, pod := newNode(t), newNamespace(t)
+	newPod(t, node, pod, "a", pod4)
+	inside(t, pod, func() error {
+		link, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		addresses, err := netlink.AddrList(link, unix.AF_INET6)
+		if err != nil {
+			return err
+		}
+		if len(addresses) != 0 {
+			t.Errorf("IPv6 addresses: %v", addresses)
+		}
+		return nil
+	})
+}
+
+func TestCheckPodNamesTheDifference(t *testing.T) {
+	node, pod := newNode(t), newNamespace(t)
+	_, cfg := newPod(t, node, pod, "a", pod4, pod6)
+	withLink := func(f func(netlink.Link) error) func() error {
+		return func() error {
+			link, err := netlink.LinkByName("eth0")
+			if err != nil {
+				return err
+			}
+			return f(link)
+		}
+	}
+	// Each step breaks one more thing that is checked before all that were broken already.
+	steps := []struct {
+		breaks func() error
+		want   string
+	}{
+		{withLink(func(l netlink.Link) error {
+			return netlink.RouteDel(&gatewayRoutes(l.Attrs().Index, gateway6)[1])
+		}), "the route"},
+		{withLink(func(l netlink.Link) error {
+			return SetNeighbour(l.Attrs().Index, gateway4, net.HardwareAddr{2, 0, 0, 0, 0, 9})
+		}), "neighbour entry 169.254.1.1"},
+		{withLink(func(l netlink.Link) error { return netlink.AddrDel(l, podAddress(pod6)) }), "address fd00:1::5/128"},
+		{withLink(func(l netlink.Link) error { return netlink.AddrDel(l, podAddress(pod4)) }), "address 10.1.0.5/32"},
+		{func() error { _, err := SetSysctl("net/ipv6/conf/eth0/accept_ra", "1"); return err }, "accept_ra is 1, not 0"},
+		{withLink(func(l netlink.Link) error { return netlink.LinkSetMTU(l, 1300) }), "MTU is 1300, not 1400"},
+		{withLink(netlink.LinkSetDown), "device is down"},
+		{withLink(netlink.LinkDel), "find eth0 in the pod"},
+	}
+	for _, step := range steps {
+		inside(t, pod, step.breaks)
+		if err := CheckPod(pod.Path(), "eth0", cfg); err == nil || !strings.Contains(err.Error(), step.want) {
+			t.Errorf("got %v, want something about %q", err, step.want)
+		}
+	}
+}
+
+func TestCreatePairLeavesNothingBehind(t *testing.T) {
+	links := func(namespace ns.NetNS) (names []string) {
+		inside(t, namespace, func() error {
+			list, err := netlink.LinkList()
+			for _, link := range list {
+				names = append(names, link.Attrs().Name)
+			}
+			return err
+		})
+		return names
+	}
+	tests := map[string]struct {
+		node, pod []string // devices there before
+		spec      func(node, pod ns.NetNS) PairSpec
+	}{
+		"name taken in the pod": {
+			pod:  []string{"eth0", "eth1"},
+			spec: func(_, pod ns.NetNS) PairSpec { return PairSpec{ContainerID: "a", IfName: "eth0", Netns: pod.Path()} },
+		},
+		"name taken on the host": {
+			node: []string{HostName("a", "eth0"), "other"},
+			spec: func(_, pod ns.NetNS) PairSpec { return PairSpec{ContainerID: "a", IfName: "eth0", Netns: pod.Path()} },
+		},
+		"no such namespace": {
+			spec: func(ns.NetNS, ns.NetNS) PairSpec {
+				return PairSpec{ContainerID: "a", IfName: "eth0", Netns: "/run/netns/absent"}
+			},
+		},
+		"the node's own namespace": {
+			spec: func(node, _ ns.NetNS) PairSpec { return PairSpec{ContainerID: "a", IfName: "eth0", Netns: node.Path()} },
+		},
+		"impossible MTU": {
+			spec: func(_, pod ns.NetNS) PairSpec {
+				return PairSpec{ContainerID: "a", IfName: "eth0", Netns: pod.Path(), MTU: 70000}
+			},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			node, pod := newNamespace(t), newNamespace(t)
+			for namespace, devices := range map[ns.NetNS][]string{node: test.node, pod: test.pod} {
+				if len(devices) == 2 {
+					inside(t, namespace, func() error { return addVeth(devices[0], devices[1]) })
+				}
+			}
+			before := fmt.Sprint(links(node), links(pod))
+			inside(t, node, func() error {
+				if pair, err := CreatePair(test.spec(node, pod)); err == nil {
+					t.Errorf("no error but %+v", pair)
+				}
+				return nil
+			})
+			if after := fmt.Sprint(links(node), links(pod)); after != before {
+				t.Errorf("devices before %s, after %s", before, after)
+			}
+		})
+	}
+}
+
+// The step after the creation fails because /proc/sys is read-only, as in a container that was given no more.
+func TestCreatePairUndoesWhenPreparingFails(t *testing.T) {
+	node, pod := newNamespace(t), newNamespace(t)
+	var made error
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the mounts end with the thread
+		done <- errors.Join(
+			unix.Unshare(unix.CLONE_NEWNS),
+			unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+			unix.Mount("/proc/sys", "/proc/sys", "", unix.MS_BIND, ""),
+			unix.Mount("", "/proc/sys", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""),
+			unix.Setns(int(node.Fd()), unix.CLONE_NEWNET))
+		_, made = CreatePair(PairSpec{ContainerID: "a", IfName: "eth0", Netns: pod.Path()})
+		done <- nil
+	}()
+	if err := errors.Join(<-done, <-done); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(made, unix.EROFS) {
+		t.Errorf("got %v, want a sysctl that cannot be written", made)
+	}
+	inside(t, node, func() error {
+		_, found, err := FindHost(HostName("a", "eth0"))
+		if found {
+			t.Error("the host end is still there")
+		}
+		return err
+	})
+	inside(t, pod, func() error {
+		if _, err := indexOf("eth0"); !isNotFound(err) {
+			t.Errorf("the pod's end is still there: %v", err)
+		}
+		return nil
+	})
+}
+
+func TestDeleteHost(t *testing.T) {
+	node, pod := newNode(t), newNamespace(t)
+	pair, _ := newPod(t, node, pod, "a", pod4)
+	inside(t, node, func() error {
+		for range 2 { // the second time there is nothing to delete
+			if err := DeleteHost(pair.HostName); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := DeleteHost("up0"); err == nil {
+			t.Error("deleted a device that is not a pod's")
+		}
+		_, err := indexOf("up0")
+		return err
+	})
+	inside(t, pod, func() error {
+		if _, err := indexOf("eth0"); !isNotFound(err) {
+			t.Errorf("the pod's end is still there: %v", err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,115 @@
+package device
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+func TestSyncRoutesTouchesOnlyOurs(t *testing.T) {
+	node := newNode(t)
+	inside(t, node, func() error {
+		up, err := indexOf("up0")
+		if err != nil {
+			return err
+		}
+		wire, err := indexOf("wire")
+		if err != nil {
+			return err
+		}
+		foreign := netlink.Route{Dst: ipNetOf(netip.MustParsePrefix("10.9.0.0/24")), LinkIndex: up, Gw: net.IPv4(192, 0, 2, 9), Protocol: unix.RTPROT_STATIC}
+		if err := netlink.RouteAdd(&foreign); err != nil {
+			return err
+		}
+		via4, via6 := netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::2")
+		node2 := Route{Prefix: netip.MustParsePrefix("10.2.0.0/24"), Via: via4, Device: up}
+		node2v6 := Route{Prefix: netip.MustParsePrefix("fd00:2::/64"), Via: via6, Device: up}
+		local := Route{Prefix: pod4, Device: wire}
+		local6 := Route{Prefix: pod6, Device: wire}
+		tuned := node2
+		tuned.MTU, tuned.Source = 1400, netip.MustParseAddr("192.0.2.1")
+		tuned6 := node2v6
+		tuned6.MTU = 1400
+		moved := local
+		moved.Device = up
+
+		steps := []struct {
+			name    string
+			desired []Route
+			changed int
+		}{
+			{"first", []Route{node2, node2v6, local, local6}, 4},
+			{"again", []Route{node2, node2v6, local, local6}, 0},
+			{"other MTU, source and device", []Route{tuned, tuned6, moved, local6}, 3},
+			{"that again", []Route{tuned, tuned6, moved, local6}, 0},
+			{"one goes", []Route{tuned, moved, local6}, 1},
+			{"all go", nil, 3},
+			{"none left", nil, 0},
+		}
+		for _, step := range steps {
+			changed, err := SyncRoutes(step.desired)
+			if err != nil || changed != step.changed {
+				t.Errorf("%s: %d changed, want %d (error %v)", step.name, changed, step.changed, err)
+			}
+			present, err := ourRoutes()
+			if err != nil {
+				return err
+			}
+			if len(present) != len(step.desired) {
+				t.Errorf("%s: %v", step.name, present)
+			}
+			for _, want := range step.desired {
+				if present[want.Prefix] != want {
+					t.Errorf("%s: the route is %+v, want %+v", step.name, present[want.Prefix], want)
+				}
+			}
+		}
+
+		// Somebody else's route stays, whatever we want in its place; the other routes are set all the same.
+		want := Route{Prefix: netip.MustParsePrefix("10.9.0.0/24"), Via: via4, Device: up}
+		changed, err := SyncRoutes([]Route{want, node2})
+		if !errors.Is(err, ErrForeignRoute) || changed != 1 {
+			t.Errorf("%d changed, error %v; want 1 and ErrForeignRoute", changed, err)
+		}
+		if err := DelRoute(want); err != nil {
+			t.Errorf("delete a route that is not ours: %v", err)
+		}
+		routes, err := netlink.RouteListFiltered(unix.AF_INET, &foreign, netlink.RT_FILTER_DST)
+		if err != nil {
+			return err
+		}
+		if len(routes) != 1 || !routes[0].Gw.Equal(foreign.Gw) || routes[0].Protocol != unix.RTPROT_STATIC {
+			t.Errorf("the foreign route is now %v", routes)
+		}
+		return nil
+	})
+}
+
+func TestRouteOfVanishedDevice(t *testing.T) {
+	inside(t, newNamespace(t), func() error {
+		route := Route{Prefix: pod4, Device: 4711}
+		if err := AddRoute(route); err == nil {
+			t.Error("no error")
+		}
+		return DelRoute(route)
+	})
+}
+
+func TestSyncRoutesRefusesTwoForOnePrefix(t *testing.T) {
+	node := newNode(t)
+	inside(t, node, func() error {
+		up, err := indexOf("up0")
+		if err != nil {
+			return err
+		}
+		changed, err := SyncRoutes([]Route{{Prefix: pod4, Device: up}, {Prefix: pod4, Device: up, MTU: 1300}})
+		if err == nil || changed != 1 {
+			t.Errorf("%d changed, error %v", changed, err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,81 @@
+package device
+
+import (
+	"errors"
+	"io/fs"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestSetSysctl(t *testing.T) {
+	inside(t, newNode(t), func() error {
+		const key = "net/ipv4/conf/up0/rp_filter"
+		if _, err := SetSysctl(key, "2"); err != nil {
+			return err
+		}
+		for _, step := range []struct {
+			value string
+			want  []SysctlChange
+		}{
+			{"0", []SysctlChange{{key, "2", "0"}}},
+			{"0", nil},
+			{"1", []SysctlChange{{key, "0", "1"}}},
+		} {
+			changes, err := SetSysctl(key, step.value)
+			if err != nil {
+				return err
+			}
+			if diff := cmp.Diff(step.want, changes); diff != "" {
+				t.Error(diff)
+			}
+		}
+		if _, err := SetSysctl("net/ipv4/no_such_thing", "1"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("no such setting: %v", err)
+		}
+		if _, err := SetSysctl(key, "many"); err == nil {
+			t.Error("impossible value: no error")
+		}
+		for _, outside := range []string{"../../etc/hostname", "/etc/hostname", ""} {
+			if _, err := SetSysctl(outside, "1"); err == nil {
+				t.Errorf("%q: no error", outside)
+			}
+		}
+		return nil
+	})
+}
+
+func TestEnableForwarding(t *testing.T) {
+	inside(t, newNode(t), func() error {
+		prepare := func(key, value string) {
+			if _, err := SetSysctl(key, value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		prepare("net/ipv4/ip_forward", "0")
+		prepare("net/ipv6/conf/all/forwarding", "0")
+		prepare("net/ipv6/conf/up0/accept_ra", "1")
+		prepare("net/ipv6/conf/wire/accept_ra", "1")
+		for _, want := range [][]SysctlChange{
+			{{"net/ipv4/ip_forward", "0", "1"}, {"net/ipv6/conf/up0/accept_ra", "1", "2"}, {"net/ipv6/conf/all/forwarding", "0", "1"}},
+			nil,
+		} {
+			changes, err := EnableForwarding("up0", true, true)
+			if err != nil {
+				return err
+			}
+			if diff := cmp.Diff(want, changes); diff != "" {
+				t.Error(diff)
+			}
+		}
+		// Router advertisements that are off stay off.
+		prepare("net/ipv6/conf/up0/accept_ra", "0")
+		if changes, err := EnableForwarding("up0", false, true); err != nil || changes != nil {
+			t.Errorf("changed %v, error %v", changes, err)
+		}
+		if _, err := EnableForwarding("absent", false, true); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("no such device: %v", err)
+		}
+		return nil
+	})
+}
