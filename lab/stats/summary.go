@@ -1,0 +1,287 @@
+package stats
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/beeline-cni/beeline/lab/result"
+)
+
+// The contenders that others are compared with: the baseline, and its second measurement in every round.
+const (
+	Baseline = "node"
+	Again    = "node/again"
+)
+
+// Key names one comparison: everything in it was measured the same way.
+type Key struct {
+	Workload  string
+	Path      result.Path
+	Placement result.Placement
+	Procs     int
+}
+
+// KeyOf gives the comparison that a sample belongs to.
+func KeyOf(s *result.Sample) Key { return Key{s.Workload, s.Path, s.Placement, s.Procs} }
+
+// series is one contender's kept samples in one comparison, by round.
+type series map[int]*result.Sample
+
+type table struct {
+	run    *result.Run
+	series map[Key]map[string]series
+	keys   []Key    // in the order of their first samples
+	names  []string // of contenders, likewise
+}
+
+// newTable sorts the samples that count: without error, of rounds that were not discarded. Warm-up samples
+// have negative rounds and do not count.
+func newTable(run *result.Run) *table {
+	discarded := map[int]bool{}
+	for _, r := range run.Rounds {
+		discarded[r.Index] = r.Discarded != ""
+	}
+	t := &table{run: run, series: map[Key]map[string]series{}}
+	for i := range run.Samples {
+		s := &run.Samples[i]
+		if s.Error != "" || s.Round < 0 || discarded[s.Round] {
+			continue
+		}
+		k := KeyOf(s)
+		if t.series[k] == nil {
+			t.series[k] = map[string]series{}
+			t.keys = append(t.keys, k)
+		}
+		if t.series[k][s.Contender] == nil {
+			t.series[k][s.Contender] = series{}
+		}
+		t.series[k][s.Contender][s.Round] = s
+		if !slices.Contains(t.names, s.Contender) {
+			t.names = append(t.names, s.Contender)
+		}
+	}
+	t.sort()
+	return t
+}
+
+// sort puts contenders and comparisons in the order in which the run lists them, because the samples
+// themselves come in random order.
+func (t *table) sort() {
+	rank := func(name string) int {
+		if name == Again {
+			name = Baseline
+		}
+		return slices.IndexFunc(t.run.Contenders, func(c result.Contender) bool { return c.Name == name })
+	}
+	slices.SortStableFunc(t.names, func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b)) })
+	workload := func(k Key) int {
+		return slices.IndexFunc(t.run.Workloads, func(w result.Workload) bool { return w.Name == k.Workload })
+	}
+	slices.SortStableFunc(t.keys, func(a, b Key) int {
+		return cmp.Or(cmp.Compare(workload(a), workload(b)), cmp.Compare(a.Path, b.Path),
+			cmp.Compare(a.Placement, b.Placement), cmp.Compare(a.Procs, b.Procs))
+	})
+}
+
+// value reads one figure out of a sample.
+type value func(*result.Sample) (float64, bool)
+
+func metric(name string) value {
+	return func(s *result.Sample) (float64, bool) {
+		v, ok := s.Values[name]
+		return v, ok
+	}
+}
+
+func (s series) values(of value) []float64 {
+	var list []float64
+	for _, sample := range s {
+		if v, ok := of(sample); ok {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// ratios are those of a to b in each round that both have.
+func ratios(a, b series, of value) []float64 {
+	var list []float64
+	for round, sample := range a {
+		other, ok := b[round]
+		if !ok {
+			continue
+		}
+		x, okX := of(sample)
+		y, okY := of(other)
+		if okX && okY && y > 0 {
+			list = append(list, x/y)
+		}
+	}
+	return list
+}
+
+// Summarize derives the figures of the report from the samples of a run: for each contender and comparison
+// the headline metric, the latencies and the CPU time per unit of work, each with its ratio to the baseline
+// within a round. Same-node comparisons get a second summary of the headline metric (result.VersusWire),
+// with the ratio to the baseline's cross-node sample.
+//
+// Round-trip percentiles come from the histograms of all rounds merged where the tool gives histograms;
+// they have no interval. Where it gives percentiles only, the median of the rounds' percentiles stands,
+// under the name with "_per_round" appended: it is not a percentile of all transactions.
+func Summarize(run *result.Run) []result.Summary {
+	t := newTable(run)
+	var list []result.Summary
+	for _, k := range t.keys {
+		w := t.workload(k.Workload)
+		for _, name := range t.names {
+			if t.series[k][name] != nil {
+				list = append(list, t.summaries(k, name, w)...)
+			}
+		}
+	}
+	return list
+}
+
+func (t *table) workload(name string) result.Workload {
+	for _, w := range t.run.Workloads {
+		if w.Name == name {
+			return w
+		}
+	}
+	return result.Workload{Name: name}
+}
+
+func (t *table) summaries(k Key, name string, w result.Workload) []result.Summary {
+	own, base := t.series[k][name], t.series[k][Baseline]
+	headline := result.Metric{Name: w.Metric, Unit: w.Unit, Better: w.Better}
+	list := []result.Summary{summarize(k, name, headline, own, base, metric(w.Metric))}
+	if k.Path == result.SameNode {
+		wire := k
+		wire.Path = result.CrossNode
+		if remote := t.series[wire][Baseline]; remote != nil {
+			m := headline
+			m.Name += result.VersusWire
+			list = append(list, summarize(k, name, m, own, remote, metric(headline.Name)))
+		}
+	}
+	for _, m := range secondary(w) {
+		s := summarize(k, name, m.Metric, own, base, m.of)
+		if m.merge > 0 {
+			s.Median, s.Low, s.High = mergedPercentile(own, m.merge), nil, nil
+		}
+		list = append(list, s)
+	}
+	return slices.DeleteFunc(list, func(s result.Summary) bool { return s.N == 0 })
+}
+
+// figure is a metric beside the headline one. With merge, the percentile of the merged histograms replaces the median.
+type figure struct {
+	result.Metric
+	of    value
+	merge float64
+}
+
+// percentiles are the ones reported.
+var percentiles = []struct {
+	name string
+	q    float64
+}{{result.RTTP50, 0.5}, {result.RTTP90, 0.9}, {result.RTTP99, 0.99}, {result.RTTP999, 0.999}}
+
+func secondary(w result.Workload) []figure {
+	var list []figure
+	for _, name := range []string{result.RTT, result.Loss, result.Retransmits} {
+		if name != w.Metric {
+			m, _ := result.MetricNamed(name)
+			list = append(list, figure{Metric: m, of: metric(name)})
+		}
+	}
+	for _, p := range percentiles {
+		m, _ := result.MetricNamed(p.name)
+		list = append(list, figure{m, histogramPercentile(p.q), p.q})
+		m.Name += "_per_round"
+		list = append(list, figure{Metric: m, of: toolPercentile(p.name)})
+	}
+	if m, ok := result.MetricNamed(cpuMetric[w.Work]); ok {
+		list = append(list, figure{Metric: m, of: cpuPerWork(w)})
+	}
+	return list
+}
+
+func histogramPercentile(q float64) value {
+	return func(s *result.Sample) (float64, bool) {
+		return Percentile(s.Latency, q), Total(s.Latency) > 0
+	}
+}
+
+func toolPercentile(name string) value {
+	return func(s *result.Sample) (float64, bool) {
+		v, ok := s.Values[name]
+		return v, ok && s.Latency == nil
+	}
+}
+
+func mergedPercentile(own series, q float64) float64 {
+	var all []*result.Histogram
+	for _, s := range own {
+		all = append(all, s.Latency)
+	}
+	merged, err := Merge(all...)
+	if err != nil {
+		return 0
+	}
+	return Percentile(merged, q)
+}
+
+// cpuMetric names the metric of CPU time by the unit of work.
+var cpuMetric = map[string]string{
+	"transaction": result.CPUTransaction,
+	"GB":          result.CPUGB,
+	"message":     result.CPUMessage,
+}
+
+// cpuPerWork divides the CPU time of the sample's window by the work done in it. The headline rate holds
+// for the whole window, so rate × window is the work. Steal and idle time are not cost.
+func cpuPerWork(w result.Workload) value {
+	return func(s *result.Sample) (float64, bool) {
+		busy := s.CPU.User + s.CPU.System + s.CPU.Softirq
+		rate := s.Values[w.Metric]
+		if busy <= 0 || rate <= 0 || s.Seconds <= 0 {
+			return 0, false
+		}
+		share := busy / s.Seconds
+		switch {
+		case w.Work == "GB" && w.Unit == "Gbit/s":
+			return share / (rate / 8) * 1e3, true
+		case w.Work == "transaction" && w.Unit == "/s":
+			return share / rate * 1e6, true
+		case w.Work == "message" && s.Values[result.Messages] > 0:
+			return busy / s.Values[result.Messages] * 1e6, true
+		}
+		return 0, false
+	}
+}
+
+func summarize(k Key, name string, m result.Metric, own, base series, of value) result.Summary {
+	values, ratio := MedianOf(own.values(of)), MedianOf(ratios(own, base, of))
+	s := result.Summary{
+		Contender: name, Workload: k.Workload, Path: k.Path, Procs: k.Procs, Placement: k.Placement,
+		Metric: m.Name, Unit: m.Unit, Better: m.Better,
+		Median: values.Median, Low: values.Low, High: values.High, N: values.N,
+	}
+	if ratio.N > 0 {
+		s.Ratio, s.RatioLow, s.RatioHigh = &ratio.Median, ratio.Low, ratio.High
+	}
+	return s
+}
+
+// Ratio compares any two contenders in the rounds that both have, by the headline metric of the workload.
+func Ratio(run *result.Run, k Key, contender, to string) (Interval, error) {
+	t := newTable(run)
+	w := t.workload(k.Workload)
+	list := ratios(t.series[k][contender], t.series[k][to], metric(w.Metric))
+	if len(list) == 0 {
+		return Interval{}, fmt.Errorf("compare %s with %s in %s: no round has both", contender, to, k.Workload)
+	}
+	return MedianOf(list), nil
+}
