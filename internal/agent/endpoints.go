@@ -49,6 +49,7 @@ func (a *Agent) Add(_ context.Context, req api.AddRequest) (_ *api.AddResponse, 
 	}
 	e := api.Endpoint{
 		Attachment:  req.Attachment,
+		Network:     req.Network,
 		Pod:         req.Pod,
 		Netns:       req.Netns,
 		HostDevice:  req.HostDevice,
@@ -117,7 +118,8 @@ func (a *Agent) Delete(_ context.Context, att api.Attachment) (err error) {
 	return a.remove(device.HostName(att.ContainerID, att.IfName))
 }
 
-// GC removes what the runtime does not know any more.
+// GC removes what the runtime does not know any more of one network. An endpoint whose file was lost has no
+// network: it stays until its DEL.
 func (a *Agent) GC(_ context.Context, req api.GCRequest) (err error) {
 	begin := time.Now()
 	defer func() { a.metrics.requested("gc", time.Since(begin), err) }()
@@ -129,7 +131,7 @@ func (a *Agent) GC(_ context.Context, req api.GCRequest) (err error) {
 	}
 	var errs []error
 	for name, e := range a.endpoints {
-		if !valid[name] {
+		if e.Network == req.Network && !valid[name] {
 			a.log.Info("endpoint is garbage", "pod", podName(e), "addresses", e.Addresses)
 			errs = append(errs, a.remove(name))
 		}

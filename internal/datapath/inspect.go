@@ -85,7 +85,7 @@ func countEntries(m *ebpf.Map) (int, error) {
 		return int(m.MaxEntries()), nil
 	}
 	n := 0
-	var key []byte
+	var key any // nil asks for the first
 	for {
 		next, err := m.NextKeyBytes(key)
 		if errors.Is(err, ebpf.ErrKeyNotExist) || (err == nil && next == nil) {
