@@ -18,9 +18,7 @@ STAGE to_wire_check_masqueraded(struct packet *p)
 	if (!packet_is_ip(p))
 		return PASS;
 	r = route_of(&p->source);
-	if (!r || r->kind != ROUTE_LOCAL || route_of(&p->destination))
-		return PASS;
-	if (p->protocol == bpf_htons(ETH_P_IPV6) && address_stays_on_link(&p->destination))
+	if (!r || r->kind != ROUTE_LOCAL || route_of(&p->destination) || address_stays_on_link(&p->destination))
 		return PASS;
 	return drop(p, DROP_UNMASQUERADED);
 }

@@ -50,11 +50,17 @@ static __always_inline bool address_is_ipv4(const struct address *a)
 	return a->word[0] == 0 && a->word[1] == 0 && a->word[2] == bpf_htonl(0xffff);
 }
 
-/* fe80::/10 (RFC 4291, 2.5.6), ff00::/8 and :: stay on their link; the stack alone knows what to do with them. */
+/*
+ * fe80::/10 (RFC 4291, 2.5.6), ff00::/8 and ::, and for IPv4 169.254.0.0/16 (RFC 3927), 224.0.0.0/4 and
+ * 255.255.255.255 stay on their link; the stack alone knows what to do with them.
+ */
 static __always_inline bool address_stays_on_link(const struct address *a)
 {
 	__u32 first = bpf_ntohl(a->word[0]);
+	__u32 ipv4 = bpf_ntohl(a->word[3]);
 
+	if (address_is_ipv4(a))
+		return ipv4 >> 16 == 0xa9fe || ipv4 >> 28 == 0xe || ipv4 == 0xffffffff;
 	return first >> 22 == 0xfe80 >> 6 || first >> 24 == 0xff ||
 	       !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
 }
