@@ -1,0 +1,96 @@
+package datapath
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
+)
+
+// everyConfig is all the ways to load the datapath, without a Root.
+func everyConfig() []Config {
+	var all []Config
+	for _, routing := range []bool{true, false} {
+		for _, masquerade := range []bool{true, false} {
+			all = append(all, Config{EBPFRouting: routing, Masquerade: masquerade})
+		}
+	}
+	return all
+}
+
+// Every configuration must pass the verifier. How many instructions it walked is printed as Go benchmark
+// lines: `go test -run TestLoad -v` of two versions can be compared with benchstat.
+func TestLoad(t *testing.T) {
+	testenv.Root(t)
+	for _, cfg := range everyConfig() {
+		t.Run(cfgName(cfg), func(t *testing.T) {
+			cfg.Root = bpffs(t)
+			d, err := Open(cfg, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatalf("%+v", err)
+			}
+			defer d.Close()
+			programs, err := d.Programs()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(programs) != len(programNames) {
+				t.Errorf("%d programs, expected %d", len(programs), len(programNames))
+			}
+			for _, p := range programs {
+				if p.ID == 0 || p.Tag == "" {
+					t.Errorf("program %s has no id or tag: %+v", p.Name, p)
+				}
+				fmt.Fprintf(os.Stdout, "BenchmarkVerify/program=%s/%s 1 %d insns\n", p.Name, cfgName(cfg), p.Instructions)
+			}
+		})
+	}
+}
+
+// The constants of a configuration must reach the programs: each one changes what the verifier keeps.
+func TestConfigChangesPrograms(t *testing.T) {
+	testenv.Root(t)
+	tags := map[string]map[Config]string{}
+	for _, cfg := range everyConfig() {
+		key := cfg
+		cfg.Root = bpffs(t)
+		d, err := Open(cfg, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		for _, name := range programNames {
+			h, err := d.hook(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			info, err := h.program.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, err := info.TranslatedSize()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tags[name] == nil {
+				tags[name] = map[Config]string{}
+			}
+			tags[name][key] = fmt.Sprint(n)
+		}
+	}
+	ebpf, kernel := Config{EBPFRouting: true, Masquerade: true}, Config{Masquerade: true}
+	plain := Config{EBPFRouting: true}
+	for _, c := range []struct {
+		program string
+		a, b    Config
+	}{
+		{bpfProgFromPod, ebpf, kernel}, {bpfProgFromWire, ebpf, kernel},
+		{bpfProgFromWire, ebpf, plain}, {bpfProgToWire, ebpf, plain},
+	} {
+		if tags[c.program][c.a] == tags[c.program][c.b] {
+			t.Errorf("%s is the same with %s and with %s", c.program, cfgName(c.a), cfgName(c.b))
+		}
+	}
+}
