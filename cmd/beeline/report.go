@@ -1,7 +1,63 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"fmt"
+	"path/filepath"
 
-func newReportCommand(_ env) *cobra.Command {
-	return &cobra.Command{Use: "report"}
+	"github.com/spf13/cobra"
+
+	"github.com/beeline-cni/beeline/lab/report"
+	"github.com/beeline-cni/beeline/lab/result"
+)
+
+func newReportCommand(e env) *cobra.Command {
+	var html, table, markdown bool
+	c := &cobra.Command{
+		Use:   "report DIR [DIR]",
+		Short: "Show the results of a bench again, or compare two",
+		Long: `Report renders DIR/results.json again: as a table on the terminal and as DIR/report.html.
+With two directories it compares the second with the first, figure by figure.`,
+		Example: `  beeline report results/2026-11-20          table, and report.html written anew
+  beeline report results/a results/b         what changed from a to b
+  beeline report --markdown results/a        tables for a README`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			var runs []*result.Run
+			for _, dir := range args {
+				run, err := report.Load(dir)
+				if err != nil {
+					return err
+				}
+				runs = append(runs, run)
+			}
+			if len(runs) == 2 {
+				if html || markdown {
+					return fmt.Errorf("compare %s and %s: only as a table on the terminal", args[0], args[1])
+				}
+				return report.Compare(e.stdout, runs[0], runs[1])
+			}
+			if markdown {
+				return report.Markdown(e.stdout, runs[0])
+			}
+			if !html {
+				if err := report.Table(e.stdout, runs[0]); err != nil {
+					return err
+				}
+			}
+			if table {
+				return nil
+			}
+			dir := report.Directory(args[0])
+			if err := report.Write(dir, runs[0]); err != nil {
+				return err
+			}
+			fmt.Fprintf(e.stderr, "Report: %s\n", filepath.Join(dir, report.FileName))
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&html, "html", false, "only write report.html")
+	c.Flags().BoolVar(&table, "table", false, "only print the table")
+	c.Flags().BoolVar(&markdown, "markdown", false, "print Markdown tables instead")
+	c.MarkFlagsMutuallyExclusive("html", "table", "markdown")
+	return c
 }

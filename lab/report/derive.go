@@ -8,31 +8,11 @@ import (
 	"strings"
 
 	"github.com/beeline-cni/beeline/lab/result"
-	"golang.org/x/perf/benchmath"
+	"github.com/beeline-cni/beeline/lab/stats"
 )
 
-// estimate is a median with the bounds of its 95 % interval; the bounds are nil with fewer than 6 values.
-type estimate struct {
-	median    float64
-	low, high *float64
-	n         int
-}
-
-// medianOf assumes nothing about the distribution; the interval comes from order statistics.
-func medianOf(values []float64) estimate {
-	if len(values) == 0 {
-		return estimate{}
-	}
-	s := benchmath.AssumeNothing.Summary(benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds), 0.95)
-	e := estimate{median: s.Center, n: len(values)}
-	if !math.IsInf(s.Lo, 0) && !math.IsInf(s.Hi, 0) && !math.IsNaN(s.Lo) && !math.IsNaN(s.Hi) {
-		e.low, e.high = &s.Lo, &s.Hi
-	}
-	return e
-}
-
 // paired is the median of the per-round ratios of contender a to contender b in a figure.
-func (f figure) paired(a, b string) estimate {
+func (f figure) paired(a, b string) stats.Interval {
 	base := map[int]float64{}
 	for _, p := range f.points(b) {
 		if p.value > 0 && !p.discarded {
@@ -45,7 +25,7 @@ func (f figure) paired(a, b string) estimate {
 			ratios = append(ratios, p.value/base[p.round])
 		}
 	}
-	return medianOf(ratios)
+	return stats.MedianOf(ratios)
 }
 
 func (f figure) points(contender string) []point {
@@ -120,10 +100,10 @@ func (v *view) failures() []failure {
 	rounds := map[key][]string{}
 	var order []key
 	for _, s := range v.run.Samples {
-		if s.Error == "" {
+		if s.Error == "" || s.Round < 0 {
 			continue
 		}
-		k := key{figureKey{s.Workload, s.Path, s.Placement, s.Procs}, s.Contender, s.Error}
+		k := key{keyOf(s), s.Contender, s.Error}
 		if rounds[k] == nil {
 			order = append(order, k)
 		}
@@ -203,11 +183,11 @@ func footprintRows(run *result.Run) []footprintRow {
 	for _, f := range run.Footprints {
 		r := footprintRow{contender: f.Contender, source: f, addP50: dash, addP99: dash, delP50: dash, rss: dash, maps: dash, idle: dash, pods: dash}
 		if len(f.AddMilliseconds) > 0 {
-			r.addP50 = quantity(quantile(f.AddMilliseconds, 0.50), "ms")
-			r.addP99 = quantity(quantile(f.AddMilliseconds, 0.99), "ms")
+			r.addP50 = quantity(stats.Quantile(f.AddMilliseconds, 0.50), "ms")
+			r.addP99 = quantity(stats.Quantile(f.AddMilliseconds, 0.99), "ms")
 		}
 		if len(f.DelMilliseconds) > 0 {
-			r.delP50 = quantity(quantile(f.DelMilliseconds, 0.50), "ms")
+			r.delP50 = quantity(stats.Quantile(f.DelMilliseconds, 0.50), "ms")
 		}
 		if f.AgentRSSBytes > 0 {
 			r.rss = quantity(float64(f.AgentRSSBytes), "B")
@@ -224,11 +204,4 @@ func footprintRows(run *result.Run) []footprintRow {
 		rows = append(rows, r)
 	}
 	return rows
-}
-
-// quantile is the smallest value that at least the share q of the values do not exceed.
-func quantile(values []float64, q float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	i := int(math.Ceil(q*float64(len(sorted)))) - 1
-	return sorted[min(max(i, 0), len(sorted)-1)]
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/stats"
 )
 
 // subject is the contender that the findings are about, where the run has it.
@@ -61,7 +62,7 @@ func (v *view) protagonist() string {
 		}
 		sum := 0.0
 		for _, r := range ratios {
-			sum += math.Log(r.median)
+			sum += math.Log(r.Median)
 		}
 		if mean := sum / float64(len(ratios)); mean > bestMean {
 			best, bestMean = c.Name, mean
@@ -72,41 +73,39 @@ func (v *view) protagonist() string {
 
 // named is an estimate with the figure it belongs to.
 type named struct {
-	estimate
+	stats.Interval
 	figure figure
 }
-
-// undecided reports whether the interval includes 1; a ratio without an interval is undecided, too.
-func (e estimate) undecided() bool { return e.low == nil || *e.low <= 1 && *e.high >= 1 }
 
 // ratiosTo lists, over the leading figures, how many times as good contender who is as the other: rates as
 // they are, times turned round, so that above 1 is always better.
 func (v *view) ratiosTo(other, who string) []named {
 	var list []named
 	for _, f := range v.leading() {
-		var e estimate
+		var e stats.Interval
 		if other == baseline {
 			if r := f.find(who); r != nil && r.summary.Ratio != nil && *r.summary.Ratio > 0 {
-				e = estimate{*r.summary.Ratio, r.summary.RatioLow, r.summary.RatioHigh, r.summary.N}
+				e = stats.Interval{Median: *r.summary.Ratio, Low: r.summary.RatioLow, High: r.summary.RatioHigh, N: r.summary.N}
 			}
 		} else {
 			e = f.paired(who, other)
 		}
-		if e.median > 0 {
-			list = append(list, named{e.oriented(f.Better), f})
+		if e.Median > 0 {
+			list = append(list, named{oriented(e, f.Better), f})
 		}
 	}
 	return list
 }
 
-func (e estimate) oriented(better string) estimate {
+// oriented turns ratios of times round.
+func oriented(e stats.Interval, better string) stats.Interval {
 	if better != "lower" {
 		return e
 	}
-	e.median = 1 / e.median
-	if e.low != nil && *e.low > 0 {
-		low, high := 1 / *e.high, 1 / *e.low
-		e.low, e.high = &low, &high
+	e.Median = 1 / e.Median
+	if e.Low != nil && e.High != nil && *e.Low > 0 {
+		low, high := 1 / *e.High, 1 / *e.Low
+		e.Low, e.High = &low, &high
 	}
 	return e
 }
@@ -126,7 +125,7 @@ func (v *view) leading() []figure {
 }
 
 func extremes(list []named) (low, high named) {
-	byMedian := func(a, b named) int { return cmp.Compare(a.median, b.median) }
+	byMedian := func(a, b named) int { return cmp.Compare(a.Median, b.Median) }
 	return slices.MinFunc(list, byMedian), slices.MaxFunc(list, byMedian)
 }
 
@@ -144,12 +143,12 @@ func (v *view) againstNode(who string) *finding {
 	low, high := extremes(list)
 	if len(list) == 1 {
 		return &finding{
-			Lead:   fmt.Sprintf("%s reaches %.3f of the bare node's speed %s.", who, low.median, v.where()),
+			Lead:   fmt.Sprintf("%s reaches %.3f of the bare node's speed %s.", who, low.Median, v.where()),
 			Detail: fmt.Sprintf("Measured with %s.", low.figure.Title),
 		}
 	}
 	return &finding{
-		Lead: fmt.Sprintf("%s reaches %.3f to %.3f of the bare node's speed %s.", who, low.median, high.median, v.where()),
+		Lead: fmt.Sprintf("%s reaches %.3f to %.3f of the bare node's speed %s.", who, low.Median, high.Median, v.where()),
 		Detail: fmt.Sprintf("Over %s; lowest in %s, highest in %s.", plural(len(list), "workload"),
 			low.figure.Title, high.figure.Title),
 	}
@@ -166,8 +165,8 @@ func (v *view) againstNetfilter(who string) *finding {
 	ahead, behind := 0, 0
 	for _, r := range list {
 		switch {
-		case r.undecided():
-		case r.median > 1:
+		case r.Undecided():
+		case r.Median > 1:
 			ahead++
 		default:
 			behind++
@@ -177,7 +176,7 @@ func (v *view) againstNetfilter(who string) *finding {
 	return &finding{
 		Lead: fmt.Sprintf("Against a node with connection tracking and Service rules, %s is ahead in %d of %s.", who, ahead, plural(len(list), "workload")),
 		Detail: fmt.Sprintf("%.3f to %.3f times its speed; behind in %d, no difference decided in %d.",
-			low.median, high.median, behind, len(list)-ahead-behind),
+			low.Median, high.Median, behind, len(list)-ahead-behind),
 	}
 }
 
@@ -210,12 +209,16 @@ func (v *view) againstOthers(who string) *finding {
 	for _, name := range names {
 		margins = append(margins, fmt.Sprintf("%s in %d", name, wins[name]))
 	}
+	lead := fmt.Sprintf("Of %s over %s, fastest by median: %s.", plural(len(networks), "pod network"), plural(figures, "workload"), strings.Join(margins, ", "))
+	if len(names) == 1 {
+		lead = fmt.Sprintf("Of %s, %s is fastest by median in all of %s.", plural(len(networks), "pod network"), names[0], plural(figures, "workload"))
+	}
 	detail := ""
 	if next, e := v.nearest(who, networks); next != "" {
-		detail = fmt.Sprintf("Of the networks that %s beats everywhere, the nearest is %s: %s.", who, next, e)
+		detail = fmt.Sprintf("Of the networks that %s beats in every workload, the nearest is %s: %s.", who, next, e)
 	}
 	return &finding{
-		Lead:   fmt.Sprintf("Of %s, fastest by median over %s: %s.", plural(len(networks), "pod network"), plural(figures, "workload"), strings.Join(margins, ", ")),
+		Lead:   lead,
 		Detail: detail,
 	}
 }
@@ -228,13 +231,13 @@ func (v *view) nearest(who string, networks map[string]bool) (name, text string)
 			continue
 		}
 		list := v.ratiosTo(c.Name, who)
-		if len(list) == 0 || slices.ContainsFunc(list, func(n named) bool { return n.undecided() || n.median <= 1 }) {
+		if len(list) == 0 || slices.ContainsFunc(list, func(n named) bool { return n.Undecided() || n.Median <= 1 }) {
 			continue
 		}
 		low, high := extremes(list)
-		if low.median < best {
-			best, name = low.median, c.Name
-			text = fmt.Sprintf("%.3f to %.3f times its speed", low.median, high.median)
+		if low.Median < best {
+			best, name = low.Median, c.Name
+			text = fmt.Sprintf("%.3f to %.3f times its speed", low.Median, high.Median)
 		}
 	}
 	return name, text
@@ -287,7 +290,7 @@ func (v *view) cautions() []string {
 		}
 	}
 	if n := len(v.failures()); n > 0 {
-		list = append(list, fmt.Sprintf("%s: see Failures.", plural(n, "group of failed samples")))
+		list = append(list, fmt.Sprintf("Samples failed for %s: see Failures.", plural(n, "reason")))
 	}
 	return list
 }

@@ -92,9 +92,19 @@ func scaled(v float64, unit string) (number, shown string) {
 		case abs >= 1e3:
 			return significant(v / 1e3), "k" + unit
 		}
-		// A plain rate needs a space before its unit only when the unit is a word.
 	}
 	return significant(v), unit
+}
+
+// tickIn renders the ticks of a scale, which are round numbers, without zeros behind the point.
+func tickIn(unit string) func(float64) string {
+	return func(v float64) string {
+		number, shown := scaled(v, unit)
+		if strings.Contains(number, ".") {
+			number = strings.TrimRight(strings.TrimRight(number, "0"), ".")
+		}
+		return strings.TrimSpace(number + " " + shown)
+	}
 }
 
 // ratio renders a ratio with three decimals everywhere: the interval 1.001–1.004 excludes 1 and must not

@@ -1,7 +1,8 @@
 package report
 
 import (
-	"slices"
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/stats"
 )
 
 // shown are the percentiles of the report.
@@ -17,53 +18,34 @@ type percentileRow struct {
 }
 
 // percentiles merges the histograms of each contender and figure; percentiles are never averaged.
+// Histograms that cannot be merged (bounds and counts of different length) are left out with their row.
 func (v *view) percentiles() []percentileRow {
 	var rows []percentileRow
 	for _, f := range v.figures {
 		for _, c := range f.rows {
-			counts := map[float64]uint64{}
-			for _, s := range v.run.Samples {
-				if s.Latency == nil || s.Error != "" || s.Contender != c.contender || v.discarded[s.Round] != "" ||
-					f.figureKey != (figureKey{s.Workload, s.Path, s.Placement, s.Procs}) {
-					continue
-				}
-				for i, n := range s.Latency.Count {
-					if i < len(s.Latency.UpTo) {
-						counts[s.Latency.UpTo[i]] += n
-					}
-				}
+			merged, err := stats.Merge(v.histograms(f.figureKey, c.contender)...)
+			if err != nil || stats.Total(merged) == 0 {
+				continue
 			}
-			if at, count, ok := percentilesOf(counts); ok {
-				rows = append(rows, percentileRow{f.figureKey, f.Title, c.contender, at, count})
+			r := percentileRow{key: f.figureKey, title: f.Title, contender: c.contender, count: stats.Total(merged)}
+			for i, share := range shown {
+				r.at[i] = stats.Percentile(merged, share)
 			}
+			rows = append(rows, r)
 		}
 	}
 	return rows
 }
 
-// percentilesOf reads the shares of shown off a histogram, as the upper bound of the bucket they fall in.
-func percentilesOf(counts map[float64]uint64) (at [4]float64, total uint64, ok bool) {
-	var bounds []float64
-	for bound, n := range counts {
-		bounds = append(bounds, bound)
-		total += n
-	}
-	if total == 0 {
-		return at, 0, false
-	}
-	slices.Sort(bounds)
-	for i, share := range shown {
-		var sum uint64
-		for _, bound := range bounds {
-			sum += counts[bound]
-			at[i] = bound
-			if float64(sum) >= share*float64(total) {
-				break
-			}
+func (v *view) histograms(key figureKey, contender string) []*result.Histogram {
+	var list []*result.Histogram
+	for _, s := range v.run.Samples {
+		if s.Latency != nil && s.Contender == contender && v.counts(s) && key == keyOf(s) {
+			list = append(list, s.Latency)
 		}
 	}
-	return at, total, true
+	return list
 }
 
-// hasTail reports whether the histogram has enough round trips for its P99.9 to be more than its maximum.
+// hasTail reports whether there are enough round trips for P99.9 to be more than the longest of them.
 func (r percentileRow) hasTail() bool { return r.count >= 1000 }

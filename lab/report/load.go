@@ -91,6 +91,14 @@ func describe(content []byte, err error) error {
 	return err
 }
 
+// Directory is the results directory that an argument of Load stands for: itself, or the file's.
+func Directory(path string) string {
+	if info, err := os.Stat(path); err == nil && !info.IsDir() {
+		return filepath.Dir(path)
+	}
+	return path
+}
+
 func line(content []byte, offset int64) int {
 	n := 1
 	for _, b := range content[:min(offset, int64(len(content)))] {

@@ -156,7 +156,7 @@ func commands(v *view) []commandLine {
 	var list []commandLine
 	for _, f := range v.figures {
 		for _, s := range v.run.Samples {
-			if f.figureKey == (figureKey{s.Workload, s.Path, s.Placement, s.Procs}) && len(s.Command) > 0 {
+			if f.figureKey == keyOf(s) && len(s.Command) > 0 {
 				list = append(list, commandLine{f.Title + " · " + f.heading(), commandText(s.Command)})
 				break
 			}

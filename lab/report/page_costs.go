@@ -9,6 +9,7 @@ import (
 
 	"github.com/beeline-cni/beeline/lab/report/chart"
 	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/stats"
 )
 
 // latencySection is the percentiles of one figure.
@@ -39,7 +40,7 @@ func latencySections(v *view) []latencySection {
 			flush()
 			current = r.key
 			list = append(list, latencySection{Title: r.title, Heading: r.key.heading()})
-			c = chart.Percentiles{Label: micros, Text: chart.Text{
+			c = chart.Percentiles{Label: tickIn("µs"), Text: chart.Text{
 				ID:    fmt.Sprintf("l-%d", len(list)),
 				Title: r.title + ": percentiles of the round trip",
 				Desc:  r.key.heading() + ". P50, P90, P99 and P99.9 on a logarithmic scale. The table beside the chart has the same figures.",
@@ -91,7 +92,7 @@ func cpuSections(v *view) []cpuSection {
 			continue
 		}
 		s := cpuSection{Title: f.Title, Heading: f.heading(), Unit: unit.name + " of CPU time per " + f.Work}
-		c := chart.Stack{Unit: s.Unit, Label: significant, Text: chart.Text{
+		c := chart.Stack{Unit: s.Unit, Text: chart.Text{
 			ID: "p-" + f.anchor(), Title: f.Title + ": CPU time per " + f.Work,
 			Desc: f.heading() + ". Both ends together, in user mode, system mode and softirq. The table beside the chart has the same figures, with steal.",
 		}}
@@ -121,8 +122,7 @@ func cpuSections(v *view) []cpuSection {
 // cpu adds up the CPU time of a contender's kept samples and the work done in them.
 func (v *view) cpu(f figure, contender string) (cpu result.CPU, work float64) {
 	for _, s := range v.run.Samples {
-		if s.Contender != contender || s.Error != "" || v.discarded[s.Round] != "" ||
-			f.figureKey != (figureKey{s.Workload, s.Path, s.Placement, s.Procs}) {
+		if s.Contender != contender || !v.counts(s) || f.figureKey != keyOf(s) {
 			continue
 		}
 		done := workDone(f, s)
@@ -143,6 +143,8 @@ func (v *view) cpu(f figure, contender string) (cpu result.CPU, work float64) {
 func workDone(f figure, s result.Sample) float64 {
 	value := s.Values[f.Metric]
 	switch {
+	case f.Work == "message" && s.Values[result.Messages] > 0:
+		return s.Values[result.Messages]
 	case f.Unit == "Gbit/s":
 		return value / 8 * s.Seconds
 	case f.Unit == "Mbit/s":
@@ -229,7 +231,7 @@ func footprints(v *view) *footprintSection {
 	}
 	slices.SortStableFunc(rows, func(a, b footprintRow) int { return cmp.Compare(addMedian(a), addMedian(b)) })
 	s := &footprintSection{}
-	c := chart.Strip{Log: true, Label: func(ms float64) string { return quantity(ms, "ms") }, Text: chart.Text{
+	c := chart.Strip{Log: true, Label: tickIn("ms"), Text: chart.Text{
 		ID: "add", Title: "CNI ADD, from the start of the plugin to its result",
 		Desc: "Each dot is one pod; the two bars of a row are P50 and P99. Logarithmic scale. The table has the same figures.",
 	}}
@@ -239,7 +241,7 @@ func footprints(v *view) *footprintSection {
 		if len(adds) == 0 {
 			continue
 		}
-		row := chart.StripRow{Label: r.contender, Value: r.addP50, Highlight: r.contender == subject, Ticks: []float64{quantile(adds, 0.50), quantile(adds, 0.99)}}
+		row := chart.StripRow{Label: r.contender, Value: r.addP50, Highlight: r.contender == subject, Ticks: []float64{stats.Quantile(adds, 0.50), stats.Quantile(adds, 0.99)}}
 		for i, ms := range adds {
 			row.Points = append(row.Points, chart.StripPoint{Value: ms, Tip: fmt.Sprintf("pod %d: %s", i+1, quantity(ms, "ms"))})
 		}
@@ -255,5 +257,5 @@ func addMedian(r footprintRow) float64 {
 	if len(r.source.AddMilliseconds) == 0 {
 		return 1e300
 	}
-	return quantile(r.source.AddMilliseconds, 0.5)
+	return stats.Quantile(r.source.AddMilliseconds, 0.5)
 }

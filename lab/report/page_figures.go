@@ -118,7 +118,7 @@ type figureView struct {
 	Anchor, Title, Heading, Note, Description string
 	Chart, Strip                              template.HTML
 	Rows                                      []figureRow
-	Published                                 []publishedMark
+	Published                                 []publishedLegend
 }
 
 type figureRow struct {
@@ -149,7 +149,9 @@ func (v *view) figureView(f figure) figureView {
 	for _, r := range f.rows {
 		w.Rows = append(w.Rows, f.figureRow(r))
 	}
-	w.Chart, w.Published = ratioChart(f, marks)
+	var legend []publishedMark
+	w.Chart, legend = ratioChart(f, marks)
+	w.Published = groupMarks(legend)
 	w.Strip = stripChart(f)
 	return w
 }
@@ -227,7 +229,7 @@ func stripChart(f figure) template.HTML {
 		ID:    "s-" + f.anchor(),
 		Title: f.Title + ": every sample",
 		Desc:  fmt.Sprintf("%s. Each mark is one sample, the first round at the top of its row; bars are medians of the counted samples; crosses belong to discarded rounds.", f.heading()),
-	}, Unit: f.Unit, Label: significant}
+	}, Unit: f.Unit, Label: tickIn("")}
 	n := 0
 	for _, r := range f.rows {
 		if len(r.points) == 0 {

@@ -12,10 +12,32 @@ import (
 
 // publishedMark is a published ratio set beside a contender in a chart.
 type publishedMark struct {
-	System, Study, Ratio, Beside, Baseline string
-	Value                                  float64
-	Shape                                  int
-	Symbol                                 template.HTML
+	System, Study, Ratio, Baseline string
+	Value                          float64
+	Shape                          int
+	Symbol                         template.HTML
+}
+
+// publishedLegend explains the marks of one study in a chart.
+type publishedLegend struct {
+	Study, Baseline string
+	Marks           []publishedMark
+}
+
+// groupMarks puts the marks of one study and baseline together.
+func groupMarks(marks []publishedMark) []publishedLegend {
+	words := map[string]string{baseline: "a bare node", netfilter: "a node with connection tracking"}
+	var list []publishedLegend
+	for _, m := range marks {
+		against := words[m.Baseline]
+		i := slices.IndexFunc(list, func(l publishedLegend) bool { return l.Study == m.Study && l.Baseline == against })
+		if i < 0 {
+			list = append(list, publishedLegend{Study: m.Study, Baseline: against})
+			i = len(list) - 1
+		}
+		list[i].Marks = append(list[i].Marks, m)
+	}
+	return list
 }
 
 // counterpart finds the figure of this run that a published one compares with: the first of its workloads
@@ -45,7 +67,7 @@ func (v *view) publishedMarks(f figure) map[string][]publishedMark {
 				continue
 			}
 			marks[p.Contender] = append(marks[p.Contender], publishedMark{
-				System: p.System, Study: studyName(s), Ratio: ratio(&p.Ratio), Beside: p.Contender, Baseline: p.Against, Value: p.Ratio,
+				System: p.System, Study: studyName(s), Ratio: ratio(&p.Ratio), Baseline: p.Against, Value: p.Ratio,
 			})
 		}
 	}
@@ -95,20 +117,20 @@ func publishedFigures(v *view) *publishedSection {
 				continue
 			}
 			e := mine.paired(p.Contender, p.Against)
-			if e.n == 0 {
+			if e.N == 0 {
 				continue
 			}
 			row := publishedRow{
 				Study: studyName(study), Test: p.Test, System: p.System + " ÷ " + p.Baseline, Published: ratio(&p.Ratio), Grade: string(p.Grade),
 				Mine:  p.Contender + " ÷ " + p.Against + ", " + mine.Title,
-				Ratio: ratio(&e.median), Interval: interval(e.low, e.high),
+				Ratio: ratio(&e.Median), Interval: interval(e.Low, e.High),
 			}
-			if e.low != nil && e.undecided() {
+			if e.Low != nil && e.Undecided() {
 				row.Mark = "~"
 			}
 			s.Rows = append(s.Rows, row)
 			c.Rows = append(c.Rows, chart.RatioRow{
-				Label: p.System + ", " + shortTest(p.Test), Ratio: &e.median, Low: e.low, High: e.high, Value: row.Ratio,
+				Label: p.System + ", " + shortTest(p.Test), Ratio: &e.Median, Low: e.Low, High: e.High, Value: row.Ratio,
 				Highlight: p.Contender == subject, Tip: row.Mine + ": " + row.Ratio,
 				Published: []chart.Marker{{Ratio: p.Ratio, Tip: "published: " + row.Published}},
 			})

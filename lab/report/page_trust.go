@@ -34,7 +34,7 @@ func trust(v *view) trustSection {
 	a := v.againCheck()
 	if a.n > 0 {
 		s.Again = title(a.sentence())
-		s.AgainChart, s.AgainRows = againChart(a)
+		s.AgainChart, s.AgainRows = againChart(v, a)
 	}
 	for _, c := range v.run.CrossChecks {
 		s.Checks = append(s.Checks, checkRow{c.Contender, string(c.Path), c.What, quantity(c.Expected, "/s"), quantity(c.Measured, "/s"), deviation(c), c.Agree})
@@ -49,7 +49,7 @@ func trust(v *view) trustSection {
 	return s
 }
 
-func againChart(a againResult) (template.HTML, []figureRow) {
+func againChart(v *view, a againResult) (template.HTML, []figureRow) {
 	c := chart.Ratio{Baseline: "no difference", Text: chart.Text{
 		ID: "again", Title: "A/A check: node against node",
 		Desc: "Each row is one figure measured twice on the same network. A sound measurement shows 1 within the interval. The table has the same figures.",
@@ -58,6 +58,9 @@ func againChart(a againResult) (template.HTML, []figureRow) {
 	for _, f := range a.figures {
 		s := f.again
 		label := f.Title
+		if f.path != v.figures[0].path {
+			label += ", " + string(f.path)
+		}
 		if f.procs > 1 {
 			label += fmt.Sprintf(" ×%d", f.procs)
 		}

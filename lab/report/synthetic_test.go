@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/stats"
 )
 
 // synthetic makes a run that looks like a real one and is not: invented figures for the golden tests, with
@@ -79,7 +80,7 @@ func synthetic(rounds int) *result.Run {
 		}
 	}
 	g.damage()
-	g.summarise()
+	g.run.Summary = stats.Summarize(g.run)
 	g.extras()
 	return g.run
 }
@@ -142,38 +143,6 @@ func (g *generator) damage() {
 			continue
 		}
 		s.Values, s.Latency, s.CPU = nil, nil, result.CPU{}
-	}
-}
-
-// summarise fills the summary the way package stats does: kept rounds only, ratios within a round.
-func (g *generator) summarise() {
-	v := newView(g.run)
-	for _, f := range v.figures {
-		for _, c := range v.contenders() {
-			r := row{contender: c.Name}
-			v.collect(&r, f)
-			f.rows = append(f.rows, r)
-		}
-		for _, r := range f.rows[len(f.rows)-len(v.contenders()):] {
-			var values []float64
-			for _, p := range r.points {
-				if !p.discarded {
-					values = append(values, p.value)
-				}
-			}
-			if len(values) == 0 {
-				continue
-			}
-			e, q := medianOf(values), figure{rows: f.rows[len(f.rows)-len(v.contenders()):]}.paired(r.contender, baseline)
-			s := result.Summary{
-				Contender: r.contender, Workload: f.workload, Path: f.path, Procs: f.procs, Placement: f.placement,
-				Metric: f.Metric, Unit: f.Unit, Better: f.Better, Median: e.median, Low: e.low, High: e.high, N: e.n,
-			}
-			if q.n > 0 {
-				s.Ratio, s.RatioLow, s.RatioHigh = &q.median, q.low, q.high
-			}
-			g.run.Summary = append(g.run.Summary, s)
-		}
 	}
 }
 

@@ -28,6 +28,15 @@ type figureKey struct {
 	procs     int
 }
 
+func keyOf(s result.Sample) figureKey {
+	return figureKey{s.Workload, s.Path, s.Placement, s.Procs}
+}
+
+// counts reports whether a sample's values go into figures: no warm-up, no error, no discarded round.
+func (v *view) counts(s result.Sample) bool {
+	return s.Round >= 0 && s.Error == "" && v.discarded[s.Round] == ""
+}
+
 // figure is one comparison of all contenders.
 type figure struct {
 	figureKey
@@ -72,7 +81,7 @@ func newView(run *result.Run) *view {
 func (v *view) keys() []figureKey {
 	seen := map[figureKey]bool{}
 	for _, s := range v.run.Samples {
-		seen[figureKey{s.Workload, s.Path, s.Placement, s.Procs}] = true
+		seen[keyOf(s)] = true
 	}
 	for _, s := range v.run.Summary {
 		seen[figureKey{s.Workload, s.Path, s.Placement, s.Procs}] = true
@@ -201,7 +210,7 @@ func (v *view) summary(key figureKey, contender, metric string) *result.Summary 
 // collect fills a row with the samples of the figure's contender.
 func (v *view) collect(r *row, f figure) {
 	for _, s := range v.run.Samples {
-		if s.Contender != r.contender || f.figureKey != (figureKey{s.Workload, s.Path, s.Placement, s.Procs}) {
+		if s.Round < 0 || s.Contender != r.contender || f.figureKey != keyOf(s) { // negative rounds warm up
 			continue
 		}
 		r.tried++

@@ -52,8 +52,8 @@ func logarithmic(low, high, left, right float64) axis {
 	switch decades := math.Log10(high / low); {
 	case decades > 2.2:
 		marks = []float64{1}
-	case decades < 0.5:
-		marks = []float64{1, 1.5, 2, 3, 4, 5, 6, 8}
+	case decades < 1:
+		marks = []float64{1, 1.5, 2, 3, 4, 5, 7}
 	}
 	for e := math.Floor(math.Log10(a.low)); e <= math.Ceil(math.Log10(a.high)); e++ {
 		for _, m := range marks {

@@ -15,11 +15,8 @@ import (
 // Width is the width of every chart in its own units; the page scales it.
 const Width = 560
 
-// The font size of all text in a chart, and the mean width of its characters at that size.
-const (
-	fontSize  = 13
-	charWidth = 6.9
-)
+// charWidth is the mean width of a character at the charts' font size of 13, generous because fonts differ.
+const charWidth = 7.5
 
 // Text is a chart's title and description, read out in its place.
 type Text struct {
