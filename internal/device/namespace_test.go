@@ -12,7 +12,7 @@ import (
 )
 
 // newNamespace makes a network namespace that is gone when the test is over.
-func newNamespace(t *testing.T) ns.NetNS {
+func newNamespace(t testing.TB) ns.NetNS {
 	t.Helper()
 	testenv.Root(t)
 	made, err := testutils.NewNS()
@@ -31,7 +31,7 @@ func newNamespace(t *testing.T) ns.NetNS {
 }
 
 // inside runs f in a namespace and ends the test if it returns an error.
-func inside(t *testing.T, namespace ns.NetNS, f func() error) {
+func inside(t testing.TB, namespace ns.NetNS, f func() error) {
 	t.Helper()
 	if err := namespace.Do(func(ns.NetNS) error { return f() }); err != nil {
 		t.Fatal(err)

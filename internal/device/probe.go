@@ -7,12 +7,13 @@ import (
 	"runtime"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
 // ProbeKinds tries which kinds of device, qdisc and IPsec this kernel has, by making one of each in a
-// network namespace of its own that is gone when it returns: neither the caller's namespace nor his thread
-// is touched. The result has an entry for every name, nil where the kernel has it, else the reason why not:
+// network namespace of its own that goes away with what is in it: neither the caller's namespace nor his
+// thread is touched. The result has an entry for every name, nil where the kernel has it, else the reason why not:
 //
 //   - devices: veth, macvlan, ipvlan, vxlan, geneve, wireguard, netkit, vrf, dummy
 //   - qdiscs: clsact, fq, fq_codel, netem
@@ -21,16 +22,27 @@ import (
 // A kernel that has one of them as a module loads the module.
 func ProbeKinds() map[string]error {
 	found := make(chan map[string]error)
-	go func() {
-		// Never unlocked: the thread ends with the goroutine, and the namespace with the thread.
-		runtime.LockOSThread()
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			found <- probeNothing(fmt.Errorf("create a network namespace to probe in: %w", err))
-			return
-		}
-		found <- probeHere()
-	}()
+	go func() { found <- probeElsewhere() }()
 	return <-found
+}
+
+// probeElsewhere takes a thread into a new namespace and back. If there is no way back the thread is never
+// given to another goroutine.
+func probeElsewhere() map[string]error {
+	runtime.LockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		return probeNothing(fmt.Errorf("open own network namespace: %w", err))
+	}
+	defer home.Close()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return probeNothing(fmt.Errorf("create a network namespace to probe in: %w", err))
+	}
+	found := probeHere()
+	if err := netns.Set(home); err == nil {
+		runtime.UnlockOSThread()
+	}
+	return found
 }
 
 // probes lists what is tried, in order; parent is the index of a veth device.

@@ -34,8 +34,9 @@ func TestSyncRoutesTouchesOnlyOurs(t *testing.T) {
 		tuned.MTU, tuned.Source = 1400, netip.MustParseAddr("192.0.2.1")
 		tuned6 := node2v6
 		tuned6.MTU = 1400
-		moved := local
+		moved, moved6 := local, local6
 		moved.Device = up
+		moved6.Device, moved6.Via = up, via6
 
 		steps := []struct {
 			name    string
@@ -44,9 +45,9 @@ func TestSyncRoutesTouchesOnlyOurs(t *testing.T) {
 		}{
 			{"first", []Route{node2, node2v6, local, local6}, 4},
 			{"again", []Route{node2, node2v6, local, local6}, 0},
-			{"other MTU, source and device", []Route{tuned, tuned6, moved, local6}, 3},
-			{"that again", []Route{tuned, tuned6, moved, local6}, 0},
-			{"one goes", []Route{tuned, moved, local6}, 1},
+			{"other MTU, source and device", []Route{tuned, tuned6, moved, moved6}, 4},
+			{"that again", []Route{tuned, tuned6, moved, moved6}, 0},
+			{"one goes, one moves back", []Route{tuned, moved, local6}, 2},
 			{"all go", nil, 3},
 			{"none left", nil, 0},
 		}
