@@ -24,11 +24,10 @@ type packet struct {
 	flagsOff   uint16 // IPv4 flags and fragment offset
 	extensions []extension
 
-	proto      uint8 // of the transport header
-	transport  []byte
-	sumOffset  int // of the checksum in transport; -1: none
-	data       []byte
-	isFragment bool // a later fragment has no transport header, so no checksum either
+	proto     uint8 // of the transport header
+	transport []byte
+	sumOffset int // of the checksum in transport; -1: none
+	data      []byte
 }
 
 // extension is an IPv6 extension header: its own number and everything behind its next-header byte.
@@ -145,7 +144,7 @@ func (p packet) fragment(offset uint16, more bool) packet {
 	}
 	if offset > 0 {
 		p.data = append(append([]byte{}, p.transport...), p.data...)
-		p.transport, p.sumOffset, p.isFragment = nil, -1, true
+		p.transport, p.sumOffset = nil, -1 // a later fragment has no transport header
 	}
 	return p
 }
@@ -272,7 +271,7 @@ func (p packet) ipv6Header(payload int) []byte {
 
 func (p packet) transportBytes() []byte {
 	b := append(append([]byte{}, p.transport...), p.data...)
-	if p.proto == protoUDP && !p.isFragment {
+	if p.proto == protoUDP && p.sumOffset >= 0 {
 		binary.BigEndian.PutUint16(b[4:], uint16(len(b)))
 	}
 	if p.sumOffset < 0 {

@@ -46,11 +46,24 @@ func TestToWireMasqueraded(t *testing.T) {
 			drops("IPv6 last fragment", stackSends(v6.udp(1, 2).payload("1").fragment(8, false)), unmasqueraded),
 			passes("IPv6 to multicast", stackSends(toWire().ipv6(podA.v6, addr("ff02::1")).icmp(136, 0))),
 			passes("IPv6 to link-local", stackSends(toWire().ipv6(podA.v6, addr("fe80::2")).icmp(136, 0))),
-			drops("IPv4 to multicast", stackSends(toWire().ipv4(podA.v4, addr("224.0.0.251")).udp(5353, 5353)), unmasqueraded),
+			passes("IPv6 to multicast of the world", stackSends(toWire().ipv6(podA.v6, addr("ff0e::1")).udp(1, 2))),
+			drops("IPv6 next to link-local", stackSends(toWire().ipv6(podA.v6, addr("fec0::2")).udp(1, 2)), unmasqueraded),
 			passes("IPv6 from link-local", stackSends(toWire().ipv6(addr("fe80::1"), addr("ff02::2")).icmp(133, 0))),
 			passes("ARP", stackSends(toWire().ether(etherARP).payload("who has"))),
 			passes("VLAN", stackSends(toWire().ether(etherVLAN).payload("\x00\x64\x08\x00E"))),
 		)
+		for dst, onLink := range map[string]bool{
+			"169.254.0.0": true, "169.254.255.255": true, "169.253.255.255": false, "169.255.0.0": false,
+			"224.0.0.0": true, "239.255.255.255": true, "223.255.255.255": false, "240.0.0.0": false,
+			"255.255.255.255": true, "255.255.255.254": false,
+		} {
+			in := stackSends(toWire().ipv4(podA.v4, addr(dst)).udp(1, 2))
+			if onLink {
+				cases = append(cases, passes("IPv4 to "+dst, in))
+			} else {
+				cases = append(cases, drops("IPv4 to "+dst, in, unmasqueraded))
+			}
+		}
 		t.Run(cfgName(cfg), func(t *testing.T) { newRig(t, cfg).check(t, cases) })
 	}
 }
