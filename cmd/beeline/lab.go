@@ -1,7 +1,309 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
 
-func newLabCommand(_ env) *cobra.Command {
-	return &cobra.Command{Use: "lab"}
+	"github.com/spf13/cobra"
+
+	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+func newLabCommand(e env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "Try networks on nodes made of network namespaces",
+		Long: `Try networks on nodes made of network namespaces.
+
+A lab is a few nodes on this machine, joined by a wire, each with its own network
+namespace, cgroup and BPF file system. Its network is Beeline or one of the
+alternatives that the bench compares. Needs root; lab down removes everything.`,
+	}
+	cmd.AddCommand(
+		newLabUpCommand(e), newLabAddPodCommand(e), newLabDelPodCommand(e),
+		newLabExecCommand(e), newLabStatusCommand(e), newLabDownCommand(e),
+	)
+	return cmd
+}
+
+// labName binds the flag that every command of a lab has.
+func labName(cmd *cobra.Command, name *string) {
+	cmd.Flags().StringVar(name, "name", topology.Options{}.Defaults().Name, "name of the lab")
+}
+
+// nameFlag is what a hint has to add for a lab that is not the default one.
+func nameFlag(lab string) string {
+	if lab == (topology.Options{}).Defaults().Name {
+		return ""
+	}
+	return " --name " + lab
+}
+
+func newLabUpCommand(e env) *cobra.Command {
+	o := topology.Options{Network: "beeline"}.Defaults()
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Make nodes with a network",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			lab, err := labUp(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			return printLabUp(e, lab)
+		},
+	}
+	labName(cmd, &o.Name)
+	f := cmd.Flags()
+	f.IntVar(&o.Nodes, "nodes", o.Nodes, "number of nodes")
+	f.StringVar(&o.Network, "network", o.Network, "network of the pods: "+strings.Join(contender.Names(), ", "))
+	f.IntVar(&o.MTU, "mtu", o.MTU, "MTU of the wire in bytes")
+	f.BoolVar(&o.IPv6, "ipv6", o.IPv6, "IPv6 addresses beside the IPv4 ones")
+	return cmd
+}
+
+// labUp makes a lab and its network, or nothing.
+func labUp(ctx context.Context, o topology.Options) (*topology.Lab, error) {
+	network, err := contender.Named(o.Network)
+	if err != nil {
+		return nil, fmt.Errorf("--network: %w", err)
+	}
+	if _, err := topology.Requirements(); err != nil {
+		return nil, err
+	}
+	if why := network.Unsupported(); why != "" {
+		return nil, fmt.Errorf("--network %s: %s", o.Network, why)
+	}
+	lab, err := topology.Up(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := network.Up(ctx, lab); err != nil {
+		err = fmt.Errorf("make network %s: %w", o.Network, err)
+		return nil, errors.Join(err, lab.Down(context.WithoutCancel(ctx)))
+	}
+	return lab, nil
+}
+
+func printLabUp(e env, lab *topology.Lab) error {
+	fmt.Fprintf(e.stdout, "Lab %q is up: %s on one wire with MTU %d, network %s.\n\n",
+		lab.Name, plural(len(lab.Nodes()), "node"), lab.MTU, lab.Network)
+	rows := [][]string{{"NODE", "ADDRESS", "POD ADDRESSES", "STATE"}}
+	for _, n := range lab.Nodes() {
+		rows = append(rows, []string{n.Name, joined(n.Addresses), joined(n.PodCIDRs), n.StateDir})
+	}
+	if err := table(e.stdout, rows); err != nil {
+		return err
+	}
+	first, last := lab.Node(0).Name, lab.Node(len(lab.Nodes())-1).Name
+	flag := nameFlag(lab.Name)
+	next := []string{
+		"beeline lab add-pod" + flag + " " + first + " client", "a pod on " + first,
+		"beeline lab add-pod" + flag + " " + last + " server", "a pod on " + last,
+		"beeline lab exec" + flag + " " + first + " -- ip address", "a command on a node, or in a pod by its name",
+	}
+	if strings.HasPrefix(lab.Network, "beeline") {
+		next = append(next, "beeline status --socket "+contender.AgentSocket(lab.Node(0)), "what the agent of "+first+" says")
+	}
+	return hints(e, append(next, "beeline lab down"+flag, "remove everything")...)
+}
+
+func newLabAddPodCommand(e env) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "add-pod NODE NAME",
+		Short: "Make a pod on a node, through the network's CNI plugin",
+		Args:  cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			lab, network, err := openLab(name)
+			if err != nil {
+				return err
+			}
+			node, ok := lab.NodeNamed(args[0])
+			if !ok {
+				return fmt.Errorf("lab %q has no node %q", name, args[0])
+			}
+			pod, err := network.AddPod(cmd.Context(), lab, node, args[1])
+			if err != nil {
+				return err
+			}
+			if pod.Netns == node.Netns {
+				fmt.Fprintf(e.stdout, "The network %s has no pods: use the node %s itself.\n", lab.Network, node.Name)
+				return nil
+			}
+			fmt.Fprintf(e.stdout, "Pod %s is on %s with %s, MTU %d.\n", pod.Name, node.Name, joined(pod.Addresses), pod.MTU)
+			return printPodHints(e, lab, pod)
+		},
+	}
+	labName(cmd, &name)
+	return cmd
+}
+
+// printPodHints suggests another pod, or to reach one that is there.
+func printPodHints(e env, lab *topology.Lab, pod *topology.Pod) error {
+	pods, err := lab.Pods()
+	if err != nil {
+		return err
+	}
+	flag := nameFlag(lab.Name)
+	for _, other := range pods {
+		if other.Name != pod.Name && len(other.Addresses) > 0 {
+			return hints(e,
+				fmt.Sprintf("beeline lab exec%s %s -- ping -c 3 %s", flag, pod.Name, other.Addresses[0]), "reach "+other.Name+" on "+other.Node,
+				"beeline lab status", "what is there")
+		}
+	}
+	last := lab.Node(len(lab.Nodes()) - 1)
+	return hints(e, fmt.Sprintf("beeline lab add-pod%s %s server", flag, last.Name), "a second pod to talk to")
+}
+
+func newLabDelPodCommand(e env) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "del-pod NAME",
+		Short: "Remove a pod, through the network's CNI plugin",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			lab, network, err := openLab(name)
+			if err != nil {
+				return err
+			}
+			pod, ok, err := lab.PodNamed(args[0])
+			if err != nil {
+				return err
+			}
+			if !ok {
+				return fmt.Errorf("lab %q has no pod %q", name, args[0])
+			}
+			if err := network.DelPod(cmd.Context(), lab, pod); err != nil {
+				return err
+			}
+			fmt.Fprintf(e.stdout, "Pod %s is gone.\n", pod.Name)
+			return nil
+		},
+	}
+	labName(cmd, &name)
+	return cmd
+}
+
+func newLabExecCommand(e env) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:     "exec NODE|POD -- COMMAND [ARGUMENT...]",
+		Short:   "Run a command on a node or in a pod",
+		Example: "  beeline lab exec n1 -- ip route\n  beeline lab exec client -- ping -c 3 10.77.2.2",
+		Args:    cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			place, err := placeNamed(name, args[0])
+			if err != nil {
+				return err
+			}
+			command := args[1:]
+			if command[0] == "--" {
+				command = command[1:]
+			}
+			if len(command) == 0 {
+				return errors.New("no command: want NODE|POD -- COMMAND")
+			}
+			// No context: an interrupt from the terminal reaches the command itself, which decides.
+			child := exec.Command(command[0], command[1:]...)
+			child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), e.stdout, e.stderr
+			return passOn(place.Run(child))
+		},
+	}
+	cmd.Flags().SetInterspersed(false) // what follows the place belongs to the command
+	labName(cmd, &name)
+	return cmd
+}
+
+// placeNamed finds a node or pod of a lab by its name.
+func placeNamed(labName, name string) (topology.Place, error) {
+	lab, err := topology.Open(labName)
+	if err != nil {
+		return topology.Place{}, hintNotUp(labName, err)
+	}
+	if node, ok := lab.NodeNamed(name); ok {
+		return node.Place(), nil
+	}
+	pod, ok, err := lab.PodNamed(name)
+	if err != nil {
+		return topology.Place{}, err
+	}
+	if !ok {
+		return topology.Place{}, fmt.Errorf("lab %q has no node or pod %q", labName, name)
+	}
+	return lab.Place(pod), nil
+}
+
+// passOn turns the end of a command into the exit code that a shell would give.
+func passOn(err error) error {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return err
+	}
+	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return exitCode(128 + int(status.Signal()))
+	}
+	return exitCode(exit.ExitCode())
+}
+
+func newLabDownCommand(e env) *cobra.Command {
+	var name string
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Remove a lab, also one that a crashed command left",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			listed, err := topology.List()
+			if err != nil {
+				return err
+			}
+			removed := 0
+			for _, l := range listed {
+				if !all && l.Name != name {
+					continue
+				}
+				if err := topology.Down(cmd.Context(), l.Name); err != nil {
+					return err
+				}
+				removed++
+				fmt.Fprintf(e.stdout, "Lab %q is gone.\n", l.Name)
+			}
+			if removed == 0 && all {
+				fmt.Fprintln(e.stdout, "There is no lab.")
+			} else if removed == 0 {
+				fmt.Fprintf(e.stdout, "There is no lab %q.\n", name)
+			}
+			return nil
+		},
+	}
+	labName(cmd, &name)
+	cmd.Flags().BoolVar(&all, "all", false, "all labs of this machine")
+	cmd.MarkFlagsMutuallyExclusive("name", "all")
+	return cmd
+}
+
+// openLab gives a lab that is up and its network.
+func openLab(name string) (*topology.Lab, contender.Contender, error) {
+	lab, err := topology.Open(name)
+	if err != nil {
+		return nil, nil, hintNotUp(name, err)
+	}
+	network, err := contender.Named(lab.Network)
+	return lab, network, err
+}
+
+// hintNotUp adds what to type where there is no lab.
+func hintNotUp(name string, err error) error {
+	if !errors.Is(err, topology.ErrNotUp) {
+		return err
+	}
+	flag := nameFlag(name)
+	return fmt.Errorf("%w (beeline lab up%s makes it, beeline lab down%s removes what is left of one)", err, flag, flag)
 }

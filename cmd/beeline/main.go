@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -27,12 +28,22 @@ func main() {
 func run(ctx context.Context, e env, args []string) int {
 	root := newRootCommand(e)
 	root.SetArgs(args)
-	if err := root.ExecuteContext(ctx); err != nil {
+	err := root.ExecuteContext(ctx)
+	var code exitCode
+	if errors.As(err, &code) {
+		return int(code)
+	}
+	if err != nil {
 		fmt.Fprintf(e.stderr, "beeline: %v\n", err)
 		return 1
 	}
 	return 0
 }
+
+// exitCode ends the program with that code and without a word: the command it ran has said what is wrong.
+type exitCode int
+
+func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
 func newRootCommand(e env) *cobra.Command {
 	root := &cobra.Command{

@@ -139,15 +139,17 @@ func lockReady(ctx context.Context, lab string) (unlock func(), err error) {
 }
 
 // ErrNotUp says that there is no lab of that name, or not a whole one.
-var ErrNotUp = errors.New("lab is not up")
+var ErrNotUp = errors.New("is not up")
 
 func readReady(lab string) (record, error) {
 	r, err := readRecord(lab)
-	if os.IsNotExist(err) {
-		return r, fmt.Errorf("lab %q: %w", lab, ErrNotUp)
+	switch {
+	case os.IsNotExist(err):
+		return r, fmt.Errorf("lab %q %w", lab, ErrNotUp)
+	case err != nil:
+		return r, fmt.Errorf("lab %q %w: %w", lab, ErrNotUp, err)
+	case !r.Ready:
+		return r, fmt.Errorf("lab %q %w: it was left half made by a command that was interrupted", lab, ErrNotUp)
 	}
-	if err == nil && !r.Ready {
-		err = fmt.Errorf("lab %q was left half made: %w: take it down first", lab, ErrNotUp)
-	}
-	return r, err
+	return r, nil
 }

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// labStatus is one lab in `lab status -o json`.
+type labStatus struct {
+	Name string `json:"name"`
+	// Whole is false for the remains of a command that was interrupted; only Name is known of them.
+	Whole             bool         `json:"whole"`
+	Network           string       `json:"network,omitempty"`
+	MTU               int          `json:"mtu,omitempty"`
+	CongestionControl string       `json:"congestionControl,omitempty"`
+	Nodes             []nodeStatus `json:"nodes,omitempty"`
+}
+
+type nodeStatus struct {
+	*topology.Node
+	Processes int `json:"processes"`
+	// AgentPID is 0 where no agent runs.
+	AgentPID int             `json:"agentPID"`
+	Pods     []*topology.Pod `json:"pods"`
+}
+
+func newLabStatusCommand(e env) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show labs, nodes and pods",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if output != "text" && output != "json" {
+				return fmt.Errorf("--output: %q is neither text nor json", output)
+			}
+			labs, err := readLabs()
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				return printJSON(e.stdout, labs)
+			}
+			return printLabs(e, labs)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text, json")
+	return cmd
+}
+
+func readLabs() ([]labStatus, error) {
+	listed, err := topology.List()
+	if err != nil {
+		return nil, err
+	}
+	labs := []labStatus{}
+	for _, l := range listed {
+		status := labStatus{Name: l.Name, Whole: l.Lab != nil}
+		if status.Whole {
+			if err := status.read(l.Lab); err != nil {
+				return nil, err
+			}
+		}
+		labs = append(labs, status)
+	}
+	return labs, nil
+}
+
+func (s *labStatus) read(lab *topology.Lab) error {
+	s.Network, s.MTU, s.CongestionControl = lab.Network, lab.MTU, lab.CongestionControl
+	pods, err := lab.Pods()
+	if err != nil {
+		return err
+	}
+	network, err := contender.Named(lab.Network)
+	for _, node := range lab.Nodes() {
+		n := nodeStatus{Node: node, Pods: []*topology.Pod{}}
+		if err == nil { // a lab of the bench may have no network of its own
+			n.AgentPID = network.AgentPID(node)
+		}
+		processes, err := node.Processes()
+		if err != nil {
+			return err
+		}
+		n.Processes = len(processes)
+		for _, p := range pods {
+			if p.Node == node.Name {
+				n.Pods = append(n.Pods, p)
+			}
+		}
+		s.Nodes = append(s.Nodes, n)
+	}
+	return nil
+}
+
+func printLabs(e env, labs []labStatus) error {
+	if len(labs) == 0 {
+		fmt.Fprintln(e.stdout, "There is no lab.")
+		return hints(e, "beeline lab up", "make one of two nodes with the network beeline")
+	}
+	for i, lab := range labs {
+		if i > 0 {
+			fmt.Fprintln(e.stdout)
+		}
+		if err := printLab(e, lab); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func printLab(e env, lab labStatus) error {
+	if !lab.Whole {
+		fmt.Fprintf(e.stdout, "Lab %q was left half made by a command that was interrupted.\n", lab.Name)
+		return hints(e, "beeline lab down"+nameFlag(lab.Name), "remove what is left")
+	}
+	fmt.Fprintf(e.stdout, "Lab %q: %s, network %s, MTU %d, congestion control %s\n\n",
+		lab.Name, plural(len(lab.Nodes), "node"), lab.Network, lab.MTU, lab.CongestionControl)
+	nodes := [][]string{{"NODE", "ADDRESS", "POD ADDRESSES", "PROCESSES", "AGENT"}}
+	pods := [][]string{{"POD", "NODE", "ADDRESS", "MTU"}}
+	for _, n := range lab.Nodes {
+		agent := "-"
+		if n.AgentPID != 0 {
+			agent = fmt.Sprintf("process %d", n.AgentPID)
+		}
+		nodes = append(nodes, []string{n.Name, joined(n.Addresses), joined(n.PodCIDRs), fmt.Sprint(n.Processes), agent})
+		for _, p := range n.Pods {
+			pods = append(pods, []string{p.Name, p.Node, joined(p.Addresses), fmt.Sprint(p.MTU)})
+		}
+	}
+	if err := table(e.stdout, nodes); err != nil {
+		return err
+	}
+	if len(pods) == 1 {
+		return hints(e, "beeline lab add-pod"+nameFlag(lab.Name)+" "+lab.Nodes[0].Name+" client", "make a pod")
+	}
+	fmt.Fprintln(e.stdout)
+	return table(e.stdout, pods)
+}
+
+// hints ends an output with what one may type next; commands and what they do alternate.
+func hints(e env, pairs ...string) error {
+	fmt.Fprintln(e.stdout, "\nNext:")
+	var rows [][]string
+	for i := 0; i+1 < len(pairs); i += 2 {
+		rows = append(rows, []string{"  " + pairs[i], "# " + pairs[i+1]})
+	}
+	return table(e.stdout, rows)
+}
+
+func joined[T fmt.Stringer](values []T) string {
+	var all []string
+	for _, v := range values {
+		all = append(all, v.String())
+	}
+	return strings.Join(all, " ")
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
