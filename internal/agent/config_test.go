@@ -1,0 +1,31 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestConfigValidate(t *testing.T) {
+	good := Defaults()
+	good.NodeName, good.Manifests = "a", "/etc/beeline/manifests"
+	if err := good.Validate(); err != nil {
+		t.Fatalf("the defaults are refused: %v", err)
+	}
+	for flag, spoil := range map[string]func(*Config){
+		"--node-name":       func(c *Config) { c.NodeName = "" },
+		"--manifests":       func(c *Config) { c.Manifests = "" },
+		"--socket":          func(c *Config) { c.Socket = "agent.sock" },
+		"--state-dir":       func(c *Config) { c.StateDir = "" },
+		"--bpffs":           func(c *Config) { c.BPFFS = "/sys/fs/bpf/a.b" },
+		"--uplink":          func(c *Config) { c.Uplink = "" },
+		"--mtu":             func(c *Config) { c.MTU = 1279 },
+		"--routing":         func(c *Config) { c.Routing = "magic" },
+		"--metrics-address": func(c *Config) { c.MetricsAddress = "9965" },
+	} {
+		c := good
+		spoil(&c)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), flag) {
+			t.Errorf("%s: error is %v", flag, err)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package agent
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/masquerade"
+)
+
+var (
+	uplinkMAC = datapath.MAC{2, 0, 0, 0, 0, 1}
+	nodeBMAC  = datapath.MAC{2, 0, 0, 0, 0, 2}
+	podMAC    = datapath.MAC{2, 0, 0, 0, 1, 1}
+	hostMAC   = datapath.MAC{2, 0, 0, 0, 1, 2}
+)
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func prefixes(all ...string) []netip.Prefix {
+	var p []netip.Prefix
+	for _, s := range all {
+		p = append(p, netip.MustParsePrefix(s))
+	}
+	return p
+}
+
+func addrs(all ...string) []netip.Addr {
+	var out []netip.Addr
+	for _, s := range all {
+		out = append(out, addr(s))
+	}
+	return out
+}
+
+// twoNodes is node a with one pod, seen from a; b is its neighbour, resolved over IPv4 only.
+func twoNodes() facts {
+	return facts{
+		config: Config{NodeName: "a", Masquerade: true},
+		snapshot: &cluster.Snapshot{Nodes: []cluster.Node{
+			{Name: "a", Addresses: addrs("192.0.2.1", "2001:db8::1"), PodCIDRs: prefixes("10.1.1.0/24", "fd00:1::/64")},
+			{Name: "b", Addresses: addrs("192.0.2.2", "2001:db8::2"), PodCIDRs: prefixes("10.1.2.0/24", "fd00:2::/64")},
+		}},
+		uplink:     &device.Uplink{Name: "eth0", Index: 7, MAC: uplinkMAC[:], MTU: 1500, Addresses: prefixes("192.0.2.1/24", "2001:db8::1/64")},
+		neighbours: map[netip.Addr]net.HardwareAddr{addr("192.0.2.2"): nodeBMAC[:]},
+		endpoints: []api.Endpoint{{
+			Attachment: api.Attachment{ContainerID: "c1", IfName: "eth0"}, HostDevice: "bl1", HostIfIndex: 21,
+			PodMAC: net.HardwareAddr(podMAC[:]).String(), HostMAC: net.HardwareAddr(hostMAC[:]).String(),
+			Addresses: addrs("10.1.1.2", "fd00:1::2"), MTU: 1500,
+		}},
+	}
+}
+
+var byValue = cmp.Options{
+	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+	cmpopts.SortSlices(func(a, b device.Route) bool { return a.Prefix.Compare(b.Prefix) < 0 }),
+	cmp.AllowUnexported(desired{}),
+}
+
+func TestDesireOfTwoNodes(t *testing.T) {
+	pod := datapath.Endpoint{Interface: 21, PodMAC: podMAC, HostMAC: hostMAC}
+	viaIPv4 := datapath.Route{Kind: datapath.RouteRemote, Interface: 7, MTU: 1500, NextHop: addr("192.0.2.2"), NextHopMAC: nodeBMAC, UplinkMAC: uplinkMAC}
+	viaIPv6 := datapath.Route{Kind: datapath.RouteRemote, Interface: 7, MTU: 1500, NextHop: addr("2001:db8::2"), UplinkMAC: uplinkMAC}
+	local := datapath.Route{Kind: datapath.RouteLocal}
+	stack := datapath.Route{Kind: datapath.RouteCluster}
+	cluster := prefixes("10.1.1.0/24", "10.1.2.0/24", "192.0.2.1/32", "192.0.2.2/32", "2001:db8::1/128", "2001:db8::2/128", "fd00:1::/64", "fd00:2::/64")
+	want := desired{
+		mtu:       1500,
+		podCIDRs:  prefixes("10.1.1.0/24", "fd00:1::/64"),
+		endpoints: map[netip.Addr]datapath.Endpoint{addr("10.1.1.2"): pod, addr("fd00:1::2"): pod},
+		routes: map[netip.Prefix]datapath.Route{
+			cluster[0]: local, cluster[1]: viaIPv4, cluster[2]: stack, cluster[3]: viaIPv4,
+			cluster[4]: stack, cluster[5]: viaIPv6, cluster[6]: local, cluster[7]: viaIPv6,
+		},
+		kernelRoutes: []device.Route{
+			{Prefix: netip.MustParsePrefix("10.1.1.0/24"), Unreachable: true},
+			{Prefix: netip.MustParsePrefix("10.1.1.2/32"), Device: 21, Source: addr("192.0.2.1")},
+			{Prefix: netip.MustParsePrefix("10.1.2.0/24"), Via: addr("192.0.2.2"), Device: 7},
+			{Prefix: netip.MustParsePrefix("fd00:1::/64"), Unreachable: true},
+			{Prefix: netip.MustParsePrefix("fd00:1::2/128"), Device: 21, Source: addr("2001:db8::1")},
+			{Prefix: netip.MustParsePrefix("fd00:2::/64"), Via: addr("2001:db8::2"), Device: 7},
+		},
+		neighbours: addrs("192.0.2.2", "2001:db8::2"),
+		masquerade: &masquerade.Config{PodCIDRs: prefixes("10.1.1.0/24", "fd00:1::/64"), Exempt: cluster},
+		nodes: []api.RemoteNode{{
+			Name: "b", Addresses: addrs("192.0.2.2", "2001:db8::2"), PodCIDRs: prefixes("10.1.2.0/24", "fd00:2::/64"), MAC: net.HardwareAddr(nodeBMAC[:]).String(),
+		}},
+	}
+	if diff := cmp.Diff(want, desire(twoNodes()), byValue); diff != "" {
+		t.Errorf("desired state (-want +got):\n%s", diff)
+	}
+}
+
+func TestDesireChanges(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*facts)
+		check  func(t *testing.T, d desired)
+	}{
+		"an MTU that was asked for wins over the uplink's": {
+			func(f *facts) { f.config.MTU = 1400 },
+			func(t *testing.T, d desired) {
+				if r := d.routes[netip.MustParsePrefix("10.1.2.0/24")]; d.mtu != 1400 || r.MTU != 1400 {
+					t.Errorf("pods have MTU %d, the route %d; want 1400", d.mtu, r.MTU)
+				}
+				for _, r := range d.kernelRoutes {
+					if r.Via.IsValid() && r.MTU != 1400 {
+						t.Errorf("kernel route %s has MTU %d", r.Prefix, r.MTU)
+					}
+				}
+			},
+		},
+		"without masquerading nothing is translated": {
+			func(f *facts) { f.config.Masquerade = false },
+			func(t *testing.T, d desired) {
+				if d.masquerade != nil {
+					t.Errorf("masquerade is %+v", d.masquerade)
+				}
+			},
+		},
+		"a node that is not on the link is left to the stack and reported": {
+			func(f *facts) { f.snapshot.Nodes[1].Addresses = addrs("198.51.100.2") },
+			func(t *testing.T, d desired) {
+				if r := d.routes[netip.MustParsePrefix("10.1.2.0/24")]; r.Kind != datapath.RouteCluster {
+					t.Errorf("route is %+v", r)
+				}
+				wantProblem(t, d, `pods of node "b" in 10.1.2.0/24 cannot be reached`)
+				if len(d.neighbours) != 0 {
+					t.Errorf("neighbours are %v", d.neighbours)
+				}
+			},
+		},
+		"without an uplink pods of this node still work": {
+			func(f *facts) { f.uplink = nil },
+			func(t *testing.T, d desired) {
+				wantProblem(t, d, "there is no uplink")
+				if len(d.endpoints) != 2 || d.routes[netip.MustParsePrefix("10.1.1.0/24")].Kind != datapath.RouteLocal {
+					t.Errorf("endpoints %v, routes %v", d.endpoints, d.routes)
+				}
+			},
+		},
+		"this node unknown": {
+			func(f *facts) { f.config.NodeName = "z" },
+			func(t *testing.T, d desired) {
+				wantProblem(t, d, `node "z" is not among the 2 Node objects`)
+				if d.masquerade != nil {
+					t.Error("masquerades without knowing its own pods")
+				}
+			},
+		},
+		"a pod whose range has changed is reported and keeps its routes": {
+			func(f *facts) { f.snapshot.Nodes[0].PodCIDRs = prefixes("10.9.0.0/24") },
+			func(t *testing.T, d desired) {
+				wantProblem(t, d, "10.1.1.2, which is not in this node's ranges")
+				if _, ok := d.endpoints[addr("10.1.1.2")]; !ok {
+					t.Error("the endpoint is gone")
+				}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := twoNodes()
+			c.change(&f)
+			c.check(t, desire(f))
+		})
+	}
+}
+
+func wantProblem(t *testing.T, d desired, part string) {
+	t.Helper()
+	for _, p := range d.problems {
+		if strings.Contains(p, part) {
+			return
+		}
+	}
+	t.Errorf("no problem says %q; problems are %q", part, d.problems)
+}
