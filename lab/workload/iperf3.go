@@ -1,0 +1,199 @@
+package workload
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/result"
+)
+
+// iperf3 before 3.16 has one thread for all streams, so N streams are N processes on N ports. It takes
+// whole seconds, and its own figure of CPU time is that of its process only and not used.
+
+const iperfPort = 5201
+
+func iperfSeconds(wanted time.Duration) int { return max(1, int(math.Ceil(wanted.Seconds()))) }
+
+func iperfMissing() string {
+	if _, err := exec.LookPath("iperf3"); err != nil {
+		return "not installed: iperf3 (Debian package iperf3)"
+	}
+	return ""
+}
+
+func iperfServe(ctx context.Context, s *Servers, procs int) error {
+	for i := range procs {
+		port := iperfPort + i
+		err := s.start(ctx, fmt.Sprintf("iperf3 server on port %d", port), s.listens(port), "iperf3", "-s", "-p", strconv.Itoa(port))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// iperfRun runs one client for each process and gives their reports.
+func iperfRun(ctx context.Context, r Request, options ...string) ([]string, []iperfReport, error) {
+	seconds := iperfSeconds(r.Length)
+	commands := make([][]string, r.Procs)
+	for i := range commands {
+		commands[i] = append([]string{"iperf3", family(r.Server.Address), "-c", r.Server.Address.String(),
+			"-p", strconv.Itoa(iperfPort + i), "-t", strconv.Itoa(seconds), "-J"}, options...)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+2*overrun)
+	defer cancel()
+	g, err := newGroup(r.Client, commands)
+	if err != nil {
+		return commands[0], nil, err
+	}
+	r.window(false)
+	g.release()
+	texts, err := g.wait(ctx)
+	r.window(true)
+	if err != nil {
+		return commands[0], nil, err
+	}
+	var reports []iperfReport
+	for _, text := range texts {
+		report, err := parseIperf(text)
+		if err != nil {
+			return commands[0], nil, err
+		}
+		reports = append(reports, report)
+	}
+	return commands[0], reports, nil
+}
+
+// iperfSum is a total in iperf3's JSON output.
+type iperfSum struct {
+	Seconds     float64 `json:"seconds"`
+	Bytes       float64 `json:"bytes"`
+	Retransmits float64 `json:"retransmits"`
+	Packets     float64 `json:"packets"`
+	LostPackets float64 `json:"lost_packets"`
+}
+
+// iperfReport is what is read of iperf3's JSON output.
+type iperfReport struct {
+	Start struct {
+		SendBuffer    float64 `json:"sndbuf_actual"`
+		ReceiveBuffer float64 `json:"rcvbuf_actual"`
+	} `json:"start"`
+	End struct {
+		Sent     iperfSum `json:"sum_sent"`
+		Received iperfSum `json:"sum_received"`
+	} `json:"end"`
+	Error string `json:"error"`
+}
+
+func parseIperf(text string) (iperfReport, error) {
+	var report iperfReport
+	if err := json.Unmarshal([]byte(text), &report); err != nil {
+		return report, fmt.Errorf("read iperf3's report: %w: %s", err, lastLines(text))
+	}
+	if report.Error != "" {
+		return report, fmt.Errorf("iperf3: %s", report.Error)
+	}
+	if report.End.Received.Seconds <= 0 || report.End.Received.Bytes <= 0 {
+		return report, fmt.Errorf("iperf3: nothing arrived")
+	}
+	return report, nil
+}
+
+// iperfTCP is bulk transfer with one connection for each process.
+type iperfTCP struct{}
+
+func (iperfTCP) Info() result.Workload {
+	return result.Workload{
+		Name: "iperf3_tcp", Title: "iperf3 TCP",
+		Description: "One TCP connection for each process, 128 KB sends, buffers sized by the kernel; what arrived.",
+		Tool:        "iperf3", Metric: result.Throughput, Unit: "Gbit/s", Better: "higher", Work: "GB",
+	}
+}
+
+func (iperfTCP) Processes(int) []int { return []int{1, 2, 4} }
+
+func (iperfTCP) Missing() string { return iperfMissing() }
+
+func (iperfTCP) Seconds(wanted time.Duration) time.Duration {
+	return time.Duration(iperfSeconds(wanted))*time.Second + 100*time.Millisecond
+}
+
+func (iperfTCP) Serve(ctx context.Context, s *Servers, procs int) error {
+	return iperfServe(ctx, s, procs)
+}
+
+func (iperfTCP) Run(ctx context.Context, r Request) (Outcome, error) {
+	command, reports, err := iperfRun(ctx, r)
+	if err != nil {
+		return Outcome{Command: command}, err
+	}
+	return Outcome{Command: command, Values: iperfTCPValues(reports)}, nil
+}
+
+func iperfTCPValues(reports []iperfReport) map[string]float64 {
+	var bytes, retransmits, longest float64
+	shortest := math.Inf(1)
+	for _, r := range reports {
+		bytes += r.End.Received.Bytes
+		retransmits += r.End.Sent.Retransmits
+		longest, shortest = max(longest, r.End.Received.Seconds), min(shortest, r.End.Received.Seconds)
+	}
+	values := map[string]float64{
+		result.Bytes: bytes, result.Throughput: bytes * 8 / longest / 1e9, result.Retransmits: retransmits,
+	}
+	if len(reports) > 1 {
+		values[result.Skew] = longest - shortest
+	}
+	return values
+}
+
+// iperfUDP sends messages that fit every contender's MTU, with a fixed socket buffer, at a fixed rate.
+type iperfUDP struct {
+	name, rate, title, description string
+}
+
+// udpMessage is the payload: 1400 bytes fit into the 1450 bytes that VXLAN leaves, with IPv6 headers too.
+const udpMessage = "1400"
+
+func (u iperfUDP) Info() result.Workload {
+	return result.Workload{
+		Name: u.name, Title: u.title, Description: u.description,
+		Tool: "iperf3", Metric: result.Throughput, Unit: "Gbit/s", Better: "higher", Work: "message",
+	}
+}
+
+func (iperfUDP) Processes(int) []int { return []int{1} }
+
+func (iperfUDP) Missing() string { return iperfMissing() }
+
+func (iperfUDP) Seconds(wanted time.Duration) time.Duration { return iperfTCP{}.Seconds(wanted) }
+
+func (iperfUDP) Serve(ctx context.Context, s *Servers, procs int) error {
+	return iperfServe(ctx, s, procs)
+}
+
+func (u iperfUDP) Run(ctx context.Context, r Request) (Outcome, error) {
+	command, reports, err := iperfRun(ctx, r, "-u", "-b", u.rate, "-l", udpMessage, "-w", "1M")
+	if err != nil {
+		return Outcome{Command: command}, err
+	}
+	return Outcome{Command: command, Values: iperfUDPValues(reports[0])}, nil
+}
+
+// iperfUDPValues takes loss as what was sent and did not arrive: iperf3's own lost_packets counts gaps
+// in the sequence and misses what was lost at the end.
+func iperfUDPValues(r iperfReport) map[string]float64 {
+	received, sent := r.End.Received, r.End.Sent
+	return map[string]float64{
+		result.Bytes: received.Bytes, result.Messages: received.Packets - received.LostPackets,
+		result.Throughput: received.Bytes * 8 / received.Seconds / 1e9,
+		result.Loss:       100 * (1 - received.Bytes/sent.Bytes),
+		result.SendBuffer: r.Start.SendBuffer, result.ReceiveBuffer: r.Start.ReceiveBuffer,
+	}
+}

@@ -1,0 +1,232 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/result"
+)
+
+// netperf is one test of netperf 2.7.
+//
+// Length: netperf takes whole seconds. Its timer is SIGALRM, whose handler ends the test, so this package
+// gives it a timer that is too long and sends SIGALRM itself: samples of any length, timed by netperf, and
+// parallel processes that end together. The server's half of a TCP_CRR would wait in accept for its own
+// timer for another four seconds; it gets the signal too.
+//
+// Rate: work ÷ elapsed time as netperf has them, both from its first to its last transaction. For parallel
+// processes the sum of the work is divided by the longest interval; by how much intervals differ is recorded as skew.
+type netperf struct {
+	info    result.Workload
+	test    string
+	options []string // of the test
+	// transactions says that the test counts transactions instead of bytes.
+	transactions bool
+	// connections says that each transaction has a connection of its own.
+	connections bool
+}
+
+var (
+	stream128k = netperf{
+		info: result.Workload{
+			Name: "tcp_stream_128k", Title: "TCP_STREAM, 128 KB sends",
+			Description: "One TCP connection, sends of 128 KB, socket buffers fixed at 1 MB (which the kernel doubles).",
+			Tool:        "netperf", Metric: result.Throughput, Unit: "Gbit/s", Better: "higher", Work: "GB",
+		},
+		test: "TCP_STREAM", options: []string{"-m", "128K", "-s", "1M", "-S", "1M"},
+	}
+	stream16k = netperf{
+		info: result.Workload{
+			Name: "tcp_stream_16k", Title: "TCP_STREAM, 16 KB sends",
+			Description: "One TCP connection, netperf's defaults: sends of 16 KB, socket buffers sized by the kernel.",
+			Tool:        "netperf", Metric: result.Throughput, Unit: "Gbit/s", Better: "higher", Work: "GB",
+		},
+		test: "TCP_STREAM",
+	}
+	rr = netperf{
+		info: result.Workload{
+			Name: "tcp_rr", Title: "TCP_RR",
+			Description: "One byte there and one byte back on an open TCP connection, one after the other.",
+			Tool:        "netperf", Metric: result.Rate, Unit: "/s", Better: "higher", Work: "transaction",
+		},
+		test: "TCP_RR", transactions: true,
+	}
+	rr100 = netperf{
+		info: result.Workload{
+			Name: "tcp_rr_100", Title: "TCP_RR, 100 bytes",
+			Description: "100 bytes there and 100 bytes back on an open TCP connection, one after the other.",
+			Tool:        "netperf", Metric: result.Rate, Unit: "/s", Better: "higher", Work: "transaction",
+		},
+		test: "TCP_RR", options: []string{"-r", "100,100"}, transactions: true,
+	}
+	crr = netperf{
+		info: result.Workload{
+			Name: "tcp_crr", Title: "TCP_CRR",
+			Description: "A new TCP connection for each transaction: connect, one byte there and back, close.",
+			Tool:        "netperf", Metric: result.Rate, Unit: "/s", Better: "higher", Work: "transaction",
+		},
+		test: "TCP_CRR", transactions: true, connections: true,
+	}
+	udpRR = netperf{
+		info: result.Workload{
+			Name: "udp_rr", Title: "UDP_RR",
+			Description: "One byte there and one byte back over UDP, one after the other.",
+			Tool:        "netperf", Metric: result.Rate, Unit: "/s", Better: "higher", Work: "transaction",
+		},
+		test: "UDP_RR", transactions: true,
+	}
+)
+
+const (
+	netserver     = "netserver"
+	netserverPort = 12865
+	// overrun is what netperf's own timer has beyond the wanted length.
+	overrun = 5 * time.Second
+	// lastTransaction is given to the client to finish before the server's half of a test is ended.
+	lastTransaction = 10 * time.Millisecond
+)
+
+// selectors are the values asked of netperf, as its manual names them.
+var selectors = strings.Join([]string{
+	"THROUGHPUT", "THROUGHPUT_UNITS", "TRANSACTION_RATE", "LOCAL_SEND_CALLS", "LOCAL_BYTES_SENT", "REMOTE_BYTES_RECVD",
+	"RT_LATENCY", "P50_LATENCY", "P90_LATENCY", "P99_LATENCY", "LOCAL_TRANSPORT_RETRANS", "REMOTE_TRANSPORT_RETRANS",
+	"LSS_SIZE_END", "RSR_SIZE_END",
+}, ",")
+
+func (n netperf) Info() result.Workload { return n.info }
+
+func (n netperf) Processes(cores int) []int { return slices.Compact([]int{1, cores}) }
+
+func (n netperf) Seconds(wanted time.Duration) time.Duration { return wanted + 30*time.Millisecond }
+
+func (n netperf) Missing() string {
+	for _, program := range []string{"netperf", netserver} {
+		if _, err := exec.LookPath(program); err != nil {
+			return "not installed: " + program + " (Debian package netperf, in non-free; `make deps` installs it)"
+		}
+	}
+	return ""
+}
+
+func (n netperf) Serve(ctx context.Context, s *Servers, _ int) error {
+	return s.start(ctx, netserver, s.listens(netserverPort), netserver, "-D", family(s.Address), "-p", strconv.Itoa(netserverPort))
+}
+
+func (n netperf) command(r Request) []string {
+	timer := int(math.Ceil((r.Length + overrun).Seconds()))
+	command := []string{"netperf", family(r.Server.Address), "-H", r.Server.Address.String(), "-p", strconv.Itoa(netserverPort),
+		"-t", n.test, "-l", strconv.Itoa(timer)}
+	if n.transactions {
+		command = append(command, "-j") // keeps the statistics that percentiles need
+	}
+	return append(append(append(command, "--"), n.options...), "-k", selectors)
+}
+
+func (n netperf) Run(ctx context.Context, r Request) (Outcome, error) {
+	commands := make([][]string, r.Procs)
+	for i := range commands {
+		commands[i] = n.command(r)
+	}
+	out := Outcome{Command: commands[0]}
+	ctx, cancel := context.WithTimeout(ctx, r.Length+2*overrun)
+	defer cancel()
+	g, err := newGroup(r.Client, commands)
+	if err != nil {
+		return out, err
+	}
+	r.window(false)
+	g.release()
+	_ = pause(ctx, r.Length) // wait notices an ended context
+	r.window(true)
+	g.signal(syscall.SIGALRM)
+	if n.connections {
+		_ = pause(ctx, lastTransaction)
+		for _, child := range children(r.Server.pid(netserver)) {
+			_ = syscall.Kill(child, syscall.SIGALRM)
+		}
+	}
+	texts, err := g.wait(ctx)
+	if err != nil {
+		return out, err
+	}
+	out.Values, err = n.read(texts)
+	return out, err
+}
+
+// read makes one outcome of the outputs of all processes.
+func (n netperf) read(texts []string) (map[string]float64, error) {
+	var work, longest, retransmits float64
+	shortest := math.Inf(1)
+	values := map[string]float64{}
+	for _, text := range texts {
+		p, err := parseNetperf(text)
+		if err != nil {
+			return nil, err
+		}
+		done, elapsed := n.work(p)
+		if !(done > 0) || !(elapsed > 0) {
+			return nil, fmt.Errorf("netperf %s did no work: %s", n.test, lastLines(text))
+		}
+		work, longest, shortest = work+done, max(longest, elapsed), min(shortest, elapsed)
+		retransmits += max(p["LOCAL_TRANSPORT_RETRANS"], 0) + max(p["REMOTE_TRANSPORT_RETRANS"], 0)
+		if len(texts) == 1 && n.transactions {
+			values[result.RTT] = p["RT_LATENCY"]
+			values[result.RTTP50], values[result.RTTP90], values[result.RTTP99] = p["P50_LATENCY"], p["P90_LATENCY"], p["P99_LATENCY"]
+		}
+		values[result.SendBuffer], values[result.ReceiveBuffer] = p["LSS_SIZE_END"], p["RSR_SIZE_END"]
+	}
+	if n.test != "UDP_RR" {
+		values[result.Retransmits] = retransmits
+	}
+	if len(texts) > 1 {
+		values[result.Skew] = longest - shortest
+	}
+	if n.transactions {
+		values[result.Transactions], values[result.Rate] = work, work/longest
+	} else {
+		values[result.Bytes], values[result.Throughput] = work, work*8/longest/1e9
+	}
+	return values, nil
+}
+
+// work gives transactions or bytes, and the seconds they took. netperf prints elapsed time with two digits
+// after the point only, so the seconds come from the work and its rate.
+func (n netperf) work(p map[string]float64) (work, seconds float64) {
+	if n.transactions {
+		return p["LOCAL_SEND_CALLS"], p["LOCAL_SEND_CALLS"] / p["TRANSACTION_RATE"]
+	}
+	return p["LOCAL_BYTES_SENT"], p["LOCAL_BYTES_SENT"] * 8 / (p["THROUGHPUT"] * 1e6)
+}
+
+// parseNetperf reads key=value output. The error is what netperf said instead.
+func parseNetperf(text string) (map[string]float64, error) {
+	values := map[string]float64{}
+	for _, line := range strings.Split(text, "\n") {
+		key, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+		if !ok || key == "" || strings.ContainsAny(key, " :") {
+			continue
+		}
+		if key == "THROUGHPUT_UNITS" {
+			if value != "Trans/s" && value != "10^6bits/s" {
+				return nil, fmt.Errorf("read netperf: throughput in unknown unit %q", value)
+			}
+			continue
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return nil, fmt.Errorf("read netperf: %s: %w", key, err)
+		}
+		values[key] = v
+	}
+	if _, ok := values["THROUGHPUT"]; !ok {
+		return nil, fmt.Errorf("netperf gave no result: %s", lastLines(text))
+	}
+	return values, nil
+}

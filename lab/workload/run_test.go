@@ -1,0 +1,190 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/containernetworking/plugins/pkg/testutils"
+	"github.com/vishvananda/netlink"
+)
+
+// pair makes two namespaces joined by a veth pair, and servers in the second.
+func pair(t *testing.T) (topology.Place, *Servers) {
+	t.Helper()
+	testenv.Root(t)
+	for _, w := range All() {
+		if m := w.Missing(); m != "" {
+			testenv.Missing(t, m)
+		}
+	}
+	var spaces [2]ns.NetNS
+	for i := range spaces {
+		space, err := testutils.NewNS()
+		if err != nil {
+			t.Fatal(err)
+		}
+		spaces[i] = space
+		t.Cleanup(func() {
+			space.Close()
+			_ = testutils.UnmountNS(space)
+		})
+	}
+	up := func(name, address string) {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := netlink.ParseAddr(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(netlink.AddrAdd(link, a), netlink.LinkSetUp(link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := spaces[0].Do(func(ns.NetNS) error {
+		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a"}, PeerName: "b", PeerNamespace: netlink.NsFd(int(spaces[1].Fd()))}
+		if err := netlink.LinkAdd(veth); err != nil {
+			return err
+		}
+		up("a", "10.77.0.1/24")
+		return nil
+	})
+	if err == nil {
+		err = spaces[1].Do(func(ns.NetNS) error { up("b", "10.77.0.2/24"); return nil })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	servers := NewServers(topology.Place{Netns: spaces[1].Path(), CPU: topology.AnyCPU}, netip.MustParseAddr("10.77.0.2"))
+	t.Cleanup(func() {
+		if err := servers.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return topology.Place{Netns: spaces[0].Path(), CPU: topology.AnyCPU}, servers
+}
+
+// Every workload gives its headline metric over a veth pair.
+func TestRunAll(t *testing.T) {
+	client, servers := pair(t)
+	for _, w := range All() {
+		procs := 1
+		if len(w.Processes(2)) > 1 {
+			procs = 2
+		}
+		t.Run(w.Info().Name, func(t *testing.T) {
+			if err := w.Serve(t.Context(), servers, procs); err != nil {
+				t.Fatal(err)
+			}
+			for n := 1; n <= procs; n++ {
+				windows := ""
+				out, err := w.Run(t.Context(), Request{
+					Client: client, Server: servers, Procs: n, Length: 200 * time.Millisecond,
+					Window: func(end bool) {
+						if end {
+							windows += "end"
+						} else {
+							windows += "begin "
+						}
+					},
+				})
+				if err != nil {
+					t.Fatalf("%d processes: %v", n, err)
+				}
+				if out.Values[w.Info().Metric] <= 0 || len(out.Command) == 0 {
+					t.Errorf("%d processes: %v", n, out)
+				}
+				if windows != "begin end" {
+					t.Errorf("window: %q", windows)
+				}
+				if _, skewed := out.Values[result.Skew]; skewed != (n > 1) {
+					t.Errorf("%d processes: skew recorded: %v", n, skewed)
+				}
+			}
+		})
+	}
+}
+
+func TestRunWithoutServer(t *testing.T) {
+	client, servers := pair(t)
+	_, err := rr.Run(t.Context(), Request{Client: client, Server: servers, Procs: 1, Length: 100 * time.Millisecond})
+	if err == nil || !strings.Contains(err.Error(), "control connection") {
+		t.Errorf("%v, want netperf's own words", err)
+	}
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	client, servers := pair(t)
+	if err := rr.Serve(t.Context(), servers, 1); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		time.Sleep(100 * time.Millisecond)
+		cancel()
+	}()
+	_, err := rr.Run(ctx, Request{Client: client, Server: servers, Procs: 2, Length: time.Hour})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want the context's error", err)
+	}
+}
+
+func TestServersEnd(t *testing.T) {
+	_, servers := pair(t)
+	if err := rr.Serve(t.Context(), servers, 1); err != nil {
+		t.Fatal(err)
+	}
+	pid := servers.pid(netserver)
+	if err := rr.Serve(t.Context(), servers, 1); err != nil || servers.pid(netserver) != pid {
+		t.Errorf("a second Serve: %v, pid %d → %d", err, pid, servers.pid(netserver))
+	}
+	if err := servers.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("netserver after Close: %v", err)
+	}
+}
+
+func TestServerThatEndsSaysWhy(t *testing.T) {
+	_, servers := pair(t)
+	err := servers.start(t.Context(), "broken", func() bool { return false }, "/bin/sh", "-c", "echo no luck; exit 1")
+	if err == nil || !strings.Contains(err.Error(), "no luck") {
+		t.Errorf("%v, want the server's words", err)
+	}
+}
+
+// Processes do nothing before the release, and then all of them do.
+func TestGroupStartsTogether(t *testing.T) {
+	dir := t.TempDir()
+	var commands [][]string
+	for _, name := range []string{"a", "b", "c"} {
+		commands = append(commands, []string{"touch", filepath.Join(dir, name)})
+	}
+	g, err := newGroup(topology.Place{CPU: topology.AnyCPU}, commands)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("before the release: %v, %v", entries, err)
+	}
+	if _, err := g.wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 3 {
+		t.Errorf("after the release: %v, %v", entries, err)
+	}
+}

@@ -1,0 +1,113 @@
+package workload
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// group is a set of processes with a common start: they are started blocked, on their CPU and in their
+// namespace, and released at once. Each is a shell that waits for its standard input to end and then
+// becomes the tool, so what differs between them after the release is one exec.
+type group struct {
+	commands [][]string
+	cmds     []*exec.Cmd
+	gates    []io.WriteCloser
+	output   []*bytes.Buffer
+}
+
+// waitAndBecome reads until end of file (the gate's closing) and becomes the command in its arguments.
+const waitAndBecome = `read -r _; exec "$@" </dev/null`
+
+// newGroup starts the commands blocked. The caller must call wait.
+func newGroup(place topology.Place, commands [][]string) (g *group, err error) {
+	g = &group{commands: commands}
+	defer func() {
+		if err != nil {
+			g.kill()
+			_, _ = g.wait(context.Background())
+		}
+	}()
+	for _, command := range commands {
+		cmd := exec.Command("/bin/sh", append([]string{"-c", waitAndBecome, "sh"}, command...)...)
+		cmd.WaitDelay = time.Second
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		buffer := &bytes.Buffer{}
+		cmd.Stdout, cmd.Stderr = buffer, buffer
+		gate, err := cmd.StdinPipe()
+		if err != nil {
+			return g, fmt.Errorf("run %s: %w", command[0], err)
+		}
+		if err := place.Start(cmd); err != nil {
+			gate.Close()
+			return g, fmt.Errorf("run %s: %w", command[0], err)
+		}
+		g.cmds, g.gates, g.output = append(g.cmds, cmd), append(g.gates, gate), append(g.output, buffer)
+	}
+	return g, nil
+}
+
+// release lets all processes go.
+func (g *group) release() {
+	for _, gate := range g.gates {
+		gate.Close()
+	}
+	g.gates = nil
+}
+
+func (g *group) signal(s syscall.Signal) {
+	for _, cmd := range g.cmds {
+		_ = cmd.Process.Signal(s) // one that has ended has nothing to be told
+	}
+}
+
+func (g *group) kill() {
+	for _, cmd := range g.cmds {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
+}
+
+// wait gives the output of each process when all have ended; when the context ends first they are killed.
+func (g *group) wait(ctx context.Context) ([]string, error) {
+	g.release()
+	stop := context.AfterFunc(ctx, g.kill)
+	defer stop()
+	var outputs []string
+	var errs []error
+	for i, cmd := range g.cmds {
+		err := cmd.Wait()
+		text := g.output[i].String()
+		outputs = append(outputs, text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("run %s: %w: %s", g.commands[i][0], err, lastLines(text)))
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("run %s: %w", g.commands[0][0], ctx.Err())
+	}
+	return outputs, errors.Join(errs...)
+}
+
+// lastLines keeps messages short: what a tool says last is why it ended.
+func lastLines(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-3):], "; ")
+}
+
+// pause waits, or gives the context's error when that ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

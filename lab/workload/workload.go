@@ -1,0 +1,105 @@
+// Package workload runs the tools that make traffic, one file for each tool, and reads what they say.
+// What is measured, when and in which order is package measure's business.
+package workload
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// Workload is one tool with one set of arguments.
+type Workload interface {
+	// Info describes the workload in the result file.
+	Info() result.Workload
+	// Missing is empty, or says which program is not installed.
+	Missing() string
+	// Processes are the numbers of parallel processes that a full run has, on a machine with so many
+	// cores; a workload that knows only one process gives just 1.
+	Processes(cores int) []int
+	// Seconds is how long a sample of about the wanted length takes in all, for planning.
+	Seconds(wanted time.Duration) time.Duration
+	// Serve starts the servers for up to procs processes.
+	Serve(ctx context.Context, s *Servers, procs int) error
+	// Run makes one sample.
+	Run(ctx context.Context, r Request) (Outcome, error)
+}
+
+// Request is what one sample is to be.
+type Request struct {
+	// Client is where the client processes run.
+	Client topology.Place
+	Server *Servers
+	Procs  int
+	Length time.Duration
+	// Window is called when the measured traffic starts and with true when it ends, from one goroutine.
+	// It may be nil.
+	Window func(end bool)
+}
+
+func (r Request) window(end bool) {
+	if r.Window != nil {
+		r.Window(end)
+	}
+}
+
+// Outcome is what one sample gave.
+type Outcome struct {
+	// Values are named as in package result.
+	Values  map[string]float64
+	Latency *result.Histogram
+	// Command is what was run; of parallel processes, the first.
+	Command []string
+}
+
+// All are the workloads of this project in the order in which tables show them.
+func All() []Workload {
+	return []Workload{
+		stream128k, stream16k, rr, rr100, crr, udpRR,
+		sockperf{},
+		iperfTCP{},
+		iperfUDP{name: "udp_1g", rate: "1G", title: "UDP at 1 Gbit/s", description: "1400-byte messages offered at 1 Gbit/s in bursts of 1 ms; what arrives and what is lost."},
+		iperfUDP{name: "udp_max", rate: "0", title: "UDP as fast as it goes", description: "1400-byte messages sent without a limit; what arrives and what is lost."},
+	}
+}
+
+// Names are those of All.
+func Names() []string {
+	var names []string
+	for _, w := range All() {
+		names = append(names, w.Info().Name)
+	}
+	return names
+}
+
+// Select gives the workloads of these names in the order of All; all of them for no names.
+func Select(names []string) ([]Workload, error) {
+	if len(names) == 0 {
+		return All(), nil
+	}
+	var list []Workload
+	for _, w := range All() {
+		if slices.Contains(names, w.Info().Name) {
+			list = append(list, w)
+		}
+	}
+	for _, name := range names {
+		if !slices.Contains(Names(), name) {
+			return nil, fmt.Errorf("no workload %q; there are: %s", name, strings.Join(Names(), ", "))
+		}
+	}
+	return list, nil
+}
+
+func family(a netip.Addr) string {
+	if a.Is4() || a.Is4In6() {
+		return "-4"
+	}
+	return "-6"
+}
