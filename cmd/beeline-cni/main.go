@@ -1,0 +1,17 @@
+// Command beeline-cni is the CNI plugin that a container runtime executes for every pod.
+package main
+
+import (
+	"os"
+
+	"github.com/containernetworking/cni/pkg/skel"
+
+	"github.com/beeline-cni/beeline/internal/cni"
+)
+
+// version is set when the program is built.
+var version = "unversioned"
+
+func main() {
+	skel.PluginMainFuncs(cni.New(os.Stdout, os.Stderr).Funcs(), cni.Versions(), "CNI plugin "+cni.Type+" "+version)
+}

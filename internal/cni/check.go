@@ -1,0 +1,127 @@
+package cni
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/device"
+)
+
+// readyState is the State of an endpoint with which nothing is wrong.
+const readyState = "ready"
+
+// Check compares three views of an attachment: the result that ADD (and the plugins chained after it)
+// gave, the agent's endpoint, and what is in the pod. The error names the first difference.
+func (p *Plugin) Check(args *skel.CmdArgs) error {
+	conf, err := parseConfig(args.StdinData)
+	if err != nil {
+		return err
+	}
+	prev, err := conf.prevResult()
+	if err != nil {
+		return err
+	}
+	var endpoint *api.Endpoint
+	err = p.ask(func(ctx context.Context) (err error) {
+		endpoint, err = p.Agent(conf.AgentSocket).Check(ctx, attachment(args))
+		return err
+	})
+	if api.HasCode(err, api.CodeNotFound) {
+		return differs("the agent has no endpoint for interface %s of container %s", args.IfName, args.ContainerID)
+	}
+	if err != nil {
+		return agentError("check endpoint", conf.AgentSocket, err)
+	}
+	if endpoint.State != readyState {
+		return differs("the agent says: %s", endpoint.State)
+	}
+	want, err := compare(prev, endpoint, args)
+	if err != nil {
+		return err
+	}
+	if err := p.Devices.CheckPod(args.Netns, args.IfName, want); err != nil {
+		return differs("%v", err)
+	}
+	return nil
+}
+
+func differs(format string, args ...any) *types.Error {
+	return types.NewError(ErrDiffers, "check: "+fmt.Sprintf(format, args...), "")
+}
+
+// prevResult decodes the result that CHECK must have.
+func (c *config) prevResult() (*current.Result, error) {
+	if c.PrevResult == nil {
+		return nil, invalidConfig("field \"prevResult\": missing, CHECK needs it")
+	}
+	conf := &types.PluginConf{CNIVersion: c.CNIVersion, RawPrevResult: c.PrevResult}
+	if err := version.ParsePrevResult(conf); err != nil {
+		return nil, invalidConfig(fmt.Sprintf("field \"prevResult\": %v", err))
+	}
+	r, err := current.NewResultFromResult(conf.PrevResult)
+	if err != nil {
+		return nil, invalidConfig(fmt.Sprintf("field \"prevResult\": %v", err))
+	}
+	return r, nil
+}
+
+// compare checks the result against the endpoint and gives what must be in the pod.
+func compare(prev *current.Result, endpoint *api.Endpoint, args *skel.CmdArgs) (device.PodConfig, error) {
+	host := device.HostName(args.ContainerID, args.IfName)
+	if endpoint.HostDevice != host {
+		return device.PodConfig{}, differs("the agent's endpoint is on device %s, want %s", endpoint.HostDevice, host)
+	}
+	if !slices.ContainsFunc(prev.Interfaces, func(i *current.Interface) bool { return i.Name == host && i.Sandbox == "" }) {
+		return device.PodConfig{}, differs("device %s is not in prevResult", host)
+	}
+	index := slices.IndexFunc(prev.Interfaces, func(i *current.Interface) bool { return i.Name == args.IfName && i.Sandbox == args.Netns })
+	if index < 0 {
+		return device.PodConfig{}, differs("interface %s in %s is not in prevResult", args.IfName, args.Netns)
+	}
+	pod := prev.Interfaces[index]
+	if pod.Mac != "" && !strings.EqualFold(pod.Mac, endpoint.PodMAC) {
+		return device.PodConfig{}, differs("%s has the link-layer address %s in prevResult, the agent sends to %s", args.IfName, pod.Mac, endpoint.PodMAC)
+	}
+	hostMAC, err := net.ParseMAC(endpoint.HostMAC)
+	if err != nil {
+		return device.PodConfig{}, differs("the agent's endpoint has the host address %q: %v", endpoint.HostMAC, err)
+	}
+
+	want := device.PodConfig{HostMAC: hostMAC}
+	if pod.Mtu == endpoint.MTU {
+		// Otherwise a chained plugin or the agent, following the uplink, has changed it since.
+		want.MTU = endpoint.MTU
+	}
+	for _, ip := range prev.IPs {
+		if ip.Interface != nil && *ip.Interface != index {
+			continue
+		}
+		addr, okAddr := netip.AddrFromSlice(ip.Address.IP)
+		gateway, okGateway := netip.AddrFromSlice(ip.Gateway)
+		if !okAddr || !okGateway || !slices.Contains(endpoint.Addresses, addr.Unmap()) {
+			continue // added by a chained plugin
+		}
+		addr = addr.Unmap()
+		want.Addresses = append(want.Addresses, netip.PrefixFrom(addr, addr.BitLen()))
+		want.Gateways = append(want.Gateways, gateway.Unmap())
+	}
+	for _, addr := range endpoint.Addresses {
+		if !slices.ContainsFunc(want.Addresses, func(p netip.Prefix) bool { return p.Addr() == addr }) {
+			return device.PodConfig{}, differs("the agent's endpoint has the address %s, which prevResult has not on %s", addr, args.IfName)
+		}
+	}
+	if len(want.Addresses) == 0 {
+		return device.PodConfig{}, differs("the agent's endpoint has no address")
+	}
+	return want, nil
+}

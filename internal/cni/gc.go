@@ -1,0 +1,29 @@
+package cni
+
+import (
+	"context"
+
+	"github.com/containernetworking/cni/pkg/skel"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+// GC has the agent remove every endpoint of this network that is not among the valid attachments. Without
+// any list it does nothing but fail: taking that for an empty list would cut off every pod.
+func (p *Plugin) GC(args *skel.CmdArgs) error {
+	conf, err := parseConfig(args.StdinData)
+	if err != nil {
+		return err
+	}
+	if !conf.HasValid {
+		return invalidConfig("field \"cni.dev/valid-attachments\": missing, GC needs it")
+	}
+	req := api.GCRequest{Network: conf.Name, Valid: make([]api.Attachment, 0, len(conf.Valid))}
+	for _, a := range conf.Valid {
+		req.Valid = append(req.Valid, api.Attachment{ContainerID: a.ContainerID, IfName: a.IfName})
+	}
+	if err := p.ask(func(ctx context.Context) error { return p.Agent(conf.AgentSocket).GC(ctx, req) }); err != nil {
+		return agentError("collect garbage", conf.AgentSocket, err)
+	}
+	return nil
+}

@@ -1,0 +1,29 @@
+package cni
+
+import (
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+// podArgs are the keys of CNI_ARGS that Kubernetes runtimes set. The library finds them by field name.
+type podArgs struct {
+	types.CommonArgs
+	K8S_POD_NAMESPACE          types.UnmarshallableString
+	K8S_POD_NAME               types.UnmarshallableString
+	K8S_POD_UID                types.UnmarshallableString
+	K8S_POD_INFRA_CONTAINER_ID types.UnmarshallableString
+}
+
+// parsePod reads CNI_ARGS. Keys that nobody here knows are refused unless IgnoreUnknown is set among them.
+func parsePod(args string) (api.PodRef, error) {
+	var parsed podArgs
+	if err := types.LoadArgs(args, &parsed); err != nil {
+		return api.PodRef{}, types.NewError(types.ErrInvalidEnvironmentVariables, "invalid CNI_ARGS: "+err.Error(), "")
+	}
+	return api.PodRef{
+		Namespace: string(parsed.K8S_POD_NAMESPACE),
+		Name:      string(parsed.K8S_POD_NAME),
+		UID:       string(parsed.K8S_POD_UID),
+	}, nil
+}
