@@ -107,8 +107,10 @@ func printLabUp(e env, lab *topology.Lab) error {
 		"beeline lab add-pod" + flag + " " + last + " server", "a pod on " + last,
 		"beeline lab exec" + flag + " " + first + " -- ip address", "a command on a node, or in a pod by its name",
 	}
-	if strings.HasPrefix(lab.Network, "beeline") {
-		next = append(next, "beeline status --socket "+contender.AgentSocket(lab.Node(0)), "what the agent of "+first+" says")
+	if network, err := contender.Named(lab.Network); err == nil {
+		if socket := contender.AgentSocket(network, lab.Node(0)); socket != "" {
+			next = append(next, "beeline status --socket "+socket, "what the agent of "+first+" says")
+		}
 	}
 	return hints(e, append(next, "beeline lab down"+flag, "remove everything")...)
 }

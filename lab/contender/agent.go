@@ -24,8 +24,7 @@ import (
 // agentPatience is how long an agent may take to be ready.
 const agentPatience = 30 * time.Second
 
-// AgentSocket is the unix socket of the node's agent.
-func AgentSocket(n *topology.Node) string  { return filepath.Join(n.StateDir, "agent.sock") }
+func agentSocket(n *topology.Node) string  { return filepath.Join(n.StateDir, "agent.sock") }
 func agentLog(n *topology.Node) string     { return filepath.Join(n.StateDir, "agent.log") }
 func agentPIDFile(n *topology.Node) string { return filepath.Join(n.StateDir, "agent.pid") }
 
@@ -48,7 +47,7 @@ func startAgent(program, manifests, routing string, node *topology.Node) (*agent
 	cmd := exec.Command(program, "agent",
 		"--node-name", node.Name,
 		"--manifests", manifests,
-		"--socket", AgentSocket(node),
+		"--socket", agentSocket(node),
 		"--state-dir", filepath.Join(node.StateDir, "agent"),
 		"--bpffs", node.BPFFS,
 		"--routing", routing,
@@ -75,7 +74,7 @@ func startAgent(program, manifests, routing string, node *topology.Node) (*agent
 func (a *agent) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, agentPatience)
 	defer cancel()
-	client := api.NewClient(AgentSocket(a.node))
+	client := api.NewClient(agentSocket(a.node))
 	for {
 		err := client.Ready(ctx)
 		if err == nil {

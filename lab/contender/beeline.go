@@ -77,7 +77,7 @@ func (Beeline) network(node *topology.Node) (network, error) {
 		return network{}, err
 	}
 	return network{dirs: []string{bin.plugins}, conf: confList(beelineVersion, "beeline", map[string]any{
-		"type": "beeline-cni", "agentSocket": AgentSocket(node),
+		"type": "beeline-cni", "agentSocket": agentSocket(node),
 	})}, nil
 }
 
@@ -107,7 +107,7 @@ func (c Beeline) DelPod(ctx context.Context, lab *topology.Lab, pod *topology.Po
 func (Beeline) Facts(ctx context.Context, lab *topology.Lab) map[string]string {
 	facts := commonFacts(lab)
 	facts["netfilter"] = "masquerade of packets that leave the cluster, no kube-proxy rules"
-	status, err := api.NewClient(AgentSocket(lab.Node(0))).Status(ctx)
+	status, err := api.NewClient(agentSocket(lab.Node(0))).Status(ctx)
 	if err != nil {
 		facts["agent"] = "does not answer: " + err.Error()
 		return facts

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/beeline-cni/beeline/lab/topology"
 	"github.com/containernetworking/cni/libcni"
@@ -146,7 +147,9 @@ func (e *pluginExec) ExecPlugin(ctx context.Context, path string, stdin []byte, 
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), &stdout, &stderr
+	start := time.Now()
 	err := e.place.Run(cmd)
+	observed(ctx, environ, time.Since(start))
 	if err == nil {
 		return stdout.Bytes(), nil
 	}
