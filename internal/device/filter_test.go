@@ -118,6 +118,9 @@ func TestReplaceFilterLeavesOthersAlone(t *testing.T) {
 		if err := ReplaceFilter(up, true, program, "ours"); err != nil {
 			return err
 		}
+		if got, err := Filters(up); err != nil || len(got) != 1 || got[0].Name != "ours" {
+			t.Errorf("our filters: %v, error %v", got, err)
+		}
 		if err := DeleteFilter(up, true); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -163,6 +164,40 @@ func echo(pod ns.NetNS, address string) error {
 		}
 		if string(got) != "bee" {
 			return fmt.Errorf("got %q back", got)
+		}
+		return nil
+	})
+}
+
+func TestHostEndSettings(t *testing.T) {
+	node, pod := newNode(t), newNamespace(t)
+	inside(t, node, func() error {
+		// What new devices get by default is the opposite of what a host end needs.
+		for _, s := range []setting{{"accept_ra", "1"}, {"disable_ipv6", "1"}, {"forwarding", "0"}, {"addr_gen_mode", "0"}} {
+			if _, err := SetSysctl("net/ipv6/conf/default/"+s.key, s.value); err != nil {
+				return err
+			}
+		}
+		for _, s := range []setting{{"rp_filter", "1"}, {"forwarding", "0"}} {
+			if _, err := SetSysctl("net/ipv4/conf/default/"+s.key, s.value); err != nil {
+				return err
+			}
+		}
+		pair, err := CreatePair(PairSpec{ContainerID: "a", IfName: "eth0", Netns: pod.Path()})
+		if err != nil {
+			return err
+		}
+		for key, want := range map[string]string{
+			"ipv6/conf/NAME/accept_ra": "0", "ipv6/conf/NAME/disable_ipv6": "0", "ipv6/conf/NAME/forwarding": "1", "ipv6/conf/NAME/addr_gen_mode": "1",
+			"ipv4/conf/NAME/rp_filter": "0", "ipv4/conf/NAME/forwarding": "1",
+		} {
+			content, err := os.ReadFile("/proc/sys/net/" + strings.Replace(key, "NAME", pair.HostName, 1))
+			if err != nil {
+				return err
+			}
+			if got := strings.TrimSpace(string(content)); got != want {
+				t.Errorf("%s is %s, want %s", key, got, want)
+			}
 		}
 		return nil
 	})
