@@ -7,6 +7,9 @@
 #include "lib/finish.h"
 #include "lib/route.h"
 
+/* skb->pkt_type of a frame that the device has taken in, although it is addressed to another (linux/if_packet.h). */
+#define PACKET_OTHERHOST 3
+
 /*
  * Straight into the pod. Packets from the world stay with the stack while that masquerades: connection
  * tracking must see both directions of a connection to tell a pod's reply from a connection of its own.
@@ -26,8 +29,11 @@ int from_wire(struct __sk_buff *skb)
 	struct packet p = {.skb = skb, .program = PROGRAM_FROM_WIRE};
 	enum verdict v = PASS;
 
-	/* What cannot be parsed is not for a pod, and the stack's to judge. */
-	if (config_ebpf_routing && packet_parse(&p) == NEXT)
+	/*
+	 * What cannot be parsed is not for a pod, and the stack's to judge. So are the frames of others, which
+	 * a switch floods or mirrors and a promiscuous device brings: a pod must not get packets twice.
+	 */
+	if (config_ebpf_routing && skb->pkt_type != PACKET_OTHERHOST && packet_parse(&p) == NEXT)
 		v = from_wire_deliver(&p);
 	return finish(&p, v);
 }

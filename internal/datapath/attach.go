@@ -78,17 +78,20 @@ func (d *Datapath) Attachments() ([]Attachment, error) {
 		if !ok {
 			return all, fmt.Errorf("list links: %s is not a link of ours", f.Name())
 		}
-		all = append(all, Attachment{device, program})
+		all = append(all, Attachment{strings.ReplaceAll(device, pinDot, "."), program})
 	}
 	return all, nil
 }
 
-// pinSeparator parts device and program in the name of a pin. Device names may hold any character but '/'
-// and white space, and file names on a BPF file system must not hold '.'.
-const pinSeparator = " "
+// The name of a pin is that of the device, pinSeparator and that of the program. A BPF file system takes no
+// '.' in names, as in eth0.100: it becomes pinDot. Names of devices hold neither white space nor ':'.
+const (
+	pinSeparator = " "
+	pinDot       = ":"
+)
 
 func (d *Datapath) pin(a Attachment) string {
-	return filepath.Join(linkDir(d.root), a.Device+pinSeparator+a.Program)
+	return filepath.Join(linkDir(d.root), strings.ReplaceAll(a.Device, ".", pinDot)+pinSeparator+a.Program)
 }
 
 func (d *Datapath) attachAll(device string, ifindex int, programs ...string) error {

@@ -68,6 +68,12 @@ func TestFromWireExceptions(t *testing.T) {
 		passes("MPLS", wireBrings(fromWire().ether(etherMPLS).payload("label"))),
 		passes("neighbour solicitation", wireBrings(fromWire().ipv6(addr("fe80::2"), addr("ff02::1:ff00:1")).ttl(255).icmp(135, 0))),
 	}
+	for name, dst := range map[string]MAC{"another host": router, "a pod": podA.mac} {
+		cases = append(cases,
+			passes("IPv4 in a frame for "+name, wireBrings(v4.macs(nodeB.mac, dst).udp(1, 2))),
+			passes("IPv6 in a frame for "+name, wireBrings(v6.macs(nodeB.mac, dst).udp(1, 2))),
+		)
+	}
 	// The uplink's MTU has nothing to say about what has come through it, merged by GRO or not.
 	big := v4.tcp(1, 2).sized(3000)
 	merged := arrives("IPv4 TCP larger than the MTU", big)

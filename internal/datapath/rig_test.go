@@ -73,6 +73,8 @@ var theStage = sync.OnceValue(func() *stage {
 })
 
 func (s *stage) build(names ...string) error {
+	// Whether a frame is the device's own or another host's follows from these.
+	macs := map[string]MAC{"eth0": nodeA.mac, "blpoda": podA.gateway, "blpoda2": podA2.gateway}
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("make network namespace: %w", err)
 	}
@@ -87,6 +89,11 @@ func (s *stage) build(names ...string) error {
 			return fmt.Errorf("find device %s: %w", name, err)
 		}
 		s.devices[name] = link.Attrs().Index
+		if address, ok := macs[name]; ok {
+			if err := netlink.LinkSetHardwareAddr(link, address[:]); err != nil {
+				return fmt.Errorf("set address of %s: %w", name, err)
+			}
+		}
 	}
 	return nil
 }
