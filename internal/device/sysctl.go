@@ -39,7 +39,8 @@ func SetSysctl(key, value string) ([]SysctlChange, error) {
 
 // EnableForwarding makes the namespace forward the given families. A router ignores router
 // advertisements unless accept_ra is 2, so an uplink that listens to them (accept_ra 1) is set to 2 before
-// IPv6 forwarding is switched on. It returns what it changed, also when it fails half-way.
+// IPv6 forwarding is switched on. A kernel without IPv6 has none to forward, which is no error. It returns what
+// it changed, also when it fails half-way.
 func EnableForwarding(uplink string, v4, v6 bool) ([]SysctlChange, error) {
 	var changes []SysctlChange
 	set := func(key, value string) error {
@@ -52,17 +53,19 @@ func EnableForwarding(uplink string, v4, v6 bool) ([]SysctlChange, error) {
 			return changes, err
 		}
 	}
-	if !v6 {
+	if !v6 || !hasIPv6("all") {
 		return changes, nil
 	}
-	acceptRA := "net/ipv6/conf/" + uplink + "/accept_ra"
-	content, err := os.ReadFile(filepath.Join("/proc/sys", acceptRA))
-	if err != nil {
-		return changes, fmt.Errorf("read sysctl %s: %w", acceptRA, err)
-	}
-	if strings.TrimSpace(string(content)) == "1" {
-		if err := set(acceptRA, "2"); err != nil {
-			return changes, err
+	if hasIPv6(uplink) {
+		key := "net/ipv6/conf/" + uplink + "/accept_ra"
+		content, err := os.ReadFile(filepath.Join("/proc/sys", key))
+		if err != nil {
+			return changes, fmt.Errorf("read sysctl %s: %w", key, err)
+		}
+		if strings.TrimSpace(string(content)) == "1" {
+			if err := set(key, "2"); err != nil {
+				return changes, err
+			}
 		}
 	}
 	return changes, set("net/ipv6/conf/all/forwarding", "1")

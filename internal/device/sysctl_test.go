@@ -73,9 +73,19 @@ func TestEnableForwarding(t *testing.T) {
 		if changes, err := EnableForwarding("up0", false, true); err != nil || changes != nil {
 			t.Errorf("changed %v, error %v", changes, err)
 		}
-		if _, err := EnableForwarding("absent", false, true); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("no such device: %v", err)
+		// An uplink with too small an MTU for IPv6 has no IPv6 settings.
+		up, err := indexOf("up0")
+		if err != nil {
+			return err
 		}
-		return nil
+		if err := SetMTU(up, minIPv6MTU-1); err != nil {
+			return err
+		}
+		prepare("net/ipv6/conf/all/forwarding", "0")
+		changes, err := EnableForwarding("up0", false, true)
+		if len(changes) != 1 {
+			t.Errorf("changed %v", changes)
+		}
+		return err
 	})
 }
