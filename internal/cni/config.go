@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -108,7 +109,18 @@ func fieldError(key string, err error) error {
 	if wrong.Field != "" {
 		key += "." + wrong.Field
 	}
-	return fmt.Errorf("field %q: is a %s, want %s", key, wrong.Value, wrong.Type)
+	return fmt.Errorf("field %q: got %s, want %s", key, wrong.Value, jsonKind(wrong.Type))
+}
+
+func jsonKind(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Map, reflect.Struct:
+		return "object"
+	case reflect.Slice:
+		return "array"
+	default:
+		return t.Kind().String()
+	}
 }
 
 // suggestion finds a field that is spelt alike but for upper and lower case.

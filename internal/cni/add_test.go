@@ -1,0 +1,162 @@
+package cni
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/device"
+)
+
+func TestAddPrintsResult(t *testing.T) {
+	w := newWorld()
+	if err := w.plugin().Add(args(conf(`,"agentSocket":"/x/a.sock","dns":{"nameservers":["10.0.0.10"]}`))); err != nil {
+		t.Fatal(err)
+	}
+	if w.socket != "/x/a.sock" {
+		t.Errorf("asked at %s", w.socket)
+	}
+	host := device.HostName("c1", "eth0")
+	want := fmt.Sprintf(`{
+		"cniVersion": "1.1.0",
+		"interfaces": [
+			{"name": %q, "mac": "02:00:00:00:00:01", "mtu": 1450},
+			{"name": "eth0", "mac": "06:00:00:00:00:02", "mtu": 1450, "sandbox": "/run/netns/none"}],
+		"ips": [
+			{"interface": 1, "address": "10.1.0.5/32", "gateway": "169.254.1.1"},
+			{"interface": 1, "address": "fd00::5/128", "gateway": "fe80::1"}],
+		"routes": [{"dst": "0.0.0.0/0", "gw": "169.254.1.1"}, {"dst": "::/0", "gw": "fe80::1"}],
+		"dns": {"nameservers": ["10.0.0.10"]}}`, host)
+	if diff := cmp.Diff(object(t, want), object(t, w.stdout.String())); diff != "" {
+		t.Errorf("result (-want +got):\n%s", diff)
+	}
+	wantAdd := api.AddRequest{
+		Attachment: pod, Network: "pods", Netns: "/run/netns/none", Pod: api.PodRef{Namespace: "default", Name: "web", UID: "u1"},
+		HostDevice: host, HostIfIndex: 7, HostMAC: "02:00:00:00:00:01", PodMAC: "06:00:00:00:00:02",
+	}
+	if diff := cmp.Diff([]api.AddRequest{wantAdd}, w.added); diff != "" {
+		t.Errorf("request (-want +got):\n%s", diff)
+	}
+	if got := w.configured["eth0"]; got.MTU != 1450 || got.HostMAC.String() != "02:00:00:00:00:01" ||
+		fmt.Sprint(got.Addresses, got.Gateways) != "[10.1.0.5/32 fd00::5/128] [169.254.1.1 fe80::1]" {
+		t.Errorf("configured %+v", got)
+	}
+}
+
+func object(t *testing.T, text string) (v any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return v
+}
+
+func TestAddUndoesEveryStep(t *testing.T) {
+	tests := []struct {
+		fails string
+		err   error
+		code  uint
+		says  string
+		steps string
+	}{
+		{"look", errBroken, 999, "look for the pod's device: broken on purpose", "look"},
+		{"create", errBroken, 999, "create the pod's device: broken on purpose", "look,create"},
+		{"create", fmt.Errorf("create pair: %w", syscall.EEXIST), ErrExists, "file exists", "look,create"},
+		{"agent add", errBroken, 999, "add endpoint: broken on purpose", "look,create,agent add,delete device"},
+		{"agent add", api.ErrNoAgent, 11, "agent is not running", "look,create,agent add,delete device"},
+		{"agent add", api.Errorf(api.CodeNotReady, "no node yet"), 11, "not ready: no node yet", "look,create,agent add,delete device"},
+		{"agent add", api.Errorf(api.CodeExhausted, "no free address in 10.1.0.0/24"), ErrExhausted, "no free address in 10.1.0.0/24", "look,create,agent add,delete device"},
+		{"agent add", api.Errorf(api.CodeConflict, "c1 is there"), ErrExists, "c1 is there", "look,create,agent add,delete device"},
+		{"bad answer", errBroken, 999, "2 addresses and 1 gateways", "look,create,agent add,agent delete,delete device"},
+		{"configure", errBroken, 999, "configure the pod's device: broken on purpose", "look,create,agent add,configure,agent delete,delete device"},
+		{"print", errBroken, types.ErrIOFailure, "print result: broken on purpose", "look,create,agent add,configure,print,agent delete,delete device"},
+	}
+	for _, test := range tests {
+		t.Run(test.fails+" "+test.err.Error(), func(t *testing.T) {
+			w := newWorld()
+			w.fail[test.fails] = test.err
+			err := w.plugin().Add(args(conf("")))
+			if code := codeOf(t, err); code != test.code || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("got code %d, %v; want %d with %q", code, err, test.code, test.says)
+			}
+			if steps := strings.Join(w.steps, ","); steps != test.steps {
+				t.Errorf("steps\ngot  %s\nwant %s", steps, test.steps)
+			}
+			if len(w.devices) != 0 || len(w.endpoints) != 0 || w.stdout.Len() != 0 {
+				t.Errorf("left behind: devices %v, endpoints %v, output %q", w.devices, w.endpoints, &w.stdout)
+			}
+		})
+	}
+}
+
+func TestAddTellsWhatItCouldNotUndo(t *testing.T) {
+	w := newWorld()
+	w.fail["configure"] = errBroken
+	w.fail["agent delete"] = api.ErrNoAgent
+	w.fail["delete device"] = errBroken
+	err := w.plugin().Add(args(conf("")))
+	for _, says := range []string{"configure the pod's device", "undo: delete the endpoint: no agent answers", "undo: delete the pod's device: broken on purpose"} {
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("got %v, want %q in it", err, says)
+		}
+	}
+	if codeOf(t, err) != 999 {
+		t.Errorf("code %d", codeOf(t, err))
+	}
+}
+
+func TestRepeatedAddLeavesTheFirstAlone(t *testing.T) {
+	w := newWorld()
+	if err := w.plugin().Add(args(conf(""))); err != nil {
+		t.Fatal(err)
+	}
+	w.steps = nil
+	err := w.plugin().Add(args(conf("")))
+	if codeOf(t, err) != ErrExists || !strings.Contains(err.Error(), "attached already") {
+		t.Errorf("got %v", err)
+	}
+	if len(w.devices) != 1 || len(w.endpoints) != 1 || strings.Join(w.steps, ",") != "look" {
+		t.Errorf("devices %v, endpoints %v, steps %v", w.devices, w.endpoints, w.steps)
+	}
+}
+
+func TestAddRefusesTheNodesOwnNamespace(t *testing.T) {
+	w := newWorld()
+	a := args(conf(""))
+	a.Netns = "/proc/self/ns/net"
+	if err := w.plugin().Add(a); codeOf(t, err) != types.ErrInvalidNetNS || len(w.steps) != 0 {
+		t.Errorf("got %v after %v", err, w.steps)
+	}
+}
+
+func TestPodConfigRefusesBadAnswers(t *testing.T) {
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	good := response
+	tests := map[string]func(*api.AddResponse){
+		"0 addresses":       func(r *api.AddResponse) { r.Addresses, r.Gateways = nil, nil },
+		"2 addresses and 1": func(r *api.AddResponse) { r.Gateways = r.Gateways[:1] },
+		"is not a host prefix": func(r *api.AddResponse) {
+			r.Addresses = append(r.Addresses[:0:0], good.Addresses[0], good.Addresses[1])
+			r.Addresses[0] = r.Addresses[0].Masked()
+			r.Addresses[0], _ = r.Addresses[0].Addr().Prefix(24)
+		},
+		"is not of the family of": func(r *api.AddResponse) { r.Gateways = append(r.Gateways[:0:0], good.Gateways[1], good.Gateways[0]) },
+	}
+	for says, change := range tests {
+		resp := good
+		change(&resp)
+		if _, err := podConfig(&resp, mac); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("got %v, want %q", err, says)
+		}
+	}
+	if _, err := podConfig(&good, mac); err != nil {
+		t.Error(err)
+	}
+}

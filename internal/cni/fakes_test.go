@@ -1,0 +1,186 @@
+package cni
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/device"
+)
+
+// world is a node in memory: its devices and its agent, with one step that can be made to fail.
+type world struct {
+	devices   map[string]bool // host devices by name
+	endpoints map[api.Attachment]api.Endpoint
+	// configured has the last ConfigurePod of each interface, checked the last CheckPod.
+	configured, checked map[string]device.PodConfig
+	added               []api.AddRequest
+	collected           []api.GCRequest
+	steps               []string
+	// fail has the error of each step that fails.
+	fail   map[string]error
+	stdout bytes.Buffer
+	stderr bytes.Buffer
+	socket string
+}
+
+var errBroken = errors.New("broken on purpose")
+
+func newWorld() *world {
+	return &world{
+		devices:    map[string]bool{},
+		endpoints:  map[api.Attachment]api.Endpoint{},
+		configured: map[string]device.PodConfig{},
+		checked:    map[string]device.PodConfig{},
+		fail:       map[string]error{},
+	}
+}
+
+func (w *world) plugin() *Plugin {
+	return &Plugin{
+		Agent:   func(socket string) Agent { w.socket = socket; return worldAgent{w} },
+		Devices: worldDevices{w},
+		Stdout:  worldStdout{w},
+		Stderr:  &w.stderr,
+		Timeout: time.Minute,
+	}
+}
+
+func (w *world) step(name string) error {
+	w.steps = append(w.steps, name)
+	return w.fail[name]
+}
+
+type worldStdout struct{ *world }
+
+func (w worldStdout) Write(p []byte) (int, error) {
+	if err := w.step("print"); err != nil {
+		return 0, err
+	}
+	return w.stdout.Write(p)
+}
+
+type worldDevices struct{ *world }
+
+var (
+	hostMAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	podMAC  = net.HardwareAddr{6, 0, 0, 0, 0, 2}
+)
+
+func (w worldDevices) CreatePair(spec device.PairSpec) (device.Pair, error) {
+	if err := w.step("create"); err != nil {
+		return device.Pair{}, err
+	}
+	name := device.HostName(spec.ContainerID, spec.IfName)
+	w.devices[name] = true
+	return device.Pair{HostName: name, HostIndex: 7, HostMAC: hostMAC, PodName: spec.IfName, PodIndex: 2, PodMAC: podMAC}, nil
+}
+
+func (w worldDevices) ConfigurePod(_, ifName string, cfg device.PodConfig) error {
+	w.configured[ifName] = cfg
+	return w.step("configure")
+}
+
+func (w worldDevices) CheckPod(_, ifName string, cfg device.PodConfig) error {
+	w.checked[ifName] = cfg
+	return w.step("check pod")
+}
+
+func (w worldDevices) HostExists(name string) (bool, error) {
+	return w.devices[name], w.step("look")
+}
+
+func (w worldDevices) DeleteHost(name string) error {
+	if err := w.step("delete device"); err != nil {
+		return err
+	}
+	delete(w.devices, name)
+	return nil
+}
+
+type worldAgent struct{ *world }
+
+// response is what the agent answers to every Add.
+var response = api.AddResponse{
+	Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.5/32"), netip.MustParsePrefix("fd00::5/128")},
+	Gateways:  []netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")},
+	MTU:       1450,
+}
+
+func (w worldAgent) Add(_ context.Context, req api.AddRequest) (*api.AddResponse, error) {
+	w.added = append(w.added, req)
+	if err := w.step("agent add"); err != nil {
+		return nil, err
+	}
+	w.endpoints[req.Attachment] = api.Endpoint{
+		Attachment: req.Attachment, HostDevice: req.HostDevice, HostMAC: req.HostMAC, PodMAC: req.PodMAC,
+		Addresses: []netip.Addr{response.Addresses[0].Addr(), response.Addresses[1].Addr()}, MTU: response.MTU, State: readyState,
+	}
+	resp := response
+	if w.fail["bad answer"] != nil {
+		resp.Gateways = resp.Gateways[:1]
+	}
+	return &resp, nil
+}
+
+func (w worldAgent) Delete(_ context.Context, a api.Attachment) error {
+	if err := w.step("agent delete"); err != nil {
+		return err
+	}
+	delete(w.endpoints, a)
+	return nil
+}
+
+func (w worldAgent) Check(_ context.Context, a api.Attachment) (*api.Endpoint, error) {
+	if err := w.step("agent check"); err != nil {
+		return nil, err
+	}
+	e, ok := w.endpoints[a]
+	if !ok {
+		return nil, api.Errorf(api.CodeNotFound, "no endpoint")
+	}
+	return &e, nil
+}
+
+func (w worldAgent) GC(_ context.Context, req api.GCRequest) error {
+	w.collected = append(w.collected, req)
+	return w.step("agent gc")
+}
+
+func (w worldAgent) Ready(context.Context) error { return w.step("agent ready") }
+
+var pod = api.Attachment{ContainerID: "c1", IfName: "eth0"}
+
+// conf is a minimal configuration, with more fields.
+func conf(more string) []byte {
+	return fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"pods","type":"beeline-cni"%s}`, more)
+}
+
+func args(stdin []byte) *skel.CmdArgs {
+	return &skel.CmdArgs{
+		ContainerID: pod.ContainerID, IfName: pod.IfName, Netns: "/run/netns/none", StdinData: stdin,
+		Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID=u1;K8S_POD_INFRA_CONTAINER_ID=c1;FOO=bar",
+	}
+}
+
+// codeOf is the CNI code that skel would print for err.
+func codeOf(t *testing.T, err error) uint {
+	t.Helper()
+	var e *types.Error
+	if !errors.As(err, &e) {
+		if err == nil {
+			t.Fatal("succeeded, want an error")
+		}
+		return types.ErrInternal
+	}
+	return e.Code
+}
