@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"time"
+
+	"github.com/beeline-cni/beeline/lab/topology"
 )
 
 // PluginCall is one execution of a CNI plugin.
@@ -34,4 +36,12 @@ func observed(ctx context.Context, environ []string, took time.Duration) {
 		}
 	}
 	report(call)
+}
+
+// AgentSocket is where the contender's agent on a node answers, empty for contenders without such an agent.
+func AgentSocket(c Contender, node *topology.Node) string {
+	if _, ok := c.(Beeline); ok {
+		return agentSocket(node)
+	}
+	return ""
 }
