@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
@@ -89,6 +90,11 @@ func fillRoot(ctx context.Context, root, busybox string, k kernel, tests []testB
 	if err := copyFile(filepath.Join(root, "bin/busybox"), busybox); err != nil {
 		return err
 	}
+	for _, name := range programs {
+		if err := copyProgram(ctx, root, name); err != nil {
+			return err
+		}
+	}
 	for _, t := range tests {
 		if err := copyFile(filepath.Join(root, "src", t.dir, "vm.test"), t.path); err != nil {
 			return err
@@ -100,6 +106,34 @@ func fillRoot(ctx context.Context, root, busybox string, k kernel, tests []testB
 	}
 	for name, content := range map[string]string{"init": initScript, "tests": list.String(), "require": require} {
 		if err := os.WriteFile(filepath.Join(root, name), []byte(content), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// library is a path in what ldd prints.
+var library = regexp.MustCompile(`\s(/\S+) \(0x`)
+
+// copyProgram puts a program of this machine, and the libraries that it loads, into the same places below root.
+func copyProgram(ctx context.Context, root, name string) error {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return fmt.Errorf("the tests call %s, which is not installed (make deps): %w", name, err)
+	}
+	loads, err := output(ctx, "", "ldd", path)
+	if err != nil {
+		return err
+	}
+	files := []string{path}
+	for _, m := range library.FindAllStringSubmatch(loads, -1) {
+		files = append(files, m[1])
+	}
+	for _, file := range files {
+		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o755); err != nil {
+			return err
+		}
+		if err := copyFile(filepath.Join(root, file), file); err != nil {
 			return err
 		}
 	}

@@ -23,6 +23,9 @@ var kernels = []kernel{
 // testedPackages are those whose tests meet the kernel.
 var testedPackages = []string{"internal/device/...", "internal/datapath/..."}
 
+// programs of this machine that the tests call and busybox does not have.
+var programs = []string{"nft"}
+
 func selectKernels(version string) ([]kernel, error) {
 	if version == "" {
 		return kernels, nil
