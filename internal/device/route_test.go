@@ -38,6 +38,9 @@ func TestSyncRoutesTouchesOnlyOurs(t *testing.T) {
 		moved.Device = up
 		moved6.Device, moved6.Via = up, via6
 
+		nobody := Route{Prefix: netip.MustParsePrefix("10.1.0.0/24"), Unreachable: true}
+		nobody6 := Route{Prefix: netip.MustParsePrefix("fd00:1::/64"), Unreachable: true}
+
 		steps := []struct {
 			name    string
 			desired []Route
@@ -48,7 +51,11 @@ func TestSyncRoutesTouchesOnlyOurs(t *testing.T) {
 			{"other MTU, source and device", []Route{tuned, tuned6, moved, moved6}, 4},
 			{"that again", []Route{tuned, tuned6, moved, moved6}, 0},
 			{"one goes, one moves back", []Route{tuned, moved, local6}, 2},
-			{"all go", nil, 3},
+			{"unreachable", []Route{tuned, moved, local6, nobody, nobody6}, 2},
+			{"that again", []Route{tuned, moved, local6, nobody, nobody6}, 0},
+			{"in place of others", []Route{tuned, moved, local6, {Prefix: nobody.Prefix, Device: up}, {Prefix: nobody6.Prefix, Device: up}}, 2},
+			{"and back", []Route{tuned, moved, local6, nobody, nobody6}, 2},
+			{"all go", nil, 5},
 			{"none left", nil, 0},
 		}
 		for _, step := range steps {
