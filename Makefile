@@ -9,7 +9,7 @@ export BPF_STRIP := llvm-strip-$(CLANG_MAJOR)
 export BEELINE_REQUIRE ?= 1
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
 LINT := go tool -modfile=build/tools/go.mod golangci-lint
 GENERATED := $(wildcard internal/datapath/bpf_bpfel.*)
 C_SOURCES := $(wildcard bpf/*.[ch] bpf/lib/*.[ch])
