@@ -84,7 +84,7 @@ func (a *agent) waitReady(ctx context.Context) error {
 		case <-a.ended:
 			err = fmt.Errorf("it ended: %w", errOr(a.err, errors.New("exit status 0")))
 		case <-ctx.Done():
-			err = fmt.Errorf("not ready after %s: %w", agentPatience, err)
+			err = fmt.Errorf("not ready in time: %w", err)
 		case <-time.After(10 * time.Millisecond):
 			continue
 		}
