@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -44,14 +45,37 @@ func (d *Datapath) hook(program string) (hook, error) {
 	return hook{}, fmt.Errorf("%w: %s", ErrUnknownProgram, program)
 }
 
-// AttachPod puts from_pod and to_pod on the host's end of a pod's device, or replaces those of an earlier agent.
+// AttachPod puts the programs that the configuration needs on the host's end of a pod's device, replaces
+// those of an earlier agent and takes off what is not needed any more.
 func (d *Datapath) AttachPod(device string, ifindex int) error {
-	return d.attachAll(device, ifindex, bpfProgToPod, bpfProgFromPod)
+	return d.attachAll(device, ifindex, d.podPrograms())
 }
 
-// AttachUplink puts from_wire and to_wire on an uplink, or replaces those of an earlier agent.
+// AttachUplink does the same for an uplink.
 func (d *Datapath) AttachUplink(device string, ifindex int) error {
-	return d.attachAll(device, ifindex, bpfProgToWire, bpfProgFromWire)
+	return d.attachAll(device, ifindex, d.uplinkPrograms())
+}
+
+// podPrograms are the programs of a pod's device. With eBPF routing the stack delivers to pods only what the
+// node itself sends, which needs no second look. Each program counts when a pod is added: attaching waits
+// for an RCU grace period (tcx_entry_sync, Linux 6.6), some 10 ms.
+func (d *Datapath) podPrograms() []string {
+	if d.config.EBPFRouting {
+		return []string{bpfProgFromPod}
+	}
+	return []string{bpfProgToPod, bpfProgFromPod}
+}
+
+// uplinkPrograms are the programs of an uplink.
+func (d *Datapath) uplinkPrograms() []string {
+	var programs []string
+	if d.config.Masquerade {
+		programs = append(programs, bpfProgToWire)
+	}
+	if d.config.EBPFRouting {
+		programs = append(programs, bpfProgFromWire)
+	}
+	return programs
 }
 
 // Detach takes all programs off a device. It is no error when the device or its programs are gone.
@@ -68,7 +92,7 @@ func (d *Datapath) Detach(device string) error {
 // Attachments lists what is pinned, also by earlier agents and also on devices that are gone. On a kernel
 // without tcx it lists what this datapath has attached or an earlier agent recorded.
 func (d *Datapath) Attachments() ([]Attachment, error) {
-	files, err := os.ReadDir(linkDir(d.root))
+	files, err := os.ReadDir(linkDir(d.config.Root))
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
@@ -91,16 +115,22 @@ const (
 )
 
 func (d *Datapath) pin(a Attachment) string {
-	return filepath.Join(linkDir(d.root), strings.ReplaceAll(a.Device, ".", pinDot)+pinSeparator+a.Program)
+	return filepath.Join(linkDir(d.config.Root), strings.ReplaceAll(a.Device, ".", pinDot)+pinSeparator+a.Program)
 }
 
-func (d *Datapath) attachAll(device string, ifindex int, programs ...string) error {
-	for _, program := range programs {
+func (d *Datapath) attachAll(device string, ifindex int, wanted []string) error {
+	for _, program := range programNames {
+		a := Attachment{device, program}
+		if !slices.Contains(wanted, program) {
+			if err := d.detach(a); err != nil {
+				return err
+			}
+			continue
+		}
 		h, err := d.hook(program)
 		if err != nil {
 			return err
 		}
-		a := Attachment{device, program}
 		if d.tcx {
 			err = d.attachLink(a, ifindex, h)
 		} else {
@@ -178,7 +208,11 @@ func (d *Datapath) attachFilter(a Attachment, ifindex int, h hook) error {
 	return nil
 }
 
+// detach takes a program off a device; one that is not there is no error.
 func (d *Datapath) detach(a Attachment) error {
+	if _, err := os.Stat(d.pin(a)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
 	if !d.tcx {
 		h, err := d.hook(a.Program)
 		if err != nil {
@@ -190,7 +224,7 @@ func (d *Datapath) detach(a Attachment) error {
 			}
 		}
 	}
-	if err := os.Remove(d.pin(a)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(d.pin(a)); err != nil {
 		return fmt.Errorf("detach %s from %s: %w", a.Program, a.Device, err)
 	}
 	return nil
@@ -198,7 +232,7 @@ func (d *Datapath) detach(a Attachment) error {
 
 // CheckPod reports the first program that is missing on the host's end of a pod's device.
 func (d *Datapath) CheckPod(name string, ifindex int) error {
-	for _, program := range []string{bpfProgFromPod, bpfProgToPod} {
+	for _, program := range d.podPrograms() {
 		h, err := d.hook(program)
 		if err != nil {
 			return err

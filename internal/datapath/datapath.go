@@ -35,7 +35,7 @@ type Datapath struct {
 	Drops     Drops
 	Lease     Lease
 
-	root    string
+	config  Config
 	log     *slog.Logger
 	objects bpfObjects
 	tcx     bool
@@ -59,7 +59,7 @@ func Open(cfg Config, log *slog.Logger) (_ *Datapath, err error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Datapath{root: cfg.Root, log: log, fresh: fresh, tcx: haveTCX() == nil}
+	d := &Datapath{config: cfg, log: log, fresh: fresh, tcx: haveTCX() == nil}
 	err = spec.LoadAndAssign(&d.objects, &ebpf.CollectionOptions{MapReplacements: adopted})
 	for _, m := range adopted {
 		err = errors.Join(err, m.Close()) // LoadAndAssign holds clones
@@ -95,7 +95,7 @@ func specFor(cfg Config) (*ebpf.CollectionSpec, error) {
 // until then the pins are the old programs' maps, and a crash leaves the old state whole.
 func (d *Datapath) Commit() error {
 	for _, name := range d.fresh {
-		path := filepath.Join(mapDir(d.root), name)
+		path := filepath.Join(mapDir(d.config.Root), name)
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove old pin of map %s: %w", name, err)
 		}
@@ -118,7 +118,7 @@ func (d *Datapath) Unload() error {
 	for _, a := range links {
 		err = errors.Join(err, d.detach(a))
 	}
-	err = errors.Join(err, os.RemoveAll(mapDir(d.root)), os.RemoveAll(linkDir(d.root)))
+	err = errors.Join(err, os.RemoveAll(mapDir(d.config.Root)), os.RemoveAll(linkDir(d.config.Root)))
 	return errors.Join(err, d.Close())
 }
 
