@@ -129,6 +129,15 @@ func extremes(list []named) (low, high named) {
 	return slices.MinFunc(list, byMedian), slices.MaxFunc(list, byMedian)
 }
 
+// span renders "0.865 to 0.894", or one number where both are the same to three decimals.
+func span(low, high named) string {
+	a, b := ratio(&low.Median), ratio(&high.Median)
+	if a == b {
+		return a
+	}
+	return a + " to " + b
+}
+
 func (v *view) where() string {
 	f := v.figures[0]
 	place := map[result.Path]string{result.CrossNode: "across nodes", result.SameNode: "within a node"}[f.path]
@@ -148,7 +157,7 @@ func (v *view) againstNode(who string) *finding {
 		}
 	}
 	return &finding{
-		Lead: fmt.Sprintf("%s reaches %.3f to %.3f of the bare node's speed %s.", who, low.Median, high.Median, v.where()),
+		Lead: fmt.Sprintf("%s reaches %s of the bare node's speed %s.", who, span(low, high), v.where()),
 		Detail: fmt.Sprintf("Over %s; lowest in %s, highest in %s.", plural(len(list), "workload"),
 			low.figure.Title, high.figure.Title),
 	}
@@ -173,10 +182,20 @@ func (v *view) againstNetfilter(who string) *finding {
 		}
 	}
 	low, high := extremes(list)
+	share := fmt.Sprintf("in %d of %s", ahead, plural(len(list), "workload"))
+	if ahead == len(list) {
+		share = fmt.Sprintf("in all of %s", plural(len(list), "workload"))
+	}
+	detail := span(low, high) + " times its speed"
+	if behind > 0 {
+		detail += fmt.Sprintf("; behind in %d", behind)
+	}
+	if open := len(list) - ahead - behind; open > 0 {
+		detail += fmt.Sprintf("; no difference decided in %d", open)
+	}
 	return &finding{
-		Lead: fmt.Sprintf("Against a node with connection tracking and Service rules, %s is ahead in %d of %s.", who, ahead, plural(len(list), "workload")),
-		Detail: fmt.Sprintf("%.3f to %.3f times its speed; behind in %d, no difference decided in %d.",
-			low.Median, high.Median, behind, len(list)-ahead-behind),
+		Lead:   fmt.Sprintf("Against a node with connection tracking and Service rules, %s is ahead %s.", who, share),
+		Detail: detail + ".",
 	}
 }
 
@@ -237,7 +256,7 @@ func (v *view) nearest(who string, networks map[string]bool) (name, text string)
 		low, high := extremes(list)
 		if low.Median < best {
 			best, name = low.Median, c.Name
-			text = fmt.Sprintf("%.3f to %.3f times its speed", low.Median, high.Median)
+			text = span(low, high) + " times its speed"
 		}
 	}
 	return name, text

@@ -48,7 +48,7 @@ func quantity(v float64, unit string) string {
 	if shown == "" {
 		return number
 	}
-	if strings.HasPrefix(shown, "%") || strings.HasPrefix(shown, "/") {
+	if strings.HasPrefix(shown, "/") {
 		return number + shown
 	}
 	return number + " " + shown

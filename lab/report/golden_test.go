@@ -54,6 +54,32 @@ func TestSyntheticResults(t *testing.T) {
 	golden(t, "one-round/results.json", encode(t, synthetic(1)))
 }
 
+func TestMarkdown(t *testing.T) {
+	run, err := Load("testdata/synthetic")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := Markdown(&out, run); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "synthetic/table.md", out.Bytes())
+}
+
+func TestCompare(t *testing.T) {
+	a, err := Load("testdata/synthetic")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := synthetic(7)
+	b.Environment.Kernel = "6.100.0-synthetic"
+	var out bytes.Buffer
+	if err := Compare(&out, a, b); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "synthetic/compare.txt", out.Bytes())
+}
+
 func TestTable(t *testing.T) {
 	for _, name := range []string{"synthetic", "one-round"} {
 		t.Run(name, func(t *testing.T) {

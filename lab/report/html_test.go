@@ -2,8 +2,17 @@ package report
 
 import (
 	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
+
+	"github.com/beeline-cni/beeline/lab/report/chart/charttest"
+	"github.com/beeline-cni/beeline/lab/result"
 )
 
 func TestHTML(t *testing.T) {
@@ -13,11 +22,144 @@ func TestHTML(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var out bytes.Buffer
-			if err := HTML(&out, run); err != nil {
-				t.Fatal(err)
-			}
-			golden(t, name+"/report.html", out.Bytes())
+			golden(t, name+"/report.html", render(t, run))
 		})
+	}
+}
+
+func render(t *testing.T, run *result.Run) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	if err := HTML(&out, run); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// Script and style are not markup.
+var notMarkup = regexp.MustCompile(`(?s)(<(script|style)>).*?(</(script|style)>)`)
+
+var drawings = regexp.MustCompile(`(?s)<svg class="chart".*?</svg>`)
+
+// checkPage reads a page as XML, which the templates are written to be, and checks what must hold for every
+// page: elements are closed in order, ids stand once, links inside the page lead somewhere, and nothing is
+// fetched from elsewhere.
+func checkPage(t *testing.T, page []byte) {
+	t.Helper()
+	d := xml.NewDecoder(bytes.NewReader(notMarkup.ReplaceAll(page, []byte("$1$3"))))
+	d.Entity = xml.HTMLEntity
+	ids, links := map[string]bool{}, []string{}
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("page is not well-formed: %v", err)
+		}
+		e, ok := token.(xml.StartElement)
+		if !ok {
+			continue
+		}
+		for _, a := range e.Attr {
+			switch a.Name.Local {
+			case "id":
+				if ids[a.Value] {
+					t.Errorf("id %q stands twice", a.Value)
+				}
+				ids[a.Value] = true
+			case "aria-labelledby":
+				links = append(links, strings.Fields(a.Value)...)
+			case "href":
+				if !strings.HasPrefix(a.Value, "#") {
+					t.Errorf("link to elsewhere: %q", a.Value)
+				}
+				links = append(links, strings.TrimPrefix(a.Value, "#"))
+			case "src", "srcset", "data":
+				t.Errorf("<%s> fetches %q", e.Name.Local, a.Value)
+			}
+		}
+	}
+	for _, l := range links {
+		if !ids[l] {
+			t.Errorf("nothing has the id %q", l)
+		}
+	}
+	for _, svg := range drawings.FindAll(page, -1) {
+		problems, err := charttest.Overlaps(string(svg))
+		if err != nil {
+			t.Error(err)
+		}
+		for _, p := range problems {
+			t.Errorf("%.120s: %s", svg, p)
+		}
+	}
+	for _, outside := range []string{"http://", "https://", "url(", "@import", "ZgotmplZ", "NaN", "%!"} {
+		if bytes.Contains(page, []byte(outside)) {
+			t.Errorf("page contains %q", outside)
+		}
+	}
+}
+
+func TestPageIsWellFormedAndSelfContained(t *testing.T) {
+	checkPage(t, render(t, synthetic(8)))
+}
+
+func TestPageEscapesWhatTheFileSays(t *testing.T) {
+	run := synthetic(6)
+	const evil = `<script>alert("1")</script>&`
+	run.Environment.Hostname, run.Environment.CPU, run.Version = evil, evil, evil
+	for i := range run.Contenders {
+		if run.Contenders[i].Name == "macvlan" {
+			run.Contenders[i].Name, run.Contenders[i].Description = evil, evil
+		}
+	}
+	for i := range run.Workloads {
+		run.Workloads[i].Title = evil
+	}
+	for i := range run.Summary {
+		if run.Summary[i].Contender == "macvlan" {
+			run.Summary[i].Contender = evil
+		}
+	}
+	for i := range run.Samples {
+		if run.Samples[i].Contender == "macvlan" {
+			run.Samples[i].Contender = evil
+		}
+	}
+	page := render(t, run)
+	checkPage(t, page)
+	if bytes.Contains(page, []byte("<script>alert")) {
+		t.Error("markup of the file went through")
+	}
+	if !bytes.Contains(page, []byte("&lt;script&gt;alert")) {
+		t.Error("the name is missing")
+	}
+}
+
+func TestWriteReplacesTheReport(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, FileName), []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(dir, synthetic(2)); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != 1 {
+		t.Errorf("left behind: %v", entries)
+	}
+	info, err := os.Stat(filepath.Join(dir, FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() < 10_000 || info.Mode().Perm() != 0o644 {
+		t.Errorf("report has %d bytes and mode %v", info.Size(), info.Mode())
+	}
+	if err := Write(filepath.Join(dir, "nowhere"), synthetic(1)); err == nil {
+		t.Error("writing into a missing directory succeeded")
 	}
 }

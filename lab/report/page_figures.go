@@ -35,9 +35,12 @@ func matrices(v *view) []matrix {
 		b := v.overviewBlock(figures)
 		m := matrix{Title: title(string(figures[0].path)) + ", " + string(figures[0].placement)}
 		for _, f := range figures {
-			note := f.unitNote()
+			note := f.Unit
+			if f.Better == "lower" {
+				note = strings.TrimPrefix(note+" · lower is better", " · ")
+			}
 			if f.procs > 1 {
-				note = plural(f.procs, "process") + ", " + note
+				note = strings.TrimSuffix(plural(f.procs, "process")+" · "+note, " · ")
 			}
 			m.Columns = append(m.Columns, matrixColumn{f.Title, note, f.anchor()})
 		}
@@ -53,8 +56,9 @@ func matrices(v *view) []matrix {
 	return list
 }
 
+// title begins s with a capital letter, if it begins with an ASCII letter: units are not words.
 func title(s string) string {
-	if s == "" {
+	if s == "" || s[0] < 'a' || s[0] > 'z' {
 		return s
 	}
 	return strings.ToUpper(s[:1]) + s[1:]
@@ -66,7 +70,11 @@ func (f figure) unitNote() string {
 	if f.Better == "lower" {
 		better = "lower is better"
 	}
-	return strings.TrimPrefix(f.Unit+", "+better, ", ")
+	unit := f.Unit
+	if unit == "/s" {
+		unit = "per second"
+	}
+	return strings.TrimPrefix(unit+", "+better, ", ")
 }
 
 // anchor is the figure's place on the page.
@@ -119,10 +127,13 @@ type figureView struct {
 	Chart, Strip                              template.HTML
 	Rows                                      []figureRow
 	Published                                 []publishedLegend
+	Secondary                                 *secondaryTable
+	HasWire                                   bool // some row has a ratio to the cross-node baseline
 }
 
 type figureRow struct {
 	Name, Median, Range, Ratio, Mark, Interval, N string
+	Wire                                          string // ratio to the node's cross-node figure
 	Note                                          string // in place of the figures, or behind them
 	Highlight, Baseline, Missing                  bool
 }
@@ -132,9 +143,7 @@ func figureGroups(v *view) []figureGroup {
 	for _, figures := range groupFigures(v.figures) {
 		g := figureGroup{Title: title(string(figures[0].path)) + ", " + string(figures[0].placement)}
 		for _, f := range figures {
-			if len(f.rows) > 0 {
-				g.Figures = append(g.Figures, v.figureView(f))
-			}
+			g.Figures = append(g.Figures, v.figureView(f))
 		}
 		groups = append(groups, g)
 	}
@@ -143,16 +152,22 @@ func figureGroups(v *view) []figureGroup {
 
 func (v *view) figureView(f figure) figureView {
 	w := figureView{
-		Anchor: f.anchor(), Title: f.Title, Heading: f.heading(), Note: title(f.unitNote()), Description: f.Description,
+		Anchor: f.anchor(), Title: f.Title, Heading: f.heading(), Note: f.unitNote(), Description: f.Description,
 	}
 	marks := v.publishedMarks(f)
 	for _, r := range f.rows {
-		w.Rows = append(w.Rows, f.figureRow(r))
+		row := f.figureRow(r)
+		row.Wire = dash
+		if r.wire != nil {
+			row.Wire, w.HasWire = ratio(r.wire), true
+		}
+		w.Rows = append(w.Rows, row)
 	}
 	var legend []publishedMark
 	w.Chart, legend = ratioChart(f, marks)
 	w.Published = groupMarks(legend)
 	w.Strip = stripChart(f)
+	w.Secondary = v.secondary(f)
 	return w
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"slices"
+	"strings"
 
 	"github.com/beeline-cni/beeline/lab/report/chart"
 	"github.com/beeline-cni/beeline/lab/report/published"
@@ -78,15 +79,22 @@ func studyName(s published.Study) string { return fmt.Sprintf("%s %d", s.Author,
 
 // publishedSection compares published ratios with the same ratios of this run, and lists what is carried.
 type publishedSection struct {
-	Chart   template.HTML
-	Symbol  template.HTML
-	Rows    []publishedRow
-	Studies []studyView
+	Symbol   template.HTML
+	Compared []comparedStudy
+	Studies  []studyView
+}
+
+// comparedStudy is one study's ratios to one baseline beside the same ratios of this run.
+type comparedStudy struct {
+	Study, Baseline, Against string
+	Chart                    template.HTML
+	Rows                     []publishedRow
+	chart                    chart.Ratio
 }
 
 type publishedRow struct {
-	Study, Test, System, Published, Grade string
-	Mine, Ratio, Mark, Interval           string
+	Test, System, Published, Grade string
+	Mine, Ratio, Mark, Interval    string
 }
 
 type studyView struct {
@@ -106,48 +114,68 @@ type publishedValue struct {
 
 func publishedFigures(v *view) *publishedSection {
 	s := &publishedSection{Symbol: chart.Symbol(0)}
-	c := chart.Ratio{Baseline: "baseline", Text: chart.Text{
-		ID: "published", Title: "Published ratios beside those measured here",
-		Desc: "Each row is one published ratio, hollow, and the same ratio of this run, filled with its interval. The table has the same figures.",
-	}}
 	for _, study := range published.Studies() {
 		for _, p := range study.Figures {
-			mine, ok := v.counterpart(p)
-			if !ok {
-				continue
+			if mine, ok := v.counterpart(p); ok {
+				s.compare(study, p, mine)
 			}
-			e := mine.paired(p.Contender, p.Against)
-			if e.N == 0 {
-				continue
-			}
-			row := publishedRow{
-				Study: studyName(study), Test: p.Test, System: p.System + " ÷ " + p.Baseline, Published: ratio(&p.Ratio), Grade: string(p.Grade),
-				Mine:  p.Contender + " ÷ " + p.Against + ", " + mine.Title,
-				Ratio: ratio(&e.Median), Interval: interval(e.Low, e.High),
-			}
-			if e.Low != nil && e.Undecided() {
-				row.Mark = "~"
-			}
-			s.Rows = append(s.Rows, row)
-			c.Rows = append(c.Rows, chart.RatioRow{
-				Label: p.System + ", " + shortTest(p.Test), Ratio: &e.Median, Low: e.Low, High: e.High, Value: row.Ratio,
-				Highlight: p.Contender == subject, Tip: row.Mine + ": " + row.Ratio,
-				Published: []chart.Marker{{Ratio: p.Ratio, Tip: "published: " + row.Published}},
-			})
 		}
 		s.Studies = append(s.Studies, viewStudy(study))
 	}
-	if len(c.Rows) > 0 {
-		s.Chart = c.SVG()
+	for i := range s.Compared {
+		s.Compared[i].Chart = s.Compared[i].chart.SVG()
 	}
 	return s
+}
+
+// compare adds one published ratio and its counterpart in the figure mine; without a round that has both
+// contenders there is nothing to add.
+func (s *publishedSection) compare(study published.Study, p published.Figure, mine figure) {
+	e := mine.paired(p.Contender, p.Against)
+	if e.N == 0 {
+		return
+	}
+	row := publishedRow{
+		Test: p.Test, System: p.System, Published: ratio(&p.Ratio), Grade: string(p.Grade),
+		Mine: p.Contender + ", " + mine.Title, Ratio: ratio(&e.Median), Interval: interval(e.Low, e.High),
+	}
+	if e.Low != nil && e.Undecided() {
+		row.Mark = "~"
+	}
+	to := s.comparedTo(study, p)
+	to.Rows = append(to.Rows, row)
+	to.chart.Rows = append(to.chart.Rows, chart.RatioRow{
+		Label: shortTest(p.Test) + ": " + p.System, Ratio: &e.Median, Low: e.Low, High: e.High, Value: row.Ratio,
+		Highlight: p.Contender == subject, Tip: row.Mine + ": " + row.Ratio,
+		Published: []chart.Marker{{Ratio: p.Ratio, Tip: "published: " + row.Published}},
+	})
+}
+
+// comparedTo finds or makes the comparison that a figure belongs to. Rates and times do not share a chart:
+// better lies on different sides.
+func (s *publishedSection) comparedTo(study published.Study, p published.Figure) *comparedStudy {
+	name := studyName(study)
+	i := slices.IndexFunc(s.Compared, func(c comparedStudy) bool {
+		return c.Study == name && c.Baseline == p.Baseline && c.chart.Better == p.Better
+	})
+	if i < 0 {
+		i = len(s.Compared)
+		s.Compared = append(s.Compared, comparedStudy{Study: name, Baseline: p.Baseline, Against: p.Against, chart: chart.Ratio{
+			Baseline: "baseline", Better: p.Better,
+			Text: chart.Text{
+				ID: fmt.Sprintf("published-%d", i), Title: "Ratios published by " + name + " beside those measured here",
+				Desc: "Each row is one published ratio, hollow, and the same ratio of this run, filled with its interval. The table has the same figures.",
+			},
+		}})
+	}
+	return &s.Compared[i]
 }
 
 // shortTest is the part of a test's name before its first comma or option.
 func shortTest(name string) string {
 	for i, r := range name {
 		if r == ',' || r == '(' || r == '-' && i > 0 && name[i-1] == ' ' {
-			return name[:i]
+			return strings.TrimSpace(name[:i])
 		}
 	}
 	return name

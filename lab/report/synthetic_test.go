@@ -104,6 +104,13 @@ func (g *generator) samples(w result.Workload, name string, path result.Path, pl
 		}
 		busy := 0.97 + 0.01*g.random.Float64()
 		s.CPU = result.CPU{User: round4(0.07 * busy), System: round4(0.5 * busy), Softirq: round4(0.43 * busy), Steal: round4(r.Steal), Idle: round4(1 - busy)}
+		if w.Name == "tcp_rr" {
+			rtt := 1e6 / value * float64(procs)
+			s.Values[result.RTT], s.Values[result.RTTP50], s.Values[result.RTTP99] = round4(rtt), round4(rtt*0.97), round4(rtt*1.6)
+		}
+		if w.Unit == "Gbit/s" {
+			s.Values[result.Retransmits] = float64(g.random.IntN(3))
+		}
 		if w.Unit == "µs" {
 			s.Latency = g.histogram(value)
 		}

@@ -56,9 +56,6 @@ func (t *terminal) header(v *view) {
 }
 
 func (t *terminal) figure(f figure) {
-	if len(f.rows) == 0 {
-		return
-	}
 	t.printf("")
 	t.printf("%s · %s%s", f.Title, f.heading(), direction(f))
 	t.printf("  %s %12s %8s    %s", pad("", 15), "median", "ratio", "95 % interval")
@@ -85,11 +82,14 @@ func (t *terminal) row(r row, f figure) {
 	s := r.summary
 	median := left(quantity(s.Median, f.unitOf(s)), 12)
 	note := ""
+	if r.wire != nil {
+		note = fmt.Sprintf("  %s × node cross-node", ratio(r.wire))
+	}
 	if r.failed > 0 {
-		note = fmt.Sprintf("  %d of %d failed", r.failed, r.tried)
+		note += fmt.Sprintf("  %d of %d failed", r.failed, r.tried)
 	}
 	if r.contender == baseline {
-		t.printf("  %s %s %8s    %s %s%s", name, median, "1", pad("baseline", 14), bar(1), note)
+		t.printf("  %s %s %8s    %s %s%s", name, median, "1", pad("baseline", 14), pad(bar(1), barWidth), note)
 		return
 	}
 	size := ""

@@ -54,6 +54,7 @@ type row struct {
 	errors      []string // of failed samples, without repetitions
 	failed      int
 	points      []point
+	wire        *float64 // ratio of a same-node figure to the baseline's cross-node figure
 }
 
 // point is one sample of the figure's metric.
@@ -71,7 +72,9 @@ func newView(run *result.Run) *view {
 		}
 	}
 	for _, key := range v.keys() {
-		v.figures = append(v.figures, v.figure(key))
+		if f := v.figure(key); len(f.rows) > 0 {
+			v.figures = append(v.figures, f)
+		}
 	}
 	return v
 }
@@ -84,7 +87,7 @@ func (v *view) keys() []figureKey {
 		seen[keyOf(s)] = true
 	}
 	for _, s := range v.run.Summary {
-		seen[figureKey{s.Workload, s.Path, s.Placement, s.Procs}] = true
+		seen[summaryKey(s)] = true
 	}
 	order := map[string]int{}
 	for i, w := range v.run.Workloads {
@@ -117,6 +120,9 @@ func (v *view) figure(key figureKey) figure {
 	for _, c := range v.contenders() {
 		r := row{contender: c.Name, unsupported: c.Unsupported, summary: v.summary(key, c.Name, f.Metric)}
 		v.collect(&r, f)
+		if s := v.summary(key, c.Name, f.Metric+result.VersusWire); s != nil {
+			r.wire = s.Ratio
+		}
 		if r.summary == nil && r.unsupported == "" && r.tried == 0 {
 			continue // this contender was not asked for this workload
 		}
@@ -200,7 +206,7 @@ func (v *view) summary(key figureKey, contender, metric string) *result.Summary 
 	for i := range v.run.Summary {
 		s := &v.run.Summary[i]
 		if s.Contender == contender && s.Metric == metric &&
-			key == (figureKey{s.Workload, s.Path, s.Placement, s.Procs}) {
+			key == summaryKey(*s) {
 			return s
 		}
 	}

@@ -16,7 +16,10 @@ type axis struct {
 // linear makes an axis from low to high, widened to round ticks.
 func linear(low, high, left, right float64) axis {
 	if !(high > low) {
-		low, high = low-0.5*math.Abs(low)-1e-9, high+0.5*math.Abs(high)+1e-9
+		low, high = low-0.05*math.Abs(low), high+0.05*math.Abs(high)
+	}
+	if low == high {
+		high = low + 1
 	}
 	step := niceStep((high - low) / 4)
 	a := axis{low: math.Floor(low/step+1e-9) * step, high: math.Ceil(high/step-1e-9) * step, left: left, right: right}
@@ -85,7 +88,9 @@ func (a axis) draw(c *canvas, top, bottom float64, label func(float64) string) {
 	for _, t := range a.ticks {
 		x, s := a.at(t), label(t)
 		c.line("grid", x, top, x, bottom)
-		if half := textWidth(s) / 2; x-half > end+4 {
+		half := textWidth(s) / 2
+		x = min(x, Width-half) // a wide label at the end stays inside the drawing
+		if x-half > end+4 {
 			c.text("tick", "middle", x, bottom+16, s)
 			end = x + half
 		}

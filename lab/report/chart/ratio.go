@@ -45,7 +45,7 @@ func (r Ratio) SVG() template.HTML {
 	}
 	for i, row := range r.Rows {
 		labels[i] = row.Label
-		values = max(values, textWidth(row.Value))
+		values = max(values, boldWidth(row.Value))
 		widen(row.Ratio)
 		widen(row.Low)
 		widen(row.High)

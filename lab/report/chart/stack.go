@@ -39,7 +39,7 @@ func (s Stack) SVG() template.HTML {
 	labels := make([]string, len(s.Rows))
 	for i, r := range s.Rows {
 		labels[i] = r.Label
-		values = max(values, textWidth(r.Value))
+		values = max(values, boldWidth(r.Value))
 		total := 0.0
 		for _, p := range r.Parts {
 			total += max(p.Size, 0)

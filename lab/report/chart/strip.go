@@ -39,7 +39,7 @@ func (s Strip) SVG() template.HTML {
 	labels, values := make([]string, len(s.Rows)), 0.0
 	for i, r := range s.Rows {
 		labels[i] = r.Label
-		values = max(values, textWidth(r.Value))
+		values = max(values, boldWidth(r.Value))
 		for _, p := range r.Points {
 			low, high = min(low, p.Value), max(high, p.Value)
 		}

@@ -16,7 +16,7 @@ import (
 const Width = 560
 
 // charWidth is the mean width of a character at the charts' font size of 13, generous because fonts differ.
-const charWidth = 7.5
+const charWidth = 7.6
 
 // Text is a chart's title and description, read out in its place.
 type Text struct {
@@ -73,21 +73,24 @@ func num(v float64) string {
 // textWidth estimates the width of s.
 func textWidth(s string) float64 { return charWidth * float64(utf8.RuneCountInString(s)) }
 
-// labelWidth is the room for the widest of the labels, at most 2/5 of the chart.
+// boldWidth estimates the width of s in bold.
+func boldWidth(s string) float64 { return 1.12 * textWidth(s) }
+
+// labelWidth is the room for the widest of the labels, at most about half of the chart.
 func labelWidth(labels []string) float64 {
 	w := 60.0
 	for _, l := range labels {
-		w = max(w, textWidth(l)+10)
+		w = max(w, boldWidth(l)+10)
 	}
-	return min(w, Width*0.42)
+	return min(w, Width*0.48)
 }
 
 // fit shortens s until it fits into the width.
 func fit(s string, width float64) string {
-	if textWidth(s) <= width {
+	if boldWidth(s) <= width {
 		return s
 	}
 	runes := []rune(s)
-	n := max(int(width/charWidth)-1, 1)
+	n := max(int(width/boldWidth("x"))-1, 1)
 	return strings.TrimRight(string(runes[:min(n, len(runes))]), " ") + "…"
 }

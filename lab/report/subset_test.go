@@ -1,0 +1,107 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/beeline-cni/beeline/lab/result"
+)
+
+// thin removes each element of a list with the probability p.
+func thin[T any](random *rand.Rand, p float64, list []T) []T {
+	var kept []T
+	for _, e := range list {
+		if random.Float64() >= p {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+// Whatever is missing from a file, every rendering works, and the page stays well-formed.
+func TestAnySubsetRenders(t *testing.T) {
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 7))
+			run := synthetic(1 + random.IntN(8))
+			p := func() float64 { return []float64{0, 0.3, 0.9, 1}[random.IntN(4)] }
+			run.Contenders = thin(random, p(), run.Contenders)
+			run.Workloads = thin(random, p(), run.Workloads)
+			run.Rounds = thin(random, p(), run.Rounds)
+			run.Samples = thin(random, p(), run.Samples)
+			run.Summary = thin(random, p(), run.Summary)
+			run.Footprints = thin(random, p(), run.Footprints)
+			run.Programs = thin(random, p(), run.Programs)
+			run.CrossChecks = thin(random, p(), run.CrossChecks)
+			for i := range run.Summary {
+				s := &run.Summary[i]
+				if random.Float64() < 0.2 {
+					s.RatioLow, s.RatioHigh = nil, nil
+				}
+				if random.Float64() < 0.2 {
+					s.Ratio, s.RatioLow, s.RatioHigh = nil, nil, nil
+				}
+				if random.Float64() < 0.1 {
+					s.Low, s.High = nil, nil
+				}
+			}
+			for i := range run.Samples {
+				if random.Float64() < 0.1 {
+					run.Samples[i].CPU, run.Samples[i].Seconds = result.CPU{}, 0
+				}
+				if h := run.Samples[i].Latency; h != nil && random.Float64() < 0.1 {
+					h.Count = h.Count[:len(h.Count)/2]
+				}
+			}
+			renderings(t, run)
+		})
+	}
+}
+
+func TestEmptyRunRenders(t *testing.T) {
+	renderings(t, &result.Run{})
+}
+
+func TestZeroFiguresRender(t *testing.T) {
+	run := synthetic(6)
+	zero := 0.0
+	for i := range run.Summary {
+		run.Summary[i].Median, run.Summary[i].Ratio, run.Summary[i].RatioLow = 0, &zero, &zero
+	}
+	for i := range run.Samples {
+		for name := range run.Samples[i].Values {
+			run.Samples[i].Values[name] = 0
+		}
+	}
+	renderings(t, run)
+}
+
+// renderings makes all of them and checks what can be checked without knowing the content.
+func renderings(t *testing.T, run *result.Run) {
+	t.Helper()
+	checkPage(t, render(t, run))
+	other := synthetic(2)
+	for name, f := range map[string]func(io.Writer) error{
+		"table":    func(w io.Writer) error { return Table(w, run) },
+		"markdown": func(w io.Writer) error { return Markdown(w, run) },
+		"compare":  func(w io.Writer) error { return Compare(w, run, other) },
+		"compared": func(w io.Writer) error { return Compare(w, other, run) },
+	} {
+		var out bytes.Buffer
+		if err := f(&out); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if out.Len() == 0 {
+			t.Errorf("%s: nothing", name)
+		}
+		for _, bad := range []string{"NaN", "Inf", "%!"} {
+			if strings.Contains(out.String(), bad) {
+				t.Errorf("%s contains %s:\n%s", name, bad, out.String())
+			}
+		}
+	}
+}
