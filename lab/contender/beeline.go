@@ -106,7 +106,7 @@ func (c Beeline) DelPod(ctx context.Context, lab *topology.Lab, pod *topology.Po
 // Facts add what the first node's agent says of itself.
 func (Beeline) Facts(ctx context.Context, lab *topology.Lab) map[string]string {
 	facts := commonFacts(lab)
-	facts["netfilter"] = "masquerade of packets that leave the cluster, no kube-proxy rules"
+	facts["netfilter"] = "no kube-proxy rules; masquerade towards the world, with it conntrack for what the nodes' stack forwards"
 	status, err := api.NewClient(agentSocket(lab.Node(0))).Status(ctx)
 	if err != nil {
 		facts["agent"] = "does not answer: " + err.Error()

@@ -65,7 +65,7 @@ func TestDownAfterACrash(t *testing.T) {
 		"with processes":            filepath.Join(labDir(name), "n1", "pods", "web.json"),
 	} {
 		t.Run(point, func(t *testing.T) {
-			t.Cleanup(func() { Down(context.Background(), name) })
+			downAfter(t, name)
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(os.Environ(), crashingLab+"="+name)
 			cmd.Stderr = os.Stderr
@@ -76,7 +76,7 @@ func TestDownAfterACrash(t *testing.T) {
 			if err := cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
-			cmd.Wait()
+			_ = cmd.Wait() // killed
 
 			if len(traces(t, name)) == 0 {
 				t.Fatal("the crash left nothing: the test proves nothing")
@@ -111,7 +111,7 @@ func waitFor(t *testing.T, path string) {
 func TestRemainsAreListedAndNotUsed(t *testing.T) {
 	testenv.Root(t)
 	const name = "t-remains"
-	t.Cleanup(func() { Down(context.Background(), name) })
+	downAfter(t, name)
 	if err := os.MkdirAll(labDir(name), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestDownSparesForeignProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantNoTraces(t, "t-foreign")
-	own.Wait()
+	_ = own.Wait() // killed
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d/exe", foreign.Process.Pid)); err != nil {
 		t.Errorf("the foreign process is gone: %v", err)
 	}

@@ -21,16 +21,20 @@ import (
 func up(t *testing.T, o Options) *Lab {
 	t.Helper()
 	testenv.Root(t)
-	t.Cleanup(func() {
-		if err := Down(context.Background(), o.Name); err != nil {
-			t.Errorf("take down: %v", err)
-		}
-	})
+	downAfter(t, o.Name)
 	lab, err := Up(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return lab
+}
+
+func downAfter(t *testing.T, name string) {
+	t.Cleanup(func() {
+		if err := Down(context.Background(), name); err != nil {
+			t.Errorf("take down: %v", err)
+		}
+	})
 }
 
 // traces lists everything on this machine that carries the marks of labs whose name begins with "t-<test>":
@@ -93,7 +97,7 @@ func sleeper(t *testing.T, p Place) *exec.Cmd {
 	if err := p.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { cmd.Process.Kill() })
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	return cmd
 }
 

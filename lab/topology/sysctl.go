@@ -41,10 +41,17 @@ func writeSysctls(settings []setting) error {
 	return nil
 }
 
-// namespaceSysctls are set in every namespace of a lab before it has devices. The wire is quiet: no router
-// solicitations, and addresses are usable at once (they are unique by plan, so nothing has to be detected).
+// namespaceSysctls are set in every namespace of a lab before it has devices. A namespace inherits some of
+// the machine's IPv4 settings; those that matter here are the kernel's defaults again, so that labs are alike
+// on all machines. The wire is quiet: no router solicitations, and addresses are usable at once (they are
+// unique by plan, so nothing has to be detected).
 func namespaceSysctls(o Options, congestion string) []setting {
-	settings := []setting{{"net/ipv4/tcp_congestion_control", congestion}}
+	settings := []setting{
+		{"net/ipv4/ip_forward", "0"},
+		{"net/ipv4/conf/all/rp_filter", "0"},
+		{"net/ipv4/conf/default/rp_filter", "0"},
+		{"net/ipv4/tcp_congestion_control", congestion},
+	}
 	if _, err := os.Stat("/proc/sys/net/ipv6"); err != nil {
 		return settings
 	}
