@@ -121,7 +121,15 @@ func (v *view) leading() []figure {
 	for _, f := range groups[0] {
 		fewest = min(fewest, f.procs)
 	}
-	return slices.DeleteFunc(slices.Clone(groups[0]), func(f figure) bool { return f.procs > fewest })
+	return slices.DeleteFunc(slices.Clone(groups[0]), func(f figure) bool { return f.procs > fewest || f.offered() })
+}
+
+// offered reports whether every contender reaches what the node reaches, to 0.5 %: then the workload offers
+// no more than all of them carry, and its figure compares nothing.
+func (f figure) offered() bool {
+	return !slices.ContainsFunc(f.rows, func(r row) bool {
+		return r.contender != baseline && r.summary != nil && r.summary.Ratio != nil && math.Abs(*r.summary.Ratio-1) > 0.005
+	})
 }
 
 func extremes(list []named) (low, high named) {

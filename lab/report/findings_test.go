@@ -82,6 +82,18 @@ func TestFindingsLeaveOpenWhatIsUndecided(t *testing.T) {
 	want(t, texts(run), "ahead in 0 of 2 workloads", "no difference decided in 2")
 }
 
+// A fixed offered rate that everybody carries says nothing about who is faster.
+func TestFindingsSkipWorkloadsThatOfferTooLittle(t *testing.T) {
+	run := measured(0, map[string]float64{"node": 1, "beeline": 0.9}, "node", "beeline")
+	for i := range run.Samples {
+		if s := &run.Samples[i]; s.Workload == "tcp_rr" {
+			s.Values[result.Rate] = 1000
+		}
+	}
+	run.Summary = stats.Summarize(run)
+	want(t, texts(run), "beeline reaches 0.900 of the bare node's speed across nodes. Measured with ping-pong.")
+}
+
 func TestFindingsWithoutBeelineSpeakOfTheBest(t *testing.T) {
 	run := measured(0, map[string]float64{"node": 1, "ptp": 0.7, "macvlan": 0.95}, "node", "ptp", "macvlan")
 	want(t, texts(run), "macvlan reaches 0.950")

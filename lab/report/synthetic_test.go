@@ -20,7 +20,7 @@ func synthetic(rounds int) *result.Run {
 		Started: start, Finished: start.Add(4*time.Minute + 30*time.Second),
 		Settings: result.Settings{
 			Mode: "quick", Rounds: rounds, Seconds: 1, Placement: []string{"one-core", "spread"}, MTU: 1500,
-			Gate: "steal > 2 % or foreign load > 5 % of the round's CPU time",
+			Gate: "a round is discarded when steal exceeds 2 % or foreign load 5 % of the CPU time of all CPUs",
 		},
 		Environment: result.Environment{
 			Hostname: "synthetic", Kernel: "6.99.0-synthetic", Distribution: "Test data, not a measurement", CPU: "Imaginary CPU", CPUs: 2,

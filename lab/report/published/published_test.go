@@ -9,17 +9,17 @@ import (
 
 func TestPortableRatios(t *testing.T) {
 	want := map[string]float64{ // as the literature quotes them
-		"cilium-2021/TCP_RR, 1 process/Cilium eBPF":                   0.946,
-		"cilium-2021/TCP_RR, 1 process/Cilium legacy host routing":    0.711,
-		"cilium-2021/TCP_RR, 1 process/Calico iptables":               0.751,
-		"cilium-2021/TCP_CRR, 1 process/Cilium eBPF":                  0.964,
-		"cilium-2021/TCP_CRR, 1 process/Cilium legacy host routing":   0.753,
-		"cilium-2021/TCP_CRR, 1 process/Calico iptables":              0.713,
-		"cilium-2021/TCP_STREAM, 1 stream/Cilium eBPF":                1.01,
-		"cilium-2021/TCP_STREAM, 1 stream/Cilium legacy host routing": 0.86,
-		"cilium-2021/TCP_STREAM, 1 stream/Calico iptables":            0.84,
-		"spiderpool-io/netperf TCP_RR -r100,100, pod IP/Cilium eBPF":  0.888,
-		"itnext-2024/iperf3 TCP, 1 stream, pod to pod/Flannel VXLAN":  0.637,
+		"cilium-2021/TCP_RR, 1 process/Cilium eBPF":                  0.946,
+		"cilium-2021/TCP_RR, 1 process/Cilium legacy":                0.711,
+		"cilium-2021/TCP_RR, 1 process/Calico iptables":              0.751,
+		"cilium-2021/TCP_CRR, 1 process/Cilium eBPF":                 0.964,
+		"cilium-2021/TCP_CRR, 1 process/Cilium legacy":               0.753,
+		"cilium-2021/TCP_CRR, 1 process/Calico iptables":             0.713,
+		"cilium-2021/TCP_STREAM, 1 stream/Cilium eBPF":               1.01,
+		"cilium-2021/TCP_STREAM, 1 stream/Cilium legacy":             0.86,
+		"cilium-2021/TCP_STREAM, 1 stream/Calico iptables":           0.84,
+		"spiderpool-io/netperf TCP_RR -r100,100, pod IP/Cilium eBPF": 0.888,
+		"itnext-2024/iperf3 TCP, 1 stream, pod to pod/Flannel VXLAN": 0.637,
 	}
 	for _, s := range Studies() {
 		for _, f := range s.Figures {

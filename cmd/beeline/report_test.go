@@ -1,0 +1,80 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// results copies the synthetic results of package report into a directory of its own.
+func results(t *testing.T) string {
+	t.Helper()
+	content, err := os.ReadFile("../../lab/report/testdata/synthetic/results.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "results.json"), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestReport(t *testing.T) {
+	for name, c := range map[string]struct {
+		flags []string
+		says  string // on stdout; nothing may be there where it is empty
+		html  bool
+	}{
+		"both":       {nil, "Ratio to node · cross-node · one-core", true},
+		"only table": {[]string{"--table"}, "Ratio to node · cross-node · one-core", false},
+		"only html":  {[]string{"--html"}, "", true},
+		"markdown":   {[]string{"--markdown"}, "| `beeline` |", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := results(t)
+			code, stdout, stderr := beeline(t, append([]string{"report", dir}, c.flags...)...)
+			if code != 0 {
+				t.Fatalf("exit code %d: %s", code, stderr)
+			}
+			if !strings.Contains(stdout, c.says) || c.says == "" && stdout != "" {
+				t.Errorf("stdout lacks %q:\n%s", c.says, stdout)
+			}
+			_, err := os.Stat(filepath.Join(dir, "report.html"))
+			if (err == nil) != c.html {
+				t.Errorf("report.html written: %t, want %t", err == nil, c.html)
+			}
+		})
+	}
+}
+
+func TestReportComparesTwo(t *testing.T) {
+	code, stdout, stderr := beeline(t, "report", results(t), results(t))
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	if !strings.Contains(stdout, "B ÷ A") || !strings.Contains(stdout, "1.000 ~") {
+		t.Errorf("the same run twice does not compare as equal:\n%s", stdout)
+	}
+}
+
+func TestReportErrors(t *testing.T) {
+	dir := results(t)
+	empty := t.TempDir()
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"report"}, "accepts between 1 and 2 arg(s)"},
+		{[]string{"report", empty}, "no results.json in " + empty},
+		{[]string{"report", dir, empty}, "no results.json in " + empty},
+		{[]string{"report", dir, dir, "--markdown"}, "only as a table"},
+		{[]string{"report", dir, "--html", "--table"}, "none of the others can be"},
+	} {
+		code, _, stderr := beeline(t, c.args...)
+		if code != 1 || !strings.Contains(stderr, c.says) {
+			t.Errorf("%q: exit code %d, %q; want 1, %q", c.args, code, stderr, c.says)
+		}
+	}
+}
