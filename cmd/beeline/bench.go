@@ -1,7 +1,202 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
 
-func newBenchCommand(_ env) *cobra.Command {
-	return &cobra.Command{Use: "bench"}
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/measure"
+	"github.com/beeline-cni/beeline/lab/report"
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/workload"
+)
+
+// The exit codes of bench beside 0.
+const (
+	exitUsage   exitCode = 2 // the command line makes no sense
+	exitMeasure exitCode = 3 // the run gave no result, or not the whole of it
+)
+
+// benchFlags are the command line of bench.
+type benchFlags struct {
+	quick, full, list     bool
+	contenders, workloads []string
+	paths, placements     []string
+	procs                 []int
+	rounds                int
+	duration              time.Duration
+	mtu                   int
+	ipv6                  bool
+	seed                  uint64
+	out                   string
+	steal, foreign        float64
+	pods                  int
+}
+
+func newBenchCommand(e env) *cobra.Command {
+	var f benchFlags
+	c := &cobra.Command{
+		Use:   "bench",
+		Short: "Compare pod networking by Beeline with the node's own and with the alternatives, on this machine",
+		Long: `Bench brings up every contender on a lab of its own (two nodes made of network namespaces), runs all
+workloads over all of them in rounds of random order, and compares within each round.
+
+Results go to a directory: results.json (every sample), report.html, and benchmark.txt for benchstat.
+
+Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
+		Example: `  beeline bench                                   the quick one, at most five minutes
+  beeline bench --full --out results/full         everything, more than an hour
+  beeline bench --contenders node,beeline --workloads tcp_rr --rounds 20
+  beeline bench --list                            contenders and workloads`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runBench(cmd.Context(), e, &f) },
+	}
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(e, err) })
+	flags := c.Flags()
+	flags.BoolVar(&f.quick, "quick", false, "the most telling workloads on one core, at most five minutes (default)")
+	flags.BoolVar(&f.full, "full", false, "every workload, path, placement and number of processes")
+	flags.BoolVar(&f.list, "list", false, "list contenders and workloads and end")
+	flags.StringSliceVar(&f.contenders, "contenders", nil, "contenders, by name (default all)")
+	flags.StringSliceVar(&f.workloads, "workloads", nil, "workloads, by name")
+	flags.StringSliceVar(&f.paths, "paths", nil, "cross-node, same-node")
+	flags.StringSliceVar(&f.placements, "placement", nil, "one-core (the whole path on one CPU), spread (one CPU for each end)")
+	flags.IntSliceVar(&f.procs, "procs", nil, "numbers of parallel processes")
+	flags.IntVar(&f.rounds, "rounds", 0, "rounds to keep; an interval needs at least 6 (default 7, full 10)")
+	flags.DurationVar(&f.duration, "duration", 0, "length of one sample (default 500ms)")
+	flags.IntVar(&f.mtu, "mtu", 1500, "MTU of the wire")
+	flags.BoolVar(&f.ipv6, "ipv6", false, "measure IPv6")
+	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random order (default random)")
+	flags.StringVar(&f.out, "out", "", "directory for results (default results/TIME)")
+	flags.Float64Var(&f.steal, "max-steal", measure.DefaultGate.Steal*100, "discard rounds with more steal than this, in % of all CPU time")
+	flags.Float64Var(&f.foreign, "max-foreign", measure.DefaultGate.Foreign*100, "discard rounds with more foreign load than this, in % of all CPU time")
+	flags.IntVar(&f.pods, "pods", -1, "pods to add and remove for the times of CNI ADD and DEL (default 20, full 200)")
+	c.MarkFlagsMutuallyExclusive("quick", "full")
+	return c
+}
+
+func usageError(e env, err error) error {
+	fmt.Fprintf(e.stderr, "beeline bench: %v\n", err)
+	return exitUsage
+}
+
+func runBench(ctx context.Context, e env, f *benchFlags) error {
+	if f.list {
+		return listBench(e.stdout)
+	}
+	plan, err := f.plan()
+	if err == nil {
+		err = plan.Validate()
+	}
+	if err != nil {
+		return usageError(e, err)
+	}
+	if os.Geteuid() != 0 {
+		fmt.Fprintln(e.stderr, "beeline bench: needs root: it makes network namespaces")
+		return exitMeasure
+	}
+	out := f.out
+	if out == "" {
+		out = filepath.Join("results", time.Now().Format("2006-01-02T15-04-05"))
+	}
+	fmt.Fprintf(e.stderr, "%d contenders, %d ways to run %d rounds of, about %v. Seed %d.\nGate: %s.\n",
+		len(plan.Contenders), len(plan.Cells), plan.Rounds, plan.Estimate().Round(time.Second), plan.Seed, plan.Gate)
+	progress := measure.NewProgress(e.stderr, isTerminal(e.stderr), plan.Estimate())
+	run, err := measure.Run(ctx, plan, progress)
+	return finishBench(e, out, run, err)
+}
+
+// finishBench writes and shows what there is, also of a run that was interrupted.
+func finishBench(e env, out string, run *result.Run, measured error) error {
+	failed := measured != nil
+	say := func(err error) {
+		if err != nil {
+			failed = true
+			fmt.Fprintf(e.stderr, "beeline bench: %v\n", err)
+		}
+	}
+	if len(run.Samples) > 0 {
+		say(measure.Save(out, run))
+		say(report.Write(out, run))
+		say(report.Table(e.stdout, run))
+		fmt.Fprintf(e.stderr, "Took %v. Results: %s\n", run.Finished.Sub(run.Started).Round(time.Second), filepath.Join(out, report.FileName))
+	}
+	say(measured)
+	if failed {
+		return exitMeasure
+	}
+	return nil
+}
+
+// plan makes the plan that the flags ask for.
+func (f *benchFlags) plan() (measure.Plan, error) {
+	choice := measure.Choice{Contenders: f.contenders, Workloads: f.workloads, Procs: f.procs, Rounds: f.rounds, Length: f.duration}
+	for _, p := range f.paths {
+		choice.Paths = append(choice.Paths, result.Path(p))
+	}
+	for _, p := range f.placements {
+		choice.Placements = append(choice.Placements, result.Placement(p))
+	}
+	if f.rounds < 0 || f.duration < 0 {
+		return measure.Plan{}, errors.New("rounds and duration cannot be negative")
+	}
+	preset := measure.Quick
+	if f.full {
+		preset = measure.Full
+	}
+	plan, err := preset(choice)
+	if err != nil {
+		return plan, err
+	}
+	plan.Version, plan.Command = version, os.Args
+	plan.MTU, plan.IPv6 = f.mtu, f.ipv6
+	plan.Gate.Steal, plan.Gate.Foreign = f.steal/100, f.foreign/100
+	if f.pods >= 0 {
+		plan.Pods = f.pods
+	}
+	if plan.Seed = f.seed; plan.Seed == 0 {
+		plan.Seed = rand.Uint64()
+	}
+	return plan, nil
+}
+
+// listBench prints what can be chosen.
+func listBench(w io.Writer) error {
+	var text strings.Builder
+	text.WriteString("Contenders:\n")
+	for _, c := range contender.All() {
+		fmt.Fprintf(&text, "  %-16s %s\n", c.Name(), c.Description())
+		if u := c.Unsupported(); u != "" {
+			fmt.Fprintf(&text, "  %-16s %s\n", "", u)
+		}
+	}
+	text.WriteString("\nWorkloads:\n")
+	for _, l := range workload.All() {
+		i := l.Info()
+		fmt.Fprintf(&text, "  %-16s %s\n", i.Name, i.Description)
+		if m := l.Missing(); m != "" {
+			fmt.Fprintf(&text, "  %-16s %s\n", "", m)
+		}
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// isTerminal says whether a person watches.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }

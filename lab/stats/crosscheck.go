@@ -25,22 +25,37 @@ func CrossCheck(run *result.Run) []result.CrossCheck {
 		for _, name := range t.names {
 			own := t.series[k][name]
 			rate := MedianOf(own.values(metric(result.Rate)))
-			if rate.N == 0 {
-				continue
-			}
-			check := func(what string, rtt Interval) {
-				if rtt.N == 0 || rtt.Median <= 0 {
+			check := func(what string, trips series) {
+				// Paired within a round, like every ratio: rate × round trip is 1e6 µs/s in each.
+				product := MedianOf(products(own, trips))
+				if product.N == 0 || product.Median <= 0 {
 					return
 				}
-				expected := 1e6 / rtt.Median
+				off := product.Median / 1e6
 				list = append(list, result.CrossCheck{
 					Contender: name, Path: k.Path, What: what + " (" + string(k.Placement) + ")",
-					Expected: expected, Measured: rate.Median,
-					Agree: math.Abs(rate.Median/expected-1) <= Tolerance,
+					Expected: rate.Median / off, Measured: rate.Median, Agree: math.Abs(off-1) <= Tolerance,
 				})
 			}
-			check("TCP_RR ≈ 1e6 / netperf's mean RTT in µs", MedianOf(own.values(metric(result.RTT))))
-			check("TCP_RR ≈ 1e6 / sockperf's mean RTT in µs", MedianOf(t.series[ping][name].values(metric(result.RTT))))
+			check("TCP_RR ≈ 1e6 / netperf's mean RTT in µs", own)
+			check("TCP_RR ≈ 1e6 / sockperf's mean RTT in µs", t.series[ping][name])
+		}
+	}
+	return list
+}
+
+// products are rate × mean round trip in each round that has both.
+func products(rates, trips series) []float64 {
+	var list []float64
+	for round, a := range rates {
+		b, ok := trips[round]
+		if !ok {
+			continue
+		}
+		rate, okRate := a.Values[result.Rate]
+		trip, okTrip := b.Values[result.RTT]
+		if okRate && okTrip {
+			list = append(list, rate*trip)
 		}
 	}
 	return list

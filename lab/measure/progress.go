@@ -1,0 +1,88 @@
+package measure
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// Progress tells a person how far a run is. On a terminal one line is kept up to date; elsewhere there is
+// a line for each step that says something new.
+type Progress struct {
+	w        io.Writer
+	terminal bool
+	now      func() time.Time
+	started  time.Time
+	planned  time.Duration // of the whole run
+	done     time.Duration // of the plan
+	width    int           // of the line that stands on the terminal
+}
+
+// NewProgress begins the clock of a run that was planned to take so long.
+func NewProgress(w io.Writer, terminal bool, planned time.Duration) *Progress {
+	return &Progress{w: w, terminal: terminal, now: time.Now, started: time.Now(), planned: planned}
+}
+
+// advance says that work planned to take so long is done.
+func (p *Progress) advance(d time.Duration) { p.done = min(p.done+d, p.planned) }
+
+// extend says that work is added to the plan.
+func (p *Progress) extend(d time.Duration) { p.planned += d }
+
+// remaining corrects the plan by the pace so far, once a tenth of it is done.
+func (p *Progress) remaining() time.Duration {
+	left := p.planned - p.done
+	if p.done*10 < p.planned {
+		return left
+	}
+	pace := float64(p.now().Sub(p.started)) / float64(p.done)
+	return time.Duration(float64(left) * pace)
+}
+
+// status shows what is being done on a terminal.
+func (p *Progress) status(format string, args ...any) {
+	if !p.terminal {
+		return
+	}
+	share := 0
+	if p.planned > 0 {
+		share = int(100 * p.done / p.planned)
+	}
+	p.line(fmt.Sprintf("%3d %%  %s left  %s", share, p.remaining().Round(time.Second), fmt.Sprintf(format, args...)))
+}
+
+// line replaces the line that stands on the terminal.
+func (p *Progress) line(text string) {
+	const widest = 100
+	if r := []rune(text); len(r) > widest {
+		text = string(r[:widest])
+	}
+	width := len([]rune(text))
+	fmt.Fprintf(p.w, "\r%s%s", text, strings.Repeat(" ", max(0, p.width-width)))
+	p.width = width
+}
+
+// note writes a line that stays.
+func (p *Progress) note(format string, args ...any) {
+	p.clear()
+	fmt.Fprintf(p.w, format+"\n", args...)
+}
+
+// step writes a line that stays only where no line is kept up to date.
+func (p *Progress) step(format string, args ...any) {
+	if p.terminal {
+		p.status(format, args...)
+		return
+	}
+	fmt.Fprintf(p.w, "[%s left] %s\n", p.remaining().Round(time.Second), fmt.Sprintf(format, args...))
+}
+
+// clear removes the line that stands on the terminal.
+func (p *Progress) clear() {
+	if p.terminal && p.width > 0 {
+		p.line("")
+		fmt.Fprint(p.w, "\r")
+		p.width = 0
+	}
+}

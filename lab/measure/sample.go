@@ -1,0 +1,60 @@
+package measure
+
+import (
+	"context"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/workload"
+)
+
+// sample runs one cell over one contender. What goes wrong is in the sample's Error.
+func (b *bench) sample(ctx context.Context, l *lane, cell Cell, length time.Duration) result.Sample {
+	s := result.Sample{
+		Workload: cell.Workload.Info().Name, Path: cell.Path, Placement: cell.Placement, Procs: cell.Procs, Started: time.Now(),
+	}
+	client, server, err := cpus(cell.Placement, numCPU())
+	if err != nil {
+		s.Error = err.Error()
+		return s
+	}
+	watched := []int{server}
+	if client != server {
+		watched = append(watched, client)
+	}
+	var window cpuWindow
+	out, err := cell.Workload.Run(ctx, workload.Request{
+		Client: l.lab.Place(l.client).On(client), Server: l.servers[cell.Path], Procs: cell.Procs, Length: length,
+		Window: window.mark,
+	})
+	s.Values, s.Latency, s.Command = out.Values, out.Latency, out.Command
+	if err == nil {
+		err = window.err
+	}
+	if err != nil {
+		s.Error, s.Values, s.Latency = err.Error(), nil, nil
+		return s
+	}
+	s.Seconds = window.ended.Sub(window.began).Seconds()
+	s.CPU = sumDelta(window.before, window.after, watched...).cpuTime()
+	return s
+}
+
+// cpuWindow reads /proc/stat at both ends of the measured traffic.
+type cpuWindow struct {
+	before, after map[int]ticks
+	began, ended  time.Time
+	err           error
+}
+
+func (w *cpuWindow) mark(end bool) {
+	stat, err := readStat()
+	if err != nil {
+		w.err = err
+	}
+	if end {
+		w.after, w.ended = stat, time.Now()
+	} else {
+		w.before, w.began = stat, time.Now()
+	}
+}
