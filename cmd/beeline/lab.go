@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -107,10 +108,8 @@ func printLabUp(e env, lab *topology.Lab) error {
 		"beeline lab add-pod" + flag + " " + last + " server", "a pod on " + last,
 		"beeline lab exec" + flag + " " + first + " -- ip address", "a command on a node, or in a pod by its name",
 	}
-	if network, err := contender.Named(lab.Network); err == nil {
-		if socket := contender.AgentSocket(network, lab.Node(0)); socket != "" {
-			next = append(next, "beeline status --socket "+socket, "what the agent of "+first+" says")
-		}
+	if strings.HasPrefix(lab.Network, "beeline") {
+		next = append(next, "beeline lab exec"+flag+" "+first+" -- beeline status", "what the agent of "+first+" says")
 	}
 	return hints(e, append(next, "beeline lab down"+flag, "remove everything")...)
 }
@@ -156,7 +155,7 @@ func printPodHints(e env, lab *topology.Lab, pod *topology.Pod) error {
 	for _, other := range pods {
 		if other.Name != pod.Name && len(other.Addresses) > 0 {
 			return hints(e,
-				fmt.Sprintf("beeline lab exec%s %s -- ping -c 3 %s", flag, pod.Name, other.Addresses[0]), "reach "+other.Name+" on "+other.Node,
+				fmt.Sprintf("beeline lab exec%s %s -- ping -c 3 %s", flag, pod.Name, other.Name), "reach "+other.Name+" on "+other.Node,
 				"beeline lab status", "what is there")
 		}
 	}
@@ -198,10 +197,14 @@ func newLabExecCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "exec NODE|POD -- COMMAND [ARGUMENT...]",
 		Short:   "Run a command on a node or in a pod",
-		Example: "  beeline lab exec n1 -- ip route\n  beeline lab exec client -- ping -c 3 10.77.2.2",
+		Example: "  beeline lab exec n1 -- ip route\n  beeline lab exec client -- ping -c 3 server",
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			place, err := placeNamed(name, args[0])
+			lab, network, err := openLab(name)
+			if err != nil {
+				return err
+			}
+			node, place, err := findPlace(lab, args[0])
 			if err != nil {
 				return err
 			}
@@ -213,7 +216,8 @@ func newLabExecCommand(e env) *cobra.Command {
 				return errors.New("no command: want NODE|POD -- COMMAND")
 			}
 			// No context: an interrupt from the terminal reaches the command itself, which decides.
-			child := exec.Command(command[0], command[1:]...)
+			child := lab.Command(command[0], command[1:]...)
+			child.Env = append(os.Environ(), socketVariable+"="+contender.AgentSocket(network, node))
 			child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), e.stdout, e.stderr
 			return passOn(place.Run(child))
 		},
@@ -223,23 +227,23 @@ func newLabExecCommand(e env) *cobra.Command {
 	return cmd
 }
 
-// placeNamed finds a node or pod of a lab by its name.
-func placeNamed(labName, name string) (topology.Place, error) {
-	lab, err := topology.Open(labName)
-	if err != nil {
-		return topology.Place{}, hintNotUp(labName, err)
-	}
+// findPlace finds a node or pod by its name, and the node it is on.
+func findPlace(lab *topology.Lab, name string) (*topology.Node, topology.Place, error) {
 	if node, ok := lab.NodeNamed(name); ok {
-		return node.Place(), nil
+		return node, node.Place(), nil
 	}
 	pod, ok, err := lab.PodNamed(name)
 	if err != nil {
-		return topology.Place{}, err
+		return nil, topology.Place{}, err
 	}
 	if !ok {
-		return topology.Place{}, fmt.Errorf("lab %q has no node or pod %q", labName, name)
+		return nil, topology.Place{}, fmt.Errorf("lab %q has no node or pod %q", lab.Name, name)
 	}
-	return lab.Place(pod), nil
+	node, ok := lab.NodeNamed(pod.Node)
+	if !ok {
+		return nil, topology.Place{}, fmt.Errorf("lab %q has no node %q", lab.Name, pod.Node)
+	}
+	return node, lab.Place(pod), nil
 }
 
 // passOn turns the end of a command into the exit code that a shell would give.
@@ -307,5 +311,5 @@ func hintNotUp(name string, err error) error {
 		return err
 	}
 	flag := nameFlag(name)
-	return fmt.Errorf("%w (beeline lab up%s makes it, beeline lab down%s removes what is left of one)", err, flag, flag)
+	return fmt.Errorf("%w (%s makes it, %s removes what is left of one)", err, typed("beeline lab up"+flag), typed("beeline lab down"+flag))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -148,9 +149,22 @@ func hints(e env, pairs ...string) error {
 	fmt.Fprintln(e.stdout, "\nNext:")
 	var rows [][]string
 	for i := 0; i+1 < len(pairs); i += 2 {
-		rows = append(rows, []string{"  " + pairs[i], "# " + pairs[i+1]})
+		rows = append(rows, []string{"  " + typed(pairs[i]), "# " + pairs[i+1]})
 	}
 	return table(e.stdout, rows)
+}
+
+// typed gives a command line of this program as it was called: a hint can be copied from the terminal.
+func typed(command string) string {
+	program := "beeline"
+	if strings.Contains(os.Args[0], "/") {
+		program = os.Args[0]
+	}
+	command = strings.ReplaceAll(command, "-- beeline ", "-- "+program+" ")
+	if os.Getenv("SUDO_USER") != "" {
+		program = "sudo " + program
+	}
+	return strings.Replace(command, "beeline", program, 1)
 }
 
 func joined[T fmt.Stringer](values []T) string {

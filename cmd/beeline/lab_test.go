@@ -31,10 +31,10 @@ func TestLabFromUpToDown(t *testing.T) {
 		// says is a part of what is printed, to stderr where the code is not 0 or the step is no success.
 		says string
 	}{
-		{[]string{"lab", "exec", lab, "n1", "true"}, 1, "beeline lab up --name t-cli"},
+		{[]string{"lab", "exec", lab, "n1", "true"}, 1, "lab up --name t-cli makes it"},
 		{[]string{"lab", "up", lab, "--network", "nothing"}, 1, "there are: node, node+netfilter, beeline"},
 		{[]string{"lab", "up", lab, "--network", "node", "--mtu", "10"}, 1, "MTU 10"},
-		{[]string{"lab", "up", lab, "--network", "node"}, 0, "beeline lab add-pod --name t-cli n1 client"},
+		{[]string{"lab", "up", lab, "--network", "node"}, 0, " lab add-pod --name t-cli n1 client"},
 		{[]string{"lab", "up", lab, "--network", "node"}, 1, "up already"},
 		{[]string{"lab", "add-pod", lab, "n1", "client"}, 0, "has no pods"},
 		{[]string{"lab", "add-pod", lab, "n9", "client"}, 1, `no node "n9"`},
@@ -42,8 +42,10 @@ func TestLabFromUpToDown(t *testing.T) {
 		{[]string{"lab", "exec", lab, "n2", "--", "sh", "-c", "exit 7"}, 7, ""},
 		{[]string{"lab", "exec", lab, "n2", "sh", "-c", "kill -9 $$"}, 128 + 9, ""},
 		{[]string{"lab", "exec", lab, "n2", "--", "hostname", "--no-such-option"}, 255, "unrecognized option"},
+		{[]string{"lab", "exec", lab, "n2", "--", "no-such-command"}, 127, "no-such-command"},
 		{[]string{"lab", "exec", lab, "n2", "--"}, 1, "no command"},
 		{[]string{"lab", "exec", lab, "n2", "--", "cat", "/proc/self/cgroup"}, 0, "/beeline-lab/t-cli/n2"},
+		{[]string{"lab", "exec", lab, "n2", "--", "getent", "hosts", "n1"}, 0, "192.168.77.1"},
 		{[]string{"lab", "exec", lab, "n9", "--", "true"}, 1, `no node or pod "n9"`},
 		{[]string{"lab", "status"}, 0, `Lab "t-cli": 2 nodes, network node, MTU 1500`},
 		{[]string{"lab", "status", "-o", "yaml"}, 1, "neither text nor json"},

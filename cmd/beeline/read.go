@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -40,9 +41,19 @@ func newReadCommand[T any](e env, use, short string, ask func(*cobra.Command, *a
 			return text(e.stdout, answer)
 		},
 	}
-	cmd.Flags().StringVar(&r.socket, "socket", api.DefaultSocket, "the agent's unix socket")
+	cmd.Flags().StringVar(&r.socket, "socket", defaultSocket(), "the agent's unix socket")
 	cmd.Flags().StringVarP(&r.output, "output", "o", "text", "text, json")
 	return cmd
+}
+
+// socketVariable names the agent's socket where it is not the usual one; `lab exec` sets it.
+const socketVariable = "BEELINE_SOCKET"
+
+func defaultSocket() string {
+	if socket := os.Getenv(socketVariable); socket != "" {
+		return socket
+	}
+	return api.DefaultSocket
 }
 
 // explain says what to do when no agent answers.

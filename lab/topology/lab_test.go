@@ -3,6 +3,7 @@ package topology
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -254,6 +255,41 @@ func TestPlaceOfAProcess(t *testing.T) {
 	}
 	if _, err := lab.Place(pod).Output(t.Context(), "sh", "-c", "echo why >&2; exit 3"); err == nil || !strings.Contains(err.Error(), "why") {
 		t.Errorf("Output gives %v, want what the command said", err)
+	}
+}
+
+func TestHostsFollowPods(t *testing.T) {
+	lab := up(t, Options{Name: "t-hosts"})
+	lookup := func(name string) string {
+		var out strings.Builder
+		cmd := lab.Command("getent", "hosts", name)
+		cmd.Stdout = &out
+		_ = lab.Node(0).Place().Run(cmd) // an unknown name is an error and no output
+		return out.String()
+	}
+	if got := lookup("n2"); !strings.HasPrefix(got, "192.168.77.2") {
+		t.Errorf("n2 is %q", got)
+	}
+	pod, err := lab.NewPodNetns(t.Context(), lab.Node(0), "web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.Addresses = []netip.Addr{netip.MustParseAddr("10.77.1.9")}
+	if err := lab.SavePod(pod); err != nil {
+		t.Fatal(err)
+	}
+	if got := lookup("web"); !strings.HasPrefix(got, "10.77.1.9") {
+		t.Errorf("web is %q", got)
+	}
+	if err := lab.DeletePod(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if got := lookup("web"); got != "" {
+		t.Errorf("web is still %q when it is gone", got)
+	}
+	machine, err := os.ReadFile("/etc/hosts")
+	if err != nil || strings.Contains(string(machine), "t-hosts") {
+		t.Errorf("the machine's own hosts file: %v\n%s", err, machine)
 	}
 }
 

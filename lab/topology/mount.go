@@ -14,7 +14,7 @@ type mount struct{ target, fstype string }
 
 // readMounts reads the mounts of this process in the order they were made.
 func readMounts() ([]mount, error) {
-	data, err := os.ReadFile("/proc/self/mountinfo")
+	data, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func makeNetns(path string, o Options, congestion string) (err error) {
 		}
 	}()
 	// WithNetNSPath brings the thread back to where it was, or lets it die.
-	err = ns.WithNetNSPath("/proc/self/ns/net", func(ns.NetNS) error {
+	err = ns.WithNetNSPath("/proc/thread-self/ns/net", func(ns.NetNS) error {
 		h, err := netns.NewNamed(filepath.Base(path))
 		if err != nil {
 			return err

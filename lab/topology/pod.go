@@ -60,7 +60,7 @@ func (l *Lab) SavePod(p *Pod) error {
 	if err := writeJSON(podFile(n, p.Name), p); err != nil {
 		return fmt.Errorf("record pod %q: %w", p.Name, err)
 	}
-	return nil
+	return l.writeHosts()
 }
 
 // DeletePod ends the processes of a pod and removes its namespace, cgroup and record. Its network is the
@@ -88,7 +88,7 @@ func (l *Lab) removePod(ctx context.Context, n *Node, p *Pod) error {
 	if err := os.Remove(podFile(n, p.Name)); err != nil && !os.IsNotExist(err) {
 		return err
 	}
-	return nil
+	return l.writeHosts()
 }
 
 // Pods are the pods of all nodes, by node and then by name.

@@ -41,6 +41,9 @@ func Up(ctx context.Context, o Options) (lab *Lab, err error) {
 	if err := lab.make(ctx); err != nil {
 		return nil, fmt.Errorf("make lab %q: %w", o.Name, err)
 	}
+	if err := lab.writeHosts(); err != nil {
+		return nil, fmt.Errorf("make lab %q: %w", o.Name, err)
+	}
 	r.Ready = true
 	if err := r.write(); err != nil {
 		return nil, fmt.Errorf("record lab %q: %w", o.Name, err)
