@@ -18,8 +18,9 @@ import (
 //
 // Length: netperf takes whole seconds. Its timer is SIGALRM, whose handler ends the test, so this package
 // gives it a timer that is too long and sends SIGALRM itself: samples of any length, timed by netperf, and
-// parallel processes that end together. The server's half of a TCP_CRR would wait in accept for its own
-// timer for another four seconds; it gets the signal too.
+// parallel processes that end together. netperf installs the handler when the test begins, after its
+// connections are made, which tells from outside when that is. The server's half of a TCP_CRR would wait in
+// accept for its own timer for another four seconds; it gets the signal too.
 //
 // Rate: work ÷ elapsed time as netperf has them, both from its first to its last transaction. For parallel
 // processes the sum of the work is divided by the longest interval; by how much intervals differ is recorded as skew.
@@ -141,8 +142,9 @@ func (n netperf) Run(ctx context.Context, r Request) (Outcome, error) {
 	if err != nil {
 		return out, err
 	}
-	r.window(false)
 	g.release()
+	g.untilHandled(ctx, syscall.SIGALRM)
+	r.window(false)
 	_ = pause(ctx, r.Length) // wait notices an ended context
 	r.window(true)
 	g.signal(syscall.SIGALRM)

@@ -188,3 +188,22 @@ func TestGroupStartsTogether(t *testing.T) {
 		t.Errorf("after the release: %v, %v", entries, err)
 	}
 }
+
+func TestHandles(t *testing.T) {
+	tests := map[string]struct {
+		status string
+		want   bool
+	}{
+		"netperf in its test":    {"State:\tR (running)\nSigCgt:\t0000000000002002\n", true},
+		"netperf before":         {"State:\tS (sleeping)\nSigCgt:\t0000000000000000\n", false},
+		"another signal":         {"State:\tS (sleeping)\nSigCgt:\t0000000000000002\n", false},
+		"ended":                  {"State:\tZ (zombie)\nSigCgt:\t0000000000000000\n", true},
+		"nothing there":          {"", false},
+		"no number in the mask:": {"SigCgt:\tx\n", false},
+	}
+	for name, test := range tests {
+		if got := handles(test.status, syscall.SIGALRM); got != test.want {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+	}
+}

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -61,6 +63,34 @@ func (g *group) release() {
 		gate.Close()
 	}
 	g.gates = nil
+}
+
+// untilHandled waits until every process has a handler for a signal or has ended. A signal sent before would
+// end the process, as a signal without a handler does.
+func (g *group) untilHandled(ctx context.Context, s syscall.Signal) {
+	for _, cmd := range g.cmds {
+		for {
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+			if err != nil || handles(string(status), s) || pause(ctx, time.Millisecond) != nil {
+				break
+			}
+		}
+	}
+}
+
+// handles reads in the format of /proc/PID/status whether a process has a handler for a signal. One that has
+// ended counts as if it had: there is nothing to wait for.
+func handles(status string, s syscall.Signal) bool {
+	for _, line := range strings.Split(status, "\n") {
+		if state, ok := strings.CutPrefix(line, "State:"); ok && strings.HasPrefix(strings.TrimSpace(state), "Z") {
+			return true
+		}
+		if mask, ok := strings.CutPrefix(line, "SigCgt:"); ok {
+			caught, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+			return err == nil && caught&(1<<(s-1)) != 0
+		}
+	}
+	return false
 }
 
 func (g *group) signal(s syscall.Signal) {
