@@ -317,7 +317,7 @@ func (v *view) cautions() []string {
 		}
 	}
 	if n := len(v.failures()); n > 0 {
-		list = append(list, fmt.Sprintf("Samples failed for %s: see Failures.", plural(n, "reason")))
+		list = append(list, fmt.Sprintf("Samples failed, for %s.", plural(n, "reason")))
 	}
 	return list
 }

@@ -33,7 +33,7 @@ func trust(v *view) trustSection {
 	s := trustSection{Discarded: len(v.discarded), Gate: v.run.Settings.Gate, Failures: v.failures()}
 	a := v.againCheck()
 	if a.n > 0 {
-		s.Again = title(a.sentence())
+		s.Again = a.sentence()
 		s.AgainChart, s.AgainRows = againChart(v, a)
 	}
 	for _, c := range v.run.CrossChecks {

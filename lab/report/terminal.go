@@ -34,6 +34,7 @@ func Table(w io.Writer, run *result.Run) error {
 	out.rounds(v)
 	out.failures(v)
 	out.overview(v)
+	out.conclusion(v)
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("write table: %w", err)
 	}
@@ -44,7 +45,7 @@ type terminal struct{ *bufio.Writer }
 
 // printf ends every line itself and drops the blanks that padding left at its end.
 func (t *terminal) printf(format string, args ...any) {
-	t.WriteString(strings.TrimRight(fmt.Sprintf(format, args...), " ") + "\n")
+	fmt.Fprintln(t, strings.TrimRight(fmt.Sprintf(format, args...), " "))
 }
 
 func (t *terminal) header(v *view) {
@@ -142,13 +143,29 @@ func (t *terminal) overview(v *view) {
 			t.printf("  %s%s", pad(r.name, 15), cells(r.cells))
 		}
 	}
-	if findings := v.findings(); len(findings) > 0 {
+}
+
+// conclusion is what the run says, and what to know before believing it.
+func (t *terminal) conclusion(v *view) {
+	findings, cautions := v.findings(), v.cautions()
+	if len(findings)+len(cautions) > 0 {
 		t.printf("")
-		for _, f := range findings {
-			for i, l := range wrap(f.Text(), terminalWidth-2) {
-				t.printf("%s%s", [2]string{"• ", "  "}[min(i, 1)], l)
-			}
+	}
+	for _, f := range findings {
+		t.wrapped("• ", f.Text())
+	}
+	for _, c := range cautions {
+		t.wrapped("! ", c)
+	}
+}
+
+// wrapped prints text in lines of the terminal's width, the first after the sign, the others below it.
+func (t *terminal) wrapped(sign, text string) {
+	for i, l := range wrap(text, terminalWidth-utf8.RuneCountInString(sign)) {
+		if i > 0 {
+			sign = pad("", utf8.RuneCountInString(sign))
 		}
+		t.printf("%s%s", sign, l)
 	}
 }
 

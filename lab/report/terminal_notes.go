@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/beeline-cni/beeline/lab/result"
@@ -34,19 +35,37 @@ func (t *terminal) again(v *view) {
 	t.printf("A/A check (node against node, %s): %s", plural(a.n, "figure"), a.sentence())
 }
 
+// crossChecks sums up each kind of check in a line and lists what does not agree.
 func (t *terminal) crossChecks(run *result.Run) {
-	if len(run.CrossChecks) == 0 {
-		return
-	}
-	t.printf("")
-	t.printf("Cross-check: two tools that must agree")
+	var kinds []string
+	checks := map[string][]result.CrossCheck{}
 	for _, c := range run.CrossChecks {
-		verdict := "agree"
-		if !c.Agree {
-			verdict = "DO NOT AGREE"
+		if checks[c.What] == nil {
+			kinds = append(kinds, c.What)
 		}
-		t.printf("  %s %s %s: expected %s, measured %s (%s), %s", pad(c.Contender, 15), pad(string(c.Path), 10), c.What,
-			quantity(c.Expected, "/s"), quantity(c.Measured, "/s"), deviation(c), verdict)
+		checks[c.What] = append(checks[c.What], c)
+	}
+	if len(kinds) > 0 {
+		t.printf("")
+		t.printf("Cross-check: figures that must agree")
+	}
+	for _, kind := range kinds {
+		agree, largest := 0, 0.0
+		for _, c := range checks[kind] {
+			if c.Agree {
+				agree++
+			}
+			if c.Expected != 0 {
+				largest = max(largest, math.Abs(c.Measured/c.Expected-1))
+			}
+		}
+		t.printf("  %s: %d of %d agree, largest deviation %s", kind, agree, len(checks[kind]), percent(largest))
+		for _, c := range checks[kind] {
+			if !c.Agree {
+				t.printf("    DOES NOT AGREE: %s %s, expected %s, measured %s (%s)", c.Contender, c.Path,
+					quantity(c.Expected, "/s"), quantity(c.Measured, "/s"), deviation(c))
+			}
+		}
 	}
 }
 
@@ -54,7 +73,11 @@ func deviation(c result.CrossCheck) string {
 	if c.Expected == 0 {
 		return dash
 	}
-	return fmt.Sprintf("%+.1f %%", (c.Measured/c.Expected-1)*100)
+	text := fmt.Sprintf("%+.1f %%", (c.Measured/c.Expected-1)*100)
+	if text == "-0.0 %" || text == "+0.0 %" {
+		return "0.0 %"
+	}
+	return text
 }
 
 func (t *terminal) programs(run *result.Run) {
@@ -87,20 +110,15 @@ func (t *terminal) footprints(run *result.Run) {
 
 func (t *terminal) rounds(v *view) {
 	t.printf("")
-	n, of := len(v.discarded), len(v.run.Rounds)
-	t.printf("Rounds: %d, discarded: %d.%s", of, n, gateNote(v.run))
+	t.printf("Rounds: %d, discarded: %d.", len(v.run.Rounds), len(v.discarded))
+	if v.run.Settings.Gate != "" {
+		t.wrapped("  ", "Rule, fixed before the run: "+v.run.Settings.Gate+".")
+	}
 	for _, r := range v.run.Rounds {
 		if r.Discarded != "" {
 			t.printf("  round %d: %s (steal %s, foreign load %s)", r.Index, r.Discarded, percent(r.Steal), percent(r.Foreign))
 		}
 	}
-}
-
-func gateNote(run *result.Run) string {
-	if run.Settings.Gate == "" {
-		return ""
-	}
-	return " Rule, fixed before the run: " + run.Settings.Gate
 }
 
 func (t *terminal) failures(v *view) {
