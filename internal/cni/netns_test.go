@@ -48,7 +48,7 @@ func build(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	binDir = dir
-	command := exec.Command("go", "build", "-o", dir, "github.com/beeline-cni/beeline/cmd/beeline-cni")
+	command := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", dir, "github.com/beeline-cni/beeline/cmd/beeline-cni")
 	if out, err := command.CombinedOutput(); err != nil {
 		log.Printf("build plugin: %v\n%s", err, out)
 		return 1
@@ -66,6 +66,10 @@ type agent struct {
 	endpoints map[api.Attachment]api.Endpoint
 	// sick is what Ready and Add answer, if set.
 	sick error
+	// mtu is what pods get, adds counts the calls; during, if set, runs in the middle of Add.
+	mtu    int
+	adds   int
+	during func()
 }
 
 func owner(a api.Attachment) string { return a.ContainerID + "/" + a.IfName }
@@ -73,6 +77,7 @@ func owner(a api.Attachment) string { return a.ContainerID + "/" + a.IfName }
 func (a *agent) Add(_ context.Context, req api.AddRequest) (*api.AddResponse, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.adds++
 	if a.sick != nil {
 		return nil, a.sick
 	}
@@ -88,9 +93,12 @@ func (a *agent) Add(_ context.Context, req api.AddRequest) (*api.AddResponse, er
 	}
 	e := api.Endpoint{
 		Attachment: req.Attachment, Network: req.Network, Pod: req.Pod, Netns: req.Netns, HostDevice: req.HostDevice,
-		HostIfIndex: req.HostIfIndex, HostMAC: req.HostMAC, PodMAC: req.PodMAC, Addresses: addrs, MTU: 1400, State: "ready",
+		HostIfIndex: req.HostIfIndex, HostMAC: req.HostMAC, PodMAC: req.PodMAC, Addresses: addrs, MTU: a.mtu, State: "ready",
 	}
 	a.endpoints[req.Attachment] = e
+	if a.during != nil {
+		a.during()
+	}
 	resp := &api.AddResponse{MTU: e.MTU}
 	for _, addr := range addrs {
 		gateway := netip.MustParseAddr("169.254.1.1")
@@ -147,7 +155,7 @@ func (a *agent) Drops(context.Context) ([]api.Drop, error)         { return nil,
 
 // bench is a node in a network namespace of its own, with an agent that listens and libcni to call plugins.
 type bench struct {
-	t      *testing.T
+	t      testing.TB
 	node   ns.NetNS
 	agent  *agent
 	socket string
@@ -155,7 +163,7 @@ type bench struct {
 	cni    *libcni.CNIConfig
 }
 
-func newBench(t *testing.T, prefixes ...netip.Prefix) *bench {
+func newBench(t testing.TB, prefixes ...netip.Prefix) *bench {
 	t.Helper()
 	testenv.Root(t)
 	node := newNetns(t)
@@ -169,7 +177,7 @@ func newBench(t *testing.T, prefixes ...netip.Prefix) *bench {
 	dir := t.TempDir()
 	b := &bench{
 		t: t, node: node, socket: filepath.Join(dir, "agent.sock"),
-		agent: &agent{node: node, pool: pool, endpoints: map[api.Attachment]api.Endpoint{}},
+		agent: &agent{node: node, pool: pool, mtu: 1400, endpoints: map[api.Attachment]api.Endpoint{}},
 		cni:   libcni.NewCNIConfigWithCacheDir([]string{binDir, chainDir}, filepath.Join(dir, "cache"), nil),
 	}
 	l, err := server.Listen(b.socket)
@@ -182,7 +190,7 @@ func newBench(t *testing.T, prefixes ...netip.Prefix) *bench {
 	return b
 }
 
-func newNetns(t *testing.T) ns.NetNS {
+func newNetns(t testing.TB) ns.NetNS {
 	t.Helper()
 	n, err := testutils.NewNS()
 	if err != nil {
@@ -360,13 +368,16 @@ func TestUnknownVersionsAreRefused(t *testing.T) {
 // execute runs the plugin as a runtime without libcni does, and gives the error it prints.
 func (b *bench) execute(command string, rt *libcni.RuntimeConf, stdin string) types.Error {
 	b.t.Helper()
+	return b.executeAs("beeline-cni", command, rt, stdin)
+}
+
+func (b *bench) executeAs(plugin, command string, rt *libcni.RuntimeConf, stdin string) types.Error {
+	b.t.Helper()
 	var stdout bytes.Buffer
 	err := b.do(func() error {
-		plugin := exec.Command(filepath.Join(binDir, "beeline-cni"))
-		plugin.Env = []string{"CNI_COMMAND=" + command, "CNI_CONTAINERID=" + rt.ContainerID, "CNI_NETNS=" + rt.NetNS, "CNI_IFNAME=" + rt.IfName, "CNI_PATH=" + binDir}
-		plugin.Stdin = strings.NewReader(stdin)
-		plugin.Stdout = &stdout
-		return plugin.Run()
+		c := b.command(plugin, command, rt, stdin)
+		c.Stdout = &stdout
+		return c.Run()
 	})
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -379,6 +390,20 @@ func (b *bench) execute(command string, rt *libcni.RuntimeConf, stdin string) ty
 		}
 	}
 	return e
+}
+
+func (b *bench) command(plugin, command string, rt *libcni.RuntimeConf, stdin string) *exec.Cmd {
+	path := filepath.Join(chainDir, plugin)
+	if plugin == "beeline-cni" {
+		path = filepath.Join(binDir, plugin)
+	}
+	c := exec.Command(path)
+	c.Env = []string{
+		"CNI_COMMAND=" + command, "CNI_CONTAINERID=" + rt.ContainerID, "CNI_NETNS=" + rt.NetNS, "CNI_IFNAME=" + rt.IfName,
+		"CNI_PATH=" + chainDir, "PATH=" + os.Getenv("PATH"),
+	}
+	c.Stdin = strings.NewReader(stdin)
+	return c
 }
 
 func TestMalformedConfigurations(t *testing.T) {
@@ -435,6 +460,68 @@ func TestInterfaceNameTakenInThePod(t *testing.T) {
 	_, err := b.add(b.list("1.1.0"), rt)
 	wantCode(t, err, 100, "file exists")
 	b.expectEmpty()
+}
+
+// The failing steps of ADD with real devices; TestAddUndoesEveryStep has all steps with devices in memory.
+
+func TestPodCannotBeConfigured(t *testing.T) {
+	b := newBench(t)
+	b.agent.mtu = 1 << 20 // more than a veth can have
+	rt, netns := b.pod("web")
+	_, err := b.add(b.list("1.1.0"), rt)
+	wantCode(t, err, types.ErrInternal, "set MTU of eth0")
+	b.expectEmpty()
+	expectNoInterface(t, netns)
+}
+
+func TestResultCannotBePrinted(t *testing.T) {
+	b := newBench(t)
+	rt, netns := b.pod("web")
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	err = b.do(func() error {
+		plugin := b.command("beeline-cni", "ADD", rt, string(b.single(b.list("1.1.0"))))
+		plugin.Stdout = full
+		return plugin.Run()
+	})
+	if err == nil {
+		t.Error("ADD succeeded without printing its result")
+	}
+	if b.agent.adds != 1 {
+		t.Errorf("the agent was asked %d times, the result was not the step that failed", b.agent.adds)
+	}
+	b.expectEmpty()
+	expectNoInterface(t, netns)
+}
+
+func TestAgentKilledDuringAdd(t *testing.T) {
+	b := newBench(t)
+	b.agent.during = func() { b.server.Close() }
+	rt, netns := b.pod("web")
+	_, err := b.add(b.list("1.1.0"), rt)
+	wantCode(t, err, types.ErrTryAgainLater, "connection lost")
+	expectNoInterface(t, netns)
+	// The agent is back and drops the endpoint, which has no device.
+	b.agent.pool.Release("web/eth0")
+	clear(b.agent.endpoints)
+	b.expectEmpty()
+}
+
+func expectNoInterface(t *testing.T, netns ns.NetNS) {
+	t.Helper()
+	err := netns.Do(func(ns.NetNS) error {
+		links, err := netlink.LinkList()
+		if len(links) != 1 {
+			t.Errorf("interfaces are left in the pod: %v", links)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 func TestAgentRefusals(t *testing.T) {
