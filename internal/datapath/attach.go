@@ -78,7 +78,8 @@ func (d *Datapath) uplinkPrograms() []string {
 	return programs
 }
 
-// Detach takes all programs off a device. It is no error when the device or its programs are gone.
+// Detach takes all programs off a device. It is no error when the device or its programs are gone. The
+// kernel lets go of a tcx link in the background: its program may run for some milliseconds more.
 func (d *Datapath) Detach(device string) error {
 	all, err := d.Attachments()
 	for _, a := range all {

@@ -37,7 +37,7 @@ func bpffs(tb testing.TB) string {
 }
 
 func testLog(tb testing.TB) *slog.Logger {
-	return slog.New(slog.NewTextHandler(testWriter{tb}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	return slog.New(slog.NewTextHandler(testWriter{tb}, &slog.HandlerOptions{Level: slog.LevelInfo}))
 }
 
 type testWriter struct{ tb testing.TB }
