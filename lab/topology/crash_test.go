@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 
 func makeAndWait(name string) error {
 	ctx := context.Background()
-	lab, err := Up(ctx, Options{Name: name, Nodes: 30, IPv6: true})
+	lab, err := Up(ctx, Options{Name: name, Nodes: MaxNodes, IPv6: true})
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func TestDownAfterACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	const name = "t-crash"
-	n30 := planNodes(Options{Name: name, Nodes: 30}, root)[29]
+	last := planNodes(Options{Name: name, Nodes: MaxNodes}, root)[MaxNodes-1]
 	// Each case kills the command when this trace of it appears, which is long before it is done.
 	for point, trace := range map[string]string{
 		"nothing but the directory": labDir(name),
@@ -59,7 +59,7 @@ func TestDownAfterACrash(t *testing.T) {
 		"first node half made":      labCgroup(root, name),
 		"first node's BPF mount":    filepath.Join(labDir(name), "n1", "bpf"),
 		"some nodes":                nodeNetns(name, "n15"),
-		"all nodes, no wire":        n30.Netns,
+		"all nodes, no wire":        last.Netns,
 		"wire half made":            nodeNetns(name, wireName),
 		"with a pod":                podNetns(name, "n1", "web"),
 		"with processes":            filepath.Join(labDir(name), "n1", "pods", "web.json"),

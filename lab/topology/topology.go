@@ -36,7 +36,9 @@ type Options struct {
 
 // Limits of Options.
 const (
-	MaxNodes = 100
+	// MaxNodes keeps all pairs of nodes well below the machine's limit of neighbours, which is 1024 for all
+	// namespaces together (net.ipv4.neigh.default.gc_thresh3).
+	MaxNodes = 20
 	// MinMTU leaves an IPv6 packet of 1280 bytes its room inside VXLAN.
 	MinMTU = 1330
 	MaxMTU = 65535
