@@ -155,9 +155,20 @@ func programTotals(run *result.Run) []programTotal {
 		list[i].programs = append(list[i].programs, cost)
 	}
 	for _, t := range list {
-		slices.SortStableFunc(t.programs, func(a, b programCost) int { return cmp.Compare(b.perPacket, a.perPacket) })
+		slices.SortStableFunc(t.programs, func(a, b programCost) int {
+			return cmp.Or(cmp.Compare(journey(a.name), journey(b.name)), cmp.Compare(a.name, b.name))
+		})
 	}
 	return list
+}
+
+// journey orders programs as a packet meets them; those it does not know come last.
+func journey(program string) int {
+	order := []string{"from_pod", "to_wire", "from_wire", "to_pod"}
+	if i := slices.Index(order, program); i >= 0 {
+		return i
+	}
+	return len(order)
 }
 
 // nanos renders nanoseconds, as microseconds from 1,000 on.

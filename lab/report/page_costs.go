@@ -1,15 +1,12 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"html/template"
-	"slices"
 	"strings"
 
 	"github.com/beeline-cni/beeline/lab/report/chart"
 	"github.com/beeline-cni/beeline/lab/result"
-	"github.com/beeline-cni/beeline/lab/stats"
 )
 
 // latencySection is the percentiles of one figure.
@@ -155,107 +152,4 @@ func workDone(f figure, s result.Sample) float64 {
 		return s.Seconds * 1e6 / value
 	}
 	return 0
-}
-
-// programSection is what BPF programs cost for each packet.
-type programSection struct {
-	Chart template.HTML
-	Rows  []programRow
-	Names []programName
-}
-
-type programName struct {
-	Name   string
-	Symbol template.HTML
-}
-
-type programRow struct {
-	Contender, Workload, Path, Program, PerPacket, PerRun, Runs, Packets string
-	Total                                                                bool
-}
-
-func programSections(v *view) *programSection {
-	totals := programTotals(v.run)
-	if len(totals) == 0 {
-		return nil
-	}
-	s := &programSection{}
-	fills := map[string]int{}
-	c := chart.Stack{Unit: "ns per one-way packet", Text: chart.Text{
-		ID: "bpf", Title: "BPF run time per one-way packet",
-		Desc: "One bar for each contender, workload and path; segments are programs. The table has the same figures.",
-	}}
-	for _, t := range totals {
-		label := t.contender + ", " + string(t.path)
-		if several(totals, t) {
-			label = t.contender + ", " + t.workload + ", " + string(t.path)
-		}
-		bar := chart.StackRow{Label: label, Value: nanos(t.perPacket), Highlight: t.contender == subject}
-		for _, p := range t.programs {
-			if _, ok := fills[p.name]; !ok {
-				fills[p.name] = len(fills)
-				s.Names = append(s.Names, programName{p.name, chart.FillSymbol(fills[p.name])})
-			}
-			bar.Parts = append(bar.Parts, chart.Part{Name: p.name, Size: p.perPacket, Fill: fills[p.name], Tip: p.name + " " + nanos(p.perPacket)})
-			s.Rows = append(s.Rows, programRow{t.contender, t.workload, string(t.path), p.name, nanos(p.perPacket), nanos(p.perRun), group(fmt.Sprint(p.runs)), group(fmt.Sprint(p.packets)), false})
-		}
-		s.Rows = append(s.Rows, programRow{Contender: t.contender, Workload: t.workload, Path: string(t.path), Program: "all together", PerPacket: nanos(t.perPacket), Total: true})
-		c.Rows = append(c.Rows, bar)
-	}
-	s.Chart = c.SVG()
-	return s
-}
-
-// several reports whether a contender was measured under more than one workload on the path.
-func several(totals []programTotal, t programTotal) bool {
-	return slices.ContainsFunc(totals, func(o programTotal) bool {
-		return o.contender == t.contender && o.path == t.path && o.workload != t.workload
-	})
-}
-
-// footprintSection is what networks cost without traffic.
-type footprintSection struct {
-	Chart template.HTML
-	Rows  []footprintView
-}
-
-type footprintView struct {
-	Name, AddP50, AddP99, DelP50, RSS, Maps, Idle, Pods, Adds string
-	Highlight                                                 bool
-}
-
-func footprints(v *view) *footprintSection {
-	rows := footprintRows(v.run)
-	if len(rows) == 0 {
-		return nil
-	}
-	slices.SortStableFunc(rows, func(a, b footprintRow) int { return cmp.Compare(addMedian(a), addMedian(b)) })
-	s := &footprintSection{}
-	c := chart.Strip{Log: true, Label: tickIn("ms"), Text: chart.Text{
-		ID: "add", Title: "CNI ADD, from the start of the plugin to its result",
-		Desc: "Each dot is one pod; the two bars of a row are P50 and P99. Logarithmic scale. The table has the same figures.",
-	}}
-	for _, r := range rows {
-		s.Rows = append(s.Rows, footprintView{r.contender, r.addP50, r.addP99, r.delP50, r.rss, r.maps, r.idle, r.pods, group(fmt.Sprint(len(r.source.AddMilliseconds))), r.contender == subject})
-		adds := r.source.AddMilliseconds
-		if len(adds) == 0 {
-			continue
-		}
-		row := chart.StripRow{Label: r.contender, Value: r.addP50, Highlight: r.contender == subject, Ticks: []float64{stats.Quantile(adds, 0.50), stats.Quantile(adds, 0.99)}}
-		for i, ms := range adds {
-			row.Points = append(row.Points, chart.StripPoint{Value: ms, Tip: fmt.Sprintf("pod %d: %s", i+1, quantity(ms, "ms"))})
-		}
-		c.Rows = append(c.Rows, row)
-	}
-	if len(c.Rows) > 0 {
-		s.Chart = c.SVG()
-	}
-	return s
-}
-
-func addMedian(r footprintRow) float64 {
-	if len(r.source.AddMilliseconds) == 0 {
-		return 1e300
-	}
-	return stats.Quantile(r.source.AddMilliseconds, 0.5)
 }

@@ -21,7 +21,7 @@ func linear(low, high, left, right float64) axis {
 	if low == high {
 		high = low + 1
 	}
-	step := niceStep((high - low) / 4)
+	step := niceStep((high - low) / 5)
 	a := axis{low: math.Floor(low/step+1e-9) * step, high: math.Ceil(high/step-1e-9) * step, left: left, right: right}
 	for i := 0; ; i++ {
 		t := a.low + float64(i)*step

@@ -1,0 +1,29 @@
+package report
+
+import (
+	"fmt"
+)
+
+// cautions are what a reader must know before believing the figures.
+func (v *view) cautions() []string {
+	var list []string
+	kept := len(v.run.Rounds) - len(v.discarded)
+	if kept > 0 && kept < 6 {
+		list = append(list, fmt.Sprintf("Only %s counted: a 95 %% interval of a median needs at least 6, so nothing here is decided.", plural(kept, "round")))
+	}
+	if n := len(v.discarded); n > 0 && n*4 >= len(v.run.Rounds) {
+		list = append(list, fmt.Sprintf("%d of %s were discarded by the noise gate: the machine was busy.", n, plural(len(v.run.Rounds), "round")))
+	}
+	if a := v.againCheck(); a.n > 0 && a.worst > 0.02 {
+		list = append(list, fmt.Sprintf("Measured twice, the node itself differs by up to %s: smaller differences mean nothing.", percent(a.worst)))
+	}
+	for _, c := range v.run.CrossChecks {
+		if !c.Agree {
+			list = append(list, fmt.Sprintf("Cross-check of %s (%s) does not agree: %s expected, %s measured.", c.Contender, c.Path, quantity(c.Expected, "/s"), quantity(c.Measured, "/s")))
+		}
+	}
+	if n := len(v.failures()); n > 0 {
+		list = append(list, fmt.Sprintf("Samples failed, for %s.", plural(n, "reason")))
+	}
+	return list
+}
