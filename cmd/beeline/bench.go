@@ -58,7 +58,12 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
   beeline bench --full --out results/full         everything, more than an hour
   beeline bench --contenders node,beeline --workloads tcp_rr --rounds 20
   beeline bench --list                            contenders and workloads`,
-		Args: cobra.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cobra.NoArgs(cmd, args); err != nil {
+				return usageError(e, err)
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBench(cmd.Context(), e, &f) },
 	}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(e, err) })
@@ -80,7 +85,6 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 	flags.Float64Var(&f.steal, "max-steal", measure.DefaultGate.Steal*100, "discard rounds with more steal than this, in % of all CPU time")
 	flags.Float64Var(&f.foreign, "max-foreign", measure.DefaultGate.Foreign*100, "discard rounds with more foreign load than this, in % of all CPU time")
 	flags.IntVar(&f.pods, "pods", -1, "pods to add and remove for the times of CNI ADD and DEL (default 20, full 200)")
-	c.MarkFlagsMutuallyExclusive("quick", "full")
 	return c
 }
 
@@ -148,6 +152,9 @@ func (f *benchFlags) plan() (measure.Plan, error) {
 	}
 	if f.rounds < 0 || f.duration < 0 {
 		return measure.Plan{}, errors.New("rounds and duration cannot be negative")
+	}
+	if f.quick && f.full {
+		return measure.Plan{}, errors.New("either --quick or --full")
 	}
 	preset := measure.Quick
 	if f.full {

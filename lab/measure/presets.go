@@ -106,6 +106,16 @@ func (p *Plan) choose(c Choice) (err error) {
 	if p.Contenders, err = contender.Select(c.Contenders); err != nil {
 		return err
 	}
+	for _, path := range c.Paths {
+		if path != result.CrossNode && path != result.SameNode {
+			return fmt.Errorf("no path %q; there are: %s, %s", path, result.CrossNode, result.SameNode)
+		}
+	}
+	for _, placement := range c.Placements {
+		if placement != result.OneCore && placement != result.Spread {
+			return fmt.Errorf("no placement %q; there are: %s, %s", placement, result.OneCore, result.Spread)
+		}
+	}
 	if !c.isZero() {
 		p.Mode = "custom"
 	}
@@ -131,13 +141,7 @@ func (p *Plan) addCells(c Choice) error {
 			return fmt.Errorf("workload %s: %s", w.Info().Name, m)
 		}
 		for _, path := range c.Paths {
-			if path != result.CrossNode && path != result.SameNode {
-				return fmt.Errorf("no path %q; there are: %s, %s", path, result.CrossNode, result.SameNode)
-			}
 			for _, placement := range c.Placements {
-				if placement != result.OneCore && placement != result.Spread {
-					return fmt.Errorf("no placement %q; there are: %s, %s", placement, result.OneCore, result.Spread)
-				}
 				if _, _, err := cpus(placement, numCPU()); err != nil {
 					return err
 				}

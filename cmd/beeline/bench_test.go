@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+)
+
+func TestBenchUsage(t *testing.T) {
+	tests := map[string]struct {
+		args []string
+		want string
+	}{
+		"unknown flag":       {[]string{"--no-such-flag"}, "no-such-flag"},
+		"unknown contender":  {[]string{"--contenders", "nobody"}, `no contender "nobody"`},
+		"unknown workload":   {[]string{"--workloads", "nothing"}, `no workload "nothing"`},
+		"no path":            {[]string{"--paths", "nowhere"}, `no path "nowhere"`},
+		"an argument":        {[]string{"node"}, "node"},
+		"quick and full":     {[]string{"--quick", "--full"}, "either --quick or --full"},
+		"no placement":       {[]string{"--placement", "everywhere"}, `no placement "everywhere"`},
+		"negative rounds":    {[]string{"--rounds", "-1"}, "negative"},
+		"sample too short":   {[]string{"--duration", "1ms"}, "at least 50ms"},
+		"more pods than fit": {[]string{"--pods", "1000"}, "pods 1000"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			code := run(context.Background(), env{stdout: &stdout, stderr: &stderr}, append([]string{"bench"}, test.args...))
+			if code != int(exitUsage) || !strings.Contains(stderr.String(), test.want) {
+				t.Errorf("code %d, %q; want %d and %q", code, stderr.String(), exitUsage, test.want)
+			}
+		})
+	}
+}
+
+func TestBenchList(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	if code := run(context.Background(), env{stdout: &stdout, stderr: &stderr}, []string{"bench", "--list"}); code != 0 {
+		t.Fatalf("code %d: %s", code, stderr.String())
+	}
+	for _, name := range []string{"node+netfilter", "beeline-kernel", "vxlan", "tcp_stream_128k", "sockperf_tcp", "udp_max"} {
+		if !strings.Contains(stdout.String(), name) {
+			t.Errorf("%s is not listed", name)
+		}
+	}
+}
