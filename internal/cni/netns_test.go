@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
@@ -175,17 +176,19 @@ func newBench(t testing.TB, prefixes ...netip.Prefix) *bench {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
+	// Given here because libcni would make it at the first call, unprotected.
+	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: t.Output()}}
 	b := &bench{
 		t: t, node: node, socket: filepath.Join(dir, "agent.sock"),
 		agent: &agent{node: node, pool: pool, mtu: 1400, endpoints: map[api.Attachment]api.Endpoint{}},
-		cni:   libcni.NewCNIConfigWithCacheDir([]string{binDir, chainDir}, filepath.Join(dir, "cache"), nil),
+		cni:   libcni.NewCNIConfigWithCacheDir([]string{binDir, chainDir}, filepath.Join(dir, "cache"), exec),
 	}
 	l, err := server.Listen(b.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.server = &http.Server{Handler: server.Handler(b.agent)}
-	go b.server.Serve(l)
+	go func() { _ = b.server.Serve(l) }() // until it is closed
 	t.Cleanup(func() { b.server.Close() })
 	return b
 }
@@ -575,7 +578,9 @@ func TestNoAgent(t *testing.T) {
 		}
 	}
 	// The agent is back and drops endpoints without a device.
-	b.agent.Delete(context.Background(), api.Attachment{ContainerID: "web", IfName: "eth0"})
+	if err := b.agent.Delete(context.Background(), api.Attachment{ContainerID: "web", IfName: "eth0"}); err != nil {
+		t.Error(err)
+	}
 	b.expectEmpty()
 }
 

@@ -75,7 +75,7 @@ func start(t *testing.T, s api.Service) (*api.Client, string) {
 		t.Fatal(err)
 	}
 	httpServer := &http.Server{Handler: server.Handler(s)}
-	go httpServer.Serve(l)
+	go func() { _ = httpServer.Serve(l) }() // until it is closed
 	t.Cleanup(func() { httpServer.Close() })
 	return api.NewClient(socket), socket
 }
