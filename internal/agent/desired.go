@@ -79,7 +79,7 @@ func desire(f facts) desired {
 		}
 	}
 	if f.config.Masquerade && len(own.PodCIDRs) > 0 {
-		d.masquerade = &masquerade.Config{PodCIDRs: own.PodCIDRs, Exempt: d.clusterPrefixes()}
+		d.masquerade = &masquerade.Config{PodCIDRs: own.PodCIDRs, Exempt: d.clusterPrefixes(), ReplyMark: datapath.MarkReply}
 	}
 	return d
 }

@@ -90,7 +90,7 @@ func TestDesireOfTwoNodes(t *testing.T) {
 			{Prefix: netip.MustParsePrefix("fd00:2::/64"), Via: addr("2001:db8::2"), Device: 7},
 		},
 		neighbours: addrs("192.0.2.2", "2001:db8::2"),
-		masquerade: &masquerade.Config{PodCIDRs: prefixes("10.1.1.0/24", "fd00:1::/64"), Exempt: cluster},
+		masquerade: &masquerade.Config{PodCIDRs: prefixes("10.1.1.0/24", "fd00:1::/64"), Exempt: cluster, ReplyMark: datapath.MarkReply},
 		nodes: []api.RemoteNode{{
 			Name: "b", Addresses: addrs("192.0.2.2", "2001:db8::2"), PodCIDRs: prefixes("10.1.2.0/24", "fd00:2::/64"), MAC: net.HardwareAddr(nodeBMAC[:]).String(),
 		}},

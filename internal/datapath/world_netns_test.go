@@ -77,7 +77,7 @@ func (n *network) masquerade(t *testing.T) {
 		for p := range n.a.routes {
 			exempt = append(exempt, p)
 		}
-		_, err := masquerade.Sync(masquerade.Config{PodCIDRs: pods, Exempt: exempt})
+		_, err := masquerade.Sync(masquerade.Config{PodCIDRs: pods, Exempt: exempt, ReplyMark: MarkReply})
 		return err
 	})
 }

@@ -1,5 +1,5 @@
-// Package masquerade gives packets that pods send to the world the node's address, with nftables. It owns
-// one table, "inet beeline", which `nft list table inet beeline` shows; nothing else is touched.
+// Package masquerade gives packets that pods send to the world the node's address, with nftables, and marks
+// those that rightly keep the pod's. It owns one table, "inet beeline", which `nft list table inet beeline` shows; nothing else is touched.
 //
 // Functions act in the network namespace of the calling thread.
 package masquerade
@@ -20,12 +20,16 @@ type Config struct {
 	// Exempt are destinations that see the pod's own address: all pod ranges and node addresses of the
 	// cluster. Link-local, multicast and broadcast destinations are always exempt.
 	Exempt []netip.Prefix
+	// ReplyMark are the bits to set in the mark of packets by which pods answer to connections that the world
+	// opened to a pod's own address: those leave untranslated, and whoever looks for packets that should have been
+	// translated can tell them. 0 sets none.
+	ReplyMark uint32
 }
 
 // Sync makes the table what config asks for and tells whether it had to change anything. Addresses that
 // came or went are changed in place, in one transaction; if anything else differs (somebody flushed the
 // rules, an older version made them), the table is replaced as a whole, again in one transaction. Connections
-// that are already translated stay so.
+// that are already translated stay so; those that should have been begin anew (see forgetUntranslated).
 func Sync(config Config) (changed bool, err error) {
 	wanted := layoutOf(config)
 	connection, err := nftables.New()
@@ -36,11 +40,15 @@ func Sync(config Config) (changed bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("read table %s: %w", tableName, err)
 	}
-	if !present.sound {
-		return true, wrap(replace(connection, wanted, present.table))
+	if present.sound {
+		changed, err = update(connection, wanted, present)
+	} else {
+		changed, err = true, replace(connection, wanted, present.table)
 	}
-	changed, err = update(connection, wanted, present)
-	return changed, wrap(err)
+	if err != nil || !changed {
+		return changed, wrap(err)
+	}
+	return true, forgetUntranslated(config)
 }
 
 // Remove deletes the table. One that does not exist is no error.
@@ -74,9 +82,11 @@ func replace(connection *nftables.Conn, wanted layout, exists bool) error {
 			return fmt.Errorf("set %s: %w", set.name, err)
 		}
 	}
-	chain := connection.AddChain(ourChain())
-	for _, rule := range wanted.rules {
-		connection.AddRule(rule.kernel(chain))
+	for _, chain := range wanted.chains {
+		made := connection.AddChain(chain.kernel())
+		for _, rule := range chain.rules {
+			connection.AddRule(rule.kernel(made))
+		}
 	}
 	return connection.Flush()
 }

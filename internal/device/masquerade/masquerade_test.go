@@ -14,14 +14,16 @@ import (
 	"github.com/containernetworking/plugins/pkg/testutils"
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 var config = Config{
-	PodCIDRs: prefixes("10.1.0.0/24", "fd00:1::/64"),
-	Exempt:   prefixes("10.1.0.0/24", "10.2.0.0/24", "fd00:1::/64", "fd00:2::/64", "192.0.2.1/32", "192.0.2.3/32", "2001:db8::1/128", "2001:db8::3/128"),
+	PodCIDRs:  prefixes("10.1.0.0/24", "fd00:1::/64"),
+	ReplyMark: 0x00100000,
+	Exempt:    prefixes("10.1.0.0/24", "10.2.0.0/24", "fd00:1::/64", "fd00:2::/64", "192.0.2.1/32", "192.0.2.3/32", "2001:db8::1/128", "2001:db8::3/128"),
 }
 
 func newNamespace(t *testing.T) ns.NetNS {
@@ -242,12 +244,17 @@ func TestMasquerade(t *testing.T) {
 		"add rule inet beeline pods_to_world accept", "add element inet beeline exempt6 { 2001:db8::2 }", "flush chain inet beeline pods_to_world",
 		"insert rule inet beeline pods_to_world accept", "add set inet beeline mine { type ipv4_addr; }",
 		"add chain inet beeline pods_to_world { policy drop; }", "delete table inet beeline",
+		"flush chain inet beeline replies_to_world", "insert rule inet beeline replies_to_world accept",
+		"add chain inet beeline replies_to_world { policy drop; }", "add chain inet beeline mine",
+		// The table of a version that marked nothing.
+		"flush chain inet beeline replies_to_world; delete chain inet beeline replies_to_world",
 	} {
 		inside(t, node, func() error { return nft(command) })
 		sync(true, config)
 		sync(false, config)
 		check(command, podA, world, "192.0.2.2", "192.0.2.1")
 		check(command, podA, world, "2001:db8::2", "2001:db8::1")
+		check(command, world, podA, "10.1.0.5", "192.0.2.2")
 	}
 	masqueraded("after all")
 
@@ -264,6 +271,77 @@ func TestMasquerade(t *testing.T) {
 		return nft("list table inet other")
 	})
 	check("removed", podA, world, "192.0.2.2", "10.1.0.5")
+}
+
+// Only what answers to the world is marked, and bits of others stay.
+func TestRepliesAreMarked(t *testing.T) {
+	node, world := newWorld(t)
+	pod := newPod(t, node, 5)
+	inside(t, node, func() error {
+		if _, err := Sync(config); err != nil {
+			return err
+		}
+		return nft(`table inet others {
+			counter marked { }
+			counter unmarked { }
+			chain before { type filter hook postrouting priority srcnat + 5; meta mark set 0x42; }
+			chain after {
+				type filter hook postrouting priority srcnat + 20
+				oifname != "up0" return
+				ip saddr 10.1.0.5 meta mark 0x00100042 counter name marked return
+				ip6 saddr fd00:1::5 meta mark 0x00100042 counter name marked return
+				meta mark 0x42 counter name unmarked
+			}
+		}`)
+	})
+	count := func() (marked, unmarked uint64) {
+		inside(t, node, func() error {
+			connection, err := nftables.New()
+			if err != nil {
+				return err
+			}
+			counters, err := connection.GetObjects(&nftables.Table{Name: "others", Family: nftables.TableFamilyINet})
+			for _, c := range counters {
+				switch c := c.(type) {
+				case *nftables.CounterObj:
+					if c.Name == "marked" {
+						marked = c.Packets
+					} else {
+						unmarked = c.Packets
+					}
+				}
+			}
+			return err
+		})
+		return marked, unmarked
+	}
+	expect := func(what string, wantMarked bool, act func()) {
+		t.Helper()
+		marked, unmarked := count()
+		act()
+		marked2, unmarked2 := count()
+		if marked2 > marked != wantMarked {
+			t.Errorf("%s: %d packets are marked", what, marked2-marked)
+		}
+		if !wantMarked && unmarked2 == unmarked {
+			t.Errorf("%s: nothing seen", what)
+		}
+	}
+	for _, family := range []struct{ pod, world, exempt string }{
+		{"10.1.0.5", "192.0.2.2", "192.0.2.3"}, {"fd00:1::5", "2001:db8::2", "2001:db8::3"},
+	} {
+		for _, network := range []string{"tcp", "udp"} {
+			expect("world to pod, "+network, true, func() { sourceSeen(t, world, pod, network, family.pod) })
+			expect("pod to world, "+network, false, func() { sourceSeen(t, pod, world, network, family.world) })
+			expect("pod to another node, "+network, false, func() { sourceSeen(t, pod, world, network, family.exempt) })
+		}
+		expect("port unreachable", true, func() {
+			const nobody = "9"
+			if _, err := ask(world, "udp", net.JoinHostPort(family.pod, nobody)); !errors.Is(err, unix.ECONNREFUSED) {
+				t.Errorf("a port where nobody listens gives %v", err)
+			}
+		})
+	}
 }
 
 func nft(command string) error {
@@ -290,6 +368,9 @@ func TestTableIsReadable(t *testing.T) {
 			`oifname "bl*" return comment "to a pod of this node"`,
 			`ip saddr @pods4 ip daddr != @exempt4 counter packets 0 bytes 0 masquerade fully-random comment "pods to the world, IPv4"`,
 			`ip6 saddr @pods6 ip6 daddr != @exempt6 counter packets 0 bytes 0 masquerade fully-random comment "pods to the world, IPv6"`,
+			"type filter hook postrouting priority srcnat + 10; policy accept;",
+			`ip saddr @pods4 ip daddr != @exempt4 ct direction reply ct state established,related counter packets 0 bytes 0 meta mark set meta mark | 0x00100000 comment "replies keep the pod's address, IPv4"`,
+			`ip6 saddr @pods6 ip6 daddr != @exempt6 ct direction reply ct state established,related counter packets 0 bytes 0 meta mark set meta mark | 0x00100000 comment "replies keep the pod's address, IPv6"`,
 			"elements = { 10.1.0.0/24 }",
 			"169.254.0.0/16", "224.0.0.0/4", "255.255.255.255", "fe80::/10", "ff00::/8",
 		} {
@@ -312,7 +393,9 @@ func TestRefusedTransactionChangesNothing(t *testing.T) {
 			return err
 		}
 		broken := layoutOf(config)
-		broken.rules = append(broken.rules, rule{comment: "no such set", exprs: masquerade(2, 12, 16, 4, "absent", "absent")})
+		absent := ipv4
+		absent.pods = "absent"
+		broken.chains[0].rules = append(broken.chains[0].rules, rule{"no such set", masquerade(absent)})
 		if err := replace(connection, broken, true); err == nil {
 			t.Error("no error")
 		}

@@ -2,18 +2,16 @@ package masquerade
 
 import (
 	"bytes"
-	"errors"
 	"reflect"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
-	"golang.org/x/sys/unix"
 )
 
 // state is what the kernel has of our table.
 type state struct {
-	// table tells whether it exists, sound whether its chain, rules and sets are as wanted, elements aside.
+	// table tells whether it exists, sound whether its chains, rules and sets are as wanted, elements aside.
 	table, sound bool
 	ranges       map[string][]addressRange
 }
@@ -31,7 +29,7 @@ func read(connection *nftables.Conn, wanted layout) (state, error) {
 	if !present.table {
 		return present, nil
 	}
-	sound, err := sameChain(connection, wanted.rules)
+	sound, err := sameChains(connection, wanted.chains)
 	if err != nil || !sound {
 		return present, err
 	}
@@ -63,26 +61,44 @@ func findSet(sets []*nftables.Set, name string) *nftables.Set {
 	return nil
 }
 
-// sameChain tells whether the table has our chain, in its place, with exactly these rules.
-func sameChain(connection *nftables.Conn, wanted []rule) (bool, error) {
-	want := ourChain()
-	got, err := connection.ListChain(ourTable(), chainName)
-	if errors.Is(err, unix.ENOENT) {
-		return false, nil
-	}
+// sameChains tells whether the table has these chains and no other.
+func sameChains(connection *nftables.Conn, wanted []chain) (bool, error) {
+	all, err := connection.ListChainsOfTableFamily(nftables.TableFamilyINet)
 	if err != nil {
 		return false, err
 	}
-	if got.Type != want.Type || !same(got.Hooknum, want.Hooknum) || !same(got.Priority, want.Priority) || !same(got.Policy, want.Policy) {
+	present := map[string]*nftables.Chain{}
+	for _, chain := range all {
+		if chain.Table.Name == tableName {
+			present[chain.Name] = chain
+		}
+	}
+	if len(present) != len(wanted) {
+		return false, nil
+	}
+	for _, chain := range wanted {
+		sound, err := sameChain(connection, present[chain.name], chain)
+		if err != nil || !sound {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// sameChain tells whether got, which may be nil, is the chain that is wanted, in its place, with exactly its
+// rules.
+func sameChain(connection *nftables.Conn, got *nftables.Chain, wanted chain) (bool, error) {
+	want := wanted.kernel()
+	if got == nil || got.Type != want.Type || !same(got.Hooknum, want.Hooknum) || !same(got.Priority, want.Priority) || !same(got.Policy, want.Policy) {
 		return false, nil
 	}
 	rules, err := connection.GetRules(ourTable(), want)
-	if err != nil || len(rules) != len(wanted) {
+	if err != nil || len(rules) != len(wanted.rules) {
 		return false, err
 	}
 	for i, rule := range rules {
-		comment := userdata.AppendString(nil, userdata.TypeComment, wanted[i].comment)
-		if !bytes.Equal(rule.UserData, comment) || !sameExprs(rule.Exprs, wanted[i].exprs) {
+		comment := userdata.AppendString(nil, userdata.TypeComment, wanted.rules[i].comment)
+		if !bytes.Equal(rule.UserData, comment) || !sameExprs(rule.Exprs, wanted.rules[i].exprs) {
 			return false, nil
 		}
 	}

@@ -15,8 +15,11 @@ import (
 // tableName is the table that belongs to Beeline, in family inet. Nobody else's is ever touched.
 const tableName = "beeline"
 
-// chainName is not "masquerade", which is a word of nft's own language.
-const chainName = "pods_to_world"
+// Names of chains. The first is not "masquerade", which is a word of nft's own language.
+const (
+	translating = "pods_to_world"
+	marking     = "replies_to_world"
+)
 
 // neverMasqueraded are destinations that no router forwards: link-local, multicast, broadcast.
 var neverMasqueraded = []netip.Prefix{
@@ -29,8 +32,8 @@ var neverMasqueraded = []netip.Prefix{
 
 // layout is the table as it is wanted: a pure value.
 type layout struct {
-	sets  []set
-	rules []rule
+	sets   []set
+	chains []chain
 }
 
 // set is one interval set of addresses.
@@ -40,7 +43,15 @@ type set struct {
 	ranges []addressRange
 }
 
-// rule is one rule of the chain, with the comment that `nft` shows.
+// chain is one base chain at the hook postrouting, with policy accept.
+type chain struct {
+	name     string
+	kind     nftables.ChainType
+	priority nftables.ChainPriority
+	rules    []rule
+}
+
+// rule is one rule of a chain, with the comment that `nft` shows.
 type rule struct {
 	comment string
 	exprs   []expr.Any
@@ -56,12 +67,41 @@ func layoutOf(config Config) layout {
 			{"exempt4", nftables.TypeIPAddr, rangesOf(exempt, true)},
 			{"exempt6", nftables.TypeIP6Addr, rangesOf(exempt, false)},
 		},
-		rules: []rule{
-			{"stays on this node", leavesThrough([]byte("lo\x00"))},
-			{"to a pod of this node", leavesThrough([]byte(device.HostPrefix))},
-			{"pods to the world, IPv4", masquerade(unix.NFPROTO_IPV4, 12, 16, 4, "pods4", "exempt4")},
-			{"pods to the world, IPv6", masquerade(unix.NFPROTO_IPV6, 8, 24, 16, "pods6", "exempt6")},
+		chains: []chain{
+			{translating, nftables.ChainTypeNAT, *nftables.ChainPriorityNATSource, append(staysHere(),
+				rule{"pods to the world, IPv4", masquerade(ipv4)},
+				rule{"pods to the world, IPv6", masquerade(ipv6)},
+			)},
+			// A filter chain, since those of NAT see only the first packet of a connection; behind srcnat, so
+			// that it sees the addresses that leave the node.
+			{marking, nftables.ChainTypeFilter, *nftables.ChainPriorityNATSource + 10, append(staysHere(),
+				rule{"replies keep the pod's address, IPv4", markReplies(ipv4, config.ReplyMark)},
+				rule{"replies keep the pod's address, IPv6", markReplies(ipv6, config.ReplyMark)},
+			)},
 		},
+	}
+}
+
+// family is what rules need to know of IPv4 or IPv6.
+type family struct {
+	number byte
+	// source and destination are the offsets of the addresses in the network header, size is their length,
+	// all in bytes.
+	source, destination, size uint32
+	// pods and exempt are the names of the sets.
+	pods, exempt string
+}
+
+var (
+	ipv4 = family{unix.NFPROTO_IPV4, 12, 16, 4, "pods4", "exempt4"}
+	ipv6 = family{unix.NFPROTO_IPV6, 8, 24, 16, "pods6", "exempt6"}
+)
+
+// staysHere are the rules that end a chain for packets that do not leave the node.
+func staysHere() []rule {
+	return []rule{
+		{"stays on this node", leavesThrough([]byte("lo\x00"))},
+		{"to a pod of this node", leavesThrough([]byte(device.HostPrefix))},
 	}
 }
 
@@ -74,32 +114,57 @@ func leavesThrough(name []byte) []expr.Any {
 	}
 }
 
-// masquerade translates packets of one family from a pod to a destination that is not exempt. source and
-// destination are the offsets of the addresses in the network header, size their length, all in bytes.
-// Ports are chosen fully at random: two processors that translate at the same moment then seldom choose the
-// same port, which would cost one of them its packet.
-func masquerade(family byte, source, destination, size uint32, pods, exempt string) []expr.Any {
+// podsToWorld matches packets from a pod to a destination that is not exempt.
+func podsToWorld(f family) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{family}},
-		&expr.Payload{OperationType: expr.PayloadLoad, DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: source, Len: size},
-		&expr.Lookup{SourceRegister: 1, SetName: pods},
-		&expr.Payload{OperationType: expr.PayloadLoad, DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: destination, Len: size},
-		&expr.Lookup{SourceRegister: 1, SetName: exempt, Invert: true},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{f.number}},
+		&expr.Payload{OperationType: expr.PayloadLoad, DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: f.source, Len: f.size},
+		&expr.Lookup{SourceRegister: 1, SetName: f.pods},
+		&expr.Payload{OperationType: expr.PayloadLoad, DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.size},
+		&expr.Lookup{SourceRegister: 1, SetName: f.exempt, Invert: true},
+	}
+}
+
+// masquerade translates what podsToWorld matches. Ports are chosen fully at random: two processors that
+// translate at the same moment then seldom choose the same port, which would cost one of them its packet.
+func masquerade(f family) []expr.Any {
+	return append(podsToWorld(f),
 		&expr.Counter{},
 		&expr.Masq{FullyRandom: true},
-	}
+	)
+}
+
+// directionReply is IP_CT_DIR_REPLY of the kernel (uapi/linux/netfilter/nf_conntrack_tuple_common.h).
+const directionReply = 1
+
+// markReplies sets the bits of mark in the mark of the packets that podsToWorld matches and that answer to a
+// connection which the world opened; ICMP errors about its packets are such answers too. Packets that
+// connection tracking calls invalid are not.
+func markReplies(f family, mark uint32) []expr.Any {
+	word := binaryutil.NativeEndian.PutUint32
+	return append(podsToWorld(f),
+		&expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{directionReply}},
+		&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: word(expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED), Xor: word(0)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: word(0)},
+		&expr.Counter{},
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: word(^mark), Xor: word(mark)},
+		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1},
+	)
 }
 
 func ourTable() *nftables.Table {
 	return &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}
 }
 
-func ourChain() *nftables.Chain {
+func (c chain) kernel() *nftables.Chain {
 	policy := nftables.ChainPolicyAccept
 	return &nftables.Chain{
-		Name: chainName, Table: ourTable(), Type: nftables.ChainTypeNAT,
-		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource, Policy: &policy,
+		Name: c.name, Table: ourTable(), Type: c.kind,
+		Hooknum: nftables.ChainHookPostrouting, Priority: &c.priority, Policy: &policy,
 	}
 }
 
