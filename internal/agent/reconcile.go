@@ -104,16 +104,23 @@ func (a *Agent) apply(want desired) error {
 	}
 	if a.uplink != nil {
 		changed, err := device.EnableForwarding(a.uplink.Name, true, true)
-		for _, c := range changed {
-			a.log.Info("kernel setting changed", "setting", c.String())
-		}
+		a.logSettings(changed)
 		step("forwarding", err)
+		changed, err = device.AskNeighboursAgain(a.uplink.Name)
+		a.logSettings(changed)
+		step("neighbour settings", err)
 		step("neighbours", device.ManageNeighbours(a.uplink.Index, want.neighbours))
 	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
 	return a.datapath.Lease.Renew(leaseTime)
+}
+
+func (a *Agent) logSettings(changed []device.SysctlChange) {
+	for _, c := range changed {
+		a.log.Info("kernel setting changed", "setting", c.String())
+	}
 }
 
 // attach puts the current programs on every device that needs them and takes them off the others. It does

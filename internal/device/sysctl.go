@@ -1,7 +1,9 @@
 package device
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,6 +71,22 @@ func EnableForwarding(uplink string, v4, v6 bool) ([]SysctlChange, error) {
 		}
 	}
 	return changes, set("net/ipv6/conf/all/forwarding", "1")
+}
+
+// AskNeighboursAgain makes the kernel ask all hosts on the uplink's link for a neighbour that no longer answers
+// at its link-layer address (mcast_resolicit 1), before it gives the neighbour up. A node that comes back with
+// another address, without announcing it (gratuitous ARP), is then found without a moment in which it counts
+// as unreachable. It returns what it changed; what the kernel or the device does not have stays as it is.
+func AskNeighboursAgain(uplink string) ([]SysctlChange, error) {
+	var changes []SysctlChange
+	for _, family := range []string{"ipv4", "ipv6"} {
+		changed, err := SetSysctl("net/"+family+"/neigh/"+uplink+"/mcast_resolicit", "1")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return changes, err
+		}
+		changes = append(changes, changed...)
+	}
+	return changes, nil
 }
 
 // setting is one sysctl of one device.

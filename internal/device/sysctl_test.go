@@ -89,3 +89,28 @@ func TestEnableForwarding(t *testing.T) {
 		return err
 	})
 }
+
+func TestAskNeighboursAgain(t *testing.T) {
+	inside(t, newNode(t), func() error {
+		const key4, key6 = "net/ipv4/neigh/up0/mcast_resolicit", "net/ipv6/neigh/up0/mcast_resolicit"
+		for _, key := range []string{key4, key6} {
+			if _, err := SetSysctl(key, "0"); err != nil {
+				return err
+			}
+		}
+		for _, want := range [][]SysctlChange{{{key4, "0", "1"}, {key6, "0", "1"}}, nil} {
+			changes, err := AskNeighboursAgain("up0")
+			if err != nil {
+				return err
+			}
+			if diff := cmp.Diff(want, changes); diff != "" {
+				t.Error(diff)
+			}
+		}
+		changes, err := AskNeighboursAgain("absent")
+		if changes != nil {
+			t.Errorf("changed %v", changes)
+		}
+		return err
+	})
+}
