@@ -26,7 +26,7 @@ func Compare(w io.Writer, a, b *result.Run) error {
 	if ma, mb := machine(a.Environment), machine(b.Environment); ma != mb {
 		out.printf("A and B ran on different machines or kernels: compare the ratios to node, not the values.")
 	}
-	out.printf("B ÷ A with an interval of at least 95 %%.   ~ = it includes 1: no difference decided.   %s = cannot be had.", dash)
+	out.printf("B ÷ A with an interval of at least 95 %%.   ~ = no difference decided: it includes 1 or is missing.  %s = none.", dash)
 	compared := 0
 	for _, fa := range va.figures {
 		for _, fb := range vb.figures {
@@ -93,7 +93,7 @@ func (c change) String() string {
 		return left(dash, 7) + pad("", 18)
 	}
 	sign := " "
-	if c.Low != nil && c.Undecided() {
+	if c.Undecided() {
 		sign = "~"
 	}
 	return fmt.Sprintf("%s %s %s", left(ratio(&c.Median), 7), sign, pad(interval(c.Low, c.High), 14))

@@ -53,8 +53,8 @@ func (m *markdown) provenance(v *view) {
 		m.printf("Command: `%s` (%s).", strings.ReplaceAll(commandText(run.Command), "`", "'"), run.Version)
 	}
 	m.printf("")
-	m.printf("Each cell: ratio to `node` in the same round (median), then the contender's own figure. `~`: the 95 %% interval includes 1, no")
-	m.printf("difference decided. ↓: lower is better. A/A check, `node` against `node`: %s", v.againCheck().orNone())
+	m.printf("Each cell: ratio to `node` in the same round (median), then the contender's own figure. `~`: no difference decided, the 95 %%")
+	m.printf("interval includes 1 or there are too few rounds for one. ↓: lower is better. A/A check, `node` against `node`: %s", v.againCheck().orNone())
 }
 
 func (a againResult) orNone() string {

@@ -139,7 +139,7 @@ func (s *publishedSection) compare(study published.Study, p published.Figure, mi
 		Test: p.Test, System: p.System, Published: ratio(&p.Ratio), Grade: string(p.Grade),
 		Mine: p.Contender + ", " + mine.Title, Ratio: ratio(&e.Median), Interval: interval(e.Low, e.High),
 	}
-	if e.Low != nil && e.Undecided() {
+	if e.Undecided() {
 		row.Mark = "~"
 	}
 	to := s.comparedTo(study, p)

@@ -53,7 +53,7 @@ func (t *terminal) header(v *view) {
 		t.printf("%s", l)
 	}
 	t.printf("Ratio = contender ÷ node, median of the per-round ratios; interval = 95 %% of that median.")
-	t.printf("~ = the interval includes 1: no difference decided.   ↓ = lower is better.   %s = cannot be had.", dash)
+	t.printf("~ = no difference decided: the interval includes 1 or is missing.  ↓ = lower is better.  %s = none.", dash)
 }
 
 func (t *terminal) figure(f figure) {

@@ -233,9 +233,9 @@ func (v *view) collect(r *row, f figure) {
 	}
 }
 
-// undecided reports whether the interval includes "no difference".
+// undecided reports whether a ratio's interval includes "no difference", or is missing.
 func undecided(s *result.Summary) bool {
-	return s != nil && s.RatioLow != nil && s.RatioHigh != nil && *s.RatioLow <= 1 && *s.RatioHigh >= 1
+	return s != nil && s.Ratio != nil && (s.RatioLow == nil || s.RatioHigh == nil || *s.RatioLow <= 1 && *s.RatioHigh >= 1)
 }
 
 // mark is the character behind a ratio: "~" where no difference was decided.
