@@ -8,6 +8,9 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/api"
 )
 
+// gcFactor is how many times longer than any other question GC may take.
+const gcFactor = 6
+
 // GC has the agent remove every endpoint of this network that is not among the valid attachments. Without
 // any list it does nothing but fail: taking that for an empty list would cut off every pod.
 func (p *Plugin) GC(args *skel.CmdArgs) error {
@@ -22,7 +25,10 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 	for _, a := range conf.Valid {
 		req.Valid = append(req.Valid, api.Attachment{ContainerID: a.ContainerID, IfName: a.IfName})
 	}
-	if err := p.ask(func(ctx context.Context) error { return p.Agent(conf.AgentSocket).GC(ctx, req) }); err != nil {
+	// Each device that goes costs the kernel a grace period of some 20 ms; there may be a thousand.
+	ctx, cancel := context.WithTimeout(context.Background(), gcFactor*p.Timeout)
+	defer cancel()
+	if err := p.Agent(conf.AgentSocket).GC(ctx, req); err != nil {
 		return agentError("collect garbage", conf.AgentSocket, err)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"maps"
 	"net/http"
 	"net/netip"
 	"os"
@@ -149,10 +150,35 @@ func (a *agent) GC(_ context.Context, req api.GCRequest) error {
 	return errors.Join(errs...)
 }
 
-func (a *agent) Ready(context.Context) error                       { return a.sick }
+func (a *agent) Ready(context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.sick
+}
+
 func (a *agent) Status(context.Context) (*api.Status, error)       { return &api.Status{}, nil }
 func (a *agent) Endpoints(context.Context) ([]api.Endpoint, error) { return nil, nil }
 func (a *agent) Drops(context.Context) ([]api.Drop, error)         { return nil, nil }
+
+// known gives a copy of the endpoints.
+func (a *agent) known() map[api.Attachment]api.Endpoint {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return maps.Clone(a.endpoints)
+}
+
+// asked gives how often Add was called.
+func (a *agent) asked() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.adds
+}
+
+func (a *agent) fallSick(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sick = err
+}
 
 // bench is a node in a network namespace of its own, with an agent that listens and libcni to call plugins.
 type bench struct {
@@ -252,6 +278,8 @@ func (b *bench) check(list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) er
 // expectEmpty fails unless no device, endpoint or address is left.
 func (b *bench) expectEmpty() {
 	b.t.Helper()
+	b.agent.mu.Lock()
+	defer b.agent.mu.Unlock()
 	err := b.node.Do(func(ns.NetNS) error {
 		links, err := netlink.LinkList()
 		for _, link := range links {
@@ -309,7 +337,7 @@ func TestEveryVersionThroughLibcni(t *testing.T) {
 				*result.IPs[0].Interface != 1 || result.IPs[0].Gateway.String() != "169.254.1.1" {
 				t.Errorf("addresses %v", result.IPs)
 			}
-			if e := b.agent.endpoints[api.Attachment{ContainerID: "web", IfName: "eth0"}]; e.Pod != (api.PodRef{Namespace: "default", Name: "web", UID: "u-web"}) || e.Network != "pods" {
+			if e := b.agent.known()[api.Attachment{ContainerID: "web", IfName: "eth0"}]; e.Pod != (api.PodRef{Namespace: "default", Name: "web", UID: "u-web"}) || e.Network != "pods" {
 				t.Errorf("agent was told %+v", e)
 			}
 
@@ -322,7 +350,7 @@ func TestEveryVersionThroughLibcni(t *testing.T) {
 			}
 			_, err = b.add(list, rt)
 			wantCode(t, err, 100, "attached already")
-			if len(b.agent.endpoints) != 1 {
+			if len(b.agent.known()) != 1 {
 				t.Error("a repeated ADD damaged the first")
 			}
 			if since("1.1.0") {
@@ -493,8 +521,8 @@ func TestResultCannotBePrinted(t *testing.T) {
 	if err == nil {
 		t.Error("ADD succeeded without printing its result")
 	}
-	if b.agent.adds != 1 {
-		t.Errorf("the agent was asked %d times, the result was not the step that failed", b.agent.adds)
+	if adds := b.agent.asked(); adds != 1 {
+		t.Errorf("the agent was asked %d times, the result was not the step that failed", adds)
 	}
 	b.expectEmpty()
 	expectNoInterface(t, netns)
@@ -508,8 +536,9 @@ func TestAgentKilledDuringAdd(t *testing.T) {
 	wantCode(t, err, types.ErrTryAgainLater, "connection lost")
 	expectNoInterface(t, netns)
 	// The agent is back and drops the endpoint, which has no device.
-	b.agent.pool.Release("web/eth0")
-	clear(b.agent.endpoints)
+	if err := b.agent.Delete(context.Background(), api.Attachment{ContainerID: "web", IfName: "eth0"}); err != nil {
+		t.Error(err)
+	}
 	b.expectEmpty()
 }
 
@@ -541,12 +570,12 @@ func TestAgentRefusals(t *testing.T) {
 	rt, _ := b.pod("late")
 	_, err := b.add(list, rt)
 	wantCode(t, err, 101, "all 2 are in use, 2 by namespace default")
-	b.agent.sick = api.Errorf(api.CodeNotReady, "node a is not in the manifests")
+	b.agent.fallSick(api.Errorf(api.CodeNotReady, "node a is not in the manifests"))
 	_, err = b.add(list, rt)
 	wantCode(t, err, types.ErrTryAgainLater, "not ready: node a is not in the manifests")
 	err = b.do(func() error { return b.cni.GetStatusNetworkList(context.Background(), list) })
 	wantCode(t, err, types.ErrPluginNotAvailable, "node a is not in the manifests")
-	b.agent.sick = nil
+	b.agent.fallSick(nil)
 	for _, rt := range pods {
 		if err := b.del(list, rt); err != nil {
 			t.Error(err)
@@ -629,8 +658,8 @@ func TestGarbageCollection(t *testing.T) {
 		}
 	}
 	gc(valid)
-	if _, kept := b.agent.endpoints[api.Attachment{ContainerID: "keep", IfName: "eth0"}]; !kept || len(b.agent.endpoints) != 1 {
-		t.Errorf("endpoints after GC: %v", b.agent.endpoints)
+	if _, kept := b.agent.known()[api.Attachment{ContainerID: "keep", IfName: "eth0"}]; !kept || len(b.agent.known()) != 1 {
+		t.Errorf("endpoints after GC: %v", b.agent.known())
 	}
 	gc(nil)
 	b.expectEmpty()
@@ -686,8 +715,8 @@ func TestConcurrentPods(t *testing.T) {
 		}
 		addresses[address] = true
 	}
-	if len(addresses) != pods/2 || len(b.agent.endpoints) != pods/2 {
-		t.Errorf("%d addresses, %d endpoints, want %d", len(addresses), len(b.agent.endpoints), pods/2)
+	if len(addresses) != pods/2 || len(b.agent.known()) != pods/2 {
+		t.Errorf("%d addresses, %d endpoints, want %d", len(addresses), len(b.agent.known()), pods/2)
 	}
 	for i := 1; i < pods; i += 2 {
 		if err := b.del(list, &libcni.RuntimeConf{ContainerID: fmt.Sprint("web", i), IfName: "eth0"}); err != nil {
