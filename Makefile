@@ -46,8 +46,9 @@ lint: ## Check Go, C and shell sources
 	clang-format-$(CLANG_MAJOR) --dry-run --Werror $(C_SOURCES)
 	shellcheck $(SCRIPTS)
 
+# One package after the other (-p 1): labs and measurements of several would disturb each other.
 test: deps build generated lint ## Run every test, here and on other kernels (root)
-	go run ./build/testrun -- go test -json -timeout 20m ./... -- go run ./test/vm
+	go run ./build/testrun -- go test -json -p 1 -timeout 20m ./... -- go run ./test/vm
 
 test-vm: deps ## Run the kernel-facing tests on Linux 6.1 and 6.12 in emulated machines
 	go run ./build/testrun -- go run ./test/vm

@@ -1,7 +1,7 @@
 // Command testrun runs commands that print `go test -json` events, one after the other, and makes of them
 // what a person reads: a line for each package, the output of what failed, the reason of each skip, and a
 // last line that counts: "N passed, N failed, N skipped". It fails if a test failed, if a command failed,
-// and if no test passed at all.
+// and if no test passed at all; with BEELINE_REQUIRE=1 also if a test skipped for another reason than the kernel.
 //
 //	testrun -- go test -json ./... -- go run ./test/vm
 package main
@@ -20,7 +20,7 @@ func main() {
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
-	t := newTally(stdout)
+	t := newTally(stdout, os.Getenv("BEELINE_REQUIRE") == "1")
 	broken := false
 	for _, command := range split(args) {
 		fmt.Fprintf(stdout, "$ %s\n", strings.Join(command, " "))

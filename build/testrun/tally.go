@@ -20,10 +20,16 @@ type event struct {
 
 // tally counts tests and prints packages as they end. A test with subtests is not counted itself: they are.
 type tally struct {
-	out                     io.Writer
+	out io.Writer
+	// require makes a test fail that skips for another reason than allowedSkip: make test installs all that
+	// the tests need, so nothing else can be missing.
+	require                 bool
 	passed, failed, skipped int
 	packages                map[string]*packageRun
 }
+
+// allowedSkip is the one reason to skip a test where everything is required.
+const allowedSkip = "not on this kernel"
 
 // packageRun is a package under test: what its tests printed and how they ended.
 type packageRun struct {
@@ -32,8 +38,8 @@ type packageRun struct {
 	passed, failed, skipped int
 }
 
-func newTally(out io.Writer) *tally {
-	return &tally{out: out, packages: map[string]*packageRun{}}
+func newTally(out io.Writer, require bool) *tally {
+	return &tally{out: out, require: require, packages: map[string]*packageRun{}}
 }
 
 // read consumes events until the end of r. Lines that are no events (a broken flag, a panic of the go
@@ -98,10 +104,16 @@ func (t *tally) endTest(e event, p *packageRun) {
 			p.passed++
 		}
 	case "skip":
+		said := reason(output)
+		if t.require && !strings.Contains(said, allowedSkip) {
+			p.failed++
+			fmt.Fprintf(t.out, "FAIL  %s %s skips, which only %q excuses: %s\n", short(e.Package), e.Test, allowedSkip, said)
+			return
+		}
 		if counts {
 			p.skipped++
 		}
-		fmt.Fprintf(t.out, "skip  %s %s: %s\n", short(e.Package), e.Test, reason(output))
+		fmt.Fprintf(t.out, "skip  %s %s: %s\n", short(e.Package), e.Test, said)
 	case "fail":
 		// A parent fails because of its subtests, or by itself; the latter must not be lost.
 		if counts || p.failed == 0 {

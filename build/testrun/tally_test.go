@@ -34,20 +34,28 @@ const crashed = `{"Action":"start","Package":"c"}
 func TestTally(t *testing.T) {
 	for _, test := range []struct {
 		name, events string
+		require      bool
 		want         []string
 	}{
-		{"leaves are counted", stream, []string{
+		{"leaves are counted", stream, true, []string{
 			"a_test.go:7: got 1, want 2",
 			"skip  a TestNetkit: a_test.go:9: not on this kernel: netkit",
 			"\n1 passed, 1 failed, 1 skipped\n",
 		}},
-		{"a package that does not build fails", notBuilt, []string{"undefined: x", "\n0 passed, 1 failed, 0 skipped\n"}},
-		{"a package that never ends fails", crashed, []string{"c did not end", "\n0 passed, 1 failed, 0 skipped\n"}},
-		{"other lines are shown", "flag provided but not defined\n", []string{"flag provided", "0 passed, 0 failed"}},
+		{"a skip needs an excuse", strings.ReplaceAll(stream, "not on this kernel: netkit", "no time"), true, []string{
+			"FAIL  a TestNetkit skips",
+			"\n1 passed, 2 failed, 0 skipped\n",
+		}},
+		{"a skip needs none elsewhere", strings.ReplaceAll(stream, "not on this kernel: netkit", "no time"), false, []string{
+			"\n1 passed, 1 failed, 1 skipped\n",
+		}},
+		{"a package that does not build fails", notBuilt, true, []string{"undefined: x", "\n0 passed, 1 failed, 0 skipped\n"}},
+		{"a package that never ends fails", crashed, true, []string{"c did not end", "\n0 passed, 1 failed, 0 skipped\n"}},
+		{"other lines are shown", "flag provided but not defined\n", false, []string{"flag provided", "0 passed, 0 failed"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var out strings.Builder
-			tally := newTally(&out)
+			tally := newTally(&out, test.require)
 			if err := tally.read(strings.NewReader(test.events)); err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,145 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+// agent is a running agent.
+type agent struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+	// err is why it ended; read it when ended is closed.
+	err error
+}
+
+func (n *node) socket() string   { return filepath.Join(n.StateDir, "agent.sock") }
+func (n *node) stateDir() string { return filepath.Join(n.StateDir, "agent") }
+func (n *node) logFile() string  { return filepath.Join(n.StateDir, "agent.log") }
+func (n *node) api() *api.Client { return api.NewClient(n.socket()) }
+
+// agentCommand is the agent's command line on the node; flags come last and win.
+func (c *cluster) agentCommand(n *node, p programs, flags ...string) *exec.Cmd {
+	return exec.Command(p.beeline, append([]string{"agent",
+		"--node-name", n.Name,
+		"--manifests", c.manifests,
+		"--socket", n.socket(),
+		"--state-dir", n.stateDir(),
+		"--bpffs", n.BPFFS,
+	}, flags...)...)
+}
+
+// start starts an agent on the node and does not wait for it.
+func (c *cluster) start(n *node, p programs, flags ...string) {
+	c.t.Helper()
+	log, err := os.OpenFile(n.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := c.agentCommand(n, p, flags...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := n.Place().Start(cmd); err != nil {
+		c.t.Fatal(err)
+	}
+	a := &agent{cmd: cmd, ended: make(chan struct{})}
+	go func() {
+		a.err = cmd.Wait()
+		close(a.ended)
+	}()
+	n.agent = a
+}
+
+// waitReady waits until the node's agent says that it is ready.
+func (c *cluster) waitReady(n *node) {
+	c.t.Helper()
+	eventually(c.t, func() error {
+		select {
+		case <-n.agent.ended:
+			c.t.Fatalf("agent of %s ended: %v", n.Name, n.agent.err)
+		default:
+		}
+		return n.api().Ready(c.t.Context())
+	})
+}
+
+// kill ends the node's agent as kill -9 does.
+func (c *cluster) kill(n *node) {
+	c.t.Helper()
+	_ = n.agent.cmd.Process.Kill()
+	<-n.agent.ended
+}
+
+// terminate ends the node's agent as a service manager does, and gives what Wait says of it.
+func (c *cluster) terminate(n *node) error {
+	c.t.Helper()
+	if err := n.agent.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		c.t.Fatal(err)
+	}
+	<-n.agent.ended
+	return n.agent.err
+}
+
+// restart kills the node's agent and starts another one; it returns when that is ready.
+func (c *cluster) restart(n *node, p programs, flags ...string) {
+	c.t.Helper()
+	c.kill(n)
+	c.start(n, p, flags...)
+	c.waitReady(n)
+}
+
+// status is what the node's agent says of itself.
+func (c *cluster) status(n *node) *api.Status {
+	c.t.Helper()
+	s, err := n.api().Status(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return s
+}
+
+// waitStatus waits until the status of the node's agent satisfies the condition.
+func (c *cluster) waitStatus(n *node, condition func(*api.Status) error) {
+	c.t.Helper()
+	eventually(c.t, func() error { return condition(c.status(n)) })
+}
+
+// waitProblem waits until the agent names a problem that contains all of the words.
+func (c *cluster) waitProblem(n *node, words ...string) {
+	c.t.Helper()
+	c.waitStatus(n, func(s *api.Status) error {
+		for _, p := range s.Problems {
+			if containsAll(p, words) {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s names problems %q, want one with %q", n.Name, s.Problems, words)
+	})
+}
+
+// waitNoProblem waits until the agent has no complaint left.
+func (c *cluster) waitNoProblem(n *node) {
+	c.t.Helper()
+	c.waitStatus(n, func(s *api.Status) error {
+		if len(s.Problems) > 0 {
+			return errors.New(strings.Join(s.Problems, "; "))
+		}
+		return nil
+	})
+}
+
+func containsAll(text string, words []string) bool {
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			return false
+		}
+	}
+	return true
+}

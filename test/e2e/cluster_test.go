@@ -1,0 +1,152 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// patience bounds every wait for something that should come about. Nothing takes nearly as long unless it
+// never comes.
+const patience = 20 * time.Second
+
+// cluster is a lab whose nodes run the agent. It ends with its test.
+type cluster struct {
+	t   *testing.T
+	lab *topology.Lab
+	// manifests is the directory that all agents read.
+	manifests string
+	nodes     []*node
+}
+
+// node is one node of a cluster.
+type node struct {
+	*topology.Node
+	// object is the node's manifest; writeNode publishes it.
+	object *corev1.Node
+	agent  *agent
+}
+
+var labCount atomic.Int32
+
+// newCluster makes a lab with its manifests and no agents.
+func newCluster(t *testing.T, o topology.Options) *cluster {
+	t.Helper()
+	testenv.Root(t)
+	o.Name = fmt.Sprint(labPrefix, labCount.Add(1))
+	lab, err := topology.Up(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{t: t, lab: lab, manifests: filepath.Join(lab.Dir(), "manifests")}
+	t.Cleanup(func() {
+		if t.Failed() {
+			c.showLogs()
+		}
+		if err := lab.Down(context.Background()); err != nil {
+			t.Errorf("take down: %v", err)
+		}
+	})
+	if err := os.Mkdir(c.manifests, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range lab.Nodes() {
+		node := &node{Node: n, object: nodeObject(n)}
+		c.nodes = append(c.nodes, node)
+		c.writeNode(node)
+	}
+	return c
+}
+
+// up makes a lab and starts an agent on each node, with these flags; it returns when all are ready.
+func up(t *testing.T, o topology.Options, flags ...string) *cluster {
+	t.Helper()
+	programs := current(t)
+	c := newCluster(t, o)
+	for _, n := range c.nodes {
+		c.start(n, programs, flags...)
+	}
+	for _, n := range c.nodes {
+		c.waitReady(n)
+	}
+	return c
+}
+
+func (c *cluster) showLogs() {
+	for _, n := range c.nodes {
+		log, err := os.ReadFile(n.logFile())
+		if err != nil {
+			continue
+		}
+		const enough = 8 << 10
+		c.t.Logf("agent of %s:\n%s", n.Name, log[max(0, len(log)-enough):])
+	}
+}
+
+// nodeObject is the Node object that an API server would have.
+func nodeObject(n *topology.Node) *corev1.Node {
+	object := &corev1.Node{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name},
+	}
+	for _, cidr := range n.PodCIDRs {
+		object.Spec.PodCIDRs = append(object.Spec.PodCIDRs, cidr.String())
+	}
+	for _, a := range n.Addresses {
+		object.Status.Addresses = append(object.Status.Addresses,
+			corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.Addr().String()})
+	}
+	return object
+}
+
+func (c *cluster) manifestFile(n *node) string { return filepath.Join(c.manifests, n.Name+".yaml") }
+
+// writeNode publishes the node's object to all agents.
+func (c *cluster) writeNode(n *node) {
+	c.t.Helper()
+	text, err := yaml.Marshal(n.object)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.writeManifest(n.Name+".yaml", text)
+}
+
+// writeManifest puts a manifest in place by rename.
+func (c *cluster) writeManifest(name string, text []byte) {
+	c.t.Helper()
+	path := filepath.Join(c.manifests, name)
+	if err := os.WriteFile(path+".tmp", bytes.TrimSpace(text), 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := os.Rename(path+".tmp", path); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// eventually waits until the condition holds, which gives the reason why it does not yet.
+func eventually(t *testing.T, condition func() error) {
+	t.Helper()
+	begin := time.Now()
+	for {
+		err := condition()
+		if err == nil {
+			return
+		}
+		if time.Since(begin) > patience {
+			t.Fatalf("still after %s: %v", patience, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

@@ -1,0 +1,109 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// labPrefix begins the names of all labs of this run.
+var labPrefix = fmt.Sprintf("e2e-%d-", os.Getpid())
+
+// buildDir is where this run's binaries are built.
+var buildDir string
+
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+
+func runTests(m *testing.M) (code int) {
+	var err error
+	if buildDir, err = os.MkdirTemp("", "beeline-e2e-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(buildDir)
+	code = m.Run()
+	if os.Geteuid() != 0 {
+		return code // no test has made anything
+	}
+	left, err := removeLeftLabs()
+	if err != nil || len(left) > 0 {
+		fmt.Fprintf(os.Stderr, "labs left by tests: %v %v\n", left, err)
+		return 1
+	}
+	return code
+}
+
+func removeLeftLabs() (left []string, err error) {
+	labs, err := topology.List()
+	for _, l := range labs {
+		if strings.HasPrefix(l.Name, labPrefix) {
+			left = append(left, l.Name)
+			err = errors.Join(err, topology.Down(context.Background(), l.Name))
+		}
+	}
+	return left, err
+}
+
+// programs are one build of this project.
+type programs struct {
+	// beeline is the path of the program; beeline-cni is beside it.
+	beeline string
+}
+
+func (p programs) pluginDir() string { return filepath.Dir(p.beeline) }
+
+// current is the build under test: that of $BEELINE_BIN, or one made once for this run.
+func current(t *testing.T) programs {
+	t.Helper()
+	testenv.Root(t)
+	if path := os.Getenv("BEELINE_BIN"); path != "" {
+		return programs{path}
+	}
+	return built(t, currentBuild)
+}
+
+// newer is another build of the same sources: what an upgrade brings.
+func newer(t *testing.T) programs {
+	t.Helper()
+	testenv.Root(t)
+	return built(t, newerBuild)
+}
+
+const newerVersion = "e2e-newer"
+
+var (
+	currentBuild = sync.OnceValues(func() (programs, error) { return build("e2e-current") })
+	newerBuild   = sync.OnceValues(func() (programs, error) { return build(newerVersion) })
+)
+
+func built(t *testing.T, build func() (programs, error)) programs {
+	t.Helper()
+	if _, err := exec.LookPath("go"); err != nil {
+		testenv.Missing(t, "no Go to build the programs with; BEELINE_BIN may name the program beeline")
+	}
+	p, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// build builds both programs with this version string.
+func build(version string) (programs, error) {
+	dir := filepath.Join(buildDir, version)
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-X main.version="+version, "-o", dir+"/", "../../cmd/beeline", "../../cmd/beeline-cni")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return programs{}, fmt.Errorf("build %s: %w\n%s", version, err, said)
+	}
+	return programs{filepath.Join(dir, "beeline")}, nil
+}

@@ -1,0 +1,169 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+const (
+	// networkName is the CNI network of all tests.
+	networkName = "pods"
+	// podInterface is the device in a pod.
+	podInterface = "eth0"
+	// referencePlugins is where Debian has the standard plugins.
+	referencePlugins = "/usr/lib/cni"
+)
+
+// network is a CNI configuration list on one node, as a runtime reads it from /etc/cni/net.d.
+type network struct {
+	cni  *libcni.CNIConfig
+	list *libcni.NetworkConfigList
+}
+
+// network is the configuration that users get, for the plugin of the build p, with other plugins chained.
+func (c *cluster) network(n *node, p programs, cniVersion string, chained ...map[string]any) network {
+	c.t.Helper()
+	plugins := []any{map[string]any{"type": "beeline-cni", "agentSocket": n.socket()}}
+	for _, each := range chained {
+		plugins = append(plugins, each)
+	}
+	conf, err := json.Marshal(map[string]any{"cniVersion": cniVersion, "name": networkName, "plugins": plugins})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	list, err := libcni.NetworkConfFromBytes(conf)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	exec := &pluginExec{place: n.Place()}
+	dirs := []string{p.pluginDir(), referencePlugins}
+	return network{libcni.NewCNIConfigWithCacheDir(dirs, filepath.Join(n.StateDir, "cni-cache"), exec), list}
+}
+
+// standard is the network that most tests use.
+func (c *cluster) standard(n *node) network {
+	c.t.Helper()
+	return c.network(n, current(c.t), "1.1.0")
+}
+
+func runtimeConf(pod *topology.Pod) *libcni.RuntimeConf {
+	return &libcni.RuntimeConf{
+		ContainerID: filepath.Base(pod.Netns),
+		NetNS:       pod.Netns,
+		IfName:      podInterface,
+		Args: [][2]string{
+			{"IgnoreUnknown", "1"},
+			{"K8S_POD_NAMESPACE", "default"},
+			{"K8S_POD_NAME", pod.Name},
+			{"K8S_POD_INFRA_CONTAINER_ID", filepath.Base(pod.Netns)},
+		},
+	}
+}
+
+// newPod makes the namespace of a pod, without a network.
+func (c *cluster) newPod(n *node, name string) *topology.Pod {
+	c.t.Helper()
+	pod, err := c.lab.NewPodNetns(c.t.Context(), n.Node, name)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return pod
+}
+
+// add gives a pod its network by CNI ADD and remembers its addresses.
+func (w network) add(ctx context.Context, pod *topology.Pod, conf *libcni.RuntimeConf) (*types100.Result, error) {
+	reply, err := w.cni.AddNetworkList(ctx, w.list, conf)
+	if err != nil {
+		return nil, err
+	}
+	result, err := types100.NewResultFromResult(reply)
+	if err != nil {
+		return nil, fmt.Errorf("read result: %w", err)
+	}
+	pod.Addresses = nil
+	for _, ip := range result.IPs {
+		if a, ok := netip.AddrFromSlice(ip.Address.IP); ok {
+			pod.Addresses = append(pod.Addresses, a.Unmap())
+		}
+	}
+	slices.SortStableFunc(pod.Addresses, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
+	return result, nil
+}
+
+func (w network) del(ctx context.Context, conf *libcni.RuntimeConf) error {
+	return w.cni.DelNetworkList(ctx, w.list, conf)
+}
+
+// addPod makes a pod on a node.
+func (c *cluster) addPod(n *node, name string) *topology.Pod {
+	c.t.Helper()
+	pod := c.newPod(n, name)
+	if _, err := c.standard(n).add(c.t.Context(), pod, runtimeConf(pod)); err != nil {
+		c.t.Fatalf("ADD of %s: %v", name, err)
+	}
+	return pod
+}
+
+// delPod takes a pod's network away by CNI DEL and then its namespace.
+func (c *cluster) delPod(n *node, pod *topology.Pod) {
+	c.t.Helper()
+	if err := c.standard(n).del(c.t.Context(), runtimeConf(pod)); err != nil {
+		c.t.Errorf("DEL of %s: %v", pod.Name, err)
+	}
+	if err := c.lab.DeletePod(c.t.Context(), pod); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// wantCode fails the test unless err is a CNI error with this code whose message has all of the words.
+func wantCode(t *testing.T, what string, err error, code uint, words ...string) {
+	t.Helper()
+	var told *types.Error
+	if !errors.As(err, &told) || told.Code != code || !containsAll(told.Msg, words) {
+		t.Errorf("%s gives %v, want CNI error %d with %q", what, err, code, words)
+	}
+}
+
+// pluginExec runs plugins on a node, as its runtime would.
+type pluginExec struct {
+	version.PluginDecoder
+	place topology.Place
+}
+
+// ExecPlugin is part of invoke.Exec.
+func (e *pluginExec) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), &stdout, &stderr
+	err := e.place.Run(cmd)
+	if err == nil {
+		return stdout.Bytes(), nil
+	}
+	var said types.Error
+	if json.Unmarshal(stdout.Bytes(), &said) == nil && said.Msg != "" {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(path), &said)
+	}
+	return nil, fmt.Errorf("run %s: %w: %s", filepath.Base(path), err, strings.TrimSpace(stderr.String()))
+}
+
+// FindInPath is part of invoke.Exec.
+func (e *pluginExec) FindInPath(plugin string, dirs []string) (string, error) {
+	return invoke.FindInPath(plugin, dirs)
+}

@@ -1,0 +1,194 @@
+package e2e
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+const (
+	// requestGap is the time between two requests of a loop: 1000 each second, whether or not earlier
+	// ones were answered.
+	requestGap = time.Millisecond
+	// answerTime is how long an answer may take; a request that has none by then has failed.
+	answerTime = time.Second
+	// requestSize is that of a request and of its answer, in bytes; the first eight are its number.
+	requestSize = 64
+)
+
+// requests is a loop of requests at a steady rate over one connection, TCP or UDP. Over UDP nothing is sent
+// twice, so every lost packet is a failed request.
+type requests struct {
+	name     string
+	client   io.ReadWriteCloser
+	server   io.Closer
+	stopping atomic.Bool
+	ended    sync.WaitGroup
+
+	mu sync.Mutex
+	// asked has the time of each request, by its number; zero when it is answered.
+	asked    []time.Time
+	answered int
+	slowest  time.Duration
+	late     int
+	errs     []error
+}
+
+// startRequests begins to ask, over "udp" or "tcp".
+func startRequests(name, protocol string, from, to topology.Place, address netip.Addr) (*requests, error) {
+	r := &requests{name: name}
+	var err error
+	if protocol == "udp" {
+		err = r.openUDP(from, to, address)
+	} else {
+		err = r.openTCP(from, to, address)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	r.ended.Add(1)
+	go r.ask()
+	go r.listen()
+	return r, nil
+}
+
+func (r *requests) openTCP(from, to topology.Place, address netip.Addr) error {
+	client, server, err := connect(from, to, address)
+	if err != nil {
+		return err
+	}
+	r.client, r.server = client, server
+	go func() { _, _ = io.Copy(server, server) }() // its end shows at the client
+	return nil
+}
+
+func (r *requests) openUDP(from, to topology.Place, address netip.Addr) error {
+	var server net.PacketConn
+	err := to.Do(func() (err error) {
+		server, err = net.ListenPacket("udp", netip.AddrPortFrom(address, 0).String())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r.server = server
+	go echoPackets(server)
+	return from.Do(func() error {
+		client, err := net.Dial("udp", server.LocalAddr().String())
+		r.client = client
+		return err
+	})
+}
+
+// echoPackets answers every packet with itself until the socket is closed.
+func echoPackets(conn net.PacketConn) {
+	buffer := make([]byte, 64<<10)
+	for {
+		n, from, err := conn.ReadFrom(buffer)
+		if err != nil {
+			return
+		}
+		_, _ = conn.WriteTo(buffer[:n], from) // what is not sent is missed by the client
+	}
+}
+
+func (r *requests) ask() {
+	defer r.ended.Done()
+	message := make([]byte, requestSize)
+	next := time.Now()
+	for !r.stopping.Load() {
+		r.mu.Lock()
+		binary.BigEndian.PutUint64(message, uint64(len(r.asked)))
+		r.asked = append(r.asked, time.Now())
+		r.mu.Unlock()
+		if _, err := r.client.Write(message); err != nil {
+			r.fail(err)
+		}
+		next = next.Add(requestGap)
+		time.Sleep(time.Until(next))
+	}
+}
+
+func (r *requests) listen() {
+	answer := make([]byte, requestSize)
+	for {
+		_, err := io.ReadFull(r.client, answer)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			r.fail(err)
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+				return
+			}
+			time.Sleep(requestGap) // an ICMP error over UDP: the next answer may come
+			continue
+		}
+		r.take(binary.BigEndian.Uint64(answer))
+	}
+}
+
+func (r *requests) take(number uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if number >= uint64(len(r.asked)) || r.asked[number].IsZero() {
+		r.errs = append(r.errs, fmt.Errorf("answer to request %d, which is not open", number))
+		return
+	}
+	took := time.Since(r.asked[number])
+	r.asked[number] = time.Time{}
+	r.answered++
+	r.slowest = max(r.slowest, took)
+	if took > answerTime {
+		r.late++
+	}
+}
+
+func (r *requests) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.errs = append(r.errs, err)
+}
+
+// unanswered counts the requests that have had no answer.
+func (r *requests) unanswered() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.asked) - r.answered
+}
+
+// finish ends the loop, waits for the last answers, and says which requests failed.
+func (r *requests) finish() error {
+	r.stopping.Store(true)
+	r.ended.Wait()
+	for begin := time.Now(); r.unanswered() > 0 && time.Since(begin) < answerTime; {
+		time.Sleep(10 * time.Millisecond)
+	}
+	r.client.Close()
+	r.server.Close()
+	open := r.unanswered()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if open > 0 || r.late > 0 {
+		r.errs = append(r.errs, fmt.Errorf("%d of %d requests without an answer, %d answered too late", open, len(r.asked), r.late))
+	}
+	if len(r.errs) > 0 {
+		const enough = 5
+		return fmt.Errorf("%s: %w", r.name, errors.Join(r.errs[max(0, len(r.errs)-enough):]...))
+	}
+	return nil
+}
+
+func (r *requests) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return fmt.Sprintf("%s: %d requests, all answered, the slowest in %s", r.name, r.answered, r.slowest.Round(10*time.Microsecond))
+}

@@ -1,0 +1,146 @@
+package e2e
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+const (
+	// chunk is what a stream writes at once, in bytes; at one each millisecond this makes 262 Mbit/s,
+	// which leaves the machine room for everything else.
+	chunk    = 32 << 10
+	chunkGap = time.Millisecond
+)
+
+// stream is one TCP connection that lasts, with a content that tells its offset: what is missing, doubled or
+// changed is found by the receiver.
+type stream struct {
+	name     string
+	stopping atomic.Bool
+	sent     int64
+	received atomic.Int64
+	// pause is the longest time between two reads.
+	pause    time.Duration
+	sender   chan error
+	receiver chan error
+}
+
+// startStream opens a connection between two places and begins to send.
+func startStream(name string, from, to topology.Place, address netip.Addr) (*stream, error) {
+	client, server, err := connect(from, to, address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	s := &stream{name: name, sender: make(chan error, 1), receiver: make(chan error, 1)}
+	go func() { s.sender <- s.send(client) }()
+	go func() { s.receiver <- s.receive(server) }()
+	return s, nil
+}
+
+// connect makes a TCP connection from one place to another.
+func connect(from, to topology.Place, address netip.Addr) (client, server net.Conn, err error) {
+	var l net.Listener
+	err = to.Do(func() (err error) {
+		l, err = net.Listen("tcp", netip.AddrPortFrom(address, 0).String())
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer l.Close()
+	if err := l.(*net.TCPListener).SetDeadline(time.Now().Add(patience)); err != nil {
+		return nil, nil, err
+	}
+	err = from.Do(func() (err error) {
+		client, err = net.DialTimeout("tcp", l.Addr().String(), patience)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	server, err = l.Accept()
+	return client, server, err
+}
+
+// fill writes the content of a stream at this offset.
+func fill(buffer []byte, offset int64) {
+	for i := 0; i < len(buffer); i += 8 {
+		binary.BigEndian.PutUint64(buffer[i:], uint64(offset+int64(i)))
+	}
+}
+
+func (s *stream) send(conn net.Conn) error {
+	defer conn.Close()
+	buffer := make([]byte, chunk)
+	for !s.stopping.Load() {
+		fill(buffer, s.sent)
+		// Longer than any test goes without a path: a stream that stalls is reported, not awaited.
+		_ = conn.SetWriteDeadline(time.Now().Add(patience))
+		n, err := conn.Write(buffer)
+		s.sent += int64(n)
+		if err != nil {
+			return err
+		}
+		time.Sleep(chunkGap)
+	}
+	return nil
+}
+
+func (s *stream) receive(conn net.Conn) error {
+	defer conn.Close()
+	got, want := make([]byte, chunk), make([]byte, chunk)
+	last := time.Now()
+	for {
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		_, err := io.ReadFull(conn, got)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		s.pause, last = max(s.pause, now.Sub(last)), now
+		fill(want, s.received.Load())
+		if string(got) != string(want) {
+			return fmt.Errorf("content is wrong after byte %d", s.received.Load())
+		}
+		s.received.Add(chunk)
+	}
+}
+
+// finish ends the stream and says what was wrong with it.
+func (s *stream) finish() error {
+	s.stopping.Store(true)
+	if err := errors.Join(<-s.sender, <-s.receiver); err != nil {
+		return fmt.Errorf("%s: after %d bytes: %w", s.name, s.received.Load(), err)
+	}
+	if s.sent != s.received.Load() {
+		return fmt.Errorf("%s: %d bytes sent, %d received", s.name, s.sent, s.received.Load())
+	}
+	return nil
+}
+
+// progress waits until the stream has moved another megabyte.
+func (s *stream) progress() error {
+	goal, begin := s.received.Load()+1<<20, time.Now()
+	for s.received.Load() < goal {
+		if time.Since(begin) > patience {
+			return fmt.Errorf("%s: stands at byte %d", s.name, s.received.Load())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return nil
+}
+
+func (s *stream) String() string {
+	return fmt.Sprintf("%s: %d MB, every byte in its place, longest pause %s", s.name, s.received.Load()>>20, s.pause.Round(time.Millisecond))
+}

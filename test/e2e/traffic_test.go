@@ -1,0 +1,81 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// flow is traffic that goes on until it is finished.
+type flow interface {
+	// finish ends the traffic; the error says what was lost.
+	finish() error
+	// String says in one line how it went.
+	fmt.Stringer
+}
+
+// traffic is all that flows in a cluster.
+type traffic struct {
+	t       *testing.T
+	flows   []flow
+	streams []*stream
+}
+
+// startTraffic has the first pod of each pair talk to the second, over each address family: a stream, loops of
+// requests over UDP and TCP, and new connections. The content of streams is checked byte by byte.
+func (c *cluster) startTraffic(pairs ...[2]*topology.Pod) *traffic {
+	c.t.Helper()
+	tr := &traffic{t: c.t}
+	for _, pair := range pairs {
+		for _, address := range pair[1].Addresses {
+			tr.start(c.lab, pair[0], pair[1], address)
+		}
+	}
+	time.Sleep(100 * time.Millisecond) // so that everything flows before something happens
+	return tr
+}
+
+func (tr *traffic) start(lab *topology.Lab, from, to *topology.Pod, address netip.Addr) {
+	tr.t.Helper()
+	name := func(kind string) string { return fmt.Sprintf("%s %s→%s %s", kind, from.Name, to.Name, family(address)) }
+	a, b := lab.Place(from), lab.Place(to)
+	s, err := startStream(name("stream"), a, b, address)
+	tr.add(s, err)
+	tr.streams = append(tr.streams, s)
+	for _, protocol := range []string{"udp", "tcp"} {
+		r, err := startRequests(name(protocol+" requests"), protocol, a, b, address)
+		tr.add(r, err)
+	}
+	n, err := startConnections(name("connections"), a, b, address)
+	tr.add(n, err)
+}
+
+func (tr *traffic) add(f flow, err error) {
+	tr.t.Helper()
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	tr.flows = append(tr.flows, f)
+}
+
+// finish ends the traffic and fails the test for everything that was lost.
+func (tr *traffic) finish() {
+	tr.t.Helper()
+	for _, f := range tr.flows {
+		if err := f.finish(); err != nil {
+			tr.t.Errorf("lost: %v", err)
+			continue
+		}
+		tr.t.Log(f)
+	}
+}
+
+func family(a netip.Addr) string {
+	if a.Is4() {
+		return "IPv4"
+	}
+	return "IPv6"
+}

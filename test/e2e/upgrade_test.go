@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// pods are those of the tests with traffic: two on the first node and one on the second.
+type pods struct{ a, b, far *topology.Pod }
+
+func (c *cluster) addPods() pods {
+	c.t.Helper()
+	return pods{c.addPod(c.nodes[0], "a"), c.addPod(c.nodes[0], "b"), c.addPod(c.nodes[1], "far")}
+}
+
+// pairs are the two paths: on one node, and across the wire.
+func (p pods) pairs() [][2]*topology.Pod {
+	return [][2]*topology.Pod{{p.a, p.b}, {p.a, p.far}}
+}
+
+// TestTrafficOutlivesAgents kills, restarts, stops and replaces the agents of both nodes while pods talk to
+// each other. Nothing may be lost: no connection, no byte, no request.
+func TestTrafficOutlivesAgents(t *testing.T) {
+	for _, routing := range []string{"ebpf", "kernel"} {
+		t.Run(routing, func(t *testing.T) {
+			before, after := current(t), newer(t)
+			c := up(t, topology.Options{IPv6: true}, "--routing", routing)
+			traffic := c.startTraffic(c.addPods().pairs()...)
+
+			for _, n := range c.nodes {
+				c.kill(n)
+			}
+			time.Sleep(300 * time.Millisecond) // the kernel alone
+			for _, n := range c.nodes {
+				c.start(n, before, "--routing", routing)
+				c.waitReady(n)
+			}
+			for _, n := range c.nodes {
+				c.restart(n, after, "--routing", routing)
+				if got := c.status(n).Version; got != newerVersion {
+					t.Errorf("agent of %s is version %s after the upgrade", n.Name, got)
+				}
+			}
+			for _, n := range c.nodes { // and the way back
+				if err := c.terminate(n); err != nil {
+					t.Errorf("agent of %s told to stop: %v", n.Name, err)
+				}
+				c.start(n, before, "--routing", routing)
+				c.waitReady(n)
+			}
+			traffic.finish()
+		})
+	}
+}
+
+// TestChangeOfRoutingUnderTraffic goes from one way of routing to the other and back while pods talk.
+func TestChangeOfRoutingUnderTraffic(t *testing.T) {
+	c := up(t, topology.Options{IPv6: true})
+	traffic := c.startTraffic(c.addPods().pairs()...)
+	for _, routing := range []string{"kernel", "ebpf"} {
+		for _, n := range c.nodes {
+			c.restart(n, current(t), "--routing", routing)
+			time.Sleep(200 * time.Millisecond) // both ways mixed, then the new one alone
+		}
+	}
+	traffic.finish()
+}
