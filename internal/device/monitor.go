@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -20,14 +21,16 @@ import (
 // who gets one reads the tables that he cares for.
 type Change struct {
 	Links, Addresses, Routes, Neighbours bool
+	// Filter is set when somebody changed or deleted the nftables table FilterTable.
+	Filter bool
 	// GoneLinks are the indexes of devices that were deleted or moved to another namespace, sorted. When
-	// messages were lost it may be incomplete; all four flags are set then.
+	// messages were lost it may be incomplete; the flags of all that was lost are set then.
 	GoneLinks []int
 }
 
 // Any tells whether anything changed.
 func (c Change) Any() bool {
-	return c.Links || c.Addresses || c.Routes || c.Neighbours || len(c.GoneLinks) > 0
+	return c.Links || c.Addresses || c.Routes || c.Neighbours || c.Filter || len(c.GoneLinks) > 0
 }
 
 // merge adds what is in other.
@@ -36,6 +39,7 @@ func (c *Change) merge(other Change) {
 	c.Addresses = c.Addresses || other.Addresses
 	c.Routes = c.Routes || other.Routes
 	c.Neighbours = c.Neighbours || other.Neighbours
+	c.Filter = c.Filter || other.Filter
 	for _, index := range other.GoneLinks {
 		if at, present := slices.BinarySearch(c.GoneLinks, index); !present {
 			c.GoneLinks = slices.Insert(c.GoneLinks, at, index)
@@ -50,53 +54,75 @@ const (
 	resubscribe = 200 * time.Millisecond
 )
 
-// everything stands for lost messages.
-var everything = Change{Links: true, Addresses: true, Routes: true, Neighbours: true}
+// feed is one kind of notification that the kernel sends.
+type feed struct {
+	what     string
+	protocol int
+	groups   []uint
+	changeOf func(syscall.NetlinkMessage) Change
+	// lost is what may have changed when messages were lost.
+	lost Change
+}
 
-// Monitor reports changes of links, addresses, routes and neighbours in the network namespace of the
-// calling thread, until ctx ends; then the channel is closed. Bursts are collected into one Change, and
-// while nobody receives, changes add up in the one that is waiting. If the kernel drops messages or the
-// socket breaks, Monitor subscribes again and reports that everything may have changed.
+var networkFeed = feed{
+	what:     "link, address, route and neighbour changes",
+	protocol: unix.NETLINK_ROUTE,
+	groups: []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_NEIGH},
+	changeOf: changeOf,
+	lost:     Change{Links: true, Addresses: true, Routes: true, Neighbours: true},
+}
+
+// Monitor reports changes of links, addresses, routes, neighbours and of the table FilterTable in the network
+// namespace of the calling thread, until ctx ends; then the channel is closed. Bursts are collected into one
+// Change, and while nobody receives, changes add up in the one that is waiting. If the kernel drops messages
+// or a socket breaks, Monitor subscribes again and reports that everything it tells may have changed. Where
+// the kernel does not tell about nftables, Monitor says so in the log.
 func Monitor(ctx context.Context, log *slog.Logger) (<-chan Change, error) {
 	// A later subscription is made by another thread, which must find the namespace again.
 	here, err := netns.Get()
 	if err != nil {
 		return nil, fmt.Errorf("open own network namespace: %w", err)
 	}
-	socket, err := subscribe(here)
+	socket, err := networkFeed.subscribe(here)
 	if err != nil {
 		return nil, errors.Join(err, here.Close())
 	}
 	seen, changes := make(chan Change), make(chan Change)
+	var watching sync.WaitGroup
+	watching.Go(func() { networkFeed.watch(ctx, log, here, socket, seen) })
+	if socket, err := filterFeed.subscribe(here); err == nil {
+		watching.Go(func() { filterFeed.watch(ctx, log, here, socket, seen) })
+	} else {
+		log.Warn("changes of nftables rules are noticed late", "error", err)
+	}
 	go func() {
 		defer here.Close()
 		defer close(seen)
-		watch(ctx, log, here, socket, seen)
+		watching.Wait()
 	}()
 	go collect(seen, changes)
 	return changes, nil
 }
 
-func subscribe(namespace netns.NsHandle) (*nl.NetlinkSocket, error) {
-	socket, err := nl.SubscribeAt(namespace, netns.None(), unix.NETLINK_ROUTE,
-		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
-		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_NEIGH)
+func (f feed) subscribe(namespace netns.NsHandle) (*nl.NetlinkSocket, error) {
+	socket, err := nl.SubscribeAt(namespace, netns.None(), f.protocol, f.groups...)
 	if err != nil {
-		return nil, fmt.Errorf("subscribe to link, address, route and neighbour changes: %w", err)
+		return nil, fmt.Errorf("subscribe to %s: %w", f.what, err)
 	}
 	return socket, nil
 }
 
 // watch receives until ctx ends, from one socket after the other.
-func watch(ctx context.Context, log *slog.Logger, namespace netns.NsHandle, socket *nl.NetlinkSocket, seen chan<- Change) {
+func (f feed) watch(ctx context.Context, log *slog.Logger, namespace netns.NsHandle, socket *nl.NetlinkSocket, seen chan<- Change) {
 	for {
-		err := receive(ctx, socket, seen)
+		err := f.receive(ctx, socket, seen)
 		if ctx.Err() != nil {
 			return
 		}
-		log.Warn("kernel notifications lost, subscribing again", "error", err)
+		log.Warn("kernel notifications lost, subscribing again", "of", f.what, "error", err)
 		for socket = nil; socket == nil; {
-			if socket, err = subscribe(namespace); err == nil {
+			if socket, err = f.subscribe(namespace); err == nil {
 				break
 			}
 			log.Warn("subscribing failed, trying again", "error", err, "after", resubscribe)
@@ -106,12 +132,12 @@ func watch(ctx context.Context, log *slog.Logger, namespace netns.NsHandle, sock
 			case <-time.After(resubscribe):
 			}
 		}
-		seen <- everything
+		seen <- f.lost
 	}
 }
 
 // receive passes on what the socket says until it breaks or ctx ends, and closes it.
-func receive(ctx context.Context, socket *nl.NetlinkSocket, seen chan<- Change) error {
+func (f feed) receive(ctx context.Context, socket *nl.NetlinkSocket, seen chan<- Change) error {
 	stop := context.AfterFunc(ctx, socket.Close)
 	defer func() {
 		if stop() {
@@ -131,7 +157,7 @@ func receive(ctx context.Context, socket *nl.NetlinkSocket, seen chan<- Change) 
 		}
 		var change Change
 		for _, message := range messages {
-			change.merge(changeOf(message))
+			change.merge(f.changeOf(message))
 		}
 		if change.Any() {
 			seen <- change
@@ -139,7 +165,7 @@ func receive(ctx context.Context, socket *nl.NetlinkSocket, seen chan<- Change) 
 	}
 }
 
-// changeOf reads one message of the kernel.
+// changeOf reads one message of networkFeed.
 func changeOf(message syscall.NetlinkMessage) Change {
 	switch message.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:

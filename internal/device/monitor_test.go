@@ -95,7 +95,7 @@ func TestMonitorSurvivesLostMessages(t *testing.T) {
 		if here, err = netns.Get(); err != nil {
 			return err
 		}
-		if socket, err = subscribe(here); err != nil {
+		if socket, err = networkFeed.subscribe(here); err != nil {
 			return err
 		}
 		if err := socket.SetReceiveBufferSize(1, false); err != nil {
@@ -114,7 +114,7 @@ func TestMonitorSurvivesLostMessages(t *testing.T) {
 	})
 	defer here.Close()
 	seen := make(chan Change)
-	go watch(ctx, slog.New(slog.DiscardHandler), here, socket, seen)
+	go networkFeed.watch(ctx, slog.New(slog.DiscardHandler), here, socket, seen)
 	awaitChange(t, seen, func(c Change) bool { return c.Links && c.Addresses && c.Routes && c.Neighbours })
 
 	inside(t, node, func() error { return addAddress("up0", "192.0.2.7/32") })
@@ -129,13 +129,13 @@ func TestMonitorSurvivesABrokenSocket(t *testing.T) {
 		if here, err = netns.Get(); err != nil {
 			return err
 		}
-		socket, err = subscribe(here)
+		socket, err = networkFeed.subscribe(here)
 		return err
 	})
 	defer here.Close()
 	socket.Close()
 	seen := make(chan Change)
-	go watch(t.Context(), slog.New(slog.DiscardHandler), here, socket, seen)
+	go networkFeed.watch(t.Context(), slog.New(slog.DiscardHandler), here, socket, seen)
 	awaitChange(t, seen, func(c Change) bool { return c.Links && c.Addresses && c.Routes && c.Neighbours })
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // tableName is the table that belongs to Beeline, in family inet. Nobody else's is ever touched.
-const tableName = "beeline"
+const tableName = device.FilterTable
 
 // Names of chains. The first is not "masquerade", which is a word of nft's own language.
 const (
