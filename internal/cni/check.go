@@ -17,9 +17,6 @@ import (
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
-// readyState is the State of an endpoint with which nothing is wrong.
-const readyState = "ready"
-
 // Check compares three views of an attachment: the result that ADD (and the plugins chained after it)
 // gave, the agent's endpoint, and what is in the pod. The error names the first difference.
 func (p *Plugin) Check(args *skel.CmdArgs) error {
@@ -42,7 +39,7 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	if err != nil {
 		return agentError("check endpoint", conf.AgentSocket, err)
 	}
-	if endpoint.State != readyState {
+	if endpoint.State != api.StateReady {
 		return differs("the agent says: %s", endpoint.State)
 	}
 	want, err := compare(prev, endpoint, args)

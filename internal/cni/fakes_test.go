@@ -123,7 +123,7 @@ func (w worldAgent) Add(_ context.Context, req api.AddRequest) (*api.AddResponse
 	}
 	w.endpoints[req.Attachment] = api.Endpoint{
 		Attachment: req.Attachment, HostDevice: req.HostDevice, HostMAC: req.HostMAC, PodMAC: req.PodMAC,
-		Addresses: []netip.Addr{response.Addresses[0].Addr(), response.Addresses[1].Addr()}, MTU: response.MTU, State: readyState,
+		Addresses: []netip.Addr{response.Addresses[0].Addr(), response.Addresses[1].Addr()}, MTU: response.MTU, State: api.StateReady,
 	}
 	resp := response
 	if w.fail["bad answer"] != nil {

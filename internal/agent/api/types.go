@@ -49,6 +49,9 @@ type AddResponse struct {
 	MTU int `json:"mtu"`
 }
 
+// StateReady is the State of an endpoint with which nothing is wrong.
+const StateReady = "ready"
+
 // Endpoint is one pod interface as the agent knows it.
 type Endpoint struct {
 	Attachment
@@ -61,7 +64,7 @@ type Endpoint struct {
 	PodMAC      string       `json:"podMAC"`
 	Addresses   []netip.Addr `json:"addresses"`
 	MTU         int          `json:"mtu"`
-	// State is "ready", or a sentence that says what is wrong.
+	// State is StateReady, or a sentence that says what is wrong.
 	State string `json:"state"`
 }
 
