@@ -169,6 +169,21 @@ func TestHandlerRefuses(t *testing.T) {
 	}
 }
 
+func TestErrorsHaveAnHTTPStatus(t *testing.T) {
+	statuses := map[api.Code]int{
+		api.CodeInvalid: 400, api.CodeNotFound: 404, api.CodeConflict: 409, api.CodeExhausted: 507,
+		api.CodeNotReady: 503, api.CodeInternal: 500, "of a later version": 500,
+	}
+	for code, want := range statuses {
+		w := httptest.NewRecorder()
+		service := &echo{err: api.Errorf(code, "no")}
+		server.Handler(service).ServeHTTP(w, httptest.NewRequest("GET", api.PathReady, nil))
+		if w.Code != want || !strings.Contains(w.Body.String(), fmt.Sprintf(`"code":%q`, code)) {
+			t.Errorf("%s: got %d %s, want %d", code, w.Code, w.Body, want)
+		}
+	}
+}
+
 func TestClientTimeout(t *testing.T) {
 	service := &echo{wait: make(chan struct{})}
 	client, _ := start(t, service)
