@@ -76,7 +76,7 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 	flags.StringSliceVar(&f.paths, "paths", nil, "cross-node, same-node")
 	flags.StringSliceVar(&f.placements, "placement", nil, "one-core (the whole path on one CPU), spread (one CPU for each end)")
 	flags.IntSliceVar(&f.procs, "procs", nil, "numbers of parallel processes")
-	flags.IntVar(&f.rounds, "rounds", 0, "rounds to keep; an interval needs at least 6 (default 7, full 10)")
+	flags.IntVar(&f.rounds, "rounds", 0, "rounds to keep; an interval needs at least 6 (default 9, full 10)")
 	flags.DurationVar(&f.duration, "duration", 0, "length of one sample (default 500ms)")
 	flags.IntVar(&f.mtu, "mtu", 1500, "MTU of the wire")
 	flags.BoolVar(&f.ipv6, "ipv6", false, "measure IPv6")

@@ -110,13 +110,13 @@ func (b *bench) crowd(ctx context.Context, l *lane, f *result.Footprint) (err er
 			return fmt.Errorf("add pod %d: %w", i+1, err)
 		}
 		pods = append(pods, pod)
-		if f.Pods = len(pods); f.Pods == min(b.plan.Pods, memoryPods) {
+		if present := len(pods) + benchPods; present == min(b.plan.Pods+benchPods, memoryPods) {
+			f.Pods = present
 			if err := agentMemory(ctx, l, f); err != nil {
 				return err
 			}
 		}
 	}
-	f.Pods = min(b.plan.Pods, memoryPods)
 	for len(pods) > 0 {
 		b.progress.status("footprint: %s, removing pod %d of %d", f.Contender, len(pods), b.plan.Pods)
 		if err := l.contender.DelPod(timed, l.lab, pods[0]); err != nil {
@@ -128,8 +128,12 @@ func (b *bench) crowd(ctx context.Context, l *lane, f *result.Footprint) (err er
 	return nil
 }
 
-// memoryPods is with how many pods the agent's memory is read.
-const memoryPods = 100
+// memoryPods is with how many pods on the node the agent's memory is read, where the plan adds as many;
+// benchPods are there already: the client and the server of the same-node path.
+const (
+	memoryPods = 100
+	benchPods  = 2
+)
 
 // agentMemory reads the agent's resident memory and what its BPF maps hold.
 func agentMemory(ctx context.Context, l *lane, f *result.Footprint) error {

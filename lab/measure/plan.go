@@ -107,8 +107,8 @@ func (p Plan) entrants() []string {
 
 // What the parts of a run take, about, on a machine of two cores. The estimate is corrected while running.
 const (
-	bringUp     = 2 * time.Second
-	takeDown    = 700 * time.Millisecond
+	bringUp     = 900 * time.Millisecond
+	takeDown    = 300 * time.Millisecond
 	betweenCell = 25 * time.Millisecond
 	addAndDel   = 200 * time.Millisecond
 )
