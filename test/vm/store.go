@@ -58,7 +58,7 @@ func download(ctx context.Context, work, tree, pkg string) error {
 			return err
 		}
 		if real, err = resolve(ctx, pkg); err != nil {
-			return err
+			return fmt.Errorf("%w (Debian's security updates must be among this machine's package sources)", err)
 		}
 	}
 	if _, err := output(ctx, work, "apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", real); err != nil {
