@@ -129,9 +129,9 @@ func (s *stream) finish() error {
 	return nil
 }
 
-// progress waits until the stream has moved another megabyte.
-func (s *stream) progress() error {
-	goal, begin := s.received.Load()+1<<20, time.Now()
+// progress waits until the stream has moved so many more bytes.
+func (s *stream) progress(bytes int64) error {
+	goal, begin := s.received.Load()+bytes, time.Now()
 	for s.received.Load() < goal {
 		if time.Since(begin) > patience {
 			return fmt.Errorf("%s: stands at byte %d", s.name, s.received.Load())

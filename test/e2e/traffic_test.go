@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/beeline-cni/beeline/lab/topology"
 )
@@ -34,13 +33,15 @@ func (c *cluster) startTraffic(pairs ...[2]*topology.Pod) *traffic {
 			tr.start(c.lab, pair[0], pair[1], address)
 		}
 	}
-	time.Sleep(100 * time.Millisecond) // so that everything flows before something happens
+	tr.goesOn()
 	return tr
 }
 
 func (tr *traffic) start(lab *topology.Lab, from, to *topology.Pod, address netip.Addr) {
 	tr.t.Helper()
-	name := func(kind string) string { return fmt.Sprintf("%s %s→%s %s", kind, from.Name, to.Name, family(address)) }
+	name := func(kind string) string {
+		return fmt.Sprintf("%s %s→%s %s", kind, from.Name, to.Name, family(address))
+	}
 	a, b := lab.Place(from), lab.Place(to)
 	s, err := startStream(name("stream"), a, b, address)
 	tr.add(s, err)
@@ -59,6 +60,17 @@ func (tr *traffic) add(f flow, err error) {
 		tr.t.Fatal(err)
 	}
 	tr.flows = append(tr.flows, f)
+}
+
+// goesOn waits until every stream has moved a few megabytes more, which takes a tenth of a second or so.
+func (tr *traffic) goesOn() {
+	tr.t.Helper()
+	const enough = 4 << 20
+	for _, s := range tr.streams {
+		if err := s.progress(enough); err != nil {
+			tr.t.Fatal(err)
+		}
+	}
 }
 
 // finish ends the traffic and fails the test for everything that was lost.

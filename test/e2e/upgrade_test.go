@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"testing"
-	"time"
 
 	"github.com/beeline-cni/beeline/lab/topology"
 )
@@ -32,7 +31,7 @@ func TestTrafficOutlivesAgents(t *testing.T) {
 			for _, n := range c.nodes {
 				c.kill(n)
 			}
-			time.Sleep(300 * time.Millisecond) // the kernel alone
+			traffic.goesOn() // by the kernel alone
 			for _, n := range c.nodes {
 				c.start(n, before, "--routing", routing)
 				c.waitReady(n)
@@ -62,7 +61,7 @@ func TestChangeOfRoutingUnderTraffic(t *testing.T) {
 	for _, routing := range []string{"kernel", "ebpf"} {
 		for _, n := range c.nodes {
 			c.restart(n, current(t), "--routing", routing)
-			time.Sleep(200 * time.Millisecond) // both ways mixed, then the new one alone
+			traffic.goesOn() // both ways mixed, then the new one alone
 		}
 	}
 	traffic.finish()

@@ -1,0 +1,158 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// transferBytes fill many packets of any size, so that a path that carries small ones only is found.
+const transferBytes = 512 << 10
+
+// transferTime is how long one transfer may take before it counts as not possible.
+const transferTime = 3 * time.Second
+
+// reach proves that one pod reaches another over every address family: a TCP connection carries full packets and
+// comes from the pod's own address.
+func (c *cluster) reach(from, to *topology.Pod) error {
+	if len(to.Addresses) == 0 {
+		return fmt.Errorf("pod %s has no address", to.Name)
+	}
+	for i, address := range to.Addresses {
+		seen, err := transfer(c.lab.Place(from), c.lab.Place(to), address)
+		if err != nil {
+			return fmt.Errorf("%s to %s at %s: %w", from.Name, to.Name, address, err)
+		}
+		if i < len(from.Addresses) && seen != from.Addresses[i] {
+			return fmt.Errorf("%s sees %s, which is %s, as %s", to.Name, from.Name, from.Addresses[i], seen)
+		}
+	}
+	return nil
+}
+
+// transfer sends transferBytes from one place to another and gives the sender's address as the receiver sees it.
+func transfer(from, to topology.Place, address netip.Addr) (seen netip.Addr, err error) {
+	var l net.Listener
+	err = to.Do(func() (err error) {
+		l, err = net.Listen("tcp", netip.AddrPortFrom(address, 0).String())
+		return err
+	})
+	if err != nil {
+		return seen, err
+	}
+	defer l.Close()
+	deadline := time.Now().Add(transferTime)
+	if err := l.(*net.TCPListener).SetDeadline(deadline); err != nil {
+		return seen, err
+	}
+	sent := make(chan error, 1)
+	go func() {
+		sent <- from.Do(func() error {
+			conn, err := net.DialTimeout("tcp", l.Addr().String(), time.Until(deadline))
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(deadline)
+			_, err = conn.Write(make([]byte, transferBytes))
+			return err
+		})
+	}()
+	conn, err := l.Accept()
+	if err != nil {
+		return seen, errors.Join(err, <-sent)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(deadline)
+	seen = conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+	n, err := io.Copy(io.Discard, conn)
+	if err == nil && n != transferBytes {
+		err = fmt.Errorf("%d of %d bytes arrived", n, transferBytes)
+	}
+	return seen, errors.Join(err, <-sent)
+}
+
+// TestEverybodyReachesEverybody tries all pairs of pods, and of nodes and pods, in every configuration of
+// families and routing.
+func TestEverybodyReachesEverybody(t *testing.T) {
+	families := []struct {
+		name  string
+		ipv6  bool
+		ipv4  bool
+		count int
+	}{{"IPv4", false, true, 1}, {"IPv6", true, false, 1}, {"dual stack", true, true, 2}}
+	for _, f := range families {
+		for _, routing := range []string{"ebpf", "kernel"} {
+			t.Run(f.name+"/"+routing, func(t *testing.T) {
+				programs := current(t)
+				c := newCluster(t, topology.Options{IPv6: f.ipv6, Nodes: 3})
+				for _, n := range c.nodes {
+					if !f.ipv4 {
+						n.object.Spec.PodCIDRs = n.object.Spec.PodCIDRs[1:]
+						c.writeNode(n)
+					}
+				}
+				for _, n := range c.nodes {
+					c.start(n, programs, "--routing", routing)
+				}
+				var pods []*topology.Pod
+				for i, n := range c.nodes {
+					c.waitReady(n)
+					pods = append(pods, c.addPod(n, fmt.Sprintf("pod-%d", i)))
+				}
+				pods = append(pods, c.addPod(c.nodes[0], "neighbour"))
+				c.reachAll(pods, f.count)
+			})
+		}
+	}
+}
+
+// reachAll tries every ordered pair of pods, and every node and pod in both directions.
+func (c *cluster) reachAll(pods []*topology.Pod, families int) {
+	c.t.Helper()
+	for _, from := range pods {
+		if len(from.Addresses) != families {
+			c.t.Fatalf("%s has addresses %v, want %d", from.Name, from.Addresses, families)
+		}
+		for _, to := range pods {
+			if from == to {
+				continue
+			}
+			if err := c.reach(from, to); err != nil {
+				c.t.Error(err)
+			}
+		}
+		for _, n := range c.nodes {
+			if err := c.reach(asPod(n, from), from); err != nil {
+				c.t.Errorf("node %s: %v", n.Name, err)
+			}
+			if err := c.reach(withoutSource(from), asPod(n, from)); err != nil {
+				c.t.Errorf("%s to node %s: %v", from.Name, n.Name, err)
+			}
+		}
+	}
+}
+
+// asPod is a node as a peer of this pod: with its addresses of the pod's families.
+func asPod(n *node, peer *topology.Pod) *topology.Pod {
+	as := &topology.Pod{Name: n.Name, Node: n.Name, Netns: n.Netns}
+	for _, a := range n.Addresses {
+		for _, b := range peer.Addresses {
+			if a.Addr().Is4() == b.Is4() {
+				as.Addresses = append(as.Addresses, a.Addr())
+			}
+		}
+	}
+	return as
+}
+
+// withoutSource is the pod with nothing said about how others are to see it.
+func withoutSource(p *topology.Pod) *topology.Pod {
+	return &topology.Pod{Name: p.Name, Node: p.Node, Netns: p.Netns}
+}

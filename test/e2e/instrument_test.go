@@ -1,0 +1,66 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// TestTrafficNoticesLoss proves the instrument of other tests: a wire that is down for a moment makes requests
+// over UDP fail, and one that stays down the others, too.
+func TestTrafficNoticesLoss(t *testing.T) {
+	c := up(t, topology.Options{})
+	p := c.addPods()
+	from, to, address := c.lab.Place(p.a), c.lab.Place(p.far), p.far.Addresses[0]
+	udp, err := startRequests("udp", "udp", from, to, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(20 * requestGap)
+	setUplink(t, c.nodes[1], false)
+	time.Sleep(20 * requestGap)
+	setUplink(t, c.nodes[1], true)
+	if err := udp.finish(); err == nil || !strings.Contains(err.Error(), "without an answer") {
+		t.Errorf("UDP requests while the wire was down for a moment: %v", err)
+	}
+
+	eventually(t, func() error { return c.reach(p.a, p.far) })
+	tcp, err := startRequests("tcp", "tcp", from, to, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	connections, err := startConnections("connections", from, to, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	setUplink(t, c.nodes[1], false)
+	time.Sleep(20 * requestGap)
+	if err := tcp.finish(); err == nil || !strings.Contains(err.Error(), "without an answer") {
+		t.Errorf("TCP requests while the wire is down: %v", err)
+	}
+	if err := connections.finish(); err == nil {
+		t.Error("connections can be made while the wire is down")
+	}
+}
+
+// setUplink sets the node's device on the wire up or down.
+func setUplink(t *testing.T, n *node, up bool) {
+	t.Helper()
+	err := n.Place().Netlink(func(h *netlink.Handle) error {
+		link, err := h.LinkByName(topology.Uplink)
+		if err != nil {
+			return err
+		}
+		if up {
+			return h.LinkSetUp(link)
+		}
+		return h.LinkSetDown(link)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
