@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -164,10 +165,19 @@ func (v *view) againstNode(who string) *finding {
 			Detail: fmt.Sprintf("Measured with %s.", low.figure.Title),
 		}
 	}
+	detail := fmt.Sprintf("Over %s; lowest in %s, highest in %s", plural(len(list), "workload"), low.figure.Title, high.figure.Title)
+	open := 0
+	for _, r := range list {
+		if r.Undecided() {
+			open++
+		}
+	}
+	if open > 0 {
+		detail += fmt.Sprintf("; no difference from the node decided in %d", open)
+	}
 	return &finding{
-		Lead: fmt.Sprintf("%s reaches %s of the bare node's speed %s.", who, span(low, high), v.where()),
-		Detail: fmt.Sprintf("Over %s; lowest in %s, highest in %s.", plural(len(list), "workload"),
-			low.figure.Title, high.figure.Title),
+		Lead:   fmt.Sprintf("%s reaches %s of the bare node's speed %s.", who, span(low, high), v.where()),
+		Detail: detail + ".",
 	}
 }
 
@@ -192,7 +202,7 @@ func (v *view) againstNetfilter(who string) *finding {
 	low, high := extremes(list)
 	share := fmt.Sprintf("in %d of %s", ahead, plural(len(list), "workload"))
 	if ahead == len(list) {
-		share = fmt.Sprintf("in all of %s", plural(len(list), "workload"))
+		share = fmt.Sprintf("in each of %s", plural(len(list), "workload"))
 	}
 	detail := span(low, high) + " times its speed"
 	if behind > 0 {
@@ -207,10 +217,9 @@ func (v *view) againstNetfilter(who string) *finding {
 	}
 }
 
-// againstOthers ranks the pod networks by who is best how often.
+// againstOthers ranks the pod networks by who is decidedly the fastest how often.
 func (v *view) againstOthers(who string) *finding {
-	wins, networks, figures := map[string]int{}, map[string]bool{}, 0
-	var margins []string
+	wins, networks, figures, open := map[string]int{}, map[string]bool{}, 0, 0
 	for _, f := range v.leading() {
 		var rows []row
 		for _, r := range f.rows {
@@ -223,22 +232,30 @@ func (v *view) againstOthers(who string) *finding {
 			continue
 		}
 		figures++
+		if f.paired(rows[0].contender, rows[1].contender).Undecided() {
+			open++
+			continue
+		}
 		wins[rows[0].contender]++
 	}
 	if figures == 0 || !networks[who] {
 		return nil
 	}
-	names := make([]string, 0, len(wins))
-	for name := range wins {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(wins[b], wins[a]), cmp.Compare(a, b)) })
-	for _, name := range names {
-		margins = append(margins, fmt.Sprintf("%s in %d", name, wins[name]))
-	}
-	lead := fmt.Sprintf("Of %s over %s, fastest by median: %s.", plural(len(networks), "pod network"), plural(figures, "workload"), strings.Join(margins, ", "))
-	if len(names) == 1 {
-		lead = fmt.Sprintf("Of %s, %s is fastest by median in all of %s.", plural(len(networks), "pod network"), names[0], plural(figures, "workload"))
+	lead := fmt.Sprintf("Of %s over %s, ", plural(len(networks), "pod network"), plural(figures, "workload"))
+	switch {
+	case open == figures:
+		lead += "none is decidedly the fastest in any."
+	case open == 0 && len(wins) == 1:
+		lead += fmt.Sprintf("%s is the fastest in each.", ranked(wins)[0])
+	default:
+		var parts []string
+		for _, name := range ranked(wins) {
+			parts = append(parts, fmt.Sprintf("%s in %d", name, wins[name]))
+		}
+		if open > 0 {
+			parts = append(parts, fmt.Sprintf("undecided in %d", open))
+		}
+		lead += "the fastest is: " + strings.Join(parts, ", ") + "."
 	}
 	detail := ""
 	if next, e := v.nearest(who, networks); next != "" {
@@ -248,6 +265,13 @@ func (v *view) againstOthers(who string) *finding {
 		Lead:   lead,
 		Detail: detail,
 	}
+}
+
+// ranked lists names by what they count, the most first.
+func ranked(counts map[string]int) []string {
+	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	})
 }
 
 // nearest finds the strongest network that who is decidedly faster than in every leading figure.

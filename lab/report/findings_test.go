@@ -61,16 +61,16 @@ func TestFindingsSayWhatTheFiguresSay(t *testing.T) {
 		"node", "node+netfilter", "beeline", "ptp", "macvlan")
 	want(t, texts(run),
 		"beeline reaches 0.900 of the bare node's speed across nodes.",
-		"Of 3 pod networks, macvlan is fastest by median in all of 2 workloads.",
+		"Of 3 pod networks over 2 workloads, macvlan is the fastest in each.",
 		"the nearest is ptp: 1.200 times its speed",
-		"beeline is ahead in all of 2 workloads. 1.125 times its speed.")
+		"beeline is ahead in each of 2 workloads. 1.125 times its speed.")
 }
 
 func TestFindingsDoNotFlatter(t *testing.T) {
 	run := measured(0, map[string]float64{"node": 1, "node+netfilter": 0.95, "beeline": 0.9, "ptp": 0.97},
 		"node", "node+netfilter", "beeline", "ptp")
 	text := texts(run)
-	want(t, text, "ptp is fastest by median in all of 2 workloads", "beeline is ahead in 0 of 2 workloads.", "; behind in 2.")
+	want(t, text, "ptp is the fastest in each.", "beeline is ahead in 0 of 2 workloads.", "; behind in 2.")
 	if strings.Contains(text, "nearest") {
 		t.Errorf("claims to beat somebody:\n%s", text)
 	}

@@ -141,23 +141,29 @@ func (r row) rank() int {
 	switch {
 	case r.contender == baseline:
 		return 0
-	case r.summary != nil:
+	case r.summary != nil && r.summary.Ratio != nil:
 		return 1
-	case r.unsupported == "":
+	case r.summary != nil:
 		return 2
+	case r.unsupported == "":
+		return 3
 	}
-	return 3
+	return 4
 }
 
-// compareRows orders rows from best to worst.
+// compareRows orders rows of the same rank from best to worst: by ratio, or by median where there is none.
 func compareRows(a, b row, better string) int {
 	if a.summary == nil || b.summary == nil {
 		return 0
 	}
-	if better == "lower" {
-		return cmp.Compare(a.summary.Median, b.summary.Median)
+	x, y := a.summary.Median, b.summary.Median
+	if a.summary.Ratio != nil && b.summary.Ratio != nil {
+		x, y = *a.summary.Ratio, *b.summary.Ratio
 	}
-	return cmp.Compare(b.summary.Median, a.summary.Median)
+	if better == "lower" {
+		return cmp.Compare(x, y)
+	}
+	return cmp.Compare(y, x)
 }
 
 // workload finds the description of a figure's workload, or makes one from the summary for a file without.

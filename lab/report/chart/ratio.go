@@ -117,11 +117,12 @@ func (row RatioRow) draw(c *canvas, a axis, left, y float64) {
 }
 
 // Shapes is how many hollow markers can be told apart.
-const Shapes = 4
+const Shapes = 6
 
-// hollow draws a published figure: diamond, square, triangle up, triangle down.
+// hollow draws a published figure: diamond, square, triangles, octagon, hourglass.
 func (c *canvas) hollow(x, y float64, shape int, tip string) {
-	points := [Shapes]string{"0,-6.5 6.5,0 0,6.5 -6.5,0", "-5,-5 5,-5 5,5 -5,5", "0,-6 6,5 -6,5", "0,6 6,-5 -6,-5"}[((shape%Shapes)+Shapes)%Shapes]
+	points := [Shapes]string{"0,-6.5 6.5,0 0,6.5 -6.5,0", "-5,-5 5,-5 5,5 -5,5", "0,-6 6,5 -6,5", "0,6 6,-5 -6,-5",
+		"-2.5,-6 2.5,-6 6,-2.5 6,2.5 2.5,6 -2.5,6 -6,2.5 -6,-2.5", "-5.5,-5.5 5.5,-5.5 -5.5,5.5 5.5,5.5"}[((shape%Shapes)+Shapes)%Shapes]
 	c.add(`<polygon class="hollow" transform="translate(%s %s)" points="%s">%s</polygon>`, num(x), num(y), points, hint(tip))
 }
 
