@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -22,9 +23,6 @@ var (
 	gatewayIPv6 = netip.MustParseAddr("fe80::1")
 )
 
-// stateReady is the State of an endpoint that nothing is wrong with.
-const stateReady = "ready"
-
 // Add makes an endpoint of a pod device that the plugin has created.
 func (a *Agent) Add(_ context.Context, req api.AddRequest) (_ *api.AddResponse, err error) {
 	begin := time.Now()
@@ -37,7 +35,12 @@ func (a *Agent) Add(_ context.Context, req api.AddRequest) (_ *api.AddResponse, 
 	if a.failure != nil {
 		return nil, api.Errorf(api.CodeNotReady, "node %s is not ready: %v", a.config.NodeName, a.failure)
 	}
-	if old, ok := a.endpoints[req.HostDevice]; ok {
+	if old, ok := a.endpoints[req.HostDevice]; ok && old.HostIfIndex != req.HostIfIndex {
+		// The device was deleted and made anew before its end was noticed here.
+		if err := a.forget(old); err != nil {
+			return nil, err
+		}
+	} else if ok {
 		return nil, api.Errorf(api.CodeConflict, "container %s has an endpoint for %s already: %v", req.ContainerID, req.IfName, old.Addresses)
 	}
 	host, ok, err := device.FindHost(req.HostDevice)
@@ -214,7 +217,11 @@ func (a *Agent) adoptEndpoints() error {
 	if err := a.adoptFromTable(); err != nil {
 		return err
 	}
-	for _, e := range a.endpoints {
+	// In the order of addresses: new ones are handed out after the last claim.
+	for _, name := range slices.SortedFunc(maps.Keys(a.endpoints), func(x, y string) int {
+		return slices.CompareFunc(a.endpoints[x].Addresses, a.endpoints[y].Addresses, netip.Addr.Compare)
+	}) {
+		e := a.endpoints[name]
 		for _, addr := range e.Addresses {
 			if err := a.pool.Claim(ownerOf(e), addr); err != nil {
 				return fmt.Errorf("adopt endpoint of %s: %w", podName(e), err)
@@ -297,7 +304,7 @@ func (a *Agent) Check(_ context.Context, att api.Attachment) (_ *api.Endpoint, e
 		return nil, err
 	}
 	e.State = endpointState(e, table)
-	if e.State == stateReady {
+	if e.State == api.StateReady {
 		if err := a.datapath.CheckPod(e.HostDevice, e.HostIfIndex); err != nil {
 			e.State = err.Error()
 		}
@@ -314,7 +321,7 @@ func endpointState(e api.Endpoint, table map[netip.Addr]datapath.Endpoint) strin
 			return fmt.Sprintf("the datapath has another device for address %s", addr)
 		}
 	}
-	return stateReady
+	return api.StateReady
 }
 
 func ownerOf(e api.Endpoint) ipam.Owner {
