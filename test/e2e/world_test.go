@@ -1,0 +1,404 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// world is a cluster of two nodes and something on their wire that is not in the cluster.
+type world struct {
+	*cluster
+	// outside is the world: it has a way to the pods of here, through here.
+	outside    worldEnd
+	here       *node
+	node, peer worldEnd // here, and the other node
+	pod, far   worldEnd // on here and on the other node
+}
+
+// worldEnd is one end of a conversation.
+type worldEnd struct {
+	name      string
+	place     topology.Place
+	addresses []netip.Addr // IPv4 first
+}
+
+// newWorld starts agents with these flags on two of three nodes; the third is in no manifest.
+func newWorld(t *testing.T, flags ...string) *world {
+	t.Helper()
+	programs := current(t)
+	c := newCluster(t, topology.Options{Nodes: 3, IPv6: true})
+	if err := os.Remove(c.manifestFile(c.nodes[2])); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range c.nodes[:2] {
+		c.start(n, programs, flags...)
+	}
+	for _, n := range c.nodes[:2] {
+		c.waitReady(n)
+	}
+	host := func(name string, n *node) worldEnd {
+		end := worldEnd{name: name, place: n.Place()}
+		for _, a := range n.Addresses {
+			end.addresses = append(end.addresses, a.Addr())
+		}
+		return end
+	}
+	pod := func(name string, n *node) worldEnd {
+		p := c.addPod(n, name)
+		return worldEnd{name, c.lab.Place(p), p.Addresses}
+	}
+	w := &world{
+		cluster: c, here: c.nodes[0],
+		outside: host("world", c.nodes[2]), node: host("node", c.nodes[0]), peer: host("other node", c.nodes[1]),
+		pod: pod("pod", c.nodes[0]), far: pod("far", c.nodes[1]),
+	}
+	w.routeToPods()
+	return w
+}
+
+// routeToPods gives the world routes to the pods of here.
+func (w *world) routeToPods() {
+	w.t.Helper()
+	err := w.outside.place.Netlink(func(h *netlink.Handle) error {
+		for i, pods := range w.here.PodCIDRs {
+			if err := h.RouteAdd(&netlink.Route{Dst: topology.IPNet(pods), Gw: w.node.addresses[i].AsSlice()}); err != nil {
+				return fmt.Errorf("route to %s: %w", pods, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// expect has one end talk to the other over every protocol and both families. The server must see the client
+// as seen.
+func (w *world) expect(client, server, seen worldEnd) {
+	w.t.Helper()
+	for i, to := range server.addresses {
+		for protocol, ask := range map[string]func(client, server topology.Place, to netip.Addr) (netip.Addr, error){
+			"TCP": worldTCP, "UDP": worldUDP, "ICMP": worldPing,
+		} {
+			from, err := ask(client.place, server.place, to)
+			if err != nil {
+				w.t.Errorf("%s over %s, %s to %s: %v", protocol, family(to), client.name, server.name, err)
+			} else if from != seen.addresses[i] {
+				w.t.Errorf("%s over %s, %s to %s: comes from %s, want %s of the %s",
+					protocol, family(to), client.name, server.name, from, seen.addresses[i], seen.name)
+			}
+		}
+	}
+}
+
+// unmasqueraded is how many packets the agent's node has dropped for that reason.
+func (w *world) unmasqueraded(n *node) (packets uint64) {
+	w.t.Helper()
+	all, err := n.api().Drops(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, d := range all {
+		if d.Reason == "unmasqueraded" {
+			packets += d.Packets
+		}
+	}
+	return packets
+}
+
+func TestWorld(t *testing.T) {
+	for _, routing := range []string{"ebpf", "kernel"} {
+		t.Run(routing, func(t *testing.T) {
+			w := newWorld(t, "--routing", routing)
+			w.expect(w.pod, w.outside, w.node)
+			w.expect(w.outside, w.pod, w.outside)
+			w.expect(w.pod, w.peer, w.pod)
+			w.expect(w.peer, w.pod, w.peer)
+			w.expect(w.pod, w.far, w.pod)
+			w.expect(w.pod, w.node, w.pod)
+			w.expect(w.node, w.pod, w.node)
+			w.expect(w.node, w.outside, w.node)
+			for i := range w.outside.addresses {
+				w.expectRefusal(w.pod, w.outside, i)
+				w.expectRefusal(w.outside, w.pod, i)
+				w.expectFragments(w.pod, w.outside, i)
+				w.expectFragments(w.outside, w.pod, i)
+			}
+			if n := w.unmasqueraded(w.here); n > 0 {
+				t.Errorf("%d packets dropped as unmasqueraded", n)
+			}
+		})
+	}
+}
+
+func TestWorldWithoutMasquerading(t *testing.T) {
+	w := newWorld(t, "--masquerade=false")
+	w.expect(w.pod, w.outside, w.pod)
+	w.expect(w.outside, w.pod, w.outside)
+	w.expect(w.pod, w.peer, w.pod)
+	w.expect(w.pod, w.node, w.pod)
+	w.expect(w.node, w.pod, w.node)
+}
+
+// expectRefusal sends to a port where nobody listens: the ICMP error must find the sender's socket.
+func (w *world) expectRefusal(client, server worldEnd, i int) {
+	w.t.Helper()
+	const nobody = 9
+	to := netip.AddrPortFrom(server.addresses[i], nobody)
+	err := client.place.Do(func() error {
+		conn, err := net.Dial("udp", to.String())
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if _, err := conn.Write([]byte("anybody there?")); err != nil {
+			return err
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		_, err = conn.Read(make([]byte, 1))
+		return err
+	})
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		w.t.Errorf("%s to a closed port of %s at %s: %v, want a refusal", client.name, server.name, to, err)
+	}
+}
+
+// expectFragments sends a datagram larger than the MTU there and back.
+func (w *world) expectFragments(client, server worldEnd, i int) {
+	w.t.Helper()
+	echo, err := worldEcho(server.place, server.addresses[i])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer echo.Close()
+	socket, err := worldDial(client.place, echo)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer socket.Close()
+	const size = 4000
+	if _, n, err := worldAsk(socket, size); err != nil || n != size {
+		w.t.Errorf("%s to %s at %s: %d of %d bytes: %v", client.name, server.name, server.addresses[i], n, size, err)
+	}
+}
+
+// Somebody flushes the ruleset while the agent runs: it restores its own at once, and sockets that go on
+// sending work again.
+func TestWorldAfterFlush(t *testing.T) {
+	w := newWorld(t)
+	sockets := w.openSockets()
+	for range 3 {
+		w.flush()
+		for i, s := range sockets {
+			w.untilMasqueraded(s, i)
+		}
+		w.expect(w.pod, w.outside, w.node)
+		w.expect(w.outside, w.pod, w.outside)
+	}
+}
+
+// Without an agent nothing restores the rules: what pods send to the world is dropped and counted, traffic
+// inside the cluster goes on, and the next agent puts it right.
+func TestWorldAfterFlushWithoutAgent(t *testing.T) {
+	w := newWorld(t)
+	sockets := w.openSockets()
+	w.kill(w.here)
+	w.flush()
+	const each = 3
+	for i, to := range w.outside.addresses {
+		// A socket of its own: what connection tracking has translated stays so without rules.
+		fresh, err := worldDial(w.pod.place, sockets[i].echo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer fresh.Close()
+		sockets[i].socket.Close()
+		sockets[i].socket = fresh
+		for range each {
+			if _, err := fresh.Write([]byte("lost")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = fresh.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		if _, err := fresh.Read(make([]byte, 64)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s answers without masquerading: %v", to, err)
+		}
+	}
+	w.expect(w.pod, w.far, w.pod)
+	w.expect(w.pod, w.peer, w.pod)
+	w.expect(w.pod, w.node, w.pod)
+
+	w.start(w.here, current(t))
+	w.waitReady(w.here)
+	if n := w.unmasqueraded(w.here); n != each*uint64(len(sockets)) {
+		t.Errorf("%d packets counted as unmasqueraded, want %d", n, each*len(sockets))
+	}
+	for i, s := range sockets {
+		w.untilMasqueraded(s, i)
+	}
+	w.expect(w.pod, w.outside, w.node)
+	w.expect(w.outside, w.pod, w.outside)
+}
+
+// worldSocket is a UDP socket of the pod that keeps talking to an echo server of the world.
+type worldSocket struct{ socket, echo *net.UDPConn }
+
+// openSockets opens one socket for each family and uses it.
+func (w *world) openSockets() (sockets []*worldSocket) {
+	w.t.Helper()
+	for i, to := range w.outside.addresses {
+		echo, err := worldEcho(w.outside.place, to)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.t.Cleanup(func() { echo.Close() })
+		socket, err := worldDial(w.pod.place, echo)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.t.Cleanup(func() { socket.Close() })
+		s := &worldSocket{socket, echo}
+		w.untilMasqueraded(s, i)
+		sockets = append(sockets, s)
+	}
+	return sockets
+}
+
+// untilMasqueraded sends until the world answers that it has seen the node.
+func (w *world) untilMasqueraded(s *worldSocket, family int) {
+	w.t.Helper()
+	eventually(w.t, func() error {
+		_ = s.socket.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		seen, _, err := worldAsk(s.socket, 1)
+		if err == nil && seen != w.node.addresses[family] {
+			w.t.Errorf("the world sees %s, want %s of the node", seen, w.node.addresses[family])
+		}
+		return err
+	})
+}
+
+// flush deletes everybody's rules on here and lets somebody else's keep connection tracking at work.
+func (w *world) flush() {
+	w.t.Helper()
+	const others = "flush ruleset; table inet others { chain c { type filter hook forward priority 0; ct state new accept; }; }"
+	if _, err := w.node.place.Output(w.t.Context(), "nft", others); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// worldTCP connects and gives the client's address as the server sees it; the client must see the server at
+// the address that it asked for, or nothing comes back.
+func worldTCP(client, server topology.Place, to netip.Addr) (seen netip.Addr, err error) {
+	var listener net.Listener
+	err = server.Do(func() (err error) {
+		listener, err = net.Listen("tcp", netip.AddrPortFrom(to, 0).String())
+		return err
+	})
+	if err != nil {
+		return seen, err
+	}
+	defer listener.Close()
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = conn.Write([]byte(conn.RemoteAddr().String()))
+	}()
+	answer := make([]byte, 64)
+	err = client.Do(func() error {
+		conn, err := net.DialTimeout("tcp", listener.Addr().String(), patience)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		n, err := conn.Read(answer)
+		answer = answer[:n]
+		return err
+	})
+	if err != nil {
+		return seen, err
+	}
+	return worldAddr(string(answer))
+}
+
+func worldUDP(client, server topology.Place, to netip.Addr) (seen netip.Addr, err error) {
+	echo, err := worldEcho(server, to)
+	if err != nil {
+		return seen, err
+	}
+	defer echo.Close()
+	socket, err := worldDial(client, echo)
+	if err != nil {
+		return seen, err
+	}
+	defer socket.Close()
+	_ = socket.SetReadDeadline(time.Now().Add(patience))
+	seen, _, err = worldAsk(socket, 1)
+	return seen, err
+}
+
+// worldEcho answers each datagram with the sender's address, filled up with blanks to the same length.
+func worldEcho(server topology.Place, at netip.Addr) (socket *net.UDPConn, err error) {
+	err = server.Do(func() (err error) {
+		socket, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, 0)))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		buffer := make([]byte, 1<<16)
+		for {
+			n, from, err := socket.ReadFromUDPAddrPort(buffer)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err == nil {
+				answer := from.String()
+				answer += strings.Repeat(" ", max(0, n-len(answer)))
+				_, _ = socket.WriteToUDPAddrPort([]byte(answer), from)
+			}
+		}
+	}()
+	return socket, nil
+}
+
+func worldDial(client topology.Place, server *net.UDPConn) (socket *net.UDPConn, err error) {
+	err = client.Do(func() (err error) {
+		socket, err = net.DialUDP("udp", nil, server.LocalAddr().(*net.UDPAddr))
+		return err
+	})
+	return socket, err
+}
+
+// worldAsk sends size bytes to an echo and gives the sender's address as that sees it, and how many came back.
+func worldAsk(socket *net.UDPConn, size int) (seen netip.Addr, n int, err error) {
+	if _, err := socket.Write(make([]byte, size)); err != nil {
+		return seen, 0, err
+	}
+	answer := make([]byte, 1<<16)
+	if n, err = socket.Read(answer); err != nil {
+		return seen, n, err
+	}
+	seen, err = worldAddr(strings.TrimSpace(string(answer[:n])))
+	return seen, n, err
+}
+
+func worldAddr(text string) (netip.Addr, error) {
+	at, err := netip.ParseAddrPort(text)
+	return at.Addr().Unmap(), err
+}
