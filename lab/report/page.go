@@ -130,7 +130,7 @@ func (p *page) describeEnvironment(v *view) {
 	for _, c := range v.run.Contenders {
 		var notes []string
 		for _, f := range facts(c.Facts) {
-			notes = append(notes, f.Name+" "+f.Value)
+			notes = append(notes, f.Name+": "+f.Value)
 		}
 		note := contenderNote{c, strings.Join(notes, " · ")}
 		p.Contenders = append(p.Contenders, note)
