@@ -200,9 +200,9 @@ func newLabExecCommand(e env) *cobra.Command {
 		Example: "  beeline lab exec n1 -- ip route\n  beeline lab exec client -- ping -c 3 server",
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			lab, network, err := openLab(name)
+			lab, err := topology.Open(name)
 			if err != nil {
-				return err
+				return hintNotUp(name, err)
 			}
 			node, place, err := findPlace(lab, args[0])
 			if err != nil {
@@ -217,7 +217,10 @@ func newLabExecCommand(e env) *cobra.Command {
 			}
 			// No context: an interrupt from the terminal reaches the command itself, which decides.
 			child := lab.Command(command[0], command[1:]...)
-			child.Env = append(os.Environ(), socketVariable+"="+contender.AgentSocket(network, node))
+			child.Env = os.Environ()
+			if network, err := contender.Named(lab.Network); err == nil { // a lab may be nodes only
+				child.Env = append(child.Env, socketVariable+"="+contender.AgentSocket(network, node))
+			}
 			child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), e.stdout, e.stderr
 			return passOn(place.Run(child))
 		},

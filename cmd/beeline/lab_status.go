@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strings"
@@ -121,7 +122,7 @@ func printLab(e env, lab labStatus) error {
 		return hints(e, "beeline lab down"+nameFlag(lab.Name), "remove what is left")
 	}
 	fmt.Fprintf(e.stdout, "Lab %q: %s, network %s, MTU %d, congestion control %s\n\n",
-		lab.Name, plural(len(lab.Nodes), "node"), lab.Network, lab.MTU, lab.CongestionControl)
+		lab.Name, plural(len(lab.Nodes), "node"), cmp.Or(lab.Network, "none"), lab.MTU, lab.CongestionControl)
 	nodes := [][]string{{"NODE", "ADDRESS", "POD ADDRESSES", "PROCESSES", "AGENT"}}
 	pods := [][]string{{"POD", "NODE", "ADDRESS", "MTU"}}
 	for _, n := range lab.Nodes {
