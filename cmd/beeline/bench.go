@@ -114,6 +114,9 @@ func runBench(ctx context.Context, e env, f *benchFlags) error {
 	}
 	fmt.Fprintf(e.stderr, "%d contenders, %d ways to run %d rounds of, about %v. Seed %d.\nGate: %s.\n",
 		len(plan.Contenders), len(plan.Cells), plan.Rounds, plan.Estimate().Round(time.Second), plan.Seed, plan.Gate)
+	for _, w := range plan.LeftOut {
+		fmt.Fprintf(e.stderr, "Left out: %s.\n", w)
+	}
 	progress := measure.NewProgress(e.stderr, isTerminal(e.stderr), plan.Estimate())
 	run, err := measure.Run(ctx, plan, progress)
 	return finishBench(e, out, run, err)
@@ -134,6 +137,9 @@ func finishBench(e env, out string, run *result.Run, measured error) error {
 		say(report.Table(e.stdout, run))
 		fmt.Fprintf(e.stderr, "Took %v. Results: %s\n", run.Finished.Sub(run.Started).Round(time.Second), filepath.Join(out, report.FileName))
 	}
+	if errors.Is(measured, context.Canceled) {
+		measured = errors.New("interrupted; every lab is taken down")
+	}
 	say(measured)
 	if failed {
 		return exitMeasure
@@ -143,7 +149,7 @@ func finishBench(e env, out string, run *result.Run, measured error) error {
 
 // plan makes the plan that the flags ask for.
 func (f *benchFlags) plan() (measure.Plan, error) {
-	choice := measure.Choice{Contenders: f.contenders, Workloads: f.workloads, Procs: f.procs, Rounds: f.rounds, Length: f.duration}
+	choice := measure.Choice{Contenders: f.contenders, Workloads: f.workloads, Procs: f.procs, Rounds: f.rounds, Length: f.duration, IPv6: f.ipv6}
 	for _, p := range f.paths {
 		choice.Paths = append(choice.Paths, result.Path(p))
 	}
@@ -165,7 +171,7 @@ func (f *benchFlags) plan() (measure.Plan, error) {
 		return plan, err
 	}
 	plan.Version, plan.Command = version, os.Args
-	plan.MTU, plan.IPv6 = f.mtu, f.ipv6
+	plan.MTU = f.mtu
 	plan.Gate.Steal, plan.Gate.Foreign = f.steal/100, f.foreign/100
 	if f.pods >= 0 {
 		plan.Pods = f.pods

@@ -12,6 +12,7 @@ import (
 
 	"github.com/beeline-cni/beeline/lab/contender"
 	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/stats"
 	"github.com/beeline-cni/beeline/lab/topology"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
@@ -23,6 +24,8 @@ type lane struct {
 	client    *topology.Pod
 	server    map[result.Path]*topology.Pod
 	servers   map[result.Path]*workload.Servers
+	// unserved says of cells why their server does not run; their samples fail with that.
+	unserved map[stats.Key]error
 }
 
 // downTimeout is how long taking a lab down may take; it happens after an interrupt too.
@@ -43,7 +46,7 @@ func labName(contender string) string {
 
 // openLane brings a contender up. After an error nothing of it is left.
 func openLane(ctx context.Context, c contender.Contender, p Plan) (l *lane, err error) {
-	l = &lane{contender: c, server: map[result.Path]*topology.Pod{}, servers: map[result.Path]*workload.Servers{}}
+	l = &lane{contender: c, server: map[result.Path]*topology.Pod{}, servers: map[result.Path]*workload.Servers{}, unserved: map[stats.Key]error{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.close())
@@ -85,7 +88,7 @@ func openLane(ctx context.Context, c contender.Contender, p Plan) (l *lane, err 
 	return l, l.serve(ctx, p)
 }
 
-// serve starts the servers that the plan needs.
+// serve starts the servers that the plan needs. One that does not start is an error of its cell only.
 func (l *lane) serve(ctx context.Context, p Plan) error {
 	for _, cell := range append(p.Cells, p.ProgramCells...) {
 		pod := l.server[cell.Path]
@@ -104,10 +107,10 @@ func (l *lane) serve(ctx context.Context, p Plan) error {
 			l.servers[cell.Path] = workload.NewServers(l.lab.Place(pod).On(cpu), address)
 		}
 		if err := cell.Workload.Serve(ctx, l.servers[cell.Path], cell.Procs); err != nil {
-			return fmt.Errorf("servers of %s, %s: %w", l.contender.Name(), cell.Path, err)
+			l.unserved[cell.key()] = err
 		}
 	}
-	return nil
+	return ctx.Err()
 }
 
 // addressOf picks the family that is measured.

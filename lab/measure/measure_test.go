@@ -284,6 +284,23 @@ func TestChoice(t *testing.T) {
 	}
 }
 
+// What a tool cannot do is left out and named.
+func TestIPv6LeavesOut(t *testing.T) {
+	needTools(t)
+	p, err := Full(Choice{IPv6: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !p.IPv6 || p.Mode != "full" || len(p.LeftOut) != 1 || !strings.HasPrefix(p.LeftOut[0], "sockperf_tcp: ") {
+		t.Errorf("mode %s, left out %q", p.Mode, p.LeftOut)
+	}
+	for _, c := range p.Cells {
+		if c.Workload.Info().Name == "sockperf_tcp" {
+			t.Error("sockperf is in the plan")
+		}
+	}
+}
+
 func TestValidate(t *testing.T) {
 	err := Plan{Rounds: 0, ExtraRounds: -1, Pods: 1000}.Validate()
 	if err == nil {

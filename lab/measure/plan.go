@@ -28,6 +28,10 @@ func (c Cell) String() string {
 	return fmt.Sprintf("%s, %s, %s, %d processes", c.Workload.Info().Name, c.Path, c.Placement, c.Procs)
 }
 
+func (c Cell) key() stats.Key {
+	return stats.Key{Workload: c.Workload.Info().Name, Path: c.Path, Placement: c.Placement, Procs: c.Procs}
+}
+
 // Plan is everything that is decided before a run.
 type Plan struct {
 	// Mode, Version and Command are for the record.
@@ -44,9 +48,11 @@ type Plan struct {
 	// Until is the time from the start after which no further round begins (0: no limit). At least one round is made.
 	Until time.Duration
 	MTU   int
-	IPv6  bool
-	Seed  uint64
-	Gate  Gate
+	// IPv6 is measured instead of IPv4. LeftOut names the workloads that cannot be had with it, and why.
+	IPv6    bool
+	LeftOut []string
+	Seed    uint64
+	Gate    Gate
 
 	// ProgramCells are run once more for contenders with an agent, with the kernel counting BPF run time.
 	ProgramCells []Cell
@@ -80,7 +86,7 @@ func (p Plan) Validate() error {
 	}
 	seen := map[stats.Key]bool{}
 	for _, c := range p.Cells {
-		k := stats.Key{Workload: c.Workload.Info().Name, Path: c.Path, Placement: c.Placement, Procs: c.Procs}
+		k := c.key()
 		if seen[k] {
 			errs = append(errs, fmt.Errorf("%s: twice", c))
 		}

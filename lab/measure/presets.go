@@ -24,6 +24,8 @@ type Choice struct {
 	Procs                 []int
 	Rounds                int
 	Length                time.Duration
+	// IPv6 is measured instead of IPv4; it does not make a run a custom one.
+	IPv6 bool
 }
 
 func (c Choice) isZero() bool {
@@ -120,6 +122,7 @@ func (p *Plan) choose(c Choice) (err error) {
 	if !c.isZero() {
 		p.Mode = "custom"
 	}
+	p.IPv6 = c.IPv6
 	if c.Rounds > 0 {
 		p.Rounds = c.Rounds
 		p.ExtraRounds = (c.Rounds + 1) / 2
@@ -140,6 +143,10 @@ func (p *Plan) addCells(c Choice) error {
 	for _, w := range list {
 		if m := w.Missing(); m != "" {
 			return fmt.Errorf("workload %s: %s", w.Info().Name, m)
+		}
+		if why := w.IPv4Only(); p.IPv6 && why != "" {
+			p.LeftOut = append(p.LeftOut, w.Info().Name+": "+why)
+			continue
 		}
 		for _, path := range c.Paths {
 			for _, placement := range c.Placements {

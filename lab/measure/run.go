@@ -42,10 +42,7 @@ func Run(ctx context.Context, p Plan, progress *Progress) (run *result.Run, err 
 		return b.run, err
 	}
 	b.describe(ctx)
-	if err := b.rounds(ctx); err != nil {
-		return b.run, err
-	}
-	if err := b.programs(ctx); err != nil {
+	if err := b.traffic(ctx); err != nil {
 		return b.run, err
 	}
 	if err := b.footprints(ctx); err != nil {
@@ -146,13 +143,21 @@ func (b *bench) kept() int {
 	return n
 }
 
-// rounds makes the warm-up round and then rounds until enough are kept, or no more may be made.
-func (b *bench) rounds(ctx context.Context) error {
+// traffic makes everything that runs workloads, with this process out of their way.
+func (b *bench) traffic(ctx context.Context) error {
 	release, err := stayOn(0)
 	if err != nil {
 		return err
 	}
 	defer release()
+	if err := b.rounds(ctx); err != nil {
+		return err
+	}
+	return b.programs(ctx)
+}
+
+// rounds makes the warm-up round and then rounds until enough are kept, or no more may be made.
+func (b *bench) rounds(ctx context.Context) error {
 	var entrants []string
 	for _, name := range b.plan.entrants() {
 		if b.lane(name) != nil {

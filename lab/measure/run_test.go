@@ -16,6 +16,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
 	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/workload"
 )
 
 // tiny is a plan of a few seconds, with a gate that lets everything pass: the machine of a test is not quiet.
@@ -228,4 +229,31 @@ func TestStayOnIsUndone(t *testing.T) {
 	if got := allowed(); got != before {
 		t.Errorf("%s after, %s before", got, before)
 	}
+}
+
+// A server that does not start costs its own cells their samples, not the contender all of them.
+func TestServerThatDoesNotStart(t *testing.T) {
+	p := tiny(t, "node")
+	p.Cells = append(p.Cells, Cell{noServer{p.Cells[0].Workload}, result.CrossNode, result.OneCore, 1})
+	p.Rounds = 1
+	var said bytes.Buffer
+	run, err := Run(t.Context(), p, NewProgress(&said, false, p.Estimate()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range run.Samples {
+		if want := s.Workload == "no_server"; (s.Error != "") != want {
+			t.Errorf("%s: %q", s.Workload, s.Error)
+		}
+	}
+	if !strings.Contains(said.String(), "no_server") || !strings.Contains(said.String(), "out of order") {
+		t.Errorf("said:\n%s", said.String())
+	}
+}
+
+type noServer struct{ workload.Workload }
+
+func (noServer) Info() result.Workload { return result.Workload{Name: "no_server"} }
+func (noServer) Serve(context.Context, *workload.Servers, int) error {
+	return errors.New("out of order")
 }

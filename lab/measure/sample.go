@@ -13,6 +13,10 @@ func (b *bench) sample(ctx context.Context, l *lane, cell Cell, length time.Dura
 	s := result.Sample{
 		Workload: cell.Workload.Info().Name, Path: cell.Path, Placement: cell.Placement, Procs: cell.Procs, Started: time.Now(),
 	}
+	if err := l.unserved[cell.key()]; err != nil {
+		s.Error = err.Error()
+		return s
+	}
 	client, server, err := cpus(cell.Placement, numCPU())
 	if err != nil {
 		s.Error = err.Error()
@@ -35,7 +39,9 @@ func (b *bench) sample(ctx context.Context, l *lane, cell Cell, length time.Dura
 		s.Error, s.Values, s.Latency = err.Error(), nil, nil
 		return s
 	}
-	s.Seconds = window.ended.Sub(window.began).Seconds()
+	if s.Seconds = out.Seconds; s.Seconds == 0 {
+		s.Seconds = window.ended.Sub(window.began).Seconds()
+	}
 	s.CPU = sumDelta(window.before, window.after, watched...).cpuTime()
 	return s
 }

@@ -107,6 +107,8 @@ func (n netperf) Processes(cores int) []int { return slices.Compact([]int{1, cor
 
 func (n netperf) Seconds(wanted time.Duration) time.Duration { return wanted + 30*time.Millisecond }
 
+func (n netperf) IPv4Only() string { return "" }
+
 func (n netperf) Missing() string {
 	for _, program := range []string{"netperf", netserver} {
 		if _, err := exec.LookPath(program); err != nil {

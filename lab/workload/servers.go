@@ -67,7 +67,7 @@ func (s *Servers) start(ctx context.Context, name string, listening func() bool,
 		select {
 		case <-srv.ended:
 			delete(s.running, name)
-			return fmt.Errorf("start %s: ended at once: %s", name, strings.TrimSpace(srv.output.String()))
+			return fmt.Errorf("start %s: ended at once: %s", name, firstLines(srv.output.String()))
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(10 * time.Millisecond):

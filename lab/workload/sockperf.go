@@ -40,6 +40,8 @@ func (sockperf) Info() result.Workload {
 
 func (sockperf) Processes(int) []int { return []int{1} }
 
+func (sockperf) IPv4Only() string { return "sockperf 3.7 has no IPv6" }
+
 func (sockperf) Missing() string {
 	if _, err := exec.LookPath("sockperf"); err != nil {
 		return "not installed: sockperf (Debian package sockperf)"

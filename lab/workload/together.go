@@ -132,6 +132,12 @@ func lastLines(text string) string {
 	return strings.Join(lines[max(0, len(lines)-3):], "; ")
 }
 
+// firstLines keeps messages short: what a server says first is why it does not start, and then comes its usage.
+func firstLines(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[:min(2, len(lines))], "; ")
+}
+
 // pause waits, or gives the context's error when that ends first.
 func pause(ctx context.Context, d time.Duration) error {
 	select {

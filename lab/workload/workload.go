@@ -20,6 +20,8 @@ type Workload interface {
 	Info() result.Workload
 	// Missing is empty, or says which program is not installed.
 	Missing() string
+	// IPv4Only is empty, or says why there is no IPv6.
+	IPv4Only() string
 	// Processes are the numbers of parallel processes that a full run has, on a machine with so many
 	// cores; a workload that knows only one process gives just 1.
 	Processes(cores int) []int
@@ -38,8 +40,8 @@ type Request struct {
 	Server *Servers
 	Procs  int
 	Length time.Duration
-	// Window is called when the measured traffic starts and with true when it ends, from one goroutine.
-	// It may be nil.
+	// Window is called when the measured traffic starts and with true when it ends, from one goroutine; again
+	// where an attempt is repeated: the last pair counts. It may be nil.
 	Window func(end bool)
 }
 
@@ -54,6 +56,8 @@ type Outcome struct {
 	// Values are named as in package result.
 	Values  map[string]float64
 	Latency *result.Histogram
+	// Seconds is how long the traffic lasted, of tools whose window includes setting up as well; else 0.
+	Seconds float64
 	// Command is what was run; of parallel processes, the first.
 	Command []string
 }
@@ -64,8 +68,8 @@ func All() []Workload {
 		stream128k, stream16k, rr, rr100, crr, udpRR,
 		sockperf{},
 		iperfTCP{},
-		iperfUDP{name: "udp_1g", rate: "1G", title: "UDP at 1 Gbit/s", description: "1400-byte messages offered at 1 Gbit/s in bursts of 1 ms; what arrives and what is lost."},
-		iperfUDP{name: "udp_max", rate: "0", title: "UDP as fast as it goes", description: "1400-byte messages sent without a limit; what arrives and what is lost."},
+		iperfUDP{name: "udp_1g", rate: "1G", title: "UDP at 1 Gbit/s", description: "1350-byte messages offered at 1 Gbit/s in bursts of 1 ms; what arrives and what is lost."},
+		iperfUDP{name: "udp_max", rate: "0", title: "UDP as fast as it goes", description: "1350-byte messages sent without a limit; what arrives and what is lost."},
 	}
 }
 

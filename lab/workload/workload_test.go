@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -160,6 +161,13 @@ func TestParseIperf(t *testing.T) {
 		result.SendBuffer: 2097152, result.ReceiveBuffer: 2097152,
 	})
 
+	warned, err := parseIperf("warning: UDP block size 1400 exceeds TCP MSS 1358\n" + captured(t, "iperf3-udp.json"))
+	if err != nil || warned != udp {
+		t.Errorf("with a warning before it: %v, %v", warned, err)
+	}
+	if _, err := parseIperf(`{"end":{},"error":"the server is busy running a test. try again later"}`); !errors.Is(err, errIperfBusy) {
+		t.Errorf("busy: %v", err)
+	}
 	if _, err := parseIperf(captured(t, "iperf3-refused.json")); err == nil || !strings.Contains(err.Error(), "unable to connect") {
 		t.Errorf("refused: %v", err)
 	}
