@@ -22,6 +22,8 @@ type facts struct {
 	// neighbours are the link-layer addresses that the kernel knows on the uplink.
 	neighbours map[netip.Addr]net.HardwareAddr
 	endpoints  []api.Endpoint
+	// noIPv6 says that the kernel has no IPv6 at all.
+	noIPv6 bool
 }
 
 // desired is what the kernel should hold. It is a value: computing it touches nothing.
@@ -62,6 +64,9 @@ func desire(f facts) desired {
 	} else if len(own.PodCIDRs) == 0 {
 		d.problem("node %q has no spec.podCIDRs", f.config.NodeName)
 	}
+	if f.noIPv6 {
+		own.PodCIDRs = d.withoutIPv6(own)
+	}
 	d.podCIDRs = own.PodCIDRs
 	for _, e := range f.endpoints {
 		d.addEndpoint(e, own, f.uplink)
@@ -82,6 +87,19 @@ func desire(f facts) desired {
 		d.masquerade = &masquerade.Config{PodCIDRs: own.PodCIDRs, Exempt: d.clusterPrefixes(), ReplyMark: datapath.MarkReply}
 	}
 	return d
+}
+
+// withoutIPv6 gives the pod ranges that a kernel without IPv6 can serve.
+func (d *desired) withoutIPv6(own cluster.Node) []netip.Prefix {
+	var ranges []netip.Prefix
+	for _, p := range own.PodCIDRs {
+		if p.Addr().Is4() {
+			ranges = append(ranges, p)
+			continue
+		}
+		d.problem("pods of this node get no addresses from %s: this kernel has no IPv6 (is it booted with ipv6.disable=1?)", p)
+	}
+	return ranges
 }
 
 func (d *desired) problem(format string, args ...any) {

@@ -147,6 +147,20 @@ func TestDesireChanges(t *testing.T) {
 				}
 			},
 		},
+		"a kernel without IPv6 serves the other range": {
+			func(f *facts) { f.noIPv6 = true },
+			func(t *testing.T, d desired) {
+				wantProblem(t, d, "no addresses from fd00:1::/64: this kernel has no IPv6")
+				if diff := cmp.Diff(prefixes("10.1.1.0/24"), d.podCIDRs, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+					t.Errorf("pod ranges (-want +got):\n%s", diff)
+				}
+				for _, r := range d.kernelRoutes {
+					if r.Unreachable && r.Prefix.Addr().Is6() {
+						t.Errorf("wants the route %+v", r)
+					}
+				}
+			},
+		},
 		"this node unknown": {
 			func(f *facts) { f.config.NodeName = "z" },
 			func(t *testing.T, d desired) {

@@ -58,7 +58,7 @@ func (a *Agent) reconcileLocked() error {
 
 // facts reads what the desired state depends on.
 func (a *Agent) facts() (facts, error) {
-	f := facts{config: a.config, snapshot: a.snapshot}
+	f := facts{config: a.config, snapshot: a.snapshot, noIPv6: !device.HasIPv6()}
 	own, _ := a.snapshot.Node(a.config.NodeName)
 	uplink, err := device.FindUplink(a.config.Uplink, own.Addresses)
 	switch {

@@ -55,7 +55,7 @@ func EnableForwarding(uplink string, v4, v6 bool) ([]SysctlChange, error) {
 			return changes, err
 		}
 	}
-	if !v6 || !hasIPv6("all") {
+	if !v6 || !HasIPv6() {
 		return changes, nil
 	}
 	if hasIPv6(uplink) {
@@ -105,6 +105,9 @@ func setDevice(family, name string, settings ...setting) error {
 	}
 	return nil
 }
+
+// HasIPv6 tells whether this kernel has IPv6: it may be built or booted (ipv6.disable=1) without.
+func HasIPv6() bool { return hasIPv6("all") }
 
 func hasIPv6(device string) bool {
 	_, err := os.Stat("/proc/sys/net/ipv6/conf/" + device)
