@@ -55,12 +55,10 @@ func Quick(c Choice) (Plan, error) {
 	across, same := c, c
 	across.Workloads, across.Paths = names, []result.Path{result.CrossNode}
 	same.Workloads, same.Paths = names, []result.Path{result.SameNode}
-	wantAcross, wantSame := true, true
-	if len(c.Paths) > 0 {
-		wantAcross, wantSame = slices.Contains(c.Paths, result.CrossNode), slices.Contains(c.Paths, result.SameNode)
-	} else {
+	wantAcross, wantSame := slices.Contains(c.Paths, result.CrossNode), slices.Contains(c.Paths, result.SameNode)
+	if len(c.Paths) == 0 {
 		same.Workloads = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !slices.Contains(sameNodeQuick, n) })
-		wantSame = len(same.Workloads) > 0
+		wantAcross, wantSame = true, len(same.Workloads) > 0
 	}
 	if wantAcross {
 		if err := p.addCells(across); err != nil {

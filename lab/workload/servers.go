@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -133,11 +132,6 @@ func (s *Servers) Close() error {
 		delete(s.running, name)
 	}
 	return errors.Join(errs...)
-}
-
-// hostPort is for error messages and tools that want both in one word.
-func (s *Servers) hostPort(port int) string {
-	return net.JoinHostPort(s.Address.String(), strconv.Itoa(port))
 }
 
 // children are the processes that a process has forked and that still run.
