@@ -3,27 +3,42 @@ package measure
 import (
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
+	"sync"
 
 	"github.com/beeline-cni/beeline/lab/result"
 	"golang.org/x/sys/unix"
 )
 
-// cpus says where the two ends of a sample run, on a machine with so many CPUs: servers always on the
-// measured CPU (they are started once), clients beside them or, spread, on another one. CPU 0, where most
+// allowed are the CPUs that this process may use, as it found them: not every container has CPU 0.
+var allowed = sync.OnceValue(func() []int {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(os.Getpid(), &set); err != nil {
+		return []int{0}
+	}
+	var list []int
+	for cpu := 0; len(list) < set.Count(); cpu++ {
+		if set.IsSet(cpu) {
+			list = append(list, cpu)
+		}
+	}
+	return list
+})
+
+// cpus says on which of the CPUs there are the two ends of a sample run: servers always on the measured one
+// (they are started once), clients beside them or, spread, on another one. The first CPU, where most
 // machines handle their interrupts and this program waits, is used only where there are just two.
-func cpus(p result.Placement, count int) (client, server int, err error) {
-	server = min(1, count-1)
+func cpus(p result.Placement, there []int) (client, server int, err error) {
+	server = there[min(1, len(there)-1)]
 	switch {
 	case p == result.OneCore:
 		return server, server, nil
-	case count < 2:
-		return 0, 0, fmt.Errorf("placement %s: the machine has one CPU", p)
-	case count == 2:
-		return 0, server, nil
+	case len(there) < 2:
+		return 0, 0, fmt.Errorf("placement %s: there is one CPU", p)
+	case len(there) == 2:
+		return there[0], server, nil
 	}
-	return 2, server, nil
+	return there[2], server, nil
 }
 
 // stayOn keeps every thread of this process on one CPU until the returned function is called. Threads of later
@@ -33,7 +48,7 @@ func stayOn(cpu int) (restore func(), err error) {
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
 		return nil, fmt.Errorf("read own CPUs: %w", err)
 	}
-	if runtime.NumCPU() < 2 {
+	if before.Count() < 2 {
 		return func() {}, nil
 	}
 	only.Set(cpu)

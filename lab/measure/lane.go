@@ -100,7 +100,7 @@ func (l *lane) serve(ctx context.Context, p Plan) error {
 			if err != nil {
 				return err
 			}
-			_, cpu, err := cpus(cell.Placement, numCPU())
+			_, cpu, err := cpus(cell.Placement, allowed())
 			if err != nil {
 				return err
 			}

@@ -168,20 +168,20 @@ func TestParseProcessFiles(t *testing.T) {
 func TestCPUs(t *testing.T) {
 	tests := []struct {
 		placement      result.Placement
-		count          int
+		there          []int
 		client, server int
 		fails          bool
 	}{
-		{result.OneCore, 1, 0, 0, false},
-		{result.OneCore, 2, 1, 1, false},
-		{result.Spread, 2, 0, 1, false},
-		{result.Spread, 8, 2, 1, false},
-		{result.Spread, 1, 0, 0, true},
+		{result.OneCore, []int{0}, 0, 0, false},
+		{result.OneCore, []int{0, 1}, 1, 1, false},
+		{result.Spread, []int{0, 1}, 0, 1, false},
+		{result.Spread, []int{4, 6, 8, 10}, 8, 6, false},
+		{result.Spread, []int{3}, 0, 0, true},
 	}
 	for _, test := range tests {
-		client, server, err := cpus(test.placement, test.count)
+		client, server, err := cpus(test.placement, test.there)
 		if (err != nil) != test.fails || (err == nil && (client != test.client || server != test.server)) {
-			t.Errorf("%s on %d CPUs: %d, %d, %v", test.placement, test.count, client, server, err)
+			t.Errorf("%s on CPUs %v: %d, %d, %v", test.placement, test.there, client, server, err)
 		}
 	}
 }

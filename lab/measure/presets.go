@@ -148,7 +148,7 @@ func (p *Plan) addCells(c Choice) error {
 		}
 		for _, path := range c.Paths {
 			for _, placement := range c.Placements {
-				if _, _, err := cpus(placement, numCPU()); err != nil {
+				if _, _, err := cpus(placement, allowed()); err != nil {
 					return err
 				}
 				for _, procs := range processes(w, c.Procs) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -72,7 +71,7 @@ func newRun(p Plan) *result.Run {
 	return run
 }
 
-func numCPU() int { return runtime.NumCPU() }
+func numCPU() int { return len(allowed()) }
 
 // openLanes brings up every contender that can be; one that cannot is listed with the reason.
 func (b *bench) openLanes(ctx context.Context) error {
@@ -145,7 +144,7 @@ func (b *bench) kept() int {
 
 // traffic makes everything that runs workloads, with this process out of their way.
 func (b *bench) traffic(ctx context.Context) error {
-	release, err := stayOn(0)
+	release, err := stayOn(allowed()[0])
 	if err != nil {
 		return err
 	}
@@ -181,7 +180,7 @@ func (b *bench) rounds(ctx context.Context) error {
 			return err
 		}
 	}
-	b.reportRounds(entrants)
+	b.progress.note("%d rounds kept, %d discarded by the gate", b.kept(), len(b.run.Rounds)-b.kept())
 	return nil
 }
 
@@ -228,47 +227,4 @@ func (b *bench) pass(ctx context.Context, title string, round int, order []strin
 		}
 	}
 	return nil
-}
-
-// reportRounds says what the gate did, what failed, and how far apart the two measurements of the baseline are.
-func (b *bench) reportRounds(entrants []string) {
-	discarded := len(b.run.Rounds) - b.kept()
-	b.progress.note("%d rounds kept, %d discarded by the gate", b.kept(), discarded)
-	failed := map[string]int{}
-	why := map[string]string{}
-	for _, s := range b.run.Samples {
-		if s.Error != "" {
-			key := fmt.Sprintf("%s, %s %s", s.Contender, s.Workload, s.Path)
-			failed[key]++
-			why[key] = s.Error
-		}
-	}
-	for key, n := range failed {
-		b.progress.note("%s: %d samples failed: %s", key, n, why[key])
-	}
-	if !slices.Contains(entrants, stats.Again) {
-		return
-	}
-	for _, s := range stats.Summarize(b.run) {
-		w, _ := b.workload(s.Workload)
-		if s.Contender == stats.Again && s.Metric == w.Metric && s.Ratio != nil {
-			b.progress.note("A/A %s %s %s: node ÷ node %s", s.Workload, s.Path, s.Placement, ratioText(s))
-		}
-	}
-}
-
-func (b *bench) workload(name string) (result.Workload, bool) {
-	for _, w := range b.run.Workloads {
-		if w.Name == name {
-			return w, true
-		}
-	}
-	return result.Workload{}, false
-}
-
-func ratioText(s result.Summary) string {
-	if s.RatioLow == nil || s.RatioHigh == nil {
-		return fmt.Sprintf("%.3f (too few rounds for an interval)", *s.Ratio)
-	}
-	return fmt.Sprintf("%.3f (%.3f to %.3f)", *s.Ratio, *s.RatioLow, *s.RatioHigh)
 }

@@ -17,7 +17,7 @@ func (b *bench) sample(ctx context.Context, l *lane, cell Cell, length time.Dura
 		s.Error = err.Error()
 		return s
 	}
-	client, server, err := cpus(cell.Placement, numCPU())
+	client, server, err := cpus(cell.Placement, allowed())
 	if err != nil {
 		s.Error = err.Error()
 		return s

@@ -44,22 +44,6 @@ func (i Interval) Undecided() bool {
 	return i.Low == nil || i.High == nil || (*i.Low <= 1 && *i.High >= 1)
 }
 
-// HodgesLehmann is the median of all pairwise means: as robust as the median against one wild value, and
-// steadier than it with few of them. It gives NaN for no values.
-func HodgesLehmann(values []float64) float64 {
-	means := make([]float64, 0, len(values)*(len(values)+1)/2)
-	for i, a := range values {
-		for _, b := range values[i:] {
-			means = append(means, (a+b)/2)
-		}
-	}
-	if len(means) == 0 {
-		return math.NaN()
-	}
-	slices.Sort(means)
-	return (means[(len(means)-1)/2] + means[len(means)/2]) / 2
-}
-
 // GeometricMean is the one to use over ratios. Values must be positive.
 func GeometricMean(values []float64) (float64, error) {
 	if len(values) == 0 {

@@ -84,16 +84,6 @@ func TestUndecided(t *testing.T) {
 	}
 }
 
-func TestHodgesLehmann(t *testing.T) {
-	// Walsh averages of 1, 2, 6: 1, 1.5, 2, 3.5, 4, 6.
-	if got := HodgesLehmann([]float64{6, 1, 2}); got != 2.75 {
-		t.Errorf("got %v, want 2.75", got)
-	}
-	if got := HodgesLehmann(nil); !math.IsNaN(got) {
-		t.Errorf("of nothing: %v", got)
-	}
-}
-
 func TestGeometricMean(t *testing.T) {
 	got, err := GeometricMean([]float64{0.5, 2, 8})
 	if err != nil || math.Abs(got-2) > 1e-12 {
