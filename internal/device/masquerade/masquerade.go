@@ -51,14 +51,20 @@ func Sync(config Config) (changed bool, err error) {
 	return true, forgetUntranslated(config)
 }
 
-// Remove deletes the table. One that does not exist is no error.
+// Remove deletes the table. One that does not exist is no error, nor is a kernel without nftables.
 func Remove() error {
 	connection, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("open nftables: %w", err)
 	}
 	connection.DelTable(ourTable())
-	if err := connection.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
+	err = connection.Flush()
+	for _, absent := range []error{unix.ENOENT, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT} {
+		if errors.Is(err, absent) {
+			return nil
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("delete table %s: %w", tableName, err)
 	}
 	return nil

@@ -369,8 +369,8 @@ func TestTableIsReadable(t *testing.T) {
 			`ip saddr @pods4 ip daddr != @exempt4 counter packets 0 bytes 0 masquerade fully-random comment "pods to the world, IPv4"`,
 			`ip6 saddr @pods6 ip6 daddr != @exempt6 counter packets 0 bytes 0 masquerade fully-random comment "pods to the world, IPv6"`,
 			"type filter hook postrouting priority srcnat + 10; policy accept;",
-			`ip saddr @pods4 ip daddr != @exempt4 ct direction reply ct state established,related counter packets 0 bytes 0 meta mark set meta mark | 0x00100000 comment "replies keep the pod's address, IPv4"`,
-			`ip6 saddr @pods6 ip6 daddr != @exempt6 ct direction reply ct state established,related counter packets 0 bytes 0 meta mark set meta mark | 0x00100000 comment "replies keep the pod's address, IPv6"`,
+			`ct direction reply ct state established,related ip saddr @pods4 ip daddr != @exempt4 counter packets 0 bytes 0 meta mark set meta mark | 0x00100000 comment "replies keep the pod's address, IPv4"`,
+			`ct direction reply ct state established,related ip6 saddr @pods6 ip6 daddr != @exempt6 counter packets 0 bytes 0 meta mark set meta mark | 0x00100000 comment "replies keep the pod's address, IPv6"`,
 			"elements = { 10.1.0.0/24 }",
 			"169.254.0.0/16", "224.0.0.0/4", "255.255.255.255", "fe80::/10", "ff00::/8",
 		} {

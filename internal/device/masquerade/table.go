@@ -68,16 +68,18 @@ func layoutOf(config Config) layout {
 			{"exempt6", nftables.TypeIP6Addr, rangesOf(exempt, false)},
 		},
 		chains: []chain{
-			{translating, nftables.ChainTypeNAT, *nftables.ChainPriorityNATSource, append(staysHere(),
-				rule{"pods to the world, IPv4", masquerade(ipv4)},
-				rule{"pods to the world, IPv6", masquerade(ipv6)},
-			)},
+			{translating, nftables.ChainTypeNAT, *nftables.ChainPriorityNATSource, []rule{
+				{"stays on this node", leavesThrough([]byte("lo\x00"))},
+				{"to a pod of this node", leavesThrough([]byte(device.HostPrefix))},
+				{"pods to the world, IPv4", masquerade(ipv4)},
+				{"pods to the world, IPv6", masquerade(ipv6)},
+			}},
 			// A filter chain, since those of NAT see only the first packet of a connection; behind srcnat, so
 			// that it sees the addresses that leave the node.
-			{marking, nftables.ChainTypeFilter, *nftables.ChainPriorityNATSource + 10, append(staysHere(),
-				rule{"replies keep the pod's address, IPv4", markReplies(ipv4, config.ReplyMark)},
-				rule{"replies keep the pod's address, IPv6", markReplies(ipv6, config.ReplyMark)},
-			)},
+			{marking, nftables.ChainTypeFilter, *nftables.ChainPriorityNATSource + 10, []rule{
+				{"replies keep the pod's address, IPv4", markReplies(ipv4, config.ReplyMark)},
+				{"replies keep the pod's address, IPv6", markReplies(ipv6, config.ReplyMark)},
+			}},
 		},
 	}
 }
@@ -96,14 +98,6 @@ var (
 	ipv4 = family{unix.NFPROTO_IPV4, 12, 16, 4, "pods4", "exempt4"}
 	ipv6 = family{unix.NFPROTO_IPV6, 8, 24, 16, "pods6", "exempt6"}
 )
-
-// staysHere are the rules that end a chain for packets that do not leave the node.
-func staysHere() []rule {
-	return []rule{
-		{"stays on this node", leavesThrough([]byte("lo\x00"))},
-		{"to a pod of this node", leavesThrough([]byte(device.HostPrefix))},
-	}
-}
 
 // leavesThrough ends the chain for packets whose outgoing device has a name that begins with name.
 func leavesThrough(name []byte) []expr.Any {
@@ -140,15 +134,17 @@ const directionReply = 1
 
 // markReplies sets the bits of mark in the mark of the packets that podsToWorld matches and that answer to a
 // connection which the world opened; ICMP errors about its packets are such answers too. Packets that
-// connection tracking calls invalid are not.
+// connection tracking calls invalid are not. All packets come here, so what is cheap is asked first.
 func markReplies(f family, mark uint32) []expr.Any {
 	word := binaryutil.NativeEndian.PutUint32
-	return append(podsToWorld(f),
+	replies := []expr.Any{
 		&expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{directionReply}},
 		&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: word(expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED), Xor: word(0)},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: word(0)},
+	}
+	return append(append(replies, podsToWorld(f)...),
 		&expr.Counter{},
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: word(^mark), Xor: word(mark)},
