@@ -11,14 +11,16 @@
 STAGE from_pod_route(struct packet *p)
 {
 	const struct route *r = route_of(&p->destination);
+	const struct endpoint *e;
 
 	if (!r)
 		return PASS;
-	if (r->kind == ROUTE_LOCAL)
-		return endpoint_deliver(p);
 	if (r->kind == ROUTE_REMOTE)
 		return route_to_wire(p, r);
-	return PASS;
+	if (r->kind != ROUTE_LOCAL)
+		return PASS;
+	e = endpoint_of(&p->destination);
+	return e ? endpoint_deliver(p, e) : PASS;
 }
 
 SEC("tcx/ingress")

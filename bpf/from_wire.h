@@ -16,11 +16,14 @@
  */
 STAGE from_wire_deliver(struct packet *p)
 {
+	const struct endpoint *e;
+
 	if (!packet_is_ip(p))
 		return PASS;
-	if (config_masquerade && !route_of(&p->source))
+	e = endpoint_of(&p->destination);
+	if (!e || (config_masquerade && !route_of(&p->source)))
 		return PASS;
-	return endpoint_deliver(p);
+	return endpoint_deliver(p, e);
 }
 
 SEC("tcx/ingress")

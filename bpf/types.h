@@ -27,12 +27,21 @@ struct endpoint {
 };
 _Static_assert(sizeof(struct endpoint) == 16, "endpoint has no hidden padding");
 
-/* Key of `routes`. prefix_len counts the bits of an IPv6 prefix: 96 more than those of an IPv4 one. */
+/* Key of `routes`: a prefix. prefix_len counts the bits of an IPv6 prefix: 96 more than those of an IPv4 one. */
 struct route_key {
 	__u32 prefix_len;
-	struct address address;
+	struct address address; /* bits behind the prefix are zero */
 };
-_Static_assert(sizeof(struct route_key) == 20, "route_key is a trie key");
+_Static_assert(sizeof(struct route_key) == 20, "route_key is a map key");
+
+#define PREFIX_LENGTHS_MAX 16
+
+/* Value of `route_lengths`: the lengths that `routes` has prefixes of, in the order in which they are tried. */
+struct prefix_lengths {
+	__u32 count;
+	__u32 prefix_len[PREFIX_LENGTHS_MAX];
+	struct address mask[PREFIX_LENGTHS_MAX];
+};
 
 /* What lies behind an address of the cluster. Addresses outside of every route are the world's. */
 enum route_kind {

@@ -45,16 +45,12 @@ STAGE endpoint_check_destination(struct packet *p)
 }
 
 /*
- * Puts the packet into the pod that owns its destination, past the host's stack and without a second pass
- * through the backlog (bpf_redirect_peer, Linux 5.10). Goes on with NEXT when no pod here owns it, and
- * leaves to the stack what only that can do: options, and answering when no hop is left.
+ * Puts the packet into a pod, past the host's stack and without a second pass through the backlog
+ * (bpf_redirect_peer, Linux 5.10). Leaves to the stack what only that can do: options, and answering when no
+ * hop is left.
  */
-STAGE endpoint_deliver(struct packet *p)
+STAGE endpoint_deliver(struct packet *p, const struct endpoint *e)
 {
-	const struct endpoint *e = endpoint_of(&p->destination);
-
-	if (!e)
-		return NEXT;
 	if (p->options || p->hops <= 1 || e->ifindex == p->skb->ifindex)
 		return PASS;
 	__builtin_memcpy(p->eth->h_dest, e->pod_mac, ETH_ALEN);

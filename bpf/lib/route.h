@@ -17,11 +17,30 @@ enum family {
 	FAMILY_IPV6 = 10,
 };
 
+/*
+ * The route to an address, NULL for the world. The first length with a match wins: the agent puts longer
+ * prefixes before the shorter ones that hold them.
+ */
 static __always_inline const struct route *route_of(const struct address *a)
 {
-	struct route_key key = {.prefix_len = 128, .address = *a};
+	__u32 family = !address_is_ipv4(a);
+	const struct prefix_lengths *lengths = bpf_map_lookup_elem(&route_lengths, &family);
 
-	return bpf_map_lookup_elem(&routes, &key);
+	if (!lengths)
+		return 0;
+	for (__u32 i = 0; i < PREFIX_LENGTHS_MAX && i < lengths->count; i++) {
+		const struct address *mask = &lengths->mask[i];
+		struct route_key key = {
+			.prefix_len = lengths->prefix_len[i],
+			.address.word = {a->word[0] & mask->word[0], a->word[1] & mask->word[1],
+					 a->word[2] & mask->word[2], a->word[3] & mask->word[3]},
+		};
+		const struct route *r = bpf_map_lookup_elem(&routes, &key);
+
+		if (r)
+			return r;
+	}
+	return 0;
 }
 
 /*

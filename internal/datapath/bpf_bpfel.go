@@ -51,6 +51,13 @@ const (
 	bpfMarkMARK_REPLY  bpfMark = 1048576
 )
 
+type bpfPrefixLengths struct {
+	_         structs.HostLayout
+	Count     uint32
+	PrefixLen [16]uint32
+	Mask      [16]bpfAddress
+}
+
 type bpfProgram uint32
 
 const (
@@ -94,6 +101,7 @@ const (
 	bpfMapDrops             = "drops"
 	bpfMapEndpoints         = "endpoints"
 	bpfMapLease             = "lease"
+	bpfMapRouteLengths      = "route_lengths"
 	bpfMapRoutes            = "routes"
 	bpfProgFromPod          = "from_pod"
 	bpfProgFromWire         = "from_wire"
@@ -156,10 +164,11 @@ type bpfProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfMapSpecs struct {
-	Drops     *ebpf.MapSpec `ebpf:"drops"`
-	Endpoints *ebpf.MapSpec `ebpf:"endpoints"`
-	Lease     *ebpf.MapSpec `ebpf:"lease"`
-	Routes    *ebpf.MapSpec `ebpf:"routes"`
+	Drops        *ebpf.MapSpec `ebpf:"drops"`
+	Endpoints    *ebpf.MapSpec `ebpf:"endpoints"`
+	Lease        *ebpf.MapSpec `ebpf:"lease"`
+	RouteLengths *ebpf.MapSpec `ebpf:"route_lengths"`
+	Routes       *ebpf.MapSpec `ebpf:"routes"`
 }
 
 // bpfVariableSpecs contains global variables before they are loaded into the kernel.
@@ -191,10 +200,11 @@ func (o *bpfObjects) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfMaps struct {
-	Drops     *ebpf.Map `ebpf:"drops"`
-	Endpoints *ebpf.Map `ebpf:"endpoints"`
-	Lease     *ebpf.Map `ebpf:"lease"`
-	Routes    *ebpf.Map `ebpf:"routes"`
+	Drops        *ebpf.Map `ebpf:"drops"`
+	Endpoints    *ebpf.Map `ebpf:"endpoints"`
+	Lease        *ebpf.Map `ebpf:"lease"`
+	RouteLengths *ebpf.Map `ebpf:"route_lengths"`
+	Routes       *ebpf.Map `ebpf:"routes"`
 }
 
 func (m *bpfMaps) Close() error {
@@ -202,6 +212,7 @@ func (m *bpfMaps) Close() error {
 		m.Drops,
 		m.Endpoints,
 		m.Lease,
+		m.RouteLengths,
 		m.Routes,
 	)
 }

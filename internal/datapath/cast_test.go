@@ -44,13 +44,15 @@ var (
 const remoteMTU = 1400
 
 func routesOfNodeA(uplink int) map[netip.Prefix]Route {
+	// All but Kind is for RouteRemote only: what else is there must not matter.
+	stack := Route{Kind: RouteCluster, Interface: uplink, MTU: 1500, NextHop: nodeB.v4, NextHopMAC: nodeB.mac, UplinkMAC: nodeA.mac}
 	routes := map[netip.Prefix]Route{
 		prefix("10.1.1.0/24"):           {Kind: RouteLocal},
 		prefix("fd00:1:1::/64"):         {Kind: RouteLocal},
-		prefix("10.1.9.0/24"):           {Kind: RouteCluster},
-		prefix("fd00:1:9::/64"):         {Kind: RouteCluster},
-		netip.PrefixFrom(nodeA.v4, 32):  {Kind: RouteCluster},
-		netip.PrefixFrom(nodeA.v6, 128): {Kind: RouteCluster},
+		prefix("10.1.9.0/24"):           stack,
+		prefix("fd00:1:9::/64"):         stack,
+		netip.PrefixFrom(nodeA.v4, 32):  stack,
+		netip.PrefixFrom(nodeA.v6, 128): stack,
 	}
 	remote := func(node member, prefixes ...netip.Prefix) {
 		for _, p := range prefixes {

@@ -68,7 +68,7 @@ func Open(cfg Config, log *slog.Logger) (_ *Datapath, err error) {
 		return nil, fmt.Errorf("load datapath: %w", err)
 	}
 	d.Endpoints = Endpoints{d.objects.bpfMaps.Endpoints}
-	d.Routes = Routes{d.objects.bpfMaps.Routes}
+	d.Routes = Routes{d.objects.bpfMaps.Routes, d.objects.bpfMaps.RouteLengths}
 	d.Drops = Drops{d.objects.bpfMaps.Drops}
 	d.Lease = Lease{d.objects.bpfMaps.Lease}
 	return d, nil
@@ -124,10 +124,11 @@ func (d *Datapath) Unload() error {
 
 func (d *Datapath) maps() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
-		bpfMapEndpoints: d.objects.bpfMaps.Endpoints,
-		bpfMapRoutes:    d.objects.bpfMaps.Routes,
-		bpfMapDrops:     d.objects.bpfMaps.Drops,
-		bpfMapLease:     d.objects.bpfMaps.Lease,
+		bpfMapEndpoints:    d.objects.bpfMaps.Endpoints,
+		bpfMapRoutes:       d.objects.bpfMaps.Routes,
+		bpfMapRouteLengths: d.objects.bpfMaps.RouteLengths,
+		bpfMapDrops:        d.objects.bpfMaps.Drops,
+		bpfMapLease:        d.objects.bpfMaps.Lease,
 	}
 }
 

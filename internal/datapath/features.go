@@ -38,7 +38,6 @@ func Required() error {
 	var missing []error
 	for name, probe := range map[string]func() error{
 		"tc programs":                          func() error { return features.HaveProgramType(ebpf.SchedCLS) },
-		"longest-prefix-match maps":            func() error { return features.HaveMapType(ebpf.LPMTrie) },
 		"bpf_redirect_peer (Linux 5.10)":       func() error { return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnRedirectPeer) },
 		"bpf_redirect_neigh (Linux 5.10)":      func() error { return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnRedirectNeigh) },
 		"bpf_ktime_get_coarse_ns (Linux 5.11)": func() error { return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnKtimeGetCoarseNs) },

@@ -21,6 +21,7 @@ type packet struct {
 	version    uint8
 	ihl        int    // IPv4, in words; 0: follows from options
 	options    []byte // IPv4, a multiple of 4 bytes
+	ident      uint16 // IPv4
 	flagsOff   uint16 // IPv4 flags and fragment offset
 	extensions []extension
 
@@ -71,7 +72,7 @@ func eth(src, dst MAC) packet {
 }
 
 func (p packet) ipv4(src, dst netip.Addr) packet {
-	p.src, p.dst, p.hops, p.version, p.flagsOff = src, dst, 64, 4, dontFragment
+	p.src, p.dst, p.hops, p.version, p.ident, p.flagsOff = src, dst, 64, 4, 0x1234, dontFragment
 	return p
 }
 
@@ -239,7 +240,7 @@ func (p packet) ipv4Header(payload int) []byte {
 	}
 	h[0] = p.version<<4 | byte(ihl)
 	binary.BigEndian.PutUint16(h[2:], uint16(len(h)+payload))
-	binary.BigEndian.PutUint16(h[4:], 0x1234)
+	binary.BigEndian.PutUint16(h[4:], p.ident)
 	binary.BigEndian.PutUint16(h[6:], p.flagsOff)
 	h[8], h[9] = p.hops, p.proto
 	copy(h[12:], p.src.AsSlice())

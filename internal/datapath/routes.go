@@ -3,7 +3,9 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 )
@@ -36,7 +38,7 @@ type Route struct {
 }
 
 // Routes is the table of the cluster's prefixes. The agent is its only writer.
-type Routes struct{ m *ebpf.Map }
+type Routes struct{ m, lengths *ebpf.Map }
 
 // All gives the table.
 func (t Routes) All() (map[netip.Prefix]Route, error) {
@@ -53,9 +55,15 @@ func (t Routes) All() (map[netip.Prefix]Route, error) {
 	return all, nil
 }
 
-// Sync makes the table hold want and nothing else, touching only what differs, and says how many entries it touched.
+// Sync makes the table hold want and nothing else, touching only what differs, and says how many entries it
+// touched. A prefix is found from the moment that its length is listed, so lengths follow new entries and
+// precede the deletion of old ones.
 func (t Routes) Sync(want map[netip.Prefix]Route) (int, error) {
 	have, err := t.All()
+	if err != nil {
+		return 0, err
+	}
+	lengths, err := lengthsOf(slices.Collect(maps.Keys(want)))
 	if err != nil {
 		return 0, err
 	}
@@ -63,6 +71,11 @@ func (t Routes) Sync(want map[netip.Prefix]Route) (int, error) {
 	for p, r := range set {
 		if e := t.m.Put(routeKeyOf(p), r.value()); e != nil {
 			err = errors.Join(err, fmt.Errorf("set route %s: %w", p, e))
+		}
+	}
+	for family, l := range lengths {
+		if e := t.lengths.Put(uint32(family), l); e != nil {
+			err = errors.Join(err, fmt.Errorf("set prefix lengths: %w", e))
 		}
 	}
 	for _, p := range del {
