@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/beeline-cni/beeline/internal/testenv"
@@ -136,6 +137,10 @@ func TestUpAndDownLeaveNothing(t *testing.T) {
 	if _, err := Open("t-plain"); !errors.Is(err, ErrNotUp) {
 		t.Errorf("Open after Down: %v, want ErrNotUp", err)
 	}
+	if _, err := lab.NewPodNetns(t.Context(), lab.Node(0), "late"); !errors.Is(err, ErrNotUp) {
+		t.Errorf("a pod after Down: %v, want ErrNotUp", err)
+	}
+	wantNoTraces(t, "t-plain")
 }
 
 func TestWires(t *testing.T) {
@@ -321,6 +326,37 @@ func TestTwoLabsSideBySide(t *testing.T) {
 		!slices.ContainsFunc(listed, func(l Listed) bool { return l.Name == "t-side-n1" && l.Lab != nil }) {
 		t.Errorf("List gives %v", listed)
 	}
+}
+
+// Labs come and go at the same time: none harms another, and the last one restores the first namespace.
+func TestManyLabsComeAndGo(t *testing.T) {
+	testenv.Root(t)
+	want := fallbackCongestion
+	if available, err := readSysctl(availableCongestion); err == nil && strings.Contains(available, wantedCongestion) {
+		want = wantedCongestion
+	}
+	var group sync.WaitGroup
+	for i := range 4 {
+		name := "t-many-" + strconv.Itoa(i)
+		downAfter(t, name)
+		group.Go(func() {
+			for range 5 {
+				lab, err := Up(t.Context(), Options{Name: name})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if lab.CongestionControl != want {
+					t.Errorf("%s has congestion control %s, want %s", name, lab.CongestionControl, want)
+				}
+				if err := lab.Down(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	wantNoTraces(t, "t-many-")
 }
 
 func TestUpTwice(t *testing.T) {

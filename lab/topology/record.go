@@ -59,13 +59,19 @@ const lockPatience = 30 * time.Second
 // errLocked is what lockDir gives when its patience is at an end.
 var errLocked = errors.New("in use by another command")
 
-// lockDir makes the directory if it is not there and locks it against other processes and goroutines until
-// the returned function is called or the process ends. The holder may remove the directory.
-func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
+// Whether lockDir makes a directory that is not there.
+const (
+	makeDir     = true
+	existingDir = false
+)
+
+// lockDir locks a directory against other processes and goroutines until the returned function is called or
+// the process ends. The holder may remove the directory.
+func lockDir(ctx context.Context, dir string, create bool) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockPatience, errLocked)
 	defer cancel()
 	for {
-		f, err := tryLockDir(dir)
+		f, err := tryLockDir(dir, create)
 		if err != nil {
 			return nil, err
 		}
@@ -81,13 +87,16 @@ func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
 }
 
 // tryLockDir gives nil without an error when the lock is taken, or the directory was removed in between.
-func tryLockDir(dir string) (*os.File, error) {
-	err := os.MkdirAll(dir, 0o755)
+func tryLockDir(dir string, create bool) (*os.File, error) {
 	var f *os.File
+	var err error
+	if create {
+		err = os.MkdirAll(dir, 0o755)
+	}
 	if err == nil {
 		f, err = os.Open(dir)
 	}
-	if os.IsNotExist(err) { // the last lab took the directory above with it
+	if create && os.IsNotExist(err) { // the last lab took the directory above with it
 		return nil, nil
 	}
 	if err != nil {
@@ -114,24 +123,24 @@ func tryLockDir(dir string) (*os.File, error) {
 
 // lockLab locks one lab; its directory exists afterwards.
 func lockLab(ctx context.Context, lab string) (unlock func(), err error) {
-	unlock, err = lockDir(ctx, labDir(lab))
+	unlock, err = lockDir(ctx, labDir(lab), makeDir)
 	if err != nil {
 		return nil, fmt.Errorf("lock lab %q: %w", lab, err)
 	}
 	return unlock, nil
 }
 
-// lockReady locks a lab that is up; it gives ErrNotUp where there is none.
+// lockReady locks a lab that is up; it gives ErrNotUp where there is none. It makes no directory: that would
+// look like a lab to one that is taken down at the same time.
 func lockReady(ctx context.Context, lab string) (unlock func(), err error) {
-	if _, err := readReady(lab); err != nil {
-		return nil, err
+	unlock, err = lockDir(ctx, labDir(lab), existingDir)
+	if os.IsNotExist(err) {
+		return nil, fmt.Errorf("lab %q %w", lab, ErrNotUp)
 	}
-	unlock, err = lockLab(ctx, lab)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("lock lab %q: %w", lab, err)
 	}
-	if _, err := readReady(lab); err != nil { // taken down while this one waited
-		os.Remove(labDir(lab))
+	if _, err := readReady(lab); err != nil {
 		unlock()
 		return nil, err
 	}

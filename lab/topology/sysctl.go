@@ -2,11 +2,14 @@ package topology
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // sysctl names are paths below /proc/sys, because device names may hold dots. Those below net/ belong to the
@@ -81,7 +84,7 @@ func firstNamespaceRecord() string { return filepath.Join(runDir, "first-namespa
 // allowCongestionControl gives the congestion control that the namespaces of a lab can have: cubic, which
 // the first namespace must list as allowed, else reno. What it changes there is recorded before.
 func allowCongestionControl(ctx context.Context) (string, error) {
-	unlock, err := lockDir(ctx, runDir)
+	unlock, err := lockDir(ctx, runDir, makeDir)
 	if err != nil {
 		return "", fmt.Errorf("lock %s: %w", runDir, err)
 	}
@@ -121,7 +124,7 @@ func recordOriginal(name, value string) error {
 
 // restoreFirstNamespace undoes what labs changed there, unless a lab is left.
 func restoreFirstNamespace(ctx context.Context) error {
-	unlock, err := lockDir(ctx, runDir)
+	unlock, err := lockDir(ctx, runDir, makeDir)
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", runDir, err)
 	}
@@ -140,10 +143,14 @@ func restoreFirstNamespace(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, path := range []string{firstNamespaceRecord(), firstNamespaceRecord() + ".next", runDir} {
+	for _, path := range []string{firstNamespaceRecord(), firstNamespaceRecord() + ".next"} {
 		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 			return err
 		}
+	}
+	// Not empty when a new lab begins just now: it finds the lock held and looks at the sysctls after this.
+	if err := os.Remove(runDir); err != nil && !errors.Is(err, unix.ENOTEMPTY) && !os.IsNotExist(err) {
+		return err
 	}
 	return nil
 }
