@@ -108,7 +108,13 @@ func (c *cluster) status(n *node) *api.Status {
 // waitStatus waits until the status of the node's agent satisfies the condition.
 func (c *cluster) waitStatus(n *node, condition func(*api.Status) error) {
 	c.t.Helper()
-	eventually(c.t, func() error { return condition(c.status(n)) })
+	eventually(c.t, func() error {
+		s, err := n.api().Status(c.t.Context())
+		if err != nil {
+			return err // an agent that starts does not answer at once
+		}
+		return condition(s)
+	})
 }
 
 // waitProblem waits until the agent names a problem that contains all of the words.

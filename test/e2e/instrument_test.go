@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -44,23 +42,5 @@ func TestTrafficNoticesLoss(t *testing.T) {
 	}
 	if err := connections.finish(); err == nil {
 		t.Error("connections can be made while the wire is down")
-	}
-}
-
-// setUplink sets the node's device on the wire up or down.
-func setUplink(t *testing.T, n *node, up bool) {
-	t.Helper()
-	err := n.Place().Netlink(func(h *netlink.Handle) error {
-		link, err := h.LinkByName(topology.Uplink)
-		if err != nil {
-			return err
-		}
-		if up {
-			return h.LinkSetUp(link)
-		}
-		return h.LinkSetDown(link)
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -143,6 +143,22 @@ func (c *cluster) wantTraces(n *node, pods ...*topology.Pod) {
 	}
 }
 
+// onlyEndpoints checks that the agent knows of so many endpoints.
+func (c *cluster) onlyEndpoints(n *node, count int) error {
+	all, err := n.api().Endpoints(c.t.Context())
+	if err == nil && len(all) != count {
+		err = fmt.Errorf("%d endpoints, want %d: %+v", len(all), count, all)
+	}
+	return err
+}
+
+func (c *cluster) removeEndpointFiles(n *node) {
+	c.t.Helper()
+	if err := os.RemoveAll(filepath.Join(n.stateDir(), "endpoints")); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
 func entries(s *api.Status, table string) int {
 	for _, m := range s.Maps {
 		if m.Name == table {

@@ -1,0 +1,133 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// TestChurnWithKill makes and deletes fifty pods at once, kills the agent in the middle and starts it again. No
+// two living pods may have the same address, and nothing may be left at the end.
+func TestChurnWithKill(t *testing.T) {
+	c := up(t, topology.Options{IPv6: true})
+	n := c.nodes[0]
+	network := c.standard(n)
+	pods := make([]*topology.Pod, 50)
+	for i := range pods {
+		pods[i] = c.newPod(n, fmt.Sprintf("pod-%02d", i))
+	}
+
+	// Of each three pods one is added and stays, one is deleted and added again, one is only deleted. The
+	// agent is killed when a third of the calls have ended.
+	var churn sync.WaitGroup
+	var mu sync.Mutex
+	ended, middle := 0, make(chan struct{})
+	count := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if ended++; ended == len(pods)/3 {
+			close(middle)
+		}
+	}
+	live := make([]bool, len(pods))
+	errs := make([]error, len(pods))
+	slots := make(chan struct{}, 10) // as many at once as a busy runtime has
+	for i, pod := range pods {
+		churn.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			defer count()
+			live[i], errs[i] = network.churn(t.Context(), pod, i%3)
+		})
+	}
+	<-middle
+	c.kill(n)
+	c.start(n, current(t))
+	churn.Wait()
+	c.waitReady(n)
+
+	var alive []*topology.Pod
+	failed := 0
+	for i, pod := range pods {
+		if errs[i] != nil {
+			failed++
+		}
+		var told *types.Error
+		if errs[i] != nil && (!errors.As(errs[i], &told) || told.Code != codeTryAgainLater) {
+			t.Errorf("%s: %v, want success or code %d", pod.Name, errs[i], codeTryAgainLater)
+		}
+		if live[i] {
+			alive = append(alive, pod)
+		}
+	}
+	t.Logf("%d pods live, %d calls met no agent", len(alive), failed)
+	if len(alive) == 0 {
+		t.Fatal("no pod lives")
+	}
+	c.distinct(alive)
+	eventually(t, func() error { return c.onlyDevices(n, len(alive)) })
+	c.wantTraces(n, alive...)
+	peer := c.addPod(c.nodes[1], "peer")
+	for _, pod := range alive {
+		if err := c.reach(peer, pod); err != nil {
+			t.Error(err)
+		}
+	}
+
+	// Addresses that the new agent hands out are none of those that live.
+	for i, pod := range pods {
+		if live[i] {
+			continue
+		}
+		if _, err := network.add(t.Context(), pod, runtimeConf(pod)); err != nil {
+			t.Errorf("ADD of %s after the churn: %v", pod.Name, err)
+		}
+	}
+	c.distinct(pods)
+	for _, pod := range pods {
+		churn.Go(func() {
+			if err := network.del(t.Context(), runtimeConf(pod)); err != nil {
+				t.Errorf("DEL of %s: %v", pod.Name, err)
+			}
+		})
+	}
+	churn.Wait()
+	c.waitNoTraces(n)
+}
+
+// churn adds a pod; with kind 1 it is deleted and added again, with kind 2 it is deleted. Live tells whether
+// the pod has a network in the end, err what went wrong with an ADD.
+func (w network) churn(ctx context.Context, pod *topology.Pod, kind int) (live bool, err error) {
+	conf := runtimeConf(pod)
+	add := func() bool {
+		_, failed := w.add(ctx, pod, conf)
+		err = errors.Join(err, failed)
+		return failed == nil
+	}
+	live = add()
+	if kind == 0 {
+		return live, err
+	}
+	if failed := w.del(ctx, conf); failed != nil {
+		return live, errors.Join(err, fmt.Errorf("DEL: %w", failed))
+	}
+	if kind == 2 {
+		return false, err
+	}
+	return add(), err
+}
+
+// onlyDevices checks that the node has so many pod devices: a failed ADD leaves none.
+func (c *cluster) onlyDevices(n *node, count int) error {
+	devices, err := hostDevices(n)
+	if err == nil && len(devices) != count {
+		err = fmt.Errorf("%d devices for %d pods: %v", len(devices), count, devices)
+	}
+	return err
+}

@@ -1,0 +1,223 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// Codes of the CNI specification and of this plugin, as a runtime sees them.
+const (
+	codeTryAgainLater = types.ErrTryAgainLater
+	codeNotAvailable  = types.ErrPluginNotAvailable
+	codeExists        = 100
+	codeExhausted     = 101
+)
+
+// TestSpecVersions goes through the life of a pod by every version of the CNI specification.
+func TestSpecVersions(t *testing.T) {
+	c := up(t, topology.Options{IPv6: true})
+	peer := c.addPod(c.nodes[1], "peer")
+	n := c.nodes[0]
+	for _, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
+		t.Run(version, func(t *testing.T) {
+			network := c.network(n, current(t), version)
+			pod := c.newPod(n, "pod-"+strings.ReplaceAll(version, ".", "-"))
+			conf := runtimeConf(pod)
+			result, err := network.add(t.Context(), pod, conf)
+			if err != nil {
+				t.Fatalf("ADD: %v", err)
+			}
+			if len(result.IPs) != 2 || len(result.Interfaces) == 0 || len(result.Routes) == 0 {
+				t.Errorf("ADD gives %d addresses, %d interfaces, %d routes: %+v", len(result.IPs), len(result.Interfaces), len(result.Routes), result)
+			}
+			if err := c.reach(pod, peer); err != nil {
+				t.Error(err)
+			}
+			if version != "0.3.1" { // which has no CHECK
+				if err := network.cni.CheckNetworkList(t.Context(), network.list, conf); err != nil {
+					t.Errorf("CHECK: %v", err)
+				}
+			}
+			_, err = network.cni.AddNetworkList(t.Context(), network.list, conf)
+			wantCode(t, "second ADD", err, codeExists, "DEL it first")
+			if err := c.reach(peer, pod); err != nil {
+				t.Errorf("after the second ADD: %v", err)
+			}
+			for range 2 {
+				if err := network.del(t.Context(), conf); err != nil {
+					t.Errorf("DEL: %v", err)
+				}
+				c.waitNoTraces(n)
+			}
+		})
+	}
+}
+
+// TestCheckFindsDamage proves that CHECK can fail: after the pod's address is gone.
+func TestCheckFindsDamage(t *testing.T) {
+	c := up(t, topology.Options{})
+	n := c.nodes[0]
+	network, pod := c.standard(n), c.addPod(n, "pod")
+	if err := network.cni.CheckNetworkList(t.Context(), network.list, runtimeConf(pod)); err != nil {
+		t.Fatalf("CHECK of a good pod: %v", err)
+	}
+	flushAddresses(t, c.lab.Place(pod))
+	if err := network.cni.CheckNetworkList(t.Context(), network.list, runtimeConf(pod)); err == nil {
+		t.Error("CHECK of a pod without its address succeeds")
+	}
+}
+
+// TestGarbageCollection removes what the runtime does not know, and nothing else.
+func TestGarbageCollection(t *testing.T) {
+	c := up(t, topology.Options{})
+	n := c.nodes[0]
+	network := c.standard(n)
+	kept, forgotten := c.addPod(n, "kept"), c.addPod(n, "forgotten")
+	// As if the runtime had lost its memory: the plugin has to find out.
+	if err := os.RemoveAll(filepath.Join(n.StateDir, "cni-cache")); err != nil {
+		t.Fatal(err)
+	}
+	valid := []types.GCAttachment{{ContainerID: runtimeConf(kept).ContainerID, IfName: podInterface}}
+	if err := network.cni.GCNetworkList(t.Context(), network.list, &libcni.GCArgs{ValidAttachments: valid}); err != nil {
+		t.Fatalf("GC: %v", err)
+	}
+	c.wantTraces(n, kept)
+	peer := c.addPod(c.nodes[1], "peer")
+	if err := c.reach(peer, kept); err != nil {
+		t.Error(err)
+	}
+	if err := c.reach(peer, forgotten); err == nil {
+		t.Error("the forgotten pod can still be reached")
+	}
+}
+
+// TestDelWithoutNamespace deletes pods whose network namespace is gone already, with the agent and without.
+func TestDelWithoutNamespace(t *testing.T) {
+	c := up(t, topology.Options{IPv6: true})
+	n := c.nodes[0]
+	gone := c.addPod(n, "gone")
+	if err := c.lab.DeletePod(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.standard(n).del(t.Context(), runtimeConf(gone)); err != nil {
+		t.Errorf("DEL: %v", err)
+	}
+	c.waitNoTraces(n)
+
+	alone := c.addPod(n, "alone")
+	c.kill(n)
+	if err := c.lab.DeletePod(t.Context(), alone); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.standard(n).del(t.Context(), runtimeConf(alone)); err != nil {
+		t.Errorf("DEL without an agent: %v", err)
+	}
+	c.start(n, current(t))
+	c.waitReady(n)
+	c.waitNoTraces(n)
+}
+
+// TestWithoutAgent tells what the plugin does while no agent runs: ADD and STATUS say so, DEL works, and the
+// agent makes up for it when it is back.
+func TestWithoutAgent(t *testing.T) {
+	c := up(t, topology.Options{IPv6: true})
+	n := c.nodes[0]
+	network, pod, late := c.standard(n), c.addPod(n, "pod"), c.newPod(n, "late")
+	c.kill(n)
+
+	_, err := network.add(t.Context(), late, runtimeConf(late))
+	wantCode(t, "ADD without an agent", err, codeTryAgainLater, "agent is not running", n.socket(), "try again later")
+	err = network.cni.GetStatusNetworkList(t.Context(), network.list)
+	wantCode(t, "STATUS without an agent", err, codeNotAvailable, "existing ones are not affected")
+	for range 2 {
+		if err := network.del(t.Context(), runtimeConf(pod)); err != nil {
+			t.Errorf("DEL without an agent: %v", err)
+		}
+	}
+	if devices, err := hostDevices(n); err != nil || len(devices) > 0 {
+		t.Errorf("devices left: %v %v", devices, err)
+	}
+
+	c.start(n, current(t))
+	c.waitReady(n)
+	c.waitNoTraces(n)
+	if err := network.cni.GetStatusNetworkList(t.Context(), network.list); err != nil {
+		t.Errorf("STATUS with the agent back: %v", err)
+	}
+	if _, err := network.add(t.Context(), late, runtimeConf(late)); err != nil {
+		t.Errorf("ADD with the agent back: %v", err)
+	}
+}
+
+// TestNodeWithoutObject has an agent that cannot give addresses: the cluster does not know its node. It says
+// so, and gets going when the object appears.
+func TestNodeWithoutObject(t *testing.T) {
+	programs := current(t)
+	c := newCluster(t, topology.Options{})
+	n := c.nodes[0]
+	if err := os.Remove(c.manifestFile(n)); err != nil {
+		t.Fatal(err)
+	}
+	c.start(n, programs)
+	c.waitProblem(n, `"n1"`, "not among the 1 Node objects")
+	network, pod := c.standard(n), c.newPod(n, "pod")
+	_, err := network.add(t.Context(), pod, runtimeConf(pod))
+	wantCode(t, "ADD", err, codeTryAgainLater, "not ready", `node "n1" is not among`)
+	err = network.cni.GetStatusNetworkList(t.Context(), network.list)
+	wantCode(t, "STATUS", err, codeNotAvailable, `node "n1" is not among`)
+	c.waitNoTraces(n)
+
+	c.writeNode(n)
+	c.waitReady(n)
+	c.waitNoProblem(n)
+	if _, err := network.add(t.Context(), pod, runtimeConf(pod)); err != nil {
+		t.Errorf("ADD with the object there: %v", err)
+	}
+}
+
+// TestExhaustion fills a small range: the error says who has the addresses, and one DEL is enough for one ADD.
+func TestExhaustion(t *testing.T) {
+	programs := current(t)
+	c := newCluster(t, topology.Options{})
+	n := c.nodes[0]
+	n.object.Spec.PodCIDRs = []string{"10.77.1.0/29"}
+	c.writeNode(n)
+	c.start(n, programs)
+	c.waitReady(n)
+	status := c.status(n)
+	if len(status.Pools) != 1 || status.Pools[0].Free < 5 || status.Pools[0].Free > 8 {
+		t.Fatalf("pools of a /29: %+v", status.Pools)
+	}
+	var pods []*topology.Pod
+	for i := range status.Pools[0].Free {
+		pods = append(pods, c.addPod(n, "pod-"+string(rune('a'+i))))
+	}
+	c.distinct(pods)
+
+	network, extra := c.standard(n), c.newPod(n, "extra")
+	conf := runtimeConf(extra)
+	for range 2 {
+		_, err := network.add(t.Context(), extra, conf)
+		wantCode(t, "ADD to a full range", err, codeExhausted, "10.77.1.0/29", "all", "are in use", "by namespace default")
+		c.wantTraces(n, pods...)
+	}
+	c.delPod(n, pods[2])
+	if _, err := network.add(t.Context(), extra, conf); err != nil {
+		t.Fatalf("ADD after a DEL: %v", err)
+	}
+	if extra.Addresses[0] != pods[2].Addresses[0] {
+		t.Errorf("the only free address is %s, ADD gave %s", pods[2].Addresses[0], extra.Addresses[0])
+	}
+	if err := c.reach(extra, pods[0]); err != nil {
+		t.Error(err)
+	}
+	_ = network.del(context.WithoutCancel(t.Context()), conf)
+}

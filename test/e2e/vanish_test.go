@@ -1,0 +1,60 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// TestPodVanishes deletes the namespaces of pods without any DEL: while the agent looks on, and while it is away.
+func TestPodVanishes(t *testing.T) {
+	c := up(t, topology.Options{IPv6: true})
+	n := c.nodes[0]
+	kept, peer := c.addPod(n, "kept"), c.addPod(c.nodes[1], "peer")
+	vanish := func(pod *topology.Pod) {
+		if err := c.lab.DeletePod(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	vanish(c.addPod(n, "first"))
+	eventually(t, func() error { return c.onlyDevices(n, 1) })
+	eventually(t, func() error { return c.onlyEndpoints(n, 1) })
+	c.wantTraces(n, kept)
+
+	second := c.addPod(n, "second")
+	c.kill(n)
+	vanish(second)
+	eventually(t, func() error { return c.onlyDevices(n, 1) })
+	c.start(n, current(t))
+	c.waitReady(n)
+	c.wantTraces(n, kept)
+
+	if err := c.reach(peer, kept); err != nil {
+		t.Error(err)
+	}
+	c.delPod(n, kept)
+	c.waitNoTraces(n)
+}
+
+// TestStateDirectoryLost removes the endpoint files while the agent is away: pods keep their addresses, which
+// nobody else gets, and DEL works.
+func TestStateDirectoryLost(t *testing.T) {
+	c := up(t, topology.Options{IPv6: true})
+	n := c.nodes[0]
+	pod, peer := c.addPod(n, "pod"), c.addPod(c.nodes[1], "peer")
+	c.kill(n)
+	c.removeEndpointFiles(n)
+	c.start(n, current(t))
+	c.waitReady(n)
+	other := c.addPod(n, "other")
+	c.distinct([]*topology.Pod{pod, other})
+	for _, p := range []*topology.Pod{pod, other} {
+		if err := c.reach(peer, p); err != nil {
+			t.Error(err)
+		}
+	}
+	c.delPod(n, pod)
+	c.delPod(n, other)
+	c.waitNoTraces(n)
+}
