@@ -7,8 +7,8 @@
 #include "lib/finish.h"
 #include "lib/route.h"
 
-/* skb->pkt_type of a frame that the device has taken in, although it is addressed to another (linux/if_packet.h). */
-#define PACKET_OTHERHOST 3
+/* skb->pkt_type of a frame that is addressed to the device itself (linux/if_packet.h). */
+#define PACKET_HOST 0
 
 /*
  * Straight into the pod. Packets from the world stay with the stack while that masquerades: connection
@@ -33,10 +33,10 @@ int from_wire(struct __sk_buff *skb)
 	enum verdict v = PASS;
 
 	/*
-	 * What cannot be parsed is not for a pod, and the stack's to judge. So are the frames of others, which
-	 * a switch floods or mirrors and a promiscuous device brings: a pod must not get packets twice.
+	 * What cannot be parsed is not for a pod, and the stack's to judge. So are frames for others, which a
+	 * switch floods or mirrors and a promiscuous device brings, and frames for all: a router forwards neither.
 	 */
-	if (config_ebpf_routing && skb->pkt_type != PACKET_OTHERHOST && packet_parse(&p) == NEXT)
+	if (config_ebpf_routing && skb->pkt_type == PACKET_HOST && packet_parse(&p) == NEXT)
 		v = from_wire_deliver(&p);
 	return finish(&p, v);
 }

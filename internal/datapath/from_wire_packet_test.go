@@ -68,7 +68,7 @@ func TestFromWireExceptions(t *testing.T) {
 		passes("MPLS", wireBrings(fromWire().ether(etherMPLS).payload("label"))),
 		passes("neighbour solicitation", wireBrings(fromWire().ipv6(addr("fe80::2"), addr("ff02::1:ff00:1")).ttl(255).icmp(135, 0))),
 	}
-	for name, dst := range map[string]MAC{"another host": router, "a pod": podA.mac} {
+	for name, dst := range map[string]MAC{"another host": router, "a pod": podA.mac, "all": {255, 255, 255, 255, 255, 255}, "a group": {1, 0, 0x5e, 0, 0, 1}} {
 		cases = append(cases,
 			passes("IPv4 in a frame for "+name, wireBrings(v4.macs(nodeB.mac, dst).udp(1, 2))),
 			passes("IPv6 in a frame for "+name, wireBrings(v6.macs(nodeB.mac, dst).udp(1, 2))),

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -59,6 +60,21 @@ func (n *network) forwarded(t *testing.T) uint64 {
 	return n.a.forwarded(t) + n.b.forwarded(t)
 }
 
+// delivered counts the packets that were sent through the host's end of the pod's device. What
+// bpf_redirect_peer puts into the pod does not pass there.
+func (p *pod) delivered(t *testing.T) (packets uint64) {
+	t.Helper()
+	p.node.do(t, func() error {
+		link, err := netlink.LinkByIndex(p.pair.HostIndex)
+		if err != nil {
+			return err
+		}
+		packets = link.Attrs().Statistics.TxPackets
+		return nil
+	})
+	return packets
+}
+
 // With eBPF routing no packet between pods is forwarded by a host's stack; without it, every one is.
 func TestRedirect(t *testing.T) {
 	ebpf := Config{EBPFRouting: true, Masquerade: true}
@@ -77,9 +93,13 @@ func TestRedirect(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			n := newNetwork(t, c.options)
-			before := n.forwarded(t)
+			before, intoDevice := n.forwarded(t), n.b1.delivered(t)+n.a2.delivered(t)
 			n.carriesPods(t)
 			by := n.forwarded(t) - before
+			intoDevice = n.b1.delivered(t) + n.a2.delivered(t) - intoDevice
+			if (intoDevice == 0) != c.options.cfg.EBPFRouting {
+				t.Errorf("%d packets went through the host's ends of the receivers' devices", intoDevice)
+			}
 			if c.options.cfg.EBPFRouting && by != 0 {
 				t.Errorf("the stacks have forwarded %d packets", by)
 			}
