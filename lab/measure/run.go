@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/result"
@@ -115,7 +114,9 @@ func (b *bench) closeLanes() error {
 
 // lane finds the contender behind a name that takes part in rounds; nil when it did not come up.
 func (b *bench) lane(name string) *lane {
-	name = strings.TrimSuffix(name, strings.TrimPrefix(stats.Again, stats.Baseline))
+	if name == stats.Again {
+		name = stats.Baseline
+	}
 	for _, l := range b.lanes {
 		if l.contender.Name() == name {
 			return l
