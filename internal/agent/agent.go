@@ -25,6 +25,9 @@ import (
 const (
 	// settleTime lets a burst of changes become one reconciliation.
 	settleTime = 100 * time.Millisecond
+	// contestTime takes its place while somebody else undoes what the agent does to the masquerading rules:
+	// each would be told of the other's change at once, without end.
+	contestTime = time.Second
 	// resyncInterval bounds how long a change that nothing announced goes unnoticed.
 	resyncInterval = time.Minute
 	// leaseRenewal and leaseTime: see datapath.Lease. A stopped agent's word lapses after leaseTime.
@@ -55,6 +58,8 @@ type Agent struct {
 	attached map[string]int
 	uplink   *device.Uplink
 	current  desired
+	// rulesChanges counts the reconciliations in a row that had to change the masquerading rules.
+	rulesChanges int
 	// failure is what kept the last reconciliation from completing; notReady until the first one has.
 	failure error
 }
@@ -198,7 +203,7 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 			if !c.Any() {
 				continue
 			}
-			if !sleep(ctx, settleTime) {
+			if !sleep(ctx, a.settleTime()) {
 				return
 			}
 		case <-renewal.C:
@@ -208,6 +213,17 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 		}
 		a.reconcile()
 	}
+}
+
+// settleTime is how long to wait after a change before reconciling.
+func (a *Agent) settleTime() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	const contested = 3
+	if a.rulesChanges >= contested {
+		return contestTime
+	}
+	return settleTime
 }
 
 // renewLease vouches for the link-layer addresses in the routes, unless the last reconciliation failed.

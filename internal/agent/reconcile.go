@@ -90,12 +90,7 @@ func (a *Agent) apply(want desired) error {
 	step("endpoints", err)
 	_, err = a.datapath.Routes.Sync(want.routes)
 	step("routes", err)
-	if want.masquerade != nil {
-		_, err = masquerade.Sync(*want.masquerade)
-	} else {
-		err = masquerade.Remove()
-	}
-	step("masquerade", err)
+	step("masquerade", a.masquerade(want.masquerade))
 	step("programs", a.attach(want))
 	_, err = device.SyncRoutes(want.kernelRoutes)
 	step("kernel routes", err)
@@ -115,6 +110,21 @@ func (a *Agent) apply(want desired) error {
 		return errors.Join(errs...)
 	}
 	return a.datapath.Lease.Renew(leaseTime)
+}
+
+// masquerade makes the rules for masquerading what config asks for; nil asks for none.
+func (a *Agent) masquerade(config *masquerade.Config) error {
+	if config == nil {
+		return masquerade.Remove()
+	}
+	changed, err := masquerade.Sync(*config)
+	if !changed {
+		a.rulesChanges = 0
+		return err
+	}
+	a.rulesChanges++
+	a.log.Info("masquerading rules changed", "exempt", len(config.Exempt))
+	return err
 }
 
 func (a *Agent) logSettings(changed []device.SysctlChange) {
