@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -30,7 +31,7 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("vm", flag.ContinueOnError)
 	only := flags.String("kernel", "", "boot only this `version` of the table in kernels.go")
-	limit := flags.Duration("timeout", 10*time.Minute, "how long a machine may live")
+	limit := flags.Duration("timeout", 20*time.Minute, "how long a machine may live")
 	accel := flags.String("accel", "tcg,thread=multi", "QEMU's accelerator; kvm is faster where it works")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -64,11 +65,15 @@ func run(ctx context.Context, args []string) error {
 		}
 	}
 
-	// Machines spend most of their time in one emulated CPU, so they run side by side.
+	// A machine has two CPUs, each a thread here. With fewer cores than threads a guest waits for locks that
+	// its other CPU cannot release, so as many machines run side by side as there are pairs of cores.
+	free := make(chan struct{}, max(1, runtime.NumCPU()/2))
 	failures := make([]error, len(kernels))
 	var machines sync.WaitGroup
 	for i, k := range kernels {
 		machines.Go(func() {
+			free <- struct{}{}
+			defer func() { <-free }()
 			failures[i] = runMachine(ctx, machine{kernel: k, image: images[i], tests: tests, accel: *accel, limit: *limit})
 		})
 	}
