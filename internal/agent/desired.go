@@ -57,6 +57,8 @@ func desire(f facts) desired {
 		d.problem("there is no uplink: pods reach this node and each other only")
 	} else if d.mtu == 0 {
 		d.mtu = f.uplink.MTU
+	} else if d.mtu > f.uplink.MTU {
+		d.problem("--mtu %d is more than the uplink %s carries, %d: pods find out by path MTU discovery", d.mtu, f.uplink.Name, f.uplink.MTU)
 	}
 	own, known := f.snapshot.Node(f.config.NodeName)
 	if !known {
@@ -125,7 +127,7 @@ func (d *desired) addNode(n cluster.Node, f facts) {
 			d.routes[hostPrefix(a)] = datapath.Route{Kind: datapath.RouteCluster}
 			continue
 		}
-		d.routes[hostPrefix(a)] = remoteRoute(a, d.mtu, f)
+		d.routes[hostPrefix(a)] = remoteRoute(a, f)
 		d.neighbours = append(d.neighbours, a)
 		if _, ok := hops[a.Is4()]; !ok {
 			hops[a.Is4()] = a
@@ -143,8 +145,12 @@ func (d *desired) addNode(n cluster.Node, f facts) {
 			}
 			continue
 		}
-		d.routes[p] = remoteRoute(hop, d.mtu, f)
-		d.kernelRoutes = append(d.kernelRoutes, device.Route{Prefix: p, Via: hop, Device: f.uplink.Index, MTU: f.config.MTU})
+		d.routes[p] = remoteRoute(hop, f)
+		route := device.Route{Prefix: p, Via: hop, Device: f.uplink.Index}
+		if f.config.MTU != 0 {
+			route.MTU = f.pathMTU() // or else the route follows its device
+		}
+		d.kernelRoutes = append(d.kernelRoutes, route)
 	}
 	d.nodes = append(d.nodes, node)
 }
@@ -159,11 +165,20 @@ func (d *desired) clusterPrefixes() []netip.Prefix {
 	return all
 }
 
-func remoteRoute(hop netip.Addr, mtu int, f facts) datapath.Route {
+// pathMTU is the largest packet to another node, in bytes. Pods may have a larger MTU, if so asked: larger
+// packets are then answered by the node, where the uplink's link would lose them without a word.
+func (f facts) pathMTU() int {
+	if f.config.MTU == 0 {
+		return f.uplink.MTU
+	}
+	return min(f.config.MTU, f.uplink.MTU)
+}
+
+func remoteRoute(hop netip.Addr, f facts) datapath.Route {
 	return datapath.Route{
 		Kind:       datapath.RouteRemote,
 		Interface:  f.uplink.Index,
-		MTU:        mtu,
+		MTU:        f.pathMTU(),
 		NextHop:    hop,
 		NextHopMAC: macOf(f.neighbours[hop]),
 		UplinkMAC:  macOf(f.uplink.MAC),

@@ -118,6 +118,20 @@ func TestDesireChanges(t *testing.T) {
 				}
 			},
 		},
+		"an MTU above the uplink's is the pods' and not the path's": {
+			func(f *facts) { f.config.MTU = 9000 },
+			func(t *testing.T, d desired) {
+				if r := d.routes[netip.MustParsePrefix("10.1.2.0/24")]; d.mtu != 9000 || r.MTU != 1500 {
+					t.Errorf("pods have MTU %d, the route %d; want 9000 and 1500", d.mtu, r.MTU)
+				}
+				for _, r := range d.kernelRoutes {
+					if r.Via.IsValid() && r.MTU != 1500 {
+						t.Errorf("kernel route %s has MTU %d", r.Prefix, r.MTU)
+					}
+				}
+				wantProblem(t, d, "--mtu 9000 is more than the uplink eth0 carries, 1500")
+			},
+		},
 		"without masquerading nothing is translated": {
 			func(f *facts) { f.config.Masquerade = false },
 			func(t *testing.T, d desired) {
