@@ -1,0 +1,304 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// TestMTUFollowsUplink raises and lowers the MTU of the wire while pods talk: existing pods and new ones follow,
+// at both ends of their pairs, and connections go on.
+func TestMTUFollowsUplink(t *testing.T) {
+	for _, routing := range []string{"ebpf", "kernel"} {
+		t.Run(routing, func(t *testing.T) {
+			c := up(t, topology.Options{IPv6: true}, "--routing", routing)
+			p := c.addPods()
+			streams := c.startStreams([2]*topology.Pod{p.a, p.b}, [2]*topology.Pod{p.a, p.far}, [2]*topology.Pod{p.far, p.a})
+			for step, mtu := range []int{9000, 1400, 1500} {
+				for _, n := range c.nodes {
+					setUplinkMTU(t, n, mtu)
+				}
+				c.waitMTU(p.a, mtu)
+				c.waitMTU(p.b, mtu)
+				c.waitMTU(p.far, mtu)
+				streams.goesOn()
+				late := c.addPod(c.nodes[0], fmt.Sprintf("late-%d", step))
+				c.waitMTU(late, mtu)
+				for _, pair := range [][2]*topology.Pod{{late, p.far}, {p.far, late}, {p.b, late}} {
+					if err := c.reach(pair[0], pair[1]); err != nil {
+						t.Errorf("MTU %d: %v", mtu, err)
+					}
+				}
+			}
+			streams.finish()
+		})
+	}
+}
+
+// startStreams starts a stream over each address family for every pair.
+func (c *cluster) startStreams(pairs ...[2]*topology.Pod) *traffic {
+	c.t.Helper()
+	tr := &traffic{t: c.t}
+	for _, pair := range pairs {
+		for _, address := range pair[1].Addresses {
+			name := fmt.Sprintf("stream %s→%s %s", pair[0].Name, pair[1].Name, family(address))
+			s, err := startStream(name, c.lab.Place(pair[0]), c.lab.Place(pair[1]), address)
+			tr.add(s, err)
+			tr.streams = append(tr.streams, s)
+		}
+	}
+	tr.goesOn()
+	return tr
+}
+
+// waitMTU waits until both ends of the pod's pair have this MTU, and the agent says so.
+func (c *cluster) waitMTU(pod *topology.Pod, mtu int) {
+	c.t.Helper()
+	n := c.nodeOf(pod)
+	eventually(c.t, func() error {
+		endpoint, err := c.endpoint(n, pod)
+		if err != nil {
+			return err
+		}
+		inside, err := deviceMTU(c.lab.Place(pod), podInterface)
+		if err != nil {
+			return err
+		}
+		outside, err := deviceMTU(n.Place(), endpoint.HostDevice)
+		if err != nil {
+			return err
+		}
+		if inside != mtu || outside != mtu || endpoint.MTU != mtu {
+			return fmt.Errorf("MTU of %s is %d inside, %d outside, %d says the agent; want %d", pod.Name, inside, outside, endpoint.MTU, mtu)
+		}
+		return nil
+	})
+}
+
+func (c *cluster) nodeOf(pod *topology.Pod) *node {
+	for _, n := range c.nodes {
+		if n.Name == pod.Node {
+			return n
+		}
+	}
+	c.t.Fatalf("no node %s", pod.Node)
+	return nil
+}
+
+// endpoint is what the node's agent knows of a pod.
+func (c *cluster) endpoint(n *node, pod *topology.Pod) (api.Endpoint, error) {
+	all, err := n.api().Endpoints(c.t.Context())
+	for _, e := range all {
+		if e.Pod.Name == pod.Name {
+			return e, err
+		}
+	}
+	return api.Endpoint{}, errors.Join(err, fmt.Errorf("%s has no endpoint of pod %s", n.Name, pod.Name))
+}
+
+// TestMTUAsAsked has pods with an MTU below that of the wire, which changes of the wire do not touch.
+func TestMTUAsAsked(t *testing.T) {
+	c := up(t, topology.Options{IPv6: true}, "--mtu", "1400")
+	p := c.addPods()
+	for _, mtu := range []int{1500, 1600} {
+		for _, n := range c.nodes {
+			setUplinkMTU(t, n, mtu)
+			c.waitStatus(n, func(s *api.Status) error {
+				if s.Uplink == nil || s.Uplink.MTU != mtu {
+					return fmt.Errorf("uplink of %s: %+v", n.Name, s.Uplink)
+				}
+				return nil
+			})
+		}
+		c.waitMTU(p.a, 1400)
+		c.waitMTU(p.far, 1400)
+		if err := c.reach(p.a, p.far); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestPathNarrowerThanPods has pods whose MTU is more than the wire carries, at first because they were asked
+// for, then because the wire shrinks under a stream. Packets that must not be cut are answered by the node, so
+// that senders learn the path's MTU.
+func TestPathNarrowerThanPods(t *testing.T) {
+	for _, routing := range []string{"ebpf", "kernel"} {
+		t.Run(routing, func(t *testing.T) {
+			const wire, narrower, pods = 1450, 1350, 1500
+			c := up(t, topology.Options{IPv6: true, MTU: wire}, "--mtu", fmt.Sprint(pods), "--routing", routing)
+			p := c.addPods()
+			c.waitMTU(p.a, pods)
+			c.waitProblem(c.nodes[0], "--mtu", fmt.Sprint(pods), "eth0", fmt.Sprint(wire))
+			for _, address := range p.far.Addresses {
+				c.waitPathMTU(p.a, address, wire)
+			}
+			for _, address := range p.b.Addresses { // pods of one node have no wire between them
+				c.waitPathMTU(p.a, address, pods)
+			}
+			streams := c.startStreams([2]*topology.Pod{p.a, p.far}, [2]*topology.Pod{p.far, p.b})
+			for _, n := range c.nodes {
+				setUplinkMTU(t, n, narrower)
+				c.waitProblem(n, "--mtu", fmt.Sprint(narrower))
+			}
+			streams.goesOn()
+			for _, address := range p.far.Addresses {
+				c.waitPathMTU(p.b, address, narrower)
+			}
+			streams.finish()
+		})
+	}
+}
+
+// waitPathMTU sends packets that must not be cut until the sender has learned what the path carries, and then
+// proves that exactly so much arrives.
+func (c *cluster) waitPathMTU(from *topology.Pod, to netip.Addr, want int) {
+	c.t.Helper()
+	const port = 4242
+	var receiver net.PacketConn
+	target := netip.AddrPortFrom(to, port)
+	if err := c.placeOf(to).Do(func() (err error) {
+		receiver, err = net.ListenPacket("udp", target.String())
+		return err
+	}); err != nil {
+		c.t.Fatal(err)
+	}
+	defer receiver.Close()
+	probe, err := newPathProbe(c.lab.Place(from), target)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer probe.Close()
+	if err := probe.find(); err != nil {
+		c.t.Fatalf("%s to %s: %v", from.Name, to, err)
+	}
+	got, err := probe.mtu()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if got != want {
+		c.t.Errorf("%s thinks that the path to %s carries %d bytes, want %d", from.Name, to, got, want)
+		return
+	}
+	buffer := make([]byte, 64<<10)
+	for {
+		if err := receiver.SetReadDeadline(time.Now().Add(answerTime)); err != nil {
+			c.t.Fatal(err)
+		}
+		n, _, err := receiver.ReadFrom(buffer)
+		if err != nil {
+			c.t.Errorf("no packet of %d bytes arrives at %s: %v", want, to, err)
+			return
+		}
+		if n == probe.payload(want) {
+			return
+		}
+	}
+}
+
+// placeOf is where the pod with this address is.
+func (c *cluster) placeOf(address netip.Addr) topology.Place {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		all, err := n.api().Endpoints(c.t.Context())
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		for _, e := range all {
+			for _, a := range e.Addresses {
+				if a == address {
+					return topology.Place{Netns: e.Netns, CPU: topology.AnyCPU}
+				}
+			}
+		}
+	}
+	c.t.Fatalf("no pod has %s", address)
+	return topology.Place{}
+}
+
+// pathProbe is a UDP socket whose packets must not be cut on their way.
+type pathProbe struct {
+	*net.UDPConn
+	ipv4 bool
+}
+
+func newPathProbe(place topology.Place, to netip.AddrPort) (*pathProbe, error) {
+	p := &pathProbe{ipv4: to.Addr().Is4()}
+	err := place.Do(func() (err error) {
+		p.UDPConn, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p, p.option(func(fd int) error {
+		if p.ipv4 {
+			return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
+		}
+		return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO)
+	})
+}
+
+func (p *pathProbe) option(do func(fd int) error) error {
+	raw, err := p.SyscallConn()
+	if err != nil {
+		return err
+	}
+	failed := raw.Control(func(fd uintptr) { err = do(int(fd)) })
+	return errors.Join(failed, err)
+}
+
+// mtu is what the sender's kernel believes that the path carries.
+func (p *pathProbe) mtu() (mtu int, err error) {
+	err = p.option(func(fd int) error {
+		level, name := unix.IPPROTO_IP, unix.IP_MTU
+		if !p.ipv4 {
+			level, name = unix.IPPROTO_IPV6, unix.IPV6_MTU
+		}
+		var err error
+		mtu, err = unix.GetsockoptInt(fd, level, name)
+		return err
+	})
+	return mtu, err
+}
+
+// payload is how much data makes a packet of this size.
+func (p *pathProbe) payload(mtu int) int {
+	const udp, ip4, ip6 = 8, 20, 40
+	if p.ipv4 {
+		return mtu - ip4 - udp
+	}
+	return mtu - ip6 - udp
+}
+
+// find sends packets as large as the kernel believes it may, until nobody objects any more.
+func (p *pathProbe) find() error {
+	begin := time.Now()
+	for quiet := 0; quiet < 5; {
+		if time.Since(begin) > patience {
+			return errors.New("the kernel goes on changing its mind about the path")
+		}
+		mtu, err := p.mtu()
+		if err != nil {
+			return err
+		}
+		_, err = p.Write(make([]byte, p.payload(mtu)))
+		switch {
+		case errors.Is(err, unix.EMSGSIZE):
+			quiet = 0
+		case err != nil:
+			return err
+		default:
+			quiet++
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return nil
+}
