@@ -190,7 +190,13 @@ var percentiles = []struct {
 
 func secondary(w result.Workload) []figure {
 	var list []figure
-	for _, name := range []string{result.RTT, result.Loss, result.Retransmits} {
+	names := []string{result.RTT, result.Loss, result.Retransmits}
+	if w.Work == "GB" {
+		// The kernel sizes it where the workload does not, and not the same way each time: a buffer larger than
+		// the cache makes a stream slower, which is one reason for figures with two modes.
+		names = append(names, result.ReceiveBuffer)
+	}
+	for _, name := range names {
 		if name != w.Metric {
 			m, _ := result.MetricNamed(name)
 			list = append(list, figure{Metric: m, of: metric(name)})

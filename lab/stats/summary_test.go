@@ -109,6 +109,25 @@ func TestSummarizeLatency(t *testing.T) {
 	}
 }
 
+// A stream's receive buffer is shown, because it explains what the rate alone does not.
+func TestSummarizeReceiveBuffer(t *testing.T) {
+	run := &result.Run{Workloads: []result.Workload{{Name: "tcp_stream_16k", Metric: result.Throughput, Unit: "Gbit/s", Better: "higher", Work: "GB"}}}
+	for i, size := range []float64{2e6, 20e6, 22e6} {
+		run.Samples = append(run.Samples, result.Sample{
+			Round: i, Contender: Baseline, Workload: "tcp_stream_16k", Path: result.CrossNode, Placement: result.OneCore, Procs: 1,
+			Values: map[string]float64{result.Throughput: 30, result.ReceiveBuffer: size},
+		})
+	}
+	if s := find(t, Summarize(run), Baseline, "tcp_stream_16k", result.CrossNode, result.ReceiveBuffer); s.Median != 20e6 || s.N != 3 {
+		t.Errorf("%+v", s)
+	}
+	for _, s := range Summarize(testRun()) {
+		if s.Metric == result.ReceiveBuffer {
+			t.Error("a request–response workload shows its buffer")
+		}
+	}
+}
+
 func TestSummarizeLeavesOutWhatDoesNotCount(t *testing.T) {
 	run := testRun()
 	run.Rounds[6].Discarded = "steal"
