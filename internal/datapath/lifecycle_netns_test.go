@@ -118,8 +118,16 @@ func TestAdoptUnderTraffic(t *testing.T) {
 
 // A newer agent adopts counters and tables; the number of programs on a device stays what it was.
 func TestAdoptKeepsState(t *testing.T) {
-	t.Parallel()
-	n := newNetwork(t, options{cfg: ebpfRouting})
+	for _, legacy := range []bool{false, true} {
+		t.Run(fmt.Sprintf("legacy=%t", legacy), func(t *testing.T) {
+			t.Parallel()
+			adoptKeepsState(t, legacy)
+		})
+	}
+}
+
+func adoptKeepsState(t *testing.T, legacy bool) {
+	n := newNetwork(t, options{cfg: ebpfRouting, legacy: legacy})
 	spoofed := eth(n.a1.mac, n.a1.gateway).ipv4(podB.v4, n.a2.v4).udp(1, 2).bytes()
 	n.a1.send(t, "eth0", spoofed)
 	want := map[string]uint64{"from_pod spoofed_source": 1}
@@ -129,6 +137,7 @@ func TestAdoptKeepsState(t *testing.T) {
 
 	n.a.do(t, func() (err error) {
 		n.a.d, err = Open(n.a.cfg, testLog(t))
+		n.a.d.tcx = n.a.d.tcx && !legacy
 		return err
 	})
 	if got := n.a.dropped(t); fmt.Sprint(got) != fmt.Sprint(want) {
@@ -150,11 +159,19 @@ func TestAdoptKeepsState(t *testing.T) {
 	}
 }
 
-// programsOn gives the ids of the programs at tcx ingress and egress of a device, as the kernel has them.
+// programsOn gives the ids of the programs at ingress and egress of a device, as the kernel has them: tcx links, or
+// our filters where the datapath uses those.
 func (n *node) programsOn(t *testing.T, ifindex int) []ebpf.ProgramID {
 	t.Helper()
 	var all []ebpf.ProgramID
 	n.do(t, func() error {
+		if !n.d.tcx {
+			filters, err := device.Filters(ifindex)
+			for _, f := range filters {
+				all = append(all, ebpf.ProgramID(f.ProgramID))
+			}
+			return err
+		}
 		for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
 			result, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: at})
 			if err != nil {
@@ -298,15 +315,7 @@ func (n *node) awaitNone(t *testing.T, ifindex int) {
 // running counts our programs on a device, however they are attached.
 func (n *node) running(t *testing.T, ifindex int) int {
 	t.Helper()
-	if n.d.tcx {
-		return len(n.programsOn(t, ifindex))
-	}
-	var filters []device.Filter
-	n.do(t, func() (err error) {
-		filters, err = device.Filters(ifindex)
-		return err
-	})
-	return len(filters)
+	return len(n.programsOn(t, ifindex))
 }
 
 // A device that is deleted and made again under the same name is another device.
