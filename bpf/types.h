@@ -21,9 +21,9 @@ _Static_assert(sizeof(struct address) == 16, "address is a map key");
 
 /* Value of `endpoints`: the pod on this node that owns an address. */
 struct endpoint {
-	__u32 ifindex;		    /* host end of the pod's device */
-	__u8 pod_mac[ETH_ALEN];	    /* the pod's end */
-	__u8 host_mac[ETH_ALEN];    /* the host's end, which pods use as their gateway's */
+	__u32 ifindex;		 /* host end of the pod's device */
+	__u8 pod_mac[ETH_ALEN];	 /* the pod's end */
+	__u8 host_mac[ETH_ALEN]; /* the host's end, which pods use as their gateway's */
 };
 _Static_assert(sizeof(struct endpoint) == 16, "endpoint has no hidden padding");
 
@@ -46,21 +46,21 @@ struct prefix_lengths {
 /* What lies behind an address of the cluster. Addresses outside of every route are the world's. */
 enum route_kind {
 	ROUTE_UNKNOWN = 0,
-	ROUTE_LOCAL = 1,    /* pods of this node: ask `endpoints` */
-	ROUTE_REMOTE = 2,   /* pods and addresses of another node on this link */
-	ROUTE_CLUSTER = 3,  /* in the cluster, but left to the host's stack: this node's own addresses, nodes
+	ROUTE_LOCAL = 1,   /* pods of this node: ask `endpoints` */
+	ROUTE_REMOTE = 2,  /* pods and addresses of another node on this link */
+	ROUTE_CLUSTER = 3, /* in the cluster, but left to the host's stack: this node's own addresses, nodes
 			       that are not on this link, exempt from masquerading */
 };
 
 /* Value of `routes`. For ROUTE_REMOTE, where and how a packet leaves. */
 struct route {
-	__u8 kind;		       /* enum route_kind */
-	__u8 resolved;		       /* next_hop_mac is known */
-	__u16 mtu;		       /* bytes, without the link-layer header */
-	__u32 ifindex;		       /* the uplink */
-	__u8 next_hop_mac[ETH_ALEN];   /* valid while `resolved` and the agent's lease hold */
+	__u8 kind;		     /* enum route_kind */
+	__u8 resolved;		     /* next_hop_mac is known */
+	__u16 mtu;		     /* bytes, without the link-layer header */
+	__u32 ifindex;		     /* the uplink */
+	__u8 next_hop_mac[ETH_ALEN]; /* valid while `resolved` and the agent's lease hold */
 	__u8 uplink_mac[ETH_ALEN];
-	struct address next_hop;       /* the other node's address, for the kernel's neighbour table */
+	struct address next_hop; /* the other node's address, for the kernel's neighbour table */
 };
 _Static_assert(sizeof(struct route) == 36, "route has no hidden padding");
 
