@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -15,12 +14,6 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/ipam"
-)
-
-// The static next hops of every pod (see api.AddResponse).
-var (
-	gatewayIPv4 = netip.MustParseAddr("169.254.1.1")
-	gatewayIPv6 = netip.MustParseAddr("fe80::1")
 )
 
 // Add makes an endpoint of a pod device that the plugin has created.
@@ -183,87 +176,6 @@ func (a *Agent) forget(e api.Endpoint) error {
 	return nil
 }
 
-// dropGoneEndpoints forgets endpoints whose device is gone: a DEL without an agent, a node that lost its
-// namespaces, a pod whose namespace was deleted.
-func (a *Agent) dropGoneEndpoints() error {
-	devices, err := device.HostDevices()
-	if err != nil {
-		return err
-	}
-	index := map[string]int{}
-	for _, d := range devices {
-		index[d.Name] = d.Index
-	}
-	var errs []error
-	for name, e := range a.endpoints {
-		if index[name] != e.HostIfIndex {
-			a.log.Info("endpoint's device is gone", "pod", podName(e), "addresses", e.Addresses, "device", name)
-			errs = append(errs, a.forget(e))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// adoptEndpoints takes over the endpoints of an earlier agent: from their files, and, should the files be
-// lost, from the datapath's table, which at least tells the device and the address. Nothing is removed yet.
-func (a *Agent) adoptEndpoints() error {
-	all, err := a.store.load()
-	if err != nil {
-		a.log.Error("endpoint files", "error", err) // the table below knows these addresses too
-	}
-	for _, e := range all {
-		a.endpoints[e.HostDevice] = e
-	}
-	if err := a.adoptFromTable(); err != nil {
-		return err
-	}
-	// In the order of addresses: new ones are handed out after the last claim.
-	for _, name := range slices.SortedFunc(maps.Keys(a.endpoints), func(x, y string) int {
-		return slices.CompareFunc(a.endpoints[x].Addresses, a.endpoints[y].Addresses, netip.Addr.Compare)
-	}) {
-		e := a.endpoints[name]
-		for _, addr := range e.Addresses {
-			if err := a.pool.Claim(ownerOf(e), addr); err != nil {
-				return fmt.Errorf("adopt endpoint of %s: %w", podName(e), err)
-			}
-		}
-	}
-	if len(a.endpoints) > 0 {
-		a.log.Info("endpoints adopted", "count", len(a.endpoints))
-	}
-	return nil
-}
-
-func (a *Agent) adoptFromTable() error {
-	table, err := a.datapath.Endpoints.All()
-	if err != nil {
-		return err
-	}
-	devices, err := device.HostDevices()
-	if err != nil {
-		return err
-	}
-	for _, d := range devices {
-		if _, ok := a.endpoints[d.Name]; ok {
-			continue
-		}
-		e := api.Endpoint{HostDevice: d.Name, HostIfIndex: d.Index, HostMAC: d.MAC.String(), MTU: d.MTU}
-		for addr, entry := range table {
-			if entry.Interface == d.Index {
-				e.Addresses = append(e.Addresses, addr)
-				e.PodMAC = net.HardwareAddr(entry.PodMAC[:]).String()
-			}
-		}
-		if len(e.Addresses) == 0 {
-			continue // an ADD that did not get far; its DEL removes the device
-		}
-		slices.SortFunc(e.Addresses, netip.Addr.Compare)
-		a.log.Warn("endpoint has no file: known from the datapath only", "device", d.Name, "addresses", e.Addresses)
-		a.endpoints[d.Name] = e
-	}
-	return nil
-}
-
 // Endpoints lists the endpoints, sorted by pod name.
 func (a *Agent) Endpoints(context.Context) ([]api.Endpoint, error) {
 	a.mu.Lock()
@@ -326,57 +238,4 @@ func endpointState(e api.Endpoint, table map[netip.Addr]datapath.Endpoint) strin
 
 func ownerOf(e api.Endpoint) ipam.Owner {
 	return ipam.Owner{ID: e.HostDevice, Namespace: e.Pod.Namespace, Name: e.Pod.Name}
-}
-
-func response(e api.Endpoint) *api.AddResponse {
-	r := &api.AddResponse{MTU: e.MTU}
-	for _, addr := range e.Addresses {
-		r.Addresses = append(r.Addresses, hostPrefix(addr))
-		if addr.Is4() {
-			r.Gateways = append(r.Gateways, gatewayIPv4)
-		} else {
-			r.Gateways = append(r.Gateways, gatewayIPv6)
-		}
-	}
-	return r
-}
-
-// allocationError says to the plugin whether waiting helps.
-func allocationError(err error) error {
-	var exhausted *ipam.ExhaustedError
-	switch {
-	case errors.As(err, &exhausted):
-		return api.Errorf(api.CodeExhausted, "%v", err)
-	case errors.Is(err, ipam.ErrNoRange):
-		return api.Errorf(api.CodeNotReady, "%v", err)
-	case errors.Is(err, ipam.ErrHeld):
-		return api.Errorf(api.CodeConflict, "%v", err)
-	}
-	return err
-}
-
-func validateAttachment(att api.Attachment) error {
-	if att.ContainerID == "" {
-		return api.Errorf(api.CodeInvalid, "containerID: must not be empty")
-	}
-	if att.IfName == "" {
-		return api.Errorf(api.CodeInvalid, "ifName: must not be empty")
-	}
-	return nil
-}
-
-// validate checks what a plugin of another version, or somebody else, might get wrong.
-func validate(req api.AddRequest) error {
-	if err := validateAttachment(req.Attachment); err != nil {
-		return err
-	}
-	if want := device.HostName(req.ContainerID, req.IfName); req.HostDevice != want {
-		return api.Errorf(api.CodeInvalid, "hostDevice: is %q; for this container and interface it has to be %q", req.HostDevice, want)
-	}
-	for field, mac := range map[string]string{"hostMAC": req.HostMAC, "podMAC": req.PodMAC} {
-		if h, err := net.ParseMAC(mac); err != nil || len(h) != 6 {
-			return api.Errorf(api.CodeInvalid, "%s: %q is not an Ethernet address", field, mac)
-		}
-	}
-	return nil
 }

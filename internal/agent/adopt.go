@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/device"
+)
+
+// adoptEndpoints takes over the endpoints of an earlier agent: from their files, and, should the files be
+// lost, from the datapath's table, which at least tells the device and the address. Nothing is removed yet.
+func (a *Agent) adoptEndpoints() error {
+	all, err := a.store.load()
+	if err != nil {
+		a.log.Error("endpoint files", "error", err) // the table below knows these addresses too
+	}
+	for _, e := range all {
+		a.endpoints[e.HostDevice] = e
+	}
+	if err := a.adoptFromTable(); err != nil {
+		return err
+	}
+	// In the order of addresses: new ones are handed out after the last claim.
+	for _, name := range slices.SortedFunc(maps.Keys(a.endpoints), func(x, y string) int {
+		return slices.CompareFunc(a.endpoints[x].Addresses, a.endpoints[y].Addresses, netip.Addr.Compare)
+	}) {
+		e := a.endpoints[name]
+		for _, addr := range e.Addresses {
+			if err := a.pool.Claim(ownerOf(e), addr); err != nil {
+				return fmt.Errorf("adopt endpoint of %s: %w", podName(e), err)
+			}
+		}
+	}
+	if len(a.endpoints) > 0 {
+		a.log.Info("endpoints adopted", "count", len(a.endpoints))
+	}
+	return nil
+}
+
+func (a *Agent) adoptFromTable() error {
+	table, err := a.datapath.Endpoints.All()
+	if err != nil {
+		return err
+	}
+	devices, err := device.HostDevices()
+	if err != nil {
+		return err
+	}
+	for _, d := range devices {
+		if _, ok := a.endpoints[d.Name]; ok {
+			continue
+		}
+		e := api.Endpoint{HostDevice: d.Name, HostIfIndex: d.Index, HostMAC: d.MAC.String(), MTU: d.MTU}
+		for addr, entry := range table {
+			if entry.Interface == d.Index {
+				e.Addresses = append(e.Addresses, addr)
+				e.PodMAC = net.HardwareAddr(entry.PodMAC[:]).String()
+			}
+		}
+		if len(e.Addresses) == 0 {
+			continue // an ADD that did not get far; its DEL removes the device
+		}
+		slices.SortFunc(e.Addresses, netip.Addr.Compare)
+		a.log.Warn("endpoint has no file: known from the datapath only", "device", d.Name, "addresses", e.Addresses)
+		a.endpoints[d.Name] = e
+	}
+	return nil
+}
+
+// dropGoneEndpoints forgets endpoints whose device is gone: a DEL without an agent, a node that lost its
+// namespaces, a pod whose namespace was deleted.
+func (a *Agent) dropGoneEndpoints() error {
+	devices, err := device.HostDevices()
+	if err != nil {
+		return err
+	}
+	index := map[string]int{}
+	for _, d := range devices {
+		index[d.Name] = d.Index
+	}
+	var errs []error
+	for name, e := range a.endpoints {
+		if index[name] != e.HostIfIndex {
+			a.log.Info("endpoint's device is gone", "pod", podName(e), "addresses", e.Addresses, "device", name)
+			errs = append(errs, a.forget(e))
+		}
+	}
+	return errors.Join(errs...)
+}
