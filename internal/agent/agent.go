@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agent/api/server"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
@@ -77,6 +78,12 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 		return err
 	}
 	defer unlock()
+	// Before anything else: an agent with another state directory may be running on this node.
+	socket, err := server.Listen(config.Socket)
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
 	a, err := newAgent(config, version, log)
 	if err != nil {
 		return err
@@ -92,7 +99,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 	}
 	snapshots := make(chan *cluster.Snapshot)
 	tasks := []func() error{
-		func() error { return a.serveSocket(ctx) },
+		func() error { return serve(ctx, socket, server.Handler(a)) },
 		func() error { return a.serveMetrics(ctx) },
 		func() error {
 			return a.source.Run(ctx, func(s *cluster.Snapshot) {

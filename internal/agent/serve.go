@@ -7,18 +7,7 @@ import (
 	"net"
 	"net/http"
 	"time"
-
-	"github.com/beeline-cni/beeline/internal/agent/api/server"
 )
-
-// serveSocket answers the plugin and the command line until ctx ends.
-func (a *Agent) serveSocket(ctx context.Context) error {
-	l, err := server.Listen(a.config.Socket)
-	if err != nil {
-		return err
-	}
-	return serve(ctx, l, server.Handler(a))
-}
 
 // serveMetrics answers scrapers and probes until ctx ends.
 func (a *Agent) serveMetrics(ctx context.Context) error {
