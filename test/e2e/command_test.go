@@ -1,0 +1,216 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// command runs a command of the program beeline on the node and gives what it prints.
+func (c *cluster) command(n *node, args ...string) string {
+	c.t.Helper()
+	out, err := n.Place().Output(c.t.Context(), current(c.t).beeline, append(args, "--socket", n.socket())...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return string(out)
+}
+
+// commandJSON runs a command with JSON output into a value.
+func (c *cluster) commandJSON(n *node, into any, args ...string) {
+	c.t.Helper()
+	decoder := json.NewDecoder(strings.NewReader(c.command(n, append(args, "-o", "json")...)))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		c.t.Fatalf("beeline %s: %v", strings.Join(args, " "), err)
+	}
+}
+
+// TestCommandsAgree compares what the commands and the metrics say with each other and with the lab.
+func TestCommandsAgree(t *testing.T) {
+	c := up(t, topology.Options{IPv6: true})
+	n := c.nodes[0]
+	p := c.addPods()
+	if err := c.reach(p.a, p.far); err != nil {
+		t.Fatal(err)
+	}
+	var status api.Status
+	c.commandJSON(n, &status, "status")
+	if !status.Ready || len(status.Problems) > 0 || status.Node != n.Name || status.PID != n.agent.cmd.Process.Pid || status.Endpoints != 2 {
+		t.Errorf("status: %+v", status)
+	}
+	if status.Uplink == nil || status.Uplink.Name != topology.Uplink || !slices.Equal(status.Uplink.Addresses, n.Addresses) {
+		t.Errorf("uplink: %+v", status.Uplink)
+	}
+	if len(status.Nodes) != 1 || status.Nodes[0].Name != "n2" || !slices.Equal(status.Nodes[0].PodCIDRs, c.nodes[1].PodCIDRs) || status.Nodes[0].MAC == "" {
+		t.Errorf("other nodes: %+v", status.Nodes)
+	}
+	if len(status.Pools) != 2 || status.Pools[0].Used != 2 || status.Pools[1].Used != 2 {
+		t.Errorf("pools: %+v", status.Pools)
+	}
+	for _, program := range status.Programs {
+		if program.Name == "from_pod" && program.Attached != 2 || program.Name == "from_wire" && program.Attached != 1 {
+			t.Errorf("program %+v", program)
+		}
+	}
+	if len(status.Programs) != 4 || len(status.Features) == 0 || entries(&status, "endpoints") != 4 {
+		t.Errorf("%d programs, %d features, maps %+v", len(status.Programs), len(status.Features), status.Maps)
+	}
+	text := c.command(n, "status")
+	if !containsAll(text, []string{"Node n1 is ready", status.Version, "from_pod", "10.77.1.0/24", "fd77:1:2::/64", status.Uplink.MAC}) {
+		t.Errorf("beeline status says\n%s", text)
+	}
+
+	var endpoints []api.Endpoint
+	c.commandJSON(n, &endpoints, "endpoints")
+	if len(endpoints) != 2 {
+		t.Fatalf("endpoints: %+v", endpoints)
+	}
+	text = c.command(n, "endpoints")
+	for i, pod := range []*topology.Pod{p.a, p.b} {
+		e := endpoints[i]
+		if e.Pod.Name != pod.Name || !slices.Equal(e.Addresses, pod.Addresses) || e.Netns != pod.Netns || e.State != api.StateReady {
+			t.Errorf("endpoint of %+v: %+v", pod, e)
+		}
+		if !containsAll(text, []string{"default/" + pod.Name, pod.Addresses[0].String(), pod.Addresses[1].String(), e.HostDevice}) {
+			t.Errorf("beeline endpoints says\n%s", text)
+		}
+	}
+
+	metrics := c.scrape(n, "/metrics", http.StatusOK)
+	for _, line := range []string{
+		"beeline_ready 1", "beeline_problems 0", "beeline_endpoints 2", "beeline_mtu_bytes 1500",
+		`beeline_addresses_used{range="10.77.1.0/24"} 2`, `beeline_map_entries{map="endpoints"} 4`,
+		fmt.Sprintf(`beeline_info{node="n1",routing="ebpf",version=%q} 1`, status.Version),
+	} {
+		if !strings.Contains(metrics, "\n"+line+"\n") {
+			t.Errorf("no line %q in the metrics", line)
+		}
+	}
+	c.scrape(n, "/healthz", http.StatusOK)
+	c.scrape(n, "/readyz", http.StatusOK)
+}
+
+// TestReadiness takes a node's object away: the agent lives, is not ready, and says so everywhere.
+func TestReadiness(t *testing.T) {
+	c := up(t, topology.Options{})
+	n := c.nodes[0]
+	if err := os.Remove(c.manifestFile(n)); err != nil {
+		t.Fatal(err)
+	}
+	c.waitProblem(n, "not among the 1 Node objects")
+	c.scrape(n, "/healthz", http.StatusOK)
+	if said := c.scrape(n, "/readyz", http.StatusServiceUnavailable); !strings.Contains(said, "not ready") {
+		t.Errorf("/readyz says %q", said)
+	}
+	if metrics := c.scrape(n, "/metrics", http.StatusOK); !strings.Contains(metrics, "\nbeeline_ready 0\n") {
+		t.Error("the metrics say that the node is ready")
+	}
+	if text := c.command(n, "status"); !strings.Contains(text, "NOT READY") {
+		t.Errorf("beeline status says\n%s", text)
+	}
+}
+
+var metricName = regexp.MustCompile(`\bbeeline_[a-z_]+[a-z]`)
+
+// TestMetricsAreDocumented compares the names in docs/operations.md with those that are served.
+func TestMetricsAreDocumented(t *testing.T) {
+	c := up(t, topology.Options{})
+	c.addPod(c.nodes[0], "pod") // so that every histogram has a sample
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]bool{}
+	for _, name := range metricName.FindAllString(string(page), -1) {
+		documented[name] = true
+	}
+	served := map[string]bool{}
+	for line := range strings.Lines(c.scrape(c.nodes[0], "/metrics", http.StatusOK)) {
+		if fields := strings.Fields(line); len(fields) > 2 && fields[1] == "TYPE" && strings.HasPrefix(fields[2], "beeline_") {
+			served[fields[2]] = true
+		}
+	}
+	for name := range documented {
+		if !served[name] {
+			t.Errorf("%s is documented and not served", name)
+		}
+	}
+	for name := range served {
+		if !documented[name] {
+			t.Errorf("%s is served and not documented in docs/operations.md", name)
+		}
+	}
+}
+
+// scrape gets a page from the agent's metrics address, on its node.
+func (c *cluster) scrape(n *node, path string, want int) string {
+	c.t.Helper()
+	var conn net.Conn
+	err := n.Place().Do(func() (err error) {
+		conn, err = net.Dial("tcp", "127.0.0.1:9965")
+		return err
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	client := http.Client{Transport: &http.Transport{
+		Dial:              func(string, string) (net.Conn, error) { return conn, nil },
+		DisableKeepAlives: true,
+	}}
+	answer, err := client.Get("http://127.0.0.1:9965" + path)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if answer.StatusCode != want {
+		c.t.Errorf("%s gives %s, want %d: %s", path, answer.Status, want, body)
+	}
+	return string(body)
+}
+
+// TestSecondAgentIsRefused starts an agent where one runs: by the state directory, and by the socket alone.
+func TestSecondAgentIsRefused(t *testing.T) {
+	c := up(t, topology.Options{})
+	n := c.nodes[0]
+	for name, change := range map[string]struct{ flags, words []string }{
+		"state directory": {
+			[]string{"--socket", n.socket() + "2", "--metrics-address", ""},
+			[]string{"another agent", n.stateDir()},
+		},
+		"socket": {
+			[]string{"--state-dir", n.stateDir() + "2", "--bpffs", n.BPFFS + "/2", "--metrics-address", ""},
+			[]string{n.socket(), "another agent listens"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := c.agentCommand(n, current(t), change.flags...)
+			var said strings.Builder
+			cmd.Stderr = &said
+			if err := n.Place().Run(cmd); err == nil {
+				t.Error("the second agent ends with success")
+			}
+			if !containsAll(said.String(), change.words) || strings.Contains(said.String(), "agent starts") {
+				t.Errorf("the second agent says %q, want %q and no start", said.String(), change.words)
+			}
+		})
+	}
+	c.waitReady(n)
+	if got := c.status(n).PID; got != n.agent.cmd.Process.Pid {
+		t.Errorf("the agent is now %d", got)
+	}
+}

@@ -1,0 +1,171 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// kernelRoute gives the next hop of the route to a prefix that Beeline made on the node, invalid for none.
+func kernelRoute(n *node, to netip.Prefix) (via netip.Addr, err error) {
+	routes, err := beelineRoutes(n)
+	for _, r := range routes {
+		if r.Dst.String() == to.String() && r.Gw != nil {
+			via, _ = netip.AddrFromSlice(r.Gw)
+			via = via.Unmap()
+		}
+	}
+	return via, err
+}
+
+// waitRoute waits until the node has this next hop for a prefix, or none where via is invalid.
+func (c *cluster) waitRoute(n *node, to netip.Prefix, via netip.Addr) {
+	c.t.Helper()
+	eventually(c.t, func() error {
+		got, err := kernelRoute(n, to)
+		if err == nil && got != via {
+			err = fmt.Errorf("%s reaches %s via %s, want %s", n.Name, to, got, via)
+		}
+		return err
+	})
+}
+
+// TestNodesComeAndGo removes and adds a node while the agents run: its pods can be reached exactly while the
+// node is known.
+func TestNodesComeAndGo(t *testing.T) {
+	c := up(t, topology.Options{IPv6: true, Nodes: 3})
+	pods := c.addPods()
+	third := c.addPod(c.nodes[2], "third")
+	gone := c.nodes[1]
+	if err := os.Remove(c.manifestFile(gone)); err != nil {
+		t.Fatal(err)
+	}
+	for _, prefix := range gone.PodCIDRs {
+		c.waitRoute(c.nodes[0], prefix, netip.Addr{})
+	}
+	c.waitStatus(c.nodes[0], func(s *api.Status) error {
+		if len(s.Nodes) != 1 || s.Nodes[0].Name != c.nodes[2].Name {
+			return fmt.Errorf("other nodes: %+v", s.Nodes)
+		}
+		return nil
+	})
+	if _, err := transfer(c.lab.Place(pods.a), c.lab.Place(pods.far), pods.far.Addresses[0]); err == nil {
+		t.Error("pods of a node that is gone can be reached")
+	}
+	if err := c.reach(pods.a, third); err != nil {
+		t.Errorf("to the node that stayed: %v", err)
+	}
+	if err := c.reach(pods.a, pods.b); err != nil {
+		t.Errorf("on the node: %v", err)
+	}
+
+	c.writeNode(gone)
+	for i, prefix := range gone.PodCIDRs {
+		c.waitRoute(c.nodes[0], prefix, gone.Addresses[i].Addr())
+	}
+	c.waitReady(gone)
+	for _, pair := range [][2]*topology.Pod{{pods.a, pods.far}, {pods.far, third}} {
+		if err := c.reach(pair[0], pair[1]); err != nil {
+			t.Errorf("to the node that is back: %v", err)
+		}
+	}
+}
+
+// TestNodeChangesAddress moves a node to another address of its link while pods talk: nothing is lost.
+func TestNodeChangesAddress(t *testing.T) {
+	c := up(t, topology.Options{IPv6: true})
+	pods := c.addPods()
+	traffic := c.startTraffic([2]*topology.Pod{pods.a, pods.far})
+	moving := c.nodes[1]
+	moved := []netip.Prefix{netip.MustParsePrefix("192.168.77.102/24"), netip.MustParsePrefix("fd77::102/64")}
+	for i, address := range moved {
+		changeLink(t, moving.Place(), topology.Uplink, func(h *netlink.Handle, l netlink.Link) error {
+			return h.AddrAdd(l, &netlink.Addr{IPNet: topology.IPNet(address)})
+		})
+		moving.object.Status.Addresses[i].Address = address.Addr().String()
+	}
+	c.writeNode(moving)
+	for i, prefix := range moving.PodCIDRs {
+		c.waitRoute(c.nodes[0], prefix, moved[i].Addr())
+	}
+	traffic.goesOn()
+	traffic.finish()
+	c.waitNoProblem(c.nodes[0])
+	c.waitNoProblem(moving)
+}
+
+// TestBrokenManifest breaks a file while the agents run: status names file, line and reason, the last good state
+// stays in force, and other files go on being read.
+func TestBrokenManifest(t *testing.T) {
+	c := up(t, topology.Options{Nodes: 3})
+	pods := c.addPods()
+	broken, other := c.nodes[1], c.nodes[2]
+	c.writeManifest(broken.Name+".yaml", []byte(strings.Join([]string{
+		"apiVersion: v1", "kind: Node", "metadata: {name: n2}", "spec:", "  podCIDRs:", "  - 10.77.2.0/33", ""}, "\n")))
+	c.waitProblem(c.nodes[0], "n2.yaml:6:", "10.77.2.0/33")
+	if err := os.Remove(c.manifestFile(other)); err != nil {
+		t.Fatal(err)
+	}
+	c.waitRoute(c.nodes[0], other.PodCIDRs[0], netip.Addr{})
+	if err := c.reach(pods.a, pods.far); err != nil {
+		t.Errorf("with the manifest broken: %v", err)
+	}
+	if err := c.reach(pods.far, c.addPod(c.nodes[0], "late")); err != nil {
+		t.Errorf("with the manifest broken: %v", err)
+	}
+	if text := c.command(c.nodes[0], "status"); !containsAll(text, []string{"is ready", "problem:", "n2.yaml:6:"}) {
+		t.Errorf("beeline status says\n%s", text)
+	}
+
+	c.writeNode(broken)
+	c.waitNoProblem(c.nodes[0])
+	if err := c.reach(pods.a, pods.far); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOwnRangeChanges gives a node another pod range: its pods keep their addresses and go on reaching each other
+// and the node, the problem is named, and new pods get addresses that the cluster knows.
+func TestOwnRangeChanges(t *testing.T) {
+	c := up(t, topology.Options{})
+	n := c.nodes[0]
+	pods := c.addPods()
+	traffic := c.startTraffic([2]*topology.Pod{pods.a, pods.b})
+	range2 := netip.MustParsePrefix("10.77.101.0/24")
+	n.object.Spec.PodCIDRs = []string{range2.String()}
+	c.writeNode(n)
+	c.waitProblem(n, "default/a", pods.a.Addresses[0].String(), "make the pod anew")
+	c.waitRoute(c.nodes[1], range2, n.Addresses[0].Addr())
+
+	late := c.addPod(n, "late")
+	if !range2.Contains(late.Addresses[0]) {
+		t.Errorf("the new pod has %s, want an address of %s", late.Addresses[0], range2)
+	}
+	for _, pair := range [][2]*topology.Pod{{late, pods.far}, {pods.far, late}, {late, pods.a}, {pods.a, late}} {
+		if err := c.reach(pair[0], pair[1]); err != nil {
+			t.Error(err)
+		}
+	}
+	c.restart(n, current(t))
+	traffic.goesOn()
+	traffic.finish()
+	c.delPod(n, pods.a)
+	c.delPod(n, pods.b)
+	c.waitNoProblem(n)
+}
+
+// TestNodeOffLink has a node whose address is not on the uplink's link: the problem is named.
+func TestNodeOffLink(t *testing.T) {
+	c := up(t, topology.Options{})
+	c.nodes[1].object.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "198.51.100.2"}}
+	c.writeNode(c.nodes[1])
+	c.waitProblem(c.nodes[0], `"n2"`, "10.77.2.0/24", "198.51.100.2", "eth0")
+}
