@@ -97,7 +97,8 @@ func TestRedirect(t *testing.T) {
 			n.carriesPods(t)
 			by := n.forwarded(t) - before
 			intoDevice = n.b1.delivered(t) + n.a2.delivered(t) - intoDevice
-			if (intoDevice == 0) != c.options.cfg.EBPFRouting {
+			// The node itself sends a few: multicast listener reports and the like.
+			if few := intoDevice < 20; few != c.options.cfg.EBPFRouting {
 				t.Errorf("%d packets went through the host's ends of the receivers' devices", intoDevice)
 			}
 			if c.options.cfg.EBPFRouting && by != 0 {
