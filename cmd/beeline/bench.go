@@ -141,6 +141,9 @@ func finishBench(e env, out string, run *result.Run, measured error) error {
 		measured = errors.New("interrupted; every lab is taken down")
 	}
 	say(measured)
+	if errors.Is(measured, measure.ErrNothing) && len(run.Rounds) > 0 {
+		fmt.Fprintln(e.stderr, "Leave the machine alone while the bench runs. --max-foreign and --max-steal let busier rounds pass; their figures mean less.")
+	}
 	if failed {
 		return exitMeasure
 	}
