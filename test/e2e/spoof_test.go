@@ -1,0 +1,261 @@
+package e2e
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// TestSpoofedSource has a pod send with addresses that are not its own: another pod's, a node's, a stranger's. No
+// such packet may arrive anywhere, and all of them are counted.
+func TestSpoofedSource(t *testing.T) {
+	for _, routing := range []string{"ebpf", "kernel"} {
+		t.Run(routing, func(t *testing.T) {
+			c := up(t, topology.Options{IPv6: true}, "--routing", routing)
+			p := c.addPods()
+			liar := c.lab.Place(p.a)
+			targets := map[string]*topology.Pod{"pod of the node": p.b, "pod of another node": p.far, "node": asPod(c.nodes[0], p.a)}
+			stranger := []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8::7")}
+			for i := range p.a.Addresses {
+				for whose, source := range map[string]netip.Addr{"another pod's": p.b.Addresses[i], "the node's": c.nodes[0].Addresses[i].Addr(), "a stranger's": stranger[i]} {
+					for name, target := range targets {
+						if target.Addresses[i] == source {
+							continue // the pod itself would take it for its own
+						}
+						what := fmt.Sprintf("%s address %s to the %s", whose, source, name)
+						c.wantNotReceived(what, liar, c.lab.Place(target), source, netip.AddrPortFrom(target.Addresses[i], 4242))
+					}
+				}
+			}
+		})
+	}
+}
+
+// wantNotReceived sends packets with a false source and then true ones, and fails the test unless exactly the true
+// ones arrive and the false ones are counted.
+func (c *cluster) wantNotReceived(what string, from, to topology.Place, source netip.Addr, target netip.AddrPort) {
+	c.t.Helper()
+	const false_, true_ = 0xff, 0x11 // the first byte of what is sent
+	var receiver net.PacketConn
+	err := to.Do(func() (err error) {
+		receiver, err = net.ListenPacket("udp", target.String())
+		return err
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer receiver.Close()
+	before := c.spoofed(c.nodes[0])
+	const count = 3
+	if err := sendAs(from, source, target, []byte{false_}, count); err != nil {
+		c.t.Fatalf("send with %s: %v", what, err)
+	}
+	if err := sendAs(from, netip.Addr{}, target, []byte{true_}, 1); err != nil {
+		c.t.Fatalf("send with the own address: %v", err)
+	}
+	// Packets of one pod keep their order, so nothing false comes after the true one.
+	if err := receiver.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		c.t.Fatal(err)
+	}
+	buffer := make([]byte, 64)
+	n, seen, err := receiver.ReadFrom(buffer)
+	if err != nil || n != 1 || buffer[0] != true_ {
+		c.t.Errorf("%s: %d bytes %x from %v arrive first: %v", what, n, buffer[:n], seen, err)
+	}
+	if got := c.spoofed(c.nodes[0]) - before; got != count {
+		c.t.Errorf("%s: %d packets are counted as spoofed, want %d", what, got, count)
+	}
+}
+
+// sendAs sends UDP packets as if they came from another address; with none given, from the pod's own.
+func sendAs(from topology.Place, source netip.Addr, target netip.AddrPort, data []byte, count int) error {
+	var local *net.UDPAddr
+	if source.IsValid() {
+		local = &net.UDPAddr{IP: source.AsSlice()}
+		if err := holdAddress(from, source); err != nil {
+			return err
+		}
+		defer dropAddress(from, source)
+	}
+	return from.Do(func() error {
+		conn, err := net.DialUDP("udp", local, net.UDPAddrFromAddrPort(target))
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		for range count {
+			if _, err := conn.Write(data); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// holdAddress gives the place an address on lo, so that the kernel takes it as a source.
+func holdAddress(place topology.Place, address netip.Addr) error {
+	return onLoopback(place, address, func(h *netlink.Handle, l netlink.Link, a *netlink.Addr) error { return h.AddrAdd(l, a) })
+}
+
+func dropAddress(place topology.Place, address netip.Addr) {
+	_ = onLoopback(place, address, func(h *netlink.Handle, l netlink.Link, a *netlink.Addr) error { return h.AddrDel(l, a) })
+}
+
+func onLoopback(place topology.Place, address netip.Addr, do func(*netlink.Handle, netlink.Link, *netlink.Addr) error) error {
+	return place.Netlink(func(h *netlink.Handle) error {
+		lo, err := h.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		a := &netlink.Addr{IPNet: topology.IPNet(netip.PrefixFrom(address, address.BitLen()))}
+		if address.Is6() {
+			a.Flags = unix.IFA_F_NODAD
+		}
+		return do(h, lo, a)
+	})
+}
+
+// spoofed is what `beeline drops` counts of packets with a source that is not the pod's.
+func (c *cluster) spoofed(n *node) uint64 {
+	c.t.Helper()
+	return c.dropped(n, "from_pod", "spoofed_source")
+}
+
+func (c *cluster) dropped(n *node, program, reason string) uint64 {
+	c.t.Helper()
+	var drops []api.Drop
+	c.commandJSON(n, &drops, "drops")
+	for _, d := range drops {
+		if d.Program == program && d.Reason == reason {
+			return d.Packets
+		}
+	}
+	return 0
+}
+
+// TestRawFrames has a pod write frames past its own stack: with a false source, with what is no IP, and with
+// garbage. Nothing arrives, and each is counted for what it is.
+func TestRawFrames(t *testing.T) {
+	c := up(t, topology.Options{})
+	n := c.nodes[0]
+	p := c.addPods()
+	var receiver net.PacketConn
+	target := netip.AddrPortFrom(p.b.Addresses[0], 4242)
+	if err := c.lab.Place(p.b).Do(func() (err error) {
+		receiver, err = net.ListenPacket("udp", target.String())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer receiver.Close()
+	raw, err := newRawSocket(c.lab.Place(p.a), c.hostMAC(n, p.a))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.close()
+
+	own, other := p.a.Addresses[0], p.far.Addresses[0]
+	for _, frame := range []struct {
+		reason    string
+		etherType uint16
+		data      []byte
+	}{
+		{"spoofed_source", unix.ETH_P_IP, udpPacket(other, target, 0xff)},
+		{"not_ip", 0x88b5, make([]byte, 60)}, // an EtherType for experiments
+		{"truncated", unix.ETH_P_IP, udpPacket(own, target, 0xff)[:10]},
+		{"malformed", unix.ETH_P_IP, append([]byte{0x41}, udpPacket(own, target, 0xff)[1:]...)},
+	} {
+		before := c.dropped(n, "from_pod", frame.reason)
+		if err := raw.send(frame.etherType, frame.data); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.dropped(n, "from_pod", frame.reason) - before; got != 1 {
+			t.Errorf("%s: %d drops counted, want 1", frame.reason, got)
+		}
+	}
+	if err := raw.send(unix.ETH_P_IP, udpPacket(own, target, 0x11)); err != nil {
+		t.Fatal(err)
+	}
+	if err := receiver.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, 64)
+	if size, from, err := receiver.ReadFrom(buffer); err != nil || size != 1 || buffer[0] != 0x11 {
+		t.Errorf("%x from %v arrives first: %v", buffer[:size], from, err)
+	}
+}
+
+// hostMAC is the address to which a pod sends its frames.
+func (c *cluster) hostMAC(n *node, pod *topology.Pod) net.HardwareAddr {
+	c.t.Helper()
+	e, err := c.endpoint(n, pod)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	mac, err := net.ParseMAC(e.HostMAC)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return mac
+}
+
+// rawSocket sends whole frames on a pod's device.
+type rawSocket struct {
+	fd       int
+	index    int
+	from, to net.HardwareAddr
+}
+
+func newRawSocket(place topology.Place, to net.HardwareAddr) (*rawSocket, error) {
+	r := &rawSocket{to: to}
+	return r, place.Do(func() error {
+		device, err := net.InterfaceByName(podInterface)
+		if err != nil {
+			return err
+		}
+		r.index, r.from = device.Index, device.HardwareAddr
+		r.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+}
+
+func (r *rawSocket) send(etherType uint16, data []byte) error {
+	frame := append(append([]byte{}, r.to...), r.from...)
+	frame = binary.BigEndian.AppendUint16(frame, etherType)
+	return unix.Sendto(r.fd, append(frame, data...), 0, &unix.SockaddrLinklayer{Ifindex: r.index})
+}
+
+func (r *rawSocket) close() { _ = errors.Join(unix.Close(r.fd)) }
+
+// udpPacket is an IPv4 packet with one byte of data over UDP, without the checksum that UDP may leave out.
+func udpPacket(from netip.Addr, to netip.AddrPort, data byte) []byte {
+	const ip, udp = 20, 8
+	p := make([]byte, ip+udp+1)
+	p[0], p[8], p[9] = 0x45, 64, unix.IPPROTO_UDP
+	binary.BigEndian.PutUint16(p[2:], uint16(len(p)))
+	copy(p[12:], from.AsSlice())
+	copy(p[16:], to.Addr().AsSlice())
+	var sum uint32
+	for i := 0; i < ip; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(p[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	binary.BigEndian.PutUint16(p[10:], ^uint16(sum))
+	binary.BigEndian.PutUint16(p[ip:], 4242)
+	binary.BigEndian.PutUint16(p[ip+2:], to.Port())
+	binary.BigEndian.PutUint16(p[ip+4:], udp+1)
+	p[ip+udp] = data
+	return p
+}
