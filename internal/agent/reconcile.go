@@ -104,6 +104,9 @@ func (a *Agent) apply(want desired) error {
 		changed, err = device.AskNeighboursAgain(a.uplink.Name)
 		a.logSettings(changed)
 		step("neighbour settings", err)
+		changed, err = device.AnnounceMAC(a.uplink.Name)
+		a.logSettings(changed)
+		step("announcement settings", err)
 		step("neighbours", device.ManageNeighbours(a.uplink.Index, want.neighbours))
 	}
 	if len(errs) > 0 {

@@ -78,9 +78,21 @@ func EnableForwarding(uplink string, v4, v6 bool) ([]SysctlChange, error) {
 // another address, without announcing it (gratuitous ARP), is then found without a moment in which it counts
 // as unreachable. It returns what it changed; what the kernel or the device does not have stays as it is.
 func AskNeighboursAgain(uplink string) ([]SysctlChange, error) {
+	return switchOn("net/ipv4/neigh/"+uplink+"/mcast_resolicit", "net/ipv6/neigh/"+uplink+"/mcast_resolicit")
+}
+
+// AnnounceMAC makes the kernel tell all hosts on the uplink's link when the uplink gets another link-layer address
+// (arp_notify 1, ndisc_notify 1). Without it others go on sending to the old one until they miss an answer, over
+// IPv6 up to 45 s. It returns what it changed; what the kernel or the device does not have stays as it is.
+func AnnounceMAC(uplink string) ([]SysctlChange, error) {
+	return switchOn("net/ipv4/conf/"+uplink+"/arp_notify", "net/ipv6/conf/"+uplink+"/ndisc_notify")
+}
+
+// switchOn sets those of the sysctls that there are to 1.
+func switchOn(keys ...string) ([]SysctlChange, error) {
 	var changes []SysctlChange
-	for _, family := range []string{"ipv4", "ipv6"} {
-		changed, err := SetSysctl("net/"+family+"/neigh/"+uplink+"/mcast_resolicit", "1")
+	for _, key := range keys {
+		changed, err := SetSysctl(key, "1")
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return changes, err
 		}

@@ -90,27 +90,36 @@ func TestEnableForwarding(t *testing.T) {
 	})
 }
 
-func TestAskNeighboursAgain(t *testing.T) {
-	inside(t, newNode(t), func() error {
-		const key4, key6 = "net/ipv4/neigh/up0/mcast_resolicit", "net/ipv6/neigh/up0/mcast_resolicit"
-		for _, key := range []string{key4, key6} {
-			if _, err := SetSysctl(key, "0"); err != nil {
+func TestNeighbourSettings(t *testing.T) {
+	for name, c := range map[string]struct {
+		set        func(uplink string) ([]SysctlChange, error)
+		key4, key6 string
+	}{
+		"ask again":    {AskNeighboursAgain, "net/ipv4/neigh/up0/mcast_resolicit", "net/ipv6/neigh/up0/mcast_resolicit"},
+		"announce MAC": {AnnounceMAC, "net/ipv4/conf/up0/arp_notify", "net/ipv6/conf/up0/ndisc_notify"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inside(t, newNode(t), func() error {
+				for _, key := range []string{c.key4, c.key6} {
+					if _, err := SetSysctl(key, "0"); err != nil {
+						return err
+					}
+				}
+				for _, want := range [][]SysctlChange{{{c.key4, "0", "1"}, {c.key6, "0", "1"}}, nil} {
+					changes, err := c.set("up0")
+					if err != nil {
+						return err
+					}
+					if diff := cmp.Diff(want, changes); diff != "" {
+						t.Error(diff)
+					}
+				}
+				changes, err := c.set("absent")
+				if changes != nil {
+					t.Errorf("changed %v", changes)
+				}
 				return err
-			}
-		}
-		for _, want := range [][]SysctlChange{{{key4, "0", "1"}, {key6, "0", "1"}}, nil} {
-			changes, err := AskNeighboursAgain("up0")
-			if err != nil {
-				return err
-			}
-			if diff := cmp.Diff(want, changes); diff != "" {
-				t.Error(diff)
-			}
-		}
-		changes, err := AskNeighboursAgain("absent")
-		if changes != nil {
-			t.Errorf("changed %v", changes)
-		}
-		return err
-	})
+			})
+		})
+	}
 }
