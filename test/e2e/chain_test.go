@@ -136,12 +136,12 @@ func serveEcho(t *testing.T, place topology.Place, at netip.AddrPort) {
 // askEcho asks once over a new TCP connection.
 func askEcho(place topology.Place, at netip.AddrPort) error {
 	return place.Do(func() error {
-		conn, err := net.DialTimeout("tcp", at.String(), answerTime)
+		conn, err := net.DialTimeout("tcp", at.String(), transferTime)
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(answerTime))
+		_ = conn.SetDeadline(time.Now().Add(transferTime))
 		if _, err := conn.Write(make([]byte, requestSize)); err != nil {
 			return err
 		}

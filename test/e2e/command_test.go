@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -165,7 +166,7 @@ func (c *cluster) scrape(n *node, path string, want int) string {
 		c.t.Fatal(err)
 	}
 	client := http.Client{Transport: &http.Transport{
-		Dial:              func(string, string) (net.Conn, error) { return conn, nil },
+		DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
 		DisableKeepAlives: true,
 	}}
 	answer, err := client.Get("http://127.0.0.1:9965" + path)
