@@ -73,16 +73,17 @@ func (a *Agent) adoptFromTable() error {
 }
 
 // dropGoneEndpoints forgets endpoints whose device is gone: a DEL without an agent, a node that lost its
-// namespaces, a pod whose namespace was deleted.
-func (a *Agent) dropGoneEndpoints() error {
+// namespaces, a pod whose namespace was deleted. It says how many it has forgotten.
+func (a *Agent) dropGoneEndpoints() (int, error) {
 	devices, err := device.HostDevices()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	index := map[string]int{}
 	for _, d := range devices {
 		index[d.Name] = d.Index
 	}
+	before := len(a.endpoints)
 	var errs []error
 	for name, e := range a.endpoints {
 		if index[name] != e.HostIfIndex {
@@ -90,5 +91,5 @@ func (a *Agent) dropGoneEndpoints() error {
 			errs = append(errs, a.forget(e))
 		}
 	}
-	return errors.Join(errs...)
+	return before - len(a.endpoints), errors.Join(errs...)
 }

@@ -29,8 +29,23 @@ func (a *Agent) reconcile() {
 	a.failure = err
 }
 
+// reconcileLocked goes over everything again when a pod has vanished in the middle: what cannot be done for a
+// device that is gone is no failure of the node.
 func (a *Agent) reconcileLocked() error {
-	if err := a.dropGoneEndpoints(); err != nil {
+	for {
+		err := a.reconcileOnce()
+		if err == nil {
+			return nil
+		}
+		gone, dropErr := a.dropGoneEndpoints()
+		if gone == 0 {
+			return errors.Join(err, dropErr)
+		}
+	}
+}
+
+func (a *Agent) reconcileOnce() error {
+	if _, err := a.dropGoneEndpoints(); err != nil {
 		return err
 	}
 	facts, err := a.facts()
