@@ -33,6 +33,7 @@ func needPlugins(t *testing.T, plugins ...map[string]any) {
 
 // TestTuningChained proves that the plugin tuning works on the pod's namespace after ours.
 func TestTuningChained(t *testing.T) {
+	t.Parallel()
 	needPlugins(t, tuning)
 	c := up(t, topology.Options{})
 	n := c.nodes[0]
@@ -59,6 +60,7 @@ func TestTuningChained(t *testing.T) {
 // the node itself: what the pod answers to the cluster's own addresses passes by the connection tracking that
 // would translate it back, see docs/operations.md.
 func TestPortmapChained(t *testing.T) {
+	t.Parallel()
 	needPlugins(t, portmap)
 	for routing, fromCluster := range map[string]bool{"ebpf": false, "kernel": true} {
 		t.Run(routing, func(t *testing.T) {
@@ -153,6 +155,7 @@ func askEcho(place topology.Place, at netip.AddrPort) error {
 // TestBandwidthChained proves that the plugin bandwidth limits what a pod sends and receives through the host's
 // stack. With eBPF routing packets between pods pass by its queues, see docs/operations.md.
 func TestBandwidthChained(t *testing.T) {
+	t.Parallel()
 	needPlugins(t, bandwidth)
 	for routing, pairs := range map[string]bool{"ebpf": false, "kernel": true} {
 		t.Run(routing, func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 // TestChurnWithKill makes and deletes fifty pods at once, kills the agent in the middle and starts it again. No
 // two living pods may have the same address, and nothing may be left at the end.
 func TestChurnWithKill(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{IPv6: true})
 	n := c.nodes[0]
 	network := c.standard(n)

@@ -23,6 +23,7 @@ const (
 
 // TestSpecVersions goes through the life of a pod by every version of the CNI specification.
 func TestSpecVersions(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{IPv6: true})
 	peer := c.addPod(c.nodes[1], "peer")
 	n := c.nodes[0]
@@ -63,6 +64,7 @@ func TestSpecVersions(t *testing.T) {
 
 // TestCheckFindsDamage proves that CHECK can fail: after the pod's address is gone.
 func TestCheckFindsDamage(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{})
 	n := c.nodes[0]
 	network, pod := c.standard(n), c.addPod(n, "pod")
@@ -77,6 +79,7 @@ func TestCheckFindsDamage(t *testing.T) {
 
 // TestGarbageCollection removes what the runtime does not know, and nothing else.
 func TestGarbageCollection(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{})
 	n := c.nodes[0]
 	network := c.standard(n)
@@ -101,6 +104,7 @@ func TestGarbageCollection(t *testing.T) {
 
 // TestDelWithoutNamespace deletes pods whose network namespace is gone already, with the agent and without.
 func TestDelWithoutNamespace(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{IPv6: true})
 	n := c.nodes[0]
 	gone := c.addPod(n, "gone")
@@ -128,6 +132,7 @@ func TestDelWithoutNamespace(t *testing.T) {
 // TestWithoutAgent tells what the plugin does while no agent runs: ADD and STATUS say so, DEL works, and the
 // agent makes up for it when it is back.
 func TestWithoutAgent(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{IPv6: true})
 	n := c.nodes[0]
 	network, pod, late := c.standard(n), c.addPod(n, "pod"), c.newPod(n, "late")
@@ -160,6 +165,7 @@ func TestWithoutAgent(t *testing.T) {
 // TestNodeWithoutObject has an agent that cannot give addresses: the cluster does not know its node. It says
 // so, and gets going when the object appears.
 func TestNodeWithoutObject(t *testing.T) {
+	t.Parallel()
 	programs := current(t)
 	c := newCluster(t, topology.Options{})
 	n := c.nodes[0]
@@ -185,6 +191,7 @@ func TestNodeWithoutObject(t *testing.T) {
 
 // TestExhaustion fills a small range: the error says who has the addresses, and one DEL is enough for one ADD.
 func TestExhaustion(t *testing.T) {
+	t.Parallel()
 	programs := current(t)
 	c := newCluster(t, topology.Options{})
 	n := c.nodes[0]

@@ -39,6 +39,7 @@ func (c *cluster) commandJSON(n *node, into any, args ...string) {
 
 // TestCommandsAgree compares what the commands and the metrics say with each other and with the lab.
 func TestCommandsAgree(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{IPv6: true})
 	n := c.nodes[0]
 	p := c.addPods()
@@ -104,6 +105,7 @@ func TestCommandsAgree(t *testing.T) {
 
 // TestReadiness takes a node's object away: the agent lives, is not ready, and says so everywhere.
 func TestReadiness(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{})
 	n := c.nodes[0]
 	if err := os.Remove(c.manifestFile(n)); err != nil {
@@ -126,6 +128,7 @@ var metricName = regexp.MustCompile(`\bbeeline_[a-z_]+[a-z]`)
 
 // TestMetricsAreDocumented compares the names in docs/operations.md with those that are served.
 func TestMetricsAreDocumented(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{})
 	c.addPod(c.nodes[0], "pod") // so that every histogram has a sample
 	page, err := os.ReadFile("../../docs/operations.md")
@@ -186,6 +189,7 @@ func (c *cluster) scrape(n *node, path string, want int) string {
 
 // TestSecondAgentIsRefused starts an agent where one runs: by the state directory, and by the socket alone.
 func TestSecondAgentIsRefused(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{})
 	n := c.nodes[0]
 	for name, change := range map[string]struct{ flags, words []string }{

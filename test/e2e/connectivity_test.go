@@ -81,6 +81,7 @@ func transfer(from, to topology.Place, address netip.Addr) (seen netip.Addr, err
 // TestEverybodyReachesEverybody tries all pairs of pods, and of nodes and pods, in every configuration of
 // families and routing.
 func TestEverybodyReachesEverybody(t *testing.T) {
+	t.Parallel()
 	families := []struct {
 		name  string
 		ipv6  bool

@@ -54,6 +54,7 @@ func TestTablesOfAnotherLayout(t *testing.T) {
 // TestPinsLost removes all pins while the agent is away, which takes the programs off the devices: the agent puts
 // everything back.
 func TestPinsLost(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{IPv6: true})
 	n := c.nodes[0]
 	pods := c.addPods()

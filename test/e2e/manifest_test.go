@@ -41,6 +41,7 @@ func (c *cluster) waitRoute(n *node, to netip.Prefix, via netip.Addr) {
 // TestNodesComeAndGo removes and adds a node while the agents run: its pods can be reached exactly while the
 // node is known.
 func TestNodesComeAndGo(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{IPv6: true, Nodes: 3})
 	pods := c.addPods()
 	third := c.addPod(c.nodes[2], "third")
@@ -105,6 +106,7 @@ func TestNodeChangesAddress(t *testing.T) {
 // TestBrokenManifest breaks a file while the agents run: status names file, line and reason, the last good state
 // stays in force, and other files go on being read.
 func TestBrokenManifest(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{Nodes: 3})
 	pods := c.addPods()
 	broken, other := c.nodes[1], c.nodes[2]
@@ -164,6 +166,7 @@ func TestOwnRangeChanges(t *testing.T) {
 
 // TestNodeOffLink has a node whose address is not on the uplink's link: the problem is named.
 func TestNodeOffLink(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{})
 	c.nodes[1].object.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "198.51.100.2"}}
 	c.writeNode(c.nodes[1])

@@ -1,13 +1,20 @@
 package e2e
 
 import (
+	"fmt"
+	"net/http"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
 // TestPodVanishes deletes the namespaces of pods without any DEL: while the agent looks on, and while it is away.
 func TestPodVanishes(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{IPv6: true})
 	n := c.nodes[0]
 	kept, peer := c.addPod(n, "kept"), c.addPod(c.nodes[1], "peer")
@@ -40,6 +47,7 @@ func TestPodVanishes(t *testing.T) {
 // TestStateDirectoryLost removes the endpoint files while the agent is away: pods keep their addresses, which
 // nobody else gets, and DEL works.
 func TestStateDirectoryLost(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{IPv6: true})
 	n := c.nodes[0]
 	pod, peer := c.addPod(n, "pod"), c.addPod(c.nodes[1], "peer")
@@ -57,4 +65,39 @@ func TestStateDirectoryLost(t *testing.T) {
 	c.delPod(n, pod)
 	c.delPod(n, other)
 	c.waitNoTraces(n)
+}
+
+// TestVanishingPodsLeaveNodeReady takes away the devices of many pods one after another, so that some vanish while
+// the agent works on them: that is no failure of the node, for which ADD would be refused.
+func TestVanishingPodsLeaveNodeReady(t *testing.T) {
+	c := up(t, topology.Options{IPv6: true})
+	n := c.nodes[0]
+	const count = 40
+	for i := range count {
+		c.addPod(n, fmt.Sprintf("pod-%02d", i))
+	}
+	devices, err := hostDevices(n)
+	if err != nil || len(devices) != count {
+		t.Fatalf("devices: %v %v", devices, err)
+	}
+	before := c.failedReconciliations(n)
+	for _, name := range devices {
+		changeLink(t, n.Place(), name, (*netlink.Handle).LinkDel)
+		time.Sleep(10 * time.Millisecond) // spreads them over several reconciliations
+	}
+	c.waitNoTraces(n)
+	if after := c.failedReconciliations(n); after != before {
+		t.Errorf("failed reconciliations: %q before, %q after", before, after)
+	}
+}
+
+// failedReconciliations is the line of the metrics that counts them; there is none before the first.
+func (c *cluster) failedReconciliations(n *node) string {
+	c.t.Helper()
+	for line := range strings.Lines(c.scrape(n, "/metrics", http.StatusOK)) {
+		if strings.HasPrefix(line, `beeline_reconcile_duration_seconds_count{result="error"}`) {
+			return line
+		}
+	}
+	return ""
 }

@@ -1,0 +1,42 @@
+package e2e
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// absence is longer than an agent vouches for what it has put into the tables (30 s, see docs/architecture.md).
+const absence = 32 * time.Second
+
+// TestLongAbsence leaves the nodes without agents for so long that nobody vouches for the next hops any more: the
+// kernel resolves them packet by packet, nothing is lost on the way there, and a node that then gets another
+// link-layer address is found without any agent.
+func TestLongAbsence(t *testing.T) {
+	t.Parallel()
+	c := up(t, topology.Options{IPv6: true})
+	p := c.addPods()
+	traffic := c.startTraffic([2]*topology.Pod{p.a, p.far})
+	for _, n := range c.nodes {
+		c.kill(n)
+	}
+	time.Sleep(absence)
+	traffic.goesOn()
+	traffic.finish()
+
+	changeLink(t, c.nodes[1].Place(), topology.Uplink, func(h *netlink.Handle, l netlink.Link) error {
+		return h.LinkSetHardwareAddr(l, net.HardwareAddr{0x02, 0, 0, 0, 0x77, 0x43})
+	})
+	eventually(t, func() error { return c.reach(p.a, p.far) })
+	traffic = c.startTraffic([2]*topology.Pod{p.a, p.far})
+	for _, n := range c.nodes {
+		c.start(n, current(t))
+		c.waitReady(n)
+	}
+	traffic.goesOn()
+	traffic.finish()
+}
