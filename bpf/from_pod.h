@@ -3,35 +3,73 @@
 #pragma once
 
 #include "config.h"
+#include "lib/decision.h"
 #include "lib/endpoint.h"
 #include "lib/finish.h"
 #include "lib/route.h"
 
 /* A pod of this node · another node · everything else is the stack's: the node itself and the world. */
-STAGE from_pod_route(struct packet *p)
+static __always_inline void from_pod_way(struct route *way, const struct address *destination)
 {
-	const struct route *r = route_of(&p->destination);
-	const struct endpoint *e;
+	const struct route *r = route_of(destination);
 
 	if (!r)
+		way->kind = ROUTE_UNKNOWN;
+	else if (r->kind == ROUTE_LOCAL)
+		endpoint_way(way, destination);
+	else
+		*way = *r;
+}
+
+/* Checks the source and finds the way, or remembers both from an earlier packet. */
+STAGE from_pod_decide(struct packet *p, const struct route **way)
+{
+	__u32 now = decision_generation();
+	struct decision *d = decision_place(p);
+	enum verdict v;
+
+	if (!d)
+		return PASS; /* cannot be: every index has its element */
+	*way = &d->route;
+	if (likely(decision_holds(d, p, now)))
+		return NEXT;
+	v = endpoint_check_source(p);
+	if (v != NEXT)
+		return v;
+	from_pod_way(&d->route, &p->destination);
+	decision_keep(d, p, now);
+	return NEXT;
+}
+
+STAGE from_pod_send(struct packet *p, const struct route *way)
+{
+	switch (way->kind) {
+	case ROUTE_LOCAL:
+		return endpoint_deliver(p, way);
+	case ROUTE_REMOTE:
+		return route_to_wire(p, way);
+	default:
 		return PASS;
-	if (r->kind == ROUTE_REMOTE)
-		return route_to_wire(p, r);
-	if (r->kind != ROUTE_LOCAL)
-		return PASS;
-	e = endpoint_of(&p->destination);
-	return e ? endpoint_deliver(p, e) : PASS;
+	}
 }
 
 SEC("tcx/ingress")
 int from_pod(struct __sk_buff *skb)
 {
 	struct packet p = {.skb = skb, .program = PROGRAM_FROM_POD};
+	const struct route *way = 0;
 	enum verdict v = packet_parse(&p);
 
 	if (v == NEXT)
-		v = endpoint_check_source(&p);
-	if (v == NEXT && config_ebpf_routing)
-		v = from_pod_route(&p);
+		v = endpoint_check_protocol(&p);
+	if (!config_ebpf_routing) {
+		if (v == NEXT)
+			v = endpoint_check_source(&p);
+		return finish(&p, v);
+	}
+	if (v == NEXT)
+		v = from_pod_decide(&p, &way);
+	if (v == NEXT)
+		v = from_pod_send(&p, way);
 	return finish(&p, v);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config.h"
+#include "lib/decision.h"
 #include "lib/endpoint.h"
 #include "lib/finish.h"
 #include "lib/route.h"
@@ -14,16 +15,25 @@
  * Straight into the pod. Packets from the world stay with the stack while that masquerades: connection
  * tracking must see both directions of a connection to tell a pod's reply from a connection of its own.
  */
+static __always_inline void from_wire_way(struct route *way, const struct packet *p)
+{
+	endpoint_way(way, &p->destination);
+	if (way->kind == ROUTE_LOCAL && config_masquerade && !route_of(&p->source))
+		way->kind = ROUTE_UNKNOWN;
+}
+
 STAGE from_wire_deliver(struct packet *p)
 {
-	const struct endpoint *e;
+	__u32 now = decision_generation();
+	struct decision *d = decision_place(p);
 
-	if (!packet_is_ip(p))
-		return PASS;
-	e = endpoint_of(&p->destination);
-	if (!e || (config_masquerade && !route_of(&p->source)))
-		return PASS;
-	return endpoint_deliver(p, e);
+	if (!d)
+		return PASS; /* cannot be: every index has its element */
+	if (unlikely(!decision_holds(d, p, now))) {
+		from_wire_way(&d->route, p);
+		decision_keep(d, p, now);
+	}
+	return d->route.kind == ROUTE_LOCAL ? endpoint_deliver(p, &d->route) : PASS;
 }
 
 SEC("tcx/ingress")
@@ -36,7 +46,7 @@ int from_wire(struct __sk_buff *skb)
 	 * What cannot be parsed is not for a pod, and the stack's to judge. So are frames for others, which a
 	 * switch floods or mirrors and a promiscuous device brings, and frames for all: a router forwards neither.
 	 */
-	if (config_ebpf_routing && skb->pkt_type == PACKET_HOST && packet_parse(&p) == NEXT)
+	if (config_ebpf_routing && skb->pkt_type == PACKET_HOST && packet_parse(&p) == NEXT && packet_is_ip(&p))
 		v = from_wire_deliver(&p);
 	return finish(&p, v);
 }

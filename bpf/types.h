@@ -65,6 +65,18 @@ struct route {
 _Static_assert(sizeof(struct route) == 36, "route has no hidden padding");
 
 /*
+ * Value of `decisions`: what the tables said about packets of one device from one address to another. It
+ * holds for as long as `generation` is what it was then.
+ */
+struct decision {
+	struct address source, destination;
+	__u32 ingress_ifindex;
+	__u32 generation;
+	struct route route; /* for ROUTE_LOCAL: ifindex of the pod's device, next_hop_mac and uplink_mac of its ends */
+};
+_Static_assert(sizeof(struct decision) == 76, "decision has no hidden padding");
+
+/*
  * Why a packet was dropped. One closed list: the value a stage drops with, the metric label, and what
  * `beeline drops` prints. Never renumber and never reuse a number; DROP_MAX ends the list.
  */

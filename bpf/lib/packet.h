@@ -71,7 +71,7 @@ static __always_inline bool packet_has(struct packet *p, __u32 bytes)
 	void *data = (void *)(long)p->skb->data;
 
 	p->end = (void *)(long)p->skb->data_end;
-	if (data + ETH_HLEN + bytes > p->end) {
+	if (unlikely(data + ETH_HLEN + bytes > p->end)) {
 		/* Headers may lie in fragments of the skb: move them into its linear part. */
 		if (bpf_skb_pull_data(p->skb, ETH_HLEN + bytes))
 			return false;
@@ -91,7 +91,7 @@ STAGE packet_parse_ipv4(struct packet *p)
 	if (!packet_has(p, sizeof(*ip)))
 		return drop(p, DROP_TRUNCATED);
 	ip = (void *)p->eth + ETH_HLEN;
-	if (ip->version != 4 || ip->ihl < 5)
+	if (unlikely(ip->version != 4 || ip->ihl < 5))
 		return drop(p, DROP_MALFORMED);
 	p->ip4 = ip;
 	p->hops = ip->ttl;
@@ -128,8 +128,8 @@ STAGE packet_parse_ipv6(struct packet *p)
  */
 STAGE packet_parse(struct packet *p)
 {
-	p->protocol = p->skb->vlan_present ? bpf_htons(ETH_P_8021Q) : p->skb->protocol;
-	if (p->protocol == bpf_htons(ETH_P_IP))
+	p->protocol = unlikely(p->skb->vlan_present) ? bpf_htons(ETH_P_8021Q) : p->skb->protocol;
+	if (likely(p->protocol == bpf_htons(ETH_P_IP)))
 		return packet_parse_ipv4(p);
 	if (p->protocol == bpf_htons(ETH_P_IPV6))
 		return packet_parse_ipv6(p);

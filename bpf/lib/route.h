@@ -53,7 +53,7 @@ static __always_inline bool route_fits(const struct packet *p, __u32 mtu)
 	__u32 headers;
 	__u8 next;
 
-	if (p->skb->len - ETH_HLEN <= mtu)
+	if (likely(p->skb->len - ETH_HLEN <= mtu))
 		return true;
 	if (!p->skb->gso_size)
 		return false;
@@ -92,11 +92,11 @@ STAGE route_to_wire(struct packet *p, const struct route *r)
 {
 	struct bpf_redir_neigh hop = {};
 
-	if (p->options || p->hops <= 1 || !route_fits(p, r->mtu))
+	if (unlikely(p->options || p->hops <= 1) || !route_fits(p, r->mtu))
 		return PASS;
 	hop_take(p);
 	p->skb->mark = MARK_ROUTED;
-	if (r->resolved && route_neighbours_followed()) {
+	if (likely(r->resolved && route_neighbours_followed())) {
 		__builtin_memcpy(p->eth->h_dest, r->next_hop_mac, ETH_ALEN);
 		__builtin_memcpy(p->eth->h_source, r->uplink_mac, ETH_ALEN);
 		p->action = bpf_redirect(r->ifindex, 0);

@@ -14,6 +14,10 @@ enum verdict {
 	DROP,	  /* packet.reason says why */
 };
 
+/* What nearly every packet takes comes first in the code: the caches hold it better than the rest. */
+#define likely(condition) __builtin_expect(!!(condition), 1)
+#define unlikely(condition) __builtin_expect(!!(condition), 0)
+
 #define STAGE static __always_inline __attribute__((warn_unused_result)) enum verdict
 
 /*

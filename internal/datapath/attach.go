@@ -66,16 +66,16 @@ func (d *Datapath) podPrograms() []string {
 	return []string{bpfProgToPod, bpfProgFromPod}
 }
 
-// uplinkPrograms are the programs of an uplink.
+// uplinkPrograms are the programs of an uplink. With eBPF routing every packet between pods would meet to_wire
+// for nothing (1 % of a request's time); the masquerading rules stop there what is not translated.
 func (d *Datapath) uplinkPrograms() []string {
-	var programs []string
-	if d.config.Masquerade {
-		programs = append(programs, bpfProgToWire)
+	switch {
+	case d.config.EBPFRouting:
+		return []string{bpfProgFromWire}
+	case d.config.Masquerade:
+		return []string{bpfProgToWire}
 	}
-	if d.config.EBPFRouting {
-		programs = append(programs, bpfProgFromWire)
-	}
-	return programs
+	return nil
 }
 
 // Detach takes all programs off a device. It is no error when the device or its programs are gone. The

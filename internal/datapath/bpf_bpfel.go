@@ -18,6 +18,15 @@ type bpfAddress struct {
 	Word [4]uint32
 }
 
+type bpfDecision struct {
+	_              structs.HostLayout
+	Source         bpfAddress
+	Destination    bpfAddress
+	IngressIfindex uint32
+	Generation     uint32
+	Route          bpfRoute
+}
+
 type bpfDropCount struct {
 	_       structs.HostLayout
 	Packets uint64
@@ -98,8 +107,10 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	bpfMapDecisions         = "decisions"
 	bpfMapDrops             = "drops"
 	bpfMapEndpoints         = "endpoints"
+	bpfMapGeneration        = "generation"
 	bpfMapLease             = "lease"
 	bpfMapRouteLengths      = "route_lengths"
 	bpfMapRoutes            = "routes"
@@ -164,8 +175,10 @@ type bpfProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfMapSpecs struct {
+	Decisions    *ebpf.MapSpec `ebpf:"decisions"`
 	Drops        *ebpf.MapSpec `ebpf:"drops"`
 	Endpoints    *ebpf.MapSpec `ebpf:"endpoints"`
+	Generation   *ebpf.MapSpec `ebpf:"generation"`
 	Lease        *ebpf.MapSpec `ebpf:"lease"`
 	RouteLengths *ebpf.MapSpec `ebpf:"route_lengths"`
 	Routes       *ebpf.MapSpec `ebpf:"routes"`
@@ -200,8 +213,10 @@ func (o *bpfObjects) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfMaps struct {
+	Decisions    *ebpf.Map `ebpf:"decisions"`
 	Drops        *ebpf.Map `ebpf:"drops"`
 	Endpoints    *ebpf.Map `ebpf:"endpoints"`
+	Generation   *ebpf.Map `ebpf:"generation"`
 	Lease        *ebpf.Map `ebpf:"lease"`
 	RouteLengths *ebpf.Map `ebpf:"route_lengths"`
 	Routes       *ebpf.Map `ebpf:"routes"`
@@ -209,8 +224,10 @@ type bpfMaps struct {
 
 func (m *bpfMaps) Close() error {
 	return _BpfClose(
+		m.Decisions,
 		m.Drops,
 		m.Endpoints,
+		m.Generation,
 		m.Lease,
 		m.RouteLengths,
 		m.Routes,

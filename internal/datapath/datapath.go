@@ -67,8 +67,9 @@ func Open(cfg Config, log *slog.Logger) (_ *Datapath, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("load datapath: %w", err)
 	}
-	d.Endpoints = Endpoints{d.objects.bpfMaps.Endpoints}
-	d.Routes = Routes{d.objects.bpfMaps.Routes, d.objects.bpfMaps.RouteLengths}
+	generation := &generation{m: d.objects.bpfMaps.Generation}
+	d.Endpoints = Endpoints{d.objects.bpfMaps.Endpoints, generation}
+	d.Routes = Routes{d.objects.bpfMaps.Routes, d.objects.bpfMaps.RouteLengths, generation}
 	d.Drops = Drops{d.objects.bpfMaps.Drops}
 	d.Lease = Lease{d.objects.bpfMaps.Lease}
 	return d, nil
@@ -127,6 +128,8 @@ func (d *Datapath) maps() map[string]*ebpf.Map {
 		bpfMapEndpoints:    d.objects.bpfMaps.Endpoints,
 		bpfMapRoutes:       d.objects.bpfMaps.Routes,
 		bpfMapRouteLengths: d.objects.bpfMaps.RouteLengths,
+		bpfMapGeneration:   d.objects.bpfMaps.Generation,
+		bpfMapDecisions:    d.objects.bpfMaps.Decisions,
 		bpfMapDrops:        d.objects.bpfMaps.Drops,
 		bpfMapLease:        d.objects.bpfMaps.Lease,
 	}

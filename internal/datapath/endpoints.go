@@ -20,10 +20,20 @@ type Endpoint struct {
 }
 
 // Endpoints is the table of the addresses of this node's pods. The agent is its only writer.
-type Endpoints struct{ m *ebpf.Map }
+type Endpoints struct {
+	m          *ebpf.Map
+	generation *generation
+}
 
 // Set makes an address reachable at its pod.
 func (t Endpoints) Set(a netip.Addr, e Endpoint) error {
+	if err := t.put(a, e); err != nil {
+		return err
+	}
+	return t.generation.advance()
+}
+
+func (t Endpoints) put(a netip.Addr, e Endpoint) error {
 	if err := t.m.Put(addressOf(a), e.value()); err != nil {
 		return fmt.Errorf("set endpoint %s: %w", a, err)
 	}
@@ -32,6 +42,13 @@ func (t Endpoints) Set(a netip.Addr, e Endpoint) error {
 
 // Delete removes an address; it is no error when the address is not there.
 func (t Endpoints) Delete(a netip.Addr) error {
+	if err := t.remove(a); err != nil {
+		return err
+	}
+	return t.generation.advance()
+}
+
+func (t Endpoints) remove(a netip.Addr) error {
 	if err := t.m.Delete(addressOf(a)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("delete endpoint %s: %w", a, err)
 	}
@@ -61,10 +78,13 @@ func (t Endpoints) Sync(want map[netip.Addr]Endpoint) (int, error) {
 	}
 	set, del := changes(have, want)
 	for a, e := range set {
-		err = errors.Join(err, t.Set(a, e))
+		err = errors.Join(err, t.put(a, e))
 	}
 	for _, a := range del {
-		err = errors.Join(err, t.Delete(a))
+		err = errors.Join(err, t.remove(a))
+	}
+	if len(set)+len(del) > 0 {
+		err = errors.Join(err, t.generation.advance())
 	}
 	return len(set) + len(del), err
 }

@@ -3,6 +3,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 )
@@ -61,7 +62,7 @@ func (d *Datapath) Programs() ([]ProgramInfo, error) {
 // Maps describes the tables with their memory.
 func (d *Datapath) Maps() ([]MapInfo, error) {
 	var all []MapInfo
-	for _, name := range pinnedMaps {
+	for _, name := range append(slices.Clone(pinnedMaps), bpfMapDecisions) {
 		m := d.maps()[name]
 		info, err := m.Info()
 		if err != nil {

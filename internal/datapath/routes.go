@@ -38,7 +38,10 @@ type Route struct {
 }
 
 // Routes is the table of the cluster's prefixes. The agent is its only writer.
-type Routes struct{ m, lengths *ebpf.Map }
+type Routes struct {
+	m, lengths *ebpf.Map
+	generation *generation
+}
 
 // All gives the table.
 func (t Routes) All() (map[netip.Prefix]Route, error) {
@@ -82,6 +85,9 @@ func (t Routes) Sync(want map[netip.Prefix]Route) (int, error) {
 		if e := t.m.Delete(routeKeyOf(p)); e != nil && !errors.Is(e, ebpf.ErrKeyNotExist) {
 			err = errors.Join(err, fmt.Errorf("delete route %s: %w", p, e))
 		}
+	}
+	if len(set)+len(del) > 0 {
+		err = errors.Join(err, t.generation.advance())
 	}
 	return len(set) + len(del), err
 }

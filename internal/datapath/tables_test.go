@@ -161,7 +161,7 @@ func TestInspect(t *testing.T) {
 			t.Errorf("map %+v", m)
 		}
 	}
-	if len(described) != len(pinnedMaps) || entries[bpfMapEndpoints] != 4 || entries[bpfMapRoutes] != len(routesOfNodeA(1)) {
+	if len(described) != len(pinnedMaps)+1 || entries[bpfMapEndpoints] != 4 || entries[bpfMapRoutes] != len(routesOfNodeA(1)) {
 		t.Errorf("maps %+v", described)
 	}
 	if err := Required(); err != nil {

@@ -82,9 +82,10 @@ func (n *network) masquerade(t *testing.T) {
 	})
 }
 
-// When the masquerading rules are gone, pods' addresses do not leak to the world.
+// When the masquerading rules are gone, pods' addresses do not leak to the world. With eBPF routing to_wire is
+// not attached: that part is the rules' own.
 func TestUnmasqueradedNeverArrives(t *testing.T) {
-	for _, routing := range []bool{true, false} {
+	for _, routing := range []bool{false} {
 		cfg := Config{EBPFRouting: routing, Masquerade: true}
 		t.Run(cfgName(cfg), func(t *testing.T) {
 			t.Parallel()

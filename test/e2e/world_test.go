@@ -208,10 +208,10 @@ func TestWorldAfterFlush(t *testing.T) {
 	}
 }
 
-// Without an agent nothing restores the rules: what pods send to the world is dropped and counted, traffic
-// inside the cluster goes on, and the next agent puts it right.
+// Without an agent nothing restores the rules. With kernel routing to_wire then drops and counts what pods send
+// to the world; traffic inside the cluster goes on, and the next agent puts it right.
 func TestWorldAfterFlushWithoutAgent(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, "--routing=kernel")
 	sockets := w.openSockets()
 	w.kill(w.here)
 	w.flush()
@@ -239,7 +239,7 @@ func TestWorldAfterFlushWithoutAgent(t *testing.T) {
 	w.expect(w.pod, w.peer, w.pod)
 	w.expect(w.pod, w.node, w.pod)
 
-	w.start(w.here, current(t))
+	w.start(w.here, current(t), "--routing=kernel")
 	w.waitReady(w.here)
 	if n := w.unmasqueraded(w.here); n != each*uint64(len(sockets)) {
 		t.Errorf("%d packets counted as unmasqueraded, want %d", n, each*len(sockets))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -344,6 +345,33 @@ func TestRepliesAreMarked(t *testing.T) {
 	}
 }
 
+// Where translation fails, for whatever reason, the packet stays here.
+func TestNothingLeavesUntranslated(t *testing.T) {
+	node, world := newWorld(t)
+	pod := newPod(t, node, 5)
+	inside(t, node, func() error {
+		if _, err := Sync(config); err != nil {
+			return err
+		}
+		return nft("flush chain inet beeline " + translating)
+	})
+	for _, to := range []string{"192.0.2.2", "2001:db8::2"} {
+		if answer, err := ask(pod, "udp", net.JoinHostPort(to, "9")); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s without translation: answer %q, error %v", to, answer, err)
+		}
+	}
+	inside(t, node, func() error {
+		output, err := exec.Command("nft", "list", "table", "inet", tableName).CombinedOutput()
+		if n := strings.Count(string(output), "counter packets 1 "); n != 2 {
+			t.Errorf("%d rules have stopped a packet, want 2:\n%s", n, output)
+		}
+		return err
+	})
+	for _, to := range []string{"192.0.2.3", "2001:db8::3"} { // exempt
+		sourceSeen(t, pod, world, "udp", to)
+	}
+}
+
 func nft(command string) error {
 	if output, err := exec.Command("nft", command).CombinedOutput(); err != nil {
 		return fmt.Errorf("nft %s: %w: %s", command, err, output)
@@ -371,6 +399,8 @@ func TestTableIsReadable(t *testing.T) {
 			"type filter hook postrouting priority srcnat + 10; policy accept;",
 			`ct direction reply ct state established,related ip saddr @pods4 ip daddr != @exempt4 counter packets 0 bytes 0 meta mark set meta mark | 0x00100000 comment "replies keep the pod's address, IPv4"`,
 			`ct direction reply ct state established,related ip6 saddr @pods6 ip6 daddr != @exempt6 counter packets 0 bytes 0 meta mark set meta mark | 0x00100000 comment "replies keep the pod's address, IPv6"`,
+			`ip saddr @pods4 ip daddr != @exempt4 counter packets 0 bytes 0 drop comment "nothing else of a pod leaves untranslated, IPv4"`,
+			`ip6 saddr @pods6 ip6 daddr != @exempt6 counter packets 0 bytes 0 drop comment "nothing else of a pod leaves untranslated, IPv6"`,
 			"elements = { 10.1.0.0/24 }",
 			"169.254.0.0/16", "224.0.0.0/4", "255.255.255.255", "fe80::/10", "ff00::/8",
 		} {

@@ -79,6 +79,8 @@ func layoutOf(config Config) layout {
 			{marking, nftables.ChainTypeFilter, *nftables.ChainPriorityNATSource + 10, []rule{
 				{"replies keep the pod's address, IPv4", markReplies(ipv4, config.ReplyMark)},
 				{"replies keep the pod's address, IPv6", markReplies(ipv6, config.ReplyMark)},
+				{"nothing else of a pod leaves untranslated, IPv4", stopUntranslated(ipv4, config.ReplyMark)},
+				{"nothing else of a pod leaves untranslated, IPv6", stopUntranslated(ipv6, config.ReplyMark)},
 			}},
 		},
 	}
@@ -149,6 +151,26 @@ func markReplies(f family, mark uint32) []expr.Any {
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: word(^mark), Xor: word(mark)},
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1},
+	)
+}
+
+// stopUntranslated drops what podsToWorld matches and markReplies has not marked: packets that connection
+// tracking calls invalid are never translated (a late segment of a connection that it has forgotten). What
+// the node itself sends has no incoming device, which is asked first.
+func stopUntranslated(f family, mark uint32) []expr.Any {
+	word := binaryutil.NativeEndian.PutUint32
+	unmarked := []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte(device.HostPrefix)},
+		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte(device.HostPrefix)},
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: word(mark), Xor: word(0)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: word(0)},
+	}
+	return append(append(unmarked, podsToWorld(f)...),
+		&expr.Counter{},
+		&expr.Verdict{Kind: expr.VerdictDrop},
 	)
 }
 
