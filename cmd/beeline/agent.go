@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -28,6 +30,9 @@ Traffic does not depend on it: it can be stopped, killed and replaced at any tim
 			log, err := newLogger(e, level, format)
 			if err != nil {
 				return err
+			}
+			if err := config.Validate(); err == nil && os.Geteuid() != 0 {
+				return errors.New("the agent makes devices, routes and BPF programs and needs root")
 			}
 			return agent.Run(cmd.Context(), config, version, log)
 		},

@@ -64,7 +64,13 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return runBench(cmd.Context(), e, &f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			// 0 stands for the preset's own where nothing was typed, and for nothing else.
+			if set := cmd.Flags().Changed; set("rounds") && f.rounds < 1 || set("duration") && f.duration <= 0 {
+				return usageError(e, errors.New("--rounds and --duration: want more than 0"))
+			}
+			return runBench(cmd.Context(), e, &f)
+		},
 	}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(e, err) })
 	flags := c.Flags()
@@ -158,9 +164,6 @@ func (f *benchFlags) plan() (measure.Plan, error) {
 	}
 	for _, p := range f.placements {
 		choice.Placements = append(choice.Placements, result.Placement(p))
-	}
-	if f.rounds < 0 || f.duration < 0 {
-		return measure.Plan{}, errors.New("rounds and duration cannot be negative")
 	}
 	if f.quick && f.full {
 		return measure.Plan{}, errors.New("either --quick or --full")

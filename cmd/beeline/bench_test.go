@@ -19,7 +19,11 @@ func TestBenchUsage(t *testing.T) {
 		"an argument":        {[]string{"node"}, "node"},
 		"quick and full":     {[]string{"--quick", "--full"}, "either --quick or --full"},
 		"no placement":       {[]string{"--placement", "everywhere"}, `no placement "everywhere"`},
-		"negative rounds":    {[]string{"--rounds", "-1"}, "negative"},
+		"negative rounds":    {[]string{"--rounds", "-1"}, "more than 0"},
+		"no rounds":          {[]string{"--rounds", "0"}, "more than 0"},
+		"no duration":        {[]string{"--duration", "0s"}, "more than 0"},
+		"impossible MTU":     {[]string{"--mtu", "0"}, "MTU 0"},
+		"negative limit":     {[]string{"--max-steal", "-1"}, "negative"},
 		"sample too short":   {[]string{"--duration", "1ms"}, "at least 50ms"},
 		"more pods than fit": {[]string{"--pods", "1000"}, "pods 1000"},
 	}

@@ -27,7 +27,7 @@ func newDropsCommand(e env) *cobra.Command {
 			return fmt.Errorf("--watch prints text only")
 		}
 		socket := cmd.Flag("socket").Value.String()
-		return explain(watchDrops(cmd, api.NewClient(socket), e.stdout), socket)
+		return explain(watchDrops(cmd, api.NewClient(socket), e.stdout))
 	}
 	return cmd
 }

@@ -24,6 +24,8 @@ func newLabCommand(e env) *cobra.Command {
 A lab is a few nodes on this machine, joined by a wire, each with its own network
 namespace, cgroup and BPF file system. Its network is Beeline or one of the
 alternatives that the bench compares. Needs root; lab down removes everything.`,
+		Args: cobra.NoArgs, // without it, a mistyped command would print the help and succeed
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
 		newLabUpCommand(e), newLabAddPodCommand(e), newLabDelPodCommand(e),
@@ -74,6 +76,9 @@ func labUp(ctx context.Context, o topology.Options) (*topology.Lab, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--network: %w", err)
 	}
+	if err := o.Validate(); err != nil { // before defaults take the place of zeros that were typed
+		return nil, err
+	}
 	if _, err := topology.Requirements(); err != nil {
 		return nil, err
 	}
@@ -119,7 +124,7 @@ func newLabAddPodCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add-pod NODE NAME",
 		Short: "Make a pod on a node, through the network's CNI plugin",
-		Args:  cobra.ExactArgs(2),
+		Args:  arguments(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			lab, network, err := openLab(name)
 			if err != nil {
@@ -168,7 +173,7 @@ func newLabDelPodCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "del-pod NAME",
 		Short: "Remove a pod, through the network's CNI plugin",
-		Args:  cobra.ExactArgs(1),
+		Args:  arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			lab, network, err := openLab(name)
 			if err != nil {
@@ -198,7 +203,7 @@ func newLabExecCommand(e env) *cobra.Command {
 		Use:     "exec NODE|POD -- COMMAND [ARGUMENT...]",
 		Short:   "Run a command on a node or in a pod",
 		Example: "  beeline lab exec n1 -- ip route\n  beeline lab exec client -- ping -c 3 server",
-		Args:    cobra.MinimumNArgs(2),
+		Args:    arguments(cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			lab, err := topology.Open(name)
 			if err != nil {

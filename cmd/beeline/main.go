@@ -49,9 +49,11 @@ func newRootCommand(e env) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "beeline",
 		Short:         "Container networking that takes the straight line",
+		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.SetVersionTemplate("beeline {{.Version}}\n")
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
 	root.AddCommand(
@@ -64,4 +66,14 @@ func newRootCommand(e env) *cobra.Command {
 		newReportCommand(e),
 	)
 	return root
+}
+
+// arguments checks positional arguments and shows how the command is used where they are not right.
+func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return fmt.Errorf("%w: usage: %s", err, cmd.UseLine())
+		}
+		return nil
+	}
 }

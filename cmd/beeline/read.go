@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -33,7 +34,7 @@ func newReadCommand[T any](e env, use, short string, ask func(*cobra.Command, *a
 			}
 			answer, err := ask(cmd, api.NewClient(r.socket))
 			if err != nil {
-				return explain(err, r.socket)
+				return explain(err)
 			}
 			if r.output == "json" {
 				return printJSON(e.stdout, answer)
@@ -56,10 +57,13 @@ func defaultSocket() string {
 	return api.DefaultSocket
 }
 
-// explain says what to do when no agent answers.
-func explain(err error, socket string) error {
-	if errors.Is(err, api.ErrNoAgent) {
-		return fmt.Errorf("%w at %s: is `beeline agent` running on this node, as root, with this --socket?", err, socket)
+// explain says what to do when no agent answers, or none may be asked.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, api.ErrNoAgent):
+		return fmt.Errorf("%w: is `beeline agent` running on this node, with this --socket?", err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: only root may ask the agent", err)
 	}
 	return err
 }

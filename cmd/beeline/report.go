@@ -20,7 +20,7 @@ With two directories it compares the second with the first, figure by figure.`,
 		Example: `  beeline report results/2026-11-20          table, and report.html written anew
   beeline report results/a results/b         what changed from a to b
   beeline report --markdown results/a        tables for a README`,
-		Args: cobra.RangeArgs(1, 2),
+		Args: arguments(cobra.RangeArgs(1, 2)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var runs []*result.Run
 			for _, dir := range args {

@@ -46,6 +46,9 @@ type Datapath struct {
 // where they do not. Nothing that carries traffic changes until Attach and Commit. The caller closes the
 // Datapath; closing does not stop the traffic.
 func Open(cfg Config, log *slog.Logger) (_ *Datapath, err error) {
+	if err := requireBPFFS(cfg.Root); err != nil {
+		return nil, err
+	}
 	for _, dir := range []string{mapDir(cfg.Root), linkDir(cfg.Root)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make directory for pins: %w", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/contender"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
+	"github.com/beeline-cni/beeline/lab/topology"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
 
@@ -80,6 +81,12 @@ func (p Plan) Validate() error {
 	}
 	if p.Length < 50*time.Millisecond {
 		errs = append(errs, fmt.Errorf("duration %v: want at least 50ms", p.Length))
+	}
+	if p.MTU < topology.MinMTU || p.MTU > topology.MaxMTU {
+		errs = append(errs, fmt.Errorf("MTU %d: want %d to %d", p.MTU, topology.MinMTU, topology.MaxMTU))
+	}
+	if p.Gate.Steal < 0 || p.Gate.Foreign < 0 {
+		errs = append(errs, errors.New("the gate's limits cannot be negative"))
 	}
 	if p.Pods < 0 || p.Pods > 240 {
 		errs = append(errs, fmt.Errorf("pods %d: want 0 to 240, a node's /24 has no room for more", p.Pods))

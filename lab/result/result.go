@@ -125,7 +125,7 @@ type Sample struct {
 	Procs     int       `json:"procs"`
 	Started   time.Time `json:"started"`
 	Seconds   float64   `json:"seconds"`
-	// Values holds the metrics by name; units as in Units of this package.
+	// Values holds the metrics by name; units as in Metrics of this package.
 	Values map[string]float64 `json:"values"`
 	// Latency is a histogram of round trips, where the tool gives one.
 	Latency *Histogram `json:"latency,omitempty"`
