@@ -8,11 +8,19 @@
 #include "lib/finish.h"
 #include "lib/route.h"
 
-/* A pod of this node · another node · everything else is the stack's: the node itself and the world. */
-static __always_inline void from_pod_way(struct route *way, const struct address *destination)
+/*
+ * A pod of this node · another node · everything else is the stack's: the node itself, the world, and all
+ * that a pod sends whose packets go through the stack.
+ */
+static __always_inline void from_pod_way(struct route *way, const struct endpoint *sender,
+					 const struct address *destination)
 {
-	const struct route *r = route_of(destination);
+	const struct route *r;
 
+	way->kind = ROUTE_CLUSTER;
+	if (sender->through_stack)
+		return;
+	r = route_of(destination);
 	if (!r)
 		way->kind = ROUTE_UNKNOWN;
 	else if (r->kind == ROUTE_LOCAL)
@@ -26,6 +34,7 @@ STAGE from_pod_decide(struct packet *p, const struct route **way)
 {
 	__u32 now = decision_generation();
 	struct decision *d = decision_place(p);
+	const struct endpoint *sender;
 	enum verdict v;
 
 	if (!d)
@@ -33,10 +42,11 @@ STAGE from_pod_decide(struct packet *p, const struct route **way)
 	*way = &d->route;
 	if (likely(decision_holds(d, p, now)))
 		return NEXT;
-	v = endpoint_check_source(p);
+	sender = endpoint_of(&p->source);
+	v = endpoint_check_source(p, sender);
 	if (v != NEXT)
 		return v;
-	from_pod_way(&d->route, &p->destination);
+	from_pod_way(&d->route, sender, &p->destination);
 	decision_keep(d, p, now);
 	return NEXT;
 }
@@ -64,7 +74,7 @@ int from_pod(struct __sk_buff *skb)
 		v = endpoint_check_protocol(&p);
 	if (!config_ebpf_routing) {
 		if (v == NEXT)
-			v = endpoint_check_source(&p);
+			v = endpoint_check_source(&p, endpoint_of(&p.source));
 		return finish(&p, v);
 	}
 	if (v == NEXT)

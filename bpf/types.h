@@ -24,8 +24,10 @@ struct endpoint {
 	__u32 ifindex;		 /* host end of the pod's device */
 	__u8 pod_mac[ETH_ALEN];	 /* the pod's end */
 	__u8 host_mac[ETH_ALEN]; /* the host's end, which pods use as their gateway's */
+	__u8 through_stack;	 /* not 0: what the pod sends and receives is the host's stack's to forward */
+	__u8 padding[3];
 };
-_Static_assert(sizeof(struct endpoint) == 16, "endpoint has no hidden padding");
+_Static_assert(sizeof(struct endpoint) == 20, "endpoint has no hidden padding");
 
 /* Key of `routes`: a prefix. prefix_len counts the bits of an IPv6 prefix: 96 more than those of an IPv4 one. */
 struct route_key {
@@ -49,7 +51,8 @@ enum route_kind {
 	ROUTE_LOCAL = 1,   /* pods of this node: ask `endpoints` */
 	ROUTE_REMOTE = 2,  /* pods and addresses of another node on this link */
 	ROUTE_CLUSTER = 3, /* in the cluster, but left to the host's stack: this node's own addresses, nodes
-			       that are not on this link, exempt from masquerading */
+			       that are not on this link, exempt from masquerading; in `decisions` also the
+			       way of pods that go through the stack */
 };
 
 /* Value of `routes`. For ROUTE_REMOTE, where and how a packet leaves. */

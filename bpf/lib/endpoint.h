@@ -20,12 +20,13 @@ STAGE endpoint_check_protocol(struct packet *p)
 	return drop(p, DROP_NOT_IP);
 }
 
-/* A pod sends with its own addresses only; link-local IPv6 reaches the host's stack and no further. */
-STAGE endpoint_check_source(struct packet *p)
+/*
+ * A pod sends with its own addresses only; link-local IPv6 reaches the host's stack and no further. `sender` is
+ * whose the source address is; with NEXT it is not NULL.
+ */
+STAGE endpoint_check_source(struct packet *p, const struct endpoint *sender)
 {
-	const struct endpoint *e = endpoint_of(&p->source);
-
-	if (e && e->ifindex == p->skb->ifindex)
+	if (sender && sender->ifindex == p->skb->ifindex)
 		return NEXT;
 	if (p->protocol == bpf_htons(ETH_P_IPV6) && address_stays_on_link(&p->source) &&
 	    address_stays_on_link(&p->destination))
@@ -48,13 +49,13 @@ STAGE endpoint_check_destination(struct packet *p)
 	return drop(p, DROP_WRONG_POD);
 }
 
-/* The way into the pod that owns an address; the stack's way if none does. */
+/* The way into the pod that owns an address; the stack's way if none does, or if that pod's packets go through it. */
 static __always_inline void endpoint_way(struct route *way, const struct address *a)
 {
 	const struct endpoint *e = endpoint_of(a);
 
 	way->kind = ROUTE_CLUSTER;
-	if (!e)
+	if (!e || e->through_stack)
 		return;
 	way->kind = ROUTE_LOCAL;
 	way->ifindex = e->ifindex;

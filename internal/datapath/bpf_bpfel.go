@@ -47,10 +47,12 @@ const (
 )
 
 type bpfEndpoint struct {
-	_       structs.HostLayout
-	Ifindex uint32
-	PodMac  [6]uint8
-	HostMac [6]uint8
+	_            structs.HostLayout
+	Ifindex      uint32
+	PodMac       [6]uint8
+	HostMac      [6]uint8
+	ThroughStack uint8
+	Padding      [3]uint8
 }
 
 type bpfMark uint32

@@ -17,6 +17,8 @@ type Endpoint struct {
 	Interface int
 	PodMAC    MAC
 	HostMAC   MAC
+	// ThroughStack leaves what the pod sends and receives to the host's stack, with eBPF routing too.
+	ThroughStack bool
 }
 
 // Endpoints is the table of the addresses of this node's pods. The agent is its only writer.
@@ -62,7 +64,9 @@ func (t Endpoints) All() (map[netip.Addr]Endpoint, error) {
 	var value bpfEndpoint
 	it := t.m.Iterate()
 	for it.Next(&key, &value) {
-		all[key.addr()] = Endpoint{Interface: int(value.Ifindex), PodMAC: value.PodMac, HostMAC: value.HostMac}
+		all[key.addr()] = Endpoint{
+			Interface: int(value.Ifindex), PodMAC: value.PodMac, HostMAC: value.HostMac, ThroughStack: value.ThroughStack != 0,
+		}
 	}
 	if err := it.Err(); err != nil {
 		return nil, fmt.Errorf("read endpoints: %w", err)
@@ -90,5 +94,9 @@ func (t Endpoints) Sync(want map[netip.Addr]Endpoint) (int, error) {
 }
 
 func (e Endpoint) value() bpfEndpoint {
-	return bpfEndpoint{Ifindex: uint32(e.Interface), PodMac: e.PodMAC, HostMac: e.HostMAC}
+	v := bpfEndpoint{Ifindex: uint32(e.Interface), PodMac: e.PodMAC, HostMac: e.HostMAC}
+	if e.ThroughStack {
+		v.ThroughStack = 1
+	}
+	return v
 }
