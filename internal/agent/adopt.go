@@ -12,6 +12,9 @@ import (
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
+// throughStackUnknown is why a pod goes through the stack whose file was lost: the datapath's table has no reasons.
+const throughStackUnknown = "the reason was in its lost file"
+
 // adoptEndpoints takes over the endpoints of an earlier agent: from their files, and, should the files be
 // lost, from the datapath's table, which at least tells the device and the address. Nothing is removed yet.
 func (a *Agent) adoptEndpoints() error {
@@ -60,6 +63,9 @@ func (a *Agent) adoptFromTable() error {
 			if entry.Interface == d.Index {
 				e.Addresses = append(e.Addresses, addr)
 				e.PodMAC = net.HardwareAddr(entry.PodMAC[:]).String()
+				if entry.ThroughStack {
+					e.ThroughStack = throughStackUnknown
+				}
 			}
 		}
 		if len(e.Addresses) == 0 {

@@ -187,7 +187,9 @@ func remoteRoute(hop netip.Addr, f facts) datapath.Route {
 
 // endpointEntry is what the datapath needs to know of a pod's device.
 func endpointEntry(e api.Endpoint) datapath.Endpoint {
-	return datapath.Endpoint{Interface: e.HostIfIndex, PodMAC: parseMAC(e.PodMAC), HostMAC: parseMAC(e.HostMAC)}
+	return datapath.Endpoint{
+		Interface: e.HostIfIndex, PodMAC: parseMAC(e.PodMAC), HostMAC: parseMAC(e.HostMAC), ThroughStack: e.ThroughStack != "",
+	}
 }
 
 // endpointRoute is the host stack's route to one address of a pod. The node's own traffic to the pod takes

@@ -44,15 +44,16 @@ func (a *Agent) Add(_ context.Context, req api.AddRequest) (_ *api.AddResponse, 
 		return nil, api.Errorf(api.CodeInvalid, "hostDevice: there is no device %s with index %d on this node", req.HostDevice, req.HostIfIndex)
 	}
 	e := api.Endpoint{
-		Attachment:  req.Attachment,
-		Network:     req.Network,
-		Pod:         req.Pod,
-		Netns:       req.Netns,
-		HostDevice:  req.HostDevice,
-		HostIfIndex: req.HostIfIndex,
-		HostMAC:     req.HostMAC,
-		PodMAC:      req.PodMAC,
-		MTU:         a.current.mtu,
+		Attachment:   req.Attachment,
+		Network:      req.Network,
+		Pod:          req.Pod,
+		Netns:        req.Netns,
+		HostDevice:   req.HostDevice,
+		HostIfIndex:  req.HostIfIndex,
+		HostMAC:      req.HostMAC,
+		PodMAC:       req.PodMAC,
+		MTU:          a.current.mtu,
+		ThroughStack: req.ThroughStack,
 	}
 	e.Addresses, err = a.pool.Allocate(ownerOf(e))
 	if err != nil {
@@ -186,8 +187,7 @@ func (a *Agent) Endpoints(context.Context) ([]api.Endpoint, error) {
 	}
 	all := make([]api.Endpoint, 0, len(a.endpoints))
 	for _, e := range a.endpoints {
-		e.State = endpointState(e, table)
-		all = append(all, e)
+		all = append(all, a.describe(e, table))
 	}
 	slices.SortFunc(all, func(x, y api.Endpoint) int {
 		if c := strings.Compare(podName(x), podName(y)); c != 0 {
@@ -215,7 +215,7 @@ func (a *Agent) Check(_ context.Context, att api.Attachment) (_ *api.Endpoint, e
 	if err != nil {
 		return nil, err
 	}
-	e.State = endpointState(e, table)
+	e = a.describe(e, table)
 	if e.State == api.StateReady {
 		if err := a.datapath.CheckPod(e.HostDevice, e.HostIfIndex); err != nil {
 			e.State = err.Error()
@@ -224,12 +224,24 @@ func (a *Agent) Check(_ context.Context, att api.Attachment) (_ *api.Endpoint, e
 	return &e, nil
 }
 
+// describe gives an endpoint as the API tells it: with its state, and with the way that its packets take, which the
+// routing of the node may decide for all of them.
+func (a *Agent) describe(e api.Endpoint, table map[netip.Addr]datapath.Endpoint) api.Endpoint {
+	e.State = endpointState(e, table)
+	if a.config.Routing == RoutingKernel {
+		e.ThroughStack = "--routing=kernel"
+	}
+	return e
+}
+
 // endpointState compares an endpoint with the datapath's table.
 func endpointState(e api.Endpoint, table map[netip.Addr]datapath.Endpoint) string {
 	for _, addr := range e.Addresses {
 		if got, ok := table[addr]; !ok {
 			return fmt.Sprintf("the datapath does not know address %s", addr)
-		} else if got != endpointEntry(e) {
+		} else if want := endpointEntry(e); got.ThroughStack != want.ThroughStack {
+			return fmt.Sprintf("the datapath has another way for address %s: through the host's stack %t, want %t", addr, got.ThroughStack, want.ThroughStack)
+		} else if got != want {
 			return fmt.Sprintf("the datapath has another device for address %s", addr)
 		}
 	}

@@ -17,7 +17,7 @@ func TestStoreKeepsEndpoints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := api.Endpoint{Attachment: api.Attachment{ContainerID: "c", IfName: "eth0"}, HostDevice: "bl1", HostIfIndex: 3, Addresses: addrs("10.0.0.2")}
+	want := api.Endpoint{Attachment: api.Attachment{ContainerID: "c", IfName: "eth0"}, HostDevice: "bl1", HostIfIndex: 3, Addresses: addrs("10.0.0.2"), ThroughStack: "port mapping"}
 	if err := s.save(want); err != nil {
 		t.Fatal(err)
 	}

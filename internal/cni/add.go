@@ -29,6 +29,10 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 	if err != nil {
 		return err
 	}
+	throughStack, err := conf.throughStack()
+	if err != nil {
+		return err
+	}
 	pod, err := parsePod(args.Args)
 	if err != nil {
 		return err
@@ -46,7 +50,9 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 
 	var resp *api.AddResponse
 	err = p.ask(func(ctx context.Context) (err error) {
-		resp, err = agent.Add(ctx, addRequest(args, conf.Name, pod, pair))
+		req := addRequest(args, conf.Name, pod, pair)
+		req.ThroughStack = throughStack
+		resp, err = agent.Add(ctx, req)
 		return err
 	})
 	if err != nil {

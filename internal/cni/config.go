@@ -19,12 +19,14 @@ import (
 // maxSocketPath is the kernel's limit for the path of a unix socket, in bytes (sun_path without its end).
 const maxSocketPath = 107
 
-// config is the plugin's part of a network configuration. Only agentSocket is ours; the rest is of the
-// specification, its conventions, and the runtime.
+// config is the plugin's part of a network configuration. Only agentSocket and routing are ours; the rest is of
+// the specification, its conventions, and the runtime.
 type config struct {
-	CNIVersion    string
-	Name          string
-	AgentSocket   string
+	CNIVersion  string
+	Name        string
+	AgentSocket string
+	// Routing is who forwards the packets of this network's pods (see throughStack).
+	Routing       string
 	DNS           types.DNS
 	RuntimeConfig map[string]json.RawMessage
 	// PrevResult is nil without one; its content is decoded by who needs it.
@@ -48,6 +50,7 @@ func parseConfig(data []byte) (*config, error) {
 		"cniVersion":                &c.CNIVersion,
 		"name":                      &c.Name,
 		"agentSocket":               &c.AgentSocket,
+		"routing":                   &c.Routing,
 		"dns":                       &c.DNS,
 		"runtimeConfig":             &c.RuntimeConfig,
 		"prevResult":                &c.PrevResult,
@@ -83,6 +86,9 @@ func parseConfig(data []byte) (*config, error) {
 	}
 	if err := checkSocket(c.AgentSocket); err != nil {
 		problems = append(problems, fmt.Errorf("field \"agentSocket\": %w", err))
+	}
+	if err := checkRouting(c.Routing); err != nil {
+		problems = append(problems, fmt.Errorf("field \"routing\": %w", err))
 	}
 	if err := errors.Join(problems...); err != nil {
 		return nil, invalidConfig(strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -181,8 +187,7 @@ func (c *config) checkForAdd() error {
 // dns is what the result says about name resolution: the runtime's word (capability "dns") before the
 // configuration's.
 func (c *config) dns() (types.DNS, error) {
-	raw, ok := c.RuntimeConfig["dns"]
-	if !ok {
+	if _, ok := c.RuntimeConfig["dns"]; !ok {
 		return c.DNS, nil
 	}
 	var asked struct {
@@ -190,8 +195,20 @@ func (c *config) dns() (types.DNS, error) {
 		Searches []string `json:"searches"`
 		Options  []string `json:"options"`
 	}
-	if err := json.Unmarshal(raw, &asked); err != nil {
-		return types.DNS{}, invalidConfig(fieldError("runtimeConfig.dns", err).Error())
+	if err := c.capability("dns", &asked); err != nil {
+		return types.DNS{}, err
 	}
 	return types.DNS{Nameservers: asked.Servers, Domain: c.DNS.Domain, Search: asked.Searches, Options: asked.Options}, nil
+}
+
+// capability decodes what the runtime says for a capability, if it says anything.
+func (c *config) capability(name string, into any) error {
+	raw, ok := c.RuntimeConfig[name]
+	if !ok {
+		return nil
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return invalidConfig(fieldError("runtimeConfig."+name, err).Error())
+	}
+	return nil
 }

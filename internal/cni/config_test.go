@@ -16,6 +16,8 @@ func TestParseConfigAccepts(t *testing.T) {
 		"minimal":            ``,
 		"socket":             `,"agentSocket":"/run/x.sock"`,
 		"runtime's keys":     `,"cniVersions":["1.0.0"],"args":{"cni":{"labels":[]}},"capabilities":{"portMappings":true},"runtimeConfig":{"portMappings":[{"hostPort":80}]},"dns":{}`,
+		"routing":            `,"routing":"kernel"`,
+		"empty routing":      `,"routing":""`,
 		"list's keys":        `,"disableCheck":true,"disableGC":false`,
 		"prevResult":         `,"prevResult":{"cniVersion":"1.1.0"}`,
 		"garbage collection": `,"cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"}],"cni.dev/attachments":[{"containerID":"a","ifname":"eth0"}]`,
@@ -59,6 +61,8 @@ func TestParseConfigRefuses(t *testing.T) {
 		"capabilities":        {`,"capabilities":{"dns":"yes"}`, `field "capabilities": got string, want bool`},
 		"prevResult":          {`,"prevResult":"x"`, `field "prevResult": got string`},
 		"valid attachments":   {`,"cni.dev/valid-attachments":{}`, `field "cni.dev/valid-attachments": got object`},
+		"routing":             {`,"routing":"stack"`, `field "routing": "stack" is neither "ebpf" nor "kernel"`},
+		"routing's type":      {`,"routing":true`, `field "routing": got bool, want string`},
 		"disableCheck's type": {`,"disableCheck":"no"`, `field "disableCheck": got string, want bool`},
 	}
 	for name, test := range tests {
@@ -108,6 +112,10 @@ func TestAddRefusesWhatItWouldIgnore(t *testing.T) {
 		"addressed already": {`,"prevResult":{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.1/24"}]}`, 7, `field "prevResult": has ips already`},
 		"asked address":     {`,"runtimeConfig":{"ips":["10.0.0.1"]}`, 2, `field "runtimeConfig.ips": beeline-cni cannot choose it`},
 		"asked MAC":         {`,"runtimeConfig":{"mac":"02:00:00:00:00:01"}`, 2, `field "runtimeConfig.mac"`},
+		"mappings' type":    {`,"runtimeConfig":{"portMappings":{"hostPort":80}}`, 7, `field "runtimeConfig.portMappings": got object, want array`},
+		"mapping's type":    {`,"runtimeConfig":{"portMappings":[80]}`, 7, `field "runtimeConfig.portMappings": got number, want object`},
+		"limits' type":      {`,"runtimeConfig":{"bandwidth":[]}`, 7, `field "runtimeConfig.bandwidth": got array, want object`},
+		"limit's type":      {`,"runtimeConfig":{"bandwidth":{"egressRate":"1M"}}`, 7, `field "runtimeConfig.bandwidth.egressRate": got string, want float64`},
 		"DNS's type":        {`,"runtimeConfig":{"dns":{"servers":"x"}}`, 7, `field "runtimeConfig.dns.servers": got string`},
 	}
 	for name, test := range tests {
@@ -119,7 +127,7 @@ func TestAddRefusesWhatItWouldIgnore(t *testing.T) {
 			}
 		})
 	}
-	for _, more := range []string{`,"prevResult":{"cniVersion":"1.1.0"}`, `,"runtimeConfig":{"ips":[],"mac":"","portMappings":[]}`} {
+	for _, more := range []string{`,"prevResult":{"cniVersion":"1.1.0"}`, `,"runtimeConfig":{"ips":[],"mac":"","portMappings":[],"bandwidth":{}}`} {
 		if err := newWorld().plugin().Add(args(conf(more))); err != nil {
 			t.Errorf("%s: %v", more, err)
 		}

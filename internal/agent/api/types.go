@@ -35,6 +35,9 @@ type AddRequest struct {
 	// HostMAC and PodMAC are the link-layer addresses of the two ends, in colon notation.
 	HostMAC string `json:"hostMAC"`
 	PodMAC  string `json:"podMAC"`
+	// ThroughStack leaves what the pod sends and receives to the host's stack, with eBPF routing too: it says
+	// in a few words why (see Endpoint.ThroughStack). Empty leaves the way to the agent's routing.
+	ThroughStack string `json:"throughStack,omitempty"`
 }
 
 // AddResponse is what the plugin configures inside the pod.
@@ -64,6 +67,9 @@ type Endpoint struct {
 	PodMAC      string       `json:"podMAC"`
 	Addresses   []netip.Addr `json:"addresses"`
 	MTU         int          `json:"mtu"`
+	// ThroughStack says in a few words why the pod's packets go through the host's stack, as in "port mapping".
+	// It is empty when they go directly.
+	ThroughStack string `json:"throughStack,omitempty"`
 	// State is StateReady, or a sentence that says what is wrong.
 	State string `json:"state"`
 }

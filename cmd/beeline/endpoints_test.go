@@ -1,0 +1,26 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+// The table says of each pod which way its packets go, and why.
+func TestEndpointsTellWay(t *testing.T) {
+	var out strings.Builder
+	err := printEndpoints(&out, []api.Endpoint{
+		{Pod: api.PodRef{Namespace: "default", Name: "fast"}, State: api.StateReady},
+		{Pod: api.PodRef{Namespace: "default", Name: "mapped"}, ThroughStack: "port mapping", State: api.StateReady},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	for i, word := range []string{"WAY", "direct", "stack (port mapping)"} {
+		if len(lines) != 3 || !strings.Contains(lines[i], word) {
+			t.Errorf("no %q in line %d of\n%s", word, i+1, &out)
+		}
+	}
+}

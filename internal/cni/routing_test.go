@@ -1,0 +1,35 @@
+package cni
+
+import "testing"
+
+// The request says why a pod goes through the host's stack, and nothing for a pod that does not.
+func TestAddTellsWhyThroughStack(t *testing.T) {
+	const mapping, limit = `"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]`, `"bandwidth":{"ingressRate":1000000,"ingressBurst":1000}`
+	tests := map[string]struct{ more, want string }{
+		"nothing asked for":                 {``, ""},
+		"capabilities unused":               {`,"capabilities":{"portMappings":true,"bandwidth":true}`, ""},
+		"empty":                             {`,"runtimeConfig":{"portMappings":[],"bandwidth":{}}`, ""},
+		"null":                              {`,"runtimeConfig":{"portMappings":null,"bandwidth":null}`, ""},
+		"bursts without rates":              {`,"runtimeConfig":{"bandwidth":{"ingressRate":0,"ingressBurst":1000,"egressRate":0,"egressBurst":1000}}`, ""},
+		"another capability":                {`,"runtimeConfig":{"dns":{"servers":["10.0.0.10"]}}`, ""},
+		"a port":                            {`,"runtimeConfig":{` + mapping + `}`, "port mapping"},
+		"a limit of what it receives":       {`,"runtimeConfig":{` + limit + `}`, "bandwidth limit"},
+		"a limit of what it sends":          {`,"runtimeConfig":{"bandwidth":{"egressRate":1e6,"egressBurst":1000}}`, "bandwidth limit"},
+		"both":                              {`,"runtimeConfig":{` + mapping + `,` + limit + `}`, "port mapping, bandwidth limit"},
+		"the network":                       {`,"routing":"kernel"`, "routing of network pods"},
+		"the network before its pods":       {`,"routing":"kernel","runtimeConfig":{` + mapping + `}`, "routing of network pods"},
+		"the network wants it direct":       {`,"routing":"ebpf"`, ""},
+		"the network wants it direct still": {`,"routing":"ebpf","runtimeConfig":{` + mapping + `,` + limit + `}`, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			if err := w.plugin().Add(args(conf(test.more))); err != nil {
+				t.Fatal(err)
+			}
+			if got := w.added[0].ThroughStack; got != test.want {
+				t.Errorf("says %q, want %q", got, test.want)
+			}
+		})
+	}
+}
