@@ -1,15 +1,21 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
@@ -56,16 +62,18 @@ func TestTuningChained(t *testing.T) {
 	c.waitNoTraces(n)
 }
 
-// TestPortmapChained reaches a pod through a port of its node. With eBPF routing that works for the world and for
-// the node itself: what the pod answers to the cluster's own addresses passes by the connection tracking that
-// would translate it back, see docs/operations.md.
+// TestPortmapChained reaches a pod through a port of its node, from everywhere: with eBPF routing too, since the pod's
+// packets then go through the stack, where they are translated. Other pods keep their way.
 func TestPortmapChained(t *testing.T) {
 	t.Parallel()
 	needPlugins(t, portmap)
-	for routing, fromCluster := range map[string]bool{"ebpf": false, "kernel": true} {
+	for routing, ways := range map[string]map[string]string{
+		"ebpf":   {"server": "port mapping", "near": ""},
+		"kernel": {"server": "--routing=kernel", "near": "--routing=kernel"},
+	} {
 		t.Run(routing, func(t *testing.T) {
 			programs := current(t)
-			c := newCluster(t, topology.Options{Nodes: 3})
+			c := newCluster(t, topology.Options{Nodes: 3, IPv6: true})
 			world := c.nodes[2]
 			if err := os.Remove(c.manifestFile(world)); err != nil {
 				t.Fatal(err)
@@ -84,26 +92,60 @@ func TestPortmapChained(t *testing.T) {
 			if _, err := network.add(t.Context(), pod, conf); err != nil {
 				t.Fatal(err)
 			}
-			serveEcho(t, c.lab.Place(pod), netip.AddrPortFrom(pod.Addresses[0], 80))
-			places := map[string]topology.Place{"the world": world.Place(), "own node": n.Place(), "the pod itself": c.lab.Place(pod)}
-			if fromCluster {
-				places["other node"] = c.nodes[1].Place()
-				places["pod of the node"] = c.lab.Place(c.addPod(n, "near"))
-				places["pod of another node"] = c.lab.Place(c.addPod(c.nodes[1], "far"))
+			near, far := c.addPod(n, "near"), c.addPod(c.nodes[1], "far")
+			c.wantWays(n, ways)
+			places := map[string]topology.Place{
+				"the world": world.Place(), "own node": n.Place(), "the pod itself": c.lab.Place(pod), "other node": c.nodes[1].Place(),
+				"pod of the node": c.lab.Place(near), "pod of another node": c.lab.Place(far),
 			}
-			mapped := netip.AddrPortFrom(n.Addresses[0].Addr(), 8080)
-			for name, place := range places {
-				if err := askEcho(place, mapped); err != nil {
-					t.Errorf("from %s to %s: %v", name, mapped, err)
+			ask := func(when string) {
+				t.Helper()
+				for _, address := range n.Addresses {
+					mapped := netip.AddrPortFrom(address.Addr(), 8080)
+					for name, place := range places {
+						if err := askEcho(place, mapped); err != nil {
+							t.Errorf("%s, from %s to %s: %v", when, name, mapped, err)
+						}
+					}
 				}
 			}
+			for _, address := range pod.Addresses {
+				serveEcho(t, c.lab.Place(pod), netip.AddrPortFrom(address, 80))
+			}
+			ask("first")
+			for _, peer := range []*topology.Pod{near, far} { // which see the pod's own address
+				if err := errors.Join(c.reach(pod, peer), c.reach(peer, pod)); err != nil {
+					t.Error(err)
+				}
+			}
+			c.restart(n, newer(t), "--routing", routing)
+			c.wantWays(n, ways)
+			ask("with the next agent")
 			if err := network.del(t.Context(), conf); err != nil {
 				t.Error(err)
 			}
-			if err := askEcho(world.Place(), mapped); err == nil {
-				t.Error("the port still answers after DEL")
+			for _, address := range n.Addresses {
+				if err := askEcho(world.Place(), netip.AddrPortFrom(address.Addr(), 8080)); err == nil {
+					t.Errorf("the port of %s still answers after DEL", address)
+				}
 			}
 		})
+	}
+}
+
+// wantWays checks why the node's pods, by name, go through the stack; "" is for one that goes directly.
+func (c *cluster) wantWays(n *node, want map[string]string) {
+	c.t.Helper()
+	all, err := n.api().Endpoints(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, e := range all {
+		got[e.Pod.Name] = e.ThroughStack
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		c.t.Errorf("ways of the pods of %s (-want +got):\n%s", n.Name, diff)
 	}
 }
 
@@ -152,43 +194,90 @@ func askEcho(place topology.Place, at netip.AddrPort) error {
 	})
 }
 
-// TestBandwidthChained proves that the plugin bandwidth limits what a pod sends and receives through the host's
-// stack. With eBPF routing packets between pods pass by its queues, see docs/operations.md.
+// TestBandwidthChained proves that the plugin bandwidth limits all that a pod sends and receives: limits that the
+// runtime passes on, and, in a network whose routing is the kernel's, those of the plugin's own configuration.
 func TestBandwidthChained(t *testing.T) {
 	t.Parallel()
 	needPlugins(t, bandwidth)
-	for routing, pairs := range map[string]bool{"ebpf": false, "kernel": true} {
-		t.Run(routing, func(t *testing.T) {
-			c := up(t, topology.Options{}, "--routing", routing)
+	const rate = 8 << 20 // bits each second
+	limits := map[string]any{"ingressRate": rate, "ingressBurst": rate / 8, "egressRate": rate, "egressBurst": rate / 8}
+	fixed := map[string]any{"type": "bandwidth"}
+	maps.Copy(fixed, limits)
+	asked := map[string]any{"bandwidth": limits}
+	for name, test := range map[string]struct {
+		routing string // of the agents
+		network string // routing of the network
+		chained map[string]any
+		args    map[string]any
+		way     string
+	}{
+		"ebpf":              {"ebpf", "", bandwidth, asked, "bandwidth limit"},
+		"kernel":            {"kernel", "", bandwidth, asked, "--routing=kernel"},
+		"network of kernel": {"ebpf", "kernel", fixed, nil, "routing of network " + networkName},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := up(t, topology.Options{}, "--routing", test.routing)
 			n := c.nodes[0]
-			network, pod := c.network(n, current(t), "1.0.0", bandwidth), c.newPod(n, "slow")
+			own := pluginConf(n)
+			if test.network != "" {
+				own["routing"] = test.network
+			}
+			network, pod := c.networkOf(n, current(t), "1.0.0", own, test.chained), c.newPod(n, "slow")
 			conf := runtimeConf(pod)
-			const rate = 8 << 20 // bits each second
-			conf.CapabilityArgs = map[string]any{"bandwidth": map[string]any{
-				"ingressRate": rate, "ingressBurst": rate / 8, "egressRate": rate, "egressBurst": rate / 8,
-			}}
+			conf.CapabilityArgs = test.args
 			if _, err := network.add(t.Context(), pod, conf); err != nil {
 				t.Fatal(err)
 			}
-			ways := [][2]*topology.Pod{{pod, asPod(n, pod)}, {asPod(n, pod), pod}}
-			if pairs {
-				far := c.addPod(c.nodes[1], "far")
-				ways = append(ways, [2]*topology.Pod{pod, far}, [2]*topology.Pod{far, pod})
-			}
-			for _, way := range ways {
-				begin := time.Now()
-				if _, err := transfer(c.lab.Place(way[0]), c.lab.Place(way[1]), way[1].Addresses[0]); err != nil {
-					t.Error(err)
+			c.wantWays(n, map[string]string{"slow": test.way})
+			near, far := c.addPod(n, "near"), c.addPod(c.nodes[1], "far")
+			for _, peer := range []*topology.Pod{asPod(n, pod), near, far} {
+				for _, way := range [][2]*topology.Pod{{pod, peer}, {peer, pod}} {
+					begin := time.Now()
+					if _, err := transfer(c.lab.Place(way[0]), c.lab.Place(way[1]), way[1].Addresses[0]); err != nil {
+						t.Error(err)
+					}
+					// 512 KiB take half a second at this rate; an eighth of it may pass at once.
+					if took := time.Since(begin); took < 300*time.Millisecond {
+						t.Errorf("%s to %s took %s", way[0].Name, way[1].Name, took)
+					}
 				}
-				// 512 KiB take half a second at this rate; an eighth of it may pass at once.
-				if took := time.Since(begin); took < 300*time.Millisecond {
-					t.Errorf("%s to %s took %s", way[0].Name, way[1].Name, took)
-				}
 			}
+			c.delPod(n, near)
 			if err := network.del(t.Context(), conf); err != nil {
 				t.Error(err)
 			}
 			c.waitNoTraces(n)
 		})
+	}
+}
+
+// TestWayOutlivesFiles loses the endpoint files while no agent runs: the datapath's table still says which pod
+// goes through the stack.
+func TestWayOutlivesFiles(t *testing.T) {
+	t.Parallel()
+	c := up(t, topology.Options{})
+	n := c.nodes[0]
+	own := pluginConf(n)
+	own["routing"] = "kernel"
+	pod := c.newPod(n, "stack")
+	if _, err := c.networkOf(n, current(t), "1.1.0", own).add(t.Context(), pod, runtimeConf(pod)); err != nil {
+		t.Fatal(err)
+	}
+	direct := c.addPod(n, "direct")
+	c.kill(n)
+	c.removeEndpointFiles(n)
+	c.start(n, current(t))
+	c.waitReady(n)
+	all, err := n.api().Endpoints(t.Context())
+	if err != nil || len(all) != 2 {
+		t.Fatalf("endpoints %+v: %v", all, err)
+	}
+	for _, e := range all {
+		if through := slices.Equal(e.Addresses, pod.Addresses); (e.ThroughStack != "") != through || e.State != api.StateReady {
+			t.Errorf("endpoint %+v, want it through the stack: %t", e, through)
+		}
+	}
+	if err := errors.Join(c.reach(pod, direct), c.reach(direct, pod)); err != nil {
+		t.Error(err)
 	}
 }

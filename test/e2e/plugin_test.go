@@ -40,7 +40,20 @@ type network struct {
 // network is the configuration that users get, for the plugin of the build p, with other plugins chained.
 func (c *cluster) network(n *node, p programs, cniVersion string, chained ...map[string]any) network {
 	c.t.Helper()
-	plugins := []any{map[string]any{"type": "beeline-cni", "agentSocket": n.socket()}}
+	return c.networkOf(n, p, cniVersion, pluginConf(n), chained...)
+}
+
+// pluginConf is our plugin's entry of the configuration that users get.
+func pluginConf(n *node) map[string]any {
+	return map[string]any{
+		"type": "beeline-cni", "agentSocket": n.socket(), "capabilities": map[string]bool{"portMappings": true, "bandwidth": true},
+	}
+}
+
+// networkOf is a configuration with this entry for our plugin.
+func (c *cluster) networkOf(n *node, p programs, cniVersion string, own map[string]any, chained ...map[string]any) network {
+	c.t.Helper()
+	plugins := []any{own}
 	for _, each := range chained {
 		plugins = append(plugins, each)
 	}
