@@ -19,15 +19,23 @@ func printEndpoints(w io.Writer, all []api.Endpoint) error {
 		fmt.Fprintln(w, "No pods on this node.")
 		return nil
 	}
-	rows := [][]string{{"POD", "CONTAINER", "INTERFACE", "ADDRESSES", "MTU", "HOST DEVICE", "STATE"}}
+	rows := [][]string{{"POD", "CONTAINER", "INTERFACE", "ADDRESSES", "MTU", "HOST DEVICE", "WAY", "STATE"}}
 	for _, p := range all {
 		name := "-"
 		if p.Pod.Name != "" {
 			name = p.Pod.Namespace + "/" + p.Pod.Name
 		}
-		rows = append(rows, []string{name, short(p.ContainerID), p.IfName, join(p.Addresses), fmt.Sprint(p.MTU), p.HostDevice, p.State})
+		rows = append(rows, []string{name, short(p.ContainerID), p.IfName, join(p.Addresses), fmt.Sprint(p.MTU), p.HostDevice, way(p), p.State})
 	}
 	return table(w, rows)
+}
+
+// way tells how a pod's packets are forwarded: directly by the datapath, or by the host's stack and why.
+func way(e api.Endpoint) string {
+	if e.ThroughStack == "" {
+		return "direct"
+	}
+	return fmt.Sprintf("stack (%s)", e.ThroughStack)
 }
 
 // short cuts a container id to what runtimes print.
