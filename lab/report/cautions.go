@@ -1,8 +1,14 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 )
+
+// coarse is how far a node's interval against itself may stray before a figure is called imprecise.
+const coarse = 0.1
 
 // cautions are what a reader must know before believing the figures.
 func (v *view) cautions() []string {
@@ -17,6 +23,9 @@ func (v *view) cautions() []string {
 	if a := v.againCheck(); a.n > 0 && a.worst > 0.02 {
 		list = append(list, fmt.Sprintf("Measured twice, the node itself differs by up to %s: smaller differences mean nothing.", percent(a.worst)))
 	}
+	if text := v.imprecise(); text != "" {
+		list = append(list, text)
+	}
 	for _, c := range v.run.CrossChecks {
 		if !c.Agree {
 			list = append(list, fmt.Sprintf("Cross-check of %s (%s) does not agree: %s expected, %s measured.", c.Contender, c.Path, quantity(c.Expected, "/s"), quantity(c.Measured, "/s")))
@@ -26,4 +35,23 @@ func (v *view) cautions() []string {
 		list = append(list, fmt.Sprintf("Samples failed, for %s.", plural(n, "reason")))
 	}
 	return list
+}
+
+// imprecise names the figures in which even the node differs from itself, the worst three with how much.
+func (v *view) imprecise() string {
+	const most = 3
+	figures := slices.DeleteFunc(slices.Clone(v.figures), func(f figure) bool { return f.strays() <= coarse })
+	slices.SortStableFunc(figures, func(a, b figure) int { return cmp.Compare(b.strays(), a.strays()) })
+	var names []string
+	for i, f := range figures {
+		if i == most {
+			names = append(names, fmt.Sprintf("%d more", len(figures)-most))
+			break
+		}
+		names = append(names, fmt.Sprintf("%s %s (%s)", f.Title, f.path, interval(f.again.RatioLow, f.again.RatioHigh)))
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "The node's interval against itself is wide for " + strings.Join(names, "; ") + ": read intervals there, not single ratios."
 }

@@ -52,7 +52,7 @@ type againResult struct {
 	n       int
 	worst   float64 // largest |ratio − 1|
 	decided int     // intervals that exclude 1, which they should in 5 % of the figures
-	widest  float64 // widest interval, high − low
+	widest  *figure // the one with the widest interval; nil where there is no interval
 	figures []figure
 }
 
@@ -67,7 +67,9 @@ func (v *view) againCheck() againResult {
 		a.figures = append(a.figures, f)
 		a.worst = max(a.worst, math.Abs(*s.Ratio-1))
 		if s.RatioLow != nil && s.RatioHigh != nil {
-			a.widest = max(a.widest, *s.RatioHigh-*s.RatioLow)
+			if a.widest == nil || f.strays() > a.widest.strays() {
+				a.widest = &f
+			}
 			if !undecided(s) {
 				a.decided++
 			}
@@ -78,13 +80,26 @@ func (v *view) againCheck() againResult {
 
 func (a againResult) sentence() string {
 	text := fmt.Sprintf("the medians differ by at most %s", percent(a.worst))
-	switch {
-	case a.widest == 0:
+	if a.widest == nil {
 		return text + "; too few rounds for an interval."
-	case a.decided == 0:
-		return text + ", and every interval includes 1."
 	}
-	return text + fmt.Sprintf("; %d of %s exclude 1 (about 5 %% do by chance).", a.decided, plural(a.n, "interval"))
+	if a.decided == 0 {
+		text += ", and every interval includes 1."
+	} else {
+		text += fmt.Sprintf("; %d of %s exclude 1 (about 5 %% do by chance).", a.decided, plural(a.n, "interval"))
+	}
+	s := a.widest.again
+	return text + fmt.Sprintf(" The widest is %s: %s, %s.", interval(s.RatioLow, s.RatioHigh), a.widest.Title, a.widest.heading())
+}
+
+// strays is how far from 1 the farther end of the interval of the node against itself lies; 0 without an
+// interval. Contenders closer to each other than that may be equal.
+func (f figure) strays() float64 {
+	s := f.again
+	if s == nil || s.RatioLow == nil || s.RatioHigh == nil {
+		return 0
+	}
+	return max(math.Abs(*s.RatioLow-1), math.Abs(*s.RatioHigh-1))
 }
 
 // failure is a group of samples that failed for the same reason.

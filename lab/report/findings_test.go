@@ -117,3 +117,25 @@ func TestCautions(t *testing.T) {
 		t.Errorf("a sound run has cautions: %q", c)
 	}
 }
+
+// Medians that agree prove nothing while the node strays from itself in the single rounds.
+func TestCautionsNameImpreciseFigures(t *testing.T) {
+	run := measured(0.2, map[string]float64{"node": 1, "node/again": 1, "beeline": 0.9}, "node", "node/again", "beeline")
+	v := newView(run)
+	want(t, strings.Join(v.cautions(), "\n"), "wide for ", "TCP_RR cross-node (0.800–1.200)", "ping-pong cross-node", "read intervals there")
+	want(t, v.againCheck().sentence(), "every interval includes 1. The widest is 0.8")
+}
+
+// A ratio to a node with connection tracking would lie wrong on a scale of ratios to the bare node.
+func TestChartsMarkOnlyRatiosToTheBareNode(t *testing.T) {
+	run := measured(0, map[string]float64{"node": 1, "node+netfilter": 0.8, "beeline": 0.9, "ptp": 0.7}, "node", "node+netfilter", "beeline", "ptp")
+	v := newView(run)
+	for _, f := range v.figures {
+		if marks := v.publishedMarks(f); len(marks) != 0 {
+			t.Errorf("%s is marked with %v", f.Title, marks)
+		}
+	}
+	if section := publishedFigures(v); len(section.Compared) == 0 {
+		t.Error("ratios to node+netfilter are compared nowhere")
+	}
+}

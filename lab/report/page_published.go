@@ -13,27 +13,25 @@ import (
 
 // publishedMark is a published ratio set beside a contender in a chart.
 type publishedMark struct {
-	System, Study, Ratio, Baseline string
-	Value                          float64
-	Shape                          int
-	Symbol                         template.HTML
+	System, Study, Ratio string
+	Value                float64
+	Shape                int
+	Symbol               template.HTML
 }
 
 // publishedLegend explains the marks of one study in a chart.
 type publishedLegend struct {
-	Study, Baseline string
-	Marks           []publishedMark
+	Study string
+	Marks []publishedMark
 }
 
-// groupMarks puts the marks of one study and baseline together.
+// groupMarks puts the marks of one study together.
 func groupMarks(marks []publishedMark) []publishedLegend {
-	words := map[string]string{baseline: "a bare node", netfilter: "a node with connection tracking"}
 	var list []publishedLegend
 	for _, m := range marks {
-		against := words[m.Baseline]
-		i := slices.IndexFunc(list, func(l publishedLegend) bool { return l.Study == m.Study && l.Baseline == against })
+		i := slices.IndexFunc(list, func(l publishedLegend) bool { return l.Study == m.Study })
 		if i < 0 {
-			list = append(list, publishedLegend{Study: m.Study, Baseline: against})
+			list = append(list, publishedLegend{Study: m.Study})
 			i = len(list) - 1
 		}
 		list[i].Marks = append(list[i].Marks, m)
@@ -57,18 +55,19 @@ func (v *view) counterpart(f published.Figure) (figure, bool) {
 	return figure{}, false
 }
 
-// publishedMarks lists, by contender, the published ratios to a node that belong into the chart of f.
-// Ratios to anything else would not mean the same on its scale.
+// publishedMarks lists, by contender, the published ratios to a bare node that belong into the chart of f.
+// Ratios to anything else, a node with connection tracking too, would not mean the same on its scale: they
+// have charts of their own.
 func (v *view) publishedMarks(f figure) map[string][]publishedMark {
 	marks := map[string][]publishedMark{}
 	for _, s := range published.Studies() {
 		for _, p := range s.Figures {
 			mine, ok := v.counterpart(p)
-			if !ok || mine.figureKey != f.figureKey || p.Against != baseline && p.Against != netfilter {
+			if !ok || mine.figureKey != f.figureKey || p.Against != baseline {
 				continue
 			}
 			marks[p.Contender] = append(marks[p.Contender], publishedMark{
-				System: p.System, Study: studyName(s), Ratio: ratio(&p.Ratio), Baseline: p.Against, Value: p.Ratio,
+				System: p.System, Study: studyName(s), Ratio: ratio(&p.Ratio), Value: p.Ratio,
 			})
 		}
 	}

@@ -52,7 +52,7 @@ func (t *terminal) header(v *view) {
 	for _, l := range provenance(v.run) {
 		t.printf("%s", l)
 	}
-	t.printf("Ratio = contender ÷ node, median of the per-round ratios; interval = 95 %% of that median.")
+	t.printf("Ratio = contender ÷ node within a round: median over rounds (not ratio of medians), 95 %% interval.")
 	t.printf("~ = no difference decided: the interval includes 1 or is missing.  ↓ = lower is better.  %s = none.", dash)
 }
 

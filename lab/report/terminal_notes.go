@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/beeline-cni/beeline/lab/result"
@@ -32,7 +33,7 @@ func (t *terminal) again(v *view) {
 		t.printf("A/A check: not in this run.")
 		return
 	}
-	t.printf("A/A check (node against node, %s): %s", plural(a.n, "figure"), a.sentence())
+	t.wrapped("", fmt.Sprintf("A/A check (node against node, %s): %s", plural(a.n, "figure"), a.sentence()))
 }
 
 // crossChecks sums up each kind of check in a line and lists what does not agree.
@@ -105,6 +106,9 @@ func (t *terminal) footprints(run *result.Run) {
 	t.printf("Footprint %8s %10s %10s %10s %10s %10s %8s %6s", "", "ADD p50", "ADD p99", "DEL p50", "agent RSS", "BPF maps", "idle CPU", "pods")
 	for _, f := range rows {
 		t.printf("  %s %s %s %s %s %s %s %s", pad(f.contender, 15), left(f.addP50, 10), left(f.addP99, 10), left(f.delP50, 10), left(f.rss, 10), left(f.maps, 10), left(f.idle, 8), left(f.pods, 6))
+	}
+	if few := slices.ContainsFunc(rows, func(f footprintRow) bool { n := len(f.source.AddMilliseconds); return n > 0 && n < 100 }); few {
+		t.printf("  The p99 of fewer than 100 pods is the slowest of them.")
 	}
 }
 
