@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,7 +91,7 @@ func openLane(ctx context.Context, c contender.Contender, p Plan) (l *lane, err 
 
 // serve starts the servers that the plan needs. One that does not start is an error of its cell only.
 func (l *lane) serve(ctx context.Context, p Plan) error {
-	for _, cell := range append(p.Cells, p.ProgramCells...) {
+	for _, cell := range slices.Concat(p.Cells, p.ProgramCells) {
 		pod := l.server[cell.Path]
 		if pod == nil {
 			return fmt.Errorf("no path %q", cell.Path)

@@ -13,11 +13,8 @@ import (
 	"golang.org/x/perf/benchfmt"
 )
 
-// The files of a run beside its report.
-const (
-	ResultsFile   = "results.json"
-	BenchmarkFile = "benchmark.txt"
-)
+// BenchmarkFile is written beside results.json.
+const BenchmarkFile = "benchmark.txt"
 
 // Save writes results.json and benchmark.txt into a directory, which it makes. Files appear whole or not at all.
 func Save(dir string, run *result.Run) error {
@@ -28,7 +25,7 @@ func Save(dir string, run *result.Run) error {
 	if err != nil {
 		return fmt.Errorf("encode results: %w", err)
 	}
-	if err := replace(filepath.Join(dir, ResultsFile), append(data, '\n')); err != nil {
+	if err := replace(filepath.Join(dir, result.FileName), append(data, '\n')); err != nil {
 		return err
 	}
 	var text strings.Builder

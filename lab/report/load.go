@@ -12,9 +12,6 @@ import (
 	"github.com/beeline-cni/beeline/lab/result"
 )
 
-// ResultsName is the name of the result file in a results directory.
-const ResultsName = "results.json"
-
 // ErrSchema is returned by Load for a result file that this version cannot read.
 var ErrSchema = errors.New("unknown schema")
 
@@ -30,11 +27,11 @@ func Load(dir string) (*result.Run, error) {
 		return nil, fmt.Errorf("open results: %w", err)
 	}
 	if info.IsDir() {
-		path = filepath.Join(dir, ResultsName)
+		path = filepath.Join(dir, result.FileName)
 	}
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("no %s in %s: was a bench written there?", ResultsName, dir)
+		return nil, fmt.Errorf("no %s in %s: was a bench written there?", result.FileName, dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read results: %w", err)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/beeline-cni/beeline/lab/result"
 )
 
 func TestLoadNamesWhatIsWrong(t *testing.T) {
@@ -30,7 +32,7 @@ func TestLoadNamesWhatIsWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, ResultsName), []byte(c.content), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, result.FileName), []byte(c.content), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			_, err := Load(dir)

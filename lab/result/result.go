@@ -4,6 +4,9 @@ package result
 
 import "time"
 
+// FileName is the name of the file in a directory of results.
+const FileName = "results.json"
+
 // SchemaVersion changes when a field changes its meaning or disappears; added fields do not change it.
 const SchemaVersion = 1
 

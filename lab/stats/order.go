@@ -3,7 +3,6 @@
 package stats
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -42,21 +41,6 @@ func finite(v float64) bool { return !math.IsInf(v, 0) && !math.IsNaN(v) }
 // the figure is printed as "~".
 func (i Interval) Undecided() bool {
 	return i.Low == nil || i.High == nil || (*i.Low <= 1 && *i.High >= 1)
-}
-
-// GeometricMean is the one to use over ratios. Values must be positive.
-func GeometricMean(values []float64) (float64, error) {
-	if len(values) == 0 {
-		return 0, fmt.Errorf("geometric mean of no values")
-	}
-	sum := 0.0
-	for _, v := range values {
-		if !(v > 0) {
-			return 0, fmt.Errorf("geometric mean of %v: want positive values", v)
-		}
-		sum += math.Log(v)
-	}
-	return math.Exp(sum / float64(len(values))), nil
 }
 
 // Quantile is the smallest value that at least the share q (0…1) of the values do not exceed; NaN for no values.

@@ -84,18 +84,6 @@ func TestUndecided(t *testing.T) {
 	}
 }
 
-func TestGeometricMean(t *testing.T) {
-	got, err := GeometricMean([]float64{0.5, 2, 8})
-	if err != nil || math.Abs(got-2) > 1e-12 {
-		t.Errorf("got %v, %v; want 2", got, err)
-	}
-	for _, bad := range [][]float64{nil, {1, 0}, {1, -1}, {math.NaN()}} {
-		if _, err := GeometricMean(bad); err == nil {
-			t.Errorf("%v: no error", bad)
-		}
-	}
-}
-
 func TestQuantile(t *testing.T) {
 	values := make([]float64, 200)
 	for i := range values {

@@ -2,7 +2,6 @@ package stats
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/beeline-cni/beeline/lab/result"
@@ -279,15 +278,4 @@ func summarize(k Key, name string, m result.Metric, own, base series, of value) 
 		s.Ratio, s.RatioLow, s.RatioHigh = &ratio.Median, ratio.Low, ratio.High
 	}
 	return s
-}
-
-// Ratio compares any two contenders in the rounds that both have, by the headline metric of the workload.
-func Ratio(run *result.Run, k Key, contender, to string) (Interval, error) {
-	t := newTable(run)
-	w := t.workload(k.Workload)
-	list := ratios(t.series[k][contender], t.series[k][to], metric(w.Metric))
-	if len(list) == 0 {
-		return Interval{}, fmt.Errorf("compare %s with %s in %s: no round has both", contender, to, k.Workload)
-	}
-	return MedianOf(list), nil
 }

@@ -160,17 +160,6 @@ func TestSummarizeWithoutBaseline(t *testing.T) {
 	}
 }
 
-func TestRatio(t *testing.T) {
-	k := Key{"tcp_rr", result.CrossNode, result.OneCore, 1}
-	got, err := Ratio(testRun(), k, Baseline, "half")
-	if err != nil || got.Median != 2 || got.N != 7 {
-		t.Errorf("%+v, %v", got, err)
-	}
-	if _, err := Ratio(testRun(), k, Baseline, "nobody"); err == nil {
-		t.Error("compared with nobody")
-	}
-}
-
 func TestCrossCheck(t *testing.T) {
 	run := testRun()
 	agree := map[string]bool{}
