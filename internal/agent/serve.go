@@ -32,18 +32,27 @@ func (a *Agent) serveMetrics(ctx context.Context) error {
 	return serve(ctx, l, mux)
 }
 
-// serve runs a server until ctx ends, and gives requests under way a moment to finish.
+// grace is how long requests under way may go on after the end of ctx.
+const grace = 5 * time.Second
+
+// serve runs a server until ctx ends and the requests under way are answered, for which it waits no longer than
+// grace: what they use may be closed once it has returned.
 func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		grace, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer close(done)
+		limited, cancel := context.WithTimeout(context.Background(), grace)
 		defer cancel()
-		if s.Shutdown(grace) != nil {
+		if s.Shutdown(limited) != nil {
 			s.Close()
 		}
 	})
-	defer stop()
-	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	err := s.Serve(l) // returns when the shutdown begins
+	if !stop() {
+		<-done
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
 	return nil
