@@ -127,8 +127,11 @@ func printLab(e env, lab labStatus) error {
 	pods := [][]string{{"POD", "NODE", "ADDRESS", "MTU"}}
 	for _, n := range lab.Nodes {
 		agent := "-"
-		if n.AgentPID != 0 {
+		switch {
+		case n.AgentPID != 0:
 			agent = fmt.Sprintf("process %d", n.AgentPID)
+		case strings.HasPrefix(lab.Network, "beeline"):
+			agent = "not running"
 		}
 		nodes = append(nodes, []string{n.Name, joined(n.Addresses), joined(n.PodCIDRs), fmt.Sprint(n.Processes), agent})
 		for _, p := range n.Pods {

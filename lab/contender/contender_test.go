@@ -146,3 +146,28 @@ func TestDelPodLeavesNothing(t *testing.T) {
 		})
 	}
 }
+
+// A plugin that fails leaves nothing of the pod, and the pod can be made when the plugin works again.
+func TestFailedAddLeavesNothing(t *testing.T) {
+	c := Beeline{Routing: "ebpf"}
+	lab := up(t, c, topology.Options{Nodes: 1})
+	node := lab.Node(0)
+	if err := os.Rename(agentSocket(node), agentSocket(node)+".away"); err != nil {
+		t.Fatal(err)
+	}
+	before := links(t, node)
+	pod, err := c.AddPod(t.Context(), lab, node, "a")
+	if err == nil || pod != nil || !strings.Contains(err.Error(), `CNI ADD of pod "a" on n1`) {
+		t.Errorf("without an agent, AddPod gives %v and %v, want an error of CNI ADD", pod, err)
+	}
+	if _, known, err := lab.PodNamed("a"); known || err != nil {
+		t.Errorf("the pod is still there: %v, %v", known, err)
+	}
+	if diff := cmp.Diff(before, links(t, node)); diff != "" {
+		t.Errorf("devices (-before +after):\n%s", diff)
+	}
+	if err := os.Rename(agentSocket(node)+".away", agentSocket(node)); err != nil {
+		t.Fatal(err)
+	}
+	addPod(t, c, lab, 0, "a")
+}

@@ -34,8 +34,9 @@ type network struct {
 }
 
 // addPod makes a pod by CNI ADD, as a runtime does: namespace first, then the plugins, DEL when they fail.
-func (w network) addPod(ctx context.Context, lab *topology.Lab, node *topology.Node, name string) (pod *topology.Pod, err error) {
-	pod, err = lab.NewPodNetns(ctx, node, name)
+func (w network) addPod(ctx context.Context, lab *topology.Lab, node *topology.Node, name string) (_ *topology.Pod, err error) {
+	// Not a named result: what is undone below must not be what is returned.
+	pod, err := lab.NewPodNetns(ctx, node, name)
 	if err != nil {
 		return nil, err
 	}

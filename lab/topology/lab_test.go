@@ -407,3 +407,22 @@ func TestPods(t *testing.T) {
 		}
 	}
 }
+
+func TestPodThatCannotBeMadeLeavesNothing(t *testing.T) {
+	const name = "t-nopod"
+	lab := up(t, Options{Name: name, Nodes: 1})
+	node := lab.Node(0)
+	in := podNetns(name, node.Name, "a")
+	if err := os.WriteFile(in, nil, 0o600); err != nil { // no namespace can have that name now
+		t.Fatal(err)
+	}
+	if pod, err := lab.NewPodNetns(t.Context(), node, "a"); err == nil || pod != nil {
+		t.Fatalf("made %v, %v", pod, err)
+	}
+	if pods, err := lab.Pods(); err != nil || len(pods) != 0 {
+		t.Errorf("pods left: %v, %v", pods, err)
+	}
+	if _, err := lab.NewPodNetns(t.Context(), node, "a"); err != nil {
+		t.Errorf("not possible afterwards: %v", err)
+	}
+}

@@ -16,7 +16,7 @@ func podFile(n *Node, name string) string { return filepath.Join(podsDir(n), nam
 
 // NewPodNetns makes the namespace and the cgroup of a pod; its network is the caller's to make, who then
 // keeps what came of it with SavePod. A pod with that name on any node of the lab is an error.
-func (l *Lab) NewPodNetns(ctx context.Context, n *Node, name string) (pod *Pod, err error) {
+func (l *Lab) NewPodNetns(ctx context.Context, n *Node, name string) (_ *Pod, err error) {
 	if !podName.MatchString(name) {
 		return nil, fmt.Errorf("pod %q: want up to 30 lower-case letters, digits and inner dashes", name)
 	}
@@ -33,7 +33,7 @@ func (l *Lab) NewPodNetns(ctx context.Context, n *Node, name string) (pod *Pod, 
 			return nil, fmt.Errorf("pod %q is on node %s already", name, node.Name)
 		}
 	}
-	pod = &Pod{Name: name, Node: n.Name, Netns: podNetns(l.Name, n.Name, name)}
+	pod := &Pod{Name: name, Node: n.Name, Netns: podNetns(l.Name, n.Name, name)}
 	if err := l.SavePod(pod); err != nil {
 		return nil, err
 	}
