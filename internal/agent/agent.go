@@ -50,7 +50,8 @@ type Agent struct {
 	features []api.Feature
 
 	// mu guards what follows and orders all changes of the kernel's state.
-	mu       sync.Mutex
+	mu sync.Mutex
+	// snapshot is nil until the source has delivered one.
 	snapshot *cluster.Snapshot
 	pool     *ipam.Pool
 	// endpoints by the name of their host device, which is a function of the CNI attachment.
@@ -65,7 +66,8 @@ type Agent struct {
 	failure error
 }
 
-var errNotReady = errors.New("the agent has not finished starting")
+// errNotReady holds until the first reconciliation, which waits for the first snapshot.
+var errNotReady = errors.New("the agent has not finished starting: it has not read the cluster's nodes yet")
 
 // Run runs the agent until ctx ends. It takes hold of the state directory: a second agent of the same node
 // is refused. When it returns, traffic goes on.
@@ -116,12 +118,8 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 		go func() { ended <- task() }()
 	}
 	for range tasks {
-		if e := <-ended; e != nil {
-			err = errors.Join(err, e)
-			cancel() // one part cannot do without the others
-		} else if ctx.Err() == nil && err == nil {
-			continue
-		}
+		err = errors.Join(err, <-ended)
+		cancel() // no part can do without the others
 	}
 	log.Info("agent stops; traffic goes on")
 	return err
@@ -158,7 +156,6 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		datapath:  dp,
 		features:  probeFeatures(dp.HaveTCX()),
 		pool:      pool,
-		snapshot:  &cluster.Snapshot{},
 		endpoints: map[string]api.Endpoint{},
 		attached:  map[string]int{},
 		failure:   errNotReady,

@@ -17,6 +17,10 @@ import (
 type facts struct {
 	config   Config
 	snapshot *cluster.Snapshot
+	// found is how many of the snapshot's nodes the cluster did not tell of: see withFound. unknown says that
+	// this node is not among those that it did.
+	found   int
+	unknown bool
 	// uplink is nil when no device was found.
 	uplink *device.Uplink
 	// neighbours are the link-layer addresses that the kernel knows on the uplink.
@@ -61,10 +65,13 @@ func desire(f facts) desired {
 		d.problem("--mtu %d is more than the uplink %s carries, %d: pods find out by path MTU discovery", d.mtu, f.uplink.Name, f.uplink.MTU)
 	}
 	own, known := f.snapshot.Node(f.config.NodeName)
-	if !known {
-		d.problem("node %q is not among the %d Node objects", f.config.NodeName, len(f.snapshot.Nodes))
+	if !known || f.unknown {
+		d.problem("node %q is not among the %d Node objects", f.config.NodeName, len(f.snapshot.Nodes)-f.found)
 	} else if len(own.PodCIDRs) == 0 {
 		d.problem("node %q has no spec.podCIDRs", f.config.NodeName)
+	}
+	if f.found > 0 {
+		d.problem("Node objects are missing: what the datapath knows of %d nodes stays in force", f.found)
 	}
 	if f.noIPv6 {
 		own.PodCIDRs = d.withoutIPv6(own)

@@ -48,6 +48,9 @@ func (a *Agent) reconcileOnce() error {
 	if _, err := a.dropGoneEndpoints(); err != nil {
 		return err
 	}
+	if a.snapshot == nil {
+		return errNotReady // nothing is known of the cluster, which is not to know that it is empty
+	}
 	facts, err := a.facts()
 	if err != nil {
 		return err
@@ -65,7 +68,7 @@ func (a *Agent) reconcileOnce() error {
 	if err := a.apply(want); err != nil {
 		return err
 	}
-	if len(want.podCIDRs) == 0 || a.uplink == nil {
+	if _, known := a.snapshot.Node(a.config.NodeName); !known || len(want.podCIDRs) == 0 || a.uplink == nil {
 		return errors.New(strings.Join(want.problems, "; "))
 	}
 	return nil
@@ -74,7 +77,16 @@ func (a *Agent) reconcileOnce() error {
 // facts reads what the desired state depends on.
 func (a *Agent) facts() (facts, error) {
 	f := facts{config: a.config, snapshot: a.snapshot, noIPv6: !device.HasIPv6()}
-	own, _ := a.snapshot.Node(a.config.NodeName)
+	own, known := a.snapshot.Node(a.config.NodeName)
+	if a.snapshot.Incomplete || !known {
+		found, err := a.datapath.Routes.All()
+		if err != nil {
+			return f, err
+		}
+		f.snapshot, f.found = withFound(a.snapshot, a.config.NodeName, found)
+		f.unknown = !known
+		own, _ = f.snapshot.Node(a.config.NodeName)
+	}
 	uplink, err := device.FindUplink(a.config.Uplink, own.Addresses)
 	switch {
 	case err == nil:

@@ -34,7 +34,7 @@ type manifests struct {
 	rereadInterval time.Duration
 	quietTime      time.Duration
 
-	files map[string]*manifestFile // by path; only Run uses it
+	files map[string]*manifestFile // by path; nil before the directory was first read; only Run uses it
 
 	mu       sync.Mutex
 	problems []string
@@ -54,7 +54,6 @@ func NewManifests(dir string, log *slog.Logger) Source {
 		log:            log,
 		rereadInterval: rereadInterval,
 		quietTime:      quietTime,
-		files:          map[string]*manifestFile{},
 	}
 }
 
@@ -96,6 +95,7 @@ func (m *manifests) load() *Snapshot {
 	for _, o := range objects {
 		snapshot.Nodes = append(snapshot.Nodes, o.Node)
 	}
+	snapshot.Incomplete = slices.ContainsFunc(files, func(f *manifestFile) bool { return f.early && f.good == nil })
 	slices.SortFunc(snapshot.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
 	return snapshot
 }
@@ -105,6 +105,10 @@ func (m *manifests) readDir() error {
 	entries, err := os.ReadDir(m.dir)
 	if err != nil {
 		return fmt.Errorf("read manifests: %w", err)
+	}
+	first := m.files == nil
+	if first {
+		m.files = map[string]*manifestFile{}
 	}
 	there := map[string]bool{}
 	for _, entry := range entries {
@@ -119,7 +123,7 @@ func (m *manifests) readDir() error {
 		there[path] = true
 		f := m.files[path]
 		if f == nil {
-			f = &manifestFile{path: path}
+			f = &manifestFile{path: path, early: first}
 			m.files[path] = f
 		}
 		if err != nil {

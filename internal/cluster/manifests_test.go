@@ -237,3 +237,24 @@ func TestSnapshotNode(t *testing.T) {
 		t.Error("found a node that is not there")
 	}
 }
+
+// A reader who starts on a broken file cannot know what it said before, and says so until the file is right.
+func TestIncompleteUntilEveryFileWasRightOnce(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "a.yaml"), aYAML)
+	put(t, filepath.Join(dir, "b.yaml"), "kind: [")
+	r := run(t, dir, never)
+	if s := r.expect("a"); !s.Incomplete {
+		t.Error("with a file that was never understood the snapshot counts as complete")
+	}
+	put(t, filepath.Join(dir, "b.yaml"), bYAML)
+	if s := r.expect("a", "b"); s.Incomplete {
+		t.Error("with every file understood the snapshot counts as incomplete")
+	}
+	put(t, filepath.Join(dir, "b.yaml"), "kind: [")
+	r.expectProblem("b.yaml:1:")
+	put(t, filepath.Join(dir, "c.yaml"), nodeYAML("c", "192.0.2.3", "10.3.0.0/24"))
+	if s := r.expect("a", "b", "c"); s.Incomplete {
+		t.Error("a file whose last good state is in force makes the snapshot incomplete")
+	}
+}

@@ -15,6 +15,9 @@ type manifestFile struct {
 	// read is what the file says now; nil while it cannot be read or understood, for the reasons in errs.
 	read *manifest
 	errs []error
+	// early says that the file was there when the directory was first read: a reader before this one may have
+	// understood it.
+	early bool
 }
 
 // settle decides what is in force: for each file what it says now, or what it said when it was last

@@ -20,6 +20,9 @@ type Node struct {
 type Snapshot struct {
 	// Nodes are sorted by name.
 	Nodes []Node
+	// Incomplete says that some of what the source found when it began has never been understood: what an
+	// earlier reader knew of it is not to be taken for deleted.
+	Incomplete bool
 }
 
 // Node gives the node of that name.

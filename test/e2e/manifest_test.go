@@ -134,6 +134,48 @@ func TestBrokenManifest(t *testing.T) {
 	}
 }
 
+// TestRestartOnBrokenManifests restarts an agent while a node's file is broken, and while no file is there at all, as
+// when their directory is not mounted: pods go on talking, and the agent waits for its own node before it adds more.
+func TestRestartOnBrokenManifests(t *testing.T) {
+	t.Parallel()
+	c := up(t, topology.Options{IPv6: true})
+	pods := c.addPods()
+	n, far := c.nodes[0], c.nodes[1]
+	traffic := c.startTraffic([2]*topology.Pod{pods.a, pods.far})
+
+	c.writeManifest(far.Name+".yaml", []byte("kind: ["))
+	c.restart(n, current(t))
+	c.waitReady(n)
+	c.waitProblem(n, "Node objects are missing")
+	traffic.goesOn()
+	if err := c.reach(pods.far, c.addPod(n, "late")); err != nil {
+		t.Errorf("a pod added while another node's manifest is broken: %v", err)
+	}
+
+	c.kill(n)
+	for _, node := range c.nodes {
+		if err := os.Remove(c.manifestFile(node)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.start(n, current(t))
+	c.waitProblem(n, "is not among the 0 Node objects")
+	traffic.goesOn()
+	if c.status(n).Ready {
+		t.Error("the agent is ready without knowing its own node")
+	}
+	for i, prefix := range far.PodCIDRs {
+		c.waitRoute(n, prefix, far.Addresses[i].Addr())
+	}
+
+	c.writeNode(n)
+	c.writeNode(far)
+	c.waitReady(n)
+	c.waitNoProblem(n)
+	traffic.goesOn()
+	traffic.finish()
+}
+
 // TestOwnRangeChanges gives a node another pod range: its pods keep their addresses and go on reaching each other
 // and the node, the problem is named, and new pods get addresses that the cluster knows.
 func TestOwnRangeChanges(t *testing.T) {

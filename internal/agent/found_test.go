@@ -1,0 +1,80 @@
+package agent
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// without gives the facts of twoNodes as an agent has them that starts while the manifests of these nodes are
+// broken and the table of routes still holds what its predecessor wrote.
+func without(names ...string) facts {
+	f := twoNodes()
+	found := desire(f).routes
+	told := &cluster.Snapshot{Incomplete: true}
+	for _, n := range f.snapshot.Nodes {
+		if !strings.Contains(strings.Join(names, " "), n.Name) {
+			told.Nodes = append(told.Nodes, n)
+		}
+	}
+	_, known := told.Node(f.config.NodeName)
+	f.snapshot, f.found = withFound(told, f.config.NodeName, found)
+	f.unknown = !known
+	return f
+}
+
+// Whatever the manifests do not tell when the agent starts, the kernel keeps what it has.
+func TestMissingObjectsCutNothingOff(t *testing.T) {
+	whole := desire(twoNodes())
+	for _, missing := range [][]string{{"b"}, {"a"}, {"a", "b"}} {
+		t.Run(strings.Join(missing, "+"), func(t *testing.T) {
+			f := without(missing...)
+			d := desire(f)
+			for part, differ := range map[string]string{
+				"routes":        cmp.Diff(whole.routes, d.routes, byValue),
+				"kernel routes": cmp.Diff(whole.kernelRoutes, d.kernelRoutes, byValue),
+				"masquerade":    cmp.Diff(whole.masquerade, d.masquerade, byValue),
+				"pod ranges":    cmp.Diff(whole.podCIDRs, d.podCIDRs, byValue),
+			} {
+				if differ != "" {
+					t.Errorf("%s (-with all manifests +without %v):\n%s", part, missing, differ)
+				}
+			}
+			wantProblem(t, d, "Node objects are missing")
+			if missing[0] == "a" {
+				wantProblem(t, d, `node "a" is not among the`)
+			}
+		})
+	}
+}
+
+// What the cluster tells wins over what the table holds.
+func TestWithFoundYieldsToTheCluster(t *testing.T) {
+	f := twoNodes()
+	found := desire(f).routes
+	changed := &cluster.Snapshot{Nodes: []cluster.Node{
+		{Name: "a", Addresses: addrs("192.0.2.1", "2001:db8::1"), PodCIDRs: prefixes("10.1.7.0/24")},
+		{Name: "c", Addresses: addrs("192.0.2.2", "2001:db8::2"), PodCIDRs: prefixes("10.1.0.0/22", "fd00:2::/64")},
+	}}
+	got, added := withFound(changed, "a", found)
+	if added != 0 {
+		t.Errorf("added %d nodes: %+v", added, got.Nodes)
+	}
+	if diff := cmp.Diff(changed, got, byValue); diff != "" {
+		t.Errorf("snapshot (-want +got):\n%s", diff)
+	}
+}
+
+func TestFreshNodeFindsNothing(t *testing.T) {
+	got, added := withFound(&cluster.Snapshot{Incomplete: true}, "a", nil)
+	if added != 0 || len(got.Nodes) != 0 || !got.Incomplete {
+		t.Errorf("%d nodes in %+v", added, got)
+	}
+	if !told(&cluster.Snapshot{Nodes: []cluster.Node{{PodCIDRs: prefixes("10.1.0.0/16")}}}, netip.MustParsePrefix("10.1.2.0/24")) {
+		t.Error("a range that somebody else was given a part of counts as not told")
+	}
+}
