@@ -17,10 +17,10 @@ var pinnedMaps = []string{bpfMapEndpoints, bpfMapRoutes, bpfMapRouteLengths, bpf
 // such pin: these maps start empty, and their content is derived again from the cluster and the endpoint
 // files. The caller closes the maps.
 func adoptMaps(root string, spec *ebpf.CollectionSpec, log *slog.Logger) (adopted map[string]*ebpf.Map, fresh []string, err error) {
-	adopted = map[string]*ebpf.Map{}
+	open := map[string]*ebpf.Map{}
 	defer func() {
 		if err != nil {
-			for _, m := range adopted {
+			for _, m := range open {
 				m.Close()
 			}
 		}
@@ -44,7 +44,7 @@ func adoptMaps(root string, spec *ebpf.CollectionSpec, log *slog.Logger) (adopte
 			continue
 		}
 		log.Debug("map is adopted", "map", name)
-		adopted[name] = m
+		open[name] = m
 	}
-	return adopted, fresh, nil
+	return open, fresh, nil
 }

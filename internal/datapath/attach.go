@@ -47,13 +47,13 @@ func (d *Datapath) hook(program string) (hook, error) {
 
 // AttachPod puts the programs that the configuration needs on the host's end of a pod's device, replaces
 // those of an earlier agent and takes off what is not needed any more.
-func (d *Datapath) AttachPod(device string, ifindex int) error {
-	return d.attachAll(device, ifindex, d.podPrograms())
+func (d *Datapath) AttachPod(name string, ifindex int) error {
+	return d.attachAll(name, ifindex, d.podPrograms())
 }
 
 // AttachUplink does the same for an uplink.
-func (d *Datapath) AttachUplink(device string, ifindex int) error {
-	return d.attachAll(device, ifindex, d.uplinkPrograms())
+func (d *Datapath) AttachUplink(name string, ifindex int) error {
+	return d.attachAll(name, ifindex, d.uplinkPrograms())
 }
 
 // podPrograms are the programs of a pod's device. With eBPF routing the stack delivers to pods only what the
@@ -80,10 +80,10 @@ func (d *Datapath) uplinkPrograms() []string {
 
 // Detach takes all programs off a device. It is no error when the device or its programs are gone. The
 // kernel lets go of a tcx link in the background: its program may run for some milliseconds more.
-func (d *Datapath) Detach(device string) error {
+func (d *Datapath) Detach(name string) error {
 	all, err := d.Attachments()
 	for _, a := range all {
-		if a.Device == device {
+		if a.Device == name {
 			err = errors.Join(err, d.detach(a))
 		}
 	}
@@ -99,11 +99,11 @@ func (d *Datapath) Attachments() ([]Attachment, error) {
 	}
 	var all []Attachment
 	for _, f := range files {
-		device, program, ok := strings.Cut(f.Name(), pinSeparator)
+		name, program, ok := strings.Cut(f.Name(), pinSeparator)
 		if !ok {
 			return all, fmt.Errorf("list links: %s is not a link of ours", f.Name())
 		}
-		all = append(all, Attachment{strings.ReplaceAll(device, pinDot, "."), program})
+		all = append(all, Attachment{strings.ReplaceAll(name, pinDot, "."), program})
 	}
 	return all, nil
 }
@@ -119,9 +119,9 @@ func (d *Datapath) pin(a Attachment) string {
 	return filepath.Join(linkDir(d.config.Root), strings.ReplaceAll(a.Device, ".", pinDot)+pinSeparator+a.Program)
 }
 
-func (d *Datapath) attachAll(device string, ifindex int, wanted []string) error {
+func (d *Datapath) attachAll(name string, ifindex int, wanted []string) error {
 	for _, program := range programNames {
-		a := Attachment{device, program}
+		a := Attachment{name, program}
 		if !slices.Contains(wanted, program) {
 			if err := d.detach(a); err != nil {
 				return err
@@ -138,7 +138,7 @@ func (d *Datapath) attachAll(device string, ifindex int, wanted []string) error 
 			err = d.attachFilter(a, ifindex, h)
 		}
 		if err != nil {
-			return fmt.Errorf("attach %s to %s: %w", program, device, err)
+			return fmt.Errorf("attach %s to %s: %w", program, name, err)
 		}
 	}
 	return nil

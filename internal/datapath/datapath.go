@@ -12,8 +12,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // Config is everything that a load of the datapath depends on.
@@ -49,6 +51,9 @@ func Open(cfg Config, log *slog.Logger) (_ *Datapath, err error) {
 	if err := requireBPFFS(cfg.Root); err != nil {
 		return nil, err
 	}
+	if err := onBPFFS(cfg.Root); err != nil {
+		return nil, err
+	}
 	for _, dir := range []string{mapDir(cfg.Root), linkDir(cfg.Root)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make directory for pins: %w", err)
@@ -58,11 +63,15 @@ func Open(cfg Config, log *slog.Logger) (_ *Datapath, err error) {
 	if err != nil {
 		return nil, err
 	}
+	tcx, err := haveTCX()
+	if err != nil {
+		return nil, fmt.Errorf("probe tcx: %w", err)
+	}
 	adopted, fresh, err := adoptMaps(cfg.Root, spec, log)
 	if err != nil {
 		return nil, err
 	}
-	d := &Datapath{config: cfg, log: log, fresh: fresh, tcx: haveTCX() == nil}
+	d := &Datapath{config: cfg, log: log, fresh: fresh, tcx: tcx}
 	err = spec.LoadAndAssign(&d.objects, &ebpf.CollectionOptions{MapReplacements: adopted})
 	for _, m := range adopted {
 		err = errors.Join(err, m.Close()) // LoadAndAssign holds clones
@@ -76,6 +85,24 @@ func Open(cfg Config, log *slog.Logger) (_ *Datapath, err error) {
 	d.Drops = Drops{d.objects.bpfMaps.Drops}
 	d.Lease = Lease{d.objects.bpfMaps.Lease}
 	return d, nil
+}
+
+// onBPFFS checks that a directory, or the nearest one above it that exists, is on a BPF file system. Elsewhere
+// directories can be made just as well, and only pinning fails.
+func onBPFFS(dir string) error {
+	var at unix.Statfs_t
+	err := unix.Statfs(dir, &at)
+	for parent := dir; errors.Is(err, unix.ENOENT) && parent != filepath.Dir(parent); {
+		parent = filepath.Dir(parent)
+		err = unix.Statfs(parent, &at)
+	}
+	if err != nil {
+		return fmt.Errorf("look for a BPF file system at %s: %w", dir, err)
+	}
+	if uint32(at.Type) != unix.BPF_FS_MAGIC {
+		return fmt.Errorf("%s is not on a BPF file system; mount one: mount -t bpf bpf /sys/fs/bpf", dir)
+	}
+	return nil
 }
 
 // specFor gives the object of one configuration. It is deterministic: nothing of the machine goes in.
@@ -98,7 +125,14 @@ func specFor(cfg Config) (*ebpf.CollectionSpec, error) {
 // Commit pins the maps in use. Call it when the tables are filled and every device has the new programs:
 // until then the pins are the old programs' maps, and a crash leaves the old state whole.
 func (d *Datapath) Commit() error {
-	for _, name := range d.fresh {
+	if slices.Contains(d.fresh, bpfMapGeneration) {
+		// Tables that were adopted as they are have not advanced it, and nothing is kept of 0.
+		if err := d.Routes.generation.advance(); err != nil {
+			return err
+		}
+	}
+	for len(d.fresh) > 0 {
+		name := d.fresh[0]
 		path := filepath.Join(mapDir(d.config.Root), name)
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove old pin of map %s: %w", name, err)
@@ -106,8 +140,8 @@ func (d *Datapath) Commit() error {
 		if err := d.maps()[name].Pin(path); err != nil {
 			return fmt.Errorf("pin map %s: %w", name, err)
 		}
+		d.fresh = d.fresh[1:] // a second attempt begins where this one ended
 	}
-	d.fresh = nil
 	return nil
 }
 

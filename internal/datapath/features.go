@@ -14,8 +14,9 @@ import (
 const loopback = 1
 
 // haveTCX attaches a program that lets everything pass to the egress of the loopback device, and takes it
-// off again. It returns nil where the kernel has tcx (Linux 6.6).
-func haveTCX() (err error) {
+// off again: this works where the kernel has tcx (Linux 6.6). A probe that fails for another reason says nothing of
+// the kernel and is an error: filters beside the links of an earlier agent would run every packet through both.
+func haveTCX() (bool, error) {
 	pass, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name:         "probe_tcx",
 		Type:         ebpf.SchedCLS,
@@ -23,14 +24,17 @@ func haveTCX() (err error) {
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
 	})
 	if err != nil {
-		return fmt.Errorf("load probe: %w", err)
+		return false, fmt.Errorf("load program: %w", err)
 	}
 	defer pass.Close()
 	l, err := link.AttachTCX(link.TCXOptions{Interface: loopback, Program: pass, Attach: ebpf.AttachTCXEgress})
-	if err != nil {
-		return err
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return false, nil
 	}
-	return l.Close()
+	if err != nil {
+		return false, err
+	}
+	return true, l.Close()
 }
 
 // Required reports what the datapath cannot do without; nil when it is all there.
