@@ -18,6 +18,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/measure"
 	"github.com/beeline-cni/beeline/lab/report"
 	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/stats"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
 
@@ -118,8 +119,12 @@ func runBench(ctx context.Context, e env, f *benchFlags) error {
 	if out == "" {
 		out = filepath.Join("results", time.Now().Format("2006-01-02T15-04-05"))
 	}
-	fmt.Fprintf(e.stderr, "%d contenders, %d ways to run %d rounds of, about %v. Seed %d.\nGate: %s.\n",
-		len(plan.Contenders), len(plan.Cells), plan.Rounds, plan.Estimate().Round(time.Second), plan.Seed, plan.Gate)
+	fmt.Fprintf(e.stderr, "%s × %s × %s, about %v. Seed %d.\nGate: %s.\n",
+		plural(len(plan.Contenders), "contender"), plural(len(plan.Cells), "figure"), plural(plan.Rounds, "round"),
+		plan.Estimate().Round(time.Second), plan.Seed, plan.Gate)
+	if !plan.HasBaseline() {
+		fmt.Fprintf(e.stderr, "Without the contender %s there are no ratios and there is no A/A check.\n", stats.Baseline)
+	}
 	for _, w := range plan.LeftOut {
 		fmt.Fprintf(e.stderr, "Left out: %s.\n", w)
 	}
@@ -167,6 +172,9 @@ func (f *benchFlags) plan() (measure.Plan, error) {
 	}
 	if f.quick && f.full {
 		return measure.Plan{}, errors.New("either --quick or --full")
+	}
+	if f.steal < 0 || f.foreign < 0 {
+		return measure.Plan{}, errors.New("--max-steal and --max-foreign cannot be negative")
 	}
 	preset := measure.Quick
 	if f.full {

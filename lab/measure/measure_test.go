@@ -229,6 +229,22 @@ func TestQuickFitsItsLimit(t *testing.T) {
 	}
 }
 
+func TestBaselineIsSeen(t *testing.T) {
+	for names, want := range map[string]bool{"": true, "node": true, "node+netfilter": false, "beeline": false} {
+		var choice Choice
+		if names != "" {
+			choice.Contenders = []string{names}
+		}
+		p, err := Quick(choice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.HasBaseline(); got != want {
+			t.Errorf("contenders %q: baseline %v, want %v", names, got, want)
+		}
+	}
+}
+
 func TestFullHasEverything(t *testing.T) {
 	needTools(t)
 	p, err := Full(Choice{})

@@ -85,9 +85,6 @@ func (p Plan) Validate() error {
 	if p.MTU < topology.MinMTU || p.MTU > topology.MaxMTU {
 		errs = append(errs, fmt.Errorf("MTU %d: want %d to %d", p.MTU, topology.MinMTU, topology.MaxMTU))
 	}
-	if p.Gate.Steal < 0 || p.Gate.Foreign < 0 {
-		errs = append(errs, errors.New("the gate's limits cannot be negative"))
-	}
 	if p.Pods < 0 || p.Pods > 240 {
 		errs = append(errs, fmt.Errorf("pods %d: want 0 to 240, a node's /24 has no room for more", p.Pods))
 	}
@@ -103,6 +100,11 @@ func (p Plan) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// HasBaseline says whether there is what ratios are formed with.
+func (p Plan) HasBaseline() bool {
+	return slices.ContainsFunc(p.Contenders, func(c contender.Contender) bool { return c.Name() == stats.Baseline })
 }
 
 // entrants are the names that take part in each round: the contenders, and the baseline a second time, which

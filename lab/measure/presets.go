@@ -41,7 +41,7 @@ var (
 // Quick is the plan of a few minutes: what separates networks most, all on one core. With nine rounds the
 // 95 % interval of a median leaves out the extreme values on both sides; with seven it is the whole range.
 func Quick(c Choice) (Plan, error) {
-	p := Plan{Mode: "quick", Rounds: 9, ExtraRounds: 2, Length: 500 * time.Millisecond, WarmUp: 200 * time.Millisecond,
+	p := Plan{Mode: "quick", MTU: defaultMTU, Rounds: 9, ExtraRounds: 2, Length: 500 * time.Millisecond, WarmUp: 200 * time.Millisecond,
 		Gate: DefaultGate, Pods: 20, Idle: 5 * time.Second}
 	if err := p.choose(c); err != nil {
 		return p, err
@@ -81,7 +81,7 @@ func Quick(c Choice) (Plan, error) {
 
 // Full is the plan of everything, both placements; it takes more than an hour.
 func Full(c Choice) (Plan, error) {
-	p := Plan{Mode: "full", Rounds: 10, ExtraRounds: 5, Length: 500 * time.Millisecond, WarmUp: 200 * time.Millisecond,
+	p := Plan{Mode: "full", MTU: defaultMTU, Rounds: 10, ExtraRounds: 5, Length: 500 * time.Millisecond, WarmUp: 200 * time.Millisecond,
 		Gate: DefaultGate, Pods: 200, Idle: 10 * time.Second}
 	if err := p.choose(c); err != nil {
 		return p, err
@@ -94,6 +94,9 @@ func Full(c Choice) (Plan, error) {
 	p.finish()
 	return p, nil
 }
+
+// defaultMTU is that of the wire, in bytes.
+const defaultMTU = 1500
 
 func orDefault[T any](list []T, values ...T) []T {
 	if len(list) == 0 {
