@@ -58,7 +58,7 @@ func desire(f facts) desired {
 		routes:    map[netip.Prefix]datapath.Route{},
 	}
 	if f.uplink == nil {
-		d.problem("there is no uplink: pods reach this node and each other only")
+		d.problem("there is no uplink%s: pods reach this node and each other only", uplinkAsked(f.config.Uplink))
 	} else if d.mtu == 0 {
 		d.mtu = f.uplink.MTU
 	} else if d.mtu > f.uplink.MTU {
@@ -109,6 +109,14 @@ func (d *desired) withoutIPv6(own cluster.Node) []netip.Prefix {
 		d.problem("pods of this node get no addresses from %s: this kernel has no IPv6 (is it booted with ipv6.disable=1?)", p)
 	}
 	return ranges
+}
+
+// uplinkAsked names the device that was asked for, where one was.
+func uplinkAsked(name string) string {
+	if name == "" || name == "auto" {
+		return ""
+	}
+	return fmt.Sprintf(" (--uplink %s: no such device, or it is down)", name)
 }
 
 func (d *desired) problem(format string, args ...any) {

@@ -161,6 +161,12 @@ func TestDesireChanges(t *testing.T) {
 				}
 			},
 		},
+		"an uplink that is not there is named": {
+			func(f *facts) { f.uplink, f.config.Uplink = nil, "eth7" },
+			func(t *testing.T, d desired) {
+				wantProblem(t, d, "no uplink (--uplink eth7: no such device, or it is down)")
+			},
+		},
 		"a kernel without IPv6 serves the other range": {
 			func(f *facts) { f.noIPv6 = true },
 			func(t *testing.T, d desired) {
