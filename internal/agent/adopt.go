@@ -1,8 +1,8 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -25,17 +25,32 @@ func (a *Agent) adoptEndpoints() error {
 	for _, e := range all {
 		a.endpoints[e.HostDevice] = e
 	}
-	if err := a.adoptFromTable(); err != nil {
+	devices, err := device.HostDevices()
+	if err != nil {
 		return err
 	}
-	// In the order of addresses: new ones are handed out after the last claim.
+	if err := a.adoptFromTable(devices); err != nil {
+		return err
+	}
+	isGone := func(name string) int {
+		if slices.ContainsFunc(devices, func(d device.HostDevice) bool { return d.Name == name }) {
+			return 0
+		}
+		return 1
+	}
+	// In the order of addresses: new ones are handed out after the last claim. Of two files with one address the
+	// one whose device is there is right.
 	for _, name := range slices.SortedFunc(maps.Keys(a.endpoints), func(x, y string) int {
-		return slices.CompareFunc(a.endpoints[x].Addresses, a.endpoints[y].Addresses, netip.Addr.Compare)
+		return cmp.Or(slices.CompareFunc(a.endpoints[x].Addresses, a.endpoints[y].Addresses, netip.Addr.Compare), isGone(x)-isGone(y))
 	}) {
 		e := a.endpoints[name]
 		for _, addr := range e.Addresses {
 			if err := a.pool.Claim(ownerOf(e), addr); err != nil {
-				return fmt.Errorf("adopt endpoint of %s: %w", podName(e), err)
+				// One file that cannot be true must not keep the agent from the other pods.
+				a.log.Error("endpoint is not adopted", "pod", podName(e), "device", name, "error", err)
+				a.pool.Release(name)
+				delete(a.endpoints, name)
+				break
 			}
 		}
 	}
@@ -45,12 +60,8 @@ func (a *Agent) adoptEndpoints() error {
 	return nil
 }
 
-func (a *Agent) adoptFromTable() error {
+func (a *Agent) adoptFromTable(devices []device.HostDevice) error {
 	table, err := a.datapath.Endpoints.All()
-	if err != nil {
-		return err
-	}
-	devices, err := device.HostDevices()
 	if err != nil {
 		return err
 	}

@@ -55,13 +55,15 @@ func (a *Agent) reconcileOnce() error {
 	if err != nil {
 		return err
 	}
-	want := desire(facts)
-	for _, p := range want.problems {
-		if !slices.Contains(a.current.problems, p) {
-			a.log.Warn("problem", "problem", p)
-		}
-	}
+	want, before := desire(facts), a.current.problems
 	a.current = want
+	defer func() {
+		for _, p := range a.current.problems {
+			if !slices.Contains(before, p) {
+				a.log.Warn("problem", "problem", p)
+			}
+		}
+	}()
 	if _, err := a.pool.SetPrefixes(want.podCIDRs); err != nil {
 		return fmt.Errorf("set pod ranges: %w", err)
 	}
@@ -122,7 +124,10 @@ func (a *Agent) apply(want desired) error {
 	_, err = device.SyncRoutes(want.kernelRoutes)
 	step("kernel routes", err)
 	for name, e := range a.endpoints {
-		step("pod "+podName(e), a.followMTU(name, e, want.mtu))
+		if err := a.followMTU(name, e, want.mtu); err != nil {
+			// The pod's own affair (a program of its own may refuse the MTU), and no reason to refuse others.
+			a.current.problem("pod %s has MTU %d instead of %d: %v", podName(e), e.MTU, want.mtu, err)
+		}
 	}
 	if a.uplink != nil {
 		changed, err := device.EnableForwarding(a.uplink.Name, true, true)
@@ -164,7 +169,7 @@ func (a *Agent) logSettings(changed []device.SysctlChange) {
 }
 
 // attach puts the current programs on every device that needs them and takes them off the others. It does
-// so once for each device; what somebody else takes off is noticed by status, not here.
+// so once for each device; what somebody else takes off is noticed by Check, not here.
 func (a *Agent) attach(want desired) error {
 	var errs []error
 	wanted := map[string]bool{}
@@ -213,12 +218,7 @@ func (a *Agent) followMTU(name string, e api.Endpoint, mtu int) error {
 	if mtu == 0 || e.MTU == mtu {
 		return nil
 	}
-	err := device.SetPairMTU(e.HostIfIndex, e.Netns, mtu)
-	if errors.Is(err, device.ErrPodUnreachable) {
-		a.log.Warn("pod keeps its MTU", "pod", podName(e), "mtu", e.MTU, "error", err)
-		return nil
-	}
-	if err != nil {
+	if err := device.SetPairMTU(e.HostIfIndex, e.Netns, mtu); err != nil {
 		return err
 	}
 	a.log.Info("pod has a new MTU", "pod", podName(e), "old", e.MTU, "new", mtu)

@@ -43,6 +43,23 @@ func TestMTUFollowsUplink(t *testing.T) {
 	}
 }
 
+// TestPodThatRefusesMTU lowers the uplink's MTU below what the IPv6 of its pods can do with: that is named as a problem
+// of these pods, and the node stays ready for others.
+func TestPodThatRefusesMTU(t *testing.T) {
+	t.Parallel()
+	c := up(t, topology.Options{IPv6: true})
+	p := c.addPods()
+	n := c.nodes[0]
+	setUplinkMTU(t, n, 1200)
+	c.waitProblem(n, "pod default/a has MTU 1500 instead of 1200")
+	c.waitReady(n)
+	if err := c.reach(p.a, p.b); err != nil {
+		t.Error(err)
+	}
+	setUplinkMTU(t, n, 1400)
+	c.waitMTU(p.a, 1400)
+}
+
 // startStreams starts a stream over each address family for every pair.
 func (c *cluster) startStreams(pairs ...[2]*topology.Pod) *traffic {
 	c.t.Helper()

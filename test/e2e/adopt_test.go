@@ -1,0 +1,39 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// TestTwoFilesClaimOneAddress restarts an agent beside a file that claims a pod's address for a device that does not
+// exist: the pod keeps its address, and the node is ready.
+func TestTwoFilesClaimOneAddress(t *testing.T) {
+	t.Parallel()
+	c := up(t, topology.Options{})
+	p := c.addPods()
+	n := c.nodes[0]
+	c.kill(n)
+	for _, name := range []string{"bl0000000000000", "blfffffffffffff"} { // before and behind the pod's
+		data, err := json.Marshal(api.Endpoint{HostDevice: name, HostIfIndex: 4711, Addresses: p.a.Addresses})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(n.stateDir(), "endpoints", name+".json"), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.start(n, current(t))
+	c.waitReady(n)
+	endpoints, err := n.api().Endpoints(t.Context())
+	if err != nil || len(endpoints) != 2 {
+		t.Errorf("endpoints are %+v, %v; want those of a and b", endpoints, err)
+	}
+	if err := c.reach(p.far, p.a); err != nil {
+		t.Error(err)
+	}
+}
