@@ -59,6 +59,8 @@ func (a *Agent) Add(_ context.Context, req api.AddRequest) (_ *api.AddResponse, 
 	if err != nil {
 		return nil, allocationError(err)
 	}
+	// Known from here on: what forget cannot undo now is tried again once the plugin has deleted the device.
+	a.endpoints[e.HostDevice] = e
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.forget(e))
@@ -70,7 +72,6 @@ func (a *Agent) Add(_ context.Context, req api.AddRequest) (_ *api.AddResponse, 
 	if err := a.connect(e); err != nil {
 		return nil, fmt.Errorf("connect pod %s: %w", podName(e), err)
 	}
-	a.endpoints[e.HostDevice] = e
 	a.log.Info("endpoint added", "pod", podName(e), "addresses", e.Addresses, "device", e.HostDevice, "took", time.Since(begin))
 	return response(e), nil
 }
