@@ -29,7 +29,7 @@ int to_wire(struct __sk_buff *skb)
 	struct packet p = {.skb = skb, .program = PROGRAM_TO_WIRE};
 	enum verdict v = NEXT;
 
-	if (!config_masquerade || skb->mark & (MARK_ROUTED | MARK_REPLY))
+	if (!config_masquerade || skb->mark & MARK_REPLY)
 		v = PASS;
 	if (v == NEXT)
 		v = packet_parse(&p);

@@ -111,8 +111,7 @@ struct drop_count {
 
 /* Bits of skb->mark that Beeline uses. The masquerading rules of package masquerade set MARK_REPLY. */
 enum mark {
-	MARK_ROUTED = 0x00200000, /* from_pod has routed it: nothing left to do on the way out */
-	MARK_REPLY = 0x00100000,  /* a pod's reply to a connection that the world opened: keeps its address */
+	MARK_REPLY = 0x00100000, /* a pod's reply to a connection that the world opened: keeps its address */
 };
 
 /* The compiler describes in BTF only what data refers to. This refers to the enums that code alone uses. */

@@ -95,7 +95,6 @@ STAGE route_to_wire(struct packet *p, const struct route *r)
 	if (unlikely(p->options || p->hops <= 1) || !route_fits(p, r->mtu))
 		return PASS;
 	hop_take(p);
-	p->skb->mark = MARK_ROUTED;
 	if (likely(r->resolved && route_neighbours_followed())) {
 		__builtin_memcpy(p->eth->h_dest, r->next_hop_mac, ETH_ALEN);
 		__builtin_memcpy(p->eth->h_source, r->uplink_mac, ETH_ALEN);

@@ -46,7 +46,6 @@ func BenchmarkPrograms(b *testing.B) {
 			{"from_wire/to=node", ebpfRouting, wireBrings(ip(fromWire(), podB, nodeA)), verdictNext},
 			{"from_wire/to=node,without-source-lookup", plain, wireBrings(ip(fromWire(), podB, nodeA)), verdictNext},
 			{"to_wire/nothing-to-do", plain, stackSends(ip(toWire(), nodeA, world)), verdictNext},
-			{"to_wire/routed", ebpfRouting, marked(stackSends(ip(toWire(), podA, podB)), uint32(bpfMarkMARK_ROUTED)), verdictNext},
 			{"to_wire/masqueraded", ebpfRouting, stackSends(ip(toWire(), nodeA, world)), verdictNext},
 			{"to_pod/from=node", Config{Masquerade: true}, stackDelivers(ip(toPod(), nodeA, podA)), verdictNext},
 		} {

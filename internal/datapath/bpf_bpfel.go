@@ -58,8 +58,7 @@ type bpfEndpoint struct {
 type bpfMark uint32
 
 const (
-	bpfMarkMARK_ROUTED bpfMark = 2097152
-	bpfMarkMARK_REPLY  bpfMark = 1048576
+	bpfMarkMARK_REPLY bpfMark = 1048576
 )
 
 type bpfPrefixLengths struct {

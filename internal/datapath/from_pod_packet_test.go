@@ -13,13 +13,13 @@ func podSends(p packet) run {
 
 // wired is a packet of podA that leaves through the uplink towards node B, with the cached link-layer header.
 func wired(name string, p packet) packetCase {
-	return packetCase{name: name, run: podSends(p), verdict: verdictRedirect, routed: true,
+	return packetCase{name: name, run: podSends(p), verdict: verdictRedirect,
 		out: p.macs(nodeA.mac, nodeB.mac).ttl(p.hops - 1).bytes()}
 }
 
 // resolved is the same by the kernel's neighbour table, which writes the link-layer header after the program.
 func resolved(name string, p packet) packetCase {
-	return packetCase{name: name, run: podSends(p), verdict: verdictRedirect, routed: true, out: p.ttl(p.hops - 1).bytes()}
+	return packetCase{name: name, run: podSends(p), verdict: verdictRedirect, out: p.ttl(p.hops - 1).bytes()}
 }
 
 func TestFromPodRoutes(t *testing.T) {

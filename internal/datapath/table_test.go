@@ -16,8 +16,6 @@ type packetCase struct {
 	out []byte
 	// reason of a drop; it must be the only counter that moves.
 	reason DropReason
-	// routed: the packet is marked as routed by from_pod. Otherwise its mark stays what it was.
-	routed bool
 }
 
 func passes(name string, in run) packetCase {
@@ -68,12 +66,8 @@ func (r *rig) checkOne(t *testing.T, c packetCase) {
 		out = c.in
 	}
 	samePacket(t, out, got.out)
-	mark := c.mark
-	if c.routed {
-		mark = uint32(bpfMarkMARK_ROUTED)
-	}
-	if got.mark != mark {
-		t.Errorf("mark %#x, expected %#x", got.mark, mark)
+	if got.mark != c.mark {
+		t.Errorf("mark %#x, expected %#x", got.mark, c.mark)
 	}
 	if diff := cmp.Diff(want, r.counters(t)); diff != "" {
 		t.Errorf("drop counters (-expected +got):\n%s", diff)
