@@ -74,7 +74,7 @@ func run(ctx context.Context, args []string) error {
 		machines.Go(func() {
 			free <- struct{}{}
 			defer func() { <-free }()
-			failures[i] = runMachine(ctx, machine{kernel: k, image: images[i], tests: tests, accel: *accel, limit: *limit})
+			failures[i] = runPatiently(ctx, machine{kernel: k, image: images[i], tests: tests, accel: *accel, limit: *limit})
 		})
 	}
 	machines.Wait()
