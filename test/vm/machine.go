@@ -25,7 +25,7 @@ var errCrashed = errors.New("the machine ended before its tests did")
 
 // runPatiently runs the machine, and once more if it crashed. The kernel patches its own code when programs are
 // attached and detached, while the other CPU runs it, and software emulation does not always get that right
-// (a fault in the middle of a patched instruction, about one run in ten). A crash of our own making comes
+// (a fault in the middle of a patched instruction). A crash of our own making comes
 // again. Events of the run that counts go to standard output.
 func runPatiently(ctx context.Context, m machine) error {
 	const runs = 2
