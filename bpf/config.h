@@ -12,3 +12,9 @@ const volatile bool config_ebpf_routing = true;
 
 /* Traffic to the world is masqueraded by the host's stack, which must then see both of its directions. */
 const volatile bool config_masquerade = true;
+
+/*
+ * The host's stack translates connections between pods (--services=kube-proxy): packets that go straight are
+ * only those of connections that conntrack does not know as translated.
+ */
+const volatile bool config_stack_services = false;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config.h"
+#include "lib/conntrack.h"
 #include "lib/decision.h"
 #include "lib/endpoint.h"
 #include "lib/finish.h"
@@ -53,14 +54,14 @@ STAGE from_pod_decide(struct packet *p, const struct route **way)
 
 STAGE from_pod_send(struct packet *p, const struct route *way)
 {
-	switch (way->kind) {
-	case ROUTE_LOCAL:
-		return endpoint_deliver(p, way);
-	case ROUTE_REMOTE:
-		return route_to_wire(p, way);
-	default:
+	enum verdict v;
+
+	if (way->kind != ROUTE_LOCAL && way->kind != ROUTE_REMOTE)
 		return PASS;
-	}
+	v = conntrack_ask(p);
+	if (v != NEXT)
+		return v;
+	return way->kind == ROUTE_LOCAL ? endpoint_deliver(p, way) : route_to_wire(p, way);
 }
 
 SEC("tcx/ingress")

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config.h"
+#include "lib/conntrack.h"
 #include "lib/decision.h"
 #include "lib/endpoint.h"
 #include "lib/finish.h"
@@ -26,6 +27,7 @@ STAGE from_wire_deliver(struct packet *p)
 {
 	__u32 now = decision_generation();
 	struct decision *d = decision_place(p);
+	enum verdict v;
 
 	if (!d)
 		return PASS; /* cannot be: every index has its element */
@@ -33,7 +35,10 @@ STAGE from_wire_deliver(struct packet *p)
 		from_wire_way(&d->route, p);
 		decision_keep(d, p, now);
 	}
-	return d->route.kind == ROUTE_LOCAL ? endpoint_deliver(p, &d->route) : PASS;
+	if (d->route.kind != ROUTE_LOCAL)
+		return PASS;
+	v = conntrack_ask(p);
+	return v == NEXT ? endpoint_deliver(p, &d->route) : v;
 }
 
 SEC("tcx/ingress")

@@ -8,6 +8,14 @@
 #include <bpf/bpf_endian.h>
 #include "verdict.h"
 
+/* IP protocol numbers (IANA). */
+enum ip_protocol {
+	PROTOCOL_ICMP = 1,
+	PROTOCOL_TCP = 6,
+	PROTOCOL_UDP = 17,
+	PROTOCOL_ICMPV6 = 58,
+};
+
 /* The only carrier of state inside a program. Pointers into the packet are gone after any helper that may move it. */
 struct packet {
 	struct __sk_buff *skb;

@@ -5,12 +5,6 @@
 #include "hop.h"
 #include "packet.h"
 
-/* IP protocol numbers (IANA). */
-enum ip_protocol {
-	PROTOCOL_TCP = 6,
-	PROTOCOL_UDP = 17,
-};
-
 /* AF_INET and AF_INET6 of the kernel's socket ABI, for bpf_redirect_neigh. */
 enum family {
 	FAMILY_IPV4 = 2,

@@ -108,20 +108,21 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	bpfMapDecisions         = "decisions"
-	bpfMapDrops             = "drops"
-	bpfMapEndpoints         = "endpoints"
-	bpfMapGeneration        = "generation"
-	bpfMapLease             = "lease"
-	bpfMapRouteLengths      = "route_lengths"
-	bpfMapRoutes            = "routes"
-	bpfProgFromPod          = "from_pod"
-	bpfProgFromWire         = "from_wire"
-	bpfProgToPod            = "to_pod"
-	bpfProgToWire           = "to_wire"
-	bpfVarAbi               = "abi"
-	bpfVarConfigEbpfRouting = "config_ebpf_routing"
-	bpfVarConfigMasquerade  = "config_masquerade"
+	bpfMapDecisions           = "decisions"
+	bpfMapDrops               = "drops"
+	bpfMapEndpoints           = "endpoints"
+	bpfMapGeneration          = "generation"
+	bpfMapLease               = "lease"
+	bpfMapRouteLengths        = "route_lengths"
+	bpfMapRoutes              = "routes"
+	bpfProgFromPod            = "from_pod"
+	bpfProgFromWire           = "from_wire"
+	bpfProgToPod              = "to_pod"
+	bpfProgToWire             = "to_wire"
+	bpfVarAbi                 = "abi"
+	bpfVarConfigEbpfRouting   = "config_ebpf_routing"
+	bpfVarConfigMasquerade    = "config_masquerade"
+	bpfVarConfigStackServices = "config_stack_services"
 )
 
 // loadBpf returns the embedded CollectionSpec for bpf.
@@ -189,9 +190,10 @@ type bpfMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfVariableSpecs struct {
-	Abi               *ebpf.VariableSpec `ebpf:"abi"`
-	ConfigEbpfRouting *ebpf.VariableSpec `ebpf:"config_ebpf_routing"`
-	ConfigMasquerade  *ebpf.VariableSpec `ebpf:"config_masquerade"`
+	Abi                 *ebpf.VariableSpec `ebpf:"abi"`
+	ConfigEbpfRouting   *ebpf.VariableSpec `ebpf:"config_ebpf_routing"`
+	ConfigMasquerade    *ebpf.VariableSpec `ebpf:"config_masquerade"`
+	ConfigStackServices *ebpf.VariableSpec `ebpf:"config_stack_services"`
 }
 
 // bpfObjects contains all objects after they have been loaded into the kernel.
@@ -239,9 +241,10 @@ func (m *bpfMaps) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfVariables struct {
-	Abi               *ebpf.Variable `ebpf:"abi"`
-	ConfigEbpfRouting *ebpf.Variable `ebpf:"config_ebpf_routing"`
-	ConfigMasquerade  *ebpf.Variable `ebpf:"config_masquerade"`
+	Abi                 *ebpf.Variable `ebpf:"abi"`
+	ConfigEbpfRouting   *ebpf.Variable `ebpf:"config_ebpf_routing"`
+	ConfigMasquerade    *ebpf.Variable `ebpf:"config_masquerade"`
+	ConfigStackServices *ebpf.Variable `ebpf:"config_stack_services"`
 }
 
 // bpfPrograms contains all programs after they have been loaded into the kernel.

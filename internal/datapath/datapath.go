@@ -27,6 +27,9 @@ type Config struct {
 	EBPFRouting bool
 	// Masquerade says that the host's stack masquerades what pods send to the world.
 	Masquerade bool
+	// StackServices says that the host's stack translates connections between pods, as kube-proxy has it do: with
+	// eBPF routing each packet is then looked up in conntrack before it goes straight. Needs HaveConntrack.
+	StackServices bool
 }
 
 // Datapath is the loaded datapath of one node. Its methods may be called from several goroutines, except
@@ -72,7 +75,13 @@ func Open(cfg Config, log *slog.Logger) (_ *Datapath, err error) {
 		return nil, err
 	}
 	d := &Datapath{config: cfg, log: log, fresh: fresh, tcx: tcx}
-	err = spec.LoadAndAssign(&d.objects, &ebpf.CollectionOptions{MapReplacements: adopted})
+	options := ebpf.CollectionOptions{MapReplacements: adopted}
+	if cfg.StackServices {
+		err = conntrackTargets(&options.Programs)
+	}
+	if err == nil {
+		err = spec.LoadAndAssign(&d.objects, &options)
+	}
 	for _, m := range adopted {
 		err = errors.Join(err, m.Close()) // LoadAndAssign holds clones
 	}
@@ -112,8 +121,9 @@ func specFor(cfg Config) (*ebpf.CollectionSpec, error) {
 		return nil, fmt.Errorf("read datapath object: %w", err)
 	}
 	for name, value := range map[string]any{
-		bpfVarConfigEbpfRouting: cfg.EBPFRouting,
-		bpfVarConfigMasquerade:  cfg.Masquerade,
+		bpfVarConfigEbpfRouting:   cfg.EBPFRouting,
+		bpfVarConfigMasquerade:    cfg.Masquerade,
+		bpfVarConfigStackServices: cfg.StackServices,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("set %s: %w", name, err)

@@ -284,5 +284,5 @@ func cfgName(cfg Config) string {
 	if cfg.EBPFRouting {
 		name = "routing=ebpf"
 	}
-	return fmt.Sprintf("%s,masquerade=%t", name, cfg.Masquerade)
+	return fmt.Sprintf("%s,masquerade=%t,stackservices=%t", name, cfg.Masquerade, cfg.StackServices)
 }

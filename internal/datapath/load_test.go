@@ -14,7 +14,9 @@ func everyConfig() []Config {
 	var all []Config
 	for _, routing := range []bool{true, false} {
 		for _, masquerade := range []bool{true, false} {
-			all = append(all, Config{EBPFRouting: routing, Masquerade: masquerade})
+			for _, stackServices := range []bool{true, false} {
+				all = append(all, Config{EBPFRouting: routing, Masquerade: masquerade, StackServices: stackServices})
+			}
 		}
 	}
 	return all

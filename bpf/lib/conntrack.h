@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Connections whose addresses the host's stack translates (kube-proxy's Services): their packets have to meet the
+ * stack in both directions, or else nobody translates the answers back.
+ */
+#pragma once
+
+#include "../config.h"
+#include "packet.h"
+
+/* Of enum ip_conntrack_status (include/uapi/linux/netfilter/nf_conntrack_common.h). */
+enum conntrack_status {
+	CONNTRACK_SOURCE_NAT = 1 << 4,
+	CONNTRACK_DESTINATION_NAT = 1 << 5,
+};
+
+/* ICMP messages that quote the packet they are about (RFC 792); those of ICMPv6 have types below 128 (RFC 4443, 2.1). */
+enum icmp_error {
+	ICMP_UNREACHABLE = 3,
+	ICMP_TIME_EXCEEDED = 11,
+	ICMP_PARAMETER_PROBLEM = 12,
+	ICMPV6_ERRORS_END = 128,
+};
+
+struct icmp_header {
+	__u8 type, code;
+	__sum16 check;
+	__be32 rest;
+};
+
+/* What is read of the kernel's own; its offset there is found at load. */
+struct nf_conn {
+	unsigned long status;
+} __attribute__((preserve_access_index));
+
+/* The first size of this struct (Linux 5.18), which later kernels take as well: 16 bytes since 6.11. */
+struct bpf_ct_opts {
+	__s32 netns_id; /* below 0: that of the packet's device */
+	__s32 error;
+	__u8 l4proto;
+	__u8 dir;
+	__u8 reserved[2];
+};
+_Static_assert(sizeof(struct bpf_ct_opts) == 12, "the kernel tells versions of this struct by their size");
+
+/* Linux 5.18, with CONFIG_NF_CONNTRACK. Weak: a load that does not ask leaves the calls out. */
+extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, __u32 tuple_size,
+					 struct bpf_ct_opts *opts, __u32 opts_size) __weak __ksym;
+extern void bpf_ct_release(struct nf_conn *connection) __weak __ksym;
+
+/* The ports of TCP and of UDP, at the same place. */
+struct ports {
+	__be16 source, destination;
+};
+
+/* Whether the stack translates the connection that has this tuple in either direction. The sizes are those that the helper knows. */
+static __always_inline bool conntrack_translates(struct packet *p, struct bpf_sock_tuple *tuple, __u32 size,
+						 __u8 protocol)
+{
+	struct bpf_ct_opts opts = {.netns_id = -1, .l4proto = protocol};
+	struct nf_conn *connection = bpf_skb_ct_lookup(p->skb, tuple, size, &opts, sizeof(opts));
+	unsigned long status;
+
+	if (likely(!connection))
+		return false;
+	status = connection->status;
+	bpf_ct_release(connection);
+	return status & (CONNTRACK_SOURCE_NAT | CONNTRACK_DESTINATION_NAT);
+}
+
+static __always_inline bool conntrack_translates_ipv4(struct packet *p, __be32 source, __be32 destination,
+						      struct ports ports, __u8 protocol)
+{
+	struct bpf_sock_tuple tuple = {};
+
+	tuple.ipv4.saddr = source;
+	tuple.ipv4.daddr = destination;
+	tuple.ipv4.sport = ports.source;
+	tuple.ipv4.dport = ports.destination;
+	return conntrack_translates(p, &tuple, sizeof(tuple.ipv4), protocol);
+}
+
+static __always_inline bool conntrack_translates_ipv6(struct packet *p, const struct address *source,
+						      const struct address *destination, struct ports ports,
+						      __u8 protocol)
+{
+	struct bpf_sock_tuple tuple = {};
+
+	__builtin_memcpy(tuple.ipv6.saddr, source, sizeof(tuple.ipv6.saddr));
+	__builtin_memcpy(tuple.ipv6.daddr, destination, sizeof(tuple.ipv6.daddr));
+	tuple.ipv6.sport = ports.source;
+	tuple.ipv6.dport = ports.destination;
+	return conntrack_translates(p, &tuple, sizeof(tuple.ipv6), protocol);
+}
+
+static __always_inline bool conntrack_has_ports(__u8 protocol)
+{
+	return protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP;
+}
+
+/*
+ * An ICMP error is about a packet that the receiver sent, which it quotes; if the stack had translated that
+ * packet, the quotation has to be translated back. The connection is looked for by the tuple of the answer.
+ */
+STAGE conntrack_ask_icmp(struct packet *p)
+{
+	const __u32 offset = ETH_HLEN + sizeof(struct iphdr);
+	struct {
+		struct icmp_header icmp;
+		struct iphdr ip;
+		struct ports ports;
+	} error;
+
+	if (bpf_skb_load_bytes(p->skb, offset, &error, sizeof(error)))
+		return NEXT; /* quotes no ports: no error, or none that anybody could translate */
+	switch (error.icmp.type) {
+	case ICMP_UNREACHABLE:
+	case ICMP_TIME_EXCEEDED:
+	case ICMP_PARAMETER_PROBLEM:
+		break;
+	default:
+		return NEXT;
+	}
+	if (!conntrack_has_ports(error.ip.protocol) || error.ip.ihl != 5)
+		return PASS;
+	return conntrack_translates_ipv4(p, error.ip.daddr, error.ip.saddr,
+					 (struct ports){error.ports.destination, error.ports.source}, error.ip.protocol)
+		       ? PASS
+		       : NEXT;
+}
+
+/* The same for ICMPv6. */
+STAGE conntrack_ask_icmpv6(struct packet *p)
+{
+	const __u32 offset = ETH_HLEN + sizeof(struct ipv6hdr);
+	struct {
+		struct icmp_header icmp;
+		struct ipv6hdr ip;
+		struct ports ports;
+	} error;
+
+	if (bpf_skb_load_bytes(p->skb, offset, &error, sizeof(error)) || error.icmp.type >= ICMPV6_ERRORS_END)
+		return NEXT;
+	if (!conntrack_has_ports(error.ip.nexthdr))
+		return PASS;
+	return conntrack_translates_ipv6(p, (struct address *)&error.ip.daddr, (struct address *)&error.ip.saddr,
+					 (struct ports){error.ports.destination, error.ports.source}, error.ip.nexthdr)
+		       ? PASS
+		       : NEXT;
+}
+
+STAGE conntrack_ask_ipv4(struct packet *p)
+{
+	const __be16 fragment = bpf_htons(0x3fff); /* more fragments, or an offset (RFC 791, 3.1) */
+	__u8 protocol = p->ip4->protocol;
+	struct ports ports;
+
+	if (p->ip4->frag_off & fragment)
+		return PASS; /* the stack puts it together and sees */
+	if (protocol == PROTOCOL_ICMP)
+		return conntrack_ask_icmp(p);
+	if (!conntrack_has_ports(protocol) ||
+	    bpf_skb_load_bytes(p->skb, ETH_HLEN + sizeof(*p->ip4), &ports, sizeof(ports)))
+		return PASS;
+	return conntrack_translates_ipv4(p, p->source.word[3], p->destination.word[3], ports, protocol) ? PASS : NEXT;
+}
+
+STAGE conntrack_ask_ipv6(struct packet *p)
+{
+	__u8 protocol = p->ip6->nexthdr;
+	struct ports ports;
+
+	if (protocol == PROTOCOL_ICMPV6)
+		return conntrack_ask_icmpv6(p);
+	if (!conntrack_has_ports(protocol) ||
+	    bpf_skb_load_bytes(p->skb, ETH_HLEN + sizeof(*p->ip6), &ports, sizeof(ports)))
+		return PASS; /* extension headers, and protocols whose connections cannot be asked for */
+	return conntrack_translates_ipv6(p, &p->source, &p->destination, ports, protocol) ? PASS : NEXT;
+}
+
+/*
+ * NEXT for packets that may go straight, PASS for those that the stack translates or may translate. Connections
+ * without translation cost a lookup that finds nothing. Packets with options go to the stack in any case.
+ */
+STAGE conntrack_ask(struct packet *p)
+{
+	if (!config_stack_services || unlikely(p->options))
+		return NEXT;
+	return p->protocol == bpf_htons(ETH_P_IP) ? conntrack_ask_ipv4(p) : conntrack_ask_ipv6(p);
+}
