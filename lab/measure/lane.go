@@ -105,7 +105,7 @@ func (l *lane) serve(ctx context.Context, p Plan) error {
 			if err != nil {
 				return err
 			}
-			l.servers[cell.Path] = workload.NewServers(l.lab.Place(pod).On(cpu), address)
+			l.servers[cell.Path] = workload.NewServers(l.lab.Place(pod).On(cpu), workload.Target{Address: address, Ports: workload.UsualPorts})
 		}
 		if err := cell.Workload.Serve(ctx, l.servers[cell.Path], cell.Procs); err != nil {
 			l.unserved[cell.key()] = err

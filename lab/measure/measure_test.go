@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/lab/procstat"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/workload"
 	"golang.org/x/perf/benchfmt"
@@ -77,48 +78,15 @@ func TestGate(t *testing.T) {
 	}
 }
 
-const statBefore = `cpu  300 0 300 3000 0 0 0 0 0 0
-cpu0 100 10 100 1000 20 5 50 7 0 0
-cpu1 200 0 200 2000 0 0 0 0 0 0
-intr 1 2 3
-`
-
-const statAfter = `cpu  300 0 300 3000 0 0 0 0 0 0
-cpu0 110 15 130 1020 10 6 90 9 0 0
-cpu1 300 0 200 2100 0 0 0 0 0 0
-intr 1 2 3
-`
-
-func TestStat(t *testing.T) {
-	before, err := parseStat(strings.NewReader(statBefore))
-	if err != nil {
-		t.Fatal(err)
-	}
-	after, err := parseStat(strings.NewReader(statAfter))
-	if err != nil {
-		t.Fatal(err)
-	}
-	// iowait went back by 10, which counts as 0.
-	want := result.CPU{User: 0.15, System: 0.3, Softirq: 0.41, Steal: 0.02, Idle: 0.2}
-	if got := sumDelta(before, after, 0).cpuTime(); got != want {
-		t.Errorf("CPU 0: %+v, want %+v", got, want)
-	}
-	all := sumDelta(before, after)
-	if got := all.cpuTime(); math.Abs(got.User-1.15) > 1e-9 || math.Abs(got.Idle-1.2) > 1e-9 {
-		t.Errorf("all: %+v", got)
-	}
+func TestShares(t *testing.T) {
 	// 1.86 s busy of 3.08 s, of which 1.5 s are ours.
+	all := procstat.Ticks{User: 110, Nice: 5, System: 30, IRQ: 1, Softirq: 40, Steal: 2, Idle: 120}
 	steal, foreign := shares(all, 1500*time.Millisecond)
 	if math.Abs(steal-0.02/3.08) > 1e-9 || math.Abs(foreign-0.36/3.08) > 1e-9 {
 		t.Errorf("steal %v, foreign %v", steal, foreign)
 	}
 	if _, foreign := shares(all, time.Hour); foreign != 0 {
 		t.Errorf("foreign load %v: ticks are samples and may miss some of ours", foreign)
-	}
-	for _, bad := range []string{"", "cpu 1 2 3\n", "cpu0 1 2\n", "cpu0 1 2 3 4 5 6 7 x\n"} {
-		if _, err := parseStat(strings.NewReader(bad)); err == nil {
-			t.Errorf("%q: no error", bad)
-		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/beeline-cni/beeline/lab/procstat"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
@@ -42,19 +43,19 @@ func (b *bench) sample(ctx context.Context, l *lane, cell Cell, length time.Dura
 	if s.Seconds = out.Seconds; s.Seconds == 0 {
 		s.Seconds = window.ended.Sub(window.began).Seconds()
 	}
-	s.CPU = sumDelta(window.before, window.after, watched...).cpuTime()
+	s.CPU = procstat.Delta(window.before, window.after, watched...).CPUTime()
 	return s
 }
 
 // cpuWindow reads /proc/stat at both ends of the measured traffic.
 type cpuWindow struct {
-	before, after map[int]ticks
+	before, after map[int]procstat.Ticks
 	began, ended  time.Time
 	err           error
 }
 
 func (w *cpuWindow) mark(end bool) {
-	stat, err := readStat()
+	stat, err := procstat.Read()
 	if err != nil {
 		w.err = err
 	}

@@ -17,8 +17,6 @@ import (
 // iperf3 before 3.16 has one thread for all streams, so N streams are N processes on N ports. It takes
 // whole seconds, and its own figure of CPU time is that of its process only and not used.
 
-const iperfPort = 5201
-
 func iperfSeconds(wanted time.Duration) int { return max(1, int(math.Ceil(wanted.Seconds()))) }
 
 func iperfMissing() string {
@@ -29,8 +27,11 @@ func iperfMissing() string {
 }
 
 func iperfServe(ctx context.Context, s *Servers, procs int) error {
-	for i := range procs {
-		port := iperfPort + i
+	ports := s.target.Ports.Iperf
+	if procs > len(ports) {
+		return fmt.Errorf("start iperf3: %d processes want as many ports, there are %d", procs, len(ports))
+	}
+	for _, port := range ports[:procs] {
 		err := s.start(ctx, fmt.Sprintf("iperf3 server on port %d", port), s.listens(port), "iperf3", "-s", "-p", strconv.Itoa(port))
 		if err != nil {
 			return err
@@ -42,10 +43,14 @@ func iperfServe(ctx context.Context, s *Servers, procs int) error {
 // iperfRun runs one client for each process and gives their reports.
 func iperfRun(ctx context.Context, r Request, options ...string) ([]string, []iperfReport, error) {
 	seconds := iperfSeconds(r.Length)
+	target := r.Server.Target()
+	if r.Procs > len(target.Ports.Iperf) {
+		return nil, nil, fmt.Errorf("run iperf3: %d processes want as many ports, there are %d", r.Procs, len(target.Ports.Iperf))
+	}
 	commands := make([][]string, r.Procs)
 	for i := range commands {
-		commands[i] = append([]string{"iperf3", family(r.Server.Address), "-c", r.Server.Address.String(),
-			"-p", strconv.Itoa(iperfPort + i), "-t", strconv.Itoa(seconds), "-J"}, options...)
+		commands[i] = append([]string{"iperf3", family(target.Address), "-c", target.Address.String(),
+			"-p", strconv.Itoa(target.Ports.Iperf[i]), "-t", strconv.Itoa(seconds), "-J"}, options...)
 	}
 	for attempt := 1; ; attempt++ {
 		reports, err := iperfAttempt(ctx, r, commands, time.Duration(seconds)*time.Second+2*overrun)

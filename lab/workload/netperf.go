@@ -86,8 +86,7 @@ var (
 )
 
 const (
-	netserver     = "netserver"
-	netserverPort = 12865
+	netserver = "netserver"
 	// overrun is what netperf's own timer has beyond the wanted length.
 	overrun = 5 * time.Second
 	// lastTransaction is given to the client to finish before the server's half of a test is ended.
@@ -119,23 +118,30 @@ func (n netperf) Missing() string {
 }
 
 func (n netperf) Serve(ctx context.Context, s *Servers, _ int) error {
-	return s.start(ctx, netserver, s.listens(netserverPort), netserver, "-D", family(s.Address), "-p", strconv.Itoa(netserverPort))
+	port := s.target.Ports.Netperf
+	return s.start(ctx, netserver, s.listens(port), netserver, "-D", family(s.target.Address), "-p", strconv.Itoa(port))
 }
 
-func (n netperf) command(r Request) []string {
+// command is that of one of the parallel processes.
+func (n netperf) command(r Request, process int) []string {
 	timer := int(math.Ceil((r.Length + overrun).Seconds()))
-	command := []string{"netperf", family(r.Server.Address), "-H", r.Server.Address.String(), "-p", strconv.Itoa(netserverPort),
+	target := r.Server.Target()
+	command := []string{"netperf", family(target.Address), "-H", target.Address.String(), "-p", strconv.Itoa(target.Ports.Netperf),
 		"-t", n.test, "-l", strconv.Itoa(timer)}
 	if n.transactions {
 		command = append(command, "-j") // keeps the statistics that percentiles need
 	}
-	return append(append(append(command, "--"), n.options...), "-k", selectors)
+	command = append(append(command, "--"), n.options...)
+	if data := target.Ports.Data; len(data) > 0 {
+		command = append(command, "-P", fmt.Sprintf(",%d", data[(r.Turn*r.Procs+process)%len(data)]))
+	}
+	return append(command, "-k", selectors)
 }
 
 func (n netperf) Run(ctx context.Context, r Request) (Outcome, error) {
 	commands := make([][]string, r.Procs)
 	for i := range commands {
-		commands[i] = n.command(r)
+		commands[i] = n.command(r, i)
 	}
 	out := Outcome{Command: commands[0]}
 	ctx, cancel := context.WithTimeout(ctx, r.Length+2*overrun)
@@ -152,9 +158,7 @@ func (n netperf) Run(ctx context.Context, r Request) (Outcome, error) {
 	g.signal(syscall.SIGALRM)
 	if n.connections {
 		_ = pause(ctx, lastTransaction)
-		for _, child := range children(r.Server.pid(netserver)) {
-			_ = syscall.Kill(child, syscall.SIGALRM)
-		}
+		r.Server.EndTests()
 	}
 	texts, err := g.wait(ctx)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,6 +19,42 @@ import (
 	"github.com/containernetworking/plugins/pkg/testutils"
 	"github.com/vishvananda/netlink"
 )
+
+// withDataPorts is the same target with ports that netperf's data is to use.
+func withDataPorts(s *Servers) Server {
+	target := s.target
+	target.Ports.Data = []int{23001, 23002, 23003}
+	return behind{s, target}
+}
+
+// behind is a server that clients reach at another target than its own.
+type behind struct {
+	*Servers
+	target Target
+}
+
+func (b behind) Target() Target { return b.target }
+
+// Tests whose data goes to given ports use those and no others, also when several run at once.
+func TestNetperfDataPorts(t *testing.T) {
+	client, servers := pair(t)
+	server := withDataPorts(servers)
+	for _, w := range []netperf{stream128k, rr, crr, udpRR} {
+		if err := w.Serve(t.Context(), servers, 1); err != nil {
+			t.Fatal(err)
+		}
+		for turn := range 2 {
+			out, err := w.Run(t.Context(), Request{Client: client, Server: server, Procs: 2, Length: 100 * time.Millisecond, Turn: turn})
+			if err != nil {
+				t.Fatalf("%s: %v", w.info.Name, err)
+			}
+			want := []string{",23001", ",23003"}[turn] // of two processes in a turn, the first
+			if !slices.Contains(out.Command, want) || out.Values[w.info.Metric] <= 0 {
+				t.Errorf("%s: %q, %v; want data port %s", w.info.Name, out.Command, out.Values, want)
+			}
+		}
+	}
+}
 
 // pair makes two namespaces joined by a veth pair, and servers in the second.
 func pair(t *testing.T) (topology.Place, *Servers) {
@@ -67,7 +104,7 @@ func pair(t *testing.T) (topology.Place, *Servers) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	servers := NewServers(topology.Place{Netns: spaces[1].Path(), CPU: topology.AnyCPU}, netip.MustParseAddr("10.77.0.2"))
+	servers := NewServers(topology.Place{Netns: spaces[1].Path(), CPU: topology.AnyCPU}, Target{netip.MustParseAddr("10.77.0.2"), UsualPorts})
 	t.Cleanup(func() {
 		if err := servers.Close(); err != nil {
 			t.Error(err)

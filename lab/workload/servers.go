@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"strconv"
@@ -19,9 +18,8 @@ import (
 
 // Servers are the server processes in one pod. Close ends them. Methods may be called from several goroutines.
 type Servers struct {
-	// Address is the one that clients use.
-	Address netip.Addr
-	place   topology.Place
+	target Target
+	place  topology.Place
 
 	mu      sync.Mutex
 	running map[string]*server
@@ -34,8 +32,18 @@ type server struct {
 }
 
 // NewServers starts nothing yet. The place should name a CPU: servers stay on it.
-func NewServers(place topology.Place, address netip.Addr) *Servers {
-	return &Servers{Address: address, place: place, running: map[string]*server{}}
+func NewServers(place topology.Place, target Target) *Servers {
+	return &Servers{target: target, place: place, running: map[string]*server{}}
+}
+
+// Target is where the servers listen, or will.
+func (s *Servers) Target() Target { return s.target }
+
+// EndTests ends the server's halves of netperf tests.
+func (s *Servers) EndTests() {
+	for _, child := range children(s.pid(netserver)) {
+		_ = syscall.Kill(child, syscall.SIGALRM) // one that has ended has nothing to be told
+	}
 }
 
 // startTimeout is how long a server may take until it listens.

@@ -24,7 +24,6 @@ import (
 type sockperf struct{}
 
 const (
-	sockperfPort = 11111
 	// sockperfStart is the calibration, sockperfMargin what it leaves out of its own run time.
 	sockperfStart  = 1300 * time.Millisecond
 	sockperfMargin = 450 * time.Millisecond
@@ -58,8 +57,9 @@ func sockperfSeconds(wanted time.Duration) int {
 }
 
 func (sockperf) Serve(ctx context.Context, s *Servers, _ int) error {
-	return s.start(ctx, "sockperf server", s.listens(sockperfPort),
-		"sockperf", "server", "--tcp", "-i", s.Address.String(), "-p", strconv.Itoa(sockperfPort))
+	port := s.target.Ports.Sockperf
+	return s.start(ctx, "sockperf server", s.listens(port),
+		"sockperf", "server", "--tcp", "-i", s.target.Address.String(), "-p", strconv.Itoa(port))
 }
 
 func (sockperf) Run(ctx context.Context, r Request) (Outcome, error) {
@@ -69,8 +69,8 @@ func (sockperf) Run(ctx context.Context, r Request) (Outcome, error) {
 	}
 	defer os.RemoveAll(dir)
 	log := filepath.Join(dir, "log.csv")
-	seconds := sockperfSeconds(r.Length)
-	command := []string{"sockperf", "ping-pong", "--tcp", "--full-rtt", "-i", r.Server.Address.String(), "-p", strconv.Itoa(sockperfPort),
+	seconds, target := sockperfSeconds(r.Length), r.Server.Target()
+	command := []string{"sockperf", "ping-pong", "--tcp", "--full-rtt", "-i", target.Address.String(), "-p", strconv.Itoa(target.Ports.Sockperf),
 		"-t", strconv.Itoa(seconds), "--full-log", log}
 	out := Outcome{Command: command}
 	ctx, cancel := context.WithTimeout(ctx, sockperfStart+time.Duration(seconds)*time.Second+overrun)

@@ -37,9 +37,11 @@ type Workload interface {
 type Request struct {
 	// Client is where the client processes run.
 	Client topology.Place
-	Server *Servers
+	Server Server
 	Procs  int
 	Length time.Duration
+	// Turn counts the samples between the two ends, where the target has ports for netperf's data.
+	Turn int
 	// Window is called when the measured traffic starts and with true when it ends, from one goroutine; again
 	// where an attempt is repeated: the last pair counts. It may be nil.
 	Window func(end bool)

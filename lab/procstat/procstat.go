@@ -1,0 +1,115 @@
+// Package procstat reads the CPU time that a machine has spent, from /proc/stat.
+package procstat
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/beeline-cni/beeline/lab/result"
+)
+
+// HZ is how many ticks a second has in /proc/stat, on every architecture Linux has.
+const HZ = 100
+
+// Ticks is the time of one CPU since boot in /proc/stat, by mode, in 1/HZ s. The kernel takes samples (250 times a
+// second on this project's machine), so short differences are rough.
+type Ticks struct {
+	User, Nice, System, Idle, IOWait, IRQ, Softirq, Steal uint64
+}
+
+// Busy is everything a CPU did for somebody; steal is what it was not given.
+func (t Ticks) Busy() uint64 { return t.User + t.Nice + t.System + t.IRQ + t.Softirq }
+
+// Total is all the time that passed.
+func (t Ticks) Total() uint64 { return t.Busy() + t.Idle + t.IOWait + t.Steal }
+
+// Minus is what passed since an earlier reading.
+func (t Ticks) Minus(o Ticks) Ticks {
+	// iowait may step back: the kernel documentation says so.
+	sub := func(a, b uint64) uint64 {
+		if a < b {
+			return 0
+		}
+		return a - b
+	}
+	return Ticks{
+		sub(t.User, o.User), sub(t.Nice, o.Nice), sub(t.System, o.System), sub(t.Idle, o.Idle),
+		sub(t.IOWait, o.IOWait), sub(t.IRQ, o.IRQ), sub(t.Softirq, o.Softirq), sub(t.Steal, o.Steal),
+	}
+}
+
+// Plus adds the time of another CPU.
+func (t Ticks) Plus(o Ticks) Ticks {
+	return Ticks{
+		t.User + o.User, t.Nice + o.Nice, t.System + o.System, t.Idle + o.Idle,
+		t.IOWait + o.IOWait, t.IRQ + o.IRQ, t.Softirq + o.Softirq, t.Steal + o.Steal,
+	}
+}
+
+// Parse reads the lines of single CPUs in the format of /proc/stat, by the CPU's number.
+func Parse(r io.Reader) (map[int]Ticks, error) {
+	cpus := map[int]Ticks{}
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		f := strings.Fields(lines.Text())
+		if len(f) == 0 || !strings.HasPrefix(f[0], "cpu") || f[0] == "cpu" {
+			continue
+		}
+		cpu, err := strconv.Atoi(f[0][len("cpu"):])
+		if err != nil || len(f) < 9 {
+			return nil, fmt.Errorf("read /proc/stat: unexpected line %q", lines.Text())
+		}
+		var v [8]uint64
+		for i := range v {
+			if v[i], err = strconv.ParseUint(f[i+1], 10, 64); err != nil {
+				return nil, fmt.Errorf("read /proc/stat: %w", err)
+			}
+		}
+		cpus[cpu] = Ticks{v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read /proc/stat: %w", err)
+	}
+	if len(cpus) == 0 {
+		return nil, fmt.Errorf("read /proc/stat: no CPUs in it")
+	}
+	return cpus, nil
+}
+
+// Read reads /proc/stat, which in a container is that of the machine unless something stands before it.
+func Read() (map[int]Ticks, error) {
+	f, err := os.Open("/proc/stat")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return Parse(f)
+}
+
+// Delta is what passed on some CPUs between two readings; no CPUs means all.
+func Delta(before, after map[int]Ticks, cpus ...int) Ticks {
+	var sum Ticks
+	if len(cpus) == 0 {
+		for cpu := range after {
+			sum = sum.Plus(after[cpu].Minus(before[cpu]))
+		}
+		return sum
+	}
+	for _, cpu := range cpus {
+		sum = sum.Plus(after[cpu].Minus(before[cpu]))
+	}
+	return sum
+}
+
+// CPUTime is what passed, in seconds, as the result file has it. Nice counts as user and hard interrupts
+// as softirq: the modes they belong to by what they do for a packet. Waiting for a disk is idling.
+func (t Ticks) CPUTime() result.CPU {
+	s := func(v uint64) float64 { return float64(v) / HZ }
+	return result.CPU{
+		User: s(t.User + t.Nice), System: s(t.System), Softirq: s(t.Softirq + t.IRQ), Steal: s(t.Steal), Idle: s(t.Idle + t.IOWait),
+	}
+}

@@ -1,0 +1,31 @@
+package workload
+
+import "net/netip"
+
+// Target is where clients find the servers of one place.
+type Target struct {
+	Address netip.Addr
+	Ports   Ports
+}
+
+// Ports are where servers listen. Iperf has one for each parallel process.
+type Ports struct {
+	Netperf  int   `json:"netperf"`
+	Sockperf int   `json:"sockperf"`
+	Iperf    []int `json:"iperf"`
+	// Data are the ports of the connections that netperf measures. Without any, the server takes those that the kernel
+	// gives it, which a client behind a translated address does not reach; with some, samples in turn use the next ones,
+	// because a port pair of a closed connection rests for a minute.
+	Data []int `json:"data,omitempty"`
+}
+
+// UsualPorts are those of a place where nothing stands between the ends: the tools' own.
+var UsualPorts = Ports{Netperf: 12865, Sockperf: 11111, Iperf: []int{5201, 5202, 5203, 5204}}
+
+// Server is what a client needs of the other end.
+type Server interface {
+	// Target is where clients connect to.
+	Target() Target
+	// EndTests ends the server's halves of netperf tests that still wait for their own timers.
+	EndTests()
+}
