@@ -47,6 +47,7 @@ type Agent struct {
 	started time.Time
 
 	datapath *datapath.Datapath
+	ways     ways
 	features []api.Feature
 
 	// mu guards what follows and orders all changes of the kernel's state.
@@ -138,10 +139,15 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make address pool: %w", err)
 	}
+	ways, err := chooseWays(config)
+	if err != nil {
+		return nil, err
+	}
 	dp, err := datapath.Open(datapath.Config{
-		Root:        config.BPFFS,
-		EBPFRouting: config.Routing == RoutingEBPF,
-		Masquerade:  config.Masquerade,
+		Root:          config.BPFFS,
+		EBPFRouting:   ways.routing == RoutingEBPF,
+		Masquerade:    config.Masquerade,
+		StackServices: ways.services == ServicesKubeProxy,
 	}, log)
 	if err != nil {
 		return nil, err
@@ -154,6 +160,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		store:     store,
 		started:   time.Now(),
 		datapath:  dp,
+		ways:      ways,
 		features:  probeFeatures(dp.HaveTCX()),
 		pool:      pool,
 		endpoints: map[string]api.Endpoint{},

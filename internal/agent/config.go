@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
@@ -20,6 +21,20 @@ const (
 	RoutingEBPF Routing = "ebpf"
 	// RoutingKernel leaves forwarding to the host's stack, with its firewall and its routing rules.
 	RoutingKernel Routing = "kernel"
+)
+
+// Services says who sends traffic for a Service to its backends.
+type Services string
+
+// The ways of Services.
+const (
+	// ServicesAuto is ServicesKubeProxy where the nodes come from an API server, and ServicesNone elsewhere.
+	ServicesAuto Services = "auto"
+	// ServicesNone says that nobody on this node translates what pods send each other.
+	ServicesNone Services = "none"
+	// ServicesKubeProxy says that kube-proxy does, or rules of that kind: packets of connections that the host's stack
+	// translates go through it in both directions, also with eBPF routing.
+	ServicesKubeProxy Services = "kube-proxy"
 )
 
 // Config is everything that one can tell the agent.
@@ -40,6 +55,8 @@ type Config struct {
 	MTU int
 	// Routing between pods.
 	Routing Routing
+	// Services says who translates the addresses of Services.
+	Services Services
 	// Masquerade gives what pods send to the world the node's address.
 	Masquerade bool
 	// MetricsAddress is where /metrics, /healthz and /readyz are served; empty is nowhere.
@@ -59,6 +76,7 @@ func Defaults() Config {
 		BPFFS:          "/sys/fs/bpf/beeline",
 		Uplink:         "auto",
 		Routing:        RoutingEBPF,
+		Services:       ServicesAuto,
 		Masquerade:     true,
 		MetricsAddress: "127.0.0.1:9965",
 	}
@@ -95,6 +113,9 @@ func (c Config) Validate() error {
 	}
 	if c.Routing != RoutingEBPF && c.Routing != RoutingKernel {
 		errs = append(errs, fmt.Errorf("--routing: %q is neither %q nor %q", c.Routing, RoutingEBPF, RoutingKernel))
+	}
+	if !slices.Contains([]Services{ServicesAuto, ServicesNone, ServicesKubeProxy}, c.Services) {
+		errs = append(errs, fmt.Errorf("--services: %q is none of %q, %q and %q", c.Services, ServicesAuto, ServicesNone, ServicesKubeProxy))
 	}
 	if c.MetricsAddress != "" {
 		if _, _, err := net.SplitHostPort(c.MetricsAddress); err != nil {

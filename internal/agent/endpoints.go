@@ -229,7 +229,7 @@ func (a *Agent) Check(_ context.Context, att api.Attachment) (_ *api.Endpoint, e
 // routing of the node may decide for all of them.
 func (a *Agent) describe(e api.Endpoint, table map[netip.Addr]datapath.Endpoint) api.Endpoint {
 	e.State = endpointState(e, table)
-	if a.config.Routing == RoutingKernel {
+	if a.ways.routing == RoutingKernel {
 		e.ThroughStack = "--routing=kernel"
 	}
 	return e

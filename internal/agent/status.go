@@ -116,10 +116,6 @@ func (a *Agent) choices() []api.Choice {
 			uplink.Why = "it holds the node's address, or else the default route"
 		}
 	}
-	routing := api.Choice{Name: "routing", Asked: string(a.config.Routing), Chosen: string(a.config.Routing), Why: "pods reach each other past the host's stack"}
-	if a.config.Routing == RoutingKernel {
-		routing.Why = "as asked: the host's stack forwards"
-	}
 	masquerade := api.Choice{Name: "masquerade", Asked: onOff(a.config.Masquerade), Chosen: onOff(a.current.masquerade != nil), Why: `nftables table "inet beeline"`}
 	if a.current.masquerade == nil {
 		masquerade.Why = "as asked"
@@ -129,7 +125,7 @@ func (a *Agent) choices() []api.Choice {
 	}
 	return []api.Choice{
 		{Name: "device", Asked: "veth", Chosen: "veth", Why: "the one kind of pod device there is so far"},
-		routing, attach, uplink, mtu, masquerade,
+		a.ways.routingChoice(a.config), a.ways.servicesChoice(a.config), attach, uplink, mtu, masquerade,
 	}
 }
 

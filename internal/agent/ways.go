@@ -1,0 +1,66 @@
+package agent
+
+import (
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/device"
+)
+
+// ways are the choices that were open in the configuration, or that the kernel has corrected. They are made
+// once, when the agent starts.
+type ways struct {
+	routing  Routing
+	services Services
+	// noConntrack says that eBPF routing was asked for beside kube-proxy on a kernel where they do not go together.
+	noConntrack bool
+}
+
+// chooseWays asks the kernel where the configuration leaves it to that.
+func chooseWays(config Config) (ways, error) {
+	w := ways{routing: config.Routing, services: config.Services}
+	if w.services == ServicesAuto {
+		w.services = ServicesNone
+		if config.Manifests == "" {
+			w.services = ServicesKubeProxy
+		}
+	}
+	if w.routing != RoutingEBPF || w.services != ServicesKubeProxy {
+		return w, nil
+	}
+	if err := device.LoadConntrack(); err != nil {
+		return w, err
+	}
+	have, err := datapath.HaveConntrack()
+	if err != nil {
+		return w, err
+	}
+	if !have {
+		w.routing, w.noConntrack = RoutingKernel, true
+	}
+	return w, nil
+}
+
+func (w ways) routingChoice(config Config) api.Choice {
+	c := api.Choice{Name: "routing", Asked: string(config.Routing), Chosen: string(w.routing)}
+	switch {
+	case w.noConntrack:
+		c.Why = "BPF programs cannot ask this kernel's connection tracking (Linux 5.18, CONFIG_NF_CONNTRACK, CONFIG_DEBUG_INFO_BTF), and beside kube-proxy they would have to"
+	case w.routing == RoutingKernel:
+		c.Why = "as asked: the host's stack forwards"
+	default:
+		c.Why = "pods reach each other past the host's stack"
+	}
+	return c
+}
+
+func (w ways) servicesChoice(config Config) api.Choice {
+	c := api.Choice{Name: "services", Asked: string(config.Services), Chosen: string(w.services), Why: "as asked"}
+	switch {
+	case config.Services != ServicesAuto:
+	case w.services == ServicesKubeProxy:
+		c.Why = "Kubernetes' Services; connections that the stack translates go through it both ways"
+	default:
+		c.Why = "manifests in a directory have no kube-proxy"
+	}
+	return c
+}

@@ -1,0 +1,274 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// Addresses of Services, which no route of Beeline's knows: one for each family and backend.
+var (
+	serviceOfNear = []netip.Addr{netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd00:96::1")}
+	serviceOfFar  = []netip.Addr{netip.MustParseAddr("10.96.0.2"), netip.MustParseAddr("fd00:96::2")}
+)
+
+const (
+	servicePort = 80
+	backendPort = 8080
+	closedPort  = 9 // of the Services too: nobody listens there
+)
+
+// services is a world whose nodes translate the addresses of Services to backends, as kube-proxy has them do.
+type services struct {
+	*world
+	near worldEnd // a second pod of here
+}
+
+func newServices(t *testing.T, flags ...string) *services {
+	s := &services{world: newWorld(t, flags...)}
+	p := s.addPod(s.here, "near")
+	s.near = worldEnd{"near", s.lab.Place(p), p.Addresses}
+	for _, n := range s.nodes[:2] {
+		s.translate(n)
+	}
+	return s
+}
+
+// translate makes the rules of a node. Real kube-proxy is tested on real clusters.
+func (s *services) translate(n *node) {
+	s.t.Helper()
+	var rules strings.Builder
+	rules.WriteString("table inet services {\n")
+	for _, hook := range []string{"prerouting", "output"} {
+		fmt.Fprintf(&rules, "chain %s { type nat hook %s priority -100;\n", hook, hook)
+		for i, family := range []string{"ip", "ip6"} {
+			for _, b := range []struct {
+				service netip.Addr
+				backend netip.Addr
+			}{{serviceOfNear[i], s.near.addresses[i]}, {serviceOfFar[i], s.far.addresses[i]}} {
+				for _, protocol := range []string{"tcp", "udp"} {
+					for service, backend := range map[int]int{servicePort: backendPort, closedPort: closedPort} {
+						fmt.Fprintf(&rules, "%s daddr %s %s dport %d dnat %s to %s\n",
+							family, b.service, protocol, service, family, netip.AddrPortFrom(b.backend, uint16(backend)))
+					}
+				}
+			}
+		}
+		rules.WriteString("}\n")
+	}
+	// As kube-proxy's: what connection tracking cannot place is dropped.
+	rules.WriteString("chain forward { type filter hook forward priority 0; ct state invalid drop\n }\n}\n")
+	if out, err := n.Place().Output(s.t.Context(), "nft", rules.String()); err != nil {
+		s.t.Fatalf("%v\n%s", err, out)
+	}
+	// The node itself asks for a route before its packets are translated.
+	err := n.Place().Netlink(func(h *netlink.Handle) error {
+		uplink, err := h.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		for _, a := range slices.Concat(serviceOfNear, serviceOfFar) {
+			route := netlink.Route{LinkIndex: uplink.Attrs().Index, Dst: topology.IPNet(netip.PrefixFrom(a, a.BitLen()))}
+			if err := h.RouteAdd(&route); err != nil {
+				return fmt.Errorf("route to %s: %w", a, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// tracked is how many TCP connections from a to b the node's connection tracking knows.
+func (s *services) tracked(n *node, a, b netip.Addr) (count int) {
+	s.t.Helper()
+	family := netlink.InetFamily(unix.AF_INET6)
+	if a.Is4() {
+		family = unix.AF_INET
+	}
+	err := n.Place().Do(func() error {
+		flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
+		for _, f := range flows {
+			if f.Forward.Protocol == unix.IPPROTO_TCP && f.Forward.SrcIP.Equal(a.AsSlice()) && f.Forward.DstIP.Equal(b.AsSlice()) {
+				count++
+			}
+		}
+		return err
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return count
+}
+
+func TestServices(t *testing.T) {
+	for _, flags := range [][]string{{"--services=kube-proxy"}, {"--services=kube-proxy", "--masquerade=false"}, {"--routing=kernel"}} {
+		t.Run(strings.Join(flags, " "), func(t *testing.T) {
+			s := newServices(t, flags...)
+			for i := range serviceOfNear {
+				for _, to := range []struct {
+					service netip.Addr
+					backend worldEnd
+				}{{serviceOfNear[i], s.near}, {serviceOfFar[i], s.far}} {
+					for _, client := range []worldEnd{s.pod, s.node} {
+						s.expectService(client, to.backend, to.service)
+					}
+				}
+				// The Service's backend as its client, and the same connections without a Service beside it.
+				s.expectService(s.far, s.near, serviceOfNear[i])
+				s.expectDirect(s.pod, s.far, s.far.addresses[i])
+				s.expectDirect(s.pod, s.near, s.near.addresses[i])
+				s.expectFragments(s.pod, s.far, i)
+				s.expectRefusal(s.pod, s.far, i)
+			}
+		})
+	}
+}
+
+// What goes straight is not the stack's business: neither node tracks it. (Fragments are, beside a kube-proxy.)
+func TestServicesLeaveTheRestStraight(t *testing.T) {
+	s := newServices(t, "--services=kube-proxy")
+	for i := range serviceOfFar {
+		s.expectService(s.pod, s.far, serviceOfFar[i])
+		if n := s.tracked(s.here, s.pod.addresses[i], serviceOfFar[i]); n == 0 {
+			t.Errorf("a connection to %s is not tracked", serviceOfFar[i])
+		}
+		s.expectDirect(s.pod, s.far, s.far.addresses[i])
+		s.expectDirect(s.pod, s.near, s.near.addresses[i])
+		for _, backend := range []worldEnd{s.far, s.near} {
+			for _, n := range s.nodes[:2] {
+				if n := s.tracked(n, s.pod.addresses[i], backend.addresses[i]); n > 0 {
+					t.Errorf("%d connections from %s to %s are tracked", n, s.pod.name, backend.name)
+				}
+			}
+		}
+	}
+}
+
+// expectService has the client exchange a megabyte with the backend through the service's address, over TCP in both
+// directions at once and over UDP, and be refused where nobody listens.
+func (s *services) expectService(client, backend worldEnd, service netip.Addr) {
+	s.t.Helper()
+	s.expectExchange(client, backend, netip.AddrPortFrom(service, servicePort))
+	for _, network := range []string{"tcp", "udp"} {
+		if err := refusal(client.place, network, netip.AddrPortFrom(service, closedPort)); !errors.Is(err, unix.ECONNREFUSED) {
+			s.t.Errorf("%s to a closed port of %s over %s: %v, want a refusal", client.name, service, network, err)
+		}
+	}
+}
+
+// expectDirect does the same without translation.
+func (s *services) expectDirect(client, backend worldEnd, address netip.Addr) {
+	s.t.Helper()
+	s.expectExchange(client, backend, netip.AddrPortFrom(address, backendPort))
+}
+
+func (s *services) expectExchange(client, backend worldEnd, to netip.AddrPort) {
+	s.t.Helper()
+	if err := exchangeTCP(client.place, backend.place, to); err != nil {
+		s.t.Errorf("%s over TCP to %s at %s: %v", client.name, to, backend.name, err)
+	}
+	if err := exchangeUDP(client.place, backend.place, to); err != nil {
+		s.t.Errorf("%s over UDP to %s at %s: %v", client.name, to, backend.name, err)
+	}
+}
+
+// exchangeTCP sends a megabyte to a server on backendPort, which sends it back.
+func exchangeTCP(client, backend topology.Place, to netip.AddrPort) error {
+	var listener net.Listener
+	err := backend.Do(func() (err error) {
+		listener, err = net.Listen("tcp", fmt.Sprintf(":%d", backendPort))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = io.Copy(conn, conn)
+	}()
+	return client.Do(func() error {
+		conn, err := net.DialTimeout("tcp", to.String(), patience)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+		go func() { _, _ = conn.Write(sent) }()
+		got := make([]byte, len(sent))
+		if n, err := io.ReadFull(conn, got); err != nil {
+			return fmt.Errorf("after %d of %d bytes: %w", n, len(sent), err)
+		}
+		if !bytes.Equal(got, sent) {
+			return errors.New("other bytes came back")
+		}
+		return nil
+	})
+}
+
+// exchangeUDP sends a datagram and one in fragments to a server on backendPort, which sends them back.
+func exchangeUDP(client, backend topology.Place, to netip.AddrPort) error {
+	var server *net.UDPConn
+	err := backend.Do(func() (err error) {
+		server, err = net.ListenUDP("udp", &net.UDPAddr{Port: backendPort})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	go echoPackets(server)
+	return client.Do(func() error {
+		conn, err := net.Dial("udp", to.String())
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		for _, size := range []int{64, 4000} {
+			_ = conn.SetDeadline(time.Now().Add(patience))
+			if _, err := conn.Write(make([]byte, size)); err != nil {
+				return err
+			}
+			if n, err := conn.Read(make([]byte, 2*size)); err != nil || n != size {
+				return fmt.Errorf("a datagram of %d bytes: %d came back: %w", size, n, err)
+			}
+		}
+		return nil
+	})
+}
+
+// refusal is what a client hears that sends where nobody listens.
+func refusal(client topology.Place, network string, to netip.AddrPort) error {
+	return client.Do(func() error {
+		conn, err := net.DialTimeout(network, to.String(), patience)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		if _, err := conn.Write([]byte("anybody there?")); err != nil {
+			return err
+		}
+		_, err = conn.Read(make([]byte, 1))
+		return err
+	})
+}
