@@ -33,9 +33,9 @@ func (b *bench) footprints(ctx context.Context) error {
 				if ctx.Err() != nil {
 					return errors.Join(ctx.Err(), err)
 				}
-				b.progress.note("footprint of %s: %v", f.Contender, err)
+				b.progress.Note("footprint of %s: %v", f.Contender, err)
 			}
-			b.progress.advance(addAndDel * time.Duration(b.plan.Pods))
+			b.progress.Advance(addAndDel * time.Duration(b.plan.Pods))
 		}
 		if f.IdleCPU != nil || len(f.AddMilliseconds) > 0 {
 			b.run.Footprints = append(b.run.Footprints, f)
@@ -55,7 +55,7 @@ func (b *bench) idle(ctx context.Context) (map[string]float64, error) {
 	if len(agents) == 0 || b.plan.Idle == 0 {
 		return nil, nil
 	}
-	b.progress.step("watching idle agents for %v", b.plan.Idle)
+	b.progress.Step("watching idle agents for %v", b.plan.Idle)
 	before := map[string]time.Duration{}
 	for name, pid := range agents {
 		used, err := processTime(pid)
@@ -75,12 +75,12 @@ func (b *bench) idle(ctx context.Context) (map[string]float64, error) {
 	for name, pid := range agents {
 		used, err := processTime(pid)
 		if err != nil {
-			b.progress.note("agent of %s ended while it was watched: %v", name, err)
+			b.progress.Note("agent of %s ended while it was watched: %v", name, err)
 			continue
 		}
 		shares[name] = (used - before[name]).Seconds() / elapsed.Seconds()
 	}
-	b.progress.advance(b.plan.Idle)
+	b.progress.Advance(b.plan.Idle)
 	return shares, nil
 }
 
@@ -104,7 +104,7 @@ func (b *bench) crowd(ctx context.Context, l *lane, f *result.Footprint) (err er
 		}
 	}()
 	for i := range b.plan.Pods {
-		b.progress.status("footprint: %s, adding pod %d of %d", f.Contender, i+1, b.plan.Pods)
+		b.progress.Status("footprint: %s, adding pod %d of %d", f.Contender, i+1, b.plan.Pods)
 		pod, err := l.contender.AddPod(timed, l.lab, node, fmt.Sprintf("crowd%d", i))
 		if err != nil {
 			return fmt.Errorf("add pod %d: %w", i+1, err)
@@ -118,7 +118,7 @@ func (b *bench) crowd(ctx context.Context, l *lane, f *result.Footprint) (err er
 		}
 	}
 	for len(pods) > 0 {
-		b.progress.status("footprint: %s, removing pod %d of %d", f.Contender, len(pods), b.plan.Pods)
+		b.progress.Status("footprint: %s, removing pod %d of %d", f.Contender, len(pods), b.plan.Pods)
 		if err := l.contender.DelPod(timed, l.lab, pods[0]); err != nil {
 			return fmt.Errorf("remove pod %s: %w", pods[0].Name, err)
 		}

@@ -286,7 +286,7 @@ func TestIPv6LeavesOut(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	err := Plan{Rounds: 0, ExtraRounds: -1, Pods: 1000}.Validate()
+	err := Plan{Schedule: Schedule{ExtraRounds: -1}, Pods: 1000}.Validate()
 	if err == nil {
 		t.Fatal("an empty plan is valid")
 	}
@@ -305,21 +305,21 @@ func TestProgress(t *testing.T) {
 	if got := p.remaining(); got != 100*time.Second {
 		t.Errorf("at the start %v left", got)
 	}
-	p.advance(50 * time.Second)
+	p.Advance(50 * time.Second)
 	now = now.Add(100 * time.Second) // at half the pace
 	if got := p.remaining(); got != 100*time.Second {
 		t.Errorf("half done in twice the time: %v left", got)
 	}
-	p.status("measuring")
-	p.note("a note")
+	p.Status("measuring")
+	p.Note("a note")
 	if got := out.String(); !strings.Contains(got, " 50 %  1m40s left  measuring") || !strings.HasSuffix(got, "\ra note\n") {
 		t.Errorf("%q", got)
 	}
 
 	out.Reset()
 	p = NewProgress(&out, false, time.Minute)
-	p.status("never seen")
-	p.step("round 1 done")
+	p.Status("never seen")
+	p.Step("round 1 done")
 	if got := out.String(); got != "[1m0s left] round 1 done\n" {
 		t.Errorf("%q", got)
 	}

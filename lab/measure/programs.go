@@ -26,11 +26,11 @@ func (b *bench) programs(ctx context.Context) (err error) {
 	}
 	before, err := os.ReadFile(bpfStats)
 	if err != nil {
-		b.progress.note("BPF run time: not on this kernel: %v", err)
+		b.progress.Note("BPF run time: not on this kernel: %v", err)
 		return nil
 	}
 	if err := os.WriteFile(bpfStats, []byte("1"), 0); err != nil {
-		b.progress.note("BPF run time: %v", err)
+		b.progress.Note("BPF run time: %v", err)
 		return nil
 	}
 	defer func() { err = errors.Join(err, os.WriteFile(bpfStats, before, 0)) }()
@@ -39,16 +39,16 @@ func (b *bench) programs(ctx context.Context) (err error) {
 			continue
 		}
 		for _, cell := range b.plan.ProgramCells {
-			b.progress.step("BPF run time: %s, %s %s", l.contender.Name(), cell.Workload.Info().Name, cell.Path)
+			b.progress.Step("BPF run time: %s, %s %s", l.contender.Name(), cell.Workload.Info().Name, cell.Path)
 			list, err := b.programTimes(ctx, l, cell)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			if err != nil {
-				b.progress.note("BPF run time of %s, %s %s: %v", l.contender.Name(), cell.Workload.Info().Name, cell.Path, err)
+				b.progress.Note("BPF run time of %s, %s %s: %v", l.contender.Name(), cell.Workload.Info().Name, cell.Path, err)
 			}
 			b.run.Programs = append(b.run.Programs, list...)
-			b.progress.advance(cell.Workload.Seconds(b.plan.Length))
+			b.progress.Advance(cell.Workload.Seconds(b.plan.Length))
 		}
 	}
 	return nil

@@ -24,8 +24,8 @@ func NewProgress(w io.Writer, terminal bool, planned time.Duration) *Progress {
 	return &Progress{w: w, terminal: terminal, now: time.Now, started: time.Now(), planned: planned}
 }
 
-// advance says that work planned to take so long is done.
-func (p *Progress) advance(d time.Duration) { p.done = min(p.done+d, p.planned) }
+// Advance says that work planned to take so long is done.
+func (p *Progress) Advance(d time.Duration) { p.done = min(p.done+d, p.planned) }
 
 // extend says that work is added to the plan.
 func (p *Progress) extend(d time.Duration) { p.planned += d }
@@ -40,8 +40,8 @@ func (p *Progress) remaining() time.Duration {
 	return time.Duration(float64(left) * pace)
 }
 
-// status shows what is being done on a terminal.
-func (p *Progress) status(format string, args ...any) {
+// Status shows what is being done on a terminal.
+func (p *Progress) Status(format string, args ...any) {
 	if !p.terminal {
 		return
 	}
@@ -63,23 +63,23 @@ func (p *Progress) line(text string) {
 	p.width = width
 }
 
-// note writes a line that stays.
-func (p *Progress) note(format string, args ...any) {
-	p.clear()
+// Note writes a line that stays.
+func (p *Progress) Note(format string, args ...any) {
+	p.Clear()
 	fmt.Fprintf(p.w, format+"\n", args...)
 }
 
-// step writes a line that stays only where no line is kept up to date.
-func (p *Progress) step(format string, args ...any) {
+// Step writes a line that stays only where no line is kept up to date.
+func (p *Progress) Step(format string, args ...any) {
 	if p.terminal {
-		p.status(format, args...)
+		p.Status(format, args...)
 		return
 	}
 	fmt.Fprintf(p.w, "[%s left] %s\n", p.remaining().Round(time.Second), fmt.Sprintf(format, args...))
 }
 
-// clear removes the line that stands on the terminal.
-func (p *Progress) clear() {
+// Clear removes the line that stands on the terminal.
+func (p *Progress) Clear() {
 	if p.terminal && p.width > 0 {
 		p.line("")
 		fmt.Fprint(p.w, "\r")

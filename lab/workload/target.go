@@ -20,7 +20,16 @@ type Ports struct {
 }
 
 // UsualPorts are those of a place where nothing stands between the ends: the tools' own.
-var UsualPorts = Ports{Netperf: 12865, Sockperf: 11111, Iperf: []int{5201, 5202, 5203, 5204}}
+var UsualPorts = Ports{Netperf: 12865, Sockperf: 11111, Iperf: Consecutive(5201, 32)}
+
+// Consecutive gives n ports from first on.
+func Consecutive(first, n int) []int {
+	list := make([]int, n)
+	for i := range list {
+		list[i] = first + i
+	}
+	return list
+}
 
 // Server is what a client needs of the other end.
 type Server interface {
