@@ -9,18 +9,19 @@ import (
 	"io"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	strictjson "sigs.k8s.io/json"
 )
 
 // manifest is what one file says.
 type manifest struct {
 	// sum is the checksum of the file's content.
-	sum   [sha256.Size]byte
-	nodes []nodeObject
+	sum [sha256.Size]byte
+	// nodes are the Nodes, objects all others.
+	nodes   []nodeObject
+	objects []keyedObject
 	// ignored are the kinds this package has no use for, one entry for each object.
 	ignored []string
 }
@@ -74,59 +75,39 @@ func (d document) read(m *manifest) []error {
 	switch {
 	case kind.Kind == "":
 		return []error{d.errorf("", "not a Kubernetes object: it has no kind")}
-	case kind.APIVersion == "v1" && (kind.Kind == "List" || kind.Kind == "NodeList"):
-		return d.readList(m, kind)
-	case kind.APIVersion == "v1" && kind.Kind == "Node":
-		return d.readNode(m, asJSON)
-	default:
-		m.ignored = append(m.ignored, kind.APIVersion+" "+kind.Kind)
-		return nil
+	case kind.APIVersion == "v1" && kind.Kind == "List":
+		return d.readList(m, kind.Kind, nil)
 	}
+	if read, known := readers[kind]; known {
+		return read(d, m, asJSON)
+	}
+	ofItems := metav1.TypeMeta{APIVersion: kind.APIVersion, Kind: strings.TrimSuffix(kind.Kind, "List")}
+	if read, known := readers[ofItems]; known {
+		return d.readList(m, kind.Kind, read)
+	}
+	m.ignored = append(m.ignored, kind.APIVersion+" "+kind.Kind)
+	return nil
 }
 
-// readList reads what `kubectl get -o yaml` prints. Items of a NodeList may leave out their kind.
-func (d document) readList(m *manifest, list metav1.TypeMeta) (errs []error) {
+// readList reads what `kubectl get -o yaml` prints. Items may leave out their kind if the list's kind says it: read is
+// what reads them then, and nil otherwise.
+func (d document) readList(m *manifest, kind string, read reader) (errs []error) {
 	items := child(d.root, "items")
 	if items == nil || items.Kind != yaml.SequenceNode {
-		return []error{d.errorf("items", "%s without items", list.Kind)}
+		return []error{d.errorf("items", "%s without items", kind)}
 	}
 	for _, item := range items.Content {
 		each := document{file: d.file, root: item}
-		if list.Kind == "NodeList" {
-			asJSON, err := each.json()
-			if err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			errs = append(errs, each.readNode(m, asJSON)...)
+		if read == nil {
+			errs = append(errs, each.read(m)...)
 			continue
 		}
-		errs = append(errs, each.read(m)...)
-	}
-	return errs
-}
-
-func (d document) readNode(m *manifest, asJSON []byte) []error {
-	var node corev1.Node
-	strict, err := strictjson.UnmarshalStrict(asJSON, &node)
-	if err != nil {
-		return []error{d.typeError(err)}
-	}
-	if len(strict) > 0 {
-		var errs []error
-		for _, err := range strict {
-			path := ""
-			var field strictjson.FieldError
-			if errors.As(err, &field) {
-				path = field.FieldPath()
-			}
-			errs = append(errs, d.errorf(path, "Node %s: %w", node.Name, err))
+		asJSON, err := each.json()
+		if err != nil {
+			errs = append(errs, err)
+			continue
 		}
-		return errs
-	}
-	object, errs := d.node(&node)
-	if len(errs) == 0 {
-		m.nodes = append(m.nodes, object)
+		errs = append(errs, read(each, m, asJSON)...)
 	}
 	return errs
 }

@@ -17,7 +17,7 @@ func lineOf(root *yaml.Node, path string) int {
 			break
 		}
 		if at.Kind == yaml.MappingNode {
-			if key := keyOf(at, step); key != nil && next.Line > key.Line {
+			if key := keyNode(at, step); key != nil && next.Line > key.Line {
 				// The value begins below its key; a reader looks for the key.
 				at = &yaml.Node{Kind: next.Kind, Content: next.Content, Line: key.Line}
 				continue
@@ -45,7 +45,7 @@ func child(n *yaml.Node, step string) *yaml.Node {
 	return nil
 }
 
-func keyOf(n *yaml.Node, step string) *yaml.Node {
+func keyNode(n *yaml.Node, step string) *yaml.Node {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == step {
 			return n.Content[i]

@@ -34,7 +34,9 @@ type manifests struct {
 	rereadInterval time.Duration
 	quietTime      time.Duration
 
-	files map[string]*manifestFile // by path; nil before the directory was first read; only Run uses it
+	// Only Run uses these. files is nil before the directory was first read.
+	files map[string]*origin // by path
+	last  *Snapshot
 
 	mu       sync.Mutex
 	problems []string
@@ -68,13 +70,11 @@ func (m *manifests) Problems() []string {
 func (m *manifests) Run(ctx context.Context, deliver func(*Snapshot)) error {
 	w := newWatch(m.dir, m.log)
 	defer w.close()
-	var last *Snapshot
 	for {
 		w.follow()
-		if snapshot := m.load(); snapshot != nil && !reflect.DeepEqual(snapshot, last) {
+		if snapshot := m.load(); snapshot != nil {
 			m.log.Info("cluster changed", "nodes", len(snapshot.Nodes), "manifests", m.dir)
 			deliver(snapshot)
-			last = snapshot
 		}
 		if !w.wait(ctx, m.rereadInterval, m.quietTime) {
 			return nil
@@ -82,22 +82,71 @@ func (m *manifests) Run(ctx context.Context, deliver func(*Snapshot)) error {
 	}
 }
 
-// load reads the directory; nil if that is not possible.
+// load reads the directory; it gives nil if that is not possible, or if nothing has changed.
 func (m *manifests) load() *Snapshot {
+	since := time.Now()
 	if err := m.readDir(); err != nil {
 		m.report([]error{err})
 		return nil
 	}
-	files := slices.SortedFunc(maps.Values(m.files), func(a, b *manifestFile) int { return strings.Compare(a.path, b.path) })
-	objects, errs := settle(files)
+	files := slices.SortedFunc(maps.Values(m.files), func(a, b *origin) int { return strings.Compare(a.name, b.name) })
+	nodes, objects, errs := settle(files)
 	m.report(errs)
-	snapshot := &Snapshot{Nodes: make([]Node, 0, len(objects))}
-	for _, o := range objects {
-		snapshot.Nodes = append(snapshot.Nodes, o.Node)
+	last := m.last
+	if last == nil {
+		last = &Snapshot{}
 	}
-	snapshot.Incomplete = slices.ContainsFunc(files, func(f *manifestFile) bool { return f.early && f.good == nil })
-	slices.SortFunc(snapshot.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+	snapshot := &Snapshot{
+		Nodes:           keepSame(last.Nodes, sortedNodes(nodes)),
+		Namespaces:      keepSame(last.Namespaces, objectsOf[*Namespace](objects)),
+		Pods:            keepSame(last.Pods, objectsOf[*Pod](objects)),
+		Services:        keepSame(last.Services, objectsOf[*Service](objects)),
+		EndpointSlices:  keepSame(last.EndpointSlices, objectsOf[*EndpointSlice](objects)),
+		NetworkPolicies: keepSame(last.NetworkPolicies, objectsOf[*NetworkPolicy](objects)),
+		Incomplete:      slices.ContainsFunc(files, func(f *origin) bool { return f.early && f.good == nil }),
+		Since:           since,
+	}
+	if m.last != nil && snapshot.equal(m.last) {
+		return nil
+	}
+	m.last = snapshot
 	return snapshot
+}
+
+// equal tells whether two snapshots of a directory say the same; the lists have been through keepSame.
+func (s *Snapshot) equal(o *Snapshot) bool {
+	return Same(s.Nodes, o.Nodes) && Same(s.Namespaces, o.Namespaces) && Same(s.Pods, o.Pods) && Same(s.Services, o.Services) &&
+		Same(s.EndpointSlices, o.EndpointSlices) && Same(s.NetworkPolicies, o.NetworkPolicies) && s.Incomplete == o.Incomplete
+}
+
+// keepSame gives the old list if the new one has the same content.
+func keepSame[T any](old, now []T) []T {
+	if len(old) == len(now) && reflect.DeepEqual(old, now) {
+		return old
+	}
+	return now
+}
+
+// objectsOf picks the objects of one type, sorted by key.
+func objectsOf[T interface{ Key() Key }](objects []keyedObject) []T {
+	var all []T
+	for _, o := range objects {
+		if object, ok := o.object.(T); ok {
+			all = append(all, object)
+		}
+	}
+	slices.SortFunc(all, func(a, b T) int { return a.Key().Compare(b.Key()) })
+	return all
+}
+
+// sortedNodes gives the nodes alone, sorted by name.
+func sortedNodes(objects []nodeObject) []Node {
+	nodes := make([]Node, 0, len(objects))
+	for _, o := range objects {
+		nodes = append(nodes, o.Node)
+	}
+	slices.SortFunc(nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+	return nodes
 }
 
 // readDir brings m.files up to date. On error nothing has changed.
@@ -108,7 +157,7 @@ func (m *manifests) readDir() error {
 	}
 	first := m.files == nil
 	if first {
-		m.files = map[string]*manifestFile{}
+		m.files = map[string]*origin{}
 	}
 	there := map[string]bool{}
 	for _, entry := range entries {
@@ -123,7 +172,7 @@ func (m *manifests) readDir() error {
 		there[path] = true
 		f := m.files[path]
 		if f == nil {
-			f = &manifestFile{path: path, early: first}
+			f = &origin{name: path, early: first}
 			m.files[path] = f
 		}
 		if err != nil {
@@ -132,12 +181,12 @@ func (m *manifests) readDir() error {
 		}
 		m.take(f, data)
 	}
-	maps.DeleteFunc(m.files, func(path string, _ *manifestFile) bool { return !there[path] })
+	maps.DeleteFunc(m.files, func(path string, _ *origin) bool { return !there[path] })
 	return nil
 }
 
 // take notes what the file says now, and does nothing if it says what it said.
-func (m *manifests) take(f *manifestFile, data []byte) {
+func (m *manifests) take(f *origin, data []byte) {
 	sum := sha256.Sum256(data)
 	if f.read != nil && f.read.sum == sum {
 		return
@@ -146,10 +195,10 @@ func (m *manifests) take(f *manifestFile, data []byte) {
 		f.read, f.errs = f.good, nil
 		return
 	}
-	f.read, f.errs = parse(f.path, data)
+	f.read, f.errs = parse(f.name, data)
 	if f.read != nil {
 		for _, kind := range f.read.ignored {
-			m.log.Debug("manifest ignored", "file", f.path, "kind", kind)
+			m.log.Debug("manifest ignored", "file", f.name, "kind", kind)
 		}
 	}
 }

@@ -7,116 +7,145 @@ import (
 	"slices"
 )
 
-// manifestFile is one file: what it said when it was last right, and what it says now.
-type manifestFile struct {
-	path string
+// origin is one place that objects come from, a file or a single object of an API server: what it said when it was
+// last right, and what it says now.
+type origin struct {
+	// name is unique among the origins that are settled together.
+	name string
 	// good is in force until something better comes; nil if there was never any.
 	good *manifest
-	// read is what the file says now; nil while it cannot be read or understood, for the reasons in errs.
+	// read is what it says now; nil while it cannot be read or understood, for the reasons in errs.
 	read *manifest
 	errs []error
-	// early says that the file was there when the directory was first read: a reader before this one may have
-	// understood it.
+	// early says that it was there when everything was first read: a reader before this one may have understood it.
 	early bool
 }
 
-// settle decides what is in force: for each file what it says now, or what it said when it was last
-// right. Nodes of different files may contradict each other (same name, same address, overlapping
-// ranges); then the file that changed gives way, the later in the alphabet if both did. Files are sorted by path.
-func settle(files []*manifestFile) ([]nodeObject, []error) {
-	var errs []error
-	use := make(map[string]*manifest, len(files))
-	for _, f := range files {
-		errs = append(errs, f.errs...)
-		use[f.path] = f.good
-		if f.read != nil {
-			use[f.path] = f.read
+// settle decides what is in force: for each origin what it says now, or what it said when it was last right. Objects of
+// different origins may contradict each other (same name; nodes with the same address or overlapping ranges); then the
+// origin that changed gives way, the later in the alphabet if both did. Origins are sorted by name.
+func settle(origins []*origin) (nodes []nodeObject, objects []keyedObject, errs []error) {
+	use := make(map[*origin]*manifest, len(origins))
+	for _, o := range origins {
+		errs = append(errs, o.errs...)
+		use[o] = o.good
+		if o.read != nil {
+			use[o] = o.read
 		}
 	}
 	for {
-		var nodes []nodeObject
-		for _, f := range files {
-			if m := use[f.path]; m != nil {
-				nodes = append(nodes, m.nodes...)
+		nodes, objects = nil, nil
+		var nodeOrigins, objectOrigins []*origin // by index of nodes and objects
+		for _, o := range origins {
+			if m := use[o]; m != nil {
+				nodes, objects = append(nodes, m.nodes...), append(objects, m.objects...)
+				nodeOrigins = append(nodeOrigins, slices.Repeat([]*origin{o}, len(m.nodes))...)
+				objectOrigins = append(objectOrigins, slices.Repeat([]*origin{o}, len(m.objects))...)
 			}
 		}
-		clash := firstClash(nodes)
-		if clash == nil {
-			for _, f := range files {
-				if m := use[f.path]; m != nil {
-					f.good = m
+		found, of := firstClash(nodes), nodeOrigins
+		if found == nil {
+			found, of = firstNameTwice(objects), objectOrigins
+		}
+		if found == nil {
+			for _, o := range origins {
+				if m := use[o]; m != nil {
+					o.good = m
 				}
 			}
-			return nodes, errs
+			return nodes, objects, errs
 		}
-		loser := giveWay(files, use, clash)
-		errs = append(errs, clash.errorFor(loser.path))
-		if use[loser.path] == loser.good {
-			use[loser.path] = nil
+		a, b := of[found.a.index], of[found.b.index]
+		loser := giveWay(a, b, use)
+		errs = append(errs, found.errorFor(loser == b))
+		if use[loser] == loser.good {
+			use[loser] = nil
 		} else {
-			use[loser.path] = loser.good
+			use[loser] = loser.good
 		}
 	}
 }
 
-// giveWay picks the file of a clash that loses.
-func giveWay(files []*manifestFile, use map[string]*manifest, c *clash) *manifestFile {
-	var loser *manifestFile
-	loserChanged := false
-	for _, f := range files {
-		if f.path != c.a.file && f.path != c.b.file {
-			continue
-		}
-		changed := use[f.path] != f.good
-		if loser == nil || changed || !loserChanged {
-			loser, loserChanged = f, changed
-		}
+// giveWay picks the origin of a clash that loses; both may be the same.
+func giveWay(a, b *origin, use map[*origin]*manifest) *origin {
+	if a.name > b.name {
+		a, b = b, a
 	}
-	return loser
+	if changed := func(o *origin) bool { return use[o] != o.good }; changed(a) && !changed(b) {
+		return a
+	}
+	return b
 }
 
-// clash is a contradiction between two nodes: a says what, at aLine of its file, that b says as well.
+// clash is a contradiction between two objects: a says what b says as well.
 type clash struct {
-	a, b         nodeObject
-	aLine, bLine int
-	what         string // such as "has the same name as"; the other node follows
+	a, b party
+	what string // such as "has the same name as"; the other object follows
 }
 
-// errorFor words the clash as a complaint about the file, which is one of the two.
-func (c *clash) errorFor(file string) error {
-	own, line, other, otherLine := c.b, c.bLine, c.a, c.aLine
-	if c.b.file != file {
-		own, line, other, otherLine = c.a, c.aLine, c.b, c.bLine
+// party is one side of a clash.
+type party struct {
+	index int    // among the objects compared
+	name  string // kind and name
+	place *place
+	field string // what contradicts
+}
+
+// errorFor words the clash as a complaint about a or b.
+func (c *clash) errorFor(b bool) error {
+	own, other := c.a, c.b
+	if b {
+		own, other = c.b, c.a
 	}
-	return fmt.Errorf("%s:%d: Node %s: %s Node %s (%s:%d)", own.file, line, own.Name, c.what, other.Name, other.file, otherLine)
+	if own.place == nil || other.place == nil {
+		return fmt.Errorf("%s: %s: %s %s", own.name, own.field, c.what, other.name)
+	}
+	return fmt.Errorf("%s: %s: %s %s (%s)", own.place.of(own.field), own.name, c.what, other.name, other.place.of(other.field))
+}
+
+// firstNameTwice finds two objects of the same kind and name.
+func firstNameTwice(objects []keyedObject) *clash {
+	type name struct {
+		kind Kind
+		key  Key
+	}
+	names := make(map[name]int, len(objects))
+	side := func(i int) party {
+		return party{i, string(objects[i].kind) + " " + objects[i].key.String(), objects[i].place, "metadata.name"}
+	}
+	for i, o := range objects {
+		at := name{o.kind, o.key}
+		if other, taken := names[at]; taken {
+			return &clash{a: side(other), b: side(i), what: "has the same name as"}
+		}
+		names[at] = i
+	}
+	return nil
 }
 
 // firstClash finds a contradiction, always the same one for the same nodes.
 func firstClash(nodes []nodeObject) *clash {
-	names := map[string]nodeObject{}
-	type place struct {
-		node nodeObject
-		line int
-	}
-	addresses := map[netip.Addr]place{}
+	side := func(i int, field string) party { return party{i, "Node " + nodes[i].Name, nodes[i].place, field} }
+	names := make(map[string]int, len(nodes))
+	addresses := make(map[netip.Addr]party, len(nodes))
 	type cidr struct {
 		netip.Prefix
-		place
+		party
 	}
-	var cidrs []cidr
-	for _, n := range nodes {
+	cidrs := make([]cidr, 0, len(nodes))
+	for i, n := range nodes {
 		if other, taken := names[n.Name]; taken {
-			return &clash{a: other, b: n, aLine: other.nameLine, bLine: n.nameLine, what: "has the same name as"}
+			return &clash{a: side(other, "metadata.name"), b: side(i, "metadata.name"), what: "has the same name as"}
 		}
-		names[n.Name] = n
-		for i, addr := range n.Addresses {
+		names[n.Name] = i
+		for j, addr := range n.Addresses {
 			if other, taken := addresses[addr]; taken {
-				return &clash{a: other.node, b: n, aLine: other.line, bLine: n.addressLine[i], what: fmt.Sprintf("address %s is also that of", addr)}
+				return &clash{a: other, b: side(i, n.addressField[j]), what: fmt.Sprintf("address %s is also that of", addr)}
 			}
-			addresses[addr] = place{n, n.addressLine[i]}
+			addresses[addr] = side(i, n.addressField[j])
 		}
-		for i, prefix := range n.PodCIDRs {
-			cidrs = append(cidrs, cidr{prefix, place{n, n.cidrLine[i]}})
+		for j, prefix := range n.PodCIDRs {
+			cidrs = append(cidrs, cidr{prefix, side(i, n.cidrField[j])})
 		}
 	}
 	// Sorted by address, and the wider first, any overlap shows between two neighbours.
@@ -126,8 +155,7 @@ func firstClash(nodes []nodeObject) *clash {
 	for i := 1; i < len(cidrs); i++ {
 		a, b := cidrs[i-1], cidrs[i]
 		if a.Overlaps(b.Prefix) {
-			return &clash{a: a.node, b: b.node, aLine: a.line, bLine: b.line,
-				what: fmt.Sprintf("pod range overlaps (%s and %s) with that of", a.Prefix, b.Prefix)}
+			return &clash{a: a.party, b: b.party, what: fmt.Sprintf("pod range overlaps (%s and %s) with that of", a.Prefix, b.Prefix)}
 		}
 	}
 	return nil

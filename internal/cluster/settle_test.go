@@ -54,11 +54,11 @@ func TestSettle(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			source := &manifests{log: slog.New(slog.DiscardHandler)}
-			files := []*manifestFile{{path: "a.yaml"}, {path: "b.yaml"}}
+			files := []*origin{{name: "a.yaml"}, {name: "b.yaml"}}
 			for i, step := range test.steps {
 				source.take(files[0], []byte(strings.Join(step.a, "---\n")))
 				source.take(files[1], []byte(strings.Join(step.b, "---\n")))
-				objects, errs := settle(files)
+				objects, _, errs := settle(files)
 				var got []string
 				for _, o := range objects {
 					got = append(got, o.Name+" "+o.PodCIDRs[0].String())

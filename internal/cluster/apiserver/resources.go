@@ -1,0 +1,54 @@
+package apiserver
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// resource is what is watched for one kind.
+type resource struct {
+	kind  cluster.Kind
+	group schema.GroupVersion
+	// name is the plural in URLs and in RBAC rules.
+	name string
+	// labels selects the objects that the server sends; empty selects all.
+	labels string
+	// object and list are empty examples.
+	object, list runtime.Object
+}
+
+// resources are all that is watched.
+var resources = []resource{
+	{kind: cluster.KindNode, group: corev1.SchemeGroupVersion, name: "nodes", object: &corev1.Node{}, list: &corev1.NodeList{}},
+	{kind: cluster.KindNamespace, group: corev1.SchemeGroupVersion, name: "namespaces", object: &corev1.Namespace{}, list: &corev1.NamespaceList{}},
+	{kind: cluster.KindPod, group: corev1.SchemeGroupVersion, name: "pods", object: &corev1.Pod{}, list: &corev1.PodList{}},
+	{kind: cluster.KindService, group: corev1.SchemeGroupVersion, name: "services", labels: cluster.ServiceSelector,
+		object: &corev1.Service{}, list: &corev1.ServiceList{}},
+	{kind: cluster.KindEndpointSlice, group: discoveryv1.SchemeGroupVersion, name: "endpointslices", labels: cluster.ServiceSelector,
+		object: &discoveryv1.EndpointSlice{}, list: &discoveryv1.EndpointSliceList{}},
+	{kind: cluster.KindNetworkPolicy, group: networkingv1.SchemeGroupVersion, name: "networkpolicies",
+		object: &networkingv1.NetworkPolicy{}, list: &networkingv1.NetworkPolicyList{}},
+}
+
+// Rule is a right that this package needs, as in a ClusterRole.
+type Rule struct {
+	Group, Resource string
+	Verbs           []string
+}
+
+// Rules are all rights that this package needs, and nothing beyond: the ClusterRole in deploy/ has just these.
+func Rules() []Rule {
+	rules := []Rule{
+		{Resource: "nodes/status", Verbs: []string{"patch"}},
+		{Resource: "events", Verbs: []string{"create", "patch"}},
+	}
+	for _, r := range resources {
+		rules = append(rules, Rule{Group: r.group.Group, Resource: r.name, Verbs: []string{"list", "watch"}})
+	}
+	return rules
+}

@@ -1,0 +1,311 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+const (
+	// settleTime lets changes that come together become one snapshot.
+	settleTime = 20 * time.Millisecond
+	// patience is how long a first snapshot waits for the nodes. When it ends an incomplete one is delivered, with
+	// which whoever starts while there is no API server can go on with what it finds.
+	patience = 3 * time.Second
+)
+
+// Source is the cluster.Source of an API server. It watches, and never polls; after a watch breaks it goes on where it was,
+// or lists again if the server has forgotten where that is. While the server cannot be reached the last good state
+// stays in force.
+type Source struct {
+	connection *connection
+	nodeName   string
+	log        *slog.Logger
+	patience   time.Duration
+	retry      func(attempt int) time.Duration
+
+	// changed has room for one: something is to be delivered. ownChanged: this node's object is another.
+	changed    chan struct{}
+	ownChanged chan struct{}
+
+	mu              sync.Mutex // guards what follows
+	nodes           *nodes
+	namespaces      *table[*cluster.Namespace]
+	pods            *table[*cluster.Pod]
+	services        *table[*cluster.Service]
+	endpointSlices  *table[*cluster.EndpointSlice]
+	networkPolicies *table[*cluster.NetworkPolicy]
+	unknown         cluster.Kinds
+	// since is when the oldest change that is not delivered was heard of; zero if there is none.
+	since    time.Time
+	failures failures
+	reported []string
+}
+
+func newSource(c *connection, nodeName string, log *slog.Logger) *Source {
+	return &Source{
+		connection:      c,
+		nodeName:        nodeName,
+		log:             log,
+		patience:        patience,
+		retry:           backoff,
+		changed:         make(chan struct{}, 1),
+		ownChanged:      make(chan struct{}, 1),
+		nodes:           &nodes{self: nodeName},
+		namespaces:      newTable[*cluster.Namespace](),
+		pods:            newTable[*cluster.Pod](),
+		services:        newTable[*cluster.Service](),
+		endpointSlices:  newTable[*cluster.EndpointSlice](),
+		networkPolicies: newTable[*cluster.NetworkPolicy](),
+		unknown:         slices.Clone(cluster.AllKinds),
+		failures:        failures{host: c.host, of: map[string]failure{}},
+	}
+}
+
+// section gives the section of a kind.
+func (s *Source) section(kind cluster.Kind) section {
+	switch kind {
+	case cluster.KindNode:
+		return s.nodes
+	case cluster.KindNamespace:
+		return s.namespaces
+	case cluster.KindPod:
+		return s.pods
+	case cluster.KindService:
+		return s.services
+	case cluster.KindEndpointSlice:
+		return s.endpointSlices
+	default:
+		return s.networkPolicies
+	}
+}
+
+// Run delivers snapshots until ctx ends.
+func (s *Source) Run(ctx context.Context, deliver func(*cluster.Snapshot)) error {
+	// What the library has to say goes where everything goes, its debugging as debugging.
+	ctx = klog.NewContext(ctx, logr.FromSlogHandler(s.log.Handler()))
+	var watchers sync.WaitGroup
+	defer watchers.Wait()
+	for _, r := range resources {
+		w := &watcher{resource: r, client: s.connection.clients[r.group], answered: s.answered, reduce: s.reduce, retry: s.retry}
+		watchers.Go(func() { w.follow(ctx, &store{s, r.kind}) })
+	}
+	waited := time.NewTimer(s.patience)
+	defer waited.Stop()
+	begun := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-waited.C:
+			begun = true
+		case <-s.changed:
+			if !sleep(ctx, settleTime) {
+				return nil
+			}
+		}
+		snapshot := s.snapshot()
+		s.report()
+		if !begun && snapshot.Unknown.Has(cluster.KindNode) {
+			continue
+		}
+		if !begun || snapshot.Unknown != nil {
+			s.log.Info("cluster known", "nodes", len(snapshot.Nodes), "pods", len(snapshot.Pods), "unknown", snapshot.Unknown)
+		}
+		begun = true
+		deliver(snapshot)
+	}
+}
+
+// snapshot gives the present state.
+func (s *Source) snapshot() *cluster.Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	snapshot := &cluster.Snapshot{
+		Namespaces:      s.namespaces.list(),
+		Pods:            s.pods.list(),
+		Services:        s.services.list(),
+		EndpointSlices:  s.endpointSlices.list(),
+		NetworkPolicies: s.networkPolicies.list(),
+		Unknown:         slices.Clone(s.unknown),
+		Since:           s.since,
+	}
+	snapshot.Nodes, snapshot.Incomplete = s.nodes.settle()
+	snapshot.Incomplete = snapshot.Incomplete || len(snapshot.Unknown) > 0
+	s.since = time.Time{}
+	return snapshot
+}
+
+// change changes a section; whole says that all objects are known now.
+func (s *Source) change(kind cluster.Kind, whole bool, how func(section) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ownBefore := s.nodes.own
+	changed := how(s.section(kind))
+	if s.nodes.own != ownBefore {
+		wake(s.ownChanged)
+	}
+	if whole && s.unknown.Has(kind) {
+		s.unknown = slices.DeleteFunc(s.unknown, func(k cluster.Kind) bool { return k == kind })
+		changed = true
+	}
+	if !changed {
+		return
+	}
+	if s.since.IsZero() {
+		s.since = time.Now()
+	}
+	wake(s.changed)
+}
+
+// wake fills a channel with room for one.
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// answered takes note of how a request went.
+func (s *Source) answered(r resource, err error) {
+	s.mu.Lock()
+	s.failures.note(r.name, err, time.Now())
+	s.mu.Unlock()
+	s.report()
+}
+
+// Problems are the complaints in force now: of objects that are wrong, and of a server that does not answer.
+func (s *Source) Problems() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.problems()
+}
+
+func (s *Source) problems() []string {
+	all := s.failures.sentences()
+	for _, kind := range cluster.AllKinds {
+		for _, err := range s.section(kind).problems() {
+			all = append(all, err.Error()+"; what it said before stays in force")
+		}
+	}
+	return all
+}
+
+// report logs problems that are new or gone.
+func (s *Source) report() {
+	s.mu.Lock()
+	before, now := s.reported, s.problems()
+	s.reported = now
+	s.mu.Unlock()
+	for _, p := range now {
+		if !slices.Contains(before, p) {
+			s.log.Warn("problem with the cluster's state", "problem", p)
+		}
+	}
+	for _, p := range before {
+		if !slices.Contains(now, p) {
+			s.log.Info("problem with the cluster's state gone", "problem", p)
+		}
+	}
+}
+
+// Outages is how often the API server could not be reached so far, and whether it cannot be now.
+func (s *Source) Outages() (count int, now bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failures.outages, s.failures.unreachable()
+}
+
+// failures are the requests that fail at present.
+type failures struct {
+	host    string
+	of      map[string]failure // by resource
+	outages int
+}
+
+type failure struct {
+	err   error
+	since time.Time
+}
+
+// note takes note of how a request for a resource went.
+func (f *failures) note(resource string, err error, now time.Time) {
+	if err == nil {
+		delete(f.of, resource)
+		return
+	}
+	before := f.unreachable()
+	since := now
+	if already, failing := f.of[resource]; failing {
+		since = already.since
+	}
+	f.of[resource] = failure{err, since}
+	if !before && f.unreachable() {
+		f.outages++
+	}
+}
+
+// unreachable tells whether a request got no answer from the server.
+func (f *failures) unreachable() bool {
+	for _, failure := range f.of {
+		if !isAnswer(failure.err) {
+			return true
+		}
+	}
+	return false
+}
+
+// isAnswer tells an error that an API server sent from one of the way to it.
+func isAnswer(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status)
+}
+
+// sentences word what fails: the way to the server once, what it refuses by resource.
+func (f *failures) sentences() []string {
+	var all, unanswered []string
+	var first failure
+	for _, r := range resources {
+		failure, failing := f.of[r.name]
+		switch {
+		case !failing:
+		case isAnswer(failure.err):
+			all = append(all, fmt.Sprintf("%s cannot be watched since %s: %v; their last state stays in force", r.name, clock(failure.since), failure.err))
+		default:
+			unanswered = append(unanswered, r.name)
+			if first.err == nil || failure.since.Before(first.since) {
+				first = failure
+			}
+		}
+	}
+	if len(unanswered) > 0 {
+		all = append(all, fmt.Sprintf("the API server %s cannot be reached since %s (%s): %v; the last state stays in force",
+			f.host, clock(first.since), strings.Join(unanswered, ", "), cause(first.err)))
+	}
+	return all
+}
+
+// clock gives a time to people.
+func clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
+
+// cause leaves the URL out, which differs from request to request.
+func cause(err error) error {
+	var wrapped interface{ Unwrap() error }
+	if errors.As(err, &wrapped) {
+		if inner := wrapped.Unwrap(); inner != nil {
+			return inner
+		}
+	}
+	return err
+}

@@ -1,0 +1,146 @@
+package apiserver
+
+import (
+	"maps"
+	"slices"
+	"sort"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// section is what is known of one kind. It is not safe for concurrent use: Source's lock guards all sections.
+type section interface {
+	// set takes what an object says now and returns false if nothing has changed by it.
+	set(item *item) bool
+	// remove takes note that an object is gone.
+	remove(key cluster.Key) bool
+	// replace takes the whole list: what is not in it is gone. It always counts as a change the first time.
+	replace(items []*item) bool
+	// problems are what is wrong with objects.
+	problems() []error
+}
+
+// item is one object after cluster.Reduce.
+type item struct {
+	key cluster.Key
+	// reduced is nil if the object is wrong (err says why) or of no interest.
+	reduced any
+	err     error
+	// own is set for this node's own Node.
+	own *ownNode
+}
+
+// keyed is a pointer to a reduced object.
+type keyed interface {
+	comparable
+	Key() cluster.Key
+}
+
+// table is the section of a kind whose objects stand for themselves. The sorted list that snapshots get is never
+// changed: with tens of thousands of pods most of it is copied, as pointers, when one of them has changed.
+type table[T keyed] struct {
+	sorted []T
+	// pending are changes since sorted was made; the zero T stands for gone.
+	pending map[cluster.Key]T
+	wrong   map[cluster.Key]error
+}
+
+func newTable[T keyed]() *table[T] {
+	return &table[T]{pending: map[cluster.Key]T{}, wrong: map[cluster.Key]error{}}
+}
+
+func (t *table[T]) set(item *item) bool {
+	if item.err != nil { // what it said before stays in force
+		before := t.wrong[item.key]
+		t.wrong[item.key] = item.err
+		return before == nil || before.Error() != item.err.Error()
+	}
+	_, wasWrong := t.wrong[item.key]
+	delete(t.wrong, item.key)
+	now, _ := item.reduced.(T)
+	var none T
+	before := t.current(item.key)
+	if before == now || before != none && now != none && cluster.Equal(before, now) {
+		return wasWrong
+	}
+	t.pending[item.key] = now
+	return true
+}
+
+func (t *table[T]) remove(key cluster.Key) bool {
+	_, wasWrong := t.wrong[key]
+	delete(t.wrong, key)
+	var none T
+	if t.current(key) == none {
+		return wasWrong
+	}
+	t.pending[key] = none
+	return true
+}
+
+func (t *table[T]) replace(items []*item) bool {
+	there := make(map[cluster.Key]struct{}, len(items))
+	changed := false
+	for _, item := range items {
+		there[item.key] = struct{}{}
+		changed = t.set(item) || changed
+	}
+	gone := slices.Collect(maps.Keys(t.wrong))
+	for _, o := range t.list() {
+		gone = append(gone, o.Key())
+	}
+	for _, key := range gone {
+		if _, ok := there[key]; !ok {
+			changed = t.remove(key) || changed
+		}
+	}
+	return changed
+}
+
+// current gives the object in force, or the zero T.
+func (t *table[T]) current(key cluster.Key) T {
+	if o, changed := t.pending[key]; changed {
+		return o
+	}
+	if i, found := t.find(t.sorted, key); found {
+		return t.sorted[i]
+	}
+	var none T
+	return none
+}
+
+func (t *table[T]) find(list []T, key cluster.Key) (int, bool) {
+	return sort.Find(len(list), func(i int) int { return key.Compare(list[i].Key()) })
+}
+
+// list gives the objects in force, sorted: the same slice until something changes.
+func (t *table[T]) list() []T {
+	if len(t.pending) == 0 {
+		return t.sorted
+	}
+	var none T
+	merged := make([]T, 0, len(t.sorted)+len(t.pending))
+	rest := t.sorted
+	for _, key := range slices.SortedFunc(maps.Keys(t.pending), cluster.Key.Compare) {
+		i, found := t.find(rest, key)
+		merged = append(merged, rest[:i]...)
+		if o := t.pending[key]; o != none {
+			merged = append(merged, o)
+		}
+		if found {
+			i++
+		}
+		rest = rest[i:]
+	}
+	t.sorted = append(merged, rest...)
+	t.pending = map[cluster.Key]T{}
+	return t.sorted
+}
+
+func (t *table[T]) problems() []error {
+	var all []error
+	for _, key := range slices.SortedFunc(maps.Keys(t.wrong), cluster.Key.Compare) {
+		all = append(all, t.wrong[key])
+	}
+	return all
+}

@@ -1,0 +1,175 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	// pageSize is how many full objects of a list are in memory at once, on servers that cannot stream them.
+	pageSize = 500
+	// Retries begin after firstRetry and slow down to lastRetry, each with up to half as much again at random.
+	firstRetry = 500 * time.Millisecond
+	lastRetry  = 10 * time.Second
+)
+
+// watcher lists and watches one resource. It implements cache.ListerWatcherWithContext.
+//
+// A request that the server does not answer, or not now, is made again here and not in the reflector: a watch then goes on
+// where it was, where the reflector would often list everything again, and one place knows since when there is no answer.
+type watcher struct {
+	resource
+	client *rest.RESTClient
+	// answered is told how each request went; nil is well.
+	answered func(resource, error)
+	reduce   func(runtime.Object) (*item, error)
+	retry    func(attempt int) time.Duration
+}
+
+// ListWithContext gets one page of a list and reduces it. The reflector asks for pages.
+func (w *watcher) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	if options.ResourceVersion == "0" {
+		// "Whatever you have at hand", the reflector means by that: the server would answer it in one piece.
+		options.ResourceVersion = ""
+	}
+	options.LabelSelector = w.labels
+	page := w.list.DeepCopyObject()
+	if err := w.untilAnswered(ctx, func() error {
+		return w.client.Get().Resource(w.name).VersionedParams(&options, parameterCodec).Do(ctx).Into(page)
+	}); err != nil {
+		return nil, err
+	}
+	from, err := meta.ListAccessor(page)
+	if err != nil {
+		return nil, err
+	}
+	reduced := &internalversion.List{ListMeta: metav1.ListMeta{
+		ResourceVersion: from.GetResourceVersion(), Continue: from.GetContinue(), RemainingItemCount: from.GetRemainingItemCount(),
+	}}
+	err = meta.EachListItem(page, func(full runtime.Object) error {
+		item, err := w.reduce(full)
+		if err == nil {
+			reduced.Items = append(reduced.Items, item)
+		}
+		return err
+	})
+	return reduced, err
+}
+
+// WatchWithContext begins a watch.
+func (w *watcher) WatchWithContext(ctx context.Context, options metav1.ListOptions) (stream watch.Interface, err error) {
+	options.LabelSelector = w.labels
+	options.Watch = true
+	err = w.untilAnswered(ctx, func() error {
+		stream, err = w.client.Get().Resource(w.name).VersionedParams(&options, parameterCodec).Watch(ctx)
+		return err
+	})
+	return stream, err
+}
+
+// List and Watch are there for an interface that has forms with and without context.
+
+// List is ListWithContext.
+func (w *watcher) List(options metav1.ListOptions) (runtime.Object, error) {
+	return w.ListWithContext(context.Background(), options)
+}
+
+// Watch is WatchWithContext.
+func (w *watcher) Watch(options metav1.ListOptions) (watch.Interface, error) {
+	return w.WatchWithContext(context.Background(), options)
+}
+
+// untilAnswered makes a request until the server answers it, for good or ill, or ctx ends.
+func (w *watcher) untilAnswered(ctx context.Context, request func() error) error {
+	for attempt := 0; ; attempt++ {
+		err := request()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err == nil || !mayPass(err) {
+			w.answered(w.resource, nil)
+			return err
+		}
+		w.answered(w.resource, err)
+		if !sleep(ctx, w.retry(attempt)) {
+			return ctx.Err()
+		}
+	}
+}
+
+// backoff is how long to wait after so many failed attempts.
+func backoff(attempt int) time.Duration {
+	d := lastRetry
+	if attempt < 10 {
+		d = min(firstRetry<<attempt, lastRetry)
+	}
+	return d + rand.N(d/2)
+}
+
+// mayPass tells whether the same request may succeed later: nobody answered, or somebody who cannot or will not do it
+// now. Other errors are the reflector's: it asks differently then.
+func mayPass(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true
+	}
+	if apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		return true
+	default:
+		return code >= http.StatusInternalServerError
+	}
+}
+
+// sleep waits for d; it returns false when ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// follow keeps a section up to date until ctx ends.
+func (w *watcher) follow(ctx context.Context, store cache.ReflectorStore) {
+	reflector := cache.NewReflectorWithOptions(w, w.object, store, cache.ReflectorOptions{Name: w.name})
+	reflector.WatchListPageSize = pageSize
+	for attempt := 0; ctx.Err() == nil; attempt++ {
+		begin := time.Now()
+		err := reflector.ListAndWatchWithContext(ctx)
+		if time.Since(begin) > lastRetry {
+			attempt = 0
+		}
+		if err != nil && ctx.Err() == nil {
+			w.answered(w.resource, err)
+		}
+		sleep(ctx, w.retry(attempt))
+	}
+}
+
+// GetObjectKind and DeepCopyObject make an item fit into a list.
+
+// GetObjectKind says nothing: an item has no kind of its own.
+func (i *item) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject gives the item itself, which is never changed.
+func (i *item) DeepCopyObject() runtime.Object { return i }

@@ -1,0 +1,101 @@
+package cluster
+
+import (
+	"fmt"
+	"net/netip"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// EndpointSlice is a part of a Service's endpoints. Slices of names (address type FQDN), of headless Services and of Services that are
+// left to another proxy are not in snapshots.
+type EndpointSlice struct {
+	Namespace, Name string
+	// Service is the name of the Service, in the same namespace.
+	Service   string
+	Ports     []EndpointPort
+	Endpoints []Endpoint
+}
+
+// Key gives namespace and name.
+func (s *EndpointSlice) Key() Key { return Key{s.Namespace, s.Name} }
+
+// EndpointPort is a port that all endpoints of a slice have. Its Name is that of the Service's port.
+type EndpointPort struct {
+	Name     string
+	Protocol Protocol
+	Number   uint16
+}
+
+// Endpoint is what a connection to a Service may be sent to.
+type Endpoint struct {
+	// Address is the first one; the API says that others mean the same endpoint.
+	Address netip.Addr
+	// Ready endpoints get connections. Serving ones that are Terminating get them when no ready one is left.
+	Ready, Serving, Terminating bool
+	// Node is where it is; empty if it is on none.
+	Node string
+	// ForZones and ForNodes are hints of whose connections it should get; none means everybody's.
+	ForZones, ForNodes []string
+}
+
+// reduceEndpointSlice checks an EndpointSlice and reduces it; nil, without errors, if it is none for snapshots.
+func reduceEndpointSlice(s *discoveryv1.EndpointSlice) (*EndpointSlice, []fieldError) {
+	if !concernsServices(s.Labels) || s.AddressType == discoveryv1.AddressTypeFQDN || s.Labels[discoveryv1.LabelServiceName] == "" {
+		return nil, nil
+	}
+	var c checks
+	key := c.key(s.Namespace, s.Name, validation.IsDNS1123Subdomain)
+	slice := &EndpointSlice{
+		Namespace: key.Namespace,
+		Name:      key.Name,
+		Service:   intern(s.Labels[discoveryv1.LabelServiceName]),
+		Ports:     make([]EndpointPort, 0, len(s.Ports)),
+		Endpoints: make([]Endpoint, 0, len(s.Endpoints)),
+	}
+	for i, p := range s.Ports {
+		if p.Port == nil {
+			continue // "all ports", which no Service has
+		}
+		at := fmt.Sprintf("ports[%d]", i)
+		port := EndpointPort{Name: intern(value(p.Name, "")), Number: c.port(at+".port", *p.Port)}
+		port.Protocol = c.protocol(at+".protocol", value(p.Protocol, ""))
+		slice.Ports = append(slice.Ports, port)
+	}
+	for i, e := range s.Endpoints {
+		at := fmt.Sprintf("endpoints[%d].addresses", i)
+		if len(e.Addresses) == 0 {
+			c.fail(at, "missing")
+			continue
+		}
+		addr, ok := c.address(at+"[0]", e.Addresses[0], "an endpoint")
+		if ok && addr.Is4() != (s.AddressType == discoveryv1.AddressTypeIPv4) {
+			c.fail(at+"[0]", "%s is not of the slice's address type, %s", addr, s.AddressType)
+		}
+		// What is not said is true, says the API; an endpoint that says nothing of serving serves if it is ready.
+		ready := value(e.Conditions.Ready, true)
+		endpoint := Endpoint{
+			Address: addr, Ready: ready, Serving: value(e.Conditions.Serving, ready), Terminating: value(e.Conditions.Terminating, false),
+			Node: intern(value(e.NodeName, "")),
+		}
+		if e.Hints != nil {
+			for _, zone := range e.Hints.ForZones {
+				endpoint.ForZones = append(endpoint.ForZones, intern(zone.Name))
+			}
+			for _, node := range e.Hints.ForNodes {
+				endpoint.ForNodes = append(endpoint.ForNodes, intern(node.Name))
+			}
+		}
+		slice.Endpoints = append(slice.Endpoints, endpoint)
+	}
+	return slice, c.errs
+}
+
+// value gives what a pointer points to, or a default.
+func value[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}

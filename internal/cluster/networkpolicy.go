@@ -1,0 +1,202 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// NetworkPolicy is a NetworkPolicy.
+type NetworkPolicy struct {
+	Namespace, Name string
+	// Pods selects the pods of its namespace that it is for.
+	Pods Selector
+	// IsolatesIngress and IsolatesEgress say in which directions it forbids what no rule allows.
+	IsolatesIngress, IsolatesEgress bool
+	// Ingress and Egress are what is allowed. A direction that is not isolated has no rules here.
+	Ingress, Egress []PolicyRule
+}
+
+// Key gives namespace and name.
+func (p *NetworkPolicy) Key() Key { return Key{p.Namespace, p.Name} }
+
+// PolicyRule allows traffic with any of Peers on any of Ports. No peers means everybody, no ports all of them.
+type PolicyRule struct {
+	Peers []PolicyPeer
+	Ports []PolicyPort
+}
+
+// PolicyPeer is either a block of addresses or a choice of pods.
+type PolicyPeer struct {
+	// Block is invalid if the peer is pods. Except are parts of it that are left out.
+	Block  netip.Prefix
+	Except []netip.Prefix
+	// Namespaces selects the namespaces of the pods; nil is the policy's own. Pods selects among their pods; nil selects all.
+	Namespaces, Pods *Selector
+}
+
+// PolicyPort is a port, a range of ports or a port by the name it has in the pod; with none of them every port of the protocol.
+type PolicyPort struct {
+	Protocol Protocol
+	// First and Last are the range; both 0 without one.
+	First, Last uint16
+	// Name is empty unless the port is given by name.
+	Name string
+}
+
+// Selector selects by labels: all requirements have to be met. None at all selects everything.
+type Selector struct{ Requirements []Requirement }
+
+// Requirement is one condition on one label.
+type Requirement struct {
+	Key      string
+	Operator metav1.LabelSelectorOperator
+	// Values are for the operators In and NotIn.
+	Values []string
+}
+
+// reduceNetworkPolicy checks a NetworkPolicy and reduces it.
+func reduceNetworkPolicy(p *networkingv1.NetworkPolicy) (*NetworkPolicy, []fieldError) {
+	var c checks
+	key := c.key(p.Namespace, p.Name, validation.IsDNS1123Subdomain)
+	policy := &NetworkPolicy{Namespace: key.Namespace, Name: key.Name, Pods: c.selector("spec.podSelector", &p.Spec.PodSelector)}
+	for i, t := range p.Spec.PolicyTypes {
+		switch t {
+		case networkingv1.PolicyTypeIngress:
+			policy.IsolatesIngress = true
+		case networkingv1.PolicyTypeEgress:
+			policy.IsolatesEgress = true
+		default:
+			c.fail(fmt.Sprintf("spec.policyTypes[%d]", i), "%q is neither Ingress nor Egress", t)
+		}
+	}
+	if len(p.Spec.PolicyTypes) == 0 { // the API server's default, for manifests that leave it out
+		policy.IsolatesIngress, policy.IsolatesEgress = true, len(p.Spec.Egress) > 0
+	}
+	for i, rule := range p.Spec.Ingress {
+		policy.Ingress = append(policy.Ingress, c.rule(fmt.Sprintf("spec.ingress[%d]", i), "from", rule.From, rule.Ports))
+	}
+	for i, rule := range p.Spec.Egress {
+		policy.Egress = append(policy.Egress, c.rule(fmt.Sprintf("spec.egress[%d]", i), "to", rule.To, rule.Ports))
+	}
+	if !policy.IsolatesIngress {
+		policy.Ingress = nil
+	}
+	if !policy.IsolatesEgress {
+		policy.Egress = nil
+	}
+	return policy, c.errs
+}
+
+func (c *checks) rule(field, peers string, from []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) (rule PolicyRule) {
+	for i, peer := range from {
+		rule.Peers = append(rule.Peers, c.peer(fmt.Sprintf("%s.%s[%d]", field, peers, i), peer))
+	}
+	for i, port := range ports {
+		rule.Ports = append(rule.Ports, c.policyPort(fmt.Sprintf("%s.ports[%d]", field, i), port))
+	}
+	return rule
+}
+
+func (c *checks) peer(field string, p networkingv1.NetworkPolicyPeer) (peer PolicyPeer) {
+	switch {
+	case p.IPBlock != nil && (p.PodSelector != nil || p.NamespaceSelector != nil):
+		c.fail(field, "has both an ipBlock and a selector")
+	case p.IPBlock == nil && p.PodSelector == nil && p.NamespaceSelector == nil:
+		c.fail(field, "has neither an ipBlock nor a selector")
+	}
+	if p.IPBlock != nil {
+		peer.Block = c.block(field+".ipBlock.cidr", p.IPBlock.CIDR)
+		for i, except := range p.IPBlock.Except {
+			at := fmt.Sprintf("%s.ipBlock.except[%d]", field, i)
+			prefix := c.block(at, except)
+			if prefix.IsValid() && peer.Block.IsValid() && (!peer.Block.Contains(prefix.Addr()) || prefix.Bits() <= peer.Block.Bits()) {
+				c.fail(at, "%s is not a part of %s", prefix, peer.Block)
+			}
+			peer.Except = append(peer.Except, prefix)
+		}
+	}
+	if p.NamespaceSelector != nil {
+		s := c.selector(field+".namespaceSelector", p.NamespaceSelector)
+		peer.Namespaces = &s
+	}
+	if p.PodSelector != nil {
+		s := c.selector(field+".podSelector", p.PodSelector)
+		peer.Pods = &s
+	}
+	return peer
+}
+
+// block reads a CIDR; the API server takes host bits here, which mean nothing.
+func (c *checks) block(field, text string) netip.Prefix {
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil || prefix.Addr().Is4In6() {
+		c.fail(field, "%q is not a CIDR such as 10.1.0.0/24", text)
+		return netip.Prefix{}
+	}
+	return prefix.Masked()
+}
+
+func (c *checks) policyPort(field string, p networkingv1.NetworkPolicyPort) PolicyPort {
+	port := PolicyPort{Protocol: TCP}
+	if p.Protocol != nil {
+		port.Protocol = c.protocol(field+".protocol", *p.Protocol)
+	}
+	switch {
+	case p.Port == nil && p.EndPort != nil:
+		c.fail(field+".endPort", "without a port")
+	case p.Port == nil:
+	case p.Port.Type == intstr.String:
+		port.Name = intern(p.Port.StrVal)
+		if reasons := validation.IsValidPortName(port.Name); len(reasons) > 0 {
+			c.fail(field+".port", "%s", strings.Join(reasons, ", "))
+		}
+		if p.EndPort != nil {
+			c.fail(field+".endPort", "with a port that is given by name")
+		}
+	default:
+		port.First = c.port(field+".port", p.Port.IntVal)
+		port.Last = port.First
+		if p.EndPort != nil {
+			port.Last = c.port(field+".endPort", *p.EndPort)
+			if port.Last < port.First {
+				c.fail(field+".endPort", "%d is less than the port, %d", port.Last, port.First)
+			}
+		}
+	}
+	return port
+}
+
+// selector reads a label selector; matchLabels become requirements as well, so that there is one form.
+func (c *checks) selector(field string, s *metav1.LabelSelector) (selector Selector) {
+	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {
+		selector.Requirements = append(selector.Requirements, Requirement{
+			Key: intern(key), Operator: metav1.LabelSelectorOpIn, Values: []string{intern(s.MatchLabels[key])},
+		})
+	}
+	for i, e := range s.MatchExpressions {
+		at := fmt.Sprintf("%s.matchExpressions[%d]", field, i)
+		r := Requirement{Key: intern(e.Key), Operator: e.Operator, Values: slices.Clone(e.Values)}
+		switch e.Operator {
+		case metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn:
+			if len(e.Values) == 0 {
+				c.fail(at+".values", "missing, operator %s needs some", e.Operator)
+			}
+		case metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist:
+			if len(e.Values) > 0 {
+				c.fail(at+".values", "operator %s takes none", e.Operator)
+			}
+		default:
+			c.fail(at+".operator", "%q is none of In, NotIn, Exists and DoesNotExist", e.Operator)
+		}
+		selector.Requirements = append(selector.Requirements, r)
+	}
+	return selector
+}

@@ -1,0 +1,115 @@
+package cluster
+
+import (
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Pod is a pod, reduced to what Services and NetworkPolicies ask of it. Whether it is ready is not kept: EndpointSlices say so
+// of the pods for which it matters, and readiness changes far more often than anything here.
+type Pod struct {
+	Namespace, Name string
+	// Node is where it runs; empty while it is not scheduled.
+	Node string
+	// HostNetwork says that its addresses are those of its node.
+	HostNetwork bool
+	// Ended says that all its containers have ended for good: its addresses may be another pod's already.
+	Ended bool
+	// Addresses are status.podIPs, at most one of each family; none before the pod has been given them.
+	Addresses []netip.Addr
+	Labels    Labels
+	// Ports are the ports that have a name, by which NetworkPolicies may speak of them. Order is that of the containers.
+	Ports []ContainerPort
+}
+
+// Key gives namespace and name.
+func (p *Pod) Key() Key { return Key{p.Namespace, p.Name} }
+
+// ContainerPort is a named port of a pod.
+type ContainerPort struct {
+	Name     string
+	Protocol Protocol
+	Number   uint16
+}
+
+// reducePod checks a Pod and reduces it.
+func reducePod(p *corev1.Pod) (*Pod, []fieldError) {
+	var c checks
+	key := c.key(p.Namespace, p.Name, validation.IsDNS1123Subdomain)
+	pod := &Pod{
+		Namespace:   key.Namespace,
+		Name:        key.Name,
+		Node:        intern(p.Spec.NodeName),
+		HostNetwork: p.Spec.HostNetwork,
+		Ended:       p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
+		Labels:      NewLabels(p.Labels),
+	}
+	if len(p.Status.PodIPs) == 0 && p.Status.PodIP != "" {
+		if addr, ok := c.address("status.podIP", p.Status.PodIP, "a pod"); ok {
+			pod.Addresses = []netip.Addr{addr}
+		}
+	}
+	if n := len(p.Status.PodIPs); n > 0 {
+		pod.Addresses = make([]netip.Addr, 0, n)
+	}
+	for i, ip := range p.Status.PodIPs {
+		field := fmt.Sprintf("status.podIPs[%d].ip", i)
+		addr, ok := c.address(field, ip.IP, "a pod")
+		if !ok {
+			continue
+		}
+		for _, other := range pod.Addresses {
+			if other.Is4() == addr.Is4() {
+				c.fail(field, "%s is of the same family as %s, one of each is allowed", addr, other)
+			}
+		}
+		pod.Addresses = append(pod.Addresses, addr)
+	}
+	pod.namePorts(&c, "spec.containers", p.Spec.Containers, false)
+	pod.namePorts(&c, "spec.initContainers", p.Spec.InitContainers, true)
+	return pod, c.errs
+}
+
+// namePorts adds the named ports of containers; of init containers only those that go on running count.
+func (p *Pod) namePorts(c *checks, field string, containers []corev1.Container, init bool) {
+	for i, container := range containers {
+		if init && (container.RestartPolicy == nil || *container.RestartPolicy != corev1.ContainerRestartPolicyAlways) {
+			continue
+		}
+		for j, port := range container.Ports {
+			if port.Name == "" {
+				continue
+			}
+			at := fmt.Sprintf("%s[%d].ports[%d]", field, i, j)
+			p.Ports = append(p.Ports, ContainerPort{
+				Name:     intern(port.Name),
+				Protocol: c.protocol(at+".protocol", port.Protocol),
+				Number:   c.port(at+".containerPort", port.ContainerPort),
+			})
+		}
+	}
+}
+
+// Namespace is a namespace.
+type Namespace struct {
+	Name   string
+	Labels Labels
+}
+
+// Key gives the name.
+func (n *Namespace) Key() Key { return Key{Name: n.Name} }
+
+// reduceNamespace checks a Namespace and reduces it. The label with its name, which the API server sets, is there in any case.
+func reduceNamespace(n *corev1.Namespace) (*Namespace, []fieldError) {
+	var c checks
+	c.name(n.Name, validation.IsDNS1123Label)
+	labels := map[string]string{}
+	for k, v := range n.Labels {
+		labels[k] = v
+	}
+	labels[corev1.LabelMetadataName] = n.Name
+	return &Namespace{Name: intern(n.Name), Labels: NewLabels(labels)}, c.errs
+}
