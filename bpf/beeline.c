@@ -5,7 +5,9 @@
 #include "maps.h"
 #include "from_pod.h"
 #include "to_wire.h"
+#include "to_tunnel.h"
 #include "from_wire.h"
+#include "from_tunnel.h"
 #include "to_pod.h"
 
 /* GPL-only helpers need a licence the kernel knows; it means GPL-2.0-only OR BSD-2-Clause. */

@@ -8,6 +8,7 @@
 #include "lib/endpoint.h"
 #include "lib/finish.h"
 #include "lib/route.h"
+#include "lib/tunnel.h"
 
 /*
  * A pod of this node · another node · everything else is the stack's: the node itself, the world, and all
@@ -56,12 +57,19 @@ STAGE from_pod_send(struct packet *p, const struct route *way)
 {
 	enum verdict v;
 
-	if (way->kind != ROUTE_LOCAL && way->kind != ROUTE_REMOTE)
+	if (way->kind != ROUTE_LOCAL && way->kind != ROUTE_REMOTE && way->kind != ROUTE_TUNNEL)
 		return PASS;
 	v = conntrack_ask(p);
 	if (v != NEXT)
 		return v;
-	return way->kind == ROUTE_LOCAL ? endpoint_deliver(p, way) : route_to_wire(p, way);
+	switch (way->kind) {
+	case ROUTE_LOCAL:
+		return endpoint_deliver(p, way);
+	case ROUTE_REMOTE:
+		return route_to_wire(p, way);
+	default:
+		return route_to_tunnel(p, way);
+	}
 }
 
 SEC("tcx/ingress")

@@ -23,11 +23,21 @@ static __always_inline void from_wire_way(struct route *way, const struct packet
 		way->kind = ROUTE_UNKNOWN;
 }
 
+/* Into the pod, if that is the way. */
+STAGE from_wire_send(struct packet *p, const struct route *way)
+{
+	enum verdict v;
+
+	if (way->kind != ROUTE_LOCAL)
+		return PASS;
+	v = conntrack_ask(p);
+	return v == NEXT ? endpoint_deliver(p, way) : v;
+}
+
 STAGE from_wire_deliver(struct packet *p)
 {
 	__u32 now = decision_generation();
 	struct decision *d = decision_place(p);
-	enum verdict v;
 
 	if (!d)
 		return PASS; /* cannot be: every index has its element */
@@ -35,10 +45,7 @@ STAGE from_wire_deliver(struct packet *p)
 		from_wire_way(&d->route, p);
 		decision_keep(d, p, now);
 	}
-	if (d->route.kind != ROUTE_LOCAL)
-		return PASS;
-	v = conntrack_ask(p);
-	return v == NEXT ? endpoint_deliver(p, &d->route) : v;
+	return from_wire_send(p, &d->route);
 }
 
 SEC("tcx/ingress")

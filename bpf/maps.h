@@ -79,3 +79,14 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } lease SEC(".maps");
+
+/*
+ * This node's own end of every tunnel: at 0 the address for ends of IPv4, at 1 for those of IPv6; zero where the
+ * kernel is to choose. Written by the agent.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct address);
+} tunnel_sources SEC(".maps");

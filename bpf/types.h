@@ -53,9 +53,13 @@ enum route_kind {
 	ROUTE_CLUSTER = 3, /* in the cluster, but left to the host's stack: this node's own addresses, nodes
 			       that are not on this link, exempt from masquerading; in `decisions` also the
 			       way of pods that go through the stack */
+	ROUTE_TUNNEL = 4,  /* pods and addresses of another node, inside of VXLAN to it */
 };
 
-/* Value of `routes`. For ROUTE_REMOTE, where and how a packet leaves. */
+/*
+ * Value of `routes`. For ROUTE_REMOTE, where and how a packet leaves. For ROUTE_TUNNEL, the same of the packet
+ * inside: the VXLAN device is in the uplink's place, and next_hop is the other end of the tunnel.
+ */
 struct route {
 	__u8 kind;		     /* enum route_kind */
 	__u8 resolved;		     /* next_hop_mac is known */
@@ -85,13 +89,14 @@ _Static_assert(sizeof(struct decision) == 76, "decision has no hidden padding");
  */
 enum drop_reason {
 	DROP_NONE = 0,
-	DROP_TRUNCATED = 1,	 /* shorter than its headers say */
-	DROP_MALFORMED = 2,	 /* header fields that no packet can have */
-	DROP_NOT_IP = 3,	 /* from a pod, neither IPv4, IPv6 nor ARP */
-	DROP_SPOOFED_SOURCE = 4, /* from a pod, with a source address that is not its own */
-	DROP_WRONG_POD = 5,	 /* from the stack, to a pod device that does not own the destination */
-	DROP_UNMASQUERADED = 6,	 /* to the world, still with a pod's address as its source */
-	DROP_MAX = 7,
+	DROP_TRUNCATED = 1,	      /* shorter than its headers say */
+	DROP_MALFORMED = 2,	      /* header fields that no packet can have */
+	DROP_NOT_IP = 3,	      /* from a pod, neither IPv4, IPv6 nor ARP; from a tunnel, neither IPv4 nor IPv6 */
+	DROP_SPOOFED_SOURCE = 4,      /* from a pod, with a source address that is not its own */
+	DROP_WRONG_POD = 5,	      /* from the stack, to a pod device that does not own the destination */
+	DROP_UNMASQUERADED = 6,	      /* to the world, still with a pod's address as its source */
+	DROP_UNKNOWN_TUNNEL_PEER = 7, /* decapsulated, but not from a node of the cluster */
+	DROP_MAX = 8,
 };
 
 /* The programs that may drop; with the reason, the index of `drops`. */
@@ -100,7 +105,9 @@ enum program {
 	PROGRAM_TO_POD = 1,
 	PROGRAM_FROM_WIRE = 2,
 	PROGRAM_TO_WIRE = 3,
-	PROGRAM_MAX = 4,
+	PROGRAM_FROM_TUNNEL = 4,
+	PROGRAM_TO_TUNNEL = 5,
+	PROGRAM_MAX = 6,
 };
 
 /* Value of `drops`, one for each CPU. */

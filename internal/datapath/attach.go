@@ -41,6 +41,10 @@ func (d *Datapath) hook(program string) (hook, error) {
 		return hook{d.objects.FromWire, true}, nil
 	case bpfProgToWire:
 		return hook{d.objects.ToWire, false}, nil
+	case bpfProgFromTunnel:
+		return hook{d.objects.FromTunnel, true}, nil
+	case bpfProgToTunnel:
+		return hook{d.objects.ToTunnel, false}, nil
 	}
 	return hook{}, fmt.Errorf("%w: %s", ErrUnknownProgram, program)
 }
@@ -54,6 +58,12 @@ func (d *Datapath) AttachPod(name string, ifindex int) error {
 // AttachUplink does the same for an uplink.
 func (d *Datapath) AttachUplink(name string, ifindex int) error {
 	return d.attachAll(name, ifindex, d.uplinkPrograms())
+}
+
+// AttachTunnel does the same for the VXLAN device, which has its programs with either routing: it drops what
+// to_tunnel does not address.
+func (d *Datapath) AttachTunnel(name string, ifindex int) error {
+	return d.attachAll(name, ifindex, []string{bpfProgToTunnel, bpfProgFromTunnel})
 }
 
 // podPrograms are the programs of a pod's device. With eBPF routing the stack delivers to pods only what the

@@ -36,14 +36,15 @@ type bpfDropCount struct {
 type bpfDropReason uint32
 
 const (
-	bpfDropReasonDROP_NONE           bpfDropReason = 0
-	bpfDropReasonDROP_TRUNCATED      bpfDropReason = 1
-	bpfDropReasonDROP_MALFORMED      bpfDropReason = 2
-	bpfDropReasonDROP_NOT_IP         bpfDropReason = 3
-	bpfDropReasonDROP_SPOOFED_SOURCE bpfDropReason = 4
-	bpfDropReasonDROP_WRONG_POD      bpfDropReason = 5
-	bpfDropReasonDROP_UNMASQUERADED  bpfDropReason = 6
-	bpfDropReasonDROP_MAX            bpfDropReason = 7
+	bpfDropReasonDROP_NONE                bpfDropReason = 0
+	bpfDropReasonDROP_TRUNCATED           bpfDropReason = 1
+	bpfDropReasonDROP_MALFORMED           bpfDropReason = 2
+	bpfDropReasonDROP_NOT_IP              bpfDropReason = 3
+	bpfDropReasonDROP_SPOOFED_SOURCE      bpfDropReason = 4
+	bpfDropReasonDROP_WRONG_POD           bpfDropReason = 5
+	bpfDropReasonDROP_UNMASQUERADED       bpfDropReason = 6
+	bpfDropReasonDROP_UNKNOWN_TUNNEL_PEER bpfDropReason = 7
+	bpfDropReasonDROP_MAX                 bpfDropReason = 8
 )
 
 type bpfEndpoint struct {
@@ -71,11 +72,13 @@ type bpfPrefixLengths struct {
 type bpfProgram uint32
 
 const (
-	bpfProgramPROGRAM_FROM_POD  bpfProgram = 0
-	bpfProgramPROGRAM_TO_POD    bpfProgram = 1
-	bpfProgramPROGRAM_FROM_WIRE bpfProgram = 2
-	bpfProgramPROGRAM_TO_WIRE   bpfProgram = 3
-	bpfProgramPROGRAM_MAX       bpfProgram = 4
+	bpfProgramPROGRAM_FROM_POD    bpfProgram = 0
+	bpfProgramPROGRAM_TO_POD      bpfProgram = 1
+	bpfProgramPROGRAM_FROM_WIRE   bpfProgram = 2
+	bpfProgramPROGRAM_TO_WIRE     bpfProgram = 3
+	bpfProgramPROGRAM_FROM_TUNNEL bpfProgram = 4
+	bpfProgramPROGRAM_TO_TUNNEL   bpfProgram = 5
+	bpfProgramPROGRAM_MAX         bpfProgram = 6
 )
 
 type bpfRoute struct {
@@ -102,6 +105,7 @@ const (
 	bpfRouteKindROUTE_LOCAL   bpfRouteKind = 1
 	bpfRouteKindROUTE_REMOTE  bpfRouteKind = 2
 	bpfRouteKindROUTE_CLUSTER bpfRouteKind = 3
+	bpfRouteKindROUTE_TUNNEL  bpfRouteKind = 4
 )
 
 // Names of all BPF objects in the ELF.
@@ -115,9 +119,12 @@ const (
 	bpfMapLease               = "lease"
 	bpfMapRouteLengths        = "route_lengths"
 	bpfMapRoutes              = "routes"
+	bpfMapTunnelSources       = "tunnel_sources"
 	bpfProgFromPod            = "from_pod"
+	bpfProgFromTunnel         = "from_tunnel"
 	bpfProgFromWire           = "from_wire"
 	bpfProgToPod              = "to_pod"
+	bpfProgToTunnel           = "to_tunnel"
 	bpfProgToWire             = "to_wire"
 	bpfVarAbi                 = "abi"
 	bpfVarConfigEbpfRouting   = "config_ebpf_routing"
@@ -167,23 +174,26 @@ type bpfSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfProgramSpecs struct {
-	FromPod  *ebpf.ProgramSpec `ebpf:"from_pod"`
-	FromWire *ebpf.ProgramSpec `ebpf:"from_wire"`
-	ToPod    *ebpf.ProgramSpec `ebpf:"to_pod"`
-	ToWire   *ebpf.ProgramSpec `ebpf:"to_wire"`
+	FromPod    *ebpf.ProgramSpec `ebpf:"from_pod"`
+	FromTunnel *ebpf.ProgramSpec `ebpf:"from_tunnel"`
+	FromWire   *ebpf.ProgramSpec `ebpf:"from_wire"`
+	ToPod      *ebpf.ProgramSpec `ebpf:"to_pod"`
+	ToTunnel   *ebpf.ProgramSpec `ebpf:"to_tunnel"`
+	ToWire     *ebpf.ProgramSpec `ebpf:"to_wire"`
 }
 
 // bpfMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfMapSpecs struct {
-	Decisions    *ebpf.MapSpec `ebpf:"decisions"`
-	Drops        *ebpf.MapSpec `ebpf:"drops"`
-	Endpoints    *ebpf.MapSpec `ebpf:"endpoints"`
-	Generation   *ebpf.MapSpec `ebpf:"generation"`
-	Lease        *ebpf.MapSpec `ebpf:"lease"`
-	RouteLengths *ebpf.MapSpec `ebpf:"route_lengths"`
-	Routes       *ebpf.MapSpec `ebpf:"routes"`
+	Decisions     *ebpf.MapSpec `ebpf:"decisions"`
+	Drops         *ebpf.MapSpec `ebpf:"drops"`
+	Endpoints     *ebpf.MapSpec `ebpf:"endpoints"`
+	Generation    *ebpf.MapSpec `ebpf:"generation"`
+	Lease         *ebpf.MapSpec `ebpf:"lease"`
+	RouteLengths  *ebpf.MapSpec `ebpf:"route_lengths"`
+	Routes        *ebpf.MapSpec `ebpf:"routes"`
+	TunnelSources *ebpf.MapSpec `ebpf:"tunnel_sources"`
 }
 
 // bpfVariableSpecs contains global variables before they are loaded into the kernel.
@@ -216,13 +226,14 @@ func (o *bpfObjects) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfMaps struct {
-	Decisions    *ebpf.Map `ebpf:"decisions"`
-	Drops        *ebpf.Map `ebpf:"drops"`
-	Endpoints    *ebpf.Map `ebpf:"endpoints"`
-	Generation   *ebpf.Map `ebpf:"generation"`
-	Lease        *ebpf.Map `ebpf:"lease"`
-	RouteLengths *ebpf.Map `ebpf:"route_lengths"`
-	Routes       *ebpf.Map `ebpf:"routes"`
+	Decisions     *ebpf.Map `ebpf:"decisions"`
+	Drops         *ebpf.Map `ebpf:"drops"`
+	Endpoints     *ebpf.Map `ebpf:"endpoints"`
+	Generation    *ebpf.Map `ebpf:"generation"`
+	Lease         *ebpf.Map `ebpf:"lease"`
+	RouteLengths  *ebpf.Map `ebpf:"route_lengths"`
+	Routes        *ebpf.Map `ebpf:"routes"`
+	TunnelSources *ebpf.Map `ebpf:"tunnel_sources"`
 }
 
 func (m *bpfMaps) Close() error {
@@ -234,6 +245,7 @@ func (m *bpfMaps) Close() error {
 		m.Lease,
 		m.RouteLengths,
 		m.Routes,
+		m.TunnelSources,
 	)
 }
 
@@ -251,17 +263,21 @@ type bpfVariables struct {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfPrograms struct {
-	FromPod  *ebpf.Program `ebpf:"from_pod"`
-	FromWire *ebpf.Program `ebpf:"from_wire"`
-	ToPod    *ebpf.Program `ebpf:"to_pod"`
-	ToWire   *ebpf.Program `ebpf:"to_wire"`
+	FromPod    *ebpf.Program `ebpf:"from_pod"`
+	FromTunnel *ebpf.Program `ebpf:"from_tunnel"`
+	FromWire   *ebpf.Program `ebpf:"from_wire"`
+	ToPod      *ebpf.Program `ebpf:"to_pod"`
+	ToTunnel   *ebpf.Program `ebpf:"to_tunnel"`
+	ToWire     *ebpf.Program `ebpf:"to_wire"`
 }
 
 func (p *bpfPrograms) Close() error {
 	return _BpfClose(
 		p.FromPod,
+		p.FromTunnel,
 		p.FromWire,
 		p.ToPod,
+		p.ToTunnel,
 		p.ToWire,
 	)
 }

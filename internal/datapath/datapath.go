@@ -39,6 +39,7 @@ type Datapath struct {
 	Routes    Routes
 	Drops     Drops
 	Lease     Lease
+	Tunnel    Tunnel
 
 	config  Config
 	log     *slog.Logger
@@ -93,6 +94,7 @@ func Open(cfg Config, log *slog.Logger) (_ *Datapath, err error) {
 	d.Routes = Routes{d.objects.bpfMaps.Routes, d.objects.bpfMaps.RouteLengths, generation}
 	d.Drops = Drops{d.objects.bpfMaps.Drops}
 	d.Lease = Lease{d.objects.bpfMaps.Lease}
+	d.Tunnel = Tunnel{d.objects.bpfMaps.TunnelSources}
 	return d, nil
 }
 
@@ -172,13 +174,14 @@ func (d *Datapath) Unload() error {
 
 func (d *Datapath) maps() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
-		bpfMapEndpoints:    d.objects.bpfMaps.Endpoints,
-		bpfMapRoutes:       d.objects.bpfMaps.Routes,
-		bpfMapRouteLengths: d.objects.bpfMaps.RouteLengths,
-		bpfMapGeneration:   d.objects.bpfMaps.Generation,
-		bpfMapDecisions:    d.objects.bpfMaps.Decisions,
-		bpfMapDrops:        d.objects.bpfMaps.Drops,
-		bpfMapLease:        d.objects.bpfMaps.Lease,
+		bpfMapEndpoints:     d.objects.bpfMaps.Endpoints,
+		bpfMapRoutes:        d.objects.bpfMaps.Routes,
+		bpfMapRouteLengths:  d.objects.bpfMaps.RouteLengths,
+		bpfMapGeneration:    d.objects.bpfMaps.Generation,
+		bpfMapDecisions:     d.objects.bpfMaps.Decisions,
+		bpfMapDrops:         d.objects.bpfMaps.Drops,
+		bpfMapLease:         d.objects.bpfMaps.Lease,
+		bpfMapTunnelSources: d.objects.bpfMaps.TunnelSources,
 	}
 }
 

@@ -11,13 +11,14 @@ type DropReason uint32
 
 // dropReasons names the closed list of bpf/types.h, in its order, with a sentence for the reader.
 var dropReasons = [bpfDropReasonDROP_MAX]struct{ name, meaning string }{
-	bpfDropReasonDROP_NONE:           {"none", "not a drop"},
-	bpfDropReasonDROP_TRUNCATED:      {"truncated", "the packet is shorter than its IP header"},
-	bpfDropReasonDROP_MALFORMED:      {"malformed", "the IP version, the header length or an IPv4-mapped address in IPv6 is impossible"},
-	bpfDropReasonDROP_NOT_IP:         {"not_ip", "a pod sent something that is neither IPv4, IPv6 nor ARP"},
-	bpfDropReasonDROP_SPOOFED_SOURCE: {"spoofed_source", "a pod sent with a source address that is not its own"},
-	bpfDropReasonDROP_WRONG_POD:      {"wrong_pod", "the host's stack routed a packet to a pod that does not own the destination; look for stale host routes"},
-	bpfDropReasonDROP_UNMASQUERADED:  {"unmasqueraded", "a packet to the world still had a pod's address; look whether the nftables table \"beeline\" was removed, or the connection was unknown to connection tracking"},
+	bpfDropReasonDROP_NONE:                {"none", "not a drop"},
+	bpfDropReasonDROP_TRUNCATED:           {"truncated", "the packet is shorter than its IP header"},
+	bpfDropReasonDROP_MALFORMED:           {"malformed", "the IP version, the header length or an IPv4-mapped address in IPv6 is impossible"},
+	bpfDropReasonDROP_NOT_IP:              {"not_ip", "a pod sent something that is neither IPv4, IPv6 nor ARP, or a tunnel brought something that is not IP"},
+	bpfDropReasonDROP_SPOOFED_SOURCE:      {"spoofed_source", "a pod sent with a source address that is not its own"},
+	bpfDropReasonDROP_WRONG_POD:           {"wrong_pod", "the host's stack routed a packet to a pod that does not own the destination; look for stale host routes"},
+	bpfDropReasonDROP_UNMASQUERADED:       {"unmasqueraded", "a packet to the world still had a pod's address; look whether the nftables table \"beeline\" was removed, or the connection was unknown to connection tracking"},
+	bpfDropReasonDROP_UNKNOWN_TUNNEL_PEER: {"unknown_tunnel_peer", "VXLAN came from an address that is no node's InternalIP, or with another network's number; look who sends to the port, and whether that node is known here"},
 }
 
 func (r DropReason) String() string {
@@ -37,10 +38,12 @@ func (r DropReason) Meaning() string {
 
 // programNames names the enum of bpf/types.h, in its order.
 var programNames = [bpfProgramPROGRAM_MAX]string{
-	bpfProgramPROGRAM_FROM_POD:  bpfProgFromPod,
-	bpfProgramPROGRAM_TO_POD:    bpfProgToPod,
-	bpfProgramPROGRAM_FROM_WIRE: bpfProgFromWire,
-	bpfProgramPROGRAM_TO_WIRE:   bpfProgToWire,
+	bpfProgramPROGRAM_FROM_POD:    bpfProgFromPod,
+	bpfProgramPROGRAM_TO_POD:      bpfProgToPod,
+	bpfProgramPROGRAM_FROM_WIRE:   bpfProgFromWire,
+	bpfProgramPROGRAM_TO_WIRE:     bpfProgToWire,
+	bpfProgramPROGRAM_FROM_TUNNEL: bpfProgFromTunnel,
+	bpfProgramPROGRAM_TO_TUNNEL:   bpfProgToTunnel,
 }
 
 // Drop counts the packets that one program dropped for one reason.

@@ -21,18 +21,21 @@ const (
 	RouteRemote = RouteKind(bpfRouteKindROUTE_REMOTE)
 	// RouteCluster belongs to the cluster but is the host stack's to reach.
 	RouteCluster = RouteKind(bpfRouteKindROUTE_CLUSTER)
+	// RouteTunnel is a pod range or an address of another node at the other end of a VXLAN tunnel.
+	RouteTunnel = RouteKind(bpfRouteKindROUTE_TUNNEL)
 )
 
-// Route is the way to a prefix. All but Kind is for RouteRemote only.
+// Route is the way to a prefix. All but Kind is for RouteRemote and RouteTunnel only.
 type Route struct {
 	Kind RouteKind
-	// Interface is the index of the uplink.
+	// Interface is the index of the uplink, or of the VXLAN device.
 	Interface int
-	// MTU in bytes, without the link-layer header.
+	// MTU in bytes, without the link-layer header; for RouteTunnel of the packet inside.
 	MTU int
 	// NextHop is the address of the node that the packets go to.
 	NextHop netip.Addr
-	// NextHopMAC is zero while the neighbour is unresolved; the kernel then resolves each packet.
+	// NextHopMAC is zero while the neighbour is unresolved; the kernel then resolves each packet. For
+	// RouteTunnel it and UplinkMAC are those of the frame inside.
 	NextHopMAC MAC
 	UplinkMAC  MAC
 }

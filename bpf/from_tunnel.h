@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Ingress of the VXLAN device: what another node sent through a tunnel, without what was around it. */
+#pragma once
+
+#include "from_wire.h"
+#include "lib/tunnel.h"
+
+/*
+ * Who can reach the VXLAN port can have packets come out here that no router would bring, with any source. So
+ * only nodes of the cluster are listened to, which is asked once for all packets between two addresses.
+ */
+STAGE from_tunnel_decide(struct packet *p, const struct route **way)
+{
+	__u32 now = decision_generation();
+	struct decision *d = decision_place(p);
+	struct address peer;
+
+	if (!d)
+		return PASS; /* cannot be: every index has its element */
+	*way = &d->route;
+	if (!tunnel_peer(p, &peer))
+		return drop(p, DROP_UNKNOWN_TUNNEL_PEER);
+	if (likely(decision_holds(d, p, now) && address_equals(&d->route.next_hop, &peer)))
+		return NEXT;
+	if (!tunnel_peer_known(&peer))
+		return drop(p, DROP_UNKNOWN_TUNNEL_PEER);
+	from_wire_way(&d->route, p);
+	d->route.next_hop = peer;
+	decision_keep(d, p, now);
+	return NEXT;
+}
+
+SEC("tcx/ingress")
+int from_tunnel(struct __sk_buff *skb)
+{
+	struct packet p = {.skb = skb, .program = PROGRAM_FROM_TUNNEL};
+	const struct route *way = 0;
+	enum verdict v = packet_parse(&p);
+
+	if (v == NEXT && !packet_is_ip(&p))
+		v = drop(&p, DROP_NOT_IP);
+	if (v == NEXT)
+		v = from_tunnel_decide(&p, &way);
+	if (v == NEXT)
+		v = config_ebpf_routing && skb->pkt_type == PACKET_HOST ? from_wire_send(&p, way) : PASS;
+	return finish(&p, v);
+}
