@@ -22,8 +22,9 @@ func newAgentCommand(e env) *cobra.Command {
 		Short: "Run the network of this node",
 		Long: `Run the network of this node.
 
-The agent reads the cluster's nodes from a directory of manifests, gives pods their
-addresses when the CNI plugin asks, and keeps routes, BPF programs and tables right.
+The agent reads the cluster's nodes from an API server or from a directory of manifests,
+gives pods their addresses when the CNI plugin asks, and keeps routes, BPF programs and
+tables right.
 Traffic does not depend on it: it can be stopped, killed and replaced at any time.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -39,7 +40,8 @@ Traffic does not depend on it: it can be stopped, killed and replaced at any tim
 	}
 	f := cmd.Flags()
 	f.StringVar(&config.NodeName, "node-name", config.NodeName, "metadata.name of this node's Node object")
-	f.StringVar(&config.Manifests, "manifests", config.Manifests, "directory of Kubernetes manifests with the cluster's Node objects; watched")
+	f.StringVar(&config.Manifests, "manifests", config.Manifests, "directory of Kubernetes manifests to read instead of an API server; watched")
+	f.StringVar(&config.Kubeconfig, "kubeconfig", config.Kubeconfig, "kubeconfig of the API server; empty: the service account of the agent's pod")
 	f.StringVar(&config.Socket, "socket", config.Socket, "unix socket for the CNI plugin and the command line")
 	f.StringVar(&config.StateDir, "state-dir", config.StateDir, "directory of the endpoint files")
 	f.StringVar(&config.BPFFS, "bpffs", config.BPFFS, "directory on a BPF file system for pinned maps and links")

@@ -60,7 +60,9 @@ type Agent struct {
 	// attached are the devices that have this agent's programs, with their index.
 	attached map[string]int
 	uplink   *device.Uplink
-	current  desired
+	// own is this node: what the cluster tells of it, or else what the datapath still knows.
+	own     cluster.Node
+	current desired
 	// rulesChanges counts the reconciliations in a row that had to change the masquerading rules.
 	rulesChanges int
 	// failure is what kept the last reconciliation from completing; notReady until the first one has.
@@ -139,6 +141,10 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make address pool: %w", err)
 	}
+	source, _, err := newSource(config, version, log)
+	if err != nil {
+		return nil, err
+	}
 	ways, err := chooseWays(config)
 	if err != nil {
 		return nil, err
@@ -156,7 +162,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		config:    config,
 		version:   version,
 		log:       log,
-		source:    cluster.NewManifests(config.Manifests, log),
+		source:    source,
 		store:     store,
 		started:   time.Now(),
 		datapath:  dp,
@@ -204,9 +210,11 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 		case <-ctx.Done():
 			return
 		case s := <-snapshots:
-			a.mu.Lock()
-			a.snapshot = s
-			a.mu.Unlock()
+			if a.take(s) {
+				a.reconcile()
+			}
+			a.applied(s)
+			continue
 		case c, ok := <-changes:
 			if !ok {
 				return // ctx has ended

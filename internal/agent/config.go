@@ -41,8 +41,10 @@ const (
 type Config struct {
 	// NodeName is the metadata.name of this node's Node object.
 	NodeName string
-	// Manifests is a directory of Kubernetes objects.
+	// Manifests is a directory of Kubernetes objects; empty means an API server.
 	Manifests string
+	// Kubeconfig says where the API server is and who asks it; empty means the service account of the agent's pod.
+	Kubeconfig string
 	// Socket is the path of the unix socket for the plugin and the command line.
 	Socket string
 	// StateDir keeps the endpoint files. It may be lost at a reboot but not before.
@@ -94,8 +96,8 @@ func (c Config) Validate() error {
 	if c.NodeName == "" {
 		errs = append(errs, errors.New("--node-name: must not be empty"))
 	}
-	if c.Manifests == "" {
-		errs = append(errs, errors.New("--manifests: a directory with the Node objects of the cluster is needed"))
+	if c.Manifests != "" && c.Kubeconfig != "" {
+		errs = append(errs, errors.New("--manifests and --kubeconfig: the cluster's state comes from one of them"))
 	}
 	for flag, path := range map[string]string{"--socket": c.Socket, "--state-dir": c.StateDir, "--bpffs": c.BPFFS} {
 		if !filepath.IsAbs(path) {

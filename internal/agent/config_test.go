@@ -11,9 +11,14 @@ func TestConfigValidate(t *testing.T) {
 	if err := good.Validate(); err != nil {
 		t.Fatalf("the defaults are refused: %v", err)
 	}
+	inCluster := good
+	inCluster.Manifests = ""
+	if err := inCluster.Validate(); err != nil {
+		t.Errorf("a pod's service account is refused: %v", err)
+	}
 	for flag, spoil := range map[string]func(*Config){
 		"--node-name":       func(c *Config) { c.NodeName = "" },
-		"--manifests":       func(c *Config) { c.Manifests = "" },
+		"--kubeconfig":      func(c *Config) { c.Kubeconfig = "/etc/kubernetes/admin.conf" },
 		"--socket":          func(c *Config) { c.Socket = "agent.sock" },
 		"--state-dir":       func(c *Config) { c.StateDir = "" },
 		"--bpffs":           func(c *Config) { c.BPFFS = "/sys/fs/bpf/a.b" },

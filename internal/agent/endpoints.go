@@ -85,7 +85,6 @@ func (a *Agent) connect(e api.Endpoint) error {
 		return err
 	}
 	a.attached[e.HostDevice] = e.HostIfIndex
-	own, _ := a.snapshot.Node(a.config.NodeName)
 	mac, err := net.ParseMAC(e.PodMAC)
 	if err != nil {
 		return err
@@ -97,7 +96,7 @@ func (a *Agent) connect(e api.Endpoint) error {
 		if err := device.SetNeighbour(e.HostIfIndex, addr, mac); err != nil {
 			return err
 		}
-		if err := device.AddRoute(endpointRoute(e, addr, own, a.uplink)); err != nil {
+		if err := device.AddRoute(endpointRoute(e, addr, a.own, a.uplink)); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ type metrics struct {
 	registry   *prometheus.Registry
 	requests   *prometheus.HistogramVec
 	reconciles *prometheus.HistogramVec
+	changes    prometheus.Histogram
 }
 
 func newMetrics(a *Agent) *metrics {
@@ -30,8 +31,13 @@ func newMetrics(a *Agent) *metrics {
 			Help:    "Time the agent took to make the kernel hold the desired state.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
 		}, []string{"result"}),
+		changes: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "beeline_cluster_change_duration_seconds",
+			Help:    "Time from hearing of a change in the cluster until it was in force on this node.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .2, .5, 1, 5, 30},
+		}),
 	}
-	m.registry.MustRegister(m.requests, m.reconciles, &nodeCollector{a},
+	m.registry.MustRegister(m.requests, m.reconciles, m.changes, &nodeCollector{a},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

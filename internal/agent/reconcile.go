@@ -70,7 +70,9 @@ func (a *Agent) reconcileOnce() error {
 	if err := a.apply(want); err != nil {
 		return err
 	}
-	if _, known := a.snapshot.Node(a.config.NodeName); !known || len(want.podCIDRs) == 0 || a.uplink == nil {
+	// A node that is not told of while not everything is known goes on as the node that it was.
+	_, known := a.snapshot.Node(a.config.NodeName)
+	if !known && !a.snapshot.Incomplete || len(want.podCIDRs) == 0 || a.uplink == nil {
 		return errors.New(strings.Join(want.problems, "; "))
 	}
 	return nil
@@ -102,7 +104,7 @@ func (a *Agent) facts() (facts, error) {
 	for _, e := range a.endpoints {
 		f.endpoints = append(f.endpoints, e)
 	}
-	a.uplink = f.uplink
+	a.uplink, a.own = f.uplink, own
 	return f, nil
 }
 

@@ -21,11 +21,11 @@ type Snapshot struct {
 	Services        []*Service
 	EndpointSlices  []*EndpointSlice
 	NetworkPolicies []*NetworkPolicy
-	// Incomplete says that some of what the source found when it began, or would have found, has never been
-	// understood: what an earlier reader knew of it is not to be taken for deleted.
+	// Incomplete says that Nodes which were there when the source began, or may have been, have never been
+	// understood: what an earlier reader knew of nodes is not to be taken for deleted.
 	Incomplete bool
 	// Unknown are the kinds of which the source has never had the whole list: that such a list is empty, or that
-	// an object is not in it, says nothing. Incomplete holds as long as there are any.
+	// an object is not in it, says nothing.
 	Unknown Kinds
 	// Since is when the source heard of the oldest change that this snapshot is the first to have.
 	Since time.Time

@@ -142,7 +142,7 @@ func (s *Source) snapshot() *cluster.Snapshot {
 		Since:           s.since,
 	}
 	snapshot.Nodes, snapshot.Incomplete = s.nodes.settle()
-	snapshot.Incomplete = snapshot.Incomplete || len(snapshot.Unknown) > 0
+	snapshot.Incomplete = snapshot.Incomplete || snapshot.Unknown.Has(cluster.KindNode)
 	s.since = time.Time{}
 	return snapshot
 }

@@ -1,0 +1,38 @@
+package agent
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
+)
+
+// newSource makes the source of the cluster's state that the configuration asks for: a directory of manifests if one is given, else an API
+// server, to which then also reports go.
+func newSource(config Config, version string, log *slog.Logger) (cluster.Source, *apiserver.Reporter, error) {
+	if config.Manifests != "" {
+		return cluster.NewManifests(config.Manifests, log), nil, nil
+	}
+	return apiserver.New(apiserver.Config{
+		Kubeconfig: config.Kubeconfig,
+		NodeName:   config.NodeName,
+		UserAgent:  "beeline/" + version,
+	}, log)
+}
+
+// take takes over a snapshot and tells whether something that the agent makes use of has changed.
+func (a *Agent) take(s *cluster.Snapshot) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before := a.snapshot
+	a.snapshot = s
+	return before == nil || !cluster.Same(before.Nodes, s.Nodes) || before.Incomplete != s.Incomplete
+}
+
+// applied takes note that what a snapshot changed is in force.
+func (a *Agent) applied(s *cluster.Snapshot) {
+	if !s.Since.IsZero() {
+		a.metrics.changes.Observe(time.Since(s.Since).Seconds())
+	}
+}
