@@ -1,0 +1,48 @@
+// Command beeline-bench is what runs in the pods of `beeline bench --kubeconfig`: nobody needs to call it by hand.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/worker"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == "wait":
+		wait(ctx)
+	case len(os.Args) == 2 && os.Args[1] == "work":
+		if err := worker.Loop(ctx, topology.Place{CPU: topology.AnyCPU}, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintf(os.Stderr, "beeline-bench: %v\n", err)
+			os.Exit(1)
+		}
+	default:
+		fmt.Fprintln(os.Stderr, "usage: beeline-bench wait (the pod's first process) | beeline-bench work (requests on standard input)")
+		os.Exit(2)
+	}
+}
+
+// wait keeps a pod alive until it is told to end. As the first process it is the parent of all orphans there.
+func wait(ctx context.Context) {
+	orphans := make(chan os.Signal, 1)
+	signal.Notify(orphans, syscall.SIGCHLD)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-orphans:
+			for {
+				if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); pid <= 0 || err != nil {
+					break
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/machine"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// proxyMode is where kube-proxy says its mode, on its node only.
+const proxyMode = "http://127.0.0.1:10249/proxyMode"
+
+func facts(ctx context.Context, place topology.Place, ask Ask) *Facts {
+	f := &Facts{Environment: machine.Describe(ctx)}
+	for _, name := range machine.Sysctls {
+		if v, err := place.ReadSysctl(name); err == nil {
+			f.Environment.Sysctls[strings.ReplaceAll(name, "/", ".")] = v
+		}
+	}
+	f.Environment.CongestionControl = f.Environment.Sysctls["net.ipv4.tcp_congestion_control"]
+	if id, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
+		f.Boot = strings.TrimSpace(string(id))
+	}
+	f.Devices = devices(place)
+	if ask.Proxy {
+		mode, err := askProxy(ctx, proxyMode)
+		if err != nil {
+			f.NoProxy = err.Error()
+		}
+		f.Proxy = mode
+	}
+	return f
+}
+
+// devices reads the names from /proc, because /sys/class/net is that of the namespace it was mounted in.
+func devices(place topology.Place) []string {
+	var names []string
+	_ = place.Do(func() error {
+		data, err := os.ReadFile("/proc/thread-self/net/dev")
+		for _, line := range strings.Split(string(data), "\n") {
+			if name, _, ok := strings.Cut(line, ":"); ok {
+				names = append(names, strings.TrimSpace(name))
+			}
+		}
+		return err
+	})
+	slices.Sort(names)
+	return names
+}
+
+// askProxy gives the mode: one word.
+func askProxy(ctx context.Context, url string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", fmt.Errorf("ask kube-proxy for its mode: %w", err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", fmt.Errorf("ask kube-proxy for its mode: %w", err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 64))
+	if err != nil {
+		return "", fmt.Errorf("ask kube-proxy for its mode: %w", err)
+	}
+	mode := strings.TrimSpace(string(body))
+	if response.StatusCode != http.StatusOK || mode == "" || strings.ContainsAny(mode, " \n<") {
+		return "", fmt.Errorf("ask kube-proxy for its mode: %s", response.Status)
+	}
+	return mode, nil
+}

@@ -1,0 +1,168 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// The path MTU is found by sending UDP datagrams of different lengths that must not be fragmented, and seeing which
+// arrive: what a device's MTU promises, and what routers say, does not count. A probe is the token, its length as
+// 32 bits big-endian, and zeros; the answer is its length.
+
+// The bounds of the search, as lengths of IP packets: what every IPv6 path carries (and IPv4 paths in practice), and
+// the largest packet there is.
+const (
+	smallestMTU = 1280
+	largestMTU  = 65535
+)
+
+// A probe that was lost is sent again: only one that is lost each time is too large.
+const (
+	probeTries = 3
+	probeWait  = 150 * time.Millisecond
+)
+
+// answerProbes is the server's side.
+func (c *control) answerProbes() {
+	defer c.done.Done()
+	buffer := make([]byte, largestMTU)
+	for {
+		n, from, err := c.packets.ReadFromUDPAddrPort(buffer)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		p := buffer[:n]
+		if err != nil || !bytes.HasPrefix(p, []byte(c.token)) || len(p) < len(c.token)+4 {
+			continue
+		}
+		if length := p[len(c.token):][:4]; binary.BigEndian.Uint32(length) == uint32(n) {
+			_, _ = c.packets.WriteToUDPAddrPort(length, from) // a lost answer is a lost probe
+		}
+	}
+}
+
+// probe looks at the way to a server: whether data arrives there, and in packets of which length.
+func probe(ctx context.Context, place topology.Place, end End) (*Path, error) {
+	f, err := dialControl(ctx, place, end)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	source := netip.MustParseAddrPort(f.conn.LocalAddr().String()).Addr().Unmap()
+	p := &Path{Source: source.String(), Seen: f.seen}
+	if p.Segment, err = segment(f.conn.(*net.TCPConn)); err != nil {
+		return nil, err
+	}
+	if p.MTU, err = pathMTU(ctx, place, end); err != nil {
+		return nil, err
+	}
+	if err := f.transfer(); err != nil {
+		return nil, fmt.Errorf("%w (the path carries packets of up to %d bytes, TCP sends up to %d bytes in one)", err, p.MTU, p.Segment)
+	}
+	return p, nil
+}
+
+// segment asks the kernel what it puts into one packet of a connection.
+func segment(conn *net.TCPConn) (bytes int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, fmt.Errorf("read segment size: %w", err)
+	}
+	var info *unix.TCPInfo
+	controlErr := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	if err = errors.Join(controlErr, err); err != nil {
+		return 0, fmt.Errorf("read segment size: %w", err)
+	}
+	return int(info.Snd_mss), nil
+}
+
+func pathMTU(ctx context.Context, place topology.Place, end End) (int, error) {
+	var conn *net.UDPConn
+	err := place.Do(func() (err error) {
+		conn, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(end.Address, uint16(end.Control))))
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("measure path MTU: %w", err)
+	}
+	defer conn.Close()
+	headers := 20 + 8
+	if end.Address.Is6() && !end.Address.Is4In6() {
+		headers = 40 + 8
+	}
+	if err := forbidFragments(conn, headers == 48); err != nil {
+		return 0, fmt.Errorf("measure path MTU: %w", err)
+	}
+	arrives := func(mtu int) bool { return arrives(ctx, conn, end.Token, mtu-headers) }
+	if !arrives(smallestMTU) {
+		return 0, errors.Join(ctx.Err(), fmt.Errorf("measure path MTU: UDP packets of %d bytes do not arrive", smallestMTU))
+	}
+	low, high := smallestMTU, largestMTU // low arrives, what is above high does not
+	for low < high {
+		middle := (low + high + 1) / 2
+		if arrives(middle) {
+			low = middle
+		} else {
+			high = middle - 1
+		}
+	}
+	return low, ctx.Err()
+}
+
+// forbidFragments makes the kernel send packets of any length that the device takes, whatever it has been told of the
+// path, and never in fragments.
+func forbidFragments(conn *net.UDPConn, six bool) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	controlErr := raw.Control(func(fd uintptr) {
+		if six {
+			err = errors.Join(
+				unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE),
+				unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, 1))
+			return
+		}
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
+	})
+	return errors.Join(controlErr, err)
+}
+
+// arrives says whether a datagram with that much payload reaches the other end. Errors of the socket count as not: they
+// are what the kernel thinks of this probe, or of the one before.
+func arrives(ctx context.Context, conn *net.UDPConn, token string, payload int) bool {
+	p := make([]byte, payload)
+	copy(p, token)
+	binary.BigEndian.PutUint32(p[len(token):], uint32(payload))
+	reply := make([]byte, 16)
+	for range probeTries {
+		if ctx.Err() != nil {
+			return false
+		}
+		if _, err := conn.Write(p); err != nil {
+			continue
+		}
+		deadline := time.Now().Add(probeWait)
+		for {
+			_ = conn.SetReadDeadline(deadline)
+			n, err := conn.Read(reply)
+			if err != nil {
+				break
+			}
+			if n == 4 && binary.BigEndian.Uint32(reply) == uint32(payload) {
+				return true // else the late answer to another probe
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,193 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/procstat"
+	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/workload"
+)
+
+// worker is one end of measurements.
+type worker struct {
+	place   topology.Place
+	end     End // where it serves
+	servers *workload.Servers
+	control *control
+}
+
+// Loop answers requests until the input or the context ends, and then ends every server. The place is where servers
+// and clients run.
+func Loop(ctx context.Context, place topology.Place, in io.Reader, out io.Writer) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := &worker{place: place}
+	defer func() { err = errors.Join(err, w.close()) }()
+	requests := make(chan Request)
+	unread := make(chan error, 1)
+	go func() {
+		// Whoever asks and goes away wants nothing to go on.
+		defer cancel()
+		decoder := json.NewDecoder(in)
+		for {
+			var r Request
+			if err := decoder.Decode(&r); err != nil {
+				if !errors.Is(err, io.EOF) {
+					unread <- fmt.Errorf("read request: %w", err)
+				}
+				return
+			}
+			select {
+			case requests <- r:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	encoder := json.NewEncoder(out)
+	for {
+		select {
+		case r := <-requests:
+			if err := encoder.Encode(w.answer(ctx, r)); err != nil {
+				return fmt.Errorf("send reply: %w", err)
+			}
+		case <-ctx.Done():
+			select {
+			case err := <-unread:
+				return err
+			default:
+				return nil
+			}
+		}
+	}
+}
+
+func (w *worker) close() error {
+	var errs []error
+	if w.control != nil {
+		errs = append(errs, w.control.Close())
+	}
+	if w.servers != nil {
+		errs = append(errs, w.servers.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (w *worker) answer(ctx context.Context, r Request) (reply Reply) {
+	var err error
+	switch {
+	case r.Serve != nil:
+		err = w.serve(ctx, *r.Serve)
+	case r.Run != nil:
+		reply.Run, err = w.run(ctx, *r.Run)
+	case r.Probe != nil:
+		reply.Probe, err = probe(ctx, w.place, *r.Probe)
+	case r.CPU:
+		var all procstat.Ticks
+		all, err = readCPU()
+		reply.CPU = &all
+	case r.Facts != nil:
+		reply.Facts = facts(ctx, w.place, *r.Facts)
+	default:
+		err = errors.New("empty request")
+	}
+	if err != nil {
+		return Reply{Error: err.Error()}
+	}
+	return reply
+}
+
+func named(name string) (workload.Workload, error) {
+	list, err := workload.Select([]string{name})
+	if err != nil {
+		return nil, err
+	}
+	return list[0], nil
+}
+
+func (w *worker) serve(ctx context.Context, s Serve) error {
+	if w.servers == nil {
+		servers := workload.NewServers(w.place, s.Target)
+		control, err := listenControl(w.place, s.End, servers)
+		if err != nil {
+			return err
+		}
+		w.end, w.servers, w.control = s.End, servers, control
+	}
+	if s.Workload == "" {
+		return nil
+	}
+	l, err := named(s.Workload)
+	if err != nil {
+		return err
+	}
+	if m := l.Missing(); m != "" {
+		return errors.New(m)
+	}
+	return l.Serve(ctx, w.servers, s.Procs)
+}
+
+func (w *worker) run(ctx context.Context, r Run) (*Sample, error) {
+	l, err := named(r.Workload)
+	if err != nil {
+		return nil, err
+	}
+	if m := l.Missing(); m != "" {
+		return nil, errors.New(m)
+	}
+	far, err := dialControl(ctx, w.place, r.End)
+	if err != nil {
+		return nil, err
+	}
+	defer far.Close()
+	var near window
+	out, err := l.Run(ctx, workload.Request{
+		Client: w.place, Server: far, Procs: r.Procs, Length: r.Length, Turn: r.Turn,
+		Window: func(end bool) {
+			near.mark(end)
+			far.mark()
+		},
+	})
+	s := &Sample{Outcome: out}
+	if err != nil {
+		return nil, err
+	}
+	s.Window = near.ended.Sub(near.began).Seconds()
+	server, err := far.passed()
+	if err = errors.Join(near.err, err); err != nil {
+		s.NoCPU = err.Error()
+		return s, nil
+	}
+	s.ClientCPU, s.ServerCPU = near.after.Minus(near.before), server
+	return s, nil
+}
+
+// window is the CPU time of this machine at both ends of the measured traffic.
+type window struct {
+	before, after procstat.Ticks
+	began, ended  time.Time
+	err           error
+}
+
+func (w *window) mark(end bool) {
+	all, err := readCPU()
+	if err != nil {
+		w.err = err
+	}
+	if end {
+		w.after, w.ended = all, time.Now()
+	} else {
+		w.before, w.began = all, time.Now()
+	}
+}
+
+// readCPU adds up all CPUs of the machine.
+func readCPU() (procstat.Ticks, error) {
+	cpus, err := procstat.Read()
+	return procstat.Delta(nil, cpus), err
+}

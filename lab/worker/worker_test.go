@@ -1,0 +1,233 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/workload"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/containernetworking/plugins/pkg/testutils"
+	"github.com/vishvananda/netlink"
+)
+
+// start runs a worker in this process and gives a connection to it.
+func start(t *testing.T, place topology.Place) *Conn {
+	t.Helper()
+	requests, in := io.Pipe()
+	out, replies := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		err := Loop(context.Background(), place, requests, replies)
+		replies.Close()
+		ended <- err
+	}()
+	c := NewConn(in, out, func() error { return <-ended })
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("worker: %v", err)
+		}
+	})
+	return c
+}
+
+// pair makes two namespaces joined by a veth pair whose ends have these MTUs.
+func pair(t *testing.T, clientMTU, serverMTU int) (client, server topology.Place) {
+	t.Helper()
+	testenv.Root(t)
+	var spaces [2]ns.NetNS
+	for i := range spaces {
+		space, err := testutils.NewNS()
+		if err != nil {
+			t.Fatal(err)
+		}
+		spaces[i] = space
+		t.Cleanup(func() {
+			space.Close()
+			_ = testutils.UnmountNS(space)
+		})
+	}
+	up := func(name, address string, mtu int) error {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		a, err := netlink.ParseAddr(address)
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.AddrAdd(link, a), netlink.LinkSetMTU(link, mtu), netlink.LinkSetUp(link), netlink.LinkSetUp(lo))
+	}
+	err := spaces[0].Do(func(ns.NetNS) error {
+		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a"}, PeerName: "b", PeerNamespace: netlink.NsFd(int(spaces[1].Fd()))}
+		if err := netlink.LinkAdd(veth); err != nil {
+			return err
+		}
+		return up("a", "10.78.0.1/24", clientMTU)
+	})
+	if err == nil {
+		err = spaces[1].Do(func(ns.NetNS) error { return up("b", "10.78.0.2/24", serverMTU) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := func(space ns.NetNS) topology.Place { return topology.Place{Netns: space.Path(), CPU: topology.AnyCPU} }
+	return place(spaces[0]), place(spaces[1])
+}
+
+// serverEnd is where the tests' server is.
+func serverEnd() End {
+	ports := workload.UsualPorts
+	ports.Data = []int{23001, 23002}
+	return End{Target: workload.Target{Address: netip.MustParseAddr("10.78.0.2"), Ports: ports}, Control: 23000, Token: "0123456789abcdef"}
+}
+
+// Every workload runs between two workers, with the CPU time of both ends.
+func TestRunBetweenWorkers(t *testing.T) {
+	near, away := pair(t, 1500, 1500)
+	for _, w := range workload.All() {
+		if m := w.Missing(); m != "" {
+			testenv.Missing(t, m)
+		}
+	}
+	client, server := start(t, near), start(t, away)
+	end := serverEnd()
+	for turn, w := range workload.All() {
+		name := w.Info().Name
+		if _, err := server.Call(t.Context(), Request{Serve: &Serve{end, name, 1}}); err != nil {
+			t.Fatalf("serve %s: %v", name, err)
+		}
+		began := time.Now()
+		reply, err := client.Call(t.Context(), Request{Run: &Run{end, name, 1, 200 * time.Millisecond, turn}})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		s := reply.Run
+		if s.Values[w.Info().Metric] <= 0 || s.Window < 0.2 || s.NoCPU != "" || s.ClientCPU.Total() == 0 || s.ServerCPU.Total() == 0 {
+			t.Errorf("%s: %+v", name, s)
+		}
+		// Without the client's word, the server's half of a test waits for its own timer of five more seconds.
+		if took := time.Since(began); name == "tcp_crr" && took > 4*time.Second {
+			t.Errorf("%s took %v", name, took)
+		}
+	}
+}
+
+func TestProbe(t *testing.T) {
+	for _, test := range []struct{ client, server, mtu int }{{1500, 1500, 1500}, {9000, 9000, 9000}} {
+		near, away := pair(t, test.client, test.server)
+		client, server := start(t, near), start(t, away)
+		end := serverEnd()
+		if _, err := server.Call(t.Context(), Request{Serve: &Serve{End: end}}); err != nil {
+			t.Fatal(err)
+		}
+		reply, err := client.Call(t.Context(), Request{Probe: &end})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := reply.Probe
+		if p.MTU != test.mtu || p.Segment <= test.mtu-80 || p.Segment > test.mtu-40 || p.Source != "10.78.0.1" || p.Seen != p.Source {
+			t.Errorf("MTU %d: %+v", test.mtu, p)
+		}
+	}
+}
+
+// The devices say 9000, and yet the path carries less: what counts is what arrives.
+func TestProbeDoesNotBelieveTheLink(t *testing.T) {
+	near, away := pair(t, 9000, 2000)
+	client, server := start(t, near), start(t, away)
+	end := serverEnd()
+	if _, err := server.Call(t.Context(), Request{Serve: &Serve{End: end}}); err != nil {
+		t.Fatal(err)
+	}
+	reply, err := client.Call(t.Context(), Request{Probe: &end})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A veth device takes four bytes more than its MTU, for a VLAN tag.
+	if reply.Probe.MTU != 2000 && reply.Probe.MTU != 2004 {
+		t.Errorf("%+v, want 2000", reply.Probe)
+	}
+}
+
+func TestStrangersGetNothing(t *testing.T) {
+	near, away := pair(t, 1500, 1500)
+	client, server := start(t, near), start(t, away)
+	end := serverEnd()
+	if _, err := server.Call(t.Context(), Request{Serve: &Serve{End: end}}); err != nil {
+		t.Fatal(err)
+	}
+	end.Token = "fedcba9876543210"
+	if _, err := client.Call(t.Context(), Request{Probe: &end}); err == nil || !strings.Contains(err.Error(), "greet") {
+		t.Errorf("with a wrong token: %v", err)
+	}
+	// It answers others all the same.
+	end = serverEnd()
+	if _, err := client.Call(t.Context(), Request{Probe: &end}); err != nil {
+		t.Errorf("with the right token: %v", err)
+	}
+}
+
+func TestErrorsAreReplies(t *testing.T) {
+	c := start(t, topology.Place{CPU: topology.AnyCPU})
+	for name, r := range map[string]Request{
+		"empty request": {}, `no workload "x"`: {Run: &Run{Workload: "x"}},
+		"reach the server's worker": {Run: &Run{Workload: "tcp_rr", Procs: 1, End: End{Target: workload.Target{Address: netip.MustParseAddr("127.0.0.1")}, Control: 1}}},
+	} {
+		if _, err := c.Call(t.Context(), r); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%v, want %q in it", err, name)
+		}
+	}
+	if reply, err := c.Call(t.Context(), Request{CPU: true}); err != nil || reply.CPU.Total() == 0 {
+		t.Errorf("after errors: %+v, %v", reply, err)
+	}
+	if reply, err := c.Call(t.Context(), Request{Facts: &Ask{}}); err != nil || reply.Facts.Boot == "" || len(reply.Facts.Devices) == 0 || reply.Facts.Environment.CongestionControl == "" {
+		t.Errorf("facts: %+v, %v", reply.Facts, err)
+	}
+}
+
+// A bench that goes away ends what it began.
+func TestAbandonedWorkerEnds(t *testing.T) {
+	near, away := pair(t, 1500, 1500)
+	client, server := start(t, near), start(t, away)
+	end := serverEnd()
+	if _, err := server.Call(t.Context(), Request{Serve: &Serve{end, "tcp_rr", 1}}); err != nil {
+		testenv.Missing(t, err.Error())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := client.Call(ctx, Request{Run: &Run{end, "tcp_rr", 1, time.Hour, 0}})
+	if !errors.Is(err, context.DeadlineExceeded) || !client.Broken() {
+		t.Errorf("%v, broken %v", err, client.Broken())
+	}
+	if _, err := client.Call(t.Context(), Request{CPU: true}); err == nil {
+		t.Error("a broken connection was used")
+	}
+}
+
+func TestAskProxy(t *testing.T) {
+	for answer, want := range map[string]string{"iptables": "iptables", "nftables\n": "nftables", "<html>": "", "": ""} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }))
+		got, err := askProxy(t.Context(), server.URL)
+		server.Close()
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v", answer, got, err)
+		}
+		if _, err := askProxy(t.Context(), server.URL); err == nil {
+			t.Error("nobody answers, and there is a mode")
+		}
+	}
+}
