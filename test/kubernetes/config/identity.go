@@ -1,0 +1,103 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/pki"
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+)
+
+// Identities are the authorities of a cluster: who it believes.
+type Identities struct {
+	cluster    plan.Cluster
+	authority  *pki.Authority
+	frontProxy *pki.Authority
+	signingKey []byte
+}
+
+// NewIdentities makes the authorities of a cluster.
+func NewIdentities(c plan.Cluster) (*Identities, error) {
+	authority, err := pki.NewAuthority("kubernetes")
+	if err != nil {
+		return nil, err
+	}
+	// Who is believed in the name of others must not be whoever has a certificate of the cluster.
+	frontProxy, err := pki.NewAuthority("front-proxy")
+	if err != nil {
+		return nil, err
+	}
+	key, err := pki.SigningKey()
+	if err != nil {
+		return nil, err
+	}
+	return &Identities{cluster: c, authority: authority, frontProxy: frontProxy, signingKey: key}, nil
+}
+
+// client makes a kubeconfig for a user.
+func (i *Identities) client(user string, groups ...string) ([]byte, error) {
+	pair, err := i.authority.Client(user, groups...)
+	if err != nil {
+		return nil, err
+	}
+	return kubeconfig(i.cluster.APIServer(), i.authority.Certificate, pair)
+}
+
+// Administrator is the kubeconfig of somebody who may do everything.
+func (i *Identities) Administrator() ([]byte, error) {
+	return i.client("kubernetes-admin", "system:masters")
+}
+
+// ControlPlaneFiles are the files of the control plane's components.
+func (i *Identities) ControlPlaneFiles() (Files, error) {
+	f := Files{"ca.crt": i.authority.Certificate, "ca.key": i.authority.Key,
+		"front-proxy-ca.crt": i.frontProxy.Certificate, "service-accounts.key": i.signingKey}
+	addresses := append(i.cluster.ControlPlane.Addresses(), netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr(plan.APIServiceIP4))
+	if i.cluster.Options.Dual() {
+		addresses = append(addresses, netip.MustParseAddr(plan.APIServiceIP6))
+	}
+	names := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + plan.Domain, "localhost"}
+	server, err := i.authority.Server("kube-apiserver", names, addresses)
+	if err != nil {
+		return nil, err
+	}
+	f.pair("apiserver", server)
+	kubelets, err := i.authority.Client("kube-apiserver-kubelet-client", "system:masters")
+	if err != nil {
+		return nil, err
+	}
+	f.pair("kubelet-client", kubelets)
+	proxy, err := i.frontProxy.Client("front-proxy-client")
+	if err != nil {
+		return nil, err
+	}
+	f.pair("front-proxy-client", proxy)
+	for _, component := range []string{"kube-controller-manager", "kube-scheduler"} {
+		if f[component+".kubeconfig"], err = i.client("system:" + component); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// NodeFiles are the files of a node's components.
+func (i *Identities) NodeFiles(m plan.Machine) (Files, error) {
+	f := Files{"ca.crt": i.authority.Certificate}
+	server, err := i.authority.Server(m.Name, []string{m.Name}, m.Addresses())
+	if err != nil {
+		return nil, err
+	}
+	f.pair("kubelet-server", server)
+	if f["kubelet.kubeconfig"], err = i.client("system:node:"+m.Name, "system:nodes"); err != nil {
+		return nil, fmt.Errorf("make kubeconfig of node %s: %w", m.Name, err)
+	}
+	if f["kube-proxy.kubeconfig"], err = i.client("system:kube-proxy"); err != nil {
+		return nil, err
+	}
+	dir := plan.Dir(m.Name)
+	f["kubelet.yaml"] = render("kubelet.yaml", map[string]any{"Dir": dir, "DNS": plan.DNSServiceIP, "Domain": plan.Domain})
+	f["kube-proxy.yaml"] = render("kube-proxy.yaml", map[string]any{
+		"Dir": dir, "Node": m.Name, "Mode": i.cluster.Options.Proxy, "PodRanges": i.cluster.PodRanges()})
+	f["containerd.toml"] = render("containerd.toml", map[string]any{"Pause": PauseImage})
+	return f, nil
+}

@@ -1,0 +1,248 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+)
+
+// hierarchy is one mounted cgroup hierarchy: there are many where version 1 is in use, beside at most one of version 2.
+type hierarchy struct {
+	// mount is where it is mounted, on this machine and inside the nodes.
+	mount string
+	// options mount version 1 again: its controllers or its name. Empty for version 2.
+	options string
+}
+
+func (h hierarchy) v2() bool { return h.options == "" }
+
+// top is the cgroup of the whole cluster, of is that of one machine.
+func (h hierarchy) top() string              { return filepath.Join(h.mount, plan.CgroupName) }
+func (h hierarchy) of(machine string) string { return filepath.Join(h.top(), machine) }
+
+func hierarchies() ([]hierarchy, error) {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	found := parseHierarchies(string(data))
+	if !slices.ContainsFunc(found, hierarchy.v2) {
+		return nil, errors.New("no cgroup2 is mounted: the cluster keeps the processes of each machine in a cgroup v2 of its own")
+	}
+	return found, nil
+}
+
+// parseHierarchies reads the format of /proc/self/mountinfo, see proc_pid_mountinfo(5). A hierarchy that is
+// mounted twice counts once.
+func parseHierarchies(mountinfo string) []hierarchy {
+	var found []hierarchy
+	seen := map[string]bool{}
+	for line := range strings.Lines(mountinfo) {
+		before, after, _ := strings.Cut(line, " - ")
+		left, right := strings.Fields(before), strings.Fields(after)
+		if len(left) < 5 || len(right) < 3 || right[0] != "cgroup" && right[0] != "cgroup2" {
+			continue
+		}
+		h := hierarchy{mount: left[4]}
+		if right[0] == "cgroup" {
+			var options []string
+			for option := range strings.SplitSeq(right[2], ",") {
+				if option != "rw" && option != "ro" && !strings.HasPrefix(option, "release_agent=") {
+					options = append(options, option)
+				}
+			}
+			h.options = strings.Join(options, ",")
+		}
+		if !seen[h.options] {
+			seen[h.options] = true
+			found = append(found, h)
+		}
+	}
+	return found
+}
+
+// makeCgroups makes the machine's cgroup in every hierarchy and opens the one of version 2.
+func makeCgroups(name string) (v2 *os.File, err error) {
+	all, err := hierarchies()
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range all {
+		for _, dir := range []string{h.top(), h.of(name)} {
+			if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+				return nil, fmt.Errorf("make cgroup: %w", err)
+			}
+			if err := inheritResources(dir); err != nil {
+				return nil, err
+			}
+		}
+		if h.v2() {
+			if v2, err = os.Open(h.of(name)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return v2, nil
+}
+
+// inheritResources gives a new cgroup what it does not have by itself: in version 1 the processors and memory
+// nodes of the one above, in version 2 the controllers.
+func inheritResources(dir string) error {
+	above := filepath.Dir(dir)
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		if _, err := os.Stat(filepath.Join(above, "cgroup.controllers")); err == nil {
+			break
+		}
+		value, err := os.ReadFile(filepath.Join(above, file))
+		if errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), value, 0); err != nil {
+			return fmt.Errorf("set %s: %w", file, err)
+		}
+	}
+	controllers, err := os.ReadFile(filepath.Join(above, "cgroup.controllers"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, c := range strings.Fields(string(controllers)) {
+		if err := os.WriteFile(filepath.Join(above, "cgroup.subtree_control"), []byte("+"+c), 0); err != nil {
+			return fmt.Errorf("pass on cgroup controller %s: %w", c, err)
+		}
+	}
+	return nil
+}
+
+// joinCgroups moves this process into the machine's cgroups of version 1. That of version 2 it was born in: there
+// is no moment at which a process of the cluster is outside of the cgroup that ends it.
+func joinCgroups(name string, all []hierarchy) error {
+	for _, h := range all {
+		if h.v2() {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(h.of(name), "cgroup.procs"), []byte("0"), 0); err != nil {
+			return fmt.Errorf("join cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+// removeCgroups kills every process below one directory per hierarchy, and removes the directories. It is no error
+// when there are none.
+func removeCgroups(ctx context.Context, dir func(hierarchy) string) error {
+	all, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, h := range all {
+		kill := filepath.Join(dir(h), "cgroup.kill")
+		if err := os.WriteFile(kill, []byte("1"), 0); h.v2() && err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("kill processes: %w", err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for _, h := range all {
+		for {
+			err := removeTree(dir(h))
+			if err == nil {
+				break
+			}
+			// A killed process stays a member until the kernel has taken it apart.
+			if !errors.Is(err, unix.EBUSY) {
+				return fmt.Errorf("remove cgroup: %w", err)
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("remove cgroup: processes do not end: %w", err)
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}
+	return nil
+}
+
+// removeTree removes a cgroup and those below it, deepest first.
+func removeTree(root string) error {
+	var dirs []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, dir := range slices.Backward(dirs) {
+		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+			return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
+		}
+	}
+	return nil
+}
+
+// processes are the ids, as seen here, of the machine's own processes: those that are in no container.
+func processes(name string) ([]int, error) {
+	all, err := hierarchies()
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, h := range all {
+		if !h.v2() {
+			continue
+		}
+		for _, dir := range []string{h.of(name), filepath.Join(h.of(name), servicesCgroup)} {
+			data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+			for _, word := range strings.Fields(string(data)) {
+				if pid, err := strconv.Atoi(word); err == nil {
+					pids = append(pids, pid)
+				}
+			}
+		}
+	}
+	return pids, nil
+}
+
+// servicesCgroup is where the machine's own processes are when version 2 has controllers: it does not let a cgroup
+// have both processes and children with controllers. It is a leaf of the machine's cgroup.
+const servicesCgroup = "services"
+
+// leaveRoot moves this process out of the root of its cgroup namespace, where that is needed.
+func leaveRoot(name string, all []hierarchy) error {
+	for _, h := range all {
+		controllers, err := os.ReadFile(filepath.Join(h.of(name), "cgroup.controllers"))
+		if !h.v2() || err != nil || len(strings.TrimSpace(string(controllers))) == 0 {
+			continue
+		}
+		leaf := filepath.Join(h.of(name), servicesCgroup)
+		if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte("0"), 0); err != nil {
+			return fmt.Errorf("join cgroup: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+)
+
+// The program's arguments for the two stages of a machine's first process, followed by the machine's name.
+const (
+	// EnterCommand puts the process into the machine's namespaces and becomes the second stage.
+	EnterCommand = "machine-enter"
+	// InitCommand is the machine's process number 1.
+	InitCommand = "machine-init"
+)
+
+// Start starts the machine, whose Spec is written and whose network namespace exists. The machine goes on
+// when this process ends.
+func Start(name string) error {
+	if _, err := makeDisk(name); err != nil {
+		return fmt.Errorf("make disk of machine %s: %w", name, err)
+	}
+	if err := forgetFailures(name); err != nil {
+		return err
+	}
+	group, err := makeCgroups(name)
+	if err != nil {
+		return fmt.Errorf("start machine %s: %w", name, err)
+	}
+	defer group.Close()
+	console, err := os.OpenFile(plan.Log(name, consoleLog), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	defer console.Close()
+	cmd := exec.Command(plan.Program, EnterCommand, name)
+	cmd.Env = environment
+	cmd.Stdout, cmd.Stderr = console, console
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setsid:      true,
+		UseCgroupFD: true,
+		CgroupFD:    int(group.Fd()),
+		Cloneflags:  unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start machine %s: %w", name, err)
+	}
+	// Where this process lives on, it collects what is left of the machine when it is stopped.
+	go func() { _ = cmd.Wait() }()
+	return nil
+}
+
+// consoleLog is the log of the machine's first process itself.
+const consoleLog = "machine"
+
+// environment is what services and commands on a machine have. A proxy for the way to the internet, which the
+// caller may have set, would be asked for the way to pods.
+var environment = []string{
+	"PATH=" + plan.BinDir + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	"HOME=/root",
+	"LANG=C.UTF-8",
+	"CONTAINER_RUNTIME_ENDPOINT=unix:///run/containerd/containerd.sock",
+}
+
+// Enter is the first stage. It returns only errors.
+func Enter(name string) error {
+	// What follows changes the namespaces of this thread, which takes over the process at exec.
+	runtime.LockOSThread()
+	s, err := readSpec(name)
+	if err != nil {
+		return err
+	}
+	all, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	if err := joinCgroups(name, all); err != nil {
+		return err
+	}
+	network, err := os.Open(plan.NetnsPath(name))
+	if err != nil {
+		return err
+	}
+	if err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter network namespace %s: %w", plan.Netns(name), err)
+	}
+	network.Close()
+	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+		return fmt.Errorf("make cgroup namespace: %w", err)
+	}
+	if err := leaveRoot(name, all); err != nil {
+		return err
+	}
+	if err := unix.Sethostname([]byte(name)); err != nil {
+		return fmt.Errorf("set host name: %w", err)
+	}
+	if err := makeRoot(s, all); err != nil {
+		return err
+	}
+	return fmt.Errorf("run %s: %w", plan.Program, unix.Exec(plan.Program, []string{plan.Program, InitCommand, name}, environment))
+}
+
+// Stop takes the power from the machine. It is no error when it is not running.
+func Stop(ctx context.Context, name string) error {
+	if err := removeCgroups(ctx, func(h hierarchy) string { return h.of(name) }); err != nil {
+		return fmt.Errorf("stop machine %s: %w", name, err)
+	}
+	return nil
+}
+
+// StopAll takes the power from all machines.
+func StopAll(ctx context.Context) error { return removeCgroups(ctx, hierarchy.top) }
+
+// ErrStopped says that a machine is not running.
+var ErrStopped = errors.New("is not running")
+
+// pidOne finds the machine's first process, as numbered here.
+func pidOne(name string) (int, error) {
+	pids, err := processes(name)
+	if err != nil {
+		return 0, err
+	}
+	for _, pid := range pids {
+		status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+		if err == nil && innermostPid(string(status)) == "1" {
+			return pid, nil
+		}
+	}
+	return 0, fmt.Errorf("machine %s %w", name, ErrStopped)
+}
+
+// innermostPid is what a process calls itself, see NSpid in proc_pid_status(5).
+func innermostPid(status string) string {
+	for line := range strings.Lines(status) {
+		if numbers, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			fields := strings.Fields(numbers)
+			return fields[len(fields)-1]
+		}
+	}
+	return ""
+}
+
+// Command makes a command that runs on the machine, in all its namespaces.
+func Command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
+	pid, err := pidOne(name)
+	if err != nil {
+		return nil, err
+	}
+	nsenter := []string{"--target", strconv.Itoa(pid), "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd", "--",
+		"/usr/bin/env", "-i"}
+	nsenter = append(nsenter, environment...)
+	return exec.CommandContext(ctx, "nsenter", append(nsenter, args...)...), nil
+}

@@ -1,0 +1,151 @@
+package machine
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// children are the running services. Process number 1 has to wait for every process that lost its parent, and
+// cannot know which those are: it waits for any, and tells the services about theirs.
+type children struct {
+	sync.Mutex
+	exits map[int]chan syscall.WaitStatus
+}
+
+// Init is the second stage: process number 1 of the machine. It does not return: the machine is ended by force.
+func Init(name string) error {
+	s, err := readSpec(name)
+	if err != nil {
+		return err
+	}
+	c := &children{exits: map[int]chan syscall.WaitStatus{}}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGCHLD)
+	for _, service := range s.Services {
+		go c.keepRunning(service)
+	}
+	for range signals {
+		c.reap()
+	}
+	return nil
+}
+
+func (c *children) reap() {
+	c.Lock()
+	defer c.Unlock()
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+		if err != nil || pid <= 0 {
+			return
+		}
+		if exit, ok := c.exits[pid]; ok {
+			exit <- status
+			delete(c.exits, pid)
+		}
+	}
+}
+
+// pause is how long a service that ended stays down.
+const pause = time.Second
+
+func (c *children) keepRunning(s Service) {
+	for _, condition := range s.After {
+		await(condition)
+	}
+	for failures := 1; ; failures++ {
+		start := time.Now()
+		why := c.run(s)
+		fmt.Fprintf(os.Stderr, "%s ended after %s: %s\n", s.Name, time.Since(start).Round(time.Millisecond), why)
+		if err := recordFailure(s.Name, failures, why); err != nil {
+			fmt.Fprintf(os.Stderr, "%v\n", err)
+		}
+		time.Sleep(pause)
+	}
+}
+
+// run runs the service until it ends, and says how it ended.
+func (c *children) run(s Service) string {
+	log, err := os.OpenFile("/var/log/components/"+s.Name+".log", os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err.Error()
+	}
+	defer log.Close()
+	program, err := exec.LookPath(s.Args[0])
+	if err != nil {
+		return err.Error()
+	}
+	exit := make(chan syscall.WaitStatus, 1)
+	c.Lock() // so that the end of the process cannot be seen before it is known whose it is
+	pid, err := syscall.ForkExec(program, s.Args, &syscall.ProcAttr{
+		Dir:   "/",
+		Env:   environment,
+		Files: []uintptr{null.Fd(), log.Fd(), log.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err == nil {
+		c.exits[pid] = exit
+	}
+	c.Unlock()
+	if err != nil {
+		return fmt.Sprintf("start %s: %v", program, err)
+	}
+	status := <-exit
+	if status.Signaled() {
+		return "signal " + status.Signal().String()
+	}
+	return fmt.Sprintf("exit status %d", status.ExitStatus())
+}
+
+var null = func() *os.File {
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		panic(err)
+	}
+	return f
+}()
+
+// await returns when a condition of Service.After holds. It asks often: this is a third of the time that a
+// cluster takes to start.
+func await(condition string) {
+	for !holds(condition) {
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// readiness is asked of servers whose certificates this process has no way to check, and tells no secret.
+var readiness = &http.Client{
+	Timeout: 2 * time.Second,
+	Transport: &http.Transport{
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+		DisableKeepAlives: true,
+	},
+}
+
+func holds(condition string) bool {
+	if strings.HasPrefix(condition, "/") {
+		_, err := os.Stat(condition)
+		return err == nil
+	}
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, condition, nil)
+	if err != nil {
+		return false
+	}
+	answer, err := readiness.Do(request)
+	if err != nil {
+		return false
+	}
+	answer.Body.Close()
+	return answer.StatusCode == http.StatusOK
+}

@@ -1,0 +1,85 @@
+// Package plan derives everything about a cluster from a few options: names, addresses, paths, and the
+// commands that wire it. It touches nothing.
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// The choices of the options that have some.
+var (
+	Networks   = []string{"beeline", "bridge", "none"}
+	Topologies = []string{"flat", "routed"}
+	Families   = []string{"ipv4", "dual"}
+	Proxies    = []string{"iptables", "nftables"}
+)
+
+// MaxNodes is what the plan of addresses has room for.
+const MaxNodes = 9
+
+// Options are what a person chooses.
+type Options struct {
+	// Nodes is the number of nodes, 1 to MaxNodes.
+	Nodes int `json:"nodes"`
+	// Kubernetes is the version without "v": "1.36.3".
+	Kubernetes string `json:"kubernetes"`
+	// Network is what pods talk through: one of Networks.
+	Network string `json:"network"`
+	// Topology is "flat" (all nodes on one link) or "routed" (odd and even nodes on two links, a router between).
+	Topology string `json:"topology"`
+	// Family is "ipv4" or "dual".
+	Family string `json:"family"`
+	// Proxy is kube-proxy's mode.
+	Proxy string `json:"proxy"`
+	// Note says who uses the cluster and what for; the next one who wants a cluster reads it.
+	Note string `json:"note"`
+}
+
+// Defaults fills what is zero.
+func (o Options) Defaults() Options {
+	for field, value := range map[*string]string{
+		&o.Kubernetes: "1.36.3", &o.Network: "beeline", &o.Topology: "flat", &o.Family: "ipv4", &o.Proxy: "iptables",
+	} {
+		if *field == "" {
+			*field = value
+		}
+	}
+	if o.Nodes == 0 {
+		o.Nodes = 2
+	}
+	return o
+}
+
+var version = regexp.MustCompile(`^1\.[0-9]+\.[0-9]+$`)
+
+// Validate names every option that is wrong.
+func (o Options) Validate() error {
+	var errs []error
+	if o.Nodes < 1 || o.Nodes > MaxNodes {
+		errs = append(errs, fmt.Errorf("%d nodes: want 1 to %d", o.Nodes, MaxNodes))
+	}
+	if !version.MatchString(o.Kubernetes) {
+		errs = append(errs, fmt.Errorf("Kubernetes version %q: want one like 1.36.3", o.Kubernetes))
+	}
+	for _, c := range []struct {
+		name, value string
+		choices     []string
+	}{
+		{"network", o.Network, Networks},
+		{"topology", o.Topology, Topologies},
+		{"family", o.Family, Families},
+		{"proxy", o.Proxy, Proxies},
+	} {
+		if !slices.Contains(c.choices, c.value) {
+			errs = append(errs, fmt.Errorf("%s %q: want one of %s", c.name, c.value, strings.Join(c.choices, ", ")))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Dual tells whether pods, services and nodes have IPv6 addresses too.
+func (o Options) Dual() bool { return o.Family == "dual" }

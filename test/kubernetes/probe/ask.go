@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+)
+
+// ask asks a server who it is, each time over a connection of its own, and prints the answers, one a line.
+func ask(ctx context.Context, args []string) error {
+	if len(args) < 1 {
+		return errors.New("ask: an address is needed")
+	}
+	flags := flag.NewFlagSet("ask", flag.ContinueOnError)
+	count := flags.Int("count", 1, "how many times")
+	patience := flags.Duration("patience", 5*time.Second, "how long an answer may take")
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	client := &http.Client{
+		Timeout:   *patience,
+		Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{}).DialContext},
+	}
+	for i := range *count {
+		said, err := askOnce(ctx, client, "http://"+args[0]+"/")
+		if err != nil {
+			return fmt.Errorf("request %d of %d: %w", i+1, *count, err)
+		}
+		if err := json.NewEncoder(os.Stdout).Encode(said); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func askOnce(ctx context.Context, client *http.Client, url string) (said answer, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return said, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return said, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return said, fmt.Errorf("%s answers %s", url, response.Status)
+	}
+	err = json.NewDecoder(response.Body).Decode(&said)
+	return said, err
+}

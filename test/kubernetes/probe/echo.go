@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"time"
+)
+
+// echo sends bytes to an echo server and wants the same ones back.
+func echo(ctx context.Context, args []string) error {
+	if len(args) < 2 {
+		return errors.New("echo: a protocol and an address are needed")
+	}
+	protocol, address := args[0], args[1]
+	flags := flag.NewFlagSet("echo", flag.ContinueOnError)
+	size := flags.Int64("bytes", 1000, "how much to send over TCP, and in each UDP packet")
+	count := flags.Int("count", 1, "how many UDP packets, or TCP connections")
+	patience := flags.Duration("patience", 10*time.Second, "how long an answer may take")
+	if err := flags.Parse(args[2:]); err != nil {
+		return err
+	}
+	dialer := net.Dialer{Timeout: *patience}
+	once := echoStream
+	if protocol == "udp" {
+		once = echoPacket
+	}
+	for i := range *count {
+		conn, err := dialer.DialContext(ctx, protocol, address)
+		if err != nil {
+			return err
+		}
+		err = errors.Join(conn.SetDeadline(time.Now().Add(*patience)), once(conn, *size))
+		conn.Close()
+		if err != nil {
+			return fmt.Errorf("%s %s, number %d of %d: %w", protocol, address, i+1, *count, err)
+		}
+	}
+	return nil
+}
+
+// echoStream sends this many random bytes and reads them back at the same time.
+func echoStream(conn net.Conn, size int64) error {
+	var seed [32]byte
+	binary.NativeEndian.PutUint64(seed[:], rand.Uint64())
+	sent, got := sha256.New(), sha256.New()
+	writing := make(chan error, 1)
+	go func() {
+		source := io.TeeReader(io.LimitReader(rand.NewChaCha8(seed), size), sent)
+		_, err := io.Copy(conn, source)
+		writing <- errors.Join(err, conn.(*net.TCPConn).CloseWrite())
+	}()
+	n, err := io.Copy(got, conn)
+	if err := errors.Join(err, <-writing); err != nil {
+		return fmt.Errorf("%d of %d bytes came back: %w", n, size, err)
+	}
+	if n != size || !bytes.Equal(sent.Sum(nil), got.Sum(nil)) {
+		return fmt.Errorf("%d bytes came back, want %d, the same ones", n, size)
+	}
+	return nil
+}
+
+// echoPacket sends one packet and waits for it. It is sent once: a lost packet is an error.
+func echoPacket(conn net.Conn, size int64) error {
+	packet, got := make([]byte, size), make([]byte, 64<<10)
+	for i := range packet {
+		packet[i] = byte(rand.Uint32())
+	}
+	if _, err := conn.Write(packet); err != nil {
+		return err
+	}
+	n, err := conn.Read(got)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(packet, got[:n]) {
+		return fmt.Errorf("%d bytes came back, want %d, the same ones", n, size)
+	}
+	return nil
+}

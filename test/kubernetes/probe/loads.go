@@ -1,0 +1,40 @@
+package main
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// answerTime is how long an answer may take; what has none by then has failed.
+const answerTime = time.Second
+
+// progress is what a load has done so far. It may be used from several goroutines.
+type progress struct {
+	mu    sync.Mutex
+	state loadReport
+}
+
+// done counts something that took this long.
+func (p *progress) done(amount int64, took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state.Done += amount
+	p.state.Slowest = max(p.state.Slowest, took)
+}
+
+// fail notes what went wrong, with the time: the logs of agents are read beside it.
+func (p *progress) fail(err error) {
+	const enough = 5
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.state.Errors) < enough {
+		p.state.Errors = append(p.state.Errors, fmt.Sprintf("%s: %v", time.Now().Format("15:04:05.000"), err))
+	}
+}
+
+func (p *progress) report() loadReport {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state
+}

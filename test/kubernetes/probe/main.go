@@ -1,0 +1,50 @@
+// Command probe is what the pods of the smoke tests run: servers that answer, and clients that check what they
+// are answered. The tests start the clients with `kubectl exec`, on a node, or beside the control plane; what a
+// client has to say is on its standard output, and its exit code is the result.
+//
+//	probe serve                             answer until told to stop
+//	probe echo tcp|udp HOST:PORT [flags]    send bytes, want the same ones back
+//	probe ping ADDRESS [flags]              ICMP echo
+//	probe ask HOST:PORT [flags]             who answers there, and who asked
+//	probe resolve NAME [flags]              ask a DNS server
+//	probe ready true|false                  what the server in this pod says to readiness probes
+//	probe traffic HOST:PORT…                load all of these until told to stop
+//	probe report                            end the traffic of this pod and say how it went
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// commands are what the program can do, by name.
+var commands = map[string]func(ctx context.Context, args []string) error{
+	"serve":   serve,
+	"echo":    echo,
+	"ping":    ping,
+	"ask":     ask,
+	"resolve": resolve,
+	"ready":   setReady,
+	"traffic": runTraffic,
+	"report":  printReport,
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "probe: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 || commands[args[0]] == nil {
+		return fmt.Errorf("no such command in %q; see the package comment", args)
+	}
+	return commands[args[0]](ctx, args[1:])
+}

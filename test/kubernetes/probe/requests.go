@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	// requestGap makes a thousand requests each second, whether or not earlier ones were answered.
+	requestGap = time.Millisecond
+	// requestSize is that of a request and of its answer, in bytes; the first eight are its number.
+	requestSize = 64
+)
+
+// requests is a loop of requests at a steady rate over one connection, TCP or UDP. Over UDP nothing is sent
+// twice, so every lost packet is a failed request.
+type requests struct {
+	progress
+	protocol, address string
+	open              openRequests
+}
+
+// openRequests has the time of each request that was not answered yet, by its number.
+type openRequests struct {
+	mu    sync.Mutex
+	since map[uint64]time.Time
+}
+
+func newRequests(protocol, address string) *requests {
+	return &requests{
+		progress: progress{state: loadReport{Name: protocol + " requests to " + address}},
+		protocol: protocol, address: address,
+		open: openRequests{since: map[uint64]time.Time{}},
+	}
+}
+
+func (r *requests) run(ctx context.Context) {
+	conn, err := dialFirst(ctx, "tcp", r.address) // over UDP nobody says that the server is not there yet
+	if err == nil && r.protocol == "udp" {
+		conn.Close()
+		conn, err = net.Dial("udp", r.address)
+	}
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	listening := make(chan struct{})
+	go func() { r.listen(conn); close(listening) }()
+	r.ask(ctx, conn)
+	for begin := time.Now(); r.open.count() > 0 && time.Since(begin) < answerTime; {
+		time.Sleep(requestGap)
+	}
+	conn.Close()
+	<-listening
+	if n := r.open.count(); n > 0 {
+		r.fail(fmt.Errorf("%d requests without an answer", n))
+	}
+}
+
+func (r *requests) ask(ctx context.Context, conn net.Conn) {
+	message := make([]byte, requestSize)
+	next := time.Now()
+	for number := uint64(0); ctx.Err() == nil; number++ {
+		binary.BigEndian.PutUint64(message, number)
+		r.open.add(number)
+		if _, err := conn.Write(message); err != nil {
+			r.fail(fmt.Errorf("request %d: %w", number, err))
+			if r.protocol == "tcp" {
+				return
+			}
+		}
+		next = next.Add(requestGap)
+		time.Sleep(time.Until(next))
+	}
+}
+
+func (r *requests) listen(conn net.Conn) {
+	message := make([]byte, requestSize)
+	for {
+		_, err := io.ReadFull(conn, message)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			r.fail(err)
+			if r.protocol == "tcp" {
+				return
+			}
+			time.Sleep(requestGap) // an ICMP error: the next answer may come
+			continue
+		}
+		r.take(binary.BigEndian.Uint64(message))
+	}
+}
+
+func (r *requests) take(number uint64) {
+	asked, open := r.open.remove(number)
+	if !open {
+		r.fail(fmt.Errorf("answer to request %d, which is not open", number))
+		return
+	}
+	took := time.Since(asked)
+	r.done(1, took)
+	if took > answerTime {
+		r.fail(fmt.Errorf("request %d was answered after %s", number, took))
+	}
+}
+
+func (o *openRequests) add(number uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.since[number] = time.Now()
+}
+
+func (o *openRequests) remove(number uint64) (since time.Time, was bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	since, was = o.since[number]
+	delete(o.since, number)
+	return since, was
+}
+
+func (o *openRequests) count() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.since)
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+)
+
+// trafficControl is where the traffic of a pod is asked for its report, on an address that only the pod has.
+const trafficControl = "127.0.0.1:7002"
+
+// load is one kind of traffic to one server.
+type load interface {
+	// run goes on until the context ends, then waits for the answers that are still to come.
+	run(ctx context.Context)
+	// report says what happened, also while the load runs.
+	report() loadReport
+}
+
+// loadReport says how one load fares.
+type loadReport struct {
+	Name string `json:"name"`
+	// Done counts what came back: kilobytes, requests or connections.
+	Done int64 `json:"done"`
+	// Slowest is the longest time that one of them took.
+	Slowest time.Duration `json:"slowestNanoseconds"`
+	// Errors are the first few things that went wrong. Empty: nothing did.
+	Errors []string `json:"errors,omitempty"`
+}
+
+// runTraffic loads echo servers, each with a stream, a thousand requests a second over TCP and as many over UDP, and
+// a hundred connections a second. It ends when it has reported; nothing that goes wrong ends it before.
+func runTraffic(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return errors.New("traffic: an address is needed")
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var loads []load
+	for _, address := range args {
+		loads = append(loads, newStream(address), newConnections(address),
+			newRequests("tcp", address), newRequests("udp", address))
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		all := make(chan struct{})
+		for _, l := range loads {
+			go func() { l.run(ctx); all <- struct{}{} }()
+		}
+		for range loads {
+			<-all
+		}
+	}()
+
+	reported := make(chan struct{})
+	mux := http.NewServeMux()
+	mux.HandleFunc("/now", func(w http.ResponseWriter, _ *http.Request) { writeReports(w, loads) })
+	mux.HandleFunc("/end", func(w http.ResponseWriter, _ *http.Request) {
+		stop()
+		<-ended
+		writeReports(w, loads)
+		close(reported)
+	})
+	server := &http.Server{Addr: trafficControl, Handler: mux}
+	failed := make(chan error, 1)
+	go func() { failed <- server.ListenAndServe() }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	<-ended
+	select {
+	case <-reported:
+		return server.Shutdown(context.WithoutCancel(ctx)) // lets the answer go out
+	case <-time.After(time.Second): // told to stop by a signal: nobody asked for a report
+		return nil
+	}
+}
+
+func writeReports(w http.ResponseWriter, loads []load) {
+	reports := make([]loadReport, len(loads))
+	for i, l := range loads {
+		reports[i] = l.report()
+	}
+	_ = json.NewEncoder(w).Encode(reports)
+}
+
+// printReport prints the report of this pod's traffic as JSON, and ends the traffic; with the argument "now" it goes on.
+func printReport(ctx context.Context, args []string) error {
+	path := "/end"
+	if len(args) > 0 && args[0] == "now" {
+		path = "/now"
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+trafficControl+path, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	var reports []loadReport
+	if err := json.NewDecoder(response.Body).Decode(&reports); err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(reports)
+}
+
+// dialFirst opens the connection of a load. The first one may be refused for a while, before the server is known
+// everywhere; later ones may not.
+func dialFirst(ctx context.Context, protocol, address string) (conn net.Conn, err error) {
+	const tries, gap = 20, 250 * time.Millisecond
+	for range tries {
+		if conn, err = net.DialTimeout(protocol, address, answerTime); err == nil || ctx.Err() != nil {
+			return conn, err
+		}
+		time.Sleep(gap)
+	}
+	return nil, fmt.Errorf("no connection at all: %w", err)
+}

@@ -1,0 +1,46 @@
+//go:build kubernetes
+
+package smoke
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// answer is what a probe's server says: its pod and node, and the address of the client as it sees it.
+type answer struct{ Pod, Node, Client string }
+
+// ask asks who is at an address, so many times.
+func ask(from place, address string, flags ...string) (all []answer, err error) {
+	said, err := from.try(append([]string{"ask", address}, flags...)...)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(said) {
+		var a answer
+		if err := json.Unmarshal([]byte(line), &a); err != nil {
+			return nil, fmt.Errorf("answer of %s: %w: %s", address, err, line)
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}
+
+// mustAsk ends the test when there is no answer.
+func mustAsk(t *testing.T, from place, address string, flags ...string) []answer {
+	t.Helper()
+	all, err := ask(from, address, flags...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// wantAnswer wants this answer. Fields of the wanted one that are empty may be anything.
+func wantAnswer(t *testing.T, from interface {
+	try(args ...string) (string, error)
+}, address string, want answer) {
+	t.Helper()
+}

@@ -1,0 +1,91 @@
+//go:build kubernetes
+
+package smoke
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// place is where a program can run: a pod, a node, or outside of both.
+type place struct {
+	name string
+	// enter is the command that runs another one there.
+	enter []string
+	// probe is the path of the probe there.
+	probe string
+}
+
+// inPod is the first container of a pod of the tests.
+func inPod(name string) place {
+	return place{"pod " + name, []string{bedProgram, "exec", "kubectl", "-n", namespace, "exec", name, "--"}, "/probe"}
+}
+
+// onNode is the node itself: its network, its files.
+func onNode(name string) place {
+	return place{"node " + name, []string{bedProgram, "node", "exec", name}, probeProgram}
+}
+
+// outside is beside the control plane: a machine on the nodes' network that is none of them.
+func outside() place { return place{"the outside", []string{bedProgram, "exec"}, probeProgram} }
+
+// run runs a command there and gives what it prints; the error has what it says on stderr.
+func (p place) run(args ...string) (string, error) { return p.feed("", args...) }
+
+// feed runs a command there that reads this.
+func (p place) feed(input string, args ...string) (string, error) {
+	all := append(append([]string(nil), p.enter...), args...)
+	cmd := exec.Command(all[0], all[1:]...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("%s in %s: %w: %s", strings.Join(args, " "), p.name, err,
+			strings.TrimSpace(stderr.String()+stdout.String()))
+	}
+	return stdout.String(), nil
+}
+
+// try runs a probe there.
+func (p place) try(args ...string) (string, error) {
+	return p.run(append([]string{p.probe}, args...)...)
+}
+
+// want runs a probe there and fails the test, which goes on, when it fails.
+func (p place) want(t *testing.T, args ...string) string {
+	t.Helper()
+	said, err := p.try(args...)
+	if err != nil {
+		t.Error(err)
+	}
+	return said
+}
+
+// kubectl runs kubectl as the cluster's administrator.
+func kubectl(args ...string) (string, error) {
+	return outside().run(append([]string{"kubectl"}, args...)...)
+}
+
+// mustKubectl ends the test when kubectl fails.
+func mustKubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	said, err := kubectl(args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return said
+}
+
+// bed runs a command of the test bed.
+func bed(args ...string) (string, error) {
+	return place{"the test bed", []string{bedProgram}, ""}.run(args...)
+}
+
+func mustBed(t *testing.T, args ...string) {
+	t.Helper()
+	if _, err := bed(args...); err != nil {
+		t.Fatal(err)
+	}
+}

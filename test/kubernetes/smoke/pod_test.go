@@ -1,0 +1,118 @@
+//go:build kubernetes
+
+package smoke
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// nodesAreReady: every node is ready, and nobody says that its network is not there.
+func nodesAreReady(t *testing.T) {
+	for _, n := range clusterNodes(t) {
+		waitNodeReady(t, n.name)
+		status, why, err := nodeCondition(n.name, corev1.NodeNetworkUnavailable)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if isBeeline() && (status != corev1.ConditionFalse || !strings.HasPrefix(why, "BeelineReady")) {
+			t.Errorf("node %s: NetworkUnavailable is %s (%s), want False (BeelineReady…)", n.name, status, why)
+		}
+		var object corev1.Node
+		mustGet(t, &object, "node", n.name)
+		for _, taint := range object.Spec.Taints {
+			t.Errorf("node %s has the taint %s", n.name, taint.Key)
+		}
+	}
+}
+
+// podsReachPods: TCP, UDP and ICMP, on one node and across nodes, in both directions, also with packets that have to
+// be cut into fragments.
+func podsReachPods(t *testing.T) {
+	c := theCast(t)
+	for _, pair := range [][2]actor{{c.a, c.b}, {c.b, c.a}, {c.a, c.remote}, {c.remote, c.a}} {
+		from, to := pair[0], pair[1]
+		from.want(t, "echo", "tcp", to.echo(), "-count=20")
+		from.want(t, "echo", "udp", to.echo(), "-count=20")
+		from.want(t, "echo", "udp", to.echo(), "-bytes=6000", "-count=3")
+		from.want(t, "ping", to.address)
+		from.want(t, "ping", to.address, "-bytes=4000")
+		wantAnswer(t, from, to.who(), answer{to.pod, to.node.name, from.address})
+	}
+}
+
+// podsAndNodes: pods reach nodes, nodes reach pods, their own and others', and so does a machine that is no node.
+func podsAndNodes(t *testing.T) {
+	c := theCast(t)
+	for _, pod := range []actor{c.a, c.remote} {
+		for _, n := range []node{c.near, c.far} {
+			pod.want(t, "ping", n.address)
+			pod.want(t, "echo", "tcp", hostPort(n.address, hostEchoPort), "-bytes=100000")
+			pod.want(t, "echo", "udp", hostPort(n.address, hostEchoPort), "-count=10")
+			onNode(n.name).want(t, "ping", pod.address)
+			onNode(n.name).want(t, "echo", "tcp", pod.echo(), "-bytes=100000")
+			onNode(n.name).want(t, "echo", "udp", pod.echo(), "-count=10")
+		}
+	}
+}
+
+// hostNetworkPods: pods with the node's network and pods with one of their own reach each other, with the addresses
+// that they have.
+func hostNetworkPods(t *testing.T) {
+	c := theCast(t)
+	for _, host := range []actor{c.hostNear, c.hostFar} {
+		for _, pod := range []actor{c.a, c.remote} {
+			// The node's address is what its own processes show to pods elsewhere; to its own pods they may show another.
+			if host.node != pod.node {
+				wantAnswer(t, host, pod.who(), answer{pod.pod, pod.node.name, host.address})
+			}
+			wantAnswer(t, pod, host.who(), answer{host.pod, host.node.name, pod.address})
+			host.want(t, "echo", "udp", pod.echo(), "-count=10")
+			pod.want(t, "echo", "udp", host.echo(), "-count=10")
+		}
+	}
+}
+
+// largeTransfers: many bytes in both directions at once, between pods, and between pods and nodes.
+func largeTransfers(t *testing.T) {
+	c := theCast(t)
+	const size = "-bytes=100000000"
+	c.a.want(t, "echo", "tcp", c.b.echo(), size)
+	c.a.want(t, "echo", "tcp", c.remote.echo(), size)
+	c.remote.want(t, "echo", "tcp", c.a.echo(), size)
+	c.a.want(t, "echo", "tcp", c.hostFar.echo(), size)
+	c.hostFar.want(t, "echo", "tcp", c.a.echo(), size)
+}
+
+// probesOfTheKubelet: probes over HTTP and TCP reach the pod, those that run a command are run, and a pod that says
+// it is not ready is believed, also when it changes its mind.
+func probesOfTheKubelet(t *testing.T) {
+	nodes := clusterNodes(t)
+	probed := func(name string, node node, h corev1.ProbeHandler) *corev1.Pod {
+		pod := podObject(name, node.name)
+		pod.Spec.Containers[0].ReadinessProbe = readyWhen(h)
+		pod.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: h, PeriodSeconds: 1, FailureThreshold: 100}
+		return pod
+	}
+	tcp := func(port int32) corev1.ProbeHandler {
+		return corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(port)}}
+	}
+	flips := podObject("probe-http", nodes[0].name)
+	applyForTest(t, flips,
+		probed("probe-tcp", nodes[1], tcp(echoPort)),
+		probed("probe-exec", nodes[1], corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/probe", "ask", "127.0.0.1:8080"}}}),
+		probed("probe-nobody", nodes[0], tcp(1)))
+	waitReady(t, "probe-http", "probe-tcp", "probe-exec")
+	for _, ready := range []string{"false", "true"} {
+		inPod("probe-http").want(t, "ready", ready)
+		waitPod(t, "probe-http", func(p corev1.Pod) bool { return isReady(p) == (ready == "true") })
+	}
+	var nobody corev1.Pod
+	mustGet(t, &nobody, "pod", "probe-nobody")
+	if isReady(nobody) {
+		t.Error("a pod is ready although nobody listens on the port that is probed")
+	}
+}

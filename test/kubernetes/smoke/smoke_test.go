@@ -1,0 +1,61 @@
+//go:build kubernetes
+
+package smoke
+
+import "testing"
+
+// test is one line of the lists below: what has to hold, and the function that finds out.
+type test struct {
+	name string
+	run  func(t *testing.T)
+}
+
+// TestNetwork is what pods, nodes and Services can expect of any network, on any topology. It leaves the cluster as
+// it was.
+func TestNetwork(t *testing.T) {
+	runAll(t, []test{
+		{"NodesAreReady", nodesAreReady},
+		{"PodsReachPods", podsReachPods},
+		{"PodsAndNodes", podsAndNodes},
+		{"HostNetworkPods", hostNetworkPods},
+		{"LargeTransfers", largeTransfers},
+		{"ProbesOfTheKubelet", probesOfTheKubelet},
+		{"ClusterDNS", clusterDNS},
+		{"ClusterIP", clusterIP},
+		{"ClusterIPHairpin", clusterIPHairpin},
+		{"HeadlessService", headlessService},
+		{"NodePort", nodePort},
+		{"NodePortLocal", nodePortLocal},
+		{"HostPort", hostPorts},
+		{"WorldSeesNodes", worldSeesNodes},
+		{"APIServerFromPods", apiServerFromPods},
+	})
+}
+
+// TestLife is what a network has to survive. It needs the nodes to itself, and goes from what disturbs little to what
+// disturbs most.
+func TestLife(t *testing.T) {
+	runAll(t, []test{
+		{"RightsOfTheAgent", rightsOfTheAgent},
+		{"Idle", idle},
+		{"HundredPods", hundredPods},
+		{"AgentsDieWhilePodsStart", agentsDieWhilePodsStart},
+		{"NoAgentOnTheNode", noAgentOnTheNode},
+		{"RollingUpdate", rollingUpdate},
+		{"APIServerOutage", apiServerOutage},
+		{"Drain", drain},
+		{"NodeRestart", nodeRestart},
+		{"ChangedPodRange", changedPodRange},
+		{"NodeDeletion", nodeDeletion},
+		{"RemovalAndReturn", removalAndReturn},
+	})
+}
+
+func runAll(t *testing.T, all []test) {
+	for _, test := range all {
+		t.Run(test.name, func(t *testing.T) {
+			explainFailure(t)
+			test.run(t)
+		})
+	}
+}

@@ -1,0 +1,111 @@
+//go:build kubernetes
+
+package smoke
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// patience bounds every wait for something that should come about. Nothing takes nearly as long unless it
+// never comes.
+const patience = 90 * time.Second
+
+// eventually waits until the condition holds, which gives the reason why it does not yet.
+func eventually(t *testing.T, condition func() error) {
+	t.Helper()
+	begin := time.Now()
+	for {
+		err := condition()
+		if err == nil {
+			return
+		}
+		if time.Since(begin) > patience {
+			t.Fatalf("still after %s: %v", patience, err)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// waitReady waits until these pods are ready and gives them as they are then.
+func waitReady(t *testing.T, names ...string) map[string]corev1.Pod {
+	t.Helper()
+	ready := map[string]corev1.Pod{}
+	eventually(t, func() error {
+		var pods corev1.PodList
+		if err := get(&pods, "pods"); err != nil {
+			return err
+		}
+		found := map[string]corev1.Pod{}
+		for _, p := range pods.Items {
+			found[p.Name] = p
+		}
+		var waiting []string
+		for _, name := range names {
+			if p, there := found[name]; !there || !isReady(p) {
+				waiting = append(waiting, fmt.Sprintf("%s (%s)", name, podState(p)))
+			}
+			ready[name] = found[name]
+		}
+		if len(waiting) > 0 {
+			return fmt.Errorf("pods are not ready: %s", strings.Join(waiting, ", "))
+		}
+		return nil
+	})
+	return ready
+}
+
+func isReady(p corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue && p.DeletionTimestamp == nil
+		}
+	}
+	return false
+}
+
+// podState says in a few words what a pod waits for.
+func podState(p corev1.Pod) string {
+	for _, c := range p.Status.ContainerStatuses {
+		if c.State.Waiting != nil {
+			return c.State.Waiting.Reason
+		}
+		if c.State.Terminated != nil {
+			return c.State.Terminated.Reason
+		}
+	}
+	if p.Status.Phase == "" {
+		return "not there"
+	}
+	return string(p.Status.Phase)
+}
+
+// nodeCondition gives the status of a condition of a node, and its reason.
+func nodeCondition(node string, kind corev1.NodeConditionType) (corev1.ConditionStatus, string, error) {
+	var n corev1.Node
+	if err := get(&n, "node", node); err != nil {
+		return "", "", err
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == kind {
+			return c.Status, c.Reason + ": " + c.Message, nil
+		}
+	}
+	return corev1.ConditionUnknown, "no such condition", nil
+}
+
+// waitNodeReady waits until the kubelet of the node says that it is ready.
+func waitNodeReady(t *testing.T, node string) {
+	t.Helper()
+	eventually(t, func() error {
+		status, why, err := nodeCondition(node, corev1.NodeReady)
+		if err == nil && status != corev1.ConditionTrue {
+			err = fmt.Errorf("node %s is not ready: %s", node, why)
+		}
+		return err
+	})
+}
