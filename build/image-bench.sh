@@ -1,0 +1,68 @@
+#!/bin/sh
+# Makes the image that `beeline bench --kubeconfig` runs in pods: build/image-bench.sh OUT.tar NAME. It has the bench's own
+# program, the tools that make traffic and the libraries they need, as they are installed here (make deps), and what
+# the packages they come from say of copyright. Nothing is downloaded.
+set -eu
+
+if [ $# != 2 ]; then
+	echo "usage: build/image-bench.sh OUT.tar NAME" >&2
+	exit 2
+fi
+out=$1
+name=$2
+cd "$(dirname "$0")/.."
+export PATH="$PATH:/usr/sbin:/sbin"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# dash, because the tools are started by a shell that waits for a common start.
+tools="netperf netserver iperf3 sockperf dash"
+echo "image-bench: collecting $tools" >&2
+files=
+for tool in $tools; do
+	if ! file=$(command -v "$tool"); then
+		echo "image-bench: $tool is not installed (make deps installs it)" >&2
+		exit 1
+	fi
+	files="$files $file"
+done
+
+# The libraries stay where the programs look for them; real files, because links would be to elsewhere.
+# shellcheck disable=SC2086 # one word for each file
+libraries=$(ldd $files | awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\// && $1 !~ /:$/ { print $1 }' | sort -u)
+set --
+for file in $files; do
+	set -- "$@" "$file=/usr/bin/$(basename "$file")"
+done
+for library in $libraries; do
+	set -- "$@" "$(readlink -f "$library")=$library"
+done
+for file in $files $libraries; do
+	real=$(readlink -f "$file")
+	# What dpkg knows a file as may be its path before /usr was merged.
+	package=$(dpkg-query -S "$real" 2>/dev/null || dpkg-query -S "${real#/usr}" 2>/dev/null || true)
+	package=${package%%:*}
+	if [ -z "$package" ] || [ ! -e "/usr/share/doc/$package/copyright" ]; then
+		echo "image-bench: no package has $real: its licence is unknown" >&2
+		exit 1
+	fi
+	cp "/usr/share/doc/$package/copyright" "$work/$package"
+done
+mkdir "$work/doc"
+for copyright in "$work"/*; do
+	[ -d "$copyright" ] && continue
+	mkdir "$work/doc/$(basename "$copyright")"
+	mv "$copyright" "$work/doc/$(basename "$copyright")/copyright"
+done
+ln -s /usr/bin/dash "$work/sh"
+
+echo "image-bench: building beeline-bench" >&2
+CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$work/beeline-bench" ./cmd/beeline-bench
+
+echo "image-bench: packing $out" >&2
+mkdir -p "$(dirname "$out")"
+go run ./build/image -o "$out" -name "$name" -entrypoint "/usr/bin/beeline-bench wait" -env PATH=/usr/bin -user 65534:65534 \
+	"$work/beeline-bench=/usr/bin/beeline-bench" "$work/sh=/bin/sh" "$work/doc=/usr/share/doc" LICENSE=/usr/share/doc/beeline/copyright "$@"
+echo "image-bench: $(du -h "$out" | cut -f1) $out, image $name" >&2

@@ -1,0 +1,91 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
+)
+
+// Process is a command that runs in a container.
+type Process struct {
+	// In is its standard input, Out its standard output.
+	In  io.WriteCloser
+	Out io.Reader
+
+	cancel context.CancelFunc
+	ended  chan struct{}
+	err    error // once ended is closed
+}
+
+// Start starts a command in a container. Close must be called; the context's end is the process's too. Errors, also
+// of starting, come when the process has ended: reads end then, and Close has the reason.
+func (c *Client) Start(ctx context.Context, namespace, pod, container string, command ...string) (*Process, error) {
+	request := c.core.Post().Namespace(namespace).Resource("pods").Name(pod).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdin: true, Stdout: true, Stderr: true}, c.params)
+	// A WebSocket first, as kubectl does; API servers and proxies that do not have it speak SPDY.
+	socket, err := remotecommand.NewWebSocketExecutor(c.config, http.MethodGet, request.URL().String())
+	if err != nil {
+		return nil, fmt.Errorf("run %s in pod %s: %w", command[0], pod, err)
+	}
+	old, err := remotecommand.NewSPDYExecutor(c.config, http.MethodPost, request.URL())
+	if err != nil {
+		return nil, fmt.Errorf("run %s in pod %s: %w", command[0], pod, err)
+	}
+	executor, err := remotecommand.NewFallbackExecutor(socket, old, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("run %s in pod %s: %w", command[0], pod, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	stdin, in := io.Pipe()
+	out, stdout := io.Pipe()
+	p := &Process{In: in, Out: out, cancel: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(p.ended)
+		var said lastBytes
+		err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: stdin, Stdout: stdout, Stderr: &said})
+		if err != nil && ctx.Err() == nil {
+			p.err = fmt.Errorf("run %s in pod %s: %w%s", command[0], pod, err, said.suffix())
+		}
+		// Whoever reads or writes now learns that there is nobody any more.
+		stdout.CloseWithError(errors.Join(p.err, io.EOF))
+		stdin.CloseWithError(errors.Join(p.err, io.ErrClosedPipe))
+	}()
+	return p, nil
+}
+
+// Close ends the process, waits until it has ended and gives the reason when that was not Close.
+func (p *Process) Close() error {
+	p.cancel()
+	<-p.ended
+	return p.err
+}
+
+// lastBytes keeps the end of what a process says on its standard error.
+type lastBytes struct{ buffer bytes.Buffer }
+
+func (b *lastBytes) Write(p []byte) (int, error) {
+	const most = 1024
+	b.buffer.Write(p)
+	if extra := b.buffer.Len() - most; extra > 0 {
+		b.buffer.Next(extra)
+	}
+	return len(p), nil
+}
+
+func (b *lastBytes) suffix() string {
+	text := strings.Join(strings.Fields(b.buffer.String()), " ")
+	if text == "" {
+		return ""
+	}
+	return ": " + text
+}
