@@ -179,10 +179,10 @@ func (s *services) expectDirect(client, backend worldEnd, address netip.Addr) {
 func (s *services) expectExchange(client, backend worldEnd, to netip.AddrPort) {
 	s.t.Helper()
 	if err := exchangeTCP(client.place, backend.place, to); err != nil {
-		s.t.Errorf("%s over TCP to %s at %s: %v", client.name, to, backend.name, err)
+		s.t.Fatalf("%s over TCP to %s at %s: %v", client.name, to, backend.name, err)
 	}
 	if err := exchangeUDP(client.place, backend.place, to); err != nil {
-		s.t.Errorf("%s over UDP to %s at %s: %v", client.name, to, backend.name, err)
+		s.t.Fatalf("%s over UDP to %s at %s: %v", client.name, to, backend.name, err)
 	}
 }
 
