@@ -42,9 +42,13 @@ type Agent struct {
 	version string
 	log     *slog.Logger
 	source  cluster.Source
-	store   store
-	metrics *metrics
-	started time.Time
+	// reporter is nil where there is nobody to report to.
+	reporter reporter
+	// reconciledOnce has room for one: a reconciliation has ended since announce last looked.
+	reconciledOnce chan struct{}
+	store          store
+	metrics        *metrics
+	started        time.Time
 
 	datapath *datapath.Datapath
 	ways     ways
@@ -106,6 +110,8 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 	tasks := []func() error{
 		func() error { return serve(ctx, socket, server.Handler(a)) },
 		func() error { return a.serveMetrics(ctx) },
+		func() error { return a.announce(ctx) },
+		func() error { return a.report(ctx) },
 		func() error {
 			return a.source.Run(ctx, func(s *cluster.Snapshot) {
 				select {
@@ -141,7 +147,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make address pool: %w", err)
 	}
-	source, _, err := newSource(config, version, log)
+	source, reporter, err := newSource(config, version, log)
 	if err != nil {
 		return nil, err
 	}
@@ -159,19 +165,21 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		config:    config,
-		version:   version,
-		log:       log,
-		source:    source,
-		store:     store,
-		started:   time.Now(),
-		datapath:  dp,
-		ways:      ways,
-		features:  probeFeatures(dp.HaveTCX()),
-		pool:      pool,
-		endpoints: map[string]api.Endpoint{},
-		attached:  map[string]int{},
-		failure:   errNotReady,
+		config:         config,
+		version:        version,
+		log:            log,
+		source:         source,
+		reporter:       reporter,
+		store:          store,
+		started:        time.Now(),
+		datapath:       dp,
+		ways:           ways,
+		features:       probeFeatures(dp.HaveTCX()),
+		pool:           pool,
+		endpoints:      map[string]api.Endpoint{},
+		attached:       map[string]int{},
+		failure:        errNotReady,
+		reconciledOnce: make(chan struct{}, 1),
 	}
 	a.metrics = newMetrics(a)
 	if err := a.adoptEndpoints(); err != nil {

@@ -27,6 +27,10 @@ func (a *Agent) reconcile() {
 		a.log.Info("node is ready", "uplink", a.uplink.Name, "mtu", a.current.mtu, "endpoints", len(a.endpoints), "nodes", len(a.current.nodes))
 	}
 	a.failure = err
+	select {
+	case a.reconciledOnce <- struct{}{}:
+	default:
+	}
 }
 
 // reconcileLocked goes over everything again when a pod has vanished in the middle: what cannot be done for a
@@ -105,6 +109,10 @@ func (a *Agent) facts() (facts, error) {
 		f.endpoints = append(f.endpoints, e)
 	}
 	a.uplink, a.own = f.uplink, own
+	if f.held, err = device.Held(own.Addresses); err != nil {
+		return f, err
+	}
+	f.tunnel = a.syncTunnel(f)
 	return f, nil
 }
 
@@ -119,16 +127,19 @@ func (a *Agent) apply(want desired) error {
 	}
 	_, err := a.datapath.Endpoints.Sync(want.endpoints)
 	step("endpoints", err)
+	step("tunnel sources", a.applyTunnelSources(want.tunnelSources))
 	_, err = a.datapath.Routes.Sync(want.routes)
 	step("routes", err)
 	step("masquerade", a.masquerade(want.masquerade))
 	step("programs", a.attach(want))
 	_, err = device.SyncRoutes(want.kernelRoutes)
 	step("kernel routes", err)
+	step("routing rules", a.applyTunnelRules(want))
+	step("tunnel device", a.removeTunnel(want))
 	for name, e := range a.endpoints {
 		if err := a.followMTU(name, e, want.mtu); err != nil {
 			// The pod's own affair (a program of its own may refuse the MTU), and no reason to refuse others.
-			a.current.problem("pod %s has MTU %d instead of %d: %v", podName(e), e.MTU, want.mtu, err)
+			a.current.podProblem(e.Pod, "pod %s has MTU %d instead of %d: %v", podName(e), e.MTU, want.mtu, err)
 		}
 	}
 	if a.uplink != nil {
@@ -175,14 +186,10 @@ func (a *Agent) logSettings(changed []device.SysctlChange) {
 func (a *Agent) attach(want desired) error {
 	var errs []error
 	wanted := map[string]bool{}
-	attach := func(name string, index int, pod bool) {
+	attach := func(name string, index int, put func(name string, index int) error) {
 		wanted[name] = true
 		if a.attached[name] == index {
 			return
-		}
-		put := a.datapath.AttachUplink
-		if pod {
-			put = a.datapath.AttachPod
 		}
 		if err := put(name, index); err != nil {
 			errs = append(errs, err)
@@ -191,10 +198,13 @@ func (a *Agent) attach(want desired) error {
 		a.attached[name] = index
 	}
 	for name, e := range a.endpoints {
-		attach(name, e.HostIfIndex, true)
+		attach(name, e.HostIfIndex, a.datapath.AttachPod)
 	}
 	if a.uplink != nil {
-		attach(a.uplink.Name, a.uplink.Index, false)
+		attach(a.uplink.Name, a.uplink.Index, a.datapath.AttachUplink)
+	}
+	if want.tunnel.index != 0 {
+		attach(device.TunnelName, want.tunnel.index, a.datapath.AttachTunnel)
 	}
 	if len(errs) > 0 {
 		return errors.Join(errs...) // nothing is taken off while something is not yet on

@@ -8,17 +8,21 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
 )
 
-// newSource makes the source of the cluster's state that the configuration asks for: a directory of manifests if one is given, else an API
-// server, to which then also reports go.
-func newSource(config Config, version string, log *slog.Logger) (cluster.Source, *apiserver.Reporter, error) {
+// newSource makes the source of the cluster's state that the configuration asks for: a directory of manifests if one is
+// given, else an API server, which then is also reported to.
+func newSource(config Config, version string, log *slog.Logger) (cluster.Source, reporter, error) {
 	if config.Manifests != "" {
 		return cluster.NewManifests(config.Manifests, log), nil, nil
 	}
-	return apiserver.New(apiserver.Config{
+	source, reporter, err := apiserver.New(apiserver.Config{
 		Kubeconfig: config.Kubeconfig,
 		NodeName:   config.NodeName,
 		UserAgent:  "beeline/" + version,
 	}, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	return source, reporter, nil
 }
 
 // take takes over a snapshot and tells whether something that the agent makes use of has changed.

@@ -1,10 +1,173 @@
 package apiserver
 
-import "log/slog"
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
 
-// Reporter tells the API server about this node.
-type Reporter struct{}
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+)
+
+// patchInterval is the least time between two patches of the condition, should somebody else write it as well.
+const patchInterval = 2 * time.Second
+
+// Reporter tells the API server about this node: in the condition NetworkUnavailable of its Node, and in Events. It makes no
+// request while there is nothing new to tell.
+type Reporter struct {
+	client   *rest.RESTClient
+	nodeName string
+	source   *Source
+	log      *slog.Logger
+	interval time.Duration
+
+	events      record.EventRecorder
+	broadcaster record.EventBroadcaster
+
+	wake chan struct{} // room for one: wanted is another
+	mu   sync.Mutex
+	// wanted is the condition that the node is to have; nil until something is known.
+	wanted *Condition
+}
 
 func newReporter(c *connection, nodeName string, source *Source, log *slog.Logger) *Reporter {
-	return &Reporter{}
+	broadcaster := record.NewBroadcaster()
+	return &Reporter{
+		client:      c.clients[corev1.SchemeGroupVersion],
+		nodeName:    nodeName,
+		source:      source,
+		log:         log,
+		interval:    patchInterval,
+		broadcaster: broadcaster,
+		events:      broadcaster.NewRecorder(scheme, corev1.EventSource{Component: "beeline", Host: nodeName}),
+		wake:        make(chan struct{}, 1),
+	}
+}
+
+// Available says whether pods of this node can have a network, with a reason of one word in CamelCase and a
+// sentence. Run tells it to the server.
+func (r *Reporter) Available(available bool, reason, message string) {
+	status := corev1.ConditionTrue
+	if available {
+		status = corev1.ConditionFalse // the condition is that the network is unavailable
+	}
+	r.mu.Lock()
+	r.wanted = &Condition{Status: string(status), Reason: reason, Message: message}
+	r.mu.Unlock()
+	wake(r.wake)
+}
+
+// NodeEvent makes an Event on this node that warns of something.
+func (r *Reporter) NodeEvent(reason, message string) {
+	// The UID is the name, as in the kubelet's Events: `kubectl describe node` looks for that.
+	r.events.Event(&corev1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: r.nodeName, UID: types.UID(r.nodeName)}, corev1.EventTypeWarning, reason, message)
+}
+
+// PodEvent makes an Event on a pod that warns of something.
+func (r *Reporter) PodEvent(namespace, name, uid, reason, message string) {
+	r.events.Event(&corev1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: namespace, Name: name, UID: types.UID(uid)}, corev1.EventTypeWarning, reason, message)
+}
+
+// Run tells the server what Available and the Events say, until ctx ends. What the server does not take is tried again.
+func (r *Reporter) Run(ctx context.Context) error {
+	defer r.broadcaster.Shutdown()
+	r.broadcaster.StartRecordingToSink(&eventSink{ctx, r.client})
+	for failed := 0; ; {
+		if err := r.settle(ctx); err != nil && ctx.Err() == nil {
+			r.source.answered(requestPatch, err)
+			if !r.source.pause(ctx, failed) {
+				return nil
+			}
+			failed++
+			continue
+		}
+		failed = 0
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.wake:
+		case <-r.source.ownChanged:
+		}
+	}
+}
+
+// settle writes the condition if the node's object has another one. Without an object there is nothing to write on.
+func (r *Reporter) settle(ctx context.Context) error {
+	own, wanted := r.source.own(), r.condition()
+	if own == nil || wanted == nil || own.condition == *wanted {
+		return nil
+	}
+	err := r.patch(ctx, own.condition, *wanted)
+	if apierrors.IsNotFound(err) {
+		return nil // the watch will tell when there is one again
+	}
+	if err != nil {
+		return err
+	}
+	sleep(ctx, r.interval)
+	return nil
+}
+
+// requestPatch names the request to people.
+const requestPatch = "to patch the status of this node"
+
+func (r *Reporter) condition() *Condition {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.wanted
+}
+
+// patch writes the condition.
+func (r *Reporter) patch(ctx context.Context, before, wanted Condition) error {
+	now := metav1.Now().UTC().Format(time.RFC3339)
+	condition := map[string]string{
+		"type": string(corev1.NodeNetworkUnavailable), "status": wanted.Status, "reason": wanted.Reason, "message": wanted.Message, "lastHeartbeatTime": now,
+	}
+	if before.Status != wanted.Status {
+		condition["lastTransitionTime"] = now
+	}
+	body, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []any{condition}}})
+	if err != nil {
+		return fmt.Errorf("encode node condition: %w", err)
+	}
+	var node corev1.Node
+	err = r.client.Patch(types.StrategicMergePatchType).Resource("nodes").Name(r.nodeName).SubResource("status").Body(body).Do(ctx).Into(&node)
+	if err != nil {
+		return fmt.Errorf("patch condition of node %s: %w", r.nodeName, err)
+	}
+	r.source.answered(requestPatch, nil)
+	r.source.setOwn(readOwn(&node))
+	r.log.Info("node condition written", "type", corev1.NodeNetworkUnavailable, "status", wanted.Status, "reason", wanted.Reason)
+	return nil
+}
+
+// eventSink sends Events.
+type eventSink struct {
+	ctx    context.Context // that of Run
+	client *rest.RESTClient
+}
+
+// Create sends a new Event.
+func (s *eventSink) Create(event *corev1.Event) (*corev1.Event, error) {
+	created := &corev1.Event{}
+	return created, s.client.Post().Namespace(event.Namespace).Resource("events").Body(event).Do(s.ctx).Into(created)
+}
+
+// Update replaces an Event. The recorder has no use for it.
+func (s *eventSink) Update(event *corev1.Event) (*corev1.Event, error) {
+	updated := &corev1.Event{}
+	return updated, s.client.Put().Namespace(event.Namespace).Resource("events").Name(event.Name).Body(event).Do(s.ctx).Into(updated)
+}
+
+// Patch counts an Event up that was sent before.
+func (s *eventSink) Patch(event *corev1.Event, data []byte) (*corev1.Event, error) {
+	patched := &corev1.Event{}
+	return patched, s.client.Patch(types.StrategicMergePatchType).Namespace(event.Namespace).Resource("events").Name(event.Name).Body(data).Do(s.ctx).Into(patched)
 }

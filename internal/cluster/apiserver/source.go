@@ -2,16 +2,12 @@ package apiserver
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -50,7 +46,9 @@ type Source struct {
 	// since is when the oldest change that is not delivered was heard of; zero if there is none.
 	since    time.Time
 	failures failures
-	reported []string
+	// reachable is closed, and made anew, when the server answers again after an outage.
+	reachable chan struct{}
+	reported  []string
 }
 
 func newSource(c *connection, nodeName string, log *slog.Logger) *Source {
@@ -70,6 +68,7 @@ func newSource(c *connection, nodeName string, log *slog.Logger) *Source {
 		networkPolicies: newTable[*cluster.NetworkPolicy](),
 		unknown:         slices.Clone(cluster.AllKinds),
 		failures:        failures{host: c.host, of: map[string]failure{}},
+		reachable:       make(chan struct{}),
 	}
 }
 
@@ -98,12 +97,12 @@ func (s *Source) Run(ctx context.Context, deliver func(*cluster.Snapshot)) error
 	var watchers sync.WaitGroup
 	defer watchers.Wait()
 	for _, r := range resources {
-		w := &watcher{resource: r, client: s.connection.clients[r.group], answered: s.answered, reduce: s.reduce, retry: s.retry}
+		w := &watcher{resource: r, client: s.connection.clients[r.group], answered: s.answered, pause: s.pause, reduce: s.reduce}
 		watchers.Go(func() { w.follow(ctx, &store{s, r.kind}) })
 	}
 	waited := time.NewTimer(s.patience)
 	defer waited.Stop()
-	begun := false
+	begun, unknown := false, 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -120,10 +119,10 @@ func (s *Source) Run(ctx context.Context, deliver func(*cluster.Snapshot)) error
 		if !begun && snapshot.Unknown.Has(cluster.KindNode) {
 			continue
 		}
-		if !begun || snapshot.Unknown != nil {
+		if !begun || len(snapshot.Unknown) != unknown {
 			s.log.Info("cluster known", "nodes", len(snapshot.Nodes), "pods", len(snapshot.Pods), "unknown", snapshot.Unknown)
 		}
-		begun = true
+		begun, unknown = true, len(snapshot.Unknown)
 		deliver(snapshot)
 	}
 }
@@ -178,11 +177,33 @@ func wake(c chan struct{}) {
 }
 
 // answered takes note of how a request went.
-func (s *Source) answered(r resource, err error) {
+func (s *Source) answered(request string, err error) {
 	s.mu.Lock()
-	s.failures.note(r.name, err, time.Now())
+	before := s.failures.unreachable()
+	s.failures.note(request, err, time.Now())
+	if now := s.failures.unreachable(); before && !now {
+		close(s.reachable)
+		s.reachable = make(chan struct{})
+	}
 	s.mu.Unlock()
 	s.report()
+}
+
+// pause waits before a request that failed so many times is made again, less long if the server answers others
+// meanwhile. It returns false when ctx ends.
+func (s *Source) pause(ctx context.Context, failed int) bool {
+	s.mu.Lock()
+	reachable := s.reachable
+	s.mu.Unlock()
+	t := time.NewTimer(s.retry(failed))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-reachable:
+	case <-t.C:
+	}
+	return true
 }
 
 // Problems are the complaints in force now: of objects that are wrong, and of a server that does not answer.
@@ -220,92 +241,23 @@ func (s *Source) report() {
 	}
 }
 
-// Outages is how often the API server could not be reached so far, and whether it cannot be now.
+// Outages is how often the API server stopped being reachable so far, and whether it is not now.
 func (s *Source) Outages() (count int, now bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failures.outages, s.failures.unreachable()
 }
 
-// failures are the requests that fail at present.
-type failures struct {
-	host    string
-	of      map[string]failure // by resource
-	outages int
+// own is what the Reporter needs to know of this node's object; nil while there is none.
+func (s *Source) own() *ownNode {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nodes.own
 }
 
-type failure struct {
-	err   error
-	since time.Time
-}
-
-// note takes note of how a request for a resource went.
-func (f *failures) note(resource string, err error, now time.Time) {
-	if err == nil {
-		delete(f.of, resource)
-		return
-	}
-	before := f.unreachable()
-	since := now
-	if already, failing := f.of[resource]; failing {
-		since = already.since
-	}
-	f.of[resource] = failure{err, since}
-	if !before && f.unreachable() {
-		f.outages++
-	}
-}
-
-// unreachable tells whether a request got no answer from the server.
-func (f *failures) unreachable() bool {
-	for _, failure := range f.of {
-		if !isAnswer(failure.err) {
-			return true
-		}
-	}
-	return false
-}
-
-// isAnswer tells an error that an API server sent from one of the way to it.
-func isAnswer(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status)
-}
-
-// sentences word what fails: the way to the server once, what it refuses by resource.
-func (f *failures) sentences() []string {
-	var all, unanswered []string
-	var first failure
-	for _, r := range resources {
-		failure, failing := f.of[r.name]
-		switch {
-		case !failing:
-		case isAnswer(failure.err):
-			all = append(all, fmt.Sprintf("%s cannot be watched since %s: %v; their last state stays in force", r.name, clock(failure.since), failure.err))
-		default:
-			unanswered = append(unanswered, r.name)
-			if first.err == nil || failure.since.Before(first.since) {
-				first = failure
-			}
-		}
-	}
-	if len(unanswered) > 0 {
-		all = append(all, fmt.Sprintf("the API server %s cannot be reached since %s (%s): %v; the last state stays in force",
-			f.host, clock(first.since), strings.Join(unanswered, ", "), cause(first.err)))
-	}
-	return all
-}
-
-// clock gives a time to people.
-func clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
-
-// cause leaves the URL out, which differs from request to request.
-func cause(err error) error {
-	var wrapped interface{ Unwrap() error }
-	if errors.As(err, &wrapped) {
-		if inner := wrapped.Unwrap(); inner != nil {
-			return inner
-		}
-	}
-	return err
+// setOwn takes what the answer to a patch says of this node's object, before the watch does.
+func (s *Source) setOwn(own *ownNode) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nodes.own = own
 }

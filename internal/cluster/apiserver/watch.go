@@ -34,9 +34,10 @@ type watcher struct {
 	resource
 	client *rest.RESTClient
 	// answered is told how each request went; nil is well.
-	answered func(resource, error)
-	reduce   func(runtime.Object) (*item, error)
-	retry    func(attempt int) time.Duration
+	answered func(request string, err error)
+	// pause waits before a request that failed so many times is made again.
+	pause  func(ctx context.Context, failed int) bool
+	reduce func(runtime.Object) (*item, error)
 }
 
 // ListWithContext gets one page of a list and reduces it. The reflector asks for pages.
@@ -92,29 +93,32 @@ func (w *watcher) Watch(options metav1.ListOptions) (watch.Interface, error) {
 	return w.WatchWithContext(context.Background(), options)
 }
 
+// request names this watcher's requests to people.
+func (w *watcher) request() string { return "to list and watch " + w.name }
+
 // untilAnswered makes a request until the server answers it, for good or ill, or ctx ends.
 func (w *watcher) untilAnswered(ctx context.Context, request func() error) error {
-	for attempt := 0; ; attempt++ {
+	for failed := 0; ; failed++ {
 		err := request()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err == nil || !mayPass(err) {
-			w.answered(w.resource, nil)
+			w.answered(w.request(), nil)
 			return err
 		}
-		w.answered(w.resource, err)
-		if !sleep(ctx, w.retry(attempt)) {
+		w.answered(w.request(), err)
+		if !w.pause(ctx, failed) {
 			return ctx.Err()
 		}
 	}
 }
 
-// backoff is how long to wait after so many failed attempts.
-func backoff(attempt int) time.Duration {
+// backoff is how long to wait after so many attempts failed in a row.
+func backoff(failed int) time.Duration {
 	d := lastRetry
-	if attempt < 10 {
-		d = min(firstRetry<<attempt, lastRetry)
+	if failed < 10 {
+		d = min(firstRetry<<failed, lastRetry)
 	}
 	return d + rand.N(d/2)
 }
@@ -153,16 +157,14 @@ func sleep(ctx context.Context, d time.Duration) bool {
 func (w *watcher) follow(ctx context.Context, store cache.ReflectorStore) {
 	reflector := cache.NewReflectorWithOptions(w, w.object, store, cache.ReflectorOptions{Name: w.name})
 	reflector.WatchListPageSize = pageSize
-	for attempt := 0; ctx.Err() == nil; attempt++ {
+	for failed := 0; ctx.Err() == nil; failed++ {
 		begin := time.Now()
-		err := reflector.ListAndWatchWithContext(ctx)
-		if time.Since(begin) > lastRetry {
-			attempt = 0
+		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
+			w.answered(w.request(), err)
+		} else if time.Since(begin) > lastRetry {
+			failed = -1
 		}
-		if err != nil && ctx.Err() == nil {
-			w.answered(w.resource, err)
-		}
-		sleep(ctx, w.retry(attempt))
+		w.pause(ctx, failed+1)
 	}
 }
 

@@ -1,0 +1,156 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+const (
+	// unavailableAfter is how long a node may be not ready before its condition says so: an agent that is
+	// being replaced, or a link that is being set up, is no reason to keep pods from a node.
+	unavailableAfter = 30 * time.Second
+	// announceAfter is how long a problem has to last before it becomes an Event.
+	announceAfter = 5 * time.Second
+)
+
+// Reasons of conditions and Events.
+const (
+	reasonReady      = "BeelineReady"
+	reasonNotReady   = "BeelineNotReady"
+	reasonProblem    = "BeelineProblem"
+	reasonPodProblem = "BeelinePodProblem"
+)
+
+// reporter tells the cluster about this node. Only the API server has a place for it.
+type reporter interface {
+	// Run sends what the others are told, until ctx ends.
+	Run(ctx context.Context) error
+	// Available says whether pods of this node can have a network.
+	Available(available bool, reason, message string)
+	// NodeEvent and PodEvent warn of something. The same one again is counted, and many are held back.
+	NodeEvent(reason, message string)
+	PodEvent(namespace, name, uid, reason, message string)
+}
+
+// podProblem is a problem of one pod, of which its own users are to know.
+type podProblem struct {
+	pod  api.PodRef
+	text string
+}
+
+// outlook is what is told to the cluster.
+type outlook struct {
+	failure  error
+	problems []string
+	pods     []podProblem
+}
+
+// outlook gives the present one.
+func (a *Agent) outlook() outlook {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	o := outlook{failure: a.failure, pods: a.current.pods}
+	for _, p := range a.current.problems {
+		if !slices.ContainsFunc(o.pods, func(pod podProblem) bool { return pod.text == p }) {
+			o.problems = append(o.problems, p)
+		}
+	}
+	return o
+}
+
+// report sends what announce tells, until ctx ends.
+func (a *Agent) report(ctx context.Context) error {
+	if a.reporter == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return a.reporter.Run(ctx)
+}
+
+// announce tells the cluster how this node is, until ctx ends.
+func (a *Agent) announce(ctx context.Context) error {
+	if a.reporter == nil {
+		<-ctx.Done()
+		return nil
+	}
+	told := announcer{reporter: a.reporter}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.reconciledOnce:
+		case <-timer.C:
+		}
+		if again := told.tell(a.outlook(), time.Now()); again > 0 {
+			timer.Reset(again)
+		}
+	}
+}
+
+// announcer remembers what was told.
+type announcer struct {
+	reporter reporter
+	// notReady is since when the node is not; zero while it is.
+	notReady time.Time
+	problems map[string]*announced
+}
+
+// announced is a problem, since when it lasts, and whether there was an Event for it.
+type announced struct {
+	since time.Time
+	told  bool
+}
+
+// tell tells what is new and gives the time after which there may be more without a change; 0 is never.
+func (a *announcer) tell(o outlook, now time.Time) (again time.Duration) {
+	later := func(d time.Duration) {
+		if again == 0 || d < again {
+			again = d
+		}
+	}
+	switch {
+	case o.failure == nil:
+		a.notReady = time.Time{}
+		a.reporter.Available(true, reasonReady, "Beeline gives pods of this node their network")
+	case a.notReady.IsZero():
+		a.notReady = now
+		later(unavailableAfter)
+	case now.Sub(a.notReady) < unavailableAfter:
+		later(unavailableAfter - now.Sub(a.notReady))
+	default:
+		a.reporter.Available(false, reasonNotReady, o.failure.Error())
+	}
+
+	before := a.problems
+	a.problems = map[string]*announced{}
+	lasting := func(key string) bool {
+		p := before[key]
+		if p == nil {
+			p = &announced{since: now}
+		}
+		a.problems[key] = p
+		lasts := now.Sub(p.since)
+		if !p.told && lasts < announceAfter {
+			later(announceAfter - lasts)
+		}
+		due := !p.told && lasts >= announceAfter
+		p.told = p.told || due
+		return due
+	}
+	for _, text := range o.problems {
+		if lasting(text) {
+			a.reporter.NodeEvent(reasonProblem, text)
+		}
+	}
+	for _, p := range o.pods {
+		if lasting(p.pod.UID+" "+p.text) && p.pod.Name != "" {
+			a.reporter.PodEvent(p.pod.Namespace, p.pod.Name, p.pod.UID, reasonPodProblem, p.text)
+		}
+	}
+	return again
+}
