@@ -9,31 +9,39 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"time"
 )
 
-// ask asks a server who it is, each time over a connection of its own, and prints the answers, one a line.
+// ask asks servers who they are, each time over a connection of its own, and prints the answers, one a line.
 func ask(ctx context.Context, args []string) error {
-	if len(args) < 1 {
-		return errors.New("ask: an address is needed")
+	addresses := args
+	if i := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, "-") }); i >= 0 {
+		addresses = args[:i]
 	}
 	flags := flag.NewFlagSet("ask", flag.ContinueOnError)
-	count := flags.Int("count", 1, "how many times")
+	count := flags.Int("count", 1, "how many times to ask each")
 	patience := flags.Duration("patience", 5*time.Second, "how long an answer may take")
-	if err := flags.Parse(args[1:]); err != nil {
+	if err := flags.Parse(args[len(addresses):]); err != nil {
 		return err
+	}
+	if len(addresses) == 0 {
+		return errors.New("ask: an address is needed")
 	}
 	client := &http.Client{
 		Timeout:   *patience,
 		Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{}).DialContext},
 	}
-	for i := range *count {
-		said, err := askOnce(ctx, client, "http://"+args[0]+"/")
-		if err != nil {
-			return fmt.Errorf("request %d of %d: %w", i+1, *count, err)
-		}
-		if err := json.NewEncoder(os.Stdout).Encode(said); err != nil {
-			return err
+	for _, address := range addresses {
+		for i := range *count {
+			said, err := askOnce(ctx, client, "http://"+address+"/")
+			if err != nil {
+				return fmt.Errorf("request %d of %d: %w", i+1, *count, err)
+			}
+			if err := json.NewEncoder(os.Stdout).Encode(said); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -5,7 +5,8 @@
 //	probe serve                             answer until told to stop
 //	probe echo tcp|udp HOST:PORT [flags]    send bytes, want the same ones back
 //	probe ping ADDRESS [flags]              ICMP echo
-//	probe ask HOST:PORT [flags]             who answers there, and who asked
+//	probe ask HOST:PORT… [flags]            who answers there, and who asked
+//	probe api                               ask the API server for its version
 //	probe resolve NAME [flags]              ask a DNS server
 //	probe ready true|false                  what the server in this pod says to readiness probes
 //	probe traffic HOST:PORT…                load all of these until told to stop
@@ -25,6 +26,7 @@ var commands = map[string]func(ctx context.Context, args []string) error{
 	"serve":   serve,
 	"echo":    echo,
 	"ping":    ping,
+	"api":     api,
 	"ask":     ask,
 	"resolve": resolve,
 	"ready":   setReady,

@@ -39,8 +39,28 @@ func mustAsk(t *testing.T, from place, address string, flags ...string) []answer
 }
 
 // wantAnswer wants this answer. Fields of the wanted one that are empty may be anything.
-func wantAnswer(t *testing.T, from interface {
-	try(args ...string) (string, error)
-}, address string, want answer) {
+func wantAnswer(t *testing.T, from place, address string, want answer) {
 	t.Helper()
+	all, err := ask(from, address)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	got := all[0]
+	for _, field := range []struct{ name, got, want string }{
+		{"pod", got.Pod, want.Pod}, {"node", got.Node, want.Node}, {"client address", got.Client, want.Client},
+	} {
+		if field.want != "" && field.got != field.want {
+			t.Errorf("%s asks %s: %s is %q, want %q", from.name, address, field.name, field.got, field.want)
+		}
+	}
+}
+
+// pods counts the answers by pod.
+func pods(all []answer) map[string]int {
+	count := map[string]int{}
+	for _, a := range all {
+		count[a.Pod]++
+	}
+	return count
 }

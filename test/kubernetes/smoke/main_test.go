@@ -18,8 +18,8 @@ const (
 	image = "localhost/beeline-probe:latest"
 )
 
-// The programs that this run builds: the test bed's, and the probe that nodes and the world run.
-var bedProgram, probeProgram string
+// The programs that this run builds: the test bed's, the probe that nodes and the world run, and Beeline's command line.
+var bedProgram, probeProgram, beelineProgram string
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
@@ -46,10 +46,12 @@ func runTests(m *testing.M) (code int) {
 // prepare builds the programs, gives the image to the nodes, and makes the namespace anew.
 func prepare(dir string) error {
 	bedProgram, probeProgram = filepath.Join(dir, "cluster"), filepath.Join(dir, "probe")
+	beelineProgram = filepath.Join(dir, "beeline")
 	archive := filepath.Join(dir, "probe.tar")
 	for _, command := range [][]string{
 		{"go", "build", "-o", bedProgram, ".."},
 		{"go", "build", "-o", probeProgram, "../probe"},
+		{"go", "build", "-o", beelineProgram, "../../../cmd/beeline"},
 		{"go", "run", "../../../build/image", "-o", archive, "-name", image, "-entrypoint", "/probe", probeProgram + "=/probe"},
 		{bedProgram, "status"},
 		{bedProgram, "load", archive},

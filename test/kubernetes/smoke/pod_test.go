@@ -40,7 +40,7 @@ func podsReachPods(t *testing.T) {
 		from.want(t, "echo", "udp", to.echo(), "-bytes=6000", "-count=3")
 		from.want(t, "ping", to.address)
 		from.want(t, "ping", to.address, "-bytes=4000")
-		wantAnswer(t, from, to.who(), answer{to.pod, to.node.name, from.address})
+		wantAnswer(t, from.place, to.who(), answer{to.pod, to.node.name, from.address})
 	}
 }
 
@@ -67,9 +67,9 @@ func hostNetworkPods(t *testing.T) {
 		for _, pod := range []actor{c.a, c.remote} {
 			// The node's address is what its own processes show to pods elsewhere; to its own pods they may show another.
 			if host.node != pod.node {
-				wantAnswer(t, host, pod.who(), answer{pod.pod, pod.node.name, host.address})
+				wantAnswer(t, host.place, pod.who(), answer{pod.pod, pod.node.name, host.address})
 			}
-			wantAnswer(t, pod, host.who(), answer{host.pod, host.node.name, pod.address})
+			wantAnswer(t, pod.place, host.who(), answer{host.pod, host.node.name, pod.address})
 			host.want(t, "echo", "udp", pod.echo(), "-count=10")
 			pod.want(t, "echo", "udp", host.echo(), "-count=10")
 		}

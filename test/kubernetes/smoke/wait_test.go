@@ -109,3 +109,24 @@ func waitNodeReady(t *testing.T, node string) {
 		return err
 	})
 }
+
+// waitPod waits until this holds of a pod.
+func waitPod(t *testing.T, name string, holds func(corev1.Pod) bool) {
+	t.Helper()
+	eventually(t, func() error {
+		var p corev1.Pod
+		err := get(&p, "pod", name)
+		if err == nil && !holds(p) {
+			err = fmt.Errorf("pod %s: %s, ready: %t", name, podState(p), isReady(p))
+		}
+		return err
+	})
+}
+
+// wantSame is an error unless both are the same, or the one that happened on the way.
+func wantSame(what, got, want string, err error) error {
+	if err == nil && got != want {
+		err = fmt.Errorf("%s: %s, want %s", what, got, want)
+	}
+	return err
+}

@@ -1,0 +1,48 @@
+//go:build kubernetes
+
+package smoke
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// noAgentOnTheNode: where no agent runs, pods that run go on, new ones wait, and `kubectl describe pod` says why in a
+// sentence; when the agent is back, they start.
+func noAgentOnTheNode(t *testing.T) {
+	needBeeline(t)
+	c := theCast(t)
+	traffic := startTraffic(t, c)
+	late := podObject("late", c.far.name)
+	t.Cleanup(func() { remove(t, late) })
+	t.Run("Absent", func(t *testing.T) {
+		daemonSetPatch(t, fmt.Sprintf(`{"nodeSelector":{%q:%q}}`, corev1.LabelHostname, c.near.name),
+			fmt.Sprintf(`{"nodeSelector":{%q:null}}`, corev1.LabelHostname))
+		eventually(t, func() error {
+			all, err := agentPods(c.far.name)
+			if err == nil && len(all) > 0 {
+				err = fmt.Errorf("agents on %s: %d", c.far.name, len(all))
+			}
+			return err
+		})
+		apply(t, late)
+		eventually(t, func() error {
+			said, err := kubectl("-n", namespace, "describe", "pod", late.Name)
+			if err == nil && (!strings.Contains(said, "FailedCreatePodSandBox") || !strings.Contains(said, "beeline agent")) {
+				err = fmt.Errorf("describe pod does not say that the agent is not there:\n%s", said)
+			}
+			return err
+		})
+		var event corev1.EventList
+		mustGet(t, &event, "events", "--field-selector", "reason=FailedCreatePodSandBox,involvedObject.name="+late.Name)
+		t.Logf("what a user reads: %s", event.Items[0].Message)
+		traffic.goesOn()
+	})
+	waitReady(t, late.Name)
+	traffic.goesOn()
+	traffic.finish()
+	waitAgentKnowsPods(t, c.far.name)
+}

@@ -1,0 +1,98 @@
+//go:build kubernetes
+
+package smoke
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+// Where deploy/beeline.yaml puts the agents.
+const (
+	agentNamespace = "kube-system"
+	agentDaemonSet = "daemonset/beeline"
+	agentLabel     = "app.kubernetes.io/name=beeline"
+	agentAccount   = "system:serviceaccount:kube-system:beeline"
+)
+
+// needBeeline skips what only an agent can fulfil where the cluster has another network.
+func needBeeline(t *testing.T) {
+	t.Helper()
+	if !isBeeline() {
+		t.Skip("this cluster's network has no agent")
+	}
+}
+
+// agentOn gives the agent's pod on a node, which is ready.
+func agentOn(t *testing.T, node string) (pod string) {
+	t.Helper()
+	eventually(t, func() error {
+		all, err := agentPods(node)
+		if err != nil {
+			return err
+		}
+		for _, p := range all {
+			if isReady(p) {
+				pod = p.Name
+				return nil
+			}
+		}
+		return fmt.Errorf("no agent is ready on %s", node)
+	})
+	return pod
+}
+
+// agentPods are the agent's pods on a node, or on all where it is empty.
+func agentPods(node string) ([]corev1.Pod, error) {
+	args := []string{"pods", "-n", agentNamespace, "-l", agentLabel}
+	if node != "" {
+		args = append(args, "--field-selector", "spec.nodeName="+node)
+	}
+	var all corev1.PodList
+	err := get(&all, args...)
+	return all.Items, err
+}
+
+// askAgent runs a command of the agent's program on the node, as an administrator there would, and reads its JSON. It
+// needs no API server.
+func askAgent(node string, into any, command string) error {
+	said, err := onNode(node).run(beelineProgram, command, "--output=json")
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal([]byte(said), into)
+}
+
+func agentStatus(node string) (s api.Status, err error) {
+	err = askAgent(node, &s, "status")
+	return s, err
+}
+
+func agentEndpoints(node string) (all []api.Endpoint, err error) {
+	err = askAgent(node, &all, "endpoints")
+	return all, err
+}
+
+// waitAgentReady waits until the agent of a node says that it is ready.
+func waitAgentReady(t *testing.T, node string) {
+	t.Helper()
+	eventually(t, func() error {
+		s, err := agentStatus(node)
+		if err == nil && !s.Ready {
+			err = fmt.Errorf("the agent of %s is not ready: %s", node, strings.Join(s.Problems, "; "))
+		}
+		return err
+	})
+}
+
+// agentProcess is the process id of the agent on a node, in the node's own namespace of processes.
+func agentProcess(node string) (string, error) {
+	said, err := onNode(node).run("pgrep", "-o", "-f", "beeline agent")
+	return strings.TrimSpace(said), err
+}

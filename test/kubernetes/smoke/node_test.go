@@ -1,0 +1,173 @@
+//go:build kubernetes
+
+package smoke
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// drain: pods leave a node that is drained and come back; the agent stays, and knows of none that are gone.
+func drain(t *testing.T) {
+	c := theCast(t)
+	t.Cleanup(func() { mustKubectl(t, "uncordon", c.far.name) })
+	mustKubectl(t, "drain", c.far.name, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout="+patience.String())
+	waitAgentKnowsPods(t, c.far.name)
+	if isBeeline() {
+		agentOn(t, c.far.name)
+	}
+	mustKubectl(t, "uncordon", c.far.name)
+	wantAllTalk(t, theCast(t))
+}
+
+// nodeRestart: after a reboot of a node its pods have a network again, and nothing of before is left.
+func nodeRestart(t *testing.T) {
+	c := theCast(t)
+	mustBed(t, "node", "restart", c.far.name)
+	waitNodeReady(t, c.far.name)
+	eventually(t, func() error { // the kubelet shows pods of before as ready until it has looked
+		var p corev1.Pod
+		if err := get(&p, "pod", c.remote.pod); err != nil {
+			return err
+		}
+		if n := p.Status.ContainerStatuses[0].RestartCount; n == 0 {
+			return fmt.Errorf("pod %s was not started again", c.remote.pod)
+		}
+		return nil
+	})
+	if isBeeline() {
+		agentOn(t, c.far.name)
+	}
+	wantAllTalk(t, theCast(t))
+	waitAgentKnowsPods(t, c.far.name)
+	waitNoStale(t, c.far.name)
+}
+
+// waitNoStale waits until a node has no more devices, pins, files and routes of pods than pods.
+func waitNoStale(t *testing.T, node string) {
+	t.Helper()
+	if !isBeeline() {
+		return
+	}
+	eventually(t, func() error {
+		s, err := agentStatus(node)
+		if err != nil {
+			return err
+		}
+		found, err := traces(node)
+		if err != nil {
+			return err
+		}
+		for _, trace := range found {
+			if !strings.HasPrefix(trace, fmt.Sprint(s.Endpoints, " ")) && !strings.HasSuffix(trace, "namespaces") {
+				return fmt.Errorf("%s has %d endpoints but %s", node, s.Endpoints, trace)
+			}
+		}
+		return nil
+	})
+}
+
+// changedPodRange: an agent whose node gets another pod range while it has pods says so, on the node and in the API,
+// gives out no address of either, and goes on when the old range is back.
+func changedPodRange(t *testing.T) {
+	needBeeline(t)
+	c := theCast(t)
+	var object corev1.Node
+	mustGet(t, &object, "node", c.far.name)
+	other := netip.MustParsePrefix("10.244.200.0/24").String()
+	recreateNode(t, object, other)
+	t.Cleanup(func() {
+		recreateNode(t, object, object.Spec.PodCIDR)
+		waitNodeReady(t, c.far.name)
+		waitAgentReady(t, c.far.name)
+		wantAllTalk(t, theCast(t))
+	})
+	says := func(text string) bool {
+		return strings.Contains(text, other) && strings.Contains(text, object.Spec.PodCIDR)
+	}
+	eventually(t, func() error {
+		s, err := agentStatus(c.far.name)
+		if err == nil && !says(strings.Join(s.Problems, "\n")) {
+			err = fmt.Errorf("problems of the agent do not name both ranges: %q", s.Problems)
+		}
+		return err
+	})
+	eventually(t, func() error {
+		said, err := kubectl("describe", "node", c.far.name)
+		if err == nil && !says(said[strings.Index(said, "Events:"):]) {
+			err = fmt.Errorf("describe node has no event that names both ranges:\n%s", said)
+		}
+		return err
+	})
+	c.a.want(t, "echo", "tcp", c.b.echo())
+}
+
+// nodeDeletion: the other nodes forget a node that is deleted from the API; when it is back, so is its traffic.
+func nodeDeletion(t *testing.T) {
+	needBeeline(t)
+	c := theCast(t)
+	mustKubectl(t, "delete", "node", c.far.name)
+	eventually(t, func() error {
+		s, err := agentStatus(c.near.name)
+		if err != nil {
+			return err
+		}
+		for _, n := range s.Nodes {
+			if n.Name == c.far.name {
+				return fmt.Errorf("the agent of %s still knows %s", c.near.name, c.far.name)
+			}
+		}
+		routes, err := onNode(c.near.name).run("ip", "-o", "route", "show", "proto", "190")
+		if err == nil && strings.Contains(routes, c.far.address) {
+			err = fmt.Errorf("%s still has routes to %s: %s", c.near.name, c.far.name, routes)
+		}
+		return err
+	})
+	mustBed(t, "node", "restart", c.far.name) // a kubelet registers its node when it starts
+	waitNodeReady(t, c.far.name)
+	agentOn(t, c.far.name)
+	wantAllTalk(t, theCast(t))
+	waitAgentKnowsPods(t, c.far.name)
+	waitNoStale(t, c.far.name)
+}
+
+// recreateNode deletes a Node object and creates it again with another pod range: in an object that exists it cannot
+// be changed.
+func recreateNode(t *testing.T, object corev1.Node, podRange string) {
+	t.Helper()
+	object.ObjectMeta = metav1.ObjectMeta{Name: object.Name, Labels: object.Labels, Annotations: object.Annotations}
+	object.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
+	object.Spec.PodCIDR, object.Spec.PodCIDRs = podRange, []string{podRange}
+	object.Spec.Taints = nil
+	text, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustKubectl(t, "delete", "node", object.Name)
+	if _, err := outside().feed(string(text), "kubectl", "create", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantAllTalk checks that the cast's pods reach each other and their nodes, over the wire and on one node.
+func wantAllTalk(t *testing.T, c cast) {
+	t.Helper()
+	all := []actor{c.a, c.b, c.remote, c.hostNear, c.hostFar}
+	for _, from := range all {
+		var who []string
+		for _, to := range all {
+			if from.pod != to.pod {
+				who = append(who, to.who())
+			}
+		}
+		from.want(t, append([]string{"ask"}, who...)...)
+	}
+	c.a.want(t, "echo", "tcp", c.remote.echo(), "-bytes=10000000")
+	c.remote.want(t, "echo", "udp", c.a.echo(), "-count=20")
+}

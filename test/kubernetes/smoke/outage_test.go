@@ -1,0 +1,102 @@
+//go:build kubernetes
+
+package smoke
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+// outage is how long the API server is away: longer than any request waits for it before it is tried again.
+const outage = 15 * time.Second
+
+// apiServerOutage: while nobody reaches the API server, traffic goes on, pods get a network, and an agent that is
+// started anew carries on with what its node has; afterwards all is as before.
+func apiServerOutage(t *testing.T) {
+	needBeeline(t)
+	c := theCast(t)
+	traffic := startTraffic(t, c)
+	victim := podObject("victim", c.near.name)
+	applyForTest(t, victim)
+	waitReady(t, victim.Name)
+	sandbox := sandboxOf(t, c.near.name, victim.Name)
+	process, err := agentProcess(c.far.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// Refused, not dropped: every open connection ends and every new one fails, as when the process is gone.
+	refuse := func(action string) error {
+		_, err := outside().run("iptables", action, "INPUT", "-p", "tcp", "--dport", "6443", "-j", "REJECT", "--reject-with", "tcp-reset")
+		return err
+	}
+	if err := refuse("-I"); err != nil {
+		t.Fatal(err)
+	}
+	lifted := false
+	lift := func() {
+		if !lifted {
+			lifted = true
+			if err := refuse("-D"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(lift)
+	begin := time.Now()
+	if _, err := kubectl("get", "nodes", "--request-timeout=2s"); err == nil {
+		t.Fatal("the API server still answers")
+	}
+	// The kubelet replaces a sandbox that died without asking anybody: DEL and ADD during the outage.
+	_, killed := onNode(c.near.name).run("ctr", "-n", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", sandbox)
+	_, killedAgent := onNode(c.far.name).run("kill", "-KILL", process)
+	if err := errors.Join(killed, killedAgent); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		now, err := endpointOf(c.near.name, victim.Name)
+		if err == nil && now.ContainerID == sandbox {
+			err = errors.New("the pod still has its old sandbox")
+		}
+		return err
+	})
+	eventually(t, func() error { _, err := agentStatus(c.far.name); return err })
+	for _, address := range []string{c.a.echo(), c.remote.echo()} {
+		onNode(c.near.name).want(t, "echo", "tcp", address, "-bytes=1000000")
+		onNode(c.far.name).want(t, "echo", "tcp", address, "-bytes=1000000")
+	}
+	time.Sleep(outage - time.Since(begin))
+	lift()
+
+	traffic.goesOn()
+	traffic.finish()
+	waitReady(t, victim.Name)
+	for _, n := range []node{c.near, c.far} {
+		waitAgentReady(t, n.name)
+		waitAgentKnowsPods(t, n.name)
+	}
+}
+
+// endpointOf is what the agent knows of a pod of the tests.
+func endpointOf(node, pod string) (api.Endpoint, error) {
+	all, err := agentEndpoints(node)
+	for _, e := range all {
+		if e.Pod.Namespace == namespace && e.Pod.Name == pod {
+			return e, nil
+		}
+	}
+	return api.Endpoint{}, errors.Join(err, errors.New("the agent of "+node+" knows no pod "+pod))
+}
+
+// sandboxOf is the id of the pod's sandbox, under which the runtime and the agent know it.
+func sandboxOf(t *testing.T, node, pod string) string {
+	t.Helper()
+	e, err := endpointOf(node, pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.ContainerID
+}

@@ -1,0 +1,65 @@
+//go:build kubernetes
+
+package smoke
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// What a user applies and deletes, from the directory of this package.
+const (
+	installManifest   = "../../../deploy/beeline.yaml"
+	uninstallManifest = "../../../deploy/uninstall.yaml"
+)
+
+// look prints what Beeline has left on a node: files, devices, pins, rules and routes.
+const look = `
+ls -d /run/beeline /var/run/beeline /var/lib/beeline /sys/fs/bpf/beeline 2>/dev/null
+ls -d /etc/cni/net.d/*beeline* /opt/cni/bin/beeline* 2>/dev/null
+ls /sys/class/net | grep -E '^(bl[0-9a-f]|beeline)' | sed 's/^/device /'
+nft list tables | grep -i beeline
+ip -o route show table all proto 190 | sed 's/^/route /'
+ip rule | grep -i 190 | sed 's/^/rule /'
+true`
+
+// removalAndReturn: what docs/operations.md says about removing Beeline leaves nothing of it; installed again, it
+// works.
+func removalAndReturn(t *testing.T) {
+	needBeeline(t)
+	theCast(t)
+	nodes := clusterNodes(t)
+	// Pods have to go before their network does.
+	mustKubectl(t, "delete", "namespace", namespace, "--timeout=90s")
+	mustKubectl(t, "delete", "-f", installManifest, "--ignore-not-found", "--timeout=90s")
+	mustKubectl(t, "apply", "-f", uninstallManifest)
+	mustKubectl(t, "-n", agentNamespace, "rollout", "status", "daemonset/beeline-uninstall", "--timeout="+patience.String())
+	mustKubectl(t, "delete", "-f", uninstallManifest, "--timeout=90s")
+	for _, n := range nodes {
+		eventually(t, func() error {
+			left, err := onNode(n.name).run("sh", "-c", look)
+			if err == nil && strings.TrimSpace(left) != "" {
+				err = errors.New("left on " + n.name + ":\n" + left)
+			}
+			return err
+		})
+	}
+	said, err := kubectl("get", "clusterroles,clusterrolebindings,serviceaccounts,configmaps,daemonsets", "-A", "-o", "name")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range strings.Lines(said) {
+		if strings.Contains(name, "beeline") {
+			t.Errorf("left in the API: %s", name)
+		}
+	}
+
+	mustKubectl(t, "apply", "-f", installManifest)
+	waitRollout(t)
+	for _, n := range nodes {
+		waitNodeReady(t, n.name)
+	}
+	mustKubectl(t, "create", "namespace", namespace)
+	wantAllTalk(t, theCast(t))
+}

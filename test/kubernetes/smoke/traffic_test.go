@@ -1,0 +1,104 @@
+//go:build kubernetes
+
+package smoke
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// traffic is made by pods on both nodes: streams, a thousand requests a second over TCP and over UDP, and new
+// connections, to pods on the same and on the other node and through a Service. Nothing of it may be lost.
+type traffic struct {
+	t       *testing.T
+	talkers []place
+}
+
+// loadReport is what one load of a talker says, see test/kubernetes/probe.
+type loadReport struct {
+	Name               string
+	Done               int64
+	SlowestNanoseconds time.Duration
+	Errors             []string
+}
+
+// startTraffic makes pods that talk to the cast, and waits until they do.
+func startTraffic(t *testing.T, c cast) *traffic {
+	t.Helper()
+	near, far := serviceObject("traffic-near", "name", c.b.pod), serviceObject("traffic-far", "name", c.remote.pod)
+	applyForTest(t, near, far)
+	viaNear, viaFar := hostPort(serviceAddress(t, near.Name), 7), hostPort(serviceAddress(t, far.Name), 7)
+	talker := func(name string, on node, to ...string) *corev1.Pod {
+		pod := podObject(name, on.name, append([]string{"traffic"}, to...)...)
+		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+		pod.Spec.TerminationGracePeriodSeconds = ptr[int64](3)
+		return pod
+	}
+	applyForTest(t,
+		talker("talker-near", c.near, c.b.echo(), c.remote.echo(), viaFar),
+		talker("talker-far", c.far, c.a.echo(), viaNear))
+	waitReady(t, "talker-near", "talker-far")
+	traffic := &traffic{t, []place{inPod("talker-near"), inPod("talker-far")}}
+	traffic.goesOn()
+	return traffic
+}
+
+// goesOn waits until every load has done more than now.
+func (tr *traffic) goesOn() {
+	tr.t.Helper()
+	before, err := tr.reports("now")
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	eventually(tr.t, func() error {
+		now, err := tr.reports("now")
+		if err != nil {
+			return err
+		}
+		for i := range now {
+			if now[i].Done <= before[i].Done {
+				return fmt.Errorf("%s: stands at %d: %v", now[i].Name, now[i].Done, now[i].Errors)
+			}
+		}
+		return nil
+	})
+}
+
+// finish ends the traffic and fails the test for everything that was lost.
+func (tr *traffic) finish() {
+	tr.t.Helper()
+	reports, err := tr.reports("end")
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	for _, r := range reports {
+		tr.t.Logf("%s: %d, the slowest in %s", r.Name, r.Done, r.SlowestNanoseconds.Round(10*time.Microsecond))
+		for _, e := range r.Errors {
+			tr.t.Errorf("%s: %s", r.Name, e)
+		}
+		if r.Done == 0 {
+			tr.t.Errorf("%s: nothing was done", r.Name)
+		}
+	}
+}
+
+// reports asks all talkers for theirs, "now" or at the "end".
+func (tr *traffic) reports(when string) (all []loadReport, err error) {
+	for _, talker := range tr.talkers {
+		said, failed := talker.try("report", when)
+		var reports []loadReport
+		if failed == nil {
+			failed = json.Unmarshal([]byte(said), &reports)
+		}
+		for i := range reports {
+			reports[i].Name = talker.name + ": " + reports[i].Name
+		}
+		all, err = append(all, reports...), errors.Join(err, failed)
+	}
+	return all, err
+}

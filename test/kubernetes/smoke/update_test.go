@@ -1,0 +1,97 @@
+//go:build kubernetes
+
+package smoke
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// rollingUpdate replaces the agents of all nodes while pods talk: by a restart of the DaemonSet, by an image with
+// another version, and back. Nothing may be lost: no connection, no byte, no request.
+func rollingUpdate(t *testing.T) {
+	needBeeline(t)
+	const newerImage, newerVersion = "localhost/beeline:smoke-newer", "smoke-newer"
+	loadImage(t, newerImage, newerVersion)
+	c := theCast(t)
+	before := mustKubectl(t, "-n", agentNamespace, "get", agentDaemonSet, "-o", "jsonpath={.spec.template.spec.containers[0].image}")
+	traffic := startTraffic(t, c)
+
+	mustKubectl(t, "-n", agentNamespace, "rollout", "restart", agentDaemonSet)
+	waitRollout(t)
+	traffic.goesOn()
+
+	setImage(t, newerImage)
+	t.Cleanup(func() { setImage(t, before) })
+	for _, n := range []node{c.near, c.far} {
+		if s, err := agentStatus(n.name); err != nil || s.Version != newerVersion {
+			t.Errorf("the agent of %s is version %q after the update, want %q (%v)", n.name, s.Version, newerVersion, err)
+		}
+	}
+	traffic.goesOn()
+
+	// Pods that are made while the agents change get a network too.
+	setImageStart(t, before)
+	pod := podObject("during-update", c.far.name)
+	applyForTest(t, pod)
+	waitRollout(t)
+	waitReady(t, pod.Name)
+	traffic.goesOn()
+	traffic.finish()
+	for _, n := range []node{c.near, c.far} {
+		waitAgentKnowsPods(t, n.name)
+	}
+}
+
+// setImage gives the agents another image and waits until all run it.
+func setImage(t *testing.T, image string) {
+	t.Helper()
+	setImageStart(t, image)
+	waitRollout(t)
+}
+
+func setImageStart(t *testing.T, image string) {
+	t.Helper()
+	// Every container that runs the image, also those that run before the agent.
+	mustKubectl(t, "-n", agentNamespace, "set", "image", agentDaemonSet, "*="+image)
+}
+
+// waitRollout waits until all agents are those of the DaemonSet as it is now, and ready.
+func waitRollout(t *testing.T) {
+	t.Helper()
+	mustKubectl(t, "-n", agentNamespace, "rollout", "status", agentDaemonSet, "--timeout="+patience.String())
+	for _, n := range clusterNodes(t) {
+		waitAgentReady(t, n.name)
+	}
+}
+
+// loadImage makes the product's image of the sources with this name and version and gives it to the nodes.
+func loadImage(t *testing.T, name, version string) {
+	t.Helper()
+	archive := filepath.Join(t.TempDir(), "beeline.tar")
+	build := exec.Command("make", "--no-print-directory", "image", "IMAGE_ARCHIVE="+archive, "IMAGE="+name, "VERSION="+version)
+	build.Dir = "../../.."
+	build.Env = os.Environ()
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", build, err, said)
+	}
+	mustBed(t, "load", archive)
+}
+
+// daemonSetPatch patches the pods of the DaemonSet and undoes it at the end of the test with the other patch.
+func daemonSetPatch(t *testing.T, patch, undo string) {
+	t.Helper()
+	change := func(patch string) {
+		mustKubectl(t, "-n", agentNamespace, "patch", agentDaemonSet, "--type=merge", "-p",
+			fmt.Sprintf(`{"spec":{"template":{"spec":%s}}}`, patch))
+	}
+	t.Cleanup(func() {
+		change(undo)
+		waitRollout(t)
+	})
+	change(strings.TrimSpace(patch))
+}

@@ -1,0 +1,59 @@
+//go:build kubernetes
+
+package smoke
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// worldSeesNodes: what pods send to a machine outside of the cluster has their node's address.
+func worldSeesNodes(t *testing.T) {
+	c := theCast(t)
+	const who, echo = 28080, 27000
+	ctx, cancel := context.WithCancel(context.Background())
+	server := exec.CommandContext(ctx, bedProgram, "exec", probeProgram, "serve", "-control=false",
+		fmt.Sprintf("-http=:%d", who), fmt.Sprintf("-echo=:%d", echo))
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = server.Wait() // it was killed
+	})
+	awaitService(t, outside(), hostPort("127.0.0.1", who))
+	for _, client := range []actor{c.a, c.remote, c.hostNear, c.hostFar} {
+		world := outsideAddress(t, client.node)
+		wantAnswer(t, client.place, hostPort(world, who), answer{Client: client.node.address})
+		client.want(t, "ping", world)
+		client.want(t, "echo", "tcp", hostPort(world, echo), "-bytes=10000000")
+		client.want(t, "echo", "udp", hostPort(world, echo), "-count=20")
+	}
+}
+
+// apiServerFromPods: pods reach the API server through its Service, with their service account.
+func apiServerFromPods(t *testing.T) {
+	c := theCast(t)
+	for _, client := range []actor{c.a, c.remote, c.hostNear} {
+		if said := client.want(t, "api"); !strings.Contains(said, "v1.") {
+			t.Errorf("%s: the API server says it is version %q", client.pod, said)
+		}
+	}
+}
+
+// outsideAddress is the address that the machine outside has towards a node.
+func outsideAddress(t *testing.T, towards node) string {
+	t.Helper()
+	said, err := outside().run("ip", "-o", "route", "get", towards.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, found := strings.Cut(said, " src ")
+	if !found {
+		t.Fatalf("no source address in %q", said)
+	}
+	return strings.Fields(after)[0]
+}
