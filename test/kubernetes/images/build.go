@@ -1,0 +1,171 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/binaries"
+)
+
+// Build makes the images that the cache does not have for this version of Kubernetes, whose binaries it must have,
+// and gives all of them. It runs in the top directory of the project.
+func Build(ctx context.Context, c binaries.Cache, kubernetes string, print binaries.Printf) ([]Archive, error) {
+	dir := filepath.Join(c.Dir(kubernetes), "images")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	listed, err := list(ctx, c, kubernetes)
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{cache: c, kubernetes: kubernetes, dir: dir, print: print}
+	defer func() {
+		if b.work != "" {
+			os.RemoveAll(b.work)
+		}
+	}()
+	var all []Archive
+	for _, short := range slices.Sorted(maps.Keys(listed)) {
+		a := Archive{File: filepath.Join(dir, short+".tar"), Names: listed[short], Essential: essential[short] != ""}
+		if err := b.image(ctx, a, recipes[short]); err != nil {
+			return nil, fmt.Errorf("make image %s: %w", short, err)
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}
+
+// list asks upstream's tests which images they want.
+func list(ctx context.Context, c binaries.Cache, kubernetes string) (map[string][]string, error) {
+	tests, err := c.Path(kubernetes, "e2e.test")
+	if err != nil {
+		return nil, err
+	}
+	work, err := os.MkdirTemp("", "beeline-images-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(work)
+	repositories := filepath.Join(work, "repositories.yaml")
+	if err := os.WriteFile(repositories, []byte(RepositoryList), 0o644); err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, tests, "--list-images")
+	cmd.Env = append(os.Environ(), "KUBE_TEST_REPO_LIST="+repositories)
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s --list-images: %w", tests, err)
+	}
+	return match(string(out)), nil
+}
+
+type builder struct {
+	cache      binaries.Cache
+	kubernetes string
+	dir        string
+	print      binaries.Printf
+	// work is a directory for what is made on the way; the packer is in it. Empty until something is made.
+	work string
+}
+
+// image makes an archive unless it is there and its recipe and binaries are those of now.
+func (b *builder) image(ctx context.Context, a Archive, i image) error {
+	recipe := a.Names[0] + " " + i.text()
+	var sources []string
+	for _, program := range slices.Sorted(maps.Keys(i.programs)) {
+		path, err := b.cache.Path(b.kubernetes, program)
+		if err != nil {
+			return err
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		recipe += fmt.Sprintf("\n%s %d %s", program, info.Size(), info.ModTime().UTC())
+		sources = append(sources, path+"="+i.programs[program])
+	}
+	recipePath := a.File + ".recipe"
+	made, err := os.ReadFile(recipePath)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if _, err := os.Stat(a.File); err == nil && string(made) == recipe {
+		return nil
+	}
+	if err := b.prepare(ctx); err != nil {
+		return err
+	}
+	b.print("making image %s", a.Names[0])
+	trees, err := b.trees(ctx, i)
+	if err != nil {
+		return err
+	}
+	if len(i.files) > 0 {
+		kubernetesSource, err := binaries.Source(ctx, b.kubernetes)
+		if err != nil {
+			return err
+		}
+		for _, path := range slices.Sorted(maps.Keys(i.files)) {
+			sources = append(sources, filepath.Join(kubernetesSource, path)+"="+i.files[path])
+		}
+	}
+	fresh := filepath.Join(b.work, "image.tar")
+	args := []string{"-o", fresh, "-name", a.Names[0], "-entrypoint", i.entrypoint, "-cmd", i.cmd,
+		"-env", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	if err := run(ctx, "", filepath.Join(b.work, "pack"), append(append(args, trees...), sources...)...); err != nil {
+		return err
+	}
+	if err := os.Remove(recipePath); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(fresh, a.File); err != nil {
+		return err
+	}
+	return os.WriteFile(recipePath, []byte(recipe), 0o644)
+}
+
+// prepare builds the program that packs images, once.
+func (b *builder) prepare(ctx context.Context) error {
+	if b.work != "" {
+		return nil
+	}
+	work, err := os.MkdirTemp(b.dir, ".work-")
+	if err != nil {
+		return err
+	}
+	b.work = work
+	return goBuild(ctx, filepath.Join(work, "pack"), "./build/image")
+}
+
+// trees are the arguments for the directories that the image is made of, the lower ones first.
+func (b *builder) trees(ctx context.Context, i image) ([]string, error) {
+	var args []string
+	base := ""
+	if i.base != "" {
+		var err error
+		if base, err = debianTree(ctx, b.cache.Shared(), i.base, packages[i.base], b.print); err != nil {
+			return nil, err
+		}
+		args = append(args, base+"=/")
+	}
+	for _, name := range i.extra {
+		dir := filepath.Join(b.work, name)
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				return nil, err
+			}
+			if err := makeExtra(ctx, name, dir, base); err != nil {
+				return nil, err
+			}
+		}
+		args = append(args, dir+"=/")
+	}
+	return args, nil
+}
