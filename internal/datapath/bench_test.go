@@ -22,6 +22,7 @@ import (
 // start with all hops, and a measurement repeats in pieces short enough not to use them up.
 func BenchmarkPrograms(b *testing.B) {
 	ebpfRouting, plain := Config{EBPFRouting: true, Masquerade: true}, Config{EBPFRouting: true}
+	kubeProxy := Config{EBPFRouting: true, Masquerade: true, StackServices: true}
 	for _, family := range []struct {
 		name string
 		n    int
@@ -37,11 +38,13 @@ func BenchmarkPrograms(b *testing.B) {
 		}{
 			{"from_pod/to=pod-here", ebpfRouting, podSends(ip(fromPod(), podA, podA2)), verdictRedirect},
 			{"from_pod/to=pod-remote", ebpfRouting, podSends(ip(fromPod(), podA, podB)), verdictRedirect},
+			{"from_pod/to=pod-remote,beside-kube-proxy", kubeProxy, podSends(ip(fromPod(), podA, podB)), verdictRedirect},
 			{"from_pod/to=pod-remote-unresolved", ebpfRouting, podSends(ip(fromPod(), podA, podC)), verdictRedirect},
 			{"from_pod/to=world", ebpfRouting, podSends(ip(fromPod(), podA, world)), verdictNext},
 			{"from_pod/spoofed", ebpfRouting, podSends(ip(fromPod(), podB, podA2)), verdictDrop},
 			{"from_pod/kernel-routing", Config{Masquerade: true}, podSends(ip(fromPod(), podA, podB)), verdictNext},
 			{"from_wire/from=pod-remote", ebpfRouting, wireBrings(ip(fromWire(), podB, podA)), verdictRedirect},
+			{"from_wire/from=pod-remote,beside-kube-proxy", kubeProxy, wireBrings(ip(fromWire(), podB, podA)), verdictRedirect},
 			{"from_wire/from=pod-remote,without-source-lookup", plain, wireBrings(ip(fromWire(), podB, podA)), verdictRedirect},
 			{"from_wire/to=node", ebpfRouting, wireBrings(ip(fromWire(), podB, nodeA)), verdictNext},
 			{"from_wire/to=node,without-source-lookup", plain, wireBrings(ip(fromWire(), podB, nodeA)), verdictNext},
