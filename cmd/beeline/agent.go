@@ -49,6 +49,8 @@ Traffic does not depend on it: it can be stopped, killed and replaced at any tim
 	f.IntVar(&config.MTU, "mtu", config.MTU, "MTU of pods in bytes; 0 follows the uplink")
 	f.StringVar((*string)(&config.Routing), "routing", string(config.Routing), "who forwards between pods: ebpf, kernel")
 	f.StringVar((*string)(&config.Services), "services", string(config.Services), "who translates the addresses of Services: none, kube-proxy; auto: kube-proxy with an API server")
+	f.StringVar((*string)(&config.Tunnel), "tunnel", string(config.Tunnel), "nodes to reach through VXLAN: none, vxlan (all); auto: those of other subnets")
+	f.IntVar(&config.TunnelPort, "tunnel-port", config.TunnelPort, "UDP port of VXLAN, the same on all nodes")
 	f.BoolVar(&config.Masquerade, "masquerade", config.Masquerade, "give what pods send outside the cluster the node's address")
 	f.StringVar(&config.MetricsAddress, "metrics-address", config.MetricsAddress, "where to serve /metrics, /healthz and /readyz; empty: nowhere")
 	f.StringVar(&level, "log-level", level, "debug, info, warn, error")

@@ -82,13 +82,19 @@ func poolRows(s *api.Status) [][]string {
 }
 
 func nodeRows(all []api.RemoteNode) [][]string {
-	rows := [][]string{{"NODE", "ADDRESSES", "POD RANGES", "MAC"}}
+	rows := [][]string{{"NODE", "ADDRESSES", "POD RANGES", "WAY", "MTU", "MAC"}}
 	for _, n := range all {
-		mac := n.MAC
-		if mac == "" {
+		mac, mtu := n.MAC, "-"
+		switch {
+		case mac == "" && strings.Contains(n.Way, api.WayDirect):
 			mac = "unresolved"
+		case mac == "":
+			mac = "-"
 		}
-		rows = append(rows, []string{n.Name, join(n.Addresses), join(n.PodCIDRs), mac})
+		if n.MTU != 0 {
+			mtu = fmt.Sprint(n.MTU)
+		}
+		rows = append(rows, []string{n.Name, join(n.Addresses), join(n.PodCIDRs), n.Way, mtu, mac})
 	}
 	return rows
 }

@@ -37,6 +37,19 @@ const (
 	ServicesKubeProxy Services = "kube-proxy"
 )
 
+// Tunnel says which nodes are reached through VXLAN.
+type Tunnel string
+
+// The ways of tunnels.
+const (
+	// TunnelAuto is for the nodes that are not on the uplink's link.
+	TunnelAuto Tunnel = "auto"
+	// TunnelNone is for no node: the network between them routes the pod ranges.
+	TunnelNone Tunnel = "none"
+	// TunnelVXLAN is for all nodes.
+	TunnelVXLAN Tunnel = "vxlan"
+)
+
 // Config is everything that one can tell the agent.
 type Config struct {
 	// NodeName is the metadata.name of this node's Node object.
@@ -59,6 +72,10 @@ type Config struct {
 	Routing Routing
 	// Services says who translates the addresses of Services.
 	Services Services
+	// Tunnel says which nodes are reached through VXLAN.
+	Tunnel Tunnel
+	// TunnelPort is the UDP port of VXLAN, the same on all nodes.
+	TunnelPort int
 	// Masquerade gives what pods send to the world the node's address.
 	Masquerade bool
 	// MetricsAddress is where /metrics, /healthz and /readyz are served; empty is nowhere.
@@ -79,6 +96,8 @@ func Defaults() Config {
 		Uplink:         "auto",
 		Routing:        RoutingEBPF,
 		Services:       ServicesAuto,
+		Tunnel:         TunnelAuto,
+		TunnelPort:     4789, // IANA's for VXLAN
 		Masquerade:     true,
 		MetricsAddress: "127.0.0.1:9965",
 	}
@@ -118,6 +137,12 @@ func (c Config) Validate() error {
 	}
 	if !slices.Contains([]Services{ServicesAuto, ServicesNone, ServicesKubeProxy}, c.Services) {
 		errs = append(errs, fmt.Errorf("--services: %q is none of %q, %q and %q", c.Services, ServicesAuto, ServicesNone, ServicesKubeProxy))
+	}
+	if !slices.Contains([]Tunnel{TunnelAuto, TunnelNone, TunnelVXLAN}, c.Tunnel) {
+		errs = append(errs, fmt.Errorf("--tunnel: %q is none of %q, %q and %q", c.Tunnel, TunnelAuto, TunnelNone, TunnelVXLAN))
+	}
+	if c.TunnelPort < 1 || c.TunnelPort > 65535 {
+		errs = append(errs, fmt.Errorf("--tunnel-port: %d is not between 1 and 65535", c.TunnelPort))
 	}
 	if c.MetricsAddress != "" {
 		if _, _, err := net.SplitHostPort(c.MetricsAddress); err != nil {

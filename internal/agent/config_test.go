@@ -25,6 +25,8 @@ func TestConfigValidate(t *testing.T) {
 		"--uplink":          func(c *Config) { c.Uplink = "" },
 		"--mtu":             func(c *Config) { c.MTU = 1279 },
 		"--routing":         func(c *Config) { c.Routing = "magic" },
+		"--tunnel":          func(c *Config) { c.Tunnel = "geneve" },
+		"--tunnel-port":     func(c *Config) { c.TunnelPort = 0 },
 		"--metrics-address": func(c *Config) { c.MetricsAddress = "9965" },
 	} {
 		c := good

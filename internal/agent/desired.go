@@ -25,7 +25,10 @@ type facts struct {
 	uplink *device.Uplink
 	// neighbours are the link-layer addresses that the kernel knows on the uplink.
 	neighbours map[netip.Addr]net.HardwareAddr
-	endpoints  []api.Endpoint
+	// held are this node's InternalIP addresses that it really has, in their order.
+	held      []netip.Addr
+	tunnel    tunnel
+	endpoints []api.Endpoint
 	// noIPv6 says that the kernel has no IPv6 at all.
 	noIPv6 bool
 }
@@ -40,14 +43,20 @@ type desired struct {
 	// kernelRoutes are those of the host's stack: to its pods, to the other nodes' pods, and nowhere for
 	// addresses of its own ranges that no pod has.
 	kernelRoutes []device.Route
+	// tunnel is that of the facts. tunnelRules asks for the rules of what pods send to tunnelled nodes, and
+	// tunnelSources are this node's ends of tunnels.
+	tunnel        tunnel
+	tunnelRules   bool
+	tunnelSources []netip.Addr
 	// neighbours are the nodes' addresses that the kernel is to keep resolved on the uplink.
 	neighbours []netip.Addr
 	// masquerade is nil when nothing is to be translated.
 	masquerade *masquerade.Config
 	// nodes are the other nodes, for status.
 	nodes []api.RemoteNode
-	// problems say in a sentence each what cannot be had.
+	// problems say in a sentence each what cannot be had; pods are those of them that are of one pod.
 	problems []string
+	pods     []podProblem
 }
 
 // desire computes the desired state.
@@ -56,13 +65,16 @@ func desire(f facts) desired {
 		mtu:       f.config.MTU,
 		endpoints: map[netip.Addr]datapath.Endpoint{},
 		routes:    map[netip.Prefix]datapath.Route{},
+		tunnel:    f.tunnel,
+
+		tunnelSources: f.tunnelSources(),
 	}
 	if f.uplink == nil {
 		d.problem("there is no uplink%s: pods reach this node and each other only", uplinkAsked(f.config.Uplink))
-	} else if d.mtu == 0 {
-		d.mtu = f.uplink.MTU
-	} else if d.mtu > f.uplink.MTU {
-		d.problem("--mtu %d is more than the uplink %s carries, %d: pods find out by path MTU discovery", d.mtu, f.uplink.Name, f.uplink.MTU)
+	} else if room := f.podRoom(); d.mtu == 0 {
+		d.mtu = room
+	} else if d.mtu > room {
+		d.problem("--mtu %d is more than the uplink %s carries, %d: pods find out by path MTU discovery", d.mtu, f.uplink.Name, room)
 	}
 	own, known := f.snapshot.Node(f.config.NodeName)
 	if !known || f.unknown {
@@ -89,11 +101,16 @@ func desire(f facts) desired {
 	}
 	for _, n := range f.snapshot.Nodes {
 		if n.Name != f.config.NodeName {
-			d.addNode(n, f)
+			d.addNode(n, own, f)
 		}
 	}
 	if f.config.Masquerade && len(own.PodCIDRs) > 0 {
-		d.masquerade = &masquerade.Config{PodCIDRs: own.PodCIDRs, Exempt: d.clusterPrefixes(), ReplyMark: datapath.MarkReply}
+		strays := strays(f.endpoints, own.PodCIDRs)
+		d.masquerade = &masquerade.Config{
+			PodCIDRs:  slices.Concat(own.PodCIDRs, strays),
+			Exempt:    slices.Concat(d.clusterPrefixes(), strays),
+			ReplyMark: datapath.MarkReply,
+		}
 	}
 	return d
 }
@@ -123,41 +140,100 @@ func (d *desired) problem(format string, args ...any) {
 	d.problems = append(d.problems, fmt.Sprintf(format, args...))
 }
 
+func (d *desired) podProblem(pod api.PodRef, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	d.problems = append(d.problems, text)
+	d.pods = append(d.pods, podProblem{pod, text})
+}
+
 func (d *desired) addEndpoint(e api.Endpoint, own cluster.Node, uplink *device.Uplink) {
 	for _, a := range e.Addresses {
 		d.endpoints[a] = endpointEntry(e)
 		d.kernelRoutes = append(d.kernelRoutes, endpointRoute(e, a, own, uplink))
-		if !slices.ContainsFunc(own.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(a) }) && len(own.PodCIDRs) > 0 {
-			d.problem("pod %s has address %s, which is not in this node's ranges %v any more: make the pod anew", podName(e), a, own.PodCIDRs)
+		if isStray(a, own.PodCIDRs) {
+			d.podProblem(e.Pod, "pod %s has address %s, which is not in this node's ranges %v any more: make the pod anew", podName(e), a, own.PodCIDRs)
 		}
 	}
 }
 
-// addNode adds the routes to another node and its pods.
-func (d *desired) addNode(n cluster.Node, f facts) {
-	node := api.RemoteNode{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs}
-	hops := map[bool]netip.Addr{} // by Is4: the node's first address of the family on the uplink's link
-	for _, a := range n.Addresses {
-		if f.uplink == nil || !onLink(a, *f.uplink) {
-			d.routes[hostPrefix(a)] = datapath.Route{Kind: datapath.RouteCluster}
-			continue
-		}
-		d.routes[hostPrefix(a)] = remoteRoute(a, f)
-		d.neighbours = append(d.neighbours, a)
-		if _, ok := hops[a.Is4()]; !ok {
-			hops[a.Is4()] = a
-			if mac := f.neighbours[a]; len(mac) > 0 && node.MAC == "" {
-				node.MAC = mac.String()
+// strays are the addresses of pods that are from a range which this node had before. Such a pod keeps what it can have: this node
+// and its pods, and the world.
+func strays(endpoints []api.Endpoint, ranges []netip.Prefix) (all []netip.Prefix) {
+	for _, e := range endpoints {
+		for _, a := range e.Addresses {
+			if isStray(a, ranges) {
+				all = append(all, hostPrefix(a))
 			}
 		}
 	}
-	for _, p := range n.PodCIDRs {
-		hop, ok := hops[p.Addr().Is4()]
-		if !ok {
-			d.routes[p] = datapath.Route{Kind: datapath.RouteCluster}
-			if f.uplink != nil {
-				d.problem("pods of node %q in %s cannot be reached: none of its addresses %v is on the link of %s", n.Name, p, n.Addresses, f.uplink.Name)
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return all
+}
+
+// isStray tells an address that is in none of the ranges; without ranges no address is one.
+func isStray(a netip.Addr, ranges []netip.Prefix) bool {
+	return len(ranges) > 0 && !slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// addNode adds the routes to another node and its pods. Each family has a way of its own.
+func (d *desired) addNode(n cluster.Node, own cluster.Node, f facts) {
+	node := api.RemoteNode{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs}
+	for _, ipv4 := range []bool{true, false} {
+		if !has(n, ipv4) {
+			continue
+		}
+		way, mtu := api.WayRouted, 0
+		if f.tunnelled(n, ipv4) {
+			if m, ok := d.addTunnelled(n, ipv4, own, f); ok {
+				way, mtu = api.WayVXLAN, m
+			} else {
+				d.addRouted(n, ipv4)
 			}
+		} else if hop, ok := f.hop(n, ipv4); ok {
+			d.addDirect(n, hop, f)
+			way, mtu = api.WayDirect, f.pathMTU()
+			if mac := f.neighbours[hop]; len(mac) > 0 && node.MAC == "" {
+				node.MAC = mac.String()
+			}
+		} else {
+			d.addRouted(n, ipv4)
+		}
+		if node.Way == "" {
+			node.Way, node.MTU = way, mtu
+			continue
+		}
+		if node.Way != way {
+			node.Way += ", " + way
+		}
+		node.MTU = min(node.MTU, mtu)
+	}
+	d.nodes = append(d.nodes, node)
+}
+
+// hop is a node's first address of a family on the uplink's link.
+func (f facts) hop(n cluster.Node, ipv4 bool) (hop netip.Addr, ok bool) {
+	for _, a := range n.Addresses {
+		if a.Is4() == ipv4 && f.uplink != nil && onLink(a, *f.uplink) {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// addDirect adds the routes over the uplink's link to what a node has of the family of hop.
+func (d *desired) addDirect(n cluster.Node, hop netip.Addr, f facts) {
+	for _, a := range n.Addresses {
+		switch {
+		case a.Is4() != hop.Is4():
+		case onLink(a, *f.uplink):
+			d.routes[hostPrefix(a)] = remoteRoute(a, f)
+			d.neighbours = append(d.neighbours, a)
+		default:
+			d.routes[hostPrefix(a)] = datapath.Route{Kind: datapath.RouteCluster}
+		}
+	}
+	for _, p := range n.PodCIDRs {
+		if p.Addr().Is4() != hop.Is4() {
 			continue
 		}
 		d.routes[p] = remoteRoute(hop, f)
@@ -167,7 +243,20 @@ func (d *desired) addNode(n cluster.Node, f facts) {
 		}
 		d.kernelRoutes = append(d.kernelRoutes, route)
 	}
-	d.nodes = append(d.nodes, node)
+}
+
+// addRouted leaves what a node has of one family to the routes that the host's stack has anyway.
+func (d *desired) addRouted(n cluster.Node, ipv4 bool) {
+	for _, a := range n.Addresses {
+		if a.Is4() == ipv4 {
+			d.routes[hostPrefix(a)] = datapath.Route{Kind: datapath.RouteCluster}
+		}
+	}
+	for _, p := range n.PodCIDRs {
+		if p.Addr().Is4() == ipv4 {
+			d.routes[p] = datapath.Route{Kind: datapath.RouteCluster}
+		}
+	}
 }
 
 // clusterPrefixes are the prefixes of the routes table, sorted: what is not the world.
@@ -210,14 +299,18 @@ func endpointEntry(e api.Endpoint) datapath.Endpoint {
 // endpointRoute is the host stack's route to one address of a pod. The node's own traffic to the pod takes
 // the node's address as its source, so that the pod's replies find back.
 func endpointRoute(e api.Endpoint, a netip.Addr, own cluster.Node, uplink *device.Uplink) device.Route {
-	r := device.Route{Prefix: hostPrefix(a), Device: e.HostIfIndex}
+	return device.Route{Prefix: hostPrefix(a), Device: e.HostIfIndex, Source: ownSource(own, a.Is4(), uplink)}
+}
+
+// ownSource is the address by which the cluster knows this node, for what the node itself sends; the zero Addr
+// where the uplink has none of that family.
+func ownSource(own cluster.Node, ipv4 bool, uplink *device.Uplink) netip.Addr {
 	for _, s := range own.Addresses {
-		if s.Is4() == a.Is4() && uplink != nil && holds(*uplink, s) {
-			r.Source = s
-			break
+		if s.Is4() == ipv4 && uplink != nil && holds(*uplink, s) {
+			return s
 		}
 	}
-	return r
+	return netip.Addr{}
 }
 
 func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

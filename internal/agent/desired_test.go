@@ -3,6 +3,7 @@ package agent
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,13 +45,14 @@ func addrs(all ...string) []netip.Addr {
 // twoNodes is node a with one pod, seen from a; b is its neighbour, resolved over IPv4 only.
 func twoNodes() facts {
 	return facts{
-		config: Config{NodeName: "a", Masquerade: true},
+		config: Config{NodeName: "a", Masquerade: true, Tunnel: TunnelAuto, TunnelPort: 4789},
 		snapshot: &cluster.Snapshot{Nodes: []cluster.Node{
 			{Name: "a", Addresses: addrs("192.0.2.1", "2001:db8::1"), PodCIDRs: prefixes("10.1.1.0/24", "fd00:1::/64")},
 			{Name: "b", Addresses: addrs("192.0.2.2", "2001:db8::2"), PodCIDRs: prefixes("10.1.2.0/24", "fd00:2::/64")},
 		}},
 		uplink:     &device.Uplink{Name: "eth0", Index: 7, MAC: uplinkMAC[:], MTU: 1500, Addresses: prefixes("192.0.2.1/24", "2001:db8::1/64")},
 		neighbours: map[netip.Addr]net.HardwareAddr{addr("192.0.2.2"): nodeBMAC[:]},
+		held:       addrs("192.0.2.1", "2001:db8::1"),
 		endpoints: []api.Endpoint{{
 			Attachment: api.Attachment{ContainerID: "c1", IfName: "eth0"}, HostDevice: "bl1", HostIfIndex: 21,
 			PodMAC: net.HardwareAddr(podMAC[:]).String(), HostMAC: net.HardwareAddr(hostMAC[:]).String(),
@@ -63,7 +65,7 @@ var byValue = cmp.Options{
 	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 	cmpopts.SortSlices(func(a, b device.Route) bool { return a.Prefix.Compare(b.Prefix) < 0 }),
-	cmp.AllowUnexported(desired{}),
+	cmp.AllowUnexported(desired{}, tunnel{}),
 }
 
 func TestDesireOfTwoNodes(t *testing.T) {
@@ -90,9 +92,11 @@ func TestDesireOfTwoNodes(t *testing.T) {
 			{Prefix: netip.MustParsePrefix("fd00:2::/64"), Via: addr("2001:db8::2"), Device: 7},
 		},
 		neighbours: addrs("192.0.2.2", "2001:db8::2"),
-		masquerade: &masquerade.Config{PodCIDRs: prefixes("10.1.1.0/24", "fd00:1::/64"), Exempt: cluster, ReplyMark: datapath.MarkReply},
+
+		tunnelSources: addrs("192.0.2.1", "2001:db8::1"),
+		masquerade:    &masquerade.Config{PodCIDRs: prefixes("10.1.1.0/24", "fd00:1::/64"), Exempt: cluster, ReplyMark: datapath.MarkReply},
 		nodes: []api.RemoteNode{{
-			Name: "b", Addresses: addrs("192.0.2.2", "2001:db8::2"), PodCIDRs: prefixes("10.1.2.0/24", "fd00:2::/64"), MAC: net.HardwareAddr(nodeBMAC[:]).String(),
+			Name: "b", Addresses: addrs("192.0.2.2", "2001:db8::2"), PodCIDRs: prefixes("10.1.2.0/24", "fd00:2::/64"), Way: api.WayDirect, MTU: 1500, MAC: net.HardwareAddr(nodeBMAC[:]).String(),
 		}},
 	}
 	if diff := cmp.Diff(want, desire(twoNodes()), byValue); diff != "" {
@@ -140,13 +144,17 @@ func TestDesireChanges(t *testing.T) {
 				}
 			},
 		},
-		"a node that is not on the link is left to the stack and reported": {
-			func(f *facts) { f.snapshot.Nodes[1].Addresses = addrs("198.51.100.2") },
+		"a node that is not on the link is left to the stack and reported where there is no VXLAN": {
+			func(f *facts) {
+				f.snapshot.Nodes[1].Addresses = addrs("198.51.100.2")
+				f.tunnel.missing = device.ErrNoVXLAN
+			},
 			func(t *testing.T, d desired) {
 				if r := d.routes[netip.MustParsePrefix("10.1.2.0/24")]; r.Kind != datapath.RouteCluster {
 					t.Errorf("route is %+v", r)
 				}
 				wantProblem(t, d, `pods of node "b" in 10.1.2.0/24 cannot be reached`)
+				wantProblem(t, d, "this kernel has no VXLAN devices")
 				if len(d.neighbours) != 0 {
 					t.Errorf("neighbours are %v", d.neighbours)
 				}
@@ -196,6 +204,16 @@ func TestDesireChanges(t *testing.T) {
 				wantProblem(t, d, "10.1.1.2, which is not in this node's ranges")
 				if _, ok := d.endpoints[addr("10.1.1.2")]; !ok {
 					t.Error("the endpoint is gone")
+				}
+				if len(d.pods) != 2 || d.pods[0].pod.Name == "" {
+					t.Errorf("problems of pods are %+v", d.pods)
+				}
+				for _, list := range [][]netip.Prefix{d.masquerade.PodCIDRs, d.masquerade.Exempt} {
+					for _, want := range prefixes("10.9.0.0/24", "10.1.1.2/32") {
+						if !slices.Contains(list, want) {
+							t.Errorf("masquerading does not have %s: %+v", want, d.masquerade)
+						}
+					}
 				}
 			},
 		},

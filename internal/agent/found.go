@@ -35,9 +35,21 @@ func withFound(s *cluster.Snapshot, self string, found map[netip.Prefix]datapath
 			}
 		case route.Kind == datapath.RouteRemote:
 			n := node(route.NextHop.String())
-			n.Addresses = []netip.Addr{route.NextHop}
+			if !slices.Contains(n.Addresses, route.NextHop) {
+				n.Addresses = append(n.Addresses, route.NextHop)
+			}
 			if prefix != hostPrefix(route.NextHop) {
 				n.PodCIDRs = append(n.PodCIDRs, prefix)
+			}
+		case route.Kind == datapath.RouteTunnel:
+			n := node(route.NextHop.String())
+			if !slices.Contains(n.Addresses, route.NextHop) {
+				n.Addresses = append(n.Addresses, route.NextHop)
+			}
+			if !prefix.IsSingleIP() {
+				n.PodCIDRs = append(n.PodCIDRs, prefix)
+			} else if !slices.Contains(n.Addresses, address) {
+				n.Addresses = append(n.Addresses, address)
 			}
 		case prefix.IsSingleIP() && !selfTold:
 			own := node(self) // its own address; or that of a node off the link, which no device here holds

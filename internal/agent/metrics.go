@@ -70,6 +70,7 @@ var (
 	descProblems    = prometheus.NewDesc("beeline_problems", "Problems that `beeline status` lists.", nil, nil)
 	descEndpoints   = prometheus.NewDesc("beeline_endpoints", "Pod interfaces of this node.", nil, nil)
 	descAddresses   = prometheus.NewDesc("beeline_addresses_used", "Addresses in use in a pod range of this node.", []string{"range"}, nil)
+	descNodes       = prometheus.NewDesc("beeline_nodes", "Other nodes by the way to their pods.", []string{"way"}, nil)
 	descMTU         = prometheus.NewDesc("beeline_mtu_bytes", "MTU that pods get.", nil, nil)
 	descDropPackets = prometheus.NewDesc("beeline_dropped_packets_total", "Packets dropped by the datapath.", []string{"program", "reason"}, nil)
 	descDropBytes   = prometheus.NewDesc("beeline_dropped_bytes_total", "Bytes dropped by the datapath, with link-layer headers.", []string{"program", "reason"}, nil)
@@ -83,7 +84,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c *nodeCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descInfo, descReady, descProblems, descEndpoints, descAddresses, descMTU, descDropPackets, descDropBytes,
+		descInfo, descReady, descProblems, descEndpoints, descAddresses, descNodes, descMTU, descDropPackets, descDropBytes,
 		descMapBytes, descMapEntries, descMapMax, descRuns, descRunTime,
 	} {
 		out <- d
@@ -103,7 +104,7 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.NewInvalidMetric(descInfo, err)
 		return
 	}
-	gauge(descInfo, 1, s.Version, s.Node, string(c.agent.config.Routing))
+	gauge(descInfo, 1, s.Version, s.Node, string(c.agent.ways.routing))
 	ready := 0.0
 	if s.Ready {
 		ready = 1
@@ -116,6 +117,13 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	if s.Uplink != nil {
 		gauge(descMTU, float64(c.agent.podMTU()))
+	}
+	ways := map[string]int{}
+	for _, n := range s.Nodes {
+		ways[n.Way]++
+	}
+	for way, nodes := range ways {
+		gauge(descNodes, float64(nodes), way)
 	}
 	for _, m := range s.Maps {
 		gauge(descMapBytes, float64(m.Bytes), m.Name)

@@ -106,6 +106,9 @@ func (a *Agent) choices() []api.Choice {
 		attach.Chosen, attach.Why = "clsact", "the kernel has no tcx (Linux 6.6)"
 	}
 	mtu := api.Choice{Name: "mtu", Asked: "auto", Chosen: fmt.Sprint(a.current.mtu), Why: "that of the uplink"}
+	if a.uplink != nil && a.current.mtu < a.uplink.MTU {
+		mtu.Why = fmt.Sprintf("that of the uplink, less the %d bytes that a tunnel adds", a.uplink.MTU-a.current.mtu)
+	}
 	if a.config.MTU != 0 {
 		mtu.Asked, mtu.Why = fmt.Sprint(a.config.MTU), "as asked"
 	}
@@ -125,7 +128,7 @@ func (a *Agent) choices() []api.Choice {
 	}
 	return []api.Choice{
 		{Name: "device", Asked: "veth", Chosen: "veth", Why: "the one kind of pod device there is so far"},
-		a.ways.routingChoice(a.config), a.ways.servicesChoice(a.config), attach, uplink, mtu, masquerade,
+		a.ways.routingChoice(a.config), a.ways.servicesChoice(a.config), attach, uplink, a.tunnelChoice(), mtu, masquerade,
 	}
 }
 

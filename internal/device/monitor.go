@@ -20,6 +20,7 @@ import (
 // Change says which of the kernel's tables changed since the Change before. It is a set, not a history:
 // who gets one reads the tables that he cares for.
 type Change struct {
+	// Routes are the routing rules too.
 	Links, Addresses, Routes, Neighbours bool
 	// Filter is set when somebody changed or deleted the nftables table FilterTable.
 	Filter bool
@@ -68,7 +69,7 @@ var networkFeed = feed{
 	what:     "link, address, route and neighbour changes",
 	protocol: unix.NETLINK_ROUTE,
 	groups: []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
-		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_NEIGH},
+		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEIGH},
 	changeOf: changeOf,
 	lost:     Change{Links: true, Addresses: true, Routes: true, Neighbours: true},
 }
@@ -180,7 +181,7 @@ func changeOf(message syscall.NetlinkMessage) Change {
 		return Change{Links: true}
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		return Change{Addresses: true}
-	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE, unix.RTM_NEWRULE, unix.RTM_DELRULE:
 		return Change{Routes: true}
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 		// The forwarding tables of bridges and VXLAN devices come through the same group.

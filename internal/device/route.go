@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Route is one route in table main that belongs to Beeline: the kernel keeps Protocol with it. A prefix has
-// at most one.
+// Route is one route in table main or TunnelTable that belongs to Beeline: the kernel keeps Protocol with it. A
+// prefix has at most one in each table.
 type Route struct {
 	Prefix netip.Prefix
 	// Via is the next hop; the zero value means that the prefix is on the link.
@@ -24,12 +24,24 @@ type Route struct {
 	// Unreachable answers packets to the prefix that have no longer match with "host unreachable" instead of
 	// sending them anywhere. Only Prefix counts then.
 	Unreachable bool
+	// OnLink takes Via, of IPv4, for a next hop on the link of Device although no address there says so.
+	OnLink bool
+	// Table is 0 for table main, or TunnelTable.
+	Table int
 }
+
+// routeKey is what there is one route for.
+type routeKey struct {
+	prefix netip.Prefix
+	table  int
+}
+
+func (r Route) key() routeKey { return routeKey{r.Prefix, r.Table} }
 
 // ErrForeignRoute says that the place of a route is taken by one that Beeline did not make.
 var ErrForeignRoute = errors.New("somebody else's route is in the way")
 
-// SyncRoutes makes the routes with Protocol in table main equal to desired, for both families, and returns
+// SyncRoutes makes the routes with Protocol in both tables equal to desired, for both families, and returns
 // how many it added, replaced or deleted. Routes of others are neither changed nor deleted: one with the
 // same prefix and metric stays, and ErrForeignRoute is among the errors. A route that cannot be set does not
 // keep the others from being set. Routes are replaced in place, so a prefix is never without one.
@@ -38,16 +50,16 @@ func SyncRoutes(desired []Route) (changed int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	wanted := make(map[netip.Prefix]bool, len(desired))
+	wanted := make(map[routeKey]bool, len(desired))
 	var errs []error
 	for _, route := range desired {
 		route = route.normal()
-		if wanted[route.Prefix] {
+		if wanted[route.key()] {
 			errs = append(errs, fmt.Errorf("set route %s: the prefix is wanted twice", route.Prefix))
 			continue
 		}
-		wanted[route.Prefix] = true
-		if old, ok := present[route.Prefix]; ok && old == route {
+		wanted[route.key()] = true
+		if old, ok := present[route.key()]; ok && old == route {
 			continue
 		}
 		if err := AddRoute(route); err != nil {
@@ -56,8 +68,8 @@ func SyncRoutes(desired []Route) (changed int, err error) {
 		}
 		changed++
 	}
-	for prefix, route := range present {
-		if wanted[prefix] {
+	for key, route := range present {
+		if wanted[key] {
 			continue
 		}
 		if err := DelRoute(route); err != nil {
@@ -88,7 +100,7 @@ func replaceOurs(route Route) error {
 	if err != nil {
 		return err
 	}
-	if _, ours := present[route.Prefix]; !ours {
+	if _, ours := present[route.key()]; !ours {
 		return ErrForeignRoute
 	}
 	return netlink.RouteReplace(route.kernel())
@@ -110,8 +122,9 @@ func DelRoute(route Route) error {
 func (r Route) normal() Route {
 	r.Prefix = r.Prefix.Masked()
 	if r.Unreachable {
-		return Route{Prefix: r.Prefix, Unreachable: true}
+		return Route{Prefix: r.Prefix, Unreachable: true, Table: r.Table}
 	}
+	r.OnLink = r.OnLink && r.Via.Is4()
 	if r.Via.IsValid() {
 		r.Via = r.Via.Unmap()
 	}
@@ -126,9 +139,15 @@ func (r Route) kernel() *netlink.Route {
 		Dst: ipNetOf(r.Prefix), LinkIndex: r.Device, Table: unix.RT_TABLE_MAIN, Protocol: Protocol,
 		Type: unix.RTN_UNICAST, MTU: r.MTU,
 	}
+	if r.Table != 0 {
+		route.Table = r.Table
+	}
 	if r.Unreachable {
 		route.Type = unix.RTN_UNREACHABLE
 		return route
+	}
+	if r.OnLink {
+		route.Flags = int(netlink.FLAG_ONLINK)
 	}
 	if r.Via.IsValid() {
 		route.Gw = r.Via.AsSlice()
@@ -141,12 +160,12 @@ func (r Route) kernel() *netlink.Route {
 	return route
 }
 
-// ourRoutes lists the routes with Protocol in table main, both families.
-func ourRoutes() (map[netip.Prefix]Route, error) {
-	ours := map[netip.Prefix]Route{}
+// ourRoutes lists the routes with Protocol in our two tables, both families.
+func ourRoutes() (map[routeKey]Route, error) {
+	ours := map[routeKey]Route{}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		list, err := complete(func() ([]netlink.Route, error) {
-			return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN, Protocol: Protocol},
+			return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC, Protocol: Protocol},
 				netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
 		})
 		if err != nil {
@@ -154,21 +173,27 @@ func ourRoutes() (map[netip.Prefix]Route, error) {
 		}
 		for _, r := range list {
 			prefix, ok := prefixOf(r.Dst)
-			if !ok {
+			if !ok || r.Table != unix.RT_TABLE_MAIN && r.Table != TunnelTable {
 				continue
+			}
+			route := Route{Prefix: prefix}
+			if r.Table == TunnelTable {
+				route.Table = TunnelTable
 			}
 			if r.Type == unix.RTN_UNREACHABLE {
-				ours[prefix] = Route{Prefix: prefix, Unreachable: true}
+				route.Unreachable = true
+				ours[route.key()] = route
 				continue
 			}
-			route := Route{Prefix: prefix, Device: r.LinkIndex, MTU: r.MTU}
+			route.Device, route.MTU = r.LinkIndex, r.MTU
+			route.OnLink = r.Flags&int(netlink.FLAG_ONLINK) != 0 && prefix.Addr().Is4()
 			if via, ok := addrOf(r.Gw); ok {
 				route.Via = via
 			}
 			if source, ok := addrOf(r.Src); ok {
 				route.Source = source
 			}
-			ours[prefix] = route
+			ours[route.key()] = route
 		}
 	}
 	return ours, nil

@@ -71,8 +71,8 @@ func TestSyncRoutesTouchesOnlyOurs(t *testing.T) {
 				t.Errorf("%s: %v", step.name, present)
 			}
 			for _, want := range step.desired {
-				if present[want.Prefix] != want {
-					t.Errorf("%s: the route is %+v, want %+v", step.name, present[want.Prefix], want)
+				if present[want.key()] != want {
+					t.Errorf("%s: the route is %+v, want %+v", step.name, present[want.key()], want)
 				}
 			}
 		}

@@ -38,6 +38,8 @@ func FindUplink(name string, nodeAddresses []netip.Addr) (Uplink, error) {
 		return Uplink{}, err
 	}
 	auto := name == "" || name == "auto"
+	// It holds the node's addresses too, and is no way to the other end of itself.
+	links = slices.DeleteFunc(links, func(l netlink.Link) bool { return auto && l.Attrs().Name == TunnelName })
 	for _, link := range links {
 		attrs := link.Attrs()
 		if !auto && attrs.Name == name {
@@ -86,6 +88,30 @@ func addressesByDevice() (map[int][]netip.Prefix, error) {
 		}
 	}
 	return byDevice, nil
+}
+
+// Held gives those of the addresses, in their order, that a device of this node holds, the tunnel device aside.
+func Held(addresses []netip.Addr) ([]netip.Addr, error) {
+	byDevice, err := addressesByDevice()
+	if err != nil {
+		return nil, err
+	}
+	tunnel, err := netlink.LinkByName(TunnelName)
+	if err == nil {
+		delete(byDevice, tunnel.Attrs().Index)
+	} else if !isNotFound(err) {
+		return nil, fmt.Errorf("find device %s: %w", TunnelName, err)
+	}
+	var held []netip.Addr
+	for _, a := range addresses {
+		for _, prefixes := range byDevice {
+			if holdsOne(prefixes, []netip.Addr{a}) {
+				held = append(held, a)
+				break
+			}
+		}
+	}
+	return held, nil
 }
 
 func holdsOne(prefixes []netip.Prefix, wanted []netip.Addr) bool {

@@ -139,11 +139,25 @@ type Uplink struct {
 	Addresses []netip.Prefix `json:"addresses"`
 }
 
+// The ways to another node.
+const (
+	// WayDirect is over the link that both nodes are on.
+	WayDirect = "direct"
+	// WayVXLAN is through a tunnel.
+	WayVXLAN = "vxlan"
+	// WayRouted is by the routers between the nodes, which have to know the pod ranges.
+	WayRouted = "routed"
+)
+
 // RemoteNode is another node of the cluster and how packets get there.
 type RemoteNode struct {
 	Name      string         `json:"name"`
 	Addresses []netip.Addr   `json:"addresses"`
 	PodCIDRs  []netip.Prefix `json:"podCIDRs"`
+	// Way is how packets get to its pods: WayDirect, WayVXLAN, WayRouted, or two of these with a comma.
+	Way string `json:"way"`
+	// MTU of the way in bytes, the smallest where there are two; 0 where the host's stack finds out.
+	MTU int `json:"mtu,omitempty"`
 	// MAC is empty while the neighbour is unresolved; the kernel then resolves it packet by packet.
 	MAC string `json:"mac,omitempty"`
 }
