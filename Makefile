@@ -15,9 +15,12 @@ GENERATED := $(wildcard internal/datapath/bpf_bpfel.*)
 C_SOURCES := $(wildcard bpf/*.[ch] bpf/lib/*.[ch])
 SCRIPTS := build/*.sh .ci/run
 BENCH_OUT ?= results/latest
+IMAGE ?= localhost/beeline:latest
+PLUGINS := github.com/containernetworking/plugins
+PLUGINS_VERSION = $(shell go list -m -f '{{.Version}}' $(PLUGINS))
 
 .NOTPARALLEL:
-.PHONY: help deps build generate generated format lint test test-vm bench readme-results clean
+.PHONY: help deps build image generate generated format lint test test-vm bench readme-results clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
@@ -27,6 +30,14 @@ deps: ## Install the Debian packages that are missing
 
 build: ## Build bin/beeline and bin/beeline-cni
 	$(GO_BUILD) -o bin/ ./cmd/beeline ./cmd/beeline-cni
+
+image: build ## Make bin/beeline-image.tar, for `ctr -n k8s.io images import --local` and `docker load`
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X $(PLUGINS)/pkg/utils/buildversion.BuildVersion=$(PLUGINS_VERSION)' \
+		-o bin/beeline-portmap $(PLUGINS)/plugins/meta/portmap
+	go run ./build/image -gzip -o bin/beeline-image.tar -name $(IMAGE) -entrypoint beeline -env PATH=/opt/beeline/bin \
+		-label org.opencontainers.image.title=beeline -label org.opencontainers.image.version=$(VERSION) \
+		-label org.opencontainers.image.licenses=Apache-2.0 -label org.opencontainers.image.source=https://github.com/beeline-cni/beeline \
+		$(foreach p,beeline beeline-cni beeline-portmap,bin/$p=/opt/beeline/bin/$p) deploy/rootfs=/
 
 generate: ## Compile the BPF programs again; the objects are committed
 	@$(BPF_CLANG) --version | grep -q 'version $(CLANG_MAJOR)\.' || \
