@@ -3,14 +3,19 @@
 // last line that counts: "N passed, N failed, N skipped". It fails if a test failed, if a command failed,
 // and if no test passed at all; with BEELINE_REQUIRE=1 also if a test skipped for another reason than the kernel.
 //
-//	testrun -- go test -json ./... -- go run ./test/vm
+//	testrun [-summary FILE] -- go test -json ./... -- go run ./test/vm
+//
+// The summary is what is to be read again when several runs have ended: commands, packages, what failed, what was
+// skipped and why, and the last line.
 package main
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -20,21 +25,39 @@ func main() {
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("testrun", flag.ContinueOnError)
+	summary := flags.String("summary", "", "`file` for the summary")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
 	t := newTally(stdout, os.Getenv("BEELINE_REQUIRE") == "1")
 	broken := false
-	for _, command := range split(args) {
-		fmt.Fprintf(stdout, "$ %s\n", strings.Join(command, " "))
+	for _, command := range split(flags.Args()) {
+		t.note("$ %s\n", strings.Join(command, " "))
 		if err := execute(command, t, stderr); err != nil {
 			// Usually a failed test, which is counted; a command that could not even run counts here.
-			fmt.Fprintf(stdout, "%s: %v\n", command[0], err)
+			t.note("%s: %v\n", command[0], err)
 			broken = true
 		}
 	}
 	t.finish()
+	if *summary != "" {
+		if err := writeSummary(*summary, t.summary.String()); err != nil {
+			fmt.Fprintf(stderr, "testrun: %v\n", err)
+			broken = true
+		}
+	}
 	if broken || t.failed > 0 || t.passed == 0 {
 		return 1
 	}
 	return 0
+}
+
+func writeSummary(path, text string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(text), 0o644)
 }
 
 // split cuts the arguments into commands, each after a "--".

@@ -21,6 +21,8 @@ type event struct {
 // tally counts tests and prints packages as they end. A test with subtests is not counted itself: they are.
 type tally struct {
 	out io.Writer
+	// summary repeats what note printed.
+	summary strings.Builder
 	// require makes a test fail that skips for another reason than allowedSkip: make test installs all that
 	// the tests need, so nothing else can be missing.
 	require                 bool
@@ -40,6 +42,11 @@ type packageRun struct {
 
 func newTally(out io.Writer, require bool) *tally {
 	return &tally{out: out, require: require, packages: map[string]*packageRun{}}
+}
+
+// note prints a line that belongs into the summary.
+func (t *tally) note(format string, args ...any) {
+	fmt.Fprintf(io.MultiWriter(t.out, &t.summary), format, args...)
 }
 
 // read consumes events until the end of r. Lines that are no events (a broken flag, a panic of the go
@@ -107,17 +114,18 @@ func (t *tally) endTest(e event, p *packageRun) {
 		said := reason(output)
 		if t.require && !strings.Contains(said, allowedSkip) {
 			p.failed++
-			fmt.Fprintf(t.out, "FAIL  %s %s skips, which only %q excuses: %s\n", short(e.Package), e.Test, allowedSkip, said)
+			t.note("FAIL  %s %s skips, which only %q excuses: %s\n", short(e.Package), e.Test, allowedSkip, said)
 			return
 		}
 		if counts {
 			p.skipped++
 		}
-		fmt.Fprintf(t.out, "skip  %s %s: %s\n", short(e.Package), e.Test, said)
+		t.note("skip  %s %s: %s\n", short(e.Package), e.Test, said)
 	case "fail":
 		// A parent fails because of its subtests, or by itself; the latter must not be lost.
 		if counts || p.failed == 0 {
 			p.failed++
+			fmt.Fprintf(&t.summary, "FAIL  %s %s\n", short(e.Package), e.Test) // the output names it
 		}
 		fmt.Fprint(t.out, output)
 	}
@@ -134,7 +142,7 @@ func (t *tally) endPackage(e event, p *packageRun) {
 	}
 	if p.passed+p.failed+p.skipped > 0 {
 		word := map[string]string{"pass": "ok", "fail": "FAIL", "skip": "none"}[e.Action]
-		fmt.Fprintf(t.out, "%-5s %-42s %6.1fs  %d passed, %d failed, %d skipped\n",
+		t.note("%-5s %-42s %6.1fs  %d passed, %d failed, %d skipped\n",
 			word, short(e.Package), e.Elapsed, p.passed, p.failed, p.skipped)
 	}
 	t.passed += p.passed
@@ -147,9 +155,9 @@ func (t *tally) endPackage(e event, p *packageRun) {
 func (t *tally) finish() {
 	for name := range t.packages {
 		t.failed++
-		fmt.Fprintf(t.out, "FAIL  %s did not end\n", short(name))
+		t.note("FAIL  %s did not end\n", short(name))
 	}
-	fmt.Fprintf(t.out, "%d passed, %d failed, %d skipped\n", t.passed, t.failed, t.skipped)
+	t.note("%d passed, %d failed, %d skipped\n", t.passed, t.failed, t.skipped)
 }
 
 func short(importPath string) string {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -91,5 +93,29 @@ func TestRunFails(t *testing.T) {
 				t.Errorf("exit code %d, want %d:\n%s", got, test.want, out.String())
 			}
 		})
+	}
+}
+
+func TestSummary(t *testing.T) {
+	dir := t.TempDir()
+	path, events := filepath.Join(dir, "new", "summary.txt"), filepath.Join(dir, "events")
+	if err := os.WriteFile(events, []byte(stream), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if got := run([]string{"-summary", path, "--", "cat", events, "--", "false"}, &out, &out); got != 1 {
+		t.Errorf("exit code %d, want 1", got)
+	}
+	summary, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"$ cat", "FAIL  a TestTable/two\n", "skip  a TestNetkit: ", "FAIL  a ", "$ false", "exit status 1", "\n1 passed, 1 failed, 1 skipped\n"} {
+		if !strings.Contains(string(summary), want) {
+			t.Errorf("%q is missing in:\n%s", want, summary)
+		}
+	}
+	if strings.Contains(string(summary), "got 1, want 2") {
+		t.Errorf("the output of a test is in the summary:\n%s", summary)
 	}
 }

@@ -1,0 +1,56 @@
+package main
+
+import "fmt"
+
+// verdict is what becomes of one test.
+type verdict struct {
+	spec
+	// result is "pass", "fail" or "skip".
+	result string
+	// why says why it failed or was excused.
+	why string
+}
+
+// judge compares what ran with what upstream lists. Every listed test passed, or is excused by an exception; whatever
+// else failed counts as well.
+func judge(listed, ran []spec, exceptions map[string]string) (verdicts []verdict) {
+	fail := func(s spec, format string, args ...any) verdict {
+		return verdict{s, "fail", fmt.Sprintf(format, args...)}
+	}
+	byName := map[string]spec{}
+	for _, s := range ran {
+		byName[s.Name] = s
+	}
+	known := map[string]bool{}
+	for _, l := range listed {
+		known[l.Name] = true
+		s, there := byName[l.Name]
+		reason, excused := exceptions[l.Name]
+		switch {
+		case there && s.State == passed && excused:
+			verdicts = append(verdicts, fail(s, "passes, although exceptions.txt says: %s", reason))
+		case there && s.State == passed:
+			verdicts = append(verdicts, verdict{s, "pass", ""})
+		case excused:
+			verdicts = append(verdicts, verdict{l, "skip", reason})
+		case !there:
+			verdicts = append(verdicts, fail(l, "did not run"))
+		default:
+			verdicts = append(verdicts, fail(s, "%s: %s", s.State, s.Message))
+		}
+	}
+	for _, s := range ran {
+		if !known[s.Name] && s.State != passed {
+			verdicts = append(verdicts, fail(s, "%s: %s", s.State, s.Message))
+		}
+	}
+	for name, reason := range exceptions {
+		if !known[name] {
+			verdicts = append(verdicts, fail(spec{Name: name}, "exceptions.txt has it (%s), upstream does not", reason))
+		}
+	}
+	if len(listed) == 0 {
+		verdicts = append(verdicts, fail(spec{Name: "all"}, "upstream lists no test: the selection %s is wrong", focus))
+	}
+	return verdicts
+}

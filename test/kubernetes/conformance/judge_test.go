@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestJudge(t *testing.T) {
+	listed := []spec{{Name: "a"}, {Name: "b"}}
+	for _, test := range []struct {
+		name       string
+		listed     []spec
+		ran        []spec
+		exceptions map[string]string
+		want       string
+	}{
+		{"all pass", listed, []spec{{Name: "a", State: passed}, {Name: "b", State: passed}}, nil, "a pass, b pass"},
+		{"one fails", listed, []spec{{Name: "a", State: "failed"}, {Name: "b", State: passed}}, nil, "a fail, b pass"},
+		{"one skips itself", listed, []spec{{Name: "a", State: "skipped", Message: "too few nodes"}, {Name: "b", State: passed}}, nil, "a fail, b pass"},
+		{"one does not run", listed, []spec{{Name: "b", State: passed}}, nil, "a fail, b pass"},
+		{"nothing runs", listed, nil, nil, "a fail, b fail"},
+		{"nothing is listed", nil, nil, nil, "all fail"},
+		{"an exception fails", listed, []spec{{Name: "a", State: "failed"}, {Name: "b", State: passed}}, map[string]string{"a": "r"}, "a skip, b pass"},
+		{"an exception passes", listed, []spec{{Name: "a", State: passed}, {Name: "b", State: passed}}, map[string]string{"a": "r"}, "a fail, b pass"},
+		{"an exception is unknown", listed[1:], []spec{{Name: "b", State: passed}}, map[string]string{"a": "r"}, "b pass, a fail"},
+		{"the preparation fails", listed[1:], []spec{{Name: "b", State: passed}, {Name: "BeforeSuite", State: "failed"}}, nil, "b pass, BeforeSuite fail"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var got []string
+			for _, v := range judge(test.listed, test.ran, test.exceptions) {
+				got = append(got, v.Name+" "+v.result)
+			}
+			if strings.Join(got, ", ") != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+			var out bytes.Buffer
+			if failed := emit(&out, judge(test.listed, test.ran, test.exceptions)); failed != strings.Contains(test.want, "fail") {
+				t.Errorf("emit says %t:\n%s", failed, out.String())
+			}
+		})
+	}
+}
+
+func TestReadReport(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "report.json")
+	const report = `[{"SpecReports": [
+		{"LeafNodeType": "SynchronizedBeforeSuite", "State": "passed"},
+		{"ContainerHierarchyTexts": ["[sig-network] DNS"], "LeafNodeType": "It", "LeafNodeText": "works [Conformance]", "State": "passed"},
+		{"ContainerHierarchyTexts": ["other"], "LeafNodeType": "It", "LeafNodeText": "was not selected", "State": "skipped"},
+		{"ContainerHierarchyTexts": ["other"], "LeafNodeType": "It", "LeafNodeText": "skips", "State": "skipped", "Failure": {"Message": "no reason"}},
+		{"LeafNodeType": "SynchronizedAfterSuite", "State": "failed", "Failure": {"Message": "no cluster"}}
+	]}]`
+	if err := os.WriteFile(path, []byte(report), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	specs, err := readReport(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range specs {
+		got = append(got, s.Name+": "+s.State)
+	}
+	want := "[sig-network] DNS works [Conformance]: passed; other skips: skipped; SynchronizedAfterSuite: failed"
+	if strings.Join(got, "; ") != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestExceptions(t *testing.T) {
+	if _, err := readExceptions(exceptionsText); err != nil {
+		t.Error(err)
+	}
+	got, err := readExceptions("# people\n\nname\nnot on this kernel: no SCTP\n")
+	if err != nil || got["name"] != "not on this kernel: no SCTP" {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, wrong := range []string{"name\n", "name\nbecause\n"} {
+		if _, err := readExceptions(wrong); err == nil {
+			t.Errorf("%q is taken", wrong)
+		}
+	}
+}
