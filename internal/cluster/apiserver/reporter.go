@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/record"
 )
 
 // patchInterval is the least time between two patches of the condition, should somebody else write it as well.
@@ -28,8 +27,7 @@ type Reporter struct {
 	log      *slog.Logger
 	interval time.Duration
 
-	events      record.EventRecorder
-	broadcaster record.EventBroadcaster
+	events *events
 
 	wake chan struct{} // room for one: wanted is another
 	mu   sync.Mutex
@@ -38,16 +36,15 @@ type Reporter struct {
 }
 
 func newReporter(c *connection, nodeName string, source *Source, log *slog.Logger) *Reporter {
-	broadcaster := record.NewBroadcaster()
+	client := c.clients[corev1.SchemeGroupVersion]
 	return &Reporter{
-		client:      c.clients[corev1.SchemeGroupVersion],
-		nodeName:    nodeName,
-		source:      source,
-		log:         log,
-		interval:    patchInterval,
-		broadcaster: broadcaster,
-		events:      broadcaster.NewRecorder(scheme, corev1.EventSource{Component: "beeline", Host: nodeName}),
-		wake:        make(chan struct{}, 1),
+		client:   client,
+		nodeName: nodeName,
+		source:   source,
+		log:      log,
+		interval: patchInterval,
+		events:   newEvents(client, nodeName, log),
+		wake:     make(chan struct{}, 1),
 	}
 }
 
@@ -67,18 +64,19 @@ func (r *Reporter) Available(available bool, reason, message string) {
 // NodeEvent makes an Event on this node that warns of something.
 func (r *Reporter) NodeEvent(reason, message string) {
 	// The UID is the name, as in the kubelet's Events: `kubectl describe node` looks for that.
-	r.events.Event(&corev1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: r.nodeName, UID: types.UID(r.nodeName)}, corev1.EventTypeWarning, reason, message)
+	r.events.add(event{corev1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: r.nodeName, UID: types.UID(r.nodeName)}, reason, message})
 }
 
 // PodEvent makes an Event on a pod that warns of something.
 func (r *Reporter) PodEvent(namespace, name, uid, reason, message string) {
-	r.events.Event(&corev1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: namespace, Name: name, UID: types.UID(uid)}, corev1.EventTypeWarning, reason, message)
+	r.events.add(event{corev1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: namespace, Name: name, UID: types.UID(uid)}, reason, message})
 }
 
 // Run tells the server what Available and the Events say, until ctx ends. What the server does not take is tried again.
 func (r *Reporter) Run(ctx context.Context) error {
-	defer r.broadcaster.Shutdown()
-	r.broadcaster.StartRecordingToSink(&eventSink{ctx, r.client})
+	var events sync.WaitGroup
+	defer events.Wait()
+	events.Go(func() { r.events.run(ctx, r.source.pause) })
 	for failed := 0; ; {
 		if err := r.settle(ctx); err != nil && ctx.Err() == nil {
 			r.source.answered(requestPatch, err)
@@ -146,28 +144,4 @@ func (r *Reporter) patch(ctx context.Context, before, wanted Condition) error {
 	r.source.setOwn(readOwn(&node))
 	r.log.Info("node condition written", "type", corev1.NodeNetworkUnavailable, "status", wanted.Status, "reason", wanted.Reason)
 	return nil
-}
-
-// eventSink sends Events.
-type eventSink struct {
-	ctx    context.Context // that of Run
-	client *rest.RESTClient
-}
-
-// Create sends a new Event.
-func (s *eventSink) Create(event *corev1.Event) (*corev1.Event, error) {
-	created := &corev1.Event{}
-	return created, s.client.Post().Namespace(event.Namespace).Resource("events").Body(event).Do(s.ctx).Into(created)
-}
-
-// Update replaces an Event. The recorder has no use for it.
-func (s *eventSink) Update(event *corev1.Event) (*corev1.Event, error) {
-	updated := &corev1.Event{}
-	return updated, s.client.Put().Namespace(event.Namespace).Resource("events").Name(event.Name).Body(event).Do(s.ctx).Into(updated)
-}
-
-// Patch counts an Event up that was sent before.
-func (s *eventSink) Patch(event *corev1.Event, data []byte) (*corev1.Event, error) {
-	patched := &corev1.Event{}
-	return patched, s.client.Patch(types.StrategicMergePatchType).Namespace(event.Namespace).Resource("events").Name(event.Name).Body(data).Do(s.ctx).Into(patched)
 }
