@@ -19,6 +19,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/install"
 	"github.com/beeline-cni/beeline/internal/ipam"
 )
 
@@ -70,7 +71,10 @@ type Agent struct {
 	// rulesChanges counts the reconciliations in a row that had to change the masquerading rules.
 	rulesChanges int
 	// failure is what kept the last reconciliation from completing; notReady until the first one has.
-	failure error
+	failure   error
+	installer *install.Installer
+	// notInstalled is why the plugin or its configuration is not in place.
+	notInstalled error
 }
 
 // errNotReady holds until the first reconciliation, which waits for the first snapshot.
@@ -120,7 +124,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 				}
 			})
 		},
-		func() error { a.loop(ctx, snapshots, changes); return nil },
+		func() error { a.loop(ctx, snapshots, changes, a.installer.Watch(ctx)); return nil },
 	}
 	ended := make(chan error, len(tasks))
 	for _, task := range tasks {
@@ -148,6 +152,14 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		return nil, fmt.Errorf("make address pool: %w", err)
 	}
 	source, reporter, err := newSource(config, version, log)
+	if err != nil {
+		return nil, err
+	}
+	installation, err := config.installation()
+	if err != nil {
+		return nil, err
+	}
+	installer, err := install.New(installation, log)
 	if err != nil {
 		return nil, err
 	}
@@ -179,6 +191,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		endpoints:      map[string]api.Endpoint{},
 		attached:       map[string]int{},
 		failure:        errNotReady,
+		installer:      installer,
 		reconciledOnce: make(chan struct{}, 1),
 	}
 	a.metrics = newMetrics(a)
@@ -208,7 +221,7 @@ func lock(stateDir string) (unlock func(), err error) {
 }
 
 // loop reconciles whenever something changed, and once in a while without a reason.
-func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, changes <-chan device.Change) {
+func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, changes <-chan device.Change, uninstalled <-chan struct{}) {
 	renewal := time.NewTicker(leaseRenewal)
 	defer renewal.Stop()
 	resync := time.NewTicker(resyncInterval)
@@ -233,10 +246,15 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 			if !sleep(ctx, a.settleTime()) {
 				return
 			}
+		case <-uninstalled:
+			if !sleep(ctx, settleTime) {
+				return
+			}
 		case <-renewal.C:
 			a.renewLease()
 			continue
 		case <-resync.C:
+			a.forgetDetached()
 		}
 		a.reconcile()
 	}

@@ -79,6 +79,7 @@ func (a *Agent) reconcileOnce() error {
 	if !known && !a.snapshot.Incomplete || len(want.podCIDRs) == 0 || a.uplink == nil {
 		return errors.New(strings.Join(want.problems, "; "))
 	}
+	a.install()
 	return nil
 }
 
@@ -182,7 +183,7 @@ func (a *Agent) logSettings(changed []device.SysctlChange) {
 }
 
 // attach puts the current programs on every device that needs them and takes them off the others. It does
-// so once for each device; what somebody else takes off is noticed by Check, not here.
+// so once for each device, until forgetDetached notices that somebody else has taken them off.
 func (a *Agent) attach(want desired) error {
 	var errs []error
 	wanted := map[string]bool{}

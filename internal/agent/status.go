@@ -16,14 +16,23 @@ import (
 func (a *Agent) Ready(context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.failure != nil {
-		return api.Errorf(api.CodeNotReady, "node %s is not ready: %v", a.config.NodeName, a.failure)
+	if err := a.unready(); err != nil {
+		return api.Errorf(api.CodeNotReady, "node %s is not ready: %v", a.config.NodeName, err)
 	}
 	return nil
 }
 
 // Status tells everything about the node's network.
 func (a *Agent) Status(context.Context) (*api.Status, error) {
+	s := a.nodeStatus()
+	if err := a.addDatapath(s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// nodeStatus is what the agent itself knows.
+func (a *Agent) nodeStatus() *api.Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := &api.Status{
@@ -32,7 +41,7 @@ func (a *Agent) Status(context.Context) (*api.Status, error) {
 		Kernel:    kernelRelease(),
 		PID:       os.Getpid(),
 		Started:   a.started.UTC().Format(time.RFC3339),
-		Ready:     a.failure == nil,
+		Ready:     a.unready() == nil,
 		Problems:  a.problems(),
 		Choices:   a.choices(),
 		Features:  a.features,
@@ -51,13 +60,19 @@ func (a *Agent) Status(context.Context) (*api.Status, error) {
 	for _, u := range a.pool.Usage() {
 		s.Pools = append(s.Pools, api.Pool{Prefix: u.Prefix, Used: u.Used, Free: u.Free})
 	}
+	return s
+}
+
+// addDatapath asks the kernel about programs and maps. It does so without the agent's lock: counting the entries of
+// large tables takes milliseconds.
+func (a *Agent) addDatapath(s *api.Status) error {
 	programs, err := a.datapath.Programs()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	attachments, err := a.datapath.Attachments()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	on := map[string]int{}
 	for _, at := range attachments {
@@ -71,12 +86,12 @@ func (a *Agent) Status(context.Context) (*api.Status, error) {
 	}
 	maps, err := a.datapath.Maps()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, m := range maps {
 		s.Maps = append(s.Maps, api.Map(m))
 	}
-	return s, nil
+	return nil
 }
 
 // problems are what keeps the node from being whole, most important first, each once.
@@ -87,8 +102,8 @@ func (a *Agent) problems() []string {
 			all = append(all, p)
 		}
 	}
-	if a.failure != nil {
-		add(a.failure.Error())
+	if err := a.unready(); err != nil {
+		add(err.Error())
 	}
 	for _, p := range a.current.problems {
 		add(p)

@@ -41,7 +41,7 @@ func TestDescribeTellsWay(t *testing.T) {
 		"the datapath goes the other way":   {RoutingEBPF, "", true, "", "through the host's stack true, want false"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := &Agent{config: Config{Routing: c.routing}}
+			a := &Agent{ways: ways{routing: c.routing}}
 			e := twoNodes().endpoints[0]
 			e.ThroughStack = c.reason
 			table := map[netip.Addr]datapath.Endpoint{}

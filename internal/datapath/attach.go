@@ -63,8 +63,10 @@ func (d *Datapath) AttachUplink(name string, ifindex int) error {
 // AttachTunnel does the same for the VXLAN device, which has its programs with either routing: it drops what
 // to_tunnel does not address.
 func (d *Datapath) AttachTunnel(name string, ifindex int) error {
-	return d.attachAll(name, ifindex, []string{bpfProgToTunnel, bpfProgFromTunnel})
+	return d.attachAll(name, ifindex, tunnelPrograms)
 }
+
+var tunnelPrograms = []string{bpfProgToTunnel, bpfProgFromTunnel}
 
 // podPrograms are the programs of a pod's device. With eBPF routing the stack delivers to pods only what the
 // node itself sends, which needs no second look. Each program counts when a pod is added: attaching waits
@@ -243,7 +245,21 @@ func (d *Datapath) detach(a Attachment) error {
 
 // CheckPod reports the first program that is missing on the host's end of a pod's device.
 func (d *Datapath) CheckPod(name string, ifindex int) error {
-	for _, program := range d.podPrograms() {
+	return d.check(name, ifindex, d.podPrograms())
+}
+
+// CheckUplink does the same for an uplink.
+func (d *Datapath) CheckUplink(name string, ifindex int) error {
+	return d.check(name, ifindex, d.uplinkPrograms())
+}
+
+// CheckTunnel does the same for the VXLAN device.
+func (d *Datapath) CheckTunnel(name string, ifindex int) error {
+	return d.check(name, ifindex, tunnelPrograms)
+}
+
+func (d *Datapath) check(name string, ifindex int, programs []string) error {
+	for _, program := range programs {
 		h, err := d.hook(program)
 		if err != nil {
 			return err

@@ -1,0 +1,26 @@
+package agent
+
+import "github.com/beeline-cni/beeline/internal/device"
+
+// forgetDetached looks whether the programs are still where this agent has put them. Nothing announces it when
+// somebody takes them off. Devices that lack one are attached again by the next reconciliation.
+func (a *Agent) forgetDetached() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name, index := range a.attached {
+		if err := a.checkAttached(name, index); err != nil {
+			a.log.Warn("programs are gone and are attached again", "device", name, "reason", err)
+			delete(a.attached, name)
+		}
+	}
+}
+
+func (a *Agent) checkAttached(name string, index int) error {
+	if _, isPod := a.endpoints[name]; isPod {
+		return a.datapath.CheckPod(name, index)
+	}
+	if name == device.TunnelName {
+		return a.datapath.CheckTunnel(name, index)
+	}
+	return a.datapath.CheckUplink(name, index)
+}
