@@ -65,6 +65,7 @@ func newLabUpCommand(e env) *cobra.Command {
 	f := cmd.Flags()
 	f.IntVar(&o.Nodes, "nodes", o.Nodes, "number of nodes")
 	f.StringVar(&o.Network, "network", o.Network, "network of the pods: "+strings.Join(contender.Names(), ", "))
+	f.IntVar(&o.Subnets, "subnets", o.Subnets, "subnets to spread the nodes over, with a router between them")
 	f.IntVar(&o.MTU, "mtu", o.MTU, "MTU of the wire in bytes")
 	f.BoolVar(&o.IPv6, "ipv6", o.IPv6, "IPv6 addresses beside the IPv4 ones")
 	return cmd
@@ -97,8 +98,12 @@ func labUp(ctx context.Context, o topology.Options) (*topology.Lab, error) {
 }
 
 func printLabUp(e env, lab *topology.Lab) error {
-	fmt.Fprintf(e.stdout, "Lab %q is up: %s on one wire with MTU %d, network %s.\n\n",
-		lab.Name, plural(len(lab.Nodes()), "node"), lab.MTU, lab.Network)
+	wire := "on one wire"
+	if lab.Subnets > 1 {
+		wire = fmt.Sprintf("in %d subnets with a router between them,", lab.Subnets)
+	}
+	fmt.Fprintf(e.stdout, "Lab %q is up: %s %s with MTU %d, network %s.\n\n",
+		lab.Name, plural(len(lab.Nodes()), "node"), wire, lab.MTU, lab.Network)
 	rows := [][]string{{"NODE", "ADDRESS", "POD ADDRESSES", "STATE"}}
 	for _, n := range lab.Nodes() {
 		rows = append(rows, []string{n.Name, joined(n.Addresses), joined(n.PodCIDRs), n.StateDir})

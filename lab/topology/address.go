@@ -11,13 +11,25 @@ var (
 	PodNetworkIPv6 = netip.MustParsePrefix("fd77:1::/32")
 )
 
-// wireIPv4 is the address of node i (from 1) with the prefix length of the wire.
-func wireIPv4(i int) netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, 77, byte(i)}), 24)
+// wireIPv4 is the address of node i (from 1) in a subnet (from 0) with the prefix length of the wire.
+func wireIPv4(subnet, i int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, 77 + byte(subnet), byte(i)}), 24)
 }
 
-func wireIPv6(i int) netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x77, 15: byte(i)}), 64)
+func wireIPv6(subnet, i int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x77, 7: byte(subnet), 15: byte(i)}), 64)
+}
+
+// routerHost is the router's number in every subnet, above those of all nodes.
+const routerHost = 254
+
+// routers are the addresses of the router in a subnet, IPv4 first.
+func (o Options) routers(subnet int) []netip.Prefix {
+	addresses := []netip.Prefix{wireIPv4(subnet, routerHost)}
+	if o.IPv6 {
+		addresses = append(addresses, wireIPv6(subnet, routerHost))
+	}
+	return addresses
 }
 
 func podCIDRIPv4(i int) netip.Prefix {

@@ -1,4 +1,5 @@
-// Package topology makes nodes and pods of network namespaces: a lab is some nodes on one wire, each with
+// Package topology makes nodes and pods of network namespaces: a lab is some nodes on one wire, or in several
+// subnets with a router between them, each with
 // its own network namespace, BPF file system, cgroup v2 subtree and state directory.
 //
 // Everything a lab makes carries its mark, so that Down finds it again after a crash without any list:
@@ -6,7 +7,8 @@
 //	/run/beeline-lab/<lab>/                 the record: made first, removed last
 //	/run/beeline-lab/<lab>/<node>/          state of a node; bpf/ below it is the node's BPF file system
 //	<cgroup2>/beeline-lab/<lab>/<node>/     processes of a node
-//	/run/netns/bl-<lab>-<node>              a node (n1, n2, …), or "wire": the switch of three or more nodes
+//	/run/netns/bl-<lab>-<node>              a node (n1, n2, …), or "wire": the switch of three or more nodes, or
+//	                                        the router with a switch for each subnet
 //	/run/netns/bl-<lab>-<node>.<pod>        a pod
 //
 // Devices live in these namespaces only and go with them. What has to be changed in the first network
@@ -28,6 +30,9 @@ type Options struct {
 	Nodes int    `json:"nodes"`
 	// MTU of the wire in bytes.
 	MTU int `json:"mtu"`
+	// Subnets is how many subnets the nodes are spread over, in their order. The router between several knows
+	// the nodes and no pods.
+	Subnets int `json:"subnets,omitempty"`
 	// IPv6 gives nodes and pods IPv6 addresses beside IPv4 ones.
 	IPv6 bool `json:"ipv6"`
 	// Network is the contender whose name the lab was started with; kept for `lab status`.
@@ -62,6 +67,9 @@ func (o Options) Defaults() Options {
 	if o.MTU == 0 {
 		o.MTU = 1500
 	}
+	if o.Subnets == 0 {
+		o.Subnets = 1
+	}
 	return o
 }
 
@@ -77,7 +85,18 @@ func (o Options) Validate() error {
 	if o.MTU < MinMTU || o.MTU > MaxMTU {
 		errs = append(errs, fmt.Errorf("MTU %d: want %d to %d", o.MTU, MinMTU, MaxMTU))
 	}
+	if o.Subnets < 1 || o.Subnets > o.Nodes {
+		errs = append(errs, fmt.Errorf("subnets %d: want 1 to %d, the number of nodes", o.Subnets, o.Nodes))
+	}
 	return errors.Join(errs...)
+}
+
+// subnetOf is the subnet of node i (from 1), counted from 0.
+func (o Options) subnetOf(i int) int {
+	if o.Subnets <= 1 {
+		return 0
+	}
+	return (i - 1) * o.Subnets / o.Nodes
 }
 
 // Node is one node: a network namespace with the device eth0 on the lab's wire.
@@ -85,6 +104,8 @@ type Node struct {
 	Name string `json:"name"`
 	// Index is 1 for the first node.
 	Index int `json:"index"`
+	// Subnet is 0 for the first subnet.
+	Subnet int `json:"subnet,omitempty"`
 	// Netns is the path of the node's network namespace.
 	Netns string `json:"netns"`
 	// Addresses are those of eth0, with the wire's prefix length; IPv4 first.
@@ -154,16 +175,16 @@ func planNodes(o Options, cgroupRoot string) []*Node {
 		name := fmt.Sprintf("n%d", i)
 		state := filepath.Join(labDir(o.Name), name)
 		n := &Node{
-			Name: name, Index: i,
+			Name: name, Index: i, Subnet: o.subnetOf(i),
 			Netns:     nodeNetns(o.Name, name),
-			Addresses: []netip.Prefix{wireIPv4(i)},
+			Addresses: []netip.Prefix{wireIPv4(o.subnetOf(i), i)},
 			PodCIDRs:  []netip.Prefix{podCIDRIPv4(i)},
 			StateDir:  state,
 			BPFFS:     filepath.Join(state, "bpf"),
 			Cgroup:    filepath.Join(labCgroup(cgroupRoot, o.Name), name),
 		}
 		if o.IPv6 {
-			n.Addresses = append(n.Addresses, wireIPv6(i))
+			n.Addresses = append(n.Addresses, wireIPv6(o.subnetOf(i), i))
 			n.PodCIDRs = append(n.PodCIDRs, podCIDRIPv6(i))
 		}
 		nodes = append(nodes, n)

@@ -67,6 +67,11 @@ func (l *Lab) make(ctx context.Context) error {
 		if err := n.address(); err != nil {
 			return fmt.Errorf("node %s: %w", n.Name, err)
 		}
+		if l.Subnets > 1 {
+			if err := n.routeTo(l.routers(n.Subnet)); err != nil {
+				return fmt.Errorf("node %s: %w", n.Name, err)
+			}
+		}
 	}
 	return l.settle(ctx)
 }

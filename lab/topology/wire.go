@@ -19,8 +19,11 @@ import (
 const Uplink = "eth0"
 
 // makeWire joins the nodes: two by one veth pair, so that nothing lies between them, else each by a pair to
-// a bridge in a namespace of its own.
+// a bridge in a namespace of its own, which with several subnets is the router between them too.
 func (l *Lab) makeWire() error {
+	if l.Subnets > 1 {
+		return l.makeRouter()
+	}
 	if len(l.nodes) == 2 {
 		return makePair(l.nodes[0].Netns, Uplink, l.nodes[1].Netns, Uplink, l.MTU)
 	}
@@ -28,7 +31,7 @@ func (l *Lab) makeWire() error {
 	if err := makeNetns(switchNetns, Options{}, l.CongestionControl); err != nil {
 		return err
 	}
-	if err := makeSwitch(switchNetns, l.MTU); err != nil {
+	if err := makeSwitch(switchNetns, wireName, l.MTU); err != nil {
 		return err
 	}
 	if err := quietSwitch(switchNetns); err != nil {
@@ -38,7 +41,7 @@ func (l *Lab) makeWire() error {
 		if err := makePair(n.Netns, Uplink, switchNetns, n.Name, l.MTU); err != nil {
 			return err
 		}
-		if err := plugIn(switchNetns, n.Name); err != nil {
+		if err := plugIn(switchNetns, wireName, n.Name); err != nil {
 			return err
 		}
 	}
@@ -66,14 +69,14 @@ func makePair(netnsA, nameA, netnsB, nameB string, mtu int) error {
 	})
 }
 
-func makeSwitch(path string, mtu int) error {
+func makeSwitch(path, name string, mtu int) error {
 	return inNetns(path).Netlink(func(h *netlink.Handle) error {
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.MTU = wireName, mtu
+		attrs.Name, attrs.MTU = name, mtu
 		bridge := &netlink.Bridge{LinkAttrs: attrs}
 		err := h.LinkAdd(bridge)
 		if errors.Is(err, unix.EOPNOTSUPP) {
-			return errors.New("this kernel has no bridges, which a lab of other than two nodes needs (CONFIG_BRIDGE)")
+			return errors.New("this kernel has no bridges, which a lab of other than two nodes on one wire needs (CONFIG_BRIDGE)")
 		}
 		if err != nil {
 			return fmt.Errorf("make switch: %w", err)
@@ -96,10 +99,10 @@ func quietSwitch(path string) error {
 	return nil
 }
 
-// plugIn makes a device a port of the switch.
-func plugIn(path, name string) error {
+// plugIn makes a device a port of a switch.
+func plugIn(path, to, name string) error {
 	return inNetns(path).Netlink(func(h *netlink.Handle) error {
-		bridge, err := h.LinkByName(wireName)
+		bridge, err := h.LinkByName(to)
 		if err != nil {
 			return fmt.Errorf("find switch: %w", err)
 		}
