@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/beeline-cni/beeline/internal/agent"
+	"github.com/beeline-cni/beeline/internal/install"
 )
 
 // version is set by the linker.
@@ -52,6 +53,10 @@ Traffic does not depend on it: it can be stopped, killed and replaced at any tim
 	f.StringVar((*string)(&config.Tunnel), "tunnel", string(config.Tunnel), "nodes to reach through VXLAN: none, vxlan (all); auto: those of other subnets")
 	f.IntVar(&config.TunnelPort, "tunnel-port", config.TunnelPort, "UDP port of VXLAN, the same on all nodes")
 	f.BoolVar(&config.Masquerade, "masquerade", config.Masquerade, "give what pods send outside the cluster the node's address")
+	f.StringVar(&config.CNIConfDir, "cni-conf-dir", config.CNIConfDir, "where to put "+install.Conflist+" when the node is ready; empty: nowhere")
+	f.StringVar(&config.CNIBinDir, "cni-bin-dir", config.CNIBinDir, "where to put the CNI plugins "+install.Plugin+" and "+install.PortMap+"; empty: nowhere")
+	f.StringVar(&config.CommandDir, "command-dir", config.CommandDir, "where to put this program for people at the node; empty: nowhere")
+	f.StringVar(&config.CNIPluginFrom, "cni-plugin-from", config.CNIPluginFrom, "directory to install programs from; empty: that of this program")
 	f.StringVar(&config.MetricsAddress, "metrics-address", config.MetricsAddress, "where to serve /metrics, /healthz and /readyz; empty: nowhere")
 	f.StringVar(&level, "log-level", level, "debug, info, warn, error")
 	f.StringVar(&format, "log-format", format, "text, json")

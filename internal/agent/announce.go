@@ -52,7 +52,7 @@ type outlook struct {
 func (a *Agent) outlook() outlook {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	o := outlook{failure: a.failure, pods: a.current.pods}
+	o := outlook{failure: a.unready(), pods: a.current.pods}
 	for _, p := range a.current.problems {
 		if !slices.ContainsFunc(o.pods, func(pod podProblem) bool { return pod.text == p }) {
 			o.problems = append(o.problems, p)

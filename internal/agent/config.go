@@ -78,6 +78,13 @@ type Config struct {
 	TunnelPort int
 	// Masquerade gives what pods send to the world the node's address.
 	Masquerade bool
+	// CNIConfDir and CNIBinDir are where the container runtime looks for networks and plugins; what belongs there is
+	// installed when the node is ready. Empty installs nothing.
+	CNIConfDir, CNIBinDir string
+	// CommandDir is where this program is put for people at the node; empty puts it nowhere.
+	CommandDir string
+	// CNIPluginFrom is the directory that programs are installed from; empty is that of this program.
+	CNIPluginFrom string
 	// MetricsAddress is where /metrics, /healthz and /readyz are served; empty is nowhere.
 	MetricsAddress string
 }
@@ -120,6 +127,13 @@ func (c Config) Validate() error {
 	}
 	for flag, path := range map[string]string{"--socket": c.Socket, "--state-dir": c.StateDir, "--bpffs": c.BPFFS} {
 		if !filepath.IsAbs(path) {
+			errs = append(errs, fmt.Errorf("%s: %q is not an absolute path", flag, path))
+		}
+	}
+	for flag, path := range map[string]string{
+		"--cni-conf-dir": c.CNIConfDir, "--cni-bin-dir": c.CNIBinDir, "--command-dir": c.CommandDir, "--cni-plugin-from": c.CNIPluginFrom,
+	} {
+		if path != "" && !filepath.IsAbs(path) {
 			errs = append(errs, fmt.Errorf("%s: %q is not an absolute path", flag, path))
 		}
 	}

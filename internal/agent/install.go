@@ -1,0 +1,40 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/beeline-cni/beeline/internal/install"
+)
+
+// installation is where the plugin and its configuration go.
+func (c Config) installation() (install.Config, error) {
+	from := c.CNIPluginFrom
+	if from == "" {
+		program, err := os.Executable()
+		if err != nil {
+			return install.Config{}, fmt.Errorf("find own program: %w", err)
+		}
+		from = filepath.Dir(program)
+	}
+	return install.Config{ConfDir: c.CNIConfDir, BinDir: c.CNIBinDir, CommandDir: c.CommandDir, From: from, Socket: c.Socket}, nil
+}
+
+// install puts the plugin and its configuration in place. A node that cannot is not ready, but the pods that it has are
+// as well off as before, which is why this is not a.failure.
+func (a *Agent) install() {
+	problems, err := a.installer.Sync()
+	a.notInstalled = err
+	for _, p := range problems {
+		a.current.problem("%s", p)
+	}
+}
+
+// unready is why the node cannot be given pods; nil when it can.
+func (a *Agent) unready() error {
+	if a.failure != nil {
+		return a.failure
+	}
+	return a.notInstalled
+}

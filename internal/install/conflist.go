@@ -1,0 +1,55 @@
+package install
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// cniVersion is the newest that all container runtimes in use know; the plugins know newer ones.
+const cniVersion = "1.0.0"
+
+type conflist struct {
+	CNIVersion string   `json:"cniVersion"`
+	Name       string   `json:"name"`
+	Plugins    []plugin `json:"plugins"`
+}
+
+type plugin struct {
+	Type         string          `json:"type"`
+	AgentSocket  string          `json:"agentSocket,omitempty"`
+	Capabilities map[string]bool `json:"capabilities"`
+}
+
+// renderConflist gives the network's configuration: the plugin, and portmap for pods with a hostPort. The first has
+// the capability too, because pods with port mappings go through the host's stack, where portmap translates.
+func renderConflist(socket string) ([]byte, error) {
+	ports := map[string]bool{"portMappings": true}
+	text, err := json.MarshalIndent(conflist{CNIVersion: cniVersion, Name: "beeline", Plugins: []plugin{
+		{Type: Plugin, AgentSocket: socket, Capabilities: ports},
+		{Type: PortMap, Capabilities: ports},
+	}}, "", "  ")
+	return append(text, '\n'), err
+}
+
+// before finds the configurations that the runtime takes instead of ours.
+func before(dir string) (problems []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("look for other networks: %w", err)
+	}
+	for _, e := range entries {
+		if !e.IsDir() && isConfiguration(e.Name()) && e.Name() < Conflist {
+			problems = append(problems, fmt.Sprintf("%s sorts before %s in the directory of CNI configurations: the container runtime takes that network "+
+				"for new pods and not this one; remove the file if it is left over", e.Name(), Conflist))
+		}
+	}
+	return problems, nil
+}
+
+// isConfiguration tells whether the runtime reads a file of this name (libcni reads these).
+func isConfiguration(name string) bool {
+	return slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(name))
+}

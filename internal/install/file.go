@@ -1,0 +1,125 @@
+package install
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// unfinished begins the names of files that are being written. Runtimes take no such name for a configuration.
+const unfinished = ".beeline-unfinished-"
+
+// stamp tells one state of a file from another without reading it.
+type stamp struct {
+	device, inode uint64
+	size          int64 // bytes
+	mode          os.FileMode
+	changed       time.Time
+}
+
+// stampOf does not follow a symbolic link: one in place of a file is not that file.
+func stampOf(name string) (stamp, error) {
+	var s unix.Stat_t
+	if err := unix.Lstat(name, &s); err != nil {
+		return stamp{}, &os.PathError{Op: "lstat", Path: name, Err: err}
+	}
+	info, err := os.Lstat(name)
+	if err != nil {
+		return stamp{}, err
+	}
+	// The time of the last change to the inode: nobody can set it back.
+	return stamp{s.Dev, s.Ino, s.Size, info.Mode(), time.Unix(s.Ctim.Unix())}, nil
+}
+
+// inPlace tells whether the file that is there is the artifact.
+func (a artifact) inPlace(there stamp) (bool, error) {
+	if !there.mode.IsRegular() || there.mode.Perm() != a.mode {
+		return false, nil
+	}
+	want, err := a.open()
+	if err != nil {
+		return false, err
+	}
+	defer want.Close()
+	got, err := os.Open(a.to)
+	if err != nil {
+		return false, err
+	}
+	defer got.Close()
+	return equal(want, got)
+}
+
+// equal compares two streams to their ends.
+func equal(a, b io.Reader) (bool, error) {
+	left, right := bufio.NewReaderSize(a, 1<<16), bufio.NewReaderSize(b, 1<<16)
+	for {
+		x, errX := left.ReadByte()
+		y, errY := right.ReadByte()
+		switch {
+		case errors.Is(errX, io.EOF) && errors.Is(errY, io.EOF):
+			return true, nil
+		case errors.Is(errX, io.EOF) || errors.Is(errY, io.EOF):
+			return false, nil
+		case errX != nil || errY != nil:
+			return false, errors.Join(errX, errY)
+		case x != y:
+			return false, nil
+		}
+	}
+}
+
+// write puts the artifact in place by rename: whoever opens the file finds the old one or the new one, whole, also after
+// the machine has crashed. A plugin that is being executed goes on as it was.
+func (a artifact) write() (err error) {
+	dir := filepath.Dir(a.to)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := removeUnfinished(dir); err != nil {
+		return err
+	}
+	content, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	f, err := os.CreateTemp(dir, unfinished)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	_, err = io.Copy(f, content)
+	if err := errors.Join(err, f.Chmod(a.mode), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), a.to)
+}
+
+// removeUnfinished removes what an installer left that was killed while writing.
+func removeUnfinished(dir string) error {
+	left, err := filepath.Glob(filepath.Join(dir, unfinished+"*"))
+	if err != nil {
+		return err
+	}
+	for _, name := range left {
+		err = errors.Join(err, remove(name))
+	}
+	return err
+}
+
+// remove does nothing if there is no such file.
+func remove(name string) error {
+	if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}

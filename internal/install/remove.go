@@ -1,0 +1,41 @@
+package install
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// Remove removes what an Installer with this configuration has installed and returns the names of what it removed. The
+// configuration goes first: without it the runtime makes no more pods for a plugin that is about to go. What cannot be
+// removed does not keep the rest.
+func Remove(config Config) (removed []string, err error) {
+	var files, dirs []string
+	file := func(dir, name string) {
+		if dir != "" {
+			files = append(files, filepath.Join(dir, name))
+			if !slices.Contains(dirs, dir) {
+				dirs = append(dirs, dir)
+			}
+		}
+	}
+	file(config.ConfDir, Conflist)
+	file(config.BinDir, Plugin)
+	file(config.BinDir, PortMap)
+	file(config.CommandDir, Command)
+	var errs []error
+	for _, name := range files {
+		switch err := os.Remove(name); {
+		case err == nil:
+			removed = append(removed, name)
+		case !errors.Is(err, os.ErrNotExist):
+			errs = append(errs, fmt.Errorf("remove: %w", err))
+		}
+	}
+	for _, dir := range dirs {
+		errs = append(errs, removeUnfinished(dir))
+	}
+	return removed, errors.Join(errs...)
+}
