@@ -62,7 +62,7 @@ func agentPods(node string) ([]corev1.Pod, error) {
 // askAgent runs a command of the agent's program on the node, as an administrator there would, and reads its JSON. It
 // needs no API server.
 func askAgent(node string, into any, command string) error {
-	said, err := onNode(node).run(beelineProgram, command, "--output=json")
+	said, err := onNode(node).run(nodeBeeline, command, "--output=json")
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func explainAgents(show func(title, said string, err error)) {
 	}
 	for _, node := range strings.Fields(nodes) {
 		for _, command := range []string{"status", "endpoints", "drops"} {
-			said, err := onNode(node).run(beelineProgram, command)
+			said, err := onNode(node).run(nodeBeeline, command)
 			show(fmt.Sprintf("beeline %s on %s", command, node), said, err)
 		}
 		all, err := agentPods(node)

@@ -3,12 +3,16 @@
 package smoke
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/bed"
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
 const (
@@ -18,8 +22,17 @@ const (
 	image = "localhost/beeline-probe:latest"
 )
 
-// The programs that this run builds: the test bed's, the probe that nodes and the world run, and Beeline's command line.
-var bedProgram, probeProgram, beelineProgram string
+// cluster is the one that is up.
+var cluster *bed.Bed
+
+// The programs that this run builds, where nodes have them: the probe, and Beeline's command line.
+const (
+	nodeProbe   = "/tmp/smoke/probe"
+	nodeBeeline = "/tmp/smoke/beeline"
+)
+
+// worldProbe is the probe on this machine.
+var worldProbe string
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
@@ -45,16 +58,16 @@ func runTests(m *testing.M) (code int) {
 
 // prepare builds the programs, gives the image to the nodes, and makes the namespace anew.
 func prepare(dir string) error {
-	bedProgram, probeProgram = filepath.Join(dir, "cluster"), filepath.Join(dir, "probe")
-	beelineProgram = filepath.Join(dir, "beeline")
+	var err error
+	if cluster, err = bed.Open(); err != nil {
+		return err
+	}
+	worldProbe = filepath.Join(dir, "probe")
 	archive := filepath.Join(dir, "probe.tar")
 	for _, command := range [][]string{
-		{"go", "build", "-o", bedProgram, ".."},
-		{"go", "build", "-o", probeProgram, "../probe"},
-		{"go", "build", "-o", beelineProgram, "../../../cmd/beeline"},
-		{"go", "run", "../../../build/image", "-o", archive, "-name", image, "-entrypoint", "/probe", probeProgram + "=/probe"},
-		{bedProgram, "status"},
-		{bedProgram, "load", archive},
+		{"go", "build", "-o", worldProbe, "../probe"},
+		{"go", "build", "-o", filepath.Join(dir, "beeline"), "../../../cmd/beeline"},
+		{"go", "run", "../../../build/image", "-o", archive, "-name", image, "-entrypoint", "/probe", worldProbe + "=/probe"},
 	} {
 		cmd := exec.Command(command[0], command[1:]...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -62,7 +75,17 @@ func prepare(dir string) error {
 			return fmt.Errorf("%s: %w\n%s", cmd, err, said)
 		}
 	}
-	_, err := kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout=60s")
+	for _, node := range cluster.Cluster.Nodes {
+		onDisk := filepath.Join(plan.Disk(node.Name), nodeProbe, "..")
+		said, err := exec.Command("install", "-D", "-t", onDisk, worldProbe, filepath.Join(dir, "beeline")).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("give programs to node %s: %w\n%s", node.Name, err, said)
+		}
+	}
+	if err := cluster.Load(context.Background(), archive); err != nil {
+		return err
+	}
+	_, err = kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout=60s")
 	_, made := kubectl("create", "namespace", namespace)
 	return errors.Join(err, made)
 }

@@ -2,13 +2,5 @@
 
 package smoke
 
-import (
-	"strings"
-	"sync"
-)
-
 // isBeeline tells whether the cluster was brought up with Beeline as its network.
-var isBeeline = sync.OnceValue(func() bool {
-	said, err := outside().run("sh", "-c", "echo $BEELINE_KUBERNETES_NETWORK")
-	return err == nil && strings.TrimSpace(said) == "beeline"
-})
+func isBeeline() bool { return cluster.Cluster.Options.Network == "beeline" }

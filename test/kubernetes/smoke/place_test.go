@@ -4,6 +4,7 @@ package smoke
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -13,32 +14,42 @@ import (
 // place is where a program can run: a pod, a node, or outside of both.
 type place struct {
 	name string
-	// enter is the command that runs another one there.
-	enter []string
+	// command makes a command that runs there.
+	command func(args ...string) (*exec.Cmd, error)
 	// probe is the path of the probe there.
 	probe string
 }
 
 // inPod is the first container of a pod of the tests.
 func inPod(name string) place {
-	return place{"pod " + name, []string{bedProgram, "exec", "kubectl", "-n", namespace, "exec", name, "--"}, "/probe"}
+	return place{"pod " + name, func(args ...string) (*exec.Cmd, error) {
+		return outside().command(append([]string{"kubectl", "-n", namespace, "exec", name, "--"}, args...)...)
+	}, "/probe"}
 }
 
 // onNode is the node itself: its network, its files.
 func onNode(name string) place {
-	return place{"node " + name, []string{bedProgram, "node", "exec", name}, probeProgram}
+	return place{"node " + name, func(args ...string) (*exec.Cmd, error) {
+		return cluster.NodeCommand(context.Background(), name, args...)
+	}, nodeProbe}
 }
 
 // outside is beside the control plane: a machine on the nodes' network that is none of them.
-func outside() place { return place{"the outside", []string{bedProgram, "exec"}, probeProgram} }
+func outside() place {
+	return place{"the outside", func(args ...string) (*exec.Cmd, error) {
+		return cluster.Command(context.Background(), args[0], args[1:]...), nil
+	}, worldProbe}
+}
 
 // run runs a command there and gives what it prints; the error has what it says on stderr.
 func (p place) run(args ...string) (string, error) { return p.feed("", args...) }
 
 // feed runs a command there that reads this.
 func (p place) feed(input string, args ...string) (string, error) {
-	all := append(append([]string(nil), p.enter...), args...)
-	cmd := exec.Command(all[0], all[1:]...)
+	cmd, err := p.command(args...)
+	if err != nil {
+		return "", err
+	}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
 	if err := cmd.Run(); err != nil {
@@ -76,16 +87,4 @@ func mustKubectl(t *testing.T, args ...string) string {
 		t.Fatal(err)
 	}
 	return said
-}
-
-// bed runs a command of the test bed.
-func bed(args ...string) (string, error) {
-	return place{"the test bed", []string{bedProgram}, ""}.run(args...)
-}
-
-func mustBed(t *testing.T, args ...string) {
-	t.Helper()
-	if _, err := bed(args...); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -4,7 +4,6 @@ package smoke
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -72,14 +71,15 @@ func waitRollout(t *testing.T) {
 // loadImage makes the product's image of the sources with this name and version and gives it to the nodes.
 func loadImage(t *testing.T, name, version string) {
 	t.Helper()
-	archive := filepath.Join(t.TempDir(), "beeline.tar")
-	build := exec.Command("make", "--no-print-directory", "image", "IMAGE_ARCHIVE="+archive, "IMAGE="+name, "VERSION="+version)
+	dir := t.TempDir()
+	build := exec.Command("make", "--no-print-directory", "image", "BIN="+dir, "IMAGE="+name, "VERSION="+version)
 	build.Dir = "../../.."
-	build.Env = os.Environ()
 	if said, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", build, err, said)
 	}
-	mustBed(t, "load", archive)
+	if err := cluster.Load(t.Context(), filepath.Join(dir, "beeline-image.tar")); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // daemonSetPatch patches the pods of the DaemonSet and undoes it at the end of the test with the other patch.

@@ -5,7 +5,6 @@ package smoke
 import (
 	"context"
 	"fmt"
-	"os/exec"
 	"strings"
 	"testing"
 )
@@ -15,7 +14,7 @@ func worldSeesNodes(t *testing.T) {
 	c := theCast(t)
 	const who, echo = 28080, 27000
 	ctx, cancel := context.WithCancel(context.Background())
-	server := exec.CommandContext(ctx, bedProgram, "exec", probeProgram, "serve", "-control=false",
+	server := cluster.Command(ctx, worldProbe, "serve", "-control=false",
 		fmt.Sprintf("-http=:%d", who), fmt.Sprintf("-echo=:%d", echo))
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
