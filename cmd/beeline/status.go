@@ -31,6 +31,7 @@ func printStatus(w io.Writer, s *api.Status) error {
 		rows  [][]string
 	}{
 		{"Settings", choiceRows(s.Choices)},
+		{"Cluster, as " + s.Cluster.From + " tells", clusterRows(s.Cluster)},
 		{"Uplink", uplinkRows(s.Uplink)},
 		{"Pod addresses", poolRows(s)},
 		{"Other nodes", nodeRows(s.Nodes)},
@@ -57,6 +58,18 @@ func choiceRows(all []api.Choice) [][]string {
 	rows := [][]string{{"SETTING", "IN FORCE", "ASKED", "WHY"}}
 	for _, c := range all {
 		rows = append(rows, []string{c.Name, c.Chosen, c.Asked, c.Why})
+	}
+	return rows
+}
+
+func clusterRows(c api.Cluster) [][]string {
+	rows := [][]string{{"KIND", "OBJECTS"}}
+	for _, o := range c.Objects {
+		count := fmt.Sprint(o.Count)
+		if !o.Known {
+			count = "not known yet"
+		}
+		rows = append(rows, []string{o.Kind, count})
 	}
 	return rows
 }

@@ -72,6 +72,9 @@ var (
 	descAddresses   = prometheus.NewDesc("beeline_addresses_used", "Addresses in use in a pod range of this node.", []string{"range"}, nil)
 	descNodes       = prometheus.NewDesc("beeline_nodes", "Other nodes by the way to their pods.", []string{"way"}, nil)
 	descMTU         = prometheus.NewDesc("beeline_mtu_bytes", "MTU that pods get.", nil, nil)
+	descObjects     = prometheus.NewDesc("beeline_cluster_objects", "Objects that the agent knows of the cluster, by kind; missing while a kind is not known.", []string{"kind"}, nil)
+	descReachable   = prometheus.NewDesc("beeline_cluster_source_reachable", "0 while the API server does not answer.", nil, nil)
+	descOutages     = prometheus.NewDesc("beeline_cluster_source_outages_total", "How often the API server stopped to answer.", nil, nil)
 	descDropPackets = prometheus.NewDesc("beeline_dropped_packets_total", "Packets dropped by the datapath.", []string{"program", "reason"}, nil)
 	descDropBytes   = prometheus.NewDesc("beeline_dropped_bytes_total", "Bytes dropped by the datapath, with link-layer headers.", []string{"program", "reason"}, nil)
 	descMapBytes    = prometheus.NewDesc("beeline_map_bytes", "Memory of a BPF map.", []string{"map"}, nil)
@@ -125,6 +128,17 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	for way, nodes := range ways {
 		gauge(descNodes, float64(nodes), way)
 	}
+	for _, o := range s.Cluster.Objects {
+		if o.Known {
+			gauge(descObjects, float64(o.Count), o.Kind)
+		}
+	}
+	reachable := 0.0
+	if s.Cluster.Reachable {
+		reachable = 1
+	}
+	gauge(descReachable, reachable)
+	counter(descOutages, float64(s.Cluster.Outages))
 	for _, m := range s.Maps {
 		gauge(descMapBytes, float64(m.Bytes), m.Name)
 		gauge(descMapEntries, float64(m.Entries), m.Name)

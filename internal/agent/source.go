@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
 )
@@ -23,6 +24,32 @@ func newSource(config Config, version string, log *slog.Logger) (cluster.Source,
 		return nil, nil, err
 	}
 	return source, reporter, nil
+}
+
+// remote is a Source that may be out of reach.
+type remote interface {
+	// Host names the server.
+	Host() string
+	// Outages is how often it stopped being reachable, and whether it is not now.
+	Outages() (count int, now bool)
+}
+
+// cluster tells where the cluster's state comes from, and how much there is.
+func (a *Agent) cluster() api.Cluster {
+	c := api.Cluster{From: "manifests in " + a.config.Manifests, Reachable: true}
+	if server, ok := a.source.(remote); ok {
+		outages, now := server.Outages()
+		c = api.Cluster{From: "API server " + server.Host(), Reachable: !now, Outages: outages}
+	}
+	snapshot := a.snapshot
+	if snapshot == nil {
+		snapshot = &cluster.Snapshot{Unknown: cluster.AllKinds}
+	}
+	counts := snapshot.Counts()
+	for _, kind := range cluster.AllKinds {
+		c.Objects = append(c.Objects, api.ClusterCount{Kind: string(kind), Count: counts[kind], Known: !snapshot.Unknown.Has(kind)})
+	}
+	return c
 }
 
 // take takes over a snapshot and tells whether something that the agent makes use of has changed.

@@ -44,6 +44,7 @@ func (a *Agent) nodeStatus() *api.Status {
 		Ready:     a.unready() == nil,
 		Problems:  a.problems(),
 		Choices:   a.choices(),
+		Cluster:   a.cluster(),
 		Features:  a.features,
 		Nodes:     a.current.nodes,
 		Endpoints: len(a.endpoints),

@@ -162,6 +162,24 @@ type RemoteNode struct {
 	MAC string `json:"mac,omitempty"`
 }
 
+// Cluster is where the cluster's state comes from, and how much of it there is.
+type Cluster struct {
+	// From names the source: an API server or a directory.
+	From string `json:"from"`
+	// Reachable says that the source answers; Outages is how often it stopped to since the agent started.
+	Reachable bool           `json:"reachable"`
+	Outages   int            `json:"outages"`
+	Objects   []ClusterCount `json:"objects"`
+}
+
+// ClusterCount is the number of objects of one kind.
+type ClusterCount struct {
+	Kind  string `json:"kind"`
+	Count int    `json:"count"`
+	// Known says that the source has had the whole list.
+	Known bool `json:"known"`
+}
+
 // Status is everything `beeline status` prints.
 type Status struct {
 	Version   string       `json:"version"`
@@ -172,6 +190,7 @@ type Status struct {
 	Ready     bool         `json:"ready"`
 	Problems  []string     `json:"problems,omitempty"`
 	Choices   []Choice     `json:"choices"`
+	Cluster   Cluster      `json:"cluster"`
 	Uplink    *Uplink      `json:"uplink,omitempty"`
 	Features  []Feature    `json:"features"`
 	Programs  []Program    `json:"programs"`

@@ -241,6 +241,9 @@ func (s *Source) report() {
 	}
 }
 
+// Host names the server.
+func (s *Source) Host() string { return s.connection.host }
+
 // Outages is how often the API server stopped being reachable so far, and whether it is not now.
 func (s *Source) Outages() (count int, now bool) {
 	s.mu.Lock()
