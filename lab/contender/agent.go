@@ -36,23 +36,22 @@ type agent struct {
 	err error
 }
 
-// startAgent starts the agent in the node's namespace and cgroup, away from this process's terminal: it ends
-// with the lab.
-func startAgent(program, manifests, routing string, node *topology.Node) (*agent, error) {
+// startAgent starts the agent with these flags of its own in the node's namespace and cgroup, away from this
+// process's terminal: it ends with the lab.
+func startAgent(program, manifests string, flags []string, node *topology.Node) (*agent, error) {
 	log, err := os.Create(agentLog(node))
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(program, "agent",
+	cmd := exec.Command(program, append([]string{"agent",
 		"--node-name", node.Name,
 		"--manifests", manifests,
 		"--socket", agentSocket(node),
 		"--state-dir", filepath.Join(node.StateDir, "agent"),
 		"--bpffs", node.BPFFS,
-		"--routing", routing,
 		"--metrics-address", "",
-	)
+	}, flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := node.Place().Start(cmd); err != nil {

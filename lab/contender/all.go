@@ -17,6 +17,7 @@ func All() []Contender {
 		Bridge{},
 		Macvlan{},
 		VXLAN{},
+		Beeline{Routing: "ebpf", Tunnel: "vxlan"},
 	}
 }
 

@@ -15,32 +15,43 @@ import (
 type Beeline struct {
 	// Routing is the agent's --routing: "ebpf" or "kernel".
 	Routing string
+	// Tunnel is the agent's --tunnel; empty is its default.
+	Tunnel string
 }
 
 // beelineVersion is the CNI version of the configuration that users get.
 const beelineVersion = "1.1.0"
 
-// Name is "beeline", or "beeline-kernel" with kernel routing.
+// Name is "beeline", or "beeline-kernel" with kernel routing, or "beeline-vxlan" with tunnels to all nodes.
 func (c Beeline) Name() string {
-	if c.Routing == "kernel" {
+	switch {
+	case c.Routing == "kernel":
 		return "beeline-kernel"
+	case c.Tunnel == "vxlan":
+		return "beeline-vxlan"
 	}
 	return "beeline"
 }
 
 // Description is for the report.
 func (c Beeline) Description() string {
-	if c.Routing == "kernel" {
+	switch {
+	case c.Routing == "kernel":
 		return "Beeline with --routing=kernel: the node's stack forwards between pods and wire"
+	case c.Tunnel == "vxlan":
+		return "Beeline with --tunnel=vxlan: packets for the other node go past the node's stack into VXLAN; MTU 50 less than the wire's"
 	}
 	return "Beeline with eBPF routing: packets go between pods and wire past the node's stack"
 }
 
-// Unsupported says which binary is missing.
-func (Beeline) Unsupported() string {
+// Unsupported says which binary is missing, or that tunnels are.
+func (c Beeline) Unsupported() string {
 	_, err := findBinaries()
 	if err != nil {
 		return "not installed: " + err.Error()
+	}
+	if c.Tunnel == "vxlan" {
+		return vxlanUnsupported()
 	}
 	return ""
 }
@@ -57,7 +68,7 @@ func (c Beeline) Up(ctx context.Context, lab *topology.Lab) error {
 	}
 	var agents []*agent
 	for _, node := range lab.Nodes() {
-		a, err := startAgent(bin.agent, manifests, c.Routing, node)
+		a, err := startAgent(bin.agent, manifests, c.flags(), node)
 		if err != nil {
 			return fmt.Errorf("start agent of %s: %w", node.Name, err)
 		}
@@ -69,6 +80,15 @@ func (c Beeline) Up(ctx context.Context, lab *topology.Lab) error {
 		}
 	}
 	return nil
+}
+
+// flags are the agent's that make it this contender.
+func (c Beeline) flags() []string {
+	flags := []string{"--routing", c.Routing}
+	if c.Tunnel != "" {
+		flags = append(flags, "--tunnel", c.Tunnel)
+	}
+	return flags
 }
 
 func (Beeline) network(node *topology.Node) (network, error) {
