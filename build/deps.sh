@@ -1,12 +1,12 @@
 #!/bin/sh
-# Installs the Debian packages that the project needs and this machine lacks: build/deps.sh [bench] [test].
+# Installs the Debian packages that the project needs and this machine lacks: build/deps.sh [bench] [test] [cluster].
 # Without arguments: all. Does nothing, quickly, when nothing is missing. Package sources stay as they are.
 set -eu
 
 PATH=$PATH:/usr/sbin:/sbin
 GO_NEEDED=$(sed -n 's/^go //p' "$(dirname "$0")/../go.mod")
 
-# use:   what "make bench" needs is needed by the tests as well
+# use:   what "make bench" needs is needed by the tests and by a cluster as well
 # proof: a command, or a path, that is there when the package is
 # use | proof | package | why
 packages() {
@@ -29,6 +29,8 @@ test |clang-format-19          |clang-format-19           |checks the C sources 
 test |shellcheck               |shellcheck                |checks the shell scripts (make lint)
 test |qemu-system-x86_64       |qemu-system-x86           |boots other kernels (make test-vm)
 test |xz                       |xz-utils                  |unpacks kernel modules (make test-vm)
+cluster|runc                  |runc                      |runs the containers of a cluster (make cluster)
+cluster|nsenter               |util-linux                |runs commands in the machines of a cluster
 TABLE
 }
 
@@ -88,7 +90,7 @@ if ! command -v go >/dev/null; then
 	exit 1
 fi
 
-uses=" ${*:-bench test} "
+uses=" ${*:-bench test cluster} "
 missing=
 reasons=
 while IFS='|' read -r use proof package why; do

@@ -15,6 +15,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/bed"
 )
 
 const (
@@ -39,7 +41,6 @@ func main() {
 func run(ctx context.Context, args []string) (failed bool, err error) {
 	flags := flag.NewFlagSet("conformance", flag.ContinueOnError)
 	out := flags.String("out", "", "`directory` that keeps upstream's reports and log; none are kept unless given")
-	bed := flags.String("cluster", "bin/cluster", "the test bed's `program`")
 	if err := flags.Parse(args); err != nil {
 		return false, err
 	}
@@ -60,11 +61,15 @@ func run(ctx context.Context, args []string) (failed bool, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return false, err
 	}
-	listed, err := list(ctx, *bed, dir)
+	cluster, err := bed.Open()
+	if err != nil {
+		return false, err
+	}
+	listed, err := list(ctx, cluster, dir)
 	if err != nil {
 		return false, fmt.Errorf("list upstream's tests: %w", err)
 	}
-	ran, runErr := runTests(ctx, *bed, dir)
+	ran, runErr := runTests(ctx, cluster, dir)
 	verdicts := judge(listed, ran, exceptions)
 	failed = emit(os.Stdout, verdicts)
 	if !failed && runErr != nil {
@@ -74,40 +79,42 @@ func run(ctx context.Context, args []string) (failed bool, err error) {
 }
 
 // list asks upstream which tests there are, without running any.
-func list(ctx context.Context, bed, dir string) ([]spec, error) {
+func list(ctx context.Context, cluster *bed.Bed, dir string) ([]spec, error) {
 	report := filepath.Join(dir, "listed.json")
-	if err := logged(ctx, filepath.Join(dir, "list.log"), bed, "exec", "e2e.test", "--provider=skeleton",
-		"--ginkgo.dry-run", "--ginkgo.silence-skips", "--ginkgo.no-color", "--ginkgo.focus="+focus, "--ginkgo.json-report="+report); err != nil {
+	cmd := cluster.Command(ctx, "e2e.test", "--provider=skeleton", "--ginkgo.dry-run", "--ginkgo.succinct", "--ginkgo.no-color",
+		"--ginkgo.focus="+focus, "--ginkgo.json-report="+report)
+	if err := logged(cmd, filepath.Join(dir, "list.log")); err != nil {
 		return nil, err
 	}
 	return readReport(report)
 }
 
 // runTests runs the tests. With an error, what is in the report has happened nevertheless.
-func runTests(ctx context.Context, bed, dir string) ([]spec, error) {
+func runTests(ctx context.Context, cluster *bed.Bed, dir string) ([]spec, error) {
 	const report = "ran.json"
-	log := filepath.Join(dir, "run.log")
-	runErr := logged(ctx, log, bed, "exec", "sh", "-c", `exec ginkgo "$@" "$(command -v e2e.test)" -- --provider=skeleton`, "ginkgo",
-		fmt.Sprintf("--procs=%d", processes), "--no-color", "--silence-skips", "--focus="+focus, "--output-dir="+dir, "--json-report="+report)
+	// ginkgo wants the path of the program, which only the cluster's PATH has.
+	const command = `exec ginkgo "$@" "$(command -v e2e.test)" -- --provider=skeleton`
+	cmd := cluster.Command(ctx, "sh", "-c", command, "ginkgo", fmt.Sprintf("--procs=%d", processes),
+		"--no-color", "--silence-skips", "--focus="+focus, "--output-dir="+dir, "--json-report="+report)
+	runErr := logged(cmd, filepath.Join(dir, "run.log"))
 	ran, err := readReport(filepath.Join(dir, report))
 	if runErr != nil {
-		return ran, fmt.Errorf("%w (%s)", runErr, log)
+		return ran, runErr
 	}
 	return ran, err
 }
 
 // logged runs a command with its output in a file.
-func logged(ctx context.Context, log string, command ...string) error {
+func logged(cmd *exec.Cmd, log string) error {
 	f, err := os.Create(log)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = f, f
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) } // upstream cleans up after itself
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w", cmd, err)
+		return fmt.Errorf("%s: %w, see %s", cmd.Args[0], err, log)
 	}
 	return nil
 }

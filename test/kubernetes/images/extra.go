@@ -48,8 +48,8 @@ var extras = map[string]map[string]file{
 		"etc/group":  {content: "root:x:0:\nnogroup:x:65534:\n"},
 	},
 	page: {"www/index.html": {content: "<!DOCTYPE html><title>Welcome to nginx!</title>\n"}},
-	// The program is built beside it; its source is here so that a change of it is a change of the image.
-	pauseProgram: {"pause.go": {content: pauseSource}},
+	// The program is built into it.
+	pauseProgram: {},
 }
 
 // extraTexts are the contents of trees, for recipes.

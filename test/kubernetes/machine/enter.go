@@ -39,7 +39,7 @@ func Start(name string) error {
 		return fmt.Errorf("start machine %s: %w", name, err)
 	}
 	defer group.Close()
-	console, err := os.OpenFile(plan.Log(name, consoleLog), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	console, err := os.OpenFile(plan.Log(name, Console), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}
@@ -62,8 +62,8 @@ func Start(name string) error {
 	return nil
 }
 
-// consoleLog is the log of the machine's first process itself.
-const consoleLog = "machine"
+// Console is the component under whose name the machine's first process itself logs.
+const Console = "machine"
 
 // environment is what services and commands on a machine have. A proxy for the way to the internet, which the
 // caller may have set, would be asked for the way to pods.
@@ -162,4 +162,13 @@ func Command(ctx context.Context, name string, args ...string) (*exec.Cmd, error
 		"/usr/bin/env", "-i"}
 	nsenter = append(nsenter, environment...)
 	return exec.CommandContext(ctx, "nsenter", append(nsenter, args...)...), nil
+}
+
+// Running tells whether the machine's first process is there.
+func Running(name string) (bool, error) {
+	_, err := pidOne(name)
+	if errors.Is(err, ErrStopped) {
+		return false, nil
+	}
+	return err == nil, err
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -30,7 +29,9 @@ func drain(t *testing.T) {
 // nodeRestart: after a reboot of a node its pods have a network again, and nothing of before is left.
 func nodeRestart(t *testing.T) {
 	c := theCast(t)
-	restartNode(t, c.far.name)
+	if err := cluster.RestartNode(t.Context(), c.far.name); err != nil {
+		t.Fatal(err)
+	}
 	waitNodeReady(t, c.far.name)
 	eventually(t, func() error { // the kubelet shows pods of before as ready until it has looked
 		var p corev1.Pod
@@ -113,6 +114,8 @@ func changedPodRange(t *testing.T) {
 func nodeDeletion(t *testing.T) {
 	needBeeline(t)
 	c := theCast(t)
+	var object corev1.Node
+	mustGet(t, &object, "node", c.far.name)
 	mustKubectl(t, "delete", "node", c.far.name)
 	eventually(t, func() error {
 		s, err := agentStatus(c.near.name)
@@ -130,9 +133,9 @@ func nodeDeletion(t *testing.T) {
 		}
 		return err
 	})
-	restartNode(t, c.far.name) // a kubelet registers its node when it starts
+	createNode(t, object, object.Spec.PodCIDR)
 	waitNodeReady(t, c.far.name)
-	agentOn(t, c.far.name)
+	waitAgentReady(t, c.far.name)
 	wantAllTalk(t, theCast(t))
 	waitAgentKnowsPods(t, c.far.name)
 	waitNoStale(t, c.far.name)
@@ -142,6 +145,13 @@ func nodeDeletion(t *testing.T) {
 // be changed.
 func recreateNode(t *testing.T, object corev1.Node, podRange string) {
 	t.Helper()
+	mustKubectl(t, "delete", "node", object.Name)
+	createNode(t, object, podRange)
+}
+
+// createNode creates a Node object as it was, with this pod range. The node's kubelet, which runs, goes on with it.
+func createNode(t *testing.T, object corev1.Node, podRange string) {
+	t.Helper()
 	object.ObjectMeta = metav1.ObjectMeta{Name: object.Name, Labels: object.Labels, Annotations: object.Annotations}
 	object.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
 	object.Spec.PodCIDR, object.Spec.PodCIDRs = podRange, []string{podRange}
@@ -150,7 +160,6 @@ func recreateNode(t *testing.T, object corev1.Node, podRange string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustKubectl(t, "delete", "node", object.Name)
 	if _, err := outside().feed(string(text), "kubectl", "create", "-f", "-"); err != nil {
 		t.Fatal(err)
 	}
@@ -171,12 +180,4 @@ func wantAllTalk(t *testing.T, c cast) {
 	}
 	c.a.want(t, "echo", "tcp", c.remote.echo(), "-bytes=10000000")
 	c.remote.want(t, "echo", "udp", c.a.echo(), "-count=20")
-}
-
-// restartNode reboots a node, as when its power fails.
-func restartNode(t *testing.T, name string) {
-	t.Helper()
-	if said, err := exec.Command("go", "run", "..", "node", "restart", name).CombinedOutput(); err != nil {
-		t.Fatalf("restart node %s: %v\n%s", name, err, said)
-	}
 }

@@ -1,0 +1,119 @@
+package bed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/machine"
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+)
+
+// ErrNotUp says that no cluster is up, or not a whole one.
+var ErrNotUp = errors.New("no cluster is up")
+
+// Bed is a cluster that is up.
+type Bed struct {
+	// Cluster is its plan: options, names and addresses.
+	Cluster plan.Cluster
+	// Started is when it was.
+	Started time.Time
+
+	binaries []string
+	print    Printf
+}
+
+// Printf tells a person how it goes on.
+type Printf func(format string, args ...any)
+
+// Open finds the cluster that is up. It fails with ErrNotUp if there is none.
+func Open() (*Bed, error) {
+	r, err := readRecord()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNotUp
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !r.Ready {
+		return nil, fmt.Errorf("%w: one is being made, or was left half made (%s)", ErrNotUp, r.who())
+	}
+	return open(r), nil
+}
+
+func open(r record) *Bed {
+	return &Bed{Cluster: plan.New(r.Options), Started: r.Started, binaries: r.Binaries, print: func(string, ...any) {}}
+}
+
+// Environ are the variables that commands of Command have on top of this process's own.
+func (b *Bed) Environ() []string { return b.environ("PATH=" + os.Getenv("PATH")) }
+
+// environ takes the rest of PATH from the caller.
+func (b *Bed) environ(path string) []string {
+	var nodes []string
+	for _, n := range b.Cluster.Nodes {
+		nodes = append(nodes, n.Name)
+	}
+	kubectl := ""
+	for _, dir := range b.binaries {
+		if _, err := os.Stat(filepath.Join(dir, "kubectl")); err == nil {
+			kubectl = filepath.Join(dir, "kubectl")
+		}
+	}
+	return []string{
+		"KUBECONFIG=" + plan.Kubeconfig,
+		"KUBECTL=" + kubectl,
+		"KUBE_TEST_REPO_LIST=" + repositoryList,
+		"PATH=" + strings.Join(b.binaries, ":") + ":" + strings.TrimPrefix(path, "PATH="),
+		"BEELINE_CLUSTER_NETNS=" + plan.NetnsPath(plan.ControlPlane),
+		"BEELINE_CLUSTER_NODES=" + strings.Join(nodes, " "),
+		"BEELINE_CLUSTER_NETWORK=" + b.Cluster.Options.Network,
+		"BEELINE_CLUSTER_KUBERNETES=" + b.Cluster.Options.Kubernetes,
+	}
+}
+
+// proxies are variables that would send requests for pods out of the machine.
+var proxies = []string{"http_proxy", "https_proxy", "all_proxy", "no_proxy"}
+
+// Command makes a command that runs in the control plane's network namespace, from where the API server, nodes
+// and pods can be reached, with KUBECONFIG, PATH and the rest of Environ. Everything else is this machine's.
+func (b *Bed) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + plan.NetnsPath(plan.ControlPlane), "--", name}, args...)...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		key, _, _ := strings.Cut(variable, "=")
+		return slices.Contains(proxies, strings.ToLower(key))
+	})
+	cmd.Env = append(cmd.Env, b.Environ()...)
+	return cmd
+}
+
+// NodeCommand makes a command that runs on a node, in all its namespaces and with nothing of this process's
+// environment.
+func (b *Bed) NodeCommand(ctx context.Context, node string, args ...string) (*exec.Cmd, error) {
+	if _, err := b.Cluster.Node(node); err != nil {
+		return nil, err
+	}
+	return machine.Command(ctx, node, args...)
+}
+
+// Kubectl runs kubectl and gives what it printed; its error says what it complained about.
+func (b *Bed) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return output(b.Command(ctx, "kubectl", args...))
+}
+
+// output runs a command; its error says what the command said.
+func output(cmd *exec.Cmd) (string, error) {
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args[min(3, len(cmd.Args)-1):], " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return strings.TrimSpace(stdout.String()), nil
+}

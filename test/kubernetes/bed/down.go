@@ -1,0 +1,69 @@
+package bed
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/machine"
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+)
+
+// Down ends the cluster and removes everything of it, also what a command left that crashed. It is no error when
+// there is nothing.
+func Down(ctx context.Context) error {
+	unlock, err := lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := takeDown(ctx); err != nil {
+		return err
+	}
+	return os.Remove(plan.RunDir)
+}
+
+// takeDown does the work of Down with the cluster locked, and leaves the directory that is locked. Each step can be
+// repeated. The record, which says what settings the machine had, goes last.
+func takeDown(ctx context.Context) error {
+	if err := machine.StopAll(ctx); err != nil {
+		return err
+	}
+	names, err := ourNamespaces(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := run(ctx, "ip", "netns", "delete", name); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(plan.DiskDir); err != nil {
+		return err
+	}
+	r, err := readRecord()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := restoreSysctls(r.Sysctls); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(plan.RunDir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == filepath.Base(plan.Record) {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(plan.RunDir, e.Name())); err != nil {
+			return err
+		}
+	}
+	if err := os.Remove(plan.Record); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package bed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/config"
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+)
+
+// installNetwork gives the nodes their network. ranges are those of the pods, by node.
+func (b *Bed) installNetwork(ctx context.Context, ranges map[string][]netip.Prefix, p Parts) error {
+	for _, n := range b.Cluster.Nodes {
+		if err := installPlugins(n.Name, b.Cluster.Options.Network); err != nil {
+			return err
+		}
+		if err := apply(ctx, b.Cluster.PodRoutes(n, ranges[n.Name])...); err != nil {
+			return err
+		}
+	}
+	switch b.Cluster.Options.Network {
+	case "bridge":
+		for _, n := range b.Cluster.Nodes {
+			if err := b.writeOnNode(ctx, n.Name, "/etc/cni/net.d/10-bridge.conflist", config.BridgeNetwork(b.Cluster, ranges[n.Name])); err != nil {
+				return err
+			}
+		}
+	case "beeline":
+		return b.installBeeline(ctx, p)
+	}
+	return nil
+}
+
+// plugins are the reference plugins that a node has with each network. The container runtime itself calls
+// loopback, so nodes of Kubernetes have it whatever their network is.
+var plugins = map[string][]string{
+	"beeline": {"loopback"},
+	"bridge":  {"loopback", "bridge", "host-local", "portmap"},
+	"none":    {"loopback"},
+}
+
+func installPlugins(node, network string) error {
+	dir := filepath.Join(plan.Disk(node), "opt/cni/bin")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, name := range plugins[network] {
+		if err := copyFile(filepath.Join(dir, name), filepath.Join(pluginDir, name), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeOnNode writes a file from inside the node: its /etc is an overlay, which must not be changed from below.
+func (b *Bed) writeOnNode(ctx context.Context, node, path string, content []byte) error {
+	cmd, err := b.NodeCommand(ctx, node, "sh", "-c", `mkdir -p "${1%/*}" && cat >"$1.next" && mv "$1.next" "$1"`, "sh", path)
+	if err != nil {
+		return err
+	}
+	cmd.Stdin = strings.NewReader(string(content))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("write %s on %s: %w: %s", path, node, err, out)
+	}
+	return nil
+}
+
+// installBeeline does what a user does: the image to the nodes, and the manifest to the API server.
+func (b *Bed) installBeeline(ctx context.Context, p Parts) error {
+	if p.Manifest == "" || p.Archive == "" {
+		return errors.New("the network beeline needs a manifest and an image archive")
+	}
+	if err := b.Load(ctx, p.Archive); err != nil {
+		return err
+	}
+	if _, err := b.Kubectl(ctx, "apply", "-f", p.Manifest); err != nil {
+		return err
+	}
+	if err := b.await(ctx, "the DaemonSet", b.daemonSetsReady); err != nil {
+		return b.explain(ctx, err)
+	}
+	return nil
+}
+
+// awaitRanges waits until each node has the ranges of its pods, and gives them by node.
+func (b *Bed) awaitRanges(ctx context.Context) (map[string][]netip.Prefix, error) {
+	var ranges map[string][]netip.Prefix
+	err := b.await(ctx, "the nodes and their ranges for pods", func() (bool, error) {
+		var err error
+		ranges, err = b.ranges(ctx)
+		return len(ranges) == len(b.Cluster.Nodes), err
+	})
+	return ranges, err
+}
+
+// ranges gives the ranges of the pods of the nodes that have some.
+func (b *Bed) ranges(ctx context.Context) (map[string][]netip.Prefix, error) {
+	out, err := b.Kubectl(ctx, "get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name} {.spec.podCIDRs[*]}{"\n"}{end}`)
+	if err != nil {
+		return nil, err
+	}
+	return parseRanges(out)
+}
+
+// parseRanges reads lines of a node's name and its ranges; a node that has none yet is left out.
+func parseRanges(text string) (map[string][]netip.Prefix, error) {
+	ranges := map[string][]netip.Prefix{}
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) < 2 {
+			continue
+		}
+		for _, word := range words[1:] {
+			r, err := netip.ParsePrefix(word)
+			if err != nil {
+				return nil, fmt.Errorf("range of node %s: %w", words[0], err)
+			}
+			ranges[words[0]] = append(ranges[words[0]], r)
+		}
+	}
+	return ranges, nil
+}

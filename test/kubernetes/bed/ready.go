@@ -1,0 +1,65 @@
+package bed
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+func (b *Bed) apiServerReady() (bool, error) {
+	answer, err := b.Kubectl(context.Background(), "get", "--raw", "/readyz", "--request-timeout=2s")
+	return answer == "ok", err
+}
+
+func (b *Bed) nodesReady() (bool, error) {
+	out, err := b.Kubectl(context.Background(), "get", "nodes", "-o", `jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}`)
+	return strings.Count(out, "True") == len(b.Cluster.Nodes), err
+}
+
+func (b *Bed) deploymentsReady() (bool, error) {
+	return b.allReady("deployments", "{.spec.replicas}", "{.status.availableReplicas}")
+}
+
+func (b *Bed) daemonSetsReady() (bool, error) {
+	return b.allReady("daemonsets", "{.status.desiredNumberScheduled}", "{.status.numberReady}")
+}
+
+// allReady tells whether there is an object of the kind, and in all of them as many pods are ready as are wanted: a
+// positive number.
+func (b *Bed) allReady(kind, wanted, ready string) (bool, error) {
+	out, err := b.Kubectl(context.Background(), "get", kind, "-A", "-o", `jsonpath={range .items[*]}`+wanted+` `+ready+`{"\n"}{end}`)
+	if err != nil || out == "" {
+		return false, err
+	}
+	for line := range strings.Lines(out) {
+		counts := strings.Fields(line)
+		if len(counts) != 2 || counts[0] != counts[1] || counts[0] == "0" {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// applyManifest applies YAML text.
+func (b *Bed) applyManifest(ctx context.Context, manifest string) error {
+	cmd := b.Command(ctx, "kubectl", "apply", "-f", "-")
+	cmd.Stdin = strings.NewReader(manifest)
+	_, err := output(cmd)
+	return err
+}
+
+// explain adds to an error what a person would look at first: the pods that do not run, and the latest warnings.
+func (b *Bed) explain(ctx context.Context, err error) error {
+	for _, look := range [][]string{
+		{"get", "pods", "-A", "-o", "wide"},
+		{"get", "events", "-A", "--field-selector=type=Warning", "--sort-by=.lastTimestamp", "-o",
+			`jsonpath={range .items[-8:]}{.involvedObject.kind}/{.involvedObject.name}: {.reason}: {.message}{"\n"}{end}`},
+	} {
+		out, lookErr := b.Kubectl(ctx, look...)
+		if lookErr != nil {
+			out = lookErr.Error()
+		}
+		err = fmt.Errorf("%w\n%s", err, out)
+	}
+	return err
+}

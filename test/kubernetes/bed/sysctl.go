@@ -1,0 +1,51 @@
+package bed
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// raisedSysctls are limits of the whole machine that a cluster can reach, and what they have to be at least. Other
+// settings of the machine are left alone, see the masks of package machine.
+var raisedSysctls = map[string]int{
+	"fs/inotify/max_user_instances": 1024,
+}
+
+func sysctlPath(name string) string { return filepath.Join("/proc/sys", name) }
+
+// lowSysctls gives the present values of those that have to be raised.
+func lowSysctls() (map[string]string, error) {
+	low := map[string]string{}
+	for name, want := range raisedSysctls {
+		data, err := os.ReadFile(sysctlPath(name))
+		if err != nil {
+			return nil, err
+		}
+		value := strings.TrimSpace(string(data))
+		if n, err := strconv.Atoi(value); err != nil || n < want {
+			low[name] = value
+		}
+	}
+	return low, nil
+}
+
+func raiseSysctls(low map[string]string) error {
+	for name := range low {
+		if err := os.WriteFile(sysctlPath(name), []byte(strconv.Itoa(raisedSysctls[name])), 0); err != nil {
+			return fmt.Errorf("raise sysctl %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func restoreSysctls(originals map[string]string) error {
+	for name, value := range originals {
+		if err := os.WriteFile(sysctlPath(name), []byte(value), 0); err != nil {
+			return fmt.Errorf("restore sysctl %s: %w", name, err)
+		}
+	}
+	return nil
+}

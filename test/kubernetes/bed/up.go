@@ -1,0 +1,279 @@
+package bed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/binaries"
+	"github.com/beeline-cni/beeline/test/kubernetes/config"
+	"github.com/beeline-cni/beeline/test/kubernetes/images"
+	"github.com/beeline-cni/beeline/test/kubernetes/machine"
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+)
+
+// Parts are what a cluster is started from.
+type Parts struct {
+	// Binaries are directories with the programs.
+	Binaries []string
+	// Images are the archives to import into every node.
+	Images []images.Archive
+	// Manifest and Archive are what a user of Beeline has: the file to apply, and the image. Only for the network beeline.
+	Manifest, Archive string
+}
+
+// Build builds what the cache lacks, and gives the parts of a cluster. It runs in the top directory of the project.
+func Build(ctx context.Context, kubernetes string, print Printf) (Parts, error) {
+	cache, err := binaries.OpenCache()
+	if err != nil {
+		return Parts{}, err
+	}
+	if err := binaries.Build(ctx, cache, kubernetes, nil, binaries.Printf(print)); err != nil {
+		return Parts{}, err
+	}
+	archives, err := images.Build(ctx, cache, kubernetes, binaries.Printf(print))
+	if err != nil {
+		return Parts{}, err
+	}
+	return Parts{Binaries: cache.Bins(kubernetes), Images: archives}, nil
+}
+
+// requirements are programs that are not built here, with the Debian packages that have them.
+var requirements = map[string]string{
+	"ip": "iproute2", "nsenter": "util-linux", "sysctl": "procps", "runc": "runc", "iptables": "iptables", "nft": "nftables",
+}
+
+// pluginDir is where Debian has the reference plugins.
+const pluginDir = "/usr/lib/cni"
+
+func checkRequirements() error {
+	if os.Geteuid() != 0 {
+		return errors.New("a cluster needs root")
+	}
+	var errs []error
+	for program, pkg := range requirements {
+		if _, err := exec.LookPath(program); err != nil {
+			errs = append(errs, fmt.Errorf("%s is missing (Debian package %s, make deps)", program, pkg))
+		}
+	}
+	if _, err := os.Stat(filepath.Join(pluginDir, "loopback")); err != nil {
+		errs = append(errs, fmt.Errorf("%s is missing (Debian package containernetworking-plugins, make deps)", pluginDir))
+	}
+	return errors.Join(errs...)
+}
+
+// Up starts a cluster and returns when its nodes are ready, as far as the network lets them, and CoreDNS answers.
+// A cluster that could not be started stays as it is, so that its logs can be read; the next Up or Down removes it.
+func Up(ctx context.Context, o plan.Options, p Parts, print Printf) (*Bed, error) {
+	if err := checkRequirements(); err != nil {
+		return nil, err
+	}
+	unlock, err := lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	r, err := readRecord()
+	switch {
+	case err == nil && r.Ready:
+		return nil, fmt.Errorf("a cluster is up already (%s): use it, or take it down", r.who())
+	case err == nil:
+		print("removing what is left of a cluster (%s)", r.who())
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	if err := takeDown(ctx); err != nil {
+		return nil, err
+	}
+
+	low, err := lowSysctls()
+	if err != nil {
+		return nil, err
+	}
+	r = record{Options: o, Binaries: p.Binaries, Started: time.Now(), Sysctls: low}
+	if err := r.write(); err != nil {
+		return nil, err
+	}
+	b := open(r)
+	b.print = print
+	if err := b.start(ctx, p, low); err != nil {
+		return nil, err
+	}
+	r.Ready = true
+	return b, r.write()
+}
+
+func (b *Bed) start(ctx context.Context, p Parts, low map[string]string) error {
+	begin := time.Now()
+	step := func(format string, args ...any) {
+		b.print("%5.1f s  %s", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
+	}
+	if err := raiseSysctls(low); err != nil {
+		return err
+	}
+	if err := wireAll(ctx, b.Cluster); err != nil {
+		return err
+	}
+	if err := b.configure(); err != nil {
+		return err
+	}
+	for _, m := range b.Cluster.Machines() {
+		if err := machine.Start(m.Name); err != nil {
+			return err
+		}
+	}
+	step("%d machines are on", len(b.Cluster.Machines()))
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var loading sync.WaitGroup
+	defer loading.Wait()
+	for _, n := range b.Cluster.Nodes {
+		loading.Go(func() {
+			if err := b.loadImages(ctx, n.Name, p.Images); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	if err := b.await(ctx, "the API server", b.apiServerReady); err != nil {
+		return err
+	}
+	step("the API server is ready")
+	if err := b.applyManifest(ctx, string(config.CoreDNS(b.Cluster))); err != nil {
+		return err
+	}
+	ranges, err := b.awaitRanges(ctx)
+	if err != nil {
+		return err
+	}
+	step("the nodes are known, with ranges for pods")
+	if err := b.installNetwork(ctx, ranges, p); err != nil {
+		return err
+	}
+	if b.Cluster.Options.Network != "none" {
+		if err := b.await(ctx, "the nodes", b.nodesReady); err != nil {
+			return b.explain(ctx, err)
+		}
+		step("the nodes are ready, with network %s", b.Cluster.Options.Network)
+		if err := b.await(ctx, "CoreDNS", b.deploymentsReady); err != nil {
+			return b.explain(ctx, err)
+		}
+		step("CoreDNS is available")
+	}
+	loading.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	step("all images are loaded")
+	return nil
+}
+
+// configure writes everything that machines read.
+func (b *Bed) configure() error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if err := copyFile(plan.Program, program, 0o755); err != nil {
+		return err
+	}
+	identities, err := config.NewIdentities(b.Cluster)
+	if err != nil {
+		return err
+	}
+	hosts := "127.0.0.1 localhost\n::1 localhost\n"
+	for _, m := range b.Cluster.Machines() {
+		for _, address := range m.Addresses() {
+			hosts += address.String() + " " + m.Name + "\n"
+		}
+	}
+	for _, m := range b.Cluster.Machines() {
+		spec := machine.Spec{Name: m.Name, Binaries: b.binaries, Hosts: hosts}
+		var files config.Files
+		if m.IsNode() {
+			spec.Services = config.NodeServices(b.Cluster, m)
+			files, err = identities.NodeFiles(m)
+		} else {
+			spec.Services = config.ControlPlaneServices(b.Cluster)
+			files, err = identities.ControlPlaneFiles()
+		}
+		if err != nil {
+			return err
+		}
+		if err := spec.Write(); err != nil {
+			return err
+		}
+		if err := files.Write(plan.Dir(m.Name)); err != nil {
+			return err
+		}
+	}
+	return b.writeAccess(identities)
+}
+
+// repositoryList is the file that KUBE_TEST_REPO_LIST names.
+const repositoryList = plan.RunDir + "/repositories.yaml"
+
+// writeAccess writes what users of the cluster need.
+func (b *Bed) writeAccess(identities *config.Identities) error {
+	administrator, err := identities.Administrator()
+	if err != nil {
+		return err
+	}
+	var environ strings.Builder
+	for _, variable := range b.environ("PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin") {
+		name, value, _ := strings.Cut(variable, "=")
+		fmt.Fprintf(&environ, "%s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
+	}
+	files := config.Files{
+		filepath.Base(plan.Kubeconfig): administrator,
+		filepath.Base(plan.EnvFile):    []byte(environ.String()),
+		filepath.Base(repositoryList):  []byte(images.RepositoryList),
+	}
+	return files.Write(plan.RunDir)
+}
+
+// loadImages loads all images of a node. The kubelet starts when it has the essential ones.
+func (b *Bed) loadImages(ctx context.Context, node string, archives []images.Archive) error {
+	err := b.await(ctx, "containerd of "+node, func() (bool, error) {
+		cmd, err := machine.Command(ctx, node, "test", "-S", config.ContainerdSocket)
+		if err != nil {
+			return false, err
+		}
+		return cmd.Run() == nil, nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := loadAll(ctx, node, archives, true); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(plan.Disk(node), config.ImagesLoaded), nil, 0o644); err != nil {
+		return err
+	}
+	return loadAll(ctx, node, archives, false)
+}
+
+func copyFile(to, from string, mode os.FileMode) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	if _, err := io.Copy(out, in); err != nil {
+		return fmt.Errorf("copy %s: %w", from, err)
+	}
+	return out.Close()
+}

@@ -1,0 +1,92 @@
+package bed
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+)
+
+// run runs a command; its error says what the command said.
+func run(ctx context.Context, name string, args ...string) error {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// apply runs the commands of the batches, one namespace after the other.
+func apply(ctx context.Context, batches ...plan.Batch) error {
+	for _, b := range batches {
+		cmd := exec.CommandContext(ctx, "ip", "-n", plan.Netns(b.Netns), "-batch", "-")
+		cmd.Stdin = strings.NewReader(strings.Join(b.Commands, "\n") + "\n")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("wire %s: %w: %s", b.Netns, err, strings.TrimSpace(string(out)))
+		}
+	}
+	return nil
+}
+
+// namespaceSysctls are set in every namespace of the cluster. Machines forward, as nodes of Kubernetes have to; the
+// links are quiet and pass packets on without looking.
+var namespaceSysctls = []string{
+	"net.ipv4.ip_forward=1",
+	"net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0",
+	"net.ipv6.conf.all.forwarding=1",
+	"net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.default.accept_ra=0", "net.ipv6.conf.default.router_solicitations=0",
+}
+
+// makeNamespace makes a network namespace of the cluster; name is without the prefix.
+func makeNamespace(ctx context.Context, name string) error {
+	if err := run(ctx, "ip", "netns", "add", plan.Netns(name)); err != nil {
+		return err
+	}
+	return run(ctx, "nsenter", append([]string{"--net=" + plan.NetnsPath(name), "sysctl", "-q", "-w"}, namespaceSysctls...)...)
+}
+
+// bridgeQuiet keeps the links from handing packets to the filters of the namespace they are in. The setting exists
+// only where the kernel has that machinery, so that it does not is no error.
+func bridgeQuiet(ctx context.Context) {
+	_ = run(ctx, "nsenter", "--net="+plan.NetnsPath("wire"), "sysctl", "-q", "-w",
+		"net.bridge.bridge-nf-call-iptables=0", "net.bridge.bridge-nf-call-ip6tables=0")
+}
+
+// wireAll makes all namespaces and links.
+func wireAll(ctx context.Context, c plan.Cluster) error {
+	for _, name := range c.Namespaces() {
+		if err := makeNamespace(ctx, name); err != nil {
+			return err
+		}
+	}
+	bridgeQuiet(ctx)
+	if err := apply(ctx, c.WireLinks()...); err != nil {
+		return err
+	}
+	for _, m := range c.Machines() {
+		if err := apply(ctx, c.WireMachine(m)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ourNamespaces lists those network namespaces of this machine that bear the cluster's mark.
+func ourNamespaces(ctx context.Context) ([]string, error) {
+	out, err := output(exec.CommandContext(ctx, "ip", "netns", "list"))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for line := range strings.Lines(out) {
+		name, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if strings.HasPrefix(name, plan.NetnsPrefix) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/bed"
+	"github.com/beeline-cni/beeline/test/kubernetes/binaries"
+	"github.com/beeline-cni/beeline/test/kubernetes/machine"
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+)
+
+// say tells a person how it goes on.
+func say(format string, args ...any) { fmt.Printf("cluster: "+format+"\n", args...) }
+
+func newUpCommand() *cobra.Command {
+	o := plan.Options{}.Defaults()
+	manifest, archive := "deploy/beeline.yaml", "bin/beeline.tar"
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Build what is missing and start a cluster",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			parts, err := bed.Build(cmd.Context(), o.Kubernetes, say)
+			if err != nil {
+				return err
+			}
+			parts.Manifest, parts.Archive = manifest, archive
+			if o.Network == "beeline" {
+				if err := present(manifest, archive); err != nil {
+					return err
+				}
+			}
+			b, err := bed.Up(cmd.Context(), o, parts, say)
+			if err != nil {
+				return err
+			}
+			return explainUse(b)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.Nodes, "nodes", o.Nodes, "number of nodes")
+	f.StringVar(&o.Kubernetes, "kubernetes", o.Kubernetes, "version of Kubernetes")
+	f.StringVar(&o.Network, "network", o.Network, "what pods talk through: "+strings.Join(plan.Networks, ", "))
+	f.StringVar(&o.Topology, "topology", o.Topology, "how nodes are joined: "+strings.Join(plan.Topologies, ", "))
+	f.StringVar(&o.Family, "family", o.Family, "addresses: "+strings.Join(plan.Families, ", "))
+	f.StringVar(&o.Proxy, "proxy", o.Proxy, "mode of kube-proxy: "+strings.Join(plan.Proxies, ", "))
+	f.StringVar(&o.Note, "note", o.Note, "who uses the cluster, for those who want one too")
+	f.StringVar(&manifest, "manifest", manifest, "what to apply for the network beeline")
+	f.StringVar(&archive, "archive", archive, "image archive for the network beeline")
+	return cmd
+}
+
+// present checks that files are there before anything is started that needs them at the end.
+func present(files ...string) error {
+	var errs []error
+	for _, file := range files {
+		if _, err := os.Stat(file); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func explainUse(b *bed.Bed) error {
+	o := b.Cluster.Options
+	say("Kubernetes %s with %d nodes, network %s: up after %.0f s. To use it:", o.Kubernetes, o.Nodes, o.Network, time.Since(b.Started).Seconds())
+	program := os.Args[0]
+	if strings.Contains(program, "/go-build") {
+		program = "go run ./test/kubernetes"
+	}
+	for _, line := range []string{"exec kubectl get pods -A", "node exec n1 ip route", "logs n1 kubelet", "down"} {
+		fmt.Printf("  %s %s\n", program, line)
+	}
+	fmt.Printf("Other programs need the network namespace %s and the variables in %s.\n", plan.NetnsPath(plan.ControlPlane), plan.EnvFile)
+	return nil
+}
+
+func newDownCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "down",
+		Short: "End the cluster and remove everything but the caches",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			begin := time.Now()
+			if err := bed.Down(cmd.Context()); err != nil {
+				return err
+			}
+			say("no cluster is up (took %.1f s)", time.Since(begin).Seconds())
+			return nil
+		},
+	}
+}
+
+func newBuildCommand() *cobra.Command {
+	version := plan.Options{}.Defaults().Kubernetes
+	var only []string
+	cmd := &cobra.Command{
+		Use:   "build",
+		Short: "Build programs and images into the cache",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(only) == 0 {
+				_, err := bed.Build(cmd.Context(), version, say)
+				return err
+			}
+			cache, err := binaries.OpenCache()
+			if err != nil {
+				return err
+			}
+			return binaries.Build(cmd.Context(), cache, version, only, say)
+		},
+	}
+	cmd.Flags().StringVar(&version, "kubernetes", version, "version of Kubernetes")
+	cmd.Flags().StringSliceVar(&only, "only", nil, "build only these programs, and no images")
+	return cmd
+}
+
+func newStatusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show machines and components",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			b, err := bed.Open()
+			if err != nil {
+				return err
+			}
+			o := b.Cluster.Options
+			fmt.Printf("Kubernetes %s, network %s, %s, %s, kube-proxy with %s, up since %s (%s)\n",
+				o.Kubernetes, o.Network, o.Topology, o.Family, o.Proxy, b.Started.Format(time.DateTime), note(o.Note))
+			for _, m := range b.Cluster.Machines() {
+				fmt.Printf("%s  %v\n", m.Name, m.Addresses())
+				states, err := machine.States(m.Name)
+				if errors.Is(err, machine.ErrStopped) {
+					fmt.Println("  is switched off")
+					continue
+				}
+				if err != nil {
+					return err
+				}
+				for _, s := range states {
+					fmt.Printf("  %-24s %s\n", s.Service, describe(s))
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func note(text string) string {
+	if text == "" {
+		return "without a note"
+	}
+	return text
+}
+
+func describe(s machine.State) string {
+	text := "not running"
+	if s.Running {
+		text = "running"
+	}
+	if s.Ended > 0 {
+		text += fmt.Sprintf(", ended %d times, the last time with %s", s.Ended, s.Why)
+	}
+	return text
+}

@@ -1,0 +1,62 @@
+// Command cluster runs a real Kubernetes cluster on this machine, see README.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/machine"
+)
+
+func main() {
+	// A machine's first process is this program too. These two are for nobody to type.
+	if len(os.Args) == 3 {
+		switch os.Args[1] {
+		case machine.EnterCommand:
+			fail(machine.Enter(os.Args[2]))
+		case machine.InitCommand:
+			fail(machine.Init(os.Args[2]))
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := newRootCommand().ExecuteContext(ctx)
+	stop()
+	fail(err)
+}
+
+// fail ends the program: with the code of a command that it ran, and without a word, if that is what failed.
+func fail(err error) {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		os.Exit(0)
+	case errors.As(err, &exit) && errors.Is(err, errPassedOn):
+		os.Exit(max(1, exit.ExitCode()))
+	}
+	fmt.Fprintf(os.Stderr, "cluster: %v\n", err)
+	os.Exit(1)
+}
+
+// errPassedOn marks the failure of a command whose own words were shown.
+var errPassedOn = errors.New("command failed")
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "cluster",
+		Short:         "A real Kubernetes cluster on this machine",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(
+		newUpCommand(), newDownCommand(), newBuildCommand(), newStatusCommand(),
+		newExecCommand(), newNodeCommand(), newLoadCommand(), newLogsCommand(),
+	)
+	return root
+}

@@ -1,0 +1,82 @@
+// Command suite is what `make test-kubernetes` runs: it brings clusters up with Beeline, tests them, and takes them down,
+// also when something fails; then it keeps the logs and says where. It prints what happens as `go test -json` does;
+// build/testrun makes that readable.
+//
+//	go run ./build/testrun -- go run ./test/kubernetes/suite [-logs DIR]
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/bed"
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "suite: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// round is one cluster and what runs on it, in this order.
+type round struct {
+	name    string
+	options plan.Options
+	tests   []command
+}
+
+// The clusters of a run: everything on the flat one, and what a topology can change on the routed one.
+func rounds(logs string) []round {
+	smoke := func(run string) command {
+		return command{"go", "test", "-json", "-count=1", "-timeout=25m", "-tags=kubernetes", "-run=" + run, "./test/kubernetes/smoke"}
+	}
+	return []round{
+		{"flat", plan.Options{Network: "beeline", Topology: "flat"}, []command{
+			smoke("."),
+			{"go", "run", "./test/kubernetes/conformance", "-out=" + logs + "/conformance"},
+		}},
+		{"routed", plan.Options{Network: "beeline", Topology: "routed"}, []command{
+			smoke("^TestNetwork$"),
+		}},
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("suite", flag.ContinueOnError)
+	logs := flags.String("logs", "bin/kubernetes-logs", "`directory` for the logs of this run; what it holds is removed")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(*logs); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(*logs, 0o755); err != nil {
+		return err
+	}
+	options := plan.Options{}.Defaults()
+	parts, err := bed.Build(ctx, options.Kubernetes, progress)
+	if err != nil {
+		return fmt.Errorf("build Kubernetes: %w", err)
+	}
+	parts.Manifest, parts.Archive = "deploy/beeline.yaml", "bin/beeline-image.tar"
+	var errs []error
+	for _, r := range rounds(*logs) {
+		if err := r.run(ctx, parts, *logs); err != nil {
+			errs = append(errs, fmt.Errorf("%s cluster: %w", r.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// progress tells a person on stderr how it goes on: stdout has the events.
+func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

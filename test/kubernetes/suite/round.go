@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/bed"
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+)
+
+// run brings the cluster up, runs the tests, all of them whatever becomes of the earlier ones, and takes it down. Up and
+// down are tests themselves.
+func (r round) run(ctx context.Context, parts bed.Parts, logs string) (err error) {
+	options := r.options.Defaults()
+	options.Note = "make test-kubernetes"
+	begin := time.Now()
+	if _, err := bed.Up(ctx, options, parts, progress); err != nil {
+		err = fmt.Errorf("bring up: %w", err)
+		report("Up/"+r.name, begin, err)
+		// A cluster of somebody else stays; one that is half made goes.
+		if _, open := bed.Open(); open != nil {
+			return errors.Join(err, keepLogs(logs, r), bed.Down(context.WithoutCancel(ctx)))
+		}
+		return err
+	}
+	report("Up/"+r.name, begin, nil)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, keepLogs(logs, r))
+		}
+		begin := time.Now()
+		down := bed.Down(context.WithoutCancel(ctx))
+		report("Down/"+r.name, begin, down)
+		err = errors.Join(err, down)
+	}()
+	for _, test := range r.tests {
+		err = errors.Join(err, test.run(ctx, r.name))
+	}
+	return err
+}
+
+// keepLogs copies the logs of all machines of the cluster, which go with it, and says where.
+func keepLogs(logs string, r round) error {
+	for _, m := range plan.New(r.options.Defaults()).Machines() {
+		to := filepath.Join(logs, r.name, m.Name)
+		err := os.CopyFS(to, os.DirFS(plan.LogDir(m.Name)))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("keep logs of %s: %w", m.Name, err)
+		}
+	}
+	progress("the logs of the %s cluster are in %s", r.name, filepath.Join(logs, r.name))
+	return nil
+}
