@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/live"
 	"github.com/beeline-cni/beeline/lab/measure"
 	"github.com/beeline-cni/beeline/lab/report"
 	"github.com/beeline-cni/beeline/lab/result"
@@ -42,15 +43,20 @@ type benchFlags struct {
 	out                   string
 	steal, foreign        float64
 	pods                  int
+	cluster               clusterFlags
 }
 
 func newBenchCommand(e env) *cobra.Command {
 	var f benchFlags
 	c := &cobra.Command{
 		Use:   "bench",
-		Short: "Compare pod networking by Beeline with the node's own and with the alternatives, on this machine",
+		Short: "Compare pod networking by Beeline with the node's own and with the alternatives, on this machine or on a cluster",
 		Long: `Bench brings up every contender on a lab of its own (two nodes made of network namespaces), runs all
 workloads over all of them in rounds of random order, and compares within each round.
+
+With --kubeconfig it measures a live cluster instead, whatever its network: it creates pods on two nodes, compares
+the ways from one to the other (node, pod, service, nodeport) and deletes what it created, also when it is
+interrupted. The nodes need the image that "make image-bench" makes; deploy/bench-rbac.yaml has the rights it needs.
 
 Results go to a directory: results.json (every sample), report.html, and benchmark.txt for benchstat.
 
@@ -58,7 +64,9 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 		Example: `  beeline bench                                   the quick one, at most five minutes
   beeline bench --full --out results/full         everything, more than an hour
   beeline bench --contenders node,beeline --workloads tcp_rr --rounds 20
-  beeline bench --list                            contenders and workloads`,
+  beeline bench --list                            contenders and workloads
+  beeline bench --kubeconfig ~/.kube/config       the quick one on a cluster
+  beeline bench --kubeconfig ~/.kube/config --clean   delete what a run that crashed has left there`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.NoArgs(cmd, args); err != nil {
 				return usageError(e, err)
@@ -69,6 +77,12 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 			// 0 stands for the preset's own where nothing was typed, and for nothing else.
 			if set := cmd.Flags().Changed; set("rounds") && f.rounds < 1 || set("duration") && f.duration <= 0 {
 				return usageError(e, errors.New("--rounds and --duration: want more than 0"))
+			}
+			if err := f.cluster.check(cmd.Flags()); err != nil {
+				return usageError(e, err)
+			}
+			if f.cluster.kubeconfig != "" && !f.list {
+				return runClusterBench(cmd.Context(), e, &f, cmd.Flags())
 			}
 			return runBench(cmd.Context(), e, &f)
 		},
@@ -91,6 +105,7 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 	flags.StringVar(&f.out, "out", "", "directory for results (default results/TIME)")
 	flags.Float64Var(&f.steal, "max-steal", measure.DefaultGate.Steal*100, "discard rounds with more steal than this, in % of all CPU time")
 	flags.Float64Var(&f.foreign, "max-foreign", measure.DefaultGate.Foreign*100, "discard rounds with more foreign load than this, in % of all CPU time")
+	f.cluster.add(flags)
 	flags.IntVar(&f.pods, "pods", -1, "pods to add and remove for the times of CNI ADD and DEL (default 20, full 200)")
 	return c
 }
@@ -102,7 +117,7 @@ func usageError(e env, err error) error {
 
 func runBench(ctx context.Context, e env, f *benchFlags) error {
 	if f.list {
-		return listBench(e.stdout)
+		return listBench(e.stdout, f.cluster.kubeconfig != "")
 	}
 	plan, err := f.plan()
 	if err == nil {
@@ -115,26 +130,35 @@ func runBench(ctx context.Context, e env, f *benchFlags) error {
 		fmt.Fprintln(e.stderr, "beeline bench: needs root: it makes network namespaces")
 		return exitMeasure
 	}
-	out := f.out
-	if out == "" {
-		out = filepath.Join("results", time.Now().Format("2006-01-02T15-04-05"))
-	}
-	fmt.Fprintf(e.stderr, "%s × %s × %s, about %v. Seed %d.\nGate: %s.\n",
-		plural(len(plan.Contenders), "contender"), plural(len(plan.Cells), "figure"), plural(plan.Rounds, "round"),
-		plan.Estimate().Round(time.Second), plan.Seed, plan.Gate)
-	if !plan.HasBaseline() {
-		fmt.Fprintf(e.stderr, "Without the contender %s there are no ratios and there is no A/A check.\n", stats.Baseline)
-	}
-	for _, w := range plan.LeftOut {
-		fmt.Fprintf(e.stderr, "Left out: %s.\n", w)
-	}
+	announce(e, plan.Schedule, len(plan.Contenders), plan.Estimate(), plan.HasBaseline())
 	progress := measure.NewProgress(e.stderr, isTerminal(e.stderr), plan.Estimate())
 	run, err := measure.Run(ctx, plan, progress)
-	return finishBench(e, out, run, err)
+	return finishBench(e, f.directory(), run, "every lab is taken down", err)
 }
 
-// finishBench writes and shows what there is, also of a run that was interrupted.
-func finishBench(e env, out string, run *result.Run, measured error) error {
+// directory is where results go.
+func (f *benchFlags) directory() string {
+	if f.out != "" {
+		return f.out
+	}
+	return filepath.Join("results", time.Now().Format("2006-01-02T15-04-05"))
+}
+
+// announce says what a run will be.
+func announce(e env, s measure.Schedule, contenders int, takes time.Duration, baseline bool) {
+	fmt.Fprintf(e.stderr, "%s × %s × %s, about %v. Seed %d.\nGate: %s.\n",
+		plural(contenders, "contender"), plural(len(s.Cells), "figure"), plural(s.Rounds, "round"), takes.Round(time.Second), s.Seed, s.Gate)
+	if !baseline {
+		fmt.Fprintf(e.stderr, "Without the contender %s there are no ratios and there is no A/A check.\n", stats.Baseline)
+	}
+	for _, w := range s.LeftOut {
+		fmt.Fprintf(e.stderr, "Left out: %s.\n", w)
+	}
+}
+
+// finishBench writes and shows what there is, also of a run that was interrupted; left says in which state that one
+// leaves things.
+func finishBench(e env, out string, run *result.Run, left string, measured error) error {
 	failed := measured != nil
 	say := func(err error) {
 		if err != nil {
@@ -148,8 +172,8 @@ func finishBench(e env, out string, run *result.Run, measured error) error {
 		say(report.Table(e.stdout, run))
 		fmt.Fprintf(e.stderr, "Took %v. Results: %s\n", run.Finished.Sub(run.Started).Round(time.Second), filepath.Join(out, report.FileName))
 	}
-	if errors.Is(measured, context.Canceled) {
-		measured = errors.New("interrupted; every lab is taken down")
+	if errors.Is(measured, context.Canceled) && !errors.Is(measured, live.ErrLeft) {
+		measured = errors.New("interrupted; " + left)
 	}
 	say(measured)
 	if errors.Is(measured, measure.ErrNothing) && len(run.Rounds) > 0 {
@@ -161,8 +185,8 @@ func finishBench(e env, out string, run *result.Run, measured error) error {
 	return nil
 }
 
-// plan makes the plan that the flags ask for.
-func (f *benchFlags) plan() (measure.Plan, error) {
+// choice is what the flags narrow a preset down to.
+func (f *benchFlags) choice() (measure.Choice, error) {
 	choice := measure.Choice{Contenders: f.contenders, Workloads: f.workloads, Procs: f.procs, Rounds: f.rounds, Length: f.duration, IPv6: f.ipv6}
 	for _, p := range f.paths {
 		choice.Paths = append(choice.Paths, result.Path(p))
@@ -171,10 +195,27 @@ func (f *benchFlags) plan() (measure.Plan, error) {
 		choice.Placements = append(choice.Placements, result.Placement(p))
 	}
 	if f.quick && f.full {
-		return measure.Plan{}, errors.New("either --quick or --full")
+		return choice, errors.New("either --quick or --full")
 	}
 	if f.steal < 0 || f.foreign < 0 {
-		return measure.Plan{}, errors.New("--max-steal and --max-foreign cannot be negative")
+		return choice, errors.New("--max-steal and --max-foreign cannot be negative")
+	}
+	return choice, nil
+}
+
+// record fills in what is recorded of a run, and its seed.
+func (f *benchFlags) record(s *measure.Schedule) {
+	s.Version, s.Command = version, os.Args
+	if s.Seed = f.seed; s.Seed == 0 {
+		s.Seed = rand.Uint64()
+	}
+}
+
+// plan makes the plan that the flags ask for.
+func (f *benchFlags) plan() (measure.Plan, error) {
+	choice, err := f.choice()
+	if err != nil {
+		return measure.Plan{}, err
 	}
 	preset := measure.Quick
 	if f.full {
@@ -184,33 +225,36 @@ func (f *benchFlags) plan() (measure.Plan, error) {
 	if err != nil {
 		return plan, err
 	}
-	plan.Version, plan.Command = version, os.Args
+	f.record(&plan.Schedule)
 	plan.MTU = f.mtu
 	plan.Gate.Steal, plan.Gate.Foreign = f.steal/100, f.foreign/100
 	if f.pods >= 0 {
 		plan.Pods = f.pods
 	}
-	if plan.Seed = f.seed; plan.Seed == 0 {
-		plan.Seed = rand.Uint64()
-	}
 	return plan, nil
 }
 
-// listBench prints what can be chosen.
-func listBench(w io.Writer) error {
+// listBench prints what can be chosen, on this machine or on a cluster.
+func listBench(w io.Writer, cluster bool) error {
 	var text strings.Builder
 	text.WriteString("Contenders:\n")
-	for _, c := range contender.All() {
-		fmt.Fprintf(&text, "  %-16s %s\n", c.Name(), c.Description())
-		if u := c.Unsupported(); u != "" {
-			fmt.Fprintf(&text, "  %-16s %s\n", "", u)
+	if cluster {
+		for _, c := range live.All() {
+			fmt.Fprintf(&text, "  %-16s %s\n", c.Name, c.Description)
+		}
+	} else {
+		for _, c := range contender.All() {
+			fmt.Fprintf(&text, "  %-16s %s\n", c.Name(), c.Description())
+			if u := c.Unsupported(); u != "" {
+				fmt.Fprintf(&text, "  %-16s %s\n", "", u)
+			}
 		}
 	}
 	text.WriteString("\nWorkloads:\n")
 	for _, l := range workload.All() {
 		i := l.Info()
 		fmt.Fprintf(&text, "  %-16s %s\n", i.Name, i.Description)
-		if m := l.Missing(); m != "" {
+		if m := l.Missing(); m != "" && !cluster { // there, the tools are in the image
 			fmt.Fprintf(&text, "  %-16s %s\n", "", m)
 		}
 	}

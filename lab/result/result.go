@@ -21,12 +21,15 @@ type Run struct {
 	Settings Settings  `json:"settings"`
 
 	Environment Environment `json:"environment"`
-	Contenders  []Contender `json:"contenders"`
-	Workloads   []Workload  `json:"workloads"`
-	Rounds      []Round     `json:"rounds"`
-	Samples     []Sample    `json:"samples"`
-	Footprints  []Footprint `json:"footprints"`
-	Programs    []Program   `json:"programs"`
+	// Cluster is the live cluster that the run was made on; nil where it was made in labs on one machine. Environment
+	// is then the client's node, and contenders are ways through the cluster's network.
+	Cluster    *Cluster    `json:"cluster,omitempty"`
+	Contenders []Contender `json:"contenders"`
+	Workloads  []Workload  `json:"workloads"`
+	Rounds     []Round     `json:"rounds"`
+	Samples    []Sample    `json:"samples"`
+	Footprints []Footprint `json:"footprints"`
+	Programs   []Program   `json:"programs"`
 
 	// What follows is derived from the above by package stats, and repeated here for readers without it.
 	Summary     []Summary    `json:"summary"`
@@ -59,6 +62,61 @@ type Environment struct {
 	Tools             map[string]string `json:"tools"` // name → version
 	Features          map[string]bool   `json:"features"`
 	LoadBefore        string            `json:"loadBefore"` // /proc/loadavg
+}
+
+// Cluster is what the bench found out about a live cluster. What it could not find out is "unknown".
+type Cluster struct {
+	// Kubernetes is the version of the API server.
+	Kubernetes string `json:"kubernetes"`
+	// CNI names the network, Evidence says by what it was recognised.
+	CNI      string   `json:"cni"`
+	Evidence []string `json:"evidence,omitempty"`
+	// KubeProxy is its mode, or "none"; KubeProxySource says who says so.
+	KubeProxy       string `json:"kubeProxy"`
+	KubeProxySource string `json:"kubeProxySource"`
+	// Client and Server are the nodes of the two ends; the same where the cluster has one node only.
+	Client ClusterNode `json:"client"`
+	Server ClusterNode `json:"server"`
+	// SharedKernel says that both nodes run on one kernel, so that their CPUs are the same ones.
+	SharedKernel bool `json:"sharedKernel"`
+	// CPUTimes says what the CPU times of samples are of, or why there are none.
+	CPUTimes string `json:"cpuTimes"`
+	// Image is the one of the pods.
+	Image string       `json:"image"`
+	Ways  []ClusterWay `json:"ways"`
+}
+
+// ClusterNode is one node, as the API server describes it.
+type ClusterNode struct {
+	Name         string   `json:"name"`
+	Addresses    []string `json:"addresses"`
+	PodCIDRs     []string `json:"podCIDRs,omitempty"`
+	Kernel       string   `json:"kernel"`
+	System       string   `json:"system"`
+	Runtime      string   `json:"runtime"`
+	Kubelet      string   `json:"kubelet"`
+	Architecture string   `json:"architecture"`
+	CPU          string   `json:"cpu,omitempty"`
+	CPUs         int      `json:"cpus"`
+	MemoryBytes  uint64   `json:"memoryBytes"`
+	Zone         string   `json:"zone,omitempty"`
+}
+
+// ClusterWay is what a contender's traffic goes through on one path.
+type ClusterWay struct {
+	Contender string `json:"contender"`
+	Path      Path   `json:"path"`
+	// Target is the address that clients connect to.
+	Target string `json:"target"`
+	// MTU is the largest IP packet, in bytes, that arrived unfragmented; Segment the payload, in bytes with TCP's options,
+	// that TCP puts into one packet.
+	MTU     int `json:"mtu"`
+	Segment int `json:"segment"`
+	// Source is the client's address, Seen what the server takes it for.
+	Source string `json:"source"`
+	Seen   string `json:"seen"`
+	// Error says why there is no such way; its samples fail with that.
+	Error string `json:"error,omitempty"`
 }
 
 // Contender is one network under test.
@@ -112,10 +170,12 @@ const (
 // Placement says which CPUs the two ends ran on.
 type Placement string
 
-// The placements: the whole path pinned to one CPU, or one CPU for each node.
+// The placements: the whole path pinned to one CPU, one CPU for each node, or what the nodes' schedulers choose, as in
+// every pod that nobody pins.
 const (
 	OneCore Placement = "one-core"
 	Spread  Placement = "spread"
+	Free    Placement = "free"
 )
 
 // Sample is one execution of one workload over one contender.

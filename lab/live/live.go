@@ -1,0 +1,117 @@
+// Package live makes a bench run on a live Kubernetes cluster, whatever its network: clients and servers are pods that it
+// places on two nodes, and contenders are the ways from one to the other. Rounds, statistics and report are those of
+// the lab. How requests reach the cluster is package internal/cluster/remote's business.
+package live
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/beeline-cni/beeline/internal/cluster/remote"
+	"github.com/beeline-cni/beeline/lab/measure"
+	"github.com/beeline-cni/beeline/lab/worker"
+)
+
+// API is what the bench asks of a cluster. Objects have the namespace they belong to; selectors are of labels.
+type API interface {
+	Host() string
+	Version(ctx context.Context) (string, error)
+	Nodes(ctx context.Context) ([]corev1.Node, error)
+	DaemonSets(ctx context.Context, namespace string) ([]appsv1.DaemonSet, error)
+	ConfigMap(ctx context.Context, namespace, name string) (map[string]string, error)
+
+	Namespaces(ctx context.Context, selector string) ([]corev1.Namespace, error)
+	HasNamespace(ctx context.Context, name string) (bool, error)
+	CreateNamespace(ctx context.Context, namespace *corev1.Namespace) error
+	DeleteNamespace(ctx context.Context, name string) error
+
+	Pods(ctx context.Context, namespace, selector string) ([]corev1.Pod, error)
+	CreatePod(ctx context.Context, pod *corev1.Pod) error
+	DeletePod(ctx context.Context, namespace, name string) error
+
+	Services(ctx context.Context, namespace, selector string) ([]corev1.Service, error)
+	CreateService(ctx context.Context, service *corev1.Service) error
+	SetServicePorts(ctx context.Context, namespace, name string, ports []corev1.ServicePort) error
+	DeleteService(ctx context.Context, namespace, name string) error
+
+	// Worker starts a worker in a pod of the bench. It ends with the context.
+	Worker(ctx context.Context, namespace, pod string) (*worker.Conn, error)
+}
+
+// Connect gives the API of the cluster that a kubeconfig file names.
+func Connect(kubeconfig, contextName, version string) (API, error) {
+	client, err := remote.Open(kubeconfig, contextName, "beeline-bench/"+version)
+	if err != nil {
+		return nil, err
+	}
+	return cluster{client}, nil
+}
+
+type cluster struct{ *remote.Client }
+
+func (c cluster) Worker(ctx context.Context, namespace, pod string) (*worker.Conn, error) {
+	p, err := c.Start(ctx, namespace, pod, containerName, "beeline-bench", "work")
+	if err != nil {
+		return nil, err
+	}
+	return worker.NewConn(p.In, p.Out, p.Close), nil
+}
+
+// Options say where in a cluster a run is made.
+type Options struct {
+	// Namespace is one that exists and is used; empty: the run creates one of its own and deletes it.
+	Namespace string
+	// Client and Server name the nodes of the two ends; empty: chosen.
+	Client, Server string
+	// Image is that of the pods; PullSecret names a Secret in Namespace that the nodes need to pull it.
+	Image, PullSecret string
+	// HostPorts is the first of the ports that pods in the nodes' own network use.
+	HostPorts int
+}
+
+// The defaults of Options.
+const (
+	DefaultImage = "localhost/beeline-bench:latest"
+	// DefaultHostPorts is below the ports that kernels give to clients and outside those of NodePorts.
+	DefaultHostPorts = 23400
+)
+
+// Plan is everything that is decided before a run on a cluster.
+type Plan struct {
+	measure.Schedule
+	Options
+	Contenders []Contender
+}
+
+// What the parts of a run take, about, beside the rounds.
+const (
+	bringUp  = 30 * time.Second
+	takeDown = 15 * time.Second
+	perWay   = 4 * time.Second // probing its MTU
+)
+
+// Estimate is how long the run takes, about, when no round is discarded.
+func (p Plan) Estimate() time.Duration {
+	n := len(p.Contenders) + 1 // the baseline twice
+	return bringUp + takeDown + time.Duration(len(p.Contenders)*len(p.paths()))*perWay +
+		p.Schedule.Estimate(n) + time.Duration(p.Rounds)*quiet
+}
+
+// Limit is how long the run may take: whatever hangs, it ends then, and its pods end by themselves.
+func (p Plan) Limit() time.Duration { return 3*p.Estimate() + 10*time.Minute }
+
+// Validate names everything that cannot be.
+func (p Plan) Validate() error {
+	if len(p.Contenders) == 0 {
+		return fmt.Errorf("no contenders; there are: %s", names(All()))
+	}
+	last := p.HostPorts + newPorts(p.Cells).count() - 1
+	if p.HostPorts < 1024 || last > 65535 {
+		return fmt.Errorf("ports %d to %d on the nodes: want them between 1024 and 65535", p.HostPorts, last)
+	}
+	return p.Schedule.Validate()
+}
