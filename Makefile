@@ -15,12 +15,14 @@ GENERATED := $(wildcard internal/datapath/bpf_bpfel.*)
 C_SOURCES := $(wildcard bpf/*.[ch] bpf/lib/*.[ch])
 SCRIPTS := build/*.sh .ci/run
 BENCH_OUT ?= results/latest
+SUMMARIES := bin/summaries
+BIN ?= bin
 IMAGE ?= localhost/beeline:latest
 PLUGINS := github.com/containernetworking/plugins
 PLUGINS_VERSION = $(shell go list -m -f '{{.Version}}' $(PLUGINS))
 
 .NOTPARALLEL:
-.PHONY: help deps build image generate generated format lint test test-vm bench readme-results clean
+.PHONY: help deps build image generate generated format lint test test-kubernetes check test-vm bench readme-results clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
@@ -29,15 +31,15 @@ deps: ## Install the Debian packages that are missing
 	@build/deps.sh $(USE)
 
 build: ## Build bin/beeline and bin/beeline-cni
-	$(GO_BUILD) -o bin/ ./cmd/beeline ./cmd/beeline-cni
+	$(GO_BUILD) -o $(BIN)/ ./cmd/beeline ./cmd/beeline-cni
 
 image: build ## Make bin/beeline-image.tar, for `ctr -n k8s.io images import --local` and `docker load`
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X $(PLUGINS)/pkg/utils/buildversion.BuildVersion=$(PLUGINS_VERSION)' \
-		-o bin/beeline-portmap $(PLUGINS)/plugins/meta/portmap
-	go run ./build/image -gzip -o bin/beeline-image.tar -name $(IMAGE) -entrypoint beeline -env PATH=/opt/beeline/bin \
+		-o $(BIN)/beeline-portmap $(PLUGINS)/plugins/meta/portmap
+	go run ./build/image -gzip -o $(BIN)/beeline-image.tar -name $(IMAGE) -entrypoint beeline -env PATH=/opt/beeline/bin \
 		-label org.opencontainers.image.title=beeline -label org.opencontainers.image.version=$(VERSION) \
 		-label org.opencontainers.image.licenses=Apache-2.0 -label org.opencontainers.image.source=https://github.com/beeline-cni/beeline \
-		$(foreach p,beeline beeline-cni beeline-portmap,bin/$p=/opt/beeline/bin/$p) deploy/rootfs=/
+		$(foreach p,beeline beeline-cni beeline-portmap,$(BIN)/$p=/opt/beeline/bin/$p) deploy/rootfs=/
 
 generate: ## Compile the BPF programs again; the objects are committed
 	@$(BPF_CLANG) --version | grep -q 'version $(CLANG_MAJOR)\.' || \
@@ -59,7 +61,18 @@ lint: ## Check Go, C and shell sources
 
 # One package after the other (-p 1): labs and measurements of several would disturb each other.
 test: deps build generated lint ## Run every test, here and on other kernels (root)
-	go run ./build/testrun -- go test -json -p 1 -timeout 20m ./... -- go run ./test/vm
+	go run ./build/testrun -summary $(SUMMARIES)/1-test -- go test -json -p 1 -timeout 20m ./... -- go run ./test/vm
+
+# The suite builds Kubernetes first where the cache lacks it, which takes about 13 minutes.
+test-kubernetes: deps image ## Run the tests on a real Kubernetes cluster on this machine (root)
+	go run ./build/testrun -summary $(SUMMARIES)/2-test-kubernetes -- go run ./test/kubernetes/suite
+
+# The second part runs also when the first one failed.
+check: ## Run make test, then make test-kubernetes, then sum up: what CI runs (root)
+	@rm -rf $(SUMMARIES); failed=; \
+	for part in test test-kubernetes; do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
+	for summary in $(SUMMARIES)/*; do [ ! -e $$summary ] || { echo; echo "== make $${summary##*/?-}"; cat $$summary; }; done; \
+	[ -z "$$failed" ] || { echo; echo "failed:$$failed"; exit 1; }
 
 test-vm: deps ## Run the kernel-facing tests on Linux 6.1 and 6.12 in emulated machines
 	go run ./build/testrun -- go run ./test/vm
