@@ -22,7 +22,7 @@ PLUGINS := github.com/containernetworking/plugins
 PLUGINS_VERSION = $(shell go list -m -f '{{.Version}}' $(PLUGINS))
 
 .NOTPARALLEL:
-.PHONY: help deps build image generate generated format lint test test-kubernetes check test-vm bench readme-results clean
+.PHONY: help deps build image generate generated format lint test test-kubernetes check test-vm cluster cluster-down bench readme-results clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
@@ -76,6 +76,16 @@ check: ## Run make test, then make test-kubernetes, then sum up: what CI runs (r
 
 test-vm: deps ## Run the kernel-facing tests on Linux 6.1 and 6.12 in emulated machines
 	go run ./build/testrun -- go run ./test/vm
+
+CLUSTER_OPTIONS = $(foreach o,NODES NETWORK TOPOLOGY FAMILY PROXY NOTE,$(if $($o),--$(shell echo $o | tr A-Z a-z)='$($o)')) \
+	$(if $(VERSION_KUBERNETES),--kubernetes=$(VERSION_KUBERNETES))
+cluster: USE := bench cluster
+cluster: deps $(if $(filter bridge none,$(NETWORK)),,image) ## Start a real Kubernetes cluster on this machine (root), see test/kubernetes
+	go build -o bin/cluster ./test/kubernetes
+	bin/cluster up $(CLUSTER_OPTIONS)
+
+cluster-down: ## End the cluster and remove everything of it
+	go run ./test/kubernetes down
 
 bench: USE := bench
 bench: deps build ## Compare the networks on this machine, at most five minutes (root)

@@ -20,7 +20,7 @@ func say(format string, args ...any) { fmt.Printf("cluster: "+format+"\n", args.
 
 func newUpCommand() *cobra.Command {
 	o := plan.Options{}.Defaults()
-	manifest, archive := "deploy/beeline.yaml", "bin/beeline.tar"
+	manifest, archive := "deploy/beeline.yaml", "bin/beeline-image.tar"
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Build what is missing and start a cluster",
