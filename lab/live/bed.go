@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"time"
 
@@ -30,6 +31,14 @@ type bed struct {
 	sessions  map[role]*session
 	// numbers are the ports on which each server listens.
 	numbers map[role][]int
+}
+
+func newBed(api API, p Plan) *bed {
+	return &bed{
+		api: api, plan: p, run: newRunName(), token: newToken(), ports: newPorts(p.Cells),
+		pods: map[role]corev1.Pod{}, services: map[role]corev1.Service{}, sessions: map[role]*session{}, numbers: map[role][]int{},
+		progress: measure.NewProgress(io.Discard, false, 0),
+	}
 }
 
 // ErrLeft says that something that a run has created is still in the cluster.
@@ -236,7 +245,6 @@ func (b *bed) reach(c Contender, path result.Path) (worker.End, error) {
 
 // down ends the workers and deletes what was created, whatever the state it is in, and waits until it is gone.
 func (b *bed) down(ctx context.Context) error {
-	var errs []error
 	for _, s := range b.sessions {
 		s.close()
 	}
@@ -245,12 +253,16 @@ func (b *bed) down(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteWait)
 	defer cancel()
+	return b.remove(ctx)
+}
+
+func (b *bed) remove(ctx context.Context) (err error) {
 	if b.plan.Namespace == "" {
-		errs = append(errs, removeNamespace(ctx, b.api, b.namespace))
+		err = removeNamespace(ctx, b.api, b.namespace)
 	} else {
-		errs = append(errs, removeObjects(ctx, b.api, b.namespace, runSelector(b.run)))
+		err = removeObjects(ctx, b.api, b.namespace, runSelector(b.run))
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err != nil {
 		return fmt.Errorf("%w: %w; `beeline bench --clean` with the same --kubeconfig removes what is left", ErrLeft, err)
 	}
 	return nil

@@ -28,13 +28,11 @@ type bench struct {
 // in it, with its summary. Nothing that was created is left, unless the error says so.
 func Run(ctx context.Context, api API, p Plan, progress *measure.Progress) (run *result.Run, err error) {
 	b := &bench{
-		bed: &bed{
-			api: api, plan: p, progress: progress, run: newRunName(), token: newToken(), ports: newPorts(p.Cells),
-			pods: map[role]corev1.Pod{}, services: map[role]corev1.Service{}, sessions: map[role]*session{}, numbers: map[role][]int{},
-		},
+		bed:     newBed(api, p),
 		record:  measure.NewRun(p.Schedule),
 		cluster: &result.Cluster{Image: p.Image, CNI: unknown, KubeProxy: unknown},
 	}
+	b.progress = progress
 	b.record.Cluster = b.cluster
 	b.record.Settings.Gate += "; on a cluster, foreign load is what the two nodes do during a quiet second before the round"
 	defer func() { measure.Finish(b.record) }()

@@ -1,0 +1,249 @@
+package live
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/lab/measure"
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/stats"
+	"github.com/beeline-cni/beeline/lab/workload"
+)
+
+// tiny is a plan of a few seconds, with a gate that lets everything pass: the machine of a test is not quiet.
+func tiny(t *testing.T, workloads ...string) Plan {
+	t.Helper()
+	for _, w := range workload.All() {
+		if m := w.Missing(); m != "" {
+			testenv.Missing(t, m)
+		}
+	}
+	p, err := Quick(measure.Choice{Workloads: workloads, Rounds: 2, Length: 100 * time.Millisecond, Paths: []result.Path{result.CrossNode, result.SameNode}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Gate = measure.Gate{Steal: 1, Foreign: 1, Retransmits: 1}
+	p.WarmUp = 0
+	return p
+}
+
+func run(t *testing.T, f *fake, p Plan) (*result.Run, string, error) {
+	t.Helper()
+	var said bytes.Buffer
+	r, err := Run(t.Context(), f, p, measure.NewProgress(&said, false, p.Estimate()))
+	return r, said.String(), err
+}
+
+func TestRunEndToEnd(t *testing.T) {
+	f := newNetwork(t)
+	p := tiny(t, "tcp_rr", "tcp_crr")
+	r, said, err := run(t, f, p)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	f.wantNothingLeft(t)
+	if len(r.Rounds) != 2 || len(r.Samples) != 2*5*4 {
+		t.Errorf("%d rounds, %d samples", len(r.Rounds), len(r.Samples))
+	}
+	for _, round := range r.Rounds {
+		if got := slices.Sorted(slices.Values(round.Order)); !slices.Equal(got, []string{"node", "node/again", "nodeport", "pod", "service"}) {
+			t.Errorf("round %d: order %v", round.Index, got)
+		}
+	}
+	for _, s := range r.Samples {
+		if s.Error != "" || s.Values[result.Rate] <= 0 || s.Seconds < 0.1 || s.CPU.User+s.CPU.System+s.CPU.Softirq+s.CPU.Idle <= 0 || s.Placement != result.Free {
+			t.Errorf("%s %s %s: %+v", s.Contender, s.Workload, s.Path, s)
+		}
+	}
+	c := r.Cluster
+	if c.Kubernetes != "v1.99.0" || c.Client.Name != "n1" || c.Server.Name != "n2" || !c.SharedKernel || len(c.Ways) != 8 || c.KubeProxy != "ipvs" {
+		t.Errorf("cluster: %+v", c)
+	}
+	for _, w := range c.Ways {
+		if want := map[result.Path]int{result.CrossNode: 1400, result.SameNode: 65535}[w.Path]; w.MTU < want || w.MTU > want+4 || w.Seen != w.Source {
+			t.Errorf("%+v, want MTU %d", w, want)
+		}
+	}
+	if r.Settings.MTU < 1400 || r.Settings.MTU > 1404 || r.Environment.Kernel == "" || r.Environment.Hostname != "n1" {
+		t.Errorf("settings %+v, environment %+v", r.Settings, r.Environment)
+	}
+	if !slices.ContainsFunc(r.Summary, func(s result.Summary) bool {
+		return s.Contender == "service" && s.Metric == result.Rate && s.Path == result.CrossNode && s.Ratio != nil
+	}) || !slices.ContainsFunc(r.Summary, func(s result.Summary) bool { return s.Contender == stats.Again && s.Ratio != nil }) {
+		t.Error("no ratio of service, or none of the baseline to itself")
+	}
+}
+
+// In a namespace that was given, a run deletes what it created and leaves the namespace.
+func TestRunInGivenNamespace(t *testing.T) {
+	f := newNetwork(t)
+	f.deny = func(request string) error {
+		if strings.Contains(request, "namespace") || request == "daemonsets " || request == "configmap" {
+			return forbidden(request)
+		}
+		return nil
+	}
+	p := tiny(t, "udp_rr")
+	p.Namespace, p.Rounds = "given", 1
+	r, said, err := run(t, f, p)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	f.wantNothingLeft(t)
+	if len(r.Samples) == 0 || r.Cluster.KubeProxy != "none" || r.Cluster.CNI != unknown {
+		t.Errorf("%d samples, %+v", len(r.Samples), r.Cluster)
+	}
+}
+
+func TestRunThatIsInterrupted(t *testing.T) {
+	f := newNetwork(t)
+	p := tiny(t, "tcp_rr")
+	p.Rounds = 1000
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
+	defer cancel()
+	var said bytes.Buffer
+	r, err := Run(ctx, f, p, measure.NewProgress(&said, false, p.Estimate()))
+	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrLeft) {
+		t.Errorf("%v, want the context's error", err)
+	}
+	f.wantNothingLeft(t)
+	if len(r.Rounds) == 0 || r.Rounds[len(r.Rounds)-1].Discarded != "interrupted" || r.Finished.IsZero() {
+		t.Errorf("%d rounds\n%s", len(r.Rounds), said.String())
+	}
+}
+
+// A worker that is gone costs one sample.
+func TestRunSurvivesABrokenStream(t *testing.T) {
+	f := newNetwork(t)
+	p := tiny(t, "tcp_rr")
+	p.Contenders = p.Contenders[:2]
+	b := &bench{bed: newBed(f, p), record: measure.NewRun(p.Schedule), cluster: &result.Cluster{}}
+	defer func() {
+		if err := b.down(t.Context()); err != nil {
+			t.Error(err)
+		}
+		f.wantNothingLeft(t)
+	}()
+	if err := errors.Join(b.up(t.Context()), b.describe(t.Context()), b.findWays(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	cell := b.plan.Cells[0]
+	for _, end := range []role{podClient, podFar} {
+		e := b.entrants[1]
+		if s := e.Sample(t.Context(), cell, 100*time.Millisecond); s.Error != "" {
+			t.Fatal(s.Error)
+		}
+		_ = b.sessions[end].conn.Close()
+		failed := 0
+		for range 3 {
+			if s := e.Sample(t.Context(), cell, 100*time.Millisecond); s.Error != "" {
+				failed++
+			}
+		}
+		if failed > 1 {
+			t.Errorf("without the worker of %s, %d samples failed", end, failed)
+		}
+	}
+}
+
+func TestRunWithoutImage(t *testing.T) {
+	f := newFake()
+	f.breakPod = func(p *corev1.Pod) {
+		p.Status.Phase = corev1.PodPending
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "not found"}}}}
+	}
+	_, _, err := run(t, f, tiny(t, "tcp_rr"))
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, advice := range []string{DefaultImage, "make image-bench", "--image", "not found"} {
+		if !strings.Contains(err.Error(), advice) {
+			t.Errorf("%q does not say %q", err, advice)
+		}
+	}
+	f.wantNothingLeft(t)
+}
+
+func TestRunThatMayNot(t *testing.T) {
+	f := newFake()
+	f.deny = func(request string) error { return forbidden(request) }
+	for _, request := range []string{"version", "nodes", "create namespace", "create pod"} {
+		f.deny = func(r string) error {
+			if r == request {
+				return forbidden(r)
+			}
+			return nil
+		}
+		_, _, err := run(t, f, tiny(t, "tcp_rr"))
+		if !isForbidden(err) {
+			t.Errorf("%s: %v", request, err)
+		}
+		if strings.HasPrefix(request, "create") && !strings.Contains(err.Error(), "bench-rbac.yaml") {
+			t.Errorf("%s: %v does not say which rights it needs", request, err)
+		}
+		f.wantNothingLeft(t)
+	}
+}
+
+func TestLeftoversAreFoundAndRemoved(t *testing.T) {
+	f := newFake()
+	crashed := newNamespace("0123abcd")
+	prepared := newNamespace("")
+	prepared.Name = "beeline-bench"
+	for _, n := range []*corev1.Namespace{crashed, prepared} {
+		if err := f.CreateNamespace(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left, err := Leftovers(t.Context(), f, "")
+	if err != nil || len(left) != 1 || left[0].Namespace != crashed.Name || !strings.Contains(left[0].String(), crashed.Name) {
+		t.Fatalf("%v, %v", left, err)
+	}
+	if err := Remove(t.Context(), f, left); err != nil {
+		t.Fatal(err)
+	}
+	if there, _ := f.HasNamespace(t.Context(), crashed.Name); there {
+		t.Error("the namespace is still there")
+	}
+
+	if left, err := Leftovers(t.Context(), f, "given"); err != nil || len(left) != 0 {
+		t.Errorf("in an empty namespace: %v, %v", left, err)
+	}
+	if err := f.CreatePod(t.Context(), newPod("given", "0123abcd", podFar, "n2", Options{}, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.CreateService(t.Context(), newService("given", "0123abcd", podFar, false, ports{})); err != nil {
+		t.Fatal(err)
+	}
+	left, err = Leftovers(t.Context(), f, "given")
+	if err != nil || len(left) != 1 || left[0].Objects != 2 {
+		t.Fatalf("%v, %v", left, err)
+	}
+	if err := Remove(t.Context(), f, left); err != nil || len(f.pods)+len(f.services) != 0 {
+		t.Errorf("%v, %d pods, %d services", err, len(f.pods), len(f.services))
+	}
+}
+
+// What cannot be deleted is said, with what removes it.
+func TestRunThatCannotClean(t *testing.T) {
+	f := newFake()
+	f.stuck = true
+	b := newBed(f, tiny(t, "tcp_rr"))
+	b.namespace = newNamespace(b.run).Name
+	if err := f.CreateNamespace(t.Context(), newNamespace(b.run)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := b.remove(ctx); !errors.Is(err, ErrLeft) || !strings.Contains(err.Error(), "--clean") {
+		t.Errorf("%v", err)
+	}
+}
