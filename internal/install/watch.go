@@ -3,9 +3,9 @@ package install
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/fsnotify/fsnotify"
 )
@@ -23,33 +23,34 @@ func (i *Installer) Watch(ctx context.Context) <-chan struct{} {
 		i.log.Warn("what is installed is not watched", "error", err)
 		return changes
 	}
-	names := map[string]bool{}
 	for _, a := range i.artifacts {
-		names[a.to] = true
 		dir := filepath.Dir(a.to)
 		if err := errors.Join(os.MkdirAll(dir, 0o755), w.Add(dir)); err != nil {
 			i.log.Warn("what is installed is not watched", "directory", dir, "error", err)
 		}
 	}
-	concerns := func(name string) bool {
-		return names[name] || filepath.Dir(name) == filepath.Clean(i.config.ConfDir) && isConfiguration(name)
-	}
-	go follow(ctx, w, concerns, changes, i.log)
+	go i.follow(ctx, w, changes)
 	return changes
 }
 
-func follow(ctx context.Context, w *fsnotify.Watcher, concerns func(string) bool, changes chan<- struct{}, log *slog.Logger) {
+// concerns tells whether a file is one of ours or another network's configuration.
+func (i *Installer) concerns(name string) bool {
+	return slices.ContainsFunc(i.artifacts, func(a artifact) bool { return a.to == name }) ||
+		i.config.ConfDir != "" && filepath.Dir(name) == filepath.Clean(i.config.ConfDir) && isConfiguration(name)
+}
+
+func (i *Installer) follow(ctx context.Context, w *fsnotify.Watcher, changes chan<- struct{}) {
 	defer w.Close()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case event := <-w.Events:
-			if !concerns(event.Name) {
+			if !i.concerns(event.Name) {
 				continue
 			}
 		case err := <-w.Errors:
-			log.Warn("changes of what is installed may have been missed", "error", err)
+			i.log.Warn("changes of what is installed may have been missed", "error", err)
 		}
 		select {
 		case changes <- struct{}{}:
