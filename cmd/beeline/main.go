@@ -58,6 +58,7 @@ func newRootCommand(e env) *cobra.Command {
 	root.SetErr(e.stderr)
 	root.AddCommand(
 		newAgentCommand(e),
+		newUninstallCommand(e),
 		newStatusCommand(e),
 		newEndpointsCommand(e),
 		newDropsCommand(e),

@@ -80,6 +80,9 @@ type Agent struct {
 // errNotReady holds until the first reconciliation, which waits for the first snapshot.
 var errNotReady = errors.New("the agent has not finished starting: it has not read the cluster's nodes yet")
 
+// errOtherAgent says that the state directory is in use.
+var errOtherAgent = errors.New("another agent runs")
+
 // Run runs the agent until ctx ends. It takes hold of the state directory: a second agent of the same node
 // is refused. When it returns, traffic goes on.
 func Run(ctx context.Context, config Config, version string, log *slog.Logger) (err error) {
@@ -213,7 +216,7 @@ func lock(stateDir string) (unlock func(), err error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another agent runs with state directory %s", stateDir)
+			return nil, fmt.Errorf("%w with state directory %s", errOtherAgent, stateDir)
 		}
 		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 	}

@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/masquerade"
+	"github.com/beeline-cni/beeline/internal/install"
+)
+
+// Uninstall removes from this node what an agent with this configuration and the plugin have put there: first what
+// brings new pods, then the datapath, then the state. It refuses while the agent runs and, unless forced, while pods are
+// attached; forced, it removes their devices. say is called with the name of each thing removed. What cannot be removed does not keep
+// the rest, and what is not there is no error.
+func Uninstall(config Config, force bool, say func(removed string)) error {
+	unlock, err := lock(config.StateDir)
+	if errors.Is(err, errOtherAgent) {
+		return fmt.Errorf("%w: stop it first, or it would put everything back", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	pods, err := attachedPods(config.StateDir)
+	if err != nil {
+		return err
+	}
+	if len(pods) > 0 && !force {
+		return fmt.Errorf("pods are attached (%s): remove them first, or say --force, which takes their network from them", strings.Join(slices.Sorted(maps.Values(pods)), ", "))
+	}
+	var errs []error
+	step := func(what string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	tell := func(all []string) {
+		for _, removed := range all {
+			say(removed)
+		}
+	}
+	count := func(what string, n int) {
+		if n > 0 {
+			say(fmt.Sprintf("%d %s", n, what))
+		}
+	}
+
+	installed, err := install.Remove(install.Config{ConfDir: config.CNIConfDir, BinDir: config.CNIBinDir, CommandDir: config.CommandDir})
+	tell(installed)
+	step("remove plugin", err)
+	for _, name := range slices.Sorted(maps.Keys(pods)) {
+		err := device.DeleteHost(name)
+		step("remove device of pod "+pods[name], err)
+		if err == nil {
+			say(fmt.Sprintf("device %s of pod %s", name, pods[name]))
+		}
+	}
+	loaded, err := datapath.Remove(config.BPFFS)
+	tell(loaded)
+	step("remove datapath", err)
+	step("remove masquerading rules", masquerade.Remove())
+	step("remove neighbours", device.ManageNeighbours(0, nil))
+	rules, err := device.SyncRules(nil)
+	count("routing rules", rules)
+	step("remove routing rules", err)
+	routes, err := device.SyncRoutes(nil)
+	count("routes", routes)
+	step("remove routes", err)
+	step("remove tunnel", device.RemoveTunnel())
+	step("remove state", removeState(config.StateDir))
+	return errors.Join(errs...)
+}
+
+// attachedPods gives the pods of this node's devices, by device.
+func attachedPods(stateDir string) (map[string]string, error) {
+	devices, err := device.HostDevices()
+	if err != nil {
+		return nil, err
+	}
+	pods := map[string]string{}
+	for _, d := range devices {
+		if len(d.Name) == len(device.HostName("", "")) { // others only begin like ours
+			pods[d.Name] = "unknown"
+		}
+	}
+	// What cannot be read of the state keeps nobody from removing it.
+	known, _ := store{filepath.Join(stateDir, "endpoints")}.load()
+	for _, e := range known {
+		if _, there := pods[e.HostDevice]; there {
+			pods[e.HostDevice] = podName(e)
+		}
+	}
+	return pods, nil
+}
+
+// removeState removes the state directory. One that is a mount point is emptied.
+func removeState(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	return err
+}
