@@ -18,11 +18,12 @@ BENCH_OUT ?= results/latest
 SUMMARIES := bin/summaries
 BIN ?= bin
 IMAGE ?= localhost/beeline:latest
+IMAGE_BENCH ?= localhost/beeline-bench:latest
 PLUGINS := github.com/containernetworking/plugins
 PLUGINS_VERSION = $(shell go list -m -f '{{.Version}}' $(PLUGINS))
 
 .NOTPARALLEL:
-.PHONY: help deps build image generate generated format lint test test-kubernetes check test-vm cluster cluster-down bench readme-results clean
+.PHONY: help deps build image image-bench generate generated format lint test test-kubernetes check test-vm cluster cluster-down bench readme-results clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
@@ -40,6 +41,10 @@ image: build ## Make bin/beeline-image.tar, for `ctr -n k8s.io images import --l
 		-label org.opencontainers.image.title=beeline -label org.opencontainers.image.version=$(VERSION) \
 		-label org.opencontainers.image.licenses=Apache-2.0 -label org.opencontainers.image.source=https://github.com/beeline-cni/beeline \
 		$(foreach p,beeline beeline-cni beeline-portmap,$(BIN)/$p=/opt/beeline/bin/$p) deploy/rootfs=/
+
+image-bench: USE := bench
+image-bench: deps ## Make bin/beeline-bench.tar, the image with the tools for `beeline bench --kubeconfig`
+	build/image-bench.sh $(BIN)/beeline-bench.tar $(IMAGE_BENCH)
 
 generate: ## Compile the BPF programs again; the objects are committed
 	@$(BPF_CLANG) --version | grep -q 'version $(CLANG_MAJOR)\.' || \
