@@ -35,7 +35,7 @@ func tiny(t *testing.T, workloads ...string) Plan {
 	return p
 }
 
-func run(t *testing.T, f *fake, p Plan) (*result.Run, string, error) {
+func run(t *testing.T, f API, p Plan) (*result.Run, string, error) {
 	t.Helper()
 	var said bytes.Buffer
 	r, err := Run(t.Context(), f, p, measure.NewProgress(&said, false, p.Estimate()))
