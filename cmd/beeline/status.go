@@ -31,7 +31,7 @@ func printStatus(w io.Writer, s *api.Status) error {
 		rows  [][]string
 	}{
 		{"Settings", choiceRows(s.Choices)},
-		{"Cluster, as " + s.Cluster.From + " tells", clusterRows(s.Cluster)},
+		{"Cluster (" + s.Cluster.From + ")", clusterRows(s.Cluster)},
 		{"Uplink", uplinkRows(s.Uplink)},
 		{"Pod addresses", poolRows(s)},
 		{"Other nodes", nodeRows(s.Nodes)},

@@ -49,7 +49,7 @@ func (w *watcher) ListWithContext(ctx context.Context, options metav1.ListOption
 	options.LabelSelector = w.labels
 	page := w.list.DeepCopyObject()
 	if err := w.untilAnswered(ctx, func() error {
-		return w.client.Get().Resource(w.name).VersionedParams(&options, parameterCodec).Do(ctx).Into(page)
+		return w.client.Get().MaxRetries(0).Resource(w.name).VersionedParams(&options, parameterCodec).Do(ctx).Into(page)
 	}); err != nil {
 		return nil, err
 	}
@@ -75,11 +75,17 @@ func (w *watcher) WatchWithContext(ctx context.Context, options metav1.ListOptio
 	options.LabelSelector = w.labels
 	options.Watch = true
 	err = w.untilAnswered(ctx, func() error {
-		stream, err = w.client.Get().Resource(w.name).VersionedParams(&options, parameterCodec).Watch(ctx)
+		stream, err = w.client.Get().MaxRetries(0).Resource(w.name).VersionedParams(&options, parameterCodec).Watch(ctx)
+		if _, real := stream.(*watch.StreamWatcher); err == nil && !real {
+			return errNoAnswer // the library has made an empty watch of it
+		}
 		return err
 	})
 	return stream, err
 }
+
+// errNoAnswer is what is known of a watch to which there was no answer at all.
+var errNoAnswer = errors.New("the connection was closed or timed out")
 
 // List and Watch are there for an interface that has forms with and without context.
 
@@ -157,6 +163,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 func (w *watcher) follow(ctx context.Context, store cache.ReflectorStore) {
 	reflector := cache.NewReflectorWithOptions(w, w.object, store, cache.ReflectorOptions{Name: w.name})
 	reflector.WatchListPageSize = pageSize
+	// A connection that is lost in the middle of a watch looks like an internal error of the server.
+	reflector.MaxInternalErrorRetryDuration = time.Minute
 	for failed := 0; ctx.Err() == nil; failed++ {
 		begin := time.Now()
 		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
