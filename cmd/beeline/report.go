@@ -16,9 +16,11 @@ func newReportCommand(e env) *cobra.Command {
 		Use:   "report DIR [DIR]",
 		Short: "Show the results of a bench again, or compare two",
 		Long: `Report renders DIR/results.json again: as a table on the terminal and as DIR/report.html.
-With two directories it compares the second with the first, figure by figure.`,
+With two directories it compares the second with the first, figure by figure; with --html the comparison
+is written to the second one.`,
 		Example: `  beeline report results/2026-11-20          table, and report.html written anew
   beeline report results/a results/b         what changed from a to b
+  beeline report --html results/a results/b  the same as results/b/compare.html
   beeline report --markdown results/a        tables for a README`,
 		Args: arguments(cobra.RangeArgs(1, 2)),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -31,10 +33,7 @@ With two directories it compares the second with the first, figure by figure.`,
 				runs = append(runs, run)
 			}
 			if len(runs) == 2 {
-				if html || markdown {
-					return fmt.Errorf("compare %s and %s: only as a table on the terminal", args[0], args[1])
-				}
-				return report.Compare(e.stdout, runs[0], runs[1])
+				return compareRuns(e, runs, html, markdown, report.Directory(args[1]))
 			}
 			if markdown {
 				return report.Markdown(e.stdout, runs[0])
@@ -55,9 +54,24 @@ With two directories it compares the second with the first, figure by figure.`,
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&html, "html", false, "only write report.html")
+	c.Flags().BoolVar(&html, "html", false, "only write report.html, or compare.html of two runs")
 	c.Flags().BoolVar(&table, "table", false, "only print the table")
 	c.Flags().BoolVar(&markdown, "markdown", false, "print Markdown tables instead")
 	c.MarkFlagsMutuallyExclusive("html", "table", "markdown")
 	return c
+}
+
+// compareRuns shows how the second run differs from the first.
+func compareRuns(e env, runs []*result.Run, html, markdown bool, dir string) error {
+	switch {
+	case markdown:
+		return report.CompareMarkdown(e.stdout, runs[0], runs[1])
+	case html:
+		if err := report.WriteComparison(dir, runs[0], runs[1]); err != nil {
+			return err
+		}
+		fmt.Fprintf(e.stderr, "Comparison: %s\n", filepath.Join(dir, report.CompareFileName))
+		return nil
+	}
+	return report.Compare(e.stdout, runs[0], runs[1])
 }

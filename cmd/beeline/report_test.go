@@ -59,6 +59,22 @@ func TestReportComparesTwo(t *testing.T) {
 	}
 }
 
+func TestReportComparesTwoElsewhere(t *testing.T) {
+	a, b := results(t), results(t)
+	code, stdout, stderr := beeline(t, "report", a, b, "--markdown")
+	if code != 0 || !strings.Contains(stdout, "| `beeline` |") || !strings.Contains(stdout, "B ÷ A") {
+		t.Errorf("markdown: exit code %d, %s\n%s", code, stderr, stdout)
+	}
+	code, stdout, stderr = beeline(t, "report", a, b, "--html")
+	page := filepath.Join(b, "compare.html")
+	if code != 0 || stdout != "" || !strings.Contains(stderr, page) {
+		t.Errorf("html: exit code %d, %q, %q", code, stdout, stderr)
+	}
+	if content, err := os.ReadFile(page); err != nil || !strings.Contains(string(content), "How B differs from A") {
+		t.Errorf("%s: %v", page, err)
+	}
+}
+
 func TestReportErrors(t *testing.T) {
 	dir := results(t)
 	empty := t.TempDir()
@@ -69,7 +85,6 @@ func TestReportErrors(t *testing.T) {
 		{[]string{"report"}, "accepts between 1 and 2 arg(s)"},
 		{[]string{"report", empty}, "no results.json in " + empty},
 		{[]string{"report", dir, empty}, "no results.json in " + empty},
-		{[]string{"report", dir, dir, "--markdown"}, "only as a table"},
 		{[]string{"report", dir, "--html", "--table"}, "none of the others can be"},
 	} {
 		code, _, stderr := beeline(t, c.args...)

@@ -1,75 +1,81 @@
 package report
 
 import (
-	"bufio"
-	"fmt"
-	"io"
-
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
 )
 
-// Compare renders how run b differs from run a, figure by figure: B ÷ A of the values, and B ÷ A of the
-// ratios to node, which also means something between machines.
+// comparison is how run B differs from run A, figure by figure: B ÷ A of the values, and B ÷ A of the ratios to node,
+// which also means something between machines.
 //
 // The runs are independent, so there are no rounds to pair: the interval of a quotient reaches from b's lower
 // bound ÷ a's upper bound to b's upper bound ÷ a's lower bound. That is wider than it had to be, and so a
 // difference that it decides is one.
-func Compare(w io.Writer, a, b *result.Run) error {
-	out := &terminal{bufio.NewWriter(w)}
-	va, vb := newView(a), newView(b)
-	for i, v := range []*view{va, vb} {
-		for j, l := range provenance(v.run) {
-			out.printf("%s  %s", [2]string{[2]string{"A", "B"}[i], " "}[min(j, 1)], l)
-		}
+type comparison struct {
+	a, b *view
+	// notes are what to know before reading.
+	notes   []string
+	figures []comparedFigure
+}
+
+// comparedFigure is one figure that both runs have.
+type comparedFigure struct {
+	figure
+	rows []comparedRow
+}
+
+// comparedRow is one contender in a figure; the ratios are those to node, and the baseline has none.
+type comparedRow struct {
+	contender      string
+	a, b           string
+	values         change
+	ratioA, ratioB *float64
+	ratios         change
+}
+
+func newComparison(a, b *result.Run) *comparison {
+	c := &comparison{a: newView(a), b: newView(b)}
+	if machine(a.Environment) != machine(b.Environment) {
+		c.notes = append(c.notes, "A and B ran on different machines or kernels: compare the ratios to node, not the values.")
 	}
-	if ma, mb := machine(a.Environment), machine(b.Environment); ma != mb {
-		out.printf("A and B ran on different machines or kernels: compare the ratios to node, not the values.")
+	if a.Settings.MTU != b.Settings.MTU {
+		c.notes = append(c.notes, "A and B have different MTUs: throughput follows the size of packets.")
 	}
-	out.printf("B ÷ A with an interval of at least 95 %%.   ~ = no difference decided: it includes 1 or is missing.  %s = none.", dash)
-	compared := 0
-	for _, fa := range va.figures {
-		for _, fb := range vb.figures {
+	for _, fa := range c.a.figures {
+		for _, fb := range c.b.figures {
 			if fa.figureKey == fb.figureKey && fa.Metric == fb.Metric {
-				compared += out.compare(fa, fb)
+				if f := compareFigures(fa, fb); len(f.rows) > 0 {
+					c.figures = append(c.figures, f)
+				}
 			}
 		}
 	}
-	if compared == 0 {
-		out.printf("")
-		out.printf("The two runs have no figure in common.")
-	}
-	if err := out.Flush(); err != nil {
-		return fmt.Errorf("write comparison: %w", err)
-	}
-	return nil
+	return c
 }
 
-// compare prints one figure and returns how many contenders both runs have in it.
-func (t *terminal) compare(fa, fb figure) int {
-	n := 0
+func compareFigures(fa, fb figure) comparedFigure {
+	f := comparedFigure{figure: fa}
 	for _, ra := range fa.rows {
 		rb := fb.find(ra.contender)
 		if ra.summary == nil || rb == nil {
 			continue
 		}
-		if n == 0 {
-			t.printf("")
-			t.printf("%s · %s%s", fa.Title, fa.heading(), direction(fa))
-			t.printf("  %s %11s %11s %7s   %s %17s   %s", pad("", 15), "A", "B", "B ÷ A", pad("interval", 13), "ratio A → B", "B ÷ A of the ratios")
-		}
-		n++
 		a, b := ra.summary, rb.summary
-		values := quotient(&a.Median, a.Low, a.High, &b.Median, b.Low, b.High)
-		line := fmt.Sprintf("  %s %s %s %s", pad(ra.contender, 15), left(quantity(a.Median, fa.unitOf(a)), 11), left(quantity(b.Median, fb.unitOf(b)), 11), values)
-		if ra.contender != baseline && a.Ratio != nil && b.Ratio != nil {
-			ratios := quotient(a.Ratio, a.RatioLow, a.RatioHigh, b.Ratio, b.RatioLow, b.RatioHigh)
-			line += fmt.Sprintf("   %s → %s %s", left(ratio(a.Ratio), 5), left(ratio(b.Ratio), 5), ratios)
+		r := comparedRow{
+			contender: ra.contender, a: quantity(a.Median, fa.unitOf(a)), b: quantity(b.Median, fb.unitOf(b)),
+			values: quotient(&a.Median, a.Low, a.High, &b.Median, b.Low, b.High),
 		}
-		t.printf("%s", line)
+		if ra.contender != baseline && a.Ratio != nil && b.Ratio != nil {
+			r.ratioA, r.ratioB = a.Ratio, b.Ratio
+			r.ratios = quotient(a.Ratio, a.RatioLow, a.RatioHigh, b.Ratio, b.RatioLow, b.RatioHigh)
+		}
+		f.rows = append(f.rows, r)
 	}
-	return n
+	return f
 }
+
+// nothingInCommon is said where there is no figure to compare.
+const nothingInCommon = "The two runs have no figure in common."
 
 // change is one quotient with its interval.
 type change struct{ stats.Interval }
@@ -87,14 +93,26 @@ func quotient(a, aLow, aHigh, b, bLow, bHigh *float64) change {
 	return c
 }
 
+// mark is the character behind a quotient: "~" where no difference was decided.
+func (c change) mark() string {
+	if c.N > 0 && c.Undecided() {
+		return "~"
+	}
+	return ""
+}
+
+// quotient renders the number, or a dash.
+func (c change) quotient() string {
+	if c.N == 0 {
+		return dash
+	}
+	return ratio(&c.Median)
+}
+
 // String is 25 characters wide: quotient, mark, interval.
 func (c change) String() string {
 	if c.N == 0 {
 		return left(dash, 7) + pad("", 18)
 	}
-	sign := " "
-	if c.Undecided() {
-		sign = "~"
-	}
-	return fmt.Sprintf("%s %s %s", left(ratio(&c.Median), 7), sign, pad(interval(c.Low, c.High), 14))
+	return left(ratio(&c.Median), 7) + " " + pad(c.mark(), 1) + " " + pad(interval(c.Low, c.High), 14)
 }

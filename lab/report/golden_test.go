@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -92,6 +94,34 @@ func TestCompare(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "synthetic/compare.txt", out.Bytes())
+	out.Reset()
+	if err := CompareMarkdown(&out, a, b); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "synthetic/compare.md", out.Bytes())
+	out.Reset()
+	if err := CompareHTML(&out, a, b); err != nil {
+		t.Fatal(err)
+	}
+	checkPage(t, out.Bytes())
+	golden(t, "synthetic/compare.html", out.Bytes())
+}
+
+// Runs that measured different things compare as nothing, in every rendering.
+func TestCompareNothingInCommon(t *testing.T) {
+	a, b := synthetic(1), synthetic(1)
+	for i := range b.Summary {
+		b.Summary[i].Placement = result.Free
+	}
+	for i := range b.Samples {
+		b.Samples[i].Placement = result.Free
+	}
+	for name, render := range map[string]func(io.Writer, *result.Run, *result.Run) error{"text": Compare, "markdown": CompareMarkdown, "html": CompareHTML} {
+		var out bytes.Buffer
+		if err := render(&out, a, b); err != nil || !strings.Contains(out.String(), nothingInCommon) {
+			t.Errorf("%s: %v\n%s", name, err, out.String())
+		}
+	}
 }
 
 func TestTable(t *testing.T) {
