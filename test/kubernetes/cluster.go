@@ -85,19 +85,22 @@ func explainUse(b *bed.Bed) error {
 }
 
 func newDownCommand() *cobra.Command {
-	return &cobra.Command{
+	note := ""
+	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "End the cluster and remove everything but the caches",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			begin := time.Now()
-			if err := bed.Down(cmd.Context()); err != nil {
+			if err := bed.DownNoted(cmd.Context(), note); err != nil {
 				return err
 			}
 			say("no cluster is up (took %.1f s)", time.Since(begin).Seconds())
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&note, "note", "", "leave the cluster alone unless it was started with this note")
+	return cmd
 }
 
 func newBuildCommand() *cobra.Command {

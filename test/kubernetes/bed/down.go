@@ -3,6 +3,7 @@ package bed
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,12 +14,18 @@ import (
 
 // Down ends the cluster and removes everything of it, also what a command left that crashed. It is no error when
 // there is nothing.
-func Down(ctx context.Context) error {
+func Down(ctx context.Context) error { return DownNoted(ctx, "") }
+
+// DownNoted is Down for a cluster with that note: another one it leaves alone, and fails.
+func DownNoted(ctx context.Context, note string) error {
 	unlock, err := lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	if r, err := readRecord(); err == nil && note != "" && r.Options.Note != note {
+		return fmt.Errorf("the cluster is somebody else's (%s): left alone", r.who())
+	}
 	if err := takeDown(ctx); err != nil {
 		return err
 	}
