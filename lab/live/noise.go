@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/beeline-cni/beeline/lab/measure"
 	"github.com/beeline-cni/beeline/lab/procstat"
 	"github.com/beeline-cni/beeline/lab/worker"
 )
@@ -16,7 +17,8 @@ const quiet = time.Second
 // do while the bench is quiet, at the beginning of a round.
 type noise struct {
 	// nodes have one worker for each set of CPUs.
-	nodes   []*session
+	nodes    []*session
+	progress *measure.Progress
 	begin   procstat.Ticks
 	foreign float64
 }
@@ -45,6 +47,7 @@ func (n *noise) Begin(ctx context.Context) (err error) {
 	if n.begin, err = n.read(ctx); err != nil {
 		return err
 	}
+	n.progress.Advance(quiet)
 	passed := n.begin.Minus(before)
 	n.foreign = share(passed.Busy(), passed.Total())
 	return nil

@@ -82,7 +82,7 @@ func (b *bench) measure(ctx context.Context) error {
 	if len(entrants) == 0 {
 		return fmt.Errorf("%w: no contender came up", measure.ErrNothing)
 	}
-	watched := &noise{nodes: b.nodeSessions()}
+	watched := &noise{nodes: b.nodeSessions(), progress: b.progress}
 	if err := b.plan.Schedule.Make(ctx, entrants, watched, b.record, b.progress); err != nil {
 		return err
 	}
@@ -269,6 +269,7 @@ func wayFacts(facts map[string]string, w result.ClusterWay) {
 	}
 	facts["path MTU"+at] = strconv.Itoa(w.MTU)
 	facts["TCP segment"+at] = strconv.Itoa(w.Segment)
+	facts["congestion control"+at] = w.Congestion
 	facts["target"+at] = w.Target
 	facts["server sees"+at] = "the client's own address"
 	if w.Seen != w.Source {

@@ -96,7 +96,8 @@ func (w *way) find(ctx context.Context) error {
 		cancel()
 		if err == nil {
 			p := reply.Probe
-			w.record.MTU, w.record.Segment, w.record.Source, w.record.Seen = p.MTU, p.Segment, p.Source, p.Seen
+			w.record.MTU, w.record.Segment, w.record.Congestion = p.MTU, p.Segment, p.Congestion
+			w.record.Source, w.record.Seen = p.Source, p.Seen
 			return nil
 		}
 		if ctx.Err() != nil {

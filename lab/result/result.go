@@ -108,10 +108,11 @@ type ClusterWay struct {
 	Path      Path   `json:"path"`
 	// Target is the address that clients connect to.
 	Target string `json:"target"`
-	// MTU is the largest IP packet, in bytes, that arrived unfragmented; Segment the payload, in bytes with TCP's options,
-	// that TCP puts into one packet.
-	MTU     int `json:"mtu"`
-	Segment int `json:"segment"`
+	// MTU is the largest IP packet, in bytes, that arrived unfragmented; Segment the payload, in bytes, that TCP puts into
+	// one packet; Congestion the congestion control of the client's connections.
+	MTU        int    `json:"mtu"`
+	Segment    int    `json:"segment"`
+	Congestion string `json:"congestion"`
 	// Source is the client's address, Seen what the server takes it for.
 	Source string `json:"source"`
 	Seen   string `json:"seen"`

@@ -60,7 +60,7 @@ func probe(ctx context.Context, place topology.Place, end End) (*Path, error) {
 	defer f.Close()
 	source := netip.MustParseAddrPort(f.conn.LocalAddr().String()).Addr().Unmap()
 	p := &Path{Source: source.String(), Seen: f.seen}
-	if p.Segment, err = segment(f.conn.(*net.TCPConn)); err != nil {
+	if p.Segment, p.Congestion, err = connection(f.conn.(*net.TCPConn)); err != nil {
 		return nil, err
 	}
 	if p.MTU, err = pathMTU(ctx, place, end); err != nil {
@@ -72,18 +72,22 @@ func probe(ctx context.Context, place topology.Place, end End) (*Path, error) {
 	return p, nil
 }
 
-// segment asks the kernel what it puts into one packet of a connection.
-func segment(conn *net.TCPConn) (bytes int, err error) {
+// connection asks the kernel what it puts into one packet of a connection, and by what it decides when to send it.
+func connection(conn *net.TCPConn) (segment int, congestion string, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return 0, fmt.Errorf("read segment size: %w", err)
+		return 0, "", fmt.Errorf("look at a connection: %w", err)
 	}
 	var info *unix.TCPInfo
-	controlErr := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
-	if err = errors.Join(controlErr, err); err != nil {
-		return 0, fmt.Errorf("read segment size: %w", err)
+	var errInfo, errName error
+	errControl := raw.Control(func(fd uintptr) {
+		info, errInfo = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		congestion, errName = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+	})
+	if err = errors.Join(errControl, errInfo, errName); err != nil {
+		return 0, "", fmt.Errorf("look at a connection: %w", err)
 	}
-	return int(info.Snd_mss), nil
+	return int(info.Snd_mss), congestion, nil
 }
 
 func pathMTU(ctx context.Context, place topology.Place, end End) (int, error) {

@@ -70,8 +70,10 @@ type Sample struct {
 type Path struct {
 	// MTU is the largest IP packet, in bytes, that reached the server unfragmented.
 	MTU int `json:"mtu"`
-	// Segment is the payload, in bytes, that TCP puts into one packet on a new connection there, options included.
+	// Segment is the payload, in bytes, that TCP puts into one packet on a new connection there.
 	Segment int `json:"segment"`
+	// Congestion is the congestion control of a new connection there.
+	Congestion string `json:"congestion"`
 	// Source is the client's own address on the connection, Seen the one that the server saw.
 	Source string `json:"source"`
 	Seen   string `json:"seen"`

@@ -139,7 +139,7 @@ func TestProbe(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := reply.Probe
-		if p.MTU != test.mtu || p.Segment <= test.mtu-80 || p.Segment > test.mtu-40 || p.Source != "10.78.0.1" || p.Seen != p.Source {
+		if p.MTU != test.mtu || p.Segment <= test.mtu-80 || p.Segment > test.mtu-40 || p.Source != "10.78.0.1" || p.Congestion == "" || strings.Contains(p.Congestion, "\x00") || p.Seen != p.Source {
 			t.Errorf("MTU %d: %+v", test.mtu, p)
 		}
 	}

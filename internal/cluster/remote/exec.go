@@ -8,9 +8,12 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream"
 )
 
@@ -45,7 +48,8 @@ func (c *Client) Start(ctx context.Context, namespace, pod, container string, co
 	if err != nil {
 		return nil, fmt.Errorf("run %s in pod %s: %w", command[0], pod, err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	// The client library logs every end of a stream as an error; what matters is in the error that it returns.
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logr.Discard()))
 	stdin, in := io.Pipe()
 	out, stdout := io.Pipe()
 	p := &Process{In: in, Out: out, cancel: cancel, ended: make(chan struct{})}
@@ -63,8 +67,18 @@ func (c *Client) Start(ctx context.Context, namespace, pod, container string, co
 	return p, nil
 }
 
-// Close ends the process, waits until it has ended and gives the reason when that was not Close.
+// endWait is how long a process may take to end by itself once its input has ended.
+const endWait = 3 * time.Second
+
+// Close ends the input, and with it a process that lives by it; after a while it ends the stream. It waits until the
+// stream has ended and gives the reason when that was not Close.
 func (p *Process) Close() error {
+	_ = p.In.Close()
+	go func() { _, _ = io.Copy(io.Discard, p.Out) }() // what nobody reads any more must not keep the stream open
+	select {
+	case <-p.ended:
+	case <-time.After(endWait):
+	}
 	p.cancel()
 	<-p.ended
 	return p.err
