@@ -164,7 +164,8 @@ func (a *Agent) apply(want desired) error {
 // masquerade makes the rules for masquerading what config asks for; nil asks for none.
 func (a *Agent) masquerade(config *masquerade.Config) error {
 	if config == nil {
-		return masquerade.Remove()
+		_, err := masquerade.Remove()
+		return err
 	}
 	changed, err := masquerade.Sync(*config)
 	if !changed {

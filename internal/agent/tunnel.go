@@ -210,7 +210,8 @@ func (a *Agent) removeTunnel(want desired) error {
 	if want.tunnel.index != 0 || errors.Is(want.tunnel.missing, device.ErrTunnelTaken) {
 		return nil
 	}
-	return device.RemoveTunnel()
+	_, err := device.RemoveTunnel()
+	return err
 }
 
 // tunnelChoice says for how many nodes there is a tunnel and why.

@@ -22,6 +22,8 @@ import (
 // attached; forced, it removes their devices. say is called with the name of each thing removed. What cannot be removed does not keep
 // the rest, and what is not there is no error.
 func Uninstall(config Config, force bool, say func(removed string)) error {
+	_, err := os.Stat(config.StateDir)
+	hadState := err == nil
 	unlock, err := lock(config.StateDir)
 	if errors.Is(err, errOtherAgent) {
 		return fmt.Errorf("%w: stop it first, or it would put everything back", err)
@@ -67,7 +69,11 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 	loaded, err := datapath.Remove(config.BPFFS)
 	tell(loaded)
 	step("remove datapath", err)
-	step("remove masquerading rules", masquerade.Remove())
+	removed, err := masquerade.Remove()
+	if removed {
+		say("table inet beeline, the masquerading rules")
+	}
+	step("remove masquerading rules", err)
 	step("remove neighbours", device.ManageNeighbours(0, nil))
 	rules, err := device.SyncRules(nil)
 	count("routing rules", rules)
@@ -75,8 +81,15 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 	routes, err := device.SyncRoutes(nil)
 	count("routes", routes)
 	step("remove routes", err)
-	step("remove tunnel", device.RemoveTunnel())
-	step("remove state", removeState(config.StateDir))
+	removed, err = device.RemoveTunnel()
+	if removed {
+		say("device " + device.TunnelName)
+	}
+	step("remove tunnel", err)
+	if err = removeState(config.StateDir); err == nil && hadState {
+		say("state in " + config.StateDir)
+	}
+	step("remove state", err)
 	return errors.Join(errs...)
 }
 

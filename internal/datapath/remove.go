@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // Remove takes the programs off all devices and removes the pins below root, without loading anything, and tells what
@@ -33,5 +35,10 @@ func Remove(root string) (removed []string, err error) {
 	for _, m := range maps {
 		removed = append(removed, "map "+m.Name())
 	}
-	return removed, errors.Join(append(errs, os.RemoveAll(mapDir(root)), os.RemoveAll(root))...)
+	errs = append(errs, os.RemoveAll(mapDir(root)), os.RemoveAll(linkDir(root)))
+	// A directory with somebody else's pins, or one that is a mount point, stays.
+	if err := os.Remove(root); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOTEMPTY) {
+		errs = append(errs, err)
+	}
+	return removed, errors.Join(errs...)
 }

@@ -1,7 +1,6 @@
 package datapath
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -99,7 +98,7 @@ func TestUnmasqueradedNeverArrives(t *testing.T) {
 			}
 			n.awaitDropped(t, n.a, map[string]uint64{"to_wire unmasqueraded": 2})
 			n.masquerade(t)
-			n.a.do(t, func() error { return errors.Join(masquerade.Remove()) })
+			n.a.do(t, func() error { _, err := masquerade.Remove(); return err })
 			n.masquerade(t)
 			for _, family := range families {
 				n.world.serveUDP(t, world.addr(family))

@@ -88,26 +88,30 @@ func SyncTunnel(spec TunnelSpec, guard func(index int) error) (index int, made b
 	}
 	if err := tuneTunnel(link, spec, guard); err != nil {
 		if made {
-			err = errors.Join(err, RemoveTunnel())
+			_, removeErr := RemoveTunnel()
+			err = errors.Join(err, removeErr)
 		}
 		return 0, false, err
 	}
 	return link.Attrs().Index, made, nil
 }
 
-// RemoveTunnel deletes the tunnel device; it is no error when there is none. A device of another type is not ours.
-func RemoveTunnel() error {
+// RemoveTunnel deletes the tunnel device and tells whether there was one. A device of another type is not ours.
+func RemoveTunnel() (removed bool, err error) {
 	link, err := netlink.LinkByName(TunnelName)
 	if isNotFound(err) || err == nil && link.Type() != "vxlan" {
-		return nil
+		return false, nil
 	}
 	if err == nil {
 		err = netlink.LinkDel(link)
 	}
-	if err != nil && !isNotFound(err) {
-		return fmt.Errorf("delete device %s: %w", TunnelName, err)
+	if isNotFound(err) {
+		return false, nil
 	}
-	return nil
+	if err != nil {
+		return false, fmt.Errorf("delete device %s: %w", TunnelName, err)
+	}
+	return true, nil
 }
 
 // isTunnel tells whether what cannot be changed of a device is as it should be.

@@ -100,7 +100,7 @@ func TestSocketsSurviveMissingRules(t *testing.T) {
 		{"192.0.2.1", "10.1.0.5", "192.0.2.2:0", "192.0.2.2"},
 		{"2001:db8::1", "fd00:1::5", "[2001:db8::2]:0", "2001:db8::2"},
 	} {
-		inside(t, node, Remove)
+		inside(t, node, func() error { _, err := Remove(); return err })
 		server := listen(world, family.world)
 		without := dial(pod, server)
 		if seen := seenOf(t, without, server); seen != family.pod {
@@ -118,7 +118,7 @@ func TestSocketsSurviveMissingRules(t *testing.T) {
 		if kept, err := flow(node, family.worldSource, family.pod); err != nil || kept == nil {
 			t.Errorf("the connection that the world opened is gone: %v", err)
 		}
-		inside(t, node, Remove)
+		inside(t, node, func() error { _, err := Remove(); return err })
 		sync()
 		if seen := seenOf(t, without, server); seen != family.node {
 			t.Errorf("with rules again the world sees %s", seen)

@@ -51,23 +51,23 @@ func Sync(config Config) (changed bool, err error) {
 	return true, forgetUntranslated(config)
 }
 
-// Remove deletes the table. One that does not exist is no error, nor is a kernel without nftables.
-func Remove() error {
+// Remove deletes the table and tells whether there was one. It is no error if not, nor is a kernel without nftables.
+func Remove() (removed bool, err error) {
 	connection, err := nftables.New()
 	if err != nil {
-		return fmt.Errorf("open nftables: %w", err)
+		return false, fmt.Errorf("open nftables: %w", err)
 	}
 	connection.DelTable(ourTable())
 	err = connection.Flush()
 	for _, absent := range []error{unix.ENOENT, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT} {
 		if errors.Is(err, absent) {
-			return nil
+			return false, nil
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("delete table %s: %w", tableName, err)
+		return false, fmt.Errorf("delete table %s: %w", tableName, err)
 	}
-	return nil
+	return true, nil
 }
 
 func wrap(err error) error {

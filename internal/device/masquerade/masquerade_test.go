@@ -264,9 +264,9 @@ func TestMasquerade(t *testing.T) {
 		if err := nft("add table inet other"); err != nil {
 			return err
 		}
-		for range 2 {
-			if err := Remove(); err != nil {
-				return err
+		for _, there := range []bool{true, false} {
+			if removed, err := Remove(); err != nil || removed != there {
+				return fmt.Errorf("removed is %v, error %w", removed, err)
 			}
 		}
 		return nft("list table inet other")

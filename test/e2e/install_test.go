@@ -1,0 +1,236 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/beeline-cni/beeline/internal/install"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// host is where a node's container runtime looks for networks and plugins.
+type host struct{ confDir, binDir, commandDir, from string }
+
+func newHost(t *testing.T, p programs) host {
+	t.Helper()
+	dir := t.TempDir()
+	h := host{filepath.Join(dir, "net.d"), filepath.Join(dir, "cni"), filepath.Join(dir, "bin"), filepath.Join(dir, "image")}
+	if err := os.Mkdir(h.from, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, program := range map[string]string{
+		install.Command: p.beeline, install.Plugin: filepath.Join(p.pluginDir(), install.Plugin), install.PortMap: "/bin/true",
+	} {
+		content, err := os.ReadFile(program)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(h.from, name), content, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return h
+}
+
+func (h host) flags() []string {
+	return []string{"--cni-conf-dir", h.confDir, "--cni-bin-dir", h.binDir, "--command-dir", h.commandDir}
+}
+
+// files are all that is installed.
+func (h host) files() []string {
+	return []string{
+		filepath.Join(h.confDir, install.Conflist), filepath.Join(h.binDir, install.Plugin),
+		filepath.Join(h.binDir, install.PortMap), filepath.Join(h.commandDir, install.Command),
+	}
+}
+
+func (h host) conflist() string { return h.files()[0] }
+
+// TestInstallWhenReady: the runtime finds the network as soon as the node can carry pods and not before, also after
+// somebody has removed it, and keeps it when the agent stops.
+func TestInstallWhenReady(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, topology.Options{Nodes: 1})
+	n, p := c.nodes[0], current(t)
+	h := newHost(t, p)
+	if err := os.Remove(c.manifestFile(n)); err != nil {
+		t.Fatal(err)
+	}
+	c.start(n, p, append(h.flags(), "--cni-plugin-from", h.from)...)
+	c.waitProblem(n, "is not among the 0 Node objects")
+	for _, file := range h.files() {
+		if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is there before the node is ready: %v", file, err)
+		}
+	}
+	c.writeNode(n)
+	c.waitReady(n)
+	thereAll := func() error {
+		for _, file := range h.files() {
+			if _, err := os.Stat(file); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := thereAll(); err != nil {
+		t.Errorf("ready before it is installed: %v", err)
+	}
+	for _, file := range h.files() {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, thereAll)
+	}
+
+	other := filepath.Join(h.confDir, "00-other.conflist")
+	if err := os.WriteFile(other, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.waitProblem(n, "00-other.conflist sorts before 10-beeline.conflist")
+	if err := os.Remove(other); err != nil {
+		t.Fatal(err)
+	}
+	c.waitNoProblem(n)
+
+	// What cannot be installed makes the node not ready, and changes nothing for its pods.
+	plugin := filepath.Join(h.binDir, install.Plugin)
+	if err := errors.Join(os.Remove(filepath.Join(h.from, install.Plugin)), os.Remove(plugin)); err != nil {
+		t.Fatal(err)
+	}
+	c.waitProblem(n, "install "+plugin)
+	if c.status(n).Ready {
+		t.Error("ready without a plugin")
+	}
+	if err := c.terminate(n); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(h.conflist()); err != nil {
+		t.Errorf("after the agent: %v", err)
+	}
+}
+
+// TestUninstall takes everything of a node that agent and plugin have put there, and nothing else.
+func TestUninstall(t *testing.T) {
+	t.Parallel()
+	p := current(t)
+	c := newCluster(t, topology.Options{Subnets: 2, IPv6: true})
+	n := c.nodes[0]
+	h := newHost(t, p)
+	before := remains(c, n)
+	for _, n := range c.nodes {
+		c.start(n, p, append(newHost(t, p).flags(), "--cni-plugin-from", h.from)...)
+	}
+	c.kill(n)
+	c.start(n, p, append(h.flags(), "--cni-plugin-from", h.from)...)
+	for _, n := range c.nodes {
+		c.waitReady(n)
+	}
+	pods := c.addPods()
+	if err := c.reach(pods.a, pods.far); err != nil {
+		t.Fatal(err)
+	}
+	foreign := filepath.Join(h.binDir, "bridge")
+	if err := os.WriteFile(foreign, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	uninstall := func(flags ...string) (string, error) {
+		args := append([]string{"uninstall", "--state-dir", n.stateDir(), "--bpffs", n.BPFFS}, h.flags()...)
+		said, err := n.Place().Output(t.Context(), p.beeline, append(args, flags...)...)
+		return string(said), err
+	}
+	if _, err := uninstall("--force"); err == nil || !strings.Contains(err.Error(), "another agent runs") {
+		t.Errorf("while the agent runs: %v", err)
+	}
+	if err := c.terminate(n); err != nil {
+		t.Error(err)
+	}
+	if _, err := uninstall(); err == nil || !containsAll(err.Error(), []string{"pods are attached", "--force"}) {
+		t.Errorf("while pods are attached: %v", err)
+	}
+	if err := c.reach(pods.a, pods.far); err != nil {
+		t.Errorf("refused, and harmed: %v", err)
+	}
+	said, err := uninstall("--force")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range append(h.files(), "program from_pod", "program from_wire", "map routes", "device bl", "routes", "routing rules", "device beeline-vxlan", "table inet beeline", n.stateDir()) {
+		if !strings.Contains(said, "removed "+what) && !strings.Contains(said, " "+what) {
+			t.Errorf("it does not say that it removed %s:\n%s", what, said)
+		}
+	}
+	if left := remains(c, n); !slices.Equal(left, before) {
+		t.Errorf("left %q, before there was %q", left, before)
+	}
+	for _, path := range append(h.files(), n.stateDir(), filepath.Join(n.BPFFS, "maps"), filepath.Join(n.BPFFS, "links")) {
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("left: %s (%v)", path, err)
+		}
+	}
+	if _, err := os.Stat(foreign); err != nil {
+		t.Errorf("another network's plugin: %v", err)
+	}
+	if said, err := uninstall(); err != nil || !strings.HasPrefix(said, "nothing of Beeline") {
+		t.Errorf("again: %s, %v", said, err)
+	}
+}
+
+// remains lists what the kernel has on the node: devices, routes, rules, neighbours of ours, rules of the packet filter, and programs.
+func remains(c *cluster, n *node) (found []string) {
+	c.t.Helper()
+	err := n.Place().Netlink(func(h *netlink.Handle) error {
+		links, err := h.LinkList()
+		if err != nil {
+			return err
+		}
+		for _, l := range links {
+			found = append(found, "device "+l.Attrs().Name)
+			for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+				filters, err := h.FilterList(l, parent)
+				if err != nil && len(filters) > 0 {
+					return err
+				}
+				for _, f := range filters {
+					found = append(found, fmt.Sprintf("filter %v", f))
+				}
+			}
+		}
+		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+			routes, err := h.RouteListFiltered(family, &netlink.Route{Protocol: routesProtocol}, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+			if err != nil {
+				return err
+			}
+			for _, r := range routes {
+				found = append(found, fmt.Sprintf("route %v", r))
+			}
+			rules, err := h.RuleList(family)
+			if err != nil {
+				return err
+			}
+			for _, r := range rules {
+				found = append(found, fmt.Sprintf("rule %v", r))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, command := range [][]string{{"nft", "list", "tables"}, {"bpftool", "net", "show"}} {
+		said, err := n.Place().Output(c.t.Context(), command[0], command[1:]...)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		found = append(found, strings.Fields(string(said))...)
+	}
+	slices.Sort(found)
+	return found
+}
