@@ -11,20 +11,9 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-
-	"github.com/beeline-cni/beeline/test/kubernetes/machine"
 )
 
 func main() {
-	// A machine's first process is this program too. These two are for nobody to type.
-	if len(os.Args) == 3 {
-		switch os.Args[1] {
-		case machine.EnterCommand:
-			fail(machine.Enter(os.Args[2]))
-		case machine.InitCommand:
-			fail(machine.Init(os.Args[2]))
-		}
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := newRootCommand().ExecuteContext(ctx)
 	stop()

@@ -24,6 +24,8 @@ import (
 type Parts struct {
 	// Binaries are directories with the programs.
 	Binaries []string
+	// Boot is the program of the machines' first processes.
+	Boot string
 	// Images are the archives to import into every node.
 	Images []images.Archive
 	// Manifest and Archive are what a user of Beeline has: the file to apply, and the image. Only for the network beeline.
@@ -43,7 +45,13 @@ func Build(ctx context.Context, kubernetes string, print Printf) (Parts, error) 
 	if err != nil {
 		return Parts{}, err
 	}
-	return Parts{Binaries: cache.Bins(kubernetes), Images: archives}, nil
+	boot := filepath.Join(cache.Shared(), "boot")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", boot, "./test/kubernetes/machine/boot")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if _, err := output(build); err != nil {
+		return Parts{}, err
+	}
+	return Parts{Binaries: cache.Bins(kubernetes), Boot: boot, Images: archives}, nil
 }
 
 // requirements are programs that are not built here, with the Debian packages that have them.
@@ -122,7 +130,7 @@ func (b *Bed) start(ctx context.Context, p Parts, low map[string]string) error {
 	if err := wireAll(ctx, b.Cluster); err != nil {
 		return err
 	}
-	if err := b.configure(); err != nil {
+	if err := b.configure(p); err != nil {
 		return err
 	}
 	for _, m := range b.Cluster.Machines() {
@@ -177,12 +185,8 @@ func (b *Bed) start(ctx context.Context, p Parts, low map[string]string) error {
 }
 
 // configure writes everything that machines read.
-func (b *Bed) configure() error {
-	program, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	if err := copyFile(plan.Program, program, 0o755); err != nil {
+func (b *Bed) configure(p Parts) error {
+	if err := copyFile(plan.BootProgram, p.Boot, 0o755); err != nil {
 		return err
 	}
 	identities, err := config.NewIdentities(b.Cluster)

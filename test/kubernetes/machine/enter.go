@@ -17,13 +17,26 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// The program's arguments for the two stages of a machine's first process, followed by the machine's name.
+// The arguments of program boot for its two stages, each followed by the machine's name.
 const (
-	// EnterCommand puts the process into the machine's namespaces and becomes the second stage.
-	EnterCommand = "machine-enter"
-	// InitCommand is the machine's process number 1.
-	InitCommand = "machine-init"
+	// enterStage puts the process into the machine's namespaces and becomes the second stage.
+	enterStage = "enter"
+	// initStage is the machine's process number 1.
+	initStage = "init"
 )
+
+// Boot is what program boot does. It returns only errors.
+func Boot(args []string) error {
+	if len(args) == 2 {
+		switch args[0] {
+		case enterStage:
+			return enter(args[1])
+		case initStage:
+			return supervise(args[1])
+		}
+	}
+	return errors.New("this program is run by the cluster's commands")
+}
 
 // Start starts the machine, whose Spec is written and whose network namespace exists. The machine goes on
 // when this process ends.
@@ -44,7 +57,7 @@ func Start(name string) error {
 		return err
 	}
 	defer console.Close()
-	cmd := exec.Command(plan.Program, EnterCommand, name)
+	cmd := exec.Command(plan.BootProgram, enterStage, name)
 	cmd.Env = environment
 	cmd.Stdout, cmd.Stderr = console, console
 	cmd.Dir = "/"
@@ -74,8 +87,8 @@ var environment = []string{
 	"CONTAINER_RUNTIME_ENDPOINT=unix:///run/containerd/containerd.sock",
 }
 
-// Enter is the first stage. It returns only errors.
-func Enter(name string) error {
+// enter is the first stage.
+func enter(name string) error {
 	// What follows changes the namespaces of this thread, which takes over the process at exec.
 	runtime.LockOSThread()
 	s, err := readSpec(name)
@@ -109,7 +122,7 @@ func Enter(name string) error {
 	if err := makeRoot(s, all); err != nil {
 		return err
 	}
-	return fmt.Errorf("run %s: %w", plan.Program, unix.Exec(plan.Program, []string{plan.Program, InitCommand, name}, environment))
+	return fmt.Errorf("run %s: %w", plan.BootProgram, unix.Exec(plan.BootProgram, []string{plan.BootProgram, initStage, name}, environment))
 }
 
 // Stop takes the power from the machine. It is no error when it is not running.

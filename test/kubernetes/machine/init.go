@@ -23,8 +23,8 @@ type children struct {
 	exits map[int]chan syscall.WaitStatus
 }
 
-// Init is the second stage: process number 1 of the machine. It does not return: the machine is ended by force.
-func Init(name string) error {
+// supervise is the second stage: process number 1 of the machine. It does not return: the machine is ended by force.
+func supervise(name string) error {
 	s, err := readSpec(name)
 	if err != nil {
 		return err

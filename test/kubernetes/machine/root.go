@@ -117,7 +117,7 @@ func makeRoot(s Spec, all []hierarchy) error {
 	}
 	m.mount("run", "run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size=256m")
 	m.bind(plan.Dir(s.Name), plan.Dir(s.Name))
-	m.bind(plan.Program, plan.Program)
+	m.bind(plan.BootProgram, plan.BootProgram)
 	m.mount("binaries", plan.BinDir, "overlay", unix.MS_RDONLY, "lowerdir="+strings.Join(s.Binaries, ":"))
 	m.bind("/dev", "dev")
 	m.mount("shm", "dev/shm", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777")

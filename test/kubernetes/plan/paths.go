@@ -24,8 +24,8 @@ const Kubeconfig = RunDir + "/kubeconfig"
 // EnvFile lists, for shells and programs, what is needed to use the cluster: lines of NAME='value'.
 const EnvFile = RunDir + "/env"
 
-// Program is the copy of this program that the machines' first processes run.
-const Program = RunDir + "/cluster"
+// BootProgram is what the machines' first processes run.
+const BootProgram = RunDir + "/boot"
 
 // Record is the file that says what is up.
 const Record = RunDir + "/cluster.json"
