@@ -1,0 +1,60 @@
+package bed
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+)
+
+func TestParseRanges(t *testing.T) {
+	got, err := parseRanges("n1 10.244.0.0/24 fd00:244::/64\nn2\nn3 10.244.2.0/24\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]netip.Prefix{
+		"n1": {netip.MustParsePrefix("10.244.0.0/24"), netip.MustParsePrefix("fd00:244::/64")},
+		"n3": {netip.MustParsePrefix("10.244.2.0/24")},
+	}
+	if d := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
+		t.Error(d)
+	}
+	if _, err := parseRanges("n1 nonsense\n"); err == nil || !strings.Contains(err.Error(), "n1") {
+		t.Errorf("nonsense: %v", err)
+	}
+}
+
+// TestCommandsAreUndisturbed checks that requests for pods are not sent to a proxy, and which programs come first.
+func TestCommandsAreUndisturbed(t *testing.T) {
+	t.Setenv("HTTPS_PROXY", "http://proxy.example")
+	t.Setenv("no_proxy", "x")
+	t.Setenv("PATH", "/usr/bin")
+	b := open(record{Options: plan.Options{}.Defaults(), Binaries: []string{"/cache/a", "/cache/b"}})
+	cmd := b.Command(t.Context(), "kubectl", "version")
+	environ := map[string]string{}
+	for _, variable := range cmd.Env {
+		name, value, _ := strings.Cut(variable, "=")
+		environ[name] = value
+	}
+	for _, name := range []string{"HTTPS_PROXY", "no_proxy"} {
+		if _, ok := environ[name]; ok {
+			t.Errorf("%s is passed on", name)
+		}
+	}
+	if environ["PATH"] != "/cache/a:/cache/b:/usr/bin" || environ["KUBECONFIG"] != plan.Kubeconfig || environ["BEELINE_CLUSTER_NODES"] != "n1 n2" {
+		t.Errorf("environment: %v", environ)
+	}
+	if got := strings.Join(cmd.Args[1:], " "); got != "--net=/run/netns/blk-cp -- kubectl version" {
+		t.Errorf("arguments: %s", got)
+	}
+}
+
+func TestNodeCommandKnowsTheNodes(t *testing.T) {
+	b := open(record{Options: plan.Options{}.Defaults()})
+	if _, err := b.NodeCommand(t.Context(), "cp", "true"); err == nil {
+		t.Error("the control plane is taken for a node")
+	}
+}

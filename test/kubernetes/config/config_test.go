@@ -1,0 +1,190 @@
+package config
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/machine"
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+)
+
+var dual = plan.New(plan.Options{Family: "dual", Proxy: "nftables"}.Defaults())
+
+func identities(t *testing.T) *Identities {
+	t.Helper()
+	i, err := NewIdentities(dual)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// TestServicesFindTheirFiles checks that every file below the machine's directory that an argument or another
+// file names is written.
+func TestServicesFindTheirFiles(t *testing.T) {
+	i := identities(t)
+	control, err := i.ControlPlaneFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := i.NodeFiles(dual.Nodes[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []struct {
+		name     string
+		files    Files
+		services []machine.Service
+	}{
+		{plan.ControlPlane, control, ControlPlaneServices(dual)},
+		{"n1", node, NodeServices(dual, dual.Nodes[0])},
+	} {
+		texts := string(m.files["kubelet.yaml"]) + string(m.files["kube-proxy.yaml"])
+		for _, s := range m.services {
+			texts += "\n" + strings.Join(s.Args, "\n")
+		}
+		named := 0
+		for word := range strings.FieldsFuncSeq(texts, func(r rune) bool { return strings.ContainsRune(" =,{}\n", r) }) {
+			name, ok := strings.CutPrefix(word, plan.Dir(m.name)+"/")
+			if !ok {
+				continue
+			}
+			named++
+			if _, ok := m.files[name]; !ok {
+				t.Errorf("%s: %s is named but not written", m.name, name)
+			}
+		}
+		if named == 0 {
+			t.Errorf("%s: no file is named", m.name)
+		}
+	}
+}
+
+func TestNodeFilesSayWhatWasChosen(t *testing.T) {
+	files, err := identities(t).NodeFiles(dual.Nodes[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var proxy struct{ Mode, ClusterCIDR, HostnameOverride string }
+	if err := yaml.Unmarshal(files["kube-proxy.yaml"], &proxy); err != nil {
+		t.Fatal(err)
+	}
+	if proxy.Mode != "nftables" || proxy.ClusterCIDR != "10.244.0.0/16,fd00:244::/48" || proxy.HostnameOverride != "n2" {
+		t.Errorf("kube-proxy: %+v", proxy)
+	}
+	var kubelet struct {
+		ClusterDNS []string
+		FailSwapOn bool
+	}
+	if err := yaml.Unmarshal(files["kubelet.yaml"], &kubelet); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(kubelet.ClusterDNS, []string{"10.96.0.10"}) {
+		t.Errorf("kubelet: %+v", kubelet)
+	}
+	block, _ := pem.Decode(files["kubelet-server.crt"])
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"n2", "192.168.60.12", "fd00:60::12"} {
+		if err := certificate.VerifyHostname(name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestKubeconfig checks who the clients say they are.
+func TestKubeconfig(t *testing.T) {
+	files, err := identities(t).NodeFiles(dual.Nodes[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var k struct {
+		Clusters []struct{ Cluster struct{ Server string } }
+		Users    []struct {
+			User struct {
+				Certificate []byte `json:"client-certificate-data"`
+			}
+		}
+	}
+	if err := yaml.Unmarshal(files["kubelet.kubeconfig"], &k); err != nil {
+		t.Fatal(err)
+	}
+	if k.Clusters[0].Cluster.Server != "https://192.168.60.1:6443" {
+		t.Errorf("server %s", k.Clusters[0].Cluster.Server)
+	}
+	block, _ := pem.Decode(k.Users[0].User.Certificate)
+	if block == nil {
+		t.Fatal("no certificate")
+	}
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := certificate.Subject; s.CommonName != "system:node:n1" || !slices.Equal(s.Organization, []string{"system:nodes"}) {
+		t.Errorf("subject %s", s)
+	}
+}
+
+func TestBridgeNetwork(t *testing.T) {
+	ranges := []netip.Prefix{netip.MustParsePrefix("10.244.3.0/24"), netip.MustParsePrefix("fd00:244:0:3::/64")}
+	var conflist struct {
+		Plugins []struct {
+			Type string
+			IPAM struct {
+				Ranges [][]struct{ Subnet string }
+				Routes []struct{ Dst string }
+			}
+		}
+	}
+	if err := json.Unmarshal(BridgeNetwork(dual, ranges), &conflist); err != nil {
+		t.Fatal(err)
+	}
+	ipam := conflist.Plugins[0].IPAM
+	if len(ipam.Ranges) != 2 || ipam.Ranges[1][0].Subnet != "fd00:244:0:3::/64" || len(ipam.Routes) != 2 {
+		t.Errorf("ipam: %+v", ipam)
+	}
+	if len(conflist.Plugins) != 2 || conflist.Plugins[1].Type != "portmap" {
+		t.Errorf("plugins: %+v", conflist.Plugins)
+	}
+}
+
+func TestCoreDNSIsYAML(t *testing.T) {
+	for _, c := range []plan.Cluster{dual, plan.New(plan.Options{Nodes: 1}.Defaults())} {
+		var kinds []string
+		for document := range strings.SplitSeq(string(CoreDNS(c)), "\n---\n") {
+			var object struct{ Kind string }
+			if err := yaml.Unmarshal([]byte(document), &object); err != nil {
+				t.Fatal(err)
+			}
+			kinds = append(kinds, object.Kind)
+		}
+		if !slices.Contains(kinds, "Deployment") || !slices.Contains(kinds, "Service") {
+			t.Errorf("kinds %v", kinds)
+		}
+	}
+}
+
+func TestFilesAreForRootOnly(t *testing.T) {
+	dir := t.TempDir()
+	if err := (Files{"sub/secret.key": []byte("x")}).Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(dir, "sub/secret.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v", info.Mode())
+	}
+}
