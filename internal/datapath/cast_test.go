@@ -1,6 +1,10 @@
 package datapath
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/beeline-cni/beeline/internal/device"
+)
 
 // member is one of the cast: everybody that a packet of these tests comes from or goes to. The tests stand
 // on node A.
@@ -33,6 +37,10 @@ var (
 	podC = member{v4: addr("10.1.3.2"), v6: addr("fd00:1:3::2")}
 	// podFar is on a node behind a router: the host's stack has the route.
 	podFar = member{v4: addr("10.1.9.2"), v6: addr("fd00:1:9::2")}
+	// podT is on a node behind a tunnel, whose end is of IPv4; podT6 on one whose end is of IPv6.
+	podT   = member{v4: addr("10.1.4.2"), v6: addr("fd00:1:4::2")}
+	podT6  = member{v4: addr("10.1.5.2"), v6: addr("fd00:1:5::2")}
+	nodeT  = member{v4: addr("172.31.0.4"), v6: addr("fd00:172:31::4")}
 	nodeA  = member{mac: mac(1, 0), v4: addr("172.30.0.1"), v6: addr("fd00:172:30::1")}
 	nodeB  = member{mac: mac(2, 0), v4: addr("172.30.0.2"), v6: addr("fd00:172:30::2")}
 	nodeC  = member{mac: mac(3, 0), v4: addr("172.30.0.3"), v6: addr("fd00:172:30::3")}
@@ -43,7 +51,7 @@ var (
 // remoteMTU is the MTU of the way to the other nodes, smaller than the pods' 1500.
 const remoteMTU = 1400
 
-func routesOfNodeA(uplink int) map[netip.Prefix]Route {
+func routesOfNodeA(uplink, tunnelDevice int) map[netip.Prefix]Route {
 	// All but Kind is for RouteRemote only: what else is there must not matter.
 	stack := Route{Kind: RouteCluster, Interface: uplink, MTU: 1500, NextHop: nodeB.v4, NextHopMAC: nodeB.mac, UplinkMAC: nodeA.mac}
 	routes := map[netip.Prefix]Route{
@@ -69,8 +77,27 @@ func routesOfNodeA(uplink int) map[netip.Prefix]Route {
 	}
 	remote(nodeB, prefix("10.1.2.0/24"), prefix("fd00:1:2::/64"), netip.PrefixFrom(nodeB.v4, 32), netip.PrefixFrom(nodeB.v6, 128))
 	remote(nodeC, prefix("10.1.3.0/24"), prefix("fd00:1:3::/64"))
+	for end, prefixes := range map[netip.Addr][]netip.Prefix{
+		nodeT.v4: {prefix("10.1.4.0/24"), prefix("fd00:1:4::/64"), netip.PrefixFrom(nodeT.v4, 32), netip.PrefixFrom(nodeT.v6, 128)},
+		nodeT.v6: {prefix("10.1.5.0/24"), prefix("fd00:1:5::/64")},
+	} {
+		for _, p := range prefixes {
+			routes[p] = tunnelRoute(tunnelDevice, end, remoteMTU)
+		}
+	}
 	return routes
 }
+
+// tunnelRoute is a route through the VXLAN device to the node with this address.
+func tunnelRoute(tunnelDevice int, end netip.Addr, mtu int) Route {
+	return Route{Kind: RouteTunnel, Interface: tunnelDevice, MTU: mtu, NextHop: end, NextHopMAC: tunnelMAC, UplinkMAC: tunnelSender}
+}
+
+// The MACs of every frame inside a tunnel.
+var (
+	tunnelMAC    = MAC(device.TunnelMAC)
+	tunnelSender = MAC(device.TunnelSenderMAC)
+)
 
 // fromPod is the beginning of a packet that podA sends.
 func fromPod() packet { return eth(podA.mac, podA.gateway) }

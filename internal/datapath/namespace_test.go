@@ -39,6 +39,8 @@ type node struct {
 	uplink netlink.LinkAttrs
 	routes map[netip.Prefix]Route
 	pods   []*pod
+	// tunnelIndex is that of the VXLAN device, 0 without one.
+	tunnelIndex int
 }
 
 type pod struct {
@@ -102,6 +104,10 @@ type options struct {
 	remoteMTU int
 	// unresolved leaves the routes without link-layer addresses of the nodes.
 	unresolved bool
+	// tunnel puts the two nodes behind tunnels for each other, whose ends are of IPv6 with tunnelIPv6.
+	tunnel, tunnelIPv6 bool
+	// strict checks at every device whether the way back would be through it (rp_filter 1).
+	strict bool
 }
 
 func newNetwork(tb testing.TB, o options) *network {
@@ -123,6 +129,10 @@ func newNetwork(tb testing.TB, o options) *network {
 	n.a1 = n.a.addPod(tb, "a1", podA)
 	n.a2 = n.a.addPod(tb, "a2", podA2)
 	n.b1 = n.b.addPod(tb, "b1", podB)
+	if o.tunnel {
+		n.a.tunnel(tb, n.b, podB, o)
+		n.b.tunnel(tb, n.a, podA, o)
+	}
 	for _, node := range []*node{n.a, n.b} {
 		node.cfg = o.cfg
 		node.cfg.Root = bpffs(tb)
@@ -199,6 +209,11 @@ func newNode(tb testing.TB, sw place, m member, o options) *node {
 		}
 		if _, err := device.EnableForwarding("eth0", true, true); err != nil {
 			return err
+		}
+		if o.strict {
+			if _, err := device.SetSysctl("net/ipv4/conf/all/rp_filter", "1"); err != nil {
+				return err
+			}
 		}
 		return errors.Join(
 			device.AddRoute(device.Route{Prefix: prefix("0.0.0.0/0"), Via: addr("172.30.0.9"), Device: n.uplink.Index}),
@@ -306,6 +321,9 @@ func (n *node) start(tb testing.TB, legacy bool) {
 		if _, err := n.d.Endpoints.Sync(n.endpoints()); err != nil {
 			return err
 		}
+		if err := n.d.Tunnel.SetSources(n.v4, n.v6); err != nil {
+			return err
+		}
 		if _, err := n.d.Routes.Sync(n.routes); err != nil {
 			return err
 		}
@@ -319,6 +337,11 @@ func (n *node) start(tb testing.TB, legacy bool) {
 		}
 		if err := n.d.AttachUplink("eth0", n.uplink.Index); err != nil {
 			return err
+		}
+		if n.tunnelIndex != 0 {
+			if err := n.d.AttachTunnel(device.TunnelName, n.tunnelIndex); err != nil {
+				return err
+			}
 		}
 		return n.d.Commit()
 	})

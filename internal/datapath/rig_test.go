@@ -62,7 +62,7 @@ var theStage = sync.OnceValue(func() *stage {
 	ready := make(chan struct{})
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread is not used for anything else
-		s.err = s.build("eth0", "blpoda", "blpoda2")
+		s.err = s.build("eth0", "blpoda", "blpoda2", "tunnel")
 		close(ready)
 		for f := range s.work {
 			f()
@@ -74,7 +74,7 @@ var theStage = sync.OnceValue(func() *stage {
 
 func (s *stage) build(names ...string) error {
 	// Whether a frame is the device's own or another host's follows from these.
-	macs := map[string]MAC{"eth0": nodeA.mac, "blpoda": podA.gateway, "blpoda2": podA2.gateway}
+	macs := map[string]MAC{"eth0": nodeA.mac, "blpoda": podA.gateway, "blpoda2": podA2.gateway, "tunnel": tunnelMAC}
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("make network namespace: %w", err)
 	}
@@ -184,7 +184,7 @@ func (r *rig) fillTables(tb testing.TB) {
 	if _, err := r.d.Endpoints.Sync(endpoints); err != nil {
 		tb.Fatal(err)
 	}
-	if _, err := r.d.Routes.Sync(routesOfNodeA(r.stage.devices["eth0"])); err != nil {
+	if _, err := r.d.Routes.Sync(routesOfNodeA(r.stage.devices["eth0"], r.stage.devices["tunnel"])); err != nil {
 		tb.Fatal(err)
 	}
 	if err := r.d.Lease.Renew(time.Hour); err != nil {

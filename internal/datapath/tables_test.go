@@ -20,7 +20,7 @@ func TestTablesRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(routesOfNodeA(r.stage.devices["eth0"]), routes, compareAddresses, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(routesOfNodeA(r.stage.devices["eth0"], r.stage.devices["tunnel"]), routes, compareAddresses, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Errorf("routes (-written +read):\n%s", diff)
 	}
 	if changed, err := r.d.Routes.Sync(routes); changed != 0 || err != nil {
@@ -161,7 +161,7 @@ func TestInspect(t *testing.T) {
 			t.Errorf("map %+v", m)
 		}
 	}
-	if len(described) != len(pinnedMaps)+1 || entries[bpfMapEndpoints] != 4 || entries[bpfMapRoutes] != len(routesOfNodeA(1)) {
+	if len(described) != len(pinnedMaps)+1 || entries[bpfMapEndpoints] != 4 || entries[bpfMapRoutes] != len(routesOfNodeA(1, 2)) {
 		t.Errorf("maps %+v", described)
 	}
 	if err := Required(); err != nil {
