@@ -197,7 +197,7 @@ func (f *fakeServer) serve(w http.ResponseWriter, r *http.Request) {
 // encode gives an object as protobuf.
 func encode(gv schema.GroupVersion, o runtime.Object) []byte {
 	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
-	data, err := runtime.Encode(codecs.EncoderForVersion(info.Serializer, gv), o)
+	data, err := runtime.Encode(codecs.EncoderForVersion(info.Serializer, gv), o.DeepCopyObject()) // the encoder writes to it
 	if err != nil {
 		panic(err)
 	}
@@ -253,6 +253,9 @@ func (f *fakeServer) watch(w http.ResponseWriter, r *http.Request, gv schema.Gro
 	initial := query.Get("sendInitialEvents") == "true"
 	f.mu.Lock()
 	switch {
+	case f.down: // since serve looked
+		f.mu.Unlock()
+		panic(http.ErrAbortHandler)
 	case initial && f.old:
 		f.mu.Unlock()
 		f.fail(w, apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil))
@@ -265,6 +268,7 @@ func (f *fakeServer) watch(w http.ResponseWriter, r *http.Request, gv schema.Gro
 	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf+";stream=watch")
 	w.WriteHeader(http.StatusOK)
 	w.(http.Flusher).Flush()
+	cut := f.cut
 	var due []fakeEvent
 	if initial {
 		for _, o := range f.sorted(resource) {
@@ -284,7 +288,7 @@ func (f *fakeServer) watch(w http.ResponseWriter, r *http.Request, gv schema.Gro
 				from = e.version
 			}
 		}
-		changed, cut := f.changed, f.cut
+		changed := f.changed
 		f.mu.Unlock()
 		for _, e := range due {
 			writeFrame(w, gv, e)
