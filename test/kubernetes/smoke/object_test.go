@@ -33,7 +33,9 @@ func podObject(name, node string, args ...string) *corev1.Pod {
 			TerminationGracePeriodSeconds: ptr[int64](1),
 			Containers: []corev1.Container{{
 				Name: "probe", Image: image, ImagePullPolicy: corev1.PullNever, Args: args,
-				Env: []corev1.EnvVar{field("POD_NAME", "metadata.name"), field("NODE_NAME", "spec.nodeName")},
+				Env: []corev1.EnvVar{
+					field("POD_NAME", "metadata.name"), field("NODE_NAME", "spec.nodeName"), field("NODE_ADDRESS", "status.hostIP"),
+				},
 			}},
 		},
 	}
@@ -47,10 +49,11 @@ func podObject(name, node string, args ...string) *corev1.Pod {
 	return pod
 }
 
-// hostPodObject is a pod that runs the probe's servers in the node's network, on ports of their own.
+// hostPodObject is a pod that runs the probe's servers in the node's network, on ports of their own. They listen on the
+// node's address alone: a UDP server that listens on all would answer from the one that is nearest to the client.
 func hostPodObject(name, node string) *corev1.Pod {
 	pod := podObject(name, node, "serve", "-control=false",
-		fmt.Sprintf("-echo=:%d", hostEchoPort), fmt.Sprintf("-http=:%d", hostHTTPPort))
+		fmt.Sprintf("-echo=$(NODE_ADDRESS):%d", hostEchoPort), fmt.Sprintf("-http=$(NODE_ADDRESS):%d", hostHTTPPort))
 	pod.Spec.HostNetwork = true
 	pod.Spec.Containers[0].ReadinessProbe.HTTPGet.Port = intstr.FromInt32(hostHTTPPort)
 	return pod

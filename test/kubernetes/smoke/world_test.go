@@ -26,7 +26,9 @@ func worldSeesNodes(t *testing.T) {
 	awaitService(t, outside(), hostPort("127.0.0.1", who))
 	for _, client := range []actor{c.a, c.remote, c.hostNear, c.hostFar} {
 		world := outsideAddress(t, client.node)
-		wantAnswer(t, client.place, hostPort(world, who), answer{Client: client.node.address})
+		if isBeeline() { // the test bed's bridge network does not translate: the machine outside has routes to pods
+			wantAnswer(t, client.place, hostPort(world, who), answer{Client: client.node.address})
+		}
 		client.want(t, "ping", world)
 		client.want(t, "echo", "tcp", hostPort(world, echo), "-bytes=10000000")
 		client.want(t, "echo", "udp", hostPort(world, echo), "-count=20")
