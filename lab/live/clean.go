@@ -78,13 +78,19 @@ func Remove(ctx context.Context, api API, list []Leftover) error {
 
 // removeNamespace deletes a namespace with everything in it and waits until it is gone.
 func removeNamespace(ctx context.Context, api API, name string) error {
-	if err := api.DeleteNamespace(ctx, name); err != nil {
-		return err
-	}
+	asked := false
 	for {
-		there, err := api.HasNamespace(ctx, name)
-		if err == nil && !there {
-			return nil
+		there := true
+		var err error
+		if !asked {
+			err = api.DeleteNamespace(ctx, name)
+			asked = err == nil
+		}
+		if asked {
+			there, err = api.HasNamespace(ctx, name)
+		}
+		if err == nil && !there || isForbidden(err) {
+			return err
 		}
 		if waited := pause(ctx, pollPeriod); waited != nil {
 			return errors.Join(fmt.Errorf("wait for the end of namespace %s: %w", name, waited), err)
@@ -94,26 +100,31 @@ func removeNamespace(ctx context.Context, api API, name string) error {
 
 // removeObjects deletes the pods and Services that a selector matches and waits until they are gone.
 func removeObjects(ctx context.Context, api API, namespace, selector string) error {
-	for asked := false; ; asked = true {
-		pods, errPods := api.Pods(ctx, namespace, selector)
-		services, errServices := api.Services(ctx, namespace, selector)
-		err := errors.Join(errPods, errServices)
-		if err == nil && len(pods)+len(services) == 0 {
-			return nil
-		}
-		if !asked {
-			for _, p := range pods {
-				err = errors.Join(err, api.DeletePod(ctx, namespace, p.Name))
-			}
-			for _, s := range services {
-				err = errors.Join(err, api.DeleteService(ctx, namespace, s.Name))
-			}
-			if err != nil {
-				return err
-			}
+	for {
+		left, err := deleteObjects(ctx, api, namespace, selector)
+		if err == nil && left == 0 || isForbidden(err) {
+			return err
 		}
 		if waited := pause(ctx, pollPeriod); waited != nil {
 			return errors.Join(fmt.Errorf("wait for the end of pods and services in namespace %s: %w", namespace, waited), err)
 		}
 	}
+}
+
+// deleteObjects asks for the end of what is not on its way there, and counts what is still there.
+func deleteObjects(ctx context.Context, api API, namespace, selector string) (left int, err error) {
+	pods, errPods := api.Pods(ctx, namespace, selector)
+	services, errServices := api.Services(ctx, namespace, selector)
+	errs := []error{errPods, errServices}
+	for _, p := range pods {
+		if p.DeletionTimestamp == nil {
+			errs = append(errs, api.DeletePod(ctx, namespace, p.Name))
+		}
+	}
+	for _, s := range services {
+		if s.DeletionTimestamp == nil {
+			errs = append(errs, api.DeleteService(ctx, namespace, s.Name))
+		}
+	}
+	return len(pods) + len(services), errors.Join(errs...)
 }

@@ -89,9 +89,9 @@ type Plan struct {
 
 // What the parts of a run take, about, beside the rounds.
 const (
-	bringUp  = 30 * time.Second
-	takeDown = 15 * time.Second
-	perWay   = 4 * time.Second // probing its MTU
+	bringUp  = 8 * time.Second
+	takeDown = 8 * time.Second
+	perWay   = time.Second // looking at it
 )
 
 // Estimate is how long the run takes, about, when no round is discarded.

@@ -19,8 +19,8 @@ type noise struct {
 	// nodes have one worker for each set of CPUs.
 	nodes    []*session
 	progress *measure.Progress
-	begin   procstat.Ticks
-	foreign float64
+	begin    procstat.Ticks
+	foreign  float64
 }
 
 func (n *noise) read(ctx context.Context) (sum procstat.Ticks, err error) {

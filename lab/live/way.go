@@ -71,7 +71,7 @@ func (w *way) sample(ctx context.Context, cell measure.Cell, length time.Duratio
 	defer cancel()
 	if w.doubt {
 		if _, err := w.server.call(ctx, worker.Request{CPU: true}); err != nil {
-			return nil, fmt.Errorf("ask server's worker: %w", err)
+			return nil, fmt.Errorf("the server's worker is gone: %w", err)
 		}
 		w.doubt = false
 	}

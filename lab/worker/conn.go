@@ -49,9 +49,10 @@ func (c *Conn) Call(ctx context.Context, r Request) (Reply, error) {
 		err = ctx.Err()
 	}
 	if err != nil {
-		err = fmt.Errorf("ask worker: %w", err)
-		// What ended the stream says more than that it ended.
-		c.broken = errors.Join(err, c.shut())
+		if why := c.shut(); why != nil && ctx.Err() == nil {
+			err = why // says more than that the stream has ended
+		}
+		c.broken = fmt.Errorf("ask worker: %w", err)
 		return Reply{}, c.broken
 	}
 	if reply.Error != "" {

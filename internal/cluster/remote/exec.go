@@ -3,7 +3,6 @@ package remote
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -61,8 +60,8 @@ func (c *Client) Start(ctx context.Context, namespace, pod, container string, co
 			p.err = fmt.Errorf("run %s in pod %s: %w%s", command[0], pod, err, said.suffix())
 		}
 		// Whoever reads or writes now learns that there is nobody any more.
-		stdout.CloseWithError(errors.Join(p.err, io.EOF))
-		stdin.CloseWithError(errors.Join(p.err, io.ErrClosedPipe))
+		stdout.CloseWithError(p.err) // nil: end of file
+		stdin.CloseWithError(p.err)
 	}()
 	return p, nil
 }
