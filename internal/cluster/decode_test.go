@@ -143,6 +143,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(nodeYAML("a", "192.0.2.1", "10.1.0.0/24")))
 	f.Add([]byte("apiVersion: v1\nkind: List\nitems: [{}, null, 3]\n"))
 	f.Add([]byte("&a [*a]"))
+	f.Add([]byte(everything))
 	f.Add([]byte("kind: Node\napiVersion: v1\nspec: {podCIDRs: [null]}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if m, errs := parse("f", data); (m == nil) != (len(errs) > 0) {

@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// heard is a reporter that takes down what it is told.
+type heard struct{ said []string }
+
+func (h *heard) Run(context.Context) error { return nil }
+
+func (h *heard) Available(available bool, reason, message string) {
+	word := "unavailable "
+	if available {
+		word = "available "
+	}
+	h.said = append(h.said, word+reason+": "+message)
+}
+
+func (h *heard) NodeEvent(reason, message string) {
+	h.said = append(h.said, "node "+reason+": "+message)
+}
+
+func (h *heard) PodEvent(namespace, name, uid, reason, message string) {
+	h.said = append(h.said, "pod "+namespace+"/"+name+" "+uid+" "+reason+": "+message)
+}
+
+func TestAnnounce(t *testing.T) {
+	const ready = "available BeelineReady: Beeline gives pods of this node their network"
+	broken := outlook{failure: errors.New("no uplink")}
+	pod := podProblem{api.PodRef{Namespace: "shop", Name: "web", UID: "u1"}, "pod shop/web is stray"}
+	type step struct {
+		after time.Duration // since the step before
+		o     outlook
+		said  []string
+		again time.Duration
+	}
+	for name, steps := range map[string][]step{
+		"a node that is ready says so": {{0, outlook{}, []string{ready}, 0}},
+		"a node that is not ready for a moment says nothing": {
+			{0, outlook{}, []string{ready}, 0},
+			{0, broken, nil, 30 * time.Second},
+			{20 * time.Second, broken, nil, 10 * time.Second},
+			{5 * time.Second, outlook{}, []string{ready}, 0},
+			{20 * time.Second, broken, nil, 30 * time.Second},
+		},
+		"a node that stays not ready says why": {
+			{0, broken, nil, 30 * time.Second},
+			{30 * time.Second, broken, []string{"unavailable BeelineNotReady: no uplink"}, 0},
+			{time.Hour, outlook{failure: errors.New("worse")}, []string{"unavailable BeelineNotReady: worse"}, 0},
+			{time.Second, outlook{}, []string{ready}, 0},
+		},
+		"a problem that lasts becomes one event, and another when it comes back": {
+			{0, outlook{problems: []string{"a"}}, []string{ready}, 5 * time.Second},
+			{3 * time.Second, outlook{problems: []string{"a", "b"}}, []string{ready}, 2 * time.Second},
+			{2 * time.Second, outlook{problems: []string{"a", "b"}}, []string{ready, "node BeelineProblem: a"}, 3 * time.Second},
+			{3 * time.Second, outlook{problems: []string{"a"}}, []string{ready}, 0},
+			{time.Hour, outlook{}, []string{ready}, 0},
+			{0, outlook{problems: []string{"a"}}, []string{ready}, 5 * time.Second},
+			{5 * time.Second, outlook{problems: []string{"a"}}, []string{ready, "node BeelineProblem: a"}, 0},
+		},
+		"a problem of a pod is told there": {
+			{0, outlook{pods: []podProblem{pod, {text: "a container without a pod"}}}, []string{ready}, 5 * time.Second},
+			{5 * time.Second, outlook{pods: []podProblem{pod, {text: "a container without a pod"}}},
+				[]string{ready, "pod shop/web u1 BeelinePodProblem: pod shop/web is stray"}, 0},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &heard{}
+			a := announcer{reporter: h}
+			now := time.Now()
+			for i, s := range steps {
+				now = now.Add(s.after)
+				h.said = nil
+				again := a.tell(s.o, now)
+				if diff := cmp.Diff(s.said, h.said); diff != "" {
+					t.Errorf("step %d (-want +said):\n%s", i, diff)
+				}
+				if again != s.again {
+					t.Errorf("step %d: again after %s, want %s", i, again, s.again)
+				}
+			}
+		})
+	}
+}
+
+// Only what the agent makes use of is a reason to go over everything.
+func TestTake(t *testing.T) {
+	nodes := []cluster.Node{{Name: "a"}}
+	a := &Agent{}
+	for i, step := range []struct {
+		s    *cluster.Snapshot
+		want bool
+	}{
+		{&cluster.Snapshot{Nodes: nodes, Incomplete: true}, true},
+		{&cluster.Snapshot{Nodes: nodes}, true},
+		{&cluster.Snapshot{Nodes: nodes, Pods: []*cluster.Pod{{Name: "p"}}}, false},
+		{&cluster.Snapshot{Nodes: []cluster.Node{{Name: "a"}}}, true},
+		{&cluster.Snapshot{}, true},
+		{&cluster.Snapshot{}, false},
+	} {
+		if got := a.take(step.s); got != step.want || a.snapshot != step.s {
+			t.Errorf("step %d: %t, want %t", i, got, step.want)
+		}
+	}
+}
