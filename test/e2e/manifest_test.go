@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/lab/topology"
@@ -204,13 +203,4 @@ func TestOwnRangeChanges(t *testing.T) {
 	c.delPod(n, pods.a)
 	c.delPod(n, pods.b)
 	c.waitNoProblem(n)
-}
-
-// TestNodeOffLink has a node whose address is not on the uplink's link: the problem is named.
-func TestNodeOffLink(t *testing.T) {
-	t.Parallel()
-	c := up(t, topology.Options{})
-	c.nodes[1].object.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "198.51.100.2"}}
-	c.writeNode(c.nodes[1])
-	c.waitProblem(c.nodes[0], `"n2"`, "10.77.2.0/24", "198.51.100.2", "eth0")
 }

@@ -1,0 +1,345 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// tunnelDevice is the VXLAN device of a node.
+const tunnelDevice = "beeline-vxlan"
+
+// twoSubnets are three nodes, the first two in one subnet and the third in another.
+var twoSubnets = topology.Options{IPv6: true, Nodes: 3, Subnets: 2}
+
+// wantWaysTo checks by which way the node's agent says that it reaches the others, and with which MTU.
+func (c *cluster) wantWaysTo(n *node, want map[string]string) {
+	c.t.Helper()
+	got := map[string]string{}
+	for _, other := range c.status(n).Nodes {
+		got[other.Name] = fmt.Sprintf("%s %d", other.Way, other.MTU)
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		c.t.Errorf("%s reaches the others by %v, want %v", n.Name, got, want)
+	}
+}
+
+// wantNoDrops fails the test for every packet that a node's datapath has dropped.
+func (c *cluster) wantNoDrops() {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		all, err := n.api().Drops(c.t.Context())
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		for _, d := range all {
+			if d.Packets > 0 {
+				c.t.Errorf("%s dropped %d packets in %s: %s", n.Name, d.Packets, d.Program, d.Reason)
+			}
+		}
+	}
+}
+
+// onePodEach makes a pod on every node and a second one on the first.
+func (c *cluster) onePodEach() (pods []*topology.Pod) {
+	c.t.Helper()
+	for i, n := range c.nodes {
+		pods = append(pods, c.addPod(n, fmt.Sprintf("pod-%d", i)))
+	}
+	return append(pods, c.addPod(c.nodes[0], "neighbour"))
+}
+
+// TestEverybodyReachesEverybodyThroughTunnels tries all pairs of pods, and of nodes and pods in both directions, each
+// seen by its own address: nodes of one subnet without a tunnel, the others through one, or all through tunnels. The
+// router between the subnets knows no pods.
+func TestEverybodyReachesEverybodyThroughTunnels(t *testing.T) {
+	t.Parallel()
+	for _, routing := range []string{"ebpf", "kernel"} {
+		for _, tunnel := range []string{"auto", "vxlan"} {
+			t.Run(routing+"/"+tunnel, func(t *testing.T) {
+				c := up(t, twoSubnets, "--routing", routing, "--tunnel", tunnel)
+				for _, n := range c.nodes {
+					c.sysctl(n, "net/ipv4/conf/all/rp_filter", "1") // the ways back are the ways there
+				}
+				c.reachAll(c.onePodEach(), 2)
+				c.wantNoDrops()
+				ways := map[string]string{"n2": "direct 1500", "n3": "vxlan 1450"}
+				if tunnel == "vxlan" {
+					ways["n2"] = "vxlan 1450"
+				}
+				c.wantWaysTo(c.nodes[0], ways)
+			})
+		}
+	}
+}
+
+// TestTunnelsOverIPv6 has nodes that know each other by IPv6 addresses only: pods of both families go through
+// tunnels over IPv6, which leave less room.
+func TestTunnelsOverIPv6(t *testing.T) {
+	t.Parallel()
+	for _, routing := range []string{"ebpf", "kernel"} {
+		t.Run(routing, func(t *testing.T) {
+			c := newCluster(t, twoSubnets)
+			for _, n := range c.nodes {
+				n.object.Status.Addresses = n.object.Status.Addresses[1:]
+				c.writeNode(n)
+				c.start(n, current(t), "--routing", routing)
+			}
+			for _, n := range c.nodes {
+				c.waitReady(n)
+			}
+			pods := c.onePodEach()
+			for _, from := range pods {
+				for _, to := range pods {
+					if from == to {
+						continue
+					}
+					if err := c.reach(from, to); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			for _, address := range pods[2].Addresses {
+				c.waitPathMTU(pods[0], address, 1430)
+			}
+			c.wantNoDrops()
+			// The nodes of one subnet have no IPv4 addresses for each other.
+			c.wantWaysTo(c.nodes[0], map[string]string{"n2": "vxlan, direct 1430", "n3": "vxlan 1430"})
+		})
+	}
+}
+
+// TestTunnelPathMTU has senders find out what a tunnel carries, in both directions, while other ways go on with the
+// uplink's MTU. Where all nodes are behind tunnels, pods need not find out.
+func TestTunnelPathMTU(t *testing.T) {
+	t.Parallel()
+	for _, routing := range []string{"ebpf", "kernel"} {
+		t.Run(routing, func(t *testing.T) {
+			c := up(t, twoSubnets, "--routing", routing)
+			pods := c.onePodEach()
+			c.waitMTU(pods[0], 1500)
+			for i := range pods[0].Addresses {
+				c.waitPathMTU(pods[0], pods[2].Addresses[i], 1450)
+				c.waitPathMTU(pods[2], pods[0].Addresses[i], 1450)
+				c.waitPathMTU(pods[0], pods[1].Addresses[i], 1500)
+			}
+			streams := c.startStreams([2]*topology.Pod{pods[0], pods[2]}, [2]*topology.Pod{pods[2], pods[1]})
+			for _, n := range c.nodes {
+				setUplinkMTU(t, n, 1400)
+			}
+			for _, pod := range pods {
+				c.waitMTU(pod, 1400)
+			}
+			streams.goesOn()
+			for _, address := range pods[2].Addresses {
+				c.waitPathMTU(pods[0], address, 1350)
+			}
+			for _, n := range c.nodes {
+				c.restart(n, current(t), "--routing", routing, "--tunnel", "vxlan")
+			}
+			for _, pod := range pods {
+				c.waitMTU(pod, 1350)
+			}
+			streams.finish()
+		})
+	}
+}
+
+// TestTunnelOutlivesAgent kills and restarts the agents of both ends while pods talk through a tunnel: nothing is lost,
+// and the device stays the same.
+func TestTunnelOutlivesAgent(t *testing.T) {
+	t.Parallel()
+	for _, routing := range []string{"ebpf", "kernel"} {
+		t.Run(routing, func(t *testing.T) {
+			c := up(t, topology.Options{IPv6: true, Subnets: 2}, "--routing", routing)
+			p := c.addPods()
+			traffic := c.startTraffic([2]*topology.Pod{p.a, p.far}, [2]*topology.Pod{asPod(c.nodes[0], p.far), p.far})
+			before := c.tunnelIndex(c.nodes[0])
+			for _, n := range c.nodes {
+				c.kill(n)
+			}
+			traffic.goesOn()
+			for _, n := range c.nodes {
+				c.start(n, newer(t), "--routing", routing)
+				c.waitReady(n)
+			}
+			if after := c.tunnelIndex(c.nodes[0]); after != before {
+				t.Errorf("the device has index %d, before %d", after, before)
+			}
+			traffic.finish()
+		})
+	}
+}
+
+// TestTunnelRestored has somebody take the tunnel apart piece by piece while pods talk through it: the agent puts
+// everything back, and connections go on.
+func TestTunnelRestored(t *testing.T) {
+	t.Parallel()
+	c := up(t, topology.Options{IPv6: true, Subnets: 2}, "--routing", "kernel")
+	n, p := c.nodes[0], c.addPods()
+	streams := c.startStreams([2]*topology.Pod{p.a, p.far}, [2]*topology.Pod{p.far, p.b})
+	address := c.nodes[0].Addresses[0].Addr().String()
+	for _, damage := range [][]string{
+		{"link", "delete", tunnelDevice},
+		{"link", "set", tunnelDevice, "down"},
+		{"link", "set", tunnelDevice, "address", "02:00:00:00:00:09"},
+		{"address", "delete", address + "/32", "dev", tunnelDevice},
+		{"rule", "delete", "priority", "190"},
+		{"-6", "rule", "delete", "priority", "190"},
+		{"route", "flush", "table", "190"},
+		{"route", "flush", "dev", tunnelDevice},
+		{"-6", "route", "flush", "dev", tunnelDevice},
+	} {
+		before := c.tunnelState(n)
+		if said, err := n.Place().Output(t.Context(), "ip", damage...); err != nil {
+			t.Fatalf("%v: %v: %s", damage, err, said)
+		}
+		eventually(t, func() error {
+			if after := c.tunnelState(n); after != before {
+				return fmt.Errorf("after ip %s:\n%s\nbefore:\n%s", strings.Join(damage, " "), after, before)
+			}
+			return nil
+		})
+		streams.goesOn()
+		for _, pair := range [][2]*topology.Pod{{p.a, p.far}, {p.far, p.a}, {withoutSource(p.a), asPod(c.nodes[1], p.a)}} {
+			if err := c.reach(pair[0], pair[1]); err != nil {
+				t.Errorf("after ip %s: %v", strings.Join(damage, " "), err)
+			}
+		}
+	}
+	streams.finish()
+}
+
+// tunnelState is what the kernel says of the tunnel, without numbers that change when it is made anew.
+func (c *cluster) tunnelState(n *node) string {
+	c.t.Helper()
+	var all []string
+	for _, what := range [][]string{
+		{"-o", "-d", "link", "show", tunnelDevice}, {"-o", "address", "show", tunnelDevice, "scope", "global"},
+		{"rule"}, {"-6", "rule"}, {"route"}, {"-6", "route", "show", "proto", "190"}, {"route", "show", "table", "190"}, {"-6", "route", "show", "table", "190"},
+	} {
+		said, err := n.Place().Output(c.t.Context(), "ip", what...)
+		if err != nil {
+			said = []byte(err.Error())
+		}
+		lines := strings.Split(string(said), "\n")
+		for i, line := range lines {
+			if _, after, ok := strings.Cut(line, ": "); ok && strings.Contains(line, tunnelDevice) {
+				lines[i] = strings.TrimSpace(after)
+			}
+		}
+		slices.Sort(lines)
+		all = append(all, lines...)
+	}
+	return strings.Join(all, "\n")
+}
+
+func (c *cluster) tunnelIndex(n *node) (index int) {
+	c.t.Helper()
+	err := n.Place().Netlink(func(h *netlink.Handle) error {
+		link, err := h.LinkByName(tunnelDevice)
+		if err == nil {
+			index = link.Attrs().Index
+		}
+		return err
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return index
+}
+
+// TestTunnelPortTaken has another network's device on the port: that is named as a problem of the nodes behind the
+// tunnel, everything else works, and the tunnel is there soon after the device has gone.
+func TestTunnelPortTaken(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, twoSubnets)
+	n := c.nodes[0]
+	for _, command := range [][]string{
+		{"link", "add", "flannel.1", "type", "vxlan", "id", "1", "dstport", "4789"}, {"link", "set", "flannel.1", "up"},
+	} {
+		if said, err := n.Place().Output(t.Context(), "ip", command...); err != nil {
+			t.Fatalf("%v: %v: %s", command, err, said)
+		}
+	}
+	for _, n := range c.nodes {
+		c.start(n, current(t))
+	}
+	for _, n := range c.nodes {
+		c.waitReady(n)
+	}
+	pods := c.onePodEach()
+	c.waitProblem(n, `"n3"`, "10.77.3.0/24", "cannot be reached", "4789", "flannel.1")
+	if err := errors.Join(c.reach(pods[0], pods[1]), c.reach(pods[1], pods[0]), c.reach(pods[1], pods[2])); err != nil {
+		t.Error(err)
+	}
+	changeLink(t, n.Place(), "flannel.1", (*netlink.Handle).LinkDel)
+	c.waitNoProblem(n)
+	if err := errors.Join(c.reach(pods[0], pods[2]), c.reach(pods[2], pods[0])); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTunnelForPodsThroughStack has a pod whose packets go through the stack: it reaches pods and nodes behind the
+// tunnel by its own address like any other.
+func TestTunnelForPodsThroughStack(t *testing.T) {
+	t.Parallel()
+	c := up(t, topology.Options{IPv6: true, Subnets: 2})
+	n := c.nodes[0]
+	own := pluginConf(n)
+	own["routing"] = "kernel"
+	pod := c.newPod(n, "stack")
+	if _, err := c.networkOf(n, current(t), "1.1.0", own).add(t.Context(), pod, runtimeConf(pod)); err != nil {
+		t.Fatal(err)
+	}
+	c.reachAll([]*topology.Pod{pod, c.addPod(c.nodes[1], "far")}, 2)
+	c.wantNoDrops()
+}
+
+// TestNodeMovesBetweenSubnets has a node that gets an address in another subnet and back: its pods are reached through
+// a tunnel meanwhile, which goes when nobody needs it.
+func TestNodeMovesBetweenSubnets(t *testing.T) {
+	t.Parallel()
+	c := up(t, topology.Options{})
+	n, p := c.nodes[0], c.addPods()
+	onLink := c.nodes[1].object.Status.Addresses
+	move := func(addresses []corev1.NodeAddress, way string, tunnels int) {
+		t.Helper()
+		c.nodes[1].object.Status.Addresses = addresses
+		c.writeNode(c.nodes[1])
+		c.waitStatus(n, func(s *api.Status) error {
+			if s.Nodes[0].Way != way {
+				return fmt.Errorf("node n2 is reached by way %s", s.Nodes[0].Way)
+			}
+			return nil
+		})
+		eventually(t, func() error {
+			links, err := n.Place().Output(t.Context(), "ip", "-o", "link", "show", "type", "vxlan")
+			if got := strings.Count(string(links), tunnelDevice); err != nil || got != tunnels {
+				return fmt.Errorf("%d tunnel devices, want %d: %v", got, tunnels, err)
+			}
+			return nil
+		})
+	}
+	move([]corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "198.51.100.2"}}, api.WayVXLAN, 1)
+	move(onLink, api.WayDirect, 0)
+	if err := errors.Join(c.reach(p.a, p.far), c.reach(p.far, p.a)); err != nil {
+		t.Error(err)
+	}
+}
+
+// sysctl sets a kernel setting of a node.
+func (c *cluster) sysctl(n *node, name, value string) {
+	c.t.Helper()
+	if err := n.Place().WriteSysctl(name, value); err != nil {
+		c.t.Fatal(err)
+	}
+}
