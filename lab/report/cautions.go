@@ -26,6 +26,7 @@ func (v *view) cautions() []string {
 	if text := v.imprecise(); text != "" {
 		list = append(list, text)
 	}
+	list = append(list, clusterCautions(v.run.Cluster)...)
 	for _, c := range v.run.CrossChecks {
 		if !c.Agree {
 			list = append(list, fmt.Sprintf("Cross-check of %s (%s) does not agree: %s expected, %s measured.", c.Contender, c.Path, quantity(c.Expected, "/s"), quantity(c.Measured, "/s")))

@@ -1,6 +1,8 @@
 package report
 
 import (
+	"fmt"
+
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
 )
@@ -37,6 +39,14 @@ func newComparison(a, b *result.Run) *comparison {
 	c := &comparison{a: newView(a), b: newView(b)}
 	if machine(a.Environment) != machine(b.Environment) {
 		c.notes = append(c.notes, "A and B ran on different machines or kernels: compare the ratios to node, not the values.")
+	}
+	if ca, cb := a.Cluster, b.Cluster; ca != nil && cb != nil {
+		if ca.CNI != cb.CNI || ca.KubeProxy != cb.KubeProxy {
+			c.notes = append(c.notes, fmt.Sprintf("A is %s with kube-proxy %s, B is %s with kube-proxy %s.", ca.CNI, ca.KubeProxy, cb.CNI, cb.KubeProxy))
+		}
+		if ca.Client.Name != cb.Client.Name || ca.Server.Name != cb.Server.Name {
+			c.notes = append(c.notes, "A and B have their ends on different nodes.")
+		}
 	}
 	if a.Settings.MTU != b.Settings.MTU {
 		c.notes = append(c.notes, "A and B have different MTUs: throughput follows the size of packets.")

@@ -32,6 +32,9 @@ const mostFindings = 3
 // findings picks the most important statements, in a fixed order of importance; each is left out where
 // the run has no data for it.
 func (v *view) findings() []finding {
+	if v.run.Cluster != nil {
+		return v.clusterFindings()
+	}
 	var list []finding
 	who := v.protagonist()
 	if who == "" {

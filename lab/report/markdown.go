@@ -48,7 +48,11 @@ func (m *markdown) provenance(v *view) {
 	if !run.Started.IsZero() {
 		date = run.Started.UTC().Format("2006-01-02")
 	}
-	m.printf("Measured on %s, %s; %s.", date, machine(run.Environment), strings.ReplaceAll(v.compared(), " · ", ", "))
+	where := machine(run.Environment)
+	if run.Cluster != nil {
+		where = clusterLine(run.Cluster, run.Settings.MTU) + " · " + where
+	}
+	m.printf("Measured on %s, %s; %s.", date, where, strings.ReplaceAll(v.compared(), " · ", ", "))
 	if len(run.Command) > 0 {
 		m.printf("Command: `%s` (%s).", strings.ReplaceAll(commandText(run.Command), "`", "'"), run.Version)
 	}
@@ -68,7 +72,7 @@ func (m *markdown) figures(v *view, figures []figure) {
 	m.printf("")
 	m.printf("**%s, %s**", title(string(figures[0].path)), figures[0].placement)
 	m.printf("")
-	head, rule := []string{"Network"}, []string{"---"}
+	head, rule := []string{title(v.noun())}, []string{"---"}
 	for _, f := range figures {
 		name := f.Title
 		if f.procs > 1 {

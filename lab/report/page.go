@@ -66,6 +66,10 @@ func newPage(run *result.Run) *page {
 		UserFill:          chart.FillSymbol(0), SysFill: chart.FillSymbol(1), SoftirqFill: chart.FillSymbol(2),
 		Repeat: commandText(run.Command),
 	}
+	if run.Cluster != nil {
+		p.Title = "What container networking costs on this cluster"
+		p.Machine = clusterLine(run.Cluster, run.Settings.MTU)
+	}
 	if run.Started.IsZero() {
 		p.Undated = true
 	} else {
@@ -99,7 +103,7 @@ func (v *view) compared() string {
 	for _, f := range v.figures {
 		workloads[f.workload] = true
 	}
-	parts := []string{plural(n, "network"), plural(len(workloads), "workload"), plural(len(v.run.Rounds), "round")}
+	parts := []string{plural(n, v.noun()), plural(len(workloads), "workload"), plural(len(v.run.Rounds), "round")}
 	if len(v.run.Samples) > 0 {
 		parts = append(parts, group(fmt.Sprint(len(v.run.Samples)))+" samples")
 	}
@@ -122,6 +126,7 @@ func (p *page) describeEnvironment(v *view) {
 			p.Environment = append(p.Environment, f)
 		}
 	}
+	p.Environment = append(p.Environment, clusterFacts(p.Run.Cluster)...)
 	p.Sysctls, p.Tools = facts(e.Sysctls), facts(e.Tools)
 	for name, present := range e.Features {
 		p.Features = append(p.Features, feature{name, present})

@@ -7,7 +7,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/result"
 )
 
-// provenance says in two lines what was run, where and when.
+// provenance says in two or three lines what was run, where and when.
 func provenance(run *result.Run) []string {
 	e := run.Environment
 	first := []string{"Beeline bench"}
@@ -26,7 +26,23 @@ func provenance(run *result.Run) []string {
 	if m := machine(e); m != "" {
 		lines = append(lines, m)
 	}
+	if c := run.Cluster; c != nil {
+		lines = append(lines, clusterLine(c, run.Settings.MTU))
+	}
 	return lines
+}
+
+// clusterLine names a cluster in one line: version, network, how Services are translated, nodes, MTU.
+func clusterLine(c *result.Cluster, mtu int) string {
+	nodes := c.Client.Name + " → " + c.Server.Name
+	if c.Client.Name == c.Server.Name {
+		nodes = c.Client.Name
+	}
+	parts := []string{"Kubernetes " + c.Kubernetes, "network " + c.CNI, "kube-proxy " + c.KubeProxy, nodes}
+	if mtu > 0 {
+		parts = append(parts, fmt.Sprintf("path MTU %d", mtu))
+	}
+	return strings.Join(parts, " · ")
 }
 
 // machine names the machine in one line: processor, memory, kernel, distribution.

@@ -26,6 +26,7 @@ func Table(w io.Writer, run *result.Run) error {
 	for _, f := range v.figures {
 		out.figure(f)
 	}
+	out.ways(run.Cluster)
 	out.latency(v)
 	out.again(v)
 	out.crossChecks(run)
