@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,6 +28,8 @@ func TestOptions(t *testing.T) {
 		"nodes 21":   func(o *Options) { o.Nodes = 21 },
 		"MTU 1280":   func(o *Options) { o.MTU = 1280 },
 		"MTU 65536":  func(o *Options) { o.MTU = 65536 },
+		"subnets 3":  func(o *Options) { o.Subnets = 3 },
+		"subnets -1": func(o *Options) { o.Subnets = -1 },
 		"nodes 21: ": func(o *Options) { o.Nodes, o.MTU = 21, 1 },
 	} {
 		o := good
@@ -112,5 +115,35 @@ func TestRequirementsWithoutRoot(t *testing.T) {
 	}
 	if _, err := Up(t.Context(), Options{}); err == nil || !strings.Contains(err.Error(), "needs root") {
 		t.Errorf("Up as nobody gives %v", err)
+	}
+}
+
+// Nodes are spread over subnets in their order, with as many in each as can be; each subnet has addresses of its own.
+func TestSubnets(t *testing.T) {
+	for _, c := range []struct {
+		nodes, subnets int
+		want           []int
+	}{{3, 1, []int{0, 0, 0}}, {3, 2, []int{0, 0, 1}}, {2, 2, []int{0, 1}}, {5, 3, []int{0, 0, 1, 1, 2}}} {
+		o := Options{Name: "a", Nodes: c.nodes, Subnets: c.subnets, IPv6: true}
+		seen := map[netip.Prefix]int{}
+		for i, n := range planNodes(o, "/cgroup") {
+			if n.Subnet != c.want[i] {
+				t.Errorf("%d nodes in %d subnets: node %d is in %d, want %d", c.nodes, c.subnets, i+1, n.Subnet, c.want[i])
+			}
+			for _, a := range n.Addresses {
+				if s, known := seen[a.Masked()]; known && s != n.Subnet {
+					t.Errorf("%s is subnet %d and %d", a.Masked(), s, n.Subnet)
+				}
+				seen[a.Masked()] = n.Subnet
+			}
+			for _, r := range o.routers(n.Subnet) {
+				if !slices.ContainsFunc(n.Addresses, func(a netip.Prefix) bool { return a.Masked() == r.Masked() && a != r }) {
+					t.Errorf("router %s is not a neighbour of %v", r, n.Addresses)
+				}
+			}
+		}
+		if len(seen) != 2*c.subnets {
+			t.Errorf("%d subnets have the prefixes %v", c.subnets, seen)
+		}
 	}
 }

@@ -9,11 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// subnetSwitch is the name of a subnet's bridge, which is also the router's device in the subnet.
+// subnetSwitch is the name of a subnet's bridge.
 func subnetSwitch(subnet int) string { return "subnet" + strconv.Itoa(subnet) }
 
-// makeRouter joins nodes of several subnets: one bridge for each subnet, all in a namespace that forwards between
-// them. It has routes to the subnets and none to pods, as a router that nobody has told about the cluster.
+// makeRouter joins nodes of several subnets in a namespace that forwards between them: the only node of a subnet by a
+// pair, several by a bridge. The router has routes to the subnets and none to pods, as one that nobody has told about
+// the cluster.
 func (l *Lab) makeRouter() error {
 	path := nodeNetns(l.Name, wireName)
 	if err := makeNetns(path, l.Options, l.CongestionControl); err != nil {
@@ -26,22 +27,44 @@ func (l *Lab) makeRouter() error {
 		return err
 	}
 	for subnet := range l.Subnets {
-		if err := makeSwitch(path, subnetSwitch(subnet), l.MTU); err != nil {
+		device, err := l.makeSubnet(path, subnet)
+		if err != nil {
 			return err
 		}
-		if err := addressRouter(path, subnetSwitch(subnet), l.routers(subnet)); err != nil {
-			return err
-		}
-	}
-	for _, n := range l.nodes {
-		if err := makePair(n.Netns, Uplink, path, n.Name, l.MTU); err != nil {
-			return err
-		}
-		if err := plugIn(path, subnetSwitch(n.Subnet), n.Name); err != nil {
+		if err := addressRouter(path, device, l.routers(subnet)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// makeSubnet joins the nodes of one subnet and gives the name of the router's device in it. A bridge is only where one is
+// needed: what is routed into it leaves its device in packets of the wire's size, if it comes in a tunnel.
+func (l *Lab) makeSubnet(path string, subnet int) (device string, err error) {
+	var nodes []*Node
+	for _, n := range l.nodes {
+		if n.Subnet == subnet {
+			nodes = append(nodes, n)
+		}
+	}
+	if len(nodes) > 1 {
+		device = subnetSwitch(subnet)
+		if err := makeSwitch(path, device, l.MTU); err != nil {
+			return "", err
+		}
+	}
+	for _, n := range nodes {
+		if err := makePair(n.Netns, Uplink, path, n.Name, l.MTU); err != nil {
+			return "", err
+		}
+		if device == "" {
+			return n.Name, nil
+		}
+		if err := plugIn(path, device, n.Name); err != nil {
+			return "", err
+		}
+	}
+	return device, nil
 }
 
 func forwardBetweenSubnets(path string, ipv6 bool) error {
@@ -68,6 +91,9 @@ func addressRouter(path, device string, addresses []netip.Prefix) error {
 			if err := h.AddrAdd(link, addr); err != nil {
 				return fmt.Errorf("add address %s to %s: %w", a, device, err)
 			}
+		}
+		if err := h.LinkSetUp(link); err != nil {
+			return fmt.Errorf("set %s up: %w", device, err)
 		}
 		return nil
 	})
