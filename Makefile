@@ -11,7 +11,7 @@ export BEELINE_REQUIRE ?= 1
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
 LINT := go tool -modfile=build/tools/go.mod golangci-lint
-GENERATED := $(wildcard internal/datapath/bpf_bpfel.*)
+GENERATED := $(wildcard internal/datapath/bpf_bpfel.*) deploy/beeline.yaml
 C_SOURCES := $(wildcard bpf/*.[ch] bpf/lib/*.[ch])
 SCRIPTS := build/*.sh .ci/run
 BENCH_OUT ?= results/latest
@@ -23,7 +23,7 @@ PLUGINS := github.com/containernetworking/plugins
 PLUGINS_VERSION = $(shell go list -m -f '{{.Version}}' $(PLUGINS))
 
 .NOTPARALLEL:
-.PHONY: help deps build image image-bench generate generated format lint test test-kubernetes check test-vm cluster cluster-down bench readme-results clean
+.PHONY: help deps build portmap image image-bench manifests generate generated format lint test test-kubernetes check test-vm cluster cluster-down bench readme-results clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
@@ -34,26 +34,33 @@ deps: ## Install the Debian packages that are missing
 build: ## Build bin/beeline and bin/beeline-cni
 	$(GO_BUILD) -o $(BIN)/ ./cmd/beeline ./cmd/beeline-cni
 
-image: build ## Make bin/beeline-image.tar, for `ctr -n k8s.io images import --local` and `docker load`
+# The reference plugin for ports of hosts, as it is.
+portmap:
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X $(PLUGINS)/pkg/utils/buildversion.BuildVersion=$(PLUGINS_VERSION)' \
 		-o $(BIN)/beeline-portmap $(PLUGINS)/plugins/meta/portmap
-	go run ./build/image -gzip -o $(BIN)/beeline-image.tar -name $(IMAGE) -entrypoint beeline -env PATH=/opt/beeline/bin \
+
+image: build portmap ## Make bin/beeline-image.tar, for `ctr -n k8s.io images import --local` and `docker load`
+	go run ./build/image -gzip -o $(BIN)/beeline-image.tar -name $(IMAGE) -entrypoint beeline -env PATH=/usr/bin \
 		-label org.opencontainers.image.title=beeline -label org.opencontainers.image.version=$(VERSION) \
 		-label org.opencontainers.image.licenses=Apache-2.0 -label org.opencontainers.image.source=https://github.com/beeline-cni/beeline \
-		$(foreach p,beeline beeline-cni beeline-portmap,$(BIN)/$p=/opt/beeline/bin/$p) deploy/rootfs=/
+		$(foreach p,beeline beeline-cni beeline-portmap,$(BIN)/$p=/usr/bin/$p) deploy/rootfs=/
 
 image-bench: USE := bench
 image-bench: deps ## Make bin/beeline-bench.tar, the image with the tools for `beeline bench --kubeconfig`
 	build/image-bench.sh $(BIN)/beeline-bench.tar $(IMAGE_BENCH)
+
+manifests: ## Make deploy/beeline.yaml from the Helm chart again
+	@rendered=$$(go -C build/chart run . -namespace kube-system ../../deploy/chart/beeline); \
+		printf '%s\n' '# Beeline on every node, as docs/operations.md tells. Made from deploy/chart by make manifests.' "$$rendered" >deploy/beeline.yaml
 
 generate: ## Compile the BPF programs again; the objects are committed
 	@$(BPF_CLANG) --version | grep -q 'version $(CLANG_MAJOR)\.' || \
 		{ echo 'generate: needs clang $(CLANG_MAJOR) as $(BPF_CLANG), so that everyone gets the same objects (make deps)' >&2; exit 1; }
 	go generate ./internal/datapath
 
-generated: ## Check that the committed BPF objects are those of the sources
-	@before=$$(sha256sum $(GENERATED)); $(MAKE) --no-print-directory generate; [ "$$before" = "$$(sha256sum $(GENERATED))" ] || \
-		{ echo 'generated: the BPF objects are not those of the sources: commit what make generate made' >&2; exit 1; }
+generated: ## Check that the committed BPF objects and manifests are those of the sources
+	@before=$$(sha256sum $(GENERATED)); $(MAKE) --no-print-directory generate manifests; [ "$$before" = "$$(sha256sum $(GENERATED))" ] || \
+		{ echo 'generated: a file is not made from its sources: commit what make generate manifests made' >&2; git diff --stat -- $(GENERATED) >&2; exit 1; }
 
 format: ## Format Go and C sources
 	$(LINT) fmt ./...
