@@ -125,7 +125,7 @@ func (b *builder) call(ctx context.Context, m module, work string, verb []string
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
-	args := append(verb, "-p", "2", "-trimpath", "-tags", m.tags, "-ldflags", m.linker)
+	args := append(verb, "-p", "2", "-trimpath", "-tags", m.tags, "-gcflags", compiler, "-ldflags", m.linker)
 	var packages []string
 	for _, p := range programs {
 		packages = append(packages, p.pkg)
