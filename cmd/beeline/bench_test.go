@@ -26,6 +26,12 @@ func TestBenchUsage(t *testing.T) {
 		"negative limit":     {[]string{"--max-steal", "-1"}, "negative"},
 		"sample too short":   {[]string{"--duration", "1ms"}, "at least 50ms"},
 		"more pods than fit": {[]string{"--pods", "1000"}, "pods 1000"},
+		"cluster only":       {[]string{"--clean"}, "--clean means nothing without --kubeconfig"},
+		"lab only":           {[]string{"--kubeconfig", "f", "--mtu", "9000"}, "--mtu means nothing with --kubeconfig"},
+		"secret nowhere":     {[]string{"--kubeconfig", "f", "--image-pull-secret", "s"}, "needs --namespace"},
+		"lab's contender":    {[]string{"--kubeconfig", "f", "--contenders", "ptp"}, "there are: node, pod, service, nodeport"},
+		"lab's placement":    {[]string{"--kubeconfig", "f", "--placement", "one-core"}, "schedulers"},
+		"no such port":       {[]string{"--kubeconfig", "f", "--host-ports", "1"}, "between 1024 and 65535"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -47,5 +53,23 @@ func TestBenchList(t *testing.T) {
 		if !strings.Contains(stdout.String(), name) {
 			t.Errorf("%s is not listed", name)
 		}
+	}
+}
+
+func TestBenchListOfCluster(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	if code := run(context.Background(), env{stdout: &stdout, stderr: &stderr}, []string{"bench", "--list", "--kubeconfig", "f"}); code != 0 {
+		t.Fatalf("code %d: %s", code, stderr.String())
+	}
+	if text := stdout.String(); !strings.Contains(text, "nodeport") || strings.Contains(text, "macvlan") {
+		t.Errorf("%s", text)
+	}
+}
+
+func TestBenchWithoutCluster(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	code := run(context.Background(), env{stdout: &stdout, stderr: &stderr}, []string{"bench", "--kubeconfig", "/nowhere/kubeconfig"})
+	if code != int(exitMeasure) || !strings.Contains(stderr.String(), "/nowhere/kubeconfig") {
+		t.Errorf("code %d: %s", code, stderr.String())
 	}
 }

@@ -21,25 +21,26 @@ type network struct {
 	daemonSets  []string
 	annotations []string // beginnings of keys on Nodes
 	devices     []string
+	reason      string // of the condition NetworkUnavailable of Nodes
 }
 
-// networks are the known ones. What comes first wins where a trace fits several.
+// networks are the known ones, in the order in which they are named where there are several.
 var networks = []network{
-	{"Beeline", []string{"beeline"}, nil, []string{"beeline-vxlan"}},
-	{"Cilium", []string{"cilium", "anetd"}, []string{"network.cilium.io/", "io.cilium.network."}, []string{"cilium_host"}},
-	{"Calico", []string{"calico-node"}, []string{"projectcalico.org/"}, []string{"vxlan.calico", "cali*"}},
-	{"Canal", []string{"canal"}, nil, nil},
-	{"Flannel", []string{"kube-flannel*"}, []string{"flannel.alpha.coreos.com/"}, []string{"flannel.1"}},
-	{"Antrea", []string{"antrea-agent"}, []string{"node.antrea.io/"}, []string{"antrea-gw0"}},
-	{"Weave Net", []string{"weave-net"}, nil, []string{"weave"}},
-	{"kube-router", []string{"kube-router"}, nil, []string{"kube-bridge"}},
-	{"Kube-OVN", []string{"kube-ovn-cni"}, []string{"ovn.kubernetes.io/"}, []string{"ovn0"}},
-	{"OVN-Kubernetes", []string{"ovnkube-node"}, []string{"k8s.ovn.org/"}, []string{"ovn-k8s-mp0"}},
-	{"OpenShift SDN", []string{"sdn"}, nil, nil},
-	{"Amazon VPC CNI", []string{"aws-node"}, nil, nil},
-	{"Azure CNI", []string{"azure-cns"}, nil, []string{"azv*"}},
-	{"Spiderpool", []string{"spiderpool-agent"}, nil, nil},
-	{"kindnet", []string{"kindnet"}, nil, nil},
+	{"Beeline", []string{"beeline"}, nil, []string{"beeline-vxlan"}, "BeelineReady"},
+	{"Cilium", []string{"cilium", "anetd"}, []string{"network.cilium.io/", "io.cilium.network."}, []string{"cilium_host"}, "CiliumIsUp"},
+	{"Calico", []string{"calico-node"}, []string{"projectcalico.org/"}, []string{"vxlan.calico", "cali*"}, "CalicoIsUp"},
+	{"Canal", []string{"canal"}, nil, nil, ""},
+	{"Flannel", []string{"kube-flannel*"}, []string{"flannel.alpha.coreos.com/"}, []string{"flannel.1"}, "FlannelIsUp"},
+	{"Antrea", []string{"antrea-agent"}, []string{"node.antrea.io/"}, []string{"antrea-gw0"}, ""},
+	{"Weave Net", []string{"weave-net"}, nil, []string{"weave"}, "WeaveIsUp"},
+	{"kube-router", []string{"kube-router"}, nil, []string{"kube-bridge"}, ""},
+	{"Kube-OVN", []string{"kube-ovn-cni"}, []string{"ovn.kubernetes.io/"}, []string{"ovn0"}, ""},
+	{"OVN-Kubernetes", []string{"ovnkube-node"}, []string{"k8s.ovn.org/"}, []string{"ovn-k8s-mp0"}, ""},
+	{"OpenShift SDN", []string{"sdn"}, nil, nil, ""},
+	{"Amazon VPC CNI", []string{"aws-node"}, nil, nil, ""},
+	{"Azure CNI", []string{"azure-cns"}, nil, []string{"azv*"}, ""},
+	{"Spiderpool", []string{"spiderpool-agent"}, nil, nil, ""},
+	{"kindnet", []string{"kindnet"}, nil, nil, ""},
 }
 
 // bridgeDevice is the bridge of the reference plugin where nobody names it; networks that call the plugin have it too.
@@ -85,6 +86,14 @@ func (n network) traces(daemonSets []appsv1.DaemonSet, nodes []corev1.Node, devi
 				if strings.HasPrefix(key, beginning) && !slices.Contains(list, "annotations "+beginning+"…") {
 					list = append(list, "annotations "+beginning+"…")
 				}
+			}
+		}
+	}
+	for _, node := range nodes {
+		for _, c := range node.Status.Conditions {
+			trace := "condition NetworkUnavailable with reason " + c.Reason
+			if c.Type == corev1.NodeNetworkUnavailable && n.reason != "" && c.Reason == n.reason && !slices.Contains(list, trace) {
+				list = append(list, trace)
 			}
 		}
 	}
