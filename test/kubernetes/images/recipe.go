@@ -125,5 +125,9 @@ func shortName(name string) string {
 
 // text is everything that decides what the image becomes, apart from the binaries in it.
 func (i image) text() string {
-	return fmt.Sprintf("%+v %v %v", i, packages[i.base], extraTexts(i.extra))
+	text := fmt.Sprintf("%+v %v %v", i, packages[i.base], extraTexts(i.extra))
+	if slices.Contains(i.extra, pauseProgram) {
+		text += " " + pauseSource
+	}
+	return text
 }

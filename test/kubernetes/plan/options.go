@@ -63,7 +63,7 @@ func (o Options) Validate() error {
 		errs = append(errs, fmt.Errorf("%d nodes: want 1 to %d", o.Nodes, MaxNodes))
 	}
 	if !version.MatchString(o.Kubernetes) {
-		errs = append(errs, fmt.Errorf("Kubernetes version %q: want one like 1.36.3", o.Kubernetes))
+		errs = append(errs, fmt.Errorf("version %q of Kubernetes: want one like 1.36.3", o.Kubernetes))
 	}
 	for _, c := range []struct {
 		name, value string

@@ -1,0 +1,91 @@
+package bed
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/config"
+	"github.com/beeline-cni/beeline/test/kubernetes/images"
+	"github.com/beeline-cni/beeline/test/kubernetes/machine"
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+)
+
+// configure writes everything that machines read.
+func (b *Bed) configure(p Parts) error {
+	if err := copyFile(plan.BootProgram, p.Boot, 0o755); err != nil {
+		return err
+	}
+	identities, err := config.NewIdentities(b.Cluster)
+	if err != nil {
+		return err
+	}
+	hosts := "127.0.0.1 localhost\n::1 localhost\n"
+	for _, m := range b.Cluster.Machines() {
+		for _, address := range m.Addresses() {
+			hosts += address.String() + " " + m.Name + "\n"
+		}
+	}
+	for _, m := range b.Cluster.Machines() {
+		spec := machine.Spec{Name: m.Name, Binaries: b.binaries, Hosts: hosts}
+		var files config.Files
+		if m.IsNode() {
+			spec.Services = config.NodeServices(b.Cluster, m)
+			files, err = identities.NodeFiles(m)
+		} else {
+			spec.Services = config.ControlPlaneServices(b.Cluster)
+			files, err = identities.ControlPlaneFiles()
+		}
+		if err != nil {
+			return err
+		}
+		if err := spec.Write(); err != nil {
+			return err
+		}
+		if err := files.Write(plan.Dir(m.Name)); err != nil {
+			return err
+		}
+	}
+	return b.writeAccess(identities)
+}
+
+// repositoryList is the file that KUBE_TEST_REPO_LIST names.
+const repositoryList = plan.RunDir + "/repositories.yaml"
+
+// writeAccess writes what users of the cluster need.
+func (b *Bed) writeAccess(identities *config.Identities) error {
+	administrator, err := identities.Administrator()
+	if err != nil {
+		return err
+	}
+	var environ strings.Builder
+	for _, variable := range b.environ("PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin") {
+		name, value, _ := strings.Cut(variable, "=")
+		fmt.Fprintf(&environ, "%s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
+	}
+	files := config.Files{
+		filepath.Base(plan.Kubeconfig): administrator,
+		filepath.Base(plan.EnvFile):    []byte(environ.String()),
+		filepath.Base(repositoryList):  []byte(images.RepositoryList),
+	}
+	return files.Write(plan.RunDir)
+}
+
+func copyFile(to, from string, mode os.FileMode) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	if _, err := io.Copy(out, in); err != nil {
+		return fmt.Errorf("copy %s: %w", from, err)
+	}
+	return out.Close()
+}
