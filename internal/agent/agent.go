@@ -229,6 +229,13 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 	defer renewal.Stop()
 	resync := time.NewTicker(resyncInterval)
 	defer resync.Stop()
+	// due is when what has changed in the kernel is reconciled; the cluster's changes do not wait for that.
+	var due <-chan time.Time
+	later := func(d time.Duration) {
+		if due == nil {
+			due = time.After(d)
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -239,20 +246,19 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 			}
 			a.applied(s)
 			continue
+		case <-due:
+			due = nil
 		case c, ok := <-changes:
 			if !ok {
 				return // ctx has ended
 			}
-			if !c.Any() {
-				continue
+			if c.Any() {
+				later(a.settleTime())
 			}
-			if !sleep(ctx, a.settleTime()) {
-				return
-			}
+			continue
 		case <-uninstalled:
-			if !sleep(ctx, settleTime) {
-				return
-			}
+			later(settleTime)
+			continue
 		case <-renewal.C:
 			a.renewLease()
 			continue
@@ -283,17 +289,5 @@ func (a *Agent) renewLease() {
 	}
 	if err := a.datapath.Lease.Renew(leaseTime); err != nil {
 		a.log.Error("lease is not renewed: the kernel resolves neighbours packet by packet", "error", err)
-	}
-}
-
-// sleep waits for d; it returns false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
