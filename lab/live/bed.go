@@ -13,6 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/measure"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/worker"
+	"github.com/beeline-cni/beeline/lab/workload"
 )
 
 // bed is what a run has created in the cluster.
@@ -240,7 +241,13 @@ func (b *bed) reach(c Contender, path result.Path) (worker.End, error) {
 		address, err := nodeIP(b.node(r), b.plan.IPv6)
 		return b.end(r, address), err
 	}
-	return b.ownEnd(r)
+	end, err := b.ownEnd(r)
+	if b.services[r].Name != "" {
+		// Translated, a connection by the Service is the same pair of addresses and ports to the server as one by the pod's own
+		// address. One that rests from the other would refuse it.
+		end.Ports.Data = workload.Consecutive(b.plan.HostPorts, b.ports.data)
+	}
+	return end, err
 }
 
 // down ends the workers and deletes what was created, whatever the state it is in, and waits until it is gone.

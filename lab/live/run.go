@@ -230,7 +230,7 @@ func (b *bench) newWay(ctx context.Context, c Contender, path result.Path) (*way
 	w := &way{
 		record: result.ClusterWay{Contender: c.Name, Path: path}, client: b.sessions[c.client], server: b.sessions[server],
 		oneCPUs:  b.cluster.SharedKernel || path == result.SameNode,
-		unserved: map[string]error{},
+		unserved: map[string]error{}, turns: map[string]int{},
 	}
 	end, err := b.reach(c, path)
 	if err != nil {

@@ -63,6 +63,20 @@ func TestRunEndToEnd(t *testing.T) {
 			t.Errorf("%s %s %s: %+v", s.Contender, s.Workload, s.Path, s)
 		}
 	}
+	// Connections by the Service and by the pod's address are never the same ones to the server, and each sample's are new.
+	data := map[string][]string{}
+	for _, s := range r.Samples {
+		if s.Workload == "tcp_crr" && s.Path == result.CrossNode {
+			port := s.Command[slices.Index(s.Command, "-P")+1]
+			for contender, used := range data {
+				pair := []string{contender, s.Contender}
+				if slices.Contains(used, port) && (contender == s.Contender || slices.Contains(pair, "pod") && slices.Contains(pair, "service")) {
+					t.Errorf("%s uses data port %s of %s", s.Contender, port, contender)
+				}
+			}
+			data[s.Contender] = append(data[s.Contender], port)
+		}
+	}
 	c := r.Cluster
 	if c.Kubernetes != "v1.99.0" || c.Client.Name != "n1" || c.Server.Name != "n2" || !c.SharedKernel || len(c.Ways) != 8 || c.KubeProxy != "ipvs" {
 		t.Errorf("cluster: %+v", c)

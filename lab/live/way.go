@@ -25,7 +25,8 @@ type way struct {
 	oneCPUs bool // both ends have the same CPUs
 	// unserved says of workloads why their server does not run; their samples fail with that.
 	unserved map[string]error
-	turn     int
+	// turns count the samples of each workload.
+	turns map[string]int
 	// doubt is set after a failed sample: the stream to the server's worker may have broken, which nobody notices.
 	doubt bool
 }
@@ -75,8 +76,8 @@ func (w *way) sample(ctx context.Context, cell measure.Cell, length time.Duratio
 		}
 		w.doubt = false
 	}
-	w.turn++
-	reply, err := w.client.call(ctx, worker.Request{Run: &worker.Run{End: w.end, Workload: name, Procs: cell.Procs, Length: length, Turn: w.turn}})
+	w.turns[name]++
+	reply, err := w.client.call(ctx, worker.Request{Run: &worker.Run{End: w.end, Workload: name, Procs: cell.Procs, Length: length, Turn: w.turns[name]}})
 	if err != nil {
 		w.doubt = true
 		return nil, err
