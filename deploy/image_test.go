@@ -1,0 +1,129 @@
+package deploy
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
+)
+
+// TestImage makes the image twice, of two copies of the sources: the same bytes, small, and nothing in it but what has to be.
+func TestImage(t *testing.T) {
+	for _, program := range []string{"make", "git"} {
+		if _, err := exec.LookPath(program); err != nil {
+			testenv.Missing(t, "no "+program)
+		}
+	}
+	sources := t.TempDir()
+	copySources(t, sources)
+	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
+	run(t, "cp", "-a", sources, elsewhere)
+	var archives [][]byte
+	for _, dir := range []string{sources, elsewhere} {
+		run(t, "make", "-C", dir, "image", "VERSION=test")
+		archive, err := os.ReadFile(filepath.Join(dir, "bin/beeline-image.tar"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		archives = append(archives, archive)
+	}
+	if !bytes.Equal(archives[0], archives[1]) {
+		t.Error("the same sources in two directories give two images")
+	}
+	const limit = 60 << 20
+	if size := len(archives[0]); size > limit {
+		t.Errorf("the archive has %d bytes, more than %d", size, limit)
+	}
+	img, err := tarball.Image(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archives[0])), nil }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := v1.Config{
+		Entrypoint: []string{"beeline"}, Env: []string{"PATH=/usr/bin"},
+		Labels: map[string]string{
+			"org.opencontainers.image.title": "beeline", "org.opencontainers.image.version": "test",
+			"org.opencontainers.image.licenses": "Apache-2.0", "org.opencontainers.image.source": "https://github.com/beeline-cni/beeline",
+		},
+	}
+	if diff := cmp.Diff(want, config.Config); diff != "" {
+		t.Errorf("config (-want +got):\n%s", diff)
+	}
+	content := []string{"usr/", "usr/bin/", "usr/bin/beeline", "usr/bin/beeline-cni", "usr/bin/beeline-portmap", "var/", "var/run -> /run"}
+	if diff := cmp.Diff(content, files(t, img)); diff != "" {
+		t.Errorf("content (-want +got):\n%s", diff)
+	}
+}
+
+// run runs a program in the sources' directory and gives what it prints.
+func run(t *testing.T, name string, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = ".."
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		t.Fatalf("%s: %v\n%s", name, err, exit.Stderr)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// copySources copies what is or could be committed, as it is now.
+func copySources(t *testing.T, to string) {
+	t.Helper()
+	for _, name := range bytes.Split(run(t, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"), []byte{0}) {
+		from, to := filepath.Join("..", string(name)), filepath.Join(to, string(name))
+		if info, err := os.Lstat(from); err != nil || info.IsDir() {
+			continue // deleted, or the end of the list
+		}
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		run(t, "cp", "-a", string(name), to)
+	}
+}
+
+// files lists what is in the image.
+func files(t *testing.T, img v1.Image) (names []string) {
+	t.Helper()
+	layers, err := img.Layers()
+	if err != nil || len(layers) != 1 {
+		t.Fatalf("%d layers, %v", len(layers), err)
+	}
+	content, err := layers[0].Uncompressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := tar.NewReader(content); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			slices.Sort(names)
+			return names
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := h.Name
+		if h.Linkname != "" {
+			name += " -> " + h.Linkname
+		}
+		names = append(names, name)
+	}
+}

@@ -1,0 +1,176 @@
+package deploy
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
+	"github.com/beeline-cni/beeline/internal/install"
+)
+
+// object decodes the one object of that kind in a manifest, strictly.
+func object[T any](t *testing.T, file, kind string) (decoded T) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, document := range strings.Split(string(text), "\n---\n") {
+		var header struct{ Kind string }
+		if err := yaml.Unmarshal([]byte(document), &header); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if header.Kind != kind {
+			continue
+		}
+		found++
+		if err := yaml.UnmarshalStrict([]byte(document), &decoded); err != nil {
+			t.Fatalf("%s: %s: %v", file, kind, err)
+		}
+	}
+	if found != 1 {
+		t.Fatalf("%s has %d of kind %s", file, found, kind)
+	}
+	return decoded
+}
+
+// The agent's rights are those that its code uses, no more and no fewer.
+func TestRights(t *testing.T) {
+	role := object[rbacv1.ClusterRole](t, "beeline.yaml", "ClusterRole")
+	rights := func(group, resource string, verbs []string) (all []string) {
+		for _, verb := range verbs {
+			all = append(all, fmt.Sprintf("%s %s.%s", verb, resource, group))
+		}
+		return all
+	}
+	var got, want []string
+	for _, r := range role.Rules {
+		for _, group := range r.APIGroups {
+			for _, resource := range r.Resources {
+				got = append(got, rights(group, resource, r.Verbs)...)
+			}
+		}
+		if len(r.ResourceNames) > 0 || len(r.NonResourceURLs) > 0 {
+			t.Errorf("rule %v names objects", r)
+		}
+	}
+	for _, r := range apiserver.Rules() {
+		want = append(want, rights(r.Group, r.Resource, r.Verbs)...)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rights (-needed +given):\n%s", diff)
+	}
+
+	account := object[corev1.ServiceAccount](t, "beeline.yaml", "ServiceAccount")
+	binding := object[rbacv1.ClusterRoleBinding](t, "beeline.yaml", "ClusterRoleBinding")
+	agent := object[appsv1.DaemonSet](t, "beeline.yaml", "DaemonSet")
+	if binding.RoleRef.Name != role.Name || len(binding.Subjects) != 1 || binding.Subjects[0].Name != account.Name ||
+		binding.Subjects[0].Namespace != account.Namespace || agent.Spec.Template.Spec.ServiceAccountName != account.Name || agent.Namespace != account.Namespace {
+		t.Errorf("account %s/%s, binding %+v, used %s/%s", account.Namespace, account.Name, binding, agent.Namespace, agent.Spec.Template.Spec.ServiceAccountName)
+	}
+}
+
+// Each directory that the agent is told of is one of the node.
+func TestDirectories(t *testing.T) {
+	pod := object[appsv1.DaemonSet](t, "beeline.yaml", "DaemonSet").Spec.Template.Spec
+	want := map[string]string{
+		"--cni-conf-dir": "/etc/cni/net.d", "--cni-bin-dir": "/opt/cni/bin", "--command-dir": "/opt/beeline",
+		// Where the agent looks without being told.
+		"state": "/run/beeline", "bpffs": "/sys/fs/bpf", "netns": "/run/netns",
+	}
+	inside := map[string]string{"state": "/run/beeline", "bpffs": "/sys/fs/bpf", "netns": "/run/netns"}
+	for _, arg := range pod.Containers[0].Args {
+		if flag, value, ok := strings.Cut(arg, "="); ok && want[flag] != "" {
+			inside[flag] = value
+		}
+	}
+	got := map[string]string{}
+	for what, path := range inside {
+		for _, m := range pod.Containers[0].VolumeMounts {
+			for _, v := range pod.Volumes {
+				if m.MountPath == path && v.Name == m.Name && v.HostPath != nil {
+					got[what] = v.HostPath.Path
+				}
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("directories (-want +got):\n%s", diff)
+	}
+}
+
+// Both manifests run the image that `make image` makes, on every node, before anything else has a network.
+func TestPodsRunEverywhere(t *testing.T) {
+	for _, file := range []string{"beeline.yaml", "uninstall.yaml"} {
+		set := object[appsv1.DaemonSet](t, file, "DaemonSet")
+		pod := set.Spec.Template.Spec
+		if !pod.HostNetwork || pod.PriorityClassName != "system-node-critical" || pod.DNSPolicy != corev1.DNSDefault {
+			t.Errorf("%s: host network %v, priority %q, DNS %s", file, pod.HostNetwork, pod.PriorityClassName, pod.DNSPolicy)
+		}
+		if diff := cmp.Diff([]corev1.Toleration{{Operator: corev1.TolerationOpExists}}, pod.Tolerations); diff != "" {
+			t.Errorf("%s: tolerations (-want +got):\n%s", file, diff)
+		}
+		if diff := cmp.Diff(set.Spec.Selector.MatchLabels, set.Spec.Template.Labels); diff != "" {
+			t.Errorf("%s: selector and labels differ:\n%s", file, diff)
+		}
+		for _, c := range append(pod.InitContainers, pod.Containers...) {
+			if c.Image != "localhost/beeline:latest" || c.ImagePullPolicy != corev1.PullIfNotPresent {
+				t.Errorf("%s: container %s is %s, pulled %s", file, c.Name, c.Image, c.ImagePullPolicy)
+			}
+			if c.Resources.Limits != nil {
+				t.Errorf("%s: container %s is limited: %v", file, c.Name, c.Resources.Limits)
+			}
+		}
+	}
+	update := object[appsv1.DaemonSet](t, "beeline.yaml", "DaemonSet").Spec.UpdateStrategy
+	if update.Type != appsv1.RollingUpdateDaemonSetStrategyType || update.RollingUpdate.MaxUnavailable.IntValue() != 1 {
+		t.Errorf("update strategy %+v", update)
+	}
+}
+
+// The documentation names every value of the chart, and the files that it installs.
+func TestDocumentation(t *testing.T) {
+	text, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, err := os.ReadFile("chart/beeline/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all map[string]any
+	if err := yaml.Unmarshal(values, &all); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range all {
+		names := []string{name}
+		if group, ok := value.(map[string]any); ok && slices.Contains([]string{"image", "apiServer", "metrics", "log", "paths"}, name) {
+			names = nil
+			for member := range group {
+				names = append(names, name+"."+member)
+			}
+		}
+		for _, name := range names {
+			if !strings.Contains(string(text), "`"+name+"`") {
+				t.Errorf("docs/operations.md does not name the value %s", name)
+			}
+		}
+	}
+	for _, name := range []string{install.Conflist, install.Plugin, install.PortMap} {
+		if !strings.Contains(string(text), name) {
+			t.Errorf("docs/operations.md does not name %s", name)
+		}
+	}
+}
