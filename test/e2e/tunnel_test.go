@@ -35,7 +35,12 @@ func (c *cluster) wantWaysTo(n *node, want map[string]string) {
 // wantNoDrops fails the test for every packet that a node's datapath has dropped.
 func (c *cluster) wantNoDrops() {
 	c.t.Helper()
-	for _, n := range c.nodes {
+	c.wantNoDropsOn(c.nodes)
+}
+
+func (c *cluster) wantNoDropsOn(nodes []*node) {
+	c.t.Helper()
+	for _, n := range nodes {
 		all, err := n.api().Drops(c.t.Context())
 		if err != nil {
 			c.t.Fatal(err)
@@ -323,7 +328,7 @@ func TestNodeMovesBetweenSubnets(t *testing.T) {
 		eventually(t, func() error {
 			links, err := n.Place().Output(t.Context(), "ip", "-o", "link", "show", "type", "vxlan")
 			if got := strings.Count(string(links), tunnelDevice); err != nil || got != tunnels {
-				return fmt.Errorf("%d tunnel devices, want %d: %v", got, tunnels, err)
+				return errors.Join(err, fmt.Errorf("%d tunnel devices, want %d", got, tunnels))
 			}
 			return nil
 		})

@@ -353,8 +353,12 @@ func worldUDP(client, server topology.Place, to netip.Addr) (seen netip.Addr, er
 
 // worldEcho answers each datagram with the sender's address, filled up with blanks to the same length.
 func worldEcho(server topology.Place, at netip.Addr) (socket *net.UDPConn, err error) {
+	return worldEchoAt(server, netip.AddrPortFrom(at, 0))
+}
+
+func worldEchoAt(server topology.Place, at netip.AddrPort) (socket *net.UDPConn, err error) {
 	err = server.Do(func() (err error) {
-		socket, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, 0)))
+		socket, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 		return err
 	})
 	if err != nil {
