@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -70,10 +71,12 @@ func TestAddUndoesEveryStep(t *testing.T) {
 		{"create", errBroken, 999, "create the pod's device: broken on purpose", "look,create"},
 		{"create", fmt.Errorf("create pair: %w", syscall.EEXIST), ErrExists, "file exists", "look,create"},
 		{"agent add", errBroken, 999, "add endpoint: broken on purpose", "look,create,agent add,delete device"},
-		{"agent add", api.ErrNoAgent, 11, "agent is not running", "look,create,agent add,delete device"},
-		{"agent add", api.Errorf(api.CodeNotReady, "no node yet"), 11, "not ready: no node yet", "look,create,agent add,delete device"},
-		{"agent add", api.Errorf(api.CodeExhausted, "no free address in 10.1.0.0/24"), ErrExhausted, "no free address in 10.1.0.0/24", "look,create,agent add,delete device"},
-		{"agent add", api.Errorf(api.CodeConflict, "c1 is there"), ErrExists, "c1 is there", "look,create,agent add,delete device"},
+		{"agent add", api.ErrNoAgent, 11, "is not running on this node (nobody answers at /run/beeline/agent.sock)", "look,create,agent add,delete device"},
+		{"agent add", api.Errorf(api.CodeNotReady, "node n is not ready: no node yet"), 11, "add endpoint: node n is not ready: no node yet (`beeline status`", "look,create,agent add,delete device"},
+		{"agent add", api.Errorf(api.CodeExhausted, "no free address in 10.1.0.0/24"), ErrExhausted, "no free address in 10.1.0.0/24: delete pods", "look,create,agent add,delete device"},
+		{"agent add", api.Errorf(api.CodeConflict, "c1 is there"), ErrExists, "c1 is there; DEL it first", "look,create,agent add,delete device"},
+		{"agent add", api.Errorf(api.CodeInvalid, "hostMAC: empty"), 999, "is one of the two older? hostMAC: empty", "look,create,agent add,delete device"},
+		{"agent add", context.DeadlineExceeded, 11, "did not answer in time at /run/beeline/agent.sock", "look,create,agent add,delete device"},
 		{"bad answer", errBroken, 999, "2 addresses and 1 gateways", "look,create,agent add,agent delete,delete device"},
 		{"configure", errBroken, 999, "configure the pod's device: broken on purpose", "look,create,agent add,configure,agent delete,delete device"},
 		{"print", errBroken, types.ErrIOFailure, "print result: broken on purpose", "look,create,agent add,configure,print,agent delete,delete device"},

@@ -22,21 +22,30 @@ const (
 	ErrDiffers uint = 102
 )
 
-// agentError gives a CNI error for one that came from asking the agent at socket.
+// agentError gives a CNI error for one that came from asking the agent at socket. People read it in `kubectl describe
+// pod`, often without access to the node: it says what is wrong with what, and what to do or where to look.
 func agentError(what, socket string, err error) *types.Error {
+	fail := func(code uint, format string, args ...any) *types.Error {
+		return types.NewError(code, what+": "+fmt.Sprintf(format, args...), "")
+	}
 	switch {
 	case errors.Is(err, api.ErrNoAgent):
-		return types.NewError(types.ErrTryAgainLater, fmt.Sprintf("%s: the beeline agent is not running: nobody answers at %s; try again later", what, socket), err.Error())
+		told := fail(types.ErrTryAgainLater, "the beeline agent is not running on this node (nobody answers at %s): "+
+			"see why its pod or service does not run there; pods that exist are not affected; try again later", socket)
+		told.Details = err.Error()
+		return told
 	case errors.Is(err, context.DeadlineExceeded):
-		return types.NewError(types.ErrTryAgainLater, fmt.Sprintf("%s: the beeline agent at %s did not answer in time; try again later", what, socket), "")
+		return fail(types.ErrTryAgainLater, "the beeline agent of this node did not answer in time at %s: its log may say why; try again later", socket)
 	case api.HasCode(err, api.CodeNotReady):
-		return types.NewError(types.ErrTryAgainLater, fmt.Sprintf("%s: the beeline agent is not ready: %v; try again later", what, err), "")
+		return fail(types.ErrTryAgainLater, "%v (`beeline status` on the node shows all that is wrong); try again later", err)
 	case api.HasCode(err, api.CodeExhausted):
-		return types.NewError(ErrExhausted, fmt.Sprintf("%s: %v", what, err), "")
+		return fail(ErrExhausted, "%v: delete pods of this node, have the kubelet take fewer (maxPods), or give the node a larger range", err)
 	case api.HasCode(err, api.CodeConflict):
-		return types.NewError(ErrExists, fmt.Sprintf("%s: %v", what, err), "")
+		return fail(ErrExists, "%v; DEL it first", err)
+	case api.HasCode(err, api.CodeInvalid):
+		return fail(types.ErrInternal, "the beeline agent does not understand the plugin, is one of the two older? %v", err)
 	default:
-		return types.NewError(types.ErrInternal, fmt.Sprintf("%s: %v", what, err), "")
+		return fail(types.ErrInternal, "%v (the log of the node's beeline agent has more)", err)
 	}
 }
 

@@ -572,7 +572,7 @@ func TestAgentRefusals(t *testing.T) {
 	wantCode(t, err, 101, "all 2 are in use, 2 by namespace default")
 	b.agent.fallSick(api.Errorf(api.CodeNotReady, "node a is not in the manifests"))
 	_, err = b.add(list, rt)
-	wantCode(t, err, types.ErrTryAgainLater, "not ready: node a is not in the manifests")
+	wantCode(t, err, types.ErrTryAgainLater, "node a is not in the manifests")
 	err = b.do(func() error { return b.cni.GetStatusNetworkList(context.Background(), list) })
 	wantCode(t, err, types.ErrPluginNotAvailable, "node a is not in the manifests")
 	b.agent.fallSick(nil)
