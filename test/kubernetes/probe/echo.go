@@ -11,7 +11,10 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // echo sends bytes to an echo server and wants the same ones back.
@@ -24,15 +27,28 @@ func echo(ctx context.Context, args []string) error {
 	size := flags.Int64("bytes", 1000, "how much to send over TCP, and in each UDP packet")
 	count := flags.Int("count", 1, "how many UDP packets, or TCP connections")
 	patience := flags.Duration("patience", 10*time.Second, "how long an answer may take")
+	ports := flags.String("ports", "", "one TCP connection from each local port of this `range`: 40000-40099")
 	if err := flags.Parse(args[2:]); err != nil {
 		return err
 	}
 	dialer := net.Dialer{Timeout: *patience}
+	first := 0
+	if *ports != "" {
+		var last int
+		if _, err := fmt.Sscanf(*ports, "%d-%d", &first, &last); err != nil {
+			return fmt.Errorf("-ports: %w", err)
+		}
+		*count = last - first + 1
+	}
 	once := echoStream
 	if protocol == "udp" {
 		once = echoPacket
 	}
 	for i := range *count {
+		if first > 0 {
+			dialer.LocalAddr = &net.TCPAddr{Port: first + i}
+			dialer.Control = sharePort
+		}
 		conn, err := dialer.DialContext(ctx, protocol, address)
 		if err != nil {
 			return err
@@ -44,6 +60,15 @@ func echo(ctx context.Context, args []string) error {
 		}
 	}
 	return nil
+}
+
+// sharePort lets a socket have a port that another one of this pod has towards somebody else, as the kernel does when it
+// chooses ports.
+func sharePort(_, _ string, conn syscall.RawConn) (err error) {
+	controlErr := conn.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	})
+	return errors.Join(controlErr, err)
 }
 
 // echoStream sends this many random bytes and reads them back at the same time.

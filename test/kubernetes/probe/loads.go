@@ -9,6 +9,9 @@ import (
 // answerTime is how long an answer may take; what has none by then has failed.
 const answerTime = time.Second
 
+// clock is how times are printed: the logs of agents are read beside them.
+const clock = "15:04:05.000"
+
 // progress is what a load has done so far. It may be used from several goroutines.
 type progress struct {
 	mu    sync.Mutex
@@ -23,13 +26,13 @@ func (p *progress) done(amount int64, took time.Duration) {
 	p.state.Slowest = max(p.state.Slowest, took)
 }
 
-// fail notes what went wrong, with the time: the logs of agents are read beside it.
+// fail notes what went wrong, with the time.
 func (p *progress) fail(err error) {
-	const enough = 5
+	const enough = 10
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.state.Errors) < enough {
-		p.state.Errors = append(p.state.Errors, fmt.Sprintf("%s: %v", time.Now().Format("15:04:05.000"), err))
+		p.state.Errors = append(p.state.Errors, fmt.Sprintf("%s: %v", time.Now().Format(clock), err))
 	}
 }
 

@@ -30,7 +30,7 @@ func idle(t *testing.T) {
 		"apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema", "metadata": map[string]any{"name": schema},
 		"spec": map[string]any{
 			"priorityLevelConfiguration": map[string]any{"name": "global-default"},
-			"matchingPrecedence":         1,
+			"matchingPrecedence":         2, // before all that there are
 			"rules": []any{map[string]any{
 				"subjects": []any{map[string]any{"kind": "ServiceAccount",
 					"serviceAccount": map[string]any{"namespace": agentNamespace, "name": "beeline"}}},

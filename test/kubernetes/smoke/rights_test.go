@@ -49,8 +49,8 @@ func rightsOf(t *testing.T, user string) (rights []string) {
 		}
 		verbs := strings.Fields(strings.Trim(rest[open:], "[]"))
 		slices.Sort(verbs)
-		if names := strings.TrimSpace(rest[:open]); names != "[] []" && names != "[]  []" {
-			resource += " " + strings.Join(strings.Fields(names), " ")
+		if names := strings.Join(strings.Fields(rest[:open]), " "); names != "[] []" {
+			resource += " " + names
 		}
 		rights = append(rights, resource+" ["+strings.Join(verbs, " ")+"]")
 	}

@@ -44,6 +44,24 @@ func clusterIP(t *testing.T) {
 	}
 }
 
+// bothWays: a pod that talks to another one directly and through a Service at the same time, with many connections each,
+// loses none: the same port on its side may be in use both ways.
+func bothWays(t *testing.T) {
+	c := theCast(t)
+	service := serviceObject("both-ways", "name", c.remote.pod)
+	applyForTest(t, service)
+	through := serviceAddress(t, service.Name)
+	awaitService(t, c.a.place, hostPort(through, 80))
+	for _, first := range []string{hostPort(through, 7), c.remote.echo()} {
+		second := c.remote.echo()
+		if first == second {
+			second = hostPort(through, 7)
+		}
+		c.a.want(t, "echo", "tcp", first, "-bytes=100", "-ports=40000-40499")
+		c.a.want(t, "echo", "tcp", second, "-bytes=100", "-ports=40000-40499")
+	}
+}
+
 // clusterIPHairpin: a pod reaches itself through its own Service.
 func clusterIPHairpin(t *testing.T) {
 	c := theCast(t)

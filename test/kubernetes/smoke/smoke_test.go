@@ -23,6 +23,7 @@ func TestNetwork(t *testing.T) {
 		{"ClusterDNS", clusterDNS},
 		{"ClusterIP", clusterIP},
 		{"ClusterIPHairpin", clusterIPHairpin},
+		{"PodsAndServicesAtOnce", bothWays},
 		{"HeadlessService", headlessService},
 		{"NodePort", nodePort},
 		{"NodePortLocal", nodePortLocal},

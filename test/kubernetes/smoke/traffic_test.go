@@ -30,8 +30,11 @@ type loadReport struct {
 // startTraffic makes pods that talk to the cast, and waits until they do.
 func startTraffic(t *testing.T, c cast) *traffic {
 	t.Helper()
-	near, far := serviceObject("traffic-near", "name", c.b.pod), serviceObject("traffic-far", "name", c.remote.pod)
-	applyForTest(t, near, far)
+	// The backends have no other traffic: what goes to a pod both directly and through a Service is bothWays' business.
+	servedNear, servedFar := podObject("served-near", c.near.name), podObject("served-far", c.far.name)
+	near, far := serviceObject("traffic-near", "name", servedNear.Name), serviceObject("traffic-far", "name", servedFar.Name)
+	applyForTest(t, servedNear, servedFar, near, far)
+	waitReady(t, servedNear.Name, servedFar.Name)
 	viaNear, viaFar := hostPort(serviceAddress(t, near.Name), 7), hostPort(serviceAddress(t, far.Name), 7)
 	talker := func(name string, on node, to ...string) *corev1.Pod {
 		pod := podObject(name, on.name, append([]string{"traffic"}, to...)...)
@@ -60,12 +63,13 @@ func (tr *traffic) goesOn() {
 		if err != nil {
 			return err
 		}
+		var standing []error
 		for i := range now {
 			if now[i].Done <= before[i].Done {
-				return fmt.Errorf("%s: stands at %d: %v", now[i].Name, now[i].Done, now[i].Errors)
+				standing = append(standing, fmt.Errorf("%s: stands at %d: %v", now[i].Name, now[i].Done, now[i].Errors))
 			}
 		}
-		return nil
+		return errors.Join(standing...)
 	})
 }
 
