@@ -65,6 +65,9 @@ func (b *bed) up(ctx context.Context) error {
 		space := newNamespace(b.run)
 		b.namespace = space.Name
 		if err := b.api.CreateNamespace(ctx, space); err != nil {
+			if isForbidden(err) {
+				b.namespace = "" // after other errors it may be there
+			}
 			return explainForbidden(err, "with --namespace it uses one that exists, and needs no rights on namespaces")
 		}
 	}

@@ -105,6 +105,9 @@ func (f *fake) DeleteNamespace(_ context.Context, name string) error {
 	if f.stuck {
 		return nil
 	}
+	if _, ok := f.spaces[name]; !ok {
+		return forbidden("delete namespace") // as API servers say to those who may not, whatever is there
+	}
 	delete(f.spaces, name)
 	clear(f.pods)
 	clear(f.services)

@@ -197,7 +197,7 @@ func TestRunThatMayNot(t *testing.T) {
 			return nil
 		}
 		_, _, err := run(t, f, tiny(t, "tcp_rr"))
-		if !isForbidden(err) {
+		if !isForbidden(err) || errors.Is(err, ErrLeft) {
 			t.Errorf("%s: %v", request, err)
 		}
 		if strings.HasPrefix(request, "create") && !strings.Contains(err.Error(), "bench-rbac.yaml") {
