@@ -111,7 +111,7 @@ func Up(ctx context.Context, o plan.Options, p Parts, print Printf) (*Bed, error
 	b := open(r)
 	b.print = print
 	if err := b.start(ctx, p, low); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w\nWhat was started is still there: logs shows more, down removes it", err)
 	}
 	r.Ready = true
 	return b, r.write()
