@@ -149,8 +149,11 @@ func removeCgroups(ctx context.Context, dir func(hierarchy) string) error {
 		return err
 	}
 	for _, h := range all {
+		if !h.v2() {
+			continue
+		}
 		kill := filepath.Join(dir(h), "cgroup.kill")
-		if err := os.WriteFile(kill, []byte("1"), 0); h.v2() && err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.WriteFile(kill, []byte("1"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("kill processes: %w", err)
 		}
 	}
