@@ -46,10 +46,7 @@ func stackTunnels(p packet) run {
 
 func TestToTunnel(t *testing.T) {
 	fromStack, fromPodBefore := eth(tunnelMAC, tunnelMAC), eth(tunnelSender, tunnelMAC)
-	for _, cfg := range everyConfig() {
-		if cfg.StackServices {
-			continue // to_tunnel knows nothing of it
-		}
+	for _, cfg := range []Config{{EBPFRouting: true, Masquerade: true}, {}} {
 		var cases []packetCase
 		each(func(name string, family int, transport func(packet) packet) {
 			for _, dst := range []member{podT, podT6} {
@@ -79,7 +76,7 @@ func TestToTunnel(t *testing.T) {
 func TestFromTunnelWithoutTunnel(t *testing.T) {
 	brings := func(p packet) run { return run{program: bpfProgFromTunnel, device: "tunnel", in: p.bytes()} }
 	in := eth(tunnelSender, tunnelMAC)
-	for _, cfg := range everyConfig() {
+	for _, cfg := range []Config{{EBPFRouting: true, Masquerade: true}, {}} {
 		var cases []packetCase
 		each(func(name string, family int, transport func(packet) packet) {
 			for _, src := range []member{podT, nodeT, podB, world} {
