@@ -95,7 +95,7 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 	flags.StringSliceVar(&f.contenders, "contenders", nil, "contenders, by name (default all)")
 	flags.StringSliceVar(&f.workloads, "workloads", nil, "workloads, by name")
 	flags.StringSliceVar(&f.paths, "paths", nil, "cross-node, same-node")
-	flags.StringSliceVar(&f.placements, "placement", nil, "one-core (the whole path on one CPU), spread (one CPU for each end)")
+	flags.StringSliceVar(&f.placements, "placement", nil, "one-core (the whole path on one CPU), spread (one CPU for each end); on a cluster free, or one-core where nodes share a kernel")
 	flags.IntSliceVar(&f.procs, "procs", nil, "numbers of parallel processes")
 	flags.IntVar(&f.rounds, "rounds", 0, "rounds to keep; an interval needs at least 6 (default 9, full 10)")
 	flags.DurationVar(&f.duration, "duration", 0, "length of one sample (default 500ms)")

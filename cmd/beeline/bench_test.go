@@ -30,7 +30,7 @@ func TestBenchUsage(t *testing.T) {
 		"lab only":           {[]string{"--kubeconfig", "f", "--mtu", "9000"}, "--mtu means nothing with --kubeconfig"},
 		"secret nowhere":     {[]string{"--kubeconfig", "f", "--image-pull-secret", "s"}, "needs --namespace"},
 		"lab's contender":    {[]string{"--kubeconfig", "f", "--contenders", "ptp"}, "there are: node, pod, service, nodeport"},
-		"lab's placement":    {[]string{"--kubeconfig", "f", "--placement", "one-core"}, "schedulers"},
+		"lab's placement":    {[]string{"--kubeconfig", "f", "--placement", "spread"}, "one kernel"},
 		"no such port":       {[]string{"--kubeconfig", "f", "--host-ports", "1"}, "between 1024 and 65535"},
 	}
 	for name, test := range tests {

@@ -32,6 +32,8 @@ type bed struct {
 	sessions  map[role]*session
 	// numbers are the ports on which each server listens.
 	numbers map[role][]int
+	// cpu is the only one that both ends may use; nil: any.
+	cpu *int
 }
 
 func newBed(api API, p Plan) *bed {
@@ -87,7 +89,7 @@ func (b *bed) up(ctx context.Context) error {
 			return b.api.Worker(ctx, b.namespace, podName(b.run, r))
 		}}
 	}
-	return b.listen(ctx)
+	return nil
 }
 
 func explainForbidden(err error, advice string) error {
@@ -206,7 +208,7 @@ func (b *bed) listen(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := b.sessions[r].serve(ctx, worker.Serve{End: end}); err != nil {
+		if err := b.sessions[r].serve(ctx, worker.Serve{End: end, CPU: b.cpu}); err != nil {
 			return fmt.Errorf("start worker in pod %s: %w", b.pods[r].Name, err)
 		}
 	}

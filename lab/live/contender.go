@@ -113,13 +113,14 @@ func plan(c measure.Choice, schedule measure.Schedule, choices []measure.Choice)
 	if p.Contenders, err = selectContenders(c.Contenders); err != nil {
 		return p, err
 	}
-	for _, placement := range c.Placements {
-		if placement != result.Free {
-			return p, fmt.Errorf("placement %q: on a cluster the nodes' schedulers choose the CPUs, as for every pod (%s)", placement, result.Free)
-		}
+	if len(c.Placements) == 0 {
+		c.Placements = []result.Placement{result.Free}
+	}
+	if len(c.Placements) > 1 || c.Placements[0] != result.Free && c.Placements[0] != result.OneCore {
+		return p, fmt.Errorf("placement %v: on a cluster it is %s, or %s where both nodes run on one kernel", c.Placements, result.Free, result.OneCore)
 	}
 	for _, choice := range choices {
-		choice.Placements = []result.Placement{result.Free}
+		choice.Placements = c.Placements
 		if err := p.Add(choice, cores); err != nil {
 			return p, err
 		}
@@ -136,6 +137,11 @@ func (p Plan) paths() []result.Path {
 		}
 	}
 	return list
+}
+
+// oneCore says whether both ends are to be on one CPU.
+func (p Plan) oneCore() bool {
+	return slices.ContainsFunc(p.Cells, func(c measure.Cell) bool { return c.Placement == result.OneCore })
 }
 
 // HasBaseline says whether there is what ratios are formed with.

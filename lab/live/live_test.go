@@ -125,7 +125,7 @@ func TestPorts(t *testing.T) {
 func TestPlans(t *testing.T) {
 	for name, c := range map[string]measure.Choice{
 		"contender": {Contenders: []string{"beeline"}}, "workload": {Workloads: []string{"nothing"}},
-		"placement": {Placements: []result.Placement{result.OneCore}}, "path": {Paths: []result.Path{"nowhere"}},
+		"placement": {Placements: []result.Placement{result.Spread}}, "path": {Paths: []result.Path{"nowhere"}},
 	} {
 		if _, err := Full(c); err == nil {
 			t.Errorf("%s: no error", name)

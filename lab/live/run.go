@@ -72,6 +72,12 @@ func (b *bench) measure(ctx context.Context) error {
 	if err := b.describe(ctx); err != nil {
 		return err
 	}
+	if err := b.pin(); err != nil {
+		return err
+	}
+	if err := b.listen(ctx); err != nil {
+		return err
+	}
 	if err := b.findWays(ctx); err != nil {
 		return err
 	}
@@ -127,6 +133,21 @@ func (b *bench) describe(ctx context.Context) error {
 	return nil
 }
 
+// pin chooses the CPU of both ends where they are to share one: the second, because the first handles the interrupts of
+// most machines.
+func (b *bench) pin() error {
+	if !b.plan.oneCore() {
+		return nil
+	}
+	if b.client.Name != b.server.Name && !b.cluster.SharedKernel {
+		return fmt.Errorf("placement %s: nodes %s and %s run on kernels of their own, and share no CPU", result.OneCore, b.client.Name, b.server.Name)
+	}
+	cpu := min(1, b.record.Environment.CPUs-1)
+	b.cpu = &cpu
+	b.cluster.CPUTimes = fmt.Sprintf("CPU %d, on which both ends are", cpu)
+	return nil
+}
+
 // cpuTimes says what the CPU times of samples are of.
 func (b *bench) cpuTimes(client, server *worker.Facts) string {
 	switch {
@@ -172,6 +193,9 @@ func (b *bench) facts(ctx context.Context, r role) (*worker.Facts, error) {
 		return nil, fmt.Errorf("ask pod %s: %w", b.pods[r].Name, err)
 	}
 	f := reply.Facts
+	if f.Version != worker.Version {
+		return nil, fmt.Errorf("image %s on node %s is of another version than this program: make image-bench, and import it on the nodes", b.plan.Image, b.node(r).Name)
+	}
 	if !r.hosted() {
 		f.Devices, f.NoProxy = nil, "no pod of this run is in the node's network" // the pod's devices are not the node's
 	}
@@ -229,6 +253,7 @@ func (b *bench) newWay(ctx context.Context, c Contender, path result.Path) (*way
 	server := c.servers[path]
 	w := &way{
 		record: result.ClusterWay{Contender: c.Name, Path: path}, client: b.sessions[c.client], server: b.sessions[server],
+		cpu:      b.cpu,
 		oneCPUs:  b.cluster.SharedKernel || path == result.SameNode,
 		unserved: map[string]error{}, turns: map[string]int{},
 	}
@@ -250,7 +275,7 @@ func (b *bench) newWay(ctx context.Context, c Contender, path result.Path) (*way
 			continue
 		}
 		name := cell.Workload.Info().Name
-		if err := w.server.serve(ctx, worker.Serve{End: own, Workload: name, Procs: cell.Procs}); err != nil {
+		if err := w.server.serve(ctx, worker.Serve{End: own, Workload: name, Procs: cell.Procs, CPU: b.cpu}); err != nil {
 			if ctx.Err() != nil {
 				return w, ctx.Err()
 			}

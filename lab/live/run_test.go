@@ -96,6 +96,32 @@ func TestRunEndToEnd(t *testing.T) {
 	}
 }
 
+// Nodes that share a kernel can have both ends on one CPU, as in a lab; others cannot.
+func TestRunOnOneCore(t *testing.T) {
+	f := newNetwork(t)
+	p := tiny(t, "tcp_rr")
+	for i := range p.Cells {
+		p.Cells[i].Placement = result.OneCore
+	}
+	p.Rounds = 1
+	r, said, err := run(t, f, p)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	f.wantNothingLeft(t)
+	for _, s := range r.Samples {
+		// Of one CPU no more time can pass than the traffic lasted, but for ticks of a hundredth of a second.
+		if all := s.CPU.User + s.CPU.System + s.CPU.Softirq + s.CPU.Steal + s.CPU.Idle; s.Error != "" || all <= 0 || all > s.Seconds+0.05 {
+			t.Errorf("%s %s: %+v", s.Contender, s.Path, s)
+		}
+	}
+	b := &bench{bed: newBed(f, p), record: r, cluster: &result.Cluster{}}
+	b.client, b.server = f.nodes[0], f.nodes[1]
+	if err := b.pin(); err == nil || !strings.Contains(err.Error(), "share no CPU") {
+		t.Errorf("nodes with kernels of their own: %v", err)
+	}
+}
+
 // In a namespace that was given, a run deletes what it created and leaves the namespace.
 func TestRunInGivenNamespace(t *testing.T) {
 	f := newNetwork(t)
@@ -146,7 +172,7 @@ func TestRunSurvivesABrokenStream(t *testing.T) {
 		}
 		f.wantNothingLeft(t)
 	}()
-	if err := errors.Join(b.up(t.Context()), b.describe(t.Context()), b.findWays(t.Context())); err != nil {
+	if err := errors.Join(b.up(t.Context()), b.describe(t.Context()), b.listen(t.Context()), b.findWays(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	cell := b.plan.Cells[0]

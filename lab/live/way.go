@@ -22,6 +22,7 @@ type way struct {
 	client  *session
 	server  *session
 	end     worker.End
+	cpu     *int // the only one of both ends
 	oneCPUs bool // both ends have the same CPUs
 	// unserved says of workloads why their server does not run; their samples fail with that.
 	unserved map[string]error
@@ -77,7 +78,7 @@ func (w *way) sample(ctx context.Context, cell measure.Cell, length time.Duratio
 		w.doubt = false
 	}
 	w.turns[name]++
-	reply, err := w.client.call(ctx, worker.Request{Run: &worker.Run{End: w.end, Workload: name, Procs: cell.Procs, Length: length, Turn: w.turns[name]}})
+	reply, err := w.client.call(ctx, worker.Request{Run: &worker.Run{End: w.end, Workload: name, Procs: cell.Procs, Length: length, Turn: w.turns[name], CPU: w.cpu}})
 	if err != nil {
 		w.doubt = true
 		return nil, err

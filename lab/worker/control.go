@@ -47,6 +47,7 @@ const patience = 5 * time.Second
 // control is the server's side.
 type control struct {
 	token    string
+	cpu      *int // of the servers
 	servers  *workload.Servers
 	listener net.Listener
 	packets  *net.UDPConn // answers probes: see mtu.go
@@ -56,9 +57,9 @@ type control struct {
 	open map[net.Conn]bool
 }
 
-func listenControl(place topology.Place, end End, servers *workload.Servers) (c *control, err error) {
-	c = &control{token: end.Token, servers: servers, open: map[net.Conn]bool{}}
-	at := netip.AddrPortFrom(end.Address, uint16(end.Control))
+func listenControl(place topology.Place, s Serve, servers *workload.Servers) (c *control, err error) {
+	c = &control{token: s.Token, cpu: s.CPU, servers: servers, open: map[net.Conn]bool{}}
+	at := netip.AddrPortFrom(s.Address, uint16(s.Control))
 	err = place.Do(func() error {
 		if c.listener, err = net.Listen("tcp", at.String()); err != nil {
 			return err
@@ -141,7 +142,7 @@ func (c *control) speak(conn net.Conn) error {
 			c.servers.EndTests()
 			continue
 		case commandCPU:
-			if a.CPU, err = readCPU(); err != nil {
+			if a.CPU, err = readCPU(c.cpu); err != nil {
 				a.Error = err.Error()
 			}
 		case commandData:

@@ -18,7 +18,7 @@ import (
 const proxyMode = "http://127.0.0.1:10249/proxyMode"
 
 func facts(ctx context.Context, place topology.Place, ask Ask) *Facts {
-	f := &Facts{Environment: machine.Describe(ctx)}
+	f := &Facts{Version: Version, Environment: machine.Describe(ctx)}
 	for _, name := range machine.Sysctls {
 		if v, err := place.ReadSysctl(name); err == nil {
 			f.Environment.Sysctls[strings.ReplaceAll(name, "/", ".")] = v

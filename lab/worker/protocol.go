@@ -12,6 +12,10 @@ import (
 	"github.com/beeline-cni/beeline/lab/workload"
 )
 
+// Version is that of the protocol: both sides must have the same one. It changes with every change that the other side
+// would not notice.
+const Version = 1
+
 // Request asks for one thing: exactly one field is set. Requests are answered one after the other.
 type Request struct {
 	Serve *Serve `json:"serve,omitempty"`
@@ -44,6 +48,8 @@ type Serve struct {
 	End
 	Workload string `json:"workload"`
 	Procs    int    `json:"procs"`
+	// CPU is the only one that the servers may use; nil: any.
+	CPU *int `json:"cpu,omitempty"`
 }
 
 // Run makes one sample to a server.
@@ -53,13 +59,15 @@ type Run struct {
 	Procs    int           `json:"procs"`
 	Length   time.Duration `json:"length"`
 	Turn     int           `json:"turn"`
+	// CPU is the only one that the clients may use; nil: any.
+	CPU *int `json:"cpu,omitempty"`
 }
 
 // Sample is what a Run gave.
 type Sample struct {
 	workload.Outcome
 	// Window is how long the measured traffic lasted, in seconds, and ClientCPU and ServerCPU what passed meanwhile on all
-	// CPUs of both ends' machines. NoCPU says why they cannot be had.
+	// CPUs of both ends' machines, or on the only one that an end may use. NoCPU says why they cannot be had.
 	Window    float64        `json:"window"`
 	ClientCPU procstat.Ticks `json:"clientCPU"`
 	ServerCPU procstat.Ticks `json:"serverCPU"`
@@ -87,6 +95,8 @@ type Ask struct {
 
 // Facts are what a worker knows of its pod and its node.
 type Facts struct {
+	// Version is the worker's.
+	Version     int                `json:"version"`
 	Environment result.Environment `json:"environment"`
 	// Boot identifies the running kernel: nodes with the same one share it, and its CPUs.
 	Boot string `json:"boot"`

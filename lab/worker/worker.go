@@ -89,7 +89,7 @@ func (w *worker) answer(ctx context.Context, r Request) (reply Reply) {
 		reply.Probe, err = probe(ctx, w.place, *r.Probe)
 	case r.CPU:
 		var all procstat.Ticks
-		all, err = readCPU()
+		all, err = readCPU(nil)
 		reply.CPU = &all
 	case r.Facts != nil:
 		reply.Facts = facts(ctx, w.place, *r.Facts)
@@ -112,8 +112,8 @@ func named(name string) (workload.Workload, error) {
 
 func (w *worker) serve(ctx context.Context, s Serve) error {
 	if w.servers == nil {
-		servers := workload.NewServers(w.place, s.Target)
-		control, err := listenControl(w.place, s.End, servers)
+		servers := workload.NewServers(pinned(w.place, s.CPU), s.Target)
+		control, err := listenControl(w.place, s, servers)
 		if err != nil {
 			return err
 		}
@@ -145,9 +145,9 @@ func (w *worker) run(ctx context.Context, r Run) (*Sample, error) {
 		return nil, err
 	}
 	defer far.Close()
-	var near window
+	near := window{cpu: r.CPU}
 	out, err := l.Run(ctx, workload.Request{
-		Client: w.place, Server: far, Procs: r.Procs, Length: r.Length, Turn: r.Turn,
+		Client: pinned(w.place, r.CPU), Server: far, Procs: r.Procs, Length: r.Length, Turn: r.Turn,
 		Window: func(end bool) {
 			near.mark(end)
 			far.mark()
@@ -169,13 +169,14 @@ func (w *worker) run(ctx context.Context, r Run) (*Sample, error) {
 
 // window is the CPU time of this machine at both ends of the measured traffic.
 type window struct {
+	cpu           *int
 	before, after procstat.Ticks
 	began, ended  time.Time
 	err           error
 }
 
 func (w *window) mark(end bool) {
-	all, err := readCPU()
+	all, err := readCPU(w.cpu)
 	if err != nil {
 		w.err = err
 	}
@@ -186,8 +187,19 @@ func (w *window) mark(end bool) {
 	}
 }
 
-// readCPU adds up all CPUs of the machine.
-func readCPU() (procstat.Ticks, error) {
+// readCPU reads one CPU, or adds up all CPUs of the machine.
+func readCPU(cpu *int) (procstat.Ticks, error) {
 	cpus, err := procstat.Read()
+	if cpu != nil {
+		return cpus[*cpu], err
+	}
 	return procstat.Delta(nil, cpus), err
+}
+
+// pinned is the place on one CPU, where one is given.
+func pinned(place topology.Place, cpu *int) topology.Place {
+	if cpu == nil {
+		return place
+	}
+	return place.On(*cpu)
 }

@@ -106,11 +106,11 @@ func TestRunBetweenWorkers(t *testing.T) {
 	end := serverEnd()
 	for turn, w := range workload.All() {
 		name := w.Info().Name
-		if _, err := server.Call(t.Context(), Request{Serve: &Serve{end, name, 1}}); err != nil {
+		if _, err := server.Call(t.Context(), Request{Serve: &Serve{End: end, Workload: name, Procs: 1}}); err != nil {
 			t.Fatalf("serve %s: %v", name, err)
 		}
 		began := time.Now()
-		reply, err := client.Call(t.Context(), Request{Run: &Run{end, name, 1, 200 * time.Millisecond, turn}})
+		reply, err := client.Call(t.Context(), Request{Run: &Run{End: end, Workload: name, Procs: 1, Length: 200 * time.Millisecond, Turn: turn}})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -122,6 +122,25 @@ func TestRunBetweenWorkers(t *testing.T) {
 		// Without the client's word, the server's half of a test waits for its own timer of five more seconds.
 		if took := time.Since(began); name == "tcp_crr" && took > 4*time.Second {
 			t.Errorf("%s took %v", name, took)
+		}
+	}
+}
+
+// On one CPU, both ends count that one only: as long as the traffic lasted.
+func TestRunOnOneCPU(t *testing.T) {
+	near, away := pair(t, 1500, 1500)
+	client, server := start(t, near), start(t, away)
+	end, cpu := serverEnd(), 0
+	if _, err := server.Call(t.Context(), Request{Serve: &Serve{End: end, Workload: "tcp_rr", Procs: 1, CPU: &cpu}}); err != nil {
+		testenv.Missing(t, err.Error())
+	}
+	reply, err := client.Call(t.Context(), Request{Run: &Run{End: end, Workload: "tcp_rr", Procs: 1, Length: time.Second, CPU: &cpu}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ticks := range []uint64{reply.Run.ClientCPU.Total(), reply.Run.ServerCPU.Total()} {
+		if ticks < 80 || ticks > 130 {
+			t.Errorf("%d ticks of one CPU in a second, want about 100", ticks)
 		}
 	}
 }
@@ -204,12 +223,12 @@ func TestAbandonedWorkerEnds(t *testing.T) {
 	near, away := pair(t, 1500, 1500)
 	client, server := start(t, near), start(t, away)
 	end := serverEnd()
-	if _, err := server.Call(t.Context(), Request{Serve: &Serve{end, "tcp_rr", 1}}); err != nil {
+	if _, err := server.Call(t.Context(), Request{Serve: &Serve{End: end, Workload: "tcp_rr", Procs: 1}}); err != nil {
 		testenv.Missing(t, err.Error())
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err := client.Call(ctx, Request{Run: &Run{end, "tcp_rr", 1, time.Hour, 0}})
+	_, err := client.Call(ctx, Request{Run: &Run{End: end, Workload: "tcp_rr", Procs: 1, Length: time.Hour}})
 	if !errors.Is(err, context.DeadlineExceeded) || !client.Broken() {
 		t.Errorf("%v, broken %v", err, client.Broken())
 	}
