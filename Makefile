@@ -11,7 +11,7 @@ export BEELINE_REQUIRE ?= 1
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
 LINT := go tool -modfile=build/tools/go.mod golangci-lint
-GENERATED := $(wildcard internal/datapath/bpf_bpfel.*) deploy/beeline.yaml
+GENERATED := $(wildcard internal/datapath/bpf_bpfel.*)
 C_SOURCES := $(wildcard bpf/*.[ch] bpf/lib/*.[ch])
 SCRIPTS := build/*.sh .ci/run
 BENCH_OUT ?= results/latest
@@ -58,9 +58,9 @@ generate: ## Compile the BPF programs again; the objects are committed
 		{ echo 'generate: needs clang $(CLANG_MAJOR) as $(BPF_CLANG), so that everyone gets the same objects (make deps)' >&2; exit 1; }
 	go generate ./internal/datapath
 
-generated: ## Check that the committed BPF objects and manifests are those of the sources
-	@before=$$(sha256sum $(GENERATED)); $(MAKE) --no-print-directory generate manifests; [ "$$before" = "$$(sha256sum $(GENERATED))" ] || \
-		{ echo 'generated: a file is not made from its sources: commit what make generate manifests made' >&2; git diff --stat -- $(GENERATED) >&2; exit 1; }
+generated: ## Check that the committed BPF objects are those of the sources
+	@before=$$(sha256sum $(GENERATED)); $(MAKE) --no-print-directory generate; [ "$$before" = "$$(sha256sum $(GENERATED))" ] || \
+		{ echo 'generated: the BPF objects are not those of the sources: commit what make generate made' >&2; exit 1; }
 
 format: ## Format Go and C sources
 	$(LINT) fmt ./...
@@ -73,7 +73,7 @@ lint: ## Check Go, C and shell sources
 
 # One package after the other (-p 1): labs and measurements of several would disturb each other.
 test: deps build generated lint ## Run every test, here and on other kernels (root)
-	go run ./build/testrun -summary $(SUMMARIES)/1-test -- go test -json -p 1 -timeout 20m ./... -- go run ./test/vm
+	go run ./build/testrun -summary $(SUMMARIES)/1-test -- go test -json -p 1 -timeout 20m ./... -- go -C build/chart test -json ./... -- go run ./test/vm
 
 # The suite builds Kubernetes first where the cache lacks it, which takes about 13 minutes.
 test-kubernetes: deps image ## Run the tests on a real Kubernetes cluster on this machine (root)

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+)
+
+const (
+	beeline  = "../../deploy/chart/beeline"
+	manifest = "../../deploy/beeline.yaml"
+)
+
+func render(t *testing.T, values ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := run(&out, "kube-system", append([]string{beeline}, values...)); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// What users apply without Helm is what Helm applies without values.
+func TestManifestIsTheChartsDefault(t *testing.T) {
+	text, err := os.ReadFile(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, got, _ := strings.Cut(string(text), "\n") // a comment says where it comes from
+	if got != render(t) {
+		t.Error("deploy/beeline.yaml is not the chart's default: make manifests")
+	}
+}
+
+// Each value changes what it names, and nothing else breaks.
+func TestValues(t *testing.T) {
+	for value, want := range map[string]string{
+		"image.name=registry.example.com/beeline:1": "image: registry.example.com/beeline:1\n",
+		"image.pullPolicy=Always":                   "imagePullPolicy: Always\n",
+		"image.pullSecrets={a,b}":                   "imagePullSecrets:\n        - name: a\n        - name: b\n",
+		"routing=kernel":                            "- --routing=kernel\n",
+		"tunnel=vxlan":                              "- --tunnel=vxlan\n",
+		"tunnelPort=8472":                           "- --tunnel-port=8472\n",
+		"services=none":                             "- --services=none\n",
+		"masquerade=false":                          "- --masquerade=false\n",
+		"mtu=1400":                                  "- --mtu=1400\n",
+		"uplink=eth1":                               "- --uplink=eth1\n",
+		"apiServer.host=10.0.0.1":                   `{name: KUBERNETES_SERVICE_HOST, value: "10.0.0.1"}`,
+		"apiServer.port=6443":                       `{name: KUBERNETES_SERVICE_PORT, value: "6443"}`,
+		"metrics.host=0.0.0.0":                      "- --metrics-address=0.0.0.0:9965\n",
+		"metrics.port=9999":                         "httpGet: {host: 127.0.0.1, port: 9999, path: /readyz}\n",
+		"log.level=debug":                           "- --log-level=debug\n",
+		"log.format=json":                           "- --log-format=json\n",
+		"paths.cniConf=/a":                          "{name: cni-conf, hostPath: {path: /a,",
+		"paths.cniBin=/a":                           "{name: cni-bin, hostPath: {path: /a,",
+		"paths.command=/a":                          "{name: command, hostPath: {path: /a,",
+		"paths.netns=/a":                            "{name: netns, hostPath: {path: /a,",
+		"resources.limits.memory=1Gi":               "memory: 1Gi\n",
+		"priorityClassName=x":                       "priorityClassName: x\n",
+		"nodeSelector.a=b":                          "a: b\n",
+		"updateStrategy.type=OnDelete":              "type: OnDelete\n",
+		"podAnnotations.a=b":                        "annotations:\n        a: b\n",
+	} {
+		if got := render(t, value); !strings.Contains(got, want) {
+			t.Errorf("%s does not give %q", value, want)
+		} else if strings.Contains(render(t), want) {
+			t.Errorf("%s: the default is the same", value)
+		}
+	}
+}
+
+func TestSchemaRefuses(t *testing.T) {
+	for _, value := range []string{
+		"routing=magic", "tunnel=magic", "tunnelPort=0", "services=magic", "masquerade=maybe", "mtu=100", "uplink=", "metrics.host=10.0.0.1",
+		"metrics.port=0", "log.level=loud", "log.format=xml", "paths.cniBin=bin", "image.name=", "image.pullPolicy=Perhaps", "nosuch=1", "image.tag=1",
+	} {
+		if err := run(&bytes.Buffer{}, "kube-system", []string{beeline, value}); err == nil {
+			t.Errorf("%s is taken", value)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for _, args := range [][]string{nil, {"/nonexistent"}, {beeline, "a[="}} {
+		if err := run(&bytes.Buffer{}, "x", args); err == nil {
+			t.Errorf("%v is taken", args)
+		}
+	}
+}
