@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -207,7 +206,7 @@ func (a *Agent) applyTunnelRules(want desired) error {
 
 // removeTunnel removes the VXLAN device that no route leads to any more.
 func (a *Agent) removeTunnel(want desired) error {
-	if want.tunnel.index != 0 || errors.Is(want.tunnel.missing, device.ErrTunnelTaken) {
+	if want.tunnel.index != 0 || want.tunnel.missing != nil {
 		return nil
 	}
 	_, err := device.RemoveTunnel()

@@ -65,7 +65,8 @@ var (
 
 // SyncTunnel makes the tunnel device be what spec says, and returns its index and whether it made one, also in the
 // place of one that was not right. Its routes go with a device that is replaced. Before the device is set up, and the
-// port with it, guard is called with its index: nothing comes through a tunnel that guard has not prepared for.
+// port with it, guard is called with its index: nothing comes through a tunnel that guard has not prepared for. A device
+// that cannot be set up stays as it is, down: who is told of each change and tries again would be told without end.
 func SyncTunnel(spec TunnelSpec, guard func(index int) error) (index int, made bool, err error) {
 	link, err := netlink.LinkByName(TunnelName)
 	switch {
@@ -87,10 +88,6 @@ func SyncTunnel(spec TunnelSpec, guard func(index int) error) (index int, made b
 		}
 	}
 	if err := tuneTunnel(link, spec, guard); err != nil {
-		if made {
-			_, removeErr := RemoveTunnel()
-			err = errors.Join(err, removeErr)
-		}
 		return 0, false, err
 	}
 	return link.Attrs().Index, made, nil

@@ -134,7 +134,7 @@ func TestSyncTunnel(t *testing.T) {
 	})
 }
 
-// Who is in the way is named, and nothing half made stays.
+// Who is in the way is named.
 func TestSyncTunnelTaken(t *testing.T) {
 	const port = 4789
 	add := func(v *netlink.Vxlan) error {
@@ -181,12 +181,13 @@ func TestSyncTunnelTaken(t *testing.T) {
 				if !errors.Is(err, ErrTunnelTaken) || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("error is %v, want %q", err, c.want)
 				}
-				if removed, err := RemoveTunnel(); err != nil || removed {
-					t.Errorf("removed %t (error %v)", removed, err)
+				// Whatever there is of the device is down, and trying again makes no other one.
+				before := linksOf(t)
+				if _, _, err := SyncTunnel(aTunnel, func(int) error { return nil }); !errors.Is(err, ErrTunnelTaken) {
+					t.Errorf("the second time, error is %v", err)
 				}
-				link, err := netlink.LinkByName(TunnelName)
-				if foreign := strings.Contains(c.want, TunnelName); (err == nil) != foreign {
-					t.Errorf("afterwards there is %v (%v)", link, err)
+				if after := linksOf(t); after != before || strings.Contains(after, TunnelName+" up") {
+					t.Errorf("devices are %s, before %s", after, before)
 				}
 				return nil
 			})
@@ -200,9 +201,13 @@ func TestSyncTunnelGuardRefuses(t *testing.T) {
 		if _, _, err := SyncTunnel(aTunnel, func(int) error { return refusal }); !errors.Is(err, refusal) {
 			t.Errorf("error is %v", err)
 		}
-		if link, err := netlink.LinkByName(TunnelName); !isNotFound(err) {
-			t.Errorf("the device is there all the same: %v, %v", link, err)
+		if links := linksOf(t); !strings.Contains(links, TunnelName+" down") {
+			t.Errorf("devices are %s", links)
 		}
+		if _, made, err := SyncTunnel(aTunnel, func(int) error { return nil }); err != nil || made {
+			t.Errorf("when it is not refused any more: made %t, %v", made, err)
+		}
+		checkTunnel(t, aTunnel)
 		return nil
 	})
 }
@@ -283,4 +288,22 @@ func attrsOf(name string) netlink.LinkAttrs {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
 	return attrs
+}
+
+// linksOf lists the devices of the namespace with their indexes and states.
+func linksOf(t *testing.T) string {
+	t.Helper()
+	links, err := netlink.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, l := range links {
+		state := "down"
+		if l.Attrs().Flags&net.FlagUp != 0 {
+			state = "up"
+		}
+		all = append(all, fmt.Sprintf("%d: %s %s", l.Attrs().Index, l.Attrs().Name, state))
+	}
+	return strings.Join(all, ", ")
 }
