@@ -17,7 +17,7 @@ const (
 // look prints what Beeline has left on a node: files, devices, pins, rules and routes.
 const look = `
 ls -d /run/beeline /var/run/beeline /var/lib/beeline /sys/fs/bpf/beeline 2>/dev/null
-ls -d /etc/cni/net.d/*beeline* /opt/cni/bin/beeline* 2>/dev/null
+ls -d /etc/cni/net.d/*beeline* /opt/cni/bin/beeline* /opt/beeline 2>/dev/null
 ls /sys/class/net | grep -E '^(bl[0-9a-f]|beeline)' | sed 's/^/device /'
 nft list tables | grep -i beeline
 ip -o route show table all proto 190 | sed 's/^/route /'
@@ -60,6 +60,9 @@ func removalAndReturn(t *testing.T) {
 	for _, n := range nodes {
 		waitNodeReady(t, n.name)
 	}
+	// Pods of others have lost their network with Beeline and are made anew.
+	mustKubectl(t, "-n", "kube-system", "delete", "pods", "-l", "k8s-app=kube-dns", "--timeout=90s")
+	mustKubectl(t, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout="+patience.String())
 	mustKubectl(t, "create", "namespace", namespace)
 	wantAllTalk(t, theCast(t))
 }

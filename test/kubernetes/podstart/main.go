@@ -1,0 +1,87 @@
+// Command podstart measures how long pods take to start with Beeline and with the bridge network, in the same test
+// bed: for each network it brings a cluster up, creates pods at once, round after round, and takes it down. It prints, for
+// each network, the time from a pod's creation until its container runs (p50, p99) and the time until all run.
+//
+//	make image && go run ./test/kubernetes/podstart [-pods 100] [-rounds 3] [-networks beeline,bridge]
+//
+// Pods start when the kubelet, the container runtime and the network have done their parts; the network's own part is
+// measured by `beeline bench`, as CNI ADD. Other load on the machine changes the figures of both networks.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/bed"
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "podstart: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("podstart", flag.ContinueOnError)
+	pods := flags.Int("pods", 100, "how many pods are created at once, on two nodes")
+	rounds := flags.Int("rounds", 3, "how often, for each network")
+	networks := flags.String("networks", "beeline,bridge", "`list` of networks of the test bed")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	parts, err := bed.Build(ctx, plan.Options{}.Defaults().Kubernetes, progress)
+	if err != nil {
+		return err
+	}
+	parts.Manifest, parts.Archive = "deploy/beeline.yaml", "bin/beeline-image.tar"
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NETWORK\tROUND\tPODS\tP50\tP99\tALL")
+	for _, network := range strings.Split(*networks, ",") {
+		measured, err := measure(ctx, network, parts, *pods, *rounds)
+		for i, starts := range measured {
+			fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\t%s\n", network, i+1, len(starts.each), round(starts.quantile(0.5)), round(starts.quantile(0.99)), round(starts.all))
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("network %s: %w", network, err), table.Flush())
+		}
+	}
+	return table.Flush()
+}
+
+func round(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }
+
+// measure starts pods round after round on a cluster with this network, which it brings up and takes down.
+func measure(ctx context.Context, network string, parts bed.Parts, pods, rounds int) (measured []starts, err error) {
+	cluster, err := bed.Up(ctx, plan.Options{Network: network, Note: "podstart"}.Defaults(), parts, progress)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, bed.Down(context.WithoutCancel(ctx))) }()
+	// The first pods of a node pay for what is done once.
+	if _, err := startPods(ctx, cluster, 2*len(cluster.Cluster.Nodes)); err != nil {
+		return nil, err
+	}
+	for range rounds {
+		s, err := startPods(ctx, cluster, pods)
+		if err != nil {
+			return measured, err
+		}
+		measured = append(measured, s)
+	}
+	return measured, nil
+}
+
+func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/bed"
+)
+
+// starts is how long pods took to start.
+type starts struct {
+	// each is sorted.
+	each []time.Duration
+	// all is from the first pod's creation until the last one runs.
+	all time.Duration
+}
+
+// quantile gives the smallest time that this share of the pods did not exceed.
+func (s starts) quantile(share float64) time.Duration {
+	return s.each[max(0, int(math.Ceil(share*float64(len(s.each))))-1)]
+}
+
+const (
+	image = "localhost/k8s/pause:3.10.2"
+	label = "podstart"
+)
+
+// startPods creates so many pods, alternating between the nodes, waits until all run, and deletes them. Pods are
+// seen to run through a watch: the API's own timestamps have whole seconds.
+func startPods(ctx context.Context, cluster *bed.Bed, count int) (s starts, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	watch := cluster.Command(ctx, "kubectl", "get", "pods", "--watch", "--output-watch-events", "-l", label, "-o", "json")
+	stream, err := watch.StdoutPipe()
+	if err != nil {
+		return s, err
+	}
+	if err := watch.Start(); err != nil {
+		return s, err
+	}
+	defer func() {
+		cancel()
+		_ = watch.Wait() // it was killed
+	}()
+	objects, err := manifest(cluster, count)
+	if err != nil {
+		return s, err
+	}
+	create := cluster.Command(ctx, "kubectl", "create", "-f", "-")
+	create.Stdin = strings.NewReader(objects)
+	created := make(chan error, 1)
+	begin := time.Now()
+	go func() {
+		said, err := create.CombinedOutput()
+		if err != nil {
+			cancel() // ends the watch, which would wait for ever
+			err = fmt.Errorf("create pods: %w: %s", err, said)
+		}
+		created <- err
+	}()
+	s, watchErr := awaitRunning(json.NewDecoder(bufio.NewReader(stream)), count)
+	if err := <-created; err != nil {
+		return s, err
+	}
+	if watchErr != nil {
+		return s, fmt.Errorf("wait for pods: %w", watchErr)
+	}
+	s.all = time.Since(begin)
+	_, err = cluster.Kubectl(ctx, "delete", "pods", "-l", label, "--timeout=180s")
+	return s, err
+}
+
+// awaitRunning reads events of pods until so many have been seen to run.
+func awaitRunning(events *json.Decoder, count int) (s starts, err error) {
+	added, running := map[string]time.Time{}, map[string]bool{}
+	for len(running) < count {
+		var event struct{ Object corev1.Pod }
+		if err := events.Decode(&event); err != nil {
+			return s, err
+		}
+		name, now := event.Object.Name, time.Now()
+		if added[name].IsZero() {
+			added[name] = now
+		}
+		if event.Object.Status.Phase == corev1.PodRunning && !running[name] {
+			running[name] = true
+			s.each = append(s.each, now.Sub(added[name]))
+		}
+	}
+	slices.Sort(s.each)
+	return s, nil
+}
+
+// manifest is a list of pods, alternating between the nodes.
+func manifest(cluster *bed.Bed, count int) (string, error) {
+	var items []any
+	nodes := cluster.Cluster.Nodes
+	for i := range count {
+		none := int64(0)
+		items = append(items, corev1.Pod{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("podstart-%03d", i), Labels: map[string]string{label: "yes"}},
+			Spec: corev1.PodSpec{
+				NodeSelector:                  map[string]string{corev1.LabelHostname: nodes[i%len(nodes)].Name},
+				TerminationGracePeriodSeconds: &none,
+				Containers:                    []corev1.Container{{Name: "pause", Image: image, ImagePullPolicy: corev1.PullNever}},
+			},
+		})
+	}
+	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+	return string(text), err
+}
