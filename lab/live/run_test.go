@@ -82,7 +82,7 @@ func TestRunEndToEnd(t *testing.T) {
 		t.Errorf("cluster: %+v", c)
 	}
 	for _, w := range c.Ways {
-		if want := map[result.Path]int{result.CrossNode: 1400, result.SameNode: 65535}[w.Path]; w.MTU < want || w.MTU > want+4 || w.Seen != w.Source {
+		if want := map[result.Path]int{result.CrossNode: 1400, result.SameNode: 32820}[w.Path]; w.MTU < want || w.MTU > want+4 || w.Seen != w.Source {
 			t.Errorf("%+v, want MTU %d", w, want)
 		}
 	}

@@ -108,7 +108,7 @@ type ClusterWay struct {
 	Path      Path   `json:"path"`
 	// Target is the address that clients connect to.
 	Target string `json:"target"`
-	// MTU is the largest IP packet, in bytes, that arrived unfragmented; Segment the payload, in bytes, that TCP puts into
+	// MTU is the largest IP packet, in bytes, that arrived unfragmented, of those that TCP sends; Segment the payload, in bytes, that TCP puts into
 	// one packet; Congestion the congestion control of the client's connections.
 	MTU        int    `json:"mtu"`
 	Segment    int    `json:"segment"`

@@ -16,7 +16,9 @@ import (
 )
 
 // The path MTU is found by sending UDP datagrams of different lengths that must not be fragmented, and seeing which
-// arrive: what a device's MTU promises, and what routers say, does not count. A probe is the token, its length as
+// arrive: what a device's MTU promises, and what routers say, does not count. None is longer than the packets that TCP
+// sends there: a router's complaint about one that is makes the kernel send less to that address for minutes, and on the
+// way to a node's own address that would be the baseline. A probe is the token, its length as
 // 32 bits big-endian, and zeros; the answer is its length.
 
 // The bounds of the search, as lengths of IP packets: what every IPv6 path carries (and IPv4 paths in practice), and
@@ -60,10 +62,11 @@ func probe(ctx context.Context, place topology.Place, end End) (*Path, error) {
 	defer f.Close()
 	source := netip.MustParseAddrPort(f.conn.LocalAddr().String()).Addr().Unmap()
 	p := &Path{Source: source.String(), Seen: f.seen}
-	if p.Segment, p.Congestion, err = connection(f.conn.(*net.TCPConn)); err != nil {
+	overhead := 0
+	if p.Segment, overhead, p.Congestion, err = connection(f.conn.(*net.TCPConn)); err != nil {
 		return nil, err
 	}
-	if p.MTU, err = pathMTU(ctx, place, end); err != nil {
+	if p.MTU, err = pathMTU(ctx, place, end, min(ipHeader(end)+overhead+p.Segment, largestMTU)); err != nil {
 		return nil, err
 	}
 	if err := f.transfer(); err != nil {
@@ -72,11 +75,12 @@ func probe(ctx context.Context, place topology.Place, end End) (*Path, error) {
 	return p, nil
 }
 
-// connection asks the kernel what it puts into one packet of a connection, and by what it decides when to send it.
-func connection(conn *net.TCPConn) (segment int, congestion string, err error) {
+// connection asks the kernel what it puts into one packet of a connection, of payload and of TCP's own header, and by what
+// it decides when to send it.
+func connection(conn *net.TCPConn) (segment, header int, congestion string, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return 0, "", fmt.Errorf("look at a connection: %w", err)
+		return 0, 0, "", fmt.Errorf("look at a connection: %w", err)
 	}
 	var info *unix.TCPInfo
 	var errInfo, errName error
@@ -85,12 +89,26 @@ func connection(conn *net.TCPConn) (segment int, congestion string, err error) {
 		congestion, errName = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)
 	})
 	if err = errors.Join(errControl, errInfo, errName); err != nil {
-		return 0, "", fmt.Errorf("look at a connection: %w", err)
+		return 0, 0, "", fmt.Errorf("look at a connection: %w", err)
 	}
-	return int(info.Snd_mss), congestion, nil
+	const timestamps, timestampsLength = 1, 12 // TCPI_OPT_TIMESTAMPS of linux/tcp.h
+	header = 20
+	if info.Options&timestamps != 0 {
+		header += timestampsLength
+	}
+	return int(info.Snd_mss), header, congestion, nil
 }
 
-func pathMTU(ctx context.Context, place topology.Place, end End) (int, error) {
+// ipHeader is the length of the IP header on the way to a server.
+func ipHeader(end End) int {
+	if end.Address.Is6() && !end.Address.Is4In6() {
+		return 40
+	}
+	return 20
+}
+
+// pathMTU gives the length, most at most, of the largest packet that arrives.
+func pathMTU(ctx context.Context, place topology.Place, end End, most int) (int, error) {
 	var conn *net.UDPConn
 	err := place.Do(func() (err error) {
 		conn, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(end.Address, uint16(end.Control))))
@@ -100,18 +118,18 @@ func pathMTU(ctx context.Context, place topology.Place, end End) (int, error) {
 		return 0, fmt.Errorf("measure path MTU: %w", err)
 	}
 	defer conn.Close()
-	headers := 20 + 8
-	if end.Address.Is6() && !end.Address.Is4In6() {
-		headers = 40 + 8
-	}
-	if err := forbidFragments(conn, headers == 48); err != nil {
+	headers := ipHeader(end) + 8
+	if err := forbidFragments(conn, ipHeader(end) == 40); err != nil {
 		return 0, fmt.Errorf("measure path MTU: %w", err)
 	}
 	arrives := func(mtu int) bool { return arrives(ctx, conn, end.Token, mtu-headers) }
-	if !arrives(smallestMTU) {
-		return 0, errors.Join(ctx.Err(), fmt.Errorf("measure path MTU: UDP packets of %d bytes do not arrive", smallestMTU))
+	low, high := min(smallestMTU, most), most // low arrives, what is above high does not
+	if !arrives(low) {
+		return 0, errors.Join(ctx.Err(), fmt.Errorf("measure path MTU: UDP packets of %d bytes do not arrive", low))
 	}
-	low, high := smallestMTU, largestMTU // low arrives, what is above high does not
+	if arrives(high) {
+		return high, nil
+	}
 	for low < high {
 		middle := (low + high + 1) / 2
 		if arrives(middle) {

@@ -14,7 +14,7 @@ import (
 
 // Version is that of the protocol: both sides must have the same one. It changes with every change that the other side
 // would not notice.
-const Version = 1
+const Version = 2
 
 // Request asks for one thing: exactly one field is set. Requests are answered one after the other.
 type Request struct {
@@ -76,7 +76,7 @@ type Sample struct {
 
 // Path is what a Probe found on the way to a server.
 type Path struct {
-	// MTU is the largest IP packet, in bytes, that reached the server unfragmented.
+	// MTU is the largest IP packet, in bytes, that reached the server unfragmented, of those that TCP sends there.
 	MTU int `json:"mtu"`
 	// Segment is the payload, in bytes, that TCP puts into one packet on a new connection there.
 	Segment int `json:"segment"`
