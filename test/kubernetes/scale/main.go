@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -84,7 +83,7 @@ func enter(ctx context.Context, o options) (err error) {
 
 // measure does the work, in the namespaces.
 func measure(ctx context.Context, o options) error {
-	if err := prepare(o.dir); err != nil {
+	if err := prepare(ctx, o.dir); err != nil {
 		return err
 	}
 	server, err := startServer(ctx, o)
@@ -102,33 +101,4 @@ func measure(ctx context.Context, o options) error {
 		return err
 	}
 	return agent.measure(ctx, o, server)
-}
-
-// prepare makes the node: an uplink with the address of node 0, and a BPF file system.
-func prepare(dir string) error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
-	}
-	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
-		return fmt.Errorf("mount proc: %w", err)
-	}
-	bpf := filepath.Join(dir, "bpf")
-	if err := os.Mkdir(bpf, 0o755); err != nil {
-		return err
-	}
-	if err := unix.Mount("bpf", bpf, "bpf", 0, ""); err != nil {
-		return fmt.Errorf("mount a BPF file system: %w", err)
-	}
-	for _, args := range [][]string{
-		{"link", "set", "lo", "up"},
-		{"link", "add", "uplink", "type", "veth", "peer", "name", "wire"},
-		{"address", "add", nodeAddress(0).String() + "/8", "dev", "uplink"},
-		{"link", "set", "wire", "up"},
-		{"link", "set", "uplink", "up"},
-	} {
-		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("ip %v: %w: %s", args, err, out)
-		}
-	}
-	return nil
 }

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// prepare makes the node: a BPF file system, and an uplink with the address of node 0 to a wire where all other nodes answer.
+func prepare(ctx context.Context, dir string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return fmt.Errorf("mount proc: %w", err)
+	}
+	bpf := filepath.Join(dir, "bpf")
+	if err := os.Mkdir(bpf, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("bpf", bpf, "bpf", 0, ""); err != nil {
+		return fmt.Errorf("mount a BPF file system: %w", err)
+	}
+	others, err := startOthers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, command := range []string{
+		"ip link set lo up",
+		"ip link add uplink type veth peer name wire netns " + others,
+		"ip address add " + nodeAddress(0).String() + "/8 dev uplink",
+		"ip link set uplink up",
+		"nsenter -t " + others + " -n ip link set lo up",
+		"nsenter -t " + others + " -n ip link set wire up",
+		// The kernel answers for every address that is its own.
+		"nsenter -t " + others + " -n ip route add local 10.200.0.0/16 dev lo",
+	} {
+		words := strings.Fields(command)
+		if out, err := exec.CommandContext(ctx, words[0], words[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s", command, err, out)
+		}
+	}
+	return nil
+}
+
+// startOthers makes the network namespace of all other nodes and gives the process that keeps it.
+func startOthers(ctx context.Context) (pid string, err error) {
+	keeper := exec.CommandContext(ctx, "sleep", "infinity")
+	keeper.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	if err := keeper.Start(); err != nil {
+		return "", fmt.Errorf("make a network namespace: %w", err)
+	}
+	return strconv.Itoa(keeper.Process.Pid), nil
+}
