@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -63,6 +64,7 @@ func TestImage(t *testing.T) {
 	if diff := cmp.Diff(want, config.Config); diff != "" {
 		t.Errorf("config (-want +got):\n%s", diff)
 	}
+	inDockerfile(t, want)
 	content := []string{"usr/", "usr/bin/", "usr/bin/beeline", "usr/bin/beeline-cni", "usr/bin/beeline-portmap", "var/", "var/run -> /run"}
 	if diff := cmp.Diff(content, files(t, img)); diff != "" {
 		t.Errorf("content (-want +got):\n%s", diff)
@@ -88,15 +90,37 @@ func run(t *testing.T, name string, args ...string) []byte {
 // copySources copies what is or could be committed, as it is now.
 func copySources(t *testing.T, to string) {
 	t.Helper()
-	for _, name := range bytes.Split(run(t, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"), []byte{0}) {
-		from, to := filepath.Join("..", string(name)), filepath.Join(to, string(name))
-		if info, err := os.Lstat(from); err != nil || info.IsDir() {
-			continue // deleted, or the end of the list
+	args := []string{"-a", "--parents", "-t", to}
+	for _, name := range strings.Split(string(run(t, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")), "\x00") {
+		if info, err := os.Lstat(filepath.Join("..", name)); err == nil && !info.IsDir() { // neither deleted nor the end of the list
+			args = append(args, name)
 		}
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-			t.Fatal(err)
+	}
+	run(t, "cp", args...)
+}
+
+// inDockerfile checks that the Dockerfile asks for the same programs and configuration.
+func inDockerfile(t *testing.T, c v1.Config) {
+	t.Helper()
+	text, err := os.ReadFile("Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, final, _ := strings.Cut(string(text), "\nFROM scratch\n")
+	lines := []string{
+		"COPY deploy/rootfs/ /\n", "COPY --from=build /src/bin/beeline /src/bin/beeline-cni /src/bin/beeline-portmap /usr/bin/\n",
+		"ENV " + c.Env[0] + "\n", `ENTRYPOINT ["` + c.Entrypoint[0] + `"]`,
+	}
+	for key, value := range c.Labels {
+		if key == "org.opencontainers.image.version" {
+			value = "${VERSION}"
 		}
-		run(t, "cp", "-a", string(name), to)
+		lines = append(lines, key+"="+value)
+	}
+	for _, line := range lines {
+		if !strings.Contains(final, line) {
+			t.Errorf("the Dockerfile's image lacks %q", line)
+		}
 	}
 }
 

@@ -42,6 +42,8 @@ mcast_resolicit. The agent's log has each with the value before.`,
 			}
 			if removed == 0 {
 				fmt.Fprintln(e.stdout, "nothing of Beeline is on this node")
+			} else {
+				fmt.Fprintln(e.stdout, "kernel settings that the agent has changed stay until the next start of the machine: see beeline uninstall --help")
 			}
 			if wait {
 				<-cmd.Context().Done()
