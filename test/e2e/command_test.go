@@ -65,7 +65,7 @@ func TestCommandsAgree(t *testing.T) {
 			t.Errorf("program %+v", program)
 		}
 	}
-	if len(status.Programs) != 4 || len(status.Features) == 0 || entries(&status, "endpoints") != 4 {
+	if len(status.Programs) != 6 || len(status.Features) == 0 || entries(&status, "endpoints") != 4 {
 		t.Errorf("%d programs, %d features, maps %+v", len(status.Programs), len(status.Features), status.Maps)
 	}
 	text := c.command(n, "status")
