@@ -35,7 +35,7 @@ type connection struct {
 	clients map[schema.GroupVersion]*rest.RESTClient
 }
 
-// scheme has the three groups that this package speaks of. A client for all groups costs each node some 10 MB.
+// scheme has the three groups that this package speaks of. A clientset has all groups, whose memory every node would pay for.
 var scheme = newScheme()
 
 func newScheme() *runtime.Scheme {
