@@ -75,38 +75,52 @@ func waitNoStale(t *testing.T, node string) {
 	})
 }
 
-// changedPodRange: an agent whose node gets another pod range while it has pods says so, on the node and in the API,
-// gives out no address of either, and goes on when the old range is back.
+// changedPodRange: where a node gets another pod range while it has pods, its agent names those whose addresses are not
+// of it, on the node and where a user of the pod looks; new pods get addresses of the new range. With the old range
+// back, all is as before.
 func changedPodRange(t *testing.T) {
 	needBeeline(t)
 	c := theCast(t)
 	var object corev1.Node
 	mustGet(t, &object, "node", c.far.name)
-	other := netip.MustParsePrefix("10.244.200.0/24").String()
+	const other = "10.244.200.0/24"
 	recreateNode(t, object, other)
+	newcomer := podObject("newcomer", c.far.name)
 	t.Cleanup(func() {
+		remove(t, newcomer)
 		recreateNode(t, object, object.Spec.PodCIDR)
 		waitNodeReady(t, c.far.name)
 		waitAgentReady(t, c.far.name)
 		wantAllTalk(t, theCast(t))
 	})
-	says := func(text string) bool {
-		return strings.Contains(text, other) && strings.Contains(text, object.Spec.PodCIDR)
+	says := func(what, text string) error {
+		for _, want := range []string{c.remote.pod, c.remote.address, other} {
+			if !strings.Contains(text, want) {
+				return fmt.Errorf("%s: %q is missing in:\n%s", what, want, text)
+			}
+		}
+		return nil
 	}
 	eventually(t, func() error {
 		s, err := agentStatus(c.far.name)
-		if err == nil && !says(strings.Join(s.Problems, "\n")) {
-			err = fmt.Errorf("problems of the agent do not name both ranges: %q", s.Problems)
+		if err != nil {
+			return err
 		}
-		return err
+		return says("problems of the agent", strings.Join(s.Problems, "\n"))
 	})
 	eventually(t, func() error {
-		said, err := kubectl("describe", "node", c.far.name)
-		if err == nil && !says(said[strings.Index(said, "Events:"):]) {
-			err = fmt.Errorf("describe node has no event that names both ranges:\n%s", said)
+		said, err := kubectl("-n", namespace, "get", "events", "--field-selector", "involvedObject.name="+c.remote.pod)
+		if err != nil {
+			return err
 		}
-		return err
+		return says("events of the pod", said)
 	})
+	apply(t, newcomer)
+	address := waitReady(t, newcomer.Name)[newcomer.Name].Status.PodIP
+	if a, err := netip.ParseAddr(address); err != nil || !netip.MustParsePrefix(other).Contains(a) {
+		t.Errorf("a new pod has the address %s, want one of %s (%v)", address, other, err)
+	}
+	c.a.want(t, "echo", "tcp", hostPort(address, echoPort))
 	c.a.want(t, "echo", "tcp", c.b.echo())
 }
 
