@@ -277,7 +277,10 @@ func TestRemove(t *testing.T) {
 	if err != nil || len(removed) != 4 || removed[0] != filepath.Join(c.ConfDir, Conflist) {
 		t.Errorf("removed %q, error %v", removed, err)
 	}
-	for dir, want := range map[string]int{c.ConfDir: 0, c.BinDir: 1, c.CommandDir: 0} {
+	if _, err := os.Stat(c.CommandDir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the command's directory: %v", err)
+	}
+	for dir, want := range map[string]int{c.ConfDir: 0, c.BinDir: 1} {
 		if left, err := os.ReadDir(dir); err != nil || len(left) != want {
 			t.Errorf("left %v, error %v", left, err)
 		}

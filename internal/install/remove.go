@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"golang.org/x/sys/unix"
 )
 
 // Remove removes what an Installer with this configuration has installed and returns the names of what it removed. The
@@ -36,6 +38,13 @@ func Remove(config Config) (removed []string, err error) {
 	}
 	for _, dir := range dirs {
 		errs = append(errs, removeUnfinished(dir))
+	}
+	if config.CommandDir != "" {
+		// The one directory that is nobody else's, unless somebody has put something there. A mount point stays as well.
+		err := os.Remove(config.CommandDir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EBUSY) {
+			errs = append(errs, fmt.Errorf("remove: %w", err))
+		}
 	}
 	return removed, errors.Join(errs...)
 }
