@@ -12,7 +12,7 @@ import (
 
 const (
 	// idleTime is how long the cluster is watched while nothing happens.
-	idleTime = time.Minute
+	idleTime = 30 * time.Second
 	// muchCPU is a share of one core that no idle agent needs, on any machine; what is aimed at is a tenth of it, and
 	// the test prints what it found.
 	muchCPU = 0.05
