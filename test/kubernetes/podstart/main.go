@@ -63,13 +63,16 @@ func run(ctx context.Context, args []string) error {
 
 func round(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }
 
+// note says whose cluster it is.
+const note = "podstart"
+
 // measure starts pods round after round on a cluster with this network, which it brings up and takes down.
 func measure(ctx context.Context, network string, parts bed.Parts, pods, rounds int) (measured []starts, err error) {
-	cluster, err := bed.Up(ctx, plan.Options{Network: network, Note: "podstart"}.Defaults(), parts, progress)
+	cluster, err := bed.Up(ctx, plan.Options{Network: network, Note: note}.Defaults(), parts, progress)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, bed.Down(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, bed.DownNoted(context.WithoutCancel(ctx), note)) }()
 	// The first pods of a node pay for what is done once.
 	if _, err := startPods(ctx, cluster, 2*len(cluster.Cluster.Nodes)); err != nil {
 		return nil, err

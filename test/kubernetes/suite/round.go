@@ -13,18 +13,21 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
+// note says whose cluster it is.
+const note = "make test-kubernetes"
+
 // run brings the cluster up, runs the tests, all of them whatever becomes of the earlier ones, and takes it down. Up and
 // down are tests themselves.
 func (r round) run(ctx context.Context, parts bed.Parts, logs string) (err error) {
 	options := r.options.Defaults()
-	options.Note = "make test-kubernetes"
+	options.Note = note
 	begin := time.Now()
 	if _, err := bed.Up(ctx, options, parts, progress); err != nil {
 		err = fmt.Errorf("bring up: %w", err)
 		report("Up/"+r.name, begin, err)
 		// A cluster of somebody else stays; one that is half made goes.
 		if _, open := bed.Open(); open != nil {
-			return errors.Join(err, keepLogs(logs, r), bed.Down(context.WithoutCancel(ctx)))
+			return errors.Join(err, keepLogs(logs, r), bed.DownNoted(context.WithoutCancel(ctx), note))
 		}
 		return err
 	}
@@ -34,7 +37,7 @@ func (r round) run(ctx context.Context, parts bed.Parts, logs string) (err error
 			err = errors.Join(err, keepLogs(logs, r))
 		}
 		begin := time.Now()
-		down := bed.Down(context.WithoutCancel(ctx))
+		down := bed.DownNoted(context.WithoutCancel(ctx), note)
 		report("Down/"+r.name, begin, down)
 		err = errors.Join(err, down)
 	}()
@@ -44,13 +47,17 @@ func (r round) run(ctx context.Context, parts bed.Parts, logs string) (err error
 	return err
 }
 
-// keepLogs copies the logs of all machines of the cluster, which go with it, and says where.
+// keepLogs copies the logs of all components and pods of the cluster, which go with it, and says where.
 func keepLogs(logs string, r round) error {
 	for _, m := range plan.New(r.options.Defaults()).Machines() {
-		to := filepath.Join(logs, r.name, m.Name)
-		err := os.CopyFS(to, os.DirFS(plan.LogDir(m.Name)))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("keep logs of %s: %w", m.Name, err)
+		for name, from := range map[string]string{
+			"components": plan.LogDir(m.Name),
+			"pods":       filepath.Join(plan.Disk(m.Name), "var/log/pods"),
+		} {
+			err := os.CopyFS(filepath.Join(logs, r.name, m.Name, name), os.DirFS(from))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("keep logs of %s: %w", m.Name, err)
+			}
 		}
 	}
 	progress("the logs of the %s cluster are in %s", r.name, filepath.Join(logs, r.name))
