@@ -105,10 +105,9 @@ func desire(f facts) desired {
 		}
 	}
 	if f.config.Masquerade && len(own.PodCIDRs) > 0 {
-		strays := strays(f.endpoints, own.PodCIDRs)
 		d.masquerade = &masquerade.Config{
-			PodCIDRs:  slices.Concat(own.PodCIDRs, strays),
-			Exempt:    slices.Concat(d.clusterPrefixes(), strays),
+			PodCIDRs:  slices.Concat(own.PodCIDRs, strays(f.endpoints, own.PodCIDRs)),
+			Exempt:    d.clusterPrefixes(),
 			ReplyMark: datapath.MarkReply,
 		}
 	}
@@ -151,6 +150,7 @@ func (d *desired) addEndpoint(e api.Endpoint, own cluster.Node, uplink *device.U
 		d.endpoints[a] = endpointEntry(e)
 		d.kernelRoutes = append(d.kernelRoutes, endpointRoute(e, a, own, uplink))
 		if isStray(a, own.PodCIDRs) {
+			d.routes[hostPrefix(a)] = datapath.Route{Kind: datapath.RouteLocal} // instead of its former range's
 			d.podProblem(e.Pod, "pod %s has address %s, which is not in this node's ranges %v any more: make the pod anew", podName(e), a, own.PodCIDRs)
 		}
 	}

@@ -29,7 +29,7 @@ func withFound(s *cluster.Snapshot, self string, found map[netip.Prefix]datapath
 		address := prefix.Addr()
 		switch {
 		case route.Kind == datapath.RouteLocal:
-			if !selfTold { // else its range has changed
+			if !selfTold && !prefix.IsSingleIP() { // else its range has changed, or this is a pod left from the one before
 				own := node(self)
 				own.PodCIDRs = append(own.PodCIDRs, prefix)
 			}
