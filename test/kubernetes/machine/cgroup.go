@@ -83,7 +83,7 @@ func makeCgroups(name string) (v2 *os.File, err error) {
 			if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 				return nil, fmt.Errorf("make cgroup: %w", err)
 			}
-			if err := inheritResources(dir); err != nil {
+			if err := inheritResources(dir, len(all) == 1); err != nil {
 				return nil, err
 			}
 		}
@@ -97,8 +97,8 @@ func makeCgroups(name string) (v2 *os.File, err error) {
 }
 
 // inheritResources gives a new cgroup what it does not have by itself: in version 1 the processors and memory
-// nodes of the one above, in version 2 the controllers.
-func inheritResources(dir string) error {
+// nodes of the one above, in version 2 the controllers, if there is no version 1 that the kubelet would use instead.
+func inheritResources(dir string, onlyV2 bool) error {
 	above := filepath.Dir(dir)
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		if _, err := os.Stat(filepath.Join(above, "cgroup.controllers")); err == nil {
@@ -115,9 +115,12 @@ func inheritResources(dir string) error {
 			return fmt.Errorf("set %s: %w", file, err)
 		}
 	}
-	controllers, err := os.ReadFile(filepath.Join(above, "cgroup.controllers"))
-	if errors.Is(err, fs.ErrNotExist) {
+	if !onlyV2 {
 		return nil
+	}
+	controllers, err := os.ReadFile(filepath.Join(above, "cgroup.controllers"))
+	if err != nil {
+		return err
 	}
 	for _, c := range strings.Fields(string(controllers)) {
 		if err := os.WriteFile(filepath.Join(above, "cgroup.subtree_control"), []byte("+"+c), 0); err != nil {
