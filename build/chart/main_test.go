@@ -70,6 +70,13 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// The plugin names a pod's namespace by its path on the node, so the agent has to find it there.
+func TestNamespacesHaveThePathOfTheNode(t *testing.T) {
+	if got := render(t, "paths.netns=/a"); !strings.Contains(got, "{name: netns, mountPath: /a,") {
+		t.Errorf("namespaces are mounted elsewhere:\n%s", got)
+	}
+}
+
 func TestSchemaRefuses(t *testing.T) {
 	for _, value := range []string{
 		"routing=magic", "tunnel=magic", "tunnelPort=0", "services=magic", "masquerade=maybe", "mtu=100", "uplink=", "metrics.host=10.0.0.1",
