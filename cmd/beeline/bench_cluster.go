@@ -105,7 +105,7 @@ func runClusterBench(ctx context.Context, e env, f *benchFlags, flags *pflag.Fla
 		fmt.Fprintf(e.stderr, "Looking for what other runs have left: %v\n", err)
 	}
 	for _, l := range left {
-		fmt.Fprintf(e.stderr, "Another run is under way, or has left something: %s. `beeline bench --clean` with the same --kubeconfig removes it.\n", l)
+		fmt.Fprintf(e.stderr, "Another run is under way, or has left something: %s. `beeline bench --clean` with the same --kubeconfig, --context and --namespace removes it.\n", l)
 	}
 	announce(e, plan.Schedule, len(plan.Contenders), plan.Estimate(), plan.HasBaseline())
 	progress := measure.NewProgress(e.stderr, isTerminal(e.stderr), plan.Estimate())

@@ -134,7 +134,7 @@ func (b *bed) waitForPods(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		waiting := ""
+		waiting := "pods that were created are not there any more"
 		b.pods = map[role]corev1.Pod{}
 		for _, p := range pods {
 			if err := hopeless(p, b.plan.Image); err != nil {
@@ -185,7 +185,7 @@ func hopeless(p corev1.Pod, image string) error {
 		switch w.Reason {
 		case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName":
 			return fmt.Errorf("node %s has no image %s: %s. Without a registry: make image-bench, copy bin/beeline-bench.tar to the node and there "+
-				"`ctr -n k8s.io images import beeline-bench.tar`. With one: push the image there and name it with --image", p.Spec.NodeName, image, w.Message)
+				"`ctr -n k8s.io images import --local beeline-bench.tar`. With one: push the image there and name it with --image", p.Spec.NodeName, image, w.Message)
 		case "CreateContainerError", "RunContainerError", "CreateContainerConfigError":
 			return fmt.Errorf("pod %s on node %s does not start: %s %s", p.Name, p.Spec.NodeName, w.Reason, w.Message)
 		}
@@ -275,7 +275,7 @@ func (b *bed) remove(ctx context.Context) (err error) {
 		err = removeObjects(ctx, b.api, b.namespace, runSelector(b.run))
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w; `beeline bench --clean` with the same --kubeconfig removes what is left", ErrLeft, err)
+		return fmt.Errorf("%w: %w; `beeline bench --clean` with the same --kubeconfig, --context and --namespace removes what is left", ErrLeft, err)
 	}
 	return nil
 }
