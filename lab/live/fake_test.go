@@ -44,8 +44,6 @@ type fake struct {
 	stuck    bool
 }
 
-func (f *fake) Host() string { return "https://fake" }
-
 func (f *fake) allow(request string) error {
 	if f.deny != nil {
 		return f.deny(request)

@@ -18,7 +18,6 @@ import (
 
 // API is what the bench asks of a cluster. Objects have the namespace they belong to; selectors are of labels.
 type API interface {
-	Host() string
 	Version(ctx context.Context) (string, error)
 	Nodes(ctx context.Context) ([]corev1.Node, error)
 	DaemonSets(ctx context.Context, namespace string) ([]appsv1.DaemonSet, error)

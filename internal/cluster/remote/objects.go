@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// IsNotFound says whether the server does not have the object.
-func IsNotFound(err error) bool { return apierrors.IsNotFound(err) }
+// isNotFound says whether the server does not have the object.
+func isNotFound(err error) bool { return apierrors.IsNotFound(err) }
 
 // IsForbidden says whether the server knows who asks, and that they may not.
 func IsForbidden(err error) bool { return apierrors.IsForbidden(err) }
@@ -66,7 +66,7 @@ func (c *Client) Namespaces(ctx context.Context, selector string) ([]corev1.Name
 // HasNamespace says whether there is one of that name, which may be on its way out.
 func (c *Client) HasNamespace(ctx context.Context, name string) (bool, error) {
 	err := c.core.Get().Resource("namespaces").Name(name).Timeout(requestTimeout).Do(ctx).Error()
-	if IsNotFound(err) {
+	if isNotFound(err) {
 		return false, nil
 	}
 	if err != nil {

@@ -80,9 +80,6 @@ func clientFor(config rest.Config, gv schema.GroupVersion, path string, transpor
 	return client, nil
 }
 
-// Host is the address of the API server.
-func (c *Client) Host() string { return c.config.Host }
-
 // list asks for objects by label; the empty namespace means all, or objects without.
 func (c *Client) list(ctx context.Context, client *rest.RESTClient, resource, namespace, selector string, into runtime.Object) error {
 	err := client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).
@@ -106,7 +103,7 @@ func (c *Client) create(ctx context.Context, resource, namespace string, object 
 // delete asks for the end of an object. One that is not there is no error.
 func (c *Client) delete(ctx context.Context, resource, namespace, name string) error {
 	err := c.core.Delete().NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name).Timeout(requestTimeout).Do(ctx).Error()
-	if err != nil && !IsNotFound(err) {
+	if err != nil && !isNotFound(err) {
 		return fmt.Errorf("delete %s %s: %w", resource, name, err)
 	}
 	return nil

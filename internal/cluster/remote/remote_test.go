@@ -33,9 +33,6 @@ contexts: [{name: c, context: {cluster: c, user: ""}}]}`, server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Host() != server.URL {
-		t.Errorf("host %q", c.Host())
-	}
 	return c
 }
 
