@@ -65,10 +65,11 @@ static __always_inline bool tunnel_peer(const struct packet *p, struct address *
 	return key.tunnel_id == TUNNEL_VNI;
 }
 
-/* Every node's addresses are prefixes of their own in `routes`. */
+/* Every node's addresses are prefixes of their own in `routes`, and so are some pods of this one (ROUTE_LOCAL). */
 static __always_inline bool tunnel_peer_known(const struct address *peer)
 {
 	struct route_key key = {.prefix_len = 128, .address = *peer};
+	const struct route *r = bpf_map_lookup_elem(&routes, &key);
 
-	return bpf_map_lookup_elem(&routes, &key);
+	return r && r->kind != ROUTE_LOCAL;
 }
