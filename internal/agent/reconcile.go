@@ -216,7 +216,9 @@ func (a *Agent) attach(want desired) error {
 		return err
 	}
 	for _, p := range present {
-		if !wanted[p.Device] {
+		// Those of the tunnel device stay for as long as it is there, wanted or not: without them it would bring in
+		// what anybody sends. removeTunnel takes them off.
+		if !wanted[p.Device] && p.Device != device.TunnelName {
 			errs = append(errs, a.datapath.Detach(p.Device))
 			delete(a.attached, p.Device)
 		}

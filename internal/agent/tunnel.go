@@ -204,13 +204,16 @@ func (a *Agent) applyTunnelRules(want desired) error {
 	return err
 }
 
-// removeTunnel removes the VXLAN device that no route leads to any more.
+// removeTunnel removes the VXLAN device that no route leads to any more, and then what is left of its programs.
 func (a *Agent) removeTunnel(want desired) error {
 	if want.tunnel.index != 0 || want.tunnel.missing != nil {
 		return nil
 	}
-	_, err := device.RemoveTunnel()
-	return err
+	if _, err := device.RemoveTunnel(); err != nil {
+		return err
+	}
+	delete(a.attached, device.TunnelName)
+	return a.datapath.Detach(device.TunnelName)
 }
 
 // tunnelChoice says for how many nodes there is a tunnel and why.
