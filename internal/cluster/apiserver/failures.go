@@ -47,6 +47,9 @@ func (f *failures) note(request string, err error, now time.Time) {
 	f.of[request] = failure{err, since}
 }
 
+// settled takes note that there is no need to make a request any more, whatever became of it.
+func (f *failures) settled(request string) { delete(f.of, request) }
+
 // unreachable tells whether the last request got no answer.
 func (f *failures) unreachable() bool { return f.outage != nil }
 

@@ -86,7 +86,11 @@ func (r *Reporter) Run(ctx context.Context) error {
 			failed++
 			continue
 		}
-		failed = 0
+		if failed > 0 {
+			// The object may have the condition without an answer that said so, or be gone.
+			r.source.settled(requestPatch)
+			failed = 0
+		}
 		select {
 		case <-ctx.Done():
 			return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +97,21 @@ func TestConditionIsWrittenAfterAnOutage(t *testing.T) {
 	r.expectProblem("cannot be reached")
 	server.setDown(false)
 	r.expectCondition(Condition{Status: "True", Reason: "Broken", Message: "nothing is"})
+	r.expectProblem("")
+}
+
+// A condition that the server refused is no problem any more when it is not wanted any more.
+func TestRefusedConditionIsForgotten(t *testing.T) {
+	server := newFakeServer(t)
+	server.put(n1)
+	reporter, r := report(t, server)
+	r.expectState("n1[10.1.1.0/24]")
+	reporter.Available(true, "Ready", "all is well")
+	r.expectCondition(Condition{Status: "False", Reason: "Ready", Message: "all is well"})
+	server.do(func() { server.refuse["nodes"] = http.StatusForbidden })
+	reporter.Available(false, "Broken", "nothing is")
+	r.expectProblem("refuses to patch")
+	reporter.Available(true, "Ready", "all is well")
 	r.expectProblem("")
 }
 

@@ -189,6 +189,14 @@ func (s *Source) answered(request string, err error) {
 	s.report()
 }
 
+// settled takes note that a request need not be made any more: that it was refused is no problem now.
+func (s *Source) settled(request string) {
+	s.mu.Lock()
+	s.failures.settled(request)
+	s.mu.Unlock()
+	s.report()
+}
+
 // pause waits before a request that failed so many times is made again, less long if the server answers others
 // meanwhile. It returns false when ctx ends.
 func (s *Source) pause(ctx context.Context, failed int) bool {
