@@ -16,6 +16,9 @@ const conntrackModule = "nf_conntrack"
 // 5.18). Where that is a module, the module has to be loaded: a rule with a ct expression or a translation does so.
 func HaveConntrack() (bool, error) {
 	kernel, err := btf.LoadKernelSpec()
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return false, nil // a kernel that does not describe itself (CONFIG_DEBUG_INFO_BTF)
+	}
 	if err != nil {
 		return false, fmt.Errorf("read kernel types: %w", err)
 	}
