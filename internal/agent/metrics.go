@@ -87,7 +87,8 @@ var (
 // Describe implements prometheus.Collector.
 func (c *nodeCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descInfo, descReady, descProblems, descEndpoints, descAddresses, descNodes, descMTU, descDropPackets, descDropBytes,
+		descInfo, descReady, descProblems, descEndpoints, descAddresses, descNodes, descMTU,
+		descObjects, descReachable, descOutages, descDropPackets, descDropBytes,
 		descMapBytes, descMapEntries, descMapMax, descRuns, descRunTime,
 	} {
 		out <- d

@@ -124,8 +124,8 @@ func removeState(dir string) error {
 	for _, e := range entries {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
 	}
-	if err := os.Remove(dir); err != nil && !errors.Is(err, unix.EBUSY) {
-		return err
+	if e := os.Remove(dir); e != nil && !errors.Is(e, unix.EBUSY) {
+		err = errors.Join(err, e)
 	}
 	return err
 }
