@@ -21,7 +21,6 @@ type nodes struct {
 
 // ownNode is what the Reporter needs to know of this node's object.
 type ownNode struct {
-	uid string
 	// condition is what the object says of the network; empty fields if it says nothing.
 	condition Condition
 }
@@ -36,7 +35,7 @@ type Condition struct {
 
 // readOwn picks what is kept of this node's object only.
 func readOwn(n *corev1.Node) *ownNode {
-	own := &ownNode{uid: string(n.UID)}
+	own := &ownNode{}
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeNetworkUnavailable {
 			own.condition = Condition{Status: string(c.Status), Reason: c.Reason, Message: c.Message}

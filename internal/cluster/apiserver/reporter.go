@@ -106,7 +106,7 @@ func (r *Reporter) settle(ctx context.Context) error {
 	if own == nil || wanted == nil || own.condition == *wanted {
 		return nil
 	}
-	err := r.patch(ctx, own.condition, *wanted)
+	err := r.patch(ctx, own, *wanted)
 	if apierrors.IsNotFound(err) {
 		return nil // the watch will tell when there is one again
 	}
@@ -126,13 +126,13 @@ func (r *Reporter) condition() *Condition {
 	return r.wanted
 }
 
-// patch writes the condition.
-func (r *Reporter) patch(ctx context.Context, before, wanted Condition) error {
+// patch writes the condition on the object that was before.
+func (r *Reporter) patch(ctx context.Context, before *ownNode, wanted Condition) error {
 	now := metav1.Now().UTC().Format(time.RFC3339)
 	condition := map[string]string{
 		"type": string(corev1.NodeNetworkUnavailable), "status": wanted.Status, "reason": wanted.Reason, "message": wanted.Message, "lastHeartbeatTime": now,
 	}
-	if before.Status != wanted.Status {
+	if before.condition.Status != wanted.Status {
 		condition["lastTransitionTime"] = now
 	}
 	body, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []any{condition}}})
@@ -145,7 +145,7 @@ func (r *Reporter) patch(ctx context.Context, before, wanted Condition) error {
 		return fmt.Errorf("patch condition of node %s: %w", r.nodeName, err)
 	}
 	r.source.answered(requestPatch, nil)
-	r.source.setOwn(readOwn(&node))
+	r.source.setOwn(before, readOwn(&node))
 	r.log.Info("node condition written", "type", corev1.NodeNetworkUnavailable, "status", wanted.Status, "reason", wanted.Reason)
 	return nil
 }

@@ -100,6 +100,22 @@ func TestConditionIsWrittenAfterAnOutage(t *testing.T) {
 	r.expectProblem("")
 }
 
+// What the watch has told since a patch was sent is not undone by the answer to the patch, which may be older.
+func TestAnswerToPatchGivesWayToWatch(t *testing.T) {
+	for _, told := range []bool{false, true} {
+		s := newSource(&connection{}, "n1", slog.New(slog.DiscardHandler))
+		before, watched, answer := &ownNode{}, &ownNode{Condition{Status: "True"}}, &ownNode{Condition{Status: "False"}}
+		s.nodes.own = before
+		want := answer
+		if told {
+			s.nodes.own, want = watched, watched
+		}
+		if s.setOwn(before, answer); s.own() != want {
+			t.Errorf("told by the watch %t: the node's object is %+v, want %+v", told, s.own(), want)
+		}
+	}
+}
+
 // A condition that the server refused is no problem any more when it is not wanted any more.
 func TestRefusedConditionIsForgotten(t *testing.T) {
 	server := newFakeServer(t)

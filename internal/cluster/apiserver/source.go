@@ -266,9 +266,12 @@ func (s *Source) own() *ownNode {
 	return s.nodes.own
 }
 
-// setOwn takes what the answer to a patch says of this node's object, before the watch does.
-func (s *Source) setOwn(own *ownNode) {
+// setOwn takes what the answer to a patch says of this node's object, before the watch does: if the watch has told something
+// since before, the answer may be the older of the two.
+func (s *Source) setOwn(before, own *ownNode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.nodes.own = own
+	if s.nodes.own == before {
+		s.nodes.own = own
+	}
 }
