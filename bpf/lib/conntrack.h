@@ -93,6 +93,24 @@ static __always_inline bool conntrack_translates_ipv6(struct packet *p, const st
 	return conntrack_translates(p, &tuple, sizeof(tuple.ipv6), protocol);
 }
 
+/* Flags of TCP (RFC 9293, 3.1) and where they are in its header. */
+enum tcp_flags {
+	TCP_SYN = 0x02,
+	TCP_ACK = 0x10,
+	TCP_FLAGS_OFFSET = 13,
+};
+
+/* Whether a packet may be the first of its connection; of UDP every one may. `offset` is that of the TCP or UDP header. */
+static __always_inline bool conntrack_may_begin(struct packet *p, __u32 offset, __u8 protocol)
+{
+	__u8 flags;
+
+	if (protocol != PROTOCOL_TCP)
+		return true;
+	return !bpf_skb_load_bytes(p->skb, offset + TCP_FLAGS_OFFSET, &flags, sizeof(flags)) &&
+	       (flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+}
+
 static __always_inline bool conntrack_has_ports(__u8 protocol)
 {
 	return protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP;
@@ -149,9 +167,16 @@ STAGE conntrack_ask_icmpv6(struct packet *p)
 		       : NEXT;
 }
 
+/*
+ * A pod may use one port of its own towards a Service and towards the Service's backend. Answers of both connections are
+ * then alike, so a connection whose answers would be taken for those of a translated one begins in the stack,
+ * which gives it another port and so translates it as well.
+ */
 STAGE conntrack_ask_ipv4(struct packet *p)
 {
 	const __be16 fragment = bpf_htons(0x3fff); /* more fragments, or an offset (RFC 791, 3.1) */
+	const __u32 offset = ETH_HLEN + sizeof(struct iphdr);
+	__be32 source = p->source.word[3], destination = p->destination.word[3];
 	__u8 protocol = p->ip4->protocol;
 	struct ports ports;
 
@@ -159,23 +184,32 @@ STAGE conntrack_ask_ipv4(struct packet *p)
 		return PASS; /* the stack puts it together and sees */
 	if (protocol == PROTOCOL_ICMP)
 		return conntrack_ask_icmp(p);
-	if (!conntrack_has_ports(protocol) ||
-	    bpf_skb_load_bytes(p->skb, ETH_HLEN + sizeof(*p->ip4), &ports, sizeof(ports)))
+	if (!conntrack_has_ports(protocol) || bpf_skb_load_bytes(p->skb, offset, &ports, sizeof(ports)))
 		return PASS;
-	return conntrack_translates_ipv4(p, p->source.word[3], p->destination.word[3], ports, protocol) ? PASS : NEXT;
+	if (conntrack_translates_ipv4(p, source, destination, ports, protocol))
+		return PASS;
+	if (!conntrack_may_begin(p, offset, protocol))
+		return NEXT;
+	ports = (struct ports){ports.destination, ports.source};
+	return conntrack_translates_ipv4(p, destination, source, ports, protocol) ? PASS : NEXT;
 }
 
 STAGE conntrack_ask_ipv6(struct packet *p)
 {
+	const __u32 offset = ETH_HLEN + sizeof(struct ipv6hdr);
 	__u8 protocol = p->ip6->nexthdr;
 	struct ports ports;
 
 	if (protocol == PROTOCOL_ICMPV6)
 		return conntrack_ask_icmpv6(p);
-	if (!conntrack_has_ports(protocol) ||
-	    bpf_skb_load_bytes(p->skb, ETH_HLEN + sizeof(*p->ip6), &ports, sizeof(ports)))
+	if (!conntrack_has_ports(protocol) || bpf_skb_load_bytes(p->skb, offset, &ports, sizeof(ports)))
 		return PASS; /* extension headers, and protocols whose connections cannot be asked for */
-	return conntrack_translates_ipv6(p, &p->source, &p->destination, ports, protocol) ? PASS : NEXT;
+	if (conntrack_translates_ipv6(p, &p->source, &p->destination, ports, protocol))
+		return PASS;
+	if (!conntrack_may_begin(p, offset, protocol))
+		return NEXT;
+	ports = (struct ports){ports.destination, ports.source};
+	return conntrack_translates_ipv6(p, &p->destination, &p->source, ports, protocol) ? PASS : NEXT;
 }
 
 /*

@@ -158,6 +158,36 @@ func TestServicesLeaveTheRestStraight(t *testing.T) {
 	}
 }
 
+// A client that uses one port of its own towards a Service and then towards the Service's backend has two connections.
+func TestServiceAndBackendFromOnePort(t *testing.T) {
+	const clientPort = 50000
+	s := newServices(t, "--services=kube-proxy")
+	for i := range serviceOfFar {
+		for _, to := range []struct {
+			service netip.Addr
+			backend worldEnd
+		}{{serviceOfFar[i], s.far}, {serviceOfNear[i], s.near}} {
+			for name, exchange := range map[string]func(client, backend topology.Place, from, to netip.AddrPort) error{
+				"TCP": exchangeTCP, "UDP": exchangeUDP,
+			} {
+				from := netip.AddrPortFrom(s.pod.addresses[i], clientPort)
+				for _, to := range []struct {
+					address netip.AddrPort
+					backend worldEnd
+				}{
+					{netip.AddrPortFrom(to.service, servicePort), to.backend},
+					{netip.AddrPortFrom(to.backend.addresses[i], backendPort), to.backend},
+					{netip.AddrPortFrom(to.service, servicePort), to.backend},
+				} {
+					if err := exchange(s.pod.place, to.backend.place, from, to.address); err != nil {
+						t.Fatalf("%s from %s to %s at %s: %v", name, from, to.address, to.backend.name, err)
+					}
+				}
+			}
+		}
+	}
+}
+
 // expectService has the client exchange a megabyte with the backend through the service's address, over TCP in both
 // directions at once and over UDP, and be refused where nobody listens.
 func (s *services) expectService(client, backend worldEnd, service netip.Addr) {
@@ -178,16 +208,17 @@ func (s *services) expectDirect(client, backend worldEnd, address netip.Addr) {
 
 func (s *services) expectExchange(client, backend worldEnd, to netip.AddrPort) {
 	s.t.Helper()
-	if err := exchangeTCP(client.place, backend.place, to); err != nil {
+	if err := exchangeTCP(client.place, backend.place, netip.AddrPort{}, to); err != nil {
 		s.t.Fatalf("%s over TCP to %s at %s: %v", client.name, to, backend.name, err)
 	}
-	if err := exchangeUDP(client.place, backend.place, to); err != nil {
+	if err := exchangeUDP(client.place, backend.place, netip.AddrPort{}, to); err != nil {
 		s.t.Fatalf("%s over UDP to %s at %s: %v", client.name, to, backend.name, err)
 	}
 }
 
-// exchangeTCP sends a megabyte to a server on backendPort, which sends it back.
-func exchangeTCP(client, backend topology.Place, to netip.AddrPort) error {
+// exchangeTCP sends a megabyte to a server on backendPort, which sends it back. The client ends the connection with a
+// reset, so that it may take the same port again. The zero from is any.
+func exchangeTCP(client, backend topology.Place, from, to netip.AddrPort) error {
 	var listener net.Listener
 	err := backend.Do(func() (err error) {
 		listener, err = net.Listen("tcp", fmt.Sprintf(":%d", backendPort))
@@ -206,11 +237,16 @@ func exchangeTCP(client, backend topology.Place, to netip.AddrPort) error {
 		_, _ = io.Copy(conn, conn)
 	}()
 	return client.Do(func() error {
-		conn, err := net.DialTimeout("tcp", to.String(), patience)
+		dialer := net.Dialer{Timeout: patience}
+		if from.IsValid() {
+			dialer.LocalAddr = net.TCPAddrFromAddrPort(from)
+		}
+		conn, err := dialer.Dial("tcp", to.String())
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
+		_ = conn.(*net.TCPConn).SetLinger(0)
 		_ = conn.SetDeadline(time.Now().Add(patience))
 		sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 		go func() { _, _ = conn.Write(sent) }()
@@ -225,8 +261,8 @@ func exchangeTCP(client, backend topology.Place, to netip.AddrPort) error {
 	})
 }
 
-// exchangeUDP sends a datagram and one in fragments to a server on backendPort, which sends them back.
-func exchangeUDP(client, backend topology.Place, to netip.AddrPort) error {
+// exchangeUDP sends a datagram and one in fragments to a server on backendPort, which sends them back. The zero from is any.
+func exchangeUDP(client, backend topology.Place, from, to netip.AddrPort) error {
 	var server *net.UDPConn
 	err := backend.Do(func() (err error) {
 		server, err = net.ListenUDP("udp", &net.UDPAddr{Port: backendPort})
@@ -238,7 +274,11 @@ func exchangeUDP(client, backend topology.Place, to netip.AddrPort) error {
 	defer server.Close()
 	go echoPackets(server)
 	return client.Do(func() error {
-		conn, err := net.Dial("udp", to.String())
+		var dialer net.Dialer
+		if from.IsValid() {
+			dialer.LocalAddr = net.UDPAddrFromAddrPort(from)
+		}
+		conn, err := dialer.Dial("udp", to.String())
 		if err != nil {
 			return err
 		}

@@ -28,7 +28,7 @@ func TestServicesThroughTunnels(t *testing.T) {
 			s.openNodePort()
 			for i, address := range s.node.addresses {
 				to := netip.AddrPortFrom(address, nodePort)
-				if err := exchangeTCP(s.outside.place, s.far.place, to); err != nil {
+				if err := exchangeTCP(s.outside.place, s.far.place, netip.AddrPort{}, to); err != nil {
 					t.Errorf("world to the node's port at %s: %v", to, err)
 				}
 				seen, err := worldUDPAt(s.outside, s.far, to)
