@@ -134,7 +134,7 @@ func (c *checks) peer(field string, p networkingv1.NetworkPolicyPeer) (peer Poli
 	return peer
 }
 
-// block reads a CIDR; the API server takes host bits here, which mean nothing.
+// block reads a CIDR of peers or clients; API servers take host bits here, or did so once, which mean nothing.
 func (c *checks) block(field, text string) netip.Prefix {
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil || prefix.Addr().Is4In6() {

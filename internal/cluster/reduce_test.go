@@ -40,7 +40,7 @@ spec:
   clusterIP: 10.96.0.9
   clusterIPs: [10.96.0.9, 'fd00:96::9']
   externalIPs: [198.51.100.9]
-  loadBalancerSourceRanges: [203.0.113.0/24]
+  loadBalancerSourceRanges: [' 203.0.113.7/24']
   externalTrafficPolicy: Local
   internalTrafficPolicy: Cluster
   healthCheckNodePort: 30100
@@ -152,7 +152,7 @@ func TestWrongObjects(t *testing.T) {
 		{"{namespace: shop, name: web-0,", "{namespace: s_p, name: web-0,", "Pod s_p/web-0: metadata.namespace: "},
 		{"nodeName: n1\n  init", "nodename: n1\n  init", `Pod shop/web-0: unknown field "spec.nodename"`},
 		{"nodePort: 30080", "nodePort: 99999", "Service shop/web: spec.ports[0].nodePort: 99999 is not a port"},
-		{"203.0.113.0/24", "203.0.113.1/24", "Service shop/web: spec.loadBalancerSourceRanges[0]: 203.0.113.1/24 has host bits"},
+		{"203.0.113.7/24", "203.0.113.7/33", `Service shop/web: spec.loadBalancerSourceRanges[0]: "203.0.113.7/33" is not a CIDR`},
 		{"port: 53, protocol: UDP", "port: 53, protocol: ICMP", `Service shop/web: spec.ports[1].protocol: "ICMP" is none of TCP, UDP and SCTP`},
 		{"addresses: [10.1.2.3]", "addresses: ['fd00::3']", "EndpointSlice shop/web-x: endpoints[2].addresses[0]: fd00::3 is not of the slice's address type, IPv4"},
 		{"addresses: [10.1.2.3]", "addresses: []", "EndpointSlice shop/web-x: endpoints[2].addresses: missing"},

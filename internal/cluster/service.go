@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -72,7 +73,7 @@ func reduceService(s *corev1.Service) (*Service, []fieldError) {
 		InternalLocal:       s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
 		ExternalLocal:       s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
 		ExternalIPs:         c.addresses("spec.externalIPs", s.Spec.ExternalIPs),
-		LoadBalancerSources: c.prefixes("spec.loadBalancerSourceRanges", s.Spec.LoadBalancerSourceRanges),
+		LoadBalancerSources: c.blocks("spec.loadBalancerSourceRanges", s.Spec.LoadBalancerSourceRanges),
 	}
 	if len(s.Spec.ClusterIPs) > 0 {
 		service.ClusterIPs = c.addresses("spec.clusterIPs", s.Spec.ClusterIPs)
@@ -122,9 +123,10 @@ func (c *checks) addresses(field string, texts []string) (all []netip.Addr) {
 	return all
 }
 
-func (c *checks) prefixes(field string, texts []string) (all []netip.Prefix) {
+// blocks reads CIDRs, around which the API server takes white space.
+func (c *checks) blocks(field string, texts []string) (all []netip.Prefix) {
 	for i, text := range texts {
-		if prefix, ok := c.prefix(fmt.Sprintf("%s[%d]", field, i), text); ok {
+		if prefix := c.block(fmt.Sprintf("%s[%d]", field, i), strings.TrimSpace(text)); prefix.IsValid() {
 			all = append(all, prefix)
 		}
 	}
