@@ -66,10 +66,16 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 			say(fmt.Sprintf("device %s of pod %s", name, pods[name]))
 		}
 	}
+	// Before its programs, without which it would bring in what anybody sends.
+	removed, err := device.RemoveTunnel()
+	if removed {
+		say("device " + device.TunnelName)
+	}
+	step("remove tunnel", err)
 	loaded, err := datapath.Remove(config.BPFFS)
 	tell(loaded)
 	step("remove datapath", err)
-	removed, err := masquerade.Remove()
+	removed, err = masquerade.Remove()
 	if removed {
 		say("table inet beeline, the masquerading rules")
 	}
@@ -81,11 +87,6 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 	routes, err := device.SyncRoutes(nil)
 	count("routes", routes)
 	step("remove routes", err)
-	removed, err = device.RemoveTunnel()
-	if removed {
-		say("device " + device.TunnelName)
-	}
-	step("remove tunnel", err)
 	if err = removeState(config.StateDir); err == nil && hadState {
 		say("state in " + config.StateDir)
 	}
