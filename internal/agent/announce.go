@@ -58,6 +58,7 @@ func (a *Agent) outlook() outlook {
 			o.problems = append(o.problems, p)
 		}
 	}
+	o.problems = append(o.problems, a.source.Problems()...)
 	return o
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/beeline-cni/beeline/internal/install"
 )
@@ -33,8 +34,17 @@ func (a *Agent) install() {
 
 // unready is why the node cannot be given pods; nil when it can.
 func (a *Agent) unready() error {
-	if a.failure != nil {
-		return a.failure
+	switch {
+	case a.failure != nil:
+		return oneLine{a.failure}
+	case a.notInstalled != nil:
+		return oneLine{a.notInstalled}
 	}
-	return a.notInstalled
+	return nil
 }
+
+// oneLine is an error of several steps as users read it in conditions, Events and CNI errors.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string { return strings.ReplaceAll(e.error.Error(), "\n", "; ") }
+func (e oneLine) Unwrap() error { return e.error }

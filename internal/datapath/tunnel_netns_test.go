@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"testing"
@@ -185,6 +186,17 @@ func TestTunnelPeers(t *testing.T) {
 				// What was decided about a node's packets is not for strangers with the same addresses inside.
 				send(*n.world, vxlan(1, frame("from a stranger again")))
 				n.awaitDropped(t, n.a, map[string]uint64{"from_tunnel unknown_tunnel_peer": 3, "from_tunnel not_ip": 1})
+				expectNothing(t, server)
+				// A pod of a former range has a prefix of its own, as nodes have.
+				former := maps.Clone(n.a.routes)
+				for _, a := range []netip.Addr{n.a2.v4, n.a2.v6} {
+					former[netip.PrefixFrom(a, a.BitLen())] = Route{Kind: RouteLocal}
+				}
+				if _, err := n.a.d.Routes.Sync(former); err != nil {
+					t.Fatal(err)
+				}
+				send(n.a2.place, vxlan(1, frame("from a pod")))
+				n.awaitDropped(t, n.a, map[string]uint64{"from_tunnel unknown_tunnel_peer": 4, "from_tunnel not_ip": 1})
 				expectNothing(t, server)
 			})
 		}
