@@ -31,8 +31,8 @@ const (
 	nodeBeeline = "/tmp/smoke/beeline"
 )
 
-// worldProbe is the probe on this machine.
-var worldProbe string
+// The same on this machine.
+var worldProbe, worldBeeline string
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
@@ -62,11 +62,11 @@ func prepare(dir string) error {
 	if cluster, err = bed.Open(); err != nil {
 		return err
 	}
-	worldProbe = filepath.Join(dir, "probe")
+	worldProbe, worldBeeline = filepath.Join(dir, "probe"), filepath.Join(dir, "beeline")
 	archive := filepath.Join(dir, "probe.tar")
 	for _, command := range [][]string{
 		{"go", "build", "-o", worldProbe, "../probe"},
-		{"go", "build", "-o", filepath.Join(dir, "beeline"), "../../../cmd/beeline"},
+		{"go", "build", "-o", worldBeeline, "../../../cmd/beeline"},
 		{"go", "run", "../../../build/image", "-o", archive, "-name", image, "-entrypoint", "/probe", worldProbe + "=/probe"},
 	} {
 		cmd := exec.Command(command[0], command[1:]...)
@@ -77,7 +77,7 @@ func prepare(dir string) error {
 	}
 	for _, node := range cluster.Cluster.Nodes {
 		onDisk := filepath.Join(plan.Disk(node.Name), nodeProbe, "..")
-		said, err := exec.Command("install", "-D", "-t", onDisk, worldProbe, filepath.Join(dir, "beeline")).CombinedOutput()
+		said, err := exec.Command("install", "-D", "-t", onDisk, worldProbe, worldBeeline).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("give programs to node %s: %w\n%s", node.Name, err, said)
 		}

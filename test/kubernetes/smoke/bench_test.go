@@ -1,0 +1,134 @@
+//go:build kubernetes
+
+package smoke
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+)
+
+// benchLabel selects what any run of the bench has made.
+const benchLabel = "app.kubernetes.io/name=beeline-bench"
+
+// TestBench measures the cluster as its users would, for too short a time for figures: every way has some.
+func TestBench(t *testing.T) {
+	explainFailure(t)
+	loadBenchImage(t)
+	dir := t.TempDir()
+	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
+	for _, out := range []string{first, second} {
+		if said, err := benchCommand(t, "--workloads=tcp_rr,tcp_crr", "--rounds=1", "--out="+out).CombinedOutput(); err != nil {
+			t.Fatalf("bench: %v\n%s", err, said)
+		}
+		wantMeasured(t, out)
+		wantNoBenchNamespace(t)
+	}
+	compare := cluster.Command(t.Context(), worldBeeline, "report", first, second)
+	if said, err := compare.CombinedOutput(); err != nil || !strings.Contains(string(said), "nodeport") {
+		t.Errorf("compare two runs: %v\n%s", err, said)
+	}
+}
+
+// TestBenchInterrupted ends a run in the middle; nothing may be left of it.
+func TestBenchInterrupted(t *testing.T) {
+	explainFailure(t)
+	loadBenchImage(t)
+	run := benchCommand(t, "--workloads=tcp_rr", "--rounds=1000", "--out="+t.TempDir())
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- run.Wait() }()
+	eventually(t, func() error {
+		said, err := kubectl("get", "pods", "-A", "-l", benchLabel, "--field-selector=status.phase=Running", "-o", "name")
+		if err == nil && said == "" {
+			err = errors.New("the bench has no pods that run")
+		}
+		return err
+	})
+	if err := run.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("an interrupted run says that it is done")
+		}
+	case <-time.After(patience):
+		_ = run.Process.Kill()
+		t.Fatal("the bench does not end")
+	}
+	wantNoBenchNamespace(t)
+}
+
+// loadBenchImage makes the image of the bench's pods and gives it to the nodes.
+func loadBenchImage(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	build := exec.Command("make", "--no-print-directory", "image-bench", "BIN="+dir)
+	build.Dir = "../../.."
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", build, err, said)
+	}
+	if err := cluster.Load(t.Context(), filepath.Join(dir, "beeline-bench.tar")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// benchCommand makes a bench on this cluster with short samples, which keeps every round: the machine is busy.
+func benchCommand(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	return cluster.Command(t.Context(), worldBeeline, append([]string{
+		"bench", "--kubeconfig=" + plan.Kubeconfig, "--duration=300ms", "--max-foreign=100", "--max-steal=100",
+	}, args...)...)
+}
+
+// wantMeasured wants a figure of every way over every path, and to read what cluster this is.
+func wantMeasured(t *testing.T, dir string) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(dir, result.FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var run result.Run
+	if err := json.Unmarshal(content, &run); err != nil {
+		t.Fatal(err)
+	}
+	if run.Cluster == nil || !strings.EqualFold(run.Cluster.CNI, cluster.Cluster.Options.Network) || run.Cluster.KubeProxy != cluster.Cluster.Options.Proxy {
+		t.Errorf("the cluster is described as %+v; its network is %s and kube-proxy's mode %s", run.Cluster, cluster.Cluster.Options.Network, cluster.Cluster.Options.Proxy)
+	}
+	measured := map[string]bool{}
+	for _, s := range run.Samples {
+		if s.Error != "" {
+			t.Errorf("%s of %s over %s: %s", s.Workload, s.Contender, s.Path, s.Error)
+		}
+		if len(s.Values) > 0 {
+			measured[s.Contender+" "+string(s.Path)] = true
+		}
+	}
+	for _, way := range []string{"node", "pod", "service", "nodeport"} {
+		for _, path := range []result.Path{"cross-node", "same-node"} {
+			if !measured[way+" "+string(path)] {
+				t.Errorf("%s has no figure over %s", way, path)
+			}
+		}
+	}
+}
+
+// wantNoBenchNamespace wants nothing of a bench to be in the cluster, nor to be about to go.
+func wantNoBenchNamespace(t *testing.T) {
+	t.Helper()
+	if left := mustKubectl(t, "get", "namespaces", "-l", benchLabel, "-o", "name"); left != "" {
+		t.Errorf("the bench leaves %s", left)
+	}
+}
