@@ -53,7 +53,7 @@ func (f facts) tunnelSpec() (spec device.TunnelSpec, needed bool) {
 			continue
 		}
 		for _, ipv4 := range []bool{true, false} {
-			if end, ok := f.tunnelEnd(n); ok && has(n, ipv4) && f.tunnelled(n, ipv4) {
+			if end, ok := f.tunnelEnd(n); ok && has(n, ipv4) && f.tunnelled(n, ipv4) && f.tunnelCarries(end, ipv4) {
 				needed = true
 				spec.MTU = max(spec.MTU, f.uplink.MTU-device.TunnelOverhead(end))
 			}
@@ -88,6 +88,12 @@ func (f facts) tunnelMTU(end netip.Addr) int {
 	return min(f.config.MTU, room)
 }
 
+// tunnelCarries tells whether packets of a family fit into a tunnel to this address. The kernel has no IPv6 on a device
+// with a smaller MTU than minMTU, so there would not even be routes for it.
+func (f facts) tunnelCarries(end netip.Addr, ipv4 bool) bool {
+	return ipv4 || f.tunnelMTU(end) >= minMTU
+}
+
 // podRoom is the largest MTU of pods with which some way to another node needs no smaller packets: that of the
 // uplink, or, where all nodes are behind tunnels, that of the narrowest tunnel.
 func (f facts) podRoom() int {
@@ -113,14 +119,15 @@ func (d *desired) addTunnelled(n cluster.Node, ipv4 bool, own cluster.Node, f fa
 		d.unreachable(n, ipv4, fmt.Sprintf("none of its addresses %v is of a family of which this node has an InternalIP", n.Addresses))
 		return 0, false
 	}
+	if !f.tunnelCarries(end, ipv4) {
+		d.unreachable(n, ipv4, fmt.Sprintf("a tunnel over %s carries packets of %d bytes, and IPv6 needs %d", f.uplink.Name, f.tunnelMTU(end), minMTU))
+		return 0, false
+	}
 	if f.tunnel.index == 0 {
 		d.unreachable(n, ipv4, fmt.Sprintf("none of its addresses %v is on the link of %s, and there is no tunnel: %v", n.Addresses, f.uplink.Name, f.tunnel.missing))
 		return 0, false
 	}
 	mtu = f.tunnelMTU(end)
-	if !ipv4 && mtu < minMTU {
-		d.problem("the tunnel to node %q carries packets of %d bytes, and IPv6 needs %d: large packets are lost", n.Name, mtu, minMTU)
-	}
 	route := datapath.Route{
 		Kind: datapath.RouteTunnel, Interface: f.tunnel.index, MTU: mtu, NextHop: end,
 		NextHopMAC: macOf(device.TunnelMAC), UplinkMAC: macOf(device.TunnelSenderMAC),

@@ -155,7 +155,16 @@ func TestDesireTunnelChanges(t *testing.T) {
 		"a link too small for IPv6 in a tunnel": {
 			func(f *facts) { f.uplink.MTU = 1320 },
 			func(t *testing.T, d desired) {
-				wantProblem(t, d, `the tunnel to node "c" carries packets of 1270 bytes, and IPv6 needs 1280`)
+				wantProblem(t, d, `pods of node "c" in fd00:3::/64 cannot be reached: a tunnel over eth0 carries packets of 1270 bytes, and IPv6 needs 1280`)
+				pods6 := netip.MustParsePrefix("fd00:3::/64")
+				if d.routes[pods6].Kind != datapath.RouteCluster || d.routes[pods4].Kind != datapath.RouteTunnel {
+					t.Errorf("IPv6 %+v, IPv4 %+v", d.routes[pods6], d.routes[pods4])
+				}
+				for _, r := range d.kernelRoutes {
+					if r.Prefix == pods6 {
+						t.Errorf("the stack has a route through a device without IPv6: %+v", r)
+					}
+				}
 			},
 		},
 		"somebody has the port": {
