@@ -57,8 +57,8 @@ func bothWays(t *testing.T) {
 		if first == second {
 			second = hostPort(through, 7)
 		}
-		c.a.want(t, "echo", "tcp", first, "-bytes=100", "-ports=40000-40499")
-		c.a.want(t, "echo", "tcp", second, "-bytes=100", "-ports=40000-40499")
+		c.a.want(t, "echo", "tcp", first, "-bytes=100", "-ports=20000-20499")
+		c.a.want(t, "echo", "tcp", second, "-bytes=100", "-ports=20000-20499")
 	}
 }
 
