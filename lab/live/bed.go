@@ -56,13 +56,6 @@ const (
 
 // up creates everything and starts the workers. After an error, down still has to be called.
 func (b *bed) up(ctx context.Context) error {
-	nodes, err := b.api.Nodes(ctx)
-	if err != nil {
-		return err
-	}
-	if b.client, b.server, err = chooseNodes(nodes, b.plan.Client, b.plan.Server); err != nil {
-		return err
-	}
 	if b.namespace = b.plan.Namespace; b.namespace == "" {
 		space := newNamespace(b.run)
 		b.namespace = space.Name
@@ -90,6 +83,16 @@ func (b *bed) up(ctx context.Context) error {
 		}}
 	}
 	return nil
+}
+
+// choose chooses the nodes of the two ends.
+func (b *bed) choose(ctx context.Context) error {
+	nodes, err := b.api.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	b.client, b.server, err = chooseNodes(nodes, b.plan.Client, b.plan.Server)
+	return err
 }
 
 func explainForbidden(err error, advice string) error {

@@ -60,15 +60,18 @@ func (b *bench) measure(ctx context.Context) error {
 	if b.cluster.Kubernetes, err = b.api.Version(ctx); err != nil {
 		return err
 	}
+	if err := b.choose(ctx); err != nil {
+		return err
+	}
+	if b.client.Name == b.server.Name {
+		b.leaveOutCrossNode()
+	}
 	b.progress.Step("creating %d pods", len(b.plan.roles()))
 	if err := b.up(ctx); err != nil {
 		return err
 	}
 	b.progress.Step("namespace %s: client on node %s, server on node %s", b.namespace, b.client.Name, b.server.Name)
 	b.progress.Advance(bringUp)
-	if b.client.Name == b.server.Name {
-		b.leaveOutCrossNode()
-	}
 	if err := b.describe(ctx); err != nil {
 		return err
 	}
@@ -98,7 +101,8 @@ func (b *bench) measure(ctx context.Context) error {
 	return nil
 }
 
-// leaveOutCrossNode drops the cells that a cluster with one node cannot have.
+// leaveOutCrossNode drops the cells that a cluster with one node cannot have, and with them the pods at their far end: two
+// servers in the network of one node would want the same ports.
 func (b *bench) leaveOutCrossNode() {
 	b.plan.Cells = slices.DeleteFunc(slices.Clone(b.plan.Cells), func(c measure.Cell) bool { return c.Path == result.CrossNode })
 	b.progress.Note("client and server are on the same node: there is no cross-node path")

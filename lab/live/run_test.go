@@ -172,7 +172,7 @@ func TestRunSurvivesABrokenStream(t *testing.T) {
 		}
 		f.wantNothingLeft(t)
 	}()
-	if err := errors.Join(b.up(t.Context()), b.describe(t.Context()), b.listen(t.Context()), b.findWays(t.Context())); err != nil {
+	if err := errors.Join(b.choose(t.Context()), b.up(t.Context()), b.describe(t.Context()), b.listen(t.Context()), b.findWays(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	cell := b.plan.Cells[0]
