@@ -1,7 +1,7 @@
 package install
 
 import (
-	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -54,21 +54,23 @@ func (a artifact) inPlace(there stamp) (bool, error) {
 	return equal(want, got)
 }
 
-// equal compares two streams to their ends.
+// equal compares two streams to their ends, in blocks: programs have tens of megabytes, and pods wait meanwhile.
 func equal(a, b io.Reader) (bool, error) {
-	left, right := bufio.NewReaderSize(a, 1<<16), bufio.NewReaderSize(b, 1<<16)
+	const block = 1 << 16
+	left, right := make([]byte, block), make([]byte, block)
 	for {
-		x, errX := left.ReadByte()
-		y, errY := right.ReadByte()
-		switch {
-		case errors.Is(errX, io.EOF) && errors.Is(errY, io.EOF):
+		n, errA := io.ReadFull(a, left)
+		m, errB := io.ReadFull(b, right)
+		for _, err := range []error{errA, errB} {
+			if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+				return false, err
+			}
+		}
+		if !bytes.Equal(left[:n], right[:m]) {
+			return false, nil
+		}
+		if n < block {
 			return true, nil
-		case errors.Is(errX, io.EOF) || errors.Is(errY, io.EOF):
-			return false, nil
-		case errX != nil || errY != nil:
-			return false, errors.Join(errX, errY)
-		case x != y:
-			return false, nil
 		}
 	}
 }
