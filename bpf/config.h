@@ -18,3 +18,16 @@ const volatile bool config_masquerade = true;
  * only those of connections that conntrack does not know as translated.
  */
 const volatile bool config_stack_services = false;
+
+/* Services are translated by the programs here (--services=ebpf). */
+const volatile bool config_services = false;
+
+/* Backends on other nodes answer clients of the world themselves, for Services with SERVICE_DSR (--nodeport-mode=dsr). */
+const volatile bool config_dsr = false;
+
+/* The cookie of the node's own network namespace: what a socket there connects to, the node itself connects to. */
+const volatile __u64 config_host_netns = 0;
+
+/* The ports that translation gives, first and last (--nat-ports). */
+const volatile __u16 config_nat_first = 40000;
+const volatile __u16 config_nat_last = 65535;

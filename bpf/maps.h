@@ -90,3 +90,129 @@ struct {
 	__type(key, __u32);
 	__type(value, struct address);
 } tunnel_sources SEC(".maps");
+
+/*
+ * Where Services answer, with NodePorts and ports of hosts once for each address of this node. Written by the
+ * agent. The agent sets the sizes of this map and of those below that follow the work (--services-max and others).
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct frontend);
+	__type(value, struct service);
+} services SEC(".maps");
+
+/* Backends by their set. Written by the agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 262144);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct backend_key);
+	__type(value, struct backend);
+} backends SEC(".maps");
+
+/* Tables of consistent hashing (Maglev, NSDI 2016, 3.4), in blocks so that a small one takes little. Written by the agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 131072);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct maglev_key);
+	__type(value, struct maglev_block);
+} maglev SEC(".maps");
+
+/* Which backend a client had. Written by the datapath; the least used go first when it is full. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct client);
+	__type(value, struct affinity);
+} affinities SEC(".maps");
+
+/* Who may use the Services that have SERVICE_SOURCES. Written by the agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct source_key);
+	__type(value, __u8);
+} service_sources SEC(".maps");
+
+/* Connections by the id of the Service, from the first one on. Written by the datapath; the agent deletes what is gone. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct service_count);
+} service_counts SEC(".maps");
+
+/*
+ * Connections that are translated packet by packet, each with an entry for both directions, from their first answer on.
+ * Nothing pushes them out: what does not fit is dropped and counted. Written by the datapath; the agent deletes
+ * what has timed out.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 262144);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct tuple);
+	__type(value, struct connection);
+} connections SEC(".maps");
+
+/*
+ * The same for connections that nobody has answered yet: a flood of them pushes out its own kind only. Written
+ * by the datapath; the agent deletes what has timed out.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct tuple);
+	__type(value, struct connection);
+} openings SEC(".maps");
+
+/*
+ * Pods of this node that take part in connections of `connections` whose other end is in the cluster: their packets
+ * are looked up there before they go straight. The value is when that began (CLOCK_MONOTONIC, ns). Written by the
+ * datapath; the agent deletes pods that have no connections any more.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct address);
+	__type(value, __u64);
+} translated_pods SEC(".maps");
+
+/* Devices to the world, by their index. Written by the agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 64);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct uplink);
+} uplinks SEC(".maps");
+
+/* Ports of packets that came in fragments. Written by the datapath; the least used go first. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct fragment_key);
+	__type(value, struct fragment_ports);
+} fragments SEC(".maps");
+
+/* The Service that a connected socket was meant for. Written by the datapath; it goes with the socket. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct peer);
+} peers SEC(".maps");
+
+/* The Services that unconnected UDP sockets have sent to. Written by the datapath; the least used go first. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct datagram_key);
+	__type(value, struct datagram_service);
+} datagrams SEC(".maps");

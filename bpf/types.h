@@ -96,7 +96,14 @@ enum drop_reason {
 	DROP_WRONG_POD = 5,	      /* from the stack, to a pod device that does not own the destination */
 	DROP_UNMASQUERADED = 6,	      /* to the world, still with a pod's address as its source */
 	DROP_UNKNOWN_TUNNEL_PEER = 7, /* decapsulated, but not from a node of the cluster */
-	DROP_MAX = 8,
+	DROP_NO_NAT_PORT = 8,	      /* every port that translation may use towards this destination is taken */
+	DROP_CONNECTIONS_FULL = 9,    /* `connections` has no room for another one */
+	DROP_NO_LOCAL_BACKEND = 10,   /* a traffic policy Local keeps it here, and no backend is here */
+	DROP_SOURCE_NOT_ALLOWED = 11, /* not in the Service's loadBalancerSourceRanges */
+	DROP_UNKNOWN_FRAGMENT = 12,   /* a later fragment, and the first one with the ports has not been seen */
+	DROP_UNTRANSLATABLE = 13,     /* to the world, of a protocol that cannot share the node's address */
+	DROP_NO_ROUTE = 14,	      /* translated, and the node has no route to where it should go */
+	DROP_MAX = 15,
 };
 
 /* The programs that may drop; with the reason, the index of `drops`. */
@@ -107,7 +114,8 @@ enum program {
 	PROGRAM_TO_WIRE = 3,
 	PROGRAM_FROM_TUNNEL = 4,
 	PROGRAM_TO_TUNNEL = 5,
-	PROGRAM_MAX = 6,
+	PROGRAM_WIRE_XDP = 6,
+	PROGRAM_MAX = 7,
 };
 
 /* Value of `drops`, one for each CPU. */
@@ -121,10 +129,211 @@ enum mark {
 	MARK_REPLY = 0x00100000, /* a pod's reply to a connection that the world opened: keeps its address */
 };
 
+/* Key of `services`: where a Service answers. */
+struct frontend {
+	struct address address;
+	__be16 port;
+	__u8 protocol; /* IP protocol number */
+	__u8 padding;
+};
+_Static_assert(sizeof(struct frontend) == 20, "frontend is a map key");
+
+/* What becomes of connections to a Service that has no backend on the side they come from. */
+enum without_backend {
+	WITHOUT_BACKEND_REFUSE = 0, /* TCP RST or ICMP port unreachable: the Service has no endpoints */
+	WITHOUT_BACKEND_DROP = 1,   /* a traffic policy Local, and no endpoint is here */
+	WITHOUT_BACKEND_PASS = 2,   /* the address does not answer on this side at all: the stack's */
+};
+
+/* The backends that connections from one side may go to. */
+struct backend_set {
+	__u32 id;	   /* of `backends` */
+	__u32 maglev;	   /* table of `maglev`; sets of the same addresses share one */
+	__u32 maglev_size; /* entries of the table, a prime; 0: there is none, any backend will do */
+	__u16 count;	   /* backends have indices below this */
+	__u8 maglev_width; /* bytes of an entry: 1 or 2, little endian */
+	__u8 without;	   /* enum without_backend, for a count of 0 */
+};
+_Static_assert(sizeof(struct backend_set) == 16, "backend_set has no hidden padding");
+
+enum service_flag {
+	SERVICE_AFFINITY = 1 << 0, /* connections of one client go to one backend (sessionAffinity: ClientIP) */
+	SERVICE_SOURCES = 1 << 1,  /* only for sources in `service_sources` */
+	SERVICE_DSR = 1 << 2,	   /* from outside: backends of other nodes answer the client directly */
+};
+
+/* Value of `services`. Replaced as a whole: a connection sees the old backends or the new ones, never some of each. */
+struct service {
+	__u32 id;	/* of affinity, sources and counts: the same for all frontends of one port of a Service */
+	__u32 affinity; /* seconds that a client stays with its backend after its last connection */
+	__u16 flags;	/* enum service_flag */
+	__u16 padding;
+	struct backend_set inside;  /* for pods and the node itself */
+	struct backend_set outside; /* for what arrives from the wire */
+};
+_Static_assert(sizeof(struct service) == 44, "service has no hidden padding");
+
+/* Key of `backends`. Sets are written before a service refers to them and deleted after. */
+struct backend_key {
+	__u32 set;
+	__u32 index;
+};
+
+struct backend {
+	struct address address;
+	__be16 port;
+	__u16 padding;
+};
+_Static_assert(sizeof(struct backend) == 20, "backend has no hidden padding");
+
+/* Key of `maglev`: a table's entries number block * MAGLEV_BLOCK / width and following. */
+struct maglev_key {
+	__u32 table;
+	__u32 block;
+};
+
+#define MAGLEV_BLOCK 192
+
+/* Value of `maglev`: indices of backends, each of the width that the set says. */
+struct maglev_block {
+	__u8 entries[MAGLEV_BLOCK];
+};
+
+/* Who a client is for session affinity. */
+enum client_kind {
+	CLIENT_ADDRESS = 0,
+	CLIENT_NETNS = 1, /* the cookie of the socket's network namespace, in the address's first two words */
+};
+
+/* Key of `affinities`. */
+struct client {
+	struct address address;
+	__u32 service;
+	__u32 kind; /* enum client_kind */
+};
+_Static_assert(sizeof(struct client) == 24, "client is a map key");
+
+/* Value of `affinities`: where the client's last connection went. */
+struct affinity {
+	__u64 used; /* CLOCK_MONOTONIC, ns */
+	__u32 set;  /* `index` holds in this set; in another one the backend is looked for */
+	__u32 index;
+	struct backend backend;
+	__u32 padding;
+};
+_Static_assert(sizeof(struct affinity) == 40, "affinity has no hidden padding");
+
+/* Key of `service_sources`: prefix_len counts the 32 bits of the service too. */
+struct source_key {
+	__u32 prefix_len;
+	__u32 service; /* most significant byte first, as a trie compares bits */
+	struct address address;
+};
+_Static_assert(sizeof(struct source_key) == 24, "source_key is a map key");
+
+/* Value of `service_counts`, one for each CPU. */
+struct service_count {
+	__u64 connections; /* that got a backend */
+	__u64 refused;	   /* for want of a backend or because of their source */
+};
+
+/* Key of `connections` and `openings`: a packet's addresses and ports before translation. For ICMP echo, both ports are its identifier. */
+struct tuple {
+	struct address source, destination;
+	__be16 source_port, destination_port;
+	__u8 protocol;
+	__u8 padding[3];
+};
+_Static_assert(sizeof(struct tuple) == 40, "tuple is a map key");
+
+enum connection_flag {
+	CONNECTION_OPENER = 1 << 0, /* this direction opened the connection */
+	CONNECTION_FIN = 1 << 1,    /* TCP: this direction has sent FIN */
+	CONNECTION_RESET = 1 << 2,  /* TCP: RST was seen in this direction */
+	CONNECTION_DIRECT =
+		1 << 3, /* DSR: forwarded as it is to the node of `destination`; there is no other direction */
+	CONNECTION_PLAIN = 1 << 4, /* not translated: known so that its answers are not masqueraded */
+};
+
+/*
+ * Value of `connections` and `openings`: what packets with the key's addresses and ports get instead. The packets
+ * of the other direction have an entry of their own, whose key is this value turned around.
+ */
+struct connection {
+	struct address source, destination;
+	__be16 source_port, destination_port;
+	__u32 service; /* id; 0 for masquerading */
+	__u64 seen;    /* CLOCK_MONOTONIC, ns: the last packet, to the second */
+	__u8 flags;    /* enum connection_flag */
+	__u8 packets;  /* of an opening, up to 255 */
+	__u16 padding[3];
+};
+_Static_assert(sizeof(struct connection) == 56, "connection has no hidden padding");
+
+/* Seconds without a packet after which the agent removes connections. */
+enum timeout {
+	TIMEOUT_OPENING = 60,	   /* no answer yet */
+	TIMEOUT_TCP = 21600,	   /* established: at least 2 h 4 min (RFC 5382, REQ-5) */
+	TIMEOUT_TCP_CLOSED = 10,   /* FIN in both directions, or RST */
+	TIMEOUT_TCP_CLOSING = 240, /* FIN in one direction: TCP's own 2 MSL (RFC 9293, 3.4.2) */
+	TIMEOUT_DATAGRAMS = 120,   /* UDP: at least 2 min (RFC 4787, REQ-5) */
+	TIMEOUT_ECHO = 60,	   /* ICMP: at least 60 s (RFC 5508, REQ-2) */
+};
+
+/* Value of `uplinks`: a device through which the world is reached. Addresses are zero where it has none of the family. */
+struct uplink {
+	struct address ipv4, ipv6; /* what masquerading gives */
+	__u8 mac[ETH_ALEN];
+	__u16 mtu;
+};
+_Static_assert(sizeof(struct uplink) == 40, "uplink has no hidden padding");
+
+/* Key of `fragments`: one IP packet that came in pieces. */
+struct fragment_key {
+	struct address source, destination;
+	__u32 id;
+	__u32 protocol;
+};
+_Static_assert(sizeof(struct fragment_key) == 40, "fragment_key is a map key");
+
+/* Value of `fragments`: the ports that its first piece has. */
+struct fragment_ports {
+	__be16 source, destination;
+};
+
+/* Value of `peers`: what connect put in the place of a Service's address, kept with the socket. */
+struct peer {
+	struct address service, backend;
+	__be16 service_port, backend_port;
+	__u32 service_id;
+};
+_Static_assert(sizeof(struct peer) == 40, "peer has no hidden padding");
+
+/* Key of `datagrams`: a backend that an unconnected socket has sent to through a Service. */
+struct datagram_key {
+	__u64 cookie; /* of the socket */
+	struct address backend;
+	__be16 port;
+	__u16 padding[3];
+};
+_Static_assert(sizeof(struct datagram_key) == 32, "datagram_key is a map key");
+
+/* Value of `datagrams`: the Service's address, which its answers come from. */
+struct datagram_service {
+	struct address address;
+	__be16 port;
+	__u16 padding;
+};
+
 /* The compiler describes in BTF only what data refers to. This refers to the enums that code alone uses. */
 const volatile struct abi {
 	enum route_kind route_kind;
 	enum drop_reason drop_reason;
 	enum program program;
 	enum mark mark;
+	enum without_backend without_backend;
+	enum service_flag service_flag;
+	enum client_kind client_kind;
+	enum connection_flag connection_flag;
+	enum timeout timeout;
 } abi __attribute__((used)) = {};

@@ -11,7 +11,11 @@ import (
 )
 
 // pinnedMaps are the maps that outlive the agent. The others (.rodata) belong to one load.
-var pinnedMaps = []string{bpfMapEndpoints, bpfMapRoutes, bpfMapRouteLengths, bpfMapGeneration, bpfMapDrops, bpfMapLease, bpfMapTunnelSources}
+var pinnedMaps = []string{
+	bpfMapEndpoints, bpfMapRoutes, bpfMapRouteLengths, bpfMapGeneration, bpfMapDrops, bpfMapLease, bpfMapTunnelSources,
+	bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts,
+	bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods, bpfMapUplinks, bpfMapFragments, bpfMapPeers, bpfMapDatagrams,
+}
 
 // adoptMaps opens the pinned maps that have the shape the new programs want. The names in fresh have no
 // such pin: these maps start empty, and their content is derived again from the cluster and the endpoint

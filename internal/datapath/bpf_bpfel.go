@@ -18,6 +18,90 @@ type bpfAddress struct {
 	Word [4]uint32
 }
 
+type bpfAffinity struct {
+	_       structs.HostLayout
+	Used    uint64
+	Set     uint32
+	Index   uint32
+	Backend bpfBackend
+	Padding uint32
+}
+
+type bpfBackend struct {
+	_       structs.HostLayout
+	Address bpfAddress
+	Port    uint16
+	Padding uint16
+}
+
+type bpfBackendKey struct {
+	_     structs.HostLayout
+	Set   uint32
+	Index uint32
+}
+
+type bpfBackendSet struct {
+	_           structs.HostLayout
+	Id          uint32
+	Maglev      uint32
+	MaglevSize  uint32
+	Count       uint16
+	MaglevWidth uint8
+	Without     uint8
+}
+
+type bpfClient struct {
+	_       structs.HostLayout
+	Address bpfAddress
+	Service uint32
+	Kind    uint32
+}
+
+type bpfClientKind uint32
+
+const (
+	bpfClientKindCLIENT_ADDRESS bpfClientKind = 0
+	bpfClientKindCLIENT_NETNS   bpfClientKind = 1
+)
+
+type bpfConnection struct {
+	_               structs.HostLayout
+	Source          bpfAddress
+	Destination     bpfAddress
+	SourcePort      uint16
+	DestinationPort uint16
+	Service         uint32
+	Seen            uint64
+	Flags           uint8
+	Packets         uint8
+	Padding         [3]uint16
+}
+
+type bpfConnectionFlag uint32
+
+const (
+	bpfConnectionFlagCONNECTION_OPENER bpfConnectionFlag = 1
+	bpfConnectionFlagCONNECTION_FIN    bpfConnectionFlag = 2
+	bpfConnectionFlagCONNECTION_RESET  bpfConnectionFlag = 4
+	bpfConnectionFlagCONNECTION_DIRECT bpfConnectionFlag = 8
+	bpfConnectionFlagCONNECTION_PLAIN  bpfConnectionFlag = 16
+)
+
+type bpfDatagramKey struct {
+	_       structs.HostLayout
+	Cookie  uint64
+	Backend bpfAddress
+	Port    uint16
+	Padding [3]uint16
+}
+
+type bpfDatagramService struct {
+	_       structs.HostLayout
+	Address bpfAddress
+	Port    uint16
+	Padding uint16
+}
+
 type bpfDecision struct {
 	_              structs.HostLayout
 	Source         bpfAddress
@@ -44,7 +128,14 @@ const (
 	bpfDropReasonDROP_WRONG_POD           bpfDropReason = 5
 	bpfDropReasonDROP_UNMASQUERADED       bpfDropReason = 6
 	bpfDropReasonDROP_UNKNOWN_TUNNEL_PEER bpfDropReason = 7
-	bpfDropReasonDROP_MAX                 bpfDropReason = 8
+	bpfDropReasonDROP_NO_NAT_PORT         bpfDropReason = 8
+	bpfDropReasonDROP_CONNECTIONS_FULL    bpfDropReason = 9
+	bpfDropReasonDROP_NO_LOCAL_BACKEND    bpfDropReason = 10
+	bpfDropReasonDROP_SOURCE_NOT_ALLOWED  bpfDropReason = 11
+	bpfDropReasonDROP_UNKNOWN_FRAGMENT    bpfDropReason = 12
+	bpfDropReasonDROP_UNTRANSLATABLE      bpfDropReason = 13
+	bpfDropReasonDROP_NO_ROUTE            bpfDropReason = 14
+	bpfDropReasonDROP_MAX                 bpfDropReason = 15
 )
 
 type bpfEndpoint struct {
@@ -56,11 +147,53 @@ type bpfEndpoint struct {
 	Padding      [3]uint8
 }
 
+type bpfFragmentKey struct {
+	_           structs.HostLayout
+	Source      bpfAddress
+	Destination bpfAddress
+	Id          uint32
+	Protocol    uint32
+}
+
+type bpfFragmentPorts struct {
+	_           structs.HostLayout
+	Source      uint16
+	Destination uint16
+}
+
+type bpfFrontend struct {
+	_        structs.HostLayout
+	Address  bpfAddress
+	Port     uint16
+	Protocol uint8
+	Padding  uint8
+}
+
+type bpfMaglevBlock struct {
+	_       structs.HostLayout
+	Entries [192]uint8
+}
+
+type bpfMaglevKey struct {
+	_     structs.HostLayout
+	Table uint32
+	Block uint32
+}
+
 type bpfMark uint32
 
 const (
 	bpfMarkMARK_REPLY bpfMark = 1048576
 )
+
+type bpfPeer struct {
+	_           structs.HostLayout
+	Service     bpfAddress
+	Backend     bpfAddress
+	ServicePort uint16
+	BackendPort uint16
+	ServiceId   uint32
+}
 
 type bpfPrefixLengths struct {
 	_         structs.HostLayout
@@ -78,7 +211,8 @@ const (
 	bpfProgramPROGRAM_TO_WIRE     bpfProgram = 3
 	bpfProgramPROGRAM_FROM_TUNNEL bpfProgram = 4
 	bpfProgramPROGRAM_TO_TUNNEL   bpfProgram = 5
-	bpfProgramPROGRAM_MAX         bpfProgram = 6
+	bpfProgramPROGRAM_WIRE_XDP    bpfProgram = 6
+	bpfProgramPROGRAM_MAX         bpfProgram = 7
 )
 
 type bpfRoute struct {
@@ -108,18 +242,99 @@ const (
 	bpfRouteKindROUTE_TUNNEL  bpfRouteKind = 4
 )
 
+type bpfService struct {
+	_        structs.HostLayout
+	Id       uint32
+	Affinity uint32
+	Flags    uint16
+	Padding  uint16
+	Inside   bpfBackendSet
+	Outside  bpfBackendSet
+}
+
+type bpfServiceCount struct {
+	_           structs.HostLayout
+	Connections uint64
+	Refused     uint64
+}
+
+type bpfServiceFlag uint32
+
+const (
+	bpfServiceFlagSERVICE_AFFINITY bpfServiceFlag = 1
+	bpfServiceFlagSERVICE_SOURCES  bpfServiceFlag = 2
+	bpfServiceFlagSERVICE_DSR      bpfServiceFlag = 4
+)
+
+type bpfSourceKey struct {
+	_         structs.HostLayout
+	PrefixLen uint32
+	Service   uint32
+	Address   bpfAddress
+}
+
+type bpfTimeout uint32
+
+const (
+	bpfTimeoutTIMEOUT_OPENING     bpfTimeout = 60
+	bpfTimeoutTIMEOUT_TCP         bpfTimeout = 21600
+	bpfTimeoutTIMEOUT_TCP_CLOSED  bpfTimeout = 10
+	bpfTimeoutTIMEOUT_TCP_CLOSING bpfTimeout = 240
+	bpfTimeoutTIMEOUT_DATAGRAMS   bpfTimeout = 120
+	bpfTimeoutTIMEOUT_ECHO        bpfTimeout = 60
+)
+
+type bpfTuple struct {
+	_               structs.HostLayout
+	Source          bpfAddress
+	Destination     bpfAddress
+	SourcePort      uint16
+	DestinationPort uint16
+	Protocol        uint8
+	Padding         [3]uint8
+}
+
+type bpfUplink struct {
+	_    structs.HostLayout
+	Ipv4 bpfAddress
+	Ipv6 bpfAddress
+	Mac  [6]uint8
+	Mtu  uint16
+}
+
+type bpfWithoutBackend uint32
+
+const (
+	bpfWithoutBackendWITHOUT_BACKEND_REFUSE bpfWithoutBackend = 0
+	bpfWithoutBackendWITHOUT_BACKEND_DROP   bpfWithoutBackend = 1
+	bpfWithoutBackendWITHOUT_BACKEND_PASS   bpfWithoutBackend = 2
+)
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	bpfMapAffinities          = "affinities"
+	bpfMapBackends            = "backends"
+	bpfMapConnections         = "connections"
+	bpfMapDatagrams           = "datagrams"
 	bpfMapDecisions           = "decisions"
 	bpfMapDrops               = "drops"
 	bpfMapEndpoints           = "endpoints"
+	bpfMapFragments           = "fragments"
 	bpfMapGeneration          = "generation"
 	bpfMapLease               = "lease"
+	bpfMapMaglev              = "maglev"
+	bpfMapOpenings            = "openings"
+	bpfMapPeers               = "peers"
 	bpfMapRouteLengths        = "route_lengths"
 	bpfMapRoutes              = "routes"
+	bpfMapServiceCounts       = "service_counts"
+	bpfMapServiceSources      = "service_sources"
+	bpfMapServices            = "services"
+	bpfMapTranslatedPods      = "translated_pods"
 	bpfMapTunnelSources       = "tunnel_sources"
+	bpfMapUplinks             = "uplinks"
 	bpfProgFromPod            = "from_pod"
 	bpfProgFromTunnel         = "from_tunnel"
 	bpfProgFromWire           = "from_wire"
@@ -127,8 +342,13 @@ const (
 	bpfProgToTunnel           = "to_tunnel"
 	bpfProgToWire             = "to_wire"
 	bpfVarAbi                 = "abi"
+	bpfVarConfigDsr           = "config_dsr"
 	bpfVarConfigEbpfRouting   = "config_ebpf_routing"
+	bpfVarConfigHostNetns     = "config_host_netns"
 	bpfVarConfigMasquerade    = "config_masquerade"
+	bpfVarConfigNatFirst      = "config_nat_first"
+	bpfVarConfigNatLast       = "config_nat_last"
+	bpfVarConfigServices      = "config_services"
 	bpfVarConfigStackServices = "config_stack_services"
 )
 
@@ -186,14 +406,27 @@ type bpfProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfMapSpecs struct {
-	Decisions     *ebpf.MapSpec `ebpf:"decisions"`
-	Drops         *ebpf.MapSpec `ebpf:"drops"`
-	Endpoints     *ebpf.MapSpec `ebpf:"endpoints"`
-	Generation    *ebpf.MapSpec `ebpf:"generation"`
-	Lease         *ebpf.MapSpec `ebpf:"lease"`
-	RouteLengths  *ebpf.MapSpec `ebpf:"route_lengths"`
-	Routes        *ebpf.MapSpec `ebpf:"routes"`
-	TunnelSources *ebpf.MapSpec `ebpf:"tunnel_sources"`
+	Affinities     *ebpf.MapSpec `ebpf:"affinities"`
+	Backends       *ebpf.MapSpec `ebpf:"backends"`
+	Connections    *ebpf.MapSpec `ebpf:"connections"`
+	Datagrams      *ebpf.MapSpec `ebpf:"datagrams"`
+	Decisions      *ebpf.MapSpec `ebpf:"decisions"`
+	Drops          *ebpf.MapSpec `ebpf:"drops"`
+	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
+	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
+	Generation     *ebpf.MapSpec `ebpf:"generation"`
+	Lease          *ebpf.MapSpec `ebpf:"lease"`
+	Maglev         *ebpf.MapSpec `ebpf:"maglev"`
+	Openings       *ebpf.MapSpec `ebpf:"openings"`
+	Peers          *ebpf.MapSpec `ebpf:"peers"`
+	RouteLengths   *ebpf.MapSpec `ebpf:"route_lengths"`
+	Routes         *ebpf.MapSpec `ebpf:"routes"`
+	ServiceCounts  *ebpf.MapSpec `ebpf:"service_counts"`
+	ServiceSources *ebpf.MapSpec `ebpf:"service_sources"`
+	Services       *ebpf.MapSpec `ebpf:"services"`
+	TranslatedPods *ebpf.MapSpec `ebpf:"translated_pods"`
+	TunnelSources  *ebpf.MapSpec `ebpf:"tunnel_sources"`
+	Uplinks        *ebpf.MapSpec `ebpf:"uplinks"`
 }
 
 // bpfVariableSpecs contains global variables before they are loaded into the kernel.
@@ -201,8 +434,13 @@ type bpfMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfVariableSpecs struct {
 	Abi                 *ebpf.VariableSpec `ebpf:"abi"`
+	ConfigDsr           *ebpf.VariableSpec `ebpf:"config_dsr"`
 	ConfigEbpfRouting   *ebpf.VariableSpec `ebpf:"config_ebpf_routing"`
+	ConfigHostNetns     *ebpf.VariableSpec `ebpf:"config_host_netns"`
 	ConfigMasquerade    *ebpf.VariableSpec `ebpf:"config_masquerade"`
+	ConfigNatFirst      *ebpf.VariableSpec `ebpf:"config_nat_first"`
+	ConfigNatLast       *ebpf.VariableSpec `ebpf:"config_nat_last"`
+	ConfigServices      *ebpf.VariableSpec `ebpf:"config_services"`
 	ConfigStackServices *ebpf.VariableSpec `ebpf:"config_stack_services"`
 }
 
@@ -226,26 +464,52 @@ func (o *bpfObjects) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfMaps struct {
-	Decisions     *ebpf.Map `ebpf:"decisions"`
-	Drops         *ebpf.Map `ebpf:"drops"`
-	Endpoints     *ebpf.Map `ebpf:"endpoints"`
-	Generation    *ebpf.Map `ebpf:"generation"`
-	Lease         *ebpf.Map `ebpf:"lease"`
-	RouteLengths  *ebpf.Map `ebpf:"route_lengths"`
-	Routes        *ebpf.Map `ebpf:"routes"`
-	TunnelSources *ebpf.Map `ebpf:"tunnel_sources"`
+	Affinities     *ebpf.Map `ebpf:"affinities"`
+	Backends       *ebpf.Map `ebpf:"backends"`
+	Connections    *ebpf.Map `ebpf:"connections"`
+	Datagrams      *ebpf.Map `ebpf:"datagrams"`
+	Decisions      *ebpf.Map `ebpf:"decisions"`
+	Drops          *ebpf.Map `ebpf:"drops"`
+	Endpoints      *ebpf.Map `ebpf:"endpoints"`
+	Fragments      *ebpf.Map `ebpf:"fragments"`
+	Generation     *ebpf.Map `ebpf:"generation"`
+	Lease          *ebpf.Map `ebpf:"lease"`
+	Maglev         *ebpf.Map `ebpf:"maglev"`
+	Openings       *ebpf.Map `ebpf:"openings"`
+	Peers          *ebpf.Map `ebpf:"peers"`
+	RouteLengths   *ebpf.Map `ebpf:"route_lengths"`
+	Routes         *ebpf.Map `ebpf:"routes"`
+	ServiceCounts  *ebpf.Map `ebpf:"service_counts"`
+	ServiceSources *ebpf.Map `ebpf:"service_sources"`
+	Services       *ebpf.Map `ebpf:"services"`
+	TranslatedPods *ebpf.Map `ebpf:"translated_pods"`
+	TunnelSources  *ebpf.Map `ebpf:"tunnel_sources"`
+	Uplinks        *ebpf.Map `ebpf:"uplinks"`
 }
 
 func (m *bpfMaps) Close() error {
 	return _BpfClose(
+		m.Affinities,
+		m.Backends,
+		m.Connections,
+		m.Datagrams,
 		m.Decisions,
 		m.Drops,
 		m.Endpoints,
+		m.Fragments,
 		m.Generation,
 		m.Lease,
+		m.Maglev,
+		m.Openings,
+		m.Peers,
 		m.RouteLengths,
 		m.Routes,
+		m.ServiceCounts,
+		m.ServiceSources,
+		m.Services,
+		m.TranslatedPods,
 		m.TunnelSources,
+		m.Uplinks,
 	)
 }
 
@@ -254,8 +518,13 @@ func (m *bpfMaps) Close() error {
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfVariables struct {
 	Abi                 *ebpf.Variable `ebpf:"abi"`
+	ConfigDsr           *ebpf.Variable `ebpf:"config_dsr"`
 	ConfigEbpfRouting   *ebpf.Variable `ebpf:"config_ebpf_routing"`
+	ConfigHostNetns     *ebpf.Variable `ebpf:"config_host_netns"`
 	ConfigMasquerade    *ebpf.Variable `ebpf:"config_masquerade"`
+	ConfigNatFirst      *ebpf.Variable `ebpf:"config_nat_first"`
+	ConfigNatLast       *ebpf.Variable `ebpf:"config_nat_last"`
+	ConfigServices      *ebpf.Variable `ebpf:"config_services"`
 	ConfigStackServices *ebpf.Variable `ebpf:"config_stack_services"`
 }
 

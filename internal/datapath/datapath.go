@@ -174,14 +174,27 @@ func (d *Datapath) Unload() error {
 
 func (d *Datapath) maps() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
-		bpfMapEndpoints:     d.objects.bpfMaps.Endpoints,
-		bpfMapRoutes:        d.objects.bpfMaps.Routes,
-		bpfMapRouteLengths:  d.objects.bpfMaps.RouteLengths,
-		bpfMapGeneration:    d.objects.bpfMaps.Generation,
-		bpfMapDecisions:     d.objects.bpfMaps.Decisions,
-		bpfMapDrops:         d.objects.bpfMaps.Drops,
-		bpfMapLease:         d.objects.bpfMaps.Lease,
-		bpfMapTunnelSources: d.objects.bpfMaps.TunnelSources,
+		bpfMapEndpoints:      d.objects.bpfMaps.Endpoints,
+		bpfMapRoutes:         d.objects.bpfMaps.Routes,
+		bpfMapRouteLengths:   d.objects.bpfMaps.RouteLengths,
+		bpfMapGeneration:     d.objects.bpfMaps.Generation,
+		bpfMapDecisions:      d.objects.bpfMaps.Decisions,
+		bpfMapDrops:          d.objects.bpfMaps.Drops,
+		bpfMapLease:          d.objects.bpfMaps.Lease,
+		bpfMapTunnelSources:  d.objects.bpfMaps.TunnelSources,
+		bpfMapServices:       d.objects.bpfMaps.Services,
+		bpfMapBackends:       d.objects.bpfMaps.Backends,
+		bpfMapMaglev:         d.objects.bpfMaps.Maglev,
+		bpfMapAffinities:     d.objects.bpfMaps.Affinities,
+		bpfMapServiceSources: d.objects.bpfMaps.ServiceSources,
+		bpfMapServiceCounts:  d.objects.bpfMaps.ServiceCounts,
+		bpfMapConnections:    d.objects.bpfMaps.Connections,
+		bpfMapOpenings:       d.objects.bpfMaps.Openings,
+		bpfMapTranslatedPods: d.objects.bpfMaps.TranslatedPods,
+		bpfMapUplinks:        d.objects.bpfMaps.Uplinks,
+		bpfMapFragments:      d.objects.bpfMaps.Fragments,
+		bpfMapPeers:          d.objects.bpfMaps.Peers,
+		bpfMapDatagrams:      d.objects.bpfMaps.Datagrams,
 	}
 }
 
