@@ -23,20 +23,6 @@ const (
 	RoutingKernel Routing = "kernel"
 )
 
-// Services says who sends traffic for a Service to its backends.
-type Services string
-
-// The ways of Services.
-const (
-	// ServicesAuto is ServicesKubeProxy where the nodes come from an API server, and ServicesNone elsewhere.
-	ServicesAuto Services = "auto"
-	// ServicesNone says that nobody on this node translates what pods send each other.
-	ServicesNone Services = "none"
-	// ServicesKubeProxy says that kube-proxy does, or rules of that kind: packets of connections that the host's stack
-	// translates go through it in both directions, also with eBPF routing.
-	ServicesKubeProxy Services = "kube-proxy"
-)
-
 // Tunnel says which nodes are reached through VXLAN.
 type Tunnel string
 
@@ -58,26 +44,32 @@ type Config struct {
 	Manifests string
 	// Kubeconfig says where the API server is and who asks it; empty means the service account of the agent's pod.
 	Kubeconfig string
+	// APIServer is the URL of the API server, for the service account of the agent's pod: an agent that translates the
+	// address of the API server's Service cannot depend on it. Empty is what the pod was told.
+	APIServer string
 	// Socket is the path of the unix socket for the plugin and the command line.
 	Socket string
 	// StateDir keeps the endpoint files. It may be lost at a reboot but not before.
 	StateDir string
 	// BPFFS is a directory on a BPF file system that the agent owns.
 	BPFFS string
-	// Uplink is the name of the device towards other nodes, or "auto".
+	// Uplink names the devices to the world, with commas between them; the first one is also that towards other nodes. "auto" is the
+	// device that holds the node's address and those of default routes.
 	Uplink string
 	// MTU of pods in bytes; 0 follows the uplink.
 	MTU int
 	// Routing between pods.
 	Routing Routing
-	// Services says who translates the addresses of Services.
-	Services Services
+	// ServiceConfig is about Services.
+	ServiceConfig
 	// Tunnel says which nodes are reached through VXLAN.
 	Tunnel Tunnel
 	// TunnelPort is the UDP port of VXLAN, the same on all nodes.
 	TunnelPort int
 	// Masquerade gives what pods send to the world the node's address.
 	Masquerade bool
+	// NonMasquerade are networks outside the cluster that see the addresses of pods all the same.
+	NonMasquerade Prefixes
 	// CNIConfDir and CNIBinDir are where the container runtime looks for networks and plugins; what belongs there is
 	// installed when the node is ready. Empty installs nothing.
 	CNIConfDir, CNIBinDir string
@@ -102,7 +94,7 @@ func Defaults() Config {
 		BPFFS:          "/sys/fs/bpf/beeline",
 		Uplink:         "auto",
 		Routing:        RoutingEBPF,
-		Services:       ServicesAuto,
+		ServiceConfig:  ServiceDefaults(),
 		Tunnel:         TunnelAuto,
 		TunnelPort:     4789, // IANA's for VXLAN
 		Masquerade:     true,
@@ -125,6 +117,14 @@ func (c Config) Validate() error {
 	if c.Manifests != "" && c.Kubeconfig != "" {
 		errs = append(errs, errors.New("--manifests and --kubeconfig: the cluster's state comes from one of them"))
 	}
+	if c.APIServer != "" {
+		if c.Manifests != "" || c.Kubeconfig != "" {
+			errs = append(errs, errors.New("--api-server: says where the API server is for the service account of the agent's pod, and not with --manifests or --kubeconfig"))
+		}
+		if err := checkServer(c.APIServer); err != nil {
+			errs = append(errs, fmt.Errorf("--api-server: %w", err))
+		}
+	}
 	for flag, path := range map[string]string{"--socket": c.Socket, "--state-dir": c.StateDir, "--bpffs": c.BPFFS} {
 		if !filepath.IsAbs(path) {
 			errs = append(errs, fmt.Errorf("%s: %q is not an absolute path", flag, path))
@@ -140,8 +140,8 @@ func (c Config) Validate() error {
 	if strings.Contains(c.BPFFS, ".") {
 		errs = append(errs, fmt.Errorf("--bpffs: %q: names on a BPF file system must not contain a dot", c.BPFFS))
 	}
-	if c.Uplink == "" {
-		errs = append(errs, errors.New(`--uplink: must be "auto" or the name of a device`))
+	if names := list(c.Uplink); len(names) == 0 || len(names) > 1 && slices.Contains(names, "auto") {
+		errs = append(errs, fmt.Errorf(`--uplink: %q is neither "auto" nor the names of devices`, c.Uplink))
 	}
 	if c.MTU != 0 && (c.MTU < minMTU || c.MTU > maxMTU) {
 		errs = append(errs, fmt.Errorf("--mtu: %d is not 0 (follow the uplink) or between %d and %d", c.MTU, minMTU, maxMTU))
@@ -149,9 +149,7 @@ func (c Config) Validate() error {
 	if c.Routing != RoutingEBPF && c.Routing != RoutingKernel {
 		errs = append(errs, fmt.Errorf("--routing: %q is neither %q nor %q", c.Routing, RoutingEBPF, RoutingKernel))
 	}
-	if !slices.Contains([]Services{ServicesAuto, ServicesNone, ServicesKubeProxy}, c.Services) {
-		errs = append(errs, fmt.Errorf("--services: %q is none of %q, %q and %q", c.Services, ServicesAuto, ServicesNone, ServicesKubeProxy))
-	}
+	errs = append(errs, c.ServiceConfig.validate())
 	if !slices.Contains([]Tunnel{TunnelAuto, TunnelNone, TunnelVXLAN}, c.Tunnel) {
 		errs = append(errs, fmt.Errorf("--tunnel: %q is none of %q, %q and %q", c.Tunnel, TunnelAuto, TunnelNone, TunnelVXLAN))
 	}

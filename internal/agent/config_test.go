@@ -22,7 +22,8 @@ func TestConfigValidate(t *testing.T) {
 		"--socket":          func(c *Config) { c.Socket = "agent.sock" },
 		"--state-dir":       func(c *Config) { c.StateDir = "" },
 		"--bpffs":           func(c *Config) { c.BPFFS = "/sys/fs/bpf/a.b" },
-		"--uplink":          func(c *Config) { c.Uplink = "" },
+		"--uplink":          func(c *Config) { c.Uplink = "eth0,auto" },
+		"--api-server":      func(c *Config) { c.Manifests, c.APIServer = "", "192.0.2.1:6443" },
 		"--mtu":             func(c *Config) { c.MTU = 1279 },
 		"--cni-conf-dir":    func(c *Config) { c.CNIConfDir = "net.d" },
 		"--cni-bin-dir":     func(c *Config) { c.CNIBinDir = "bin" },
@@ -32,6 +33,15 @@ func TestConfigValidate(t *testing.T) {
 		"--tunnel":          func(c *Config) { c.Tunnel = "geneve" },
 		"--tunnel-port":     func(c *Config) { c.TunnelPort = 0 },
 		"--metrics-address": func(c *Config) { c.MetricsAddress = "9965" },
+		"--services":        func(c *Config) { c.Services = "ipvs" },
+		"--cgroup":          func(c *Config) { c.Cgroup = "unified" },
+		"--nodeport-mode":   func(c *Config) { c.NodePortMode = "tunnel" },
+		"--nat-ports":       func(c *Config) { c.NATPorts = PortRange{60000, 60100} },
+		"--openings-max":    func(c *Config) { c.Sizes.Openings = 0 },
+		"--healthz-address": func(c *Config) { c.HealthzAddress = "10256" },
+
+		"--nodeport-acceleration": func(c *Config) { c.NodePortAcceleration = "smartnic" },
+		"--maglev-table-size":     func(c *Config) { c.MaglevTableSize = 65536 },
 	} {
 		c := good
 		spoil(&c)

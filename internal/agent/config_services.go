@@ -1,0 +1,163 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Services says who sends traffic for a Service to its backends.
+type Services string
+
+// The ways of Services.
+const (
+	// ServicesAuto is ServicesEBPF.
+	ServicesAuto Services = "auto"
+	// ServicesEBPF says that the datapath does: when a socket connects, and else packet by packet. Nothing else is needed.
+	ServicesEBPF Services = "ebpf"
+	// ServicesNone says that nobody on this node translates what pods send each other.
+	ServicesNone Services = "none"
+	// ServicesKubeProxy says that kube-proxy does, or rules of that kind: packets of connections that the host's stack
+	// translates go through it in both directions, also with eBPF routing.
+	ServicesKubeProxy Services = "kube-proxy"
+)
+
+// NodePortMode says how a connection from the world gets to a backend on another node.
+type NodePortMode string
+
+// The modes.
+const (
+	// NodePortSNAT gives it this node's address, so that the answers come back here.
+	NodePortSNAT NodePortMode = "snat"
+	// NodePortDSR lets the backend's node answer the client directly, where the two nodes are on one link.
+	NodePortDSR NodePortMode = "dsr"
+)
+
+// Acceleration says where connections from the world are forwarded.
+type Acceleration string
+
+// The places.
+const (
+	// AccelerationAuto is AccelerationXDP where the uplink's driver has it and gains by it.
+	AccelerationAuto Acceleration = "auto"
+	// AccelerationXDP is in the driver, before the kernel makes a socket buffer of a packet.
+	AccelerationXDP Acceleration = "xdp"
+	// AccelerationTC is behind that, where every device can.
+	AccelerationTC Acceleration = "tc"
+)
+
+// Sizes are how many entries the tables of Services have room for. They take memory only for what they hold.
+type Sizes struct {
+	// Services counts frontends: each address of each port of a Service. Backends counts them once for each set.
+	Services, Backends int
+	// Connections counts each direction of those that are translated packet by packet; Openings those that nobody
+	// has answered yet.
+	Connections, Openings int
+	// Affinities counts clients of Services with session affinity.
+	Affinities int
+}
+
+// ServiceConfig is what one can tell the agent about Services.
+type ServiceConfig struct {
+	// Services says who translates the addresses of Services.
+	Services Services
+	// Cgroup is a directory of the cgroup2 file system: sockets of processes below it find Services. "auto" is where that is mounted.
+	Cgroup string
+	// NodePortAddresses are the networks on whose addresses of this node NodePorts answer; none means the addresses that the Node has.
+	NodePortAddresses Prefixes
+	// NodePortMode and NodePortAcceleration say how what comes from the world is forwarded.
+	NodePortMode         NodePortMode
+	NodePortAcceleration Acceleration
+	// NATPorts are the ports that translation gives out.
+	NATPorts PortRange
+	// MaglevTableSize is the size of each table of consistent hashing, a prime; 0 goes by the number of backends.
+	MaglevTableSize TableSize
+	// Sizes are those of the tables.
+	Sizes Sizes
+	// HealthzAddress is where load balancers of the world ask whether this node forwards; empty is nowhere.
+	HealthzAddress string
+}
+
+// ServiceDefaults are in force where nothing else is said.
+func ServiceDefaults() ServiceConfig {
+	return ServiceConfig{
+		Services:             ServicesAuto,
+		Cgroup:               "auto",
+		NodePortMode:         NodePortSNAT,
+		NodePortAcceleration: AccelerationAuto,
+		NATPorts:             PortRange{40000, 65535},
+		Sizes:                Sizes{Services: 65536, Backends: 262144, Connections: 262144, Openings: 16384, Affinities: 16384},
+		HealthzAddress:       "0.0.0.0:10256", // kube-proxy's
+	}
+}
+
+// Bounds: ports below belong to well-known services (RFC 6335, 6), and maps of this size still fit a machine.
+const (
+	minNATPort   = 1024
+	minNATPorts  = 1024
+	maxTableSize = 1 << 24
+	// maxMaglev bounds a table so that an index fits what the datapath keeps.
+	maxMaglev = 1 << 20
+)
+
+func (c ServiceConfig) validate() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if all := []Services{ServicesAuto, ServicesEBPF, ServicesKubeProxy, ServicesNone}; !slices.Contains(all, c.Services) {
+		fail("--services: %q is none of %s", c.Services, quoted(all))
+	}
+	if c.Cgroup != "auto" && !filepath.IsAbs(c.Cgroup) {
+		fail(`--cgroup: %q is neither "auto" nor an absolute path`, c.Cgroup)
+	}
+	if all := []NodePortMode{NodePortSNAT, NodePortDSR}; !slices.Contains(all, c.NodePortMode) {
+		fail("--nodeport-mode: %q is none of %s", c.NodePortMode, quoted(all))
+	}
+	if all := []Acceleration{AccelerationAuto, AccelerationXDP, AccelerationTC}; !slices.Contains(all, c.NodePortAcceleration) {
+		fail("--nodeport-acceleration: %q is none of %s", c.NodePortAcceleration, quoted(all))
+	}
+	if c.NATPorts.First < minNATPort || int(c.NATPorts.Last)-int(c.NATPorts.First)+1 < minNATPorts {
+		fail("--nat-ports: %s has to begin at %d or later and to have at least %d ports", c.NATPorts, minNATPort, minNATPorts)
+	}
+	if s := c.MaglevTableSize; s != 0 && (s < 2 || s > maxMaglev || !big.NewInt(int64(s)).ProbablyPrime(0)) {
+		fail("--maglev-table-size: %d is not a prime up to %d: each backend's steps would not reach every entry", s, maxMaglev)
+	}
+	for flag, size := range map[string]int{
+		"--services-max": c.Sizes.Services, "--backends-max": c.Sizes.Backends, "--connections-max": c.Sizes.Connections,
+		"--openings-max": c.Sizes.Openings, "--affinities-max": c.Sizes.Affinities,
+	} {
+		if size < 1 || size > maxTableSize {
+			fail("%s: %d is not between 1 and %d", flag, size, maxTableSize)
+		}
+	}
+	if c.HealthzAddress != "" {
+		if _, _, err := net.SplitHostPort(c.HealthzAddress); err != nil {
+			fail("--healthz-address: %w", err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkServer checks the URL of an API server.
+func checkServer(server string) error {
+	u, err := url.Parse(server)
+	switch {
+	case err != nil:
+		return err
+	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
+		return fmt.Errorf("%q is not a URL, as https://192.0.2.1:6443 is", server)
+	}
+	return nil
+}
+
+func quoted[T ~string](all []T) string {
+	var s []string
+	for _, v := range all {
+		s = append(s, fmt.Sprintf("%q", v))
+	}
+	return strings.Join(s, ", ")
+}

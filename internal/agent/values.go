@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// PortRange is a range of ports, written "40000-65535". Both ends belong to it.
+type PortRange struct{ First, Last uint16 }
+
+// MarshalText writes the range.
+func (r PortRange) MarshalText() ([]byte, error) {
+	return fmt.Appendf(nil, "%d-%d", r.First, r.Last), nil
+}
+
+// UnmarshalText reads a range.
+func (r *PortRange) UnmarshalText(text []byte) error {
+	from, to, ok := strings.Cut(string(text), "-")
+	first, err := strconv.ParseUint(from, 10, 16)
+	last, err2 := strconv.ParseUint(to, 10, 16)
+	if !ok || err != nil || err2 != nil || first == 0 || first > last {
+		return fmt.Errorf("%q is not a range of ports, as 40000-65535 is", text)
+	}
+	*r = PortRange{uint16(first), uint16(last)}
+	return nil
+}
+
+// String writes the range for people.
+func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
+
+// Prefixes is a list of CIDRs, written with commas between them.
+type Prefixes []netip.Prefix
+
+// MarshalText writes the list.
+func (p Prefixes) MarshalText() ([]byte, error) {
+	var all []string
+	for _, prefix := range p {
+		all = append(all, prefix.String())
+	}
+	return []byte(strings.Join(all, ",")), nil
+}
+
+// UnmarshalText reads a list. Bits behind a prefix are refused: 192.0.2.1/24 may have been meant as a network or as an address.
+func (p *Prefixes) UnmarshalText(text []byte) error {
+	*p = nil
+	for _, field := range list(string(text)) {
+		prefix, err := netip.ParsePrefix(field)
+		if err != nil {
+			return fmt.Errorf("%q is not a CIDR, as 192.0.2.0/24 is", field)
+		}
+		if prefix != prefix.Masked() {
+			return fmt.Errorf("%s is not a network: its bits behind the prefix are not zero; did you mean %s?", prefix, prefix.Masked())
+		}
+		*p = append(*p, prefix)
+	}
+	return nil
+}
+
+// TableSize is the number of entries of a Maglev table, or "auto", which is 0.
+type TableSize int
+
+// MarshalText writes the size.
+func (s TableSize) MarshalText() ([]byte, error) {
+	if s == 0 {
+		return []byte("auto"), nil
+	}
+	return strconv.AppendInt(nil, int64(s), 10), nil
+}
+
+// UnmarshalText reads a size.
+func (s *TableSize) UnmarshalText(text []byte) error {
+	if string(text) == "auto" {
+		*s = 0
+		return nil
+	}
+	n, err := strconv.Atoi(string(text))
+	if err != nil {
+		return fmt.Errorf("%q is neither a number nor \"auto\"", text)
+	}
+	*s = TableSize(n)
+	return nil
+}
+
+// list splits a value at its commas; an empty value has no parts.
+func list(text string) (all []string) {
+	for field := range strings.SplitSeq(text, ",") {
+		if field = strings.TrimSpace(field); field != "" {
+			all = append(all, field)
+		}
+	}
+	return all
+}
