@@ -30,7 +30,39 @@ type Config struct {
 	// StackServices says that the host's stack translates connections between pods, as kube-proxy has it do: with
 	// eBPF routing each packet is then looked up in conntrack before it goes straight. Needs HaveConntrack.
 	StackServices bool
+	// Services lets the programs here translate Services. Without it their maps have one entry each.
+	Services bool
+	// DSR lets backends of other nodes answer clients of the world directly, for Services that ask for it.
+	DSR bool
+	// HostNetns is the cookie of the node's own network namespace (SO_NETNS_COOKIE).
+	HostNetns uint64
+	// NATPorts are the ports that translation gives; the zero value is 40000 to 65535.
+	NATPorts PortRange
+	// Sizes are those of the maps.
+	Sizes Sizes
+	// MaglevSize is the number of entries of each table of consistent hashing, a prime; 0 goes by the number of backends.
+	MaglevSize int
+	// Cgroup is the directory of the cgroup2 file system whose processes' sockets find Services; empty is none.
+	Cgroup string
+	// Acceleration says where connections from the world are forwarded.
+	Acceleration Acceleration
 }
+
+// PortRange is a range of ports; both ends belong to it.
+type PortRange struct{ First, Last uint16 }
+
+// Acceleration says where connections from the world are forwarded.
+type Acceleration string
+
+// The places. The zero value is AccelerationTC.
+const (
+	// AccelerationAuto is AccelerationXDP where the uplink's driver has it and gains by it.
+	AccelerationAuto Acceleration = "auto"
+	// AccelerationXDP is in the driver, before the kernel makes a socket buffer of a packet.
+	AccelerationXDP Acceleration = "xdp"
+	// AccelerationTC is behind that, where every device can.
+	AccelerationTC Acceleration = "tc"
+)
 
 // Datapath is the loaded datapath of one node. Its methods may be called from several goroutines, except
 // that calls for one device must not overlap.
@@ -40,6 +72,7 @@ type Datapath struct {
 	Drops     Drops
 	Lease     Lease
 	Tunnel    Tunnel
+	Uplinks   Uplinks
 
 	config  Config
 	log     *slog.Logger
@@ -95,6 +128,7 @@ func Open(cfg Config, log *slog.Logger) (_ *Datapath, err error) {
 	d.Drops = Drops{d.objects.bpfMaps.Drops}
 	d.Lease = Lease{d.objects.bpfMaps.Lease}
 	d.Tunnel = Tunnel{d.objects.bpfMaps.TunnelSources}
+	d.Uplinks = Uplinks{d.objects.bpfMaps.Uplinks}
 	return d, nil
 }
 
@@ -122,16 +156,25 @@ func specFor(cfg Config) (*ebpf.CollectionSpec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read datapath object: %w", err)
 	}
+	ports := cfg.NATPorts
+	if ports == (PortRange{}) {
+		ports = PortRange{40000, 65535}
+	}
 	for name, value := range map[string]any{
 		bpfVarConfigEbpfRouting:   cfg.EBPFRouting,
 		bpfVarConfigMasquerade:    cfg.Masquerade,
 		bpfVarConfigStackServices: cfg.StackServices,
+		bpfVarConfigServices:      cfg.Services,
+		bpfVarConfigDsr:           cfg.DSR,
+		bpfVarConfigHostNetns:     cfg.HostNetns,
+		bpfVarConfigNatFirst:      ports.First,
+		bpfVarConfigNatLast:       ports.Last,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("set %s: %w", name, err)
 		}
 	}
-	return spec, nil
+	return spec, resize(spec, cfg)
 }
 
 // Commit pins the maps in use. Call it when the tables are filled and every device has the new programs:

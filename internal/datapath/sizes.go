@@ -1,0 +1,87 @@
+package datapath
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+)
+
+// Sizes are how many entries the maps of Services and of translation have room for. Entries take memory when they are made,
+// except those of Affinities and Openings, which push out the least used ones and are allocated at once. 0 is the size that
+// bpf/maps.h gives.
+type Sizes struct {
+	// Services counts frontends (--services-max). As many Services can have counters and source ranges.
+	Services uint32
+	// Backends counts them once for each set (--backends-max). Tables of consistent hashing get half as many blocks.
+	Backends uint32
+	// Connections counts directions, so twice what there can be of them (--connections-max).
+	Connections uint32
+	// Openings counts directions of connections that nobody has answered yet (--openings-max).
+	Openings uint32
+	// Affinities counts clients (--affinities-max).
+	Affinities uint32
+}
+
+// sizeFlags names what an operator raises when a map is full.
+var sizeFlags = map[string]string{
+	bpfMapServices:       "--services-max",
+	bpfMapServiceSources: "--services-max",
+	bpfMapServiceCounts:  "--services-max",
+	bpfMapBackends:       "--backends-max",
+	bpfMapMaglev:         "--backends-max",
+	bpfMapConnections:    "--connections-max",
+	bpfMapOpenings:       "--openings-max",
+	bpfMapAffinities:     "--affinities-max",
+}
+
+// Maps that a configuration has no use for get one entry, so that nobody pays for them.
+var (
+	serviceMaps = []string{
+		bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts, bpfMapDatagrams,
+	}
+	translationMaps = []string{bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods, bpfMapFragments}
+)
+
+// mapSizes gives the sizes that differ from those of bpf/maps.h.
+func mapSizes(cfg Config) map[string]uint32 {
+	sizes := map[string]uint32{}
+	for name, size := range map[string]uint32{
+		bpfMapServices:       cfg.Sizes.Services,
+		bpfMapServiceSources: cfg.Sizes.Services,
+		bpfMapServiceCounts:  cfg.Sizes.Services,
+		bpfMapBackends:       cfg.Sizes.Backends,
+		bpfMapMaglev:         cfg.Sizes.Backends/2 + cfg.Sizes.Backends%2,
+		bpfMapAffinities:     cfg.Sizes.Affinities,
+		bpfMapConnections:    cfg.Sizes.Connections,
+		bpfMapOpenings:       cfg.Sizes.Openings,
+	} {
+		if size != 0 {
+			sizes[name] = size
+		}
+	}
+	if !cfg.Services {
+		for _, name := range serviceMaps {
+			sizes[name] = 1
+		}
+	}
+	if !cfg.translates() {
+		for _, name := range translationMaps {
+			sizes[name] = 1
+		}
+	}
+	return sizes
+}
+
+// translates tells whether packets are translated at all.
+func (c Config) translates() bool { return c.Services || c.Masquerade }
+
+func resize(spec *ebpf.CollectionSpec, cfg Config) error {
+	for name, size := range mapSizes(cfg) {
+		m, ok := spec.Maps[name]
+		if !ok {
+			return fmt.Errorf("set size of map %s: the object has none", name)
+		}
+		m.MaxEntries = size
+	}
+	return nil
+}
