@@ -24,12 +24,6 @@ static __always_inline struct decision *decision_place(const struct packet *p)
 	return bpf_map_lookup_elem(&decisions, &index);
 }
 
-static __always_inline bool address_equals(const struct address *a, const struct address *b)
-{
-	return !((a->word[0] ^ b->word[0]) | (a->word[1] ^ b->word[1]) | (a->word[2] ^ b->word[2]) |
-		 (a->word[3] ^ b->word[3]));
-}
-
 /* Whether the decision is about packets like this one, and still holds. */
 static __always_inline bool decision_holds(const struct decision *d, const struct packet *p, __u32 now)
 {

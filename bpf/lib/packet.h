@@ -6,6 +6,7 @@
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <bpf/bpf_endian.h>
+#include "address.h"
 #include "verdict.h"
 
 /* IP protocol numbers (IANA). */
@@ -38,39 +39,6 @@ static __always_inline enum verdict drop(struct packet *p, enum drop_reason reas
 {
 	p->reason = reason;
 	return DROP;
-}
-
-static __always_inline void address_from_ipv4(struct address *a, __be32 ip)
-{
-	a->word[0] = 0;
-	a->word[1] = 0;
-	a->word[2] = bpf_htonl(0xffff);
-	a->word[3] = ip;
-}
-
-static __always_inline void address_from_ipv6(struct address *a, const struct in6_addr *ip)
-{
-	__builtin_memcpy(a, ip, sizeof(*a));
-}
-
-static __always_inline bool address_is_ipv4(const struct address *a)
-{
-	return a->word[0] == 0 && a->word[1] == 0 && a->word[2] == bpf_htonl(0xffff);
-}
-
-/*
- * fe80::/10 (RFC 4291, 2.5.6), ff00::/8 and ::, and for IPv4 169.254.0.0/16 (RFC 3927), 224.0.0.0/4 and
- * 255.255.255.255 stay on their link; the stack alone knows what to do with them.
- */
-static __always_inline bool address_stays_on_link(const struct address *a)
-{
-	__u32 first = bpf_ntohl(a->word[0]);
-	__u32 ipv4 = bpf_ntohl(a->word[3]);
-
-	if (address_is_ipv4(a))
-		return ipv4 >> 16 == 0xa9fe || ipv4 >> 28 == 0xe || ipv4 == 0xffffffff;
-	return first >> 22 == 0xfe80 >> 6 || first >> 24 == 0xff ||
-	       !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
 }
 
 /* Sets eth, and makes `bytes` behind the Ethernet header readable. False when the packet is not that long. */
