@@ -33,6 +33,9 @@ type Options struct {
 	// Subnets is how many subnets the nodes are spread over, in their order. The router between several knows
 	// the nodes and no pods.
 	Subnets int `json:"subnets,omitempty"`
+	// Outside puts a switch between the nodes even if they are two, and on it a place for clients that do not belong to
+	// the cluster: see Lab.Client. It wants one subnet.
+	Outside bool `json:"outside,omitempty"`
 	// IPv6 gives nodes and pods IPv6 addresses beside IPv4 ones.
 	IPv6 bool `json:"ipv6"`
 	// Network is the contender whose name the lab was started with; kept for `lab status`.
@@ -87,6 +90,9 @@ func (o Options) Validate() error {
 	}
 	if o.Subnets < 1 || o.Subnets > o.Nodes {
 		errs = append(errs, fmt.Errorf("subnets %d: want 1 to %d, the number of nodes", o.Subnets, o.Nodes))
+	}
+	if o.Outside && o.Subnets > 1 {
+		errs = append(errs, fmt.Errorf("subnets %d: a place outside is on one switch, so there is one", o.Subnets))
 	}
 	return errors.Join(errs...)
 }

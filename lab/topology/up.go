@@ -72,6 +72,11 @@ func (l *Lab) make(ctx context.Context) error {
 				return fmt.Errorf("node %s: %w", n.Name, err)
 			}
 		}
+		if l.Outside {
+			if err := n.routeToClients(l.ClientAddresses()[0].Addr()); err != nil {
+				return fmt.Errorf("node %s: %w", n.Name, err)
+			}
+		}
 	}
 	return l.settle(ctx)
 }

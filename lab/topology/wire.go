@@ -18,17 +18,17 @@ import (
 // Uplink is the name of a node's device on the wire.
 const Uplink = "eth0"
 
-// makeWire joins the nodes: two by one veth pair, so that nothing lies between them, else each by a pair to
+// makeWire joins the nodes: two by one veth pair, so that nothing lies between them, else (or with a place outside) each by a pair to
 // a bridge in a namespace of its own, which with several subnets is the router between them too.
 func (l *Lab) makeWire() error {
 	if l.Subnets > 1 {
 		return l.makeRouter()
 	}
-	if len(l.nodes) == 2 {
+	if len(l.nodes) == 2 && !l.Outside {
 		return makePair(l.nodes[0].Netns, Uplink, l.nodes[1].Netns, Uplink, l.MTU)
 	}
 	switchNetns := nodeNetns(l.Name, wireName)
-	if err := makeNetns(switchNetns, Options{}, l.CongestionControl); err != nil {
+	if err := makeNetns(switchNetns, Options{IPv6: l.Outside && l.IPv6}, l.CongestionControl); err != nil {
 		return err
 	}
 	if err := makeSwitch(switchNetns, wireName, l.MTU); err != nil {
@@ -36,6 +36,11 @@ func (l *Lab) makeWire() error {
 	}
 	if err := quietSwitch(switchNetns); err != nil {
 		return err
+	}
+	if l.Outside {
+		if err := l.makeOutside(); err != nil {
+			return err
+		}
 	}
 	for _, n := range l.nodes {
 		if err := makePair(n.Netns, Uplink, switchNetns, n.Name, l.MTU); err != nil {

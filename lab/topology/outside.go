@@ -1,0 +1,55 @@
+package topology
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+)
+
+// outsideHost is the number of the client outside in the wire's subnet, above those of all nodes and below the router's.
+const outsideHost = 250
+
+// ClientNetworkIPv4 holds addresses of further clients outside of the cluster, behind the one that Lab.Client gives: the
+// range that RFC 2544 keeps for benchmarks. Nodes of a lab with Outside have a route to it.
+var ClientNetworkIPv4 = netip.MustParsePrefix("198.18.0.0/15")
+
+// Client is where a client that does not belong to the cluster runs: on the switch, with an address on the wire. It
+// exists in labs with the option Outside.
+func (l *Lab) Client() Place {
+	return Place{Netns: nodeNetns(l.Name, wireName), CPU: AnyCPU, Cgroup: l.outsideCgroup()}
+}
+
+// ClientAddresses are those of the client outside with the wire's prefix length, IPv4 first.
+func (l *Lab) ClientAddresses() []netip.Prefix {
+	addresses := []netip.Prefix{wireIPv4(0, outsideHost)}
+	if l.IPv6 {
+		addresses = append(addresses, wireIPv6(0, outsideHost))
+	}
+	return addresses
+}
+
+// SwitchPort is the name of the switch's device on the pair to a node, in the namespace of the client outside.
+func (l *Lab) SwitchPort(n *Node) string { return n.Name }
+
+func (l *Lab) outsideCgroup() string { return filepath.Join(filepath.Dir(l.nodes[0].Cgroup), "outside") }
+
+// makeOutside gives the switch addresses of its own, which are those of the client, and the client a cgroup.
+func (l *Lab) makeOutside() error {
+	if err := os.MkdirAll(l.outsideCgroup(), 0o755); err != nil {
+		return err
+	}
+	return addressRouter(nodeNetns(l.Name, wireName), wireName, l.ClientAddresses())
+}
+
+// routeToClients sends what is for the network of clients to the place outside.
+func (n *Node) routeToClients(outside netip.Addr) error {
+	return n.Place().Netlink(func(h *netlink.Handle) error {
+		if err := h.RouteAdd(&netlink.Route{Dst: IPNet(ClientNetworkIPv4), Gw: outside.AsSlice()}); err != nil {
+			return fmt.Errorf("route to clients via %s: %w", outside, err)
+		}
+		return nil
+	})
+}
