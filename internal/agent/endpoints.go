@@ -53,7 +53,10 @@ func (a *Agent) Add(_ context.Context, req api.AddRequest) (_ *api.AddResponse, 
 		HostMAC:      req.HostMAC,
 		PodMAC:       req.PodMAC,
 		MTU:          a.current.mtu,
-		ThroughStack: req.ThroughStack,
+		ThroughStack: a.throughStack(req),
+	}
+	if a.ways.services == ServicesEBPF {
+		e.PortMappings = req.PortMappings
 	}
 	e.Addresses, err = a.pool.Allocate(ownerOf(e))
 	if err != nil {
@@ -74,6 +77,17 @@ func (a *Agent) Add(_ context.Context, req api.AddRequest) (_ *api.AddResponse, 
 	}
 	a.log.Info("endpoint added", "pod", podName(e), "addresses", e.Addresses, "device", e.HostDevice, "took", time.Since(begin))
 	return response(e), nil
+}
+
+// throughStack says why the packets of a pod have to go through the host's stack; empty if they need not.
+func (a *Agent) throughStack(req api.AddRequest) string {
+	if len(req.PortMappings) == 0 || req.Direct || a.ways.services == ServicesEBPF {
+		return req.ThroughStack
+	}
+	if req.ThroughStack == "" {
+		return "port mapping"
+	}
+	return "port mapping, " + req.ThroughStack
 }
 
 // connect makes an endpoint reachable: the programs first, so that nothing passes unchecked.

@@ -19,10 +19,7 @@ type ways struct {
 func chooseWays(config Config) (ways, error) {
 	w := ways{routing: config.Routing, services: config.Services}
 	if w.services == ServicesAuto {
-		w.services = ServicesNone
-		if config.Manifests == "" {
-			w.services = ServicesKubeProxy
-		}
+		w.services = ServicesEBPF
 	}
 	if w.routing != RoutingEBPF || w.services != ServicesKubeProxy {
 		return w, nil
@@ -55,12 +52,8 @@ func (w ways) routingChoice(config Config) api.Choice {
 
 func (w ways) servicesChoice(config Config) api.Choice {
 	c := api.Choice{Name: "services", Asked: string(config.Services), Chosen: string(w.services), Why: "as asked"}
-	switch {
-	case config.Services != ServicesAuto:
-	case w.services == ServicesKubeProxy:
-		c.Why = "Kubernetes' Services; connections that the stack translates go through it both ways"
-	default:
-		c.Why = "manifests in a directory have no kube-proxy"
+	if config.Services == ServicesAuto {
+		c.Why = "sockets are connected to backends, and packets from elsewhere translated, by BPF programs"
 	}
 	return c
 }

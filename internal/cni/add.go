@@ -33,6 +33,10 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 	if err != nil {
 		return err
 	}
+	ports, err := conf.portMappings()
+	if err != nil {
+		return err
+	}
 	pod, err := parsePod(args.Args)
 	if err != nil {
 		return err
@@ -51,7 +55,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 	var resp *api.AddResponse
 	err = p.ask(func(ctx context.Context) (err error) {
 		req := addRequest(args, conf.Name, pod, pair)
-		req.ThroughStack = throughStack
+		req.ThroughStack, req.PortMappings, req.Direct = throughStack, ports, conf.Routing == routingEBPF
 		resp, err = agent.Add(ctx, req)
 		return err
 	})

@@ -75,6 +75,7 @@ func TestAddUndoesEveryStep(t *testing.T) {
 		{"agent add", api.Errorf(api.CodeNotReady, "node n is not ready: no node yet"), 11, "add endpoint: node n is not ready: no node yet (`beeline status`", "look,create,agent add,delete device"},
 		{"agent add", api.Errorf(api.CodeExhausted, "no free address in 10.1.0.0/24"), ErrExhausted, "no free address in 10.1.0.0/24: delete pods", "look,create,agent add,delete device"},
 		{"agent add", api.Errorf(api.CodeConflict, "c1 is there"), ErrExists, "c1 is there; DEL it first", "look,create,agent add,delete device"},
+		{"agent add", api.Errorf(api.CodePortTaken, "port 80/TCP is taken"), ErrPortTaken, "port 80/TCP is taken; one of the two pods", "look,create,agent add,delete device"},
 		{"agent add", api.Errorf(api.CodeInvalid, "hostMAC: empty"), 999, "is one of the two older? hostMAC: empty", "look,create,agent add,delete device"},
 		{"agent add", context.DeadlineExceeded, 11, "did not answer in time at /run/beeline/agent.sock", "look,create,agent add,delete device"},
 		{"bad answer", errBroken, 999, "2 addresses and 1 gateways", "look,create,agent add,agent delete,delete device"},

@@ -20,6 +20,8 @@ const (
 	ErrExhausted uint = 101
 	// ErrDiffers: CHECK found the pod's network other than ADD left it.
 	ErrDiffers uint = 102
+	// ErrPortTaken: another pod has a port of the node that this one asks for.
+	ErrPortTaken uint = 103
 )
 
 // agentError gives a CNI error for one that came from asking the agent at socket. People read it in `kubectl describe
@@ -40,6 +42,8 @@ func agentError(what, socket string, err error) *types.Error {
 		return fail(types.ErrTryAgainLater, "%v (`beeline status` on the node shows all that is wrong); try again later", err)
 	case api.HasCode(err, api.CodeExhausted):
 		return fail(ErrExhausted, "%v: delete pods of this node, have the kubelet take fewer (maxPods), or give the node a larger range", err)
+	case api.HasCode(err, api.CodePortTaken):
+		return fail(ErrPortTaken, "%v; one of the two pods needs another hostPort, or another node", err)
 	case api.HasCode(err, api.CodeConflict):
 		return fail(ErrExists, "%v; DEL it first", err)
 	case api.HasCode(err, api.CodeInvalid):

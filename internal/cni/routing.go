@@ -1,9 +1,6 @@
 package cni
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // Who forwards the packets of a network's pods: the values of the field "routing", which mean what those of the
 // agent's flag --routing do. Without one the pods go directly, but for those that need the host's stack.
@@ -22,13 +19,9 @@ func checkRouting(routing string) error {
 }
 
 // throughStack says why the pod's packets have to go through the host's stack, in a few words; empty if they need
-// not. What the plugins portmap and bandwidth are going to do for the pod works on the stack's way only. The
-// runtime tells of it when the configuration declares the capabilities, as theirs do.
+// not. What the plugin bandwidth is going to do for the pod works on the stack's way only. The
+// runtime tells of it when the configuration declares the capability, as that plugin's does.
 func (c *config) throughStack() (string, error) {
-	mapped, err := c.hasPortMappings()
-	if err != nil {
-		return "", err
-	}
 	limited, err := c.hasBandwidthLimit()
 	if err != nil {
 		return "", err
@@ -39,22 +32,10 @@ func (c *config) throughStack() (string, error) {
 	case routingEBPF:
 		return "", nil
 	}
-	var reasons []string
-	if mapped {
-		reasons = append(reasons, "port mapping")
-	}
 	if limited {
-		reasons = append(reasons, "bandwidth limit")
+		return "bandwidth limit", nil
 	}
-	return strings.Join(reasons, ", "), nil
-}
-
-func (c *config) hasPortMappings() (bool, error) {
-	var mappings []struct{}
-	if err := c.capability("portMappings", &mappings); err != nil {
-		return false, err
-	}
-	return len(mappings) > 0, nil
+	return "", nil
 }
 
 // hasBandwidthLimit tells whether there is a limit: a rate of 0 is none.

@@ -22,6 +22,8 @@ const (
 	CodeNotFound Code = "not_found"
 	// CodeConflict: the attachment, or a device or address of it, belongs to somebody else already.
 	CodeConflict Code = "conflict"
+	// CodePortTaken: another pod has a port of the node that this one asks for.
+	CodePortTaken Code = "port_taken"
 	// CodeExhausted: no pod address is free.
 	CodeExhausted Code = "exhausted"
 	// CodeNotReady: the agent has not finished starting, or does not know its node yet.

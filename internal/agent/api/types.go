@@ -38,6 +38,23 @@ type AddRequest struct {
 	// ThroughStack leaves what the pod sends and receives to the host's stack, with eBPF routing too: it says
 	// in a few words why (see Endpoint.ThroughStack). Empty leaves the way to the agent's routing.
 	ThroughStack string `json:"throughStack,omitempty"`
+	// PortMappings are ports of the node that lead to the pod. An agent that does not translate them leaves them to a plugin that is
+	// chained after this one, and the pod to the host's stack, unless Direct says that the network's pods never go there.
+	PortMappings []PortMapping `json:"portMappings,omitempty"`
+	Direct       bool          `json:"direct,omitempty"`
+}
+
+// Protocols are the transport protocols of ports, as Kubernetes writes them.
+var Protocols = []string{"TCP", "UDP", "SCTP"}
+
+// PortMapping is a port of the node that leads to a port of a pod (hostPort).
+type PortMapping struct {
+	HostPort      uint16 `json:"hostPort"`
+	ContainerPort uint16 `json:"containerPort"`
+	// Protocol is one of Protocols.
+	Protocol string `json:"protocol"`
+	// HostIP is the one address of the node on which the port is; none, 0.0.0.0 or :: is all of them (of a family).
+	HostIP netip.Addr `json:"hostIP,omitzero"`
 }
 
 // AddResponse is what the plugin configures inside the pod.
@@ -70,6 +87,8 @@ type Endpoint struct {
 	// ThroughStack says in a few words why the pod's packets go through the host's stack, as in "port mapping".
 	// It is empty when they go directly.
 	ThroughStack string `json:"throughStack,omitempty"`
+	// PortMappings are the ports of the node that the agent leads to the pod.
+	PortMappings []PortMapping `json:"portMappings,omitempty"`
 	// State is StateReady, or a sentence that says what is wrong.
 	State string `json:"state"`
 }

@@ -110,7 +110,7 @@ func status(code api.Code) int {
 		return http.StatusBadRequest
 	case api.CodeNotFound:
 		return http.StatusNotFound
-	case api.CodeConflict:
+	case api.CodeConflict, api.CodePortTaken:
 		return http.StatusConflict
 	case api.CodeExhausted:
 		return http.StatusInsufficientStorage

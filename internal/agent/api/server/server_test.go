@@ -171,7 +171,7 @@ func TestHandlerRefuses(t *testing.T) {
 
 func TestErrorsHaveAnHTTPStatus(t *testing.T) {
 	statuses := map[api.Code]int{
-		api.CodeInvalid: 400, api.CodeNotFound: 404, api.CodeConflict: 409, api.CodeExhausted: 507,
+		api.CodeInvalid: 400, api.CodeNotFound: 404, api.CodeConflict: 409, api.CodePortTaken: 409, api.CodeExhausted: 507,
 		api.CodeNotReady: 503, api.CodeInternal: 500, "of a later version": 500,
 	}
 	for code, want := range statuses {

@@ -1,0 +1,53 @@
+package cni
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+// portMappings are the ports of the node that the runtime wants to lead to the pod (capability "portMappings").
+func (c *config) portMappings() ([]api.PortMapping, error) {
+	var asked []struct {
+		HostPort      int    `json:"hostPort"`
+		ContainerPort int    `json:"containerPort"`
+		Protocol      string `json:"protocol"`
+		HostIP        string `json:"hostIP"`
+	}
+	if err := c.capability("portMappings", &asked); err != nil {
+		return nil, err
+	}
+	var mappings []api.PortMapping
+	for i, a := range asked {
+		fail := func(field, format string, args ...any) error {
+			return invalidConfig(fmt.Sprintf("field \"runtimeConfig.portMappings[%d].%s\": ", i, field) + fmt.Sprintf(format, args...))
+		}
+		if !isPort(a.HostPort) {
+			return nil, fail("hostPort", "%d is not a port", a.HostPort)
+		}
+		if !isPort(a.ContainerPort) {
+			return nil, fail("containerPort", "%d is not a port", a.ContainerPort)
+		}
+		m := api.PortMapping{HostPort: uint16(a.HostPort), ContainerPort: uint16(a.ContainerPort), Protocol: strings.ToUpper(a.Protocol)}
+		if m.Protocol == "" {
+			m.Protocol = "TCP"
+		}
+		if !slices.Contains(api.Protocols, m.Protocol) {
+			return nil, fail("protocol", "%q is none of %s", a.Protocol, strings.Join(api.Protocols, ", "))
+		}
+		if a.HostIP != "" {
+			ip, err := netip.ParseAddr(a.HostIP)
+			if err != nil {
+				return nil, fail("hostIP", "%q is not an address", a.HostIP)
+			}
+			m.HostIP = ip.Unmap()
+		}
+		mappings = append(mappings, m)
+	}
+	return mappings, nil
+}
+
+func isPort(n int) bool { return n > 0 && n <= 65535 }
