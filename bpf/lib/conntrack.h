@@ -6,7 +6,7 @@
 #pragma once
 
 #include "../config.h"
-#include "packet.h"
+#include "transport.h"
 
 /* Of enum ip_conntrack_status (include/uapi/linux/netfilter/nf_conntrack_common.h). */
 enum conntrack_status {
@@ -93,12 +93,8 @@ static __always_inline bool conntrack_translates_ipv6(struct packet *p, const st
 	return conntrack_translates(p, &tuple, sizeof(tuple.ipv6), protocol);
 }
 
-/* Flags of TCP (RFC 9293, 3.1) and where they are in its header. */
-enum tcp_flags {
-	TCP_SYN = 0x02,
-	TCP_ACK = 0x10,
-	TCP_FLAGS_OFFSET = 13,
-};
+/* Where TCP's flags are in its header (RFC 9293, 3.1). */
+#define TCP_FLAGS_OFFSET 13
 
 /* Whether a packet may be the first of its connection; of UDP every one may. `offset` is that of the TCP or UDP header. */
 static __always_inline bool conntrack_may_begin(struct packet *p, __u32 offset, __u8 protocol)
@@ -109,11 +105,6 @@ static __always_inline bool conntrack_may_begin(struct packet *p, __u32 offset, 
 		return true;
 	return !bpf_skb_load_bytes(p->skb, offset + TCP_FLAGS_OFFSET, &flags, sizeof(flags)) &&
 	       (flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
-}
-
-static __always_inline bool conntrack_has_ports(__u8 protocol)
-{
-	return protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP;
 }
 
 /*
@@ -139,7 +130,7 @@ STAGE conntrack_ask_icmp(struct packet *p)
 	default:
 		return NEXT;
 	}
-	if (!conntrack_has_ports(error.ip.protocol) || error.ip.ihl != 5)
+	if (!transport_has_ports(error.ip.protocol) || error.ip.ihl != 5)
 		return PASS;
 	return conntrack_translates_ipv4(p, error.ip.daddr, error.ip.saddr,
 					 (struct ports){error.ports.destination, error.ports.source}, error.ip.protocol)
@@ -159,7 +150,7 @@ STAGE conntrack_ask_icmpv6(struct packet *p)
 
 	if (bpf_skb_load_bytes(p->skb, offset, &error, sizeof(error)) || error.icmp.type >= ICMPV6_ERRORS_END)
 		return NEXT;
-	if (!conntrack_has_ports(error.ip.nexthdr))
+	if (!transport_has_ports(error.ip.nexthdr))
 		return PASS;
 	return conntrack_translates_ipv6(p, (struct address *)&error.ip.daddr, (struct address *)&error.ip.saddr,
 					 (struct ports){error.ports.destination, error.ports.source}, error.ip.nexthdr)
@@ -184,7 +175,7 @@ STAGE conntrack_ask_ipv4(struct packet *p)
 		return PASS; /* the stack puts it together and sees */
 	if (protocol == PROTOCOL_ICMP)
 		return conntrack_ask_icmp(p);
-	if (!conntrack_has_ports(protocol) || bpf_skb_load_bytes(p->skb, offset, &ports, sizeof(ports)))
+	if (!transport_has_ports(protocol) || bpf_skb_load_bytes(p->skb, offset, &ports, sizeof(ports)))
 		return PASS;
 	if (conntrack_translates_ipv4(p, source, destination, ports, protocol))
 		return PASS;
@@ -202,7 +193,7 @@ STAGE conntrack_ask_ipv6(struct packet *p)
 
 	if (protocol == PROTOCOL_ICMPV6)
 		return conntrack_ask_icmpv6(p);
-	if (!conntrack_has_ports(protocol) || bpf_skb_load_bytes(p->skb, offset, &ports, sizeof(ports)))
+	if (!transport_has_ports(protocol) || bpf_skb_load_bytes(p->skb, offset, &ports, sizeof(ports)))
 		return PASS; /* extension headers, and protocols whose connections cannot be asked for */
 	if (conntrack_translates_ipv6(p, &p->source, &p->destination, ports, protocol))
 		return PASS;

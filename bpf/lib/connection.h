@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Connections that are translated packet by packet: where the two directions of each are kept, how one begins, becomes
+ * established and ends. Nothing here knows of packets, so tc and XDP share it. What a connection is to be
+ * translated to is the caller's to say.
+ *
+ * A packet asks connection_find first, then connection_find_opening, and if that finds nothing, whoever wants a
+ * connection fills a struct beginning and calls connection_begin or, for ports of its own choice, connection_claim.
+ */
+#pragma once
+
+#include "../config.h"
+#include "address.h"
+#include "transport.h"
+#include "verdict.h"
+
+#define CONNECTION_SECOND 1000000000ULL
+
+/* After so many datagrams one way, UDP counts as established even if nobody answers. */
+#define CONNECTION_DATAGRAMS 8
+
+/* CLOCK_MONOTONIC in ns, to the kernel's tick. */
+static __always_inline __u64 connection_now(void)
+{
+	return bpf_ktime_get_coarse_ns();
+}
+
+/* The key of the other direction: its packets come from where this one's go to after translation. */
+static __always_inline void connection_turn(struct tuple *key, const struct connection *to, __u8 protocol)
+{
+	key->source = to->destination;
+	key->destination = to->source;
+	key->source_port = to->destination_port;
+	key->destination_port = to->source_port;
+	key->protocol = protocol;
+	key->padding[0] = key->padding[1] = key->padding[2] = 0;
+}
+
+/* Whether packets that get *to are answered by packets that get `t`'s addresses and ports back: two halves of one connection. */
+static __always_inline bool connection_answers(const struct connection *to, const struct tuple *t)
+{
+	return to->source_port == t->destination_port && to->destination_port == t->source_port &&
+	       address_equals(&to->source, &t->destination) && address_equals(&to->destination, &t->source);
+}
+
+/* Removes both directions, wherever they are. */
+static __noinline void connection_forget(const struct tuple *t, const struct connection *to)
+{
+	struct tuple other;
+
+	connection_turn(&other, to, t->protocol);
+	bpf_map_delete_elem(&connections, &other);
+	bpf_map_delete_elem(&openings, &other);
+	bpf_map_delete_elem(&connections, t);
+	bpf_map_delete_elem(&openings, t);
+}
+
+/* TCP: whether this direction's end and the other's have both ended the connection. */
+static __noinline bool connection_over(const struct tuple *t, const struct connection *to)
+{
+	const struct connection *back;
+	struct tuple other;
+
+	if (t->protocol != PROTOCOL_TCP)
+		return false;
+	if (to->flags & CONNECTION_RESET)
+		return true;
+	connection_turn(&other, to, t->protocol);
+	back = bpf_map_lookup_elem(&connections, &other);
+	if (!back)
+		return to->flags & CONNECTION_FIN;
+	return back->flags & CONNECTION_RESET || (to->flags & back->flags & CONNECTION_FIN);
+}
+
+/*
+ * Notes what TCP's flags say. False if the packet begins a new connection where an old one has ended: that is
+ * forgotten then. Who has sent RST and goes on sending has not: it was somebody else's, who guessed (RFC 5961, 1.2).
+ */
+static __noinline bool connection_note_flags(const struct transport *t, struct connection *c)
+{
+	if ((t->flags & (TCP_SYN | TCP_ACK)) == TCP_SYN && connection_over(&t->tuple, c)) {
+		connection_forget(&t->tuple, c);
+		return false;
+	}
+	if (t->flags & TCP_RST)
+		c->flags |= CONNECTION_RESET;
+	else
+		c->flags &= ~CONNECTION_RESET;
+	if (t->flags & TCP_FIN)
+		c->flags |= CONNECTION_FIN;
+	return true;
+}
+
+/*
+ * The established connection of a packet, NULL if there is none. Notes the packet. The pointer is into `connections`:
+ * nobody but the agent removes it, and memory outlives the program's run.
+ */
+static __always_inline struct connection *connection_find(const struct transport *t, __u64 now)
+{
+	struct connection *c = bpf_map_lookup_elem(&connections, &t->tuple);
+
+	if (!c)
+		return 0;
+	if (unlikely(t->flags & (TCP_SYN | TCP_FIN | TCP_RST) || c->flags & CONNECTION_RESET) &&
+	    !connection_note_flags(t, c))
+		return 0;
+	if (unlikely(now - c->seen >= CONNECTION_SECOND))
+		c->seen = now;
+	return c;
+}
+
+/* Moves a connection, whose one direction is `t` and *c, from `openings` to `connections`. False if there is no room. */
+static __noinline bool connection_promote(const struct tuple *t, struct connection *c)
+{
+	const struct connection *back;
+	struct tuple other;
+
+	connection_turn(&other, c, t->protocol);
+	if (!(c->flags & CONNECTION_DIRECT)) {
+		back = bpf_map_lookup_elem(&openings, &other);
+		if (!back)
+			return true; /* another CPU is at it, or the table has pushed it out: the next packet */
+		if (bpf_map_update_elem(&connections, &other, back, BPF_ANY))
+			return false;
+	}
+	if (bpf_map_update_elem(&connections, t, c, BPF_ANY)) {
+		bpf_map_delete_elem(&connections, &other);
+		return false;
+	}
+	bpf_map_delete_elem(&openings, &other);
+	bpf_map_delete_elem(&openings, t);
+	return true;
+}
+
+/* How looking for a connection that may still be opening ended. */
+enum finding {
+	FOUND_NOTHING = 0,
+	FOUND_CONNECTION,
+	FOUND_NO_ROOM, /* would be established, but `connections` is full: DROP_CONNECTIONS_FULL */
+};
+
+/* What the other direction of a connection that begins gets: the way back from *to to what `t` had. */
+static __always_inline void connection_turn_value(struct connection *back, const struct tuple *t,
+						  const struct connection *to)
+{
+	back->source = t->destination;
+	back->destination = t->source;
+	back->source_port = t->destination_port;
+	back->destination_port = t->source_port;
+	back->service = to->service;
+	back->seen = to->seen;
+	back->flags = to->flags & CONNECTION_PLAIN;
+	back->packets = 0;
+	back->padding[0] = back->padding[1] = back->padding[2] = 0;
+}
+
+/*
+ * Whether this packet makes of an opening a connection that counts as established; *back is the other direction. TCP: one
+ * behind the handshake's first two, so a flood of SYN fills `openings` only, even where a server answers it.
+ */
+static __always_inline bool connection_established_by(const struct transport *t, const struct connection *c,
+						      const struct connection *back)
+{
+	if (t->flags & (TCP_SYN | TCP_RST))
+		return false;
+	if (c->flags & CONNECTION_DIRECT || !(c->flags & CONNECTION_OPENER))
+		return true;
+	if (t->tuple.protocol == PROTOCOL_UDP && c->packets >= CONNECTION_DATAGRAMS)
+		return true;
+	return back && back->packets;
+}
+
+/*
+ * The connection of a packet among those that are not established yet, copied to *found; notes the packet. `openings`
+ * may push out one half of a connection: that of the opener brings the other one back.
+ */
+static __noinline enum finding connection_find_opening(const struct transport *t, __u64 now, struct connection *found)
+{
+	struct connection *c = bpf_map_lookup_elem(&openings, &t->tuple);
+	const struct connection *other;
+	struct connection back;
+	struct tuple key;
+
+	if (!c)
+		return FOUND_NOTHING;
+	if (t->tuple.protocol == PROTOCOL_TCP && !connection_note_flags(t, c))
+		return FOUND_NOTHING;
+	c->seen = now;
+	if (c->packets < 255)
+		c->packets++;
+	*found = *c;
+	connection_turn(&key, found, t->tuple.protocol);
+	other = bpf_map_lookup_elem(&openings, &key);
+	if (connection_established_by(t, found, other))
+		return connection_promote(&t->tuple, found) ? FOUND_CONNECTION : FOUND_NO_ROOM;
+	if (!other && (found->flags & (CONNECTION_OPENER | CONNECTION_DIRECT)) == CONNECTION_OPENER) {
+		connection_turn_value(&back, &t->tuple, found);
+		if (bpf_map_update_elem(&openings, &key, &back, BPF_NOEXIST))
+			return FOUND_NOTHING; /* somebody else's meanwhile: begin anew */
+	}
+	return FOUND_CONNECTION;
+}
+
+/* A connection that is to begin: filled by the caller but for `other` and `back`. Too large for the stack of a long call chain. */
+struct beginning {
+	struct tuple key;	/* of the first packet */
+	struct connection to;	/* what it gets; connection_claim sets seen and packets */
+	struct tuple other;	/* set by connection_claim: the key of the answers, */
+	struct connection back; /* and what they get */
+};
+
+enum claim {
+	CLAIM_BEGUN = 0,
+	CLAIM_TAKEN,   /* another connection has the answers' key: another port is needed, or DROP_NO_NAT_PORT */
+	CLAIM_NO_ROOM, /* DROP_CONNECTIONS_FULL */
+};
+
+/*
+ * Whether the key of the answers is free in `connections`, or can be made so: it is this connection's own, or of one that has ended.
+ */
+static __noinline bool connection_make_way(struct beginning *b)
+{
+	struct connection *taken = bpf_map_lookup_elem(&connections, &b->other);
+
+	if (!taken)
+		return true;
+	if (!connection_answers(taken, &b->key) && !connection_over(&b->other, taken))
+		return false;
+	connection_forget(&b->other, taken);
+	return true;
+}
+
+/*
+ * Begins a connection with exactly the addresses and ports of b->to, or says that it cannot be told from another
+ * one. With `replace`, one that nobody has answered yet gives way.
+ */
+static __noinline enum claim connection_claim(struct beginning *b, bool replace)
+{
+	struct connection *taken;
+
+	b->to.seen = connection_now();
+	b->to.packets = 1;
+	b->to.padding[0] = b->to.padding[1] = b->to.padding[2] = 0;
+	connection_turn(&b->other, &b->to, b->key.protocol);
+	connection_turn_value(&b->back, &b->key, &b->to);
+	if (b->to.flags & CONNECTION_DIRECT)
+		return bpf_map_update_elem(&openings, &b->key, &b->to, BPF_ANY) ? CLAIM_NO_ROOM : CLAIM_BEGUN;
+	if (!connection_make_way(b))
+		return CLAIM_TAKEN;
+	if (bpf_map_update_elem(&openings, &b->other, &b->back, BPF_NOEXIST)) {
+		taken = bpf_map_lookup_elem(&openings, &b->other);
+		if (!taken)
+			return CLAIM_NO_ROOM;
+		if (!connection_answers(taken, &b->key)) {
+			if (!replace)
+				return CLAIM_TAKEN;
+			connection_forget(&b->other, taken);
+		}
+		if (bpf_map_update_elem(&openings, &b->other, &b->back, BPF_ANY))
+			return CLAIM_NO_ROOM;
+	}
+	return bpf_map_update_elem(&openings, &b->key, &b->to, BPF_ANY) ? CLAIM_NO_ROOM : CLAIM_BEGUN;
+}
+
+/* How many ports are tried before giving up: at first any, then neighbours, so that a small range is tried whole. */
+#define CONNECTION_ATTEMPTS 64
+
+/* The port that attempt number `attempt` takes, from the range that translation may use. `start` is random and the same for all attempts. */
+static __always_inline __be16 connection_port(__u32 start, __u32 attempt)
+{
+	__u32 ports = (__u32)config_nat_last - config_nat_first + 1;
+
+	if (attempt < CONNECTION_ATTEMPTS / 2)
+		start *= 2 * attempt + 1; /* odd: as random as start */
+	return bpf_htons(config_nat_first + (start + attempt) % ports);
+}
+
+/* Whether a port is one that translation may give, in network order. */
+static __always_inline bool connection_port_is_ours(__be16 port)
+{
+	__u16 host = bpf_ntohs(port);
+
+	return host >= config_nat_first && host <= config_nat_last;
+}
+
+/* Puts a port into b->to as the source; ICMP echo has its identifier in both places. */
+static __always_inline void connection_set_source_port(struct beginning *b, __be16 port)
+{
+	b->to.source_port = port;
+	if (transport_is_icmp(b->key.protocol))
+		b->to.destination_port = port;
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What lies behind the IP header, as far as translation has to know it: ports, the identifier of ICMP echo, TCP's flags,
+ * and whether the packet is a piece of a larger one. transport_take knows no packet, so XDP uses it as well; what
+ * is above it is filled by whoever parsed the IP header.
+ */
+#pragma once
+
+#include "address.h"
+#include "packet.h"
+
+/* Flags of TCP (RFC 9293, 3.1). */
+enum tcp_flag {
+	TCP_FIN = 0x01,
+	TCP_SYN = 0x02,
+	TCP_RST = 0x04,
+	TCP_ACK = 0x10,
+};
+
+/* Types of echo messages (RFC 792; RFC 4443, 4.1). */
+enum icmp_echo {
+	ICMP_ECHO_REPLY = 0,
+	ICMP_ECHO_REQUEST = 8,
+	ICMPV6_ECHO_REQUEST = 128,
+	ICMPV6_ECHO_REPLY = 129,
+};
+
+/* The first bytes of a TCP, UDP, ICMP or ICMPv6 header; the last six are TCP's alone. */
+struct transport_header {
+	union {
+		struct {
+			__be16 source, destination;
+		};
+		struct {
+			__u8 type, code;
+			__sum16 check;
+		};
+	};
+	union {
+		__be32 sequence;
+		struct {
+			__be16 identifier; /* ICMP echo */
+			__be16 number;
+		};
+	};
+	__be32 acknowledgment;
+	__u8 words; /* length of TCP's header, in the upper half */
+	__u8 flags; /* enum tcp_flag */
+	__be16 window;
+};
+_Static_assert(sizeof(struct transport_header) == 16, "transport_header is what is on the wire");
+
+/* How much of it TCP has, and the others at least. */
+#define TRANSPORT_TCP_LENGTH 16
+#define TRANSPORT_OTHER_LENGTH 8
+
+/* What translation can do with a packet. */
+enum transport_kind {
+	TRANSPORT_OTHER = 0, /* has no ports: another protocol, or cut off */
+	TRANSPORT_PORTS = 1, /* TCP, UDP or ICMP echo */
+	TRANSPORT_ERROR = 2, /* an ICMP message that may be about a translated packet, which it quotes */
+	TRANSPORT_PIECE = 3, /* a later fragment: no transport header */
+};
+
+struct transport {
+	struct tuple tuple; /* ports are valid with TRANSPORT_PORTS only; of ICMP echo, both are its identifier */
+	__u32 offset;	    /* of the transport header, from the beginning of the frame */
+	__u32 fragment;	    /* the IP identification (IPv4: 16 bits), both as on the wire, if in_pieces */
+	__u8 kind;	    /* enum transport_kind */
+	__u8 flags;	    /* enum tcp_flag; 0 for other protocols */
+	__u8 in_pieces;	    /* not 0: a fragment, with TRANSPORT_PORTS the first one */
+	__u8 reply;	    /* not 0: an echo reply, which begins no connection */
+};
+_Static_assert(sizeof(struct transport) == 52, "transport has no hidden padding");
+
+/* Whether a protocol has ports as translation knows them. ICMP is told apart by its type. */
+static __always_inline bool transport_has_ports(__u8 protocol)
+{
+	return protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP;
+}
+
+/* Whether this is the protocol of echo messages. */
+static __always_inline bool transport_is_icmp(__u8 protocol)
+{
+	return protocol == PROTOCOL_ICMP || protocol == PROTOCOL_ICMPV6;
+}
+
+/* Sets everything in *t that follows from the transport header. tuple.protocol is set already, and so are the addresses. */
+static __always_inline void transport_take(struct transport *t, const struct transport_header *h)
+{
+	t->flags = 0;
+	t->reply = 0;
+	t->kind = TRANSPORT_PORTS;
+	t->tuple.source_port = h->source;
+	t->tuple.destination_port = h->destination;
+	if (t->tuple.protocol == PROTOCOL_TCP) {
+		t->flags = h->flags;
+		return;
+	}
+	if (t->tuple.protocol == PROTOCOL_UDP)
+		return;
+	t->tuple.source_port = h->identifier;
+	t->tuple.destination_port = h->identifier;
+	if (t->tuple.protocol == PROTOCOL_ICMP) {
+		t->reply = h->type == ICMP_ECHO_REPLY;
+		if (!t->reply && h->type != ICMP_ECHO_REQUEST)
+			t->kind = TRANSPORT_ERROR;
+	} else {
+		t->reply = h->type == ICMPV6_ECHO_REPLY;
+		if (!t->reply && h->type != ICMPV6_ECHO_REQUEST)
+			t->kind = TRANSPORT_ERROR;
+	}
+}
+
+/* Extension headers of IPv6 that may come before the transport header (RFC 8200, 4.1), and how many are looked at. */
+enum ipv6_extension {
+	IPV6_HOP_BY_HOP = 0,
+	IPV6_ROUTING = 43,
+	IPV6_FRAGMENT = 44,
+	IPV6_DESTINATION = 60,
+};
+
+#define IPV6_EXTENSIONS_MAX 4
+
+/* An extension header; `field` and `identification` are the fragment header's (RFC 8200, 4.5). */
+struct extension_header {
+	__u8 next;
+	__u8 length; /* in units of 8 bytes, without the first */
+	__be16 field;
+	__be32 identification;
+};
+
+/* Goes over extension headers: sets protocol, offset and what a fragment header says. False if they cannot be read. */
+static __noinline bool transport_skip_extensions(struct __sk_buff *skb, struct transport *t)
+{
+	struct extension_header h;
+
+	for (int i = 0; i < IPV6_EXTENSIONS_MAX; i++) {
+		__u8 number = t->tuple.protocol;
+
+		if (number != IPV6_HOP_BY_HOP && number != IPV6_ROUTING && number != IPV6_FRAGMENT &&
+		    number != IPV6_DESTINATION)
+			return true;
+		if (bpf_skb_load_bytes(skb, t->offset, &h, sizeof(h)))
+			return false;
+		t->tuple.protocol = h.next;
+		t->offset += 8 + (number == IPV6_FRAGMENT ? 0 : h.length * 8);
+		if (number != IPV6_FRAGMENT)
+			continue;
+		if (!(h.field & bpf_htons(0xfff9)))
+			continue; /* the only fragment (RFC 6946) */
+		t->in_pieces = 1;
+		t->fragment = h.identification;
+		if (h.field & bpf_htons(0xfff8)) {
+			t->kind = TRANSPORT_PIECE;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* What the IPv4 header says about fragments (RFC 791, 3.1). */
+static __always_inline void transport_ipv4_pieces(struct transport *t, __be16 frag_off, __be16 id)
+{
+	if (likely(!(frag_off & bpf_htons(0x3fff))))
+		return;
+	t->in_pieces = 1;
+	t->fragment = id;
+	if (frag_off & bpf_htons(0x1fff))
+		t->kind = TRANSPORT_PIECE;
+}
+
+/*
+ * Fills *t from a parsed IP packet, whose addresses and pointers are those of *p. Pointers stay valid. A packet that
+ * is too short for its ports comes out as TRANSPORT_OTHER.
+ */
+static __always_inline void transport_parse(struct packet *p, struct transport *t)
+{
+	struct transport_header h;
+
+	t->tuple.source = p->source;
+	t->tuple.destination = p->destination;
+	t->tuple.source_port = 0;
+	t->tuple.destination_port = 0;
+	t->tuple.padding[0] = t->tuple.padding[1] = t->tuple.padding[2] = 0;
+	t->fragment = 0;
+	t->kind = TRANSPORT_OTHER;
+	t->flags = t->in_pieces = t->reply = 0;
+	if (likely(p->protocol == bpf_htons(ETH_P_IP))) {
+		t->tuple.protocol = p->ip4->protocol;
+		t->offset = ETH_HLEN + p->ip4->ihl * 4;
+		transport_ipv4_pieces(t, p->ip4->frag_off, p->ip4->id);
+	} else {
+		t->tuple.protocol = p->ip6->nexthdr;
+		t->offset = ETH_HLEN + sizeof(struct ipv6hdr);
+		if (unlikely(!transport_has_ports(t->tuple.protocol)) && !transport_skip_extensions(p->skb, t))
+			return;
+	}
+	if (unlikely(t->kind == TRANSPORT_PIECE))
+		return;
+	if (likely(t->tuple.protocol == PROTOCOL_TCP)) {
+		if (bpf_skb_load_bytes(p->skb, t->offset, &h, TRANSPORT_TCP_LENGTH))
+			return;
+	} else if (t->tuple.protocol == PROTOCOL_UDP || transport_is_icmp(t->tuple.protocol)) {
+		h.flags = 0;
+		if (bpf_skb_load_bytes(p->skb, t->offset, &h, TRANSPORT_OTHER_LENGTH))
+			return;
+	} else {
+		return;
+	}
+	transport_take(t, &h);
+}
