@@ -15,6 +15,8 @@ type Node struct {
 	Addresses []netip.Addr
 	// PodCIDRs are spec.podCIDRs (or spec.podCIDR), at most one of each family.
 	PodCIDRs []netip.Prefix
+	// Zone is where the node is, as the hints of endpoints name it (label topology.kubernetes.io/zone); empty if nobody says.
+	Zone string
 }
 
 // nodeObject is a Node and where its parts stand in the object: the fields of each address and CIDR, in the order of Node.
@@ -28,7 +30,7 @@ type nodeObject struct {
 // reduceNode checks a Node by itself and reduces it. What it may not share with other nodes is checked by settle.
 func reduceNode(n *corev1.Node) (nodeObject, []fieldError) {
 	var c checks
-	object := nodeObject{Node: Node{Name: n.Name}}
+	object := nodeObject{Node: Node{Name: n.Name, Zone: intern(n.Labels[corev1.LabelTopologyZone])}}
 	c.name(n.Name, validation.IsDNS1123Subdomain)
 	for i, a := range n.Status.Addresses {
 		if a.Type != corev1.NodeInternalIP {

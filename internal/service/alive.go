@@ -1,0 +1,60 @@
+package service
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// alive counts how many ports of EndpointSlices say of a backend that it serves. That is more than gets new connections: what ends, or is
+// hinted to other nodes, or belonged to a Service that was deleted, may still answer the connections that it has.
+type alive struct {
+	counts map[backend]uint32
+	// ended are those whose count has come to zero since gone was last called.
+	ended []backend
+}
+
+// backend is a key with half the size of an AddrPort and its protocol: there are 100,000 of them in a large cluster.
+type backend struct {
+	address  [16]byte
+	port     uint16
+	protocol cluster.Protocol
+}
+
+// replace counts one slice in another's place; both may be nil.
+func (a *alive) replace(before, after *cluster.EndpointSlice) {
+	each(after, func(b backend) { a.counts[b]++ })
+	each(before, func(b backend) {
+		if a.counts[b]--; a.counts[b] == 0 {
+			delete(a.counts, b)
+			a.ended = append(a.ended, b)
+		}
+	})
+}
+
+func each(slice *cluster.EndpointSlice, visit func(backend)) {
+	if slice == nil {
+		return
+	}
+	for _, port := range slice.Ports {
+		for _, e := range slice.Endpoints {
+			if e.Ready || e.Serving {
+				visit(backend{e.Address.As16(), port.Number, port.Protocol})
+			}
+		}
+	}
+}
+
+// gone gives the backends that have ended since the last call and are not back, sorted.
+func (a *alive) gone() []netip.AddrPort {
+	var gone []netip.AddrPort
+	for _, b := range a.ended {
+		if a.counts[b] == 0 {
+			gone = append(gone, netip.AddrPortFrom(netip.AddrFrom16(b.address).Unmap(), b.port))
+		}
+	}
+	a.ended = nil
+	slices.SortFunc(gone, netip.AddrPort.Compare)
+	return slices.Compact(gone)
+}

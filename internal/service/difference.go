@@ -1,0 +1,130 @@
+package service
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// compare visits the objects that differ between two lists sorted by key. What is in one of them only has nil for the other.
+func compare[Object any, Pointer interface {
+	*Object
+	Key() cluster.Key
+}](before, after []Pointer, visit func(before, after Pointer)) {
+	if cluster.Same(before, after) {
+		return
+	}
+	for len(before) > 0 || len(after) > 0 {
+		order := 0
+		switch {
+		case len(before) == 0:
+			order = 1
+		case len(after) == 0:
+			order = -1
+		case before[0] != after[0]:
+			if order = before[0].Key().Compare(after[0].Key()); order == 0 {
+				visit(before[0], after[0])
+			}
+		}
+		if order < 0 {
+			visit(before[0], nil)
+		}
+		if order > 0 {
+			visit(nil, after[0])
+		}
+		if order <= 0 {
+			before = before[1:]
+		}
+		if order >= 0 {
+			after = after[1:]
+		}
+	}
+}
+
+// add takes note of what has become of an owner's ports.
+func (c *Changes) add(before, after []Port) {
+	for i := range after {
+		if was := find(before, after[i].Name, i); was == nil || !was.equal(&after[i]) {
+			c.Set = append(c.Set, after[i])
+		}
+	}
+	for i := range before {
+		if find(after, before[i].Name, i) == nil {
+			c.Removed = append(c.Removed, before[i].Name)
+		}
+	}
+}
+
+// find gives the port of that name, which is probably at index at.
+func find(ports []Port, name PortName, at int) *Port {
+	if at < len(ports) && ports[at].Name == name {
+		return &ports[at]
+	}
+	if at = slices.IndexFunc(ports, func(p Port) bool { return p.Name == name }); at >= 0 {
+		return &ports[at]
+	}
+	return nil
+}
+
+// keep puts the ports that are as before in the place of their likes, so that the memory of both is not needed.
+func keep(before, after []Port) {
+	for i := range after {
+		if was := find(before, after[i].Name, i); was != nil && was.equal(&after[i]) {
+			after[i] = *was
+		}
+	}
+}
+
+func (p *Port) equal(other *Port) bool {
+	if p.Name != other.Name || cluster.Same(p.Entries, other.Entries) {
+		return p.Name == other.Name
+	}
+	return slices.EqualFunc(p.Entries, other.Entries, func(a, b Entry) bool { return a.equal(&b) })
+}
+
+func (e *Entry) equal(other *Entry) bool {
+	return e.Frontend == other.Frontend && e.Kind == other.Kind && e.Affinity == other.Affinity && e.DSR == other.DSR &&
+		e.Inside.equal(&other.Inside) && e.Outside.equal(&other.Outside) && slices.Equal(e.Sources, other.Sources)
+}
+
+func (b *Backends) equal(other *Backends) bool {
+	return b.Without == other.Without && b.Maglev == other.Maglev &&
+		(cluster.Same(b.Addresses, other.Addresses) || slices.Equal(b.Addresses, other.Addresses))
+}
+
+// sameFrontends tells whether ports have the same frontends for the same reasons, in the same order.
+func sameFrontends(a, b []Port) bool {
+	return slices.EqualFunc(a, b, func(a, b Port) bool {
+		return slices.EqualFunc(a.Entries, b.Entries, func(a, b Entry) bool { return a.Frontend == b.Frontend && a.Kind == b.Kind })
+	})
+}
+
+// addressesOfNodes says of each address which node has it, in words.
+func addressesOfNodes(nodes []cluster.Node, own *NodeConfig) map[netip.Addr]string {
+	of := map[netip.Addr]string{}
+	for _, addr := range own.HostPortAddresses {
+		of[addr] = "this node"
+	}
+	for _, n := range nodes {
+		for _, addr := range n.Addresses {
+			of[addr] = "node " + n.Name
+		}
+	}
+	return of
+}
+
+// ofNodes warns of external IPs that take ports from nodes. They work: where nobody else announces addresses, it is how a Service is made
+// to answer outside.
+func ofNodes(s *state, nodes map[netip.Addr]string) (problems []string) {
+	if s.service == nil {
+		return nil
+	}
+	for _, addr := range s.service.ExternalIPs {
+		if node, found := nodes[addr]; found {
+			problems = append(problems, fmt.Sprintf("Service %s: externalIP %s is an address of %s, whose ports of the same numbers lead to the Service now", s.key, addr, node))
+		}
+	}
+	return problems
+}

@@ -1,0 +1,134 @@
+package service
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// candidate is an endpoint of one port of a Service, with the number that the port has there.
+type candidate struct {
+	at netip.AddrPort
+	*cluster.Endpoint
+}
+
+// ending endpoints get connections only where no ready one is left: what they serve is about to end.
+func (c candidate) ending() bool { return !c.Ready && c.Serving && c.Terminating }
+
+// worth orders what several slices say of one address: a pod may have the address of one that is ending, and an endpoint may be in
+// two slices while it moves between them.
+func (c candidate) worth() int {
+	switch {
+	case c.Ready && !c.Terminating:
+		return 0
+	case c.Ready:
+		return 1
+	}
+	return 2
+}
+
+// candidates appends the endpoints of a port that may get connections, of one family, sorted by address and each once.
+func candidates(into []candidate, port *cluster.ServicePort, ipv4 bool, endpointSlices []*cluster.EndpointSlice) []candidate {
+	for _, slice := range endpointSlices {
+		for i := range slice.Ports {
+			if p := &slice.Ports[i]; p.Number != 0 && p.Name == port.Name && p.Protocol == port.Protocol {
+				for j := range slice.Endpoints {
+					e := &slice.Endpoints[j]
+					c := candidate{netip.AddrPortFrom(e.Address, p.Number), e}
+					if e.Address.Is4() == ipv4 && (e.Ready || c.ending()) {
+						into = append(into, c)
+					}
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(into, func(a, b candidate) int {
+		if order := a.at.Compare(b.at); order != 0 {
+			return order
+		}
+		return a.worth() - b.worth()
+	})
+	return slices.CompactFunc(into, func(a, b candidate) bool { return a.at == b.at })
+}
+
+// sets are the backends of a port of a Service in one family: of the traffic policies Cluster and Local. The lists are of candidates'
+// order.
+type sets struct{ cluster, local []netip.AddrPort }
+
+// choose decides which candidates get connections from this node. Each of the two sets is of ready endpoints, or of ending ones if it
+// would be empty.
+//
+// https://kubernetes.io/docs/reference/networking/virtual-ips/#traffic-to-terminating-endpoints
+func choose(all []candidate, node *NodeConfig, wantLocal bool) sets {
+	var chosen sets
+	nearby := hinted(all, node)
+	chosen.cluster = pick(all, func(c candidate) bool { return c.Ready && nearby(c) })
+	if len(chosen.cluster) == 0 {
+		chosen.cluster = pick(all, candidate.ending)
+	}
+	if !wantLocal || node.Name == "" {
+		return chosen
+	}
+	chosen.local = pick(all, func(c candidate) bool { return c.Ready && c.Node == node.Name })
+	if len(chosen.local) == 0 {
+		chosen.local = pick(all, func(c candidate) bool { return c.ending() && c.Node == node.Name })
+	}
+	if slices.Equal(chosen.local, chosen.cluster) {
+		chosen.local = chosen.cluster
+	}
+	return chosen
+}
+
+// pick gives the addresses of some candidates in a list of just that size: there are as many lists as Services.
+func pick(all []candidate, wanted func(candidate) bool) []netip.AddrPort {
+	count := 0
+	for _, c := range all {
+		if wanted(c) {
+			count++
+		}
+	}
+	count = min(count, MaxBackends)
+	if count == 0 {
+		return nil
+	}
+	picked := make([]netip.AddrPort, 0, count)
+	for _, c := range all {
+		if wanted(c) && len(picked) < count {
+			picked = append(picked, c.at)
+		}
+	}
+	return picked
+}
+
+// hinted tells which endpoints are for connections of this node. Hints for nodes count if every ready endpoint has one and some have one for this
+// node; else those for zones do under the same conditions; else all endpoints are for everybody: half of the hints, which is what a
+// change of them looks like, could leave a node without endpoints.
+//
+// https://kubernetes.io/docs/concepts/services-networking/topology-aware-routing/#safeguards
+func hinted(all []candidate, node *NodeConfig) func(candidate) bool {
+	forNodes := func(c candidate) []string { return c.ForNodes }
+	forZones := func(c candidate) []string { return c.ForZones }
+	if usable(all, forNodes, node.Name) {
+		return func(c candidate) bool { return slices.Contains(c.ForNodes, node.Name) }
+	}
+	if usable(all, forZones, node.Zone) {
+		return func(c candidate) bool { return slices.Contains(c.ForZones, node.Zone) }
+	}
+	return func(candidate) bool { return true }
+}
+
+func usable(all []candidate, hints func(candidate) []string, here string) bool {
+	found := false
+	for _, c := range all {
+		if !c.Ready {
+			continue
+		}
+		of := hints(c)
+		if len(of) == 0 {
+			return false
+		}
+		found = found || slices.Contains(of, here)
+	}
+	return found && here != ""
+}
