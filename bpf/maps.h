@@ -201,7 +201,15 @@ struct {
 	__type(value, struct fragment_ports);
 } fragments SEC(".maps");
 
-/* The Service that a connected socket was meant for. Written by the datapath; it goes with the socket. */
+/* How many ICMP errors were sent. Written by the datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct refusal_rate);
+} refusals SEC(".maps");
+
+/* The Service that a socket last used. Written by the datapath; it goes with the socket. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -209,10 +217,13 @@ struct {
 	__type(value, struct peer);
 } peers SEC(".maps");
 
-/* The Services that unconnected UDP sockets have sent to. Written by the datapath; the least used go first. */
+/*
+ * Services that unconnected UDP sockets used before that one. Written by the datapath, the least used go first; the agent
+ * deletes backends that are gone.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
 	__type(key, struct datagram_key);
-	__type(value, struct datagram_service);
+	__type(value, struct datagram);
 } datagrams SEC(".maps");

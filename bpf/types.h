@@ -103,7 +103,8 @@ enum drop_reason {
 	DROP_UNKNOWN_FRAGMENT = 12,   /* a later fragment, and the first one with the ports has not been seen */
 	DROP_UNTRANSLATABLE = 13,     /* to the world, of a protocol that cannot share the node's address */
 	DROP_NO_ROUTE = 14,	      /* translated, and the node has no route to where it should go */
-	DROP_MAX = 15,
+	DROP_UNANSWERED = 15,	      /* refused or too big, and of a kind or in a number that is not answered */
+	DROP_MAX = 16,
 };
 
 /* The programs that may drop; with the reason, the index of `drops`. */
@@ -301,29 +302,49 @@ struct fragment_ports {
 	__be16 source, destination;
 };
 
-/* Value of `peers`: what connect put in the place of a Service's address, kept with the socket. */
+/* Value of `refusals`, one for each CPU: the errors sent in the present second. */
+struct refusal_rate {
+	__u64 since; /* CLOCK_MONOTONIC, ns */
+	__u64 sent;
+};
+
+/*
+ * Value of `peers`: what was put in the place of a Service's address, kept with the socket. For a connected one, by connect;
+ * for an unconnected one, by the last sendmsg to a Service.
+ */
 struct peer {
 	struct address service, backend;
 	__be16 service_port, backend_port;
-	__u32 service_id;
+	__u32 set;  /* that the backend was in when it was last looked for */
+	__u64 used; /* CLOCK_MONOTONIC, ns: the last sendmsg of an unconnected socket, to the tick */
 };
-_Static_assert(sizeof(struct peer) == 40, "peer has no hidden padding");
+_Static_assert(sizeof(struct peer) == 48, "peer has no hidden padding");
 
-/* Key of `datagrams`: a backend that an unconnected socket has sent to through a Service. */
+/* What an entry of `datagrams` tells. */
+enum datagram_kind {
+	DATAGRAM_BACKEND = 0, /* of a Service's address: the backend that the socket sends to */
+	DATAGRAM_SERVICE = 1, /* of a backend: the Service's address, which its answers come from */
+};
+
+/* Key of `datagrams`: an address that an unconnected socket sends to or hears from. */
 struct datagram_key {
 	__u64 cookie; /* of the socket */
-	struct address backend;
+	struct address address;
 	__be16 port;
-	__u16 padding[3];
+	__u16 kind; /* enum datagram_kind */
+	__u32 padding;
 };
 _Static_assert(sizeof(struct datagram_key) == 32, "datagram_key is a map key");
 
-/* Value of `datagrams`: the Service's address, which its answers come from. */
-struct datagram_service {
+/* Value of `datagrams`. */
+struct datagram {
 	struct address address;
 	__be16 port;
 	__u16 padding;
+	__u32 set;  /* as in struct peer, of a DATAGRAM_BACKEND */
+	__u64 used; /* the same */
 };
+_Static_assert(sizeof(struct datagram) == 32, "datagram has no hidden padding");
 
 /* The compiler describes in BTF only what data refers to. This refers to the enums that code alone uses. */
 const volatile struct abi {
@@ -336,4 +357,5 @@ const volatile struct abi {
 	enum client_kind client_kind;
 	enum connection_flag connection_flag;
 	enum timeout timeout;
+	enum datagram_kind datagram_kind;
 } abi __attribute__((used)) = {};

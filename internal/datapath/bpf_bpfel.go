@@ -87,20 +87,30 @@ const (
 	bpfConnectionFlagCONNECTION_PLAIN  bpfConnectionFlag = 16
 )
 
-type bpfDatagramKey struct {
-	_       structs.HostLayout
-	Cookie  uint64
-	Backend bpfAddress
-	Port    uint16
-	Padding [3]uint16
-}
-
-type bpfDatagramService struct {
+type bpfDatagram struct {
 	_       structs.HostLayout
 	Address bpfAddress
 	Port    uint16
 	Padding uint16
+	Set     uint32
+	Used    uint64
 }
+
+type bpfDatagramKey struct {
+	_       structs.HostLayout
+	Cookie  uint64
+	Address bpfAddress
+	Port    uint16
+	Kind    uint16
+	Padding uint32
+}
+
+type bpfDatagramKind uint32
+
+const (
+	bpfDatagramKindDATAGRAM_BACKEND bpfDatagramKind = 0
+	bpfDatagramKindDATAGRAM_SERVICE bpfDatagramKind = 1
+)
 
 type bpfDecision struct {
 	_              structs.HostLayout
@@ -135,7 +145,8 @@ const (
 	bpfDropReasonDROP_UNKNOWN_FRAGMENT    bpfDropReason = 12
 	bpfDropReasonDROP_UNTRANSLATABLE      bpfDropReason = 13
 	bpfDropReasonDROP_NO_ROUTE            bpfDropReason = 14
-	bpfDropReasonDROP_MAX                 bpfDropReason = 15
+	bpfDropReasonDROP_UNANSWERED          bpfDropReason = 15
+	bpfDropReasonDROP_MAX                 bpfDropReason = 16
 )
 
 type bpfEndpoint struct {
@@ -192,7 +203,8 @@ type bpfPeer struct {
 	Backend     bpfAddress
 	ServicePort uint16
 	BackendPort uint16
-	ServiceId   uint32
+	Set         uint32
+	Used        uint64
 }
 
 type bpfPrefixLengths struct {
@@ -327,6 +339,7 @@ const (
 	bpfMapMaglev              = "maglev"
 	bpfMapOpenings            = "openings"
 	bpfMapPeers               = "peers"
+	bpfMapRefusals            = "refusals"
 	bpfMapRouteLengths        = "route_lengths"
 	bpfMapRoutes              = "routes"
 	bpfMapServiceCounts       = "service_counts"
@@ -335,9 +348,17 @@ const (
 	bpfMapTranslatedPods      = "translated_pods"
 	bpfMapTunnelSources       = "tunnel_sources"
 	bpfMapUplinks             = "uplinks"
+	bpfProgConnect4           = "connect4"
+	bpfProgConnect6           = "connect6"
 	bpfProgFromPod            = "from_pod"
 	bpfProgFromTunnel         = "from_tunnel"
 	bpfProgFromWire           = "from_wire"
+	bpfProgGetpeername4       = "getpeername4"
+	bpfProgGetpeername6       = "getpeername6"
+	bpfProgRecvmsg4           = "recvmsg4"
+	bpfProgRecvmsg6           = "recvmsg6"
+	bpfProgSendmsg4           = "sendmsg4"
+	bpfProgSendmsg6           = "sendmsg6"
 	bpfProgToPod              = "to_pod"
 	bpfProgToTunnel           = "to_tunnel"
 	bpfProgToWire             = "to_wire"
@@ -349,6 +370,7 @@ const (
 	bpfVarConfigNatFirst      = "config_nat_first"
 	bpfVarConfigNatLast       = "config_nat_last"
 	bpfVarConfigServices      = "config_services"
+	bpfVarConfigSocketErrors  = "config_socket_errors"
 	bpfVarConfigStackServices = "config_stack_services"
 )
 
@@ -394,12 +416,20 @@ type bpfSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfProgramSpecs struct {
-	FromPod    *ebpf.ProgramSpec `ebpf:"from_pod"`
-	FromTunnel *ebpf.ProgramSpec `ebpf:"from_tunnel"`
-	FromWire   *ebpf.ProgramSpec `ebpf:"from_wire"`
-	ToPod      *ebpf.ProgramSpec `ebpf:"to_pod"`
-	ToTunnel   *ebpf.ProgramSpec `ebpf:"to_tunnel"`
-	ToWire     *ebpf.ProgramSpec `ebpf:"to_wire"`
+	Connect4     *ebpf.ProgramSpec `ebpf:"connect4"`
+	Connect6     *ebpf.ProgramSpec `ebpf:"connect6"`
+	FromPod      *ebpf.ProgramSpec `ebpf:"from_pod"`
+	FromTunnel   *ebpf.ProgramSpec `ebpf:"from_tunnel"`
+	FromWire     *ebpf.ProgramSpec `ebpf:"from_wire"`
+	Getpeername4 *ebpf.ProgramSpec `ebpf:"getpeername4"`
+	Getpeername6 *ebpf.ProgramSpec `ebpf:"getpeername6"`
+	Recvmsg4     *ebpf.ProgramSpec `ebpf:"recvmsg4"`
+	Recvmsg6     *ebpf.ProgramSpec `ebpf:"recvmsg6"`
+	Sendmsg4     *ebpf.ProgramSpec `ebpf:"sendmsg4"`
+	Sendmsg6     *ebpf.ProgramSpec `ebpf:"sendmsg6"`
+	ToPod        *ebpf.ProgramSpec `ebpf:"to_pod"`
+	ToTunnel     *ebpf.ProgramSpec `ebpf:"to_tunnel"`
+	ToWire       *ebpf.ProgramSpec `ebpf:"to_wire"`
 }
 
 // bpfMapSpecs contains maps before they are loaded into the kernel.
@@ -419,6 +449,7 @@ type bpfMapSpecs struct {
 	Maglev         *ebpf.MapSpec `ebpf:"maglev"`
 	Openings       *ebpf.MapSpec `ebpf:"openings"`
 	Peers          *ebpf.MapSpec `ebpf:"peers"`
+	Refusals       *ebpf.MapSpec `ebpf:"refusals"`
 	RouteLengths   *ebpf.MapSpec `ebpf:"route_lengths"`
 	Routes         *ebpf.MapSpec `ebpf:"routes"`
 	ServiceCounts  *ebpf.MapSpec `ebpf:"service_counts"`
@@ -441,6 +472,7 @@ type bpfVariableSpecs struct {
 	ConfigNatFirst      *ebpf.VariableSpec `ebpf:"config_nat_first"`
 	ConfigNatLast       *ebpf.VariableSpec `ebpf:"config_nat_last"`
 	ConfigServices      *ebpf.VariableSpec `ebpf:"config_services"`
+	ConfigSocketErrors  *ebpf.VariableSpec `ebpf:"config_socket_errors"`
 	ConfigStackServices *ebpf.VariableSpec `ebpf:"config_stack_services"`
 }
 
@@ -477,6 +509,7 @@ type bpfMaps struct {
 	Maglev         *ebpf.Map `ebpf:"maglev"`
 	Openings       *ebpf.Map `ebpf:"openings"`
 	Peers          *ebpf.Map `ebpf:"peers"`
+	Refusals       *ebpf.Map `ebpf:"refusals"`
 	RouteLengths   *ebpf.Map `ebpf:"route_lengths"`
 	Routes         *ebpf.Map `ebpf:"routes"`
 	ServiceCounts  *ebpf.Map `ebpf:"service_counts"`
@@ -502,6 +535,7 @@ func (m *bpfMaps) Close() error {
 		m.Maglev,
 		m.Openings,
 		m.Peers,
+		m.Refusals,
 		m.RouteLengths,
 		m.Routes,
 		m.ServiceCounts,
@@ -525,6 +559,7 @@ type bpfVariables struct {
 	ConfigNatFirst      *ebpf.Variable `ebpf:"config_nat_first"`
 	ConfigNatLast       *ebpf.Variable `ebpf:"config_nat_last"`
 	ConfigServices      *ebpf.Variable `ebpf:"config_services"`
+	ConfigSocketErrors  *ebpf.Variable `ebpf:"config_socket_errors"`
 	ConfigStackServices *ebpf.Variable `ebpf:"config_stack_services"`
 }
 
@@ -532,19 +567,35 @@ type bpfVariables struct {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfPrograms struct {
-	FromPod    *ebpf.Program `ebpf:"from_pod"`
-	FromTunnel *ebpf.Program `ebpf:"from_tunnel"`
-	FromWire   *ebpf.Program `ebpf:"from_wire"`
-	ToPod      *ebpf.Program `ebpf:"to_pod"`
-	ToTunnel   *ebpf.Program `ebpf:"to_tunnel"`
-	ToWire     *ebpf.Program `ebpf:"to_wire"`
+	Connect4     *ebpf.Program `ebpf:"connect4"`
+	Connect6     *ebpf.Program `ebpf:"connect6"`
+	FromPod      *ebpf.Program `ebpf:"from_pod"`
+	FromTunnel   *ebpf.Program `ebpf:"from_tunnel"`
+	FromWire     *ebpf.Program `ebpf:"from_wire"`
+	Getpeername4 *ebpf.Program `ebpf:"getpeername4"`
+	Getpeername6 *ebpf.Program `ebpf:"getpeername6"`
+	Recvmsg4     *ebpf.Program `ebpf:"recvmsg4"`
+	Recvmsg6     *ebpf.Program `ebpf:"recvmsg6"`
+	Sendmsg4     *ebpf.Program `ebpf:"sendmsg4"`
+	Sendmsg6     *ebpf.Program `ebpf:"sendmsg6"`
+	ToPod        *ebpf.Program `ebpf:"to_pod"`
+	ToTunnel     *ebpf.Program `ebpf:"to_tunnel"`
+	ToWire       *ebpf.Program `ebpf:"to_wire"`
 }
 
 func (p *bpfPrograms) Close() error {
 	return _BpfClose(
+		p.Connect4,
+		p.Connect6,
 		p.FromPod,
 		p.FromTunnel,
 		p.FromWire,
+		p.Getpeername4,
+		p.Getpeername6,
+		p.Recvmsg4,
+		p.Recvmsg6,
+		p.Sendmsg4,
+		p.Sendmsg6,
 		p.ToPod,
 		p.ToTunnel,
 		p.ToWire,

@@ -113,6 +113,10 @@ func Open(cfg Config, log *slog.Logger) (_ *Datapath, err error) {
 	if cfg.StackServices {
 		err = conntrackTargets(&options.Programs)
 	}
+	if err == nil && !haveSocketErrors() {
+		log.Info("the kernel lacks bpf_set_retval for sockets (Linux 6.1): Services without endpoints refuse packets instead")
+		err = spec.Variables[bpfVarConfigSocketErrors].Set(false)
+	}
 	if err == nil {
 		err = spec.LoadAndAssign(&d.objects, &options)
 	}
@@ -211,7 +215,8 @@ func (d *Datapath) Unload() error {
 	for _, a := range links {
 		err = errors.Join(err, d.detach(a))
 	}
-	err = errors.Join(err, os.RemoveAll(mapDir(d.config.Root)), os.RemoveAll(linkDir(d.config.Root)))
+	_, errSockets := detachSockets(d.config.Root)
+	err = errors.Join(err, errSockets, os.RemoveAll(mapDir(d.config.Root)), os.RemoveAll(linkDir(d.config.Root)))
 	return errors.Join(err, d.Close())
 }
 
@@ -236,6 +241,7 @@ func (d *Datapath) maps() map[string]*ebpf.Map {
 		bpfMapTranslatedPods: d.objects.bpfMaps.TranslatedPods,
 		bpfMapUplinks:        d.objects.bpfMaps.Uplinks,
 		bpfMapFragments:      d.objects.bpfMaps.Fragments,
+		bpfMapRefusals:       d.objects.bpfMaps.Refusals,
 		bpfMapPeers:          d.objects.bpfMaps.Peers,
 		bpfMapDatagrams:      d.objects.bpfMaps.Datagrams,
 	}

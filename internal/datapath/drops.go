@@ -19,6 +19,14 @@ var dropReasons = [bpfDropReasonDROP_MAX]struct{ name, meaning string }{
 	bpfDropReasonDROP_WRONG_POD:           {"wrong_pod", "the host's stack routed a packet to a pod that does not own the destination; look for stale host routes"},
 	bpfDropReasonDROP_UNMASQUERADED:       {"unmasqueraded", "a packet to the world still had a pod's address; look whether the nftables table \"beeline\" was removed, or the connection was unknown to connection tracking"},
 	bpfDropReasonDROP_UNKNOWN_TUNNEL_PEER: {"unknown_tunnel_peer", "VXLAN came from an address that is no node's InternalIP, or with another network's number; look who sends to the port, and whether that node is known here"},
+	bpfDropReasonDROP_NO_NAT_PORT:         {"no_nat_port", "every port that translation may give towards that destination is taken; look who opens so many connections to it, or widen --nat-ports"},
+	bpfDropReasonDROP_CONNECTIONS_FULL:    {"connections_full", "the table of translated connections is full; raise --connections-max"},
+	bpfDropReasonDROP_NO_LOCAL_BACKEND:    {"no_local_backend", "the Service's traffic policy is Local and this node has no endpoint of it"},
+	bpfDropReasonDROP_SOURCE_NOT_ALLOWED:  {"source_not_allowed", "the client is not in the Service's loadBalancerSourceRanges"},
+	bpfDropReasonDROP_UNKNOWN_FRAGMENT:    {"unknown_fragment", "a later fragment came of which the first one, which has the ports, has not been seen; look whether fragments overtake each other"},
+	bpfDropReasonDROP_UNTRANSLATABLE:      {"untranslatable", "a pod sent to the world by a protocol without ports, which cannot share the node's address"},
+	bpfDropReasonDROP_NO_ROUTE:            {"no_route", "the packet was translated and the node has no route to where it should go; look at the node's own routes"},
+	bpfDropReasonDROP_UNANSWERED:          {"unanswered", "the Service has no endpoints, or the packet was too big for the way, and it was of a kind that must not be answered or one too many"},
 }
 
 func (r DropReason) String() string {

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Packets that came in fragments: only the first one has ports, the later ones are translated by what is remembered of
+ * it. They have to come after it, as they do from the one that cut the packet.
+ */
+#pragma once
+
+#include "transport.h"
+
+/* Fields of the fragment offset in the IPv4 header (RFC 791, 3.1) and in IPv6's fragment header (RFC 8200, 4.5). */
+enum fragment_field {
+	FRAGMENT_IPV4_ANY = 0x3fff, /* an offset, or more to come */
+	FRAGMENT_IPV4_OFFSET = 0x1fff,
+	FRAGMENT_IPV6_OFFSET = 0xfff8,
+};
+
+static __always_inline void fragment_key(struct fragment_key *key, const struct tuple *t, __u32 id)
+{
+	key->source = t->source;
+	key->destination = t->destination;
+	key->id = id;
+	key->protocol = t->protocol;
+}
+
+static __noinline void fragment_remember(const struct tuple *t, __u32 id)
+{
+	struct fragment_ports ports = {t->source_port, t->destination_port};
+	struct fragment_key key;
+
+	fragment_key(&key, t, id);
+	bpf_map_update_elem(&fragments, &key, &ports, BPF_ANY);
+}
+
+static __noinline bool fragment_recall(struct tuple *t, __u32 id)
+{
+	const struct fragment_ports *ports;
+	struct fragment_key key;
+
+	fragment_key(&key, t, id);
+	ports = bpf_map_lookup_elem(&fragments, &key);
+	if (!ports)
+		return false;
+	t->source_port = ports->source;
+	t->destination_port = ports->destination;
+	return true;
+}
+
+/*
+ * Remembers the ports of a first fragment, and gives a later one (TRANSPORT_PIECE, which it stays) those of its first
+ * one. False if that has not been seen: DROP_UNKNOWN_FRAGMENT. For packets that are looked up as they came, before any
+ * translation; whole ones pay a comparison.
+ */
+static __always_inline bool fragment_resolve(struct transport *t)
+{
+	if (likely(!t->in_pieces))
+		return true;
+	if (t->kind == TRANSPORT_PIECE)
+		return fragment_recall(&t->tuple, t->fragment);
+	if (t->kind == TRANSPORT_PORTS)
+		fragment_remember(&t->tuple, t->fragment);
+	return true;
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * ICMP errors about translated packets. A router or a receiver quotes the packet that reached it; who sent that packet
+ * knows it by other addresses and ports. So both the error and what it quotes are translated (RFC 5508, 4.2): as a packet of
+ * the direction that the error takes, which is the other one than that of the packet it is about.
+ */
+#pragma once
+
+#include "checksum.h"
+#include "conntrack.h"
+#include "fragment.h"
+#include "packet.h"
+
+/* An error about a packet of TCP, UDP or ICMP echo. Offsets count from the beginning of the frame. */
+struct icmp_error_quote {
+	struct tuple tuple; /* of packets that go where the error goes: the quoted packet's, turned around */
+	__u32 icmp;	    /* offset of the error's own header */
+	__u32 ip;	    /* offset of the quoted packet's header */
+	__u32 transport;    /* offset of what is quoted behind that */
+};
+
+/* The first 8 bytes of what a packet carries, of which every error quotes at least as many (RFC 792). */
+union icmp_quoted {
+	struct ports ports;
+	struct {
+		struct ports ports;
+		__be16 length;
+		__sum16 check;
+	} udp;
+	struct {
+		__u8 type, code;
+		__sum16 check;
+		__be16 id, sequence;
+	} echo;
+	__be32 word[2];
+};
+
+/* Where TCP has its checksum; the quotation need not reach that far. */
+#define ICMP_QUOTED_TCP_CHECK 16
+
+static __always_inline bool icmp_is_error_ipv4(__u8 type)
+{
+	return type == ICMP_UNREACHABLE || type == ICMP_TIME_EXCEEDED || type == ICMP_PARAMETER_PROBLEM;
+}
+
+/* The ports of the tuple, or the identifier of an echo in the place of both. */
+static __always_inline bool icmp_quoted_ports(struct __sk_buff *skb, struct icmp_error_quote *e)
+{
+	union icmp_quoted q;
+
+	if (bpf_skb_load_bytes(skb, e->transport, &q, sizeof(q)))
+		return false;
+	switch (e->tuple.protocol) {
+	case PROTOCOL_TCP:
+	case PROTOCOL_UDP:
+		e->tuple.source_port = q.ports.destination;
+		e->tuple.destination_port = q.ports.source;
+		return true;
+	case PROTOCOL_ICMP:
+		e->tuple.source_port = e->tuple.destination_port = q.echo.id;
+		return q.echo.type == ICMP_ECHO_REQUEST || q.echo.type == ICMP_ECHO_REPLY;
+	case PROTOCOL_ICMPV6:
+		e->tuple.source_port = e->tuple.destination_port = q.echo.id;
+		return q.echo.type == ICMPV6_ECHO_REQUEST || q.echo.type == ICMPV6_ECHO_REPLY;
+	}
+	return false;
+}
+
+static __noinline bool icmp_read_ipv4(struct __sk_buff *skb, struct icmp_error_quote *e)
+{
+	struct {
+		struct iphdr outer;
+		struct icmp_header icmp;
+		struct iphdr ip;
+	} error;
+
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &error, sizeof(error)) || error.outer.protocol != PROTOCOL_ICMP ||
+	    error.outer.ihl != 5 || error.outer.frag_off & bpf_htons(FRAGMENT_IPV4_ANY) ||
+	    !icmp_is_error_ipv4(error.icmp.type))
+		return false;
+	/* Neither packets with options nor later fragments are translated by what can be seen here. */
+	if (error.ip.version != 4 || error.ip.ihl != 5 || error.ip.frag_off & bpf_htons(FRAGMENT_IPV4_OFFSET))
+		return false;
+	__builtin_memset(e, 0, sizeof(*e));
+	address_from_ipv4(&e->tuple.source, error.ip.daddr);
+	address_from_ipv4(&e->tuple.destination, error.ip.saddr);
+	e->tuple.protocol = error.ip.protocol;
+	e->icmp = ETH_HLEN + sizeof(struct iphdr);
+	e->ip = e->icmp + sizeof(struct icmp_header);
+	e->transport = e->ip + sizeof(struct iphdr);
+	return icmp_quoted_ports(skb, e);
+}
+
+static __noinline bool icmp_read_ipv6(struct __sk_buff *skb, struct icmp_error_quote *e)
+{
+	struct {
+		struct icmp_header icmp;
+		struct ipv6hdr ip;
+	} error;
+	struct extension_header fragment;
+	__u8 next;
+
+	if (bpf_skb_load_bytes(skb, ETH_HLEN + __builtin_offsetof(struct ipv6hdr, nexthdr), &next, sizeof(next)) ||
+	    next != PROTOCOL_ICMPV6 ||
+	    bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(struct ipv6hdr), &error, sizeof(error)) ||
+	    error.icmp.type >= ICMPV6_ERRORS_END || error.ip.version != 6)
+		return false;
+	__builtin_memset(e, 0, sizeof(*e));
+	address_from_ipv6(&e->tuple.source, &error.ip.daddr);
+	address_from_ipv6(&e->tuple.destination, &error.ip.saddr);
+	e->tuple.protocol = error.ip.nexthdr;
+	e->icmp = ETH_HLEN + sizeof(struct ipv6hdr);
+	e->ip = e->icmp + sizeof(struct icmp_header);
+	e->transport = e->ip + sizeof(struct ipv6hdr);
+	if (error.ip.nexthdr == IPV6_FRAGMENT) {
+		if (bpf_skb_load_bytes(skb, e->transport, &fragment, sizeof(fragment)) ||
+		    fragment.field & bpf_htons(FRAGMENT_IPV6_OFFSET))
+			return false;
+		e->tuple.protocol = fragment.next;
+		e->transport += sizeof(fragment);
+	}
+	return icmp_quoted_ports(skb, e);
+}
+
+/*
+ * Whether the packet is an ICMP error about one that may be of a translated connection; *e then says about which. The
+ * connection, if there is one, has its entry under e->tuple.
+ */
+static __always_inline bool icmp_error_read(struct packet *p, struct icmp_error_quote *e)
+{
+	return p->protocol == bpf_htons(ETH_P_IP) ? icmp_read_ipv4(p->skb, e) : icmp_read_ipv6(p->skb, e);
+}
+
+/*
+ * Translates the quoted ports and the checksum that covers them. `addresses` is the change of the quoted addresses, as
+ * far as that checksum covers it. Adds to *changed what the checksum of the error has to follow. Not 0 when it cannot be.
+ */
+static __noinline int icmp_translate_quoted(struct __sk_buff *skb, const struct icmp_error_quote *e,
+					    const struct connection *c, __wsum addresses, __wsum *changed)
+{
+	__u8 protocol = e->tuple.protocol;
+	union icmp_quoted old, new;
+	__sum16 check[2] = {};
+	__wsum diff;
+
+	if (bpf_skb_load_bytes(skb, e->transport, &old, sizeof(old)))
+		return -1;
+	new = old;
+	if (protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP) {
+		new.ports.source = c->destination_port;
+		new.ports.destination = c->source_port;
+	} else {
+		new.echo.id = c->destination_port;
+	}
+	diff = bpf_csum_diff(old.word, sizeof(old), new.word, sizeof(new), addresses);
+	if (protocol == PROTOCOL_UDP) {
+		/* Over IPv4, 0 means that there is none (RFC 768). */
+		if (old.udp.check) {
+			new.udp.check = checksum_changed(old.udp.check, diff);
+			if (!new.udp.check)
+				new.udp.check = 0xffff;
+		}
+	} else if (protocol != PROTOCOL_TCP) {
+		new.echo.check = checksum_changed(old.echo.check, diff);
+	} else if (!bpf_skb_load_bytes(skb, e->transport + ICMP_QUOTED_TCP_CHECK, &check[0], sizeof(check[0]))) {
+		__be32 before = check[0], after;
+
+		check[1] = checksum_changed(check[0], diff);
+		after = check[1];
+		*changed = bpf_csum_diff(&before, sizeof(before), &after, sizeof(after), *changed);
+		if (bpf_skb_store_bytes(skb, e->transport + ICMP_QUOTED_TCP_CHECK, &check[1], sizeof(check[1]), 0))
+			return -1;
+	}
+	*changed = bpf_csum_diff(old.word, sizeof(old), new.word, sizeof(new), *changed);
+	return bpf_skb_store_bytes(skb, e->transport, &new, sizeof(new), 0);
+}
+
+/*
+ * Changes nothing that a driver may have summed up: every change is outweighed by one of the checksum over it.
+ * What the quoted packet was sent to may speak for itself and gets the name under which the other side knows
+ * it; routers on the way keep theirs.
+ */
+static __noinline int icmp_translate_ipv4(struct __sk_buff *skb, const struct icmp_error_quote *e,
+					  const struct connection *c)
+{
+	struct iphdr outer, ip;
+	__be32 old[2], new[2];
+	__wsum changed, diff;
+
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &outer, sizeof(outer)) || bpf_skb_load_bytes(skb, e->ip, &ip, sizeof(ip)))
+		return -1;
+	old[0] = outer.saddr;
+	old[1] = outer.daddr;
+	new[0] = outer.saddr == ip.daddr ? c->source.word[3] : outer.saddr;
+	new[1] = c->destination.word[3];
+	outer.saddr = new[0];
+	outer.daddr = new[1];
+	outer.check = checksum_changed(outer.check, bpf_csum_diff(old, sizeof(old), new, sizeof(new), 0));
+
+	old[0] = ip.saddr;
+	old[1] = ip.daddr;
+	new[0] = c->destination.word[3];
+	new[1] = c->source.word[3];
+	diff = bpf_csum_diff(old, sizeof(old), new, sizeof(new), 0);
+	ip.saddr = new[0];
+	ip.daddr = new[1];
+	old[0] = ip.check;
+	ip.check = checksum_changed(ip.check, diff);
+	new[0] = ip.check;
+	changed = bpf_csum_diff(old, sizeof(old[0]), new, sizeof(new[0]), diff);
+	if (icmp_translate_quoted(skb, e, c, e->tuple.protocol == PROTOCOL_ICMP ? 0 : diff, &changed) ||
+	    bpf_skb_store_bytes(skb, e->ip, &ip, sizeof(ip), 0) ||
+	    bpf_l4_csum_replace(skb, e->icmp + __builtin_offsetof(struct icmp_header, check), 0, changed, 0))
+		return -1;
+	return bpf_skb_store_bytes(skb, ETH_HLEN, &outer, sizeof(outer), 0);
+}
+
+/* The same for ICMPv6, whose checksum covers the error's own addresses too. */
+static __noinline int icmp_translate_ipv6(struct __sk_buff *skb, const struct icmp_error_quote *e,
+					  const struct connection *c)
+{
+	struct address old[2], new[2];
+	const __u32 addresses = ETH_HLEN + __builtin_offsetof(struct ipv6hdr, saddr);
+	const __u32 quoted = e->ip + __builtin_offsetof(struct ipv6hdr, saddr);
+	__wsum changed, diff;
+
+	if (bpf_skb_load_bytes(skb, quoted, old, sizeof(old)))
+		return -1;
+	new[0] = c->destination;
+	new[1] = c->source;
+	diff = bpf_csum_diff((__be32 *)old, sizeof(old), (__be32 *)new, sizeof(new), 0);
+	changed = diff;
+	if (bpf_skb_store_bytes(skb, quoted, new, sizeof(new), 0) || icmp_translate_quoted(skb, e, c, diff, &changed) ||
+	    bpf_skb_load_bytes(skb, addresses, old, sizeof(old)))
+		return -1;
+	new[0] = address_equals(&old[0], &e->tuple.source) ? c->source : old[0];
+	new[1] = c->destination;
+	changed = bpf_csum_diff((__be32 *)old, sizeof(old), (__be32 *)new, sizeof(new), changed);
+	if (bpf_skb_store_bytes(skb, addresses, new, sizeof(new), 0))
+		return -1;
+	return bpf_l4_csum_replace(skb, e->icmp + __builtin_offsetof(struct icmp_header, check), 0, changed, 0);
+}
+
+/* Translates an error and what it quotes by the entry under e->tuple. With NEXT, *p is parsed again. */
+STAGE icmp_error_translate(struct packet *p, const struct icmp_error_quote *e, const struct connection *c)
+{
+	int failed = p->protocol == bpf_htons(ETH_P_IP) ? icmp_translate_ipv4(p->skb, e, c)
+							: icmp_translate_ipv6(p->skb, e, c);
+
+	return failed ? drop(p, DROP_MALFORMED) : packet_parse(p);
+}
