@@ -9,6 +9,8 @@
 #include "from_wire.h"
 #include "from_tunnel.h"
 #include "to_pod.h"
+#include "connect.h"
+#include "datagram.h"
 
 /* GPL-only helpers need a licence the kernel knows; it means GPL-2.0-only OR BSD-2-Clause. */
 char datapath_license[] SEC("license") = "Dual BSD/GPL";

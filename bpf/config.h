@@ -31,3 +31,6 @@ const volatile __u64 config_host_netns = 0;
 /* The ports that translation gives, first and last (--nat-ports). */
 const volatile __u16 config_nat_first = 40000;
 const volatile __u16 config_nat_last = 65535;
+
+/* bpf_set_retval says why connect and sendmsg are refused (Linux 6.1). */
+const volatile bool config_socket_errors = true;

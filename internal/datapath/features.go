@@ -55,5 +55,10 @@ func Required() error {
 	return errors.Join(missing...)
 }
 
+// haveSocketErrors says whether programs at sockets can choose the error that an application gets.
+func haveSocketErrors() bool {
+	return !errors.Is(features.HaveProgramHelper(ebpf.CGroupSockAddr, asm.FnSetRetval), ebpf.ErrNotSupported)
+}
+
 // HaveTCX says whether programs are attached as tcx links; otherwise they are filters of the clsact qdisc.
 func (d *Datapath) HaveTCX() bool { return d.tcx }

@@ -30,15 +30,23 @@ type MapInfo struct {
 	Bytes uint64
 }
 
-// Programs describes the loaded programs, in the order a packet meets them.
+// Programs describes the loaded programs, in the order a packet meets them; those at sockets come last.
 func (d *Datapath) Programs() ([]ProgramInfo, error) {
-	var all []ProgramInfo
+	programs := map[string]*ebpf.Program{}
 	for _, name := range programNames {
 		h, err := d.hook(name)
 		if err != nil {
 			return nil, err
 		}
-		info, err := h.program.Info()
+		programs[name] = h.program
+	}
+	for _, name := range socketProgramNames {
+		programs[name] = d.socketProgram(name)
+	}
+	var all []ProgramInfo
+	for _, name := range slices.Concat(programNames[:], socketProgramNames) {
+		program := programs[name]
+		info, err := program.Info()
 		if err != nil {
 			return nil, fmt.Errorf("describe program %s: %w", name, err)
 		}
@@ -49,7 +57,7 @@ func (d *Datapath) Programs() ([]ProgramInfo, error) {
 		if n, ok := info.VerifiedInstructions(); ok {
 			out.Instructions = n
 		}
-		stats, err := h.program.Stats()
+		stats, err := program.Stats()
 		if err != nil {
 			return nil, fmt.Errorf("read statistics of program %s: %w", name, err)
 		}
@@ -80,8 +88,11 @@ func (d *Datapath) Maps() ([]MapInfo, error) {
 	return all, nil
 }
 
-// countEntries walks the keys; arrays are always full.
+// countEntries walks the keys; arrays are always full. What the kernel keeps with sockets it does not count.
 func countEntries(m *ebpf.Map) (int, error) {
+	if m.Type() == ebpf.SkStorage {
+		return 0, nil
+	}
 	if m.Type() == ebpf.Array || m.Type() == ebpf.PerCPUArray {
 		return int(m.MaxEntries()), nil
 	}

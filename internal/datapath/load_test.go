@@ -38,8 +38,8 @@ func TestLoad(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(programs) != len(programNames) {
-				t.Errorf("%d programs, expected %d", len(programs), len(programNames))
+			if want := len(programNames) + len(socketProgramNames); len(programs) != want {
+				t.Errorf("%d programs, expected %d", len(programs), want)
 			}
 			for _, p := range programs {
 				if p.ID == 0 || p.Tag == "" {

@@ -75,8 +75,13 @@ func TestProgramNames(t *testing.T) {
 			t.Errorf("%s is too long: bpftool shows 15 characters", name)
 		}
 	}
-	if len(spec.Programs) != len(programNames) {
-		t.Errorf("the object has %d programs, %d are named", len(spec.Programs), len(programNames))
+	for _, name := range socketProgramNames {
+		if spec.Programs[name] == nil || spec.Programs[name].AttachType != socketAttachTypes[name] || len(name) > 15 {
+			t.Errorf("%s is not a program at sockets", name)
+		}
+	}
+	if named := len(programNames) + len(socketProgramNames); len(spec.Programs) != named {
+		t.Errorf("the object has %d programs, %d are named", len(spec.Programs), named)
 	}
 }
 

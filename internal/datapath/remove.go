@@ -28,6 +28,11 @@ func Remove(root string) (removed []string, err error) {
 		}
 		removed = append(removed, fmt.Sprintf("program %s of device %s", a.Program, a.Device))
 	}
+	sockets, err := detachSockets(root)
+	errs = append(errs, err)
+	for _, name := range sockets {
+		removed = append(removed, fmt.Sprintf("program %s of sockets", name))
+	}
 	maps, err := os.ReadDir(mapDir(root))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		errs = append(errs, fmt.Errorf("list maps: %w", err))

@@ -1,0 +1,234 @@
+package datapath
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// socketProgramNames are the programs at the sockets of a cgroup, in the order of bpf/README.md.
+var socketProgramNames = []string{
+	bpfProgConnect4, bpfProgConnect6, bpfProgGetpeername4, bpfProgGetpeername6,
+	bpfProgSendmsg4, bpfProgSendmsg6, bpfProgRecvmsg4, bpfProgRecvmsg6,
+}
+
+func (d *Datapath) socketProgram(name string) *ebpf.Program {
+	o := &d.objects
+	return map[string]*ebpf.Program{
+		bpfProgConnect4: o.Connect4, bpfProgConnect6: o.Connect6,
+		bpfProgGetpeername4: o.Getpeername4, bpfProgGetpeername6: o.Getpeername6,
+		bpfProgSendmsg4: o.Sendmsg4, bpfProgSendmsg6: o.Sendmsg6,
+		bpfProgRecvmsg4: o.Recvmsg4, bpfProgRecvmsg6: o.Recvmsg6,
+	}[name]
+}
+
+var socketAttachTypes = map[string]ebpf.AttachType{
+	bpfProgConnect4: ebpf.AttachCGroupInet4Connect, bpfProgConnect6: ebpf.AttachCGroupInet6Connect,
+	bpfProgGetpeername4: ebpf.AttachCgroupInet4GetPeername, bpfProgGetpeername6: ebpf.AttachCgroupInet6GetPeername,
+	bpfProgSendmsg4: ebpf.AttachCGroupUDP4Sendmsg, bpfProgSendmsg6: ebpf.AttachCGroupUDP6Sendmsg,
+	bpfProgRecvmsg4: ebpf.AttachCGroupUDP4Recvmsg, bpfProgRecvmsg6: ebpf.AttachCGroupUDP6Recvmsg,
+}
+
+// AttachSockets puts the programs of Services on all sockets that processes in Config.Cgroup, and below, open from
+// then on or have open. Programs of an earlier agent are replaced one by one, so no connect is without. If the configuration
+// has no Services or no cgroup, it takes the programs off.
+func (d *Datapath) AttachSockets() error {
+	if !d.config.Services || d.config.Cgroup == "" {
+		_, err := detachSockets(d.config.Root)
+		return err
+	}
+	id, err := cgroupID(d.config.Cgroup)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(socketDir(d.config.Root), 0o700); err != nil {
+		return fmt.Errorf("make directory for pins: %w", err)
+	}
+	for _, name := range socketProgramNames {
+		if err := d.attachSocket(name, id); err != nil {
+			return fmt.Errorf("attach %s to cgroup %s: %w", name, d.config.Cgroup, err)
+		}
+	}
+	return nil
+}
+
+// attachSocket updates the pinned link of an earlier agent, or makes one. A link to another cgroup, or to one that
+// is gone, gives its pin to the new one only once that is attached.
+func (d *Datapath) attachSocket(name string, id uint64) error {
+	pin := filepath.Join(socketDir(d.config.Root), name)
+	program := d.socketProgram(name)
+	old, err := link.LoadPinnedLink(pin, nil)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+	case err != nil:
+		return fmt.Errorf("open pinned link: %w", err)
+	default:
+		defer old.Close()
+		if linkIsAtCgroup(old, id) {
+			err := old.Update(program)
+			if err == nil {
+				return nil
+			}
+			d.log.Info("link cannot be updated and is made anew", "cgroup", d.config.Cgroup, "program", name, "reason", err)
+		}
+	}
+	l, err := link.AttachCgroup(link.CgroupOptions{Path: d.config.Cgroup, Attach: socketAttachTypes[name], Program: program})
+	if err != nil {
+		return err
+	}
+	defer l.Close() // the pin holds it
+	fresh := pin + pinSeparator + "new"
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove pin that was left half-way: %w", err)
+	}
+	if err := l.Pin(fresh); err != nil {
+		return fmt.Errorf("pin link: %w", err)
+	}
+	if err := os.Rename(fresh, pin); err != nil {
+		return fmt.Errorf("put pin in place: %w", err)
+	}
+	return nil
+}
+
+// CheckSockets reports the first program that is missing at the cgroup. Without Services there is nothing to miss.
+func (d *Datapath) CheckSockets() error {
+	if !d.config.Services || d.config.Cgroup == "" {
+		return nil
+	}
+	id, err := cgroupID(d.config.Cgroup)
+	if err != nil {
+		return err
+	}
+	for _, name := range socketProgramNames {
+		if err := checkSocket(filepath.Join(socketDir(d.config.Root), name), id); err != nil {
+			return fmt.Errorf("%s is not attached to cgroup %s: %w", name, d.config.Cgroup, err)
+		}
+	}
+	return nil
+}
+
+func checkSocket(pin string, id uint64) error {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if err != nil {
+		return fmt.Errorf("open pinned link: %w", err)
+	}
+	defer l.Close()
+	if !linkIsAtCgroup(l, id) {
+		return errors.New("its link has lost the cgroup")
+	}
+	return nil
+}
+
+// SocketPrograms lists the programs that are attached to sockets, also by earlier agents.
+func (d *Datapath) SocketPrograms() ([]string, error) {
+	return socketPins(d.config.Root)
+}
+
+func socketPins(root string) ([]string, error) {
+	files, err := os.ReadDir(socketDir(root))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("list links of sockets: %w", err)
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Name())
+	}
+	return names, nil
+}
+
+// detachSockets takes the programs off all sockets and tells which there were; none is no error.
+func detachSockets(root string) (detached []string, err error) {
+	names, err := socketPins(root)
+	errs := []error{err}
+	for _, name := range names {
+		if err := os.Remove(filepath.Join(socketDir(root), name)); err != nil {
+			errs = append(errs, fmt.Errorf("detach %s from sockets: %w", name, err))
+			continue
+		}
+		detached = append(detached, name)
+	}
+	if err := os.Remove(socketDir(root)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		errs = append(errs, fmt.Errorf("remove directory of links: %w", err))
+	}
+	return detached, errors.Join(errs...)
+}
+
+// linkIsAtCgroup is false for a link whose cgroup was removed: the kernel has then let go of it.
+func linkIsAtCgroup(l link.Link, id uint64) bool {
+	info, err := l.Info()
+	if err != nil {
+		return false
+	}
+	c := info.Cgroup()
+	return c != nil && c.CgroupId == id
+}
+
+// cgroupID is the number by which the kernel knows the cgroup of a directory: on 64-bit machines, the inode's.
+func cgroupID(dir string) (uint64, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return 0, fmt.Errorf("find file system of cgroup %s: %w", dir, err)
+	}
+	if fs.Type != unix.CGROUP2_SUPER_MAGIC {
+		return 0, fmt.Errorf("%s is no cgroup of version 2; mount them: mount -t cgroup2 cgroup2 /run/beeline/cgroup2", dir)
+	}
+	var at unix.Stat_t
+	if err := unix.Stat(dir, &at); err != nil {
+		return 0, fmt.Errorf("look at cgroup %s: %w", dir, err)
+	}
+	return at.Ino, nil
+}
+
+// rootCgroupID is that of the cgroup above all others.
+const rootCgroupID = 1
+
+// ErrNoCgroup means that no mount shows the cgroup above all others.
+var ErrNoCgroup = errors.New("the root of the cgroups of version 2 is mounted nowhere")
+
+// RootCgroup finds where the cgroup above all others is mounted, beside the hierarchies of version 1 too. What a
+// container has at /sys/fs/cgroup is often only its own cgroup: the node's directory has to be mounted in it.
+func RootCgroup() (string, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return "", fmt.Errorf("list mounts: %w", err)
+	}
+	defer f.Close()
+	mounts, err := cgroup2Mounts(f)
+	if err != nil {
+		return "", fmt.Errorf("list mounts: %w", err)
+	}
+	for _, dir := range mounts {
+		if id, err := cgroupID(dir); err == nil && id == rootCgroupID {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("%w; mounts of other cgroups: %q", ErrNoCgroup, mounts)
+}
+
+// cgroup2Mounts reads where file systems of type cgroup2 are mounted (proc_pid_mountinfo(5)).
+func cgroup2Mounts(mountinfo io.Reader) ([]string, error) {
+	var dirs []string
+	lines := bufio.NewScanner(mountinfo)
+	for lines.Scan() {
+		before, after, ok := strings.Cut(lines.Text(), " - ")
+		fields := strings.Fields(before)
+		if !ok || len(fields) < 5 || !strings.HasPrefix(after, "cgroup2 ") {
+			continue
+		}
+		dirs = append(dirs, mountPathEscapes.Replace(fields[4]))
+	}
+	return dirs, lines.Err()
+}
+
+// mountPathEscapes undoes the octal escapes of paths in mountinfo.
+var mountPathEscapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+func socketDir(root string) string { return filepath.Join(root, "sockets") }
