@@ -15,9 +15,8 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/lab/services"
 	"github.com/beeline-cni/beeline/lab/topology"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -38,7 +37,7 @@ type agent struct {
 
 // startAgent starts the agent with these flags of its own in the node's namespace and cgroup, away from this
 // process's terminal: it ends with the lab.
-func startAgent(program, manifests string, flags []string, node *topology.Node) (*agent, error) {
+func startAgent(program string, flags []string, node *topology.Node) (*agent, error) {
 	log, err := os.Create(agentLog(node))
 	if err != nil {
 		return nil, err
@@ -46,7 +45,6 @@ func startAgent(program, manifests string, flags []string, node *topology.Node) 
 	defer log.Close()
 	cmd := exec.Command(program, append([]string{"agent",
 		"--node-name", node.Name,
-		"--manifests", manifests,
 		"--socket", agentSocket(node),
 		"--state-dir", filepath.Join(node.StateDir, "agent"),
 		"--bpffs", node.BPFFS,
@@ -109,8 +107,11 @@ func logTail(path string, lines int) string {
 }
 
 // runningAgent reads the recorded process id and believes it only for a process of the node.
-func runningAgent(node *topology.Node) int {
-	data, err := os.ReadFile(agentPIDFile(node))
+func runningAgent(node *topology.Node) int { return runningIn(node, agentPIDFile(node)) }
+
+// runningIn gives the process id in a file, 0 if no such process of the node runs.
+func runningIn(node *topology.Node, file string) int {
+	data, err := os.ReadFile(file)
 	if err != nil {
 		return 0
 	}
@@ -129,19 +130,7 @@ func runningAgent(node *topology.Node) int {
 func writeNodeManifests(dir string, lab *topology.Lab) error {
 	var all bytes.Buffer
 	for _, node := range lab.Nodes() {
-		object := corev1.Node{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
-			ObjectMeta: metav1.ObjectMeta{Name: node.Name},
-		}
-		for _, cidr := range node.PodCIDRs {
-			object.Spec.PodCIDRs = append(object.Spec.PodCIDRs, cidr.String())
-		}
-		object.Spec.PodCIDR = object.Spec.PodCIDRs[0]
-		for _, a := range node.Addresses {
-			object.Status.Addresses = append(object.Status.Addresses,
-				corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.Addr().String()})
-		}
-		text, err := yaml.Marshal(object)
+		text, err := yaml.Marshal(services.Node(node))
 		if err != nil {
 			return fmt.Errorf("encode node %s: %w", node.Name, err)
 		}

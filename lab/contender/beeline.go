@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/lab/topology"
@@ -17,6 +18,13 @@ type Beeline struct {
 	Routing string
 	// Tunnel is the agent's --tunnel; empty is its default.
 	Tunnel string
+
+	// kubeconfig names the API server's file; empty is manifests of the nodes and nothing else.
+	kubeconfig string
+	// services is the agent's --services; empty is its default.
+	services string
+	// cgroup gives the one of a node whose sockets find Services; nil is the node's own.
+	cgroup func(*topology.Node) string
 }
 
 // beelineVersion is the CNI version of the configuration that users get.
@@ -62,13 +70,17 @@ func (c Beeline) Up(ctx context.Context, lab *topology.Lab) error {
 	if err != nil {
 		return err
 	}
-	manifests := filepath.Join(lab.Dir(), "manifests")
-	if err := writeNodeManifests(manifests, lab); err != nil {
-		return err
+	source := []string{"--kubeconfig", c.kubeconfig}
+	if c.kubeconfig == "" {
+		manifests := filepath.Join(lab.Dir(), "manifests")
+		if err := writeNodeManifests(manifests, lab); err != nil {
+			return err
+		}
+		source = []string{"--manifests", manifests}
 	}
 	var agents []*agent
 	for _, node := range lab.Nodes() {
-		a, err := startAgent(bin.agent, manifests, c.flags(), node)
+		a, err := startAgent(bin.agent, slices.Concat(source, c.flags(node)), node)
 		if err != nil {
 			return fmt.Errorf("start agent of %s: %w", node.Name, err)
 		}
@@ -83,8 +95,15 @@ func (c Beeline) Up(ctx context.Context, lab *topology.Lab) error {
 }
 
 // flags are the agent's that make it this contender.
-func (c Beeline) flags() []string {
+func (c Beeline) flags(node *topology.Node) []string {
 	flags := []string{"--routing", c.Routing}
+	if c.services != "" {
+		cgroup := node.Cgroup
+		if c.cgroup != nil {
+			cgroup = c.cgroup(node)
+		}
+		flags = append(flags, "--services", c.services, "--cgroup", cgroup)
+	}
 	if c.Tunnel != "" {
 		flags = append(flags, "--tunnel", c.Tunnel)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/lab/follow"
 	"github.com/beeline-cni/beeline/lab/topology"
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
@@ -48,8 +49,17 @@ func addPod(t *testing.T, c Contender, lab *topology.Lab, node int, name string)
 }
 
 // TestMain builds this project's own binaries, which two contenders run. Where they cannot be built, the
-// tests that need them say so.
-func TestMain(m *testing.M) { os.Exit(withBinaries(m.Run)) }
+// tests that need them say so. As a client of connections, which has to be a process in a pod, this program runs no tests.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == follow.Command {
+		if err := follow.Answer(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(withBinaries(m.Run))
+}
 
 func withBinaries(run func() int) int {
 	_, err := exec.LookPath("go")

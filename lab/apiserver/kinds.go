@@ -1,0 +1,63 @@
+package apiserver
+
+import (
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+)
+
+// kind is what the server knows of one kind of object.
+type kind struct {
+	group schema.GroupVersion
+	// name is the plural in URLs.
+	name string
+	// object and list are empty examples.
+	object, list runtime.Object
+}
+
+// kinds are all that can be asked for.
+var kinds = []*kind{
+	{corev1.SchemeGroupVersion, "nodes", &corev1.Node{}, &corev1.NodeList{}},
+	{corev1.SchemeGroupVersion, "namespaces", &corev1.Namespace{}, &corev1.NamespaceList{}},
+	{corev1.SchemeGroupVersion, "pods", &corev1.Pod{}, &corev1.PodList{}},
+	{corev1.SchemeGroupVersion, "services", &corev1.Service{}, &corev1.ServiceList{}},
+	{discoveryv1.SchemeGroupVersion, "endpointslices", &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}},
+	{networkingv1.SchemeGroupVersion, "networkpolicies", &networkingv1.NetworkPolicy{}, &networkingv1.NetworkPolicyList{}},
+	{networkingv1.SchemeGroupVersion, "servicecidrs", &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}},
+}
+
+func kindNamed(group schema.GroupVersion, name string) *kind {
+	for _, k := range kinds {
+		if k.group == group && k.name == name {
+			return k
+		}
+	}
+	return nil
+}
+
+func kindOf(o runtime.Object) (*kind, error) {
+	for _, k := range kinds {
+		if fmt.Sprintf("%T", k.object) == fmt.Sprintf("%T", o) {
+			return k, nil
+		}
+	}
+	return nil, fmt.Errorf("%T is no object of this server", o)
+}
+
+// codecs are made when a server first runs: the agent, which is the same program, does not pay for them.
+var codecs = sync.OnceValue(func() serializer.CodecFactory {
+	s := runtime.NewScheme()
+	utilruntime.Must(corev1.AddToScheme(s))
+	utilruntime.Must(discoveryv1.AddToScheme(s))
+	utilruntime.Must(networkingv1.AddToScheme(s))
+	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
+	return serializer.NewCodecFactory(s)
+})

@@ -1,0 +1,110 @@
+package contender
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/lab/follow"
+	"github.com/beeline-cni/beeline/lab/services"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+func TestProxies(t *testing.T) {
+	for _, p := range Proxies() {
+		t.Run(p.Name(), func(t *testing.T) {
+			testenv.Root(t)
+			if why := p.Unsupported(); strings.HasPrefix(why, "not on this kernel") {
+				t.Skip(why)
+			} else if why != "" {
+				testenv.Missing(t, why)
+			}
+			if strings.HasPrefix(p.Name(), "kube-proxy") {
+				program, err := kubeProxyProgram()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := os.Stat(program); err != nil {
+					testenv.Missing(t, "kube-proxy is not built: go run ./test/kubernetes builds it")
+				}
+			}
+			testProxy(t, p)
+		})
+	}
+}
+
+// testProxy connects to a Service from a pod and from a node, before and after its backend is exchanged for another.
+func testProxy(t *testing.T, p Proxy) {
+	ctx := t.Context()
+	lab := bareLab(t, "t-"+p.Name())
+	server, kubeconfig, err := ServeObjects(ctx, lab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	p = p.Asking(kubeconfig)
+	if err := p.Up(ctx, lab); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.StartProxy(ctx, lab); err != nil {
+		t.Fatal(err)
+	}
+	client := addPod(t, p, lab, 0, "client")
+	const port = 7000
+	service := services.Service{Name: "echo", Address: services.TargetAddress(0), Ports: []int{port}}
+	var backends []services.Backend
+	for i, name := range []string{"first", "second"} {
+		pod := addPod(t, p, lab, 1, name)
+		listener, err := follow.Listen(ctx, lab.Place(pod), netip.AddrPortFrom(pod.Addresses[0], port), byte(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		backends = append(backends, services.Backend{Address: pod.Addresses[0], Node: pod.Node})
+	}
+	places := map[string]topology.Place{"pod": lab.Place(client)}
+	if p.Name() != (BeelineServices{AtTC: true}).Name() { // the node's own sockets would need programs at sockets
+		places["node"] = lab.Node(0).Place()
+	}
+	for i, backend := range backends {
+		service.Backends = []services.Backend{backend}
+		if err := server.Put(service.Objects()...); err != nil {
+			t.Fatal(err)
+		}
+		for where, place := range places {
+			c, err := follow.Start(place, os.Args[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Reach(netip.AddrPortFrom(service.Address, port), i, 20*time.Second); err != nil {
+				log, _ := os.ReadFile(kubeProxyFile(lab.Node(0), "log"))
+				t.Errorf("backend %d from a %s: %v\n%s", i, where, err, log)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if p.ProxyPID(lab.Node(1)) == 0 {
+		t.Error("what takes care of Services does not run on the second node")
+	}
+}
+
+func TestKubeProxyConfiguration(t *testing.T) {
+	lab := &topology.Lab{Options: topology.Options{IPv6: true}}
+	node := &topology.Node{Name: "n1"}
+	c := KubeProxy{Mode: "nftables"}.Asking("/file").(KubeProxy).configuration(lab, node)
+	if c["mode"] != "nftables" || c["hostnameOverride"] != "n1" || c["clusterCIDR"] != "10.77.0.0/16,fd77:1::/32" {
+		t.Errorf("%v", c)
+	}
+	if kept := withoutProxies([]string{"HTTP_PROXY=x", "https_proxy=y", "PATH=/bin"}); len(kept) != 1 || kept[0] != "PATH=/bin" {
+		t.Errorf("%q", kept)
+	}
+	if base := filepath.Base(kubeProxyFile(node, "log")); base != "kube-proxy.log" {
+		t.Errorf("%s", base)
+	}
+}

@@ -1,0 +1,126 @@
+package follow
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// between is the time from one attempt to the next, and so how exact the answer is.
+	between = time.Millisecond
+	// patience is how long an attempt is waited for: longer than any handshake on one machine, shorter than a SYN sent
+	// again, which would answer for the time at which it was sent first.
+	patience = 500 * time.Millisecond
+	// most is how many attempts are waited for at once.
+	most = int(patience / between)
+)
+
+// errNobody says that no connection arrived in time.
+var errNobody = errors.New("no connection reached it in time")
+
+// attempt is a connection that is being made.
+type attempt struct {
+	fd    int
+	began time.Time
+}
+
+// until makes a new connection every millisecond until one reaches the wanted backend, and gives the moment at which its
+// first byte was there.
+func until(to netip.AddrPort, want int, limit time.Duration) (time.Time, error) {
+	var open []attempt
+	defer func() {
+		for _, a := range open {
+			abandon(a.fd)
+		}
+	}()
+	deadline := time.Now().Add(limit)
+	for next := time.Now(); ; {
+		now := time.Now()
+		if now.After(deadline) {
+			return time.Time{}, errNobody
+		}
+		if !now.Before(next) {
+			if fd, err := begin(to); err == nil {
+				open = append(open, attempt{fd, now})
+			}
+			next = now.Add(between)
+		}
+		for len(open) > 0 && (now.Sub(open[0].began) > patience || len(open) > most) {
+			abandon(open[0].fd)
+			open = open[1:]
+		}
+		if err := wait(open, time.Until(next)); err != nil {
+			return time.Time{}, err
+		}
+		kept := open[:0]
+		var at time.Time
+		for _, a := range open {
+			who, done := answer(a.fd)
+			switch {
+			case !done:
+				kept = append(kept, a)
+				continue
+			case at.IsZero() && who >= 0 && (want == Anybody || who == want):
+				at = time.Now()
+			case who >= 0: // reached another backend: the next may reach the wanted one
+				next = time.Now()
+			}
+			abandon(a.fd)
+		}
+		if open = kept; !at.IsZero() {
+			return at, nil
+		}
+	}
+}
+
+// begin sends the first packet of a connection, or gives the kernel's refusal to.
+func begin(to netip.AddrPort) (int, error) {
+	family, address := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
+	if to.Addr().Is4() {
+		family, address = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.Connect(fd, address); err != nil && err != unix.EINPROGRESS {
+		abandon(fd)
+		return 0, err
+	}
+	return fd, nil
+}
+
+// wait returns when one of the connections has something to say.
+func wait(open []attempt, limit time.Duration) error {
+	fds := make([]unix.PollFd, len(open))
+	for i, a := range open {
+		fds[i] = unix.PollFd{Fd: int32(a.fd), Events: unix.POLLIN}
+	}
+	timeout := unix.NsecToTimespec(max(0, limit).Nanoseconds())
+	if _, err := unix.Ppoll(fds, &timeout, nil); err != nil && err != unix.EINTR {
+		return err
+	}
+	return nil
+}
+
+// answer reads the byte by which a backend tells itself apart: -1 from a connection that failed.
+func answer(fd int) (who int, done bool) {
+	var b [1]byte
+	n, err := unix.Read(fd, b[:])
+	switch {
+	case err == unix.EAGAIN || err == unix.ENOTCONN || err == unix.EINPROGRESS:
+		return 0, false
+	case err != nil || n == 0:
+		return -1, true
+	}
+	return int(b[0]), true
+}
+
+// abandon ends a connection with RST: no port pair rests, and the next one may have it.
+func abandon(fd int) {
+	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	unix.Close(fd)
+}

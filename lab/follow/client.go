@@ -1,0 +1,117 @@
+// Package follow finds out when traffic follows a change of Services: a client in a pod makes connections until one
+// reaches the backend that is waited for. The client is a process of its own, because only processes have cgroups, and
+// what translates at sockets looks at those.
+package follow
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// Command is the name of the command that runs Answer. No person needs it.
+const Command = "bench-connect"
+
+// Anybody stands for whichever backend answers.
+const Anybody = -1
+
+// Answer reads requests, one in a line, from the bench and answers each, until its input ends.
+func Answer(in io.Reader, out io.Writer) error {
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		var to string
+		var want int
+		var limit time.Duration
+		if _, err := fmt.Sscan(lines.Text(), &to, &want, (*int64)(&limit)); err != nil {
+			return fmt.Errorf("read request %q: %w", lines.Text(), err)
+		}
+		target, err := netip.ParseAddrPort(to)
+		if err != nil {
+			return fmt.Errorf("read request %q: %w", lines.Text(), err)
+		}
+		at, err := until(target, want, limit)
+		reply := fmt.Sprintf("at %d", at.UnixNano())
+		if err != nil {
+			reply = "error " + err.Error()
+		}
+		if _, err := fmt.Fprintln(out, reply); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// Client is a process that makes connections. Its methods are called from one goroutine.
+type Client struct {
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	answers *bufio.Scanner
+}
+
+// Start starts a client at a place; program is one that has the command.
+func Start(place topology.Place, program string) (*Client, error) {
+	cmd := exec.Command(program, Command)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := place.Start(cmd); err != nil {
+		return nil, fmt.Errorf("start client of connections: %w", err)
+	}
+	return &Client{cmd, in, bufio.NewScanner(out)}, nil
+}
+
+// Waiting is an answer that has not come yet.
+type Waiting struct{ client *Client }
+
+// Begin lets the client make connections to an address until one reaches the wanted backend, or Anybody.
+func (c *Client) Begin(to netip.AddrPort, want int, limit time.Duration) (Waiting, error) {
+	if _, err := fmt.Fprintln(c.in, to, want, int64(limit)); err != nil {
+		return Waiting{}, fmt.Errorf("ask client of connections: %w", err)
+	}
+	return Waiting{c}, nil
+}
+
+// End waits for the answer: the moment at which the wanted backend was reached.
+func (w Waiting) End() (time.Time, error) {
+	if !w.client.answers.Scan() {
+		return time.Time{}, errors.Join(errors.New("the client of connections has ended"), w.client.answers.Err())
+	}
+	word, rest, _ := strings.Cut(w.client.answers.Text(), " ")
+	if word != "at" {
+		return time.Time{}, errors.New(rest)
+	}
+	var nanoseconds int64
+	if _, err := fmt.Sscan(rest, &nanoseconds); err != nil {
+		return time.Time{}, fmt.Errorf("read answer %q: %w", rest, err)
+	}
+	return time.Unix(0, nanoseconds), nil
+}
+
+// Reach makes connections until one reaches the wanted backend.
+func (c *Client) Reach(to netip.AddrPort, want int, limit time.Duration) (time.Time, error) {
+	w, err := c.Begin(to, want, limit)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return w.End()
+}
+
+// Close ends the client.
+func (c *Client) Close() error {
+	c.in.Close()
+	for c.answers.Scan() { // answers that nobody waits for any more
+	}
+	return c.cmd.Wait()
+}

@@ -1,0 +1,77 @@
+package follow
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+var here = topology.Place{CPU: topology.AnyCPU}
+
+func listen(t *testing.T, at string, who byte) netip.AddrPort {
+	t.Helper()
+	l, err := Listen(t.Context(), here, netip.MustParseAddrPort(at), who)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return netip.MustParseAddrPort(l.Addr().String())
+}
+
+func TestAnswer(t *testing.T) {
+	for _, at := range []string{"127.0.0.1:0", "[::1]:0"} {
+		to := listen(t, at, 7)
+		var out bytes.Buffer
+		begin := time.Now()
+		in := fmt.Sprintln(to, 7, int64(10*time.Second)) + fmt.Sprintln(to, Anybody, int64(10*time.Second)) + fmt.Sprintln(to, 8, int64(20*time.Millisecond))
+		if err := Answer(strings.NewReader(in), &out); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if len(lines) != 3 || lines[2] != "error "+errNobody.Error() {
+			t.Fatalf("%q", lines)
+		}
+		for _, line := range lines[:2] {
+			var nanoseconds int64
+			if _, err := fmt.Sscanf(line, "at %d", &nanoseconds); err != nil {
+				t.Fatal(err)
+			}
+			if moment := time.Unix(0, nanoseconds); moment.Before(begin) || moment.After(time.Now()) {
+				t.Errorf("%v is not within the test", moment)
+			}
+		}
+	}
+}
+
+func TestAnswerRefusesNonsense(t *testing.T) {
+	for _, in := range []string{"nonsense\n", "address 0 1\n"} {
+		if err := Answer(strings.NewReader(in), &bytes.Buffer{}); err == nil {
+			t.Errorf("%q is a request", in)
+		}
+	}
+}
+
+// The backend begins to listen while the client tries.
+func TestUntilSomebodyListens(t *testing.T) {
+	free := listen(t, "127.0.0.2:0", 0) // the port is free on another address
+	to := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.3"), free.Port())
+	reached := make(chan error, 1)
+	go func() {
+		_, err := until(to, 3, 10*time.Second)
+		reached <- err
+	}()
+	select {
+	case err := <-reached:
+		t.Fatalf("nobody listens: %v", err)
+	case <-time.After(30 * time.Millisecond):
+	}
+	listen(t, to.String(), 3)
+	if err := <-reached; err != nil {
+		t.Error(err)
+	}
+}
