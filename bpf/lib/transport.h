@@ -10,7 +10,7 @@
 #include "packet.h"
 
 /* Flags of TCP (RFC 9293, 3.1). */
-enum tcp_flag {
+enum transport_flag {
 	TCP_FIN = 0x01,
 	TCP_SYN = 0x02,
 	TCP_RST = 0x04,
@@ -45,7 +45,7 @@ struct transport_header {
 	};
 	__be32 acknowledgment;
 	__u8 words; /* length of TCP's header, in the upper half */
-	__u8 flags; /* enum tcp_flag */
+	__u8 flags; /* enum transport_flag */
 	__be16 window;
 };
 _Static_assert(sizeof(struct transport_header) == 16, "transport_header is what is on the wire");
@@ -67,7 +67,7 @@ struct transport {
 	__u32 offset;	    /* of the transport header, from the beginning of the frame */
 	__u32 fragment;	    /* the IP identification (IPv4: 16 bits), both as on the wire, if in_pieces */
 	__u8 kind;	    /* enum transport_kind */
-	__u8 flags;	    /* enum tcp_flag; 0 for other protocols */
+	__u8 flags;	    /* enum transport_flag; 0 for other protocols */
 	__u8 in_pieces;	    /* not 0: a fragment, with TRANSPORT_PORTS the first one */
 	__u8 reply;	    /* not 0: an echo reply, which begins no connection */
 };
