@@ -42,6 +42,8 @@ func nodesOf(objects []nodeObject) (nodes []Node) {
 func TestParse(t *testing.T) {
 	a := node("a", "192.0.2.1", "10.1.0.0/24")
 	b := node("b", "192.0.2.2", "10.2.0.0/24")
+	outside, leaving := a, a
+	outside.ExternalIPs, leaving.Leaving = []netip.Addr{netip.MustParseAddr("198.51.100.1")}, true
 	aYAML, bYAML := nodeYAML("a", "192.0.2.1", "10.1.0.0/24"), nodeYAML("b", "192.0.2.2", "10.2.0.0/24")
 	indent := func(s string) string { return "- " + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n  ") + "\n" }
 
@@ -63,7 +65,10 @@ func TestParse(t *testing.T) {
 		{"both spellings", strings.Replace(aYAML, "  podCIDRs:", "  podCIDR: 10.1.0.0/24\n  podCIDRs:", 1), []Node{a}, 0},
 		{"dual stack", nodeYAML("a", "192.0.2.1", "10.1.0.0/24, 'fd00:1::/64'"), []Node{node("a", "192.0.2.1", "10.1.0.0/24", "fd00:1::/64")}, 0},
 		{"no range yet", "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n", []Node{{Name: "a"}}, 0},
-		{"only internal addresses count", strings.Replace(aYAML, "[{", "[{type: Hostname, address: a}, {type: ExternalIP, address: 198.51.100.1}, {", 1), []Node{a}, 0},
+		{"only internal addresses count", strings.Replace(aYAML, "[{", "[{type: Hostname, address: a}, {type: ExternalDNS, address: a.example}, {", 1), []Node{a}, 0},
+		{"external addresses", strings.Replace(aYAML, "[{", "[{type: ExternalIP, address: 198.51.100.1}, {type: ExternalIP, address: none}, {", 1), []Node{outside}, 0},
+		{"to be removed by the autoscaler", strings.Replace(aYAML, "spec:", "spec:\n  taints: [{key: ToBeDeletedByClusterAutoscaler, effect: NoSchedule}]", 1), []Node{leaving}, 0},
+		{"deleted", strings.Replace(aYAML, "metadata: {", "metadata: {deletionTimestamp: '2026-01-01T00:00:00Z', ", 1), []Node{leaving}, 0},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

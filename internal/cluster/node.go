@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -13,11 +14,18 @@ type Node struct {
 	Name string
 	// Addresses are the InternalIP addresses of status.addresses, in their order.
 	Addresses []netip.Addr
+	// ExternalIPs are the ExternalIP addresses of status.addresses. A cloud may give a node one that no device of it holds.
+	ExternalIPs []netip.Addr
 	// PodCIDRs are spec.podCIDRs (or spec.podCIDR), at most one of each family.
 	PodCIDRs []netip.Prefix
 	// Zone is where the node is, as the hints of endpoints name it (label topology.kubernetes.io/zone); empty if nobody says.
 	Zone string
+	// Leaving says that the node is about to be removed: load balancers should not send anything new to it.
+	Leaving bool
 }
+
+// taintToBeDeleted is what the cluster autoscaler gives to a node before it removes the machine.
+const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
 
 // nodeObject is a Node and where its parts stand in the object: the fields of each address and CIDR, in the order of Node.
 type nodeObject struct {
@@ -32,11 +40,18 @@ func reduceNode(n *corev1.Node) (nodeObject, []fieldError) {
 	var c checks
 	object := nodeObject{Node: Node{Name: n.Name, Zone: intern(n.Labels[corev1.LabelTopologyZone])}}
 	c.name(n.Name, validation.IsDNS1123Subdomain)
+	object.Leaving = n.DeletionTimestamp != nil || slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintToBeDeleted })
 	for i, a := range n.Status.Addresses {
+		field := fmt.Sprintf("status.addresses[%d].address", i)
+		if a.Type == corev1.NodeExternalIP {
+			// Nothing depends on it enough to refuse the node for one that is wrong.
+			if addr, err := netip.ParseAddr(a.Address); err == nil {
+				object.ExternalIPs = append(object.ExternalIPs, addr.Unmap())
+			}
+		}
 		if a.Type != corev1.NodeInternalIP {
 			continue
 		}
-		field := fmt.Sprintf("status.addresses[%d].address", i)
 		if addr, ok := c.address(field, a.Address, "a node"); ok {
 			object.Addresses = append(object.Addresses, addr)
 			object.addressField = append(object.addressField, field)
