@@ -73,6 +73,10 @@ type Datapath struct {
 	Lease     Lease
 	Tunnel    Tunnel
 	Uplinks   Uplinks
+	// Services and Connections are there in every configuration; without Config.Services or Config.Masquerade they have room for nothing.
+	Services    *Services
+	Connections *Connections
+	Sockets     *Sockets
 
 	config  Config
 	log     *slog.Logger
@@ -133,6 +137,14 @@ func Open(cfg Config, log *slog.Logger) (_ *Datapath, err error) {
 	d.Lease = Lease{d.objects.bpfMaps.Lease}
 	d.Tunnel = Tunnel{d.objects.bpfMaps.TunnelSources}
 	d.Uplinks = Uplinks{d.objects.bpfMaps.Uplinks}
+	d.Services = newServices(&d.objects.bpfMaps, cfg.MaglevSize)
+	d.Connections = &Connections{
+		connections: d.objects.bpfMaps.Connections,
+		openings:    d.objects.bpfMaps.Openings,
+		pods:        translatedPods{d.objects.bpfMaps.TranslatedPods},
+		generation:  generation,
+	}
+	d.Sockets = &Sockets{peers: d.objects.bpfMaps.Peers, datagrams: d.objects.bpfMaps.Datagrams, log: log}
 	return d, nil
 }
 
@@ -206,7 +218,7 @@ func (d *Datapath) Commit() error {
 
 // Close releases the agent's hold on programs and maps; what is pinned goes on working.
 func (d *Datapath) Close() error {
-	return d.objects.Close()
+	return errors.Join(d.Sockets.close(), d.objects.Close())
 }
 
 // Unload detaches everything and removes the pins: traffic of pods stops. The tables must not be used after it.

@@ -1,9 +1,11 @@
 package datapath
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // Sizes are how many entries the maps of Services and of translation have room for. Entries take memory when they are made,
@@ -84,4 +86,30 @@ func resize(spec *ebpf.CollectionSpec, cfg Config) error {
 		m.MaxEntries = size
 	}
 	return nil
+}
+
+// FullError says that a map has no room for what should be there. What was there before stays.
+type FullError struct {
+	Map  string
+	Size uint32
+	// Flag is what makes the map larger.
+	Flag string
+}
+
+func (e *FullError) Error() string {
+	return fmt.Sprintf("map %s is full with %d entries: raise %s", e.Map, e.Size, e.Flag)
+}
+
+// fullOr gives the error of a write; cleared is what went wrong with taking a half of it back.
+func fullOr(name string, m *ebpf.Map, err, cleared error) error {
+	switch {
+	case errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOSPC):
+		err = &FullError{Map: name, Size: m.MaxEntries(), Flag: sizeFlags[name]}
+	default:
+		err = fmt.Errorf("write map %s: %w", name, err)
+	}
+	if cleared != nil {
+		err = errors.Join(err, fmt.Errorf("take entries of map %s back: %w", name, cleared))
+	}
+	return err
 }

@@ -1,0 +1,206 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// Monotonic gives the time by which maps are stamped (CLOCK_MONOTONIC, since the machine started).
+func Monotonic() (time.Duration, error) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return 0, fmt.Errorf("read monotonic clock: %w", err)
+	}
+	return time.Duration(now.Nano()), nil
+}
+
+// Connections are the tables of connections that are translated packet by packet. The datapath writes them; this removes what
+// is over. Its methods may be called from several goroutines.
+//
+// A connection has an entry for each of its directions, and both go together: an entry is removed only when neither direction
+// has had a packet for as long as the state that both make up lasts.
+type Connections struct {
+	mu          sync.Mutex
+	connections *ebpf.Map
+	openings    *ebpf.Map
+	pods        translatedPods
+	generation  *generation
+
+	countsMu sync.Mutex
+	counts   []ConnectionCount
+}
+
+// Expire removes the connections that are over at now (see Monotonic), and says how many entries it removed. It reads both
+// tables in batches; call it every few seconds.
+func (c *Connections) Expire(now time.Duration) (removed int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	tally := tally{}
+	pods, err := c.pods.read()
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range []*ebpf.Map{c.connections, c.openings} {
+		n, e := c.expire(m, now, tally, pods)
+		removed += n
+		err = errors.Join(err, e)
+	}
+	if err != nil {
+		return removed, err // what was not read may be what a pod is listed for
+	}
+	c.countsMu.Lock()
+	c.counts = tally.sorted()
+	c.countsMu.Unlock()
+	n, err := c.forgetPods(pods, now)
+	return removed + n, err
+}
+
+// expire removes what is over in one of the tables.
+func (c *Connections) expire(m *ebpf.Map, now time.Duration, tally tally, pods podsInUse) (removed int, err error) {
+	var over []bpfTuple
+	readErr := readAll(m, func(k *bpfTuple, v *bpfConnection) {
+		e := entry{*k, *v, m == c.openings}
+		ended, state, e2 := c.ended(e, now)
+		err = errors.Join(err, e2)
+		switch {
+		case ended:
+			over = append(over, *k)
+		default:
+			tally.add(e, state)
+			pods.see(e)
+		}
+	})
+	if readErr != nil {
+		return 0, fmt.Errorf("read connections: %w", readErr)
+	}
+	for _, key := range over {
+		n, e := c.removeEnded(m, key, now)
+		removed += n
+		err = errors.Join(err, e)
+	}
+	return removed, err
+}
+
+// ended tells whether an entry's connection is over, and what its state is. The other direction is asked only when this
+// one would have ended by itself, or when a connection is counted, which is done at its opener.
+func (c *Connections) ended(e entry, now time.Duration) (bool, ConnectionState, error) {
+	quiet := now - e.seen()
+	if quiet < shortest {
+		return false, e.state(bpfConnection{}), nil
+	}
+	if !e.opener() && quiet < lasting(e.key.Protocol, e.state(bpfConnection{})) {
+		return false, e.state(bpfConnection{}), nil // the opener's entry decides
+	}
+	back, there, err := c.other(e)
+	if err != nil {
+		return false, "", err
+	}
+	state := e.state(back)
+	if !there && !e.direct() && !e.opening {
+		return true, state, nil // a half that is left of something
+	}
+	if there {
+		quiet = min(quiet, now-time.Duration(back.Seen))
+	}
+	return quiet >= lasting(e.key.Protocol, state), state, nil
+}
+
+// other looks for the entry of the other direction, which may be in either table while the connection becomes established.
+func (c *Connections) other(e entry) (back bpfConnection, there bool, err error) {
+	if e.direct() {
+		return back, false, nil
+	}
+	key := e.turned()
+	for _, m := range []*ebpf.Map{c.connections, c.openings} {
+		err := m.Lookup(key, &back)
+		if err == nil {
+			return back, true, nil
+		}
+		if !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return back, false, fmt.Errorf("read connection: %w", err)
+		}
+	}
+	return bpfConnection{}, false, nil
+}
+
+// removeEnded looks at an entry again and removes it with its other half, if it is still over: a packet may have come.
+func (c *Connections) removeEnded(m *ebpf.Map, key bpfTuple, now time.Duration) (removed int, err error) {
+	e := entry{key: key, opening: m == c.openings}
+	err = m.Lookup(key, &e.value)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return 0, nil // went with its other half
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read connection: %w", err)
+	}
+	ended, _, err := c.ended(e, now)
+	if err != nil || !ended {
+		return 0, err
+	}
+	return c.remove(e)
+}
+
+// remove removes both halves of a connection, wherever they are. The opener's goes first, so that nothing begins to be
+// translated without a way back.
+func (c *Connections) remove(e entry) (removed int, err error) {
+	keys := []bpfTuple{e.key}
+	if !e.direct() {
+		keys = append(keys, e.turned())
+		if !e.opener() {
+			slices.Reverse(keys)
+		}
+	}
+	for _, key := range keys {
+		for _, m := range []*ebpf.Map{c.openings, c.connections} {
+			n, e := deleteAll(m, []bpfTuple{key})
+			removed += n
+			err = errors.Join(err, e)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("remove connection: %w", err)
+	}
+	return removed, err
+}
+
+// ForgetBackends removes the connections to backends that are gone for which nothing else would end them: UDP, whose clients
+// would go on sending to nobody, and those that nobody has answered yet. It says how many entries it removed.
+func (c *Connections) ForgetBackends(gone []netip.AddrPort) (removed int, err error) {
+	if len(gone) == 0 {
+		return 0, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	backends := make(map[bpfBackend]bool, len(gone))
+	for _, b := range gone {
+		backends[backendOf(b)] = true
+	}
+	for _, m := range []*ebpf.Map{c.connections, c.openings} {
+		var found []entry
+		e := readAll(m, func(k *bpfTuple, v *bpfConnection) {
+			e := entry{*k, *v, m == c.openings}
+			to := bpfBackend{Address: v.Destination, Port: v.DestinationPort}
+			if e.opener() && backends[to] && v.Service != 0 && (e.opening || k.Protocol == uint8(cluster.UDP)) {
+				found = append(found, e)
+			}
+		})
+		if e != nil {
+			err = errors.Join(err, fmt.Errorf("read connections: %w", e))
+		}
+		for _, e := range found {
+			n, e := c.remove(e)
+			removed += n
+			err = errors.Join(err, e)
+		}
+	}
+	return removed, err
+}

@@ -1,0 +1,155 @@
+package datapath
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// entry is one direction of a connection.
+type entry struct {
+	key     bpfTuple
+	value   bpfConnection
+	opening bool // in `openings`
+}
+
+func (e entry) flag(f bpfConnectionFlag) bool { return bpfConnectionFlag(e.value.Flags)&f != 0 }
+
+func (e entry) opener() bool { return e.flag(bpfConnectionFlagCONNECTION_OPENER) }
+
+// direct tells whether the connection has no other direction here.
+func (e entry) direct() bool { return e.flag(bpfConnectionFlagCONNECTION_DIRECT) }
+
+func (e entry) seen() time.Duration { return time.Duration(e.value.Seen) }
+
+// turned is the key of the other direction.
+func (e entry) turned() bpfTuple {
+	v := e.value
+	return bpfTuple{
+		Source: v.Destination, Destination: v.Source, SourcePort: v.DestinationPort, DestinationPort: v.SourcePort,
+		Protocol: e.key.Protocol,
+	}
+}
+
+// ConnectionState is how far a connection is.
+type ConnectionState string
+
+// The states. Only TCP can be closing or closed.
+const (
+	ConnectionOpening     ConnectionState = "opening"
+	ConnectionEstablished ConnectionState = "established"
+	// ConnectionClosing has seen FIN in one direction, ConnectionClosed in both, or RST.
+	ConnectionClosing ConnectionState = "closing"
+	ConnectionClosed  ConnectionState = "closed"
+)
+
+// state is what both directions make up; back is zero where there is no other one.
+func (e entry) state(back bpfConnection) ConnectionState {
+	if e.key.Protocol == uint8(cluster.TCP) {
+		const fin, rst = uint8(bpfConnectionFlagCONNECTION_FIN), uint8(bpfConnectionFlagCONNECTION_RESET)
+		either, both := e.value.Flags|back.Flags, e.value.Flags&back.Flags
+		switch {
+		case either&rst != 0 || both&fin != 0:
+			return ConnectionClosed
+		case either&fin != 0:
+			return ConnectionClosing
+		}
+	}
+	if e.opening {
+		return ConnectionOpening
+	}
+	return ConnectionEstablished
+}
+
+// What ICMP and ICMPv6 are in IP headers.
+const (
+	protocolICMP   = 1
+	protocolICMPv6 = 58
+)
+
+// shortest is the shortest of the timeouts: whatever had a packet since is not over.
+const shortest = time.Duration(bpfTimeoutTIMEOUT_TCP_CLOSED) * time.Second
+
+// lasting is how long a connection in a state lasts without a packet.
+func lasting(protocol uint8, state ConnectionState) time.Duration {
+	seconds := bpfTimeoutTIMEOUT_DATAGRAMS
+	switch {
+	case state == ConnectionClosed:
+		seconds = bpfTimeoutTIMEOUT_TCP_CLOSED
+	case state == ConnectionOpening:
+		seconds = bpfTimeoutTIMEOUT_OPENING
+	case state == ConnectionClosing:
+		seconds = bpfTimeoutTIMEOUT_TCP_CLOSING
+	case protocol == uint8(cluster.TCP):
+		seconds = bpfTimeoutTIMEOUT_TCP
+	case protocol == protocolICMP || protocol == protocolICMPv6:
+		seconds = bpfTimeoutTIMEOUT_ECHO
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// ConnectionKind is what a connection is translated for.
+type ConnectionKind string
+
+// The kinds.
+const (
+	ConnectionService    ConnectionKind = "service"
+	ConnectionMasquerade ConnectionKind = "masquerade"
+	// ConnectionDirect is a Service's too, but its answers do not come through this node.
+	ConnectionDirect ConnectionKind = "direct"
+	// ConnectionPlain is not translated: it is known so that its answers are not.
+	ConnectionPlain ConnectionKind = "plain"
+)
+
+func (e entry) kind() ConnectionKind {
+	switch {
+	case e.flag(bpfConnectionFlagCONNECTION_DIRECT):
+		return ConnectionDirect
+	case e.flag(bpfConnectionFlagCONNECTION_PLAIN):
+		return ConnectionPlain
+	case e.value.Service != 0:
+		return ConnectionService
+	}
+	return ConnectionMasquerade
+}
+
+// ConnectionCount counts connections that are alike.
+type ConnectionCount struct {
+	Kind ConnectionKind
+	// Protocol is an IP protocol number.
+	Protocol uint8
+	State    ConnectionState
+	// Connections counts each once, not by its directions.
+	Connections int
+}
+
+// tally counts connections by everything but their number.
+type tally map[ConnectionCount]int
+
+// add counts a connection at its opener.
+func (t tally) add(e entry, state ConnectionState) {
+	if e.opener() || e.direct() {
+		t[ConnectionCount{Kind: e.kind(), Protocol: e.key.Protocol, State: state}]++
+	}
+}
+
+func (t tally) sorted() []ConnectionCount {
+	var all []ConnectionCount
+	for c, n := range t {
+		c.Connections = n
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b ConnectionCount) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.State, b.State))
+	})
+	return all
+}
+
+// Counts gives the connections that the last Expire has left. It reads no table.
+func (c *Connections) Counts() []ConnectionCount {
+	c.countsMu.Lock()
+	defer c.countsMu.Unlock()
+	return slices.Clone(c.counts)
+}

@@ -1,0 +1,76 @@
+package datapath
+
+import (
+	"errors"
+
+	"github.com/cilium/ebpf"
+)
+
+// batchSize is how many entries one system call reads or writes.
+const batchSize = 4096
+
+// writes are entries to be written into a map in the order in which they came.
+type writes[K, V any] struct {
+	m      *ebpf.Map
+	keys   []K
+	values []V
+}
+
+func (w *writes[K, V]) add(key K, value V) {
+	w.keys, w.values = append(w.keys, key), append(w.values, value)
+}
+
+// do writes the entries and says how many of the first ones are there.
+func (w *writes[K, V]) do() (done int, err error) {
+	for done < len(w.keys) {
+		end := min(done+batchSize, len(w.keys))
+		n, err := w.m.BatchUpdate(w.keys[done:end], w.values[done:end], nil)
+		if err != nil {
+			return done + n, err
+		}
+		done = end
+	}
+	return done, nil
+}
+
+// deleteAll deletes entries; those that are not there are no error. It says how many it deleted.
+func deleteAll[K any](m *ebpf.Map, keys []K) (deleted int, err error) {
+	for _, key := range keys {
+		switch e := m.Delete(key); {
+		case e == nil:
+			deleted++
+		case !errors.Is(e, ebpf.ErrKeyNotExist):
+			err = errors.Join(err, e)
+		}
+	}
+	return deleted, err
+}
+
+// readAll calls visit for every entry. Entries that come or go meanwhile may be missed or seen; all others are seen.
+func readAll[K, V any](m *ebpf.Map, visit func(*K, *V)) error {
+	// The kernel gives whole buckets; one cannot have more entries than the map, and hardly ever has more than ten.
+	size := int(min(m.MaxEntries(), batchSize))
+	keys, values := make([]K, size), make([]V, size)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := m.BatchLookup(&cursor, keys, values, nil)
+		end := errors.Is(err, ebpf.ErrKeyNotExist)
+		if err != nil && !end {
+			return err
+		}
+		for i := range n {
+			visit(&keys[i], &values[i])
+		}
+		if end {
+			return nil
+		}
+	}
+}
+
+// lookup reads one entry; of one that is not there it leaves value as it is.
+func lookup(m *ebpf.Map, key, value any) error {
+	if err := m.Lookup(key, value); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return err
+	}
+	return nil
+}

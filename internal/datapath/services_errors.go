@@ -1,0 +1,115 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/service"
+)
+
+// PortError says that one port of one Service is not as it should be.
+type PortError struct {
+	Port service.PortName
+	Err  error
+}
+
+func (e *PortError) Error() string {
+	name := e.Port.Port
+	if name == "" {
+		name = fmt.Sprint(e.Port.Number)
+	}
+	return fmt.Sprintf("Service %s, port %s: %v", e.Port.Service, name, e.Err)
+}
+
+// Unwrap gives the cause.
+func (e *PortError) Unwrap() error { return e.Err }
+
+// ConflictError says that a frontend belongs to another port of a Service.
+type ConflictError struct {
+	Frontend service.Frontend
+	Holder   service.PortName
+}
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("%s is in use by Service %s", describe(e.Frontend), e.Holder.Service)
+}
+
+// describe writes a frontend for people.
+func describe(f service.Frontend) string {
+	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(f.Address, f.Port), f.Protocol)
+}
+
+// troubles are the ports that could not be set, in the order in which that was found.
+type troubles struct {
+	order []service.PortName
+	of    map[service.PortName]trouble
+}
+
+type trouble struct {
+	port service.Port
+	err  error
+}
+
+func (t *troubles) clear() { *t = troubles{} }
+
+func (t *troubles) note(p service.Port, err error) {
+	if t.of == nil {
+		t.of = map[service.PortName]trouble{}
+	}
+	if _, ok := t.of[p.Name]; !ok {
+		t.order = append(t.order, p.Name)
+	}
+	t.of[p.Name] = trouble{p, err}
+}
+
+func (t *troubles) solved(name service.PortName) {
+	if _, ok := t.of[name]; ok {
+		delete(t.of, name)
+		t.order = slices.DeleteFunc(t.order, func(n service.PortName) bool { return n == name })
+	}
+}
+
+// troublesTold bounds an error that may concern every Service.
+const troublesTold = 10
+
+func (t *troubles) err() error {
+	var all []error
+	for i, name := range t.order {
+		if i == troublesTold {
+			all = append(all, fmt.Errorf("and %d more ports of Services", len(t.order)-i))
+			break
+		}
+		all = append(all, &PortError{name, t.of[name].err})
+	}
+	return errors.Join(all...)
+}
+
+// retry tries ports in trouble again if there may be room for them now. Once a map proves full, the others that want room in
+// it wait for the next time.
+func (s *Services) retry(now time.Time) (changed int) {
+	if !s.freed || len(s.troubles.order) == 0 {
+		return 0
+	}
+	s.freed = false
+	full := map[string]bool{}
+	for _, name := range slices.Clone(s.troubles.order) {
+		t := s.troubles.of[name]
+		var f *FullError
+		if errors.As(t.err, &f) && full[f.Map] {
+			continue
+		}
+		n, err := s.setTogether([]service.Port{t.port}, now)
+		changed += n
+		if err != nil {
+			s.retain(t.port)
+			s.troubles.note(t.port, err)
+			if errors.As(err, &f) {
+				full[f.Map] = true
+			}
+		}
+	}
+	return changed
+}

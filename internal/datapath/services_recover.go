@@ -1,0 +1,121 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+)
+
+// recover takes up what an earlier agent left, once. Values stay as they are until somebody wants them to be different; sets and
+// tables that no value refers to are deleted.
+func (s *Services) recover() (deleted int, err error) {
+	if s.recovered {
+		return 0, nil
+	}
+	err = readAll(s.services, func(k *bpfFrontend, v *bpfService) {
+		s.frontends[*k] = held{value: *v}
+		s.stranger(v.Id)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read map %s: %w", bpfMapServices, err)
+	}
+	deleted, err = s.sets.recover()
+	if err != nil {
+		return deleted, fmt.Errorf("recover map %s: %w", bpfMapBackends, err)
+	}
+	n, err := s.tables.recover(s.tablesReferred())
+	deleted += n
+	if err != nil {
+		return deleted, fmt.Errorf("recover map %s: %w", bpfMapMaglev, err)
+	}
+	for key, h := range s.frontends {
+		for _, side := range []bpfBackendSet{h.value.Inside, h.value.Outside} {
+			h.broken = s.refer(side) || h.broken
+		}
+		s.frontends[key] = h
+	}
+	if err := s.recoverNumbers(); err != nil {
+		return deleted, err
+	}
+	s.recovered, s.adopting = true, true
+	return deleted, nil
+}
+
+// tablesReferred gives the contents of the tables that values refer to, by their number.
+func (s *Services) tablesReferred() map[uint32]string {
+	contents := map[uint32]string{}
+	for _, h := range s.frontends {
+		for _, side := range []bpfBackendSet{h.value.Inside, h.value.Outside} {
+			if set := s.sets.byID[side.Id]; side.MaglevSize > 0 && set != nil {
+				contents[side.Maglev] = string(packTable(nil, int(side.MaglevSize), unpack(set.content)))
+			}
+		}
+	}
+	return contents
+}
+
+// refer notes what one side of a value refers to, and tells whether some of that is missing.
+func (s *Services) refer(side bpfBackendSet) (broken bool) {
+	if side.Count > 0 {
+		set := s.sets.byID[side.Id]
+		broken = set == nil || set.entries != int(side.Count)
+		s.sets.again(side.Id)
+	}
+	if side.MaglevSize > 0 {
+		broken = broken || s.tables.byID[side.Maglev] == nil
+		s.tables.again(side.Maglev)
+	}
+	return broken
+}
+
+// recoverNumbers finds the numbers that are in use, so that no new Service gets what an old one has left behind.
+func (s *Services) recoverNumbers() error {
+	if err := s.sources.recover(); err != nil {
+		return err
+	}
+	for id := range s.sources.has {
+		s.stranger(id)
+	}
+	// A walk that is disturbed by the datapath's own entries begins again; it must not miss one that is there already.
+	var key any
+	for {
+		next, err := s.counts.NextKeyBytes(key)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("read map %s: %w", bpfMapServiceCounts, err)
+		}
+		if next == nil {
+			break
+		}
+		s.stranger(nativeUint32(next))
+		key = next
+	}
+	err := readAll(s.affinities, func(k *bpfClient, v *bpfAffinity) {
+		s.nextID = max(s.nextID, k.Service+1)
+		s.sets.above(v.Set)
+	})
+	if err != nil {
+		return fmt.Errorf("read map %s: %w", bpfMapAffinities, err)
+	}
+	return nil
+}
+
+func (s *Services) stranger(id uint32) {
+	s.strangers = append(s.strangers, id)
+	s.nextID = max(s.nextID, id+1)
+}
+
+// adopted ends the adoption with the first Sync: what nobody has claimed is nobody's.
+func (s *Services) adopted() {
+	if !s.adopting {
+		return
+	}
+	s.adopting = false
+	for _, id := range s.strangers {
+		if !s.ids[id] {
+			s.gone = append(s.gone, goneID{id, time.Time{}})
+		}
+	}
+	s.strangers = nil
+}
