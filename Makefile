@@ -11,8 +11,8 @@ export BEELINE_REQUIRE ?= 1
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
 LINT := go tool -modfile=build/tools/go.mod golangci-lint
-GENERATED := $(wildcard internal/datapath/bpf_bpfel.*)
-C_SOURCES := $(wildcard bpf/*.[ch] bpf/lib/*.[ch])
+GENERATED := $(wildcard internal/datapath/*_bpfel.* lab/packetgen/*_bpfel.*)
+C_SOURCES := $(wildcard bpf/*.[ch] bpf/lib/*.[ch] lab/packetgen/bpf/*.c)
 SCRIPTS := build/*.sh .ci/run
 BENCH_OUT ?= results/latest
 SUMMARIES := bin/summaries
@@ -56,7 +56,7 @@ manifests: ## Make deploy/beeline.yaml from the Helm chart again
 generate: ## Compile the BPF programs again; the objects are committed
 	@$(BPF_CLANG) --version | grep -q 'version $(CLANG_MAJOR)\.' || \
 		{ echo 'generate: needs clang $(CLANG_MAJOR) as $(BPF_CLANG), so that everyone gets the same objects (make deps)' >&2; exit 1; }
-	go generate ./internal/datapath
+	go generate ./internal/datapath ./lab/packetgen
 
 generated: ## Check that the committed BPF objects are those of the sources
 	@before=$$(sha256sum $(GENERATED)); $(MAKE) --no-print-directory generate; [ "$$before" = "$$(sha256sum $(GENERATED))" ] || \

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Destroys UDP sockets that are connected to a backend which is gone, so that the application hears of it and connects again. An
+ * object of its own: kernels before 6.5 do not have what it needs. README.md tells when it runs.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "types.h"
+
+/* The kernel's own types, as far as they are read; offsets are found at load. */
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct sock_common {
+	volatile unsigned char skc_state;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+};
+
+struct inet_sock {
+	struct sock sk;
+};
+
+struct udp_sock {
+	struct inet_sock inet;
+};
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__udp {
+	struct bpf_iter_meta *meta;
+	struct udp_sock *udp_sk;
+};
+
+#pragma clang attribute pop
+
+/* Linux 6.5. */
+extern int bpf_sock_destroy(struct sock_common *socket) __ksym;
+
+/* That of the datapath: see maps.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct peer);
+} peers SEC(".maps");
+
+/* Backends that are gone, for as long as their sockets are looked for. Written by the agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct backend);
+	__type(value, __u8);
+} gone SEC(".maps");
+
+/* Runs for each UDP socket of the reader's network namespace, and writes a byte for each that it has destroyed. */
+SEC("iter/udp")
+int destroy_udp(struct bpf_iter__udp *ctx)
+{
+	struct udp_sock *socket = ctx->udp_sk;
+	struct backend backend = {};
+	const struct peer *p;
+	__u8 one = 1;
+
+	if (!socket || socket->inet.sk.__sk_common.skc_state != BPF_TCP_ESTABLISHED)
+		return 0;
+	p = bpf_sk_storage_get(&peers, socket, 0, 0);
+	if (!p)
+		return 0; /* connected to no Service */
+	backend.address = p->backend;
+	backend.port = p->backend_port;
+	if (bpf_map_lookup_elem(&gone, &backend) && !bpf_sock_destroy((struct sock_common *)socket))
+		bpf_seq_write(ctx->meta->seq, &one, sizeof(one));
+	return 0;
+}
+
+/* GPL-only helpers need a licence the kernel knows; it means GPL-2.0-only OR BSD-2-Clause. */
+char datapath_license[] SEC("license") = "Dual BSD/GPL";

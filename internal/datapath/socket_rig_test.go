@@ -1,0 +1,332 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/service"
+)
+
+// socketRig is a datapath at a cgroup of its own, and a network namespace in which backends listen. No packet goes to an
+// address of a Service: the namespace has no route to one.
+type socketRig struct {
+	place
+	cfg    Config
+	cgroup string
+	d      *Datapath
+}
+
+// Backends and Services of the socket tests.
+var (
+	backends4 = []netip.Addr{addr("10.1.0.1"), addr("10.1.0.2"), addr("10.1.0.3")}
+	backends6 = []netip.Addr{addr("fd00:1::1"), addr("fd00:1::2"), addr("fd00:1::3")}
+	web4      = netip.MustParseAddrPort("10.96.0.10:80")
+	web6      = netip.MustParseAddrPort("[fd00:96::10]:80")
+	dns4      = netip.MustParseAddrPort("10.96.0.53:53")
+)
+
+const backendPort = 8080
+
+// newSocketRig begins without Services. `node` says that the namespace is the node's own one.
+func newSocketRig(tb testing.TB, node bool) *socketRig {
+	tb.Helper()
+	r := &socketRig{place: newPlace(tb), cgroup: newThreadedCgroup(tb)}
+	r.cfg = Config{Root: bpffs(tb), EBPFRouting: true, Services: true, HostNetns: 1, Cgroup: r.cgroup}
+	r.do(tb, func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		for _, a := range append(append([]netip.Addr{}, backends4...), backends6...) {
+			if err := netlink.AddrAdd(lo, &netlink.Addr{IPNet: hostNet(a), Flags: unix.IFA_F_NODAD}); err != nil {
+				return err
+			}
+		}
+		if node {
+			r.cfg.HostNetns, err = device.NamespaceCookie()
+		}
+		return err
+	})
+	r.open(tb)
+	tb.Cleanup(func() {
+		if err := r.d.Unload(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return r
+}
+
+func hostNet(a netip.Addr) *net.IPNet {
+	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
+}
+
+// open is what an agent does that starts: it adopts what the one before left.
+func (r *socketRig) open(tb testing.TB) {
+	tb.Helper()
+	d, err := Open(r.cfg, testLog(tb))
+	if err != nil {
+		tb.Fatalf("%+v", err)
+	}
+	if err := errors.Join(d.AttachSockets(), d.Commit()); err != nil {
+		tb.Fatal(err)
+	}
+	r.d = d
+}
+
+// newThreadedCgroup makes a cgroup that single threads of the test can be in.
+func newThreadedCgroup(tb testing.TB) string {
+	tb.Helper()
+	root, err := RootCgroup()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	dir, err := os.MkdirTemp(filepath.Join(root, ownCgroup(tb)), "beeline-test-")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := os.Remove(dir); err != nil {
+			tb.Error(err)
+		}
+	})
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.type"), []byte("threaded"), 0); err != nil {
+		tb.Fatal(err)
+	}
+	return dir
+}
+
+// ownCgroup is the path of the test's own cgroup of version 2.
+func ownCgroup(tb testing.TB) string {
+	tb.Helper()
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if path, ok := strings.CutPrefix(line, "0::"); ok {
+			return strings.TrimSpace(path)
+		}
+	}
+	tb.Fatal("the test is in no cgroup of version 2")
+	return ""
+}
+
+// in runs f on a thread that is in the namespace and in the cgroup: sockets that it opens belong to both.
+func (r *socketRig) in(tb testing.TB, f func() error) {
+	tb.Helper()
+	r.do(tb, func() (err error) {
+		if err := joinCgroup(r.cgroup); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, joinCgroup(filepath.Dir(r.cgroup))) }()
+		return f()
+	})
+}
+
+// joinCgroup puts the calling thread there.
+func joinCgroup(dir string) error {
+	return os.WriteFile(filepath.Join(dir, "cgroup.threads"), []byte(strconv.Itoa(unix.Gettid())), 0)
+}
+
+// serveName answers every connection and every datagram with the backend's own address and port.
+func (r *socketRig) serveName(tb testing.TB, at netip.AddrPort) {
+	tb.Helper()
+	name := []byte(at.String())
+	r.do(tb, func() error {
+		tcp, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
+		if err != nil {
+			return err
+		}
+		udp, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
+		if err != nil {
+			return errors.Join(err, tcp.Close())
+		}
+		tb.Cleanup(func() { tcp.Close(); udp.Close() })
+		go func() {
+			for {
+				c, err := tcp.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					b := make([]byte, 64)
+					for {
+						if _, err := c.Read(b); err != nil {
+							c.Close()
+							return
+						}
+						_, _ = c.Write(name) // the client notices what is missing
+					}
+				}()
+			}
+		}()
+		go func() {
+			b := make([]byte, 64)
+			for {
+				_, from, err := udp.ReadFromUDPAddrPort(b)
+				if errors.Is(err, net.ErrClosed) {
+					return
+				}
+				if err == nil {
+					_, _ = udp.WriteToUDPAddrPort(name, from)
+				}
+			}
+		}()
+		return nil
+	})
+}
+
+// serveAll lets all backends answer, with their names.
+func (r *socketRig) serveAll(tb testing.TB) {
+	tb.Helper()
+	for _, a := range append(append([]netip.Addr{}, backends4...), backends6...) {
+		r.serveName(tb, netip.AddrPortFrom(a, backendPort))
+	}
+}
+
+// portOf is a port of a Service for TCP and UDP, at one frontend.
+func portOf(frontend netip.AddrPort, protocol cluster.Protocol, backends ...netip.Addr) service.Port {
+	inside := service.Backends{}
+	for _, b := range backends {
+		inside.Addresses = append(inside.Addresses, netip.AddrPortFrom(b, backendPort))
+	}
+	return service.Port{
+		Name: service.PortName{Service: cluster.Key{Namespace: "test", Name: frontend.String()}, Number: frontend.Port(), Protocol: protocol},
+		Entries: []service.Entry{{
+			Frontend: service.Frontend{Address: frontend.Addr(), Port: frontend.Port(), Protocol: protocol},
+			Kind:     service.KindClusterIP,
+			Inside:   inside,
+			Outside:  service.Backends{Without: service.Pass},
+		}},
+	}
+}
+
+// bothOf is portOf for TCP and for UDP.
+func bothOf(frontend netip.AddrPort, backends ...netip.Addr) []service.Port {
+	return []service.Port{portOf(frontend, cluster.TCP, backends...), portOf(frontend, cluster.UDP, backends...)}
+}
+
+// sync makes these all the Services there are.
+func (r *socketRig) sync(tb testing.TB, ports ...[]service.Port) {
+	tb.Helper()
+	var all []service.Port
+	for _, p := range ports {
+		all = append(all, p...)
+	}
+	if _, err := r.d.Services.Sync(all); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// socket is a client's, at the system calls' own level. Addresses that are IPv4-mapped belong to sockets of IPv6.
+type socket struct{ fd int }
+
+func (r *socketRig) socket(tb testing.TB, ipv6 bool, kind int) socket {
+	tb.Helper()
+	family := unix.AF_INET
+	if ipv6 {
+		family = unix.AF_INET6
+	}
+	var s socket
+	r.in(tb, func() (err error) {
+		s.fd, err = unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	tb.Cleanup(func() { unix.Close(s.fd) })
+	timeout := unix.NsecToTimeval(patience.Nanoseconds())
+	if err := unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
+	}
+	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
+}
+
+func addrPort(s unix.Sockaddr) netip.AddrPort {
+	switch s := s.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(s.Addr), uint16(s.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(s.Addr), uint16(s.Port))
+	}
+	return netip.AddrPort{}
+}
+
+func (s socket) connect(to netip.AddrPort) error { return unix.Connect(s.fd, sockaddr(to)) }
+
+func (s socket) peer(tb testing.TB) netip.AddrPort {
+	tb.Helper()
+	a, err := unix.Getpeername(s.fd)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return addrPort(a)
+}
+
+// ask sends something to where the socket is connected, and gives the name that the backend answers with.
+func (s socket) ask(tb testing.TB) string {
+	tb.Helper()
+	if _, err := unix.Write(s.fd, []byte("?")); err != nil {
+		tb.Fatal(err)
+	}
+	name, _, err := s.hear()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return name
+}
+
+// askAt sends to an address without being connected; `from` is where the answer says it is from.
+func (s socket) askAt(tb testing.TB, to netip.AddrPort) (name string, from netip.AddrPort) {
+	tb.Helper()
+	if err := unix.Sendto(s.fd, []byte("?"), 0, sockaddr(to)); err != nil {
+		tb.Fatalf("send to %s: %v", to, err)
+	}
+	name, from, err := s.hear()
+	if err != nil {
+		tb.Fatalf("hear of %s: %v", to, err)
+	}
+	return name, from
+}
+
+func (s socket) hear() (name string, from netip.AddrPort, err error) {
+	b := make([]byte, 64)
+	n, a, err := unix.Recvfrom(s.fd, b, 0)
+	if err != nil {
+		return "", netip.AddrPort{}, err
+	}
+	if n == 0 {
+		return "", netip.AddrPort{}, fmt.Errorf("the backend closed the connection")
+	}
+	return string(b[:n]), addrPort(a), nil
+}
+
+// mapped gives the address as a socket of IPv6 has to say it.
+func mapped(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom16(a.Addr().As16()), a.Port())
+}
+
+func rawConnect(fd int, to *unix.RawSockaddr) error {
+	if _, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(to)), unsafe.Sizeof(*to)); errno != 0 {
+		return errno
+	}
+	return nil
+}

@@ -1,0 +1,184 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/containernetworking/plugins/pkg/ns"
+
+	"github.com/beeline-cni/beeline/internal/device"
+)
+
+// Sockets ends what applications still send to backends that are gone. TCP needs no help: the backend's end resets, or
+// nothing answers. UDP would send into the void for as long as the socket is open.
+type Sockets struct {
+	peers, datagrams *ebpf.Map
+	log              *slog.Logger
+
+	mu       sync.Mutex
+	probed   bool
+	iterator *destroyer // nil on kernels without bpf_sock_destroy
+}
+
+// destroyer is the program of bpf/destroy.c.
+type destroyer struct {
+	Program *ebpf.Program `ebpf:"destroy_udp"`
+	Gone    *ebpf.Map     `ebpf:"gone"`
+	link    *link.Iter
+}
+
+// DestroyUDP destroys the UDP sockets that are connected to one of the backends in gone, in the calling thread's network
+// namespace and in those that the paths name, and says how many there were. Their applications get ECONNABORTED and
+// connect again. Namespaces that are no more are passed over.
+//
+// Only sockets that went through a Service are meant. Before Linux 6.5 the kernel does not tell them from those
+// that an application connected to the backend's own address, and these are destroyed with them.
+func (s *Sockets) DestroyUDP(netns []string, gone []netip.AddrPort) (destroyed int, err error) {
+	if len(gone) == 0 {
+		return 0, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	destroy, done, err := s.way(gone)
+	if err != nil {
+		return 0, err
+	}
+	destroyed, err = destroy()
+	if err != nil {
+		err = fmt.Errorf("destroy UDP sockets: %w", err)
+	}
+	errs := []error{err}
+	for _, path := range netns {
+		err := ns.WithNetNSPath(path, func(ns.NetNS) error {
+			n, err := destroy()
+			destroyed += n
+			return err
+		})
+		var notThere ns.NSPathNotExistErr
+		if err != nil && !errors.As(err, &notThere) {
+			errs = append(errs, fmt.Errorf("destroy UDP sockets in %s: %w", path, err))
+		}
+	}
+	return destroyed, errors.Join(append(errs, done(), s.forgetDatagrams(gone))...)
+}
+
+// way gives what destroys the sockets in one network namespace, and what to call at the end.
+func (s *Sockets) way(gone []netip.AddrPort) (destroy func() (int, error), done func() error, err error) {
+	if !s.probed {
+		if s.iterator, err = loadDestroyer(s.peers); err != nil {
+			s.log.Info("the kernel destroys sockets by their peer only: those that use the address of a backend without a Service are destroyed with the others when it is gone", "reason", err)
+		}
+		s.probed = true
+	}
+	if s.iterator == nil {
+		wanted := map[netip.AddrPort]bool{}
+		for _, b := range gone {
+			wanted[netip.AddrPortFrom(b.Addr().Unmap(), b.Port())] = true
+		}
+		return func() (int, error) { return device.DestroyUDP(wanted) }, func() error { return nil }, nil
+	}
+	for i, b := range gone {
+		if err := s.iterator.Gone.Put(backendOf(b), uint8(1)); err != nil {
+			return nil, nil, errors.Join(fmt.Errorf("mark backend %s as gone: %w", b, err), s.iterator.forget(gone[:i]))
+		}
+	}
+	return s.iterator.run, func() error { return s.iterator.forget(gone) }, nil
+}
+
+func loadDestroyer(peers *ebpf.Map) (*destroyer, error) {
+	spec, err := loadDestroy()
+	if err != nil {
+		return nil, fmt.Errorf("read object: %w", err)
+	}
+	var d destroyer
+	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{bpfMapPeers: peers}}
+	if err := spec.LoadAndAssign(&d, &options); err != nil {
+		return nil, fmt.Errorf("load destroy_udp: %w", err)
+	}
+	if d.link, err = link.AttachIter(link.IterOptions{Program: d.Program}); err != nil {
+		return nil, errors.Join(fmt.Errorf("attach destroy_udp: %w", err), d.close())
+	}
+	return &d, nil
+}
+
+// run visits the UDP sockets of the calling thread's network namespace.
+func (d *destroyer) run() (int, error) {
+	sockets, err := d.link.Open()
+	if err != nil {
+		return 0, fmt.Errorf("open iterator: %w", err)
+	}
+	defer sockets.Close()
+	n, err := io.Copy(io.Discard, sockets) // a byte for each
+	if err != nil {
+		return int(n), fmt.Errorf("run iterator: %w", err)
+	}
+	return int(n), nil
+}
+
+func (d *destroyer) forget(gone []netip.AddrPort) error {
+	var errs []error
+	for _, b := range gone {
+		if err := d.Gone.Delete(backendOf(b)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			errs = append(errs, fmt.Errorf("unmark backend %s: %w", b, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (d *destroyer) close() error {
+	err := errors.Join(d.Program.Close(), d.Gone.Close())
+	if d.link != nil {
+		err = errors.Join(err, d.link.Close())
+	}
+	return err
+}
+
+// forgetDatagrams deletes what unconnected sockets remember of the backends. They would not use them again, since no set has
+// them; but nothing else deletes the entries before the map is full.
+func (s *Sockets) forgetDatagrams(gone []netip.AddrPort) error {
+	dead := map[bpfBackend]bool{}
+	for _, b := range gone {
+		dead[backendOf(b)] = true
+	}
+	var keys []bpfDatagramKey
+	var key bpfDatagramKey
+	var value bpfDatagram
+	all := s.datagrams.Iterate()
+	for all.Next(&key, &value) {
+		b := bpfBackend{Address: value.Address, Port: value.Port}
+		if key.Kind == uint16(bpfDatagramKindDATAGRAM_SERVICE) {
+			b = bpfBackend{Address: key.Address, Port: key.Port}
+		}
+		if dead[b] {
+			keys = append(keys, key)
+		}
+	}
+	// The datapath puts entries out meanwhile: a walk that lost its place has seen enough, a later one sees the rest.
+	if err := all.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
+		return fmt.Errorf("walk datagrams: %w", err)
+	}
+	for _, k := range keys {
+		if err := s.datagrams.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("forget datagrams of a backend that is gone: %w", err)
+		}
+	}
+	return nil
+}
+
+// close releases the program, if it was needed.
+func (s *Sockets) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.iterator == nil {
+		return nil
+	}
+	d := s.iterator
+	s.iterator, s.probed = nil, false
+	return d.close()
+}
