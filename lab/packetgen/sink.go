@@ -1,0 +1,114 @@
+package packetgen
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// Sink counts the UDP packets to one address and port that reach a device, and takes them off it. It counts from the
+// moment it is made to its Close.
+type Sink struct {
+	program *ebpf.Program
+	link    link.Link
+	arrived *ebpf.Variable
+}
+
+// CountOnWire counts at XDP, before anything else sees the packets, and hands them on to another device of the same
+// namespace, or ends them where onward is empty. Packets to other addresses pass.
+func CountOnWire(place topology.Place, device string, backend netip.AddrPort, onward string) (*Sink, error) {
+	index, err := deviceIndex(place, device)
+	if err != nil {
+		return nil, err
+	}
+	var next uint32
+	if onward != "" {
+		if next, err = deviceIndex(place, onward); err != nil {
+			return nil, err
+		}
+	}
+	return newSink(place, "arrive_wire", backend, next, func(p *ebpf.Program) (link.Link, error) {
+		return link.AttachXDP(link.XDPOptions{Program: p, Interface: int(index), Flags: link.XDPDriverMode})
+	})
+}
+
+// CountInStack counts at tc, ahead of all other programs there, and ends the packets. It needs tcx (Linux 6.6).
+func CountInStack(place topology.Place, device string, backend netip.AddrPort) (*Sink, error) {
+	index, err := deviceIndex(place, device)
+	if err != nil {
+		return nil, err
+	}
+	return newSink(place, "arrive_stack", backend, 0, func(p *ebpf.Program) (link.Link, error) {
+		return link.AttachTCX(link.TCXOptions{Program: p, Interface: int(index), Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
+	})
+}
+
+func newSink(place topology.Place, program string, backend netip.AddrPort, onward uint32, attach func(*ebpf.Program) (link.Link, error)) (*Sink, error) {
+	spec, err := loadPacketgen()
+	if err != nil {
+		return nil, err
+	}
+	err = set(spec, map[string]any{
+		"backend4": address4(backend.Addr()), "backend6": address6(backend.Addr()),
+		"backend_port": networkOrder(backend.Port()), "onward": onward, "ipv6": backend.Addr().Is6(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	var loaded struct {
+		Wire    *ebpf.Program  `ebpf:"arrive_wire"`
+		Stack   *ebpf.Program  `ebpf:"arrive_stack"`
+		Arrived *ebpf.Variable `ebpf:"arrived"`
+	}
+	if err := spec.LoadAndAssign(&loaded, nil); err != nil {
+		return nil, fmt.Errorf("load packet counter: %w", err)
+	}
+	s := &Sink{program: loaded.Wire, arrived: loaded.Arrived}
+	unused := loaded.Stack
+	if program == "arrive_stack" {
+		s.program, unused = loaded.Stack, loaded.Wire
+	}
+	unused.Close()
+	err = place.Do(func() (err error) {
+		s.link, err = attach(s.program)
+		return err
+	})
+	if err != nil {
+		s.program.Close()
+		return nil, fmt.Errorf("attach packet counter: %w", err)
+	}
+	return s, nil
+}
+
+// Arrived is how many packets have come so far.
+func (s *Sink) Arrived() (n uint64, err error) {
+	if err := s.arrived.Get(&n); err != nil {
+		return 0, fmt.Errorf("read packet counter: %w", err)
+	}
+	return n, nil
+}
+
+// Close detaches and unloads the counter.
+func (s *Sink) Close() error {
+	err := s.link.Close()
+	if closed := s.program.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+func deviceIndex(place topology.Place, name string) (index uint32, err error) {
+	err = place.Do(func() error {
+		device, err := net.InterfaceByName(name)
+		if err != nil {
+			return fmt.Errorf("find device %s: %w", name, err)
+		}
+		index = uint32(device.Index)
+		return nil
+	})
+	return index, err
+}
