@@ -9,6 +9,7 @@
 #include "from_wire.h"
 #include "from_tunnel.h"
 #include "to_pod.h"
+#include "wire_xdp.h"
 #include "connect.h"
 #include "datagram.h"
 

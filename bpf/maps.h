@@ -193,6 +193,14 @@ struct {
 	__type(value, struct uplink);
 } uplinks SEC(".maps");
 
+/* The uplinks that XDP may send through, by their index. Written by the agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, __u32);
+} xdp_uplinks SEC(".maps");
+
 /* Ports of packets that came in fragments. Written by the datapath; the least used go first. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

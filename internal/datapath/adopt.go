@@ -14,7 +14,7 @@ import (
 var pinnedMaps = []string{
 	bpfMapEndpoints, bpfMapRoutes, bpfMapRouteLengths, bpfMapGeneration, bpfMapDrops, bpfMapLease, bpfMapTunnelSources,
 	bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts,
-	bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods, bpfMapUplinks, bpfMapFragments, bpfMapRefusals, bpfMapPeers, bpfMapDatagrams,
+	bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods, bpfMapUplinks, bpfMapXdpUplinks, bpfMapFragments, bpfMapRefusals, bpfMapPeers, bpfMapDatagrams,
 }
 
 // adoptMaps opens the pinned maps that have the shape the new programs want. The names in fresh have no

@@ -45,6 +45,8 @@ func (d *Datapath) hook(program string) (hook, error) {
 		return hook{d.objects.FromTunnel, true}, nil
 	case bpfProgToTunnel:
 		return hook{d.objects.ToTunnel, false}, nil
+	case bpfProgWireXdp:
+		return hook{d.objects.WireXdp, true}, nil
 	}
 	return hook{}, fmt.Errorf("%w: %s", ErrUnknownProgram, program)
 }
@@ -133,6 +135,9 @@ func (d *Datapath) pin(a Attachment) string {
 
 func (d *Datapath) attachAll(name string, ifindex int, wanted []string) error {
 	for _, program := range programNames {
+		if program == bpfProgWireXdp {
+			continue // not at tc: see Accelerate
+		}
 		a := Attachment{name, program}
 		if !slices.Contains(wanted, program) {
 			if err := d.detach(a); err != nil {
@@ -226,7 +231,7 @@ func (d *Datapath) detach(a Attachment) error {
 	if _, err := os.Stat(d.pin(a)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	if !d.tcx {
+	if !d.tcx && a.Program != bpfProgWireXdp {
 		h, err := d.hook(a.Program)
 		if err != nil {
 			return err
@@ -250,7 +255,7 @@ func (d *Datapath) CheckPod(name string, ifindex int) error {
 
 // CheckUplink does the same for an uplink.
 func (d *Datapath) CheckUplink(name string, ifindex int) error {
-	return d.check(name, ifindex, d.uplinkPrograms())
+	return errors.Join(d.check(name, ifindex, d.uplinkPrograms()), d.checkAcceleration(name, ifindex))
 }
 
 // CheckTunnel does the same for the VXLAN device.

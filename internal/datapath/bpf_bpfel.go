@@ -348,6 +348,7 @@ const (
 	bpfMapTranslatedPods      = "translated_pods"
 	bpfMapTunnelSources       = "tunnel_sources"
 	bpfMapUplinks             = "uplinks"
+	bpfMapXdpUplinks          = "xdp_uplinks"
 	bpfProgConnect4           = "connect4"
 	bpfProgConnect6           = "connect6"
 	bpfProgFromPod            = "from_pod"
@@ -362,6 +363,7 @@ const (
 	bpfProgToPod              = "to_pod"
 	bpfProgToTunnel           = "to_tunnel"
 	bpfProgToWire             = "to_wire"
+	bpfProgWireXdp            = "wire_xdp"
 	bpfVarAbi                 = "abi"
 	bpfVarConfigDsr           = "config_dsr"
 	bpfVarConfigEbpfRouting   = "config_ebpf_routing"
@@ -430,6 +432,7 @@ type bpfProgramSpecs struct {
 	ToPod        *ebpf.ProgramSpec `ebpf:"to_pod"`
 	ToTunnel     *ebpf.ProgramSpec `ebpf:"to_tunnel"`
 	ToWire       *ebpf.ProgramSpec `ebpf:"to_wire"`
+	WireXdp      *ebpf.ProgramSpec `ebpf:"wire_xdp"`
 }
 
 // bpfMapSpecs contains maps before they are loaded into the kernel.
@@ -458,6 +461,7 @@ type bpfMapSpecs struct {
 	TranslatedPods *ebpf.MapSpec `ebpf:"translated_pods"`
 	TunnelSources  *ebpf.MapSpec `ebpf:"tunnel_sources"`
 	Uplinks        *ebpf.MapSpec `ebpf:"uplinks"`
+	XdpUplinks     *ebpf.MapSpec `ebpf:"xdp_uplinks"`
 }
 
 // bpfVariableSpecs contains global variables before they are loaded into the kernel.
@@ -518,6 +522,7 @@ type bpfMaps struct {
 	TranslatedPods *ebpf.Map `ebpf:"translated_pods"`
 	TunnelSources  *ebpf.Map `ebpf:"tunnel_sources"`
 	Uplinks        *ebpf.Map `ebpf:"uplinks"`
+	XdpUplinks     *ebpf.Map `ebpf:"xdp_uplinks"`
 }
 
 func (m *bpfMaps) Close() error {
@@ -544,6 +549,7 @@ func (m *bpfMaps) Close() error {
 		m.TranslatedPods,
 		m.TunnelSources,
 		m.Uplinks,
+		m.XdpUplinks,
 	)
 }
 
@@ -581,6 +587,7 @@ type bpfPrograms struct {
 	ToPod        *ebpf.Program `ebpf:"to_pod"`
 	ToTunnel     *ebpf.Program `ebpf:"to_tunnel"`
 	ToWire       *ebpf.Program `ebpf:"to_wire"`
+	WireXdp      *ebpf.Program `ebpf:"wire_xdp"`
 }
 
 func (p *bpfPrograms) Close() error {
@@ -599,6 +606,7 @@ func (p *bpfPrograms) Close() error {
 		p.ToPod,
 		p.ToTunnel,
 		p.ToWire,
+		p.WireXdp,
 	)
 }
 

@@ -252,6 +252,7 @@ func (d *Datapath) maps() map[string]*ebpf.Map {
 		bpfMapOpenings:       d.objects.bpfMaps.Openings,
 		bpfMapTranslatedPods: d.objects.bpfMaps.TranslatedPods,
 		bpfMapUplinks:        d.objects.bpfMaps.Uplinks,
+		bpfMapXdpUplinks:     d.objects.bpfMaps.XdpUplinks,
 		bpfMapFragments:      d.objects.bpfMaps.Fragments,
 		bpfMapRefusals:       d.objects.bpfMaps.Refusals,
 		bpfMapPeers:          d.objects.bpfMaps.Peers,

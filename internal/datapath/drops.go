@@ -52,6 +52,7 @@ var programNames = [bpfProgramPROGRAM_MAX]string{
 	bpfProgramPROGRAM_TO_WIRE:     bpfProgToWire,
 	bpfProgramPROGRAM_FROM_TUNNEL: bpfProgFromTunnel,
 	bpfProgramPROGRAM_TO_TUNNEL:   bpfProgToTunnel,
+	bpfProgramPROGRAM_WIRE_XDP:    bpfProgWireXdp,
 }
 
 // Drop counts the packets that one program dropped for one reason.

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * A packet in the driver's memory, before the kernel makes an skb of it: parsing and rewriting without helpers. Checksums
+ * are updated by what changes, so a packet with a wrong one keeps it, and no device's help is needed or lost.
+ */
+#pragma once
+
+#include "packet.h"
+#include "transport.h"
+
+struct udp_header {
+	struct transport_ports {
+		__be16 source, destination;
+	} ports;
+	__be16 length;
+	__sum16 check;
+};
+
+/* What comes first of TCP, up to the checksum; the rest of its 20 bytes is never touched. */
+struct tcp_start {
+	struct transport_ports ports;
+	__be32 sequence, acknowledgement;
+	__u8 words, flags;
+	__be16 window;
+	__sum16 check;
+	__be16 urgent;
+};
+_Static_assert(sizeof(struct tcp_start) == 20, "a TCP header without options");
+
+/* One packet. Pointers hold as long as nobody changes the packet's size. */
+struct frame {
+	struct xdp_md *ctx;
+	struct ethhdr *eth;
+	union {
+		struct iphdr *ip4;
+		struct ipv6hdr *ip6;
+	};
+	struct transport_ports *ports;
+	__sum16 *check; /* of TCP or UDP */
+	__u32 length;	/* of the IP packet, bytes */
+	__u8 hops;
+	bool ipv4;
+};
+
+/* A sum of 32-bit words that has not lost a carry yet. */
+static __always_inline __sum16 sum_fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
+}
+
+/* What a checksum becomes by a change of `diff`: for each word the new one and the complement of the old one (RFC 1624). */
+static __always_inline void sum_change(__sum16 *check, __u64 diff)
+{
+	*check = sum_fold(diff + (__u16) ~*check);
+}
+
+static __always_inline __u64 sum_replaced(__u32 old, __u32 new)
+{
+	return (__u64) new + (__u32)~old;
+}
+
+/* Fills *t and what of *f lies behind the IP header. False for what is not TCP or UDP with a whole header. */
+static __always_inline bool frame_parse_transport(struct frame *f, struct transport *t, void *header, void *end)
+{
+	struct udp_header *udp = header;
+	struct tcp_start *tcp = header;
+
+	f->ports = header;
+	if (t->tuple.protocol == PROTOCOL_TCP) {
+		if ((void *)(tcp + 1) > end)
+			return false;
+		f->check = &tcp->check;
+		t->flags = tcp->flags;
+		t->tuple.source_port = tcp->ports.source;
+		t->tuple.destination_port = tcp->ports.destination;
+		return true;
+	}
+	if (t->tuple.protocol != PROTOCOL_UDP || (void *)(udp + 1) > end)
+		return false;
+	f->check = &udp->check;
+	t->tuple.source_port = udp->ports.source;
+	t->tuple.destination_port = udp->ports.destination;
+	return true;
+}
+
+/*
+ * Fills *f and *t. False for what tc and the stack are to look at: other protocols, fragments, options, extension
+ * headers, broken headers, and frames that are not for this device, whose address is `mac`.
+ */
+static __always_inline bool frame_parse(struct frame *f, struct transport *t, const __u8 *mac)
+{
+	void *end = (void *)(long)f->ctx->data_end;
+	struct ethhdr *eth = (void *)(long)f->ctx->data;
+	const __u16 *to = (__u16 *)eth->h_dest, *own = (const __u16 *)mac;
+	void *header = eth + 1;
+
+	if (header + sizeof(struct iphdr) > end || (to[0] ^ own[0]) | (to[1] ^ own[1]) | (to[2] ^ own[2]))
+		return false;
+	f->eth = eth;
+	t->offset = t->fragment = 0;
+	t->kind = TRANSPORT_PORTS;
+	t->flags = t->in_pieces = t->reply = 0;
+	t->tuple.padding[0] = t->tuple.padding[1] = t->tuple.padding[2] = 0;
+	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = header;
+
+		if (ip->version != 4 || ip->ihl != 5 || ip->frag_off & bpf_htons(0x3fff))
+			return false;
+		f->ip4 = ip;
+		f->ipv4 = true;
+		f->hops = ip->ttl;
+		f->length = bpf_ntohs(ip->tot_len);
+		t->tuple.protocol = ip->protocol;
+		address_from_ipv4(&t->tuple.source, ip->saddr);
+		address_from_ipv4(&t->tuple.destination, ip->daddr);
+		return frame_parse_transport(f, t, ip + 1, end);
+	}
+	if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip = header;
+
+		if ((void *)(ip + 1) > end || ip->version != 6)
+			return false;
+		f->ip6 = ip;
+		f->ipv4 = false;
+		f->hops = ip->hop_limit;
+		f->length = sizeof(*ip) + bpf_ntohs(ip->payload_len);
+		t->tuple.protocol = ip->nexthdr;
+		address_from_ipv6(&t->tuple.source, &ip->saddr);
+		address_from_ipv6(&t->tuple.destination, &ip->daddr);
+		if (address_is_ipv4(&t->tuple.source) || address_is_ipv4(&t->tuple.destination))
+			return false;
+		return frame_parse_transport(f, t, ip + 1, end);
+	}
+	return false;
+}
+
+/* One hop less; there must be more than one. The IPv4 header's checksum follows (RFC 1141). */
+static __always_inline void frame_take_hop(struct frame *f)
+{
+	if (f->ipv4) {
+		__u32 sum = f->ip4->check + bpf_htons(0x0100);
+
+		f->ip4->check = sum + (sum >= 0xffff);
+		f->ip4->ttl--;
+		return;
+	}
+	f->ip6->hop_limit--;
+}
+
+/* Writes the addresses and gives their change. */
+static __always_inline __u64 frame_set_addresses(struct frame *f, const struct connection *c)
+{
+	const __be32 *source = c->source.word, *destination = c->destination.word;
+	__be32 *old;
+	__u64 diff = 0;
+
+	if (f->ipv4) {
+		diff = sum_replaced(f->ip4->saddr, source[3]) + sum_replaced(f->ip4->daddr, destination[3]);
+		f->ip4->saddr = source[3];
+		f->ip4->daddr = destination[3];
+		sum_change(&f->ip4->check, diff);
+		return diff;
+	}
+	old = (__be32 *)&f->ip6->saddr;
+	for (int i = 0; i < 4; i++) {
+		diff += sum_replaced(old[i], source[i]) + sum_replaced(old[4 + i], destination[i]);
+		old[i] = source[i];
+		old[4 + i] = destination[i];
+	}
+	return diff;
+}
+
+/* Gives the packet the addresses and ports of its connection. A UDP checksum of 0 is none (RFC 768), and stays. */
+static __always_inline void frame_translate(struct frame *f, const struct connection *c, __u8 protocol)
+{
+	__u64 diff = frame_set_addresses(f, c);
+	struct transport_ports old = *f->ports;
+
+	f->ports->source = c->source_port;
+	f->ports->destination = c->destination_port;
+	if (protocol == PROTOCOL_UDP && !*f->check)
+		return;
+	diff += (__u64)(__u16)~old.source + c->source_port + (__u16)~old.destination + c->destination_port;
+	sum_change(f->check, diff);
+	if (protocol == PROTOCOL_UDP && !*f->check)
+		*f->check = 0xffff;
+}

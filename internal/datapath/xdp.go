@@ -1,0 +1,131 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+)
+
+// Accelerated says where packets of connections from the world, which only pass through this node, are forwarded at one
+// uplink, and why there.
+type Accelerated struct {
+	// Place is AccelerationXDP or AccelerationTC.
+	Place Acceleration
+	// Reason is for the operator: a clause that follows "because".
+	Reason string
+}
+
+// place is what is wanted of a device with this driver, before the device has been asked. The driver is the kind of a
+// virtual device ("veth", "vlan"), and "device" for a physical one.
+func (a Acceleration) place(services bool, driver string) Accelerated {
+	switch {
+	case !services:
+		return Accelerated{AccelerationTC, "no Services are translated here"}
+	case a == AccelerationXDP:
+		return Accelerated{AccelerationXDP, "it is asked for"}
+	case a != AccelerationAuto:
+		return Accelerated{AccelerationTC, "it is asked for"}
+	case driver == "veth":
+		// veth_xdp_rcv_skb copies what comes from a stack on the other side, which is nearly everything.
+		return Accelerated{AccelerationTC, "veth copies each packet for XDP that a stack has sent"}
+	}
+	return Accelerated{AccelerationXDP, "the driver has it"}
+}
+
+// Accelerate puts wire_xdp on an uplink, or takes it off, as Config.Acceleration wants and the device can, and says which it
+// was. A program of an earlier agent is replaced in place: many drivers take the link down for a second when one
+// is attached or detached. Call it after AttachUplink: what wire_xdp lets pass is for from_wire.
+//
+// With AccelerationAuto a device that cannot is no error; with AccelerationXDP it is one, and from_wire forwards then.
+func (d *Datapath) Accelerate(name string, ifindex int) (Accelerated, error) {
+	device, err := netlink.LinkByIndex(ifindex)
+	if err != nil {
+		return Accelerated{}, fmt.Errorf("find device %s: %w", name, err)
+	}
+	want := d.config.Acceleration.place(d.config.Services, device.Type())
+	if want.Place == AccelerationXDP {
+		err := d.attachXDP(Attachment{name, bpfProgWireXdp}, ifindex)
+		if err == nil {
+			return want, d.allowXDPTo(ifindex)
+		}
+		want = Accelerated{AccelerationTC, fmt.Sprintf("the device takes no XDP program: %v", err)}
+		if d.config.Acceleration == AccelerationXDP {
+			return want, fmt.Errorf("attach %s to %s: %w", bpfProgWireXdp, name, err)
+		}
+	}
+	return want, errors.Join(d.forbidXDPTo(ifindex), d.detach(Attachment{name, bpfProgWireXdp}))
+}
+
+// attachXDP updates the pinned link of an earlier agent, or makes one, in the driver and nowhere else: the generic mode,
+// behind the driver, is slower than tc.
+func (d *Datapath) attachXDP(a Attachment, ifindex int) error {
+	pin := d.pin(a)
+	old, err := link.LoadPinnedLink(pin, nil)
+	if err == nil {
+		defer old.Close()
+		if xdpLinkIsOn(old, ifindex) {
+			if err := old.Update(d.objects.WireXdp); err != nil {
+				return fmt.Errorf("update link: %w", err)
+			}
+			return nil
+		}
+		if err := old.Unpin(); err != nil {
+			return fmt.Errorf("unpin defunct link: %w", err)
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("open pinned link: %w", err)
+	}
+	l, err := link.AttachXDP(link.XDPOptions{Program: d.objects.WireXdp, Interface: ifindex, Flags: link.XDPDriverMode})
+	if err != nil {
+		return err
+	}
+	defer l.Close() // the pin holds it
+	if err := l.Pin(pin); err != nil {
+		return fmt.Errorf("pin link: %w", err)
+	}
+	return nil
+}
+
+func xdpLinkIsOn(l link.Link, ifindex int) bool {
+	info, err := l.Info()
+	if err != nil {
+		return false
+	}
+	xdp := info.XDP()
+	return xdp != nil && int(xdp.Ifindex) == ifindex
+}
+
+// allowXDPTo lets wire_xdp at other uplinks send through this one.
+func (d *Datapath) allowXDPTo(ifindex int) error {
+	if err := d.objects.XdpUplinks.Put(uint32(ifindex), uint32(ifindex)); err != nil {
+		return fmt.Errorf("let XDP send through device %d: %w", ifindex, err)
+	}
+	return nil
+}
+
+func (d *Datapath) forbidXDPTo(ifindex int) error {
+	if err := d.objects.XdpUplinks.Delete(uint32(ifindex)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("let XDP not send through device %d: %w", ifindex, err)
+	}
+	return nil
+}
+
+// checkAcceleration reports that an uplink has lost the program that Accelerate gave it.
+func (d *Datapath) checkAcceleration(name string, ifindex int) error {
+	l, err := link.LoadPinnedLink(d.pin(Attachment{name, bpfProgWireXdp}), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open pinned link of %s at %s: %w", bpfProgWireXdp, name, err)
+	}
+	defer l.Close()
+	if !xdpLinkIsOn(l, ifindex) {
+		return fmt.Errorf("%s is not attached to %s: its link has lost the device", bpfProgWireXdp, name)
+	}
+	return nil
+}
