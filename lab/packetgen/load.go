@@ -46,11 +46,14 @@ func (l Load) bounds() runBounds {
 
 // buffers is how many the next system call has, when so much of the load is done.
 func (l Load) buffers(sent uint64, elapsed time.Duration) uint32 {
-	cost := frameCost
+	left, cost := max(l.For-elapsed, 0), frameCost
 	if l.Rate > 0 {
 		cost = spareCost
 	}
-	n := uint64(max(l.For-elapsed, 0)/cost) + 1
+	if l.Rate > 0 && l.Count > 0 {
+		left = min(left, time.Duration(float64(l.Count-sent)/l.Rate*float64(time.Second)))
+	}
+	n := uint64(left/cost) + 1
 	if l.Rate == 0 && l.Count > 0 {
 		n = min(n, l.Count-sent) // each of them becomes a frame
 	}

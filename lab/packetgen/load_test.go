@@ -38,6 +38,10 @@ func TestBuffers(t *testing.T) {
 	if got := paced.buffers(0, 0); got < 1e6 {
 		t.Errorf("%d buffers with a rate: most of them are given back unused", got)
 	}
+	paced = Load{For: time.Hour, Rate: 1000, Count: 1000}
+	if got := time.Duration(paced.buffers(900, 0)) * spareCost; got > 101*time.Millisecond {
+		t.Errorf("buffers for %v at least, and the last 100 frames take 100 ms", got)
+	}
 	if got := (Load{For: time.Hour}).buffers(0, 0); got != math.MaxUint32 {
 		t.Errorf("%d buffers for an hour, want as many as a call can have", got)
 	}
