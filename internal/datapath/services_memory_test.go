@@ -1,0 +1,63 @@
+package datapath
+
+import (
+	"runtime"
+	"slices"
+	"testing"
+)
+
+// Ten thousand Services of ten backends each, all different, with a ClusterIP, a NodePort and a table of consistent hashing:
+// what they take in the kernel and in the agent. The kernel's own figure counts elements by their size, and the allocator
+// rounds that up, by a quarter at most for these.
+func TestMemoryOfTenThousand(t *testing.T) {
+	d := openServices(t, Config{})
+	all := crowd(10_000)
+	before := heap()
+	if _, err := d.Services.Sync(all); err != nil {
+		t.Fatal(err)
+	}
+	agent := heap() - before
+	maps, err := d.Maps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kernel, services uint64
+	for _, m := range maps {
+		if slices.Contains(serviceMaps, m.Name) || slices.Contains(translationMaps, m.Name) {
+			t.Logf("%-16s %7d entries of %7d, %8.2f MB", m.Name, m.Entries, m.MaxEntries, float64(m.Bytes)/1e6)
+			services += m.Bytes
+		}
+		kernel += m.Bytes
+	}
+	t.Logf("kernel: %.1f MB in maps of Services and translation, %.1f MB in all maps; agent: %.1f MB of heap", float64(services)/1e6, float64(kernel)/1e6, float64(agent)/1e6)
+	if kernel > 50e6 {
+		t.Errorf("maps take %d bytes", kernel)
+	}
+	if agent > 20e6 {
+		t.Errorf("the agent keeps %d bytes", agent)
+	}
+	runtime.KeepAlive(all)
+}
+
+// Without Services and masquerading nobody pays for their maps.
+func TestMemoryWithoutServices(t *testing.T) {
+	r := newRig(t, Config{EBPFRouting: true})
+	maps, err := r.d.Maps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range maps {
+		if (slices.Contains(serviceMaps, m.Name) || slices.Contains(translationMaps, m.Name)) && m.Bytes > 4096 {
+			t.Errorf("map %s takes %d bytes", m.Name, m.Bytes)
+		}
+	}
+}
+
+// heap gives the bytes that Go objects take.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
