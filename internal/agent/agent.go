@@ -52,8 +52,13 @@ type Agent struct {
 	started        time.Time
 
 	datapath *datapath.Datapath
-	ways     ways
-	features []api.Feature
+	// services is nil where the datapath does not translate Services.
+	services *services
+	health   *healthServers
+	// servicesSynced has room for one: Services have come into the datapath for the first time.
+	servicesSynced chan struct{}
+	ways           ways
+	features       []api.Feature
 
 	// mu guards what follows and orders all changes of the kernel's state.
 	mu sync.Mutex
@@ -64,15 +69,21 @@ type Agent struct {
 	endpoints map[string]api.Endpoint
 	// attached are the devices that have this agent's programs, with their index.
 	attached map[string]int
-	uplink   *device.Uplink
+	// socketsAttached says that sockets have them, or are to have none.
+	socketsAttached bool
+	// uplink leads to the other nodes; uplinks are all devices to the world, that one first.
+	uplink  *device.Uplink
+	uplinks []device.Uplink
 	// own is this node: what the cluster tells of it, or else what the datapath still knows.
 	own     cluster.Node
 	current desired
 	// rulesChanges counts the reconciliations in a row that had to change the masquerading rules.
 	rulesChanges int
 	// failure is what kept the last reconciliation from completing; notReady until the first one has.
-	failure   error
-	installer *install.Installer
+	failure error
+	// healthzProblem is why nobody answers at --healthz-address.
+	healthzProblem string
+	installer      *install.Installer
 	// notInstalled is why the plugin or its configuration is not in place.
 	notInstalled error
 }
@@ -121,12 +132,17 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 		func() error { return a.report(ctx) },
 		func() error {
 			return a.source.Run(ctx, func(s *cluster.Snapshot) {
+				if a.services != nil {
+					a.services.deliver(s)
+				}
 				select {
 				case snapshots <- s:
 				case <-ctx.Done():
 				}
 			})
 		},
+		func() error { return a.runServices(ctx) },
+		func() error { return a.serveProxyHealth(ctx) },
 		func() error { a.loop(ctx, snapshots, changes, a.installer.Watch(ctx)); return nil },
 	}
 	ended := make(chan error, len(tasks))
@@ -170,12 +186,11 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	dp, err := datapath.Open(datapath.Config{
-		Root:          config.BPFFS,
-		EBPFRouting:   ways.routing == RoutingEBPF,
-		Masquerade:    config.Masquerade,
-		StackServices: ways.services == ServicesKubeProxy,
-	}, log)
+	datapathConfig, err := config.datapath(ways)
+	if err != nil {
+		return nil, err
+	}
+	dp, err := datapath.Open(datapathConfig, log)
 	if err != nil {
 		return nil, err
 	}
@@ -196,8 +211,10 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		failure:        errNotReady,
 		installer:      installer,
 		reconciledOnce: make(chan struct{}, 1),
+		servicesSynced: make(chan struct{}, 1),
 	}
 	a.metrics = newMetrics(a)
+	a.newServices()
 	if err := a.adoptEndpoints(); err != nil {
 		return nil, errors.Join(err, dp.Close())
 	}
@@ -256,6 +273,7 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 				later(a.settleTime())
 			}
 			continue
+		case <-a.servicesSynced: // sockets may be sent to backends from now on
 		case <-uninstalled:
 			later(settleTime)
 			continue

@@ -58,7 +58,7 @@ func (a *Agent) outlook() outlook {
 			o.problems = append(o.problems, p)
 		}
 	}
-	o.problems = append(o.problems, a.source.Problems()...)
+	o.problems = slices.Concat(o.problems, a.serviceProblems(), a.source.Problems())
 	return o
 }
 

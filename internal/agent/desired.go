@@ -11,6 +11,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/device/masquerade"
+	"github.com/beeline-cni/beeline/internal/service"
 )
 
 // facts is all that the desired state depends on.
@@ -23,12 +24,19 @@ type facts struct {
 	unknown bool
 	// uplink is nil when no device was found.
 	uplink *device.Uplink
+	// uplinks are the other devices to the world; noUplinks those that were asked for and are not there.
+	uplinks   []device.Uplink
+	noUplinks []string
+	// local are all addresses of this node.
+	local []netip.Addr
 	// neighbours are the link-layer addresses that the kernel knows on the uplink.
 	neighbours map[netip.Addr]net.HardwareAddr
 	// held are this node's InternalIP addresses that it really has, in their order.
 	held      []netip.Addr
 	tunnel    tunnel
 	endpoints []api.Endpoint
+	// sctp says that the datapath can translate SCTP.
+	sctp bool
 	// noIPv6 says that the kernel has no IPv6 at all.
 	noIPv6 bool
 }
@@ -48,6 +56,10 @@ type desired struct {
 	tunnel        tunnel
 	tunnelRules   bool
 	tunnelSources []netip.Addr
+	// uplinks are the devices to the world by their index.
+	uplinks map[int]datapath.Uplink
+	// services is what the translation of Services has to know of this node.
+	services service.NodeConfig
 	// neighbours are the nodes' addresses that the kernel is to keep resolved on the uplink.
 	neighbours []netip.Addr
 	// masquerade is nil when nothing is to be translated.
@@ -68,6 +80,11 @@ func desire(f facts) desired {
 		tunnel:    f.tunnel,
 
 		tunnelSources: f.tunnelSources(),
+		uplinks:       f.worldUplinks(),
+		services:      f.serviceNode(),
+	}
+	for _, name := range f.noUplinks {
+		d.problem("--uplink %s: no such device, or it is down", name)
 	}
 	if f.uplink == nil {
 		d.problem("there is no uplink%s: pods reach this node and each other only", uplinkAsked(f.config.Uplink))

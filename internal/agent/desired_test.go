@@ -15,6 +15,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/device/masquerade"
+	"github.com/beeline-cni/beeline/internal/service"
 )
 
 var (
@@ -53,6 +54,7 @@ func twoNodes() facts {
 		uplink:     &device.Uplink{Name: "eth0", Index: 7, MAC: uplinkMAC[:], MTU: 1500, Addresses: prefixes("192.0.2.1/24", "2001:db8::1/64")},
 		neighbours: map[netip.Addr]net.HardwareAddr{addr("192.0.2.2"): nodeBMAC[:]},
 		held:       addrs("192.0.2.1", "2001:db8::1"),
+		local:      addrs("127.0.0.1", "192.0.2.1", "::1", "2001:db8::1"),
 		endpoints: []api.Endpoint{{
 			Attachment: api.Attachment{ContainerID: "c1", IfName: "eth0"}, HostDevice: "bl1", HostIfIndex: 21,
 			PodMAC: net.HardwareAddr(podMAC[:]).String(), HostMAC: net.HardwareAddr(hostMAC[:]).String(),
@@ -94,7 +96,11 @@ func TestDesireOfTwoNodes(t *testing.T) {
 		neighbours: addrs("192.0.2.2", "2001:db8::2"),
 
 		tunnelSources: addrs("192.0.2.1", "2001:db8::1"),
-		masquerade:    &masquerade.Config{PodCIDRs: prefixes("10.1.1.0/24", "fd00:1::/64"), Exempt: cluster, ReplyMark: datapath.MarkReply},
+		uplinks:       map[int]datapath.Uplink{7: {IPv4: addr("192.0.2.1"), IPv6: addr("2001:db8::1"), MAC: uplinkMAC, MTU: 1500}},
+		services: service.NodeConfig{
+			Name: "a", NodePortAddresses: addrs("192.0.2.1", "2001:db8::1"), HostPortAddresses: addrs("127.0.0.1", "192.0.2.1", "::1", "2001:db8::1"),
+		},
+		masquerade: &masquerade.Config{PodCIDRs: prefixes("10.1.1.0/24", "fd00:1::/64"), Exempt: cluster, ReplyMark: datapath.MarkReply},
 		nodes: []api.RemoteNode{{
 			Name: "b", Addresses: addrs("192.0.2.2", "2001:db8::2"), PodCIDRs: prefixes("10.1.2.0/24", "fd00:2::/64"), Way: api.WayDirect, MTU: 1500, MAC: net.HardwareAddr(nodeBMAC[:]).String(),
 		}},

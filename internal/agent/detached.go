@@ -13,6 +13,13 @@ func (a *Agent) forgetDetached() {
 			delete(a.attached, name)
 		}
 	}
+	if !a.socketsAttached {
+		return
+	}
+	if err := a.datapath.CheckSockets(); err != nil {
+		a.log.Warn("programs of sockets are gone and are attached again", "reason", err)
+		a.socketsAttached = false
+	}
 }
 
 func (a *Agent) checkAttached(name string, index int) error {

@@ -23,27 +23,47 @@ func (a *Agent) Add(_ context.Context, req api.AddRequest) (_ *api.AddResponse, 
 	if err := validate(req); err != nil {
 		return nil, err
 	}
+	e, err := a.add(req)
+	if err != nil {
+		return nil, err
+	}
+	if len(e.PortMappings) > 0 {
+		if err := a.openPorts(e); err != nil {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return nil, errors.Join(err, a.forget(e))
+		}
+	}
+	a.log.Info("endpoint added", "pod", podName(e), "addresses", e.Addresses, "device", e.HostDevice, "took", time.Since(begin))
+	return response(e), nil
+}
+
+// add makes an endpoint, but for its ports of the node, which need no lock of the agent's.
+func (a *Agent) add(req api.AddRequest) (e api.Endpoint, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.failure != nil {
-		return nil, api.Errorf(api.CodeNotReady, "node %s is not ready: %v", a.config.NodeName, a.failure)
+		return e, api.Errorf(api.CodeNotReady, "node %s is not ready: %v", a.config.NodeName, a.failure)
 	}
 	if old, ok := a.endpoints[req.HostDevice]; ok && old.HostIfIndex != req.HostIfIndex {
 		// The device was deleted and made anew before its end was noticed here.
 		if err := a.forget(old); err != nil {
-			return nil, err
+			return e, err
 		}
 	} else if ok {
-		return nil, api.Errorf(api.CodeConflict, "container %s has an endpoint for %s already: %v", req.ContainerID, req.IfName, old.Addresses)
+		return e, api.Errorf(api.CodeConflict, "container %s has an endpoint for %s already: %v", req.ContainerID, req.IfName, old.Addresses)
 	}
 	host, ok, err := device.FindHost(req.HostDevice)
 	if err != nil {
-		return nil, err
+		return e, err
 	}
 	if !ok || host.Index != req.HostIfIndex {
-		return nil, api.Errorf(api.CodeInvalid, "hostDevice: there is no device %s with index %d on this node", req.HostDevice, req.HostIfIndex)
+		return e, api.Errorf(api.CodeInvalid, "hostDevice: there is no device %s with index %d on this node", req.HostDevice, req.HostIfIndex)
 	}
-	e := api.Endpoint{
+	if err := a.checkPorts(req); err != nil {
+		return e, err
+	}
+	e = api.Endpoint{
 		Attachment:   req.Attachment,
 		Network:      req.Network,
 		Pod:          req.Pod,
@@ -54,13 +74,14 @@ func (a *Agent) Add(_ context.Context, req api.AddRequest) (_ *api.AddResponse, 
 		PodMAC:       req.PodMAC,
 		MTU:          a.current.mtu,
 		ThroughStack: a.throughStack(req),
+		Added:        time.Now(),
 	}
 	if a.ways.services == ServicesEBPF {
 		e.PortMappings = req.PortMappings
 	}
 	e.Addresses, err = a.pool.Allocate(ownerOf(e))
 	if err != nil {
-		return nil, allocationError(err)
+		return e, allocationError(err)
 	}
 	// Known from here on: what forget cannot undo now is tried again once the plugin has deleted the device.
 	a.endpoints[e.HostDevice] = e
@@ -70,13 +91,12 @@ func (a *Agent) Add(_ context.Context, req api.AddRequest) (_ *api.AddResponse, 
 		}
 	}()
 	if err := a.store.save(e); err != nil {
-		return nil, err
+		return e, err
 	}
 	if err := a.connect(e); err != nil {
-		return nil, fmt.Errorf("connect pod %s: %w", podName(e), err)
+		return e, fmt.Errorf("connect pod %s: %w", podName(e), err)
 	}
-	a.log.Info("endpoint added", "pod", podName(e), "addresses", e.Addresses, "device", e.HostDevice, "took", time.Since(begin))
-	return response(e), nil
+	return e, nil
 }
 
 // throughStack says why the packets of a pod have to go through the host's stack; empty if they need not.
@@ -188,6 +208,9 @@ func (a *Agent) forget(e api.Endpoint) error {
 	delete(a.attached, e.HostDevice)
 	delete(a.endpoints, e.HostDevice)
 	a.pool.Release(e.HostDevice)
+	if len(e.PortMappings) > 0 && a.services != nil {
+		a.services.setHostPorts(a.hostPorts())
+	}
 	return nil
 }
 

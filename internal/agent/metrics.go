@@ -16,6 +16,9 @@ type metrics struct {
 	requests   *prometheus.HistogramVec
 	reconciles *prometheus.HistogramVec
 	changes    prometheus.Histogram
+	// serviceSyncs and serviceChanges are about Services: the time to write changes, and that from hearing of one.
+	serviceSyncs   *prometheus.HistogramVec
+	serviceChanges prometheus.Histogram
 }
 
 func newMetrics(a *Agent) *metrics {
@@ -37,7 +40,17 @@ func newMetrics(a *Agent) *metrics {
 			Buckets: []float64{.005, .01, .025, .05, .1, .2, .5, 1, 5, 30},
 		}),
 	}
-	m.registry.MustRegister(m.requests, m.reconciles, m.changes, &nodeCollector{a},
+	m.serviceSyncs = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "beeline_services_sync_duration_seconds",
+		Help:    "Time the agent took to translate changes of Services and to write them to the datapath.",
+		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .5, 1, 3},
+	}, []string{"result"})
+	m.serviceChanges = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "beeline_services_change_duration_seconds",
+		Help:    "Time from hearing of a change of Services or endpoints until it was in force on this node.",
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .2, .5, 1, 5, 30},
+	})
+	m.registry.MustRegister(m.serviceSyncs, m.serviceChanges, m.requests, m.reconciles, m.changes, &nodeCollector{a},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -52,6 +65,10 @@ func (m *metrics) requested(request string, took time.Duration, err error) {
 
 func (m *metrics) reconciled(took time.Duration, err error) {
 	m.reconciles.WithLabelValues(result(err)).Observe(took.Seconds())
+}
+
+func (m *metrics) servicesWritten(took time.Duration, err error) {
+	m.serviceSyncs.WithLabelValues(result(err)).Observe(took.Seconds())
 }
 
 func result(err error) string {

@@ -96,7 +96,7 @@ func (a *Agent) facts() (facts, error) {
 		f.unknown = !known
 		own, _ = f.snapshot.Node(a.config.NodeName)
 	}
-	uplink, err := device.FindUplink(a.config.Uplink, own.Addresses)
+	uplink, err := device.FindUplink(list(a.config.Uplink)[0], own.Addresses)
 	switch {
 	case err == nil:
 		f.uplink = &uplink
@@ -109,8 +109,16 @@ func (a *Agent) facts() (facts, error) {
 	for _, e := range a.endpoints {
 		f.endpoints = append(f.endpoints, e)
 	}
-	a.uplink, a.own = f.uplink, own
+	if f.uplink != nil {
+		if f.uplinks, f.noUplinks, err = device.FindMoreUplinks(uplink, list(a.config.Uplink)); err != nil {
+			return f, err
+		}
+	}
+	a.uplink, a.uplinks, a.own = f.uplink, f.allUplinks(), own
 	if f.held, err = device.Held(own.Addresses); err != nil {
+		return f, err
+	}
+	if f.local, err = device.LocalAddresses(); err != nil {
 		return f, err
 	}
 	f.tunnel = a.syncTunnel(f)
@@ -132,7 +140,11 @@ func (a *Agent) apply(want desired) error {
 	_, err = a.datapath.Routes.Sync(want.routes)
 	step("routes", err)
 	step("masquerade", a.masquerade(want.masquerade))
+	_, err = a.datapath.Uplinks.Sync(want.uplinks)
+	step("uplinks", err)
+	a.feedServices(want)
 	step("programs", a.attach(want))
+	step("sockets", a.attachSockets())
 	_, err = device.SyncRoutes(want.kernelRoutes)
 	step("kernel routes", err)
 	step("routing rules", a.applyTunnelRules(want))
@@ -143,11 +155,13 @@ func (a *Agent) apply(want desired) error {
 			a.current.podProblem(e.Pod, "pod %s has MTU %d instead of %d: %v", podName(e), e.MTU, want.mtu, err)
 		}
 	}
-	if a.uplink != nil {
-		changed, err := device.EnableForwarding(a.uplink.Name, true, true)
+	for _, u := range a.uplinks {
+		changed, err := device.EnableForwarding(u.Name, true, true)
 		a.logSettings(changed)
 		step("forwarding", err)
-		changed, err = device.AskNeighboursAgain(a.uplink.Name)
+	}
+	if a.uplink != nil {
+		changed, err := device.AskNeighboursAgain(a.uplink.Name)
 		a.logSettings(changed)
 		step("neighbour settings", err)
 		changed, err = device.AnnounceMAC(a.uplink.Name)
@@ -202,8 +216,8 @@ func (a *Agent) attach(want desired) error {
 	for name, e := range a.endpoints {
 		attach(name, e.HostIfIndex, a.datapath.AttachPod)
 	}
-	if a.uplink != nil {
-		attach(a.uplink.Name, a.uplink.Index, a.datapath.AttachUplink)
+	for _, u := range a.uplinks {
+		attach(u.Name, u.Index, a.datapath.AttachUplink)
 	}
 	if want.tunnel.index != 0 {
 		attach(device.TunnelName, want.tunnel.index, a.datapath.AttachTunnel)

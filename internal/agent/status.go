@@ -109,8 +109,25 @@ func (a *Agent) problems() []string {
 	for _, p := range a.current.problems {
 		add(p)
 	}
+	for _, p := range a.serviceProblems() {
+		add(p)
+	}
 	for _, p := range a.source.Problems() {
 		add(p)
+	}
+	return all
+}
+
+// serviceProblems are those of Services.
+func (a *Agent) serviceProblems() (all []string) {
+	if a.ways.noCgroup != nil {
+		all = append(all, a.ways.noCgroup.Error())
+	}
+	if a.healthzProblem != "" {
+		all = append(all, a.healthzProblem)
+	}
+	if a.services != nil {
+		all = append(all, a.services.current().all()...)
 	}
 	return all
 }

@@ -13,6 +13,9 @@ type ways struct {
 	services Services
 	// noConntrack says that eBPF routing was asked for beside kube-proxy on a kernel where they do not go together.
 	noConntrack bool
+	// cgroup is where sockets are told of Services; noCgroup says why there is none.
+	cgroup   string
+	noCgroup error
 }
 
 // chooseWays asks the kernel where the configuration leaves it to that.
@@ -20,6 +23,9 @@ func chooseWays(config Config) (ways, error) {
 	w := ways{routing: config.Routing, services: config.Services}
 	if w.services == ServicesAuto {
 		w.services = ServicesEBPF
+	}
+	if w.services == ServicesEBPF {
+		w.cgroup, w.noCgroup = findCgroup(config.Cgroup)
 	}
 	if w.routing != RoutingEBPF || w.services != ServicesKubeProxy {
 		return w, nil
@@ -52,8 +58,11 @@ func (w ways) routingChoice(config Config) api.Choice {
 
 func (w ways) servicesChoice(config Config) api.Choice {
 	c := api.Choice{Name: "services", Asked: string(config.Services), Chosen: string(w.services), Why: "as asked"}
-	if config.Services == ServicesAuto {
-		c.Why = "sockets are connected to backends, and packets from elsewhere translated, by BPF programs"
+	switch {
+	case w.noCgroup != nil:
+		c.Why = "packet by packet: " + w.noCgroup.Error()
+	case w.services == ServicesEBPF:
+		c.Why = "sockets below " + w.cgroup + " connect to backends; packets from elsewhere are translated"
 	}
 	return c
 }

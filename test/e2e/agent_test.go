@@ -33,6 +33,7 @@ func (c *cluster) agentCommand(n *node, p programs, flags ...string) *exec.Cmd {
 		"--socket", n.socket(),
 		"--state-dir", n.stateDir(),
 		"--bpffs", n.BPFFS,
+		"--cgroup", n.Cgroup,
 	}, flags...)...)
 }
 

@@ -115,7 +115,7 @@ func (s *services) tracked(n *node, a, b netip.Addr) (count int) {
 }
 
 func TestServices(t *testing.T) {
-	for _, flags := range [][]string{{"--services=kube-proxy"}, {"--services=kube-proxy", "--masquerade=false"}, {"--routing=kernel"}} {
+	for _, flags := range [][]string{{"--services=kube-proxy"}, {"--services=kube-proxy", "--masquerade=false"}, {"--routing=kernel", "--services=none"}} {
 		t.Run(strings.Join(flags, " "), func(t *testing.T) {
 			s := newServices(t, flags...)
 			for i := range serviceOfNear {

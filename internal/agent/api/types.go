@@ -3,7 +3,10 @@
 // any Kubernetes package, so that the plugin stays small.
 package api
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // DefaultSocket is where the agent listens unless told otherwise.
 const DefaultSocket = "/run/beeline/agent.sock"
@@ -87,6 +90,8 @@ type Endpoint struct {
 	// ThroughStack says in a few words why the pod's packets go through the host's stack, as in "port mapping".
 	// It is empty when they go directly.
 	ThroughStack string `json:"throughStack,omitempty"`
+	// Added is when the endpoint was made; unknown of those that were there before agents noted it.
+	Added time.Time `json:"added,omitzero"`
 	// PortMappings are the ports of the node that the agent leads to the pod.
 	PortMappings []PortMapping `json:"portMappings,omitempty"`
 	// State is StateReady, or a sentence that says what is wrong.

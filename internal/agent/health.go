@@ -1,0 +1,178 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/service"
+)
+
+// healthServers answer at the healthCheckNodePort of each Service that has one: a load balancer of the world asks there which nodes have
+// endpoints. Answers are those of kube-proxy.
+type healthServers struct {
+	// working tells whether Services are in the datapath.
+	working func() bool
+
+	mu      sync.Mutex
+	servers map[healthKey]*healthServer
+}
+
+// healthKey is where a server listens and for whom.
+type healthKey struct {
+	at      netip.AddrPort
+	service cluster.Key
+}
+
+type healthServer struct {
+	endpoints atomic.Int64
+	server    *http.Server
+}
+
+func newHealthServers(working func() bool) *healthServers {
+	return &healthServers{working: working, servers: map[healthKey]*healthServer{}}
+}
+
+// sync makes the servers those of these Services on these addresses. What cannot be listened at is a problem, and tried again with the next call.
+func (h *healthServers) sync(where []netip.Addr, all []service.Health) (problems []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	wanted := map[healthKey]int{}
+	for _, s := range all {
+		for _, addr := range where {
+			if !addr.IsLoopback() {
+				wanted[healthKey{netip.AddrPortFrom(addr, s.Port), s.Service}] = s.Endpoints
+			}
+		}
+	}
+	for key, s := range h.servers {
+		if _, ok := wanted[key]; !ok {
+			s.server.Close()
+			delete(h.servers, key)
+		}
+	}
+	for _, s := range all {
+		for _, addr := range where {
+			key := healthKey{netip.AddrPortFrom(addr, s.Port), s.Service}
+			endpoints, ok := wanted[key]
+			if !ok {
+				continue
+			}
+			if h.servers[key] == nil {
+				if err := h.start(key); err != nil {
+					problems = append(problems, fmt.Sprintf("Service %s: load balancers that ask at its healthCheckNodePort get no answer: %v", s.Service, err))
+					continue
+				}
+			}
+			h.servers[key].endpoints.Store(int64(endpoints))
+		}
+	}
+	return problems
+}
+
+// close ends all servers.
+func (h *healthServers) close() { h.sync(nil, nil) }
+
+func (h *healthServers) start(key healthKey) error {
+	l, err := net.Listen("tcp", key.at.String())
+	if err != nil {
+		return err
+	}
+	s := &healthServer{}
+	s.server = &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { h.answer(w, key.service, s.endpoints.Load()) }),
+		ReadHeaderTimeout: 5 * time.Second,
+	}
+	go func() { _ = s.server.Serve(l) }() // until it is closed
+	h.servers[key] = s
+	return nil
+}
+
+// healthAnswer is what kube-proxy writes.
+type healthAnswer struct {
+	Service struct {
+		Namespace string `json:"namespace"`
+		Name      string `json:"name"`
+	} `json:"service"`
+	LocalEndpoints      int64 `json:"localEndpoints"`
+	ServiceProxyHealthy bool  `json:"serviceProxyHealthy"`
+}
+
+func (h *healthServers) answer(w http.ResponseWriter, of cluster.Key, endpoints int64) {
+	a := healthAnswer{LocalEndpoints: endpoints, ServiceProxyHealthy: h.working()}
+	a.Service.Namespace, a.Service.Name = of.Namespace, of.Name
+	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.FormatInt(endpoints, 10))
+	status := http.StatusOK
+	if endpoints == 0 || !a.ServiceProxyHealthy {
+		status = http.StatusServiceUnavailable
+	}
+	writeHealth(w, status, a)
+}
+
+func writeHealth(w http.ResponseWriter, status int, answer any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "\t")
+	_ = encoder.Encode(answer) // a client that has gone needs no answer
+}
+
+// proxyAnswer is what kube-proxy writes at its own address.
+type proxyAnswer struct {
+	LastUpdated  time.Time `json:"lastUpdated"`
+	CurrentTime  time.Time `json:"currentTime"`
+	NodeEligible *bool     `json:"nodeEligible,omitempty"`
+}
+
+// proxyHealth answers as kube-proxy does at :10256. Load balancers of the world that know nothing of single Services ask there whether this
+// node forwards (/healthz), and probes whether it works (/livez): a node that is about to be removed still does, and should get nothing new.
+func proxyHealth(working, eligible func() bool, updated func() time.Time) http.Handler {
+	mux := http.NewServeMux()
+	answer := func(w http.ResponseWriter, good bool, eligible *bool) {
+		a := proxyAnswer{LastUpdated: updated(), CurrentTime: time.Now(), NodeEligible: eligible}
+		if !good {
+			writeHealth(w, http.StatusServiceUnavailable, a)
+			return
+		}
+		a.LastUpdated = a.CurrentTime // nothing has been left undone since
+		writeHealth(w, http.StatusOK, a)
+	}
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		node := eligible()
+		answer(w, working() && node, &node)
+	})
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { answer(w, working(), nil) })
+	return mux
+}
+
+// serveProxyHealth serves proxyHealth until ctx ends. An address that is taken, as while kube-proxy still runs, is a problem and tried
+// again.
+func (a *Agent) serveProxyHealth(ctx context.Context) error {
+	if a.services == nil || a.config.HealthzAddress == "" {
+		<-ctx.Done()
+		return nil
+	}
+	const again = 10 * time.Second
+	for {
+		l, err := net.Listen("tcp", a.config.HealthzAddress)
+		a.setHealthzProblem(err)
+		if err == nil {
+			handler := proxyHealth(a.services.working, a.eligible, func() time.Time { return a.services.current().updated })
+			return serve(ctx, l, handler)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(again):
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/service"
+)
+
+// datapath is what the datapath has to know of the configuration.
+func (c Config) datapath(w ways) (datapath.Config, error) {
+	host, err := device.NamespaceCookie()
+	if err != nil {
+		return datapath.Config{}, err
+	}
+	return datapath.Config{
+		Root:          c.BPFFS,
+		EBPFRouting:   w.routing == RoutingEBPF,
+		Masquerade:    c.Masquerade,
+		StackServices: w.services == ServicesKubeProxy,
+		Services:      w.services == ServicesEBPF,
+		DSR:           c.NodePortMode == NodePortDSR,
+		HostNetns:     host,
+		NATPorts:      datapath.PortRange(c.NATPorts),
+		MaglevSize:    int(c.MaglevTableSize),
+		Cgroup:        w.cgroup,
+		Acceleration:  datapath.Acceleration(c.NodePortAcceleration),
+		Sizes: datapath.Sizes{
+			Services: uint32(c.Sizes.Services), Backends: uint32(c.Sizes.Backends), Connections: uint32(c.Sizes.Connections),
+			Openings: uint32(c.Sizes.Openings), Affinities: uint32(c.Sizes.Affinities),
+		},
+	}, nil
+}
+
+// newServices makes what brings Services into the datapath, where that translates them.
+func (a *Agent) newServices() {
+	if a.ways.services != ServicesEBPF {
+		return
+	}
+	a.services = newServices(a.datapath.Services, a.metrics, a.log)
+	a.health = newHealthServers(a.services.working)
+	a.services.health = a.health.sync
+	a.services.afterSync = func() { a.servicesSynced <- struct{}{} }
+}
+
+// runServices carries Services into the datapath until ctx ends.
+func (a *Agent) runServices(ctx context.Context) error {
+	if a.services == nil {
+		<-ctx.Done()
+		return nil
+	}
+	defer a.health.close()
+	return a.services.run(ctx)
+}
+
+// feedServices tells what has been found out about the node. When the agent starts it waits for Services, so that programs never have
+// tables that are not filled.
+func (a *Agent) feedServices(want desired) {
+	if a.services == nil {
+		return
+	}
+	a.services.setHostPorts(a.hostPorts())
+	a.services.setNode(want.services)
+	if !a.services.current().synced {
+		_ = a.services.pass() // what failed is in the outcome
+	}
+}
+
+// hostPorts are the ports of this node that lead to its pods, older pods first.
+func (a *Agent) hostPorts() []service.HostPort {
+	var mapped []api.Endpoint
+	for _, e := range a.endpoints {
+		if len(e.PortMappings) > 0 {
+			mapped = append(mapped, e)
+		}
+	}
+	slices.SortFunc(mapped, func(x, y api.Endpoint) int {
+		return cmp.Or(x.Added.Compare(y.Added), cmp.Compare(x.HostDevice, y.HostDevice))
+	})
+	var all []service.HostPort
+	for _, e := range mapped {
+		for _, m := range e.PortMappings {
+			h := service.HostPort{Pod: podKey(e), Protocol: protocolOf(m.Protocol), Number: m.HostPort, Address: m.HostIP}
+			for _, addr := range e.Addresses {
+				h.Backends = append(h.Backends, netip.AddrPortFrom(addr, m.ContainerPort))
+			}
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+// podKey names an endpoint among those who have ports: the pod, or outside Kubernetes the container.
+func podKey(e api.Endpoint) cluster.Key {
+	if e.Pod.Name != "" {
+		return cluster.Key{Namespace: e.Pod.Namespace, Name: e.Pod.Name}
+	}
+	return cluster.Key{Name: podName(e)}
+}
+
+func protocolOf(name string) cluster.Protocol {
+	for _, p := range []cluster.Protocol{cluster.UDP, cluster.SCTP} {
+		if p.String() == name {
+			return p
+		}
+	}
+	return cluster.TCP
+}
+
+// checkPorts refuses a pod that asks for a port of this node which another pod has.
+func (a *Agent) checkPorts(req api.AddRequest) error {
+	if a.services == nil {
+		return nil
+	}
+	asking := podKey(api.Endpoint{Attachment: req.Attachment, Pod: req.Pod})
+	for _, e := range a.endpoints {
+		if podKey(e) == asking {
+			continue // the pod is made anew, and what was before is not gone yet
+		}
+		for _, has := range e.PortMappings {
+			for _, wants := range req.PortMappings {
+				if has.HostPort == wants.HostPort && has.Protocol == wants.Protocol && overlap(has.HostIP, wants.HostIP) {
+					return api.Errorf(api.CodePortTaken, "port %d/%s of node %s belongs to pod %s", wants.HostPort, wants.Protocol, a.config.NodeName, podName(e))
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// overlap tells whether two hostIPs have an address in common.
+func overlap(a, b netip.Addr) bool {
+	switch {
+	case !a.IsValid() || !b.IsValid() || a == b:
+		return true
+	case a.IsUnspecified() || b.IsUnspecified():
+		return a.Is4() == b.Is4()
+	}
+	return false
+}
+
+// openPorts brings the ports of a new pod into the datapath.
+func (a *Agent) openPorts(e api.Endpoint) error {
+	a.mu.Lock()
+	a.services.setHostPorts(a.hostPorts())
+	a.mu.Unlock()
+	if err := a.services.pass(); err != nil && !onlyOfOthers(err, podKey(e)) {
+		return fmt.Errorf("open ports of pod %s: %w", podName(e), err)
+	}
+	return nil
+}
+
+// onlyOfOthers tells whether an error of the table is about ports of others than this pod.
+func onlyOfOthers(err error, pod cluster.Key) bool {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !onlyOfOthers(err, pod) })
+	}
+	var of *datapath.PortError
+	return errors.As(err, &of) && of.Port.Service != pod
+}
+
+// attachSockets puts the programs on sockets once they know of Services.
+func (a *Agent) attachSockets() error {
+	if a.services != nil && !a.services.current().synced || a.socketsAttached {
+		return nil
+	}
+	if err := a.datapath.AttachSockets(); err != nil {
+		return err
+	}
+	a.socketsAttached = true
+	return nil
+}
+
+// setHealthzProblem takes note of what became of listening at --healthz-address.
+func (a *Agent) setHealthzProblem(err error) {
+	problem := ""
+	if err != nil {
+		problem = fmt.Sprintf("load balancers that ask at --healthz-address %s get no answer from this node (does kube-proxy still run?): %v", a.config.HealthzAddress, err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if problem != "" && problem != a.healthzProblem {
+		a.log.Warn("problem", "problem", problem)
+	}
+	a.healthzProblem = problem
+}
+
+// eligible tells whether load balancers should send anything new to this node.
+func (a *Agent) eligible() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.own.Leaving
+}

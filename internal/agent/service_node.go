@@ -1,0 +1,74 @@
+package agent
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/service"
+)
+
+// serviceNode is what the translation of Services has to know of this node.
+func (f facts) serviceNode() service.NodeConfig {
+	return service.NodeConfig{
+		Name:              f.config.NodeName,
+		NodePortAddresses: f.nodePortAddresses(),
+		HostPortAddresses: f.local,
+		DSR:               f.config.NodePortMode == NodePortDSR,
+		SCTP:              f.sctp,
+	}
+}
+
+// nodePortAddresses are this node's addresses in the networks asked for, or else those that the Node has and the node holds.
+func (f facts) nodePortAddresses() (all []netip.Addr) {
+	own, _ := f.snapshot.Node(f.config.NodeName)
+	for _, a := range f.local {
+		asked := slices.ContainsFunc(f.config.NodePortAddresses, func(p netip.Prefix) bool { return p.Contains(a) })
+		ofNode := slices.Contains(own.Addresses, a) || slices.Contains(own.ExternalIPs, a)
+		if asked || len(f.config.NodePortAddresses) == 0 && ofNode {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// worldUplinks are the devices to the world as the datapath has to know them.
+func (f facts) worldUplinks() map[int]datapath.Uplink {
+	all := map[int]datapath.Uplink{}
+	for _, u := range f.allUplinks() {
+		all[u.Index] = datapath.Uplink{
+			IPv4: f.masqueradeAddress(u, true), IPv6: f.masqueradeAddress(u, false),
+			MAC: macOf(u.MAC), MTU: u.MTU,
+		}
+	}
+	return all
+}
+
+// allUplinks are all devices to the world, the one to the other nodes first.
+func (f facts) allUplinks() []device.Uplink {
+	if f.uplink == nil {
+		return nil
+	}
+	return append([]device.Uplink{*f.uplink}, f.uplinks...)
+}
+
+// masqueradeAddress is what leaves a device instead of a pod's address: an address by which the cluster knows this node, if the device
+// has one, else its own first one, else any by which the cluster knows the node; the zero Addr where there is none of the family.
+func (f facts) masqueradeAddress(u device.Uplink, ipv4 bool) netip.Addr {
+	family := func(a netip.Addr) bool { return a.Is4() == ipv4 }
+	for _, a := range f.held {
+		if family(a) && holds(u, a) {
+			return a
+		}
+	}
+	for _, p := range u.Addresses {
+		if family(p.Addr()) {
+			return p.Addr()
+		}
+	}
+	if at := slices.IndexFunc(f.held, family); at >= 0 {
+		return f.held[at]
+	}
+	return netip.Addr{}
+}

@@ -1,0 +1,233 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/service"
+)
+
+// serviceTable is the datapath's side of Services; datapath.Services is one. Each call tries again what could not be had before, and gives
+// all errors that still stand. What cannot be had of one port does not keep the others.
+type serviceTable interface {
+	// Sync makes the table hold these ports and nothing else; Apply changes some.
+	Sync(all []service.Port) (changed int, err error)
+	Apply(set []service.Port, removed []service.PortName) error
+	// Sweep deletes what nothing refers to any more.
+	Sweep(now time.Time) error
+}
+
+// sweepInterval is how often the table is swept, and what could not be done before is tried again.
+const sweepInterval = 3 * time.Second
+
+// services carries Services from snapshots into the datapath. That is a path of its own beside the reconciliation: a change has
+// to be in the kernel within milliseconds, whatever else the agent does, and ADD must not wait for ten thousand Services.
+type services struct {
+	log     *slog.Logger
+	table   serviceTable
+	metrics *metrics
+	// health is told how many endpoints of Services are on this node.
+	health func(where []netip.Addr, all []service.Health) (problems []string)
+	// gone is told of backends that serve no more. It must not block.
+	gone func([]netip.AddrPort)
+	wake chan struct{} // room for one
+
+	inputs serviceInputs
+	// mu is held during a pass, of which there is one at a time, and guards what follows. A pass takes no other lock of the agent's.
+	mu         sync.Mutex
+	translator *service.Translator
+	// synced says that the table has been made to hold all that there is and nothing else since this agent has started.
+	synced bool
+	// afterSync is called once, when synced becomes true.
+	afterSync func()
+	// written is the snapshot of the last pass.
+	written *cluster.Snapshot
+
+	outcomeMu sync.Mutex // nobody who asks waits for a pass
+	outcome   serviceOutcome
+}
+
+// serviceInputs are the newest of what a pass depends on.
+type serviceInputs struct {
+	mu       sync.Mutex
+	snapshot *cluster.Snapshot   // nil until the source has delivered one
+	node     *service.NodeConfig // nil until a reconciliation has found it out
+	// hostPorts are those of the pods here, older ones first.
+	hostPorts []service.HostPort
+}
+
+// serviceOutcome is what the last pass has come to.
+type serviceOutcome struct {
+	// synced is as in services; failure is what could not be written.
+	synced  bool
+	failure error
+	// problems are those of Services, healthProblems those of their health servers.
+	problems, healthProblems []string
+	// updated is when the table was last found or made right.
+	updated time.Time
+}
+
+func newServices(table serviceTable, m *metrics, log *slog.Logger) *services {
+	return &services{
+		log: log, table: table, metrics: m, wake: make(chan struct{}, 1),
+		health:     func([]netip.Addr, []service.Health) []string { return nil },
+		gone:       func([]netip.AddrPort) {},
+		afterSync:  func() {},
+		translator: service.NewTranslator(service.NodeConfig{}),
+	}
+}
+
+// deliver, setNode and setHostPorts hand over what is new and return at once.
+func (s *services) deliver(snapshot *cluster.Snapshot) {
+	s.take(func(in *serviceInputs) { in.snapshot = snapshot })
+}
+
+func (s *services) setNode(node service.NodeConfig) {
+	s.take(func(in *serviceInputs) { in.node = &node })
+}
+
+func (s *services) setHostPorts(hostPorts []service.HostPort) {
+	s.take(func(in *serviceInputs) { in.hostPorts = hostPorts })
+}
+
+func (s *services) take(change func(*serviceInputs)) {
+	s.inputs.mu.Lock()
+	change(&s.inputs)
+	s.inputs.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default: // the pass that is due will see it
+	}
+}
+
+func (s *services) current() serviceOutcome {
+	s.outcomeMu.Lock()
+	defer s.outcomeMu.Unlock()
+	return s.outcome
+}
+
+// run makes a pass whenever something is new, and sweeps, until ctx ends.
+func (s *services) run(ctx context.Context) error {
+	sweep := time.NewTicker(sweepInterval)
+	defer sweep.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.wake:
+			_ = s.pass() // what failed is in the outcome
+		case now := <-sweep.C:
+			s.sweep(now)
+		}
+	}
+}
+
+// sweep lets the table clean up, or makes the pass that is still due.
+func (s *services) sweep(now time.Time) {
+	if o := s.current(); !o.synced || len(o.healthProblems) > 0 {
+		_ = s.pass()
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.current()
+	o.failure = s.table.Sweep(now)
+	s.conclude(o)
+}
+
+// pass makes the table hold what is known now, and gives what could not be written.
+func (s *services) pass() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inputs.mu.Lock()
+	snapshot, node, hostPorts := s.inputs.snapshot, s.inputs.node, s.inputs.hostPorts
+	s.inputs.mu.Unlock()
+	if snapshot == nil || node == nil {
+		return nil
+	}
+	begin := time.Now()
+	s.translator.SetNode(*node)
+	changes := s.translator.Translate(snapshot, hostPorts)
+	changed := len(changes.Set) + len(changes.Removed)
+	err := s.write(changes, wholeServices(snapshot), begin)
+	if changed > 0 {
+		s.metrics.servicesWritten(time.Since(begin), err)
+	}
+	if changed > 0 && err == nil && !snapshot.Since.IsZero() && snapshot != s.written {
+		s.metrics.serviceChanges.Observe(time.Since(snapshot.Since).Seconds())
+	}
+	s.written = snapshot
+	// These get no new connections from here on.
+	if len(changes.GoneBackends) > 0 {
+		s.gone(changes.GoneBackends)
+	}
+	s.conclude(serviceOutcome{failure: err, problems: changes.Problems, healthProblems: s.health(node.NodePortAddresses, changes.Health)})
+	return err
+}
+
+// wholeServices tells whether a snapshot has everything about Services: before, what the table holds of an earlier agent is not to be taken
+// for deleted.
+func wholeServices(s *cluster.Snapshot) bool {
+	return !s.Incomplete && !s.Unknown.Has(cluster.KindService) && !s.Unknown.Has(cluster.KindEndpointSlice)
+}
+
+// write brings changes into the table: alone, or the first time with all there is.
+func (s *services) write(changes service.Changes, whole bool, begin time.Time) error {
+	if !whole || s.synced {
+		if len(changes.Set)+len(changes.Removed) == 0 {
+			return s.current().failure // which stands
+		}
+		return s.table.Apply(changes.Set, changes.Removed)
+	}
+	all := s.translator.Ports()
+	changed, err := s.table.Sync(all)
+	var ofPort *datapath.PortError
+	if err != nil && !errors.As(err, &ofPort) {
+		return err // of the table itself: once more, after a while
+	}
+	s.synced = true
+	s.log.Info("Services are in the datapath", "ports", len(all), "changed", changed, "took", time.Since(begin))
+	s.afterSync()
+	return err
+}
+
+// conclude tells what has come of a pass or a sweep to those who ask, and what is new of it to the log.
+func (s *services) conclude(now serviceOutcome) {
+	before := s.current()
+	now.synced, now.updated = s.synced, before.updated
+	switch {
+	case now.failure == nil:
+		now.updated = time.Now()
+	case before.failure == nil || before.failure.Error() != now.failure.Error():
+		s.log.Error("Services cannot be written", "error", now.failure)
+	}
+	for _, p := range slices.Concat(now.problems, now.healthProblems) {
+		if !slices.Contains(before.problems, p) && !slices.Contains(before.healthProblems, p) {
+			s.log.Warn("problem", "problem", p)
+		}
+	}
+	s.outcomeMu.Lock()
+	defer s.outcomeMu.Unlock()
+	s.outcome = now
+}
+
+// all are the problems of Services, one sentence each.
+func (o serviceOutcome) all() []string {
+	var all []string
+	if o.failure != nil {
+		all = append(all, strings.Split(o.failure.Error(), "\n")...)
+	}
+	return slices.Concat(all, o.problems, o.healthProblems)
+}
+
+// working tells whether Services are in the datapath, as those ask who send connections of the world here. That there is no room for
+// another one is no reason to keep them from those that are there.
+func (s *services) working() bool { return s.current().synced }

@@ -1,0 +1,137 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// balanced is a world in which Beeline itself translates Services.
+type balanced struct{ *world }
+
+func newBalanced(t *testing.T, flags ...string) *balanced {
+	return &balanced{newWorld(t, append([]string{"--services=ebpf"}, flags...)...)}
+}
+
+// serviceYAML is a dual-stack Service of one port for each protocol, and its endpoints.
+func serviceYAML(name string, addresses []netip.Addr, more string, backends ...worldEnd) []byte {
+	var text bytes.Buffer
+	fmt.Fprintf(&text, "apiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: default}\nspec:\n  clusterIPs: [%s, '%s']\n"+
+		"  ports: [{name: tcp, port: %d, protocol: TCP}, {name: udp, port: %d, protocol: UDP}]\n%s\n", name, addresses[0], addresses[1], servicePort, servicePort, more)
+	for i, family := range []string{"IPv4", "IPv6"} {
+		fmt.Fprintf(&text, "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: %s\n"+
+			"metadata: {name: %s-%s, namespace: default, labels: {kubernetes.io/service-name: %s}}\n"+
+			"ports: [{name: tcp, port: %d, protocol: TCP}, {name: udp, port: %d, protocol: UDP}]\nendpoints:\n", family, name, strings.ToLower(family), name, backendPort, backendPort)
+		for _, b := range backends {
+			fmt.Fprintf(&text, "- {addresses: ['%s'], conditions: {ready: true}}\n", b.addresses[i])
+		}
+	}
+	return text.Bytes()
+}
+
+// ask has a process in a pod's own cgroup, where sockets find Services, talk TCP to an address; it gives what it is answered.
+func ask(t *testing.T, from topology.Place, to netip.AddrPort) (string, error) {
+	t.Helper()
+	script := fmt.Sprintf(`exec 3<>/dev/tcp/%s/%d && echo ask >&3 && read -t 10 -u 3 answer && echo "$answer"`, to.Addr(), to.Port())
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	err := from.Run(cmd)
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, complaint.Bytes())
+	}
+	return strings.TrimSpace(out.String()), err
+}
+
+// answer serves TCP: each connection is told the name and the client's address.
+func answer(t *testing.T, at worldEnd, port uint16) {
+	t.Helper()
+	for _, a := range at.addresses {
+		var l net.Listener
+		err := at.place.Do(func() (err error) {
+			l, err = net.Listen("tcp", netip.AddrPortFrom(a, port).String())
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer conn.Close()
+					_ = conn.SetDeadline(time.Now().Add(patience))
+					if _, err := conn.Read(make([]byte, 16)); err == nil {
+						_, _ = fmt.Fprintf(conn, "%s\n", at.name)
+					}
+				}()
+			}
+		}()
+	}
+}
+
+// expectAnswer waits until a process at from that asks at an address is answered by one of these.
+func (b *balanced) expectAnswer(from worldEnd, to netip.AddrPort, want ...worldEnd) {
+	b.t.Helper()
+	eventually(b.t, func() error {
+		got, err := ask(b.t, from.place, to)
+		for _, w := range want {
+			if err == nil && got == w.name {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s asks at %s: answer %q, error %v", from.name, to, got, err)
+	})
+}
+
+// A Service in a manifest is reached by pods and by the node, follows its endpoints, refuses without any, and goes.
+func TestServiceAtSockets(t *testing.T) {
+	b := newBalanced(t)
+	answer(t, b.far, backendPort)
+	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, "", b.far))
+	for _, a := range serviceOfFar {
+		for _, client := range []worldEnd{b.pod, b.node, b.peer, b.far} {
+			b.expectAnswer(client, netip.AddrPortFrom(a, servicePort), b.far)
+		}
+	}
+	answer(t, b.pod, backendPort)
+	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, "", b.pod))
+	for _, a := range serviceOfFar {
+		b.expectAnswer(b.far, netip.AddrPortFrom(a, servicePort), b.pod)
+	}
+	// Without an agent, and with another one, it goes on.
+	b.kill(b.here)
+	b.expectAnswer(b.pod, netip.AddrPortFrom(serviceOfFar[0], servicePort), b.pod)
+	b.start(b.here, current(t), "--services=ebpf")
+	b.waitReady(b.here)
+	b.expectAnswer(b.pod, netip.AddrPortFrom(serviceOfFar[0], servicePort), b.pod)
+	b.waitStatus(b.here, func(s *api.Status) error {
+		if len(s.Problems) > 0 {
+			return fmt.Errorf("problems: %q", s.Problems)
+		}
+		return nil
+	})
+
+	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, ""))
+	for _, a := range serviceOfFar {
+		eventually(t, func() error {
+			_, err := ask(t, b.pod.place, netip.AddrPortFrom(a, servicePort))
+			if err == nil || !strings.Contains(err.Error(), "refused") {
+				return fmt.Errorf("without endpoints: error %v, want a refusal", err)
+			}
+			return nil
+		})
+	}
+}
