@@ -21,8 +21,8 @@ type Beeline struct {
 
 	// kubeconfig names the API server's file; empty is manifests of the nodes and nothing else.
 	kubeconfig string
-	// services is the agent's --services; empty is its default.
-	services string
+	// services is the agent's --services; empty is its default. acceleration is, beside it, its --nodeport-acceleration.
+	services, acceleration string
 	// cgroup gives the one of a node whose sockets find Services; nil is the node's own.
 	cgroup func(*topology.Node) string
 }
@@ -103,6 +103,9 @@ func (c Beeline) flags(node *topology.Node) []string {
 			cgroup = c.cgroup(node)
 		}
 		flags = append(flags, "--services", c.services, "--cgroup", cgroup)
+	}
+	if c.acceleration != "" {
+		flags = append(flags, "--nodeport-acceleration", c.acceleration)
 	}
 	if c.Tunnel != "" {
 		flags = append(flags, "--tunnel", c.Tunnel)

@@ -29,6 +29,8 @@ const (
 	CPUTransaction = "cpu_per_transaction"
 	CPUGB          = "cpu_per_gb"
 	CPUMessage     = "cpu_per_message"
+	CPULeft        = "cpu_left"
+	Offered        = "offered"
 )
 
 // VersusWire is appended to the name of a metric whose ratio is taken to the node's cross-node sample
@@ -56,6 +58,8 @@ var Metrics = []Metric{
 	{CPUTransaction, "µs", "lower", "CPU time (user, system, softirq) of both ends for one transaction"},
 	{CPUGB, "ms", "lower", "CPU time (user, system, softirq) of both ends for 10^9 bytes"},
 	{CPUMessage, "µs", "lower", "CPU time (user, system, softirq) of both ends for one message that arrived"},
+	{CPULeft, "%", "higher", "share of one core that forwarding a fixed rate of packets leaves"},
+	{Offered, "/s", "", "packets offered per second"},
 }
 
 // MetricNamed gives the metric of that name.

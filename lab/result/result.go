@@ -23,7 +23,9 @@ type Run struct {
 	Environment Environment `json:"environment"`
 	// Cluster is the live cluster that the run was made on; nil where it was made in labs on one machine. Environment
 	// is then the client's node, and contenders are ways through the cluster's network.
-	Cluster    *Cluster    `json:"cluster,omitempty"`
+	Cluster *Cluster `json:"cluster,omitempty"`
+	// NodePort is there in runs of the NodePort bench.
+	NodePort   *NodePort   `json:"nodePort,omitempty"`
 	Contenders []Contender `json:"contenders"`
 	Workloads  []Workload  `json:"workloads"`
 	Rounds     []Round     `json:"rounds"`

@@ -1,0 +1,46 @@
+package contender
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// BeelineNodePort is Beeline with Services of an API server, told where it forwards connections from the world.
+type BeelineNodePort struct {
+	BeelineServices
+	// Acceleration is the agents' --nodeport-acceleration: "tc" or "xdp".
+	Acceleration string
+}
+
+// Name is "beeline-tc" or "beeline-xdp".
+func (c BeelineNodePort) Name() string { return "beeline-" + c.Acceleration }
+
+// Description is for the report.
+func (c BeelineNodePort) Description() string {
+	return fmt.Sprintf("Beeline with --services=ebpf --nodeport-acceleration=%s: connections from outside are translated by Maglev and SNAT at %[1]s", c.Acceleration)
+}
+
+// Asking names the file that the agents find the API server by.
+func (c BeelineNodePort) Asking(kubeconfig string) Proxy {
+	c.kubeconfig = kubeconfig
+	return c
+}
+
+// Up starts an agent on every node.
+func (c BeelineNodePort) Up(ctx context.Context, lab *topology.Lab) error {
+	c.acceleration = c.Acceleration
+	return c.BeelineServices.Up(ctx, lab)
+}
+
+// NodePortProxies are the contenders of the NodePort bench that make Services work, in the order in which tables show them.
+func NodePortProxies() []Proxy {
+	return []Proxy{
+		BeelineNodePort{Acceleration: "xdp"},
+		BeelineNodePort{Acceleration: "tc"},
+		KubeProxy{Mode: "iptables"},
+		KubeProxy{Mode: "nftables"},
+		KubeProxy{Mode: "ipvs"},
+	}
+}
