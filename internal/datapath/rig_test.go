@@ -95,7 +95,7 @@ func (s *stage) build(names ...string) error {
 			}
 		}
 	}
-	return nil
+	return prepareXDP("eth0", "peer0")
 }
 
 // do runs f on the stage. It must not be called from within f.
@@ -149,6 +149,8 @@ func (v verdict) String() string {
 type rig struct {
 	d     *Datapath
 	stage *stage
+	// nextSet is the id of the next set of backends.
+	nextSet uint32
 }
 
 func newRig(tb testing.TB, cfg Config) *rig {
@@ -168,7 +170,7 @@ func newRig(tb testing.TB, cfg Config) *rig {
 			tb.Errorf("close datapath: %v", err)
 		}
 	})
-	r := &rig{d, s}
+	r := &rig{d: d, stage: s, nextSet: 1}
 	r.fillTables(tb)
 	return r
 }
@@ -216,6 +218,9 @@ func (r *rig) run(in run) (outcome, error) {
 	}
 	if in.device == "" {
 		in.device = "eth0"
+	}
+	if in.program == bpfProgWireXdp {
+		return r.runXDP(in)
 	}
 	ctx := skb{Mark: in.mark, GSOSize: in.gsoSize, Ifindex: uint32(r.stage.devices[in.device])}
 	var after skb

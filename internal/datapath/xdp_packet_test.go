@@ -1,0 +1,189 @@
+package datapath
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// flow is one connection of the client `world` as wire_xdp sees it.
+type flow struct {
+	client, frontend, node, backend netip.AddrPort
+}
+
+// flowOf is a connection through node A's NodePort to podB, in a family.
+func flowOf(family int) flow {
+	return flow{
+		client:   netip.AddrPortFrom(world.addr(family), 40001),
+		frontend: netip.AddrPortFrom(nodeA.addr(family), 30080),
+		node:     netip.AddrPortFrom(nodeA.addr(family), 50002),
+		backend:  netip.AddrPortFrom(podB.addr(family), 8080),
+	}
+}
+
+func tupleOf(from, to netip.AddrPort, protocol uint8) bpfTuple {
+	return bpfTuple{Source: addressOf(from.Addr()), Destination: addressOf(to.Addr()),
+		SourcePort: swap16(from.Port()), DestinationPort: swap16(to.Port()), Protocol: protocol}
+}
+
+func connectionOf(from, to netip.AddrPort, flags bpfConnectionFlag) bpfConnection {
+	return bpfConnection{Source: addressOf(from.Addr()), Destination: addressOf(to.Addr()),
+		SourcePort: swap16(from.Port()), DestinationPort: swap16(to.Port()), Service: 1, Flags: uint8(flags), Packets: 1}
+}
+
+// swap16 gives a number in network byte order.
+func swap16(n uint16) uint16 { return n<<8 | n>>8 }
+
+// enter puts both directions of a flow into a table, as if it had begun just now.
+func (r *rig) enter(tb testing.TB, f flow, protocol uint8) {
+	tb.Helper()
+	now, err := Monotonic()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	forth := connectionOf(f.node, f.backend, bpfConnectionFlagCONNECTION_OPENER)
+	back := connectionOf(f.frontend, f.client, 0)
+	forth.Seen, back.Seen = uint64(now), uint64(now)
+	for key, value := range map[bpfTuple]bpfConnection{
+		tupleOf(f.client, f.frontend, protocol): forth,
+		tupleOf(f.backend, f.node, protocol):    back,
+	} {
+		if err := r.d.objects.bpfMaps.Connections.Put(key, value); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// newServiceRig is node A with Services, one uplink and a NodePort whose backend is podB.
+func newServiceRig(tb testing.TB, cfg Config) *rig {
+	tb.Helper()
+	cfg.Services, cfg.EBPFRouting, cfg.Masquerade = true, true, true
+	r := newRig(tb, cfg)
+	if _, err := r.d.Uplinks.Sync(map[int]Uplink{r.stage.devices["eth0"]: {IPv4: nodeA.v4, IPv6: nodeA.v6, MAC: nodeA.mac, MTU: 1500}}); err != nil {
+		tb.Fatal(err)
+	}
+	for _, family := range families {
+		r.serve(tb, flowOf(family).frontend, 0, flowOf(family).backend)
+	}
+	return r
+}
+
+// serve makes both protocols of a frontend answer with these backends, on both sides.
+func (r *rig) serve(tb testing.TB, frontend netip.AddrPort, flags bpfServiceFlag, backends ...netip.AddrPort) {
+	tb.Helper()
+	set := r.nextSet
+	r.nextSet++
+	for i, b := range backends {
+		if err := r.d.objects.bpfMaps.Backends.Put(bpfBackendKey{Set: set, Index: uint32(i)},
+			bpfBackend{Address: addressOf(b.Addr()), Port: swap16(b.Port())}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	s := bpfBackendSet{Id: set, Count: uint16(len(backends))}
+	for _, protocol := range []uint8{protoTCP, protoUDP} {
+		if err := r.d.objects.bpfMaps.Services.Put(
+			bpfFrontend{Address: addressOf(frontend.Addr()), Port: swap16(frontend.Port()), Protocol: protocol},
+			bpfService{Id: set, Flags: uint16(flags), Inside: s, Outside: s}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// eachTransport calls f for TCP and UDP of both families; transport makes a packet between two ends.
+func eachTransport(f func(name string, family int, protocol uint8, transport func(p packet, from, to netip.AddrPort) packet)) {
+	for _, family := range families {
+		f(fmt.Sprintf("IPv%d TCP", family), family, protoTCP, func(p packet, from, to netip.AddrPort) packet {
+			return p.ip(from.Addr(), to.Addr()).tcp(from.Port(), to.Port()).payload("hello")
+		})
+		f(fmt.Sprintf("IPv%d UDP", family), family, protoUDP, func(p packet, from, to netip.AddrPort) packet {
+			return p.ip(from.Addr(), to.Addr()).udp(from.Port(), to.Port()).payload("hello!")
+		})
+	}
+}
+
+// turned is a packet that XDP sends on.
+func turned(name string, in, out packet) packetCase {
+	return packetCase{name: name, run: run{program: bpfProgWireXdp, in: in.bytes()}, verdict: verdictRedirect, out: out.bytes()}
+}
+
+func untouched(name string, in []byte) packetCase {
+	return passes(name, run{program: bpfProgWireXdp, in: in})
+}
+
+// Packets of known connections turn round, translated, with one hop less and right checksums: samePacket compares
+// with packets that are made from scratch.
+func TestXDPKnownConnections(t *testing.T) {
+	r := newServiceRig(t, Config{})
+	var cases []packetCase
+	eachTransport(func(name string, family int, protocol uint8, transport func(packet, netip.AddrPort, netip.AddrPort) packet) {
+		f := flowOf(family)
+		r.enter(t, f, protocol)
+		forth := transport(eth(router, nodeA.mac), f.client, f.frontend)
+		back := transport(eth(nodeB.mac, nodeA.mac), f.backend, f.node)
+		sent := transport(eth(nodeA.mac, nodeB.mac), f.node, f.backend).ttl(63)
+		cases = append(cases,
+			turned(name+" to the backend", forth, sent),
+			turned(name+" to the client", back, transport(eth(nodeA.mac, router), f.frontend, f.client).ttl(63)),
+			turned(name+" of the way's MTU", forth.sized(remoteMTU), sent.sized(remoteMTU)),
+			turned(name+" with two hops left", forth.ttl(2), sent.ttl(1)),
+			untouched(name+" larger than the way's MTU", forth.sized(remoteMTU+1).bytes()),
+			untouched(name+" with its last hop", forth.ttl(1).bytes()),
+			untouched(name+" with no hop left", forth.ttl(0).bytes()),
+			untouched(name+" in a frame for another host", forth.macs(router, nodeB.mac).bytes()),
+			untouched(name+" in a frame for all", forth.macs(router, MAC{255, 255, 255, 255, 255, 255}).bytes()),
+			untouched(name+" of no Service", transport(eth(router, nodeA.mac), f.client, netip.AddrPortFrom(nodeA.addr(family), 22)).bytes()),
+			untouched(name+" to a port that no connection has", transport(eth(nodeB.mac, nodeA.mac), f.backend, netip.AddrPortFrom(nodeA.addr(family), 50003)).bytes()),
+			untouched(name+" to a pod", transport(eth(nodeB.mac, nodeA.mac), f.backend, netip.AddrPortFrom(podA.addr(family), 80)).bytes()),
+			untouched(name+" in the first fragment", forth.payload("12345678").fragment(0, true).bytes()),
+			untouched(name+" in a later fragment", forth.payload("12345678").fragment(8, false).bytes()),
+		)
+	})
+	v4 := flowOf(4)
+	unsummed := eth(router, nodeA.mac).ipv4(v4.client.Addr(), v4.frontend.Addr()).udp(v4.client.Port(), v4.frontend.Port()).payload("x")
+	unsummed.sumOffset = -1
+	none := eth(nodeA.mac, nodeB.mac).ipv4(v4.node.Addr(), v4.backend.Addr()).udp(v4.node.Port(), v4.backend.Port()).payload("x").ttl(63)
+	none.sumOffset = -1
+	in, out := unsummed.bytes(), none.bytes()
+	in[ethLen+ipv4Len+5], out[ethLen+ipv4Len+5] = 9, 9 // the length, which nobody sets without a checksum
+	cases = append(cases,
+		packetCase{name: "IPv4 UDP without a checksum", run: run{program: bpfProgWireXdp, in: in}, verdict: verdictRedirect, out: out},
+		untouched("IPv4 options", eth(router, nodeA.mac).ipv4(v4.client.Addr(), v4.frontend.Addr()).ipOptions(0x94, 4, 0, 0).udp(v4.client.Port(), v4.frontend.Port()).bytes()),
+		untouched("ICMP", eth(router, nodeA.mac).ipv4(v4.client.Addr(), v4.frontend.Addr()).echo().bytes()),
+		untouched("ARP", eth(router, nodeA.mac).ether(etherARP).payload("who has that address here?").bytes()),
+		untouched("VLAN", eth(router, nodeA.mac).ether(etherVLAN).payload("\x00\x64\x08\x00E and so on and on").bytes()),
+	)
+	r.check(t, cases)
+}
+
+// Checksums are right for any addresses, ports and payloads, and those that were wrong stay wrong.
+func TestXDPChecksums(t *testing.T) {
+	r := newServiceRig(t, Config{})
+	for _, family := range families {
+		for i := range 200 {
+			f := flowOf(family)
+			f.client = netip.AddrPortFrom(f.client.Addr(), uint16(1024+i*319))
+			f.node = netip.AddrPortFrom(f.node.Addr(), uint16(40000+i*101))
+			r.enter(t, f, protoUDP)
+			payload := string(randomBytes(i))
+			r.checkOne(t, turned(fmt.Sprintf("IPv%d payload of %d bytes", family, i),
+				eth(router, nodeA.mac).ip(f.client.Addr(), f.frontend.Addr()).udp(f.client.Port(), f.frontend.Port()).payload(payload),
+				eth(nodeA.mac, nodeB.mac).ip(f.node.Addr(), f.backend.Addr()).udp(f.node.Port(), f.backend.Port()).payload(payload).ttl(63)))
+			if t.Failed() {
+				return
+			}
+		}
+	}
+}
+
+// What the agent does not vouch for is not sent by its tables.
+func TestXDPLease(t *testing.T) {
+	r := newServiceRig(t, Config{})
+	f := flowOf(4)
+	r.enter(t, f, protoUDP)
+	in := eth(router, nodeA.mac).ip(f.client.Addr(), f.frontend.Addr()).udp(f.client.Port(), f.frontend.Port())
+	if err := r.d.Lease.Renew(-time.Second); err != nil {
+		t.Fatal(err)
+	}
+	r.checkOne(t, untouched("lease is over", in.bytes()))
+}
