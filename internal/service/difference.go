@@ -77,11 +77,9 @@ func keep(before, after []Port) {
 	}
 }
 
+// equal compares ports of one name.
 func (p *Port) equal(other *Port) bool {
-	if p.Name != other.Name || cluster.Same(p.Entries, other.Entries) {
-		return p.Name == other.Name
-	}
-	return slices.EqualFunc(p.Entries, other.Entries, func(a, b Entry) bool { return a.equal(&b) })
+	return cluster.Same(p.Entries, other.Entries) || slices.EqualFunc(p.Entries, other.Entries, func(a, b Entry) bool { return a.equal(&b) })
 }
 
 func (e *Entry) equal(other *Entry) bool {

@@ -67,7 +67,7 @@ func choose(all []candidate, node *NodeConfig, wantLocal bool) sets {
 	if len(chosen.cluster) == 0 {
 		chosen.cluster = pick(all, candidate.ending)
 	}
-	if !wantLocal || node.Name == "" {
+	if !wantLocal {
 		return chosen
 	}
 	chosen.local = pick(all, func(c candidate) bool { return c.Ready && c.Node == node.Name })
@@ -130,5 +130,5 @@ func usable(all []candidate, hints func(candidate) []string, here string) bool {
 		}
 		found = found || slices.Contains(of, here)
 	}
-	return found && here != ""
+	return found
 }

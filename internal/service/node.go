@@ -25,12 +25,6 @@ type NodeConfig struct {
 	SCTP bool
 }
 
-// equal tells whether two configurations give the same translation.
-func (n *NodeConfig) equal(other *NodeConfig) bool {
-	return n.Name == other.Name && n.Zone == other.Zone && n.DSR == other.DSR && n.SCTP == other.SCTP &&
-		slices.Equal(n.NodePortAddresses, other.NodePortAddresses) && slices.Equal(n.HostPortAddresses, other.HostPortAddresses)
-}
-
 // HostPort is a port of this node that a pod on it has asked for (CNI capability portMappings).
 type HostPort struct {
 	Pod      cluster.Key

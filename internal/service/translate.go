@@ -223,7 +223,7 @@ func (t *translation) health() *Health {
 	for _, slice := range t.endpointSlices {
 		for _, e := range slice.Endpoints {
 			family := e.Address.BitLen() / 128
-			if e.Ready && e.Node == t.node.Name && e.Node != "" && !slices.Contains(here[family], e.Address) {
+			if e.Ready && e.Node == t.node.Name && !slices.Contains(here[family], e.Address) {
 				here[family] = append(here[family], e.Address)
 			}
 		}

@@ -3,6 +3,7 @@ package service
 import (
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -116,7 +117,7 @@ func (t *Translator) takeNode(snapshot *cluster.Snapshot) {
 	if own, found := snapshot.Node(node.Name); found {
 		node.Zone = own.Zone
 	}
-	changed := !node.equal(&t.node)
+	changed := !reflect.DeepEqual(node, t.node)
 	t.node = node
 	if changed {
 		for _, o := range slices.SortedFunc(maps.Keys(t.states), owner.compare) {
