@@ -12,6 +12,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -329,4 +330,26 @@ func rawConnect(fd int, to *unix.RawSockaddr) error {
 		return errno
 	}
 	return nil
+}
+
+// pinnedLinkIDs gives the kernel's numbers of the links that are pinned in a directory.
+func pinnedLinkIDs(tb testing.TB, dir string) []uint32 {
+	tb.Helper()
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var ids []uint32
+	for _, f := range files {
+		l, err := link.LoadPinnedLink(filepath.Join(dir, f.Name()), nil)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		info, err := l.Info()
+		if err := errors.Join(err, l.Close()); err != nil {
+			tb.Fatal(err)
+		}
+		ids = append(ids, uint32(info.ID))
+	}
+	return ids
 }

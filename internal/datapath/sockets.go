@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -28,9 +29,14 @@ type Sockets struct {
 
 // destroyer is the program of bpf/destroy.c.
 type destroyer struct {
+	destroyerObjects
+	link *link.Iter
+}
+
+// destroyerObjects are those of the object that are used; it has the map peers from the datapath.
+type destroyerObjects struct {
 	Program *ebpf.Program `ebpf:"destroy_udp"`
 	Gone    *ebpf.Map     `ebpf:"gone"`
-	link    *link.Iter
 }
 
 // DestroyUDP destroys the UDP sockets that are connected to one of the backends in gone, in the calling thread's network
@@ -72,7 +78,11 @@ func (s *Sockets) DestroyUDP(netns []string, gone []netip.AddrPort) (destroyed i
 func (s *Sockets) way(gone []netip.AddrPort) (destroy func() (int, error), done func() error, err error) {
 	if !s.probed {
 		if s.iterator, err = loadDestroyer(s.peers); err != nil {
-			s.log.Info("the kernel destroys sockets by their peer only: those that use the address of a backend without a Service are destroyed with the others when it is gone", "reason", err)
+			level := slog.LevelWarn
+			if errors.Is(err, ebpf.ErrNotSupported) {
+				level = slog.LevelInfo
+			}
+			s.log.Log(context.Background(), level, "UDP sockets are destroyed by their peer only, also those that use a backend's address without a Service", "reason", err)
 		}
 		s.probed = true
 	}
@@ -98,7 +108,7 @@ func loadDestroyer(peers *ebpf.Map) (*destroyer, error) {
 	}
 	var d destroyer
 	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{bpfMapPeers: peers}}
-	if err := spec.LoadAndAssign(&d, &options); err != nil {
+	if err := spec.LoadAndAssign(&d.destroyerObjects, &options); err != nil {
 		return nil, fmt.Errorf("load destroy_udp: %w", err)
 	}
 	if d.link, err = link.AttachIter(link.IterOptions{Program: d.Program}); err != nil {
