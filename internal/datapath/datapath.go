@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	gomaps "maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -82,7 +83,8 @@ type Datapath struct {
 	log     *slog.Logger
 	objects bpfObjects
 	tcx     bool
-	fresh   []string // names of maps that are not the pinned ones (yet)
+	fresh   []string             // names of maps that are not the pinned ones (yet)
+	resized map[string]*ebpf.Map // the pinned ones in whose place come fresh ones of another size
 }
 
 // Open loads the programs, with the maps pinned below cfg.Root where these still fit and with new ones
@@ -108,12 +110,12 @@ func Open(cfg Config, log *slog.Logger) (_ *Datapath, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("probe tcx: %w", err)
 	}
-	adopted, fresh, err := adoptMaps(cfg.Root, spec, log)
+	maps, err := adoptMaps(cfg.Root, spec, log)
 	if err != nil {
 		return nil, err
 	}
-	d := &Datapath{config: cfg, log: log, fresh: fresh, tcx: tcx}
-	options := ebpf.CollectionOptions{MapReplacements: adopted}
+	d := &Datapath{config: cfg, log: log, fresh: maps.fresh, resized: maps.resized, tcx: tcx}
+	options := ebpf.CollectionOptions{MapReplacements: maps.adopted}
 	if cfg.StackServices {
 		err = conntrackTargets(&options.Programs)
 	}
@@ -124,11 +126,12 @@ func Open(cfg Config, log *slog.Logger) (_ *Datapath, err error) {
 	if err == nil {
 		err = spec.LoadAndAssign(&d.objects, &options)
 	}
-	for _, m := range adopted {
-		err = errors.Join(err, m.Close()) // LoadAndAssign holds clones
-	}
+	err = errors.Join(err, maps.closeAdopted()) // LoadAndAssign holds clones
 	if err != nil {
-		return nil, fmt.Errorf("load datapath: %w", err)
+		return nil, errors.Join(fmt.Errorf("load datapath: %w", err), maps.close())
+	}
+	if err := d.carryOver(slices.Collect(gomaps.Keys(d.resized))); err != nil {
+		return nil, errors.Join(err, maps.close(), d.objects.Close())
 	}
 	generation := &generation{m: d.objects.bpfMaps.Generation}
 	d.Endpoints = Endpoints{d.objects.bpfMaps.Endpoints, generation}
@@ -202,6 +205,9 @@ func (d *Datapath) Commit() error {
 			return err
 		}
 	}
+	if err := d.carryOver(carriedTwice); err != nil {
+		return err
+	}
 	for len(d.fresh) > 0 {
 		name := d.fresh[0]
 		path := filepath.Join(mapDir(d.config.Root), name)
@@ -213,12 +219,12 @@ func (d *Datapath) Commit() error {
 		}
 		d.fresh = d.fresh[1:] // a second attempt begins where this one ended
 	}
-	return nil
+	return closeMaps(d.resized)
 }
 
 // Close releases the agent's hold on programs and maps; what is pinned goes on working.
 func (d *Datapath) Close() error {
-	return errors.Join(d.Sockets.close(), d.objects.Close())
+	return errors.Join(d.Sockets.close(), closeMaps(d.resized), d.objects.Close())
 }
 
 // Unload detaches everything and removes the pins: traffic of pods stops. The tables must not be used after it.

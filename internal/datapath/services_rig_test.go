@@ -144,3 +144,12 @@ func later(tb testing.TB, s *Services) {
 		tb.Error(err)
 	}
 }
+
+func possibleCPUs(tb testing.TB) int {
+	tb.Helper()
+	n, err := ebpf.PossibleCPU()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return n
+}

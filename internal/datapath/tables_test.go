@@ -157,7 +157,8 @@ func TestInspect(t *testing.T) {
 	entries := map[string]int{}
 	for _, m := range described {
 		entries[m.Name] = m.Entries
-		if m.Bytes == 0 || m.MaxEntries == 0 || m.Type == "" {
+		// A trie takes nothing while it is empty, and what is kept with sockets has no bound.
+		if m.Bytes == 0 && m.Type != "LPMTrie" || m.MaxEntries == 0 && m.Type != "SkStorage" || m.Type == "" {
 			t.Errorf("map %+v", m)
 		}
 	}

@@ -1,0 +1,84 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// carriers carry the entries of a map over to one of another size, for every map that a flag sizes. They say how many did not fit.
+var carriers = map[string]func(from, to *ebpf.Map) (lost int, err error){
+	bpfMapServices:       carry[bpfFrontend, bpfService],
+	bpfMapBackends:       carry[bpfBackendKey, bpfBackend],
+	bpfMapMaglev:         carry[bpfMaglevKey, bpfMaglevBlock],
+	bpfMapAffinities:     carry[bpfClient, bpfAffinity],
+	bpfMapServiceSources: carryOneByOne[bpfSourceKey, uint8],
+	bpfMapServiceCounts:  carryOneByOne[uint32, []bpfServiceCount],
+	bpfMapConnections:    carry[bpfTuple, bpfConnection],
+	bpfMapOpenings:       carry[bpfTuple, bpfConnection],
+	bpfMapTranslatedPods: carry[bpfAddress, uint64],
+}
+
+// carriedTwice are the maps that the old programs write until the new ones have taken their place: what has come since the first
+// time is carried over then.
+var carriedTwice = []string{
+	bpfMapAffinities, bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods, bpfMapServiceCounts,
+}
+
+// carryOver carries the entries of maps that are replaced over to the new ones. Entries that are there already are newer.
+// A map that the configuration has no use for is left alone.
+func (d *Datapath) carryOver(names []string) error {
+	for _, name := range names {
+		from, to := d.resized[name], d.maps()[name]
+		if from == nil || to.MaxEntries() == 1 {
+			continue
+		}
+		lost, err := carriers[name](from, to)
+		if err != nil {
+			return fmt.Errorf("carry entries of map %s over: %w", name, err)
+		}
+		if lost > 0 {
+			d.log.Warn("entries do not fit the smaller map", "map", name, "size", to.MaxEntries(), "lost", lost)
+		}
+	}
+	return nil
+}
+
+func carry[K, V any](from, to *ebpf.Map) (lost int, err error) {
+	failure := readAll(from, func(k *K, v *V) {
+		n, e := put(to, k, v)
+		lost += n
+		err = errors.Join(err, e)
+	})
+	return lost, errors.Join(err, failure)
+}
+
+// carryOneByOne is for the kinds of maps that have no batches or values for each CPU. Only the agent deletes from them.
+func carryOneByOne[K, V any](from, to *ebpf.Map) (lost int, err error) {
+	var key K
+	var value V
+	it := from.Iterate()
+	for it.Next(&key, &value) {
+		n, e := put(to, &key, &value)
+		lost += n
+		err = errors.Join(err, e)
+	}
+	return lost, errors.Join(err, it.Err())
+}
+
+func put[K, V any](to *ebpf.Map, k *K, v *V) (lost int, err error) {
+	var value any = v
+	if perCPU, ok := value.(*[]bpfServiceCount); ok {
+		value = *perCPU // the library wants the slice itself
+	}
+	err = to.Update(k, value, ebpf.UpdateNoExist)
+	switch {
+	case errors.Is(err, unix.E2BIG):
+		return 1, nil
+	case errors.Is(err, ebpf.ErrKeyExist):
+		return 0, nil
+	}
+	return 0, err
+}
