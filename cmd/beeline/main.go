@@ -61,6 +61,7 @@ func newRootCommand(e env) *cobra.Command {
 		newUninstallCommand(e),
 		newStatusCommand(e),
 		newEndpointsCommand(e),
+		newServicesCommand(e),
 		newDropsCommand(e),
 		newLabCommand(e),
 		newBenchCommand(e),

@@ -23,16 +23,23 @@ type reading struct {
 
 // newReadCommand makes a command that asks the agent for something and prints it, as text or as JSON.
 func newReadCommand[T any](e env, use, short string, ask func(*cobra.Command, *api.Client) (T, error), text func(io.Writer, T) error) *cobra.Command {
+	return newReadArgsCommand(e, use, short, cobra.NoArgs,
+		func(cmd *cobra.Command, _ []string, c *api.Client) (T, error) { return ask(cmd, c) }, text)
+}
+
+// newReadArgsCommand makes one that has arguments.
+func newReadArgsCommand[T any](e env, use, short string, args cobra.PositionalArgs,
+	ask func(*cobra.Command, []string, *api.Client) (T, error), text func(io.Writer, T) error) *cobra.Command {
 	var r reading
 	cmd := &cobra.Command{
 		Use:   use,
 		Short: short,
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args:  args,
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if r.output != "text" && r.output != "json" {
 				return fmt.Errorf("--output: %q is neither text nor json", r.output)
 			}
-			answer, err := ask(cmd, api.NewClient(r.socket))
+			answer, err := ask(cmd, args, api.NewClient(r.socket))
 			if err != nil {
 				return explain(err)
 			}

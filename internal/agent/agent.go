@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -57,6 +58,7 @@ type Agent struct {
 	health   *healthServers
 	// servicesSynced has room for one: Services have come into the datapath for the first time.
 	servicesSynced chan struct{}
+	connections    connections
 	ways           ways
 	features       []api.Feature
 
@@ -143,6 +145,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 		},
 		func() error { return a.runServices(ctx) },
 		func() error { return a.serveProxyHealth(ctx) },
+		func() error { return a.expireConnections(ctx) },
 		func() error { a.loop(ctx, snapshots, changes, a.installer.Watch(ctx)); return nil },
 	}
 	ended := make(chan error, len(tasks))
@@ -212,6 +215,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		installer:      installer,
 		reconciledOnce: make(chan struct{}, 1),
 		servicesSynced: make(chan struct{}, 1),
+		connections:    connections{gone: make(chan []netip.AddrPort, 64)},
 	}
 	a.metrics = newMetrics(a)
 	a.newServices()

@@ -3,12 +3,13 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/beeline-cni/beeline/internal/service"
 )
 
 // Services says who sends traffic for a Service to its backends.
@@ -101,8 +102,6 @@ const (
 	minNATPort   = 1024
 	minNATPorts  = 1024
 	maxTableSize = 1 << 24
-	// maxMaglev bounds a table so that an index fits what the datapath keeps.
-	maxMaglev = 1 << 20
 )
 
 func (c ServiceConfig) validate() error {
@@ -123,8 +122,8 @@ func (c ServiceConfig) validate() error {
 	if c.NATPorts.First < minNATPort || int(c.NATPorts.Last)-int(c.NATPorts.First)+1 < minNATPorts {
 		fail("--nat-ports: %s has to begin at %d or later and to have at least %d ports", c.NATPorts, minNATPort, minNATPorts)
 	}
-	if s := c.MaglevTableSize; s != 0 && (s < 2 || s > maxMaglev || !big.NewInt(int64(s)).ProbablyPrime(0)) {
-		fail("--maglev-table-size: %d is not a prime up to %d: each backend's steps would not reach every entry", s, maxMaglev)
+	if s := int(c.MaglevTableSize); s != 0 && (s > maxTableSize || !service.ValidMaglevSize(s)) {
+		fail("--maglev-table-size: %d is not a prime of a useful size: each backend's steps would not reach every entry", s)
 	}
 	for flag, size := range map[string]int{
 		"--services-max": c.Sizes.Services, "--backends-max": c.Sizes.Backends, "--connections-max": c.Sizes.Connections,

@@ -48,6 +48,7 @@ func (a *Agent) newServices() {
 	a.services = newServices(a.datapath.Services, a.metrics, a.log)
 	a.health = newHealthServers(a.services.working)
 	a.services.health = a.health.sync
+	a.services.gone = a.backendsGone
 	a.services.afterSync = func() { a.servicesSynced <- struct{}{} }
 }
 

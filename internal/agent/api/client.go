@@ -63,6 +63,13 @@ func (c *Client) Endpoints(ctx context.Context) ([]Endpoint, error) {
 	return endpoints, err
 }
 
+// Services lists the ports of Services on the agent's node.
+func (c *Client) Services(ctx context.Context, which ServiceFilter) ([]ServicePort, error) {
+	var ports []ServicePort
+	err := c.post(ctx, PathServices, which, &ports)
+	return ports, err
+}
+
 // Drops lists the counters of dropped packets.
 func (c *Client) Drops(ctx context.Context) ([]Drop, error) {
 	var drops []Drop

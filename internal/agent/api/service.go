@@ -19,6 +19,8 @@ type Service interface {
 	Status(ctx context.Context) (*Status, error)
 	// Endpoints lists all endpoints of this node.
 	Endpoints(ctx context.Context) ([]Endpoint, error)
+	// Services lists the ports of Services on this node, sorted by the names of the Services.
+	Services(ctx context.Context, which ServiceFilter) ([]ServicePort, error)
 	// Drops lists the counters of dropped packets.
 	Drops(ctx context.Context) ([]Drop, error)
 	// Ready is nil when Add can succeed, else CodeNotReady with the reason.
@@ -33,6 +35,7 @@ const (
 	PathGC        = "/v1/gc"
 	PathStatus    = "/v1/status"
 	PathEndpoints = "/v1/endpoints"
+	PathServices  = "/v1/services"
 	PathDrops     = "/v1/drops"
 	PathReady     = "/v1/ready"
 )

@@ -33,6 +33,7 @@ func Handler(s api.Service) http.Handler {
 	}))
 	mux.Handle(api.PathStatus, get(s.Status))
 	mux.Handle(api.PathEndpoints, get(s.Endpoints))
+	mux.Handle(api.PathServices, post(s.Services))
 	mux.Handle(api.PathDrops, get(s.Drops))
 	mux.Handle(api.PathReady, get(func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.Ready(ctx)

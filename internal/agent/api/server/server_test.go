@@ -53,6 +53,9 @@ func (e *echo) Status(context.Context) (*api.Status, error) {
 func (e *echo) Endpoints(context.Context) ([]api.Endpoint, error) {
 	return []api.Endpoint{{MTU: 9000}}, e.note("endpoints")
 }
+func (e *echo) Services(_ context.Context, which api.ServiceFilter) ([]api.ServicePort, error) {
+	return []api.ServicePort{{Name: "web"}}, e.note(which)
+}
 func (e *echo) Drops(context.Context) ([]api.Drop, error) {
 	return []api.Drop{{Packets: 7}}, e.note("drops")
 }
@@ -104,6 +107,7 @@ func TestEveryMethodArrivesAndAnswers(t *testing.T) {
 		{"GC", func() (any, error) { return nil, client.GC(ctx, gc) }, gc, nil},
 		{"Status", func() (any, error) { return client.Status(ctx) }, "status", &api.Status{Node: "a"}},
 		{"Endpoints", func() (any, error) { return client.Endpoints(ctx) }, "endpoints", []api.Endpoint{{MTU: 9000}}},
+		{"Services", func() (any, error) { return client.Services(ctx, api.ServiceFilter{Name: "web"}) }, api.ServiceFilter{Name: "web"}, []api.ServicePort{{Name: "web"}}},
 		{"Drops", func() (any, error) { return client.Drops(ctx) }, "drops", []api.Drop{{Packets: 7}}},
 		{"Ready", func() (any, error) { return nil, client.Ready(ctx) }, "ready", nil},
 	}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+func newServicesCommand(e env) *cobra.Command {
+	var which api.ServiceFilter
+	cmd := newReadArgsCommand(e, "services [NAME]", "List the Services that this node translates; with a name, their backends too",
+		arguments(cobra.MaximumNArgs(1)),
+		func(cmd *cobra.Command, args []string, c *api.Client) ([]api.ServicePort, error) {
+			if len(args) == 1 {
+				which.Name = args[0]
+				if namespace, name, ok := strings.Cut(args[0], "/"); ok {
+					which.Namespace, which.Name = namespace, name
+				}
+			}
+			return c.Services(cmd.Context(), which)
+		},
+		func(w io.Writer, all []api.ServicePort) error { return printServices(w, all, which) })
+	cmd.Flags().StringVarP(&which.Namespace, "namespace", "n", "", "only those of this namespace")
+	return cmd
+}
+
+func printServices(w io.Writer, all []api.ServicePort, which api.ServiceFilter) error {
+	if len(all) == 0 {
+		of := ""
+		if which.Name != "" {
+			of = " of that name"
+		}
+		if which.Namespace != "" {
+			of += " in namespace " + which.Namespace
+		}
+		fmt.Fprintf(w, "No Services%s on this node.\n", of)
+		return nil
+	}
+	if which.Name != "" {
+		for i, p := range all {
+			if i > 0 {
+				fmt.Fprintln(w)
+			}
+			if err := printService(w, p); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	rows := [][]string{{"SERVICE", "PORT", "KIND", "FRONTEND", "FROM INSIDE", "FROM OUTSIDE", "MORE", "CONNECTIONS", "REFUSED"}}
+	for _, p := range all {
+		for i, f := range p.Frontends {
+			row := []string{"", "", f.Kind, netip.AddrPortFrom(f.Address, f.Port).String(), side(f.Inside), side(f.Outside), more(p, f), "", ""}
+			if i == 0 { // the rest belongs to the same port
+				row[0], row[1] = p.Namespace+"/"+p.Name, portLabel(p)
+				row[7], row[8] = fmt.Sprint(p.Connections), fmt.Sprint(p.Refused)
+			}
+			rows = append(rows, row)
+		}
+	}
+	return table(w, rows)
+}
+
+// printService prints one port with everything that is known of it.
+func printService(w io.Writer, p api.ServicePort) error {
+	fmt.Fprintf(w, "%s/%s, port %s: %d connections, %d refused\n", p.Namespace, p.Name, portLabel(p), p.Connections, p.Refused)
+	rows := [][]string{{"  KIND", "FRONTEND", "FROM INSIDE", "FROM OUTSIDE", "MORE"}}
+	for _, f := range p.Frontends {
+		rows = append(rows, []string{"  " + f.Kind, netip.AddrPortFrom(f.Address, f.Port).String(), side(f.Inside), side(f.Outside), more(p, f)})
+	}
+	if err := table(w, rows); err != nil {
+		return err
+	}
+	if len(p.Backends) == 0 {
+		fmt.Fprintln(w, "  no backends")
+		return nil
+	}
+	rows = [][]string{{"  BACKEND", "STATE", "NODE", "ZONE", "GETS CONNECTIONS"}}
+	for _, b := range p.Backends {
+		node := dash(b.Node)
+		if b.Local {
+			node += " (here)"
+		}
+		rows = append(rows, []string{"  " + b.Address.String(), b.State(), node, dash(b.Zone), receives(p, b)})
+	}
+	return table(w, rows)
+}
+
+// receives says from where a backend gets new connections on this node.
+func receives(p api.ServicePort, b api.Backend) string {
+	var from []string
+	for _, s := range []struct {
+		name string
+		of   func(api.Frontend) api.ServiceSide
+	}{
+		{"inside", func(f api.Frontend) api.ServiceSide { return f.Inside }},
+		{"outside", func(f api.Frontend) api.ServiceSide { return f.Outside }},
+	} {
+		for _, f := range p.Frontends {
+			if contains(s.of(f), b.Address) {
+				from = append(from, s.name)
+				break
+			}
+		}
+	}
+	if len(from) == 0 {
+		return "no"
+	}
+	return "from " + strings.Join(from, " and ")
+}
+
+func contains(s api.ServiceSide, at netip.AddrPort) bool {
+	for _, b := range s.Backends {
+		if b == at {
+			return true
+		}
+	}
+	return false
+}
+
+func portLabel(p api.ServicePort) string {
+	label := fmt.Sprintf("%d/%s", p.Number, p.Protocol)
+	if p.Port != "" {
+		label += " " + p.Port
+	}
+	return label
+}
+
+// side says where connections from one side go.
+func side(s api.ServiceSide) string {
+	switch {
+	case s.Without == api.WithoutPass:
+		return "-"
+	case len(s.Backends) == 0:
+		return s.Without
+	case s.Algorithm == api.AlgorithmMaglev:
+		return fmt.Sprintf("%d, maglev %d", len(s.Backends), s.TableSize)
+	}
+	return fmt.Sprintf("%d, %s", len(s.Backends), s.Algorithm)
+}
+
+// more lists what is not the same for every frontend.
+func more(p api.ServicePort, f api.Frontend) string {
+	var all []string
+	if p.AffinitySeconds > 0 {
+		all = append(all, "affinity "+(time.Duration(p.AffinitySeconds)*time.Second).String())
+	}
+	if f.Kind == "ClusterIP" && p.InternalLocal || f.Kind != "ClusterIP" && p.ExternalLocal {
+		all = append(all, "local only")
+	}
+	if f.DSR {
+		all = append(all, "DSR")
+	}
+	if len(f.Sources) > 0 {
+		all = append(all, "from "+join(f.Sources))
+	}
+	return dash(strings.Join(all, ", "))
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

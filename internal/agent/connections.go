@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/datapath"
+)
+
+// The time between two looks for connections that are over: the least, which a table in motion has, and the most.
+const (
+	expireOften  = 5 * time.Second
+	expireSeldom = 30 * time.Second
+)
+
+// connections keeps the tables of connections from holding what is over.
+type connections struct {
+	// expired counts entries that were removed, failures the looks that went wrong, destroyed sockets of backends that are gone.
+	expired, failures, destroyed atomic.Uint64
+	// gone has lists of backends that serve no more.
+	gone chan []netip.AddrPort
+}
+
+// backendsGone takes note of backends that serve no more. It does not block; what comes while more is waiting than anybody could
+// deal with is left to timeouts.
+func (a *Agent) backendsGone(gone []netip.AddrPort) {
+	select {
+	case a.connections.gone <- gone:
+	default:
+		a.log.Warn("connections of backends that are gone are left to time out: too many go at once", "backends", len(gone))
+	}
+}
+
+// expireConnections removes connections that are over, and those of backends that are gone, until ctx ends.
+func (a *Agent) expireConnections(ctx context.Context) error {
+	wait := expireOften
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case gone := <-a.connections.gone:
+			for len(a.connections.gone) > 0 {
+				gone = append(gone, <-a.connections.gone...)
+			}
+			a.forgetBackends(gone)
+			continue
+		case <-timer.C:
+		}
+		now, err := datapath.Monotonic()
+		removed := 0
+		if err == nil {
+			removed, err = a.datapath.Connections.Expire(now)
+		}
+		a.connections.expired.Add(uint64(removed))
+		if err != nil {
+			a.connections.failures.Add(1)
+			a.log.Error("connections that are over stay for now", "error", err)
+		}
+		wait = nextExpiry(wait, removed)
+		timer.Reset(wait)
+	}
+}
+
+// nextExpiry adapts the time between two looks: each reads whole tables, which pays while something ends all the time.
+func nextExpiry(last time.Duration, removed int) time.Duration {
+	const worthwhile = 100 // entries
+	if removed >= worthwhile {
+		return expireOften
+	}
+	return min(2*last, expireSeldom)
+}
+
+// forgetBackends ends what goes on to backends that are gone: UDP has nobody who would say so, and clients keep their sockets for hours.
+func (a *Agent) forgetBackends(gone []netip.AddrPort) {
+	forgotten, err := a.datapath.Connections.ForgetBackends(gone)
+	a.connections.expired.Add(uint64(forgotten))
+	if err != nil {
+		a.connections.failures.Add(1)
+		a.log.Error("connections of backends that are gone stay until they time out", "error", err)
+	}
+	destroyed, err := a.datapath.Sockets.DestroyUDP(a.namespaces(), gone)
+	a.connections.destroyed.Add(uint64(destroyed))
+	if err != nil {
+		a.log.Error("sockets that are connected to backends that are gone", "error", err)
+	}
+	a.log.Debug("backends are gone", "backends", len(gone), "connections", forgotten, "sockets", destroyed)
+}
+
+// namespaces are the network namespaces of the pods here.
+func (a *Agent) namespaces() (all []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, e := range a.endpoints {
+		if e.Netns != "" {
+			all = append(all, e.Netns)
+		}
+	}
+	return all
+}

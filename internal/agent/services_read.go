@@ -1,0 +1,139 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/service"
+)
+
+// Services lists the ports of Services as the kernel has them, with what the cluster tells of their endpoints.
+func (a *Agent) Services(_ context.Context, which api.ServiceFilter) ([]api.ServicePort, error) {
+	if a.services == nil {
+		return nil, api.Errorf(api.CodeInvalid, "this agent does not translate Services (--services=%s)", a.ways.services)
+	}
+	ports, err := a.datapath.Services.All()
+	if err != nil {
+		return nil, err
+	}
+	ports = slices.DeleteFunc(ports, func(p datapath.ServicePort) bool { return !matches(which, p.Name.Service) })
+	a.services.inputs.mu.Lock()
+	snapshot := a.services.inputs.snapshot
+	a.services.inputs.mu.Unlock()
+	if snapshot == nil {
+		snapshot = &cluster.Snapshot{}
+	}
+	d := describer{self: a.config.NodeName, maglevSize: int(a.config.MaglevTableSize), zones: map[string]string{}, slices: map[cluster.Key][]*cluster.EndpointSlice{}, snapshot: snapshot}
+	d.index(which)
+	all := make([]api.ServicePort, 0, len(ports))
+	for _, p := range ports {
+		all = append(all, d.port(p))
+	}
+	return all, nil
+}
+
+func matches(which api.ServiceFilter, key cluster.Key) bool {
+	return (which.Namespace == "" || which.Namespace == key.Namespace) && (which.Name == "" || which.Name == key.Name)
+}
+
+// describer puts together what the kernel and the cluster say of Services.
+type describer struct {
+	self       string
+	maglevSize int // 0: by the number of backends
+	snapshot   *cluster.Snapshot
+	zones      map[string]string // by node
+	slices     map[cluster.Key][]*cluster.EndpointSlice
+}
+
+func (d *describer) index(which api.ServiceFilter) {
+	for _, n := range d.snapshot.Nodes {
+		d.zones[n.Name] = n.Zone
+	}
+	for _, s := range d.snapshot.EndpointSlices {
+		if key := (cluster.Key{Namespace: s.Namespace, Name: s.Service}); matches(which, key) {
+			d.slices[key] = append(d.slices[key], s)
+		}
+	}
+}
+
+func (d *describer) service(key cluster.Key) *cluster.Service {
+	at, found := slices.BinarySearchFunc(d.snapshot.Services, key, func(s *cluster.Service, key cluster.Key) int { return s.Key().Compare(key) })
+	if !found {
+		return &cluster.Service{}
+	}
+	return d.snapshot.Services[at]
+}
+
+func (d *describer) port(p datapath.ServicePort) api.ServicePort {
+	out := api.ServicePort{
+		Namespace: p.Name.Service.Namespace, Name: p.Name.Service.Name, Port: p.Name.Port, Number: p.Name.Number, Protocol: p.Name.Protocol.String(),
+		Connections: p.Count.Connections, Refused: p.Count.Refused, Backends: []api.Backend{},
+	}
+	isHostPort := false
+	for _, e := range p.Entries {
+		isHostPort = isHostPort || e.Kind == service.KindHostPort
+		out.AffinitySeconds = max(out.AffinitySeconds, int64(e.Affinity/time.Second))
+		out.Frontends = append(out.Frontends, api.Frontend{
+			Kind: string(e.Kind), Address: e.Frontend.Address, Port: e.Frontend.Port, Sources: e.Sources, DSR: e.DSR,
+			Inside: d.side(e.Inside), Outside: d.side(e.Outside),
+		})
+	}
+	if isHostPort {
+		out.Port = "" // it has no name; the datapath's tells pods from Services
+		for _, e := range p.Entries {
+			for _, at := range e.Inside.Addresses {
+				b := api.Backend{Address: at, Ready: true, Serving: true, Local: true, Node: d.self, Zone: d.zones[d.self]}
+				if !slices.Contains(out.Backends, b) {
+					out.Backends = append(out.Backends, b)
+				}
+			}
+		}
+		return out
+	}
+	s := d.service(p.Name.Service)
+	out.InternalLocal, out.ExternalLocal = s.InternalLocal, s.ExternalLocal
+	out.Backends = d.backends(p.Name)
+	return out
+}
+
+// backends are the endpoints of a port, sorted by address.
+func (d *describer) backends(of service.PortName) []api.Backend {
+	all := []api.Backend{}
+	for _, s := range d.slices[of.Service] {
+		for _, port := range s.Ports {
+			if port.Name != of.Port || port.Protocol != of.Protocol {
+				continue
+			}
+			for _, e := range s.Endpoints {
+				all = append(all, api.Backend{
+					Address: netip.AddrPortFrom(e.Address, port.Number), Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating,
+					Local: e.Node != "" && e.Node == d.self, Node: e.Node, Zone: d.zones[e.Node],
+				})
+			}
+		}
+	}
+	slices.SortFunc(all, func(x, y api.Backend) int { return cmp.Or(x.Address.Compare(y.Address), cmp.Compare(x.Node, y.Node)) })
+	return all
+}
+
+func (d *describer) side(b service.Backends) api.ServiceSide {
+	if len(b.Addresses) == 0 {
+		return api.ServiceSide{Without: withoutWords[b.Without]}
+	}
+	side := api.ServiceSide{Backends: b.Addresses, Algorithm: api.AlgorithmRandom}
+	if b.Maglev {
+		side.Algorithm, side.TableSize = api.AlgorithmMaglev, d.maglevSize
+		if d.maglevSize == 0 {
+			side.TableSize = service.MaglevSize(len(b.Addresses))
+		}
+	}
+	return side
+}
+
+var withoutWords = map[service.WithoutBackend]string{service.Refuse: api.WithoutRefuse, service.Drop: api.WithoutDrop, service.Pass: api.WithoutPass}
