@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -96,6 +97,11 @@ func TestJourneys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	destroy, err := loadDestroy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps.Copy(spec.Programs, destroy.Programs)
 	named := map[string]bool{}
 	for _, j := range journeys {
 		if len(j.header) != 4 || j.header[1] != "function" || j.header[2] != "file" {
