@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/service"
+)
+
+// freePort gives a port of the loopback address that nobody listens at.
+func freePort(t *testing.T) uint16 {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.2:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return netip.MustParseAddrPort(l.Addr().String()).Port()
+}
+
+func TestHealthCheckNodePort(t *testing.T) {
+	working := true
+	h := newHealthServers(func() bool { return working })
+	defer h.close()
+	web := cluster.Key{Namespace: "default", Name: "web"}
+	port := freePort(t)
+	// The address for servers is not told from a real one here, but for the loopback address, which nobody asks at.
+	start := func(endpoints int) []string {
+		key := healthKey{netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), port), web}
+		if h.servers[key] == nil {
+			if err := h.start(key); err != nil {
+				return []string{err.Error()}
+			}
+		}
+		h.servers[key].endpoints.Store(int64(endpoints))
+		return nil
+	}
+	if problems := h.sync([]netip.Addr{netip.MustParseAddr("127.0.0.2")}, []service.Health{{Service: web, Port: port, Endpoints: 1}}); problems != nil || len(h.servers) != 0 {
+		t.Errorf("listens at a loopback address: %v", problems)
+	}
+	for _, c := range []struct {
+		endpoints int
+		working   bool
+		status    int
+	}{{2, true, 200}, {0, true, 503}, {1, false, 503}, {1, true, 200}} {
+		if problems := start(c.endpoints); problems != nil {
+			t.Fatal(problems)
+		}
+		working = c.working
+		response, err := http.Get(fmt.Sprintf("http://127.0.0.2:%d/anything", port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var told healthAnswer
+		err = json.NewDecoder(response.Body).Decode(&told)
+		response.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if weight := response.Header.Get("X-Load-Balancing-Endpoint-Weight"); response.StatusCode != c.status || weight != fmt.Sprint(c.endpoints) {
+			t.Errorf("%+v: status %d, weight %q", c, response.StatusCode, weight)
+		}
+		if told.Service.Namespace != "default" || told.Service.Name != "web" || told.LocalEndpoints != int64(c.endpoints) || told.ServiceProxyHealthy != c.working {
+			t.Errorf("%+v: told %+v", c, told)
+		}
+	}
+	if problems := h.sync(nil, nil); problems != nil {
+		t.Error(problems)
+	}
+	if _, err := http.Get(fmt.Sprintf("http://127.0.0.2:%d/", port)); err == nil {
+		t.Error("a Service that is gone is still answered for")
+	}
+}
+
+func TestHealthCheckNodePortIsTaken(t *testing.T) {
+	l, err := net.Listen("tcp", "192.0.2.250:0")
+	if err == nil {
+		l.Close()
+		t.Skip("this machine has the address that is meant to be nobody's")
+	}
+	h := newHealthServers(func() bool { return true })
+	all := []service.Health{{Service: cluster.Key{Namespace: "default", Name: "web"}, Port: 32000, Endpoints: 1}}
+	problems := h.sync([]netip.Addr{netip.MustParseAddr("192.0.2.250")}, all)
+	if len(problems) != 1 || !strings.Contains(problems[0], "Service default/web") || !strings.Contains(problems[0], "192.0.2.250:32000") {
+		t.Errorf("problems are %q", problems)
+	}
+	if problems := h.sync(nil, nil); problems != nil {
+		t.Error(problems)
+	}
+}
+
+func TestProxyHealth(t *testing.T) {
+	for name, c := range map[string]struct {
+		working, eligible bool
+		healthz, livez    int
+	}{
+		"all well":    {true, true, 200, 200},
+		"about to go": {true, false, 503, 200},
+		"not begun":   {false, true, 503, 503},
+		"neither":     {false, false, 503, 503},
+	} {
+		handler := proxyHealth(func() bool { return c.working }, func() bool { return c.eligible }, func() time.Time { return time.Unix(1, 0) })
+		for path, want := range map[string]int{"/healthz": c.healthz, "/livez": c.livez} {
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			var told proxyAnswer
+			if err := json.NewDecoder(w.Body).Decode(&told); err != nil {
+				t.Fatal(err)
+			}
+			if w.Code != want || told.CurrentTime.IsZero() || (want == 200) != (told.LastUpdated == told.CurrentTime) {
+				t.Errorf("%s: %s answers %d, %+v; want %d", name, path, w.Code, told, want)
+			}
+			if (told.NodeEligible != nil) != (path == "/healthz") {
+				t.Errorf("%s: %s tells of the node: %v", name, path, told.NodeEligible)
+			}
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package agent
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/service"
+)
+
+// fakeTable holds ports as the datapath does, by name.
+type fakeTable struct {
+	ports map[service.PortName]service.Port
+	syncs int
+	// fail is what writing gives; what is written is there all the same, unless broken.
+	fail   error
+	broken bool
+}
+
+func (f *fakeTable) Sync(all []service.Port) (int, error) {
+	f.syncs++
+	if f.broken {
+		return 0, f.fail
+	}
+	f.ports = map[service.PortName]service.Port{}
+	return len(all), f.Apply(all, nil)
+}
+
+func (f *fakeTable) Apply(set []service.Port, removed []service.PortName) error {
+	if f.broken {
+		return f.fail
+	}
+	for _, name := range removed {
+		delete(f.ports, name)
+	}
+	for _, p := range set {
+		f.ports[p.Name] = p
+	}
+	return f.fail
+}
+
+func (f *fakeTable) Sweep(time.Time) error { return f.fail }
+
+func (f *fakeTable) names() (all []string) {
+	for name := range f.ports {
+		all = append(all, name.Service.Name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// left is a port that an earlier agent has left in the table.
+var left = service.PortName{Service: cluster.Key{Namespace: "default", Name: "left"}, Number: 80, Protocol: cluster.TCP}
+
+func newFake() (*fakeTable, *services) {
+	table := &fakeTable{ports: map[service.PortName]service.Port{left: {Name: left}}}
+	return table, newServices(table, newMetrics(&Agent{}), slog.New(slog.DiscardHandler))
+}
+
+func webSnapshot(names ...string) *cluster.Snapshot {
+	s := &cluster.Snapshot{Since: time.Now()}
+	for i, name := range names {
+		s.Services = append(s.Services, &cluster.Service{
+			Namespace: "default", Name: name, ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(i + 1)})},
+			Ports: []cluster.ServicePort{{Protocol: cluster.TCP, Number: 80}},
+		})
+	}
+	return s
+}
+
+func expectPorts(t *testing.T, step string, table *fakeTable, want string) {
+	t.Helper()
+	if got := strings.Join(table.names(), " "); got != want {
+		t.Errorf("%s: the table holds %q, want %q", step, got, want)
+	}
+}
+
+// Nothing is removed that an earlier agent has left until the whole is known, and what is new is there at once.
+func TestServicesKeepWhatIsNotKnown(t *testing.T) {
+	table, s := newFake()
+	pass := func() {
+		if err := s.pass(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.deliver(&cluster.Snapshot{Unknown: cluster.AllKinds})
+	pass()
+	expectPorts(t, "without a node", table, "left")
+	s.setNode(service.NodeConfig{Name: "a", HostPortAddresses: addrs("192.0.2.1")})
+	pass()
+	expectPorts(t, "nothing known", table, "left")
+	s.setHostPorts([]service.HostPort{{Pod: cluster.Key{Name: "pod"}, Protocol: cluster.TCP, Number: 8080, Backends: []netip.AddrPort{netip.MustParseAddrPort("10.1.1.2:80")}}})
+	pass()
+	expectPorts(t, "a port of a pod", table, "left pod")
+	half := webSnapshot("web")
+	half.Unknown = cluster.Kinds{cluster.KindEndpointSlice}
+	s.deliver(half)
+	pass()
+	expectPorts(t, "Services without endpoints", table, "left pod")
+	incomplete := webSnapshot("web")
+	incomplete.Incomplete = true
+	s.deliver(incomplete)
+	pass()
+	expectPorts(t, "incomplete", table, "left pod web")
+	if s.working() || table.syncs > 0 {
+		t.Errorf("counts as synced after %d syncs", table.syncs)
+	}
+	synced := false
+	s.afterSync = func() { synced = true }
+	s.deliver(webSnapshot("web"))
+	pass()
+	expectPorts(t, "whole", table, "pod web")
+	if !s.working() || !synced {
+		t.Error("does not count as synced")
+	}
+	s.deliver(webSnapshot("other", "web"))
+	pass()
+	s.deliver(webSnapshot("other"))
+	pass()
+	expectPorts(t, "changed", table, "other pod")
+	if table.syncs != 1 {
+		t.Errorf("%d syncs: changes are not applied alone", table.syncs)
+	}
+}
+
+// What cannot be written is a problem until it is; a broken table is written anew.
+func TestServicesTryAgain(t *testing.T) {
+	table, s := newFake()
+	s.setNode(service.NodeConfig{Name: "a"})
+	table.fail, table.broken = errors.New("no such map"), true
+	s.deliver(webSnapshot("web"))
+	if err := s.pass(); err == nil || s.working() {
+		t.Errorf("error %v, working %t", err, s.working())
+	}
+	expectPorts(t, "broken", table, "left")
+	s.sweep(time.Now())
+	if o := s.current(); len(o.all()) != 1 || !strings.Contains(o.all()[0], "no such map") {
+		t.Errorf("problems are %q", o.all())
+	}
+	table.fail, table.broken = &datapath.PortError{Port: left, Err: errors.New("map is full")}, false
+	s.sweep(time.Now())
+	expectPorts(t, "one is refused", table, "web")
+	if o := s.current(); !s.working() || len(o.all()) != 1 || !strings.Contains(o.all()[0], "Service default/left, port 80: map is full") {
+		t.Errorf("working %t, problems %q", s.working(), o.all())
+	}
+	syncs := table.syncs
+	s.deliver(webSnapshot("web"))
+	_ = s.pass()
+	s.sweep(time.Now())
+	if len(s.current().all()) != 1 {
+		t.Errorf("problems are %q while it is still refused", s.current().all())
+	}
+	table.fail = nil
+	s.sweep(time.Now())
+	if o := s.current(); len(o.all()) != 0 || table.syncs != syncs {
+		t.Errorf("problems are %q after %d more syncs", o.all(), table.syncs-syncs)
+	}
+}
+
+// Backends that are gone are told of, and once.
+func TestServicesTellOfGoneBackends(t *testing.T) {
+	_, s := newFake()
+	var gone []netip.AddrPort
+	s.gone = func(all []netip.AddrPort) { gone = append(gone, all...) }
+	s.setNode(service.NodeConfig{Name: "a"})
+	with := webSnapshot("web")
+	with.EndpointSlices = []*cluster.EndpointSlice{{
+		Namespace: "default", Name: "web-1", Service: "web", Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Number: 8080}},
+		Endpoints: []cluster.Endpoint{{Address: addr("10.1.1.2"), Ready: true, Serving: true}},
+	}}
+	for _, snapshot := range []*cluster.Snapshot{with, webSnapshot("web"), webSnapshot("web")} {
+		s.deliver(snapshot)
+		if err := s.pass(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(gone) != 1 || gone[0] != netip.MustParseAddrPort("10.1.1.2:8080") {
+		t.Errorf("told of %v", gone)
+	}
+}
+
+func TestHostPortConflicts(t *testing.T) {
+	at := func(pod, ip, protocol string, port uint16) api.AddRequest {
+		m := api.PortMapping{HostPort: port, ContainerPort: 80, Protocol: protocol}
+		if ip != "" {
+			m.HostIP = addr(ip)
+		}
+		return api.AddRequest{Pod: api.PodRef{Namespace: "default", Name: pod}, PortMappings: []api.PortMapping{m}}
+	}
+	for name, c := range map[string]struct {
+		has, wants api.AddRequest
+		conflict   bool
+	}{
+		"the same":               {at("a", "", "TCP", 80), at("b", "", "TCP", 80), true},
+		"another port":           {at("a", "", "TCP", 80), at("b", "", "TCP", 81), false},
+		"another protocol":       {at("a", "", "TCP", 80), at("b", "", "UDP", 80), false},
+		"another address":        {at("a", "192.0.2.1", "TCP", 80), at("b", "192.0.2.2", "TCP", 80), false},
+		"the same address":       {at("a", "192.0.2.1", "TCP", 80), at("b", "192.0.2.1", "TCP", 80), true},
+		"all and one":            {at("a", "", "TCP", 80), at("b", "192.0.2.1", "TCP", 80), true},
+		"all of IPv4 and one":    {at("a", "0.0.0.0", "TCP", 80), at("b", "192.0.2.1", "TCP", 80), true},
+		"all of IPv6 and IPv4":   {at("a", "::", "TCP", 80), at("b", "192.0.2.1", "TCP", 80), false},
+		"the pod is made anew":   {at("a", "", "TCP", 80), at("a", "", "TCP", 80), false},
+		"all of either family":   {at("a", "0.0.0.0", "TCP", 80), at("b", "::", "TCP", 80), false},
+		"all, and all of a kind": {at("a", "", "TCP", 80), at("b", "::", "TCP", 80), true},
+	} {
+		a := &Agent{services: &services{}, endpoints: map[string]api.Endpoint{
+			"bl1": {HostDevice: "bl1", Pod: c.has.Pod, PortMappings: c.has.PortMappings},
+		}}
+		err := a.checkPorts(c.wants)
+		if api.HasCode(err, api.CodePortTaken) != c.conflict {
+			t.Errorf("%s: error is %v", name, err)
+		}
+	}
+}
+
+// Of two sandboxes of one pod the later one comes last, which then has the port.
+func TestHostPortsOfEndpoints(t *testing.T) {
+	mapping := []api.PortMapping{{HostPort: 53, ContainerPort: 5353, Protocol: "UDP", HostIP: addr("192.0.2.1")}}
+	pod := api.PodRef{Namespace: "default", Name: "dns"}
+	a := &Agent{endpoints: map[string]api.Endpoint{
+		"bl1": {HostDevice: "bl1", Pod: pod, PortMappings: mapping, Addresses: addrs("10.1.1.3", "fd00:1::3"), Added: time.Unix(200, 0)},
+		"bl2": {HostDevice: "bl2", Pod: pod, PortMappings: mapping, Addresses: addrs("10.1.1.2"), Added: time.Unix(100, 0)},
+		"bl3": {HostDevice: "bl3", Addresses: addrs("10.1.1.4")},
+	}}
+	got := a.hostPorts()
+	if len(got) != 2 || got[0].Backends[0] != netip.MustParseAddrPort("10.1.1.2:5353") || len(got[1].Backends) != 2 {
+		t.Fatalf("got %+v", got)
+	}
+	if h := got[1]; h.Pod != (cluster.Key{Namespace: "default", Name: "dns"}) || h.Protocol != cluster.UDP || h.Number != 53 || h.Address != addr("192.0.2.1") {
+		t.Errorf("got %+v", h)
+	}
+}
+
+// An error of the table about other Services does not refuse a pod its port.
+func TestOnlyOfOthers(t *testing.T) {
+	pod := cluster.Key{Namespace: "default", Name: "a"}
+	of := func(name string) error {
+		return &datapath.PortError{Port: service.PortName{Service: cluster.Key{Namespace: "default", Name: name}}, Err: errors.New("full")}
+	}
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"of others":        {errors.Join(of("b"), of("c")), true},
+		"of the pod":       {errors.Join(of("b"), of("a")), false},
+		"of the table":     {errors.New("no such map"), false},
+		"of both":          {errors.Join(of("b"), errors.New("no such map")), false},
+		"of nested others": {errors.Join(nil, errors.Join(of("b"))), true},
+	} {
+		if got := onlyOfOthers(c.err, pod); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
