@@ -20,12 +20,14 @@ func say(format string, args ...any) { fmt.Printf("cluster: "+format+"\n", args.
 
 func newUpCommand() *cobra.Command {
 	o := plan.Options{}.Defaults()
+	o.Proxy = "" // depends on the network
 	manifest, archive := "deploy/beeline.yaml", "bin/beeline-image.tar"
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Build what is missing and start a cluster",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			o = o.Defaults()
 			if err := o.Validate(); err != nil {
 				return err
 			}
@@ -52,7 +54,7 @@ func newUpCommand() *cobra.Command {
 	f.StringVar(&o.Network, "network", o.Network, "what pods talk through: "+strings.Join(plan.Networks, ", "))
 	f.StringVar(&o.Topology, "topology", o.Topology, "how nodes are joined: "+strings.Join(plan.Topologies, ", "))
 	f.StringVar(&o.Family, "family", o.Family, "addresses: "+strings.Join(plan.Families, ", "))
-	f.StringVar(&o.Proxy, "proxy", o.Proxy, "mode of kube-proxy: "+strings.Join(plan.Proxies, ", "))
+	f.StringVar(&o.Proxy, "proxy", o.Proxy, "mode of kube-proxy: "+strings.Join(plan.Proxies, ", ")+"; empty: none with the network beeline, else iptables")
 	f.StringVar(&o.Note, "note", o.Note, "who uses the cluster, for those who want one too")
 	f.StringVar(&manifest, "manifest", manifest, "what to apply for the network beeline")
 	f.StringVar(&archive, "archive", archive, "image archive for the network beeline")
@@ -138,7 +140,7 @@ func newStatusCommand() *cobra.Command {
 				return err
 			}
 			o := b.Cluster.Options
-			fmt.Printf("Kubernetes %s, network %s, %s, %s, kube-proxy with %s, up since %s (%s)\n",
+			fmt.Printf("Kubernetes %s, network %s, %s, %s, kube-proxy: %s, up since %s (%s)\n",
 				o.Kubernetes, o.Network, o.Topology, o.Family, o.Proxy, b.Started.Format(time.DateTime), note(o.Note))
 			for _, m := range b.Cluster.Machines() {
 				fmt.Printf("%s  %v\n", m.Name, m.Addresses())

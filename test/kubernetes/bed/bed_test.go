@@ -2,6 +2,7 @@ package bed
 
 import (
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
@@ -49,6 +50,29 @@ func TestCommandsAreUndisturbed(t *testing.T) {
 	}
 	if got := strings.Join(cmd.Args[1:], " "); got != "--net=/run/netns/blk-cp -- kubectl version" {
 		t.Errorf("arguments: %s", got)
+	}
+}
+
+// TestManifestFits checks the manifest of the project, which is what the clusters get.
+func TestManifestFits(t *testing.T) {
+	manifest, err := os.ReadFile("../../../deploy/beeline.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for proxy, want := range map[string][2]string{
+		plan.ProxyNone: {"\n            - agent\n            - --api-server=https://192.168.60.1:6443\n", "--services=kube-proxy"},
+		"iptables":     {"\n            - --services=kube-proxy\n", "--api-server"},
+	} {
+		fitted, err := fitManifest(plan.New(plan.Options{Proxy: proxy}.Defaults()), manifest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(fitted), want[0]) || strings.Contains(string(fitted), want[1]) {
+			t.Errorf("proxy %s: want %q and no %q:\n%s", proxy, want[0], want[1], fitted)
+		}
+	}
+	if _, err := fitManifest(plan.New(plan.Options{}.Defaults()), []byte("kind: DaemonSet")); err == nil {
+		t.Error("a manifest without an agent is accepted")
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/beeline-cni/beeline/test/kubernetes/config"
@@ -78,13 +79,42 @@ func (b *Bed) installBeeline(ctx context.Context, p Parts) error {
 	if err := b.Load(ctx, p.Archive); err != nil {
 		return err
 	}
-	if _, err := b.Kubectl(ctx, "apply", "-f", p.Manifest); err != nil {
+	manifest, err := os.ReadFile(p.Manifest)
+	if err != nil {
+		return err
+	}
+	if manifest, err = fitManifest(b.Cluster, manifest); err != nil {
+		return fmt.Errorf("fit %s to the cluster: %w", p.Manifest, err)
+	}
+	if err := os.WriteFile(plan.BeelineManifest, manifest, 0o644); err != nil {
+		return err
+	}
+	if _, err := b.Kubectl(ctx, "apply", "-f", plan.BeelineManifest); err != nil {
 		return err
 	}
 	if err := b.await(ctx, "the DaemonSet", b.daemonSetsReady); err != nil {
 		return b.explain(ctx, err)
 	}
 	return nil
+}
+
+// agentArgs is where the arguments of the agent begin in a manifest, servicesArg the one that says who sends traffic for Services to
+// their endpoints.
+var (
+	agentArgs   = regexp.MustCompile(`(?m)^( *- )agent\n`)
+	servicesArg = regexp.MustCompile(`(?m)--services=\S+`)
+)
+
+// fitManifest does what docs/operations.md asks of a user: without kube-proxy the agent has to be told where the API server is, since it is the
+// agent itself who makes the Service of that reachable; beside kube-proxy it has to be told to leave Services alone.
+func fitManifest(c plan.Cluster, manifest []byte) ([]byte, error) {
+	if len(agentArgs.FindAll(manifest, -1)) != 1 || len(servicesArg.FindAll(manifest, -1)) != 1 {
+		return nil, errors.New("the arguments of the agent are not where they were")
+	}
+	if c.Options.Proxy == plan.ProxyNone {
+		return agentArgs.ReplaceAll(manifest, []byte("${1}agent\n${1}--api-server="+c.APIServer()+"\n")), nil
+	}
+	return servicesArg.ReplaceAll(manifest, []byte("--services=kube-proxy")), nil
 }
 
 // awaitRanges waits until each node has the ranges of its pods, and gives them by node.

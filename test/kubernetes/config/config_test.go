@@ -69,6 +69,28 @@ func TestServicesFindTheirFiles(t *testing.T) {
 	}
 }
 
+func TestNoKubeProxyWhereNoneIsWanted(t *testing.T) {
+	c := plan.New(plan.Options{}.Defaults())
+	for _, s := range NodeServices(c, c.Nodes[0]) {
+		if s.Name == "kube-proxy" {
+			t.Error("kube-proxy is started")
+		}
+	}
+	i, err := NewIdentities(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := i.NodeFiles(c.Nodes[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range files {
+		if strings.HasPrefix(name, "kube-proxy") {
+			t.Errorf("the node has %s", name)
+		}
+	}
+}
+
 func TestNodeFilesSayWhatWasChosen(t *testing.T) {
 	files, err := identities(t).NodeFiles(dual.Nodes[1])
 	if err != nil {

@@ -91,13 +91,14 @@ func (i *Identities) NodeFiles(m plan.Machine) (Files, error) {
 	if f["kubelet.kubeconfig"], err = i.client("system:node:"+m.Name, "system:nodes"); err != nil {
 		return nil, fmt.Errorf("make kubeconfig of node %s: %w", m.Name, err)
 	}
-	if f["kube-proxy.kubeconfig"], err = i.client("system:kube-proxy"); err != nil {
-		return nil, err
-	}
 	dir := plan.Dir(m.Name)
 	f["kubelet.yaml"] = render("kubelet.yaml", map[string]any{"Dir": dir, "DNS": plan.DNSServiceIP, "Domain": plan.Domain})
+	f["containerd.toml"] = render("containerd.toml", map[string]any{"Pause": PauseImage})
+	if i.cluster.Options.Proxy == plan.ProxyNone {
+		return f, nil
+	}
 	f["kube-proxy.yaml"] = render("kube-proxy.yaml", map[string]any{
 		"Dir": dir, "Node": m.Name, "Mode": i.cluster.Options.Proxy, "PodRanges": i.cluster.PodRanges()})
-	f["containerd.toml"] = render("containerd.toml", map[string]any{"Pause": PauseImage})
-	return f, nil
+	f["kube-proxy.kubeconfig"], err = i.client("system:kube-proxy")
+	return f, err
 }

@@ -98,7 +98,7 @@ func ControlPlaneServices(c plan.Cluster) []machine.Service {
 func NodeServices(c plan.Cluster, m plan.Machine) []machine.Service {
 	dir := plan.Dir(m.Name)
 	ready := c.APIServer() + "/readyz"
-	return []machine.Service{
+	services := []machine.Service{
 		{
 			Name: "containerd",
 			Args: []string{"containerd", "--config=" + filepath.Join(dir, "containerd.toml")},
@@ -114,12 +114,15 @@ func NodeServices(c plan.Cluster, m plan.Machine) []machine.Service {
 				"--node-ip=" + join(m.Addresses()),
 			},
 		},
-		{
+	}
+	if c.Options.Proxy != plan.ProxyNone {
+		services = append(services, machine.Service{
 			Name:  "kube-proxy",
 			After: []string{ready},
 			Args:  []string{"kube-proxy", "--config=" + filepath.Join(dir, "kube-proxy.yaml")},
-		},
+		})
 	}
+	return services
 }
 
 func join(addresses []netip.Addr) string {

@@ -15,8 +15,11 @@ var (
 	Networks   = []string{"beeline", "bridge", "none"}
 	Topologies = []string{"flat", "routed"}
 	Families   = []string{"ipv4", "dual"}
-	Proxies    = []string{"iptables", "nftables"}
+	Proxies    = []string{ProxyNone, "iptables", "nftables"}
 )
+
+// ProxyNone is a cluster without kube-proxy: its network sends traffic for Services to their endpoints.
+const ProxyNone = "none"
 
 // MaxNodes is what the plan of addresses has room for.
 const MaxNodes = 9
@@ -33,19 +36,25 @@ type Options struct {
 	Topology string `json:"topology"`
 	// Family is "ipv4" or "dual".
 	Family string `json:"family"`
-	// Proxy is kube-proxy's mode.
+	// Proxy is kube-proxy's mode, or ProxyNone.
 	Proxy string `json:"proxy"`
 	// Note says who uses the cluster and what for; the next one who wants a cluster reads it.
 	Note string `json:"note"`
 }
 
-// Defaults fills what is zero.
+// Defaults fills what is zero. Whether there is a kube-proxy depends on whether the network needs one.
 func (o Options) Defaults() Options {
 	for field, value := range map[*string]string{
-		&o.Kubernetes: "1.36.3", &o.Network: "beeline", &o.Topology: "flat", &o.Family: "ipv4", &o.Proxy: "iptables",
+		&o.Kubernetes: "1.36.3", &o.Network: "beeline", &o.Topology: "flat", &o.Family: "ipv4",
 	} {
 		if *field == "" {
 			*field = value
+		}
+	}
+	if o.Proxy == "" {
+		o.Proxy = "iptables"
+		if o.Network == "beeline" {
+			o.Proxy = ProxyNone
 		}
 	}
 	if o.Nodes == 0 {
@@ -77,6 +86,9 @@ func (o Options) Validate() error {
 		if !slices.Contains(c.choices, c.value) {
 			errs = append(errs, fmt.Errorf("%s %q: want one of %s", c.name, c.value, strings.Join(c.choices, ", ")))
 		}
+	}
+	if o.Network == "bridge" && o.Proxy == ProxyNone {
+		errs = append(errs, errors.New("network bridge with proxy none: nobody would do anything for Services"))
 	}
 	return errors.Join(errs...)
 }

@@ -21,6 +21,9 @@ const BinDir = "/opt/kubernetes/bin"
 // Kubeconfig is the administrator's.
 const Kubeconfig = RunDir + "/kubeconfig"
 
+// BeelineManifest is what was applied to install Beeline: the manifest of the project with what this cluster needs.
+const BeelineManifest = RunDir + "/beeline.yaml"
+
 // EnvFile lists, for shells and programs, what is needed to use the cluster: lines of NAME='value'.
 const EnvFile = RunDir + "/env"
 

@@ -22,6 +22,18 @@ func TestDefaultsKeepWhatWasChosen(t *testing.T) {
 	}
 }
 
+// Only a network that takes care of Services goes without kube-proxy.
+func TestProxyOfEachNetwork(t *testing.T) {
+	for network, want := range map[string]string{"": ProxyNone, "beeline": ProxyNone, "bridge": "iptables", "none": "iptables"} {
+		if got := (Options{Network: network}).Defaults().Proxy; got != want {
+			t.Errorf("network %q: proxy %q, want %q", network, got, want)
+		}
+	}
+	if err := (Options{Network: "bridge", Proxy: ProxyNone}).Defaults().Validate(); err == nil {
+		t.Error("a bridge without kube-proxy is accepted")
+	}
+}
+
 func TestValidateNamesEverythingWrong(t *testing.T) {
 	err := Options{Nodes: 10, Kubernetes: "v1.36", Network: "a", Topology: "b", Family: "c", Proxy: "d"}.Validate()
 	if err == nil {

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// What a user applies and deletes, from the directory of this package.
+// What a user applies and deletes; the second from the directory of this package.
 const (
-	installManifest   = "../../../deploy/beeline.yaml"
+	installManifest   = plan.BeelineManifest
 	uninstallManifest = "../../../deploy/uninstall.yaml"
 )
 
