@@ -32,6 +32,8 @@ type Run struct {
 	Samples    []Sample    `json:"samples"`
 	Footprints []Footprint `json:"footprints"`
 	Programs   []Program   `json:"programs"`
+	// Services is nil in runs that are not about them.
+	Services *Services `json:"services,omitempty"`
 
 	// What follows is derived from the above by package stats, and repeated here for readers without it.
 	Summary     []Summary    `json:"summary"`
@@ -40,7 +42,8 @@ type Run struct {
 
 // Settings is how the run was asked for.
 type Settings struct {
-	Mode      string   `json:"mode"` // quick, full, custom
+	Mode      string   `json:"mode"`            // quick, full, custom
+	Suite     string   `json:"suite,omitempty"` // services; empty is network
 	Rounds    int      `json:"rounds"`
 	Seconds   float64  `json:"seconds"` // of one sample, about
 	Placement []string `json:"placement"`
@@ -145,6 +148,11 @@ type Workload struct {
 	Better string `json:"better"`
 	// Work is what CPU time is divided by: "transaction", "GB" or "message".
 	Work string `json:"work"`
+	// Of is the name of the workload that this one is with another target, and with so many Services present. The
+	// baseline, which has no Services, connects to the server itself.
+	Of       string `json:"of,omitempty"`
+	Target   Target `json:"target,omitempty"`
+	Services int    `json:"services,omitempty"`
 }
 
 // Round is one pass over all contenders in an order of its own.
