@@ -115,12 +115,12 @@ static __always_inline __u32 service_maglev(const struct backend_set *set, __u32
 	if (!block)
 		return hash % set->count;
 	offset = position % MAGLEV_BLOCK;
-	barrier_var(offset); /* the compiler knows the range, the verifier needs to see it checked */
-	if (offset > MAGLEV_BLOCK - 1)
-		return 0;
+	barrier_var(offset); /* the compiler knows the range; the verifier has to see it checked */
 	if (set->maglev_width != 2)
-		return block->entries[offset];
-	return block->entries[offset] | (__u32)block->entries[offset < MAGLEV_BLOCK - 1 ? offset + 1 : offset] << 8;
+		return offset < MAGLEV_BLOCK ? block->entries[offset] : 0;
+	if (offset > MAGLEV_BLOCK - 2)
+		return 0;
+	return block->entries[offset] | (__u32)block->entries[offset + 1] << 8;
 }
 
 static __always_inline bool backend_equals(const struct backend *a, const struct backend *b)
