@@ -177,15 +177,15 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	installation, err := config.installation()
+	ways, err := chooseWays(config)
+	if err != nil {
+		return nil, err
+	}
+	installation, err := config.installation(ways)
 	if err != nil {
 		return nil, err
 	}
 	installer, err := install.New(installation, log)
-	if err != nil {
-		return nil, err
-	}
-	ways, err := chooseWays(config)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // installation is where the plugin and its configuration go.
-func (c Config) installation() (install.Config, error) {
+func (c Config) installation(w ways) (install.Config, error) {
 	from := c.CNIPluginFrom
 	if from == "" {
 		program, err := os.Executable()
@@ -19,7 +19,7 @@ func (c Config) installation() (install.Config, error) {
 		}
 		from = filepath.Dir(program)
 	}
-	return install.Config{ConfDir: c.CNIConfDir, BinDir: c.CNIBinDir, CommandDir: c.CommandDir, From: from, Socket: c.Socket}, nil
+	return install.Config{ConfDir: c.CNIConfDir, BinDir: c.CNIBinDir, CommandDir: c.CommandDir, From: from, Socket: c.Socket, PortMap: w.services != ServicesEBPF}, nil
 }
 
 // install puts the plugin and its configuration in place. A node that cannot is not ready, but the pods that it has are

@@ -17,6 +17,7 @@ func newSource(config Config, version string, log *slog.Logger) (cluster.Source,
 	}
 	source, reporter, err := apiserver.New(apiserver.Config{
 		Kubeconfig: config.Kubeconfig,
+		Server:     config.APIServer,
 		NodeName:   config.NodeName,
 		UserAgent:  "beeline/" + version,
 	}, log)

@@ -158,7 +158,10 @@ func (a *agent) Ready(context.Context) error {
 
 func (a *agent) Status(context.Context) (*api.Status, error)       { return &api.Status{}, nil }
 func (a *agent) Endpoints(context.Context) ([]api.Endpoint, error) { return nil, nil }
-func (a *agent) Drops(context.Context) ([]api.Drop, error)         { return nil, nil }
+func (a *agent) Services(context.Context, api.ServiceFilter) ([]api.ServicePort, error) {
+	return nil, nil
+}
+func (a *agent) Drops(context.Context) ([]api.Drop, error) { return nil, nil }
 
 // known gives a copy of the endpoints.
 func (a *agent) known() map[api.Attachment]api.Endpoint {

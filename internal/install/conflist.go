@@ -23,14 +23,15 @@ type plugin struct {
 	Capabilities map[string]bool `json:"capabilities"`
 }
 
-// renderConflist gives the network's configuration: the plugin, and portmap for pods with a hostPort. The first has
-// the capability too, because pods with port mappings go through the host's stack, where portmap translates.
-func renderConflist(socket string) ([]byte, error) {
+// renderConflist gives the network's configuration. The plugin is told of ports that pods want on the node (hostPort), which the
+// agent translates, or else portmap does, behind it.
+func renderConflist(socket string, portMap bool) ([]byte, error) {
 	ports := map[string]bool{"portMappings": true}
-	text, err := json.MarshalIndent(conflist{CNIVersion: cniVersion, Name: "beeline", Plugins: []plugin{
-		{Type: Plugin, AgentSocket: socket, Capabilities: ports},
-		{Type: PortMap, Capabilities: ports},
-	}}, "", "  ")
+	plugins := []plugin{{Type: Plugin, AgentSocket: socket, Capabilities: ports}}
+	if portMap {
+		plugins = append(plugins, plugin{Type: PortMap, Capabilities: ports})
+	}
+	text, err := json.MarshalIndent(conflist{CNIVersion: cniVersion, Name: "beeline", Plugins: plugins}, "", "  ")
 	return append(text, '\n'), err
 }
 

@@ -36,6 +36,9 @@ type Config struct {
 	From string
 	// Socket is the agent's, as the plugin sees it.
 	Socket string
+	// PortMap has portmap translate ports of the node (hostPort), in the host's stack. It is put beside the plugin in any case: pods from
+	// before may need it when they go.
+	PortMap bool
 }
 
 // Installer installs and remembers what it found in place. It is not safe for concurrent use.
@@ -68,7 +71,7 @@ func New(config Config, log *slog.Logger) (*Installer, error) {
 	program(config.BinDir, Plugin)
 	program(config.BinDir, PortMap)
 	if config.ConfDir != "" {
-		conflist, err := renderConflist(config.Socket)
+		conflist, err := renderConflist(config.Socket, config.PortMap)
 		if err != nil {
 			return nil, fmt.Errorf("render %s: %w", Conflist, err)
 		}

@@ -84,29 +84,36 @@ func installed(t *testing.T, c Config) {
 }
 
 func TestSyncInstalls(t *testing.T) {
-	c := node(t)
-	installer(t, c).mustSync(t)
-	installed(t, c)
+	for _, portMap := range []bool{false, true} {
+		c := node(t)
+		c.PortMap = portMap
+		installer(t, c).mustSync(t)
+		installed(t, c)
 
-	// The runtime's own reader understands it, and takes it for the network.
-	files, err := libcni.ConfFiles(c.ConfDir, []string{".conf", ".conflist", ".json"})
-	if err != nil || len(files) != 1 {
-		t.Fatalf("files %v, error %v", files, err)
-	}
-	list, err := libcni.ConfListFromFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if list.Name != "beeline" || list.CNIVersion != "1.0.0" || len(list.Plugins) != 2 {
-		t.Errorf("network %q, version %s, %d plugins", list.Name, list.CNIVersion, len(list.Plugins))
-	}
-	for n, want := range []string{Plugin, PortMap} {
-		if p := list.Plugins[n].Network; p.Type != want || !p.Capabilities["portMappings"] {
-			t.Errorf("plugin %d is %q with capabilities %v", n, p.Type, p.Capabilities)
+		// The runtime's own reader understands it, and takes it for the network.
+		files, err := libcni.ConfFiles(c.ConfDir, []string{".conf", ".conflist", ".json"})
+		if err != nil || len(files) != 1 {
+			t.Fatalf("files %v, error %v", files, err)
 		}
-	}
-	if !strings.Contains(string(list.Plugins[0].Bytes), `"agentSocket":"/run/beeline/agent.sock"`) {
-		t.Errorf("plugin 0 is %s", list.Plugins[0].Bytes)
+		list, err := libcni.ConfListFromFile(files[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{Plugin}
+		if portMap {
+			want = append(want, PortMap)
+		}
+		if list.Name != "beeline" || list.CNIVersion != "1.0.0" || len(list.Plugins) != len(want) {
+			t.Fatalf("network %q, version %s, %d plugins, want %d", list.Name, list.CNIVersion, len(list.Plugins), len(want))
+		}
+		for n, want := range want {
+			if p := list.Plugins[n].Network; p.Type != want || !p.Capabilities["portMappings"] {
+				t.Errorf("plugin %d is %q with capabilities %v", n, p.Type, p.Capabilities)
+			}
+		}
+		if !strings.Contains(string(list.Plugins[0].Bytes), `"agentSocket":"/run/beeline/agent.sock"`) {
+			t.Errorf("plugin 0 is %s", list.Plugins[0].Bytes)
+		}
 	}
 }
 

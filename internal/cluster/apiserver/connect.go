@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -23,6 +25,8 @@ import (
 type Config struct {
 	// Kubeconfig is the path of a kubeconfig file; empty means the service account of the pod this runs in.
 	Kubeconfig string
+	// Server is the URL of the API server for that service account; empty means what the pod was told.
+	Server string
 	// NodeName is the metadata.name of this node's Node object.
 	NodeName string
 	// UserAgent is how the API server's audit log names this program.
@@ -54,7 +58,7 @@ var (
 
 // New makes the Source of an API server and the Reporter to it. Nothing is asked of the server yet.
 func New(config Config, log *slog.Logger) (*Source, *Reporter, error) {
-	restConfig, err := restConfig(config.Kubeconfig)
+	restConfig, err := restConfig(config.Kubeconfig, config.Server)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -67,13 +71,19 @@ func New(config Config, log *slog.Logger) (*Source, *Reporter, error) {
 	return source, newReporter(c, config.NodeName, source, log), nil
 }
 
-func restConfig(kubeconfig string) (*rest.Config, error) {
+// serviceAccount is where a pod finds its service account.
+const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount/"
+
+func restConfig(kubeconfig, server string) (*rest.Config, error) {
 	if kubeconfig != "" {
 		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 		if err != nil {
 			return nil, fmt.Errorf("read kubeconfig: %w", err)
 		}
 		return config, nil
+	}
+	if server != "" {
+		return accountConfig(serviceAccount, server)
 	}
 	config, err := rest.InClusterConfig()
 	if errors.Is(err, rest.ErrNotInCluster) {
@@ -83,6 +93,18 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 		return nil, fmt.Errorf("read the pod's service account: %w", err)
 	}
 	return config, nil
+}
+
+// accountConfig is for a pod's service account and an API server that is not where the pod was told: that may be the address of a Service
+// which nobody translates yet. The token is read again when it changes.
+func accountConfig(account, server string) (*rest.Config, error) {
+	token, authority := filepath.Join(account, "token"), filepath.Join(account, "ca.crt")
+	for _, file := range []string{token, authority} {
+		if _, err := os.Stat(file); err != nil {
+			return nil, fmt.Errorf("read the pod's service account: %w", err)
+		}
+	}
+	return &rest.Config{Host: server, BearerTokenFile: token, TLSClientConfig: rest.TLSClientConfig{CAFile: authority}}, nil
 }
 
 func connect(config *rest.Config) (*connection, error) {
