@@ -161,6 +161,9 @@ func (Beeline) Facts(ctx context.Context, lab *topology.Lab) map[string]string {
 	return facts
 }
 
+// agentSocket is where the agent of a node answers.
+func (Beeline) agentSocket(node *topology.Node) string { return agentSocket(node) }
+
 // AgentPID is the agent's, if it still runs on the node.
 func (Beeline) AgentPID(node *topology.Node) int { return runningAgent(node) }
 
@@ -191,4 +194,10 @@ func findBinaries() (binaries, error) {
 		}
 	}
 	return bin, nil
+}
+
+// Program is where the program beeline is.
+func Program() (string, error) {
+	bin, err := findBinaries()
+	return bin.agent, err
 }

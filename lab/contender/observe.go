@@ -40,8 +40,10 @@ func observed(ctx context.Context, environ []string, took time.Duration) {
 
 // AgentSocket is where the contender's agent on a node answers, empty for contenders without such an agent.
 func AgentSocket(c Contender, node *topology.Node) string {
-	if _, ok := c.(Beeline); ok {
-		return agentSocket(node)
+	if agents, ok := c.(interface {
+		agentSocket(node *topology.Node) string
+	}); ok {
+		return agents.agentSocket(node)
 	}
 	return ""
 }

@@ -80,7 +80,7 @@ func testProxy(t *testing.T, p Proxy) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := c.Reach(netip.AddrPortFrom(service.Address, port), i, 20*time.Second); err != nil {
+			if _, err := c.Reach(ctx, netip.AddrPortFrom(service.Address, port), i, 20*time.Second); err != nil {
 				log, _ := os.ReadFile(kubeProxyFile(lab.Node(0), "log"))
 				t.Errorf("backend %d from a %s: %v\n%s", i, where, err, log)
 			}

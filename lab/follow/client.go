@@ -5,6 +5,7 @@ package follow
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -83,9 +84,14 @@ func (c *Client) Begin(to netip.AddrPort, want int, limit time.Duration) (Waitin
 	return Waiting{c}, nil
 }
 
-// End waits for the answer: the moment at which the wanted backend was reached.
-func (w Waiting) End() (time.Time, error) {
+// End waits for the answer: the moment at which the wanted backend was reached. When the context ends before, so does the
+// client.
+func (w Waiting) End(ctx context.Context) (time.Time, error) {
+	defer context.AfterFunc(ctx, func() { _ = w.client.cmd.Process.Kill() })()
 	if !w.client.answers.Scan() {
+		if ctx.Err() != nil {
+			return time.Time{}, ctx.Err()
+		}
 		return time.Time{}, errors.Join(errors.New("the client of connections has ended"), w.client.answers.Err())
 	}
 	word, rest, _ := strings.Cut(w.client.answers.Text(), " ")
@@ -100,12 +106,12 @@ func (w Waiting) End() (time.Time, error) {
 }
 
 // Reach makes connections until one reaches the wanted backend.
-func (c *Client) Reach(to netip.AddrPort, want int, limit time.Duration) (time.Time, error) {
+func (c *Client) Reach(ctx context.Context, to netip.AddrPort, want int, limit time.Duration) (time.Time, error) {
 	w, err := c.Begin(to, want, limit)
 	if err != nil {
 		return time.Time{}, err
 	}
-	return w.End()
+	return w.End(ctx)
 }
 
 // Close ends the client.
@@ -113,5 +119,8 @@ func (c *Client) Close() error {
 	c.in.Close()
 	for c.answers.Scan() { // answers that nobody waits for any more
 	}
-	return c.cmd.Wait()
+	if err := c.cmd.Wait(); err != nil && c.cmd.ProcessState.Exited() { // one that was killed has its reason elsewhere
+		return fmt.Errorf("client of connections: %w", err)
+	}
+	return nil
 }

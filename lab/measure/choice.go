@@ -17,12 +17,14 @@ type Choice struct {
 	Procs                 []int
 	Rounds                int
 	Length                time.Duration
+	// Levels are the numbers of Services, in the Service bench.
+	Levels []int
 	// IPv6 is measured instead of IPv4; it does not make a run a custom one.
 	IPv6 bool
 }
 
 func (c Choice) isZero() bool {
-	return len(c.Contenders)+len(c.Workloads)+len(c.Paths)+len(c.Placements)+len(c.Procs)+c.Rounds+int(c.Length) == 0
+	return len(c.Contenders)+len(c.Workloads)+len(c.Paths)+len(c.Placements)+len(c.Procs)+len(c.Levels)+c.Rounds+int(c.Length) == 0
 }
 
 // quickWorkloads are run across nodes; the first of sameNodeQuick also on one node.

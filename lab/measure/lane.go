@@ -36,9 +36,12 @@ const downTimeout = 30 * time.Second
 // port range it runs out of ports, because a port of a closed connection rests for a minute.
 var endpointSysctls = []struct{ name, value string }{
 	{"net/ipv4/ip_local_port_range", "1024 65535"},
-	{"net/ipv4/ip_local_reserved_ports", "5201-5232,11111,12865"},
+	{reservedPorts, "5201-5232,11111,12865"},
 	{"net/ipv4/tcp_tw_reuse", "1"},
 }
+
+// reservedPorts are those that no client is given, because servers have them.
+const reservedPorts = "net/ipv4/ip_local_reserved_ports"
 
 // labName gives labs of this process names of their own.
 func labName(contender string) string {

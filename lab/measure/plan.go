@@ -36,14 +36,18 @@ func (p Plan) Validate() error {
 	if len(p.Contenders) == 0 {
 		errs = append(errs, errors.New("no contenders"))
 	}
-	errs = append(errs, p.Schedule.Validate())
-	if p.MTU < topology.MinMTU || p.MTU > topology.MaxMTU {
-		errs = append(errs, fmt.Errorf("MTU %d: want %d to %d", p.MTU, topology.MinMTU, topology.MaxMTU))
-	}
+	errs = append(errs, p.Schedule.Validate(), validateMTU(p.MTU))
 	if p.Pods < 0 || p.Pods > 240 {
 		errs = append(errs, fmt.Errorf("pods %d: want 0 to 240, a node's /24 has no room for more", p.Pods))
 	}
 	return errors.Join(errs...)
+}
+
+func validateMTU(mtu int) error {
+	if mtu < topology.MinMTU || mtu > topology.MaxMTU {
+		return fmt.Errorf("MTU %d: want %d to %d", mtu, topology.MinMTU, topology.MaxMTU)
+	}
+	return nil
 }
 
 // HasBaseline says whether there is what ratios are formed with.

@@ -9,11 +9,21 @@ import (
 	"github.com/beeline-cni/beeline/lab/workload"
 )
 
-// sample runs one cell over one contender. What goes wrong is in the sample's Error.
-func (b *bench) sample(ctx context.Context, l *lane, cell Cell, length time.Duration) result.Sample {
-	s := result.Sample{
+// newSample is one of a cell that begins now.
+func newSample(cell Cell) result.Sample {
+	return result.Sample{
 		Workload: cell.Workload.Info().Name, Path: cell.Path, Placement: cell.Placement, Procs: cell.Procs, Started: time.Now(),
 	}
+}
+
+// sample runs one cell with the lane's own server of the path.
+func (b *bench) sample(ctx context.Context, l *lane, cell Cell, length time.Duration) result.Sample {
+	return l.sample(ctx, cell, workload.Request{Server: l.servers[cell.Path], Procs: cell.Procs, Length: length})
+}
+
+// sample runs one cell; the client's place and the window are filled in. What goes wrong is in the sample's Error.
+func (l *lane) sample(ctx context.Context, cell Cell, request workload.Request) result.Sample {
+	s := newSample(cell)
 	if err := l.unserved[cell.key()]; err != nil {
 		s.Error = err.Error()
 		return s
@@ -28,10 +38,8 @@ func (b *bench) sample(ctx context.Context, l *lane, cell Cell, length time.Dura
 		watched = append(watched, client)
 	}
 	var window cpuWindow
-	out, err := cell.Workload.Run(ctx, workload.Request{
-		Client: l.lab.Place(l.client).On(client), Server: l.servers[cell.Path], Procs: cell.Procs, Length: length,
-		Window: window.mark,
-	})
+	request.Client, request.Window = l.lab.Place(l.client).On(client), window.mark
+	out, err := cell.Workload.Run(ctx, request)
 	s.Values, s.Latency, s.Command = out.Values, out.Latency, out.Command
 	if err == nil {
 		err = window.err

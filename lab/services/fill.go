@@ -34,9 +34,12 @@ func nth(first netip.Addr, n int) netip.Addr {
 func TargetAddress(i int) netip.Addr  { return nth(targetRange, i+1) }
 func ChangedAddress(i int) netip.Addr { return nth(changedRange, i+1) }
 
+// FillerAddress is the ClusterIP of Filler i.
+func FillerAddress(i int) netip.Addr { return nth(fillerRange, i+1) }
+
 // Filler is the Service number i (from 0) of those that are only there, with so many backends of its own on the nodes.
 func Filler(i, backends int, nodes []*topology.Node) Service {
-	s := Service{Name: fmt.Sprintf("filler-%05d", i), Address: nth(fillerRange, i+1), Ports: []int{FillerPort}}
+	s := Service{Name: fmt.Sprintf("filler-%05d", i), Address: FillerAddress(i), Ports: []int{FillerPort}}
 	for j := range backends {
 		s.Backends = append(s.Backends, Backend{nth(nobody, i*backends+j+1), nodes[j%len(nodes)].Name})
 	}

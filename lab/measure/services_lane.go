@@ -1,0 +1,231 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/apiserver"
+	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/follow"
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/services"
+	"github.com/beeline-cni/beeline/lab/stats"
+	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/workload"
+)
+
+// serviceLane is a contender brought up on a lab of its own with a number of Services, a client on the first node and a
+// server on the second.
+type serviceLane struct {
+	*lane
+	proxy    contender.Proxy // nil for the baseline
+	api      *apiserver.Server
+	services int
+	backends int
+	// targets are the Services of the server, which samples use in turn: where in a list of rules one stands is chance.
+	targets []services.Service
+	turn    int
+	echo    net.Listener
+}
+
+const (
+	// mostTargets is how many Services have the server as their backend.
+	mostTargets = 8
+	// echoPort is where backends tell themselves apart.
+	echoPort = 7000
+	// reachLimit is how long a contender may take until all Services of a lane work.
+	reachLimit = 5 * time.Minute
+)
+
+// servicePorts are those of the servers, and of the Services that lead there: tools tell each other numbers, so a Service
+// must not change them.
+var servicePorts = workload.Ports{Netperf: 12865, Sockperf: 11111, Data: workload.Consecutive(20001, 4)}
+
+// serviceReserved are the ports that no client is given.
+const serviceReserved = "7000,11111,12865,20001-20004"
+
+// lanesMade numbers the labs of this process.
+var lanesMade int
+
+func nextLabName() string {
+	lanesMade++
+	return fmt.Sprintf("bench%d-s%d", os.Getpid(), lanesMade)
+}
+
+// openServiceLane brings a contender up with so many Services; proxy is nil for the baseline. After an error nothing of it
+// is left.
+func openServiceLane(ctx context.Context, proxy contender.Proxy, count, backends int, p ServicesPlan) (l *serviceLane, err error) {
+	l = &serviceLane{
+		lane:  &lane{server: map[result.Path]*topology.Pod{}, servers: map[result.Path]*workload.Servers{}, unserved: map[stats.Key]error{}},
+		proxy: proxy, services: count, backends: backends,
+	}
+	l.contender = contender.Node{}
+	if proxy != nil {
+		l.contender = proxy
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.close())
+		}
+	}()
+	l.lab, err = topology.Up(ctx, topology.Options{Name: nextLabName(), Nodes: 2, MTU: p.MTU, Network: l.contender.Name()})
+	if err != nil {
+		return l, fmt.Errorf("bring up lab of %s: %w", l.contender.Name(), err)
+	}
+	if err := l.start(ctx); err != nil {
+		return l, fmt.Errorf("bring up %s: %w", l.contender.Name(), err)
+	}
+	if err := l.addPods(ctx); err != nil {
+		return l, err
+	}
+	if err := contender.Verify(ctx, l.contender, l.lab, l.client, l.server[result.CrossNode]); err != nil {
+		return l, err
+	}
+	if err := l.serveServices(ctx, p); err != nil {
+		return l, err
+	}
+	return l, l.reach(ctx)
+}
+
+// start brings the contender up, with the Services that are only there to be many.
+func (l *serviceLane) start(ctx context.Context) (err error) {
+	if l.proxy == nil {
+		return l.contender.Up(ctx, l.lab)
+	}
+	var kubeconfig string
+	if l.api, kubeconfig, err = contender.ServeObjects(ctx, l.lab); err != nil {
+		return err
+	}
+	if err := l.api.Put(services.Fill(l.services-l.targetCount(), l.backends, l.lab.Nodes())...); err != nil {
+		return err
+	}
+	l.proxy = l.proxy.Asking(kubeconfig)
+	l.contender = l.proxy
+	if err := l.proxy.Up(ctx, l.lab); err != nil {
+		return err
+	}
+	return l.proxy.StartProxy(ctx, l.lab)
+}
+
+func (l *serviceLane) targetCount() int { return min(l.services, mostTargets) }
+
+func (l *serviceLane) addPods(ctx context.Context) (err error) {
+	if l.client, err = l.addPod(ctx, 0, "client"); err != nil {
+		return err
+	}
+	l.server[result.CrossNode], err = l.addPod(ctx, 1, "far")
+	return err
+}
+
+func (l *serviceLane) addPod(ctx context.Context, node int, name string) (*topology.Pod, error) {
+	pod, err := l.contender.AddPod(ctx, l.lab, l.lab.Node(node), name)
+	if err != nil {
+		return nil, fmt.Errorf("add pod %s of %s: %w", name, l.contender.Name(), err)
+	}
+	for _, s := range endpointSysctls {
+		value := s.value
+		if s.name == reservedPorts {
+			value = serviceReserved
+		}
+		if err := l.lab.Place(pod).WriteSysctl(s.name, value); err != nil {
+			return nil, fmt.Errorf("prepare pod %s of %s: %w", name, l.contender.Name(), err)
+		}
+	}
+	return pod, nil
+}
+
+// serveServices starts the servers and tells the API server of the Services that lead to them.
+func (l *serviceLane) serveServices(ctx context.Context, p ServicesPlan) error {
+	pod := l.server[result.CrossNode]
+	_, cpu, err := cpus(p.Cells[0].Placement, allowed())
+	if err != nil {
+		return err
+	}
+	servers := workload.NewServers(l.lab.Place(pod).On(cpu), workload.Target{Address: pod.Addresses[0], Ports: servicePorts})
+	l.servers[result.CrossNode] = servers
+	for _, cell := range p.Cells {
+		if err := cell.Workload.Serve(ctx, servers, cell.Procs); err != nil {
+			l.unserved[cell.key()] = err
+		}
+	}
+	if l.echo, err = follow.Listen(ctx, l.lab.Place(pod), netip.AddrPortFrom(pod.Addresses[0], echoPort), 0); err != nil || l.proxy == nil {
+		return errors.Join(err, ctx.Err())
+	}
+	ports := append([]int{servicePorts.Netperf, servicePorts.Sockperf, echoPort}, servicePorts.Data...)
+	for i := range l.targetCount() {
+		s := services.Service{
+			Name: fmt.Sprintf("target-%d", i), Address: services.TargetAddress(i), Ports: ports,
+			Backends: []services.Backend{{Address: pod.Addresses[0], Node: pod.Node}},
+		}
+		l.targets = append(l.targets, s)
+		if err := l.api.Put(s.Objects()...); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// reach waits until a connection through every target has arrived.
+func (l *serviceLane) reach(ctx context.Context) (err error) {
+	if l.proxy == nil {
+		return nil
+	}
+	client, err := l.follower()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	for _, s := range l.targets {
+		if _, err := client.Reach(ctx, netip.AddrPortFrom(s.Address, echoPort), 0, reachLimit); err != nil {
+			return fmt.Errorf("reach Service %s of %s: %w", s.Name, l.contender.Name(), err)
+		}
+	}
+	return nil
+}
+
+// follower is a client of connections in the client's pod.
+func (l *serviceLane) follower() (*follow.Client, error) {
+	program, err := contender.Program()
+	if err != nil {
+		return nil, err
+	}
+	return follow.Start(l.lab.Place(l.client), program)
+}
+
+// sample runs one cell. What goes wrong is in the sample's Error.
+func (l *serviceLane) sample(ctx context.Context, cell Cell, length time.Duration) result.Sample {
+	servers := l.servers[cell.Path]
+	request := workload.Request{Server: servers, Procs: cell.Procs, Length: length, Turn: l.turn}
+	if _, through := cell.Workload.(workload.Through); through && l.proxy != nil {
+		target := servers.Target()
+		target.Address = l.targets[l.turn%len(l.targets)].Address
+		request.Server = at{servers, target}
+	}
+	l.turn++
+	return l.lane.sample(ctx, cell, request)
+}
+
+// at is a server under another address.
+type at struct {
+	*workload.Servers
+	target workload.Target
+}
+
+func (a at) Target() workload.Target { return a.target }
+
+// close ends everything of the lane, whatever the state it is in.
+func (l *serviceLane) close() error {
+	if l.echo != nil {
+		l.echo.Close()
+	}
+	err := l.lane.close()
+	if l.api != nil {
+		err = errors.Join(err, l.api.Close())
+	}
+	return err
+}

@@ -1,0 +1,103 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/stats"
+)
+
+// open brings up the baseline once and every other contender once for each number of Services. All stay up for all
+// rounds, so that samples with few and with many Services are minutes apart for nobody. One that cannot be brought up is
+// listed with the reason.
+func (b *servicesBench) open(ctx context.Context) error {
+	if b.plan.Baseline {
+		node := contender.Node{}
+		if _, err := b.openOne(ctx, nil, 1); err != nil {
+			return fmt.Errorf("%s: %w", node.Name(), err)
+		}
+	}
+	for _, proxy := range b.plan.Proxies {
+		if why := proxy.Unsupported(); why != "" {
+			b.progress.Note("%s: %s", proxy.Name(), why)
+			b.run.Contenders = append(b.run.Contenders, result.Contender{Name: proxy.Name(), Description: proxy.Description(), Unsupported: why})
+			continue
+		}
+		for _, count := range b.plan.levels() {
+			if _, err := b.openOne(ctx, proxy, count); err != nil {
+				if ctx.Err() != nil {
+					return err
+				}
+				b.progress.Note("%s does not come up with %d Services: %v", proxy.Name(), count, err)
+				if count == 1 {
+					b.run.Contenders = append(b.run.Contenders, result.Contender{
+						Name: proxy.Name(), Description: proxy.Description(), Unsupported: "does not come up: " + err.Error(),
+					})
+					break
+				}
+			}
+		}
+	}
+	if len(b.bench.lanes) == 0 {
+		return fmt.Errorf("%w: no contender came up", ErrNothing)
+	}
+	return nil
+}
+
+// openOne brings a contender up with so many Services; the first of its lanes is the one that is described.
+func (b *servicesBench) openOne(ctx context.Context, proxy contender.Proxy, count int) (*serviceLane, error) {
+	name, backends := stats.Baseline, 0
+	if proxy != nil {
+		name, backends = proxy.Name(), b.plan.backendsBeside(proxy)
+	}
+	b.progress.Step("bringing up %s with %d Services", name, count)
+	began := time.Now()
+	l, err := openServiceLane(ctx, proxy, count, backends, b.plan)
+	if err != nil {
+		return nil, errors.Join(ctx.Err(), err)
+	}
+	b.progress.Advance(min(time.Since(began), bringUpMost))
+	if b.lanes[name] == nil {
+		b.lanes[name] = map[int]*serviceLane{}
+		b.run.Contenders = append(b.run.Contenders, l.record(ctx))
+	}
+	b.lanes[name][count] = l
+	b.bench.lanes = append(b.bench.lanes, l.lane)
+	return l, nil
+}
+
+// backendsBeside is how many backends each Service has that is only there to be many.
+func (p ServicesPlan) backendsBeside(proxy contender.Proxy) int {
+	if isKubeProxy(proxy) {
+		return p.KubeProxyBackends
+	}
+	return p.Backends
+}
+
+func isKubeProxy(proxy contender.Proxy) bool {
+	_, ok := proxy.(contender.KubeProxy)
+	return ok
+}
+
+func (b *servicesBench) close() error {
+	var errs []error
+	for name, lanes := range b.lanes {
+		for count, l := range lanes {
+			b.progress.Status("taking down %s with %d Services", name, count)
+			errs = append(errs, l.close())
+			b.progress.Advance(takeDown)
+		}
+	}
+	b.progress.Clear()
+	return errors.Join(errs...)
+}
+
+func sorted(list []int) []int {
+	slices.Sort(list)
+	return slices.Compact(list)
+}

@@ -1,0 +1,137 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/follow"
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/services"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// probes is how many Services are asked whether they work: the first, the last, and others between them.
+const probes = 16
+
+// starts measures how every contender takes in all Services from nothing. Each has one node alone, one after the other.
+func (b *servicesBench) starts(ctx context.Context) error {
+	for _, proxy := range b.plan.Proxies {
+		if proxy.Unsupported() != "" || b.plan.Starts == 0 || !reachesFromNode(proxy) {
+			continue
+		}
+		r := result.Sync{Contender: proxy.Name(), Services: b.plan.Most, Backends: b.plan.Backends}
+		for i := range b.plan.Starts {
+			b.progress.Step("starting %s among %d Services with %d backends each, %d of %d", r.Contender, r.Services, r.Backends, i+1, b.plan.Starts)
+			err := b.startOnce(ctx, proxy, &r)
+			if ctx.Err() != nil {
+				return errors.Join(ctx.Err(), err)
+			}
+			b.progress.Advance(aStart + rest)
+			if err != nil {
+				b.progress.Note("start of %s: %v", r.Contender, err)
+				r.Error = err.Error()
+				break
+			}
+		}
+		b.run.Services.Syncs = append(b.run.Services.Syncs, r)
+	}
+	return nil
+}
+
+// reachesFromNode says whether what is measured here can be seen: there are no pods, and connections begin on the node.
+func reachesFromNode(proxy contender.Proxy) bool {
+	c, ok := proxy.(contender.BeelineServices)
+	return !ok || !c.AtTC
+}
+
+// startOnce starts a contender once, on a lab of its own.
+func (b *servicesBench) startOnce(ctx context.Context, proxy contender.Proxy, r *result.Sync) (err error) {
+	lab, err := topology.Up(ctx, topology.Options{Name: nextLabName(), Nodes: 1, MTU: b.plan.MTU, Network: r.Contender})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), downTimeout)
+		defer cancel()
+		err = errors.Join(err, lab.Down(down))
+	}()
+	server, kubeconfig, err := contender.ServeObjects(ctx, lab)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	node := lab.Node(0)
+	backend := services.Backend{Address: node.Addresses[0].Addr(), Node: node.Name}
+	if err := server.Put(fillProbed(r.Services, r.Backends, lab.Nodes(), backend)...); err != nil {
+		return err
+	}
+	listener, err := follow.Listen(ctx, node.Place(), netip.AddrPortFrom(backend.Address, services.FillerPort), 0)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	program, err := contender.Program()
+	if err != nil {
+		return err
+	}
+	client, err := follow.Start(node.Place(), program)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	proxy = proxy.Asking(kubeconfig)
+	begin := time.Now()
+	if err := errors.Join(proxy.Up(ctx, lab), proxy.StartProxy(ctx, lab)); err != nil {
+		return err
+	}
+	last := begin
+	for _, i := range probed(r.Services) {
+		left := b.plan.StartLimit - time.Since(begin)
+		at, err := client.Reach(ctx, netip.AddrPortFrom(services.FillerAddress(i), services.FillerPort), 0, left)
+		if err != nil {
+			return fmt.Errorf("not within %v: Service %d of %d: %w", b.plan.StartLimit, i+1, r.Services, err)
+		}
+		if at.After(last) {
+			last = at
+		}
+	}
+	r.Seconds = append(r.Seconds, last.Sub(begin).Seconds())
+	return b.memory(ctx, proxy, node, r)
+}
+
+// memory reads what the contender holds once it has come to rest.
+func (b *servicesBench) memory(ctx context.Context, proxy contender.Proxy, node *topology.Node, r *result.Sync) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(rest):
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", proxy.ProxyPID(node)))
+	if err != nil {
+		return fmt.Errorf("read memory of %s: %w", r.Contender, err)
+	}
+	rss, err := parseRSS(string(status))
+	if err != nil {
+		return err
+	}
+	r.RSSBytes = max(r.RSSBytes, rss) // of several starts, the one that took most
+	socket := contender.AgentSocket(proxy, node)
+	if socket == "" {
+		return nil
+	}
+	s, err := api.NewClient(socket).Status(ctx)
+	if err != nil {
+		return fmt.Errorf("ask agent for its maps: %w", err)
+	}
+	r.MapBytes = 0
+	for _, m := range s.Maps {
+		r.MapBytes += m.Bytes
+	}
+	return nil
+}
