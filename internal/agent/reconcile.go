@@ -142,6 +142,7 @@ func (a *Agent) apply(want desired) error {
 	step("masquerade", a.masquerade(want.masquerade))
 	_, err = a.datapath.Uplinks.Sync(want.uplinks)
 	step("uplinks", err)
+	step("ports of translation", a.reservePorts())
 	a.feedServices(want)
 	step("programs", a.attach(want))
 	step("sockets", a.attachSockets())

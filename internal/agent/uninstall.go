@@ -87,6 +87,13 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 	routes, err := device.SyncRoutes(nil)
 	count("routes", routes)
 	step("remove routes", err)
+	released, err := loadReserved(config.StateDir)
+	if err == nil && len(released.Added) > 0 {
+		if err = releasePorts(config.StateDir); err == nil {
+			say("reservation of ports " + released.Ports.String())
+		}
+	}
+	step("release ports", err)
 	if err = removeState(config.StateDir); err == nil && hadState {
 		say("state in " + config.StateDir)
 	}

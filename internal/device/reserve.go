@@ -16,6 +16,15 @@ const reservedPortsKey = "net/ipv4/ip_local_reserved_ports"
 // PortSpan is a span of ports; both ends belong to it.
 type PortSpan struct{ First, Last uint16 }
 
+// UnreservedPorts gives the parts of a span that are not reserved: what ReservePorts would add.
+func UnreservedPorts(span PortSpan) ([]PortSpan, error) {
+	reserved, err := reservedPorts()
+	if err != nil {
+		return nil, err
+	}
+	return subtract([]PortSpan{span}, reserved), nil
+}
+
 // ReservePorts makes the kernel keep its own sockets off a span of ports, unless they ask for one by its number. What others have
 // reserved stays. Of the span it gives those parts that it added, which are what ReleasePorts is to be told.
 func ReservePorts(span PortSpan) (added []PortSpan, err error) {

@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/containernetworking/plugins/pkg/testutils"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
+)
+
+// Whatever becomes of the range and of the agent, what others have reserved is there in the end, and nothing else.
+func TestReservedPortsAreGivenBack(t *testing.T) {
+	testenv.Root(t)
+	netns, err := testutils.NewNS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := errors.Join(netns.Close(), testutils.UnmountNS(netns)); err != nil {
+			t.Error(err)
+		}
+	}()
+	const key = "/proc/sys/net/ipv4/ip_local_reserved_ports"
+	err = netns.Do(func(ns.NetNS) error {
+		expect := func(step, want string) {
+			got, err := os.ReadFile(key)
+			if err != nil || strings.TrimSpace(string(got)) != want {
+				t.Errorf("%s: reserved are %q, want %q (%v)", step, got, want, err)
+			}
+		}
+		if err := os.WriteFile(key, []byte("8080,50000"), 0); err != nil {
+			return err
+		}
+		config := Config{StateDir: t.TempDir(), Masquerade: true}
+		reserve := func(first, last uint16) {
+			config.NATPorts = PortRange{first, last}
+			a := &Agent{config: config, log: slog.New(slog.DiscardHandler)}
+			if err := a.reservePorts(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reserve(40000, 65535)
+		expect("first", "8080,40000-65535")
+		reserve(40000, 65535)
+		expect("again", "8080,40000-65535")
+		reserve(45000, 46000)
+		expect("another range", "8080,45000-46000,50000")
+		config.Masquerade = false
+		reserve(45000, 46000)
+		expect("nothing is translated", "8080,50000")
+		config.Masquerade = true
+		reserve(45000, 46000)
+		if err := releasePorts(config.StateDir); err != nil {
+			return err
+		}
+		expect("uninstalled", "8080,50000")
+		return releasePorts(config.StateDir)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
