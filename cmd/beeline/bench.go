@@ -17,6 +17,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/contender"
 	"github.com/beeline-cni/beeline/lab/live"
 	"github.com/beeline-cni/beeline/lab/measure"
+	"github.com/beeline-cni/beeline/lab/nodeport"
 	"github.com/beeline-cni/beeline/lab/report"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
@@ -32,6 +33,8 @@ const (
 // benchFlags are the command line of bench.
 type benchFlags struct {
 	quick, full, list     bool
+	suite                 string
+	levels                []int
 	contenders, workloads []string
 	paths, placements     []string
 	procs                 []int
@@ -59,12 +62,16 @@ With --kubeconfig it measures a live cluster instead, whatever its network: it c
 the ways from one to the other (node, pod, service, nodeport) and deletes what it created, also when it is
 interrupted. The nodes need the image that "make image-bench" makes; deploy/bench-rbac.yaml has the rights it needs.
 
+The suites services and nodeport compare with the real kube-proxy, which is built first from its sources where that
+has not been done before: it takes some minutes, the Go command, and a module proxy.
+
 Results go to a directory: results.json (every sample), report.html, and benchmark.txt for benchstat.
 
 Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 		Example: `  beeline bench                                   the quick one, at most five minutes
   beeline bench --full --out results/full         everything, more than an hour
   beeline bench --contenders node,beeline --workloads tcp_rr --rounds 20
+  beeline bench --suite=services                  ClusterIPs with Beeline and with kube-proxy, about ten minutes
   beeline bench --list                            contenders and workloads
   beeline bench --kubeconfig ~/.kube/config       the quick one on a cluster
   beeline bench --kubeconfig ~/.kube/config --clean   delete what a run that crashed has left there`,
@@ -83,6 +90,9 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 			if err := f.cluster.check(cmd.Flags()); err != nil {
 				return usageError(e, err)
 			}
+			if err := f.checkSuite(cmd.Flags()); err != nil {
+				return usageError(e, err)
+			}
 			if f.cluster.kubeconfig != "" && !f.list {
 				return runClusterBench(cmd.Context(), e, &f, cmd.Flags())
 			}
@@ -93,6 +103,8 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 	flags := c.Flags()
 	flags.BoolVar(&f.quick, "quick", false, "the most telling workloads on one core, at most five minutes (default)")
 	flags.BoolVar(&f.full, "full", false, "every workload, path, placement and number of processes")
+	flags.StringVar(&f.suite, "suite", suiteNetwork, "what to compare: network (pods), services (ClusterIPs, among up to 10,000 Services; with kube-proxy), nodeport (packets from outside)")
+	flags.IntSliceVar(&f.levels, "levels", nil, "with --suite=services: numbers of Services (default 1,100,1000,10000)")
 	flags.BoolVar(&f.list, "list", false, "list contenders and workloads and end")
 	flags.StringSliceVar(&f.contenders, "contenders", nil, "contenders, by name (default all; the quick run in labs leaves out beeline-vxlan)")
 	flags.StringSliceVar(&f.workloads, "workloads", nil, "workloads, by name")
@@ -119,7 +131,10 @@ func usageError(e env, err error) error {
 
 func runBench(ctx context.Context, e env, f *benchFlags) error {
 	if f.list {
-		return listBench(e.stdout, f.cluster.kubeconfig != "")
+		return listBench(e.stdout, f.suite, f.cluster.kubeconfig != "")
+	}
+	if f.suite != suiteNetwork {
+		return runSuite(ctx, e, f)
 	}
 	plan, err := f.plan()
 	if err == nil {
@@ -237,20 +252,22 @@ func (f *benchFlags) plan() (measure.Plan, error) {
 }
 
 // listBench prints what can be chosen, on this machine or on a cluster.
-func listBench(w io.Writer, cluster bool) error {
+func listBench(w io.Writer, suite string, cluster bool) error {
 	var text strings.Builder
 	text.WriteString("Contenders:\n")
 	if cluster {
 		for _, c := range live.All() {
 			fmt.Fprintf(&text, "  %-16s %s\n", c.Name, c.Description)
 		}
+	} else if suite == suiteNetwork {
+		listContenders(contender.All(), &text)
 	} else {
-		for _, c := range contender.All() {
-			fmt.Fprintf(&text, "  %-16s %s\n", c.Name(), c.Description())
-			if u := c.Unsupported(); u != "" {
-				fmt.Fprintf(&text, "  %-16s %s\n", "", u)
-			}
-		}
+		listSuite(suite, &text)
+	}
+	if suite == suiteNodePort {
+		fmt.Fprintf(&text, "\nFigures (--workloads):\n  %s\n", strings.Join(nodeport.Figures(), "\n  "))
+		_, err := io.WriteString(w, text.String())
+		return err
 	}
 	text.WriteString("\nWorkloads:\n")
 	for _, l := range workload.All() {
@@ -262,6 +279,15 @@ func listBench(w io.Writer, cluster bool) error {
 	}
 	_, err := io.WriteString(w, text.String())
 	return err
+}
+
+func listContenders(list []contender.Contender, text *strings.Builder) {
+	for _, c := range list {
+		fmt.Fprintf(text, "  %-19s %s\n", c.Name(), c.Description())
+		if u := c.Unsupported(); u != "" {
+			fmt.Fprintf(text, "  %-19s %s\n", "", u)
+		}
+	}
 }
 
 // isTerminal says whether a person watches.

@@ -65,6 +65,7 @@ func newRootCommand(e env) *cobra.Command {
 		newDropsCommand(e),
 		newLabCommand(e),
 		newBenchCommand(e),
+		newConnectCommand(e),
 		newReportCommand(e),
 	)
 	return root

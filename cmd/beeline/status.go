@@ -32,9 +32,10 @@ func printStatus(w io.Writer, s *api.Status) error {
 	}{
 		{"Settings", choiceRows(s.Choices)},
 		{"Cluster (" + s.Cluster.From + ")", clusterRows(s.Cluster)},
-		{"Uplink", uplinkRows(s.Uplink)},
+		{"Uplinks", uplinkRows(s.Uplinks)},
 		{"Pod addresses", poolRows(s)},
 		{"Other nodes", nodeRows(s.Nodes)},
+		{"Translation", translationRows(s)},
 		{"Programs", programRows(s.Programs)},
 		{"Maps", mapRows(s.Maps)},
 		{"Kernel features", featureRows(s.Features)},
@@ -74,10 +75,37 @@ func clusterRows(c api.Cluster) [][]string {
 	return rows
 }
 
-func uplinkRows(u *api.Uplink) [][]string {
+func uplinkRows(all []api.Uplink) [][]string {
 	rows := [][]string{{"DEVICE", "MTU", "MAC", "ADDRESSES"}}
-	if u != nil {
+	for _, u := range all {
 		rows = append(rows, []string{u.Name, fmt.Sprint(u.MTU), u.MAC, join(u.Addresses)})
+	}
+	return rows
+}
+
+// translationRows tells how much is translated, and how much can be.
+func translationRows(s *api.Status) [][]string {
+	rows := [][]string{{"WHAT", "NOW", "ROOM FOR"}}
+	add := func(what string, now any, room string) { rows = append(rows, []string{what, fmt.Sprint(now), room}) }
+	maps := map[string]api.Map{}
+	for _, m := range s.Maps {
+		maps[m.Name] = m
+	}
+	room := func(name string) string { return fmt.Sprint(maps[name].MaxEntries) }
+	t := s.Translation
+	if t.Ports > 0 {
+		add("ports of Services", t.Ports, "-")
+		add("frontends", t.Frontends, room("services"))
+		add("backends in sets", maps["backends"].Entries, room("backends"))
+	}
+	for _, c := range t.Connections {
+		add(fmt.Sprintf("connections: %s, %s, %s", c.Kind, c.Protocol, c.State), c.Count, "-")
+	}
+	if connections, ok := maps["connections"]; ok && connections.MaxEntries > 1 {
+		add("directions of connections", connections.Entries, room("connections"))
+		add("directions of openings", maps["openings"].Entries, room("openings"))
+		add("directions that were over", t.Expired, "-")
+		add("sockets ended with their backends", t.Destroyed, "-")
 	}
 	return rows
 }

@@ -71,6 +71,8 @@ type Agent struct {
 	endpoints map[string]api.Endpoint
 	// attached are the devices that have this agent's programs, with their index.
 	attached map[string]int
+	// accelerated is where each uplink forwards.
+	accelerated map[string]acceleration
 	// socketsAttached says that sockets have them, or are to have none.
 	socketsAttached bool
 	// uplink leads to the other nodes; uplinks are all devices to the world, that one first.
@@ -211,6 +213,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		pool:           pool,
 		endpoints:      map[string]api.Endpoint{},
 		attached:       map[string]int{},
+		accelerated:    map[string]acceleration{},
 		failure:        errNotReady,
 		installer:      installer,
 		reconciledOnce: make(chan struct{}, 1),

@@ -218,7 +218,7 @@ func (a *Agent) attach(want desired) error {
 		attach(name, e.HostIfIndex, a.datapath.AttachPod)
 	}
 	for _, u := range a.uplinks {
-		attach(u.Name, u.Index, a.datapath.AttachUplink)
+		attach(u.Name, u.Index, a.attachUplink)
 	}
 	if want.tunnel.index != 0 {
 		attach(device.TunnelName, want.tunnel.index, a.datapath.AttachTunnel)
@@ -242,6 +242,19 @@ func (a *Agent) attach(want desired) error {
 		return err
 	}
 	return a.datapath.Commit()
+}
+
+// attachUplink puts the programs on a device to the world. One whose driver cannot forward is left to tc.
+func (a *Agent) attachUplink(name string, index int) error {
+	if err := a.datapath.AttachUplink(name, index); err != nil {
+		return err
+	}
+	got, err := a.datapath.Accelerate(name, index)
+	if err != nil && got.Place == "" {
+		return err
+	}
+	a.accelerated[name] = acceleration{got, err}
+	return nil
 }
 
 // followMTU gives an existing pod the MTU of today's uplink.

@@ -50,6 +50,9 @@ type services struct {
 	afterSync func()
 	// written is the snapshot of the last pass.
 	written *cluster.Snapshot
+	// frontends counts those of each port, frontendCount all.
+	frontends     map[service.PortName]int
+	frontendCount int
 
 	outcomeMu sync.Mutex // nobody who asks waits for a pass
 	outcome   serviceOutcome
@@ -71,6 +74,8 @@ type serviceOutcome struct {
 	failure error
 	// problems are those of Services, healthProblems those of their health servers.
 	problems, healthProblems []string
+	// ports and frontends count what is wanted in the table.
+	ports, frontends int
 	// updated is when the table was last found or made right.
 	updated time.Time
 }
@@ -82,6 +87,7 @@ func newServices(table serviceTable, m *metrics, log *slog.Logger) *services {
 		gone:       func([]netip.AddrPort) {},
 		afterSync:  func() {},
 		translator: service.NewTranslator(service.NodeConfig{}),
+		frontends:  map[service.PortName]int{},
 	}
 }
 
@@ -169,7 +175,8 @@ func (s *services) pass() error {
 	if len(changes.GoneBackends) > 0 {
 		s.gone(changes.GoneBackends)
 	}
-	s.conclude(serviceOutcome{failure: err, problems: changes.Problems, healthProblems: s.health(node.NodePortAddresses, changes.Health)})
+	s.count(changes)
+	s.conclude(serviceOutcome{failure: err, problems: changes.Problems, ports: len(s.frontends), frontends: s.frontendCount, healthProblems: s.health(node.NodePortAddresses, changes.Health)})
 	return err
 }
 
@@ -197,6 +204,18 @@ func (s *services) write(changes service.Changes, whole bool, begin time.Time) e
 	s.log.Info("Services are in the datapath", "ports", len(all), "changed", changed, "took", time.Since(begin))
 	s.afterSync()
 	return err
+}
+
+// count keeps count of what is wanted in the table.
+func (s *services) count(changes service.Changes) {
+	for _, name := range changes.Removed {
+		s.frontendCount -= s.frontends[name]
+		delete(s.frontends, name)
+	}
+	for _, p := range changes.Set {
+		s.frontendCount += len(p.Entries) - s.frontends[p.Name]
+		s.frontends[p.Name] = len(p.Entries)
+	}
 }
 
 // conclude tells what has come of a pass or a sweep to those who ask, and what is new of it to the log.

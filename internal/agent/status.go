@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,6 +26,7 @@ func (a *Agent) Ready(context.Context) error {
 // Status tells everything about the node's network.
 func (a *Agent) Status(context.Context) (*api.Status, error) {
 	s := a.nodeStatus()
+	s.Translation = a.translation()
 	if err := a.addDatapath(s); err != nil {
 		return nil, err
 	}
@@ -49,14 +51,11 @@ func (a *Agent) nodeStatus() *api.Status {
 		Nodes:     a.current.nodes,
 		Endpoints: len(a.endpoints),
 	}
-	if a.uplink != nil {
-		s.Uplink = &api.Uplink{
-			Name:      a.uplink.Name,
-			IfIndex:   a.uplink.Index,
-			MAC:       a.uplink.MAC.String(),
-			MTU:       a.uplink.MTU,
-			Addresses: a.uplink.Addresses,
-		}
+	for _, u := range a.uplinks {
+		s.Uplinks = append(s.Uplinks, api.Uplink{Name: u.Name, IfIndex: u.Index, MAC: u.MAC.String(), MTU: u.MTU, Addresses: u.Addresses})
+	}
+	if len(s.Uplinks) > 0 {
+		s.Uplink = &s.Uplinks[0]
 	}
 	for _, u := range a.pool.Usage() {
 		s.Pools = append(s.Pools, api.Pool{Prefix: u.Prefix, Used: u.Used, Free: u.Free})
@@ -126,6 +125,11 @@ func (a *Agent) serviceProblems() (all []string) {
 	if a.healthzProblem != "" {
 		all = append(all, a.healthzProblem)
 	}
+	for _, u := range a.uplinks {
+		if err := a.accelerated[u.Name].err; err != nil {
+			all = append(all, "--nodeport-acceleration=xdp: "+err.Error())
+		}
+	}
 	if a.services != nil {
 		all = append(all, a.services.current().all()...)
 	}
@@ -152,6 +156,16 @@ func (a *Agent) choices() []api.Choice {
 			uplink.Why = "it holds the node's address, or else the default route"
 		}
 	}
+	if len(a.uplinks) > 1 {
+		var names []string
+		for _, u := range a.uplinks {
+			names = append(names, u.Name)
+		}
+		uplink.Chosen = strings.Join(names, ", ")
+		if a.config.Uplink == "auto" {
+			uplink.Why = "the first holds the node's address, or else the default route; the others have default routes"
+		}
+	}
 	masquerade := api.Choice{Name: "masquerade", Asked: onOff(a.config.Masquerade), Chosen: onOff(a.current.masquerade != nil), Why: `nftables table "inet beeline"`}
 	if a.current.masquerade == nil {
 		masquerade.Why = "as asked"
@@ -159,10 +173,11 @@ func (a *Agent) choices() []api.Choice {
 			masquerade.Why = "this node has no pod range yet"
 		}
 	}
-	return []api.Choice{
+	choices := []api.Choice{
 		{Name: "device", Asked: "veth", Chosen: "veth", Why: "the one kind of pod device there is so far"},
 		a.ways.routingChoice(a.config), a.ways.servicesChoice(a.config), attach, uplink, a.tunnelChoice(), mtu, masquerade,
 	}
+	return append(choices, a.serviceChoices()...)
 }
 
 func onOff(on bool) string {

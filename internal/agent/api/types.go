@@ -204,6 +204,28 @@ type ClusterCount struct {
 	Known bool `json:"known"`
 }
 
+// Translation is what this node translates: connections to Services, and what pods send to the world.
+type Translation struct {
+	// Ports counts ports of Services, Frontends their addresses on this node.
+	Ports     int `json:"ports"`
+	Frontends int `json:"frontends"`
+	// Connections are those that are translated packet by packet, as they were when last looked at.
+	Connections []ConnectionCount `json:"connections,omitempty"`
+	// Expired counts entries of both tables of connections that were removed since the agent started, Destroyed sockets that were
+	// connected to backends which are gone.
+	Expired   uint64 `json:"expired"`
+	Destroyed uint64 `json:"destroyedSockets"`
+}
+
+// ConnectionCount counts connections that are alike.
+type ConnectionCount struct {
+	// Kind is service, masquerade, direct (DSR) or plain (known, and not translated).
+	Kind     string `json:"kind"`
+	Protocol string `json:"protocol"`
+	State    string `json:"state"`
+	Count    int    `json:"count"`
+}
+
 // Status is everything `beeline status` prints.
 type Status struct {
 	Version   string       `json:"version"`
@@ -216,6 +238,9 @@ type Status struct {
 	Choices   []Choice     `json:"choices"`
 	Cluster   Cluster      `json:"cluster"`
 	Uplink    *Uplink      `json:"uplink,omitempty"`
+	// Uplinks are all devices to the world, that to the other nodes first.
+	Uplinks     []Uplink    `json:"uplinks,omitempty"`
+	Translation Translation `json:"translation"`
 	Features  []Feature    `json:"features"`
 	Programs  []Program    `json:"programs"`
 	Maps      []Map        `json:"maps"`

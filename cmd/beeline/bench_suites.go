@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/follow"
+	"github.com/beeline-cni/beeline/lab/measure"
+	"github.com/beeline-cni/beeline/lab/nodeport"
+	"github.com/beeline-cni/beeline/lab/result"
+)
+
+// The suites of a bench in labs.
+const (
+	suiteNetwork  = "network"
+	suiteServices = "services"
+	suiteNodePort = "nodeport"
+)
+
+// ofNetwork are the flags that mean something in the network's suite only, ofServices those in the one of Services.
+var (
+	ofNetwork  = []string{"mtu", "pods", "ipv6", "kubeconfig", "paths", "procs"}
+	ofServices = []string{"levels"}
+)
+
+// checkSuite refuses a suite that there is not, and flags that mean nothing in it.
+func (f *benchFlags) checkSuite(flags *pflag.FlagSet) error {
+	wrong := ofServices
+	switch f.suite {
+	case suiteNetwork:
+	case suiteServices:
+		wrong = ofNetwork
+	case suiteNodePort:
+		wrong = append(ofNetwork, append(ofServices, "full")...)
+	default:
+		return fmt.Errorf("no suite %q; there are: %s, %s, %s", f.suite, suiteNetwork, suiteServices, suiteNodePort)
+	}
+	for _, name := range wrong {
+		if flags.Changed(name) {
+			return fmt.Errorf("--%s means nothing with --suite=%s", name, f.suite)
+		}
+	}
+	return nil
+}
+
+// suitePlan is what one suite decides before a run.
+type suitePlan struct {
+	schedule   *measure.Schedule
+	contenders int
+	takes      time.Duration
+	baseline   bool
+	kubeProxy  bool // takes part
+	validate   func() error
+	run        func(context.Context, *measure.Progress) (*result.Run, error)
+}
+
+// servicesPlan makes the plan of the Service bench that the flags ask for.
+func (f *benchFlags) servicesPlan() (s suitePlan, err error) {
+	choice, err := f.choice()
+	if err != nil {
+		return s, err
+	}
+	choice.Levels = f.levels
+	preset := measure.QuickServices
+	if f.full {
+		preset = measure.FullServices
+	}
+	plan, err := preset(choice)
+	if err != nil {
+		return s, err
+	}
+	f.record(&plan.Schedule)
+	plan.Gate.Steal, plan.Gate.Foreign = f.steal/100, f.foreign/100
+	s = suitePlan{
+		schedule: &plan.Schedule, contenders: len(plan.Proxies), takes: plan.Estimate(), baseline: plan.Baseline, validate: plan.Validate,
+		run: func(ctx context.Context, progress *measure.Progress) (*result.Run, error) {
+			return measure.RunServices(ctx, plan, progress)
+		},
+	}
+	if plan.Baseline {
+		s.contenders++
+	}
+	for _, proxy := range plan.Proxies {
+		s.kubeProxy = s.kubeProxy || isKubeProxy(proxy)
+	}
+	return s, nil
+}
+
+// nodePortPlan makes the plan of the NodePort bench that the flags ask for.
+func (f *benchFlags) nodePortPlan() (s suitePlan, err error) {
+	choice, err := f.choice()
+	if err != nil {
+		return s, err
+	}
+	plan, err := nodeport.NewPlan(nodeport.Choice{
+		Contenders: choice.Contenders, Figures: choice.Workloads, Placements: choice.Placements, Rounds: choice.Rounds, Length: choice.Length,
+	})
+	if err != nil {
+		return s, err
+	}
+	f.record(&plan.Schedule)
+	plan.Gate.Steal, plan.Gate.Foreign = f.steal/100, f.foreign/100
+	s = suitePlan{
+		schedule: &plan.Schedule, contenders: len(plan.Contenders), takes: plan.Estimate(), baseline: plan.HasBaseline(), validate: plan.Schedule.Validate,
+		run: func(ctx context.Context, progress *measure.Progress) (*result.Run, error) {
+			return nodeport.Run(ctx, plan, progress)
+		},
+	}
+	for _, c := range plan.Contenders {
+		s.kubeProxy = s.kubeProxy || isKubeProxy(c)
+	}
+	return s, nil
+}
+
+// isKubeProxy says whether the contender needs the program kube-proxy.
+func isKubeProxy(c contender.Contender) bool {
+	_, ok := c.(contender.KubeProxy)
+	return ok && c.Unsupported() == ""
+}
+
+// runSuite makes a run of one of the suites that have kube-proxy in them.
+func runSuite(ctx context.Context, e env, f *benchFlags) error {
+	make := f.servicesPlan
+	if f.suite == suiteNodePort {
+		make = f.nodePortPlan
+	}
+	plan, err := make()
+	if err == nil {
+		err = plan.validate()
+	}
+	if err != nil {
+		return usageError(e, err)
+	}
+	if os.Geteuid() != 0 {
+		fmt.Fprintln(e.stderr, "beeline bench: needs root: it makes network namespaces")
+		return exitMeasure
+	}
+	if plan.kubeProxy {
+		say := func(format string, args ...any) { fmt.Fprintf(e.stderr, format+"\n", args...) }
+		if err := contender.BuildKubeProxy(ctx, say); err != nil {
+			fmt.Fprintf(e.stderr, "beeline bench: build kube-proxy, which needs Go and a module proxy: %v\n", err)
+			return exitMeasure
+		}
+	}
+	announce(e, *plan.schedule, plan.contenders, plan.takes, plan.baseline)
+	progress := measure.NewProgress(e.stderr, isTerminal(e.stderr), plan.takes)
+	run, err := plan.run(ctx, progress)
+	return finishBench(e, f.directory(), run, "every lab is taken down", err)
+}
+
+// listSuite names the contenders of a suite.
+func listSuite(suite string, text *strings.Builder) {
+	var list []contender.Contender
+	if suite == suiteNodePort {
+		list = nodeport.Contenders()
+	} else {
+		list = append(list, contender.Node{})
+		for _, proxy := range contender.Proxies() {
+			list = append(list, proxy)
+		}
+	}
+	listContenders(list, text)
+}
+
+// newConnectCommand is for the bench itself, which runs it in pods.
+func newConnectCommand(e env) *cobra.Command {
+	return &cobra.Command{
+		Use:    follow.Command,
+		Short:  "Make connections for the bench",
+		Hidden: true,
+		Args:   arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := follow.Answer(cmd.InOrStdin(), e.stdout)
+			if errors.Is(err, os.ErrClosed) {
+				return nil
+			}
+			return err
+		},
+	}
+}

@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/datapath"
+)
+
+// translation tells what this node translates now.
+func (a *Agent) translation() api.Translation {
+	t := api.Translation{Expired: a.connections.expired.Load(), Destroyed: a.connections.destroyed.Load()}
+	if a.services != nil {
+		o := a.services.current()
+		t.Ports, t.Frontends = o.ports, o.frontends
+	}
+	for _, c := range a.datapath.Connections.Counts() {
+		t.Connections = append(t.Connections, api.ConnectionCount{
+			Kind: string(c.Kind), Protocol: protocolName(c.Protocol), State: string(c.State), Count: c.Connections,
+		})
+	}
+	return t
+}
+
+func protocolName(number uint8) string {
+	switch number {
+	case unix.IPPROTO_TCP:
+		return "TCP"
+	case unix.IPPROTO_UDP:
+		return "UDP"
+	case unix.IPPROTO_SCTP:
+		return "SCTP"
+	case unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6:
+		return "ICMP"
+	}
+	return fmt.Sprint(number)
+}
+
+// serviceChoices are the settings about Services in force, with the reason for each.
+func (a *Agent) serviceChoices() (all []api.Choice) {
+	if a.config.Masquerade || a.services != nil {
+		all = append(all, api.Choice{
+			Name: "nat ports", Asked: a.config.NATPorts.String(), Chosen: a.config.NATPorts.String(), Why: "no socket of this node that asks for any port gets one of these",
+		})
+	}
+	if a.services == nil {
+		return all
+	}
+	mode := api.Choice{Name: "nodeport mode", Asked: string(a.config.NodePortMode), Chosen: string(a.config.NodePortMode), Why: "connections to backends on other nodes get this node's address"}
+	if a.config.NodePortMode == NodePortDSR {
+		mode.Why = "backends on this link answer clients directly; Services with affinity, and other backends, through this node"
+	}
+	addresses := api.Choice{Name: "nodeport addresses", Asked: "auto", Chosen: join(a.current.services.NodePortAddresses), Why: "those of the Node object that a device here holds"}
+	if text, err := a.config.NodePortAddresses.MarshalText(); err == nil && len(text) > 0 {
+		addresses.Asked, addresses.Why = string(text), "those of all devices here in these networks"
+	}
+	if addresses.Chosen == "" {
+		addresses.Chosen = "none"
+	}
+	maglev := api.Choice{Name: "maglev table size", Asked: "auto", Chosen: "auto", Why: "at least 100 entries for each backend"}
+	if a.config.MaglevTableSize != 0 {
+		maglev.Asked = fmt.Sprint(int(a.config.MaglevTableSize))
+		maglev.Chosen, maglev.Why = maglev.Asked, "as asked"
+	}
+	return append(all, mode, a.accelerationChoice(), addresses, maglev)
+}
+
+// acceleration is where an uplink forwards, and what kept it from where it was asked to.
+type acceleration struct {
+	datapath.Accelerated
+	err error
+}
+
+// accelerationChoice says where each uplink forwards what comes from the world.
+func (a *Agent) accelerationChoice() api.Choice {
+	c := api.Choice{Name: "nodeport acceleration", Asked: string(a.config.NodePortAcceleration), Chosen: "none", Why: "there is no uplink"}
+	var chosen, reasons []string
+	for _, u := range a.uplinks {
+		at, known := a.accelerated[u.Name]
+		if !known {
+			continue
+		}
+		if !slices.Contains(chosen, string(at.Place)) {
+			chosen = append(chosen, string(at.Place))
+		}
+		reasons = append(reasons, fmt.Sprintf("%s: %s, because %s", u.Name, at.Place, at.Reason))
+	}
+	if len(chosen) > 0 {
+		c.Chosen, c.Why = strings.Join(chosen, ", "), strings.Join(reasons, "; ")
+	}
+	return c
+}
+
+// join writes values with blanks between them.
+func join[T fmt.Stringer](all []T) string {
+	var s []string
+	for _, v := range all {
+		s = append(s, v.String())
+	}
+	return strings.Join(s, " ")
+}
