@@ -93,6 +93,7 @@ func (s *Services) setTogether(ports []service.Port, now time.Time) (changed int
 	for _, p := range ports {
 		n, err := s.sources.keep(s.ports[p.Name].id, sourcesOf(p))
 		changed += n
+		s.freed = s.freed || n > 0
 		if err != nil {
 			return changed, err
 		}
