@@ -141,7 +141,7 @@ func nodeRows(all []api.RemoteNode) [][]string {
 }
 
 func programRows(all []api.Program) [][]string {
-	rows := [][]string{{"PROGRAM", "ID", "TAG", "DEVICES", "VERIFIED INSTRUCTIONS", "TIME PER RUN"}}
+	rows := [][]string{{"PROGRAM", "ID", "TAG", "ATTACHED", "VERIFIED INSTRUCTIONS", "TIME PER RUN"}}
 	for _, p := range all {
 		perRun := "not counted (kernel.bpf_stats_enabled)"
 		if p.RunCount > 0 {

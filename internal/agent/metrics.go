@@ -8,6 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
 )
 
 // metrics are what the agent counts itself; everything else is read from the kernel when it is scraped.
@@ -94,6 +96,15 @@ var (
 	descOutages     = prometheus.NewDesc("beeline_cluster_source_outages_total", "How often the API server stopped to answer.", nil, nil)
 	descDropPackets = prometheus.NewDesc("beeline_dropped_packets_total", "Packets dropped by the datapath.", []string{"program", "reason"}, nil)
 	descDropBytes   = prometheus.NewDesc("beeline_dropped_bytes_total", "Bytes dropped by the datapath, with link-layer headers.", []string{"program", "reason"}, nil)
+	descPorts       = prometheus.NewDesc("beeline_services_ports", "Ports of Services on this node.", nil, nil)
+	descFrontends   = prometheus.NewDesc("beeline_services_frontends", "Addresses and ports at which Services answer on this node.", nil, nil)
+	descBackends    = prometheus.NewDesc("beeline_services_backends", "Backends of Services, once for each set.", nil, nil)
+	descSynced      = prometheus.NewDesc("beeline_services_synced", "1 when the datapath has had all Services since the agent started; missing where it does not translate Services.", nil, nil)
+	descServiceBad  = prometheus.NewDesc("beeline_services_problems", "Problems with Services, which `beeline status` lists.", nil, nil)
+	descConnections = prometheus.NewDesc("beeline_connections", "Connections that are translated packet by packet.", []string{"kind", "protocol", "state"}, nil)
+	descExpired     = prometheus.NewDesc("beeline_connections_expired_total", "Entries of connections that were removed when they were over.", nil, nil)
+	descExpireErrs  = prometheus.NewDesc("beeline_connections_expiry_errors_total", "Looks for connections that are over which went wrong.", nil, nil)
+	descDestroyed   = prometheus.NewDesc("beeline_sockets_destroyed_total", "UDP sockets that were ended because their backend was gone.", nil, nil)
 	descMapBytes    = prometheus.NewDesc("beeline_map_bytes", "Memory of a BPF map.", []string{"map"}, nil)
 	descMapEntries  = prometheus.NewDesc("beeline_map_entries", "Entries of a BPF map.", []string{"map"}, nil)
 	descMapMax      = prometheus.NewDesc("beeline_map_entries_max", "Entries that a BPF map has room for.", []string{"map"}, nil)
@@ -106,6 +117,7 @@ func (c *nodeCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descInfo, descReady, descProblems, descEndpoints, descAddresses, descNodes, descMTU,
 		descObjects, descReachable, descOutages, descDropPackets, descDropBytes,
+		descPorts, descFrontends, descBackends, descSynced, descServiceBad, descConnections, descExpired, descExpireErrs, descDestroyed,
 		descMapBytes, descMapEntries, descMapMax, descRuns, descRunTime,
 	} {
 		out <- d
@@ -157,6 +169,7 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	gauge(descReachable, reachable)
 	counter(descOutages, float64(s.Cluster.Outages))
+	c.collectTranslation(s, gauge, counter)
 	for _, m := range s.Maps {
 		gauge(descMapBytes, float64(m.Bytes), m.Name)
 		gauge(descMapEntries, float64(m.Entries), m.Name)
@@ -175,4 +188,29 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 		counter(descDropPackets, float64(d.Packets), d.Program, d.Reason)
 		counter(descDropBytes, float64(d.Bytes), d.Program, d.Reason)
 	}
+}
+
+func (c *nodeCollector) collectTranslation(s *api.Status, gauge, counter func(d *prometheus.Desc, v float64, labels ...string)) {
+	if c.agent.services != nil {
+		o := c.agent.services.current()
+		synced := 0.0
+		if o.synced {
+			synced = 1
+		}
+		gauge(descSynced, synced)
+		gauge(descServiceBad, float64(len(o.all())))
+		gauge(descPorts, float64(o.ports))
+		gauge(descFrontends, float64(o.frontends))
+		for _, m := range s.Maps {
+			if m.Name == "backends" {
+				gauge(descBackends, float64(m.Entries))
+			}
+		}
+	}
+	for _, n := range s.Translation.Connections {
+		gauge(descConnections, float64(n.Count), n.Kind, n.Protocol, n.State)
+	}
+	counter(descExpired, float64(s.Translation.Expired))
+	counter(descExpireErrs, float64(c.agent.connections.failures.Load()))
+	counter(descDestroyed, float64(s.Translation.Destroyed))
 }

@@ -78,6 +78,13 @@ func (a *Agent) addDatapath(s *api.Status) error {
 	for _, at := range attachments {
 		on[at.Program]++
 	}
+	sockets, err := a.datapath.SocketPrograms()
+	if err != nil {
+		return err
+	}
+	for _, program := range sockets {
+		on[program]++
+	}
 	for _, p := range programs {
 		s.Programs = append(s.Programs, api.Program{
 			Name: p.Name, ID: p.ID, Tag: p.Tag, Attached: on[p.Name],
