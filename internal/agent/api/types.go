@@ -228,25 +228,25 @@ type ConnectionCount struct {
 
 // Status is everything `beeline status` prints.
 type Status struct {
-	Version   string       `json:"version"`
-	Node      string       `json:"node"`
-	Kernel    string       `json:"kernel"`
-	PID       int          `json:"pid"`
-	Started   string       `json:"started"`
-	Ready     bool         `json:"ready"`
-	Problems  []string     `json:"problems,omitempty"`
-	Choices   []Choice     `json:"choices"`
-	Cluster   Cluster      `json:"cluster"`
-	Uplink    *Uplink      `json:"uplink,omitempty"`
+	Version  string   `json:"version"`
+	Node     string   `json:"node"`
+	Kernel   string   `json:"kernel"`
+	PID      int      `json:"pid"`
+	Started  string   `json:"started"`
+	Ready    bool     `json:"ready"`
+	Problems []string `json:"problems,omitempty"`
+	Choices  []Choice `json:"choices"`
+	Cluster  Cluster  `json:"cluster"`
+	Uplink   *Uplink  `json:"uplink,omitempty"`
 	// Uplinks are all devices to the world, that to the other nodes first.
-	Uplinks     []Uplink    `json:"uplinks,omitempty"`
-	Translation Translation `json:"translation"`
-	Features  []Feature    `json:"features"`
-	Programs  []Program    `json:"programs"`
-	Maps      []Map        `json:"maps"`
-	Pools     []Pool       `json:"pools"`
-	Nodes     []RemoteNode `json:"nodes"`
-	Endpoints int          `json:"endpoints"`
+	Uplinks     []Uplink     `json:"uplinks,omitempty"`
+	Translation Translation  `json:"translation"`
+	Features    []Feature    `json:"features"`
+	Programs    []Program    `json:"programs"`
+	Maps        []Map        `json:"maps"`
+	Pools       []Pool       `json:"pools"`
+	Nodes       []RemoteNode `json:"nodes"`
+	Endpoints   int          `json:"endpoints"`
 }
 
 // Drop is one counter: packets dropped for one reason in one program.
