@@ -6,6 +6,7 @@
 // without, and when the ring is full, frames are lost, as they are on a card.
 //
 // The program reads the clock for every frame: a rate is kept inside of the kernel, with no system call between frames.
+// Frames at a rate come in bursts, those of some 33 µs together, as a card with moderated interrupts delivers them.
 package packetgen
 
 import (
@@ -68,6 +69,9 @@ func NewGenerator(place topology.Place, device string, frames Frames) (*Generato
 	}
 	return &Generator{place: place, frames: frames, offer: loaded.Offer, run: loaded.Run, state: loaded.State}, nil
 }
+
+// FrameLength is that of each frame in bytes.
+func (g *Generator) FrameLength() int { return g.frames.Length() }
 
 // On moves the generator to another CPU.
 func (g *Generator) On(cpu int) { g.place = g.place.On(cpu) }

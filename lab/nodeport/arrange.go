@@ -1,0 +1,162 @@
+package nodeport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/packetgen"
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// cores are the two CPUs of the bench: everything on one core is on the measured one, and the forwarding node alone too.
+type cores struct{ measured, other int }
+
+// coresOf chooses from the CPUs that there are as package measure does: the first one, where most machines handle their
+// interrupts and this program waits, is used only where there are just two.
+func coresOf(there []int) (c cores, err error) {
+	switch len(there) {
+	case 0, 1:
+		return cores{}, errors.New("the NodePort bench needs two CPUs: the forwarding node has one for itself")
+	case 2:
+		return cores{measured: there[1], other: there[0]}, nil
+	}
+	return cores{measured: there[1], other: there[2]}, nil
+}
+
+// What the samples to come need of the lab.
+const (
+	countPackets = true
+	carryTCP     = false
+)
+
+// arrange prepares the lab for packets to be counted in a placement, or for TCP on one core.
+func (b *bed) arrange(p result.Placement, count bool) error {
+	if count == (b.sink != nil) && p == b.placement && b.arranged {
+		return nil
+	}
+	b.placement, b.arranged = p, true
+	if err := b.closeSinks(); err != nil {
+		return err
+	}
+	if p == result.ForwarderCore {
+		return b.isolate()
+	}
+	for _, d := range b.devices.all() {
+		if err := d.unthread(); err != nil {
+			return err
+		}
+	}
+	if !count {
+		return nil
+	}
+	b.generator.On(b.cores.measured)
+	var err error
+	if b.wireSink, err = packetgen.CountOnWire(b.lab.Client(), b.devices.forwarderPort.name, b.counted(), b.devices.backendPort.name); err != nil {
+		return err
+	}
+	b.sink, err = packetgen.CountInStack(b.lab.Place(b.backend), podDevice, b.counted())
+	return err
+}
+
+// podDevice is the name that all contenders give a pod's device.
+const podDevice = "eth0"
+
+// isolate puts the forwarding node's work alone on one CPU.
+func (b *bed) isolate() error {
+	if err := b.devices.forwarder.thread(b.cores.measured); err != nil {
+		return err
+	}
+	if err := b.devices.forwarderPort.thread(b.cores.other); err != nil {
+		return err
+	}
+	b.generator.On(b.cores.other)
+	var err error
+	b.sink, err = packetgen.CountOnWire(b.lab.Client(), b.devices.forwarderPort.name, b.counted(), "")
+	return err
+}
+
+// counted is what packets are addressed to when they have been forwarded.
+func (b *bed) counted() netip.AddrPort {
+	return netip.AddrPortFrom(b.backend.Addresses[0], udpPort)
+}
+
+func (b *bed) closeSinks() error {
+	var errs []error
+	for _, s := range []**packetgen.Sink{&b.sink, &b.wireSink} {
+		if *s != nil {
+			errs = append(errs, (*s).Close())
+			*s = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// outcome is what became of a load.
+type outcome struct {
+	packetgen.Offered
+	arrived uint64
+	// busy is the CPU time that the forwarding node's threads used, where it has any.
+	busy time.Duration
+}
+
+// rate is packets that arrived per second.
+func (o outcome) rate() float64 {
+	if o.Took <= 0 {
+		return 0
+	}
+	return float64(o.arrived) / o.Took.Seconds()
+}
+
+// loss is the share that did not arrive.
+func (o outcome) loss() float64 {
+	if o.Frames == 0 {
+		return 0
+	}
+	return max(0, 1-float64(o.arrived)/float64(o.Frames))
+}
+
+// left is the share of the forwarding node's CPU that was left.
+func (o outcome) left() float64 {
+	if o.Took <= 0 {
+		return 0
+	}
+	return max(0, 1-o.busy.Seconds()/o.Took.Seconds())
+}
+
+// offer makes a load and counts. The generator's last system call ends long after what is on the way has arrived.
+func (b *bed) offer(ctx context.Context, l packetgen.Load) (o outcome, err error) {
+	before, err := b.sink.Arrived()
+	if err != nil {
+		return o, err
+	}
+	busy := b.devices.forwarder.cpuTime()
+	if o.Offered, err = b.generator.Offer(ctx, l); err != nil {
+		return o, err
+	}
+	o.busy = b.devices.forwarder.cpuTime() - busy
+	after, err := b.sink.Arrived()
+	o.arrived = after - before
+	if err == nil && o.Frames == 0 {
+		err = fmt.Errorf("offer frames: none was made in %v", l.For)
+	}
+	return o, err
+}
+
+// warmUp makes every flow known to the forwarding node, beyond what it may take to trust one.
+func (b *bed) warmUp(ctx context.Context) error {
+	const each, rate = 12, 100000
+	_, err := b.offer(ctx, packetgen.Load{Rate: rate, For: 10 * time.Second, Count: uint64(each * b.flows)})
+	return err
+}
+
+// ways say how packets travelled, for the report.
+var ways = map[string]string{
+	string(result.ForwarderCore): "live frames: no copy on veth, and no skb before the forwarding node makes one. Its NAPI runs in a thread alone on one CPU; generator and counter share another. " +
+		"Counted at XDP at the end of the wire to the backend's node (" + topology.Uplink + "'s peer), where they end.",
+	string(result.OneCore): "live frames as far as the forwarding node, which sends them back to the switch; from there, by XDP past the switch's bridge, to the second node and into the pod. " +
+		"All of it, with the generator, in softirqs of one CPU. Counted at tc in the pod, where they end.",
+}

@@ -1,0 +1,231 @@
+package nodeport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/apiserver"
+	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/packetgen"
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/workload"
+)
+
+// bed is a contender brought up on a lab of its own, with the backend, a generator at the first node's port of the switch
+// and servers in the pod.
+type bed struct {
+	contender contender.Contender
+	lab       *topology.Lab
+	server    *apiserver.Server
+	cores     cores
+	backend   *topology.Pod
+	servers   *workload.Servers
+	generator *packetgen.Generator
+	devices   devices
+	// placement is the one that the lab is arranged for, if it is.
+	placement result.Placement
+	arranged  bool
+	sink      *packetgen.Sink
+	// wireSink hands packets on to the second node; it counts them, too, but the sink in the pod is the one that is read.
+	wireSink *packetgen.Sink
+	// scale is result.NodePort's; flows is how many flows there are; turn counts the samples of TCP.
+	scale float64
+	flows int
+	turn  int
+}
+
+// devices are the ends of the pairs between the switch and the two nodes.
+type devices struct {
+	forwarder, backend         *device // of the nodes
+	forwarderPort, backendPort *device // of the switch
+}
+
+func (d devices) all() []*device {
+	return []*device{d.forwarder, d.backend, d.forwarderPort, d.backendPort}
+}
+
+// downTimeout is how long taking a lab down may take; it happens after an interrupt too.
+const downTimeout = 30 * time.Second
+
+// endpointSysctls are set where TCP connections begin and end: see package measure.
+var endpointSysctls = []struct{ name, value string }{
+	{"net/ipv4/ip_local_port_range", "1024 65535"},
+	{"net/ipv4/ip_local_reserved_ports", "30900-30930"},
+	{"net/ipv4/tcp_tw_reuse", "1"},
+}
+
+// openBed brings a contender up and proves that both Services work. After an error nothing of it is left.
+func openBed(ctx context.Context, c contender.Contender, p Plan) (b *bed, err error) {
+	b = &bed{contender: c, cores: p.cores, flows: p.Flows}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.close())
+		}
+	}()
+	b.lab, err = topology.Up(ctx, topology.Options{
+		Name: fmt.Sprintf("np%d-%s", os.Getpid(), c.Name()), Nodes: 2, MTU: p.MTU, Outside: true, Network: c.Name(),
+	})
+	if err != nil {
+		return b, fmt.Errorf("bring up lab of %s: %w", c.Name(), err)
+	}
+	b.findDevices()
+	for _, d := range b.devices.all() {
+		if err := d.takeFrames(ctx); err != nil {
+			return b, err
+		}
+	}
+	if err := b.keepClients(); err != nil {
+		return b, err
+	}
+	if err := b.bringUp(ctx); err != nil {
+		return b, err
+	}
+	for _, place := range []topology.Place{b.lab.Client(), b.lab.Place(b.backend)} {
+		for _, s := range endpointSysctls {
+			if err := place.WriteSysctl(s.name, s.value); err != nil {
+				return b, fmt.Errorf("prepare ends of %s: %w", c.Name(), err)
+			}
+		}
+	}
+	if err := b.verifyTCP(ctx); err != nil {
+		return b, err
+	}
+	if err := b.makeGenerator(p.Flows); err != nil {
+		return b, err
+	}
+	if err := b.verifyUDP(ctx); err != nil {
+		return b, err
+	}
+	b.servers = workload.NewServers(b.lab.Place(b.backend).On(b.cores.measured), workload.Target{Address: b.backend.Addresses[0], Ports: tcpPorts()})
+	return b, nil
+}
+
+func (b *bed) findDevices() {
+	b.devices = devices{
+		forwarder:     &device{place: b.forwarder().Place(), name: topology.Uplink},
+		backend:       &device{place: b.far().Place(), name: topology.Uplink},
+		forwarderPort: &device{place: b.lab.Client(), name: b.lab.SwitchPort(b.forwarder())},
+		backendPort:   &device{place: b.lab.Client(), name: b.lab.SwitchPort(b.far())},
+	}
+}
+
+// forwarder is the node that clients send to, far the one where the backend is.
+func (b *bed) forwarder() *topology.Node { return b.lab.Node(0) }
+func (b *bed) far() *topology.Node       { return b.lab.Node(1) }
+
+// bringUp starts the network, the backend, and what takes care of Services.
+func (b *bed) bringUp(ctx context.Context) (err error) {
+	p, isProxy := b.contender.(contender.Proxy)
+	if isProxy {
+		var kubeconfig string
+		if b.server, kubeconfig, err = contender.ServeObjects(ctx, b.lab); err != nil {
+			return err
+		}
+		p = p.Asking(kubeconfig)
+		b.contender = p
+	}
+	if err := b.contender.Up(ctx, b.lab); err != nil {
+		return fmt.Errorf("bring up %s: %w", b.contender.Name(), err)
+	}
+	if b.backend, err = b.contender.AddPod(ctx, b.lab, b.far(), "backend"); err != nil {
+		return fmt.Errorf("add pod of %s: %w", b.contender.Name(), err)
+	}
+	if !isProxy {
+		return b.routeThrough()
+	}
+	if err := b.server.Put(objects(b.lab, b.backend)...); err != nil {
+		return fmt.Errorf("make Services: %w", err)
+	}
+	return p.StartProxy(ctx, b.lab)
+}
+
+// target is where clients send to over one protocol: the NodePort, or the pod itself where nothing translates.
+func (b *bed) target(nodePort, port uint16) netip.AddrPort {
+	if b.server == nil {
+		return netip.AddrPortFrom(b.backend.Addresses[0], port)
+	}
+	return netip.AddrPortFrom(b.forwarder().Addresses[0].Addr(), nodePort)
+}
+
+// makeGenerator prepares frames of clients behind the one on the switch, by way of the first node.
+func (b *bed) makeGenerator(flows int) error {
+	from, err := hardwareAddress(b.devices.forwarderPort)
+	if err != nil {
+		return err
+	}
+	to, err := hardwareAddress(b.devices.forwarder)
+	if err != nil {
+		return err
+	}
+	b.generator, err = packetgen.NewGenerator(b.lab.Client().On(b.cores.measured), b.devices.forwarderPort.name, packetgen.Frames{
+		SourceMAC: from, DestinationMAC: to,
+		Source:      netip.AddrPortFrom(topology.ClientNetworkIPv4.Addr().Next(), firstClientPort),
+		Destination: b.target(udpNodePort, udpPort),
+		Flows:       flows, Ports: portsOfClient,
+	})
+	return err
+}
+
+// Flows are spread over clients with so many ports each.
+const (
+	firstClientPort = 20000
+	portsOfClient   = 16
+)
+
+func hardwareAddress(d *device) (mac net.HardwareAddr, err error) {
+	err = d.place.Do(func() error {
+		i, err := net.InterfaceByName(d.name)
+		if err != nil {
+			return fmt.Errorf("find device %s: %w", d.name, err)
+		}
+		mac = i.HardwareAddr
+		return nil
+	})
+	return mac, err
+}
+
+// cpuTime is what the NAPI threads of the lab have used.
+func (b *bed) cpuTime() (sum time.Duration) {
+	for _, d := range b.devices.all() {
+		sum += d.cpuTime()
+	}
+	return sum
+}
+
+// cgroups are those in which everything of the lab runs.
+func (b *bed) cgroups() []string {
+	return []string{b.forwarder().Cgroup, b.far().Cgroup, b.lab.Client().Cgroup}
+}
+
+func (b *bed) record(ctx context.Context) result.Contender {
+	facts := b.contender.Facts(ctx, b.lab)
+	return result.Contender{Name: b.contender.Name(), Description: b.contender.Description(), Version: facts["agent"], Facts: facts}
+}
+
+// close ends everything of the bed, whatever the state it is in.
+func (b *bed) close() error {
+	errs := []error{b.closeSinks()}
+	if b.generator != nil {
+		errs = append(errs, b.generator.Close())
+	}
+	if b.servers != nil {
+		errs = append(errs, b.servers.Close())
+	}
+	if b.server != nil {
+		b.server.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), downTimeout)
+	defer cancel()
+	if b.lab != nil {
+		if err := b.lab.Down(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("take down lab of %s: %w", b.contender.Name(), err))
+		}
+	}
+	return errors.Join(errs...)
+}

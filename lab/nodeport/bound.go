@@ -1,0 +1,80 @@
+package nodeport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/packetgen"
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// publishedOffer is what was offered in the published study, in packets per second.
+const publishedOffer = 10e6
+
+// boundLength is how long each bound is measured; it is asked for boundTimes, and the median counts.
+const (
+	boundLength = 300 * time.Millisecond
+	boundTimes  = 3
+)
+
+// bounds finds out what the generator brings through a bare veth pair, in a lab of its own without any network: with a
+// CPU for each end, counted at XDP, and with both on one CPU, counted at tc, where the stack would begin.
+func bounds(ctx context.Context, p Plan) (r result.NodePort, err error) {
+	r = result.NodePort{Flows: p.Flows, Services: otherServices + 2, Ways: ways}
+	lab, err := topology.Up(ctx, topology.Options{Name: fmt.Sprintf("np%d-bound", os.Getpid()), Nodes: 2, MTU: p.MTU, Outside: true})
+	if err != nil {
+		return r, fmt.Errorf("bring up lab of the bound: %w", err)
+	}
+	defer func() {
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), downTimeout)
+		defer cancel()
+		err = errors.Join(err, lab.Down(undo))
+	}()
+	b := &bed{contender: contender.Node{}, lab: lab, cores: p.cores, backend: &topology.Pod{Netns: lab.Node(0).Netns, Addresses: []netip.Addr{lab.Node(0).Addresses[0].Addr()}}}
+	b.findDevices()
+	if err := b.devices.forwarder.takeFrames(ctx); err != nil {
+		return r, err
+	}
+	if err := b.makeGenerator(p.Flows); err != nil {
+		return r, err
+	}
+	defer b.generator.Close()
+	r.FrameBytes = b.generator.FrameLength()
+	if r.OneCoreMax, err = b.bound(ctx, p.cores.measured, func() (*packetgen.Sink, error) {
+		return packetgen.CountInStack(b.devices.forwarder.place, b.devices.forwarder.name, b.counted())
+	}); err != nil {
+		return r, err
+	}
+	if err := b.devices.forwarder.thread(p.cores.measured); err != nil {
+		return r, err
+	}
+	r.OfferedMax, err = b.bound(ctx, p.cores.other, func() (*packetgen.Sink, error) {
+		return packetgen.CountOnWire(b.devices.forwarder.place, b.devices.forwarder.name, b.counted(), "")
+	})
+	r.Scale = r.OfferedMax / publishedOffer
+	return r, err
+}
+
+// bound is the median rate that arrives at a sink from a generator on a CPU.
+func (b *bed) bound(ctx context.Context, cpu int, count func() (*packetgen.Sink, error)) (rate float64, err error) {
+	if b.sink, err = count(); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, b.closeSinks()) }()
+	b.generator.On(cpu)
+	var rates []float64
+	for range boundTimes {
+		o, err := b.offer(ctx, packetgen.Load{For: boundLength})
+		if err != nil {
+			return 0, err
+		}
+		rates = append(rates, o.rate())
+	}
+	return median(rates), nil
+}

@@ -1,0 +1,205 @@
+package nodeport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/measure"
+	"github.com/beeline-cni/beeline/lab/packetgen"
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/workload"
+)
+
+// figure is one column of the bench. It fulfils workload.Workload for planning and describing; samples are made by
+// sample, with the bed that they need.
+type figure struct {
+	info   result.Workload
+	sample func(ctx context.Context, b *bed, f figure, length time.Duration) (workload.Outcome, error)
+	// published is the rate of the published study, in packets per second, that a figure of CPU time stands for.
+	published float64
+	// lengths is how many samples' lengths one takes in all.
+	lengths float64
+	// packets says that the figure counts packets; else it carries TCP.
+	packets bool
+	// tool is what carries TCP.
+	tool workload.Workload
+}
+
+const generatorTool = "live frames (BPF_PROG_TEST_RUN)"
+
+var (
+	saturation = figure{
+		info: result.Workload{
+			Name: "nodeport_saturation", Title: "NodePort, packets at saturation",
+			Description: "60-byte UDP frames of many flows offered as fast as they can be; those that arrive per second.",
+			Tool:        generatorTool, Metric: result.Rate, Unit: "/s", Better: "higher",
+		},
+		sample: sampleSaturation, lengths: 1.6, packets: true,
+	}
+	lossless = figure{
+		info: result.Workload{
+			Name: "nodeport_lossless", Title: "NodePort, packets with less than 0.1 % lost",
+			Description: "The highest rate of 60-byte UDP frames of which 99.9 % arrive, found by halving.",
+			Tool:        generatorTool, Metric: result.Rate, Unit: "/s", Better: "higher",
+		},
+		sample: sampleLossless, lengths: 6, packets: true,
+	}
+	connections = tcpFigure("tcp_crr", "NodePort, new connections", "A new TCP connection through the NodePort for each transaction: connect, one byte there and back, close.")
+	requests    = tcpFigure("tcp_rr", "NodePort, TCP_RR", "One byte there and one byte back on an open TCP connection through the NodePort, one after the other.")
+)
+
+// cpuLeft is the figure for one of the published study's rates, in millions.
+func cpuLeft(millions int) figure {
+	return figure{
+		info: result.Workload{
+			Name: fmt.Sprintf("nodeport_cpu_%dm", millions), Title: fmt.Sprintf("NodePort, CPU left at %d Mpps, scaled", millions),
+			Description: fmt.Sprintf("Share of the forwarding node's CPU that is left while 60-byte UDP frames come at the rate that is here what %d million per second are to the 10 million of the published study.", millions),
+			Tool:        generatorTool, Metric: result.CPULeft, Unit: "%", Better: "higher",
+		},
+		sample: sampleCPULeft, published: float64(millions) * 1e6, lengths: 1.3, packets: true,
+	}
+}
+
+func tcpFigure(tool, title, description string) figure {
+	f := figure{sample: sampleTCP, lengths: 1.1}
+	for _, w := range workload.All() {
+		if w.Info().Name == tool {
+			f.tool = w
+		}
+	}
+	f.info = f.tool.Info()
+	f.info.Name, f.info.Title, f.info.Description = "nodeport_"+tool, title, description
+	return f
+}
+
+// Figures are the names of the figures of this bench.
+func Figures() []string {
+	var names []string
+	for _, c := range cells() {
+		name := c.Workload.Info().Name
+		if len(names) == 0 || names[len(names)-1] != name {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// cells are all figures in the order in which a contender's samples are made: those of one placement together.
+func cells() []measure.Cell {
+	var list []measure.Cell
+	add := func(p result.Placement, figures ...figure) {
+		for _, f := range figures {
+			list = append(list, measure.Cell{Workload: f, Path: result.CrossNode, Placement: p, Procs: 1})
+		}
+	}
+	add(result.ForwarderCore, saturation, lossless, cpuLeft(1), cpuLeft(2), cpuLeft(4))
+	add(result.OneCore, saturation, requests, connections)
+	return list
+}
+
+// Info describes the figure.
+func (f figure) Info() result.Workload { return f.info }
+
+// Missing names the tool that is not installed.
+func (f figure) Missing() string {
+	if f.tool != nil {
+		return f.tool.Missing()
+	}
+	return ""
+}
+
+// IPv4Only says what the bench makes.
+func (figure) IPv4Only() string { return "the NodePort bench sends IPv4" }
+
+// Processes are one.
+func (figure) Processes(int) []int { return []int{1} }
+
+// Seconds is what a sample takes.
+func (f figure) Seconds(wanted time.Duration) time.Duration {
+	const arranging = 250 * time.Millisecond
+	return time.Duration(f.lengths*float64(wanted)) + arranging
+}
+
+// Serve and Run are not for this bench, which has beds instead of places.
+func (figure) Serve(context.Context, *workload.Servers, int) error { return errOther }
+
+// Run is like Serve.
+func (figure) Run(context.Context, workload.Request) (workload.Outcome, error) {
+	return workload.Outcome{}, errOther
+}
+
+var errOther = errors.New("a figure of the NodePort bench runs there only")
+
+func sampleSaturation(ctx context.Context, b *bed, _ figure, length time.Duration) (workload.Outcome, error) {
+	o, err := b.offer(ctx, packetgen.Load{For: length})
+	return outcomeOf(o, o.rate()), err
+}
+
+func sampleLossless(ctx context.Context, b *bed, _ figure, length time.Duration) (workload.Outcome, error) {
+	top, err := b.offer(ctx, packetgen.Load{For: length / 2})
+	if err != nil {
+		return workload.Outcome{}, err
+	}
+	var best outcome
+	rate, err := search(ctx, top.rate(), func(rate float64) (float64, error) {
+		o, err := b.offer(ctx, packetgen.Load{Rate: rate, For: length / 2})
+		if err == nil && o.loss() <= lossBound && o.rate() > best.rate() {
+			best = o
+		}
+		return o.loss(), err
+	})
+	if err == nil && rate == 0 {
+		err = fmt.Errorf("more than %g %% is lost even at %.0f packets per second", lossBound*100, top.rate()*lowest)
+	}
+	if err != nil {
+		return workload.Outcome{}, err
+	}
+	return outcomeOf(best, best.rate()), nil
+}
+
+func sampleCPULeft(ctx context.Context, b *bed, f figure, length time.Duration) (workload.Outcome, error) {
+	asked := f.published * b.scale
+	o, err := b.offer(ctx, packetgen.Load{Rate: asked, For: length})
+	if err != nil {
+		return workload.Outcome{}, err
+	}
+	// Less leaves more of the CPU, and says nothing of the contender.
+	if o.Rate() < asked*leastOffered {
+		return workload.Outcome{}, fmt.Errorf("the generator made %.0f of %.0f packets per second: something else used its CPU", o.Rate(), asked)
+	}
+	out := outcomeOf(o, o.rate())
+	out.Values[result.CPULeft] = 100 * o.left()
+	return out, nil
+}
+
+// leastOffered is the share of a fixed rate that the generator has to make.
+const leastOffered = 0.97
+
+func outcomeOf(o outcome, rate float64) workload.Outcome {
+	return workload.Outcome{
+		Values: map[string]float64{
+			result.Rate: rate, result.Offered: o.Rate(), result.Loss: 100 * o.loss(), result.Messages: float64(o.arrived),
+		},
+		Seconds: o.Took.Seconds(),
+	}
+}
+
+func sampleTCP(ctx context.Context, b *bed, f figure, length time.Duration) (workload.Outcome, error) {
+	b.turn++
+	return f.tool.Run(ctx, workload.Request{
+		Client: b.lab.Client().On(b.cores.measured), Server: viaNodePort{b.servers, b}, Procs: 1, Length: length, Turn: b.turn,
+	})
+}
+
+// viaNodePort are the pod's servers as a client outside finds them.
+type viaNodePort struct {
+	*workload.Servers
+	bed *bed
+}
+
+// Target is the NodePort.
+func (v viaNodePort) Target() workload.Target {
+	return workload.Target{Address: v.bed.target(0, 0).Addr(), Ports: tcpPorts()}
+}

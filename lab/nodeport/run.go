@@ -1,0 +1,251 @@
+package nodeport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/machine"
+	"github.com/beeline-cni/beeline/lab/measure"
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/stats"
+)
+
+// Plan is everything that is decided before a run.
+type Plan struct {
+	measure.Schedule
+	Contenders []contender.Contender
+	// MTU is that of the wire, in bytes; Flows is how many flows packets belong to.
+	MTU   int
+	Flows int
+
+	cores cores
+}
+
+// Choice narrows a plan down; zero fields leave it as it is.
+type Choice struct {
+	Contenders, Figures []string
+	Placements          []result.Placement
+	Rounds              int
+	Length              time.Duration
+	Flows               int
+}
+
+// What a plan has unless chosen otherwise.
+const (
+	defaultFlows = 1000
+	defaultMTU   = 1500
+	mostFlows    = 100000
+)
+
+// NewPlan is the plan of a few minutes, or what it is narrowed down to.
+func NewPlan(c Choice) (p Plan, err error) {
+	p = Plan{
+		Schedule: measure.QuickSchedule(measure.Choice{Rounds: c.Rounds, Length: c.Length}),
+		MTU:      defaultMTU, Flows: defaultFlows,
+	}
+	p.Mode = "nodeport"
+	if c.Flows > 0 {
+		p.Flows = c.Flows
+	}
+	if p.Flows > mostFlows {
+		return p, fmt.Errorf("flows %d: want up to %d", p.Flows, mostFlows)
+	}
+	var unknown []string
+	if p.Contenders, unknown = named(c.Contenders); len(unknown) > 0 {
+		return p, fmt.Errorf("no contender %q in the NodePort bench; there are: %s", unknown[0], strings.Join(Names(), ", "))
+	}
+	for _, name := range c.Figures {
+		if !slices.Contains(Figures(), name) {
+			return p, fmt.Errorf("no figure %q in the NodePort bench; there are: %s", name, strings.Join(Figures(), ", "))
+		}
+	}
+	for _, cell := range cells() {
+		if (len(c.Figures) == 0 || slices.Contains(c.Figures, cell.Workload.Info().Name)) &&
+			(len(c.Placements) == 0 || slices.Contains(c.Placements, cell.Placement)) {
+			if missing := cell.Workload.Missing(); missing != "" {
+				return p, fmt.Errorf("figure %s: %s", cell.Workload.Info().Name, missing)
+			}
+			p.Cells = append(p.Cells, cell)
+		}
+	}
+	p.cores, err = coresOf(measure.CPUs())
+	return p, err
+}
+
+// What the parts of a run take, about.
+const (
+	bringUp  = 3 * time.Second
+	takeDown = 400 * time.Millisecond
+)
+
+// Estimate is how long the run takes, about, when no round is discarded.
+func (p Plan) Estimate() time.Duration {
+	entrants := len(p.Contenders)
+	if p.HasBaseline() {
+		entrants++
+	}
+	return time.Duration(len(p.Contenders))*(bringUp+takeDown) + p.Schedule.Estimate(entrants) + 2*time.Second
+}
+
+// HasBaseline says whether there is what ratios are formed with.
+func (p Plan) HasBaseline() bool {
+	return slices.ContainsFunc(p.Contenders, func(c contender.Contender) bool { return c.Name() == stats.Baseline })
+}
+
+// Run carries out a plan. The result is never nil: what was measured before an error, or before the context ended, is in
+// it, with its summary. Nothing that was brought up is left.
+func Run(ctx context.Context, p Plan, progress *measure.Progress) (run *result.Run, err error) {
+	run = measure.NewRun(p.Schedule)
+	run.Settings.MTU = p.MTU
+	defer func() { measure.Finish(run) }()
+	if err := p.Validate(); err != nil {
+		return run, err
+	}
+	r := &runner{plan: p, progress: progress, run: run}
+	defer func() { err = errors.Join(err, r.close()) }()
+	if err := r.bringUp(ctx); err != nil {
+		return run, err
+	}
+	r.describe(ctx)
+	if err := r.rounds(ctx); err != nil {
+		return run, err
+	}
+	if measure.Kept(run) == 0 {
+		return run, fmt.Errorf("%w: the gate discarded all %d rounds", measure.ErrNothing, len(run.Rounds))
+	}
+	return run, nil
+}
+
+// runner is a run under way.
+type runner struct {
+	plan     Plan
+	progress *measure.Progress
+	run      *result.Run
+	beds     []*bed
+}
+
+// bringUp measures the bounds, then brings up every contender that can be; one that cannot is listed with the reason.
+func (r *runner) bringUp(ctx context.Context) error {
+	r.progress.Step("what the generator brings through a bare veth pair")
+	bound, err := bounds(ctx, r.plan)
+	if err != nil {
+		return fmt.Errorf("%w: %w", measure.ErrNothing, err)
+	}
+	r.run.NodePort = &bound
+	r.progress.Note("Bare veth pair: %.2f Mpps with a CPU for each end, %.2f Mpps on one. 1 Mpps of the published study is %.0f kpps here.",
+		bound.OfferedMax/1e6, bound.OneCoreMax/1e6, bound.Scale*1e3)
+	for _, c := range r.plan.Contenders {
+		record := result.Contender{Name: c.Name(), Description: c.Description(), Unsupported: c.Unsupported()}
+		if record.Unsupported == "" {
+			r.progress.Step("bringing up %s", c.Name())
+			b, err := openBed(ctx, c, r.plan)
+			switch {
+			case ctx.Err() != nil:
+				return errors.Join(ctx.Err(), err)
+			case err != nil:
+				r.progress.Note("%s does not come up: %v", c.Name(), err)
+				record.Unsupported = "does not come up: " + err.Error()
+			default:
+				b.scale = bound.Scale
+				r.beds = append(r.beds, b)
+				record = b.record(ctx)
+			}
+		} else {
+			r.progress.Note("%s: %s", c.Name(), record.Unsupported)
+		}
+		r.run.Contenders = append(r.run.Contenders, record)
+		r.progress.Advance(bringUp)
+	}
+	if len(r.beds) == 0 {
+		return fmt.Errorf("%w: no contender came up", measure.ErrNothing)
+	}
+	return nil
+}
+
+// describe records the machine.
+func (r *runner) describe(ctx context.Context) {
+	e := machine.Describe(ctx)
+	e.CPUs = len(measure.CPUs())
+	e.CongestionControl = r.beds[0].lab.CongestionControl
+	r.run.Environment = e
+}
+
+// rounds makes them, with this process out of the way of what is measured.
+func (r *runner) rounds(ctx context.Context) error {
+	release, err := measure.StayOn(r.plan.cores.other)
+	if err != nil {
+		return err
+	}
+	defer release()
+	var entrants []measure.Entrant
+	var cgroups []string
+	for _, b := range r.beds {
+		entrants = append(entrants, &entrant{b})
+		cgroups = append(cgroups, b.cgroups()...)
+	}
+	return r.plan.Make(ctx, entrants, measure.WatchLabs(cgroups, r.cpuTime), r.run, r.progress)
+}
+
+// cpuTime is what the NAPI threads of all labs have used: they are the bench's own.
+func (r *runner) cpuTime() (sum time.Duration) {
+	for _, b := range r.beds {
+		sum += b.cpuTime()
+	}
+	return sum
+}
+
+func (r *runner) close() error {
+	var errs []error
+	for _, b := range r.beds {
+		r.progress.Status("taking down %s", b.contender.Name())
+		errs = append(errs, b.close())
+		r.progress.Advance(takeDown)
+	}
+	r.progress.Clear()
+	return errors.Join(errs...)
+}
+
+// entrant is a bed in the rounds.
+type entrant struct{ bed *bed }
+
+// Name is the contender's.
+func (e *entrant) Name() string { return e.bed.contender.Name() }
+
+// Sample makes one sample of a figure. What goes wrong is in its Error.
+func (e *entrant) Sample(ctx context.Context, cell measure.Cell, length time.Duration) result.Sample {
+	s := result.Sample{
+		Workload: cell.Workload.Info().Name, Path: cell.Path, Placement: cell.Placement, Procs: cell.Procs, Started: time.Now(),
+	}
+	if err := e.bed.measure(ctx, cell, length, &s); err != nil {
+		s.Error, s.Values, s.Latency = err.Error(), nil, nil
+	}
+	return s
+}
+
+func (b *bed) measure(ctx context.Context, cell measure.Cell, length time.Duration, s *result.Sample) error {
+	f, ok := cell.Workload.(figure)
+	if !ok {
+		return fmt.Errorf("%s is no figure of the NodePort bench", cell.Workload.Info().Name)
+	}
+	if err := b.arrange(cell.Placement, f.packets); err != nil {
+		return err
+	}
+	if f.packets {
+		if err := b.warmUp(ctx); err != nil {
+			return err
+		}
+	} else if err := f.tool.Serve(ctx, b.servers, 1); err != nil {
+		return err
+	}
+	out, err := f.sample(ctx, b, f, length)
+	s.Values, s.Latency, s.Command = out.Values, out.Latency, out.Command
+	if s.Seconds = out.Seconds; s.Seconds == 0 {
+		s.Seconds = length.Seconds()
+	}
+	return err
+}
