@@ -34,6 +34,7 @@ type Connections struct {
 	openings    *ebpf.Map
 	pods        translatedPods
 	generation  *generation
+	slot        uint32 // of the entries that are inspected this time
 
 	countsMu sync.Mutex
 	counts   []ConnectionCount
@@ -44,6 +45,7 @@ type Connections struct {
 func (c *Connections) Expire(now time.Duration) (removed int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.slot = (c.slot + 1) % slots
 	tally := tally{}
 	pods, err := c.pods.read()
 	if err != nil {
@@ -69,13 +71,12 @@ func (c *Connections) expire(m *ebpf.Map, now time.Duration, tally tally, pods p
 	var over []bpfTuple
 	readErr := readAll(m, func(k *bpfTuple, v *bpfConnection) {
 		e := entry{*k, *v, m == c.openings}
-		ended, state, e2 := c.ended(e, now)
+		ended, e2 := c.ended(e, now, e.slot() == c.slot)
 		err = errors.Join(err, e2)
-		switch {
-		case ended:
+		tally.add(e)
+		if ended {
 			over = append(over, *k)
-		default:
-			tally.add(e, state)
+		} else {
 			pods.see(e)
 		}
 	})
@@ -90,28 +91,28 @@ func (c *Connections) expire(m *ebpf.Map, now time.Duration, tally tally, pods p
 	return removed, err
 }
 
-// ended tells whether an entry's connection is over, and what its state is. The other direction is asked only when this
-// one would have ended by itself, or when a connection is counted, which is done at its opener.
-func (c *Connections) ended(e entry, now time.Duration) (bool, ConnectionState, error) {
+// ended tells whether an entry's connection is over. Looking for the other direction takes a system call, so it is asked only
+// when this one would have ended by itself or may have ended with it, and of a few others in turn (inspect), to find halves
+// that are left of something.
+func (c *Connections) ended(e entry, now time.Duration, inspect bool) (bool, error) {
 	quiet := now - e.seen()
 	if quiet < shortest {
-		return false, e.state(bpfConnection{}), nil
+		return false, nil
 	}
-	if !e.opener() && quiet < lasting(e.key.Protocol, e.state(bpfConnection{})) {
-		return false, e.state(bpfConnection{}), nil // the opener's entry decides
+	if quiet < lasting(e.key.Protocol, e.state(bpfConnection{})) && !e.flag(bpfConnectionFlagCONNECTION_FIN) && !inspect {
+		return false, nil
 	}
 	back, there, err := c.other(e)
 	if err != nil {
-		return false, "", err
+		return false, err
 	}
-	state := e.state(back)
 	if !there && !e.direct() && !e.opening {
-		return true, state, nil // a half that is left of something
+		return true, nil
 	}
 	if there {
 		quiet = min(quiet, now-time.Duration(back.Seen))
 	}
-	return quiet >= lasting(e.key.Protocol, state), state, nil
+	return quiet >= lasting(e.key.Protocol, e.state(back)), nil
 }
 
 // other looks for the entry of the other direction, which may be in either table while the connection becomes established.
@@ -121,7 +122,7 @@ func (c *Connections) other(e entry) (back bpfConnection, there bool, err error)
 	}
 	key := e.turned()
 	for _, m := range []*ebpf.Map{c.connections, c.openings} {
-		err := m.Lookup(key, &back)
+		err := m.Lookup(&key, &back)
 		if err == nil {
 			return back, true, nil
 		}
@@ -142,7 +143,7 @@ func (c *Connections) removeEnded(m *ebpf.Map, key bpfTuple, now time.Duration) 
 	if err != nil {
 		return 0, fmt.Errorf("read connection: %w", err)
 	}
-	ended, _, err := c.ended(e, now)
+	ended, err := c.ended(e, now, true)
 	if err != nil || !ended {
 		return 0, err
 	}

@@ -33,6 +33,16 @@ func (e entry) turned() bpfTuple {
 	}
 }
 
+// slots is in how many calls of Expire every entry is inspected once.
+const slots = 64
+
+// slot says in which of them an entry is.
+func (e entry) slot() uint32 {
+	k := e.key
+	n := k.Source.Word[3] ^ k.Destination.Word[3] ^ uint32(k.SourcePort)<<16 ^ uint32(k.DestinationPort)
+	return (n ^ n>>8 ^ n>>16 ^ n>>24) % slots
+}
+
 // ConnectionState is how far a connection is.
 type ConnectionState string
 
@@ -120,7 +130,8 @@ type ConnectionCount struct {
 	Kind ConnectionKind
 	// Protocol is an IP protocol number.
 	Protocol uint8
-	State    ConnectionState
+	// State is what the direction of the opener shows.
+	State ConnectionState
 	// Connections counts each once, not by its directions.
 	Connections int
 }
@@ -129,9 +140,9 @@ type ConnectionCount struct {
 type tally map[ConnectionCount]int
 
 // add counts a connection at its opener.
-func (t tally) add(e entry, state ConnectionState) {
+func (t tally) add(e entry) {
 	if e.opener() || e.direct() {
-		t[ConnectionCount{Kind: e.kind(), Protocol: e.key.Protocol, State: state}]++
+		t[ConnectionCount{Kind: e.kind(), Protocol: e.key.Protocol, State: e.state(bpfConnection{})}]++
 	}
 }
 
@@ -147,7 +158,7 @@ func (t tally) sorted() []ConnectionCount {
 	return all
 }
 
-// Counts gives the connections that the last Expire has left. It reads no table.
+// Counts gives the connections that the last Expire found, also those that it removed. It reads no table.
 func (c *Connections) Counts() []ConnectionCount {
 	c.countsMu.Lock()
 	defer c.countsMu.Unlock()

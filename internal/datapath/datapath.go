@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -83,8 +84,10 @@ type Datapath struct {
 	log     *slog.Logger
 	objects bpfObjects
 	tcx     bool
-	fresh   []string             // names of maps that are not the pinned ones (yet)
-	resized map[string]*ebpf.Map // the pinned ones in whose place come fresh ones of another size
+	// stackSends: see SetStackSends.
+	stackSends atomic.Bool
+	fresh      []string             // names of maps that are not the pinned ones (yet)
+	resized    map[string]*ebpf.Map // the pinned ones in whose place come fresh ones of another size
 }
 
 // Open loads the programs, with the maps pinned below cfg.Root where these still fit and with new ones
@@ -133,6 +136,12 @@ func Open(cfg Config, log *slog.Logger) (_ *Datapath, err error) {
 	if err := d.carryOver(slices.Collect(gomaps.Keys(d.resized))); err != nil {
 		return nil, errors.Join(err, maps.close(), d.objects.Close())
 	}
+	d.setTables()
+	return d, nil
+}
+
+// setTables gives the tables their maps.
+func (d *Datapath) setTables() {
 	generation := &generation{m: d.objects.bpfMaps.Generation}
 	d.Endpoints = Endpoints{d.objects.bpfMaps.Endpoints, generation}
 	d.Routes = Routes{d.objects.bpfMaps.Routes, d.objects.bpfMaps.RouteLengths, generation}
@@ -140,15 +149,14 @@ func Open(cfg Config, log *slog.Logger) (_ *Datapath, err error) {
 	d.Lease = Lease{d.objects.bpfMaps.Lease}
 	d.Tunnel = Tunnel{d.objects.bpfMaps.TunnelSources}
 	d.Uplinks = Uplinks{d.objects.bpfMaps.Uplinks}
-	d.Services = newServices(&d.objects.bpfMaps, cfg.MaglevSize)
+	d.Services = newServices(&d.objects.bpfMaps, d.config.MaglevSize)
 	d.Connections = &Connections{
 		connections: d.objects.bpfMaps.Connections,
 		openings:    d.objects.bpfMaps.Openings,
 		pods:        translatedPods{d.objects.bpfMaps.TranslatedPods},
 		generation:  generation,
 	}
-	d.Sockets = &Sockets{peers: d.objects.bpfMaps.Peers, datagrams: d.objects.bpfMaps.Datagrams, log: log}
-	return d, nil
+	d.Sockets = &Sockets{peers: d.objects.bpfMaps.Peers, datagrams: d.objects.bpfMaps.Datagrams, log: d.log}
 }
 
 // onBPFFS checks that a directory, or the nearest one above it that exists, is on a BPF file system. Elsewhere

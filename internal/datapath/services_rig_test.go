@@ -153,3 +153,20 @@ func possibleCPUs(tb testing.TB) int {
 	}
 	return n
 }
+
+// openTables gives the maps alone: loading programs takes longer than most tests of tables.
+func openTables(tb testing.TB, cfg Config) *Datapath {
+	tb.Helper()
+	testenv.Root(tb)
+	spec, err := specFor(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	d := &Datapath{config: cfg, log: testLog(tb)}
+	if err := spec.LoadAndAssign(&d.objects.bpfMaps, nil); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { d.objects.bpfMaps.Close() })
+	d.setTables()
+	return d
+}

@@ -1,0 +1,329 @@
+package datapath
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// someTime is the present of these tests: long after anything began.
+const someTime = 100 * time.Hour
+
+const (
+	isOpener = uint8(bpfConnectionFlagCONNECTION_OPENER)
+	isFIN    = uint8(bpfConnectionFlagCONNECTION_FIN)
+	isReset  = uint8(bpfConnectionFlagCONNECTION_RESET)
+	isDirect = uint8(bpfConnectionFlagCONNECTION_DIRECT)
+	isPlain  = uint8(bpfConnectionFlagCONNECTION_PLAIN)
+)
+
+// half is one direction of a connection in a test: how long it has been quiet, and what it has seen.
+type half struct {
+	quiet   time.Duration
+	flags   uint8
+	missing bool
+}
+
+// clientTo gives the two directions of a connection of the world to a Service, forwarded with this node's address.
+func clientTo(backend netip.AddrPort, protocol uint8, clientPort uint16, service uint32) (there, back entry) {
+	client, frontend, node := addressOf(world.v4), addressOf(nodeA.v4), addressOf(nodeA.v4)
+	there.key = bpfTuple{Source: client, Destination: frontend, SourcePort: networkOrder(clientPort), DestinationPort: networkOrder(30080), Protocol: protocol}
+	there.value = bpfConnection{
+		Source: node, Destination: addressOf(backend.Addr()), SourcePort: networkOrder(clientPort + 1), DestinationPort: networkOrder(backend.Port()),
+		Service: service, Flags: isOpener,
+	}
+	back.key = there.turned()
+	back.value = bpfConnection{
+		Source: frontend, Destination: client, SourcePort: networkOrder(30080), DestinationPort: networkOrder(clientPort), Service: service,
+	}
+	return there, back
+}
+
+func (h half) put(t *testing.T, m *ebpf.Map, e entry) {
+	t.Helper()
+	if h.missing {
+		return
+	}
+	e.value.Seen = uint64((someTime - h.quiet).Nanoseconds())
+	e.value.Flags |= h.flags
+	if err := m.Put(e.key, e.value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Both directions go together, when what they make up is over, and not a second earlier.
+func TestConnectionsExpire(t *testing.T) {
+	const tcp, udp, sctp = uint8(cluster.TCP), uint8(cluster.UDP), uint8(cluster.SCTP)
+	for _, c := range []struct {
+		name        string
+		protocol    uint8
+		opening     bool
+		there, back half
+		lasts       time.Duration   // the timeout that counts from the later one of both
+		state       ConnectionState // as the opener's direction shows it
+		inspected   bool            // found in the course of several calls only
+	}{
+		{name: "TCP established", protocol: tcp, lasts: 6 * time.Hour, state: ConnectionEstablished},
+		{name: "TCP, one end has sent FIN", protocol: tcp, there: half{flags: isFIN}, lasts: 4 * time.Minute, state: ConnectionClosing},
+		{name: "TCP, the other end has sent FIN", protocol: tcp, back: half{flags: isFIN}, lasts: 4 * time.Minute},
+		{name: "TCP, both ends have sent FIN", protocol: tcp, there: half{flags: isFIN}, back: half{flags: isFIN}, lasts: 10 * time.Second},
+		{name: "TCP, the client has sent RST", protocol: tcp, there: half{flags: isReset}, lasts: 10 * time.Second},
+		{name: "TCP, the backend has sent RST", protocol: tcp, back: half{flags: isReset}, lasts: 10 * time.Second},
+		{name: "TCP without an answer", protocol: tcp, opening: true, lasts: time.Minute, state: ConnectionOpening},
+		{name: "TCP refused", protocol: tcp, opening: true, back: half{flags: isReset}, lasts: 10 * time.Second},
+		{name: "UDP", protocol: udp, lasts: 2 * time.Minute, state: ConnectionEstablished},
+		{name: "UDP has no FIN", protocol: udp, there: half{flags: isFIN}, lasts: 2 * time.Minute, state: ConnectionEstablished},
+		{name: "UDP without an answer", protocol: udp, opening: true, lasts: time.Minute, state: ConnectionOpening},
+		{name: "SCTP", protocol: sctp, lasts: 2 * time.Minute, state: ConnectionEstablished},
+		{name: "ICMP echo", protocol: protocolICMP, lasts: time.Minute, state: ConnectionEstablished},
+		{name: "ICMPv6 echo", protocol: protocolICMPv6, lasts: time.Minute, state: ConnectionEstablished},
+		{name: "TCP direct", protocol: tcp, there: half{flags: isDirect}, back: half{missing: true}, lasts: 6 * time.Hour, state: ConnectionEstablished},
+		{name: "TCP plain", protocol: tcp, there: half{flags: isPlain}, back: half{flags: isPlain}, lasts: 6 * time.Hour, state: ConnectionEstablished},
+		{name: "the way back is missing", protocol: tcp, back: half{missing: true}, lasts: 10 * time.Second, inspected: true},
+		{name: "the way back was pushed out of the openings", protocol: tcp, opening: true, back: half{missing: true}, lasts: time.Minute, state: ConnectionOpening},
+		{name: "a way back is all there is", protocol: udp, there: half{missing: true}, lasts: 10 * time.Second, inspected: true},
+		{name: "a way back is all there is of an opening", protocol: tcp, opening: true, there: half{missing: true}, lasts: time.Minute},
+	} {
+		for _, quieter := range []string{"both", "there", "back"} {
+			t.Run(c.name+", quiet "+quieter, func(t *testing.T) {
+				d := connectionsOnly(t)
+				m := d.objects.Connections
+				if c.opening {
+					m = d.objects.Openings
+				}
+				fill := func(quiet time.Duration) {
+					there, back := clientTo(netip.MustParseAddrPort("10.1.2.2:8080"), c.protocol, 40000, 7)
+					c.there.quiet, c.back.quiet = quiet, quiet
+					if quieter == "there" && !c.back.missing {
+						c.there.quiet = quiet + 10*time.Hour
+					}
+					if quieter == "back" && !c.there.missing {
+						c.back.quiet = quiet + 10*time.Hour
+					}
+					c.there.put(t, m, there)
+					c.back.put(t, m, back)
+				}
+				halves := 2
+				if c.there.missing || c.back.missing {
+					halves = 1
+				}
+				fill(c.lasts - time.Second)
+				for range slots {
+					if removed, err := d.Connections.Expire(someTime); err != nil || removed != 0 {
+						t.Errorf("%d entries are removed a second early: %v", removed, err)
+					}
+				}
+				if got := d.Connections.Counts(); c.state != "" && (len(got) != 1 || got[0].State != c.state || got[0].Connections != 1) {
+					t.Errorf("counts are %+v, expected one that is %s", got, c.state)
+				}
+				fill(c.lasts)
+				removed := 0
+				for i := 0; i < slots && (i == 0 || c.inspected); i++ {
+					n, err := d.Connections.Expire(someTime)
+					if err != nil {
+						t.Fatal(err)
+					}
+					removed += n
+				}
+				if removed != halves {
+					t.Errorf("%d entries are removed in time", removed)
+				}
+				if n, err := countEntries(m); err != nil || n != 0 {
+					t.Errorf("%d entries are left: %v", n, err)
+				}
+				if _, err := d.Connections.Expire(someTime); err != nil {
+					t.Error(err)
+				}
+				if got := d.Connections.Counts(); len(got) != 0 {
+					t.Errorf("counts are %+v", got)
+				}
+			})
+		}
+	}
+}
+
+// While a connection becomes established its halves may be in different tables.
+func TestConnectionsExpireAcross(t *testing.T) {
+	d := connectionsOnly(t)
+	there, back := clientTo(netip.MustParseAddrPort("10.1.2.2:8080"), uint8(cluster.TCP), 40000, 7)
+	half{quiet: 30 * time.Second}.put(t, d.objects.Openings, there)
+	half{quiet: 30 * time.Second}.put(t, d.objects.Connections, back)
+	if removed, err := d.Connections.Expire(someTime); err != nil || removed != 0 {
+		t.Errorf("%d entries are removed: %v", removed, err)
+	}
+	if removed, err := d.Connections.Expire(someTime + 7*time.Hour); err != nil || removed != 2 {
+		t.Errorf("%d entries are removed: %v", removed, err)
+	}
+}
+
+// When the load ends, the tables become empty; nothing that is live goes before.
+func TestConnectionsBecomeEmpty(t *testing.T) {
+	const pairs = 3000
+	d := connectionsOnly(t)
+	for i := range pairs {
+		protocol := []uint8{uint8(cluster.TCP), uint8(cluster.UDP), protocolICMP}[i%3]
+		there, back := clientTo(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, 2, byte(i)}), 8080), protocol, uint16(10000+2*i), uint32(i%2))
+		m := d.objects.Connections
+		if i%5 == 0 {
+			m = d.objects.Openings
+		}
+		half{}.put(t, m, there)
+		half{}.put(t, m, back)
+	}
+	left := 2 * pairs
+	for now := someTime; left > 0 && now <= someTime+7*time.Hour; now += 10 * time.Second {
+		removed, err := d.Connections.Expire(now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if removed%2 != 0 {
+			t.Fatalf("%d entries are removed after %s: a half is left", removed, now-someTime)
+		}
+		counted := 0
+		for _, c := range d.Connections.Counts() {
+			counted += 2 * c.Connections
+		}
+		if counted != left {
+			t.Fatalf("%d entries are counted after %s, expected %d", counted, now-someTime, left)
+		}
+		left -= removed
+	}
+	for _, m := range []*ebpf.Map{d.objects.Connections, d.objects.Openings} {
+		if n, err := countEntries(m); err != nil || n != 0 || left != 0 {
+			t.Errorf("%d entries are left, %d expected: %v", n, left, err)
+		}
+	}
+}
+
+// Of connections to a backend that is gone, those go that nothing else would end.
+func TestForgetBackends(t *testing.T) {
+	d := connectionsOnly(t)
+	gone, stays := netip.MustParseAddrPort("10.1.2.2:53"), netip.MustParseAddrPort("10.1.2.3:53")
+	port := uint16(20000)
+	add := func(m *ebpf.Map, to netip.AddrPort, protocol cluster.Protocol, service uint32, flags uint8) {
+		port += 2
+		there, back := clientTo(to, uint8(protocol), port, service)
+		half{flags: flags}.put(t, m, there)
+		if flags&isDirect == 0 {
+			half{flags: flags}.put(t, m, back)
+		}
+	}
+	add(d.objects.Connections, gone, cluster.UDP, 7, 0)
+	add(d.objects.Connections, gone, cluster.UDP, 7, isDirect)
+	add(d.objects.Openings, gone, cluster.UDP, 7, 0)
+	add(d.objects.Openings, gone, cluster.TCP, 7, 0)
+	const expected = 2 + 1 + 2 + 2
+	add(d.objects.Connections, gone, cluster.TCP, 7, 0) // drains
+	add(d.objects.Connections, gone, cluster.UDP, 0, 0) // a pod that talks to it as to anybody in the world
+	add(d.objects.Connections, stays, cluster.UDP, 7, 0)
+	add(d.objects.Openings, stays, cluster.UDP, 7, 0)
+	const others = 4 * 2
+	if removed, err := d.Connections.ForgetBackends(nil); err != nil || removed != 0 {
+		t.Errorf("%d entries are removed for nobody: %v", removed, err)
+	}
+	if removed, err := d.Connections.ForgetBackends([]netip.AddrPort{gone, netip.MustParseAddrPort("10.9.9.9:1")}); err != nil || removed != expected {
+		t.Errorf("%d entries are removed, expected %d: %v", removed, expected, err)
+	}
+	n, err := countEntries(d.objects.Connections)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := countEntries(d.objects.Openings)
+	if err != nil || n+m != others {
+		t.Errorf("%d entries are left, expected %d: %v", n+m, others, err)
+	}
+}
+
+// Pods stay listed for as long as they have a connection.
+func TestTranslatedPodsExpire(t *testing.T) {
+	d := connectionsOnly(t)
+	pods := d.objects.TranslatedPods
+	began := uint64((someTime - time.Minute).Nanoseconds())
+	there, back := clientTo(netip.AddrPortFrom(podB.v4, 8080), uint8(cluster.UDP), 40000, 7)
+	half{}.put(t, d.objects.Connections, there)
+	half{}.put(t, d.objects.Connections, back)
+	for a, value := range map[netip.Addr]uint64{
+		podA.v4: began, podB.v4: began, podC.v4: uint64(someTime.Nanoseconds()), // whose connection is not in the tables yet
+	} {
+		if err := pods.Put(addressOf(a), value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	generation := func() (now uint32) {
+		if err := d.objects.Generation.Lookup(uint32(0), &now); err != nil {
+			t.Fatal(err)
+		}
+		return now
+	}
+	before := generation()
+	if removed, err := d.Connections.Expire(someTime); err != nil || removed != 1 {
+		t.Errorf("%d entries are removed: %v", removed, err)
+	}
+	if generation() == before {
+		t.Error("decisions that the pod is translated are kept")
+	}
+	listed := map[netip.Addr]bool{}
+	in, err := d.Connections.pods.read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for a := range in {
+		listed[a.addr()] = true
+	}
+	if diff := cmp.Diff(map[netip.Addr]bool{podB.v4: true, podC.v4: true}, listed, compareAddresses); diff != "" {
+		t.Errorf("pods (-expected +listed):\n%s", diff)
+	}
+	before = generation()
+	if removed, err := d.Connections.Expire(someTime + time.Minute); err != nil || removed != 1 { // podC
+		t.Errorf("%d entries are removed: %v", removed, err)
+	}
+	if removed, err := d.Connections.Expire(someTime + time.Hour); err != nil || removed != 3 {
+		t.Errorf("%d entries are removed with the connection: %v", removed, err)
+	}
+	if _, err := d.Connections.Expire(someTime + time.Hour); err != nil || generation() != before+2 {
+		t.Errorf("generation went from %d to %d: %v", before, generation(), err)
+	}
+}
+
+// connectionsOnly are the tables alone: loading programs takes longer than these tests.
+func connectionsOnly(tb testing.TB) *Datapath {
+	tb.Helper()
+	return openTables(tb, Config{Services: true, Sizes: Sizes{Connections: 8192, Openings: 8192}})
+}
+
+// BenchmarkExpire is a look at full tables, of connections that are live and of connections that are idle, and at empty ones.
+func BenchmarkExpire(b *testing.B) {
+	for _, c := range []struct {
+		pairs int
+		quiet time.Duration
+	}{{0, 0}, {131072, 0}, {131072, time.Hour}} {
+		b.Run(fmt.Sprintf("entries=%d,quiet=%s", 2*c.pairs, c.quiet), func(b *testing.B) {
+			d := openTables(b, Config{Services: true})
+			seen := uint64((someTime - c.quiet).Nanoseconds())
+			w := writes[bpfTuple, bpfConnection]{m: d.objects.Connections}
+			for i := range c.pairs {
+				there, back := clientTo(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 8080), uint8(cluster.TCP), 40000, 7)
+				there.key.SourcePort, back.value.DestinationPort = uint16(i), uint16(i)
+				there.key.Source.Word[0], back.value.Destination.Word[0] = uint32(i>>16), uint32(i>>16)
+				there.value.Seen, back.value.Seen = seen, seen
+				w.add(there.key, there.value)
+				w.add(back.key, back.value)
+			}
+			if _, err := w.do(); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if removed, err := d.Connections.Expire(someTime); err != nil || removed != 0 {
+					b.Fatal(removed, err)
+				}
+			}
+		})
+	}
+}
