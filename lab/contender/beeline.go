@@ -97,12 +97,13 @@ func (c Beeline) Up(ctx context.Context, lab *topology.Lab) error {
 // flags are the agent's that make it this contender.
 func (c Beeline) flags(node *topology.Node) []string {
 	flags := []string{"--routing", c.Routing}
+	cgroup := node.Cgroup // by default it would be all processes of the machine
+	if c.cgroup != nil {
+		cgroup = c.cgroup(node)
+	}
+	flags = append(flags, "--cgroup", cgroup)
 	if c.services != "" {
-		cgroup := node.Cgroup
-		if c.cgroup != nil {
-			cgroup = c.cgroup(node)
-		}
-		flags = append(flags, "--services", c.services, "--cgroup", cgroup)
+		flags = append(flags, "--services", c.services)
 	}
 	if c.acceleration != "" {
 		flags = append(flags, "--nodeport-acceleration", c.acceleration)

@@ -180,14 +180,15 @@ func withoutProxies(env []string) []string {
 	return kept
 }
 
-// AddPod makes a pod by CNI ADD of ptp.
+// AddPod makes a pod by CNI ADD of ptp, without its masquerade: that would have a say in connections between nodes' pods
+// that kube-proxy has dealt with, and the pods of a lab reach no world.
 func (KubeProxy) AddPod(ctx context.Context, lab *topology.Lab, node *topology.Node, name string) (*topology.Pod, error) {
-	return PTP{}.AddPod(ctx, lab, node, name)
+	return Forwarding{}.AddPod(ctx, lab, node, name)
 }
 
 // DelPod removes a pod by CNI DEL.
 func (KubeProxy) DelPod(ctx context.Context, lab *topology.Lab, pod *topology.Pod) error {
-	return PTP{}.DelPod(ctx, lab, pod)
+	return Forwarding{}.DelPod(ctx, lab, pod)
 }
 
 // Facts name the versions, and what differs from kube-proxy's defaults.
@@ -196,7 +197,7 @@ func (c KubeProxy) Facts(ctx context.Context, lab *topology.Lab) map[string]stri
 	referenceFacts(ctx, lab, facts)
 	facts["kube-proxy"] = "v" + KubernetesVersion + ", mode " + c.Mode
 	facts["kube-proxy settings"] = "its defaults, but syncPeriod " + resync + " and no change of the size of conntrack's table"
-	facts["masquerade"] = masqueradeFact
+	facts["masquerade"] = "kube-proxy's only: none for what pods send to the world"
 	if c.Mode == "iptables" {
 		if out, err := lab.Node(0).Place().Output(ctx, "iptables", "--version"); err == nil {
 			facts["iptables"] = strings.TrimSpace(string(out))

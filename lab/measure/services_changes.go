@@ -97,7 +97,7 @@ func (c *changes) close() error {
 
 // time makes changes of one kind, one after the other.
 func (c *changes) time(ctx context.Context, what result.Happening, p ServicesPlan) result.Change {
-	r := result.Change{Contender: c.lane.contender.Name(), What: what, Services: c.lane.services, Backends: c.lane.backends}
+	r := result.Change{Contender: c.lane.contender.Name(), What: what, Services: c.lane.services, Backends: c.lane.backends, Milliseconds: []float64{}}
 	for began := time.Now(); len(r.Milliseconds) < p.Changes && time.Since(began) < p.ChangesFor; {
 		took, err := c.one(ctx, what)
 		if err != nil {

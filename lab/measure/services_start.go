@@ -25,7 +25,7 @@ func (b *servicesBench) starts(ctx context.Context) error {
 		if proxy.Unsupported() != "" || b.plan.Starts == 0 || !reachesFromNode(proxy) {
 			continue
 		}
-		r := result.Sync{Contender: proxy.Name(), Services: b.plan.Most, Backends: b.plan.Backends}
+		r := result.Sync{Contender: proxy.Name(), Services: b.plan.Most, Backends: b.plan.Backends, Seconds: []float64{}}
 		for i := range b.plan.Starts {
 			b.progress.Step("starting %s among %d Services with %d backends each, %d of %d", r.Contender, r.Services, r.Backends, i+1, b.plan.Starts)
 			err := b.startOnce(ctx, proxy, &r)
