@@ -1,10 +1,12 @@
 package datapath
 
 import (
+	"errors"
 	"net/netip"
 	"path/filepath"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/testenv"
@@ -15,6 +17,24 @@ var destroyWays = []struct {
 	name  string
 	older bool // a kernel before 6.5
 }{{"by Service", false}, {"by peer", true}}
+
+// needsDestroyer ends a test of a way that this kernel does not have.
+func (r *socketRig) needsDestroyer(tb testing.TB, older bool) {
+	tb.Helper()
+	if older {
+		return
+	}
+	d, err := loadDestroyer(r.d.objects.bpfMaps.Peers)
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		testenv.Missing(tb, "not on this kernel: bpf_sock_destroy (Linux 6.5)")
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := d.close(); err != nil {
+		tb.Fatal(err)
+	}
+}
 
 func (r *socketRig) destroy(tb testing.TB, older bool, gone ...netip.AddrPort) int {
 	tb.Helper()
@@ -45,6 +65,7 @@ func TestDestroyUDP(t *testing.T) {
 		t.Run(by.name, func(t *testing.T) {
 			t.Parallel()
 			r := newSocketRig(t, false)
+			r.needsDestroyer(t, by.older)
 			r.serveAll(t)
 			r.sync(t, bothOf(web4, backends4[0]), bothOf(web6, backends6[0]), bothOf(dns4, backends4[1]))
 			connected := func(ipv6 bool, kind int, to netip.AddrPort) socket {
@@ -123,6 +144,7 @@ func TestDestroyUDPOnlyWhatIsSaid(t *testing.T) {
 		t.Run(by.name, func(t *testing.T) {
 			t.Parallel()
 			r := newSocketRig(t, false)
+			r.needsDestroyer(t, by.older)
 			r.serveAll(t)
 			r.sync(t, bothOf(web4, backends4[0]))
 			r.destroy(t, by.older, netip.AddrPortFrom(backends4[0], backendPort))
