@@ -1,0 +1,195 @@
+package datapath
+
+import (
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/service"
+	"github.com/beeline-cni/beeline/internal/testenv"
+)
+
+// adoptTables is what Open does with maps, without loading programs.
+func adoptTables(t *testing.T, cfg Config, log *slog.Logger) *Datapath {
+	t.Helper()
+	if err := os.MkdirAll(mapDir(cfg.Root), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := specFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps, err := adoptMaps(cfg.Root, spec, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Datapath{config: cfg, log: log, fresh: maps.fresh, resized: maps.resized}
+	if err := spec.LoadAndAssign(&d.objects.bpfMaps, &ebpf.CollectionOptions{MapReplacements: maps.adopted}); err != nil {
+		t.Fatal(err)
+	}
+	if err := maps.closeAdopted(); err != nil {
+		t.Fatal(err)
+	}
+	for name := range d.resized {
+		if err := d.carryOver([]string{name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { d.objects.bpfMaps.Close(); closeMaps(d.resized) })
+	d.setTables()
+	return d
+}
+
+// Maps that get another size keep what they hold, and what old programs write until the new ones have taken over.
+func TestResizedMapsKeepEntries(t *testing.T) {
+	testenv.Root(t)
+	cfg := Config{Root: bpffs(t), Services: true, Sizes: Sizes{Services: 64, Backends: 256, Connections: 128, Openings: 128, Affinities: 128}}
+	d := adoptTables(t, cfg, testLog(t))
+	all := crowd(5)
+	all[0].Entries[1].Sources = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	if _, err := d.Services.Sync(all); err != nil {
+		t.Fatal(err)
+	}
+	there, back := clientTo(netip.MustParseAddrPort("10.1.2.2:8080"), uint8(cluster.TCP), 40000, 1)
+	half{}.put(t, d.objects.Connections, there)
+	half{}.put(t, d.objects.Connections, back)
+	if err := d.objects.Affinities.Put(bpfClient{Service: 1}, bpfAffinity{Set: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.objects.ServiceCounts.Put(uint32(1), make([]bpfServiceCount, possibleCPUs(t))); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Commit(); err != nil {
+		t.Fatal(err)
+	}
+
+	cfg.Sizes = Sizes{Services: 100, Backends: 300, Connections: 200, Openings: 200, Affinities: 200}
+	next := adoptTables(t, cfg, testLog(t))
+	if changed, err := next.Services.Sync(all); err != nil || changed != 0 {
+		t.Errorf("%d entries are written again: %v", changed, err)
+	}
+	holds(t, next.Services, all...)
+	late, lateBack := clientTo(netip.MustParseAddrPort("10.1.2.2:8080"), uint8(cluster.TCP), 50000, 1)
+	half{}.put(t, d.objects.Connections, late)
+	half{}.put(t, d.objects.Connections, lateBack)
+	newer := there
+	newer.value.Packets = 9
+	half{quiet: -time.Second}.put(t, next.objects.Connections, newer)
+	if err := next.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	last := adoptTables(t, cfg, testLog(t))
+	if len(last.fresh) > 0 || len(last.resized) > 0 {
+		t.Errorf("maps %v and %v are not what was committed", last.fresh, last.resized)
+	}
+	for name, want := range map[string]int{bpfMapConnections: 4, bpfMapAffinities: 1, bpfMapServiceCounts: 1, bpfMapServiceSources: 1} {
+		if n, err := countEntries(last.maps()[name]); err != nil || n != want {
+			t.Errorf("%d entries of %s are left of %d: %v", n, name, want, err)
+		}
+	}
+	var kept bpfConnection
+	if err := last.objects.Connections.Lookup(newer.key, &kept); err != nil || kept.Packets != 9 {
+		t.Errorf("an old entry has taken a newer one's place: %+v, %v", kept, err)
+	}
+}
+
+// A map that becomes too small keeps what fits and says what it has lost.
+func TestShrunkMapSaysWhatIsLost(t *testing.T) {
+	testenv.Root(t)
+	cfg := Config{Root: bpffs(t), Services: true, Sizes: Sizes{Connections: 100}}
+	d := adoptTables(t, cfg, testLog(t))
+	for i := range 20 {
+		there, back := clientTo(netip.MustParseAddrPort("10.1.2.2:8080"), uint8(cluster.TCP), uint16(40000+2*i), 1)
+		half{}.put(t, d.objects.Connections, there)
+		half{}.put(t, d.objects.Connections, back)
+	}
+	if err := d.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Sizes.Connections = 30
+	var said strings.Builder
+	next := adoptTables(t, cfg, slog.New(slog.NewTextHandler(&said, nil)))
+	if n, err := countEntries(next.objects.Connections); err != nil || n != 30 {
+		t.Errorf("%d entries fit: %v", n, err)
+	}
+	if !strings.Contains(said.String(), "map=connections size=30 lost=10") {
+		t.Errorf("the log says:\n%s", said.String())
+	}
+}
+
+// Without Services nothing of them is carried along.
+func TestServicesOffAndOn(t *testing.T) {
+	testenv.Root(t)
+	cfg := Config{Root: bpffs(t), Services: true}
+	d := adoptTables(t, cfg, testLog(t))
+	if _, err := d.Services.Sync(crowd(3)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Services = false
+	d = adoptTables(t, cfg, testLog(t))
+	if n, err := countEntries(d.objects.Services); err != nil || n != 0 || d.objects.Services.MaxEntries() != 1 {
+		t.Errorf("%d entries with room for %d: %v", n, d.objects.Services.MaxEntries(), err)
+	}
+	if err := d.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Services = true
+	d = adoptTables(t, cfg, testLog(t))
+	if _, err := d.Services.Sync(crowd(3)); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, d.Services, crowd(3)...)
+}
+
+// With one map of another layout, those that refer to it are given up with it: the old programs keep theirs whole.
+func TestMapsAdoptedTogether(t *testing.T) {
+	testenv.Root(t)
+	cfg := Config{Root: bpffs(t), Services: true}
+	d := adoptTables(t, cfg, testLog(t))
+	if _, err := d.Services.Sync(crowd(3)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	pin := filepath.Join(mapDir(cfg.Root), bpfMapServices)
+	if err := os.Remove(pin); err != nil {
+		t.Fatal(err)
+	}
+	other, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 20, ValueSize: 40, MaxEntries: 65536, Flags: 1 /* BPF_F_NO_PREALLOC */})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := other.Pin(pin); err != nil {
+		t.Fatal(err)
+	}
+	next := adoptTables(t, cfg, testLog(t))
+	if _, err := next.Services.Sync([]service.Port{crowd(4)[3]}); err != nil {
+		t.Fatal(err)
+	}
+	later(t, next.Services)
+	if got := entries(t, d.Services); got[bpfMapBackends] != 30 {
+		t.Errorf("of what the old programs use, %v is left", got)
+	}
+	if got := entries(t, next.Services); got[bpfMapBackends] != 10 {
+		t.Errorf("the new programs have %v", got)
+	}
+	for _, name := range []string{bpfMapConnections, bpfMapOpenings, bpfMapEndpoints} {
+		for _, fresh := range next.fresh {
+			if fresh == name {
+				t.Errorf("map %s is given up, too", name)
+			}
+		}
+	}
+}
