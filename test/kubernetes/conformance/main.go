@@ -1,9 +1,9 @@
-// Command conformance runs upstream's Conformance tests of sig-network against the cluster of the test bed and judges
-// the run: every test that upstream lists has to pass, but for those of exceptions.txt, each with its reason; an empty
-// run, a test that skips itself and an exception that is none are failures. It prints what happens as `go test -json`
-// does; build/testrun makes that readable.
+// Command conformance runs upstream's tests of sig-network against the cluster of the test bed and judges the run: the
+// Conformance tests, or those that ask more of Services. Every test that upstream lists has to pass, but for those of
+// exceptions.txt, each with its reason; an empty run, a test that skips itself and an exception that is none are failures.
+// It prints what happens as `go test -json` does; build/testrun makes that readable.
 //
-//	go run ./build/testrun -- go run ./test/kubernetes/conformance [-out DIR]
+//	go run ./build/testrun -- go run ./test/kubernetes/conformance [-tests conformance|services] [-out DIR]
 package main
 
 import (
@@ -19,12 +19,30 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/bed"
 )
 
-const (
-	// focus selects upstream's tests by their names.
-	focus = `\[sig-network\].*\[Conformance\]`
-	// processes is how many tests run at the same time.
-	processes = 4
-)
+// processes is how many tests run at the same time.
+const processes = 4
+
+// selection selects upstream's tests by their names.
+type selection struct{ focus, skip string }
+
+var selections = map[string]selection{
+	"conformance": {focus: `\[sig-network\].*\[Conformance\]`},
+	// What is left out needs a cloud or SCTP (Feature), ends components of the cluster (Disruptive), has the cluster to itself
+	// (Serial), or takes minutes to see that nothing happens (Slow).
+	"services": {
+		focus: `\[sig-network\] (Services|Conntrack|Traffic Distribution|Networking Granular Checks: Services) `,
+		skip:  `\[(Conformance|Disruptive|Serial|Slow|Feature:[^]]*)\]`,
+	},
+}
+
+// flags gives ginkgo's flags for a selection, whose names begin with prefix.
+func (s selection) flags(prefix string) []string {
+	flags := []string{prefix + "focus=" + s.focus}
+	if s.skip != "" {
+		flags = append(flags, prefix+"skip="+s.skip)
+	}
+	return flags
+}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -40,9 +58,14 @@ func main() {
 
 func run(ctx context.Context, args []string) (failed bool, err error) {
 	flags := flag.NewFlagSet("conformance", flag.ContinueOnError)
+	tests := flags.String("tests", "conformance", "which tests to run: conformance, services")
 	out := flags.String("out", "", "`directory` that keeps upstream's reports and log; none are kept unless given")
 	if err := flags.Parse(args); err != nil {
 		return false, err
+	}
+	chosen, known := selections[*tests]
+	if !known {
+		return false, fmt.Errorf("-tests: %q is neither conformance nor services", *tests)
 	}
 	exceptions, err := readExceptions(exceptionsText)
 	if err != nil {
@@ -65,11 +88,11 @@ func run(ctx context.Context, args []string) (failed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	listed, err := list(ctx, cluster, dir)
+	listed, err := list(ctx, cluster, chosen, dir)
 	if err != nil {
 		return false, fmt.Errorf("list upstream's tests: %w", err)
 	}
-	ran, runErr := runTests(ctx, cluster, dir)
+	ran, runErr := runTests(ctx, cluster, chosen, dir)
 	verdicts := judge(listed, ran, exceptions)
 	failed = emit(os.Stdout, verdicts)
 	if !failed && runErr != nil {
@@ -79,10 +102,10 @@ func run(ctx context.Context, args []string) (failed bool, err error) {
 }
 
 // list asks upstream which tests there are, without running any.
-func list(ctx context.Context, cluster *bed.Bed, dir string) ([]spec, error) {
+func list(ctx context.Context, cluster *bed.Bed, chosen selection, dir string) ([]spec, error) {
 	report := filepath.Join(dir, "listed.json")
-	cmd := cluster.Command(ctx, "e2e.test", "--provider=skeleton", "--ginkgo.dry-run", "--ginkgo.succinct", "--ginkgo.no-color",
-		"--ginkgo.focus="+focus, "--ginkgo.json-report="+report)
+	args := []string{"--provider=skeleton", "--ginkgo.dry-run", "--ginkgo.succinct", "--ginkgo.no-color", "--ginkgo.json-report=" + report}
+	cmd := cluster.Command(ctx, "e2e.test", append(args, chosen.flags("--ginkgo.")...)...)
 	if err := logged(cmd, filepath.Join(dir, "list.log")); err != nil {
 		return nil, err
 	}
@@ -90,12 +113,13 @@ func list(ctx context.Context, cluster *bed.Bed, dir string) ([]spec, error) {
 }
 
 // runTests runs the tests. With an error, what is in the report has happened nevertheless.
-func runTests(ctx context.Context, cluster *bed.Bed, dir string) ([]spec, error) {
+func runTests(ctx context.Context, cluster *bed.Bed, chosen selection, dir string) ([]spec, error) {
 	const report = "ran.json"
 	// ginkgo wants the path of the program, which only the cluster's PATH has.
 	const command = `exec ginkgo "$@" "$(command -v e2e.test)" -- --provider=skeleton`
-	cmd := cluster.Command(ctx, "sh", "-c", command, "ginkgo", fmt.Sprintf("--procs=%d", processes),
-		"--no-color", "--silence-skips", "--focus="+focus, "--output-dir="+dir, "--json-report="+report)
+	args := []string{"-c", command, "ginkgo", fmt.Sprintf("--procs=%d", processes),
+		"--no-color", "--silence-skips", "--output-dir=" + dir, "--json-report=" + report}
+	cmd := cluster.Command(ctx, "sh", append(args, chosen.flags("--")...)...)
 	runErr := logged(cmd, filepath.Join(dir, "run.log"))
 	ran, err := readReport(filepath.Join(dir, report))
 	if runErr != nil {

@@ -235,6 +235,20 @@ func processes(name string) ([]int, error) {
 // have both processes and children with controllers. It is a leaf of the machine's cgroup.
 const servicesCgroup = "services"
 
+// commandCgroup is the cgroup of version 2 for commands that are run on the machine.
+func commandCgroup(name string) (string, error) {
+	all, err := hierarchies()
+	if err != nil {
+		return "", err
+	}
+	at := slices.IndexFunc(all, hierarchy.v2) // hierarchies has made sure of it
+	leaf := filepath.Join(all[at].of(name), servicesCgroup)
+	if _, err := os.Stat(leaf); err == nil {
+		return leaf, nil
+	}
+	return all[at].of(name), nil
+}
+
 // leaveRoot moves this process out of the root of its cgroup namespace, where that is needed.
 func leaveRoot(name string, all []hierarchy) error {
 	for _, h := range all {

@@ -165,16 +165,24 @@ func innermostPid(status string) string {
 	return ""
 }
 
-// Command makes a command that runs on the machine, in all its namespaces.
+// joinAndRun puts the shell into the cgroup that its first argument names, and becomes the command that follows.
+const joinAndRun = `echo $$ >"$0/cgroup.procs" && exec "$@"`
+
+// Command makes a command that runs on the machine: in all its namespaces, and in its cgroup of version 2, to which programs for the
+// sockets of the machine's processes are attached.
 func Command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
 	pid, err := pidOne(name)
 	if err != nil {
 		return nil, err
 	}
-	nsenter := []string{"--target", strconv.Itoa(pid), "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd", "--",
+	cgroup, err := commandCgroup(name)
+	if err != nil {
+		return nil, err
+	}
+	nsenter := []string{"-c", joinAndRun, cgroup, "nsenter", "--target", strconv.Itoa(pid), "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd", "--",
 		"/usr/bin/env", "-i"}
 	nsenter = append(nsenter, environment...)
-	return exec.CommandContext(ctx, "nsenter", append(nsenter, args...)...), nil
+	return exec.CommandContext(ctx, "sh", append(nsenter, args...)...), nil
 }
 
 // Running tells whether the machine's first process is there.

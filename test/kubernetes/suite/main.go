@@ -35,7 +35,8 @@ type round struct {
 	tests   []command
 }
 
-// The clusters of a run: everything on the flat one, and what a topology can change on the routed one.
+// The clusters of a run: everything on the flat one, what a topology can change on the routed one, and beside kube-proxy what
+// that has a part in.
 func rounds(logs string) []round {
 	smoke := func(run string) command {
 		return command{"go", "test", "-json", "-count=1", "-timeout=25m", "-tags=kubernetes", "-run=" + run, "./test/kubernetes/smoke"}
@@ -44,9 +45,13 @@ func rounds(logs string) []round {
 		{"flat", plan.Options{Network: "beeline", Topology: "flat"}, []command{
 			smoke("."),
 			{"go", "run", "./test/kubernetes/conformance", "-out=" + logs + "/conformance"},
+			{"go", "run", "./test/kubernetes/conformance", "-tests=services", "-out=" + logs + "/services"},
 		}},
 		{"routed", plan.Options{Network: "beeline", Topology: "routed"}, []command{
 			smoke("^TestNetwork$"),
+		}},
+		{"kube-proxy", plan.Options{Network: "beeline", Proxy: "iptables"}, []command{
+			smoke("^TestNetwork$/^(NodesAreReady|ClusterDNS|ClusterIP|PodsAndServicesAtOnce|NodePort|NodePortLocal|HostPort|WorldSeesNodes|APIServerFromPods)$"),
 		}},
 	}
 }

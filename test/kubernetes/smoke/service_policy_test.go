@@ -1,0 +1,241 @@
+//go:build kubernetes
+
+package smoke
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// sessionAffinity: connections of one client go to one pod, those of clients of the world too, whichever port of the Service
+// they take.
+func sessionAffinity(t *testing.T) {
+	c := theCast(t)
+	service := serviceObject("sticky", castLabel, castMember)
+	service.Spec.Type = corev1.ServiceTypeNodePort
+	service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	applyForTest(t, service)
+	inside, port := hostPort(serviceAddress(t, service.Name), 80), nodePorts(t, service.Name)["who"]
+	for address, clients := range map[string][]place{
+		inside:                         {c.a.place, c.remote.place, c.hostNear.place, onNode(c.far.name)},
+		hostPort(c.near.address, port): {outside()},
+	} {
+		for _, client := range clients {
+			awaitService(t, client, address)
+			if answered := pods(mustAsk(t, client, address, "-count=40")); len(answered) != 1 {
+				t.Errorf("%s: 40 connections with session affinity went to %v", client.name, answered)
+			}
+		}
+	}
+}
+
+// refusal: a Service without endpoints refuses at once, wherever one comes from.
+func refusal(t *testing.T) {
+	c := theCast(t)
+	service := serviceObject("nobody", "name", "no-such-pod")
+	service.Spec.Type = corev1.ServiceTypeNodePort
+	applyForTest(t, service)
+	inside, ports := serviceAddress(t, service.Name), nodePorts(t, service.Name)
+	for _, client := range []place{c.a.place, c.remote.place, c.hostNear.place, onNode(c.far.name)} {
+		wantRefused(t, client, hostPort(inside, 80))
+		wantRefused(t, client, hostPort(c.near.address, ports["who"]))
+	}
+	wantRefused(t, outside(), hostPort(c.near.address, ports["who"]))
+	wantRefused(t, outside(), hostPort(c.far.address, ports["who"]))
+}
+
+// wantRefused wants connections to be refused as soon as the node knows of the Service.
+func wantRefused(t *testing.T, client place, address string) {
+	t.Helper()
+	eventually(t, func() error {
+		all, err := ask(client, address, "-patience=3s")
+		if err == nil {
+			return fmt.Errorf("%s: %s answers: %v", client.name, address, all)
+		}
+		if !strings.Contains(err.Error(), "connection refused") {
+			return fmt.Errorf("%s: %s does not refuse: %w", client.name, address, err)
+		}
+		return nil
+	})
+}
+
+// loadBalancer: the address in a Service's status leads to its pods from pods, nodes and the world, and from the world only for
+// those who are among its source ranges.
+func loadBalancer(t *testing.T) {
+	const vip = "198.51.100.80"
+	c := theCast(t)
+	service := serviceObject("balanced", "name", c.remote.pod)
+	service.Spec.Type = corev1.ServiceTypeLoadBalancer
+	service.Spec.AllocateLoadBalancerNodePorts = ptr(false)
+	service.Spec.LoadBalancerSourceRanges = []string{outsideAddress(t, c.near) + "/32", c.a.address + "/32"}
+	applyForTest(t, service)
+	setIngress(t, service.Name, vip)
+	routeFromOutside(t, vip, c.near)
+	for name, port := range nodePorts(t, service.Name) {
+		if port != 0 {
+			t.Errorf("port %s has NodePort %d, which was not asked for", name, port)
+		}
+	}
+	for _, client := range []place{outside(), c.a.place} {
+		awaitService(t, client, hostPort(vip, 80))
+		wantAnswer(t, client, hostPort(vip, 80), answer{Pod: c.remote.pod})
+		client.want(t, "echo", "tcp", hostPort(vip, 7), "-bytes=1000000", "-count=3")
+		client.want(t, "echo", "udp", hostPort(vip, 7), "-count=20")
+	}
+	if all, err := ask(c.b.place, hostPort(vip, 80), "-patience=2s"); err == nil {
+		t.Errorf("%s is not in loadBalancerSourceRanges and gets an answer: %v", c.b.pod, all)
+	}
+
+	service.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
+	apply(t, service)
+	setIngress(t, service.Name, vip)
+	eventually(t, func() error {
+		all, err := ask(outside(), hostPort(vip, 80), "-patience=1s")
+		if err == nil {
+			return fmt.Errorf("the outside is not in loadBalancerSourceRanges and gets an answer: %v", all)
+		}
+		return nil
+	})
+}
+
+// setIngress gives a Service a load balancer's address, as the controller of a cloud would.
+func setIngress(t *testing.T, service, address string) {
+	t.Helper()
+	mustKubectl(t, "-n", namespace, "patch", "service", service, "--subresource=status", "--type=merge",
+		"-p", fmt.Sprintf(`{"status": {"loadBalancer": {"ingress": [{"ip": %q}]}}}`, address))
+}
+
+// routeFromOutside has what the outside sends to an address go to a node, as routers of the world would.
+func routeFromOutside(t *testing.T, address string, through node) {
+	t.Helper()
+	if _, err := outside().run("ip", "route", "replace", address, "via", through.address); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := outside().run("ip", "route", "del", address); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// externalIP: an address that belongs to no node leads to the Service that names it.
+func externalIP(t *testing.T) {
+	const address = "198.51.100.32"
+	c := theCast(t)
+	service := serviceObject("external", "name", c.remote.pod)
+	service.Spec.ExternalIPs = []string{address}
+	applyForTest(t, service)
+	routeFromOutside(t, address, c.near)
+	for _, client := range []place{outside(), c.a.place, c.remote.place, onNode(c.far.name)} {
+		awaitService(t, client, hostPort(address, 80))
+		wantAnswer(t, client, hostPort(address, 80), answer{Pod: c.remote.pod})
+		if client.name != c.remote.name { // clusterIPHairpin
+			client.want(t, "echo", "udp", hostPort(address, 7), "-count=10")
+		}
+	}
+}
+
+// internalLocal: with internalTrafficPolicy Local a pod reaches the pods on its node only, and where there is none, nothing.
+func internalLocal(t *testing.T) {
+	c := theCast(t)
+	service := serviceObject("internal", "name", c.remote.pod)
+	service.Spec.InternalTrafficPolicy = ptr(corev1.ServiceInternalTrafficPolicyLocal)
+	applyForTest(t, service)
+	address := hostPort(serviceAddress(t, service.Name), 80)
+	awaitService(t, c.hostFar.place, address)
+	wantAnswer(t, onNode(c.far.name), address, answer{Pod: c.remote.pod})
+	for _, client := range []place{c.a.place, onNode(c.near.name)} {
+		if all, err := ask(client, address, "-patience=2s"); err == nil {
+			t.Errorf("%s: no pod of the Service is on its node, and there is an answer: %v", client.name, all)
+		}
+	}
+}
+
+// healthCheck: the healthCheckNodePort of a Service says of each node whether it has a pod of the Service.
+func healthCheck(t *testing.T) {
+	c := theCast(t)
+	service := serviceObject("healthy", "name", c.remote.pod)
+	service.Spec.Type = corev1.ServiceTypeLoadBalancer
+	service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	applyForTest(t, service)
+	var made corev1.Service
+	mustGet(t, &made, "service", service.Name)
+	port := int(made.Spec.HealthCheckNodePort)
+	awaitService(t, outside(), hostPort(c.far.address, port)) // 200
+	eventually(t, func() error {
+		_, err := ask(outside(), hostPort(c.near.address, port), "-patience=2s")
+		if err == nil || !strings.Contains(err.Error(), "503") {
+			return fmt.Errorf("node %s has no pod of the Service, and its health is not 503: %v", c.near.name, err)
+		}
+		return nil
+	})
+}
+
+// terminating: the last pod of a Service serves until it ends.
+func terminating(t *testing.T) {
+	c := theCast(t)
+	pod := podObject("ending", c.far.name)
+	pod.Spec.TerminationGracePeriodSeconds = ptr[int64](20)
+	endsAfter(pod, 8)
+	service := serviceObject("ending", "name", pod.Name)
+	applyForTest(t, pod, service)
+	waitReady(t, pod.Name)
+	address := hostPort(serviceAddress(t, service.Name), 80)
+	awaitService(t, c.a.place, address)
+	mustKubectl(t, "-n", namespace, "delete", "pod", pod.Name, "--wait=false")
+	for begin := time.Now(); time.Since(begin) < 4*time.Second; {
+		wantAnswer(t, c.a.place, address, answer{Pod: pod.Name})
+	}
+}
+
+// endsAfter has a pod go on for some seconds after it was told to end.
+func endsAfter(pod *corev1.Pod, seconds int64) {
+	pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: seconds}}}
+}
+
+// replacement: while the pods of a Service are replaced one after the other, no connection fails.
+func replacement(t *testing.T) {
+	c := theCast(t)
+	const label = "replaced"
+	backend := func(n int, on node) *corev1.Pod {
+		pod := podObject(fmt.Sprintf("backend-%d", n), on.name)
+		pod.Labels = map[string]string{"name": pod.Name, label: "yes"}
+		pod.Spec.TerminationGracePeriodSeconds = ptr[int64](10)
+		endsAfter(pod, 3)
+		return pod
+	}
+	service := serviceObject("replaced", label, "yes")
+	applyForTest(t, service, backend(0, c.near), backend(1, c.far))
+	waitReady(t, "backend-0", "backend-1")
+	address := hostPort(serviceAddress(t, service.Name), 80)
+	awaitService(t, c.a.place, address)
+
+	ctx, end := context.WithCancel(context.Background())
+	ended := make(chan error, 2)
+	for _, client := range []place{c.a.place, onNode(c.near.name)} {
+		go func() {
+			var err error
+			for ctx.Err() == nil && err == nil {
+				_, err = ask(client, address, "-count=100")
+			}
+			ended <- err
+		}()
+	}
+	for n := range 2 {
+		next := backend(n+2, c.far)
+		applyForTest(t, next)
+		waitReady(t, next.Name)
+		mustKubectl(t, "-n", namespace, "delete", "pod", fmt.Sprintf("backend-%d", n), "--timeout=60s")
+	}
+	end()
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Errorf("a connection failed while pods were replaced: %v", err)
+		}
+	}
+}
