@@ -51,15 +51,27 @@ func (d *Datapath) hook(program string) (hook, error) {
 	return hook{}, fmt.Errorf("%w: %s", ErrUnknownProgram, program)
 }
 
-// AttachPod puts the programs that the configuration needs on the host's end of a pod's device, replaces
-// those of an earlier agent and takes off what is not needed any more.
+// AttachPod puts the programs without which no packet may pass on the host's end of a pod's device, replaces
+// those of an earlier agent and takes off what is not needed any more. AttachPodRest is to follow.
 func (d *Datapath) AttachPod(name string, ifindex int) error {
-	return d.attachAll(name, ifindex, d.podPrograms())
+	return d.attachAll(name, ifindex, d.podPrograms(name))
 }
 
-// AttachUplink does the same for an uplink.
+// AttachPodRest puts the other programs there: those that only some connections need, and none of the first packets of a pod. Nobody
+// has to wait for them when a pod is added.
+func (d *Datapath) AttachPodRest(name string, ifindex int) error {
+	return d.attachAll(name, ifindex, d.allPodPrograms())
+}
+
+// AttachUplink does the same as AttachPod for an uplink.
 func (d *Datapath) AttachUplink(name string, ifindex int) error {
 	return d.attachAll(name, ifindex, d.uplinkPrograms())
+}
+
+// SetStackSends says whether the host's stack sends anything with eBPF routing that has to be translated at uplinks: what pods that
+// go through it send, and answers of the node itself as a backend. Uplinks are to be attached again if it gives true: that is new.
+func (d *Datapath) SetStackSends(sends bool) (changed bool) {
+	return d.stackSends.Swap(sends) != sends
 }
 
 // AttachTunnel does the same for the VXLAN device, which has its programs with either routing: it drops what
@@ -70,26 +82,39 @@ func (d *Datapath) AttachTunnel(name string, ifindex int) error {
 
 var tunnelPrograms = []string{bpfProgToTunnel, bpfProgFromTunnel}
 
-// podPrograms are the programs of a pod's device. With eBPF routing the stack delivers to pods only what the
-// node itself sends, which needs no second look. Each program counts when a pod is added: attaching waits
-// for an RCU grace period (tcx_entry_sync, Linux 6.6), some 10 ms.
-func (d *Datapath) podPrograms() []string {
-	if d.config.EBPFRouting {
+// allPodPrograms are the programs of a pod's device. With eBPF routing and without Services the stack delivers to pods only what the
+// node itself sends, which needs no second look.
+func (d *Datapath) allPodPrograms() []string {
+	if d.config.EBPFRouting && !d.config.Services {
 		return []string{bpfProgFromPod}
 	}
 	return []string{bpfProgToPod, bpfProgFromPod}
 }
 
-// uplinkPrograms are the programs of an uplink. With eBPF routing every packet between pods would meet to_wire
-// for nothing (1 % of a request's time); the masquerading rules stop there what is not translated.
-func (d *Datapath) uplinkPrograms() []string {
-	switch {
-	case d.config.EBPFRouting:
-		return []string{bpfProgFromWire}
-	case d.config.Masquerade:
-		return []string{bpfProgToWire}
+// podPrograms are those that a pod has to have before it sends, and what it has already. Each program counts when a pod is added: attaching
+// waits for an RCU grace period (tcx_entry_sync, Linux 6.6), some 10 ms. With eBPF routing to_pod only translates back what the node
+// itself answers as a backend, and that only where a socket did not find the Service.
+func (d *Datapath) podPrograms(name string) []string {
+	all := d.allPodPrograms()
+	if !d.config.EBPFRouting {
+		return all
 	}
-	return nil
+	return slices.DeleteFunc(all, func(program string) bool {
+		_, err := os.Stat(d.pin(Attachment{name, program}))
+		return program == bpfProgToPod && err != nil
+	})
+}
+
+// uplinkPrograms are the programs of an uplink. With eBPF routing every packet between pods would meet to_wire
+// for nothing (1 % of a request's time) where the stack sends nothing that concerns it.
+func (d *Datapath) uplinkPrograms() (programs []string) {
+	if d.config.EBPFRouting || d.config.translates() {
+		programs = append(programs, bpfProgFromWire)
+	}
+	if d.config.translates() && (!d.config.EBPFRouting || d.stackSends.Load()) {
+		programs = append(programs, bpfProgToWire)
+	}
+	return programs
 }
 
 // Detach takes all programs off a device. It is no error when the device or its programs are gone. The
@@ -250,7 +275,7 @@ func (d *Datapath) detach(a Attachment) error {
 
 // CheckPod reports the first program that is missing on the host's end of a pod's device.
 func (d *Datapath) CheckPod(name string, ifindex int) error {
-	return d.check(name, ifindex, d.podPrograms())
+	return d.check(name, ifindex, d.podPrograms(name))
 }
 
 // CheckUplink does the same for an uplink.
