@@ -1,13 +1,10 @@
 package datapath
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -178,7 +175,7 @@ func cgroupID(dir string) (uint64, error) {
 		return 0, fmt.Errorf("find file system of cgroup %s: %w", dir, err)
 	}
 	if fs.Type != unix.CGROUP2_SUPER_MAGIC {
-		return 0, fmt.Errorf("%s is no cgroup of version 2; mount them: mount -t cgroup2 cgroup2 /run/beeline/cgroup2", dir)
+		return 0, fmt.Errorf("%s is no cgroup of version 2; mount them, as with `mount -t cgroup2 cgroup2 /run/cgroup2`", dir)
 	}
 	var at unix.Stat_t
 	if err := unix.Stat(dir, &at); err != nil {
@@ -186,49 +183,5 @@ func cgroupID(dir string) (uint64, error) {
 	}
 	return at.Ino, nil
 }
-
-// rootCgroupID is that of the cgroup above all others.
-const rootCgroupID = 1
-
-// ErrNoCgroup means that no mount shows the cgroup above all others.
-var ErrNoCgroup = errors.New("the root of the cgroups of version 2 is mounted nowhere")
-
-// RootCgroup finds where the cgroup above all others is mounted, beside the hierarchies of version 1 too. What a
-// container has at /sys/fs/cgroup is often only its own cgroup: the node's directory has to be mounted in it.
-func RootCgroup() (string, error) {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return "", fmt.Errorf("list mounts: %w", err)
-	}
-	defer f.Close()
-	mounts, err := cgroup2Mounts(f)
-	if err != nil {
-		return "", fmt.Errorf("list mounts: %w", err)
-	}
-	for _, dir := range mounts {
-		if id, err := cgroupID(dir); err == nil && id == rootCgroupID {
-			return dir, nil
-		}
-	}
-	return "", fmt.Errorf("%w; mounts of other cgroups: %q", ErrNoCgroup, mounts)
-}
-
-// cgroup2Mounts reads where file systems of type cgroup2 are mounted (proc_pid_mountinfo(5)).
-func cgroup2Mounts(mountinfo io.Reader) ([]string, error) {
-	var dirs []string
-	lines := bufio.NewScanner(mountinfo)
-	for lines.Scan() {
-		before, after, ok := strings.Cut(lines.Text(), " - ")
-		fields := strings.Fields(before)
-		if !ok || len(fields) < 5 || !strings.HasPrefix(after, "cgroup2 ") {
-			continue
-		}
-		dirs = append(dirs, mountPathEscapes.Replace(fields[4]))
-	}
-	return dirs, lines.Err()
-}
-
-// mountPathEscapes undoes the octal escapes of paths in mountinfo.
-var mountPathEscapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 func socketDir(root string) string { return filepath.Join(root, "sockets") }

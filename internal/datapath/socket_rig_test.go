@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
-	"strings"
 	"testing"
 	"unsafe"
 
@@ -90,11 +90,7 @@ func (r *socketRig) open(tb testing.TB) {
 // newThreadedCgroup makes a cgroup that single threads of the test can be in.
 func newThreadedCgroup(tb testing.TB) string {
 	tb.Helper()
-	root, err := RootCgroup()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	dir, err := os.MkdirTemp(filepath.Join(root, ownCgroup(tb)), "beeline-test-")
+	dir, err := os.MkdirTemp(ownCgroup(tb), "beeline-test-")
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -109,20 +105,23 @@ func newThreadedCgroup(tb testing.TB) string {
 	return dir
 }
 
-// ownCgroup is the path of the test's own cgroup of version 2.
+// ownCgroup is the directory of the test's own cgroup of version 2, beside the hierarchies of version 1 too.
 func ownCgroup(tb testing.TB) string {
 	tb.Helper()
-	text, err := os.ReadFile("/proc/self/cgroup")
+	cgroups, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	for line := range strings.Lines(string(text)) {
-		if path, ok := strings.CutPrefix(line, "0::"); ok {
-			return strings.TrimSpace(path)
-		}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		tb.Fatal(err)
 	}
-	tb.Fatal("the test is in no cgroup of version 2")
-	return ""
+	own := regexp.MustCompile(`(?m)^0::(.*)$`).FindSubmatch(cgroups)
+	mount := regexp.MustCompile(`(?m)^\S+ \S+ \S+ / (\S+) .* - cgroup2 `).FindSubmatch(mounts)
+	if own == nil || mount == nil {
+		tb.Fatal("the root of the cgroups of version 2 is mounted nowhere")
+	}
+	return filepath.Join(string(mount[1]), string(own[1]))
 }
 
 // in runs f on a thread that is in the namespace and in the cgroup: sockets that it opens belong to both.
