@@ -36,6 +36,9 @@ func (v *view) findings() []finding {
 		return v.clusterFindings()
 	}
 	var list []finding
+	if f := promiseFinding(v.promises()); f != nil {
+		return []finding{*f}
+	}
 	who := v.protagonist()
 	if who == "" {
 		return nil

@@ -23,6 +23,7 @@ func Markdown(w io.Writer, run *result.Run) error {
 			out.figures(v, part)
 		}
 	}
+	out.services(v)
 	out.costs(v)
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("write markdown: %w", err)

@@ -19,6 +19,8 @@ type page struct {
 	Findings           []finding
 	Cautions           []string
 	Overview           []matrix
+	Promises           []promiseRow
+	Services           *serviceSection
 	Groups             []figureGroup
 	Latency            []latencySection
 	CPU                []cpuSection
@@ -70,6 +72,12 @@ func newPage(run *result.Run) *page {
 		p.Title = "What container networking costs on this cluster"
 		p.Machine = clusterLine(run.Cluster, run.Settings.MTU)
 	}
+	switch {
+	case run.Services != nil:
+		p.Title = "What Services cost on this machine"
+	case run.NodePort != nil:
+		p.Title = "What NodePorts cost on this machine"
+	}
 	if run.Started.IsZero() {
 		p.Undated = true
 	} else {
@@ -80,6 +88,7 @@ func newPage(run *result.Run) *page {
 	}
 	p.Overview = matrices(v)
 	p.HasRatios = len(p.Overview) > 0
+	p.Promises, p.Services = v.promises(), v.services()
 	p.Groups = figureGroups(v)
 	p.Latency = latencySections(v)
 	p.CPU = cpuSections(v)

@@ -34,7 +34,9 @@ func Table(w io.Writer, run *result.Run) error {
 	out.footprints(run)
 	out.rounds(v)
 	out.failures(v)
+	out.services(v)
 	out.overview(v)
+	out.promises(v)
 	out.conclusion(v)
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("write table: %w", err)

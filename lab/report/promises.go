@@ -1,0 +1,269 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/stats"
+)
+
+// The contenders of Services that promises are about.
+const (
+	atSocket = "beeline-socket"
+	atTC     = "beeline-tc"
+	atXDP    = "beeline-xdp"
+	iptables = "kube-proxy-iptables"
+)
+
+// promise is what this project wants to reach, beside what a run has found.
+type promise struct {
+	what string
+	// bound is the least that is wanted, or the most if atMost.
+	bound  float64
+	atMost bool
+	// show renders a value; nil renders a ratio.
+	show func(float64) string
+	// got is what the run has; ok is false where it has nothing to say.
+	got func(*view) (found stats.Interval, ok bool)
+}
+
+// promiseRow is a promise, ready to print. Kept is "kept", "not kept" or "not measured".
+type promiseRow struct{ What, Wanted, Got, Interval, Kept string }
+
+const (
+	kept        = "kept"
+	notKept     = "not kept"
+	notMeasured = "not measured"
+)
+
+// promises are those that runs of this kind are made to check; none for a run of the network.
+func (v *view) promises() []promiseRow {
+	var list []promise
+	switch {
+	case v.run.Services != nil:
+		list = servicePromises(v.run)
+	case v.run.NodePort != nil:
+		list = nodePortPromises()
+	}
+	var rows []promiseRow
+	for _, p := range list {
+		rows = append(rows, p.row(v))
+	}
+	return rows
+}
+
+func (p promise) row(v *view) promiseRow {
+	show, sign := p.show, "≥ "
+	if show == nil {
+		show = func(value float64) string { return ratio(&value) }
+	}
+	if p.atMost {
+		sign = "≤ "
+	}
+	wanted := strconv.FormatFloat(p.bound, 'f', -1, 64)
+	if p.show != nil {
+		wanted = show(p.bound)
+	}
+	r := promiseRow{What: p.what, Wanted: sign + wanted, Got: dash, Interval: dash, Kept: notMeasured}
+	found, ok := p.got(v)
+	if !ok || found.N == 0 {
+		return r
+	}
+	r.Got = show(found.Median)
+	if found.Low != nil && found.High != nil {
+		r.Interval = show(*found.Low) + "–" + show(*found.High)
+	}
+	r.Kept = notKept
+	if p.atMost && found.Median <= p.bound || !p.atMost && found.Median >= p.bound {
+		r.Kept = kept
+	}
+	return r
+}
+
+// levels are the numbers of Services that a workload was run with.
+func levels(run *result.Run, of string) []int {
+	var list []int
+	for _, w := range run.Workloads {
+		if w.Of == of && w.Target == result.ToClusterIP {
+			list = append(list, w.Services)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// through is the name of the workload with that many Services, empty where there is none.
+func through(run *result.Run, of string, services int) string {
+	for _, w := range run.Workloads {
+		if w.Of == of && w.Target == result.ToClusterIP && w.Services == services {
+			return w.Name
+		}
+	}
+	return ""
+}
+
+func servicePromises(run *result.Run) []promise {
+	var list []promise
+	for _, of := range []string{"tcp_rr", "tcp_crr", "tcp_stream_128k"} {
+		title := of
+		for _, w := range run.Workloads {
+			if w.Name == of {
+				title = w.Title
+			}
+		}
+		list = append(list, promise{
+			what: "ClusterIP against pod IP, " + title, bound: 0.98,
+			got: func(v *view) (stats.Interval, bool) {
+				return v.within(through(run, of, 1), atSocket, of, atSocket, result.OneCore)
+			},
+		})
+	}
+	const most = 10000
+	return append(list,
+		promise{
+			what: "ClusterIP, TCP_CRR with 10,000 Services against 1", bound: 0.97,
+			got: func(v *view) (stats.Interval, bool) {
+				return v.within(through(run, "tcp_crr", most), atSocket, through(run, "tcp_crr", 1), atSocket, result.OneCore)
+			},
+		},
+		promise{
+			what: "Service with 10 backends created among 10,000, until traffic follows, P99", bound: 50, atMost: true, show: inUnit("ms"),
+			got: func(v *view) (stats.Interval, bool) {
+				for _, c := range run.Services.Changes {
+					if c.Contender == atSocket && c.What == result.ServiceCreated && c.Services == most && len(c.Milliseconds) > 0 {
+						return exactly(stats.Quantile(c.Milliseconds, 0.99), len(c.Milliseconds))
+					}
+				}
+				return stats.Interval{}, false
+			},
+		},
+		promise{
+			what: "10,000 Services × 10 backends from nothing until they work, the slowest start", bound: 3, atMost: true, show: inUnit("s"),
+			got: func(*view) (stats.Interval, bool) {
+				if s := syncOf(run, atSocket, most, 10); s != nil && len(s.Seconds) > 0 {
+					return exactly(slices.Max(s.Seconds), len(s.Seconds))
+				}
+				return stats.Interval{}, false
+			},
+		},
+		promise{
+			what: "Resident memory of the agent with them, in MB of 10⁶ bytes", bound: 120, atMost: true, show: inUnit("MB"),
+			got: func(*view) (stats.Interval, bool) {
+				if s := syncOf(run, atSocket, most, 10); s != nil && s.RSSBytes > 0 {
+					return exactly(float64(s.RSSBytes)/1e6, 1)
+				}
+				return stats.Interval{}, false
+			},
+		})
+}
+
+func syncOf(run *result.Run, contender string, services, backends int) *result.Sync {
+	for i, s := range run.Services.Syncs {
+		if s.Contender == contender && s.Services == services && s.Backends == backends {
+			return &run.Services.Syncs[i]
+		}
+	}
+	return nil
+}
+
+// exactly is a figure that has no interval.
+func exactly(value float64, n int) (stats.Interval, bool) {
+	return stats.Interval{Median: value, N: n}, true
+}
+
+func inUnit(unit string) func(float64) string {
+	return func(v float64) string { return quantity(v, unit) }
+}
+
+func nodePortPromises() []promise {
+	const saturation = "nodeport_saturation"
+	against := func(what string, bound float64, workload, a, b string, placement result.Placement) promise {
+		return promise{what: what, bound: bound, got: func(v *view) (stats.Interval, bool) { return v.within(workload, a, workload, b, placement) }}
+	}
+	rate := func(what string, bound float64, contender string) promise {
+		return promise{what: what, bound: bound, show: inUnit("/s"), got: func(v *view) (stats.Interval, bool) {
+			return v.median(saturation, contender, result.OneCore)
+		}}
+	}
+	return []promise{
+		against("NodePort packets at saturation of the forwarding node: XDP against kube-proxy iptables", 4, saturation, atXDP, iptables, result.ForwarderCore),
+		against("the same: XDP against tc", 2, saturation, atXDP, atTC, result.ForwarderCore),
+		against("the same: tc against kube-proxy iptables", 1.6, saturation, atTC, iptables, result.ForwarderCore),
+		rate("everything on one core: tc", 450e3, atTC),
+		rate("everything on one core: XDP", 650e3, atXDP),
+		against("NodePort TCP_RR, tc, backend on another node, against node", 0.8, "nodeport_tcp_rr", atTC, baseline, result.OneCore),
+	}
+}
+
+// within is the median of the per-round ratios of one contender's figure to another's, of the same or another workload.
+func (v *view) within(workload, contender, ofWorkload, of string, placement result.Placement) (stats.Interval, bool) {
+	figure, other := v.figureNamed(workload, placement), v.figureNamed(ofWorkload, placement)
+	if figure == nil || other == nil {
+		return stats.Interval{}, false
+	}
+	base := map[int]float64{}
+	for _, p := range other.points(of) {
+		if p.value > 0 && !p.discarded {
+			base[p.round] = p.value
+		}
+	}
+	var ratios []float64
+	for _, p := range figure.points(contender) {
+		if base[p.round] > 0 && !p.discarded {
+			ratios = append(ratios, p.value/base[p.round])
+		}
+	}
+	return stats.MedianOf(ratios), len(ratios) > 0
+}
+
+// median is that of a contender's figure.
+func (v *view) median(workload, contender string, placement result.Placement) (stats.Interval, bool) {
+	figure := v.figureNamed(workload, placement)
+	if figure == nil {
+		return stats.Interval{}, false
+	}
+	var values []float64
+	for _, p := range figure.points(contender) {
+		if !p.discarded {
+			values = append(values, p.value)
+		}
+	}
+	return stats.MedianOf(values), len(values) > 0
+}
+
+// figureNamed finds the figure of one process across nodes.
+func (v *view) figureNamed(workload string, placement result.Placement) *figure {
+	for i, f := range v.figures {
+		if f.workload == workload && f.placement == placement && f.path == result.CrossNode && f.procs <= 1 {
+			return &v.figures[i]
+		}
+	}
+	return nil
+}
+
+// promiseFinding counts the promises, and names those that are not kept.
+func promiseFinding(rows []promiseRow) *finding {
+	if len(rows) == 0 {
+		return nil
+	}
+	n, measured := 0, 0
+	detail := ""
+	for _, r := range rows {
+		if r.Kept != notMeasured {
+			measured++
+		}
+		switch r.Kept {
+		case kept:
+			n++
+		case notKept:
+			detail += fmt.Sprintf("Not kept: %s: %s, wanted %s. ", r.What, r.Got, r.Wanted)
+		}
+	}
+	f := &finding{Lead: fmt.Sprintf("%d of %s that were measured are kept.", n, plural(measured, "promise")), Detail: detail}
+	if measured < len(rows) {
+		f.Detail += fmt.Sprintf("%d of %d are not measured by this run.", len(rows)-measured, len(rows))
+	}
+	return f
+}
