@@ -56,11 +56,12 @@ type Agent struct {
 	// services is nil where the datapath does not translate Services.
 	services *services
 	health   *healthServers
-	// servicesSynced has room for one: Services have come into the datapath for the first time.
-	servicesSynced chan struct{}
-	connections    connections
-	ways           ways
-	features       []api.Feature
+	// servicesChanged has room for one: Services have come to where the devices or sockets need other programs.
+	servicesChanged chan struct{}
+	connections     connections
+	rest            rest
+	ways            ways
+	features        []api.Feature
 
 	// mu guards what follows and orders all changes of the kernel's state.
 	mu sync.Mutex
@@ -148,6 +149,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 		func() error { return a.runServices(ctx) },
 		func() error { return a.serveProxyHealth(ctx) },
 		func() error { return a.expireConnections(ctx) },
+		func() error { return a.attachRest(ctx) },
 		func() error { a.loop(ctx, snapshots, changes, a.installer.Watch(ctx)); return nil },
 	}
 	ended := make(chan error, len(tasks))
@@ -200,25 +202,26 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		config:         config,
-		version:        version,
-		log:            log,
-		source:         source,
-		reporter:       reporter,
-		store:          store,
-		started:        time.Now(),
-		datapath:       dp,
-		ways:           ways,
-		features:       probeFeatures(dp.HaveTCX()),
-		pool:           pool,
-		endpoints:      map[string]api.Endpoint{},
-		attached:       map[string]int{},
-		accelerated:    map[string]acceleration{},
-		failure:        errNotReady,
-		installer:      installer,
-		reconciledOnce: make(chan struct{}, 1),
-		servicesSynced: make(chan struct{}, 1),
-		connections:    connections{gone: make(chan []netip.AddrPort, 64)},
+		config:          config,
+		version:         version,
+		log:             log,
+		source:          source,
+		reporter:        reporter,
+		store:           store,
+		started:         time.Now(),
+		datapath:        dp,
+		ways:            ways,
+		features:        probeFeatures(dp.HaveTCX()),
+		pool:            pool,
+		endpoints:       map[string]api.Endpoint{},
+		attached:        map[string]int{},
+		accelerated:     map[string]acceleration{},
+		failure:         errNotReady,
+		installer:       installer,
+		reconciledOnce:  make(chan struct{}, 1),
+		servicesChanged: make(chan struct{}, 1),
+		rest:            rest{wake: make(chan struct{}, 1), done: map[string]int{}},
+		connections:     connections{gone: make(chan []netip.AddrPort, 64)},
 	}
 	a.metrics = newMetrics(a)
 	a.newServices()
@@ -280,7 +283,7 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 				later(a.settleTime())
 			}
 			continue
-		case <-a.servicesSynced: // sockets may be sent to backends from now on
+		case <-a.servicesChanged:
 		case <-uninstalled:
 			later(settleTime)
 			continue

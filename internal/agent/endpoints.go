@@ -34,6 +34,7 @@ func (a *Agent) Add(_ context.Context, req api.AddRequest) (_ *api.AddResponse, 
 			return nil, errors.Join(err, a.forget(e))
 		}
 	}
+	a.rest.later()
 	a.log.Info("endpoint added", "pod", podName(e), "addresses", e.Addresses, "device", e.HostDevice, "took", time.Since(begin))
 	return response(e), nil
 }
@@ -119,6 +120,11 @@ func (a *Agent) connect(e api.Endpoint) error {
 		return err
 	}
 	a.attached[e.HostDevice] = e.HostIfIndex
+	if e.ThroughStack != "" {
+		if err := a.attachForStack(); err != nil {
+			return err
+		}
+	}
 	mac, err := net.ParseMAC(e.PodMAC)
 	if err != nil {
 		return err

@@ -80,6 +80,7 @@ func (a *Agent) reconcileOnce() error {
 		return errors.New(strings.Join(want.problems, "; "))
 	}
 	a.install()
+	a.rest.later()
 	return nil
 }
 
@@ -216,6 +217,11 @@ func (a *Agent) attach(want desired) error {
 	}
 	for name, e := range a.endpoints {
 		attach(name, e.HostIfIndex, a.datapath.AttachPod)
+	}
+	if a.datapath.SetStackSends(a.stackSends()) {
+		for _, u := range a.uplinks {
+			delete(a.attached, u.Name)
+		}
 	}
 	for _, u := range a.uplinks {
 		attach(u.Name, u.Index, a.attachUplink)

@@ -49,7 +49,12 @@ func (a *Agent) newServices() {
 	a.health = newHealthServers(a.services.working)
 	a.services.health = a.health.sync
 	a.services.gone = a.backendsGone
-	a.services.afterSync = func() { a.servicesSynced <- struct{}{} }
+	a.services.reconcile = func() {
+		select {
+		case a.servicesChanged <- struct{}{}:
+		default: // one is due
+		}
+	}
 }
 
 // runServices carries Services into the datapath until ctx ends.

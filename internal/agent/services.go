@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -46,8 +47,10 @@ type services struct {
 	translator *service.Translator
 	// synced says that the table has been made to hold all that there is and nothing else since this agent has started.
 	synced bool
-	// afterSync is called once, when synced becomes true.
-	afterSync func()
+	// backendHere says that this node itself, not a pod, has been a backend of a Service.
+	backendHere atomic.Bool
+	// reconcile asks for a reconciliation, which depends on synced and on backendHere. It must not block.
+	reconcile func()
 	// written is the snapshot of the last pass.
 	written *cluster.Snapshot
 	// frontends counts those of each port, frontendCount all.
@@ -85,7 +88,7 @@ func newServices(table serviceTable, m *metrics, log *slog.Logger) *services {
 		log: log, table: table, metrics: m, wake: make(chan struct{}, 1),
 		health:     func([]netip.Addr, []service.Health) []string { return nil },
 		gone:       func([]netip.AddrPort) {},
-		afterSync:  func() {},
+		reconcile:  func() {},
 		translator: service.NewTranslator(service.NodeConfig{}),
 		frontends:  map[service.PortName]int{},
 	}
@@ -176,6 +179,10 @@ func (s *services) pass() error {
 		s.gone(changes.GoneBackends)
 	}
 	s.count(changes)
+	if !s.backendHere.Load() && hasBackendAt(changes.Set, node.HostPortAddresses) {
+		s.backendHere.Store(true)
+		s.reconcile()
+	}
 	s.conclude(serviceOutcome{failure: err, problems: changes.Problems, ports: len(s.frontends), frontends: s.frontendCount, healthProblems: s.health(node.NodePortAddresses, changes.Health)})
 	return err
 }
@@ -202,8 +209,18 @@ func (s *services) write(changes service.Changes, whole bool, begin time.Time) e
 	}
 	s.synced = true
 	s.log.Info("Services are in the datapath", "ports", len(all), "changed", changed, "took", time.Since(begin))
-	s.afterSync()
+	s.reconcile()
 	return err
+}
+
+// hasBackendAt tells whether ports have a backend with one of these addresses.
+func hasBackendAt(ports []service.Port, own []netip.Addr) bool {
+	at := func(b netip.AddrPort) bool { return slices.Contains(own, b.Addr()) }
+	return slices.ContainsFunc(ports, func(p service.Port) bool {
+		return slices.ContainsFunc(p.Entries, func(e service.Entry) bool {
+			return slices.ContainsFunc(e.Inside.Addresses, at) || slices.ContainsFunc(e.Outside.Addresses, at)
+		})
+	})
 }
 
 // count keeps count of what is wanted in the table.

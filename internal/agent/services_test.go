@@ -113,7 +113,7 @@ func TestServicesKeepWhatIsNotKnown(t *testing.T) {
 		t.Errorf("counts as synced after %d syncs", table.syncs)
 	}
 	synced := false
-	s.afterSync = func() { synced = true }
+	s.reconcile = func() { synced = true }
 	s.deliver(webSnapshot("web"))
 	pass()
 	expectPorts(t, "whole", table, "pod web")
@@ -161,6 +161,28 @@ func TestServicesTryAgain(t *testing.T) {
 	s.sweep(time.Now())
 	if o := s.current(); len(o.all()) != 0 || table.syncs != syncs {
 		t.Errorf("problems are %q after %d more syncs", o.all(), table.syncs-syncs)
+	}
+}
+
+// That the node itself is a backend has to be known where its answers leave.
+func TestServicesFindTheNodeAmongBackends(t *testing.T) {
+	_, s := newFake()
+	asked := 0
+	s.reconcile = func() { asked++ }
+	s.setNode(service.NodeConfig{Name: "a", HostPortAddresses: addrs("192.0.2.1")})
+	for i, backend := range []string{"10.1.1.2", "192.0.2.1", "10.1.1.2"} {
+		with := webSnapshot("web")
+		with.EndpointSlices = []*cluster.EndpointSlice{{
+			Namespace: "default", Name: "web-1", Service: "web", Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Number: 8080}},
+			Endpoints: []cluster.Endpoint{{Address: addr(backend), Ready: true, Serving: true}},
+		}}
+		s.deliver(with)
+		if err := s.pass(); err != nil {
+			t.Fatal(err)
+		}
+		if here := i > 0; s.backendHere.Load() != here || asked != 1+min(i, 1) {
+			t.Errorf("backend %s: here %t, asked %d times", backend, s.backendHere.Load(), asked)
+		}
 	}
 }
 
