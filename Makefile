@@ -23,7 +23,7 @@ PLUGINS := github.com/containernetworking/plugins
 PLUGINS_VERSION = $(shell go list -m -f '{{.Version}}' $(PLUGINS))
 
 .NOTPARALLEL:
-.PHONY: help deps build portmap image image-bench manifests generate generated format lint test test-kubernetes check test-vm cluster cluster-down bench readme-results clean
+.PHONY: help deps build portmap image image-bench manifests generate generated format lint test test-kubernetes check test-vm cluster cluster-down bench bench-services bench-nodeport readme-results clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
@@ -103,6 +103,16 @@ bench: USE := bench
 bench: deps build ## Compare the networks on this machine, at most five minutes (root)
 	bin/beeline bench --quick --out $(BENCH_OUT)
 	@echo 'report: $(abspath $(BENCH_OUT))/report.html'
+
+bench-services: USE := bench
+bench-services: deps build ## Compare Services with the real kube-proxy, about ten minutes (root)
+	bin/beeline bench --suite=services --quick --out $(BENCH_OUT)-services
+	@echo 'report: $(abspath $(BENCH_OUT))-services/report.html'
+
+bench-nodeport: USE := bench
+bench-nodeport: deps build ## Compare NodePorts with the real kube-proxy, about ten minutes (root)
+	bin/beeline bench --suite=nodeport --out $(BENCH_OUT)-nodeport
+	@echo 'report: $(abspath $(BENCH_OUT))-nodeport/report.html'
 
 readme-results: build ## Put the results of the last bench into README.md
 	build/readme-results.sh $(BENCH_OUT)

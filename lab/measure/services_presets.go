@@ -16,17 +16,16 @@ import (
 // serviceLevels are the numbers of Services of the curve.
 var serviceLevels = []int{1, 100, 1000, 10000}
 
-// serviceWorkloads are run to the pod's address and to the ClusterIP; the last numbers only by the ones that open
-// connections, in a quick run.
+// serviceWorkloads are run to the pod's address and to the ClusterIP.
 var serviceWorkloads = []string{"tcp_stream_128k", "tcp_rr", "tcp_crr", "sockperf_tcp"}
 
-// QuickServices is the plan of about ten minutes.
+// QuickServices is the plan of about ten minutes: many Services only where each transaction has a new connection.
 func QuickServices(c Choice) (ServicesPlan, error) {
-	if len(c.Workloads) == 0 {
-		c.Workloads = slices.DeleteFunc(slices.Clone(serviceWorkloads), func(name string) bool { return strings.HasPrefix(name, "sockperf") })
-	}
 	p := ServicesPlan{
 		Schedule: QuickSchedule(c), Changes: 100, ChangesFor: 20 * time.Second, Starts: 1, StartLimit: time.Minute,
+	}
+	if len(c.Workloads) == 0 {
+		c.Workloads = slices.DeleteFunc(slices.Clone(serviceWorkloads), func(name string) bool { return strings.HasPrefix(name, "sockperf") })
 	}
 	if c.Rounds == 0 { // of more cells than the other quick run has
 		p.Rounds = 7
@@ -36,11 +35,11 @@ func QuickServices(c Choice) (ServicesPlan, error) {
 
 // FullServices is the plan of everything; it takes about an hour.
 func FullServices(c Choice) (ServicesPlan, error) {
-	if len(c.Workloads) == 0 {
-		c.Workloads = serviceWorkloads
-	}
 	p := ServicesPlan{
 		Schedule: FullSchedule(c), Changes: 200, ChangesFor: 2 * time.Minute, Starts: 3, StartLimit: 5 * time.Minute,
+	}
+	if len(c.Workloads) == 0 {
+		c.Workloads = serviceWorkloads
 	}
 	return p.complete(c, func(string, int) bool { return true })
 }
