@@ -23,13 +23,9 @@ func TestProxies(t *testing.T) {
 			} else if why != "" {
 				testenv.Missing(t, why)
 			}
-			if strings.HasPrefix(p.Name(), "kube-proxy") {
-				program, err := kubeProxyProgram()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := os.Stat(program); err != nil {
-					testenv.Missing(t, "kube-proxy is not built: go run ./test/kubernetes builds it")
+			if _, ok := p.(KubeProxy); ok {
+				if err := BuildKubeProxy(t.Context(), t.Logf); err != nil {
+					testenv.Missing(t, "kube-proxy: "+err.Error())
 				}
 			}
 			testProxy(t, p)

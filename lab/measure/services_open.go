@@ -55,7 +55,7 @@ func (b *servicesBench) openOne(ctx context.Context, proxy contender.Proxy, coun
 	if proxy != nil {
 		name, backends = proxy.Name(), b.plan.backendsBeside(proxy)
 	}
-	b.progress.Step("bringing up %s with %d Services", name, count)
+	b.progress.Step("bringing up %s, number of Services: %d", name, count)
 	began := time.Now()
 	l, err := openServiceLane(ctx, proxy, count, backends, b.plan)
 	if err != nil {
@@ -88,7 +88,7 @@ func (b *servicesBench) close() error {
 	var errs []error
 	for name, lanes := range b.lanes {
 		for count, l := range lanes {
-			b.progress.Status("taking down %s with %d Services", name, count)
+			b.progress.Status("taking down %s, number of Services: %d", name, count)
 			errs = append(errs, l.close())
 			b.progress.Advance(takeDown)
 		}

@@ -1,0 +1,100 @@
+package measure
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/follow"
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/stats"
+)
+
+// TestMain lets this program be the client of connections, which has to be a process in a pod.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == follow.Command {
+		if err := follow.Answer(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// beThePrograms lets this program be found as the one that has the client of connections.
+func beThePrograms(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(self, filepath.Join(dir, "beeline")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "beeline-cni"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("BEELINE_BIN", filepath.Join(dir, "beeline"))
+}
+
+func TestRunServices(t *testing.T) {
+	testenv.Root(t)
+	needTools(t)
+	if why := (contender.KubeProxy{Mode: "nftables"}).Unsupported(); why != "" {
+		testenv.Missing(t, why)
+	}
+	if err := contender.BuildKubeProxy(t.Context(), t.Logf); err != nil {
+		testenv.Missing(t, "kube-proxy: "+err.Error())
+	}
+	beThePrograms(t)
+	p, err := QuickServices(Choice{
+		Contenders: []string{"node", "kube-proxy-nftables"}, Workloads: []string{"tcp_crr"}, Levels: []int{1, 30}, Rounds: 1, Length: 100 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Gate = Gate{Steal: 1, Foreign: 1, Retransmits: 1}
+	p.WarmUp, p.Changes, p.Seed = 0, 2, 1
+	run, err := RunServices(t.Context(), p, NewProgress(t.Output(), false, p.Estimate()))
+	wantNothingLeft(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]int{}
+	for _, s := range run.Samples {
+		if s.Error != "" || s.Values[result.Rate] <= 0 {
+			t.Errorf("%s of %s: %v, %s", s.Workload, s.Contender, s.Values, s.Error)
+		}
+		values[s.Contender+" "+s.Workload]++
+	}
+	for _, want := range []string{
+		"node tcp_crr", "node/again tcp_crr_clusterip_30", "kube-proxy-nftables tcp_crr", "kube-proxy-nftables tcp_crr_clusterip_1", "kube-proxy-nftables tcp_crr_clusterip_30",
+	} {
+		if values[want] != 1 {
+			t.Errorf("%d samples of %s", values[want], want)
+		}
+	}
+	if len(run.Contenders) != 2 || run.Contenders[0].Name != stats.Baseline || run.Settings.Suite != "services" {
+		t.Errorf("%+v", run.Contenders)
+	}
+	if n := len(run.Services.Changes); n != 2 {
+		t.Fatalf("%d kinds of changes", n)
+	}
+	for _, c := range run.Services.Changes {
+		if len(c.Milliseconds) != 2 || c.Error != "" || c.Services != 30 || c.Milliseconds[0] <= 0 {
+			t.Errorf("%+v", c)
+		}
+	}
+	if len(run.Services.Syncs) != 1 {
+		t.Fatalf("%+v", run.Services.Syncs)
+	}
+	if s := run.Services.Syncs[0]; len(s.Seconds) != 1 || s.RSSBytes == 0 || s.Error != "" || s.Backends != 10 {
+		t.Errorf("%+v", s)
+	}
+}
