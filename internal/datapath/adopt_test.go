@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"errors"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -17,7 +18,7 @@ import (
 )
 
 // adoptTables is what Open does with maps, without loading programs.
-func adoptTables(t *testing.T, cfg Config, log *slog.Logger) *Datapath {
+func adoptTables(t testing.TB, cfg Config, log *slog.Logger) *Datapath {
 	t.Helper()
 	if err := os.MkdirAll(mapDir(cfg.Root), 0o700); err != nil {
 		t.Fatal(err)
@@ -42,7 +43,11 @@ func adoptTables(t *testing.T, cfg Config, log *slog.Logger) *Datapath {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { d.objects.bpfMaps.Close(); closeMaps(d.resized) })
+	t.Cleanup(func() {
+		if err := errors.Join(d.objects.bpfMaps.Close(), closeMaps(d.resized)); err != nil {
+			t.Error(err)
+		}
+	})
 	d.setTables()
 	return d
 }

@@ -291,10 +291,10 @@ func TestTranslatedPodsExpire(t *testing.T) {
 	}
 }
 
-// connectionsOnly are the tables alone: loading programs takes longer than these tests.
+// connectionsOnly are small tables.
 func connectionsOnly(tb testing.TB) *Datapath {
 	tb.Helper()
-	return openTables(tb, Config{Services: true, Sizes: Sizes{Connections: 8192, Openings: 8192}})
+	return openServices(tb, Config{Sizes: Sizes{Connections: 8192, Openings: 8192}})
 }
 
 // BenchmarkExpire is a look at full tables, of connections that are live and of connections that are idle, and at empty ones.
@@ -304,7 +304,7 @@ func BenchmarkExpire(b *testing.B) {
 		quiet time.Duration
 	}{{0, 0}, {131072, 0}, {131072, time.Hour}} {
 		b.Run(fmt.Sprintf("entries=%d,quiet=%s", 2*c.pairs, c.quiet), func(b *testing.B) {
-			d := openTables(b, Config{Services: true})
+			d := openServices(b, Config{})
 			seen := uint64((someTime - c.quiet).Nanoseconds())
 			w := writes[bpfTuple, bpfConnection]{m: d.objects.Connections}
 			for i := range c.pairs {

@@ -66,11 +66,3 @@ func readAll[K, V any](m *ebpf.Map, visit func(*K, *V)) error {
 		}
 	}
 }
-
-// lookup reads one entry; of one that is not there it leaves value as it is.
-func lookup(m *ebpf.Map, key, value any) error {
-	if err := m.Lookup(key, value); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return err
-	}
-	return nil
-}

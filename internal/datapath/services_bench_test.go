@@ -19,7 +19,7 @@ func BenchmarkSyncTenThousand(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.StopTimer()
-		if err := d.Close(); err != nil {
+		if err := d.objects.bpfMaps.Close(); err != nil {
 			b.Fatal(err)
 		}
 		b.StartTimer()

@@ -109,8 +109,8 @@ func TestServicesKilled(t *testing.T) {
 	between := 0
 	for kill := range kills {
 		runAndKill(t, d.config.Root, time.Duration(random.IntN(60_000))*time.Microsecond)
+		n := entries(t, pinnedServices(t, d.config.Root))[bpfMapBackends]
 		left := pinnedServices(t, d.config.Root)
-		n := entries(t, left)[bpfMapBackends]
 		if !settled(t, left, states) || n != backendsIn(states[0]) && n != backendsIn(states[1]) {
 			between++
 		}
@@ -173,7 +173,9 @@ func runAndKill(t *testing.T, root string, after time.Duration) {
 			t.Error(lines.Text())
 		}
 	}
-	agent.Wait() // it was killed
+	if err := agent.Wait(); err == nil {
+		t.Error("the agent ended before it was killed")
+	}
 }
 
 // settled fails the test unless every frontend is as one of the states has it, and tells whether all are as the same one.
@@ -183,7 +185,8 @@ func settled(t *testing.T, s *Services, states [2][]service.Port) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.sources.recover(); err != nil {
+	names, err := s.names()
+	if err != nil {
 		t.Fatal(err)
 	}
 	var wanted [2]map[service.Frontend]service.Entry
@@ -199,7 +202,7 @@ func settled(t *testing.T, s *Services, states [2][]service.Port) bool {
 	n := 0
 	err = readAll(s.services, func(k *bpfFrontend, v *bpfService) {
 		n++
-		got := s.entry(*k, *v, "", sets)
+		got := entryOf(*k, *v, "", sets, names.sources)
 		any := false
 		for i := range wanted {
 			want, ok := wanted[i][got.Frontend]

@@ -24,72 +24,124 @@ type ServiceCount struct {
 	Connections, Refused uint64
 }
 
-// All reads the tables back, sorted by the name of the Service. Frontends that no Service has claimed are not in it.
-func (s *Services) All() ([]ServicePort, error) {
+// names is what the kernel does not have: whose a frontend and a number are.
+type names struct {
+	ports     map[uint32]service.PortName
+	frontends map[bpfFrontend]frontendName
+	sources   map[uint32][]netip.Prefix
+}
+
+type frontendName struct {
+	id   uint32
+	kind service.Kind
+}
+
+// names takes the names, so that reading maps, which takes a while, keeps nobody from changing Services.
+func (s *Services) names() (names, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, err := s.recover(); err != nil {
+		return names{}, err
+	}
+	n := names{
+		ports:     make(map[uint32]service.PortName, len(s.ports)),
+		frontends: make(map[bpfFrontend]frontendName, len(s.frontends)),
+		sources:   make(map[uint32][]netip.Prefix, len(s.sources.has)),
+	}
+	for name, p := range s.ports {
+		n.ports[p.id] = name
+	}
+	for key, h := range s.frontends {
+		if h.port != nil {
+			n.frontends[key] = frontendName{h.port.id, h.kind}
+		}
+	}
+	for id := range s.sources.has {
+		n.sources[id] = s.sources.of(id)
+	}
+	return n, nil
+}
+
+// All reads the tables back, sorted by the name of the Service. Frontends that no Service has claimed are not in it.
+func (s *Services) All() ([]ServicePort, error) {
+	names, err := s.names()
+	if err != nil {
 		return nil, err
 	}
+	counts, err := s.readCounts()
+	if err != nil {
+		return nil, err
+	}
+	type found struct {
+		key   bpfFrontend
+		value bpfService
+	}
+	var frontends []found
+	err = readAll(s.services, func(k *bpfFrontend, v *bpfService) { frontends = append(frontends, found{*k, *v}) })
+	if err != nil {
+		return nil, fmt.Errorf("read map %s: %w", bpfMapServices, err)
+	}
+	// What a value refers to outlives it by the time of grace.
 	sets, err := s.readSets()
 	if err != nil {
 		return nil, err
 	}
-	byName := make(map[service.PortName]*ServicePort, len(s.ports))
-	for name, p := range s.ports {
-		count, err := s.count(p.id)
-		if err != nil {
-			return nil, err
-		}
-		byName[name] = &ServicePort{Port: service.Port{Name: name}, ID: p.id, Count: count}
+	all := make([]ServicePort, 0, len(names.ports))
+	at := make(map[uint32]int, len(names.ports))
+	for id, name := range names.ports {
+		at[id] = len(all)
+		all = append(all, ServicePort{Port: service.Port{Name: name}, ID: id, Count: counts[id]})
 	}
-	err = readAll(s.services, func(k *bpfFrontend, v *bpfService) {
-		h := s.frontends[*k]
-		if h.port == nil {
-			return
+	for _, f := range frontends {
+		if name, ok := names.frontends[f.key]; ok {
+			p := &all[at[name.id]]
+			p.Entries = append(p.Entries, entryOf(f.key, f.value, name.kind, sets, names.sources))
 		}
-		p := byName[h.port.name]
-		p.Entries = append(p.Entries, s.entry(*k, *v, h.kind, sets))
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read map %s: %w", bpfMapServices, err)
 	}
-	all := make([]ServicePort, 0, len(byName))
-	for _, p := range byName {
+	for _, p := range all {
 		slices.SortFunc(p.Entries, func(a, b service.Entry) int { return compareFrontends(a.Frontend, b.Frontend) })
-		all = append(all, *p)
 	}
 	slices.SortFunc(all, func(a, b ServicePort) int { return comparePorts(a.Name, b.Name) })
 	return all, nil
 }
 
-// Counts gives the counts of every port.
+// Counts gives the counts of the ports that have had connections.
 func (s *Services) Counts() (map[service.PortName]ServiceCount, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make(map[service.PortName]ServiceCount, len(s.ports))
-	for name, p := range s.ports {
-		count, err := s.count(p.id)
-		if err != nil {
-			return nil, err
+	names, err := s.names()
+	if err != nil {
+		return nil, err
+	}
+	counts, err := s.readCounts()
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[service.PortName]ServiceCount, len(counts))
+	for id, count := range counts {
+		if name, ok := names.ports[id]; ok {
+			all[name] = count
 		}
-		all[name] = count
 	}
 	return all, nil
 }
 
-// count sums over the CPUs; a Service without connections has no entry.
-func (s *Services) count(id uint32) (ServiceCount, error) {
+// readCounts gives the counts by number, summed over the CPUs.
+func (s *Services) readCounts() (map[uint32]ServiceCount, error) {
+	all := map[uint32]ServiceCount{}
+	var id uint32
 	var perCPU []bpfServiceCount
-	if err := lookup(s.counts, id, &perCPU); err != nil {
-		return ServiceCount{}, fmt.Errorf("read map %s: %w", bpfMapServiceCounts, err)
+	it := s.counts.Iterate()
+	for it.Next(&id, &perCPU) {
+		var sum ServiceCount
+		for _, c := range perCPU {
+			sum.Connections += c.Connections
+			sum.Refused += c.Refused
+		}
+		all[id] = sum
 	}
-	var sum ServiceCount
-	for _, c := range perCPU {
-		sum.Connections += c.Connections
-		sum.Refused += c.Refused
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("read map %s: %w", bpfMapServiceCounts, err)
 	}
-	return sum, nil
+	return all, nil
 }
 
 // readSets gives the backends of every set.
@@ -109,8 +161,8 @@ func (s *Services) readSets() (map[uint32][]netip.AddrPort, error) {
 	return sets, nil
 }
 
-// entry is the inverse of valueOf.
-func (s *Services) entry(k bpfFrontend, v bpfService, kind service.Kind, sets map[uint32][]netip.AddrPort) service.Entry {
+// entryOf is the inverse of valueOf.
+func entryOf(k bpfFrontend, v bpfService, kind service.Kind, sets map[uint32][]netip.AddrPort, sources map[uint32][]netip.Prefix) service.Entry {
 	e := service.Entry{
 		Frontend: k.frontend(), Kind: kind,
 		Inside: backendsOf(v.Inside, sets), Outside: backendsOf(v.Outside, sets),
@@ -120,7 +172,7 @@ func (s *Services) entry(k bpfFrontend, v bpfService, kind service.Kind, sets ma
 		e.Affinity = time.Duration(v.Affinity) * time.Second
 	}
 	if v.Flags&uint16(bpfServiceFlagSERVICE_SOURCES) != 0 {
-		e.Sources = s.sources.of(v.Id)
+		e.Sources = sources[v.Id]
 	}
 	return e
 }

@@ -16,20 +16,16 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// openServices opens a datapath for Services, attached to nothing.
+// openServices gives the tables of Services, pinned below a root of their own unless cfg has one. Loading programs takes longer than
+// most tests of tables.
 func openServices(tb testing.TB, cfg Config) *Datapath {
 	tb.Helper()
 	testenv.Root(tb)
 	if cfg.Root == "" {
 		cfg.Root = bpffs(tb)
 	}
-	cfg.Services, cfg.EBPFRouting = true, true
-	d, err := Open(cfg, testLog(tb))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { d.Close() })
-	return d
+	cfg.Services = true
+	return adoptTables(tb, cfg, testLog(tb))
 }
 
 // restart opens what the last agent left, which has not closed anything: it was killed.
@@ -152,21 +148,4 @@ func possibleCPUs(tb testing.TB) int {
 		tb.Fatal(err)
 	}
 	return n
-}
-
-// openTables gives the maps alone: loading programs takes longer than most tests of tables.
-func openTables(tb testing.TB, cfg Config) *Datapath {
-	tb.Helper()
-	testenv.Root(tb)
-	spec, err := specFor(cfg)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	d := &Datapath{config: cfg, log: testLog(tb)}
-	if err := spec.LoadAndAssign(&d.objects.bpfMaps, nil); err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { d.objects.bpfMaps.Close() })
-	d.setTables()
-	return d
 }

@@ -1,0 +1,62 @@
+package datapath
+
+import (
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/service"
+)
+
+// Affinities go when the client has not come back in time, or its Service has gone.
+func TestAffinitiesExpire(t *testing.T) {
+	d := openServices(t, Config{})
+	sticky := portNamed("sticky", addrs(t, "10.1.1.2:80"), "10.96.0.1:80")
+	sticky.Entries[0].Affinity = time.Hour
+	if _, err := d.Services.Sync([]service.Port{sticky}); err != nil {
+		t.Fatal(err)
+	}
+	clock, err := Monotonic()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := d.Services.ports[sticky.Name].id
+	for i, c := range []struct {
+		service uint32
+		quiet   time.Duration
+		stays   bool
+	}{{id, 0, true}, {id, 59 * time.Minute, true}, {id, 61 * time.Minute, false}, {id + 1, time.Minute, false}} {
+		// A machine that has not run for an hour has none that old.
+		used := max(clock-c.quiet, 0)
+		if used == 0 {
+			c.stays = true
+			used = clock
+		}
+		key := bpfClient{Service: c.service, Kind: uint32(i)}
+		if err := d.objects.Affinities.Put(key, bpfAffinity{Used: uint64(used)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Services.Sweep(time.Now().Add(time.Duration(i+1) * 2 * affinitiesEvery)); err != nil {
+			t.Fatal(err)
+		}
+		var value bpfAffinity
+		if there := d.objects.Affinities.Lookup(key, &value) == nil; there != c.stays {
+			t.Errorf("quiet for %s with Service %d: there is %t, expected %t", c.quiet, c.service, there, c.stays)
+		}
+	}
+}
+
+// The next agent gives no number that an affinity still knows for another set.
+func TestNumbersOfAffinities(t *testing.T) {
+	d := openServices(t, Config{})
+	if err := d.objects.Affinities.Put(bpfClient{Service: 41}, bpfAffinity{Set: 17}); err != nil {
+		t.Fatal(err)
+	}
+	web := portNamed("web", addrs(t, "10.1.1.2:80"), "10.96.0.1:80")
+	if err := d.Services.Apply([]service.Port{web}, nil); err != nil {
+		t.Fatal(err)
+	}
+	value := d.Services.frontends[frontendOf(web.Entries[0].Frontend)].value
+	if value.Id != 42 || value.Inside.Id != 18 {
+		t.Errorf("the Service is number %d and its set number %d", value.Id, value.Inside.Id)
+	}
+}

@@ -1,0 +1,31 @@
+package datapath
+
+import (
+	"maps"
+	"net/netip"
+	"testing"
+)
+
+func TestUplinksRoundTrip(t *testing.T) {
+	u := openServices(t, Config{}).Uplinks
+	want := map[int]Uplink{
+		2: {IPv4: netip.MustParseAddr("192.0.2.1"), IPv6: netip.MustParseAddr("2001:db8::1"), MAC: MAC{2, 0, 0, 0, 0, 1}, MTU: 1500},
+		3: {IPv4: netip.MustParseAddr("198.51.100.1"), MAC: MAC{2, 0, 0, 0, 0, 2}, MTU: 9000},
+	}
+	sync := func(changes int) {
+		t.Helper()
+		if changed, err := u.Sync(want); err != nil || changed != changes {
+			t.Errorf("%d uplinks changed, expected %d: %v", changed, changes, err)
+		}
+		if got, err := u.All(); err != nil || !maps.Equal(got, want) {
+			t.Errorf("uplinks %v, expected %v: %v", got, want, err)
+		}
+	}
+	sync(2)
+	sync(0)
+	changed := want[2]
+	changed.IPv6 = netip.Addr{}
+	want[2] = changed
+	delete(want, 3)
+	sync(2)
+}
