@@ -14,6 +14,10 @@ packages() {
 bench|netperf                  |netperf                   |request, stream and connection workloads
 bench|iperf3                   |iperf3                    |stream workloads with several senders, UDP loss
 bench|sockperf                 |sockperf                  |round-trip times
+bench|redis-benchmark          |redis-tools               |requests to a key-value store
+bench|redis-server             |redis-server              |the store
+bench|wrk                      |wrk                       |HTTP requests
+bench|nginx                    |nginx                     |the web server
 bench|/usr/lib/cni/ptp         |containernetworking-plugins|the reference CNI plugins: contenders bridge, ptp, macvlan
 bench|nft                      |nftables                  |rules of the contenders with netfilter
 bench|iptables                 |iptables                  |the reference plugins masquerade with it
@@ -143,7 +147,7 @@ keep_services_down
 apt-get -q -y --no-install-recommends -o APT::Sandbox::User=root install $install
 
 # A benchmark's server that answers from every boot on is not what anybody asked for.
-for service in netperf iperf3; do
+for service in netperf iperf3 redis-server nginx; do
 	case $missing in *"$service"*) ;; *) continue ;; esac
 	service "$service" stop >/dev/null 2>&1 || true
 	update-rc.d "$service" disable >/dev/null 2>&1 || true

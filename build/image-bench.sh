@@ -18,7 +18,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 # dash, because the tools are started by a shell that waits for a common start.
-tools="netperf netserver iperf3 sockperf dash"
+tools="netperf netserver iperf3 sockperf redis-benchmark redis-server wrk nginx dash"
 echo "image-bench: collecting $tools" >&2
 files=
 for tool in $tools; do

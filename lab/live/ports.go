@@ -16,6 +16,7 @@ import (
 // every port of a Service is one more rule on the way of others.
 type ports struct {
 	netperf, sockperf bool
+	redis, http       bool
 	iperf, data       int
 	dataUDP, iperfUDP bool
 }
@@ -33,6 +34,10 @@ func newPorts(cells []measure.Cell) ports {
 			p.netperf, p.data, p.dataUDP = true, max(leastData, p.data, c.Procs), p.dataUDP || udp
 		case "sockperf":
 			p.sockperf = true
+		case "redis-benchmark":
+			p.redis = true
+		case "wrk":
+			p.http = true
 		case "iperf3":
 			p.iperf, p.iperfUDP = max(p.iperf, c.Procs), p.iperfUDP || udp
 		}
@@ -46,8 +51,10 @@ func (p ports) udp() []bool {
 	if p.netperf {
 		list = append(list, false)
 	}
-	if p.sockperf {
-		list = append(list, false)
+	for _, tool := range []bool{p.sockperf, p.redis, p.http} {
+		if tool {
+			list = append(list, false)
+		}
 	}
 	for range p.iperf {
 		list = append(list, p.iperfUDP)
@@ -73,6 +80,12 @@ func (p ports) assign(numbers []int) (control int, tools workload.Ports) {
 	}
 	if p.sockperf {
 		tools.Sockperf = next()
+	}
+	if p.redis {
+		tools.Redis = next()
+	}
+	if p.http {
+		tools.HTTP = next()
 	}
 	tools.Iperf, tools.Data = numbers[:p.iperf:p.iperf], numbers[p.iperf:]
 	return control, tools

@@ -56,7 +56,7 @@ const downTimeout = 30 * time.Second
 // endpointSysctls are set where TCP connections begin and end: see package measure.
 var endpointSysctls = []struct{ name, value string }{
 	{"net/ipv4/ip_local_port_range", "1024 65535"},
-	{"net/ipv4/ip_local_reserved_ports", "30900-30930"},
+	{"net/ipv4/ip_local_reserved_ports", "30900-30940"},
 	{"net/ipv4/tcp_tw_reuse", "1"},
 }
 

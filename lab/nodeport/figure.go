@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/measure"
@@ -46,8 +47,13 @@ var (
 		},
 		sample: sampleLossless, lengths: 6, packets: true,
 	}
-	connections = tcpFigure("tcp_crr", "NodePort, new connections", "A new TCP connection through the NodePort for each transaction: connect, one byte there and back, close.")
-	requests    = tcpFigure("tcp_rr", "NodePort, TCP_RR", "One byte there and one byte back on an open TCP connection through the NodePort, one after the other.")
+	connections = tcpFigure("tcp_crr", "NodePort, new connections")
+	requests    = tcpFigure("tcp_rr", "NodePort, TCP_RR")
+	// applications are measured when they are asked for.
+	applications = []figure{
+		tcpFigure("redis_get", "NodePort, redis-benchmark GET, 1000 bytes"), tcpFigure("redis_set", "NodePort, redis-benchmark SET, 1000 bytes"),
+		tcpFigure("http_keepalive", "NodePort, HTTP, kept alive"), tcpFigure("http_close", "NodePort, HTTP, Connection: close"),
+	}
 )
 
 // cpuLeft is the figure for one of the published study's rates, in millions.
@@ -62,15 +68,16 @@ func cpuLeft(millions int) figure {
 	}
 }
 
-func tcpFigure(tool, title, description string) figure {
-	f := figure{sample: sampleTCP, lengths: 1.1}
+func tcpFigure(tool, title string) figure {
+	f := figure{sample: sampleTCP}
 	for _, w := range workload.All() {
 		if w.Info().Name == tool {
 			f.tool = w
 		}
 	}
 	f.info = f.tool.Info()
-	f.info.Name, f.info.Title, f.info.Description = "nodeport_"+tool, title, description
+	f.info.Name, f.info.Title = "nodeport_"+tool, title
+	f.info.Description += " From outside of the cluster, through the NodePort."
 	return f
 }
 
@@ -78,8 +85,7 @@ func tcpFigure(tool, title, description string) figure {
 func Figures() []string {
 	var names []string
 	for _, c := range cells() {
-		name := c.Workload.Info().Name
-		if len(names) == 0 || names[len(names)-1] != name {
+		if name := c.Workload.Info().Name; !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -96,11 +102,20 @@ func cells() []measure.Cell {
 	}
 	add(result.ForwarderCore, saturation, lossless, cpuLeft(1), cpuLeft(2), cpuLeft(4))
 	add(result.OneCore, saturation, requests, connections)
+	add(result.OneCore, applications...)
 	return list
 }
 
 // Info describes the figure.
 func (f figure) Info() result.Workload { return f.info }
+
+// asked says whether a plan has the figure: by its name, or without any names.
+func (f figure) asked(names []string) bool {
+	if len(names) == 0 {
+		return !slices.ContainsFunc(applications, func(a figure) bool { return a.info.Name == f.info.Name })
+	}
+	return slices.Contains(names, f.info.Name)
+}
 
 // Missing names the tool that is not installed.
 func (f figure) Missing() string {
@@ -118,6 +133,9 @@ func (figure) Processes(int) []int { return []int{1} }
 
 // Seconds is what a sample takes.
 func (f figure) Seconds(wanted time.Duration) time.Duration {
+	if f.tool != nil {
+		return f.tool.Seconds(wanted)
+	}
 	const arranging = 250 * time.Millisecond
 	return time.Duration(f.lengths*float64(wanted)) + arranging
 }

@@ -65,8 +65,7 @@ func NewPlan(c Choice) (p Plan, err error) {
 		}
 	}
 	for _, cell := range cells() {
-		if (len(c.Figures) == 0 || slices.Contains(c.Figures, cell.Workload.Info().Name)) &&
-			(len(c.Placements) == 0 || slices.Contains(c.Placements, cell.Placement)) {
+		if cell.Workload.(figure).asked(c.Figures) && (len(c.Placements) == 0 || slices.Contains(c.Placements, cell.Placement)) {
 			if missing := cell.Workload.Missing(); missing != "" {
 				return p, fmt.Errorf("figure %s: %s", cell.Workload.Info().Name, missing)
 			}

@@ -20,16 +20,16 @@ const (
 // otherServices are there beside the two, as in a small cluster.
 const otherServices = 50
 
-// tcpPorts are netperf's: for its control connection and, in turn, for what it measures.
+// tcpPorts are those of the servers; netperf's are for its control connection and, in turn, for what it measures.
 func tcpPorts() workload.Ports {
-	return workload.Ports{Netperf: firstTCP, Data: workload.Consecutive(firstTCP+1, 8)}
+	return workload.Ports{Netperf: firstTCP, Redis: firstTCP + 1, HTTP: firstTCP + 2, Data: workload.Consecutive(firstTCP+3, 8)}
 }
 
 // objects are the Services: of the backend over UDP and over TCP, and others.
 func objects(lab *topology.Lab, backend *topology.Pod) []runtime.Object {
 	behind := []services.Backend{{Address: backend.Addresses[0], Node: backend.Node}}
 	ports := tcpPorts()
-	tcp := append([]int{ports.Netperf}, ports.Data...)
+	tcp := append([]int{ports.Netperf, ports.Redis, ports.HTTP}, ports.Data...)
 	udp := services.Service{Name: "udp", Address: services.TargetAddress(1), Ports: []int{udpPort}, NodePorts: []int{udpNodePort}, Backends: behind}
 	return append(overUDP(udp.Objects()), services.Fill(otherServices+1, 2, lab.Nodes(), services.Service{
 		Name: "tcp", Address: services.TargetAddress(0), Ports: tcp, NodePorts: tcp, Backends: behind,

@@ -13,6 +13,8 @@ type Ports struct {
 	Netperf  int   `json:"netperf"`
 	Sockperf int   `json:"sockperf"`
 	Iperf    []int `json:"iperf"`
+	Redis    int   `json:"redis,omitempty"`
+	HTTP     int   `json:"http,omitempty"`
 	// Data are the ports of the connections that netperf measures. Without any, the server takes those that the kernel
 	// gives it, which a client behind a translated address does not reach; with some, samples in turn use the next ones,
 	// because a port pair of a closed connection rests for a minute.
@@ -20,7 +22,7 @@ type Ports struct {
 }
 
 // UsualPorts are those of a place where nothing stands between the ends: the tools' own.
-var UsualPorts = Ports{Netperf: 12865, Sockperf: 11111, Iperf: Consecutive(5201, 32)}
+var UsualPorts = Ports{Netperf: 12865, Sockperf: 11111, Iperf: Consecutive(5201, 32), Redis: 6379, HTTP: 8080}
 
 // Consecutive gives n ports from first on.
 func Consecutive(first, n int) []int {

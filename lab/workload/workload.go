@@ -72,6 +72,7 @@ func All() []Workload {
 		iperfTCP{},
 		iperfUDP{name: "udp_1g", rate: "1G", title: "UDP at 1 Gbit/s", description: "1350-byte messages offered at 1 Gbit/s in bursts of 1 ms; what arrives and what is lost."},
 		iperfUDP{name: "udp_max", rate: "0", title: "UDP as fast as it goes", description: "1350-byte messages sent without a limit; what arrives and what is lost."},
+		redisGet, redisSet, httpKeepAlive, httpClose,
 	}
 }
 

@@ -1,0 +1,147 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/result"
+)
+
+// http is wrk asking nginx, over 16 connections, for 1024 bytes that nginx has at hand. It takes whole seconds.
+type http struct {
+	name, title, description string
+	// closing asks the server to close the connection after each answer.
+	closing bool
+}
+
+var (
+	httpKeepAlive = http{name: "http_keepalive", title: "HTTP, kept alive", description: "16 connections ask a web server for 1024 bytes again and again."}
+	httpClose     = http{name: "http_close", title: "HTTP, Connection: close", description: "16 clients ask a web server for 1024 bytes, each time over a new connection that the server closes.", closing: true}
+)
+
+func (w http) Info() result.Workload {
+	return result.Workload{
+		Name: w.name, Title: w.title, Description: w.description,
+		Tool: "wrk", Metric: result.Rate, Unit: "/s", Better: "higher", Work: "transaction",
+	}
+}
+
+func (http) Processes(int) []int { return []int{1} }
+
+func (http) IPv4Only() string { return "" }
+
+func (http) Missing() string {
+	for _, program := range []string{"wrk", "nginx"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Sprintf("not installed: %s (Debian package %[1]s)", program)
+		}
+	}
+	return ""
+}
+
+func (http) Seconds(wanted time.Duration) time.Duration {
+	return time.Duration(httpSeconds(wanted))*time.Second + 100*time.Millisecond
+}
+
+func httpSeconds(wanted time.Duration) int { return int(math.Ceil(wanted.Seconds())) }
+
+func (http) Serve(ctx context.Context, s *Servers, _ int) error {
+	dir, err := os.MkdirTemp("", "beeline-nginx-")
+	if err != nil {
+		return fmt.Errorf("configure nginx: %w", err)
+	}
+	// nginx reads its configuration, and makes its directories, once and before it listens.
+	defer os.RemoveAll(dir)
+	config := filepath.Join(dir, "nginx.conf")
+	port := s.target.Ports.HTTP
+	text := nginxConfig(dir, netip.AddrPortFrom(s.target.Address, uint16(port)))
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		return fmt.Errorf("configure nginx: %w", err)
+	}
+	return s.start(ctx, "nginx", s.listens(port), "nginx", "-e", "stderr", "-c", config)
+}
+
+// nginxConfig is that of one process that answers without any file.
+func nginxConfig(dir string, listen netip.AddrPort) string {
+	var temporary strings.Builder
+	for _, what := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
+		fmt.Fprintf(&temporary, "%s_temp_path %s/%s; ", what, dir, what)
+	}
+	return fmt.Sprintf(`daemon off; master_process off; pid %s/pid; error_log stderr crit;
+events { worker_connections 1024; }
+http {
+	access_log off; keepalive_requests 1000000000;
+	%s
+	server { listen %s; location / { default_type text/plain; return 200 "%s"; } }
+}
+`, dir, temporary.String(), listen, strings.Repeat("x", 1024))
+}
+
+func (w http) Run(ctx context.Context, r Request) (Outcome, error) {
+	target, seconds := r.Server.Target(), httpSeconds(r.Length)
+	command := []string{"wrk", "-t1", "-c16", "-d" + strconv.Itoa(seconds) + "s", "--latency"}
+	if w.closing {
+		command = append(command, "-H", "Connection: close")
+	}
+	command = append(command, "http://"+netip.AddrPortFrom(target.Address, uint16(target.Ports.HTTP)).String()+"/")
+	out := Outcome{Command: command}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+2*overrun)
+	defer cancel()
+	r.window(false)
+	text, err := runOne(ctx, r, command)
+	r.window(true)
+	if err != nil {
+		return out, err
+	}
+	if out.Values, err = parseWrk(text); err != nil {
+		return out, err
+	}
+	out.Seconds = out.Values[result.Transactions] / out.Values[result.Rate]
+	return out, nil
+}
+
+// parseWrk reads wrk 4's report. Percentiles are those that it prints; its mean and its rate are of all requests.
+func parseWrk(text string) (map[string]float64, error) {
+	values := map[string]float64{}
+	for _, line := range strings.Split(text, "\n") {
+		f := strings.Fields(line)
+		switch {
+		case strings.HasPrefix(strings.TrimSpace(line), "Socket errors:"), strings.Contains(line, "Non-2xx"):
+			return nil, errors.New("wrk: " + strings.TrimSpace(line))
+		case len(f) == 2 && f[0] == "Requests/sec:":
+			v, err := strconv.ParseFloat(f[1], 64)
+			if err != nil {
+				return nil, fmt.Errorf("read wrk: %w", err)
+			}
+			values[result.Rate] = v
+		case len(f) > 2 && f[1] == "requests" && f[2] == "in":
+			v, err := strconv.ParseFloat(f[0], 64)
+			if err != nil {
+				return nil, fmt.Errorf("read wrk: %w", err)
+			}
+			values[result.Transactions] = v
+		case len(f) > 1 && wrkTimes[f[0]] != "" && f[1] != "Distribution":
+			d, err := time.ParseDuration(f[1])
+			if err != nil {
+				return nil, fmt.Errorf("read wrk: %w", err)
+			}
+			values[wrkTimes[f[0]]] = float64(d) / float64(time.Microsecond)
+		}
+	}
+	if !(values[result.Rate] > 0) || !(values[result.Transactions] > 0) {
+		return nil, fmt.Errorf("wrk did no work: %s", lastLines(text))
+	}
+	return values, nil
+}
+
+// wrkTimes are the first words of lines with a time.
+var wrkTimes = map[string]string{"Latency": result.RTT, "50%": result.RTTP50, "90%": result.RTTP90, "99%": result.RTTP99}

@@ -1,0 +1,148 @@
+package workload
+
+import (
+	"context"
+	"encoding/csv"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/result"
+)
+
+// redis is one command of redis-benchmark with values of 1000 bytes over its usual 50 connections. The tool takes a
+// number of requests, of which its own hundred thousand last no longer than a second: a short run before each sample
+// shows how many a sample needs. That run also stores the value that the sample gets.
+type redis struct{ command, title, description string }
+
+var (
+	redisGet = redis{"GET", "redis-benchmark GET, 1000 bytes", "50 connections ask a key-value store for a value of 1000 bytes, each waiting for the answer before the next request."}
+	redisSet = redis{"SET", "redis-benchmark SET, 1000 bytes", "50 connections store a value of 1000 bytes in a key-value store, each waiting for the answer before the next request."}
+)
+
+const (
+	// redisSample is the least that a sample of a tool counts that starts its clock when it starts connecting.
+	redisSample = 2 * time.Second
+	// redisTrial is how many requests the run before has.
+	redisTrial = 10000
+	// redisTrialTime is how long that run and the ends of both take, about.
+	redisTrialTime = 500 * time.Millisecond
+)
+
+func (w redis) Info() result.Workload {
+	return result.Workload{
+		Name: "redis_" + strings.ToLower(w.command), Title: w.title, Description: w.description,
+		Tool: "redis-benchmark", Metric: result.Rate, Unit: "/s", Better: "higher", Work: "transaction",
+	}
+}
+
+func (redis) Processes(int) []int { return []int{1} }
+
+func (redis) IPv4Only() string { return "" }
+
+func (redis) Missing() string {
+	for program, pkg := range map[string]string{"redis-benchmark": "redis-tools", "redis-server": "redis-server"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Sprintf("not installed: %s (Debian package %s)", program, pkg)
+		}
+	}
+	return ""
+}
+
+func (redis) Seconds(wanted time.Duration) time.Duration {
+	return max(wanted, redisSample) + redisTrialTime
+}
+
+func (redis) Serve(ctx context.Context, s *Servers, _ int) error {
+	port := s.target.Ports.Redis
+	// Nothing is kept on a disk, and whoever reaches the pod may ask.
+	return s.start(ctx, "redis-server", s.listens(port), "redis-server", "--port", strconv.Itoa(port), "--bind", s.target.Address.String(),
+		"--save", "", "--appendonly", "no", "--protected-mode", "no", "--daemonize", "no", "--dir", "/tmp")
+}
+
+func (redis) arguments(r Request, commands string, requests int) []string {
+	t := r.Server.Target()
+	return []string{"redis-benchmark", "-h", t.Address.String(), "-p", strconv.Itoa(t.Ports.Redis),
+		"-t", commands, "-d", "1000", "-n", strconv.Itoa(requests), "--csv"}
+}
+
+func (w redis) Run(ctx context.Context, r Request) (Outcome, error) {
+	length := max(r.Length, redisSample)
+	ctx, cancel := context.WithTimeout(ctx, 5*length+2*overrun)
+	defer cancel()
+	text, err := runOne(ctx, r, w.arguments(r, "set,get", redisTrial))
+	if err != nil {
+		return Outcome{}, err
+	}
+	trial, err := parseRedis(text, w.command)
+	if err != nil {
+		return Outcome{}, err
+	}
+	requests := max(redisTrial, int(trial[result.Rate]*length.Seconds()))
+	out := Outcome{Command: w.arguments(r, strings.ToLower(w.command), requests)}
+	r.window(false)
+	text, err = runOne(ctx, r, out.Command)
+	r.window(true)
+	if err != nil {
+		return out, err
+	}
+	if out.Values, err = parseRedis(text, w.command); err != nil {
+		return out, err
+	}
+	out.Values[result.Transactions] = float64(requests)
+	out.Seconds = float64(requests) / out.Values[result.Rate]
+	return out, nil
+}
+
+// runOne runs one process of a workload and gives what it wrote.
+func runOne(ctx context.Context, r Request, command []string) (string, error) {
+	g, err := newGroup(r.Client, [][]string{command})
+	if err != nil {
+		return "", err
+	}
+	texts, err := g.wait(ctx)
+	if err != nil {
+		return "", err
+	}
+	return texts[0], nil
+}
+
+// parseRedis reads the row of a command in the CSV of redis-benchmark 7, whose times are in ms.
+func parseRedis(text, command string) (map[string]float64, error) {
+	lines := strings.Split(text, "\n")
+	for len(lines) > 0 && !strings.HasPrefix(lines[0], `"test"`) { // warnings come first
+		lines = lines[1:]
+	}
+	rows, err := csv.NewReader(strings.NewReader(strings.Join(lines, "\n"))).ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("read redis-benchmark: %w", err)
+	}
+	const usPerMs = 1000
+	columns := map[string]struct {
+		metric string
+		factor float64
+	}{
+		"rps": {result.Rate, 1}, "avg_latency_ms": {result.RTT, usPerMs}, "p50_latency_ms": {result.RTTP50, usPerMs}, "p99_latency_ms": {result.RTTP99, usPerMs},
+	}
+	for _, row := range rows {
+		if row[0] != command {
+			continue
+		}
+		values := map[string]float64{}
+		for i, name := range rows[0] {
+			if c, ok := columns[name]; ok {
+				v, err := strconv.ParseFloat(row[i], 64)
+				if err != nil {
+					return nil, fmt.Errorf("read redis-benchmark: %s: %w", name, err)
+				}
+				values[c.metric] = v * c.factor
+			}
+		}
+		if values[result.Rate] > 0 {
+			return values, nil
+		}
+	}
+	return nil, fmt.Errorf("redis-benchmark gave no rate of %s: %s", command, lastLines(text))
+}
