@@ -198,9 +198,9 @@ func (c KubeProxy) Facts(ctx context.Context, lab *topology.Lab) map[string]stri
 	facts["kube-proxy"] = "v" + KubernetesVersion + ", mode " + c.Mode
 	facts["kube-proxy settings"] = "its defaults, but syncPeriod " + resync + " and no change of the size of conntrack's table"
 	facts["masquerade"] = "kube-proxy's only: none for what pods send to the world"
-	if c.Mode == "iptables" {
-		if out, err := lab.Node(0).Place().Output(ctx, "iptables", "--version"); err == nil {
-			facts["iptables"] = strings.TrimSpace(string(out))
+	if program := map[string]string{"iptables": "iptables", "nftables": "nft"}[c.Mode]; program != "" { // which does most of the work
+		if out, err := lab.Node(0).Place().Output(ctx, program, "--version"); err == nil {
+			facts[program] = strings.TrimSpace(string(out))
 		}
 	}
 	return facts

@@ -14,7 +14,7 @@ import (
 
 const (
 	// changeLimit is how long a single change is waited for.
-	changeLimit = time.Minute
+	changeLimit = 2 * time.Minute
 	// changePause is from one change to the next; kubeProxyPause for kube-proxy, which lets a second pass between two times
 	// that it writes: so no change waits for the one before.
 	changePause    = 100 * time.Millisecond

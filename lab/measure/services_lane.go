@@ -38,8 +38,10 @@ const (
 	mostTargets = 8
 	// echoPort is where backends tell themselves apart.
 	echoPort = 7000
-	// reachLimit is how long a contender may take until all Services of a lane work.
-	reachLimit = 5 * time.Minute
+	// reachLimit is how long a contender may take until the Services of a lane work, and reachLimitEach what each of
+	// them adds to that.
+	reachLimit     = 30 * time.Second
+	reachLimitEach = 15 * time.Millisecond
 )
 
 // servicePorts are those of the servers, and of the Services that lead there: tools tell each other numbers, so a Service
@@ -180,8 +182,9 @@ func (l *serviceLane) reach(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
+	limit := reachLimit + time.Duration(l.services)*reachLimitEach
 	for _, s := range l.targets {
-		if _, err := client.Reach(ctx, netip.AddrPortFrom(s.Address, echoPort), 0, reachLimit); err != nil {
+		if _, err := client.Reach(ctx, netip.AddrPortFrom(s.Address, echoPort), 0, limit); err != nil {
 			return fmt.Errorf("reach Service %s of %s: %w", s.Name, l.contender.Name(), err)
 		}
 	}

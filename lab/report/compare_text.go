@@ -11,7 +11,7 @@ import (
 
 // Compare renders for a terminal how run b differs from run a.
 func Compare(w io.Writer, a, b *result.Run) error {
-	out := &terminal{bufio.NewWriter(w)}
+	out := &terminal{Writer: bufio.NewWriter(w), names: leastNames}
 	c := newComparison(a, b)
 	for i, v := range []*view{c.a, c.b} {
 		for j, l := range provenance(v.run) {

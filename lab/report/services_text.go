@@ -16,7 +16,7 @@ func (t *terminal) services(v *view) {
 		t.printf("")
 		t.printf("Until traffic follows a change, from the moment at which the API server has it")
 		for _, r := range s.Changes {
-			t.printf("  %s %s among %s: P50 %s, P99 %s, max %s, n %s", pad(r.Name, 19), r.What, r.Among, r.P50, r.P99, r.Max, r.N)
+			t.printf("  %s %s among %s: P50 %s, P99 %s, max %s, n %s", pad(r.Name, t.names), r.What, r.Among, r.P50, r.P99, r.Max, r.N)
 			if r.Note != "" {
 				t.wrapped("      ", r.Note)
 			}
@@ -26,7 +26,7 @@ func (t *terminal) services(v *view) {
 		t.printf("")
 		t.printf("From the start of the program until all Services work; memory at rest (1 MB = 10⁶ bytes)")
 		for _, r := range s.Syncs {
-			t.printf("  %s %s: %s, resident %s, BPF maps %s", pad(r.Name, 19), r.What, r.Seconds, r.RSS, r.Maps)
+			t.printf("  %s %s: %s, resident %s, BPF maps %s", pad(r.Name, t.names), r.What, r.Seconds, r.RSS, r.Maps)
 			if r.Note != "" {
 				t.wrapped("      ", r.Note)
 			}
@@ -47,7 +47,7 @@ func (t *terminal) grid(g grid) {
 		}
 	}
 	line := func(name string, cells []string) {
-		text := "  " + pad(name, 19)
+		text := "  " + pad(name, t.names)
 		for i, cell := range cells {
 			text += left(cell, widths[i])
 		}

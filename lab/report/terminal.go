@@ -20,8 +20,8 @@ const (
 // cross-check, BPF run time, footprints, discarded rounds, failures), and last, where the eye is when a
 // bench ends, the overview of all ratios.
 func Table(w io.Writer, run *result.Run) error {
-	out := &terminal{bufio.NewWriter(w)}
 	v := newView(run)
+	out := &terminal{bufio.NewWriter(w), v.nameWidth()}
 	out.header(v)
 	for _, f := range v.figures {
 		out.figure(f)
@@ -44,7 +44,22 @@ func Table(w io.Writer, run *result.Run) error {
 	return nil
 }
 
-type terminal struct{ *bufio.Writer }
+type terminal struct {
+	*bufio.Writer
+	// names is how wide the names of contenders are.
+	names int
+}
+
+// leastNames is the width of names that fits those of the network's contenders.
+const leastNames = 15
+
+func (v *view) nameWidth() int {
+	width := leastNames
+	for _, c := range v.contenders() {
+		width = max(width, utf8.RuneCountInString(c.Name))
+	}
+	return width
+}
 
 // printf ends every line itself and drops the blanks that padding left at its end.
 func (t *terminal) printf(format string, args ...any) {
@@ -62,7 +77,7 @@ func (t *terminal) header(v *view) {
 func (t *terminal) figure(f figure) {
 	t.printf("")
 	t.printf("%s · %s%s", f.Title, f.heading(), direction(f))
-	t.printf("  %s %12s %8s    %s", pad("", 15), "median", "ratio", "95 % interval")
+	t.printf("  %s %12s %8s    %s", pad("", t.names), "median", "ratio", "95 % interval")
 	for _, r := range f.rows {
 		if r.unsupported == "" { // those are said once, in the overview
 			t.row(r, f)
@@ -78,7 +93,7 @@ func direction(f figure) string {
 }
 
 func (t *terminal) row(r row, f figure) {
-	name := pad(r.contender, 15)
+	name := pad(r.contender, t.names)
 	if r.summary == nil {
 		t.printf("  %s %s", name, clip(r.failure(), terminalWidth-18))
 		return
@@ -136,14 +151,14 @@ func (t *terminal) overview(v *view) {
 		t.printf("")
 		t.printf("%s", block.title)
 		for _, line := range block.head {
-			t.printf("  %s%s", pad("", 15), cells(line))
+			t.printf("  %s%s", pad("", t.names), cells(line))
 		}
 		for _, r := range block.rows {
 			if r.note != "" {
-				t.printf("  %s   %s", pad(r.name, 15), clip(r.note, terminalWidth-21))
+				t.printf("  %s   %s", pad(r.name, t.names), clip(r.note, terminalWidth-t.names-6))
 				continue
 			}
-			t.printf("  %s%s", pad(r.name, 15), cells(r.cells))
+			t.printf("  %s%s", pad(r.name, t.names), cells(r.cells))
 		}
 	}
 }

@@ -20,9 +20,9 @@ func (t *terminal) latency(v *view) {
 	for _, r := range rows {
 		if r.key != current {
 			current = r.key
-			t.printf("  %s %10s %10s %10s %10s   %s", pad("", 15), "P50", "P90", "P99", "P99.9", r.title+" · "+r.key.heading())
+			t.printf("  %s %10s %10s %10s %10s   %s", pad("", t.names), "P50", "P90", "P99", "P99.9", r.title+" · "+r.key.heading())
 		}
-		t.printf("  %s %s %s %s %s", pad(r.contender, 15), left(micros(r.at[0]), 10), left(micros(r.at[1]), 10), left(micros(r.at[2]), 10), left(micros(r.at[3]), 10))
+		t.printf("  %s %s %s %s %s", pad(r.contender, t.names), left(micros(r.at[0]), 10), left(micros(r.at[1]), 10), left(micros(r.at[2]), 10), left(micros(r.at[3]), 10))
 	}
 }
 
@@ -93,7 +93,7 @@ func (t *terminal) programs(run *result.Run) {
 		for _, one := range p.programs {
 			parts = append(parts, fmt.Sprintf("%s %s", one.name, nanos(one.perPacket)))
 		}
-		t.printf("  %s %s %s %s  (%s)", pad(p.contender, 15), pad(string(p.path), 10), pad(p.workload, 16), left(nanos(p.perPacket), 8), strings.Join(parts, ", "))
+		t.printf("  %s %s %s %s  (%s)", pad(p.contender, t.names), pad(string(p.path), 10), pad(p.workload, 16), left(nanos(p.perPacket), 8), strings.Join(parts, ", "))
 	}
 }
 
@@ -105,7 +105,7 @@ func (t *terminal) footprints(run *result.Run) {
 	t.printf("")
 	t.printf("Footprint %8s %10s %10s %10s %10s %10s %8s %6s", "", "ADD p50", "ADD p99", "DEL p50", "agent RSS", "BPF maps", "idle CPU", "pods")
 	for _, f := range rows {
-		t.printf("  %s %s %s %s %s %s %s %s", pad(f.contender, 15), left(f.addP50, 10), left(f.addP99, 10), left(f.delP50, 10), left(f.rss, 10), left(f.maps, 10), left(f.idle, 8), left(f.pods, 6))
+		t.printf("  %s %s %s %s %s %s %s %s", pad(f.contender, t.names), left(f.addP50, 10), left(f.addP99, 10), left(f.delP50, 10), left(f.rss, 10), left(f.maps, 10), left(f.idle, 8), left(f.pods, 6))
 	}
 	if few := slices.ContainsFunc(rows, func(f footprintRow) bool { n := len(f.source.AddMilliseconds); return n > 0 && n < 100 }); few {
 		t.printf("  The p99 of fewer than 100 pods is the slowest of them.")
