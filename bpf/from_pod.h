@@ -8,48 +8,66 @@
 #include "lib/endpoint.h"
 #include "lib/finish.h"
 #include "lib/route.h"
+#include "lib/translate.h"
 #include "lib/tunnel.h"
 
 /*
- * A pod of this node · another node · everything else is the stack's: the node itself, the world, and all
- * that a pod sends whose packets go through the stack.
+ * What translation has to do with packets from a pod. What goes to pods and nodes of the cluster goes as it is, unless it
+ * answers; what goes anywhere else may be for a Service, or for the world. Beside kube-proxy the stack must see both, and
+ * to_wire masquerades.
  */
-static __always_inline void from_pod_way(struct route *way, const struct endpoint *sender,
-					 const struct address *destination)
+static __always_inline __u32 from_pod_translated(const struct packet *p, const struct endpoint *sender,
+						 enum route_kind kind)
 {
-	const struct route *r;
+	bool stack = !config_ebpf_routing || sender->through_stack;
+	__u32 how = stack ? TRANSLATE_STACK : 0;
 
-	way->kind = ROUTE_CLUSTER;
-	if (sender->through_stack)
-		return;
-	r = route_of(destination);
-	if (!r)
-		way->kind = ROUTE_UNKNOWN;
-	else if (r->kind == ROUTE_LOCAL)
-		endpoint_way(way, destination);
-	else
-		*way = *r;
+	if (!config_services && (!config_masquerade || config_stack_services || stack || kind))
+		return 0;
+	if (config_stack_services || address_stays_on_link(&p->destination))
+		return 0;
+	if (kind != ROUTE_UNKNOWN && kind != ROUTE_CLUSTER)
+		return bpf_map_lookup_elem(&translated_pods, &p->source) ? how | TRANSLATE_ANSWERS : 0;
+	if (config_masquerade && !stack)
+		how |= TRANSLATE_MASQUERADE;
+	return how | TRANSLATE_OPENERS | (kind ? 0 : TRANSLATE_WORLD);
+}
+
+/*
+ * A pod of this node · another node · everything else is the stack's, unless it is translated: the node itself, the
+ * world, and all that a pod sends whose packets go through the stack.
+ */
+static __noinline void from_pod_way(struct decision *d, const struct packet *p, const struct endpoint *sender)
+{
+	enum route_kind kind = route_copy(&p->destination, &d->route);
+
+	d->translated = from_pod_translated(p, sender, kind);
+	d->route.kind = kind;
+	if (!config_ebpf_routing || sender->through_stack)
+		d->route.kind = ROUTE_CLUSTER;
+	else if (kind == ROUTE_LOCAL)
+		endpoint_way(&d->route, &p->destination);
 }
 
 /* Checks the source and finds the way, or remembers both from an earlier packet. */
-STAGE from_pod_decide(struct packet *p, const struct route **way)
+STAGE from_pod_decide(struct packet *p, const struct decision **decision)
 {
 	__u32 now = decision_generation();
-	struct decision *d = decision_place(p);
+	struct decision *d = decision_place(&p->source, &p->destination);
 	const struct endpoint *sender;
 	enum verdict v;
 
 	if (!d)
 		return PASS; /* cannot be: every index has its element */
-	*way = &d->route;
-	if (likely(decision_holds(d, p, now)))
+	*decision = d;
+	if (likely(decision_holds(d, &p->source, &p->destination, p->skb->ifindex, now)))
 		return NEXT;
 	sender = endpoint_of(&p->source);
 	v = endpoint_check_source(p, sender);
 	if (v != NEXT)
 		return v;
-	from_pod_way(&d->route, sender, &p->destination);
-	decision_keep(d, p, now);
+	from_pod_way(d, p, sender);
+	decision_keep(d, &p->source, &p->destination, p->skb->ifindex, now);
 	return NEXT;
 }
 
@@ -76,19 +94,16 @@ SEC("tcx/ingress")
 int from_pod(struct __sk_buff *skb)
 {
 	struct packet p = {.skb = skb, .program = PROGRAM_FROM_POD};
-	const struct route *way = 0;
+	const struct decision *d = 0;
 	enum verdict v = packet_parse(&p);
 
 	if (v == NEXT)
 		v = endpoint_check_protocol(&p);
-	if (!config_ebpf_routing) {
-		if (v == NEXT)
-			v = endpoint_check_source(&p, endpoint_of(&p.source));
-		return finish(&p, v);
-	}
 	if (v == NEXT)
-		v = from_pod_decide(&p, &way);
+		v = from_pod_decide(&p, &d);
+	if (v == NEXT && (config_services || config_masquerade) && unlikely(d->translated))
+		v = translate(&p, PLACE_POD, d->translated);
 	if (v == NEXT)
-		v = from_pod_send(&p, way);
+		v = from_pod_send(&p, &d->route);
 	return finish(&p, v);
 }

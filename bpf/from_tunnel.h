@@ -9,24 +9,25 @@
  * Who can reach the VXLAN port can have packets come out here that no router would bring, with any source. So
  * only nodes of the cluster are listened to, which is asked once for all packets between two addresses.
  */
-STAGE from_tunnel_decide(struct packet *p, const struct route **way)
+STAGE from_tunnel_decide(struct packet *p, const struct decision **decision)
 {
 	__u32 now = decision_generation();
-	struct decision *d = decision_place(p);
+	struct decision *d = decision_place(&p->source, &p->destination);
 	struct address peer;
 
 	if (!d)
 		return PASS; /* cannot be: every index has its element */
-	*way = &d->route;
+	*decision = d;
 	if (!tunnel_peer(p, &peer))
 		return drop(p, DROP_UNKNOWN_TUNNEL_PEER);
-	if (likely(decision_holds(d, p, now) && address_equals(&d->route.next_hop, &peer)))
+	if (likely(decision_holds(d, &p->source, &p->destination, p->skb->ifindex, now) &&
+		   address_equals(&d->route.next_hop, &peer)))
 		return NEXT;
 	if (!tunnel_peer_known(&peer))
 		return drop(p, DROP_UNKNOWN_TUNNEL_PEER);
-	from_wire_way(&d->route, p);
+	from_wire_way(d, p);
 	d->route.next_hop = peer;
-	decision_keep(d, p, now);
+	decision_keep(d, &p->source, &p->destination, p->skb->ifindex, now);
 	return NEXT;
 }
 
@@ -34,14 +35,14 @@ SEC("tcx/ingress")
 int from_tunnel(struct __sk_buff *skb)
 {
 	struct packet p = {.skb = skb, .program = PROGRAM_FROM_TUNNEL};
-	const struct route *way = 0;
+	const struct decision *d = 0;
 	enum verdict v = packet_parse(&p);
 
 	if (v == NEXT && !packet_is_ip(&p))
 		v = drop(&p, DROP_NOT_IP);
 	if (v == NEXT)
-		v = from_tunnel_decide(&p, &way);
+		v = from_tunnel_decide(&p, &d);
 	if (v == NEXT)
-		v = config_ebpf_routing && skb->pkt_type == PACKET_HOST ? from_wire_send(&p, way) : PASS;
+		v = skb->pkt_type == PACKET_HOST ? from_wire_forward(&p, d) : PASS;
 	return finish(&p, v);
 }

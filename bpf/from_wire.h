@@ -8,19 +8,45 @@
 #include "lib/endpoint.h"
 #include "lib/finish.h"
 #include "lib/route.h"
+#include "lib/translate.h"
 
 /* skb->pkt_type of a frame that is addressed to the device itself (linux/if_packet.h). */
 #define PACKET_HOST 0
 
-/*
- * Straight into the pod. Packets from the world stay with the stack while that masquerades: connection
- * tracking must see both directions of a connection to tell a pod's reply from a connection of its own.
- */
-static __always_inline void from_wire_way(struct route *way, const struct packet *p)
+/* What translation has to do with packets to `receiver`, the pod here that has the destination; NULL if none has. */
+static __always_inline __u32 from_wire_translated(const struct packet *p, const struct endpoint *receiver, bool world)
 {
-	endpoint_way(way, &p->destination);
-	if (way->kind == ROUTE_LOCAL && config_masquerade && !route_of(&p->source))
-		way->kind = ROUTE_UNKNOWN;
+	__u32 how = !config_ebpf_routing || config_stack_services ? TRANSLATE_STACK : 0;
+
+	if (!config_services && !config_masquerade)
+		return 0;
+	if (!receiver) {
+		if (address_stays_on_link(&p->destination))
+			return 0;
+		return how | TRANSLATE_NODE | TRANSLATE_OPENERS;
+	}
+	if (world && config_masquerade)
+		return how | TRANSLATE_WORLD;
+	/* What goes through the stack is translated behind it, by to_pod. */
+	if (!config_services || !config_ebpf_routing || receiver->through_stack)
+		return 0;
+	return bpf_map_lookup_elem(&translated_pods, &p->destination) ? how | TRANSLATE_ANSWERS : 0;
+}
+
+/*
+ * Straight into the pod. Beside kube-proxy, packets from the world stay with the stack: its rules drop answers to
+ * connections that connection tracking has not seen begin.
+ */
+static __noinline void from_wire_way(struct decision *d, const struct packet *p)
+{
+	const struct endpoint *receiver = endpoint_of(&p->destination);
+	bool world = receiver && (config_masquerade || config_stack_services) &&
+		     route_copy(&p->source, &d->route) == ROUTE_UNKNOWN;
+
+	endpoint_way(&d->route, &p->destination);
+	if (!config_ebpf_routing || (config_stack_services && world))
+		d->route.kind = ROUTE_CLUSTER;
+	d->translated = from_wire_translated(p, receiver, world);
 }
 
 /* Into the pod, if that is the way. */
@@ -34,18 +60,28 @@ STAGE from_wire_send(struct packet *p, const struct route *way)
 	return v == NEXT ? endpoint_deliver(p, way) : v;
 }
 
+/* What is translated goes its new way, the rest on to where it is addressed. */
+STAGE from_wire_forward(struct packet *p, const struct decision *d)
+{
+	enum verdict v = NEXT;
+
+	if ((config_services || config_masquerade) && d->translated)
+		v = translate(p, PLACE_WIRE, d->translated);
+	return v == NEXT ? from_wire_send(p, &d->route) : v;
+}
+
 STAGE from_wire_deliver(struct packet *p)
 {
 	__u32 now = decision_generation();
-	struct decision *d = decision_place(p);
+	struct decision *d = decision_place(&p->source, &p->destination);
 
 	if (!d)
 		return PASS; /* cannot be: every index has its element */
-	if (unlikely(!decision_holds(d, p, now))) {
-		from_wire_way(&d->route, p);
-		decision_keep(d, p, now);
+	if (unlikely(!decision_holds(d, &p->source, &p->destination, p->skb->ifindex, now))) {
+		from_wire_way(d, p);
+		decision_keep(d, &p->source, &p->destination, p->skb->ifindex, now);
 	}
-	return from_wire_send(p, &d->route);
+	return from_wire_forward(p, d);
 }
 
 SEC("tcx/ingress")
@@ -58,7 +94,7 @@ int from_wire(struct __sk_buff *skb)
 	 * What cannot be parsed is not for a pod, and the stack's to judge. So are frames for others, which a
 	 * switch floods or mirrors and a promiscuous device brings, and frames for all: a router forwards neither.
 	 */
-	if (config_ebpf_routing && skb->pkt_type == PACKET_HOST && packet_parse(&p) == NEXT && packet_is_ip(&p))
+	if (skb->pkt_type == PACKET_HOST && packet_parse(&p) == NEXT && packet_is_ip(&p))
 		v = from_wire_deliver(&p);
 	return finish(&p, v);
 }

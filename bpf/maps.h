@@ -37,12 +37,12 @@ struct {
 } route_lengths SEC(".maps");
 
 /*
- * The number of the tables' present state: the agent counts it up after every change of `endpoints` and
- * `routes`. Written by the agent.
+ * The number of the tables' present state, in two parts with a writer each (enum generation_index), since neither could
+ * count up what the other writes as well.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, GENERATION_MAX);
 	__type(key, __u32);
 	__type(value, __u32);
 } generation SEC(".maps");
@@ -59,6 +59,18 @@ struct {
 	__type(key, __u32);
 	__type(value, struct decision);
 } decisions SEC(".maps");
+
+/*
+ * What translation of one packet works on, for it would not fit on the stack: struct translation of lib/translate.h.
+ * Written by the datapath.
+ */
+#define TRANSLATION_SIZE 576
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, TRANSLATION_SIZE);
+} translations SEC(".maps");
 
 /* Dropped packets by program and reason, at index program * DROP_MAX + reason. Written by the datapath. */
 struct {

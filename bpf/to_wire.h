@@ -1,39 +1,49 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Egress of an uplink: a packet leaves the node. */
+/* Egress of an uplink: a packet leaves the node. Attached where the stack forwards what pods send, or answers as a backend. */
 #pragma once
 
 #include "config.h"
+#include "lib/decision.h"
 #include "lib/finish.h"
 #include "lib/route.h"
+#include "lib/translate.h"
 
 /*
- * A pod's address means nothing to the world, so a packet that carries one there is lost at best. It happens
- * when the masquerading rules are gone (somebody flushed the ruleset), and when connection tracking calls a
- * packet invalid and NAT therefore leaves it alone.
+ * What translation has to do with packets that the stack sends: those of a pod to the world are masqueraded, and the node
+ * itself answers for Services whose backend it is.
  */
-STAGE to_wire_check_masqueraded(struct packet *p)
+static __noinline __u32 to_wire_translated(const struct packet *p, struct decision *d)
 {
-	const struct route *r;
+	if (route_copy(&p->source, &d->route) == ROUTE_LOCAL) {
+		if (!config_masquerade || address_stays_on_link(&p->destination) ||
+		    route_copy(&p->destination, &d->route) != ROUTE_UNKNOWN)
+			return 0;
+		return TRANSLATE_WORLD | TRANSLATE_MASQUERADE;
+	}
+	return config_services ? TRANSLATE_ANSWERS : 0;
+}
 
-	if (!packet_is_ip(p))
-		return PASS;
-	r = route_of(&p->source);
-	if (!r || r->kind != ROUTE_LOCAL || route_of(&p->destination) || address_stays_on_link(&p->destination))
-		return PASS;
-	return drop(p, DROP_UNMASQUERADED);
+STAGE to_wire_translate(struct packet *p)
+{
+	__u32 now = decision_generation(), where = p->skb->ifindex | SCOPE_EGRESS;
+	struct decision *d = decision_place(&p->source, &p->destination);
+
+	if (!d)
+		return PASS; /* cannot be: every index has its element */
+	if (unlikely(!decision_holds(d, &p->source, &p->destination, where, now))) {
+		d->translated = to_wire_translated(p, d);
+		decision_keep(d, &p->source, &p->destination, where, now);
+	}
+	return d->translated ? translate(p, PLACE_TO_WIRE, d->translated) : NEXT;
 }
 
 SEC("tcx/egress")
 int to_wire(struct __sk_buff *skb)
 {
 	struct packet p = {.skb = skb, .program = PROGRAM_TO_WIRE};
-	enum verdict v = NEXT;
+	enum verdict v = packet_parse(&p);
 
-	if (!config_masquerade || skb->mark & MARK_REPLY)
-		v = PASS;
-	if (v == NEXT)
-		v = packet_parse(&p);
-	if (v == NEXT)
-		v = to_wire_check_masqueraded(&p);
+	if (v == NEXT && (config_services || config_masquerade) && packet_is_ip(&p))
+		v = to_wire_translate(&p);
 	return finish(&p, v);
 }

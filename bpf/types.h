@@ -77,11 +77,20 @@ _Static_assert(sizeof(struct route) == 36, "route has no hidden padding");
  */
 struct decision {
 	struct address source, destination;
-	__u32 ingress_ifindex;
+	__u32 where; /* a device, with an enum decision_scope */
 	__u32 generation;
+	__u32 expires; /* 0: never; else in units of 2^30 ns of CLOCK_MONOTONIC: it follows from the kernel's routes */
+	__u32 translated;   /* enum translate_flag; 0: never translated */
 	struct route route; /* for ROUTE_LOCAL: ifindex of the pod's device, next_hop_mac and uplink_mac of its ends */
 };
-_Static_assert(sizeof(struct decision) == 76, "decision has no hidden padding");
+_Static_assert(sizeof(struct decision) == 84, "decision has no hidden padding");
+
+/* Indices of `generation`. */
+enum generation_index {
+	GENERATION_TABLES = 0, /* counted up by the agent, after every change of `endpoints` and `routes` */
+	GENERATION_PODS = 1,   /* counted up by the datapath, after adding to `translated_pods` */
+	GENERATION_MAX = 2,
+};
 
 /*
  * Why a packet was dropped. One closed list: the value a stage drops with, the metric label, and what

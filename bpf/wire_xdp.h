@@ -15,9 +15,6 @@
 #include "lib/route.h"
 #include "lib/service.h"
 
-/* In the place of a decision's device: decisions of this program are not those of from_wire on the same device. */
-#define WIRE_XDP_DEVICE 0x80000000
-
 /* How a packet leaves: by which uplink, and with which link-layer addresses. */
 struct exit {
 	__u32 ifindex;
@@ -27,25 +24,20 @@ struct exit {
 /* The way to an address that comes after translation; NULL where the next stage of the kernel has to see to it. */
 static __always_inline const struct route *wire_xdp_route(const struct connection *c, __u32 device)
 {
-	__u32 index = (c->source.word[3] * 0x9e3779b1 ^ c->destination.word[3]) * 0x9e3779b1 >> 24;
-	struct decision *d = bpf_map_lookup_elem(&decisions, &index);
+	struct decision *d = decision_place(&c->source, &c->destination);
 	__u32 now = decision_generation();
 	const struct route *r;
 
 	if (!d)
 		return 0; /* cannot be: every index has its element */
-	if (likely(now && d->generation == now && d->ingress_ifindex == (device | WIRE_XDP_DEVICE) &&
-		   address_equals(&d->destination, &c->destination) && address_equals(&d->source, &c->source)))
+	if (likely(decision_holds(d, &c->source, &c->destination, device | SCOPE_XDP, now)))
 		return &d->route;
 	r = route_of(&c->destination);
 	if (r)
 		d->route = *r;
 	else
 		d->route.kind = ROUTE_UNKNOWN;
-	d->source = c->source;
-	d->destination = c->destination;
-	d->ingress_ifindex = device | WIRE_XDP_DEVICE;
-	d->generation = now;
+	decision_keep(d, &c->source, &c->destination, device | SCOPE_XDP, now);
 	return &d->route;
 }
 

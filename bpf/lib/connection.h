@@ -44,24 +44,27 @@ static __always_inline bool connection_answers(const struct connection *to, cons
 }
 
 /* Removes both directions, wherever they are. */
-static __noinline void connection_forget(const struct tuple *t, const struct connection *to)
+SEPARATE int connection_forget(const struct tuple *t, const struct connection *to)
 {
 	struct tuple other;
 
+	if (!t || !to)
+		return 0;
 	connection_turn(&other, to, t->protocol);
 	bpf_map_delete_elem(&connections, &other);
 	bpf_map_delete_elem(&openings, &other);
 	bpf_map_delete_elem(&connections, t);
 	bpf_map_delete_elem(&openings, t);
+	return 0;
 }
 
 /* TCP: whether this direction's end and the other's have both ended the connection. */
-static __noinline bool connection_over(const struct tuple *t, const struct connection *to)
+SEPARATE bool connection_over(const struct tuple *t, const struct connection *to)
 {
 	const struct connection *back;
 	struct tuple other;
 
-	if (t->protocol != PROTOCOL_TCP)
+	if (!t || !to || t->protocol != PROTOCOL_TCP)
 		return false;
 	if (to->flags & CONNECTION_RESET)
 		return true;
@@ -76,8 +79,10 @@ static __noinline bool connection_over(const struct tuple *t, const struct conne
  * Notes what TCP's flags say. False if the packet begins a new connection where an old one has ended: that is
  * forgotten then. Who has sent RST and goes on sending has not: it was somebody else's, who guessed (RFC 5961, 1.2).
  */
-static __noinline bool connection_note_flags(const struct transport *t, struct connection *c)
+SEPARATE bool connection_note_flags(const struct transport *t, struct connection *c)
 {
+	if (!t || !c)
+		return false;
 	if ((t->flags & (TCP_SYN | TCP_ACK)) == TCP_SYN && connection_over(&t->tuple, c)) {
 		connection_forget(&t->tuple, c);
 		return false;
@@ -110,11 +115,13 @@ static __always_inline struct connection *connection_find(const struct transport
 }
 
 /* Moves a connection, whose one direction is `t` and *c, from `openings` to `connections`. False if there is no room. */
-static __noinline bool connection_promote(const struct tuple *t, struct connection *c)
+SEPARATE bool connection_promote(const struct tuple *t, struct connection *c)
 {
 	const struct connection *back;
 	struct tuple other;
 
+	if (!t || !c)
+		return false;
 	connection_turn(&other, c, t->protocol);
 	if (!(c->flags & CONNECTION_DIRECT)) {
 		back = bpf_map_lookup_elem(&openings, &other);
@@ -174,13 +181,15 @@ static __always_inline bool connection_established_by(const struct transport *t,
  * The connection of a packet among those that are not established yet, copied to *found; notes the packet. `openings`
  * may push out one half of a connection: that of the opener brings the other one back.
  */
-static __noinline enum finding connection_find_opening(const struct transport *t, __u64 now, struct connection *found)
+SEPARATE enum finding connection_find_opening(const struct transport *t, __u64 now, struct connection *found)
 {
-	struct connection *c = bpf_map_lookup_elem(&openings, &t->tuple);
 	const struct connection *other;
-	struct connection back;
+	struct connection *c, back;
 	struct tuple key;
 
+	if (!t || !found)
+		return FOUND_NOTHING;
+	c = bpf_map_lookup_elem(&openings, &t->tuple);
 	if (!c)
 		return FOUND_NOTHING;
 	if (t->tuple.protocol == PROTOCOL_TCP && !connection_note_flags(t, c))
@@ -218,7 +227,7 @@ enum claim {
 /*
  * Whether the key of the answers is free in `connections`, or can be made so: it is this connection's own, or of one that has ended.
  */
-static __noinline bool connection_make_way(struct beginning *b)
+static __always_inline bool connection_make_way(struct beginning *b)
 {
 	struct connection *taken = bpf_map_lookup_elem(&connections, &b->other);
 
@@ -234,10 +243,12 @@ static __noinline bool connection_make_way(struct beginning *b)
  * Begins a connection with exactly the addresses and ports of b->to, or says that it cannot be told from another
  * one. With `replace`, one that nobody has answered yet gives way.
  */
-static __noinline enum claim connection_claim(struct beginning *b, bool replace)
+SEPARATE enum claim connection_claim(struct beginning *b, bool replace)
 {
 	struct connection *taken;
 
+	if (!b)
+		return CLAIM_NO_ROOM;
 	b->to.seen = connection_now();
 	b->to.packets = 1;
 	b->to.padding[0] = b->to.padding[1] = b->to.padding[2] = 0;

@@ -163,7 +163,7 @@ STAGE conntrack_ask_icmpv6(struct packet *p)
  * then alike, so a connection whose answers would be taken for those of a translated one begins in the stack,
  * which gives it another port and so translates it as well.
  */
-STAGE conntrack_ask_ipv4(struct packet *p)
+static __noinline enum verdict conntrack_ask_ipv4(struct packet *p)
 {
 	const __be16 fragment = bpf_htons(0x3fff); /* more fragments, or an offset (RFC 791, 3.1) */
 	const __u32 offset = ETH_HLEN + sizeof(struct iphdr);
@@ -185,7 +185,7 @@ STAGE conntrack_ask_ipv4(struct packet *p)
 	return conntrack_translates_ipv4(p, destination, source, ports, protocol) ? PASS : NEXT;
 }
 
-STAGE conntrack_ask_ipv6(struct packet *p)
+static __noinline enum verdict conntrack_ask_ipv6(struct packet *p)
 {
 	const __u32 offset = ETH_HLEN + sizeof(struct ipv6hdr);
 	__u8 protocol = p->ip6->nexthdr;

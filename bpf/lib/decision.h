@@ -4,41 +4,60 @@
 
 #include "packet.h"
 
-/* 0 before the agent has filled the tables: nothing is kept then. */
+/*
+ * The state of the tables, by both counters: neither ever goes back, so every change gives a new number. 0 before the
+ * agent has filled the tables: nothing is kept then.
+ */
 static __always_inline __u32 decision_generation(void)
 {
-	__u32 zero = 0;
-	__u32 *now = bpf_map_lookup_elem(&generation, &zero);
+	__u32 index = GENERATION_TABLES;
+	const __u32 *tables = bpf_map_lookup_elem(&generation, &index);
+	const __u32 *pods;
 
-	return now ? *now : 0;
+	index = GENERATION_PODS;
+	pods = bpf_map_lookup_elem(&generation, &index);
+	return tables && pods && *tables ? *tables + *pods : 0;
 }
 
-/* The place of the decision about a packet on this CPU; programs on one CPU do not interrupt each other. */
-static __always_inline struct decision *decision_place(const struct packet *p)
+/* The place of the decision about packets between two addresses on this CPU; programs on one CPU do not interrupt each other. */
+static __always_inline struct decision *decision_place(const struct address *source, const struct address *destination)
 {
 	/* Neighbouring addresses differ in their last word: spread its bits (Knuth's multiplicative hash). */
-	__u32 hash = (p->source.word[3] * 0x9e3779b1 ^ p->destination.word[3]) * 0x9e3779b1;
+	__u32 hash = (source->word[3] * 0x9e3779b1 ^ destination->word[3]) * 0x9e3779b1;
 	__u32 index = hash >> 24;
 
 	_Static_assert(DECISIONS_MAX == 1 << 8, "the index has 8 bits");
 	return bpf_map_lookup_elem(&decisions, &index);
 }
 
-/* Whether the decision is about packets like this one, and still holds. */
-static __always_inline bool decision_holds(const struct decision *d, const struct packet *p, __u32 now)
+/*
+ * Which packets between two addresses a decision is about: their device, and what happens to them there. What
+ * anybody may send must not meet what was decided about others.
+ */
+enum decision_scope {
+	SCOPE_INGRESS = 0,
+	SCOPE_XDP = 1 << 29, /* translated, before there is an skb */
+	SCOPE_EGRESS = 1 << 30,
+	SCOPE_TRANSLATED = 1U << 31, /* has just been given these addresses */
+};
+
+/* Whether the decision is about such packets, and still holds. `where` is a device with an enum decision_scope. */
+static __always_inline bool decision_holds(const struct decision *d, const struct address *source,
+					   const struct address *destination, __u32 where, __u32 now)
 {
-	return d->generation == now && now && d->ingress_ifindex == p->skb->ifindex &&
-	       address_equals(&d->destination, &p->destination) && address_equals(&d->source, &p->source);
+	return d->generation == now && now && d->where == where && address_equals(&d->destination, destination) &&
+	       address_equals(&d->source, source);
 }
 
 /*
- * Makes a decision about packets like this one, until the tables change. `now` was read before the tables,
- * so a decision from tables that changed meanwhile is already out of date.
+ * Makes a decision about such packets, until the tables change. `now` was read before the tables, so a decision from
+ * tables that changed meanwhile is already out of date.
  */
-static __always_inline void decision_keep(struct decision *d, const struct packet *p, __u32 now)
+static __always_inline void decision_keep(struct decision *d, const struct address *source,
+					  const struct address *destination, __u32 where, __u32 now)
 {
-	d->source = p->source;
-	d->destination = p->destination;
-	d->ingress_ifindex = p->skb->ifindex;
+	d->source = *source;
+	d->destination = *destination;
+	d->where = where;
 	d->generation = now;
 }

@@ -43,7 +43,7 @@ STAGE endpoint_check_destination(struct packet *p)
 		return PASS;
 	e = endpoint_of(&p->destination);
 	if (e && e->ifindex == p->skb->ifindex)
-		return PASS;
+		return NEXT;
 	if (p->protocol == bpf_htons(ETH_P_IPV6) && address_stays_on_link(&p->destination))
 		return PASS;
 	return drop(p, DROP_WRONG_POD);

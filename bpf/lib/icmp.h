@@ -66,7 +66,7 @@ static __always_inline bool icmp_quoted_ports(struct __sk_buff *skb, struct icmp
 	return false;
 }
 
-static __noinline bool icmp_read_ipv4(struct __sk_buff *skb, struct icmp_error_quote *e)
+SEPARATE bool icmp_read_ipv4(struct __sk_buff *skb, struct icmp_error_quote *e)
 {
 	struct {
 		struct iphdr outer;
@@ -74,7 +74,7 @@ static __noinline bool icmp_read_ipv4(struct __sk_buff *skb, struct icmp_error_q
 		struct iphdr ip;
 	} error;
 
-	if (bpf_skb_load_bytes(skb, ETH_HLEN, &error, sizeof(error)) || error.outer.protocol != PROTOCOL_ICMP ||
+	if (!e || bpf_skb_load_bytes(skb, ETH_HLEN, &error, sizeof(error)) || error.outer.protocol != PROTOCOL_ICMP ||
 	    error.outer.ihl != 5 || error.outer.frag_off & bpf_htons(FRAGMENT_IPV4_ANY) ||
 	    !icmp_is_error_ipv4(error.icmp.type))
 		return false;
@@ -91,7 +91,7 @@ static __noinline bool icmp_read_ipv4(struct __sk_buff *skb, struct icmp_error_q
 	return icmp_quoted_ports(skb, e);
 }
 
-static __noinline bool icmp_read_ipv6(struct __sk_buff *skb, struct icmp_error_quote *e)
+SEPARATE bool icmp_read_ipv6(struct __sk_buff *skb, struct icmp_error_quote *e)
 {
 	struct {
 		struct icmp_header icmp;
@@ -100,7 +100,7 @@ static __noinline bool icmp_read_ipv6(struct __sk_buff *skb, struct icmp_error_q
 	struct extension_header fragment;
 	__u8 next;
 
-	if (bpf_skb_load_bytes(skb, ETH_HLEN + __builtin_offsetof(struct ipv6hdr, nexthdr), &next, sizeof(next)) ||
+	if (!e || bpf_skb_load_bytes(skb, ETH_HLEN + __builtin_offsetof(struct ipv6hdr, nexthdr), &next, sizeof(next)) ||
 	    next != PROTOCOL_ICMPV6 ||
 	    bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(struct ipv6hdr), &error, sizeof(error)) ||
 	    error.icmp.type >= ICMPV6_ERRORS_END || error.ip.version != 6)
@@ -180,14 +180,14 @@ static __noinline int icmp_translate_quoted(struct __sk_buff *skb, const struct 
  * What the quoted packet was sent to may speak for itself and gets the name under which the other side knows
  * it; routers on the way keep theirs.
  */
-static __noinline int icmp_translate_ipv4(struct __sk_buff *skb, const struct icmp_error_quote *e,
+SEPARATE int icmp_translate_ipv4(struct __sk_buff *skb, const struct icmp_error_quote *e,
 					  const struct connection *c)
 {
 	struct iphdr outer, ip;
 	__be32 old[2], new[2];
 	__wsum changed, diff;
 
-	if (bpf_skb_load_bytes(skb, ETH_HLEN, &outer, sizeof(outer)) || bpf_skb_load_bytes(skb, e->ip, &ip, sizeof(ip)))
+	if (!e || !c || bpf_skb_load_bytes(skb, ETH_HLEN, &outer, sizeof(outer)) || bpf_skb_load_bytes(skb, e->ip, &ip, sizeof(ip)))
 		return -1;
 	old[0] = outer.saddr;
 	old[1] = outer.daddr;
@@ -216,14 +216,17 @@ static __noinline int icmp_translate_ipv4(struct __sk_buff *skb, const struct ic
 }
 
 /* The same for ICMPv6, whose checksum covers the error's own addresses too. */
-static __noinline int icmp_translate_ipv6(struct __sk_buff *skb, const struct icmp_error_quote *e,
+SEPARATE int icmp_translate_ipv6(struct __sk_buff *skb, const struct icmp_error_quote *e,
 					  const struct connection *c)
 {
 	struct address old[2], new[2];
 	const __u32 addresses = ETH_HLEN + __builtin_offsetof(struct ipv6hdr, saddr);
-	const __u32 quoted = e->ip + __builtin_offsetof(struct ipv6hdr, saddr);
 	__wsum changed, diff;
+	__u32 quoted;
 
+	if (!e || !c)
+		return -1;
+	quoted = e->ip + __builtin_offsetof(struct ipv6hdr, saddr);
 	if (bpf_skb_load_bytes(skb, quoted, old, sizeof(old)))
 		return -1;
 	new[0] = c->destination;
@@ -247,5 +250,7 @@ STAGE icmp_error_translate(struct packet *p, const struct icmp_error_quote *e, c
 	int failed = p->protocol == bpf_htons(ETH_P_IP) ? icmp_translate_ipv4(p->skb, e, c)
 							: icmp_translate_ipv6(p->skb, e, c);
 
-	return failed ? drop(p, DROP_MALFORMED) : packet_parse(p);
+	if (failed)
+		return drop(p, DROP_MALFORMED);
+	return p->protocol == bpf_htons(ETH_P_IP) ? packet_parse_ipv4(p) : packet_parse_ipv6(p);
 }

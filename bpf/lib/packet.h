@@ -112,7 +112,8 @@ STAGE packet_parse(struct packet *p)
 	return NEXT;
 }
 
+/* Asks for the pointer and not for the protocol: the verifier does not know that the one follows from the other. */
 static __always_inline bool packet_is_ip(const struct packet *p)
 {
-	return p->protocol == bpf_htons(ETH_P_IP) || p->protocol == bpf_htons(ETH_P_IPV6);
+	return p->ip4;
 }

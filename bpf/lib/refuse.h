@@ -150,7 +150,7 @@ static __always_inline long refusal_cut(struct __sk_buff *skb, __u32 length)
 }
 
 /* Turns a TCP segment over IPv4, whose header is without options, into the reset of its connection. */
-static __noinline int refusal_reset_ipv4(struct __sk_buff *skb)
+SEPARATE int refusal_reset_ipv4(struct __sk_buff *skb)
 {
 	bool pending = checksum_pending(skb);
 	struct tcp_header tcp;
@@ -177,7 +177,7 @@ static __noinline int refusal_reset_ipv4(struct __sk_buff *skb)
 }
 
 /* The same over IPv6, without extension headers. */
-static __noinline int refusal_reset_ipv6(struct __sk_buff *skb)
+SEPARATE int refusal_reset_ipv6(struct __sk_buff *skb)
 {
 	bool pending = checksum_pending(skb);
 	struct tcp_header tcp;
@@ -208,7 +208,7 @@ static __noinline int refusal_reset_ipv6(struct __sk_buff *skb)
  * 0 when that is not possible. `end` is where the IP header says that the packet ends; `transport` and `check`
  * are where its transport header and that one's checksum are.
  */
-static __noinline __s64 refusal_quote(struct __sk_buff *skb, __u32 end, __u32 limit, __u32 transport, __u32 check)
+SEPARATE __s64 refusal_quote(struct __sk_buff *skb, __u32 end, __u32 limit, __u32 transport, __u32 check)
 {
 	__u32 length = skb->len < end ? skb->len : end, at;
 	__sum16 pending = 0;
@@ -248,7 +248,7 @@ static __noinline __s64 refusal_quote(struct __sk_buff *skb, __u32 end, __u32 li
  * Turns a packet over IPv4 into an error about it. `transport` and `check` as for refusal_quote. `mtu` is what
  * fits the way; 0: the port is unreachable.
  */
-static __noinline int refusal_error_ipv4(struct __sk_buff *skb, __u32 transport, __u32 check, __u32 mtu)
+SEPARATE int refusal_error_ipv4(struct __sk_buff *skb, __u32 transport, __u32 check, __u32 mtu)
 {
 	bool too_big = mtu;
 	struct refusal_ipv4 answer;
@@ -272,7 +272,7 @@ static __noinline int refusal_error_ipv4(struct __sk_buff *skb, __u32 transport,
 }
 
 /* The same over IPv6. */
-static __noinline int refusal_error_ipv6(struct __sk_buff *skb, __u32 transport, __u32 check, __u32 mtu)
+SEPARATE int refusal_error_ipv6(struct __sk_buff *skb, __u32 transport, __u32 check, __u32 mtu)
 {
 	bool too_big = mtu;
 	struct refusal_ipv6 answer;
@@ -307,7 +307,7 @@ STAGE refusal_send(struct packet *p)
 		p->action = bpf_redirect(p->skb->ifindex, 0);
 		return REDIRECT;
 	}
-	if (packet_parse(p) != NEXT)
+	if ((p->protocol == bpf_htons(ETH_P_IP) ? packet_parse_ipv4(p) : packet_parse_ipv6(p)) != NEXT)
 		return drop(p, DROP_UNANSWERED);
 	way = route_of(&p->destination);
 	if (!way || way->kind != ROUTE_TUNNEL || !tunnel_enter(p, way))

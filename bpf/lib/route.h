@@ -37,6 +37,17 @@ static __always_inline const struct route *route_of(const struct address *a)
 	return 0;
 }
 
+/* The same as a copy, for what is not in a hurry: *to is not set for the world, whose kind is ROUTE_UNKNOWN. */
+SEPARATE enum route_kind route_copy(const struct address *a, struct route *to)
+{
+	const struct route *r = a ? route_of(a) : 0;
+
+	if (!r || !to)
+		return ROUTE_UNKNOWN;
+	*to = *r;
+	return r->kind;
+}
+
 /*
  * Whether every packet on the wire stays within mtu bytes. A GSO packet is cut into segments of gso_size
  * bytes of payload; what cannot be told cheaply (extension headers before TCP) counts as too big, since the
@@ -81,15 +92,13 @@ static __always_inline bool route_neighbours_followed(void)
 	return until && bpf_ktime_get_coarse_ns() < *until;
 }
 
-/* Out through the uplink to the next node: with the link-layer header from the route, else by the kernel's neighbour table. */
-STAGE route_to_wire(struct packet *p, const struct route *r)
+/* Gives the packet to the device of *r: with the link-layer header from there if `known`, else by the kernel's neighbour table. */
+STAGE route_leave(struct packet *p, const struct route *r, bool known)
 {
 	struct bpf_redir_neigh hop = {};
 
-	if (unlikely(p->options || p->hops <= 1) || !route_fits(p, r->mtu))
-		return PASS;
 	hop_take(p);
-	if (likely(r->resolved && route_neighbours_followed())) {
+	if (likely(known)) {
 		__builtin_memcpy(p->eth->h_dest, r->next_hop_mac, ETH_ALEN);
 		__builtin_memcpy(p->eth->h_source, r->uplink_mac, ETH_ALEN);
 		p->action = bpf_redirect(r->ifindex, 0);
@@ -104,4 +113,12 @@ STAGE route_to_wire(struct packet *p, const struct route *r)
 	}
 	p->action = bpf_redirect_neigh(r->ifindex, &hop, sizeof(hop), 0);
 	return REDIRECT;
+}
+
+/* Out through the uplink to the next node. */
+STAGE route_to_wire(struct packet *p, const struct route *r)
+{
+	if (unlikely(p->options || p->hops <= 1) || !route_fits(p, r->mtu))
+		return PASS;
+	return route_leave(p, r, r->resolved && route_neighbours_followed());
 }

@@ -170,7 +170,7 @@ static __always_inline void service_client(struct client *c, const struct tuple 
 }
 
 /* The backend that the client had, if that was not longer ago than the Service says and the set still has it. */
-static __noinline bool service_kept(const struct client *client, const struct backend_set *set, __u32 seconds,
+static __always_inline bool service_kept(const struct client *client, const struct backend_set *set, __u32 seconds,
 				    struct choice *c)
 {
 	struct affinity *a = bpf_map_lookup_elem(&affinities, client);
@@ -224,11 +224,13 @@ static __noinline bool service_pick(const struct tuple *t, const struct backend_
 }
 
 /* service_choose with one state of the Service. False when that state is not whole any more. */
-static __noinline bool service_choose_from(const struct tuple *t, const struct service *s,
+SEPARATE bool service_choose_from(const struct tuple *t, const struct service *s,
 					   const struct backend_set *set, __u64 netns, struct choice *c)
 {
 	struct client client;
 
+	if (!t || !s || !set || !c)
+		return false;
 	if (!(s->flags & SERVICE_AFFINITY))
 		return service_pick(t, set, s->flags, netns, c);
 	service_client(&client, t, s->id, netns);
@@ -256,6 +258,22 @@ static __always_inline bool service_read(const struct tuple *t, enum side side, 
 	return true;
 }
 
+/* Whether that is still its state. */
+static __always_inline bool service_still(const struct tuple *t, enum side side, __u32 id,
+					  const struct backend_set *set)
+{
+	const struct backend_set *now;
+	const struct service *s;
+	struct frontend f;
+
+	service_frontend(&f, t);
+	s = service_of(&f);
+	if (!s)
+		return false;
+	now = side == SIDE_INSIDE ? &s->inside : &s->outside;
+	return s->id == id && now->id == set->id && now->count == set->count;
+}
+
 #define SERVICE_ATTEMPTS 4
 
 /*
@@ -267,14 +285,14 @@ static __always_inline bool service_read(const struct tuple *t, enum side side, 
  * The Service is read again after choosing: its set may have been replaced and deleted meanwhile, and the kernel
  * gives the place of a replaced map element to another one at once. What both readings say was true.
  */
-static __noinline enum answer service_choose(const struct tuple *t, enum side side, __u64 netns, struct choice *c)
+SEPARATE enum answer service_choose(const struct tuple *t, enum side side, __u64 netns, struct choice *c)
 {
-	struct service s, again;
-	struct backend_set set, set_again;
+	struct backend_set set;
+	struct service s;
 	struct service_count *count;
 	enum answer answer = ANSWER_NONE;
 
-	if (!service_read(t, side, &s, &set))
+	if (!t || !c || !service_read(t, side, &s, &set))
 		return ANSWER_NONE;
 	for (int i = 0; i < SERVICE_ATTEMPTS; i++) {
 		bool whole = true;
@@ -287,13 +305,11 @@ static __noinline enum answer service_choose(const struct tuple *t, enum side si
 			answer = ANSWER_REFUSE;
 		else
 			answer = set.without == WITHOUT_BACKEND_DROP ? ANSWER_DROP : ANSWER_NONE;
-		if (!service_read(t, side, &again, &set_again))
-			return ANSWER_NONE;
-		if (whole && again.id == s.id && set_again.id == set.id && set_again.count == set.count)
+		if (service_still(t, side, s.id, &set) && whole)
 			break;
 		answer = ANSWER_NONE;
-		s = again;
-		set = set_again;
+		if (!service_read(t, side, &s, &set))
+			return ANSWER_NONE;
 	}
 	c->service = s.id;
 	c->flags = s.flags;

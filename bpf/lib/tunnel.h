@@ -16,7 +16,7 @@
  * the packet (RFC 6935). The DF bit stays clear: where the net between the nodes carries less than their links,
  * it cuts the packet instead of losing it. False, with the packet unchanged, if it cannot be had.
  */
-static __always_inline bool tunnel_enter(struct packet *p, const struct route *r)
+static __noinline bool tunnel_enter(struct packet *p, const struct route *r)
 {
 	struct bpf_tunnel_key key = {.tunnel_id = TUNNEL_VNI, .tunnel_ttl = TUNNEL_HOPS};
 	__u32 family = !address_is_ipv4(&r->next_hop);
@@ -51,7 +51,7 @@ STAGE route_to_tunnel(struct packet *p, const struct route *r)
 }
 
 /* The address of the node that put the packet into the tunnel. False for another virtual network than the cluster's. */
-static __always_inline bool tunnel_peer(const struct packet *p, struct address *peer)
+static __noinline bool tunnel_peer(const struct packet *p, struct address *peer)
 {
 	struct bpf_tunnel_key key = {};
 

@@ -11,7 +11,10 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// pinnedMaps are the maps that outlive the agent. The others (.rodata) belong to one load.
+// privateMaps belong to one load, as .rodata does: what they hold is of no use to the next.
+var privateMaps = []string{bpfMapDecisions, bpfMapTranslations, bpfMapRefusals, bpfMapXdpUplinks}
+
+// pinnedMaps are the maps that outlive the agent.
 var pinnedMaps = []string{
 	bpfMapEndpoints, bpfMapRoutes, bpfMapRouteLengths, bpfMapGeneration, bpfMapDrops, bpfMapLease, bpfMapTunnelSources,
 	bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts,

@@ -113,12 +113,14 @@ const (
 )
 
 type bpfDecision struct {
-	_              structs.HostLayout
-	Source         bpfAddress
-	Destination    bpfAddress
-	IngressIfindex uint32
-	Generation     uint32
-	Route          bpfRoute
+	_           structs.HostLayout
+	Source      bpfAddress
+	Destination bpfAddress
+	Where       uint32
+	Generation  uint32
+	Expires     uint32
+	Translated  uint32
+	Route       bpfRoute
 }
 
 type bpfDropCount struct {
@@ -346,6 +348,7 @@ const (
 	bpfMapServiceSources      = "service_sources"
 	bpfMapServices            = "services"
 	bpfMapTranslatedPods      = "translated_pods"
+	bpfMapTranslations        = "translations"
 	bpfMapTunnelSources       = "tunnel_sources"
 	bpfMapUplinks             = "uplinks"
 	bpfMapXdpUplinks          = "xdp_uplinks"
@@ -459,6 +462,7 @@ type bpfMapSpecs struct {
 	ServiceSources *ebpf.MapSpec `ebpf:"service_sources"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
 	TranslatedPods *ebpf.MapSpec `ebpf:"translated_pods"`
+	Translations   *ebpf.MapSpec `ebpf:"translations"`
 	TunnelSources  *ebpf.MapSpec `ebpf:"tunnel_sources"`
 	Uplinks        *ebpf.MapSpec `ebpf:"uplinks"`
 	XdpUplinks     *ebpf.MapSpec `ebpf:"xdp_uplinks"`
@@ -520,6 +524,7 @@ type bpfMaps struct {
 	ServiceSources *ebpf.Map `ebpf:"service_sources"`
 	Services       *ebpf.Map `ebpf:"services"`
 	TranslatedPods *ebpf.Map `ebpf:"translated_pods"`
+	Translations   *ebpf.Map `ebpf:"translations"`
 	TunnelSources  *ebpf.Map `ebpf:"tunnel_sources"`
 	Uplinks        *ebpf.Map `ebpf:"uplinks"`
 	XdpUplinks     *ebpf.Map `ebpf:"xdp_uplinks"`
@@ -547,6 +552,7 @@ func (m *bpfMaps) Close() error {
 		m.ServiceSources,
 		m.Services,
 		m.TranslatedPods,
+		m.Translations,
 		m.TunnelSources,
 		m.Uplinks,
 		m.XdpUplinks,

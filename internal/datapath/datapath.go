@@ -253,6 +253,7 @@ func (d *Datapath) maps() map[string]*ebpf.Map {
 		bpfMapRouteLengths:   d.objects.bpfMaps.RouteLengths,
 		bpfMapGeneration:     d.objects.bpfMaps.Generation,
 		bpfMapDecisions:      d.objects.bpfMaps.Decisions,
+		bpfMapTranslations:   d.objects.bpfMaps.Translations,
 		bpfMapDrops:          d.objects.bpfMaps.Drops,
 		bpfMapLease:          d.objects.bpfMaps.Lease,
 		bpfMapTunnelSources:  d.objects.bpfMaps.TunnelSources,

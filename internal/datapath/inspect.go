@@ -70,7 +70,7 @@ func (d *Datapath) Programs() ([]ProgramInfo, error) {
 // Maps describes the tables with their memory.
 func (d *Datapath) Maps() ([]MapInfo, error) {
 	var all []MapInfo
-	for _, name := range append(slices.Clone(pinnedMaps), bpfMapDecisions) {
+	for _, name := range slices.Concat(pinnedMaps, privateMaps) {
 		m := d.maps()[name]
 		info, err := m.Info()
 		if err != nil {

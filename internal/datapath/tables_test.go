@@ -162,7 +162,7 @@ func TestInspect(t *testing.T) {
 			t.Errorf("map %+v", m)
 		}
 	}
-	if len(described) != len(pinnedMaps)+1 || entries[bpfMapEndpoints] != 4 || entries[bpfMapRoutes] != len(routesOfNodeA(1, 2)) {
+	if len(described) != len(pinnedMaps)+len(privateMaps) || entries[bpfMapEndpoints] != 4 || entries[bpfMapRoutes] != len(routesOfNodeA(1, 2)) {
 		t.Errorf("maps %+v", described)
 	}
 	if err := Required(); err != nil {

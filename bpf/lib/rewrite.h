@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Other addresses and ports in an skb, with all that has to follow them. */
+#pragma once
+
+#include "checksum.h"
+#include "connection.h"
+#include "packet.h"
+#include "transport.h"
+
+/* What checksums change by when one address takes the place of another. */
+static __always_inline __u64 rewrite_address_diff(const struct address *from, const struct address *to)
+{
+	__u64 sum = 0;
+
+	for (int i = 0; i < 4; i++)
+		sum += (__u64)(__u32)~from->word[i] + to->word[i];
+	return sum;
+}
+
+/* The same for a port. */
+static __always_inline __u64 rewrite_port_diff(__be16 from, __be16 to)
+{
+	return (__u64)(__u16)~from + to;
+}
+
+static __always_inline __wsum rewrite_fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	return (sum & 0xffffffff) + (sum >> 32);
+}
+
+/* Where the checksum is in the transport header. */
+static __always_inline __u32 rewrite_checksum_offset(__u8 protocol)
+{
+	if (protocol == PROTOCOL_TCP)
+		return 16;
+	return protocol == PROTOCOL_UDP ? 6 : 2;
+}
+
+/*
+ * The checksum of TCP, UDP or ICMP follows the addresses and ports. The kernel's helper knows what may be unfinished: with
+ * CHECKSUM_PARTIAL the field covers the addresses only, so they and the ports go separately. UDP's 0 stays 0:
+ * there is none (RFC 768).
+ */
+static __always_inline bool rewrite_checksum(struct __sk_buff *skb, const struct transport *t,
+					     const struct connection *to, __wsum addresses)
+{
+	__u32 at = t->offset + rewrite_checksum_offset(t->tuple.protocol);
+	__u64 flags = t->tuple.protocol == PROTOCOL_UDP ? BPF_F_MARK_MANGLED_0 : 0;
+	__u64 ports = rewrite_port_diff(t->tuple.source_port, to->source_port);
+
+	if (likely(!transport_is_icmp(t->tuple.protocol)))
+		ports += rewrite_port_diff(t->tuple.destination_port, to->destination_port);
+	if (t->tuple.protocol != PROTOCOL_ICMP && bpf_l4_csum_replace(skb, at, 0, addresses, flags | BPF_F_PSEUDO_HDR))
+		return false;
+	return !bpf_l4_csum_replace(skb, at, 0, rewrite_fold(ports), flags);
+}
+
+/* Ports, or the identifier of ICMP echo. *p has `bytes` behind the Ethernet header. */
+static __always_inline bool rewrite_ports(struct packet *p, const struct transport *t, const struct connection *to)
+{
+	__u32 at = t->offset;
+	struct transport_header *h;
+
+	barrier_var(at); /* the verifier has to see the check that follows on what is added */
+	if (at > 255)
+		return false;
+	h = (void *)p->eth + at;
+	if ((void *)h + TRANSPORT_OTHER_LENGTH > p->end)
+		return false;
+	if (unlikely(transport_is_icmp(t->tuple.protocol))) {
+		h->identifier = to->source_port;
+		return true;
+	}
+	h->source = to->source_port;
+	h->destination = to->destination_port;
+	return true;
+}
+
+static __always_inline void rewrite_ipv4(struct iphdr *ip, const struct connection *to, __wsum addresses)
+{
+	ip->saddr = to->source.word[3];
+	ip->daddr = to->destination.word[3];
+	ip->check = checksum_changed(ip->check, addresses);
+}
+
+static __always_inline void rewrite_ipv6(struct ipv6hdr *ip, const struct connection *to)
+{
+	__builtin_memcpy(&ip->saddr, &to->source, sizeof(ip->saddr));
+	__builtin_memcpy(&ip->daddr, &to->destination, sizeof(ip->daddr));
+}
+
+/*
+ * Gives the packet, whose transport is *t, the addresses and ports of *to. Pointers of *p are those of the result.
+ * False if that cannot be, and then the packet may be half done.
+ *
+ * A driver may have summed up the whole packet (CHECKSUM_COMPLETE). Over IPv4 the header's checksum makes up for the
+ * addresses, and the helper follows what the transport's changes by. Over IPv6 that change alone makes up for the addresses:
+ * what the helper does is undone. A later fragment has only the addresses.
+ */
+static __always_inline bool rewrite(struct packet *p, const struct transport *t, const struct connection *to)
+{
+	__wsum addresses = rewrite_fold(rewrite_address_diff(&t->tuple.source, &to->source) +
+					rewrite_address_diff(&t->tuple.destination, &to->destination));
+	bool ipv4 = p->protocol == bpf_htons(ETH_P_IP);
+	bool whole = t->kind == TRANSPORT_PORTS;
+	__u32 headers = ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+
+	if (likely(whole) && !rewrite_checksum(p->skb, t, to, addresses))
+		return false;
+	if (!ipv4)
+		bpf_csum_update(p->skb, addresses);
+	if (!packet_has(p, headers + (whole ? TRANSPORT_OTHER_LENGTH : 0)))
+		return false;
+	p->ip4 = (void *)p->eth + ETH_HLEN;
+	if (ipv4)
+		rewrite_ipv4(p->ip4, to, addresses);
+	else
+		rewrite_ipv6(p->ip6, to);
+	return !whole || rewrite_ports(p, t, to);
+}

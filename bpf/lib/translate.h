@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Translation of packets: those of connections that are known get the addresses and ports that were chosen for them and
+ * go their way; opening.h decides about the others. A stage that returns NEXT has not changed the packet, which then
+ * goes on as if nobody translated.
+ */
+#pragma once
+
+#include "opening.h"
+#include "rewrite.h"
+#include "way.h"
+
+/* Does to a packet of connection *c what is done where the stack goes on with it. */
+STAGE translate_here(struct packet *p, const struct translation *x, const struct connection *c)
+{
+	return rewrite(p, &x->transport, c) ? PASS : drop(p, DROP_TRUNCATED);
+}
+
+/*
+ * A packet that does not fit its new way. Who sent it is told, unless it may be cut; the stack cuts it if its source is
+ * one that the stack takes packets from.
+ */
+/* Whether the packet gets another source, from which the stack would take no packet that comes from outside of it. */
+static __always_inline bool translate_moves(const struct tuple *t, const struct connection *c)
+{
+	return !address_equals(&t->source, &c->source) || t->source_port != c->source_port;
+}
+
+/*
+ * Translates a packet of connection *c and sends it straight, or leaves it to the stack: translated if the stack takes
+ * it that way, else as it is, and to_pod translates it once it is through. NEXT only if it does not fit its way: then
+ * x->mtu is what would.
+ */
+static __noinline enum verdict translate_straight(struct packet *p, struct translation *x, const struct connection *c,
+						  __u32 how, __u64 now)
+{
+	bool moved = translate_moves(&x->transport.tuple, c), fresh;
+	const struct decision *d;
+
+	if (!moved && how & TRANSLATE_STACK)
+		return c->flags & CONNECTION_PLAIN ? PASS : translate_here(p, x, c);
+	d = way_out(p, x, &c->source, &c->destination, now, &fresh);
+	if (!d)
+		return PASS; /* cannot be: every index has its element */
+	if (unlikely(d->route.kind == ROUTE_CLUSTER || d->route.kind == ROUTE_UNKNOWN)) {
+		if (!moved)
+			return c->flags & CONNECTION_PLAIN ? PASS : translate_here(p, x, c);
+		return d->route.kind == ROUTE_CLUSTER ? PASS : drop(p, DROP_NO_ROUTE);
+	}
+	if (unlikely(p->hops <= 1))
+		return PASS; /* the stack answers time exceeded */
+	if (d->route.kind != ROUTE_LOCAL && unlikely(!route_fits(p, d->route.mtu))) {
+		x->mtu = d->route.mtu;
+		return NEXT;
+	}
+	if (likely(!(c->flags & CONNECTION_PLAIN)) && !rewrite(p, &x->transport, c))
+		return drop(p, DROP_TRUNCATED);
+	return way_send(p, d, fresh);
+}
+
+/* An ICMP error about a packet of connection *c, and the packet that it quotes. */
+static __noinline enum verdict translate_error_of(struct packet *p, struct translation *x, const struct connection *c,
+						  enum place place, __u32 how)
+{
+	const struct address *source = address_equals(&p->source, &x->error.tuple.source) ? &c->source : &p->source;
+	bool moved = source != &p->source && !address_equals(source, &p->source), fresh;
+	const struct decision *d;
+	enum verdict v;
+
+	x->found = *c; /* the connection may be gone before the packet is */
+	if (place == PLACE_TO_POD || place == PLACE_TO_WIRE || (!moved && how & TRANSLATE_STACK)) {
+		v = icmp_error_translate(p, &x->error, &x->found);
+		return v == NEXT ? PASS : v;
+	}
+	d = way_out(p, x, source, &x->found.destination, connection_now(), &fresh);
+	if (!d)
+		return PASS; /* cannot be: every index has its element */
+	if (moved && d->route.kind == ROUTE_CLUSTER)
+		return PASS;
+	if (moved && d->route.kind == ROUTE_UNKNOWN)
+		return drop(p, DROP_NO_ROUTE);
+	if (p->hops <= 1)
+		return PASS;
+	v = icmp_error_translate(p, &x->error, &x->found);
+	return v == NEXT ? way_send_rare(p, d, fresh) : v;
+}
+
+/* What has no ports that are its own: NEXT for what is none of translation's business. */
+STAGE translate_error(struct packet *p, struct translation *x, enum place place, __u32 how)
+{
+	const struct connection *c;
+
+	if (icmp_error_read(p, &x->error)) {
+		c = bpf_map_lookup_elem(&connections, &x->error.tuple);
+		if (!c)
+			c = bpf_map_lookup_elem(&openings, &x->error.tuple);
+		if (c)
+			return c->flags & CONNECTION_PLAIN ? NEXT : translate_error_of(p, x, c, place, how);
+	}
+	return opening_needs_source(place, how) ? drop(p, DROP_UNTRANSLATABLE) : NEXT;
+}
+
+/*
+ * Packets that cannot be looked up by their ports at once. With NEXT and x->transport.kind as it was, or TRANSPORT_PIECE with
+ * the ports of the first piece, they can be now.
+ */
+static __noinline enum verdict translate_unusual(struct packet *p, struct translation *x, enum place place, __u32 how)
+{
+	struct transport *t = &x->transport;
+
+	switch (t->kind) {
+	case TRANSPORT_PORTS:
+		fragment_remember(&t->tuple, t->fragment);
+		return NEXT;
+	case TRANSPORT_PIECE:
+		if (fragment_recall(&t->tuple, t->fragment))
+			return NEXT;
+		t->kind = TRANSPORT_OTHER;
+		return opening_needs_source(place, how) ? drop(p, DROP_UNKNOWN_FRAGMENT) : NEXT;
+	case TRANSPORT_ERROR:
+		return translate_error(p, x, place, how);
+	default:
+		return opening_needs_source(place, how) ? drop(p, DROP_UNTRANSLATABLE) : NEXT;
+	}
+}
+
+/*
+ * A packet that does not fit its new way. Who sent it is told, unless it may be cut; the stack cuts it if its source is
+ * one that the stack takes packets from.
+ */
+static __noinline enum verdict translate_too_big(struct packet *p, struct translation *x, const struct connection *c)
+{
+	const __be16 dont_fragment = bpf_htons(0x4000);
+
+	if (p->protocol == bpf_htons(ETH_P_IPV6) || p->ip4->frag_off & dont_fragment)
+		return refuse_size(p, &x->transport, x->mtu);
+	return translate_moves(&x->transport.tuple, c) ? drop(p, DROP_UNANSWERED) : translate_here(p, x, c);
+}
+
+/* A packet of no established connection. With NEXT, x->known says whether it is of one that is being opened, x->found. */
+static __noinline enum verdict translate_unknown(struct packet *p, struct translation *x, enum place place, __u32 how,
+						 __u64 now)
+{
+	int reason = opening_decide(p->skb, x, place, how, now);
+
+	if (likely(reason == OPENING_NEXT))
+		return NEXT;
+	return reason == OPENING_REFUSE ? refuse(p, &x->transport) : drop(p, reason);
+}
+
+/* Translates a packet of a known connection. */
+STAGE translate_known(struct packet *p, struct translation *x, const struct connection *c, enum place place, __u32 how,
+		      __u64 now)
+{
+	enum verdict v;
+
+	switch (place) {
+	case PLACE_TO_POD:
+		return c->flags & (CONNECTION_OPENER | CONNECTION_PLAIN) ? NEXT : translate_here(p, x, c);
+	case PLACE_TO_WIRE:
+		return c->flags & CONNECTION_PLAIN ? PASS : translate_here(p, x, c);
+	case PLACE_WIRE:
+		if (c->flags & CONNECTION_PLAIN)
+			return NEXT;
+		break;
+	case PLACE_POD:
+		break;
+	}
+	v = translate_straight(p, x, c, how, now);
+	return likely(v != NEXT) ? v : translate_too_big(p, x, c);
+}
+
+/* The whole of it, for a packet that may be of a translated connection: `how` is an enum translate_flag, not 0. */
+STAGE translate(struct packet *p, enum place place, __u32 how)
+{
+	struct translation *x = translation_place();
+	const struct connection *c;
+	enum verdict v;
+	__u64 now;
+
+	if (!x)
+		return NEXT; /* cannot be: the index has its element */
+	transport_parse(p, &x->transport);
+	if (unlikely(x->transport.kind != TRANSPORT_PORTS || x->transport.in_pieces)) {
+		v = translate_unusual(p, x, place, how);
+		if (v != NEXT || x->transport.kind == TRANSPORT_OTHER || x->transport.kind == TRANSPORT_ERROR)
+			return v;
+	}
+	if (!config_services && how & TRANSLATE_NODE && !connection_port_is_ours(x->transport.tuple.destination_port))
+		return NEXT; /* the node's own: without Services only masquerading is answered, at ports that it gave */
+	now = connection_now();
+	c = connection_find(&x->transport, now);
+	if (unlikely(!c)) {
+		v = translate_unknown(p, x, place, how, now);
+		if (v != NEXT || !x->known)
+			return v;
+		c = &x->found;
+	}
+	return translate_known(p, x, c, place, how, now);
+}
