@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+// TestServiceAffinity has a client stay with its backend, also when others come and the agent is another one, until the backend goes.
+func TestServiceAffinity(t *testing.T) {
+	b := newBalanced(t)
+	near := b.addPod(b.here, "near")
+	other := worldEnd{"near", b.lab.Place(near), near.Addresses}
+	answer(t, b.far, backendPort)
+	answer(t, other, backendPort)
+	const affinity = "  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}\n"
+	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, affinity, b.far))
+	to := netip.AddrPortFrom(serviceOfFar[0], servicePort)
+	b.expectAnswer(b.pod, to, b.far)
+
+	stays := func(when string) {
+		t.Helper()
+		for range 12 { // without affinity one of these would be answered by the other, but for one time in 4096
+			if got, err := ask(t, b.pod.place, to); err != nil || got != b.far.name {
+				t.Fatalf("%s: answer %q, error %v, want %s to go on answering", when, got, err, b.far.name)
+			}
+		}
+	}
+	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, affinity, b.far, other))
+	b.waitServices(func(all []api.ServicePort) error { return backendsAre(all, "web", 2) })
+	stays("another backend has come")
+	b.kill(b.here)
+	stays("the agent is killed")
+	b.start(b.here, current(t), "--services=ebpf")
+	b.waitReady(b.here)
+	stays("the next agent runs")
+
+	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, affinity, other))
+	b.expectAnswer(b.pod, to, other)
+	b.waitServices(func(all []api.ServicePort) error {
+		for _, p := range all {
+			if p.Name == "web" && p.Protocol == "TCP" && p.AffinitySeconds == 600 && p.Connections >= 3*12 && p.Refused == 0 {
+				return nil
+			}
+		}
+		return fmt.Errorf("nothing of the affinity and the connections in %+v", all)
+	})
+}
+
+// TestServicesFull has more Services than fit: the status says which, why and what to do, the others work, and when there is
+// room the one that was left out comes by itself.
+func TestServicesFull(t *testing.T) {
+	b := newBalanced(t, "--services-max=6") // a Service of serviceYAML has four frontends
+	answer(t, b.far, backendPort)
+	b.writeManifest("first.yaml", serviceYAML("first", serviceOfFar, "", b.far))
+	first, second := netip.AddrPortFrom(serviceOfFar[0], servicePort), netip.AddrPortFrom(serviceOfNear[0], servicePort)
+	b.expectAnswer(b.pod, first, b.far)
+	b.writeManifest("second.yaml", serviceYAML("second", serviceOfNear, "", b.far))
+	b.waitStatus(b.here, func(s *api.Status) error {
+		problems := strings.Join(s.Problems, "\n")
+		if !strings.Contains(problems, "default/second") || !strings.Contains(problems, "map services is full with 6 entries: raise --services-max") {
+			return fmt.Errorf("problems: %q", s.Problems)
+		}
+		return nil
+	})
+	b.expectAnswer(b.pod, first, b.far)
+	b.writeManifest("first.yaml", nil)
+	b.expectAnswer(b.pod, second, b.far)
+	b.waitStatus(b.here, func(s *api.Status) error {
+		if len(s.Problems) > 0 {
+			return fmt.Errorf("problems: %q", s.Problems)
+		}
+		return nil
+	})
+}
+
+// waitServices waits until what the agent of here tells of Services is as it should be.
+func (b *balanced) waitServices(condition func([]api.ServicePort) error) {
+	b.t.Helper()
+	eventually(b.t, func() error {
+		all, err := b.here.api().Services(b.t.Context(), api.ServiceFilter{})
+		if err != nil {
+			return err
+		}
+		return condition(all)
+	})
+}
+
+// backendsAre tells whether the kernel has so many backends behind each frontend of a Service.
+func backendsAre(all []api.ServicePort, name string, n int) error {
+	found := 0
+	for _, p := range all {
+		for _, f := range p.Frontends {
+			if p.Name == name && len(f.Inside.Backends) == n {
+				found++
+			}
+		}
+	}
+	if found == 0 {
+		return fmt.Errorf("no frontend of %s has %d backends: %+v", name, n, all)
+	}
+	return nil
+}
