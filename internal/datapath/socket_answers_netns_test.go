@@ -166,12 +166,19 @@ func TestSocketAffinity(t *testing.T) {
 	stays("the same set")
 	had := netip.MustParseAddrPort(first).Addr()
 	others := slices.DeleteFunc(slices.Clone(backends4), func(b netip.Addr) bool { return b == had })
-	sync(had, others[0])
-	stays("another set with the backend")
+	for i := range 20 { // by chance once in 2^20
+		sync(had, others[i%2])
+		if name := connected(); name != first {
+			t.Fatalf("%s answered, expected %s, which the new set has too", name, first)
+		}
+	}
 
 	// Later than the Service says, any will do: let the last connection be that long ago.
 	r.ageAffinities(t, 59*time.Minute)
 	stays("just in time")
+	if age := r.affinityAge(t); age > time.Minute {
+		t.Errorf("the last connection is said to be %s ago", age)
+	}
 	names := map[string]bool{}
 	for range 64 {
 		r.ageAffinities(t, 61*time.Minute)
@@ -212,6 +219,22 @@ func (r *socketRig) ageAffinities(tb testing.TB, by time.Duration) {
 	if aged == 0 {
 		tb.Fatal("nobody has an affinity")
 	}
+}
+
+// affinityAge is how long ago the last connection of the only client was.
+func (r *socketRig) affinityAge(tb testing.TB) time.Duration {
+	tb.Helper()
+	now, err := Monotonic()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var key bpfClient
+	var value bpfAffinity
+	all := r.d.objects.bpfMaps.Affinities.Iterate()
+	if !all.Next(&key, &value) {
+		tb.Fatal("nobody has an affinity")
+	}
+	return time.Duration(int64(now) - int64(value.Used))
 }
 
 // One unconnected socket, many Services: answers are those of the right one, and each keeps its backend.

@@ -184,8 +184,16 @@ func TestSocketLeavesOthersAlone(t *testing.T) {
 		if err := s.connect(web4); err != nil {
 			t.Fatal(err)
 		}
-		if err := unix.Sendto(s.fd, []byte("?"), 0, sockaddr(other)); err != nil {
-			t.Fatal(err)
+		r.sync(t, bothOf(web4, backends4[0]), bothOf(dns4, backends4[2]))
+		for _, to := range []netip.AddrPort{other, dns4} {
+			if err := unix.Sendto(s.fd, []byte("?"), 0, sockaddr(to)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Its backend answers it, also when the Service has others by now.
+		r.sync(t, bothOf(web4, backends4[1:]...))
+		if name, from := s.askAt(t, web4); name != backend.String() || from != web4 {
+			t.Errorf("%s answered as %s", name, from)
 		}
 		if peer, name := s.peer(t), s.ask(t); peer != web4 || name != backend.String() {
 			t.Errorf("%s answered as %s", name, peer)
