@@ -28,9 +28,6 @@ import (
 const (
 	// settleTime lets a burst of changes become one reconciliation.
 	settleTime = 100 * time.Millisecond
-	// contestTime takes its place while somebody else undoes what the agent does to the masquerading rules:
-	// each would be told of the other's change at once, without end.
-	contestTime = time.Second
 	// resyncInterval bounds how long a change that nothing announced goes unnoticed.
 	resyncInterval = time.Minute
 	// leaseRenewal and leaseTime: see datapath.Lease. A stopped agent's word lapses after leaseTime.
@@ -82,10 +79,9 @@ type Agent struct {
 	// own is this node: what the cluster tells of it, or else what the datapath still knows.
 	own     cluster.Node
 	current desired
-	// rulesChanges counts the reconciliations in a row that had to change the masquerading rules.
-	rulesChanges int
 	// failure is what kept the last reconciliation from completing; notReady until the first one has.
-	failure error
+	failure         error
+	oldRulesRemoved bool
 	// healthzProblem is why nobody answers at --healthz-address.
 	healthzProblem string
 	installer      *install.Installer
@@ -280,7 +276,7 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 				return // ctx has ended
 			}
 			if c.Any() {
-				later(a.settleTime())
+				later(settleTime)
 			}
 			continue
 		case <-a.servicesChanged:
@@ -295,17 +291,6 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 		}
 		a.reconcile()
 	}
-}
-
-// settleTime is how long to wait after a change before reconciling.
-func (a *Agent) settleTime() time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	const contested = 3
-	if a.rulesChanges >= contested {
-		return contestTime
-	}
-	return settleTime
 }
 
 // renewLease vouches for the link-layer addresses in the routes, unless the last reconciliation failed.

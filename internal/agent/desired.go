@@ -10,7 +10,6 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
-	"github.com/beeline-cni/beeline/internal/device/masquerade"
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
@@ -62,8 +61,8 @@ type desired struct {
 	services service.NodeConfig
 	// neighbours are the nodes' addresses that the kernel is to keep resolved on the uplink.
 	neighbours []netip.Addr
-	// masquerade is nil when nothing is to be translated.
-	masquerade *masquerade.Config
+	// masquerade says that what pods send to the world gets the node's address.
+	masquerade bool
 	// nodes are the other nodes, for status.
 	nodes []api.RemoteNode
 	// problems say in a sentence each what cannot be had; pods are those of them that are of one pod.
@@ -121,13 +120,12 @@ func desire(f facts) desired {
 			d.addNode(n, own, f)
 		}
 	}
-	if f.config.Masquerade && len(own.PodCIDRs) > 0 {
-		d.masquerade = &masquerade.Config{
-			PodCIDRs:  slices.Concat(own.PodCIDRs, strays(f.endpoints, own.PodCIDRs)),
-			Exempt:    d.clusterPrefixes(),
-			ReplyMark: datapath.MarkReply,
+	for _, p := range f.config.NonMasquerade {
+		if _, known := d.routes[p]; !known {
+			d.routes[p] = datapath.Route{Kind: datapath.RouteCluster}
 		}
 	}
+	d.masquerade = f.config.Masquerade && len(own.PodCIDRs) > 0
 	return d
 }
 
@@ -171,20 +169,6 @@ func (d *desired) addEndpoint(e api.Endpoint, own cluster.Node, uplink *device.U
 			d.podProblem(e.Pod, "pod %s has address %s, which is not in this node's ranges %v any more: make the pod anew", podName(e), a, own.PodCIDRs)
 		}
 	}
-}
-
-// strays are the addresses of pods that are from a range which this node had before. Such a pod keeps what it can have: this node
-// and its pods, and the world.
-func strays(endpoints []api.Endpoint, ranges []netip.Prefix) (all []netip.Prefix) {
-	for _, e := range endpoints {
-		for _, a := range e.Addresses {
-			if isStray(a, ranges) {
-				all = append(all, hostPrefix(a))
-			}
-		}
-	}
-	slices.SortFunc(all, netip.Prefix.Compare)
-	return all
 }
 
 // isStray tells an address that is in none of the ranges; without ranges no address is one.
@@ -274,16 +258,6 @@ func (d *desired) addRouted(n cluster.Node, ipv4 bool) {
 			d.routes[p] = datapath.Route{Kind: datapath.RouteCluster}
 		}
 	}
-}
-
-// clusterPrefixes are the prefixes of the routes table, sorted: what is not the world.
-func (d *desired) clusterPrefixes() []netip.Prefix {
-	var all []netip.Prefix
-	for p := range d.routes {
-		all = append(all, p)
-	}
-	slices.SortFunc(all, netip.Prefix.Compare)
-	return all
 }
 
 // pathMTU is the largest packet to another node, in bytes. Pods may have a larger MTU, if so asked: larger

@@ -3,7 +3,6 @@ package agent
 import (
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
-	"github.com/beeline-cni/beeline/internal/device/masquerade"
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
@@ -100,7 +98,7 @@ func TestDesireOfTwoNodes(t *testing.T) {
 		services: service.NodeConfig{
 			Name: "a", NodePortAddresses: addrs("192.0.2.1", "2001:db8::1"), HostPortAddresses: addrs("127.0.0.1", "192.0.2.1", "::1", "2001:db8::1"),
 		},
-		masquerade: &masquerade.Config{PodCIDRs: prefixes("10.1.1.0/24", "fd00:1::/64"), Exempt: cluster, ReplyMark: datapath.MarkReply},
+		masquerade: true,
 		nodes: []api.RemoteNode{{
 			Name: "b", Addresses: addrs("192.0.2.2", "2001:db8::2"), PodCIDRs: prefixes("10.1.2.0/24", "fd00:2::/64"), Way: api.WayDirect, MTU: 1500, MAC: net.HardwareAddr(nodeBMAC[:]).String(),
 		}},
@@ -145,8 +143,19 @@ func TestDesireChanges(t *testing.T) {
 		"without masquerading nothing is translated": {
 			func(f *facts) { f.config.Masquerade = false },
 			func(t *testing.T, d desired) {
-				if d.masquerade != nil {
-					t.Errorf("masquerade is %+v", d.masquerade)
+				if d.masquerade {
+					t.Error("masquerades")
+				}
+			},
+		},
+		"networks that are not masqueraded to are like the cluster's": {
+			func(f *facts) { f.config.NonMasquerade = prefixes("172.16.0.0/12", "10.1.2.0/24") },
+			func(t *testing.T, d desired) {
+				if kind := d.routes[netip.MustParsePrefix("172.16.0.0/12")].Kind; kind != datapath.RouteCluster {
+					t.Errorf("kind %v", kind)
+				}
+				if kind := d.routes[netip.MustParsePrefix("10.1.2.0/24")].Kind; kind != datapath.RouteRemote {
+					t.Errorf("the pods of another node are of kind %v", kind)
 				}
 			},
 		},
@@ -199,7 +208,7 @@ func TestDesireChanges(t *testing.T) {
 			func(f *facts) { f.config.NodeName = "z" },
 			func(t *testing.T, d desired) {
 				wantProblem(t, d, `node "z" is not among the 2 Node objects`)
-				if d.masquerade != nil {
+				if d.masquerade {
 					t.Error("masquerades without knowing its own pods")
 				}
 			},
@@ -214,11 +223,9 @@ func TestDesireChanges(t *testing.T) {
 				if len(d.pods) != 2 {
 					t.Errorf("problems of pods are %+v", d.pods)
 				}
-				for _, list := range [][]netip.Prefix{d.masquerade.PodCIDRs, d.masquerade.Exempt} {
-					for _, want := range prefixes("10.9.0.0/24", "10.1.1.2/32") {
-						if !slices.Contains(list, want) {
-							t.Errorf("masquerading does not have %s: %+v", want, d.masquerade)
-						}
+				for prefix, kind := range map[string]datapath.RouteKind{"10.9.0.0/24": datapath.RouteLocal, "10.1.1.2/32": datapath.RouteLocal} {
+					if got := d.routes[netip.MustParsePrefix(prefix)].Kind; got != kind {
+						t.Errorf("%s is of kind %v", prefix, got)
 					}
 				}
 			},

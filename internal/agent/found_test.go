@@ -37,7 +37,7 @@ func TestMissingObjectsCutNothingOff(t *testing.T) {
 			for part, differ := range map[string]string{
 				"routes":        cmp.Diff(whole.routes, d.routes, byValue),
 				"kernel routes": cmp.Diff(whole.kernelRoutes, d.kernelRoutes, byValue),
-				"masquerade":    cmp.Diff(whole.masquerade, d.masquerade, byValue),
+				"masquerade":    cmp.Diff(whole.masquerade, d.masquerade),
 				"pod ranges":    cmp.Diff(whole.podCIDRs, d.podCIDRs, byValue),
 			} {
 				if differ != "" {

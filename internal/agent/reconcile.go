@@ -9,7 +9,6 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/internal/device"
-	"github.com/beeline-cni/beeline/internal/device/masquerade"
 )
 
 // reconcile makes the kernel hold what the cluster and the pods ask for. A part that fails does not keep
@@ -93,6 +92,9 @@ func (a *Agent) facts() (facts, error) {
 		if err != nil {
 			return f, err
 		}
+		for _, p := range a.config.NonMasquerade {
+			delete(found, p) // of the configuration, and no node's
+		}
 		f.snapshot, f.found = withFound(a.snapshot, a.config.NodeName, found)
 		f.unknown = !known
 		own, _ = f.snapshot.Node(a.config.NodeName)
@@ -140,13 +142,13 @@ func (a *Agent) apply(want desired) error {
 	step("tunnel sources", a.applyTunnelSources(want.tunnelSources))
 	_, err = a.datapath.Routes.Sync(want.routes)
 	step("routes", err)
-	step("masquerade", a.masquerade(want.masquerade))
 	_, err = a.datapath.Uplinks.Sync(want.uplinks)
 	step("uplinks", err)
 	step("ports of translation", a.reservePorts())
 	a.feedServices(want)
 	step("programs", a.attach(want))
 	step("sockets", a.attachSockets())
+	step("rules of earlier versions", a.removeOldRules())
 	_, err = device.SyncRoutes(want.kernelRoutes)
 	step("kernel routes", err)
 	step("routing rules", a.applyTunnelRules(want))
@@ -177,19 +179,16 @@ func (a *Agent) apply(want desired) error {
 	return a.datapath.Lease.Renew(leaseTime)
 }
 
-// masquerade makes the rules for masquerading what config asks for; nil asks for none.
-func (a *Agent) masquerade(config *masquerade.Config) error {
-	if config == nil {
-		_, err := masquerade.Remove()
-		return err
+// removeOldRules removes, once, the rules by which earlier versions masqueraded: the programs do so from now on.
+func (a *Agent) removeOldRules() error {
+	if a.oldRulesRemoved {
+		return nil
 	}
-	changed, err := masquerade.Sync(*config)
-	if !changed {
-		a.rulesChanges = 0
-		return err
+	removed, err := device.RemoveOldRules()
+	if removed {
+		a.log.Info("masquerading rules of an earlier version removed", "table", "inet beeline")
 	}
-	a.rulesChanges++
-	a.log.Info("masquerading rules changed", "exempt", len(config.Exempt))
+	a.oldRulesRemoved = err == nil
 	return err
 }
 

@@ -173,8 +173,8 @@ func (a *Agent) choices() []api.Choice {
 			uplink.Why = "the first holds the node's address, or else the default route; the others have default routes"
 		}
 	}
-	masquerade := api.Choice{Name: "masquerade", Asked: onOff(a.config.Masquerade), Chosen: onOff(a.current.masquerade != nil), Why: `nftables table "inet beeline"`}
-	if a.current.masquerade == nil {
+	masquerade := api.Choice{Name: "masquerade", Asked: onOff(a.config.Masquerade), Chosen: onOff(a.current.masquerade), Why: "by BPF programs, with the address of the uplink that a packet leaves by"}
+	if !a.current.masquerade {
 		masquerade.Why = "as asked"
 		if a.config.Masquerade {
 			masquerade.Why = "this node has no pod range yet"

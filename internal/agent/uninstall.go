@@ -13,7 +13,6 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
-	"github.com/beeline-cni/beeline/internal/device/masquerade"
 	"github.com/beeline-cni/beeline/internal/install"
 )
 
@@ -75,9 +74,9 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 	loaded, err := datapath.Remove(config.BPFFS)
 	tell(loaded)
 	step("remove datapath", err)
-	removed, err = masquerade.Remove()
+	removed, err = device.RemoveOldRules()
 	if removed {
-		say("table inet beeline, the masquerading rules")
+		say("table inet beeline, the masquerading rules of an earlier version")
 	}
 	step("remove masquerading rules", err)
 	step("remove neighbours", device.ManageNeighbours(0, nil))

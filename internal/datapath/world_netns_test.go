@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
-
-	"github.com/beeline-cni/beeline/internal/device/masquerade"
 )
 
 // Without masquerading the world knows the pods, and what it sends goes straight into them.
@@ -68,44 +66,11 @@ func (n *network) worldOnSwitch(family int) netip.Addr {
 	return addr("fd00:172:30::9")
 }
 
+// masquerade says which addresses what leaves node a gets.
 func (n *network) masquerade(t *testing.T) {
 	t.Helper()
-	n.a.do(t, func() error {
-		pods := []netip.Prefix{rangeOf(podA.v4), rangeOf(podA.v6)}
-		var exempt []netip.Prefix
-		for p := range n.a.routes {
-			exempt = append(exempt, p)
-		}
-		_, err := masquerade.Sync(masquerade.Config{PodCIDRs: pods, Exempt: exempt, ReplyMark: MarkReply})
-		return err
-	})
-}
-
-// When the masquerading rules are gone, pods' addresses do not leak to the world. With eBPF routing to_wire is
-// not attached: that part is the rules' own.
-func TestUnmasqueradedNeverArrives(t *testing.T) {
-	for _, routing := range []bool{false} {
-		cfg := Config{EBPFRouting: routing, Masquerade: true}
-		t.Run(cfgName(cfg), func(t *testing.T) {
-			t.Parallel()
-			n := newNetwork(t, options{cfg: cfg})
-			for _, family := range families {
-				server := n.world.listenUDP(t, world.addr(family))
-				client := n.a1.dial(t, "udp", world.addr(family))
-				write(t, client, "unmasqueraded")
-				expectNothing(t, server)
-				server.Close()
-			}
-			n.awaitDropped(t, n.a, map[string]uint64{"to_wire unmasqueraded": 2})
-			n.masquerade(t)
-			n.a.do(t, func() error { _, err := masquerade.Remove(); return err })
-			n.masquerade(t)
-			for _, family := range families {
-				n.world.serveUDP(t, world.addr(family))
-				if err := echoUDP(n.a1.dial(t, "udp", world.addr(family)), 10); err != nil {
-					t.Errorf("IPv%d with the rules: %v", family, err)
-				}
-			}
-		})
+	uplink := Uplink{IPv4: nodeA.v4, IPv6: nodeA.v6, MAC: MAC(n.a.uplink.MAC), MTU: n.a.uplink.MTU}
+	if _, err := n.a.d.Uplinks.Sync(map[int]Uplink{n.a.uplink.Index: uplink}); err != nil {
+		t.Fatal(err)
 	}
 }

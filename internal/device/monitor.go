@@ -22,8 +22,6 @@ import (
 type Change struct {
 	// Routes are the routing rules too.
 	Links, Addresses, Routes, Neighbours bool
-	// Filter is set when somebody changed or deleted the nftables table FilterTable.
-	Filter bool
 	// GoneLinks are the indexes of devices that were deleted or moved to another namespace, sorted. When
 	// messages were lost it may be incomplete; the flags of all that was lost are set then.
 	GoneLinks []int
@@ -31,7 +29,7 @@ type Change struct {
 
 // Any tells whether anything changed.
 func (c Change) Any() bool {
-	return c.Links || c.Addresses || c.Routes || c.Neighbours || c.Filter || len(c.GoneLinks) > 0
+	return c.Links || c.Addresses || c.Routes || c.Neighbours || len(c.GoneLinks) > 0
 }
 
 // merge adds what is in other.
@@ -40,7 +38,6 @@ func (c *Change) merge(other Change) {
 	c.Addresses = c.Addresses || other.Addresses
 	c.Routes = c.Routes || other.Routes
 	c.Neighbours = c.Neighbours || other.Neighbours
-	c.Filter = c.Filter || other.Filter
 	for _, index := range other.GoneLinks {
 		if at, present := slices.BinarySearch(c.GoneLinks, index); !present {
 			c.GoneLinks = slices.Insert(c.GoneLinks, at, index)
@@ -74,11 +71,9 @@ var networkFeed = feed{
 	lost:     Change{Links: true, Addresses: true, Routes: true, Neighbours: true},
 }
 
-// Monitor reports changes of links, addresses, routes, neighbours and of the table FilterTable in the network
-// namespace of the calling thread, until ctx ends; then the channel is closed. Bursts are collected into one
+// Monitor reports changes of links, addresses, routes and neighbours in the network namespace of the calling thread, until ctx ends; then the channel is closed. Bursts are collected into one
 // Change, and while nobody receives, changes add up in the one that is waiting. If the kernel drops messages
-// or a socket breaks, Monitor subscribes again and reports that everything it tells may have changed. Where
-// the kernel does not tell about nftables, Monitor says so in the log.
+// or a socket breaks, Monitor subscribes again and reports that everything it tells may have changed.
 func Monitor(ctx context.Context, log *slog.Logger) (<-chan Change, error) {
 	// A later subscription is made by another thread, which must find the namespace again.
 	here, err := netns.Get()
@@ -92,11 +87,6 @@ func Monitor(ctx context.Context, log *slog.Logger) (<-chan Change, error) {
 	seen, changes := make(chan Change), make(chan Change)
 	var watching sync.WaitGroup
 	watching.Go(func() { networkFeed.watch(ctx, log, here, socket, seen) })
-	if socket, err := filterFeed.subscribe(here); err == nil {
-		watching.Go(func() { filterFeed.watch(ctx, log, here, socket, seen) })
-	} else {
-		log.Warn("changes of nftables rules are noticed late", "error", err)
-	}
 	go func() {
 		defer here.Close()
 		defer close(seen)
