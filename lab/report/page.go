@@ -21,6 +21,7 @@ type page struct {
 	Overview           []matrix
 	Promises           []promiseRow
 	Services           *serviceSection
+	NodePort           *nodePortSection
 	Groups             []figureGroup
 	Latency            []latencySection
 	CPU                []cpuSection
@@ -88,7 +89,7 @@ func newPage(run *result.Run) *page {
 	}
 	p.Overview = matrices(v)
 	p.HasRatios = len(p.Overview) > 0
-	p.Promises, p.Services = v.promises(), v.services()
+	p.Promises, p.Services, p.NodePort = v.promises(), v.services(), v.nodePort()
 	p.Groups = figureGroups(v)
 	p.Latency = latencySections(v)
 	p.CPU = cpuSections(v)

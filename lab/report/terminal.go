@@ -35,6 +35,7 @@ func Table(w io.Writer, run *result.Run) error {
 	out.rounds(v)
 	out.failures(v)
 	out.services(v)
+	out.nodePort(v)
 	out.overview(v)
 	out.promises(v)
 	out.conclusion(v)
