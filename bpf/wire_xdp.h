@@ -7,145 +7,276 @@
 #pragma once
 
 #include "config.h"
-#pragma clang diagnostic ignored "-Wunused-function"
-#include "lib/connection.h"
-#include "lib/decision.h"
 #include "lib/finish.h"
+#include "lib/opening.h"
 #include "lib/rewrite_xdp.h"
-#include "lib/route.h"
-#include "lib/service.h"
 
-/* How a packet leaves: by which uplink, and with which link-layer addresses. */
-struct exit {
-	__u32 ifindex;
-	__u8 to[ETH_ALEN], from[ETH_ALEN];
-};
+/* By the kernel's routes and neighbours: ROUTE_REMOTE, or ROUTE_UNKNOWN where these do not lead out to a known neighbour. */
+static __noinline void wire_xdp_ask_kernel(struct xdp_md *ctx, struct translation *x, struct route *way,
+					   const struct connection *c)
+{
+	struct bpf_fib_lookup *fib = &x->fib;
 
-/* The way to an address that comes after translation; NULL where the next stage of the kernel has to see to it. */
-static __always_inline const struct route *wire_xdp_route(const struct connection *c, __u32 device)
+	__builtin_memset(fib, 0, sizeof(*fib));
+	fib->ifindex = ctx->ingress_ifindex;
+	if (address_is_ipv4(&c->destination)) {
+		fib->family = FAMILY_IPV4;
+		fib->ipv4_src = c->source.word[3];
+		fib->ipv4_dst = c->destination.word[3];
+	} else {
+		fib->family = FAMILY_IPV6;
+		__builtin_memcpy(fib->ipv6_src, &c->source, sizeof(fib->ipv6_src));
+		__builtin_memcpy(fib->ipv6_dst, &c->destination, sizeof(fib->ipv6_dst));
+	}
+	way->kind = ROUTE_UNKNOWN;
+	if (bpf_fib_lookup(ctx, fib, sizeof(*fib), 0) != FIB_SUCCESS)
+		return;
+	way->kind = ROUTE_REMOTE;
+	way->mtu = fib->mtu_result;
+	way->ifindex = fib->ifindex;
+	way->resolved = true;
+	__builtin_memcpy(way->next_hop_mac, fib->dmac, ETH_ALEN);
+	__builtin_memcpy(way->uplink_mac, fib->smac, ETH_ALEN);
+}
+
+/* Decides about packets that get what *c says. */
+static __noinline void wire_xdp_decide(struct xdp_md *ctx, struct translation *x, struct decision *d,
+				       const struct connection *c, __u64 now)
+{
+	__u32 state = decision_generation();
+	const struct route *r = route_of(&c->destination);
+
+	d->expires = 0;
+	d->translated = 0;
+	if (r && r->kind != ROUTE_CLUSTER) {
+		d->route = *r;
+	} else {
+		wire_xdp_ask_kernel(ctx, x, &d->route, c);
+		d->expires = (now >> 30) + 1;
+	}
+	decision_keep(d, &c->source, &c->destination, ctx->ingress_ifindex | SCOPE_XDP, state);
+}
+
+/*
+ * The way of packets that get what *c says, NULL where tc has to see to this one: that happens about once in a
+ * second to those that follow the kernel's routes, so that the kernel learns that the neighbour is in use.
+ */
+static __always_inline const struct decision *wire_xdp_way(struct xdp_md *ctx, struct translation *x,
+							   const struct connection *c, __u64 now)
 {
 	struct decision *d = decision_place(&c->source, &c->destination);
-	__u32 now = decision_generation();
-	const struct route *r;
 
 	if (!d)
 		return 0; /* cannot be: every index has its element */
-	if (likely(decision_holds(d, &c->source, &c->destination, device | SCOPE_XDP, now)))
-		return &d->route;
-	r = route_of(&c->destination);
-	if (r)
-		d->route = *r;
-	else
-		d->route.kind = ROUTE_UNKNOWN;
-	decision_keep(d, &c->source, &c->destination, device | SCOPE_XDP, now);
-	return &d->route;
+	if (likely(decision_holds(d, &c->source, &c->destination, ctx->ingress_ifindex | SCOPE_XDP,
+				  decision_generation()) &&
+		   (!d->expires || (__u32)(now >> 30) < d->expires)))
+		return d;
+	wire_xdp_decide(ctx, x, d, c, now);
+	return d->expires ? 0 : d;
 }
 
-/* By the kernel's routes and neighbours. False where these do not lead out through a device, or not with this length. */
-static __noinline bool wire_xdp_ask_kernel(struct xdp_md *ctx, const struct transport *t, const struct connection *c,
-					   __u32 length, struct exit *e)
+/* Whether a packet may leave that way at once. Only by a wire, to a neighbour that is known, and as one piece. */
+static __always_inline bool wire_xdp_leads_out(struct xdp_md *ctx, const struct frame *f, const struct decision *d)
 {
-	struct bpf_fib_lookup fib = {
-		.ifindex = ctx->ingress_ifindex,
-		.l4_protocol = t->tuple.protocol,
-		.sport = c->source_port,
-		.dport = c->destination_port,
-		.tot_len = length,
-	};
+	const struct route *way = &d->route;
 
-	if (address_is_ipv4(&c->destination)) {
-		fib.family = FAMILY_IPV4;
-		fib.ipv4_src = c->source.word[3];
-		fib.ipv4_dst = c->destination.word[3];
-	} else {
-		fib.family = FAMILY_IPV6;
-		__builtin_memcpy(fib.ipv6_src, &c->source, sizeof(fib.ipv6_src));
-		__builtin_memcpy(fib.ipv6_dst, &c->destination, sizeof(fib.ipv6_dst));
-	}
-	if (bpf_fib_lookup(ctx, &fib, sizeof(fib), 0) != BPF_FIB_LKUP_RET_SUCCESS)
+	if (way->kind != ROUTE_REMOTE || !way->resolved || f->length > way->mtu || f->hops <= 1)
 		return false;
-	e->ifindex = fib.ifindex;
-	__builtin_memcpy(e->to, fib.dmac, ETH_ALEN);
-	__builtin_memcpy(e->from, fib.smac, ETH_ALEN);
-	return true;
-}
-
-/* Where a packet with these addresses leaves. False if not through an uplink at once: into a pod, into a tunnel, or after the neighbour has been asked for. */
-static __always_inline bool wire_xdp_exit(const struct frame *f, const struct transport *t, const struct connection *c,
-					  struct exit *e)
-{
-	const struct route *r = wire_xdp_route(c, f->ctx->ingress_ifindex);
-
-	if (!r || f->hops <= 1)
+	if (!d->expires && !route_neighbours_followed())
 		return false;
-	switch (r->kind) {
-	case ROUTE_REMOTE:
-		if (!r->resolved || f->length > r->mtu || !route_neighbours_followed())
-			return false;
-		e->ifindex = r->ifindex;
-		__builtin_memcpy(e->to, r->next_hop_mac, ETH_ALEN);
-		__builtin_memcpy(e->from, r->uplink_mac, ETH_ALEN);
-		break;
-	case ROUTE_UNKNOWN:
-	case ROUTE_CLUSTER:
-		if (!wire_xdp_ask_kernel(f->ctx, t, c, f->length, e))
-			return false;
-		break;
-	default:
-		return false;
-	}
-	return e->ifindex == f->ctx->ingress_ifindex || bpf_map_lookup_elem(&xdp_uplinks, &e->ifindex);
+	return way->ifindex == ctx->ingress_ifindex || bpf_map_lookup_elem(&xdp_uplinks, &way->ifindex);
 }
 
 /* Translates the packet, unless its backend's node is to have it as it came, and sends it. */
-static __always_inline int wire_xdp_send(struct frame *f, const struct transport *t, const struct connection *c)
+static __always_inline int wire_xdp_send(struct xdp_md *ctx, struct frame *f, struct translation *x,
+					 const struct connection *c, __u64 now)
 {
-	struct exit e;
+	const struct decision *d;
 
-	if (!wire_xdp_exit(f, t, c, &e))
+	if (c->flags & CONNECTION_PLAIN)
+		return XDP_PASS;
+	d = wire_xdp_way(ctx, x, c, now);
+	if (!d || !wire_xdp_leads_out(ctx, f, d))
 		return XDP_PASS;
 	if (!(c->flags & CONNECTION_DIRECT))
-		frame_translate(f, c, t->tuple.protocol);
+		frame_translate(f, c, x->transport.tuple.protocol);
 	frame_take_hop(f);
-	__builtin_memcpy(f->eth->h_dest, e.to, ETH_ALEN);
-	__builtin_memcpy(f->eth->h_source, e.from, ETH_ALEN);
-	return e.ifindex == f->ctx->ingress_ifindex ? XDP_TX : bpf_redirect_map(&xdp_uplinks, e.ifindex, XDP_DROP);
+	__builtin_memcpy(f->eth->h_dest, d->route.next_hop_mac, ETH_ALEN);
+	__builtin_memcpy(f->eth->h_source, d->route.uplink_mac, ETH_ALEN);
+	if (likely(d->route.ifindex == ctx->ingress_ifindex))
+		return XDP_TX;
+	return bpf_redirect_map(&xdp_uplinks, d->route.ifindex, XDP_DROP);
 }
 
-/* Whether a packet may be one of a translated connection: an answer to a port that translation gave, or one to a Service. */
-static __always_inline bool wire_xdp_concerns(const struct transport *t, const struct uplink *u)
+/* Leaves a connection that has been given a backend to tc, which will count it again. */
+static __always_inline enum verdict wire_xdp_leave(const struct choice *choice)
 {
-	const struct address *own = address_is_ipv4(&t->tuple.destination) ? &u->ipv4 : &u->ipv6;
-	struct frontend f;
+	struct service_count *count = service_count_of(choice->service);
 
-	if (connection_port_is_ours(t->tuple.destination_port) && address_equals(&t->tuple.destination, own))
-		return true;
-	service_frontend(&f, &t->tuple);
-	return service_of(&f);
+	if (count)
+		count->connections--;
+	return PASS;
 }
 
-/* What becomes of a packet that may be of a translated connection. */
-static __always_inline int wire_xdp_translate(struct frame *f, const struct transport *t)
+SEPARATE bool wire_xdp_port_in_use(struct xdp_md *ctx, const struct tuple *answers)
 {
-	const struct connection *c = connection_find(t, connection_now());
-	struct connection opening;
+	return answers && nat_socket_has(ctx, answers);
+}
 
-	if (likely(c))
-		return c->flags & CONNECTION_PLAIN ? XDP_PASS : wire_xdp_send(f, t, c);
-	if (connection_find_opening(t, connection_now(), &opening) == FOUND_CONNECTION)
-		return opening.flags & CONNECTION_PLAIN ? XDP_PASS : wire_xdp_send(f, t, &opening);
-	return XDP_PASS;
+/* Attempts to get a port, one after the other. */
+struct wire_xdp_search {
+	struct xdp_md *ctx;
+	__u32 start;
+	enum claim claim;
+};
+
+static long wire_xdp_search_step(__u32 attempt, struct wire_xdp_search *s)
+{
+	struct translation *x = translation_place();
+	struct beginning *b;
+
+	if (!x)
+		return 1;
+	b = &x->beginning;
+	if (attempt)
+		connection_set_source_port(b, connection_port(s->start, attempt - 1));
+	connection_turn(&b->other, &b->to, b->key.protocol);
+	if (!connection_port_is_ours(b->to.source_port) || wire_xdp_port_in_use(s->ctx, &b->other))
+		return 0;
+	s->claim = connection_claim(b, false);
+	return s->claim != CLAIM_TAKEN;
+}
+
+/* Begins x->beginning, from an address of this node: with the client's port if that will do, else with another one. */
+static __always_inline enum drop_reason wire_xdp_claim(struct xdp_md *ctx, struct translation *x)
+{
+	struct wire_xdp_search s = {.ctx = ctx, .start = bpf_get_prandom_u32(), .claim = CLAIM_TAKEN};
+
+	bpf_loop(1 + CONNECTION_ATTEMPTS, wire_xdp_search_step, &s, 0);
+	if (s.claim == CLAIM_TAKEN)
+		return DROP_NO_NAT_PORT;
+	if (s.claim == CLAIM_NO_ROOM)
+		return DROP_CONNECTIONS_FULL;
+	x->found = x->beginning.to;
+	return DROP_NONE;
+}
+
+/* Begins x->beginning as a connection whose packets go on as they are. */
+static __always_inline enum drop_reason wire_xdp_begin_direct(struct translation *x)
+{
+	if (connection_claim(&x->beginning, false) != CLAIM_BEGUN)
+		return DROP_CONNECTIONS_FULL;
+	x->found = x->beginning.to;
+	return DROP_NONE;
+}
+
+/*
+ * The first packet of a connection to a Service. With NEXT, x->found is that of one which is opened now. What does
+ * not go out by a wire again is tc's to begin, and so is refusing.
+ */
+STAGE wire_xdp_open(struct xdp_md *ctx, struct translation *x, enum drop_reason *reason)
+{
+	struct connection *to = &x->beginning.to;
+	const struct route *r;
+
+	if (x->transport.tuple.protocol == PROTOCOL_TCP && (x->transport.flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
+		return PASS;
+	opening_prepare(x);
+	switch (service_choose(&x->transport.tuple, SIDE_OUTSIDE, 0, &x->choice)) {
+	case ANSWER_BACKEND:
+		break;
+	case ANSWER_DROP:
+		*reason = DROP_NO_LOCAL_BACKEND;
+		return DROP;
+	case ANSWER_FORBID:
+		*reason = DROP_SOURCE_NOT_ALLOWED;
+		return DROP;
+	default:
+		return PASS;
+	}
+	r = route_of(&x->choice.backend.address);
+	if (!r || r->kind != ROUTE_REMOTE)
+		return wire_xdp_leave(&x->choice);
+	to->destination = x->choice.backend.address;
+	to->destination_port = x->choice.backend.port;
+	to->service = x->choice.service;
+	if (direct_may(x, r->kind)) {
+		to->flags |= CONNECTION_DIRECT;
+		*reason = wire_xdp_begin_direct(x);
+		return *reason ? DROP : NEXT;
+	}
+	if (opening_take_address(x, r->ifindex, DROP_NO_ROUTE) != SOURCE_NODE)
+		return wire_xdp_leave(&x->choice);
+	*reason = wire_xdp_claim(ctx, x);
+	return *reason ? DROP : NEXT;
+}
+
+/* What a packet may be, by where it goes. */
+enum wire_xdp_concern {
+	WIRE_XDP_NONE,	  /* nothing that is forwarded here */
+	WIRE_XDP_ANSWER,  /* to a port that translation may have given */
+	WIRE_XDP_SERVICE, /* to a Service */
+};
+
+/* Nearly every packet is of no concern: two lookups tell. */
+static __always_inline enum wire_xdp_concern wire_xdp_concerns(struct translation *x, const struct uplink *u)
+{
+	const struct tuple *t = &x->transport.tuple;
+	const struct address *own = address_is_ipv4(&t->destination) ? &u->ipv4 : &u->ipv6;
+
+	if (opening_has_service(x))
+		return WIRE_XDP_SERVICE;
+	return connection_port_is_ours(t->destination_port) && address_equals(&t->destination, own) ? WIRE_XDP_ANSWER
+												    : WIRE_XDP_NONE;
+}
+
+/* A packet of no established connection. With NEXT, its connection is x->found. */
+static __noinline enum verdict wire_xdp_new(struct xdp_md *ctx, struct translation *x, enum wire_xdp_concern concern,
+					    __u64 now)
+{
+	enum drop_reason reason = DROP_CONNECTIONS_FULL;
+	enum verdict v = PASS;
+
+	switch (connection_find_opening(&x->transport, now, &x->found)) {
+	case FOUND_CONNECTION:
+		return NEXT;
+	case FOUND_NO_ROOM:
+		v = DROP;
+		break;
+	default:
+		if (concern == WIRE_XDP_SERVICE)
+			v = wire_xdp_open(ctx, x, &reason);
+	}
+	if (v == DROP)
+		count_drop(PROGRAM_WIRE_XDP, reason, ctx->data_end - ctx->data);
+	return v;
 }
 
 SEC("xdp.frags")
 int wire_xdp(struct xdp_md *ctx)
 {
-	struct frame f = {.ctx = ctx};
+	struct frame f;
 	__u32 device = ctx->ingress_ifindex;
 	const struct uplink *u = bpf_map_lookup_elem(&uplinks, &device);
-	struct transport t;
+	struct translation *x = translation_place();
+	enum wire_xdp_concern concern;
+	const struct connection *c;
+	enum verdict v;
+	__u64 now;
 
-	if (!config_services || !u || !frame_parse(&f, &t, u->mac) || !wire_xdp_concerns(&t, u))
+	if (!config_services || !u || !x || !frame_parse(&f, &x->transport, ctx, u->mac))
 		return XDP_PASS;
-	return wire_xdp_translate(&f, &t);
+	concern = wire_xdp_concerns(x, u);
+	if (concern == WIRE_XDP_NONE)
+		return XDP_PASS;
+	now = connection_now();
+	c = connection_find(&x->transport, now);
+	if (unlikely(!c)) {
+		v = wire_xdp_new(ctx, x, concern, now);
+		if (v != NEXT)
+			return v == DROP ? XDP_DROP : XDP_PASS;
+		c = &x->found;
+	}
+	return wire_xdp_send(ctx, &f, x, c, now);
 }

@@ -5,14 +5,14 @@
 #include "packet.h"
 
 /* Counts a drop. A missing counter must not change what happens to the packet. */
-static __always_inline void count_drop(const struct packet *p)
+static __always_inline void count_drop(enum program program, enum drop_reason reason, __u32 bytes)
 {
-	__u32 index = p->program * DROP_MAX + p->reason;
+	__u32 index = program * DROP_MAX + reason;
 	struct drop_count *count = bpf_map_lookup_elem(&drops, &index);
 
 	if (count) {
 		count->packets++;
-		count->bytes += p->skb->len;
+		count->bytes += bytes;
 	}
 }
 
@@ -23,7 +23,7 @@ static __always_inline int finish(const struct packet *p, enum verdict v)
 	case REDIRECT:
 		return p->action;
 	case DROP:
-		count_drop(p);
+		count_drop(p->program, p->reason, p->skb->len);
 		return TC_DROP;
 	default:
 		return TC_NEXT;

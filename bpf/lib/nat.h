@@ -19,17 +19,15 @@ static __always_inline const struct address *nat_address(__u32 ifindex, const st
 
 /*
  * Whether a socket of the node itself uses the port that x->beginning wants, towards the same address and port. Servers of
- * TCP that listen there do no harm: their connections have other ports at the other end.
+ * TCP that listen there do no harm: their connections have other ports at the other end. `ctx` is that of tc or of XDP.
  */
-SEPARATE bool nat_port_in_use(struct __sk_buff *skb, const struct tuple *answers)
+static __always_inline bool nat_socket_has(void *ctx, const struct tuple *answers)
 {
 	struct bpf_sock_tuple tuple = {};
 	struct bpf_sock *socket;
 	__u32 size = sizeof(tuple.ipv6);
 	bool used;
 
-	if (!answers)
-		return false;
 	if (address_is_ipv4(&answers->source)) {
 		size = sizeof(tuple.ipv4);
 		tuple.ipv4.saddr = answers->source.word[3];
@@ -43,17 +41,22 @@ SEPARATE bool nat_port_in_use(struct __sk_buff *skb, const struct tuple *answers
 		tuple.ipv6.dport = answers->destination_port;
 	}
 	if (answers->protocol == PROTOCOL_UDP) {
-		socket = bpf_sk_lookup_udp(skb, &tuple, size, BPF_F_CURRENT_NETNS, 0);
+		socket = bpf_sk_lookup_udp(ctx, &tuple, size, BPF_F_CURRENT_NETNS, 0);
 		if (socket)
 			bpf_sk_release(socket);
 		return socket;
 	}
-	socket = bpf_skc_lookup_tcp(skb, &tuple, size, BPF_F_CURRENT_NETNS, 0);
+	socket = bpf_skc_lookup_tcp(ctx, &tuple, size, BPF_F_CURRENT_NETNS, 0);
 	if (!socket)
 		return false;
 	used = socket->state != BPF_TCP_LISTEN;
 	bpf_sk_release(socket);
 	return used;
+}
+
+SEPARATE bool nat_port_in_use(struct __sk_buff *skb, const struct tuple *answers)
+{
+	return answers && nat_socket_has(skb, answers);
 }
 
 /* Attempts to get a port, one after the other. */

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "direct.h"
 #include "nat.h"
 #include "refuse.h"
 #include "translation.h"
@@ -53,7 +54,7 @@ SEPARATE bool opening_mark(const struct address *pod)
 
 /* What becomes of a packet that is of no established connection, besides a drop with its reason, which is above 0. */
 enum opening {
-	OPENING_NEXT = 0,    /* x->known says whether it is of a connection that is being opened: then that is x->found */
+	OPENING_NEXT = 0, /* x->known says whether it is of a connection that is being opened: then that is x->found */
 	OPENING_REFUSE = -1, /* the Service has no endpoints */
 };
 
@@ -158,7 +159,7 @@ SEPARATE int opening_from_pod(struct __sk_buff *skb, struct translation *x, __u3
  * From the wire to a backend. A pod here, or this node itself, sees the client's address, since its answers come by here.
  * Those of another node's would not: it sees this node's.
  */
-SEPARATE int opening_from_wire(struct __sk_buff *skb, struct translation *x)
+SEPARATE int opening_from_wire(struct __sk_buff *skb, struct translation *x, __u32 how)
 {
 	enum route_kind kind;
 	struct connection *to;
@@ -171,6 +172,10 @@ SEPARATE int opening_from_wire(struct __sk_buff *skb, struct translation *x)
 		/* What a pod sends to the world is looked up in any case. */
 		if (route_copy(&to->source, &x->route) != ROUTE_UNKNOWN && !opening_mark(&to->destination))
 			return DROP_CONNECTIONS_FULL;
+		return SOURCE_KEEPS;
+	}
+	if (direct_may(x, kind) && !(how & TRANSLATE_STACK)) {
+		to->flags |= CONNECTION_DIRECT;
 		return SOURCE_KEEPS;
 	}
 	if (kind == ROUTE_REMOTE)
@@ -189,8 +194,11 @@ static __always_inline int opening_service(struct translation *x, enum place pla
 {
 	enum side side = place == PLACE_POD ? SIDE_INSIDE : SIDE_OUTSIDE;
 	struct connection *to = &x->beginning.to;
+	struct tuple *t = &x->beginning.other; /* not in use yet */
 
-	switch (service_choose(&x->transport.tuple, side, 0, &x->choice)) {
+	*t = x->transport.tuple;
+	t->destination = x->frontend.address; /* another one's, if it was forwarded */
+	switch (service_choose(t, side, 0, &x->choice)) {
 	case ANSWER_BACKEND:
 		to->destination = x->choice.backend.address;
 		to->destination_port = x->choice.backend.port;
@@ -210,6 +218,7 @@ static __always_inline int opening_service(struct translation *x, enum place pla
 /* Whether a Service answers where the packet goes. */
 static __always_inline bool opening_has_service(struct translation *x)
 {
+	x->forwarded = 0;
 	if (!config_services || !transport_has_ports(x->transport.tuple.protocol))
 		return false;
 	service_frontend(&x->frontend, &x->transport.tuple);
@@ -238,7 +247,7 @@ static __always_inline void opening_prepare(struct translation *x)
 static __always_inline int opening_source(struct __sk_buff *skb, struct translation *x, enum place place, __u32 how)
 {
 	if (x->beginning.to.service)
-		return place == PLACE_POD ? opening_from_pod(skb, x, how) : opening_from_wire(skb, x);
+		return place == PLACE_POD ? opening_from_pod(skb, x, how) : opening_from_wire(skb, x, how);
 	if (opening_needs_source(place, how))
 		return opening_masquerade(skb, x, place);
 	if (place != PLACE_WIRE || !(how & TRANSLATE_WORLD))
@@ -257,7 +266,8 @@ SEPARATE int opening_decide(struct __sk_buff *skb, struct translation *x, enum p
 	if (!x)
 		return OPENING_NEXT;
 	x->known = false;
-	service = how & TRANSLATE_OPENERS && opening_has_service(x);
+	service = how & TRANSLATE_OPENERS &&
+		  (opening_has_service(x) || (place == PLACE_WIRE && direct_arrived(x, skb->ifindex)));
 	/* Most of what arrives for the node itself is for the node itself. */
 	if (how & TRANSLATE_NODE && !service && !connection_port_is_ours(x->transport.tuple.destination_port))
 		return OPENING_NEXT;

@@ -27,20 +27,24 @@ struct tcp_start {
 };
 _Static_assert(sizeof(struct tcp_start) == 20, "a TCP header without options");
 
-/* One packet. Pointers hold as long as nobody changes the packet's size. */
+/* One packet. Pointers hold as long as nobody changes its size. Small, for it stays on the stack of all that is called. */
 struct frame {
-	struct xdp_md *ctx;
 	struct ethhdr *eth;
-	union {
-		struct iphdr *ip4;
-		struct ipv6hdr *ip6;
-	};
-	struct transport_ports *ports;
 	__sum16 *check; /* of TCP or UDP */
 	__u32 length;	/* of the IP packet, bytes */
 	__u8 hops;
 	bool ipv4;
 };
+
+static __always_inline struct iphdr *frame_ipv4(const struct frame *f)
+{
+	return (void *)(f->eth + 1);
+}
+
+static __always_inline struct ipv6hdr *frame_ipv6(const struct frame *f)
+{
+	return (void *)(f->eth + 1);
+}
 
 /* A sum of 32-bit words that has not lost a carry yet. */
 static __always_inline __sum16 sum_fold(__u64 sum)
@@ -69,7 +73,6 @@ static __always_inline bool frame_parse_transport(struct frame *f, struct transp
 	struct udp_header *udp = header;
 	struct tcp_start *tcp = header;
 
-	f->ports = header;
 	if (t->tuple.protocol == PROTOCOL_TCP) {
 		if ((void *)(tcp + 1) > end)
 			return false;
@@ -91,10 +94,10 @@ static __always_inline bool frame_parse_transport(struct frame *f, struct transp
  * Fills *f and *t. False for what tc and the stack are to look at: other protocols, fragments, options, extension
  * headers, broken headers, and frames that are not for this device, whose address is `mac`.
  */
-static __always_inline bool frame_parse(struct frame *f, struct transport *t, const __u8 *mac)
+static __always_inline bool frame_parse(struct frame *f, struct transport *t, struct xdp_md *ctx, const __u8 *mac)
 {
-	void *end = (void *)(long)f->ctx->data_end;
-	struct ethhdr *eth = (void *)(long)f->ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = (void *)(long)ctx->data;
 	const __u16 *to = (__u16 *)eth->h_dest, *own = (const __u16 *)mac;
 	void *header = eth + 1;
 
@@ -110,7 +113,6 @@ static __always_inline bool frame_parse(struct frame *f, struct transport *t, co
 
 		if (ip->version != 4 || ip->ihl != 5 || ip->frag_off & bpf_htons(0x3fff))
 			return false;
-		f->ip4 = ip;
 		f->ipv4 = true;
 		f->hops = ip->ttl;
 		f->length = bpf_ntohs(ip->tot_len);
@@ -124,7 +126,6 @@ static __always_inline bool frame_parse(struct frame *f, struct transport *t, co
 
 		if ((void *)(ip + 1) > end || ip->version != 6)
 			return false;
-		f->ip6 = ip;
 		f->ipv4 = false;
 		f->hops = ip->hop_limit;
 		f->length = sizeof(*ip) + bpf_ntohs(ip->payload_len);
@@ -142,49 +143,58 @@ static __always_inline bool frame_parse(struct frame *f, struct transport *t, co
 static __always_inline void frame_take_hop(struct frame *f)
 {
 	if (f->ipv4) {
-		__u32 sum = f->ip4->check + bpf_htons(0x0100);
+		struct iphdr *ip = frame_ipv4(f);
+		__u32 sum = ip->check + bpf_htons(0x0100);
 
-		f->ip4->check = sum + (sum >= 0xffff);
-		f->ip4->ttl--;
+		ip->check = sum + (sum >= 0xffff);
+		ip->ttl--;
 		return;
 	}
-	f->ip6->hop_limit--;
+	frame_ipv6(f)->hop_limit--;
 }
 
-/* Writes the addresses and gives their change. */
-static __always_inline __u64 frame_set_addresses(struct frame *f, const struct connection *c)
+/* The ports become those of the connection. Gives what they change. */
+static __always_inline __u64 frame_set_ports(struct transport_ports *ports, const struct connection *c)
 {
-	const __be32 *source = c->source.word, *destination = c->destination.word;
-	__be32 *old;
+	__u64 diff = (__u64)(__u16)~ports->source + c->source_port + (__u16)~ports->destination + c->destination_port;
+
+	ports->source = c->source_port;
+	ports->destination = c->destination_port;
+	return diff;
+}
+
+static __always_inline __u64 frame_translate_ipv4(struct frame *f, const struct connection *c)
+{
+	struct iphdr *ip = frame_ipv4(f);
+	__u64 diff = sum_replaced(ip->saddr, c->source.word[3]) + sum_replaced(ip->daddr, c->destination.word[3]);
+
+	ip->saddr = c->source.word[3];
+	ip->daddr = c->destination.word[3];
+	sum_change(&ip->check, diff);
+	return diff + frame_set_ports((void *)(ip + 1), c);
+}
+
+static __always_inline __u64 frame_translate_ipv6(struct frame *f, const struct connection *c)
+{
+	struct ipv6hdr *ip = frame_ipv6(f);
+	__be32 *old = (__be32 *)&ip->saddr;
 	__u64 diff = 0;
 
-	if (f->ipv4) {
-		diff = sum_replaced(f->ip4->saddr, source[3]) + sum_replaced(f->ip4->daddr, destination[3]);
-		f->ip4->saddr = source[3];
-		f->ip4->daddr = destination[3];
-		sum_change(&f->ip4->check, diff);
-		return diff;
-	}
-	old = (__be32 *)&f->ip6->saddr;
 	for (int i = 0; i < 4; i++) {
-		diff += sum_replaced(old[i], source[i]) + sum_replaced(old[4 + i], destination[i]);
-		old[i] = source[i];
-		old[4 + i] = destination[i];
+		diff += sum_replaced(old[i], c->source.word[i]) + sum_replaced(old[4 + i], c->destination.word[i]);
+		old[i] = c->source.word[i];
+		old[4 + i] = c->destination.word[i];
 	}
-	return diff;
+	return diff + frame_set_ports((void *)(ip + 1), c);
 }
 
 /* Gives the packet the addresses and ports of its connection. A UDP checksum of 0 is none (RFC 768), and stays. */
 static __always_inline void frame_translate(struct frame *f, const struct connection *c, __u8 protocol)
 {
-	__u64 diff = frame_set_addresses(f, c);
-	struct transport_ports old = *f->ports;
+	__u64 diff = f->ipv4 ? frame_translate_ipv4(f, c) : frame_translate_ipv6(f, c);
 
-	f->ports->source = c->source_port;
-	f->ports->destination = c->destination_port;
 	if (protocol == PROTOCOL_UDP && !*f->check)
 		return;
-	diff += (__u64)(__u16)~old.source + c->source_port + (__u16)~old.destination + c->destination_port;
 	sum_change(f->check, diff);
 	if (protocol == PROTOCOL_UDP && !*f->check)
 		*f->check = 0xffff;

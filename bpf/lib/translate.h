@@ -42,6 +42,8 @@ static __noinline enum verdict translate_straight(struct packet *p, struct trans
 	d = way_out(p, x, &c->source, &c->destination, now, &fresh);
 	if (!d)
 		return PASS; /* cannot be: every index has its element */
+	if (config_dsr && c->flags & CONNECTION_DIRECT && d->route.kind != ROUTE_REMOTE)
+		return drop(p, DROP_NO_ROUTE); /* the way there has changed: nobody would know what to do with it */
 	if (unlikely(d->route.kind == ROUTE_CLUSTER || d->route.kind == ROUTE_UNKNOWN)) {
 		if (!moved)
 			return c->flags & CONNECTION_PLAIN ? PASS : translate_here(p, x, c);
@@ -53,7 +55,7 @@ static __noinline enum verdict translate_straight(struct packet *p, struct trans
 		x->mtu = d->route.mtu;
 		return NEXT;
 	}
-	if (likely(!(c->flags & CONNECTION_PLAIN)) && !rewrite(p, &x->transport, c))
+	if (likely(!(c->flags & (CONNECTION_PLAIN | CONNECTION_DIRECT))) && !rewrite(p, &x->transport, c))
 		return drop(p, DROP_TRUNCATED);
 	return way_send(p, d, fresh);
 }
@@ -81,7 +83,7 @@ static __noinline enum verdict translate_error_of(struct packet *p, struct trans
 		return drop(p, DROP_NO_ROUTE);
 	if (p->hops <= 1)
 		return PASS;
-	v = icmp_error_translate(p, &x->error, &x->found);
+	v = x->found.flags & CONNECTION_DIRECT ? NEXT : icmp_error_translate(p, &x->error, &x->found);
 	return v == NEXT ? way_send_rare(p, d, fresh) : v;
 }
 

@@ -18,7 +18,8 @@ struct translation {
 	struct icmp_error_quote error; /* if the packet is an ICMP error */
 	struct route route;
 	__u32 known;
-	__u32 mtu; /* of the way of a packet that does not fit it */
+	__u32 forwarded; /* not 0: by another node, untranslated (DSR) */
+	__u32 mtu;	 /* of the way of a packet that does not fit it */
 };
 _Static_assert(sizeof(struct translation) <= TRANSLATION_SIZE, "translations has room for it");
 

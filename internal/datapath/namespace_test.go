@@ -24,6 +24,7 @@ type network struct {
 	a, b       *node
 	a1, a2, b1 *pod
 	world      *place
+	sw         place // the switch's own
 }
 
 // place is a network namespace.
@@ -121,7 +122,7 @@ func newNetwork(tb testing.TB, o options) *network {
 		}
 		return netlink.LinkSetUp(bridge)
 	})
-	n := &network{world: newWorld(tb, sw)}
+	n := &network{world: newWorld(tb, sw), sw: sw}
 	n.a = newNode(tb, sw, nodeA, o)
 	n.b = newNode(tb, sw, nodeB, o)
 	n.a.connect(tb, n.b, podB, o)
@@ -328,6 +329,9 @@ func (n *node) start(tb testing.TB, legacy bool) {
 			return err
 		}
 		if err := n.d.Lease.Renew(time.Hour); err != nil {
+			return err
+		}
+		if _, err := n.d.Uplinks.Sync(map[int]Uplink{n.uplink.Index: {IPv4: n.v4, IPv6: n.v6, MAC: n.mac, MTU: 1500}}); err != nil {
 			return err
 		}
 		for _, p := range n.pods {

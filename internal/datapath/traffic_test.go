@@ -84,9 +84,14 @@ func (p place) listenUDP(tb testing.TB, a netip.Addr) *net.UDPConn {
 
 func (p place) dial(tb testing.TB, network string, to netip.Addr) net.Conn {
 	tb.Helper()
+	return p.dialPort(tb, network, netip.AddrPortFrom(to, echoPort))
+}
+
+func (p place) dialPort(tb testing.TB, network string, to netip.AddrPort) net.Conn {
+	tb.Helper()
 	var c net.Conn
 	p.do(tb, func() (err error) {
-		c, err = net.DialTimeout(network, netip.AddrPortFrom(to, echoPort).String(), patience)
+		c, err = net.DialTimeout(network, to.String(), patience)
 		return err
 	})
 	tb.Cleanup(func() { c.Close() })

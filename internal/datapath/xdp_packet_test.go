@@ -120,11 +120,9 @@ func TestXDPKnownConnections(t *testing.T) {
 		f := flowOf(family)
 		r.enter(t, f, protocol)
 		forth := transport(eth(router, nodeA.mac), f.client, f.frontend)
-		back := transport(eth(nodeB.mac, nodeA.mac), f.backend, f.node)
 		sent := transport(eth(nodeA.mac, nodeB.mac), f.node, f.backend).ttl(63)
 		cases = append(cases,
 			turned(name+" to the backend", forth, sent),
-			turned(name+" to the client", back, transport(eth(nodeA.mac, router), f.frontend, f.client).ttl(63)),
 			turned(name+" of the way's MTU", forth.sized(remoteMTU), sent.sized(remoteMTU)),
 			turned(name+" with two hops left", forth.ttl(2), sent.ttl(1)),
 			untouched(name+" larger than the way's MTU", forth.sized(remoteMTU+1).bytes()),
@@ -138,6 +136,13 @@ func TestXDPKnownConnections(t *testing.T) {
 			untouched(name+" in the first fragment", forth.payload("12345678").fragment(0, true).bytes()),
 			untouched(name+" in a later fragment", forth.payload("12345678").fragment(8, false).bytes()),
 		)
+	})
+	// Where the kernel's routes lead, about one packet in a second goes by the kernel itself: see wire_xdp_way.
+	eachTransport(func(name string, family int, _ uint8, transport func(packet, netip.AddrPort, netip.AddrPort) packet) {
+		f := flowOf(family)
+		c := turned(name+" to the client", transport(eth(nodeB.mac, nodeA.mac), f.backend, f.node), transport(eth(nodeA.mac, router), f.frontend, f.client).ttl(63))
+		r.stage.do(func() { _, _ = r.run(c.run) })
+		r.checkOne(t, c)
 	})
 	v4 := flowOf(4)
 	unsummed := eth(router, nodeA.mac).ipv4(v4.client.Addr(), v4.frontend.Addr()).udp(v4.client.Port(), v4.frontend.Port()).payload("x")
@@ -173,6 +178,102 @@ func TestXDPChecksums(t *testing.T) {
 				return
 			}
 		}
+	}
+}
+
+// The first packet to a Service begins a connection, with the client's port where that is one that translation gives, and
+// the packets that follow and those that come back are of it.
+func TestXDPBegins(t *testing.T) {
+	r := newServiceRig(t, Config{})
+	eachTransport(func(name string, family int, protocol uint8, transport func(packet, netip.AddrPort, netip.AddrPort) packet) {
+		f := flowOf(family)
+		f.client = netip.AddrPortFrom(f.client.Addr(), 45678)
+		f.node = netip.AddrPortFrom(f.node.Addr(), 45678)
+		first := func(p packet) packet {
+			if protocol == protoTCP {
+				return p.segment(tcpSYN, 1, 0)
+			}
+			return p
+		}
+		forth := transport(eth(router, nodeA.mac), f.client, f.frontend)
+		sent := transport(eth(nodeA.mac, nodeB.mac), f.node, f.backend).ttl(63)
+		back := turned(name+" back", transport(eth(nodeB.mac, nodeA.mac), f.backend, f.node), transport(eth(nodeA.mac, router), f.frontend, f.client).ttl(63))
+		if protocol == protoTCP {
+			r.checkOne(t, untouched(name+" from the middle", forth.bytes()))
+		}
+		r.checkOne(t, untouched(name+" back too early", back.in))
+		r.checkOne(t, turned(name+" first", first(forth), first(sent)))
+		r.checkOne(t, turned(name+" second", forth, sent))
+		r.stage.do(func() { _, _ = r.run(back.run) })
+		r.checkOne(t, back)
+
+		// The same port of another client is taken then, so that one gets another.
+		other := netip.AddrPortFrom(f.client.Addr().Next(), f.client.Port())
+		in := first(transport(eth(router, nodeA.mac), other, f.frontend))
+		var got outcome
+		var err error
+		r.stage.do(func() { got, err = r.run(run{program: bpfProgWireXdp, in: in.bytes()}) })
+		if err != nil || got.verdict != verdictRedirect {
+			t.Fatalf("%s: %v, %v", name, got.verdict, err)
+		}
+		at := ethLen + ipv4Len
+		if family == 6 {
+			at = ethLen + ipv6Len
+		}
+		port := uint16(got.out[at])<<8 | uint16(got.out[at+1])
+		if port == f.client.Port() || port < 40000 {
+			t.Errorf("%s: another client with port %d also got port %d", name, other.Port(), port)
+		}
+		samePacket(t, first(transport(eth(nodeA.mac, nodeB.mac), netip.AddrPortFrom(f.node.Addr(), port), f.backend).ttl(63)).bytes(), got.out)
+	})
+}
+
+// What does not leave by a wire is tc's to begin: backends here, behind tunnels and in the world, and refusing.
+func TestXDPLeavesToTC(t *testing.T) {
+	r := newServiceRig(t, Config{})
+	for _, family := range families {
+		for i, backend := range []member{podA, podT, podT6, nodeA, world} {
+			frontend := netip.AddrPortFrom(nodeA.addr(family), uint16(30100+i))
+			r.serve(t, frontend, 0, netip.AddrPortFrom(backend.addr(family), 80))
+			r.checkOne(t, untouched("", eth(router, nodeA.mac).ip(world.addr(family), frontend.Addr()).udp(45000, frontend.Port()).bytes()))
+		}
+		r.serve(t, netip.AddrPortFrom(nodeA.addr(family), 30099), 0)
+		r.checkOne(t, untouched("", eth(router, nodeA.mac).ip(world.addr(family), nodeA.addr(family)).udp(45000, 30099).bytes()))
+	}
+	var counts []bpfServiceCount
+	for id := uint32(1); id < r.nextSet; id++ {
+		err := r.d.objects.bpfMaps.ServiceCounts.Lookup(id, &counts)
+		for _, c := range counts {
+			if err == nil && c.Connections != 0 {
+				t.Errorf("Service %d counts %d connections before tc has seen one", id, c.Connections)
+			}
+		}
+	}
+}
+
+// What no Service allows goes no further, and is counted here.
+func TestXDPDrops(t *testing.T) {
+	r := newServiceRig(t, Config{})
+	for _, family := range families {
+		closed, elsewhere := netip.AddrPortFrom(nodeA.addr(family), 30200), netip.AddrPortFrom(nodeA.addr(family), 30201)
+		r.serve(t, closed, bpfServiceFlagSERVICE_SOURCES, flowOf(family).backend)
+		r.serve(t, elsewhere, 0)
+		for _, protocol := range []uint8{protoTCP, protoUDP} {
+			key := bpfFrontend{Address: addressOf(elsewhere.Addr()), Port: swap16(elsewhere.Port()), Protocol: protocol}
+			var s bpfService
+			if err := r.d.objects.bpfMaps.Services.Lookup(key, &s); err != nil {
+				t.Fatal(err)
+			}
+			s.Outside.Without = uint8(bpfWithoutBackendWITHOUT_BACKEND_DROP)
+			if err := r.d.objects.bpfMaps.Services.Put(key, s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		to := func(f netip.AddrPort) run {
+			return run{program: bpfProgWireXdp, in: eth(router, nodeA.mac).ip(world.addr(family), f.Addr()).udp(45000, f.Port()).bytes()}
+		}
+		r.checkOne(t, drops("", to(closed), uint32(bpfDropReasonDROP_SOURCE_NOT_ALLOWED)))
+		r.checkOne(t, drops("", to(elsewhere), uint32(bpfDropReasonDROP_NO_LOCAL_BACKEND)))
 	}
 }
 

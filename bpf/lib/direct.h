@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Direct answers (DSR), at layer 2: a packet of the world goes on to its backend's node as it came, with other MACs, and
+ * that node recognises what it is for by its destination, a NodePort of the node that forwarded it.
+ */
+#pragma once
+
+#include "route.h"
+#include "translation.h"
+
+/* Whether a connection whose backend is behind a route of this kind is left to the backend's node as a whole. */
+static __always_inline bool direct_may(const struct translation *x, enum route_kind kind)
+{
+	const __u32 flags = SERVICE_DSR | SERVICE_AFFINITY;
+
+	/* What was forwarded once is not forwarded so again: nodes that know different backends would do it for ever. */
+	return config_dsr && !x->forwarded && kind == ROUTE_REMOTE && (x->choice.flags & flags) == SERVICE_DSR;
+}
+
+/*
+ * Whether a packet that arrived was forwarded by another node of this link because of its Service. x->frontend, which
+ * is the packet's destination, is then the same port of this node, and x->forwarded is set.
+ */
+static __always_inline bool direct_arrived(struct translation *x, __u32 ifindex)
+{
+	const struct uplink *uplink;
+
+	if (!config_dsr || !transport_has_ports(x->transport.tuple.protocol) ||
+	    route_copy(&x->frontend.address, &x->route) != ROUTE_REMOTE)
+		return false;
+	uplink = bpf_map_lookup_elem(&uplinks, &ifindex);
+	if (!uplink)
+		return false;
+	x->frontend.address = address_is_ipv4(&x->frontend.address) ? uplink->ipv4 : uplink->ipv6;
+	x->forwarded = service_of(&x->frontend) != 0;
+	return x->forwarded;
+}
