@@ -31,6 +31,13 @@ func TestBenchUsage(t *testing.T) {
 		"secret nowhere":     {[]string{"--kubeconfig", "f", "--image-pull-secret", "s"}, "needs --namespace"},
 		"lab's contender":    {[]string{"--kubeconfig", "f", "--contenders", "ptp"}, "there are: node, pod, service, nodeport"},
 		"lab's placement":    {[]string{"--kubeconfig", "f", "--placement", "spread"}, "one kernel"},
+		"unknown suite":      {[]string{"--suite", "storage"}, `no suite "storage"`},
+		"levels of what":     {[]string{"--levels", "1,10"}, "--levels means nothing with --suite=network"},
+		"pods in services":   {[]string{"--suite", "services", "--pods", "3"}, "--pods means nothing with --suite=services"},
+		"services on IPv6":   {[]string{"--suite", "services", "--ipv6"}, "--ipv6 means nothing"},
+		"network's member":   {[]string{"--suite", "services", "--contenders", "vxlan"}, `no contender "vxlan" in the Service bench`},
+		"no Services":        {[]string{"--suite", "services", "--levels", "0"}, "0 Services"},
+		"nodeport's full":    {[]string{"--suite", "nodeport", "--full"}, "--full means nothing"},
 		"no such port":       {[]string{"--kubeconfig", "f", "--host-ports", "1"}, "between 1024 and 65535"},
 	}
 	for name, test := range tests {
@@ -52,6 +59,23 @@ func TestBenchList(t *testing.T) {
 	for _, name := range []string{"node+netfilter", "beeline-kernel", "vxlan", "tcp_stream_128k", "sockperf_tcp", "udp_max"} {
 		if !strings.Contains(stdout.String(), name) {
 			t.Errorf("%s is not listed", name)
+		}
+	}
+}
+
+func TestBenchListOfSuites(t *testing.T) {
+	for suite, want := range map[string][]string{
+		"services": {"beeline-socket", "kube-proxy-ipvs", "tcp_crr"},
+		"nodeport": {"beeline-xdp", "kube-proxy-iptables", "nodeport_saturation"},
+	} {
+		var stdout, stderr bytes.Buffer
+		if code := run(context.Background(), env{stdout: &stdout, stderr: &stderr}, []string{"bench", "--list", "--suite", suite}); code != 0 {
+			t.Fatalf("code %d: %s", code, stderr.String())
+		}
+		for _, name := range append(want, "node ") {
+			if !strings.Contains(stdout.String(), name) {
+				t.Errorf("%s: %s is not listed:\n%s", suite, name, stdout.String())
+			}
 		}
 	}
 }

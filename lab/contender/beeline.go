@@ -149,7 +149,8 @@ func (c Beeline) DelPod(ctx context.Context, lab *topology.Lab, pod *topology.Po
 // Facts add what the first node's agent says of itself.
 func (Beeline) Facts(ctx context.Context, lab *topology.Lab) map[string]string {
 	facts := commonFacts(lab)
-	facts["netfilter"] = "no kube-proxy rules; masquerade towards the world, with it conntrack for what the nodes' stack forwards"
+	facts["netfilter"] = noRules
+	facts["masquerade"] = "towards the world, by the datapath"
 	status, err := api.NewClient(agentSocket(lab.Node(0))).Status(ctx)
 	if err != nil {
 		facts["agent"] = "does not answer: " + err.Error()
