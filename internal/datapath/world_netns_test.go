@@ -27,15 +27,15 @@ func TestWorldWithoutMasquerading(t *testing.T) {
 	}
 }
 
-// With masquerading the world sees the node, and connections that it opens itself see the pod.
+// With masquerading the world sees the node, and connections that it opens itself see the pod. With eBPF routing the
+// stack has no part in either.
 func TestWorldMasqueraded(t *testing.T) {
 	for _, routing := range []bool{true, false} {
 		for _, family := range families {
 			cfg := Config{EBPFRouting: routing, Masquerade: true}
 			t.Run(fmt.Sprintf("%s/IPv%d", cfgName(cfg), family), func(t *testing.T) {
-				t.Parallel()
 				n := newNetwork(t, options{cfg: cfg})
-				n.masquerade(t)
+				before := n.forwarded(t)
 				carries(t, n.a1.place, *n.world, n.a1.addr(family), world.addr(family))
 
 				server := n.world.listenUDP(t, n.worldOnSwitch(family))
@@ -53,6 +53,9 @@ func TestWorldMasqueraded(t *testing.T) {
 				// The other direction: the reply must come from the pod's own address.
 				carries(t, *n.world, n.a1.place, n.worldOnSwitch(family), n.a1.addr(family))
 				n.dropsNothing(t)
+				if by := n.forwarded(t) - before; routing && by != 0 {
+					t.Errorf("the stack has forwarded %d packets", by)
+				}
 			})
 		}
 	}
@@ -66,11 +69,16 @@ func (n *network) worldOnSwitch(family int) netip.Addr {
 	return addr("fd00:172:30::9")
 }
 
-// masquerade says which addresses what leaves node a gets.
-func (n *network) masquerade(t *testing.T) {
-	t.Helper()
-	uplink := Uplink{IPv4: nodeA.v4, IPv6: nodeA.v6, MAC: MAC(n.a.uplink.MAC), MTU: n.a.uplink.MTU}
-	if _, err := n.a.d.Uplinks.Sync(map[int]Uplink{n.a.uplink.Index: uplink}); err != nil {
+// Where an uplink has no address to give, pods' addresses do not leak to the world.
+func TestUnmasqueradedNeverArrives(t *testing.T) {
+	n := newNetwork(t, options{cfg: Config{Masquerade: true}})
+	if _, err := n.a.d.Uplinks.Sync(map[int]Uplink{n.a.uplink.Index: {MAC: n.a.mac, MTU: 1500}}); err != nil {
 		t.Fatal(err)
 	}
+	for _, family := range families {
+		server := n.world.listenUDP(t, world.addr(family))
+		write(t, n.a1.dial(t, "udp", world.addr(family)), "unmasqueraded")
+		expectNothing(t, server)
+	}
+	n.awaitDropped(t, n.a, map[string]uint64{"to_wire unmasqueraded": 2})
 }
