@@ -276,6 +276,24 @@ func TestSocketSendsToMany(t *testing.T) {
 				had[to] = name
 			}
 		}
+		// Answers that come when the socket has sent elsewhere since.
+		for _, to := range all {
+			if ipv6 {
+				to = mapped(to)
+			}
+			if err := unix.Sendto(s.fd, []byte("?"), 0, sockaddr(to)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range all {
+			name, from, err := s.hear()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if had[from] != name {
+				t.Errorf("%s answered as %s, whose backend is %q", name, from, had[from])
+			}
+		}
 	}
 	if n := r.count(t); n.Connections != 40 {
 		t.Errorf("counted are %+v, expected a connection for each socket and Service", n)
