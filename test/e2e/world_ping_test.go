@@ -50,9 +50,11 @@ func worldPing(client, server topology.Place, to netip.Addr) (seen netip.Addr, e
 	// type, code, checksum, identifier, sequence number, data. Translation may change the identifier, not the data.
 	message := make([]byte, 16)
 	message[0] = request
-	binary.BigEndian.PutUint16(message[4:], uint16(os.Getpid()))
+	// Each ping is a program of its own: two that ping each other with one identifier cannot be told apart by their answers.
+	sequence := worldSequence.Add(1)
+	binary.BigEndian.PutUint16(message[4:], uint16(os.Getpid())+uint16(sequence))
 	binary.BigEndian.PutUint32(message[8:], uint32(os.Getpid()))
-	binary.BigEndian.PutUint32(message[12:], worldSequence.Add(1))
+	binary.BigEndian.PutUint32(message[12:], sequence)
 	if to.Is4() { // for ICMPv6 the kernel fills it in
 		binary.BigEndian.PutUint16(message[2:], internetChecksum(message))
 	}
