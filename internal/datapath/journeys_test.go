@@ -73,7 +73,7 @@ func sources(t *testing.T) map[string]string {
 	return all
 }
 
-var definition = regexp.MustCompile(`(?m)^(?:STAGE|int|static __(?:always_|no)inline [\w ]+?\*?) ?\*?(\w+)\([^;{]*\)\n\{\n((?:.*\n)*?)\}`)
+var definition = regexp.MustCompile(`(?m)^(?:STAGE|int|(?:static __always_inline|static __noinline|SEPARATE) [\w ]+?\*?) ?\*?(\w+)\([^;{]*\)\n\{\n((?:.*\n)*?)\}`)
 
 // functionsOf gives the functions that a source defines, with their bodies.
 func functionsOf(source string) map[string]string {
