@@ -139,7 +139,7 @@ func (b *bed) bringUp(ctx context.Context) (err error) {
 	if !isProxy {
 		return b.routeThrough()
 	}
-	if err := b.server.Put(objects(b.lab, b.backend)...); err != nil {
+	if err := b.server.Put(objects(b.lab.Nodes(), b.backend)...); err != nil {
 		return fmt.Errorf("make Services: %w", err)
 	}
 	return p.StartProxy(ctx, b.lab)

@@ -26,12 +26,12 @@ func tcpPorts() workload.Ports {
 }
 
 // objects are the Services: of the backend over UDP and over TCP, and others.
-func objects(lab *topology.Lab, backend *topology.Pod) []runtime.Object {
+func objects(nodes []*topology.Node, backend *topology.Pod) []runtime.Object {
 	behind := []services.Backend{{Address: backend.Addresses[0], Node: backend.Node}}
 	ports := tcpPorts()
 	tcp := append([]int{ports.Netperf, ports.Redis, ports.HTTP}, ports.Data...)
 	udp := services.Service{Name: "udp", Address: services.TargetAddress(1), Ports: []int{udpPort}, NodePorts: []int{udpNodePort}, Backends: behind}
-	return append(overUDP(udp.Objects()), services.Fill(otherServices+1, 2, lab.Nodes(), services.Service{
+	return append(overUDP(udp.Objects()), services.Fill(otherServices+1, 2, nodes, services.Service{
 		Name: "tcp", Address: services.TargetAddress(0), Ports: tcp, NodePorts: tcp, Backends: behind,
 	})...)
 }

@@ -109,12 +109,12 @@ func (b *bed) verifyUDP(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("verify %s: %w", b.contender.Name(), err)
 		}
-		if o.arrived == count {
+		if o.arrived == o.Frames {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("verify %s: %d of %d datagrams for %s arrived in the pod", b.contender.Name(), o.arrived, count, b.target(udpNodePort, udpPort))
+			return fmt.Errorf("verify %s: %d of %d datagrams for %s arrived in the pod", b.contender.Name(), o.arrived, o.Frames, b.target(udpNodePort, udpPort))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

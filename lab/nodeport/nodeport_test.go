@@ -1,0 +1,149 @@
+package nodeport
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/beeline-cni/beeline/lab/packetgen"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+func TestSearch(t *testing.T) {
+	for _, capacity := range []float64{900e3, 500e3, 260e3} {
+		tries := 0
+		rate, err := search(t.Context(), 1e6, func(rate float64) (float64, error) {
+			tries++
+			return max(0, 1-capacity/rate), nil
+		})
+		// What loses less than the bound may be that much above the capacity.
+		if err != nil || rate > capacity*1.002 || rate < capacity-0.75e6/(1<<steps) {
+			t.Errorf("capacity %.0f: found %.0f, %v", capacity, rate, err)
+		}
+		if tries > steps+2 {
+			t.Errorf("%d tries", tries)
+		}
+	}
+	rate, err := search(t.Context(), 1e6, func(float64) (float64, error) { return 0, nil })
+	if err != nil || rate != 1e6 {
+		t.Errorf("nothing is lost: %.0f, %v; want the top", rate, err)
+	}
+	rate, err = search(t.Context(), 1e6, func(float64) (float64, error) { return 0.5, nil })
+	if err != nil || rate != 0 {
+		t.Errorf("half is lost at any rate: %.0f, %v; want none", rate, err)
+	}
+	broken := errors.New("broken")
+	if _, err = search(t.Context(), 1e6, func(float64) (float64, error) { return 0, broken }); !errors.Is(err, broken) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestCores(t *testing.T) {
+	for _, test := range []struct {
+		there []int
+		want  cores
+	}{
+		{[]int{0, 1}, cores{measured: 1, other: 0}},
+		{[]int{2, 3, 5, 7}, cores{measured: 3, other: 5}},
+	} {
+		if got, err := coresOf(test.there); err != nil || got != test.want {
+			t.Errorf("of %v: %v, %v; want %v", test.there, got, err, test.want)
+		}
+	}
+	if _, err := coresOf([]int{0}); err == nil {
+		t.Error("one CPU is enough")
+	}
+}
+
+func TestOutcome(t *testing.T) {
+	o := outcome{Offered: packetgen.Offered{Frames: 1000, Took: 2 * time.Second}, arrived: 900, busy: 500 * time.Millisecond}
+	if o.rate() != 450 || o.left() != 0.75 || o.loss() < 0.0999 || o.loss() > 0.1001 {
+		t.Errorf("rate %v, left %v, loss %v", o.rate(), o.left(), o.loss())
+	}
+	if o := (outcome{}); o.rate() != 0 || o.left() != 0 || o.loss() != 0 {
+		t.Errorf("nothing: rate %v, left %v, loss %v", o.rate(), o.left(), o.loss())
+	}
+}
+
+func TestObjects(t *testing.T) {
+	nodes := []*topology.Node{{Name: "n1"}, {Name: "n2"}}
+	backend := &topology.Pod{Node: "n2", Addresses: []netip.Addr{netip.MustParseAddr("10.77.2.2")}}
+	protocols := map[string]corev1.Protocol{}
+	nodePorts := map[int32]string{}
+	services := 0
+	for _, o := range objects(nodes, backend) {
+		switch o := o.(type) {
+		case *corev1.Service:
+			services++
+			for _, p := range o.Spec.Ports {
+				if p.NodePort == 0 {
+					continue
+				}
+				if taken := nodePorts[p.NodePort]; taken != "" {
+					t.Errorf("NodePort %d is of %s and of %s", p.NodePort, taken, o.Name)
+				}
+				nodePorts[p.NodePort], protocols[o.Name] = o.Name, p.Protocol
+			}
+		case *discoveryv1.EndpointSlice:
+			if o.Labels[discoveryv1.LabelServiceName] == "udp" && *o.Ports[0].Protocol != corev1.ProtocolUDP {
+				t.Errorf("endpoints of udp: %v", *o.Ports[0].Protocol)
+			}
+		}
+	}
+	if protocols["udp"] != corev1.ProtocolUDP || protocols["tcp"] != corev1.ProtocolTCP || nodePorts[udpNodePort] != "udp" {
+		t.Errorf("%v, %v", protocols, nodePorts)
+	}
+	if services != otherServices+2 {
+		t.Errorf("%d Services", services)
+	}
+}
+
+func TestNewPlan(t *testing.T) {
+	p, err := NewPlan(Choice{Contenders: []string{"node"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range p.Cells {
+		names = append(names, c.Workload.Info().Name+" "+string(c.Placement))
+	}
+	for _, want := range []string{"nodeport_saturation forwarder-core", "nodeport_saturation one-core", "nodeport_lossless forwarder-core", "nodeport_cpu_4m forwarder-core", "nodeport_tcp_crr one-core"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("no %s among %q", want, names)
+		}
+	}
+	if slices.Contains(names, "nodeport_redis_get one-core") {
+		t.Error("applications are measured without being asked for")
+	}
+	if err := p.Validate(); err != nil {
+		t.Error(err)
+	}
+	p, err = NewPlan(Choice{Figures: []string{"nodeport_redis_get"}})
+	if err != nil || len(p.Cells) != 1 {
+		t.Errorf("%d cells, %v", len(p.Cells), err)
+	}
+	for want, c := range map[string]Choice{
+		`no contender "beeline"`: {Contenders: []string{"beeline"}},
+		`no figure "tcp_rr"`:     {Figures: []string{"tcp_rr"}},
+		"flows 1000000":          {Flows: 1000000},
+	} {
+		if _, err := NewPlan(c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+}
+
+func TestThreadTime(t *testing.T) {
+	if threadTime(1) <= 0 {
+		t.Error("process 1 has used no time")
+	}
+	if threadTime(1<<22) != 0 {
+		t.Error("a process that cannot be has used time")
+	}
+}
