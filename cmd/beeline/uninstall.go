@@ -19,9 +19,9 @@ func newUninstallCommand(e env) *cobra.Command {
 		Short: "Remove from this node what the agent and the plugin have put there",
 		Long: `Remove from this node what the agent and the plugin have put there.
 
-The configuration for the container runtime goes first, then the plugins, BPF programs and
-maps, masquerading rules, routes, the tunnel device and the state. The agent has to be stopped
-before. What was removed already is no error.
+The configuration for the container runtime goes first, then the plugins, BPF programs at
+devices and sockets, maps, routes, the tunnel device, the reservation of ports for
+translation and the state. The agent has to be stopped before. What was removed already is no error.
 
 Kernel settings that the agent has changed stay as they are until the next start of the
 machine, because others may rely on them by now: forwarding (net.ipv4.ip_forward,
