@@ -209,7 +209,7 @@ endpoints: [{addresses: [10.1.2.2], nodeName: n2}]`,
 			service:  `spec: {clusterIPs: [10.96.0.9], ports: [{name: sig, port: 7, protocol: SCTP}, {name: http, port: 80}]}`,
 			slices:   onePod,
 			want:     `http ClusterIP 10.96.0.9:80/TCP | 10.1.1.2:8080 | pass`,
-			problems: `Service shop/web: port sig (7/SCTP): this node's kernel has no SCTP`,
+			problems: `Service shop/web: port sig (7/SCTP): SCTP is not translated`,
 		},
 		{
 			name:    "the same number twice",

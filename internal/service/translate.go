@@ -101,7 +101,7 @@ func (t *translation) fit(before []Port) bool {
 		t.complain("0 is not a port")
 		return false
 	case t.name.Protocol == cluster.SCTP && !t.node.SCTP:
-		t.complain("this node's kernel has no SCTP")
+		t.complain("SCTP is not translated")
 		return false
 	}
 	for _, other := range before {
