@@ -9,6 +9,8 @@ import (
 	"os"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"github.com/beeline-cni/beeline/lab/apiserver"
 	"github.com/beeline-cni/beeline/lab/contender"
 	"github.com/beeline-cni/beeline/lab/follow"
@@ -41,7 +43,7 @@ const (
 	// reachLimit is how long a contender may take until the Services of a lane work, and reachLimitEach what each of
 	// them adds to that.
 	reachLimit     = 30 * time.Second
-	reachLimitEach = 15 * time.Millisecond
+	reachLimitEach = 30 * time.Millisecond
 )
 
 // servicePorts are those of the servers, and of the Services that lead there: tools tell each other numbers, so a Service
@@ -91,6 +93,13 @@ func openServiceLane(ctx context.Context, proxy contender.Proxy, count, backends
 	if err := l.serveServices(ctx, p); err != nil {
 		return l, err
 	}
+	if proxy == nil {
+		return l, nil
+	}
+	// Now that all objects are there, they are written at once, which may take kube-proxy long.
+	if err := l.proxy.StartProxy(ctx, l.lab); err != nil {
+		return l, fmt.Errorf("start %s: %w", l.contender.Name(), err)
+	}
 	return l, l.reach(ctx)
 }
 
@@ -108,10 +117,7 @@ func (l *serviceLane) start(ctx context.Context) (err error) {
 	}
 	l.proxy = l.proxy.Asking(kubeconfig)
 	l.contender = l.proxy
-	if err := l.proxy.Up(ctx, l.lab); err != nil {
-		return err
-	}
-	return l.proxy.StartProxy(ctx, l.lab)
+	return l.proxy.Up(ctx, l.lab)
 }
 
 func (l *serviceLane) targetCount() int { return min(l.services, mostTargets) }
@@ -159,24 +165,20 @@ func (l *serviceLane) serveServices(ctx context.Context, p ServicesPlan) error {
 		return errors.Join(err, ctx.Err())
 	}
 	ports := append([]int{servicePorts.Netperf, servicePorts.Sockperf, servicePorts.Redis, servicePorts.HTTP, echoPort}, servicePorts.Data...)
+	var objects []runtime.Object
 	for i := range l.targetCount() {
 		s := services.Service{
 			Name: fmt.Sprintf("target-%d", i), Address: services.TargetAddress(i), Ports: ports,
 			Backends: []services.Backend{{Address: pod.Addresses[0], Node: pod.Node}},
 		}
 		l.targets = append(l.targets, s)
-		if err := l.api.Put(s.Objects()...); err != nil {
-			return err
-		}
+		objects = append(objects, s.Objects()...)
 	}
-	return ctx.Err()
+	return errors.Join(l.api.Put(objects...), ctx.Err())
 }
 
 // reach waits until a connection through every target has arrived.
 func (l *serviceLane) reach(ctx context.Context) (err error) {
-	if l.proxy == nil {
-		return nil
-	}
 	client, err := l.follower()
 	if err != nil {
 		return err
