@@ -80,7 +80,7 @@ func TestPortmapChained(t *testing.T) {
 			}
 			c.nodes = c.nodes[:2]
 			for _, n := range c.nodes {
-				c.start(n, programs, "--routing", routing)
+				c.start(n, programs, "--routing", routing, "--services=none")
 			}
 			for _, n := range c.nodes {
 				c.waitReady(n)
