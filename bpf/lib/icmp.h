@@ -100,7 +100,8 @@ SEPARATE bool icmp_read_ipv6(struct __sk_buff *skb, struct icmp_error_quote *e)
 	struct extension_header fragment;
 	__u8 next;
 
-	if (!e || bpf_skb_load_bytes(skb, ETH_HLEN + __builtin_offsetof(struct ipv6hdr, nexthdr), &next, sizeof(next)) ||
+	if (!e ||
+	    bpf_skb_load_bytes(skb, ETH_HLEN + __builtin_offsetof(struct ipv6hdr, nexthdr), &next, sizeof(next)) ||
 	    next != PROTOCOL_ICMPV6 ||
 	    bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(struct ipv6hdr), &error, sizeof(error)) ||
 	    error.icmp.type >= ICMPV6_ERRORS_END || error.ip.version != 6)
@@ -180,14 +181,14 @@ static __noinline int icmp_translate_quoted(struct __sk_buff *skb, const struct 
  * What the quoted packet was sent to may speak for itself and gets the name under which the other side knows
  * it; routers on the way keep theirs.
  */
-SEPARATE int icmp_translate_ipv4(struct __sk_buff *skb, const struct icmp_error_quote *e,
-					  const struct connection *c)
+SEPARATE int icmp_translate_ipv4(struct __sk_buff *skb, const struct icmp_error_quote *e, const struct connection *c)
 {
 	struct iphdr outer, ip;
 	__be32 old[2], new[2];
 	__wsum changed, diff;
 
-	if (!e || !c || bpf_skb_load_bytes(skb, ETH_HLEN, &outer, sizeof(outer)) || bpf_skb_load_bytes(skb, e->ip, &ip, sizeof(ip)))
+	if (!e || !c || bpf_skb_load_bytes(skb, ETH_HLEN, &outer, sizeof(outer)) ||
+	    bpf_skb_load_bytes(skb, e->ip, &ip, sizeof(ip)))
 		return -1;
 	old[0] = outer.saddr;
 	old[1] = outer.daddr;
@@ -216,8 +217,7 @@ SEPARATE int icmp_translate_ipv4(struct __sk_buff *skb, const struct icmp_error_
 }
 
 /* The same for ICMPv6, whose checksum covers the error's own addresses too. */
-SEPARATE int icmp_translate_ipv6(struct __sk_buff *skb, const struct icmp_error_quote *e,
-					  const struct connection *c)
+SEPARATE int icmp_translate_ipv6(struct __sk_buff *skb, const struct icmp_error_quote *e, const struct connection *c)
 {
 	struct address old[2], new[2];
 	const __u32 addresses = ETH_HLEN + __builtin_offsetof(struct ipv6hdr, saddr);
