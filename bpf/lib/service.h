@@ -171,7 +171,7 @@ static __always_inline void service_client(struct client *c, const struct tuple 
 
 /* The backend that the client had, if that was not longer ago than the Service says and the set still has it. */
 static __always_inline bool service_kept(const struct client *client, const struct backend_set *set, __u32 seconds,
-				    struct choice *c)
+					 struct choice *c)
 {
 	struct affinity *a = bpf_map_lookup_elem(&affinities, client);
 	__u64 now = bpf_ktime_get_ns();
@@ -224,8 +224,8 @@ static __noinline bool service_pick(const struct tuple *t, const struct backend_
 }
 
 /* service_choose with one state of the Service. False when that state is not whole any more. */
-SEPARATE bool service_choose_from(const struct tuple *t, const struct service *s,
-					   const struct backend_set *set, __u64 netns, struct choice *c)
+SEPARATE bool service_choose_from(const struct tuple *t, const struct service *s, const struct backend_set *set,
+				  __u64 netns, struct choice *c)
 {
 	struct client client;
 
