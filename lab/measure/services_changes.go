@@ -36,6 +36,9 @@ func (b *servicesBench) changes(ctx context.Context) error {
 		c, err := newChanges(ctx, l)
 		if err == nil {
 			for _, what := range []result.Happening{result.ServiceCreated, result.BackendAdded} {
+				if ctx.Err() != nil {
+					break
+				}
 				b.progress.Step("timing changes: %s, %s", proxy.Name(), what)
 				b.run.Services.Changes = append(b.run.Services.Changes, c.time(ctx, what, b.plan))
 			}
