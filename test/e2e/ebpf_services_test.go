@@ -135,3 +135,32 @@ func TestServiceAtSockets(t *testing.T) {
 		})
 	}
 }
+
+// A port of the node that a pod asks for leads to the pod, without another plugin and not through the stack; a second pod that asks for it
+// is refused.
+func TestHostPortOfPod(t *testing.T) {
+	b := newBalanced(t)
+	network := b.network(b.here, current(t), "1.0.0")
+	add := func(name string) (*topology.Pod, error) {
+		pod := b.newPod(b.here, name)
+		conf := runtimeConf(pod)
+		conf.CapabilityArgs = map[string]any{"portMappings": []map[string]any{{"hostPort": 8081, "containerPort": backendPort, "protocol": "tcp"}}}
+		_, err := network.add(t.Context(), pod, conf)
+		return pod, err
+	}
+	first, err := add("first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.wantWays(b.here, map[string]string{"first": "", "pod": ""})
+	server := worldEnd{"first", b.lab.Place(first), first.Addresses}
+	answer(t, server, backendPort)
+	for _, address := range b.here.Addresses {
+		for _, client := range []worldEnd{b.pod, b.node, b.far, b.outside} {
+			b.expectAnswer(client, netip.AddrPortFrom(address.Addr(), 8081), server)
+		}
+	}
+	if _, err := add("second"); err == nil || !strings.Contains(err.Error(), "port 8081/TCP of node n1 belongs to pod") {
+		t.Errorf("a second pod with the port: %v", err)
+	}
+}
