@@ -13,7 +13,7 @@ func marked(in run, mark uint32) run {
 
 func TestToWireMasqueraded(t *testing.T) {
 	unmasqueraded := uint32(bpfDropReasonDROP_UNMASQUERADED)
-	reply := uint32(bpfMarkMARK_REPLY)
+	unknown := uint32(bpfDropReasonDROP_UNKNOWN_FRAGMENT)
 	for _, routing := range []bool{true, false} {
 		cfg := Config{EBPFRouting: routing, Masquerade: true}
 		var cases []packetCase
@@ -25,9 +25,7 @@ func TestToWireMasqueraded(t *testing.T) {
 				drops(name+" from a pod to the world", send(podA, world), unmasqueraded),
 				drops(name+" from a pod that is gone to the world", send(ghost, world), unmasqueraded),
 				drops(name+" from a pod to the world, no hop left", stackSends(transport(toWire().ip(podA.addr(family), world.addr(family)).ttl(0))), unmasqueraded),
-				drops(name+" from a pod to the world with somebody else's mark", marked(send(podA, world), ^reply), unmasqueraded),
-				passes(name+" from a pod to the world as a reply", marked(send(podA, world), reply)),
-				passes(name+" from a pod to the world as a reply, with other marks", marked(send(podA, world), reply|0xff)),
+				drops(name+" from a pod to the world with somebody else's mark", marked(send(podA, world), ^uint32(0)), unmasqueraded),
 				passes(name+" from a pod to the world, masqueraded", send(nodeA, world)),
 				passes(name+" from a pod to a pod on another node", send(podA, podB)),
 				passes(name+" from a pod to a pod behind a router", send(podA, podFar)),
@@ -41,8 +39,8 @@ func TestToWireMasqueraded(t *testing.T) {
 		cases = append(cases,
 			drops("IPv4 options", stackSends(v4.ipOptions(0x94, 4, 0, 0).udp(1, 2)), unmasqueraded),
 			drops("IPv6 hop-by-hop", stackSends(v6.extend(protoHopByHop).udp(1, 2)), unmasqueraded),
-			drops("IPv4 last fragment", stackSends(v4.udp(1, 2).payload("1").fragment(8, false)), unmasqueraded),
-			drops("IPv6 last fragment", stackSends(v6.udp(1, 2).payload("1").fragment(8, false)), unmasqueraded),
+			drops("IPv4 last fragment", stackSends(v4.udp(1, 2).payload("1").fragment(8, false)), unknown),
+			drops("IPv6 last fragment", stackSends(v6.udp(1, 2).payload("1").fragment(8, false)), unknown),
 			passes("IPv6 to multicast", stackSends(toWire().ipv6(podA.v6, addr("ff02::1")).icmp(136, 0))),
 			passes("IPv6 to link-local", stackSends(toWire().ipv6(podA.v6, addr("fe80::2")).icmp(136, 0))),
 			passes("IPv6 to multicast of the world", stackSends(toWire().ipv6(podA.v6, addr("ff0e::1")).udp(1, 2))),
