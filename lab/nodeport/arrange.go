@@ -50,11 +50,12 @@ func (b *bed) arrange(p result.Placement, count bool) error {
 			return err
 		}
 	}
+	var err error
 	if !count {
-		return nil
+		b.wireSink, err = packetgen.PassOnWire(b.lab.Client(), b.devices.forwarderPort.name)
+		return err
 	}
 	b.generator.On(b.cores.measured)
-	var err error
 	if b.wireSink, err = packetgen.CountOnWire(b.lab.Client(), b.devices.forwarderPort.name, b.counted(), b.devices.backendPort.name); err != nil {
 		return err
 	}

@@ -80,6 +80,9 @@ func openBed(ctx context.Context, c contender.Contender, p Plan) (b *bed, err er
 			return b, err
 		}
 	}
+	if err := b.devices.forwarderPort.completeChecksums(ctx); err != nil {
+		return b, err
+	}
 	if err := b.keepClients(); err != nil {
 		return b, err
 	}
@@ -92,6 +95,9 @@ func openBed(ctx context.Context, c contender.Contender, p Plan) (b *bed, err er
 				return b, fmt.Errorf("prepare ends of %s: %w", c.Name(), err)
 			}
 		}
+	}
+	if err := b.arrange(result.OneCore, carryTCP); err != nil {
+		return b, err
 	}
 	if err := b.verifyTCP(ctx); err != nil {
 		return b, err

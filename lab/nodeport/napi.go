@@ -37,6 +37,15 @@ func (d *device) takeFrames(ctx context.Context) error {
 	return nil
 }
 
+// completeChecksums has the device send whole checksums, as what comes from a network card has: XDP at the other end
+// would translate ones that veth left for nobody to complete.
+func (d *device) completeChecksums(ctx context.Context) error {
+	if _, err := d.place.Output(ctx, "ethtool", "-K", d.name, "tx", "off"); err != nil {
+		return fmt.Errorf("switch off checksum offload of %s: %w", d.name, err)
+	}
+	return nil
+}
+
 // thread moves the device's NAPI into threads of its own on one CPU. They run as soon as they have something to do, as
 // softirqs do, whoever else wants the CPU: a ring of 256 frames is full in a fraction of a millisecond, and who counts
 // must not lose what arrives while the generator makes more.

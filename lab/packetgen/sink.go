@@ -36,6 +36,13 @@ func CountOnWire(place topology.Place, device string, backend netip.AddrPort, on
 	})
 }
 
+// PassOnWire counts nothing and lets all packets pass. What the other end of a veth pair sends back by XDP_TX waits for
+// ever where no XDP program is attached: the kernel looks for one, and not for NAPI, before it wakes the receiver
+// (veth_xdp_flush, Linux 6.18).
+func PassOnWire(place topology.Place, device string) (*Sink, error) {
+	return CountOnWire(place, device, netip.AddrPortFrom(netip.IPv4Unspecified(), 0), "")
+}
+
 // CountInStack counts at tc, ahead of all other programs there, and ends the packets. It needs tcx (Linux 6.6).
 func CountInStack(place topology.Place, device string, backend netip.AddrPort) (*Sink, error) {
 	index, err := deviceIndex(place, device)
