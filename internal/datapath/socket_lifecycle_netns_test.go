@@ -271,7 +271,11 @@ func TestSocketsNeedCgroup2(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.Unload()
+	defer func() {
+		if err := d.Unload(); err != nil {
+			t.Error(err)
+		}
+	}()
 	if err := d.AttachSockets(); err == nil || !strings.Contains(err.Error(), "no cgroup of version 2") {
 		t.Errorf("error is %v", err)
 	}

@@ -7,7 +7,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"github.com/vishvananda/netlink"
+
+	"github.com/beeline-cni/beeline/internal/device"
 )
 
 // Accelerated says where packets of connections from the world, which only pass through this node, are forwarded at one
@@ -42,11 +43,11 @@ func (a Acceleration) place(services bool, driver string) Accelerated {
 //
 // With AccelerationAuto a device that cannot is no error; with AccelerationXDP it is one, and from_wire forwards then.
 func (d *Datapath) Accelerate(name string, ifindex int) (Accelerated, error) {
-	device, err := netlink.LinkByIndex(ifindex)
+	kind, err := device.Kind(ifindex)
 	if err != nil {
 		return Accelerated{}, fmt.Errorf("find device %s: %w", name, err)
 	}
-	want := d.config.Acceleration.place(d.config.Services, device.Type())
+	want := d.config.Acceleration.place(d.config.Services, kind)
 	if want.Place == AccelerationXDP {
 		err := d.attachXDP(Attachment{name, bpfProgWireXdp}, ifindex)
 		if err == nil {

@@ -159,3 +159,12 @@ func describe(links []netlink.Link) string {
 	}
 	return strings.Join(names, ", ")
 }
+
+// Kind tells what sort of device has that index: the kind of a virtual one ("veth", "vlan"), "device" for a physical one.
+func Kind(index int) (string, error) {
+	link, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return "", fmt.Errorf("ask for index %d: %w", index, err)
+	}
+	return link.Type(), nil
+}

@@ -77,3 +77,19 @@ func TestFindUplink(t *testing.T) {
 		return nil
 	})
 }
+
+func TestKind(t *testing.T) {
+	inside(t, newNode(t), func() error {
+		index, err := indexOf("up0")
+		if err != nil {
+			return err
+		}
+		if kind, err := Kind(index); err != nil || kind != "veth" {
+			t.Errorf("got %q, %v", kind, err)
+		}
+		if kind, err := Kind(1 << 20); err == nil {
+			t.Errorf("a device that is not there is of kind %q", kind)
+		}
+		return nil
+	})
+}

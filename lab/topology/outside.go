@@ -34,7 +34,9 @@ func (l *Lab) ClientAddresses() []netip.Prefix {
 // SwitchPort is the name of the switch's device on the pair to a node, in the namespace of the client outside.
 func (l *Lab) SwitchPort(n *Node) string { return n.Name }
 
-func (l *Lab) outsideCgroup() string { return filepath.Join(filepath.Dir(l.nodes[0].Cgroup), "outside") }
+func (l *Lab) outsideCgroup() string {
+	return filepath.Join(filepath.Dir(l.nodes[0].Cgroup), "outside")
+}
 
 // makeOutside gives the switch addresses of its own, which are those of the client, and the client a cgroup.
 func (l *Lab) makeOutside() error {

@@ -2,10 +2,12 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -87,12 +89,13 @@ func (b *balanced) expectAnswer(from worldEnd, to netip.AddrPort, want ...worldE
 	b.t.Helper()
 	eventually(b.t, func() error {
 		got, err := ask(b.t, from.place, to)
-		for _, w := range want {
-			if err == nil && got == w.name {
-				return nil
-			}
+		if err != nil {
+			return fmt.Errorf("%s asks at %s: %w", from.name, to, err)
 		}
-		return fmt.Errorf("%s asks at %s: answer %q, error %v", from.name, to, got, err)
+		if !slices.ContainsFunc(want, func(w worldEnd) bool { return got == w.name }) {
+			return fmt.Errorf("%s asks at %s and is answered by %q", from.name, to, got)
+		}
+		return nil
 	})
 }
 
@@ -128,8 +131,11 @@ func TestServiceAtSockets(t *testing.T) {
 	for _, a := range serviceOfFar {
 		eventually(t, func() error {
 			_, err := ask(t, b.pod.place, netip.AddrPortFrom(a, servicePort))
-			if err == nil || !strings.Contains(err.Error(), "refused") {
-				return fmt.Errorf("without endpoints: error %v, want a refusal", err)
+			switch {
+			case err == nil:
+				return errors.New("without endpoints: answered, want a refusal")
+			case !strings.Contains(err.Error(), "refused"):
+				return fmt.Errorf("without endpoints: want a refusal, not: %w", err)
 			}
 			return nil
 		})

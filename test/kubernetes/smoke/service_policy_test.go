@@ -169,8 +169,11 @@ func healthCheck(t *testing.T) {
 	awaitService(t, outside(), hostPort(c.far.address, port)) // 200
 	eventually(t, func() error {
 		_, err := ask(outside(), hostPort(c.near.address, port), "-patience=2s")
-		if err == nil || !strings.Contains(err.Error(), "503") {
-			return fmt.Errorf("node %s has no pod of the Service, and its health is not 503: %v", c.near.name, err)
+		switch {
+		case err == nil:
+			return fmt.Errorf("node %s has no pod of the Service, and calls itself healthy", c.near.name)
+		case !strings.Contains(err.Error(), "503"):
+			return fmt.Errorf("node %s has no pod of the Service, and its health is not 503: %w", c.near.name, err)
 		}
 		return nil
 	})
