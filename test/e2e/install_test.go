@@ -129,13 +129,20 @@ func TestUninstall(t *testing.T) {
 		c.start(n, p, append(newHost(t, p).flags(), "--cni-plugin-from", h.from)...)
 	}
 	c.kill(n)
-	c.start(n, p, append(h.flags(), "--cni-plugin-from", h.from)...)
+	c.start(n, p, append(h.flags(), "--cni-plugin-from", h.from, "--nodeport-acceleration=xdp")...)
 	for _, n := range c.nodes {
 		c.waitReady(n)
 	}
 	pods := c.addPods()
 	if err := c.reach(pods.a, pods.far); err != nil {
 		t.Fatal(err)
+	}
+	// What is to be gone can be seen. A program of XDP has no name there, only a way.
+	inForce := remains(c, n)
+	for _, what := range []string{"driver", "connect4", "getpeername6", "40000-65535"} {
+		if !slices.Contains(inForce, what) {
+			t.Errorf("%s is nowhere in %q", what, inForce)
+		}
 	}
 	foreign := filepath.Join(h.binDir, "bridge")
 	if err := os.WriteFile(foreign, nil, 0o755); err != nil {
@@ -162,7 +169,8 @@ func TestUninstall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, what := range append(h.files(), "program from_pod", "program from_wire", "map routes", "device bl", "routes", "routing rules", "device beeline-vxlan", "table inet beeline", n.stateDir()) {
+	for _, what := range append(h.files(), "program from_pod", "program from_wire", "map routes", "device bl", "routes", "routing rules", "device beeline-vxlan",
+		"program connect4 of sockets", "program wire_xdp", "map services", "map connections", "reservation of ports 40000-65535", n.stateDir()) {
 		if !strings.Contains(said, "removed "+what) && !strings.Contains(said, " "+what) {
 			t.Errorf("it does not say that it removed %s:\n%s", what, said)
 		}
@@ -183,7 +191,8 @@ func TestUninstall(t *testing.T) {
 	}
 }
 
-// remains lists what the kernel has on the node: devices, routes, rules, neighbours of ours, rules of the packet filter, and programs.
+// remains lists what the kernel has on the node: devices, routes, rules, neighbours of ours, rules of the packet filter, programs of
+// devices and of sockets, and ports that are reserved.
 func remains(c *cluster, n *node) (found []string) {
 	c.t.Helper()
 	err := n.Place().Netlink(func(h *netlink.Handle) error {
@@ -224,7 +233,9 @@ func remains(c *cluster, n *node) (found []string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	for _, command := range [][]string{{"nft", "list", "tables"}, {"bpftool", "net", "show"}} {
+	for _, command := range [][]string{
+		{"nft", "list", "tables"}, {"bpftool", "net", "show"}, {"bpftool", "cgroup", "show", n.Cgroup}, {"sysctl", "net.ipv4.ip_local_reserved_ports"},
+	} {
 		said, err := n.Place().Output(c.t.Context(), command[0], command[1:]...)
 		if err != nil {
 			c.t.Fatal(err)
