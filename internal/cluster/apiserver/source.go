@@ -14,7 +14,10 @@ import (
 )
 
 const (
-	// settleTime lets changes that come together become one snapshot.
+	// promptTime lets what was changed together become one snapshot, such as a Service and the slices of its endpoints, of which
+	// two watches tell.
+	promptTime = 2 * time.Millisecond
+	// settleTime is the least between two snapshots while changes keep coming.
 	settleTime = 20 * time.Millisecond
 	// patience is how long a first snapshot waits for the nodes. When it ends an incomplete one is delivered, with
 	// which whoever starts while there is no API server can go on with what it finds.
@@ -103,6 +106,7 @@ func (s *Source) Run(ctx context.Context, deliver func(*cluster.Snapshot)) error
 	waited := time.NewTimer(s.patience)
 	defer waited.Stop()
 	begun, unknown := false, 0
+	var last time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -110,11 +114,12 @@ func (s *Source) Run(ctx context.Context, deliver func(*cluster.Snapshot)) error
 		case <-waited.C:
 			begun = true
 		case <-s.changed:
-			if !sleep(ctx, settleTime) {
+			if !sleep(ctx, settle(time.Since(last))) {
 				return nil
 			}
 		}
 		snapshot := s.snapshot()
+		last = time.Now()
 		s.report()
 		if !begun && snapshot.Unknown.Has(cluster.KindNode) {
 			continue
@@ -126,6 +131,9 @@ func (s *Source) Run(ctx context.Context, deliver func(*cluster.Snapshot)) error
 		deliver(snapshot)
 	}
 }
+
+// settle is how long a change waits for others, so long after the last snapshot: the first one after a quiet time is not kept.
+func settle(since time.Duration) time.Duration { return max(promptTime, settleTime-since) }
 
 // snapshot gives the present state.
 func (s *Source) snapshot() *cluster.Snapshot {

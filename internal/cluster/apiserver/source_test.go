@@ -389,3 +389,18 @@ func TestBurstIsOneSnapshot(t *testing.T) {
 		t.Errorf("%d snapshots for a burst of %d changes", n, many)
 	}
 }
+
+// Whoever waits for a change alone waits a moment; a stream of them becomes few snapshots.
+func TestSettle(t *testing.T) {
+	for since, want := range map[time.Duration]time.Duration{
+		time.Hour:                 promptTime,
+		settleTime:                promptTime,
+		settleTime - promptTime/2: promptTime,
+		settleTime / 2:            settleTime / 2,
+		0:                         settleTime,
+	} {
+		if got := settle(since); got != want {
+			t.Errorf("%v after a snapshot: %v, want %v", since, got, want)
+		}
+	}
+}
