@@ -95,6 +95,7 @@ if ! command -v go >/dev/null; then
 fi
 
 uses=" ${*:-bench test cluster} "
+case $uses in *" test "* | *" cluster "*) uses="${uses}bench " ;; esac
 missing=
 reasons=
 while IFS='|' read -r use proof package why; do
