@@ -18,6 +18,8 @@ func TestServiceAffinity(t *testing.T) {
 	answer(t, other, backendPort)
 	const affinity = "  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}\n"
 	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, affinity, b.far))
+	// A connection from before is translated late, as packets, whose client is known by another mark than that of sockets.
+	b.waitServices(func(all []api.ServicePort) error { return backendsAre(all, "web", 1) })
 	to := netip.AddrPortFrom(serviceOfFar[0], servicePort)
 	b.expectAnswer(b.pod, to, b.far)
 
@@ -91,16 +93,20 @@ func (b *balanced) waitServices(condition func([]api.ServicePort) error) {
 
 // backendsAre tells whether the kernel has so many backends behind each frontend of a Service.
 func backendsAre(all []api.ServicePort, name string, n int) error {
-	found := 0
+	found := false
 	for _, p := range all {
 		for _, f := range p.Frontends {
-			if p.Name == name && len(f.Inside.Backends) == n {
-				found++
+			if p.Name != name {
+				continue
 			}
+			if got := len(f.Inside.Backends); got != n {
+				return fmt.Errorf("frontend %v of %s has %d backends, want %d", f, name, got, n)
+			}
+			found = true
 		}
 	}
-	if found == 0 {
-		return fmt.Errorf("no frontend of %s has %d backends: %+v", name, n, all)
+	if !found {
+		return fmt.Errorf("no frontend of %s in %+v", name, all)
 	}
 	return nil
 }
