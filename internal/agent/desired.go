@@ -34,8 +34,6 @@ type facts struct {
 	held      []netip.Addr
 	tunnel    tunnel
 	endpoints []api.Endpoint
-	// sctp says that the datapath can translate SCTP.
-	sctp bool
 	// noIPv6 says that the kernel has no IPv6 at all.
 	noIPv6 bool
 }

@@ -16,7 +16,6 @@ func (f facts) serviceNode() service.NodeConfig {
 		NodePortAddresses: f.nodePortAddresses(),
 		HostPortAddresses: f.local,
 		DSR:               f.config.NodePortMode == NodePortDSR,
-		SCTP:              f.sctp,
 	}
 }
 

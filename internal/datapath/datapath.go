@@ -27,7 +27,7 @@ type Config struct {
 	Root string
 	// EBPFRouting lets packets go from pod to pod by redirection; otherwise the host's stack forwards.
 	EBPFRouting bool
-	// Masquerade says that the host's stack masquerades what pods send to the world.
+	// Masquerade gives what pods send to the world the address of the uplink.
 	Masquerade bool
 	// StackServices says that the host's stack translates connections between pods, as kube-proxy has it do: with
 	// eBPF routing each packet is then looked up in conntrack before it goes straight. Needs HaveConntrack.

@@ -17,7 +17,7 @@ var dropReasons = [bpfDropReasonDROP_MAX]struct{ name, meaning string }{
 	bpfDropReasonDROP_NOT_IP:              {"not_ip", "a pod sent something that is neither IPv4, IPv6 nor ARP, or a tunnel brought something that is not IP"},
 	bpfDropReasonDROP_SPOOFED_SOURCE:      {"spoofed_source", "a pod sent with a source address that is not its own"},
 	bpfDropReasonDROP_WRONG_POD:           {"wrong_pod", "the host's stack routed a packet to a pod that does not own the destination; look for stale host routes"},
-	bpfDropReasonDROP_UNMASQUERADED:       {"unmasqueraded", "a packet to the world still had a pod's address; look whether the nftables table \"beeline\" was removed, or the connection was unknown to connection tracking"},
+	bpfDropReasonDROP_UNMASQUERADED:       {"unmasqueraded", "a packet to the world would have kept a pod's address; look whether the uplink has an address of that family"},
 	bpfDropReasonDROP_UNKNOWN_TUNNEL_PEER: {"unknown_tunnel_peer", "VXLAN came from an address that is no node's InternalIP, or with another network's number; look who sends to the port, and whether that node is known here"},
 	bpfDropReasonDROP_NO_NAT_PORT:         {"no_nat_port", "every port that translation may give towards that destination is taken; look who opens so many connections to it, or widen --nat-ports"},
 	bpfDropReasonDROP_CONNECTIONS_FULL:    {"connections_full", "the table of translated connections is full; raise --connections-max"},

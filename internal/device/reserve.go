@@ -2,7 +2,9 @@ package device
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +14,9 @@ import (
 
 // reservedPortsKey is the list of ports that the kernel gives to no socket that asks for any port.
 const reservedPortsKey = "net/ipv4/ip_local_reserved_ports"
+
+// reservedPortsMax is more than the longest list has, in bytes: every other port, each of five digits and a comma.
+const reservedPortsMax = 6 * 1 << 15
 
 // PortSpan is a span of ports; both ends belong to it.
 type PortSpan struct{ First, Last uint16 }
@@ -49,11 +54,18 @@ func ReleasePorts(spans []PortSpan) error {
 }
 
 func reservedPorts() ([]PortSpan, error) {
-	content, err := os.ReadFile(filepath.Join("/proc/sys", reservedPortsKey))
+	f, err := os.Open(filepath.Join("/proc/sys", reservedPortsKey))
 	if err != nil {
 		return nil, fmt.Errorf("read sysctl %s: %w", reservedPortsKey, err)
 	}
-	spans, err := parseSpans(strings.TrimSpace(string(content)))
+	defer f.Close()
+	// The kernel gives the list to the first read alone (proc_do_large_bitmap): what does not fit there would be lost.
+	content := make([]byte, reservedPortsMax)
+	n, err := f.Read(content)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("read sysctl %s: %w", reservedPortsKey, err)
+	}
+	spans, err := parseSpans(strings.TrimSpace(string(content[:n])))
 	if err != nil {
 		return nil, fmt.Errorf("read sysctl %s: %w", reservedPortsKey, err)
 	}

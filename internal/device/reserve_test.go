@@ -71,3 +71,26 @@ func TestNamespaceCookie(t *testing.T) {
 		return err
 	})
 }
+
+// A list that is longer than what programs read at once is read as a whole.
+func TestReservePortsBesideMany(t *testing.T) {
+	inside(t, newNode(t), func() error {
+		var many []PortSpan
+		for port := uint16(1); port < 39999; port += 2 {
+			many = append(many, PortSpan{port, port})
+		}
+		if err := setReservedPorts(many); err != nil {
+			return err
+		}
+		added, err := ReservePorts(PortSpan{40000, 65535})
+		if err != nil {
+			return err
+		}
+		expectReserved(t, formatSpans(many)+",40000-65535")
+		if err := ReleasePorts(added); err != nil {
+			return err
+		}
+		expectReserved(t, formatSpans(many))
+		return nil
+	})
+}

@@ -21,8 +21,6 @@ type NodeConfig struct {
 	HostPortAddresses []netip.Addr
 	// DSR lets backends of other nodes answer clients of the world directly, where nothing in the Service speaks against it.
 	DSR bool
-	// SCTP says that this kernel has it.
-	SCTP bool
 }
 
 // HostPort is a port of this node that a pod on it has asked for (CNI capability portMappings).

@@ -153,7 +153,7 @@ func change(random *rand.Rand, w *world, node *NodeConfig, hostPorts *[]HostPort
 		w.remove(slice("", name()+"-slice"))
 	case 9:
 		*node = n1()
-		node.DSR, node.SCTP, node.Zone = chance(2), chance(2), []string{"", "z1", "z2"}[random.IntN(3)]
+		node.DSR, node.Zone = chance(2), []string{"", "z1", "z2"}[random.IntN(3)]
 		node.NodePortAddresses = node.HostPortAddresses[:random.IntN(4)]
 	case 10:
 		w.last.Nodes = []cluster.Node{{Name: "n1", Zone: "z1", Addresses: some("192.168.60.11")}, {Name: "n2", Addresses: some("192.168.60.12")}}

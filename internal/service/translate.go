@@ -100,7 +100,7 @@ func (t *translation) fit(before []Port) bool {
 	case t.name.Number == 0:
 		t.complain("0 is not a port")
 		return false
-	case t.name.Protocol == cluster.SCTP && !t.node.SCTP:
+	case t.name.Protocol == cluster.SCTP:
 		t.complain("SCTP is not translated")
 		return false
 	}
