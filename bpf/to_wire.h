@@ -41,9 +41,11 @@ SEC("tcx/egress")
 int to_wire(struct __sk_buff *skb)
 {
 	struct packet p = {.skb = skb, .program = PROGRAM_TO_WIRE};
-	enum verdict v = packet_parse(&p);
+	enum verdict v = NEXT;
 
-	if (v == NEXT && (config_services || config_masquerade) && packet_is_ip(&p))
+	if (config_services || config_masquerade)
+		v = packet_parse(&p);
+	if (v == NEXT && packet_is_ip(&p))
 		v = to_wire_translate(&p);
 	return finish(&p, v);
 }

@@ -134,11 +134,6 @@ struct drop_count {
 	__u64 bytes; /* with the link-layer header */
 };
 
-/* Bits of skb->mark that Beeline uses. The masquerading rules of package masquerade set MARK_REPLY. */
-enum mark {
-	MARK_REPLY = 0x00100000, /* a pod's reply to a connection that the world opened: keeps its address */
-};
-
 /* Key of `services`: where a Service answers. */
 struct frontend {
 	struct address address;
@@ -247,7 +242,7 @@ struct service_count {
 	__u64 refused;	   /* for want of a backend or because of their source */
 };
 
-/* Key of `connections` and `openings`: a packet's addresses and ports before translation. For ICMP echo, both ports are its identifier. */
+/* Key of `connections` and `openings`: a packet's addresses and ports before translation. For ICMP echo, the identifier is the port of who asks, and 0 that of who answers. */
 struct tuple {
 	struct address source, destination;
 	__be16 source_port, destination_port;
@@ -360,7 +355,6 @@ const volatile struct abi {
 	enum route_kind route_kind;
 	enum drop_reason drop_reason;
 	enum program program;
-	enum mark mark;
 	enum without_backend without_backend;
 	enum service_flag service_flag;
 	enum client_kind client_kind;

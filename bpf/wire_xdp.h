@@ -140,7 +140,7 @@ static long wire_xdp_search_step(__u32 attempt, struct wire_xdp_search *s)
 		return 1;
 	b = &x->beginning;
 	if (attempt)
-		connection_set_source_port(b, connection_port(s->start, attempt - 1));
+		b->to.source_port = connection_port(s->start, attempt - 1);
 	connection_turn(&b->other, &b->to, b->key.protocol);
 	if (!connection_port_is_ours(b->to.source_port) || wire_xdp_port_in_use(s->ctx, &b->other))
 		return 0;

@@ -293,11 +293,3 @@ static __always_inline bool connection_port_is_ours(__be16 port)
 
 	return host >= config_nat_first && host <= config_nat_last;
 }
-
-/* Puts a port into b->to as the source; ICMP echo has its identifier in both places. */
-static __always_inline void connection_set_source_port(struct beginning *b, __be16 port)
-{
-	b->to.source_port = port;
-	if (transport_is_icmp(b->key.protocol))
-		b->to.destination_port = port;
-}

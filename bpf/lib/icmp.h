@@ -10,6 +10,7 @@
 #include "conntrack.h"
 #include "fragment.h"
 #include "packet.h"
+#include "transport.h"
 
 /* An error about a packet of TCP, UDP or ICMP echo. Offsets count from the beginning of the frame. */
 struct icmp_error_quote {
@@ -43,7 +44,7 @@ static __always_inline bool icmp_is_error_ipv4(__u8 type)
 	return type == ICMP_UNREACHABLE || type == ICMP_TIME_EXCEEDED || type == ICMP_PARAMETER_PROBLEM;
 }
 
-/* The ports of the tuple, or the identifier of an echo in the place of both. */
+/* The ports of the tuple: the quoted packet's, turned around, so an error about an echo request goes where the reply would. */
 static __always_inline bool icmp_quoted_ports(struct __sk_buff *skb, struct icmp_error_quote *e)
 {
 	union icmp_quoted q;
@@ -57,10 +58,10 @@ static __always_inline bool icmp_quoted_ports(struct __sk_buff *skb, struct icmp
 		e->tuple.destination_port = q.ports.source;
 		return true;
 	case PROTOCOL_ICMP:
-		e->tuple.source_port = e->tuple.destination_port = q.echo.id;
+		transport_take_echo(&e->tuple, q.echo.id, q.echo.type == ICMP_ECHO_REQUEST);
 		return q.echo.type == ICMP_ECHO_REQUEST || q.echo.type == ICMP_ECHO_REPLY;
 	case PROTOCOL_ICMPV6:
-		e->tuple.source_port = e->tuple.destination_port = q.echo.id;
+		transport_take_echo(&e->tuple, q.echo.id, q.echo.type == ICMPV6_ECHO_REQUEST);
 		return q.echo.type == ICMPV6_ECHO_REQUEST || q.echo.type == ICMPV6_ECHO_REPLY;
 	}
 	return false;
@@ -151,7 +152,7 @@ static __noinline int icmp_translate_quoted(struct __sk_buff *skb, const struct 
 		new.ports.source = c->destination_port;
 		new.ports.destination = c->source_port;
 	} else {
-		new.echo.id = c->destination_port;
+		new.echo.id = transport_echo_identifier(c);
 	}
 	diff = bpf_csum_diff(old.word, sizeof(old), new.word, sizeof(new), addresses);
 	if (protocol == PROTOCOL_UDP) {

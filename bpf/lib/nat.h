@@ -74,7 +74,7 @@ static long nat_search_step(__u32 attempt, struct nat_search *s)
 
 	if (!x)
 		return 1;
-	connection_set_source_port(&x->beginning, connection_port(s->start, attempt));
+	x->beginning.to.source_port = connection_port(s->start, attempt);
 	if (s->own_address && transport_has_ports(x->beginning.key.protocol)) {
 		connection_turn(&answers, &x->beginning.to, x->beginning.key.protocol);
 		if (nat_port_in_use(s->skb, &answers))

@@ -47,12 +47,12 @@ static __always_inline bool rewrite_checksum(struct __sk_buff *skb, const struct
 {
 	__u32 at = t->offset + rewrite_checksum_offset(t->tuple.protocol);
 	__u64 flags = t->tuple.protocol == PROTOCOL_UDP ? BPF_F_MARK_MANGLED_0 : 0;
-	__u64 ports = rewrite_port_diff(t->tuple.source_port, to->source_port);
+	__u64 ports;
 
-	if (likely(!transport_is_icmp(t->tuple.protocol)))
-		ports += rewrite_port_diff(t->tuple.destination_port, to->destination_port);
 	if (t->tuple.protocol != PROTOCOL_ICMP && bpf_l4_csum_replace(skb, at, 0, addresses, flags | BPF_F_PSEUDO_HDR))
 		return false;
+	ports = rewrite_port_diff(t->tuple.source_port, to->source_port) +
+		rewrite_port_diff(t->tuple.destination_port, to->destination_port);
 	return !bpf_l4_csum_replace(skb, at, 0, rewrite_fold(ports), flags);
 }
 
@@ -69,7 +69,7 @@ static __always_inline bool rewrite_ports(struct packet *p, const struct transpo
 	if ((void *)h + TRANSPORT_OTHER_LENGTH > p->end)
 		return false;
 	if (unlikely(transport_is_icmp(t->tuple.protocol))) {
-		h->identifier = to->source_port;
+		h->identifier = transport_echo_identifier(to);
 		return true;
 	}
 	h->source = to->source_port;

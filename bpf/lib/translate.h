@@ -16,14 +16,10 @@ STAGE translate_here(struct packet *p, const struct translation *x, const struct
 	return rewrite(p, &x->transport, c) ? PASS : drop(p, DROP_TRUNCATED);
 }
 
-/*
- * Whether the packet gets another source, from which the stack would take no packet that comes from outside of it. The
- * identifier of ICMP echo is the stack's at no end.
- */
+/* Whether the packet gets another source, from which the stack would take no packet that comes from outside of it. */
 static __always_inline bool translate_moves(const struct tuple *t, const struct connection *c)
 {
-	return !address_equals(&t->source, &c->source) ||
-	       (t->source_port != c->source_port && transport_has_ports(t->protocol));
+	return !address_equals(&t->source, &c->source) || t->source_port != c->source_port;
 }
 
 /*

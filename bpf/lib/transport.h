@@ -63,7 +63,7 @@ enum transport_kind {
 };
 
 struct transport {
-	struct tuple tuple; /* ports are valid with TRANSPORT_PORTS only; of ICMP echo, both are its identifier */
+	struct tuple tuple; /* ports are valid with TRANSPORT_PORTS only; see transport_take_echo */
 	__u32 offset;	    /* of the transport header, from the beginning of the frame */
 	__u32 fragment;	    /* the IP identification (IPv4: 16 bits), both as on the wire, if in_pieces */
 	__u8 kind;	    /* enum transport_kind */
@@ -85,6 +85,22 @@ static __always_inline bool transport_is_icmp(__u8 protocol)
 	return protocol == PROTOCOL_ICMP || protocol == PROTOCOL_ICMPV6;
 }
 
+/*
+ * The identifier of an echo is the port of who asks; who answers has 0. So two hosts that ask each other with the same
+ * identifier have two connections, unless that is 0.
+ */
+static __always_inline void transport_take_echo(struct tuple *t, __be16 identifier, bool reply)
+{
+	t->source_port = reply ? 0 : identifier;
+	t->destination_port = reply ? identifier : 0;
+}
+
+/* The identifier of an echo that gets these ports, of which one is 0. */
+static __always_inline __be16 transport_echo_identifier(const struct connection *to)
+{
+	return to->source_port | to->destination_port;
+}
+
 /* Sets everything in *t that follows from the transport header. tuple.protocol is set already, and so are the addresses. */
 static __always_inline void transport_take(struct transport *t, const struct transport_header *h)
 {
@@ -99,8 +115,6 @@ static __always_inline void transport_take(struct transport *t, const struct tra
 	}
 	if (t->tuple.protocol == PROTOCOL_UDP)
 		return;
-	t->tuple.source_port = h->identifier;
-	t->tuple.destination_port = h->identifier;
 	if (t->tuple.protocol == PROTOCOL_ICMP) {
 		t->reply = h->type == ICMP_ECHO_REPLY;
 		if (!t->reply && h->type != ICMP_ECHO_REQUEST)
@@ -110,6 +124,7 @@ static __always_inline void transport_take(struct transport *t, const struct tra
 		if (!t->reply && h->type != ICMPV6_ECHO_REQUEST)
 			t->kind = TRANSPORT_ERROR;
 	}
+	transport_take_echo(&t->tuple, h->identifier, t->reply);
 }
 
 /* Extension headers of IPv6 that may come before the transport header (RFC 8200, 4.1), and how many are looked at. */

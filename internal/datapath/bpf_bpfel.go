@@ -193,12 +193,6 @@ type bpfMaglevKey struct {
 	Block uint32
 }
 
-type bpfMark uint32
-
-const (
-	bpfMarkMARK_REPLY bpfMark = 1048576
-)
-
 type bpfPeer struct {
 	_           structs.HostLayout
 	Service     bpfAddress

@@ -215,7 +215,7 @@ func FuzzPrograms(f *testing.F) {
 		f.Add(randomPacket(r), uint32(0), uint32(0))
 	}
 	f.Add(fromPod().ipv4(podA.v4, podB.v4).tcp(1, 2).sized(3000).bytes(), uint32(0), uint32(1360))
-	f.Add(toWire().ipv4(podA.v4, world.v4).udp(1, 2).bytes(), uint32(bpfMarkMARK_REPLY), uint32(0))
+	f.Add(toWire().ipv4(podA.v4, world.v4).udp(1, 2).bytes(), uint32(1), uint32(0))
 	var fuzzers []*fuzzer
 	for _, cfg := range everyConfig() {
 		fuzzers = append(fuzzers, newFuzzer(f, cfg))
