@@ -53,6 +53,8 @@ type Agent struct {
 	// services is nil where the datapath does not translate Services.
 	services *services
 	health   *healthServers
+	// servicesLost says that this agent began with programs of an earlier one whose tables of Services do not fit.
+	servicesLost bool
 	// servicesChanged has room for one: Services have come to where the devices or sockets need other programs.
 	servicesChanged chan struct{}
 	connections     connections
@@ -220,8 +222,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		connections:     connections{gone: make(chan []netip.AddrPort, 64)},
 	}
 	a.metrics = newMetrics(a)
-	a.newServices()
-	if err := a.adoptEndpoints(); err != nil {
+	if err := errors.Join(a.newServices(), a.adoptEndpoints()); err != nil {
 		return nil, errors.Join(err, dp.Close())
 	}
 	return a, nil

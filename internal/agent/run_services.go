@@ -41,9 +41,9 @@ func (c Config) datapath(w ways) (datapath.Config, error) {
 }
 
 // newServices makes what brings Services into the datapath, where that translates them.
-func (a *Agent) newServices() {
+func (a *Agent) newServices() (err error) {
 	if a.ways.services != ServicesEBPF {
-		return
+		return nil
 	}
 	a.services = newServices(a.datapath.Services, a.metrics, a.log)
 	a.health = newHealthServers(a.services.working)
@@ -55,6 +55,8 @@ func (a *Agent) newServices() {
 		default: // one is due
 		}
 	}
+	a.servicesLost, err = a.datapath.ServicesLost()
+	return err
 }
 
 // runServices carries Services into the datapath until ctx ends.
@@ -67,8 +69,10 @@ func (a *Agent) runServices(ctx context.Context) error {
 	return a.services.run(ctx)
 }
 
-// feedServices tells what has been found out about the node. When the agent starts it waits for Services, so that programs never have
-// tables that are not filled.
+// errServicesMissing keeps the programs of an earlier agent in place.
+var errServicesMissing = errors.New("programs with other tables of Services wait for the cluster's Services, without which connections to them would fail")
+
+// feedServices tells what has been found out about the node. When the agent starts it waits for Services that are known already.
 func (a *Agent) feedServices(want desired) {
 	if a.services == nil {
 		return
@@ -178,9 +182,18 @@ func onlyOfOthers(err error, pod cluster.Key) bool {
 	return errors.As(err, &of) && of.Port.Service != pod
 }
 
+// attachPrograms puts programs on devices and sockets. Where an earlier agent has left some that translate Services, but not the tables,
+// these stay until the new tables are filled. Where there are none, nothing is lost by Services that come later.
+func (a *Agent) attachPrograms(want desired) error {
+	if a.servicesLost && !a.services.current().filled {
+		return errServicesMissing
+	}
+	return errors.Join(a.attach(want), a.attachSockets())
+}
+
 // attachSockets puts the programs on sockets once they know of Services.
 func (a *Agent) attachSockets() error {
-	if a.services != nil && !a.services.current().synced || a.socketsAttached {
+	if a.services != nil && !a.services.current().filled || a.socketsAttached {
 		return nil
 	}
 	if err := a.datapath.AttachSockets(); err != nil {

@@ -45,11 +45,12 @@ type services struct {
 	// mu is held during a pass, of which there is one at a time, and guards what follows. A pass takes no other lock of the agent's.
 	mu         sync.Mutex
 	translator *service.Translator
-	// synced says that the table has been made to hold all that there is and nothing else since this agent has started.
-	synced bool
+	// filled says that the table holds all that is known of all Services; synced that it has been made to hold nothing else since this agent
+	// has started.
+	filled, synced bool
 	// backendHere says that this node itself, not a pod, has been a backend of a Service.
 	backendHere atomic.Bool
-	// reconcile asks for a reconciliation, which depends on synced and on backendHere. It must not block.
+	// reconcile asks for a reconciliation, which depends on filled and on backendHere. It must not block.
 	reconcile func()
 	// written is the snapshot of the last pass.
 	written *cluster.Snapshot
@@ -72,9 +73,9 @@ type serviceInputs struct {
 
 // serviceOutcome is what the last pass has come to.
 type serviceOutcome struct {
-	// synced is as in services; failure is what could not be written.
-	synced  bool
-	failure error
+	// filled and synced are as in services; failure is what could not be written.
+	filled, synced bool
+	failure        error
 	// problems are those of Services, healthProblems those of their health servers.
 	problems, healthProblems []string
 	// ports and frontends count what is wanted in the table.
@@ -167,6 +168,11 @@ func (s *services) pass() error {
 	changes := s.translator.Translate(snapshot, hostPorts)
 	changed := len(changes.Set) + len(changes.Removed)
 	err := s.write(changes, wholeServices(snapshot), begin)
+	if !s.filled && knownServices(snapshot) && (err == nil || ofPorts(err)) {
+		s.filled = true
+		s.log.Info("Services are in the datapath", "ports", len(s.translator.Ports()), "took", time.Since(begin))
+		s.reconcile()
+	}
 	if changed > 0 {
 		s.metrics.servicesWritten(time.Since(begin), err)
 	}
@@ -187,10 +193,22 @@ func (s *services) pass() error {
 	return err
 }
 
+// serviceKinds are what Services are translated from. Nodes only add where they are.
+var serviceKinds = cluster.Kinds{cluster.KindService, cluster.KindEndpointSlice}
+
+// knownServices tells whether a snapshot has lists of Services and of their endpoints.
+func knownServices(s *cluster.Snapshot) bool { return !slices.ContainsFunc(serviceKinds, s.Unknown.Has) }
+
 // wholeServices tells whether a snapshot has everything about Services: before, what the table holds of an earlier agent is not to be taken
 // for deleted.
 func wholeServices(s *cluster.Snapshot) bool {
-	return !s.Incomplete && !s.Unknown.Has(cluster.KindService) && !s.Unknown.Has(cluster.KindEndpointSlice)
+	return knownServices(s) && !slices.ContainsFunc(serviceKinds, s.Partial.Has)
+}
+
+// ofPorts tells whether an error is that of some ports, and not of the table itself.
+func ofPorts(err error) bool {
+	var ofPort *datapath.PortError
+	return errors.As(err, &ofPort)
 }
 
 // write brings changes into the table: alone, or the first time with all there is.
@@ -203,13 +221,11 @@ func (s *services) write(changes service.Changes, whole bool, begin time.Time) e
 	}
 	all := s.translator.Ports()
 	changed, err := s.table.Sync(all)
-	var ofPort *datapath.PortError
-	if err != nil && !errors.As(err, &ofPort) {
+	if err != nil && !ofPorts(err) {
 		return err // of the table itself: once more, after a while
 	}
 	s.synced = true
-	s.log.Info("Services are in the datapath", "ports", len(all), "changed", changed, "took", time.Since(begin))
-	s.reconcile()
+	s.log.Info("Services in the datapath are those of the cluster", "ports", len(all), "changed", changed, "took", time.Since(begin))
 	return err
 }
 
@@ -238,7 +254,7 @@ func (s *services) count(changes service.Changes) {
 // conclude tells what has come of a pass or a sweep to those who ask, and what is new of it to the log.
 func (s *services) conclude(now serviceOutcome) {
 	before := s.current()
-	now.synced, now.updated = s.synced, before.updated
+	now.filled, now.synced, now.updated = s.filled, s.synced, before.updated
 	switch {
 	case now.failure == nil:
 		now.updated = time.Now()
@@ -266,4 +282,4 @@ func (o serviceOutcome) all() []string {
 
 // working tells whether Services are in the datapath, as those ask who send connections of the world here. That there is no room for
 // another one is no reason to keep them from those that are there.
-func (s *services) working() bool { return s.current().synced }
+func (s *services) working() bool { return s.current().filled }

@@ -104,22 +104,33 @@ func TestServicesKeepWhatIsNotKnown(t *testing.T) {
 	s.deliver(half)
 	pass()
 	expectPorts(t, "Services without endpoints", table, "left pod")
-	incomplete := webSnapshot("web")
-	incomplete.Incomplete = true
-	s.deliver(incomplete)
+	a := &Agent{services: s, servicesLost: true}
+	if err := a.attachPrograms(desired{}); !errors.Is(err, errServicesMissing) || s.working() {
+		t.Errorf("programs do not wait for Services: %v, working %t", err, s.working())
+	}
+	told := 0
+	s.reconcile = func() { told++ }
+	partial := webSnapshot("web")
+	partial.Partial = cluster.Kinds{cluster.KindEndpointSlice}
+	s.deliver(partial)
 	pass()
-	expectPorts(t, "incomplete", table, "left pod web")
-	if s.working() || table.syncs > 0 {
+	expectPorts(t, "in part", table, "left pod web")
+	if s.current().synced || table.syncs > 0 {
 		t.Errorf("counts as synced after %d syncs", table.syncs)
 	}
-	synced := false
-	s.reconcile = func() { synced = true }
-	s.deliver(webSnapshot("web"))
+	if !s.working() || told != 1 {
+		t.Errorf("what is known is in the table: working %t, told %d times", s.working(), told)
+	}
+	withoutANode := webSnapshot("web")
+	withoutANode.Incomplete, withoutANode.Partial = true, cluster.Kinds{cluster.KindNode}
+	s.deliver(withoutANode)
 	pass()
-	expectPorts(t, "whole", table, "pod web")
-	if !s.working() || !synced {
+	expectPorts(t, "whole, but for a Node", table, "pod web")
+	if !s.working() || !s.current().synced {
 		t.Error("does not count as synced")
 	}
+	s.deliver(webSnapshot("web"))
+	pass()
 	s.deliver(webSnapshot("other", "web"))
 	pass()
 	s.deliver(webSnapshot("other"))

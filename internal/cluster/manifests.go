@@ -104,6 +104,7 @@ func (m *manifests) load() *Snapshot {
 		EndpointSlices:  keepSame(last.EndpointSlices, objectsOf[*EndpointSlice](objects)),
 		NetworkPolicies: keepSame(last.NetworkPolicies, objectsOf[*NetworkPolicy](objects)),
 		Incomplete:      slices.ContainsFunc(files, func(f *origin) bool { return f.early && f.good == nil }),
+		Partial:         partial(files),
 		Since:           since,
 	}
 	if m.last != nil && snapshot.equal(m.last) {
@@ -116,7 +117,31 @@ func (m *manifests) load() *Snapshot {
 // equal tells whether two snapshots of a directory say the same; the lists have been through keepSame.
 func (s *Snapshot) equal(o *Snapshot) bool {
 	return Same(s.Nodes, o.Nodes) && Same(s.Namespaces, o.Namespaces) && Same(s.Pods, o.Pods) && Same(s.Services, o.Services) &&
-		Same(s.EndpointSlices, o.EndpointSlices) && Same(s.NetworkPolicies, o.NetworkPolicies) && s.Incomplete == o.Incomplete
+		Same(s.EndpointSlices, o.EndpointSlices) && Same(s.NetworkPolicies, o.NetworkPolicies) && s.Incomplete == o.Incomplete &&
+		slices.Equal(s.Partial, o.Partial)
+}
+
+// partial gives the kinds that the files may be about which have never been in force: all, where a file cannot be read.
+func partial(files []*origin) (kinds Kinds) {
+	has := map[Kind]bool{}
+	for _, f := range files {
+		switch {
+		case !f.early || f.good != nil:
+		case f.read == nil:
+			return AllKinds
+		default:
+			for _, o := range f.read.objects {
+				has[o.kind] = true
+			}
+			has[KindNode] = has[KindNode] || len(f.read.nodes) > 0
+		}
+	}
+	for _, k := range AllKinds {
+		if has[k] {
+			kinds = append(kinds, k)
+		}
+	}
+	return kinds
 }
 
 // keepSame gives the old list if the new one has the same content.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -245,17 +246,28 @@ func TestIncompleteUntilEveryFileWasRightOnce(t *testing.T) {
 	put(t, filepath.Join(dir, "a.yaml"), aYAML)
 	put(t, filepath.Join(dir, "b.yaml"), "kind: [")
 	r := run(t, dir, never)
-	if s := r.expect("a"); !s.Incomplete {
+	if s := r.expect("a"); !s.Incomplete || !slices.Equal(s.Partial, AllKinds) {
 		t.Error("with a file that was never understood the snapshot counts as complete")
 	}
 	put(t, filepath.Join(dir, "b.yaml"), bYAML)
-	if s := r.expect("a", "b"); s.Incomplete {
+	if s := r.expect("a", "b"); s.Incomplete || len(s.Partial) > 0 {
 		t.Error("with every file understood the snapshot counts as incomplete")
 	}
 	put(t, filepath.Join(dir, "b.yaml"), "kind: [")
 	r.expectProblem("b.yaml:1:")
 	put(t, filepath.Join(dir, "c.yaml"), nodeYAML("c", "192.0.2.3", "10.3.0.0/24"))
-	if s := r.expect("a", "b", "c"); s.Incomplete {
+	if s := r.expect("a", "b", "c"); s.Incomplete || len(s.Partial) > 0 {
 		t.Error("a file whose last good state is in force makes the snapshot incomplete")
+	}
+}
+
+// Of a file that contradicts others is known what it is about: Services do not wait for Nodes.
+func TestPartialOfKindsInDoubt(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "a.yaml"), aYAML)
+	put(t, filepath.Join(dir, "b.yaml"), aYAML)
+	r := run(t, dir, never)
+	if s := r.expect("a"); !slices.Equal(s.Partial, Kinds{KindNode}) {
+		t.Errorf("in doubt are %v, want Nodes", s.Partial)
 	}
 }

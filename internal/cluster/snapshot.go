@@ -27,6 +27,9 @@ type Snapshot struct {
 	// Unknown are the kinds of which the source has never had the whole list: that such a list is empty, or that
 	// an object is not in it, says nothing.
 	Unknown Kinds
+	// Partial are the kinds of which objects that were there when the source began, or may have been, have never been understood: what an
+	// earlier reader knew of such objects is not to be taken for deleted. The others can be made use of.
+	Partial Kinds
 	// Since is when the source heard of the oldest change that this snapshot is the first to have.
 	Since time.Time
 }

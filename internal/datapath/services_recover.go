@@ -3,6 +3,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -104,6 +105,17 @@ func (s *Services) recoverNumbers() error {
 func (s *Services) stranger(id uint32) {
 	s.strangers = append(s.strangers, id)
 	s.nextID = max(s.nextID, id+1)
+}
+
+// ServicesLost tells, before Commit, whether programs of an earlier agent are attached and these tables of Services begin without what
+// those have: their layout has changed.
+func (d *Datapath) ServicesLost() (bool, error) {
+	empty := func(name string) bool { return slices.Contains(d.fresh, name) && d.resized[name] == nil }
+	if !empty(bpfMapServices) && !empty(bpfMapBackends) {
+		return false, nil
+	}
+	attached, err := d.Attachments()
+	return len(attached) > 0, err
 }
 
 // adopted ends the adoption with the first Sync: what nobody has claimed is nobody's.
