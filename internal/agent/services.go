@@ -197,7 +197,9 @@ func (s *services) pass() error {
 var serviceKinds = cluster.Kinds{cluster.KindService, cluster.KindEndpointSlice}
 
 // knownServices tells whether a snapshot has lists of Services and of their endpoints.
-func knownServices(s *cluster.Snapshot) bool { return !slices.ContainsFunc(serviceKinds, s.Unknown.Has) }
+func knownServices(s *cluster.Snapshot) bool {
+	return !slices.ContainsFunc(serviceKinds, s.Unknown.Has)
+}
 
 // wholeServices tells whether a snapshot has everything about Services: before, what the table holds of an earlier agent is not to be taken
 // for deleted.

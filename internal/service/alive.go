@@ -7,7 +7,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// alive counts how many ports of EndpointSlices say of a backend that it serves. That is more than gets new connections: what ends, or is
+// alive counts how many ports of EndpointSlices, and of this node, say of a backend that it serves. That is more than gets new connections: what ends, or is
 // hinted to other nodes, or belonged to a Service that was deleted, may still answer the connections that it has.
 type alive struct {
 	counts map[backend]uint32
@@ -24,13 +24,35 @@ type backend struct {
 
 // replace counts one slice in another's place; both may be nil.
 func (a *alive) replace(before, after *cluster.EndpointSlice) {
-	each(after, func(b backend) { a.counts[b]++ })
-	each(before, func(b backend) {
-		if a.counts[b]--; a.counts[b] == 0 {
-			delete(a.counts, b)
-			a.ended = append(a.ended, b)
+	each(after, a.begin)
+	each(before, a.end)
+}
+
+// replaceHostPorts counts host ports in others' place.
+func (a *alive) replaceHostPorts(before, after []HostPort) {
+	for _, all := range []struct {
+		of    []HostPort
+		visit func(backend)
+	}{{after, a.begin}, {before, a.end}} {
+		for _, h := range all.of {
+			for _, b := range h.Backends {
+				all.visit(backendOf(b, h.Protocol))
+			}
 		}
-	})
+	}
+}
+
+func (a *alive) begin(b backend) { a.counts[b]++ }
+
+func (a *alive) end(b backend) {
+	if a.counts[b]--; a.counts[b] == 0 {
+		delete(a.counts, b)
+		a.ended = append(a.ended, b)
+	}
+}
+
+func backendOf(at netip.AddrPort, protocol cluster.Protocol) backend {
+	return backend{at.Addr().As16(), at.Port(), protocol}
 }
 
 func each(slice *cluster.EndpointSlice, visit func(backend)) {
@@ -46,11 +68,14 @@ func each(slice *cluster.EndpointSlice, visit func(backend)) {
 	}
 }
 
-// gone gives the backends that have ended since the last call and are not back, sorted.
+// gone gives the backends that have ended since the last call and are not back, sorted. Those where UDP goes on are left out: whoever ends
+// what goes on to a backend that is gone, which is UDP above all, does not tell protocols apart.
 func (a *alive) gone() []netip.AddrPort {
 	var gone []netip.AddrPort
 	for _, b := range a.ended {
-		if a.counts[b] == 0 {
+		udp := b
+		udp.protocol = cluster.UDP
+		if a.counts[b] == 0 && a.counts[udp] == 0 {
 			gone = append(gone, netip.AddrPortFrom(netip.AddrFrom16(b.address).Unmap(), b.port))
 		}
 	}

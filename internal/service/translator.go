@@ -165,6 +165,7 @@ func (t *Translator) takeHostPorts(hostPorts []HostPort) {
 	if slices.EqualFunc(t.hostPorts, hostPorts, func(a, b HostPort) bool { return a.equal(&b) }) {
 		return
 	}
+	t.alive.replaceHostPorts(t.hostPorts, hostPorts)
 	for _, h := range t.hostPorts {
 		s := t.state(owner{pod: true, key: h.Pod})
 		s.hostPorts = nil

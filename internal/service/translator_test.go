@@ -172,6 +172,35 @@ func TestTranslatorGone(t *testing.T) {
 	expect(t, "ended", tr.Translate(w.snapshot(), nil), "gone 10.1.1.3:8080")
 }
 
+// A pod that has ports of this node is a backend of its own.
+func TestTranslatorGoneHostPort(t *testing.T) {
+	w, tr := newWorld(), NewTranslator(n1())
+	port := func(number uint16) HostPort {
+		return HostPort{Pod: cluster.Key{Namespace: "shop", Name: "dns"}, Protocol: cluster.UDP, Number: number,
+			Address: addr("192.168.60.11"), Backends: []netip.AddrPort{netip.MustParseAddrPort("10.1.1.2:5353")}}
+	}
+	tr.Translate(w.snapshot(), []HostPort{port(53), port(54)})
+	if got := tr.Translate(w.snapshot(), []HostPort{port(53)}); len(got.GoneBackends) > 0 {
+		t.Errorf("gone are %v while another port leads there", got.GoneBackends)
+	}
+	expect(t, "no port", tr.Translate(w.snapshot(), nil), "removed shop/dns hostPort (53/UDP)\ngone 10.1.1.2:5353")
+}
+
+// That TCP ends where UDP goes on is not told, since it would be the end of UDP too.
+func TestTranslatorGoneForTCPOnly(t *testing.T) {
+	w, tr := newWorld(), NewTranslator(n1())
+	both := slice("dns", "dns-a", "10.1.1.2")
+	both.Ports = append(both.Ports, cluster.EndpointPort{Name: "udp", Protocol: cluster.UDP, Number: 8080})
+	w.put(both)
+	tr.Translate(w.snapshot(), nil)
+	udp := slice("dns", "dns-a", "10.1.1.2")
+	udp.Ports = both.Ports[1:]
+	w.put(udp)
+	expect(t, "TCP ends", tr.Translate(w.snapshot(), nil), "")
+	w.put(slice("dns", "dns-a"))
+	expect(t, "UDP ends", tr.Translate(w.snapshot(), nil), "gone 10.1.1.2:8080")
+}
+
 // What a source has not read in whole yet removes nothing.
 func TestTranslatorUnknown(t *testing.T) {
 	w, tr := newWorld(), NewTranslator(n1())
