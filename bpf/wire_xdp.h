@@ -64,7 +64,7 @@ static __noinline void wire_xdp_decide(struct xdp_md *ctx, struct translation *x
 static __always_inline const struct decision *wire_xdp_way(struct xdp_md *ctx, struct translation *x,
 							   const struct connection *c, __u64 now)
 {
-	struct decision *d = decision_place(&c->source, &c->destination);
+	struct decision *d = decision_place_xdp(&c->source, &c->destination);
 
 	if (!d)
 		return 0; /* cannot be: every index has its element */

@@ -19,14 +19,33 @@ static __always_inline __u32 decision_generation(void)
 	return tables && pods && *tables ? *tables + *pods : 0;
 }
 
-/* The place of the decision about packets between two addresses on this CPU; programs on one CPU do not interrupt each other. */
-static __always_inline struct decision *decision_place(const struct address *source, const struct address *destination)
+/* The index of decisions about packets between two addresses. */
+static __always_inline __u32 decision_index(const struct address *source, const struct address *destination)
 {
 	/* Neighbouring addresses differ in their last word: spread its bits (Knuth's multiplicative hash). */
 	__u32 hash = (source->word[3] * 0x9e3779b1 ^ destination->word[3]) * 0x9e3779b1;
-	__u32 index = hash >> 24;
 
 	_Static_assert(DECISIONS_MAX == 1 << 8, "the index has 8 bits");
+	return hash >> 24;
+}
+
+/* The place of the decision about packets between two addresses on this CPU; programs on one CPU do not interrupt each other. */
+static __always_inline struct decision *decision_place(const struct address *source, const struct address *destination)
+{
+	__u32 index = decision_index(source, destination);
+
+	return bpf_map_lookup_elem(&decisions, &index);
+}
+
+/*
+ * The same for XDP. Another one: tc decides about the packet that XDP leaves to it now and then, and in the same place
+ * would make XDP forget and leave it the next one as well, and so on for ever.
+ */
+static __always_inline struct decision *decision_place_xdp(const struct address *source,
+							   const struct address *destination)
+{
+	__u32 index = decision_index(source, destination) ^ DECISIONS_MAX / 2;
+
 	return bpf_map_lookup_elem(&decisions, &index);
 }
 

@@ -165,7 +165,8 @@ func TestNodePortXDP(t *testing.T) {
 			n.echoes(t, family, 10)
 			xdp, tc, forwarded = n.a.runs(t, bpfProgWireXdp)-xdp, n.a.runs(t, bpfProgFromWire)-tc, n.a.forwarded(t)-forwarded
 			t.Logf("%d packets at XDP, %d of them at tc, %d forwarded by the stack", xdp, tc, forwarded)
-			if tc > xdp/10 || xdp < 500 || forwarded > 0 {
+			// At most one a second of each CPU follows the kernel's routes anew; the rest are ARP and its like.
+			if tc > xdp/100 || xdp < 500 || forwarded > 0 {
 				t.Errorf("of %d packets %d reached tc and the stack forwarded %d", xdp, tc, forwarded)
 			}
 		})
