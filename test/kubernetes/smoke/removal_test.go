@@ -16,12 +16,12 @@ const (
 	uninstallManifest = "../../../deploy/uninstall.yaml"
 )
 
-// look prints what Beeline has left on a node: files, devices, pins, rules and routes.
+// look prints what Beeline has left on a node: files, devices, pins, reserved ports, rules and routes.
 const look = `
 ls -d /run/beeline /var/run/beeline /var/lib/beeline /sys/fs/bpf/beeline 2>/dev/null
 ls -d /etc/cni/net.d/*beeline* /opt/cni/bin/beeline* /opt/beeline 2>/dev/null
 ls /sys/class/net | grep -E '^(bl[0-9a-f]|beeline)' | sed 's/^/device /'
-nft list tables | grep -i beeline
+sed -n 's/.*40000.*/reserved &/p' /proc/sys/net/ipv4/ip_local_reserved_ports
 ip -o route show table all proto 190 | sed 's/^/route /'
 ip rule | grep -i 190 | sed 's/^/rule /'
 true`

@@ -28,15 +28,16 @@ func traces(node string) (found []string, err error) {
 	for _, p := range status.Pools {
 		found = append(found, fmt.Sprintf("%d addresses of %s in use", p.Used, p.Prefix))
 	}
-	// Devices by their names, which say nothing of the pod: what matters is how many there are.
-	const look = `ls /sys/class/net | grep -c '^bl[0-9a-f]' ; ls /sys/fs/bpf/beeline/links | grep -c '^bl[0-9a-f]' ;
+	// Devices by their names, which say nothing of the pod: what matters is how many there are. A pod's device gets one of its programs
+	// a while after the others.
+	const look = `ls /sys/class/net | grep -c '^bl[0-9a-f]' ; ls /sys/fs/bpf/beeline/links | grep '^bl[0-9a-f]' | cut -d' ' -f1 | sort -u | wc -l ;
 		ls /run/beeline/endpoints | wc -l ; ip -o route show proto 190 | grep -vc / ; ls /run/netns 2>/dev/null | wc -l ; true`
 	said, err := onNode(node).run("sh", "-c", look)
 	if err != nil {
 		return nil, err
 	}
 	counts := strings.Fields(said)
-	for i, what := range []string{"devices", "pins", "endpoint files", "routes to pods", "network namespaces"} {
+	for i, what := range []string{"devices", "devices with pins", "endpoint files", "routes to pods", "network namespaces"} {
 		if i < len(counts) {
 			found = append(found, counts[i]+" "+what)
 		}
