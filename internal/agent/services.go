@@ -22,6 +22,8 @@ type serviceTable interface {
 	// Sync makes the table hold these ports and nothing else; Apply changes some.
 	Sync(all []service.Port) (changed int, err error)
 	Apply(set []service.Port, removed []service.PortName) error
+	// Backends are those that the table has, also of an earlier agent.
+	Backends() ([]service.Backend, error)
 	// Sweep deletes what nothing refers to any more.
 	Sweep(now time.Time) error
 }
@@ -48,6 +50,9 @@ type services struct {
 	// filled says that the table holds all that is known of all Services; synced that it has been made to hold nothing else since this agent
 	// has started.
 	filled, synced bool
+	// found says that left are the backends that an earlier agent has left, until synced.
+	found bool
+	left  []service.Backend
 	// backendHere says that this node itself, not a pod, has been a backend of a Service.
 	backendHere atomic.Bool
 	// reconcile asks for a reconciliation, which depends on filled and on backendHere. It must not block.
@@ -164,10 +169,15 @@ func (s *services) pass() error {
 		return nil
 	}
 	begin := time.Now()
+	whole := wholeServices(snapshot)
+	s.findBackends()
+	if whole && !s.synced {
+		s.translator.TakeBackends(s.left) // those that have ended meanwhile are gone
+	}
 	s.translator.SetNode(*node)
 	changes := s.translator.Translate(snapshot, hostPorts)
 	changed := len(changes.Set) + len(changes.Removed)
-	err := s.write(changes, wholeServices(snapshot), begin)
+	err := s.write(changes, whole, begin)
 	if !s.filled && knownServices(snapshot) && (err == nil || ofPorts(err)) {
 		s.filled = true
 		s.log.Info("Services are in the datapath", "ports", len(s.translator.Ports()), "took", time.Since(begin))
@@ -191,6 +201,19 @@ func (s *services) pass() error {
 	}
 	s.conclude(serviceOutcome{failure: err, problems: changes.Problems, ports: len(s.frontends), frontends: s.frontendCount, healthProblems: s.health(node.NodePortAddresses, changes.Health)})
 	return err
+}
+
+// findBackends finds, before anything is written, what an earlier agent has left.
+func (s *services) findBackends() {
+	if s.found {
+		return
+	}
+	var err error
+	if s.left, err = s.table.Backends(); err != nil {
+		s.log.Warn("backends that have gone while no agent ran may stay unknown", "error", err)
+		return // as will writing
+	}
+	s.found = true
 }
 
 // serviceKinds are what Services are translated from. Nodes only add where they are.
@@ -226,7 +249,7 @@ func (s *services) write(changes service.Changes, whole bool, begin time.Time) e
 	if err != nil && !ofPorts(err) {
 		return err // of the table itself: once more, after a while
 	}
-	s.synced = true
+	s.synced, s.left = true, nil
 	s.log.Info("Services in the datapath are those of the cluster", "ports", len(all), "changed", changed, "took", time.Since(begin))
 	return err
 }

@@ -22,7 +22,11 @@ type fakeTable struct {
 	// fail is what writing gives; what is written is there all the same, unless broken.
 	fail   error
 	broken bool
+	// backends are those of an earlier agent.
+	backends []service.Backend
 }
+
+func (f *fakeTable) Backends() ([]service.Backend, error) { return f.backends, nil }
 
 func (f *fakeTable) Sync(all []service.Port) (int, error) {
 	f.syncs++
@@ -215,6 +219,34 @@ func TestServicesTellOfGoneBackends(t *testing.T) {
 		}
 	}
 	if len(gone) != 1 || gone[0] != netip.MustParseAddrPort("10.1.1.2:8080") {
+		t.Errorf("told of %v", gone)
+	}
+}
+
+// What an earlier agent has left and the cluster does not have any more is gone too, once the whole is known.
+func TestServicesTellOfBackendsGoneMeanwhile(t *testing.T) {
+	table, s := newFake()
+	at := netip.MustParseAddrPort("10.1.1.9:53")
+	table.backends = []service.Backend{{Address: at, Protocol: cluster.UDP}}
+	var gone []netip.AddrPort
+	s.gone = func(all []netip.AddrPort) { gone = append(gone, all...) }
+	s.setNode(service.NodeConfig{Name: "a"})
+	partial := webSnapshot("web")
+	partial.Partial = cluster.Kinds{cluster.KindEndpointSlice}
+	for _, step := range []struct {
+		snapshot *cluster.Snapshot
+		told     int
+	}{{&cluster.Snapshot{Unknown: cluster.AllKinds}, 0}, {partial, 0}, {webSnapshot("web"), 1}, {webSnapshot("web"), 1}} {
+		s.deliver(step.snapshot)
+		if err := s.pass(); err != nil {
+			t.Fatal(err)
+		}
+		table.backends = nil // written over
+		if len(gone) != step.told {
+			t.Fatalf("told of %v", gone)
+		}
+	}
+	if gone[0] != at {
 		t.Errorf("told of %v", gone)
 	}
 }

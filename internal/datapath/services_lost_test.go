@@ -6,7 +6,30 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/service"
 )
+
+// The backends of an earlier agent are found, each once, with the protocol of their frontends.
+func TestServicesBackends(t *testing.T) {
+	d := openServices(t, Config{})
+	web := nodePort(portNamed("web", addrs(t, "10.1.1.2:80"), "10.96.0.1:80", "192.0.2.1:30080"))
+	dns := portNamed("dns", addrs(t, "10.1.1.2:80"), "10.96.0.2:80")
+	dns.Entries[0].Frontend.Protocol = cluster.UDP
+	if _, err := d.Services.Sync([]service.Port{web, dns}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := newServices(&d.objects.bpfMaps, 0).Backends()
+	has := map[service.Backend]bool{}
+	for _, b := range got {
+		has[b] = true
+	}
+	at := web.Entries[0].Inside.Addresses[0]
+	if err != nil || len(got) != 2 || !has[service.Backend{Address: at, Protocol: cluster.TCP}] || !has[service.Backend{Address: at, Protocol: cluster.UDP}] {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
 
 // Only where programs of an earlier agent have Services that the new tables lack is there anything to wait for.
 func TestServicesLost(t *testing.T) {

@@ -3,10 +3,14 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/service"
 )
 
 // recover takes up what an earlier agent left, once. Values stay as they are until somebody wants them to be different; sets and
@@ -116,6 +120,33 @@ func (d *Datapath) ServicesLost() (bool, error) {
 	}
 	attached, err := d.Attachments()
 	return len(attached) > 0, err
+}
+
+// Backends are those of the frontends that are there, also of an earlier agent, each once.
+func (s *Services) Backends() ([]service.Backend, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.recover(); err != nil {
+		return nil, err
+	}
+	type from struct {
+		set      uint32
+		protocol uint8
+	}
+	seen, has := map[from]bool{}, map[service.Backend]bool{}
+	for key, h := range s.frontends {
+		for _, side := range []bpfBackendSet{h.value.Inside, h.value.Outside} {
+			set, at := s.sets.byID[side.Id], from{side.Id, key.Protocol}
+			if side.Count == 0 || set == nil || seen[at] {
+				continue
+			}
+			seen[at] = true
+			for _, b := range unpack(set.content) {
+				has[service.Backend{Address: b, Protocol: cluster.Protocol(key.Protocol)}] = true
+			}
+		}
+	}
+	return slices.Collect(maps.Keys(has)), nil
 }
 
 // adopted ends the adoption with the first Sync: what nobody has claimed is nobody's.

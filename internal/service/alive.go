@@ -51,6 +51,20 @@ func (a *alive) end(b backend) {
 	}
 }
 
+// has tells whether a backend, or UDP at the same place, serves.
+func (a *alive) has(b backend) bool {
+	udp := b
+	udp.protocol = cluster.UDP
+	return a.counts[b] > 0 || a.counts[udp] > 0
+}
+
+// take has gone tell of those of the backends that do not serve.
+func (a *alive) take(all []Backend) {
+	for _, b := range all {
+		a.ended = append(a.ended, backendOf(b.Address, b.Protocol))
+	}
+}
+
 func backendOf(at netip.AddrPort, protocol cluster.Protocol) backend {
 	return backend{at.Addr().As16(), at.Port(), protocol}
 }
@@ -73,9 +87,7 @@ func each(slice *cluster.EndpointSlice, visit func(backend)) {
 func (a *alive) gone() []netip.AddrPort {
 	var gone []netip.AddrPort
 	for _, b := range a.ended {
-		udp := b
-		udp.protocol = cluster.UDP
-		if a.counts[b] == 0 && a.counts[udp] == 0 {
+		if !a.has(b) {
 			gone = append(gone, netip.AddrPortFrom(netip.AddrFrom16(b.address).Unmap(), b.port))
 		}
 	}

@@ -57,7 +57,7 @@ func TestIncrementalIsFull(t *testing.T) {
 			if diff := cmp.Diff([]any{want.Problems, want.Health}, []any{got.Problems, got.Health}, sameAddresses); diff != "" {
 				t.Fatalf("seed %d, step %d: problems and health (-full +incremental):\n%s", seed, step, diff)
 			}
-			now := serving(snapshot)
+			now := serving(snapshot, hostPorts)
 			var gone []netip.AddrPort
 			for b := range alive {
 				if !now[b] {
@@ -88,8 +88,8 @@ func unique(t *testing.T, ports map[PortName]Port) {
 	}
 }
 
-// serving are the backends of TCP that some slice says serve.
-func serving(s *cluster.Snapshot) map[netip.AddrPort]bool {
+// serving are the backends, all of TCP, that some slice says serve, or a port of this node leads to.
+func serving(s *cluster.Snapshot, hostPorts []HostPort) map[netip.AddrPort]bool {
 	all := map[netip.AddrPort]bool{}
 	for _, slice := range s.EndpointSlices {
 		for _, p := range slice.Ports {
@@ -98,6 +98,11 @@ func serving(s *cluster.Snapshot) map[netip.AddrPort]bool {
 					all[netip.AddrPortFrom(e.Address, p.Number)] = true
 				}
 			}
+		}
+	}
+	for _, h := range hostPorts {
+		for _, b := range h.Backends {
+			all[b] = true
 		}
 	}
 	return all

@@ -29,6 +29,12 @@ const (
 	KindHostPort Kind = "HostPort"
 )
 
+// Backend is where connections of one protocol go.
+type Backend struct {
+	Address  netip.AddrPort
+	Protocol cluster.Protocol
+}
+
 // WithoutBackend says what becomes of connections for which there is no backend.
 type WithoutBackend uint8
 

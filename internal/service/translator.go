@@ -101,6 +101,9 @@ func (t *Translator) Translate(snapshot *cluster.Snapshot, hostPorts []HostPort)
 	return changes
 }
 
+// TakeBackends takes backends that an earlier Translator had. Those that do not serve are among the GoneBackends of the next changes.
+func (t *Translator) TakeBackends(all []Backend) { t.alive.take(all) }
+
 // Ports are all ports that are there after the last Translate, sorted by the name of their owners.
 func (t *Translator) Ports() []Port {
 	owners := slices.SortedFunc(maps.Keys(t.states), owner.compare)

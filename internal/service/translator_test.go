@@ -201,6 +201,15 @@ func TestTranslatorGoneForTCPOnly(t *testing.T) {
 	expect(t, "UDP ends", tr.Translate(w.snapshot(), nil), "gone 10.1.1.2:8080")
 }
 
+// Of the backends of an earlier Translator those are gone that do not serve any more.
+func TestTranslatorTakesBackends(t *testing.T) {
+	w, tr := newWorld(), NewTranslator(n1())
+	w.put(slice("web", "web-a", "10.1.1.2"))
+	at := netip.MustParseAddrPort
+	tr.TakeBackends([]Backend{{at("10.1.1.2:8080"), cluster.TCP}, {at("10.1.1.3:53"), cluster.UDP}, {at("[fd00:1::3]:53"), cluster.UDP}})
+	expect(t, "first", tr.Translate(w.snapshot(), nil), "gone 10.1.1.3:53\ngone [fd00:1::3]:53")
+}
+
 // What a source has not read in whole yet removes nothing.
 func TestTranslatorUnknown(t *testing.T) {
 	w, tr := newWorld(), NewTranslator(n1())
