@@ -21,6 +21,8 @@ import (
 type healthServers struct {
 	// working tells whether Services are in the datapath.
 	working func() bool
+	// everywhere has them listen at all addresses, as kube-proxy's do where nothing is said of addresses for NodePorts.
+	everywhere bool
 
 	mu      sync.Mutex
 	servers map[healthKey]*healthServer
@@ -45,6 +47,9 @@ func newHealthServers(working func() bool) *healthServers {
 func (h *healthServers) sync(where []netip.Addr, all []service.Health) (problems []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.everywhere {
+		where = []netip.Addr{netip.IPv6Unspecified()} // and IPv4: see net.Listen
+	}
 	wanted := map[healthKey]int{}
 	for _, s := range all {
 		for _, addr := range where {
@@ -87,10 +92,7 @@ func (h *healthServers) start(key healthKey) error {
 		return err
 	}
 	s := &healthServer{}
-	s.server = &http.Server{
-		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { h.answer(w, key.service, s.endpoints.Load()) }),
-		ReadHeaderTimeout: 5 * time.Second,
-	}
+	s.server = newServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { h.answer(w, key.service, s.endpoints.Load()) }))
 	go func() { _ = s.server.Serve(l) }() // until it is closed
 	h.servers[key] = s
 	return nil

@@ -124,3 +124,29 @@ func TestProxyHealth(t *testing.T) {
 		}
 	}
 }
+
+// Without --nodeport-addresses load balancers may ask at any address, also of IPv4.
+func TestHealthCheckNodePortEverywhere(t *testing.T) {
+	h := newHealthServers(func() bool { return true })
+	h.everywhere = true
+	defer h.close()
+	port := freePort(t)
+	web := service.Health{Service: cluster.Key{Namespace: "default", Name: "web"}, Port: port, Endpoints: 1}
+	if problems := h.sync(nil, []service.Health{web}); problems != nil {
+		t.Fatal(problems)
+	}
+	response, err := http.Get(fmt.Sprintf("http://127.0.0.2:%d/", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		t.Errorf("status %d", response.StatusCode)
+	}
+}
+
+func TestServersEndSlowConnections(t *testing.T) {
+	if s := newServer(nil); s.ReadHeaderTimeout == 0 || s.ReadTimeout == 0 || s.WriteTimeout == 0 || s.IdleTimeout == 0 {
+		t.Errorf("a timeout is missing: %+v", s)
+	}
+}

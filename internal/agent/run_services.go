@@ -47,6 +47,7 @@ func (a *Agent) newServices() (err error) {
 	}
 	a.services = newServices(a.datapath.Services, a.metrics, a.log)
 	a.health = newHealthServers(a.services.working)
+	a.health.everywhere = len(a.config.NodePortAddresses) == 0
 	a.services.health = a.health.sync
 	a.services.gone = a.backendsGone
 	a.services.reconcile = func() {
@@ -178,8 +179,16 @@ func onlyOfOthers(err error, pod cluster.Key) bool {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !onlyOfOthers(err, pod) })
 	}
+	isOfPod := func(name service.PortName) bool { return name.IsHostPort() && name.Service == pod }
 	var of *datapath.PortError
-	return errors.As(err, &of) && of.Port.Service != pod
+	var more *datapath.MorePortsError
+	switch {
+	case errors.As(err, &of):
+		return !isOfPod(of.Port)
+	case errors.As(err, &more):
+		return !slices.ContainsFunc(more.Ports, isOfPod)
+	}
+	return false
 }
 
 // attachPrograms puts programs on devices and sockets. Where an earlier agent has left some that translate Services, but not the tables,

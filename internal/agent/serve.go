@@ -35,10 +35,17 @@ func (a *Agent) serveMetrics(ctx context.Context) error {
 // grace is how long requests under way may go on after the end of ctx.
 const grace = 5 * time.Second
 
+// newServer makes a server that nobody of the world can keep busy by being slow. An answer is the ADD of a pod at the longest.
+func newServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 30 * time.Second,
+	}
+}
+
 // serve runs a server until ctx ends and the requests under way are answered, for which it waits no longer than
 // grace: what they use may be closed once it has returned.
 func serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	s := newServer(h)
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(done)

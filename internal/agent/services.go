@@ -55,6 +55,8 @@ type services struct {
 	left  []service.Backend
 	// backendHere says that this node itself, not a pod, has been a backend of a Service.
 	backendHere atomic.Bool
+	// own are the node's addresses in the last pass.
+	own []netip.Addr
 	// reconcile asks for a reconciliation, which depends on filled and on backendHere. It must not block.
 	reconcile func()
 	// written is the snapshot of the last pass.
@@ -145,16 +147,17 @@ func (s *services) run(ctx context.Context) error {
 	}
 }
 
-// sweep lets the table clean up, or makes the pass that is still due.
+// sweep makes the pass that is still due, if one is, and lets the table clean up.
 func (s *services) sweep(now time.Time) {
 	if o := s.current(); !o.synced || len(o.healthProblems) > 0 {
 		_ = s.pass()
-		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.current()
-	o.failure = s.table.Sweep(now)
+	if err := s.table.Sweep(now); s.synced || o.failure == nil {
+		o.failure = err // else the pass still has to be made
+	}
 	s.conclude(o)
 }
 
@@ -195,7 +198,12 @@ func (s *services) pass() error {
 		s.gone(changes.GoneBackends)
 	}
 	s.count(changes)
-	if !s.backendHere.Load() && hasBackendAt(changes.Set, node.HostPortAddresses) {
+	ports := changes.Set
+	if !slices.Equal(s.own, node.HostPortAddresses) && !s.backendHere.Load() {
+		ports = s.translator.Ports() // an old one may be at an address that is new
+	}
+	s.own = node.HostPortAddresses
+	if !s.backendHere.Load() && hasBackendAt(ports, s.own) {
 		s.backendHere.Store(true)
 		s.reconcile()
 	}

@@ -17,8 +17,8 @@ import (
 
 // fakeTable holds ports as the datapath does, by name.
 type fakeTable struct {
-	ports map[service.PortName]service.Port
-	syncs int
+	ports         map[service.PortName]service.Port
+	syncs, sweeps int
 	// fail is what writing gives; what is written is there all the same, unless broken.
 	fail   error
 	broken bool
@@ -50,7 +50,10 @@ func (f *fakeTable) Apply(set []service.Port, removed []service.PortName) error 
 	return f.fail
 }
 
-func (f *fakeTable) Sweep(time.Time) error { return f.fail }
+func (f *fakeTable) Sweep(time.Time) error {
+	f.sweeps++
+	return f.fail
+}
 
 func (f *fakeTable) names() (all []string) {
 	for name := range f.ports {
@@ -201,6 +204,37 @@ func TestServicesFindTheNodeAmongBackends(t *testing.T) {
 	}
 }
 
+// A node may come to an address that is a backend already.
+func TestServicesFindTheNodeAtANewAddress(t *testing.T) {
+	_, s := newFake()
+	with := webSnapshot("web")
+	with.EndpointSlices = []*cluster.EndpointSlice{{
+		Namespace: "default", Name: "web-1", Service: "web", Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Number: 8080}},
+		Endpoints: []cluster.Endpoint{{Address: addr("192.0.2.1"), Ready: true, Serving: true}},
+	}}
+	s.deliver(with)
+	for i, own := range []string{"192.0.2.2", "192.0.2.1"} {
+		s.setNode(service.NodeConfig{Name: "a", HostPortAddresses: addrs(own)})
+		if err := s.pass(); err != nil || s.backendHere.Load() != (i == 1) {
+			t.Errorf("node at %s: here %t, %v", own, s.backendHere.Load(), err)
+		}
+	}
+}
+
+// The table is swept also while something is in trouble.
+func TestServicesSweepInTrouble(t *testing.T) {
+	table, s := newFake()
+	s.health = func([]netip.Addr, []service.Health) []string { return []string{"port is taken"} }
+	s.sweep(time.Now())
+	s.setNode(service.NodeConfig{Name: "a"})
+	s.deliver(webSnapshot("web"))
+	s.sweep(time.Now())
+	s.sweep(time.Now())
+	if table.sweeps != 3 {
+		t.Errorf("%d sweeps, want 3", table.sweeps)
+	}
+}
+
 // Backends that are gone are told of, and once.
 func TestServicesTellOfGoneBackends(t *testing.T) {
 	_, s := newFake()
@@ -307,17 +341,20 @@ func TestHostPortsOfEndpoints(t *testing.T) {
 func TestOnlyOfOthers(t *testing.T) {
 	pod := cluster.Key{Namespace: "default", Name: "a"}
 	of := func(name string) error {
-		return &datapath.PortError{Port: service.PortName{Service: cluster.Key{Namespace: "default", Name: name}}, Err: errors.New("full")}
+		return &datapath.PortError{Port: service.PortName{Service: cluster.Key{Namespace: "default", Name: name}, Port: "hostPort"}, Err: errors.New("full")}
 	}
 	for name, c := range map[string]struct {
 		err  error
 		want bool
 	}{
-		"of others":        {errors.Join(of("b"), of("c")), true},
-		"of the pod":       {errors.Join(of("b"), of("a")), false},
-		"of the table":     {errors.New("no such map"), false},
-		"of both":          {errors.Join(of("b"), errors.New("no such map")), false},
-		"of nested others": {errors.Join(nil, errors.Join(of("b"))), true},
+		"of others":                   {errors.Join(of("b"), of("c")), true},
+		"of the pod":                  {errors.Join(of("b"), of("a")), false},
+		"of the table":                {errors.New("no such map"), false},
+		"of both":                     {errors.Join(of("b"), errors.New("no such map")), false},
+		"of the Service of that name": {&datapath.PortError{Port: service.PortName{Service: pod, Port: "http"}}, true},
+		"of more others":              {errors.Join(of("b"), &datapath.MorePortsError{Ports: []service.PortName{{Service: pod}}}), true},
+		"of the pod, not told":        {errors.Join(of("b"), &datapath.MorePortsError{Ports: []service.PortName{{Service: pod, Port: "hostPort"}}}), false},
+		"of nested others":            {errors.Join(nil, errors.Join(of("b"))), true},
 	} {
 		if got := onlyOfOthers(c.err, pod); got != c.want {
 			t.Errorf("%s: %t", name, got)

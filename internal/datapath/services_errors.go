@@ -27,6 +27,13 @@ func (e *PortError) Error() string {
 // Unwrap gives the cause.
 func (e *PortError) Unwrap() error { return e.Err }
 
+// MorePortsError says that these ports are not as they should be either, for reasons that are not told.
+type MorePortsError struct{ Ports []service.PortName }
+
+func (e *MorePortsError) Error() string {
+	return fmt.Sprintf("and %d more ports of Services", len(e.Ports))
+}
+
 // ConflictError says that a frontend belongs to another port of a Service.
 type ConflictError struct {
 	Frontend service.Frontend
@@ -79,7 +86,7 @@ func (t *troubles) err() error {
 	var all []error
 	for i, name := range t.order {
 		if i == troublesTold {
-			all = append(all, fmt.Errorf("and %d more ports of Services", len(t.order)-i))
+			all = append(all, &MorePortsError{slices.Clone(t.order[i:])})
 			break
 		}
 		all = append(all, &PortError{name, t.of[name].err})

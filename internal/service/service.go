@@ -80,6 +80,9 @@ type PortName struct {
 	Protocol cluster.Protocol
 }
 
+// IsHostPort tells whether it is a port of a pod, which may have the name of a Service.
+func (n PortName) IsHostPort() bool { return n.Port == hostPortName }
+
 // Port is all that the datapath holds of one port of one Service.
 type Port struct {
 	Name    PortName
