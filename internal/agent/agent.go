@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -127,7 +126,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 	if err != nil {
 		return fmt.Errorf("follow the kernel's network state: %w", err)
 	}
-	snapshots := make(chan *cluster.Snapshot)
+	snapshots := make(chan *cluster.Snapshot, 1)
 	tasks := []func() error{
 		func() error { return serve(ctx, socket, server.Handler(a)) },
 		func() error { return a.serveMetrics(ctx) },
@@ -138,10 +137,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 				if a.services != nil {
 					a.services.deliver(s)
 				}
-				select {
-				case snapshots <- s:
-				case <-ctx.Done():
-				}
+				handOver(snapshots, s)
 			})
 		},
 		func() error { return a.runServices(ctx) },
@@ -219,7 +215,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		reconciledOnce:  make(chan struct{}, 1),
 		servicesChanged: make(chan struct{}, 1),
 		rest:            rest{wake: make(chan struct{}, 1), done: map[string]int{}},
-		connections:     connections{gone: make(chan []netip.AddrPort, 64)},
+		connections:     connections{wake: make(chan struct{}, 1)},
 	}
 	a.metrics = newMetrics(a)
 	if err := errors.Join(a.newServices(), a.adoptEndpoints()); err != nil {

@@ -2,7 +2,10 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"net/netip"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,18 +22,36 @@ const (
 type connections struct {
 	// expired counts entries that were removed, failures the looks that went wrong, destroyed sockets of backends that are gone.
 	expired, failures, destroyed atomic.Uint64
-	// gone has lists of backends that serve no more.
-	gone chan []netip.AddrPort
+	// gone are backends that serve no more, about whom wake, with room for one, has been told.
+	mu   sync.Mutex
+	gone map[netip.AddrPort]bool
+	wake chan struct{}
 }
 
-// backendsGone takes note of backends that serve no more. It does not block; what comes while more is waiting than anybody could
-// deal with is left to timeouts.
+// backendsGone takes note of backends that serve no more. It does not block.
 func (a *Agent) backendsGone(gone []netip.AddrPort) {
-	select {
-	case a.connections.gone <- gone:
-	default:
-		a.log.Warn("connections of backends that are gone are left to time out: too many go at once", "backends", len(gone))
+	c := &a.connections
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone == nil {
+		c.gone = map[netip.AddrPort]bool{}
 	}
+	for _, b := range gone {
+		c.gone[b] = true
+	}
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// takeGone gives the backends that have gone since the last call.
+func (c *connections) takeGone() []netip.AddrPort {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	gone := slices.SortedFunc(maps.Keys(c.gone), netip.AddrPort.Compare)
+	c.gone = nil
+	return gone
 }
 
 // expireConnections removes connections that are over, and those of backends that are gone, until ctx ends.
@@ -42,11 +63,8 @@ func (a *Agent) expireConnections(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case gone := <-a.connections.gone:
-			for len(a.connections.gone) > 0 {
-				gone = append(gone, <-a.connections.gone...)
-			}
-			a.forgetBackends(gone)
+		case <-a.connections.wake:
+			a.forgetBackends(a.connections.takeGone())
 			continue
 		case <-timer.C:
 		}

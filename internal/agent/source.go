@@ -62,6 +62,20 @@ func (a *Agent) take(s *cluster.Snapshot) bool {
 	return before == nil || !cluster.Same(before.Nodes, s.Nodes) || before.Incomplete != s.Incomplete
 }
 
+// handOver puts a snapshot into a channel with room for one, of which the caller is the only sender, in the place of one that waits there:
+// nobody waits for a reconciliation, Services least of all.
+func handOver(to chan *cluster.Snapshot, s *cluster.Snapshot) {
+	select {
+	case waiting := <-to:
+		if since := waiting.Since; !since.IsZero() && (s.Since.IsZero() || since.Before(s.Since)) {
+			both := *s
+			both.Since, s = since, &both
+		}
+	default:
+	}
+	to <- s
+}
+
 // applied takes note that what a snapshot changed is in force.
 func (a *Agent) applied(s *cluster.Snapshot) {
 	if !s.Since.IsZero() {
