@@ -147,7 +147,9 @@ func (a *Agent) apply(want desired) error {
 	step("ports of translation", a.reservePorts())
 	a.feedServices(want)
 	step("programs", a.attachPrograms(want))
-	step("rules of earlier versions", a.removeOldRules())
+	if len(errs) == 0 { // else programs of that version may still be at work
+		step("rules of earlier versions", a.removeOldRules())
+	}
 	_, err = device.SyncRoutes(want.kernelRoutes)
 	step("kernel routes", err)
 	step("routing rules", a.applyTunnelRules(want))

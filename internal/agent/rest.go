@@ -91,6 +91,7 @@ func (a *Agent) attachForStack() error {
 	}
 	for _, u := range a.uplinks {
 		if err := a.datapath.AttachUplink(u.Name, u.Index); err != nil {
+			a.datapath.SetStackSends(false) // so that the next one tries again
 			return err
 		}
 	}
