@@ -65,7 +65,8 @@ func (a *Agent) reservePorts() error {
 	if err != nil || len(add) == 0 {
 		return err
 	}
-	if err := (reserved{now, append(before.Added, add...)}).save(a.config.StateDir); err != nil {
+	// Both are parts of now; what is in both, somebody else has taken off the list meanwhile.
+	if err := (reserved{now, device.JoinSpans(append(before.Added, add...))}).save(a.config.StateDir); err != nil {
 		return err
 	}
 	added, err := device.ReservePorts(device.PortSpan(now))

@@ -48,6 +48,16 @@ func TestReservedPortsAreGivenBack(t *testing.T) {
 		expect("first", "8080,40000-65535")
 		reserve(40000, 65535)
 		expect("again", "8080,40000-65535")
+		for range 3 {
+			if err := os.WriteFile(key, []byte("8080,50000"), 0); err != nil {
+				return err
+			}
+			reserve(40000, 65535)
+			expect("after somebody has reset the list", "8080,40000-65535")
+		}
+		if r, err := loadReserved(config.StateDir); err != nil || len(r.Added) > 2 {
+			t.Errorf("written down are %v, %v: more with each time", r.Added, err)
+		}
 		reserve(45000, 46000)
 		expect("another range", "8080,45000-46000,50000")
 		config.Masquerade = false

@@ -41,7 +41,7 @@ func ReservePorts(span PortSpan) (added []PortSpan, err error) {
 	if len(added) == 0 {
 		return nil, nil
 	}
-	return added, setReservedPorts(join(append(reserved, added...)))
+	return added, setReservedPorts(JoinSpans(append(reserved, added...)))
 }
 
 // ReleasePorts takes spans off the reserved ports.
@@ -115,8 +115,8 @@ func formatSpans(spans []PortSpan) string {
 	return strings.Join(fields, ",")
 }
 
-// join sorts spans and makes one of those that touch.
-func join(spans []PortSpan) (joined []PortSpan) {
+// JoinSpans sorts spans and makes one of those that touch.
+func JoinSpans(spans []PortSpan) (joined []PortSpan) {
 	spans = slices.SortedFunc(slices.Values(spans), func(a, b PortSpan) int { return cmp.Compare(a.First, b.First) })
 	for _, s := range spans {
 		if n := len(joined); n > 0 && int(s.First) <= int(joined[n-1].Last)+1 {
