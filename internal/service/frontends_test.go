@@ -112,18 +112,18 @@ status: {loadBalancer: {ingress: [{ip: 198.51.100.80}]}}`,
 			want:   `http LoadBalancer 198.51.100.80:80/TCP | 10.1.1.2:8080 | maglev 10.1.1.2:8080 | only 203.0.113.0/24`,
 		},
 		{
-			name: "DSR: for outer addresses",
+			name: "DSR: for the nodes' own addresses",
 			node: func(n *NodeConfig) { n.DSR = true; n.NodePortAddresses = n.HostPortAddresses },
 			service: `spec: {type: LoadBalancer, clusterIPs: [10.96.0.9], externalIPs: [198.51.100.32], ports: [{name: http, port: 80, nodePort: 30080}]}
 status: {loadBalancer: {ingress: [{ip: 198.51.100.80}]}}`,
 			slices: onePod,
 			want: `
 				http ClusterIP 10.96.0.9:80/TCP | 10.1.1.2:8080 | pass
-				http LoadBalancer 198.51.100.80:80/TCP | 10.1.1.2:8080 | maglev 10.1.1.2:8080 | DSR
+				http LoadBalancer 198.51.100.80:80/TCP | 10.1.1.2:8080 | maglev 10.1.1.2:8080
 				http NodePort 192.168.60.11:30080/TCP | 10.1.1.2:8080 | maglev 10.1.1.2:8080 | DSR
 				http NodePort [fd00:60::11]:30080/TCP | refuse | refuse | DSR
 				http NodePort 127.0.0.1:30080/TCP | 10.1.1.2:8080 | pass
-				http ExternalIP 198.51.100.32:80/TCP | 10.1.1.2:8080 | maglev 10.1.1.2:8080 | DSR`,
+				http ExternalIP 198.51.100.32:80/TCP | 10.1.1.2:8080 | maglev 10.1.1.2:8080`,
 		},
 		{
 			name:    "DSR: not with affinity",

@@ -161,8 +161,9 @@ func (t *translation) add(addr netip.Addr, number uint16, kind Kind) {
 		world := side(backends, t.service.ExternalLocal)
 		world.Maglev = len(world.Addresses) > 0
 		entry.Outside = outside(entry.Frontend, world)
+		// Only by a node's own address can another node tell that a packet has been forwarded to it, and not forward it again.
 		// With affinity, it is for the forwarding node to remember where a client goes; with the policy Local no other node is asked.
-		entry.DSR = t.node.DSR && entry.Affinity == 0 && !t.service.ExternalLocal && !addr.IsLoopback()
+		entry.DSR = t.node.DSR && kind == KindNodePort && entry.Affinity == 0 && !t.service.ExternalLocal && !addr.IsLoopback()
 	}
 	if kind == KindLoadBalancer {
 		entry.Sources = sources(t.service.LoadBalancerSources, addr.Is4())
