@@ -105,10 +105,14 @@ static __always_inline int opening_take_address(struct translation *x, __u32 ifi
 	return SOURCE_NODE;
 }
 
-/* Masquerades: a connection from a pod gets the address of the device through which it leaves, if that is an uplink. */
+/*
+ * Masquerades: a connection from a pod gets the address of the device through which it leaves, if that is an uplink. From
+ * one without an address of the family, nothing leaves: the pod's address would.
+ */
 SEPARATE int opening_masquerade(struct __sk_buff *skb, struct translation *x, enum place place)
 {
 	struct connection *to;
+	__u32 device;
 	int without;
 
 	if (!x)
@@ -119,7 +123,8 @@ SEPARATE int opening_masquerade(struct __sk_buff *skb, struct translation *x, en
 		return opening_take_address(x, skb->ifindex, DROP_UNMASQUERADED);
 	if (!way_is_known(way_ask_kernel(skb, x, &to->source, &to->destination)))
 		return without;
-	return opening_take_address(x, x->fib.ifindex, without);
+	device = x->fib.ifindex;
+	return bpf_map_lookup_elem(&uplinks, &device) ? opening_take_address(x, device, DROP_UNMASQUERADED) : without;
 }
 
 /*

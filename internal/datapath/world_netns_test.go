@@ -71,14 +71,19 @@ func (n *network) worldOnSwitch(family int) netip.Addr {
 
 // Where an uplink has no address to give, pods' addresses do not leak to the world.
 func TestUnmasqueradedNeverArrives(t *testing.T) {
-	n := newNetwork(t, options{cfg: Config{Masquerade: true}})
-	if _, err := n.a.d.Uplinks.Sync(map[int]Uplink{n.a.uplink.Index: {MAC: n.a.mac, MTU: 1500}}); err != nil {
-		t.Fatal(err)
+	for routing, program := range map[bool]string{true: bpfProgFromPod, false: bpfProgToWire} {
+		cfg := Config{EBPFRouting: routing, Masquerade: true}
+		t.Run(cfgName(cfg), func(t *testing.T) {
+			n := newNetwork(t, options{cfg: cfg})
+			if _, err := n.a.d.Uplinks.Sync(map[int]Uplink{n.a.uplink.Index: {MAC: n.a.mac, MTU: 1500}}); err != nil {
+				t.Fatal(err)
+			}
+			for _, family := range families {
+				server := n.world.listenUDP(t, world.addr(family))
+				write(t, n.a1.dial(t, "udp", world.addr(family)), "unmasqueraded")
+				expectNothing(t, server)
+			}
+			n.awaitDropped(t, n.a, map[string]uint64{program + " unmasqueraded": 2})
+		})
 	}
-	for _, family := range families {
-		server := n.world.listenUDP(t, world.addr(family))
-		write(t, n.a1.dial(t, "udp", world.addr(family)), "unmasqueraded")
-		expectNothing(t, server)
-	}
-	n.awaitDropped(t, n.a, map[string]uint64{"to_wire unmasqueraded": 2})
 }
