@@ -16,9 +16,6 @@
 
 #define CONNECTION_SECOND 1000000000ULL
 
-/* After so many datagrams one way, UDP counts as established even if nobody answers. */
-#define CONNECTION_DATAGRAMS 8
-
 /* CLOCK_MONOTONIC in ns, to the kernel's tick. */
 static __always_inline __u64 connection_now(void)
 {
@@ -123,13 +120,11 @@ SEPARATE bool connection_promote(const struct tuple *t, struct connection *c)
 	if (!t || !c)
 		return false;
 	connection_turn(&other, c, t->protocol);
-	if (!(c->flags & CONNECTION_DIRECT)) {
-		back = bpf_map_lookup_elem(&openings, &other);
-		if (!back)
-			return true; /* another CPU is at it, or the table has pushed it out: the next packet */
-		if (bpf_map_update_elem(&connections, &other, back, BPF_ANY))
-			return false;
-	}
+	back = bpf_map_lookup_elem(&openings, &other);
+	if (!back || !connection_answers(back, t))
+		return true; /* another CPU is at it, or the table has pushed it out: the next packet */
+	if (bpf_map_update_elem(&connections, &other, back, BPF_ANY))
+		return false;
 	if (bpf_map_update_elem(&connections, t, c, BPF_ANY)) {
 		bpf_map_delete_elem(&connections, &other);
 		return false;
@@ -163,18 +158,18 @@ static __always_inline void connection_turn_value(struct connection *back, const
 
 /*
  * Whether this packet makes of an opening a connection that counts as established; *back is the other direction. TCP: one
- * behind the handshake's first two, so a flood of SYN fills `openings` only, even where a server answers it.
+ * behind the handshake's first two, so a flood of SYN fills `openings` only, even where a server answers it. Nothing does
+ * that nobody has answered, or only by a reset: whoever sends in others' names would fill `connections`. So a connection
+ * whose answers do not come by here (DSR) stays where it is.
  */
 static __always_inline bool connection_established_by(const struct transport *t, const struct connection *c,
 						      const struct connection *back)
 {
-	if (t->flags & (TCP_SYN | TCP_RST))
+	if (c->flags & CONNECTION_DIRECT || t->flags & (TCP_SYN | TCP_RST))
 		return false;
-	if (c->flags & CONNECTION_DIRECT || !(c->flags & CONNECTION_OPENER))
+	if (!(c->flags & CONNECTION_OPENER))
 		return true;
-	if (t->tuple.protocol == PROTOCOL_UDP && c->packets >= CONNECTION_DATAGRAMS)
-		return true;
-	return back && back->packets;
+	return back && back->packets && !(back->flags & CONNECTION_RESET);
 }
 
 /*
@@ -183,7 +178,7 @@ static __always_inline bool connection_established_by(const struct transport *t,
  */
 SEPARATE enum finding connection_find_opening(const struct transport *t, __u64 now, struct connection *found)
 {
-	const struct connection *other;
+	const struct connection *other = 0;
 	struct connection *c, back;
 	struct tuple key;
 
@@ -199,7 +194,10 @@ SEPARATE enum finding connection_find_opening(const struct transport *t, __u64 n
 		c->packets++;
 	*found = *c;
 	connection_turn(&key, found, t->tuple.protocol);
-	other = bpf_map_lookup_elem(&openings, &key);
+	if (!(found->flags & CONNECTION_DIRECT))
+		other = bpf_map_lookup_elem(&openings, &key);
+	if (other && !connection_answers(other, &t->tuple))
+		return FOUND_NOTHING; /* of another connection, which got the answers' key after that was pushed out */
 	if (connection_established_by(t, found, other))
 		return connection_promote(&t->tuple, found) ? FOUND_CONNECTION : FOUND_NO_ROOM;
 	if (!other && (found->flags & (CONNECTION_OPENER | CONNECTION_DIRECT)) == CONNECTION_OPENER) {

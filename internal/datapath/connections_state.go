@@ -67,7 +67,8 @@ func (e entry) state(back bpfConnection) ConnectionState {
 			return ConnectionClosing
 		}
 	}
-	if e.opening {
+	// A direct one stays among the openings, since nothing here tells that it is answered; who goes on sending shows it.
+	if e.opening && (!e.direct() || e.value.Packets < 2) {
 		return ConnectionOpening
 	}
 	return ConnectionEstablished

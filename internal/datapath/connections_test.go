@@ -27,6 +27,7 @@ const (
 type half struct {
 	quiet   time.Duration
 	flags   uint8
+	packets uint8
 	missing bool
 }
 
@@ -52,6 +53,7 @@ func (h half) put(t *testing.T, m *ebpf.Map, e entry) {
 	}
 	e.value.Seen = uint64((someTime - h.quiet).Nanoseconds())
 	e.value.Flags |= h.flags
+	e.value.Packets = h.packets
 	if err := m.Put(e.key, e.value); err != nil {
 		t.Fatal(err)
 	}
@@ -84,6 +86,8 @@ func TestConnectionsExpire(t *testing.T) {
 		{name: "ICMP echo", protocol: protocolICMP, lasts: time.Minute, state: ConnectionEstablished},
 		{name: "ICMPv6 echo", protocol: protocolICMPv6, lasts: time.Minute, state: ConnectionEstablished},
 		{name: "TCP direct", protocol: tcp, there: half{flags: isDirect}, back: half{missing: true}, lasts: 6 * time.Hour, state: ConnectionEstablished},
+		{name: "TCP direct, one packet", protocol: tcp, opening: true, there: half{flags: isDirect}, back: half{missing: true}, lasts: time.Minute, state: ConnectionOpening},
+		{name: "TCP direct, several packets", protocol: tcp, opening: true, there: half{flags: isDirect, packets: 2}, back: half{missing: true}, lasts: 6 * time.Hour, state: ConnectionEstablished},
 		{name: "TCP plain", protocol: tcp, there: half{flags: isPlain}, back: half{flags: isPlain}, lasts: 6 * time.Hour, state: ConnectionEstablished},
 		{name: "the way back is missing", protocol: tcp, back: half{missing: true}, lasts: 10 * time.Second, inspected: true},
 		{name: "the way back was pushed out of the openings", protocol: tcp, opening: true, back: half{missing: true}, lasts: time.Minute, state: ConnectionOpening},

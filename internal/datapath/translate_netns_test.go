@@ -39,7 +39,7 @@ func carriesService(t *testing.T, from place, frontend netip.Addr) {
 		t.Errorf("TCP: %v", err)
 	}
 	udp := from.dialPort(t, "udp", to)
-	for i := range 12 { // more than make a connection of UDP an established one
+	for i := range 12 {
 		if err := echoUDP(udp, 1+i*100); err != nil {
 			t.Errorf("UDP, datagram %d: %v", i, err)
 		}
