@@ -59,21 +59,21 @@ static __noinline void wire_xdp_decide(struct xdp_md *ctx, struct translation *x
 
 /*
  * The way of packets that get what *c says, NULL where tc has to see to this one: that happens about once in a
- * second to those that follow the kernel's routes, so that the kernel learns that the neighbour is in use.
+ * second to those that follow the kernel's routes, so that the kernel learns that the neighbour is in use, as in way_out.
  */
 static __always_inline const struct decision *wire_xdp_way(struct xdp_md *ctx, struct translation *x,
 							   const struct connection *c, __u64 now)
 {
 	struct decision *d = decision_place_xdp(&c->source, &c->destination);
+	bool same;
 
 	if (!d)
 		return 0; /* cannot be: every index has its element */
-	if (likely(decision_holds(d, &c->source, &c->destination, ctx->ingress_ifindex | SCOPE_XDP,
-				  decision_generation()) &&
-		   (!d->expires || (__u32)(now >> 30) < d->expires)))
+	same = decision_holds(d, &c->source, &c->destination, ctx->ingress_ifindex | SCOPE_XDP, decision_generation());
+	if (likely(same && (!d->expires || (__u32)(now >> 30) < d->expires)))
 		return d;
 	wire_xdp_decide(ctx, x, d, c, now);
-	return d->expires ? 0 : d;
+	return d->expires && way_renews(same) ? 0 : d;
 }
 
 /* Whether a packet may leave that way at once. Only by a wire, to a neighbour that is known, and as one piece. */

@@ -20,7 +20,7 @@ enum fib_answer {
 
 /* Asks the kernel's routes and rules for the way from an address to another one; the answer is in x->fib. */
 SEPARATE int way_ask_kernel(struct __sk_buff *skb, struct translation *x, const struct address *source,
-				     const struct address *destination)
+			    const struct address *destination)
 {
 	if (!x || !source || !destination)
 		return FIB_UNREACHABLE;
@@ -107,9 +107,16 @@ SEPARATE int way_decide(struct __sk_buff *skb, struct translation *x, struct dec
 	return 0;
 }
 
+/* Whether who asks the kernel's routes also tells its neighbour table: every time for the same packets, else sometimes. */
+static __always_inline bool way_renews(bool same)
+{
+	return same || !(bpf_get_prandom_u32() & 63);
+}
+
 /*
  * The way of a translated packet; NULL cannot be. What the kernel's routes said holds for about a second. The
- * packet that asks again is sent by the kernel's neighbour table (*fresh), which so learns that the neighbour is in use.
+ * packet that asks again is sent by the kernel's neighbour table (*fresh), which so learns that the neighbour is in use;
+ * where ways push each other out, a few of those that ask do.
  */
 static __always_inline const struct decision *way_out(struct packet *p, struct translation *x,
 						      const struct address *source, const struct address *destination,
@@ -118,14 +125,16 @@ static __always_inline const struct decision *way_out(struct packet *p, struct t
 	struct decision *d = decision_place(source, destination);
 	__u32 state = decision_generation();
 
+	bool same;
+
 	*fresh = false;
 	if (!d)
 		return 0;
-	if (likely(decision_holds(d, source, destination, p->skb->ifindex | SCOPE_TRANSLATED, state) &&
-		   (!d->expires || (__u32)(now >> 30) < d->expires)))
+	same = decision_holds(d, source, destination, p->skb->ifindex | SCOPE_TRANSLATED, state);
+	if (likely(same && (!d->expires || (__u32)(now >> 30) < d->expires)))
 		return d;
 	way_decide(p->skb, x, d, source, destination);
-	*fresh = d->expires;
+	*fresh = d->expires && way_renews(same);
 	return d;
 }
 
