@@ -24,7 +24,8 @@ static __always_inline __u32 from_pod_translated(const struct packet *p, const s
 
 	if (!config_services && (!config_masquerade || config_stack_services || stack || kind))
 		return 0;
-	if (config_stack_services || address_stays_on_link(&p->destination))
+	/* Services at loopback addresses are for the node's own sockets. */
+	if (config_stack_services || address_stays_on_link(&p->destination) || address_is_loopback(&p->destination))
 		return 0;
 	if (kind != ROUTE_UNKNOWN && kind != ROUTE_CLUSTER)
 		return bpf_map_lookup_elem(&translated_pods, &p->source) ? how | TRANSLATE_ANSWERS : 0;
