@@ -10,6 +10,12 @@
 #include "rewrite.h"
 #include "way.h"
 
+/* Whether routers may cut the packet into pieces: IPv4 without DF (RFC 791, 3.1). */
+static __always_inline bool packet_may_be_cut(const struct packet *p)
+{
+	return p->protocol == bpf_htons(ETH_P_IP) && !(p->ip4->frag_off & bpf_htons(0x4000));
+}
+
 /* Does to a packet of connection *c what is done where the stack goes on with it. */
 STAGE translate_here(struct packet *p, const struct translation *x, const struct connection *c)
 {
@@ -47,13 +53,28 @@ static __noinline enum verdict translate_straight(struct packet *p, struct trans
 	}
 	if (unlikely(p->hops <= 1))
 		return PASS; /* the stack answers time exceeded */
-	if (d->route.kind != ROUTE_LOCAL && unlikely(!route_fits(p, d->route.mtu))) {
+	if (d->route.kind != ROUTE_LOCAL && unlikely(!route_fits(p, d->route.mtu)) &&
+	    !(d->route.kind == ROUTE_TUNNEL && packet_may_be_cut(p))) { /* what is around it is cut instead */
 		x->mtu = d->route.mtu;
 		return NEXT;
 	}
 	if (likely(!(c->flags & (CONNECTION_PLAIN | CONNECTION_DIRECT))) && !rewrite(p, &x->transport, c))
 		return drop(p, DROP_TRUNCATED);
 	return way_send(p, d, fresh);
+}
+
+/*
+ * Whether packets of connection *c go on here as they are. At to_wire, those that from_wire forwards to their backend's
+ * node (DSR), which are of the opener's direction: the stack only answers. At from_pod, those that the stack is to have,
+ * behind which to_wire masquerades.
+ */
+static __always_inline bool translate_elsewhere(const struct connection *c, enum place place, __u32 how)
+{
+	bool opener = c->flags & CONNECTION_OPENER;
+
+	if (place == PLACE_TO_WIRE)
+		return c->flags & (CONNECTION_PLAIN | CONNECTION_DIRECT) || (how & TRANSLATE_ANSWERS && opener);
+	return place == PLACE_POD && how & TRANSLATE_STACK && opener && !c->service;
 }
 
 /* An ICMP error about a packet of connection *c, and the packet that it quotes. */
@@ -83,15 +104,27 @@ static __noinline enum verdict translate_error_of(struct packet *p, struct trans
 	return v == NEXT ? way_send_rare(p, d, fresh) : v;
 }
 
+/* Whether a pod, which reports about a packet, can have got it: it was sent to an address of its own. */
+static __always_inline bool translate_received(const struct packet *p, const struct address *receiver)
+{
+	const struct endpoint *e = endpoint_of(receiver);
+
+	return e && e->ifindex == p->skb->ifindex;
+}
+
 /* What has no ports that are its own: NEXT for what is none of translation's business. */
 STAGE translate_error(struct packet *p, struct translation *x, enum place place, __u32 how)
 {
 	const struct connection *c;
 
-	if (icmp_error_read(p, &x->error)) {
+	if (icmp_error_read(p, &x->error) && address_equals(&p->destination, &x->error.tuple.destination)) {
 		c = bpf_map_lookup_elem(&connections, &x->error.tuple);
 		if (!c)
 			c = bpf_map_lookup_elem(&openings, &x->error.tuple);
+		if (c && translate_elsewhere(c, place, how))
+			return PASS;
+		if (c && place == PLACE_POD && !translate_received(p, &x->error.tuple.source))
+			return drop(p, DROP_SPOOFED_SOURCE);
 		if (c)
 			return c->flags & CONNECTION_PLAIN ? NEXT : translate_error_of(p, x, c, place, how);
 	}
@@ -128,9 +161,7 @@ static __noinline enum verdict translate_unusual(struct packet *p, struct transl
  */
 static __noinline enum verdict translate_too_big(struct packet *p, struct translation *x, const struct connection *c)
 {
-	const __be16 dont_fragment = bpf_htons(0x4000);
-
-	if (p->protocol == bpf_htons(ETH_P_IPV6) || p->ip4->frag_off & dont_fragment)
+	if (!packet_may_be_cut(p))
 		return refuse_size(p, &x->transport, x->mtu);
 	return translate_moves(&x->transport.tuple, c) ? drop(p, DROP_UNANSWERED) : translate_here(p, x, c);
 }
@@ -152,11 +183,13 @@ STAGE translate_known(struct packet *p, struct translation *x, const struct conn
 {
 	enum verdict v;
 
+	if (translate_elsewhere(c, place, how))
+		return PASS;
 	switch (place) {
 	case PLACE_TO_POD:
 		return c->flags & (CONNECTION_OPENER | CONNECTION_PLAIN) ? NEXT : translate_here(p, x, c);
 	case PLACE_TO_WIRE:
-		return c->flags & CONNECTION_PLAIN ? PASS : translate_here(p, x, c);
+		return translate_here(p, x, c);
 	case PLACE_WIRE:
 		if (c->flags & CONNECTION_PLAIN)
 			return NEXT;
