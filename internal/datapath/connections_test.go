@@ -53,7 +53,7 @@ func (h half) put(t *testing.T, m *ebpf.Map, e entry) {
 	}
 	e.value.Seen = uint64((someTime - h.quiet).Nanoseconds())
 	e.value.Flags |= h.flags
-	e.value.Packets = h.packets
+	e.value.Packets += h.packets
 	if err := m.Put(e.key, e.value); err != nil {
 		t.Fatal(err)
 	}
