@@ -24,7 +24,10 @@ var pinnedMaps = []string{
 // adoptedTogether are maps whose entries refer to each other: with one of them new, the others' entries would mean nothing, and
 // tidying them up would take from the old programs what these still use.
 var adoptedTogether = [][]string{
-	{bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts},
+	{
+		bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts,
+		bpfMapPeers, bpfMapDatagrams, // sockets remember sets by their number
+	},
 	{bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods},
 }
 
