@@ -144,7 +144,7 @@ static long wire_xdp_search_step(__u32 attempt, struct wire_xdp_search *s)
 	connection_turn(&b->other, &b->to, b->key.protocol);
 	if (!connection_port_is_ours(b->to.source_port) || wire_xdp_port_in_use(s->ctx, &b->other))
 		return 0;
-	s->claim = connection_claim(b, false);
+	s->claim = connection_claim(false);
 	return s->claim != CLAIM_TAKEN;
 }
 
@@ -165,7 +165,7 @@ static __always_inline enum drop_reason wire_xdp_claim(struct xdp_md *ctx, struc
 /* Begins x->beginning as a connection whose packets go on as they are. */
 static __always_inline enum drop_reason wire_xdp_begin_direct(struct translation *x)
 {
-	if (connection_claim(&x->beginning, false) != CLAIM_BEGUN)
+	if (connection_claim(false) != CLAIM_BEGUN)
 		return DROP_CONNECTIONS_FULL;
 	x->found = x->beginning.to;
 	return DROP_NONE;

@@ -5,7 +5,7 @@
  * translated to is the caller's to say.
  *
  * A packet asks connection_find first, then connection_find_opening, and if that finds nothing, whoever wants a
- * connection fills a struct beginning and calls connection_begin or, for ports of its own choice, connection_claim.
+ * connection fills a struct beginning and calls connection_claim (claim.h).
  */
 #pragma once
 
@@ -43,15 +43,16 @@ static __always_inline bool connection_answers(const struct connection *to, cons
 /* Removes both directions, wherever they are. */
 SEPARATE int connection_forget(const struct tuple *t, const struct connection *to)
 {
-	struct tuple other;
+	struct tuple key;
 
 	if (!t || !to)
 		return 0;
-	connection_turn(&other, to, t->protocol);
-	bpf_map_delete_elem(&connections, &other);
-	bpf_map_delete_elem(&openings, &other);
-	bpf_map_delete_elem(&connections, t);
-	bpf_map_delete_elem(&openings, t);
+	connection_turn(&key, to, t->protocol);
+	bpf_map_delete_elem(&connections, &key);
+	bpf_map_delete_elem(&openings, &key);
+	key = *t;
+	bpf_map_delete_elem(&connections, &key);
+	bpf_map_delete_elem(&openings, &key);
 	return 0;
 }
 
@@ -111,26 +112,30 @@ static __always_inline struct connection *connection_find(const struct transport
 	return c;
 }
 
-/* Moves a connection, whose one direction is `t` and *c, from `openings` to `connections`. False if there is no room. */
-SEPARATE bool connection_promote(const struct tuple *t, struct connection *c)
+/* Moves a connection, whose one direction is `t`, from `openings` to `connections`. False if there is no room. */
+SEPARATE bool connection_promote(const struct tuple *t)
 {
-	const struct connection *back;
-	struct tuple other;
+	const struct connection *c, *back;
+	struct tuple key, other;
 
-	if (!t || !c)
+	if (!t)
 		return false;
-	connection_turn(&other, c, t->protocol);
-	back = bpf_map_lookup_elem(&openings, &other);
-	if (!back || !connection_answers(back, t))
+	key = *t;
+	c = bpf_map_lookup_elem(&openings, &key);
+	if (!c)
 		return true; /* another CPU is at it, or the table has pushed it out: the next packet */
+	connection_turn(&other, c, key.protocol);
+	back = bpf_map_lookup_elem(&openings, &other);
+	if (!back || !connection_answers(back, &key))
+		return true; /* the same */
 	if (bpf_map_update_elem(&connections, &other, back, BPF_ANY))
 		return false;
-	if (bpf_map_update_elem(&connections, t, c, BPF_ANY)) {
+	if (bpf_map_update_elem(&connections, &key, c, BPF_ANY)) {
 		bpf_map_delete_elem(&connections, &other);
 		return false;
 	}
 	bpf_map_delete_elem(&openings, &other);
-	bpf_map_delete_elem(&openings, t);
+	bpf_map_delete_elem(&openings, &key);
 	return true;
 }
 
@@ -184,7 +189,8 @@ SEPARATE enum finding connection_find_opening(const struct transport *t, __u64 n
 
 	if (!t || !found)
 		return FOUND_NOTHING;
-	c = bpf_map_lookup_elem(&openings, &t->tuple);
+	key = t->tuple;
+	c = bpf_map_lookup_elem(&openings, &key);
 	if (!c)
 		return FOUND_NOTHING;
 	if (t->tuple.protocol == PROTOCOL_TCP && !connection_note_flags(t, c))
@@ -199,7 +205,7 @@ SEPARATE enum finding connection_find_opening(const struct transport *t, __u64 n
 	if (other && !connection_answers(other, &t->tuple))
 		return FOUND_NOTHING; /* of another connection, which got the answers' key after that was pushed out */
 	if (connection_established_by(t, found, other))
-		return connection_promote(&t->tuple, found) ? FOUND_CONNECTION : FOUND_NO_ROOM;
+		return connection_promote(&t->tuple) ? FOUND_CONNECTION : FOUND_NO_ROOM;
 	if (!other && (found->flags & (CONNECTION_OPENER | CONNECTION_DIRECT)) == CONNECTION_OPENER) {
 		connection_turn_value(&back, &t->tuple, found);
 		if (bpf_map_update_elem(&openings, &key, &back, BPF_NOEXIST))
@@ -221,73 +227,3 @@ enum claim {
 	CLAIM_TAKEN,   /* another connection has the answers' key: another port is needed, or DROP_NO_NAT_PORT */
 	CLAIM_NO_ROOM, /* DROP_CONNECTIONS_FULL */
 };
-
-/*
- * Whether the key of the answers is free in `connections`, or can be made so: it is this connection's own, or of one that has ended.
- */
-static __always_inline bool connection_make_way(struct beginning *b)
-{
-	struct connection *taken = bpf_map_lookup_elem(&connections, &b->other);
-
-	if (!taken)
-		return true;
-	if (!connection_answers(taken, &b->key) && !connection_over(&b->other, taken))
-		return false;
-	connection_forget(&b->other, taken);
-	return true;
-}
-
-/*
- * Begins a connection with exactly the addresses and ports of b->to, or says that it cannot be told from another
- * one. With `replace`, one that nobody has answered yet gives way.
- */
-SEPARATE enum claim connection_claim(struct beginning *b, bool replace)
-{
-	struct connection *taken;
-
-	if (!b)
-		return CLAIM_NO_ROOM;
-	b->to.seen = connection_now();
-	b->to.packets = 1;
-	b->to.padding[0] = b->to.padding[1] = b->to.padding[2] = 0;
-	connection_turn(&b->other, &b->to, b->key.protocol);
-	connection_turn_value(&b->back, &b->key, &b->to);
-	if (b->to.flags & CONNECTION_DIRECT)
-		return bpf_map_update_elem(&openings, &b->key, &b->to, BPF_ANY) ? CLAIM_NO_ROOM : CLAIM_BEGUN;
-	if (!connection_make_way(b))
-		return CLAIM_TAKEN;
-	if (bpf_map_update_elem(&openings, &b->other, &b->back, BPF_NOEXIST)) {
-		taken = bpf_map_lookup_elem(&openings, &b->other);
-		if (!taken)
-			return CLAIM_NO_ROOM;
-		if (!connection_answers(taken, &b->key)) {
-			if (!replace)
-				return CLAIM_TAKEN;
-			connection_forget(&b->other, taken);
-		}
-		if (bpf_map_update_elem(&openings, &b->other, &b->back, BPF_ANY))
-			return CLAIM_NO_ROOM;
-	}
-	return bpf_map_update_elem(&openings, &b->key, &b->to, BPF_ANY) ? CLAIM_NO_ROOM : CLAIM_BEGUN;
-}
-
-/* How many ports are tried before giving up: at first any, then neighbours, so that a small range is tried whole. */
-#define CONNECTION_ATTEMPTS 64
-
-/* The port that attempt number `attempt` takes, from the range that translation may use. `start` is random and the same for all attempts. */
-static __always_inline __be16 connection_port(__u32 start, __u32 attempt)
-{
-	__u32 ports = (__u32)config_nat_last - config_nat_first + 1;
-
-	if (attempt < CONNECTION_ATTEMPTS / 2)
-		start *= 2 * attempt + 1; /* odd: as random as start */
-	return bpf_htons(config_nat_first + (start + attempt) % ports);
-}
-
-/* Whether a port is one that translation may give, in network order. */
-static __always_inline bool connection_port_is_ours(__be16 port)
-{
-	__u16 host = bpf_ntohs(port);
-
-	return host >= config_nat_first && host <= config_nat_last;
-}

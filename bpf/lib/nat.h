@@ -2,7 +2,7 @@
 /* Whose address and which port a connection gets that cannot keep its own. */
 #pragma once
 
-#include "translation.h"
+#include "claim.h"
 #include "way.h"
 
 /* The address of the family of `like` that packets get which leave through a device; NULL if it is no uplink or has none. */
@@ -70,17 +70,18 @@ struct nat_search {
 static long nat_search_step(__u32 attempt, struct nat_search *s)
 {
 	struct translation *x = translation_place();
-	struct tuple answers;
+	struct beginning *b;
 
 	if (!x)
 		return 1;
-	x->beginning.to.source_port = connection_port(s->start, attempt);
-	if (s->own_address && transport_has_ports(x->beginning.key.protocol)) {
-		connection_turn(&answers, &x->beginning.to, x->beginning.key.protocol);
-		if (nat_port_in_use(s->skb, &answers))
+	b = &x->beginning;
+	b->to.source_port = connection_port(s->start, attempt);
+	if (s->own_address && transport_has_ports(b->key.protocol)) {
+		connection_turn(&b->other, &b->to, b->key.protocol);
+		if (nat_port_in_use(s->skb, &b->other))
 			return 0;
 	}
-	s->claim = connection_claim(&x->beginning, false);
+	s->claim = connection_claim(false);
 	return s->claim != CLAIM_TAKEN;
 }
 

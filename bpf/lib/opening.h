@@ -35,16 +35,18 @@ SEPARATE bool opening_mark(const struct address *pod)
 {
 	__u64 *since, now = connection_now();
 	__u32 index = GENERATION_PODS;
+	struct address key;
 	__u32 *pods;
 
 	if (!pod)
 		return false;
-	since = bpf_map_lookup_elem(&translated_pods, pod);
+	key = *pod;
+	since = bpf_map_lookup_elem(&translated_pods, &key);
 	if (since) {
 		*since = now;
 		return true;
 	}
-	if (bpf_map_update_elem(&translated_pods, pod, &now, BPF_ANY))
+	if (bpf_map_update_elem(&translated_pods, &key, &now, BPF_ANY))
 		return false;
 	pods = bpf_map_lookup_elem(&generation, &index);
 	if (pods)
@@ -84,7 +86,7 @@ SEPARATE int opening_begin(struct __sk_buff *skb, struct translation *x, bool ow
 			     !(transport_has_ports(b->key.protocol) && nat_port_in_use(skb, &b->other));
 	}
 	if (keeps_port)
-		claim = connection_claim(b, !own_address);
+		claim = connection_claim(!own_address);
 	if (claim == CLAIM_TAKEN && !(b->to.flags & CONNECTION_PLAIN))
 		claim = nat_search(skb, own_address);
 	if (claim != CLAIM_BEGUN)
@@ -262,8 +264,9 @@ static __always_inline int opening_source(struct __sk_buff *skb, struct translat
 }
 
 /* What becomes of a packet that is of no established connection: an enum opening, or a reason to drop it. */
-SEPARATE int opening_decide(struct __sk_buff *skb, struct translation *x, enum place place, __u32 how, __u64 now)
+SEPARATE int opening_decide(struct __sk_buff *skb, enum place place, __u32 how, __u64 now)
 {
+	struct translation *x = translation_place(); /* found, so that it has keys of maps */
 	const struct connection *c;
 	bool service;
 	int v;

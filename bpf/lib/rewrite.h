@@ -77,17 +77,32 @@ static __always_inline bool rewrite_ports(struct packet *p, const struct transpo
 	return true;
 }
 
-static __always_inline void rewrite_ipv4(struct iphdr *ip, const struct connection *to, __wsum addresses)
+/* The header of IPv4. Makes it writable, and `ports` bytes behind it. */
+static __always_inline bool rewrite_ipv4(struct packet *p, const struct connection *to, __wsum addresses, __u32 ports)
 {
+	struct iphdr *ip;
+
+	if (!packet_has(p, sizeof(*ip) + ports))
+		return false;
+	ip = p->ip4 = (void *)p->eth + ETH_HLEN;
 	ip->saddr = to->source.word[3];
 	ip->daddr = to->destination.word[3];
 	ip->check = checksum_changed(ip->check, addresses);
+	return true;
 }
 
-static __always_inline void rewrite_ipv6(struct ipv6hdr *ip, const struct connection *to)
+/* The same of IPv6. */
+static __always_inline bool rewrite_ipv6(struct packet *p, const struct connection *to, __wsum addresses, __u32 ports)
 {
+	struct ipv6hdr *ip;
+
+	bpf_csum_update(p->skb, addresses);
+	if (!packet_has(p, sizeof(*ip) + ports))
+		return false;
+	ip = p->ip6 = (void *)p->eth + ETH_HLEN;
 	__builtin_memcpy(&ip->saddr, &to->source, sizeof(ip->saddr));
 	__builtin_memcpy(&ip->daddr, &to->destination, sizeof(ip->daddr));
+	return true;
 }
 
 /*
@@ -102,20 +117,13 @@ static __always_inline bool rewrite(struct packet *p, const struct transport *t,
 {
 	__wsum addresses = rewrite_fold(rewrite_address_diff(&t->tuple.source, &to->source) +
 					rewrite_address_diff(&t->tuple.destination, &to->destination));
-	bool ipv4 = p->protocol == bpf_htons(ETH_P_IP);
 	bool whole = t->kind == TRANSPORT_PORTS;
-	__u32 headers = ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+	__u32 ports = whole ? TRANSPORT_OTHER_LENGTH : 0;
 
 	if (likely(whole) && !rewrite_checksum(p->skb, t, to, addresses))
 		return false;
-	if (!ipv4)
-		bpf_csum_update(p->skb, addresses);
-	if (!packet_has(p, headers + (whole ? TRANSPORT_OTHER_LENGTH : 0)))
+	if (p->protocol == bpf_htons(ETH_P_IP) ? !rewrite_ipv4(p, to, addresses, ports)
+					       : !rewrite_ipv6(p, to, addresses, ports))
 		return false;
-	p->ip4 = (void *)p->eth + ETH_HLEN;
-	if (ipv4)
-		rewrite_ipv4(p->ip4, to, addresses);
-	else
-		rewrite_ipv6(p->ip6, to);
 	return !whole || rewrite_ports(p, t, to);
 }

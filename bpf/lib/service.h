@@ -47,7 +47,7 @@ static __always_inline void service_frontend(struct frontend *f, const struct tu
 }
 
 /* Whether a source is in the Service's loadBalancerSourceRanges. Ask only with SERVICE_SOURCES. */
-static __always_inline bool service_allows(__u32 service, const struct address *source)
+static __noinline bool service_allows(__u32 service, const struct address *source)
 {
 	struct source_key key = {
 		.prefix_len = 8 * (sizeof(key.service) + sizeof(key.address)),
@@ -59,7 +59,7 @@ static __always_inline bool service_allows(__u32 service, const struct address *
 }
 
 /* The counters of a Service on this CPU, made at first use. NULL when there is no room for them. */
-static __always_inline struct service_count *service_count_of(__u32 service)
+static __noinline struct service_count *service_count_of(__u32 service)
 {
 	struct service_count *count = bpf_map_lookup_elem(&service_counts, &service);
 	struct service_count none = {};
@@ -223,28 +223,33 @@ static __noinline bool service_pick(const struct tuple *t, const struct backend_
 	return true;
 }
 
+/* What is needed of a Service for connections from one side. Of struct service, call chains have no room for a copy. */
+struct service_side {
+	__u32 id, affinity;
+	__u32 flags; /* enum service_flag */
+	struct backend_set set;
+};
+
 /* service_choose with one state of the Service. False when that state is not whole any more. */
-SEPARATE bool service_choose_from(const struct tuple *t, const struct service *s, const struct backend_set *set,
-				  __u64 netns, struct choice *c)
+SEPARATE bool service_choose_from(const struct tuple *t, const struct service_side *s, __u64 netns, struct choice *c)
 {
 	struct client client;
 
-	if (!t || !s || !set || !c)
+	if (!t || !s || !c)
 		return false;
 	if (!(s->flags & SERVICE_AFFINITY))
-		return service_pick(t, set, s->flags, netns, c);
+		return service_pick(t, &s->set, s->flags, netns, c);
 	service_client(&client, t, s->id, netns);
-	if (service_kept(&client, set, s->affinity, c))
+	if (service_kept(&client, &s->set, s->affinity, c))
 		return true;
-	if (!service_pick(t, set, s->flags, netns, c))
+	if (!service_pick(t, &s->set, s->flags, netns, c))
 		return false;
 	service_keep(&client, c);
 	return true;
 }
 
 /* The present state of the Service and of its set for a side; false when there is none. */
-static __always_inline bool service_read(const struct tuple *t, enum side side, struct service *s,
-					 struct backend_set *set)
+static __always_inline bool service_read(const struct tuple *t, enum side side, struct service_side *s)
 {
 	const struct service *now;
 	struct frontend f;
@@ -253,14 +258,15 @@ static __always_inline bool service_read(const struct tuple *t, enum side side, 
 	now = service_of(&f);
 	if (!now)
 		return false;
-	*s = *now;
-	*set = side == SIDE_INSIDE ? s->inside : s->outside;
+	s->id = now->id;
+	s->affinity = now->affinity;
+	s->flags = now->flags;
+	s->set = side == SIDE_INSIDE ? now->inside : now->outside;
 	return true;
 }
 
 /* Whether that is still its state. */
-static __always_inline bool service_still(const struct tuple *t, enum side side, __u32 id,
-					  const struct backend_set *set)
+static __always_inline bool service_still(const struct tuple *t, enum side side, const struct service_side *read)
 {
 	const struct backend_set *now;
 	const struct service *s;
@@ -271,7 +277,7 @@ static __always_inline bool service_still(const struct tuple *t, enum side side,
 	if (!s)
 		return false;
 	now = side == SIDE_INSIDE ? &s->inside : &s->outside;
-	return s->id == id && now->id == set->id && now->count == set->count;
+	return s->id == read->id && now->id == read->set.id && now->count == read->set.count;
 }
 
 #define SERVICE_ATTEMPTS 4
@@ -287,28 +293,27 @@ static __always_inline bool service_still(const struct tuple *t, enum side side,
  */
 SEPARATE enum answer service_choose(const struct tuple *t, enum side side, __u64 netns, struct choice *c)
 {
-	struct backend_set set;
-	struct service s;
+	struct service_side s;
 	struct service_count *count;
 	enum answer answer = ANSWER_NONE;
 
-	if (!t || !c || !service_read(t, side, &s, &set))
+	if (!t || !c || !service_read(t, side, &s))
 		return ANSWER_NONE;
 	for (int i = 0; i < SERVICE_ATTEMPTS; i++) {
 		bool whole = true;
 
 		if (!netns && s.flags & SERVICE_SOURCES && !service_allows(s.id, &t->source))
 			answer = ANSWER_FORBID;
-		else if (set.count)
-			answer = (whole = service_choose_from(t, &s, &set, netns, c)) ? ANSWER_BACKEND : ANSWER_NONE;
-		else if (set.without == WITHOUT_BACKEND_REFUSE)
+		else if (s.set.count)
+			answer = (whole = service_choose_from(t, &s, netns, c)) ? ANSWER_BACKEND : ANSWER_NONE;
+		else if (s.set.without == WITHOUT_BACKEND_REFUSE)
 			answer = ANSWER_REFUSE;
 		else
-			answer = set.without == WITHOUT_BACKEND_DROP ? ANSWER_DROP : ANSWER_NONE;
-		if (service_still(t, side, s.id, &set) && whole)
+			answer = s.set.without == WITHOUT_BACKEND_DROP ? ANSWER_DROP : ANSWER_NONE;
+		if (service_still(t, side, &s) && whole)
 			break;
 		answer = ANSWER_NONE;
-		if (!service_read(t, side, &s, &set))
+		if (!service_read(t, side, &s))
 			return ANSWER_NONE;
 	}
 	c->service = s.id;

@@ -170,7 +170,7 @@ static __noinline enum verdict translate_too_big(struct packet *p, struct transl
 static __noinline enum verdict translate_unknown(struct packet *p, struct translation *x, enum place place, __u32 how,
 						 __u64 now)
 {
-	int reason = opening_decide(p->skb, x, place, how, now);
+	int reason = opening_decide(p->skb, place, how, now);
 
 	if (likely(reason == OPENING_NEXT))
 		return NEXT;

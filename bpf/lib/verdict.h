@@ -21,7 +21,8 @@ enum verdict {
 /*
  * A function that the verifier checks by itself, once for each program and not for each call and all that its callers
  * may know (Linux 5.6; of pointers to structs, 5.12). It gets no pointers into packets, and has to ask whether those it gets
- * are NULL, which they never are.
+ * are NULL, which they never are. Where they point to is neither key nor value of a map for Linux 6.1: that has to be a
+ * copy on the stack, or what a lookup has found.
  */
 #define SEPARATE __attribute__((noinline))
 

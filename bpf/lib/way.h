@@ -48,17 +48,18 @@ static __always_inline void way_of_kernel(struct __sk_buff *skb, struct translat
 					  const struct address *source, const struct address *destination)
 {
 	int answer = way_ask_kernel(skb, x, source, destination);
+	__u32 ifindex = x->fib.ifindex;
 	const struct uplink *uplink;
 
 	way->kind = ROUTE_UNKNOWN;
 	if (!way_is_known(answer))
 		return;
 	way->kind = ROUTE_REMOTE;
-	way->ifindex = x->fib.ifindex;
+	way->ifindex = ifindex;
 	way->resolved = answer != FIB_NO_NEIGHBOUR;
 	way->mtu = x->fib.mtu_result;
 	if (!way->resolved) {
-		uplink = bpf_map_lookup_elem(&uplinks, &way->ifindex);
+		uplink = bpf_map_lookup_elem(&uplinks, &ifindex);
 		way->mtu = uplink ? uplink->mtu : 0xffff;
 	}
 	__builtin_memcpy(way->next_hop_mac, x->fib.dmac, ETH_ALEN);
@@ -79,14 +80,16 @@ SEPARATE int way_decide(struct __sk_buff *skb, struct translation *x, struct dec
 {
 	__u32 now = decision_generation();
 	const struct endpoint *e;
+	struct address to;
 
 	if (!x || !d || !source || !destination)
 		return 0;
-	e = endpoint_of(destination);
+	to = *destination;
+	e = endpoint_of(&to);
 	d->expires = 0;
 	d->translated = 0;
 	if (e) {
-		endpoint_way(&d->route, destination);
+		endpoint_way(&d->route, &to);
 		if (e->ifindex == skb->ifindex) {
 			d->route.kind = ROUTE_LOCAL;
 			d->route.ifindex = e->ifindex;
