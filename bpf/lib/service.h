@@ -82,16 +82,16 @@ static __always_inline __u32 service_hash_word(__u32 hash, __u32 word)
 
 /*
  * Equal on all nodes for packets of one connection. The destination's address is not in it: nodes forward for each
- * other what came to their own addresses. Clients of a Service with affinity differ by their address alone.
+ * other what came to their own addresses. Clients of a Service with affinity are not told apart by their address alone: once
+ * the Service's time is over they may get another backend, which Kubernetes' tests expect.
  */
-static __always_inline __u32 service_hash(const struct tuple *t, bool affinity)
+static __always_inline __u32 service_hash(const struct tuple *t)
 {
 	__u32 hash = 0;
 
 	for (int i = 0; i < 4; i++)
 		hash = service_hash_word(hash, t->source.word[i]);
-	if (!affinity)
-		hash = service_hash_word(hash, (__u32)t->source_port << 16 | t->destination_port);
+	hash = service_hash_word(hash, (__u32)t->source_port << 16 | t->destination_port);
 	hash = service_hash_word(hash, t->protocol);
 	hash ^= hash >> 16;
 	hash *= 0x85ebca6b;
@@ -204,8 +204,7 @@ static __noinline void service_keep(const struct client *client, const struct ch
 }
 
 /* A backend of a set that has some, and no memory of the client. False when the set is gone. */
-static __noinline bool service_pick(const struct tuple *t, const struct backend_set *set, __u32 flags, bool socket,
-				    struct choice *c)
+static __noinline bool service_pick(const struct tuple *t, const struct backend_set *set, bool socket, struct choice *c)
 {
 	struct backend_key key = {.set = set->id};
 	const struct backend *b;
@@ -213,7 +212,7 @@ static __noinline bool service_pick(const struct tuple *t, const struct backend_
 	if (socket || !set->maglev_size)
 		key.index = bpf_get_prandom_u32() % set->count;
 	else
-		key.index = service_maglev(set, service_hash(t, flags & SERVICE_AFFINITY));
+		key.index = service_maglev(set, service_hash(t));
 	b = bpf_map_lookup_elem(&backends, &key);
 	if (!b)
 		return false;
@@ -238,11 +237,11 @@ SEPARATE bool service_choose_from(const struct tuple *t, const struct service_si
 	if (!t || !s || !c)
 		return false;
 	if (!(s->flags & SERVICE_AFFINITY))
-		return service_pick(t, &s->set, s->flags, netns, c);
+		return service_pick(t, &s->set, netns, c);
 	service_client(&client, t, s->id, netns);
 	if (service_kept(&client, &s->set, s->affinity, c))
 		return true;
-	if (!service_pick(t, &s->set, s->flags, netns, c))
+	if (!service_pick(t, &s->set, netns, c))
 		return false;
 	service_keep(&client, c);
 	return true;
