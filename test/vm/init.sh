@@ -25,7 +25,9 @@ exec 3>/dev/ttyS1
 while read -r dir; do
 	echo "@vm begin $dir" >&3
 	cd "/src/$dir"
-	./vm.test -test.v=test2json -test.timeout=15m >&3 2>&1 || printf '\n\026FAIL\n' >&3
+	# What is left out asks much of the processor and nothing of the kernel's version: it runs on the machine itself.
+	./vm.test -test.v=test2json -test.timeout=30m \
+		-test.skip='^(TestServicesKilled|TestServicesRandomly|TestConnectionsExpire|TestConnectionsBecomeEmpty|TestMemoryOfTenThousand|TestRandom.*|Fuzz.*)$' >&3 2>&1 || printf '\n\026FAIL\n' >&3
 	printf '\n@vm end %s\n' "$dir" >&3
 done </tests
 echo "@vm done" >&3

@@ -31,7 +31,7 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("vm", flag.ContinueOnError)
 	only := flags.String("kernel", "", "boot only this `version` of the table in kernels.go")
-	limit := flags.Duration("timeout", 20*time.Minute, "how long a machine may live")
+	limit := flags.Duration("timeout", 40*time.Minute, "how long a machine may live")
 	accel := flags.String("accel", "tcg,thread=multi", "QEMU's accelerator; kvm is faster where it works")
 	if err := flags.Parse(args); err != nil {
 		return err
