@@ -44,19 +44,3 @@ static __noinline bool fragment_recall(struct tuple *t, __u32 id)
 	t->destination_port = ports->destination;
 	return true;
 }
-
-/*
- * Remembers the ports of a first fragment, and gives a later one (TRANSPORT_PIECE, which it stays) those of its first
- * one. False if that has not been seen: DROP_UNKNOWN_FRAGMENT. For packets that are looked up as they came, before any
- * translation; whole ones pay a comparison.
- */
-static __always_inline bool fragment_resolve(struct transport *t)
-{
-	if (likely(!t->in_pieces))
-		return true;
-	if (t->kind == TRANSPORT_PIECE)
-		return fragment_recall(&t->tuple, t->fragment);
-	if (t->kind == TRANSPORT_PORTS)
-		fragment_remember(&t->tuple, t->fragment);
-	return true;
-}
