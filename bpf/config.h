@@ -34,3 +34,12 @@ const volatile __u16 config_nat_last = 65535;
 
 /* bpf_set_retval says why connect and sendmsg are refused (Linux 6.1). */
 const volatile bool config_socket_errors = true;
+
+/* NetworkPolicies are put into force here (--policy=ebpf). */
+const volatile bool config_policy = false;
+
+/* What flows tell of: enum flow_mode (--flows). */
+const volatile __u32 config_flows = FLOWS_OFF;
+
+/* How many drops a second each CPU may tell of (--flows-rate). */
+const volatile __u32 config_flows_rate = 1000;

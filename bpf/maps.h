@@ -247,3 +247,73 @@ struct {
 	__type(key, struct datagram_key);
 	__type(value, struct datagram);
 } datagrams SEC(".maps");
+
+/* Pods of this node that NetworkPolicies select. Written by the agent, one entry for each address of such a pod. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct address);
+	__type(value, struct policed_pod);
+} policed_pods SEC(".maps");
+
+/* Who is behind an address, for policies: pods of the cluster, ipBlocks of a single address, this node. Written by the agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 262144);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct address);
+	__type(value, __u32);
+} identities SEC(".maps");
+
+/* The same for prefixes, of ipBlocks and what they except. Written by the agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 262144);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct block_key);
+	__type(value, __u32);
+} blocks SEC(".maps");
+
+/* What a set of rules allows whom. Written by the agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 262144);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct policy_key);
+	__type(value, __u32);
+} policies SEC(".maps");
+
+/* Protocols and ports, by the number that `policies` gives. Written by the agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct policy_port_key);
+	__type(value, __u32);
+} policy_ports SEC(".maps");
+
+/*
+ * Sessions of pods that policies select, and those that flows tell of. One that is pushed out is judged anew by its next packet.
+ * Written by the datapath, the least used go first; the agent deletes what has timed out.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct tuple);
+	__type(value, struct session);
+} sessions SEC(".maps");
+
+/* What flows tell, for the agent to read. Written by the datapath; size in bytes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} flows SEC(".maps");
+
+/* Events that could not be told, by enum flow_kind * FLOW_LOSS_MAX + enum flow_loss. Written by the datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, FLOW_KIND_MAX * FLOW_LOSS_MAX);
+	__type(key, __u32);
+	__type(value, __u64);
+} flow_losses SEC(".maps");

@@ -71,6 +71,27 @@ struct route {
 };
 _Static_assert(sizeof(struct route) == 36, "route has no hidden padding");
 
+/* Whose policies, or whether flows, have to do with packets between two addresses. */
+enum policed_flag {
+	POLICED_EGRESS = 1 << 0,   /* the sender is a pod here that policies select */
+	POLICED_INGRESS = 1 << 1,  /* the receiver is */
+	POLICED_OBSERVED = 1 << 2, /* neither need be, but flows tell of it */
+};
+
+/*
+ * The session whose packets last went this way, in `decisions`: those that follow it on this CPU need not be looked for. What
+ * they were is added to the session when another one takes the place, and once a second.
+ */
+struct permit {
+	__be16 source_port, destination_port;
+	__u8 protocol; /* IP protocol number; 0: there is none */
+	__u8 padding[3];
+	__u32 revision;	      /* generation[GENERATION_POLICY] when it was judged */
+	__u32 until;	      /* as `expires` of the decision */
+	__u64 packets, bytes; /* not yet added to the session; bytes with the link-layer header */
+};
+_Static_assert(sizeof(struct permit) == 32, "permit has no hidden padding");
+
 /*
  * Value of `decisions`: what the tables said about packets of one device from one address to another. It
  * holds for as long as `generation` is what it was then.
@@ -82,14 +103,18 @@ struct decision {
 	__u32 expires; /* 0: never; else in units of 2^30 ns of CLOCK_MONOTONIC: it follows from the kernel's routes */
 	__u32 translated;   /* enum translate_flag; 0: never translated */
 	struct route route; /* for ROUTE_LOCAL: ifindex of the pod's device, next_hop_mac and uplink_mac of its ends */
+	__u32 policed;	    /* enum policed_flag; 0: nobody asks for policies or for flows */
+	struct permit permit;
 };
-_Static_assert(sizeof(struct decision) == 84, "decision has no hidden padding");
+_Static_assert(sizeof(struct decision) == 120, "decision has no hidden padding");
 
 /* Indices of `generation`. */
 enum generation_index {
 	GENERATION_TABLES = 0, /* counted up by the agent, after every change of `endpoints` and `routes` */
 	GENERATION_PODS = 1,   /* counted up by the datapath, after adding to `translated_pods` */
-	GENERATION_MAX = 2,
+	GENERATION_POLICY =
+		2, /* counted up by the agent, after a change that may forbid what was allowed: the revision */
+	GENERATION_MAX = 3,
 };
 
 /*
@@ -113,7 +138,10 @@ enum drop_reason {
 	DROP_UNTRANSLATABLE = 13,     /* to the world, of a protocol that cannot share the node's address */
 	DROP_NO_ROUTE = 14,	      /* translated, and the node has no route to where it should go */
 	DROP_UNANSWERED = 15,	      /* refused or too big, and of a kind or in a number that is not answered */
-	DROP_MAX = 16,
+	DROP_INGRESS_POLICY = 16,     /* no NetworkPolicy that selects the receiving pod allows it */
+	DROP_EGRESS_POLICY = 17,      /* no NetworkPolicy that selects the sending pod allows it */
+	DROP_POLICY_CLOSED = 18,      /* a policy of the pod is not known or could not be put into force */
+	DROP_MAX = 19,
 };
 
 /* The programs that may drop; with the reason, the index of `drops`. */
@@ -350,7 +378,113 @@ struct datagram {
 };
 _Static_assert(sizeof(struct datagram) == 32, "datagram has no hidden padding");
 
-/* The compiler describes in BTF only what data refers to. This refers to the enums that code alone uses. */
+/* Value of `policed_pods`: the sets of rules that hold for a pod of this node. */
+struct policed_pod {
+	__u32 ingress, egress; /* 0: not isolated in that direction; SET_CLOSED: nothing is allowed */
+};
+
+#define SET_CLOSED 0xffffffffU
+
+/* Numbers of `identities` and `blocks` with a meaning of their own. */
+enum identity {
+	IDENTITY_UNKNOWN = 0,	 /* neither a pod nor in any ipBlock; in `policies`: whoever has no entry of its own */
+	IDENTITY_NODE = 1,	 /* this node itself */
+	IDENTITY_POD = 1U << 31, /* a bit: pods have it. Alone, in `policies`: every pod that has no entry of its own */
+};
+
+/* Key of `blocks`: a prefix, as in struct route_key. */
+struct block_key {
+	__u32 prefix_len;
+	struct address address; /* bits behind the prefix are zero */
+};
+_Static_assert(sizeof(struct block_key) == 20, "block_key is a map key");
+
+/* Key of `policies`: who asks whom. The value is the number of what is allowed, in `policy_ports`; 0: nothing. */
+struct policy_key {
+	__u32 set;
+	__u32 identity; /* of the other end: in a set for ingress the sender, in one for egress the receiver */
+};
+
+/*
+ * Key of `policy_ports`. prefix_len is 32 for every protocol, 40 for every port of one, 56 for a port, and between for a
+ * range. The value is the number of the NetworkPolicy that allows.
+ */
+struct policy_port_key {
+	__u32 prefix_len;
+	__be32 ports;  /* the number in `policies` */
+	__u8 protocol; /* IP protocol number */
+	__u8 port[2];  /* most significant byte first: a trie compares bits */
+	__u8 padding;
+};
+_Static_assert(sizeof(struct policy_port_key) == 12, "policy_port_key is a map key");
+
+/*
+ * Value of `sessions`, whose key is a struct tuple with the lower end as its source (session.h). Index 0 of what is counted is
+ * the direction of who opened it, 1 that of the answers.
+ */
+struct session {
+	__u64 opened, seen; /* CLOCK_MONOTONIC, ns; seen to the second */
+	__u64 packets[2];
+	__u64 bytes[2];	       /* with the link-layer header */
+	__u32 revision;	       /* under which it was judged */
+	__u32 ingress, egress; /* numbers of the NetworkPolicies that allow it; 0 without one */
+	__u32 flags;	       /* enum session_flag */
+};
+_Static_assert(sizeof(struct session) == 64, "session has no hidden padding");
+
+enum session_flag {
+	SESSION_TURNED = 1 << 0,     /* who opened it is the key's destination */
+	SESSION_ANSWERED = 1 << 1,   /* a packet of the other direction was seen */
+	SESSION_FIN = 1 << 2,	     /* TCP: who opened it has sent FIN */
+	SESSION_ANSWER_FIN = 1 << 3, /* TCP: the other end has */
+	SESSION_RESET = 1 << 4,	     /* TCP: RST was seen */
+	SESSION_TOLD = 1 << 5,	     /* flows have told of its end */
+	SESSION_EGRESS = 1 << 6,     /* egress was judged here */
+	SESSION_INGRESS = 1 << 7,    /* ingress was judged here */
+};
+
+/* What a flow event tells. */
+enum flow_kind {
+	FLOW_OPENED = 0,   /* a session begins: its first packet was allowed */
+	FLOW_ANSWERED = 1, /* its first answer has come */
+	FLOW_CLOSED = 2,   /* TCP has ended it, with totals; sessions that time out are told of by the agent */
+	FLOW_DROPPED = 3,  /* a packet was dropped */
+	FLOW_REVOKED = 4,  /* a session is no longer allowed, with totals */
+	FLOW_KIND_MAX = 5,
+};
+
+/* What flows tell of (--flows). */
+enum flow_mode {
+	FLOWS_OFF = 0,
+	FLOWS_DROPS = 1,  /* drops of every reason */
+	FLOWS_POLICY = 2, /* drops, and sessions of pods that policies select */
+	FLOWS_ALL = 3,	  /* drops, and sessions of every pod */
+};
+
+/* An entry of `flows`. Of a drop, `tuple` is the packet's, as far as it can be read; else in the direction of who opened the session. */
+struct flow_event {
+	__u64 time; /* CLOCK_MONOTONIC, ns */
+	struct tuple tuple;
+	__u64 packets[2],
+		bytes[2]; /* as in struct session; of a drop, index 0: of this kind since it was last told of, with this one */
+	__u32 ifindex;		   /* the device that the packet came from or goes to */
+	__u32 source, destination; /* identities; 0 where nobody asked */
+	__u32 ingress, egress;	   /* as in struct session */
+	__u8 kind;		   /* enum flow_kind */
+	__u8 reason;		   /* enum drop_reason */
+	__u8 program;		   /* enum program */
+	__u8 tcp_flags;		   /* enum transport_flag */
+};
+_Static_assert(sizeof(struct flow_event) == 104, "flow_event has no hidden padding");
+
+/* Index of `flow_losses`: why an event was not told. */
+enum flow_loss {
+	FLOW_LOSS_FULL = 0,    /* nobody read fast enough */
+	FLOW_LOSS_LIMITED = 1, /* more drops than --flows-rate */
+	FLOW_LOSS_MAX = 2,
+};
+
+/* The compiler describes in BTF only what data refers to. This refers to what code alone uses. */
 const volatile struct abi {
 	enum route_kind route_kind;
 	enum drop_reason drop_reason;
@@ -361,4 +495,11 @@ const volatile struct abi {
 	enum connection_flag connection_flag;
 	enum timeout timeout;
 	enum datagram_kind datagram_kind;
+	enum policed_flag policed_flag;
+	enum identity identity;
+	enum session_flag session_flag;
+	enum flow_kind flow_kind;
+	enum flow_mode flow_mode;
+	enum flow_loss flow_loss;
+	struct flow_event flow_event;
 } abi __attribute__((used)) = {};

@@ -19,6 +19,8 @@ var pinnedMaps = []string{
 	bpfMapEndpoints, bpfMapRoutes, bpfMapRouteLengths, bpfMapGeneration, bpfMapDrops, bpfMapLease, bpfMapTunnelSources,
 	bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts,
 	bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods, bpfMapUplinks, bpfMapFragments, bpfMapPeers, bpfMapDatagrams,
+	bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicies, bpfMapPolicyPorts, bpfMapSessions,
+	bpfMapFlows, bpfMapFlowLosses,
 }
 
 // adoptedTogether are maps whose entries refer to each other: with one of them new, the others' entries would mean nothing, and
@@ -29,6 +31,7 @@ var adoptedTogether = [][]string{
 		bpfMapPeers, bpfMapDatagrams, // sockets remember sets by their number
 	},
 	{bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods},
+	{bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicies, bpfMapPolicyPorts},
 }
 
 // adoption is what becomes of the maps that an earlier agent pinned.

@@ -50,6 +50,12 @@ type bpfBackendSet struct {
 	Without     uint8
 }
 
+type bpfBlockKey struct {
+	_         structs.HostLayout
+	PrefixLen uint32
+	Address   bpfAddress
+}
+
 type bpfClient struct {
 	_       structs.HostLayout
 	Address bpfAddress
@@ -121,6 +127,18 @@ type bpfDecision struct {
 	Expires     uint32
 	Translated  uint32
 	Route       bpfRoute
+	Policed     uint32
+	Permit      struct {
+		_               structs.HostLayout
+		SourcePort      uint16
+		DestinationPort uint16
+		Protocol        uint8
+		Padding         [3]uint8
+		Revision        uint32
+		Until           uint32
+		Packets         uint64
+		Bytes           uint64
+	}
 }
 
 type bpfDropCount struct {
@@ -148,7 +166,10 @@ const (
 	bpfDropReasonDROP_UNTRANSLATABLE      bpfDropReason = 13
 	bpfDropReasonDROP_NO_ROUTE            bpfDropReason = 14
 	bpfDropReasonDROP_UNANSWERED          bpfDropReason = 15
-	bpfDropReasonDROP_MAX                 bpfDropReason = 16
+	bpfDropReasonDROP_INGRESS_POLICY      bpfDropReason = 16
+	bpfDropReasonDROP_EGRESS_POLICY       bpfDropReason = 17
+	bpfDropReasonDROP_POLICY_CLOSED       bpfDropReason = 18
+	bpfDropReasonDROP_MAX                 bpfDropReason = 19
 )
 
 type bpfEndpoint struct {
@@ -159,6 +180,51 @@ type bpfEndpoint struct {
 	ThroughStack uint8
 	Padding      [3]uint8
 }
+
+type bpfFlowEvent struct {
+	_           structs.HostLayout
+	Time        uint64
+	Tuple       bpfTuple
+	Packets     [2]uint64
+	Bytes       [2]uint64
+	Ifindex     uint32
+	Source      uint32
+	Destination uint32
+	Ingress     uint32
+	Egress      uint32
+	Kind        uint8
+	Reason      uint8
+	Program     uint8
+	TcpFlags    uint8
+}
+
+type bpfFlowKind uint32
+
+const (
+	bpfFlowKindFLOW_OPENED   bpfFlowKind = 0
+	bpfFlowKindFLOW_ANSWERED bpfFlowKind = 1
+	bpfFlowKindFLOW_CLOSED   bpfFlowKind = 2
+	bpfFlowKindFLOW_DROPPED  bpfFlowKind = 3
+	bpfFlowKindFLOW_REVOKED  bpfFlowKind = 4
+	bpfFlowKindFLOW_KIND_MAX bpfFlowKind = 5
+)
+
+type bpfFlowLoss uint32
+
+const (
+	bpfFlowLossFLOW_LOSS_FULL    bpfFlowLoss = 0
+	bpfFlowLossFLOW_LOSS_LIMITED bpfFlowLoss = 1
+	bpfFlowLossFLOW_LOSS_MAX     bpfFlowLoss = 2
+)
+
+type bpfFlowMode uint32
+
+const (
+	bpfFlowModeFLOWS_OFF    bpfFlowMode = 0
+	bpfFlowModeFLOWS_DROPS  bpfFlowMode = 1
+	bpfFlowModeFLOWS_POLICY bpfFlowMode = 2
+	bpfFlowModeFLOWS_ALL    bpfFlowMode = 3
+)
 
 type bpfFragmentKey struct {
 	_           structs.HostLayout
@@ -182,6 +248,14 @@ type bpfFrontend struct {
 	Padding  uint8
 }
 
+type bpfIdentity uint32
+
+const (
+	bpfIdentityIDENTITY_UNKNOWN bpfIdentity = 0
+	bpfIdentityIDENTITY_NODE    bpfIdentity = 1
+	bpfIdentityIDENTITY_POD     bpfIdentity = 2147483648
+)
+
 type bpfMaglevBlock struct {
 	_       structs.HostLayout
 	Entries [192]uint8
@@ -201,6 +275,35 @@ type bpfPeer struct {
 	BackendPort uint16
 	Set         uint32
 	Used        uint64
+}
+
+type bpfPolicedFlag uint32
+
+const (
+	bpfPolicedFlagPOLICED_EGRESS   bpfPolicedFlag = 1
+	bpfPolicedFlagPOLICED_INGRESS  bpfPolicedFlag = 2
+	bpfPolicedFlagPOLICED_OBSERVED bpfPolicedFlag = 4
+)
+
+type bpfPolicedPod struct {
+	_       structs.HostLayout
+	Ingress uint32
+	Egress  uint32
+}
+
+type bpfPolicyKey struct {
+	_        structs.HostLayout
+	Set      uint32
+	Identity uint32
+}
+
+type bpfPolicyPortKey struct {
+	_         structs.HostLayout
+	PrefixLen uint32
+	Ports     uint32
+	Protocol  uint8
+	Port      [2]uint8
+	Padding   uint8
 }
 
 type bpfPrefixLengths struct {
@@ -274,6 +377,31 @@ const (
 	bpfServiceFlagSERVICE_DSR      bpfServiceFlag = 4
 )
 
+type bpfSession struct {
+	_        structs.HostLayout
+	Opened   uint64
+	Seen     uint64
+	Packets  [2]uint64
+	Bytes    [2]uint64
+	Revision uint32
+	Ingress  uint32
+	Egress   uint32
+	Flags    uint32
+}
+
+type bpfSessionFlag uint32
+
+const (
+	bpfSessionFlagSESSION_TURNED     bpfSessionFlag = 1
+	bpfSessionFlagSESSION_ANSWERED   bpfSessionFlag = 2
+	bpfSessionFlagSESSION_FIN        bpfSessionFlag = 4
+	bpfSessionFlagSESSION_ANSWER_FIN bpfSessionFlag = 8
+	bpfSessionFlagSESSION_RESET      bpfSessionFlag = 16
+	bpfSessionFlagSESSION_TOLD       bpfSessionFlag = 32
+	bpfSessionFlagSESSION_EGRESS     bpfSessionFlag = 64
+	bpfSessionFlagSESSION_INGRESS    bpfSessionFlag = 128
+)
+
 type bpfSourceKey struct {
 	_         structs.HostLayout
 	PrefixLen uint32
@@ -324,23 +452,31 @@ const (
 const (
 	bpfMapAffinities          = "affinities"
 	bpfMapBackends            = "backends"
+	bpfMapBlocks              = "blocks"
 	bpfMapConnections         = "connections"
 	bpfMapDatagrams           = "datagrams"
 	bpfMapDecisions           = "decisions"
 	bpfMapDrops               = "drops"
 	bpfMapEndpoints           = "endpoints"
+	bpfMapFlowLosses          = "flow_losses"
+	bpfMapFlows               = "flows"
 	bpfMapFragments           = "fragments"
 	bpfMapGeneration          = "generation"
+	bpfMapIdentities          = "identities"
 	bpfMapLease               = "lease"
 	bpfMapMaglev              = "maglev"
 	bpfMapOpenings            = "openings"
 	bpfMapPeers               = "peers"
+	bpfMapPolicedPods         = "policed_pods"
+	bpfMapPolicies            = "policies"
+	bpfMapPolicyPorts         = "policy_ports"
 	bpfMapRefusals            = "refusals"
 	bpfMapRouteLengths        = "route_lengths"
 	bpfMapRoutes              = "routes"
 	bpfMapServiceCounts       = "service_counts"
 	bpfMapServiceSources      = "service_sources"
 	bpfMapServices            = "services"
+	bpfMapSessions            = "sessions"
 	bpfMapTranslatedPods      = "translated_pods"
 	bpfMapTranslations        = "translations"
 	bpfMapTunnelSources       = "tunnel_sources"
@@ -364,10 +500,13 @@ const (
 	bpfVarAbi                 = "abi"
 	bpfVarConfigDsr           = "config_dsr"
 	bpfVarConfigEbpfRouting   = "config_ebpf_routing"
+	bpfVarConfigFlows         = "config_flows"
+	bpfVarConfigFlowsRate     = "config_flows_rate"
 	bpfVarConfigHostNetns     = "config_host_netns"
 	bpfVarConfigMasquerade    = "config_masquerade"
 	bpfVarConfigNatFirst      = "config_nat_first"
 	bpfVarConfigNatLast       = "config_nat_last"
+	bpfVarConfigPolicy        = "config_policy"
 	bpfVarConfigServices      = "config_services"
 	bpfVarConfigSocketErrors  = "config_socket_errors"
 	bpfVarConfigStackServices = "config_stack_services"
@@ -438,23 +577,31 @@ type bpfProgramSpecs struct {
 type bpfMapSpecs struct {
 	Affinities     *ebpf.MapSpec `ebpf:"affinities"`
 	Backends       *ebpf.MapSpec `ebpf:"backends"`
+	Blocks         *ebpf.MapSpec `ebpf:"blocks"`
 	Connections    *ebpf.MapSpec `ebpf:"connections"`
 	Datagrams      *ebpf.MapSpec `ebpf:"datagrams"`
 	Decisions      *ebpf.MapSpec `ebpf:"decisions"`
 	Drops          *ebpf.MapSpec `ebpf:"drops"`
 	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
+	FlowLosses     *ebpf.MapSpec `ebpf:"flow_losses"`
+	Flows          *ebpf.MapSpec `ebpf:"flows"`
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	Generation     *ebpf.MapSpec `ebpf:"generation"`
+	Identities     *ebpf.MapSpec `ebpf:"identities"`
 	Lease          *ebpf.MapSpec `ebpf:"lease"`
 	Maglev         *ebpf.MapSpec `ebpf:"maglev"`
 	Openings       *ebpf.MapSpec `ebpf:"openings"`
 	Peers          *ebpf.MapSpec `ebpf:"peers"`
+	PolicedPods    *ebpf.MapSpec `ebpf:"policed_pods"`
+	Policies       *ebpf.MapSpec `ebpf:"policies"`
+	PolicyPorts    *ebpf.MapSpec `ebpf:"policy_ports"`
 	Refusals       *ebpf.MapSpec `ebpf:"refusals"`
 	RouteLengths   *ebpf.MapSpec `ebpf:"route_lengths"`
 	Routes         *ebpf.MapSpec `ebpf:"routes"`
 	ServiceCounts  *ebpf.MapSpec `ebpf:"service_counts"`
 	ServiceSources *ebpf.MapSpec `ebpf:"service_sources"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
+	Sessions       *ebpf.MapSpec `ebpf:"sessions"`
 	TranslatedPods *ebpf.MapSpec `ebpf:"translated_pods"`
 	Translations   *ebpf.MapSpec `ebpf:"translations"`
 	TunnelSources  *ebpf.MapSpec `ebpf:"tunnel_sources"`
@@ -469,10 +616,13 @@ type bpfVariableSpecs struct {
 	Abi                 *ebpf.VariableSpec `ebpf:"abi"`
 	ConfigDsr           *ebpf.VariableSpec `ebpf:"config_dsr"`
 	ConfigEbpfRouting   *ebpf.VariableSpec `ebpf:"config_ebpf_routing"`
+	ConfigFlows         *ebpf.VariableSpec `ebpf:"config_flows"`
+	ConfigFlowsRate     *ebpf.VariableSpec `ebpf:"config_flows_rate"`
 	ConfigHostNetns     *ebpf.VariableSpec `ebpf:"config_host_netns"`
 	ConfigMasquerade    *ebpf.VariableSpec `ebpf:"config_masquerade"`
 	ConfigNatFirst      *ebpf.VariableSpec `ebpf:"config_nat_first"`
 	ConfigNatLast       *ebpf.VariableSpec `ebpf:"config_nat_last"`
+	ConfigPolicy        *ebpf.VariableSpec `ebpf:"config_policy"`
 	ConfigServices      *ebpf.VariableSpec `ebpf:"config_services"`
 	ConfigSocketErrors  *ebpf.VariableSpec `ebpf:"config_socket_errors"`
 	ConfigStackServices *ebpf.VariableSpec `ebpf:"config_stack_services"`
@@ -500,23 +650,31 @@ func (o *bpfObjects) Close() error {
 type bpfMaps struct {
 	Affinities     *ebpf.Map `ebpf:"affinities"`
 	Backends       *ebpf.Map `ebpf:"backends"`
+	Blocks         *ebpf.Map `ebpf:"blocks"`
 	Connections    *ebpf.Map `ebpf:"connections"`
 	Datagrams      *ebpf.Map `ebpf:"datagrams"`
 	Decisions      *ebpf.Map `ebpf:"decisions"`
 	Drops          *ebpf.Map `ebpf:"drops"`
 	Endpoints      *ebpf.Map `ebpf:"endpoints"`
+	FlowLosses     *ebpf.Map `ebpf:"flow_losses"`
+	Flows          *ebpf.Map `ebpf:"flows"`
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	Generation     *ebpf.Map `ebpf:"generation"`
+	Identities     *ebpf.Map `ebpf:"identities"`
 	Lease          *ebpf.Map `ebpf:"lease"`
 	Maglev         *ebpf.Map `ebpf:"maglev"`
 	Openings       *ebpf.Map `ebpf:"openings"`
 	Peers          *ebpf.Map `ebpf:"peers"`
+	PolicedPods    *ebpf.Map `ebpf:"policed_pods"`
+	Policies       *ebpf.Map `ebpf:"policies"`
+	PolicyPorts    *ebpf.Map `ebpf:"policy_ports"`
 	Refusals       *ebpf.Map `ebpf:"refusals"`
 	RouteLengths   *ebpf.Map `ebpf:"route_lengths"`
 	Routes         *ebpf.Map `ebpf:"routes"`
 	ServiceCounts  *ebpf.Map `ebpf:"service_counts"`
 	ServiceSources *ebpf.Map `ebpf:"service_sources"`
 	Services       *ebpf.Map `ebpf:"services"`
+	Sessions       *ebpf.Map `ebpf:"sessions"`
 	TranslatedPods *ebpf.Map `ebpf:"translated_pods"`
 	Translations   *ebpf.Map `ebpf:"translations"`
 	TunnelSources  *ebpf.Map `ebpf:"tunnel_sources"`
@@ -528,23 +686,31 @@ func (m *bpfMaps) Close() error {
 	return _BpfClose(
 		m.Affinities,
 		m.Backends,
+		m.Blocks,
 		m.Connections,
 		m.Datagrams,
 		m.Decisions,
 		m.Drops,
 		m.Endpoints,
+		m.FlowLosses,
+		m.Flows,
 		m.Fragments,
 		m.Generation,
+		m.Identities,
 		m.Lease,
 		m.Maglev,
 		m.Openings,
 		m.Peers,
+		m.PolicedPods,
+		m.Policies,
+		m.PolicyPorts,
 		m.Refusals,
 		m.RouteLengths,
 		m.Routes,
 		m.ServiceCounts,
 		m.ServiceSources,
 		m.Services,
+		m.Sessions,
 		m.TranslatedPods,
 		m.Translations,
 		m.TunnelSources,
@@ -560,10 +726,13 @@ type bpfVariables struct {
 	Abi                 *ebpf.Variable `ebpf:"abi"`
 	ConfigDsr           *ebpf.Variable `ebpf:"config_dsr"`
 	ConfigEbpfRouting   *ebpf.Variable `ebpf:"config_ebpf_routing"`
+	ConfigFlows         *ebpf.Variable `ebpf:"config_flows"`
+	ConfigFlowsRate     *ebpf.Variable `ebpf:"config_flows_rate"`
 	ConfigHostNetns     *ebpf.Variable `ebpf:"config_host_netns"`
 	ConfigMasquerade    *ebpf.Variable `ebpf:"config_masquerade"`
 	ConfigNatFirst      *ebpf.Variable `ebpf:"config_nat_first"`
 	ConfigNatLast       *ebpf.Variable `ebpf:"config_nat_last"`
+	ConfigPolicy        *ebpf.Variable `ebpf:"config_policy"`
 	ConfigServices      *ebpf.Variable `ebpf:"config_services"`
 	ConfigSocketErrors  *ebpf.Variable `ebpf:"config_socket_errors"`
 	ConfigStackServices *ebpf.Variable `ebpf:"config_stack_services"`

@@ -34,6 +34,11 @@ type Config struct {
 	StackServices bool
 	// Services lets the programs here translate Services. Without it their maps have one entry each.
 	Services bool
+	// Policy lets the programs put NetworkPolicies into force. Without it their maps have one entry each.
+	Policy bool
+	// Flows says what flows tell of, and FlowsRate how many drops a second each CPU may tell of; 0 is the rate of bpf/config.h.
+	Flows     FlowMode
+	FlowsRate uint32
 	// DSR lets backends of other nodes answer clients of the world directly, for Services that ask for it.
 	DSR bool
 	// HostNetns is the cookie of the node's own network namespace (SO_NETNS_COOKIE).
@@ -193,12 +198,19 @@ func specFor(cfg Config) (*ebpf.CollectionSpec, error) {
 		bpfVarConfigStackServices: cfg.StackServices,
 		bpfVarConfigServices:      cfg.Services,
 		bpfVarConfigDsr:           cfg.DSR,
+		bpfVarConfigPolicy:        cfg.Policy,
+		bpfVarConfigFlows:         uint32(cfg.Flows),
 		bpfVarConfigHostNetns:     cfg.HostNetns,
 		bpfVarConfigNatFirst:      ports.First,
 		bpfVarConfigNatLast:       ports.Last,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	if cfg.FlowsRate > 0 {
+		if err := spec.Variables[bpfVarConfigFlowsRate].Set(cfg.FlowsRate); err != nil {
+			return nil, fmt.Errorf("set %s: %w", bpfVarConfigFlowsRate, err)
 		}
 	}
 	return spec, resize(spec, cfg)

@@ -27,6 +27,9 @@ var dropReasons = [bpfDropReasonDROP_MAX]struct{ name, meaning string }{
 	bpfDropReasonDROP_UNTRANSLATABLE:      {"untranslatable", "a pod sent to the world by a protocol without ports, which cannot share the node's address"},
 	bpfDropReasonDROP_NO_ROUTE:            {"no_route", "the packet was translated and the node has no route to where it should go; look at the node's own routes"},
 	bpfDropReasonDROP_UNANSWERED:          {"unanswered", "the Service has no endpoints, or the packet was too big for the way, and it was of a kind that must not be answered or one too many"},
+	bpfDropReasonDROP_INGRESS_POLICY:      {"ingress_policy", "NetworkPolicies select the receiving pod and none of them allows it; ask `beeline policy explain`"},
+	bpfDropReasonDROP_EGRESS_POLICY:       {"egress_policy", "NetworkPolicies select the sending pod and none of them allows it; ask `beeline policy explain`"},
+	bpfDropReasonDROP_POLICY_CLOSED:       {"policy_closed", "what governs the pod is not known yet or could not be put into force, so nothing is allowed; look at `beeline policies` for problems"},
 }
 
 func (r DropReason) String() string {

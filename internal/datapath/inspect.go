@@ -88,9 +88,9 @@ func (d *Datapath) Maps() ([]MapInfo, error) {
 	return all, nil
 }
 
-// countEntries walks the keys; arrays are always full. What the kernel keeps with sockets it does not count.
+// countEntries walks the keys; arrays are always full. What the kernel keeps with sockets it does not count, and ring buffers have none.
 func countEntries(m *ebpf.Map) (int, error) {
-	if m.Type() == ebpf.SkStorage {
+	if m.Type() == ebpf.SkStorage || m.Type() == ebpf.RingBuf {
 		return 0, nil
 	}
 	if m.Type() == ebpf.Array || m.Type() == ebpf.PerCPUArray {

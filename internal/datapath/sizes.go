@@ -3,13 +3,14 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
 // Sizes are how many entries the maps of Services and of translation have room for. Entries take memory when they are made,
-// except those of Affinities and Openings, which push out the least used ones and are allocated at once. 0 is the size that
+// except those of Affinities, Openings and Sessions, which push out the least used ones and are allocated at once. 0 is the size that
 // bpf/maps.h gives.
 type Sizes struct {
 	// Services counts frontends (--services-max). As many Services can have counters and source ranges.
@@ -22,6 +23,12 @@ type Sizes struct {
 	Openings uint32
 	// Affinities counts clients (--affinities-max).
 	Affinities uint32
+	// Identities counts addresses that policies tell apart, single ones and prefixes each (--identities-max).
+	Identities uint32
+	// Policies counts who may be asked by whom, once for each set of rules (--policies-max).
+	Policies uint32
+	// Sessions counts connections of pods that policies select, and of those that flows tell of (--sessions-max).
+	Sessions uint32
 }
 
 // sizeFlags names what an operator raises when a map is full.
@@ -34,6 +41,11 @@ var sizeFlags = map[string]string{
 	bpfMapConnections:    "--connections-max",
 	bpfMapOpenings:       "--openings-max",
 	bpfMapAffinities:     "--affinities-max",
+	bpfMapIdentities:     "--identities-max",
+	bpfMapBlocks:         "--identities-max",
+	bpfMapPolicies:       "--policies-max",
+	bpfMapPolicyPorts:    "--policies-max",
+	bpfMapSessions:       "--sessions-max",
 }
 
 // Maps that a configuration has no use for get one entry, so that nobody pays for them.
@@ -41,7 +53,8 @@ var (
 	serviceMaps = []string{
 		bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts, bpfMapDatagrams,
 	}
-	translationMaps = []string{bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods, bpfMapFragments}
+	translationMaps = []string{bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods}
+	policyMaps      = []string{bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicies, bpfMapPolicyPorts}
 )
 
 // mapSizes gives the sizes that differ from those of bpf/maps.h.
@@ -56,6 +69,10 @@ func mapSizes(cfg Config) map[string]uint32 {
 		bpfMapAffinities:     cfg.Sizes.Affinities,
 		bpfMapConnections:    cfg.Sizes.Connections,
 		bpfMapOpenings:       cfg.Sizes.Openings,
+		bpfMapIdentities:     cfg.Sizes.Identities,
+		bpfMapBlocks:         cfg.Sizes.Identities,
+		bpfMapPolicies:       cfg.Sizes.Policies,
+		bpfMapSessions:       cfg.Sizes.Sessions,
 	} {
 		if size != 0 {
 			sizes[name] = size
@@ -71,8 +88,25 @@ func mapSizes(cfg Config) map[string]uint32 {
 			sizes[name] = 1
 		}
 	}
+	if !cfg.Policy {
+		for _, name := range policyMaps {
+			sizes[name] = 1
+		}
+	}
+	if !cfg.tracks() {
+		sizes[bpfMapSessions] = 1
+	}
+	if !cfg.translates() && !cfg.tracks() {
+		sizes[bpfMapFragments] = 1
+	}
+	if cfg.Flows == FlowsOff {
+		sizes[bpfMapFlows] = uint32(os.Getpagesize()) // a ring buffer has at least a page
+	}
 	return sizes
 }
+
+// tracks tells whether there may be sessions: with flows of all pods also without policies.
+func (c Config) tracks() bool { return c.Policy || c.Flows == FlowsAll }
 
 // translates tells whether packets are translated at all.
 func (c Config) translates() bool { return c.Services || c.Masquerade }

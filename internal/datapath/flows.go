@@ -1,0 +1,16 @@
+package datapath
+
+// FlowMode says what flows tell of (--flows).
+type FlowMode uint32
+
+// The modes; they are enum flow_mode of bpf/types.h.
+const (
+	// FlowsOff tells nothing.
+	FlowsOff = FlowMode(bpfFlowModeFLOWS_OFF)
+	// FlowsDrops tells of packets that are dropped, for any reason.
+	FlowsDrops = FlowMode(bpfFlowModeFLOWS_DROPS)
+	// FlowsPolicy tells of sessions of pods that policies select as well.
+	FlowsPolicy = FlowMode(bpfFlowModeFLOWS_POLICY)
+	// FlowsAll tells of every pod's sessions.
+	FlowsAll = FlowMode(bpfFlowModeFLOWS_ALL)
+)
