@@ -22,6 +22,8 @@ type manifest struct {
 	// nodes are the Nodes, objects all others.
 	nodes   []nodeObject
 	objects []keyedObject
+	// complaints are about objects that are in force all the same, as far as they can be: see NetworkPolicy.Wrong.
+	complaints []error
 	// ignored are the kinds this package has no use for, one entry for each object.
 	ignored []string
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -48,7 +49,7 @@ type manifests struct {
 // place by rename, and a mounted ConfigMap works.
 //
 // A file that cannot be understood is reported with its line, and what it said before stays in force while
-// other files move on; a file that is deleted takes its objects with it. While the directory itself
+// other files move on. NetworkPolicies are understood as far as they can be (see NetworkPolicy.Wrong). A file that is deleted takes its objects with it. While the directory itself
 // is missing or unreadable everything stays as it was.
 func NewManifests(dir string, log *slog.Logger) Source {
 	return &manifests{
@@ -121,14 +122,19 @@ func (s *Snapshot) equal(o *Snapshot) bool {
 		slices.Equal(s.Partial, o.Partial)
 }
 
-// partial gives the kinds that the files may be about which have never been in force: all, where a file cannot be read.
+// partial gives the kinds that the files may be about which have never been in force: those that a file mentions which is not understood,
+// and all where it mentions none.
 func partial(files []*origin) (kinds Kinds) {
 	has := map[Kind]bool{}
 	for _, f := range files {
 		switch {
 		case !f.early || f.good != nil:
-		case f.read == nil:
+		case f.read == nil && len(f.mentions) == 0:
 			return AllKinds
+		case f.read == nil:
+			for _, k := range f.mentions {
+				has[k] = true
+			}
 		default:
 			for _, o := range f.read.objects {
 				has[o.kind] = true
@@ -201,7 +207,7 @@ func (m *manifests) readDir() error {
 			m.files[path] = f
 		}
 		if err != nil {
-			f.read, f.errs = nil, []error{fmt.Errorf("%s:1: %w", path, err)}
+			f.read, f.errs, f.mentions = nil, []error{fmt.Errorf("%s:1: %w", path, err)}, AllKinds
 			continue
 		}
 		m.take(f, data)
@@ -217,11 +223,13 @@ func (m *manifests) take(f *origin, data []byte) {
 		return
 	}
 	if f.good != nil && f.good.sum == sum {
-		f.read, f.errs = f.good, nil
+		f.read, f.errs = f.good, f.good.complaints
 		return
 	}
 	f.read, f.errs = parse(f.name, data)
+	f.mentions = slices.DeleteFunc(slices.Clone(AllKinds), func(k Kind) bool { return !bytes.Contains(data, []byte(k)) })
 	if f.read != nil {
+		f.errs = f.read.complaints
 		for _, kind := range f.read.ignored {
 			m.log.Debug("manifest ignored", "file", f.name, "kind", kind)
 		}

@@ -16,6 +16,12 @@ import (
 // NetworkPolicy is a NetworkPolicy.
 type NetworkPolicy struct {
 	Namespace, Name string
+	// UID is that of the object; empty where nobody has given it one.
+	UID string
+	// Wrong is why it cannot be put into force, in a sentence without the policy's name; empty if it can be. Such a policy has no rules,
+	// and stands for what may be meant at most: Pods selects the whole namespace if its own selector cannot be read, and
+	// it isolates in both directions unless it says otherwise.
+	Wrong string
 	// Pods selects the pods of its namespace that it is for.
 	Pods Selector
 	// IsolatesIngress and IsolatesEgress say in which directions it forbids what no rule allows.
@@ -62,11 +68,16 @@ type Requirement struct {
 	Values []string
 }
 
-// reduceNetworkPolicy checks a NetworkPolicy and reduces it.
+// reduceNetworkPolicy checks a NetworkPolicy and reduces it. There is a result also with errors: see NetworkPolicy.Wrong.
 func reduceNetworkPolicy(p *networkingv1.NetworkPolicy) (*NetworkPolicy, []fieldError) {
 	var c checks
 	key := c.key(p.Namespace, p.Name, validation.IsDNS1123Subdomain)
-	policy := &NetworkPolicy{Namespace: key.Namespace, Name: key.Name, Pods: c.selector("spec.podSelector", &p.Spec.PodSelector)}
+	policy := &NetworkPolicy{Namespace: key.Namespace, Name: key.Name, UID: string(p.UID)}
+	before := len(c.errs)
+	if policy.Pods = c.selector("spec.podSelector", &p.Spec.PodSelector); len(c.errs) > before {
+		policy.Pods = Selector{}
+	}
+	before = len(c.errs)
 	for i, t := range p.Spec.PolicyTypes {
 		switch t {
 		case networkingv1.PolicyTypeIngress:
@@ -77,7 +88,9 @@ func reduceNetworkPolicy(p *networkingv1.NetworkPolicy) (*NetworkPolicy, []field
 			c.fail(fmt.Sprintf("spec.policyTypes[%d]", i), "%q is neither Ingress nor Egress", t)
 		}
 	}
-	if len(p.Spec.PolicyTypes) == 0 { // the API server's default, for manifests that leave it out
+	if len(c.errs) > before {
+		policy.IsolatesIngress, policy.IsolatesEgress = true, true
+	} else if len(p.Spec.PolicyTypes) == 0 { // the API server's default, for manifests that leave it out
 		policy.IsolatesIngress, policy.IsolatesEgress = true, len(p.Spec.Egress) > 0
 	}
 	for i, rule := range p.Spec.Ingress {
@@ -86,13 +99,25 @@ func reduceNetworkPolicy(p *networkingv1.NetworkPolicy) (*NetworkPolicy, []field
 	for i, rule := range p.Spec.Egress {
 		policy.Egress = append(policy.Egress, c.rule(fmt.Sprintf("spec.egress[%d]", i), "to", rule.To, rule.Ports))
 	}
-	if !policy.IsolatesIngress {
+	if !policy.IsolatesIngress || len(c.errs) > 0 {
 		policy.Ingress = nil
 	}
-	if !policy.IsolatesEgress {
+	if !policy.IsolatesEgress || len(c.errs) > 0 {
 		policy.Egress = nil
 	}
+	policy.Wrong = wrongInShort(c.errs)
 	return policy, c.errs
+}
+
+// wrongInShort words what is wrong with an object in one sentence.
+func wrongInShort(errs []fieldError) string {
+	switch len(errs) {
+	case 0:
+		return ""
+	case 1:
+		return errs[0].Error()
+	}
+	return fmt.Sprintf("%v (and %d more)", errs[0], len(errs)-1)
 }
 
 func (c *checks) rule(field, peers string, from []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) (rule PolicyRule) {

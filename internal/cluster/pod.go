@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 
@@ -12,6 +13,8 @@ import (
 // of the pods for which it matters, and readiness changes far more often than anything here.
 type Pod struct {
 	Namespace, Name string
+	// UID is what the kubelet calls it by, also of static pods, whose objects have another one; empty where nobody has given it one.
+	UID string
 	// Node is where it runs; empty while it is not scheduled.
 	Node string
 	// HostNetwork says that its addresses are those of its node.
@@ -42,6 +45,7 @@ func reducePod(p *corev1.Pod) (*Pod, []fieldError) {
 	pod := &Pod{
 		Namespace:   key.Namespace,
 		Name:        key.Name,
+		UID:         cmp.Or(p.Annotations[corev1.MirrorPodAnnotationKey], string(p.UID)),
 		Node:        intern(p.Spec.NodeName),
 		HostNetwork: p.Spec.HostNetwork,
 		Ended:       p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,

@@ -26,7 +26,7 @@ var readers = map[metav1.TypeMeta]reader{
 	{APIVersion: "v1", Kind: "Pod"}:                             read(KindPod, reducePod),
 	{APIVersion: "v1", Kind: "Service"}:                         read(KindService, reduceService),
 	{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}:  read(KindEndpointSlice, reduceEndpointSlice),
-	{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"}: read(KindNetworkPolicy, reduceNetworkPolicy),
+	{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"}: document.readNetworkPolicy,
 }
 
 // object is what every Kubernetes object has.

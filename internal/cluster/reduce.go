@@ -11,7 +11,8 @@ import (
 
 // Reduce checks an object as an API server gives it and keeps what snapshots have of it: a *NodeObject, *Namespace, *Pod,
 // *Service, *EndpointSlice or *NetworkPolicy. Nothing of the full object stays referenced. Both results are nil for an
-// object that snapshots do not have. The error names object and field.
+// object that snapshots do not have. The error names object and field. Of a *NetworkPolicy there is a result beside the error: see
+// NetworkPolicy.Wrong.
 func Reduce(full any) (reduced any, err error) {
 	switch o := full.(type) {
 	case *corev1.Node:
@@ -31,7 +32,8 @@ func Reduce(full any) (reduced any, err error) {
 		return result(KindEndpointSlice, o, slice, wrong)
 	case *networkingv1.NetworkPolicy:
 		policy, wrong := reduceNetworkPolicy(o)
-		return result(KindNetworkPolicy, o, policy, wrong)
+		_, err := result(KindNetworkPolicy, o, policy, wrong)
+		return policy, err
 	}
 	return nil, fmt.Errorf("snapshots have no %T", full)
 }
@@ -39,10 +41,8 @@ func Reduce(full any) (reduced any, err error) {
 // result words what is wrong with an object. Without a complaint a nil pointer becomes nil.
 func result[T any](kind Kind, full object, reduced *T, wrong []fieldError) (any, error) {
 	switch {
-	case len(wrong) == 1:
-		return nil, fmt.Errorf("%s %s: %w", kind, keyOf(full), wrong[0])
-	case len(wrong) > 1:
-		return nil, fmt.Errorf("%s %s: %w (and %d more)", kind, keyOf(full), wrong[0], len(wrong)-1)
+	case len(wrong) > 0:
+		return nil, fmt.Errorf("%s %s: %s", kind, keyOf(full), wrongInShort(wrong))
 	case reduced == nil:
 		return nil, nil
 	}

@@ -17,6 +17,8 @@ type origin struct {
 	// read is what it says now; nil while it cannot be read or understood, for the reasons in errs.
 	read *manifest
 	errs []error
+	// mentions are the kinds of which a file that is not understood may have objects.
+	mentions Kinds
 	// early says that it was there when everything was first read: a reader before this one may have understood it.
 	early bool
 }

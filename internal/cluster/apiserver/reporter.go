@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -70,6 +71,13 @@ func (r *Reporter) NodeEvent(reason, message string) {
 // PodEvent makes an Event on a pod that warns of something.
 func (r *Reporter) PodEvent(namespace, name, uid, reason, message string) {
 	r.events.add(event{corev1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: namespace, Name: name, UID: types.UID(uid)}, reason, message})
+}
+
+// PolicyEvent makes an Event on a NetworkPolicy that warns of something.
+func (r *Reporter) PolicyEvent(namespace, name, uid, reason, message string) {
+	r.events.add(event{corev1.ObjectReference{
+		Kind: "NetworkPolicy", APIVersion: networkingv1.SchemeGroupVersion.String(), Namespace: namespace, Name: name, UID: types.UID(uid),
+	}, reason, message})
 }
 
 // Run tells the server what Available and the Events say, until ctx ends. What the server does not take is tried again.

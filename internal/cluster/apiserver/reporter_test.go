@@ -140,8 +140,9 @@ func TestEvents(t *testing.T) {
 	reporter.NodeEvent("Broken", "a link is down")
 	reporter.NodeEvent("Broken", "a link is down")
 	reporter.PodEvent("default", "p", "uid", "Broken", "a pod is lost")
+	reporter.PolicyEvent("shop", "web", "uid", "Broken", "a policy is not in force")
 	eventually(t, func() string { return fmt.Sprintf("requests are %q", server.requests) }, func() bool {
-		return server.count("POST namespaces/default/events") == 2 && server.count("PATCH namespaces/default/events/n1.") == 1
+		return server.count("POST namespaces/default/events") == 2 && server.count("POST namespaces/shop/events") == 1 && server.count("PATCH namespaces/default/events/n1.") == 1
 	})
 	server.mu.Lock()
 	counted := strings.Contains(strings.Join(server.patches, "\n"), `"count":2`)

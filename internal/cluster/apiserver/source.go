@@ -232,8 +232,12 @@ func (s *Source) Problems() []string {
 func (s *Source) problems() []string {
 	all := s.failures.sentences()
 	for _, kind := range cluster.AllKinds {
+		instead := "what it said before stays in force"
+		if kind == cluster.KindNetworkPolicy {
+			instead = "the pods that it selects are closed"
+		}
 		for _, err := range s.section(kind).problems() {
-			all = append(all, err.Error()+"; what it said before stays in force")
+			all = append(all, err.Error()+"; "+instead)
 		}
 	}
 	return all

@@ -23,7 +23,7 @@ type section interface {
 // item is one object after cluster.Reduce.
 type item struct {
 	key cluster.Key
-	// reduced is nil if the object is wrong (err says why) or of no interest.
+	// reduced is nil if the object is wrong (err says why) or of no interest. What is wrong and not nil holds as it is.
 	reduced any
 	err     error
 	// own is set for this node's own Node.
@@ -50,18 +50,26 @@ func newTable[T keyed]() *table[T] {
 }
 
 func (t *table[T]) set(item *item) bool {
-	if item.err != nil { // what it said before stays in force
-		before := t.wrong[item.key]
+	before := t.wrong[item.key]
+	if item.err == nil {
+		delete(t.wrong, item.key)
+	} else {
 		t.wrong[item.key] = item.err
-		return before == nil || before.Error() != item.err.Error()
 	}
-	_, wasWrong := t.wrong[item.key]
-	delete(t.wrong, item.key)
+	isNew := (before == nil) != (item.err == nil) || before != nil && before.Error() != item.err.Error()
+	if item.err != nil && item.reduced == nil {
+		return isNew // what it said before stays in force
+	}
+	return t.take(item) || isNew
+}
+
+// take makes an object the one in force.
+func (t *table[T]) take(item *item) bool {
 	now, _ := item.reduced.(T)
 	var none T
 	before := t.current(item.key)
 	if before == now || before != none && now != none && cluster.Equal(before, now) {
-		return wasWrong
+		return false
 	}
 	t.pending[item.key] = now
 	return true

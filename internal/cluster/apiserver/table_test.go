@@ -105,3 +105,28 @@ func TestTableOfWrongObjects(t *testing.T) {
 		}
 	}
 }
+
+// What is wrong and can be made use of all the same takes the place of what was right before.
+func TestTableOfObjectsThatAreWrongInPart(t *testing.T) {
+	table := newTable[*cluster.NetworkPolicy]()
+	key := cluster.Key{Namespace: "a", Name: "p"}
+	item := func(wrong string) *item {
+		i := &item{key: key, reduced: &cluster.NetworkPolicy{Namespace: "a", Name: "p", Wrong: wrong}}
+		if wrong != "" {
+			i.err = errors.New(wrong)
+		}
+		return i
+	}
+	for n, c := range []struct {
+		wrong    string
+		changed  bool
+		problems int
+	}{{"", true, 0}, {"nonsense", true, 1}, {"nonsense", false, 1}, {"more nonsense", true, 1}, {"", true, 0}} {
+		if changed := table.set(item(c.wrong)); changed != c.changed {
+			t.Errorf("step %d: changed %t", n, changed)
+		}
+		if all := table.list(); len(all) != 1 || all[0].Wrong != c.wrong || len(table.problems()) != c.problems {
+			t.Errorf("step %d: got %+v, problems %v", n, all, table.problems())
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package cluster
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// What cannot be understood of a NetworkPolicy leaves it closed for all that it may be about.
+func TestWrongNetworkPolicyStandsForWhatItMayBeAbout(t *testing.T) {
+	unreadable := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Like"}}}
+	readable := metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	for name, c := range map[string]struct {
+		spec            networkingv1.NetworkPolicySpec
+		ofAll           bool
+		ingress, egress bool
+	}{
+		"selector": {networkingv1.NetworkPolicySpec{PodSelector: unreadable, PolicyTypes: []networkingv1.PolicyType{"Egress"}}, true, false, true},
+		"types":    {networkingv1.NetworkPolicySpec{PodSelector: readable, PolicyTypes: []networkingv1.PolicyType{"Ingress", "Sideways"}}, false, true, true},
+		"rule": {networkingv1.NetworkPolicySpec{PodSelector: readable, Ingress: []networkingv1.NetworkPolicyIngressRule{
+			{From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "everywhere"}}}},
+			{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &readable}}},
+		}}, false, true, false},
+	} {
+		reduced, err := Reduce(&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name}, Spec: c.spec})
+		p, ok := reduced.(*NetworkPolicy)
+		if err == nil || !ok {
+			t.Fatalf("%s: got %v and error %v, want a policy and an error", name, reduced, err)
+		}
+		if p.Wrong == "" || strings.Contains(p.Wrong, "a/"+name) || len(p.Ingress)+len(p.Egress) > 0 {
+			t.Errorf("%s: %q with %d rules, want a reason and no rules", name, p.Wrong, len(p.Ingress)+len(p.Egress))
+		}
+		if ofAll := len(p.Pods.Requirements) == 0; ofAll != c.ofAll || p.IsolatesIngress != c.ingress || p.IsolatesEgress != c.egress {
+			t.Errorf("%s: of the whole namespace %t, ingress %t, egress %t", name, ofAll, p.IsolatesIngress, p.IsolatesEgress)
+		}
+	}
+}
+
+const policyYAML = `
+kind: NetworkPolicy
+apiVersion: networking.k8s.io/v1
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: web}}
+  ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]
+`
+
+// A manifest with a NetworkPolicy that is wrong takes the place of what was right before: the rules of before might be too many.
+func TestWrongNetworkPolicyOfManifestIsDelivered(t *testing.T) {
+	for name, c := range map[string]struct {
+		old, now        string
+		wrong           string
+		ofAll           bool
+		ingress, egress bool
+	}{
+		"peer":              {"podSelector: {matchLabels: {app: client}}", "ipBlock: {cidr: everywhere}", "not a CIDR", false, true, false},
+		"field of a rule":   {"from:", "form:", "unknown field", false, true, false},
+		"field of the spec": {"  ingress:", "  ingres:", "unknown field", true, true, true},
+		"type":              {"podSelector: {matchLabels: {app: web}}", "podSelector: 5", "want", true, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			file := filepath.Join(dir, "a.yaml")
+			put(t, file, aYAML+"---"+policyYAML)
+			r := run(t, dir, never)
+			if s := r.expect("a"); len(s.NetworkPolicies) != 1 || s.NetworkPolicies[0].Wrong != "" || len(s.NetworkPolicies[0].Ingress) != 1 {
+				t.Fatalf("got %+v", s.NetworkPolicies)
+			}
+			put(t, file, aYAML+"---"+strings.Replace(policyYAML, c.old, c.now, 1))
+			s := r.expect("a")
+			if len(s.NetworkPolicies) != 1 || len(s.Partial) > 0 {
+				t.Fatalf("got %+v, partial %v", s.NetworkPolicies, s.Partial)
+			}
+			p := s.NetworkPolicies[0]
+			if ofAll := len(p.Pods.Requirements) == 0; !strings.Contains(p.Wrong, c.wrong) || strings.Contains(p.Wrong, "shop/web") || ofAll != c.ofAll ||
+				p.IsolatesIngress != c.ingress || p.IsolatesEgress != c.egress || len(p.Ingress) > 0 {
+				t.Errorf("got %+v", p)
+			}
+			r.expectProblem("a.yaml:")
+			put(t, file, aYAML+"---"+policyYAML)
+			if s := r.expect("a"); s.NetworkPolicies[0].Wrong != "" {
+				t.Errorf("got %+v", s.NetworkPolicies[0])
+			}
+		})
+	}
+}
+
+// A file that is not understood leaves only those kinds in doubt that it may be about: whoever breaks a Service does not close pods.
+func TestBrokenFileIsPartialOfWhatItMentions(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "a.yaml"), aYAML)
+	put(t, filepath.Join(dir, "b.yaml"), "kind: Service\nspec: [")
+	r := run(t, dir, never)
+	if s := r.expect("a"); len(s.Partial) != 1 || s.Partial[0] != KindService {
+		t.Errorf("in doubt are %v, want Services", s.Partial)
+	}
+}
+
+// The kubelet calls a static pod by the name that it has given it, not by that of the object that it makes of it.
+func TestUIDOfStaticPod(t *testing.T) {
+	pod, wrong := reducePod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: "p", UID: "of-the-object", Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "of-the-pod"},
+	}})
+	if pod.UID != "of-the-pod" || len(wrong) > 0 {
+		t.Errorf("UID %q, errors %v", pod.UID, wrong)
+	}
+}
