@@ -1,0 +1,110 @@
+package evaluate
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// What people are told, and what it is told from.
+func TestExplain(t *testing.T) {
+	s := with(t,
+		`{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: db}}}], ports: [{port: 80}]}, {ports: [{port: 443}]}]}`,
+		`{podSelector: {}, policyTypes: [Ingress, Egress]}`,
+		`{podSelector: {matchLabels: {app: new}}, ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/33}}]}]} # wrong`)
+	for _, c := range []struct{ traffic, explained string }{
+		{"dev/web > prod/web TCP 80", `
+			not allowed by the destination
+			egress of dev/web: allowed, no policy selects it in this direction
+			ingress of prod/web: not allowed by any of the policies that select it: prod/p0, prod/p1
+			  prod/p0 spec.ingress[0] allows the port, but not the peer
+			  prod/p0 spec.ingress[1] allows the peer, but not the port`},
+		{"prod/db > prod/web TCP 81", `
+			not allowed, neither by the source nor by the destination
+			egress of prod/db: not allowed by any of the policies that select it: prod/p1
+			  none of their rules allows the peer or the port
+			ingress of prod/web: not allowed by any of the policies that select it: prod/p0, prod/p1
+			  prod/p0 spec.ingress[0] allows the peer, but not the port
+			  prod/p0 spec.ingress[1] allows the peer, but not the port`},
+		{"203.0.113.7 > prod/web TCP 443", `
+			allowed
+			egress: allowed, this end is not a pod that policies can select
+			ingress of prod/web: allowed
+			  prod/p0 spec.ingress[1]`},
+		{"prod/web > 203.0.113.7 TCP 443", `
+			not allowed by the source
+			egress of prod/web: not allowed by any of the policies that select it: prod/p1
+			  none of their rules allows the peer or the port
+			ingress: allowed, this end is not a pod that policies can select`},
+		{"prod/web > prod/web TCP 81", `
+			allowed
+			egress of prod/web: always allowed, the other end is the pod itself
+			ingress of prod/web: always allowed, the other end is the pod itself`},
+		{"node > prod/web TCP 81", `
+			allowed
+			egress: allowed, this end is not a pod that policies can select
+			ingress of prod/web: always allowed, the other end is the pod's own node`},
+		{"dev/web > prod/new TCP 81", `
+			not allowed by the destination
+			egress of dev/web: allowed, no policy selects it in this direction
+			ingress of prod/new: not allowed, since policies that select it cannot be put into force: prod/p2`},
+		{"prod/nobody > prod/web TCP 81", `
+			find the source: there is no pod prod/nobody`},
+		{"dev/web > prod/web@10.1.1.3 TCP 81", `
+			find the destination: 10.1.1.3 is not an address of pod prod/web`},
+	} {
+		want := strings.Split(strings.ReplaceAll(strings.TrimSpace(c.explained), "\t", ""), "\n")
+		if diff := cmp.Diff(want, Evaluate(s, traffic(t, c.traffic)).Explain()); diff != "" {
+			t.Errorf("%s (-expected +got):\n%s", c.traffic, diff)
+		}
+	}
+
+	v := Evaluate(s, traffic(t, "203.0.113.7 > prod/web TCP 443"))
+	want := Judgement{
+		Direction: Ingress, Pod: cluster.Key{Namespace: "prod", Name: "web"}, Allowed: true, Reason: ReasonRule,
+		Isolating: []cluster.Key{{Namespace: "prod", Name: "p0"}, {Namespace: "prod", Name: "p1"}},
+		Rules:     []Rule{{cluster.Key{Namespace: "prod", Name: "p0"}, Ingress, 1}},
+	}
+	if diff := cmp.Diff(want, v.Ingress); diff != "" {
+		t.Errorf("judgement (-expected +got):\n%s", diff)
+	}
+}
+
+// A pod's address may be left out, and is one of the other end's family then.
+func TestAddressOfTheOtherFamily(t *testing.T) {
+	s := with(t, `{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: "fd00:1:2::/64"}}]}]}`)
+	for traffic4or6, allowed := range map[string]bool{
+		"dev/web > prod/db@fd00:1:2::2 TCP 1": true, "dev/web > prod/db@10.1.2.2 TCP 1": false, "dev/web > prod/db TCP 1": false,
+	} {
+		if v := Evaluate(s, traffic(t, traffic4or6)); v.Err != nil || v.Allowed != allowed {
+			t.Errorf("%s: %v", traffic4or6, v.Explain())
+		}
+	}
+	if v := Evaluate(s, traffic(t, "prod/new > prod/web TCP 1")); v.Err != nil || v.Allowed {
+		t.Errorf("a pod without addresses: %v", v.Explain())
+	}
+	if v := Evaluate(s, Traffic{Destination: endpoint(t, "prod/web")}); v.Err == nil {
+		t.Error("an end that is nothing has a verdict")
+	}
+}
+
+// Policies of other kinds can be put before and behind these ones: what is accepted or denied is not asked about further.
+func TestTiers(t *testing.T) {
+	before := tiers
+	defer func() { tiers = before }()
+	s := with(t, `podSelector: {matchLabels: {app: web}}`)
+	ask := func(said outcome) bool {
+		tiers = []tier{alwaysAllowed, func(question, *Judgement) outcome { return said }, networkPolicies}
+		return Evaluate(s, traffic(t, "dev/web > prod/web TCP 80")).Allowed
+	}
+	if ask(next) || !ask(accept) || ask(deny) {
+		t.Error("a tier in front is not obeyed")
+	}
+	tiers = []tier{func(question, *Judgement) outcome { return next }}
+	if !Evaluate(s, traffic(t, "dev/web > prod/web TCP 80")).Allowed {
+		t.Error("what no tier decides is not allowed")
+	}
+}

@@ -1,0 +1,121 @@
+package evaluate
+
+import (
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// question is traffic as one of its ends asks about it.
+type question struct {
+	snapshot  *cluster.Snapshot
+	direction Direction
+	// subject is the pod that asks; nil if this end is none.
+	subject *cluster.Pod
+	peer    end
+	// destination is where ports are: the peer for egress, the subject for ingress. Nil if that is no pod.
+	destination *cluster.Pod
+	protocol    cluster.Protocol
+	port        uint16
+}
+
+// outcome is what a tier says.
+type outcome int
+
+const (
+	// next leaves it to the tiers behind.
+	next outcome = iota
+	accept
+	deny
+)
+
+// tier is one stage of policies. It notes in the judgement why it says what it says.
+type tier func(question, *Judgement) outcome
+
+// tiers are asked in this order until one accepts or denies; what none does either about is allowed.
+var tiers = []tier{alwaysAllowed, networkPolicies}
+
+func judge(q question) Judgement {
+	j := Judgement{Direction: q.direction}
+	if q.subject != nil {
+		j.Pod = q.subject.Key()
+	}
+	for _, t := range tiers {
+		if said := t(q, &j); said != next {
+			j.Allowed = said == accept
+			return j
+		}
+	}
+	j.Allowed = true
+	return j
+}
+
+// alwaysAllowed is what policies have no say in. "Traffic to and from the node where a Pod is running is always allowed,
+// regardless of the IP address of the Pod or the node", and "a pod cannot block access to itself".
+func alwaysAllowed(q question, j *Judgement) outcome {
+	switch {
+	case q.subject == nil:
+		j.Reason = ReasonNoPod
+	case q.peer.pod == q.subject:
+		j.Reason = ReasonItself
+	case q.peer.ownNode, q.peer.node != "" && q.peer.node == q.subject.Node:
+		j.Reason = ReasonNode
+	default:
+		return next
+	}
+	return accept
+}
+
+// networkPolicies is networking.k8s.io/v1. "By default, a pod is non-isolated"; once any policy selects it in a direction,
+// what is allowed is what any of the policies allows: they "do not conflict; they are additive".
+func networkPolicies(q question, j *Judgement) outcome {
+	for _, policy := range q.snapshot.NetworkPolicies {
+		isolates, rules := policy.IsolatesIngress, policy.Ingress
+		if q.direction == Egress {
+			isolates, rules = policy.IsolatesEgress, policy.Egress
+		}
+		if !isolates || policy.Namespace != q.subject.Namespace || !matches(policy.Pods, q.subject.Labels) {
+			continue
+		}
+		j.Isolating = append(j.Isolating, policy.Key())
+		if policy.Wrong != "" {
+			j.Wrong = append(j.Wrong, policy.Key())
+		}
+		for i, r := range rules {
+			rule := Rule{Policy: policy.Key(), Direction: q.direction, Index: i}
+			peer, port := allowsPeer(q, policy, r), allowsPort(q, r)
+			switch {
+			case peer && port:
+				j.Rules = append(j.Rules, rule)
+			case peer || port:
+				j.Near = append(j.Near, Near{Rule: rule, Peer: peer})
+			}
+		}
+	}
+	switch {
+	case len(j.Isolating) == 0:
+		j.Reason = ReasonNotIsolated
+		return next
+	case len(j.Wrong) > 0:
+		j.Reason, j.Rules, j.Near = ReasonWrong, nil, nil
+		return deny
+	case len(j.Rules) > 0:
+		j.Reason, j.Near = ReasonRule, nil
+		return accept
+	default:
+		j.Reason = ReasonNoRule
+		return deny
+	}
+}
+
+// allowsPeer: "If this field is empty or missing, this rule matches all sources [destinations]."
+func allowsPeer(q question, policy *cluster.NetworkPolicy, r cluster.PolicyRule) bool {
+	return len(r.Peers) == 0 || slices.ContainsFunc(r.Peers, func(p cluster.PolicyPeer) bool {
+		return isPeer(q.snapshot, policy, p, q.peer)
+	})
+}
+
+// allowsPort: "If this field is empty or missing, this rule matches all ports (traffic not restricted by port)."
+func allowsPort(q question, r cluster.PolicyRule) bool {
+	return len(r.Ports) == 0 || slices.ContainsFunc(r.Ports, func(p cluster.PolicyPort) bool { return isPort(q, p) })
+}
