@@ -284,6 +284,14 @@ func (d *Datapath) maps() map[string]*ebpf.Map {
 		bpfMapRefusals:       d.objects.bpfMaps.Refusals,
 		bpfMapPeers:          d.objects.bpfMaps.Peers,
 		bpfMapDatagrams:      d.objects.bpfMaps.Datagrams,
+		bpfMapPolicedPods:    d.objects.bpfMaps.PolicedPods,
+		bpfMapIdentities:     d.objects.bpfMaps.Identities,
+		bpfMapBlocks:         d.objects.bpfMaps.Blocks,
+		bpfMapPolicies:       d.objects.bpfMaps.Policies,
+		bpfMapPolicyPorts:    d.objects.bpfMaps.PolicyPorts,
+		bpfMapSessions:       d.objects.bpfMaps.Sessions,
+		bpfMapFlows:          d.objects.bpfMaps.Flows,
+		bpfMapFlowLosses:     d.objects.bpfMaps.FlowLosses,
 	}
 }
 
