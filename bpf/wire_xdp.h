@@ -127,7 +127,6 @@ SEPARATE bool wire_xdp_port_in_use(struct xdp_md *ctx, const struct tuple *answe
 /* Attempts to get a port, one after the other. */
 struct wire_xdp_search {
 	struct xdp_md *ctx;
-	__u32 start;
 	enum claim claim;
 };
 
@@ -140,18 +139,18 @@ static long wire_xdp_search_step(__u32 attempt, struct wire_xdp_search *s)
 		return 1;
 	b = &x->beginning;
 	if (attempt)
-		b->to.source_port = connection_port(s->start, attempt - 1);
+		b->to.source_port = connection_port(&b->key, attempt - 1);
 	connection_turn(&b->other, &b->to, b->key.protocol);
 	if (!connection_port_is_ours(b->to.source_port) || wire_xdp_port_in_use(s->ctx, &b->other))
 		return 0;
-	s->claim = connection_claim(false);
+	s->claim = connection_claim(attempt ? connection_attempt_takes(attempt - 1) : GIVE_WAY_NONE);
 	return s->claim != CLAIM_TAKEN;
 }
 
 /* Begins x->beginning, from an address of this node: with the client's port if that will do, else with another one. */
 static __always_inline enum drop_reason wire_xdp_claim(struct xdp_md *ctx, struct translation *x)
 {
-	struct wire_xdp_search s = {.ctx = ctx, .start = bpf_get_prandom_u32(), .claim = CLAIM_TAKEN};
+	struct wire_xdp_search s = {.ctx = ctx, .claim = CLAIM_TAKEN};
 
 	bpf_loop(1 + CONNECTION_ATTEMPTS, wire_xdp_search_step, &s, 0);
 	if (s.claim == CLAIM_TAKEN)
@@ -165,7 +164,7 @@ static __always_inline enum drop_reason wire_xdp_claim(struct xdp_md *ctx, struc
 /* Begins x->beginning as a connection whose packets go on as they are. */
 static __always_inline enum drop_reason wire_xdp_begin_direct(struct translation *x)
 {
-	if (connection_claim(false) != CLAIM_BEGUN)
+	if (connection_claim(GIVE_WAY_NONE) != CLAIM_BEGUN)
 		return DROP_CONNECTIONS_FULL;
 	x->found = x->beginning.to;
 	return DROP_NONE;

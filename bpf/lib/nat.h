@@ -62,7 +62,6 @@ SEPARATE bool nat_port_in_use(struct __sk_buff *skb, const struct tuple *answers
 /* Attempts to get a port, one after the other. */
 struct nat_search {
 	struct __sk_buff *skb;
-	__u32 start;
 	__u32 own_address; /* the connection gets the node's address, which the node's sockets use too */
 	enum claim claim;
 };
@@ -75,21 +74,20 @@ static long nat_search_step(__u32 attempt, struct nat_search *s)
 	if (!x)
 		return 1;
 	b = &x->beginning;
-	b->to.source_port = connection_port(s->start, attempt);
+	b->to.source_port = connection_port(&b->key, attempt);
 	if (s->own_address && transport_has_ports(b->key.protocol)) {
 		connection_turn(&b->other, &b->to, b->key.protocol);
 		if (nat_port_in_use(s->skb, &b->other))
 			return 0;
 	}
-	s->claim = connection_claim(false);
+	s->claim = connection_claim(connection_attempt_takes(attempt));
 	return s->claim != CLAIM_TAKEN;
 }
 
 /* Begins x->beginning with a port of the range that translation may use (bpf_loop, Linux 5.17). */
 static __always_inline enum claim nat_search(struct __sk_buff *skb, bool own_address)
 {
-	struct nat_search s = {
-		.skb = skb, .start = bpf_get_prandom_u32(), .own_address = own_address, .claim = CLAIM_TAKEN};
+	struct nat_search s = {.skb = skb, .own_address = own_address, .claim = CLAIM_TAKEN};
 
 	bpf_loop(CONNECTION_ATTEMPTS, nat_search_step, &s, 0);
 	return s.claim;

@@ -86,7 +86,7 @@ SEPARATE int opening_begin(struct __sk_buff *skb, struct translation *x, bool ow
 			     !(transport_has_ports(b->key.protocol) && nat_port_in_use(skb, &b->other));
 	}
 	if (keeps_port)
-		claim = connection_claim(!own_address);
+		claim = connection_claim(own_address ? GIVE_WAY_NONE : GIVE_WAY_UNANSWERED);
 	if (claim == CLAIM_TAKEN && !(b->to.flags & CONNECTION_PLAIN))
 		claim = nat_search(skb, own_address);
 	if (claim != CLAIM_BEGUN)
