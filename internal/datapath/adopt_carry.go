@@ -31,7 +31,7 @@ var carriedTwice = []string{
 // A map that the configuration has no use for is left alone.
 func (d *Datapath) carryOver(names []string) error {
 	for _, name := range names {
-		from, to := d.resized[name], d.maps()[name]
+		from, to := d.resized[name], d.objects.byName[name]
 		if from == nil || to.MaxEntries() == 1 {
 			continue
 		}

@@ -1,7 +1,6 @@
 package datapath
 
 import (
-	"errors"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -20,35 +19,15 @@ import (
 // adoptTables is what Open does with maps, without loading programs.
 func adoptTables(t testing.TB, cfg Config, log *slog.Logger) *Datapath {
 	t.Helper()
-	if err := os.MkdirAll(mapDir(cfg.Root), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	spec, err := specFor(cfg)
+	d, err := open(cfg, nil, log)
 	if err != nil {
 		t.Fatal(err)
-	}
-	maps, err := adoptMaps(cfg.Root, spec, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &Datapath{config: cfg, log: log, fresh: maps.fresh, resized: maps.resized}
-	if err := spec.LoadAndAssign(&d.objects.bpfMaps, &ebpf.CollectionOptions{MapReplacements: maps.adopted}); err != nil {
-		t.Fatal(err)
-	}
-	if err := maps.closeAdopted(); err != nil {
-		t.Fatal(err)
-	}
-	for name := range d.resized {
-		if err := d.carryOver([]string{name}); err != nil {
-			t.Fatal(err)
-		}
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(d.objects.bpfMaps.Close(), closeMaps(d.resized)); err != nil {
+		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	d.setTables()
 	return d
 }
 
@@ -95,7 +74,7 @@ func TestResizedMapsKeepEntries(t *testing.T) {
 		t.Errorf("maps %v and %v are not what was committed", last.fresh, last.resized)
 	}
 	for name, want := range map[string]int{bpfMapConnections: 4, bpfMapAffinities: 1, bpfMapServiceCounts: 1, bpfMapServiceSources: 1} {
-		if n, err := countEntries(last.maps()[name]); err != nil || n != want {
+		if n, err := countEntries(last.objects.byName[name]); err != nil || n != want {
 			t.Errorf("%d entries of %s are left of %d: %v", n, name, want, err)
 		}
 	}

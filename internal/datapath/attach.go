@@ -32,23 +32,12 @@ type hook struct {
 }
 
 func (d *Datapath) hook(program string) (hook, error) {
-	switch program {
-	case bpfProgFromPod:
-		return hook{d.objects.FromPod, true}, nil
-	case bpfProgToPod:
-		return hook{d.objects.ToPod, false}, nil
-	case bpfProgFromWire:
-		return hook{d.objects.FromWire, true}, nil
-	case bpfProgToWire:
-		return hook{d.objects.ToWire, false}, nil
-	case bpfProgFromTunnel:
-		return hook{d.objects.FromTunnel, true}, nil
-	case bpfProgToTunnel:
-		return hook{d.objects.ToTunnel, false}, nil
-	case bpfProgWireXdp:
-		return hook{d.objects.WireXdp, true}, nil
+	side, known := ingress[program]
+	if !known {
+		return hook{}, fmt.Errorf("%w: %s", ErrUnknownProgram, program)
 	}
-	return hook{}, fmt.Errorf("%w: %s", ErrUnknownProgram, program)
+	p, err := d.program(program)
+	return hook{p, side}, err
 }
 
 // AttachPod puts the programs without which no packet may pass on the host's end of a pod's device, replaces
@@ -82,10 +71,9 @@ func (d *Datapath) AttachTunnel(name string, ifindex int) error {
 
 var tunnelPrograms = []string{bpfProgToTunnel, bpfProgFromTunnel}
 
-// allPodPrograms are the programs of a pod's device. With eBPF routing and without Services the stack delivers to pods only what the
-// node itself sends, which needs no second look.
+// allPodPrograms are the programs of a pod's device.
 func (d *Datapath) allPodPrograms() []string {
-	if d.config.EBPFRouting && !d.config.Services {
+	if !d.config.needsToPod() {
 		return []string{bpfProgFromPod}
 	}
 	return []string{bpfProgToPod, bpfProgFromPod}
@@ -257,12 +245,12 @@ func (d *Datapath) detach(a Attachment) error {
 		return nil
 	}
 	if !d.tcx && a.Program != bpfProgWireXdp {
-		h, err := d.hook(a.Program)
-		if err != nil {
-			return err
+		side, known := ingress[a.Program]
+		if !known {
+			return fmt.Errorf("%w: %s", ErrUnknownProgram, a.Program)
 		}
 		if dev, err := net.InterfaceByName(a.Device); err == nil { // else the filters went with the device
-			if err := device.DeleteFilter(dev.Index, h.ingress); err != nil {
+			if err := device.DeleteFilter(dev.Index, side); err != nil {
 				return fmt.Errorf("detach %s from %s: %w", a.Program, a.Device, err)
 			}
 		}

@@ -62,7 +62,7 @@ func BenchmarkPrograms(b *testing.B) {
 // measure runs one packet b.N times and reports the kernel's time for each.
 func (r *rig) measure(b *testing.B, in run, want verdict) {
 	const piece = 200 // less than there are hops
-	h, err := r.d.hook(in.program)
+	h, err := r.hook(in.program)
 	if err != nil {
 		b.Fatal(err)
 	}

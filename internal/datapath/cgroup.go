@@ -17,16 +17,6 @@ var socketProgramNames = []string{
 	bpfProgSendmsg4, bpfProgSendmsg6, bpfProgRecvmsg4, bpfProgRecvmsg6,
 }
 
-func (d *Datapath) socketProgram(name string) *ebpf.Program {
-	o := &d.objects
-	return map[string]*ebpf.Program{
-		bpfProgConnect4: o.Connect4, bpfProgConnect6: o.Connect6,
-		bpfProgGetpeername4: o.Getpeername4, bpfProgGetpeername6: o.Getpeername6,
-		bpfProgSendmsg4: o.Sendmsg4, bpfProgSendmsg6: o.Sendmsg6,
-		bpfProgRecvmsg4: o.Recvmsg4, bpfProgRecvmsg6: o.Recvmsg6,
-	}[name]
-}
-
 var socketAttachTypes = map[string]ebpf.AttachType{
 	bpfProgConnect4: ebpf.AttachCGroupInet4Connect, bpfProgConnect6: ebpf.AttachCGroupInet6Connect,
 	bpfProgGetpeername4: ebpf.AttachCgroupInet4GetPeername, bpfProgGetpeername6: ebpf.AttachCgroupInet6GetPeername,
@@ -38,7 +28,7 @@ var socketAttachTypes = map[string]ebpf.AttachType{
 // then on or have open. Programs of an earlier agent are replaced one by one, so no connect is without. If the configuration
 // has no Services or no cgroup, it takes the programs off.
 func (d *Datapath) AttachSockets() error {
-	if !d.config.Services || d.config.Cgroup == "" {
+	if !d.config.atSockets() {
 		_, err := detachSockets(d.config.Root)
 		return err
 	}
@@ -61,7 +51,10 @@ func (d *Datapath) AttachSockets() error {
 // is gone, gives its pin to the new one only once that is attached.
 func (d *Datapath) attachSocket(name string, id uint64) error {
 	pin := filepath.Join(socketDir(d.config.Root), name)
-	program := d.socketProgram(name)
+	program, err := d.program(name)
+	if err != nil {
+		return err
+	}
 	old, err := link.LoadPinnedLink(pin, nil)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -97,7 +90,7 @@ func (d *Datapath) attachSocket(name string, id uint64) error {
 
 // CheckSockets reports the first program that is missing at the cgroup. Without Services there is nothing to miss.
 func (d *Datapath) CheckSockets() error {
-	if !d.config.Services || d.config.Cgroup == "" {
+	if !d.config.atSockets() {
 		return nil
 	}
 	id, err := cgroupID(d.config.Cgroup)

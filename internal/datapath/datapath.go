@@ -87,7 +87,7 @@ type Datapath struct {
 
 	config  Config
 	log     *slog.Logger
-	objects bpfObjects
+	objects objects
 	tcx     bool
 	// stackSends: see SetStackSends.
 	stackSends atomic.Bool
@@ -95,10 +95,15 @@ type Datapath struct {
 	resized    map[string]*ebpf.Map // the pinned ones in whose place come fresh ones of another size
 }
 
-// Open loads the programs, with the maps pinned below cfg.Root where these still fit and with new ones
+// Open loads the programs that the configuration has a use for, with the maps pinned below cfg.Root where these still fit and with new ones
 // where they do not. Nothing that carries traffic changes until Attach and Commit. The caller closes the
 // Datapath; closing does not stop the traffic.
-func Open(cfg Config, log *slog.Logger) (_ *Datapath, err error) {
+func Open(cfg Config, log *slog.Logger) (*Datapath, error) {
+	return open(cfg, cfg.programs(), log)
+}
+
+// open is Open with these programs.
+func open(cfg Config, programs []string, log *slog.Logger) (_ *Datapath, err error) {
 	if err := requireBPFFS(cfg.Root); err != nil {
 		return nil, err
 	}
@@ -110,7 +115,7 @@ func Open(cfg Config, log *slog.Logger) (_ *Datapath, err error) {
 			return nil, fmt.Errorf("make directory for pins: %w", err)
 		}
 	}
-	spec, err := specFor(cfg)
+	l, err := loaderFor(cfg, log)
 	if err != nil {
 		return nil, err
 	}
@@ -118,25 +123,17 @@ func Open(cfg Config, log *slog.Logger) (_ *Datapath, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("probe tcx: %w", err)
 	}
-	maps, err := adoptMaps(cfg.Root, spec, log)
+	maps, err := adoptMaps(cfg.Root, l.spec, log)
 	if err != nil {
 		return nil, err
 	}
 	d := &Datapath{config: cfg, log: log, fresh: maps.fresh, resized: maps.resized, tcx: tcx}
-	options := ebpf.CollectionOptions{MapReplacements: maps.adopted}
-	if cfg.StackServices {
-		err = conntrackTargets(&options.Programs)
-	}
-	if err == nil && !haveSocketErrors() {
-		log.Info("the kernel lacks bpf_set_retval for sockets (Linux 6.1): Services without endpoints refuse packets instead")
-		err = spec.Variables[bpfVarConfigSocketErrors].Set(false)
-	}
-	if err == nil {
-		err = spec.LoadAndAssign(&d.objects, &options)
-	}
-	err = errors.Join(err, maps.closeAdopted()) // LoadAndAssign holds clones
+	d.objects, err = l.load(programs, maps.adopted)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("load datapath: %w", err), maps.close())
+	}
+	if err := maps.closeAdopted(); err != nil {
+		return nil, errors.Join(fmt.Errorf("load datapath: %w", err), maps.close(), d.objects.Close())
 	}
 	if err := d.carryOver(slices.Collect(gomaps.Keys(d.resized))); err != nil {
 		return nil, errors.Join(err, maps.close(), d.objects.Close())
@@ -180,6 +177,27 @@ func onBPFFS(dir string) error {
 		return fmt.Errorf("%s is not on a BPF file system; mount one: mount -t bpf bpf /sys/fs/bpf", dir)
 	}
 	return nil
+}
+
+// loaderFor gives what loads a configuration on this kernel.
+func loaderFor(cfg Config, log *slog.Logger) (*loader, error) {
+	spec, err := specFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	l := &loader{spec: spec}
+	if cfg.StackServices {
+		if err := conntrackTargets(&l.options); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.atSockets() && !haveSocketErrors() {
+		log.Info("the kernel lacks bpf_set_retval for sockets (Linux 6.1): Services without endpoints refuse packets instead")
+		if err := spec.Variables[bpfVarConfigSocketErrors].Set(false); err != nil {
+			return nil, fmt.Errorf("set %s: %w", bpfVarConfigSocketErrors, err)
+		}
+	}
+	return l, nil
 }
 
 // specFor gives the object of one configuration. It is deterministic: nothing of the machine goes in.
@@ -234,7 +252,7 @@ func (d *Datapath) Commit() error {
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove old pin of map %s: %w", name, err)
 		}
-		if err := d.maps()[name].Pin(path); err != nil {
+		if err := d.objects.byName[name].Pin(path); err != nil {
 			return fmt.Errorf("pin map %s: %w", name, err)
 		}
 		d.fresh = d.fresh[1:] // a second attempt begins where this one ended
@@ -256,43 +274,6 @@ func (d *Datapath) Unload() error {
 	_, errSockets := detachSockets(d.config.Root)
 	err = errors.Join(err, errSockets, os.RemoveAll(mapDir(d.config.Root)), os.RemoveAll(linkDir(d.config.Root)))
 	return errors.Join(err, d.Close())
-}
-
-func (d *Datapath) maps() map[string]*ebpf.Map {
-	return map[string]*ebpf.Map{
-		bpfMapEndpoints:      d.objects.bpfMaps.Endpoints,
-		bpfMapRoutes:         d.objects.bpfMaps.Routes,
-		bpfMapRouteLengths:   d.objects.bpfMaps.RouteLengths,
-		bpfMapGeneration:     d.objects.bpfMaps.Generation,
-		bpfMapDecisions:      d.objects.bpfMaps.Decisions,
-		bpfMapTranslations:   d.objects.bpfMaps.Translations,
-		bpfMapDrops:          d.objects.bpfMaps.Drops,
-		bpfMapLease:          d.objects.bpfMaps.Lease,
-		bpfMapTunnelSources:  d.objects.bpfMaps.TunnelSources,
-		bpfMapServices:       d.objects.bpfMaps.Services,
-		bpfMapBackends:       d.objects.bpfMaps.Backends,
-		bpfMapMaglev:         d.objects.bpfMaps.Maglev,
-		bpfMapAffinities:     d.objects.bpfMaps.Affinities,
-		bpfMapServiceSources: d.objects.bpfMaps.ServiceSources,
-		bpfMapServiceCounts:  d.objects.bpfMaps.ServiceCounts,
-		bpfMapConnections:    d.objects.bpfMaps.Connections,
-		bpfMapOpenings:       d.objects.bpfMaps.Openings,
-		bpfMapTranslatedPods: d.objects.bpfMaps.TranslatedPods,
-		bpfMapUplinks:        d.objects.bpfMaps.Uplinks,
-		bpfMapXdpUplinks:     d.objects.bpfMaps.XdpUplinks,
-		bpfMapFragments:      d.objects.bpfMaps.Fragments,
-		bpfMapRefusals:       d.objects.bpfMaps.Refusals,
-		bpfMapPeers:          d.objects.bpfMaps.Peers,
-		bpfMapDatagrams:      d.objects.bpfMaps.Datagrams,
-		bpfMapPolicedPods:    d.objects.bpfMaps.PolicedPods,
-		bpfMapIdentities:     d.objects.bpfMaps.Identities,
-		bpfMapBlocks:         d.objects.bpfMaps.Blocks,
-		bpfMapPolicies:       d.objects.bpfMaps.Policies,
-		bpfMapPolicyPorts:    d.objects.bpfMaps.PolicyPorts,
-		bpfMapSessions:       d.objects.bpfMaps.Sessions,
-		bpfMapFlows:          d.objects.bpfMaps.Flows,
-		bpfMapFlowLosses:     d.objects.bpfMaps.FlowLosses,
-	}
 }
 
 func mapDir(root string) string  { return filepath.Join(root, "maps") }

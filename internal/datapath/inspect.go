@@ -32,20 +32,12 @@ type MapInfo struct {
 
 // Programs describes the loaded programs, in the order a packet meets them; those at sockets come last.
 func (d *Datapath) Programs() ([]ProgramInfo, error) {
-	programs := map[string]*ebpf.Program{}
-	for _, name := range programNames {
-		h, err := d.hook(name)
-		if err != nil {
-			return nil, err
-		}
-		programs[name] = h.program
-	}
-	for _, name := range socketProgramNames {
-		programs[name] = d.socketProgram(name)
-	}
 	var all []ProgramInfo
 	for _, name := range slices.Concat(programNames[:], socketProgramNames) {
-		program := programs[name]
+		program := d.objects.programs[name]
+		if program == nil {
+			continue // this configuration has no use for it
+		}
 		info, err := program.Info()
 		if err != nil {
 			return nil, fmt.Errorf("describe program %s: %w", name, err)
@@ -71,7 +63,7 @@ func (d *Datapath) Programs() ([]ProgramInfo, error) {
 func (d *Datapath) Maps() ([]MapInfo, error) {
 	var all []MapInfo
 	for _, name := range slices.Concat(pinnedMaps, privateMaps) {
-		m := d.maps()[name]
+		m := d.objects.byName[name]
 		info, err := m.Info()
 		if err != nil {
 			return nil, fmt.Errorf("describe map %s: %w", name, err)

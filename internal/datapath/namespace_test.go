@@ -313,7 +313,7 @@ func (n *node) endpoints() map[netip.Addr]Endpoint {
 func (n *node) start(tb testing.TB, legacy bool) {
 	tb.Helper()
 	n.do(tb, func() (err error) {
-		if n.d, err = Open(n.cfg, testLog(tb)); err != nil {
+		if n.d, err = open(n.cfg, n.programsHere(), testLog(tb)); err != nil {
 			return err
 		}
 		if legacy {

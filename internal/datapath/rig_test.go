@@ -145,7 +145,7 @@ func (v verdict) String() string {
 	return fmt.Sprintf("unknown verdict %d", uint32(v))
 }
 
-// rig is a loaded datapath with the tables of node A (see cast_test.go), attached to nothing.
+// rig is a datapath with the tables of node A (see cast_test.go), attached to nothing. Programs are loaded when they are used first.
 type rig struct {
 	d     *Datapath
 	stage *stage
@@ -161,7 +161,7 @@ func newRig(tb testing.TB, cfg Config) *rig {
 		tb.Fatalf("build stage: %v", s.err)
 	}
 	cfg.Root = bpffs(tb)
-	d, err := Open(cfg, slog.New(slog.DiscardHandler))
+	d, err := open(cfg, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		tb.Fatalf("open datapath: %+v", err)
 	}
@@ -210,9 +210,17 @@ type outcome struct {
 	mark    uint32
 }
 
+// hook gives a program, loaded.
+func (r *rig) hook(program string) (hook, error) {
+	if err := r.d.use(program); err != nil {
+		return hook{}, err
+	}
+	return r.d.hook(program)
+}
+
 // run must be called on the stage.
 func (r *rig) run(in run) (outcome, error) {
-	h, err := r.d.hook(in.program)
+	h, err := r.hook(in.program)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -220,7 +228,7 @@ func (r *rig) run(in run) (outcome, error) {
 		in.device = "eth0"
 	}
 	if in.program == bpfProgWireXdp {
-		return r.runXDP(in)
+		return r.runXDP(h.program, in)
 	}
 	ctx := skb{Mark: in.mark, GSOSize: in.gsoSize, Ifindex: uint32(r.stage.devices[in.device])}
 	var after skb

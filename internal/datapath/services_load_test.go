@@ -24,7 +24,7 @@ func TestLoadServices(t *testing.T) {
 	testenv.Root(t)
 	for name, cfg := range servicesConfigs() {
 		t.Run(name, func(t *testing.T) {
-			cfg.Root = bpffs(t)
+			cfg.Root, cfg.Acceleration, cfg.Cgroup = bpffs(t), AccelerationAuto, "/sys/fs/cgroup" // for all programs there are
 			d, err := Open(cfg, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatalf("%+v", err)
@@ -33,6 +33,9 @@ func TestLoadServices(t *testing.T) {
 			programs, err := d.Programs()
 			if err != nil {
 				t.Fatal(err)
+			}
+			if want := len(programNames) + len(socketProgramNames); len(programs) != want {
+				t.Errorf("%d programs, expected %d", len(programs), want)
 			}
 			for _, p := range programs {
 				fmt.Fprintf(os.Stdout, "BenchmarkVerify/program=%s/services=%s 1 %d insns\n", p.Name, name, p.Instructions)

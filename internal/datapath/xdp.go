@@ -64,12 +64,16 @@ func (d *Datapath) Accelerate(name string, ifindex int) (Accelerated, error) {
 // attachXDP updates the pinned link of an earlier agent, or makes one, in the driver and nowhere else: the generic mode,
 // behind the driver, is slower than tc.
 func (d *Datapath) attachXDP(a Attachment, ifindex int) error {
+	program, err := d.program(bpfProgWireXdp)
+	if err != nil {
+		return err
+	}
 	pin := d.pin(a)
 	old, err := link.LoadPinnedLink(pin, nil)
 	if err == nil {
 		defer old.Close()
 		if xdpLinkIsOn(old, ifindex) {
-			if err := old.Update(d.objects.WireXdp); err != nil {
+			if err := old.Update(program); err != nil {
 				return fmt.Errorf("update link: %w", err)
 			}
 			return nil
@@ -80,7 +84,7 @@ func (d *Datapath) attachXDP(a Attachment, ifindex int) error {
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("open pinned link: %w", err)
 	}
-	l, err := link.AttachXDP(link.XDPOptions{Program: d.objects.WireXdp, Interface: ifindex, Flags: link.XDPDriverMode})
+	l, err := link.AttachXDP(link.XDPOptions{Program: program, Interface: ifindex, Flags: link.XDPDriverMode})
 	if err != nil {
 		return err
 	}

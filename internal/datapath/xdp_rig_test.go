@@ -78,7 +78,7 @@ type xdpMD struct {
 }
 
 // runXDP runs wire_xdp as if eth0 had brought the packet. Sending by either way is verdictRedirect.
-func (r *rig) runXDP(in run) (outcome, error) {
+func (r *rig) runXDP(program *ebpf.Program, in run) (outcome, error) {
 	if len(in.in) < ethLen {
 		return outcome{}, errors.New("XDP gets no packet without an Ethernet header")
 	}
@@ -86,7 +86,7 @@ func (r *rig) runXDP(in run) (outcome, error) {
 		Data: in.in, DataOut: make([]byte, len(in.in)+64),
 		Context: &xdpMD{DataEnd: uint32(len(in.in)), IngressIfindex: uint32(r.stage.devices["eth0"])},
 	}
-	code, err := r.d.objects.WireXdp.Run(&o)
+	code, err := program.Run(&o)
 	if err != nil {
 		return outcome{}, fmt.Errorf("run %s: %w", in.program, err)
 	}
