@@ -65,16 +65,47 @@ type PortPrefix struct {
 // Policy is the number by which the datapath tells which NetworkPolicy has allowed something; 0 is none.
 type Policy uint32
 
+// Direction is that of traffic as a pod sees it.
+type Direction uint8
+
+// The directions.
+const (
+	Ingress Direction = iota
+	Egress
+)
+
+// String gives the word for people.
+func (d Direction) String() string {
+	if d == Egress {
+		return "egress"
+	}
+	return "ingress"
+}
+
 // Tables are what the datapath judges by. What is allowed between a set and an identity is what the first entry of Policies says
 // that there is, of: the identity's own, that of IdentityPod if it is a pod, that of IdentityUnknown. No entry allows nothing.
+//
+// Nobody changes Tables once they are made, and a map that is as it was in the Tables before is the same map: who puts them into force
+// compares maps first, and has nothing to do for a list of 100,000 addresses when a label changes.
+//
+// Numbers stand for content, so the entries of Policies and Ports have the same value in all Tables that have them. New Tables
+// take the place of others without a moment in which anything is more open than both, if they are written in this order: Ports, new entries
+// of Policies; then Singles and Identities, and Blocks with longer prefixes before shorter ones; then Pods; then what is there no
+// more is deleted, of Blocks shorter prefixes before longer ones, then Singles and Identities, Policies, and Ports. What is added to
+// Identities, Singles and Blocks may forbid as well as allow: an address that a block excepts has an entry that allows less than none.
 type Tables struct {
-	// Pods are the pods of this node that a policy selects in some direction, by each of their addresses.
+	// Pods are the pods of this node that a policy selects in some direction, by each of their addresses. Sets are of one family:
+	// those of a pod's two addresses differ where rules have ipBlocks.
 	Pods map[netip.Addr]Sets
-	// Identities are those of single addresses, before which Blocks, by the longest prefix, are not asked.
+	// Identities are those of pods and of this node. Singles are the other addresses that are an ipBlock by themselves; none is in both.
+	// Before both, Blocks, by the longest prefix, are not asked.
 	Identities map[netip.Addr]Identity
+	Singles    map[netip.Addr]Identity
 	Blocks     map[netip.Prefix]Identity
 	Policies   map[Peer]Ports
 	Ports      map[PortPrefix]Policy
 	// Names are those of the numbers in Ports.
 	Names map[Policy]cluster.Key
+	// Selected are, by pod of this node, the NetworkPolicies that select it, sorted. The datapath has no use for it.
+	Selected map[cluster.Key][]cluster.Key
 }
