@@ -1,0 +1,84 @@
+package datapath
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+// natPorts gives the translated port that each client has towards the flow's backend.
+func (r *rig) natPorts(tb testing.TB, f visit) map[netip.AddrPort]uint16 {
+	tb.Helper()
+	ports := map[netip.AddrPort]uint16{}
+	for _, m := range []*ebpf.Map{r.d.objects.bpfMaps.Openings, r.d.objects.bpfMaps.Connections} {
+		var key bpfTuple
+		var value bpfConnection
+		it := m.Iterate()
+		for it.Next(&key, &value) {
+			if bpfConnectionFlag(value.Flags)&bpfConnectionFlagCONNECTION_OPENER != 0 && key.DestinationPort == swap16(f.frontend.Port()) {
+				ports[netip.AddrPortFrom(key.Source.addr(), swap16(key.SourcePort))] = swap16(value.SourcePort)
+			}
+		}
+		if err := it.Err(); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return ports
+}
+
+// end puts a client's connection where it is once both ends have sent FIN.
+func (r *rig) end(tb testing.TB, f visit, client netip.AddrPort, port uint16) {
+	tb.Helper()
+	f.client, f.node = client, netip.AddrPortFrom(f.node.Addr(), port)
+	maps := r.d.objects.bpfMaps
+	fin := bpfConnectionFlagCONNECTION_FIN
+	for key, value := range map[bpfTuple]bpfConnection{
+		tupleOf(f.client, f.frontend, protoTCP): connectionOf(f.node, f.backend, fin|bpfConnectionFlagCONNECTION_OPENER),
+		tupleOf(f.backend, f.node, protoTCP):    connectionOf(f.frontend, f.client, fin),
+	} {
+		if err := maps.Openings.Delete(key); err != nil {
+			tb.Fatal(err)
+		}
+		if err := maps.Connections.Put(key, value); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// A connection that has ended gives its port away when no other is left, and not before: its server may be in TIME-WAIT. Who
+// opens one from the same port again gets the same one, which the server takes for what it is.
+func TestPortsOfEndedConnections(t *testing.T) {
+	for _, family := range families {
+		t.Run(fmt.Sprintf("IPv%d", family), func(t *testing.T) {
+			r := newServiceRig(t, Config{NATPorts: PortRange{First: 50000, Last: 50003}})
+			f := flowOf(family)
+			opens := func(client netip.AddrPort) uint16 {
+				r.stage.do(func() {
+					_, _ = r.run(wireBrings(eth(router, nodeA.mac).ip(client.Addr(), f.frontend.Addr()).tcp(client.Port(), f.frontend.Port()).segment(tcpSYN, 1000, 0)))
+				})
+				port, ok := r.natPorts(t, f)[client]
+				if !ok {
+					t.Fatalf("client %s got no port", client)
+				}
+				return port
+			}
+			client := func(i int) netip.AddrPort { return netip.AddrPortFrom(f.client.Addr(), uint16(1000+i)) }
+			first := opens(client(0))
+			r.end(t, f, client(0), first)
+			if again := opens(client(0)); again != first {
+				t.Errorf("the same client port got port %d, before it was %d", again, first)
+			}
+			r.end(t, f, client(0), first)
+			for i := 1; i <= 3; i++ {
+				if port := opens(client(i)); port == first {
+					t.Errorf("client %d got port %d of a connection that has just ended, and %d others are free", i, port, 4-i)
+				}
+			}
+			if port := opens(client(4)); port != first {
+				t.Errorf("the last client got port %d; of the one that has ended it was %d", port, first)
+			}
+		})
+	}
+}
