@@ -22,7 +22,7 @@ var serviceWorkloads = []string{"tcp_stream_128k", "tcp_rr", "tcp_crr", "sockper
 // QuickServices is the plan of about ten minutes: many Services only where each transaction has a new connection.
 func QuickServices(c Choice) (ServicesPlan, error) {
 	p := ServicesPlan{
-		Schedule: QuickSchedule(c), Changes: 100, ChangesFor: 20 * time.Second, Starts: 1, StartLimit: time.Minute,
+		Schedule: QuickSchedule(c), Changes: 100, ChangesFor: 20 * time.Second, Starts: 1, StartLimit: 5 * time.Minute,
 	}
 	if len(c.Workloads) == 0 {
 		c.Workloads = slices.DeleteFunc(slices.Clone(serviceWorkloads), func(name string) bool { return strings.HasPrefix(name, "sockperf") })
@@ -36,7 +36,7 @@ func QuickServices(c Choice) (ServicesPlan, error) {
 // FullServices is the plan of everything; it takes about an hour.
 func FullServices(c Choice) (ServicesPlan, error) {
 	p := ServicesPlan{
-		Schedule: FullSchedule(c), Changes: 200, ChangesFor: 2 * time.Minute, Starts: 3, StartLimit: 5 * time.Minute,
+		Schedule: FullSchedule(c), Changes: 200, ChangesFor: 2 * time.Minute, Starts: 3, StartLimit: 10 * time.Minute,
 	}
 	if len(c.Workloads) == 0 {
 		c.Workloads = serviceWorkloads

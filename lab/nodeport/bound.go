@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/measure"
 	"github.com/beeline-cni/beeline/lab/packetgen"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/topology"
@@ -59,6 +61,52 @@ func bounds(ctx context.Context, p Plan) (r result.NodePort, err error) {
 	})
 	r.Scale = r.OfferedMax / publishedOffer
 	return r, err
+}
+
+// highest is the highest rate of the published study for which there is a figure, in packets per second; the generator is
+// asked for no more than the share spare of what it makes while what is forwarded is counted beside it.
+const (
+	highest = 4e6
+	spare   = 0.9
+)
+
+// counting is the median rate that the generator makes while the counter on its CPU takes in what comes back.
+func (b *bed) counting(ctx context.Context) (rate float64, err error) {
+	if err := errors.Join(b.arrange(result.ForwarderCore, countPackets), b.warmUp(ctx)); err != nil {
+		return 0, err
+	}
+	var rates []float64
+	for range boundTimes {
+		o, err := b.offer(ctx, packetgen.Load{For: boundLength})
+		if err != nil {
+			return 0, err
+		}
+		rates = append(rates, o.Rate())
+	}
+	return median(rates), nil
+}
+
+// scale settles what one packet per second of the published study is on this machine: every contender gets the same rates,
+// so they are rates that the generator makes beside each of them.
+func (r *runner) scale(ctx context.Context) error {
+	n := r.run.NodePort
+	if slices.ContainsFunc(r.plan.Cells, func(c measure.Cell) bool { return c.Workload.(figure).published > 0 }) {
+		for _, b := range r.beds {
+			rate, err := b.counting(ctx)
+			if err != nil {
+				return fmt.Errorf("find rates that the generator makes beside %s: %w", b.contender.Name(), err)
+			}
+			if n.CountingMax == 0 || rate < n.CountingMax {
+				n.CountingMax = rate
+			}
+		}
+		n.Scale = min(n.Scale, spare*n.CountingMax/highest)
+	}
+	for _, b := range r.beds {
+		b.scale = n.Scale
+	}
+	r.progress.Note("1 Mpps of the published study is %.0f kpps here.", n.Scale*1e3)
+	return nil
 }
 
 // bound is the median rate that arrives at a sink from a generator on a CPU.

@@ -45,7 +45,7 @@ var (
 			Description: "The highest rate of 60-byte UDP frames of which 99.9 % arrive, found by halving.",
 			Tool:        generatorTool, Metric: result.Rate, Unit: "/s", Better: "higher",
 		},
-		sample: sampleLossless, lengths: 6, packets: true,
+		sample: sampleLossless, lengths: 9, packets: true,
 	}
 	connections = tcpFigure("tcp_crr", "NodePort, new connections")
 	requests    = tcpFigure("tcp_rr", "NodePort, TCP_RR")
@@ -169,7 +169,7 @@ func sampleLossless(ctx context.Context, b *bed, _ figure, length time.Duration)
 		return o.loss(), err
 	})
 	if err == nil && rate == 0 {
-		err = fmt.Errorf("more than %g %% is lost even at %.0f packets per second", lossBound*100, top.rate()*lowest)
+		err = fmt.Errorf("more than %g %% is lost even at %.0f packets per second", lossBound*100, top.rate()*lowest/(1<<lowered))
 	}
 	if err != nil {
 		return workload.Outcome{}, err
@@ -185,7 +185,7 @@ func sampleCPULeft(ctx context.Context, b *bed, f figure, length time.Duration) 
 	}
 	// Less leaves more of the CPU, and says nothing of the contender.
 	if o.Rate() < asked*leastOffered {
-		return workload.Outcome{}, fmt.Errorf("the generator made %.0f of %.0f packets per second: something else used its CPU", o.Rate(), asked)
+		return workload.Outcome{}, fmt.Errorf("the generator made less than %.0f %% of %.0f packets per second: its CPU was busy with something else", 100*leastOffered, asked)
 	}
 	out := outcomeOf(o, o.rate())
 	out.Values[result.CPULeft] = 100 * o.left()

@@ -111,6 +111,9 @@ func Run(ctx context.Context, p Plan, progress *measure.Progress) (run *result.R
 		return run, err
 	}
 	r.describe(ctx)
+	if err := r.scale(ctx); err != nil {
+		return run, err
+	}
 	if err := r.rounds(ctx); err != nil {
 		return run, err
 	}
@@ -136,8 +139,7 @@ func (r *runner) bringUp(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", measure.ErrNothing, err)
 	}
 	r.run.NodePort = &bound
-	r.progress.Note("Bare veth pair: %.2f Mpps with a CPU for each end, %.2f Mpps on one. 1 Mpps of the published study is %.0f kpps here.",
-		bound.OfferedMax/1e6, bound.OneCoreMax/1e6, bound.Scale*1e3)
+	r.progress.Note("Bare veth pair: %.2f Mpps with a CPU for each end, %.2f Mpps on one.", bound.OfferedMax/1e6, bound.OneCoreMax/1e6)
 	for _, c := range r.plan.Contenders {
 		record := result.Contender{Name: c.Name(), Description: c.Description(), Unsupported: c.Unsupported()}
 		if record.Unsupported == "" {
@@ -150,7 +152,6 @@ func (r *runner) bringUp(ctx context.Context) error {
 				r.progress.Note("%s does not come up: %v", c.Name(), err)
 				record.Unsupported = "does not come up: " + err.Error()
 			default:
-				b.scale = bound.Scale
 				r.beds = append(r.beds, b)
 				record = b.record(ctx)
 			}

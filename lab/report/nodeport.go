@@ -18,6 +18,15 @@ type nodePortSection struct {
 	Saturation, CPU *grid
 }
 
+// scaleOf says what the published rates are here, and which of the two bounds decided it.
+func scaleOf(n *result.NodePort) string {
+	text := fmt.Sprintf("1 Mpps of the published study, where 10 Mpps were offered, is %s here", quantity(n.Scale*1e6, "/s"))
+	if n.CountingMax > 0 {
+		text += fmt.Sprintf("; beside the counter the generator makes at least %s with every contender", quantity(n.CountingMax, "/s"))
+	}
+	return text
+}
+
 // Grids are those that there are.
 func (s *nodePortSection) Grids() []*grid {
 	return slices.DeleteFunc([]*grid{s.Saturation, s.CPU}, func(g *grid) bool { return g == nil })
@@ -39,7 +48,7 @@ func (v *view) nodePort() *nodePortSection {
 	s := &nodePortSection{Facts: []fact{
 		{"packets", fmt.Sprintf("UDP, %d bytes, %s flows; %d Services", n.FrameBytes, group(fmt.Sprint(n.Flows)), n.Services)},
 		{"bare veth pair", fmt.Sprintf("%s with a CPU for each end, %s on one core", quantity(n.OfferedMax, "/s"), quantity(n.OneCoreMax, "/s"))},
-		{"scale", fmt.Sprintf("1 Mpps of the published study, where 10 Mpps were offered, is %s here", quantity(n.Scale*1e6, "/s"))},
+		{"scale", scaleOf(n)},
 	}}
 	for _, p := range []result.Placement{result.ForwarderCore, result.OneCore} {
 		if way := n.Ways[string(p)]; way != "" {

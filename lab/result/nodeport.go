@@ -15,8 +15,11 @@ type NodePort struct {
 	// generator and the pair share one CPU.
 	OfferedMax float64 `json:"offeredMax"`
 	OneCoreMax float64 `json:"oneCoreMax"`
+	// CountingMax is how many the generator makes while the counter beside it takes in what is forwarded, with the contender
+	// that leaves it the least; 0 where no figure needs a fixed rate.
+	CountingMax float64 `json:"countingMax,omitempty"`
 	// Scale is what one packet per second of the published study is here: OfferedMax divided by the 10 million per second
-	// that were offered there.
+	// that were offered there, or less where the generator could not make the highest fixed rate beside the counter.
 	Scale float64 `json:"scale"`
 	// Ways says for each placement how packets travelled and where they were counted.
 	Ways map[string]string `json:"ways"`
