@@ -23,6 +23,8 @@ type Beeline struct {
 	kubeconfig string
 	// services is the agent's --services; empty is its default. acceleration is, beside it, its --nodeport-acceleration.
 	services, acceleration string
+	// policy and flows are the agent's --policy and --flows; empty is their default.
+	policy, flows string
 	// cgroup gives the one of a node whose sockets find Services; nil is the node's own.
 	cgroup func(*topology.Node) string
 }
@@ -110,6 +112,12 @@ func (c Beeline) flags(node *topology.Node) []string {
 	}
 	if c.Tunnel != "" {
 		flags = append(flags, "--tunnel", c.Tunnel)
+	}
+	if c.policy != "" {
+		flags = append(flags, "--policy", c.policy)
+	}
+	if c.flows != "" {
+		flags = append(flags, "--flows", c.flows)
 	}
 	return flags
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/topology"
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
@@ -50,7 +51,7 @@ func (w network) addPod(ctx context.Context, lab *topology.Lab, node *topology.N
 	if err != nil {
 		return nil, err
 	}
-	reply, err := cni.AddNetworkList(ctx, list, runtimeConf(pod))
+	reply, err := cni.AddNetworkList(ctx, list, runtimeConf(ctx, pod))
 	if err != nil {
 		return nil, fmt.Errorf("CNI ADD of pod %q on %s: %w", name, node.Name, err)
 	}
@@ -81,7 +82,7 @@ func (w network) delPod(ctx context.Context, lab *topology.Lab, pod *topology.Po
 	}
 	cni, list, err := w.open(node)
 	if err == nil {
-		err = cni.DelNetworkList(ctx, list, runtimeConf(pod))
+		err = cni.DelNetworkList(ctx, list, runtimeConf(ctx, pod))
 	}
 	if err != nil {
 		err = fmt.Errorf("CNI DEL of pod %q on %s: %w", pod.Name, node.Name, err)
@@ -102,19 +103,32 @@ func (w network) open(node *topology.Node) (*libcni.CNIConfig, *libcni.NetworkCo
 	return libcni.NewCNIConfigWithCacheDir(w.dirs, cache, &pluginExec{place: node.Place()}), list, nil
 }
 
-func runtimeConf(pod *topology.Pod) *libcni.RuntimeConf {
+func runtimeConf(ctx context.Context, pod *topology.Pod) *libcni.RuntimeConf {
 	id := filepath.Base(pod.Netns)
+	known := policies.Pod{Namespace: policies.Default, Name: pod.Name}
+	if p, ok := ctx.Value(identityKey{}).(policies.Pod); ok {
+		known = p
+	}
 	return &libcni.RuntimeConf{
 		ContainerID: id,
 		NetNS:       pod.Netns,
 		IfName:      podInterface,
 		Args: [][2]string{
 			{"IgnoreUnknown", "1"},
-			{"K8S_POD_NAMESPACE", "default"},
-			{"K8S_POD_NAME", pod.Name},
+			{"K8S_POD_NAMESPACE", known.Namespace},
+			{"K8S_POD_NAME", known.Name},
+			{"K8S_POD_UID", known.UID()},
 			{"K8S_POD_INFRA_CONTAINER_ID", id},
 		},
 	}
+}
+
+type identityKey struct{}
+
+// AsPod gives a context under which AddPod and DelPod tell the plugin, as a runtime does, that the pod is the one of that
+// namespace and name. Without it that is the one of the namespace default with the name of the lab's pod.
+func AsPod(ctx context.Context, pod policies.Pod) context.Context {
+	return context.WithValue(ctx, identityKey{}, pod)
 }
 
 // pathMTU reads from the pod's routes how large a packet to a pod of another node may be.

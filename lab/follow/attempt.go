@@ -18,8 +18,11 @@ const (
 	most = int(patience / between)
 )
 
-// errNobody says that no connection arrived in time.
-var errNobody = errors.New("no connection reached it in time")
+// errNobody says that no connection arrived in time, errStill that connections arrived to the end.
+var (
+	errNobody = errors.New("no connection reached it in time")
+	errStill  = errors.New("connections reached it to the end")
+)
 
 // attempt is a connection that is being made.
 type attempt struct {
@@ -72,6 +75,50 @@ func until(to netip.AddrPort, want int, limit time.Duration) (time.Time, error) 
 		}
 		if open = kept; !at.IsZero() {
 			return at, nil
+		}
+	}
+}
+
+// quiet is how long connections have to go unanswered, one begun every millisecond, until it is believed that they will. A
+// machine that is busy with something else stops those who ask, too.
+const quiet = 100 * time.Millisecond
+
+// untilNobody makes a new connection every millisecond until none is answered any more, and gives the moment at which the
+// first one began that was not.
+func untilNobody(to netip.AddrPort, _ int, limit time.Duration) (time.Time, error) {
+	var open []attempt
+	defer func() {
+		for _, a := range open {
+			abandon(a.fd)
+		}
+	}()
+	deadline := time.Now().Add(limit)
+	for next := time.Now(); ; {
+		now := time.Now()
+		if now.After(deadline) {
+			return time.Time{}, errStill
+		}
+		if !now.Before(next) {
+			if fd, err := begin(to); err == nil {
+				open = append(open, attempt{fd, now})
+			}
+			next = now.Add(between)
+		}
+		if len(open) > int(quiet/between)/2 && now.Sub(open[0].began) > quiet {
+			return open[0].began, nil
+		}
+		if err := wait(open, time.Until(next)); err != nil {
+			return time.Time{}, err
+		}
+		for i := len(open) - 1; i >= 0; i-- {
+			if who, done := answer(open[i].fd); done && who >= 0 {
+				// Those that began before one that is answered were let, or were lost for another reason.
+				for _, a := range open[:i+1] {
+					abandon(a.fd)
+				}
+				open = open[i+1:]
+				break
+			}
 		}
 	}
 }

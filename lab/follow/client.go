@@ -1,5 +1,5 @@
-// Package follow finds out when traffic follows a change of Services: a client in a pod makes connections until one
-// reaches the backend that is waited for. The client is a process of its own, because only processes have cgroups, and
+// Package follow finds out when traffic follows a change of Services or policies: a client in a pod makes connections until
+// one reaches the backend that is waited for, or none does any more. The client is a process of its own, because only processes have cgroups, and
 // what translates at sockets looks at those.
 package follow
 
@@ -20,8 +20,11 @@ import (
 // Command is the name of the command that runs Answer. No person needs it.
 const Command = "bench-connect"
 
-// Anybody stands for whichever backend answers.
-const Anybody = -1
+// Anybody stands for whichever backend answers, Nobody for none: that connections are not answered any more.
+const (
+	Anybody = -1
+	Nobody  = -2
+)
 
 // Answer reads requests, one in a line, from the bench and answers each, until its input ends.
 func Answer(in io.Reader, out io.Writer) error {
@@ -37,7 +40,11 @@ func Answer(in io.Reader, out io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("read request %q: %w", lines.Text(), err)
 		}
-		at, err := until(target, want, limit)
+		wait := until
+		if want == Nobody {
+			wait = untilNobody
+		}
+		at, err := wait(target, want, limit)
 		reply := fmt.Sprintf("at %d", at.UnixNano())
 		if err != nil {
 			reply = "error " + err.Error()
@@ -76,7 +83,8 @@ func Start(place topology.Place, program string) (*Client, error) {
 // Waiting is an answer that has not come yet.
 type Waiting struct{ client *Client }
 
-// Begin lets the client make connections to an address until one reaches the wanted backend, or Anybody.
+// Begin lets the client make connections to an address until one reaches the wanted backend, or Anybody; or until none is
+// answered, for Nobody.
 func (c *Client) Begin(to netip.AddrPort, want int, limit time.Duration) (Waiting, error) {
 	if _, err := fmt.Fprintln(c.in, to, want, int64(limit)); err != nil {
 		return Waiting{}, fmt.Errorf("ask client of connections: %w", err)
@@ -84,7 +92,8 @@ func (c *Client) Begin(to netip.AddrPort, want int, limit time.Duration) (Waitin
 	return Waiting{c}, nil
 }
 
-// End waits for the answer: the moment at which the wanted backend was reached. When the context ends before, so does the
+// End waits for the answer: the moment at which the wanted backend was reached, or, for Nobody, at which the first of the
+// connections began that nobody answered. When the context ends before, so does the
 // client.
 func (w Waiting) End(ctx context.Context) (time.Time, error) {
 	defer context.AfterFunc(ctx, func() { _ = w.client.cmd.Process.Kill() })()

@@ -2,6 +2,7 @@ package follow
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -45,6 +46,31 @@ func TestAnswer(t *testing.T) {
 				t.Errorf("%v is not within the test", moment)
 			}
 		}
+	}
+}
+
+// The backend falls silent while the client tries: the moment lies between the last answer and the silence.
+func TestUntilNobodyAnswers(t *testing.T) {
+	l, err := Listen(t.Context(), here, netip.MustParseAddrPort("127.0.0.4:0"), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := netip.MustParseAddrPort(l.Addr().String())
+	if _, err := untilNobody(to, Nobody, 300*time.Millisecond); !errors.Is(err, errStill) {
+		t.Errorf("somebody answers: %v", err)
+	}
+	closed := make(chan time.Time, 1)
+	go func() {
+		time.Sleep(30 * time.Millisecond)
+		closed <- time.Now()
+		l.Close()
+	}()
+	at, err := untilNobody(to, Nobody, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if since := at.Sub(<-closed); since < -20*time.Millisecond {
+		t.Errorf("silence began %v before there was any", -since)
 	}
 }
 

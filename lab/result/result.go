@@ -34,6 +34,8 @@ type Run struct {
 	Programs   []Program   `json:"programs"`
 	// Services is nil in runs that are not about them.
 	Services *Services `json:"services,omitempty"`
+	// Policy is there in runs of the policy bench.
+	Policy *Policy `json:"policy,omitempty"`
 
 	// What follows is derived from the above by package stats, and repeated here for readers without it.
 	Summary     []Summary    `json:"summary"`
@@ -43,7 +45,7 @@ type Run struct {
 // Settings is how the run was asked for.
 type Settings struct {
 	Mode      string   `json:"mode"`            // quick, full, custom
-	Suite     string   `json:"suite,omitempty"` // services; empty is network
+	Suite     string   `json:"suite,omitempty"` // services, policy; empty is network
 	Rounds    int      `json:"rounds"`
 	Seconds   float64  `json:"seconds"` // of one sample, about
 	Placement []string `json:"placement"`

@@ -1,0 +1,107 @@
+package contender
+
+import (
+	"context"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/policies"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// Policed is a contender that enforces NetworkPolicies.
+type Policed interface {
+	Contender
+	// Present says which policies there are while it is measured.
+	Present() policies.Presence
+	// Asking gives the contender whose agents find an API server by a kubeconfig file. Up is called on that one. One that
+	// does not watch an API server gives itself and is told by Enforce.
+	Asking(kubeconfig string) Policed
+	// Enforce brings policies into force where Watches is false, and says how long the kernel took to take them.
+	Enforce(ctx context.Context, lab *topology.Lab, state *policies.State) (took time.Duration, err error)
+	// Watches says whether the contender watches the API server by itself.
+	Watches() bool
+}
+
+// PolicyContenders are those of the policy bench, the baseline first, in the order in which tables show them. ptp is there
+// to divide ptp-iptables-policy by.
+func PolicyContenders() []Contender {
+	return []Contender{
+		Node{},
+		BeelinePolicies{},
+		BeelinePolicies{Presence: policies.Elsewhere},
+		BeelinePolicies{Presence: policies.Allowing},
+		BeelinePolicies{Presence: policies.AmongMany},
+		BeelinePolicies{Presence: policies.OneBlock},
+		BeelinePolicies{Presence: policies.ManyBlocks},
+		BeelinePolicies{Flows: "all"},
+		BeelinePolicies{Presence: policies.Allowing, Flows: "off"},
+		PTP{},
+		IptablesPolicies{},
+	}
+}
+
+// BeelinePolicies is Beeline with NetworkPolicies of an API server.
+type BeelinePolicies struct {
+	Beeline
+	Presence policies.Presence
+	// Flows is the agents' --flows; empty is its default.
+	Flows string
+}
+
+// Name is "beeline" and what is special: the policies that are there, or which flows are told of.
+func (c BeelinePolicies) Name() string {
+	name := "beeline" + map[policies.Presence]string{
+		policies.Elsewhere: "-policy-elsewhere", policies.Allowing: "-policy", policies.AmongMany: "-policy-1000",
+		policies.OneBlock: "-blocks-1", policies.ManyBlocks: "-blocks-100000",
+	}[c.Presence]
+	switch c.Flows {
+	case "":
+		return name
+	case "all":
+		return name + "-flows"
+	}
+	return name + "-flows-" + c.Flows
+}
+
+// Description is for the report.
+func (c BeelinePolicies) Description() string {
+	text := map[policies.Presence]string{
+		policies.None:       "Beeline without any NetworkPolicy",
+		policies.Elsewhere:  "Beeline with NetworkPolicies that select other pods of both nodes",
+		policies.Allowing:   "Beeline with NetworkPolicies that allow what is measured: ingress and egress, by selector and port, on both pods",
+		policies.AmongMany:  "the same with 1,000 NetworkPolicies and 1,000 pods beside them",
+		policies.OneBlock:   "Beeline with NetworkPolicies that allow what is measured by an ipBlock, ingress and egress, on both pods",
+		policies.ManyBlocks: "the same with 100,000 ipBlocks, single addresses and prefixes of 24 to 30 bits",
+	}[c.Presence]
+	switch c.Flows {
+	case "":
+		return text
+	case "all":
+		return text + ", telling of the flows of all pods (--flows=all)"
+	}
+	return text + ", telling of no flows (--flows=" + c.Flows + ")"
+}
+
+// Present says which policies there are.
+func (c BeelinePolicies) Present() policies.Presence { return c.Presence }
+
+// Asking names the file that the agents find the API server by.
+func (c BeelinePolicies) Asking(kubeconfig string) Policed {
+	c.kubeconfig = kubeconfig
+	return c
+}
+
+// Up starts an agent on every node.
+func (c BeelinePolicies) Up(ctx context.Context, lab *topology.Lab) error {
+	c.Routing = "ebpf"
+	c.policy, c.flows = "ebpf", c.Flows
+	return c.Beeline.Up(ctx, lab)
+}
+
+// Enforce has nothing to do: the agents do it.
+func (BeelinePolicies) Enforce(context.Context, *topology.Lab, *policies.State) (time.Duration, error) {
+	return 0, nil
+}
+
+// Watches is true: the agents watch the API server.
+func (BeelinePolicies) Watches() bool { return true }

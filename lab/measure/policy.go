@@ -1,0 +1,225 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/policies"
+	"github.com/beeline-cni/beeline/lab/result"
+)
+
+// PolicyPlan is everything that is decided before a run of the policy bench.
+type PolicyPlan struct {
+	Schedule
+	Contenders []contender.Contender
+	// MTU is that of the wire, in bytes.
+	MTU int
+	// Truth says that every contender that enforces policies is asked what it makes of them.
+	Truth bool
+	// Changes of each kind are made for each contender that has them timed, as many as begin within ChangesFor.
+	Changes    int
+	ChangesFor time.Duration
+	// Scratches is how often everything is compiled from nothing, where that is timed.
+	Scratches int
+}
+
+// Validate names everything that cannot be.
+func (p PolicyPlan) Validate() error {
+	var errs []error
+	if len(p.Contenders) == 0 {
+		errs = append(errs, errors.New("no contenders"))
+	}
+	if p.IPv6 {
+		errs = append(errs, errors.New("the policy bench has IPv4 only"))
+	}
+	errs = append(errs, validateMTU(p.MTU), p.Schedule.Validate())
+	return errors.Join(errs...)
+}
+
+// HasBaseline says whether there is what ratios are formed with.
+func (p PolicyPlan) HasBaseline() bool { return Plan{Contenders: p.Contenders}.HasBaseline() }
+
+// entrants are the names that take part in each round when every contender comes up.
+func (p PolicyPlan) entrants() []string {
+	var names []string
+	for _, c := range p.Contenders {
+		if c.Unsupported() == "" {
+			names = append(names, c.Name())
+		}
+	}
+	return withAgain(names)
+}
+
+// What the parts take, about, on a machine of two cores with nothing else to do.
+const (
+	bringUpPolicies = 3 * time.Second
+	aTruth          = 6 * time.Second
+	aPolicyChange   = 300 * time.Millisecond
+	aScratch        = 4 * time.Second
+)
+
+// Estimate is how long the run takes, about, when no round is discarded.
+func (p PolicyPlan) Estimate() time.Duration {
+	total := p.Schedule.Estimate(len(p.entrants()))
+	for _, c := range p.Contenders {
+		if c.Unsupported() != "" {
+			continue
+		}
+		total += bringUpPolicies + takeDown
+		policed, ok := c.(contender.Policed)
+		if !ok {
+			continue
+		}
+		if p.Truth {
+			total += aTruth
+		}
+		if timesChanges(policed) {
+			total += p.changesTake() + time.Duration(p.Scratches)*aScratch
+		}
+	}
+	return total
+}
+
+// changesTake is how long all changes of one contender take, about.
+func (p PolicyPlan) changesTake() time.Duration {
+	kinds := time.Duration(len(policyHappenings))
+	return min(kinds/2*p.ChangesFor, kinds*time.Duration(p.Changes)*aPolicyChange)
+}
+
+// policyBench is a run of the policy bench under way.
+type policyBench struct {
+	*bench
+	plan  PolicyPlan
+	lanes []*policyLane
+}
+
+// RunPolicy carries out a plan of the policy bench. The result is never nil: what was measured before an error, or before
+// the context ended, is in it, with its summary. Nothing that was brought up is left.
+func RunPolicy(ctx context.Context, p PolicyPlan, progress *Progress) (run *result.Run, err error) {
+	run = NewRun(p.Schedule)
+	run.Settings.Suite, run.Settings.MTU = "policy", p.MTU
+	run.Policy = &result.Policy{Policies: policies.Many, Pods: policies.Many, Blocks: policies.MostBlocks}
+	b := &policyBench{bench: &bench{progress: progress, threads: softirqThreads(), run: run}, plan: p}
+	defer func() { Finish(run) }()
+	if err := p.Validate(); err != nil {
+		return run, err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	if err := b.open(ctx); err != nil {
+		return run, err
+	}
+	b.describe(ctx)
+	for _, part := range []func(context.Context) error{b.traffic, b.changes, b.truth} {
+		if err := part(ctx); err != nil {
+			return run, err
+		}
+	}
+	if Kept(run) == 0 {
+		return run, fmt.Errorf("%w: the gate discarded all %d rounds", ErrNothing, len(run.Rounds))
+	}
+	return run, nil
+}
+
+// open brings up every contender that can be; one that cannot is listed with the reason.
+func (b *policyBench) open(ctx context.Context) error {
+	for _, c := range b.plan.Contenders {
+		record := result.Contender{Name: c.Name(), Description: c.Description(), Unsupported: c.Unsupported()}
+		if record.Unsupported == "" {
+			b.progress.Step("bringing up %s", c.Name())
+			l, err := openPolicyLane(ctx, c, b.plan)
+			switch {
+			case ctx.Err() != nil:
+				return errors.Join(ctx.Err(), err)
+			case err != nil:
+				b.progress.Note("%s does not come up: %v", c.Name(), err)
+				record.Unsupported = "does not come up: " + err.Error()
+			default:
+				b.lanes = append(b.lanes, l)
+				b.bench.lanes = append(b.bench.lanes, l.lane)
+				record = l.record(ctx)
+			}
+		} else {
+			b.progress.Note("%s: %s", c.Name(), record.Unsupported)
+		}
+		b.run.Contenders = append(b.run.Contenders, record)
+		b.progress.Advance(bringUpPolicies)
+	}
+	if len(b.lanes) == 0 {
+		return fmt.Errorf("%w: no contender came up", ErrNothing)
+	}
+	return nil
+}
+
+// traffic makes the rounds, with this process out of their way.
+func (b *policyBench) traffic(ctx context.Context) error {
+	release, err := stayOn(allowed()[0])
+	if err != nil {
+		return err
+	}
+	defer release()
+	var entrants []Entrant
+	for _, l := range b.lanes {
+		entrants = append(entrants, &policyEntrant{l})
+	}
+	return b.plan.Make(ctx, entrants, &labNoise{cgroups: b.cgroups(), threads: b.threads}, b.run, b.progress)
+}
+
+// policyEntrant is a lane in the rounds.
+type policyEntrant struct{ lane *policyLane }
+
+func (e *policyEntrant) Name() string { return e.lane.contender.Name() }
+
+func (e *policyEntrant) Sample(ctx context.Context, cell Cell, length time.Duration) result.Sample {
+	return e.lane.sample(ctx, cell, length)
+}
+
+// truth asks every contender that enforces policies what it makes of the same ones.
+func (b *policyBench) truth(ctx context.Context) error {
+	if !b.plan.Truth {
+		return nil
+	}
+	for _, l := range b.lanes {
+		if l.policed == nil {
+			continue
+		}
+		b.progress.Step("which connections work: %s", l.contender.Name())
+		answers, err := l.truth(ctx)
+		if ctx.Err() != nil {
+			return errors.Join(ctx.Err(), err)
+		}
+		t := result.Truth{Contender: l.contender.Name(), Answers: answers}
+		if err != nil {
+			b.progress.Note("which connections work with %s: %v", t.Contender, err)
+			t.Error = err.Error()
+		}
+		if wrong := wrongAnswers(answers); wrong > 0 {
+			b.progress.Note("%s: %d of %d connections are not as they have to be", t.Contender, wrong, len(answers))
+		}
+		b.run.Policy.Truth = append(b.run.Policy.Truth, t)
+		b.progress.Advance(aTruth)
+	}
+	return nil
+}
+
+func wrongAnswers(answers []result.Answer) (n int) {
+	for _, a := range answers {
+		if a.Works != a.Want {
+			n++
+		}
+	}
+	return n
+}
+
+func (b *policyBench) close() error {
+	var errs []error
+	for _, l := range b.lanes {
+		b.progress.Status("taking down %s", l.contender.Name())
+		errs = append(errs, l.close())
+		b.progress.Advance(takeDown)
+	}
+	b.progress.Clear()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,181 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/follow"
+	"github.com/beeline-cni/beeline/lab/policies"
+	"github.com/beeline-cni/beeline/lab/result"
+)
+
+// policyHappenings are the changes, in pairs that undo each other.
+var policyHappenings = []result.PolicyHappening{result.LabelForbids, result.LabelAllows, result.PolicyAdded, result.PolicyRemoved}
+
+// timesChanges says whether changes of a contender are timed: of Beeline among many policies, and of the other one that
+// enforces any, which gets as many for that.
+func timesChanges(c contender.Policed) bool { return c.Present() == policies.AmongMany || !c.Watches() }
+
+// changes times how long it takes until new connections obey, contender by contender.
+func (b *policyBench) changes(ctx context.Context) error {
+	if b.plan.Changes == 0 {
+		return nil
+	}
+	for _, l := range b.lanes {
+		if l.policed == nil || !timesChanges(l.policed) {
+			continue
+		}
+		if err := b.compile(ctx, l); err != nil {
+			return err
+		}
+		c, err := newPolicyChanges(ctx, l)
+		if err == nil {
+			for i := 0; i < len(policyHappenings); i += 2 {
+				b.progress.Step("timing changes: %s, %s and %s", l.contender.Name(), policyHappenings[i], policyHappenings[i+1])
+				b.run.Policy.Changes = append(b.run.Policy.Changes, c.time(ctx, [2]result.PolicyHappening(policyHappenings[i:i+2]), b.plan)...)
+			}
+		} else {
+			b.progress.Note("changes of %s: %v", l.contender.Name(), err)
+		}
+		if err := errors.Join(ctx.Err(), c.close()); err != nil {
+			return err
+		}
+		b.progress.Advance(b.plan.changesTake())
+	}
+	return nil
+}
+
+// policyChanges are those of one lane: a client whose label lets it connect to one pod, and another pod that no policy
+// selects until one is added.
+type policyChanges struct {
+	lane          *policyLane
+	watcher       policies.Pod
+	watched, bare netip.AddrPort
+	client        *follow.Client
+	closers       []func() error
+}
+
+var (
+	watcherLabels = map[string]string{"watcher": "yes"}
+	watchedLabels = map[string]string{"watched": "yes"}
+	bareLabels    = map[string]string{"watched": "later"}
+)
+
+// newPolicyChanges adds the pods. The result is to be closed also after an error.
+func newPolicyChanges(ctx context.Context, l *policyLane) (*policyChanges, error) {
+	c := &policyChanges{lane: l}
+	watcher, err := l.addPod(ctx, 0, policies.Pod{Namespace: policies.Default, Name: "watcher", Labels: watcherLabels})
+	if err != nil {
+		return c, err
+	}
+	c.watcher = l.known["watcher"]
+	for name, labels := range map[string]map[string]string{"watched": watchedLabels, "bare": bareLabels} {
+		pod, err := l.addPod(ctx, 1, policies.Pod{Namespace: policies.Default, Name: name, Labels: labels})
+		if err != nil {
+			return c, err
+		}
+		at := netip.AddrPortFrom(pod.Addresses[0], echoPort)
+		listener, err := follow.Listen(ctx, l.lab.Place(pod), at, 0)
+		if err != nil {
+			return c, err
+		}
+		c.closers = append(c.closers, listener.Close)
+		if name == "bare" {
+			c.bare = at
+		} else {
+			c.watched = at
+		}
+	}
+	allow := policies.Policy(policies.Default, "watched", watchedLabels, policies.Ingress(policies.TCPPorts(echoPort), policies.Pods(watcherLabels, nil)), nil)
+	if err := l.put(ctx, allow); err != nil {
+		return c, err
+	}
+	program, err := contender.Program()
+	if err != nil {
+		return c, err
+	}
+	if c.client, err = follow.Start(l.lab.Place(watcher), program); err != nil {
+		return c, err
+	}
+	c.closers = append(c.closers, c.client.Close)
+	for _, to := range []netip.AddrPort{c.watched, c.bare} {
+		if _, err := c.client.Reach(ctx, to, follow.Anybody, changeLimit); err != nil {
+			return c, fmt.Errorf("reach %s before any change: %w", to, err)
+		}
+	}
+	return c, nil
+}
+
+func (c *policyChanges) close() error {
+	var errs []error
+	for _, closer := range c.closers {
+		errs = append(errs, closer())
+	}
+	return errors.Join(errs...)
+}
+
+// time makes changes of two kinds that undo each other, in turn.
+func (c *policyChanges) time(ctx context.Context, kinds [2]result.PolicyHappening, p PolicyPlan) []result.PolicyChange {
+	var list []result.PolicyChange
+	for _, what := range kinds {
+		list = append(list, result.PolicyChange{
+			Contender: c.lane.contender.Name(), What: what, Policies: policies.Many, Pods: policies.Many, Milliseconds: []float64{},
+		})
+	}
+	for began := time.Now(); len(list[1].Milliseconds) < p.Changes && time.Since(began) < p.ChangesFor; {
+		for i, what := range kinds {
+			took, err := c.one(ctx, what)
+			if err != nil {
+				list[i].Error = err.Error()
+				return list
+			}
+			list[i].Milliseconds = append(list[i].Milliseconds, float64(took)/float64(time.Millisecond))
+			select {
+			case <-ctx.Done():
+				list[i].Error = ctx.Err().Error()
+				return list
+			case <-time.After(changePause):
+			}
+		}
+	}
+	return list
+}
+
+// one makes one change, with a client that makes connections all the time, and gives the time until new ones obey.
+func (c *policyChanges) one(ctx context.Context, what result.PolicyHappening) (time.Duration, error) {
+	deny := policies.Policy(policies.Default, "later", bareLabels, []networkingv1.NetworkPolicyIngressRule{}, nil)
+	labelled, without := c.watcher, c.watcher
+	without.Labels = map[string]string{"watcher": "no"}
+	to, want := c.watched, follow.Anybody
+	change := func(objects ...runtime.Object) func() error {
+		return func() error { return c.lane.put(ctx, objects...) }
+	}
+	var make func() error
+	switch what {
+	case result.LabelForbids:
+		make, want = change(without.Object()), follow.Nobody
+	case result.LabelAllows:
+		make = change(labelled.Object())
+	case result.PolicyAdded:
+		make, want, to = change(deny), follow.Nobody, c.bare
+	case result.PolicyRemoved:
+		make, to = func() error { return c.lane.remove(ctx, deny) }, c.bare
+	}
+	waiting, err := c.client.Begin(to, want, changeLimit)
+	if err != nil {
+		return 0, err
+	}
+	time.Sleep(warning)
+	begin := time.Now()
+	err = make()
+	at, reached := waiting.End(ctx)
+	return at.Sub(begin), errors.Join(err, reached)
+}

@@ -1,0 +1,77 @@
+package measure
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/workload"
+)
+
+// policyWorkloads are those of the policy bench.
+var policyWorkloads = []string{"tcp_stream_128k", "tcp_rr", "tcp_crr"}
+
+// QuickPolicy is the plan of less than ten minutes.
+func QuickPolicy(c Choice) (PolicyPlan, error) {
+	p := PolicyPlan{Schedule: QuickSchedule(c), Truth: true, Changes: 100, ChangesFor: 30 * time.Second, Scratches: 3}
+	return p.complete(c)
+}
+
+// FullPolicy is the plan with more rounds, for finer differences.
+func FullPolicy(c Choice) (PolicyPlan, error) {
+	p := PolicyPlan{Schedule: FullSchedule(c), Truth: true, Changes: 200, ChangesFor: 2 * time.Minute, Scratches: 10}
+	if c.Rounds == 0 {
+		p.Rounds, p.ExtraRounds = 30, 15
+	}
+	return p.complete(c)
+}
+
+// complete adds contenders and cells.
+func (p PolicyPlan) complete(c Choice) (PolicyPlan, error) {
+	p.MTU = defaultMTU
+	if len(c.Paths) > 0 && !slices.Equal(c.Paths, []result.Path{result.CrossNode}) || len(c.Procs) > 0 && !slices.Equal(c.Procs, []int{1}) {
+		return p, errors.New("the policy bench has the path cross-node and one process only")
+	}
+	if len(c.Placements) > 1 {
+		return p, errors.New("the policy bench has one placement")
+	}
+	var known []string
+	for _, one := range contender.PolicyContenders() {
+		known = append(known, one.Name())
+		if len(c.Contenders) == 0 || slices.Contains(c.Contenders, one.Name()) {
+			p.Contenders = append(p.Contenders, one)
+		}
+	}
+	for _, name := range c.Contenders {
+		if !slices.Contains(known, name) {
+			return p, fmt.Errorf("no contender %q in the policy bench; there are: %s", name, strings.Join(known, ", "))
+		}
+	}
+	placement := orDefault(c.Placements, result.OneCore)[0]
+	if placement != result.OneCore && placement != result.Spread {
+		return p, fmt.Errorf("no placement %q; there are: %s, %s", placement, result.OneCore, result.Spread)
+	}
+	if _, _, err := cpus(placement, allowed()); err != nil {
+		return p, err
+	}
+	for _, name := range orDefault(c.Workloads, policyWorkloads...) {
+		if !slices.Contains(policyWorkloads, name) {
+			return p, fmt.Errorf("workload %s is not one of the policy bench; those are: %s", name, strings.Join(policyWorkloads, ", "))
+		}
+	}
+	list, err := workload.Select(orDefault(c.Workloads, policyWorkloads...))
+	if err != nil {
+		return p, err
+	}
+	for _, w := range list {
+		if missing := w.Missing(); missing != "" {
+			return p, fmt.Errorf("workload %s: %s", w.Info().Name, missing)
+		}
+		p.Cells = append(p.Cells, Cell{w, result.CrossNode, placement, 1})
+	}
+	return p, nil
+}
