@@ -6,7 +6,7 @@
 //	testrun [-summary FILE] -- go test -json ./... -- go run ./test/vm
 //
 // The summary is what is to be read again when several runs have ended: commands, packages, what failed, what was
-// skipped and why, and the last line.
+// skipped and why, which tests took longest, and the last line.
 package main
 
 import (

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -28,7 +30,17 @@ type tally struct {
 	require                 bool
 	passed, failed, skipped int
 	packages                map[string]*packageRun
+	slow                    []slowTest
 }
+
+// slowTest is a test that took a while, with all its subtests, or one of these.
+type slowTest struct {
+	name string
+	took float64 // seconds
+}
+
+// What finish tells of where the time went: at most so many tests, none that took less seconds.
+const slowShown, slowFrom = 20, 5
 
 // allowedSkip is the one reason to skip a test where everything is required.
 const allowedSkip = "not on this kernel"
@@ -105,6 +117,9 @@ func (t *tally) endTest(e event, p *packageRun) {
 	output := strings.Join(p.output[e.Test], "")
 	delete(p.output, e.Test)
 	counts := !p.parents[e.Test]
+	if strings.Count(e.Test, "/") <= 1 && e.Elapsed >= slowFrom {
+		t.slow = append(t.slow, slowTest{short(e.Package) + " " + e.Test, e.Elapsed})
+	}
 	switch e.Action {
 	case "pass":
 		if counts {
@@ -151,11 +166,15 @@ func (t *tally) endPackage(e event, p *packageRun) {
 	delete(t.packages, e.Package)
 }
 
-// finish counts what never ended, as after a crash, and prints the last line.
+// finish counts what never ended, as after a crash, and prints the slowest tests and the last line.
 func (t *tally) finish() {
 	for name := range t.packages {
 		t.failed++
 		t.note("FAIL  %s did not end\n", short(name))
+	}
+	slices.SortFunc(t.slow, func(a, b slowTest) int { return cmp.Compare(b.took, a.took) })
+	for _, s := range t.slow[:min(slowShown, len(t.slow))] {
+		t.note("slow  %6.1fs  %s\n", s.took, s.name)
 	}
 	t.note("%d passed, %d failed, %d skipped\n", t.passed, t.failed, t.skipped)
 }

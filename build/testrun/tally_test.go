@@ -29,6 +29,13 @@ const notBuilt = `{"ImportPath":"b","Action":"build-output","Output":"b.go:1: un
 {"Action":"fail","Package":"b","FailedBuild":"b"}
 `
 
+const slow = `{"Action":"pass","Package":"d","Test":"TestLong/sub","Elapsed":70}
+{"Action":"pass","Package":"d","Test":"TestLong","Elapsed":71}
+{"Action":"pass","Package":"d","Test":"TestLonger","Elapsed":72.5}
+{"Action":"pass","Package":"d","Test":"TestShort","Elapsed":1}
+{"Action":"pass","Package":"d","Elapsed":150}
+`
+
 const crashed = `{"Action":"start","Package":"c"}
 {"Action":"run","Package":"c","Test":"TestHang"}
 `
@@ -53,6 +60,7 @@ func TestTally(t *testing.T) {
 		}},
 		{"a package that does not build fails", notBuilt, true, []string{"undefined: x", "\n0 passed, 1 failed, 0 skipped\n"}},
 		{"a package that never ends fails", crashed, true, []string{"c did not end", "\n0 passed, 1 failed, 0 skipped\n"}},
+		{"slow tests are named", slow, true, []string{"passed, 0 failed, 0 skipped\nslow    72.5s  d TestLonger\nslow    71.0s  d TestLong\nslow    70.0s  d TestLong/sub\n4 passed"}},
 		{"other lines are shown", "flag provided but not defined\n", false, []string{"flag provided", "0 passed, 0 failed"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

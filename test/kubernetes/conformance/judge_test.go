@@ -84,3 +84,23 @@ func TestExceptions(t *testing.T) {
 		}
 	}
 }
+
+func TestSelectionOfTheKernel(t *testing.T) {
+	listed := []spec{{Name: "[sig-network] Netpol a"}, {Name: "[sig-network] Netpol [Feature:X] b"}}
+	lacks := selection{focus: "Netpol", skip: "c", needs: []need{{"X", `\[Feature:X\]`, func() bool { return false }}}}
+	if got := lacks.here().flags("-"); strings.Join(got, " ") != `-focus=Netpol -skip=c|\[Feature:X\]` {
+		t.Errorf("flags %q", got)
+	}
+	got, err := lacks.exceptions(listed)
+	if err != nil || len(got) != 1 || got[listed[1].Name] != "not on this kernel: X" {
+		t.Errorf("exceptions %v, %v", got, err)
+	}
+	if _, err := lacks.exceptions(listed[:1]); err == nil {
+		t.Error("a need that no test has is no error")
+	}
+	has := selection{focus: "Netpol", needs: []need{{"X", `\[Feature:X\]`, func() bool { return true }}}}
+	got, err = has.exceptions(listed)
+	if flags := has.here().flags("-"); err != nil || len(got) > 0 || strings.Join(flags, " ") != "-focus=Netpol" {
+		t.Errorf("with the need fulfilled: exceptions %v, flags %q, %v", got, flags, err)
+	}
+}

@@ -1,9 +1,9 @@
 // Command conformance runs upstream's tests of sig-network against the cluster of the test bed and judges the run: the
-// Conformance tests, or those that ask more of Services. Every test that upstream lists has to pass, but for those of
-// exceptions.txt, each with its reason; an empty run, a test that skips itself and an exception that is none are failures.
-// It prints what happens as `go test -json` does; build/testrun makes that readable.
+// Conformance tests, those of NetworkPolicy, or those that ask more of Services. Every test that upstream lists has to pass, but for
+// those of exceptions.txt and those that ask for what the kernel lacks, each with its reason; an empty run, a test that skips itself and
+// an exception that is none are failures. It prints what happens as `go test -json` does; build/testrun makes that readable.
 //
-//	go run ./build/testrun -- go run ./test/kubernetes/conformance [-tests conformance|services] [-out DIR]
+//	go run ./build/testrun -- go run ./test/kubernetes/conformance [-tests conformance|netpol|services] [-out DIR]
 package main
 
 import (
@@ -22,28 +22,6 @@ import (
 // processes is how many tests run at the same time.
 const processes = 4
 
-// selection selects upstream's tests by their names.
-type selection struct{ focus, skip string }
-
-var selections = map[string]selection{
-	"conformance": {focus: `\[sig-network\].*\[Conformance\]`},
-	// What is left out needs a cloud or SCTP (Feature), ends components of the cluster (Disruptive), has the cluster to itself
-	// (Serial), or takes minutes to see that nothing happens (Slow).
-	"services": {
-		focus: `\[sig-network\] (Services|Conntrack|Traffic Distribution|Networking Granular Checks: Services) `,
-		skip:  `\[(Conformance|Disruptive|Serial|Slow|Feature:[^]]*)\]`,
-	},
-}
-
-// flags gives ginkgo's flags for a selection, whose names begin with prefix.
-func (s selection) flags(prefix string) []string {
-	flags := []string{prefix + "focus=" + s.focus}
-	if s.skip != "" {
-		flags = append(flags, prefix+"skip="+s.skip)
-	}
-	return flags
-}
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	failed, err := run(ctx, os.Args[1:])
@@ -58,18 +36,14 @@ func main() {
 
 func run(ctx context.Context, args []string) (failed bool, err error) {
 	flags := flag.NewFlagSet("conformance", flag.ContinueOnError)
-	tests := flags.String("tests", "conformance", "which tests to run: conformance, services")
+	tests := flags.String("tests", "conformance", "which tests to run: conformance, netpol, services")
 	out := flags.String("out", "", "`directory` that keeps upstream's reports and log; none are kept unless given")
 	if err := flags.Parse(args); err != nil {
 		return false, err
 	}
 	chosen, known := selections[*tests]
 	if !known {
-		return false, fmt.Errorf("-tests: %q is neither conformance nor services", *tests)
-	}
-	exceptions, err := readExceptions(exceptionsText)
-	if err != nil {
-		return false, err
+		return false, fmt.Errorf("-tests: %q is none of conformance, netpol, services", *tests)
 	}
 	dir := *out
 	if dir == "" {
@@ -92,7 +66,11 @@ func run(ctx context.Context, args []string) (failed bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("list upstream's tests: %w", err)
 	}
-	ran, runErr := runTests(ctx, cluster, chosen, dir)
+	exceptions, err := chosen.exceptions(listed)
+	if err != nil {
+		return false, err
+	}
+	ran, runErr := runTests(ctx, cluster, chosen.here(), dir)
 	verdicts := judge(listed, ran, exceptions)
 	failed = emit(os.Stdout, verdicts)
 	if !failed && runErr != nil {

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// selection selects upstream's tests by their names.
+type selection struct {
+	focus, skip string
+	// needs is what some of the tests want of the kernel.
+	needs []need
+	// excused is a list of exceptions, see readExceptions.
+	excused string
+}
+
+// need is something that a kernel may lack.
+type need struct {
+	name string
+	// by selects the tests that want it.
+	by    string
+	there func() bool
+}
+
+var selections = map[string]selection{
+	"conformance": {focus: `\[sig-network\].*\[Conformance\]`, excused: exceptionsText},
+	"netpol":      {focus: `\[sig-network\] Netpol `, needs: []need{{"SCTP", `\[Feature:SCTPConnectivity\]`, haveSCTP}}},
+	// What is left out needs a cloud or SCTP (Feature), ends components of the cluster (Disruptive), has the cluster to itself
+	// (Serial), or takes minutes to see that nothing happens (Slow).
+	"services": {
+		focus: `\[sig-network\] (Services|Conntrack|Traffic Distribution|Networking Granular Checks: Services) `,
+		skip:  `\[(Conformance|Disruptive|Serial|Slow|Feature:[^]]*)\]`,
+	},
+}
+
+func haveSCTP() bool {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err == nil
+}
+
+// flags gives ginkgo's flags for a selection, whose names begin with prefix.
+func (s selection) flags(prefix string) []string {
+	flags := []string{prefix + "focus=" + s.focus}
+	if s.skip != "" {
+		flags = append(flags, prefix+"skip="+s.skip)
+	}
+	return flags
+}
+
+// here is the selection without the tests that want what the kernel lacks: waiting for them to fail would say nothing.
+func (s selection) here() selection {
+	var skip []string
+	if s.skip != "" {
+		skip = append(skip, s.skip)
+	}
+	for _, n := range s.needs {
+		if !n.there() {
+			skip = append(skip, n.by)
+		}
+	}
+	s.skip = strings.Join(skip, "|")
+	return s
+}
+
+// exceptions are the tests of upstream's list that need not pass here, by their names, with the reasons.
+func (s selection) exceptions(listed []spec) (map[string]string, error) {
+	all, err := readExceptions(s.excused)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range s.needs {
+		if n.there() {
+			continue
+		}
+		by, err := regexp.Compile(n.by)
+		if err != nil {
+			return nil, fmt.Errorf("select the tests that need %s: %w", n.name, err)
+		}
+		lacking := map[string]string{}
+		for _, l := range listed {
+			if by.MatchString(l.Name) {
+				lacking[l.Name] = excuse + n.name
+			}
+		}
+		if len(lacking) == 0 {
+			return nil, fmt.Errorf("no test of upstream's needs %s: the selection is wrong", n.name)
+		}
+		maps.Copy(all, lacking)
+	}
+	return all, nil
+}
