@@ -43,3 +43,6 @@ const volatile __u32 config_flows = FLOWS_OFF;
 
 /* How many drops a second each CPU may tell of (--flows-rate). */
 const volatile __u32 config_flows_rate = 1000;
+
+/* Flows tell of one session in so many (--flows-sample). */
+const volatile __u32 config_flows_sample = 1;

@@ -307,7 +307,7 @@ struct {
 /* What flows tell, for the agent to read. Written by the datapath; size in bytes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 20);
+	__uint(max_entries, FLOWS_SIZE);
 } flows SEC(".maps");
 
 /* Events that could not be told, by enum flow_kind * FLOW_LOSS_MAX + enum flow_loss. Written by the datapath. */
@@ -317,3 +317,19 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } flow_losses SEC(".maps");
+
+/* The drops that events last told of, so that those which are alike need no event each. Written by the datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, FLOW_DROPS_MAX);
+	__type(key, __u32);
+	__type(value, struct flow_drop);
+} flow_drops SEC(".maps");
+
+/* Up to when (CLOCK_MONOTONIC, ns) the CPU has used up its part of --flows-rate. Written by the datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} flow_allowance SEC(".maps");

@@ -481,8 +481,23 @@ _Static_assert(sizeof(struct flow_event) == 104, "flow_event has no hidden paddi
 enum flow_loss {
 	FLOW_LOSS_FULL = 0,    /* nobody read fast enough */
 	FLOW_LOSS_LIMITED = 1, /* more drops than --flows-rate */
-	FLOW_LOSS_MAX = 2,
+	FLOW_LOSS_FORGOTTEN = 2, /* a drop like one that was told, counted to be told with the next, of which none came */
+	FLOW_LOSS_MAX = 3,
 };
+
+/* Size of `flows` in bytes, a power of two. */
+#define FLOWS_SIZE (1 << 20)
+
+/* Value of `flow_drops`: drops that are alike, by the hash of what they have in common. */
+struct flow_drop {
+	__u64 told;	      /* CLOCK_MONOTONIC, ns: when an event last told of them; 0: never */
+	__u64 packets, bytes; /* since then */
+	__u32 hash;
+	__u32 padding;
+};
+_Static_assert(sizeof(struct flow_drop) == 32, "flow_drop has no hidden padding");
+
+#define FLOW_DROPS_MAX 256
 
 /* The compiler describes in BTF only what data refers to. This refers to what code alone uses. */
 const volatile struct abi {

@@ -247,8 +247,12 @@ static __noinline enum verdict wire_xdp_new(struct xdp_md *ctx, struct translati
 		if (concern == WIRE_XDP_SERVICE)
 			v = wire_xdp_open(ctx, x, &reason);
 	}
-	if (v == DROP)
+	if (v == DROP) {
 		count_drop(PROGRAM_WIRE_XDP, reason, ctx->data_end - ctx->data);
+		if (config_flows != FLOWS_OFF)
+			flow_dropped(&x->transport.tuple, flow_what(PROGRAM_WIRE_XDP, reason), x->transport.flags,
+				     ctx->data_end - ctx->data, ctx->ingress_ifindex);
+	}
 	return v;
 }
 

@@ -2,6 +2,7 @@
 /* The last stage of every program. */
 #pragma once
 
+#include "flow.h"
 #include "packet.h"
 
 /* Counts a drop. A missing counter must not change what happens to the packet. */
@@ -24,6 +25,8 @@ static __always_inline int finish(const struct packet *p, enum verdict v)
 		return p->action;
 	case DROP:
 		count_drop(p->program, p->reason, p->skb->len);
+		if (config_flows != FLOWS_OFF)
+			flow_packet_dropped(p->skb, flow_what(p->program, p->reason));
 		return TC_DROP;
 	default:
 		return TC_NEXT;

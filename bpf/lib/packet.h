@@ -15,6 +15,7 @@ enum ip_protocol {
 	PROTOCOL_TCP = 6,
 	PROTOCOL_UDP = 17,
 	PROTOCOL_ICMPV6 = 58,
+	PROTOCOL_SCTP = 132,
 };
 
 /* The only carrier of state inside a program. Pointers into the packet are gone after any helper that may move it. */

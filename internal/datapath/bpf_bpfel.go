@@ -181,6 +181,15 @@ type bpfEndpoint struct {
 	Padding      [3]uint8
 }
 
+type bpfFlowDrop struct {
+	_       structs.HostLayout
+	Told    uint64
+	Packets uint64
+	Bytes   uint64
+	Hash    uint32
+	Padding uint32
+}
+
 type bpfFlowEvent struct {
 	_           structs.HostLayout
 	Time        uint64
@@ -212,9 +221,10 @@ const (
 type bpfFlowLoss uint32
 
 const (
-	bpfFlowLossFLOW_LOSS_FULL    bpfFlowLoss = 0
-	bpfFlowLossFLOW_LOSS_LIMITED bpfFlowLoss = 1
-	bpfFlowLossFLOW_LOSS_MAX     bpfFlowLoss = 2
+	bpfFlowLossFLOW_LOSS_FULL      bpfFlowLoss = 0
+	bpfFlowLossFLOW_LOSS_LIMITED   bpfFlowLoss = 1
+	bpfFlowLossFLOW_LOSS_FORGOTTEN bpfFlowLoss = 2
+	bpfFlowLossFLOW_LOSS_MAX       bpfFlowLoss = 3
 )
 
 type bpfFlowMode uint32
@@ -458,6 +468,8 @@ const (
 	bpfMapDecisions           = "decisions"
 	bpfMapDrops               = "drops"
 	bpfMapEndpoints           = "endpoints"
+	bpfMapFlowAllowance       = "flow_allowance"
+	bpfMapFlowDrops           = "flow_drops"
 	bpfMapFlowLosses          = "flow_losses"
 	bpfMapFlows               = "flows"
 	bpfMapFragments           = "fragments"
@@ -502,6 +514,7 @@ const (
 	bpfVarConfigEbpfRouting   = "config_ebpf_routing"
 	bpfVarConfigFlows         = "config_flows"
 	bpfVarConfigFlowsRate     = "config_flows_rate"
+	bpfVarConfigFlowsSample   = "config_flows_sample"
 	bpfVarConfigHostNetns     = "config_host_netns"
 	bpfVarConfigMasquerade    = "config_masquerade"
 	bpfVarConfigNatFirst      = "config_nat_first"
@@ -583,6 +596,8 @@ type bpfMapSpecs struct {
 	Decisions      *ebpf.MapSpec `ebpf:"decisions"`
 	Drops          *ebpf.MapSpec `ebpf:"drops"`
 	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
+	FlowAllowance  *ebpf.MapSpec `ebpf:"flow_allowance"`
+	FlowDrops      *ebpf.MapSpec `ebpf:"flow_drops"`
 	FlowLosses     *ebpf.MapSpec `ebpf:"flow_losses"`
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
@@ -618,6 +633,7 @@ type bpfVariableSpecs struct {
 	ConfigEbpfRouting   *ebpf.VariableSpec `ebpf:"config_ebpf_routing"`
 	ConfigFlows         *ebpf.VariableSpec `ebpf:"config_flows"`
 	ConfigFlowsRate     *ebpf.VariableSpec `ebpf:"config_flows_rate"`
+	ConfigFlowsSample   *ebpf.VariableSpec `ebpf:"config_flows_sample"`
 	ConfigHostNetns     *ebpf.VariableSpec `ebpf:"config_host_netns"`
 	ConfigMasquerade    *ebpf.VariableSpec `ebpf:"config_masquerade"`
 	ConfigNatFirst      *ebpf.VariableSpec `ebpf:"config_nat_first"`
@@ -656,6 +672,8 @@ type bpfMaps struct {
 	Decisions      *ebpf.Map `ebpf:"decisions"`
 	Drops          *ebpf.Map `ebpf:"drops"`
 	Endpoints      *ebpf.Map `ebpf:"endpoints"`
+	FlowAllowance  *ebpf.Map `ebpf:"flow_allowance"`
+	FlowDrops      *ebpf.Map `ebpf:"flow_drops"`
 	FlowLosses     *ebpf.Map `ebpf:"flow_losses"`
 	Flows          *ebpf.Map `ebpf:"flows"`
 	Fragments      *ebpf.Map `ebpf:"fragments"`
@@ -692,6 +710,8 @@ func (m *bpfMaps) Close() error {
 		m.Decisions,
 		m.Drops,
 		m.Endpoints,
+		m.FlowAllowance,
+		m.FlowDrops,
 		m.FlowLosses,
 		m.Flows,
 		m.Fragments,
@@ -728,6 +748,7 @@ type bpfVariables struct {
 	ConfigEbpfRouting   *ebpf.Variable `ebpf:"config_ebpf_routing"`
 	ConfigFlows         *ebpf.Variable `ebpf:"config_flows"`
 	ConfigFlowsRate     *ebpf.Variable `ebpf:"config_flows_rate"`
+	ConfigFlowsSample   *ebpf.Variable `ebpf:"config_flows_sample"`
 	ConfigHostNetns     *ebpf.Variable `ebpf:"config_host_netns"`
 	ConfigMasquerade    *ebpf.Variable `ebpf:"config_masquerade"`
 	ConfigNatFirst      *ebpf.Variable `ebpf:"config_nat_first"`

@@ -39,6 +39,8 @@ type Config struct {
 	// Flows says what flows tell of, and FlowsRate how many drops a second each CPU may tell of; 0 is the rate of bpf/config.h.
 	Flows     FlowMode
 	FlowsRate uint32
+	// FlowsSample lets flows tell of one session in so many; 0 and 1 are all of them.
+	FlowsSample uint32
 	// DSR lets backends of other nodes answer clients of the world directly, for Services that ask for it.
 	DSR bool
 	// HostNetns is the cookie of the node's own network namespace (SO_NETNS_COOKIE).
@@ -77,6 +79,7 @@ type Datapath struct {
 	Endpoints Endpoints
 	Routes    Routes
 	Drops     Drops
+	Flows     Flows
 	Lease     Lease
 	Tunnel    Tunnel
 	Uplinks   Uplinks
@@ -148,6 +151,7 @@ func (d *Datapath) setTables() {
 	d.Endpoints = Endpoints{d.objects.bpfMaps.Endpoints, generation}
 	d.Routes = Routes{d.objects.bpfMaps.Routes, d.objects.bpfMaps.RouteLengths, generation}
 	d.Drops = Drops{d.objects.bpfMaps.Drops}
+	d.Flows = Flows{d.objects.bpfMaps.Flows, d.objects.bpfMaps.FlowLosses}
 	d.Lease = Lease{d.objects.bpfMaps.Lease}
 	d.Tunnel = Tunnel{d.objects.bpfMaps.TunnelSources}
 	d.Uplinks = Uplinks{d.objects.bpfMaps.Uplinks}
@@ -218,6 +222,7 @@ func specFor(cfg Config) (*ebpf.CollectionSpec, error) {
 		bpfVarConfigDsr:           cfg.DSR,
 		bpfVarConfigPolicy:        cfg.Policy,
 		bpfVarConfigFlows:         uint32(cfg.Flows),
+		bpfVarConfigFlowsSample:   max(cfg.FlowsSample, 1),
 		bpfVarConfigHostNetns:     cfg.HostNetns,
 		bpfVarConfigNatFirst:      ports.First,
 		bpfVarConfigNatLast:       ports.Last,

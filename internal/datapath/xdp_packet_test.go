@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// flow is one connection of the client `world` as wire_xdp sees it.
-type flow struct {
+// visit is one connection of the client `world` as wire_xdp sees it.
+type visit struct {
 	client, frontend, node, backend netip.AddrPort
 }
 
 // flowOf is a connection through node A's NodePort to podB, in a family.
-func flowOf(family int) flow {
-	return flow{
+func flowOf(family int) visit {
+	return visit{
 		client:   netip.AddrPortFrom(world.addr(family), 40001),
 		frontend: netip.AddrPortFrom(nodeA.addr(family), 30080),
 		node:     netip.AddrPortFrom(nodeA.addr(family), 50002),
@@ -36,7 +36,7 @@ func connectionOf(from, to netip.AddrPort, flags bpfConnectionFlag) bpfConnectio
 func swap16(n uint16) uint16 { return n<<8 | n>>8 }
 
 // enter puts both directions of a flow into a table, as if it had begun just now.
-func (r *rig) enter(tb testing.TB, f flow, protocol uint8) {
+func (r *rig) enter(tb testing.TB, f visit, protocol uint8) {
 	tb.Helper()
 	now, err := Monotonic()
 	if err != nil {

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What is told to those who watch: sessions and drops, as events that the agent reads. Nothing here has a say in what
+ * happens to a packet, and every event that is not told is counted. Without --flows the verifier removes all of it.
+ */
+#pragma once
+
+#include "../config.h"
+#include "transport.h"
+
+/* One second: events about the same drop are at least as far apart, and it is what --flows-rate counts by. */
+#define FLOW_INTERVAL 1000000000ULL
+
+/* Each part of `flows` that fills up wakes the agent; else it looks by itself, and no event has to pay for waking it. */
+#define FLOW_WAKE (FLOWS_SIZE / 4)
+
+/* How much of `flows` an event takes: the kernel puts 8 bytes before each (BPF_RINGBUF_HDR_SZ). */
+#define FLOW_RECORD (sizeof(struct flow_event) + 8)
+
+/* Who has to do with an event about a session, and what the session itself does not say. */
+struct flow_origin {
+	__u32 source, destination; /* identities of who opened it, and of the other end */
+	__u32 ifindex;		   /* the device where the packet is that made the event */
+	__u8 kind;		   /* enum flow_kind */
+	__u8 program;		   /* enum program */
+	__u8 tcp_flags;		   /* enum transport_flag, of the packet */
+	__u8 padding;
+};
+
+/* Counts events that are not told. */
+static __always_inline void flow_lose(enum flow_kind kind, enum flow_loss why, __u64 events)
+{
+	__u32 index = kind * FLOW_LOSS_MAX + why;
+	__u64 *count = bpf_map_lookup_elem(&flow_losses, &index);
+
+	if (count)
+		*count += events;
+}
+
+/* A place for an event, in the ring buffer itself. NULL, and counted, where nobody has read fast enough. */
+static __always_inline struct flow_event *flow_reserve(enum flow_kind kind)
+{
+	struct flow_event *e = bpf_ringbuf_reserve(&flows, sizeof(*e), 0);
+
+	if (!e) {
+		flow_lose(kind, FLOW_LOSS_FULL, 1);
+		return 0;
+	}
+	e->time = bpf_ktime_get_ns();
+	e->kind = kind;
+	return e;
+}
+
+static __always_inline void flow_submit(struct flow_event *e)
+{
+	__u64 unread = bpf_ringbuf_query(&flows, BPF_RB_AVAIL_DATA);
+	bool wake = unread >= FLOW_WAKE && unread % FLOW_WAKE < FLOW_RECORD;
+
+	bpf_ringbuf_submit(e, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+}
+
+/*
+ * Whether a session is among those that are told of (--flows-sample). By when it was opened, which it keeps to its end and
+ * the agent can see too: all of its events are told, or none.
+ */
+static __always_inline bool flow_sampled(const struct session *s)
+{
+	return config_flows_sample <= 1 || (__u32)s->opened % config_flows_sample == 0;
+}
+
+/*
+ * Tells of a session, with its totals. `key` is that of `sessions`; the event has the direction of who opened it. The
+ * result means nothing.
+ */
+static __noinline __attribute__((unused)) int flow_session(const struct tuple *key, const struct session *s,
+							   const struct flow_origin *o)
+{
+	bool turned = s->flags & SESSION_TURNED;
+	struct flow_event *e;
+
+	if (config_flows < FLOWS_POLICY || !flow_sampled(s))
+		return 0;
+	e = flow_reserve(o->kind);
+	if (!e)
+		return 0;
+	e->tuple = *key;
+	if (turned) {
+		e->tuple.source = key->destination;
+		e->tuple.destination = key->source;
+		e->tuple.source_port = key->destination_port;
+		e->tuple.destination_port = key->source_port;
+	}
+	e->packets[0] = s->packets[0];
+	e->packets[1] = s->packets[1];
+	e->bytes[0] = s->bytes[0];
+	e->bytes[1] = s->bytes[1];
+	e->ifindex = o->ifindex;
+	e->source = o->source;
+	e->destination = o->destination;
+	e->ingress = s->ingress;
+	e->egress = s->egress;
+	e->reason = DROP_NONE;
+	e->program = o->program;
+	e->tcp_flags = o->tcp_flags;
+	flow_submit(e);
+	return 0;
+}
+
+static __always_inline __u32 flow_mix(__u32 hash, __u32 word)
+{
+	hash = (hash ^ word) * 0x9e3779b1; /* Knuth's multiplicative hash */
+	return hash ^ hash >> 15;
+}
+
+/* Tells drops apart: by the packet's tuple, the reason and the program. */
+static __always_inline __u32 flow_hash(const struct tuple *t, __u32 what)
+{
+	__u32 hash = flow_mix(what, t->protocol);
+
+	for (int i = 0; i < 4; i++)
+		hash = flow_mix(flow_mix(hash, t->source.word[i]), t->destination.word[i]);
+	hash = flow_mix(hash, (__u32)t->source_port << 16 | t->destination_port);
+	return flow_mix(hash, 0); /* the ports' upper bits reach the index only by another round */
+}
+
+/*
+ * Whether this CPU may tell of another drop. Each one uses up its part of a second, which may be a second ahead of the
+ * clock: after that much of a burst, what is told is a sample spread evenly over the drops.
+ */
+static __always_inline bool flow_allowed(__u64 now)
+{
+	__u32 zero = 0;
+	__u64 *used = bpf_map_lookup_elem(&flow_allowance, &zero);
+
+	if (!used)
+		return false;
+	if (*used < now)
+		*used = now;
+	if (*used - now >= FLOW_INTERVAL)
+		return false;
+	*used += FLOW_INTERVAL / config_flows_rate;
+	return true;
+}
+
+/* What a drop was, in one argument. */
+static __always_inline __u32 flow_what(enum program program, enum drop_reason reason)
+{
+	return reason | program << 8;
+}
+
+/*
+ * Tells of a drop, unless the same one has been told of within the second: then it is counted, and told with the next one
+ * of its kind. `bytes` are those of the packet with its link-layer header. The result means nothing.
+ */
+static __noinline int flow_dropped(const struct tuple *t, __u32 what, __u32 tcp_flags, __u32 bytes, __u32 ifindex)
+{
+	__u32 hash = flow_hash(t, what), index = hash >> 24;
+	struct flow_drop *d = bpf_map_lookup_elem(&flow_drops, &index);
+	__u64 now = bpf_ktime_get_ns();
+	struct flow_event *e;
+	bool known;
+
+	_Static_assert(FLOW_DROPS_MAX == 1 << 8, "the index has 8 bits");
+	if (config_flows == FLOWS_OFF || !d)
+		return 0;
+	known = d->told && d->hash == hash;
+	if (known && now - d->told < FLOW_INTERVAL) {
+		d->packets++;
+		d->bytes += bytes;
+		return 0;
+	}
+	if (!flow_allowed(now)) {
+		flow_lose(FLOW_DROPPED, FLOW_LOSS_LIMITED, 1);
+		return 0;
+	}
+	e = flow_reserve(FLOW_DROPPED);
+	if (!e)
+		return 0;
+	if (!known) {
+		if (d->packets)
+			flow_lose(FLOW_DROPPED, FLOW_LOSS_FORGOTTEN, d->packets);
+		d->packets = 0;
+		d->bytes = 0;
+	}
+	e->tuple = *t;
+	e->packets[0] = d->packets + 1;
+	e->bytes[0] = d->bytes + bytes;
+	e->packets[1] = e->bytes[1] = 0;
+	e->ifindex = ifindex;
+	e->source = e->destination = e->ingress = e->egress = 0;
+	e->reason = what & 0xff;
+	e->program = what >> 8;
+	e->tcp_flags = tcp_flags;
+	flow_submit(e);
+	d->hash = hash;
+	d->told = now;
+	d->packets = 0;
+	d->bytes = 0;
+	return 0;
+}
+
+/* Sets the ports, of protocols that have them, and the flags of TCP. */
+static __always_inline void flow_read_ports(struct __sk_buff *skb, struct transport *t)
+{
+	__u8 protocol = t->tuple.protocol;
+	struct transport_header h = {};
+
+	if (protocol == PROTOCOL_TCP) {
+		if (bpf_skb_load_bytes(skb, t->offset, &h, TRANSPORT_TCP_LENGTH))
+			return;
+	} else if (protocol == PROTOCOL_UDP || protocol == PROTOCOL_SCTP || transport_is_icmp(protocol)) {
+		if (bpf_skb_load_bytes(skb, t->offset, &h, TRANSPORT_OTHER_LENGTH))
+			return;
+	} else {
+		return;
+	}
+	if (protocol == PROTOCOL_SCTP) { /* RFC 9260, 3.1: where TCP has them */
+		t->tuple.source_port = h.source;
+		t->tuple.destination_port = h.destination;
+		return;
+	}
+	transport_take(t, &h);
+	if (t->kind == TRANSPORT_ERROR) /* what ICMP errors have there are no ports */
+		t->tuple.source_port = t->tuple.destination_port = 0;
+}
+
+/*
+ * Reads as much of the packet as there is; the rest is 0. Not by the pointers of struct packet: what dropped it may have
+ * moved it. Of what was translated already these are the new addresses.
+ */
+static __always_inline void flow_read(struct __sk_buff *skb, struct transport *t)
+{
+	__builtin_memset(t, 0, sizeof(*t));
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
+
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.version != 4)
+			return;
+		address_from_ipv4(&t->tuple.source, ip.saddr);
+		address_from_ipv4(&t->tuple.destination, ip.daddr);
+		t->tuple.protocol = ip.protocol;
+		if (ip.ihl < 5)
+			return;
+		t->offset = ETH_HLEN + ip.ihl * 4;
+		transport_ipv4_pieces(t, ip.frag_off, ip.id);
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr ip;
+
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.version != 6)
+			return;
+		address_from_ipv6(&t->tuple.source, &ip.saddr);
+		address_from_ipv6(&t->tuple.destination, &ip.daddr);
+		t->tuple.protocol = ip.nexthdr;
+		t->offset = ETH_HLEN + sizeof(ip);
+		if (!transport_has_ports(t->tuple.protocol) && !transport_skip_extensions(skb, t))
+			return;
+	}
+	if (t->offset && t->kind != TRANSPORT_PIECE)
+		flow_read_ports(skb, t);
+}
+
+/* Tells of the drop of a packet of a tc program. The result means nothing. */
+SEPARATE int flow_packet_dropped(struct __sk_buff *skb, __u32 what)
+{
+	struct transport t;
+
+	flow_read(skb, &t);
+	return flow_dropped(&t.tuple, what, t.flags, skb->len, skb->ifindex);
+}

@@ -1,0 +1,126 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/beeline-cni/beeline/internal/flow"
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+// Flows is what the datapath tells of sessions and of drops. Events wait while no agent reads them, for as long as there is room.
+type Flows struct{ events, losses *ebpf.Map }
+
+// flowLosses names enum flow_loss of bpf/types.h, in its order.
+var flowLosses = [bpfFlowLossFLOW_LOSS_MAX]struct{ why, meaning string }{
+	bpfFlowLossFLOW_LOSS_FULL:      {"full", "the agent did not read as fast as they came"},
+	bpfFlowLossFLOW_LOSS_LIMITED:   {"limited", "more drops a second than --flows-rate"},
+	bpfFlowLossFLOW_LOSS_FORGOTTEN: {"forgotten", "drops like one that was told, of which no other was told later"},
+}
+
+// Losses counts, since the maps are there, the events that were not told, by kind and cause; those that are zero too.
+func (f Flows) Losses() ([]flow.Loss, error) {
+	var all []flow.Loss
+	for _, kind := range flow.Kinds {
+		for why, words := range flowLosses {
+			var perCPU []uint64
+			if err := f.losses.Lookup(uint32(kind)*uint32(bpfFlowLossFLOW_LOSS_MAX)+uint32(why), &perCPU); err != nil {
+				return nil, fmt.Errorf("read losses of flows: %w", err)
+			}
+			loss := flow.Loss{Kind: kind, Why: words.why, Meaning: words.meaning}
+			for _, n := range perCPU {
+				loss.Events += n
+			}
+			all = append(all, loss)
+		}
+	}
+	return all, nil
+}
+
+// Reader opens the events for reading. There must be one reader at a time, and one goroutine that reads; the caller closes it.
+func (f Flows) Reader() (*FlowReader, error) {
+	r, err := ringbuf.NewReader(f.events)
+	if err != nil {
+		return nil, fmt.Errorf("open flows: %w", err)
+	}
+	return &FlowReader{ring: r}, nil
+}
+
+// FlowReader reads events.
+type FlowReader struct {
+	ring   *ringbuf.Reader
+	record ringbuf.Record
+}
+
+// Read gives all events that there are, the oldest first, once it has waited so long or a quarter of the buffer is full: the datapath
+// wakes nobody for less.
+func (r *FlowReader) Read(wait time.Duration, each func(flow.Event)) error {
+	r.ring.SetDeadline(time.Now().Add(wait))
+	var booted time.Time // the moment from which the datapath counts
+	for {
+		err := r.ring.ReadInto(&r.record)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read flows: %w", err)
+		}
+		if len(r.record.RawSample) != int(unsafe.Sizeof(bpfFlowEvent{})) {
+			continue // of an earlier version, whose programs are being replaced
+		}
+		if booted.IsZero() { // once: setting the clock moves it
+			now, err := Monotonic()
+			if err != nil {
+				return err
+			}
+			booted = time.Now().Add(-now)
+		}
+		// The memory is the library's own, aligned, and has just been measured; decoding it by reflection costs a hundred times as much.
+		each((*bpfFlowEvent)(unsafe.Pointer(unsafe.SliceData(r.record.RawSample))).event(booted))
+	}
+}
+
+// Close ends reading. Events that come later wait for the next reader.
+func (r *FlowReader) Close() error { return r.ring.Close() }
+
+// event gives what an entry of the ring buffer tells.
+func (e *bpfFlowEvent) event(booted time.Time) flow.Event {
+	out := flow.Event{
+		Time:                booted.Add(time.Duration(e.Time)),
+		Kind:                flow.Kind(e.Kind),
+		Protocol:            e.Tuple.Protocol,
+		TCPFlags:            e.TcpFlags,
+		Source:              endOf(e.Tuple.Source, e.Tuple.SourcePort),
+		Destination:         endOf(e.Tuple.Destination, e.Tuple.DestinationPort),
+		SourceIdentity:      policy.Identity(e.Source),
+		DestinationIdentity: policy.Identity(e.Destination),
+		Packets:             e.Packets,
+		Bytes:               e.Bytes,
+		Ingress:             policy.Policy(e.Ingress),
+		Egress:              policy.Policy(e.Egress),
+		Device:              int(e.Ifindex),
+	}
+	if int(e.Program) < len(programNames) {
+		out.Program = programNames[e.Program]
+	}
+	if reason := DropReason(e.Reason); reason != DropReason(bpfDropReasonDROP_NONE) {
+		out.Reason, out.Meaning = reason.String(), reason.Meaning()
+	}
+	return out
+}
+
+// endOf gives an address with a port in network order; without an address there is none.
+func endOf(a bpfAddress, port uint16) netip.AddrPort {
+	addr := a.addr()
+	if !addr.IsValid() {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(addr, networkOrder(port))
+}
