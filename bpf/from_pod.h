@@ -8,6 +8,7 @@
 #include "lib/endpoint.h"
 #include "lib/finish.h"
 #include "lib/route.h"
+#include "lib/session.h"
 #include "lib/translate.h"
 #include "lib/tunnel.h"
 
@@ -35,6 +36,25 @@ static __always_inline __u32 from_pod_translated(const struct packet *p, const s
 }
 
 /*
+ * Whom policies and flows ask about packets between two pods or of one. What stays on the link of IPv6 is how neighbours find
+ * each other, and a pod may reach itself.
+ */
+static __always_inline __u32 from_pod_policed(const struct packet *p, const struct route *way)
+{
+	__u32 policed = config_flows == FLOWS_ALL ? POLICED_OBSERVED : 0;
+
+	if (p->protocol == bpf_htons(ETH_P_IPV6) && address_stays_on_link(&p->destination))
+		return 0;
+	if (policy_governs(&p->source))
+		policed |= POLICED_EGRESS;
+	if (way->kind != ROUTE_LOCAL)
+		return policed;
+	if (way->ifindex == p->skb->ifindex)
+		return 0;
+	return policy_governs(&p->destination) ? policed | POLICED_INGRESS : policed;
+}
+
+/*
  * A pod of this node · another node · everything else is the stack's, unless it is translated: the node itself, the
  * world, and all that a pod sends whose packets go through the stack.
  */
@@ -48,10 +68,15 @@ static __noinline void from_pod_way(struct decision *d, const struct packet *p, 
 		d->route.kind = ROUTE_CLUSTER;
 	else if (kind == ROUTE_LOCAL)
 		endpoint_way(&d->route, &p->destination);
+	if (!policy_tracks())
+		return;
+	d->policed = from_pod_policed(p, &d->route);
+	if (d->translated)
+		d->translated |= (d->policed & ~POLICED_INGRESS) << TRANSLATE_POLICED;
 }
 
 /* Checks the source and finds the way, or remembers both from an earlier packet. */
-STAGE from_pod_decide(struct packet *p, const struct decision **decision)
+STAGE from_pod_decide(struct packet *p, struct decision **decision)
 {
 	__u32 now = decision_generation();
 	struct decision *d = decision_place(&p->source, &p->destination);
@@ -95,8 +120,8 @@ SEC("tcx/ingress")
 int from_pod(struct __sk_buff *skb)
 {
 	struct packet p = {.skb = skb, .program = PROGRAM_FROM_POD};
-	const struct decision *d = 0;
 	enum verdict v = packet_parse(&p);
+	struct decision *d = 0;
 
 	if (v == NEXT)
 		v = endpoint_check_protocol(&p);
@@ -104,6 +129,8 @@ int from_pod(struct __sk_buff *skb)
 		v = from_pod_decide(&p, &d);
 	if (v == NEXT && (config_services || config_masquerade) && unlikely(d->translated))
 		v = translate(&p, PLACE_POD, d->translated);
+	if (v == NEXT)
+		v = session_pass(&p, d);
 	if (v == NEXT)
 		v = from_pod_send(&p, &d->route);
 	return finish(&p, v);

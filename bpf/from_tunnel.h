@@ -9,7 +9,7 @@
  * Who can reach the VXLAN port can have packets come out here that no router would bring, with any source. So
  * only nodes of the cluster are listened to, which is asked once for all packets between two addresses.
  */
-STAGE from_tunnel_decide(struct packet *p, const struct decision **decision)
+STAGE from_tunnel_decide(struct packet *p, struct decision **decision)
 {
 	__u32 now = decision_generation();
 	struct decision *d = decision_place(&p->source, &p->destination);
@@ -35,8 +35,8 @@ SEC("tcx/ingress")
 int from_tunnel(struct __sk_buff *skb)
 {
 	struct packet p = {.skb = skb, .program = PROGRAM_FROM_TUNNEL};
-	const struct decision *d = 0;
 	enum verdict v = packet_parse(&p);
+	struct decision *d = 0;
 
 	if (v == NEXT && !packet_is_ip(&p))
 		v = drop(&p, DROP_NOT_IP);

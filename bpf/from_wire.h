@@ -8,6 +8,7 @@
 #include "lib/endpoint.h"
 #include "lib/finish.h"
 #include "lib/route.h"
+#include "lib/session.h"
 #include "lib/translate.h"
 
 /* skb->pkt_type of a frame that is addressed to the device itself (linux/if_packet.h). */
@@ -47,27 +48,31 @@ static __noinline void from_wire_way(struct decision *d, const struct packet *p)
 	if (!config_ebpf_routing || (config_stack_services && world))
 		d->route.kind = ROUTE_CLUSTER;
 	d->translated = from_wire_translated(p, receiver, world);
+	if (policy_tracks())
+		d->policed = policy_policed(&p->destination, &d->route);
 }
 
 /* Into the pod, if that is the way. */
-STAGE from_wire_send(struct packet *p, const struct route *way)
+STAGE from_wire_send(struct packet *p, struct decision *d)
 {
 	enum verdict v;
 
-	if (way->kind != ROUTE_LOCAL)
+	if (d->route.kind != ROUTE_LOCAL)
 		return PASS;
 	v = conntrack_ask(p);
-	return v == NEXT ? endpoint_deliver(p, way) : v;
+	if (v == NEXT)
+		v = session_pass(p, d);
+	return v == NEXT ? endpoint_deliver(p, &d->route) : v;
 }
 
 /* What is translated goes its new way, the rest on to where it is addressed. */
-STAGE from_wire_forward(struct packet *p, const struct decision *d)
+STAGE from_wire_forward(struct packet *p, struct decision *d)
 {
 	enum verdict v = NEXT;
 
 	if ((config_services || config_masquerade) && d->translated)
 		v = translate(p, PLACE_WIRE, d->translated);
-	return v == NEXT ? from_wire_send(p, &d->route) : v;
+	return v == NEXT ? from_wire_send(p, d) : v;
 }
 
 STAGE from_wire_deliver(struct packet *p)

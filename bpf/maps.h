@@ -304,6 +304,15 @@ struct {
 	__type(value, struct session);
 } sessions SEC(".maps");
 
+/* What is asked about one packet, as for `translations`: struct inquiry of lib/inquiry.h. Written by the datapath. */
+#define INQUIRY_SIZE 320
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, INQUIRY_SIZE);
+} inquiries SEC(".maps");
+
 /* What flows tell, for the agent to read. Written by the datapath; size in bytes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

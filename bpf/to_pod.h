@@ -3,8 +3,10 @@
 #pragma once
 
 #include "config.h"
+#include "lib/decision.h"
 #include "lib/endpoint.h"
 #include "lib/finish.h"
+#include "lib/session.h"
 #include "lib/translate.h"
 
 /*
@@ -18,6 +20,41 @@ STAGE to_pod_translate(struct packet *p)
 	return translate(p, PLACE_TO_POD, TRANSLATE_ANSWERS);
 }
 
+/*
+ * Who asks about packets that the stack delivers. What stays on the link of IPv6 is how neighbours find each other. What a
+ * pod of this node sends is counted where it comes from.
+ */
+static __noinline void to_pod_decide(struct decision *d, const struct packet *p)
+{
+	bool on_link = p->protocol == bpf_htons(ETH_P_IPV6) && address_stays_on_link(&p->source);
+
+	d->policed = config_flows == FLOWS_ALL ? POLICED_OBSERVED : 0;
+	if (policy_governs(&p->destination))
+		d->policed |= POLICED_INGRESS;
+	if (on_link)
+		d->policed = 0;
+	if (policy_governs(&p->source) || (config_flows == FLOWS_ALL && endpoint_of(&p->source)))
+		d->policed |= POLICED_ELSEWHERE;
+}
+
+/* Before answers get the Service's address: policies know the backend. */
+STAGE to_pod_judge(struct packet *p)
+{
+	__u32 now = decision_generation(), where = p->skb->ifindex | SCOPE_EGRESS;
+	struct decision *d;
+
+	if (!policy_tracks() || !packet_is_ip(p))
+		return NEXT;
+	d = decision_place(&p->source, &p->destination);
+	if (!d)
+		return drop(p, DROP_POLICY_CLOSED); /* cannot be: every index has its element */
+	if (unlikely(!decision_holds(d, &p->source, &p->destination, where, now))) {
+		decision_keep(d, &p->source, &p->destination, where, now);
+		to_pod_decide(d, p);
+	}
+	return session_pass(p, d);
+}
+
 SEC("tcx/egress")
 int to_pod(struct __sk_buff *skb)
 {
@@ -26,6 +63,8 @@ int to_pod(struct __sk_buff *skb)
 
 	if (v == NEXT)
 		v = endpoint_check_destination(&p);
+	if (v == NEXT)
+		v = to_pod_judge(&p);
 	if (v == NEXT && config_services)
 		v = to_pod_translate(&p);
 	return finish(&p, v);

@@ -73,24 +73,27 @@ _Static_assert(sizeof(struct route) == 36, "route has no hidden padding");
 
 /* Whose policies, or whether flows, have to do with packets between two addresses. */
 enum policed_flag {
-	POLICED_EGRESS = 1 << 0,   /* the sender is a pod here that policies select */
-	POLICED_INGRESS = 1 << 1,  /* the receiver is */
-	POLICED_OBSERVED = 1 << 2, /* neither need be, but flows tell of it */
+	POLICED_EGRESS = 1 << 0,    /* the sender is a pod here that policies select */
+	POLICED_INGRESS = 1 << 1,   /* the receiver is */
+	POLICED_OBSERVED = 1 << 2,  /* neither need be, but flows tell of it */
+	POLICED_ELSEWHERE = 1 << 3, /* the same packets are counted at their sender's device */
 };
 
 /*
  * The session whose packets last went this way, in `decisions`: those that follow it on this CPU need not be looked for. What
- * they were is added to the session when another one takes the place, and once a second.
+ * they were is added to the session when another one takes the place, and about once a second.
  */
 struct permit {
-	__be16 source_port, destination_port;
-	__u8 protocol; /* IP protocol number; 0: there is none */
-	__u8 padding[3];
-	__u32 revision;	      /* generation[GENERATION_POLICY] when it was judged */
-	__u32 until;	      /* as `expires` of the decision */
-	__u64 packets, bytes; /* not yet added to the session; bytes with the link-layer header */
+	__be16 source_port, destination_port; /* as the packets have them that go between the decision's addresses */
+	__be16 sender_port;		      /* of the session: before the source is translated */
+	__u8 protocol;			      /* IP protocol number; 0: there is none */
+	__u8 elsewhere;			      /* not 0: POLICED_ELSEWHERE */
+	__u32 revision;			      /* generation[GENERATION_POLICY] when it was judged */
+	__u32 until;			      /* as permit_now of lib/permit.h counts */
+	__u64 packets, bytes;		      /* not yet added to the session; bytes with the link-layer header */
+	struct address sender;		      /* as sender_port */
 };
-_Static_assert(sizeof(struct permit) == 32, "permit has no hidden padding");
+_Static_assert(sizeof(struct permit) == 48, "permit has no hidden padding");
 
 /*
  * Value of `decisions`: what the tables said about packets of one device from one address to another. It
@@ -106,11 +109,11 @@ struct decision {
 	__u32 policed;	    /* enum policed_flag; 0: nobody asks for policies or for flows */
 	struct permit permit;
 };
-_Static_assert(sizeof(struct decision) == 120, "decision has no hidden padding");
+_Static_assert(sizeof(struct decision) == 136, "decision has no hidden padding");
 
 /* Indices of `generation`. */
 enum generation_index {
-	GENERATION_TABLES = 0, /* counted up by the agent, after every change of `endpoints` and `routes` */
+	GENERATION_TABLES = 0, /* counted up by the agent, after every change of `endpoints`, `routes` and `policed_pods` */
 	GENERATION_PODS = 1,   /* counted up by the datapath, after adding to `translated_pods` */
 	GENERATION_POLICY =
 		2, /* counted up by the agent, after a change that may forbid what was allowed: the revision */
@@ -441,6 +444,7 @@ enum session_flag {
 	SESSION_TOLD = 1 << 5,	     /* flows have told of its end */
 	SESSION_EGRESS = 1 << 6,     /* egress was judged here */
 	SESSION_INGRESS = 1 << 7,    /* ingress was judged here */
+	SESSION_REVOKED = 1 << 8,    /* it is no longer allowed, which has been told */
 };
 
 /* What a flow event tells. */

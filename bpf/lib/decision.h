@@ -3,6 +3,7 @@
 #pragma once
 
 #include "packet.h"
+#include "permit.h"
 
 /*
  * The state of the tables, by both counters: neither ever goes back, so every change gives a new number. 0 before the
@@ -70,11 +71,13 @@ static __always_inline bool decision_holds(const struct decision *d, const struc
 
 /*
  * Makes a decision about such packets, until the tables change. `now` was read before the tables, so a decision from
- * tables that changed meanwhile is already out of date.
+ * tables that changed meanwhile is already out of date. The permit of what was decided before ends.
  */
 static __always_inline void decision_keep(struct decision *d, const struct address *source,
 					  const struct address *destination, __u32 where, __u32 now)
 {
+	if (policy_tracks() && d->permit.protocol)
+		permit_end(d);
 	d->source = *source;
 	d->destination = *destination;
 	d->where = where;

@@ -22,6 +22,9 @@ enum translate_flag {
 	TRANSLATE_STACK = 1 << 5,      /* the stack forwards them, unless their source is one that it would not take */
 };
 
+/* Above those flags: what enum policed_flag says of the pod that sends. */
+#define TRANSLATE_POLICED 6
+
 /* Whether packets that nobody translates must not go on: a pod's address would leave the cluster. */
 static __always_inline bool opening_needs_source(enum place place, __u32 how)
 {

@@ -8,6 +8,7 @@
 
 #include "opening.h"
 #include "rewrite.h"
+#include "session_translated.h"
 #include "way.h"
 
 /* Whether routers may cut the packet into pieces: IPv4 without DF (RFC 791, 3.1). */
@@ -37,13 +38,21 @@ static __noinline enum verdict translate_straight(struct packet *p, struct trans
 						  __u32 how, __u64 now)
 {
 	bool moved = translate_moves(&x->transport.tuple, c), fresh;
-	const struct decision *d;
+	struct decision *d;
+	enum verdict v;
 
-	if (!moved && how & TRANSLATE_STACK)
+	if (!moved && how & TRANSLATE_STACK) {
+		v = session_pass_translated(p, x, c, 0, how >> TRANSLATE_POLICED);
+		if (v != NEXT)
+			return v;
 		return c->flags & CONNECTION_PLAIN ? PASS : translate_here(p, x, c);
+	}
 	d = way_out(p, x, &c->source, &c->destination, now, &fresh);
 	if (!d)
 		return PASS; /* cannot be: every index has its element */
+	v = session_pass_translated(p, x, c, d, how >> TRANSLATE_POLICED | d->policed);
+	if (v != NEXT)
+		return v;
 	if (config_dsr && c->flags & CONNECTION_DIRECT && d->route.kind != ROUTE_REMOTE)
 		return drop(p, DROP_NO_ROUTE); /* the way there has changed: nobody would know what to do with it */
 	if (unlikely(d->route.kind == ROUTE_CLUSTER || d->route.kind == ROUTE_UNKNOWN)) {
@@ -83,10 +92,13 @@ static __noinline enum verdict translate_error_of(struct packet *p, struct trans
 {
 	const struct address *source = address_equals(&p->source, &x->error.tuple.source) ? &c->source : &p->source;
 	bool moved = source != &p->source && !address_equals(source, &p->source), fresh;
-	const struct decision *d;
+	struct decision *d;
 	enum verdict v;
 
 	x->found = *c; /* the connection may be gone before the packet is */
+	v = session_pass_error(p, x, &x->found, how >> TRANSLATE_POLICED);
+	if (v != NEXT)
+		return v;
 	if (place == PLACE_TO_POD || place == PLACE_TO_WIRE || (!moved && how & TRANSLATE_STACK)) {
 		v = icmp_error_translate(p, &x->error, &x->found);
 		return v == NEXT ? PASS : v;
@@ -100,6 +112,9 @@ static __noinline enum verdict translate_error_of(struct packet *p, struct trans
 		return drop(p, DROP_NO_ROUTE);
 	if (p->hops <= 1)
 		return PASS;
+	v = session_pass_error(p, x, &x->found, d->policed);
+	if (v != NEXT)
+		return v;
 	v = x->found.flags & CONNECTION_DIRECT ? NEXT : icmp_error_translate(p, &x->error, &x->found);
 	return v == NEXT ? way_send_rare(p, d, fresh) : v;
 }
@@ -116,13 +131,16 @@ static __always_inline bool translate_received(const struct packet *p, const str
 STAGE translate_error(struct packet *p, struct translation *x, enum place place, __u32 how)
 {
 	const struct connection *c;
+	enum verdict v;
 
 	if (icmp_error_read(p, &x->error) && address_equals(&p->destination, &x->error.tuple.destination)) {
 		c = bpf_map_lookup_elem(&connections, &x->error.tuple);
 		if (!c)
 			c = bpf_map_lookup_elem(&openings, &x->error.tuple);
-		if (c && translate_elsewhere(c, place, how))
-			return PASS;
+		if (c && translate_elsewhere(c, place, how)) {
+			v = session_pass_error(p, x, c, how >> TRANSLATE_POLICED);
+			return v == NEXT ? PASS : v;
+		}
 		if (c && place == PLACE_POD && !translate_received(p, &x->error.tuple.source))
 			return drop(p, DROP_SPOOFED_SOURCE);
 		if (c)
@@ -183,8 +201,10 @@ STAGE translate_known(struct packet *p, struct translation *x, const struct conn
 {
 	enum verdict v;
 
-	if (translate_elsewhere(c, place, how))
-		return PASS;
+	if (translate_elsewhere(c, place, how)) {
+		v = session_pass_translated(p, x, c, 0, how >> TRANSLATE_POLICED);
+		return v == NEXT ? PASS : v;
+	}
 	switch (place) {
 	case PLACE_TO_POD:
 		return c->flags & (CONNECTION_OPENER | CONNECTION_PLAIN) ? NEXT : translate_here(p, x, c);

@@ -88,6 +88,7 @@ SEPARATE int way_decide(struct __sk_buff *skb, struct translation *x, struct dec
 	e = endpoint_of(&to);
 	d->expires = 0;
 	d->translated = 0;
+	d->policed = 0;
 	if (e) {
 		endpoint_way(&d->route, &to);
 		if (e->ifindex == skb->ifindex) {
@@ -98,6 +99,8 @@ SEPARATE int way_decide(struct __sk_buff *skb, struct translation *x, struct dec
 		} else if (!config_ebpf_routing) {
 			d->route.kind = ROUTE_CLUSTER;
 		}
+		if (policy_tracks() && e->ifindex != skb->ifindex)
+			d->policed = policy_policed(&to, &d->route);
 	} else {
 		enum route_kind kind = route_copy(destination, &d->route);
 
@@ -121,9 +124,8 @@ static __always_inline bool way_renews(bool same)
  * packet that asks again is sent by the kernel's neighbour table (*fresh), which so learns that the neighbour is in use;
  * where ways push each other out, a few of those that ask do.
  */
-static __always_inline const struct decision *way_out(struct packet *p, struct translation *x,
-						      const struct address *source, const struct address *destination,
-						      __u64 now, bool *fresh)
+static __always_inline struct decision *way_out(struct packet *p, struct translation *x, const struct address *source,
+						const struct address *destination, __u64 now, bool *fresh)
 {
 	struct decision *d = decision_place(source, destination);
 	__u32 state = decision_generation();

@@ -132,12 +132,14 @@ type bpfDecision struct {
 		_               structs.HostLayout
 		SourcePort      uint16
 		DestinationPort uint16
+		SenderPort      uint16
 		Protocol        uint8
-		Padding         [3]uint8
+		Elsewhere       uint8
 		Revision        uint32
 		Until           uint32
 		Packets         uint64
 		Bytes           uint64
+		Sender          bpfAddress
 	}
 }
 
@@ -290,9 +292,10 @@ type bpfPeer struct {
 type bpfPolicedFlag uint32
 
 const (
-	bpfPolicedFlagPOLICED_EGRESS   bpfPolicedFlag = 1
-	bpfPolicedFlagPOLICED_INGRESS  bpfPolicedFlag = 2
-	bpfPolicedFlagPOLICED_OBSERVED bpfPolicedFlag = 4
+	bpfPolicedFlagPOLICED_EGRESS    bpfPolicedFlag = 1
+	bpfPolicedFlagPOLICED_INGRESS   bpfPolicedFlag = 2
+	bpfPolicedFlagPOLICED_OBSERVED  bpfPolicedFlag = 4
+	bpfPolicedFlagPOLICED_ELSEWHERE bpfPolicedFlag = 8
 )
 
 type bpfPolicedPod struct {
@@ -410,6 +413,7 @@ const (
 	bpfSessionFlagSESSION_TOLD       bpfSessionFlag = 32
 	bpfSessionFlagSESSION_EGRESS     bpfSessionFlag = 64
 	bpfSessionFlagSESSION_INGRESS    bpfSessionFlag = 128
+	bpfSessionFlagSESSION_REVOKED    bpfSessionFlag = 256
 )
 
 type bpfSourceKey struct {
@@ -475,6 +479,7 @@ const (
 	bpfMapFragments           = "fragments"
 	bpfMapGeneration          = "generation"
 	bpfMapIdentities          = "identities"
+	bpfMapInquiries           = "inquiries"
 	bpfMapLease               = "lease"
 	bpfMapMaglev              = "maglev"
 	bpfMapOpenings            = "openings"
@@ -603,6 +608,7 @@ type bpfMapSpecs struct {
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	Generation     *ebpf.MapSpec `ebpf:"generation"`
 	Identities     *ebpf.MapSpec `ebpf:"identities"`
+	Inquiries      *ebpf.MapSpec `ebpf:"inquiries"`
 	Lease          *ebpf.MapSpec `ebpf:"lease"`
 	Maglev         *ebpf.MapSpec `ebpf:"maglev"`
 	Openings       *ebpf.MapSpec `ebpf:"openings"`
@@ -679,6 +685,7 @@ type bpfMaps struct {
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	Generation     *ebpf.Map `ebpf:"generation"`
 	Identities     *ebpf.Map `ebpf:"identities"`
+	Inquiries      *ebpf.Map `ebpf:"inquiries"`
 	Lease          *ebpf.Map `ebpf:"lease"`
 	Maglev         *ebpf.Map `ebpf:"maglev"`
 	Openings       *ebpf.Map `ebpf:"openings"`
@@ -717,6 +724,7 @@ func (m *bpfMaps) Close() error {
 		m.Fragments,
 		m.Generation,
 		m.Identities,
+		m.Inquiries,
 		m.Lease,
 		m.Maglev,
 		m.Openings,

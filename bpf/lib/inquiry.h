@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What is asked about one packet of a pod that policies select: what it is, as the pod and its true peer know it. */
+#pragma once
+
+#include "connection.h"
+#include "flow.h"
+#include "fragment.h"
+#include "icmp.h"
+#include "packet.h"
+#include "permit.h"
+
+/* In memory of the CPU's own, as struct translation: `inquiries`. */
+struct inquiry {
+	struct transport transport; /* of an ICMP error, the tuple of packets that go where it goes */
+	struct tuple key;	    /* of its session */
+	struct session session;	    /* one that begins */
+	struct icmp_error_quote error;
+	__be16 source_port, destination_port; /* that the packet has after translation, for the permit */
+	__u32 known;			      /* enum policy_known */
+	__u32 policed;			      /* enum policed_flag */
+	__u32 revision;
+	__u32 program; /* enum program */
+	__u32 turned;  /* the packet's source is the key's destination */
+	struct flow_origin origin;
+};
+_Static_assert(sizeof(struct inquiry) <= INQUIRY_SIZE, "inquiries has room for it");
+
+/* Programs on one CPU do not interrupt each other. NULL cannot be: the index has its element. */
+static __always_inline struct inquiry *inquiry_place(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&inquiries, &zero);
+}
+
+/* The ports of SCTP are where TCP has them (RFC 9260, 3.1). */
+static __always_inline void inquiry_read_sctp(struct __sk_buff *skb, struct transport *t)
+{
+	struct ports ports;
+
+	if (bpf_skb_load_bytes(skb, t->offset, &ports, sizeof(ports)))
+		return;
+	t->tuple.source_port = ports.source;
+	t->tuple.destination_port = ports.destination;
+	t->kind = TRANSPORT_PORTS;
+}
+
+/*
+ * An ICMP error belongs to the session whose packet it quotes, if it goes to who sent that. A pod tells of what it has
+ * received itself; only what comes from elsewhere may be of a router on the way. Other messages are like any protocol without ports.
+ */
+static __always_inline void inquiry_read_error(struct packet *p, struct inquiry *q)
+{
+	struct tuple *t = &q->transport.tuple;
+
+	if (icmp_error_read(p, &q->error) && address_equals(&t->destination, &q->error.tuple.destination) &&
+	    (q->program != PROGRAM_FROM_POD || address_equals(&t->source, &q->error.tuple.source)))
+		*t = q->error.tuple;
+	else
+		q->transport.kind = TRANSPORT_OTHER;
+}
+
+/* Whether a protocol has ports that policies know. */
+static __always_inline bool inquiry_has_ports(__u8 protocol)
+{
+	return transport_has_ports(protocol) || protocol == PROTOCOL_SCTP;
+}
+
+/* Fills q->transport from a packet that goes as it is. Later fragments get the ports of the first one, if that was seen. */
+static __noinline void inquiry_read(struct packet *p, struct inquiry *q)
+{
+	struct transport *t = &q->transport;
+
+	transport_parse(p, t);
+	if (t->kind == TRANSPORT_OTHER && t->tuple.protocol == PROTOCOL_SCTP)
+		inquiry_read_sctp(p->skb, t);
+	if (t->kind == TRANSPORT_ERROR)
+		inquiry_read_error(p, q);
+	if (likely(!t->in_pieces))
+		return;
+	if (t->kind == TRANSPORT_PORTS)
+		fragment_remember(&t->tuple, t->fragment);
+	else if (t->kind == TRANSPORT_PIECE && inquiry_has_ports(t->tuple.protocol) &&
+		 fragment_recall(&t->tuple, t->fragment))
+		t->kind = TRANSPORT_PORTS;
+}
+
+/* Whether the packet opens a connection, by the flags of TCP. */
+static __always_inline bool inquiry_is_opening(const struct transport *t)
+{
+	return (t->flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+}
+
+/* Whether it may be the first one of its session. Of what is not TCP every one may, but for replies. */
+static __always_inline bool inquiry_may_open(const struct transport *t)
+{
+	return t->tuple.protocol == PROTOCOL_TCP ? inquiry_is_opening(t) : true;
+}

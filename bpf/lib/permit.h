@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Permits: that packets like the last one belong to a session which is allowed, kept with the decision about their addresses. */
+#pragma once
+
+#include "policy.h"
+#include "transport.h"
+
+/* Whether the source is the higher one of the two ends, by address and then port. */
+static __always_inline bool session_is_turned(const struct tuple *t)
+{
+	for (int i = 0; i < 4; i++) {
+		if (t->source.word[i] != t->destination.word[i])
+			return bpf_ntohl(t->source.word[i]) > bpf_ntohl(t->destination.word[i]);
+	}
+	return bpf_ntohs(t->source_port) > bpf_ntohs(t->destination_port);
+}
+
+/* The key of a packet's session in `sessions`: the same for both directions. Gives whether it is turned. */
+static __always_inline bool session_key(struct tuple *key, const struct tuple *t)
+{
+	bool turned = session_is_turned(t);
+
+	key->source = turned ? t->destination : t->source;
+	key->destination = turned ? t->source : t->destination;
+	key->source_port = turned ? t->destination_port : t->source_port;
+	key->destination_port = turned ? t->source_port : t->destination_port;
+	key->protocol = t->protocol;
+	key->padding[0] = key->padding[1] = key->padding[2] = 0;
+	return turned;
+}
+
+/* The index in a session's counters of packets whose key is turned so. */
+static __always_inline __u32 session_direction(const struct session *s, bool turned)
+{
+	return !!(s->flags & SESSION_TURNED) != turned;
+}
+
+static __always_inline void session_count(struct session *s, __u32 direction, __u64 packets, __u64 bytes)
+{
+	__sync_fetch_and_add(direction ? &s->packets[1] : &s->packets[0], packets);
+	__sync_fetch_and_add(direction ? &s->bytes[1] : &s->bytes[0], bytes);
+}
+
+/* Time in units of a quarter of a second to 2.5 seconds (2^8 ticks of the kernel): reading it costs a load and no call. */
+static __always_inline __u32 permit_now(void)
+{
+	return bpf_jiffies64() >> 8;
+}
+
+/* Takes the permit back; what went by it is added to its session, if that is still there. */
+SEPARATE int permit_end(struct decision *d)
+{
+	struct tuple t = {}, key;
+	struct permit *permit;
+	struct session *s;
+	bool turned;
+
+	if (!policy_tracks() || !d)
+		return 0;
+	permit = &d->permit;
+	if (permit->protocol && permit->packets && !permit->elsewhere) {
+		t.source = permit->sender;
+		t.destination = d->destination;
+		t.source_port = permit->sender_port;
+		t.destination_port = permit->destination_port;
+		t.protocol = permit->protocol;
+		turned = session_key(&key, &t);
+		s = bpf_map_lookup_elem(&sessions, &key);
+		if (s)
+			session_count(s, session_direction(s, turned), permit->packets, permit->bytes);
+	}
+	permit->protocol = 0;
+	permit->packets = 0;
+	permit->bytes = 0;
+	return 0;
+}
+
+/*
+ * Whether a permit covers packets with these ports, which is all that is asked about most. TCP that opens or ends something
+ * has more to be asked.
+ */
+static __always_inline bool permit_covers(const struct permit *permit, __be16 source_port, __be16 destination_port,
+					  __u8 protocol, __u8 flags)
+{
+	return permit->protocol == protocol && permit->source_port == source_port &&
+	       permit->destination_port == destination_port && !(flags & (TCP_SYN | TCP_FIN | TCP_RST)) &&
+	       permit->revision == policy_revision() && permit->until == permit_now();
+}
+
+static __always_inline void permit_use(struct permit *permit, __u32 bytes)
+{
+	permit->packets++;
+	permit->bytes += bytes;
+}
+
+/* Where the flags of TCP are, from its beginning. */
+#define PERMIT_TCP_FLAGS 13
+
+/* The ports and flags of a whole packet of TCP or UDP, as they are in it. */
+struct permit_ports {
+	__be16 source, destination;
+	__u8 rest[PERMIT_TCP_FLAGS - 4];
+	__u8 flags;
+};
+
+/* Whether the decision's permit covers a packet that goes as it is. Only what can be read at once: all else is asked about. */
+static __always_inline bool permit_holds(const struct packet *p, struct decision *d)
+{
+	const struct permit_ports *ports;
+	__u8 protocol;
+
+	if (p->protocol == bpf_htons(ETH_P_IP)) {
+		if (unlikely(p->options || p->ip4->frag_off & bpf_htons(0x3fff)))
+			return false;
+		protocol = p->ip4->protocol;
+		ports = (void *)(p->ip4 + 1);
+	} else {
+		protocol = p->ip6->nexthdr;
+		ports = (void *)(p->ip6 + 1);
+	}
+	if (protocol == PROTOCOL_TCP) {
+		if ((void *)(ports + 1) > p->end)
+			return false;
+		if (!permit_covers(&d->permit, ports->source, ports->destination, protocol, ports->flags))
+			return false;
+	} else if (protocol != PROTOCOL_UDP || (void *)ports->rest > p->end ||
+		   !permit_covers(&d->permit, ports->source, ports->destination, protocol, 0)) {
+		return false;
+	}
+	permit_use(&d->permit, p->skb->len);
+	return true;
+}

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Sessions: what pods that policies select have to do with whom, so that answers need no rule of their own. A
+ * session is known to both of its ends by the addresses and ports that the pods themselves have, whatever translation
+ * makes of them in between; `connections` is for translation and knows nothing of this.
+ *
+ * A packet asks the permit of its decision first (permit.h). Only what has none comes here.
+ */
+#pragma once
+
+#include "inquiry.h"
+
+/* What becomes of a packet, besides a drop with its reason, which is above 0. */
+enum session_answer {
+	SESSION_ALLOWED = 0,
+	SESSION_UNKNOWN = -1, /* begins one, if policies allow that */
+};
+
+/* Tells those who watch (--flows). */
+static __noinline void session_tell(struct __sk_buff *skb, struct inquiry *q, const struct session *s, __u8 kind)
+{
+	bool turned = s->flags & SESSION_TURNED;
+
+	if (config_flows < FLOWS_POLICY)
+		return;
+	q->origin.source = policy_identity(turned ? &q->key.destination : &q->key.source);
+	q->origin.destination = policy_identity(turned ? &q->key.source : &q->key.destination);
+	q->origin.ifindex = skb->ifindex;
+	q->origin.kind = kind;
+	q->origin.program = q->program;
+	q->origin.tcp_flags = q->transport.flags;
+	flow_session(&q->key, s, &q->origin);
+}
+
+/* Which directions of a session, as who opened it has them, are governed by pods here, by the flags of a packet. `answer`: it is not from who opened it. */
+static __always_inline __u32 session_parts(__u32 policed, bool answer)
+{
+	__u32 parts = 0;
+
+	if (policed & POLICED_EGRESS)
+		parts |= answer ? SESSION_INGRESS : SESSION_EGRESS;
+	if (policed & POLICED_INGRESS)
+		parts |= answer ? SESSION_EGRESS : SESSION_INGRESS;
+	return parts;
+}
+
+/*
+ * What is always allowed, whatever policies say: a pod reaches itself, also through its Service, and its own node, and is
+ * reached by that.
+ */
+static __always_inline bool session_is_free(struct __sk_buff *skb, const struct inquiry *q)
+{
+	const struct tuple *t = &q->transport.tuple;
+
+	if (address_equals(&t->source, &t->destination))
+		return true;
+	if (q->program == PROGRAM_FROM_POD)
+		return policy_identity(&t->destination) == IDENTITY_NODE;
+	return q->program == PROGRAM_TO_POD && !skb->ingress_ifindex && policy_identity(&t->source) == IDENTITY_NODE;
+}
+
+/*
+ * Asks the policies of those ends that `parts` (enum session_flag) names about a session that the packet's sender opens,
+ * or its receiver with `answer`. SESSION_ALLOWED, with who allows it in q->session, or a reason to drop.
+ */
+SEPARATE int session_ask(struct __sk_buff *skb, __u32 parts, bool answer)
+{
+	struct inquiry *q = inquiry_place(); /* found, so that it has keys of maps */
+	const struct address *opener, *other;
+	const struct policed_pod *pod;
+	__u32 set, policy[2] = {};
+	struct tuple *t;
+	__be16 port;
+	__s64 v;
+
+	if (!policy_tracks() || !q || (parts && session_is_free(skb, q)))
+		parts = 0;
+	if (!q)
+		return SESSION_ALLOWED;
+	t = &q->transport.tuple;
+	opener = answer ? &t->destination : &t->source;
+	other = answer ? &t->source : &t->destination;
+	port = answer ? t->source_port : t->destination_port;
+	if (parts & SESSION_EGRESS) {
+		pod = bpf_map_lookup_elem(&policed_pods, opener);
+		set = pod ? pod->egress : 0;
+		if (set == SET_CLOSED)
+			return DROP_POLICY_CLOSED;
+		v = set ? policy_ask(set, policy_identity(other), t->protocol, port, q->known) : 0;
+		if (v < 0)
+			return DROP_EGRESS_POLICY;
+		policy[0] = v;
+	}
+	if (parts & SESSION_INGRESS) {
+		pod = bpf_map_lookup_elem(&policed_pods, other);
+		set = pod ? pod->ingress : 0;
+		if (set == SET_CLOSED)
+			return DROP_POLICY_CLOSED;
+		v = set ? policy_ask(set, policy_identity(opener), t->protocol, port, q->known) : 0;
+		if (v < 0)
+			return DROP_INGRESS_POLICY;
+		policy[1] = v;
+	}
+	q->session.egress = policy[0];
+	q->session.ingress = policy[1];
+	return SESSION_ALLOWED;
+}
+
+/* Whether a port is one that systems give to who opens connections (Linux by default, and RFC 6335, 6). */
+static __always_inline bool session_port_is_clients(__be16 port)
+{
+	return bpf_ntohs(port) >= 32768;
+}
+
+/*
+ * Who has opened a connection of TCP that is in its middle and is not known here: it began before there were
+ * policies, or was pushed out of `sessions`. A server's port tells; where none does, either end may have.
+ */
+enum session_opener {
+	SESSION_OPENER_SENDER = 1 << 0,
+	SESSION_OPENER_RECEIVER = 1 << 1,
+	SESSION_OPENER_EITHER = SESSION_OPENER_SENDER | SESSION_OPENER_RECEIVER,
+};
+
+static __always_inline enum session_opener session_guess_opener(const struct transport *t)
+{
+	bool sender = session_port_is_clients(t->tuple.source_port);
+	bool receiver = session_port_is_clients(t->tuple.destination_port);
+
+	if (t->kind == TRANSPORT_ERROR)
+		return SESSION_OPENER_EITHER;
+	if (inquiry_may_open(t))
+		return SESSION_OPENER_SENDER;
+	if (t->flags & TCP_SYN)
+		return SESSION_OPENER_RECEIVER;
+	if (sender == receiver)
+		return SESSION_OPENER_EITHER;
+	return sender ? SESSION_OPENER_SENDER : SESSION_OPENER_RECEIVER;
+}
+
+/* Asks about a packet of no known session. With SESSION_ALLOWED, *answer says whether the receiver has opened it. */
+static __always_inline int session_ask_unknown(struct __sk_buff *skb, struct inquiry *q, bool *answer)
+{
+	enum session_opener opener = session_guess_opener(&q->transport);
+	int reason = SESSION_ALLOWED;
+
+	*answer = false;
+	if (opener & SESSION_OPENER_SENDER) {
+		reason = session_ask(skb, session_parts(q->policed, false), false);
+		if (reason == SESSION_ALLOWED || opener == SESSION_OPENER_SENDER)
+			return reason;
+	}
+	*answer = true;
+	return session_ask(skb, session_parts(q->policed, true), true);
+}
+
+/* The flags of a session that its first packet here makes. */
+static __always_inline __u32 session_first_flags(const struct inquiry *q, bool answer)
+{
+	__u32 flags = session_parts(q->policed, answer);
+
+	if ((bool)q->turned != answer)
+		flags |= SESSION_TURNED;
+	if (answer)
+		flags |= SESSION_ANSWERED;
+	if (q->transport.flags & TCP_FIN)
+		flags |= answer ? SESSION_ANSWER_FIN : SESSION_FIN;
+	return flags;
+}
+
+/* Begins a session, if the policies allow the packet. */
+static __always_inline int session_begin(struct __sk_buff *skb, struct inquiry *q, __u64 now)
+{
+	struct session *s = &q->session;
+	bool answer = false;
+	int reason = session_ask_unknown(skb, q, &answer);
+
+	if (reason != SESSION_ALLOWED || q->transport.flags & TCP_RST)
+		return reason; /* a reset ends what is not known anyway */
+	s->opened = s->seen = now;
+	s->packets[0] = s->packets[1] = s->bytes[0] = s->bytes[1] = 0;
+	if (!(q->policed & POLICED_ELSEWHERE))
+		session_count(s, answer, 1, skb->len);
+	s->revision = q->revision;
+	s->flags = session_first_flags(q, answer);
+	bpf_map_update_elem(&sessions, &q->key, s, BPF_ANY);
+	session_tell(skb, q, s, FLOW_OPENED);
+	return SESSION_ALLOWED;
+}
+
+/* TCP: whether both ends have ended it, or one at once. */
+static __always_inline bool session_is_over(__u32 flags)
+{
+	const __u32 both = SESSION_FIN | SESSION_ANSWER_FIN;
+
+	return flags & SESSION_RESET || (flags & both) == both;
+}
+
+/*
+ * Judges a session again, if policies have changed since, or that end for which nobody has judged it yet. A session that
+ * is no longer allowed stays, so that its packets are not taken for those of a new one.
+ */
+static __always_inline int session_ask_again(struct __sk_buff *skb, struct inquiry *q, struct session *s, bool answer)
+{
+	__u32 parts = session_parts(q->policed, answer), judged = SESSION_EGRESS | SESSION_INGRESS;
+	bool renewed = s->revision != q->revision;
+	__u32 flags = s->flags, missing = renewed ? parts : parts & ~flags;
+	int reason;
+
+	if (likely(!missing))
+		return SESSION_ALLOWED;
+	reason = session_ask(skb, missing, answer);
+	if (reason != SESSION_ALLOWED) {
+		if (!(renewed && flags & judged) && !(flags & SESSION_ANSWERED))
+			return inquiry_may_open(&q->transport) && answer ? SESSION_UNKNOWN
+									 : reason; /* it has never been allowed */
+		if (!(__sync_fetch_and_or(&s->flags, SESSION_REVOKED) & SESSION_REVOKED))
+			session_tell(skb, q, s, FLOW_REVOKED);
+		return reason;
+	}
+	if (renewed)
+		__sync_fetch_and_and(&s->flags, ~(judged | SESSION_REVOKED));
+	if (missing & SESSION_EGRESS)
+		s->egress = q->session.egress;
+	if (missing & SESSION_INGRESS)
+		s->ingress = q->session.ingress;
+	__sync_fetch_and_or(&s->flags, missing);
+	s->revision = q->revision;
+	return SESSION_ALLOWED;
+}
+
+/* What a packet that is allowed changes of its session. */
+static __always_inline __u32 session_news(const struct transport *t, bool answer)
+{
+	__u32 flags = answer ? SESSION_ANSWERED : 0;
+
+	if (t->flags & TCP_FIN)
+		flags |= answer ? SESSION_ANSWER_FIN : SESSION_FIN;
+	if (t->flags & TCP_RST)
+		flags |= SESSION_RESET;
+	return flags;
+}
+
+/* Notes a packet that is allowed. */
+static __always_inline void session_note(struct __sk_buff *skb, struct inquiry *q, struct session *s, bool answer,
+					 __u64 now)
+{
+	__u32 news = session_news(&q->transport, answer) & ~s->flags, old;
+
+	if (!(q->policed & POLICED_ELSEWHERE))
+		session_count(s, answer, 1, skb->len);
+	if (now - s->seen >= CONNECTION_SECOND)
+		s->seen = now;
+	if (likely(!news))
+		return;
+	old = __sync_fetch_and_or(&s->flags, news);
+	if (news & ~old & SESSION_ANSWERED)
+		session_tell(skb, q, s, FLOW_ANSWERED);
+	if (session_is_over(old | news) && !(__sync_fetch_and_or(&s->flags, SESSION_TOLD) & SESSION_TOLD))
+		session_tell(skb, q, s, FLOW_CLOSED);
+}
+
+/* A packet of a session that is known; SESSION_UNKNOWN if another one begins in its place. */
+static __always_inline int session_go_on(struct __sk_buff *skb, struct inquiry *q, struct session *s, __u64 now)
+{
+	bool answer = session_direction(s, q->turned);
+	int reason;
+
+	if (inquiry_is_opening(&q->transport) && (answer || session_is_over(s->flags) || s->flags & SESSION_REVOKED))
+		return SESSION_UNKNOWN;
+	reason = session_ask_again(skb, q, s, answer);
+	if (reason == SESSION_ALLOWED)
+		session_note(skb, q, s, answer, now);
+	return reason;
+}
+
+/* An ICMP error about a packet of a session: as good as that. Nothing begins with it. */
+static __always_inline int session_ask_error(struct __sk_buff *skb, struct inquiry *q, const struct session *s)
+{
+	__u32 parts;
+	bool answer;
+
+	if (!s)
+		return session_ask_unknown(skb, q, &answer);
+	answer = session_direction(s, q->turned);
+	parts = session_parts(q->policed, answer);
+	if (s->revision == q->revision)
+		parts &= ~s->flags;
+	return parts ? session_ask(skb, parts, answer) : SESSION_ALLOWED;
+}
+
+/* Whether packets like this one need not be asked about for a while. */
+static __always_inline bool session_may_permit(const struct transport *t)
+{
+	return t->kind == TRANSPORT_PORTS && transport_has_ports(t->tuple.protocol) &&
+	       !(t->flags & (TCP_SYN | TCP_FIN | TCP_RST));
+}
+
+static __always_inline void session_permit(struct decision *d, const struct inquiry *q)
+{
+	const struct tuple *t = &q->transport.tuple;
+	struct permit *permit = &d->permit;
+
+	permit->source_port = q->source_port;
+	permit->destination_port = q->destination_port;
+	permit->sender_port = t->source_port;
+	permit->protocol = t->protocol;
+	permit->elsewhere = !!(q->policed & POLICED_ELSEWHERE);
+	permit->revision = q->revision;
+	permit->until = permit_now();
+	permit->sender = t->source;
+}
+
+/*
+ * Whether the packet in `inquiries` may go on: SESSION_ALLOWED, or a reason to drop it. `d` is the decision that the permit
+ * is kept with; NULL: none is. A missing scratch must not open a pod.
+ */
+SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
+{
+	struct inquiry *q = inquiry_place(); /* found, so that it has keys of maps */
+	struct session *s;
+	int reason;
+	__u64 now;
+
+	if (!policy_tracks())
+		return SESSION_ALLOWED;
+	if (!q)
+		return DROP_POLICY_CLOSED; /* cannot be: the index has its element */
+	if (d && d->permit.protocol)
+		permit_end(d);
+	q->revision = policy_revision();
+	q->known = q->transport.kind == TRANSPORT_PORTS ? POLICY_KNOWN_PORT : POLICY_KNOWN_PROTOCOL;
+	if (q->transport.kind == TRANSPORT_PIECE ||
+	    (q->transport.kind == TRANSPORT_OTHER && inquiry_has_ports(q->transport.tuple.protocol))) {
+		reason = session_ask(skb, session_parts(q->policed, false), false);
+		if (reason != SESSION_ALLOWED && reason != DROP_POLICY_CLOSED && q->transport.kind == TRANSPORT_PIECE)
+			return DROP_UNKNOWN_FRAGMENT;
+		return reason;
+	}
+	q->turned = session_key(&q->key, &q->transport.tuple);
+	s = bpf_map_lookup_elem(&sessions, &q->key);
+	if (unlikely(q->transport.kind == TRANSPORT_ERROR)) {
+		q->known = POLICY_KNOWN_PORT;
+		return session_ask_error(skb, q, s);
+	}
+	now = connection_now();
+	reason = s ? session_go_on(skb, q, s, now) : SESSION_UNKNOWN;
+	if (reason == SESSION_UNKNOWN)
+		reason = session_begin(skb, q, now);
+	if (reason == SESSION_ALLOWED && d && session_may_permit(&q->transport))
+		session_permit(d, q);
+	return reason;
+}
+
+/* Asks about a packet that goes as it is. */
+static __noinline enum verdict session_ask_plain(struct packet *p, struct decision *d)
+{
+	struct inquiry *q = inquiry_place();
+	int reason;
+
+	if (!q)
+		return drop(p, DROP_POLICY_CLOSED); /* cannot be: the index has its element */
+	q->program = p->program;
+	q->policed = d->policed;
+	inquiry_read(p, q);
+	q->source_port = q->transport.tuple.source_port;
+	q->destination_port = q->transport.tuple.destination_port;
+	reason = session_judge(p->skb, d);
+	return reason == SESSION_ALLOWED ? NEXT : drop(p, reason);
+}
+
+/* Lets a packet pass that goes as it is, if policies allow it; d->policed says whose. */
+STAGE session_pass(struct packet *p, struct decision *d)
+{
+	if (!policy_tracks() || likely(!d->policed) || likely(permit_holds(p, d)))
+		return NEXT;
+	return session_ask_plain(p, d);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Sessions of packets that are translated. Policies know the pod by its own address, whatever others get to see, and the
+ * backend by its own, whatever it was asked for as: the packet's source, and the destination that it gets.
+ */
+#pragma once
+
+#include "session.h"
+#include "translation.h"
+
+/* Asks about a packet of connection *c, or about an ICMP error where x->error says what that quotes. */
+static __noinline enum verdict session_ask_translated(struct packet *p, const struct transport *t,
+						      const struct connection *c, struct decision *d, __u32 policed)
+{
+	struct inquiry *q = inquiry_place();
+	int reason;
+
+	if (!q)
+		return drop(p, DROP_POLICY_CLOSED); /* cannot be: the index has its element */
+	q->program = p->program;
+	q->policed = policed;
+	q->transport = *t;
+	q->transport.tuple.destination = c->destination;
+	q->transport.tuple.destination_port = c->destination_port;
+	if (t->kind == TRANSPORT_PIECE)
+		q->transport.kind = TRANSPORT_PORTS; /* those of the first one */
+	q->source_port = c->source_port;
+	q->destination_port = c->destination_port;
+	reason = session_judge(p->skb, d);
+	return reason == SESSION_ALLOWED ? NEXT : drop(p, reason);
+}
+
+/*
+ * Lets a packet of connection *c pass, if policies allow it; `policed` (enum policed_flag) says whose. `d` is the decision
+ * about its way, which keeps the permit; NULL: the stack has it, and each packet is asked about.
+ */
+STAGE session_pass_translated(struct packet *p, struct translation *x, const struct connection *c, struct decision *d,
+			      __u32 policed)
+{
+	const struct tuple *t = &x->transport.tuple;
+
+	if (!policy_tracks() || likely(!policed))
+		return NEXT;
+	if (d &&
+	    likely(permit_covers(&d->permit, c->source_port, c->destination_port, t->protocol, x->transport.flags))) {
+		permit_use(&d->permit, p->skb->len);
+		return NEXT;
+	}
+	return session_ask_translated(p, &x->transport, c, d, policed);
+}
+
+/* The same for an ICMP error about a packet of connection *c, which is x->error. */
+STAGE session_pass_error(struct packet *p, struct translation *x, const struct connection *c, __u32 policed)
+{
+	if (!policy_tracks() || likely(!policed))
+		return NEXT;
+	x->transport.tuple = x->error.tuple;
+	return session_ask_translated(p, &x->transport, c, 0, policed);
+}

@@ -1,0 +1,57 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
+)
+
+// policyConfigs are ways to judge packets beside the ways to translate them, without a Root.
+func policyConfigs() map[string]Config {
+	all := map[string]Config{
+		"ebpf":              {EBPFRouting: true, Masquerade: true},
+		"plain":             {EBPFRouting: true},
+		"kernel":            {Masquerade: true},
+		"kernel plain":      {},
+		"beside kube-proxy": {EBPFRouting: true, Masquerade: true, StackServices: true},
+	}
+	maps.Copy(all, servicesConfigs())
+	return all
+}
+
+// With policies and with flows, too, every configuration must pass the verifier.
+func TestLoadPolicy(t *testing.T) {
+	testenv.Root(t)
+	for name, cfg := range policyConfigs() {
+		for _, flows := range []FlowMode{FlowsOff, FlowsPolicy, FlowsAll} {
+			cfg.Policy, cfg.Flows = true, flows
+			t.Run(fmt.Sprintf("%s/flows=%d", name, flows), func(t *testing.T) {
+				cfg.Root = bpffs(t)
+				d, err := Open(cfg, slog.New(slog.DiscardHandler))
+				var refused *ebpf.VerifierError
+				if errors.As(err, &refused) {
+					t.Log(strings.Join(refused.Log[max(0, len(refused.Log)-60):], "\n"))
+				}
+				if err != nil {
+					t.Fatalf("%v", err)
+				}
+				defer d.Close()
+				programs, err := d.Programs()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, p := range programs {
+					fmt.Fprintf(os.Stdout, "BenchmarkVerify/program=%s/policy=%s/flows=%d 1 %d insns\n", p.Name, name, flows, p.Instructions)
+				}
+			})
+		}
+	}
+}
