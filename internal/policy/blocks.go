@@ -1,0 +1,205 @@
+package policy
+
+import (
+	"cmp"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+)
+
+// blockClass is addresses that are in the same lists of blocks.
+type blockClass struct {
+	// deviating are the lists that they are in, or not in where it is usual to be; sorted by content.
+	deviating []*condition
+}
+
+// nowhere is the class of addresses that are in no prefix.
+var nowhere = &blockClass{}
+
+// blockList is a list of blocks of one family that is in force.
+type blockList struct {
+	condition *condition
+	rule      *rule
+}
+
+// space is the addresses of a family, divided into classes.
+type space struct {
+	// places are all prefixes, sorted, parents before what they contain.
+	places []place
+}
+
+type place struct {
+	prefix netip.Prefix
+	parent int32 // index in places; -1 for none
+	class  *blockClass
+}
+
+// edge is where addresses come into a block, or into what is excepted from one.
+type edge struct {
+	prefix netip.Prefix
+	list   int32
+	delta  int32
+}
+
+// divide makes the space that lists divide. An address may be in several blocks of a list, and what one of them excepts may be in another.
+func divide(lists []blockList, f family) *space {
+	var edges []edge
+	inside := make([]int32, len(lists)) // how many blocks of a list the sweep is in
+	for i, l := range lists {
+		for _, peer := range l.rule.blocks {
+			if familyOf(peer.Block.Addr()) != f {
+				continue
+			}
+			if peer.Block.Bits() == 0 {
+				inside[i]++
+			} else {
+				edges = append(edges, edge{peer.Block, int32(i), 1})
+			}
+			for _, except := range outermost(peer.Except) {
+				if except.Bits() >= peer.Block.Bits() && peer.Block.Contains(except.Addr()) {
+					edges = append(edges, edge{except, int32(i), -1})
+				}
+			}
+		}
+	}
+	slices.SortFunc(edges, func(a, b edge) int { return comparePrefixes(a.prefix, b.prefix) })
+
+	s := &space{}
+	classes := newClasses(lists)
+	type level struct {
+		place int32
+		edges []edge
+	}
+	var above []level
+	for len(edges) > 0 {
+		prefix := edges[0].prefix
+		end := 1
+		for end < len(edges) && edges[end].prefix == prefix {
+			end++
+		}
+		here := edges[:end]
+		edges = edges[end:]
+		for len(above) > 0 && !s.places[above[len(above)-1].place].prefix.Contains(prefix.Addr()) {
+			for _, e := range above[len(above)-1].edges {
+				inside[e.list] -= e.delta
+			}
+			above = above[:len(above)-1]
+		}
+		at, class := place{prefix: prefix, parent: -1}, nowhere
+		if len(above) > 0 {
+			at.parent = above[len(above)-1].place
+			class = s.places[at.parent].class
+		}
+		for _, e := range here {
+			before := inside[e.list] > 0
+			inside[e.list] += e.delta
+			if (inside[e.list] > 0) != before {
+				class = classes.turn(class, e.list)
+			}
+		}
+		at.class = class
+		above = append(above, level{int32(len(s.places)), here})
+		s.places = append(s.places, at)
+	}
+	return s
+}
+
+// outermost gives the prefixes that no other contains, each once.
+func outermost(prefixes []netip.Prefix) []netip.Prefix {
+	if len(prefixes) < 2 {
+		return prefixes
+	}
+	sorted := slices.SortedFunc(slices.Values(prefixes), comparePrefixes)
+	kept := sorted[:1]
+	for _, p := range sorted[1:] {
+		if !kept[len(kept)-1].Contains(p.Addr()) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
+// comparePrefixes sorts prefixes of one family such that each comes before those that it contains.
+func comparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+// classOf gives the class of an address of the space's family.
+func (s *space) classOf(addr netip.Addr) *blockClass {
+	after, _ := slices.BinarySearchFunc(s.places, addr, func(p place, addr netip.Addr) int {
+		if p.prefix.Addr().Compare(addr) <= 0 {
+			return -1
+		}
+		return 1
+	})
+	for i := int32(after) - 1; i >= 0; i = s.places[i].parent {
+		if s.places[i].prefix.Contains(addr) {
+			return s.places[i].class
+		}
+	}
+	return nowhere
+}
+
+// each calls do with the prefixes that have another class than what they are in.
+func (s *space) each(do func(netip.Prefix, *blockClass)) {
+	for i := range s.places {
+		p := &s.places[i]
+		around := nowhere
+		if p.parent >= 0 {
+			around = s.places[p.parent].class
+		}
+		if p.class != around {
+			do(p.prefix, p.class)
+		}
+	}
+}
+
+// classes keeps one class for each combination of lists.
+type classes struct {
+	lists []blockList
+	known map[string]*blockClass
+	// members are the indices of a class's lists, sorted. turned are the classes that differ from one by a list.
+	members map[*blockClass][]int32
+	turned  map[turned]*blockClass
+}
+
+type turned struct {
+	from *blockClass
+	list int32
+}
+
+func newClasses(lists []blockList) *classes {
+	return &classes{
+		lists: lists, known: map[string]*blockClass{"": nowhere},
+		members: map[*blockClass][]int32{nowhere: nil}, turned: map[turned]*blockClass{},
+	}
+}
+
+// turn gives the class of addresses that are in a list if those of another class are not, and the other way round.
+func (c *classes) turn(from *blockClass, list int32) *blockClass {
+	at := turned{from, list}
+	if class := c.turned[at]; class != nil {
+		return class
+	}
+	members := slices.Clone(c.members[from])
+	if i, found := slices.BinarySearch(members, list); found {
+		members = slices.Delete(members, i, i+1)
+	} else {
+		members = slices.Insert(members, i, list)
+	}
+	key := make([]byte, 0, 4*len(members))
+	for _, m := range members {
+		key = binary.BigEndian.AppendUint32(key, uint32(m))
+	}
+	class := c.known[string(key)]
+	if class == nil {
+		class = &blockClass{}
+		for _, m := range members {
+			class.deviating = append(class.deviating, c.lists[m].condition)
+		}
+		slices.SortFunc(class.deviating, compareConditions)
+		c.known[string(key)], c.members[class] = class, members
+	}
+	c.turned[at] = class
+	return class
+}

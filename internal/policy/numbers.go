@@ -1,0 +1,129 @@
+package policy
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"hash"
+	"slices"
+)
+
+// content is a checksum of what a number stands for.
+type content [sha256.Size]byte
+
+// digest makes a content of parts. Each part has its length before it, so that no two lists of parts run together.
+type digest struct {
+	sum    hash.Hash
+	length [8]byte
+}
+
+func newDigest(kind string) *digest {
+	d := &digest{sum: sha256.New()}
+	d.text(kind)
+	return d
+}
+
+func (d *digest) text(s string) { d.bytes([]byte(s)) }
+
+func (d *digest) bytes(b []byte) {
+	d.number(uint64(len(b)))
+	d.sum.Write(b)
+}
+
+func (d *digest) number(n uint64) {
+	binary.BigEndian.PutUint64(d.length[:], n)
+	d.sum.Write(d.length[:])
+}
+
+func (d *digest) content() (c content) {
+	d.sum.Sum(c[:0])
+	return c
+}
+
+// numbered is an object with a number that is made of its content.
+type numbered[T any] struct {
+	value   T
+	content content
+	// number is 0 until the registry gives it one.
+	number uint32
+	used   uint64 // the last pass that asked for it
+}
+
+// registry keeps one object for each content, and gives numbers: what the checksum begins with, or the next of a series that
+// it begins, if another content has that. Such collisions are decided by the order of contents among those that are
+// new, and for whoever was there before among the others; so two agents, or one that starts again, make the same numbers as long as
+// there is none.
+type registry[T any] struct {
+	// number makes the nth number of a content, from 0. 0 is not valid, and so is what it avoids.
+	number  func(c content, nth uint32) uint32
+	objects map[content]*numbered[T]
+	taken   map[uint32]*numbered[T]
+	waiting []*numbered[T] // have no number yet
+	pass    uint64
+}
+
+func newRegistry[T any](number func(content, uint32) uint32) *registry[T] {
+	return &registry[T]{number: number, objects: map[content]*numbered[T]{}, taken: map[uint32]*numbered[T]{}}
+}
+
+// begin begins a pass.
+func (r *registry[T]) begin() { r.pass++ }
+
+// get gives the object with a content and notes that this pass uses it. What is not there is made.
+func (r *registry[T]) get(c content, value func() T) *numbered[T] {
+	o := r.objects[c]
+	if o == nil {
+		o = &numbered[T]{value: value(), content: c}
+		r.objects[c] = o
+		r.waiting = append(r.waiting, o)
+	}
+	o.used = r.pass
+	return o
+}
+
+// use notes that this pass uses an object that a pass before has got, and gives the one to use: the registry may have dropped
+// it, and got another with the same content since.
+func (r *registry[T]) use(o *numbered[T]) *numbered[T] {
+	if o.used == r.pass {
+		return o
+	}
+	return r.get(o.content, func() T { return o.value })
+}
+
+// give gives numbers to the objects that have none.
+func (r *registry[T]) give() {
+	slices.SortFunc(r.waiting, func(a, b *numbered[T]) int { return bytes.Compare(a.content[:], b.content[:]) })
+	for _, o := range r.waiting {
+		for nth := uint32(0); ; nth++ {
+			n := r.number(o.content, nth)
+			if n != 0 && r.taken[n] == nil {
+				o.number, r.taken[n] = n, o
+				break
+			}
+		}
+	}
+	clear(r.waiting)
+	r.waiting = r.waiting[:0]
+}
+
+// sweep drops what neither this pass nor the one before has used: for as long the kernel may still have the number.
+func (r *registry[T]) sweep() {
+	for c, o := range r.objects {
+		if o.used+1 < r.pass {
+			delete(r.objects, c)
+			delete(r.taken, o.number)
+		}
+	}
+}
+
+// hashed gives the nth number of a content: 32 bits of it, then of checksums of it.
+func hashed(c content, nth uint32) uint32 {
+	if nth == 0 {
+		return binary.BigEndian.Uint32(c[:])
+	}
+	var b [len(c) + 4]byte
+	copy(b[:], c[:])
+	binary.BigEndian.PutUint32(b[len(c):], nth)
+	sum := sha256.Sum256(b[:])
+	return binary.BigEndian.Uint32(sum[:])
+}

@@ -1,0 +1,148 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// selects tells whether labels meet all requirements.
+func selects(requirements []cluster.Requirement, labels cluster.Labels) bool {
+	for i := range requirements {
+		if !meets(&requirements[i], labels) {
+			return false
+		}
+	}
+	return true
+}
+
+func meets(r *cluster.Requirement, labels cluster.Labels) bool {
+	value, has := labels.Get(r.Key)
+	switch r.Operator {
+	case metav1.LabelSelectorOpIn:
+		return has && slices.Contains(r.Values, value)
+	case metav1.LabelSelectorOpNotIn:
+		return !has || !slices.Contains(r.Values, value)
+	case metav1.LabelSelectorOpExists:
+		return has
+	case metav1.LabelSelectorOpDoesNotExist:
+		return !has
+	}
+	return false
+}
+
+// canonical gives requirements in an order that does not depend on how they were written, each once.
+func canonical(requirements []cluster.Requirement) []cluster.Requirement {
+	all := make([]cluster.Requirement, len(requirements))
+	for i, r := range requirements {
+		r.Values = slices.Compact(slices.Sorted(slices.Values(r.Values)))
+		all[i] = r
+	}
+	compare := func(a, b cluster.Requirement) int {
+		if n := strings.Compare(a.Key, b.Key); n != 0 {
+			return n
+		}
+		if n := strings.Compare(string(a.Operator), string(b.Operator)); n != 0 {
+			return n
+		}
+		return slices.Compare(a.Values, b.Values)
+	}
+	slices.SortFunc(all, compare)
+	return slices.CompactFunc(all, func(a, b cluster.Requirement) bool { return compare(a, b) == 0 })
+}
+
+func (d *digest) requirements(all []cluster.Requirement) {
+	d.number(uint64(len(all)))
+	for _, r := range all {
+		d.text(r.Key)
+		d.text(string(r.Operator))
+		d.number(uint64(len(r.Values)))
+		for _, v := range r.Values {
+			d.text(v)
+		}
+	}
+}
+
+// index finds, among many selectors, those that select some labels without trying all of them.
+type index[T any] struct {
+	// byLabel has those that ask for one of some values of a label, under each of these. The others are tried always.
+	byLabel map[label][]indexed[T]
+	others  []indexed[T]
+}
+
+type label struct{ key, value string }
+
+type indexed[T any] struct {
+	requirements []cluster.Requirement
+	value        T
+}
+
+func (x *index[T]) add(requirements []cluster.Requirement, value T) {
+	of := indexed[T]{requirements, value}
+	var best *cluster.Requirement
+	for i := range requirements {
+		r := &requirements[i]
+		if r.Operator == metav1.LabelSelectorOpIn && (best == nil || len(r.Values) < len(best.Values)) {
+			best = r
+		}
+	}
+	if best == nil {
+		x.others = append(x.others, of)
+		return
+	}
+	if x.byLabel == nil {
+		x.byLabel = map[label][]indexed[T]{}
+	}
+	for i, value := range best.Values {
+		if !slices.Contains(best.Values[:i], value) {
+			at := label{best.Key, value}
+			x.byLabel[at] = append(x.byLabel[at], of)
+		}
+	}
+}
+
+// find appends the values of the selectors that select labels, in no order, each once.
+func (x *index[T]) find(labels cluster.Labels, to []T) []T {
+	for i := range x.others {
+		if selects(x.others[i].requirements, labels) {
+			to = append(to, x.others[i].value)
+		}
+	}
+	if len(x.byLabel) == 0 {
+		return to
+	}
+	for key, value := range labels.All() {
+		for _, of := range x.byLabel[label{key, value}] {
+			if selects(of.requirements, labels) {
+				to = append(to, of.value)
+			}
+		}
+	}
+	return to
+}
+
+// findAny appends the values of the selectors that select whatever there is.
+func (x *index[T]) findAny(to []T) []T {
+	for i := range x.others {
+		if len(x.others[i].requirements) == 0 {
+			to = append(to, x.others[i].value)
+		}
+	}
+	return to
+}
+
+// all appends the values of all selectors, each once for each of the labels under which it is found.
+func (x *index[T]) all(to []T) []T {
+	for i := range x.others {
+		to = append(to, x.others[i].value)
+	}
+	for _, of := range x.byLabel {
+		for i := range of {
+			to = append(to, of[i].value)
+		}
+	}
+	return to
+}

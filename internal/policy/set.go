@@ -1,0 +1,198 @@
+package policy
+
+import (
+	"encoding/binary"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// set is the rules that hold for pods in one direction and one family, in tiers.
+type set struct {
+	// tiers are asked in their order: the first that decides has decided. NetworkPolicies are one tier, which decides all that comes to it.
+	tiers []tier
+	// unknown is what is allowed those of whom nothing is known, pods what is allowed pods of which nothing is known; made when the set is.
+	unknown, pods *numbered[portList]
+	// asked is the names that rules for egress use.
+	asked []namedPort
+	// results has what sorts of peers are allowed, by the rules that they meet.
+	results map[string]*numbered[portList]
+	// seen is the mark of the last peer that has to do with the set.
+	seen uint64
+}
+
+// tier is rules whose order does not matter: what any of them allows is allowed.
+type tier struct{ rules []*setRule }
+
+// setRule is a rule as it is for some pods: the peers of one family, and ports of which the pods' own have numbers.
+type setRule struct {
+	rule   *rule
+	list   *condition
+	grants []grant
+	named  []namedPort // of the peer, if it is a pod
+}
+
+// peer is whom a set is asked about. Conditions that it deviates from what is usual in have its mark.
+type peer struct {
+	pod   bool
+	mark  uint64
+	ports []containerPort
+}
+
+// containerPort is the number of a named port of a pod.
+type containerPort struct {
+	namedPort
+	number uint16
+}
+
+// setOf makes the set of some policies in a direction, for pods with these named ports. Names that the pods do not have allow nothing.
+func setOf(policies []*policyRules, direction Direction, f family, ports []cluster.ContainerPort) (*set, content) {
+	s := &set{results: map[string]*numbered[portList]{}}
+	d := newDigest(direction.String())
+	var rules []*setRule
+	for _, p := range policies {
+		for _, r := range p.rules[direction] {
+			of := &setRule{rule: r, list: r.lists[f], grants: r.grants}
+			if !r.everybody && !r.pods && len(r.selectors) == 0 && of.list == nil {
+				continue // all its peers are blocks of the other family
+			}
+			if direction == Egress {
+				of.named = r.named
+				s.asked = append(s.asked, r.named...)
+			} else {
+				of.grants = withNumbers(r, ports)
+			}
+			if len(of.grants) == 0 && len(of.named) == 0 {
+				continue
+			}
+			rules = append(rules, of)
+			of.sum(d)
+		}
+	}
+	s.tiers = []tier{{rules}}
+	return s, d.content()
+}
+
+// withNumbers gives the ports of a rule with the numbers that their names have in a pod.
+func withNumbers(r *rule, ports []cluster.ContainerPort) []grant {
+	grants := r.grants[:len(r.grants):len(r.grants)]
+	for _, name := range r.named {
+		for _, p := range ports {
+			if p.Name == name.name && p.Protocol == name.protocol {
+				grants = append(grants, grant{r.policy, p.Protocol, p.Number, p.Number})
+			}
+		}
+	}
+	return grants
+}
+
+// sum adds all that makes a difference to a digest.
+func (r *setRule) sum(d *digest) {
+	d.text(r.rule.policy.Namespace)
+	d.text(r.rule.policy.Name)
+	kind := uint64(0)
+	if r.rule.everybody {
+		kind |= 1
+	}
+	if r.rule.pods {
+		kind |= 2
+	}
+	if r.list != nil {
+		kind |= 4
+	}
+	d.number(kind)
+	if r.list != nil {
+		d.bytes(r.list.content[:])
+	}
+	d.number(uint64(len(r.rule.selectors)))
+	for _, c := range r.rule.selectors {
+		d.bytes(c.content[:])
+	}
+	d.number(uint64(len(r.grants)))
+	for _, g := range r.grants {
+		d.number(uint64(g.protocol)<<32 | uint64(g.first)<<16 | uint64(g.last))
+	}
+	d.number(uint64(len(r.named)))
+	for _, n := range r.named {
+		d.text(n.name)
+		d.number(uint64(n.protocol))
+	}
+}
+
+// matches tells whether a peer meets what the rule asks of peers.
+func (r *setRule) matches(p *peer) bool {
+	if r.rule.everybody || r.rule.pods && p.pod {
+		return true
+	}
+	if r.list != nil && (r.list.mark == p.mark) != r.list.usual {
+		return true
+	}
+	for _, c := range r.rule.selectors {
+		if c.mark == p.mark {
+			return true
+		}
+	}
+	return false
+}
+
+// maxResults bounds what a set remembers.
+const maxResults = 1 << 14
+
+// allowed gives what the set allows a peer.
+func (s *set) allowed(p *peer, lists *registry[portList], scratch *scratch) *numbered[portList] {
+	key, grants := scratch.key[:0], scratch.grants[:0]
+	for _, t := range s.tiers {
+		for i, r := range t.rules {
+			if !r.matches(p) {
+				continue
+			}
+			key = binary.BigEndian.AppendUint32(key, uint32(i))
+			grants = append(grants, r.grants...)
+			for _, name := range r.named {
+				for _, port := range p.ports {
+					if port.namedPort == name {
+						key = binary.BigEndian.AppendUint32(key, 1<<31|uint32(port.protocol)<<16|uint32(port.number))
+						grants = append(grants, grant{r.rule.policy, port.protocol, port.number, port.number})
+					}
+				}
+			}
+		}
+	}
+	scratch.key, scratch.grants = key, grants
+	if known := s.results[string(key)]; known != nil {
+		now := lists.use(known)
+		if now != known {
+			s.results[string(key)] = now
+		}
+		return now
+	}
+	list := merge(grants)
+	result := lists.get(list.content(), func() portList { return list })
+	if len(s.results) == maxResults {
+		clear(s.results)
+	}
+	s.results[string(key)] = result
+	return result
+}
+
+// scratch is memory that is used for one peer after the other.
+type scratch struct {
+	key    []byte
+	grants []grant
+}
+
+// eachCondition calls do with every condition that the set's rules ask for, some several times.
+func (s *set) eachCondition(do func(*condition)) {
+	for _, t := range s.tiers {
+		for _, r := range t.rules {
+			if r.rule.everybody {
+				continue
+			}
+			if r.list != nil {
+				do(r.list)
+			}
+			for _, c := range r.rule.selectors {
+				do(c)
+			}
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package policy
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// subjects are the pods of this node as those whom policies select.
+type subjects struct {
+	policies    []*cluster.NetworkPolicy // of the last snapshot
+	byNamespace map[string]*index[*cluster.NetworkPolicy]
+	rules       map[*cluster.NetworkPolicy]*policyRules
+	selections  map[podLabels]*selection
+	// found are the pods of this pass that some policy selects, used their selections, and sets those that they have, each once.
+	found []subject
+	used  []*selection
+	sets  []*numbered[*set]
+}
+
+// subject is an address of a pod that is selected.
+type subject struct {
+	pod       cluster.Key
+	address   netip.Addr
+	sets      *[2]*numbered[*set] // by direction; nil: not isolated
+	selection *selection
+}
+
+// selection is the policies that select some pods.
+type selection struct {
+	policies []*policyRules // sorted by name
+	isolated [2]bool        // by direction
+	closed   [2]bool
+	// names says that rules for ingress have ports by name.
+	names bool
+	// sets are by the numbers that the pods' ports have.
+	sets map[string]*[2][2]*numbered[*set] // family, direction
+	pass uint64
+}
+
+// take makes ready for the policies of a snapshot.
+func (s *subjects) take(policies []*cluster.NetworkPolicy) {
+	if s.byNamespace != nil && cluster.Same(s.policies, policies) {
+		return
+	}
+	s.policies, s.byNamespace = policies, map[string]*index[*cluster.NetworkPolicy]{}
+	s.selections = map[podLabels]*selection{}
+	before := s.rules
+	s.rules = map[*cluster.NetworkPolicy]*policyRules{}
+	for _, p := range policies {
+		x := s.byNamespace[p.Namespace]
+		if x == nil {
+			x = &index[*cluster.NetworkPolicy]{}
+			s.byNamespace[p.Namespace] = x
+		}
+		x.add(p.Pods.Requirements, p)
+		if r := before[p]; r != nil {
+			s.rules[p] = r
+		}
+	}
+}
+
+// takeSubjects finds what holds for each pod of this node.
+func (c *Compiler) takeSubjects(w *world) (problems []Problem) {
+	s := &c.subjects
+	s.take(w.snapshot.NetworkPolicies)
+	s.found, s.sets, s.used = s.found[:0], s.sets[:0], s.used[:0]
+	closed := map[*cluster.NetworkPolicy][]cluster.Key{}
+	for i := range w.pods {
+		pod := &w.pods[i]
+		of := c.selectionOf(pod.labels())
+		if of == nil || of.isolated == [2]bool{} {
+			continue
+		}
+		if of.pass != c.pass {
+			of.pass = c.pass
+			s.used = append(s.used, of)
+		}
+		for _, p := range of.policies {
+			if p.policy.Wrong != "" {
+				closed[p.policy] = append(closed[p.policy], pod.Pod)
+			}
+		}
+		sets := c.setsFor(of, pod.object)
+		for _, addr := range pod.Addresses {
+			of := subject{pod: pod.Pod, address: addr, sets: &sets[familyOf(addr)], selection: of}
+			s.found = append(s.found, of)
+			for _, set := range of.sets {
+				if set != nil {
+					s.sets = append(s.sets, set)
+				}
+			}
+		}
+	}
+	slices.SortFunc(s.sets, compareNumbered[*set])
+	s.sets = slices.Compact(s.sets)
+	for _, p := range w.snapshot.NetworkPolicies {
+		if p.Wrong != "" {
+			problems = append(problems, Problem{
+				Policy: p.Key(), UID: p.UID, Pods: closed[p],
+				Text: fmt.Sprintf("NetworkPolicy %s: %s; closed is what it may be about: %s", p.Key(), p.Wrong, describe(closed[p])),
+			})
+		}
+	}
+	return problems
+}
+
+// selectionOf gives the policies that select pods; nil if there are none.
+func (c *Compiler) selectionOf(of podLabels) *selection {
+	of.ofNamespace = cluster.Labels{} // policies are of one namespace
+	known, found := c.subjects.selections[of]
+	if found {
+		return known
+	}
+	var selected, possible []*cluster.NetworkPolicy
+	if x := c.subjects.byNamespace[of.namespace]; x != nil {
+		if of.unlabelled {
+			selected = x.findAny(nil)
+			possible = x.all(nil)
+		} else {
+			selected = x.find(of.ofPod, nil)
+		}
+	}
+	var s *selection
+	if len(selected)+len(possible) > 0 {
+		s = &selection{sets: map[string]*[2][2]*numbered[*set]{}}
+		for _, p := range selected {
+			s.policies = append(s.policies, c.rulesOf(p))
+			s.isolate(p, p.Wrong != "")
+		}
+		for _, p := range possible {
+			s.isolate(p, len(p.Pods.Requirements) > 0)
+		}
+		slices.SortFunc(s.policies, func(a, b *policyRules) int { return a.policy.Key().Compare(b.policy.Key()) })
+		for _, p := range s.policies {
+			for _, r := range p.rules[Ingress] {
+				s.names = s.names || len(r.named) > 0
+			}
+		}
+	}
+	c.subjects.selections[of] = s
+	return s
+}
+
+// isolate notes in which directions a policy isolates, and whether it closes them.
+func (s *selection) isolate(p *cluster.NetworkPolicy, closed bool) {
+	for direction, isolates := range [2]bool{p.IsolatesIngress, p.IsolatesEgress} {
+		s.isolated[direction] = s.isolated[direction] || isolates
+		s.closed[direction] = s.closed[direction] || isolates && closed
+	}
+}
+
+func (c *Compiler) rulesOf(p *cluster.NetworkPolicy) *policyRules {
+	r := c.subjects.rules[p]
+	if r == nil {
+		r = c.conditions.rulesOf(p)
+		c.subjects.rules[p] = r
+	}
+	return r
+}
+
+// setsFor gives the sets of a pod, of each family in each direction. pod is nil if there is no object.
+func (c *Compiler) setsFor(s *selection, pod *cluster.Pod) *[2][2]*numbered[*set] {
+	var ports []cluster.ContainerPort
+	var key []byte
+	if s.names && pod != nil {
+		ports = pod.Ports
+		for _, p := range ports {
+			key = append(key, p.Name...)
+			key = append(key, 0, byte(p.Protocol))
+			key = binary.BigEndian.AppendUint16(key, p.Number)
+		}
+	}
+	sets := s.sets[string(key)]
+	isNew := sets == nil
+	if isNew {
+		sets = &[2][2]*numbered[*set]{}
+		s.sets[string(key)] = sets
+	}
+	for f := range sets {
+		for direction := range sets[f] {
+			switch {
+			case !s.isolated[direction] || s.closed[direction]:
+			case isNew:
+				made, sum := setOf(s.policies, Direction(direction), family(f), ports)
+				sets[f][direction] = c.sets.get(sum, func() *set { return made })
+			default:
+				sets[f][direction] = c.sets.use(sets[f][direction])
+			}
+		}
+	}
+	return sets
+}
+
+// tables gives what Tables have of the subjects.
+func (s *subjects) tables() (pods map[netip.Addr]Sets, selected map[cluster.Key][]cluster.Key) {
+	pods, selected = make(map[netip.Addr]Sets, len(s.found)), map[cluster.Key][]cluster.Key{}
+	for _, of := range s.found {
+		pods[of.address] = Sets{Ingress: of.number(Ingress), Egress: of.number(Egress)}
+		if _, known := selected[of.pod]; known {
+			continue
+		}
+		var names []cluster.Key
+		for _, p := range of.selection.policies {
+			names = append(names, p.policy.Key())
+		}
+		selected[of.pod] = names
+	}
+	return pods, selected
+}
+
+func (s *subject) number(direction Direction) Set {
+	switch {
+	case s.selection.closed[direction]:
+		return Closed
+	case s.sets[direction] == nil:
+		return NotIsolated
+	}
+	return Set(s.sets[direction].number)
+}
