@@ -3,6 +3,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -19,12 +20,18 @@ var carriers = map[string]func(from, to *ebpf.Map) (lost int, err error){
 	bpfMapConnections:    carry[bpfTuple, bpfConnection],
 	bpfMapOpenings:       carry[bpfTuple, bpfConnection],
 	bpfMapTranslatedPods: carry[bpfAddress, uint64],
+	bpfMapPolicedPods:    carry[bpfAddress, bpfPolicedPod],
+	bpfMapIdentities:     carry[bpfAddress, uint32],
+	bpfMapBlocks:         carry[bpfBlockKey, uint32],
+	bpfMapPolicies:       carry[bpfPolicyKey, uint32],
+	bpfMapPolicyPorts:    carry[bpfPolicyPortKey, uint32],
+	bpfMapSessions:       carry[bpfTuple, bpfSession],
 }
 
 // carriedTwice are the maps that the old programs write until the new ones have taken their place: what has come since the first
 // time is carried over then.
 var carriedTwice = []string{
-	bpfMapAffinities, bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods, bpfMapServiceCounts,
+	bpfMapAffinities, bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods, bpfMapServiceCounts, bpfMapSessions,
 }
 
 // carryOver carries the entries of maps that are replaced over to the new ones. Entries that are there already are newer.
@@ -41,6 +48,11 @@ func (d *Datapath) carryOver(names []string) error {
 		}
 		if lost > 0 {
 			d.log.Warn("entries do not fit the smaller map", "map", name, "size", to.MaxEntries(), "lost", lost)
+		}
+		if lost > 0 && slices.Contains(policyMaps, name) {
+			if err := closePoliced(d.objects.bpfMaps.PolicedPods); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -75,7 +87,7 @@ func put[K, V any](to *ebpf.Map, k *K, v *V) (lost int, err error) {
 	}
 	err = to.Update(k, value, ebpf.UpdateNoExist)
 	switch {
-	case errors.Is(err, unix.E2BIG):
+	case errors.Is(err, unix.E2BIG), errors.Is(err, unix.ENOSPC): // the latter of a trie
 		return 1, nil
 	case errors.Is(err, ebpf.ErrKeyExist):
 		return 0, nil

@@ -87,6 +87,9 @@ type Datapath struct {
 	Services    *Services
 	Connections *Connections
 	Sockets     *Sockets
+	// Policies and Sessions are there in every configuration, too; without Config.Policy Policies has room for nothing.
+	Policies *Policies
+	Sessions *Sessions
 
 	config  Config
 	log     *slog.Logger
@@ -162,6 +165,8 @@ func (d *Datapath) setTables() {
 		pods:        translatedPods{d.objects.bpfMaps.TranslatedPods},
 		generation:  generation,
 	}
+	d.Policies = newPolicies(&d.objects.bpfMaps, generation)
+	d.Sessions = &Sessions{m: d.objects.bpfMaps.Sessions}
 	d.Sockets = &Sockets{peers: d.objects.bpfMaps.Peers, datagrams: d.objects.bpfMaps.Datagrams, log: d.log}
 }
 

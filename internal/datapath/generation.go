@@ -7,27 +7,50 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// generation numbers the states of the tables that decisions depend on. The datapath keeps a decision only
-// until the number changes, so every change of such a table ends with advance.
+// generation numbers the states of the tables that decisions and sessions depend on. The datapath keeps a decision only
+// until the number changes, so every change of such a table ends with advance; and what policies said of a session only until
+// advanceRevision.
 type generation struct {
 	mu sync.Mutex
 	m  *ebpf.Map
 }
 
+// What the numbers are of: enum generation_index of bpf/types.h. The one between them is the datapath's own.
+const (
+	generationTables uint32 = 0
+	generationPolicy uint32 = 2
+)
+
 // advance makes the datapath decide anew. The tables have changed before it is called: a decision that was
 // made from the old ones bears the old number.
-func (g *generation) advance() error {
+func (g *generation) advance() error { return g.step(generationTables) }
+
+// advanceRevision makes the datapath judge sessions anew. The tables of policies have changed before it is called.
+func (g *generation) advanceRevision() error { return g.step(generationPolicy) }
+
+func (g *generation) step(index uint32) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var now uint32
-	if err := g.m.Lookup(uint32(0), &now); err != nil {
-		return fmt.Errorf("read generation: %w", err)
+	now, err := g.at(index)
+	if err != nil {
+		return err
 	}
 	now++
 	if now == 0 {
 		now++ // 0 means that nothing is to be kept
 	}
-	if err := g.m.Put(uint32(0), now); err != nil {
+	return g.put(index, now)
+}
+
+func (g *generation) at(index uint32) (now uint32, err error) {
+	if err := g.m.Lookup(index, &now); err != nil {
+		return 0, fmt.Errorf("read generation: %w", err)
+	}
+	return now, nil
+}
+
+func (g *generation) put(index, now uint32) error {
+	if err := g.m.Put(index, now); err != nil {
 		return fmt.Errorf("advance generation: %w", err)
 	}
 	return nil

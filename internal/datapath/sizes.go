@@ -25,7 +25,7 @@ type Sizes struct {
 	Affinities uint32
 	// Identities counts addresses that policies tell apart, single ones and prefixes each (--identities-max).
 	Identities uint32
-	// Policies counts who may be asked by whom, once for each set of rules (--policies-max).
+	// Policies counts who may be asked by whom, once for each set of rules (--policies-max). Ports get a quarter as many entries.
 	Policies uint32
 	// Sessions counts connections of pods that policies select, and of those that flows tell of (--sessions-max).
 	Sessions uint32
@@ -72,6 +72,7 @@ func mapSizes(cfg Config) map[string]uint32 {
 		bpfMapIdentities:     cfg.Sizes.Identities,
 		bpfMapBlocks:         cfg.Sizes.Identities,
 		bpfMapPolicies:       cfg.Sizes.Policies,
+		bpfMapPolicyPorts:    cfg.Sizes.Policies/4 + min(cfg.Sizes.Policies%4, 1),
 		bpfMapSessions:       cfg.Sizes.Sessions,
 	} {
 		if size != 0 {

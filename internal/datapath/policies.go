@@ -1,0 +1,227 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+// Policies are the tables that NetworkPolicies are compiled into. The agent is their only writer; its methods may be called
+// from several goroutines.
+//
+// What the maps hold is remembered, and read from them once: an agent that starts again writes only what differs.
+type Policies struct {
+	mu   sync.Mutex
+	read bool // what the maps hold is known
+	pods policyTable[netip.Addr, policy.Sets, bpfAddress, bpfPolicedPod]
+	// identities and singles are two halves of one map. They are apart since singles may be many and change seldom.
+	identities, singles policyTable[netip.Addr, policy.Identity, bpfAddress, uint32]
+	blocks              policyTable[netip.Prefix, policy.Identity, bpfBlockKey, uint32]
+	policies            policyTable[policy.Peer, policy.Ports, bpfPolicyKey, uint32]
+	ports               policyTable[policy.PortPrefix, policy.Policy, bpfPolicyPortKey, uint32]
+	sessions            *ebpf.Map
+	generation          *generation
+
+	// held are closed whatever the tables say; wanted is what the tables have last said of pods.
+	held map[netip.Addr]bool
+	// wanted is what the tables have last said of pods, and unfinished are their sets of which something did not fit.
+	wanted     map[netip.Addr]policy.Sets
+	unfinished map[policy.Set]bool
+	// given are the blocks of the last Sync, and guarded what they became.
+	given, guarded map[netip.Prefix]policy.Identity
+}
+
+// closed is what holds for a pod of which it is not known what governs it.
+var closed = policy.Sets{Ingress: policy.Closed, Egress: policy.Closed}
+
+// Sync puts tables into force and nothing else, and says how many entries it touched. While it runs, what is judged is what the old
+// tables or the new ones say; for a moment it may be that less is allowed, but never more than one of them does.
+// Packets of sessions that are known already are judged again afterwards, if anything may have become forbidden.
+//
+// What does not fit is a *SyncError: pods whose rules are not all there are closed in that direction, and everything else
+// is in force. The next Sync tries again.
+func (p *Policies) Sync(t *policy.Tables) (changed int, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.remember(); err != nil {
+		return 0, err
+	}
+	if !sameMap(p.given, t.Blocks) {
+		p.given, p.guarded = t.Blocks, guarded(t.Blocks)
+	}
+	tables := *t
+	tables.Blocks, p.wanted = p.guarded, t.Pods
+	t = &tables
+	p.divide(t)
+	first, err := p.apply(t)
+	if err != nil && first.deleted > 0 {
+		var second applied
+		second, err = p.apply(t) // what was deleted may have made room
+		first.add(second)
+	}
+	if first.forbids {
+		err = errors.Join(err, p.generation.advanceRevision())
+	}
+	return first.changed + first.deleted, err
+}
+
+// applied is what became of one attempt to put tables into force.
+type applied struct {
+	changed, deleted int
+	// forbids says that something may have become forbidden that was allowed.
+	forbids bool
+}
+
+func (a *applied) add(b applied) {
+	a.changed, a.deleted, a.forbids = a.changed+b.changed, a.deleted+b.deleted, a.forbids || b.forbids
+}
+
+// apply writes what is added before what refers to it, and deletes in the opposite order.
+func (p *Policies) apply(t *policy.Tables) (a applied, err error) {
+	ports, policies := p.ports.write(t.Ports), p.policies.write(t.Policies)
+	singles, identities := p.singles.write(t.Singles), p.identities.write(t.Identities)
+	blocks := p.blocks.write(t.Blocks)
+	a.changed = ports.changed + ports.added + policies.changed + policies.added + singles.changed + singles.added +
+		identities.changed + identities.added + blocks.changed + blocks.added
+	// That a pod is new forbids nothing, nor that somebody is told apart who has been nobody: rules only ever add. But a part that
+	// blocks except may be new, or what it is allowed.
+	a.forbids = ports.changed+policies.changed+singles.changed+singles.added+identities.changed+blocks.changed+blocks.added > 0
+
+	p.unfinished = nil
+	err = errors.Join(ports.err, policies.err, singles.err, identities.err, blocks.err)
+	if err != nil {
+		p.unfinished = p.incomplete(t, ports.missing, policies.missing, append(singles.missing, identities.missing...), blocks.missing)
+	}
+	n, errPods := p.setPods(p.podsFor(t.Pods))
+	a.add(n)
+	if err = errors.Join(err, errPods); err != nil {
+		err = &SyncError{Sets: slices.Sorted(maps.Keys(p.unfinished)), Pods: p.concerned(t.Pods), Err: err}
+	}
+
+	for _, trim := range []func() (int, error){
+		func() (int, error) { return p.blocks.trim(t.Blocks) },
+		func() (int, error) { return p.identities.trim(t.Identities) },
+		func() (int, error) { return p.singles.trim(t.Singles) },
+		func() (int, error) { return p.policies.trim(t.Policies) },
+		func() (int, error) { return p.ports.trim(t.Ports) },
+	} {
+		n, e := trim()
+		a.deleted += n
+		a.forbids = a.forbids || n > 0
+		err = errors.Join(err, e)
+	}
+	return a, err
+}
+
+// divide moves addresses to the half of their map that tables have them in.
+func (p *Policies) divide(t *policy.Tables) {
+	move := func(from, to *policyTable[netip.Addr, policy.Identity, bpfAddress, uint32], want map[netip.Addr]policy.Identity) {
+		if to.holds(want) {
+			return
+		}
+		for a := range want {
+			if identity, there := from.has[a]; there {
+				delete(from.has, a)
+				to.has[a] = identity
+				from.set, to.set = nil, nil
+			}
+		}
+	}
+	move(&p.identities, &p.singles, t.Singles)
+	move(&p.singles, &p.identities, t.Identities)
+}
+
+// podsFor gives what is to be in the map of pods.
+func (p *Policies) podsFor(pods map[netip.Addr]policy.Sets) map[netip.Addr]policy.Sets {
+	all := make(map[netip.Addr]policy.Sets, len(pods)+len(p.held))
+	for a, sets := range pods {
+		all[a] = p.whole(sets)
+	}
+	for a := range p.held {
+		all[a] = closed
+	}
+	return all
+}
+
+// whole closes the directions whose set the last Sync could not write all of.
+func (p *Policies) whole(sets policy.Sets) policy.Sets {
+	if p.unfinished[sets.Ingress] {
+		sets.Ingress = policy.Closed
+	}
+	if p.unfinished[sets.Egress] {
+		sets.Egress = policy.Closed
+	}
+	return sets
+}
+
+// setPods makes the map of pods what it is to be. Decisions remember whether a pod is in it.
+func (p *Policies) setPods(pods map[netip.Addr]policy.Sets) (a applied, err error) {
+	w := p.pods.write(pods)
+	a.changed = w.changed + w.added
+	if a.deleted, err = p.pods.trim(pods); w.err != nil && a.deleted > 0 {
+		w = p.pods.write(pods)
+		a.changed += w.changed + w.added
+	}
+	if a.forbids = a.changed+a.deleted > 0; a.forbids {
+		err = errors.Join(err, p.generation.advance())
+	}
+	return a, errors.Join(err, w.err)
+}
+
+// Close closes pods in both directions until Release, whatever tables say meanwhile: before they are attached, while nobody knows what
+// governs them. An agent that starts again has to close anew what no Sync has told it of.
+func (p *Policies) Close(addresses []netip.Addr) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.remember(); err != nil {
+		return err
+	}
+	pods := maps.Clone(p.pods.has)
+	for _, a := range addresses {
+		a = a.Unmap()
+		p.held[a] = true
+		pods[a] = closed
+	}
+	return p.setAndAdvance(pods)
+}
+
+// Release lets the tables of the last Sync decide again about pods that were closed by Close: to be called after a
+// Sync whose tables know them, or when they are gone. Addresses that are not closed are no error.
+func (p *Policies) Release(addresses []netip.Addr) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.remember(); err != nil {
+		return err
+	}
+	pods := maps.Clone(p.pods.has)
+	for _, a := range addresses {
+		a = a.Unmap()
+		if !p.held[a] {
+			continue
+		}
+		delete(p.held, a)
+		delete(pods, a)
+		if sets, ok := p.wanted[a]; ok {
+			pods[a] = p.whole(sets)
+		}
+	}
+	return p.setAndAdvance(pods)
+}
+
+func (p *Policies) setAndAdvance(pods map[netip.Addr]policy.Sets) error {
+	a, err := p.setPods(pods)
+	if a.forbids {
+		err = errors.Join(err, p.generation.advanceRevision())
+	}
+	if err != nil {
+		return fmt.Errorf("close or release pods: %w", err)
+	}
+	return nil
+}

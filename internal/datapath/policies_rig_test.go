@@ -1,0 +1,162 @@
+package datapath
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/policy"
+	"github.com/beeline-cni/beeline/internal/testenv"
+)
+
+// openPolicies gives the tables of policies, without programs.
+func openPolicies(tb testing.TB, cfg Config) *Datapath {
+	tb.Helper()
+	testenv.Root(tb)
+	if cfg.Root == "" {
+		cfg.Root = bpffs(tb)
+	}
+	cfg.Policy = true
+	return adoptTables(tb, cfg, testLog(tb))
+}
+
+// restartPolicies opens what the last agent left, which has not closed anything: it was killed.
+func restartPolicies(tb testing.TB, d *Datapath, cfg Config) *Datapath {
+	tb.Helper()
+	if err := d.Commit(); err != nil {
+		tb.Fatal(err)
+	}
+	cfg.Root = d.config.Root
+	return openPolicies(tb, cfg)
+}
+
+// Numbers of the tables below.
+const (
+	setWeb    = policy.Set(101)
+	setDB     = policy.Set(102)
+	client    = policy.IdentityPod | 11
+	stranger  = policy.IdentityPod | 12
+	office    = policy.Identity(21)
+	portsWeb  = policy.Ports(31)
+	portsAll  = policy.Ports(32)
+	policyWeb = policy.Policy(41)
+)
+
+// someTables have an entry of every kind: podA takes connections of clients at port 80, and of the office at any; podA2 sends to nobody.
+func someTables() *policy.Tables {
+	return &policy.Tables{
+		Pods: map[netip.Addr]policy.Sets{
+			podA.v4: {Ingress: setWeb}, podA.v6: {Ingress: setWeb}, podA2.v4: {Egress: setDB},
+		},
+		Identities: map[netip.Addr]policy.Identity{
+			podB.v4: client, podB.v6: client, podC.v4: stranger, nodeA.v4: policy.IdentityNode,
+		},
+		Singles: map[netip.Addr]policy.Identity{addr("192.0.2.1"): office},
+		Blocks: map[netip.Prefix]policy.Identity{
+			prefix("203.0.113.0/24"): office, prefix("203.0.113.64/26"): policy.IdentityUnknown, prefix("2001:db8::/32"): office,
+		},
+		Policies: map[policy.Peer]policy.Ports{
+			{Set: setWeb, Identity: client}: portsWeb, {Set: setWeb, Identity: office}: portsAll,
+			{Set: setDB, Identity: policy.IdentityUnknown}: 0,
+		},
+		Ports: map[policy.PortPrefix]policy.Policy{
+			{Ports: portsWeb, Bits: 24, Protocol: uint8(cluster.TCP), Port: 80}:   policyWeb,
+			{Ports: portsWeb, Bits: 21, Protocol: uint8(cluster.TCP), Port: 8080}: policyWeb,
+			{Ports: portsAll}: policyWeb,
+		},
+	}
+}
+
+var compareTables = cmp.Options{
+	compareAddresses,
+	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+	cmpopts.EquateEmpty(),
+	cmpopts.IgnoreFields(policy.Tables{}, "Names", "Selected"),
+}
+
+// cloneTables gives tables that can be changed.
+func cloneTables(t *policy.Tables) *policy.Tables {
+	return &policy.Tables{
+		Pods: cloned(t.Pods), Identities: cloned(t.Identities), Singles: cloned(t.Singles), Blocks: cloned(t.Blocks),
+		Policies: cloned(t.Policies), Ports: cloned(t.Ports),
+	}
+}
+
+// cloned is maps.Clone, except that the clone of no map is an empty one.
+func cloned[K comparable, V any](m map[K]V) map[K]V {
+	clone := make(map[K]V, len(m))
+	maps.Copy(clone, m)
+	return clone
+}
+
+// holdsTables fails the test unless the kernel has exactly these tables.
+func holdsTables(tb testing.TB, p *Policies, want *policy.Tables) {
+	tb.Helper()
+	got, err := p.All()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	together := cloneTables(want)
+	maps.Copy(together.Identities, want.Singles)
+	together.Singles = nil
+	if diff := cmp.Diff(together, got, compareTables); diff != "" {
+		tb.Errorf("tables (-wanted +kernel):\n%s", diff)
+	}
+}
+
+// syncs puts tables into force and fails the test unless so many entries are touched.
+func syncs(tb testing.TB, p *Policies, t *policy.Tables, want int) {
+	tb.Helper()
+	if changed, err := p.Sync(t); err != nil || changed != want {
+		tb.Errorf("%d entries are touched, expected %d: %v", changed, want, err)
+	}
+}
+
+// advances gives the numbers of decisions and of sessions.
+func advances(tb testing.TB, d *Datapath) (tables, revision uint32) {
+	tb.Helper()
+	for index, to := range map[uint32]*uint32{generationTables: &tables, generationPolicy: &revision} {
+		if err := d.objects.Generation.Lookup(index, to); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return tables, revision
+}
+
+// thousands gives tables for so many pods in sets of their own, each of which allows pods of the sets around it, and so many blocks.
+func thousands(sets, blocks int) *policy.Tables {
+	t := &policy.Tables{
+		Pods: map[netip.Addr]policy.Sets{}, Identities: map[netip.Addr]policy.Identity{}, Singles: map[netip.Addr]policy.Identity{},
+		Blocks: map[netip.Prefix]policy.Identity{}, Policies: map[policy.Peer]policy.Ports{}, Ports: map[policy.PortPrefix]policy.Policy{{Ports: 1, Bits: 24, Protocol: 6, Port: 80}: 1},
+	}
+	for i := range sets {
+		a := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
+		set, identity := policy.Set(i+1), policy.IdentityPod|policy.Identity(i+1)
+		t.Identities[a] = identity
+		if i < 250 {
+			t.Pods[a] = policy.Sets{Ingress: set}
+		}
+		for j := range 10 {
+			t.Policies[policy.Peer{Set: set, Identity: policy.IdentityPod | policy.Identity((i+j)%sets+1)}] = 1
+		}
+		t.Policies[policy.Peer{Set: set, Identity: office}] = 1
+	}
+	for i := range blocks {
+		a := netip.AddrFrom4([4]byte{100, byte(i >> 16), byte(i >> 8), byte(i)})
+		if i%2 == 0 {
+			t.Singles[a] = office
+		} else {
+			t.Blocks[netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(101 + i>>16), byte(i >> 8), byte(i), 0}), 25)] = office
+		}
+	}
+	return t
+}
+
+func (c PolicyCounts) String() string {
+	return fmt.Sprintf("%d pods (%d closed), %d identities, %d blocks, %d policies, %d ports", c.Pods, c.Closed, c.Identities, c.Blocks, c.Policies, c.Ports)
+}

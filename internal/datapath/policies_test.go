@@ -1,0 +1,342 @@
+package datapath
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+// What is written comes back, only differences are written, and what nobody wants goes.
+func TestPoliciesSync(t *testing.T) {
+	d := openPolicies(t, Config{})
+	want := someTables()
+	syncs(t, d.Policies, want, 17)
+	holdsTables(t, d.Policies, want)
+	syncs(t, d.Policies, someTables(), 0)
+	counts := PolicyCounts{Pods: 3, Identities: 5, Blocks: 3, Policies: 3, Ports: 3}
+	if got := d.Policies.Counts(); got != counts {
+		t.Errorf("there are %s", got)
+	}
+
+	want = cloneTables(want) // Tables that were put into force are not changed
+	want.Identities[podC.v4] = client
+	want.Pods[podA.v4] = policy.Sets{Ingress: setWeb, Egress: setDB}
+	delete(want.Blocks, prefix("2001:db8::/32"))
+	want.Policies[policy.Peer{Set: setWeb, Identity: policy.IdentityPod}] = portsWeb
+	syncs(t, d.Policies, want, 4)
+	holdsTables(t, d.Policies, want)
+
+	empty := &policy.Tables{}
+	syncs(t, d.Policies, empty, 17)
+	holdsTables(t, d.Policies, empty)
+	if got := d.Policies.Counts(); got != (PolicyCounts{}) {
+		t.Errorf("there are %s", got)
+	}
+}
+
+// Sessions are judged anew when something may have become forbidden, decisions are made anew when other pods are policed, and
+// nothing happens otherwise.
+func TestPoliciesAdvance(t *testing.T) {
+	d := openPolicies(t, Config{})
+	now := someTables()
+	syncs(t, d.Policies, now, 17)
+	for _, c := range []struct {
+		name              string
+		change            func(*policy.Tables)
+		decisions, judged bool
+	}{
+		{name: "nothing", change: func(*policy.Tables) {}},
+		{name: "a new address of a known identity", change: func(t *policy.Tables) { t.Identities[podT.v4] = client }},
+		{name: "a new identity with what it is allowed", change: func(t *policy.Tables) {
+			t.Identities[podFar.v4] = policy.IdentityPod | 13
+			t.Policies[policy.Peer{Set: setWeb, Identity: policy.IdentityPod | 13}] = portsWeb
+		}},
+		{name: "a new block, which may be one that is excepted", judged: true, change: func(t *policy.Tables) { t.Blocks[prefix("198.51.100.0/24")] = office }},
+		{name: "a new port", change: func(t *policy.Tables) { t.Ports[policy.PortPrefix{Ports: portsWeb, Bits: 8, Protocol: 17}] = policyWeb }},
+		{name: "a new single address, likewise", judged: true, change: func(t *policy.Tables) { t.Singles[addr("198.51.100.1")] = office }},
+		{name: "another identity", judged: true, change: func(t *policy.Tables) { t.Identities[podT.v4] = stranger }},
+		{name: "an address is gone", judged: true, change: func(t *policy.Tables) { delete(t.Identities, podT.v4) }},
+		{name: "a block is gone", judged: true, change: func(t *policy.Tables) { delete(t.Blocks, prefix("198.51.100.0/24")) }},
+		{name: "a port is gone", judged: true, change: func(t *policy.Tables) {
+			delete(t.Ports, policy.PortPrefix{Ports: portsWeb, Bits: 8, Protocol: 17})
+		}},
+		{name: "a peer is gone", judged: true, change: func(t *policy.Tables) {
+			delete(t.Policies, policy.Peer{Set: setWeb, Identity: policy.IdentityPod | 13})
+		}},
+		{name: "another set", judged: true, decisions: true, change: func(t *policy.Tables) { t.Pods[podA.v4] = policy.Sets{Ingress: setDB} }},
+		{name: "a pod that is policed", judged: true, decisions: true, change: func(t *policy.Tables) { t.Pods[podA2.v6] = policy.Sets{Egress: setDB} }},
+		{name: "a pod that is not any more", judged: true, decisions: true, change: func(t *policy.Tables) { delete(t.Pods, podA2.v6) }},
+	} {
+		now = cloneTables(now)
+		c.change(now)
+		tables, revision := advances(t, d)
+		if _, err := d.Policies.Sync(now); err != nil {
+			t.Fatal(err)
+		}
+		tables2, revision2 := advances(t, d)
+		if (tables != tables2) != c.decisions || (revision != revision2) != c.judged {
+			t.Errorf("%s: decisions are made anew: %t, sessions are judged anew: %t", c.name, tables != tables2, revision != revision2)
+		}
+		holdsTables(t, d.Policies, now)
+	}
+}
+
+// An agent that starts again leaves alone what is right, and finds what is not.
+func TestPoliciesRestart(t *testing.T) {
+	d := openPolicies(t, Config{})
+	syncs(t, d.Policies, someTables(), 17)
+	next := restartPolicies(t, d, Config{})
+	tables, revision := advances(t, next)
+	syncs(t, next.Policies, someTables(), 0)
+	if tables2, revision2 := advances(t, next); tables != tables2 || revision != revision2 {
+		t.Error("everything is decided anew after a restart that changes nothing")
+	}
+	want := someTables()
+	want.Pods[podA.v4] = closed
+	delete(want.Identities, podC.v4)
+	next = restartPolicies(t, next, Config{})
+	syncs(t, next.Policies, want, 2)
+	holdsTables(t, next.Policies, want)
+}
+
+// An address may be a pod's now that was an ipBlock by itself, and the other way around; also after a restart, which does not
+// know which it was.
+func TestPoliciesSingleBecomesPod(t *testing.T) {
+	d := openPolicies(t, Config{})
+	one, other := someTables(), someTables()
+	other.Identities[addr("192.0.2.1")] = client
+	other.Singles = map[netip.Addr]policy.Identity{podB.v4: office}
+	delete(other.Identities, podB.v4)
+	for range 2 {
+		for _, tables := range []*policy.Tables{one, other, one} {
+			if _, err := d.Policies.Sync(tables); err != nil {
+				t.Fatal(err)
+			}
+			holdsTables(t, d.Policies, tables)
+			syncs(t, d.Policies, cloneTables(tables), 0)
+		}
+		d = restartPolicies(t, d, Config{})
+	}
+	syncs(t, d.Policies, one, 0)
+}
+
+// Maps that are the same as the last time are not looked at: there may be 100,000 addresses in them.
+func TestPoliciesSameMaps(t *testing.T) {
+	d := openPolicies(t, Config{})
+	tables := someTables()
+	syncs(t, d.Policies, tables, 17)
+	tables.Singles[addr("192.0.2.2")] = office // nobody does that
+	syncs(t, d.Policies, tables, 0)
+	syncs(t, d.Policies, cloneTables(tables), 1)
+}
+
+// Revisions begin behind those that sessions bear which were judged before `generation` was new.
+func TestPoliciesFirstRevision(t *testing.T) {
+	d := openPolicies(t, Config{})
+	if err := d.objects.Sessions.Put(bpfTuple{Protocol: 6}, bpfSession{Revision: 7}); err != nil {
+		t.Fatal(err)
+	}
+	syncs(t, d.Policies, &policy.Tables{}, 0)
+	if _, revision := advances(t, d); revision != 8 {
+		t.Errorf("the first revision is %d", revision)
+	}
+}
+
+// Other sizes keep what is in force; where that does not fit, policed pods are closed until it is known what holds.
+func TestPoliciesResized(t *testing.T) {
+	d := openPolicies(t, Config{})
+	syncs(t, d.Policies, someTables(), 17)
+	larger := restartPolicies(t, d, Config{Sizes: Sizes{Identities: 1000, Policies: 1000, Sessions: 100}})
+	holdsTables(t, larger.Policies, someTables())
+	smaller := restartPolicies(t, larger, Config{Sizes: Sizes{Identities: 2}})
+	got, err := smaller.Policies.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[netip.Addr]policy.Sets{
+		podA.v4: {Ingress: policy.Closed}, podA.v6: {Ingress: policy.Closed}, podA2.v4: {Egress: policy.Closed},
+	}
+	if diff := cmp.Diff(want, got.Pods, compareTables); diff != "" {
+		t.Errorf("pods (-wanted +kernel):\n%s", diff)
+	}
+}
+
+// Pods are closed until they are released, and tables decide from then on.
+func TestPoliciesClose(t *testing.T) {
+	d := openPolicies(t, Config{})
+	syncs(t, d.Policies, someTables(), 17)
+	pods := func(name string, want map[netip.Addr]policy.Sets) {
+		t.Helper()
+		got, err := d.Policies.All()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got.Pods, compareTables); diff != "" {
+			t.Errorf("%s (-wanted +kernel):\n%s", name, diff)
+		}
+	}
+	do := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	tables, revision := advances(t, d)
+	do(d.Policies.Close([]netip.Addr{podA.v4, ghost.v4, ghost.v6}))
+	if tables2, revision2 := advances(t, d); tables == tables2 || revision == revision2 {
+		t.Error("closing makes nobody decide anew")
+	}
+	want := someTables().Pods
+	want[podA.v4], want[ghost.v4], want[ghost.v6] = closed, closed, closed
+	pods("closed", want)
+
+	changed := someTables()
+	changed.Pods[podA.v4] = policy.Sets{Ingress: setDB}
+	syncs(t, d.Policies, changed, 0)
+	pods("closed over a Sync", want)
+
+	do(d.Policies.Release([]netip.Addr{podA.v4, ghost.v4, podA2.v4, podT.v4}))
+	want[podA.v4] = policy.Sets{Ingress: setDB}
+	delete(want, ghost.v4)
+	pods("released", want)
+	do(d.Policies.Release([]netip.Addr{ghost.v6}))
+	syncs(t, d.Policies, changed, 0)
+	holdsTables(t, d.Policies, changed)
+}
+
+// What does not fit closes the pods that would be judged wrongly without it, in that direction, and no others; and it comes into
+// force as soon as it fits.
+func TestPoliciesFull(t *testing.T) {
+	many := func(t *policy.Tables, n int) {
+		for i := range n {
+			t.Singles[netip.AddrFrom4([4]byte{198, 18, 0, byte(i)})] = office
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		sizes  Sizes
+		change func(*policy.Tables)
+		full   string
+		sets   []policy.Set
+	}{
+		{"identities", Sizes{Identities: 8}, func(t *policy.Tables) { many(t, 20) }, bpfMapIdentities, []policy.Set{setWeb}},
+		{"identities that nobody asks about", Sizes{Identities: 8}, func(t *policy.Tables) {
+			many(t, 20)
+			t.Identities = nil // they may be what does not fit
+			delete(t.Policies, policy.Peer{Set: setWeb, Identity: office})
+		}, bpfMapIdentities, nil},
+		{"blocks", Sizes{Identities: 8}, func(t *policy.Tables) {
+			for i := range 20 {
+				t.Blocks[netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, byte(i), 0}), 24)] = office
+			}
+		}, bpfMapBlocks, []policy.Set{setWeb}},
+		{"policies", Sizes{Policies: 16}, func(t *policy.Tables) {
+			for i := range 30 {
+				t.Policies[policy.Peer{Set: setDB, Identity: policy.IdentityPod | policy.Identity(100+i)}] = portsAll
+			}
+		}, bpfMapPolicies, []policy.Set{setDB}},
+		{"ports", Sizes{Policies: 16}, func(t *policy.Tables) {
+			for i := range 20 {
+				t.Ports[policy.PortPrefix{Ports: portsWeb, Bits: 24, Protocol: 17, Port: uint16(i)}] = policyWeb
+			}
+		}, bpfMapPolicyPorts, []policy.Set{setWeb}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := openPolicies(t, Config{Sizes: c.sizes})
+			syncs(t, d.Policies, someTables(), 17)
+			over := someTables()
+			c.change(over)
+			for range 2 { // also when it is tried again
+				_, err := d.Policies.Sync(over)
+				var full *FullError
+				var incomplete *SyncError
+				if !errors.As(err, &full) || full.Map != c.full || full.Flag == "" || !errors.As(err, &incomplete) {
+					t.Fatalf("the error is %v", err)
+				}
+				got, errAll := d.Policies.All()
+				if errAll != nil {
+					t.Fatal(errAll)
+				}
+				want := maps.Clone(over.Pods)
+				var pods []netip.Addr
+				for a, sets := range want {
+					if slices.Contains(c.sets, sets.Ingress) {
+						sets.Ingress = policy.Closed
+					}
+					if slices.Contains(c.sets, sets.Egress) {
+						sets.Egress = policy.Closed
+					}
+					if want[a] != sets {
+						pods = append(pods, a)
+					}
+					want[a] = sets
+				}
+				slices.SortFunc(pods, netip.Addr.Compare)
+				if diff := cmp.Diff(want, got.Pods, compareTables); diff != "" {
+					t.Errorf("pods (-wanted +kernel):\n%s", diff)
+				}
+				if diff := cmp.Diff(&SyncError{Sets: c.sets, Pods: pods}, &SyncError{Sets: incomplete.Sets, Pods: incomplete.Pods}, compareTables); diff != "" {
+					t.Errorf("error (-wanted +got):\n%s", diff)
+				}
+			}
+			if _, err := d.Policies.Sync(someTables()); err != nil {
+				t.Fatal(err)
+			}
+			holdsTables(t, d.Policies, someTables())
+		})
+	}
+}
+
+// Tables that fit, but not beside the old ones, are in force after one Sync.
+func TestPoliciesMakeRoom(t *testing.T) {
+	d := openPolicies(t, Config{Sizes: Sizes{Identities: 64}})
+	tables := func(second byte) *policy.Tables {
+		all := someTables()
+		all.Identities = map[netip.Addr]policy.Identity{}
+		for i := range 60 {
+			all.Singles[netip.AddrFrom4([4]byte{198, second, 0, byte(i)})] = office
+			all.Blocks[netip.PrefixFrom(netip.AddrFrom4([4]byte{198, second, byte(i), 0}), 25)] = office
+		}
+		return all
+	}
+	for _, second := range []byte{18, 19} {
+		if _, err := d.Policies.Sync(tables(second)); err != nil {
+			t.Fatal(err)
+		}
+		holdsTables(t, d.Policies, tables(second))
+	}
+}
+
+// IPv4 addresses are not in ipBlocks of IPv6, though the maps have them in the form of one.
+func TestPoliciesOfAllIPv6(t *testing.T) {
+	d := openPolicies(t, Config{})
+	for _, p := range []string{"::/0", "::/64", "::fffe:0:0/95"} {
+		want := someTables()
+		want.Blocks[prefix(p)] = office
+		if _, err := d.Policies.Sync(want); err != nil {
+			t.Fatal(err)
+		}
+		holdsTables(t, d.Policies, want)
+		var identity uint32
+		for a, expected := range map[netip.Addr]policy.Identity{
+			addr("198.51.100.1"): policy.IdentityUnknown, addr("::1:2"): office, addr("203.0.113.1"): office,
+		} {
+			if !prefix(p).Contains(a) && a.Is6() {
+				continue
+			}
+			if err := d.objects.Blocks.Lookup(bpfBlockKey{PrefixLen: 128, Address: addressOf(a)}, &identity); err != nil || policy.Identity(identity) != expected {
+				t.Errorf("with %s, %s is %d: %v", p, a, identity, err)
+			}
+		}
+		want = cloneTables(want)
+		want.Blocks[prefix("0.0.0.0/0")] = office
+		syncs(t, d.Policies, want, 1)
+		holdsTables(t, d.Policies, want)
+	}
+}

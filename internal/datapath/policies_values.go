@@ -1,0 +1,74 @@
+package datapath
+
+import (
+	"cmp"
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+// newPolicies gives the tables their maps.
+func newPolicies(m *bpfMaps, g *generation) *Policies {
+	p := &Policies{sessions: m.Sessions, generation: g, held: map[netip.Addr]bool{}}
+	p.pods.name, p.pods.m = bpfMapPolicedPods, m.PolicedPods
+	p.pods.key, p.pods.keyOf = addressOf, bpfAddress.addr
+	p.pods.value = func(s policy.Sets) bpfPolicedPod {
+		return bpfPolicedPod{Ingress: uint32(s.Ingress), Egress: uint32(s.Egress)}
+	}
+	p.pods.valueOf = func(v bpfPolicedPod) policy.Sets {
+		return policy.Sets{Ingress: policy.Set(v.Ingress), Egress: policy.Set(v.Egress)}
+	}
+
+	p.identities.name, p.identities.m = bpfMapIdentities, m.Identities
+	p.identities.key, p.identities.keyOf = addressOf, bpfAddress.addr
+	p.identities.value, p.identities.valueOf = number[policy.Identity], numbered[policy.Identity]
+	p.singles = p.identities
+
+	p.blocks.name, p.blocks.m = bpfMapBlocks, m.Blocks
+	p.blocks.key, p.blocks.keyOf = blockKeyOf, bpfBlockKey.prefix
+	p.blocks.value, p.blocks.valueOf = number[policy.Identity], numbered[policy.Identity]
+	p.blocks.order = func(a, b netip.Prefix) int { return cmp.Compare(b.Bits(), a.Bits()) } // longer ones first
+
+	p.policies.name, p.policies.m = bpfMapPolicies, m.Policies
+	p.policies.key = func(k policy.Peer) bpfPolicyKey {
+		return bpfPolicyKey{Set: uint32(k.Set), Identity: uint32(k.Identity)}
+	}
+	p.policies.keyOf = func(k bpfPolicyKey) policy.Peer {
+		return policy.Peer{Set: policy.Set(k.Set), Identity: policy.Identity(k.Identity)}
+	}
+	p.policies.value, p.policies.valueOf = number[policy.Ports], numbered[policy.Ports]
+
+	p.ports.name, p.ports.m = bpfMapPolicyPorts, m.PolicyPorts
+	p.ports.key, p.ports.keyOf = policyPortKeyOf, bpfPolicyPortKey.prefix
+	p.ports.value, p.ports.valueOf = number[policy.Policy], numbered[policy.Policy]
+	return p
+}
+
+func number[T ~uint32](v T) uint32   { return uint32(v) }
+func numbered[T ~uint32](v uint32) T { return T(v) }
+
+func blockKeyOf(p netip.Prefix) bpfBlockKey {
+	k := routeKeyOf(p)
+	return bpfBlockKey{PrefixLen: k.PrefixLen, Address: k.Address}
+}
+
+func (k bpfBlockKey) prefix() netip.Prefix {
+	return bpfRouteKey{PrefixLen: k.PrefixLen, Address: k.Address}.prefix()
+}
+
+// portsLen is the length of the number that a key of `policy_ports` begins with.
+const portsLen = 32
+
+func policyPortKeyOf(p policy.PortPrefix) bpfPolicyPortKey {
+	k := bpfPolicyPortKey{PrefixLen: portsLen + uint32(p.Bits), Ports: hostOrder(uint32(p.Ports)), Protocol: p.Protocol}
+	binary.BigEndian.PutUint16(k.Port[:], p.Port)
+	return k
+}
+
+func (k bpfPolicyPortKey) prefix() policy.PortPrefix {
+	return policy.PortPrefix{
+		Ports: policy.Ports(hostOrder(k.Ports)), Bits: uint8(k.PrefixLen - portsLen), Protocol: k.Protocol,
+		Port: binary.BigEndian.Uint16(k.Port[:]),
+	}
+}

@@ -1,0 +1,175 @@
+package datapath
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+// Sessions is the table of the connections that policies have allowed, and of those that flows tell of. The datapath writes
+// them; this removes what is over. Its methods may be called from several goroutines.
+type Sessions struct {
+	mu sync.Mutex
+	m  *ebpf.Map
+
+	countsMu sync.Mutex
+	counts   []SessionCount
+}
+
+// Session is a connection as its pods see it: after the translation of Services, before masquerading.
+type Session struct {
+	// Source is who opened it. For ICMP echo its port is the identifier, and that of Destination is 0.
+	Source, Destination netip.AddrPort
+	// Protocol is an IP protocol number.
+	Protocol uint8
+	State    ConnectionState
+	// Opened and Seen, the last packet to the second, are as Monotonic has it.
+	Opened, Seen time.Duration
+	// Packets and Bytes are those of who opened it, and those of the answers. Bytes include the link-layer header.
+	Packets, Bytes [2]uint64
+	// Ingress and Egress are the policies that allow it; 0 where the pod is not isolated or is not on this node.
+	Ingress, Egress policy.Policy
+	// Revision counts the changes of policies; this is the one under which it was judged.
+	Revision uint32
+	// Told says that flows have told of its end.
+	Told bool
+}
+
+// Expire removes the sessions that are over at now (see Monotonic), and says how many. It hands each that it has removed to
+// told, which may be nil. It reads the table in batches; call it every few seconds.
+func (s *Sessions) Expire(now time.Duration, told func(Session)) (removed int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var over []bpfTuple
+	tally := map[SessionCount]int{}
+	err = readAll(s.m, func(k *bpfTuple, v *bpfSession) {
+		tally[SessionCount{Protocol: k.Protocol, State: v.state(k.Protocol)}]++
+		if v.over(k.Protocol, now) {
+			over = append(over, *k)
+		}
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read sessions: %w", err)
+	}
+	s.keepCounts(tally)
+	for _, key := range over {
+		session, e := s.removeOver(key, now)
+		err = errors.Join(err, e)
+		if session == nil {
+			continue
+		}
+		removed++
+		if told != nil {
+			told(sessionOf(key, *session))
+		}
+	}
+	return removed, err
+}
+
+// removeOver looks at a session again and removes it if it is still over: a packet may have come. It gives what was removed.
+func (s *Sessions) removeOver(key bpfTuple, now time.Duration) (*bpfSession, error) {
+	var session bpfSession
+	err := s.m.Lookup(key, &session)
+	if err == nil && !session.over(key.Protocol, now) {
+		return nil, nil
+	}
+	if err == nil {
+		err = s.m.LookupAndDelete(key, &session)
+	}
+	switch {
+	case errors.Is(err, ebpf.ErrKeyNotExist):
+		return nil, nil // the datapath has removed or pushed it out
+	case err != nil:
+		return nil, fmt.Errorf("remove session: %w", err)
+	}
+	return &session, nil
+}
+
+// All gives the table, sorted by when the sessions were opened.
+func (s *Sessions) All() ([]Session, error) {
+	var all []Session
+	if err := readAll(s.m, func(k *bpfTuple, v *bpfSession) { all = append(all, sessionOf(*k, *v)) }); err != nil {
+		return nil, fmt.Errorf("read sessions: %w", err)
+	}
+	slices.SortFunc(all, func(a, b Session) int {
+		return cmp.Or(cmp.Compare(a.Opened, b.Opened), a.Source.Compare(b.Source), a.Destination.Compare(b.Destination))
+	})
+	return all, nil
+}
+
+// SessionCount counts sessions that are alike.
+type SessionCount struct {
+	// Protocol is an IP protocol number.
+	Protocol uint8
+	State    ConnectionState
+	Sessions int
+}
+
+// Counts gives the sessions that the last Expire found, also those that it removed. It reads no table.
+func (s *Sessions) Counts() []SessionCount {
+	s.countsMu.Lock()
+	defer s.countsMu.Unlock()
+	return slices.Clone(s.counts)
+}
+
+func (s *Sessions) keepCounts(tally map[SessionCount]int) {
+	var all []SessionCount
+	for c, n := range tally {
+		c.Sessions = n
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b SessionCount) int {
+		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.State, b.State))
+	})
+	s.countsMu.Lock()
+	s.counts = all
+	s.countsMu.Unlock()
+}
+
+func (v *bpfSession) flag(f bpfSessionFlag) bool { return bpfSessionFlag(v.Flags)&f != 0 }
+
+// over tells whether a session has been quiet for as long as its state lasts.
+func (v *bpfSession) over(protocol uint8, now time.Duration) bool {
+	return now-time.Duration(v.Seen) >= lasting(protocol, v.state(protocol))
+}
+
+func (v *bpfSession) state(protocol uint8) ConnectionState {
+	if protocol == uint8(cluster.TCP) {
+		fin, answer := v.flag(bpfSessionFlagSESSION_FIN), v.flag(bpfSessionFlagSESSION_ANSWER_FIN)
+		switch {
+		case v.flag(bpfSessionFlagSESSION_RESET) || fin && answer:
+			return ConnectionClosed
+		case fin || answer:
+			return ConnectionClosing
+		}
+	}
+	if !v.flag(bpfSessionFlagSESSION_ANSWERED) {
+		return ConnectionOpening
+	}
+	return ConnectionEstablished
+}
+
+func sessionOf(k bpfTuple, v bpfSession) Session {
+	s := Session{
+		Source:      netip.AddrPortFrom(k.Source.addr(), networkOrder(k.SourcePort)),
+		Destination: netip.AddrPortFrom(k.Destination.addr(), networkOrder(k.DestinationPort)),
+		Protocol:    k.Protocol, State: v.state(k.Protocol),
+		Opened: time.Duration(v.Opened), Seen: time.Duration(v.Seen),
+		Packets: v.Packets, Bytes: v.Bytes,
+		Ingress: policy.Policy(v.Ingress), Egress: policy.Policy(v.Egress),
+		Revision: v.Revision, Told: v.flag(bpfSessionFlagSESSION_TOLD),
+	}
+	if v.flag(bpfSessionFlagSESSION_TURNED) {
+		s.Source, s.Destination = s.Destination, s.Source
+	}
+	return s
+}
