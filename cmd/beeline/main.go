@@ -62,6 +62,8 @@ func newRootCommand(e env) *cobra.Command {
 		newStatusCommand(e),
 		newEndpointsCommand(e),
 		newServicesCommand(e),
+		newPoliciesCommand(e),
+		newPolicyCommand(e),
 		newDropsCommand(e),
 		newLabCommand(e),
 		newBenchCommand(e),

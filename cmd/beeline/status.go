@@ -36,6 +36,7 @@ func printStatus(w io.Writer, s *api.Status) error {
 		{"Pod addresses", poolRows(s)},
 		{"Other nodes", nodeRows(s.Nodes)},
 		{"Translation", translationRows(s)},
+		{"NetworkPolicies", policyRows(s)},
 		{"Programs", programRows(s.Programs)},
 		{"Maps", mapRows(s.Maps)},
 		{"Kernel features", featureRows(s.Features)},

@@ -42,7 +42,7 @@ type Agent struct {
 	source  cluster.Source
 	// reporter is nil where there is nobody to report to.
 	reporter reporter
-	// reconciledOnce has room for one: a reconciliation has ended since announce last looked.
+	// reconciledOnce has room for one: a reconciliation has ended, or a pass of policies, since announce last looked.
 	reconciledOnce chan struct{}
 	store          store
 	metrics        *metrics
@@ -52,6 +52,10 @@ type Agent struct {
 	// services is nil where the datapath does not translate Services.
 	services *services
 	health   *healthServers
+	// policies is nil where the datapath does not put NetworkPolicies into force.
+	policies *policies
+	// policiesLost says that this agent began with programs of an earlier one, and without tables that close what those close.
+	policiesLost bool
 	// servicesLost says that this agent began with programs of an earlier one whose tables of Services do not fit.
 	servicesLost bool
 	// servicesChanged has room for one: Services have come to where the devices or sockets need other programs.
@@ -137,10 +141,14 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 				if a.services != nil {
 					a.services.deliver(s)
 				}
+				if a.policies != nil {
+					a.policies.deliver(s)
+				}
 				handOver(snapshots, s)
 			})
 		},
 		func() error { return a.runServices(ctx) },
+		func() error { return a.runPolicies(ctx) },
 		func() error { return a.serveProxyHealth(ctx) },
 		func() error { return a.expireConnections(ctx) },
 		func() error { return a.attachRest(ctx) },
@@ -214,11 +222,11 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		installer:       installer,
 		reconciledOnce:  make(chan struct{}, 1),
 		servicesChanged: make(chan struct{}, 1),
-		rest:            rest{wake: make(chan struct{}, 1), done: map[string]int{}},
+		rest:            rest{wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), done: map[string]int{}},
 		connections:     connections{wake: make(chan struct{}, 1)},
 	}
 	a.metrics = newMetrics(a)
-	if err := errors.Join(a.newServices(), a.adoptEndpoints()); err != nil {
+	if err := errors.Join(a.newServices(), a.newPolicies(), a.adoptEndpoints()); err != nil {
 		return nil, errors.Join(err, dp.Close())
 	}
 	return a, nil

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/policy"
 )
 
 const (
@@ -22,6 +23,7 @@ const (
 	reasonNotReady   = "BeelineNotReady"
 	reasonProblem    = "BeelineProblem"
 	reasonPodProblem = "BeelinePodProblem"
+	reasonPolicy     = "BeelinePolicyClosed"
 )
 
 // reporter tells the cluster about this node. Only the API server has a place for it.
@@ -33,6 +35,8 @@ type reporter interface {
 	// NodeEvent and PodEvent warn of something. The same one again is counted, and many are held back.
 	NodeEvent(reason, message string)
 	PodEvent(namespace, name, uid, reason, message string)
+	// PolicyEvent does the same on a NetworkPolicy.
+	PolicyEvent(namespace, name, uid, reason, message string)
 }
 
 // podProblem is a problem of one pod, of which its own users are to know.
@@ -46,6 +50,7 @@ type outlook struct {
 	failure  error
 	problems []string
 	pods     []podProblem
+	policies []policy.Problem
 }
 
 // outlook gives the present one.
@@ -59,6 +64,9 @@ func (a *Agent) outlook() outlook {
 		}
 	}
 	o.problems = slices.Concat(o.problems, a.serviceProblems(), a.source.Problems())
+	var others []string
+	o.policies, others = a.policyWarnings()
+	o.problems = append(o.problems, others...)
 	return o
 }
 
@@ -153,5 +161,18 @@ func (a *announcer) tell(o outlook, now time.Time) (again time.Duration) {
 			a.reporter.PodEvent(p.pod.Namespace, p.pod.Name, p.pod.UID, reasonPodProblem, p.text)
 		}
 	}
+	for _, p := range o.policies {
+		if lasting(p.Policy.String() + " " + p.UID + " " + p.Text) {
+			a.reporter.PolicyEvent(p.Policy.Namespace, p.Policy.Name, p.UID, reasonPolicy, p.Text)
+		}
+	}
 	return again
+}
+
+// lookAgain has announce look at what is new. It does not block.
+func (a *Agent) lookAgain() {
+	select {
+	case a.reconciledOnce <- struct{}{}:
+	default:
+	}
 }

@@ -29,6 +29,10 @@ func (h *heard) NodeEvent(reason, message string) {
 	h.said = append(h.said, "node "+reason+": "+message)
 }
 
+func (h *heard) PolicyEvent(namespace, name, uid, reason, message string) {
+	h.said = append(h.said, "policy "+namespace+"/"+name+" "+uid+" "+reason+": "+message)
+}
+
 func (h *heard) PodEvent(namespace, name, uid, reason, message string) {
 	h.said = append(h.said, "pod "+namespace+"/"+name+" "+uid+" "+reason+": "+message)
 }

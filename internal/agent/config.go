@@ -62,6 +62,8 @@ type Config struct {
 	Routing Routing
 	// ServiceConfig is about Services.
 	ServiceConfig
+	// PolicyConfig is about NetworkPolicies.
+	PolicyConfig
 	// Tunnel says which nodes are reached through VXLAN.
 	Tunnel Tunnel
 	// TunnelPort is the UDP port of VXLAN, the same on all nodes.
@@ -95,6 +97,7 @@ func Defaults() Config {
 		Uplink:         "auto",
 		Routing:        RoutingEBPF,
 		ServiceConfig:  ServiceDefaults(),
+		PolicyConfig:   PolicyDefaults(),
 		Tunnel:         TunnelAuto,
 		TunnelPort:     4789, // IANA's for VXLAN
 		Masquerade:     true,
@@ -149,7 +152,7 @@ func (c Config) Validate() error {
 	if c.Routing != RoutingEBPF && c.Routing != RoutingKernel {
 		errs = append(errs, fmt.Errorf("--routing: %q is neither %q nor %q", c.Routing, RoutingEBPF, RoutingKernel))
 	}
-	errs = append(errs, c.ServiceConfig.validate())
+	errs = append(errs, c.ServiceConfig.validate(), c.PolicyConfig.validate())
 	if !slices.Contains([]Tunnel{TunnelAuto, TunnelNone, TunnelVXLAN}, c.Tunnel) {
 		errs = append(errs, fmt.Errorf("--tunnel: %q is none of %q, %q and %q", c.Tunnel, TunnelAuto, TunnelNone, TunnelVXLAN))
 	}

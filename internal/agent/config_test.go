@@ -38,6 +38,8 @@ func TestConfigValidate(t *testing.T) {
 		"--nodeport-mode":   func(c *Config) { c.NodePortMode = "tunnel" },
 		"--nat-ports":       func(c *Config) { c.NATPorts = PortRange{60000, 60100} },
 		"--openings-max":    func(c *Config) { c.Sizes.Openings = 0 },
+		"--policy":          func(c *Config) { c.Policy = "iptables" },
+		"--policies-max":    func(c *Config) { c.PolicySizes.Policies = 0 },
 		"--healthz-address": func(c *Config) { c.HealthzAddress = "10256" },
 
 		"--nodeport-acceleration": func(c *Config) { c.NodePortAcceleration = "smartnic" },

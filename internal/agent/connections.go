@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -22,6 +23,8 @@ const (
 type connections struct {
 	// expired counts entries that were removed, failures the looks that went wrong, destroyed sockets of backends that are gone.
 	expired, failures, destroyed atomic.Uint64
+	// expiredSessions counts those of sessions.
+	expiredSessions atomic.Uint64
 	// gone are backends that serve no more, about whom wake, with room for one, has been told.
 	mu   sync.Mutex
 	gone map[netip.AddrPort]bool
@@ -72,8 +75,11 @@ func (a *Agent) expireConnections(ctx context.Context) error {
 		removed := 0
 		if err == nil {
 			removed, err = a.datapath.Connections.Expire(now)
+			a.connections.expired.Add(uint64(removed))
+			sessions, errSessions := a.datapath.Sessions.Expire(now, nil)
+			a.connections.expiredSessions.Add(uint64(sessions))
+			removed, err = removed+sessions, errors.Join(err, errSessions)
 		}
-		a.connections.expired.Add(uint64(removed))
 		if err != nil {
 			a.connections.failures.Add(1)
 			a.log.Error("connections that are over stay for now", "error", err)

@@ -23,9 +23,14 @@ func (a *Agent) Add(_ context.Context, req api.AddRequest) (_ *api.AddResponse, 
 	if err := validate(req); err != nil {
 		return nil, err
 	}
-	e, err := a.add(req)
+	e, closed, err := a.add(req)
 	if err != nil {
 		return nil, err
+	}
+	if closed != 0 {
+		if err := a.policies.passAt(closed); err != nil {
+			a.log.Error("pod stays closed until NetworkPolicies can be written", "pod", podName(e), "error", err)
+		}
 	}
 	if len(e.PortMappings) > 0 {
 		if err := a.openPorts(e); err != nil {
@@ -39,30 +44,30 @@ func (a *Agent) Add(_ context.Context, req api.AddRequest) (_ *api.AddResponse, 
 	return response(e), nil
 }
 
-// add makes an endpoint, but for its ports of the node, which need no lock of the agent's.
-func (a *Agent) add(req api.AddRequest) (e api.Endpoint, err error) {
+// add makes an endpoint, but for its ports of the node and its policies, which need no lock of the agent's: closed is as in closeUntilKnown.
+func (a *Agent) add(req api.AddRequest) (e api.Endpoint, closed uint64, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.failure != nil {
-		return e, api.Errorf(api.CodeNotReady, "node %s is not ready: %v", a.config.NodeName, a.failure)
+		return e, 0, api.Errorf(api.CodeNotReady, "node %s is not ready: %v", a.config.NodeName, a.failure)
 	}
 	if old, ok := a.endpoints[req.HostDevice]; ok && old.HostIfIndex != req.HostIfIndex {
 		// The device was deleted and made anew before its end was noticed here.
 		if err := a.forget(old); err != nil {
-			return e, err
+			return e, 0, err
 		}
 	} else if ok {
-		return e, api.Errorf(api.CodeConflict, "container %s has an endpoint for %s already: %v", req.ContainerID, req.IfName, old.Addresses)
+		return e, 0, api.Errorf(api.CodeConflict, "container %s has an endpoint for %s already: %v", req.ContainerID, req.IfName, old.Addresses)
 	}
 	host, ok, err := device.FindHost(req.HostDevice)
 	if err != nil {
-		return e, err
+		return e, 0, err
 	}
 	if !ok || host.Index != req.HostIfIndex {
-		return e, api.Errorf(api.CodeInvalid, "hostDevice: there is no device %s with index %d on this node", req.HostDevice, req.HostIfIndex)
+		return e, 0, api.Errorf(api.CodeInvalid, "hostDevice: there is no device %s with index %d on this node", req.HostDevice, req.HostIfIndex)
 	}
 	if err := a.checkPorts(req); err != nil {
-		return e, err
+		return e, 0, err
 	}
 	e = api.Endpoint{
 		Attachment:   req.Attachment,
@@ -82,7 +87,7 @@ func (a *Agent) add(req api.AddRequest) (e api.Endpoint, err error) {
 	}
 	e.Addresses, err = a.pool.Allocate(ownerOf(e))
 	if err != nil {
-		return e, allocationError(err)
+		return e, 0, allocationError(err)
 	}
 	// Known from here on: what forget cannot undo now is tried again once the plugin has deleted the device.
 	a.endpoints[e.HostDevice] = e
@@ -92,12 +97,12 @@ func (a *Agent) add(req api.AddRequest) (e api.Endpoint, err error) {
 		}
 	}()
 	if err := a.store.save(e); err != nil {
-		return e, err
+		return e, 0, err
 	}
-	if err := a.connect(e); err != nil {
-		return e, fmt.Errorf("connect pod %s: %w", podName(e), err)
+	if closed, err = a.connect(e); err != nil {
+		return e, 0, fmt.Errorf("connect pod %s: %w", podName(e), err)
 	}
-	return e, nil
+	return e, closed, nil
 }
 
 // throughStack says why the packets of a pod have to go through the host's stack; empty if they need not.
@@ -111,36 +116,39 @@ func (a *Agent) throughStack(req api.AddRequest) string {
 	return "port mapping, " + req.ThroughStack
 }
 
-// connect makes an endpoint reachable: the programs first, so that nothing passes unchecked.
-func (a *Agent) connect(e api.Endpoint) error {
+// connect makes an endpoint reachable: the programs and what policies say of it first, so that nothing passes unchecked.
+func (a *Agent) connect(e api.Endpoint) (closed uint64, err error) {
 	if err := device.SetMTU(e.HostIfIndex, e.MTU); err != nil {
-		return err
+		return 0, err
 	}
 	if err := a.datapath.AttachPod(e.HostDevice, e.HostIfIndex); err != nil {
-		return err
+		return 0, err
 	}
 	a.attached[e.HostDevice] = e.HostIfIndex
+	if closed, err = a.closeUntilKnown(e); err != nil {
+		return 0, err
+	}
 	if e.ThroughStack != "" {
 		if err := a.attachForStack(); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	mac, err := net.ParseMAC(e.PodMAC)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, addr := range e.Addresses {
 		if err := a.datapath.Endpoints.Set(addr, endpointEntry(e)); err != nil {
-			return err
+			return 0, err
 		}
 		if err := device.SetNeighbour(e.HostIfIndex, addr, mac); err != nil {
-			return err
+			return 0, err
 		}
 		if err := device.AddRoute(endpointRoute(e, addr, a.own, a.uplink)); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return closed, nil
 }
 
 // Delete removes an endpoint and its device.
@@ -216,6 +224,9 @@ func (a *Agent) forget(e api.Endpoint) error {
 	a.pool.Release(e.HostDevice)
 	if len(e.PortMappings) > 0 && a.services != nil {
 		a.services.setHostPorts(a.hostPorts())
+	}
+	if a.policies != nil {
+		a.policies.setPods(a.policyPods())
 	}
 	return nil
 }

@@ -21,6 +21,9 @@ type metrics struct {
 	// serviceSyncs and serviceChanges are about Services: the time to write changes, and that from hearing of one.
 	serviceSyncs   *prometheus.HistogramVec
 	serviceChanges prometheus.Histogram
+	// policySteps and policyChanges are the same about NetworkPolicies.
+	policySteps   *prometheus.HistogramVec
+	policyChanges prometheus.Histogram
 }
 
 func newMetrics(a *Agent) *metrics {
@@ -52,7 +55,8 @@ func newMetrics(a *Agent) *metrics {
 		Help:    "Time from hearing of a change of Services or endpoints until it was in force on this node.",
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .2, .5, 1, 5, 30},
 	})
-	m.registry.MustRegister(m.serviceSyncs, m.serviceChanges, m.requests, m.reconciles, m.changes, &nodeCollector{a},
+	m.addPolicies()
+	m.registry.MustRegister(m.policySteps, m.policyChanges, m.serviceSyncs, m.serviceChanges, m.requests, m.reconciles, m.changes, &nodeCollector{a},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -117,6 +121,7 @@ func (c *nodeCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descInfo, descReady, descProblems, descEndpoints, descAddresses, descNodes, descMTU,
 		descObjects, descReachable, descOutages, descDropPackets, descDropBytes,
+		descPolicies, descPolicyPods, descPolicySets, descPolicyIdentities, descPolicyBlocks, descPolicyKnown, descSessions, descSessionsExpired,
 		descPorts, descFrontends, descBackends, descSynced, descServiceBad, descConnections, descExpired, descExpireErrs, descDestroyed,
 		descMapBytes, descMapEntries, descMapMax, descRuns, descRunTime,
 	} {
@@ -170,6 +175,7 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(descReachable, reachable)
 	counter(descOutages, float64(s.Cluster.Outages))
 	c.collectTranslation(s, gauge, counter)
+	c.collectPolicies(s.Policy, gauge, counter)
 	for _, m := range s.Maps {
 		gauge(descMapBytes, float64(m.Bytes), m.Name)
 		gauge(descMapEntries, float64(m.Entries), m.Name)

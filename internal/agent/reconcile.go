@@ -26,10 +26,7 @@ func (a *Agent) reconcile() {
 		a.log.Info("node is ready", "uplink", a.uplink.Name, "mtu", a.current.mtu, "endpoints", len(a.endpoints), "nodes", len(a.current.nodes))
 	}
 	a.failure = err
-	select {
-	case a.reconciledOnce <- struct{}{}:
-	default:
-	}
+	a.lookAgain()
 }
 
 // reconcileLocked goes over everything again when a pod has vanished in the middle: what cannot be done for a
@@ -146,6 +143,7 @@ func (a *Agent) apply(want desired) error {
 	step("uplinks", err)
 	step("ports of translation", a.reservePorts())
 	a.feedServices(want)
+	a.feedPolicies(want)
 	step("programs", a.attachPrograms(want))
 	if len(errs) == 0 { // else programs of that version may still be at work
 		step("rules of earlier versions", a.removeOldRules())
@@ -216,7 +214,7 @@ func (a *Agent) attach(want desired) error {
 		a.attached[name] = index
 	}
 	for name, e := range a.endpoints {
-		attach(name, e.HostIfIndex, a.datapath.AttachPod)
+		attach(name, e.HostIfIndex, a.attachPod)
 	}
 	if a.datapath.SetStackSends(a.stackSends()) {
 		for _, u := range a.uplinks {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"maps"
 	"time"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
 )
 
 // restAfter is how long no pod must have been added before the programs that nobody waits for are attached: each takes some 10 ms, in
@@ -12,7 +14,7 @@ const restAfter = 500 * time.Millisecond
 
 // rest is what is left to do for pods that have been added.
 type rest struct {
-	wake chan struct{} // room for one
+	wake, urgent chan struct{} // room for one each
 	// done are the devices for which it is done, with their index.
 	done map[string]int
 }
@@ -21,6 +23,14 @@ type rest struct {
 func (r rest) later() {
 	select {
 	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// governed has it looked at soon whether policies are about what is sent to a pod that lacks the program for that.
+func (r rest) governed() {
+	select {
+	case r.urgent <- struct{}{}:
 	default:
 	}
 }
@@ -34,22 +44,26 @@ func (a *Agent) attachRest(ctx context.Context) error {
 			return nil
 		case <-a.rest.wake:
 			due = time.After(restAfter)
+		case <-a.rest.urgent:
+			for _, name := range a.withoutRest(a.governsIngress) {
+				a.attachRestOf(name)
+			}
 		case <-due:
 			due = nil
-			for _, name := range a.withoutRest() {
+			for _, name := range a.withoutRest(func(api.Endpoint) bool { return true }) {
 				a.attachRestOf(name) // each by itself: requests come between
 			}
 		}
 	}
 }
 
-// withoutRest lists the devices that lack something.
-func (a *Agent) withoutRest() (names []string) {
+// withoutRest lists the devices that lack something, of some endpoints.
+func (a *Agent) withoutRest(of func(api.Endpoint) bool) (names []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	maps.DeleteFunc(a.rest.done, func(name string, index int) bool { return a.attached[name] != index })
-	for name := range a.endpoints {
-		if index, ok := a.attached[name]; ok && a.rest.done[name] != index {
+	for name, e := range a.endpoints {
+		if index, ok := a.attached[name]; ok && a.rest.done[name] != index && of(e) {
 			names = append(names, name)
 		}
 	}

@@ -27,6 +27,7 @@ func (c Config) datapath(w ways) (datapath.Config, error) {
 		Masquerade:    c.Masquerade,
 		StackServices: w.services == ServicesKubeProxy,
 		Services:      w.services == ServicesEBPF,
+		Policy:        w.policy == PolicyEBPF,
 		DSR:           c.NodePortMode == NodePortDSR,
 		HostNetns:     host,
 		NATPorts:      datapath.PortRange(c.NATPorts),
@@ -36,6 +37,7 @@ func (c Config) datapath(w ways) (datapath.Config, error) {
 		Sizes: datapath.Sizes{
 			Services: uint32(c.Sizes.Services), Backends: uint32(c.Sizes.Backends), Connections: uint32(c.Sizes.Connections),
 			Openings: uint32(c.Sizes.Openings), Affinities: uint32(c.Sizes.Affinities),
+			Identities: uint32(c.PolicySizes.Identities), Policies: uint32(c.PolicySizes.Policies), Sessions: uint32(c.PolicySizes.Sessions),
 		},
 	}, nil
 }
@@ -196,6 +198,9 @@ func onlyOfOthers(err error, pod cluster.Key) bool {
 func (a *Agent) attachPrograms(want desired) error {
 	if a.servicesLost && !a.services.current().filled {
 		return errServicesMissing
+	}
+	if a.policiesLost && !a.policies.current().filled {
+		return errPoliciesMissing
 	}
 	return errors.Join(a.attach(want), a.attachSockets())
 }

@@ -50,6 +50,7 @@ func (a *Agent) nodeStatus() *api.Status {
 		Features:  a.features,
 		Nodes:     a.current.nodes,
 		Endpoints: len(a.endpoints),
+		Policy:    a.policyStatus(),
 	}
 	for _, u := range a.uplinks {
 		s.Uplinks = append(s.Uplinks, api.Uplink{Name: u.Name, IfIndex: u.Index, MAC: u.MAC.String(), MTU: u.MTU, Addresses: u.Addresses})
@@ -118,6 +119,9 @@ func (a *Agent) problems() []string {
 	for _, p := range a.serviceProblems() {
 		add(p)
 	}
+	for _, p := range a.policyProblems() {
+		add(p)
+	}
 	for _, p := range a.source.Problems() {
 		add(p)
 	}
@@ -182,7 +186,7 @@ func (a *Agent) choices() []api.Choice {
 	}
 	choices := []api.Choice{
 		{Name: "device", Asked: "veth", Chosen: "veth", Why: "the one kind of pod device there is so far"},
-		a.ways.routingChoice(a.config), a.ways.servicesChoice(a.config), attach, uplink, a.tunnelChoice(), mtu, masquerade,
+		a.ways.routingChoice(a.config), a.ways.servicesChoice(a.config), a.ways.policyChoice(a.config), attach, uplink, a.tunnelChoice(), mtu, masquerade,
 	}
 	return append(choices, a.serviceChoices()...)
 }

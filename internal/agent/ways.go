@@ -11,6 +11,7 @@ import (
 type ways struct {
 	routing  Routing
 	services Services
+	policy   Policy
 	// noConntrack says that eBPF routing was asked for beside kube-proxy on a kernel where they do not go together.
 	noConntrack bool
 	// cgroup is where sockets are told of Services; noCgroup says why there is none.
@@ -20,7 +21,10 @@ type ways struct {
 
 // chooseWays asks the kernel where the configuration leaves it to that.
 func chooseWays(config Config) (ways, error) {
-	w := ways{routing: config.Routing, services: config.Services}
+	w := ways{routing: config.Routing, services: config.Services, policy: config.Policy}
+	if w.policy == PolicyAuto {
+		w.policy = PolicyEBPF
+	}
 	if w.services == ServicesAuto {
 		w.services = ServicesEBPF
 	}
@@ -63,6 +67,14 @@ func (w ways) servicesChoice(config Config) api.Choice {
 		c.Why = "packet by packet: " + w.noCgroup.Error()
 	case w.services == ServicesEBPF:
 		c.Why = "sockets below " + w.cgroup + " connect to backends; packets from elsewhere are translated"
+	}
+	return c
+}
+
+func (w ways) policyChoice(config Config) api.Choice {
+	c := api.Choice{Name: "policy", Asked: string(config.Policy), Chosen: string(w.policy), Why: "as asked: NetworkPolicies have no effect by this agent"}
+	if w.policy == PolicyEBPF {
+		c.Why = "NetworkPolicies are put into force where packets leave and enter pods"
 	}
 	return c
 }

@@ -161,6 +161,12 @@ func (a *agent) Endpoints(context.Context) ([]api.Endpoint, error) { return nil,
 func (a *agent) Services(context.Context, api.ServiceFilter) ([]api.ServicePort, error) {
 	return nil, nil
 }
+func (a *agent) Policies(context.Context, api.PolicyFilter) ([]api.NetworkPolicy, error) {
+	return nil, nil
+}
+func (a *agent) ExplainPolicy(context.Context, api.PolicyQuestion) (*api.PolicyAnswer, error) {
+	return &api.PolicyAnswer{}, nil
+}
 func (a *agent) Drops(context.Context) ([]api.Drop, error) { return nil, nil }
 
 // known gives a copy of the endpoints.

@@ -70,11 +70,41 @@ func (c *Client) Services(ctx context.Context, which ServiceFilter) ([]ServicePo
 	return ports, err
 }
 
+// Policies lists the NetworkPolicies of the cluster as the agent's node has them.
+func (c *Client) Policies(ctx context.Context, which PolicyFilter) ([]NetworkPolicy, error) {
+	var policies []NetworkPolicy
+	err := c.post(ctx, PathPolicies, which, &policies)
+	return policies, err
+}
+
+// ExplainPolicy says whether policies allow a connection.
+func (c *Client) ExplainPolicy(ctx context.Context, q PolicyQuestion) (*PolicyAnswer, error) {
+	var answer PolicyAnswer
+	if err := c.post(ctx, PathExplain, q, &answer); err != nil {
+		return nil, err
+	}
+	return &answer, nil
+}
+
 // Drops lists the counters of dropped packets.
 func (c *Client) Drops(ctx context.Context) ([]Drop, error) {
 	var drops []Drop
 	err := c.get(ctx, PathDrops, &drops)
 	return drops, err
+}
+
+// Flows lists what is kept of flows.
+func (c *Client) Flows(ctx context.Context, which FlowFilter) (*FlowList, error) {
+	var list FlowList
+	if err := c.post(ctx, PathFlows, which, &list); err != nil {
+		return nil, err
+	}
+	return &list, nil
+}
+
+// FollowFlows tells of flows as they come, until each returns an error or ctx ends; ErrNoAgent when the agent has stopped.
+func (c *Client) FollowFlows(ctx context.Context, which FlowFilter, each func(FlowLine) error) error {
+	return stream(ctx, c, PathFollow, which, each)
 }
 
 // Ready is nil when Add can succeed.
@@ -102,11 +132,7 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, res
 		return fmt.Errorf("ask agent at %s: %w", c.socket, err)
 	}
 	if status != 200 {
-		var refused Error
-		if err := json.Unmarshal(answer, &refused); err != nil || refused.Message == "" {
-			return Errorf(CodeInternal, "agent at %s answered %s with status %d", c.socket, path, status)
-		}
-		return &refused
+		return c.refusal(path, status, answer)
 	}
 	if resp == nil {
 		return nil
@@ -115,4 +141,13 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, res
 		return fmt.Errorf("decode answer to %s: %w", path, err)
 	}
 	return nil
+}
+
+// refusal gives the error that an answer other than 200 is about.
+func (c *Client) refusal(path string, status int, answer []byte) error {
+	var refused Error
+	if err := json.Unmarshal(answer, &refused); err != nil || refused.Message == "" {
+		return Errorf(CodeInternal, "agent at %s answered %s with status %d", c.socket, path, status)
+	}
+	return &refused
 }

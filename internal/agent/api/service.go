@@ -21,8 +21,18 @@ type Service interface {
 	Endpoints(ctx context.Context) ([]Endpoint, error)
 	// Services lists the ports of Services on this node, sorted by the names of the Services.
 	Services(ctx context.Context, which ServiceFilter) ([]ServicePort, error)
+	// Policies lists the NetworkPolicies of the cluster as this node has them, sorted by name.
+	Policies(ctx context.Context, which PolicyFilter) ([]NetworkPolicy, error)
+	// ExplainPolicy says whether policies allow a connection; CodeInvalid if the question makes no sense, CodeNotFound if an end of it
+	// is not known.
+	ExplainPolicy(ctx context.Context, q PolicyQuestion) (*PolicyAnswer, error)
 	// Drops lists the counters of dropped packets.
 	Drops(ctx context.Context) ([]Drop, error)
+	// Flows lists what is kept of flows, the oldest first; CodeInvalid if the filter cannot be understood.
+	Flows(ctx context.Context, which FlowFilter) (*FlowList, error)
+	// FollowFlows tells of flows as they come, after those of the past that the filter's Last asks for: none, if it is 0. It ends with the
+	// error of each, when ctx ends, or when the agent stops; CodeInvalid as Flows, and if there are none on this node.
+	FollowFlows(ctx context.Context, which FlowFilter, each func(FlowLine) error) error
 	// Ready is nil when Add can succeed, else CodeNotReady with the reason.
 	Ready(ctx context.Context) error
 }
@@ -36,6 +46,10 @@ const (
 	PathStatus    = "/v1/status"
 	PathEndpoints = "/v1/endpoints"
 	PathServices  = "/v1/services"
+	PathPolicies  = "/v1/policies"
+	PathExplain   = "/v1/policies/explain"
 	PathDrops     = "/v1/drops"
+	PathFlows     = "/v1/flows"
+	PathFollow    = "/v1/flows/follow"
 	PathReady     = "/v1/ready"
 )

@@ -241,6 +241,7 @@ type Status struct {
 	// Uplinks are all devices to the world, that to the other nodes first.
 	Uplinks     []Uplink     `json:"uplinks,omitempty"`
 	Translation Translation  `json:"translation"`
+	Policy      PolicyStatus `json:"policy"`
 	Features    []Feature    `json:"features"`
 	Programs    []Program    `json:"programs"`
 	Maps        []Map        `json:"maps"`

@@ -34,7 +34,11 @@ func Handler(s api.Service) http.Handler {
 	mux.Handle(api.PathStatus, get(s.Status))
 	mux.Handle(api.PathEndpoints, get(s.Endpoints))
 	mux.Handle(api.PathServices, post(s.Services))
+	mux.Handle(api.PathPolicies, post(s.Policies))
+	mux.Handle(api.PathExplain, post(s.ExplainPolicy))
 	mux.Handle(api.PathDrops, get(s.Drops))
+	mux.Handle(api.PathFlows, post(s.Flows))
+	mux.Handle(api.PathFollow, stream(s.FollowFlows))
 	mux.Handle(api.PathReady, get(func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.Ready(ctx)
 	}))

@@ -56,6 +56,12 @@ func (e *echo) Endpoints(context.Context) ([]api.Endpoint, error) {
 func (e *echo) Services(_ context.Context, which api.ServiceFilter) ([]api.ServicePort, error) {
 	return []api.ServicePort{{Name: "web"}}, e.note(which)
 }
+func (e *echo) Policies(_ context.Context, which api.PolicyFilter) ([]api.NetworkPolicy, error) {
+	return []api.NetworkPolicy{{Name: "web"}}, e.note(which)
+}
+func (e *echo) ExplainPolicy(_ context.Context, q api.PolicyQuestion) (*api.PolicyAnswer, error) {
+	return &api.PolicyAnswer{Allowed: true}, e.note(q)
+}
 func (e *echo) Drops(context.Context) ([]api.Drop, error) {
 	return []api.Drop{{Packets: 7}}, e.note("drops")
 }
@@ -108,6 +114,8 @@ func TestEveryMethodArrivesAndAnswers(t *testing.T) {
 		{"Status", func() (any, error) { return client.Status(ctx) }, "status", &api.Status{Node: "a"}},
 		{"Endpoints", func() (any, error) { return client.Endpoints(ctx) }, "endpoints", []api.Endpoint{{MTU: 9000}}},
 		{"Services", func() (any, error) { return client.Services(ctx, api.ServiceFilter{Name: "web"}) }, api.ServiceFilter{Name: "web"}, []api.ServicePort{{Name: "web"}}},
+		{"Policies", func() (any, error) { return client.Policies(ctx, api.PolicyFilter{Name: "web"}) }, api.PolicyFilter{Name: "web"}, []api.NetworkPolicy{{Name: "web"}}},
+		{"ExplainPolicy", func() (any, error) { return client.ExplainPolicy(ctx, api.PolicyQuestion{From: "node"}) }, api.PolicyQuestion{From: "node"}, &api.PolicyAnswer{Allowed: true}},
 		{"Drops", func() (any, error) { return client.Drops(ctx) }, "drops", []api.Drop{{Packets: 7}}},
 		{"Ready", func() (any, error) { return nil, client.Ready(ctx) }, "ready", nil},
 	}

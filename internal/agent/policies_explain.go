@@ -1,0 +1,258 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/policy/evaluate"
+)
+
+// ExplainPolicy says whether policies allow a connection, by the cluster as this agent knows it.
+func (a *Agent) ExplainPolicy(_ context.Context, q api.PolicyQuestion) (*api.PolicyAnswer, error) {
+	if a.policies == nil {
+		return nil, a.errNoPolicies()
+	}
+	snapshot, local := a.policies.newest()
+	if snapshot == nil || !knownPolicies(snapshot) {
+		return nil, api.Errorf(api.CodeNotReady, "node %s does not know the cluster's NetworkPolicies yet", a.config.NodeName)
+	}
+	x := explainer{snapshot: withLocal(snapshot, a.config.NodeName, local.Pods), closed: a.policies.current().closed}
+	answer, err := x.answer(q)
+	var refused *api.Error
+	if err != nil && !errors.As(err, &refused) {
+		err = api.Errorf(api.CodeInvalid, "%v", err)
+	}
+	return answer, err
+}
+
+// explainer answers questions about one snapshot.
+type explainer struct {
+	snapshot *cluster.Snapshot
+	// closed says why pods of this node are closed in a direction.
+	closed map[closedPod]string
+}
+
+func (x explainer) answer(q api.PolicyQuestion) (*api.PolicyAnswer, error) {
+	protocol, err := protocolNamed(q.Protocol)
+	if err != nil {
+		return nil, err
+	}
+	if q.From == api.PolicyNode && q.To == api.PolicyNode {
+		return nil, errors.New("both ends are the node: no policy is about that")
+	}
+	from, err := x.end(q.From)
+	if err != nil {
+		return nil, fmt.Errorf("source: %w", err)
+	}
+	ways, err := x.destinations(q, protocol)
+	if err != nil {
+		return nil, fmt.Errorf("destination: %w", err)
+	}
+	answer := &api.PolicyAnswer{Allowed: true}
+	for _, to := range ways {
+		way, err := x.way(evaluate.Traffic{Source: from, Destination: to.end, Protocol: protocol, Port: to.port})
+		if err != nil {
+			return nil, err
+		}
+		way.From, way.To = x.describe(from, q.From), x.describe(to.end, q.To)
+		if to.port != 0 {
+			way.To += fmt.Sprintf(" port %d/%s", to.port, q.Protocol)
+		}
+		answer.Ways = append(answer.Ways, way)
+		answer.Allowed = answer.Allowed && way.Allowed
+	}
+	return answer, nil
+}
+
+// way judges one connection.
+func (x explainer) way(t evaluate.Traffic) (api.PolicyWay, error) {
+	v := evaluate.Evaluate(x.snapshot, t)
+	if v.Err != nil {
+		return api.PolicyWay{}, v.Err
+	}
+	way := api.PolicyWay{Egress: x.judgement(v.Egress), Ingress: x.judgement(v.Ingress)}
+	way.Allowed = way.Egress.Allowed && way.Ingress.Allowed
+	return way, nil
+}
+
+// judgement words what the policies of one end say. Those that cannot be put into force forbid what they are about.
+func (x explainer) judgement(j evaluate.Judgement) api.PolicyJudgement {
+	out := api.PolicyJudgement{Allowed: j.Allowed, Reason: string(j.Reason), Policies: texts(j.Isolating), Rules: texts(j.Rules), Near: texts(j.Near)}
+	if j.Pod != (cluster.Key{}) {
+		out.Pod = j.Pod.String()
+	}
+	if j.Reason != evaluate.ReasonRule && j.Reason != evaluate.ReasonNoRule && j.Reason != evaluate.ReasonNotIsolated {
+		return out
+	}
+	why, closed := x.closed[closedPod{j.Pod, j.Direction == evaluate.Ingress}]
+	for _, key := range j.Isolating {
+		if p := policyOf(x.snapshot, key); !closed && p.Wrong != "" {
+			why, closed = fmt.Sprintf("NetworkPolicy %s is not understood: %s", key, p.Wrong), true
+		}
+	}
+	if closed {
+		out.Allowed, out.Reason, out.Rules, out.Near = false, "closed: "+why, nil, nil
+	}
+	return out
+}
+
+// destination is where a connection may go.
+type destination struct {
+	end  evaluate.Endpoint
+	port uint16
+}
+
+// destinations finds out where the connections go: to one place, or to each backend of a Service.
+func (x explainer) destinations(q api.PolicyQuestion, protocol cluster.Protocol) ([]destination, error) {
+	withoutPorts := !slices.Contains(api.Protocols, q.Protocol)
+	if (q.Port == "") != withoutPorts {
+		if withoutPorts {
+			return nil, fmt.Errorf("%s has no ports", q.Protocol)
+		}
+		return nil, fmt.Errorf("a port is needed, as in %s:80", q.To)
+	}
+	end, err := x.end(q.To)
+	if err != nil {
+		if key, isKey := keyNamed(q.To); isKey && x.service(key) != nil {
+			return x.backends(x.service(key), q, protocol)
+		}
+		return nil, err
+	}
+	if withoutPorts {
+		return []destination{{end, 0}}, nil
+	}
+	if number, err := strconv.ParseUint(q.Port, 10, 16); err == nil && number > 0 {
+		return []destination{{end, uint16(number)}}, nil
+	}
+	if pod := podOf(x.snapshot, end.Pod); pod != nil {
+		for _, port := range pod.Ports {
+			if port.Name == q.Port && port.Protocol == protocol {
+				return []destination{{end, port.Number}}, nil
+			}
+		}
+	}
+	return nil, api.Errorf(api.CodeNotFound, "%s has no port %q of protocol %s", q.To, q.Port, q.Protocol)
+}
+
+// backends are those of a port of a Service, as pods where they are some.
+func (x explainer) backends(s *cluster.Service, q api.PolicyQuestion, protocol cluster.Protocol) (all []destination, err error) {
+	at := slices.IndexFunc(s.Ports, func(p cluster.ServicePort) bool {
+		return p.Protocol == protocol && (p.Name == q.Port || strconv.Itoa(int(p.Number)) == q.Port)
+	})
+	if at < 0 {
+		return nil, api.Errorf(api.CodeNotFound, "Service %s has no port %s of protocol %s", s.Key(), q.Port, q.Protocol)
+	}
+	for _, slice := range x.snapshot.EndpointSlices {
+		if slice.Namespace != s.Namespace || slice.Service != s.Name {
+			continue
+		}
+		for _, port := range slice.Ports {
+			if port.Name != s.Ports[at].Name || port.Protocol != protocol {
+				continue
+			}
+			for _, e := range slice.Endpoints {
+				if to := (destination{evaluate.Endpoint{Address: e.Address}, port.Number}); !slices.Contains(all, to) {
+					all = append(all, to)
+				}
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil, api.Errorf(api.CodeNotFound, "Service %s has no backends", s.Key())
+	}
+	return all, nil
+}
+
+// end finds out who an end is.
+func (x explainer) end(text string) (evaluate.Endpoint, error) {
+	if text == api.PolicyNode {
+		return evaluate.Endpoint{Node: true}, nil
+	}
+	if addr, err := netip.ParseAddr(text); err == nil {
+		return evaluate.Endpoint{Address: addr.WithZone("").Unmap()}, nil
+	}
+	key, ok := keyNamed(text)
+	if !ok {
+		return evaluate.Endpoint{}, fmt.Errorf("%q is neither NAMESPACE/POD nor an address nor %s", text, api.PolicyNode)
+	}
+	if podOf(x.snapshot, key) == nil {
+		return evaluate.Endpoint{}, api.Errorf(api.CodeNotFound, "there is no pod %s", key)
+	}
+	return evaluate.Endpoint{Pod: key}, nil
+}
+
+// describe names an end to people: a pod that has an address with it.
+func (x explainer) describe(e evaluate.Endpoint, asked string) string {
+	if e.Node || e.Pod != (cluster.Key{}) {
+		return asked
+	}
+	for _, p := range x.snapshot.Pods {
+		if slices.Contains(p.Addresses, e.Address) && !p.Ended && !p.HostNetwork {
+			return p.Key().String() + " (" + e.Address.String() + ")"
+		}
+	}
+	return e.Address.String()
+}
+
+func (x explainer) service(key cluster.Key) *cluster.Service {
+	return find(x.snapshot.Services, key)
+}
+
+func podOf(s *cluster.Snapshot, key cluster.Key) *cluster.Pod { return find(s.Pods, key) }
+
+// policyOf gives a policy, also one that is gone: as one that says nothing.
+func policyOf(s *cluster.Snapshot, key cluster.Key) *cluster.NetworkPolicy {
+	if p := find(s.NetworkPolicies, key); p != nil {
+		return p
+	}
+	return &cluster.NetworkPolicy{}
+}
+
+// find gives the object of that key in a sorted list, or nil.
+func find[T interface {
+	*Object
+	Key() cluster.Key
+}, Object any](list []T, key cluster.Key) T {
+	at, found := slices.BinarySearchFunc(list, key, func(o T, key cluster.Key) int { return o.Key().Compare(key) })
+	if !found {
+		return nil
+	}
+	return list[at]
+}
+
+// keyNamed reads NAMESPACE/NAME.
+func keyNamed(text string) (cluster.Key, bool) {
+	namespace, name, ok := strings.Cut(text, "/")
+	return cluster.Key{Namespace: namespace, Name: name}, ok && namespace != "" && name != "" && !strings.Contains(name, "/")
+}
+
+// protocolNamed gives the number of a protocol.
+func protocolNamed(name string) (cluster.Protocol, error) {
+	switch name {
+	case cluster.TCP.String():
+		return cluster.TCP, nil
+	case cluster.UDP.String():
+		return cluster.UDP, nil
+	case cluster.SCTP.String():
+		return cluster.SCTP, nil
+	case api.ProtocolICMP:
+		return unix.IPPROTO_ICMP, nil
+	}
+	return 0, fmt.Errorf("protocol %q is none of %s and %s", name, strings.Join(api.Protocols, ", "), api.ProtocolICMP)
+}
+
+func texts[T fmt.Stringer](all []T) (out []string) {
+	for _, v := range all {
+		out = append(out, v.String())
+	}
+	return out
+}

@@ -1,0 +1,148 @@
+package agent
+
+import (
+	"context"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+// Policies lists the NetworkPolicies of the cluster as this node has them.
+func (a *Agent) Policies(_ context.Context, which api.PolicyFilter) ([]api.NetworkPolicy, error) {
+	if a.policies == nil {
+		return nil, a.errNoPolicies()
+	}
+	snapshot, local := a.policies.newest()
+	if snapshot == nil {
+		return []api.NetworkPolicy{}, nil
+	}
+	states := a.policies.current().states
+	selected := map[cluster.Key][]string{}
+	view := withLocal(snapshot, a.config.NodeName, local.Pods)
+	for _, pod := range local.Pods {
+		ingress, egress := selecting(view, pod.Pod)
+		keys := append(ingress, egress...)
+		slices.SortFunc(keys, cluster.Key.Compare)
+		for _, key := range slices.Compact(keys) {
+			selected[key] = append(selected[key], pod.Pod.String())
+		}
+	}
+	all := []api.NetworkPolicy{}
+	for _, p := range snapshot.NetworkPolicies {
+		if which.Namespace != "" && which.Namespace != p.Namespace || which.Name != "" && which.Name != p.Name {
+			continue
+		}
+		out := api.NetworkPolicy{
+			Namespace: p.Namespace, Name: p.Name, Pods: append([]string{}, selected[p.Key()]...), Directions: directions(p),
+			IngressRules: len(p.Ingress), EgressRules: len(p.Egress), State: api.PolicyPending, Reason: "it has just come",
+		}
+		if !knownPolicies(snapshot) {
+			out.Reason = unknownPolicies(snapshot)
+		}
+		if s, ok := states[p.Key()]; ok && s.of == p {
+			out.State, out.Reason, out.Since = s.state, s.reason, s.since
+		}
+		all = append(all, out)
+	}
+	return all, nil
+}
+
+func (a *Agent) errNoPolicies() error {
+	return api.Errorf(api.CodeInvalid, "this agent does not put NetworkPolicies into force (--policy=%s)", a.ways.policy)
+}
+
+func directions(p *cluster.NetworkPolicy) []string {
+	all := []string{}
+	if p.IsolatesIngress {
+		all = append(all, api.DirectionIngress)
+	}
+	if p.IsolatesEgress {
+		all = append(all, api.DirectionEgress)
+	}
+	return all
+}
+
+// newest gives the snapshot and the pods of the next pass.
+func (p *policies) newest() (*cluster.Snapshot, policy.Local) {
+	p.inputs.mu.Lock()
+	defer p.inputs.mu.Unlock()
+	return p.inputs.snapshot, p.inputs.local
+}
+
+// policyStatus tells what this node has to do with NetworkPolicies. The agent's lock is held.
+func (a *Agent) policyStatus() api.PolicyStatus {
+	s := api.PolicyStatus{Enforced: a.policies != nil, ExpiredSessions: a.connections.expiredSessions.Load()}
+	if a.snapshot != nil {
+		s.Policies = len(a.snapshot.NetworkPolicies)
+	}
+	if a.policies == nil {
+		return s
+	}
+	o := a.policies.current()
+	s.Known = o.filled
+	for _, state := range o.states {
+		if state.state == api.PolicyClosed {
+			s.Closed++
+		}
+	}
+	closed := map[cluster.Key]bool{}
+	for c := range o.closed {
+		closed[c.pod] = true
+	}
+	s.ClosedPods = len(closed)
+	if o.tables == nil {
+		return s
+	}
+	sets := map[policy.Set]bool{}
+	for _, pod := range o.local.Pods {
+		governed := false
+		for _, addr := range pod.Addresses {
+			of, is := o.tables.Pods[addr]
+			governed = governed || is
+			sets[of.Ingress], sets[of.Egress] = true, true
+		}
+		if governed {
+			s.Pods++
+		}
+	}
+	delete(sets, policy.NotIsolated)
+	delete(sets, policy.Closed)
+	s.Sets, s.Identities, s.Blocks = len(sets), len(o.tables.Identities), len(o.tables.Blocks)
+	s.Entries, s.Ports = len(o.tables.Policies), len(o.tables.Ports)
+	return s
+}
+
+// policyWarnings are the problems of policies that close pods here, for Events on them, and the other problems.
+func (a *Agent) policyWarnings() (ofPolicies []policy.Problem, others []string) {
+	others = a.policyProblems()
+	if a.policies == nil {
+		return nil, others
+	}
+	for _, p := range a.policies.current().problems {
+		if p.Policy == (cluster.Key{}) {
+			continue
+		}
+		others = slices.DeleteFunc(others, func(text string) bool { return text == p.Text })
+		if len(p.Pods) > 0 {
+			ofPolicies = append(ofPolicies, p)
+		}
+	}
+	return ofPolicies, others
+}
+
+// policyProblems are those of NetworkPolicies. The agent's lock is held.
+func (a *Agent) policyProblems() []string {
+	if a.policies == nil {
+		if a.snapshot != nil && len(a.snapshot.NetworkPolicies) > 0 {
+			return []string{noEffect(a.snapshot)}
+		}
+		return nil
+	}
+	all := a.policies.current().all()
+	if snapshot, _ := a.policies.newest(); snapshot != nil && !knownPolicies(snapshot) {
+		all = append(all, unknownPolicies(snapshot))
+	}
+	return all
+}

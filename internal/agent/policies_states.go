@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/policy"
+	"github.com/beeline-cni/beeline/internal/policy/evaluate"
+)
+
+// policyState is what has become of a policy: a state as the API has it, why, and since when.
+type policyState struct {
+	of            *cluster.NetworkPolicy
+	state, reason string
+	since         time.Time
+}
+
+// policyStates are those of all policies of the cluster.
+type policyStates map[cluster.Key]policyState
+
+// after gives the states after a pass.
+func (before policyStates) after(o policyOutcome, now time.Time) policyStates {
+	problems := make(map[cluster.Key]string, len(o.problems))
+	for _, p := range o.problems {
+		problems[p.Policy] = p.Text
+	}
+	states := make(policyStates, len(o.snapshot.NetworkPolicies))
+	for _, p := range o.snapshot.NetworkPolicies {
+		s := policyState{of: p, state: api.PolicyInForce, since: now}
+		switch problem := problems[p.Key()]; {
+		case p.Wrong != "":
+			s.state, s.reason = api.PolicyClosed, p.Wrong
+		case problem != "":
+			s.state, s.reason = api.PolicyClosed, problem
+		case o.failure != nil && !ofSets(o.failure):
+			s.state, s.reason = api.PolicyPending, o.failure.Error()
+		}
+		if old, ok := before[p.Key()]; ok && old.of == s.of && old.state == s.state && old.reason == s.reason {
+			s.since = old.since
+		}
+		states[p.Key()] = s
+	}
+	return states
+}
+
+// closedPod is one direction of a pod.
+type closedPod struct {
+	pod     cluster.Key
+	ingress bool
+}
+
+// set gives the one of that direction.
+func (c closedPod) set(of policy.Sets) policy.Set {
+	if c.ingress {
+		return of.Ingress
+	}
+	return of.Egress
+}
+
+// closedPods says why pods here are closed.
+func (o policyOutcome) closedPods() map[closedPod]string {
+	all := map[closedPod]string{}
+	var full *datapath.SyncError
+	_ = errors.As(o.failure, &full)
+	for _, pod := range o.local.Pods {
+		for _, ingress := range []bool{true, false} {
+			at := closedPod{pod.Pod, ingress}
+			for _, a := range pod.Addresses {
+				set := at.set(o.tables.Pods[a])
+				if set == policy.Closed {
+					all[at] = o.whyClosed(pod)
+				} else if full != nil && slices.Contains(full.Pods, a) && slices.Contains(full.Sets, set) {
+					all[at] = full.Err.Error()
+				}
+			}
+		}
+	}
+	return all
+}
+
+// whyClosed says why a pod is closed in the tables.
+func (o policyOutcome) whyClosed(pod policy.LocalPod) string {
+	for _, problem := range o.compileProblems {
+		if slices.Contains(problem.Pods, pod.Pod) {
+			return problem.Text
+		}
+	}
+	if objectOf(o.snapshot, pod) == nil {
+		return fmt.Sprintf("the cluster has not told of pod %s yet", pod.Pod)
+	}
+	return "what governs it is not known"
+}
+
+// unfinished are the policies of which not everything did fit, each with the pods that are closed for it.
+func (o policyOutcome) unfinished() (all []policy.Problem) {
+	var full *datapath.SyncError
+	if !errors.As(o.failure, &full) {
+		return nil
+	}
+	concerned := map[cluster.Key][]cluster.Key{}
+	view := withLocal(o.snapshot, "", o.local.Pods)
+	for _, pod := range o.local.Pods {
+		isOf := func(a netip.Addr) bool { return slices.Contains(full.Pods, a) }
+		if !slices.ContainsFunc(pod.Addresses, isOf) {
+			continue
+		}
+		ingress, egress := selecting(view, pod.Pod)
+		for direction, policies := range map[bool][]cluster.Key{true: ingress, false: egress} {
+			if _, closed := o.closed[closedPod{pod.Pod, direction}]; !closed {
+				continue
+			}
+			for _, key := range policies {
+				if !slices.Contains(concerned[key], pod.Pod) {
+					concerned[key] = append(concerned[key], pod.Pod)
+				}
+			}
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(concerned), cluster.Key.Compare) {
+		all = append(all, policy.Problem{
+			Policy: key, UID: policyOf(o.snapshot, key).UID, Pods: concerned[key],
+			Text: fmt.Sprintf("NetworkPolicy %s does not fit, and %d pods that it selects here are closed: %v", key, len(concerned[key]), oneLine{full.Err}),
+		})
+	}
+	return all
+}
+
+// selecting gives the policies that select a pod in each direction.
+func selecting(s *cluster.Snapshot, pod cluster.Key) (ingress, egress []cluster.Key) {
+	somebody := evaluate.Endpoint{Address: netip.IPv4Unspecified()}
+	v := evaluate.Evaluate(s, evaluate.Traffic{Source: evaluate.Endpoint{Pod: pod}, Destination: somebody, Protocol: cluster.TCP, Port: 1})
+	egress = v.Egress.Isolating
+	v = evaluate.Evaluate(s, evaluate.Traffic{Source: somebody, Destination: evaluate.Endpoint{Pod: pod}, Protocol: cluster.TCP, Port: 1})
+	return v.Ingress.Isolating, egress
+}

@@ -1,0 +1,316 @@
+package agent
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+var closedSets = policy.Sets{Ingress: policy.Closed, Egress: policy.Closed}
+
+// fakePolicies does with pods what datapath.Policies does.
+type fakePolicies struct {
+	mu     sync.Mutex
+	wanted map[netip.Addr]policy.Sets
+	held   map[netip.Addr]bool
+	syncs  int
+	fail   error
+	// during is called in each Sync before anything is written.
+	during func()
+}
+
+func (f *fakePolicies) Sync(t *policy.Tables) (int, error) {
+	if f.during != nil {
+		f.during()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.syncs++
+	if f.fail != nil && !ofSets(f.fail) {
+		return 0, f.fail
+	}
+	f.wanted = maps.Clone(t.Pods)
+	return 1, f.fail
+}
+
+func (f *fakePolicies) Close(addresses []netip.Addr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, a := range addresses {
+		f.held[a] = true
+	}
+	return nil
+}
+
+func (f *fakePolicies) Release(addresses []netip.Addr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, a := range addresses {
+		delete(f.held, a)
+	}
+	return nil
+}
+
+// of gives what holds for an address.
+func (f *fakePolicies) of(a netip.Addr) policy.Sets {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.held[a] {
+		return closedSets
+	}
+	return f.wanted[a]
+}
+
+var (
+	webAddress = netip.MustParseAddr("10.1.1.2")
+	ownAddress = netip.MustParseAddr("10.0.0.1")
+	webLocal   = policy.LocalPod{Pod: cluster.Key{Namespace: "shop", Name: "web"}, UID: "u1", Addresses: []netip.Addr{webAddress}}
+	webSets    = policy.Sets{Ingress: 7}
+)
+
+// newFakePolicies gives policies that are compiled to the set 7 for each pod whose namespace has one, and their table.
+func newFakePolicies() (*fakePolicies, *policies) {
+	table := &fakePolicies{held: map[netip.Addr]bool{}}
+	compile := func(s *cluster.Snapshot, local policy.Local) (*policy.Tables, []policy.Problem) {
+		t := &policy.Tables{Pods: map[netip.Addr]policy.Sets{}}
+		for _, pod := range local.Pods {
+			if slices.ContainsFunc(s.NetworkPolicies, func(p *cluster.NetworkPolicy) bool { return p.Namespace == pod.Pod.Namespace }) {
+				t.Pods[pod.Addresses[0]] = webSets
+			}
+		}
+		return t, nil
+	}
+	p := newPolicies(table, compile, false, newMetrics(&Agent{}), slog.New(slog.DiscardHandler))
+	p.setNode([]netip.Addr{ownAddress})
+	return table, p
+}
+
+// policySnapshot has a policy for ingress in each of the namespaces.
+func policySnapshot(namespaces ...string) *cluster.Snapshot {
+	s := &cluster.Snapshot{Since: time.Now(), Pods: []*cluster.Pod{{Namespace: "shop", Name: "web", UID: "u1"}}}
+	for _, namespace := range namespaces {
+		s.NetworkPolicies = append(s.NetworkPolicies, &cluster.NetworkPolicy{Namespace: namespace, Name: "p", UID: "of-" + namespace, IsolatesIngress: true})
+	}
+	return s
+}
+
+func mustPass(t *testing.T, p *policies) {
+	t.Helper()
+	if err := p.pass(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func expectSets(t *testing.T, step string, table *fakePolicies, want policy.Sets) {
+	t.Helper()
+	if got := table.of(webAddress); got != want {
+		t.Errorf("%s: sets %+v, want %+v", step, got, want)
+	}
+}
+
+// What an earlier agent has put into force stays until everything is known that policies depend on; pods that are added are closed.
+func TestPoliciesKeepWhatIsNotKnown(t *testing.T) {
+	for name, unknown := range map[string]*cluster.Snapshot{
+		"nothing":    {Unknown: cluster.AllKinds},
+		"pods":       {Unknown: cluster.Kinds{cluster.KindPod}},
+		"namespaces": {Unknown: cluster.Kinds{cluster.KindNamespace}},
+		"a manifest": {Partial: cluster.Kinds{cluster.KindNetworkPolicy}},
+	} {
+		table, p := newFakePolicies()
+		p.deliver(unknown)
+		if ingress, egress := p.isolates("shop"); !ingress || !egress {
+			t.Errorf("%s: policies that are not known do not isolate", name)
+		}
+		number, err := p.close([]policy.LocalPod{webLocal}, webLocal.Addresses)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.passAt(number); err != nil || table.syncs != 0 || p.current().filled {
+			t.Errorf("%s: %d writes, error %v", name, table.syncs, err)
+		}
+		expectSets(t, name, table, closedSets)
+		p.deliver(policySnapshot("shop"))
+		mustPass(t, p)
+		expectSets(t, name+", later", table, webSets)
+		if !p.current().filled {
+			t.Errorf("%s: not filled", name)
+		}
+	}
+}
+
+// Only policies of a pod's namespace can isolate it, and they in their directions.
+func TestIsolates(t *testing.T) {
+	_, p := newFakePolicies()
+	s := policySnapshot("a", "shop")
+	s.NetworkPolicies = append(s.NetworkPolicies, &cluster.NetworkPolicy{Namespace: "z", Name: "p", IsolatesEgress: true})
+	p.deliver(s)
+	for namespace, want := range map[string][2]bool{"a": {true, false}, "b": {false, false}, "shop": {true, false}, "z": {false, true}, "zz": {false, false}} {
+		if ingress, egress := p.isolates(namespace); [2]bool{ingress, egress} != want {
+			t.Errorf("namespace %s: %t %t, want %v", namespace, ingress, egress, want)
+		}
+	}
+}
+
+// A pod stays closed while tables are written that were made without it, and opens with those that were made with it. An address that
+// goes from one pod to another meanwhile is the new one's, and closed.
+func TestPodIsClosedUntilAPassKnowsIt(t *testing.T) {
+	table, p := newFakePolicies()
+	p.deliver(policySnapshot("shop"))
+	var number uint64
+	add := func(pods ...policy.LocalPod) {
+		var err error
+		if number, err = p.close(pods, webLocal.Addresses); err != nil {
+			t.Fatal(err)
+		}
+	}
+	table.during = func() { table.during = nil; add(webLocal) }
+	mustPass(t, p)
+	expectSets(t, "added during a pass", table, closedSets)
+
+	another := webLocal
+	another.UID = "u2"
+	table.during = func() { table.during = nil; add(another) }
+	mustPass(t, p)
+	expectSets(t, "another one with the address", table, closedSets)
+
+	if err := p.passAt(number); err != nil {
+		t.Fatal(err)
+	}
+	expectSets(t, "known", table, webSets)
+	syncs := table.syncs
+	if err := p.passAt(number); err != nil || table.syncs != syncs {
+		t.Errorf("%d writes for a pod that is known, error %v", table.syncs-syncs, err)
+	}
+	add(webLocal)
+	p.setPods(nil) // it is gone before a pass has known it
+	mustPass(t, p)
+	expectSets(t, "gone", table, policy.Sets{})
+}
+
+// What could not be written is tried again without being compiled again, and closes the pods that it is about until then.
+func TestPoliciesAreTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table, p := newFakePolicies()
+		compiled := 0
+		compile := p.compile
+		p.compile = func(s *cluster.Snapshot, l policy.Local) (*policy.Tables, []policy.Problem) {
+			compiled++
+			return compile(s, l)
+		}
+		table.fail = errors.New("no memory")
+		p.deliver(policySnapshot("shop"))
+		number, err := p.close([]policy.LocalPod{webLocal}, webLocal.Addresses)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.passAt(number); err == nil {
+			t.Error("no error")
+		}
+		expectSets(t, "not written", table, closedSets)
+		if o := p.current(); o.filled || !slices.Contains(o.all(), "no memory") || o.states[cluster.Key{Namespace: "shop", Name: "p"}].state != api.PolicyPending {
+			t.Errorf("outcome %+v", o)
+		}
+		go func() { _ = p.run(t.Context()) }()
+		time.Sleep(2*policyRetry + policyRetry/2)
+		synctest.Wait()
+		table.mu.Lock()
+		syncs := table.syncs
+		table.fail = nil
+		table.mu.Unlock()
+		if syncs < 3 || compiled != 1 {
+			t.Errorf("%d attempts, compiled %d times", syncs, compiled)
+		}
+		time.Sleep(policyRetry)
+		synctest.Wait()
+		expectSets(t, "written", table, webSets)
+		if o := p.current(); !o.filled || len(o.all()) > 0 || o.states[cluster.Key{Namespace: "shop", Name: "p"}].state != api.PolicyInForce {
+			t.Errorf("outcome %+v", o)
+		}
+		syncs = table.syncs
+		time.Sleep(3 * policyRetry)
+		synctest.Wait()
+		if table.syncs != syncs {
+			t.Errorf("%d writes of what is there", table.syncs-syncs)
+		}
+	})
+}
+
+// A policy that does not fit is named with its pods, and everything else is in force.
+func TestPolicyThatDoesNotFit(t *testing.T) {
+	table, p := newFakePolicies()
+	table.fail = &datapath.SyncError{Sets: []policy.Set{webSets.Ingress}, Pods: webLocal.Addresses, Err: &datapath.FullError{Map: "policies", Size: 2, Flag: "--policies-max"}}
+	other := policy.LocalPod{Pod: cluster.Key{Namespace: "other", Name: "x"}, Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.3")}}
+	p.deliver(policySnapshot("other", "shop"))
+	p.setPods([]policy.LocalPod{other, webLocal})
+	if err := p.pass(); err == nil {
+		t.Error("no error")
+	}
+	o := p.current()
+	if len(o.problems) != 1 || o.problems[0].Policy != (cluster.Key{Namespace: "shop", Name: "p"}) || o.problems[0].UID != "of-shop" ||
+		!slices.Equal(o.problems[0].Pods, []cluster.Key{webLocal.Pod}) || !strings.Contains(o.problems[0].Text, "--policies-max") {
+		t.Errorf("problems %+v", o.problems)
+	}
+	if len(o.all()) != 1 || !o.filled {
+		t.Errorf("problems for people %q, filled %t", o.all(), o.filled)
+	}
+	for namespace, want := range map[string]string{"shop": api.PolicyClosed, "other": api.PolicyInForce} {
+		if got := o.states[cluster.Key{Namespace: namespace, Name: "p"}].state; got != want {
+			t.Errorf("policy of %s is %q, want %q", namespace, got, want)
+		}
+	}
+	if why := o.closed[closedPod{webLocal.Pod, true}]; !strings.Contains(why, "full") || len(o.closed) != 1 {
+		t.Errorf("closed: %v", o.closed)
+	}
+}
+
+// A snapshot that says nothing new to policies is no reason for a pass, but the newest one answers questions.
+func TestOnlyWhatPoliciesDependOnIsNew(t *testing.T) {
+	_, p := newFakePolicies()
+	first := policySnapshot("shop")
+	p.deliver(first)
+	mustPass(t, p)
+	<-p.wake
+	second := *first
+	second.Services = []*cluster.Service{{Namespace: "shop", Name: "web"}}
+	p.deliver(&second)
+	p.setPods(nil)
+	p.setNode([]netip.Addr{ownAddress})
+	if len(p.wake) > 0 {
+		t.Error("a pass is due for a Service")
+	}
+	if newest, _ := p.newest(); newest != &second {
+		t.Error("questions are answered by an old snapshot")
+	}
+	p.setPods([]policy.LocalPod{webLocal})
+	if len(p.wake) == 0 {
+		t.Error("no pass is due for a pod")
+	}
+}
+
+// Since when a policy is in force is told, and begins anew when it changes.
+func TestPolicyStates(t *testing.T) {
+	begin := time.Now()
+	s := policySnapshot("a", "b")
+	states := policyStates{}.after(policyOutcome{snapshot: s}, begin)
+	changed := *s
+	changed.NetworkPolicies = []*cluster.NetworkPolicy{s.NetworkPolicies[0], {Namespace: "b", Name: "p", Wrong: "nonsense"}}
+	states = states.after(policyOutcome{snapshot: &changed}, begin.Add(time.Hour))
+	if a := states[cluster.Key{Namespace: "a", Name: "p"}]; a.state != api.PolicyInForce || !a.since.Equal(begin) {
+		t.Errorf("policy a is %+v", a)
+	}
+	if b := states[cluster.Key{Namespace: "b", Name: "p"}]; b.state != api.PolicyClosed || b.reason != "nonsense" || !b.since.Equal(begin.Add(time.Hour)) {
+		t.Errorf("policy b is %+v", b)
+	}
+}
