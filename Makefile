@@ -23,7 +23,7 @@ PLUGINS := github.com/containernetworking/plugins
 PLUGINS_VERSION = $(shell go list -m -f '{{.Version}}' $(PLUGINS))
 
 .NOTPARALLEL:
-.PHONY: help deps build portmap image image-bench manifests generate generated format lint test test-kubernetes check test-vm cluster cluster-down bench bench-services bench-nodeport readme-results clean
+.PHONY: help deps build portmap image image-bench manifests generate generated format lint test test-kubernetes check test-vm cluster cluster-down bench bench-services bench-nodeport bench-policy readme-results clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
@@ -113,6 +113,11 @@ bench-nodeport: USE := bench
 bench-nodeport: deps build ## Compare NodePorts with the real kube-proxy, about ten minutes (root)
 	bin/beeline bench --suite=nodeport --out $(BENCH_OUT)-nodeport
 	@echo 'report: $(abspath $(BENCH_OUT))-nodeport/report.html'
+
+bench-policy: USE := bench
+bench-policy: deps build ## Compare NetworkPolicies and flows, on and off, about ten minutes (root)
+	bin/beeline bench --suite=policy --quick --out $(BENCH_OUT)-policy
+	@echo 'report: $(abspath $(BENCH_OUT))-policy/report.html'
 
 readme-results: build ## Put the results of the last bench into README.md
 	build/readme-results.sh $(BENCH_OUT)

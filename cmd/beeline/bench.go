@@ -72,6 +72,7 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
   beeline bench --full --out results/full         everything, more than an hour
   beeline bench --contenders node,beeline --workloads tcp_rr --rounds 20
   beeline bench --suite=services                  ClusterIPs with Beeline and with kube-proxy, about ten minutes
+  beeline bench --suite=policy                    NetworkPolicies and flows: what they cost, and whether they are enforced
   beeline bench --list                            contenders and workloads
   beeline bench --kubeconfig ~/.kube/config       the quick one on a cluster
   beeline bench --kubeconfig ~/.kube/config --clean   delete what a run that crashed has left there`,
@@ -103,7 +104,7 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 	flags := c.Flags()
 	flags.BoolVar(&f.quick, "quick", false, "the most telling workloads on one core, at most five minutes (default)")
 	flags.BoolVar(&f.full, "full", false, "every workload, path, placement and number of processes")
-	flags.StringVar(&f.suite, "suite", suiteNetwork, "what to compare: network (pods), services (ClusterIPs, among up to 10,000 Services; with kube-proxy), nodeport (packets from outside)")
+	flags.StringVar(&f.suite, "suite", suiteNetwork, "what to compare: network (pods), services (ClusterIPs, among up to 10,000 Services; with kube-proxy), nodeport (packets from outside), policy (NetworkPolicies)")
 	flags.IntSliceVar(&f.levels, "levels", nil, "with --suite=services: numbers of Services (default 1,100,1000,10000)")
 	flags.BoolVar(&f.list, "list", false, "list contenders and workloads and end")
 	flags.StringSliceVar(&f.contenders, "contenders", nil, "contenders, by name (default all; the quick run in labs leaves out beeline-vxlan)")

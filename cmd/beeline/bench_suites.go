@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +24,7 @@ const (
 	suiteNetwork  = "network"
 	suiteServices = "services"
 	suiteNodePort = "nodeport"
+	suitePolicy   = "policy"
 )
 
 // ofNetwork are the flags that mean something in the network's suite only, ofServices those in the one of Services.
@@ -39,9 +41,11 @@ func (f *benchFlags) checkSuite(flags *pflag.FlagSet) error {
 	case suiteServices:
 		wrong = ofNetwork
 	case suiteNodePort:
-		wrong = append(ofNetwork, append(ofServices, "full")...)
+		wrong = slices.Concat(ofNetwork, ofServices, []string{"full"})
+	case suitePolicy:
+		wrong = slices.Concat(ofNetwork, ofServices)
 	default:
-		return fmt.Errorf("no suite %q; there are: %s, %s, %s", f.suite, suiteNetwork, suiteServices, suiteNodePort)
+		return fmt.Errorf("no suite %q; there are: %s", f.suite, strings.Join([]string{suiteNetwork, suiteServices, suiteNodePort, suitePolicy}, ", "))
 	}
 	for _, name := range wrong {
 		if flags.Changed(name) {
@@ -94,6 +98,30 @@ func (f *benchFlags) servicesPlan() (s suitePlan, err error) {
 	return s, nil
 }
 
+// policyPlan makes the plan of the policy bench that the flags ask for.
+func (f *benchFlags) policyPlan() (s suitePlan, err error) {
+	choice, err := f.choice()
+	if err != nil {
+		return s, err
+	}
+	preset := measure.QuickPolicy
+	if f.full {
+		preset = measure.FullPolicy
+	}
+	plan, err := preset(choice)
+	if err != nil {
+		return s, err
+	}
+	f.record(&plan.Schedule)
+	plan.Gate.Steal, plan.Gate.Foreign = f.steal/100, f.foreign/100
+	return suitePlan{
+		schedule: &plan.Schedule, contenders: len(plan.Contenders), takes: plan.Estimate(), baseline: plan.HasBaseline(), validate: plan.Validate,
+		run: func(ctx context.Context, progress *measure.Progress) (*result.Run, error) {
+			return measure.RunPolicy(ctx, plan, progress)
+		},
+	}, nil
+}
+
 // nodePortPlan makes the plan of the NodePort bench that the flags ask for.
 func (f *benchFlags) nodePortPlan() (s suitePlan, err error) {
 	choice, err := f.choice()
@@ -126,11 +154,14 @@ func isKubeProxy(c contender.Contender) bool {
 	return ok && c.Unsupported() == ""
 }
 
-// runSuite makes a run of one of the suites that have kube-proxy in them.
+// runSuite makes a run of one of the suites beside the network's.
 func runSuite(ctx context.Context, e env, f *benchFlags) error {
 	make := f.servicesPlan
-	if f.suite == suiteNodePort {
+	switch f.suite {
+	case suiteNodePort:
 		make = f.nodePortPlan
+	case suitePolicy:
+		make = f.policyPlan
 	}
 	plan, err := make()
 	if err == nil {
@@ -159,9 +190,12 @@ func runSuite(ctx context.Context, e env, f *benchFlags) error {
 // listSuite names the contenders of a suite.
 func listSuite(suite string, text *strings.Builder) {
 	var list []contender.Contender
-	if suite == suiteNodePort {
+	switch suite {
+	case suiteNodePort:
 		list = nodeport.Contenders()
-	} else {
+	case suitePolicy:
+		list = contender.PolicyContenders()
+	default:
 		list = append(list, contender.Node{})
 		for _, proxy := range contender.Proxies() {
 			list = append(list, proxy)

@@ -112,7 +112,7 @@ func RunPolicy(ctx context.Context, p PolicyPlan, progress *Progress) (run *resu
 		return run, err
 	}
 	b.describe(ctx)
-	for _, part := range []func(context.Context) error{b.traffic, b.changes, b.truth} {
+	for _, part := range []func(context.Context) error{b.traffic, b.truth, b.changes} {
 		if err := part(ctx); err != nil {
 			return run, err
 		}

@@ -25,6 +25,7 @@ func Markdown(w io.Writer, run *result.Run) error {
 	}
 	out.services(v)
 	out.nodePort(v)
+	out.policy(v)
 	out.costs(v)
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("write markdown: %w", err)

@@ -22,6 +22,7 @@ type page struct {
 	Promises           []promiseRow
 	Services           *serviceSection
 	NodePort           *nodePortSection
+	Policy             *policySection
 	Groups             []figureGroup
 	Latency            []latencySection
 	CPU                []cpuSection
@@ -78,6 +79,8 @@ func newPage(run *result.Run) *page {
 		p.Title = "What Services cost on this machine"
 	case run.NodePort != nil:
 		p.Title = "What NodePorts cost on this machine"
+	case run.Policy != nil:
+		p.Title = "What policies and flows cost on this machine"
 	}
 	if run.Started.IsZero() {
 		p.Undated = true
@@ -89,7 +92,7 @@ func newPage(run *result.Run) *page {
 	}
 	p.Overview = matrices(v)
 	p.HasRatios = len(p.Overview) > 0
-	p.Promises, p.Services, p.NodePort = v.promises(), v.services(), v.nodePort()
+	p.Promises, p.Services, p.NodePort, p.Policy = v.promises(), v.services(), v.nodePort(), v.policy()
 	p.Groups = figureGroups(v)
 	p.Latency = latencySections(v)
 	p.CPU = cpuSections(v)

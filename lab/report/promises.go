@@ -46,6 +46,8 @@ func (v *view) promises() []promiseRow {
 		list = servicePromises(v.run)
 	case v.run.NodePort != nil:
 		list = nodePortPromises()
+	case v.run.Policy != nil:
+		list = policyPromises(v.run)
 	}
 	var rows []promiseRow
 	for _, p := range list {

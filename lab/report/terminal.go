@@ -36,6 +36,7 @@ func Table(w io.Writer, run *result.Run) error {
 	out.failures(v)
 	out.services(v)
 	out.nodePort(v)
+	out.policy(v)
 	out.overview(v)
 	out.promises(v)
 	out.conclusion(v)

@@ -1,0 +1,239 @@
+package report
+
+import (
+	"fmt"
+	"html/template"
+	"slices"
+	"strings"
+
+	"github.com/beeline-cni/beeline/lab/report/chart"
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/stats"
+)
+
+// policySection is what the policy bench says beside its figures.
+type policySection struct {
+	// Against are the ratios of pairs, by workload; Charts have the same.
+	Against  *grid
+	Charts   []template.HTML
+	Truth    *truthTable
+	Changes  []changeRow
+	Compiled []compileRow
+}
+
+// policyPairs are contenders that differ in one thing only: what each of them costs is its ratio to the other.
+var policyPairs = [][2]string{
+	{policyElsewhere, subject}, {withPolicy, subject}, {policyMany, subject}, {blocksOne, subject}, {blocksMany, blocksOne},
+	{allFlows, subject}, {withPolicy, flowsOff}, {"ptp-iptables-policy", "ptp"}, {"ptp", subject}, {"ptp-iptables-policy", withPolicy},
+}
+
+// The contenders of the policy bench that promises are about.
+const (
+	policyElsewhere = "beeline-policy-elsewhere"
+	withPolicy      = "beeline-policy"
+	policyMany      = "beeline-policy-1000"
+	blocksOne       = "beeline-blocks-1"
+	blocksMany      = "beeline-blocks-100000"
+	allFlows        = "beeline-flows"
+	flowsOff        = "beeline-policy-flows-off"
+)
+
+// truthTable has a row for each connection that was tried and a column for each contender.
+type truthTable struct {
+	Columns []string
+	Rows    []truthRow
+	// Wrong says of each contender how many answers are not as they have to be; Notes why one has none.
+	Wrong []fact
+	Notes []fact
+}
+
+type truthRow struct {
+	What, Path, Protocol, Ends, Want string
+	Cells                            []truthCell
+}
+
+// truthCell is "works" or "does not"; Wrong if that is not as it has to be, empty without an answer.
+type truthCell struct {
+	Text  string
+	Wrong bool
+}
+
+type compileRow struct{ Name, Among, Scratch, Change, Tables, Note string }
+
+func (v *view) policy() *policySection {
+	p := v.run.Policy
+	if p == nil {
+		return nil
+	}
+	s := &policySection{Truth: newTruthTable(p.Truth)}
+	s.Against, s.Charts = v.against()
+	for _, c := range p.Changes {
+		s.Changes = append(s.Changes, newPolicyChangeRow(c))
+	}
+	for _, c := range p.Compiled {
+		s.Compiled = append(s.Compiled, newCompileRow(c))
+	}
+	return s
+}
+
+// against compares the pairs that a run has.
+func (v *view) against() (*grid, []template.HTML) {
+	g := &grid{Title: "What policies and flows cost"}
+	var charts []template.HTML
+	var workloads []result.Workload
+	for _, w := range v.run.Workloads {
+		workloads = append(workloads, w)
+		g.Columns = append(g.Columns, w.Title)
+	}
+	drawings := make([]chart.Ratio, len(workloads))
+	for i, w := range workloads {
+		drawings[i] = chart.Ratio{Baseline: "the other", Better: w.Better, Text: chart.Text{
+			ID: "policy-" + w.Name, Title: w.Title + ": what policies and flows cost",
+			Desc: "Each row is the ratio of a contender to the one that it is compared with, the median over the rounds with its 95 % interval. The table beside it has the same figures.",
+		}}
+	}
+	for _, pair := range policyPairs {
+		name, of := pair[0], pair[1]
+		row := gridRow{Name: name + " ÷ " + of, Highlight: strings.HasPrefix(name, subject)}
+		measured := false
+		for i, w := range workloads {
+			found, ok := v.within(w.Name, name, w.Name, of, v.placement())
+			if !ok {
+				row.Cells = append(row.Cells, dash)
+				continue
+			}
+			measured = true
+			cell := ratio(&found.Median)
+			if found.Low != nil && found.High != nil {
+				cell += " (" + interval(found.Low, found.High) + ")"
+			}
+			row.Cells = append(row.Cells, cell)
+			drawings[i].Rows = append(drawings[i].Rows, chart.RatioRow{
+				Label: row.Name, Highlight: row.Highlight, Ratio: &found.Median, Low: found.Low, High: found.High, Value: ratio(&found.Median), Tip: row.Name + ": " + cell,
+			})
+		}
+		if measured {
+			g.Rows = append(g.Rows, row)
+		}
+	}
+	if len(g.Rows) == 0 {
+		return nil, nil
+	}
+	for _, d := range drawings {
+		if len(d.Rows) > 0 {
+			charts = append(charts, d.SVG())
+		}
+	}
+	return g, charts
+}
+
+func newTruthTable(all []result.Truth) *truthTable {
+	t := &truthTable{}
+	type question struct{ what, path, protocol, ends, want string }
+	var order []question
+	found := map[question]map[string]truthCell{}
+	for _, truth := range all {
+		if truth.Error != "" {
+			t.Notes = append(t.Notes, fact{truth.Contender, truth.Error})
+		}
+		if len(truth.Answers) == 0 {
+			continue
+		}
+		t.Columns = append(t.Columns, truth.Contender)
+		wrong := 0
+		for _, a := range truth.Answers {
+			what := strings.TrimSuffix(fmt.Sprintf("%s, %s, %s", a.Direction, a.By, a.Case), ", ")
+			q := question{what, pathWords(a.Path), fmt.Sprintf("%s %d", a.Protocol, a.Port), a.From + " → " + a.To, works(a.Want)}
+			if found[q] == nil {
+				found[q] = map[string]truthCell{}
+				order = append(order, q)
+			}
+			found[q][truth.Contender] = truthCell{works(a.Works), a.Works != a.Want}
+			if a.Works != a.Want {
+				wrong++
+			}
+		}
+		t.Wrong = append(t.Wrong, fact{truth.Contender, fmt.Sprintf("%d of %d wrong", wrong, len(truth.Answers))})
+	}
+	if len(order) == 0 && len(t.Notes) == 0 {
+		return nil
+	}
+	for _, q := range order {
+		row := truthRow{What: q.what, Path: q.path, Protocol: q.protocol, Ends: q.ends, Want: q.want}
+		for _, name := range t.Columns {
+			cell, ok := found[q][name]
+			if !ok {
+				cell.Text = dash
+			}
+			row.Cells = append(row.Cells, cell)
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+func works(yes bool) string {
+	if yes {
+		return "works"
+	}
+	return "does not"
+}
+
+func pathWords(p result.Path) string {
+	if p == result.SameNode {
+		return "same node"
+	}
+	return "other node"
+}
+
+// Agree says how many contenders answer as they have to, and names those that do not.
+func (t *truthTable) Agree(r truthRow) (right int, wrong []string) {
+	for i, cell := range r.Cells {
+		switch {
+		case cell.Wrong:
+			wrong = append(wrong, t.Columns[i])
+		case cell.Text != dash:
+			right++
+		}
+	}
+	return right, wrong
+}
+
+func newPolicyChangeRow(c result.PolicyChange) changeRow {
+	what := map[result.PolicyHappening]string{
+		result.LabelForbids: "label changed, forbids", result.LabelAllows: "label changed, allows",
+		result.PolicyAdded: "policy added, forbids", result.PolicyRemoved: "policy removed, allows",
+	}[c.What]
+	if what == "" {
+		what = string(c.What)
+	}
+	r := changeRow{Name: c.Contender, What: what, Among: among(c.Policies, c.Pods), N: fmt.Sprint(len(c.Milliseconds)), P50: dash, P99: dash, Max: dash, Note: c.Error}
+	if len(c.Milliseconds) > 0 {
+		r.P50, r.Max = quantity(stats.Quantile(c.Milliseconds, 0.5), "ms"), quantity(slices.Max(c.Milliseconds), "ms")
+		r.P99 = quantity(stats.Quantile(c.Milliseconds, 0.99), "ms")
+	}
+	return r
+}
+
+func newCompileRow(c result.PolicyCompile) compileRow {
+	r := compileRow{Name: c.Contender, Among: among(c.Policies, c.Pods), Scratch: dash, Change: dash, Tables: dash, Note: c.Source}
+	if c.Error != "" {
+		r.Note = c.Error
+	}
+	for _, part := range []struct {
+		values []float64
+		into   *string
+	}{{c.ScratchMilliseconds, &r.Scratch}, {c.ChangeMilliseconds, &r.Change}} {
+		if len(part.values) > 0 {
+			*part.into = fmt.Sprintf("%s (max %s, n %d)", quantity(stats.Quantile(part.values, 0.5), "ms"), quantity(slices.Max(part.values), "ms"), len(part.values))
+		}
+	}
+	if c.TableBytes > 0 {
+		r.Tables = quantity(float64(c.TableBytes)/1e6, "MB")
+	}
+	return r
+}
+
+func among(policies, pods int) string {
+	return fmt.Sprintf("%s × %s", group(fmt.Sprint(policies)), group(fmt.Sprint(pods)))
+}

@@ -1,0 +1,129 @@
+package report
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/stats"
+)
+
+// ofPolicies makes a run of the policy bench, of invented figures: new connections cost a little more with policies, flows
+// cost too much, and one contender lets a connection through that it must not.
+func ofPolicies() *result.Run {
+	run := &result.Run{
+		Schema:   result.SchemaVersion,
+		Settings: result.Settings{Mode: "quick", Suite: "policy", Placement: []string{string(result.OneCore)}},
+		Workloads: []result.Workload{
+			{Name: "tcp_rr", Title: "TCP_RR", Tool: "netperf", Metric: result.Rate, Unit: "/s", Better: "higher", Work: "transaction"},
+			{Name: "tcp_crr", Title: "TCP_CRR", Tool: "netperf", Metric: result.Rate, Unit: "/s", Better: "higher", Work: "transaction"},
+		},
+	}
+	shares := []struct {
+		name    string
+		rr, crr float64
+	}{
+		{baseline, 1, 1}, {subject, 0.9, 0.9}, {policyElsewhere, 0.9, 0.899}, {withPolicy, 0.89, 0.82}, {blocksOne, 0.89, 0.82}, {blocksMany, 0.888, 0.81},
+		{allFlows, 0.89, 0.8}, {flowsOff, 0.89, 0.83}, {"ptp", 0.6, 0.5}, {"ptp-iptables-policy", 0.58, 0.4},
+	}
+	for _, s := range shares {
+		run.Contenders = append(run.Contenders, result.Contender{Name: s.name})
+	}
+	for round := range 7 {
+		run.Rounds = append(run.Rounds, result.Round{Index: round})
+		for _, s := range shares {
+			for w, share := range map[string]float64{"tcp_rr": s.rr, "tcp_crr": s.crr} {
+				run.Samples = append(run.Samples, result.Sample{
+					Round: round, Contender: s.name, Workload: w, Path: result.CrossNode, Placement: result.OneCore, Procs: 1, Seconds: 1,
+					Values: map[string]float64{result.Rate: 10000 * share * (1 + 0.001*float64(round))},
+				})
+			}
+		}
+	}
+	answer := func(want, works bool) result.Answer {
+		return result.Answer{
+			Direction: result.Ingress, By: "block", Case: "excepted", Path: result.SameNode, Protocol: "UDP", From: "stranger", To: "block-near", Port: 7100,
+			Want: want, Works: works,
+		}
+	}
+	run.Policy = &result.Policy{
+		Policies: 1000, Pods: 1000, Blocks: 100000,
+		Truth: []result.Truth{
+			{Contender: subject, Answers: []result.Answer{answer(false, false)}},
+			{Contender: withPolicy, Answers: []result.Answer{answer(false, true)}},
+			{Contender: "ptp-iptables-policy", Error: "no rules"},
+		},
+		Changes: []result.PolicyChange{
+			{Contender: policyMany, What: result.LabelForbids, Policies: 1000, Pods: 1000, Milliseconds: []float64{3, 4, 49}},
+			{Contender: policyMany, What: result.PolicyAdded, Policies: 1000, Pods: 1000, Milliseconds: []float64{3, 4, 149}, Error: "interrupted"},
+		},
+		Compiled: []result.PolicyCompile{{
+			Contender: policyMany, Policies: 1000, Pods: 1000, ScratchMilliseconds: []float64{120, 210}, ChangeMilliseconds: []float64{11}, TableBytes: 33e6, Source: "the agents",
+		}},
+	}
+	run.Summary = stats.Summarize(run)
+	return run
+}
+
+func TestPromisesOfPolicies(t *testing.T) {
+	var got []string
+	for _, r := range newView(ofPolicies()).promises() {
+		if r.Kept != notMeasured {
+			got = append(got, r.What+": "+r.Wanted+", "+r.Got+", "+r.Kept)
+		}
+	}
+	want := []string{
+		"No policy on the pod, policies elsewhere, TCP_RR: ≥ 0.99, 1.000, kept",
+		"No policy on the pod, policies elsewhere, TCP_CRR: ≥ 0.99, 0.999, kept",
+		"Allowing policies on both pods, TCP_RR: ≥ 0.97, 0.989, kept",
+		"Allowing policies on both pods, TCP_CRR: ≥ 0.93, 0.911, not kept",
+		"100,000 ipBlocks against 1, TCP_RR: ≥ 0.98, 0.998, kept",
+		"100,000 ipBlocks against 1, TCP_CRR: ≥ 0.98, 0.988, kept",
+		"Flows on, by default, with policies, TCP_RR: ≥ 0.97, 1.000, kept",
+		"Flows on, by default, with policies, TCP_CRR: ≥ 0.97, 0.988, kept",
+		"Flows of all pods, without policies, TCP_RR: ≥ 0.97, 0.989, kept",
+		"Flows of all pods, without policies, TCP_CRR: ≥ 0.97, 0.889, not kept",
+		"1,000 policies × 1,000 pods from nothing until they are in the kernel, the slowest: ≤ 1.00 s, 210 ms, kept",
+		"One label change among them until it is in the kernel, the slowest: ≤ 100 ms, 11.0 ms, kept",
+		"Tables of policy with them, in MB of 10⁶ bytes: ≤ 32.0 MB, 33.0 MB, not kept",
+		"New connections obey, label changed, forbids, P99: ≤ 100 ms, 49.0 ms, kept",
+		"New connections obey, policy added, forbids, P99: ≤ 100 ms, 149 ms, not kept",
+		"Connections that are not as the policies say, of all of Beeline's contenders: ≤ 0, 1, not kept",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPoliciesAreShown(t *testing.T) {
+	run := ofPolicies()
+	var table, markdown, page bytes.Buffer
+	for _, err := range []error{Table(&table, run), Markdown(&markdown, run), HTML(&page, run)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{"table": table.String(), "markdown": markdown.String(), "page": page.String()} {
+		for _, want := range []string{
+			"What is promised", "beeline-blocks-100000 ÷ beeline-blocks-1", "0.911", "ingress, block, excepted", "same node", "UDP 7100", "1 of 1 wrong", "no rules",
+			"policy added, forbids", "149 ms", "interrupted", "33.0 MB", "120 ms (max 210 ms, n 2)", "the agents",
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s lacks %q", name, want)
+			}
+		}
+	}
+	for text, want := range map[string]string{
+		table.String(): "WRONG: beeline-policy", markdown.String(): "**wrong: beeline-policy**", page.String(): `<td class="wrong">works, wrong</td>`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("what is wrong is not marked by %q", want)
+		}
+	}
+	if !strings.Contains(page.String(), `id="policy-tcp_crr-t"`) {
+		t.Error("the page lacks the chart")
+	}
+}
