@@ -313,6 +313,14 @@ struct {
 	__uint(value_size, INQUIRY_SIZE);
 } inquiries SEC(".maps");
 
+/* The same for permits that end: two struct tuple. Written by the datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, 2 * sizeof(struct tuple));
+} permit_keys SEC(".maps");
+
 /* What flows tell, for the agent to read. Written by the datapath; size in bytes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -47,25 +47,31 @@ static __always_inline __u32 permit_now(void)
 	return bpf_jiffies64() >> 8;
 }
 
+/* In memory of the CPU's own, since the stack of those who end permits has no room for it: `permit_keys`. */
+struct permit_keys {
+	struct tuple packet, session;
+};
+
 /* Takes the permit back; what went by it is added to its session, if that is still there. */
 SEPARATE int permit_end(struct decision *d)
 {
-	struct tuple t = {}, key;
+	__u32 zero = 0;
+	struct permit_keys *keys = bpf_map_lookup_elem(&permit_keys, &zero);
 	struct permit *permit;
 	struct session *s;
 	bool turned;
 
-	if (!policy_tracks() || !d)
+	if (!policy_tracks() || !d || !keys)
 		return 0;
 	permit = &d->permit;
 	if (permit->protocol && permit->packets && !permit->elsewhere) {
-		t.source = permit->sender;
-		t.destination = d->destination;
-		t.source_port = permit->sender_port;
-		t.destination_port = permit->destination_port;
-		t.protocol = permit->protocol;
-		turned = session_key(&key, &t);
-		s = bpf_map_lookup_elem(&sessions, &key);
+		keys->packet.source = permit->sender;
+		keys->packet.destination = d->destination;
+		keys->packet.source_port = permit->sender_port;
+		keys->packet.destination_port = permit->destination_port;
+		keys->packet.protocol = permit->protocol;
+		turned = session_key(&keys->session, &keys->packet);
+		s = bpf_map_lookup_elem(&sessions, &keys->session);
 		if (s)
 			session_count(s, session_direction(s, turned), permit->packets, permit->bytes);
 	}

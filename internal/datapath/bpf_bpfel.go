@@ -484,6 +484,7 @@ const (
 	bpfMapMaglev              = "maglev"
 	bpfMapOpenings            = "openings"
 	bpfMapPeers               = "peers"
+	bpfMapPermitKeys          = "permit_keys"
 	bpfMapPolicedPods         = "policed_pods"
 	bpfMapPolicies            = "policies"
 	bpfMapPolicyPorts         = "policy_ports"
@@ -613,6 +614,7 @@ type bpfMapSpecs struct {
 	Maglev         *ebpf.MapSpec `ebpf:"maglev"`
 	Openings       *ebpf.MapSpec `ebpf:"openings"`
 	Peers          *ebpf.MapSpec `ebpf:"peers"`
+	PermitKeys     *ebpf.MapSpec `ebpf:"permit_keys"`
 	PolicedPods    *ebpf.MapSpec `ebpf:"policed_pods"`
 	Policies       *ebpf.MapSpec `ebpf:"policies"`
 	PolicyPorts    *ebpf.MapSpec `ebpf:"policy_ports"`
@@ -690,6 +692,7 @@ type bpfMaps struct {
 	Maglev         *ebpf.Map `ebpf:"maglev"`
 	Openings       *ebpf.Map `ebpf:"openings"`
 	Peers          *ebpf.Map `ebpf:"peers"`
+	PermitKeys     *ebpf.Map `ebpf:"permit_keys"`
 	PolicedPods    *ebpf.Map `ebpf:"policed_pods"`
 	Policies       *ebpf.Map `ebpf:"policies"`
 	PolicyPorts    *ebpf.Map `ebpf:"policy_ports"`
@@ -729,6 +732,7 @@ func (m *bpfMaps) Close() error {
 		m.Maglev,
 		m.Openings,
 		m.Peers,
+		m.PermitKeys,
 		m.PolicedPods,
 		m.Policies,
 		m.PolicyPorts,
