@@ -23,7 +23,7 @@ PLUGINS := github.com/containernetworking/plugins
 PLUGINS_VERSION = $(shell go list -m -f '{{.Version}}' $(PLUGINS))
 
 .NOTPARALLEL:
-.PHONY: help deps build portmap image image-bench manifests generate generated format lint test test-kubernetes check test-vm cluster cluster-down bench bench-services bench-nodeport bench-policy readme-results clean
+.PHONY: help deps build portmap image image-bench manifests generate generated format lint test test-kubernetes check test-vm cluster cluster-down bench bench-services bench-nodeport bench-policy publish clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
@@ -119,8 +119,8 @@ bench-policy: deps build ## Compare NetworkPolicies and flows, on and off, about
 	bin/beeline bench --suite=policy --quick --out $(BENCH_OUT)-policy
 	@echo 'report: $(abspath $(BENCH_OUT))-policy/report.html'
 
-readme-results: build ## Put the results of the last bench into README.md
-	build/readme-results.sh $(BENCH_OUT)
+publish: build ## Put the results of the last benches into README.md and docs/measured
+	build/publish-results.sh $(BENCH_OUT)
 
 clean: ## Remove what was built
 	rm -rf bin
