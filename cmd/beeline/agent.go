@@ -56,6 +56,7 @@ Traffic does not depend on it: it can be stopped, killed and replaced at any tim
 	f.TextVar(&config.NonMasquerade, "non-masquerade-cidrs", config.NonMasquerade, "networks outside the cluster that see the addresses of pods all the same, with commas")
 	addServiceFlags(f, &config.ServiceConfig)
 	addPolicyFlags(f, &config.PolicyConfig)
+	addFlowFlags(f, &config.FlowConfig)
 	f.StringVar(&config.CNIConfDir, "cni-conf-dir", config.CNIConfDir, "where to put "+install.Conflist+" when the node is ready; empty: nowhere")
 	f.StringVar(&config.CNIBinDir, "cni-bin-dir", config.CNIBinDir, "where to put the CNI plugins "+install.Plugin+" and "+install.PortMap+"; empty: nowhere")
 	f.StringVar(&config.CommandDir, "command-dir", config.CommandDir, "where to put this program for people at the node; empty: nowhere")

@@ -65,6 +65,7 @@ func newRootCommand(e env) *cobra.Command {
 		newPoliciesCommand(e),
 		newPolicyCommand(e),
 		newDropsCommand(e),
+		newFlowsCommand(e),
 		newLabCommand(e),
 		newBenchCommand(e),
 		newConnectCommand(e),

@@ -61,6 +61,7 @@ type Agent struct {
 	// servicesChanged has room for one: Services have come to where the devices or sockets need other programs.
 	servicesChanged chan struct{}
 	connections     connections
+	flows           *flows
 	rest            rest
 	ways            ways
 	features        []api.Feature
@@ -144,11 +145,13 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 				if a.policies != nil {
 					a.policies.deliver(s)
 				}
+				a.flows.deliver(s)
 				handOver(snapshots, s)
 			})
 		},
 		func() error { return a.runServices(ctx) },
 		func() error { return a.runPolicies(ctx) },
+		func() error { return a.runFlows(ctx) },
 		func() error { return a.serveProxyHealth(ctx) },
 		func() error { return a.expireConnections(ctx) },
 		func() error { return a.attachRest(ctx) },
@@ -224,6 +227,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		servicesChanged: make(chan struct{}, 1),
 		rest:            rest{wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), done: map[string]int{}},
 		connections:     connections{wake: make(chan struct{}, 1)},
+		flows:           newFlows(config),
 	}
 	a.metrics = newMetrics(a)
 	if err := errors.Join(a.newServices(), a.newPolicies(), a.adoptEndpoints()); err != nil {

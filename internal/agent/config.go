@@ -64,6 +64,8 @@ type Config struct {
 	ServiceConfig
 	// PolicyConfig is about NetworkPolicies.
 	PolicyConfig
+	// FlowConfig is about flows.
+	FlowConfig
 	// Tunnel says which nodes are reached through VXLAN.
 	Tunnel Tunnel
 	// TunnelPort is the UDP port of VXLAN, the same on all nodes.
@@ -98,6 +100,7 @@ func Defaults() Config {
 		Routing:        RoutingEBPF,
 		ServiceConfig:  ServiceDefaults(),
 		PolicyConfig:   PolicyDefaults(),
+		FlowConfig:     FlowDefaults(),
 		Tunnel:         TunnelAuto,
 		TunnelPort:     4789, // IANA's for VXLAN
 		Masquerade:     true,
@@ -152,7 +155,7 @@ func (c Config) Validate() error {
 	if c.Routing != RoutingEBPF && c.Routing != RoutingKernel {
 		errs = append(errs, fmt.Errorf("--routing: %q is neither %q nor %q", c.Routing, RoutingEBPF, RoutingKernel))
 	}
-	errs = append(errs, c.ServiceConfig.validate(), c.PolicyConfig.validate())
+	errs = append(errs, c.ServiceConfig.validate(), c.PolicyConfig.validate(), c.FlowConfig.validate())
 	if !slices.Contains([]Tunnel{TunnelAuto, TunnelNone, TunnelVXLAN}, c.Tunnel) {
 		errs = append(errs, fmt.Errorf("--tunnel: %q is none of %q, %q and %q", c.Tunnel, TunnelAuto, TunnelNone, TunnelVXLAN))
 	}

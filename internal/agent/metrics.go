@@ -122,6 +122,7 @@ func (c *nodeCollector) Describe(out chan<- *prometheus.Desc) {
 		descInfo, descReady, descProblems, descEndpoints, descAddresses, descNodes, descMTU,
 		descObjects, descReachable, descOutages, descDropPackets, descDropBytes,
 		descPolicies, descPolicyPods, descPolicySets, descPolicyIdentities, descPolicyBlocks, descPolicyKnown, descSessions, descSessionsExpired,
+		descFlowEvents, descFlowLost, descFlowErrors,
 		descPorts, descFrontends, descBackends, descSynced, descServiceBad, descConnections, descExpired, descExpireErrs, descDestroyed,
 		descMapBytes, descMapEntries, descMapMax, descRuns, descRunTime,
 	} {
@@ -176,6 +177,7 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	counter(descOutages, float64(s.Cluster.Outages))
 	c.collectTranslation(s, gauge, counter)
 	c.collectPolicies(s.Policy, gauge, counter)
+	c.collectFlows(out, counter)
 	for _, m := range s.Maps {
 		gauge(descMapBytes, float64(m.Bytes), m.Name)
 		gauge(descMapEntries, float64(m.Entries), m.Name)

@@ -32,6 +32,9 @@ func (a *Agent) runPolicies(ctx context.Context) error {
 
 // policiesChanged has it looked at whether pods need programs that they lack, and at what is to be told. It does not block.
 func (a *Agent) policiesChanged() {
+	if t := a.policies.current().tables; t != nil {
+		a.flows.setPolicies(t.Names)
+	}
 	a.rest.governed()
 	a.lookAgain()
 }

@@ -154,7 +154,7 @@ func (d *Datapath) setTables() {
 	d.Endpoints = Endpoints{d.objects.bpfMaps.Endpoints, generation}
 	d.Routes = Routes{d.objects.bpfMaps.Routes, d.objects.bpfMaps.RouteLengths, generation}
 	d.Drops = Drops{d.objects.bpfMaps.Drops}
-	d.Flows = Flows{d.objects.bpfMaps.Flows, d.objects.bpfMaps.FlowLosses}
+	d.Flows = Flows{d.objects.bpfMaps.Flows, d.objects.bpfMaps.FlowLosses, d.config.FlowsSample}
 	d.Lease = Lease{d.objects.bpfMaps.Lease}
 	d.Tunnel = Tunnel{d.objects.bpfMaps.TunnelSources}
 	d.Uplinks = Uplinks{d.objects.bpfMaps.Uplinks}

@@ -14,3 +14,11 @@ const (
 	// FlowsAll tells of every pod's sessions.
 	FlowsAll = FlowMode(bpfFlowModeFLOWS_ALL)
 )
+
+// DropReasons gives the names of all reasons of drops.
+func DropReasons() (all []string) {
+	for r := DropReason(bpfDropReasonDROP_NONE) + 1; r < DropReason(len(dropReasons)); r++ {
+		all = append(all, r.String())
+	}
+	return all
+}

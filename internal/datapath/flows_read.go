@@ -16,7 +16,13 @@ import (
 )
 
 // Flows is what the datapath tells of sessions and of drops. Events wait while no agent reads them, for as long as there is room.
-type Flows struct{ events, losses *ebpf.Map }
+type Flows struct {
+	events, losses *ebpf.Map
+	sample         uint32
+}
+
+// Samples tells whether flows tell of a session (Config.FlowsSample). As flow_sampled of bpf/lib/flow.h.
+func (f Flows) Samples(s Session) bool { return f.sample <= 1 || uint32(s.Opened)%f.sample == 0 }
 
 // flowLosses names enum flow_loss of bpf/types.h, in its order.
 var flowLosses = [bpfFlowLossFLOW_LOSS_MAX]struct{ why, meaning string }{

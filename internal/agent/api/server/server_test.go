@@ -65,6 +65,15 @@ func (e *echo) ExplainPolicy(_ context.Context, q api.PolicyQuestion) (*api.Poli
 func (e *echo) Drops(context.Context) ([]api.Drop, error) {
 	return []api.Drop{{Packets: 7}}, e.note("drops")
 }
+func (e *echo) Flows(_ context.Context, which api.FlowFilter) (*api.FlowList, error) {
+	return &api.FlowList{Kept: 3}, e.note(which)
+}
+func (e *echo) FollowFlows(_ context.Context, which api.FlowFilter, each func(api.FlowLine) error) error {
+	if err := e.note(which); err != nil {
+		return err
+	}
+	return errors.Join(each(api.FlowLine{Missed: 4}), each(api.FlowLine{Missed: 5}))
+}
 func (e *echo) Ready(ctx context.Context) error {
 	if e.wait != nil {
 		select {
@@ -117,6 +126,7 @@ func TestEveryMethodArrivesAndAnswers(t *testing.T) {
 		{"Policies", func() (any, error) { return client.Policies(ctx, api.PolicyFilter{Name: "web"}) }, api.PolicyFilter{Name: "web"}, []api.NetworkPolicy{{Name: "web"}}},
 		{"ExplainPolicy", func() (any, error) { return client.ExplainPolicy(ctx, api.PolicyQuestion{From: "node"}) }, api.PolicyQuestion{From: "node"}, &api.PolicyAnswer{Allowed: true}},
 		{"Drops", func() (any, error) { return client.Drops(ctx) }, "drops", []api.Drop{{Packets: 7}}},
+		{"Flows", func() (any, error) { return client.Flows(ctx, api.FlowFilter{Pod: "a/b"}) }, api.FlowFilter{Pod: "a/b"}, &api.FlowList{Kept: 3}},
 		{"Ready", func() (any, error) { return nil, client.Ready(ctx) }, "ready", nil},
 	}
 	for _, test := range tests {

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+// flowQuestion holds the flags of `beeline flows`.
+type flowQuestion struct {
+	filter api.FlowFilter
+	since  time.Duration
+	follow bool
+}
+
+// flowsLast is how many flows are printed unless something else is said.
+const flowsLast = 100
+
+func newFlowsCommand(e env) *cobra.Command {
+	var q flowQuestion
+	cmd := newReadCommand(e, "flows", "Show the connections and drops that this node has seen, by name",
+		func(cmd *cobra.Command, c *api.Client) (*api.FlowList, error) {
+			return c.Flows(cmd.Context(), q.asked(cmd, time.Now()))
+		}, printFlows)
+	cmd.Long = `Shows the connections and drops that this node has seen: who with whom, which NetworkPolicies have allowed it, or why it was dropped.
+
+An end is a pod or a Service as namespace/name, a namespace as namespace/, the name of a pod, Service or node alone, an address, or a prefix.`
+	cmd.Example = `  beeline flows --pod shop/cart --verdict dropped
+  beeline flows --to shop/db --port 5432 --since 5m
+  beeline flows --from 10.1.2.0/24 --follow`
+	q.addFlags(cmd)
+	once := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		output := cmd.Flag("output").Value.String()
+		if !q.follow || output != "text" && output != "json" {
+			return once(cmd, args)
+		}
+		client := api.NewClient(cmd.Flag("socket").Value.String())
+		return explain(followFlows(cmd.Context(), e, client, q.asked(cmd, time.Now()), output == "json"))
+	}
+	return cmd
+}
+
+func (q *flowQuestion) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&q.filter.Pod, "pod", "", "only what this end has to do with, on either side")
+	f.StringVar(&q.filter.From, "from", "", "only what this end has begun or sent")
+	f.StringVar(&q.filter.To, "to", "", "only what goes to this end")
+	f.StringVar(&q.filter.Verdict, "verdict", "", "only what was "+api.FlowAllowed+", or "+api.FlowDropped)
+	f.StringVar(&q.filter.Protocol, "protocol", "", "only this protocol: TCP, UDP, SCTP, ICMP, ICMPv6 or a number")
+	f.Uint16Var(&q.filter.Port, "port", 0, "only what goes to this port")
+	f.StringVar(&q.filter.Reason, "reason", "", "only drops of this reason, as `beeline drops` names it")
+	f.DurationVar(&q.since, "since", 0, "only what is not older than this, as in 5m")
+	f.IntVar(&q.filter.Last, "last", flowsLast, "how many at most, the newest; 0: all that are kept")
+	f.BoolVarP(&q.follow, "follow", "f", false, "go on with what comes, until Ctrl-C; with --last or --since, after what there is already")
+}
+
+// asked gives the filter for the agent.
+func (q *flowQuestion) asked(cmd *cobra.Command, now time.Time) api.FlowFilter {
+	filter := q.filter
+	if q.since > 0 {
+		filter.Since = now.Add(-q.since)
+	}
+	if q.follow && q.since == 0 && !cmd.Flags().Changed("last") {
+		filter.Last = 0 // nothing of the past
+	}
+	return filter
+}
+
+// printFlows prints a line for each flow.
+func printFlows(w io.Writer, list *api.FlowList) error {
+	defer printLosses(w, list)
+	if len(list.Flows) == 0 {
+		fmt.Fprintln(w, noFlows(list))
+		return nil
+	}
+	rows := [][]string{{"TIME", "SOURCE", "", "DESTINATION", "PROTOCOL", "EVENT", "PACKETS", "WHY"}}
+	for _, f := range list.Flows {
+		rows = append(rows, flowRow(f))
+	}
+	return table(w, rows)
+}
+
+// noFlows says why there is nothing to print.
+func noFlows(list *api.FlowList) string {
+	switch {
+	case list.Telling == "off":
+		return "Flows are off on this node (--flows=off)."
+	case list.Kept == 0 && list.Telling == "drops":
+		return "No packet has been dropped since the agent started; of connections flows tell nothing here (--flows=drops)."
+	case list.Kept == 0 && list.Telling == "policy":
+		return "Nothing yet: flows tell of drops, and of connections of pods that NetworkPolicies select (--flows=policy)."
+	case list.Kept == 0:
+		return "Nothing yet."
+	}
+	return fmt.Sprintf("None of the %d events that are kept, since %s, is asked for.", list.Kept, list.Oldest.UTC().Format(time.RFC3339))
+}
+
+// printLosses says what is missing.
+func printLosses(w io.Writer, list *api.FlowList) {
+	for _, l := range list.Losses {
+		fmt.Fprintf(w, "Not told: %d events (%s) because %s.\n", l.Events, l.Event, l.Meaning)
+	}
+}
+
+// followFlows prints flows as they come, until the command is interrupted.
+func followFlows(ctx context.Context, e env, c *api.Client, filter api.FlowFilter, asJSON bool) error {
+	lines := json.NewEncoder(e.stdout)
+	if !asJSON {
+		fmt.Fprintln(e.stderr, "Watching; end with Ctrl-C.")
+	}
+	err := c.FollowFlows(ctx, filter, func(line api.FlowLine) error {
+		if asJSON {
+			return lines.Encode(line)
+		}
+		if line.Missed > 0 {
+			_, err := fmt.Fprintf(e.stdout, "%d events went by unseen: this command was too slow.\n", line.Missed)
+			return err
+		}
+		_, err := fmt.Fprintln(e.stdout, flowLine(*line.Flow))
+		return err
+	})
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil // interrupted: that is how it ends
+	}
+	return err
+}

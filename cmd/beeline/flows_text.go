@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+// flowTime is how the time of a flow is printed, in UTC.
+const flowTime = "15:04:05.000"
+
+// flowRow is a flow in columns.
+func flowRow(f api.Flow) []string {
+	packets := fmt.Sprint(f.Packets)
+	if f.AnswerPackets > 0 || f.Event == api.FlowEventClosed || f.Event == api.FlowEventRevoked {
+		packets += fmt.Sprintf("/%d", f.AnswerPackets)
+	}
+	return []string{
+		f.Time.UTC().Format(flowTime), flowSource(f), "→", flowEnd(f.Destination, f.Protocol), dash(f.Protocol), flowWord(f), packets, flowWhy(f),
+	}
+}
+
+// Widths of the columns of a stream, where nobody knows what comes.
+const (
+	flowEndWidth  = 32
+	flowWordWidth = 8
+)
+
+// flowLine is a flow as a line of a stream.
+func flowLine(f api.Flow) string {
+	row := flowRow(f)
+	return fmt.Sprintf("%s  %-*s → %-*s  %-6s  %-*s  %6s  %s", row[0], flowEndWidth, row[1], flowEndWidth, row[3], row[4], flowWordWidth, row[5], row[6], row[7])
+}
+
+// flowWord is what happened, in a word.
+func flowWord(f api.Flow) string {
+	if f.Event == api.FlowEventOpened {
+		return api.FlowAllowed
+	}
+	return f.Event
+}
+
+// flowSource names who opened a connection or sent a packet. A pod that sent what is not its own is named by its device.
+func flowSource(f api.Flow) string {
+	end := flowEnd(f.Source, f.Protocol)
+	if f.DevicePod != "" && f.Program == "from_pod" && (f.Source.Kind == "" || f.Source.Namespace+"/"+f.Source.Name != f.DevicePod) && f.Event == api.FlowEventDropped {
+		return f.DevicePod + " as " + end
+	}
+	return end
+}
+
+// flowEnd names an end with its port, and the Services that it is an endpoint of.
+func flowEnd(e api.FlowEnd, protocol string) string {
+	if !e.Address.IsValid() {
+		return "?"
+	}
+	name := e.Address.String()
+	switch e.Kind {
+	case api.FlowEndPod:
+		name = e.Namespace + "/" + e.Name
+	case api.FlowEndService:
+		name = "Service " + e.Namespace + "/" + e.Name
+	case api.FlowEndNode:
+		name = "node " + e.Name
+	}
+	if e.Port != 0 && !strings.HasPrefix(protocol, "ICMP") {
+		if e.Kind == "" {
+			name = netip.AddrPortFrom(e.Address, e.Port).String()
+		} else {
+			name = fmt.Sprintf("%s:%d", name, e.Port)
+		}
+	}
+	if len(e.Services) > 0 {
+		name += " (Service " + strings.Join(e.Services, ", ") + ")"
+	}
+	return name
+}
+
+// flowWhy says what has allowed a flow, or why it was dropped.
+func flowWhy(f api.Flow) string {
+	if f.Reason != "" {
+		return fmt.Sprintf("%s in %s: %s", f.Reason, f.Program, f.Meaning)
+	}
+	if f.Event == api.FlowEventRevoked {
+		return "NetworkPolicies have changed and no longer allow it; ask `beeline policy explain`"
+	}
+	var by []string
+	if f.EgressPolicy != "" {
+		by = append(by, f.EgressPolicy+" (egress)")
+	}
+	if f.IngressPolicy != "" {
+		by = append(by, f.IngressPolicy+" (ingress)")
+	}
+	if len(by) == 0 {
+		return "-"
+	}
+	return "allowed by " + strings.Join(by, " and ")
+}

@@ -1,0 +1,58 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+// stream answers with a line of JSON for each value, as they come, until do returns. An error before the first line is answered as
+// those of other requests; later ones end the connection.
+func stream[Req, Line any](do func(context.Context, Req, func(Line) error) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !allow(w, r, http.MethodPost) {
+			return
+		}
+		var req Req
+		if err := decode(http.MaxBytesReader(w, r.Body, maxRequest), &req); err != nil {
+			refuse(w, http.StatusBadRequest, api.Errorf(api.CodeInvalid, "decode request: %v", err))
+			return
+		}
+		// The server's deadlines are for answers that end. The client's end is noticed as that of its connection.
+		conn := http.NewResponseController(w)
+		if err := errors.Join(conn.SetReadDeadline(time.Time{}), conn.SetWriteDeadline(time.Time{})); err != nil {
+			refuse(w, http.StatusInternalServerError, api.Errorf(api.CodeInternal, "prepare stream: %v", err))
+			return
+		}
+		begun := false
+		err := do(r.Context(), req, func(line Line) error {
+			var out bytes.Buffer
+			if err := json.NewEncoder(&out).Encode(line); err != nil {
+				return err
+			}
+			if !begun {
+				w.Header().Set("Content-Type", "application/x-ndjson")
+				begun = true
+			}
+			// A client that does not read keeps no goroutine for ever.
+			if err := conn.SetWriteDeadline(time.Now().Add(streamPatience)); err != nil {
+				return err
+			}
+			if _, err := w.Write(out.Bytes()); err != nil {
+				return err
+			}
+			return conn.Flush()
+		})
+		if err != nil && !begun {
+			answer(w, func() (struct{}, error) { return struct{}{}, err })
+		}
+	})
+}
+
+// streamPatience is how long a line may take.
+const streamPatience = time.Minute

@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/flow"
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+// The clock of flows.
+const (
+	// flowsInterval is how long events wait in the datapath, unless they fill a quarter of the buffer before.
+	flowsInterval = 100 * time.Millisecond
+	// flowsRetry is how long the agent waits when they cannot be read.
+	flowsRetry = 10 * time.Second
+)
+
+// flows keeps what the datapath tells of sessions and drops.
+type flows struct {
+	config FlowConfig
+	names  *flow.Names
+	log    *flow.Log
+	// events counts them by kind.
+	events [len(kindsOfFlows)]atomic.Uint64
+	// unreadable counts the attempts to read events that went wrong.
+	unreadable atomic.Uint64
+}
+
+// kindsOfFlows has an element for each kind.
+var kindsOfFlows = [...]flow.Kind{flow.Opened, flow.Answered, flow.Closed, flow.Dropped, flow.Revoked}
+
+func newFlows(config Config) *flows {
+	return &flows{config: config.FlowConfig, names: flow.NewNames(config.NodeName), log: flow.NewLog(config.FlowsKept)}
+}
+
+// deliver hands over a snapshot, for names. It returns at once.
+func (f *flows) deliver(s *cluster.Snapshot) { f.names.Deliver(s) }
+
+// setPolicies hands over the names of policies, which must not be changed any more.
+func (f *flows) setPolicies(names map[policy.Policy]cluster.Key) { f.names.SetPolicies(names) }
+
+// record gives an event its names.
+func (f *flows) record(e flow.Event) flow.Record {
+	if int(e.Kind) < len(f.events) {
+		f.events[e.Kind].Add(1)
+	}
+	return f.names.Record(e)
+}
+
+// runFlows reads what the datapath tells until ctx ends. What goes wrong with it is no reason to end anything else.
+func (a *Agent) runFlows(ctx context.Context) error {
+	defer a.flows.log.Close() // and with it the requests of those who follow
+	for a.config.Flows != FlowsOff && ctx.Err() == nil {
+		if err := a.readFlows(ctx); err != nil {
+			a.flows.unreadable.Add(1)
+			a.log.Error("flows are not read for now", "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(flowsRetry):
+			}
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// readFlows reads until ctx ends or something goes wrong.
+func (a *Agent) readFlows(ctx context.Context) error {
+	reader, err := a.datapath.Flows.Reader()
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	const together = 256
+	batch := make([]flow.Record, 0, together)
+	hand := func() {
+		a.flows.log.Add(batch...)
+		batch = batch[:0]
+	}
+	for ctx.Err() == nil {
+		fresh := true
+		err := reader.Read(flowsInterval, func(e flow.Event) {
+			if fresh {
+				a.nameLocals()
+				fresh = false
+			}
+			if batch = append(batch, a.flows.record(e)); len(batch) == together {
+				hand()
+			}
+		})
+		if len(batch) > 0 {
+			hand()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nameLocals hands over the pods of this node as they are now, or leaves them as they were a moment ago: reading must not
+// wait for a reconciliation, since the datapath has room for little more than what comes meanwhile.
+func (a *Agent) nameLocals() {
+	if !a.mu.TryLock() {
+		return
+	}
+	defer a.mu.Unlock()
+	locals := make([]flow.Local, 0, len(a.endpoints))
+	for _, e := range a.endpoints {
+		locals = append(locals, flow.Local{Pod: policyPodOf(e).Pod, Addresses: e.Addresses, Device: e.HostIfIndex})
+	}
+	a.flows.names.SetLocals(locals)
+}
+
+// sessionExpired tells of a session that has timed out, of which the datapath has not told the end.
+func (a *Agent) sessionExpired(s datapath.Session) {
+	if mode := flowModes[a.config.Flows]; mode < datapath.FlowsPolicy || s.Told || !a.datapath.Flows.Samples(s) {
+		return
+	}
+	a.flows.log.Add(a.flows.record(flow.Event{
+		Time: time.Now(), Kind: flow.Closed, Protocol: s.Protocol, Source: s.Source, Destination: s.Destination,
+		Packets: s.Packets, Bytes: s.Bytes, Ingress: s.Ingress, Egress: s.Egress,
+	}))
+}

@@ -1,0 +1,70 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/flow"
+)
+
+// Flows lists what is kept of flows.
+func (a *Agent) Flows(_ context.Context, which api.FlowFilter) (*api.FlowList, error) {
+	filter, err := newFlowFilter(which)
+	if err != nil {
+		return nil, err
+	}
+	list := &api.FlowList{Telling: string(a.config.Flows), Flows: []api.Flow{}}
+	for _, r := range a.flows.log.Last(filter, which.Last) {
+		list.Flows = append(list.Flows, r.Flow())
+	}
+	list.Kept, list.Oldest = a.flows.log.Kept()
+	losses, err := a.datapath.Flows.Losses()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range losses {
+		if l.Events > 0 {
+			list.Losses = append(list.Losses, api.FlowLoss{Event: l.Kind.String(), Why: l.Why, Meaning: l.Meaning, Events: l.Events})
+		}
+	}
+	return list, nil
+}
+
+// FollowFlows tells of flows as they come.
+func (a *Agent) FollowFlows(ctx context.Context, which api.FlowFilter, each func(api.FlowLine) error) error {
+	filter, err := newFlowFilter(which)
+	if err != nil {
+		return err
+	}
+	if a.config.Flows == FlowsOff {
+		return api.Errorf(api.CodeInvalid, "this agent tells of no flows (--flows=%s)", FlowsOff)
+	}
+	records, follower := a.flows.log.Follow(filter, which.Last)
+	defer follower.Close()
+	for {
+		for _, r := range records {
+			f := r.Flow()
+			if err := each(api.FlowLine{Flow: &f}); err != nil {
+				return err
+			}
+		}
+		var missed uint64
+		if records, missed, err = follower.Next(ctx); err != nil {
+			return err
+		}
+		if missed > 0 {
+			if err := each(api.FlowLine{Missed: missed}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func newFlowFilter(which api.FlowFilter) (flow.Filter, error) {
+	filter, err := flow.NewFilter(which, datapath.DropReasons())
+	if err != nil {
+		return filter, api.Errorf(api.CodeInvalid, "filter: %v", err)
+	}
+	return filter, nil
+}

@@ -1,0 +1,335 @@
+package flow
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+// OwnerKind is what an address belongs to.
+type OwnerKind string
+
+// The kinds.
+const (
+	OwnerPod     OwnerKind = "pod"
+	OwnerNode    OwnerKind = "node"
+	OwnerService OwnerKind = "service"
+)
+
+// Owner is what has an address. It is never changed.
+type Owner struct {
+	Kind OwnerKind
+	cluster.Key
+	// Node is where a pod runs.
+	Node string
+}
+
+// Local is a pod of this node as its agent knows it: before the cluster tells of its addresses, and where nobody does.
+type Local struct {
+	Pod       cluster.Key
+	Addresses []netip.Addr
+	// Device is the index of the host's end of its device.
+	Device int
+}
+
+// How long the names of pods that are gone are kept, and how many at most: events about them come late, and people ask later still.
+const (
+	keptGone    = 10 * time.Minute
+	keptGoneMax = 8192
+)
+
+// port is where a Service answers or an endpoint listens.
+type port struct {
+	address  netip.Addr // invalid for the port of every node
+	number   uint16
+	protocol cluster.Protocol
+}
+
+// Names knows whose addresses and numbers are. What is new is handed over at once and taken in by the next Record, which looks only at
+// what has changed. Its methods may be called from several goroutines.
+type Names struct {
+	snapshot atomic.Pointer[cluster.Snapshot]
+
+	mu      sync.Mutex
+	node    string
+	current cluster.Snapshot // what has been taken in
+	pods    map[netip.Addr]*Owner
+	nodes   map[netip.Addr]*Owner
+	locals  map[netip.Addr]*Owner
+	devices map[int]*Owner
+	// frontends are Services by their addresses and ports, serviceAddresses by their addresses alone.
+	frontends        map[port]*Owner
+	serviceAddresses map[netip.Addr]*Owner
+	// endpoints are the Services that have one. The lists are never changed.
+	endpoints map[port][]cluster.Key
+	policies  map[policy.Policy]string
+	gone      []departed
+}
+
+// departed is an address whose pod is gone.
+type departed struct {
+	address netip.Addr
+	owner   *Owner
+	at      time.Time
+}
+
+// NewNames makes names for the agent of this node.
+func NewNames(node string) *Names {
+	return &Names{
+		node:             node,
+		pods:             map[netip.Addr]*Owner{},
+		nodes:            map[netip.Addr]*Owner{},
+		frontends:        map[port]*Owner{},
+		serviceAddresses: map[netip.Addr]*Owner{},
+		endpoints:        map[port][]cluster.Key{},
+		policies:         map[policy.Policy]string{},
+	}
+}
+
+// Deliver hands over a snapshot. It returns at once.
+func (n *Names) Deliver(s *cluster.Snapshot) { n.snapshot.Store(s) }
+
+// SetLocals hands over the pods of this node.
+func (n *Names) SetLocals(all []Local) {
+	locals, devices := make(map[netip.Addr]*Owner, len(all)), make(map[int]*Owner, len(all))
+	for _, l := range all {
+		owner := &Owner{OwnerPod, l.Pod, n.node}
+		devices[l.Device] = owner
+		for _, a := range l.Addresses {
+			locals[a] = owner
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for address, owner := range n.locals {
+		if locals[address] == nil && n.pods[address] == nil {
+			n.pods[address] = owner
+			n.depart(address, owner, time.Now())
+		}
+	}
+	n.locals, n.devices = locals, devices
+}
+
+// SetPolicies hands over the names of policies by their numbers. Those that are not there any more keep their names: numbers are
+// made of what they stand for.
+func (n *Names) SetPolicies(names map[policy.Policy]cluster.Key) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.policies) > len(names)+keptGoneMax {
+		clear(n.policies)
+	}
+	for number, key := range names {
+		if _, ok := n.policies[number]; !ok {
+			n.policies[number] = key.String()
+		}
+	}
+}
+
+// Record gives an event its names.
+func (n *Names) Record(e Event) Record {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.update(e.Time)
+	r := Record{Event: e, From: n.end(e.Source, e.Protocol), To: n.end(e.Destination, e.Protocol), Device: n.devices[e.Device]}
+	if e.Egress != 0 {
+		r.EgressPolicy = n.policy(e.Egress)
+	}
+	if e.Ingress != 0 {
+		r.IngressPolicy = n.policy(e.Ingress)
+	}
+	return r
+}
+
+func (n *Names) policy(number policy.Policy) string {
+	name, ok := n.policies[number]
+	if !ok {
+		return fmt.Sprintf("policy %d", number)
+	}
+	return name
+}
+
+// end says who is behind an address and a port.
+func (n *Names) end(at netip.AddrPort, protocol uint8) End {
+	a := at.Addr()
+	where := port{a, at.Port(), cluster.Protocol(protocol)}
+	if owner := n.locals[a]; owner != nil {
+		return End{owner, n.endpoints[where]}
+	}
+	if owner := n.pods[a]; owner != nil {
+		return End{owner, n.endpoints[where]}
+	}
+	if owner := n.frontends[where]; owner != nil {
+		return End{Owner: owner}
+	}
+	if owner := n.serviceAddresses[a]; owner != nil {
+		return End{Owner: owner}
+	}
+	owner := n.nodes[a]
+	if owner != nil {
+		if s := n.frontends[port{number: where.number, protocol: where.protocol}]; s != nil {
+			return End{owner, []cluster.Key{s.Key}}
+		}
+	}
+	return End{owner, n.endpoints[where]}
+}
+
+// update takes in the newest snapshot.
+func (n *Names) update(now time.Time) {
+	s := n.snapshot.Load()
+	if s == nil {
+		return
+	}
+	old := &n.current
+	if !cluster.Same(old.Nodes, s.Nodes) {
+		clear(n.nodes)
+		for _, node := range s.Nodes {
+			owner := &Owner{OwnerNode, cluster.Key{Name: node.Name}, node.Name}
+			for _, a := range slices.Concat(node.Addresses, node.ExternalIPs) {
+				n.nodes[a] = owner
+			}
+		}
+	}
+	differ(old.Pods, s.Pods, func(p *cluster.Pod) { n.removePod(p, now) }, n.addPod)
+	differ(old.Services, s.Services, n.removeService, n.addService)
+	differ(old.EndpointSlices, s.EndpointSlices, n.removeEndpoints, n.addEndpoints)
+	n.current = *s
+	n.forget(now)
+}
+
+// named is an object of a snapshot's list.
+type named interface {
+	comparable
+	Key() cluster.Key
+}
+
+// differ tells of what has gone from a sorted list, and then of what has come. What has changed has gone and come.
+func differ[T named](old, now []T, gone, come func(T)) {
+	if cluster.Same(old, now) {
+		return
+	}
+	var added []T
+	for len(old) > 0 || len(now) > 0 {
+		switch {
+		case len(old) > 0 && len(now) > 0 && old[0] == now[0]:
+			old, now = old[1:], now[1:]
+		case len(now) == 0 || len(old) > 0 && old[0].Key().Compare(now[0].Key()) <= 0:
+			gone(old[0])
+			old = old[1:]
+		default:
+			added = append(added, now[0])
+			now = now[1:]
+		}
+	}
+	for _, t := range added {
+		come(t)
+	}
+}
+
+// own tells whether a pod's addresses are its own.
+func own(p *cluster.Pod) bool { return !p.HostNetwork && !p.Ended }
+
+func (n *Names) addPod(p *cluster.Pod) {
+	if !own(p) {
+		return
+	}
+	owner := &Owner{OwnerPod, p.Key(), p.Node}
+	for _, a := range p.Addresses {
+		n.pods[a] = owner
+	}
+}
+
+func (n *Names) removePod(p *cluster.Pod, now time.Time) {
+	for _, a := range p.Addresses {
+		if owner := n.pods[a]; owner != nil && owner.Key == p.Key() {
+			n.depart(a, owner, now)
+		}
+	}
+}
+
+// depart lets a name stay for a while.
+func (n *Names) depart(a netip.Addr, owner *Owner, now time.Time) {
+	n.gone = append(n.gone, departed{a, owner, now})
+	n.forget(now)
+}
+
+// forget gives up the names that were kept long enough, unless the address has another owner by now.
+func (n *Names) forget(now time.Time) {
+	i := 0
+	for ; i < len(n.gone) && (len(n.gone)-i > keptGoneMax || now.Sub(n.gone[i].at) > keptGone); i++ {
+		if d := n.gone[i]; n.pods[d.address] == d.owner {
+			delete(n.pods, d.address)
+		}
+	}
+	n.gone = n.gone[i:]
+}
+
+// frontendsOf gives the addresses and ports at which a Service answers.
+func frontendsOf(s *cluster.Service, each func(port)) {
+	for _, p := range s.Ports {
+		for _, a := range slices.Concat(s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs) {
+			each(port{a, p.Number, p.Protocol})
+		}
+		if p.NodePort != 0 {
+			each(port{number: p.NodePort, protocol: p.Protocol})
+		}
+	}
+}
+
+func (n *Names) addService(s *cluster.Service) {
+	owner := &Owner{Kind: OwnerService, Key: s.Key()}
+	frontendsOf(s, func(p port) { n.frontends[p] = owner })
+	for _, a := range s.ClusterIPs {
+		n.serviceAddresses[a] = owner
+	}
+}
+
+func (n *Names) removeService(s *cluster.Service) {
+	frontendsOf(s, func(p port) {
+		if owner := n.frontends[p]; owner != nil && owner.Key == s.Key() {
+			delete(n.frontends, p)
+		}
+	})
+	for _, a := range s.ClusterIPs {
+		if owner := n.serviceAddresses[a]; owner != nil && owner.Key == s.Key() {
+			delete(n.serviceAddresses, a)
+		}
+	}
+}
+
+// endpointsOf gives the addresses and ports of a slice.
+func endpointsOf(s *cluster.EndpointSlice, each func(port)) {
+	for _, p := range s.Ports {
+		for _, e := range s.Endpoints {
+			each(port{e.Address, p.Number, p.Protocol})
+		}
+	}
+}
+
+func (n *Names) addEndpoints(s *cluster.EndpointSlice) {
+	service := cluster.Key{Namespace: s.Namespace, Name: s.Service}
+	endpointsOf(s, func(p port) {
+		if all := n.endpoints[p]; !slices.Contains(all, service) {
+			all = append(slices.Clone(all), service)
+			slices.SortFunc(all, cluster.Key.Compare)
+			n.endpoints[p] = all
+		}
+	})
+}
+
+func (n *Names) removeEndpoints(s *cluster.EndpointSlice) {
+	service := cluster.Key{Namespace: s.Namespace, Name: s.Service}
+	endpointsOf(s, func(p port) {
+		rest := slices.DeleteFunc(slices.Clone(n.endpoints[p]), func(k cluster.Key) bool { return k == service })
+		if len(rest) == 0 {
+			delete(n.endpoints, p)
+		} else {
+			n.endpoints[p] = rest
+		}
+	})
+}

@@ -1,0 +1,87 @@
+package flow
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+// Record is an event with names. It is never changed.
+type Record struct {
+	Event
+	From, To End
+	// EgressPolicy and IngressPolicy have allowed it; empty without one.
+	EgressPolicy, IngressPolicy string
+	// Device is whose the device is; nil if it is no pod's.
+	Device *Owner
+}
+
+// End is who is at one end.
+type End struct {
+	// Owner has the address; nil if nobody in the cluster has.
+	Owner *Owner
+	// Services have address and port as an endpoint.
+	Services []cluster.Key
+}
+
+// Flow gives the record as it is told to people and programs.
+func (r *Record) Flow() api.Flow {
+	f := api.Flow{
+		Time: r.Time, Event: r.Kind.String(), Verdict: string(r.Kind.Verdict()), Protocol: ProtocolName(r.Protocol),
+		Source:       r.From.flow(r.Source, r.SourceIdentity),
+		Destination:  r.To.flow(r.Destination, r.DestinationIdentity),
+		EgressPolicy: r.EgressPolicy, IngressPolicy: r.IngressPolicy,
+		Reason: r.Reason, Meaning: r.Meaning, Program: r.Program, Device: r.Event.Device, TCPFlags: flagNames(r.TCPFlags),
+		Packets: r.Packets[0], Bytes: r.Bytes[0], AnswerPackets: r.Packets[1], AnswerBytes: r.Bytes[1],
+	}
+	if r.Device != nil {
+		f.DevicePod = r.Device.String()
+	}
+	return f
+}
+
+func (e End) flow(at netip.AddrPort, identity policy.Identity) api.FlowEnd {
+	out := api.FlowEnd{Address: at.Addr(), Port: at.Port(), Identity: uint32(identity)}
+	if e.Owner != nil {
+		out.Kind, out.Namespace, out.Name, out.Node = string(e.Owner.Kind), e.Owner.Namespace, e.Owner.Name, e.Owner.Node
+	}
+	for _, s := range e.Services {
+		out.Services = append(out.Services, s.String())
+	}
+	return out
+}
+
+// ICMP and ICMPv6 in IP headers.
+const (
+	protocolICMP   = 1
+	protocolICMPv6 = 58
+)
+
+var protocolNames = map[uint8]string{
+	protocolICMP: "ICMP", protocolICMPv6: "ICMPv6",
+	uint8(cluster.TCP): cluster.TCP.String(), uint8(cluster.UDP): cluster.UDP.String(), uint8(cluster.SCTP): cluster.SCTP.String(),
+}
+
+// ProtocolName gives the name of an IP protocol number, or the number in digits; nothing for 0.
+func ProtocolName(number uint8) string {
+	if number == 0 {
+		return ""
+	}
+	if name, ok := protocolNames[number]; ok {
+		return name
+	}
+	return fmt.Sprint(number)
+}
+
+// flagNames are the names of TCP's flags (RFC 9293, 3.1), lowest bit first.
+func flagNames(flags uint8) (all []string) {
+	for i, name := range [...]string{"FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"} {
+		if flags&(1<<i) != 0 {
+			all = append(all, name)
+		}
+	}
+	return all
+}
