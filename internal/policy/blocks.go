@@ -9,8 +9,8 @@ import (
 
 // blockClass is addresses that are in the same lists of blocks.
 type blockClass struct {
-	// deviating are the lists that they are in, or not in where it is usual to be; sorted by content.
-	deviating []*condition
+	// met are the conditions to be in these lists, sorted by content.
+	met []*condition
 }
 
 // nowhere is the class of addresses that are in no prefix.
@@ -50,11 +50,7 @@ func divide(lists []blockList, f family) *space {
 			if familyOf(peer.Block.Addr()) != f {
 				continue
 			}
-			if peer.Block.Bits() == 0 {
-				inside[i]++
-			} else {
-				edges = append(edges, edge{peer.Block, int32(i), 1})
-			}
+			edges = append(edges, edge{peer.Block, int32(i), 1})
 			for _, except := range outermost(peer.Except) {
 				if except.Bits() >= peer.Block.Bits() && peer.Block.Contains(except.Addr()) {
 					edges = append(edges, edge{except, int32(i), -1})
@@ -195,9 +191,9 @@ func (c *classes) turn(from *blockClass, list int32) *blockClass {
 	if class == nil {
 		class = &blockClass{}
 		for _, m := range members {
-			class.deviating = append(class.deviating, c.lists[m].condition)
+			class.met = append(class.met, c.lists[m].condition)
 		}
-		slices.SortFunc(class.deviating, compareConditions)
+		slices.SortFunc(class.met, compareConditions)
 		c.known[string(key)], c.members[class] = class, members
 	}
 	c.turned[at] = class

@@ -125,7 +125,7 @@ func (c *Compiler) prune() {
 	}
 	for _, identities := range []*registry[*identity]{c.pods, c.addresses} {
 		for _, i := range identities.objects {
-			for _, of := range i.value.deviating {
+			for _, of := range i.value.met {
 				keep(of)
 			}
 		}
@@ -179,7 +179,7 @@ func (c *Compiler) entriesOf(i *identity) {
 	i.entries, i.generation = i.entries[:0], c.rules.generation
 	c.mark++
 	of := peer{pod: i.pod, mark: c.mark, ports: i.ports}
-	for _, d := range i.deviating {
+	for _, d := range i.met {
 		d.mark = c.mark
 	}
 	ask := func(s *numbered[*set]) {
@@ -195,7 +195,7 @@ func (c *Compiler) entriesOf(i *identity) {
 			i.entries = append(i.entries, entry{s, ports})
 		}
 	}
-	for _, d := range i.deviating {
+	for _, d := range i.met {
 		for _, s := range d.sets {
 			ask(s)
 		}
@@ -221,9 +221,9 @@ func (c *Compiler) use(i *numbered[*identity]) *numbered[*identity] {
 	return i
 }
 
-// identity gives the identity with some properties. conditions are sorted by content.
-func (c *Compiler) identity(pod bool, deviating []*condition, ports []containerPort) *numbered[*identity] {
-	i := &identity{pod: pod, deviating: deviating, ports: ports}
+// identity gives the identity with some properties. met is sorted by content.
+func (c *Compiler) identity(pod bool, met []*condition, ports []containerPort) *numbered[*identity] {
+	i := &identity{pod: pod, met: met, ports: ports}
 	of := c.addresses
 	if pod {
 		of = c.pods

@@ -11,8 +11,8 @@ import (
 // identity is all that policies can tell of the peers with one number.
 type identity struct {
 	pod bool
-	// deviating are the conditions in which they are not as somebody of whom nothing is known; sorted by content.
-	deviating []*condition
+	// met are the conditions that they meet, sorted by content.
+	met []*condition
 	// ports are those that rules for egress ask for by name.
 	ports []containerPort
 	// entries are the sets with something to say of them, sorted by the sets' contents; made for one generation of rules.
@@ -27,7 +27,7 @@ type entry struct {
 }
 
 // bare tells whether nothing is known but whether it is a pod.
-func (i *identity) bare() bool { return len(i.deviating) == 0 && len(i.ports) == 0 }
+func (i *identity) bare() bool { return len(i.met) == 0 && len(i.ports) == 0 }
 
 // numberOf gives the number of an identity as Tables have it.
 func numberOf(i *numbered[*identity]) Identity {
@@ -48,8 +48,8 @@ func (i *identity) content() content {
 		kind = "pod"
 	}
 	d := newDigest(kind)
-	d.number(uint64(len(i.deviating)))
-	for _, c := range i.deviating {
+	d.number(uint64(len(i.met)))
+	for _, c := range i.met {
 		d.bytes(c.content[:])
 	}
 	d.number(uint64(len(i.ports)))

@@ -120,7 +120,7 @@ func (c *Compiler) takeBlocks() {
 				if !seen[class] {
 					seen[class] = true
 					b.classes = append(b.classes, class)
-					b.identities = append(b.identities, c.identity(false, class.deviating, nil))
+					b.identities = append(b.identities, c.identity(false, class.met, nil))
 				}
 			})
 		}

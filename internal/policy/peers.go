@@ -97,9 +97,9 @@ func (c *Compiler) peerIdentity(addr netip.Addr, labels podLabels, pod *cluster.
 		}
 		return now
 	}
-	deviating := slices.Concat(key.pods.selectors, key.blocks.deviating)
-	slices.SortFunc(deviating, compareConditions)
-	known = c.identity(true, deviating, ports)
+	met := slices.Concat(key.pods.selectors, key.blocks.met)
+	slices.SortFunc(met, compareConditions)
+	known = c.identity(true, met, ports)
 	c.peers.known[key] = known
 	return known
 }

@@ -28,12 +28,9 @@ type condition struct {
 	content content
 	// selector is nil for lists of blocks.
 	selector *selector
-	// usual says that it is met by addresses of which nothing is known, as is a list with the block 0.0.0.0/0. What is
-	// noted of a peer is that it deviates.
-	usual bool
 	// sets are those in force with rules that ask for it.
 	sets []*numbered[*set]
-	// mark is that of the last peer that was found to deviate: see Compiler.mark.
+	// mark is that of the last peer that was found to meet it: see Compiler.mark.
 	mark uint64
 }
 
@@ -59,10 +56,11 @@ type namedPort struct {
 // rule is a rule of a NetworkPolicy in the one form that equal rules have.
 type rule struct {
 	policy cluster.Key
-	// everybody says that it asks nothing of peers, pods that it is met by every pod of the cluster.
-	everybody, pods bool
-	selectors       []*condition // sorted by content
-	// lists are the blocks of each family; nil without any. blocks are the peers that they are made of.
+	// everybody says, for each family, that it is met by every address, pods that it is met by every pod of the cluster.
+	everybody [2]bool
+	pods      bool
+	selectors []*condition // sorted by content
+	// lists are the blocks of each family; nil without any, or where everybody meets the rule. blocks are the peers that they are made of.
 	lists  [2]*condition
 	blocks []cluster.PolicyPeer
 	// grants are ports by number, of the rule's policy; named are those by name.
@@ -106,15 +104,16 @@ func (c *conditions) rulesOf(p *cluster.NetworkPolicy) *policyRules {
 }
 
 func (c *conditions) ruleOf(p *cluster.NetworkPolicy, direction Direction, number int, from *cluster.PolicyRule) *rule {
-	r := &rule{policy: p.Key(), everybody: len(from.Peers) == 0}
-	var has, whole [2]bool // of each family: any block; the whole family
+	all := len(from.Peers) == 0
+	r := &rule{policy: p.Key(), everybody: [2]bool{all, all}}
+	var has [2]bool
 	for i := range from.Peers {
 		peer := &from.Peers[i]
 		switch {
 		case peer.Block.IsValid():
 			f := familyOf(peer.Block.Addr())
 			has[f] = true
-			whole[f] = whole[f] || peer.Block.Bits() == 0
+			r.everybody[f] = r.everybody[f] || peer.Block.Bits() == 0 && len(peer.Except) == 0
 			r.blocks = append(r.blocks, *peer)
 		case peer.Namespaces != nil && len(peer.Namespaces.Requirements) == 0 && (peer.Pods == nil || len(peer.Pods.Requirements) == 0):
 			r.pods = true
@@ -123,8 +122,8 @@ func (c *conditions) ruleOf(p *cluster.NetworkPolicy, direction Direction, numbe
 		}
 	}
 	for f := range has {
-		if has[f] {
-			r.lists[f] = c.list(r.policy, direction, number, whole[f])
+		if has[f] && !r.everybody[f] {
+			r.lists[f] = c.list(r.policy, direction, number)
 		}
 	}
 	slices.SortFunc(r.selectors, compareConditions)
@@ -178,16 +177,13 @@ func (c *conditions) scope(namespace string, namespaces *cluster.Selector) *scop
 
 // list is the condition to be in the blocks of a rule. What stands for the blocks is the rule's place and not what they are: when a list
 // changes, addresses come and go, and what is allowed those in it stays what it is.
-func (c *conditions) list(policy cluster.Key, direction Direction, number int, usual bool) *condition {
+func (c *conditions) list(policy cluster.Key, direction Direction, number int) *condition {
 	d := newDigest("blocks")
 	d.text(policy.Namespace)
 	d.text(policy.Name)
 	d.number(uint64(direction))
 	d.number(uint64(number))
-	if usual {
-		d.text("all but")
-	}
-	return c.condition(condition{content: d.content(), usual: usual})
+	return c.condition(condition{content: d.content()})
 }
 
 func (c *conditions) condition(of condition) *condition {

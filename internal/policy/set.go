@@ -25,13 +25,15 @@ type tier struct{ rules []*setRule }
 
 // setRule is a rule as it is for some pods: the peers of one family, and ports of which the pods' own have numbers.
 type setRule struct {
-	rule   *rule
-	list   *condition
-	grants []grant
-	named  []namedPort // of the peer, if it is a pod
+	rule *rule
+	// everybody and list are those of the family.
+	everybody bool
+	list      *condition
+	grants    []grant
+	named     []namedPort // of the peer, if it is a pod
 }
 
-// peer is whom a set is asked about. Conditions that it deviates from what is usual in have its mark.
+// peer is whom a set is asked about. The conditions that it meets have its mark.
 type peer struct {
 	pod   bool
 	mark  uint64
@@ -51,8 +53,8 @@ func setOf(policies []*policyRules, direction Direction, f family, ports []clust
 	var rules []*setRule
 	for _, p := range policies {
 		for _, r := range p.rules[direction] {
-			of := &setRule{rule: r, list: r.lists[f], grants: r.grants}
-			if !r.everybody && !r.pods && len(r.selectors) == 0 && of.list == nil {
+			of := &setRule{rule: r, everybody: r.everybody[f], list: r.lists[f], grants: r.grants}
+			if !of.everybody && !r.pods && len(r.selectors) == 0 && of.list == nil {
 				continue // all its peers are blocks of the other family
 			}
 			if direction == Egress {
@@ -89,23 +91,15 @@ func withNumbers(r *rule, ports []cluster.ContainerPort) []grant {
 func (r *setRule) sum(d *digest) {
 	d.text(r.rule.policy.Namespace)
 	d.text(r.rule.policy.Name)
-	kind := uint64(0)
-	if r.rule.everybody {
-		kind |= 1
-	}
-	if r.rule.pods {
-		kind |= 2
-	}
-	if r.list != nil {
-		kind |= 4
-	}
-	d.number(kind)
-	if r.list != nil {
-		d.bytes(r.list.content[:])
-	}
-	d.number(uint64(len(r.rule.selectors)))
-	for _, c := range r.rule.selectors {
-		d.bytes(c.content[:])
+	switch {
+	case r.everybody: // whatever else it has
+		d.text("everybody")
+	default:
+		if r.rule.pods {
+			d.text("pods")
+		}
+		r.eachCondition(func(c *condition) { d.bytes(c.content[:]) })
+		d.text("")
 	}
 	d.number(uint64(len(r.grants)))
 	for _, g := range r.grants {
@@ -120,10 +114,7 @@ func (r *setRule) sum(d *digest) {
 
 // matches tells whether a peer meets what the rule asks of peers.
 func (r *setRule) matches(p *peer) bool {
-	if r.rule.everybody || r.rule.pods && p.pod {
-		return true
-	}
-	if r.list != nil && (r.list.mark == p.mark) != r.list.usual {
+	if r.everybody || r.rule.pods && p.pod || r.list != nil && r.list.mark == p.mark {
 		return true
 	}
 	for _, c := range r.rule.selectors {
@@ -184,15 +175,20 @@ type scratch struct {
 func (s *set) eachCondition(do func(*condition)) {
 	for _, t := range s.tiers {
 		for _, r := range t.rules {
-			if r.rule.everybody {
-				continue
-			}
-			if r.list != nil {
-				do(r.list)
-			}
-			for _, c := range r.rule.selectors {
-				do(c)
-			}
+			r.eachCondition(do)
 		}
+	}
+}
+
+// eachCondition calls do with every condition that makes a difference to the rule.
+func (r *setRule) eachCondition(do func(*condition)) {
+	if r.everybody {
+		return
+	}
+	if r.list != nil {
+		do(r.list)
+	}
+	for _, c := range r.rule.selectors {
+		do(c)
 	}
 }

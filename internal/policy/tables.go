@@ -83,7 +83,8 @@ func (d Direction) String() string {
 }
 
 // Tables are what the datapath judges by. What is allowed between a set and an identity is what the first entry of Policies says
-// that there is, of: the identity's own, that of IdentityPod if it is a pod, that of IdentityUnknown. No entry allows nothing.
+// that there is, of: the identity's own, that of IdentityPod if it is a pod, that of IdentityUnknown. No entry allows nothing. An
+// identity has an entry of its own only if it is allowed more than it would be otherwise; never less, for rules only allow.
 //
 // Nobody changes Tables once they are made, and a map that is as it was in the Tables before is the same map: who puts them into force
 // compares maps first, and has nothing to do for a list of 100,000 addresses when a label changes.
@@ -92,7 +93,7 @@ func (d Direction) String() string {
 // take the place of others without a moment in which anything is more open than both, if they are written in this order: Ports, new entries
 // of Policies; then Singles and Identities, and Blocks with longer prefixes before shorter ones; then Pods; then what is there no
 // more is deleted, of Blocks shorter prefixes before longer ones, then Singles and Identities, Policies, and Ports. What is added to
-// Identities, Singles and Blocks may forbid as well as allow: an address that a block excepts has an entry that allows less than none.
+// Singles and Blocks may forbid as well as allow: what a block excepts is an entry within it, with fewer rules that it meets.
 type Tables struct {
 	// Pods are the pods of this node that a policy selects in some direction, by each of their addresses. Sets are of one family:
 	// those of a pod's two addresses differ where rules have ipBlocks.

@@ -1,0 +1,243 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
+
+func addrs(texts ...string) (all []netip.Addr) {
+	for _, text := range texts {
+		all = append(all, addr(text))
+	}
+	return all
+}
+
+// theCast is what policies of the tests are about: node n1 with shop/web, shop/client and bank/teller on it, and pods elsewhere.
+const theCast = `
+kind: Namespace
+metadata: {name: bank, labels: {team: money, level: high}}
+---
+kind: Namespace
+metadata: {name: shop, labels: {team: trade, level: low}}
+---
+kind: Pod
+metadata: {namespace: bank, name: client, labels: {app: client, role: vip}}
+spec: {nodeName: n2, containers: [{name: c, ports: [{name: http, containerPort: 9090}]}]}
+status: {podIPs: [{ip: 10.1.2.3}, {ip: 'fd00:2::3'}]}
+---
+kind: Pod
+metadata: {namespace: bank, name: teller, labels: {app: teller}}
+spec: {nodeName: n1, containers: [{name: c, ports: [{name: http, containerPort: 9091}]}]}
+status: {podIPs: [{ip: 10.1.1.4}, {ip: 'fd00:1::4'}]}
+---
+kind: Pod
+metadata: {namespace: shop, name: batch, labels: {app: client}}
+spec: {nodeName: n2}
+status: {phase: Succeeded, podIPs: [{ip: 10.1.2.9}]}
+---
+kind: Pod
+metadata: {namespace: shop, name: client, labels: {app: client}}
+spec: {nodeName: n1}
+status: {podIPs: [{ip: 10.1.1.3}, {ip: 'fd00:1::3'}]}
+---
+kind: Pod
+metadata: {namespace: shop, name: db, labels: {app: db, tier: back}}
+spec: {nodeName: n2, containers: [{name: c, ports: [{name: http, containerPort: 8081}, {name: dns, protocol: UDP, containerPort: 5353}]}]}
+status: {podIPs: [{ip: 10.1.2.2}, {ip: 'fd00:2::2'}]}
+---
+kind: Pod
+metadata: {namespace: shop, name: host, labels: {app: client}}
+spec: {nodeName: n2, hostNetwork: true, containers: [{name: c, ports: [{name: http, containerPort: 8082}]}]}
+status: {podIPs: [{ip: 192.168.60.12}]}
+---
+kind: Pod
+metadata: {namespace: shop, name: web, labels: {app: web, tier: front}}
+spec: {nodeName: n1, containers: [{name: c, ports: [{name: http, containerPort: 8080}, {name: dns, protocol: UDP, containerPort: 53}]}, {name: d, ports: [{name: metrics, containerPort: 9100}]}]}
+status: {podIPs: [{ip: 10.1.1.2}, {ip: 'fd00:1::2'}]}
+`
+
+// objects reads documents of Pods, Namespaces and NetworkPolicies. Policies are those that are not understood too.
+func objects(t testing.TB, text string) *cluster.Snapshot {
+	t.Helper()
+	s := &cluster.Snapshot{Nodes: []cluster.Node{
+		{Name: "n1", Addresses: []netip.Addr{addr("192.168.60.11")}}, {Name: "n2", Addresses: []netip.Addr{addr("192.168.60.12")}},
+	}}
+	for document := range strings.SplitSeq(text, "\n---\n") {
+		var meta metav1.TypeMeta
+		if err := yaml.Unmarshal([]byte(document), &meta); err != nil {
+			t.Fatalf("%v in\n%s", err, document)
+		}
+		var full any
+		switch meta.Kind {
+		case "Namespace":
+			full = &corev1.Namespace{}
+		case "Pod":
+			full = &corev1.Pod{}
+		case "NetworkPolicy":
+			full = &networkingv1.NetworkPolicy{}
+		default:
+			t.Fatalf("no kind in\n%s", document)
+		}
+		if err := yaml.UnmarshalStrict([]byte(document), full); err != nil {
+			t.Fatalf("%v in\n%s", err, document)
+		}
+		reduced, err := cluster.Reduce(full)
+		if p, isPolicy := reduced.(*cluster.NetworkPolicy); err != nil && !(isPolicy && p.Wrong != "") {
+			t.Fatalf("%v in\n%s", err, document)
+		}
+		switch o := reduced.(type) {
+		case *cluster.Namespace:
+			s.Namespaces = append(s.Namespaces, o)
+		case *cluster.Pod:
+			s.Pods = append(s.Pods, o)
+		case *cluster.NetworkPolicy:
+			s.NetworkPolicies = append(s.NetworkPolicies, o)
+		}
+	}
+	sortSnapshot(s)
+	return s
+}
+
+// sortSnapshot puts lists into the order that snapshots have.
+func sortSnapshot(s *cluster.Snapshot) {
+	slices.SortFunc(s.Namespaces, func(a, b *cluster.Namespace) int { return a.Key().Compare(b.Key()) })
+	slices.SortFunc(s.Pods, func(a, b *cluster.Pod) int { return a.Key().Compare(b.Key()) })
+	slices.SortFunc(s.NetworkPolicies, func(a, b *cluster.NetworkPolicy) int { return a.Key().Compare(b.Key()) })
+}
+
+// localTo gives what a node knows of itself if the pods of a snapshot that are said to be on it are.
+func localTo(node string, s *cluster.Snapshot) (local Local) {
+	for _, p := range s.Pods {
+		if p.Node == node && !p.HostNetwork && !p.Ended {
+			local.Pods = append(local.Pods, LocalPod{Pod: p.Key(), UID: p.UID, Addresses: p.Addresses})
+		}
+	}
+	return local
+}
+
+// testCase is some policies and what they allow.
+type testCase struct {
+	name string
+	// policies are specs, of policies named a, b and so on in namespace shop.
+	policies string
+	// more are other objects, in whole.
+	more string
+	// want are lines such as "web < bank/client TCP/80: a": a pod of this node, in namespace shop if none is named, the direction, who is at the
+	// other end, protocol and port, and what is to be: the policy that allows it, yes without one, or no. A pod may be followed by
+	// /6: its other address.
+	want string
+	// local changes what the node knows of itself.
+	local func(*Local)
+	// problems are their sentences.
+	problems string
+}
+
+func (c *testCase) snapshot(t testing.TB) *cluster.Snapshot {
+	t.Helper()
+	text := strings.TrimSpace(theCast)
+	for i, spec := range strings.Split(strings.TrimSpace(c.policies), "\n---\n") {
+		if spec != "" {
+			text += fmt.Sprintf("\n---\nkind: NetworkPolicy\nmetadata: {namespace: shop, name: %c}\nspec:\n  %s", 'a'+i, strings.ReplaceAll(strings.TrimSpace(spec), "\n", "\n  "))
+		}
+	}
+	if more := strings.TrimSpace(c.more); more != "" {
+		text += "\n---\n" + more
+	}
+	return objects(t, text)
+}
+
+func runCases(t *testing.T, cases []testCase) {
+	for i := range cases {
+		c := &cases[i]
+		t.Run(c.name, func(t *testing.T) {
+			snapshot := c.snapshot(t)
+			local := localTo("n1", snapshot)
+			if c.local != nil {
+				c.local(&local)
+			}
+			tables, problems := NewCompiler("n1").Compile(snapshot, local)
+			for line := range strings.SplitSeq(strings.TrimSpace(c.want), "\n") {
+				if line = strings.TrimSpace(line); line != "" {
+					question, want, _ := strings.Cut(line, ": ")
+					if got := ask(t, snapshot, tables, question); got != want {
+						t.Errorf("%s: got %s, want %s", question, got, want)
+					}
+				}
+			}
+			var sentences []string
+			for _, p := range problems {
+				sentences = append(sentences, p.Text)
+			}
+			if got := strings.Join(sentences, "\n"); got != strings.TrimSpace(c.problems) {
+				t.Errorf("problems are\n%s\nwant\n%s", got, c.problems)
+			}
+			if t.Failed() {
+				t.Logf("%+v", tables)
+			}
+		})
+	}
+}
+
+// ask answers a question of a test case.
+func ask(t *testing.T, s *cluster.Snapshot, tables *Tables, question string) string {
+	t.Helper()
+	fields := strings.Fields(question)
+	if len(fields) != 4 {
+		t.Fatalf("%q is no question", question)
+	}
+	subject, other := end(t, s, fields[0]), end(t, s, fields[2])
+	if subject.Is4() != other.Is4() {
+		t.Fatalf("%q is of two families", question)
+	}
+	direction := map[string]Direction{"<": Ingress, ">": Egress}[fields[1]]
+	name, number, _ := strings.Cut(fields[3], "/")
+	var port uint16
+	if number != "" {
+		if _, err := fmt.Sscan(number, &port); err != nil {
+			t.Fatal(err)
+		}
+	}
+	protocol := map[string]uint8{"TCP": 6, "UDP": 17, "SCTP": 132, "ICMP": 1}[name]
+	allowed, by := tables.Verdict(tables.Pods[subject], direction, other, protocol, port)
+	switch {
+	case !allowed:
+		return "no"
+	case by == 0:
+		return "yes"
+	}
+	return tables.Names[by].Name
+}
+
+// end gives the address that is meant by a pod's name or by itself.
+func end(t *testing.T, s *cluster.Snapshot, text string) netip.Addr {
+	t.Helper()
+	if a, err := netip.ParseAddr(text); err == nil {
+		return a
+	}
+	name, six := strings.CutSuffix(text, "/6")
+	if !strings.Contains(name, "/") {
+		name = "shop/" + name
+	}
+	for _, p := range s.Pods {
+		if p.Key().String() == name {
+			if six {
+				return p.Addresses[1]
+			}
+			return p.Addresses[0]
+		}
+	}
+	t.Fatalf("no pod %s", name)
+	return netip.Addr{}
+}

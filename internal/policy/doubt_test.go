@@ -1,0 +1,148 @@
+package policy
+
+import (
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// What is not known, or not understood, or claimed by several.
+func TestDoubt(t *testing.T) {
+	newPod := func(l *Local) {
+		l.Pods = append(l.Pods, LocalPod{Pod: cluster.Key{Namespace: "shop", Name: "new"}, Addresses: addrs("10.1.1.9")})
+	}
+	manifests := func(l *Local) {
+		newPod(l)
+		l.Unlabelled = true
+	}
+	const ofWeb = `{podSelector: {matchLabels: {app: web}}}`
+	runCases(t, []testCase{
+		{
+			name:     "a policy that is not understood closes what it selects, in its directions",
+			policies: `{podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: nonsense}}]}]}`,
+			want: `
+				web > client TCP/80: no
+				web > 192.168.60.11 TCP/80: yes
+				web < client TCP/80: yes
+				client > web TCP/80: yes`,
+			problems: `NetworkPolicy shop/a: spec.egress[0].to[0].ipBlock.cidr: "nonsense" is not a CIDR such as 10.1.0.0/24; closed is what it may be about: pod shop/web`,
+		},
+		{
+			name: "others do not open it",
+			policies: `
+{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{}]}]}
+---
+{podSelector: {}, ingress: [{}]}`,
+			want: `
+				web < client TCP/80: no
+				client < web TCP/80: b`,
+			problems: `NetworkPolicy shop/a: spec.ingress[0].from[0]: has neither an ipBlock nor a selector; closed is what it may be about: pod shop/web`,
+		},
+		{
+			name:     "a pod whose object is still to come is closed where policies may select it",
+			policies: ofWeb,
+			local:    newPod,
+			want: `
+				10.1.1.9 < client TCP/80: no
+				10.1.1.9 < 192.168.60.11 TCP/80: yes
+				10.1.1.9 > client TCP/80: yes
+				web < 10.1.1.9 TCP/80: no`,
+		},
+		{
+			name:     "where they select it whatever its labels are, their rules hold",
+			policies: `{podSelector: {}, ingress: [{from: [{podSelector: {}}], ports: [{port: 80}, {port: http}]}]}`,
+			local:    newPod,
+			want: `
+				10.1.1.9 < client TCP/80: a
+				10.1.1.9 < client TCP/8080: no
+				web < 10.1.1.9 TCP/80: a`,
+		},
+		{
+			name:     "where no policy may select it, it is open",
+			policies: ofWeb,
+			local: func(l *Local) {
+				l.Pods = append(l.Pods, LocalPod{Pod: cluster.Key{Namespace: "bank", Name: "new"}, Addresses: addrs("10.1.1.9")})
+			},
+			want: `10.1.1.9 < client TCP/80: yes`,
+		},
+		{
+			name:     "no selector with requirements is met by labels that are not known, nor by those that have to be missing",
+			policies: `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchExpressions: [{key: app, operator: DoesNotExist}]}}]}]}`,
+			local:    newPod,
+			want:     `web < 10.1.1.9 TCP/80: no`,
+		},
+		{
+			name:     "a pod without object has no labels if there are none to come",
+			policies: ofWeb + "\n---\n" + `{podSelector: {matchExpressions: [{key: app, operator: DoesNotExist}]}, policyTypes: [Egress]}`,
+			local:    manifests,
+			want: `
+				10.1.1.9 < client TCP/80: yes
+				10.1.1.9 > client TCP/80: no
+				web < client TCP/80: no`,
+		},
+		{
+			name:     "an object with another UID is an earlier pod's",
+			policies: `{podSelector: {matchLabels: {app: client}}, ingress: [{}]}`,
+			more: `
+kind: Pod
+metadata: {namespace: shop, name: again, uid: earlier, labels: {app: client}}
+spec: {nodeName: n1}
+status: {podIPs: [{ip: 10.1.1.8}]}`,
+			local: func(l *Local) {
+				for i := range l.Pods {
+					if l.Pods[i].Pod.Name == "again" {
+						l.Pods[i] = LocalPod{Pod: l.Pods[i].Pod, UID: "later", Addresses: addrs("10.1.1.9")}
+					}
+				}
+			},
+			want: `
+				10.1.1.9 < client TCP/80: no
+				client < 10.1.1.8 TCP/80: a`,
+		},
+		{
+			name:     "an address that two pods elsewhere claim is a pod of which nothing is known",
+			policies: `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: db}}}, {podSelector: {matchLabels: {app: client}}}], ports: [{port: 80}]}, {from: [{namespaceSelector: {}}], ports: [{port: 81}]}]}`,
+			more: `
+kind: Pod
+metadata: {namespace: shop, name: twin, labels: {app: client}}
+spec: {nodeName: n2}
+status: {podIPs: [{ip: 10.1.2.2}]}`,
+			want: `
+				web < 10.1.2.2 TCP/80: no
+				web < 10.1.2.2 TCP/81: a
+				web < client TCP/80: a`,
+			problems: "address 10.1.2.2 is claimed by pods shop/db and shop/twin; policies take it for a pod of which nothing is known",
+		},
+		{
+			name:     "who is here has the address",
+			policies: `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}`,
+			more: `
+kind: Pod
+metadata: {namespace: shop, name: liar, labels: {app: liar}}
+spec: {nodeName: n2}
+status: {podIPs: [{ip: 10.1.1.3}]}`,
+			want:     `web < client TCP/80: a`,
+			problems: "address 10.1.1.3 is claimed by pod shop/liar and is here that of pod shop/client",
+		},
+		{
+			name:     "no pod takes the node's address",
+			policies: `{podSelector: {matchLabels: {app: web}}, ingress: [{}]}`,
+			more: `
+kind: Pod
+metadata: {namespace: shop, name: liar, labels: {app: liar}}
+spec: {nodeName: n2}
+status: {podIPs: [{ip: 192.168.60.11}]}`,
+			want:     `web < 192.168.60.11 TCP/80: yes`,
+			problems: "address 192.168.60.11 of pod shop/liar is this node's own; policies take it for the node",
+		},
+		{
+			name:     "addresses that the node knows of itself",
+			policies: ofWeb,
+			local:    func(l *Local) { l.Addresses = addrs("10.1.1.1", "::ffff:192.0.2.1") },
+			want: `
+				web < 10.1.1.1 TCP/80: yes
+				web < 192.0.2.1 TCP/80: yes
+				web < 10.1.1.5 TCP/80: no`,
+		},
+	})
+}
