@@ -1,0 +1,91 @@
+package oracle
+
+import (
+	"math/rand/v2"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// Change makes the World that comes after this one: what does not change is the same, as in snapshots that follow each other.
+func (w World) Change(r *rand.Rand) World {
+	next := *w.Snapshot
+	w = World{&next}
+	switch r.IntN(6) {
+	case 0:
+		w.Namespaces = slices.Clone(w.Namespaces)
+		for i, n := range w.Namespaces {
+			if chance(r, 50) {
+				w.Namespaces[i] = randomNamespace(r, n.Name)
+			}
+		}
+	case 1:
+		w.NetworkPolicies = append(slices.Clone(w.NetworkPolicies), randomPolicy(r, 100+r.IntN(1000)))
+	case 2:
+		if n := len(w.NetworkPolicies); n > 0 {
+			i := r.IntN(n)
+			w.NetworkPolicies = slices.Delete(slices.Clone(w.NetworkPolicies), i, i+1)
+		}
+	case 3:
+		if n := len(w.NetworkPolicies); n > 0 {
+			i := r.IntN(n)
+			changed := randomPolicy(r, 0)
+			changed.Namespace, changed.Name = w.NetworkPolicies[i].Namespace, w.NetworkPolicies[i].Name
+			w.NetworkPolicies = slices.Clone(w.NetworkPolicies)
+			w.NetworkPolicies[i] = changed
+		}
+	case 4:
+		w.changePod(r, func(p *cluster.Pod) { p.Labels = cluster.NewLabels(randomLabels(r)) })
+	case 5:
+		w.changePod(r, func(p *cluster.Pod) {
+			if p.Node == There {
+				p.Ended = !p.Ended
+			} else {
+				p.Ports = randomPod(r, slots[0]).Ports
+			}
+		})
+	}
+	slices.SortFunc(w.NetworkPolicies, func(a, b *cluster.NetworkPolicy) int { return a.Key().Compare(b.Key()) })
+	return w.withoutTwins()
+}
+
+func (w World) changePod(r *rand.Rand, change func(*cluster.Pod)) {
+	w.Pods = slices.Clone(w.Pods)
+	i := r.IntN(len(w.Pods))
+	changed := *w.Pods[i]
+	change(&changed)
+	w.Pods[i] = &changed
+}
+
+// withoutTwins ends pods whose addresses another one has, and drops policies whose name another one has.
+func (w World) withoutTwins() World {
+	taken := map[string]bool{}
+	for i, p := range w.Pods {
+		twin := false
+		for _, a := range p.Addresses {
+			twin = twin || taken[a.String()]
+		}
+		if p.Ended || p.HostNetwork {
+			continue
+		}
+		if twin {
+			ended := *p
+			ended.Ended = true
+			w.Pods = slices.Clone(w.Pods)
+			w.Pods[i] = &ended
+			continue
+		}
+		for _, a := range p.Addresses {
+			taken[a.String()] = true
+		}
+	}
+	named := map[cluster.Key]bool{}
+	if slices.ContainsFunc(w.NetworkPolicies, func(p *cluster.NetworkPolicy) bool {
+		twin := named[p.Key()]
+		named[p.Key()] = true
+		return twin
+	}) {
+		w.NetworkPolicies = slices.CompactFunc(slices.Clone(w.NetworkPolicies), func(a, b *cluster.NetworkPolicy) bool { return a.Key() == b.Key() })
+	}
+	return w
+}

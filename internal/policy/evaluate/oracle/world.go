@@ -1,0 +1,151 @@
+// Package oracle makes random clusters and random traffic, so that judges of NetworkPolicies can be compared, and finds the smallest
+// cluster in which they disagree. It is for tests.
+package oracle
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+// The nodes of every World. Judges stand on Here.
+const (
+	Here  = "here"
+	There = "there"
+)
+
+// World is a cluster of two nodes with a few pods, namespaces and policies, in which labels, ports and ipBlocks meet often.
+type World struct{ *cluster.Snapshot }
+
+// Own gives the pods of this node that have an interface of their own.
+func (w World) Own() []*cluster.Pod {
+	var own []*cluster.Pod
+	for _, p := range w.Pods {
+		if p.Node == Here && !p.HostNetwork && !p.Ended {
+			own = append(own, p)
+		}
+	}
+	return own
+}
+
+// Local gives what this node knows of itself.
+func (w World) Local() policy.Local {
+	var local policy.Local
+	for _, p := range w.Own() {
+		local.Pods = append(local.Pods, policy.LocalPod{Pod: p.Key(), Addresses: p.Addresses})
+	}
+	return local
+}
+
+// nodes are those of every World.
+var nodes = []cluster.Node{
+	{Name: Here, Addresses: []netip.Addr{netip.MustParseAddr("172.30.0.1"), netip.MustParseAddr("fd00:172:30::1")}},
+	{Name: There, Addresses: []netip.Addr{netip.MustParseAddr("172.30.0.2"), netip.MustParseAddr("fd00:172:30::2")}},
+}
+
+// slot is a place for a pod: where it runs, and which number its addresses have there.
+type slot struct {
+	node   string
+	number byte
+	always bool
+}
+
+// The two pods here are always there; their addresses are those of the pods that packet tests of the datapath have devices for.
+var slots = []slot{{Here, 2, true}, {Here, 3, true}, {There, 2, false}, {There, 3, false}, {There, 4, false}, {There, 5, false}}
+
+func (s slot) addresses() []netip.Addr {
+	node := byte(1)
+	if s.node == There {
+		node = 2
+	}
+	return []netip.Addr{
+		netip.AddrFrom4([4]byte{10, 1, node, s.number}), netip.AddrFrom16([16]byte{0xfd, 0, 0, 1, 0, node, 15: s.number}),
+	}
+}
+
+var namespaces = []string{"blue", "green", "red"}
+
+// Random makes a World.
+func Random(r *rand.Rand) World {
+	w := World{&cluster.Snapshot{Nodes: nodes}}
+	for _, name := range namespaces {
+		if chance(r, 80) { // the others have pods all the same
+			w.Namespaces = append(w.Namespaces, randomNamespace(r, name))
+		}
+	}
+	for _, s := range slots {
+		if s.always || chance(r, 70) {
+			w.Pods = append(w.Pods, randomPod(r, s))
+		}
+	}
+	if chance(r, 30) {
+		w.Pods = append(w.Pods, onNode(randomPod(r, slot{node: pick(r, Here, There), number: 100})))
+	}
+	if chance(r, 30) {
+		ended := randomPod(r, slot{There, byte(2 + r.IntN(6)), false}) // its addresses may be another's
+		ended.Name, ended.Ended = "ended", true
+		w.Pods = append(w.Pods, ended)
+	}
+	for i := range 1 + r.IntN(6) {
+		w.NetworkPolicies = append(w.NetworkPolicies, randomPolicy(r, i))
+	}
+	return w.sorted()
+}
+
+// sorted puts the lists of a World into the order that snapshots have.
+func (w World) sorted() World {
+	slices.SortFunc(w.Pods, func(a, b *cluster.Pod) int { return a.Key().Compare(b.Key()) })
+	slices.SortFunc(w.NetworkPolicies, func(a, b *cluster.NetworkPolicy) int { return a.Key().Compare(b.Key()) })
+	return w
+}
+
+func randomNamespace(r *rand.Rand, name string) *cluster.Namespace {
+	labels := randomLabels(r)
+	labels["kubernetes.io/metadata.name"] = name
+	return &cluster.Namespace{Name: name, Labels: cluster.NewLabels(labels)}
+}
+
+func randomPod(r *rand.Rand, s slot) *cluster.Pod {
+	p := &cluster.Pod{
+		Namespace: pick(r, namespaces...), Name: fmt.Sprintf("%s-%d", s.node, s.number), Node: s.node,
+		Addresses: s.addresses(), Labels: cluster.NewLabels(randomLabels(r)),
+	}
+	if !s.always && chance(r, 10) {
+		p.Addresses = p.Addresses[r.IntN(2):][:1] // of one family
+	}
+	for _, name := range portNames {
+		if chance(r, 40) {
+			p.Ports = append(p.Ports, cluster.ContainerPort{Name: name, Protocol: randomProtocol(r), Number: pick(r, usualPorts...)})
+		}
+	}
+	return p
+}
+
+// onNode gives a pod its node's network.
+func onNode(p *cluster.Pod) *cluster.Pod {
+	p.HostNetwork = true
+	for _, n := range nodes {
+		if n.Name == p.Node {
+			p.Addresses = n.Addresses
+		}
+	}
+	return p
+}
+
+func randomLabels(r *rand.Rand) map[string]string {
+	labels := map[string]string{}
+	for _, key := range labelKeys {
+		if chance(r, 60) {
+			labels[key] = pick(r, labelValues...)
+		}
+	}
+	return labels
+}
+
+func chance(r *rand.Rand, percent int) bool { return r.IntN(100) < percent }
+
+func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
