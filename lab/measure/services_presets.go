@@ -16,8 +16,13 @@ import (
 // serviceLevels are the numbers of Services of the curve.
 var serviceLevels = []int{1, 100, 1000, 10000}
 
-// serviceWorkloads are run to the pod's address and to the ClusterIP.
-var serviceWorkloads = []string{"tcp_stream_128k", "tcp_rr", "tcp_crr", "sockperf_tcp"}
+// serviceWorkloads are run to the pod's address and to the ClusterIP; the quick plan has the first of them only.
+var serviceWorkloads = []string{
+	"tcp_stream_128k", "tcp_rr", "tcp_crr",
+	"sockperf_tcp", "redis_get", "redis_set", "http_keepalive", "http_close",
+}
+
+const quickServiceWorkloads = 3
 
 // QuickServices is the plan of about ten minutes: many Services only where each transaction has a new connection.
 func QuickServices(c Choice) (ServicesPlan, error) {
@@ -25,7 +30,7 @@ func QuickServices(c Choice) (ServicesPlan, error) {
 		Schedule: QuickSchedule(c), Changes: 100, ChangesFor: 20 * time.Second, Starts: 1, StartLimit: 5 * time.Minute,
 	}
 	if len(c.Workloads) == 0 {
-		c.Workloads = slices.DeleteFunc(slices.Clone(serviceWorkloads), func(name string) bool { return strings.HasPrefix(name, "sockperf") })
+		c.Workloads = serviceWorkloads[:quickServiceWorkloads]
 	}
 	if c.Rounds == 0 { // of more cells than the other quick run has
 		p.Rounds = 7
@@ -33,7 +38,7 @@ func QuickServices(c Choice) (ServicesPlan, error) {
 	return p.complete(c, func(name string, level int) bool { return level == 1 || name == "tcp_crr" })
 }
 
-// FullServices is the plan of everything; it takes about an hour.
+// FullServices is the plan of everything, applications among one Service only; it takes more than an hour.
 func FullServices(c Choice) (ServicesPlan, error) {
 	p := ServicesPlan{
 		Schedule: FullSchedule(c), Changes: 200, ChangesFor: 2 * time.Minute, Starts: 3, StartLimit: 10 * time.Minute,
@@ -41,7 +46,9 @@ func FullServices(c Choice) (ServicesPlan, error) {
 	if len(c.Workloads) == 0 {
 		c.Workloads = serviceWorkloads
 	}
-	return p.complete(c, func(string, int) bool { return true })
+	return p.complete(c, func(name string, level int) bool {
+		return level == 1 || strings.HasPrefix(name, "tcp_") || strings.HasPrefix(name, "sockperf_")
+	})
 }
 
 // complete adds the contenders, and the cells of all levels that are wanted of a workload.
@@ -76,7 +83,7 @@ func (p ServicesPlan) complete(c Choice, wanted func(name string, level int) boo
 		if missing := w.Missing(); missing != "" {
 			return p, fmt.Errorf("workload %s: %s", w.Info().Name, missing)
 		}
-		if tool := w.Info().Tool; tool != "netperf" && tool != "sockperf" || strings.HasPrefix(w.Info().Name, "udp") {
+		if name := w.Info().Name; !strings.HasPrefix(name, "tcp_") && !slices.Contains(serviceWorkloads, name) { // Services here have no UDP ports
 			return p, fmt.Errorf("workload %s is not one of the Service bench; those are: %s", w.Info().Name, strings.Join(serviceWorkloads, ", "))
 		}
 		cell := Cell{w, result.CrossNode, placement, 1}

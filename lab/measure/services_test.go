@@ -42,7 +42,7 @@ func TestServicesPresets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(full.Cells) != 4*3 || full.Most != 50 || full.Baseline || len(full.Proxies) != 1 || full.Mode != "custom" {
+	if len(full.Cells) != 4*3+4*2 || full.Most != 50 || full.Baseline || len(full.Proxies) != 1 || full.Mode != "custom" {
 		t.Errorf("%+v", full)
 	}
 	if diff := cmp.Diff([]int{1, 50}, full.levels()); diff != "" {
