@@ -25,6 +25,8 @@ type Beeline struct {
 	services, acceleration string
 	// policy and flows are the agent's --policy and --flows; empty is their default.
 	policy, flows string
+	// logLevel is the agent's --log-level; empty is its default.
+	logLevel string
 	// cgroup gives the one of a node whose sockets find Services; nil is the node's own.
 	cgroup func(*topology.Node) string
 }
@@ -118,6 +120,9 @@ func (c Beeline) flags(node *topology.Node) []string {
 	}
 	if c.flows != "" {
 		flags = append(flags, "--flows", c.flows)
+	}
+	if c.logLevel != "" {
+		flags = append(flags, "--log-level", c.logLevel)
 	}
 	return flags
 }

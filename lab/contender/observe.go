@@ -47,3 +47,6 @@ func AgentSocket(c Contender, node *topology.Node) string {
 	}
 	return ""
 }
+
+// AgentLog is where the agent of a node writes its log.
+func AgentLog(node *topology.Node) string { return agentLog(node) }

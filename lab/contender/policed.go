@@ -95,6 +95,7 @@ func (c BeelinePolicies) Asking(kubeconfig string) Policed {
 func (c BeelinePolicies) Up(ctx context.Context, lab *topology.Lab) error {
 	c.Routing = "ebpf"
 	c.policy, c.flows = "ebpf", c.Flows
+	c.logLevel = "debug" // has a line for each time that policies are written
 	return c.Beeline.Up(ctx, lab)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/follow"
+	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/services"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
@@ -49,12 +50,23 @@ func testProxy(t *testing.T, p Proxy) {
 	if err := p.StartProxy(ctx, lab); err != nil {
 		t.Fatal(err)
 	}
-	client := addPod(t, p, lab, 0, "client")
+	if err := server.Put(policies.Namespace(policies.Default, nil)); err != nil {
+		t.Fatal(err)
+	}
+	add := func(node int, name string) *topology.Pod {
+		t.Helper()
+		pod, _, err := AddKnownPod(ctx, p, lab, lab.Node(node), policies.Pod{Namespace: policies.Default, Name: name}, server.Put)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pod
+	}
+	client := add(0, "client")
 	const port = 7000
 	service := services.Service{Name: "echo", Address: services.TargetAddress(0), Ports: []int{port}}
 	var backends []services.Backend
 	for i, name := range []string{"first", "second"} {
-		pod := addPod(t, p, lab, 1, name)
+		pod := add(1, name)
 		listener, err := follow.Listen(ctx, lab.Place(pod), netip.AddrPortFrom(pod.Addresses[0], port), byte(i))
 		if err != nil {
 			t.Fatal(err)

@@ -24,7 +24,8 @@ var policyHappenings = []result.PolicyHappening{result.LabelForbids, result.Labe
 // enforces any, which gets as many for that.
 func timesChanges(c contender.Policed) bool { return c.Present() == policies.AmongMany || !c.Watches() }
 
-// changes times how long it takes until new connections obey, contender by contender.
+// changes times how long it takes until new connections obey, contender by contender, among many policies, and what it takes
+// to make of policies what is enforced.
 func (b *policyBench) changes(ctx context.Context) error {
 	if b.plan.Changes == 0 {
 		return nil
@@ -33,22 +34,52 @@ func (b *policyBench) changes(ctx context.Context) error {
 		if l.policed == nil || !timesChanges(l.policed) {
 			continue
 		}
-		if err := b.compile(ctx, l); err != nil {
-			return err
+		c := result.PolicyCompile{Contender: l.contender.Name(), Policies: policies.Many, Pods: policies.Many}
+		err := b.changesOf(ctx, l, &c)
+		if ctx.Err() != nil {
+			return errors.Join(ctx.Err(), err)
 		}
-		c, err := newPolicyChanges(ctx, l)
-		if err == nil {
-			for i := 0; i < len(policyHappenings); i += 2 {
-				b.progress.Step("timing changes: %s, %s and %s", l.contender.Name(), policyHappenings[i], policyHappenings[i+1])
-				b.run.Policy.Changes = append(b.run.Policy.Changes, c.time(ctx, [2]result.PolicyHappening(policyHappenings[i:i+2]), b.plan)...)
-			}
-		} else {
+		if err != nil {
 			b.progress.Note("changes of %s: %v", l.contender.Name(), err)
+			c.Error = err.Error()
 		}
-		if err := errors.Join(ctx.Err(), c.close()); err != nil {
+		b.run.Policy.Compiled = append(b.run.Policy.Compiled, c)
+		b.progress.Advance(b.plan.changesTake() + time.Duration(b.plan.Scratches)*aScratch)
+	}
+	return nil
+}
+
+// changesOf are those of one contender.
+func (b *policyBench) changesOf(ctx context.Context, l *policyLane, compiled *result.PolicyCompile) (err error) {
+	if !l.policed.Watches() {
+		b.progress.Step("compiling %d policies: %s", policies.Many, l.contender.Name())
+		if err := l.compiledHere(ctx, b.plan, compiled); err != nil {
 			return err
 		}
-		b.progress.Advance(b.plan.changesTake())
+	}
+	c, err := newPolicyChanges(ctx, l)
+	defer func() { err = errors.Join(err, c.close()) }()
+	if err != nil {
+		return err
+	}
+	for i := 0; i < len(policyHappenings); i += 2 {
+		pair := [2]result.PolicyHappening(policyHappenings[i : i+2])
+		b.progress.Step("timing changes: %s, %s and %s", l.contender.Name(), pair[0], pair[1])
+		before, err := l.logs()
+		if err != nil && l.policed.Watches() {
+			return err
+		}
+		b.run.Policy.Changes = append(b.run.Policy.Changes, c.time(ctx, pair, b.plan)...)
+		if !l.policed.Watches() || pair[0] != result.LabelForbids {
+			continue
+		}
+		after, err := l.logs()
+		if err != nil {
+			return err
+		}
+		if err := l.compiledByAgents(ctx, before, after, compiled); err != nil {
+			return err
+		}
 	}
 	return nil
 }

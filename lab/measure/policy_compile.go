@@ -2,40 +2,26 @@ package measure
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/lab/contender"
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/result"
 )
 
-// compile records what it takes to turn many policies into what is enforced. A contender that has had a few only gets
-// them for that.
-func (b *policyBench) compile(ctx context.Context, l *policyLane) error {
-	b.progress.Step("compiling %d policies: %s", policies.Many, l.contender.Name())
-	c := result.PolicyCompile{Contender: l.contender.Name(), Policies: policies.Many, Pods: policies.Many}
-	var err error
-	if l.policed.Watches() {
-		err = l.compiledByAgents(ctx, b.plan, &c)
-	} else {
-		err = l.compiledHere(ctx, b.plan, &c)
-	}
-	if ctx.Err() != nil {
-		return errors.Join(ctx.Err(), err)
-	}
-	if err != nil {
-		b.progress.Note("compiling policies: %s: %v", c.Contender, err)
-		c.Error = err.Error()
-	}
-	b.run.Policy.Compiled = append(b.run.Policy.Compiled, c)
-	b.progress.Advance(time.Duration(b.plan.Scratches) * aScratch)
-	return nil
-}
+// policyMaps are the tables that NetworkPolicies are put into; those of connections are not among them.
+var policyMaps = []string{"policed_pods", "identities", "blocks", "policies", "policy_ports"}
 
-// compiledHere puts the many, and times the command that takes all rules at once: it knows no smaller step.
+// compiledHere puts many policies and pods beside the few that a contender has had, and times the command that takes all
+// rules at once: it knows no smaller step.
 func (l *policyLane) compiledHere(ctx context.Context, p PolicyPlan, c *result.PolicyCompile) error {
-	c.Source = "iptables-restore with the rules of all pods of the slower node, without making these"
+	c.Source = "iptables-restore with the rules of all pods of a node, without making these; it takes one changed rule as all of them"
 	many, err := policies.Fill(policies.Many, policies.Many)
 	if err != nil {
 		return err
@@ -48,13 +34,90 @@ func (l *policyLane) compiledHere(ctx context.Context, p PolicyPlan, c *result.P
 		if err != nil {
 			return fmt.Errorf("enforce: %w", err)
 		}
-		c.ScratchMilliseconds = append(c.ScratchMilliseconds, float64(took)/float64(time.Millisecond))
+		c.ScratchMilliseconds = append(c.ScratchMilliseconds, milliseconds(took))
 	}
 	c.ChangeMilliseconds = c.ScratchMilliseconds
 	return nil
 }
 
-// compiledByAgents asks the agents.
-func (l *policyLane) compiledByAgents(context.Context, PolicyPlan, *result.PolicyCompile) error {
-	return errors.New("the agents do not say")
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// logs is how long the logs of a lane's agents are.
+type logs []int
+
+func (l *policyLane) logs() (sizes logs, err error) {
+	for _, node := range l.lab.Nodes() {
+		text, err := os.ReadFile(contender.AgentLog(node))
+		if err != nil {
+			return nil, err
+		}
+		sizes = append(sizes, len(text))
+	}
+	return sizes, nil
+}
+
+// compiledByAgents reads what the agents have written in their logs: their first tables were made when everything was there
+// already, and those between two moments were made for label changes.
+func (l *policyLane) compiledByAgents(ctx context.Context, from, to logs, c *result.PolicyCompile) error {
+	c.Source = "the logs of both agents: from what they know until it is in the kernel's tables"
+	for i, node := range l.lab.Nodes() {
+		text, err := os.ReadFile(contender.AgentLog(node))
+		if err != nil {
+			return err
+		}
+		if all := policyPasses(string(text)); len(all) > 0 {
+			c.ScratchMilliseconds = append(c.ScratchMilliseconds, all[0])
+		}
+		c.ChangeMilliseconds = append(c.ChangeMilliseconds, policyPasses(string(text[from[i]:to[i]]))...)
+		bytes, err := l.tableBytes(ctx, i)
+		if err != nil {
+			return err
+		}
+		c.TableBytes = max(c.TableBytes, bytes)
+	}
+	if len(c.ScratchMilliseconds) == 0 {
+		return fmt.Errorf("read logs of agents: no line %q", policyWritten)
+	}
+	return nil
+}
+
+// policyWritten is the message of an agent that has put policies into tables.
+const policyWritten = "NetworkPolicies written"
+
+// policyPasses reads from an agent's log how long it took each time that something changed, in milliseconds.
+func policyPasses(log string) []float64 {
+	var list []float64
+	for line := range strings.Lines(log) {
+		if !strings.Contains(line, policyWritten) {
+			continue
+		}
+		changed, err := strconv.Atoi(attribute(line, "changed"))
+		compile, err1 := time.ParseDuration(attribute(line, "compile"))
+		apply, err2 := time.ParseDuration(attribute(line, "apply"))
+		if err == nil && err1 == nil && err2 == nil && changed > 0 {
+			list = append(list, milliseconds(compile+apply))
+		}
+	}
+	return list
+}
+
+// attribute is the value of a key in a line of slog's text format, one without blanks.
+func attribute(line, key string) string {
+	_, rest, _ := strings.Cut(line, " "+key+"=")
+	value, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+	return value
+}
+
+// tableBytes is what the tables of policy hold on a node.
+func (l *policyLane) tableBytes(ctx context.Context, node int) (bytes uint64, err error) {
+	status, err := api.NewClient(contender.AgentSocket(l.contender, l.lab.Node(node))).Status(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("ask agent for its maps: %w", err)
+	}
+	for _, m := range status.Maps {
+		if slices.Contains(policyMaps, m.Name) {
+			bytes += m.Bytes
+		}
+	}
+	return bytes, nil
 }

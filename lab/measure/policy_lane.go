@@ -72,7 +72,7 @@ func openPolicyLane(ctx context.Context, c contender.Contender, p PolicyPlan) (l
 	if err := l.addPods(ctx); err != nil {
 		return l, err
 	}
-	if err := l.verify(ctx); err != nil {
+	if err := verifyOpen(ctx, l.lane); err != nil {
 		return l, err
 	}
 	if err := l.serve(ctx, p); err != nil {
@@ -164,29 +164,12 @@ func (l *policyLane) addPods(ctx context.Context) (err error) {
 	return nil
 }
 
-// addPod makes a pod as a cluster does: it is known before its network is made, and its addresses are afterwards.
+// addPod makes a pod and tells of it.
 func (l *policyLane) addPod(ctx context.Context, node int, p policies.Pod) (*topology.Pod, error) {
-	p.Node = l.lab.Node(node).Name
-	if err := l.put(ctx, p.Object()); err != nil {
-		return nil, fmt.Errorf("tell of pod %s: %w", p.Key(), err)
-	}
-	pod, err := l.contender.AddPod(contender.AsPod(ctx, p), l.lab, l.lab.Node(node), p.Name)
-	if err != nil {
-		return nil, fmt.Errorf("add pod %s of %s: %w", p.Name, l.contender.Name(), err)
-	}
-	p.Addresses = pod.Addresses
-	l.known[p.Name] = p
-	return pod, l.put(ctx, p.Object())
-}
-
-// verify proves that the pods reach each other as soon as they are let: a pod may be closed until policies are known.
-func (l *policyLane) verify(ctx context.Context) error {
-	for begin := time.Now(); ; {
-		err := contender.Verify(ctx, l.contender, l.lab, l.client, l.server[result.CrossNode])
-		if err == nil || ctx.Err() != nil || time.Since(begin) > policyPatience {
-			return err
-		}
-	}
+	put := func(objects ...runtime.Object) error { return l.put(ctx, objects...) }
+	pod, known, err := contender.AddKnownPod(ctx, l.contender, l.lab, l.lab.Node(node), p, put)
+	l.known[p.Name] = known
+	return pod, err
 }
 
 // serve starts the servers, and who answers at a port that is allowed and at one that is not.

@@ -14,6 +14,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/apiserver"
 	"github.com/beeline-cni/beeline/lab/contender"
 	"github.com/beeline-cni/beeline/lab/follow"
+	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/services"
 	"github.com/beeline-cni/beeline/lab/stats"
@@ -87,7 +88,7 @@ func openServiceLane(ctx context.Context, proxy contender.Proxy, count, backends
 	if err := l.addPods(ctx); err != nil {
 		return l, err
 	}
-	if err := contender.Verify(ctx, l.contender, l.lab, l.client, l.server[result.CrossNode]); err != nil {
+	if err := verifyOpen(ctx, l.lane); err != nil {
 		return l, err
 	}
 	if err := l.serveServices(ctx, p); err != nil {
@@ -103,6 +104,19 @@ func openServiceLane(ctx context.Context, proxy contender.Proxy, count, backends
 	return l, l.reach(ctx)
 }
 
+// openPatience is how long pods may take to be let: until policies are known, they are closed.
+const openPatience = 30 * time.Second
+
+// verifyOpen proves that the client and the server of a lane reach each other as soon as they are let.
+func verifyOpen(ctx context.Context, l *lane) error {
+	for begin := time.Now(); ; {
+		err := contender.Verify(ctx, l.contender, l.lab, l.client, l.server[result.CrossNode])
+		if err == nil || ctx.Err() != nil || time.Since(begin) > openPatience {
+			return err
+		}
+	}
+}
+
 // start brings the contender up, with the Services that are only there to be many.
 func (l *serviceLane) start(ctx context.Context) (err error) {
 	if l.proxy == nil {
@@ -112,7 +126,8 @@ func (l *serviceLane) start(ctx context.Context) (err error) {
 	if l.api, kubeconfig, err = contender.ServeObjects(ctx, l.lab); err != nil {
 		return err
 	}
-	if err := l.api.Put(services.Fill(l.services-l.targetCount(), l.backends, l.lab.Nodes())...); err != nil {
+	objects := append(services.Fill(l.services-l.targetCount(), l.backends, l.lab.Nodes()), policies.Namespace(policies.Default, nil))
+	if err := l.api.Put(objects...); err != nil {
 		return err
 	}
 	l.proxy = l.proxy.Asking(kubeconfig)
@@ -131,9 +146,13 @@ func (l *serviceLane) addPods(ctx context.Context) (err error) {
 }
 
 func (l *serviceLane) addPod(ctx context.Context, node int, name string) (*topology.Pod, error) {
-	pod, err := l.contender.AddPod(ctx, l.lab, l.lab.Node(node), name)
+	put := func(...runtime.Object) error { return nil }
+	if l.api != nil {
+		put = l.api.Put
+	}
+	pod, _, err := contender.AddKnownPod(ctx, l.contender, l.lab, l.lab.Node(node), policies.Pod{Namespace: policies.Default, Name: name}, put)
 	if err != nil {
-		return nil, fmt.Errorf("add pod %s of %s: %w", name, l.contender.Name(), err)
+		return nil, err
 	}
 	for _, s := range endpointSysctls {
 		value := s.value

@@ -9,9 +9,12 @@ import (
 	"os"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"github.com/beeline-cni/beeline/lab/apiserver"
 	"github.com/beeline-cni/beeline/lab/contender"
 	"github.com/beeline-cni/beeline/lab/packetgen"
+	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/topology"
 	"github.com/beeline-cni/beeline/lab/workload"
@@ -139,8 +142,16 @@ func (b *bed) bringUp(ctx context.Context) (err error) {
 	if err := b.contender.Up(ctx, b.lab); err != nil {
 		return fmt.Errorf("bring up %s: %w", b.contender.Name(), err)
 	}
-	if b.backend, err = b.contender.AddPod(ctx, b.lab, b.far(), "backend"); err != nil {
-		return fmt.Errorf("add pod of %s: %w", b.contender.Name(), err)
+	put := func(...runtime.Object) error { return nil }
+	if isProxy {
+		if err := b.server.Put(policies.Namespace(policies.Default, nil)); err != nil {
+			return err
+		}
+		put = b.server.Put
+	}
+	known := policies.Pod{Namespace: policies.Default, Name: "backend"}
+	if b.backend, _, err = contender.AddKnownPod(ctx, b.contender, b.lab, b.far(), known, put); err != nil {
+		return err
 	}
 	if !isProxy {
 		return b.routeThrough()

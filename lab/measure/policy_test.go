@@ -1,0 +1,123 @@
+package measure
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/result"
+)
+
+func TestPolicyPresets(t *testing.T) {
+	quick, err := QuickPolicy(Choice{})
+	if err != nil {
+		testenv.Missing(t, err.Error())
+	}
+	if err := quick.Validate(); err != nil || quick.Mode != "quick" || len(quick.Cells) != len(policyWorkloads) || !quick.HasBaseline() {
+		t.Errorf("%v, %+v", err, quick)
+	}
+	var names []string
+	for _, c := range quick.Contenders {
+		names = append(names, c.Name())
+	}
+	want := []string{
+		"node", "beeline", "beeline-policy-elsewhere", "beeline-policy", "beeline-policy-1000", "beeline-blocks-1", "beeline-blocks-100000",
+		"beeline-flows", "beeline-policy-flows-off", "ptp", "ptp-iptables-policy",
+	}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Error(diff)
+	}
+	if takes := quick.Estimate(); takes < time.Minute || takes > 15*time.Minute {
+		t.Errorf("a quick run takes %v", takes)
+	}
+	full, err := FullPolicy(Choice{Contenders: []string{"beeline"}, Workloads: []string{"tcp_rr"}})
+	if err != nil || len(full.Contenders) != 1 || len(full.Cells) != 1 || full.HasBaseline() || full.Mode != "custom" {
+		t.Errorf("%v, %+v", err, full)
+	}
+}
+
+func TestPolicyPresetsRefuse(t *testing.T) {
+	for want, c := range map[string]Choice{
+		"no contender":      {Contenders: []string{"bridge"}},
+		"not one of":        {Workloads: []string{"udp_rr"}},
+		"path cross-node":   {Paths: []result.Path{result.SameNode}},
+		"no placement":      {Placements: []result.Placement{"everywhere"}},
+		"has one placement": {Placements: []result.Placement{result.OneCore, result.Spread}},
+	} {
+		if _, err := QuickPolicy(c); err == nil || !strings.Contains(err.Error(), want) {
+			if err != nil && strings.Contains(err.Error(), "not installed") {
+				testenv.Missing(t, err.Error())
+			}
+			t.Errorf("%+v gives %v, want %q", c, err, want)
+		}
+	}
+	if err := (PolicyPlan{Schedule: Schedule{IPv6: true}}).Validate(); err == nil || !strings.Contains(err.Error(), "IPv4 only") {
+		t.Errorf("IPv6: %v", err)
+	}
+}
+
+func TestPolicyPasses(t *testing.T) {
+	const log = `time=2026-11-20T22:00:00Z level=DEBUG msg="NetworkPolicies written" changed=3120 compile=120.5ms apply=1.2s error=<nil>
+time=2026-11-20T22:00:01Z level=INFO msg="something else" changed=7 compile=1ms apply=1ms
+time=2026-11-20T22:00:01Z level=DEBUG msg="NetworkPolicies written" changed=0 compile=2ms apply=10µs error=<nil>
+time=2026-11-20T22:00:02Z level=DEBUG msg="NetworkPolicies written" changed=2 compile=2ms apply=500µs error=<nil>
+`
+	if diff := cmp.Diff([]float64{1320.5, 2.5}, policyPasses(log)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The rules of iptables are right by every answer, and changes of them are noticed.
+func TestRunPolicy(t *testing.T) {
+	testenv.Root(t)
+	needTools(t)
+	if why := (contender.IptablesPolicies{}).Unsupported(); why != "" {
+		testenv.Missing(t, why)
+	}
+	beThePrograms(t)
+	p, err := QuickPolicy(Choice{Contenders: []string{"node", "ptp-iptables-policy"}, Workloads: []string{"tcp_crr"}, Rounds: 1, Length: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Gate = Gate{Steal: 1, Foreign: 1, Retransmits: 1}
+	p.WarmUp, p.Changes, p.Scratches, p.Seed = 0, 1, 1, 1
+	run, err := RunPolicy(t.Context(), p, NewProgress(t.Output(), false, p.Estimate()))
+	wantNothingLeft(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range run.Samples {
+		if s.Error != "" || s.Values[result.Rate] <= 0 {
+			t.Errorf("%s of %s: %v, %s", s.Workload, s.Contender, s.Values, s.Error)
+		}
+	}
+	if len(run.Samples) != 3 || run.Settings.Suite != "policy" {
+		t.Errorf("%d samples, %+v", len(run.Samples), run.Settings)
+	}
+	if len(run.Policy.Truth) != 1 || len(run.Policy.Truth[0].Answers) < 50 {
+		t.Fatalf("%+v", run.Policy.Truth)
+	}
+	for _, a := range run.Policy.Truth[0].Answers {
+		if a.Works != a.Want {
+			t.Errorf("%+v", a)
+		}
+	}
+	var kinds []result.PolicyHappening
+	for _, c := range run.Policy.Changes {
+		kinds = append(kinds, c.What)
+		if len(c.Milliseconds) != 1 || c.Error != "" || c.Milliseconds[0] <= 0 {
+			t.Errorf("%+v", c)
+		}
+	}
+	if !slices.Equal(kinds, policyHappenings) {
+		t.Errorf("%v", kinds)
+	}
+	if c := run.Policy.Compiled; len(c) != 1 || len(c[0].ScratchMilliseconds) != 1 || c[0].Error != "" {
+		t.Errorf("%+v", c)
+	}
+}
