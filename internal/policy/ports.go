@@ -19,6 +19,14 @@ type grant struct {
 // allPorts tells whether all ports of the protocol are allowed, also those that no rule can name, as 0.
 func (g *grant) allPorts() bool { return g.first == 0 && g.last == 0xffff }
 
+// inOrder sorts grants in place, by protocol and policy, and leaves out those that are there twice.
+func inOrder(grants []grant) []grant {
+	slices.SortFunc(grants, func(a, b grant) int {
+		return cmp.Or(cmp.Compare(a.protocol, b.protocol), a.policy.Compare(b.policy), cmp.Compare(a.first, b.first), cmp.Compare(a.last, b.last))
+	})
+	return slices.Compact(grants)
+}
+
 // portEntry is an entry of Tables.Ports.
 type portEntry struct {
 	prefix PortPrefix // without Ports
@@ -32,9 +40,7 @@ type portList []portEntry
 // merge makes the list of what all grants allow together. Longer prefixes go before shorter ones, so what is told of a policy that
 // allows every port of a protocol, or every protocol, is cut into by those alone that come before it.
 func merge(grants []grant) portList {
-	slices.SortFunc(grants, func(a, b grant) int {
-		return cmp.Or(cmp.Compare(a.protocol, b.protocol), a.policy.Compare(b.policy), cmp.Compare(a.first, b.first), cmp.Compare(a.last, b.last))
-	})
+	grants = inOrder(grants)
 	var list portList
 	var ground *cluster.Key // what holds for all that nothing before it is about
 	for len(grants) > 0 {

@@ -2,8 +2,10 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
@@ -141,6 +143,11 @@ func (c *conditions) ruleOf(p *cluster.NetworkPolicy, direction Direction, numbe
 			r.grants = append(r.grants, grant{r.policy, port.Protocol, port.First, port.Last})
 		}
 	}
+	r.grants = inOrder(r.grants)
+	slices.SortFunc(r.named, func(a, b namedPort) int {
+		return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.protocol, b.protocol))
+	})
+	r.named = slices.Compact(r.named)
 	return r
 }
 

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
@@ -76,13 +77,16 @@ func setOf(policies []*policyRules, direction Direction, f family, ports []clust
 
 // withNumbers gives the ports of a rule with the numbers that their names have in a pod.
 func withNumbers(r *rule, ports []cluster.ContainerPort) []grant {
-	grants := r.grants[:len(r.grants):len(r.grants)]
+	grants := slices.Clip(r.grants)
 	for _, name := range r.named {
 		for _, p := range ports {
 			if p.Name == name.name && p.Protocol == name.protocol {
 				grants = append(grants, grant{r.policy, p.Protocol, p.Number, p.Number})
 			}
 		}
+	}
+	if len(r.named) > 0 {
+		grants = inOrder(grants)
 	}
 	return grants
 }

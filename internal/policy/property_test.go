@@ -1,0 +1,244 @@
+package policy
+
+import (
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+var sameTables = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()}
+
+// agree checks tables against what a naive judge says.
+func agree(t *testing.T, tables *Tables, s *cluster.Snapshot, questions []question) {
+	t.Helper()
+	for _, q := range questions {
+		want, by := naive{s}.judge(q)
+		got, number := tables.Verdict(tables.Pods[q.subject], q.direction, q.peer, q.protocol, q.port)
+		if got != want || tables.Names[number] != by {
+			t.Fatalf("%s: tables say %t by %q, naively it is %t by %q", q, got, tables.Names[number], want, by)
+		}
+	}
+}
+
+// Whatever changes in whatever order, tables say what policies do, they are those that a new Compiler makes, and numbers
+// keep what they stand for.
+func TestRandomChanges(t *testing.T) {
+	for seed := range uint64(30) {
+		w := newRandomWorld(seed)
+		c := NewCompiler("n1")
+		before := &Tables{}
+		for step := range 40 {
+			for range 1 + w.IntN(3) {
+				w.change()
+			}
+			snapshot := w.snapshot()
+			local := localTo("n1", snapshot)
+			tables, _ := c.Compile(snapshot, local)
+			agree(t, tables, snapshot, w.questions(local, 60))
+			fresh, _ := NewCompiler("n1").Compile(snapshot, local)
+			if diff := cmp.Diff(fresh, tables, sameTables); diff != "" {
+				t.Fatalf("seed %d, step %d: (-new compiler +old one):\n%s", seed, step, diff)
+			}
+			kept(t, before.Policies, tables.Policies)
+			kept(t, before.Ports, tables.Ports)
+			kept(t, before.Names, tables.Names)
+			before = tables
+		}
+	}
+}
+
+// kept fails if an entry of both has changed its value.
+func kept[K comparable, V comparable](t *testing.T, before, now map[K]V) {
+	t.Helper()
+	for k, v := range before {
+		if w, both := now[k]; both && v != w {
+			t.Fatalf("%+v was %v and is %v", k, v, w)
+		}
+	}
+}
+
+// Any order of what is not ordered gives the same tables.
+func TestOrderDoesNotMatter(t *testing.T) {
+	for seed := range uint64(20) {
+		w := newRandomWorld(seed)
+		snapshot := w.snapshot()
+		local := localTo("n1", snapshot)
+		want, _ := NewCompiler("n1").Compile(snapshot, local)
+		w.Shuffle(len(local.Pods), func(i, j int) { local.Pods[i], local.Pods[j] = local.Pods[j], local.Pods[i] })
+		other := *snapshot
+		other.NetworkPolicies = nil
+		for _, p := range snapshot.NetworkPolicies {
+			q := *p
+			q.Pods = shuffled(w.Rand, p.Pods)
+			q.Ingress, q.Egress = shuffledRules(w.Rand, p.Ingress), shuffledRules(w.Rand, p.Egress)
+			other.NetworkPolicies = append(other.NetworkPolicies, &q)
+		}
+		got, _ := NewCompiler("n1").Compile(&other, local)
+		agree(t, got, snapshot, w.questions(local, 200))
+		if diff := cmp.Diff(want, got, sameTables); diff != "" {
+			t.Fatalf("seed %d: (-ordered +shuffled):\n%s", seed, diff)
+		}
+	}
+}
+
+func shuffled(random *rand.Rand, s cluster.Selector) cluster.Selector {
+	all := slices.Clone(s.Requirements)
+	for i := range all {
+		all[i].Values = slices.Clone(all[i].Values)
+		random.Shuffle(len(all[i].Values), func(a, b int) { all[i].Values[a], all[i].Values[b] = all[i].Values[b], all[i].Values[a] })
+	}
+	random.Shuffle(len(all), func(a, b int) { all[a], all[b] = all[b], all[a] })
+	return cluster.Selector{Requirements: all}
+}
+
+func shuffledRules(random *rand.Rand, rules []cluster.PolicyRule) (all []cluster.PolicyRule) {
+	for _, r := range rules { // the order of rules is part of what lists of blocks are called by
+		peers, ports := slices.Clone(r.Peers), slices.Clone(r.Ports)
+		for i := range peers {
+			if peers[i].Pods != nil {
+				s := shuffled(random, *peers[i].Pods)
+				peers[i].Pods = &s
+			}
+		}
+		random.Shuffle(len(peers), func(a, b int) { peers[a], peers[b] = peers[b], peers[a] })
+		random.Shuffle(len(ports), func(a, b int) { ports[a], ports[b] = ports[b], ports[a] })
+		all = append(all, cluster.PolicyRule{Peers: peers, Ports: ports})
+	}
+	return all
+}
+
+// Numbers that collide are told apart, and stay what they are while something else comes and goes.
+func TestCollisions(t *testing.T) {
+	weak := func(c content, nth uint32) uint32 { return hashed(c, nth) & 0x8000003f }
+	for seed := range uint64(30) {
+		w := newRandomWorld(seed)
+		c := newCompiler("n1", weak)
+		before := &Tables{}
+		for range 30 {
+			w.change()
+			snapshot := w.snapshot()
+			local := localTo("n1", snapshot)
+			tables, _ := c.Compile(snapshot, local)
+			agree(t, tables, snapshot, w.questions(local, 40))
+			kept(t, before.Names, tables.Names)
+			kept(t, before.Policies, tables.Policies)
+			before = tables
+		}
+	}
+}
+
+// One table after the other is written as the comment of Tables has it. At no moment is anything allowed that is allowed neither before nor
+// after; nor is it by the policies of before among the pods of after, for these may change a moment earlier.
+func TestNothingOpensOnTheWay(t *testing.T) {
+	for seed := range uint64(30) {
+		w := newRandomWorld(seed)
+		c := NewCompiler("n1")
+		snapshot := w.snapshot()
+		old, _ := c.Compile(snapshot, localTo("n1", snapshot))
+		for range 30 {
+			earlier := *snapshot
+			for range 1 + w.IntN(3) {
+				w.change()
+			}
+			snapshot = w.snapshot()
+			local := localTo("n1", snapshot)
+			now, _ := c.Compile(snapshot, local)
+			earlier.Namespaces, earlier.Pods = snapshot.Namespaces, snapshot.Pods
+			questions := w.questions(local, 40)
+			apply(old, now, func(what string, moment *Tables) {
+				for _, q := range questions {
+					open, _ := moment.Verdict(moment.Pods[q.subject], q.direction, q.peer, q.protocol, q.port)
+					if !open {
+						continue
+					}
+					was, _ := old.Verdict(old.Pods[q.subject], q.direction, q.peer, q.protocol, q.port)
+					is, _ := now.Verdict(now.Pods[q.subject], q.direction, q.peer, q.protocol, q.port)
+					between, _ := naive{&earlier}.judge(q)
+					if !was && !is && !between {
+						t.Fatalf("seed %d: %s: %s is open for a moment", seed, what, q)
+					}
+				}
+			})
+			old = now
+		}
+	}
+}
+
+// apply changes one entry after the other, and shows what is there after each.
+func apply(old, now *Tables, show func(string, *Tables)) {
+	m := &Tables{
+		Pods: copied(old.Pods), Identities: copied(old.Identities), Singles: copied(old.Singles), Blocks: copied(old.Blocks),
+		Policies: copied(old.Policies), Ports: copied(old.Ports),
+	}
+	maps.Copy(m.Ports, now.Ports)
+	maps.Copy(m.Policies, now.Policies)
+	show("policies", m)
+	for _, from := range []map[netip.Addr]Identity{now.Singles, now.Identities} {
+		for a, i := range from {
+			// The kernel has one map for both.
+			delete(m.Singles, a)
+			m.Identities[a] = i
+			show("identity "+a.String(), m)
+		}
+	}
+	longest := func(a, b netip.Prefix) int { return b.Bits() - a.Bits() }
+	for _, p := range slices.SortedFunc(maps.Keys(now.Blocks), longest) {
+		m.Blocks[p] = now.Blocks[p]
+		show("block "+p.String(), m)
+	}
+	for a, sets := range now.Pods {
+		m.Pods[a] = sets
+	}
+	for a := range m.Pods {
+		if _, kept := now.Pods[a]; !kept {
+			delete(m.Pods, a)
+		}
+	}
+	show("pods", m)
+	shortest := slices.SortedFunc(maps.Keys(m.Blocks), func(a, b netip.Prefix) int { return a.Bits() - b.Bits() })
+	for _, p := range shortest {
+		if _, kept := now.Blocks[p]; !kept {
+			delete(m.Blocks, p)
+			show("no block "+p.String(), m)
+		}
+	}
+	for _, all := range []map[netip.Addr]Identity{m.Singles, m.Identities} {
+		for a := range all {
+			_, kept := now.Identities[a]
+			_, single := now.Singles[a]
+			if !kept && !single {
+				delete(all, a)
+				show("no identity "+a.String(), m)
+			}
+		}
+	}
+}
+
+func copied[K comparable, V any](from map[K]V) map[K]V {
+	to := map[K]V{}
+	maps.Copy(to, from)
+	return to
+}
+
+// FuzzCompile asks random questions about random clusters.
+func FuzzCompile(f *testing.F) {
+	f.Add(uint64(1), uint8(3))
+	f.Fuzz(func(t *testing.T, seed uint64, steps uint8) {
+		w := newRandomWorld(seed)
+		c := NewCompiler("n1")
+		for range steps % 8 {
+			w.change()
+			snapshot := w.snapshot()
+			local := localTo("n1", snapshot)
+			tables, _ := c.Compile(snapshot, local)
+			agree(t, tables, snapshot, w.questions(local, 50))
+		}
+	})
+}
