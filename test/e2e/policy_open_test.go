@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// probe tries all the time what is not allowed.
+type probe struct {
+	stopping              atomic.Bool
+	running               sync.WaitGroup
+	attempts, connections atomic.Int64
+}
+
+// probe has these ends dial the pod until finish.
+func (g *guarded) probe(from ...worldEnd) *probe {
+	p := &probe{}
+	for _, e := range from {
+		for _, a := range g.pod.addresses {
+			p.running.Go(func() {
+				for !p.stopping.Load() {
+					err := e.place.Do(func() error {
+						conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(a, backendPort).String(), 20*time.Millisecond)
+						if err == nil {
+							conn.Close()
+						}
+						return err
+					})
+					p.attempts.Add(1)
+					if err == nil {
+						p.connections.Add(1)
+					}
+				}
+			})
+		}
+	}
+	return p
+}
+
+func (p *probe) finish(t *testing.T) {
+	t.Helper()
+	p.stopping.Store(true)
+	p.running.Wait()
+	if p.attempts.Load() == 0 || p.connections.Load() > 0 {
+		t.Errorf("%d connections of %d came about that no policy allows", p.connections.Load(), p.attempts.Load())
+	}
+	t.Logf("%d attempts", p.attempts.Load())
+}
+
+// A pod that a policy isolates is never open, from its first moment on: neither to those who send to its address before it has one, nor
+// for what it sends itself.
+func TestPodsAddedUnderDenial(t *testing.T) {
+	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuarded(t, flags...)
+			g.writeManifest("denied.yaml", []byte("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: nothing, namespace: denied}\n"+
+				"spec: {podSelector: {}, policyTypes: [Ingress, Egress]}\n"))
+			eventually(t, func() error {
+				s, err := g.here.api().Status(t.Context())
+				if err == nil && s.Policy.Policies != 1 {
+					err = fmt.Errorf("%d policies", s.Policy.Policies)
+				}
+				return err
+			})
+			echo, err := datagrams(g.near.place, g.near.addresses[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer echo.socket.Close()
+			const pods = 8
+			var end atomic.Bool
+			var senders sync.WaitGroup
+			next := g.near.addresses[0]
+			var wanted []netip.Addr
+			for range pods {
+				next = next.Next()
+				wanted = append(wanted, next)
+			}
+			for _, e := range []worldEnd{g.near, g.far} {
+				senders.Go(func() { sendTo(e.place, wanted, &end) })
+			}
+			network := g.standard(g.here)
+			for i := range pods {
+				pod := g.newPod(g.here, fmt.Sprintf("denied-%d", i))
+				place := g.lab.Place(pod)
+				heard, err := datagrams(place, netip.IPv4Unspecified())
+				if err != nil {
+					t.Fatal(err)
+				}
+				senders.Go(func() { sendTo(place, g.near.addresses[:1], &end) })
+				conf := runtimeConf(pod)
+				for at := range conf.Args {
+					if conf.Args[at][0] == "K8S_POD_NAMESPACE" {
+						conf.Args[at][1] = "denied"
+					}
+				}
+				if _, err := network.add(t.Context(), pod, conf); err != nil {
+					t.Fatal(err)
+				}
+				if at := pod.Addresses[0]; at != wanted[i] {
+					t.Errorf("%s has %s, and what is sent goes to %s", pod.Name, at, wanted[i])
+				}
+				time.Sleep(50 * time.Millisecond)
+				if n := heard.count.Load(); n > 0 {
+					t.Errorf("%s has heard %d datagrams", pod.Name, n)
+				}
+				defer heard.socket.Close()
+			}
+			end.Store(true)
+			senders.Wait()
+			if n := echo.count.Load(); n > 0 {
+				t.Errorf("pods that may not send have sent %d datagrams", n)
+			}
+		})
+	}
+}
+
+// listener counts what it hears.
+type listener struct {
+	socket *net.UDPConn
+	count  atomic.Int64
+}
+
+func datagrams(at topology.Place, address netip.Addr) (l *listener, err error) {
+	l = &listener{}
+	err = at.Do(func() (err error) {
+		l.socket, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(address, backendPort)))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for {
+			if _, _, err := l.socket.ReadFromUDPAddrPort(make([]byte, 64)); err != nil {
+				return
+			}
+			l.count.Add(1)
+		}
+	}()
+	return l, nil
+}
+
+// sendTo sends to all of these addresses each millisecond, whether they can be reached or not.
+func sendTo(from topology.Place, to []netip.Addr, end *atomic.Bool) {
+	_ = from.Do(func() error {
+		socket, err := net.ListenUDP("udp4", nil)
+		if err != nil {
+			return err
+		}
+		defer socket.Close()
+		for !end.Load() {
+			for _, a := range to {
+				_, _ = socket.WriteToUDPAddrPort([]byte("anybody there?"), netip.AddrPortFrom(a, backendPort))
+			}
+			time.Sleep(time.Millisecond)
+		}
+		return nil
+	})
+}

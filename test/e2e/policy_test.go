@@ -1,0 +1,316 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// guarded is a world with a second pod on each node, pods with labels, and NetworkPolicies. Pods serve TCP at two ports.
+type guarded struct {
+	*world
+	// near is beside pod, next to it on the other node is far.
+	near worldEnd
+	// labels of the pods, by name; pods without any have no manifest.
+	labels map[string]string
+}
+
+// otherPort is a second port at which pods serve.
+const otherPort = 8081
+
+func newGuarded(t *testing.T, flags ...string) *guarded {
+	w := newWorld(t, flags...)
+	p := w.addPod(w.nodes[0], "near")
+	g := &guarded{world: w, near: worldEnd{"near", w.lab.Place(p), p.Addresses}, labels: map[string]string{"pod": "web", "near": "client", "far": "client"}}
+	g.writePods()
+	for _, e := range []worldEnd{g.pod, g.near, g.far, g.outside} {
+		answer(t, e, backendPort)
+		answer(t, e, otherPort)
+	}
+	return g
+}
+
+// writePods publishes the pods with their labels.
+func (g *guarded) writePods() {
+	g.t.Helper()
+	var text bytes.Buffer
+	for _, e := range []worldEnd{g.pod, g.near, g.far} {
+		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: default, labels: {app: %s}}\n"+
+			"spec: {containers: [{name: c, ports: [{name: web, containerPort: %d}]}]}\nstatus: {podIPs: [{ip: %s}, {ip: '%s'}]}\n",
+			e.name, g.labels[e.name], backendPort, e.addresses[0], e.addresses[1])
+	}
+	g.writeManifest("pods.yaml", text.Bytes())
+}
+
+// policy publishes a NetworkPolicy, by what its spec says.
+func (g *guarded) policy(name, spec string) {
+	g.t.Helper()
+	g.writeManifest("policy-"+name+".yaml", fmt.Appendf(nil,
+		"apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: %s, namespace: default}\nspec: %s\n", name, spec))
+}
+
+// noPolicy takes one away.
+func (g *guarded) noPolicy(name string) {
+	g.t.Helper()
+	g.writeManifest("policy-"+name+".yaml", nil)
+}
+
+// deniedFor is how long a connection may take that should not come about. Those that should do so take no millisecond.
+const deniedFor = 300 * time.Millisecond
+
+// dials tells whether a connection comes about.
+func dials(from topology.Place, to netip.AddrPort) error {
+	return from.Do(func() error {
+		conn, err := net.DialTimeout("tcp", to.String(), deniedFor)
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	})
+}
+
+// expectPorts waits until one end reaches just these ports of the other, over both families.
+func (g *guarded) expectPorts(from, to worldEnd, ports ...uint16) {
+	g.t.Helper()
+	for _, a := range to.addresses {
+		for _, port := range []uint16{backendPort, otherPort} {
+			want := slices.Contains(ports, port)
+			eventually(g.t, func() error {
+				err := dials(from.place, netip.AddrPortFrom(a, port))
+				var timeout net.Error
+				switch {
+				case err == nil && !want:
+					return fmt.Errorf("%s reaches port %d of %s at %s, which no policy allows", from.name, port, to.name, a)
+				case err != nil && want:
+					return fmt.Errorf("%s to %s: %w", from.name, to.name, err)
+				case err != nil && (!errors.As(err, &timeout) || !timeout.Timeout()):
+					return fmt.Errorf("%s to %s: %w, want no answer at all", from.name, to.name, err)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+func TestPolicy(t *testing.T) {
+	for name, flags := range map[string][]string{
+		"ebpf":              {"--services=none"},
+		"ebpf, Services":    nil,
+		"kernel":            {"--routing=kernel"},
+		"beside kube-proxy": {"--services=kube-proxy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuarded(t, flags...)
+			everybody := []worldEnd{g.near, g.far, g.outside, g.peer}
+			for _, e := range everybody {
+				g.expectPorts(e, g.pod, backendPort, otherPort)
+			}
+
+			g.policy("web", "{podSelector: {matchLabels: {app: web}}}")
+			for _, e := range everybody {
+				g.expectPorts(e, g.pod)
+			}
+			g.expectPorts(g.node, g.pod, backendPort, otherPort) // the kubelet's probes
+			g.expectPorts(g.pod, g.pod, backendPort, otherPort)
+			g.expectPorts(g.pod, g.far, backendPort, otherPort) // it is isolated from those who send to it only
+
+			g.policy("web", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: web}]}]}")
+			g.expectPorts(g.near, g.pod, backendPort)
+			g.expectPorts(g.far, g.pod, backendPort)
+			g.expectPorts(g.outside, g.pod)
+
+			var blocks []string
+			for _, a := range g.outside.addresses {
+				blocks = append(blocks, fmt.Sprintf("{ipBlock: {cidr: '%s'}}", netip.PrefixFrom(a, a.BitLen())))
+			}
+			g.policy("world", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: ["+strings.Join(blocks, ", ")+
+				fmt.Sprintf("], ports: [{port: %d, endPort: %d}]}]}", otherPort, otherPort+5))
+			g.expectPorts(g.outside, g.pod, otherPort)
+			g.expectPorts(g.near, g.pod, backendPort)
+			g.expectPorts(g.pod, g.near) // the second one selects every pod
+
+			g.labels["far"] = "stranger"
+			g.writePods()
+			g.expectPorts(g.far, g.pod)
+			g.expectPorts(g.near, g.pod, backendPort)
+
+			g.noPolicy("web")
+			g.noPolicy("world")
+			for _, e := range everybody {
+				g.expectPorts(e, g.pod, backendPort, otherPort)
+			}
+
+			g.policy("out", "{podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: client}}}]}]}")
+			g.expectPorts(g.pod, g.near, backendPort, otherPort)
+			g.expectPorts(g.pod, g.far)
+			g.expectPorts(g.pod, g.outside)
+			g.expectPorts(g.pod, g.peer)
+			g.expectPorts(g.far, g.pod, backendPort, otherPort)
+		})
+	}
+}
+
+// Connections that are no longer allowed stop, others go on.
+func TestPolicyChangesUnderConnections(t *testing.T) {
+	g := newGuarded(t)
+	const fromClients = "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}"
+	g.policy("web", fromClients)
+	g.expectPorts(g.outside, g.pod)
+	var stays, stops []*stream
+	for _, a := range g.pod.addresses {
+		for from, all := range map[*worldEnd]*[]*stream{&g.near: &stays, &g.far: &stops} {
+			s, err := startStream(from.name+" "+family(a), from.place, g.pod.place, a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			*all = append(*all, s)
+		}
+	}
+	for _, s := range append(slices.Clone(stays), stops...) {
+		if err := s.progress(chunk * 16); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.labels["far"] = "stranger"
+	g.writePods()
+	g.expectPorts(g.far, g.pod)
+	for _, s := range stops {
+		eventually(t, func() error {
+			before := s.received.Load()
+			time.Sleep(deniedFor)
+			if moved := s.received.Load() - before; moved > 0 {
+				return fmt.Errorf("%s goes on: %d bytes", s.name, moved)
+			}
+			return nil
+		})
+	}
+	for _, s := range stays {
+		if err := s.progress(chunk * 16); err != nil {
+			t.Error(err)
+		}
+	}
+	g.labels["far"] = "client" // a connection that is only cut goes on when it is allowed again
+	g.writePods()
+	for _, s := range append(stays, stops...) {
+		if err := s.progress(chunk); err != nil {
+			t.Error(err)
+		}
+		if err := s.finish(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// An agent that is killed and started again under traffic opens nothing for a moment, and breaks nothing.
+func TestPolicyOverRestart(t *testing.T) {
+	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuarded(t, flags...)
+			g.policy("web", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}")
+			g.labels["far"] = "stranger"
+			g.writePods()
+			g.expectPorts(g.far, g.pod)
+			g.expectPorts(g.outside, g.pod)
+			tr := &traffic{t: t}
+			for _, a := range g.pod.addresses {
+				s, err := startStream("stream "+family(a), g.near.place, g.pod.place, a)
+				tr.add(s, err)
+				tr.streams = append(tr.streams, s)
+			}
+			tr.goesOn()
+			probe := g.probe(g.far, g.outside)
+			for range 3 {
+				g.kill(g.here)
+				tr.goesOn()
+				g.start(g.here, current(t), flags...)
+				g.waitReady(g.here)
+				tr.goesOn()
+			}
+			probe.finish(t)
+			tr.finish()
+			g.expectPorts(g.near, g.pod, backendPort, otherPort)
+		})
+	}
+}
+
+// A policy that does not fit closes the pods that it selects, and is named; everything else goes on.
+func TestPolicyThatDoesNotFit(t *testing.T) {
+	g := newGuarded(t, "--policies-max=16")
+	g.policy("web", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: web}]}]}")
+	g.expectPorts(g.far, g.pod, backendPort)
+	g.expectPorts(g.outside, g.pod)
+	var rules []string
+	for i := range 40 {
+		rules = append(rules, fmt.Sprintf("{from: [{ipBlock: {cidr: 10.250.%d.0/24}}], ports: [{port: %d}]}", i, 1000+i))
+	}
+	g.policy("large", "{podSelector: {matchLabels: {app: client}}, ingress: ["+strings.Join(rules, ", ")+"]}")
+	g.waitProblem(g.here, "NetworkPolicy default/large", "--policies-max")
+	g.expectPorts(g.outside, g.near)
+	g.expectPorts(g.far, g.pod, backendPort)
+	g.expectPorts(g.node, g.near, backendPort, otherPort)
+	all, err := g.here.api().Policies(t.Context(), api.PolicyFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := map[string]string{}
+	for _, p := range all {
+		states[p.Name] = p.State
+	}
+	if states["web"] != api.PolicyInForce || states["large"] != api.PolicyClosed {
+		t.Errorf("states are %v", states)
+	}
+	g.noPolicy("large")
+	g.waitNoProblem(g.here)
+	g.expectPorts(g.outside, g.near, backendPort, otherPort)
+}
+
+// Policies see the backend of a Service, and who asks.
+func TestPolicyThroughService(t *testing.T) {
+	g := newGuarded(t)
+	b := &balanced{g.world}
+	g.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, "", g.pod))
+	for _, a := range serviceOfFar {
+		b.expectAnswer(g.near, netip.AddrPortFrom(a, servicePort), g.pod)
+	}
+	g.policy("web", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: web}]}]}")
+	g.labels["far"] = "stranger"
+	g.writePods()
+	g.expectPorts(g.far, g.pod)
+	for _, a := range serviceOfFar {
+		to := netip.AddrPortFrom(a, servicePort)
+		b.expectAnswer(g.near, to, g.pod)
+		if err := dials(g.far.place, to); err == nil {
+			t.Errorf("far reaches %s", to)
+		}
+	}
+}
+
+// What a policy says that nobody understands is not guessed at: its pods are closed until it is put right.
+func TestPolicyThatIsNotUnderstood(t *testing.T) {
+	g := newGuarded(t)
+	g.policy("web", "{podSelector: {matchLabels: {app: web}}, ingress: [{form: []}]}")
+	g.waitProblem(g.here, "NetworkPolicy default/web", "unknown field")
+	g.expectPorts(g.near, g.pod)
+	g.expectPorts(g.far, g.near, backendPort, otherPort)
+	g.expectPorts(g.pod, g.far, backendPort, otherPort)
+	g.policy("web", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: []}]}")
+	g.expectPorts(g.near, g.pod, backendPort, otherPort)
+	g.waitNoProblem(g.here)
+}
+
+// Without enforcement policies are named as having no effect.
+func TestPolicyNone(t *testing.T) {
+	g := newGuarded(t, "--policy=none")
+	g.policy("web", "{podSelector: {}}")
+	g.waitProblem(g.here, "default/web", "--policy=none")
+	g.expectPorts(g.far, g.pod, backendPort, otherPort)
+}
