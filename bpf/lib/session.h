@@ -142,16 +142,16 @@ static __always_inline enum session_opener session_guess_opener(const struct tra
 static __always_inline int session_ask_unknown(struct __sk_buff *skb, struct inquiry *q, bool *answer)
 {
 	enum session_opener opener = session_guess_opener(&q->transport);
-	int reason = SESSION_ALLOWED;
+	int reason = SESSION_UNKNOWN, turned;
 
 	*answer = false;
-	if (opener & SESSION_OPENER_SENDER) {
+	if (opener & SESSION_OPENER_SENDER)
 		reason = session_ask(skb, session_parts(q->policed, false), false);
-		if (reason == SESSION_ALLOWED || opener == SESSION_OPENER_SENDER)
-			return reason;
-	}
+	if (reason == SESSION_ALLOWED || opener == SESSION_OPENER_SENDER)
+		return reason;
 	*answer = true;
-	return session_ask(skb, session_parts(q->policed, true), true);
+	turned = session_ask(skb, session_parts(q->policed, true), true);
+	return turned == SESSION_ALLOWED || reason == SESSION_UNKNOWN ? turned : reason;
 }
 
 /* The flags of a session that its first packet here makes. */

@@ -202,6 +202,8 @@ type run struct {
 	device string
 	// mark and gsoSize are fields of the skb.
 	mark, gsoSize uint32
+	// ingress is the device that brought the packet to the stack; "" if the node itself has made it.
+	ingress string
 }
 
 type outcome struct {
@@ -230,7 +232,7 @@ func (r *rig) run(in run) (outcome, error) {
 	if in.program == bpfProgWireXdp {
 		return r.runXDP(h.program, in)
 	}
-	ctx := skb{Mark: in.mark, GSOSize: in.gsoSize, Ifindex: uint32(r.stage.devices[in.device])}
+	ctx := skb{Mark: in.mark, GSOSize: in.gsoSize, Ifindex: uint32(r.stage.devices[in.device]), IngressIfindex: uint32(r.stage.devices[in.ingress])}
 	var after skb
 	o := ebpf.RunOptions{Data: in.in, DataOut: make([]byte, len(in.in)+64), Context: &ctx, ContextOut: &after}
 	code, err := h.program.Run(&o)
