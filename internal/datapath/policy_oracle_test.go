@@ -1,0 +1,264 @@
+package datapath
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/policy"
+	"github.com/beeline-cni/beeline/internal/policy/evaluate"
+	"github.com/beeline-cni/beeline/internal/policy/evaluate/oracle"
+)
+
+// The programs say of random connections in random clusters what the documentation of NetworkPolicies says, and drop for the right
+// reason. Clusters follow each other as they do in life: tables are changed, not made anew.
+func TestPolicyOracle(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		cfg  Config
+		part int // of all cases, in percent
+	}{
+		{"ebpf", Config{EBPFRouting: true}, 70},
+		{"kernel", Config{}, 20},
+		{"flows of all pods", Config{EBPFRouting: true, Flows: FlowsAll}, 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := oracle.Rand(t)
+			o := newPolicyOracle(t, c.cfg)
+			want := oracleCases(t) * c.part / 100
+			var w oracle.World
+			cases, allowed := 0, 0
+			for i := 0; cases < want; i++ {
+				if i%4 == 0 {
+					w = oracle.Random(r)
+				} else {
+					w = w.Change(r)
+				}
+				allowed += o.compare(t, r, w, perCluster)
+				cases += perCluster
+			}
+			t.Logf("%d cases, %d of them allowed", cases, allowed)
+			if part := float64(allowed) / float64(cases); cases > 1000 && (part < 0.2 || part > 0.9) {
+				t.Errorf("%.0f %% are allowed: most of it tests nothing", part*100)
+			}
+		})
+	}
+}
+
+// perCluster is how many connections are judged in each cluster.
+const perCluster = 40
+
+// oracleCases is how many connections are judged in all. Emulated machines take much longer.
+func oracleCases(t *testing.T) int {
+	text := os.Getenv("BEELINE_CASES")
+	if text == "" {
+		return 100_000
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("BEELINE_CASES: %v", err)
+	}
+	return n
+}
+
+// policyOracle is a rig that judges connections by their first packets.
+type policyOracle struct {
+	*rig
+	compiler *policy.Compiler
+	hooks    map[string]*ebpf.Program
+	// port is the source port of the last connection: each is a new one.
+	port uint16
+	drop map[string]uint64 // expected, by program and reason
+}
+
+func newPolicyOracle(tb testing.TB, cfg Config) *policyOracle {
+	tb.Helper()
+	cfg.Policy = true
+	o := &policyOracle{rig: newRig(tb, cfg), compiler: policy.NewCompiler(oracle.Here), hooks: map[string]*ebpf.Program{}, drop: map[string]uint64{}}
+	for _, name := range []string{bpfProgFromPod, bpfProgFromWire, bpfProgToPod} {
+		h, err := o.hook(name)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		o.hooks[name] = h.program
+	}
+	return o
+}
+
+// compare puts the policies of a cluster into force and has so many connections judged. It gives how many are allowed.
+func (o *policyOracle) compare(t *testing.T, r *rand.Rand, w oracle.World, connections int) (allowed int) {
+	t.Helper()
+	tables, _ := o.compiler.Compile(w.Snapshot, w.Local())
+	if _, err := o.d.Policies.Sync(tables); err != nil {
+		t.Fatal(err)
+	}
+	for range connections {
+		traffic := w.Traffic(r)
+		want, _, err := oracle.Documentation(w, traffic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := o.path(w, traffic, chanceOf(r))
+		got, err := o.passes(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != want {
+			t.Fatal(oracle.Disagreement(w, traffic, o.judge))
+		}
+		if got {
+			allowed++
+		} else {
+			o.expectDrop(w, traffic, path)
+		}
+	}
+	o.checkDrops(t, w)
+	return allowed
+}
+
+func chanceOf(r *rand.Rand) bool { return r.IntN(2) == 0 }
+
+// judge is an oracle.Judge: of a cluster by itself.
+func (o *policyOracle) judge(w oracle.World, traffic evaluate.Traffic) (allowed bool, why string, err error) {
+	tables, _ := policy.NewCompiler(oracle.Here).Compile(w.Snapshot, w.Local())
+	if _, err := o.d.Policies.Sync(tables); err != nil {
+		return false, "", err
+	}
+	byTables := true
+	for _, byWire := range []bool{true, false} {
+		path := o.path(w, traffic, byWire)
+		passed, err := o.passes(path)
+		if err != nil {
+			return false, "", err
+		}
+		why += fmt.Sprintf("%s: passes: %t\n", path, passed)
+		byTables = byTables && passed
+	}
+	why += fmt.Sprintf("sets of the source: %+v, of the destination: %+v; identities %#x and %#x\n",
+		tables.Pods[traffic.Source.Address], tables.Pods[traffic.Destination.Address],
+		tables.Identity(traffic.Source.Address), tables.Identity(traffic.Destination.Address))
+	return byTables, why, nil
+}
+
+// passage is a packet in one program on its way. from is the device that it came from, if the stack forwards it.
+type passage struct {
+	program      string
+	device, from string
+	packet       packet
+}
+
+func (p passage) String() string { return p.program + " at " + p.device }
+
+// path gives the programs that a new connection's first packet meets here. byWire says which way what comes from outside goes,
+// where there are two.
+func (o *policyOracle) path(w oracle.World, t evaluate.Traffic, byWire bool) []passage {
+	o.port = o.port%60000 + 1 // in no order that matters
+	p := firstPacket(t, 1024+o.port)
+	from, to := deviceOf(t.Source.Address), deviceOf(t.Destination.Address)
+	delivered := passage{bpfProgToPod, to, "eth0", p.macs(gatewayOf(to), MAC{})}
+	switch {
+	case from != "" && (to == "" || o.d.config.EBPFRouting):
+		return []passage{{bpfProgFromPod, from, "", p.macs(MAC{}, gatewayOf(from))}}
+	case from != "":
+		delivered.from = from
+		return []passage{{bpfProgFromPod, from, "", p.macs(MAC{}, gatewayOf(from))}, delivered}
+	case w.Nodes[0].Addresses[0] == t.Source.Address || w.Nodes[0].Addresses[1] == t.Source.Address:
+		delivered.from = ""
+		return []passage{delivered}
+	case !o.d.config.EBPFRouting:
+		return []passage{{bpfProgFromWire, "eth0", "", p.macs(nodeB.mac, nodeA.mac)}, delivered}
+	case byWire:
+		return []passage{{bpfProgFromWire, "eth0", "", p.macs(nodeB.mac, nodeA.mac)}}
+	}
+	return []passage{delivered}
+}
+
+// deviceOf gives the device of the pod here that has an address; empty if none has.
+func deviceOf(a netip.Addr) string {
+	switch a {
+	case podA.v4, podA.v6:
+		return "blpoda"
+	case podA2.v4, podA2.v6:
+		return "blpoda2"
+	}
+	return ""
+}
+
+func gatewayOf(device string) MAC {
+	if device == "blpoda2" {
+		return podA2.gateway
+	}
+	return podA.gateway
+}
+
+// firstPacket opens a connection.
+func firstPacket(t evaluate.Traffic, sourcePort uint16) packet {
+	p := eth(MAC{}, MAC{}).ip(t.Source.Address, t.Destination.Address)
+	switch t.Protocol {
+	case cluster.TCP:
+		p = p.tcp(sourcePort, t.Port)
+		p.transport[13] = 0x02 // SYN
+	case cluster.UDP:
+		p = p.udp(sourcePort, t.Port)
+	case cluster.SCTP:
+		h := make([]byte, 12)
+		binary.BigEndian.PutUint16(h, sourcePort)
+		binary.BigEndian.PutUint16(h[2:], t.Port)
+		p = p.raw(protoSCTP, h).payload("\x01\x00\x00\x04") // INIT
+	default:
+		p = p.echo()
+		binary.BigEndian.PutUint16(p.transport[4:], sourcePort)
+	}
+	return p
+}
+
+// passes tells whether no program of a path drops its packet.
+func (o *policyOracle) passes(path []passage) (passed bool, err error) {
+	o.stage.do(func() {
+		for _, at := range path {
+			ctx := skb{Ifindex: uint32(o.stage.devices[at.device]), IngressIfindex: uint32(o.stage.devices[at.from])}
+			var code uint32
+			in := at.packet.bytes()
+			code, err = o.hooks[at.program].Run(&ebpf.RunOptions{Data: in, DataOut: make([]byte, len(in)+64), Context: &ctx})
+			if passed = err == nil && verdict(code) != verdictDrop; !passed {
+				return
+			}
+		}
+	})
+	return passed, err
+}
+
+// expectDrop notes that a connection is to be counted as dropped.
+func (o *policyOracle) expectDrop(w oracle.World, t evaluate.Traffic, path []passage) {
+	v := evaluate.Evaluate(w.Snapshot, t)
+	at, j, reason := path[0], v.Egress, bpfDropReasonDROP_EGRESS_POLICY
+	if w.Allows(v.Egress) {
+		at, j, reason = path[len(path)-1], v.Ingress, bpfDropReasonDROP_INGRESS_POLICY
+	}
+	if j.Reason == evaluate.ReasonWrong {
+		reason = bpfDropReasonDROP_POLICY_CLOSED
+	}
+	o.drop[at.program+" "+DropReason(reason).String()]++
+}
+
+// checkDrops compares the counters.
+func (o *policyOracle) checkDrops(t *testing.T, w oracle.World) {
+	t.Helper()
+	got := map[string]uint64{}
+	for name, d := range o.counters(t) {
+		got[name] = d.Packets
+	}
+	if diff := cmp.Diff(o.drop, got); diff != "" {
+		t.Fatalf("drops since the beginning (-expected +got):\n%s\n%s", diff, w.YAML())
+	}
+	o.drop = maps.Clone(got)
+}
