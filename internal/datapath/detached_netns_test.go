@@ -39,7 +39,7 @@ func (n *node) takeOff(t *testing.T) {
 
 // Programs that somebody else has taken off are missed, and attaching brings them back.
 func TestCheckMissesDetachedPrograms(t *testing.T) {
-	for _, legacy := range []bool{false, true} {
+	for _, legacy := range attachForms(t) {
 		t.Run(fmt.Sprintf("legacy=%t", legacy), func(t *testing.T) {
 			t.Parallel()
 			n := newNetwork(t, options{cfg: ebpfRouting, legacy: legacy})

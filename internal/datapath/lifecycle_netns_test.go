@@ -20,7 +20,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
-// traffic is a TCP stream and a loop of UDP requests, a thousand a second, that run until it is stopped.
+// traffic is a TCP connection with up to a thousand echoes a second and as many UDP requests, that run until it is stopped.
 type traffic struct {
 	stop                    atomic.Bool
 	done                    sync.WaitGroup
@@ -36,7 +36,10 @@ func startTraffic(t *testing.T, from, to place, dst member, family int) *traffic
 	tcp, udp := from.dial(t, "tcp", a), from.dial(t, "udp", a)
 	tr := &traffic{}
 	tr.done.Go(func() {
+		tick := time.NewTicker(time.Millisecond) // leaves some of the processor to others
+		defer tick.Stop()
 		for !tr.stop.Load() {
+			<-tick.C
 			if err := echoTCP(tcp, 1<<16); err != nil {
 				tr.tcpFailure = err
 				return
@@ -91,15 +94,14 @@ func (n *node) close(t *testing.T) {
 // The agent goes away and comes back, again and again, under traffic: nothing is lost. It
 // comes back with another configuration each time.
 func TestAdoptUnderTraffic(t *testing.T) {
-	for _, legacy := range []bool{false, true} {
+	for _, legacy := range attachForms(t) {
 		for _, family := range families {
 			t.Run(fmt.Sprintf("legacy=%t/IPv%d", legacy, family), func(t *testing.T) {
 				t.Parallel()
 				n := newNetwork(t, options{cfg: ebpfRouting, legacy: legacy})
 				remote := startTraffic(t, n.a1.place, n.b1.place, n.b1.member, family)
 				local := startTraffic(t, n.a2.place, n.a1.place, n.a1.member, family)
-				walk := everyConfig()
-				for _, cfg := range append(walk, walk[0]) {
+				for _, cfg := range []Config{{}, {EBPFRouting: true, Masquerade: true}, {Masquerade: true}, ebpfRouting} {
 					for _, node := range []*node{n.a, n.b} {
 						node.close(t)
 						remote.progress(t) // without an agent
@@ -119,7 +121,7 @@ func TestAdoptUnderTraffic(t *testing.T) {
 
 // A newer agent adopts counters and tables; the number of programs on a device stays what it was.
 func TestAdoptKeepsState(t *testing.T) {
-	for _, legacy := range []bool{false, true} {
+	for _, legacy := range attachForms(t) {
 		t.Run(fmt.Sprintf("legacy=%t", legacy), func(t *testing.T) {
 			t.Parallel()
 			adoptKeepsState(t, legacy)
@@ -256,7 +258,7 @@ func (n *node) attachments(t *testing.T) []Attachment {
 
 // What is listed, what is pinned and what the kernel runs are the same, in every configuration.
 func TestAttachments(t *testing.T) {
-	for _, legacy := range []bool{false, true} {
+	for _, legacy := range attachForms(t) {
 		for _, cfg := range everyConfig() {
 			t.Run(fmt.Sprintf("%s,legacy=%t", cfgName(cfg), legacy), func(t *testing.T) {
 				t.Parallel()
@@ -322,7 +324,7 @@ func (n *node) running(t *testing.T, ifindex int) int {
 
 // A device that is deleted and made again under the same name is another device.
 func TestDeviceRecreated(t *testing.T) {
-	for _, legacy := range []bool{false, true} {
+	for _, legacy := range attachForms(t) {
 		t.Run(fmt.Sprintf("legacy=%t", legacy), func(t *testing.T) {
 			t.Parallel()
 			n := newNetwork(t, options{cfg: ebpfRouting, legacy: legacy})
@@ -364,7 +366,7 @@ func TestDeviceRecreated(t *testing.T) {
 
 // Device names may hold dots, BPF file systems' names may not.
 func TestUplinkWithDot(t *testing.T) {
-	for _, legacy := range []bool{false, true} {
+	for _, legacy := range attachForms(t) {
 		t.Run(fmt.Sprintf("legacy=%t", legacy), func(t *testing.T) {
 			t.Parallel()
 			n := newNetwork(t, options{cfg: ebpfRouting, legacy: legacy})
@@ -400,7 +402,7 @@ func TestUplinkWithDot(t *testing.T) {
 
 // After Unload nothing of ours is left on any device, and nothing pinned.
 func TestUnload(t *testing.T) {
-	for _, legacy := range []bool{false, true} {
+	for _, legacy := range attachForms(t) {
 		t.Run(fmt.Sprintf("legacy=%t", legacy), func(t *testing.T) {
 			t.Parallel()
 			n := newNetwork(t, options{cfg: ebpfRouting, legacy: legacy})

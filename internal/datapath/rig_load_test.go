@@ -7,6 +7,8 @@ import (
 	gomaps "maps"
 	"slices"
 	"testing"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // Most tests meet one or two programs, and most of their time would be the verifier's: rigs load only what a test uses. That all
@@ -33,6 +35,20 @@ func (d *Datapath) use(programs ...string) error {
 	}
 	gomaps.Copy(d.objects.programs, more.programs)
 	return more.bpfMaps.Close()
+}
+
+// attachForms are the ways to attach programs on this kernel: as tcx links, where it has them, and (true) as filters.
+func attachForms(tb testing.TB) (legacy []bool) {
+	tb.Helper()
+	testenv.Root(tb)
+	tcx, err := haveTCX()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if !tcx {
+		return []bool{true}
+	}
+	return []bool{false, true}
 }
 
 // programsHere are those that a node of a test's network may attach.

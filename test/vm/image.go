@@ -104,7 +104,7 @@ func fillRoot(ctx context.Context, root, busybox string, k kernel, tests []testB
 	if k.complete {
 		require = "1"
 	}
-	for name, content := range map[string]string{"init": initScript, "tests": list.String(), "require": require} {
+	for name, content := range map[string]string{"init": initScript, "tests": list.String(), "require": require, "skip": k.skip()} {
 		if err := os.WriteFile(filepath.Join(root, name), []byte(content), 0o755); err != nil {
 			return err
 		}

@@ -2,7 +2,7 @@ package main
 
 import (
 	"bufio"
-	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
@@ -16,26 +16,28 @@ var outputLock sync.Mutex
 // translate reads what init.sh writes and prints test events, with the kernel in the package's name. It returns
 // whether the machine said that it is done.
 func translate(r io.Reader, version string, w io.Writer) (done bool, err error) {
-	var pkg string
-	var lines bytes.Buffer
+	var tests *converter // of the package that is being tested
 	in := bufio.NewReader(r)
 	for {
 		line, err := in.ReadString('\n')
 		if words := strings.Fields(line); len(words) > 1 && words[0] == "@vm" {
 			switch words[1] {
 			case "begin":
-				pkg = words[2] + " on Linux " + version
-				lines.Reset()
-			case "end":
-				if err := convert(pkg, &lines, w); err != nil {
+				if tests, err = convert(words[2]+" on Linux "+version, w); err != nil {
 					return false, err
 				}
-				pkg = ""
+			case "end":
+				if err := tests.end(); err != nil {
+					return false, err
+				}
+				tests = nil
 			case "done":
 				done = true
 			}
-		} else {
-			lines.WriteString(line)
+		} else if tests != nil {
+			if err := tests.say(line); err != nil {
+				return false, errors.Join(err, tests.end())
+			}
 		}
 		if err == nil {
 			continue
@@ -43,23 +45,45 @@ func translate(r io.Reader, version string, w io.Writer) (done bool, err error) 
 		if err != io.EOF {
 			return done, fmt.Errorf("read the machine's output: %w", err)
 		}
-		if pkg != "" { // cut off in the middle
-			lines.WriteString("\n\x16FAIL\n")
-			return false, convert(pkg, &lines, w)
+		if tests != nil { // cut off in the middle
+			return false, errors.Join(tests.say("\n\x16FAIL\n"), tests.end())
 		}
 		return done, nil
 	}
 }
 
-// convert makes events of the output of one test binary, which ends with a verdict: init.sh sees to that.
-// (The byte 0x16 marks lines of the testing package, so that no test can print one by accident.)
-func convert(pkg string, output io.Reader, w io.Writer) error {
-	cmd := exec.Command("go", "tool", "test2json", "-p", pkg)
-	cmd.Stdin = output
-	events, err := cmd.Output()
-	if err != nil {
-		return fmt.Errorf("convert test output of %s: %w", pkg, err)
+// converter makes events of the output of one test binary as it comes, so that they have its times. The output ends with a verdict:
+// init.sh sees to that. (The byte 0x16 marks lines of the testing package, so that no test can print one by accident.)
+type converter struct {
+	pkg string
+	cmd *exec.Cmd
+	in  io.WriteCloser
+}
+
+func convert(pkg string, w io.Writer) (*converter, error) {
+	cmd := exec.Command("go", "tool", "test2json", "-t", "-p", pkg)
+	cmd.Stdout = w
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
 	}
-	_, err = w.Write(events)
-	return err
+	if err != nil {
+		return nil, fmt.Errorf("convert test output of %s: %w", pkg, err)
+	}
+	return &converter{pkg, cmd, in}, nil
+}
+
+func (c *converter) say(line string) error {
+	if _, err := io.WriteString(c.in, line); err != nil {
+		return fmt.Errorf("convert test output of %s: %w", c.pkg, err)
+	}
+	return nil
+}
+
+// end returns when all events are written.
+func (c *converter) end() error {
+	if err := errors.Join(c.in.Close(), c.cmd.Wait()); err != nil {
+		return fmt.Errorf("convert test output of %s: %w", c.pkg, err)
+	}
+	return nil
 }

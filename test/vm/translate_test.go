@@ -13,13 +13,13 @@ func TestTranslate(t *testing.T) {
 		done       bool
 	}{
 		{"passed", "@vm begin a\n" + passed + "\n@vm end a\n@vm done\n",
-			[]string{`"Action":"pass","Package":"a on Linux 6.1","Test":"TestA"}`, `"Action":"pass","Package":"a on Linux 6.1"}`}, true},
+			[]string{`"Action":"pass","Package":"a on Linux 6.1","Test":"TestA","Elapsed":0.01}`, `"Action":"pass","Package":"a on Linux 6.1","Elapsed":`}, true},
 		{"failed after all tests passed", "@vm begin a\n" + passed + "\n\x16FAIL\n\n@vm end a\n@vm done\n",
-			[]string{`"Action":"fail","Package":"a on Linux 6.1"}`}, true},
+			[]string{`"Action":"fail","Package":"a on Linux 6.1","Elapsed":`}, true},
 		{"crashed", "@vm begin a\n\x16=== RUN   TestA\npanic: x\n\n\x16FAIL\n\n@vm end a\n@vm done\n",
-			[]string{`"Action":"fail","Package":"a on Linux 6.1"}`}, true},
+			[]string{`"Action":"fail","Package":"a on Linux 6.1","Elapsed":`}, true},
 		{"machine died in a test", "@vm begin a\n\x16=== RUN   TestA\n",
-			[]string{`"Action":"fail","Package":"a on Linux 6.1"}`}, false},
+			[]string{`"Action":"fail","Package":"a on Linux 6.1","Elapsed":`}, false},
 		{"machine died before the tests", "", nil, false},
 		{"machine died between packages", "@vm begin a\n" + passed + "\n@vm end a\n", nil, false},
 	} {
