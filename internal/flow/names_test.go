@@ -1,0 +1,206 @@
+package flow
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
+
+func end(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
+
+// The cast: pods of two nodes, one of them in its node's network, a Service with a node port, and somebody outside.
+var (
+	cart = &cluster.Pod{Namespace: "shop", Name: "cart", Node: "a", Addresses: []netip.Addr{addr("10.1.1.2"), addr("fd00:1:1::2")}}
+	db   = &cluster.Pod{Namespace: "shop", Name: "db-0", Node: "b", Addresses: []netip.Addr{addr("10.1.2.2")}}
+	host = &cluster.Pod{Namespace: "kube-system", Name: "proxy", Node: "b", HostNetwork: true, Addresses: []netip.Addr{addr("172.30.0.2")}}
+	over = &cluster.Pod{Namespace: "shop", Name: "job", Node: "b", Ended: true, Addresses: []netip.Addr{addr("10.1.2.9")}}
+
+	database = &cluster.Service{
+		Namespace: "shop", Name: "db", ClusterIPs: []netip.Addr{addr("10.96.0.5")}, LoadBalancerIPs: []netip.Addr{addr("192.0.2.10")},
+		Ports: []cluster.ServicePort{{Protocol: cluster.TCP, Number: 5432, NodePort: 30432}},
+	}
+	slice = &cluster.EndpointSlice{
+		Namespace: "shop", Name: "db-1", Service: "db", Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Number: 15432}},
+		Endpoints: []cluster.Endpoint{{Address: db.Addresses[0], Ready: true}},
+	}
+	nodes = []cluster.Node{
+		{Name: "a", Addresses: []netip.Addr{addr("172.30.0.1")}},
+		{Name: "b", Addresses: []netip.Addr{addr("172.30.0.2")}, ExternalIPs: []netip.Addr{addr("192.0.2.2")}},
+	}
+)
+
+func world() *cluster.Snapshot {
+	return &cluster.Snapshot{
+		Nodes: nodes, Pods: []*cluster.Pod{host, cart, db, over}, Services: []*cluster.Service{database}, EndpointSlices: []*cluster.EndpointSlice{slice},
+	}
+}
+
+var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+// who names an end as people see it, with its Services.
+func who(n *Names, at time.Time, e string, protocol cluster.Protocol) string {
+	r := n.Record(Event{Time: at, Destination: end(e), Protocol: uint8(protocol)})
+	f := r.Flow().Destination
+	name := f.Kind + " " + f.Namespace + "/" + f.Name + "@" + f.Node
+	for _, s := range f.Services {
+		name += " of " + s
+	}
+	return name
+}
+
+const nobody = " /@"
+
+func TestNames(t *testing.T) {
+	n := NewNames("a")
+	if got := who(n, noon, "10.1.1.2:1", cluster.TCP); got != nobody {
+		t.Errorf("before there is a snapshot: %q", got)
+	}
+	n.Deliver(world())
+	for _, c := range []struct {
+		end      string
+		protocol cluster.Protocol
+		want     string
+	}{
+		{"10.1.1.2:80", cluster.TCP, "pod shop/cart@a"},
+		{"[fd00:1:1::2]:80", cluster.UDP, "pod shop/cart@a"},
+		{"10.1.2.2:15432", cluster.TCP, "pod shop/db-0@b of shop/db"},
+		{"10.1.2.2:15432", cluster.UDP, "pod shop/db-0@b"},
+		{"10.1.2.2:1", cluster.TCP, "pod shop/db-0@b"},
+		{"172.30.0.2:80", cluster.TCP, "node /b@b"}, // and not the pod in its network
+		{"192.0.2.2:80", cluster.TCP, "node /b@b"},
+		{"172.30.0.1:30432", cluster.TCP, "node /a@a of shop/db"},
+		{"172.30.0.1:30432", cluster.UDP, "node /a@a"},
+		{"10.96.0.5:5432", cluster.TCP, "service shop/db@"},
+		{"10.96.0.5:9", cluster.UDP, "service shop/db@"}, // a port that it does not have
+		{"192.0.2.10:5432", cluster.TCP, "service shop/db@"},
+		{"192.0.2.10:9", cluster.TCP, nobody}, // a load balancer's address may be shared
+		{"10.1.2.9:80", cluster.TCP, nobody},  // what has ended has no address
+		{"203.0.113.7:443", cluster.TCP, nobody},
+		{"203.0.113.7:30432", cluster.TCP, nobody},
+	} {
+		if got := who(n, noon, c.end, c.protocol); got != c.want {
+			t.Errorf("%s %s is %q, expected %q", c.protocol, c.end, got, c.want)
+		}
+	}
+}
+
+// Names follow the snapshots. Those of pods that are gone are kept for a while, unless somebody else gets the address.
+func TestNamesChange(t *testing.T) {
+	n := NewNames("a")
+	n.Deliver(world())
+	who(n, noon, "10.1.1.2:1", cluster.TCP)
+
+	moved := *db
+	moved.Name, moved.Addresses = "another", cart.Addresses[:1] // its name comes before those that keep theirs
+	s := world()
+	s.Pods = []*cluster.Pod{host, &moved, over}
+	s.Services, s.EndpointSlices = nil, nil
+	s.Nodes = nodes[1:]
+	n.Deliver(s)
+	later := noon.Add(time.Minute)
+	for e, want := range map[string]string{
+		"10.1.1.2:80": "pod shop/another@b", "[fd00:1:1::2]:80": "pod shop/cart@a", "10.1.2.2:15432": "pod shop/db-0@b",
+		"10.96.0.5:5432": nobody, "172.30.0.1:30432": nobody, "172.30.0.2:30432": "node /b@b",
+	} {
+		if got := who(n, later, e, cluster.TCP); got != want {
+			t.Errorf("%s is %q, expected %q", e, got, want)
+		}
+	}
+	if got := who(n, later.Add(keptGone+time.Minute), "10.1.2.2:1", cluster.TCP); got != nobody {
+		t.Errorf("long after it is gone: %q", got)
+	}
+	if got := who(n, later.Add(keptGone+time.Minute), "10.1.1.2:1", cluster.TCP); got != "pod shop/another@b" {
+		t.Errorf("who has got its address: %q", got)
+	}
+}
+
+// No more names are kept than so many.
+func TestNamesAreBounded(t *testing.T) {
+	n := NewNames("a")
+	for i := range 3 * keptGoneMax {
+		pod := &cluster.Pod{Namespace: "x", Name: "p", Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})}}
+		n.Deliver(&cluster.Snapshot{Pods: []*cluster.Pod{pod}})
+		n.Record(Event{Time: noon})
+	}
+	if len(n.pods) > keptGoneMax+1 || len(n.gone) > keptGoneMax {
+		t.Errorf("%d names and %d of those that are gone", len(n.pods), len(n.gone))
+	}
+}
+
+// What an agent knows of its own pods comes before the cluster's word, and stays a while as well.
+func TestNamesOfThisNode(t *testing.T) {
+	n := NewNames("a")
+	n.Deliver(world())
+	mine := Local{Pod: cluster.Key{Namespace: "shop", Name: "new"}, Addresses: cart.Addresses[:1], Device: 7}
+	n.SetLocals([]Local{mine})
+	if got := who(n, noon, "10.1.1.2:80", cluster.TCP); got != "pod shop/new@a" {
+		t.Errorf("its own pod is %q", got)
+	}
+	r := n.Record(Event{Time: noon, Device: 7, Kind: Dropped, Program: fromPod})
+	if got := r.Flow().DevicePod; got != "shop/new" {
+		t.Errorf("its device is that of %q", got)
+	}
+	n.SetLocals([]Local{{Pod: cluster.Key{Namespace: "shop", Name: "x"}, Addresses: []netip.Addr{addr("10.1.1.77")}}})
+	n.SetLocals(nil)
+	if got := who(n, time.Now(), "10.1.1.77:80", cluster.TCP); got != "pod shop/x@a" {
+		t.Errorf("its own pod that is gone is %q", got)
+	}
+}
+
+func TestRecordFlow(t *testing.T) {
+	n := NewNames("a")
+	n.Deliver(world())
+	n.SetPolicies(map[policy.Policy]cluster.Key{5: {Namespace: "shop", Name: "to-db"}})
+	n.SetPolicies(map[policy.Policy]cluster.Key{6: {Namespace: "shop", Name: "later"}}) // the old number keeps its name
+	r := n.Record(Event{
+		Time: noon, Kind: Closed, Protocol: uint8(cluster.TCP), TCPFlags: 0x12, Source: end("10.1.1.2:40000"), Destination: end("10.1.2.2:15432"),
+		SourceIdentity: 0x80000001, DestinationIdentity: 0x80000002, Packets: [2]uint64{4, 3}, Bytes: [2]uint64{400, 300}, Ingress: 99, Egress: 5,
+		Program: fromPod, Device: 3,
+	})
+	want := api.Flow{
+		Time: noon, Event: "closed", Verdict: "allowed", Protocol: "TCP",
+		Source: api.FlowEnd{Address: addr("10.1.1.2"), Port: 40000, Kind: "pod", Namespace: "shop", Name: "cart", Node: "a", Identity: 0x80000001},
+		Destination: api.FlowEnd{
+			Address: addr("10.1.2.2"), Port: 15432, Kind: "pod", Namespace: "shop", Name: "db-0", Node: "b", Identity: 0x80000002, Services: []string{"shop/db"},
+		},
+		EgressPolicy: "shop/to-db", IngressPolicy: "policy 99", Program: fromPod, Device: 3, TCPFlags: []string{"SYN", "ACK"},
+		Packets: 4, Bytes: 400, AnswerPackets: 3, AnswerBytes: 300,
+	}
+	if diff := cmp.Diff(want, r.Flow(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Errorf("flow (-want +got):\n%s", diff)
+	}
+	for number, name := range map[uint8]string{0: "", 1: "ICMP", 58: "ICMPv6", 132: "SCTP", 47: "47"} {
+		if got := ProtocolName(number); got != name {
+			t.Errorf("protocol %d is %q", number, got)
+		}
+	}
+	for kind, verdict := range map[Kind]Verdict{Opened: VerdictAllowed, Answered: VerdictAllowed, Closed: VerdictAllowed, Dropped: VerdictDropped, Revoked: VerdictDropped} {
+		if kind.Verdict() != verdict {
+			t.Errorf("%s is %s", kind, kind.Verdict())
+		}
+	}
+}
+
+// The words are those of the API.
+func TestWordsOfTheAPI(t *testing.T) {
+	var got []string
+	for _, k := range Kinds {
+		got = append(got, k.String())
+	}
+	want := []string{api.FlowEventOpened, api.FlowEventAnswered, api.FlowEventClosed, api.FlowEventDropped, api.FlowEventRevoked}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	if string(VerdictAllowed) != api.FlowAllowed || string(VerdictDropped) != api.FlowDropped ||
+		string(OwnerPod) != api.FlowEndPod || string(OwnerNode) != api.FlowEndNode || string(OwnerService) != api.FlowEndService {
+		t.Error("verdicts or kinds of ends are not those of the API")
+	}
+}

@@ -1,0 +1,137 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+// flows asks the first node for flows.
+func (g *guarded) flows(args ...string) (list api.FlowList) {
+	g.t.Helper()
+	g.commandJSON(g.nodes[0], &list, append([]string{"flows"}, args...)...)
+	return list
+}
+
+// waitFlow waits for a flow.
+func (g *guarded) waitFlow(what string, fits func(api.Flow) bool, args ...string) (found api.Flow) {
+	g.t.Helper()
+	eventually(g.t, func() error {
+		list := g.flows(args...)
+		i := slices.IndexFunc(list.Flows, fits)
+		if i < 0 {
+			return fmt.Errorf("no flow tells of %s: %+v", what, list)
+		}
+		found = list.Flows[i]
+		return nil
+	})
+	return found
+}
+
+func named(e api.FlowEnd) string { return e.Kind + " " + e.Namespace + "/" + e.Name }
+
+// What pods are allowed, and what is dropped, is told by name, with what has allowed it or the reason.
+func TestFlows(t *testing.T) {
+	g := newGuarded(t)
+	g.policy("web", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: web}]}]}")
+	g.expectPorts(g.near, g.pod, backendPort)
+	g.expectPorts(g.far, g.pod, backendPort)
+	g.expectPorts(g.outside, g.pod)
+
+	for _, from := range []worldEnd{g.near, g.far} {
+		between := []string{"--from", "default/" + from.name, "--to", "default/pod"}
+		drop := g.waitFlow("a drop by policy", func(f api.Flow) bool { return f.Destination.Port == otherPort }, append(between, "--verdict", "dropped")...)
+		if drop.Reason != "ingress_policy" || named(drop.Source) != "pod default/"+from.name || named(drop.Destination) != "pod default/pod" ||
+			drop.Protocol != "TCP" || !strings.Contains(drop.Meaning, "policy explain") || drop.Packets == 0 {
+			t.Errorf("drop %+v", drop)
+		}
+		for _, event := range []string{api.FlowEventOpened, api.FlowEventAnswered, api.FlowEventClosed} {
+			f := g.waitFlow(event, func(f api.Flow) bool { return f.Event == event }, append(between, "--verdict", "allowed", "--protocol", "tcp")...)
+			if f.IngressPolicy != "default/web" || f.EgressPolicy != "" || f.Destination.Port != backendPort || f.Packets == 0 ||
+				event == api.FlowEventClosed && (f.AnswerPackets == 0 || f.Bytes < 60 || f.AnswerBytes < 60) {
+				t.Errorf("%s: %+v", event, f)
+			}
+		}
+	}
+	outside := g.waitFlow("a drop of the world", func(api.Flow) bool { return true }, "--from", g.outside.addresses[0].String(), "--verdict", "dropped")
+	if outside.Source.Kind != "" || outside.Source.Address != g.outside.addresses[0] || outside.Reason != "ingress_policy" {
+		t.Errorf("drop %+v", outside)
+	}
+
+	// Nothing of policies: a pod lies about its address, and is named all the same.
+	stranger := netip.MustParseAddr("198.51.100.7")
+	if err := sendAs(g.near.place, stranger, netip.AddrPortFrom(g.far.addresses[0], 4242), []byte{1}, 3); err != nil {
+		t.Fatal(err)
+	}
+	lie := g.waitFlow("a false source", func(api.Flow) bool { return true }, "--pod", "default/near", "--reason", "spoofed_source")
+	if lie.DevicePod != "default/near" || lie.Source.Address != stranger || named(lie.Destination) != "pod default/far" || lie.Destination.Port != 4242 || lie.Program != "from_pod" {
+		t.Errorf("drop %+v", lie)
+	}
+
+	text := g.command(g.nodes[0], "flows", "--pod", "default/near", "--last", "0")
+	for _, want := range []string{"default/near", "default/pod:", "allowed by default/web (ingress)", "ingress_policy in ", "default/near as 198.51.100.7:", "→"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the table does not say %q:\n%s", want, text)
+		}
+	}
+	metrics := g.scrape(g.nodes[0], "/metrics", 200)
+	for _, want := range []string{`beeline_flow_events_total{event="dropped",verdict="dropped"}`, `beeline_flow_lost_total{event="dropped",why="limited"}`} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("no metric %s", want)
+		}
+	}
+}
+
+// Who follows is told of what comes, and ends by an interrupt without an error.
+func TestFlowsFollow(t *testing.T) {
+	g := newGuarded(t)
+	g.policy("web", "{podSelector: {matchLabels: {app: web}}}")
+	g.expectPorts(g.near, g.pod)
+	cmd := exec.CommandContext(t.Context(), current(g.t).beeline, "flows", "--follow", "--to", "default/pod", "--verdict", "dropped", "-o", "json", "--socket", g.nodes[0].socket())
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errOut bytes.Buffer
+	cmd.Stderr = &errOut
+	if err := g.nodes[0].Place().Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill() }()
+	stop := make(chan struct{})
+	go func() { // until it is seen; the first ones may come before the command follows
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = dials(g.far.place, netip.AddrPortFrom(g.pod.addresses[0], otherPort))
+			}
+		}
+	}()
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	close(stop)
+	var got api.FlowLine
+	if err := errors.Join(err, json.Unmarshal(line, &got)); err != nil || got.Flow == nil {
+		t.Fatalf("line %q: %v\n%s", line, err, &errOut)
+	}
+	if named(got.Flow.Source) != "pod default/far" || got.Flow.Reason != "ingress_policy" {
+		t.Errorf("flow %+v", got.Flow)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("interrupted: %v\n%s", err, &errOut)
+	}
+}
