@@ -30,6 +30,7 @@ func TestPolicyOracle(t *testing.T) {
 		{"ebpf", Config{EBPFRouting: true}, 70},
 		{"kernel", Config{}, 20},
 		{"flows of all pods", Config{EBPFRouting: true, Flows: FlowsAll}, 10},
+		{"masquerading, with Services", Config{EBPFRouting: true, Masquerade: true, Services: true}, 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := oracle.Rand(t)
@@ -83,7 +84,7 @@ type policyOracle struct {
 func newPolicyOracle(tb testing.TB, cfg Config) *policyOracle {
 	tb.Helper()
 	cfg.Policy = true
-	o := &policyOracle{rig: newRig(tb, cfg), compiler: policy.NewCompiler(oracle.Here), hooks: map[string]*ebpf.Program{}, drop: map[string]uint64{}}
+	o := &policyOracle{rig: oracleRig(tb, cfg), compiler: policy.NewCompiler(oracle.Here), hooks: map[string]*ebpf.Program{}, drop: map[string]uint64{}}
 	for _, name := range []string{bpfProgFromPod, bpfProgFromWire, bpfProgToPod} {
 		h, err := o.hook(name)
 		if err != nil {
@@ -103,6 +104,9 @@ func (o *policyOracle) compare(t *testing.T, r *rand.Rand, w oracle.World, conne
 	}
 	for range connections {
 		traffic := w.Traffic(r)
+		if o.d.config.Masquerade && traffic.Protocol == cluster.SCTP {
+			traffic.Protocol = cluster.TCP // what goes to the world cannot be masqueraded
+		}
 		want, _, err := oracle.Documentation(w, traffic)
 		if err != nil {
 			t.Fatal(err)
@@ -261,4 +265,12 @@ func (o *policyOracle) checkDrops(t *testing.T, w oracle.World) {
 		t.Fatalf("drops since the beginning (-expected +got):\n%s\n%s", diff, w.YAML())
 	}
 	o.drop = maps.Clone(got)
+}
+
+func oracleRig(tb testing.TB, cfg Config) *rig {
+	tb.Helper()
+	if cfg.Services {
+		return newServiceRig(tb, cfg)
+	}
+	return newRig(tb, cfg)
 }
