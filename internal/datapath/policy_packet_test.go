@@ -17,16 +17,18 @@ const (
 	idB     = policy.IdentityPod | 3
 	idWorld = policy.Identity(4)
 
-	rules    = policy.Set(900)
-	rulesOf2 = policy.Set(901)
+	rules     = policy.Set(900)
+	rulesOf2  = policy.Set(901)
+	rulesHere = policy.Set(902)
 
-	portsTCP80 = policy.Ports(1)  // TCP 80
-	portsRange = policy.Ports(2)  // TCP 8000-8007
-	portsUDP   = policy.Ports(3)  // UDP, all ports
-	portsEvery = policy.Ports(4)  // every protocol
-	portsSCTP  = policy.Ports(5)  // SCTP 80
-	portsOf53  = policy.Ports(6)  // UDP 53
-	theirs     = policy.Policy(7) // the NetworkPolicy that allows all of these
+	portsTCP80  = policy.Ports(1)  // TCP 80
+	portsRange  = policy.Ports(2)  // TCP 8000-8007
+	portsUDP    = policy.Ports(3)  // UDP, all ports
+	portsEvery  = policy.Ports(4)  // every protocol
+	portsSCTP   = policy.Ports(5)  // SCTP 80
+	portsOf53   = policy.Ports(6)  // UDP 53
+	portsOf8080 = policy.Ports(8)  // TCP and UDP 8080
+	theirs      = policy.Policy(7) // the NetworkPolicy that allows all of these
 )
 
 // The reasons why policies drop.
@@ -61,8 +63,10 @@ func newPolicyRig(tb testing.TB, cfg Config) *policyRig {
 			{Ports: portsRange, Bits: 21, Protocol: protoTCP, Port: 8000}: theirs,
 			{Ports: portsUDP, Bits: 8, Protocol: protoUDP}:                theirs,
 			{Ports: portsEvery}: theirs,
-			{Ports: portsOf53, Bits: 24, Protocol: protoUDP, Port: 53}:  theirs,
-			{Ports: portsSCTP, Bits: 24, Protocol: protoSCTP, Port: 80}: theirs,
+			{Ports: portsOf8080, Bits: 24, Protocol: protoTCP, Port: 8080}: theirs,
+			{Ports: portsOf8080, Bits: 24, Protocol: protoUDP, Port: 8080}: theirs,
+			{Ports: portsOf53, Bits: 24, Protocol: protoUDP, Port: 53}:     theirs,
+			{Ports: portsSCTP, Bits: 24, Protocol: protoSCTP, Port: 80}:    theirs,
 		},
 	}}
 	for m, id := range map[*member]policy.Identity{&podA: idA, &podA2: idA2, &podB: idB, &podT: idB, &nodeA: policy.IdentityNode} {
