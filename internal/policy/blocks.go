@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"encoding/binary"
 	"net/netip"
 	"slices"
@@ -41,9 +40,9 @@ type edge struct {
 	delta  int32
 }
 
-// divide makes the space that lists divide. An address may be in several blocks of a list, and what one of them excepts may be in another.
+// divide makes the space that lists, sorted by the contents of their conditions, divide. An address may be in several blocks of a list, and what one of them excepts may be in another.
 func divide(lists []blockList, f family) *space {
-	var edges []edge
+	edges := make([]edge, 0, edgesOf(lists))
 	inside := make([]int32, len(lists)) // how many blocks of a list the sweep is in
 	for i, l := range lists {
 		for _, peer := range l.rule.blocks {
@@ -60,13 +59,14 @@ func divide(lists []blockList, f family) *space {
 	}
 	slices.SortFunc(edges, func(a, b edge) int { return comparePrefixes(a.prefix, b.prefix) })
 
-	s := &space{}
+	s := &space{places: make([]place, 0, len(edges))}
 	classes := newClasses(lists)
 	type level struct {
 		place int32
 		edges []edge
 	}
 	var above []level
+	var turned []int32
 	for len(edges) > 0 {
 		prefix := edges[0].prefix
 		end := 1
@@ -86,18 +86,27 @@ func divide(lists []blockList, f family) *space {
 			at.parent = above[len(above)-1].place
 			class = s.places[at.parent].class
 		}
+		turned = turned[:0]
 		for _, e := range here {
 			before := inside[e.list] > 0
 			inside[e.list] += e.delta
 			if (inside[e.list] > 0) != before {
-				class = classes.turn(class, e.list)
+				turned = append(turned, e.list)
 			}
 		}
-		at.class = class
+		at.class = classes.turn(class, turned)
 		above = append(above, level{int32(len(s.places)), here})
 		s.places = append(s.places, at)
 	}
 	return s
+}
+
+// edgesOf gives about how many edges lists have.
+func edgesOf(lists []blockList) (n int) {
+	for _, l := range lists {
+		n += len(l.rule.blocks)
+	}
+	return n
 }
 
 // outermost gives the prefixes that no other contains, each once.
@@ -117,7 +126,10 @@ func outermost(prefixes []netip.Prefix) []netip.Prefix {
 
 // comparePrefixes sorts prefixes of one family such that each comes before those that it contains.
 func comparePrefixes(a, b netip.Prefix) int {
-	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	if n := a.Addr().Compare(b.Addr()); n != 0 {
+		return n
+	}
+	return a.Bits() - b.Bits()
 }
 
 // classOf gives the class of an address of the space's family.
@@ -154,48 +166,68 @@ func (s *space) each(do func(netip.Prefix, *blockClass)) {
 type classes struct {
 	lists []blockList
 	known map[string]*blockClass
-	// members are the indices of a class's lists, sorted. turned are the classes that differ from one by a list.
+	// members are the indices of a class's lists, sorted.
 	members map[*blockClass][]int32
-	turned  map[turned]*blockClass
+	// beside are the classes that differ from another by one list, as almost all do that are within each other.
+	beside  map[beside]*blockClass
+	scratch []int32
+	key     []byte
 }
 
-type turned struct {
-	from *blockClass
-	list int32
+type beside struct {
+	class *blockClass
+	list  int32
 }
 
 func newClasses(lists []blockList) *classes {
 	return &classes{
 		lists: lists, known: map[string]*blockClass{"": nowhere},
-		members: map[*blockClass][]int32{nowhere: nil}, turned: map[turned]*blockClass{},
+		members: map[*blockClass][]int32{nowhere: nil}, beside: map[beside]*blockClass{},
 	}
 }
 
-// turn gives the class of addresses that are in a list if those of another class are not, and the other way round.
-func (c *classes) turn(from *blockClass, list int32) *blockClass {
-	at := turned{from, list}
-	if class := c.turned[at]; class != nil {
+// turn gives the class of addresses that are in those of some lists that another class is not in, and not in those that it is in; a list that is
+// there twice has been turned back.
+func (c *classes) turn(from *blockClass, turned []int32) *blockClass {
+	switch len(turned) {
+	case 0:
+		return from
+	case 1:
+		at := beside{from, turned[0]}
+		class := c.beside[at]
+		if class == nil {
+			class = c.combine(from, turned)
+			c.beside[at] = class
+		}
 		return class
 	}
-	members := slices.Clone(c.members[from])
-	if i, found := slices.BinarySearch(members, list); found {
-		members = slices.Delete(members, i, i+1)
-	} else {
-		members = slices.Insert(members, i, list)
-	}
-	key := make([]byte, 0, 4*len(members))
+	return c.combine(from, turned)
+}
+
+// combine merges the members of a class with others, and leaves out what is there an even number of times.
+func (c *classes) combine(from *blockClass, turned []int32) *blockClass {
+	members := append(c.scratch[:0], c.members[from]...)
+	members = append(members, turned...)
+	slices.Sort(members)
+	kept := members[:0]
 	for _, m := range members {
-		key = binary.BigEndian.AppendUint32(key, uint32(m))
+		if n := len(kept); n > 0 && kept[n-1] == m {
+			kept = kept[:n-1]
+		} else {
+			kept = append(kept, m)
+		}
 	}
-	class := c.known[string(key)]
+	c.scratch, c.key = members, c.key[:0]
+	for _, m := range kept {
+		c.key = binary.BigEndian.AppendUint32(c.key, uint32(m))
+	}
+	class := c.known[string(c.key)]
 	if class == nil {
-		class = &blockClass{}
-		for _, m := range members {
+		class = &blockClass{met: make([]*condition, 0, len(kept))}
+		for _, m := range kept {
 			class.met = append(class.met, c.lists[m].condition)
 		}
-		slices.SortFunc(class.met, compareConditions)
-		c.known[string(key)], c.members[class] = class, members
+		c.known[string(c.key)], c.members[class] = class, slices.Clone(kept)
 	}
-	c.turned[at] = class
 	return class
 }

@@ -32,6 +32,9 @@ type Compiler struct {
 	last       *Tables
 	inUse      []*numbered[*identity]
 	seenInPass map[*numbered[*identity]]bool
+	// described are the identities in the policies of the last Tables, under a generation of rules.
+	described           map[*numbered[*identity]]bool
+	describedGeneration uint64
 }
 
 // NewCompiler makes a Compiler for the node of that name that has seen nothing.
@@ -59,7 +62,7 @@ func newCompiler(node string, sum func(content, uint32) uint32) *Compiler {
 		addresses:  newRegistry[*identity](identities),
 		portLists:  newRegistry[portList](sum),
 		names:      newRegistry[cluster.Key](sum),
-		last:       &Tables{},
+		last:       &Tables{Policies: map[Peer]Ports{}},
 		seenInPass: map[*numbered[*identity]]bool{},
 	}
 }
@@ -73,9 +76,7 @@ func (c *Compiler) Compile(snapshot *cluster.Snapshot, local Local) (*Tables, []
 	c.pods.begin()
 	c.addresses.begin()
 	c.portLists.begin()
-	c.names.begin()
 	c.inUse = c.inUse[:0]
-	clear(c.seenInPass)
 
 	c.prune()
 	world := newWorld(c.node, snapshot, &local)
@@ -89,18 +90,17 @@ func (c *Compiler) Compile(snapshot *cluster.Snapshot, local Local) (*Tables, []
 		c.rules.forget()
 		c.peers.found = c.peers.found[:0]
 	}
-	entries := c.entries()
+	c.entries()
 
 	c.sets.give()
 	c.pods.give()
 	c.addresses.give()
 	c.portLists.give()
-	c.fill(tables, world, entries)
+	c.fill(tables, world)
 	c.sets.sweep()
 	c.pods.sweep()
 	c.addresses.sweep()
 	c.portLists.sweep()
-	c.names.sweep()
 	c.last = tables
 	slices.SortStableFunc(problems, func(a, b Problem) int { return a.Policy.Compare(b.Policy) })
 	return tables, problems
@@ -144,17 +144,13 @@ func (c *Compiler) prune() {
 const leastConditions = 1 << 10
 
 // entries are what used sets say of everybody who is in use.
-func (c *Compiler) entries() int {
-	n := 0
+func (c *Compiler) entries() {
 	for _, s := range c.rules.sets {
 		c.defaults(s.value)
-		n += 2
 	}
 	for _, i := range c.inUse {
 		c.entriesOf(i.value)
-		n += len(i.value.entries)
 	}
-	return n
 }
 
 // defaults makes what a set allows those of whom nothing is known.
@@ -176,14 +172,19 @@ func (c *Compiler) entriesOf(i *identity) {
 		}
 		return
 	}
-	i.entries, i.generation = i.entries[:0], c.rules.generation
+	known, generation := i.generation, c.rules.generation
+	i.entries = slices.DeleteFunc(i.entries, func(e entry) bool { return e.set.value.until != generation || e.set.value.since > known })
+	for n := range i.entries {
+		i.entries[n].ports = c.portLists.use(i.entries[n].ports)
+	}
+	i.generation = generation
 	c.mark++
 	of := peer{pod: i.pod, mark: c.mark, ports: i.ports}
 	for _, d := range i.met {
 		d.mark = c.mark
 	}
 	ask := func(s *numbered[*set]) {
-		if s.value.seen == c.mark {
+		if s.value.seen == c.mark || s.value.since <= known {
 			return
 		}
 		s.value.seen = c.mark
@@ -232,7 +233,7 @@ func (c *Compiler) identity(pod bool, met []*condition, ports []containerPort) *
 }
 
 // fill makes Tables of what has numbers now.
-func (c *Compiler) fill(t *Tables, w *world, entries int) {
+func (c *Compiler) fill(t *Tables, w *world) {
 	t.Pods, t.Selected = c.subjects.tables()
 	t.Identities = make(map[netip.Addr]Identity, len(c.peers.found)+len(w.own))
 	if len(t.Pods) > 0 {
@@ -243,31 +244,88 @@ func (c *Compiler) fill(t *Tables, w *world, entries int) {
 	for _, p := range c.peers.found {
 		t.Identities[p.address] = numberOf(p.identity)
 	}
-	t.Policies = make(map[Peer]Ports, entries)
-	for _, s := range c.rules.sets {
-		if len(s.value.unknown.value) > 0 {
-			t.Policies[Peer{Set(s.number), IdentityUnknown}] = portsNumber(s.value.unknown)
+	t.Pods, t.Selected = share(c.last.Pods, t.Pods), shareSelected(c.last.Selected, t.Selected)
+	t.Identities = share(c.last.Identities, t.Identities)
+	if c.fillPolicies(t) {
+		c.fillPorts(t)
+	}
+	c.fillBlocks(t)
+}
+
+// fillPolicies makes the table of policies from the one before: without the sets and identities that are gone, and with what is said of new
+// ones. It returns false if it is the same.
+func (c *Compiler) fillPolicies(t *Tables) bool {
+	before, generation := c.described, c.rules.generation
+	same, next := generation == c.describedGeneration, generation == c.describedGeneration+1
+	c.described, c.describedGeneration = c.seenInPass, generation
+	c.seenInPass = map[*numbered[*identity]]bool{}
+	t.Policies, t.Ports, t.Names = c.last.Policies, c.last.Ports, c.last.Names
+	changed := false
+	change := func() {
+		if !changed {
+			t.Policies, changed = maps.Clone(t.Policies), true
 		}
-		if s.value.pods.content != s.value.unknown.content {
-			t.Policies[Peer{Set(s.number), IdentityPod}] = portsNumber(s.value.pods)
+	}
+	switch {
+	case same:
+	case next:
+		change()
+		inForce := make(map[Set]bool, len(c.rules.sets))
+		for _, s := range c.rules.sets {
+			inForce[Set(s.number)] = true
+		}
+		maps.DeleteFunc(t.Policies, func(p Peer, _ Ports) bool { return !inForce[p.Set] })
+	default:
+		before = nil
+		t.Policies, changed = map[Peer]Ports{}, true
+	}
+	for i := range before {
+		if !c.described[i] && len(i.value.entries) > 0 {
+			change()
+			for _, e := range i.value.entries {
+				delete(t.Policies, Peer{Set(e.set.number), numberOf(i)})
+			}
+		}
+	}
+	since := uint64(0) // which sets a known identity has entries of that are not in the table
+	if same {
+		since = generation + 1
+	} else if next {
+		since = generation
+	}
+	for _, s := range c.rules.sets {
+		if s.value.since >= since {
+			describeDefaults(t.Policies, s)
 		}
 	}
 	for _, i := range c.inUse {
-		number := numberOf(i)
+		from := uint64(0)
+		if before[i] {
+			from = since
+		}
 		for _, e := range i.value.entries {
-			t.Policies[Peer{Set(e.set.number), number}] = portsNumber(e.ports)
+			if e.set.value.since >= from {
+				change()
+				t.Policies[Peer{Set(e.set.number), numberOf(i)}] = portsNumber(e.ports)
+			}
 		}
 	}
-	c.fillPorts(t)
+	return changed
+}
 
-	t.Pods, t.Selected = share(c.last.Pods, t.Pods), shareSelected(c.last.Selected, t.Selected)
-	t.Identities, t.Policies = share(c.last.Identities, t.Identities), share(c.last.Policies, t.Policies)
-	t.Ports, t.Names = share(c.last.Ports, t.Ports), share(c.last.Names, t.Names)
-	c.fillBlocks(t)
+// describeDefaults adds what a set says of everybody.
+func describeDefaults(policies map[Peer]Ports, s *numbered[*set]) {
+	if len(s.value.unknown.value) > 0 {
+		policies[Peer{Set(s.number), IdentityUnknown}] = portsNumber(s.value.unknown)
+	}
+	if s.value.pods.content != s.value.unknown.content {
+		policies[Peer{Set(s.number), IdentityPod}] = portsNumber(s.value.pods)
+	}
 }
 
 // fillPorts makes the tables of ports: the lists that this pass has used.
 func (c *Compiler) fillPorts(t *Tables) {
+	c.names.begin()
 	t.Ports, t.Names = map[PortPrefix]Policy{}, map[Policy]cluster.Key{}
 	var lists []*numbered[portList]
 	named := map[cluster.Key]*numbered[cluster.Key]{}
@@ -296,6 +354,8 @@ func (c *Compiler) fillPorts(t *Tables) {
 			t.Ports[prefix] = Policy(named[e.policy].number)
 		}
 	}
+	c.names.sweep()
+	t.Ports, t.Names = share(c.last.Ports, t.Ports), share(c.last.Names, t.Names)
 }
 
 // portsNumber gives the number of a list; the empty one has none.
@@ -324,7 +384,8 @@ func shareSelected(before, now map[cluster.Key][]cluster.Key) map[cluster.Key][]
 // compareNumbered sorts objects by content.
 func compareNumbered[T any](a, b *numbered[T]) int { return bytes.Compare(a.content[:], b.content[:]) }
 
-func describe(pods []cluster.Key) string {
+// countPods names pods in a sentence.
+func countPods(pods []cluster.Key) string {
 	switch len(pods) {
 	case 0:
 		return "no pod here"

@@ -38,6 +38,9 @@ func (c *Compiler) takeRules() {
 	if !slices.Equal(r.sets, c.subjects.sets) || r.choice == nil {
 		r.generation++
 		r.sets = slices.Clone(c.subjects.sets)
+		for _, s := range r.sets {
+			s.value.enter(r.generation)
+		}
 		c.ask()
 	}
 	var changed bool
@@ -96,8 +99,12 @@ func (c *Compiler) lists(f family) (lists []blockList) {
 	for _, s := range c.subjects.used {
 		policies = append(policies, s.policies...)
 	}
-	slices.SortFunc(policies, func(a, b *policyRules) int { return a.policy.Key().Compare(b.policy.Key()) })
-	for _, p := range slices.Compact(policies) {
+	seen := map[*policyRules]bool{}
+	for _, p := range policies {
+		if seen[p] {
+			continue
+		}
+		seen[p] = true
 		for _, rules := range p.rules {
 			for _, rule := range rules {
 				if list := rule.lists[f]; list != nil && len(list.sets) > 0 {
@@ -106,6 +113,7 @@ func (c *Compiler) lists(f family) (lists []blockList) {
 			}
 		}
 	}
+	slices.SortFunc(lists, func(a, b blockList) int { return compareConditions(a.condition, b.condition) })
 	return lists
 }
 
@@ -140,7 +148,17 @@ func (c *Compiler) fillBlocks(t *Tables) {
 		for i, class := range b.classes {
 			numbers[class] = numberOf(b.identities[i])
 		}
-		b.blocks, b.singles = map[netip.Prefix]Identity{}, map[netip.Addr]Identity{}
+		var prefixes, singles int
+		for _, s := range c.rules.spaces {
+			s.each(func(prefix netip.Prefix, _ *blockClass) {
+				if prefix.IsSingleIP() {
+					singles++
+				} else {
+					prefixes++
+				}
+			})
+		}
+		b.blocks, b.singles = make(map[netip.Prefix]Identity, prefixes), make(map[netip.Addr]Identity, singles)
 		for _, s := range c.rules.spaces {
 			s.each(func(prefix netip.Prefix, class *blockClass) {
 				if prefix.IsSingleIP() {

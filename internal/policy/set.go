@@ -17,8 +17,18 @@ type set struct {
 	asked []namedPort
 	// results has what sorts of peers are allowed, by the rules that they meet.
 	results map[string]*numbered[portList]
+	// It is in force since one generation of rules and until another.
+	since, until uint64
 	// seen is the mark of the last peer that has to do with the set.
 	seen uint64
+}
+
+// enter notes that the set is in force in a generation.
+func (s *set) enter(generation uint64) {
+	if s.until == 0 || s.until+1 != generation {
+		s.since = generation
+	}
+	s.until = generation
 }
 
 // tier is rules whose order does not matter: what any of them allows is allowed.

@@ -101,7 +101,7 @@ func (c *Compiler) takeSubjects(w *world) (problems []Problem) {
 		if p.Wrong != "" {
 			problems = append(problems, Problem{
 				Policy: p.Key(), UID: p.UID, Pods: closed[p],
-				Text: fmt.Sprintf("NetworkPolicy %s: %s; closed is what it may be about: %s", p.Key(), p.Wrong, describe(closed[p])),
+				Text: fmt.Sprintf("NetworkPolicy %s: %s; closed is what it may be about: %s", p.Key(), p.Wrong, countPods(closed[p])),
 			})
 		}
 	}
