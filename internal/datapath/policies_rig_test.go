@@ -128,35 +128,6 @@ func advances(tb testing.TB, d *Datapath) (tables, revision uint32) {
 	return tables, revision
 }
 
-// thousands gives tables for so many pods in sets of their own, each of which allows pods of the sets around it, and so many blocks.
-func thousands(sets, blocks int) *policy.Tables {
-	t := &policy.Tables{
-		Pods: map[netip.Addr]policy.Sets{}, Identities: map[netip.Addr]policy.Identity{}, Singles: map[netip.Addr]policy.Identity{},
-		Blocks: map[netip.Prefix]policy.Identity{}, Policies: map[policy.Peer]policy.Ports{}, Ports: map[policy.PortPrefix]policy.Policy{{Ports: 1, Bits: 24, Protocol: 6, Port: 80}: 1},
-	}
-	for i := range sets {
-		a := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
-		set, identity := policy.Set(i+1), policy.IdentityPod|policy.Identity(i+1)
-		t.Identities[a] = identity
-		if i < 250 {
-			t.Pods[a] = policy.Sets{Ingress: set}
-		}
-		for j := range 10 {
-			t.Policies[policy.Peer{Set: set, Identity: policy.IdentityPod | policy.Identity((i+j)%sets+1)}] = 1
-		}
-		t.Policies[policy.Peer{Set: set, Identity: office}] = 1
-	}
-	for i := range blocks {
-		a := netip.AddrFrom4([4]byte{100, byte(i >> 16), byte(i >> 8), byte(i)})
-		if i%2 == 0 {
-			t.Singles[a] = office
-		} else {
-			t.Blocks[netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(101 + i>>16), byte(i >> 8), byte(i), 0}), 25)] = office
-		}
-	}
-	return t
-}
-
 func (c PolicyCounts) String() string {
 	return fmt.Sprintf("%d pods (%d closed), %d identities, %d blocks, %d policies, %d ports", c.Pods, c.Closed, c.Identities, c.Blocks, c.Policies, c.Ports)
 }
