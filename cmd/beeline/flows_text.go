@@ -45,10 +45,13 @@ func flowWord(f api.Flow) string {
 // flowSource names who opened a connection or sent a packet. A pod that sent what is not its own is named by its device.
 func flowSource(f api.Flow) string {
 	end := flowEnd(f.Source, f.Protocol)
-	if f.DevicePod != "" && f.Program == "from_pod" && (f.Source.Kind == "" || f.Source.Namespace+"/"+f.Source.Name != f.DevicePod) && f.Event == api.FlowEventDropped {
-		return f.DevicePod + " as " + end
+	switch {
+	case f.Event != api.FlowEventDropped || f.Program != "from_pod" || f.DevicePod == "" || f.DevicePod == f.Source.Namespace+"/"+f.Source.Name:
+		return end
+	case !f.Source.Address.IsValid():
+		return f.DevicePod
 	}
-	return end
+	return f.DevicePod + " as " + end
 }
 
 // flowEnd names an end with its port, and the Services that it is an endpoint of.

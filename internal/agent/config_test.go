@@ -40,6 +40,10 @@ func TestConfigValidate(t *testing.T) {
 		"--openings-max":    func(c *Config) { c.Sizes.Openings = 0 },
 		"--policy":          func(c *Config) { c.Policy = "iptables" },
 		"--policies-max":    func(c *Config) { c.PolicySizes.Policies = 0 },
+		"--flows":           func(c *Config) { c.Flows = "some" },
+		"--flows-rate":      func(c *Config) { c.FlowsRate = 0 },
+		"--flows-sample":    func(c *Config) { c.FlowsSample = 0 },
+		"--flows-kept":      func(c *Config) { c.FlowsKept = maxFlowsKept + 1 },
 		"--healthz-address": func(c *Config) { c.HealthzAddress = "10256" },
 
 		"--nodeport-acceleration": func(c *Config) { c.NodePortAcceleration = "smartnic" },

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agent/api/server"
+)
+
+func flowPod(namespace, name, address string, port uint16, services ...string) api.FlowEnd {
+	return api.FlowEnd{
+		Address: netip.MustParseAddr(address), Port: port, Kind: api.FlowEndPod, Namespace: namespace, Name: name, Node: "a", Services: services,
+	}
+}
+
+var flowNoon = time.Date(2026, 5, 1, 12, 0, 0, 123456789, time.UTC)
+
+// someFlows has one of each kind of line.
+func someFlows() []api.Flow {
+	cart, db := flowPod("shop", "cart", "10.1.1.2", 40000), flowPod("shop", "db-0", "10.1.2.2", 5432, "shop/db")
+	opened := api.Flow{
+		Time: flowNoon, Event: api.FlowEventOpened, Verdict: api.FlowAllowed, Protocol: "TCP", Source: cart, Destination: db,
+		EgressPolicy: "shop/from-cart", IngressPolicy: "shop/to-db", Program: "from_pod", Packets: 1, Bytes: 74,
+	}
+	closed := opened
+	closed.Time, closed.Event, closed.Packets, closed.AnswerPackets = flowNoon.Add(time.Second), api.FlowEventClosed, 6, 5
+	revoked := opened
+	revoked.Event, revoked.EgressPolicy, revoked.IngressPolicy = api.FlowEventRevoked, "", ""
+	return []api.Flow{
+		opened, closed, revoked,
+		{
+			Time: flowNoon, Event: api.FlowEventDropped, Verdict: api.FlowDropped, Protocol: "UDP",
+			Source: api.FlowEnd{Address: netip.MustParseAddr("2001:db8::7"), Port: 53}, Destination: flowPod("shop", "cart", "fd00::2", 9),
+			Reason: "ingress_policy", Meaning: "ask somebody", Program: "to_pod", Packets: 12,
+		},
+		{
+			Time: flowNoon, Event: api.FlowEventDropped, Verdict: api.FlowDropped, Protocol: "ICMP",
+			Source: api.FlowEnd{Address: netip.MustParseAddr("198.51.100.7"), Port: 7}, DevicePod: "shop/cart",
+			Destination: api.FlowEnd{Address: netip.MustParseAddr("172.30.0.1"), Kind: api.FlowEndNode, Name: "a", Node: "a"},
+			Reason:      "spoofed_source", Meaning: "it lied", Program: "from_pod", Packets: 1,
+		},
+		{
+			Time: flowNoon, Event: api.FlowEventDropped, Verdict: api.FlowDropped, DevicePod: "shop/cart",
+			Reason: "not_ip", Meaning: "it was something else", Program: "from_pod", Packets: 1,
+		},
+		{
+			Time: flowNoon, Event: api.FlowEventOpened, Verdict: api.FlowAllowed, Protocol: "TCP", Source: cart, Packets: 1,
+			Destination: api.FlowEnd{Address: netip.MustParseAddr("10.96.0.5"), Port: 80, Kind: api.FlowEndService, Namespace: "shop", Name: "web"},
+		},
+	}
+}
+
+func TestPrintFlows(t *testing.T) {
+	var out strings.Builder
+	list := &api.FlowList{
+		Flows: someFlows(), Kept: 7, Telling: "policy",
+		Losses: []api.FlowLoss{{Event: "dropped", Why: "limited", Meaning: "there were too many", Events: 3}},
+	}
+	if err := printFlows(&out, list); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Join([]string{
+		"TIME          SOURCE                        DESTINATION                       PROTOCOL  EVENT    PACKETS  WHY",
+		"12:00:00.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       allowed  1        allowed by shop/from-cart (egress) and shop/to-db (ingress)",
+		"12:00:01.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       closed   6/5      allowed by shop/from-cart (egress) and shop/to-db (ingress)",
+		"12:00:00.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       revoked  1/0      NetworkPolicies have changed and no longer allow it; ask `beeline policy explain`",
+		"12:00:00.123  [2001:db8::7]:53           →  shop/cart:9                       UDP       dropped  12       ingress_policy in to_pod: ask somebody",
+		"12:00:00.123  shop/cart as 198.51.100.7  →  node a                            ICMP      dropped  1        spoofed_source in from_pod: it lied",
+		"12:00:00.123  shop/cart                  →  ?                                 -         dropped  1        not_ip in from_pod: it was something else",
+		"12:00:00.123  shop/cart:40000            →  Service shop/web:80               TCP       allowed  1        -",
+		"Not told: 3 events (dropped) because there were too many.",
+		"",
+	}, "\n")
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("table (-want +got):\n%s\n%s", diff, &out)
+	}
+}
+
+// Where there is nothing to print, it says why.
+func TestPrintNoFlows(t *testing.T) {
+	for want, list := range map[string]api.FlowList{
+		"Flows are off on this node (--flows=off).\n":                                                                   {Telling: "off"},
+		"No packet has been dropped since the agent started; of connections flows tell nothing here (--flows=drops).\n": {Telling: "drops"},
+		"Nothing yet: flows tell of drops, and of connections of pods that NetworkPolicies select (--flows=policy).\n":  {Telling: "policy"},
+		"Nothing yet.\n": {Telling: "all"},
+		"None of the 7 events that are kept, since 2026-05-01T12:00:00Z, is asked for.\n": {Telling: "all", Kept: 7, Oldest: flowNoon},
+		"Nothing yet.\nNot told: 9 events (opened) because nobody read.\n": {
+			Telling: "all", Losses: []api.FlowLoss{{Event: "opened", Meaning: "nobody read", Events: 9}},
+		},
+	} {
+		var out strings.Builder
+		if err := printFlows(&out, &list); err != nil || out.String() != want {
+			t.Errorf("got %q (%v), expected %q", &out, err, want)
+		}
+	}
+}
+
+// flowService is an agent that has flows, and notes what it is asked.
+type flowService struct {
+	api.Service
+	asked []api.FlowFilter
+	err   error
+}
+
+func (s *flowService) Flows(_ context.Context, which api.FlowFilter) (*api.FlowList, error) {
+	s.asked = append(s.asked, which)
+	return &api.FlowList{Telling: "policy", Flows: someFlows()[:1], Kept: 1}, s.err
+}
+
+func (s *flowService) FollowFlows(ctx context.Context, which api.FlowFilter, each func(api.FlowLine) error) error {
+	s.asked = append(s.asked, which)
+	if s.err != nil {
+		return s.err
+	}
+	for _, f := range someFlows()[:2] {
+		if err := each(api.FlowLine{Flow: &f}); err != nil {
+			return err
+		}
+	}
+	if err := each(api.FlowLine{Missed: 5}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// serveFlows gives the socket of such an agent.
+func serveFlows(t *testing.T, s *flowService) string {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	l, err := server.Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	httpServer := &http.Server{Handler: server.Handler(s)}
+	go func() { _ = httpServer.Serve(l) }() // until it is closed
+	t.Cleanup(func() { httpServer.Close() })
+	return socket
+}
+
+func TestFlowsCommandAsks(t *testing.T) {
+	s := &flowService{}
+	socket := serveFlows(t, s)
+	for _, c := range []struct {
+		args []string
+		want api.FlowFilter
+	}{
+		{nil, api.FlowFilter{Last: flowsLast}},
+		{[]string{"--last", "0"}, api.FlowFilter{}},
+		{
+			[]string{"--pod", "a/b", "--from", "c", "--to", "10.0.0.0/8", "--verdict", "dropped", "--protocol", "tcp", "--port", "80", "--reason", "not_ip", "-o", "json"},
+			api.FlowFilter{Pod: "a/b", From: "c", To: "10.0.0.0/8", Verdict: "dropped", Protocol: "tcp", Port: 80, Reason: "not_ip", Last: flowsLast},
+		},
+	} {
+		s.asked = nil
+		var out, errOut strings.Builder
+		if code := run(t.Context(), env{&out, &errOut}, append([]string{"flows", "--socket", socket}, c.args...)); code != 0 {
+			t.Errorf("%v: code %d: %s", c.args, code, &errOut)
+		}
+		if diff := cmp.Diff([]api.FlowFilter{c.want}, s.asked); diff != "" {
+			t.Errorf("%v asks (-want +got):\n%s", c.args, diff)
+		}
+		if !strings.Contains(out.String(), "db-0") {
+			t.Errorf("%v prints %q", c.args, &out)
+		}
+	}
+	s.asked = nil
+	begin := time.Now()
+	if code := run(t.Context(), env{&strings.Builder{}, &strings.Builder{}}, []string{"flows", "--socket", socket, "--since", "5m"}); code != 0 {
+		t.Errorf("code %d", code)
+	}
+	if since := s.asked[0].Since; since.Before(begin.Add(-5*time.Minute-time.Second)) || since.After(time.Now().Add(-5*time.Minute)) {
+		t.Errorf("--since 5m asks for what is after %v, at %v", since, begin)
+	}
+	s.err = api.Errorf(api.CodeInvalid, "filter: no such verdict")
+	var errOut strings.Builder
+	if code := run(t.Context(), env{&strings.Builder{}, &errOut}, []string{"flows", "--socket", socket}); code != 1 || errOut.String() != "beeline: filter: no such verdict\n" {
+		t.Errorf("code %d: %s", code, &errOut)
+	}
+}
+
+// interrupting is an output that interrupts the command once it has had so many lines.
+type interrupting struct {
+	strings.Builder
+	lines     int
+	interrupt context.CancelFunc
+}
+
+func (i *interrupting) Write(p []byte) (int, error) {
+	n, err := i.Builder.Write(p)
+	if strings.Count(i.String(), "\n") >= i.lines {
+		i.interrupt()
+	}
+	return n, err
+}
+
+func TestFlowsCommandFollows(t *testing.T) {
+	s := &flowService{}
+	socket := serveFlows(t, s)
+	follow := func(lines int, args ...string) (code int, out, errOut string) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		stdout, stderr := &interrupting{lines: lines, interrupt: cancel}, &strings.Builder{}
+		code = run(ctx, env{stdout, stderr}, append([]string{"flows", "--socket", socket, "--follow"}, args...))
+		return code, stdout.String(), stderr.String()
+	}
+	code, out, errOut := follow(3)
+	want := "12:00:00.123  shop/cart:40000                  → shop/db-0:5432 (Service shop/db)  TCP     allowed        1  allowed by shop/from-cart (egress) and shop/to-db (ingress)\n" +
+		"12:00:01.123  shop/cart:40000                  → shop/db-0:5432 (Service shop/db)  TCP     closed       6/5  allowed by shop/from-cart (egress) and shop/to-db (ingress)\n" +
+		"5 events went by unseen: this command was too slow.\n"
+	if code != 0 || errOut != "Watching; end with Ctrl-C.\n" {
+		t.Errorf("code %d: %s", code, errOut)
+	}
+	if diff := cmp.Diff(want, out); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+	code, out, errOut = follow(3, "-o", "json", "--last", "5")
+	if lines := strings.Split(out, "\n"); code != 0 || errOut != "" || len(lines) != 4 || lines[2] != `{"missed":5}` || !strings.HasPrefix(lines[0], `{"flow":{"time":`) {
+		t.Errorf("code %d: %s\n%s", code, errOut, out)
+	}
+	if diff := cmp.Diff([]api.FlowFilter{{}, {Last: 5}}, s.asked); diff != "" {
+		t.Errorf("asks (-want +got):\n%s", diff)
+	}
+	s.err = errors.New("disk on fire")
+	if code, _, errOut := follow(1); code != 1 || !strings.Contains(errOut, "disk on fire") {
+		t.Errorf("code %d: %s", code, errOut)
+	}
+	if code, _, errOut := follow(1, "-o", "yaml"); code != 1 || !strings.Contains(errOut, "neither text nor json") {
+		t.Errorf("code %d: %s", code, errOut)
+	}
+}
