@@ -39,6 +39,8 @@ type policies struct {
 	metrics *metrics
 	compile func(*cluster.Snapshot, policy.Local) (*policy.Tables, []policy.Problem)
 	wake    chan struct{} // room for one
+	// fresh says that the table began empty.
+	fresh bool
 	// changed is told after each pass. It must not block.
 	changed func()
 
@@ -221,8 +223,11 @@ func (p *policies) passLocked() error {
 	snapshot, local, located, number := p.inputs.snapshot, p.inputs.local, p.inputs.located, p.inputs.number
 	held := maps.Clone(p.inputs.held)
 	p.inputs.mu.Unlock()
-	if snapshot == nil || !located || !knownPolicies(snapshot) {
+	if !located {
 		return nil
+	}
+	if snapshot == nil || !knownPolicies(snapshot) {
+		return p.admitNode(local.Addresses)
 	}
 	begin := time.Now()
 	last := p.current()
@@ -250,6 +255,22 @@ func (p *policies) passLocked() error {
 func ofSets(err error) bool {
 	var some *datapath.SyncError
 	return errors.As(err, &some)
+}
+
+// admitNode lets this node reach the pods that are closed while policies are not known, if no earlier agent has done so.
+func (p *policies) admitNode(own []netip.Addr) error {
+	if !p.fresh {
+		return nil
+	}
+	identities := make(map[netip.Addr]policy.Identity, len(own))
+	for _, a := range own {
+		identities[a] = policy.IdentityNode
+	}
+	_, err := p.table.Sync(&policy.Tables{Identities: identities})
+	if err != nil {
+		p.log.Error("this node does not reach pods that are closed", "error", err)
+	}
+	return err
 }
 
 // releaseHeld opens what was closed for pods that were added: the tables in force know them. An address that has been

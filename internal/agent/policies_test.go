@@ -22,11 +22,12 @@ var closedSets = policy.Sets{Ingress: policy.Closed, Egress: policy.Closed}
 
 // fakePolicies does with pods what datapath.Policies does.
 type fakePolicies struct {
-	mu     sync.Mutex
-	wanted map[netip.Addr]policy.Sets
-	held   map[netip.Addr]bool
-	syncs  int
-	fail   error
+	mu         sync.Mutex
+	wanted     map[netip.Addr]policy.Sets
+	identities map[netip.Addr]policy.Identity
+	held       map[netip.Addr]bool
+	syncs      int
+	fail       error
 	// during is called in each Sync before anything is written.
 	during func()
 }
@@ -41,7 +42,7 @@ func (f *fakePolicies) Sync(t *policy.Tables) (int, error) {
 	if f.fail != nil && !ofSets(f.fail) {
 		return 0, f.fail
 	}
-	f.wanted = maps.Clone(t.Pods)
+	f.wanted, f.identities = maps.Clone(t.Pods), t.Identities
 	return 1, f.fail
 }
 
@@ -146,6 +147,21 @@ func TestPoliciesKeepWhatIsNotKnown(t *testing.T) {
 		expectSets(t, name+", later", table, webSets)
 		if !p.current().filled {
 			t.Errorf("%s: not filled", name)
+		}
+	}
+}
+
+// The node reaches pods that are closed because policies are not known, also where no earlier agent has seen to that. What one has put into
+// force is not touched.
+func TestNodeIsAdmittedBeforePoliciesAreKnown(t *testing.T) {
+	for _, fresh := range []bool{true, false} {
+		table, p := newFakePolicies()
+		p.fresh = fresh
+		p.deliver(&cluster.Snapshot{Unknown: cluster.AllKinds})
+		mustPass(t, p)
+		_, admitted := table.identities[ownAddress]
+		if admitted != fresh || table.syncs > 0 != fresh || p.current().filled {
+			t.Errorf("table fresh %t: admitted %t, %d writes", fresh, admitted, table.syncs)
 		}
 	}
 }

@@ -2,11 +2,16 @@ package datapath
 
 import "slices"
 
-// PoliciesLost tells, before Commit, whether programs of an earlier agent are attached and the tables of policies here do not say what
-// those put into force, or they put none into force: what the new programs would do with these tables is to allow everything.
+// PoliciesFresh tells, before Commit, whether the tables of policies begin empty, and not with what an earlier agent put into force.
+func (d *Datapath) PoliciesFresh() bool {
+	before := d.resized[bpfMapPolicedPods] // with one entry where policies were left to others
+	return slices.Contains(d.fresh, bpfMapPolicedPods) && (before == nil || before.MaxEntries() == 1)
+}
+
+// PoliciesLost tells, before Commit, whether besides programs of an earlier agent are attached: what the new ones would do with these tables
+// is to allow everything.
 func (d *Datapath) PoliciesLost() (bool, error) {
-	before := d.resized[bpfMapPolicedPods]
-	if !slices.Contains(d.fresh, bpfMapPolicedPods) || before != nil && before.MaxEntries() > 1 {
+	if !d.PoliciesFresh() {
 		return false, nil
 	}
 	attached, err := d.Attachments()

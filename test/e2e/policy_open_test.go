@@ -122,6 +122,51 @@ func TestPodsAddedUnderDenial(t *testing.T) {
 	}
 }
 
+// While an agent does not know all policies, pods that are added are closed to all but their node.
+func TestPodsAddedBeforePoliciesAreKnown(t *testing.T) {
+	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
+		t.Run(name, func(t *testing.T) {
+			programs := current(t)
+			c := newCluster(t, topology.Options{IPv6: true})
+			c.writeManifest("policies.yaml", []byte("kind: NetworkPolicy\nspec: ["))
+			for _, n := range c.nodes {
+				c.start(n, programs, flags...)
+			}
+			for _, n := range c.nodes {
+				c.waitProblem(n, "NetworkPolicies", "not understood")
+			}
+			var pods []worldEnd
+			for i, n := range []*node{c.nodes[0], c.nodes[0], c.nodes[1]} {
+				p := c.addPod(n, fmt.Sprintf("p%d", i))
+				pods = append(pods, worldEnd{p.Name, c.lab.Place(p), p.Addresses})
+			}
+			answer(t, pods[0], backendPort)
+			reach := func(from worldEnd, want bool) {
+				t.Helper()
+				for _, a := range pods[0].addresses {
+					eventually(t, func() error {
+						if err := dials(from.place, netip.AddrPortFrom(a, backendPort)); (err == nil) != want {
+							return fmt.Errorf("%s to %s: error %v", from.name, a, err)
+						}
+						return nil
+					})
+				}
+			}
+			reach(worldEnd{name: "node", place: c.nodes[0].Place()}, true)
+			for _, from := range pods[1:] {
+				reach(from, false)
+			}
+			c.writeManifest("policies.yaml", nil)
+			for _, from := range pods[1:] {
+				reach(from, true)
+			}
+			for _, n := range c.nodes {
+				c.waitNoProblem(n)
+			}
+		})
+	}
+}
+
 // listener counts what it hears.
 type listener struct {
 	socket *net.UDPConn
