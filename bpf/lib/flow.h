@@ -6,6 +6,7 @@
 #pragma once
 
 #include "../config.h"
+#include "policy.h"
 #include "transport.h"
 
 /* One second: events about the same drop are at least as far apart, and it is what --flows-rate counts by. */
@@ -72,8 +73,7 @@ static __always_inline bool flow_sampled(const struct session *s)
  * Tells of a session, with its totals. `key` is that of `sessions`; the event has the direction of who opened it. The
  * result means nothing.
  */
-static __noinline __attribute__((unused)) int flow_session(const struct tuple *key, const struct session *s,
-							   const struct flow_origin *o)
+static __noinline int flow_session(const struct tuple *key, const struct session *s, const struct flow_origin *o)
 {
 	bool turned = s->flags & SESSION_TURNED;
 	struct flow_event *e;
@@ -157,6 +157,7 @@ static __noinline int flow_dropped(const struct tuple *t, __u32 what, __u32 tcp_
 	__u32 hash = flow_hash(t, what), index = hash >> 24;
 	struct flow_drop *d = bpf_map_lookup_elem(&flow_drops, &index);
 	__u64 now = bpf_ktime_get_ns();
+	__u32 source, destination;
 	struct flow_event *e;
 	bool known;
 
@@ -173,6 +174,8 @@ static __noinline int flow_dropped(const struct tuple *t, __u32 what, __u32 tcp_
 		flow_lose(FLOW_DROPPED, FLOW_LOSS_LIMITED, 1);
 		return 0;
 	}
+	source = policy_identity(&t->source);
+	destination = policy_identity(&t->destination);
 	e = flow_reserve(FLOW_DROPPED);
 	if (!e)
 		return 0;
@@ -187,7 +190,9 @@ static __noinline int flow_dropped(const struct tuple *t, __u32 what, __u32 tcp_
 	e->bytes[0] = d->bytes + bytes;
 	e->packets[1] = e->bytes[1] = 0;
 	e->ifindex = ifindex;
-	e->source = e->destination = e->ingress = e->egress = 0;
+	e->source = source;
+	e->destination = destination;
+	e->ingress = e->egress = 0;
 	e->reason = what & 0xff;
 	e->program = what >> 8;
 	e->tcp_flags = tcp_flags;
