@@ -55,7 +55,7 @@ func (c *Compiler) takePeers(w *world) (problems []Problem) {
 				complain("address %s is that of pod %s and of pod %s, both of this node", addr, p.found[at].pod, pod.Pod)
 				continue
 			}
-			c.addPeer(peerAddress{address: addr, pod: pod.Pod, local: true}, pod.labels(), pod.object)
+			c.addPeer(peerAddress{address: addr, pod: pod.Pod, local: true}, pod.labels, pod.object)
 		}
 	}
 	for _, pod := range w.snapshot.Pods {

@@ -43,7 +43,7 @@ type selection struct {
 
 // take makes ready for the policies of a snapshot.
 func (s *subjects) take(policies []*cluster.NetworkPolicy) {
-	if s.byNamespace != nil && cluster.Same(s.policies, policies) {
+	if s.byNamespace != nil && cluster.Same(s.policies, policies) && len(s.selections) < maxKnown {
 		return
 	}
 	s.policies, s.byNamespace = policies, map[string]*index[*cluster.NetworkPolicy]{}
@@ -71,7 +71,7 @@ func (c *Compiler) takeSubjects(w *world) (problems []Problem) {
 	closed := map[*cluster.NetworkPolicy][]cluster.Key{}
 	for i := range w.pods {
 		pod := &w.pods[i]
-		of := c.selectionOf(pod.labels())
+		of := c.selectionOf(pod.labels)
 		if of == nil || of.isolated == [2]bool{} {
 			continue
 		}
@@ -220,4 +220,15 @@ func (s *subject) number(direction Direction) Set {
 		return NotIsolated
 	}
 	return Set(s.sets[direction].number)
+}
+
+// countPods names pods in a sentence.
+func countPods(pods []cluster.Key) string {
+	switch len(pods) {
+	case 0:
+		return "no pod here"
+	case 1:
+		return "pod " + pods[0].String()
+	}
+	return fmt.Sprintf("%d pods here", len(pods))
 }

@@ -22,10 +22,8 @@ type world struct {
 type localPod struct {
 	LocalPod
 	object *cluster.Pod
-	of     podLabels
+	labels podLabels
 }
-
-func (p *localPod) labels() podLabels { return p.of }
 
 func newWorld(node string, snapshot *cluster.Snapshot, local *Local) *world {
 	w := &world{snapshot: snapshot, namespaces: make(map[string]cluster.Labels, len(snapshot.Namespaces)), own: map[netip.Addr]bool{}}
@@ -46,9 +44,9 @@ func newWorld(node string, snapshot *cluster.Snapshot, local *Local) *world {
 			pod.object = nil
 		}
 		if pod.object != nil {
-			pod.of = w.labelsOf(pod.object)
+			pod.labels = w.labelsOf(pod.object)
 		} else {
-			pod.of = podLabels{namespace: p.Pod.Namespace, ofNamespace: w.labelsOfNamespace(p.Pod.Namespace), unlabelled: !local.Unlabelled}
+			pod.labels = podLabels{namespace: p.Pod.Namespace, ofNamespace: w.labelsOfNamespace(p.Pod.Namespace), unlabelled: !local.Unlabelled}
 		}
 		w.pods = append(w.pods, pod)
 	}

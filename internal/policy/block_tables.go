@@ -1,0 +1,92 @@
+package policy
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// blockTables are the classes of the spaces with their identities, and what Tables have of them.
+type blockTables struct {
+	stale      bool // the spaces have changed since
+	classes    []*blockClass
+	identities []*numbered[*identity] // of classes
+	blocks     map[netip.Prefix]Identity
+	singles    map[netip.Addr]Identity // also those that are pods
+	// hidden are the singles that are left out of shown for being pods or this node.
+	hidden []netip.Addr
+	shown  map[netip.Addr]Identity
+}
+
+// takeBlocks finds the identities of addresses in blocks.
+func (c *Compiler) takeBlocks() {
+	b := &c.rules.blocks
+	if b.stale {
+		b.classes, b.identities = nil, nil
+		seen := map[*blockClass]bool{}
+		for _, s := range c.rules.spaces {
+			s.each(func(_ netip.Prefix, class *blockClass) {
+				if !seen[class] {
+					seen[class] = true
+					b.classes = append(b.classes, class)
+					b.identities = append(b.identities, c.identity(false, class.met, nil))
+				}
+			})
+		}
+		return
+	}
+	for i := range b.identities {
+		b.identities[i] = c.use(b.identities[i])
+	}
+}
+
+// fillBlocks makes the tables of blocks, or gives those that there are.
+func (c *Compiler) fillBlocks(t *Tables) {
+	b := &c.rules.blocks
+	if b.stale {
+		b.stale = false
+		numbers := make(map[*blockClass]Identity, len(b.classes))
+		for i, class := range b.classes {
+			numbers[class] = numberOf(b.identities[i])
+		}
+		var prefixes, singles int
+		for _, s := range c.rules.spaces {
+			s.each(func(prefix netip.Prefix, _ *blockClass) {
+				if prefix.IsSingleIP() {
+					singles++
+				} else {
+					prefixes++
+				}
+			})
+		}
+		b.blocks, b.singles = make(map[netip.Prefix]Identity, prefixes), make(map[netip.Addr]Identity, singles)
+		for _, s := range c.rules.spaces {
+			s.each(func(prefix netip.Prefix, class *blockClass) {
+				if prefix.IsSingleIP() {
+					b.singles[prefix.Addr()] = numbers[class]
+				} else {
+					b.blocks[prefix] = numbers[class]
+				}
+			})
+		}
+		b.blocks, b.singles = share(c.last.Blocks, b.blocks), share(c.last.Singles, b.singles)
+		b.hidden, b.shown = nil, b.singles
+	}
+	var hidden []netip.Addr
+	if len(b.singles) > 0 {
+		for addr := range t.Identities {
+			if _, both := b.singles[addr]; both {
+				hidden = append(hidden, addr)
+			}
+		}
+		slices.SortFunc(hidden, netip.Addr.Compare)
+	}
+	if !slices.Equal(hidden, b.hidden) {
+		b.hidden, b.shown = hidden, make(map[netip.Addr]Identity, len(b.singles))
+		for addr, identity := range b.singles {
+			if _, both := t.Identities[addr]; !both {
+				b.shown[addr] = identity
+			}
+		}
+	}
+	t.Blocks, t.Singles = b.blocks, b.shown
+}

@@ -1,0 +1,87 @@
+package policy
+
+import (
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// podClass is pods that the selectors in force do not tell apart.
+type podClass struct {
+	selectors []*condition // those that select them, sorted by content
+}
+
+// podLabels is what selectors ask for.
+type podLabels struct {
+	namespace          string
+	ofNamespace, ofPod cluster.Labels
+	// unlabelled says that the pod's labels are not known, placeless that nothing is.
+	unlabelled, placeless bool
+}
+
+type namespaceLabels struct {
+	name   string
+	labels cluster.Labels
+}
+
+// choice is the selectors in force, with what finds those that select a pod.
+type choice struct {
+	selectors []*condition // sorted by content
+	names     map[string][]*index[*condition]
+	scopes    index[*index[*condition]]
+	classes   map[podLabels]*podClass
+	within    map[namespaceLabels][]*index[*condition]
+}
+
+func newChoice(selectors []*condition) *choice {
+	c := &choice{
+		selectors: selectors, names: map[string][]*index[*condition]{},
+		classes: map[podLabels]*podClass{}, within: map[namespaceLabels][]*index[*condition]{},
+	}
+	byScope := map[*scope]*index[*condition]{}
+	for _, s := range selectors {
+		of := s.selector.scope
+		x := byScope[of]
+		if x == nil {
+			x = &index[*condition]{}
+			byScope[of] = x
+			if of.namespace != "" {
+				c.names[of.namespace] = append(c.names[of.namespace], x)
+			} else {
+				c.scopes.add(of.namespaces, x)
+			}
+		}
+		x.add(s.selector.pods, s)
+	}
+	return c
+}
+
+// classOf gives the class of pods with labels.
+func (c *choice) classOf(of podLabels) *podClass {
+	if known := c.classes[of]; known != nil {
+		return known
+	}
+	class := &podClass{}
+	if !of.placeless {
+		for _, x := range c.indices(namespaceLabels{of.namespace, of.ofNamespace}) {
+			if of.unlabelled {
+				class.selectors = x.findAny(class.selectors)
+			} else {
+				class.selectors = x.find(of.ofPod, class.selectors)
+			}
+		}
+	}
+	slices.SortFunc(class.selectors, compareConditions)
+	c.classes[of] = class
+	return class
+}
+
+// indices gives the indices of the selectors that are about a namespace.
+func (c *choice) indices(namespace namespaceLabels) []*index[*condition] {
+	all, known := c.within[namespace]
+	if !known {
+		all = c.scopes.find(namespace.labels, slices.Clone(c.names[namespace.name]))
+		c.within[namespace] = all
+	}
+	return all
+}
