@@ -90,14 +90,12 @@ func (x explainer) judgement(j evaluate.Judgement) api.PolicyJudgement {
 	if j.Pod != (cluster.Key{}) {
 		out.Pod = j.Pod.String()
 	}
-	if j.Reason != evaluate.ReasonRule && j.Reason != evaluate.ReasonNoRule && j.Reason != evaluate.ReasonNotIsolated {
+	if slices.Contains([]evaluate.Reason{evaluate.ReasonNoPod, evaluate.ReasonItself, evaluate.ReasonNode}, j.Reason) {
 		return out
 	}
 	why, closed := x.closed[closedPod{j.Pod, j.Direction == evaluate.Ingress}]
-	for _, key := range j.Isolating {
-		if p := policyOf(x.snapshot, key); !closed && p.Wrong != "" {
-			why, closed = fmt.Sprintf("NetworkPolicy %s is not understood: %s", key, p.Wrong), true
-		}
+	if len(j.Wrong) > 0 {
+		why, closed = fmt.Sprintf("NetworkPolicy %s is not understood: %s", j.Wrong[0], policyOf(x.snapshot, j.Wrong[0]).Wrong), true
 	}
 	if closed {
 		out.Allowed, out.Reason, out.Rules, out.Near = false, "closed: "+why, nil, nil

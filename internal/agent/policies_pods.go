@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -12,8 +13,12 @@ import (
 
 // policyPods are the pods here as policies have to know them, sorted by name.
 func (a *Agent) policyPods() []policy.LocalPod {
+	return policyPodsOf(slices.Collect(maps.Values(a.endpoints))...)
+}
+
+func policyPodsOf(endpoints ...api.Endpoint) []policy.LocalPod {
 	byKey := map[cluster.Key]policy.LocalPod{}
-	for _, e := range a.endpoints {
+	for _, e := range endpoints {
 		pod := policyPodOf(e)
 		if other, ok := byKey[pod.Pod]; ok { // with more than one interface, or made anew before the end of the old one was noticed
 			pod.Addresses = slices.Concat(other.Addresses, pod.Addresses)

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agent/api/server"
+)
+
+// judge answers questions about policies.
+type judge struct {
+	api.Service
+	asked  api.PolicyQuestion
+	answer *api.PolicyAnswer
+}
+
+func (j *judge) ExplainPolicy(_ context.Context, q api.PolicyQuestion) (*api.PolicyAnswer, error) {
+	j.asked = q
+	if j.answer == nil {
+		return nil, api.Errorf(api.CodeNotFound, "there is no pod %s", q.From)
+	}
+	return j.answer, nil
+}
+
+func (j *judge) Policies(context.Context, api.PolicyFilter) ([]api.NetworkPolicy, error) {
+	return []api.NetworkPolicy{{
+		Namespace: "shop", Name: "web", Pods: []string{"shop/a", "shop/b", "shop/c", "shop/d"}, Directions: []string{api.DirectionEgress}, IngressRules: 3, EgressRules: 2,
+		State: api.PolicyClosed, Reason: "it is not understood",
+	}}, nil
+}
+
+// socket serves a judge until the test ends.
+func (j *judge) socket(t *testing.T) string {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: server.Handler(j)}
+	go func() { _ = s.Serve(l) }() // until it is closed
+	t.Cleanup(func() { s.Close() })
+	return socket
+}
+
+// What is asked arrives as it is meant, and scripts tell by the exit code what became of it.
+func TestPolicyExplain(t *testing.T) {
+	allowed := &api.PolicyAnswer{Allowed: true, Ways: []api.PolicyWay{{From: "a", To: "b", Allowed: true}}}
+	denied := &api.PolicyAnswer{Ways: []api.PolicyWay{{From: "a", To: "b", Ingress: api.PolicyJudgement{
+		Pod: "shop/web", Reason: "no rule allows it", Policies: []string{"shop/p"}, Near: []string{"shop/p spec.ingress[0] allows the peer, but not the port"},
+	}}}}
+	for _, c := range []struct {
+		args   []string
+		answer *api.PolicyAnswer
+		asked  api.PolicyQuestion
+		code   int
+		says   string
+	}{
+		{[]string{"shop/a", "shop/b:80"}, allowed, api.PolicyQuestion{From: "shop/a", To: "shop/b", Port: "80", Protocol: "TCP"}, 0, "a to b: allowed"},
+		{[]string{"fd00::1", "[fd00::2]:http", "--protocol=udp"}, denied, api.PolicyQuestion{From: "fd00::1", To: "fd00::2", Port: "http", Protocol: "UDP"}, 1, "but not the port"},
+		{[]string{"node", "10.0.0.1:443"}, denied, api.PolicyQuestion{From: "node", To: "10.0.0.1", Port: "443", Protocol: "TCP"}, 1, "NOT ALLOWED"},
+		{[]string{"shop/a", "fd00::2", "--protocol=ICMP"}, allowed, api.PolicyQuestion{From: "shop/a", To: "fd00::2", Protocol: "ICMP"}, 0, ""},
+		{[]string{"shop/a", "shop/b:80", "-o", "json"}, denied, api.PolicyQuestion{From: "shop/a", To: "shop/b", Port: "80", Protocol: "TCP"}, 1, `"allowed": false`},
+		{[]string{"shop/gone", "shop/b:80"}, nil, api.PolicyQuestion{From: "shop/gone", To: "shop/b", Port: "80", Protocol: "TCP"}, 2, "there is no pod shop/gone"},
+		{[]string{"shop/a"}, allowed, api.PolicyQuestion{}, 2, "usage: beeline policy explain"},
+		{[]string{"shop/a", "shop/b:80", "--nonsense"}, allowed, api.PolicyQuestion{}, 2, "nonsense"},
+	} {
+		j := &judge{answer: c.answer}
+		code, stdout, stderr := beeline(t, append([]string{"policy", "explain", "--socket", j.socket(t)}, c.args...)...)
+		if code != c.code || !strings.Contains(stdout+stderr, c.says) || j.asked != c.asked {
+			t.Errorf("%q: exit code %d, asked %+v, printed\n%s%s", c.args, code, j.asked, stdout, stderr)
+		}
+	}
+}
+
+// Without an agent there is no answer, which is not a no.
+func TestPolicyExplainWithoutAgent(t *testing.T) {
+	code, _, stderr := beeline(t, "policy", "explain", "--socket", filepath.Join(t.TempDir(), "none.sock"), "shop/a", "shop/b:80")
+	if code != 2 || !strings.Contains(stderr, "is `beeline agent` running") {
+		t.Errorf("exit code %d, printed %s", code, stderr)
+	}
+}
+
+func TestPoliciesTellStateAndPods(t *testing.T) {
+	code, stdout, stderr := beeline(t, "policies", "--socket", (&judge{answer: nil}).socket(t))
+	for _, word := range []string{"shop/web", "egress", "  2  ", "a, b, c, and 1 more", "closed because it is not understood"} {
+		if code != 0 || !strings.Contains(stdout, word) {
+			t.Errorf("no %q, exit code %d, in\n%s%s", word, code, stdout, stderr)
+		}
+	}
+}
+
+// A status of a node that does not put policies into force says nothing of them; that of another says how much fits.
+func TestStatusOfPolicies(t *testing.T) {
+	s := &api.Status{Maps: []api.Map{{Name: "policies", MaxEntries: 99}}, Policy: api.PolicyStatus{Policies: 7}}
+	if rows := policyRows(s); len(rows) != 1 {
+		t.Errorf("rows %q", rows)
+	}
+	s.Policy.Enforced = true
+	var out strings.Builder
+	if err := printStatus(&out, s); err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range []string{"NetworkPolicies", "not known yet", "99"} {
+		if !strings.Contains(out.String(), word) {
+			t.Errorf("no %q in\n%s", word, &out)
+		}
+	}
+}
