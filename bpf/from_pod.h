@@ -32,7 +32,10 @@ static __always_inline __u32 from_pod_translated(const struct packet *p, const s
 		return bpf_map_lookup_elem(&translated_pods, &p->source) ? how | TRANSLATE_ANSWERS : 0;
 	if (config_masquerade && !stack)
 		how |= TRANSLATE_MASQUERADE;
-	return how | TRANSLATE_OPENERS | (kind ? 0 : TRANSLATE_WORLD);
+	if (!kind)
+		return how | TRANSLATE_OPENERS | TRANSLATE_WORLD;
+	/* Most of what is for the node itself is for no Service, and the pod is listed before it takes part in a connection. */
+	return how | TRANSLATE_OPENERS | (bpf_map_lookup_elem(&translated_pods, &p->source) ? 0 : TRANSLATE_FRESH);
 }
 
 /*

@@ -36,6 +36,9 @@ enum refusal_size {
 /* Errors that one CPU sends in a second; what the kernel sends as a whole (icmp_msgs_per_sec). */
 #define REFUSALS_PER_SECOND 1000
 
+/* In the place of an MTU: the packet has no hop left (time exceeded). 0: the port is unreachable. */
+#define REFUSAL_EXPIRED 0x10000
+
 struct icmp_error_header {
 	__u8 type, code;
 	__sum16 check;
@@ -246,11 +249,11 @@ SEPARATE __s64 refusal_quote(struct __sk_buff *skb, __u32 end, __u32 limit, __u3
 
 /*
  * Turns a packet over IPv4 into an error about it. `transport` and `check` as for refusal_quote. `mtu` is what
- * fits the way; 0: the port is unreachable.
+ * fits the way, REFUSAL_EXPIRED, or 0: the port is unreachable.
  */
 SEPARATE int refusal_error_ipv4(struct __sk_buff *skb, __u32 transport, __u32 check, __u32 mtu)
 {
-	bool too_big = mtu;
+	bool expired = mtu == REFUSAL_EXPIRED, too_big = mtu && !expired;
 	struct refusal_ipv4 answer;
 	struct iphdr ip;
 	__s64 sum;
@@ -262,9 +265,12 @@ SEPARATE int refusal_error_ipv4(struct __sk_buff *skb, __u32 transport, __u32 ch
 		return -1;
 	refusal_ipv4_header(&answer.ip, ip.saddr, ip.daddr, PROTOCOL_ICMP, skb->len - ETH_HLEN);
 	answer.icmp = (struct icmp_error_header){
-		.type = 3,		 /* destination unreachable */
-		.code = too_big ? 4 : 3, /* fragmentation needed and DF set (RFC 1191, 4); port unreachable */
-		.mtu = bpf_htons(mtu),
+		.type = expired ? 11 : 3, /* time exceeded; destination unreachable */
+		/* In transit; fragmentation needed (RFC 1191, 4); port unreachable. */
+		.code = expired	  ? 0
+			: too_big ? 4
+				  : 3,
+		.mtu = too_big ? bpf_htons(mtu) : 0,
 	};
 	answer.icmp.check =
 		checksum_fold(bpf_csum_diff(0, 0, (__be32 *)&answer.icmp, sizeof(answer.icmp), (__wsum)sum));
@@ -274,7 +280,7 @@ SEPARATE int refusal_error_ipv4(struct __sk_buff *skb, __u32 transport, __u32 ch
 /* The same over IPv6. */
 SEPARATE int refusal_error_ipv6(struct __sk_buff *skb, __u32 transport, __u32 check, __u32 mtu)
 {
-	bool too_big = mtu;
+	bool expired = mtu == REFUSAL_EXPIRED, too_big = mtu && !expired;
 	struct refusal_ipv6 answer;
 	struct ipv6hdr ip;
 	__wsum pseudo;
@@ -288,9 +294,12 @@ SEPARATE int refusal_error_ipv6(struct __sk_buff *skb, __u32 transport, __u32 ch
 		return -1;
 	refusal_ipv6_header(&answer.ip, &ip, PROTOCOL_ICMPV6, skb->len - ETH_HLEN - sizeof(ip));
 	answer.icmp = (struct icmp_error_header){
-		.type = too_big ? 2 : 1, /* packet too big; destination unreachable */
-		.code = too_big ? 0 : 4, /* port unreachable */
-		.mtu = bpf_htons(mtu),
+		/* Time exceeded; packet too big; destination unreachable. */
+		.type = expired	  ? 3
+			: too_big ? 2
+				  : 1,
+		.code = mtu ? 0 : 4, /* in transit; none; port unreachable */
+		.mtu = too_big ? bpf_htons(mtu) : 0,
 	};
 	pseudo = checksum_pseudo_ipv6(&answer.ip, PROTOCOL_ICMPV6, bpf_ntohs(answer.ip.payload_len));
 	answer.icmp.check = checksum_fold(
@@ -328,8 +337,8 @@ static __always_inline __u32 refusal_check_offset(const struct transport *t)
 	return 0;
 }
 
-/* Whether the packet may be answered with an error, and is. `mtu` 0: the port is unreachable. */
-STAGE refuse_with_error(struct packet *p, const struct transport *t, __u16 mtu)
+/* Whether the packet may be answered with an error, and is. `mtu` as in refusal_error_ipv4. */
+STAGE refuse_with_error(struct packet *p, const struct transport *t, __u32 mtu)
 {
 	__u32 check = refusal_check_offset(t);
 	int failed;
@@ -363,11 +372,10 @@ STAGE refuse(struct packet *p, const struct transport *t)
 }
 
 /*
- * Tells the sender that its packet does not fit: fragmentation needed or packet too big, with the MTU of the way that
- * its translation would take. Call it before anything is rewritten, with a packet that must not be cut: over
- * IPv6 any, over IPv4 one with DF.
+ * Tells the sender that its packet goes no further: fragmentation needed or packet too big, with the MTU of the way that its
+ * translation would take, or time exceeded (REFUSAL_EXPIRED). Call it before anything is rewritten.
  */
-STAGE refuse_size(struct packet *p, const struct transport *t, __u16 mtu)
+STAGE refuse_further(struct packet *p, const struct transport *t, __u32 mtu)
 {
 	return refuse_with_error(p, t, mtu);
 }

@@ -17,6 +17,12 @@ static __always_inline bool packet_may_be_cut(const struct packet *p)
 	return p->protocol == bpf_htons(ETH_P_IP) && !(p->ip4->frag_off & bpf_htons(0x4000));
 }
 
+/* Whether what is around a packet is cut where the whole does not fit: VXLAN over IPv4. Over IPv6 the kernel cuts nothing of it. */
+static __always_inline bool translate_cut_around(const struct route *way)
+{
+	return way->kind == ROUTE_TUNNEL && address_is_ipv4(&way->next_hop);
+}
+
 /* Does to a packet of connection *c what is done where the stack goes on with it. */
 STAGE translate_here(struct packet *p, const struct translation *x, const struct connection *c)
 {
@@ -31,8 +37,8 @@ static __always_inline bool translate_moves(const struct tuple *t, const struct 
 
 /*
  * Translates a packet of connection *c and sends it straight, or leaves it to the stack: translated if the stack takes
- * it that way, else as it is, and to_pod translates it once it is through. NEXT only if it does not fit its way: then
- * x->mtu is what would.
+ * it that way, else as it is, and to_pod translates it once it is through. NEXT only if its sender is to be told that it goes
+ * no further: x->mtu says what would fit its way, or REFUSAL_EXPIRED.
  */
 static __noinline enum verdict translate_straight(struct packet *p, struct translation *x, const struct connection *c,
 						  __u32 how, __u64 now)
@@ -60,10 +66,15 @@ static __noinline enum verdict translate_straight(struct packet *p, struct trans
 			return c->flags & CONNECTION_PLAIN ? PASS : translate_here(p, x, c);
 		return d->route.kind == ROUTE_CLUSTER ? PASS : drop(p, DROP_NO_ROUTE);
 	}
-	if (unlikely(p->hops <= 1))
-		return PASS; /* the stack answers time exceeded */
+	if (unlikely(p->hops <= 1)) {
+		/* The stack answers what it would have forwarded; it would take for its own what is for an address of the node. */
+		if (p->program == PROGRAM_FROM_POD && !c->service)
+			return PASS;
+		x->mtu = REFUSAL_EXPIRED;
+		return NEXT;
+	}
 	if (d->route.kind != ROUTE_LOCAL && unlikely(!route_fits(p, d->route.mtu)) &&
-	    !(d->route.kind == ROUTE_TUNNEL && packet_may_be_cut(p))) { /* what is around it is cut instead */
+	    !(translate_cut_around(&d->route) && packet_may_be_cut(p))) {
 		x->mtu = d->route.mtu;
 		return NEXT;
 	}
@@ -174,14 +185,14 @@ static __noinline enum verdict translate_unusual(struct packet *p, struct transl
 }
 
 /*
- * A packet that does not fit its new way. Who sent it is told, unless it may be cut; the stack cuts it if its source is
- * one that the stack takes packets from.
+ * A packet that does not fit its new way, or has no hop left for it. Who sent it is told. One that may be cut is the stack's to cut
+ * if its source is one that the stack takes packets from; else its sender, once told, sends smaller ones or cuts them.
  */
-static __noinline enum verdict translate_too_big(struct packet *p, struct translation *x, const struct connection *c)
+static __noinline enum verdict translate_no_further(struct packet *p, struct translation *x, const struct connection *c)
 {
-	if (!packet_may_be_cut(p))
-		return refuse_size(p, &x->transport, x->mtu);
-	return translate_moves(&x->transport.tuple, c) ? drop(p, DROP_UNANSWERED) : translate_here(p, x, c);
+	if (x->mtu != REFUSAL_EXPIRED && packet_may_be_cut(p) && !translate_moves(&x->transport.tuple, c))
+		return translate_here(p, x, c);
+	return refuse_further(p, &x->transport, x->mtu);
 }
 
 /* A packet of no established connection. With NEXT, x->known says whether it is of one that is being opened, x->found. */
@@ -218,7 +229,7 @@ STAGE translate_known(struct packet *p, struct translation *x, const struct conn
 		break;
 	}
 	v = translate_straight(p, x, c, how, now);
-	return likely(v != NEXT) ? v : translate_too_big(p, x, c);
+	return likely(v != NEXT) ? v : translate_no_further(p, x, c);
 }
 
 /* The whole of it, for a packet that may be of a translated connection: `how` is an enum translate_flag, not 0. */
@@ -239,6 +250,8 @@ STAGE translate(struct packet *p, enum place place, __u32 how)
 	}
 	if (!config_services && how & TRANSLATE_NODE && !connection_port_is_ours(x->transport.tuple.destination_port))
 		return NEXT; /* the node's own: without Services only masquerading is answered, at ports that it gave */
+	if (how & TRANSLATE_FRESH && !opening_has_service(x))
+		return NEXT;
 	now = connection_now();
 	c = connection_find(&x->transport, now);
 	if (unlikely(!c)) {
