@@ -83,6 +83,30 @@ static __always_inline bool route_fits(const struct packet *p, __u32 mtu)
 	return headers + p->skb->gso_size <= mtu;
 }
 
+/* Whether packets of the size that the device allows from which this one comes would not fit a way. */
+static __noinline bool route_is_narrow(struct __sk_buff *skb, __u32 mtu)
+{
+	__u32 allowed = 0;
+
+	bpf_check_mtu(skb, 0, &allowed, 0, 0); /* Linux 5.12; whatever it says, it tells the device's MTU */
+	return !allowed || allowed > mtu;
+}
+
+/*
+ * Whether this fragment would take another way than others of its packet, which may not fit. The stack may put them together
+ * before it cuts them again (connection tracking does), and would wait for those that have gone ahead.
+ */
+static __always_inline bool route_parts(const struct packet *p, __u32 mtu)
+{
+	bool piece;
+
+	if (p->protocol == bpf_htons(ETH_P_IP))
+		piece = p->ip4->frag_off & bpf_htons(0x3fff);
+	else
+		piece = p->ip6->nexthdr == 44; /* the fragment header (RFC 8200, 4.5) */
+	return unlikely(piece) && route_is_narrow(p->skb, mtu);
+}
+
 /* The agent follows the neighbour table now; if not, what it wrote about neighbours may be out of date. */
 static __always_inline bool route_neighbours_followed(void)
 {
@@ -118,7 +142,7 @@ STAGE route_leave(struct packet *p, const struct route *r, bool known)
 /* Out through the uplink to the next node. */
 STAGE route_to_wire(struct packet *p, const struct route *r)
 {
-	if (unlikely(p->options || p->hops <= 1) || !route_fits(p, r->mtu))
+	if (unlikely(p->options || p->hops <= 1) || !route_fits(p, r->mtu) || route_parts(p, r->mtu))
 		return PASS;
 	return route_leave(p, r, r->resolved && route_neighbours_followed());
 }

@@ -40,23 +40,11 @@ static __noinline bool tunnel_enter(struct packet *p, const struct route *r)
 	return true;
 }
 
-/*
- * Whether the packet is a fragment. Those that fit into the tunnel go with those of the same packet that do not: the stack
- * may put them together before it cuts them again (connection tracking does), and would wait for the others.
- */
-static __always_inline bool tunnel_in_pieces(const struct packet *p)
-{
-	if (p->protocol == bpf_htons(ETH_P_IP))
-		return p->ip4->frag_off & bpf_htons(0x3fff);
-	return p->ip6->nexthdr == 44; /* the fragment header (RFC 8200, 4.5) */
-}
-
 /* Out through the VXLAN device to the node that has the pod. What does not fit is the stack's, as on a wire. */
 STAGE route_to_tunnel(struct packet *p, const struct route *r)
 {
-	if (unlikely(tunnel_in_pieces(p)))
-		return PASS;
-	if (unlikely(p->options || p->hops <= 1) || !route_fits(p, r->mtu) || !tunnel_enter(p, r))
+	if (unlikely(p->options || p->hops <= 1) || !route_fits(p, r->mtu) || route_parts(p, r->mtu) ||
+	    !tunnel_enter(p, r))
 		return PASS;
 	hop_take(p);
 	p->action = bpf_redirect(r->ifindex, 0);

@@ -3,6 +3,8 @@ package datapath
 import (
 	"fmt"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 )
 
 // What does not fit the way to the other node goes to the stack, which answers or fragments. The edge is
@@ -70,7 +72,9 @@ func TestFromPodTooBigSegments(t *testing.T) {
 	local := delivered("IPv4 TCP to a pod here, segments of any size", podSends(here), here, podA2)
 	local.gsoSize = 1460
 	cases = append(cases, local)
-	newRig(t, Config{EBPFRouting: true, Masquerade: true}).check(t, cases)
+	r := newRig(t, Config{EBPFRouting: true, Masquerade: true})
+	r.stage.setMTU(t, "blpoda", remoteMTU) // else no fragment goes straight
+	r.check(t, cases)
 }
 
 // Every length around the edge, in one sweep.
@@ -86,4 +90,44 @@ func TestFromPodTooBigSweep(t *testing.T) {
 			r.checkOne(t, c)
 		}
 	}
+}
+
+// Fragments go straight only where all of their packet do, however large its others are: a device that allows more than the way
+// carries may have brought some that the stack has to cut.
+func TestFromPodFragments(t *testing.T) {
+	r := newRig(t, Config{EBPFRouting: true, Masquerade: true})
+	for _, mtu := range []int{remoteMTU - 1, remoteMTU, remoteMTU + 1, 1500} {
+		r.stage.setMTU(t, "blpoda", mtu)
+		for _, family := range families {
+			for dst, out := range map[member]func(string, packet) packetCase{podB: wired, podC: resolved, podT: tunnelled, podT6: tunnelled} {
+				whole := fromPod().ip(podA.addr(family), dst.addr(family)).udp(1, 2).payload("12345678")
+				for name, p := range map[string]packet{"first": whole.fragment(0, true), "last": whole.fragment(1024, false)} {
+					name = fmt.Sprintf("IPv%d %s fragment to %s from a device of %d bytes", family, name, dst.v4, mtu)
+					if mtu > remoteMTU {
+						r.checkOne(t, passes(name, podSends(p)))
+					} else {
+						r.checkOne(t, out(name, p))
+					}
+				}
+			}
+		}
+		here := fromPod().ip(podA.v4, podA2.v4).udp(1, 2).payload("12345678").fragment(0, true)
+		r.checkOne(t, delivered("to a pod here", podSends(here), here, podA2))
+	}
+}
+
+// setMTU gives a device of the stage another MTU for the rest of the test.
+func (s *stage) setMTU(tb testing.TB, device string, mtu int) {
+	tb.Helper()
+	set := func(mtu int) {
+		var err error
+		s.do(func() {
+			err = netlink.LinkSetMTU(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: s.devices[device]}}, mtu)
+		})
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+	set(mtu)
+	tb.Cleanup(func() { set(1500) })
 }
