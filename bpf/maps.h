@@ -213,7 +213,7 @@ struct {
 	__type(value, __u32);
 } xdp_uplinks SEC(".maps");
 
-/* Ports of packets that came in fragments. Written by the datapath; the least used go first. */
+/* Ports of packets that came in fragments. Written by the datapath; the least used go first, the agent deletes what is too old. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);

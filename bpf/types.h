@@ -285,7 +285,7 @@ _Static_assert(sizeof(struct tuple) == 40, "tuple is a map key");
 enum connection_flag {
 	CONNECTION_OPENER = 1 << 0, /* this direction opened the connection */
 	CONNECTION_FIN = 1 << 1,    /* TCP: this direction has sent FIN */
-	CONNECTION_RESET = 1 << 2,  /* TCP: RST was seen in this direction */
+	CONNECTION_RESET = 1 << 2,  /* TCP: RST was the last that was seen in this direction */
 	CONNECTION_DIRECT =
 		1 << 3, /* DSR: forwarded as it is to the node of `destination`; there is no other direction */
 	CONNECTION_PLAIN = 1 << 4, /* not translated: known so that its answers are not masqueraded */
@@ -299,7 +299,7 @@ struct connection {
 	struct address source, destination;
 	__be16 source_port, destination_port;
 	__u32 service; /* id; 0 for masquerading */
-	__u64 seen;    /* CLOCK_MONOTONIC, ns: the last packet, to the second */
+	__u64 seen;    /* CLOCK_MONOTONIC, ns: the last packet, to the second; 0 or 1: SYN to this end are not answered */
 	__u8 flags;    /* enum connection_flag */
 	__u8 packets;  /* of an opening, up to 255 */
 	__u16 padding[3];
@@ -310,10 +310,11 @@ _Static_assert(sizeof(struct connection) == 56, "connection has no hidden paddin
 enum timeout {
 	TIMEOUT_OPENING = 60,	   /* no answer yet */
 	TIMEOUT_TCP = 21600,	   /* established: at least 2 h 4 min (RFC 5382, REQ-5) */
-	TIMEOUT_TCP_CLOSED = 10,   /* FIN in both directions, or RST */
-	TIMEOUT_TCP_CLOSING = 240, /* FIN in one direction: TCP's own 2 MSL (RFC 9293, 3.4.2) */
+	TIMEOUT_TCP_CLOSED = 10,   /* FIN or RST in both directions */
+	TIMEOUT_TCP_CLOSING = 240, /* in one direction: TCP's own 2 MSL (RFC 9293, 3.4.2) */
 	TIMEOUT_DATAGRAMS = 120,   /* UDP: at least 2 min (RFC 4787, REQ-5) */
 	TIMEOUT_ECHO = 60,	   /* ICMP: at least 60 s (RFC 5508, REQ-2) */
+	TIMEOUT_FRAGMENTS = 60,	   /* pieces of an IP packet come within (RFC 8200, 4.5) */
 };
 
 /* Value of `uplinks`: a device through which the world is reached. Addresses are zero where it has none of the family. */
@@ -334,8 +335,11 @@ _Static_assert(sizeof(struct fragment_key) == 40, "fragment_key is a map key");
 
 /* Value of `fragments`: the ports that its first piece has. */
 struct fragment_ports {
+	__u64 seen; /* CLOCK_MONOTONIC, ns: the first piece */
 	__be16 source, destination;
+	__u32 padding;
 };
+_Static_assert(sizeof(struct fragment_ports) == 16, "fragment_ports has no hidden padding");
 
 /* Value of `refusals`, one for each CPU: the errors sent in the present second. */
 struct refusal_rate {

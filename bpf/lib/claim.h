@@ -48,15 +48,19 @@ SEPARATE enum claim connection_claim(enum give_way who)
 		return CLAIM_TAKEN;
 	if (bpf_map_update_elem(&openings, &b->other, &b->back, BPF_NOEXIST)) {
 		taken = bpf_map_lookup_elem(&openings, &b->other);
-		if (!taken)
-			return CLAIM_NO_ROOM;
-		if (!connection_answers(taken, &b->key)) {
+		if (taken && !connection_answers(taken, &b->key)) {
 			if (who != GIVE_WAY_UNANSWERED)
 				return CLAIM_TAKEN;
 			connection_forget(&b->other, taken);
 		}
 		if (bpf_map_update_elem(&openings, &b->other, &b->back, BPF_ANY))
 			return CLAIM_NO_ROOM;
+	}
+	/* Another CPU may have made an established one of who had it among the openings. */
+	taken = bpf_map_lookup_elem(&connections, &b->other);
+	if (taken && !connection_answers(taken, &b->key)) {
+		bpf_map_delete_elem(&openings, &b->other);
+		return CLAIM_TAKEN;
 	}
 	return bpf_map_update_elem(&openings, &b->key, &b->to, BPF_ANY) ? CLAIM_NO_ROOM : CLAIM_BEGUN;
 }

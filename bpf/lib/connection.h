@@ -56,39 +56,92 @@ SEPARATE int connection_forget(const struct tuple *t, const struct connection *t
 	return 0;
 }
 
-/* TCP: whether this direction's end and the other's have both ended the connection. */
+/* By either of these an end says that it has ended the connection. */
+#define CONNECTION_ENDED (CONNECTION_FIN | CONNECTION_RESET)
+
+/* RST of one end is not enough: whoever guesses addresses and ports can send it (RFC 5961, 1.2), and only who gets it can tell. */
+static __always_inline bool connection_ended_by_both(const struct connection *to, const struct connection *back)
+{
+	return to->flags & CONNECTION_ENDED && back->flags & CONNECTION_ENDED;
+}
+
+/*
+ * TCP: whether another connection may have what this one had: both its ends have ended it, or one has reset it and neither has
+ * sent anything for as long as what both have ended is kept.
+ */
 SEPARATE bool connection_over(const struct tuple *t, const struct connection *to)
 {
+	__u64 since = connection_now() - TIMEOUT_TCP_CLOSED * CONNECTION_SECOND;
 	const struct connection *back;
 	struct tuple other;
 
 	if (!t || !to || t->protocol != PROTOCOL_TCP)
 		return false;
-	if (to->flags & CONNECTION_RESET)
-		return true;
 	connection_turn(&other, to, t->protocol);
 	back = bpf_map_lookup_elem(&connections, &other);
 	if (!back)
-		return to->flags & CONNECTION_FIN;
-	return back->flags & CONNECTION_RESET || (to->flags & back->flags & CONNECTION_FIN);
+		return to->flags & CONNECTION_ENDED;
+	if (connection_ended_by_both(to, back))
+		return true;
+	return (to->flags | back->flags) & CONNECTION_RESET && to->seen < since && back->seen < since;
+}
+
+/* How long a SYN waits for its answer: less than until it is sent again, more than between two challenges of Linux (500 ms). */
+#define CONNECTION_CHALLENGE (CONNECTION_SECOND / 4 * 3)
+
+/* Of the direction that should answer, in the place of `seen`: so many SYN less one were not answered. */
+#define CONNECTION_SYN_UNANSWERED 1
+
+/*
+ * Whether a SYN begins a new connection where there is one already: if both ends have ended that, if the other one has reset it, or if it
+ * has not answered the two before, which are passed on to the old one's end. Who has that connection still answers them, at least the
+ * second (RFC 5961, 4), and who has forgotten it accepts or refuses.
+ */
+SEPARATE bool connection_renewed(const struct tuple *t, struct connection *to)
+{
+	__u64 now = connection_now();
+	struct connection *back;
+	struct tuple other;
+
+	if (!t || !to)
+		return false;
+	connection_turn(&other, to, t->protocol);
+	back = bpf_map_lookup_elem(&connections, &other);
+	if (!back)
+		return to->flags & CONNECTION_ENDED;
+	if (back->flags & CONNECTION_RESET || connection_ended_by_both(to, back))
+		return true;
+	if (back->seen > CONNECTION_SYN_UNANSWERED) {
+		back->seen = 0;
+	} else if (now - to->seen < CONNECTION_CHALLENGE) {
+		return false;
+	} else if (back->seen++ == CONNECTION_SYN_UNANSWERED) {
+		return true;
+	}
+	to->seen = now;
+	return false;
 }
 
 /*
  * Notes what TCP's flags say. False if the packet begins a new connection where an old one has ended: that is
- * forgotten then. Who has sent RST and goes on sending has not: it was somebody else's, who guessed (RFC 5961, 1.2).
+ * forgotten then. Who has sent RST and goes on sending has not: it was somebody else's, who guessed.
  */
 SEPARATE bool connection_note_flags(const struct transport *t, struct connection *c)
 {
 	if (!t || !c)
 		return false;
-	if ((t->flags & (TCP_SYN | TCP_ACK)) == TCP_SYN && connection_over(&t->tuple, c)) {
+	if ((t->flags & (TCP_SYN | TCP_ACK)) == TCP_SYN && connection_renewed(&t->tuple, c)) {
 		connection_forget(&t->tuple, c);
 		return false;
 	}
-	if (t->flags & TCP_RST)
+	if (t->flags & TCP_SYN)
+		c->flags &= ~CONNECTION_FIN;
+	if (t->flags & TCP_RST) {
 		c->flags |= CONNECTION_RESET;
-	else
+		c->seen = connection_now(); /* exactly: what the other end sends after it shows that it was not believed */
+	} else {
 		c->flags &= ~CONNECTION_RESET;
+	}
 	if (t->flags & TCP_FIN)
 		c->flags |= CONNECTION_FIN;
 	return true;

@@ -24,7 +24,11 @@ static __always_inline void fragment_key(struct fragment_key *key, const struct 
 
 static __noinline void fragment_remember(const struct tuple *t, __u32 id)
 {
-	struct fragment_ports ports = {t->source_port, t->destination_port};
+	struct fragment_ports ports = {
+		.seen = bpf_ktime_get_coarse_ns(),
+		.source = t->source_port,
+		.destination = t->destination_port,
+	};
 	struct fragment_key key;
 
 	fragment_key(&key, t, id);

@@ -33,15 +33,18 @@ type Connections struct {
 	connections *ebpf.Map
 	openings    *ebpf.Map
 	pods        translatedPods
+	fragments   *ebpf.Map
 	generation  *generation
 	slot        uint32 // of the entries that are inspected this time
+	// crowded says that `connections` was more than half full: RST of one end is believed then, since it mostly is what it seems.
+	crowded bool
 
 	countsMu sync.Mutex
 	counts   []ConnectionCount
 }
 
-// Expire removes the connections that are over at now (see Monotonic), and says how many entries it removed. It reads both
-// tables in batches; call it every few seconds.
+// Expire removes the connections that are over at now (see Monotonic), and what is remembered of packets in pieces, and says how many
+// entries it removed. It reads whole tables in batches; call it every few seconds.
 func (c *Connections) Expire(now time.Duration) (removed int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,14 +66,36 @@ func (c *Connections) Expire(now time.Duration) (removed int, err error) {
 	c.counts = tally.sorted()
 	c.countsMu.Unlock()
 	n, err := c.forgetPods(pods, now)
-	return removed + n, err
+	removed += n
+	n, e := c.forgetFragments(now)
+	return removed + n, errors.Join(err, e)
+}
+
+// forgetFragments forgets packets in pieces of which no other piece will come.
+func (c *Connections) forgetFragments(now time.Duration) (removed int, err error) {
+	const lasts = time.Duration(bpfTimeoutTIMEOUT_FRAGMENTS) * time.Second
+	var old []bpfFragmentKey
+	err = readAll(c.fragments, func(k *bpfFragmentKey, v *bpfFragmentPorts) {
+		if now-time.Duration(v.Seen) >= lasts {
+			old = append(old, *k)
+		}
+	})
+	if err == nil {
+		removed, err = deleteAll(c.fragments, old)
+	}
+	if err != nil {
+		err = fmt.Errorf("forget entries of map %s: %w", bpfMapFragments, err)
+	}
+	return removed, err
 }
 
 // expire removes what is over in one of the tables.
 func (c *Connections) expire(m *ebpf.Map, now time.Duration, tally tally, pods podsInUse) (removed int, err error) {
 	var over []bpfTuple
+	var entries uint32
 	readErr := readAll(m, func(k *bpfTuple, v *bpfConnection) {
 		e := entry{*k, *v, m == c.openings}
+		entries++
 		ended, e2 := c.ended(e, now, e.slot() == c.slot)
 		err = errors.Join(err, e2)
 		tally.add(e)
@@ -82,6 +107,9 @@ func (c *Connections) expire(m *ebpf.Map, now time.Duration, tally tally, pods p
 	})
 	if readErr != nil {
 		return 0, fmt.Errorf("read connections: %w", readErr)
+	}
+	if m == c.connections {
+		c.crowded = entries > m.MaxEntries()/2
 	}
 	for _, key := range over {
 		n, e := c.removeEnded(m, key, now)
@@ -99,7 +127,7 @@ func (c *Connections) ended(e entry, now time.Duration, inspect bool) (bool, err
 	if quiet < shortest {
 		return false, nil
 	}
-	if quiet < lasting(e.key.Protocol, e.state(bpfConnection{})) && !e.flag(bpfConnectionFlagCONNECTION_FIN) && !inspect {
+	if quiet < lasting(e.key.Protocol, e.state(bpfConnection{})) && e.value.Flags&flagsEnded == 0 && !inspect {
 		return false, nil
 	}
 	back, there, err := c.other(e)
@@ -112,7 +140,11 @@ func (c *Connections) ended(e entry, now time.Duration, inspect bool) (bool, err
 	if there {
 		quiet = min(quiet, now-time.Duration(back.Seen))
 	}
-	return quiet >= lasting(e.key.Protocol, e.state(back)), nil
+	state := e.state(back)
+	if c.crowded && state == ConnectionClosing && (e.value.Flags|back.Flags)&flagReset != 0 {
+		state = ConnectionClosed
+	}
+	return quiet >= lasting(e.key.Protocol, state), nil
 }
 
 // other looks for the entry of the other direction, which may be in either table while the connection becomes established.

@@ -50,20 +50,31 @@ type ConnectionState string
 const (
 	ConnectionOpening     ConnectionState = "opening"
 	ConnectionEstablished ConnectionState = "established"
-	// ConnectionClosing has seen FIN in one direction, ConnectionClosed in both, or RST.
+	// ConnectionClosing has seen FIN or RST in one direction, ConnectionClosed in both.
 	ConnectionClosing ConnectionState = "closing"
 	ConnectionClosed  ConnectionState = "closed"
 )
 
+const (
+	flagFIN    = uint8(bpfConnectionFlagCONNECTION_FIN)
+	flagReset  = uint8(bpfConnectionFlagCONNECTION_RESET)
+	flagsEnded = flagFIN | flagReset
+)
+
+// closing tells whether one direction has ended its side. RST is anybody's who guesses addresses and ports (RFC 5961): where the
+// other end goes on, it has not believed it.
+func closing(one, other bpfConnection) bool {
+	return one.Flags&flagFIN != 0 || one.Flags&flagReset != 0 && other.Seen <= one.Seen
+}
+
 // state is what both directions make up; back is zero where there is no other one.
 func (e entry) state(back bpfConnection) ConnectionState {
 	if e.key.Protocol == uint8(cluster.TCP) {
-		const fin, rst = uint8(bpfConnectionFlagCONNECTION_FIN), uint8(bpfConnectionFlagCONNECTION_RESET)
-		either, both := e.value.Flags|back.Flags, e.value.Flags&back.Flags
+		reset := (e.value.Flags|back.Flags)&flagReset != 0
 		switch {
-		case either&rst != 0 || both&fin != 0:
+		case e.value.Flags&flagsEnded != 0 && back.Flags&flagsEnded != 0, reset && e.opening:
 			return ConnectionClosed
-		case either&fin != 0:
+		case closing(e.value, back), closing(back, e.value):
 			return ConnectionClosing
 		}
 	}

@@ -70,13 +70,18 @@ func TestConnectionsExpire(t *testing.T) {
 		lasts       time.Duration   // the timeout that counts from the later one of both
 		state       ConnectionState // as the opener's direction shows it
 		inspected   bool            // found in the course of several calls only
+		not, only   string          // which direction must not, or has to, be the one that is quiet for longer
 	}{
 		{name: "TCP established", protocol: tcp, lasts: 6 * time.Hour, state: ConnectionEstablished},
 		{name: "TCP, one end has sent FIN", protocol: tcp, there: half{flags: isFIN}, lasts: 4 * time.Minute, state: ConnectionClosing},
 		{name: "TCP, the other end has sent FIN", protocol: tcp, back: half{flags: isFIN}, lasts: 4 * time.Minute},
 		{name: "TCP, both ends have sent FIN", protocol: tcp, there: half{flags: isFIN}, back: half{flags: isFIN}, lasts: 10 * time.Second},
-		{name: "TCP, the client has sent RST", protocol: tcp, there: half{flags: isReset}, lasts: 10 * time.Second},
-		{name: "TCP, the backend has sent RST", protocol: tcp, back: half{flags: isReset}, lasts: 10 * time.Second},
+		{name: "TCP, the client has sent RST", protocol: tcp, there: half{flags: isReset}, lasts: 4 * time.Minute, state: ConnectionClosing, not: "there"},
+		{name: "TCP, the backend has sent RST", protocol: tcp, back: half{flags: isReset}, lasts: 4 * time.Minute, not: "back"},
+		{name: "TCP, the client has sent RST and the backend FIN", protocol: tcp, there: half{flags: isReset}, back: half{flags: isFIN}, lasts: 10 * time.Second, state: ConnectionClosing},
+		{name: "TCP, both ends have sent RST", protocol: tcp, there: half{flags: isReset}, back: half{flags: isReset}, lasts: 10 * time.Second, state: ConnectionClosing},
+		{name: "TCP, the backend goes on after RST of the client", protocol: tcp, there: half{flags: isReset}, lasts: 6 * time.Hour, state: ConnectionClosing, only: "there"},
+		{name: "TCP, the client goes on after RST of the backend", protocol: tcp, back: half{flags: isReset}, lasts: 6 * time.Hour, only: "back"},
 		{name: "TCP without an answer", protocol: tcp, opening: true, lasts: time.Minute, state: ConnectionOpening},
 		{name: "TCP refused", protocol: tcp, opening: true, back: half{flags: isReset}, lasts: 10 * time.Second},
 		{name: "UDP", protocol: udp, lasts: 2 * time.Minute, state: ConnectionEstablished},
@@ -95,6 +100,9 @@ func TestConnectionsExpire(t *testing.T) {
 		{name: "a way back is all there is of an opening", protocol: tcp, opening: true, there: half{missing: true}, lasts: time.Minute},
 	} {
 		for _, quieter := range []string{"both", "there", "back"} {
+			if quieter == c.not || c.only != "" && quieter != c.only {
+				continue
+			}
 			t.Run(c.name+", quiet "+quieter, func(t *testing.T) {
 				d := connectionsOnly(t)
 				m := d.objects.Connections
@@ -149,6 +157,23 @@ func TestConnectionsExpire(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Where room is scarce, RST of one end is believed as fast as FIN of both.
+func TestConnectionsExpireCrowded(t *testing.T) {
+	const pairs = 2100 // of 8192 entries: more than half
+	d := connectionsOnly(t)
+	for i := range pairs {
+		there, back := clientTo(netip.MustParseAddrPort("10.1.2.2:8080"), uint8(cluster.TCP), uint16(10000+2*i), 7)
+		half{quiet: 30 * time.Second, flags: []uint8{0, isReset, isFIN}[i%3]}.put(t, d.objects.Connections, there)
+		half{quiet: 30 * time.Second}.put(t, d.objects.Connections, back)
+	}
+	if removed, err := d.Connections.Expire(someTime); err != nil || removed != 0 {
+		t.Errorf("%d entries are removed before anybody could know that there are so many: %v", removed, err)
+	}
+	if removed, err := d.Connections.Expire(someTime); err != nil || removed != 2*pairs/3 {
+		t.Errorf("%d entries are removed: %v", removed, err)
 	}
 }
 
@@ -241,6 +266,28 @@ func TestForgetBackends(t *testing.T) {
 	m, err := countEntries(d.objects.Openings)
 	if err != nil || n+m != others {
 		t.Errorf("%d entries are left, expected %d: %v", n+m, others, err)
+	}
+}
+
+// What is remembered of packets in pieces goes when no more pieces can come.
+func TestFragmentsExpire(t *testing.T) {
+	d := connectionsOnly(t)
+	seen := uint64(someTime.Nanoseconds())
+	for id := range uint32(10) {
+		if err := d.objects.Fragments.Put(bpfFragmentKey{Id: id, Protocol: protoUDP}, bpfFragmentPorts{Seen: seen + uint64(id)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		after   time.Duration
+		removed int
+	}{{time.Minute - 1, 0}, {time.Minute + 4, 5}, {time.Minute + 4, 0}, {time.Hour, 5}} {
+		if removed, err := d.Connections.Expire(someTime + c.after); err != nil || removed != c.removed {
+			t.Errorf("%d entries are removed after %s, expected %d: %v", removed, c.after, c.removed, err)
+		}
+	}
+	if n, err := countEntries(d.objects.Fragments); err != nil || n != 0 {
+		t.Errorf("%d entries are left: %v", n, err)
 	}
 }
 

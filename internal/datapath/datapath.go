@@ -163,6 +163,7 @@ func (d *Datapath) setTables() {
 		connections: d.objects.bpfMaps.Connections,
 		openings:    d.objects.bpfMaps.Openings,
 		pods:        translatedPods{d.objects.bpfMaps.TranslatedPods},
+		fragments:   d.objects.bpfMaps.Fragments,
 		generation:  generation,
 	}
 	d.Policies = newPolicies(&d.objects.bpfMaps, generation)
