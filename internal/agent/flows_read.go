@@ -68,3 +68,14 @@ func newFlowFilter(which api.FlowFilter) (flow.Filter, error) {
 	}
 	return filter, nil
 }
+
+func (a *Agent) flowsChoice() api.Choice {
+	c := api.Choice{Name: "flows", Asked: string(a.config.Flows), Chosen: string(a.config.Flows)}
+	c.Why = map[FlowsTold]string{
+		FlowsPolicy: "`beeline flows` tells of pods that NetworkPolicies select, and of drops",
+		FlowsAll:    "`beeline flows` tells of all pods, whose connections are remembered for it, and of drops",
+		FlowsDrops:  "`beeline flows` tells of drops",
+		FlowsOff:    "`beeline flows` tells of nothing",
+	}[a.config.Flows]
+	return c
+}

@@ -186,7 +186,7 @@ func (a *Agent) choices() []api.Choice {
 	}
 	choices := []api.Choice{
 		{Name: "device", Asked: "veth", Chosen: "veth", Why: "the one kind of pod device there is so far"},
-		a.ways.routingChoice(a.config), a.ways.servicesChoice(a.config), a.ways.policyChoice(a.config), attach, uplink, a.tunnelChoice(), mtu, masquerade,
+		a.ways.routingChoice(a.config), a.ways.servicesChoice(a.config), a.ways.policyChoice(a.config), a.flowsChoice(), attach, uplink, a.tunnelChoice(), mtu, masquerade,
 	}
 	return append(choices, a.serviceChoices()...)
 }

@@ -58,7 +58,7 @@ type Names struct {
 
 	mu      sync.Mutex
 	node    string
-	current cluster.Snapshot // what has been taken in
+	current *cluster.Snapshot // what has been taken in
 	pods    map[netip.Addr]*Owner
 	nodes   map[netip.Addr]*Owner
 	locals  map[netip.Addr]*Owner
@@ -83,6 +83,7 @@ type departed struct {
 func NewNames(node string) *Names {
 	return &Names{
 		node:             node,
+		current:          &cluster.Snapshot{},
 		pods:             map[netip.Addr]*Owner{},
 		nodes:            map[netip.Addr]*Owner{},
 		frontends:        map[port]*Owner{},
@@ -181,11 +182,11 @@ func (n *Names) end(at netip.AddrPort, protocol uint8) End {
 
 // update takes in the newest snapshot.
 func (n *Names) update(now time.Time) {
-	s := n.snapshot.Load()
-	if s == nil {
+	defer n.forget(now)
+	s, old := n.snapshot.Load(), n.current
+	if s == nil || s == old {
 		return
 	}
-	old := &n.current
 	if !cluster.Same(old.Nodes, s.Nodes) {
 		clear(n.nodes)
 		for _, node := range s.Nodes {
@@ -198,8 +199,7 @@ func (n *Names) update(now time.Time) {
 	differ(old.Pods, s.Pods, func(p *cluster.Pod) { n.removePod(p, now) }, n.addPod)
 	differ(old.Services, s.Services, n.removeService, n.addService)
 	differ(old.EndpointSlices, s.EndpointSlices, n.removeEndpoints, n.addEndpoints)
-	n.current = *s
-	n.forget(now)
+	n.current = s
 }
 
 // named is an object of a snapshot's list.
@@ -255,7 +255,6 @@ func (n *Names) removePod(p *cluster.Pod, now time.Time) {
 // depart lets a name stay for a while.
 func (n *Names) depart(a netip.Addr, owner *Owner, now time.Time) {
 	n.gone = append(n.gone, departed{a, owner, now})
-	n.forget(now)
 }
 
 // forget gives up the names that were kept long enough, unless the address has another owner by now.
