@@ -1,0 +1,174 @@
+package e2e
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/beeline-cni/beeline/lab/apiserver"
+	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// told is a cluster whose agents ask an API server.
+type told struct {
+	*cluster
+	server *apiserver.Server
+}
+
+func newTold(t *testing.T, flags ...string) *told {
+	t.Helper()
+	programs := current(t)
+	c := newCluster(t, topology.Options{IPv6: true})
+	server, kubeconfig, err := contender.ServeObjects(t.Context(), c.lab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	for _, n := range c.nodes {
+		c.start(n, programs, append([]string{"--manifests=", "--kubeconfig=" + kubeconfig}, flags...)...)
+	}
+	for _, n := range c.nodes {
+		c.waitReady(n)
+	}
+	return &told{c, server}
+}
+
+// pod adds a pod to the first node, as the kubelet does for the object with this UID.
+func (c *told) pod(name, uid string) worldEnd {
+	c.t.Helper()
+	pod := c.newPod(c.nodes[0], name)
+	conf := runtimeConf(pod)
+	conf.Args = append(conf.Args, [2]string{"K8S_POD_UID", uid})
+	if _, err := c.standard(c.nodes[0]).add(c.t.Context(), pod, conf); err != nil {
+		c.t.Fatal(err)
+	}
+	return worldEnd{name, c.lab.Place(pod), pod.Addresses}
+}
+
+// tell puts the object of a pod.
+func (c *told) tell(of worldEnd, uid, app string) {
+	c.t.Helper()
+	object := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: of.name, UID: types.UID(uid), Labels: map[string]string{"app": app}},
+		Spec:       corev1.PodSpec{NodeName: c.nodes[0].Name},
+	}
+	for _, a := range of.addresses {
+		object.Status.PodIPs = append(object.Status.PodIPs, corev1.PodIP{IP: a.String()})
+	}
+	if err := c.server.Put(object); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// until waits until one pod reaches the other, or does not, and gives how long that took.
+func (c *told) until(reached bool, from, to worldEnd) time.Duration {
+	c.t.Helper()
+	begin := time.Now()
+	for _, a := range to.addresses {
+		eventually(c.t, func() error {
+			err := dials(from.place, netip.AddrPortFrom(a, backendPort))
+			switch {
+			case reached:
+				return err
+			case err == nil:
+				return errors.New(from.name + " reaches " + to.name)
+			}
+			return nil
+		})
+	}
+	return time.Since(begin)
+}
+
+// A pod whose object comes after its network is closed until then where policies may be about it, and obeys its labels from
+// then on. An object of an earlier pod of that name says nothing.
+func TestPolicyOfAPIServer(t *testing.T) {
+	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
+		t.Run(name, func(t *testing.T) {
+			c := newTold(t, flags...)
+			client := c.pod("client", "u1")
+			c.tell(client, "u1", "client")
+			free := c.pod("free", "u2") // no policy: nothing to wait for
+			answer(t, free, backendPort)
+			c.until(true, client, free)
+
+			allow := &networkingv1.NetworkPolicy{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "p1"},
+				Spec: networkingv1.NetworkPolicySpec{
+					PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+					Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{
+						{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "admin"}}},
+					}}},
+				},
+			}
+			if err := c.server.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, allow); err != nil {
+				t.Fatal(err)
+			}
+			c.until(false, client, free) // nobody knows its labels, and now they matter
+			c.tell(free, "u2", "free")
+			c.until(true, client, free)
+
+			web := worldEnd{name: "web"}
+			c.tell(web, "old", "free")
+			web = c.pod("web", "new")
+			answer(t, web, backendPort)
+			c.until(false, client, web)
+			c.until(true, worldEnd{name: "node", place: c.nodes[0].Place()}, web)
+			c.tell(web, "new", "free")
+			c.until(true, client, web)
+			for range 3 {
+				c.tell(web, "new", "web")
+				c.until(false, client, web)
+				c.tell(client, "u1", "admin")
+				t.Logf("a client is let in after %s", c.until(true, client, web))
+				c.tell(client, "u1", "client")
+				c.until(false, client, web)
+				c.tell(web, "new", "free")
+				c.until(true, client, web)
+			}
+			for _, n := range c.nodes {
+				c.waitNoProblem(n)
+			}
+		})
+	}
+}
+
+// While the API server does not answer nothing is known of pods that are added, and nothing that is in force is lost.
+func TestPolicyWithoutAPIServer(t *testing.T) {
+	c := newTold(t)
+	deny := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "nothing"}}
+	if err := c.server.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, deny); err != nil {
+		t.Fatal(err)
+	}
+	client, web := c.pod("client", "u1"), c.pod("web", "u2")
+	c.tell(client, "u1", "client")
+	c.tell(web, "u2", "web")
+	answer(t, web, backendPort)
+	c.until(false, client, web)
+	if err := c.server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n := c.nodes[0]
+	c.kill(n)
+	c.start(n, current(t), "--manifests=", "--kubeconfig="+c.lab.Dir()+"/kubeconfig")
+	c.waitReady(n)
+	c.waitProblem(n, "NetworkPolicies wait for")
+	late := c.pod("late", "u3")
+	answer(t, late, backendPort)
+	for _, to := range []worldEnd{web, late} {
+		for _, a := range to.addresses {
+			if err := dials(client.place, netip.AddrPortFrom(a, backendPort)); err == nil {
+				t.Errorf("%s is open at %s", to.name, a)
+			}
+			if err := dials(n.Place(), netip.AddrPortFrom(a, backendPort)); err != nil {
+				t.Errorf("the node does not reach %s: %v", to.name, err)
+			}
+		}
+	}
+}
