@@ -109,13 +109,15 @@ static __always_inline int wire_xdp_send(struct xdp_md *ctx, struct frame *f, st
 	return bpf_redirect_map(&xdp_uplinks, d->route.ifindex, XDP_DROP);
 }
 
-/* Leaves a connection that has been given a backend to tc, which will count it again. */
-static __always_inline enum verdict wire_xdp_leave(const struct choice *choice)
+/* Leaves a connection that has been answered to tc, which will count it again. */
+static __always_inline enum verdict wire_xdp_leave(const struct choice *choice, enum answer answer)
 {
 	struct service_count *count = service_count_of(choice->service);
 
-	if (count)
+	if (count && answer == ANSWER_BACKEND)
 		count->connections--;
+	else if (count)
+		count->refused--;
 	return PASS;
 }
 
@@ -191,12 +193,14 @@ STAGE wire_xdp_open(struct xdp_md *ctx, struct translation *x, enum drop_reason 
 	case ANSWER_FORBID:
 		*reason = DROP_SOURCE_NOT_ALLOWED;
 		return DROP;
+	case ANSWER_REFUSE:
+		return wire_xdp_leave(&x->choice, ANSWER_REFUSE);
 	default:
 		return PASS;
 	}
 	r = route_of(&x->choice.backend.address);
 	if (!r || r->kind != ROUTE_REMOTE)
-		return wire_xdp_leave(&x->choice);
+		return wire_xdp_leave(&x->choice, ANSWER_BACKEND);
 	to->destination = x->choice.backend.address;
 	to->destination_port = x->choice.backend.port;
 	to->service = x->choice.service;
@@ -206,7 +210,7 @@ STAGE wire_xdp_open(struct xdp_md *ctx, struct translation *x, enum drop_reason 
 		return *reason ? DROP : NEXT;
 	}
 	if (opening_take_address(x, r->ifindex, DROP_NO_ROUTE) != SOURCE_NODE)
-		return wire_xdp_leave(&x->choice);
+		return wire_xdp_leave(&x->choice, ANSWER_BACKEND);
 	*reason = wire_xdp_claim(ctx, x);
 	return *reason ? DROP : NEXT;
 }

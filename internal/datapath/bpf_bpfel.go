@@ -248,8 +248,10 @@ type bpfFragmentKey struct {
 
 type bpfFragmentPorts struct {
 	_           structs.HostLayout
+	Seen        uint64
 	Source      uint16
 	Destination uint16
+	Padding     uint32
 }
 
 type bpfFrontend struct {
@@ -432,6 +434,7 @@ const (
 	bpfTimeoutTIMEOUT_TCP_CLOSING bpfTimeout = 240
 	bpfTimeoutTIMEOUT_DATAGRAMS   bpfTimeout = 120
 	bpfTimeoutTIMEOUT_ECHO        bpfTimeout = 60
+	bpfTimeoutTIMEOUT_FRAGMENTS   bpfTimeout = 60
 )
 
 type bpfTuple struct {

@@ -244,8 +244,8 @@ func TestXDPLeavesToTC(t *testing.T) {
 	for id := uint32(1); id < r.nextSet; id++ {
 		err := r.d.objects.bpfMaps.ServiceCounts.Lookup(id, &counts)
 		for _, c := range counts {
-			if err == nil && c.Connections != 0 {
-				t.Errorf("Service %d counts %d connections before tc has seen one", id, c.Connections)
+			if err == nil && (c.Connections != 0 || c.Refused != 0) {
+				t.Errorf("Service %d counts %d connections and refused %d before tc has seen one", id, c.Connections, c.Refused)
 			}
 		}
 	}
