@@ -106,7 +106,7 @@ func (t backendSets) recover() (deleted int, err error) {
 	for id, s := range sets {
 		if len(s.content) != s.entries*packedBackend {
 			broken[id] = true
-			t.above(id)
+			t.avoid(id)
 			continue
 		}
 		t.adopt(id, string(s.content), s.entries)

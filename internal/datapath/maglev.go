@@ -107,7 +107,7 @@ func (t maglevTables) recover(wanted map[uint32]string) (deleted int, err error)
 	}
 	orphans := map[uint32]bool{}
 	for id, blocks := range found {
-		t.above(id)
+		t.avoid(id)
 		content, ok := wanted[id]
 		if ok {
 			size, addresses := unpackTable(content)

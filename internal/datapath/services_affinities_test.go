@@ -52,6 +52,10 @@ func TestNumbersOfAffinities(t *testing.T) {
 		t.Fatal(err)
 	}
 	web := portNamed("web", addrs(t, "10.1.1.2:80"), "10.96.0.1:80")
+	if _, err := d.Services.Backends(); err != nil {
+		t.Fatal(err)
+	}
+	d.Services.sets.next = 17 // where chance might begin
 	if err := d.Services.Apply([]service.Port{web}, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -1,18 +1,23 @@
 package datapath
 
-import "time"
+import (
+	"math/rand/v2"
+	"time"
+)
 
 // grace is how long what nothing refers to any more stays in a map: a program that has read the reference before it was
 // replaced may be about to follow it. Programs run for microseconds.
 const grace = time.Second
 
 // interned keeps immutable contents by number: the same content has the same number for as long as somebody uses it, and
-// numbers are not given twice by one process.
+// numbers are not given twice by one process. They begin at a random place: sockets remember sets by their number for minutes, also
+// those of tables that are no more.
 type interned struct {
 	byContent map[string]*item
 	byID      map[uint32]*item
 	next      uint32
-	idle      []*item // nobody used them at some time
+	strange   map[uint32]bool // numbers that somebody may remember
+	idle      []*item         // nobody used them at some time
 }
 
 // item is one content.
@@ -29,14 +34,14 @@ type item struct {
 }
 
 func newInterned() *interned {
-	return &interned{byContent: map[string]*item{}, byID: map[uint32]*item{}, next: 1}
+	return &interned{byContent: map[string]*item{}, byID: map[uint32]*item{}, strange: map[uint32]bool{}, next: rand.Uint32()}
 }
 
 // use gives the item of a content another user. An item that is not written yet is the caller's to write.
 func (t *interned) use(content []byte, entries int) *item {
 	it, ok := t.byContent[string(content)]
 	if !ok {
-		for t.next == 0 || t.byID[t.next] != nil { // the numbers have gone round
+		for t.next == 0 || t.byID[t.next] != nil || t.strange[t.next] {
 			t.next++
 		}
 		it = &item{id: t.next, content: string(content), entries: entries}
@@ -54,12 +59,12 @@ func (t *interned) adopt(id uint32, content string, entries int) {
 		t.byContent[content] = it
 	}
 	t.byID[id] = it
-	t.above(id)
+	t.avoid(id)
 	t.idle = append(t.idle, it)
 }
 
-// above keeps a number from being given.
-func (t *interned) above(id uint32) { t.next = max(t.next, id+1) }
+// avoid keeps a number from being given.
+func (t *interned) avoid(id uint32) { t.strange[id] = true }
 
 // again gives the item of a number another user, if there is one.
 func (t *interned) again(id uint32) {

@@ -19,6 +19,9 @@ func (s *Services) recover() (deleted int, err error) {
 	if s.recovered {
 		return 0, nil
 	}
+	// What an attempt that failed has found is found again.
+	s.frontends, s.strangers = map[bpfFrontend]held{}, nil
+	s.sets.interned, s.tables.interned = newInterned(), newInterned()
 	err = readAll(s.services, func(k *bpfFrontend, v *bpfService) {
 		s.frontends[*k] = held{value: *v}
 		s.stranger(v.Id)
@@ -98,7 +101,7 @@ func (s *Services) recoverNumbers() error {
 	}
 	err := readAll(s.affinities, func(k *bpfClient, v *bpfAffinity) {
 		s.nextID = max(s.nextID, k.Service+1)
-		s.sets.above(v.Set)
+		s.sets.avoid(v.Set)
 	})
 	if err != nil {
 		return fmt.Errorf("read map %s: %w", bpfMapAffinities, err)
