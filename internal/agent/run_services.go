@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -199,13 +200,30 @@ func onlyOfOthers(err error, pod cluster.Key) bool {
 // attachPrograms puts programs on devices and sockets. Where an earlier agent has left some that translate Services, but not the tables,
 // these stay until the new tables are filled. Where there are none, nothing is lost by Services that come later.
 func (a *Agent) attachPrograms(want desired) error {
-	if a.servicesLost && !a.services.current().filled {
-		return errServicesMissing
+	if err := a.missesServices(time.Now()); err != nil {
+		return err
 	}
 	if a.policiesLost && !a.policies.current().filled {
 		return errPoliciesMissing
 	}
 	return errors.Join(a.attach(want), a.attachSockets())
+}
+
+// servicesPatience is how long programs of an earlier agent stay for the sake of connections to Services: no pod is added meanwhile.
+const servicesPatience = 5 * time.Minute
+
+// missesServices says why programs of an earlier agent are not replaced yet, if they are not. A cluster that cannot be read for longer than
+// its pods can wait takes from those that run what the old programs did for them; sockets keep theirs.
+func (a *Agent) missesServices(now time.Time) error {
+	if !a.servicesLost || a.services.current().filled {
+		return nil
+	}
+	if until := a.started.Add(servicesPatience); now.Before(until) {
+		return fmt.Errorf("%w; they are replaced without at %s", errServicesMissing, until.UTC().Format(time.TimeOnly))
+	}
+	a.servicesLost = false
+	a.log.Warn("programs of an earlier agent are replaced although the cluster's Services are not known: connections that those translated break", "waited", servicesPatience)
+	return nil
 }
 
 // attachSockets puts the programs on sockets once they know of Services.

@@ -111,9 +111,12 @@ func TestServicesKeepWhatIsNotKnown(t *testing.T) {
 	s.deliver(half)
 	pass()
 	expectPorts(t, "Services without endpoints", table, "left pod")
-	a := &Agent{services: s, servicesLost: true}
+	a := &Agent{services: s, servicesLost: true, started: time.Now(), log: slog.New(slog.DiscardHandler)}
 	if err := a.attachPrograms(desired{}); !errors.Is(err, errServicesMissing) || s.working() {
 		t.Errorf("programs do not wait for Services: %v, working %t", err, s.working())
+	}
+	if err := a.missesServices(a.started.Add(servicesPatience)); err != nil {
+		t.Errorf("programs wait for Services for longer than pods can: %v", err)
 	}
 	told := 0
 	s.reconcile = func() { told++ }
