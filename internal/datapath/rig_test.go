@@ -160,17 +160,7 @@ func newRig(tb testing.TB, cfg Config) *rig {
 	if s.err != nil {
 		tb.Fatalf("build stage: %v", s.err)
 	}
-	cfg.Root = bpffs(tb)
-	d, err := open(cfg, nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		tb.Fatalf("open datapath: %+v", err)
-	}
-	tb.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			tb.Errorf("close datapath: %v", err)
-		}
-	})
-	r := &rig{d: d, stage: s, nextSet: 1}
+	r := &rig{d: lendDatapath(tb, cfg), stage: s, nextSet: 1}
 	r.fillTables(tb)
 	return r
 }
