@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -273,6 +274,9 @@ func listBench(w io.Writer, suite string, cluster bool) error {
 	text.WriteString("\nWorkloads:\n")
 	for _, l := range workload.All() {
 		i := l.Info()
+		if suite == suitePolicy && !slices.Contains(measure.PolicyWorkloads, i.Name) {
+			continue
+		}
 		fmt.Fprintf(&text, "  %-16s %s\n", i.Name, i.Description)
 		if m := l.Missing(); m != "" && !cluster { // there, the tools are in the image
 			fmt.Fprintf(&text, "  %-16s %s\n", "", m)
@@ -283,10 +287,14 @@ func listBench(w io.Writer, suite string, cluster bool) error {
 }
 
 func listContenders(list []contender.Contender, text *strings.Builder) {
+	width := 0
 	for _, c := range list {
-		fmt.Fprintf(text, "  %-19s %s\n", c.Name(), c.Description())
+		width = max(width, len(c.Name()))
+	}
+	for _, c := range list {
+		fmt.Fprintf(text, "  %-*s %s\n", width, c.Name(), c.Description())
 		if u := c.Unsupported(); u != "" {
-			fmt.Fprintf(text, "  %-19s %s\n", "", u)
+			fmt.Fprintf(text, "  %-*s %s\n", width, "", u)
 		}
 	}
 }

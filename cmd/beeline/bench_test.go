@@ -38,6 +38,9 @@ func TestBenchUsage(t *testing.T) {
 		"network's member":   {[]string{"--suite", "services", "--contenders", "vxlan"}, `no contender "vxlan" in the Service bench`},
 		"no Services":        {[]string{"--suite", "services", "--levels", "0"}, "0 Services"},
 		"nodeport's full":    {[]string{"--suite", "nodeport", "--full"}, "--full means nothing"},
+		"policy on IPv6":     {[]string{"--suite", "policy", "--ipv6"}, "--ipv6 means nothing"},
+		"policy's levels":    {[]string{"--suite", "policy", "--levels", "1"}, "--levels means nothing with --suite=policy"},
+		"policy's member":    {[]string{"--suite", "policy", "--contenders", "vxlan"}, `no contender "vxlan" in the policy bench`},
 		"no such port":       {[]string{"--kubeconfig", "f", "--host-ports", "1"}, "between 1024 and 65535"},
 	}
 	for name, test := range tests {
@@ -66,6 +69,7 @@ func TestBenchList(t *testing.T) {
 func TestBenchListOfSuites(t *testing.T) {
 	for suite, want := range map[string][]string{
 		"services": {"beeline-socket", "kube-proxy-ipvs", "tcp_crr"},
+		"policy":   {"beeline-blocks-100000", "ptp-iptables-policy", "tcp_crr"},
 		"nodeport": {"beeline-xdp", "kube-proxy-iptables", "nodeport_saturation"},
 	} {
 		var stdout, stderr bytes.Buffer

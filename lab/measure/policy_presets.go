@@ -12,8 +12,8 @@ import (
 	"github.com/beeline-cni/beeline/lab/workload"
 )
 
-// policyWorkloads are those of the policy bench.
-var policyWorkloads = []string{"tcp_stream_128k", "tcp_rr", "tcp_crr"}
+// PolicyWorkloads are those of the policy bench.
+var PolicyWorkloads = []string{"tcp_stream_128k", "tcp_rr", "tcp_crr"}
 
 // QuickPolicy is the plan of less than ten minutes.
 func QuickPolicy(c Choice) (PolicyPlan, error) {
@@ -58,12 +58,12 @@ func (p PolicyPlan) complete(c Choice) (PolicyPlan, error) {
 	if _, _, err := cpus(placement, allowed()); err != nil {
 		return p, err
 	}
-	for _, name := range orDefault(c.Workloads, policyWorkloads...) {
-		if !slices.Contains(policyWorkloads, name) {
-			return p, fmt.Errorf("workload %s is not one of the policy bench; those are: %s", name, strings.Join(policyWorkloads, ", "))
+	for _, name := range orDefault(c.Workloads, PolicyWorkloads...) {
+		if !slices.Contains(PolicyWorkloads, name) {
+			return p, fmt.Errorf("workload %s is not one of the policy bench; those are: %s", name, strings.Join(PolicyWorkloads, ", "))
 		}
 	}
-	list, err := workload.Select(orDefault(c.Workloads, policyWorkloads...))
+	list, err := workload.Select(orDefault(c.Workloads, PolicyWorkloads...))
 	if err != nil {
 		return p, err
 	}

@@ -18,7 +18,7 @@ func TestPolicyPresets(t *testing.T) {
 	if err != nil {
 		testenv.Missing(t, err.Error())
 	}
-	if err := quick.Validate(); err != nil || quick.Mode != "quick" || len(quick.Cells) != len(policyWorkloads) || !quick.HasBaseline() {
+	if err := quick.Validate(); err != nil || quick.Mode != "quick" || len(quick.Cells) != len(PolicyWorkloads) || !quick.HasBaseline() {
 		t.Errorf("%v, %+v", err, quick)
 	}
 	var names []string
