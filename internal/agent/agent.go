@@ -58,7 +58,7 @@ type Agent struct {
 	policiesLost bool
 	// servicesLost says that this agent began with programs of an earlier one whose tables of Services do not fit.
 	servicesLost bool
-	// servicesChanged has room for one: Services have come to where the devices or sockets need other programs.
+	// servicesChanged has room for one: Services or policies have come to where the devices or sockets need other programs.
 	servicesChanged chan struct{}
 	connections     connections
 	flows           *flows

@@ -51,7 +51,7 @@ func (c *nodeCollector) collectPolicies(s api.PolicyStatus, gauge, counter func(
 		known = 1
 	}
 	gauge(descPolicyKnown, known)
-	gauge(descPolicies, float64(s.Policies-s.Closed), "in_force")
+	gauge(descPolicies, float64(max(0, s.Policies-s.Closed)), "in_force")
 	gauge(descPolicies, float64(s.Closed), "closed")
 	gauge(descPolicyPods, float64(s.Pods-s.ClosedPods), "in_force")
 	gauge(descPolicyPods, float64(s.ClosedPods), "closed")

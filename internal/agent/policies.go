@@ -26,8 +26,12 @@ type policyTable interface {
 	Release([]netip.Addr) error
 }
 
-// policyRetry is how often what could not be written is tried again.
-const policyRetry = time.Second
+// policyRetry is how often what could not be written is tried again, and policyRetryFull what did not fit: what makes room is mostly a pass
+// of its own.
+const (
+	policyRetry     = time.Second
+	policyRetryFull = 30 * time.Second
+)
 
 // policies carries NetworkPolicies from snapshots into the datapath: a path of its own as that of Services is.
 //
@@ -41,8 +45,8 @@ type policies struct {
 	wake    chan struct{} // room for one
 	// fresh says that the table began empty.
 	fresh bool
-	// changed is told after each pass. It must not block.
-	changed func()
+	// changed is told after each pass, filledFirst after the one that has first filled the tables. They must not block.
+	changed, filledFirst func()
 
 	inputs policyInputs
 	// holding is held while addresses are closed and released, so that the table hears of it in the order of the inputs.
@@ -89,7 +93,7 @@ type policyOutcome struct {
 }
 
 func newPolicies(table policyTable, compile func(*cluster.Snapshot, policy.Local) (*policy.Tables, []policy.Problem), unlabelled bool, m *metrics, log *slog.Logger) *policies {
-	p := &policies{log: log, table: table, compile: compile, metrics: m, wake: make(chan struct{}, 1), changed: func() {}, states: policyStates{}}
+	p := &policies{log: log, table: table, compile: compile, metrics: m, wake: make(chan struct{}, 1), changed: func() {}, filledFirst: func() {}, states: policyStates{}}
 	p.inputs.local.Unlabelled = unlabelled
 	p.inputs.held = map[netip.Addr]uint64{}
 	return p
@@ -185,14 +189,19 @@ func (p *policies) current() policyOutcome {
 
 // run makes a pass whenever something is new, and again after one that has failed, until ctx ends.
 func (p *policies) run(ctx context.Context) error {
-	retry := time.NewTicker(policyRetry)
+	retry, retryFull := time.NewTicker(policyRetry), time.NewTicker(policyRetryFull)
 	defer retry.Stop()
+	defer retryFull.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-p.wake:
 		case <-retry.C:
+			if failure := p.current().failure; failure == nil || ofSets(failure) {
+				continue
+			}
+		case <-retryFull.C:
 			if p.current().failure == nil {
 				continue
 			}
@@ -327,6 +336,9 @@ func (p *policies) conclude(now policyOutcome) {
 	p.outcome = now
 	p.outcomeMu.Unlock()
 	p.changed()
+	if now.filled && !before.filled {
+		p.filledFirst()
+	}
 }
 
 // governs tells whether policies of the last pass isolate a pod, or one that had one of its addresses before.
@@ -339,13 +351,15 @@ func (o policyOutcome) governsIngress(addresses []netip.Addr) bool {
 	return o.tables != nil && slices.ContainsFunc(addresses, func(a netip.Addr) bool { return o.tables.Pods[a].Ingress != policy.NotIsolated })
 }
 
-// all are the problems of policies, one sentence each.
+// all are the problems of policies, one sentence each, but for those of policies that are not understood: the source names them.
 func (o policyOutcome) all() (all []string) {
 	if o.failure != nil && !ofSets(o.failure) { // what does not fit is among the problems
 		all = append(all, strings.Split(o.failure.Error(), "\n")...)
 	}
 	for _, problem := range o.problems {
-		all = append(all, problem.Text)
+		if policyOf(o.snapshot, problem.Policy).Wrong == "" {
+			all = append(all, problem.Text)
+		}
 	}
 	return all
 }

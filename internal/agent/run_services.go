@@ -56,14 +56,17 @@ func (a *Agent) newServices() (err error) {
 	a.health.everywhere = len(a.config.NodePortAddresses) == 0
 	a.services.health = a.health.sync
 	a.services.gone = a.backendsGone
-	a.services.reconcile = func() {
-		select {
-		case a.servicesChanged <- struct{}{}:
-		default: // one is due
-		}
-	}
+	a.services.reconcile = a.reconcileSoon
 	a.servicesLost, err = a.datapath.ServicesLost()
 	return err
+}
+
+// reconcileSoon asks for a reconciliation. It does not block.
+func (a *Agent) reconcileSoon() {
+	select {
+	case a.servicesChanged <- struct{}{}:
+	default: // one is due
+	}
 }
 
 // runServices carries Services into the datapath until ctx ends.
