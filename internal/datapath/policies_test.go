@@ -136,6 +136,14 @@ func TestPoliciesSameMaps(t *testing.T) {
 	syncs(t, d.Policies, cloneTables(tables), 1)
 }
 
+// The numbers that tables and revisions have are those of C.
+func TestGenerationIndices(t *testing.T) {
+	indices := enumOf(t, "../../bpf/types.h", "generation_index", "GENERATION_")
+	if indices[int(generationTables)] != "tables" || indices[int(generationPolicy)] != "policy" {
+		t.Errorf("in C they are %v", indices)
+	}
+}
+
 // Revisions begin behind those that sessions bear which were judged before `generation` was new.
 func TestPoliciesFirstRevision(t *testing.T) {
 	d := openPolicies(t, Config{})
@@ -310,6 +318,28 @@ func TestPoliciesMakeRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		holdsTables(t, d.Policies, tables(second))
+	}
+}
+
+// Blocks are written from the longest on, so that no address is taken for one of a larger block while its own is missing.
+func TestPoliciesLongestBlocksFirst(t *testing.T) {
+	d := openPolicies(t, Config{Sizes: Sizes{Identities: 4}})
+	want := &policy.Tables{Blocks: map[netip.Prefix]policy.Identity{}}
+	for bits := 8; bits < 32; bits++ {
+		want.Blocks[netip.PrefixFrom(addr("10.1.1.3"), bits).Masked()] = office
+	}
+	var full *FullError
+	if _, err := d.Policies.Sync(want); !errors.As(err, &full) {
+		t.Fatalf("the error is %v", err)
+	}
+	got, err := d.Policies.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for bits := 28; bits < 32; bits++ {
+		if p := netip.PrefixFrom(addr("10.1.1.3"), bits).Masked(); len(got.Blocks) != 4 || got.Blocks[p] != office {
+			t.Errorf("%s is not among those that are there: %v", p, got.Blocks)
+		}
 	}
 }
 

@@ -19,7 +19,7 @@ type kernel struct {
 
 // everywhereLeft selects tests that ask much of the processor and nothing of the kernel's version: they run on the machine itself.
 var everywhereLeft = []string{
-	"^(TestServicesKilled|TestServicesRandomly|TestConnectionsExpire|TestConnectionsBecomeEmpty|TestMemoryOfTenThousand|TestPolicyOracle|TestRandom.*|Fuzz.*)$",
+	"^(TestServicesKilled|TestServicesRandomly|TestConnectionsExpire|TestConnectionsBecomeEmpty|TestMemoryOfTenThousand|TestMemoryOfPolicies|TestPolicyOracle|TestRandom.*|Fuzz.*)$",
 }
 
 // tables selects tests that give a program packets without a network, or only fill and read maps. What they find follows from the
