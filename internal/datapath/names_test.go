@@ -21,7 +21,7 @@ func enumOf(t *testing.T, file, name, prefix string) map[int]string {
 		t.Fatalf("no enum %s in %s", name, file)
 	}
 	values := map[int]string{}
-	for _, m := range regexp.MustCompile(prefix+`(\w+) = (\d+),`).FindAllStringSubmatch(string(body[1]), -1) {
+	for _, m := range regexp.MustCompile(prefix+`(\w+) =\s+(\d+),`).FindAllStringSubmatch(string(body[1]), -1) {
 		n, err := strconv.Atoi(m[2])
 		if err != nil {
 			t.Fatal(err)
