@@ -68,13 +68,10 @@ func (c *conditions) scope(namespace string, namespaces *cluster.Selector) *scop
 	return s
 }
 
-// list is the condition to be in the blocks of a rule. What stands for the blocks is the rule's place and not what they are: when a list
-// changes, addresses come and go, and what is allowed those in it stays what it is.
-func (c *conditions) list(policy cluster.Key, direction Direction, number int) *condition {
+// list is the condition to be in the blocks of a rule with such ports.
+func (c *conditions) list(ports content, number int) *condition {
 	d := newDigest("blocks")
-	d.text(policy.Namespace)
-	d.text(policy.Name)
-	d.number(uint64(direction))
+	d.bytes(ports[:])
 	d.number(uint64(number))
 	return c.condition(condition{content: d.content()})
 }
@@ -118,7 +115,6 @@ func (c *Compiler) prune() {
 		}
 	}
 	c.conditions.bound = 2*len(kept) + leastConditions
-	c.peers.known = nil // has identities that no registry has
 }
 
 // leastConditions is how many conditions there may be before prune looks for those that are not used.

@@ -44,8 +44,7 @@ func (c *Compiler) fillPorts(t *Tables) {
 		for _, e := range list.value {
 			if named[e.policy] == nil {
 				d := newDigest("policy")
-				d.text(e.policy.Namespace)
-				d.text(e.policy.Name)
+				d.key(e.policy)
 				named[e.policy] = c.names.get(d.content(), func() cluster.Key { return e.policy })
 			}
 		}

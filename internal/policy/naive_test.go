@@ -8,14 +8,21 @@ import (
 )
 
 // naive judges by looking at every policy and every rule, with nothing made before.
-type naive struct{ s *cluster.Snapshot }
+type naive struct {
+	s *cluster.Snapshot
+	// subject is the pod asked about; nil to find it in the snapshot.
+	subject *cluster.Pod
+}
 
 // judge tells whether something is allowed, and by which policy, the first by name.
 func (n naive) judge(q question) (allowed bool, by cluster.Key) {
 	if slices.Contains(n.s.Nodes[0].Addresses, q.peer) {
 		return true, cluster.Key{}
 	}
-	pod := n.podOf(func(p *cluster.Pod) bool { return p.Key() == q.pod })
+	pod := n.subject
+	if pod == nil {
+		pod = n.podOf(func(p *cluster.Pod) bool { return p.Key() == q.pod })
+	}
 	peer := n.podOf(func(p *cluster.Pod) bool {
 		return !p.HostNetwork && !p.Ended && slices.Contains(p.Addresses, q.peer)
 	})

@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"hash"
 	"slices"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
 // content is a checksum of what a number stands for.
@@ -33,6 +35,11 @@ func (d *digest) bytes(b []byte) {
 func (d *digest) number(n uint64) {
 	binary.BigEndian.PutUint64(d.length[:], n)
 	d.sum.Write(d.length[:])
+}
+
+func (d *digest) key(k cluster.Key) {
+	d.text(k.Namespace)
+	d.text(k.Name)
 }
 
 func (d *digest) content() (c content) {

@@ -131,8 +131,23 @@ func (l portList) content() content {
 	d := newDigest("ports")
 	for _, e := range l {
 		d.number(uint64(e.prefix.Bits)<<32 | uint64(e.prefix.Protocol)<<16 | uint64(e.prefix.Port))
-		d.text(e.policy.Namespace)
-		d.text(e.policy.Name)
+		d.key(e.policy)
 	}
 	return d.content()
+}
+
+// grants adds ports without their policies.
+func (d *digest) grants(all []grant) {
+	d.number(uint64(len(all)))
+	for _, g := range all {
+		d.number(uint64(g.protocol)<<32 | uint64(g.first)<<16 | uint64(g.last))
+	}
+}
+
+func (d *digest) named(all []namedPort) {
+	d.number(uint64(len(all)))
+	for _, n := range all {
+		d.text(n.name)
+		d.number(uint64(n.protocol))
+	}
 }

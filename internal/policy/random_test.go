@@ -126,7 +126,7 @@ func (w *randomWorld) rules() (rules []cluster.PolicyRule) {
 
 // change changes one thing.
 func (w *randomWorld) change() {
-	switch key := (cluster.Key{Namespace: w.of("p", "q", "r"), Name: w.of("0", "1", "2", "3")}); w.IntN(10) {
+	switch key := (cluster.Key{Namespace: w.of("p", "q", "r"), Name: w.of("0", "1", "2", "3")}); w.IntN(13) {
 	case 0:
 		w.namespaces[key.Namespace] = &cluster.Namespace{Name: key.Namespace, Labels: w.labels()}
 	case 1, 2, 3, 4:
@@ -148,7 +148,33 @@ func (w *randomWorld) change() {
 		w.policies[key] = p
 	case 9:
 		delete(w.policies, key)
+	case 10, 11, 12:
+		w.changeBlocks(key)
 	}
+}
+
+// changeBlocks changes nothing of a policy but ipBlocks.
+func (w *randomWorld) changeBlocks(key cluster.Key) {
+	p := w.policies[key]
+	if p == nil {
+		return
+	}
+	changed := *p
+	for _, rules := range []*[]cluster.PolicyRule{&changed.Ingress, &changed.Egress} {
+		*rules = slices.Clone(*rules)
+		for i := range *rules {
+			r := &(*rules)[i]
+			r.Peers = slices.Clone(r.Peers)
+			for j := range r.Peers {
+				for r.Peers[j].Block.IsValid() && w.chance(2) {
+					if other := w.peer(); other.Block.IsValid() && other.Block.Addr().Is4() == r.Peers[j].Block.Addr().Is4() {
+						r.Peers[j] = other
+					}
+				}
+			}
+		}
+	}
+	w.policies[key] = &changed
 }
 
 // setPod changes some of a pod, which keeps its addresses. No two pods have the same.

@@ -66,42 +66,61 @@ type policyRules struct {
 func (c *conditions) rulesOf(p *cluster.NetworkPolicy) *policyRules {
 	r := &policyRules{policy: p}
 	for direction, rules := range [2][]cluster.PolicyRule{p.Ingress, p.Egress} {
+		alike := map[content]int{} // rules with the same ports
 		for i := range rules {
-			r.rules[direction] = append(r.rules[direction], c.ruleOf(p, Direction(direction), i, &rules[i]))
+			of := &rule{policy: p.Key()}
+			of.takePorts(rules[i].Ports)
+			c.takePeers(of, p.Namespace, rules[i].Peers)
+			if len(of.blocks) > 0 {
+				ports := of.sumOfPorts(Direction(direction))
+				c.takeLists(of, ports, alike[ports])
+				alike[ports]++
+			}
+			r.rules[direction] = append(r.rules[direction], of)
 		}
 	}
 	return r
 }
 
-func (c *conditions) ruleOf(p *cluster.NetworkPolicy, direction Direction, number int, from *cluster.PolicyRule) *rule {
-	all := len(from.Peers) == 0
-	r := &rule{policy: p.Key(), everybody: [2]bool{all, all}}
-	var has [2]bool
-	for i := range from.Peers {
-		peer := &from.Peers[i]
+func (c *conditions) takePeers(r *rule, namespace string, peers []cluster.PolicyPeer) {
+	if len(peers) == 0 {
+		r.everybody = [2]bool{true, true}
+	}
+	for i := range peers {
+		peer := &peers[i]
 		switch {
 		case peer.Block.IsValid():
-			f := familyOf(peer.Block.Addr())
-			has[f] = true
-			r.everybody[f] = r.everybody[f] || peer.Block.Bits() == 0 && len(peer.Except) == 0
+			if peer.Block.Bits() == 0 && len(peer.Except) == 0 {
+				r.everybody[familyOf(peer.Block.Addr())] = true
+			}
 			r.blocks = append(r.blocks, *peer)
 		case peer.Namespaces != nil && len(peer.Namespaces.Requirements) == 0 && (peer.Pods == nil || len(peer.Pods.Requirements) == 0):
 			r.pods = true
 		default:
-			r.selectors = append(r.selectors, c.selector(p.Namespace, peer))
-		}
-	}
-	for f := range has {
-		if has[f] && !r.everybody[f] {
-			r.lists[f] = c.list(r.policy, direction, number)
+			r.selectors = append(r.selectors, c.selector(namespace, peer))
 		}
 	}
 	slices.SortFunc(r.selectors, compareConditions)
 	r.selectors = slices.Compact(r.selectors)
-	if len(from.Ports) == 0 {
+}
+
+// takeLists makes the lists of the rule's blocks. What stands for them is whose they are and what they are allowed, not what they are, nor where
+// the rule stands: when blocks change, addresses come and go, and what is allowed those in the list stays what it is. number is how many
+// rules before have the same ports.
+func (c *conditions) takeLists(r *rule, ports content, number int) {
+	for f := range r.lists {
+		has := slices.ContainsFunc(r.blocks, func(p cluster.PolicyPeer) bool { return familyOf(p.Block.Addr()) == family(f) })
+		if has && !r.everybody[f] {
+			r.lists[f] = c.list(ports, number)
+		}
+	}
+}
+
+func (r *rule) takePorts(ports []cluster.PolicyPort) {
+	if len(ports) == 0 {
 		r.grants = []grant{{policy: r.policy, last: 0xffff}}
 	}
-	for _, port := range from.Ports {
+	for _, port := range ports {
 		switch {
 		case port.Name != "":
 			r.named = append(r.named, namedPort{port.Name, port.Protocol})
@@ -116,5 +135,14 @@ func (c *conditions) ruleOf(p *cluster.NetworkPolicy, direction Direction, numbe
 		return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.protocol, b.protocol))
 	})
 	r.named = slices.Compact(r.named)
-	return r
+}
+
+// sumOfPorts gives the checksum of whose rule it is, and what it allows.
+func (r *rule) sumOfPorts(direction Direction) content {
+	d := newDigest("ports of a rule")
+	d.text(direction.String())
+	d.key(r.policy)
+	d.grants(r.grants)
+	d.named(r.named)
+	return d.content()
 }

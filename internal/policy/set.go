@@ -103,8 +103,7 @@ func withNumbers(r *rule, ports []cluster.ContainerPort) []grant {
 
 // sum adds all that makes a difference to a digest.
 func (r *setRule) sum(d *digest) {
-	d.text(r.rule.policy.Namespace)
-	d.text(r.rule.policy.Name)
+	d.key(r.rule.policy)
 	switch {
 	case r.everybody: // whatever else it has
 		d.text("everybody")
@@ -115,15 +114,8 @@ func (r *setRule) sum(d *digest) {
 		r.eachCondition(func(c *condition) { d.bytes(c.content[:]) })
 		d.text("")
 	}
-	d.number(uint64(len(r.grants)))
-	for _, g := range r.grants {
-		d.number(uint64(g.protocol)<<32 | uint64(g.first)<<16 | uint64(g.last))
-	}
-	d.number(uint64(len(r.named)))
-	for _, n := range r.named {
-		d.text(n.name)
-		d.number(uint64(n.protocol))
-	}
+	d.grants(r.grants)
+	d.named(r.named)
 }
 
 // matches tells whether a peer meets what the rule asks of peers.
