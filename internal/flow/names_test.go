@@ -100,6 +100,10 @@ func TestNamesChange(t *testing.T) {
 
 	moved := *db
 	moved.Name, moved.Addresses = "another", cart.Addresses[:1] // its name comes before those that keep theirs
+	both := world()
+	both.Pods = []*cluster.Pod{host, &moved, cart, over} // who had the address is still there
+	n.Deliver(both)
+	who(n, noon, "10.1.1.2:1", cluster.TCP)
 	s := world()
 	s.Pods = []*cluster.Pod{host, &moved, over}
 	s.Services, s.EndpointSlices = nil, nil

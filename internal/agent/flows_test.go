@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/flow"
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+// flowAgent is an agent with a pod and without a datapath behind it.
+func flowAgent(told FlowsTold) *Agent {
+	config := Defaults()
+	config.NodeName, config.Flows = "a", told
+	return &Agent{
+		config: config, flows: newFlows(config), datapath: &datapath.Datapath{},
+		endpoints: map[string]api.Endpoint{"bl1": {
+			HostIfIndex: 7, Pod: api.PodRef{Namespace: "shop", Name: "cart"}, Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.2")},
+		}},
+	}
+}
+
+func quiet(opened time.Duration) datapath.Session {
+	return datapath.Session{
+		Source: netip.MustParseAddrPort("10.1.1.2:40000"), Destination: netip.MustParseAddrPort("10.1.2.2:53"), Protocol: 17,
+		Opened: opened, Packets: [2]uint64{3, 2}, Bytes: [2]uint64{300, 200}, Egress: 5,
+	}
+}
+
+// A session that has timed out is told of as closed, with names and totals, unless that has been told or was not asked for.
+func TestSessionExpired(t *testing.T) {
+	told := quiet(1)
+	told.Told = true
+	for _, c := range []struct {
+		mode    FlowsTold
+		session datapath.Session
+		want    int
+	}{
+		{FlowsPolicy, quiet(1), 1}, {FlowsAll, quiet(1), 1}, {FlowsPolicy, told, 0}, {FlowsDrops, quiet(1), 0}, {FlowsOff, quiet(1), 0},
+	} {
+		a := flowAgent(c.mode)
+		a.nameLocals()
+		a.flows.setPolicies(map[policy.Policy]cluster.Key{5: {Namespace: "shop", Name: "dns"}})
+		a.sessionExpired(c.session)
+		records := a.flows.log.Last(flow.Filter{}, 0)
+		if len(records) != c.want || a.flows.events[flow.Closed].Load() != uint64(c.want) {
+			t.Errorf("--flows=%s: %d events, expected %d", c.mode, len(records), c.want)
+			continue
+		}
+		if c.want == 0 {
+			continue
+		}
+		f := records[0].Flow()
+		if f.Event != api.FlowEventClosed || f.Source.Name != "cart" || f.EgressPolicy != "shop/dns" || f.Packets != 3 || f.AnswerBytes != 200 || f.Protocol != "UDP" {
+			t.Errorf("flow %+v", f)
+		}
+	}
+}
+
+// Whoever reads events waits for nobody: with the agent's lock held, pods have the names of a moment ago.
+func TestNameLocalsDoesNotWait(t *testing.T) {
+	a := flowAgent(FlowsAll)
+	a.nameLocals()
+	a.mu.Lock()
+	delete(a.endpoints, "bl1")
+	a.nameLocals() // would never return
+	a.mu.Unlock()
+	a.sessionExpired(quiet(1))
+	if f := a.flows.log.Last(flow.Filter{}, 0)[0].Flow(); f.Source.Name != "cart" {
+		t.Errorf("flow %+v", f)
+	}
+}
+
+func TestFollowFlows(t *testing.T) {
+	a := flowAgent(FlowsAll)
+	a.sessionExpired(quiet(1))
+	a.sessionExpired(quiet(2))
+	enough := errors.New("enough")
+	var got []api.FlowLine
+	err := a.FollowFlows(t.Context(), api.FlowFilter{Last: 1}, func(line api.FlowLine) error {
+		got = append(got, line)
+		if len(got) == 1 {
+			a.sessionExpired(quiet(3)) // comes while somebody follows
+			return nil
+		}
+		return enough
+	})
+	if !errors.Is(err, enough) || len(got) != 2 || got[0].Flow == nil || got[1].Flow == nil {
+		t.Errorf("%v: lines %+v", err, got)
+	}
+	a.flows.log.Close()
+	if err := a.FollowFlows(context.Background(), api.FlowFilter{}, func(api.FlowLine) error { return nil }); !errors.Is(err, flow.ErrClosed) {
+		t.Errorf("after the agent has stopped: %v", err)
+	}
+	for _, f := range []api.FlowFilter{{Verdict: "maybe"}, {Reason: "because"}} {
+		if err := a.FollowFlows(t.Context(), f, nil); !api.HasCode(err, api.CodeInvalid) {
+			t.Errorf("%+v: %v", f, err)
+		}
+		if _, err := a.Flows(t.Context(), f); !api.HasCode(err, api.CodeInvalid) {
+			t.Errorf("%+v: %v", f, err)
+		}
+	}
+	if err := flowAgent(FlowsOff).FollowFlows(t.Context(), api.FlowFilter{}, nil); !api.HasCode(err, api.CodeInvalid) {
+		t.Errorf("without flows: %v", err)
+	}
+}
