@@ -3,12 +3,15 @@
 package smoke
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -71,19 +74,23 @@ func TestBenchInterrupted(t *testing.T) {
 	wantNoBenchNamespace(t)
 }
 
-// loadBenchImage makes the image of the bench's pods and gives it to the nodes.
+// loadBenchImage makes the image of the bench's pods and gives it to the nodes, unless an earlier test has.
 func loadBenchImage(t *testing.T) {
 	t.Helper()
-	dir := t.TempDir()
-	build := exec.Command("make", "--no-print-directory", "image-bench", "BIN="+dir)
-	build.Dir = "../../.."
-	if said, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", build, err, said)
-	}
-	if err := cluster.Load(t.Context(), filepath.Join(dir, "beeline-bench.tar")); err != nil {
+	if err := benchImage(); err != nil {
 		t.Fatal(err)
 	}
 }
+
+var benchImage = sync.OnceValue(func() error {
+	dir := filepath.Dir(worldBeeline)
+	build := exec.Command("make", "--no-print-directory", "image-bench", "BIN="+dir)
+	build.Dir = "../../.."
+	if said, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", build, err, said)
+	}
+	return cluster.Load(context.Background(), filepath.Join(dir, "beeline-bench.tar"))
+})
 
 // benchCommand makes a bench on this cluster with short samples, which keeps every round: the machine is busy.
 func benchCommand(t *testing.T, args ...string) *exec.Cmd {

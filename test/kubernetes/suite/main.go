@@ -45,6 +45,7 @@ func rounds(logs string) []round {
 		{"flat", plan.Options{Network: "beeline", Topology: "flat"}, []command{
 			smoke("."),
 			{"go", "run", "./test/kubernetes/conformance", "-out=" + logs + "/conformance"},
+			{"go", "run", "./test/kubernetes/conformance", "-tests=netpol", "-out=" + logs + "/netpol"},
 		}},
 		{"routed", plan.Options{Network: "beeline", Topology: "routed"}, []command{
 			// The world is not on the nodes' link there, and so cannot have routes through them.
