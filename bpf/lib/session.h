@@ -45,8 +45,8 @@ static __always_inline __u32 session_parts(__u32 policed, bool answer)
 }
 
 /*
- * What is always allowed, whatever policies say: a pod reaches itself, also through its Service, and its own node, and is
- * reached by that.
+ * What is allowed whatever policies say: a pod reaches itself, also through its Service, and its own node, and is reached by
+ * that. The stack may have given the pod another address on its way back to it (kube-proxy).
  */
 static __always_inline bool session_is_free(struct __sk_buff *skb, const struct inquiry *q)
 {
@@ -56,7 +56,24 @@ static __always_inline bool session_is_free(struct __sk_buff *skb, const struct 
 		return true;
 	if (q->program == PROGRAM_FROM_POD)
 		return policy_identity(&t->destination) == IDENTITY_NODE;
-	return q->program == PROGRAM_TO_POD && !skb->ingress_ifindex && policy_identity(&t->source) == IDENTITY_NODE;
+	if (q->program != PROGRAM_TO_POD)
+		return false;
+	return skb->ingress_ifindex == skb->ifindex ||
+	       (!skb->ingress_ifindex && policy_identity(&t->source) == IDENTITY_NODE);
+}
+
+/* What the rules of one end say about the other, which `set` is about: the NetworkPolicy that allows it, or below 0 the reason to drop. */
+static __always_inline __s64 session_ask_rules(const struct inquiry *q, __u32 set, const struct address *other,
+					       __be16 port, enum drop_reason forbidden)
+{
+	__s64 policy;
+
+	if (!set)
+		return 0;
+	if (set == SET_CLOSED)
+		return -(__s64)DROP_POLICY_CLOSED;
+	policy = policy_ask(set, policy_identity(other), q->transport.tuple.protocol, port, q->known);
+	return policy == POLICY_FORBIDS ? -(__s64)forbidden : policy;
 }
 
 /*
@@ -67,42 +84,34 @@ SEPARATE int session_ask(struct __sk_buff *skb, __u32 parts, bool answer)
 {
 	struct inquiry *q = inquiry_place(); /* found, so that it has keys of maps */
 	const struct address *opener, *other;
+	__s64 egress = 0, ingress = 0;
 	const struct policed_pod *pod;
-	__u32 set, policy[2] = {};
-	struct tuple *t;
+	const struct tuple *t;
 	__be16 port;
-	__s64 v;
 
-	if (!policy_tracks() || !q || (parts && session_is_free(skb, q)))
-		parts = 0;
-	if (!q)
+	if (!policy_tracks())
 		return SESSION_ALLOWED;
+	if (!q)
+		return DROP_POLICY_CLOSED; /* cannot be: the index has its element */
 	t = &q->transport.tuple;
 	opener = answer ? &t->destination : &t->source;
 	other = answer ? &t->source : &t->destination;
 	port = answer ? t->source_port : t->destination_port;
 	if (parts & SESSION_EGRESS) {
 		pod = bpf_map_lookup_elem(&policed_pods, opener);
-		set = pod ? pod->egress : 0;
-		if (set == SET_CLOSED)
-			return DROP_POLICY_CLOSED;
-		v = set ? policy_ask(set, policy_identity(other), t->protocol, port, q->known) : 0;
-		if (v < 0)
-			return DROP_EGRESS_POLICY;
-		policy[0] = v;
+		egress = session_ask_rules(q, pod ? pod->egress : 0, other, port, DROP_EGRESS_POLICY);
 	}
-	if (parts & SESSION_INGRESS) {
+	if (parts & SESSION_INGRESS && egress >= 0) {
 		pod = bpf_map_lookup_elem(&policed_pods, other);
-		set = pod ? pod->ingress : 0;
-		if (set == SET_CLOSED)
-			return DROP_POLICY_CLOSED;
-		v = set ? policy_ask(set, policy_identity(opener), t->protocol, port, q->known) : 0;
-		if (v < 0)
-			return DROP_INGRESS_POLICY;
-		policy[1] = v;
+		ingress = session_ask_rules(q, pod ? pod->ingress : 0, opener, port, DROP_INGRESS_POLICY);
 	}
-	q->session.egress = policy[0];
-	q->session.ingress = policy[1];
+	if (egress < 0 || ingress < 0) {
+		if (!session_is_free(skb, q))
+			return egress < 0 ? -egress : -ingress;
+		egress = ingress = 0;
+	}
+	q->session.egress = egress;
+	q->session.ingress = ingress;
 	return SESSION_ALLOWED;
 }
 

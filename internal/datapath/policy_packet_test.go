@@ -463,6 +463,9 @@ func TestPolicyClosed(t *testing.T) {
 			}
 			p.denies(t, name+" from who only says to be its node", forwarded(from(nodeA)), isClosed)
 			p.allows(t, name+" to its node", to(nodeA))
+			itself := from(nodeB)
+			itself.ingress = itself.device
+			p.allows(t, name+" from itself, with another address", itself)
 			p.allows(t, name+" from its node", from(nodeA))
 		})
 		discovery := fromPod().ipv6(podA.v6, addr("ff02::1:ff00:1")).ttl(255).icmp(135, 0)
