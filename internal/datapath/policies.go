@@ -46,7 +46,7 @@ var closed = policy.Sets{Ingress: policy.Closed, Egress: policy.Closed}
 // Packets of sessions that are known already are judged again afterwards, if anything may have become forbidden.
 //
 // What does not fit is a *SyncError: pods whose rules are not all there are closed in that direction, and everything else
-// is in force. The next Sync tries again.
+// is in force. The next Sync tries again. Any other error says that even that may not be so.
 func (p *Policies) Sync(t *policy.Tables) (changed int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,11 +98,12 @@ func (p *Policies) apply(t *policy.Tables) (a applied, err error) {
 	err = errors.Join(ports.err, policies.err, singles.err, identities.err, blocks.err)
 	if err != nil {
 		p.unfinished = p.incomplete(t, ports.missing, policies.missing, append(singles.missing, identities.missing...), blocks.missing)
+		err = &SyncError{Sets: slices.Sorted(maps.Keys(p.unfinished)), Pods: p.concerned(t.Pods), Err: err}
 	}
 	n, errPods := p.setPods(p.podsFor(t.Pods))
 	a.add(n)
-	if err = errors.Join(err, errPods); err != nil {
-		err = &SyncError{Sets: slices.Sorted(maps.Keys(p.unfinished)), Pods: p.concerned(t.Pods), Err: err}
+	if errPods != nil {
+		return a, errors.Join(err, errPods) // pods may still need what would be deleted
 	}
 
 	for _, trim := range []func() (int, error){
