@@ -10,6 +10,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/policy"
 )
 
 // heard is a reporter that takes down what it is told.
@@ -70,6 +71,12 @@ func TestAnnounce(t *testing.T) {
 			{time.Hour, outlook{}, []string{ready}, 0},
 			{0, outlook{problems: []string{"a"}}, []string{ready}, 5 * time.Second},
 			{5 * time.Second, outlook{problems: []string{"a"}}, []string{ready, "node BeelineProblem: a"}, 0},
+		},
+		"a policy that closes pods is told of there, and anew when it is another one": {
+			{0, outlook{policies: []policy.Problem{{Policy: cluster.Key{Namespace: "shop", Name: "p"}, UID: "u1", Text: "no"}}}, []string{ready}, 5 * time.Second},
+			{5 * time.Second, outlook{policies: []policy.Problem{{Policy: cluster.Key{Namespace: "shop", Name: "p"}, UID: "u1", Text: "no"}}},
+				[]string{ready, "policy shop/p u1 BeelinePolicyClosed: no"}, 0},
+			{time.Second, outlook{policies: []policy.Problem{{Policy: cluster.Key{Namespace: "shop", Name: "p"}, UID: "u2", Text: "no"}}}, []string{ready}, 5 * time.Second},
 		},
 		"a problem of a pod is told there": {
 			{0, outlook{pods: []podProblem{pod, {text: "a container without a pod"}}}, []string{ready}, 5 * time.Second},

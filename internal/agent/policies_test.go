@@ -130,6 +130,8 @@ func TestPoliciesKeepWhatIsNotKnown(t *testing.T) {
 		"a manifest": {Partial: cluster.Kinds{cluster.KindNetworkPolicy}},
 	} {
 		table, p := newFakePolicies()
+		filled := 0
+		p.filledFirst = func() { filled++ }
 		p.deliver(unknown)
 		if ingress, egress := p.isolates("shop"); !ingress || !egress {
 			t.Errorf("%s: policies that are not known do not isolate", name)
@@ -145,8 +147,10 @@ func TestPoliciesKeepWhatIsNotKnown(t *testing.T) {
 		p.deliver(policySnapshot("shop"))
 		mustPass(t, p)
 		expectSets(t, name+", later", table, webSets)
-		if !p.current().filled {
-			t.Errorf("%s: not filled", name)
+		p.setPods(nil)
+		mustPass(t, p)
+		if !p.current().filled || filled != 1 {
+			t.Errorf("%s: filled %t, told so %d times", name, p.current().filled, filled)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -145,8 +146,15 @@ func TestMetricsAreDocumented(t *testing.T) {
 	documented := metricName.FindAllString(string(page), -1)
 	slices.Sort(documented)
 	documented = slices.Compact(documented)
-	// Some are served once there is something to tell of: a Service, a pod, connections that have been counted.
+	// Some are served once there is something to tell of: a Service, a pod, connections and sessions that have been counted.
 	w.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, "", w.far))
+	w.writeManifest("policy.yaml", []byte("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: all}\nspec: {podSelector: {}, policyTypes: [Egress], egress: [{}]}"))
+	w.waitStatus(w.here, func(s *api.Status) error {
+		if s.Policy.Pods == 0 {
+			return errors.New("the policy is not in force")
+		}
+		return nil
+	})
 	w.openSockets()
 	eventually(t, func() error {
 		served := w.servedMetrics()

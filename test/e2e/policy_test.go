@@ -242,6 +242,46 @@ func TestPolicyOverRestart(t *testing.T) {
 	}
 }
 
+// An agent that puts policies into force after one that did not opens with them: programs do not come before tables. Connections from
+// before that are allowed go on, others stop.
+func TestPolicyTurnedOn(t *testing.T) {
+	g := newGuarded(t, "--policy=none")
+	// In both directions, or what the pod sends to a connection whose beginning nobody saw would allow it.
+	g.policy("web", "{podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress, Egress], ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}")
+	g.labels["far"] = "stranger"
+	g.writePods()
+	g.waitProblem(g.here, "default/web")
+	g.expectPorts(g.far, g.pod, backendPort, otherPort)
+	tr := &traffic{t: t}
+	s, err := startStream("stream", g.near.place, g.pod.place, g.pod.addresses[0])
+	tr.add(s, err)
+	tr.streams = append(tr.streams, s)
+	stranger, err := startStream("stranger", g.far.place, g.pod.place, g.pod.addresses[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.kill(g.here)
+	g.start(g.here, current(t))
+	g.waitReady(g.here)
+	g.expectPorts(g.far, g.pod)
+	tr.goesOn()
+	eventually(t, func() error {
+		before := stranger.received.Load()
+		time.Sleep(deniedFor)
+		if stranger.received.Load() > before {
+			return errors.New("what is not allowed goes on")
+		}
+		return nil
+	})
+	g.labels["far"] = "client"
+	g.writePods()
+	if err := stranger.progress(chunk); err != nil {
+		t.Error(err)
+	}
+	tr.flows = append(tr.flows, stranger)
+	tr.finish()
+}
+
 // A policy that does not fit closes the pods that it selects, and is named; everything else goes on.
 func TestPolicyThatDoesNotFit(t *testing.T) {
 	g := newGuarded(t, "--policies-max=16")
