@@ -113,8 +113,9 @@ _Static_assert(sizeof(struct decision) == 136, "decision has no hidden padding")
 
 /* Indices of `generation`. */
 enum generation_index {
-	GENERATION_TABLES = 0, /* counted up by the agent, after every change of `endpoints`, `routes` and `policed_pods` */
-	GENERATION_PODS = 1,   /* counted up by the datapath, after adding to `translated_pods` */
+	GENERATION_TABLES =
+		0, /* counted up by the agent, after every change of `endpoints`, `routes` and `policed_pods` */
+	GENERATION_PODS = 1, /* counted up by the datapath, after adding to `translated_pods` */
 	GENERATION_POLICY =
 		2, /* counted up by the agent, after a change that may forbid what was allowed: the revision */
 	GENERATION_MAX = 3,
@@ -299,9 +300,9 @@ struct connection {
 	struct address source, destination;
 	__be16 source_port, destination_port;
 	__u32 service; /* id; 0 for masquerading */
-	__u64 seen;    /* CLOCK_MONOTONIC, ns: the last packet, to the second; 0 or 1: SYN to this end are not answered */
-	__u8 flags;    /* enum connection_flag */
-	__u8 packets;  /* of an opening, up to 255 */
+	__u64 seen; /* CLOCK_MONOTONIC, ns: the last packet, to the second; 0 or 1: SYN to this end are not answered */
+	__u8 flags; /* enum connection_flag */
+	__u8 packets; /* of an opening, up to 255 */
 	__u16 padding[3];
 };
 _Static_assert(sizeof(struct connection) == 56, "connection has no hidden padding");
@@ -489,7 +490,8 @@ _Static_assert(sizeof(struct flow_event) == 104, "flow_event has no hidden paddi
 enum flow_loss {
 	FLOW_LOSS_FULL = 0,    /* nobody read fast enough */
 	FLOW_LOSS_LIMITED = 1, /* more drops than --flows-rate */
-	FLOW_LOSS_FORGOTTEN = 2, /* a drop like one that was told, counted to be told with the next, of which none came */
+	FLOW_LOSS_FORGOTTEN =
+		2, /* a drop like one that was told, counted to be told with the next, of which none came */
 	FLOW_LOSS_MAX = 3,
 };
 

@@ -511,7 +511,9 @@ func TestPolicyThroughStack(t *testing.T) {
 				p.denies(t, "data at its receiver, forbidden", gets(tcpACK), noIngress)
 			}
 			// What leaves a pod here is counted there and not once more.
-			p.d.Policies.generation.advance()
+			if err := p.d.Policies.generation.advance(); err != nil {
+				t.Fatal(err)
+			}
 			p.allows(t, "the permits' end", sends(tcpACK))
 			for _, s := range p.sessions(t) {
 				if s.Source == from && s.Packets[0] != 8 {
