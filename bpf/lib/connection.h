@@ -138,7 +138,8 @@ SEPARATE bool connection_note_flags(const struct transport *t, struct connection
 		c->flags &= ~CONNECTION_FIN;
 	if (t->flags & TCP_RST) {
 		c->flags |= CONNECTION_RESET;
-		c->seen = connection_now(); /* exactly: what the other end sends after it shows that it was not believed */
+		c->seen =
+			connection_now(); /* exactly: what the other end sends after it shows that it was not believed */
 	} else {
 		c->flags &= ~CONNECTION_RESET;
 	}

@@ -20,7 +20,8 @@ enum translate_flag {
 	TRANSLATE_WORLD = 1 << 3,      /* one end is a pod here, the other is not of the cluster */
 	TRANSLATE_MASQUERADE = 1 << 4, /* a connection that a pod opens to the world gets the node's address here */
 	TRANSLATE_STACK = 1 << 5,      /* the stack forwards them, unless their source is one that it would not take */
-	TRANSLATE_FRESH = 1 << 6,      /* the pod takes part in no connection that could be theirs: only a Service is of concern */
+	TRANSLATE_FRESH =
+		1 << 6, /* the pod takes part in no connection that could be theirs: only a Service is of concern */
 };
 
 /* Above those flags: what enum policed_flag says of the pod that sends. */
