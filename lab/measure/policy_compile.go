@@ -56,8 +56,8 @@ func (l *policyLane) logs() (sizes logs, err error) {
 	return sizes, nil
 }
 
-// compiledByAgents reads what the agents have written in their logs: their first tables were made when everything was there
-// already, and those between two moments were made for label changes.
+// compiledByAgents reads what the agents have written in their logs: everything was there when they began, so the tables that
+// changed most were made from nothing, and those between two moments were made for label changes.
 func (l *policyLane) compiledByAgents(ctx context.Context, from, to logs, c *result.PolicyCompile) error {
 	c.Source = "the logs of both agents: from what they know until it is in the kernel's tables"
 	for i, node := range l.lab.Nodes() {
@@ -65,10 +65,13 @@ func (l *policyLane) compiledByAgents(ctx context.Context, from, to logs, c *res
 		if err != nil {
 			return err
 		}
-		if all := policyPasses(string(text)); len(all) > 0 {
-			c.ScratchMilliseconds = append(c.ScratchMilliseconds, all[0])
+		if all := policyPasses(string(text[:from[i]])); len(all) > 0 {
+			largest := slices.MaxFunc(all, func(a, b policyPass) int { return a.changed - b.changed })
+			c.ScratchMilliseconds = append(c.ScratchMilliseconds, largest.milliseconds)
 		}
-		c.ChangeMilliseconds = append(c.ChangeMilliseconds, policyPasses(string(text[from[i]:to[i]]))...)
+		for _, pass := range policyPasses(string(text[from[i]:to[i]])) {
+			c.ChangeMilliseconds = append(c.ChangeMilliseconds, pass.milliseconds)
+		}
 		bytes, err := l.tableBytes(ctx, i)
 		if err != nil {
 			return err
@@ -84,9 +87,16 @@ func (l *policyLane) compiledByAgents(ctx context.Context, from, to logs, c *res
 // policyWritten is the message of an agent that has put policies into tables.
 const policyWritten = "NetworkPolicies written"
 
-// policyPasses reads from an agent's log how long it took each time that something changed, in milliseconds.
-func policyPasses(log string) []float64 {
-	var list []float64
+// policyPass is one time that an agent has put policies into tables: how many entries changed, and how long compiling and
+// writing took.
+type policyPass struct {
+	changed      int
+	milliseconds float64
+}
+
+// policyPasses reads from an agent's log each time that something changed.
+func policyPasses(log string) []policyPass {
+	var list []policyPass
 	for line := range strings.Lines(log) {
 		if !strings.Contains(line, policyWritten) {
 			continue
@@ -95,7 +105,7 @@ func policyPasses(log string) []float64 {
 		compile, err1 := time.ParseDuration(attribute(line, "compile"))
 		apply, err2 := time.ParseDuration(attribute(line, "apply"))
 		if err == nil && err1 == nil && err2 == nil && changed > 0 {
-			list = append(list, milliseconds(compile+apply))
+			list = append(list, policyPass{changed, milliseconds(compile + apply)})
 		}
 	}
 	return list

@@ -179,15 +179,31 @@ func (l *policyLane) serve(ctx context.Context, p PolicyPlan) error {
 	if err != nil {
 		return err
 	}
-	servers := workload.NewServers(l.lab.Place(pod).On(cpu), workload.Target{Address: pod.Addresses[0], Ports: servicePorts})
-	l.servers[result.CrossNode] = servers
+	l.servers[result.CrossNode] = workload.NewServers(l.lab.Place(pod).On(cpu), workload.Target{Address: pod.Addresses[0], Ports: servicePorts})
+	if l.hasPods() {
+		l.servers[outside] = workload.NewServers(l.lab.Node(1).Place().On(cpu), workload.Target{Address: l.outside(), Ports: servicePorts})
+	}
 	for _, cell := range p.Cells {
-		if err := cell.Workload.Serve(ctx, servers, cell.Procs); err != nil {
+		if err := cell.Workload.Serve(ctx, l.serversOf(cell), cell.Procs); err != nil {
 			l.unserved[cell.key()] = err
 		}
 	}
 	l.echo, err = follow.Listen(ctx, l.lab.Place(pod), netip.AddrPortFrom(pod.Addresses[0], echoPort), 0)
 	return errors.Join(err, ctx.Err())
+}
+
+// outside names the servers that are on the second node itself.
+const outside result.Path = "outside"
+
+// outside is the address of the second node.
+func (l *policyLane) outside() netip.Addr { return l.lab.Node(1).Addresses[0].Addr() }
+
+// serversOf are those that a cell is measured with; without pods there is one place for both.
+func (l *policyLane) serversOf(cell Cell) *workload.Servers {
+	if _, ok := cell.Workload.(workload.Outside); ok && l.hasPods() {
+		return l.servers[outside]
+	}
+	return l.servers[cell.Path]
 }
 
 // govern puts the policies of the measured pods and waits until they hold, to and fro: what they allow works, and what they
@@ -197,7 +213,7 @@ func (l *policyLane) govern(ctx context.Context) error {
 		return nil
 	}
 	var objects []runtime.Object
-	for _, policy := range l.policed.Present().ForMeasured(policyPorts()) {
+	for _, policy := range l.policed.Present().ForMeasured(policyPorts(), l.outside()) {
 		objects = append(objects, policy)
 	}
 	if err := l.put(ctx, objects...); err != nil {
@@ -237,7 +253,7 @@ func (l *policyLane) connects(ctx context.Context, port uint16, expected bool) (
 // sample runs one cell. What goes wrong is in the sample's Error.
 func (l *policyLane) sample(ctx context.Context, cell Cell, length time.Duration) result.Sample {
 	l.turn++
-	return l.lane.sample(ctx, cell, workload.Request{Server: l.servers[cell.Path], Procs: cell.Procs, Length: length, Turn: l.turn})
+	return l.lane.sample(ctx, cell, workload.Request{Server: l.serversOf(cell), Procs: cell.Procs, Length: length, Turn: l.turn})
 }
 
 // truth adds the cast to the lab, with its policies, and asks all questions.

@@ -5,18 +5,16 @@ import (
 	"net/netip"
 
 	networkingv1 "k8s.io/api/networking/v1"
-
-	"github.com/beeline-cni/beeline/lab/topology"
 )
 
 // blocksOfPolicy is how many entries one NetworkPolicy has at most: an API server stores no object of more than about
 // 1.5 MB.
 const blocksOfPolicy = 10000
 
-// blocks are so many different prefixes. The first holds all pods of a lab; of the others, which no packet comes from, every
+// blocks are so many different prefixes. The first holds all addresses; of the others, which hold none of a lab, every
 // second is a single address and the rest have from 24 to 30 bits.
 func blocks(n int) []netip.Prefix {
-	list := []netip.Prefix{topology.PodNetworkIPv4}
+	list := []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0)}
 	for i := 1; i < n; i++ {
 		if i%2 == 0 {
 			list = append(list, Only(ipv4(11<<24+uint32(i)*97)))

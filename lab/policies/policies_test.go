@@ -59,27 +59,27 @@ func TestBlocks(t *testing.T) {
 		t.Errorf("%d prefixes, lengths %v", len(seen), bits)
 	}
 	entries := 0
-	for _, p := range ManyBlocks.ForMeasured([]int{80}) {
+	for _, p := range ManyBlocks.ForMeasured([]int{80}, netip.IPv4Unspecified()) {
 		if n := len(p.Spec.Ingress[0].From); n > blocksOfPolicy || n != len(p.Spec.Egress[0].To) {
 			t.Errorf("%s has %d entries", p.Name, n)
 		} else {
 			entries += n
 		}
 	}
-	if entries != MostBlocks || len(OneBlock.ForMeasured([]int{80})) != 1 {
+	if entries != MostBlocks || len(OneBlock.ForMeasured([]int{80}, netip.IPv4Unspecified())) != 1 {
 		t.Errorf("%d entries", entries)
 	}
 }
 
 func TestPresences(t *testing.T) {
 	for presence, want := range map[Presence]struct{ before, measured int }{
-		None: {1, 0}, Elsewhere: {11, 0}, Allowing: {1, 4}, AmongMany: {1 + Many/perNamespace + 2*Many, 4}, OneBlock: {1, 1},
+		None: {1, 0}, Elsewhere: {11, 0}, Allowing: {1, 5}, AmongMany: {1 + Many/perNamespace + 2*Many, 5}, OneBlock: {1, 1},
 	} {
 		before, err := presence.Before()
 		if err != nil || len(before) != want.before {
 			t.Errorf("%d: %d objects, %v; want %d", presence, len(before), err, want.before)
 		}
-		if n := len(presence.ForMeasured([]int{1})); n != want.measured || presence.Governed() != (want.measured > 0) {
+		if n := len(presence.ForMeasured([]int{1}, netip.IPv4Unspecified())); n != want.measured || presence.Governed() != (want.measured > 0) {
 			t.Errorf("%d: %d policies for the measured pods, governed %v", presence, n, presence.Governed())
 		}
 	}

@@ -1,6 +1,8 @@
 package policies
 
 import (
+	"net/netip"
+
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -68,8 +70,9 @@ func (p Presence) Before() ([]runtime.Object, error) {
 	return objects, nil
 }
 
-// ForMeasured are the policies for the measured pods, which allow these TCP ports and nothing else.
-func (p Presence) ForMeasured(ports []int) []*networkingv1.NetworkPolicy {
+// ForMeasured are the policies for the measured pods, which allow these TCP ports between them, and from the client to an
+// address that is no pod's, and nothing else.
+func (p Presence) ForMeasured(ports []int, outside netip.Addr) []*networkingv1.NetworkPolicy {
 	allowed := TCPPorts(ports...)
 	switch p {
 	case OneBlock:
@@ -81,6 +84,7 @@ func (p Presence) ForMeasured(ports []int) []*networkingv1.NetworkPolicy {
 		return []*networkingv1.NetworkPolicy{
 			Policy(Default, "client-in", ClientLabels, Ingress(allowed, server), nil),
 			Policy(Default, "client-out", ClientLabels, nil, Egress(allowed, server)),
+			Policy(Default, "client-outside", ClientLabels, nil, Egress(allowed, Block(Only(outside)))),
 			Policy(Default, "server-in", ServerLabels, Ingress(allowed, client), nil),
 			Policy(Default, "server-out", ServerLabels, nil, Egress(allowed, client)),
 		}

@@ -11,7 +11,7 @@ import (
 
 // policyPromises are what a run of the policy bench is made to check.
 func policyPromises(run *result.Run) []promise {
-	const rr, crr, stream = "tcp_rr", "tcp_crr", "tcp_stream_128k"
+	const rr, crr, stream, outside = "tcp_rr", "tcp_crr", "tcp_stream_128k", "tcp_crr_node"
 	titles := map[string]string{}
 	for _, w := range run.Workloads {
 		titles[w.Name] = w.Title
@@ -34,6 +34,11 @@ func policyPromises(run *result.Run) []promise {
 	against("No policy on the pod, policies elsewhere", policyElsewhere, subject, same(0.99))
 	against("Allowing policies on both pods", withPolicy, subject, map[string]float64{rr: 0.97, crr: 0.93, stream: 0.98})
 	against("100,000 ipBlocks against 1", blocksMany, blocksOne, same(0.98))
+	list = append(list, promise{
+		what: "100,000 ipBlocks against 1, TCP_CRR to an address that is no pod's", bound: 0.98, got: func(v *view) (stats.Interval, bool) {
+			return v.within(outside, blocksMany, outside, blocksOne, v.placement())
+		},
+	})
 	against("Flows on, by default, with policies", withPolicy, flowsOff, same(0.97))
 	against("Flows of all pods, without policies", allFlows, subject, same(0.97))
 	list = append(list, compilePromises(run)...)
