@@ -66,7 +66,7 @@ func startTraffic(t *testing.T, from, to place, dst member, family int) *traffic
 func (tr *traffic) progress(t *testing.T) {
 	t.Helper()
 	echoed, answered := tr.echoed.Load()+5, tr.answered.Load()+50
-	for deadline := time.Now().Add(patience); tr.echoed.Load() < echoed || tr.answered.Load() < answered; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(6 * patience); tr.echoed.Load() < echoed || tr.answered.Load() < answered; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("traffic does not go on: %d echoes of %d, %d answers of %d", tr.echoed.Load(), echoed, tr.answered.Load(), answered)
 		}
