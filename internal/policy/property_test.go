@@ -169,6 +169,26 @@ func TestNothingOpensOnTheWay(t *testing.T) {
 	}
 }
 
+// What a block excepts is closed at every moment, if the block comes and goes with it.
+func TestBlocksAreWrittenFromTheInside(t *testing.T) {
+	const small = `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{ipBlock: {cidr: 198.51.100.0/24}}]}]}`
+	const large = `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{ipBlock: {cidr: 203.0.0.0/16, except: [203.0.113.0/24]}}]}]}`
+	for _, way := range [][2]string{{small, large}, {large, small}} {
+		var tables [2]*Tables
+		c := NewCompiler("n1")
+		for i, policies := range way {
+			of := testCase{policies: policies}
+			s := of.snapshot(t)
+			tables[i], _ = c.Compile(s, localTo("n1", s))
+		}
+		apply(tables[0], tables[1], func(what string, moment *Tables) {
+			if open, _ := moment.Verdict(moment.Pods[addr("10.1.1.2")], Ingress, addr("203.0.113.1"), 6, 80); open {
+				t.Errorf("%s: what is excepted is open", what)
+			}
+		})
+	}
+}
+
 // openBetween tells whether something is allowed in any order of what changes between two snapshots.
 func openBetween(before, after *cluster.Snapshot, q question) bool {
 	for _, policies := range []*cluster.Snapshot{before, after} {
