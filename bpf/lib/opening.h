@@ -25,7 +25,8 @@ enum translate_flag {
 };
 
 /* Above those flags: what enum policed_flag says of the pod that sends. */
-#define TRANSLATE_POLICED 6
+#define TRANSLATE_POLICED 7
+_Static_assert(TRANSLATE_FRESH < 1 << TRANSLATE_POLICED, "flags of policies are above all others");
 
 /* Whether packets that nobody translates must not go on: a pod's address would leave the cluster. */
 static __always_inline bool opening_needs_source(enum place place, __u32 how)

@@ -145,8 +145,11 @@ func TestPodsAddedBeforePoliciesAreKnown(t *testing.T) {
 				t.Helper()
 				for _, a := range pods[0].addresses {
 					eventually(t, func() error {
-						if err := dials(from.place, netip.AddrPortFrom(a, backendPort)); (err == nil) != want {
-							return fmt.Errorf("%s to %s: error %v", from.name, a, err)
+						err := dials(from.place, netip.AddrPortFrom(a, backendPort))
+						if err == nil && !want {
+							return fmt.Errorf("%s reaches %s", from.name, a)
+						} else if want {
+							return err
 						}
 						return nil
 					})

@@ -354,3 +354,23 @@ func TestPolicyNone(t *testing.T) {
 	g.waitProblem(g.here, "default/web", "--policy=none")
 	g.expectPorts(g.far, g.pod, backendPort, otherPort)
 }
+
+// What policies allow a pod to send to the world has the node's address there, as without them.
+func TestPolicyAndWorld(t *testing.T) {
+	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuarded(t, flags...)
+			g.policy("all", "{podSelector: {}, policyTypes: [Ingress, Egress], ingress: [{}], egress: [{}]}")
+			g.waitStatus(g.here, func(s *api.Status) error {
+				if s.Policy.Pods != 2 {
+					return fmt.Errorf("%d pods are selected", s.Policy.Pods)
+				}
+				return nil
+			})
+			g.expect(g.pod, g.outside, g.node)
+			g.expect(g.outside, g.pod, g.outside)
+			g.expect(g.pod, g.far, g.pod)
+			g.expect(g.pod, g.node, g.pod)
+		})
+	}
+}
