@@ -238,6 +238,7 @@ func (p *policies) passLocked() error {
 	if snapshot == nil || !knownPolicies(snapshot) {
 		return p.admitNode(local.Addresses)
 	}
+	local.Pods = recognised(snapshot, local.Pods)
 	begin := time.Now()
 	last := p.current()
 	tables, problems := last.tables, last.compileProblems
@@ -307,10 +308,10 @@ func (p *policies) releaseHeld(held map[netip.Addr]uint64) error {
 // policyKinds are what policies are compiled from.
 var policyKinds = cluster.Kinds{cluster.KindNetworkPolicy, cluster.KindNamespace, cluster.KindPod}
 
-// knownPolicies tells whether a snapshot has all policies, and what they select from: before, what an earlier agent has put into force
-// stays, and pods that are added are closed.
+// knownPolicies tells whether a snapshot has all policies, and all that they select from: a pod without its labels is one that they do not
+// select. Before, what an earlier agent has put into force stays, and pods that are added are closed.
 func knownPolicies(s *cluster.Snapshot) bool {
-	return !slices.ContainsFunc(policyKinds, s.Unknown.Has) && !s.Partial.Has(cluster.KindNetworkPolicy)
+	return !slices.ContainsFunc(policyKinds, s.Unknown.Has) && !slices.ContainsFunc(policyKinds, s.Partial.Has)
 }
 
 // conclude tells what has come of a pass to those who ask, and what is new of it to the log.

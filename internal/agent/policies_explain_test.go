@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
@@ -121,5 +122,28 @@ func TestWithLocal(t *testing.T) {
 	}
 	if s.Pods[1].Addresses[0].String() != "10.1.1.4" || s.Pods[2].Addresses[0].String() != "10.1.1.3" {
 		t.Error("the snapshot has changed")
+	}
+}
+
+// Of a pod whose file was lost an agent that starts knows the addresses only: by these the cluster's Pods have its name.
+func TestRecognised(t *testing.T) {
+	at := func(a string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(a)} }
+	s := &cluster.Snapshot{Pods: []*cluster.Pod{
+		{Namespace: "shop", Name: "ended", Ended: true, Addresses: at("10.1.1.4")},
+		{Namespace: "shop", Name: "host", HostNetwork: true, Addresses: at("10.1.1.5")},
+		{Namespace: "shop", Name: "web", Addresses: at("10.1.1.3")},
+	}}
+	pods := policyPodsOf(
+		api.Endpoint{HostDevice: "bl1", Addresses: at("10.1.1.3")},
+		api.Endpoint{HostDevice: "bl2", Addresses: at("10.1.1.4")},
+		api.Endpoint{HostDevice: "bl3", Addresses: at("10.1.1.5")},
+		api.Endpoint{HostDevice: "bl4", Pod: api.PodRef{Namespace: "shop", Name: "late"}, Addresses: at("10.1.1.3")},
+	)
+	var names []string
+	for _, p := range recognised(s, pods) {
+		names = append(names, p.Pod.String())
+	}
+	if diff := cmp.Diff([]string{"default/bl2", "default/bl3", "shop/late", "shop/web"}, names); diff != "" {
+		t.Error(diff)
 	}
 }

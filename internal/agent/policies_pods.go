@@ -40,8 +40,37 @@ func policyPodsOf(endpoints ...api.Endpoint) []policy.LocalPod {
 // policyPodOf names an endpoint as policies do. One without a pod is in the namespace that objects without one are in.
 func policyPodOf(e api.Endpoint) policy.LocalPod {
 	return policy.LocalPod{
-		Pod: cluster.Key{Namespace: cmp.Or(e.Pod.Namespace, "default"), Name: podKey(e).Name}, UID: e.Pod.UID, Addresses: slices.Clone(e.Addresses),
+		Pod: cluster.Key{Namespace: cmp.Or(e.Pod.Namespace, "default"), Name: podKey(e).Name}, UID: e.Pod.UID,
+		Nameless: e.Pod.Name == "", Addresses: slices.Clone(e.Addresses),
 	}
+}
+
+// recognised gives those pods their names of which an earlier agent has left no more than addresses: under another name no policy
+// would select them. The cluster's Pods have the addresses.
+func recognised(s *cluster.Snapshot, pods []policy.LocalPod) []policy.LocalPod {
+	if !slices.ContainsFunc(pods, func(p policy.LocalPod) bool { return p.Nameless }) {
+		return pods
+	}
+	owners := map[netip.Addr]cluster.Key{}
+	for _, object := range s.Pods {
+		if object.HostNetwork || object.Ended {
+			continue
+		}
+		for _, a := range object.Addresses {
+			owners[a] = object.Key()
+		}
+	}
+	pods = slices.Clone(pods)
+	for i, pod := range pods {
+		for _, a := range pod.Addresses {
+			if owner, ok := owners[a]; ok && pod.Nameless {
+				pods[i].Pod, pods[i].Nameless = owner, false
+				break
+			}
+		}
+	}
+	slices.SortFunc(pods, func(x, y policy.LocalPod) int { return x.Pod.Compare(y.Pod) })
+	return pods
 }
 
 // objectOf gives the Pod of a pod here, or nil if the cluster has not told of it.

@@ -124,10 +124,12 @@ func expectSets(t *testing.T, step string, table *fakePolicies, want policy.Sets
 // What an earlier agent has put into force stays until everything is known that policies depend on; pods that are added are closed.
 func TestPoliciesKeepWhatIsNotKnown(t *testing.T) {
 	for name, unknown := range map[string]*cluster.Snapshot{
-		"nothing":    {Unknown: cluster.AllKinds},
-		"pods":       {Unknown: cluster.Kinds{cluster.KindPod}},
-		"namespaces": {Unknown: cluster.Kinds{cluster.KindNamespace}},
-		"a manifest": {Partial: cluster.Kinds{cluster.KindNetworkPolicy}},
+		"nothing":                {Unknown: cluster.AllKinds},
+		"pods":                   {Unknown: cluster.Kinds{cluster.KindPod}},
+		"namespaces":             {Unknown: cluster.Kinds{cluster.KindNamespace}},
+		"a policy's manifest":    {Partial: cluster.Kinds{cluster.KindNetworkPolicy}},
+		"a pod's manifest":       {Partial: cluster.Kinds{cluster.KindPod}},
+		"a namespace's manifest": {Partial: cluster.Kinds{cluster.KindNamespace}},
 	} {
 		table, p := newFakePolicies()
 		filled := 0

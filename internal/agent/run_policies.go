@@ -59,9 +59,9 @@ func (a *Agent) closeUntilKnown(e api.Endpoint) (number uint64, err error) {
 	if a.policies == nil {
 		return 0, nil
 	}
+	a.policies.setPods(a.policyPods()) // first: a policy that comes from here on is compiled with the pod
 	ingress, egress := a.policies.isolates(policyPodOf(e).Pod.Namespace)
 	if !ingress && !egress && !a.policies.current().governs(e.Addresses) {
-		a.policies.setPods(a.policyPods())
 		return 0, nil
 	}
 	if ingress {

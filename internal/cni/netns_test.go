@@ -168,6 +168,12 @@ func (a *agent) ExplainPolicy(context.Context, api.PolicyQuestion) (*api.PolicyA
 	return &api.PolicyAnswer{}, nil
 }
 func (a *agent) Drops(context.Context) ([]api.Drop, error) { return nil, nil }
+func (a *agent) Flows(context.Context, api.FlowFilter) (*api.FlowList, error) {
+	return &api.FlowList{}, nil
+}
+func (a *agent) FollowFlows(context.Context, api.FlowFilter, func(api.FlowLine) error) error {
+	return nil
+}
 
 // known gives a copy of the endpoints.
 func (a *agent) known() map[api.Attachment]api.Endpoint {

@@ -12,10 +12,9 @@ import (
 func (c *Compiler) fill(t *Tables, w *world) {
 	t.Pods, t.Selected = c.subjects.tables()
 	t.Identities = make(map[netip.Addr]Identity, len(c.peers.found)+len(w.own))
-	if len(t.Pods) > 0 {
-		for addr := range w.own {
-			t.Identities[addr] = IdentityNode
-		}
+	// Also while no pod is governed: one that is closed before an agent knows more is to be reached by its node.
+	for addr := range w.own {
+		t.Identities[addr] = IdentityNode
 	}
 	for _, p := range c.peers.found {
 		t.Identities[p.address] = numberOf(p.identity)

@@ -23,6 +23,8 @@ type LocalPod struct {
 	// UID is what the runtime calls it by. A Pod with another one is not its, but that of an earlier pod of the same name. Empty
 	// is not known, and any Pod of that name is its.
 	UID string
+	// Nameless says that Pod is made up: of the pod no more than its addresses is known here.
+	Nameless bool
 	// Addresses are at most one of each family.
 	Addresses []netip.Addr
 }

@@ -46,12 +46,15 @@ func TestDefaultsAreThereOnce(t *testing.T) {
 	}
 }
 
-// Policies that select no pod of this node are not in its tables.
+// Policies that select no pod of this node are not in its tables, which know the node itself in any case.
 func TestPoliciesOfOthersCostNothing(t *testing.T) {
 	s, _ := thousand(0)
 	c := NewCompiler("n1")
 	tables, problems := c.Compile(s, Local{Addresses: addrs("192.168.60.11"), Pods: []LocalPod{{Pod: cluster.Key{Namespace: "elsewhere", Name: "p"}, Addresses: addrs("10.9.9.9")}}})
-	if n := len(tables.Pods) + len(tables.Identities) + len(tables.Singles) + len(tables.Blocks) + len(tables.Policies) + len(tables.Ports) + len(tables.Names); n != 0 || len(problems) != 0 {
+	if want := map[netip.Addr]Identity{netip.MustParseAddr("192.168.60.11"): IdentityNode}; !maps.Equal(tables.Identities, want) {
+		t.Errorf("identities %v, want %v", tables.Identities, want)
+	}
+	if n := len(tables.Pods) + len(tables.Singles) + len(tables.Blocks) + len(tables.Policies) + len(tables.Ports) + len(tables.Names); n != 0 || len(problems) != 0 {
 		t.Errorf("got %+v, problems %v", tables, problems)
 	}
 	if len(c.conditions.all) != 0 {
