@@ -45,7 +45,7 @@ STAGE to_pod_judge(struct packet *p)
 
 	if (!policy_tracks() || !packet_is_ip(p))
 		return NEXT;
-	d = decision_place(&p->source, &p->destination);
+	d = decision_place_egress(&p->source, &p->destination);
 	if (!d)
 		return drop(p, DROP_POLICY_CLOSED); /* cannot be: every index has its element */
 	if (unlikely(!decision_holds(d, &p->source, &p->destination, where, now))) {

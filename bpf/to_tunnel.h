@@ -24,7 +24,7 @@ static __always_inline bool to_tunnel_from_stack(const struct packet *p)
 STAGE to_tunnel_translate(struct packet *p)
 {
 	__u32 now = decision_generation(), where = p->skb->ifindex | SCOPE_EGRESS;
-	struct decision *d = decision_place(&p->source, &p->destination);
+	struct decision *d = decision_place_egress(&p->source, &p->destination);
 
 	if (!d)
 		return PASS; /* cannot be: every index has its element */

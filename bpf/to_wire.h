@@ -26,7 +26,7 @@ static __noinline __u32 to_wire_translated(const struct packet *p, struct decisi
 STAGE to_wire_translate(struct packet *p)
 {
 	__u32 now = decision_generation(), where = p->skb->ifindex | SCOPE_EGRESS;
-	struct decision *d = decision_place(&p->source, &p->destination);
+	struct decision *d = decision_place_egress(&p->source, &p->destination);
 
 	if (!d)
 		return PASS; /* cannot be: every index has its element */

@@ -30,10 +30,22 @@ static __always_inline __u32 decision_index(const struct address *source, const 
 	return hash >> 24;
 }
 
-/* The place of the decision about packets between two addresses on this CPU; programs on one CPU do not interrupt each other. */
+/*
+ * The place of the decision about packets that come in, between two addresses on this CPU; programs on one CPU do not
+ * interrupt each other.
+ */
 static __always_inline struct decision *decision_place(const struct address *source, const struct address *destination)
 {
 	__u32 index = decision_index(source, destination);
+
+	return bpf_map_lookup_elem(&decisions, &index);
+}
+
+/* The same for packets that the stack sends. Another one: what it forwards has been decided about where it came in, too. */
+static __always_inline struct decision *decision_place_egress(const struct address *source,
+							      const struct address *destination)
+{
+	__u32 index = decision_index(source, destination) ^ DECISIONS_MAX / 4;
 
 	return bpf_map_lookup_elem(&decisions, &index);
 }

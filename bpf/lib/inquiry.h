@@ -80,7 +80,8 @@ static __noinline void inquiry_read(struct packet *p, struct inquiry *q)
 		return;
 	if (t->kind == TRANSPORT_PORTS)
 		fragment_remember(&t->tuple, t->fragment);
-	else if (t->kind == TRANSPORT_PIECE && inquiry_has_ports(t->tuple.protocol) &&
+	else if (t->kind == TRANSPORT_PIECE &&
+		 (inquiry_has_ports(t->tuple.protocol) || transport_is_icmp(t->tuple.protocol)) &&
 		 fragment_recall(&t->tuple, t->fragment))
 		t->kind = TRANSPORT_PORTS;
 }

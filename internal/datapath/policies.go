@@ -34,6 +34,8 @@ type Policies struct {
 	// wanted is what the tables have last said of pods, and unfinished are their sets of which something did not fit.
 	wanted     map[netip.Addr]policy.Sets
 	unfinished map[policy.Set]bool
+	// settled says that sessions are judged by what the maps hold: see settle.
+	settled bool
 	// given are the blocks of the last Sync, and guarded what they became.
 	given, guarded map[netip.Prefix]policy.Identity
 }
@@ -66,10 +68,21 @@ func (p *Policies) Sync(t *policy.Tables) (changed int, err error) {
 		second, err = p.apply(t) // what was deleted may have made room
 		first.add(second)
 	}
-	if first.forbids {
-		err = errors.Join(err, p.generation.advanceRevision())
+	return first.changed + first.deleted, errors.Join(err, p.settle(first.forbids))
+}
+
+// settle has sessions judged anew if something may have become forbidden, now or before a settle that failed. It is owed at the
+// start too: an earlier agent may have been killed between its last change and this.
+func (p *Policies) settle(forbids bool) error {
+	p.settled = p.settled && !forbids
+	if p.settled {
+		return nil
 	}
-	return first.changed + first.deleted, err
+	if err := p.generation.advanceRevision(); err != nil {
+		return err
+	}
+	p.settled = true
+	return nil
 }
 
 // applied is what became of one attempt to put tables into force.
@@ -218,10 +231,7 @@ func (p *Policies) Release(addresses []netip.Addr) error {
 
 func (p *Policies) setAndAdvance(pods map[netip.Addr]policy.Sets) error {
 	a, err := p.setPods(pods)
-	if a.forbids {
-		err = errors.Join(err, p.generation.advanceRevision())
-	}
-	if err != nil {
+	if err = errors.Join(err, p.settle(a.forbids)); err != nil {
 		return fmt.Errorf("close or release pods: %w", err)
 	}
 	return nil
