@@ -42,7 +42,7 @@ func translate(r io.Reader, version string, w io.Writer) (done bool, err error) 
 		if err == nil {
 			continue
 		}
-		if err != io.EOF {
+		if !errors.Is(err, io.EOF) {
 			return done, fmt.Errorf("read the machine's output: %w", err)
 		}
 		if tests != nil { // cut off in the middle
