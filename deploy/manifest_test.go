@@ -156,7 +156,7 @@ func TestDocumentation(t *testing.T) {
 	}
 	for name, value := range all {
 		names := []string{name}
-		if group, ok := value.(map[string]any); ok && slices.Contains([]string{"image", "apiServer", "metrics", "log", "paths", "nodePort", "sizes"}, name) {
+		if group, ok := value.(map[string]any); ok && slices.Contains([]string{"image", "apiServer", "metrics", "log", "paths", "nodePort", "sizes", "flows"}, name) {
 			names = nil
 			for member := range group {
 				names = append(names, name+"."+member)
