@@ -134,7 +134,8 @@ func TestBrokenManifest(t *testing.T) {
 }
 
 // TestRestartOnBrokenManifests restarts an agent while a node's file is broken, and while no file is there at all, as
-// when their directory is not mounted: pods go on talking, and the agent waits for its own node before it adds more.
+// when their directory is not mounted: pods go on talking, and the agent waits for its own node before it adds more. The broken file
+// says that it is about a Node: one that may be about anything may be a NetworkPolicy, so pods that are added would be closed.
 func TestRestartOnBrokenManifests(t *testing.T) {
 	t.Parallel()
 	c := up(t, topology.Options{IPv6: true})
@@ -142,7 +143,7 @@ func TestRestartOnBrokenManifests(t *testing.T) {
 	n, far := c.nodes[0], c.nodes[1]
 	traffic := c.startTraffic([2]*topology.Pod{pods.a, pods.far})
 
-	c.writeManifest(far.Name+".yaml", []byte("kind: ["))
+	c.writeManifest(far.Name+".yaml", []byte("kind: Node\nmetadata: ["))
 	c.restart(n, current(t))
 	c.waitReady(n)
 	c.waitProblem(n, "Node objects are missing")
