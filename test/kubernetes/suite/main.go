@@ -2,7 +2,7 @@
 // also when something fails; then it keeps the logs and says where. It prints what happens as `go test -json` does;
 // build/testrun makes that readable.
 //
-//	go run ./build/testrun -- go run ./test/kubernetes/suite [-logs DIR]
+//	go run ./build/testrun -- go run ./test/kubernetes/suite [-rounds flat,routed,kube-proxy] [-logs DIR]
 package main
 
 import (
@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/beeline-cni/beeline/test/kubernetes/bed"
@@ -60,7 +62,12 @@ func rounds(logs string) []round {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("suite", flag.ContinueOnError)
 	logs := flags.String("logs", "bin/kubernetes-logs", "`directory` for the logs of this run; what it holds is removed")
+	only := flags.String("rounds", "", "names of the `rounds` to run, with commas; empty is all")
 	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	chosen, err := choose(rounds(*logs), *only)
+	if err != nil {
 		return err
 	}
 	if err := os.RemoveAll(*logs); err != nil {
@@ -76,12 +83,27 @@ func run(ctx context.Context, args []string) error {
 	}
 	parts.Manifest, parts.Archive = "deploy/beeline.yaml", "bin/beeline-image.tar"
 	var errs []error
-	for _, r := range rounds(*logs) {
+	for _, r := range chosen {
 		if err := r.run(ctx, parts, *logs); err != nil {
 			errs = append(errs, fmt.Errorf("%s cluster: %w", r.name, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// choose picks the rounds of these names.
+func choose(all []round, names string) (chosen []round, err error) {
+	if names == "" {
+		return all, nil
+	}
+	for name := range strings.SplitSeq(names, ",") {
+		at := slices.IndexFunc(all, func(r round) bool { return r.name == name })
+		if at < 0 {
+			return nil, fmt.Errorf("-rounds: there is no round %q", name)
+		}
+		chosen = append(chosen, all[at])
+	}
+	return chosen, nil
 }
 
 // progress tells a person on stderr how it goes on: stdout has the events.
