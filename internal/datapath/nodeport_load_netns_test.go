@@ -54,6 +54,10 @@ func asksFrom(from netip.AddrPort, to netip.AddrPort, say string) error {
 		},
 	}
 	c, err := d.DialContext(context.Background(), "tcp", to.String())
+	for since := time.Now(); errors.Is(err, unix.EADDRNOTAVAIL) && time.Since(since) < patience; {
+		time.Sleep(time.Millisecond) // the last connection's last acknowledgment is still on its way
+		c, err = d.DialContext(context.Background(), "tcp", to.String())
+	}
 	if err != nil {
 		return err
 	}
