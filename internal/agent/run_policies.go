@@ -59,10 +59,14 @@ func (a *Agent) closeUntilKnown(e api.Endpoint) (number uint64, err error) {
 	if a.policies == nil {
 		return 0, nil
 	}
-	a.policies.setPods(a.policyPods()) // first: a policy that comes from here on is compiled with the pod
-	ingress, egress := a.policies.isolates(policyPodOf(e).Pod.Namespace)
+	pods, namespace := a.policyPods(), policyPodOf(e).Pod.Namespace
+	ingress, egress := a.policies.isolates(namespace)
 	if !ingress && !egress && !a.policies.current().governs(e.Addresses) {
-		return 0, nil
+		a.policies.setPods(pods)
+		// A policy that comes from here on is compiled with the pod; one that has come meanwhile was compiled without it.
+		if ingress, egress = a.policies.isolates(namespace); !ingress && !egress {
+			return 0, nil
+		}
 	}
 	if ingress {
 		if err := a.datapath.AttachPodRest(e.HostDevice, e.HostIfIndex); err != nil {
@@ -70,7 +74,7 @@ func (a *Agent) closeUntilKnown(e api.Endpoint) (number uint64, err error) {
 		}
 		a.rest.done[e.HostDevice] = e.HostIfIndex
 	}
-	return a.policies.close(a.policyPods(), e.Addresses)
+	return a.policies.close(pods, e.Addresses)
 }
 
 // governsIngress tells whether policies are about what is sent to a pod.
