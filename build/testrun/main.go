@@ -5,7 +5,7 @@
 //
 //	testrun [-summary FILE] -- go test -json ./... -- go run ./test/vm
 //
-// The summary is what is to be read again when several runs have ended: commands, packages, what failed, what was
+// The summary is what is to be read again when several runs have ended: commands, packages, what failed and how, what was
 // skipped and why, which tests took longest, and the last line.
 package main
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -141,6 +142,9 @@ func (t *tally) endTest(e event, p *packageRun) {
 		if counts || p.failed == 0 {
 			p.failed++
 			fmt.Fprintf(&t.summary, "FAIL  %s %s\n", short(e.Package), e.Test) // the output names it
+			for _, line := range firstLines(output) {
+				fmt.Fprintf(&t.summary, "      %s\n", line)
+			}
 		}
 		fmt.Fprint(t.out, output)
 	}
@@ -191,6 +195,21 @@ func cutLast(name string) (parent, child string, ok bool) {
 	}
 	return name[:i], name[i+1:], true
 }
+
+// firstLines are the first few that a failed test said itself: what is read of a log of which only the end is kept.
+func firstLines(output string) (said []string) {
+	const enough, longest = 4, 400
+	for line := range strings.Lines(output) {
+		line = strings.TrimSpace(line)
+		if len(said) < enough && saidByTest.MatchString(line) {
+			said = append(said, line[:min(len(line), longest)])
+		}
+	}
+	return said
+}
+
+// saidByTest matches what the testing package puts before the first line of what a test says.
+var saidByTest = regexp.MustCompile(`^[a-z0-9_]+_test\.go:[0-9]+: `)
 
 // reason finds what a skipped test said: its last line that the testing package did not frame.
 func reason(output string) string {

@@ -123,7 +123,10 @@ func TestSummary(t *testing.T) {
 			t.Errorf("%q is missing in:\n%s", want, summary)
 		}
 	}
-	if strings.Contains(string(summary), "got 1, want 2") {
-		t.Errorf("the output of a test is in the summary:\n%s", summary)
+	if want := "FAIL  a TestTable/two\n      a_test.go:7: got 1, want 2\n"; !strings.Contains(string(summary), want) {
+		t.Errorf("the summary does not tell how the test failed:\n%s", summary)
+	}
+	if strings.Contains(string(summary), "=== RUN") {
+		t.Errorf("the whole output of a test is in the summary:\n%s", summary)
 	}
 }
