@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -98,6 +99,28 @@ status: {podIPs: [{ip: 10.1.1.8}]}`,
 			want: `
 				10.1.1.9 < client TCP/80: no
 				client < 10.1.1.8 TCP/80: a`,
+		},
+		{
+			name: "of two pods of one name here, one that goes and one that comes, only one has the labels of the object",
+			policies: `
+{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}
+---
+{podSelector: {matchLabels: {app: client}}, ingress: [{}]}`,
+			more: `
+kind: Pod
+metadata: {namespace: shop, name: again, uid: later, labels: {app: client}}
+spec: {nodeName: n1}
+status: {podIPs: [{ip: 10.1.1.9}]}`,
+			local: func(l *Local) {
+				key := cluster.Key{Namespace: "shop", Name: "again"}
+				l.Pods = slices.DeleteFunc(l.Pods, func(p LocalPod) bool { return p.Pod == key })
+				l.Pods = append(l.Pods, LocalPod{Pod: key, UID: "earlier", Addresses: addrs("10.1.1.8")}, LocalPod{Pod: key, UID: "later", Addresses: addrs("10.1.1.9")})
+			},
+			want: `
+				web < 10.1.1.8 TCP/80: no
+				web < 10.1.1.9 TCP/80: a
+				10.1.1.8 < web TCP/80: no
+				10.1.1.9 < web TCP/80: b`,
 		},
 		{
 			name:     "an address that two pods elsewhere claim is a pod of which nothing is known",

@@ -10,7 +10,8 @@ import (
 type Local struct {
 	// Addresses are the node's own. Those that the snapshot's Node has need not be among them.
 	Addresses []netip.Addr
-	// Pods are those with an interface here, each once. Where the snapshot has other addresses for them, these hold.
+	// Pods are those with an interface here, each once: an old one and a new one of one name are two, told apart by UID. Where the snapshot
+	// has other addresses for them, these hold.
 	Pods []LocalPod
 	// Unlabelled says that a pod without a Pod in the snapshot has none and never will, hence no labels; as with manifests. Otherwise
 	// its Pod is still to come, and till then the pod is closed where policies of its namespace that may select it isolate.

@@ -39,10 +39,7 @@ func newWorld(node string, snapshot *cluster.Snapshot, local *Local) *world {
 		w.own[addr.Unmap()] = true
 	}
 	for _, p := range local.Pods {
-		pod := localPod{LocalPod: p, object: w.pod(p.Pod)}
-		if o := pod.object; o != nil && p.UID != "" && o.UID != "" && o.UID != p.UID {
-			pod.object = nil
-		}
+		pod := localPod{LocalPod: p, object: p.Object(snapshot)}
 		if pod.object != nil {
 			pod.labels = w.labelsOf(pod.object)
 		} else {
@@ -52,15 +49,6 @@ func newWorld(node string, snapshot *cluster.Snapshot, local *Local) *world {
 	}
 	slices.SortStableFunc(w.pods, func(a, b localPod) int { return a.Pod.Compare(b.Pod) })
 	return w
-}
-
-// pod gives the object of that name.
-func (w *world) pod(key cluster.Key) *cluster.Pod {
-	at, found := slices.BinarySearchFunc(w.snapshot.Pods, key, func(p *cluster.Pod, key cluster.Key) int { return p.Key().Compare(key) })
-	if !found {
-		return nil
-	}
-	return w.snapshot.Pods[at]
 }
 
 // isLocal tells whether a pod is of this node under whatever UID: what this node says of its addresses holds.

@@ -1,0 +1,90 @@
+package policy
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// Object gives the Pod of a pod here, or nil if the cluster has not told of it: one with another UID is that of an earlier pod
+// of the name, or of a later one.
+func (p LocalPod) Object(s *cluster.Snapshot) *cluster.Pod {
+	at, found := slices.BinarySearchFunc(s.Pods, p.Pod, func(o *cluster.Pod, key cluster.Key) int { return o.Key().Compare(key) })
+	if !found {
+		return nil
+	}
+	object := s.Pods[at]
+	if object.UID != "" && p.UID != "" && object.UID != p.UID {
+		return nil
+	}
+	return object
+}
+
+// Named gives the same with names for those pods of which no more than the addresses are known: under a name that is made up no policy
+// would select them. The cluster's Pods have the addresses.
+func (l Local) Named(s *cluster.Snapshot) Local {
+	if !slices.ContainsFunc(l.Pods, func(p LocalPod) bool { return p.Nameless }) {
+		return l
+	}
+	owners := map[netip.Addr]cluster.Key{}
+	for _, object := range s.Pods {
+		if object.HostNetwork || object.Ended {
+			continue
+		}
+		for _, a := range object.Addresses {
+			owners[a] = object.Key()
+		}
+	}
+	l.Pods = slices.Clone(l.Pods)
+	for i, pod := range l.Pods {
+		for _, a := range pod.Addresses {
+			if owner, ok := owners[a]; ok && pod.Nameless {
+				l.Pods[i].Pod, l.Pods[i].Nameless = owner, false
+				break
+			}
+		}
+	}
+	slices.SortStableFunc(l.Pods, func(x, y LocalPod) int { return x.Pod.Compare(y.Pod) })
+	return l
+}
+
+// View gives a snapshot with the pods of a node as the node has them, which knows their addresses first; those that the cluster has
+// not told of come without labels. Of several pods of one name, that of the cluster's Pod comes first.
+func (l Local) View(s *cluster.Snapshot, node string) *cluster.Snapshot {
+	here := map[cluster.Key]bool{}
+	taken := map[netip.Addr]bool{}
+	var told, untold []*cluster.Pod
+	for _, pod := range l.Pods {
+		made := cluster.Pod{Namespace: pod.Pod.Namespace, Name: pod.Pod.Name, UID: pod.UID}
+		object := pod.Object(s)
+		if object != nil {
+			made = *object
+		}
+		made.Node, made.HostNetwork, made.Ended, made.Addresses = node, false, false, pod.Addresses
+		if object != nil {
+			told = append(told, &made)
+		} else {
+			untold = append(untold, &made)
+		}
+		here[pod.Pod] = true
+		for _, a := range pod.Addresses {
+			taken[a] = true
+		}
+	}
+	with := *s
+	with.Pods = slices.Concat(told, untold)
+	for _, p := range s.Pods {
+		if here[p.Key()] {
+			continue
+		}
+		if isTaken := func(a netip.Addr) bool { return taken[a] }; slices.ContainsFunc(p.Addresses, isTaken) {
+			without := *p // a pod that was before
+			without.Addresses = slices.DeleteFunc(slices.Clone(p.Addresses), isTaken)
+			p = &without
+		}
+		with.Pods = append(with.Pods, p)
+	}
+	slices.SortStableFunc(with.Pods, func(x, y *cluster.Pod) int { return x.Key().Compare(y.Key()) })
+	return &with
+}

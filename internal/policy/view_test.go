@@ -1,0 +1,78 @@
+package policy
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// A node knows the addresses of its pods before the cluster does, and an address is that of the pod that has it now.
+func TestView(t *testing.T) {
+	s := objects(t, theCast)
+	key := func(name string) cluster.Key { return cluster.Key{Namespace: "shop", Name: name} }
+	local := Local{Pods: []LocalPod{
+		{Pod: key("client"), UID: "earlier", Addresses: addrs("10.1.1.8")},
+		{Pod: key("client"), Addresses: addrs("10.1.1.9")},
+		{Pod: key("late"), Addresses: addrs("10.1.1.7")},
+		{Pod: key("web"), Addresses: addrs("10.1.2.2")},
+	}}
+	s.Pods[3].UID = "now" // client
+	if got := s.Pods[3].Key(); got != key("client") {
+		t.Fatal(got)
+	}
+	type pod struct {
+		Name, Addresses, App string
+	}
+	var got []pod
+	for _, p := range local.View(s, "n1").Pods {
+		if p.Namespace != "shop" {
+			continue
+		}
+		app, _ := p.Labels.Get("app")
+		all := ""
+		for _, a := range p.Addresses {
+			all += a.String() + " "
+		}
+		got = append(got, pod{p.Name, all, app})
+	}
+	want := []pod{
+		{"batch", "10.1.2.9 ", "client"}, {"client", "10.1.1.9 ", "client"}, {"client", "10.1.1.8 ", ""},
+		{"db", "fd00:2::2 ", "db"}, // whose address another one has here
+		{"host", "192.168.60.12 ", "client"}, {"late", "10.1.1.7 ", ""}, {"web", "10.1.2.2 ", "web"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if db := s.Pods[4]; !slices.Equal(db.Addresses, addrs("10.1.2.2", "fd00:2::2")) {
+		t.Errorf("the snapshot has changed: %+v", db)
+	}
+}
+
+// Of a pod whose file was lost an agent that starts knows the addresses only: by these the cluster's Pods have its name.
+func TestNamed(t *testing.T) {
+	s := &cluster.Snapshot{Pods: []*cluster.Pod{
+		{Namespace: "shop", Name: "ended", Ended: true, Addresses: addrs("10.1.1.4")},
+		{Namespace: "shop", Name: "host", HostNetwork: true, Addresses: addrs("10.1.1.5")},
+		{Namespace: "shop", Name: "web", Addresses: addrs("10.1.1.3")},
+	}}
+	madeUp := func(name, address string) LocalPod {
+		return LocalPod{Pod: cluster.Key{Namespace: "default", Name: name}, Nameless: true, Addresses: addrs(address)}
+	}
+	local := Local{Pods: []LocalPod{
+		madeUp("bl1", "10.1.1.3"), madeUp("bl2", "10.1.1.4"), madeUp("bl3", "10.1.1.5"),
+		{Pod: cluster.Key{Namespace: "shop", Name: "late"}, Addresses: addrs("10.1.1.3")},
+	}}
+	var names []string
+	for _, p := range local.Named(s).Pods {
+		names = append(names, p.Pod.String())
+	}
+	if diff := cmp.Diff([]string{"default/bl2", "default/bl3", "shop/late", "shop/web"}, names); diff != "" {
+		t.Error(diff)
+	}
+	if local.Pods[0].Pod.Name != "bl1" {
+		t.Error("the pods of before have changed")
+	}
+}
