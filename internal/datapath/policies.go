@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 
@@ -18,9 +19,9 @@ import (
 //
 // What the maps hold is remembered, and read from them once: an agent that starts again writes only what differs.
 type Policies struct {
+	// mu is held during a Sync, and guards what follows.
 	mu   sync.Mutex
-	read bool // what the maps hold is known
-	pods policyTable[netip.Addr, policy.Sets, bpfAddress, bpfPolicedPod]
+	read atomic.Bool // what the maps hold is known
 	// identities and singles are two halves of one map. They are apart since singles may be many and change seldom.
 	identities, singles policyTable[netip.Addr, policy.Identity, bpfAddress, uint32]
 	blocks              policyTable[netip.Prefix, policy.Identity, bpfBlockKey, uint32]
@@ -29,15 +30,21 @@ type Policies struct {
 	sessions            *ebpf.Map
 	generation          *generation
 
-	// held are closed whatever the tables say; wanted is what the tables have last said of pods.
-	held map[netip.Addr]bool
 	// wanted is what the tables have last said of pods, and unfinished are their sets of which something did not fit.
 	wanted     map[netip.Addr]policy.Sets
 	unfinished map[policy.Set]bool
-	// settled says that sessions are judged by what the maps hold: see settle.
-	settled bool
 	// given are the blocks of the last Sync, and guarded what they became.
 	given, guarded map[netip.Prefix]policy.Identity
+
+	// podsMu guards pods and held, so that Close does not wait for a Sync. It may be taken while mu is held, as may settling.
+	podsMu sync.Mutex
+	pods   policyTable[netip.Addr, policy.Sets, bpfAddress, bpfPolicedPod]
+	// held are closed whatever the tables say.
+	held map[netip.Addr]bool
+
+	settling sync.Mutex
+	// settled says that sessions are judged by what the maps hold: see settle.
+	settled bool
 }
 
 // closed is what holds for a pod of which it is not known what governs it.
@@ -74,6 +81,8 @@ func (p *Policies) Sync(t *policy.Tables) (changed int, err error) {
 // settle has sessions judged anew if something may have become forbidden, now or before a settle that failed. It is owed at the
 // start too: an earlier agent may have been killed between its last change and this.
 func (p *Policies) settle(forbids bool) error {
+	p.settling.Lock()
+	defer p.settling.Unlock()
 	p.settled = p.settled && !forbids
 	if p.settled {
 		return nil
@@ -113,7 +122,9 @@ func (p *Policies) apply(t *policy.Tables) (a applied, err error) {
 		p.unfinished = p.incomplete(t, ports.missing, policies.missing, append(singles.missing, identities.missing...), blocks.missing)
 		err = &SyncError{Sets: slices.Sorted(maps.Keys(p.unfinished)), Pods: p.concerned(t.Pods), Err: err}
 	}
+	p.podsMu.Lock()
 	n, errPods := p.setPods(p.podsFor(t.Pods))
+	p.podsMu.Unlock()
 	a.add(n)
 	if errPods != nil {
 		return a, errors.Join(err, errPods) // pods may still need what would be deleted
@@ -190,13 +201,13 @@ func (p *Policies) setPods(pods map[netip.Addr]policy.Sets) (a applied, err erro
 }
 
 // Close closes pods in both directions until Release, whatever tables say meanwhile: before they are attached, while nobody knows what
-// governs them. An agent that starts again has to close anew what no Sync has told it of.
+// governs them. An agent that starts again has to close anew what no Sync has told it of. It does not wait for a Sync but the first one.
 func (p *Policies) Close(addresses []netip.Addr) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.remember(); err != nil {
+	if err := p.begin(); err != nil {
 		return err
 	}
+	p.podsMu.Lock()
+	defer p.podsMu.Unlock()
 	pods := maps.Clone(p.pods.has)
 	for _, a := range addresses {
 		a = a.Unmap()
@@ -214,6 +225,8 @@ func (p *Policies) Release(addresses []netip.Addr) error {
 	if err := p.remember(); err != nil {
 		return err
 	}
+	p.podsMu.Lock()
+	defer p.podsMu.Unlock()
 	pods := maps.Clone(p.pods.has)
 	for _, a := range addresses {
 		a = a.Unmap()

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
@@ -81,6 +82,53 @@ func TestPoliciesNeverMoreOpen(t *testing.T) {
 func isForbidden(w oracle.World, t evaluate.Traffic) bool {
 	allowed, _, err := oracle.Documentation(w, t)
 	return err == nil && !allowed
+}
+
+// A pod that is added is closed at once, also while tables are written, and by these.
+func TestCloseDoesNotWaitForSync(t *testing.T) {
+	d := openPolicies(t, Config{})
+	pod, added, other := addr("10.1.1.2"), addr("10.1.1.3"), addr("10.1.1.4")
+	tables := &policy.Tables{Pods: map[netip.Addr]policy.Sets{pod: {Ingress: 100}}, Identities: map[netip.Addr]policy.Identity{other: policy.IdentityPod}}
+	if _, err := d.Policies.Sync(tables); err != nil {
+		t.Fatal(err)
+	}
+	d.Policies.mu.Lock() // as a Sync does
+	closing := make(chan error, 1)
+	go func() { closing <- d.Policies.Close([]netip.Addr{added}) }()
+	select {
+	case err := <-closing:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("Close waits for a Sync")
+	}
+	d.Policies.mu.Unlock()
+	expect := func(step string, want bool) {
+		t.Helper()
+		var sets bpfPolicedPod
+		err := d.objects.PolicedPods.Lookup(addressOf(added), &sets)
+		if got := err == nil && sets.Ingress == uint32(policy.Closed) && sets.Egress == uint32(policy.Closed); got != want {
+			t.Errorf("%s: closed %t, want %t: %+v, %v", step, got, want, sets, err)
+		}
+		if d.Policies.Knows([]netip.Addr{added}) != want {
+			t.Errorf("%s: known %t", step, !want)
+		}
+	}
+	expect("closed", true)
+	if _, err := d.Policies.Sync(tables); err != nil {
+		t.Fatal(err)
+	}
+	expect("after another Sync", true)
+	if err := d.Policies.Release([]netip.Addr{added}); err != nil {
+		t.Fatal(err)
+	}
+	expect("released", false)
+	for _, a := range []netip.Addr{pod, other} {
+		if !d.Policies.Knows([]netip.Addr{added, a}) {
+			t.Errorf("%s is not known", a)
+		}
+	}
 }
 
 // What refers to something is written after it and deleted before it.

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
 // remember reads what the maps hold, once.
 func (p *Policies) remember() error {
-	if p.read {
+	if p.read.Load() {
 		return nil
 	}
 	err := errors.Join(p.pods.remember(), p.identities.remember(), p.blocks.remember(), p.policies.remember(), p.ports.remember())
@@ -23,8 +24,37 @@ func (p *Policies) remember() error {
 	if err := p.beginRevisions(); err != nil {
 		return err
 	}
-	p.read = true
+	p.read.Store(true)
 	return nil
+}
+
+// begin does the same for those who do not hold mu.
+func (p *Policies) begin() error {
+	if p.read.Load() {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.remember()
+}
+
+// Knows tells whether the tables, as the maps have them, say something of one of these addresses: that it is a pod that policies select, or
+// who is behind it. It waits for a Sync.
+func (p *Policies) Knows(addresses []netip.Addr) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.remember() != nil {
+		return true // nobody knows
+	}
+	p.podsMu.Lock()
+	defer p.podsMu.Unlock()
+	return slices.ContainsFunc(addresses, func(a netip.Addr) bool {
+		a = a.Unmap()
+		_, governed := p.pods.has[a]
+		_, identity := p.identities.has[a]
+		_, single := p.singles.has[a]
+		return governed || identity || single
+	})
 }
 
 // beginRevisions counts revisions from behind those that sessions bear, if `generation` is new.
@@ -66,6 +96,8 @@ type PolicyCounts struct {
 func (p *Policies) Counts() PolicyCounts {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.podsMu.Lock()
+	defer p.podsMu.Unlock()
 	c := PolicyCounts{
 		Pods: len(p.pods.has), Identities: len(p.identities.has) + len(p.singles.has), Blocks: len(p.blocks.has),
 		Policies: len(p.policies.has), Ports: len(p.ports.has),
