@@ -62,7 +62,7 @@ type Agent struct {
 	servicesChanged chan struct{}
 	connections     connections
 	flows           *flows
-	rest            rest
+	rest            *rest
 	ways            ways
 	features        []api.Feature
 
@@ -154,7 +154,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 		func() error { return a.runFlows(ctx) },
 		func() error { return a.serveProxyHealth(ctx) },
 		func() error { return a.expireConnections(ctx) },
-		func() error { return a.attachRest(ctx) },
+		func() error { return a.rest.run(ctx) },
 		func() error { a.loop(ctx, snapshots, changes, a.installer.Watch(ctx)); return nil },
 	}
 	ended := make(chan error, len(tasks))
@@ -225,7 +225,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		installer:       installer,
 		reconciledOnce:  make(chan struct{}, 1),
 		servicesChanged: make(chan struct{}, 1),
-		rest:            rest{wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), done: map[string]int{}},
+		rest:            newRest(dp.AttachPod, dp.AttachPodRest, log),
 		connections:     connections{wake: make(chan struct{}, 1)},
 		flows:           newFlows(config),
 	}

@@ -19,11 +19,12 @@ const (
 
 // Reasons of conditions and Events.
 const (
-	reasonReady      = "BeelineReady"
-	reasonNotReady   = "BeelineNotReady"
-	reasonProblem    = "BeelineProblem"
-	reasonPodProblem = "BeelinePodProblem"
-	reasonPolicy     = "BeelinePolicyClosed"
+	reasonReady        = "BeelineReady"
+	reasonNotReady     = "BeelineNotReady"
+	reasonProblem      = "BeelineProblem"
+	reasonPodProblem   = "BeelinePodProblem"
+	reasonPolicyClosed = "BeelinePolicyClosed"
+	reasonPolicyOpen   = "BeelinePolicyNotInForce"
 )
 
 // reporter tells the cluster about this node. Only the API server has a place for it.
@@ -50,7 +51,13 @@ type outlook struct {
 	failure  error
 	problems []string
 	pods     []podProblem
-	policies []policy.Problem
+	policies []policyWarning
+}
+
+// policyWarning is a problem of a NetworkPolicy, with what it means for the pods that the policy selects.
+type policyWarning struct {
+	policy.Problem
+	reason string
 }
 
 // outlook gives the present one.
@@ -163,7 +170,7 @@ func (a *announcer) tell(o outlook, now time.Time) (again time.Duration) {
 	}
 	for _, p := range o.policies {
 		if lasting(p.Policy.String() + " " + p.UID + " " + p.Text) {
-			a.reporter.PolicyEvent(p.Policy.Namespace, p.Policy.Name, p.UID, reasonPolicy, p.Text)
+			a.reporter.PolicyEvent(p.Policy.Namespace, p.Policy.Name, p.UID, p.reason, p.Text)
 		}
 	}
 	return again

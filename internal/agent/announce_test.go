@@ -3,6 +3,10 @@ package agent
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +52,9 @@ func TestAnnounce(t *testing.T) {
 		said  []string
 		again time.Duration
 	}
+	closes := func(uid string) []policyWarning {
+		return []policyWarning{{policy.Problem{Policy: cluster.Key{Namespace: "shop", Name: "p"}, UID: uid, Text: "no"}, reasonPolicyClosed}}
+	}
 	for name, steps := range map[string][]step{
 		"a node that is ready says so": {{0, outlook{}, []string{ready}, 0}},
 		"a node that is not ready for a moment says nothing": {
@@ -73,10 +80,9 @@ func TestAnnounce(t *testing.T) {
 			{5 * time.Second, outlook{problems: []string{"a"}}, []string{ready, "node BeelineProblem: a"}, 0},
 		},
 		"a policy that closes pods is told of there, and anew when it is another one": {
-			{0, outlook{policies: []policy.Problem{{Policy: cluster.Key{Namespace: "shop", Name: "p"}, UID: "u1", Text: "no"}}}, []string{ready}, 5 * time.Second},
-			{5 * time.Second, outlook{policies: []policy.Problem{{Policy: cluster.Key{Namespace: "shop", Name: "p"}, UID: "u1", Text: "no"}}},
-				[]string{ready, "policy shop/p u1 BeelinePolicyClosed: no"}, 0},
-			{time.Second, outlook{policies: []policy.Problem{{Policy: cluster.Key{Namespace: "shop", Name: "p"}, UID: "u2", Text: "no"}}}, []string{ready}, 5 * time.Second},
+			{0, outlook{policies: closes("u1")}, []string{ready}, 5 * time.Second},
+			{5 * time.Second, outlook{policies: closes("u1")}, []string{ready, "policy shop/p u1 BeelinePolicyClosed: no"}, 0},
+			{time.Second, outlook{policies: closes("u2")}, []string{ready}, 5 * time.Second},
 		},
 		"a problem of a pod is told there": {
 			{0, outlook{pods: []podProblem{pod, {text: "a container without a pod"}}}, []string{ready}, 5 * time.Second},
@@ -121,5 +127,39 @@ func TestTake(t *testing.T) {
 		if got := a.take(step.s); got != step.want || a.snapshot != step.s {
 			t.Errorf("step %d: %t, want %t", i, got, step.want)
 		}
+	}
+}
+
+// silent is a source without problems.
+type silent struct{ cluster.Source }
+
+func (silent) Problems() []string { return nil }
+
+// A policy that is not understood has an Event of its own, and is no matter of the node's, if it closes pods here.
+func TestPolicyThatIsNotUnderstoodHasAnEvent(t *testing.T) {
+	table, _ := newFakePolicies()
+	p := newPolicies(table, policy.NewCompiler("n1").Compile, false, newMetrics(&Agent{}), slog.New(slog.DiscardHandler))
+	p.setNode([]netip.Addr{ownAddress})
+	p.setPods([]policy.LocalPod{webLocal})
+	s := policySnapshot()
+	for _, namespace := range []string{"elsewhere", "shop"} {
+		s.NetworkPolicies = append(s.NetworkPolicies, &cluster.NetworkPolicy{
+			Namespace: namespace, Name: "p", UID: "of-" + namespace, IsolatesIngress: true, Wrong: "spec.ingress[0] is nonsense",
+		})
+	}
+	p.deliver(s)
+	mustPass(t, p)
+	h := &heard{}
+	a, now := announcer{reporter: h}, time.Now()
+	agent := &Agent{policies: p, source: silent{}, snapshot: s}
+	for range 3 {
+		a.tell(agent.outlook(), now)
+		now = now.Add(announceAfter)
+	}
+	h.said = slices.DeleteFunc(h.said, func(said string) bool { return strings.HasPrefix(said, "available") })
+	if diff := cmp.Diff([]string{
+		"policy shop/p of-shop BeelinePolicyClosed: NetworkPolicy shop/p: spec.ingress[0] is nonsense; closed is what it may be about: pod shop/web",
+	}, h.said); diff != "" {
+		t.Errorf("(-want +said):\n%s", diff)
 	}
 }

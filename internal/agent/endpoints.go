@@ -121,7 +121,7 @@ func (a *Agent) connect(e api.Endpoint) (closed uint64, err error) {
 	if err := device.SetMTU(e.HostIfIndex, e.MTU); err != nil {
 		return 0, err
 	}
-	if err := a.datapath.AttachPod(e.HostDevice, e.HostIfIndex); err != nil {
+	if err := a.rest.add(e); err != nil {
 		return 0, err
 	}
 	a.attached[e.HostDevice] = e.HostIfIndex
@@ -211,6 +211,7 @@ func (a *Agent) remove(hostDevice string) error {
 // forget undoes what Add has done so far, except for the device, which is the plugin's. The address is
 // free only when nothing refers to it any more.
 func (a *Agent) forget(e api.Endpoint) error {
+	a.rest.drop(e.HostDevice)
 	var errs []error
 	for _, addr := range e.Addresses {
 		errs = append(errs, a.datapath.Endpoints.Delete(addr), device.DelRoute(device.Route{Prefix: hostPrefix(addr), Device: e.HostIfIndex}))

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +23,8 @@ type policyTable interface {
 	// Close closes pods by their addresses until Release, whatever tables say meanwhile.
 	Close([]netip.Addr) error
 	Release([]netip.Addr) error
+	// Knows tells whether the tables say something of one of these addresses.
+	Knows([]netip.Addr) bool
 }
 
 // policyRetry is how often what could not be written is tried again, and policyRetryFull what did not fit: what makes room is mostly a pass
@@ -45,18 +46,23 @@ type policies struct {
 	wake    chan struct{} // room for one
 	// fresh says that the table began empty.
 	fresh bool
+	// guard makes ready, before they are put into force, for sets of rules that govern what is sent to pods, and gives the addresses for
+	// which that has failed.
+	guard func(map[netip.Addr]policy.Sets) map[netip.Addr]error
 	// changed is told after each pass, filledFirst after the one that has first filled the tables. They must not block.
 	changed, filledFirst func()
 
 	inputs policyInputs
 	// holding is held while addresses are closed and released, so that the table hears of it in the order of the inputs.
 	holding sync.Mutex
-	// mu is held during a pass, of which there is one at a time, and guards what follows. A pass takes no other lock of the agent's.
+	// mu is held during a pass, of which there is one at a time, and guards what follows. The one lock that a pass takes beside is that
+	// of guard: an agent may hold its own.
 	mu sync.Mutex
-	// done is the number of the inputs of the last pass, and written their snapshot.
-	done    uint64
-	written *cluster.Snapshot
-	states  policyStates
+	// done is the number of the inputs of the last pass.
+	done uint64
+	// since is when the first change was heard of that is not in force yet; zero if all are.
+	since  time.Time
+	states policyStates
 
 	outcomeMu sync.Mutex // nobody who asks waits for a pass
 	outcome   policyOutcome
@@ -66,6 +72,11 @@ type policies struct {
 type policyInputs struct {
 	mu       sync.Mutex
 	snapshot *cluster.Snapshot // nil until the source has delivered one
+	// since is when the first change was heard of that no pass has taken up; zero if there is none.
+	since time.Time
+	// passing and passingPods are what the pass under way is made with; nil if there is none.
+	passing     *cluster.Snapshot
+	passingPods []policy.LocalPod
 	// located says that a reconciliation has found out the addresses in local.
 	located bool
 	local   policy.Local
@@ -76,24 +87,9 @@ type policyInputs struct {
 	number uint64
 }
 
-// policyOutcome is what the last pass has come to.
-type policyOutcome struct {
-	// filled says that the tables have had all policies since this agent has started.
-	filled bool
-	// failure is what could not be written, compileProblems are those that the compiler has found, and problems these with what did not fit.
-	failure                   error
-	compileProblems, problems []policy.Problem
-	// closed says why pods here are closed.
-	closed map[closedPod]string
-	// tables are those that were written last, and snapshot with local what they were made of.
-	tables   *policy.Tables
-	snapshot *cluster.Snapshot
-	local    policy.Local
-	states   policyStates
-}
-
 func newPolicies(table policyTable, compile func(*cluster.Snapshot, policy.Local) (*policy.Tables, []policy.Problem), unlabelled bool, m *metrics, log *slog.Logger) *policies {
 	p := &policies{log: log, table: table, compile: compile, metrics: m, wake: make(chan struct{}, 1), changed: func() {}, filledFirst: func() {}, states: policyStates{}}
+	p.guard = func(map[netip.Addr]policy.Sets) map[netip.Addr]error { return nil }
 	p.inputs.local.Unlabelled = unlabelled
 	p.inputs.held = map[netip.Addr]uint64{}
 	return p
@@ -104,8 +100,19 @@ func (p *policies) deliver(snapshot *cluster.Snapshot) {
 	p.take(func(in *policyInputs) (isNew bool) {
 		isNew = in.snapshot == nil || !samePolicies(in.snapshot, snapshot)
 		in.snapshot = snapshot
+		if isNew {
+			in.since = earlier(in.since, snapshot.Since)
+		}
 		return isNew
 	})
+}
+
+// earlier gives the first of two times; zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func (p *policies) setNode(addresses []netip.Addr) {
@@ -146,40 +153,6 @@ func samePolicies(a, b *cluster.Snapshot) bool {
 		cluster.Same(a.Nodes, b.Nodes) && slices.Equal(a.Unknown, b.Unknown) && slices.Equal(a.Partial, b.Partial)
 }
 
-// isolates tells whether policies may select a pod in a direction, as far as is known now.
-func (p *policies) isolates(namespace string) (ingress, egress bool) {
-	p.inputs.mu.Lock()
-	snapshot := p.inputs.snapshot
-	p.inputs.mu.Unlock()
-	if snapshot == nil || !knownPolicies(snapshot) {
-		return true, true
-	}
-	begin, _ := slices.BinarySearchFunc(snapshot.NetworkPolicies, namespace, func(n *cluster.NetworkPolicy, namespace string) int {
-		return strings.Compare(n.Namespace, namespace)
-	})
-	for _, n := range snapshot.NetworkPolicies[begin:] {
-		if n.Namespace != namespace {
-			break
-		}
-		ingress, egress = ingress || n.IsolatesIngress, egress || n.IsolatesEgress
-	}
-	return ingress, egress
-}
-
-// close closes a pod that is being added until a pass that knows of it, and gives the number of that: see passAt.
-func (p *policies) close(pods []policy.LocalPod, addresses []netip.Addr) (number uint64, err error) {
-	p.holding.Lock()
-	defer p.holding.Unlock()
-	number = p.take(func(in *policyInputs) bool {
-		in.local.Pods = pods
-		for _, a := range addresses {
-			in.held[a] = in.number + 1
-		}
-		return true
-	})
-	return number, p.table.Close(addresses)
-}
-
 // current is what the last pass has come to.
 func (p *policies) current() policyOutcome {
 	p.outcomeMu.Lock()
@@ -198,7 +171,7 @@ func (p *policies) run(ctx context.Context) error {
 			return nil
 		case <-p.wake:
 		case <-retry.C:
-			if failure := p.current().failure; failure == nil || ofSets(failure) {
+			if o := p.current(); len(o.unguarded) == 0 && (o.failure == nil || ofSets(o.failure)) {
 				continue
 			}
 		case <-retryFull.C:
@@ -231,14 +204,19 @@ func (p *policies) passLocked() error {
 	p.inputs.mu.Lock()
 	snapshot, local, located, number := p.inputs.snapshot, p.inputs.local, p.inputs.located, p.inputs.number
 	held := maps.Clone(p.inputs.held)
-	p.inputs.mu.Unlock()
-	if !located {
-		return nil
-	}
-	if snapshot == nil || !knownPolicies(snapshot) {
+	if !located || snapshot == nil || !knownPolicies(snapshot) {
+		p.inputs.since = time.Time{} // how long the cluster is not known is another matter
+		p.inputs.mu.Unlock()
+		if !located {
+			return nil
+		}
 		return p.admitNode(local.Addresses)
 	}
-	local.Pods = recognised(snapshot, local.Pods)
+	p.inputs.passing, p.inputs.passingPods = snapshot, local.Pods
+	p.since, p.inputs.since = earlier(p.since, p.inputs.since), time.Time{}
+	p.inputs.mu.Unlock()
+	defer p.passed()
+	local = local.Named(snapshot)
 	begin := time.Now()
 	last := p.current()
 	tables, problems := last.tables, last.compileProblems
@@ -246,19 +224,35 @@ func (p *policies) passLocked() error {
 		tables, problems = p.compile(snapshot, local)
 	}
 	compiled := time.Now()
+	unguarded := p.guard(tables.Pods)
 	changed, err := p.table.Sync(tables)
 	if err == nil || ofSets(err) {
 		err = errors.Join(err, p.releaseHeld(held))
 	}
 	p.done = number
-	p.metrics.policiesApplied(compiled.Sub(begin), time.Since(compiled), err)
-	if err == nil && changed > 0 && snapshot != p.written && !snapshot.Since.IsZero() {
-		p.metrics.policyChanges.Observe(time.Since(snapshot.Since).Seconds())
-	}
-	p.written = snapshot
-	p.log.Debug("NetworkPolicies written", "changed", changed, "compile", compiled.Sub(begin), "apply", time.Since(compiled), "error", err)
-	p.conclude(policyOutcome{failure: err, compileProblems: problems, tables: tables, snapshot: snapshot, local: local})
+	p.metrics.policiesApplied(compiled.Sub(begin), time.Since(compiled), errors.Join(err, someOf(unguarded)))
+	p.observe(changed, err)
+	p.log.Debug("NetworkPolicies written", "policies", len(snapshot.NetworkPolicies), "changed", changed, "compile", compiled.Sub(begin), "apply", time.Since(compiled), "error", err)
+	p.conclude(policyOutcome{failure: err, unguarded: unguarded, compileProblems: problems, tables: tables, snapshot: snapshot, local: local})
 	return err
+}
+
+// passed takes note that a pass is over.
+func (p *policies) passed() {
+	p.inputs.mu.Lock()
+	defer p.inputs.mu.Unlock()
+	p.inputs.passing, p.inputs.passingPods = nil, nil
+}
+
+// observe takes note of how long a change took to be in force. What could not be written goes on taking.
+func (p *policies) observe(changed int, err error) {
+	if err != nil && !ofSets(err) {
+		return
+	}
+	if err == nil && changed > 0 && !p.since.IsZero() {
+		p.metrics.policyChanges.Observe(time.Since(p.since).Seconds())
+	}
+	p.since = time.Time{}
 }
 
 // ofSets tells whether an error is that of some sets of rules, whose pods are closed, and not of the tables themselves.
@@ -283,28 +277,6 @@ func (p *policies) admitNode(own []netip.Addr) error {
 	return err
 }
 
-// releaseHeld opens what was closed for pods that were added: the tables in force know them. An address that has been
-// closed again since is another pod's.
-func (p *policies) releaseHeld(held map[netip.Addr]uint64) error {
-	p.holding.Lock()
-	defer p.holding.Unlock()
-	p.inputs.mu.Lock()
-	maps.DeleteFunc(held, func(a netip.Addr, number uint64) bool { return p.inputs.held[a] != number })
-	p.inputs.mu.Unlock()
-	if len(held) == 0 {
-		return nil
-	}
-	if err := p.table.Release(slices.Collect(maps.Keys(held))); err != nil {
-		return err
-	}
-	p.inputs.mu.Lock()
-	defer p.inputs.mu.Unlock()
-	for a := range held {
-		delete(p.inputs.held, a)
-	}
-	return nil
-}
-
 // policyKinds are what policies are compiled from.
 var policyKinds = cluster.Kinds{cluster.KindNetworkPolicy, cluster.KindNamespace, cluster.KindPod}
 
@@ -312,57 +284,6 @@ var policyKinds = cluster.Kinds{cluster.KindNetworkPolicy, cluster.KindNamespace
 // select. Before, what an earlier agent has put into force stays, and pods that are added are closed.
 func knownPolicies(s *cluster.Snapshot) bool {
 	return !slices.ContainsFunc(policyKinds, s.Unknown.Has) && !slices.ContainsFunc(policyKinds, s.Partial.Has)
-}
-
-// conclude tells what has come of a pass to those who ask, and what is new of it to the log.
-func (p *policies) conclude(now policyOutcome) {
-	before := p.current()
-	now.closed = now.closedPods()
-	now.problems = slices.Concat(now.compileProblems, now.unfinished())
-	if failure := now.failure; failure != nil && (before.failure == nil || before.failure.Error() != failure.Error()) {
-		p.log.Error("NetworkPolicies cannot be written", "error", failure)
-	}
-	for _, problem := range now.problems {
-		if !slices.ContainsFunc(before.problems, func(b policy.Problem) bool { return b.Text == problem.Text }) {
-			p.log.Warn("problem", "problem", problem.Text)
-		}
-	}
-	now.filled = before.filled || now.failure == nil || ofSets(now.failure)
-	if now.filled && !before.filled {
-		p.log.Info("NetworkPolicies are in force", "policies", len(now.snapshot.NetworkPolicies), "pods", len(now.tables.Pods))
-	}
-	p.states = p.states.after(now, time.Now())
-	now.states = p.states
-	p.outcomeMu.Lock()
-	p.outcome = now
-	p.outcomeMu.Unlock()
-	p.changed()
-	if now.filled && !before.filled {
-		p.filledFirst()
-	}
-}
-
-// governs tells whether policies of the last pass isolate a pod, or one that had one of its addresses before.
-func (o policyOutcome) governs(addresses []netip.Addr) bool {
-	return o.tables != nil && slices.ContainsFunc(addresses, func(a netip.Addr) bool { _, is := o.tables.Pods[a]; return is })
-}
-
-// governsIngress tells whether policies of the last pass isolate a pod from those who send to it.
-func (o policyOutcome) governsIngress(addresses []netip.Addr) bool {
-	return o.tables != nil && slices.ContainsFunc(addresses, func(a netip.Addr) bool { return o.tables.Pods[a].Ingress != policy.NotIsolated })
-}
-
-// all are the problems of policies, one sentence each, but for those of policies that are not understood: the source names them.
-func (o policyOutcome) all() (all []string) {
-	if o.failure != nil && !ofSets(o.failure) { // what does not fit is among the problems
-		all = append(all, strings.Split(o.failure.Error(), "\n")...)
-	}
-	for _, problem := range o.problems {
-		if policyOf(o.snapshot, problem.Policy).Wrong == "" {
-			all = append(all, problem.Text)
-		}
-	}
-	return all
 }
 
 // errPoliciesMissing keeps the programs of an earlier agent in place.

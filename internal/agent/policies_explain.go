@@ -25,7 +25,7 @@ func (a *Agent) ExplainPolicy(_ context.Context, q api.PolicyQuestion) (*api.Pol
 	if snapshot == nil || !knownPolicies(snapshot) {
 		return nil, api.Errorf(api.CodeNotReady, "node %s does not know the cluster's NetworkPolicies yet", a.config.NodeName)
 	}
-	x := explainer{snapshot: withLocal(snapshot, a.config.NodeName, local.Pods), closed: a.policies.current().closed}
+	x := explainer{snapshot: local.View(snapshot, a.config.NodeName), stackServices: a.ways.services != ServicesEBPF, closed: a.policies.current().closed}
 	answer, err := x.answer(q)
 	var refused *api.Error
 	if err != nil && !errors.As(err, &refused) {
@@ -37,6 +37,8 @@ func (a *Agent) ExplainPolicy(_ context.Context, q api.PolicyQuestion) (*api.Pol
 // explainer answers questions about one snapshot.
 type explainer struct {
 	snapshot *cluster.Snapshot
+	// stackServices says that backends are chosen by the host's stack, behind the programs at the sender.
+	stackServices bool
 	// closed says why pods of this node are closed in a direction.
 	closed map[closedPod]string
 }
@@ -59,11 +61,11 @@ func (x explainer) answer(q api.PolicyQuestion) (*api.PolicyAnswer, error) {
 	}
 	answer := &api.PolicyAnswer{Allowed: true}
 	for _, to := range ways {
-		way, err := x.way(evaluate.Traffic{Source: from, Destination: to.end, Protocol: protocol, Port: to.port})
+		way, err := x.way(from, to, protocol)
 		if err != nil {
 			return nil, err
 		}
-		way.From, way.To = x.describe(from, q.From), x.describe(to.end, q.To)
+		way.From, way.To, way.Service = x.describe(from, q.From), x.describe(to.end, q.To), to.service
 		if to.port != 0 {
 			way.To += fmt.Sprintf(" port %d/%s", to.port, q.Protocol)
 		}
@@ -73,9 +75,15 @@ func (x explainer) answer(q api.PolicyQuestion) (*api.PolicyAnswer, error) {
 	return answer, nil
 }
 
-// way judges one connection.
-func (x explainer) way(t evaluate.Traffic) (api.PolicyWay, error) {
+// way judges one connection. Where the stack chooses the backend, the sender's policies have seen the Service's address.
+func (x explainer) way(from evaluate.Endpoint, to destination, protocol cluster.Protocol) (api.PolicyWay, error) {
+	t := evaluate.Traffic{Source: from, Destination: to.end, Protocol: protocol, Port: to.port}
 	v := evaluate.Evaluate(x.snapshot, t)
+	if v.Err == nil && to.asked.IsValid() && x.stackServices {
+		t.Destination, t.Port = evaluate.Endpoint{Address: to.asked.Addr()}, to.asked.Port()
+		before := evaluate.Evaluate(x.snapshot, t)
+		v.Egress, v.Err = before.Egress, before.Err
+	}
 	if v.Err != nil {
 		return api.PolicyWay{}, v.Err
 	}
@@ -107,6 +115,9 @@ func (x explainer) judgement(j evaluate.Judgement) api.PolicyJudgement {
 type destination struct {
 	end  evaluate.Endpoint
 	port uint16
+	// service is the Service whose backend it is, and asked the Service's address and port; empty for other destinations.
+	service string
+	asked   netip.AddrPort
 }
 
 // destinations finds out where the connections go: to one place, or to each backend of a Service.
@@ -118,56 +129,27 @@ func (x explainer) destinations(q api.PolicyQuestion, protocol cluster.Protocol)
 		}
 		return nil, fmt.Errorf("a port is needed, as in %s:80", q.To)
 	}
+	if s := x.serviceOf(q.To, q.Port, protocol); s != nil && !withoutPorts {
+		return x.backends(s, q, protocol)
+	}
 	end, err := x.end(q.To)
 	if err != nil {
-		if key, isKey := keyNamed(q.To); isKey && x.service(key) != nil {
-			return x.backends(x.service(key), q, protocol)
-		}
 		return nil, err
 	}
 	if withoutPorts {
-		return []destination{{end, 0}}, nil
+		return []destination{{end: end}}, nil
 	}
 	if number, err := strconv.ParseUint(q.Port, 10, 16); err == nil && number > 0 {
-		return []destination{{end, uint16(number)}}, nil
+		return []destination{{end: end, port: uint16(number)}}, nil
 	}
 	if pod := podOf(x.snapshot, end.Pod); pod != nil {
 		for _, port := range pod.Ports {
 			if port.Name == q.Port && port.Protocol == protocol {
-				return []destination{{end, port.Number}}, nil
+				return []destination{{end: end, port: port.Number}}, nil
 			}
 		}
 	}
 	return nil, api.Errorf(api.CodeNotFound, "%s has no port %q of protocol %s", q.To, q.Port, q.Protocol)
-}
-
-// backends are those of a port of a Service, as pods where they are some.
-func (x explainer) backends(s *cluster.Service, q api.PolicyQuestion, protocol cluster.Protocol) (all []destination, err error) {
-	at := slices.IndexFunc(s.Ports, func(p cluster.ServicePort) bool {
-		return p.Protocol == protocol && (p.Name == q.Port || strconv.Itoa(int(p.Number)) == q.Port)
-	})
-	if at < 0 {
-		return nil, api.Errorf(api.CodeNotFound, "Service %s has no port %s of protocol %s", s.Key(), q.Port, q.Protocol)
-	}
-	for _, slice := range x.snapshot.EndpointSlices {
-		if slice.Namespace != s.Namespace || slice.Service != s.Name {
-			continue
-		}
-		for _, port := range slice.Ports {
-			if port.Name != s.Ports[at].Name || port.Protocol != protocol {
-				continue
-			}
-			for _, e := range slice.Endpoints {
-				if to := (destination{evaluate.Endpoint{Address: e.Address}, port.Number}); !slices.Contains(all, to) {
-					all = append(all, to)
-				}
-			}
-		}
-	}
-	if len(all) == 0 {
-		return nil, api.Errorf(api.CodeNotFound, "Service %s has no backends", s.Key())
-	}
-	return all, nil
 }
 
 // end finds out who an end is.
@@ -199,10 +181,6 @@ func (x explainer) describe(e evaluate.Endpoint, asked string) string {
 		}
 	}
 	return e.Address.String()
-}
-
-func (x explainer) service(key cluster.Key) *cluster.Service {
-	return find(x.snapshot.Services, key)
 }
 
 func podOf(s *cluster.Snapshot, key cluster.Key) *cluster.Pod { return find(s.Pods, key) }

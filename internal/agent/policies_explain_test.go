@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
@@ -31,7 +30,12 @@ func shop() *cluster.Snapshot {
 				Peers: []cluster.PolicyPeer{{Pods: &client}}, Ports: []cluster.PolicyPort{{Protocol: cluster.TCP, First: 8080, Last: 8080}},
 			}}},
 		},
-		Services: []*cluster.Service{{Namespace: "shop", Name: "front", Ports: []cluster.ServicePort{{Name: "www", Protocol: cluster.TCP, Number: 80}}}},
+		Nodes: []cluster.Node{{Name: "n1", Addresses: []netip.Addr{netip.MustParseAddr("172.30.0.1")}}},
+		Services: []*cluster.Service{{
+			Namespace: "shop", Name: "front", ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.5"), netip.MustParseAddr("fd96::5")},
+			ExternalIPs: []netip.Addr{netip.MustParseAddr("198.51.100.5")},
+			Ports:       []cluster.ServicePort{{Name: "www", Protocol: cluster.TCP, Number: 80, NodePort: 30080}},
+		}},
 		EndpointSlices: []*cluster.EndpointSlice{{Namespace: "shop", Name: "front-x", Service: "front",
 			Ports:     []cluster.EndpointPort{{Name: "www", Protocol: cluster.TCP, Number: 8080}},
 			Endpoints: []cluster.Endpoint{{Address: netip.MustParseAddr("10.1.1.3"), Ready: true}, {Address: netip.MustParseAddr("10.9.9.9"), Ready: true}}}},
@@ -57,6 +61,14 @@ func TestExplainPolicy(t *testing.T) {
 		{"shop/client", "shop/web", "", "ICMP", false, 1, "allows the peer"},
 		{"shop/client", "shop/front", "80", "TCP", true, 2, "shop/web (10.1.1.3) port 8080/TCP"},
 		{"203.0.113.9", "shop/front", "www", "TCP", false, 2, "10.9.9.9 port 8080/TCP"},
+		{"shop/client", "10.96.0.5", "80", "TCP", true, 2, "backend of shop/front"},
+		{"shop/client", "::ffff:10.96.0.5", "www", "TCP", true, 2, "shop/web (10.1.1.3) port 8080/TCP"},
+		{"203.0.113.9", "198.51.100.5", "80", "TCP", false, 2, "allows the port, but not the peer"},
+		{"203.0.113.9", "172.30.0.1", "30080", "TCP", false, 2, "shop/web (10.1.1.3) port 8080/TCP"},
+		{"shop/client", "172.30.0.1", "30081", "TCP", true, 1, "own node"},
+		{"shop/client", "10.96.0.5", "81", "TCP", false, 0, "Service shop/front has no port 81 of protocol TCP"},
+		{"shop/client", "198.51.100.5", "22", "TCP", true, 1, ""},
+		{"shop/client", "fd96::5", "80", "TCP", false, 0, "Service shop/front has no backends"},
 		{"shop/db", "shop/client", "1", "TCP", false, 1, "closed: NetworkPolicy shop/broken is not understood: nonsense"},
 		{"shop/client", "shop/db", "1", "TCP", true, 1, ""},
 		{"shop/nobody", "shop/web", "80", "TCP", false, 0, "source: there is no pod shop/nobody"},
@@ -84,6 +96,7 @@ func TestExplainPolicy(t *testing.T) {
 		}
 		said := ""
 		for _, w := range a.Ways {
+			said += "backend of " + w.Service + "\n"
 			for _, j := range []api.PolicyJudgement{w.Egress, w.Ingress} {
 				said += strings.Join(slices.Concat([]string{w.From, w.To, j.Reason}, j.Rules, j.Near), "\n") + "\n"
 			}
@@ -94,56 +107,39 @@ func TestExplainPolicy(t *testing.T) {
 	}
 }
 
+// Beside kube-proxy the sender's policies are asked about the Service's address, and the receiver's about who has sent it.
+func TestExplainPolicyBesideKubeProxy(t *testing.T) {
+	s := shop()
+	s.Pods = slices.Delete(s.Pods, 1, 2)
+	s.NetworkPolicies[0] = &cluster.NetworkPolicy{Namespace: "shop", Name: "client", Pods: *s.NetworkPolicies[1].Ingress[0].Peers[0].Pods, IsolatesEgress: true,
+		Egress: []cluster.PolicyRule{{Peers: []cluster.PolicyPeer{{Block: netip.MustParsePrefix("10.1.0.0/16")}}}}}
+	for _, c := range []struct {
+		stack   bool
+		egress  bool
+		to, how string
+	}{
+		{false, true, "10.96.0.5", "by address"}, {false, true, "shop/front", "by name"},
+		{true, false, "10.96.0.5", "by address"}, {true, false, "shop/front", "by name"}, {true, true, "shop/web", "the pod itself"},
+	} {
+		port := "80"
+		if c.to == "shop/web" {
+			port = "8080"
+		}
+		a, err := explainer{snapshot: s, stackServices: c.stack}.answer(api.PolicyQuestion{From: "shop/client", To: c.to, Port: port, Protocol: "TCP"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := a.Ways[0]; w.Egress.Allowed != c.egress || !w.Ingress.Allowed {
+			t.Errorf("stack %t, %s: egress %+v, ingress %+v", c.stack, c.how, w.Egress, w.Ingress)
+		}
+	}
+}
+
 // A pod that is closed here for want of room is not allowed, whatever rules say.
 func TestExplainPolicyOfClosedPod(t *testing.T) {
 	x := explainer{snapshot: shop(), closed: map[closedPod]string{{cluster.Key{Namespace: "shop", Name: "web"}, true}: "map policies is full"}}
 	a, err := x.answer(api.PolicyQuestion{From: "shop/client", To: "shop/web", Port: "8080", Protocol: "TCP"})
 	if err != nil || a.Allowed || a.Ways[0].Ingress.Reason != "closed: map policies is full" {
 		t.Errorf("answer %+v, error %v", a, err)
-	}
-}
-
-// The agent knows the addresses of its pods before the cluster does, and an address is that of the pod that has it now.
-func TestWithLocal(t *testing.T) {
-	s := shop()
-	web, old := cluster.Key{Namespace: "shop", Name: "web"}, cluster.Key{Namespace: "shop", Name: "db"}
-	with := withLocal(s, "n1", policyPodsOf(
-		api.Endpoint{Pod: api.PodRef{Namespace: "shop", Name: "web"}, Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.4")}},
-		api.Endpoint{Attachment: api.Attachment{ContainerID: "c1"}, Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.9")}},
-	))
-	if p := podOf(with, web); p.Addresses[0].String() != "10.1.1.4" || p.Labels != s.Pods[2].Labels || len(p.Addresses) != 1 {
-		t.Errorf("pod with an interface here: %+v", p)
-	}
-	if p := podOf(with, old); len(p.Addresses) != 0 {
-		t.Errorf("pod that had the address before: %+v", p)
-	}
-	if p := podOf(with, cluster.Key{Namespace: "default", Name: "c1"}); p == nil || p.Addresses[0].String() != "10.1.1.9" {
-		t.Errorf("container without a pod: %+v", p)
-	}
-	if s.Pods[1].Addresses[0].String() != "10.1.1.4" || s.Pods[2].Addresses[0].String() != "10.1.1.3" {
-		t.Error("the snapshot has changed")
-	}
-}
-
-// Of a pod whose file was lost an agent that starts knows the addresses only: by these the cluster's Pods have its name.
-func TestRecognised(t *testing.T) {
-	at := func(a string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(a)} }
-	s := &cluster.Snapshot{Pods: []*cluster.Pod{
-		{Namespace: "shop", Name: "ended", Ended: true, Addresses: at("10.1.1.4")},
-		{Namespace: "shop", Name: "host", HostNetwork: true, Addresses: at("10.1.1.5")},
-		{Namespace: "shop", Name: "web", Addresses: at("10.1.1.3")},
-	}}
-	pods := policyPodsOf(
-		api.Endpoint{HostDevice: "bl1", Addresses: at("10.1.1.3")},
-		api.Endpoint{HostDevice: "bl2", Addresses: at("10.1.1.4")},
-		api.Endpoint{HostDevice: "bl3", Addresses: at("10.1.1.5")},
-		api.Endpoint{HostDevice: "bl4", Pod: api.PodRef{Namespace: "shop", Name: "late"}, Addresses: at("10.1.1.3")},
-	)
-	var names []string
-	for _, p := range recognised(s, pods) {
-		names = append(names, p.Pod.String())
-	}
-	if diff := cmp.Diff([]string{"default/bl2", "default/bl3", "shop/late", "shop/web"}, names); diff != "" {
-		t.Error(diff)
 	}
 }

@@ -20,13 +20,15 @@ func (a *Agent) Policies(_ context.Context, which api.PolicyFilter) ([]api.Netwo
 	}
 	states := a.policies.current().states
 	selected := map[cluster.Key][]string{}
-	view := withLocal(snapshot, a.config.NodeName, local.Pods)
+	view := local.View(snapshot, a.config.NodeName)
 	for _, pod := range local.Pods {
 		ingress, egress := selecting(view, pod.Pod)
 		keys := append(ingress, egress...)
 		slices.SortFunc(keys, cluster.Key.Compare)
 		for _, key := range slices.Compact(keys) {
-			selected[key] = append(selected[key], pod.Pod.String())
+			if name := pod.Pod.String(); !slices.Contains(selected[key], name) {
+				selected[key] = append(selected[key], name)
+			}
 		}
 	}
 	all := []api.NetworkPolicy{}
@@ -64,11 +66,14 @@ func directions(p *cluster.NetworkPolicy) []string {
 	return all
 }
 
-// newest gives the snapshot and the pods of the next pass.
+// newest gives the snapshot and what is known of the node for the next pass.
 func (p *policies) newest() (*cluster.Snapshot, policy.Local) {
 	p.inputs.mu.Lock()
 	defer p.inputs.mu.Unlock()
-	return p.inputs.snapshot, p.inputs.local
+	if p.inputs.snapshot == nil {
+		return nil, p.inputs.local
+	}
+	return p.inputs.snapshot, p.inputs.local.Named(p.inputs.snapshot)
 }
 
 // policyStatus tells what this node has to do with NetworkPolicies. The agent's lock is held.
@@ -82,10 +87,8 @@ func (a *Agent) policyStatus() api.PolicyStatus {
 	}
 	o := a.policies.current()
 	s.Known = o.filled
-	for _, state := range o.states {
-		if state.state == api.PolicyClosed {
-			s.Closed++
-		}
+	if a.snapshot != nil {
+		s.Closed, s.Pending = o.states.count(a.snapshot.NetworkPolicies)
 	}
 	closed := map[cluster.Key]bool{}
 	for c := range o.closed {
@@ -114,20 +117,26 @@ func (a *Agent) policyStatus() api.PolicyStatus {
 	return s
 }
 
-// policyWarnings are the problems of policies that close pods here, for Events on them, and the other problems.
-func (a *Agent) policyWarnings() (ofPolicies []policy.Problem, others []string) {
+// policyWarnings are the problems of policies that close pods here, or leave them open, for Events on them, and the other problems.
+func (a *Agent) policyWarnings() (ofPolicies []policyWarning, others []string) {
 	others = a.policyProblems()
 	if a.policies == nil {
 		return nil, others
 	}
-	for _, p := range a.policies.current().problems {
+	o := a.policies.current()
+	for i, p := range o.problems {
 		if p.Policy == (cluster.Key{}) {
 			continue
 		}
 		others = slices.DeleteFunc(others, func(text string) bool { return text == p.Text })
-		if len(p.Pods) > 0 {
-			ofPolicies = append(ofPolicies, p)
+		if len(p.Pods) == 0 {
+			continue
 		}
+		reason := reasonPolicyClosed
+		if i >= len(o.problems)-len(o.open) { // they are the last ones
+			reason = reasonPolicyOpen
+		}
+		ofPolicies = append(ofPolicies, policyWarning{p, reason})
 	}
 	return ofPolicies, others
 }
@@ -141,6 +150,9 @@ func (a *Agent) policyProblems() []string {
 		return nil
 	}
 	all := a.policies.current().all()
+	if a.ways.services == ServicesKubeProxy {
+		all = append(all, a.policies.current().besideKubeProxy()...)
+	}
 	if snapshot, _ := a.policies.newest(); snapshot != nil && !knownPolicies(snapshot) {
 		all = append(all, unknownPolicies(snapshot))
 	}

@@ -31,12 +31,18 @@ func (before policyStates) after(o policyOutcome, now time.Time) policyStates {
 	for _, p := range o.problems {
 		problems[p.Policy] = p.Text
 	}
+	open := make(map[cluster.Key]bool, len(o.open))
+	for _, p := range o.open {
+		open[p.Policy] = true
+	}
 	states := make(policyStates, len(o.snapshot.NetworkPolicies))
 	for _, p := range o.snapshot.NetworkPolicies {
 		s := policyState{of: p, state: api.PolicyInForce, since: now}
 		switch problem := problems[p.Key()]; {
 		case p.Wrong != "":
 			s.state, s.reason = api.PolicyClosed, p.Wrong
+		case open[p.Key()]:
+			s.state, s.reason = api.PolicyPending, problem
 		case problem != "":
 			s.state, s.reason = api.PolicyClosed, problem
 		case o.failure != nil && !ofSets(o.failure):
@@ -48,6 +54,19 @@ func (before policyStates) after(o policyOutcome, now time.Time) policyStates {
 		states[p.Key()] = s
 	}
 	return states
+}
+
+// count says how many of these policies are closed, and how many are not in force yet: no pass has been about those.
+func (states policyStates) count(of []*cluster.NetworkPolicy) (closed, pending int) {
+	for _, p := range of {
+		switch s, ok := states[p.Key()]; {
+		case !ok || s.of != p || s.state == api.PolicyPending:
+			pending++
+		case s.state == api.PolicyClosed:
+			closed++
+		}
+	}
+	return closed, pending
 }
 
 // closedPod is one direction of a pod.
@@ -69,7 +88,14 @@ func (o policyOutcome) closedPods() map[closedPod]string {
 	all := map[closedPod]string{}
 	var full *datapath.SyncError
 	_ = errors.As(o.failure, &full)
+	told := map[cluster.Key]bool{}
 	for _, pod := range o.local.Pods {
+		told[pod.Pod] = told[pod.Pod] || pod.Object(o.snapshot) != nil
+	}
+	for _, pod := range o.local.Pods {
+		if told[pod.Pod] && pod.Object(o.snapshot) == nil {
+			continue // one that was before, or comes after, the one that is asked about by that name
+		}
 		for _, ingress := range []bool{true, false} {
 			at := closedPod{pod.Pod, ingress}
 			for _, a := range pod.Addresses {
@@ -92,7 +118,7 @@ func (o policyOutcome) whyClosed(pod policy.LocalPod) string {
 			return problem.Text
 		}
 	}
-	if objectOf(o.snapshot, pod) == nil {
+	if pod.Object(o.snapshot) == nil {
 		return fmt.Sprintf("the cluster has not told of pod %s yet", pod.Pod)
 	}
 	return "what governs it is not known"
@@ -105,7 +131,7 @@ func (o policyOutcome) unfinished() (all []policy.Problem) {
 		return nil
 	}
 	concerned := map[cluster.Key][]cluster.Key{}
-	view := withLocal(o.snapshot, "", o.local.Pods)
+	view := o.local.View(o.snapshot, "")
 	for _, pod := range o.local.Pods {
 		isOf := func(a netip.Addr) bool { return slices.Contains(full.Pods, a) }
 		if !slices.ContainsFunc(pod.Addresses, isOf) {
@@ -123,13 +149,53 @@ func (o policyOutcome) unfinished() (all []policy.Problem) {
 			}
 		}
 	}
+	return o.problemsOf(concerned, func(key cluster.Key, pods []cluster.Key) string {
+		return fmt.Sprintf("NetworkPolicy %s does not fit, and %d pods that it selects here are closed: %v", key, len(pods), oneLine{full.Err})
+	})
+}
+
+// openPods are the policies that are not in force for what the host's stack sends to pods, each with those pods.
+func (o policyOutcome) openPods() (all []policy.Problem) {
+	if len(o.unguarded) == 0 {
+		return nil
+	}
+	concerned := map[cluster.Key][]cluster.Key{}
+	view := o.local.View(o.snapshot, "")
+	for _, pod := range o.local.Pods {
+		if !slices.ContainsFunc(pod.Addresses, func(a netip.Addr) bool { return o.unguarded[a] != nil }) {
+			continue
+		}
+		ingress, _ := selecting(view, pod.Pod)
+		for _, key := range ingress {
+			concerned[key] = append(concerned[key], pod.Pod)
+		}
+		if len(ingress) == 0 { // closed, since its labels are not known
+			all = append(all, policy.Problem{
+				Pods: []cluster.Key{pod.Pod}, Text: fmt.Sprintf("pod %s is not closed for what the host's stack sends to it: %v", pod.Pod, oneLine{someOf(o.unguarded)}),
+			})
+		}
+	}
+	ofPolicies := o.problemsOf(concerned, func(key cluster.Key, pods []cluster.Key) string {
+		return fmt.Sprintf("NetworkPolicy %s is not in force for what the host's stack sends to %s: %v", key, countPods(pods), oneLine{someOf(o.unguarded)})
+	})
+	return append(all, ofPolicies...)
+}
+
+// problemsOf makes one problem of each policy with the pods that are concerned.
+func (o policyOutcome) problemsOf(concerned map[cluster.Key][]cluster.Key, text func(cluster.Key, []cluster.Key) string) (all []policy.Problem) {
 	for _, key := range slices.SortedFunc(maps.Keys(concerned), cluster.Key.Compare) {
-		all = append(all, policy.Problem{
-			Policy: key, UID: policyOf(o.snapshot, key).UID, Pods: concerned[key],
-			Text: fmt.Sprintf("NetworkPolicy %s does not fit, and %d pods that it selects here are closed: %v", key, len(concerned[key]), oneLine{full.Err}),
-		})
+		pods := concerned[key]
+		all = append(all, policy.Problem{Policy: key, UID: policyOf(o.snapshot, key).UID, Pods: pods, Text: text(key, pods)})
 	}
 	return all
+}
+
+// countPods names pods in a sentence.
+func countPods(pods []cluster.Key) string {
+	if len(pods) == 1 {
+		return "pod " + pods[0].String()
+	}
+	return fmt.Sprintf("%d pods", len(pods))
 }
 
 // selecting gives the policies that select a pod in each direction.

@@ -64,6 +64,16 @@ func (f *fakePolicies) Release(addresses []netip.Addr) error {
 	return nil
 }
 
+func (f *fakePolicies) Knows(addresses []netip.Addr) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.ContainsFunc(addresses, func(a netip.Addr) bool {
+		_, governed := f.wanted[a]
+		_, known := f.identities[a]
+		return governed || known
+	})
+}
+
 // of gives what holds for an address.
 func (f *fakePolicies) of(a netip.Addr) policy.Sets {
 	f.mu.Lock()
@@ -85,8 +95,9 @@ var (
 func newFakePolicies() (*fakePolicies, *policies) {
 	table := &fakePolicies{held: map[netip.Addr]bool{}}
 	compile := func(s *cluster.Snapshot, local policy.Local) (*policy.Tables, []policy.Problem) {
-		t := &policy.Tables{Pods: map[netip.Addr]policy.Sets{}}
+		t := &policy.Tables{Pods: map[netip.Addr]policy.Sets{}, Identities: map[netip.Addr]policy.Identity{}}
 		for _, pod := range local.Pods {
+			t.Identities[pod.Addresses[0]] = policy.IdentityPod
 			if slices.ContainsFunc(s.NetworkPolicies, func(p *cluster.NetworkPolicy) bool { return p.Namespace == pod.Pod.Namespace }) {
 				t.Pods[pod.Addresses[0]] = webSets
 			}

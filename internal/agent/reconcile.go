@@ -214,7 +214,7 @@ func (a *Agent) attach(want desired) error {
 		a.attached[name] = index
 	}
 	for name, e := range a.endpoints {
-		attach(name, e.HostIfIndex, a.attachPod)
+		attach(name, e.HostIfIndex, func(string, int) error { return a.rest.add(e) })
 	}
 	if a.datapath.SetStackSends(a.stackSends()) {
 		for _, u := range a.uplinks {

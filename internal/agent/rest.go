@@ -2,86 +2,165 @@ package agent
 
 import (
 	"context"
-	"maps"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/policy"
 )
 
 // restAfter is how long no pod must have been added before the programs that nobody waits for are attached: each takes some 10 ms, in
-// which other pods could be.
-const restAfter = 500 * time.Millisecond
+// which other pods could be. restAtLast is how long that can go on.
+const (
+	restAfter  = 500 * time.Millisecond
+	restAtLast = 2 * time.Second
+)
 
-// rest is what is left to do for pods that have been added.
+// rest attaches the programs of pods' devices: those that a pod cannot be without when it is added, and the others later, unless
+// policies are about what is sent to it. Its lock may be taken while that of the agent is held, or that of a pass of policies.
 type rest struct {
-	wake, urgent chan struct{} // room for one each
-	// done are the devices for which it is done, with their index.
-	done map[string]int
+	log  *slog.Logger
+	wake chan struct{} // room for one
+	// first and others attach programs: see datapath.AttachPod and AttachPodRest. exists tells whether a device is still there.
+	first, others func(name string, index int) error
+	exists        func(name string, index int) bool
+
+	mu      sync.Mutex
+	devices map[string]*podDevice
+	// guarded are the sets of rules that are in force, or about to be.
+	guarded map[netip.Addr]policy.Sets
 }
 
-// later has it done when it is quiet.
-func (r rest) later() {
+// podDevice is a device that has the programs which a pod cannot be without; all says that it has the others too.
+type podDevice struct {
+	index     int
+	addresses []netip.Addr
+	all       bool
+}
+
+func newRest(first, others func(name string, index int) error, log *slog.Logger) *rest {
+	return &rest{log: log, wake: make(chan struct{}, 1), first: first, others: others, exists: isHostDevice, devices: map[string]*podDevice{}}
+}
+
+func isHostDevice(name string, index int) bool {
+	host, ok, err := device.FindHost(name)
+	return err != nil || ok && host.Index == index
+}
+
+// later has the others attached when it is quiet.
+func (r *rest) later() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
-// governed has it looked at soon whether policies are about what is sent to a pod that lacks the program for that.
-func (r rest) governed() {
-	select {
-	case r.urgent <- struct{}{}:
-	default:
+// add attaches the first programs of a pod's device, and all of them if policies are about what is sent to the pod. The others follow.
+func (r *rest) add(e api.Endpoint) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.first(e.HostDevice, e.HostIfIndex); err != nil {
+		return err
 	}
+	d := &podDevice{index: e.HostIfIndex, addresses: e.Addresses}
+	r.devices[e.HostDevice] = d
+	if !d.isGoverned(r.guarded) {
+		return nil
+	}
+	return r.complete(e.HostDevice, d)
 }
 
-// attachRest attaches the programs of pods that few connections need, until ctx ends.
-func (a *Agent) attachRest(ctx context.Context) error {
-	var due <-chan time.Time
+// drop forgets a device: nothing is attached to it from here on.
+func (r *rest) drop(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.devices, name)
+}
+
+// guard attaches what is missing at the devices of those pods whose ingress these sets govern, before they are put into force. Where that
+// fails, what the host's stack sends to the pod is not judged; errors are by the pods' addresses.
+func (r *rest) guard(sets map[netip.Addr]policy.Sets) (unguarded map[netip.Addr]error) {
+	r.mu.Lock()
+	r.guarded = sets
+	r.mu.Unlock()
+	unguarded = map[netip.Addr]error{}
+	for _, name := range r.lacking(func(d *podDevice) bool { return d.isGoverned(sets) }) {
+		addresses, err := r.finish(name)
+		if err == nil {
+			continue
+		}
+		for _, a := range addresses {
+			unguarded[a] = err
+		}
+	}
+	return unguarded
+}
+
+// isGoverned tells whether sets say something about what is sent to a pod.
+func (d *podDevice) isGoverned(sets map[netip.Addr]policy.Sets) bool {
+	return slices.ContainsFunc(d.addresses, func(a netip.Addr) bool { return sets[a].Ingress != policy.NotIsolated })
+}
+
+// lacking lists the devices that lack something, of some.
+func (r *rest) lacking(of func(*podDevice) bool) (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, d := range r.devices {
+		if !d.all && of(d) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// finish attaches the others at one device, if it is still a pod's: each by itself, so that requests come between.
+func (r *rest) finish(name string) ([]netip.Addr, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d := r.devices[name]
+	if d == nil || d.all {
+		return nil, nil
+	}
+	return d.addresses, r.complete(name, d)
+}
+
+func (r *rest) complete(name string, d *podDevice) error {
+	err := r.others(name, d.index)
+	if err != nil && !r.exists(name, d.index) {
+		return nil // the pod has just ended
+	}
+	d.all = err == nil
+	return err
+}
+
+// run attaches the others whenever it is quiet, until ctx ends.
+func (r *rest) run(ctx context.Context) error {
+	var due, atLast <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-a.rest.wake:
+		case <-r.wake:
 			due = time.After(restAfter)
-		case <-a.rest.urgent:
-			for _, name := range a.withoutRest(a.governsIngress) {
-				a.attachRestOf(name)
+			if atLast == nil {
+				atLast = time.After(restAtLast)
 			}
+			continue
 		case <-due:
-			due = nil
-			for _, name := range a.withoutRest(func(api.Endpoint) bool { return true }) {
-				a.attachRestOf(name) // each by itself: requests come between
+		case <-atLast:
+		}
+		due, atLast = nil, nil
+		for _, name := range r.lacking(func(*podDevice) bool { return true }) {
+			if _, err := r.finish(name); err != nil {
+				r.log.Warn("a pod lacks a program until the next attempt", "device", name, "error", err)
 			}
 		}
 	}
-}
-
-// withoutRest lists the devices that lack something, of some endpoints.
-func (a *Agent) withoutRest(of func(api.Endpoint) bool) (names []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	maps.DeleteFunc(a.rest.done, func(name string, index int) bool { return a.attached[name] != index })
-	for name, e := range a.endpoints {
-		if index, ok := a.attached[name]; ok && a.rest.done[name] != index && of(e) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-func (a *Agent) attachRestOf(name string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	e, ok := a.endpoints[name]
-	if !ok || a.attached[name] != e.HostIfIndex {
-		return // removed meanwhile
-	}
-	if err := a.datapath.AttachPodRest(name, e.HostIfIndex); err != nil {
-		a.log.Warn("a pod lacks a program until the next attempt", "pod", podName(e), "device", name, "error", err)
-		return
-	}
-	a.rest.done[name] = e.HostIfIndex
 }
 
 // stackSends tells whether the host's stack sends anything that has to be translated at an uplink: for pods that go through it, and as

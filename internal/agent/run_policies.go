@@ -18,6 +18,7 @@ func (a *Agent) newPolicies() (err error) {
 	a.policies = newPolicies(a.datapath.Policies, policy.NewCompiler(a.config.NodeName).Compile, a.config.Manifests != "", a.metrics, a.log)
 	a.policies.changed = a.policiesChanged
 	a.policies.filledFirst = a.reconcileSoon // programs may wait for it
+	a.policies.guard = a.rest.guard
 	a.policies.fresh = a.datapath.PoliciesFresh()
 	a.policiesLost, err = a.datapath.PoliciesLost()
 	return err
@@ -32,12 +33,11 @@ func (a *Agent) runPolicies(ctx context.Context) error {
 	return a.policies.run(ctx)
 }
 
-// policiesChanged has it looked at whether pods need programs that they lack, and at what is to be told. It does not block.
+// policiesChanged has it looked at what is to be told. It does not block.
 func (a *Agent) policiesChanged() {
 	if t := a.policies.current().tables; t != nil {
 		a.flows.setPolicies(t.Names)
 	}
-	a.rest.governed()
 	a.lookAgain()
 }
 
@@ -61,40 +61,20 @@ func (a *Agent) closeUntilKnown(e api.Endpoint) (number uint64, err error) {
 	}
 	pods, namespace := a.policyPods(), policyPodOf(e).Pod.Namespace
 	ingress, egress := a.policies.isolates(namespace)
-	if !ingress && !egress && !a.policies.current().governs(e.Addresses) {
+	if !ingress && !egress {
 		a.policies.setPods(pods)
 		// A policy that comes from here on is compiled with the pod; one that has come meanwhile was compiled without it.
-		if ingress, egress = a.policies.isolates(namespace); !ingress && !egress {
+		ingress, egress = a.policies.isolates(namespace)
+		if !ingress && !egress && !a.policies.mayKnow(e.Addresses) {
 			return 0, nil
 		}
 	}
 	if ingress {
-		if err := a.datapath.AttachPodRest(e.HostDevice, e.HostIfIndex); err != nil {
+		if _, err := a.rest.finish(e.HostDevice); err != nil {
 			return 0, err
 		}
-		a.rest.done[e.HostDevice] = e.HostIfIndex
 	}
 	return a.policies.close(pods, e.Addresses)
-}
-
-// governsIngress tells whether policies are about what is sent to a pod.
-func (a *Agent) governsIngress(e api.Endpoint) bool {
-	return a.policies != nil && a.policies.current().governsIngress(e.Addresses)
-}
-
-// attachPod puts programs on a pod's device: all of them where policies are about what is sent to it.
-func (a *Agent) attachPod(name string, index int) error {
-	if err := a.datapath.AttachPod(name, index); err != nil {
-		return err
-	}
-	if !a.governsIngress(a.endpoints[name]) {
-		return nil
-	}
-	if err := a.datapath.AttachPodRest(name, index); err != nil {
-		return err
-	}
-	a.rest.done[name] = index
-	return nil
 }
 
 // unknownPolicies says what policies wait for.
@@ -113,13 +93,5 @@ func unknownPolicies(s *cluster.Snapshot) string {
 
 // noEffect says that nobody puts the cluster's policies into force.
 func noEffect(s *cluster.Snapshot) string {
-	const named = 3
-	var names []string
-	for _, p := range s.NetworkPolicies[:min(named, len(s.NetworkPolicies))] {
-		names = append(names, p.Key().String())
-	}
-	if more := len(s.NetworkPolicies) - len(names); more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
-	}
-	return "NetworkPolicies have no effect by this agent (--policy=none): " + strings.Join(names, ", ")
+	return "NetworkPolicies have no effect by this agent (--policy=none): " + named(s.NetworkPolicies)
 }

@@ -1,0 +1,203 @@
+package agent
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+// A pod that gets an address under which the tables know somebody, or are about to, is not taken for that one.
+func TestAddressesThatTablesKnow(t *testing.T) {
+	address := []netip.Addr{webAddress}
+	other := policy.LocalPod{Pod: cluster.Key{Namespace: "free", Name: "next"}, Addresses: address}
+	expect := func(step string, p *policies, want bool) {
+		t.Helper()
+		if got := p.mayKnow(address); got != want {
+			t.Errorf("%s: may know the address %t, want %t", step, got, want)
+		}
+	}
+	table, p := newFakePolicies()
+	expect("nothing is known", p, false)
+	table.identities = map[netip.Addr]policy.Identity{webAddress: policy.IdentityPod}
+	expect("of an earlier agent", p, true)
+
+	table, p = newFakePolicies()
+	s := policySnapshot("shop")
+	s.Pods[0].Addresses = address
+	p.deliver(s)
+	table.during = func() { expect("a pass with the snapshot's pod", p, true) }
+	mustPass(t, p)
+	table.during = nil
+	expect("it is of another node", p, false) // as the fake compiler has it
+
+	p.setPods([]policy.LocalPod{webLocal})
+	table.during = func() { expect("a pass with a pod here", p, true) }
+	mustPass(t, p)
+	table.during = nil
+	p.setPods([]policy.LocalPod{other})
+	expect("its identity is in force", p, true)
+	mustPass(t, p)
+	expect("its own", p, true)
+
+	table.fail = &datapath.SyncError{Err: errors.New("full")}
+	p.setPods(nil)
+	_ = p.pass()
+	expect("gone, and something else does not fit", p, false)
+	p.setPods([]policy.LocalPod{webLocal})
+	_ = p.pass()
+	table.fail = errors.New("no memory")
+	p.setPods(nil)
+	_ = p.pass()
+	expect("could not be deleted", p, true)
+}
+
+// A pod to which the host's stack sends unjudged is named with the policies that it is about; everything else is in force, and it is tried
+// again.
+func TestPodThatCannotBeGuarded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table, p := newFakePolicies()
+		broken := true
+		var syncsBefore int
+		p.guard = func(sets map[netip.Addr]policy.Sets) map[netip.Addr]error {
+			syncsBefore = table.syncs
+			if _, ok := sets[webAddress]; ok && broken {
+				return map[netip.Addr]error{webAddress: errors.New("no program")}
+			}
+			return nil
+		}
+		p.deliver(policySnapshot("other", "shop"))
+		p.setPods([]policy.LocalPod{webLocal})
+		mustPass(t, p)
+		if syncsBefore != 0 {
+			t.Error("guarded after rules were put into force")
+		}
+		expectSets(t, "not guarded", table, webSets)
+		state := func(namespace string) policyState {
+			return p.current().states[cluster.Key{Namespace: namespace, Name: "p"}]
+		}
+		if s := state("shop"); s.state != api.PolicyPending || !strings.Contains(s.reason, "no program") {
+			t.Errorf("state %+v", s)
+		}
+		if s := state("other"); s.state != api.PolicyInForce {
+			t.Errorf("another policy: state %+v", s)
+		}
+		if o := p.current(); !o.filled || !slices.ContainsFunc(o.all(), func(text string) bool {
+			return strings.Contains(text, "shop/p is not in force for what the host's stack sends to pod shop/web")
+		}) {
+			t.Errorf("filled %t, problems %q", o.filled, o.all())
+		}
+		a := &Agent{policies: p}
+		if of, others := a.policyWarnings(); len(of) != 1 || of[0].reason != reasonPolicyOpen || of[0].UID != "of-shop" || len(others) > 0 {
+			t.Errorf("Events of policies %+v, of the node %q", of, others)
+		}
+		broken = false
+		go func() { _ = p.run(t.Context()) }()
+		time.Sleep(policyRetry + 1)
+		synctest.Wait()
+		if o := p.current(); len(o.all()) > 0 || state("shop").state != api.PolicyInForce {
+			t.Errorf("problems %q, state %+v", o.all(), state("shop"))
+		}
+	})
+}
+
+// How long a change took begins when it was heard of, also if another one came before a pass, and if it could not be written at first.
+func TestChangesAreCountedFromTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table, p := newFakePolicies()
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(p.metrics.policyChanges)
+		expect := func(step string, changes uint64, seconds float64) {
+			t.Helper()
+			families, err := registry.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if h := families[0].GetMetric()[0].GetHistogram(); h.GetSampleCount() != changes || h.GetSampleSum() != seconds {
+				t.Errorf("%s: %d changes took %g s, want %d and %g", step, h.GetSampleCount(), h.GetSampleSum(), changes, seconds)
+			}
+		}
+		p.deliver(policySnapshot("shop"))
+		time.Sleep(2 * time.Second)
+		p.deliver(policySnapshot("other", "shop"))
+		time.Sleep(time.Second)
+		mustPass(t, p)
+		expect("two in one pass", 1, 3)
+		p.setPods([]policy.LocalPod{webLocal})
+		mustPass(t, p)
+		expect("nothing of the cluster's", 1, 3)
+		table.fail = errors.New("no memory")
+		p.deliver(policySnapshot("shop"))
+		_ = p.pass()
+		time.Sleep(4 * time.Second)
+		table.fail = nil
+		mustPass(t, p)
+		expect("at the second attempt", 2, 7)
+	})
+}
+
+// Beside kube-proxy egress rules do not hold for all that they are about, where they forbid anything to pods of this node.
+func TestBesideKubeProxy(t *testing.T) {
+	_, p := newFakePolicies()
+	egress := func(name string, rules ...cluster.PolicyRule) *cluster.NetworkPolicy {
+		return &cluster.NetworkPolicy{Namespace: "shop", Name: name, IsolatesEgress: true, Egress: rules}
+	}
+	s := &cluster.Snapshot{NetworkPolicies: []*cluster.NetworkPolicy{
+		egress("all", cluster.PolicyRule{}), egress("away"), egress("clients", cluster.PolicyRule{Peers: []cluster.PolicyPeer{{Pods: &cluster.Selector{}}}}),
+		{Namespace: "shop", Name: "in", IsolatesIngress: true}, egress("nothing"),
+	}}
+	selected := []cluster.Key{}
+	for _, of := range s.NetworkPolicies {
+		if of.Name != "away" {
+			selected = append(selected, of.Key())
+		}
+	}
+	p.compile = func(*cluster.Snapshot, policy.Local) (*policy.Tables, []policy.Problem) {
+		return &policy.Tables{Selected: map[cluster.Key][]cluster.Key{webLocal.Pod: selected}}, nil
+	}
+	p.deliver(s)
+	mustPass(t, p)
+	for services, want := range map[Services]string{ServicesKubeProxy: "shop/clients, shop/nothing", ServicesEBPF: ""} {
+		a := &Agent{policies: p, ways: ways{services: services}}
+		problems := a.policyProblems()
+		if got := strings.Join(problems, "\n"); want == "" && got != "" || !strings.HasSuffix(got, want) {
+			t.Errorf("services %s: problems %q", services, problems)
+		}
+	}
+}
+
+// A pod that is made anew before the end of the old one was noticed is another pod.
+func TestPolicyPodsOf(t *testing.T) {
+	of := func(container, uid, address string) api.Endpoint {
+		return api.Endpoint{Attachment: api.Attachment{ContainerID: container}, Pod: api.PodRef{Namespace: "shop", Name: "web", UID: uid},
+			Addresses: []netip.Addr{netip.MustParseAddr(address)}}
+	}
+	for name, c := range map[string]struct {
+		endpoints []api.Endpoint
+		pods      int
+	}{
+		"two interfaces":     {[]api.Endpoint{of("c1", "u1", "10.1.1.2"), of("c1", "u1", "10.1.1.3")}, 1},
+		"an old one":         {[]api.Endpoint{of("c1", "u1", "10.1.1.2"), of("c2", "u2", "10.1.1.3")}, 2},
+		"a new sandbox":      {[]api.Endpoint{of("c1", "u1", "10.1.1.2"), of("c2", "u1", "10.1.1.3")}, 1},
+		"nobody tells a UID": {[]api.Endpoint{of("c1", "", "10.1.1.2"), of("c2", "", "10.1.1.3")}, 1},
+	} {
+		pods := policyPodsOf(c.endpoints...)
+		addresses := 0
+		for _, p := range pods {
+			addresses += len(p.Addresses)
+		}
+		if len(pods) != c.pods || addresses != 2 {
+			t.Errorf("%s: %+v", name, pods)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package agent
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+// fakeDevices are devices on which programs are put.
+type fakeDevices struct {
+	mu      sync.Mutex
+	whole   map[string]int // those that have all programs, by their index
+	broken  map[string]bool
+	missing map[string]bool
+}
+
+func newFakeDevices() (*fakeDevices, *rest) {
+	f := &fakeDevices{whole: map[string]int{}, broken: map[string]bool{}, missing: map[string]bool{}}
+	put := func(name string, index int) error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.broken[name] || f.missing[name] {
+			return errors.New("no program for " + name)
+		}
+		f.whole[name] = index
+		return nil
+	}
+	r := newRest(func(string, int) error { return nil }, put, slog.New(slog.DiscardHandler))
+	r.exists = func(name string, _ int) bool { return !f.missing[name] }
+	return f, r
+}
+
+func (f *fakeDevices) expect(t *testing.T, step string, want ...string) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(f.whole))); diff != "" {
+		t.Errorf("%s: devices with all programs (-want +got):\n%s", step, diff)
+	}
+}
+
+func podAt(name, address string) api.Endpoint {
+	return api.Endpoint{HostDevice: name, HostIfIndex: 7, Addresses: []netip.Addr{netip.MustParseAddr(address)}}
+}
+
+func ingressOf(addresses ...string) map[netip.Addr]policy.Sets {
+	sets := map[netip.Addr]policy.Sets{netip.MustParseAddr("10.1.1.99"): {Egress: 5}}
+	for _, a := range addresses {
+		sets[netip.MustParseAddr(a)] = policy.Sets{Ingress: 5}
+	}
+	return sets
+}
+
+// Pods that become governed get what they lack before the rules are in force, as do those that are added while they are.
+func TestGuard(t *testing.T) {
+	f, r := newFakeDevices()
+	for _, e := range []api.Endpoint{podAt("a", "10.1.1.2"), podAt("b", "10.1.1.3"), podAt("c", "10.1.1.4"), podAt("d", "10.1.1.99")} {
+		if err := r.add(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.expect(t, "added")
+	f.broken["b"] = true
+	f.missing["c"] = true // the pod ends in this moment
+	unguarded := r.guard(ingressOf("10.1.1.2", "10.1.1.3", "10.1.1.4"))
+	f.expect(t, "guarded", "a")
+	if len(unguarded) != 1 || unguarded[netip.MustParseAddr("10.1.1.3")] == nil {
+		t.Errorf("errors: %v", unguarded)
+	}
+	f.broken["b"] = false
+	if unguarded := r.guard(ingressOf("10.1.1.2", "10.1.1.3", "10.1.1.4")); len(unguarded) > 0 {
+		t.Errorf("errors: %v", unguarded)
+	}
+	f.expect(t, "again", "a", "b")
+
+	f.broken["a"] = true
+	if err := r.add(podAt("a", "10.1.1.2")); err == nil {
+		t.Error("a pod that is governed is added without all programs")
+	}
+	if err := r.add(podAt("e", "10.1.1.3")); err != nil {
+		t.Error(err)
+	}
+	f.expect(t, "added under rules", "a", "b", "e")
+	r.drop("d")
+	r.guard(ingressOf("10.1.1.99"))
+	f.expect(t, "a device that is gone", "a", "b", "e")
+}
+
+// What nobody waits for is done when it is quiet, and also if it never is.
+func TestRestIsNotPostponedForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, r := newFakeDevices()
+		go func() { _ = r.run(t.Context()) }()
+		add := func(name string) {
+			if err := r.add(podAt(name, "10.1.1.2")); err != nil {
+				t.Fatal(err)
+			}
+			r.later()
+		}
+		add("a")
+		time.Sleep(restAfter - 1)
+		synctest.Wait()
+		f.expect(t, "not quiet yet")
+		time.Sleep(2)
+		synctest.Wait()
+		f.expect(t, "quiet", "a")
+		add("b")
+		for begin := time.Now(); time.Since(begin) < restAtLast; time.Sleep(restAfter / 2) {
+			r.later()
+		}
+		synctest.Wait()
+		f.expect(t, "never quiet", "a", "b")
+	})
+}
