@@ -40,12 +40,17 @@ func (c *cluster) agentCommand(n *node, p programs, flags ...string) *exec.Cmd {
 // start starts an agent on the node and does not wait for it.
 func (c *cluster) start(n *node, p programs, flags ...string) {
 	c.t.Helper()
+	c.startAs(n, c.agentCommand(n, p, flags...))
+}
+
+// startAs starts an agent by a command of its own.
+func (c *cluster) startAs(n *node, cmd *exec.Cmd) {
+	c.t.Helper()
 	log, err := os.OpenFile(n.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := c.agentCommand(n, p, flags...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := n.Place().Start(cmd); err != nil {
 		c.t.Fatal(err)
