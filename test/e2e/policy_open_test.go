@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containernetworking/cni/libcni"
+
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -55,7 +57,7 @@ func (p *probe) finish(t *testing.T) {
 }
 
 // A pod that a policy isolates is never open, from its first moment on: neither to those who send to its address before it has one, nor
-// for what it sends itself.
+// for what it sends itself. One beside them that no policy selects is heard and hears.
 func TestPodsAddedUnderDenial(t *testing.T) {
 	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
 		t.Run(name, func(t *testing.T) {
@@ -75,51 +77,68 @@ func TestPodsAddedUnderDenial(t *testing.T) {
 			}
 			defer echo.socket.Close()
 			const pods = 8
-			var end atomic.Bool
-			var senders sync.WaitGroup
+			var end, endDenied atomic.Bool
+			var senders, denied sync.WaitGroup
+			defer senders.Wait()
+			defer end.Store(true)
 			next := g.near.addresses[0]
 			var wanted []netip.Addr
-			for range pods {
+			for range pods + 1 {
 				next = next.Next()
 				wanted = append(wanted, next)
 			}
 			for _, e := range []worldEnd{g.near, g.far} {
 				senders.Go(func() { sendTo(e.place, wanted, &end) })
 			}
-			network := g.standard(g.here)
-			for i := range pods {
-				pod := g.newPod(g.here, fmt.Sprintf("denied-%d", i))
+			add := func(i int, namespace string, senders *sync.WaitGroup, end *atomic.Bool) *listener {
+				pod := g.newPod(g.here, fmt.Sprintf("%s-%d", namespace, i))
 				place := g.lab.Place(pod)
 				heard, err := datagrams(place, netip.IPv4Unspecified())
 				if err != nil {
 					t.Fatal(err)
 				}
-				senders.Go(func() { sendTo(place, g.near.addresses[:1], &end) })
-				conf := runtimeConf(pod)
-				for at := range conf.Args {
-					if conf.Args[at][0] == "K8S_POD_NAMESPACE" {
-						conf.Args[at][1] = "denied"
-					}
-				}
-				if _, err := network.add(t.Context(), pod, conf); err != nil {
+				t.Cleanup(func() { heard.socket.Close() })
+				senders.Go(func() { sendTo(place, g.near.addresses[:1], end) })
+				if _, err := g.standard(g.here).add(t.Context(), pod, confIn(namespace, pod)); err != nil {
 					t.Fatal(err)
 				}
 				if at := pod.Addresses[0]; at != wanted[i] {
 					t.Errorf("%s has %s, and what is sent goes to %s", pod.Name, at, wanted[i])
 				}
+				return heard
+			}
+			for i := range pods {
+				heard := add(i, "denied", &denied, &endDenied)
 				time.Sleep(50 * time.Millisecond)
 				if n := heard.count.Load(); n > 0 {
-					t.Errorf("%s has heard %d datagrams", pod.Name, n)
+					t.Errorf("denied-%d has heard %d datagrams", i, n)
 				}
-				defer heard.socket.Close()
 			}
-			end.Store(true)
-			senders.Wait()
+			endDenied.Store(true)
+			denied.Wait()
 			if n := echo.count.Load(); n > 0 {
 				t.Errorf("pods that may not send have sent %d datagrams", n)
 			}
+			heard := add(pods, "free", &senders, &end)
+			eventually(t, func() error {
+				if in, out := heard.count.Load(), echo.count.Load(); in == 0 || out == 0 {
+					return fmt.Errorf("a pod that may do all of it has heard %d datagrams, and was heard %d times", in, out)
+				}
+				return nil
+			})
 		})
 	}
+}
+
+// confIn is what a runtime says of a pod in a namespace.
+func confIn(namespace string, pod *topology.Pod) *libcni.RuntimeConf {
+	conf := runtimeConf(pod)
+	for i := range conf.Args {
+		if conf.Args[i][0] == "K8S_POD_NAMESPACE" {
+			conf.Args[i][1] = namespace
+		}
+	}
+	return conf
 }
 
 // While an agent does not know all policies, pods that are added are closed to all but their node.
