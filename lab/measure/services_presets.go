@@ -27,7 +27,7 @@ const quickServiceWorkloads = 3
 // QuickServices is the plan of about ten minutes: many Services only where each transaction has a new connection.
 func QuickServices(c Choice) (ServicesPlan, error) {
 	p := ServicesPlan{
-		Schedule: QuickSchedule(c), Changes: 100, ChangesFor: 20 * time.Second, Starts: 1, StartLimit: 5 * time.Minute,
+		Schedule: QuickSchedule(c), Changes: 100, ChangesFor: 20 * time.Second, Starts: 1, StartLimit: 90 * time.Second,
 	}
 	if len(c.Workloads) == 0 {
 		c.Workloads = serviceWorkloads[:quickServiceWorkloads]
