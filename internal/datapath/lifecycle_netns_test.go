@@ -139,7 +139,7 @@ func adoptKeepsState(t *testing.T, legacy bool) {
 	n.a.close(t)
 
 	n.a.do(t, func() (err error) {
-		n.a.d, err = Open(n.a.cfg, testLog(t))
+		n.a.d, err = open(n.a.cfg, n.a.programsHere(), testLog(t))
 		n.a.d.tcx = n.a.d.tcx && !legacy
 		return err
 	})
@@ -160,6 +160,15 @@ func adoptKeepsState(t *testing.T, legacy bool) {
 	if slices.Equal(again, attached) {
 		t.Errorf("the programs %v were not replaced", attached)
 	}
+}
+
+// adopt is what the next agent does before it attaches programs, of which it has none here.
+func (n *node) adopt(t *testing.T) {
+	t.Helper()
+	n.do(t, func() (err error) {
+		n.d, err = open(n.cfg, nil, testLog(t))
+		return err
+	})
 }
 
 // programsOn gives the ids of the programs at ingress and egress of a device, as the kernel has them: tcx links, or
@@ -217,10 +226,7 @@ func TestIncompatibleMapIsReplaced(t *testing.T) {
 	}
 
 	remote := startTraffic(t, n.a1.place, n.b1.place, n.b1.member, 4)
-	n.a.do(t, func() (err error) {
-		n.a.d, err = Open(n.a.cfg, testLog(t))
-		return err
-	})
+	n.a.adopt(t)
 	if valueSize() != earlier {
 		t.Error("the pin was replaced before Commit")
 	}
@@ -235,10 +241,7 @@ func TestIncompatibleMapIsReplaced(t *testing.T) {
 
 	// The next one finds what it wants.
 	n.a.close(t)
-	n.a.do(t, func() (err error) {
-		n.a.d, err = Open(n.a.cfg, testLog(t))
-		return err
-	})
+	n.a.adopt(t)
 	if changed, err := n.a.d.Endpoints.Sync(n.a.endpoints()); changed != 0 || err != nil {
 		t.Errorf("%d endpoints were not adopted: %v", changed, err)
 	}

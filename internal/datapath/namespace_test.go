@@ -35,11 +35,13 @@ type place struct {
 type node struct {
 	place
 	member
-	d      *Datapath
-	cfg    Config
-	uplink netlink.LinkAttrs
-	routes map[netip.Prefix]Route
-	pods   []*pod
+	d *Datapath
+	// borrowed is the datapath that the node began with.
+	borrowed *Datapath
+	cfg      Config
+	uplink   netlink.LinkAttrs
+	routes   map[netip.Prefix]Route
+	pods     []*pod
 	// tunnelIndex is that of the VXLAN device, 0 without one.
 	tunnelIndex int
 }
@@ -139,7 +141,12 @@ func newNetwork(tb testing.TB, o options) *network {
 		node.cfg.Root = bpffs(tb)
 		node.start(tb, o.legacy)
 		tb.Cleanup(func() {
-			node.do(tb, func() error { return errors.Join(node.d.Unload()) })
+			node.do(tb, func() error {
+				if node.d != node.borrowed || tb.Failed() {
+					return node.d.Unload()
+				}
+				return giveBack(node.d)
+			})
 		})
 	}
 	return n
@@ -313,7 +320,13 @@ func (n *node) endpoints() map[netip.Addr]Endpoint {
 func (n *node) start(tb testing.TB, legacy bool) {
 	tb.Helper()
 	n.do(tb, func() (err error) {
-		if n.d, err = open(n.cfg, n.programsHere(), testLog(tb)); err != nil {
+		if n.borrowed == nil {
+			n.d, err = borrow(n.cfg, n.programsHere(), testLog(tb))
+			n.borrowed = n.d
+		} else {
+			n.d, err = open(n.cfg, n.programsHere(), testLog(tb))
+		}
+		if err != nil {
 			return err
 		}
 		if legacy {

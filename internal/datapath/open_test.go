@@ -25,10 +25,10 @@ func TestOpenNeedsBPFFS(t *testing.T) {
 	}
 }
 
-// reopen opens the datapath again as the next agent does, with an empty Sync of the same tables.
+// reopen opens the tables again as the next agent does, with an empty Sync of the same.
 func reopen(t *testing.T, cfg Config) *Datapath {
 	t.Helper()
-	d, err := Open(cfg, testLog(t))
+	d, err := open(cfg, nil, testLog(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,14 +4,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
 )
 
-// Rigs are attached to nothing, so nobody but a test's own calls meets their programs: when a test is over, the next one of the same
-// configuration can have the datapath, with all maps cleared, and the verifier has nothing to do.
+// When a test is over, the next one of the same configuration can have its datapath, taken off all devices and with all maps cleared:
+// the verifier, whose time would be most of what tests take, has nothing to do.
 
 // spares are datapaths that no test has, the latest last.
 var spares struct {
@@ -19,8 +25,8 @@ var spares struct {
 	all []*Datapath
 }
 
-// sparesMax bounds what spares take: each has maps that are allocated at once.
-const sparesMax = 6
+// sparesMax bounds what spares take: each has maps that are allocated at once, up to 10 MB.
+const sparesMax = 24
 
 // lendDatapath gives a datapath with empty maps and without programs or with some, until the end of the test.
 func lendDatapath(tb testing.TB, cfg Config) *Datapath {
@@ -49,6 +55,9 @@ func takeSpare(cfg Config) *Datapath {
 	for i, d := range spares.all {
 		have := d.config
 		have.Root = cfg.Root
+		if cfg.atSockets() == have.atSockets() {
+			have.Cgroup = cfg.Cgroup // which cgroup it is says where programs go, not what they are
+		}
 		if have == cfg {
 			spares.all = append(spares.all[:i:i], spares.all[i+1:]...)
 			return d
@@ -59,7 +68,7 @@ func takeSpare(cfg Config) *Datapath {
 
 // keepSpare clears the datapath for others; false where that is not possible or takes longer than it saves.
 func keepSpare(d *Datapath) bool {
-	if d.config.Flows != FlowsOff { // there is no way to clear a ring buffer
+	if d.config.HostNetns > 1 { // the number of a namespace, which comes once
 		return false
 	}
 	for _, m := range d.objects.byName {
@@ -71,6 +80,7 @@ func keepSpare(d *Datapath) bool {
 	if d.Sockets.close() != nil {
 		return false
 	}
+	d.log = slog.New(slog.DiscardHandler) // the test's has ended
 	d.setTables()
 	d.stackSends.Store(false)
 	spares.Lock()
@@ -85,6 +95,65 @@ func keepSpare(d *Datapath) bool {
 	return true
 }
 
+// borrow is open where nothing is pinned yet below cfg.Root. With giveBack the next test can have the datapath.
+func borrow(cfg Config, programs []string, log *slog.Logger) (*Datapath, error) {
+	d := takeSpare(cfg)
+	if d == nil {
+		return open(cfg, programs, log)
+	}
+	var err error
+	if d.tcx, err = haveTCX(); err != nil { // a test may have set it
+		return nil, errors.Join(err, d.Close())
+	}
+	d.config, d.log, d.fresh = cfg, log, slices.Clone(pinnedMaps)
+	d.setTables()
+	for _, dir := range []string{mapDir(cfg.Root), linkDir(cfg.Root)} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
+	}
+	if err := d.use(programs...); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// giveBack is Unload for a datapath that was borrowed. It must be called where its devices are.
+func giveBack(d *Datapath) error {
+	attached, err := d.Attachments()
+	errs := []error{err}
+	for _, a := range attached {
+		detachNow(d.pin(a))
+		errs = append(errs, d.detach(a))
+	}
+	sockets, err := socketPins(d.config.Root)
+	errs = append(errs, err)
+	for _, name := range sockets {
+		detachNow(filepath.Join(socketDir(d.config.Root), name))
+	}
+	_, err = detachSockets(d.config.Root)
+	for _, m := range d.objects.byName {
+		errs = append(errs, m.Unpin()) // which forgets the pin, else the next one would count as there already
+	}
+	errs = append(errs, err, os.RemoveAll(mapDir(d.config.Root)), os.RemoveAll(linkDir(d.config.Root)))
+	if err := errors.Join(errs...); err != nil {
+		return errors.Join(err, d.Close())
+	}
+	if !keepSpare(d) {
+		return d.Close()
+	}
+	return nil
+}
+
+// detachNow takes a link off at once. When only its pin is removed the kernel lets go of it in the background, and programs would still
+// run while their maps are cleared.
+func detachNow(pin string) {
+	if l, err := link.LoadPinnedLink(pin, nil); err == nil { // a filter has none
+		defer l.Close()
+		_ = l.Detach() // its device may be gone
+	}
+}
+
 // clearedMax is how many entries of a map are worth clearing.
 const clearedMax = 5000
 
@@ -95,21 +164,49 @@ func clearMap(m *ebpf.Map) error {
 	switch m.Type() {
 	case ebpf.SkStorage: // goes with the sockets
 		return nil
-	case ebpf.RingBuf: // without flows nothing is in it
-		return nil
+	case ebpf.RingBuf:
+		return drain(m)
 	case ebpf.Array, ebpf.PerCPUArray:
 		return zeroArray(m)
 	}
-	for range clearedMax {
-		key, err := m.NextKeyBytes(nil)
-		if err != nil || key == nil {
-			return err
+	// All keys first: each search for the first one would pass all the empty places before it.
+	var keys [][]byte
+	var last any // nil asks for the first
+	for {
+		key, err := m.NextKeyBytes(last)
+		if err != nil {
+			return fmt.Errorf("clear map: %w", err)
 		}
+		if key == nil {
+			break
+		}
+		if keys, last = append(keys, key), key; len(keys) > clearedMax {
+			return errManyEntries
+		}
+	}
+	for _, key := range keys {
 		if err := m.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("clear map: %w", err)
 		}
 	}
-	return errManyEntries
+	return nil
+}
+
+// drain reads what is in a ring buffer.
+func drain(m *ebpf.Map) error {
+	r, err := ringbuf.NewReader(m)
+	if err != nil {
+		return fmt.Errorf("clear ring buffer: %w", err)
+	}
+	defer r.Close()
+	r.SetDeadline(time.Now())
+	for err == nil {
+		_, err = r.Read()
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	return fmt.Errorf("clear ring buffer: %w", err)
 }
 
 func zeroArray(m *ebpf.Map) error {
@@ -131,6 +228,38 @@ func zeroArray(m *ebpf.Map) error {
 		}
 	}
 	return nil
+}
+
+// The datapath of a network that was used is on no device any more, and empty for the next network, which attaches it as its own.
+func TestSpareNetworksAreEmpty(t *testing.T) {
+	for _, legacy := range attachForms(t) {
+		t.Run(fmt.Sprintf("legacy=%t", legacy), func(t *testing.T) {
+			o := options{cfg: Config{EBPFRouting: true, Masquerade: true, NATPorts: PortRange{50000, 60000}}, legacy: legacy}
+			var first *network
+			t.Run("used", func(t *testing.T) {
+				first = newNetwork(t, o)
+				first.carriesPods(t)
+				first.a1.send(t, "eth0", eth(first.a1.mac, first.a1.gateway).ipv4(podB.v4, first.a2.v4).udp(1, 2).bytes())
+				first.awaitDropped(t, first.a, map[string]uint64{bpfProgFromPod + " spoofed_source": 1})
+			})
+			next := newNetwork(t, o)
+			used := []*Datapath{first.a.d, first.b.d}
+			if !slices.Contains(used, next.a.d) || !slices.Contains(used, next.b.d) {
+				t.Fatal("the datapaths are not kept")
+			}
+			next.dropsNothing(t)
+			next.carriesPods(t)
+			next.dropsNothing(t)
+			if err := next.a.d.Commit(); err != nil {
+				t.Error(err)
+			}
+			for _, name := range pinnedMaps {
+				if _, err := os.Stat(filepath.Join(mapDir(next.a.cfg.Root), name)); err != nil {
+					t.Errorf("a map is not pinned: %v", err)
+				}
+			}
+		})
+	}
 }
 
 // A rig that was used is empty for the next test, and has its programs.

@@ -267,7 +267,7 @@ func newRemovableCgroup(tb testing.TB) string {
 // A directory that is no cgroup of version 2 is refused with what to do.
 func TestSocketsNeedCgroup2(t *testing.T) {
 	testenv.Root(t)
-	d, err := Open(Config{Root: bpffs(t), Services: true, Cgroup: t.TempDir()}, testLog(t))
+	d, err := open(Config{Root: bpffs(t), Services: true, Cgroup: t.TempDir()}, nil, testLog(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +309,7 @@ func TestSocketUnload(t *testing.T) {
 			if _, err := os.Stat(socketDir(r.cfg.Root)); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the pins' directory is left: %v", err)
 			}
-			d, err := Open(r.cfg, slog.New(slog.DiscardHandler)) // for the cleanup
+			d, err := open(r.cfg, nil, slog.New(slog.DiscardHandler)) // for the cleanup
 			if err != nil {
 				t.Fatal(err)
 			}

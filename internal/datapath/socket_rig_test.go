@@ -28,6 +28,8 @@ type socketRig struct {
 	cfg    Config
 	cgroup string
 	d      *Datapath
+	// borrowed is the datapath that the rig began with.
+	borrowed *Datapath
 }
 
 // Backends and Services of the socket tests.
@@ -63,7 +65,11 @@ func newSocketRig(tb testing.TB, node bool) *socketRig {
 	})
 	r.open(tb)
 	tb.Cleanup(func() {
-		if err := r.d.Unload(); err != nil {
+		end := giveBack
+		if r.d != r.borrowed || tb.Failed() {
+			end = (*Datapath).Unload
+		}
+		if err := end(r.d); err != nil {
 			tb.Error(err)
 		}
 	})
@@ -74,10 +80,21 @@ func hostNet(a netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
 }
 
-// open is what an agent does that starts: it adopts what the one before left.
+// open is what an agent does that starts, as far as sockets are concerned: it adopts what the one before left.
 func (r *socketRig) open(tb testing.TB) {
 	tb.Helper()
-	d, err := Open(r.cfg, testLog(tb))
+	var programs []string
+	if r.cfg.atSockets() {
+		programs = socketProgramNames
+	}
+	var d *Datapath
+	var err error
+	if r.borrowed == nil {
+		d, err = borrow(r.cfg, programs, testLog(tb))
+		r.borrowed = d
+	} else {
+		d, err = open(r.cfg, programs, testLog(tb))
+	}
 	if err != nil {
 		tb.Fatalf("%+v", err)
 	}
