@@ -19,11 +19,12 @@ var initScript string
 var moduleTrees = []string{"net", "lib", "crypto", "arch/x86/crypto", "drivers/net"}
 
 // image is what QEMU boots.
-type image struct{ kernel, initrd, console string }
+type image struct{ kernel, initrd string }
 
-// buildImage makes the root file system of one machine: busybox, the kernel's modules, the sources (tests read
-// files beside them) and the tests. The kernel unpacks archives that follow each other as if they were one.
-func buildImage(ctx context.Context, s store, work string, k kernel, tests []testBinary) (image, error) {
+// buildImage makes the root file system of a kernel's machines: busybox, the kernel's modules, the sources (tests read
+// files beside them) and the tests, with the names of those that each machine runs. The kernel unpacks archives that follow each other
+// as if they were one.
+func buildImage(ctx context.Context, s store, work string, k kernel, tests []testBinary, machines int) (image, error) {
 	box, err := s.get(ctx, "busybox", "busybox-static", func(string) error { return nil })
 	if err != nil {
 		return image{}, err
@@ -37,10 +38,10 @@ func buildImage(ctx context.Context, s store, work string, k kernel, tests []tes
 	if err != nil || len(found) != 1 {
 		return image{}, fmt.Errorf("%d kernels in %s, want one: remove the directory to fetch it again", len(found), tree)
 	}
-	img := image{kernel: found[0], initrd: filepath.Join(work, k.version+".cpio"), console: filepath.Join(work, k.version+".console")}
+	img := image{kernel: found[0], initrd: filepath.Join(work, k.version+".cpio")}
 
 	root := filepath.Join(work, "root-"+k.version)
-	if err := fillRoot(ctx, root, busybox, k, tests); err != nil {
+	if err := fillRoot(ctx, root, busybox, k, tests, machines); err != nil {
 		return image{}, err
 	}
 	top := filepath.Join(work, k.version+".top.cpio")
@@ -73,7 +74,7 @@ func prepareModules(ctx context.Context, dir, busybox string) error {
 	return os.RemoveAll(modules)
 }
 
-func fillRoot(ctx context.Context, root, busybox string, k kernel, tests []testBinary) error {
+func fillRoot(ctx context.Context, root, busybox string, k kernel, tests []testBinary, machines int) error {
 	var list strings.Builder
 	for _, t := range tests {
 		fmt.Fprintln(&list, t.dir)
@@ -99,12 +100,21 @@ func fillRoot(ctx context.Context, root, busybox string, k kernel, tests []testB
 		if err := copyFile(filepath.Join(root, "src", t.dir, "vm.test"), t.path); err != nil {
 			return err
 		}
+		for part, names := range deal(t.names, machines) {
+			pattern := "^(" + strings.Join(names, "|") + ")$"
+			if len(names) == 0 {
+				continue
+			}
+			if err := os.WriteFile(filepath.Join(root, "src", t.dir, fmt.Sprintf("vm.run.%d", part)), []byte(pattern), 0o644); err != nil {
+				return err
+			}
+		}
 	}
 	require := ""
 	if k.complete {
 		require = "1"
 	}
-	for name, content := range map[string]string{"init": initScript, "tests": list.String(), "require": require, "skip": k.skip()} {
+	for name, content := range map[string]string{"init": initScript, "tests": list.String(), "require": require, "skip": k.skip} {
 		if err := os.WriteFile(filepath.Join(root, name), []byte(content), 0o755); err != nil {
 			return err
 		}

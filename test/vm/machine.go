@@ -11,13 +11,22 @@ import (
 	"time"
 )
 
-// machine is one run of one kernel.
+// machine is one run of one kernel with its part of the tests, of which there are so many.
 type machine struct {
-	kernel kernel
-	image  image
-	tests  []testBinary
-	accel  string
-	limit  time.Duration
+	kernel      kernel
+	image       image
+	part, parts int
+	// console is the file for what the kernel says.
+	console string
+	accel   string
+	limit   time.Duration
+}
+
+func (m machine) String() string {
+	if m.parts == 1 {
+		return "Linux " + m.kernel.version
+	}
+	return fmt.Sprintf("Linux %s (%d of %d)", m.kernel.version, m.part+1, m.parts)
 }
 
 // leaner leaves out what the kernel does against attackers and for accounts, a tenth of the tests' time, and lets it trust the clock.
@@ -34,7 +43,7 @@ func runPatiently(ctx context.Context, m machine) error {
 		var events bytes.Buffer
 		err := runMachine(ctx, m, &events)
 		if run < runs && errors.Is(err, errCrashed) {
-			fmt.Fprintf(os.Stderr, "vm: Linux %s crashed and its tests are run once more: %v\n", m.kernel.version, err)
+			fmt.Fprintf(os.Stderr, "vm: %s crashed and its tests are run once more: %v\n", m, err)
 			continue
 		}
 		outputLock.Lock()
@@ -56,8 +65,8 @@ func runMachine(ctx context.Context, m machine, events io.Writer) error {
 	cmd := exec.CommandContext(ctx, qemu,
 		"-accel", m.accel, "-cpu", "max", "-smp", "1", "-m", "1536",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-kernel", m.image.kernel, "-initrd", m.image.initrd, "-append", "console=ttyS0 panic=-1 "+leaner,
-		"-serial", "file:"+m.image.console, "-serial", "stdio")
+		"-kernel", m.image.kernel, "-initrd", m.image.initrd, "-append", fmt.Sprintf("console=ttyS0 panic=-1 part=%d ", m.part)+leaner,
+		"-serial", "file:"+m.console, "-serial", "stdio")
 	cmd.Stderr = os.Stderr
 	// With a terminal, QEMU would change its settings; and Ctrl-C is for this program.
 	cmd.Stdin = nil
@@ -69,9 +78,9 @@ func runMachine(ctx context.Context, m machine, events io.Writer) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start QEMU: %w", err)
 	}
-	done, readErr := translate(said, m.kernel.version, events)
+	done, readErr := translate(said, m.String(), events)
 	err = cmd.Wait()
-	fmt.Fprintf(os.Stderr, "vm: Linux %s took %.0f s, %.0f s of them on a processor\n", m.kernel.version,
+	fmt.Fprintf(os.Stderr, "vm: %s took %.0f s, %.0f s of them on a processor\n", m,
 		time.Since(start).Seconds(), (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds())
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -82,7 +91,7 @@ func runMachine(ctx context.Context, m machine, events io.Writer) error {
 		err = errCrashed
 	}
 	if err != nil {
-		return fmt.Errorf("%w; the end of its console:\n%s", err, tail(m.image.console, 4000))
+		return fmt.Errorf("%w; the end of its console:\n%s", err, tail(m.console, 4000))
 	}
 	return nil
 }

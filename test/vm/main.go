@@ -1,7 +1,9 @@
 // Command vm runs tests of this project on other kernels: it boots Debian's kernels in emulated machines whose
 // only program is the tests. It prints what happens as `go test -json` does; build/testrun makes that readable.
 //
-//	go run ./build/testrun -- go run ./test/vm [-kernel 6.1] [package ...]
+//	go run ./build/testrun -- go run ./test/vm [-kernel 6.1] [-run TestLoad] [package ...]
+//
+// Which test runs on which kernel is in selection.go. The tests of a kernel are dealt to as many machines as run side by side.
 //
 // Emulation shows that things work, never how fast they are.
 package main
@@ -12,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
@@ -31,6 +34,7 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("vm", flag.ContinueOnError)
 	only := flags.String("kernel", "", "boot only this `version` of the table in kernels.go")
+	match := flags.String("run", ".", "run only tests whose names match this `pattern`")
 	limit := flags.Duration("timeout", 40*time.Minute, "how long a machine may live")
 	accel := flags.String("accel", "tcg,thread=multi", "QEMU's accelerator; kvm is faster where it works")
 	if err := flags.Parse(args); err != nil {
@@ -50,7 +54,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	tests, err := buildTests(ctx, work, packages)
+	tests, err := buildTests(ctx, work, packages, *match)
 	if err != nil {
 		return err
 	}
@@ -58,30 +62,45 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	images := make([]image, len(kernels))
-	for i, k := range kernels {
-		if images[i], err = buildImage(ctx, store, work, k, tests); err != nil {
-			return fmt.Errorf("build image of Linux %s: %w", k.version, err)
-		}
-	}
-
 	// A machine has one CPU, a thread here, and so as many run side by side as there are cores. Two CPUs would not make it faster: the
 	// verifier, whose time is most of it, uses one. And the kernel patches its own code when programs are attached and detached, which
 	// software emulation does not always get right while another CPU runs that code.
-	free := make(chan struct{}, runtime.NumCPU())
-	failures := make([]error, len(kernels))
+	atOnce := min(runtime.NumCPU(), memoryFor)
+	var all []machine
+	for _, k := range kernels {
+		chosen, most := k.choose(tests)
+		parts := min(atOnce, most) // none has nothing to do
+		image, err := buildImage(ctx, store, work, k, chosen, parts)
+		if err != nil {
+			return fmt.Errorf("build image of Linux %s: %w", k.version, err)
+		}
+		for part := range parts {
+			console := filepath.Join(work, fmt.Sprintf("%s.%d.console", k.version, part))
+			all = append(all, machine{kernel: k, image: image, part: part, parts: parts, console: console, accel: *accel, limit: *limit})
+		}
+	}
+	return runAll(ctx, all, atOnce)
+}
+
+// memoryFor is how many machines run side by side at most, each with 1.5 GB.
+const memoryFor = 4
+
+// runAll runs so many machines at a time, the first ones first.
+func runAll(ctx context.Context, all []machine, atOnce int) error {
+	free := make(chan struct{}, atOnce)
+	failures := make([]error, len(all))
 	var machines sync.WaitGroup
-	for i, k := range kernels {
+	for i, m := range all {
+		free <- struct{}{}
 		machines.Go(func() {
-			free <- struct{}{}
 			defer func() { <-free }()
-			failures[i] = runPatiently(ctx, machine{kernel: k, image: images[i], tests: tests, accel: *accel, limit: *limit})
+			failures[i] = runPatiently(ctx, m)
 		})
 	}
 	machines.Wait()
 	for i, err := range failures {
 		if err != nil {
-			return fmt.Errorf("run tests on Linux %s: %w", kernels[i].version, err)
+			return fmt.Errorf("run tests on %s: %w", all[i], err)
 		}
 	}
 	return nil

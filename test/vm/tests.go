@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -16,21 +17,23 @@ type testBinary struct {
 	dir string
 	// path of the binary on this machine.
 	path string
+	// names of the tests, in the order in which they run.
+	names []string
 }
 
-// buildTests compiles the tests of the packages that have any, without cgo: the machine has no C library.
-func buildTests(ctx context.Context, work string, patterns []string) ([]testBinary, error) {
+// buildTests compiles the tests of the packages that have any, without cgo: the machine has no C library. Only those that match are named.
+func buildTests(ctx context.Context, work string, patterns []string, match string) ([]testBinary, error) {
 	for i, p := range patterns {
 		patterns[i] = "./" + strings.TrimPrefix(p, "./")
 	}
-	listed, err := output(ctx, "", "go", append([]string{"list", "-json=ImportPath,Module,TestGoFiles,XTestGoFiles"}, patterns...)...)
+	listed, err := output(ctx, "", "go", append([]string{"list", "-json=ImportPath,Dir,Module,TestGoFiles,XTestGoFiles"}, patterns...)...)
 	if err != nil {
 		return nil, err
 	}
 	var tests []testBinary
 	for decoder := json.NewDecoder(strings.NewReader(listed)); decoder.More(); {
 		var p struct {
-			ImportPath                string
+			ImportPath, Dir           string
 			Module                    struct{ Path string }
 			TestGoFiles, XTestGoFiles []string
 		}
@@ -47,6 +50,11 @@ func buildTests(ctx context.Context, work string, patterns []string) ([]testBina
 		if out, err := build.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("compile tests of %s: %w\n%s", dir, err, out)
 		}
+		list, err := output(ctx, p.Dir, t.path, "-test.list", match)
+		if err != nil {
+			return nil, fmt.Errorf("list tests of %s: %w", dir, err)
+		}
+		t.names = slices.DeleteFunc(strings.Fields(list), func(name string) bool { return strings.HasPrefix(name, "Benchmark") })
 		tests = append(tests, t)
 	}
 	if len(tests) == 0 {

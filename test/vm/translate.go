@@ -13,9 +13,9 @@ import (
 // outputLock keeps the events of several machines apart on standard output.
 var outputLock sync.Mutex
 
-// translate reads what init.sh writes and prints test events, with the kernel in the package's name. It returns
+// translate reads what init.sh writes and prints test events, with the machine in the package's name. It returns
 // whether the machine said that it is done.
-func translate(r io.Reader, version string, w io.Writer) (done bool, err error) {
+func translate(r io.Reader, machine string, w io.Writer) (done bool, err error) {
 	var tests *converter // of the package that is being tested
 	in := bufio.NewReader(r)
 	for {
@@ -23,7 +23,7 @@ func translate(r io.Reader, version string, w io.Writer) (done bool, err error) 
 		if words := strings.Fields(line); len(words) > 1 && words[0] == "@vm" {
 			switch words[1] {
 			case "begin":
-				if tests, err = convert(words[2]+" on Linux "+version, w); err != nil {
+				if tests, err = convert(words[2]+" on "+machine, w); err != nil {
 					return false, err
 				}
 			case "end":

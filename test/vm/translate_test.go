@@ -25,7 +25,7 @@ func TestTranslate(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var events strings.Builder
-			done, err := translate(strings.NewReader(test.said), "6.1", &events)
+			done, err := translate(strings.NewReader(test.said), "Linux 6.1", &events)
 			if err != nil {
 				t.Fatal(err)
 			}
