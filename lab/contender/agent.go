@@ -126,6 +126,27 @@ func runningIn(node *topology.Node, file string) int {
 	return pid
 }
 
+// stopAgent asks the agent of a node to end and waits until it has.
+func stopAgent(ctx context.Context, node *topology.Node) error {
+	pid := runningAgent(node)
+	if pid == 0 {
+		return errors.New("none runs")
+	}
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, agentPatience)
+	defer cancel()
+	for runningAgent(node) != 0 {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("process %d goes on: %w", pid, ctx.Err())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
 // writeNodeManifests writes the nodes of the lab as the Node objects that an API server would have.
 func writeNodeManifests(dir string, lab *topology.Lab) error {
 	var all bytes.Buffer

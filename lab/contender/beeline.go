@@ -68,23 +68,16 @@ func (c Beeline) Unsupported() string {
 	return ""
 }
 
-// Up writes a manifest of the nodes and starts an agent on each; it returns when all are ready.
+// Up writes a manifest of the nodes, if there is no API server, and starts an agent on each; it returns when all are ready.
 func (c Beeline) Up(ctx context.Context, lab *topology.Lab) error {
-	bin, err := findBinaries()
-	if err != nil {
-		return err
-	}
-	source := []string{"--kubeconfig", c.kubeconfig}
 	if c.kubeconfig == "" {
-		manifests := filepath.Join(lab.Dir(), "manifests")
-		if err := writeNodeManifests(manifests, lab); err != nil {
+		if err := writeNodeManifests(manifestsOf(lab), lab); err != nil {
 			return err
 		}
-		source = []string{"--manifests", manifests}
 	}
 	var agents []*agent
 	for _, node := range lab.Nodes() {
-		a, err := startAgent(bin.agent, slices.Concat(source, c.flags(node)), node)
+		a, err := c.start(lab, node)
 		if err != nil {
 			return fmt.Errorf("start agent of %s: %w", node.Name, err)
 		}
@@ -96,6 +89,37 @@ func (c Beeline) Up(ctx context.Context, lab *topology.Lab) error {
 		}
 	}
 	return nil
+}
+
+// manifestsOf is where the manifests of a lab are.
+func manifestsOf(lab *topology.Lab) string { return filepath.Join(lab.Dir(), "manifests") }
+
+// start starts the agent of a node.
+func (c Beeline) start(lab *topology.Lab, node *topology.Node) (*agent, error) {
+	bin, err := findBinaries()
+	if err != nil {
+		return nil, err
+	}
+	source := []string{"--kubeconfig", c.kubeconfig}
+	if c.kubeconfig == "" {
+		source = []string{"--manifests", manifestsOf(lab)}
+	}
+	return startAgent(bin.agent, slices.Concat(source, c.flags(node)), node)
+}
+
+// restart ends the agent of a node, calls between, and starts it again; it returns when that is ready.
+func (c Beeline) restart(ctx context.Context, lab *topology.Lab, node *topology.Node, between func() error) error {
+	if err := stopAgent(ctx, node); err != nil {
+		return fmt.Errorf("stop agent of %s: %w", node.Name, err)
+	}
+	if err := between(); err != nil {
+		return err
+	}
+	a, err := c.start(lab, node)
+	if err != nil {
+		return fmt.Errorf("start agent of %s: %w", node.Name, err)
+	}
+	return a.waitReady(ctx)
 }
 
 // flags are the agent's that make it this contender.

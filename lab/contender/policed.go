@@ -69,9 +69,9 @@ func (c BeelinePolicies) Description() string {
 		policies.None:       "Beeline without any NetworkPolicy",
 		policies.Elsewhere:  "Beeline with NetworkPolicies that select other pods of both nodes",
 		policies.Allowing:   "Beeline with NetworkPolicies that allow what is measured: ingress and egress, by selector and port, on both pods",
-		policies.AmongMany:  "the same with 1,000 NetworkPolicies and 1,000 pods beside them",
-		policies.OneBlock:   "Beeline with NetworkPolicies that allow what is measured by an ipBlock, ingress and egress, on both pods",
-		policies.ManyBlocks: "the same with 100,000 ipBlocks, single addresses and prefixes of 24 to 30 bits",
+		policies.AmongMany:  "the same with 1,000 NetworkPolicies and 1,000 pods beside them, of which 100 run on the second node",
+		policies.OneBlock:   "Beeline with a NetworkPolicy that allows what is measured by one ipBlock, ingress and egress, on both pods, whose addresses are no pods' to the other's node",
+		policies.ManyBlocks: "the same with 100,000 ipBlocks, half of them single addresses, half prefixes of 24 to 30 bits side by side around the pods",
 	}[c.Presence]
 	switch c.Flows {
 	case "":
@@ -93,10 +93,22 @@ func (c BeelinePolicies) Asking(kubeconfig string) Policed {
 
 // Up starts an agent on every node.
 func (c BeelinePolicies) Up(ctx context.Context, lab *topology.Lab) error {
-	c.Routing = "ebpf"
-	c.policy, c.flows = "ebpf", c.Flows
-	c.logLevel = "debug" // has a line for each time that policies are written
-	return c.Beeline.Up(ctx, lab)
+	return c.agents().Up(ctx, lab)
+}
+
+// Restart ends the agent of a node, calls between while there is none, and starts it again; it returns when that is ready. Pods and their
+// traffic go on.
+func (c BeelinePolicies) Restart(ctx context.Context, lab *topology.Lab, node *topology.Node, between func() error) error {
+	return c.agents().restart(ctx, lab, node, between)
+}
+
+// agents is Beeline as this contender has it.
+func (c BeelinePolicies) agents() Beeline {
+	b := c.Beeline
+	b.Routing = "ebpf"
+	b.policy, b.flows = "ebpf", c.Flows
+	b.logLevel = "debug" // has a line for each time that policies are written
+	return b
 }
 
 // Enforce has nothing to do: the agents do it.

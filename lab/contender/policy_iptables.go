@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -58,28 +59,36 @@ func (c IptablesPolicies) Up(ctx context.Context, lab *topology.Lab) error {
 	return nil
 }
 
-// Enforce writes the rules of every node anew, as an agent does that has no memory of the rules before, and says how long
-// the slowest node took.
+// Enforce writes the rules of every node anew, as an agent does that has no memory of the rules before, on all nodes at once, and says how long
+// the command that takes them took on the slowest.
 func (IptablesPolicies) Enforce(ctx context.Context, lab *topology.Lab, state *policies.State) (took time.Duration, err error) {
-	var errs []error
-	for _, node := range lab.Nodes() {
-		stale, err := policyChains(ctx, node)
-		if err != nil {
-			return 0, fmt.Errorf("read policies on %s: %w", node.Name, err)
-		}
-		rules, err := policyRules(state, node.Name, stale)
-		if err != nil {
-			return 0, err
-		}
-		cmd := exec.CommandContext(ctx, "iptables-restore", "--noflush")
-		cmd.Stdin = bytes.NewReader(rules)
-		begin := time.Now()
-		if err := runQuiet(node.Place(), cmd); err != nil {
-			errs = append(errs, fmt.Errorf("write policies on %s: %w", node.Name, err))
-		}
-		took = max(took, time.Since(begin))
+	nodes := lab.Nodes()
+	times, errs := make([]time.Duration, len(nodes)), make([]error, len(nodes))
+	var wait sync.WaitGroup
+	for i, node := range nodes {
+		wait.Go(func() { times[i], errs[i] = enforceOn(ctx, node, state) })
 	}
-	return took, errors.Join(errs...)
+	wait.Wait()
+	return slices.Max(times), errors.Join(errs...)
+}
+
+// enforceOn writes the rules of one node.
+func enforceOn(ctx context.Context, node *topology.Node, state *policies.State) (took time.Duration, err error) {
+	stale, err := policyChains(ctx, node)
+	if err != nil {
+		return 0, fmt.Errorf("read policies on %s: %w", node.Name, err)
+	}
+	rules, err := policyRules(state, node.Name, stale)
+	if err != nil {
+		return 0, err
+	}
+	cmd := exec.CommandContext(ctx, "iptables-restore", "--noflush")
+	cmd.Stdin = bytes.NewReader(rules)
+	begin := time.Now()
+	if err := runQuiet(node.Place(), cmd); err != nil {
+		return 0, fmt.Errorf("write policies on %s: %w", node.Name, err)
+	}
+	return time.Since(begin), nil
 }
 
 // policyChains are the chains of pods and policies that a node has.

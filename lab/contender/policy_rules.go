@@ -100,10 +100,11 @@ func (w *policyWriter) pod(pod *corev1.Pod, d policySide) error {
 		if !slices.Contains(policy.Spec.PolicyTypes, d.kind) || policy.Namespace != pod.Namespace {
 			continue
 		}
-		if selected, err := selects(&policy.Spec.PodSelector, pod.Labels); err != nil || !selected {
-			if err != nil {
-				return err
-			}
+		selected, err := selector(&policy.Spec.PodSelector)
+		if err != nil {
+			return err
+		}
+		if !selected.Matches(labels.Set(pod.Labels)) {
 			continue
 		}
 		if chain == "" {
@@ -241,42 +242,45 @@ func (w *policyWriter) named(d policySide, name, protocol string) ([]string, err
 
 // selected are the addresses of the pods that a peer chooses.
 func (w *policyWriter) selected(namespace string, peer networkingv1.NetworkPolicyPeer) ([]string, error) {
+	ofPods, err := selector(peer.PodSelector)
+	if err != nil {
+		return nil, err
+	}
+	ofNamespaces, err := selector(peer.NamespaceSelector)
+	if err != nil {
+		return nil, err
+	}
+	chosen := map[string]bool{}
 	var addresses []string
 	for _, pod := range w.state.Pods() {
-		if peer.NamespaceSelector == nil && pod.Namespace != namespace || addressOf4(pod) == "" {
+		in, known := chosen[pod.Namespace]
+		if !known {
+			in = pod.Namespace == namespace
+			if of := w.state.Namespace(pod.Namespace); peer.NamespaceSelector != nil {
+				in = of != nil && ofNamespaces.Matches(labels.Set(of.Labels))
+			}
+			chosen[pod.Namespace] = in
+		}
+		if !in || !ofPods.Matches(labels.Set(pod.Labels)) {
 			continue
 		}
-		if peer.NamespaceSelector != nil {
-			of := w.state.Namespace(pod.Namespace)
-			if of == nil {
-				continue
-			}
-			if chosen, err := selects(peer.NamespaceSelector, of.Labels); err != nil || !chosen {
-				if err != nil {
-					return nil, err
-				}
-				continue
-			}
+		if a := addressOf4(pod); a != "" {
+			addresses = append(addresses, a)
 		}
-		if peer.PodSelector != nil {
-			if chosen, err := selects(peer.PodSelector, pod.Labels); err != nil || !chosen {
-				if err != nil {
-					return nil, err
-				}
-				continue
-			}
-		}
-		addresses = append(addresses, addressOf4(pod))
 	}
 	return addresses, nil
 }
 
-func selects(by *metav1.LabelSelector, of map[string]string) (bool, error) {
+// selector is one that chooses everything where the API has none.
+func selector(by *metav1.LabelSelector) (labels.Selector, error) {
+	if by == nil {
+		return labels.Everything(), nil
+	}
 	s, err := metav1.LabelSelectorAsSelector(by)
 	if err != nil {
-		return false, fmt.Errorf("read selector: %w", err)
+		return nil, fmt.Errorf("read selector: %w", err)
 	}
-	return s.Matches(labels.Set(of)), nil
+	return s, nil
 }
 
 // addressOf4 is the pod's IPv4 address, empty if it has none.

@@ -30,37 +30,50 @@ type attempt struct {
 	began time.Time
 }
 
+// attempts are those to one address that are under way, one begun every millisecond.
+type attempts struct {
+	to   netip.AddrPort
+	open []attempt // the oldest first
+	next time.Time
+}
+
+// close ends all of them.
+func (a *attempts) close() { a.abandon(len(a.open)) }
+
+// abandon ends the oldest ones.
+func (a *attempts) abandon(n int) {
+	for _, one := range a.open[:n] {
+		abandon(one.fd)
+	}
+	a.open = a.open[n:]
+}
+
+// step begins another one if it is time, and waits until one has something to say or the next is due.
+func (a *attempts) step() error {
+	if now := time.Now(); !now.Before(a.next) {
+		if fd, err := begin(a.to); err == nil {
+			a.open = append(a.open, attempt{fd, now})
+		}
+		a.next = now.Add(between)
+	}
+	return wait(a.open, time.Until(a.next))
+}
+
 // until makes a new connection every millisecond until one reaches the wanted backend, and gives the moment at which its
 // first byte was there.
 func until(to netip.AddrPort, want int, limit time.Duration) (time.Time, error) {
-	var open []attempt
-	defer func() {
-		for _, a := range open {
-			abandon(a.fd)
+	all := attempts{to: to}
+	defer all.close()
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
+		for len(all.open) > 0 && (time.Since(all.open[0].began) > patience || len(all.open) > most) {
+			all.abandon(1)
 		}
-	}()
-	deadline := time.Now().Add(limit)
-	for next := time.Now(); ; {
-		now := time.Now()
-		if now.After(deadline) {
-			return time.Time{}, errNobody
-		}
-		if !now.Before(next) {
-			if fd, err := begin(to); err == nil {
-				open = append(open, attempt{fd, now})
-			}
-			next = now.Add(between)
-		}
-		for len(open) > 0 && (now.Sub(open[0].began) > patience || len(open) > most) {
-			abandon(open[0].fd)
-			open = open[1:]
-		}
-		if err := wait(open, time.Until(next)); err != nil {
+		if err := all.step(); err != nil {
 			return time.Time{}, err
 		}
-		kept := open[:0]
+		kept := all.open[:0]
 		var at time.Time
-		for _, a := range open {
+		for _, a := range all.open {
 			who, done := answer(a.fd)
 			switch {
 			case !done:
@@ -69,14 +82,15 @@ func until(to netip.AddrPort, want int, limit time.Duration) (time.Time, error) 
 			case at.IsZero() && who >= 0 && (want == Anybody || who == want):
 				at = time.Now()
 			case who >= 0: // reached another backend: the next may reach the wanted one
-				next = time.Now()
+				all.next = time.Now()
 			}
 			abandon(a.fd)
 		}
-		if open = kept; !at.IsZero() {
+		if all.open = kept; !at.IsZero() {
 			return at, nil
 		}
 	}
+	return time.Time{}, errNobody
 }
 
 // quiet is how long connections have to go unanswered, one begun every millisecond, until it is believed that they will. A
@@ -86,41 +100,24 @@ const quiet = 100 * time.Millisecond
 // untilNobody makes a new connection every millisecond until none is answered any more, and gives the moment at which the
 // first one began that was not.
 func untilNobody(to netip.AddrPort, _ int, limit time.Duration) (time.Time, error) {
-	var open []attempt
-	defer func() {
-		for _, a := range open {
-			abandon(a.fd)
+	all := attempts{to: to}
+	defer all.close()
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
+		if len(all.open) > int(quiet/between)/2 && time.Since(all.open[0].began) > quiet {
+			return all.open[0].began, nil
 		}
-	}()
-	deadline := time.Now().Add(limit)
-	for next := time.Now(); ; {
-		now := time.Now()
-		if now.After(deadline) {
-			return time.Time{}, errStill
-		}
-		if !now.Before(next) {
-			if fd, err := begin(to); err == nil {
-				open = append(open, attempt{fd, now})
-			}
-			next = now.Add(between)
-		}
-		if len(open) > int(quiet/between)/2 && now.Sub(open[0].began) > quiet {
-			return open[0].began, nil
-		}
-		if err := wait(open, time.Until(next)); err != nil {
+		if err := all.step(); err != nil {
 			return time.Time{}, err
 		}
-		for i := len(open) - 1; i >= 0; i-- {
-			if who, done := answer(open[i].fd); done && who >= 0 {
+		for i := len(all.open) - 1; i >= 0; i-- {
+			if who, done := answer(all.open[i].fd); done && who >= 0 {
 				// Those that began before one that is answered were let, or were lost for another reason.
-				for _, a := range open[:i+1] {
-					abandon(a.fd)
-				}
-				open = open[i+1:]
+				all.abandon(i + 1)
 				break
 			}
 		}
 	}
+	return time.Time{}, errStill
 }
 
 // begin sends the first packet of a connection, or gives the kernel's refusal to.

@@ -56,19 +56,42 @@ func (p PolicyPlan) entrants() []string {
 // What the parts take, about, on a machine of two cores with nothing else to do.
 const (
 	bringUpPolicies = 3 * time.Second
+	aPodBeside      = 60 * time.Millisecond
 	aTruth          = 6 * time.Second
-	aPolicyChange   = 300 * time.Millisecond
-	aScratch        = 4 * time.Second
+	aPolicyChange   = 250 * time.Millisecond
+	aScratch        = 3 * time.Second
 )
 
 // Estimate is how long the run takes, about, when no round is discarded.
 func (p PolicyPlan) Estimate() time.Duration {
-	total := p.Schedule.Estimate(len(p.entrants()))
+	return p.Schedule.Estimate(len(p.entrants())) + p.before() + p.after()
+}
+
+// before is the time of everything before rounds.
+func (p PolicyPlan) before() (total time.Duration) {
+	for _, c := range p.Contenders {
+		if c.Unsupported() == "" {
+			total += p.bringUp(c)
+		}
+	}
+	return total
+}
+
+// bringUp is how long one contender takes to come up.
+func (p PolicyPlan) bringUp(c contender.Contender) time.Duration {
+	if policed, ok := c.(contender.Policed); ok && policed.Watches() && policed.Present() == policies.AmongMany {
+		return bringUpPolicies + policies.LocalOthers*aPodBeside
+	}
+	return bringUpPolicies
+}
+
+// after is the time of everything after rounds.
+func (p PolicyPlan) after() (total time.Duration) {
 	for _, c := range p.Contenders {
 		if c.Unsupported() != "" {
 			continue
 		}
-		total += bringUpPolicies + takeDown
+		total += takeDown
 		policed, ok := c.(contender.Policed)
 		if !ok {
 			continue
@@ -77,16 +100,24 @@ func (p PolicyPlan) Estimate() time.Duration {
 			total += aTruth
 		}
 		if timesChanges(policed) {
-			total += p.changesTake() + time.Duration(p.Scratches)*aScratch
+			total += p.changesTake(policed) + time.Duration(p.Scratches)*aScratch
 		}
 	}
 	return total
 }
 
+// changesFor is how long changes of a pair of kinds may begin: half as long for those who begin anew with each, which are slow.
+func (p PolicyPlan) changesFor(c contender.Policed) time.Duration {
+	if !c.Watches() {
+		return p.ChangesFor / 2
+	}
+	return p.ChangesFor
+}
+
 // changesTake is how long all changes of one contender take, about.
-func (p PolicyPlan) changesTake() time.Duration {
+func (p PolicyPlan) changesTake(c contender.Policed) time.Duration {
 	kinds := time.Duration(len(policyHappenings))
-	return min(kinds/2*p.ChangesFor, kinds*time.Duration(p.Changes)*aPolicyChange)
+	return min(kinds/2*p.changesFor(c), kinds*time.Duration(p.Changes)*aPolicyChange)
 }
 
 // policyBench is a run of the policy bench under way.
@@ -123,34 +154,19 @@ func RunPolicy(ctx context.Context, p PolicyPlan, progress *Progress) (run *resu
 	return run, nil
 }
 
-// open brings up every contender that can be; one that cannot is listed with the reason.
+// open brings up every contender that can be, and notes what those that have tables have in them.
 func (b *policyBench) open(ctx context.Context) error {
-	for _, c := range b.plan.Contenders {
-		record := result.Contender{Name: c.Name(), Description: c.Description(), Unsupported: c.Unsupported()}
-		if record.Unsupported == "" {
-			b.progress.Step("bringing up %s", c.Name())
-			l, err := openPolicyLane(ctx, c, b.plan)
-			switch {
-			case ctx.Err() != nil:
-				return errors.Join(ctx.Err(), err)
-			case err != nil:
-				b.progress.Note("%s does not come up: %v", c.Name(), err)
-				record.Unsupported = "does not come up: " + err.Error()
-			default:
-				b.lanes = append(b.lanes, l)
-				b.bench.lanes = append(b.bench.lanes, l.lane)
-				record = l.record(ctx)
-			}
-		} else {
-			b.progress.Note("%s: %s", c.Name(), record.Unsupported)
+	return b.openEach(ctx, b.plan.Contenders, b.plan.bringUp, func(c contender.Contender) (*lane, error) {
+		l, err := openPolicyLane(ctx, c, b.plan)
+		if err != nil {
+			return nil, err
 		}
-		b.run.Contenders = append(b.run.Contenders, record)
-		b.progress.Advance(bringUpPolicies)
-	}
-	if len(b.lanes) == 0 {
-		return fmt.Errorf("%w: no contender came up", ErrNothing)
-	}
-	return nil
+		b.lanes = append(b.lanes, l)
+		if l.tables != nil {
+			b.run.Policy.Tables = append(b.run.Policy.Tables, *l.tables)
+		}
+		return l.lane, nil
+	})
 }
 
 // traffic makes the rounds, with this process out of their way.
@@ -216,7 +232,7 @@ func wrongAnswers(answers []result.Answer) (n int) {
 func (b *policyBench) close() error {
 	var errs []error
 	for _, l := range b.lanes {
-		b.progress.Status("taking down %s", l.contender.Name())
+		b.progress.Step("taking down %s", l.contender.Name())
 		errs = append(errs, l.close())
 		b.progress.Advance(takeDown)
 	}

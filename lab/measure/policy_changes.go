@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,29 +35,36 @@ func (b *policyBench) changes(ctx context.Context) error {
 		if l.policed == nil || !timesChanges(l.policed) {
 			continue
 		}
-		c := result.PolicyCompile{Contender: l.contender.Name(), Policies: policies.Many, Pods: policies.Many}
-		err := b.changesOf(ctx, l, &c)
-		if ctx.Err() != nil {
-			return errors.Join(ctx.Err(), err)
-		}
-		if err != nil {
-			b.progress.Note("changes of %s: %v", l.contender.Name(), err)
+		c := result.PolicyCompile{Contender: l.contender.Name(), Policies: policies.Many, Pods: policies.Many, LocalPods: policies.LocalOthers}
+		if err := b.compile(ctx, l, &c); err != nil {
+			b.progress.Note("compiling by %s: %v", l.contender.Name(), err)
 			c.Error = err.Error()
 		}
+		b.progress.Advance(time.Duration(b.plan.Scratches) * aScratch)
+		if err := b.changesOf(ctx, l, &c); err != nil {
+			b.progress.Note("changes of %s: %v", l.contender.Name(), err)
+			c.Error = strings.TrimPrefix(c.Error+"; "+err.Error(), "; ")
+		}
+		b.progress.Advance(b.plan.changesTake(l.policed))
 		b.run.Policy.Compiled = append(b.run.Policy.Compiled, c)
-		b.progress.Advance(b.plan.changesTake() + time.Duration(b.plan.Scratches)*aScratch)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 	}
 	return nil
 }
 
+// compile times how everything is made from nothing.
+func (b *policyBench) compile(ctx context.Context, l *policyLane, c *result.PolicyCompile) error {
+	b.progress.Step("compiling %d policies: %s", policies.Many, l.contender.Name())
+	if l.policed.Watches() {
+		return l.compiledByAgent(ctx, b.plan, c)
+	}
+	return l.compiledHere(ctx, b.plan, c)
+}
+
 // changesOf are those of one contender.
 func (b *policyBench) changesOf(ctx context.Context, l *policyLane, compiled *result.PolicyCompile) (err error) {
-	if !l.policed.Watches() {
-		b.progress.Step("compiling %d policies: %s", policies.Many, l.contender.Name())
-		if err := l.compiledHere(ctx, b.plan, compiled); err != nil {
-			return err
-		}
-	}
 	c, err := newPolicyChanges(ctx, l)
 	defer func() { err = errors.Join(err, c.close()) }()
 	if err != nil {
@@ -65,20 +73,18 @@ func (b *policyBench) changesOf(ctx context.Context, l *policyLane, compiled *re
 	for i := 0; i < len(policyHappenings); i += 2 {
 		pair := [2]result.PolicyHappening(policyHappenings[i : i+2])
 		b.progress.Step("timing changes: %s, %s and %s", l.contender.Name(), pair[0], pair[1])
-		before, err := l.logs()
-		if err != nil && l.policed.Watches() {
-			return err
+		agents := l.policed.Watches() && pair[0] == result.LabelForbids
+		from := 0
+		if agents {
+			if from, err = l.logSize(); err != nil {
+				return err
+			}
 		}
 		b.run.Policy.Changes = append(b.run.Policy.Changes, c.time(ctx, pair, b.plan)...)
-		if !l.policed.Watches() || pair[0] != result.LabelForbids {
-			continue
-		}
-		after, err := l.logs()
-		if err != nil {
-			return err
-		}
-		if err := l.compiledByAgents(ctx, before, after, compiled); err != nil {
-			return err
+		if agents {
+			if err := l.changedByAgent(from, compiled); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -161,7 +167,7 @@ func (c *policyChanges) time(ctx context.Context, kinds [2]result.PolicyHappenin
 			Contender: c.lane.contender.Name(), What: what, Policies: policies.Many, Pods: policies.Many, Milliseconds: []float64{},
 		})
 	}
-	for began := time.Now(); len(list[1].Milliseconds) < p.Changes && time.Since(began) < p.ChangesFor; {
+	for began := time.Now(); len(list[1].Milliseconds) < p.Changes && time.Since(began) < p.changesFor(c.lane.policed); {
 		for i, what := range kinds {
 			took, err := c.one(ctx, what)
 			if err != nil {

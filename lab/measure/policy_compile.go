@@ -2,26 +2,26 @@ package measure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/lab/contender"
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/topology"
 )
 
-// policyMaps are the tables that NetworkPolicies are put into; those of connections are not among them.
-var policyMaps = []string{"policed_pods", "identities", "blocks", "policies", "policy_ports"}
+// serverNode is the node, counted from 0, on which compiling is measured: it has policies.LocalOthers.
+const serverNode = 1
 
 // compiledHere puts many policies and pods beside the few that a contender has had, and times the command that takes all
 // rules at once: it knows no smaller step.
 func (l *policyLane) compiledHere(ctx context.Context, p PolicyPlan, c *result.PolicyCompile) error {
-	c.Source = "iptables-restore with the rules of all pods of a node, without making these; it takes one changed rule as all of them"
+	c.Source = "iptables-restore with the rules of all pods of the node, without making these; it takes one changed rule as all of them"
 	many, err := policies.Fill(policies.Many, policies.Many)
 	if err != nil {
 		return err
@@ -42,73 +42,134 @@ func (l *policyLane) compiledHere(ctx context.Context, p PolicyPlan, c *result.P
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// logs is how long the logs of a lane's agents are.
-type logs []int
+// restarting is a contender whose agents can begin anew.
+type restarting interface {
+	Restart(ctx context.Context, lab *topology.Lab, node *topology.Node, between func() error) error
+}
 
-func (l *policyLane) logs() (sizes logs, err error) {
-	for _, node := range l.lab.Nodes() {
-		text, err := os.ReadFile(contender.AgentLog(node))
+// compiledByAgent times what an agent takes that knows nothing. The many policies go, then the agent of the server's node ends, they come
+// back, and it starts: so it compiles all policies at once and writes all that the kernel has of them. Pods stay where they are.
+func (l *policyLane) compiledByAgent(ctx context.Context, p PolicyPlan, c *result.PolicyCompile) error {
+	c.Source = "the log of the second node's agent, which starts with all of them there: from what it knows until it is in the kernel's tables"
+	agents, ok := l.policed.(restarting)
+	if !ok {
+		return fmt.Errorf("agents of %s cannot be started anew", l.contender.Name())
+	}
+	there, err := l.tablesOf(ctx, serverNode)
+	if err != nil {
+		return err
+	}
+	node, many := l.lab.Node(serverNode), l.policed.Present().Others()
+	for range p.Scratches {
+		from, err := l.logSize()
+		if err != nil {
+			return err
+		}
+		if err := l.remove(ctx, many...); err != nil {
+			return err
+		}
+		if _, err := l.untilWritten(ctx, from, there.Policies-len(many)); err != nil {
+			return err
+		}
+		if err := agents.Restart(ctx, l.lab, node, func() error { return l.put(ctx, many...) }); err != nil {
+			return err
+		}
+		passes, err := l.untilWritten(ctx, 0, there.Policies)
+		if err != nil {
+			return err
+		}
+		var all policyPass
+		for _, pass := range passes {
+			all.compile, all.apply, all.changed = all.compile+pass.compile, all.apply+pass.apply, all.changed+pass.changed
+		}
+		if all.changed < len(many) {
+			return fmt.Errorf("the agent that started anew has written %d entries for %d policies", all.changed, len(many))
+		}
+		c.ScratchMilliseconds = append(c.ScratchMilliseconds, milliseconds(all.compile+all.apply))
+		c.CompilerMilliseconds = append(c.CompilerMilliseconds, milliseconds(all.compile))
+	}
+	if there, err = l.tablesOf(ctx, serverNode); err == nil {
+		c.TableBytes = there.Bytes
+	}
+	return err
+}
+
+// untilWritten waits until the agent of the server's node has written so many policies, and gives what it has done for that by its log from a
+// place on.
+func (l *policyLane) untilWritten(ctx context.Context, from, policies int) ([]policyPass, error) {
+	ctx, cancel := context.WithTimeout(ctx, policyPatience)
+	defer cancel()
+	for {
+		passes, err := l.passes(from)
 		if err != nil {
 			return nil, err
 		}
-		sizes = append(sizes, len(text))
+		for i, pass := range passes {
+			if pass.policies == policies {
+				return passes[:i+1], nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for %d policies in the agent's log: %w", policies, ctx.Err())
+		case <-time.After(holdPause):
+		}
 	}
-	return sizes, nil
 }
 
-// compiledByAgents reads what the agents have written in their logs: everything was there when they began, so the tables that
-// changed most were made from nothing, and those between two moments were made for label changes.
-func (l *policyLane) compiledByAgents(ctx context.Context, from, to logs, c *result.PolicyCompile) error {
-	c.Source = "the logs of both agents: from what they know until it is in the kernel's tables"
-	for i, node := range l.lab.Nodes() {
-		text, err := os.ReadFile(contender.AgentLog(node))
-		if err != nil {
-			return err
+// changedByAgent reads what label changes took from a place in the agent's log on.
+func (l *policyLane) changedByAgent(from int, c *result.PolicyCompile) error {
+	passes, err := l.passes(from)
+	for _, pass := range passes {
+		if pass.changed > 0 {
+			c.ChangeMilliseconds = append(c.ChangeMilliseconds, milliseconds(pass.compile+pass.apply))
 		}
-		if all := policyPasses(string(text[:from[i]])); len(all) > 0 {
-			largest := slices.MaxFunc(all, func(a, b policyPass) int { return a.changed - b.changed })
-			c.ScratchMilliseconds = append(c.ScratchMilliseconds, largest.milliseconds)
-		}
-		for _, pass := range policyPasses(string(text[from[i]:to[i]])) {
-			c.ChangeMilliseconds = append(c.ChangeMilliseconds, pass.milliseconds)
-		}
-		bytes, err := l.tableBytes(ctx, i)
-		if err != nil {
-			return err
-		}
-		c.TableBytes = max(c.TableBytes, bytes)
 	}
-	if len(c.ScratchMilliseconds) == 0 {
-		return fmt.Errorf("read logs of agents: no line %q", policyWritten)
+	return err
+}
+
+// logSize is how long the log of the server's node is.
+func (l *policyLane) logSize() (int, error) {
+	text, err := os.ReadFile(contender.AgentLog(l.lab.Node(serverNode)))
+	return len(text), err
+}
+
+func (l *policyLane) passes(from int) ([]policyPass, error) {
+	text, err := os.ReadFile(contender.AgentLog(l.lab.Node(serverNode)))
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	return policyPasses(string(text[min(from, len(text)):]))
 }
 
 // policyWritten is the message of an agent that has put policies into tables.
 const policyWritten = "NetworkPolicies written"
 
-// policyPass is one time that an agent has put policies into tables: how many entries changed, and how long compiling and
-// writing took.
+// policyPass is one time that an agent has put policies into tables: how many policies there were, how many entries changed, and how long
+// compiling and writing took.
 type policyPass struct {
-	changed      int
-	milliseconds float64
+	policies, changed int
+	compile, apply    time.Duration
 }
 
-// policyPasses reads from an agent's log each time that something changed.
-func policyPasses(log string) []policyPass {
-	var list []policyPass
+// policyPasses reads an agent's log.
+func policyPasses(log string) (list []policyPass, err error) {
 	for line := range strings.Lines(log) {
-		if !strings.Contains(line, policyWritten) {
-			continue
+		if !strings.Contains(line, policyWritten) || !strings.HasSuffix(line, "\n") {
+			continue // the rest of a line that is being written comes later
 		}
-		changed, err := strconv.Atoi(attribute(line, "changed"))
-		compile, err1 := time.ParseDuration(attribute(line, "compile"))
-		apply, err2 := time.ParseDuration(attribute(line, "apply"))
-		if err == nil && err1 == nil && err2 == nil && changed > 0 {
-			list = append(list, policyPass{changed, milliseconds(compile + apply)})
+		var pass policyPass
+		var errs [4]error
+		pass.policies, errs[0] = strconv.Atoi(attribute(line, "policies"))
+		pass.changed, errs[1] = strconv.Atoi(attribute(line, "changed"))
+		pass.compile, errs[2] = time.ParseDuration(attribute(line, "compile"))
+		pass.apply, errs[3] = time.ParseDuration(attribute(line, "apply"))
+		if err := errors.Join(errs[:]...); err != nil {
+			return nil, fmt.Errorf("read log of agent: %q: %w", line, err)
 		}
+		list = append(list, pass)
 	}
-	return list
+	return list, nil
 }
 
 // attribute is the value of a key in a line of slog's text format, one without blanks.
@@ -116,18 +177,4 @@ func attribute(line, key string) string {
 	_, rest, _ := strings.Cut(line, " "+key+"=")
 	value, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
 	return value
-}
-
-// tableBytes is what the tables of policy hold on a node.
-func (l *policyLane) tableBytes(ctx context.Context, node int) (bytes uint64, err error) {
-	status, err := api.NewClient(contender.AgentSocket(l.contender, l.lab.Node(node))).Status(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("ask agent for its maps: %w", err)
-	}
-	for _, m := range status.Maps {
-		if slices.Contains(policyMaps, m.Name) {
-			bytes += m.Bytes
-		}
-	}
-	return bytes, nil
 }

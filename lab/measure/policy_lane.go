@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,7 +18,6 @@ import (
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
 	"github.com/beeline-cni/beeline/lab/topology"
-	"github.com/beeline-cni/beeline/lab/truth"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
 
@@ -34,16 +32,13 @@ type policyLane struct {
 	api     *apiserver.Server
 	// known are the Pods of the lab's pods, by the names of those.
 	known map[string]policies.Pod
-	echo  net.Listener
-	turn  int
+	// bystanders are pods that are not measured, one on each node, where policies select such.
+	bystanders []*topology.Pod
+	// tables is what the server's node has in force, where its agent has tables.
+	tables *result.PolicyTables
+	echo   net.Listener
+	turn   int
 }
-
-const (
-	// policyPatience is how long policies of a lane may take to be in force.
-	policyPatience = 30 * time.Second
-	// refusedPort is one that somebody listens at and no policy allows.
-	refusedPort = 7001
-)
 
 // policyPorts are those that the policies of the measured pods allow.
 func policyPorts() []int {
@@ -133,21 +128,20 @@ func (l *policyLane) remove(ctx context.Context, objects ...runtime.Object) erro
 	return err
 }
 
+// addPods makes the measured pods, and those beside them.
 func (l *policyLane) addPods(ctx context.Context) (err error) {
-	pod := func(node int, name string, labels map[string]string) *topology.Pod {
-		var made *topology.Pod
-		if err == nil {
-			made, err = l.addPod(ctx, node, policies.Pod{Namespace: policies.Default, Name: name, Labels: labels})
-		}
-		return made
+	tell := l.put
+	if l.policed != nil && l.policed.Present().Nameless() {
+		tell = l.putNameless
 	}
-	l.client = pod(0, "client", policies.ClientLabels)
-	l.server[result.CrossNode] = pod(1, "far", policies.ServerLabels)
-	if l.policed != nil && l.policed.Present().Bystanders() {
-		pod(0, "bystander0", policies.BystanderLabels)
-		pod(1, "bystander1", policies.BystanderLabels)
+	if l.client, err = l.addPodAs(ctx, 0, policies.Pod{Namespace: policies.Default, Name: "client", Labels: policies.ClientLabels}, tell); err != nil {
+		return err
 	}
-	if err != nil {
+	server := policies.Pod{Namespace: policies.Default, Name: "far", Labels: policies.ServerLabels}
+	if l.server[result.CrossNode], err = l.addPodAs(ctx, 1, server, tell); err != nil {
+		return err
+	}
+	if err := l.addOthers(ctx); err != nil {
 		return err
 	}
 	for _, pod := range []*topology.Pod{l.client, l.server[result.CrossNode]} {
@@ -164,12 +158,50 @@ func (l *policyLane) addPods(ctx context.Context) (err error) {
 	return nil
 }
 
+// addOthers makes the pods that are not measured.
+func (l *policyLane) addOthers(ctx context.Context) error {
+	if l.policed == nil {
+		return nil
+	}
+	if l.policed.Present().Bystanders() {
+		for node := range l.lab.Nodes() {
+			p := policies.Pod{Namespace: policies.Default, Name: fmt.Sprintf("bystander%d", node), Labels: policies.BystanderLabels}
+			pod, err := l.addPod(ctx, node, p)
+			if err != nil {
+				return err
+			}
+			l.bystanders = append(l.bystanders, pod)
+		}
+	}
+	beside, err := l.policed.Present().Beside()
+	for _, p := range beside {
+		if _, err := l.addPod(ctx, 1, p); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
 // addPod makes a pod and tells of it.
 func (l *policyLane) addPod(ctx context.Context, node int, p policies.Pod) (*topology.Pod, error) {
-	put := func(objects ...runtime.Object) error { return l.put(ctx, objects...) }
+	return l.addPodAs(ctx, node, p, l.put)
+}
+
+func (l *policyLane) addPodAs(ctx context.Context, node int, p policies.Pod, tell func(context.Context, ...runtime.Object) error) (*topology.Pod, error) {
+	put := func(objects ...runtime.Object) error { return tell(ctx, objects...) }
 	pod, known, err := contender.AddKnownPod(ctx, l.contender, l.lab, l.lab.Node(node), p, put)
 	l.known[p.Name] = known
 	return pod, err
+}
+
+// putNameless tells of pods without their addresses.
+func (l *policyLane) putNameless(ctx context.Context, objects ...runtime.Object) error {
+	for _, o := range objects {
+		if pod, ok := o.(*corev1.Pod); ok {
+			pod.Status.PodIP, pod.Status.PodIPs = "", nil
+		}
+	}
+	return l.put(ctx, objects...)
 }
 
 // serve starts the servers, and who answers at a port that is allowed and at one that is not.
@@ -179,12 +211,10 @@ func (l *policyLane) serve(ctx context.Context, p PolicyPlan) error {
 	if err != nil {
 		return err
 	}
-	l.servers[result.CrossNode] = workload.NewServers(l.lab.Place(pod).On(cpu), workload.Target{Address: pod.Addresses[0], Ports: servicePorts})
-	if l.hasPods() {
-		l.servers[outside] = workload.NewServers(l.lab.Node(1).Place().On(cpu), workload.Target{Address: l.outside(), Ports: servicePorts})
-	}
+	servers := workload.NewServers(l.lab.Place(pod).On(cpu), workload.Target{Address: pod.Addresses[0], Ports: servicePorts})
+	l.servers[result.CrossNode] = servers
 	for _, cell := range p.Cells {
-		if err := cell.Workload.Serve(ctx, l.serversOf(cell), cell.Procs); err != nil {
+		if err := cell.Workload.Serve(ctx, servers, cell.Procs); err != nil {
 			l.unserved[cell.key()] = err
 		}
 	}
@@ -192,123 +222,10 @@ func (l *policyLane) serve(ctx context.Context, p PolicyPlan) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// outside names the servers that are on the second node itself.
-const outside result.Path = "outside"
-
-// outside is the address of the second node.
-func (l *policyLane) outside() netip.Addr { return l.lab.Node(1).Addresses[0].Addr() }
-
-// serversOf are those that a cell is measured with; without pods there is one place for both.
-func (l *policyLane) serversOf(cell Cell) *workload.Servers {
-	if _, ok := cell.Workload.(workload.Outside); ok && l.hasPods() {
-		return l.servers[outside]
-	}
-	return l.servers[cell.Path]
-}
-
-// govern puts the policies of the measured pods and waits until they hold, to and fro: what they allow works, and what they
-// do not does not. Otherwise a contender without policies might be measured.
-func (l *policyLane) govern(ctx context.Context) error {
-	if l.policed == nil || !l.policed.Present().Governed() {
-		return nil
-	}
-	var objects []runtime.Object
-	for _, policy := range l.policed.Present().ForMeasured(policyPorts(), l.outside()) {
-		objects = append(objects, policy)
-	}
-	if err := l.put(ctx, objects...); err != nil {
-		return fmt.Errorf("put policies of %s: %w", l.contender.Name(), err)
-	}
-	refusing, err := follow.Listen(ctx, l.lab.Place(l.server[result.CrossNode]), netip.AddrPortFrom(l.server[result.CrossNode].Addresses[0], refusedPort), 0)
-	if err != nil {
-		return err
-	}
-	defer refusing.Close()
-	for begin := time.Now(); ; {
-		works, err := l.connects(ctx, echoPort, true)
-		if err != nil {
-			return err
-		}
-		leaks, err := l.connects(ctx, refusedPort, false)
-		switch {
-		case err != nil:
-			return err
-		case works && !leaks:
-			return nil
-		case time.Since(begin) < policyPatience:
-			continue
-		case leaks:
-			return fmt.Errorf("policies of %s are not in force after %v: a connection works that none allows", l.contender.Name(), policyPatience)
-		}
-		return fmt.Errorf("policies of %s after %v: a connection that they allow does not work", l.contender.Name(), policyPatience)
-	}
-}
-
-// connects says whether the client is answered by the server at a port.
-func (l *policyLane) connects(ctx context.Context, port uint16, expected bool) (bool, error) {
-	to := netip.AddrPortFrom(l.server[result.CrossNode].Addresses[0], port)
-	return truth.Ask(ctx, l.lab.Place(l.client), to, corev1.ProtocolTCP, expected)
-}
-
 // sample runs one cell. What goes wrong is in the sample's Error.
 func (l *policyLane) sample(ctx context.Context, cell Cell, length time.Duration) result.Sample {
 	l.turn++
-	return l.lane.sample(ctx, cell, workload.Request{Server: l.serversOf(cell), Procs: cell.Procs, Length: length, Turn: l.turn})
-}
-
-// truth adds the cast to the lab, with its policies, and asks all questions.
-func (l *policyLane) truth(ctx context.Context) (answers []result.Answer, err error) {
-	cast := map[string]*topology.Pod{}
-	place := func(name string) topology.Place {
-		switch name {
-		case truth.NearNode:
-			return l.lab.Node(0).Place()
-		case truth.FarNode:
-			return l.lab.Node(1).Place()
-		}
-		return l.lab.Place(cast[name])
-	}
-	address := func(name string) netip.Addr {
-		switch name {
-		case truth.NearNode:
-			return l.lab.Node(0).Addresses[0].Addr()
-		case truth.FarNode:
-			return l.lab.Node(1).Addresses[0].Addr()
-		}
-		return cast[name].Addresses[0]
-	}
-	if err := l.put(ctx, policies.Namespace(truth.Elsewhere, nil)); err != nil {
-		return nil, err
-	}
-	names := []string{truth.NearNode, truth.FarNode}
-	for _, p := range truth.Cast() {
-		if cast[p.Name], err = l.addPod(ctx, p.Home, p.Pod); err != nil {
-			return nil, err
-		}
-		names = append(names, p.Name)
-	}
-	for _, name := range names {
-		end, err := truth.Listen(ctx, place(name), address(name))
-		if err != nil {
-			return nil, err
-		}
-		defer end()
-	}
-	if err := l.put(ctx, truth.Objects(address)...); err != nil {
-		return nil, err
-	}
-	questions := truth.Questions()
-	works, err := truth.Answers(ctx, questions, place, address)
-	for i, q := range questions {
-		if i >= len(works) {
-			break
-		}
-		answers = append(answers, result.Answer{
-			Direction: q.Direction, By: q.By, Case: q.Case, Path: q.Path(), Protocol: string(q.Protocol), From: q.From, To: q.To, Port: int(q.Port),
-			Want: q.Want, Works: works[i],
-		})
-	}
-	return slices.Clip(answers), err
+	return l.lane.sample(ctx, cell, workload.Request{Server: l.servers[cell.Path], Procs: cell.Procs, Length: length, Turn: l.turn})
 }
 
 // close ends everything of the lane, whatever the state it is in.

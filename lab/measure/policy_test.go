@@ -18,7 +18,7 @@ func TestPolicyPresets(t *testing.T) {
 	if err != nil {
 		testenv.Missing(t, err.Error())
 	}
-	if err := quick.Validate(); err != nil || quick.Mode != "quick" || len(quick.Cells) != len(PolicyWorkloads)+1 || !quick.HasBaseline() {
+	if err := quick.Validate(); err != nil || quick.Mode != "quick" || len(quick.Cells) != len(PolicyWorkloads) || !quick.HasBaseline() {
 		t.Errorf("%v, %+v", err, quick)
 	}
 	var names []string
@@ -32,8 +32,8 @@ func TestPolicyPresets(t *testing.T) {
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Error(diff)
 	}
-	if takes := quick.Estimate(); takes < time.Minute || takes > 15*time.Minute {
-		t.Errorf("a quick run takes %v", takes)
+	if takes := quick.Estimate(); takes < time.Minute || takes > QuickPolicyLimit || quick.Until <= 0 || quick.Until > QuickPolicyLimit-quick.after() {
+		t.Errorf("a quick run takes %v, and no round begins after %v", takes, quick.Until)
 	}
 	full, err := FullPolicy(Choice{Contenders: []string{"beeline"}, Workloads: []string{"tcp_rr"}})
 	if err != nil || len(full.Contenders) != 1 || len(full.Cells) != 1 || full.HasBaseline() || full.Mode != "custom" {
@@ -62,14 +62,16 @@ func TestPolicyPresetsRefuse(t *testing.T) {
 }
 
 func TestPolicyPasses(t *testing.T) {
-	const log = `time=2026-11-20T22:00:00Z level=DEBUG msg="NetworkPolicies written" changed=3120 compile=120.5ms apply=1.2s error=<nil>
+	const log = `time=2026-11-20T22:00:00Z level=DEBUG msg="NetworkPolicies written" policies=1004 changed=3120 compile=120.5ms apply=1.2s error=<nil>
 time=2026-11-20T22:00:01Z level=INFO msg="something else" changed=7 compile=1ms apply=1ms
-time=2026-11-20T22:00:01Z level=DEBUG msg="NetworkPolicies written" changed=0 compile=2ms apply=10µs error=<nil>
-time=2026-11-20T22:00:02Z level=DEBUG msg="NetworkPolicies written" changed=2 compile=2ms apply=500µs error=<nil>
-`
-	want := []policyPass{{3120, 1320.5}, {2, 2.5}}
-	if got := policyPasses(log); !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
+time=2026-11-20T22:00:01Z level=DEBUG msg="NetworkPolicies written" policies=1004 changed=0 compile=2ms apply=10µs error=<nil>
+time=2026-11-20T22:00:02Z level=DEBUG msg="NetworkPolicies written" policies=10`
+	want := []policyPass{{1004, 3120, 120500 * time.Microsecond, 1200 * time.Millisecond}, {1004, 0, 2 * time.Millisecond, 10 * time.Microsecond}}
+	if got, err := policyPasses(log); !slices.Equal(got, want) || err != nil {
+		t.Errorf("%v, want %v; %v", got, want, err)
+	}
+	if _, err := policyPasses(strings.ReplaceAll(log, "policies=", "count=")); err == nil {
+		t.Error("a log that says something else is understood")
 	}
 }
 
@@ -97,7 +99,7 @@ func TestRunPolicy(t *testing.T) {
 			t.Errorf("%s of %s: %v, %s", s.Workload, s.Contender, s.Values, s.Error)
 		}
 	}
-	if len(run.Samples) != 2*3 || run.Settings.Suite != "policy" {
+	if len(run.Samples) != 3 || run.Settings.Suite != "policy" {
 		t.Errorf("%d samples, %+v", len(run.Samples), run.Settings)
 	}
 	if len(run.Policy.Truth) != 1 || len(run.Policy.Truth[0].Answers) < 50 {

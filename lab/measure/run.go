@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/beeline-cni/beeline/lab/contender"
 	"github.com/beeline-cni/beeline/lab/result"
 )
 
@@ -54,13 +55,19 @@ func newRun(p Plan) *result.Run {
 
 func numCPU() int { return len(allowed()) }
 
-// openLanes brings up every contender that can be; one that cannot is listed with the reason.
+// openLanes brings up every contender that can be.
 func (b *bench) openLanes(ctx context.Context) error {
-	for _, c := range b.plan.Contenders {
+	takes := func(contender.Contender) time.Duration { return bringUp }
+	return b.openEach(ctx, b.plan.Contenders, takes, func(c contender.Contender) (*lane, error) { return openLane(ctx, c, b.plan) })
+}
+
+// openEach brings contenders up, which take so long, about; one that cannot be is listed with the reason.
+func (b *bench) openEach(ctx context.Context, contenders []contender.Contender, takes func(contender.Contender) time.Duration, open func(contender.Contender) (*lane, error)) error {
+	for _, c := range contenders {
 		record := result.Contender{Name: c.Name(), Description: c.Description(), Unsupported: c.Unsupported()}
 		if record.Unsupported == "" {
 			b.progress.Step("bringing up %s", c.Name())
-			l, err := openLane(ctx, c, b.plan)
+			l, err := open(c)
 			switch {
 			case ctx.Err() != nil:
 				return errors.Join(ctx.Err(), err)
@@ -75,7 +82,7 @@ func (b *bench) openLanes(ctx context.Context) error {
 			b.progress.Note("%s: %s", c.Name(), record.Unsupported)
 		}
 		b.run.Contenders = append(b.run.Contenders, record)
-		b.progress.Advance(bringUp)
+		b.progress.Advance(takes(c))
 	}
 	if len(b.lanes) == 0 {
 		return fmt.Errorf("%w: no contender came up", ErrNothing)

@@ -11,19 +11,49 @@ import (
 // 1.5 MB.
 const blocksOfPolicy = 10000
 
-// blocks are so many different prefixes. The first holds all addresses; of the others, which hold none of a lab, every
-// second is a single address and the rest have from 24 to 30 bits.
-func blocks(n int) []netip.Prefix {
-	list := []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0)}
-	for i := 1; i < n; i++ {
-		if i%2 == 0 {
-			list = append(list, Only(ipv4(11<<24+uint32(i)*97)))
-		} else {
-			list = append(list, netip.PrefixFrom(ipv4(32<<24+uint32(i/2)*256), 24+i/2%7))
+const (
+	// narrow is how many bits the longest of the prefixes have, around the addresses that are to be allowed.
+	narrow = 30
+	// slot is what every other prefix has for itself, and widest how many bits the shortest of them have.
+	slot   = 256
+	widest = 24
+	// firstPrefix is the network 10.0.0.0, which has the pods of a lab, firstSingle a network beside it.
+	firstPrefix = 10 << 24
+	firstSingle = 11 << 24
+)
+
+// blocks are so many prefixes none of which holds another, so that each is an entry of its own wherever addresses are looked up. Half of
+// them are single addresses, the others have from 24 to 30 bits and lie side by side in the network of the pods. Each of the addresses that
+// are to be allowed is in one of 30 bits, all of whose neighbours are there too: who looks for it in a tree goes as deep as any tree of so
+// many goes.
+func blocks(n int, allowed ...netip.Addr) []netip.Prefix {
+	list := make([]netip.Prefix, 0, n)
+	taken := map[uint32]bool{} // slots
+	for _, a := range allowed {
+		first := number4(a) / slot * slot
+		if taken[first] {
+			continue
 		}
+		taken[first] = true
+		for at := first; at < first+slot; at += 1 << (32 - narrow) {
+			list = append(list, netip.PrefixFrom(ipv4(at), narrow))
+		}
+	}
+	prefixes, singles := Split(n)
+	for i, at := 0, uint32(firstPrefix); len(list) < prefixes; at += slot {
+		if !taken[at] {
+			list = append(list, netip.PrefixFrom(ipv4(at), widest+i%(narrow-widest+1)))
+			i++
+		}
+	}
+	for i := range singles {
+		list = append(list, Only(ipv4(firstSingle+uint32(i)*97)))
 	}
 	return list
 }
+
+// Split says how many of so many blocks are prefixes, and how many single addresses.
+func Split(n int) (prefixes, singles int) { return n - n/2, n / 2 }
 
 func ipv4(n uint32) netip.Addr {
 	var b [4]byte
@@ -31,12 +61,17 @@ func ipv4(n uint32) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// blockPolicies allow both directions between so many blocks and the pods with labels, on ports.
-func blockPolicies(n int, labels map[string]string, ports []networkingv1.NetworkPolicyPort) []*networkingv1.NetworkPolicy {
+func number4(a netip.Addr) uint32 {
+	b := a.As4()
+	return binary.BigEndian.Uint32(b[:])
+}
+
+// blockPolicies allow both directions between blocks and the pods with labels, on ports.
+func blockPolicies(blocks []netip.Prefix, labels map[string]string, ports []networkingv1.NetworkPolicyPort) []*networkingv1.NetworkPolicy {
 	var list []*networkingv1.NetworkPolicy
-	for all := blocks(n); len(all) > 0; {
-		part := all[:min(len(all), blocksOfPolicy)]
-		all = all[len(part):]
+	for len(blocks) > 0 {
+		part := blocks[:min(len(blocks), blocksOfPolicy)]
+		blocks = blocks[len(part):]
 		var peers []networkingv1.NetworkPolicyPeer
 		for _, p := range part {
 			peers = append(peers, Block(p))

@@ -16,62 +16,93 @@ const (
 	teams        = 7
 )
 
-// The other pods are spread over as many nodes as a cluster of their number has, the first two of which are the lab's.
-// Their addresses are those that pods there could have, above those that the lab's own pods get.
+// Of the other pods, LocalOthers run on the second of the lab's nodes, about as many as a kubelet takes. The rest is spread over as many nodes
+// as a cluster of their number has.
 const (
-	otherNodes   = 22
-	firstOnNode  = 150
-	firstOfNodes = 10 // third byte of the addresses on the nodes that are not in the lab
+	LocalOthers = 100
+	otherNodes  = 20
 )
 
-// Other is the pod number i (from 0) of those that are only there to be many.
-func Other(i int) Pod {
-	node := i % otherNodes
-	third := node + 1
-	if node >= 2 {
-		third = firstOfNodes + node
-	}
-	return Pod{
-		Namespace: numbered("filler", i/perNamespace), Name: numbered("pod", i), Node: fmt.Sprintf("n%d", third),
-		Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 77, byte(third), byte(firstOnNode + i/otherNodes)})},
-		Labels:    map[string]string{"app": numbered("app", i%applications), "instance": numbered("pod", i)},
-		Web:       8080,
-	}
+// Where their addresses are, unless the lab makes the pods: on LocalNode above those that the lab's own pods get, elsewhere from the beginning.
+const (
+	localNode    = 2
+	firstLocal   = 150
+	firstOfNodes = 10 // third byte of the addresses on the nodes that are not in the lab
+	firstOnNode  = 2
+	mostOnNode   = 256 - firstOnNode
+)
+
+// LocalNode is the node of the lab that has LocalOthers.
+const LocalNode = "n2"
+
+// isLocal says whether the other pod number i is on LocalNode: two of each namespace, which belong to other applications from one namespace to
+// the next.
+func isLocal(i int) bool {
+	return i < LocalOthers/2*perNamespace && i%perNamespace/2 == i/perNamespace%(perNamespace/2)
 }
 
-// mostOthers is how many of them have addresses.
-const mostOthers = otherNodes * (256 - firstOnNode)
-
-// Fill are pods, and policies for them, with their namespaces: what a larger cluster has beside the pods that are measured.
-func Fill(policies, pods int) ([]runtime.Object, error) {
-	if pods > mostOthers {
-		return nil, fmt.Errorf("fill with %d pods: want up to %d", pods, mostOthers)
+// Others are the pods that are only there to be many. Those on LocalNode come first.
+func Others(n int) ([]Pod, error) {
+	if most := LocalOthers + otherNodes*mostOnNode; n > most {
+		return nil, fmt.Errorf("fill with %d pods: want up to %d", n, most)
 	}
-	var objects []runtime.Object
-	for i := range max(policies, pods) {
-		if i%perNamespace == 0 {
-			n := i / perNamespace
-			objects = append(objects, Namespace(numbered("filler", n), map[string]string{"team": numbered("team", n%teams)}))
+	var here, elsewhere []Pod
+	for i := range n {
+		pod := Pod{
+			Namespace: otherNamespace(i), Name: numbered("pod", i), Web: 8080,
+			Labels: map[string]string{"app": numbered("app", i%applications), "instance": numbered("pod", i)},
 		}
+		if isLocal(i) {
+			pod.Node = LocalNode
+			pod.Addresses = []netip.Addr{netip.AddrFrom4([4]byte{10, 77, localNode, byte(firstLocal + len(here))})}
+			here = append(here, pod)
+			continue
+		}
+		third := firstOfNodes + len(elsewhere)%otherNodes
+		pod.Node = numbered("other", third)
+		pod.Addresses = []netip.Addr{netip.AddrFrom4([4]byte{10, 77, byte(third), byte(firstOnNode + len(elsewhere)/otherNodes)})}
+		elsewhere = append(elsewhere, pod)
 	}
-	for i := range pods {
-		objects = append(objects, Other(i).Object())
-	}
-	for i := range policies {
-		objects = append(objects, otherPolicy(i))
-	}
-	return objects, nil
+	return append(here, elsewhere...), nil
 }
 
-// otherPolicy is the policy number i: what the pods of an application take from another one and from a team's namespaces,
-// and, every fourth, where they may connect to.
-func otherPolicy(i int) *networkingv1.NetworkPolicy {
-	of := func(n int) map[string]string { return map[string]string{"app": numbered("app", n%applications)} }
-	ingress := Ingress(TCPPorts(8080, 9000+i%100), Pods(of(i+1), nil), Pods(of(i+2), map[string]string{"team": numbered("team", i%teams)}))
-	var egress []networkingv1.NetworkPolicyEgressRule
-	if i%4 == 0 {
-		block := netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 16, byte(i / 4), 0}), 24)
-		egress = Egress(TCPPorts(443, 5432), Pods(of(i+3), nil), Block(block, Only(block.Addr().Next())))
+func otherNamespace(i int) string { return numbered("filler", i/perNamespace) }
+
+// otherNamespaces are those of so many pods or policies.
+func otherNamespaces(n int) []runtime.Object {
+	var objects []runtime.Object
+	for i := 0; i*perNamespace < n; i++ {
+		objects = append(objects, Namespace(otherNamespace(i*perNamespace), map[string]string{"team": numbered("team", i%teams)}))
 	}
-	return Policy(numbered("filler", i/perNamespace), numbered("policy", i), of(i), ingress, egress)
+	return objects
+}
+
+// Fill are so many policies and pods with their namespaces, for those who have no nodes to make pods on.
+func Fill(policies, pods int) ([]runtime.Object, error) {
+	others, err := Others(pods)
+	if err != nil {
+		return nil, err
+	}
+	objects := otherNamespaces(max(policies, pods))
+	for _, pod := range others {
+		objects = append(objects, pod.Object())
+	}
+	return append(objects, OtherPolicies(policies)...), nil
+}
+
+// OtherPolicies are policies for the other pods: for those of an application, what they take from another one and from a team's namespaces,
+// and, every fourth, where they may connect to.
+func OtherPolicies(n int) []runtime.Object {
+	of := func(n int) map[string]string { return map[string]string{"app": numbered("app", n%applications)} }
+	var objects []runtime.Object
+	for i := range n {
+		ingress := Ingress(TCPPorts(8080, 9000+i%100), Pods(of(i+1), nil), Pods(of(i+2), map[string]string{"team": numbered("team", i%teams)}))
+		var egress []networkingv1.NetworkPolicyEgressRule
+		if i%4 == 0 {
+			block := netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 16, byte(i / 4), 0}), 24)
+			egress = Egress(TCPPorts(443, 5432), Pods(of(i+3), nil), Block(block, Only(block.Addr().Next())))
+		}
+		objects = append(objects, Policy(otherNamespace(i), numbered("policy", i), of(i), ingress, egress))
+	}
+	return objects
 }

@@ -2,6 +2,7 @@ package policies
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -34,50 +35,90 @@ func TestFill(t *testing.T) {
 			}
 		}
 	}
-	if len(addresses) != Many || len(names) != Many || nodes["n1"] < 20 || len(nodes) != otherNodes {
+	if len(addresses) != Many || len(names) != Many || nodes[LocalNode] != LocalOthers || len(nodes) != 1+otherNodes {
 		t.Errorf("%d addresses, %d policies, nodes %v", len(addresses), len(names), nodes)
 	}
-	if _, err := Fill(1, mostOthers+1); err == nil {
+	if _, err := Fill(1, LocalOthers+otherNodes*mostOnNode+1); err == nil {
 		t.Error("there are addresses for more pods than a range has")
 	}
 }
 
-func TestBlocks(t *testing.T) {
-	seen := map[netip.Prefix]bool{}
-	bits := map[int]int{}
-	for i, p := range blocks(MostBlocks) {
-		if seen[p] || p != p.Masked() {
-			t.Fatalf("%s is not a prefix of its own", p)
-		}
-		seen[p] = true
-		bits[p.Bits()]++
-		if holds := p.Overlaps(topology.PodNetworkIPv4); holds != (i == 0) {
-			t.Errorf("%s holds pods: %v", p, holds)
+// Policies of every namespace have something to do on LocalNode.
+func TestOtherPoliciesSelectPodsOfTheLab(t *testing.T) {
+	pods, err := AmongMany.Beside()
+	if err != nil || len(pods) != LocalOthers {
+		t.Fatalf("%d pods, %v", len(pods), err)
+	}
+	selecting, namespaces := 0, map[string]bool{}
+	for _, o := range AmongMany.Others() {
+		policy := o.(*networkingv1.NetworkPolicy)
+		for _, pod := range pods {
+			if len(pod.Addresses) > 0 || pod.Node != LocalNode {
+				t.Fatalf("%+v", pod)
+			}
+			if pod.Namespace == policy.Namespace && pod.Labels["app"] == policy.Spec.PodSelector.MatchLabels["app"] {
+				selecting++
+				namespaces[pod.Namespace] = true
+				break
+			}
 		}
 	}
-	if len(seen) != MostBlocks || bits[32] < MostBlocks/2-2 || len(bits) != 1+1+7 {
-		t.Errorf("%d prefixes, lengths %v", len(seen), bits)
+	if selecting != 400 || len(namespaces) != Many/perNamespace {
+		t.Errorf("%d policies of %d namespaces select pods of the lab", selecting, len(namespaces))
+	}
+}
+
+func TestBlocks(t *testing.T) {
+	client, server := netip.MustParseAddr("10.77.1.2"), netip.MustParseAddr("10.77.2.77")
+	all := blocks(MostBlocks, client, server)
+	bits, deepest := map[int]int{}, map[netip.Addr]int{}
+	for _, p := range all {
+		if p != p.Masked() {
+			t.Errorf("%s is no prefix", p)
+		}
+		bits[p.Bits()]++
+		for _, a := range []netip.Addr{client, server} {
+			if p.Contains(a) {
+				deepest[a] = p.Bits()
+			}
+		}
+	}
+	// In order, any that hold another stand next to each other.
+	slices.SortFunc(all, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	for i := 1; i < len(all); i++ {
+		if all[i-1].Overlaps(all[i]) {
+			t.Fatalf("%s and %s are one entry", all[i-1], all[i])
+		}
+	}
+	prefixes, singles := Split(MostBlocks)
+	if len(all) != MostBlocks || bits[32] != singles || prefixes+singles != MostBlocks || bits[24] == 0 || len(bits) != 1+7 {
+		t.Errorf("%d blocks, lengths %v", len(all), bits)
+	}
+	if deepest[client] != narrow || deepest[server] != narrow {
+		t.Errorf("what is measured is in blocks of %v bits", deepest)
 	}
 	entries := 0
-	for _, p := range ManyBlocks.ForMeasured([]int{80}, netip.IPv4Unspecified()) {
+	for _, o := range ManyBlocks.ForMeasured([]int{80}, client, server) {
+		p := o.(*networkingv1.NetworkPolicy)
 		if n := len(p.Spec.Ingress[0].From); n > blocksOfPolicy || n != len(p.Spec.Egress[0].To) {
 			t.Errorf("%s has %d entries", p.Name, n)
 		} else {
 			entries += n
 		}
 	}
-	if entries != MostBlocks || len(OneBlock.ForMeasured([]int{80}, netip.IPv4Unspecified())) != 1 {
-		t.Errorf("%d entries", entries)
+	one := OneBlock.ForMeasured([]int{80}, client, server)
+	if entries != MostBlocks || len(one) != 1 || len(one[0].(*networkingv1.NetworkPolicy).Spec.Ingress[0].From) != 1 {
+		t.Errorf("%d entries against %v", entries, one)
 	}
 }
 
 func TestPresences(t *testing.T) {
-	for presence, want := range map[Presence]struct{ before, measured int }{
-		None: {1, 0}, Elsewhere: {11, 0}, Allowing: {1, 5}, AmongMany: {1 + Many/perNamespace + 2*Many, 5}, OneBlock: {1, 1},
+	for presence, want := range map[Presence]struct{ before, others, measured int }{
+		None: {1, 0, 0}, Elsewhere: {1, 10, 0}, Allowing: {1, 0, 4}, AmongMany: {1 + Many/perNamespace + Many - LocalOthers, Many, 4}, OneBlock: {1, 0, 1},
 	} {
 		before, err := presence.Before()
-		if err != nil || len(before) != want.before {
-			t.Errorf("%d: %d objects, %v; want %d", presence, len(before), err, want.before)
+		if err != nil || len(before) != want.before || len(presence.Others()) != want.others {
+			t.Errorf("%d: %d objects, %d policies, %v; want %+v", presence, len(before), len(presence.Others()), err, want)
 		}
 		if n := len(presence.ForMeasured([]int{1}, netip.IPv4Unspecified())); n != want.measured || presence.Governed() != (want.measured > 0) {
 			t.Errorf("%d: %d policies for the measured pods, governed %v", presence, n, presence.Governed())

@@ -5,6 +5,8 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/beeline-cni/beeline/lab/topology"
 )
 
 // Presence says which policies there are while a contender is measured.
@@ -44,50 +46,83 @@ func (p Presence) Bystanders() bool { return p == Elsewhere }
 // Governed says whether the measured pods are selected, and so what no policy allows is to be refused there.
 func (p Presence) Governed() bool { return p >= Allowing }
 
-// Counts are how many NetworkPolicies there are besides those for the measured pods, and pods beside those of the lab.
-func (p Presence) Counts() (others, pods int) {
-	if p == AmongMany {
-		return Many, Many
-	}
-	return 0, 0
-}
+// Nameless says that nobody is told of the addresses of the measured pods, each of which is to the other's node an address like any: pods are
+// found by their address, and no list of blocks would be looked at for them.
+func (p Presence) Nameless() bool { return p.Blocks() > 0 }
+
+// Blocks is how many ipBlocks are in force for each of the measured pods.
+func (p Presence) Blocks() int { return map[Presence]int{OneBlock: 1, ManyBlocks: MostBlocks}[p] }
 
 // Before are the objects that are there before any pod of the lab is.
 func (p Presence) Before() ([]runtime.Object, error) {
 	objects := []runtime.Object{Namespace(Default, nil)}
-	if policies, pods := p.Counts(); policies > 0 {
-		others, err := Fill(policies, pods)
-		return append(objects, others...), err
-	}
-	if p != Elsewhere {
+	if p != AmongMany {
 		return objects, nil
 	}
-	for i := range 10 {
-		ingress := Ingress(TCPPorts(8080+i), Pods(map[string]string{"app": numbered("app", i)}, nil))
-		egress := Egress(TCPPorts(443, 5432), Pods(map[string]string{"app": numbered("app", i+1)}, nil))
-		objects = append(objects, Policy(Default, numbered("elsewhere", i), BystanderLabels, ingress, egress))
+	objects = append(objects, otherNamespaces(Many)...)
+	pods, err := Others(Many)
+	if err != nil {
+		return nil, err
+	}
+	for _, pod := range pods[LocalOthers:] {
+		objects = append(objects, pod.Object())
 	}
 	return objects, nil
 }
 
-// ForMeasured are the policies for the measured pods, which allow these TCP ports between them, and from the client to an
-// address that is no pod's, and nothing else.
-func (p Presence) ForMeasured(ports []int, outside netip.Addr) []*networkingv1.NetworkPolicy {
+// Beside are the pods on LocalNode that the lab has to make beside the measured ones and the bystanders; their addresses are what they get.
+func (p Presence) Beside() ([]Pod, error) {
+	if p != AmongMany {
+		return nil, nil
+	}
+	pods, err := Others(Many)
+	if err != nil {
+		return nil, err
+	}
+	pods = pods[:LocalOthers]
+	for i := range pods {
+		pods[i].Addresses = nil
+	}
+	return pods, nil
+}
+
+// Others are the policies that select none of the measured pods.
+func (p Presence) Others() []runtime.Object {
+	switch p {
+	case AmongMany:
+		return OtherPolicies(Many)
+	case Elsewhere:
+		var objects []runtime.Object
+		for i := range 10 {
+			ingress := Ingress(TCPPorts(8080+i), Pods(map[string]string{"app": numbered("app", i)}, nil))
+			egress := Egress(TCPPorts(443, 5432), Pods(map[string]string{"app": numbered("app", i+1)}, nil))
+			objects = append(objects, Policy(Default, numbered("elsewhere", i), BystanderLabels, ingress, egress))
+		}
+		return objects
+	}
+	return nil
+}
+
+// ForMeasured are the policies for the measured pods, which allow these TCP ports between them and nothing else.
+func (p Presence) ForMeasured(ports []int, measured ...netip.Addr) (objects []runtime.Object) {
 	allowed := TCPPorts(ports...)
+	var list []*networkingv1.NetworkPolicy
 	switch p {
 	case OneBlock:
-		return blockPolicies(1, map[string]string{"bench": "measured"}, allowed)
+		list = blockPolicies([]netip.Prefix{topology.PodNetworkIPv4}, map[string]string{"bench": "measured"}, allowed)
 	case ManyBlocks:
-		return blockPolicies(MostBlocks, map[string]string{"bench": "measured"}, allowed)
+		list = blockPolicies(blocks(MostBlocks, measured...), map[string]string{"bench": "measured"}, allowed)
 	case Allowing, AmongMany:
 		client, server := Pods(ClientLabels, nil), Pods(ServerLabels, nil)
-		return []*networkingv1.NetworkPolicy{
+		list = []*networkingv1.NetworkPolicy{
 			Policy(Default, "client-in", ClientLabels, Ingress(allowed, server), nil),
 			Policy(Default, "client-out", ClientLabels, nil, Egress(allowed, server)),
-			Policy(Default, "client-outside", ClientLabels, nil, Egress(allowed, Block(Only(outside)))),
 			Policy(Default, "server-in", ServerLabels, Ingress(allowed, client), nil),
 			Policy(Default, "server-out", ServerLabels, nil, Egress(allowed, client)),
 		}
 	}
-	return nil
+	for _, policy := range list {
+		objects = append(objects, policy)
+	}
+	return objects
 }

@@ -10,20 +10,24 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// State is what an API server knows of policies, for those who have no API server.
+// State is what an API server knows of policies, for those who have no API server. Several goroutines may read it while nobody changes it.
 type State struct {
 	namespaces map[string]*corev1.Namespace
 	pods       map[string]*corev1.Pod
 	policies   map[string]*networkingv1.NetworkPolicy
+	// What follows is made anew with each change: those who ask do so very often.
+	sortedPods     []*corev1.Pod
+	sortedPolicies []*networkingv1.NetworkPolicy
 }
 
 // NewState is a state without objects.
 func NewState() *State {
-	return &State{map[string]*corev1.Namespace{}, map[string]*corev1.Pod{}, map[string]*networkingv1.NetworkPolicy{}}
+	return &State{namespaces: map[string]*corev1.Namespace{}, pods: map[string]*corev1.Pod{}, policies: map[string]*networkingv1.NetworkPolicy{}}
 }
 
 // Put adds objects or replaces those of the same name. They belong to the state from then on.
 func (s *State) Put(objects ...runtime.Object) error {
+	defer s.sort()
 	for _, o := range objects {
 		switch o := o.(type) {
 		case *corev1.Namespace:
@@ -41,6 +45,7 @@ func (s *State) Put(objects ...runtime.Object) error {
 
 // Delete removes objects by their names.
 func (s *State) Delete(objects ...runtime.Object) {
+	defer s.sort()
 	for _, o := range objects {
 		switch o := o.(type) {
 		case *corev1.Namespace:
@@ -56,9 +61,11 @@ func (s *State) Delete(objects ...runtime.Object) {
 // Namespace gives a namespace, nil if there is none of that name.
 func (s *State) Namespace(name string) *corev1.Namespace { return s.namespaces[name] }
 
-// Pods and Policies are all of them by namespace and name.
-func (s *State) Pods() []*corev1.Pod                     { return ordered(s.pods) }
-func (s *State) Policies() []*networkingv1.NetworkPolicy { return ordered(s.policies) }
+// Pods and Policies are all of them by namespace and name. The lists are the state's own.
+func (s *State) Pods() []*corev1.Pod                     { return s.sortedPods }
+func (s *State) Policies() []*networkingv1.NetworkPolicy { return s.sortedPolicies }
+
+func (s *State) sort() { s.sortedPods, s.sortedPolicies = ordered(s.pods), ordered(s.policies) }
 
 func ordered[T any](m map[string]T) []T {
 	list := make([]T, 0, len(m))

@@ -18,6 +18,7 @@ type policySection struct {
 	Charts   []template.HTML
 	Truth    *truthTable
 	Changes  []changeRow
+	Tables   *grid
 	Compiled []compileRow
 }
 
@@ -58,14 +59,14 @@ type truthCell struct {
 	Wrong bool
 }
 
-type compileRow struct{ Name, Among, Scratch, Change, Tables, Note string }
+type compileRow struct{ Name, Among, Local, Scratch, Compiler, Change, Tables, Note string }
 
 func (v *view) policy() *policySection {
 	p := v.run.Policy
 	if p == nil {
 		return nil
 	}
-	s := &policySection{Truth: newTruthTable(p.Truth)}
+	s := &policySection{Truth: newTruthTable(p.Truth), Tables: newTables(p.Tables)}
 	s.Against, s.Charts = v.against()
 	for _, c := range p.Changes {
 		s.Changes = append(s.Changes, newPolicyChangeRow(c))
@@ -186,17 +187,23 @@ func pathWords(p result.Path) string {
 	return "other node"
 }
 
-// Agree says how many contenders answer as they have to, and names those that do not.
-func (t *truthTable) Agree(r truthRow) (right int, wrong []string) {
+// Verdict says in words with whom a connection works and with whom it does not, and whether that is wrong with anybody.
+func (t *truthTable) Verdict(r truthRow) (text string, wrong bool) {
+	with := map[string][]string{}
 	for i, cell := range r.Cells {
-		switch {
-		case cell.Wrong:
-			wrong = append(wrong, t.Columns[i])
-		case cell.Text != dash:
-			right++
+		with[cell.Text] = append(with[cell.Text], t.Columns[i])
+		wrong = wrong || cell.Wrong
+	}
+	var parts []string
+	for _, answer := range []string{works(true), works(false), dash} {
+		switch names := with[answer]; {
+		case len(names) == len(t.Columns):
+			parts = append(parts, fmt.Sprintf("%s with all %d", answer, len(names)))
+		case len(names) > 0:
+			parts = append(parts, answer+" with "+strings.Join(names, ", "))
 		}
 	}
-	return right, wrong
+	return strings.Join(parts, "; "), wrong
 }
 
 func newPolicyChangeRow(c result.PolicyChange) changeRow {
@@ -216,14 +223,17 @@ func newPolicyChangeRow(c result.PolicyChange) changeRow {
 }
 
 func newCompileRow(c result.PolicyCompile) compileRow {
-	r := compileRow{Name: c.Contender, Among: among(c.Policies, c.Pods), Scratch: dash, Change: dash, Tables: dash, Note: c.Source}
+	r := compileRow{
+		Name: c.Contender, Among: among(c.Policies, c.Pods), Local: group(fmt.Sprint(c.LocalPods)),
+		Scratch: dash, Compiler: dash, Change: dash, Tables: dash, Note: c.Source,
+	}
 	if c.Error != "" {
 		r.Note = c.Error
 	}
 	for _, part := range []struct {
 		values []float64
 		into   *string
-	}{{c.ScratchMilliseconds, &r.Scratch}, {c.ChangeMilliseconds, &r.Change}} {
+	}{{c.ScratchMilliseconds, &r.Scratch}, {c.CompilerMilliseconds, &r.Compiler}, {c.ChangeMilliseconds, &r.Change}} {
 		if len(part.values) > 0 {
 			*part.into = fmt.Sprintf("%s (max %s, n %d)", quantity(stats.Quantile(part.values, 0.5), "ms"), quantity(slices.Max(part.values), "ms"), len(part.values))
 		}
@@ -232,6 +242,25 @@ func newCompileRow(c result.PolicyCompile) compileRow {
 		r.Tables = quantity(float64(c.TableBytes)/1e6, "MB")
 	}
 	return r
+}
+
+// newTables shows what was in force with each contender.
+func newTables(all []result.PolicyTables) *grid {
+	if len(all) == 0 {
+		return nil
+	}
+	g := &grid{Title: "What is in force", Columns: []string{
+		"policies", "pods here", "selected", "sets of rules", "addresses", "prefixes", "set × identity", "ports", "memory",
+	}}
+	for _, t := range all {
+		row := gridRow{Name: t.Contender}
+		for _, n := range []int{t.Policies, t.LocalPods, t.Selected, t.Sets, t.Addresses, t.Prefixes, t.Entries, t.Ports} {
+			row.Cells = append(row.Cells, group(fmt.Sprint(n)))
+		}
+		row.Cells = append(row.Cells, quantity(float64(t.Bytes)/1e6, "MB"))
+		g.Rows = append(g.Rows, row)
+	}
+	return g
 }
 
 func among(policies, pods int) string {

@@ -1,9 +1,6 @@
 package report
 
-import (
-	"fmt"
-	"strings"
-)
+import "strings"
 
 // policy prints what the policy bench says beside its figures.
 func (t *terminal) policy(v *view) {
@@ -19,21 +16,16 @@ func (t *terminal) policy(v *view) {
 		narrow.grid(*s.Against)
 	}
 	t.truth(s.Truth)
-	if len(s.Changes) > 0 {
-		t.printf("")
-		t.printf("Until new connections obey a change, from the moment at which the API server has it")
-		for _, r := range s.Changes {
-			t.printf("  %s %s among %s: P50 %s, P99 %s, max %s, n %s", pad(r.Name, t.names), r.What, r.Among, r.P50, r.P99, r.Max, r.N)
-			if r.Note != "" {
-				t.wrapped("      ", r.Note)
-			}
-		}
+	t.changes("Until new connections obey a change, from the moment at which the API server has it", s.Changes)
+	if s.Tables != nil {
+		t.grid(*s.Tables)
 	}
 	if len(s.Compiled) > 0 {
 		t.printf("")
 		t.printf("Policies × pods into what is enforced (1 MB = 10⁶ bytes)")
 		for _, r := range s.Compiled {
-			t.printf("  %s %s: from nothing %s; one label change %s; tables %s", pad(r.Name, t.names), r.Among, r.Scratch, r.Change, r.Tables)
+			t.printf("  %s %s, %s of the pods here: from nothing %s, of that the compiler %s; one label change %s; tables %s",
+				pad(r.Name, t.names), r.Among, r.Local, r.Scratch, r.Compiler, r.Change, r.Tables)
 			if r.Note != "" {
 				t.wrapped("      ", r.Note)
 			}
@@ -49,12 +41,11 @@ func (t *terminal) truth(table *truthTable) {
 	t.printf("")
 	t.printf("Which connections work, with the same policies everywhere")
 	for _, r := range table.Rows {
-		right, wrong := table.Agree(r)
-		verdict := fmt.Sprintf("%d of %d", right, right+len(wrong))
-		if len(wrong) > 0 {
-			verdict = "WRONG: " + strings.Join(wrong, ", ")
+		verdict, wrong := table.Verdict(r)
+		if wrong {
+			verdict = "WRONG, has to be \"" + r.Want + "\": " + verdict
 		}
-		t.printf("  %s %s %s %s %s", pad(clip(r.What, 56), 56), pad(r.Path, 10), pad(r.Protocol, 8), pad(r.Want, 8), verdict)
+		t.printf("  %s %s %s %s", pad(clip(r.What, 56), 56), pad(r.Path, 10), pad(r.Protocol, 8), verdict)
 	}
 	for _, w := range table.Wrong {
 		t.printf("  %s %s", pad(w.Name, t.names), w.Value)
@@ -87,32 +78,25 @@ func (m *markdown) policy(v *view) {
 		m.cells("Connection", "To", "Port", "From → to", "Has to", "")
 		m.cells("---", "---", "---", "---", "---", "---")
 		for _, r := range t.Rows {
-			right, wrong := t.Agree(r)
-			verdict := fmt.Sprintf("%d of %d", right, right+len(wrong))
-			if len(wrong) > 0 {
-				verdict = "**wrong: " + strings.Join(wrong, ", ") + "**"
+			verdict, wrong := t.Verdict(r)
+			if wrong {
+				verdict = "**wrong:** " + verdict
 			}
 			m.cells(r.What, r.Path, r.Protocol, r.Ends, strings.Replace(r.Want, "works", "work", 1), verdict)
 		}
 	}
-	if len(s.Changes) > 0 {
-		m.printf("")
-		m.printf("**Until new connections obey a change**")
-		m.printf("")
-		m.cells("Network", "Change", "Among", "P50", "P99", "Max", "n", "")
-		m.cells("---", "---", "---:", "---:", "---:", "---:", "---:", "---")
-		for _, r := range s.Changes {
-			m.cells("`"+r.Name+"`", r.What, r.Among, r.P50, r.P99, r.Max, r.N, r.Note)
-		}
+	m.changes("Until new connections obey a change", s.Changes)
+	if s.Tables != nil {
+		m.grid(*s.Tables)
 	}
 	if len(s.Compiled) > 0 {
 		m.printf("")
 		m.printf("**Policies × pods into what is enforced**")
 		m.printf("")
-		m.cells("Network", "Policies × pods", "From nothing", "One label change", "Tables", "")
-		m.cells("---", "---:", "---:", "---:", "---:", "---")
+		m.cells("Network", "Policies × pods", "of them here", "From nothing", "the compiler's part", "One label change", "Tables", "")
+		m.cells("---", "---:", "---:", "---:", "---:", "---:", "---:", "---")
 		for _, r := range s.Compiled {
-			m.cells("`"+r.Name+"`", r.Among, r.Scratch, r.Change, r.Tables, r.Note)
+			m.cells("`"+r.Name+"`", r.Among, r.Local, r.Scratch, r.Compiler, r.Change, r.Tables, r.Note)
 		}
 	}
 }

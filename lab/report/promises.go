@@ -27,6 +27,8 @@ type promise struct {
 	show func(float64) string
 	// got is what the run has; ok is false where it has nothing to say.
 	got func(*view) (found stats.Interval, ok bool)
+	// beside says what a figure without an interval is of; nil has nothing to say.
+	beside func() string
 }
 
 // promiseRow is a promise, ready to print. Kept is "kept", "not kept" or "not measured".
@@ -76,6 +78,8 @@ func (p promise) row(v *view) promiseRow {
 	r.Got = show(found.Median)
 	if found.Low != nil && found.High != nil {
 		r.Interval = show(*found.Low) + "–" + show(*found.High)
+	} else if p.beside != nil {
+		r.Interval = p.beside()
 	}
 	r.Kept = notKept
 	if p.atMost && found.Median <= p.bound || !p.atMost && found.Median >= p.bound {

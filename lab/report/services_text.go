@@ -12,16 +12,7 @@ func (t *terminal) services(v *view) {
 	for _, c := range s.Curves {
 		t.grid(c.grid)
 	}
-	if len(s.Changes) > 0 {
-		t.printf("")
-		t.printf("Until traffic follows a change, from the moment at which the API server has it")
-		for _, r := range s.Changes {
-			t.printf("  %s %s among %s: P50 %s, P99 %s, max %s, n %s", pad(r.Name, t.names), r.What, r.Among, r.P50, r.P99, r.Max, r.N)
-			if r.Note != "" {
-				t.wrapped("      ", r.Note)
-			}
-		}
-	}
+	t.changes("Until traffic follows a change, from the moment at which the API server has it", s.Changes)
 	if len(s.Syncs) > 0 {
 		t.printf("")
 		t.printf("From the start of the program until all Services work; memory at rest (1 MB = 10⁶ bytes)")
@@ -30,6 +21,21 @@ func (t *terminal) services(v *view) {
 			if r.Note != "" {
 				t.wrapped("      ", r.Note)
 			}
+		}
+	}
+}
+
+// changes prints how long changes took to have an effect.
+func (t *terminal) changes(title string, rows []changeRow) {
+	if len(rows) == 0 {
+		return
+	}
+	t.printf("")
+	t.printf("%s", title)
+	for _, r := range rows {
+		t.printf("  %s %s among %s: P50 %s, P99 %s, max %s, n %s", pad(r.Name, t.names), r.What, r.Among, r.P50, r.P99, r.Max, r.N)
+		if r.Note != "" {
+			t.wrapped("      ", r.Note)
 		}
 	}
 }
@@ -100,16 +106,7 @@ func (m *markdown) services(v *view) {
 	for _, c := range s.Curves {
 		m.grid(c.grid)
 	}
-	if len(s.Changes) > 0 {
-		m.printf("")
-		m.printf("**Until traffic follows a change**")
-		m.printf("")
-		m.cells("Network", "Change", "Among", "P50", "P99", "Max", "n", "")
-		m.cells("---", "---", "---:", "---:", "---:", "---:", "---:", "---")
-		for _, r := range s.Changes {
-			m.cells("`"+r.Name+"`", r.What, r.Among, r.P50, r.P99, r.Max, r.N, r.Note)
-		}
-	}
+	m.changes("Until traffic follows a change", s.Changes)
 	if len(s.Syncs) > 0 {
 		m.printf("")
 		m.printf("**From the start of the program until all Services work**")
@@ -134,5 +131,20 @@ func (m *markdown) grid(g grid) {
 	m.cells(rule...)
 	for _, r := range g.Rows {
 		m.cells(append([]string{"`" + r.Name + "`"}, r.Cells...)...)
+	}
+}
+
+// changes writes the same as a table.
+func (m *markdown) changes(title string, rows []changeRow) {
+	if len(rows) == 0 {
+		return
+	}
+	m.printf("")
+	m.printf("**%s**", title)
+	m.printf("")
+	m.cells("Network", "Change", "Among", "P50", "P99", "Max", "n", "")
+	m.cells("---", "---", "---:", "---:", "---:", "---:", "---:", "---")
+	for _, r := range rows {
+		m.cells("`"+r.Name+"`", r.What, r.Among, r.P50, r.P99, r.Max, r.N, r.Note)
 	}
 }

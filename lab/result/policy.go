@@ -7,9 +7,28 @@ type Policy struct {
 	Pods     int `json:"pods"`
 	Blocks   int `json:"blocks"`
 	// Truth says of each contender which connections work and which do not.
-	Truth    []Truth         `json:"truth,omitempty"`
+	Truth []Truth `json:"truth,omitempty"`
+	// Tables say of each contender that has tables what was in them when it came up.
+	Tables   []PolicyTables  `json:"tables,omitempty"`
 	Changes  []PolicyChange  `json:"changes,omitempty"`
 	Compiled []PolicyCompile `json:"compiled,omitempty"`
+}
+
+// PolicyTables is what one node, the server's, has in force.
+type PolicyTables struct {
+	Contender string `json:"contender"`
+	// Policies are those of the cluster, LocalPods the pods of the node, and Selected those of them that some policy selects.
+	Policies  int `json:"policies"`
+	LocalPods int `json:"localPods"`
+	Selected  int `json:"selected"`
+	// Sets are sets of rules; the others are entries in the kernel: of single addresses, of prefixes, of who may be asked by whom, and of ports.
+	Sets      int `json:"sets"`
+	Addresses int `json:"addresses"`
+	Prefixes  int `json:"prefixes"`
+	Entries   int `json:"entries"`
+	Ports     int `json:"ports"`
+	// Bytes is what all of them hold in the kernel.
+	Bytes uint64 `json:"bytes"`
 }
 
 // PolicyDirection is one of the two that a NetworkPolicy can govern.
@@ -76,10 +95,14 @@ type PolicyCompile struct {
 	Contender string `json:"contender"`
 	Policies  int    `json:"policies"`
 	Pods      int    `json:"pods"`
+	// LocalPods are those of the pods that run on the node on which this is measured.
+	LocalPods int `json:"localPods"`
 	// ScratchMilliseconds are those of everything from nothing, ChangeMilliseconds those of one label change: until it is
-	// in the kernel's tables, without the way of the event to whoever does it.
-	ScratchMilliseconds []float64 `json:"scratchMilliseconds,omitempty"`
-	ChangeMilliseconds  []float64 `json:"changeMilliseconds,omitempty"`
+	// in the kernel's tables, without the way of the event to whoever does it. CompilerMilliseconds are the part of the first, in the same
+	// order, before anything is written.
+	ScratchMilliseconds  []float64 `json:"scratchMilliseconds,omitempty"`
+	CompilerMilliseconds []float64 `json:"compilerMilliseconds,omitempty"`
+	ChangeMilliseconds   []float64 `json:"changeMilliseconds,omitempty"`
 	// TableBytes is what the tables of policy hold in the kernel.
 	TableBytes uint64 `json:"tableBytes,omitempty"`
 	// Source says where these come from.

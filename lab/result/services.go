@@ -47,9 +47,5 @@ type Sync struct {
 // Target says which address the clients of a workload connect to.
 type Target string
 
-// ToClusterIP is the address of a Service, ToNode one of the other node, where the server then is. An empty target is the
-// server's own.
-const (
-	ToClusterIP Target = "clusterip"
-	ToNode      Target = "node"
-)
+// ToClusterIP is the address of a Service. An empty target is the server's own.
+const ToClusterIP Target = "clusterip"

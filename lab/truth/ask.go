@@ -170,31 +170,67 @@ func isNetwork(err error) bool {
 	return errors.As(err, &of) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// patience is how long policies may take to be in force.
-const patience = 20 * time.Second
+const (
+	// patience is how long policies may take to be in force.
+	patience = 20 * time.Second
+	// When all answers are right for the first time, everything is asked again so often, each time after a pause: an answer that
+	// changes from one time to the next is a wrong one.
+	confirmations = 2
+	pause         = 500 * time.Millisecond
+)
 
 // Answers asks all questions, all at once, and again while any answer is wrong and there is patience left: policies take
-// a while to be in force. What counts is the last answer to each, all of them from one pass.
+// a while to be in force. Then it asks again, and what was answered wrongly any of these times counts as wrong.
 func Answers(ctx context.Context, questions []Question, place Places, address Address) (answers []bool, err error) {
 	for begin := time.Now(); ; {
-		answers = make([]bool, len(questions))
-		errs := make([]error, len(questions))
-		var wait sync.WaitGroup
-		for i, q := range questions {
-			wait.Go(func() {
-				answers[i], errs[i] = Ask(ctx, place(q.From), netip.AddrPortFrom(address(q.To), q.Port), q.Protocol, q.Want)
-				if errs[i] != nil {
-					errs[i] = fmt.Errorf("ask from %s to %s: %w", q.From, q.To, errs[i])
-				}
-			})
-		}
-		wait.Wait()
-		right := true
-		for i, q := range questions {
-			right = right && answers[i] == q.Want
-		}
-		if err := errors.Join(errs...); err != nil || right || time.Since(begin) > patience {
+		answers, err = pass(ctx, questions, place, address)
+		if err != nil {
 			return answers, err
 		}
+		if allRight(questions, answers) || time.Since(begin) > patience {
+			break
+		}
 	}
+	for range confirmations {
+		select {
+		case <-ctx.Done():
+			return answers, ctx.Err()
+		case <-time.After(pause):
+		}
+		again, err := pass(ctx, questions, place, address)
+		if err != nil {
+			return answers, err
+		}
+		for i, q := range questions {
+			if again[i] != q.Want {
+				answers[i] = again[i]
+			}
+		}
+	}
+	return answers, nil
+}
+
+// pass asks every question once, all at the same time.
+func pass(ctx context.Context, questions []Question, place Places, address Address) ([]bool, error) {
+	answers, errs := make([]bool, len(questions)), make([]error, len(questions))
+	var wait sync.WaitGroup
+	for i, q := range questions {
+		wait.Go(func() {
+			answers[i], errs[i] = Ask(ctx, place(q.From), netip.AddrPortFrom(address(q.To), q.Port), q.Protocol, q.Want)
+			if errs[i] != nil {
+				errs[i] = fmt.Errorf("ask from %s to %s: %w", q.From, q.To, errs[i])
+			}
+		})
+	}
+	wait.Wait()
+	return answers, errors.Join(errs...)
+}
+
+func allRight(questions []Question, answers []bool) bool {
+	for i, q := range questions {
+		if answers[i] != q.Want {
+			return false
+		}
+	}
+	return true
 }

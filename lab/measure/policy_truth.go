@@ -1,0 +1,67 @@
+package measure
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/beeline-cni/beeline/lab/policies"
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/truth"
+)
+
+// truth adds the cast to the lab, with its policies, and asks all questions.
+func (l *policyLane) truth(ctx context.Context) (answers []result.Answer, err error) {
+	cast := map[string]*topology.Pod{}
+	place := func(name string) topology.Place {
+		switch name {
+		case truth.NearNode:
+			return l.lab.Node(0).Place()
+		case truth.FarNode:
+			return l.lab.Node(1).Place()
+		}
+		return l.lab.Place(cast[name])
+	}
+	address := func(name string) netip.Addr {
+		switch name {
+		case truth.NearNode:
+			return l.lab.Node(0).Addresses[0].Addr()
+		case truth.FarNode:
+			return l.lab.Node(1).Addresses[0].Addr()
+		}
+		return cast[name].Addresses[0]
+	}
+	if err := l.put(ctx, policies.Namespace(truth.Elsewhere, nil)); err != nil {
+		return nil, err
+	}
+	names := []string{truth.NearNode, truth.FarNode}
+	for _, p := range truth.Cast() {
+		if cast[p.Name], err = l.addPod(ctx, p.Home, p.Pod); err != nil {
+			return nil, err
+		}
+		names = append(names, p.Name)
+	}
+	for _, name := range names {
+		end, err := truth.Listen(ctx, place(name), address(name))
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+	}
+	if err := l.put(ctx, truth.Objects(address)...); err != nil {
+		return nil, err
+	}
+	questions := truth.Questions()
+	works, err := truth.Answers(ctx, questions, place, address)
+	for i, q := range questions {
+		if i >= len(works) {
+			break
+		}
+		answers = append(answers, result.Answer{
+			Direction: q.Direction, By: q.By, Case: q.Case, Path: q.Path(), Protocol: string(q.Protocol), From: q.From, To: q.To, Port: int(q.Port),
+			Want: q.Want, Works: works[i],
+		})
+	}
+	return slices.Clip(answers), err
+}
