@@ -102,6 +102,7 @@ func policyRows(s *api.Status) [][]string {
 	}
 	add("policies", policies, "")
 	add("policies that are not understood or do not fit", p.Closed, "")
+	add("policies that are not in force yet", p.Pending, "")
 	add("pods here that policies select", p.Pods, "policed_pods")
 	add("pods that are closed", p.ClosedPods, "")
 	add("sets of rules", p.Sets, "")

@@ -54,6 +54,7 @@ func TestPolicyExplain(t *testing.T) {
 	denied := &api.PolicyAnswer{Ways: []api.PolicyWay{{From: "a", To: "b", Ingress: api.PolicyJudgement{
 		Pod: "shop/web", Reason: "no rule allows it", Policies: []string{"shop/p"}, Near: []string{"shop/p spec.ingress[0] allows the peer, but not the port"},
 	}}}}
+	backend := &api.PolicyAnswer{Allowed: true, Ways: []api.PolicyWay{{From: "a", To: "b port 8080/TCP", Service: "shop/web", Allowed: true}}}
 	for _, c := range []struct {
 		args   []string
 		answer *api.PolicyAnswer
@@ -64,6 +65,7 @@ func TestPolicyExplain(t *testing.T) {
 		{[]string{"shop/a", "shop/b:80"}, allowed, api.PolicyQuestion{From: "shop/a", To: "shop/b", Port: "80", Protocol: "TCP"}, 0, "a to b: allowed"},
 		{[]string{"fd00::1", "[fd00::2]:http", "--protocol=udp"}, denied, api.PolicyQuestion{From: "fd00::1", To: "fd00::2", Port: "http", Protocol: "UDP"}, 1, "but not the port"},
 		{[]string{"node", "10.0.0.1:443"}, denied, api.PolicyQuestion{From: "node", To: "10.0.0.1", Port: "443", Protocol: "TCP"}, 1, "NOT ALLOWED"},
+		{[]string{"shop/a", "10.96.0.5:80"}, backend, api.PolicyQuestion{From: "shop/a", To: "10.96.0.5", Port: "80", Protocol: "TCP"}, 0, "a to b port 8080/TCP, a backend of Service shop/web: allowed"},
 		{[]string{"shop/a", "fd00::2", "--protocol=ICMP"}, allowed, api.PolicyQuestion{From: "shop/a", To: "fd00::2", Protocol: "ICMP"}, 0, ""},
 		{[]string{"shop/a", "shop/b:80", "-o", "json"}, denied, api.PolicyQuestion{From: "shop/a", To: "shop/b", Port: "80", Protocol: "TCP"}, 1, `"allowed": false`},
 		{[]string{"shop/gone", "shop/b:80"}, nil, api.PolicyQuestion{From: "shop/gone", To: "shop/b", Port: "80", Protocol: "TCP"}, 2, "there is no pod shop/gone"},

@@ -42,7 +42,8 @@ func newPolicyExplainCommand(e env) *cobra.Command {
 
 FROM is a pod as NAMESPACE/NAME, an address, or "node" for the node of the other end.
 TO is the same with a port, by number or name: shop/web:80, 10.1.0.7:443, [fd00::7]:443.
-NAMESPACE/NAME may also be a Service, if no pod has that name: each of its backends is asked about.
+NAMESPACE/NAME may also be a Service, if no pod has that name: each of its backends is asked about. So it is with an address of a
+Service, and with a node's address and a port that a Service has on all nodes.
 
 No packet is sent: the agent of this node answers by the pods, namespaces and policies that it knows.
 The exit code is 0 if it is allowed, 1 if not, and 2 if there is no answer.`
@@ -100,7 +101,11 @@ func printAnswer(w io.Writer, a *api.PolicyAnswer) error {
 		if !way.Allowed {
 			verdict = "NOT ALLOWED"
 		}
-		fmt.Fprintf(w, "%s to %s: %s\n", way.From, way.To, verdict)
+		to := way.To
+		if way.Service != "" {
+			to += ", a backend of Service " + way.Service
+		}
+		fmt.Fprintf(w, "%s to %s: %s\n", way.From, to, verdict)
 		printJudgement(w, api.DirectionEgress, way.Egress)
 		printJudgement(w, api.DirectionIngress, way.Ingress)
 	}

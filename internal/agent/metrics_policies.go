@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	descPolicies         = prometheus.NewDesc("beeline_policies", "NetworkPolicies of the cluster by their state on this node: in_force or closed.", []string{"state"}, nil)
+	descPolicies         = prometheus.NewDesc("beeline_policies", "NetworkPolicies of the cluster by their state on this node: in_force, closed or pending.", []string{"state"}, nil)
 	descPolicyPods       = prometheus.NewDesc("beeline_policy_pods", "Pods of this node that NetworkPolicies select: closed ones get and send nothing in some direction because a policy is not understood, does not fit or is not known.", []string{"state"}, nil)
 	descPolicySets       = prometheus.NewDesc("beeline_policy_sets", "Sets of rules of NetworkPolicies in force on this node.", nil, nil)
 	descPolicyIdentities = prometheus.NewDesc("beeline_policy_identities", "Single addresses that NetworkPolicies tell apart.", nil, nil)
@@ -51,8 +51,9 @@ func (c *nodeCollector) collectPolicies(s api.PolicyStatus, gauge, counter func(
 		known = 1
 	}
 	gauge(descPolicyKnown, known)
-	gauge(descPolicies, float64(max(0, s.Policies-s.Closed)), "in_force")
+	gauge(descPolicies, float64(s.Policies-s.Closed-s.Pending), "in_force")
 	gauge(descPolicies, float64(s.Closed), "closed")
+	gauge(descPolicies, float64(s.Pending), "pending")
 	gauge(descPolicyPods, float64(s.Pods-s.ClosedPods), "in_force")
 	gauge(descPolicyPods, float64(s.ClosedPods), "closed")
 	gauge(descPolicySets, float64(s.Sets))

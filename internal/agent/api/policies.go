@@ -44,7 +44,8 @@ type NetworkPolicy struct {
 
 // PolicyQuestion asks whether policies allow a connection.
 type PolicyQuestion struct {
-	// From is a pod as namespace/name, an address, or PolicyNode. To may be a Service as well, if no pod has that name.
+	// From is a pod as namespace/name, an address, or PolicyNode. To may be a Service as well, if no pod has that name; an address of
+	// a Service, or a node's with a port that a Service has on all nodes, is that Service.
 	From string `json:"from"`
 	To   string `json:"to"`
 	// Port is a number, or the name that a port has in the pod or the Service; empty for protocols without ports.
@@ -70,8 +71,10 @@ type PolicyAnswer struct {
 // PolicyWay is one connection that is asked about.
 type PolicyWay struct {
 	// From and To name the ends.
-	From    string `json:"from"`
-	To      string `json:"to"`
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Service is the one, as namespace/name, whose backend To is; empty if none was asked about.
+	Service string `json:"service,omitempty"`
 	Allowed bool   `json:"allowed"`
 	// Egress is what the policies of From say, Ingress those of To.
 	Egress  PolicyJudgement `json:"egress"`
@@ -98,9 +101,11 @@ type PolicyStatus struct {
 	Enforced bool `json:"enforced"`
 	// Known says that the tables have had all of them since this agent started.
 	Known bool `json:"known"`
-	// Policies counts those of the cluster, Closed those that are not understood or do not fit.
+	// Policies counts those of the cluster, Closed those that are not understood or do not fit, and Pending those that are not in
+	// force yet.
 	Policies int `json:"policies"`
 	Closed   int `json:"closed"`
+	Pending  int `json:"pending"`
 	// Pods counts those of this node that some policy selects, ClosedPods those of them that are closed.
 	Pods       int `json:"pods"`
 	ClosedPods int `json:"closedPods"`
