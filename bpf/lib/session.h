@@ -361,6 +361,17 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 	return reason;
 }
 
+/*
+ * Whether to_pod will count the packet: the stack gets it for its options (endpoint_deliver) and delivers it, and its sender is not one
+ * whose packets are counted where they leave it (to_pod_decide).
+ */
+static __always_inline bool session_is_counted_behind(const struct packet *p, const struct decision *d)
+{
+	if (!p->options || p->program == PROGRAM_TO_POD)
+		return false;
+	return p->program != PROGRAM_FROM_POD || !(d->policed & (POLICED_EGRESS | POLICED_OBSERVED));
+}
+
 /* Asks about a packet that goes as it is. */
 static __noinline enum verdict session_ask_plain(struct packet *p, struct decision *d)
 {
@@ -371,6 +382,10 @@ static __noinline enum verdict session_ask_plain(struct packet *p, struct decisi
 		return drop(p, DROP_POLICY_CLOSED); /* cannot be: the index has its element */
 	q->program = p->program;
 	q->policed = d->policed;
+	if (unlikely(session_is_counted_behind(p, d))) {
+		q->policed |= POLICED_ELSEWHERE;
+		d = 0; /* a permit would not count either */
+	}
 	inquiry_read(p, q);
 	q->source_port = q->transport.tuple.source_port;
 	q->destination_port = q->transport.tuple.destination_port;

@@ -524,6 +524,52 @@ func TestPolicyThroughStack(t *testing.T) {
 	}
 }
 
+// What the stack gets for its options is judged before, and counted once: where the stack delivers it, unless it was where it left a pod here.
+func TestPolicyCountsOptionsOnce(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		flows    FlowMode
+		from     member
+		governed bool // the sender, too
+		send     func(packet) run
+		frame    packet
+	}{
+		{"from the wire", FlowsOff, podB, false, wireBrings, fromWire()},
+		{"from the wire, observed", FlowsAll, podB, false, wireBrings, fromWire()},
+		{"from a pod here", FlowsOff, podA2, false, pod2Sends, fromPod()},
+		{"from a pod here, observed", FlowsAll, podA2, false, pod2Sends, fromPod()},
+		{"from a pod here that policies select", FlowsOff, podA2, true, pod2Sends, fromPod()},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPolicyRig(t, Config{EBPFRouting: true, Flows: c.flows})
+			eachFamily(t, func(t *testing.T, family int) {
+				p.ingress(t, map[policy.Identity]policy.Ports{idA2: portsUDP, idB: portsUDP})
+				if c.governed {
+					p.govern(t, podA2, policy.Sets{Egress: rulesOf2}, inSet(rulesOf2, map[policy.Identity]policy.Ports{idA: portsUDP}))
+				}
+				from, to := end{c.from, 40000}.at(family), end{podA, 53}.at(family)
+				with := func(frame packet) packet {
+					frame = frame.ip(from.Addr(), to.Addr())
+					if family == 4 {
+						return frame.ipOptions(0x94, 4, 0, 0).udp(from.Port(), to.Port()) // router alert
+					}
+					return frame.extend(protoHopByHop).udp(from.Port(), to.Port())
+				}
+				const packets = 3
+				for range packets {
+					p.allows(t, "to the stack", c.send(with(c.frame)))
+					p.allows(t, "from the stack", forwarded(stackDelivers(with(toPod()))))
+				}
+				all := p.sessions(t)
+				if len(all) != 1 || all[0].Packets != [2]uint64{packets, 0} {
+					t.Errorf("sessions %+v, expected one with %d packets", all, packets)
+				}
+				p.forget(t)
+			})
+		})
+	}
+}
+
 // Later fragments go the way of the first; without it, only rules without ports can tell.
 func TestPolicyFragments(t *testing.T) {
 	p := newPolicyRig(t, Config{EBPFRouting: true})
