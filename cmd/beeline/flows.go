@@ -58,7 +58,7 @@ func (q *flowQuestion) addFlags(cmd *cobra.Command) {
 	f.Uint16Var(&q.filter.Port, "port", 0, "only what goes to this port")
 	f.StringVar(&q.filter.Reason, "reason", "", "only drops of this reason, as `beeline drops` names it")
 	f.DurationVar(&q.since, "since", 0, "only what is not older than this, as in 5m")
-	f.IntVar(&q.filter.Last, "last", flowsLast, "how many at most, the newest; 0: all that are kept")
+	f.IntVar(&q.filter.Last, "last", flowsLast, "how many at most, the newest; 0: all that are kept, as with --since")
 	f.BoolVarP(&q.follow, "follow", "f", false, "go on with what comes, until Ctrl-C; with --last or --since, after what there is already")
 }
 
@@ -68,8 +68,14 @@ func (q *flowQuestion) asked(cmd *cobra.Command, now time.Time) api.FlowFilter {
 	if q.since > 0 {
 		filter.Since = now.Add(-q.since)
 	}
-	if q.follow && q.since == 0 && !cmd.Flags().Changed("last") {
-		filter.Last = 0 // nothing of the past
+	if cmd.Flags().Changed("last") {
+		return filter
+	}
+	switch {
+	case q.since > 0:
+		filter.Last = 0 // all since then
+	case q.follow:
+		filter.Last, filter.New = 0, true
 	}
 	return filter
 }

@@ -33,10 +33,12 @@ func someFlows() []api.Flow {
 	}
 	closed := opened
 	closed.Time, closed.Event, closed.Packets, closed.AnswerPackets = flowNoon.Add(time.Second), api.FlowEventClosed, 6, 5
+	pushedOut := closed
+	pushedOut.PushedOut = true
 	revoked := opened
 	revoked.Event, revoked.EgressPolicy, revoked.IngressPolicy = api.FlowEventRevoked, "", ""
 	return []api.Flow{
-		opened, closed, revoked,
+		opened, closed, revoked, pushedOut,
 		{
 			Time: flowNoon, Event: api.FlowEventDropped, Verdict: api.FlowDropped, Protocol: "UDP",
 			Source: api.FlowEnd{Address: netip.MustParseAddr("2001:db8::7"), Port: 53}, Destination: flowPod("shop", "cart", "fd00::2", 9),
@@ -73,6 +75,7 @@ func TestPrintFlows(t *testing.T) {
 		"12:00:00.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       allowed  1        allowed by shop/from-cart (egress) and shop/to-db (ingress)",
 		"12:00:01.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       closed   6/5      allowed by shop/from-cart (egress) and shop/to-db (ingress)",
 		"12:00:00.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       revoked  1/0      NetworkPolicies have changed and no longer allow it; ask `beeline policy explain`",
+		"12:00:01.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       closed   ≥6/5     allowed by shop/from-cart (egress) and shop/to-db (ingress); its end was not seen: the table of sessions is full",
 		"12:00:00.123  [2001:db8::7]:53           →  shop/cart:9                       UDP       dropped  12       ingress_policy in to_pod: ask somebody",
 		"12:00:00.123  shop/cart as 198.51.100.7  →  node a                            ICMP      dropped  1        spoofed_source in from_pod: it lied",
 		"12:00:00.123  shop/cart                  →  ?                                 -         dropped  1        not_ip in from_pod: it was something else",
@@ -181,6 +184,9 @@ func TestFlowsCommandAsks(t *testing.T) {
 	if since := s.asked[0].Since; since.Before(begin.Add(-5*time.Minute-time.Second)) || since.After(time.Now().Add(-5*time.Minute)) {
 		t.Errorf("--since 5m asks for what is after %v, at %v", since, begin)
 	}
+	if s.asked[0].Last != 0 {
+		t.Errorf("--since asks for the last %d, expected all since then", s.asked[0].Last)
+	}
 	s.err = api.Errorf(api.CodeInvalid, "filter: no such verdict")
 	var errOut strings.Builder
 	if code := run(t.Context(), env{&strings.Builder{}, &errOut}, []string{"flows", "--socket", socket}); code != 1 || errOut.String() != "beeline: filter: no such verdict\n" {
@@ -227,7 +233,8 @@ func TestFlowsCommandFollows(t *testing.T) {
 	if lines := strings.Split(out, "\n"); code != 0 || errOut != "" || len(lines) != 4 || lines[2] != `{"missed":5}` || !strings.HasPrefix(lines[0], `{"flow":{"time":`) {
 		t.Errorf("code %d: %s\n%s", code, errOut, out)
 	}
-	if diff := cmp.Diff([]api.FlowFilter{{}, {Last: 5}}, s.asked); diff != "" {
+	follow(3, "--last", "0")
+	if diff := cmp.Diff([]api.FlowFilter{{New: true}, {Last: 5}, {}}, s.asked); diff != "" {
 		t.Errorf("asks (-want +got):\n%s", diff)
 	}
 	s.err = errors.New("disk on fire")

@@ -17,6 +17,9 @@ func flowRow(f api.Flow) []string {
 	if f.AnswerPackets > 0 || f.Event == api.FlowEventClosed || f.Event == api.FlowEventRevoked {
 		packets += fmt.Sprintf("/%d", f.AnswerPackets)
 	}
+	if f.PushedOut {
+		packets = "≥" + packets
+	}
 	return []string{
 		f.Time.UTC().Format(flowTime), flowSource(f), "→", flowEnd(f.Destination, f.Protocol), dash(f.Protocol), flowWord(f), packets, flowWhy(f),
 	}
@@ -96,8 +99,12 @@ func flowWhy(f api.Flow) string {
 	if f.IngressPolicy != "" {
 		by = append(by, f.IngressPolicy+" (ingress)")
 	}
-	if len(by) == 0 {
-		return "-"
+	why := "-"
+	if len(by) > 0 {
+		why = "allowed by " + strings.Join(by, " and ")
 	}
-	return "allowed by " + strings.Join(by, " and ")
+	if f.PushedOut {
+		why += "; its end was not seen: the table of sessions is full"
+	}
+	return why
 }

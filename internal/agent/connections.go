@@ -76,7 +76,7 @@ func (a *Agent) expireConnections(ctx context.Context) error {
 		if err == nil {
 			removed, err = a.datapath.Connections.Expire(now)
 			a.connections.expired.Add(uint64(removed))
-			sessions, errSessions := a.datapath.Sessions.Expire(now, a.sessionExpired)
+			sessions, errSessions := a.expireSessions(now)
 			a.connections.expiredSessions.Add(uint64(sessions))
 			removed, err = removed+sessions, errors.Join(err, errSessions)
 		}

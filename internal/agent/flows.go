@@ -24,6 +24,7 @@ type flows struct {
 	config FlowConfig
 	names  *flow.Names
 	log    *flow.Log
+	open   *openSessions
 	// events counts them by kind.
 	events [len(kindsOfFlows)]atomic.Uint64
 	// unreadable counts the attempts to read events that went wrong.
@@ -34,7 +35,10 @@ type flows struct {
 var kindsOfFlows = [...]flow.Kind{flow.Opened, flow.Answered, flow.Closed, flow.Dropped, flow.Revoked}
 
 func newFlows(config Config) *flows {
-	return &flows{config: config.FlowConfig, names: flow.NewNames(config.NodeName), log: flow.NewLog(config.FlowsKept)}
+	return &flows{
+		config: config.FlowConfig, names: flow.NewNames(config.NodeName), log: flow.NewLog(config.FlowsKept),
+		open: newOpenSessions(2 * config.PolicySizes.Sessions),
+	}
 }
 
 // deliver hands over a snapshot, for names. It returns at once.
@@ -76,9 +80,13 @@ func (a *Agent) readFlows(ctx context.Context) error {
 	}
 	defer reader.Close()
 	const together = 256
-	batch := make([]flow.Record, 0, together)
+	batch := make([]flow.Event, 0, together)
 	hand := func() {
-		a.flows.log.Add(batch...)
+		if err := a.datapath.Sessions.Complete(batch); err != nil {
+			a.flows.unreadable.Add(1)
+			a.log.Debug("totals of connections are those that the datapath told", "error", err)
+		}
+		a.flows.add(batch)
 		batch = batch[:0]
 	}
 	for ctx.Err() == nil {
@@ -88,13 +96,11 @@ func (a *Agent) readFlows(ctx context.Context) error {
 				a.nameLocals()
 				fresh = false
 			}
-			if batch = append(batch, a.flows.record(e)); len(batch) == together {
+			if batch = append(batch, e); len(batch) == together {
 				hand()
 			}
 		})
-		if len(batch) > 0 {
-			hand()
-		}
+		hand()
 		if err != nil {
 			return err
 		}
@@ -116,13 +122,45 @@ func (a *Agent) nameLocals() {
 	a.flows.names.SetLocals(locals)
 }
 
-// sessionExpired tells of a session that has timed out, of which the datapath has not told the end.
-func (a *Agent) sessionExpired(s datapath.Session) {
-	if mode := flowModes[a.config.Flows]; mode < datapath.FlowsPolicy || s.Told || !a.datapath.Flows.Samples(s) {
+// add tells of events.
+func (f *flows) add(events []flow.Event) {
+	if len(events) == 0 {
 		return
 	}
-	a.flows.log.Add(a.flows.record(flow.Event{
-		Time: time.Now(), Kind: flow.Closed, Protocol: s.Protocol, Source: s.Source, Destination: s.Destination,
-		Packets: s.Packets, Bytes: s.Bytes, Ingress: s.Ingress, Egress: s.Egress,
-	}))
+	records := make([]flow.Record, 0, len(events))
+	for _, e := range events {
+		if replaced := f.open.told(&e); replaced != nil {
+			records = append(records, f.record(*replaced))
+		}
+		records = append(records, f.record(e))
+	}
+	f.log.Add(records...)
+}
+
+// expireSessions removes the sessions that are over, and tells of those that have timed out or were pushed out.
+func (a *Agent) expireSessions(now time.Duration) (removed int, err error) {
+	if flowModes[a.config.Flows] < datapath.FlowsPolicy {
+		return a.datapath.Sessions.Expire(now, nil, nil)
+	}
+	open := a.flows.open
+	open.begin()
+	removed, err = a.datapath.Sessions.Expire(now, func(s datapath.Session) {
+		if a.datapath.Flows.Samples(s) {
+			open.seen(s)
+		}
+	}, a.sessionExpired)
+	if err == nil { // else not all may have been seen
+		a.flows.add(open.gone(time.Now()))
+	}
+	return removed, err
+}
+
+// sessionExpired tells of a session that has timed out, of which the datapath has not told the end.
+func (a *Agent) sessionExpired(s datapath.Session) {
+	if s.Told || !a.datapath.Flows.Samples(s) {
+		return
+	}
+	e := sessionEvent(s)
+	e.Time = time.Now()
+	a.flows.add([]flow.Event{e})
 }

@@ -19,7 +19,7 @@ func (a *Agent) Flows(_ context.Context, which api.FlowFilter) (*api.FlowList, e
 		list.Flows = append(list.Flows, r.Flow())
 	}
 	list.Kept, list.Oldest = a.flows.log.Kept()
-	losses, err := a.datapath.Flows.Losses()
+	losses, err := a.flowLosses()
 	if err != nil {
 		return nil, err
 	}
@@ -31,6 +31,12 @@ func (a *Agent) Flows(_ context.Context, which api.FlowFilter) (*api.FlowList, e
 	return list, nil
 }
 
+// flowLosses counts the events that were not told and never will be.
+func (a *Agent) flowLosses() ([]flow.Loss, error) {
+	losses, err := a.datapath.Flows.Losses()
+	return append(losses, a.flows.open.losses()), err
+}
+
 // FollowFlows tells of flows as they come.
 func (a *Agent) FollowFlows(ctx context.Context, which api.FlowFilter, each func(api.FlowLine) error) error {
 	filter, err := newFlowFilter(which)
@@ -40,7 +46,11 @@ func (a *Agent) FollowFlows(ctx context.Context, which api.FlowFilter, each func
 	if a.config.Flows == FlowsOff {
 		return api.Errorf(api.CodeInvalid, "this agent tells of no flows (--flows=%s)", FlowsOff)
 	}
-	records, follower := a.flows.log.Follow(filter, which.Last)
+	past := which.Last
+	if which.New {
+		past = flow.None
+	}
+	records, follower := a.flows.log.Follow(filter, past)
 	defer follower.Close()
 	for {
 		for _, r := range records {

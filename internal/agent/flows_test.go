@@ -42,7 +42,7 @@ func TestSessionExpired(t *testing.T) {
 		session datapath.Session
 		want    int
 	}{
-		{FlowsPolicy, quiet(1), 1}, {FlowsAll, quiet(1), 1}, {FlowsPolicy, told, 0}, {FlowsDrops, quiet(1), 0}, {FlowsOff, quiet(1), 0},
+		{FlowsPolicy, quiet(1), 1}, {FlowsAll, quiet(1), 1}, {FlowsPolicy, told, 0},
 	} {
 		a := flowAgent(c.mode)
 		a.nameLocals()
@@ -93,6 +93,18 @@ func TestFollowFlows(t *testing.T) {
 	})
 	if !errors.Is(err, enough) || len(got) != 2 || got[0].Flow == nil || got[1].Flow == nil {
 		t.Errorf("%v: lines %+v", err, got)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		which api.FlowFilter
+		lines int
+	}{{api.FlowFilter{}, 3}, {api.FlowFilter{New: true}, 0}} {
+		lines := 0
+		err := a.FollowFlows(over, c.which, func(api.FlowLine) error { lines++; return nil })
+		if !errors.Is(err, context.Canceled) || lines != c.lines {
+			t.Errorf("%+v: %d lines of the past, expected %d: %v", c.which, lines, c.lines, err)
+		}
 	}
 	a.flows.log.Close()
 	if err := a.FollowFlows(context.Background(), api.FlowFilter{}, func(api.FlowLine) error { return nil }); !errors.Is(err, flow.ErrClosed) {

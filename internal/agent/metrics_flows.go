@@ -15,7 +15,7 @@ func (c *nodeCollector) collectFlows(out chan<- prometheus.Metric, counter func(
 		counter(descFlowEvents, float64(f.events[kind].Load()), kind.String(), string(kind.Verdict()))
 	}
 	counter(descFlowErrors, float64(f.unreadable.Load()))
-	losses, err := c.agent.datapath.Flows.Losses()
+	losses, err := c.agent.flowLosses()
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(descFlowLost, err)
 		return

@@ -167,7 +167,7 @@ func (d *Datapath) setTables() {
 		generation:  generation,
 	}
 	d.Policies = newPolicies(&d.objects.bpfMaps, generation)
-	d.Sessions = &Sessions{m: d.objects.bpfMaps.Sessions}
+	d.Sessions = &Sessions{m: d.objects.bpfMaps.Sessions, decisions: d.objects.bpfMaps.Decisions}
 	d.Sockets = &Sockets{peers: d.objects.bpfMaps.Peers, datagrams: d.objects.bpfMaps.Datagrams, log: d.log}
 }
 

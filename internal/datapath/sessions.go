@@ -20,6 +20,11 @@ import (
 type Sessions struct {
 	mu sync.Mutex
 	m  *ebpf.Map
+	// decisions have the permits, which count for sessions.
+	decisions *ebpf.Map
+
+	endsMu sync.Mutex
+	heldAt time.Time // the last look at what permits hold
 
 	countsMu sync.Mutex
 	counts   []SessionCount
@@ -40,34 +45,44 @@ type Session struct {
 	Ingress, Egress policy.Policy
 	// Revision counts the changes of policies; this is the one under which it was judged.
 	Revision uint32
-	// Told says that flows have told of its end.
+	// Told says that flows have told of its end: that it was closed, or is no longer allowed.
 	Told bool
 }
 
-// Expire removes the sessions that are over at now (see Monotonic), and says how many. It hands each that it has removed to
-// told, which may be nil. It reads the table in batches; call it every few seconds.
-func (s *Sessions) Expire(now time.Duration, told func(Session)) (removed int, err error) {
+// Expire removes the sessions that are over at now (see Monotonic), and says how many. It hands each that it finds to seen, and then each
+// that it has removed to told, with all that was counted; both may be nil. It reads the table in batches; call it every few seconds.
+func (s *Sessions) Expire(now time.Duration, seen, told func(Session)) (removed int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var over []bpfTuple
+	over := map[bpfTuple]bpfSession{}
 	tally := map[SessionCount]int{}
 	err = readAll(s.m, func(k *bpfTuple, v *bpfSession) {
 		tally[SessionCount{Protocol: k.Protocol, State: v.state(k.Protocol)}]++
+		if seen != nil {
+			seen(sessionOf(*k, *v))
+		}
 		if v.over(k.Protocol, now) {
-			over = append(over, *k)
+			over[*k] = *v
 		}
 	})
 	if err != nil {
 		return 0, fmt.Errorf("read sessions: %w", err)
 	}
 	s.keepCounts(tally)
-	for _, key := range over {
+	var held heldCounts
+	if told != nil && len(over) > 0 {
+		held, err = s.held()
+	}
+	for key, before := range over {
 		session, e := s.removeOver(key, now)
 		err = errors.Join(err, e)
 		if session == nil {
 			continue
 		}
 		removed++
+		if session.Packets == before.Packets {
+			held.addTo(key, session)
+		}
 		if told != nil {
 			told(sessionOf(key, *session))
 		}
@@ -137,6 +152,11 @@ func (s *Sessions) keepCounts(tally map[SessionCount]int) {
 
 func (v *bpfSession) flag(f bpfSessionFlag) bool { return bpfSessionFlag(v.Flags)&f != 0 }
 
+// told tells whether flows have told of the end: a session that is no longer allowed was revoked.
+func (v *bpfSession) told() bool {
+	return v.flag(bpfSessionFlagSESSION_TOLD) || v.flag(bpfSessionFlagSESSION_REVOKED)
+}
+
 // over tells whether a session has been quiet for as long as its state lasts.
 func (v *bpfSession) over(protocol uint8, now time.Duration) bool {
 	return now-time.Duration(v.Seen) >= lasting(protocol, v.state(protocol))
@@ -166,7 +186,7 @@ func sessionOf(k bpfTuple, v bpfSession) Session {
 		Opened: time.Duration(v.Opened), Seen: time.Duration(v.Seen),
 		Packets: v.Packets, Bytes: v.Bytes,
 		Ingress: policy.Policy(v.Ingress), Egress: policy.Policy(v.Egress),
-		Revision: v.Revision, Told: v.flag(bpfSessionFlagSESSION_TOLD),
+		Revision: v.Revision, Told: v.told(),
 	}
 	if v.flag(bpfSessionFlagSESSION_TURNED) {
 		s.Source, s.Destination = s.Destination, s.Source

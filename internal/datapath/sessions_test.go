@@ -68,7 +68,7 @@ func TestSessionsExpire(t *testing.T) {
 			check := func(want []Session, wantAll []Session) {
 				t.Helper()
 				var told []Session
-				if removed, err := d.Sessions.Expire(someTime, func(s Session) { told = append(told, s) }); err != nil || removed != len(want) {
+				if removed, err := d.Sessions.Expire(someTime, nil, func(s Session) { told = append(told, s) }); err != nil || removed != len(want) {
 					t.Errorf("%d are removed: %v", removed, err)
 				}
 				if diff := cmp.Diff(want, told, compareEntries); diff != "" {
@@ -102,7 +102,7 @@ func TestSessionsSeenMeanwhile(t *testing.T) {
 		}
 	}
 	first := true
-	removed, err := d.Sessions.Expire(someTime, func(s Session) {
+	removed, err := d.Sessions.Expire(someTime, nil, func(s Session) {
 		if !first {
 			return
 		}
@@ -117,7 +117,7 @@ func TestSessionsSeenMeanwhile(t *testing.T) {
 	if err != nil || removed != 1 {
 		t.Errorf("%d are removed: %v", removed, err)
 	}
-	if removed, err := d.Sessions.Expire(2*someTime, nil); err != nil || removed != 100 {
+	if removed, err := d.Sessions.Expire(2*someTime, nil, nil); err != nil || removed != 100 {
 		t.Errorf("%d are removed: %v", removed, err)
 	}
 }

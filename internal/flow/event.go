@@ -18,7 +18,7 @@ const (
 	Opened Kind = 0
 	// Answered is the first packet of the other direction.
 	Answered Kind = 1
-	// Closed is the end of a session, with its totals: TCP has ended it, or it has timed out.
+	// Closed is the end of a session, with its totals: TCP has ended it, it has timed out, or was pushed out of the table.
 	Closed Kind = 2
 	// Dropped is a packet that was dropped, for whatever reason.
 	Dropped Kind = 3
@@ -71,6 +71,9 @@ type Event struct {
 	// Packets and Bytes count those of the opener, at 0, and those of the answers. Of a drop they count, at 0, the packets of its
 	// kind since an event last told of them. Bytes are with the link-layer header.
 	Packets, Bytes [2]uint64
+	// PushedOut says of a session that is Closed that nobody has seen its end: the table was full, and what was least used gave way. It may
+	// have gone on, as another session. The counts are those of when it was last looked at.
+	PushedOut bool
 	// Ingress and Egress are what has allowed a session; 0 where no policy had to.
 	Ingress, Egress policy.Policy
 	// Reason of a drop, with one sentence on what it says and what to look at.

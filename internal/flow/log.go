@@ -100,14 +100,17 @@ func (l *Log) Close() {
 	l.wake()
 }
 
-// Follow gives the newest records that the filter chooses, as Last does, except that n of 0 is none, and a follower for those that come
-// after them. The caller closes it.
+// None of the past, for Follow.
+const None = -1
+
+// Follow gives the newest records that the filter chooses, as Last does, and a follower for those that come after them; with None only
+// that. The caller closes it.
 func (l *Log) Follow(f Filter, n int) ([]Record, *Follower) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	follower := &Follower{log: l, filter: f, next: l.next, woken: make(chan struct{}, 1)}
 	l.followers[follower] = struct{}{}
-	if n == 0 {
+	if n == None {
 		return nil, follower
 	}
 	return l.last(f, n), follower

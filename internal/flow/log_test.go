@@ -67,9 +67,12 @@ func TestFollow(t *testing.T) {
 	past, f := l.Follow(onlyOpened, 1)
 	defer f.Close()
 	want(t, "the past", past, 2)
-	none, g := l.Follow(Filter{}, 0)
+	none, g := l.Follow(Filter{}, None)
 	defer g.Close()
 	want(t, "none of the past", none)
+	kept, h := l.Follow(Filter{}, 0)
+	defer h.Close()
+	want(t, "all of the past", kept, 0, 1, 2, 3)
 
 	l.Add(numbered(4, 3)...)
 	got, missed, err := f.Next(ctx)
@@ -105,7 +108,7 @@ func TestFollow(t *testing.T) {
 // Nobody waits for a slow follower, who is told how much it has missed.
 func TestFollowTooSlow(t *testing.T) {
 	l := NewLog(3)
-	_, f := l.Follow(Filter{}, 0)
+	_, f := l.Follow(Filter{}, None)
 	defer f.Close()
 	l.Add(numbered(0, 10)...)
 	got, missed, err := f.Next(context.Background())
@@ -117,7 +120,7 @@ func TestFollowTooSlow(t *testing.T) {
 
 func TestFollowEnds(t *testing.T) {
 	l := NewLog(3)
-	_, f := l.Follow(Filter{}, 0)
+	_, f := l.Follow(Filter{}, None)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, _, err := f.Next(ctx); !errors.Is(err, context.Canceled) {
@@ -133,7 +136,7 @@ func TestFollowEnds(t *testing.T) {
 	if _, _, err := f.Next(context.Background()); !errors.Is(err, ErrClosed) {
 		t.Errorf("after the end: %v", err)
 	}
-	_, late := l.Follow(Filter{}, 0)
+	_, late := l.Follow(Filter{}, None)
 	if _, _, err := late.Next(context.Background()); !errors.Is(err, ErrClosed) {
 		t.Errorf("begun after the end: %v", err)
 	}

@@ -24,6 +24,8 @@ type FlowFilter struct {
 	Since time.Time `json:"since,omitzero"`
 	// Last is how many of those that fit are wanted, the newest; 0 is all that are kept.
 	Last int `json:"last,omitempty"`
+	// New leaves out all that are kept: who follows gets only what comes.
+	New bool `json:"new,omitempty"`
 }
 
 // The verdicts.
@@ -68,6 +70,9 @@ type Flow struct {
 	DevicePod string `json:"devicePod,omitempty"`
 	// TCPFlags are the names of those of the packet.
 	TCPFlags []string `json:"tcpFlags,omitempty"`
+	// PushedOut says of a session that is closed that nobody has seen its end: the table of sessions was full, and what was least used gave
+	// way. The counts are those of when it was last looked at, up to half a minute before.
+	PushedOut bool `json:"pushedOut,omitempty"`
 	// Packets and Bytes are those from Source, the others those from Destination. Bytes are with the link-layer header.
 	Packets       uint64 `json:"packets"`
 	Bytes         uint64 `json:"bytes"`
@@ -105,7 +110,7 @@ type FlowLoss struct {
 	// Why is a word for metrics, Meaning a sentence for people.
 	Why     string `json:"why"`
 	Meaning string `json:"meaning"`
-	// Events counts them since the tables of the datapath were made.
+	// Events counts them since the tables of the datapath were made; those that are untracked since the agent has started.
 	Events uint64 `json:"events"`
 }
 
