@@ -47,32 +47,7 @@ func nodeRestart(t *testing.T) {
 		agentOn(t, c.far.name)
 	}
 	wantAllTalk(t, theCast(t))
-	waitAgentKnowsPods(t, c.far.name)
-	waitNoStale(t, c.far.name)
-}
-
-// waitNoStale waits until a node has no more devices, pins, files and routes of pods than pods.
-func waitNoStale(t *testing.T, node string) {
-	t.Helper()
-	if !isBeeline() {
-		return
-	}
-	eventually(t, func() error {
-		s, err := agentStatus(node)
-		if err != nil {
-			return err
-		}
-		found, err := traces(node)
-		if err != nil {
-			return err
-		}
-		for _, trace := range found {
-			if !strings.HasPrefix(trace, fmt.Sprint(s.Endpoints, " ")) && !strings.HasSuffix(trace, "namespaces") {
-				return fmt.Errorf("%s has %d endpoints but %s", node, s.Endpoints, trace)
-			}
-		}
-		return nil
-	})
+	waitTracesOn(t, c.far.name)
 }
 
 // changedPodRange: where a node gets another pod range while it has pods, its agent names those whose addresses are not
@@ -151,8 +126,7 @@ func nodeDeletion(t *testing.T) {
 	waitNodeReady(t, c.far.name)
 	waitAgentReady(t, c.far.name)
 	wantAllTalk(t, theCast(t))
-	waitAgentKnowsPods(t, c.far.name)
-	waitNoStale(t, c.far.name)
+	waitTracesOn(t, c.far.name)
 }
 
 // recreateNode deletes a Node object and creates it again with another pod range: in an object that exists it cannot

@@ -184,14 +184,14 @@ func terminating(t *testing.T) {
 	c := theCast(t)
 	pod := podObject("ending", c.far.name)
 	pod.Spec.TerminationGracePeriodSeconds = ptr[int64](20)
-	endsAfter(pod, 8)
+	endsAfter(pod, 6)
 	service := serviceObject("ending", "name", pod.Name)
 	applyForTest(t, pod, service)
 	waitReady(t, pod.Name)
 	address := hostPort(serviceAddress(t, service.Name), 80)
 	awaitService(t, c.a.place, address)
 	mustKubectl(t, "-n", namespace, "delete", "pod", pod.Name, "--wait=false")
-	for begin := time.Now(); time.Since(begin) < 4*time.Second; {
+	for begin := time.Now(); time.Since(begin) < 3*time.Second; {
 		wantAnswer(t, c.a.place, address, answer{Pod: pod.Name})
 	}
 }

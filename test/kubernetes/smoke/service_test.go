@@ -113,7 +113,7 @@ func nodePortLocal(t *testing.T) {
 // hostPorts: a pod's host ports, TCP and UDP, lead to it from outside, from other nodes and from pods.
 func hostPorts(t *testing.T) {
 	c := theCast(t)
-	const who, echo = 31080, 31007
+	const who, echo = 25080, 25007 // no NodePorts: those of Services that other tests make are any
 	pod := podObject("host-port", c.far.name)
 	pod.Spec.Containers[0].Ports = []corev1.ContainerPort{
 		{ContainerPort: httpPort, HostPort: who, Protocol: corev1.ProtocolTCP},

@@ -11,10 +11,13 @@ type test struct {
 }
 
 // TestNetwork is what pods, nodes and Services can expect of any network, on any topology. It leaves the cluster as
-// it was.
+// it was. Most of its time is waiting: once the cast is there, tests run beside each other.
 func TestNetwork(t *testing.T) {
-	runAll(t, []test{
-		{"NodesAreReady", nodesAreReady},
+	run(t, test{"NodesAreReady", nodesAreReady})
+	run(t, test{"Cast", func(t *testing.T) { theCast(t) }})
+	for _, test := range []test{
+		{"Replacement", replacement}, // first what takes longest
+		{"Terminating", terminating},
 		{"PodsReachPods", podsReachPods},
 		{"PodsAndNodes", podsAndNodes},
 		{"HostNetworkPods", hostNetworkPods},
@@ -34,17 +37,23 @@ func TestNetwork(t *testing.T) {
 		{"ExternalIP", externalIP},
 		{"InternalLocal", internalLocal},
 		{"HealthCheck", healthCheck},
-		{"Terminating", terminating},
-		{"Replacement", replacement},
 		{"WorldSeesNodes", worldSeesNodes},
 		{"APIServerFromPods", apiServerFromPods},
-	})
+	} {
+		beside := test.run
+		test.run = func(t *testing.T) {
+			t.Parallel()
+			beside(t)
+		}
+		run(t, test)
+	}
 }
 
 // TestLife is what a network has to survive. It needs the nodes to itself, and goes from what disturbs little to what
 // disturbs most.
 func TestLife(t *testing.T) {
-	runAll(t, []test{
+	for _, test := range []test{
+		{"NothingIsLeft", waitTraces}, // of all pods before
 		{"RightsOfTheAgent", rightsOfTheAgent},
 		{"Idle", idle},
 		{"HundredPods", hundredPods},
@@ -57,14 +66,14 @@ func TestLife(t *testing.T) {
 		{"ChangedPodRange", changedPodRange},
 		{"NodeDeletion", nodeDeletion},
 		{"RemovalAndReturn", removalAndReturn},
-	})
+	} {
+		run(t, test)
+	}
 }
 
-func runAll(t *testing.T, all []test) {
-	for _, test := range all {
-		t.Run(test.name, func(t *testing.T) {
-			explainFailure(t)
-			test.run(t)
-		})
-	}
+func run(t *testing.T, test test) {
+	t.Run(test.name, func(t *testing.T) {
+		explainFailure(t)
+		test.run(t)
+	})
 }

@@ -3,8 +3,11 @@
 package smoke
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,67 +15,106 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// traces is everything that pods leave on a node, one line each: devices, routes, files, pins, table entries,
-// addresses. The agent must be running.
-func traces(node string) (found []string, err error) {
+// lookForTraces prints everything of pods that has a name on a node, a line each: what it is and the device, or the network
+// namespace, whose it is. A pod's device has its pins one after the other.
+const lookForTraces = `
+ls /sys/class/net | sed -n 's/^bl[0-9a-f]/device &/p'
+ls /sys/fs/bpf/beeline/links | sed -n 's/^\(bl[0-9a-f][^ ]*\) .*/pin \1/p'
+ls /run/beeline/endpoints | sed 's/^/file /; s/\.json$//'
+ip -o route show proto 190 | grep -v / | sed 's/.* dev \([^ ]*\).*/route \1/'
+ls /run/netns 2>/dev/null | sed 's/^/namespace /'
+true`
+
+// traces compares what is found of pods on a node with the endpoints of its agent, one by one: the error names what is left of
+// pods that are gone, and what pods lack. The agent must be running.
+func traces(node string) error {
+	endpoints, err := agentEndpoints(node)
+	if err != nil {
+		return err
+	}
+	said, err := onNode(node).run("sh", "-c", lookForTraces)
+	if err != nil {
+		return err
+	}
+	want, addresses := map[string]string{}, 0
+	for _, e := range endpoints {
+		addresses += len(e.Addresses)
+		pod := e.Pod.Namespace + "/" + e.Pod.Name
+		for _, kind := range []string{"device", "pin", "file", "route"} {
+			want[kind+" "+e.HostDevice] = pod
+		}
+		want["namespace "+filepath.Base(e.Netns)] = pod
+	}
+	found := map[string]bool{}
+	for line := range strings.Lines(said) {
+		found[strings.TrimSpace(line)] = true
+	}
+	var wrong []string
+	for _, trace := range slices.Sorted(maps.Keys(found)) {
+		if _, owned := want[trace]; !owned {
+			wrong = append(wrong, trace+" is nobody's")
+		}
+	}
+	for _, trace := range slices.Sorted(maps.Keys(want)) {
+		if !found[trace] {
+			wrong = append(wrong, want[trace]+" lacks its "+trace)
+		}
+	}
+	counted, err := countedTraces(node, addresses)
+	if err != nil {
+		return err
+	}
+	return wrongOn(node, append(wrong, counted...))
+}
+
+// countedTraces compares what has no name with the addresses of a node's endpoints: entries of the table, addresses that are taken.
+func countedTraces(node string, addresses int) (wrong []string, err error) {
 	status, err := agentStatus(node)
 	if err != nil {
 		return nil, err
 	}
-	found = append(found, fmt.Sprintf("%d endpoints", status.Endpoints))
 	for _, m := range status.Maps {
-		if m.Name == "endpoints" {
-			found = append(found, fmt.Sprintf("%d entries in map endpoints", m.Entries))
+		if m.Name == "endpoints" && m.Entries != addresses {
+			wrong = append(wrong, fmt.Sprintf("%d entries in the table of endpoints, which have %d addresses", m.Entries, addresses))
 		}
 	}
+	used := 0
 	for _, p := range status.Pools {
-		found = append(found, fmt.Sprintf("%d addresses of %s in use", p.Used, p.Prefix))
+		used += p.Used
 	}
-	// Devices by their names, which say nothing of the pod: what matters is how many there are. A pod's device gets one of its programs
-	// a while after the others.
-	const look = `ls /sys/class/net | grep -c '^bl[0-9a-f]' ; ls /sys/fs/bpf/beeline/links | grep '^bl[0-9a-f]' | cut -d' ' -f1 | sort -u | wc -l ;
-		ls /run/beeline/endpoints | wc -l ; ip -o route show proto 190 | grep -vc / ; ls /run/netns 2>/dev/null | wc -l ; true`
-	said, err := onNode(node).run("sh", "-c", look)
-	if err != nil {
-		return nil, err
+	if used != addresses {
+		wrong = append(wrong, fmt.Sprintf("%d addresses are taken, endpoints have %d", used, addresses))
 	}
-	counts := strings.Fields(said)
-	for i, what := range []string{"devices", "devices with pins", "endpoint files", "routes to pods", "network namespaces"} {
-		if i < len(counts) {
-			found = append(found, counts[i]+" "+what)
-		}
-	}
-	return found, nil
+	return wrong, nil
 }
 
-// tracesOfAll are those of all nodes.
-func tracesOfAll(t *testing.T) map[string][]string {
-	t.Helper()
-	all := map[string][]string{}
-	if !isBeeline() {
-		return all
+// wrongOn makes an error of what is wrong on a node, in one line.
+func wrongOn(node string, wrong []string) error {
+	const enough = 10
+	if len(wrong) == 0 {
+		return nil
 	}
+	said := strings.Join(wrong[:min(enough, len(wrong))], "; ")
+	if more := len(wrong) - enough; more > 0 {
+		said += fmt.Sprintf("; and %d more", more)
+	}
+	return errors.New(node + ": " + said)
+}
+
+// waitTraces waits until every node has what its pods in the API leave there, and nothing else.
+func waitTraces(t *testing.T) {
+	t.Helper()
 	for _, n := range clusterNodes(t) {
-		found, err := traces(n.name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all[n.name] = found
+		waitTracesOn(t, n.name)
 	}
-	return all
 }
 
-// waitTraces waits until the nodes have exactly these traces again.
-func waitTraces(t *testing.T, want map[string][]string) {
+// waitTracesOn does so for one node.
+func waitTracesOn(t *testing.T, node string) {
 	t.Helper()
-	for node, want := range want {
-		eventually(t, func() error {
-			got, err := traces(node)
-			if err == nil && !slices.Equal(got, want) {
-				err = fmt.Errorf("%s has %s; want %s", node, strings.Join(got, ", "), strings.Join(want, ", "))
-			}
-			return err
-		})
+	waitAgentKnowsPods(t, node)
+	if isBeeline() {
+		eventually(t, func() error { return traces(node) })
 	}
 }
 
@@ -88,10 +130,10 @@ func waitAgentKnowsPods(t *testing.T, node string) {
 		if err := get(&list, "pods", "-A", "--field-selector", "spec.nodeName="+node); err != nil {
 			return err
 		}
-		var want, got []string
+		want, got := map[string]bool{}, map[string]bool{}
 		for _, p := range list.Items {
 			if !p.Spec.HostNetwork && p.Status.Phase == corev1.PodRunning {
-				want = append(want, fmt.Sprintf("%s/%s %s ready", p.Namespace, p.Name, p.Status.PodIP))
+				want[fmt.Sprintf("%s/%s %s ready", p.Namespace, p.Name, p.Status.PodIP)] = true
 			}
 		}
 		all, err := agentEndpoints(node)
@@ -101,13 +143,22 @@ func waitAgentKnowsPods(t *testing.T, node string) {
 		for _, e := range all {
 			for _, a := range e.Addresses {
 				if a.Is4() {
-					got = append(got, fmt.Sprintf("%s/%s %s %s", e.Pod.Namespace, e.Pod.Name, a, e.State))
+					got[fmt.Sprintf("%s/%s %s %s", e.Pod.Namespace, e.Pod.Name, a, e.State)] = true
 				}
 			}
 		}
-		slices.Sort(want)
-		slices.Sort(got)
-		return wantSame("endpoints of "+node, strings.Join(got, ", "), strings.Join(want, ", "), nil)
+		var wrong []string
+		for _, e := range slices.Sorted(maps.Keys(got)) {
+			if !want[e] {
+				wrong = append(wrong, "the agent has the endpoint "+e+", which is no pod of the API")
+			}
+		}
+		for _, p := range slices.Sorted(maps.Keys(want)) {
+			if !got[p] {
+				wrong = append(wrong, "the agent has no endpoint "+p)
+			}
+		}
+		return wrongOn(node, wrong)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -14,8 +15,13 @@ import (
 // another version, and back. Nothing may be lost: no connection, no byte, no request.
 func rollingUpdate(t *testing.T) {
 	needBeeline(t)
-	const newerImage, newerVersion = "localhost/beeline:smoke-newer", "smoke-newer"
-	loadImage(t, newerImage, newerVersion)
+	archive, err := newerArchive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.Load(t.Context(), archive); err != nil {
+		t.Fatal(err)
+	}
 	c := theCast(t)
 	before := mustKubectl(t, "-n", agentNamespace, "get", agentDaemonSet, "-o", "jsonpath={.spec.template.spec.containers[0].image}")
 	traffic := startTraffic(t, c)
@@ -68,19 +74,19 @@ func waitRollout(t *testing.T) {
 	}
 }
 
-// loadImage makes the product's image of the sources with this name and version and gives it to the nodes.
-func loadImage(t *testing.T, name, version string) {
-	t.Helper()
-	dir := t.TempDir()
-	build := exec.Command("make", "--no-print-directory", "image", "BIN="+dir, "IMAGE="+name, "VERSION="+version)
+// The product's image that agents are updated to.
+const newerImage, newerVersion = "localhost/beeline:smoke-newer", "smoke-newer"
+
+// newerArchive makes it of the sources, once.
+var newerArchive = sync.OnceValues(func() (archive string, err error) {
+	dir := filepath.Join(filepath.Dir(worldBeeline), "newer")
+	build := exec.Command("make", "--no-print-directory", "image", "BIN="+dir, "IMAGE="+newerImage, "VERSION="+newerVersion)
 	build.Dir = "../../.."
 	if said, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", build, err, said)
+		return "", fmt.Errorf("%s: %w\n%s", build, err, said)
 	}
-	if err := cluster.Load(t.Context(), filepath.Join(dir, "beeline-image.tar")); err != nil {
-		t.Fatal(err)
-	}
-}
+	return filepath.Join(dir, "beeline-image.tar"), nil
+})
 
 // daemonSetPatch patches the pods of the DaemonSet and undoes it at the end of the test with the other patch.
 func daemonSetPatch(t *testing.T, patch, undo string) {

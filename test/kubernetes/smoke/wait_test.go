@@ -31,30 +31,45 @@ func eventually(t *testing.T, condition func() error) {
 	}
 }
 
+// whileFewer waits until nothing is left of what a condition names. Patience is for the next of many things, not for all of them.
+func whileFewer(t *testing.T, condition func() (left []string, err error)) {
+	t.Helper()
+	fewest, since := -1, time.Now()
+	for {
+		left, err := condition()
+		if err == nil && len(left) == 0 {
+			return
+		}
+		if err == nil && (fewest < 0 || len(left) < fewest) {
+			fewest, since = len(left), time.Now()
+		}
+		if time.Since(since) > patience {
+			t.Fatalf("%d are left, and not fewer since %s: %s %v", len(left), patience, strings.Join(left, ", "), err)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
 // waitReady waits until these pods are ready and gives them as they are then.
 func waitReady(t *testing.T, names ...string) map[string]corev1.Pod {
 	t.Helper()
 	ready := map[string]corev1.Pod{}
-	eventually(t, func() error {
+	whileFewer(t, func() (waiting []string, err error) {
 		var pods corev1.PodList
 		if err := get(&pods, "pods"); err != nil {
-			return err
+			return nil, err
 		}
 		found := map[string]corev1.Pod{}
 		for _, p := range pods.Items {
 			found[p.Name] = p
 		}
-		var waiting []string
 		for _, name := range names {
 			if p, there := found[name]; !there || !isReady(p) {
-				waiting = append(waiting, fmt.Sprintf("%s (%s)", name, podState(p)))
+				waiting = append(waiting, fmt.Sprintf("%s is not ready (%s)", name, podState(p)))
 			}
 			ready[name] = found[name]
 		}
-		if len(waiting) > 0 {
-			return fmt.Errorf("pods are not ready: %s", strings.Join(waiting, ", "))
-		}
-		return nil
+		return waiting, nil
 	})
 	return ready
 }
