@@ -37,8 +37,13 @@ func someFlows() []api.Flow {
 	pushedOut.PushedOut = true
 	revoked := opened
 	revoked.Event, revoked.EgressPolicy, revoked.IngressPolicy = api.FlowEventRevoked, "", ""
+	probe := opened
+	probe.EgressPolicy, probe.IngressPolicy = "", ""
+	probe.Source = api.FlowEnd{Address: netip.MustParseAddr("172.30.0.1"), Port: 40000, Kind: api.FlowEndNode, Name: "a", Node: "a"}
+	stranger := probe
+	stranger.Source.Name, stranger.Source.Node = "b", "b"
 	return []api.Flow{
-		opened, closed, revoked, pushedOut,
+		opened, closed, revoked, pushedOut, probe, stranger,
 		{
 			Time: flowNoon, Event: api.FlowEventDropped, Verdict: api.FlowDropped, Protocol: "UDP",
 			Source: api.FlowEnd{Address: netip.MustParseAddr("2001:db8::7"), Port: 53}, Destination: flowPod("shop", "cart", "fd00::2", 9),
@@ -76,6 +81,8 @@ func TestPrintFlows(t *testing.T) {
 		"12:00:01.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       closed   6/5      allowed by shop/from-cart (egress) and shop/to-db (ingress)",
 		"12:00:00.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       revoked  1/0      NetworkPolicies have changed and no longer allow it; ask `beeline policy explain`",
 		"12:00:01.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       closed   ≥6/5     allowed by shop/from-cart (egress) and shop/to-db (ingress); its end was not seen: the table of sessions is full",
+		"12:00:00.123  node a:40000               →  shop/db-0:5432 (Service shop/db)  TCP       allowed  1        the pod's own node",
+		"12:00:00.123  node b:40000               →  shop/db-0:5432 (Service shop/db)  TCP       allowed  1        -",
 		"12:00:00.123  [2001:db8::7]:53           →  shop/cart:9                       UDP       dropped  12       ingress_policy in to_pod: ask somebody",
 		"12:00:00.123  shop/cart as 198.51.100.7  →  node a                            ICMP      dropped  1        spoofed_source in from_pod: it lied",
 		"12:00:00.123  shop/cart                  →  ?                                 -         dropped  1        not_ip in from_pod: it was something else",

@@ -84,6 +84,12 @@ func flowEnd(e api.FlowEnd, protocol string) string {
 	return name
 }
 
+// flowOfNode tells whether a pod and its own node talk, which no policy has a say in.
+func flowOfNode(f api.Flow) bool {
+	s, d := f.Source, f.Destination
+	return s.Node == d.Node && (s.Kind == api.FlowEndNode && d.Kind == api.FlowEndPod || s.Kind == api.FlowEndPod && d.Kind == api.FlowEndNode)
+}
+
 // flowWhy says what has allowed a flow, or why it was dropped.
 func flowWhy(f api.Flow) string {
 	if f.Reason != "" {
@@ -100,8 +106,11 @@ func flowWhy(f api.Flow) string {
 		by = append(by, f.IngressPolicy+" (ingress)")
 	}
 	why := "-"
-	if len(by) > 0 {
+	switch {
+	case len(by) > 0:
 		why = "allowed by " + strings.Join(by, " and ")
+	case flowOfNode(f):
+		why = "the pod's own node"
 	}
 	if f.PushedOut {
 		why += "; its end was not seen: the table of sessions is full"

@@ -103,7 +103,9 @@ func (o *openSessions) note(at sessionEnds, e flow.Event, look uint64) {
 	s := o.all[at]
 	if s == nil {
 		if len(o.all) >= o.room {
-			o.untracked.Add(1)
+			if e.Kind == flow.Opened { // once for each
+				o.untracked.Add(1)
+			}
 			return
 		}
 		s = &openSession{since: time.Now()}

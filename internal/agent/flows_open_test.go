@@ -105,6 +105,8 @@ func TestOpenSessionsRoom(t *testing.T) {
 	for port := range uint16(5) {
 		e := opened(53+port, time.Now())
 		o.told(&e)
+		e.Kind = flow.Answered
+		o.told(&e)
 	}
 	if l := o.losses(); l.Events != 3 || l.Kind != flow.Closed || len(o.all) != 2 {
 		t.Errorf("%d are tracked, losses %+v", len(o.all), l)
