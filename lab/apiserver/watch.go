@@ -56,7 +56,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, asked request, wh
 		due, changed := slices.Clone(c.since(version)), s.changed
 		version = s.version
 		s.mu.Unlock()
-		if !send(due) {
+		if len(due) > 0 && !send(due) { // most changes are those of other kinds
 			return
 		}
 		select {

@@ -34,6 +34,9 @@ func TestProxies(t *testing.T) {
 	}
 }
 
+// reachPatience is for emulated machines, where kube-proxy takes a minute to write its first rules.
+const reachPatience = 3 * time.Minute
+
 // testProxy connects to a Service from a pod and from a node, before and after its backend is exchanged for another.
 func testProxy(t *testing.T, p Proxy) {
 	ctx := t.Context()
@@ -88,7 +91,7 @@ func testProxy(t *testing.T, p Proxy) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := c.Reach(ctx, netip.AddrPortFrom(service.Address, port), i, 20*time.Second); err != nil {
+			if _, err := c.Reach(ctx, netip.AddrPortFrom(service.Address, port), i, reachPatience); err != nil {
 				log, _ := os.ReadFile(kubeProxyFile(lab.Node(0), "log"))
 				t.Errorf("backend %d from a %s: %v\n%s", i, where, err, log)
 			}

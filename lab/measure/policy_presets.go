@@ -19,12 +19,12 @@ const (
 	// QuickPolicyLimit is what a quick run of the policy bench may take in all.
 	QuickPolicyLimit = 11 * time.Minute
 	// quickPolicyRounds are more than other quick runs have, since what is looked for is a hundredth.
-	quickPolicyRounds = 13
+	quickPolicyRounds = 15
 )
 
 // QuickPolicy is the plan of about ten minutes.
 func QuickPolicy(c Choice) (PolicyPlan, error) {
-	p := PolicyPlan{Schedule: QuickSchedule(c), Truth: true, Changes: 100, ChangesFor: 30 * time.Second, Scratches: 3}
+	p := PolicyPlan{Schedule: QuickSchedule(c), Truth: true, Changes: 100, ChangesFor: 40 * time.Second, Scratches: 3}
 	if c.Rounds == 0 {
 		p.Rounds, p.ExtraRounds = quickPolicyRounds, 3
 	}
