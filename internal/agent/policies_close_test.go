@@ -101,6 +101,7 @@ func TestPodThatCannotBeGuarded(t *testing.T) {
 		if of, others := a.policyWarnings(); len(of) != 1 || of[0].reason != reasonPolicyOpen || of[0].UID != "of-shop" || len(others) > 0 {
 			t.Errorf("Events of policies %+v, of the node %q", of, others)
 		}
+		<-p.wake // of what was delivered
 		broken = false
 		go func() { _ = p.run(t.Context()) }()
 		time.Sleep(policyRetry + 1)
