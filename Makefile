@@ -23,7 +23,7 @@ PLUGINS := github.com/containernetworking/plugins
 PLUGINS_VERSION = $(shell go list -m -f '{{.Version}}' $(PLUGINS))
 
 .NOTPARALLEL:
-.PHONY: help deps build portmap image image-bench manifests generate generated format lint test test-kubernetes check test-vm cluster cluster-down bench bench-services bench-nodeport bench-policy publish clean
+.PHONY: help deps build portmap image image-bench manifests generate generated format lint test test-kubernetes check test-vm cluster cluster-down bench bench-services bench-nodeport bench-policy bench-applications publish clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
@@ -118,6 +118,13 @@ bench-policy: USE := bench
 bench-policy: deps build ## Compare NetworkPolicies and flows, on and off, about ten minutes (root)
 	bin/beeline bench --suite=policy --quick --out $(BENCH_OUT)-policy
 	@echo 'report: $(abspath $(BENCH_OUT))-policy/report.html'
+
+bench-applications: USE := bench
+bench-applications: deps build ## Compare redis and HTTP at pods, ClusterIPs and NodePorts, about twenty minutes (root)
+	bin/beeline bench --suite=services --levels 1 --workloads redis_get,redis_set,http_keepalive,http_close --out $(BENCH_OUT)-applications
+	bin/beeline bench --suite=nodeport --workloads nodeport_redis_get,nodeport_redis_set,nodeport_http_keepalive,nodeport_http_close \
+		--out $(BENCH_OUT)-applications-nodeport
+	@echo 'reports: $(abspath $(BENCH_OUT))-applications/report.html, $(abspath $(BENCH_OUT))-applications-nodeport/report.html'
 
 publish: build ## Put the results of the last benches into README.md and docs/measured
 	build/publish-results.sh $(BENCH_OUT)

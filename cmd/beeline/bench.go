@@ -73,6 +73,7 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
   beeline bench --full --out results/full         everything, more than an hour
   beeline bench --contenders node,beeline --workloads tcp_rr --rounds 20
   beeline bench --suite=services                  ClusterIPs with Beeline and with kube-proxy, about ten minutes
+  beeline bench --suite=nodeport --ipv6           packets from outside to NodePorts, over IPv6
   beeline bench --suite=policy                    NetworkPolicies and flows: what they cost, and whether they are enforced
   beeline bench --list                            contenders and workloads
   beeline bench --kubeconfig ~/.kube/config       the quick one on a cluster
@@ -116,7 +117,7 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 	flags.IntVar(&f.rounds, "rounds", 0, "rounds to keep; an interval needs at least 6 (default 9, full 10)")
 	flags.DurationVar(&f.duration, "duration", 0, "length of one sample (default 500ms)")
 	flags.IntVar(&f.mtu, "mtu", 1500, "MTU of the wire")
-	flags.BoolVar(&f.ipv6, "ipv6", false, "measure IPv6")
+	flags.BoolVar(&f.ipv6, "ipv6", false, "measure IPv6 (suites network and nodeport)")
 	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random order (default random)")
 	flags.StringVar(&f.out, "out", "", "directory for results (default results/TIME)")
 	flags.Float64Var(&f.steal, "max-steal", measure.DefaultGate.Steal*100, "discard rounds with more steal than this, in % of all CPU time")

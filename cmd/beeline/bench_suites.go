@@ -27,10 +27,12 @@ const (
 	suitePolicy   = "policy"
 )
 
-// ofNetwork are the flags that mean something in the network's suite only, ofServices those in the one of Services.
+// ofNetwork are the flags that mean something in the network's suite only, ofServices those in the one of Services, and
+// ofFamilies those in the two that have both families.
 var (
-	ofNetwork  = []string{"mtu", "pods", "ipv6", "kubeconfig", "paths", "procs"}
+	ofNetwork  = []string{"mtu", "pods", "kubeconfig", "paths", "procs"}
 	ofServices = []string{"levels"}
+	ofFamilies = []string{"ipv6"}
 )
 
 // checkSuite refuses a suite that there is not, and flags that mean nothing in it.
@@ -39,11 +41,11 @@ func (f *benchFlags) checkSuite(flags *pflag.FlagSet) error {
 	switch f.suite {
 	case suiteNetwork:
 	case suiteServices:
-		wrong = ofNetwork
+		wrong = slices.Concat(ofNetwork, ofFamilies)
 	case suiteNodePort:
-		wrong = slices.Concat(ofNetwork, ofServices, []string{"full"})
-	case suitePolicy:
 		wrong = slices.Concat(ofNetwork, ofServices)
+	case suitePolicy:
+		wrong = slices.Concat(ofNetwork, ofServices, ofFamilies)
 	default:
 		return fmt.Errorf("no suite %q; there are: %s", f.suite, strings.Join([]string{suiteNetwork, suiteServices, suiteNodePort, suitePolicy}, ", "))
 	}
@@ -130,6 +132,7 @@ func (f *benchFlags) nodePortPlan() (s suitePlan, err error) {
 	}
 	plan, err := nodeport.NewPlan(nodeport.Choice{
 		Contenders: choice.Contenders, Figures: choice.Workloads, Placements: choice.Placements, Rounds: choice.Rounds, Length: choice.Length,
+		Full: f.full, IPv6: f.ipv6,
 	})
 	if err != nil {
 		return s, err

@@ -37,7 +37,7 @@ func TestBenchUsage(t *testing.T) {
 		"services on IPv6":   {[]string{"--suite", "services", "--ipv6"}, "--ipv6 means nothing"},
 		"network's member":   {[]string{"--suite", "services", "--contenders", "vxlan"}, `no contender "vxlan" in the Service bench`},
 		"no Services":        {[]string{"--suite", "services", "--levels", "0"}, "0 Services"},
-		"nodeport's full":    {[]string{"--suite", "nodeport", "--full"}, "--full means nothing"},
+		"nodeport's MTU":     {[]string{"--suite", "nodeport", "--mtu", "9000"}, "--mtu means nothing"},
 		"policy on IPv6":     {[]string{"--suite", "policy", "--ipv6"}, "--ipv6 means nothing"},
 		"policy's levels":    {[]string{"--suite", "policy", "--levels", "1"}, "--levels means nothing with --suite=policy"},
 		"policy's member":    {[]string{"--suite", "policy", "--contenders", "vxlan"}, `no contender "vxlan" in the policy bench`},

@@ -82,7 +82,7 @@ func (b *bed) isolate() error {
 
 // counted is what packets are addressed to when they have been forwarded.
 func (b *bed) counted() netip.AddrPort {
-	return netip.AddrPortFrom(b.backend.Addresses[0], udpPort)
+	return netip.AddrPortFrom(b.backendAddress(), udpPort)
 }
 
 func (b *bed) closeSinks() error {

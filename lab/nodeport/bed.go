@@ -24,6 +24,7 @@ import (
 // and servers in the pod.
 type bed struct {
 	contender contender.Contender
+	ipv6      bool // what clients, Services and servers speak
 	lab       *topology.Lab
 	server    *apiserver.Server
 	cores     cores
@@ -65,14 +66,14 @@ var endpointSysctls = []struct{ name, value string }{
 
 // openBed brings a contender up and proves that both Services work. After an error nothing of it is left.
 func openBed(ctx context.Context, c contender.Contender, p Plan) (b *bed, err error) {
-	b = &bed{contender: c, cores: p.cores, flows: p.Flows}
+	b = &bed{contender: c, ipv6: p.IPv6, cores: p.cores, flows: p.Flows}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.close())
 		}
 	}()
 	b.lab, err = topology.Up(ctx, topology.Options{
-		Name: fmt.Sprintf("np%d-%s", os.Getpid(), c.Name()), Nodes: 2, MTU: p.MTU, Outside: true, Network: c.Name(),
+		Name: fmt.Sprintf("np%d-%s", os.Getpid(), c.Name()), Nodes: 2, IPv6: p.IPv6, MTU: p.MTU, Outside: true, Network: c.Name(),
 	})
 	if err != nil {
 		return b, fmt.Errorf("bring up lab of %s: %w", c.Name(), err)
@@ -111,7 +112,7 @@ func openBed(ctx context.Context, c contender.Contender, p Plan) (b *bed, err er
 	if err := b.verifyUDP(ctx); err != nil {
 		return b, err
 	}
-	b.servers = workload.NewServers(b.lab.Place(b.backend).On(b.cores.measured), workload.Target{Address: b.backend.Addresses[0], Ports: tcpPorts()})
+	b.servers = workload.NewServers(b.lab.Place(b.backend).On(b.cores.measured), workload.Target{Address: b.backendAddress(), Ports: tcpPorts()})
 	return b, nil
 }
 
@@ -156,18 +157,28 @@ func (b *bed) bringUp(ctx context.Context) (err error) {
 	if !isProxy {
 		return b.routeThrough()
 	}
-	if err := b.server.Put(objects(b.lab.Nodes(), b.backend)...); err != nil {
+	if err := b.server.Put(objects(b.lab.Nodes(), b.backend.Node, b.backendAddress())...); err != nil {
 		return fmt.Errorf("make Services: %w", err)
 	}
 	return p.StartProxy(ctx, b.lab)
 }
 
+// family is the index of an address of the family among those of a node, a pod or the client.
+func (b *bed) family() int {
+	if b.ipv6 {
+		return 1
+	}
+	return 0
+}
+
+func (b *bed) backendAddress() netip.Addr { return b.backend.Addresses[b.family()] }
+
 // target is where clients send to over one protocol: the NodePort, or the pod itself where nothing translates.
 func (b *bed) target(nodePort, port uint16) netip.AddrPort {
 	if b.server == nil {
-		return netip.AddrPortFrom(b.backend.Addresses[0], port)
+		return netip.AddrPortFrom(b.backendAddress(), port)
 	}
-	return netip.AddrPortFrom(b.forwarder().Addresses[0].Addr(), nodePort)
+	return netip.AddrPortFrom(b.forwarder().Addresses[b.family()].Addr(), nodePort)
 }
 
 // makeGenerator prepares frames of clients behind the one on the switch, by way of the first node.
@@ -180,9 +191,10 @@ func (b *bed) makeGenerator(flows int) error {
 	if err != nil {
 		return err
 	}
+	clients := []netip.Prefix{topology.ClientNetworkIPv4, topology.ClientNetworkIPv6}[b.family()]
 	b.generator, err = packetgen.NewGenerator(b.lab.Client().On(b.cores.measured), b.devices.forwarderPort.name, packetgen.Frames{
 		SourceMAC: from, DestinationMAC: to,
-		Source:      netip.AddrPortFrom(topology.ClientNetworkIPv4.Addr().Next(), firstClientPort),
+		Source:      netip.AddrPortFrom(clients.Addr().Next(), firstClientPort),
 		Destination: b.target(udpNodePort, udpPort),
 		Flows:       flows, Ports: portsOfClient,
 	})

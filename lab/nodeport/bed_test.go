@@ -14,12 +14,17 @@ import (
 // Every frame of a small load comes through a node that only forwards, in both placements and from one to the other, and
 // TCP works beside that.
 func TestPlainForwarding(t *testing.T) {
+	t.Run("IPv4", func(t *testing.T) { testPlainForwarding(t, false) })
+	t.Run("IPv6", func(t *testing.T) { testPlainForwarding(t, true) })
+}
+
+func testPlainForwarding(t *testing.T, ipv6 bool) {
 	testenv.Root(t)
 	c := contender.Forwarding{}
 	if why := c.Unsupported(); why != "" {
 		testenv.Missing(t, why)
 	}
-	p, err := NewPlan(Choice{Contenders: []string{"node"}})
+	p, err := NewPlan(Choice{Contenders: []string{"node"}, IPv6: ipv6})
 	if err != nil {
 		testenv.Missing(t, err.Error())
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"slices"
 	"time"
@@ -29,7 +28,7 @@ const (
 // CPU for each end, counted at XDP, and with both on one CPU, counted at tc, where the stack would begin.
 func bounds(ctx context.Context, p Plan) (r result.NodePort, err error) {
 	r = result.NodePort{Flows: p.Flows, Services: otherServices + 2, Ways: ways}
-	lab, err := topology.Up(ctx, topology.Options{Name: fmt.Sprintf("np%d-bound", os.Getpid()), Nodes: 2, MTU: p.MTU, Outside: true})
+	lab, err := topology.Up(ctx, topology.Options{Name: fmt.Sprintf("np%d-bound", os.Getpid()), Nodes: 2, IPv6: p.IPv6, MTU: p.MTU, Outside: true})
 	if err != nil {
 		return r, fmt.Errorf("bring up lab of the bound: %w", err)
 	}
@@ -38,7 +37,10 @@ func bounds(ctx context.Context, p Plan) (r result.NodePort, err error) {
 		defer cancel()
 		err = errors.Join(err, lab.Down(undo))
 	}()
-	b := &bed{contender: contender.Node{}, lab: lab, cores: p.cores, backend: &topology.Pod{Netns: lab.Node(0).Netns, Addresses: []netip.Addr{lab.Node(0).Addresses[0].Addr()}}}
+	b := &bed{contender: contender.Node{}, ipv6: p.IPv6, lab: lab, cores: p.cores, backend: &topology.Pod{Netns: lab.Node(0).Netns}}
+	for _, a := range lab.Node(0).Addresses {
+		b.backend.Addresses = append(b.backend.Addresses, a.Addr())
+	}
 	b.findDevices()
 	if err := b.devices.forwarder.takeFrames(ctx); err != nil {
 		return r, err

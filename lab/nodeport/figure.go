@@ -34,7 +34,7 @@ var (
 	saturation = figure{
 		info: result.Workload{
 			Name: "nodeport_saturation", Title: "NodePort, packets at saturation",
-			Description: "60-byte UDP frames of many flows offered as fast as they can be; those that arrive per second.",
+			Description: "The shortest UDP frames of many flows offered as fast as they can be; those that arrive per second.",
 			Tool:        generatorTool, Metric: result.Rate, Unit: "/s", Better: "higher",
 		},
 		sample: sampleSaturation, lengths: 1.6, packets: true,
@@ -42,14 +42,14 @@ var (
 	lossless = figure{
 		info: result.Workload{
 			Name: "nodeport_lossless", Title: "NodePort, packets with less than 0.1 % lost",
-			Description: "The highest rate of 60-byte UDP frames of which 99.9 % arrive, found by halving.",
+			Description: "The highest rate of the shortest UDP frames of which 99.9 % arrive, found by halving.",
 			Tool:        generatorTool, Metric: result.Rate, Unit: "/s", Better: "higher",
 		},
 		sample: sampleLossless, lengths: 9, packets: true,
 	}
 	connections = tcpFigure("tcp_crr", "NodePort, new connections")
 	requests    = tcpFigure("tcp_rr", "NodePort, TCP_RR")
-	// applications are measured when they are asked for.
+	// applications are measured by a full run, and when they are asked for.
 	applications = []figure{
 		tcpFigure("redis_get", "NodePort, redis-benchmark GET, 1000 bytes"), tcpFigure("redis_set", "NodePort, redis-benchmark SET, 1000 bytes"),
 		tcpFigure("http_keepalive", "NodePort, HTTP, kept alive"), tcpFigure("http_close", "NodePort, HTTP, Connection: close"),
@@ -61,7 +61,7 @@ func cpuLeft(millions int) figure {
 	return figure{
 		info: result.Workload{
 			Name: fmt.Sprintf("nodeport_cpu_%dm", millions), Title: fmt.Sprintf("NodePort, CPU left at %d Mpps, scaled", millions),
-			Description: fmt.Sprintf("Share of the forwarding node's CPU that is left while 60-byte UDP frames come at the rate that is here what %d million per second are to the 10 million of the published study.", millions),
+			Description: fmt.Sprintf("Share of the forwarding node's CPU that is left while the shortest UDP frames come at the rate that is here what %d million per second are to the 10 million of the published study.", millions),
 			Tool:        generatorTool, Metric: result.CPULeft, Unit: "%", Better: "higher",
 		},
 		sample: sampleCPULeft, published: float64(millions) * 1e6, lengths: 1.3, packets: true,
@@ -109,12 +109,12 @@ func cells() []measure.Cell {
 // Info describes the figure.
 func (f figure) Info() result.Workload { return f.info }
 
-// asked says whether a plan has the figure: by its name, or without any names.
-func (f figure) asked(names []string) bool {
-	if len(names) == 0 {
-		return !slices.ContainsFunc(applications, func(a figure) bool { return a.info.Name == f.info.Name })
+// asked says whether a plan has the figure: by its name, or without any names; then only a full one has applications.
+func (f figure) asked(c Choice) bool {
+	if len(c.Figures) == 0 {
+		return c.Full || !slices.ContainsFunc(applications, func(a figure) bool { return a.info.Name == f.info.Name })
 	}
-	return slices.Contains(names, f.info.Name)
+	return slices.Contains(c.Figures, f.info.Name)
 }
 
 // Missing names the tool that is not installed.
@@ -125,8 +125,8 @@ func (f figure) Missing() string {
 	return ""
 }
 
-// IPv4Only says what the bench makes.
-func (figure) IPv4Only() string { return "the NodePort bench sends IPv4" }
+// IPv4Only is empty: frames and tools are of either family.
+func (figure) IPv4Only() string { return "" }
 
 // Processes are one.
 func (figure) Processes(int) []int { return []int{1} }

@@ -75,15 +75,22 @@ func TestOutcome(t *testing.T) {
 }
 
 func TestObjects(t *testing.T) {
+	t.Run("IPv4", func(t *testing.T) { testObjects(t, netip.MustParseAddr("10.77.2.2"), corev1.IPv4Protocol) })
+	t.Run("IPv6", func(t *testing.T) { testObjects(t, netip.MustParseAddr("fd77:1::2"), corev1.IPv6Protocol) })
+}
+
+func testObjects(t *testing.T, backend netip.Addr, family corev1.IPFamily) {
 	nodes := []*topology.Node{{Name: "n1"}, {Name: "n2"}}
-	backend := &topology.Pod{Node: "n2", Addresses: []netip.Addr{netip.MustParseAddr("10.77.2.2")}}
 	protocols := map[string]corev1.Protocol{}
 	nodePorts := map[int32]string{}
 	services := 0
-	for _, o := range objects(nodes, backend) {
+	for _, o := range objects(nodes, "n2", backend) {
 		switch o := o.(type) {
 		case *corev1.Service:
 			services++
+			if address := netip.MustParseAddr(o.Spec.ClusterIP); o.Spec.IPFamilies[0] != family || address.Is6() != backend.Is6() {
+				t.Errorf("%s has %s, %v", o.Name, address, o.Spec.IPFamilies)
+			}
 			for _, p := range o.Spec.Ports {
 				if p.NodePort == 0 {
 					continue
@@ -96,6 +103,11 @@ func TestObjects(t *testing.T) {
 		case *discoveryv1.EndpointSlice:
 			if o.Labels[discoveryv1.LabelServiceName] == "udp" && *o.Ports[0].Protocol != corev1.ProtocolUDP {
 				t.Errorf("endpoints of udp: %v", *o.Ports[0].Protocol)
+			}
+			for _, e := range o.Endpoints {
+				if address := netip.MustParseAddr(e.Addresses[0]); string(o.AddressType) != string(family) || address.Is6() != backend.Is6() {
+					t.Errorf("%s has %s, %s", o.Name, address, o.AddressType)
+				}
 			}
 		}
 	}
@@ -130,6 +142,10 @@ func TestNewPlan(t *testing.T) {
 	p, err = NewPlan(Choice{Figures: []string{"nodeport_redis_get"}})
 	if err != nil || len(p.Cells) != 1 {
 		t.Errorf("%d cells, %v", len(p.Cells), err)
+	}
+	p, err = NewPlan(Choice{Full: true, IPv6: true})
+	if err != nil || len(p.Cells) != len(cells()) || !p.IPv6 {
+		t.Errorf("a full plan has %d of %d cells, IPv6 %v, %v", len(p.Cells), len(cells()), p.IPv6, err)
 	}
 	for want, c := range map[string]Choice{
 		`no contender "beeline"`: {Contenders: []string{"beeline"}},

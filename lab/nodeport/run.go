@@ -33,6 +33,8 @@ type Choice struct {
 	Rounds              int
 	Length              time.Duration
 	Flows               int
+	// Full has applications too, and more rounds. IPv6 is measured instead of IPv4.
+	Full, IPv6 bool
 }
 
 // What a plan has unless chosen otherwise.
@@ -44,8 +46,12 @@ const (
 
 // NewPlan is the plan of a few minutes, or what it is narrowed down to.
 func NewPlan(c Choice) (p Plan, err error) {
+	schedule := measure.QuickSchedule
+	if c.Full {
+		schedule = measure.FullSchedule
+	}
 	p = Plan{
-		Schedule: measure.QuickSchedule(measure.Choice{Rounds: c.Rounds, Length: c.Length}),
+		Schedule: schedule(measure.Choice{Rounds: c.Rounds, Length: c.Length, IPv6: c.IPv6}),
 		MTU:      defaultMTU, Flows: defaultFlows,
 	}
 	p.Mode = "nodeport"
@@ -65,7 +71,7 @@ func NewPlan(c Choice) (p Plan, err error) {
 		}
 	}
 	for _, cell := range cells() {
-		if cell.Workload.(figure).asked(c.Figures) && (len(c.Placements) == 0 || slices.Contains(c.Placements, cell.Placement)) {
+		if cell.Workload.(figure).asked(c) && (len(c.Placements) == 0 || slices.Contains(c.Placements, cell.Placement)) {
 			if missing := cell.Workload.Missing(); missing != "" {
 				return p, fmt.Errorf("figure %s: %s", cell.Workload.Info().Name, missing)
 			}

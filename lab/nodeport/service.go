@@ -1,6 +1,8 @@
 package nodeport
 
 import (
+	"net/netip"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,15 +27,47 @@ func tcpPorts() workload.Ports {
 	return workload.Ports{Netperf: firstTCP, Redis: firstTCP + 1, HTTP: firstTCP + 2, Data: workload.Consecutive(firstTCP+3, 8)}
 }
 
-// objects are the Services: of the backend over UDP and over TCP, and others.
-func objects(nodes []*topology.Node, backend *topology.Pod) []runtime.Object {
-	behind := []services.Backend{{Address: backend.Addresses[0], Node: backend.Node}}
+// objects are the Services: of the backend at an address of a node's pod over UDP and over TCP, and others, all of the
+// address's family.
+func objects(nodes []*topology.Node, node string, backend netip.Addr) []runtime.Object {
 	ports := tcpPorts()
 	tcp := append([]int{ports.Netperf, ports.Redis, ports.HTTP}, ports.Data...)
-	udp := services.Service{Name: "udp", Address: services.TargetAddress(1), Ports: []int{udpPort}, NodePorts: []int{udpNodePort}, Backends: behind}
-	return append(overUDP(udp.Objects()), services.Fill(otherServices+1, 2, nodes, services.Service{
-		Name: "tcp", Address: services.TargetAddress(0), Ports: tcp, NodePorts: tcp, Backends: behind,
-	})...)
+	all := []services.Service{
+		{Name: "udp", Address: services.TargetAddress(1), Ports: []int{udpPort}, NodePorts: []int{udpNodePort}},
+		{Name: "tcp", Address: services.TargetAddress(0), Ports: tcp, NodePorts: tcp},
+	}
+	for i := range otherServices {
+		all = append(all, services.Filler(i, 2, nodes))
+	}
+	var list []runtime.Object
+	for _, s := range all {
+		if backend.Is6() {
+			s = overIPv6(s)
+		}
+		if len(s.NodePorts) > 0 {
+			s.Backends = []services.Backend{{Address: backend, Node: node}}
+		}
+		made := s.Objects()
+		if s.Name == "udp" {
+			made = overUDP(made)
+		}
+		list = append(list, made...)
+	}
+	return list
+}
+
+// overIPv6 gives a Service of IPv4 and its backends addresses of IPv6 that end with theirs.
+func overIPv6(s services.Service) services.Service {
+	six := func(a netip.Addr) netip.Addr {
+		b := a.As16()
+		copy(b[:12], []byte{0xfd, 0x96, 11: 0})
+		return netip.AddrFrom16(b)
+	}
+	s.Address = six(s.Address)
+	for i := range s.Backends {
+		s.Backends[i].Address = six(s.Backends[i].Address)
+	}
+	return s
 }
 
 // overUDP changes the protocol of all ports.

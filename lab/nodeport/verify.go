@@ -22,7 +22,7 @@ const patience = 30 * time.Second
 // verifyTCP proves that a client outside gets an answer through a NodePort, whole packets and both ways.
 func (b *bed) verifyTCP(ctx context.Context) error {
 	const port = firstTCP
-	listener, err := echo(ctx, b.lab.Place(b.backend), netip.AddrPortFrom(b.backend.Addresses[0], port))
+	listener, err := echo(ctx, b.lab.Place(b.backend), netip.AddrPortFrom(b.backendAddress(), port))
 	if err != nil {
 		return fmt.Errorf("verify %s: %w", b.contender.Name(), err)
 	}
@@ -123,13 +123,13 @@ func (b *bed) verifyUDP(ctx context.Context) error {
 // routeThrough leads what goes between the client and pods of the second node through the first one, both ways, where no
 // translation does that.
 func (b *bed) routeThrough() error {
-	by := b.forwarder().Addresses[0].Addr()
-	client := b.lab.ClientAddresses()[0].Addr()
+	by := b.forwarder().Addresses[b.family()].Addr()
+	client := b.lab.ClientAddresses()[b.family()].Addr()
 	for _, way := range []struct {
 		at topology.Place
 		to netip.Prefix
 	}{
-		{b.lab.Client(), b.far().PodCIDRs[0]},
+		{b.lab.Client(), b.far().PodCIDRs[b.family()]},
 		{b.far().Place(), netip.PrefixFrom(client, client.BitLen())},
 	} {
 		err := way.at.Netlink(func(h *netlink.Handle) error {
@@ -143,7 +143,7 @@ func (b *bed) routeThrough() error {
 }
 
 // keepClients has the first node not tell clients on the wire of a shorter way: forwarding back to where packets come
-// from is what is measured.
+// from is what is measured. Over IPv6 nodes tell of link-local next hops only (RFC 4861, 8.2), which nobody has here.
 func (b *bed) keepClients() error {
 	for _, device := range []string{"all", topology.Uplink} {
 		if err := b.forwarder().Place().WriteSysctl("net/ipv4/conf/"+device+"/send_redirects", "0"); err != nil {

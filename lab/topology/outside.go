@@ -12,9 +12,13 @@ import (
 // outsideHost is the number of the client outside in the wire's subnet, above those of all nodes and below the router's.
 const outsideHost = 250
 
-// ClientNetworkIPv4 holds addresses of further clients outside of the cluster, behind the one that Lab.Client gives: the
-// range that RFC 2544 keeps for benchmarks. Nodes of a lab with Outside have a route to it.
-var ClientNetworkIPv4 = netip.MustParsePrefix("198.18.0.0/15")
+// ClientNetworkIPv4 and ClientNetworkIPv6 hold addresses of further clients outside of the cluster, behind the one that
+// Lab.Client gives: the ranges that RFC 2544 and RFC 5180 keep for benchmarks. Nodes of a lab with Outside have routes to
+// them.
+var (
+	ClientNetworkIPv4 = netip.MustParsePrefix("198.18.0.0/15")
+	ClientNetworkIPv6 = netip.MustParsePrefix("2001:2::/48")
+)
 
 // Client is where a client that does not belong to the cluster runs: on the switch, with an address on the wire. It
 // exists in labs with the option Outside.
@@ -46,11 +50,17 @@ func (l *Lab) makeOutside() error {
 	return addressRouter(nodeNetns(l.Name, wireName), wireName, l.ClientAddresses())
 }
 
-// routeToClients sends what is for the network of clients to the place outside.
-func (n *Node) routeToClients(outside netip.Addr) error {
+// routeToClients sends what is for the networks of clients to the place outside, at these addresses.
+func (n *Node) routeToClients(outside []netip.Prefix) error {
 	return n.Place().Netlink(func(h *netlink.Handle) error {
-		if err := h.RouteAdd(&netlink.Route{Dst: IPNet(ClientNetworkIPv4), Gw: outside.AsSlice()}); err != nil {
-			return fmt.Errorf("route to clients via %s: %w", outside, err)
+		for _, at := range outside {
+			clients := ClientNetworkIPv4
+			if at.Addr().Is6() {
+				clients = ClientNetworkIPv6
+			}
+			if err := h.RouteAdd(&netlink.Route{Dst: IPNet(clients), Gw: at.Addr().AsSlice()}); err != nil {
+				return fmt.Errorf("route to clients via %s: %w", at.Addr(), err)
+			}
 		}
 		return nil
 	})

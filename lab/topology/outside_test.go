@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 )
@@ -34,12 +35,14 @@ func TestOutside(t *testing.T) {
 			}
 			listener.Close()
 		}
-		out, err := n.Place().Output(t.Context(), "ip", "route", "get", "198.18.7.7")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := "198.18.7.7 via " + lab.ClientAddresses()[0].Addr().String(); len(out) < len(want) || string(out[:len(want)]) != want {
-			t.Errorf("%s: route %q, want one via the client outside", n.Name, out)
+		for i, client := range []string{"198.18.7.7", "2001:2::7"} {
+			out, err := n.Place().Output(t.Context(), "ip", "route", "get", client)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := "via " + lab.ClientAddresses()[i].Addr().String() + " "; !strings.Contains(string(out), want) {
+				t.Errorf("%s: route %q, want one via the client outside", n.Name, out)
+			}
 		}
 	}
 }

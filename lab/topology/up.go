@@ -73,7 +73,7 @@ func (l *Lab) make(ctx context.Context) error {
 			}
 		}
 		if l.Outside {
-			if err := n.routeToClients(l.ClientAddresses()[0].Addr()); err != nil {
+			if err := n.routeToClients(l.ClientAddresses()); err != nil {
 				return fmt.Errorf("node %s: %w", n.Name, err)
 			}
 		}
