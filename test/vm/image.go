@@ -41,7 +41,7 @@ func buildImage(ctx context.Context, s store, work string, k kernel, tests []tes
 	img := image{kernel: found[0], initrd: filepath.Join(work, k.version+".cpio")}
 
 	root := filepath.Join(work, "root-"+k.version)
-	if err := fillRoot(ctx, root, busybox, k, tests, machines); err != nil {
+	if err := fillRoot(ctx, s, root, busybox, k, tests, machines); err != nil {
 		return image{}, err
 	}
 	top := filepath.Join(work, k.version+".top.cpio")
@@ -74,10 +74,12 @@ func prepareModules(ctx context.Context, dir, busybox string) error {
 	return os.RemoveAll(modules)
 }
 
-func fillRoot(ctx context.Context, root, busybox string, k kernel, tests []testBinary, machines int) error {
+func fillRoot(ctx context.Context, s store, root, busybox string, k kernel, tests []testBinary, machines int) error {
 	var list strings.Builder
 	for _, t := range tests {
-		fmt.Fprintln(&list, t.dir)
+		if len(t.names) > 0 {
+			fmt.Fprintln(&list, t.dir)
+		}
 	}
 	if err := os.MkdirAll(filepath.Join(root, "src"), 0o755); err != nil {
 		return err
@@ -97,11 +99,24 @@ func fillRoot(ctx context.Context, root, busybox string, k kernel, tests []testB
 		}
 	}
 	for _, t := range tests {
+		if len(t.names) == 0 {
+			continue
+		}
+		if err := os.MkdirAll(filepath.Join(root, "src", t.dir), 0o755); err != nil {
+			return err
+		}
 		if err := copyFile(filepath.Join(root, "src", t.dir, "vm.test"), t.path); err != nil {
 			return err
 		}
+		subtests := ""
+		if t.dir == contenderDir {
+			subtests = contenderSubtests
+			if err := fillContender(ctx, s, root); err != nil {
+				return fmt.Errorf("prepare the test of a contender: %w", err)
+			}
+		}
 		for part, names := range deal(t.names, machines) {
-			pattern := "^(" + strings.Join(names, "|") + ")$"
+			pattern := "^(" + strings.Join(names, "|") + ")$" + subtests
 			if len(names) == 0 {
 				continue
 			}

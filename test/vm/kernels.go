@@ -16,6 +16,8 @@ type kernel struct {
 	only map[string][]string
 	// skip is what go test's -skip wants: the subtests that are left out on this kernel.
 	skip string
+	// contender says that the test of a contender runs on this kernel.
+	contender bool
 }
 
 // kernels: the oldest that Beeline supports (no tcx, no netkit: all programs are filters there), which runs every test but those of
@@ -24,12 +26,12 @@ var kernels = []kernel{
 	{version: "6.1", meta: "linux-image-cloud-amd64"},
 	{
 		version: "6.12", meta: "linux-image-6.12-cloud-amd64", complete: true,
-		only: map[string][]string{"internal/datapath": betweenOldestAndHere}, skip: attachedAsFilters,
+		only: map[string][]string{"internal/datapath": betweenOldestAndHere}, skip: attachedAsFilters, contender: true,
 	},
 }
 
 // testedPackages are those whose tests meet the kernel.
-var testedPackages = []string{"internal/device/...", "internal/datapath/..."}
+var testedPackages = []string{"internal/device/...", "internal/datapath/...", contenderDir}
 
 // programs of this machine that the tests call and busybox does not have.
 var programs = []string{"nft"}

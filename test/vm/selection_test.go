@@ -44,6 +44,23 @@ func TestListsNameTests(t *testing.T) {
 	for _, k := range kernels {
 		check("Linux "+k.version, k.only)
 	}
+	check("contenderTest", map[string][]string{contenderDir: {contenderTest}})
+}
+
+// One kernel runs the one test of contenders, and no other.
+func TestContenderHasAMachine(t *testing.T) {
+	machines := 0
+	for _, k := range kernels {
+		if k.runs(contenderDir, contenderTest) {
+			machines++
+		}
+		if k.runs(contenderDir, "TestPodsReachPods") {
+			t.Errorf("Linux %s runs another test of contenders", k.version)
+		}
+	}
+	if machines != 1 {
+		t.Errorf("%d kernels run it", machines)
+	}
 }
 
 // Whatever is not left out by name runs on the oldest kernel; what is chosen for a newer one runs there, too.
