@@ -58,7 +58,7 @@ const (
 	bringUpPolicies = 3 * time.Second
 	aPodBeside      = 60 * time.Millisecond
 	aTruth          = 6 * time.Second
-	aPolicyChange   = 250 * time.Millisecond
+	aPolicyChange   = 150 * time.Millisecond
 	aScratch        = 3 * time.Second
 )
 

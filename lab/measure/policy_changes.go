@@ -18,6 +18,9 @@ import (
 	"github.com/beeline-cni/beeline/lab/result"
 )
 
+// policyChangePause is from one change to the next: an agent has been done with the one before for long.
+const policyChangePause = 50 * time.Millisecond
+
 // policyHappenings are the changes, in pairs that undo each other.
 var policyHappenings = []result.PolicyHappening{result.LabelForbids, result.LabelAllows, result.PolicyAdded, result.PolicyRemoved}
 
@@ -179,7 +182,7 @@ func (c *policyChanges) time(ctx context.Context, kinds [2]result.PolicyHappenin
 			case <-ctx.Done():
 				list[i].Error = ctx.Err().Error()
 				return list
-			case <-time.After(changePause):
+			case <-time.After(policyChangePause):
 			}
 		}
 	}
