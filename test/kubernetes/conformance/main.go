@@ -19,8 +19,8 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/bed"
 )
 
-// processes is how many tests run at the same time.
-const processes = 4
+// processes is how many tests run at the same time. They mostly wait for pods: two cores carry as many.
+const processes = 8
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
