@@ -112,7 +112,7 @@ func TestRestIsNotPostponedForEver(t *testing.T) {
 		time.Sleep(restAfter - 1)
 		synctest.Wait()
 		f.expect(t, "not quiet yet")
-		time.Sleep(2)
+		time.Sleep(2 * time.Nanosecond)
 		synctest.Wait()
 		f.expect(t, "quiet", "a")
 		add("b")

@@ -155,6 +155,11 @@ func TestPolicy(t *testing.T) {
 			g.expectPorts(g.pod, g.outside)
 			g.expectPorts(g.pod, g.peer)
 			g.expectPorts(g.far, g.pod, backendPort, otherPort)
+			if name == "beside kube-proxy" {
+				g.waitProblem(g.here, "--services=kube-proxy", "default/out")
+			} else {
+				g.waitNoProblem(g.here)
+			}
 		})
 	}
 }
