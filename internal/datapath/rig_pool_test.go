@@ -25,8 +25,8 @@ var spares struct {
 	all []*Datapath
 }
 
-// sparesMax bounds what spares take: each has maps that are allocated at once, up to 10 MB.
-const sparesMax = 24
+// sparesMax bounds what spares take: each has maps that are allocated at once. A network has two, and everyConfig eight configurations.
+const sparesMax = 16
 
 // lendDatapath gives a datapath with empty maps and without programs or with some, until the end of the test.
 func lendDatapath(tb testing.TB, cfg Config) *Datapath {

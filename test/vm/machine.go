@@ -63,7 +63,7 @@ func runMachine(ctx context.Context, m machine, events io.Writer) error {
 		return fmt.Errorf("QEMU is missing (Debian package qemu-system-x86, make deps): %w", err)
 	}
 	cmd := exec.CommandContext(ctx, qemu,
-		"-accel", m.accel, "-cpu", "max", "-smp", "1", "-m", "1536",
+		"-accel", m.accel, "-cpu", "max", "-smp", "1", "-m", "2048",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-kernel", m.image.kernel, "-initrd", m.image.initrd, "-append", fmt.Sprintf("console=ttyS0 panic=-1 part=%d ", m.part)+leaner,
 		"-serial", "file:"+m.console, "-serial", "stdio")

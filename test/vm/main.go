@@ -82,7 +82,7 @@ func run(ctx context.Context, args []string) error {
 	return runAll(ctx, all, atOnce)
 }
 
-// memoryFor is how many machines run side by side at most, each with 1.5 GB.
+// memoryFor is how many machines run side by side at most, each with 2 GB.
 const memoryFor = 4
 
 // runAll runs so many machines at a time, the first ones first.
