@@ -69,7 +69,7 @@ func bounds(ctx context.Context, p Plan) (r result.NodePort, err error) {
 // asked for no more than the share spare of what it makes while what is forwarded is counted beside it.
 const (
 	highest = 4e6
-	spare   = 0.9
+	spare   = 0.7
 )
 
 // counting is the median rate that the generator makes while the counter on its CPU takes in what comes back.

@@ -74,6 +74,37 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
+// A fixed rate that the generator did not make says nothing: it is made again, and not for ever.
+func TestOffered(t *testing.T) {
+	for name, test := range map[string]struct {
+		made  []uint64 // frames in a second, of 1000
+		want  uint64
+		error string
+	}{
+		"at once":    {[]uint64{990}, 990, ""},
+		"third time": {[]uint64{500, 969, 1000}, 1000, ""},
+		"never":      {[]uint64{500, 500, 500}, 0, "less than 97 % of 1000 packets per second, 3 times"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			times := 0
+			o, err := offered(t.Context(), 1000, func() (outcome, error) {
+				times++
+				return outcome{Offered: packetgen.Offered{Frames: test.made[times-1], Took: time.Second}}, nil
+			})
+			if test.error == "" && (err != nil || o.Frames != test.want) || test.error != "" && (err == nil || !strings.Contains(err.Error(), test.error)) {
+				t.Errorf("%d frames, %v; want %d, %q", o.Frames, err, test.want, test.error)
+			}
+			if times != len(test.made) {
+				t.Errorf("offered %d times, want %d", times, len(test.made))
+			}
+		})
+	}
+	broken := errors.New("broken")
+	if _, err := offered(t.Context(), 1000, func() (outcome, error) { return outcome{}, broken }); !errors.Is(err, broken) {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestObjects(t *testing.T) {
 	t.Run("IPv4", func(t *testing.T) { testObjects(t, netip.MustParseAddr("10.77.2.2"), corev1.IPv4Protocol) })
 	t.Run("IPv6", func(t *testing.T) { testObjects(t, netip.MustParseAddr("fd77:1::2"), corev1.IPv6Protocol) })

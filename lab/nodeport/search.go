@@ -14,7 +14,7 @@ const (
 	// half of it, and so on, so many times.
 	lowest  = 0.25
 	lowered = 3
-	// tries is how often a rate may be offered until it is believed to lose too much. A ring of a veth pair is full within
+	// tries is how often a rate may be offered until it is believed to lose too much, or not to be made by the generator. A ring of a veth pair is full within
 	// a millisecond: whoever takes the CPU for that long once would decide the whole search.
 	tries = 3
 )
