@@ -11,13 +11,16 @@
 
 /*
  * Answers of Services that came through the stack: of backends that are the node itself, and all to pods whose packets
- * go through it. Only here may they get the Service's address, which the stack might not take from outside.
+ * go through it. Only here may they get the Service's address, which the stack might not take from outside. They are judged
+ * with it, as their connection says how the pod knows them; `d`, which may be NULL, says by whom.
  */
-STAGE to_pod_translate(struct packet *p)
+STAGE to_pod_translate(struct packet *p, const struct decision *d)
 {
+	__u32 policed = d ? d->policed : 0;
+
 	if (!packet_is_ip(p) || !bpf_map_lookup_elem(&translated_pods, &p->destination))
 		return NEXT;
-	return translate(p, PLACE_TO_POD, TRANSLATE_ANSWERS);
+	return translate(p, PLACE_TO_POD, TRANSLATE_ANSWERS | policed << TRANSLATE_POLICED);
 }
 
 /*
@@ -37,8 +40,8 @@ static __noinline void to_pod_decide(struct decision *d, const struct packet *p)
 		d->policed |= POLICED_ELSEWHERE;
 }
 
-/* Before answers get the Service's address: policies know the backend. */
-STAGE to_pod_judge(struct packet *p)
+/* Finds out who asks about the packet, or remembers it from an earlier one. */
+STAGE to_pod_find(struct packet *p, struct decision **decision)
 {
 	__u32 now = decision_generation(), where = p->skb->ifindex | SCOPE_EGRESS;
 	struct decision *d;
@@ -52,7 +55,14 @@ STAGE to_pod_judge(struct packet *p)
 		decision_keep(d, &p->source, &p->destination, where, now);
 		to_pod_decide(d, p);
 	}
-	return session_pass(p, d);
+	*decision = d;
+	return NEXT;
+}
+
+/* What is not translated. */
+STAGE to_pod_judge(struct packet *p, struct decision *d)
+{
+	return d ? session_pass(p, d) : NEXT;
 }
 
 SEC("tcx/egress")
@@ -60,12 +70,15 @@ int to_pod(struct __sk_buff *skb)
 {
 	struct packet p = {.skb = skb, .program = PROGRAM_TO_POD};
 	enum verdict v = packet_parse(&p);
+	struct decision *d = 0;
 
 	if (v == NEXT)
 		v = endpoint_check_destination(&p);
 	if (v == NEXT)
-		v = to_pod_judge(&p);
+		v = to_pod_find(&p, &d);
 	if (v == NEXT && config_services)
-		v = to_pod_translate(&p);
+		v = to_pod_translate(&p, d);
+	if (v == NEXT)
+		v = to_pod_judge(&p, d);
 	return finish(&p, v);
 }

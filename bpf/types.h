@@ -450,6 +450,7 @@ enum session_flag {
 	SESSION_EGRESS = 1 << 6,     /* egress was judged here */
 	SESSION_INGRESS = 1 << 7,    /* ingress was judged here */
 	SESSION_REVOKED = 1 << 8,    /* it is no longer allowed, which has been told */
+	SESSION_GUESSED = 1 << 9,    /* TCP: its beginning was not seen, and who opened it may be the other one */
 };
 
 /* What a flow event tells. */
@@ -470,7 +471,7 @@ enum flow_mode {
 	FLOWS_ALL = 3,	  /* drops, and sessions of every pod */
 };
 
-/* An entry of `flows`. Of a drop, `tuple` is the packet's, as far as it can be read; else in the direction of who opened the session. */
+/* An entry of `flows`. Of a drop, `tuple` is the packet's, as far as it can be read, and as pods know it if policies drop it; else in the direction of who opened the session. */
 struct flow_event {
 	__u64 time; /* CLOCK_MONOTONIC, ns */
 	struct tuple tuple;

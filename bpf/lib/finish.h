@@ -2,7 +2,7 @@
 /* The last stage of every program. */
 #pragma once
 
-#include "flow.h"
+#include "inquiry.h"
 #include "packet.h"
 
 /* Counts a drop. A missing counter must not change what happens to the packet. */
@@ -17,6 +17,20 @@ static __always_inline void count_drop(enum program program, enum drop_reason re
 	}
 }
 
+/* Whether policies have dropped it. */
+static __always_inline bool finish_is_forbidden(enum drop_reason reason)
+{
+	return reason == DROP_INGRESS_POLICY || reason == DROP_EGRESS_POLICY || reason == DROP_POLICY_CLOSED;
+}
+
+static __always_inline void finish_tell(struct __sk_buff *skb, enum program program, enum drop_reason reason)
+{
+	if (config_policy && finish_is_forbidden(reason))
+		inquiry_tell_drop(skb, flow_what(program, reason));
+	else
+		flow_packet_dropped(skb, flow_what(program, reason));
+}
+
 /* The only place that counts, and that turns a verdict into what the kernel expects of a tc program. */
 static __always_inline int finish(const struct packet *p, enum verdict v)
 {
@@ -26,7 +40,7 @@ static __always_inline int finish(const struct packet *p, enum verdict v)
 	case DROP:
 		count_drop(p->program, p->reason, p->skb->len);
 		if (config_flows != FLOWS_OFF)
-			flow_packet_dropped(p->skb, flow_what(p->program, p->reason));
+			finish_tell(p->skb, p->program, p->reason);
 		return TC_DROP;
 	default:
 		return TC_NEXT;

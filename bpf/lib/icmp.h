@@ -12,7 +12,7 @@
 #include "packet.h"
 #include "transport.h"
 
-/* An error about a packet of TCP, UDP or ICMP echo. Offsets count from the beginning of the frame. */
+/* An error about a packet of TCP, UDP, SCTP or ICMP echo. Offsets count from the beginning of the frame. */
 struct icmp_error_quote {
 	struct tuple tuple; /* of packets that go where the error goes: the quoted packet's, turned around */
 	__u32 icmp;	    /* offset of the error's own header */
@@ -54,6 +54,7 @@ static __always_inline bool icmp_quoted_ports(struct __sk_buff *skb, struct icmp
 	switch (e->tuple.protocol) {
 	case PROTOCOL_TCP:
 	case PROTOCOL_UDP:
+	case PROTOCOL_SCTP: /* is not translated, but policies know its ports (RFC 9260, 3.1) */
 		e->tuple.source_port = q.ports.destination;
 		e->tuple.destination_port = q.ports.source;
 		return true;

@@ -86,6 +86,19 @@ static __noinline void inquiry_read(struct packet *p, struct inquiry *q)
 		t->kind = TRANSPORT_PORTS;
 }
 
+/*
+ * Tells of the drop of a packet that policies forbid as they know it, before translation or behind it: by the address that a
+ * Service has, nobody would find the pod. The result means nothing.
+ */
+SEPARATE int inquiry_tell_drop(struct __sk_buff *skb, __u32 what)
+{
+	const struct inquiry *q = inquiry_place();
+
+	if (!q || q->transport.kind != TRANSPORT_PORTS)
+		return flow_packet_dropped(skb, what); /* is not translated, or quotes what is */
+	return flow_dropped(&q->transport.tuple, what, q->transport.flags, skb->len, skb->ifindex);
+}
+
 /* Whether the packet opens a connection, by the flags of TCP. */
 static __always_inline bool inquiry_is_opening(const struct transport *t)
 {

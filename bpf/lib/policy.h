@@ -52,6 +52,19 @@ SEPARATE __u32 policy_identity(const struct address *a)
 	return identity ? *identity : IDENTITY_UNKNOWN;
 }
 
+/* The same by ipBlocks alone: of an address of this node, what rules know of whoever has it without being the node. */
+SEPARATE __u32 policy_identity_by_blocks(const struct address *a)
+{
+	struct block_key key = {.prefix_len = 128};
+	const __u32 *identity;
+
+	if (!config_policy || !a)
+		return IDENTITY_UNKNOWN;
+	key.address = *a;
+	identity = bpf_map_lookup_elem(&blocks, &key);
+	return identity ? *identity : IDENTITY_UNKNOWN;
+}
+
 /* What a set of rules allows somebody: the number in `policy_ports`; 0 for nothing. The first entry is the whole answer. */
 static __always_inline __u32 policy_allowed(__u32 set, __u32 identity)
 {

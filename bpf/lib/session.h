@@ -14,6 +14,7 @@
 enum session_answer {
 	SESSION_ALLOWED = 0,
 	SESSION_UNKNOWN = -1, /* begins one, if policies allow that */
+	SESSION_DOUBTED = -2, /* is of one whose opener may be the other end: the same, or that is revoked */
 };
 
 /* Tells those who watch (--flows). */
@@ -44,35 +45,46 @@ static __always_inline __u32 session_parts(__u32 policed, bool answer)
 	return parts;
 }
 
+static __always_inline bool session_is_to_itself(const struct inquiry *q)
+{
+	return address_equals(&q->transport.tuple.source, &q->transport.tuple.destination);
+}
+
 /*
  * What is allowed whatever policies say: a pod reaches itself, also through its Service, and its own node, and is reached by
- * that. The stack may have given the pod another address on its way back to it (kube-proxy).
+ * that. The stack may have given the pod another address on its way back to it (kube-proxy). Who is outside may write any source:
+ * only a pod's own device says that it is the pod, and only that nobody has sent it that it is the node.
  */
 static __always_inline bool session_is_free(struct __sk_buff *skb, const struct inquiry *q)
 {
 	const struct tuple *t = &q->transport.tuple;
 
-	if (address_equals(&t->source, &t->destination))
-		return true;
 	if (q->program == PROGRAM_FROM_POD)
-		return policy_identity(&t->destination) == IDENTITY_NODE;
+		return session_is_to_itself(q) || policy_identity(&t->destination) == IDENTITY_NODE;
 	if (q->program != PROGRAM_TO_POD)
 		return false;
 	return skb->ingress_ifindex == skb->ifindex ||
 	       (!skb->ingress_ifindex && policy_identity(&t->source) == IDENTITY_NODE);
 }
 
-/* What the rules of one end say about the other, which `set` is about: the NetworkPolicy that allows it, or below 0 the reason to drop. */
+/*
+ * What the rules of one end say about the other, which `set` is about: the NetworkPolicy that allows it, or below 0 the reason to
+ * drop. What bears this node's address need not be the node's: the stack masquerades what it forwards (kube-proxy).
+ */
 static __always_inline __s64 session_ask_rules(const struct inquiry *q, __u32 set, const struct address *other,
 					       __be16 port, enum drop_reason forbidden)
 {
+	__u32 identity;
 	__s64 policy;
 
 	if (!set)
 		return 0;
 	if (set == SET_CLOSED)
 		return -(__s64)DROP_POLICY_CLOSED;
-	policy = policy_ask(set, policy_identity(other), q->transport.tuple.protocol, port, q->known);
+	identity = policy_identity(other);
+	if (unlikely(identity == IDENTITY_NODE))
+		identity = policy_identity_by_blocks(other);
+	policy = policy_ask(set, identity, q->transport.tuple.protocol, port, q->known);
 	return policy == POLICY_FORBIDS ? -(__s64)forbidden : policy;
 }
 
@@ -121,46 +133,55 @@ static __always_inline bool session_port_is_clients(__be16 port)
 	return bpf_ntohs(port) >= 32768;
 }
 
-/*
- * Who has opened a connection of TCP that is in its middle and is not known here: it began before there were
- * policies, or was pushed out of `sessions`. A server's port tells; where none does, either end may have.
- */
+/* How well it is known who has opened the session of a packet that is the first of it here. */
 enum session_opener {
-	SESSION_OPENER_SENDER = 1 << 0,
-	SESSION_OPENER_RECEIVER = 1 << 1,
-	SESSION_OPENER_EITHER = SESSION_OPENER_SENDER | SESSION_OPENER_RECEIVER,
+	SESSION_OPENER_CERTAIN = 0,
+	SESSION_OPENER_LIKELY, /* by the ports */
+	SESSION_OPENER_EITHER,
 };
 
-static __always_inline enum session_opener session_guess_opener(const struct transport *t)
+/*
+ * Who has opened a connection of TCP that is in its middle and is not known here: it began before there were
+ * policies, or was pushed out of `sessions`. *answer: the receiver. A server's port tells, most of the time.
+ */
+static __always_inline enum session_opener session_guess_opener(const struct transport *t, bool *answer)
 {
 	bool sender = session_port_is_clients(t->tuple.source_port);
 	bool receiver = session_port_is_clients(t->tuple.destination_port);
 
+	*answer = false;
 	if (t->kind == TRANSPORT_ERROR)
 		return SESSION_OPENER_EITHER;
 	if (inquiry_may_open(t))
-		return SESSION_OPENER_SENDER;
+		return SESSION_OPENER_CERTAIN;
+	*answer = t->flags & TCP_SYN || receiver > sender;
 	if (t->flags & TCP_SYN)
-		return SESSION_OPENER_RECEIVER;
-	if (sender == receiver)
-		return SESSION_OPENER_EITHER;
-	return sender ? SESSION_OPENER_SENDER : SESSION_OPENER_RECEIVER;
+		return SESSION_OPENER_CERTAIN;
+	return sender == receiver ? SESSION_OPENER_EITHER : SESSION_OPENER_LIKELY;
 }
 
-/* Asks about a packet of no known session. With SESSION_ALLOWED, *answer says whether the receiver has opened it. */
+/*
+ * Asks about a packet of no known session. With SESSION_ALLOWED, *answer says whether the receiver has opened it. What the
+ * likely opener may not open, the other one may have: if a rule allows it that, it is believed, whatever the ports. That nothing
+ * isolates it in that direction is not enough, or connections from before a policy would go on that it forbids.
+ */
 static __always_inline int session_ask_unknown(struct __sk_buff *skb, struct inquiry *q, bool *answer)
 {
-	enum session_opener opener = session_guess_opener(&q->transport);
-	int reason = SESSION_UNKNOWN, turned;
+	enum session_opener opener = session_guess_opener(&q->transport, answer);
+	int reason = session_ask(skb, session_parts(q->policed, *answer), *answer);
 
-	*answer = false;
-	if (opener & SESSION_OPENER_SENDER)
-		reason = session_ask(skb, session_parts(q->policed, false), false);
-	if (reason == SESSION_ALLOWED || opener == SESSION_OPENER_SENDER)
+	if (reason == SESSION_ALLOWED || opener == SESSION_OPENER_CERTAIN)
 		return reason;
-	*answer = true;
-	turned = session_ask(skb, session_parts(q->policed, true), true);
-	return turned == SESSION_ALLOWED || reason == SESSION_UNKNOWN ? turned : reason;
+	*answer = !*answer;
+	if (session_ask(skb, session_parts(q->policed, *answer), *answer) != SESSION_ALLOWED)
+		return reason;
+	return opener == SESSION_OPENER_EITHER || q->session.egress || q->session.ingress ? SESSION_ALLOWED : reason;
+}
+
+/* Whether a session that begins with this packet may have been opened by its other end. */
+static __always_inline bool session_is_guessed(const struct transport *t)
+{
+	return t->tuple.protocol == PROTOCOL_TCP && !(t->flags & TCP_SYN);
 }
 
 /* The flags of a session that its first packet here makes. */
@@ -168,6 +189,8 @@ static __always_inline __u32 session_first_flags(const struct inquiry *q, bool a
 {
 	__u32 flags = session_parts(q->policed, answer);
 
+	if (session_is_guessed(&q->transport))
+		flags |= SESSION_GUESSED;
 	if ((bool)q->turned != answer)
 		flags |= SESSION_TURNED;
 	if (answer)
@@ -205,6 +228,13 @@ static __always_inline bool session_is_over(__u32 flags)
 	return flags & SESSION_RESET || (flags & both) == both;
 }
 
+/* Notes that a session is no longer allowed. */
+static __always_inline void session_revoke(struct __sk_buff *skb, struct inquiry *q, struct session *s)
+{
+	if (!(__sync_fetch_and_or(&s->flags, SESSION_REVOKED) & SESSION_REVOKED))
+		session_tell(skb, q, s, FLOW_REVOKED);
+}
+
 /*
  * Judges a session again, if policies have changed since, or that end for which nobody has judged it yet. A session that
  * is no longer allowed stays, so that its packets are not taken for those of a new one.
@@ -220,11 +250,12 @@ static __always_inline int session_ask_again(struct __sk_buff *skb, struct inqui
 		return SESSION_ALLOWED;
 	reason = session_ask(skb, missing, answer);
 	if (reason != SESSION_ALLOWED) {
+		if (flags & SESSION_GUESSED)
+			return SESSION_DOUBTED;
 		if (!(renewed && flags & judged) && !(flags & SESSION_ANSWERED))
 			return inquiry_may_open(&q->transport) && answer ? SESSION_UNKNOWN
 									 : reason; /* it has never been allowed */
-		if (!(__sync_fetch_and_or(&s->flags, SESSION_REVOKED) & SESSION_REVOKED))
-			session_tell(skb, q, s, FLOW_REVOKED);
+		session_revoke(skb, q, s);
 		return reason;
 	}
 	if (renewed)
@@ -328,6 +359,7 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 {
 	struct inquiry *q = inquiry_place(); /* found, so that it has keys of maps */
 	struct session *s;
+	bool doubted;
 	int reason;
 	__u64 now;
 
@@ -346,6 +378,12 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 			return DROP_UNKNOWN_FRAGMENT;
 		return reason;
 	}
+	/* Nobody outside takes part in what a pod has to do with itself; a permit would not ask who sends. */
+	if (unlikely(session_is_to_itself(q))) {
+		if (!session_is_free(skb, q))
+			return session_ask(skb, session_parts(q->policed, false), false);
+		d = 0;
+	}
 	q->turned = session_key(&q->key, &q->transport.tuple);
 	s = bpf_map_lookup_elem(&sessions, &q->key);
 	if (unlikely(q->transport.kind == TRANSPORT_ERROR)) {
@@ -354,8 +392,11 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 	}
 	now = connection_now();
 	reason = s ? session_go_on(skb, q, s, now) : SESSION_UNKNOWN;
-	if (reason == SESSION_UNKNOWN)
+	doubted = reason == SESSION_DOUBTED;
+	if (reason == SESSION_UNKNOWN || doubted)
 		reason = session_begin(skb, q, now);
+	if (unlikely(doubted && reason != SESSION_ALLOWED && s))
+		session_revoke(skb, q, s);
 	if (reason == SESSION_ALLOWED && d && session_may_permit(&q->transport))
 		session_permit(d, q);
 	return reason;

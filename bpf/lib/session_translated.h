@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "decision.h"
 #include "session.h"
 #include "translation.h"
 
@@ -47,6 +48,22 @@ STAGE session_pass_translated(struct packet *p, struct translation *x, const str
 		return NEXT;
 	}
 	return session_ask_translated(p, &x->transport, c, d, policed);
+}
+
+/*
+ * The same for an answer that the stack delivers, whose decision (decision_place_egress) is about it as it comes. That is how the pod
+ * knows it, but for who answers and where the pod's port was changed: then each packet is asked about.
+ */
+STAGE session_pass_answer(struct packet *p, struct translation *x, const struct connection *c, __u32 policed)
+{
+	struct decision *d;
+
+	if (!policy_tracks() || likely(!policed))
+		return NEXT;
+	if (unlikely(x->transport.tuple.destination_port != c->destination_port))
+		return session_ask_translated(p, &x->transport, c, 0, policed);
+	d = decision_place_egress(&p->source, &p->destination);
+	return d ? session_pass(p, d) : drop(p, DROP_POLICY_CLOSED); /* cannot be: every index has its element */
 }
 
 /* The same for an ICMP error about a packet of connection *c, which is x->error. */

@@ -218,7 +218,10 @@ STAGE translate_known(struct packet *p, struct translation *x, const struct conn
 	}
 	switch (place) {
 	case PLACE_TO_POD:
-		return c->flags & (CONNECTION_OPENER | CONNECTION_PLAIN) ? NEXT : translate_here(p, x, c);
+		if (c->flags & (CONNECTION_OPENER | CONNECTION_PLAIN))
+			return NEXT;
+		v = session_pass_answer(p, x, c, how >> TRANSLATE_POLICED);
+		return v == NEXT ? translate_here(p, x, c) : v;
 	case PLACE_TO_WIRE:
 		return translate_here(p, x, c);
 	case PLACE_WIRE:

@@ -416,6 +416,7 @@ const (
 	bpfSessionFlagSESSION_EGRESS     bpfSessionFlag = 64
 	bpfSessionFlagSESSION_INGRESS    bpfSessionFlag = 128
 	bpfSessionFlagSESSION_REVOKED    bpfSessionFlag = 256
+	bpfSessionFlagSESSION_GUESSED    bpfSessionFlag = 512
 )
 
 type bpfSourceKey struct {

@@ -129,6 +129,9 @@ func (o *policyOracle) compare(t *testing.T, r *rand.Rand, w oracle.World, conne
 		} else {
 			o.expectDrop(w, traffic, path)
 		}
+		if o.d.config.EBPFRouting && !o.d.config.Masquerade && traffic.Protocol == cluster.TCP && r.IntN(4) == 0 {
+			o.compareMiddle(t, r, w, traffic)
+		}
 	}
 	o.checkDrops(t, w)
 	return allowed
@@ -171,7 +174,11 @@ func (p passage) String() string { return p.program + " at " + p.device }
 // where there are two.
 func (o *policyOracle) path(w oracle.World, t evaluate.Traffic, byWire bool) []passage {
 	o.port = o.port%60000 + 1 // in no order that matters
-	p := firstPacket(t, 1024+o.port)
+	return o.pathOf(w, t, firstPacket(t, 1024+o.port), byWire)
+}
+
+// pathOf is the same for any packet of who opens the connection.
+func (o *policyOracle) pathOf(w oracle.World, t evaluate.Traffic, p packet, byWire bool) []passage {
 	from, to := deviceOf(t.Source.Address), deviceOf(t.Destination.Address)
 	delivered := passage{bpfProgToPod, to, "eth0", p.macs(gatewayOf(to), MAC{})}
 	switch {
@@ -180,6 +187,8 @@ func (o *policyOracle) path(w oracle.World, t evaluate.Traffic, byWire bool) []p
 	case from != "":
 		delivered.from = from
 		return []passage{{bpfProgFromPod, from, "", p.macs(MAC{}, gatewayOf(from))}, delivered}
+	case t.Source.Masqueraded:
+		return []passage{delivered}
 	case w.Nodes[0].Addresses[0] == t.Source.Address || w.Nodes[0].Addresses[1] == t.Source.Address:
 		delivered.from = ""
 		return []passage{delivered}

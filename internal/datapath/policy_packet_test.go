@@ -80,6 +80,7 @@ func (p *policyRig) sync(tb testing.TB) {
 	tb.Helper()
 	t := p.tables
 	t.Pods, t.Policies, t.Identities = maps.Clone(t.Pods), maps.Clone(t.Policies), maps.Clone(t.Identities)
+	t.Blocks, t.Ports = maps.Clone(t.Blocks), maps.Clone(t.Ports)
 	if _, err := p.d.Policies.Sync(&t); err != nil {
 		tb.Fatal(err)
 	}

@@ -4,6 +4,9 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/flow"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
@@ -147,4 +150,97 @@ func TestPolicyBehindServiceUnusual(t *testing.T) {
 		p.denies(t, "the last piece, revoked", podSends(whole.fragment(16, false)), noEgress)
 		p.denies(t, "an error about it, revoked", about(sent), noEgress)
 	})
+}
+
+// An answer that the stack delivers belongs to the session of its question, also where the Service has changed the pod's port: another
+// Service with the same backend was asked from that port before.
+func TestPolicyAnswersOfChangedPorts(t *testing.T) {
+	p := newPolicyRig(t, Config{Services: true})
+	p.throughStack(t, podA, true)
+	kind, code := byte(3), byte(3)
+	eachFamily(t, func(t *testing.T, family int) {
+		if family == 6 {
+			kind, code = 1, 4
+		}
+		pod, backend := end{podA, 40000}.at(family), end{podB, 8080}.at(family)
+		one, other := frontendOfPods.at(family), end{clusterIP, 81}.at(family)
+		p.serve(t, one, 0, backend)
+		p.serve(t, other, 0, backend)
+		p.govern(t, podA, policy.Sets{Ingress: rules, Egress: rulesOf2}, inSet(rulesOf2, map[policy.Identity]policy.Ports{idB: portsOf8080}))
+		answers := func(port uint16) run {
+			return forwarded(stackDelivers(datagram(toPod(), backend, netip.AddrPortFrom(pod.Addr(), port))))
+		}
+		p.allows(t, "a question", podSends(datagram(fromPod(), pod, one)))
+		for range 3 {
+			p.allows(t, "its answer", answers(pod.Port()))
+		}
+		p.allows(t, "another question", podSends(datagram(fromPod(), pod, other)))
+		var changed bpfConnection
+		if err := p.d.objects.Openings.Lookup(tupleOf(pod, other, protoUDP), &changed); err != nil {
+			t.Fatal(err)
+		}
+		port := swap16(changed.SourcePort)
+		if port == pod.Port() {
+			t.Fatal("the other question keeps its port")
+		}
+		sent := datagram(eth(MAC{}, MAC{}), netip.AddrPortFrom(pod.Addr(), port), backend)
+		p.allows(t, "an error about it", forwarded(stackDelivers(quoting(toPod(), podB.addr(family), pod.Addr(), kind, code, 0, sent, 500))))
+		for range 3 {
+			p.allows(t, "its answer", answers(port))
+		}
+		p.denies(t, "an answer to nothing", answers(port-1), noIngress)
+		p.govern(t, podA, policy.Sets{Ingress: rules, Egress: rulesOf2}, map[policy.Peer]policy.Ports{})
+		p.denies(t, "an answer, revoked", answers(pod.Port()), noEgress)
+		p.denies(t, "an answer of a changed port, revoked", answers(port), noEgress)
+	})
+}
+
+// What policies drop is told of with the addresses that they know: those of the pods, not of the Service in between.
+func TestPolicyTellsOfBackends(t *testing.T) {
+	p := newPolicyRig(t, Config{Services: true, Flows: FlowsPolicy})
+	reader := p.watch(t)
+	eachTransport(func(name string, family int, protocol uint8, transport func(packet, netip.AddrPort, netip.AddrPort) packet) {
+		first := func(frame packet, from, to netip.AddrPort) packet {
+			out := transport(frame, from, to)
+			if protocol == protoTCP {
+				out = out.segment(tcpSYN, 1, 1)
+			}
+			return out
+		}
+		tells := func(what string, in run, reason uint32, from, to netip.AddrPort, source, destination policy.Identity) {
+			t.Helper()
+			told(t, reader)
+			p.denies(t, name+": "+what, in, reason)
+			want := flow.Event{
+				Kind: flow.Dropped, Protocol: protocol, Source: from, Destination: to, SourceIdentity: source, DestinationIdentity: destination,
+				Reason: DropReason(reason).String(), Program: in.program, Device: p.stage.devices[deviceAt(in)],
+				Packets: [2]uint64{1}, Bytes: [2]uint64{uint64(len(in.in))},
+			}
+			if protocol == protoTCP {
+				want.TCPFlags = tcpSYN
+			}
+			if diff := cmp.Diff([]flow.Event{want}, told(t, reader), ignoreMeaning); diff != "" {
+				t.Errorf("%s: %s (-expected +got):\n%s", name, what, diff)
+			}
+		}
+		pod, frontend, backend := end{podA, 41000}.at(family), frontendOfPods.at(family), end{podB, 8080}.at(family)
+		p.serve(t, frontend, 0, backend)
+		p.govern(t, podA, policy.Sets{Ingress: rules, Egress: rulesOf2}, map[policy.Peer]policy.Ports{})
+		tells("a pod at a Service", podSends(first(fromPod(), pod, frontend)), noEgress, pod, backend, idA, idB)
+
+		f := flowOf(family)
+		backend = end{podA, 8080}.at(family)
+		p.serve(t, f.frontend, 0, backend)
+		tells("the world at a NodePort", wireBrings(first(eth(router, nodeA.mac), f.client, f.frontend)), noIngress, f.client, backend, idWorld, idA)
+		straight := end{podA, 9}.at(family)
+		tells("what is not translated", pod2Sends(first(fromPod(), end{podA2, 9}.at(family), straight)), noIngress, end{podA2, 9}.at(family), straight, idA2, idA)
+	})
+}
+
+// deviceAt is where a packet is.
+func deviceAt(in run) string {
+	if in.device == "" {
+		return "eth0"
+	}
+	return in.device
 }

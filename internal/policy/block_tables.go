@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 )
@@ -15,6 +16,9 @@ type blockTables struct {
 	// hidden are the singles that are left out of shown for being pods or this node.
 	hidden []netip.Addr
 	shown  map[netip.Addr]Identity
+	// own are those of hidden that are this node's, sorted, and whole is blocks with them.
+	own   []netip.Addr
+	whole map[netip.Prefix]Identity
 }
 
 // takeBlocks finds the identities of addresses in blocks.
@@ -70,6 +74,7 @@ func (c *Compiler) fillBlocks(t *Tables) {
 		}
 		b.blocks, b.singles = share(c.last.Blocks, b.blocks), share(c.last.Singles, b.singles)
 		b.hidden, b.shown = nil, b.singles
+		b.own, b.whole = nil, b.blocks
 	}
 	var hidden []netip.Addr
 	if len(b.singles) > 0 {
@@ -88,5 +93,29 @@ func (c *Compiler) fillBlocks(t *Tables) {
 			}
 		}
 	}
-	t.Blocks, t.Singles = b.blocks, b.shown
+	b.showOwn(t.Identities, c.last.Blocks)
+	t.Blocks, t.Singles = b.whole, b.shown
+}
+
+// showOwn puts the singles that are addresses of this node among the blocks, which alone are asked about who has such an address without
+// being the node.
+func (b *blockTables) showOwn(identities map[netip.Addr]Identity, last map[netip.Prefix]Identity) {
+	var own []netip.Addr
+	for _, addr := range b.hidden {
+		if identities[addr] == IdentityNode {
+			own = append(own, addr)
+		}
+	}
+	if slices.Equal(own, b.own) {
+		return
+	}
+	b.own, b.whole = own, b.blocks
+	if len(own) == 0 {
+		return
+	}
+	b.whole = maps.Clone(b.blocks)
+	for _, addr := range own {
+		b.whole[netip.PrefixFrom(addr, addr.BitLen())] = b.singles[addr]
+	}
+	b.whole = share(last, b.whole)
 }

@@ -10,7 +10,12 @@ func (t *Tables) Identity(addr netip.Addr) Identity {
 	if i, known := t.Singles[addr]; known {
 		return i
 	}
-	for bits := addr.BitLen() - 1; bits >= 0; bits-- {
+	return t.block(addr)
+}
+
+// block gives who is behind an address by Blocks alone.
+func (t *Tables) block(addr netip.Addr) Identity {
+	for bits := addr.BitLen(); bits >= 0; bits-- {
 		prefix, err := addr.Prefix(bits)
 		if err != nil {
 			break // addresses with a zone are in no block
@@ -26,15 +31,31 @@ func (t *Tables) Identity(addr netip.Addr) Identity {
 // destination's; 0 for protocols without ports, which only rules allow that name no port. by is the NetworkPolicy that allows it: none if
 // it needs none.
 func (t *Tables) Verdict(subject Sets, direction Direction, with netip.Addr, protocol uint8, port uint16) (allowed bool, by Policy) {
-	set := subject.Ingress
-	if direction == Egress {
-		set = subject.Egress
-	}
 	identity := t.Identity(with)
-	switch {
-	case set == NotIsolated || identity == IdentityNode:
+	if identity == IdentityNode {
 		return true, 0
-	case set == Closed:
+	}
+	return t.verdict(subject.in(direction), identity, protocol, port)
+}
+
+// VerdictMasqueraded is Verdict for ingress from somebody who bears an address of this node without being the node: whoever the node
+// forwards and masquerades.
+func (t *Tables) VerdictMasqueraded(subject Sets, from netip.Addr, protocol uint8, port uint16) (allowed bool, by Policy) {
+	return t.verdict(subject.Ingress, t.block(from), protocol, port)
+}
+
+func (s Sets) in(direction Direction) Set {
+	if direction == Egress {
+		return s.Egress
+	}
+	return s.Ingress
+}
+
+func (t *Tables) verdict(set Set, identity Identity, protocol uint8, port uint16) (allowed bool, by Policy) {
+	switch set {
+	case NotIsolated:
+		return true, 0
+	case Closed:
 		return false, 0
 	}
 	ports, known := t.Policies[Peer{set, identity}]

@@ -99,7 +99,8 @@ type Tables struct {
 	// those of a pod's two addresses differ where rules have ipBlocks.
 	Pods map[netip.Addr]Sets
 	// Identities are those of pods and of this node. Singles are the other addresses that are an ipBlock by themselves; none is in both.
-	// Before both, Blocks, by the longest prefix, are not asked.
+	// Before both, Blocks, by the longest prefix, are not asked; but they have the singles that are addresses of this node, for who has
+	// such an address without being the node (see VerdictMasqueraded).
 	Identities map[netip.Addr]Identity
 	Singles    map[netip.Addr]Identity
 	Blocks     map[netip.Prefix]Identity

@@ -142,6 +142,40 @@ func TestTablesShareWhatIsAsItWas(t *testing.T) {
 	}
 }
 
+// An ipBlock of one address of this node is among the blocks, for who bears the address without being the node: it is known what that may.
+func TestSinglesOfTheNode(t *testing.T) {
+	own, other := addr("192.168.60.11"), addr("203.0.113.7")
+	c := testCase{policies: `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{ipBlock: {cidr: 192.168.60.0/24, except: [192.168.60.11/32]}}, {ipBlock: {cidr: 203.0.113.7/32}}]}]}`}
+	s := c.snapshot(t)
+	compiler := NewCompiler("n1")
+	tables, _ := compiler.Compile(s, localTo("n1", s))
+	if _, ok := tables.Blocks[netip.PrefixFrom(own, 32)]; !ok {
+		t.Errorf("blocks are %v", tables.Blocks)
+	}
+	if _, ok := tables.Singles[other]; !ok || len(tables.Singles) != 1 {
+		t.Errorf("singles are %v", tables.Singles)
+	}
+	sets := tables.Pods[addr("10.1.1.2")]
+	if allowed, _ := tables.VerdictMasqueraded(sets, own, 6, 80); allowed {
+		t.Error("what a block excepts is allowed")
+	}
+	if allowed, _ := tables.VerdictMasqueraded(sets, addr("192.168.60.12"), 6, 80); !allowed {
+		t.Error("what is in the block is not allowed")
+	}
+	again := *s
+	again.Pods = s.Pods[1:] // a change that has nothing to do with it
+	now, _ := compiler.Compile(&again, localTo("n1", &again))
+	if !same(now.Blocks, tables.Blocks) {
+		t.Error("blocks are made anew")
+	}
+	elsewhere := *s
+	elsewhere.Nodes = nil
+	now, _ = compiler.Compile(&elsewhere, localTo("n1", s))
+	if _, ok := now.Singles[own]; !ok || len(now.Blocks) != 1 {
+		t.Errorf("the address is no node's any more: singles are %v, blocks %v", now.Singles, now.Blocks)
+	}
+}
+
 // However policies come and go, nothing is kept for long of those that are gone.
 func TestNothingIsKept(t *testing.T) {
 	w := newRandomWorld(1)

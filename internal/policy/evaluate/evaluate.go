@@ -32,6 +32,8 @@ type Endpoint struct {
 	Address netip.Addr
 	// Node says that this is the node on which the pod at the other end runs, by whatever address.
 	Node bool
+	// Masqueraded says that who sends from Address only bears it: it is a node's, which forwards it so. It counts as an address then.
+	Masqueraded bool
 }
 
 // Verdict is what becomes of traffic, and why.
@@ -169,7 +171,7 @@ func resolve(s *cluster.Snapshot, e, other Endpoint) (end, error) {
 		}
 	}
 	for _, node := range s.Nodes {
-		if slices.Contains(node.Addresses, address) {
+		if !e.Masqueraded && slices.Contains(node.Addresses, address) {
 			return end{address: address, node: node.Name}, nil
 		}
 	}

@@ -154,6 +154,12 @@ func TestEvaluate(t *testing.T) {
 			{"172.30.0.2 > prod/web TCP 80", false}, {"prod/host-b > prod/web TCP 80", false}, {"172.30.0.2 > prod/db TCP 80", true}, {"prod/host > prod/db TCP 80", false},
 			{"fd00:172:30::1 > prod/web TCP 80", true},
 		}},
+		{"who only bears a node's address is that address", []string{
+			`{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 172.30.0.0/24, except: [172.30.0.2/32]}}], ports: [{port: 80}]}]}`,
+		}, []asked{
+			{"masqueraded:172.30.0.1 > prod/web TCP 80", true}, {"masqueraded:172.30.0.1 > prod/web TCP 81", false}, {"172.30.0.1 > prod/web TCP 81", true},
+			{"masqueraded:172.30.0.2 > prod/db TCP 80", false}, {"172.30.0.2 > prod/db TCP 80", true}, {"masqueraded:fd00:172:30::1 > prod/web TCP 80", false},
+		}},
 		{"a pod reaches itself", []string{`{podSelector: {}, policyTypes: [Ingress, Egress]}`}, []asked{
 			{"prod/web > prod/web TCP 80", true}, {"prod/web > 10.1.1.2 TCP 80", true}, {"10.1.1.2 > prod/web TCP 80", true},
 		}},

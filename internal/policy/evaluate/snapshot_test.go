@@ -87,6 +87,7 @@ func endpoint(t *testing.T, text string) (e Endpoint) {
 	if text == "node" {
 		return Endpoint{Node: true}
 	}
+	text, e.Masqueraded = strings.CutPrefix(text, "masqueraded:")
 	pod, address, both := strings.Cut(text, "@")
 	if namespace, name, isPod := strings.Cut(pod, "/"); isPod {
 		e.Pod = cluster.Key{Namespace: namespace, Name: name}

@@ -2,8 +2,10 @@ package oracle
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
 )
 
@@ -21,12 +23,12 @@ func Documentation(w World, t evaluate.Traffic) (allowed bool, why string, err e
 
 // Allows tells whether this node lets pass what has a judgement: what is said to pods elsewhere is for their nodes to enforce.
 func (w World) Allows(j evaluate.Judgement) bool {
-	for _, p := range w.Own() {
-		if p.Key() == j.Pod {
-			return j.Allowed
-		}
-	}
-	return true
+	return j.Allowed || !w.Judges(j)
+}
+
+// Judges tells whether a judgement is of a pod of this node.
+func (w World) Judges(j evaluate.Judgement) bool {
+	return slices.ContainsFunc(w.Own(), func(p *cluster.Pod) bool { return p.Key() == j.Pod })
 }
 
 // Disagreement words the smallest cluster in which a judge disagrees with the documentation about traffic. If it does not in a World that

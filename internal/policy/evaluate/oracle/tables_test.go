@@ -24,6 +24,9 @@ func byTables(tables *policy.Tables) Judge {
 		}{{t.Source, t.Destination, policy.Egress}, {t.Destination, t.Source, policy.Ingress}} {
 			sets := tables.Pods[end.self.Address]
 			ok, by := tables.Verdict(sets, end.direction, end.other.Address, uint8(t.Protocol), t.Port)
+			if end.other.Masqueraded {
+				ok, by = tables.VerdictMasqueraded(sets, end.other.Address, uint8(t.Protocol), t.Port)
+			}
 			allowed = allowed && ok
 			why += fmt.Sprintf("%s of %s: sets %+v, identity %#x: %t, by %v\n", end.direction, end.self.Address, sets,
 				tables.Identity(end.other.Address), ok, tables.Names[by])

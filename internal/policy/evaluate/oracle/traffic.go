@@ -39,6 +39,7 @@ func (w World) Traffic(r *rand.Rand) evaluate.Traffic {
 	if chance(r, 50) {
 		t.Source, t.Destination = t.Destination, t.Source
 	}
+	t.Source.Masqueraded = t.Source.Address == nodes[0].Addresses[family] && chance(r, 70)
 	t.Port = uint16(1 + r.IntN(65535))
 	if chance(r, 80) {
 		t.Port = pick(r, usualPorts...)
@@ -61,7 +62,7 @@ func (w World) Traffic(r *rand.Rand) evaluate.Traffic {
 
 // end gives the other end of traffic with a pod, of a family: a pod, an address of nobody, or this node.
 func (w World) end(r *rand.Rand, family int, not *cluster.Pod) evaluate.Endpoint {
-	if chance(r, 5) {
+	if chance(r, 8) {
 		return evaluate.Endpoint{Address: nodes[0].Addresses[family]}
 	}
 	if chance(r, 65) {
@@ -83,6 +84,9 @@ func (w World) end(r *rand.Rand, family int, not *cluster.Pod) evaluate.Endpoint
 // Describe says in one line what traffic is.
 func Describe(t evaluate.Traffic) string {
 	end := func(e evaluate.Endpoint) string {
+		if e.Masqueraded {
+			return e.Address.String() + " (masqueraded)"
+		}
 		if e.Pod == (cluster.Key{}) {
 			return e.Address.String()
 		}
