@@ -19,7 +19,7 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/bed"
 )
 
-// processes is how many tests run at the same time. They mostly wait for pods: two cores carry as many.
+// processes is how many tests run at the same time. They mostly wait for pods: two cores carry this many.
 const processes = 8
 
 func main() {

@@ -11,12 +11,11 @@ type test struct {
 }
 
 // TestNetwork is what pods, nodes and Services can expect of any network, on any topology. It leaves the cluster as
-// it was. Most of its time is waiting: once the cast is there, tests run beside each other.
+// it was.
 func TestNetwork(t *testing.T) {
-	run(t, test{"NodesAreReady", nodesAreReady})
-	run(t, test{"Cast", func(t *testing.T) { theCast(t) }})
 	for _, test := range []test{
-		{"Replacement", replacement}, // first what takes longest
+		{"NodesAreReady", nodesAreReady},
+		{"Replacement", replacement},
 		{"Terminating", terminating},
 		{"PodsReachPods", podsReachPods},
 		{"PodsAndNodes", podsAndNodes},
@@ -40,11 +39,6 @@ func TestNetwork(t *testing.T) {
 		{"WorldSeesNodes", worldSeesNodes},
 		{"APIServerFromPods", apiServerFromPods},
 	} {
-		beside := test.run
-		test.run = func(t *testing.T) {
-			t.Parallel()
-			beside(t)
-		}
 		run(t, test)
 	}
 }

@@ -54,7 +54,7 @@ func rounds(logs string) []round {
 			append(smoke("^TestNetwork$"), "-skip=^TestNetwork$/^(LoadBalancer|ExternalIP)$"),
 		}},
 		{"kube-proxy", plan.Options{Network: "beeline", Proxy: "iptables"}, []command{
-			smoke("^TestNetwork$/^(NodesAreReady|Cast|ClusterDNS|ClusterIP|PodsAndServicesAtOnce|NodePort|NodePortLocal|HostPort|WorldSeesNodes|APIServerFromPods)$"),
+			smoke("^TestNetwork$/^(NodesAreReady|ClusterDNS|ClusterIP|PodsAndServicesAtOnce|NodePort|NodePortLocal|HostPort|WorldSeesNodes|APIServerFromPods)$"),
 		}},
 	}
 }
