@@ -28,8 +28,6 @@ type socketRig struct {
 	cfg    Config
 	cgroup string
 	d      *Datapath
-	// borrowed is the datapath that the rig began with.
-	borrowed *Datapath
 }
 
 // Backends and Services of the socket tests.
@@ -65,11 +63,7 @@ func newSocketRig(tb testing.TB, node bool) *socketRig {
 	})
 	r.open(tb)
 	tb.Cleanup(func() {
-		end := giveBack
-		if r.d != r.borrowed || tb.Failed() {
-			end = (*Datapath).Unload
-		}
-		if err := end(r.d); err != nil {
+		if err := r.d.Unload(); err != nil {
 			tb.Error(err)
 		}
 	})
@@ -87,14 +81,7 @@ func (r *socketRig) open(tb testing.TB) {
 	if r.cfg.atSockets() {
 		programs = socketProgramNames
 	}
-	var d *Datapath
-	var err error
-	if r.borrowed == nil {
-		d, err = borrow(r.cfg, programs, testLog(tb))
-		r.borrowed = d
-	} else {
-		d, err = open(r.cfg, programs, testLog(tb))
-	}
+	d, err := open(r.cfg, programs, testLog(tb))
 	if err != nil {
 		tb.Fatalf("%+v", err)
 	}
