@@ -55,9 +55,6 @@ func takeSpare(cfg Config) *Datapath {
 	for i, d := range spares.all {
 		have := d.config
 		have.Root = cfg.Root
-		if cfg.atSockets() == have.atSockets() {
-			have.Cgroup = cfg.Cgroup // which cgroup it is says where programs go, not what they are
-		}
 		if have == cfg {
 			spares.all = append(spares.all[:i:i], spares.all[i+1:]...)
 			return d
@@ -68,9 +65,6 @@ func takeSpare(cfg Config) *Datapath {
 
 // keepSpare clears the datapath for others; false where that is not possible or takes longer than it saves.
 func keepSpare(d *Datapath) bool {
-	if d.config.HostNetns > 1 { // the number of a namespace, which comes once
-		return false
-	}
 	for _, m := range d.objects.byName {
 		if clearMap(m) != nil {
 			return false
@@ -126,16 +120,10 @@ func giveBack(d *Datapath) error {
 		detachNow(d.pin(a))
 		errs = append(errs, d.detach(a))
 	}
-	sockets, err := socketPins(d.config.Root)
-	errs = append(errs, err)
-	for _, name := range sockets {
-		detachNow(filepath.Join(socketDir(d.config.Root), name))
-	}
-	_, err = detachSockets(d.config.Root)
 	for _, m := range d.objects.byName {
 		errs = append(errs, m.Unpin()) // which forgets the pin, else the next one would count as there already
 	}
-	errs = append(errs, err, os.RemoveAll(mapDir(d.config.Root)), os.RemoveAll(linkDir(d.config.Root)))
+	errs = append(errs, os.RemoveAll(mapDir(d.config.Root)), os.RemoveAll(linkDir(d.config.Root)))
 	if err := errors.Join(errs...); err != nil {
 		return errors.Join(err, d.Close())
 	}
