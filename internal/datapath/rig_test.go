@@ -75,6 +75,20 @@ var theStage = sync.OnceValue(func() *stage {
 	return s
 })
 
+// stayInSecond waits where another second of the datapath's clock (2^30 ns) is about to begin, so that what follows has half of one: in
+// each, the first packet of a way that the kernel's routes say goes by the kernel itself (wire_xdp_way).
+func stayInSecond(tb testing.TB) {
+	tb.Helper()
+	const second = 1 << 30
+	now, err := Monotonic()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if left := second - now%second; left < second/2 {
+		time.Sleep(left)
+	}
+}
+
 // stayOnCPU keeps the thread on the CPU that it is on: what the programs keep for each CPU is then that of all their runs.
 func stayOnCPU() error {
 	var cpu uint32

@@ -141,6 +141,7 @@ func TestXDPKnownConnections(t *testing.T) {
 	eachTransport(func(name string, family int, _ uint8, transport func(packet, netip.AddrPort, netip.AddrPort) packet) {
 		f := flowOf(family)
 		c := turned(name+" to the client", transport(eth(nodeB.mac, nodeA.mac), f.backend, f.node), transport(eth(nodeA.mac, router), f.frontend, f.client).ttl(63))
+		stayInSecond(t)
 		r.stage.do(func() { _, _ = r.run(c.run) })
 		r.checkOne(t, c)
 	})
@@ -204,6 +205,7 @@ func TestXDPBegins(t *testing.T) {
 		r.checkOne(t, untouched(name+" back too early", back.in))
 		r.checkOne(t, turned(name+" first", first(forth), first(sent)))
 		r.checkOne(t, turned(name+" second", forth, sent))
+		stayInSecond(t)
 		r.stage.do(func() { _, _ = r.run(back.run) })
 		r.checkOne(t, back)
 
