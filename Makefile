@@ -110,7 +110,7 @@ bench-services: deps build ## Compare Services with the real kube-proxy, about t
 	@echo 'report: $(abspath $(BENCH_OUT))-services/report.html'
 
 bench-nodeport: USE := bench
-bench-nodeport: deps build ## Compare NodePorts with the real kube-proxy, about ten minutes (root)
+bench-nodeport: deps build ## Compare NodePorts with the real kube-proxy, about a quarter of an hour (root)
 	bin/beeline bench --suite=nodeport --out $(BENCH_OUT)-nodeport
 	@echo 'report: $(abspath $(BENCH_OUT))-nodeport/report.html'
 
