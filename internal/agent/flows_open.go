@@ -43,8 +43,8 @@ func newOpenSessions(room int) *openSessions {
 	return &openSessions{room: room, all: map[sessionEnds]*openSession{}}
 }
 
-// told takes note of an event, and says in it what is known of the session besides. If it is the beginning of a session in the place of one that has not ended, it gives the event that tells
-// of the end of that one.
+// told takes note of an event, and says in it what is known of the session besides. If it is the beginning of a session in the place
+// of one that has not ended, it gives the event that tells of the end of that one.
 func (o *openSessions) told(e *flow.Event) (replaced *flow.Event) {
 	at := sessionEnds{e.Source, e.Destination, e.Protocol}
 	o.mu.Lock()

@@ -112,13 +112,16 @@ func (s *Sessions) Complete(events []flow.Event) error {
 		held, err = s.held()
 	}
 	for i, before := range ended {
-		v, e := s.endOf(&events[i])
-		err = errors.Join(err, e)
-		if v == nil {
-			v = &before
-		}
-		if v.Packets == before.Packets { // else a permit may have ended meanwhile, and what was held is counted
-			held.addTo(keyOf(&events[i]), v)
+		v := &before
+		if held != nil {
+			now, e := s.endOf(&events[i])
+			err = errors.Join(err, e)
+			if now != nil {
+				v = now
+			}
+			if v.Packets == before.Packets { // else a permit may have ended meanwhile, and what was held is counted
+				held.addTo(keyOf(&events[i]), v)
+			}
 		}
 		events[i].Packets, events[i].Bytes = v.Packets, v.Bytes
 	}
