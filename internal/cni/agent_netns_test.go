@@ -1,0 +1,160 @@
+package cni_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/ipam"
+)
+
+// agent behaves as the real one does towards the plugin: it hands out addresses, knows endpoints as long
+// as their host device exists, and deletes the device with the endpoint. It has no datapath.
+type agent struct {
+	node ns.NetNS
+	pool *ipam.Pool
+
+	mu        sync.Mutex
+	endpoints map[api.Attachment]api.Endpoint
+	// sick is what Ready and Add answer, if set.
+	sick error
+	// mtu is what pods get, adds counts the calls; during, if set, runs in the middle of Add.
+	mtu    int
+	adds   int
+	during func()
+}
+
+func owner(a api.Attachment) string { return a.ContainerID + "/" + a.IfName }
+
+func (a *agent) Add(_ context.Context, req api.AddRequest) (*api.AddResponse, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.adds++
+	if a.sick != nil {
+		return nil, a.sick
+	}
+	addrs, err := a.pool.Allocate(ipam.Owner{ID: owner(req.Attachment), Namespace: req.Pod.Namespace})
+	var exhausted *ipam.ExhaustedError
+	switch {
+	case errors.As(err, &exhausted):
+		return nil, api.Errorf(api.CodeExhausted, "%v", err)
+	case errors.Is(err, ipam.ErrHeld):
+		return nil, api.Errorf(api.CodeConflict, "%v", err)
+	case err != nil:
+		return nil, err
+	}
+	e := api.Endpoint{
+		Attachment: req.Attachment, Network: req.Network, Pod: req.Pod, Netns: req.Netns, HostDevice: req.HostDevice,
+		HostIfIndex: req.HostIfIndex, HostMAC: req.HostMAC, PodMAC: req.PodMAC, Addresses: addrs, MTU: a.mtu, State: "ready",
+	}
+	a.endpoints[req.Attachment] = e
+	if a.during != nil {
+		a.during()
+	}
+	resp := &api.AddResponse{MTU: e.MTU}
+	for _, addr := range addrs {
+		gateway := netip.MustParseAddr("169.254.1.1")
+		if addr.Is6() {
+			gateway = netip.MustParseAddr("fe80::1")
+		}
+		resp.Addresses = append(resp.Addresses, netip.PrefixFrom(addr, addr.BitLen()))
+		resp.Gateways = append(resp.Gateways, gateway)
+	}
+	return resp, nil
+}
+
+func (a *agent) Delete(_ context.Context, at api.Attachment) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.remove(at)
+}
+
+func (a *agent) remove(at api.Attachment) error {
+	err := a.node.Do(func(ns.NetNS) error { return device.DeleteHost(device.HostName(at.ContainerID, at.IfName)) })
+	if err == nil {
+		a.pool.Release(owner(at))
+		delete(a.endpoints, at)
+	}
+	return err
+}
+
+func (a *agent) Check(_ context.Context, at api.Attachment) (*api.Endpoint, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e, ok := a.endpoints[at]
+	if !ok {
+		return nil, api.Errorf(api.CodeNotFound, "no endpoint")
+	}
+	return &e, nil
+}
+
+func (a *agent) GC(_ context.Context, req api.GCRequest) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var errs []error
+	for at, e := range a.endpoints {
+		if e.Network == req.Network && !slices.Contains(req.Valid, at) {
+			errs = append(errs, a.remove(at))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (a *agent) Ready(context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.sick
+}
+
+func (a *agent) Status(context.Context) (*api.Status, error) { return &api.Status{}, nil }
+
+func (a *agent) Endpoints(context.Context) ([]api.Endpoint, error) { return nil, nil }
+
+func (a *agent) Services(context.Context, api.ServiceFilter) ([]api.ServicePort, error) {
+	return nil, nil
+}
+
+func (a *agent) Policies(context.Context, api.PolicyFilter) ([]api.NetworkPolicy, error) {
+	return nil, nil
+}
+
+func (a *agent) ExplainPolicy(context.Context, api.PolicyQuestion) (*api.PolicyAnswer, error) {
+	return &api.PolicyAnswer{}, nil
+}
+
+func (a *agent) Drops(context.Context) ([]api.Drop, error) { return nil, nil }
+
+func (a *agent) Flows(context.Context, api.FlowFilter) (*api.FlowList, error) {
+	return &api.FlowList{}, nil
+}
+
+func (a *agent) FollowFlows(context.Context, api.FlowFilter, func(api.FlowLine) error) error {
+	return nil
+}
+
+// known gives a copy of the endpoints.
+func (a *agent) known() map[api.Attachment]api.Endpoint {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return maps.Clone(a.endpoints)
+}
+
+// asked gives how often Add was called.
+func (a *agent) asked() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.adds
+}
+
+func (a *agent) fallSick(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sick = err
+}
