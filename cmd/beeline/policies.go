@@ -101,7 +101,7 @@ func policyRows(s *api.Status) [][]string {
 		policies = "not known yet"
 	}
 	add("policies", policies, "")
-	add("policies that are not understood or do not fit", p.Closed, "")
+	add("policies that are closed", p.Closed, "")
 	add("policies that are not in force yet", p.Pending, "")
 	add("pods here that policies select", p.Pods, "policed_pods")
 	add("pods that are closed", p.ClosedPods, "")

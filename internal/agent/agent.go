@@ -63,6 +63,7 @@ type Agent struct {
 	connections     connections
 	flows           *flows
 	rest            *rest
+	closer          *closer
 	ways            ways
 	features        []api.Feature
 
@@ -226,6 +227,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		reconciledOnce:  make(chan struct{}, 1),
 		servicesChanged: make(chan struct{}, 1),
 		rest:            newRest(dp.AttachPod, dp.AttachPodRest, log),
+		closer:          &closer{log: log, sync: device.SyncClosed},
 		connections:     connections{wake: make(chan struct{}, 1)},
 		flows:           newFlows(config),
 	}

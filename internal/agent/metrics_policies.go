@@ -10,7 +10,7 @@ import (
 
 var (
 	descPolicies         = prometheus.NewDesc("beeline_policies", "NetworkPolicies of the cluster by their state on this node: in_force, closed or pending.", []string{"state"}, nil)
-	descPolicyPods       = prometheus.NewDesc("beeline_policy_pods", "Pods of this node that NetworkPolicies select: closed ones get and send nothing in some direction because a policy is not understood, does not fit or is not known.", []string{"state"}, nil)
+	descPolicyPods       = prometheus.NewDesc("beeline_policy_pods", "Pods of this node that NetworkPolicies select: closed ones get and send nothing in some direction because a policy is not understood, does not fit or is not known, or nothing by the host's stack because a program is missing.", []string{"state"}, nil)
 	descPolicySets       = prometheus.NewDesc("beeline_policy_sets", "Sets of rules of NetworkPolicies in force on this node.", nil, nil)
 	descPolicyIdentities = prometheus.NewDesc("beeline_policy_identities", "Single addresses that NetworkPolicies tell apart.", nil, nil)
 	descPolicyBlocks     = prometheus.NewDesc("beeline_policy_blocks", "Prefixes that NetworkPolicies tell apart.", nil, nil)

@@ -3,7 +3,6 @@ package agent
 import (
 	"errors"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -60,56 +59,6 @@ func TestAddressesThatTablesKnow(t *testing.T) {
 	p.setPods(nil)
 	_ = p.pass()
 	expect("could not be deleted", p, true)
-}
-
-// A pod to which the host's stack sends unjudged is named with the policies that it is about; everything else is in force, and it is tried
-// again.
-func TestPodThatCannotBeGuarded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		table, p := newFakePolicies()
-		broken := true
-		var syncsBefore int
-		p.guard = func(sets map[netip.Addr]policy.Sets) map[netip.Addr]error {
-			syncsBefore = table.syncs
-			if _, ok := sets[webAddress]; ok && broken {
-				return map[netip.Addr]error{webAddress: errors.New("no program")}
-			}
-			return nil
-		}
-		p.deliver(policySnapshot("other", "shop"))
-		p.setPods([]policy.LocalPod{webLocal})
-		mustPass(t, p)
-		if syncsBefore != 0 {
-			t.Error("guarded after rules were put into force")
-		}
-		expectSets(t, "not guarded", table, webSets)
-		state := func(namespace string) policyState {
-			return p.current().states[cluster.Key{Namespace: namespace, Name: "p"}]
-		}
-		if s := state("shop"); s.state != api.PolicyPending || !strings.Contains(s.reason, "no program") {
-			t.Errorf("state %+v", s)
-		}
-		if s := state("other"); s.state != api.PolicyInForce {
-			t.Errorf("another policy: state %+v", s)
-		}
-		if o := p.current(); !o.filled || !slices.ContainsFunc(o.all(), func(text string) bool {
-			return strings.Contains(text, "shop/p is not in force for what the host's stack sends to pod shop/web")
-		}) {
-			t.Errorf("filled %t, problems %q", o.filled, o.all())
-		}
-		a := &Agent{policies: p}
-		if of, others := a.policyWarnings(); len(of) != 1 || of[0].reason != reasonPolicyOpen || of[0].UID != "of-shop" || len(others) > 0 {
-			t.Errorf("Events of policies %+v, of the node %q", of, others)
-		}
-		<-p.wake // of what was delivered
-		broken = false
-		go func() { _ = p.run(t.Context()) }()
-		time.Sleep(policyRetry + 1)
-		synctest.Wait()
-		if o := p.current(); len(o.all()) > 0 || state("shop").state != api.PolicyInForce {
-			t.Errorf("problems %q, state %+v", o.all(), state("shop"))
-		}
-	})
 }
 
 // How long a change took begins when it was heard of, also if another one came before a pass, and if it could not be written at first.

@@ -20,8 +20,9 @@ type policyOutcome struct {
 	// and with open.
 	failure                   error
 	compileProblems, problems []policy.Problem
-	// unguarded are the addresses of pods to which the host's stack sends unjudged, and open what that means for policies.
-	unguarded map[netip.Addr]error
+	// unguarded are the addresses of pods that lack the program for what the host's stack sends to them, and open what it means for policies
+	// where the stack sends it all the same.
+	unguarded map[netip.Addr]unguarded
 	open      []policy.Problem
 	// closed says why pods here are closed.
 	closed map[closedPod]string
@@ -36,8 +37,9 @@ type policyOutcome struct {
 func (p *policies) conclude(now policyOutcome) {
 	before := p.current()
 	now.closed = now.closedPods()
-	now.open = now.openPods()
-	now.problems = slices.Concat(now.compileProblems, now.unfinished(), now.open)
+	var closed []policy.Problem
+	closed, now.open = now.unguardedPods()
+	now.problems = slices.Concat(now.compileProblems, now.unfinished(), closed, now.open)
 	if failure := now.failure; failure != nil && (before.failure == nil || before.failure.Error() != failure.Error()) {
 		p.log.Error("NetworkPolicies cannot be written", "error", failure)
 	}
@@ -114,10 +116,10 @@ func named(policies []*cluster.NetworkPolicy) string {
 	return strings.Join(names, ", ")
 }
 
-// someOf gives one of these errors, always the same one; nil if there is none.
-func someOf(all map[netip.Addr]error) error {
+// someOf gives one of these, always the same one; the zero value if there is none.
+func someOf(all map[netip.Addr]unguarded) unguarded {
 	if len(all) == 0 {
-		return nil
+		return unguarded{}
 	}
 	return all[slices.MinFunc(slices.Collect(maps.Keys(all)), netip.Addr.Compare)]
 }

@@ -94,6 +94,11 @@ func (a *Agent) policyStatus() api.PolicyStatus {
 	for c := range o.closed {
 		closed[c.pod] = true
 	}
+	for _, pod := range o.local.Pods {
+		if o.isUnguarded(pod) && len(o.open) == 0 {
+			closed[pod.Pod] = true
+		}
+	}
 	s.ClosedPods = len(closed)
 	if o.tables == nil {
 		return s

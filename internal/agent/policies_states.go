@@ -154,15 +154,22 @@ func (o policyOutcome) unfinished() (all []policy.Problem) {
 	})
 }
 
-// openPods are the policies that are not in force for what the host's stack sends to pods, each with those pods.
-func (o policyOutcome) openPods() (all []policy.Problem) {
+// unguardedPods are the policies, each with its pods, that are about what the host's stack sends to pods whose program for it is missing:
+// nothing is forwarded to closed ones, and open ones get it unjudged.
+func (o policyOutcome) unguardedPods() (closed, open []policy.Problem) {
 	if len(o.unguarded) == 0 {
-		return nil
+		return nil, nil
 	}
+	some := someOf(o.unguarded)
+	state, why := "closed for what the host's stack forwards to it", oneLine{some.err}
+	if some.open != nil {
+		state, why = "open for what the host's stack sends to it", oneLine{errors.Join(some.err, some.open)}
+	}
+	var all []policy.Problem
 	concerned := map[cluster.Key][]cluster.Key{}
 	view := o.local.View(o.snapshot, "")
 	for _, pod := range o.local.Pods {
-		if !slices.ContainsFunc(pod.Addresses, func(a netip.Addr) bool { return o.unguarded[a] != nil }) {
+		if !o.isUnguarded(pod) {
 			continue
 		}
 		ingress, _ := selecting(view, pod.Pod)
@@ -170,15 +177,21 @@ func (o policyOutcome) openPods() (all []policy.Problem) {
 			concerned[key] = append(concerned[key], pod.Pod)
 		}
 		if len(ingress) == 0 { // closed, since its labels are not known
-			all = append(all, policy.Problem{
-				Pods: []cluster.Key{pod.Pod}, Text: fmt.Sprintf("pod %s is not closed for what the host's stack sends to it: %v", pod.Pod, oneLine{someOf(o.unguarded)}),
-			})
+			all = append(all, policy.Problem{Pods: []cluster.Key{pod.Pod}, Text: fmt.Sprintf("pod %s is %s: %v", pod.Pod, state, why)})
 		}
 	}
-	ofPolicies := o.problemsOf(concerned, func(key cluster.Key, pods []cluster.Key) string {
-		return fmt.Sprintf("NetworkPolicy %s is not in force for what the host's stack sends to %s: %v", key, countPods(pods), oneLine{someOf(o.unguarded)})
-	})
-	return append(all, ofPolicies...)
+	all = append(all, o.problemsOf(concerned, func(key cluster.Key, pods []cluster.Key) string {
+		return fmt.Sprintf("NetworkPolicy %s: %s is %s: %v", key, countPods(pods), state, why)
+	})...)
+	if some.open != nil {
+		return nil, all
+	}
+	return all, nil
+}
+
+// isUnguarded tells whether a pod lacks the program for what the host's stack sends to it.
+func (o policyOutcome) isUnguarded(pod policy.LocalPod) bool {
+	return slices.ContainsFunc(pod.Addresses, func(a netip.Addr) bool { _, is := o.unguarded[a]; return is })
 }
 
 // problemsOf makes one problem of each policy with the pods that are concerned.
@@ -190,12 +203,12 @@ func (o policyOutcome) problemsOf(concerned map[cluster.Key][]cluster.Key, text 
 	return all
 }
 
-// countPods names pods in a sentence.
+// countPods names pods in a sentence, where they are singular.
 func countPods(pods []cluster.Key) string {
 	if len(pods) == 1 {
 		return "pod " + pods[0].String()
 	}
-	return fmt.Sprintf("%d pods", len(pods))
+	return fmt.Sprintf("each of %d pods", len(pods))
 }
 
 // selecting gives the policies that select a pod in each direction.

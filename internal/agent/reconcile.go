@@ -151,6 +151,7 @@ func (a *Agent) apply(want desired) error {
 	_, err = device.SyncRoutes(want.kernelRoutes)
 	step("kernel routes", err)
 	step("routing rules", a.applyTunnelRules(want))
+	step("routing rules of closed pods", a.closer.renew(a.policies == nil))
 	step("tunnel device", a.removeTunnel(want))
 	for name, e := range a.endpoints {
 		if err := a.followMTU(name, e, want.mtu); err != nil {
@@ -213,9 +214,7 @@ func (a *Agent) attach(want desired) error {
 		}
 		a.attached[name] = index
 	}
-	for name, e := range a.endpoints {
-		attach(name, e.HostIfIndex, func(string, int) error { return a.rest.add(e) })
-	}
+	a.attachPods(attach)
 	if a.datapath.SetStackSends(a.stackSends()) {
 		for _, u := range a.uplinks {
 			delete(a.attached, u.Name)
@@ -246,6 +245,22 @@ func (a *Agent) attach(want desired) error {
 		return err
 	}
 	return a.datapath.Commit()
+}
+
+// attachPods does so with pods' devices, each by a call of attach. Pods that lack the program for what is sent to them are no error: policies
+// say what becomes of them.
+func (a *Agent) attachPods(attach func(name string, index int, put func(name string, index int) error)) {
+	unguarded := false
+	for name, e := range a.endpoints {
+		attach(name, e.HostIfIndex, func(string, int) error {
+			lacks, err := a.rest.renew(e)
+			unguarded = unguarded || lacks
+			return err
+		})
+	}
+	if unguarded && a.policies != nil {
+		_ = a.policies.pass() // what failed is in the outcome
+	}
 }
 
 // attachUplink puts the programs on a device to the world. One whose driver cannot forward is left to tc.

@@ -35,7 +35,7 @@ type rest struct {
 	guarded map[netip.Addr]policy.Sets
 }
 
-// podDevice is a device that has the programs which a pod cannot be without; all says that it has the others too.
+// podDevice is a device that has the programs which a pod cannot be without, or should have; all says that it has the others too.
 type podDevice struct {
 	index     int
 	addresses []netip.Addr
@@ -59,19 +59,38 @@ func (r *rest) later() {
 	}
 }
 
-// add attaches the first programs of a pod's device, and all of them if policies are about what is sent to the pod. The others follow.
+// add attaches the first programs of the device of a pod that is being added, and all of them if policies are about what is sent to the
+// pod. The others follow.
 func (r *rest) add(e api.Endpoint) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.first(e.HostDevice, e.HostIfIndex); err != nil {
+	d, err := r.begin(e)
+	if err != nil || !d.isGoverned(r.guarded) {
 		return err
 	}
+	return r.complete(e.HostDevice, d)
+}
+
+// renew does the same at the device of a pod that is there already. If it gives lacks, policies are about what is sent to the pod and the
+// program for that is missing: guard says what becomes of the pod. Only without the first programs there is an error.
+func (r *rest) renew(e api.Endpoint) (lacks bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d, err := r.begin(e)
+	if !d.isGoverned(r.guarded) {
+		return false, err
+	}
+	if err != nil {
+		return true, err
+	}
+	return r.complete(e.HostDevice, d) != nil, nil
+}
+
+// begin attaches the first programs. The device is known from here on, with them or without.
+func (r *rest) begin(e api.Endpoint) (*podDevice, error) {
 	d := &podDevice{index: e.HostIfIndex, addresses: e.Addresses}
 	r.devices[e.HostDevice] = d
-	if !d.isGoverned(r.guarded) {
-		return nil
-	}
-	return r.complete(e.HostDevice, d)
+	return d, r.first(e.HostDevice, e.HostIfIndex)
 }
 
 // drop forgets a device: nothing is attached to it from here on.
@@ -103,6 +122,14 @@ func (r *rest) guard(sets map[netip.Addr]policy.Sets) (unguarded map[netip.Addr]
 // isGoverned tells whether sets say something about what is sent to a pod.
 func (d *podDevice) isGoverned(sets map[netip.Addr]policy.Sets) bool {
 	return slices.ContainsFunc(d.addresses, func(a netip.Addr) bool { return sets[a].Ingress != policy.NotIsolated })
+}
+
+// isWhole tells whether a device has had all programs attached.
+func (r *rest) isWhole(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d := r.devices[name]
+	return d != nil && d.all
 }
 
 // lacking lists the devices that lack something, of some.

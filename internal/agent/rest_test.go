@@ -97,6 +97,36 @@ func TestGuard(t *testing.T) {
 	f.expect(t, "a device that is gone", "a", "b", "e")
 }
 
+// A device whose programs are put on again is one that lacks some until they are, whichever cannot be attached.
+func TestRenew(t *testing.T) {
+	f, r := newFakeDevices()
+	pod := podAt("a", "10.1.1.2")
+	if err := r.add(pod); err != nil {
+		t.Fatal(err)
+	}
+	r.guard(ingressOf("10.1.1.2"))
+	f.expect(t, "guarded", "a")
+	if lacks, err := r.renew(pod); lacks || err != nil || !r.isWhole("a") {
+		t.Errorf("renewed: lacks %t, whole %t, error %v", lacks, r.isWhole("a"), err)
+	}
+	f.broken["a"] = true
+	if lacks, err := r.renew(pod); !lacks || err != nil || r.isWhole("a") {
+		t.Errorf("the others cannot be attached: lacks %t, whole %t, error %v", lacks, r.isWhole("a"), err)
+	}
+	r.first = func(string, int) error { return errors.New("no first program") }
+	fresh := podAt("b", "10.1.1.2")
+	if lacks, err := r.renew(fresh); !lacks || err == nil {
+		t.Errorf("the first ones cannot be attached: lacks %t, error %v", lacks, err)
+	}
+	f.broken["b"] = true
+	if unguarded := r.guard(ingressOf("10.1.1.2")); len(unguarded) != 1 {
+		t.Errorf("errors: %v", unguarded)
+	}
+	if lacks, err := r.renew(podAt("free", "10.1.1.5")); lacks || err == nil {
+		t.Errorf("a pod that no policy selects: lacks %t, error %v", lacks, err)
+	}
+}
+
 // What nobody waits for is done when it is quiet, and also if it never is.
 func TestRestIsNotPostponedForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -18,7 +18,7 @@ func (a *Agent) newPolicies() (err error) {
 	a.policies = newPolicies(a.datapath.Policies, policy.NewCompiler(a.config.NodeName).Compile, a.config.Manifests != "", a.metrics, a.log)
 	a.policies.changed = a.policiesChanged
 	a.policies.filledFirst = a.reconcileSoon // programs may wait for it
-	a.policies.guard = a.rest.guard
+	a.policies.guard = a.closer.guard(a.rest.guard)
 	a.policies.fresh = a.datapath.PoliciesFresh()
 	a.policiesLost, err = a.datapath.PoliciesLost()
 	return err

@@ -261,9 +261,14 @@ func (d *Datapath) detach(a Attachment) error {
 	return nil
 }
 
-// CheckPod reports the first program that is missing on the host's end of a pod's device.
+// CheckPod reports the first program that is missing on the host's end of a pod's device, of those that AttachPod puts there.
 func (d *Datapath) CheckPod(name string, ifindex int) error {
 	return d.check(name, ifindex, d.podPrograms(name))
+}
+
+// CheckPodRest does the same after AttachPodRest.
+func (d *Datapath) CheckPodRest(name string, ifindex int) error {
+	return d.check(name, ifindex, d.allPodPrograms())
 }
 
 // CheckUplink does the same for an uplink.

@@ -16,8 +16,8 @@ const TunnelTable = Protocol
 // tunnelPriority puts the rules for TunnelTable behind that for local addresses (0) and before table main (32766).
 const tunnelPriority = 190
 
-// SyncRules makes the rules with Protocol be exactly those that look up in TunnelTable what comes from the given
-// prefixes, and returns how many it added or deleted. Rules of others stay as they are.
+// SyncRules makes the rules with Protocol, but for those of SyncClosed, be exactly those that look up in TunnelTable what comes
+// from the given prefixes, and returns how many it added or deleted. Rules of others stay as they are.
 func SyncRules(sources []netip.Prefix) (changed int, err error) {
 	wanted := map[netip.Prefix]bool{}
 	for _, p := range sources {
@@ -29,6 +29,9 @@ func SyncRules(sources []netip.Prefix) (changed int, err error) {
 	}
 	var errs []error
 	for _, rule := range present {
+		if isClosedRule(rule) {
+			continue
+		}
 		from, ok := prefixOf(rule.Src)
 		if ok && wanted[from] && rule.Table == TunnelTable && rule.Priority == tunnelPriority {
 			delete(wanted, from) // a second one like it is deleted

@@ -12,7 +12,8 @@ type PolicyFilter struct {
 const (
 	// PolicyInForce is that of one that is obeyed here.
 	PolicyInForce = "in force"
-	// PolicyClosed is that of one that is not understood or does not fit: nothing is allowed that it might have a say in.
+	// PolicyClosed is that of one that is not understood, does not fit, or for which a pod lacks a program: nothing is allowed that it might
+	// have a say in, or in the last case nothing that the host's stack forwards.
 	PolicyClosed = "closed"
 	// PolicyPending is that of one that is not in force yet, nor are its pods closed for it.
 	PolicyPending = "pending"
@@ -101,8 +102,7 @@ type PolicyStatus struct {
 	Enforced bool `json:"enforced"`
 	// Known says that the tables have had all of them since this agent started.
 	Known bool `json:"known"`
-	// Policies counts those of the cluster, Closed those that are not understood or do not fit, and Pending those that are not in
-	// force yet.
+	// Policies counts those of the cluster, Closed those that are PolicyClosed, and Pending those that are not in force yet.
 	Policies int `json:"policies"`
 	Closed   int `json:"closed"`
 	Pending  int `json:"pending"`
