@@ -109,7 +109,8 @@ func TestNodePortSegmentation(t *testing.T) {
 		}
 		p, s := n.a.received(t)
 		packets, size = p-packets, s-size
-		if size < 2*stream || size/packets < 3000 {
+		// How much larger they are is a matter of how fast both ends are: a slow sender makes fewer segments at once.
+		if size < 2*stream || size/packets <= 1500+ethLen {
 			t.Errorf("IPv%d: %d bytes came in %d packets, which are no larger than the wire allows", family, size, packets)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 )
 
 // TCP flags as they are in the header's 14th byte.
@@ -132,24 +133,46 @@ func TestRefuseLimit(t *testing.T) {
 	r := newServiceRig(t, Config{})
 	frontend := netip.AddrPortFrom(nodeA.v4, 30099)
 	r.serve(t, frontend, 0)
-	const limit, packets = 1000, 4000
+	const limit, left, packets = 1000, 5, 50
 	udp := eth(router, nodeA.mac).ipv4(world.v4, frontend.Addr()).udp(1, frontend.Port())
 	syn := eth(router, nodeA.mac).ipv4(world.v4, frontend.Addr()).tcp(1, frontend.Port()).segment(tcpSYN, 1, 0)
 	verdicts := map[verdict]int{}
-	r.stage.do(func() {
-		for range packets {
-			for _, p := range []packet{udp, syn} {
-				got, err := r.run(run{program: bpfProgFromWire, in: p.bytes()})
+	for took := time.Second; took >= time.Second && !t.Failed(); { // else the next second has begun
+		clear(verdicts)
+		r.refused(t, 100*time.Millisecond, limit-left)
+		began := time.Now()
+		r.stage.do(func() {
+			for i := range 2 * packets {
+				got, err := r.run(run{program: bpfProgFromWire, in: []packet{udp, syn}[i%2].bytes()})
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				verdicts[got.verdict]++
 			}
-		}
-	})
-	errors := verdicts[verdictRedirect] - packets
-	if verdicts[verdictDrop]+errors != packets || verdicts[verdictDrop] == 0 || errors < limit {
-		t.Errorf("of %d datagrams %d were answered and %d dropped", packets, errors, verdicts[verdictDrop])
+		})
+		took = time.Since(began) + 200*time.Millisecond
+	}
+	if verdicts[verdictRedirect] != packets+left || verdicts[verdictDrop] != packets-left {
+		t.Errorf("of %d datagrams and %d SYN %d were answered and %d dropped", packets, packets, verdicts[verdictRedirect], verdicts[verdictDrop])
+	}
+	r.refused(t, time.Second+100*time.Millisecond, limit)
+	r.checkOne(t, answered("in the next second", wireBrings(udp), unreachable(udp)))
+}
+
+// refused makes every CPU have sent so many errors in a second that began some time ago.
+func (r *rig) refused(tb testing.TB, ago time.Duration, sent uint64) {
+	tb.Helper()
+	now, err := Monotonic()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	type rate struct{ Since, Sent uint64 } // struct refusal_rate
+	all := make([]rate, possibleCPUs(tb))
+	for i := range all {
+		all[i] = rate{uint64(now - ago), sent}
+	}
+	if err := r.d.objects.Refusals.Put(uint32(0), all); err != nil {
+		tb.Fatal(err)
 	}
 }

@@ -22,7 +22,7 @@ import (
 // patience is how long a packet that should come may take, nothingMore how long one is waited for that must not.
 // Nothing depends on their exact length.
 const (
-	patience    = 10 * time.Second
+	patience    = 30 * time.Second
 	nothingMore = 100 * time.Millisecond
 )
 
