@@ -43,7 +43,7 @@ func run(t *testing.T, dir string, reread time.Duration) *running {
 // expect waits until a snapshot with just these nodes arrives.
 func (r *running) expect(names ...string) *Snapshot {
 	r.t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(30 * time.Second)
 	var last []string
 	for {
 		select {
@@ -64,7 +64,7 @@ func (r *running) expect(names ...string) *Snapshot {
 // expectProblem waits until a problem contains text; with none given, until there is no problem.
 func (r *running) expectProblem(text string) {
 	r.t.Helper()
-	for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(5 * time.Millisecond) {
+	for start := time.Now(); time.Since(start) < 30*time.Second; time.Sleep(5 * time.Millisecond) {
 		all := strings.Join(r.source.Problems(), "\n")
 		if text == "" && all == "" || text != "" && strings.Contains(all, text) {
 			return
@@ -155,7 +155,7 @@ func TestEqualSnapshotIsNotDeliveredAgain(t *testing.T) {
 		if len(s.Nodes) != 2 {
 			t.Errorf("a snapshot without a change was delivered: %v", s)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("the change was not delivered")
 	}
 }

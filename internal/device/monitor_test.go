@@ -21,7 +21,7 @@ import (
 func awaitChange(t *testing.T, changes <-chan Change, done func(Change) bool) {
 	t.Helper()
 	var sum Change
-	timeout := time.After(10 * time.Second)
+	timeout := time.After(30 * time.Second)
 	for !done(sum) {
 		select {
 		case change, ok := <-changes:
@@ -192,7 +192,7 @@ func TestMonitorEndsWhileNobodyReceives(t *testing.T) {
 		return errors.Join(err, addAddress("up0", "192.0.2.7/32"))
 	})
 	cancel()
-	timeout := time.After(10 * time.Second)
+	timeout := time.After(30 * time.Second)
 	for {
 		select {
 		case _, ok := <-changes:

@@ -190,7 +190,7 @@ func TestManagedNeighbourThatIsGoneIsNotReported(t *testing.T) {
 		if err := eventually(func() error { return neighbourIs(up, nodeB4, nil) }); err != nil {
 			return err
 		}
-		return neighbourIs(up, nodeB6, mac)
+		return eventually(func() error { return neighbourIs(up, nodeB6, mac) }) // which may miss a few answers on a busy machine
 	})
 }
 

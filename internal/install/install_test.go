@@ -256,7 +256,7 @@ func TestWatch(t *testing.T) {
 		}
 		select {
 		case <-changes:
-		case <-time.After(10 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Errorf("%s: nobody was told", change.what)
 		}
 	}

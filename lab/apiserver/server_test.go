@@ -98,7 +98,7 @@ func TestInformers(t *testing.T) {
 					if got != want {
 						t.Fatalf("%q, want %q", got, want)
 					}
-				case <-time.After(10 * time.Second):
+				case <-time.After(30 * time.Second):
 					t.Fatalf("no event, want %q", want)
 				}
 			}

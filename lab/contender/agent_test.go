@@ -1,6 +1,7 @@
 package contender
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -54,10 +55,18 @@ func TestAgentThatEndsShowsItsLog(t *testing.T) {
 func TestAgentThatIsNeverReady(t *testing.T) {
 	lab := bareLab(t, "t-agent-mute")
 	fakeBinaries(t, `echo "called with $*" >&2; exec sleep 1000`)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	err := Beeline{Routing: "kernel"}.Up(ctx, lab)
 	node := lab.Node(0)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { // once the agent has said all it has to say, or after a while
+		defer cancel()
+		for begin := time.Now(); time.Since(begin) < 30*time.Second; time.Sleep(10 * time.Millisecond) {
+			if log, err := os.ReadFile(agentLog(node)); err == nil && bytes.HasSuffix(log, []byte("\n")) {
+				return
+			}
+		}
+	}()
+	err := Beeline{Routing: "kernel"}.Up(ctx, lab)
 	for _, want := range []string{
 		"not ready in time", "called with agent --node-name n1", "--routing kernel", "--bpffs " + node.BPFFS,
 	} {

@@ -61,7 +61,7 @@ func TestUntilNobodyAnswers(t *testing.T) {
 	}
 	closed := make(chan time.Time, 1)
 	go func() {
-		time.Sleep(30 * time.Millisecond)
+		time.Sleep(time.Second)
 		closed <- time.Now()
 		l.Close()
 	}()
@@ -69,7 +69,7 @@ func TestUntilNobodyAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if since := at.Sub(<-closed); since < -20*time.Millisecond {
+	if since := at.Sub(<-closed); since < -500*time.Millisecond { // a busy machine's backend may have answered nobody for a moment
 		t.Errorf("silence began %v before there was any", -since)
 	}
 }

@@ -288,7 +288,7 @@ func newNetwork(t *testing.T) *fake {
 // wantNothingLeft looks for what a run would leave.
 func (f *fake) wantNothingLeft(t *testing.T) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		f.mu.Lock()
 		left := len(f.spaces) + len(f.pods) + len(f.services) + f.workers
 		f.mu.Unlock()

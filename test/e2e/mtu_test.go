@@ -193,20 +193,19 @@ func (c *cluster) waitPathMTU(from *topology.Pod, to netip.Addr, want int) {
 		c.t.Fatal(err)
 	}
 	defer probe.Close()
-	if err := probe.find(); err != nil {
-		c.t.Fatalf("%s to %s: %v", from.Name, to, err)
-	}
-	got, err := probe.mtu()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	if got != want {
-		c.t.Errorf("%s thinks that the path to %s carries %d bytes, want %d", from.Name, to, got, want)
-		return
-	}
+	eventually(c.t, func() error {
+		if err := probe.find(); err != nil {
+			return fmt.Errorf("%s to %s: %w", from.Name, to, err)
+		}
+		got, err := probe.mtu()
+		if err == nil && got != want {
+			err = fmt.Errorf("%s thinks that the path to %s carries %d bytes, want %d", from.Name, to, got, want)
+		}
+		return err
+	})
 	buffer := make([]byte, 64<<10)
 	for {
-		if err := receiver.SetReadDeadline(time.Now().Add(answerTime)); err != nil {
+		if err := receiver.SetReadDeadline(time.Now().Add(patience)); err != nil {
 			c.t.Fatal(err)
 		}
 		n, _, err := receiver.ReadFrom(buffer)
