@@ -15,6 +15,10 @@ type reserved struct {
 	// Ports are the range that was asked for, Added the parts of it that nobody had reserved before.
 	Ports PortRange         `json:"ports"`
 	Added []device.PortSpan `json:"added"`
+	// Local is the range that ports of sockets were chosen from before, Beside the one that they have been chosen from since. Zero: it
+	// was left alone.
+	Local  device.PortSpan `json:"local"`
+	Beside device.PortSpan `json:"beside"`
 }
 
 func reservedFile(stateDir string) string { return filepath.Join(stateDir, "reserved-ports.json") }
@@ -46,6 +50,10 @@ func (r reserved) save(stateDir string) error {
 }
 
 // reservePorts keeps the node's own sockets off the ports that translation gives. What is about to be taken is written down before.
+//
+// From a reserved port the kernel goes on to the next one that is not (udp_lib_get_port, __inet_hash_connect). Where most of those that
+// it chooses from are reserved, most sockets get the one behind them: after a long search, and one that whoever forges answers need not
+// guess. So it is made to choose from others in the first place.
 func (a *Agent) reservePorts() error {
 	if !a.config.Masquerade && a.ways.services != ServicesEBPF {
 		return releasePorts(a.config.StateDir)
@@ -55,35 +63,67 @@ func (a *Agent) reservePorts() error {
 	if err != nil {
 		a.log.Warn("what earlier agents have reserved is not given back", "error", err)
 	}
-	if before.Ports != now && len(before.Added) > 0 {
+	if before.Ports != now {
 		if err := releasePorts(a.config.StateDir); err != nil {
 			return err
 		}
 		before = reserved{}
 	}
 	add, err := device.UnreservedPorts(device.PortSpan(now))
-	if err != nil || len(add) == 0 {
+	if err != nil {
 		return err
+	}
+	local, err := device.LocalPorts()
+	if err != nil {
+		return err
+	}
+	beside := local.Beside(device.PortSpan(now))
+	if len(add) == 0 && beside == local {
+		return nil
 	}
 	// Both are parts of now; what is in both, somebody else has taken off the list meanwhile.
-	if err := (reserved{now, device.JoinSpans(append(before.Added, add...))}).save(a.config.StateDir); err != nil {
+	taken := reserved{Ports: now, Added: device.JoinSpans(append(before.Added, add...)), Local: before.Local, Beside: before.Beside}
+	if beside != local {
+		taken.Local, taken.Beside = local, beside
+	}
+	if err := taken.save(a.config.StateDir); err != nil {
 		return err
 	}
-	added, err := device.ReservePorts(device.PortSpan(now))
-	if err == nil {
-		a.log.Info("ports are reserved for translation", "ports", now.String(), "added", added)
+	return a.takePorts(local, beside)
+}
+
+// takePorts reserves the ports of translation, and has those of sockets chosen from `beside` instead of `local`.
+func (a *Agent) takePorts(local, beside device.PortSpan) error {
+	added, err := device.ReservePorts(device.PortSpan(a.config.NATPorts))
+	if err != nil {
+		return err
 	}
-	return err
+	if beside != local {
+		if err := device.SetLocalPorts(beside); err != nil {
+			return err
+		}
+	}
+	a.log.Info("ports are reserved for translation", "ports", a.config.NATPorts.String(), "added", added, "sockets", PortRange(beside).String())
+	return nil
 }
 
 // releasePorts gives back what agents with this state directory have reserved.
 func releasePorts(stateDir string) error {
 	r, err := loadReserved(stateDir)
-	if err != nil || len(r.Added) == 0 {
+	if err != nil || len(r.Added) == 0 && r.Beside == (device.PortSpan{}) {
 		return err
 	}
 	if err := device.ReleasePorts(r.Added); err != nil {
 		return err
+	}
+	local, err := device.LocalPorts()
+	if err != nil {
+		return err
+	}
+	if local == r.Beside { // else somebody has chosen another one
+		if err := device.SetLocalPorts(r.Local); err != nil {
+			return err
+		}
 	}
 	if err := os.Remove(reservedFile(stateDir)); err != nil {
 		return fmt.Errorf("forget which ports were reserved: %w", err)

@@ -25,7 +25,7 @@ func TestReservedPortsAreGivenBack(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	const key = "/proc/sys/net/ipv4/ip_local_reserved_ports"
+	const key, localKey = "/proc/sys/net/ipv4/ip_local_reserved_ports", "/proc/sys/net/ipv4/ip_local_port_range"
 	err = netns.Do(func(ns.NetNS) error {
 		expect := func(step, want string) {
 			got, err := os.ReadFile(key)
@@ -33,7 +33,13 @@ func TestReservedPortsAreGivenBack(t *testing.T) {
 				t.Errorf("%s: reserved are %q, want %q (%v)", step, got, want, err)
 			}
 		}
-		if err := os.WriteFile(key, []byte("8080,50000"), 0); err != nil {
+		local := func(step, want string) {
+			got, err := os.ReadFile(localKey)
+			if err != nil || strings.Join(strings.Fields(string(got)), "-") != want {
+				t.Errorf("%s: ports of sockets are chosen from %q, want %s (%v)", step, got, want, err)
+			}
+		}
+		if err := errors.Join(os.WriteFile(key, []byte("8080,50000"), 0), os.WriteFile(localKey, []byte("32768 60999"), 0)); err != nil {
 			return err
 		}
 		config := Config{StateDir: t.TempDir(), Masquerade: true}
@@ -46,6 +52,7 @@ func TestReservedPortsAreGivenBack(t *testing.T) {
 		}
 		reserve(40000, 65535)
 		expect("first", "8080,40000-65535")
+		local("first", "32768-39999")
 		reserve(40000, 65535)
 		expect("again", "8080,40000-65535")
 		for range 3 {
@@ -58,17 +65,33 @@ func TestReservedPortsAreGivenBack(t *testing.T) {
 		if r, err := loadReserved(config.StateDir); err != nil || len(r.Added) > 2 {
 			t.Errorf("written down are %v, %v: more with each time", r.Added, err)
 		}
+		if err := os.WriteFile(localKey, []byte("30001 60000"), 0); err != nil {
+			return err
+		}
+		reserve(40000, 65535)
+		local("somebody else's choice", "30001-39999")
 		reserve(45000, 46000)
 		expect("another range", "8080,45000-46000,50000")
+		local("another range", "30001-44999")
 		config.Masquerade = false
 		reserve(45000, 46000)
 		expect("nothing is translated", "8080,50000")
+		local("nothing is translated", "30001-60000")
 		config.Masquerade = true
 		reserve(45000, 46000)
 		if err := releasePorts(config.StateDir); err != nil {
 			return err
 		}
 		expect("uninstalled", "8080,50000")
+		local("uninstalled", "30001-60000")
+		reserve(45000, 46000)
+		if err := os.WriteFile(localKey, []byte("20001 60000"), 0); err != nil {
+			return err
+		}
+		if err := releasePorts(config.StateDir); err != nil {
+			return err
+		}
+		local("chosen by somebody else before it is uninstalled", "20001-60000")
 		return releasePorts(config.StateDir)
 	})
 	if err != nil {

@@ -234,7 +234,7 @@ func remains(c *cluster, n *node) (found []string) {
 		c.t.Fatal(err)
 	}
 	for _, command := range [][]string{
-		{"nft", "list", "tables"}, {"bpftool", "net", "show"}, {"bpftool", "cgroup", "show", n.Cgroup}, {"sysctl", "net.ipv4.ip_local_reserved_ports"},
+		{"nft", "list", "tables"}, {"bpftool", "net", "show"}, {"bpftool", "cgroup", "show", n.Cgroup}, {"sysctl", "net.ipv4.ip_local_reserved_ports"}, {"sysctl", "net.ipv4.ip_local_port_range"},
 	} {
 		said, err := n.Place().Output(c.t.Context(), command[0], command[1:]...)
 		if err != nil {
