@@ -60,13 +60,22 @@ static __always_inline void flow_submit(struct flow_event *e)
 	bpf_ringbuf_submit(e, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
-/*
- * Whether a session is among those that are told of (--flows-sample). By when it was opened, which it keeps to its end and
- * the agent can see too: all of its events are told, or none.
- */
-static __always_inline bool flow_sampled(const struct session *s)
+static __always_inline __u32 flow_mix(__u32 hash, __u32 word)
 {
-	return config_flows_sample <= 1 || (__u32)s->opened % config_flows_sample == 0;
+	hash = (hash ^ word) * 0x9e3779b1; /* Knuth's multiplicative hash */
+	return hash ^ hash >> 15;
+}
+
+/*
+ * Whether a session is among those that are told of (--flows-sample). By its ports and when it was opened, which it keeps to
+ * its end and the agent can see too: all of its events are told, or none. Many begin in one tick of the clock. Samples of
+ * internal/datapath does the same.
+ */
+static __always_inline bool flow_sampled(const struct tuple *key, const struct session *s)
+{
+	__u32 ports = bpf_ntohs(key->source_port) + bpf_ntohs(key->destination_port); /* the same in both directions */
+
+	return config_flows_sample <= 1 || flow_mix(s->opened, ports) % config_flows_sample == 0;
 }
 
 /*
@@ -78,7 +87,7 @@ static __noinline int flow_session(const struct tuple *key, const struct session
 	bool turned = s->flags & SESSION_TURNED;
 	struct flow_event *e;
 
-	if (config_flows < FLOWS_POLICY || !flow_sampled(s))
+	if (config_flows < FLOWS_POLICY || !flow_sampled(key, s))
 		return 0;
 	e = flow_reserve(o->kind);
 	if (!e)
@@ -104,12 +113,6 @@ static __noinline int flow_session(const struct tuple *key, const struct session
 	e->tcp_flags = o->tcp_flags;
 	flow_submit(e);
 	return 0;
-}
-
-static __always_inline __u32 flow_mix(__u32 hash, __u32 word)
-{
-	hash = (hash ^ word) * 0x9e3779b1; /* Knuth's multiplicative hash */
-	return hash ^ hash >> 15;
 }
 
 /* Tells drops apart: by the packet's tuple, the reason and the program. */

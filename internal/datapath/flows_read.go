@@ -22,7 +22,13 @@ type Flows struct {
 }
 
 // Samples tells whether flows tell of a session (Config.FlowsSample). As flow_sampled of bpf/lib/flow.h.
-func (f Flows) Samples(s Session) bool { return f.sample <= 1 || uint32(s.Opened)%f.sample == 0 }
+func (f Flows) Samples(s Session) bool {
+	if f.sample <= 1 {
+		return true
+	}
+	hash := (uint32(s.Opened) ^ (uint32(s.Source.Port()) + uint32(s.Destination.Port()))) * 0x9e3779b1
+	return (hash^hash>>15)%f.sample == 0
+}
 
 // flowLosses names enum flow_loss of bpf/types.h, in its order.
 var flowLosses = [bpfFlowLossFLOW_LOSS_MAX]struct{ why, meaning string }{

@@ -139,18 +139,30 @@ func TestFlowsSample(t *testing.T) {
 		events[e.Source]++
 	}
 	told := 0
+	ticks := map[time.Duration][2]int{} // of the clock: how many began, and of how many is told
 	for _, s := range p.sessions(t) {
 		want := 0
 		if p.d.Flows.Samples(s) {
 			want = 3
 			told++
 		}
+		ticks[s.Opened] = [2]int{ticks[s.Opened][0] + 1, ticks[s.Opened][1] + want/3}
 		if events[s.Source] != want {
 			t.Errorf("%d events of the session of %s, opened at %d, expected %d", events[s.Source], s.Source, s.Opened, want)
 		}
 	}
 	if told == 0 || told == sessions {
 		t.Errorf("%d of %d sessions are told of", told, sessions)
+	}
+	together, mixed := 0, false
+	for _, n := range ticks {
+		if n[0] > 1 {
+			together += n[0]
+			mixed = mixed || n[1] > 0 && n[1] < n[0]
+		}
+	}
+	if together > sessions/2 && !mixed {
+		t.Errorf("of %d sessions that began together all or none are told of: %v", together, ticks)
 	}
 }
 
