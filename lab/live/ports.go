@@ -16,13 +16,13 @@ import (
 // every port of a Service is one more rule on the way of others.
 type ports struct {
 	netperf, sockperf bool
-	redis, http       bool
-	iperf, data       int
+	redis             bool
+	http, iperf, data int
 	dataUDP, iperfUDP bool
 }
 
-// leastData is how many ports netperf's connections take turns on: a pair of ports rests for a minute after each.
-const leastData = 4
+// leastData and leastHTTP are how many ports the connections of netperf and of wrk take turns on: a pair of ports rests for a minute after each.
+const leastData, leastHTTP = 4, 4
 
 func newPorts(cells []measure.Cell) ports {
 	var p ports
@@ -37,7 +37,7 @@ func newPorts(cells []measure.Cell) ports {
 		case "redis-benchmark":
 			p.redis = true
 		case "wrk":
-			p.http = true
+			p.http = leastHTTP
 		case "iperf3":
 			p.iperf, p.iperfUDP = max(p.iperf, c.Procs), p.iperfUDP || udp
 		}
@@ -51,10 +51,13 @@ func (p ports) udp() []bool {
 	if p.netperf {
 		list = append(list, false)
 	}
-	for _, tool := range []bool{p.sockperf, p.redis, p.http} {
+	for _, tool := range []bool{p.sockperf, p.redis} {
 		if tool {
 			list = append(list, false)
 		}
+	}
+	for range p.http {
+		list = append(list, false)
 	}
 	for range p.iperf {
 		list = append(list, p.iperfUDP)
@@ -84,9 +87,7 @@ func (p ports) assign(numbers []int) (control int, tools workload.Ports) {
 	if p.redis {
 		tools.Redis = next()
 	}
-	if p.http {
-		tools.HTTP = next()
-	}
+	tools.HTTP, numbers = numbers[:p.http:p.http], numbers[p.http:]
 	tools.Iperf, tools.Data = numbers[:p.iperf:p.iperf], numbers[p.iperf:]
 	return control, tools
 }

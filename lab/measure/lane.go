@@ -36,7 +36,7 @@ const downTimeout = 30 * time.Second
 // port range it runs out of ports, because a port of a closed connection rests for a minute.
 var endpointSysctls = []struct{ name, value string }{
 	{"net/ipv4/ip_local_port_range", "1024 65535"},
-	{reservedPorts, "5201-5232,6379,8080,11111,12865"},
+	{reservedPorts, "5201-5232,6379,8080-8095,11111,12865"},
 	{"net/ipv4/tcp_tw_reuse", "1"},
 }
 

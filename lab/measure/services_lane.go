@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -49,10 +50,10 @@ const (
 
 // servicePorts are those of the servers, and of the Services that lead there: tools tell each other numbers, so a Service
 // must not change them.
-var servicePorts = workload.Ports{Netperf: 12865, Sockperf: 11111, Redis: 6379, HTTP: 8080, Data: workload.Consecutive(20001, 4)}
+var servicePorts = workload.Ports{Netperf: 12865, Sockperf: 11111, Redis: 6379, HTTP: workload.Consecutive(8080, workload.HTTPPorts), Data: workload.Consecutive(20001, 4)}
 
 // serviceReserved are the ports that no client is given.
-const serviceReserved = "6379,7000,8080,11111,12865,20001-20004"
+const serviceReserved = "6379,7000,8080-8095,11111,12865,20001-20004"
 
 // lanesMade numbers the labs of this process.
 var lanesMade int
@@ -183,7 +184,7 @@ func (l *serviceLane) serveServices(ctx context.Context, p ServicesPlan) error {
 	if l.echo, err = follow.Listen(ctx, l.lab.Place(pod), netip.AddrPortFrom(pod.Addresses[0], echoPort), 0); err != nil || l.proxy == nil {
 		return errors.Join(err, ctx.Err())
 	}
-	ports := append([]int{servicePorts.Netperf, servicePorts.Sockperf, servicePorts.Redis, servicePorts.HTTP, echoPort}, servicePorts.Data...)
+	ports := slices.Concat([]int{servicePorts.Netperf, servicePorts.Sockperf, servicePorts.Redis, echoPort}, servicePorts.HTTP, servicePorts.Data)
 	var objects []runtime.Object
 	for i := range l.targetCount() {
 		s := services.Service{

@@ -2,6 +2,7 @@ package nodeport
 
 import (
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -22,16 +23,16 @@ const (
 // otherServices are there beside the two, as in a small cluster.
 const otherServices = 50
 
-// tcpPorts are those of the servers; netperf's are for its control connection and, in turn, for what it measures.
+// tcpPorts are those of the servers; netperf's are for its control connection and, in turn, for what it measures. All are reserved where clients are (endpointSysctls).
 func tcpPorts() workload.Ports {
-	return workload.Ports{Netperf: firstTCP, Redis: firstTCP + 1, HTTP: firstTCP + 2, Data: workload.Consecutive(firstTCP+3, 8)}
+	return workload.Ports{Netperf: firstTCP, Redis: firstTCP + 1, Data: workload.Consecutive(firstTCP+2, 8), HTTP: workload.Consecutive(firstTCP+10, workload.HTTPPorts)}
 }
 
 // objects are the Services: of the backend at an address of a node's pod over UDP and over TCP, and others, all of the
 // address's family.
 func objects(nodes []*topology.Node, node string, backend netip.Addr) []runtime.Object {
 	ports := tcpPorts()
-	tcp := append([]int{ports.Netperf, ports.Redis, ports.HTTP}, ports.Data...)
+	tcp := slices.Concat([]int{ports.Netperf, ports.Redis}, ports.Data, ports.HTTP)
 	all := []services.Service{
 		{Name: "udp", Address: services.TargetAddress(1), Ports: []int{udpPort}, NodePorts: []int{udpNodePort}},
 		{Name: "tcp", Address: services.TargetAddress(0), Ports: tcp, NodePorts: tcp},

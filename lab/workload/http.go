@@ -62,17 +62,23 @@ func (http) Serve(ctx context.Context, s *Servers, _ int) error {
 	// nginx reads its configuration, and makes its directories, once and before it listens.
 	defer os.RemoveAll(dir)
 	config := filepath.Join(dir, "nginx.conf")
-	port := s.target.Ports.HTTP
-	text := nginxConfig(dir, netip.AddrPortFrom(s.target.Address, uint16(port)))
+	ports := s.target.Ports.HTTP
+	if len(ports) == 0 {
+		return errors.New("configure nginx: no ports for it")
+	}
+	text := nginxConfig(dir, s.target.Address, ports)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return fmt.Errorf("configure nginx: %w", err)
 	}
-	return s.start(ctx, "nginx", s.listens(port), "nginx", "-e", "stderr", "-c", config)
+	return s.start(ctx, "nginx", s.listens(ports[len(ports)-1]), "nginx", "-e", "stderr", "-c", config)
 }
 
 // nginxConfig is that of one process that answers without any file.
-func nginxConfig(dir string, listen netip.AddrPort) string {
-	var temporary strings.Builder
+func nginxConfig(dir string, address netip.Addr, ports []int) string {
+	var listen, temporary strings.Builder
+	for _, port := range ports {
+		fmt.Fprintf(&listen, "listen %s; ", netip.AddrPortFrom(address, uint16(port)))
+	}
 	for _, what := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		fmt.Fprintf(&temporary, "%s_temp_path %s/%s; ", what, dir, what)
 	}
@@ -81,9 +87,9 @@ events { worker_connections 1024; }
 http {
 	access_log off; keepalive_requests 1000000000;
 	%s
-	server { listen %s; location / { default_type text/plain; return 200 "%s"; } }
+	server { %slocation / { default_type text/plain; return 200 "%s"; } }
 }
-`, dir, temporary.String(), listen, strings.Repeat("x", 1024))
+`, dir, temporary.String(), listen.String(), strings.Repeat("x", 1024))
 }
 
 func (w http) Run(ctx context.Context, r Request) (Outcome, error) {
@@ -92,7 +98,8 @@ func (w http) Run(ctx context.Context, r Request) (Outcome, error) {
 	if w.closing {
 		command = append(command, "-H", "Connection: close")
 	}
-	command = append(command, "http://"+netip.AddrPortFrom(target.Address, uint16(target.Ports.HTTP)).String()+"/")
+	port := target.Ports.HTTP[r.Turn%len(target.Ports.HTTP)]
+	command = append(command, "http://"+netip.AddrPortFrom(target.Address, uint16(port)).String()+"/")
 	out := Outcome{Command: command}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+2*overrun)
 	defer cancel()

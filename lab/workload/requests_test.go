@@ -73,8 +73,8 @@ func TestParseWrk(t *testing.T) {
 }
 
 func TestNginxConfig(t *testing.T) {
-	text := nginxConfig("/tmp/x", netip.MustParseAddrPort("[fd00::1]:8080"))
-	for _, want := range []string{"listen [fd00::1]:8080;", "pid /tmp/x/pid;", "proxy_temp_path /tmp/x/proxy;", strings.Repeat("x", 1024)} {
+	text := nginxConfig("/tmp/x", netip.MustParseAddr("fd00::1"), []int{8080, 8081})
+	for _, want := range []string{"listen [fd00::1]:8080; listen [fd00::1]:8081;", "pid /tmp/x/pid;", "proxy_temp_path /tmp/x/proxy;", strings.Repeat("x", 1024)} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%.400s", want, text)
 		}
