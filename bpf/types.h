@@ -290,6 +290,7 @@ enum connection_flag {
 	CONNECTION_DIRECT =
 		1 << 3, /* DSR: forwarded as it is to the node of `destination`; there is no other direction */
 	CONNECTION_PLAIN = 1 << 4, /* not translated: known so that its answers are not masqueraded */
+	CONNECTION_RESTS = 1 << 5, /* TCP, both: the opener has a port from here, and the other end sent FIN first */
 };
 
 /*
@@ -312,6 +313,7 @@ enum timeout {
 	TIMEOUT_OPENING = 60,	   /* no answer yet */
 	TIMEOUT_TCP = 21600,	   /* established: at least 2 h 4 min (RFC 5382, REQ-5) */
 	TIMEOUT_TCP_CLOSED = 10,   /* FIN or RST in both directions */
+	TIMEOUT_TCP_RESTING = 60,  /* CONNECTION_RESTS: TIME-WAIT of Linux */
 	TIMEOUT_TCP_CLOSING = 240, /* in one direction: TCP's own 2 MSL (RFC 9293, 3.4.2) */
 	TIMEOUT_DATAGRAMS = 120,   /* UDP: at least 2 min (RFC 4787, REQ-5) */
 	TIMEOUT_ECHO = 60,	   /* ICMP: at least 60 s (RFC 5508, REQ-2) */

@@ -123,6 +123,31 @@ SEPARATE bool connection_renewed(const struct tuple *t, struct connection *to)
 }
 
 /*
+ * Notes that an end has sent FIN. If it is the one that was connected to, and the first to do so, it remembers the addresses and ports for
+ * a while (TIME-WAIT) and mostly refuses another client's SYN from them, whose sequence numbers and timestamps are not behind
+ * (RFC 6191; Linux chooses where timestamps begin by the client's ports too). So a port from here is not given to another one meanwhile.
+ */
+SEPARATE int connection_note_end(const struct transport *t, struct connection *c)
+{
+	struct connection *back;
+	struct tuple other;
+
+	if (!t || !c)
+		return 0;
+	if (!(c->flags & (CONNECTION_OPENER | CONNECTION_FIN)) &&
+	    !address_equals(&c->destination, &t->tuple.destination)) {
+		connection_turn(&other, c, t->tuple.protocol);
+		back = bpf_map_lookup_elem(&connections, &other);
+		if (back && !(back->flags & CONNECTION_FIN)) {
+			back->flags |= CONNECTION_RESTS;
+			c->flags |= CONNECTION_RESTS;
+		}
+	}
+	c->flags |= CONNECTION_FIN;
+	return 0;
+}
+
+/*
  * Notes what TCP's flags say. False if the packet begins a new connection where an old one has ended: that is
  * forgotten then. Who has sent RST and goes on sending has not: it was somebody else's, who guessed.
  */
@@ -135,7 +160,7 @@ SEPARATE bool connection_note_flags(const struct transport *t, struct connection
 		return false;
 	}
 	if (t->flags & TCP_SYN)
-		c->flags &= ~CONNECTION_FIN;
+		c->flags &= ~(CONNECTION_FIN | CONNECTION_RESTS);
 	if (t->flags & TCP_RST) {
 		c->flags |= CONNECTION_RESET;
 		c->seen =
@@ -144,7 +169,7 @@ SEPARATE bool connection_note_flags(const struct transport *t, struct connection
 		c->flags &= ~CONNECTION_RESET;
 	}
 	if (t->flags & TCP_FIN)
-		c->flags |= CONNECTION_FIN;
+		connection_note_end(t, c);
 	return true;
 }
 

@@ -91,6 +91,7 @@ const (
 	bpfConnectionFlagCONNECTION_RESET  bpfConnectionFlag = 4
 	bpfConnectionFlagCONNECTION_DIRECT bpfConnectionFlag = 8
 	bpfConnectionFlagCONNECTION_PLAIN  bpfConnectionFlag = 16
+	bpfConnectionFlagCONNECTION_RESTS  bpfConnectionFlag = 32
 )
 
 type bpfDatagram struct {
@@ -432,6 +433,7 @@ const (
 	bpfTimeoutTIMEOUT_OPENING     bpfTimeout = 60
 	bpfTimeoutTIMEOUT_TCP         bpfTimeout = 21600
 	bpfTimeoutTIMEOUT_TCP_CLOSED  bpfTimeout = 10
+	bpfTimeoutTIMEOUT_TCP_RESTING bpfTimeout = 60
 	bpfTimeoutTIMEOUT_TCP_CLOSING bpfTimeout = 240
 	bpfTimeoutTIMEOUT_DATAGRAMS   bpfTimeout = 120
 	bpfTimeoutTIMEOUT_ECHO        bpfTimeout = 60

@@ -36,7 +36,8 @@ type Connections struct {
 	fragments   *ebpf.Map
 	generation  *generation
 	slot        uint32 // of the entries that are inspected this time
-	// crowded says that `connections` was more than half full: RST of one end is believed then, since it mostly is what it seems.
+	// crowded says that `connections` was more than half full: then RST of one end is believed, since it mostly is what it seems, and
+	// no connection rests.
 	crowded bool
 
 	countsMu sync.Mutex
@@ -124,7 +125,8 @@ func (c *Connections) expire(m *ebpf.Map, now time.Duration, tally tally, pods p
 // that are left of something.
 func (c *Connections) ended(e entry, now time.Duration, inspect bool) (bool, error) {
 	quiet := now - e.seen()
-	if quiet < shortest {
+	rests := !c.crowded && e.flag(bpfConnectionFlagCONNECTION_RESTS)
+	if quiet < shortest || rests && quiet < resting {
 		return false, nil
 	}
 	if quiet < lasting(e.key.Protocol, e.state(bpfConnection{})) && e.value.Flags&flagsEnded == 0 && !inspect {
@@ -144,7 +146,11 @@ func (c *Connections) ended(e entry, now time.Duration, inspect bool) (bool, err
 	if c.crowded && state == ConnectionClosing && (e.value.Flags|back.Flags)&flagReset != 0 {
 		state = ConnectionClosed
 	}
-	return quiet >= lasting(e.key.Protocol, state), nil
+	lasts := lasting(e.key.Protocol, state)
+	if rests {
+		lasts = max(lasts, resting)
+	}
+	return quiet >= lasts, nil
 }
 
 // other looks for the entry of the other direction, which may be in either table while the connection becomes established.

@@ -91,6 +91,9 @@ const (
 	protocolICMPv6 = 58
 )
 
+// resting is how long the port of a connection that its server has ended is given to nobody else, unless `connections` is crowded.
+const resting = time.Duration(bpfTimeoutTIMEOUT_TCP_RESTING) * time.Second
+
 // shortest is the shortest of the timeouts: whatever had a packet since is not over.
 const shortest = time.Duration(bpfTimeoutTIMEOUT_TCP_CLOSED) * time.Second
 

@@ -16,11 +16,12 @@ import (
 const someTime = 100 * time.Hour
 
 const (
-	isOpener = uint8(bpfConnectionFlagCONNECTION_OPENER)
-	isFIN    = uint8(bpfConnectionFlagCONNECTION_FIN)
-	isReset  = uint8(bpfConnectionFlagCONNECTION_RESET)
-	isDirect = uint8(bpfConnectionFlagCONNECTION_DIRECT)
-	isPlain  = uint8(bpfConnectionFlagCONNECTION_PLAIN)
+	isOpener  = uint8(bpfConnectionFlagCONNECTION_OPENER)
+	isFIN     = uint8(bpfConnectionFlagCONNECTION_FIN)
+	isReset   = uint8(bpfConnectionFlagCONNECTION_RESET)
+	isDirect  = uint8(bpfConnectionFlagCONNECTION_DIRECT)
+	isPlain   = uint8(bpfConnectionFlagCONNECTION_PLAIN)
+	isResting = uint8(bpfConnectionFlagCONNECTION_RESTS)
 )
 
 // half is one direction of a connection in a test: how long it has been quiet, and what it has seen.
@@ -76,6 +77,8 @@ func TestConnectionsExpire(t *testing.T) {
 		{name: "TCP, one end has sent FIN", protocol: tcp, there: half{flags: isFIN}, lasts: 4 * time.Minute, state: ConnectionClosing},
 		{name: "TCP, the other end has sent FIN", protocol: tcp, back: half{flags: isFIN}, lasts: 4 * time.Minute},
 		{name: "TCP, both ends have sent FIN", protocol: tcp, there: half{flags: isFIN}, back: half{flags: isFIN}, lasts: 10 * time.Second},
+		{name: "TCP, the backend has sent FIN first", protocol: tcp, there: half{flags: isFIN | isResting}, back: half{flags: isFIN | isResting}, lasts: time.Minute, state: ConnectionClosing},
+		{name: "TCP, the backend has sent FIN first, the client none", protocol: tcp, there: half{flags: isResting}, back: half{flags: isFIN | isResting}, lasts: 4 * time.Minute},
 		{name: "TCP, the client has sent RST", protocol: tcp, there: half{flags: isReset}, lasts: 4 * time.Minute, state: ConnectionClosing, not: "there"},
 		{name: "TCP, the backend has sent RST", protocol: tcp, back: half{flags: isReset}, lasts: 4 * time.Minute, not: "back"},
 		{name: "TCP, the client has sent RST and the backend FIN", protocol: tcp, there: half{flags: isReset}, back: half{flags: isFIN}, lasts: 10 * time.Second, state: ConnectionClosing},
@@ -160,19 +163,19 @@ func TestConnectionsExpire(t *testing.T) {
 	}
 }
 
-// Where room is scarce, RST of one end is believed as fast as FIN of both.
+// Where room is scarce, RST of one end is believed as fast as FIN of both, and nothing rests.
 func TestConnectionsExpireCrowded(t *testing.T) {
 	const pairs = 2100 // of 8192 entries: more than half
 	d := connectionsOnly(t)
 	for i := range pairs {
 		there, back := clientTo(netip.MustParseAddrPort("10.1.2.2:8080"), uint8(cluster.TCP), uint16(10000+2*i), 7)
-		half{quiet: 30 * time.Second, flags: []uint8{0, isReset, isFIN}[i%3]}.put(t, d.objects.Connections, there)
-		half{quiet: 30 * time.Second}.put(t, d.objects.Connections, back)
+		half{quiet: 30 * time.Second, flags: []uint8{0, isReset, isFIN, isFIN | isResting}[i%4]}.put(t, d.objects.Connections, there)
+		half{quiet: 30 * time.Second, flags: []uint8{0, 0, 0, isFIN | isResting}[i%4]}.put(t, d.objects.Connections, back)
 	}
 	if removed, err := d.Connections.Expire(someTime); err != nil || removed != 0 {
 		t.Errorf("%d entries are removed before anybody could know that there are so many: %v", removed, err)
 	}
-	if removed, err := d.Connections.Expire(someTime); err != nil || removed != 2*pairs/3 {
+	if removed, err := d.Connections.Expire(someTime); err != nil || removed != 2*pairs/4*2 {
 		t.Errorf("%d entries are removed: %v", removed, err)
 	}
 }

@@ -82,3 +82,51 @@ func TestPortsOfEndedConnections(t *testing.T) {
 		})
 	}
 }
+
+// A server that ends a connection first takes no other client's SYN from its port for a minute, so that rests as long. Nothing has to rest where the
+// client has ended it, nor where its own port is kept.
+func TestPortsRest(t *testing.T) {
+	r := newServiceRig(t, Config{})
+	for _, program := range []string{bpfProgFromWire, bpfProgWireXdp} {
+		for _, family := range families {
+			f := flowOf(family)
+			send := func(flags byte) {
+				p := eth(router, nodeA.mac).ip(f.client.Addr(), f.frontend.Addr()).tcp(f.client.Port(), f.frontend.Port()).segment(flags, 1000, 0)
+				r.stage.do(func() { _, _ = r.run(run{program: program, in: p.bytes()}) })
+			}
+			answer := func(flags byte) {
+				p := eth(nodeB.mac, nodeA.mac).ip(f.backend.Addr(), f.node.Addr()).tcp(f.backend.Port(), f.node.Port()).segment(flags, 1000, 0)
+				r.stage.do(func() { _, _ = r.run(run{program: program, in: p.bytes()}) })
+			}
+			for _, c := range []struct {
+				name string
+				ends []func(byte)
+				want uint8
+			}{
+				{"the server first", []func(byte){answer, send}, isResting},
+				{"the server twice", []func(byte){answer, answer, send}, isResting},
+				{"the client first", []func(byte){send, answer}, 0},
+				{"the client first, the server twice", []func(byte){send, answer, answer}, 0},
+			} {
+				r.enter(t, f, protoTCP)
+				for _, end := range c.ends {
+					end(tcpFIN | tcpACK)
+				}
+				there, back, _ := r.established(t, f)
+				if there.Flags != isOpener|isFIN|c.want || back.Flags != isFIN|c.want {
+					t.Errorf("%s IPv%d: %s: flags are %#x and %#x", program, family, c.name, there.Flags, back.Flags)
+				}
+			}
+		}
+	}
+	for _, family := range families {
+		f := flowOf(family)
+		f.backend, f.node = netip.AddrPortFrom(podA.addr(family), 8080), f.client // on this node: the client's address is kept
+		r.enter(t, f, protoTCP)
+		p := fromPod().ip(f.backend.Addr(), f.client.Addr()).tcp(f.backend.Port(), f.client.Port()).segment(tcpFIN|tcpACK, 1000, 0)
+		r.stage.do(func() { _, _ = r.run(podSends(p)) })
+		if there, back, _ := r.established(t, f); there.Flags != isOpener || back.Flags != isFIN {
+			t.Errorf("IPv%d, on this node: flags are %#x and %#x", family, there.Flags, back.Flags)
+		}
+	}
+}
