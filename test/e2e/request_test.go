@@ -11,15 +11,20 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
 const (
 	// requestGap is the time between two requests of a loop: 1000 each second, whether or not earlier
-	// ones were answered.
+	// ones were answered. A busy machine makes fewer.
 	requestGap = time.Millisecond
-	// answerTime is how long an answer may take; a request that has none by then has failed.
-	answerTime = time.Second
+	// answerTime is how long an answer may take; a request that has none by then has failed. It is long, since those who
+	// answer may have to wait for a processor: what is lost shows by what is never sent again.
+	answerTime = 5 * time.Second
+	// requestRoom is how many bytes sockets keep for who reads them: thousands of requests, a second of which need some 800 KB.
+	requestRoom = 16 << 20
 	// requestSize is that of a request and of its answer, in bytes; the first eight are its number.
 	requestSize = 64
 )
@@ -80,12 +85,30 @@ func (r *requests) openUDP(from, to topology.Place, address netip.Addr) error {
 		return err
 	}
 	r.server = server
+	if err := makeRoom(server.(*net.UDPConn)); err != nil {
+		return err
+	}
 	go echoPackets(server)
 	return from.Do(func() error {
 		client, err := net.Dial("udp", server.LocalAddr().String())
+		if err != nil {
+			return err
+		}
 		r.client = client
-		return err
+		return makeRoom(client.(*net.UDPConn))
 	})
+}
+
+// makeRoom lets a socket keep what comes while its reader waits for a processor: that is not lost on the way.
+func makeRoom(socket *net.UDPConn) error {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	failed := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, requestRoom)
+	})
+	return errors.Join(failed, err)
 }
 
 // echoPackets answers every packet with itself until the socket is closed.
@@ -103,8 +126,8 @@ func echoPackets(conn net.PacketConn) {
 func (r *requests) ask() {
 	defer r.ended.Done()
 	message := make([]byte, requestSize)
-	next := time.Now()
 	for !r.stopping.Load() {
+		next := time.Now().Add(requestGap)
 		r.mu.Lock()
 		binary.BigEndian.PutUint64(message, uint64(len(r.asked)))
 		r.asked = append(r.asked, time.Now())
@@ -112,7 +135,6 @@ func (r *requests) ask() {
 		if _, err := r.client.Write(message); err != nil {
 			r.fail(err)
 		}
-		next = next.Add(requestGap)
 		time.Sleep(time.Until(next))
 	}
 }
