@@ -198,9 +198,13 @@ func (c *cluster) waitPathMTU(from *topology.Pod, to netip.Addr, want int) {
 			return fmt.Errorf("%s to %s: %w", from.Name, to, err)
 		}
 		got, err := probe.mtu()
-		if err == nil && got != want {
-			err = fmt.Errorf("%s thinks that the path to %s carries %d bytes, want %d", from.Name, to, got, want)
+		if err != nil {
+			return err
 		}
+		if got != want {
+			return fmt.Errorf("%s thinks that the path to %s carries %d bytes, want %d", from.Name, to, got, want)
+		}
+		_, err = probe.Write(make([]byte, probe.payload(want))) // what was sent before may all have been larger
 		return err
 	})
 	buffer := make([]byte, 64<<10)

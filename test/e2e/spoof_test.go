@@ -179,9 +179,12 @@ func TestRawFrames(t *testing.T) {
 		if err := raw.send(frame.etherType, frame.data); err != nil {
 			t.Fatal(err)
 		}
-		if got := c.dropped(n, "from_pod", frame.reason) - before; got != 1 {
-			t.Errorf("%s: %d drops counted, want 1", frame.reason, got)
-		}
+		eventually(t, func() error {
+			if got := c.dropped(n, "from_pod", frame.reason) - before; got != 1 {
+				return fmt.Errorf("%s: %d drops counted, want 1", frame.reason, got)
+			}
+			return nil
+		})
 	}
 	if err := raw.send(unix.ETH_P_IP, udpPacket(own, target, 0x11)); err != nil {
 		t.Fatal(err)
