@@ -16,7 +16,7 @@ import (
 const transferBytes = 512 << 10
 
 // transferTime is how long one transfer may take before it counts as not possible.
-const transferTime = 3 * time.Second
+const transferTime = 10 * time.Second
 
 // reach proves that one pod reaches another over every address family: a TCP connection carries full packets and
 // comes from the pod's own address.

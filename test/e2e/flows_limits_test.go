@@ -21,7 +21,7 @@ func TestFlowsSample(t *testing.T) {
 	g.expectPorts(g.outside, g.pod)
 	to := netip.AddrPortFrom(g.pod.addresses[0], backendPort)
 	for range connections {
-		if err := dials(g.near.place, to); err != nil {
+		if err := dialsWithin(g.near.place, to, patience); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -76,7 +76,7 @@ func TestFlowsRate(t *testing.T) {
 	if err := datagramsFromPorts(g.far.place, to, kinds); err != nil {
 		t.Fatal(err)
 	}
-	if err := dials(g.far.place, to); err != nil {
+	if err := dialsWithin(g.far.place, to, patience); err != nil {
 		t.Errorf("what is allowed: %v", err)
 	}
 	eventually(t, func() error {

@@ -166,7 +166,7 @@ func TestPolicyWithoutAPIServer(t *testing.T) {
 			if err := dials(client.place, netip.AddrPortFrom(a, backendPort)); err == nil {
 				t.Errorf("%s is open at %s", to.name, a)
 			}
-			if err := dials(n.Place(), netip.AddrPortFrom(a, backendPort)); err != nil {
+			if err := dialsWithin(n.Place(), netip.AddrPortFrom(a, backendPort), patience); err != nil {
 				t.Errorf("the node does not reach %s: %v", to.name, err)
 			}
 		}

@@ -191,8 +191,15 @@ func TestPodsAddedBeforePoliciesAreKnown(t *testing.T) {
 
 // listener counts what it hears.
 type listener struct {
-	socket *net.UDPConn
-	count  atomic.Int64
+	socket   *net.UDPConn
+	count    atomic.Int64
+	bySender sync.Map // of netip.Addr to *atomic.Int64
+}
+
+// from is how much it has heard from an address.
+func (l *listener) from(a netip.Addr) *atomic.Int64 {
+	count, _ := l.bySender.LoadOrStore(a, &atomic.Int64{})
+	return count.(*atomic.Int64)
 }
 
 func datagrams(at topology.Place, address netip.Addr) (l *listener, err error) {
@@ -206,10 +213,12 @@ func datagrams(at topology.Place, address netip.Addr) (l *listener, err error) {
 	}
 	go func() {
 		for {
-			if _, _, err := l.socket.ReadFromUDPAddrPort(make([]byte, 64)); err != nil {
+			_, sender, err := l.socket.ReadFromUDPAddrPort(make([]byte, 64))
+			if err != nil {
 				return
 			}
 			l.count.Add(1)
+			l.from(sender.Addr().Unmap()).Add(1)
 		}
 	}()
 	return l, nil

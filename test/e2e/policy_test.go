@@ -67,10 +67,13 @@ func (g *guarded) noPolicy(name string) {
 // deniedFor is how long a connection may take that should not come about. Those that should do so take no millisecond.
 const deniedFor = 300 * time.Millisecond
 
-// dials tells whether a connection comes about.
-func dials(from topology.Place, to netip.AddrPort) error {
+// dials tells whether a connection comes about at once: on a busy machine one may not that is allowed.
+func dials(from topology.Place, to netip.AddrPort) error { return dialsWithin(from, to, deniedFor) }
+
+// dialsWithin tells whether a connection comes about in time.
+func dialsWithin(from topology.Place, to netip.AddrPort, limit time.Duration) error {
 	return from.Do(func() error {
-		conn, err := net.DialTimeout("tcp", to.String(), deniedFor)
+		conn, err := net.DialTimeout("tcp", to.String(), limit)
 		if err == nil {
 			conn.Close()
 		}

@@ -27,10 +27,11 @@ func TestPolicyWithoutProgram(t *testing.T) {
 	defer heard.socket.Close()
 	isHeard := func(from worldEnd) bool {
 		t.Helper()
-		before := heard.count.Load()
+		count := heard.from(from.addresses[0])
+		before := count.Load()
 		sendByStack(t, from.place, g.pod.addresses[0])
 		time.Sleep(50 * time.Millisecond)
-		return heard.count.Load() > before
+		return count.Load() > before
 	}
 	eventuallyHeard := func(from worldEnd) {
 		t.Helper()
