@@ -285,8 +285,8 @@ _Static_assert(sizeof(struct tuple) == 40, "tuple is a map key");
 
 enum connection_flag {
 	CONNECTION_OPENER = 1 << 0, /* this direction opened the connection */
-	CONNECTION_FIN = 1 << 1,    /* TCP: this direction has sent FIN */
-	CONNECTION_RESET = 1 << 2,  /* TCP: RST was the last that was seen in this direction */
+	CONNECTION_FIN = 1 << 1,    /* this direction has sent FIN (TCP) or part of a SHUTDOWN (SCTP) */
+	CONNECTION_RESET = 1 << 2,  /* RST (TCP) or ABORT (SCTP) was the last that was seen in this direction */
 	CONNECTION_DIRECT =
 		1 << 3, /* DSR: forwarded as it is to the node of `destination`; there is no other direction */
 	CONNECTION_PLAIN = 1 << 4, /* not translated: known so that its answers are not masqueraded */
@@ -301,8 +301,8 @@ struct connection {
 	struct address source, destination;
 	__be16 source_port, destination_port;
 	__u32 service; /* id; 0 for masquerading */
-	__u64 seen; /* CLOCK_MONOTONIC, ns: the last packet, to the second; 0 or 1: SYN to this end are not answered */
-	__u8 flags; /* enum connection_flag */
+	__u64 seen; /* CLOCK_MONOTONIC, ns: the last packet, to the second; 0 or 1: SYN or INIT to this end are not answered */
+	__u8 flags;   /* enum connection_flag */
 	__u8 packets; /* of an opening, up to 255 */
 	__u16 padding[3];
 };
@@ -310,8 +310,9 @@ _Static_assert(sizeof(struct connection) == 56, "connection has no hidden paddin
 
 /* Seconds without a packet after which the agent removes connections. */
 enum timeout {
-	TIMEOUT_OPENING = 60,	   /* no answer yet */
-	TIMEOUT_TCP = 21600,	   /* established: at least 2 h 4 min (RFC 5382, REQ-5) */
+	TIMEOUT_OPENING = 60, /* no answer yet */
+	TIMEOUT_TCP =
+		21600, /* established: at least 2 h 4 min (RFC 5382, REQ-5). All that is TCP's is SCTP's as well */
 	TIMEOUT_TCP_CLOSED = 10,   /* FIN or RST in both directions */
 	TIMEOUT_TCP_RESTING = 60,  /* CONNECTION_RESTS: TIME-WAIT of Linux */
 	TIMEOUT_TCP_CLOSING = 240, /* in one direction: TCP's own 2 MSL (RFC 9293, 3.4.2) */

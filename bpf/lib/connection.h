@@ -66,7 +66,7 @@ static __always_inline bool connection_ended_by_both(const struct connection *to
 }
 
 /*
- * TCP: whether another connection may have what this one had: both its ends have ended it, or one has reset it and neither has
+ * TCP and SCTP: whether another connection may have what this one had: both its ends have ended it, or one has reset it and neither has
  * sent anything for as long as what both have ended is kept.
  */
 SEPARATE bool connection_over(const struct tuple *t, const struct connection *to)
@@ -75,7 +75,7 @@ SEPARATE bool connection_over(const struct tuple *t, const struct connection *to
 	const struct connection *back;
 	struct tuple other;
 
-	if (!t || !to || t->protocol != PROTOCOL_TCP)
+	if (!t || !to || !transport_has_flags(t->protocol))
 		return false;
 	connection_turn(&other, to, t->protocol);
 	back = bpf_map_lookup_elem(&connections, &other);
@@ -148,7 +148,7 @@ SEPARATE int connection_note_end(const struct transport *t, struct connection *c
 }
 
 /*
- * Notes what TCP's flags say. False if the packet begins a new connection where an old one has ended: that is
+ * Notes what TCP's flags say, or what is like them. False if the packet begins a new connection where an old one has ended: that is
  * forgotten then. Who has sent RST and goes on sending has not: it was somebody else's, who guessed.
  */
 SEPARATE bool connection_note_flags(const struct transport *t, struct connection *c)
@@ -272,7 +272,7 @@ SEPARATE enum finding connection_find_opening(const struct transport *t, __u64 n
 	c = bpf_map_lookup_elem(&openings, &key);
 	if (!c)
 		return FOUND_NOTHING;
-	if (t->tuple.protocol == PROTOCOL_TCP && !connection_note_flags(t, c))
+	if (transport_has_flags(t->tuple.protocol) && !connection_note_flags(t, c))
 		return FOUND_NOTHING;
 	c->seen = now;
 	if (c->packets < 255)

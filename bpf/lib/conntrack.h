@@ -48,7 +48,13 @@ extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *skb, struct bpf_sock_
 					 struct bpf_ct_opts *opts, __u32 opts_size) __weak __ksym;
 extern void bpf_ct_release(struct nf_conn *connection) __weak __ksym;
 
-/* The ports of TCP and of UDP, at the same place. */
+/* Whether connections of a protocol can be asked about. */
+static __always_inline bool conntrack_knows(__u8 protocol)
+{
+	return protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP;
+}
+
+/* The ports of TCP, UDP and SCTP, at the same place. */
 struct ports {
 	__be16 source, destination;
 };
@@ -130,7 +136,7 @@ STAGE conntrack_ask_icmp(struct packet *p)
 	default:
 		return NEXT;
 	}
-	if (!transport_has_ports(error.ip.protocol) || error.ip.ihl != 5)
+	if (!conntrack_knows(error.ip.protocol) || error.ip.ihl != 5)
 		return PASS;
 	return conntrack_translates_ipv4(p, error.ip.daddr, error.ip.saddr,
 					 (struct ports){error.ports.destination, error.ports.source}, error.ip.protocol)
@@ -150,7 +156,7 @@ STAGE conntrack_ask_icmpv6(struct packet *p)
 
 	if (bpf_skb_load_bytes(p->skb, offset, &error, sizeof(error)) || error.icmp.type >= ICMPV6_ERRORS_END)
 		return NEXT;
-	if (!transport_has_ports(error.ip.nexthdr))
+	if (!conntrack_knows(error.ip.nexthdr))
 		return PASS;
 	return conntrack_translates_ipv6(p, (struct address *)&error.ip.daddr, (struct address *)&error.ip.saddr,
 					 (struct ports){error.ports.destination, error.ports.source}, error.ip.nexthdr)
@@ -175,7 +181,7 @@ static __noinline enum verdict conntrack_ask_ipv4(struct packet *p)
 		return PASS; /* the stack puts it together and sees */
 	if (protocol == PROTOCOL_ICMP)
 		return conntrack_ask_icmp(p);
-	if (!transport_has_ports(protocol) || bpf_skb_load_bytes(p->skb, offset, &ports, sizeof(ports)))
+	if (!conntrack_knows(protocol) || bpf_skb_load_bytes(p->skb, offset, &ports, sizeof(ports)))
 		return PASS;
 	if (conntrack_translates_ipv4(p, source, destination, ports, protocol))
 		return PASS;
@@ -193,7 +199,7 @@ static __noinline enum verdict conntrack_ask_ipv6(struct packet *p)
 
 	if (protocol == PROTOCOL_ICMPV6)
 		return conntrack_ask_icmpv6(p);
-	if (!transport_has_ports(protocol) || bpf_skb_load_bytes(p->skb, offset, &ports, sizeof(ports)))
+	if (!conntrack_knows(protocol) || bpf_skb_load_bytes(p->skb, offset, &ports, sizeof(ports)))
 		return PASS; /* extension headers, and protocols whose connections cannot be asked for */
 	if (conntrack_translates_ipv6(p, &p->source, &p->destination, ports, protocol))
 		return PASS;

@@ -10,6 +10,7 @@
 #include "conntrack.h"
 #include "fragment.h"
 #include "packet.h"
+#include "sctp.h"
 #include "transport.h"
 
 /* An error about a packet of TCP, UDP, SCTP or ICMP echo. Offsets count from the beginning of the frame. */
@@ -54,7 +55,7 @@ static __always_inline bool icmp_quoted_ports(struct __sk_buff *skb, struct icmp
 	switch (e->tuple.protocol) {
 	case PROTOCOL_TCP:
 	case PROTOCOL_UDP:
-	case PROTOCOL_SCTP: /* is not translated, but policies know its ports (RFC 9260, 3.1) */
+	case PROTOCOL_SCTP:
 		e->tuple.source_port = q.ports.destination;
 		e->tuple.destination_port = q.ports.source;
 		return true;
@@ -134,6 +135,25 @@ static __always_inline bool icmp_error_read(struct packet *p, struct icmp_error_
 	return p->protocol == bpf_htons(ETH_P_IP) ? icmp_read_ipv4(p->skb, e) : icmp_read_ipv6(p->skb, e);
 }
 
+/* The quoted checksum of SCTP, if the quotation reaches that far, after the ports have changed so. Not 0 when it cannot be. */
+static __always_inline int icmp_translate_sctp(struct __sk_buff *skb, const struct icmp_error_quote *e, __u32 ports,
+					       __wsum *changed)
+{
+	const __u32 at = e->transport + __builtin_offsetof(struct sctp_header, check);
+	bool ipv4 = address_is_ipv4(&e->tuple.source);
+	__be32 old, new;
+	__be16 length;
+	__u32 end;
+
+	if (!ports || bpf_skb_load_bytes(skb, at, &old, sizeof(old)) || !old ||
+	    bpf_skb_load_bytes(skb, e->ip + (ipv4 ? 2 : 4), &length, sizeof(length)))
+		return 0;
+	end = e->ip + (ipv4 ? 0 : sizeof(struct ipv6hdr)) + bpf_ntohs(length);
+	new = old ^ sctp_check_change(ports, end - e->transport);
+	*changed = bpf_csum_diff(&old, sizeof(old), &new, sizeof(new), *changed);
+	return bpf_skb_store_bytes(skb, at, &new, sizeof(new), 0);
+}
+
 /*
  * Translates the quoted ports and the checksum that covers them. `addresses` is the change of the quoted addresses, as
  * far as that checksum covers it. Adds to *changed what the checksum of the error has to follow. Not 0 when it cannot be.
@@ -149,7 +169,7 @@ static __noinline int icmp_translate_quoted(struct __sk_buff *skb, const struct 
 	if (bpf_skb_load_bytes(skb, e->transport, &old, sizeof(old)))
 		return -1;
 	new = old;
-	if (protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP) {
+	if (transport_has_ports(protocol)) {
 		new.ports.source = c->destination_port;
 		new.ports.destination = c->source_port;
 	} else {
@@ -163,6 +183,9 @@ static __noinline int icmp_translate_quoted(struct __sk_buff *skb, const struct 
 			if (!new.udp.check)
 				new.udp.check = 0xffff;
 		}
+	} else if (protocol == PROTOCOL_SCTP) {
+		if (icmp_translate_sctp(skb, e, old.word[0] ^ new.word[0], changed))
+			return -1;
 	} else if (protocol != PROTOCOL_TCP) {
 		new.echo.check = checksum_changed(old.echo.check, diff);
 	} else if (!bpf_skb_load_bytes(skb, e->transport + ICMP_QUOTED_TCP_CHECK, &check[0], sizeof(check[0]))) {

@@ -33,7 +33,7 @@ static __always_inline struct inquiry *inquiry_place(void)
 	return bpf_map_lookup_elem(&inquiries, &zero);
 }
 
-/* The ports of SCTP are where TCP has them (RFC 9260, 3.1). */
+/* The ports of SCTP without a chunk are where TCP has them (RFC 9260, 3.1). */
 static __always_inline void inquiry_read_sctp(struct __sk_buff *skb, struct transport *t)
 {
 	struct ports ports;
@@ -60,10 +60,11 @@ static __always_inline void inquiry_read_error(struct packet *p, struct inquiry 
 		q->transport.kind = TRANSPORT_OTHER;
 }
 
-/* Whether a protocol has ports that policies know. */
-static __always_inline bool inquiry_has_ports(__u8 protocol)
+/* Sessions of SCTP have no beginning and no end of their own: its chunks tell translation alone. */
+static __always_inline void inquiry_take_flags(struct transport *t)
 {
-	return transport_has_ports(protocol) || protocol == PROTOCOL_SCTP;
+	if (t->tuple.protocol == PROTOCOL_SCTP)
+		t->flags = 0;
 }
 
 /* Fills q->transport from a packet that goes as it is. Later fragments get the ports of the first one, if that was seen. */
@@ -72,6 +73,7 @@ static __noinline void inquiry_read(struct packet *p, struct inquiry *q)
 	struct transport *t = &q->transport;
 
 	transport_parse(p, t);
+	inquiry_take_flags(t);
 	if (t->kind == TRANSPORT_OTHER && t->tuple.protocol == PROTOCOL_SCTP)
 		inquiry_read_sctp(p->skb, t);
 	if (t->kind == TRANSPORT_ERROR)
@@ -81,7 +83,7 @@ static __noinline void inquiry_read(struct packet *p, struct inquiry *q)
 	if (t->kind == TRANSPORT_PORTS)
 		fragment_remember(&t->tuple, t->fragment);
 	else if (t->kind == TRANSPORT_PIECE &&
-		 (inquiry_has_ports(t->tuple.protocol) || transport_is_icmp(t->tuple.protocol)) &&
+		 (transport_has_ports(t->tuple.protocol) || transport_is_icmp(t->tuple.protocol)) &&
 		 fragment_recall(&t->tuple, t->fragment))
 		t->kind = TRANSPORT_PORTS;
 }

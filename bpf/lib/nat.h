@@ -19,7 +19,8 @@ static __always_inline const struct address *nat_address(__u32 ifindex, const st
 
 /*
  * Whether a socket of the node itself uses the port that x->beginning wants, towards the same address and port. Servers of
- * TCP that listen there do no harm: their connections have other ports at the other end. `ctx` is that of tc or of XDP.
+ * TCP that listen there do no harm: their connections have other ports at the other end. Sockets of SCTP cannot be looked for.
+ * `ctx` is that of tc or of XDP.
  */
 static __always_inline bool nat_socket_has(void *ctx, const struct tuple *answers)
 {
@@ -46,6 +47,8 @@ static __always_inline bool nat_socket_has(void *ctx, const struct tuple *answer
 			bpf_sk_release(socket);
 		return socket;
 	}
+	if (answers->protocol != PROTOCOL_TCP)
+		return false;
 	socket = bpf_skc_lookup_tcp(ctx, &tuple, size, BPF_F_CURRENT_NETNS, 0);
 	if (!socket)
 		return false;

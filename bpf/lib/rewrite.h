@@ -5,6 +5,7 @@
 #include "checksum.h"
 #include "connection.h"
 #include "packet.h"
+#include "sctp.h"
 #include "transport.h"
 
 /* What checksums change by when one address takes the place of another. */
@@ -37,6 +38,15 @@ static __always_inline __u32 rewrite_checksum_offset(__u8 protocol)
 	return protocol == PROTOCOL_UDP ? 6 : 2;
 }
 
+/* The same of SCTP, with the ports. Addresses are not in it. */
+static __always_inline bool rewrite_sctp(struct __sk_buff *skb, const struct transport *t, const struct connection *to)
+{
+	if (t->tuple.source_port == to->source_port && t->tuple.destination_port == to->destination_port)
+		return true;
+	return !sctp_set_ports(skb, t->offset, to->source_port | (__u32)to->destination_port << 16,
+			       address_is_ipv4(&t->tuple.source), t->in_pieces);
+}
+
 /*
  * The checksum of TCP, UDP or ICMP follows the addresses and ports. The kernel's helper knows what may be unfinished: with
  * CHECKSUM_PARTIAL the field covers the addresses only, so they and the ports go separately. UDP's 0 stays 0:
@@ -49,6 +59,8 @@ static __always_inline bool rewrite_checksum(struct __sk_buff *skb, const struct
 	__u64 flags = t->tuple.protocol == PROTOCOL_UDP ? BPF_F_MARK_MANGLED_0 : 0;
 	__u64 ports;
 
+	if (unlikely(t->tuple.protocol == PROTOCOL_SCTP))
+		return rewrite_sctp(skb, t, to);
 	if (t->tuple.protocol != PROTOCOL_ICMP && bpf_l4_csum_replace(skb, at, 0, addresses, flags | BPF_F_PSEUDO_HDR))
 		return false;
 	ports = rewrite_port_diff(t->tuple.source_port, to->source_port) +
@@ -126,4 +138,10 @@ static __always_inline bool rewrite(struct packet *p, const struct transport *t,
 					       : !rewrite_ipv6(p, to, addresses, ports))
 		return false;
 	return !whole || rewrite_ports(p, t, to);
+}
+
+/* Why it could not be. */
+static __always_inline enum drop_reason rewrite_problem(const struct transport *t)
+{
+	return t->in_pieces ? DROP_UNTRANSLATABLE : DROP_TRUNCATED; /* see sctp_length_of_chunks */
 }

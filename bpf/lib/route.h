@@ -49,13 +49,24 @@ SEPARATE enum route_kind route_copy(const struct address *a, struct route *to)
 }
 
 /*
- * Whether every packet on the wire stays within mtu bytes. A GSO packet is cut into segments of gso_size
+ * Whether what SCTP has put into one GSO packet fits the device of a way: packets of different sizes, which the kernel alone can
+ * tell (Linux 5.12). Who carries less than the device, further on, tells it by itself.
+ */
+static __noinline bool route_parts_fit(struct __sk_buff *skb, __u32 ifindex)
+{
+	__u32 allowed = 0;
+
+	return !bpf_check_mtu(skb, ifindex, &allowed, 0, BPF_MTU_CHK_SEGS);
+}
+
+/*
+ * Whether every packet on the wire fits a way. A GSO packet is cut into segments of gso_size
  * bytes of payload; what cannot be told cheaply (extension headers before TCP) counts as too big, since the
  * stack, which gets such packets, decides it exactly.
  */
-static __always_inline bool route_fits(const struct packet *p, __u32 mtu)
+static __always_inline bool route_fits(const struct packet *p, const struct route *way)
 {
-	__u32 headers;
+	__u32 headers, mtu = way->mtu;
 	__u8 next;
 
 	if (likely(p->skb->len - ETH_HLEN <= mtu))
@@ -78,7 +89,7 @@ static __always_inline bool route_fits(const struct packet *p, __u32 mtu)
 	} else if (next == PROTOCOL_UDP) {
 		headers += 8;
 	} else {
-		return false;
+		return next == PROTOCOL_SCTP && route_parts_fit(p->skb, way->ifindex);
 	}
 	return headers + p->skb->gso_size <= mtu;
 }
@@ -142,7 +153,7 @@ STAGE route_leave(struct packet *p, const struct route *r, bool known)
 /* Out through the uplink to the next node. */
 STAGE route_to_wire(struct packet *p, const struct route *r)
 {
-	if (unlikely(p->options || p->hops <= 1) || !route_fits(p, r->mtu) || route_parts(p, r->mtu))
+	if (unlikely(p->options || p->hops <= 1) || !route_fits(p, r) || route_parts(p, r->mtu))
 		return PASS;
 	return route_leave(p, r, r->resolved && route_neighbours_followed());
 }

@@ -333,7 +333,7 @@ static __always_inline int session_ask_error(struct __sk_buff *skb, struct inqui
 static __always_inline bool session_may_permit(const struct transport *t)
 {
 	return t->kind == TRANSPORT_PORTS && transport_has_ports(t->tuple.protocol) &&
-	       !(t->flags & (TCP_SYN | TCP_FIN | TCP_RST));
+	       t->tuple.protocol != PROTOCOL_SCTP && !(t->flags & (TCP_SYN | TCP_FIN | TCP_RST));
 }
 
 static __always_inline void session_permit(struct decision *d, const struct inquiry *q)
@@ -372,7 +372,7 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 	q->revision = policy_revision();
 	q->known = q->transport.kind == TRANSPORT_PORTS ? POLICY_KNOWN_PORT : POLICY_KNOWN_PROTOCOL;
 	if (q->transport.kind == TRANSPORT_PIECE ||
-	    (q->transport.kind == TRANSPORT_OTHER && inquiry_has_ports(q->transport.tuple.protocol))) {
+	    (q->transport.kind == TRANSPORT_OTHER && transport_has_ports(q->transport.tuple.protocol))) {
 		reason = session_ask(skb, session_parts(q->policed, false), false);
 		if (reason != SESSION_ALLOWED && reason != DROP_POLICY_CLOSED && q->transport.kind == TRANSPORT_PIECE)
 			return DROP_UNKNOWN_FRAGMENT;

@@ -21,6 +21,7 @@ static __noinline enum verdict session_ask_translated(struct packet *p, const st
 	q->program = p->program;
 	q->policed = policed;
 	q->transport = *t;
+	inquiry_take_flags(&q->transport);
 	q->transport.tuple.destination = c->destination;
 	q->transport.tuple.destination_port = c->destination_port;
 	if (t->kind == TRANSPORT_PIECE)

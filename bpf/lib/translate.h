@@ -26,7 +26,7 @@ static __always_inline bool translate_cut_around(const struct route *way)
 /* Does to a packet of connection *c what is done where the stack goes on with it. */
 STAGE translate_here(struct packet *p, const struct translation *x, const struct connection *c)
 {
-	return rewrite(p, &x->transport, c) ? PASS : drop(p, DROP_TRUNCATED);
+	return rewrite(p, &x->transport, c) ? PASS : drop(p, rewrite_problem(&x->transport));
 }
 
 /* Whether the packet gets another source, from which the stack would take no packet that comes from outside of it. */
@@ -73,13 +73,13 @@ static __noinline enum verdict translate_straight(struct packet *p, struct trans
 		x->mtu = REFUSAL_EXPIRED;
 		return NEXT;
 	}
-	if (d->route.kind != ROUTE_LOCAL && unlikely(!route_fits(p, d->route.mtu)) &&
+	if (d->route.kind != ROUTE_LOCAL && unlikely(!route_fits(p, &d->route)) &&
 	    !(translate_cut_around(&d->route) && packet_may_be_cut(p))) {
 		x->mtu = d->route.mtu;
 		return NEXT;
 	}
 	if (likely(!(c->flags & (CONNECTION_PLAIN | CONNECTION_DIRECT))) && !rewrite(p, &x->transport, c))
-		return drop(p, DROP_TRUNCATED);
+		return drop(p, rewrite_problem(&x->transport));
 	return way_send(p, d, fresh);
 }
 

@@ -17,6 +17,16 @@ enum transport_flag {
 	TCP_ACK = 0x10,
 };
 
+/* Types of the chunks of SCTP that open an association or end it (RFC 9260, 3.2). */
+enum sctp_chunk {
+	SCTP_INIT = 1,
+	SCTP_INIT_ACK = 2,
+	SCTP_ABORT = 6,
+	SCTP_SHUTDOWN = 7,
+	SCTP_SHUTDOWN_ACK = 8,
+	SCTP_SHUTDOWN_COMPLETE = 14,
+};
+
 /* Types of echo messages (RFC 792; RFC 4443, 4.1). */
 enum icmp_echo {
 	ICMP_ECHO_REPLY = 0,
@@ -25,7 +35,7 @@ enum icmp_echo {
 	ICMPV6_ECHO_REPLY = 129,
 };
 
-/* The first bytes of a TCP, UDP, ICMP or ICMPv6 header; the last six are TCP's alone. */
+/* The first bytes of a TCP, UDP, SCTP, ICMP or ICMPv6 header; the last four are TCP's alone, and SCTP's first chunk. */
 struct transport_header {
 	union {
 		struct {
@@ -44,20 +54,23 @@ struct transport_header {
 		};
 	};
 	__be32 acknowledgment;
-	__u8 words; /* length of TCP's header, in the upper half */
+	union {
+		__u8 words; /* length of TCP's header, in the upper half */
+		__u8 chunk; /* type of SCTP's first chunk */
+	};
 	__u8 flags; /* enum transport_flag */
 	__be16 window;
 };
 _Static_assert(sizeof(struct transport_header) == 16, "transport_header is what is on the wire");
 
-/* How much of it TCP has, and the others at least. */
+/* How much of it TCP has, and SCTP with a chunk; and the others at least. */
 #define TRANSPORT_TCP_LENGTH 16
 #define TRANSPORT_OTHER_LENGTH 8
 
 /* What translation can do with a packet. */
 enum transport_kind {
 	TRANSPORT_OTHER = 0, /* has no ports: another protocol, or cut off */
-	TRANSPORT_PORTS = 1, /* TCP, UDP or ICMP echo */
+	TRANSPORT_PORTS = 1, /* TCP, UDP, SCTP or ICMP echo */
 	TRANSPORT_ERROR = 2, /* an ICMP message that may be about a translated packet, which it quotes */
 	TRANSPORT_PIECE = 3, /* a later fragment: no transport header */
 };
@@ -67,7 +80,7 @@ struct transport {
 	__u32 offset;	    /* of the transport header, from the beginning of the frame */
 	__u32 fragment;	    /* the IP identification (IPv4: 16 bits), both as on the wire, if in_pieces */
 	__u8 kind;	    /* enum transport_kind */
-	__u8 flags;	    /* enum transport_flag; 0 for other protocols */
+	__u8 flags;	    /* enum transport_flag, for SCTP what is like them; 0 for other protocols */
 	__u8 in_pieces;	    /* not 0: a fragment, with TRANSPORT_PORTS the first one */
 	__u8 reply;	    /* not 0: an echo reply, which begins no connection */
 };
@@ -76,7 +89,34 @@ _Static_assert(sizeof(struct transport) == 52, "transport has no hidden padding"
 /* Whether a protocol has ports as translation knows them. ICMP is told apart by its type. */
 static __always_inline bool transport_has_ports(__u8 protocol)
 {
-	return protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP;
+	return protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP || protocol == PROTOCOL_SCTP;
+}
+
+/* Whether its packets tell that a connection begins or ends. */
+static __always_inline bool transport_has_flags(__u8 protocol)
+{
+	return protocol == PROTOCOL_TCP || protocol == PROTOCOL_SCTP;
+}
+
+/*
+ * What TCP's flags would be. Of the chunks of a packet the first one counts: INIT, INIT ACK and SHUTDOWN COMPLETE are alone in
+ * theirs (RFC 9260, 6.10); a SHUTDOWN or ABORT behind another chunk is not noticed, and its association is forgotten later.
+ */
+static __always_inline __u8 transport_flags_of_chunk(__u8 chunk)
+{
+	switch (chunk) {
+	case SCTP_INIT:
+		return TCP_SYN;
+	case SCTP_INIT_ACK:
+		return TCP_SYN | TCP_ACK;
+	case SCTP_ABORT:
+		return TCP_RST;
+	case SCTP_SHUTDOWN:
+	case SCTP_SHUTDOWN_ACK:
+	case SCTP_SHUTDOWN_COMPLETE:
+		return TCP_FIN;
+	}
+	return 0;
 }
 
 /* Whether this is the protocol of echo messages. */
@@ -115,6 +155,10 @@ static __always_inline void transport_take(struct transport *t, const struct tra
 	}
 	if (t->tuple.protocol == PROTOCOL_UDP)
 		return;
+	if (t->tuple.protocol == PROTOCOL_SCTP) {
+		t->flags = transport_flags_of_chunk(h->chunk);
+		return;
+	}
 	if (t->tuple.protocol == PROTOCOL_ICMP) {
 		t->reply = h->type == ICMP_ECHO_REPLY;
 		if (!t->reply && h->type != ICMP_ECHO_REQUEST)
@@ -220,7 +264,8 @@ static __always_inline void transport_parse(struct packet *p, struct transport *
 		h.flags = 0;
 		if (bpf_skb_load_bytes(p->skb, t->offset, &h, TRANSPORT_OTHER_LENGTH))
 			return;
-	} else {
+	} else if (t->tuple.protocol != PROTOCOL_SCTP ||
+		   bpf_skb_load_bytes(p->skb, t->offset, &h, TRANSPORT_TCP_LENGTH)) {
 		return;
 	}
 	transport_take(t, &h);

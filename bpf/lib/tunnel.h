@@ -43,8 +43,7 @@ static __noinline bool tunnel_enter(struct packet *p, const struct route *r)
 /* Out through the VXLAN device to the node that has the pod. What does not fit is the stack's, as on a wire. */
 STAGE route_to_tunnel(struct packet *p, const struct route *r)
 {
-	if (unlikely(p->options || p->hops <= 1) || !route_fits(p, r->mtu) || route_parts(p, r->mtu) ||
-	    !tunnel_enter(p, r))
+	if (unlikely(p->options || p->hops <= 1) || !route_fits(p, r) || route_parts(p, r->mtu) || !tunnel_enter(p, r))
 		return PASS;
 	hop_take(p);
 	p->action = bpf_redirect(r->ifindex, 0);

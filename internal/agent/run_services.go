@@ -135,15 +135,10 @@ func protocolOf(name string) cluster.Protocol {
 	return cluster.TCP
 }
 
-// checkPorts refuses a pod that asks for a port of this node which another pod has, or of a protocol that is not translated.
+// checkPorts refuses a pod that asks for a port of this node which another pod has.
 func (a *Agent) checkPorts(req api.AddRequest) error {
 	if a.services == nil {
 		return nil
-	}
-	for _, wants := range req.PortMappings {
-		if protocolOf(wants.Protocol) == cluster.SCTP {
-			return api.Errorf(api.CodeInvalid, "port %d/%s of node %s: SCTP is not translated", wants.HostPort, wants.Protocol, a.config.NodeName)
-		}
 	}
 	asking := podKey(api.Endpoint{Attachment: req.Attachment, Pod: req.Pod})
 	for _, e := range a.endpoints {

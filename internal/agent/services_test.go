@@ -303,6 +303,8 @@ func TestHostPortConflicts(t *testing.T) {
 		"the same":               {at("a", "", "TCP", 80), at("b", "", "TCP", 80), true},
 		"another port":           {at("a", "", "TCP", 80), at("b", "", "TCP", 81), false},
 		"another protocol":       {at("a", "", "TCP", 80), at("b", "", "UDP", 80), false},
+		"SCTP's own":             {at("a", "", "TCP", 80), at("b", "", "SCTP", 80), false},
+		"the same of SCTP":       {at("a", "", "SCTP", 80), at("b", "", "SCTP", 80), true},
 		"another address":        {at("a", "192.0.2.1", "TCP", 80), at("b", "192.0.2.2", "TCP", 80), false},
 		"the same address":       {at("a", "192.0.2.1", "TCP", 80), at("b", "192.0.2.1", "TCP", 80), true},
 		"all and one":            {at("a", "", "TCP", 80), at("b", "192.0.2.1", "TCP", 80), true},

@@ -46,11 +46,11 @@ func (e entry) slot() uint32 {
 // ConnectionState is how far a connection is.
 type ConnectionState string
 
-// The states. Only TCP can be closing or closed.
+// The states. Only TCP and SCTP can be closing or closed.
 const (
 	ConnectionOpening     ConnectionState = "opening"
 	ConnectionEstablished ConnectionState = "established"
-	// ConnectionClosing has seen FIN or RST in one direction, ConnectionClosed in both.
+	// ConnectionClosing has seen FIN or RST, or what SCTP has for them, in one direction, ConnectionClosed in both.
 	ConnectionClosing ConnectionState = "closing"
 	ConnectionClosed  ConnectionState = "closed"
 )
@@ -67,9 +67,14 @@ func closing(one, other bpfConnection) bool {
 	return one.Flags&flagFIN != 0 || one.Flags&flagReset != 0 && other.Seen <= one.Seen
 }
 
+// ends tells whether the ends of a protocol's connections tell each other, and whoever is between them, that one is over.
+func ends(protocol uint8) bool {
+	return protocol == uint8(cluster.TCP) || protocol == uint8(cluster.SCTP)
+}
+
 // state is what both directions make up; back is zero where there is no other one.
 func (e entry) state(back bpfConnection) ConnectionState {
-	if e.key.Protocol == uint8(cluster.TCP) {
+	if ends(e.key.Protocol) {
 		reset := (e.value.Flags|back.Flags)&flagReset != 0
 		switch {
 		case e.value.Flags&flagsEnded != 0 && back.Flags&flagsEnded != 0, reset && e.opening:
@@ -107,7 +112,7 @@ func lasting(protocol uint8, state ConnectionState) time.Duration {
 		seconds = bpfTimeoutTIMEOUT_OPENING
 	case state == ConnectionClosing:
 		seconds = bpfTimeoutTIMEOUT_TCP_CLOSING
-	case protocol == uint8(cluster.TCP):
+	case ends(protocol):
 		seconds = bpfTimeoutTIMEOUT_TCP
 	case protocol == protocolICMP || protocol == protocolICMPv6:
 		seconds = bpfTimeoutTIMEOUT_ECHO

@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"encoding/binary"
+	"hash/crc32"
 	"net/netip"
 )
 
@@ -174,6 +175,35 @@ func (p packet) udp(src, dst uint16) packet {
 	return p
 }
 
+// The types of chunks of SCTP (RFC 9260, 3.2).
+const (
+	sctpData             = 0
+	sctpInit             = 1
+	sctpInitAck          = 2
+	sctpAbort            = 6
+	sctpShutdown         = 7
+	sctpShutdownAck      = 8
+	sctpCookieEcho       = 10
+	sctpShutdownComplete = 14
+)
+
+// sctp is the common header of SCTP and that of a chunk, of data.
+func (p packet) sctp(src, dst uint16) packet {
+	h := make([]byte, 16)
+	binary.BigEndian.PutUint16(h[0:], src)
+	binary.BigEndian.PutUint16(h[2:], dst)
+	binary.BigEndian.PutUint32(h[4:], 0x01020304) // the verification tag
+	p.proto, p.transport, p.sumOffset = protoSCTP, h, 8
+	return p
+}
+
+// chunk makes the chunk of a packet of SCTP another one.
+func (p packet) chunk(kind byte) packet {
+	p.transport = append([]byte{}, p.transport...)
+	p.transport[12] = kind
+	return p
+}
+
 // echo is an ICMP or ICMPv6 echo request.
 func (p packet) echo() packet {
 	if p.is4() {
@@ -276,6 +306,13 @@ func (p packet) transportBytes() []byte {
 		binary.BigEndian.PutUint16(b[4:], uint16(len(b)))
 	}
 	if p.sumOffset < 0 {
+		return b
+	}
+	if p.proto == protoSCTP {
+		if binary.BigEndian.Uint16(b[14:]) == 0 { // the length of the chunk, which is all
+			binary.BigEndian.PutUint16(b[14:], uint16(len(b)-12))
+		}
+		binary.LittleEndian.PutUint32(b[p.sumOffset:], crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 		return b
 	}
 	var pseudo []byte

@@ -109,9 +109,6 @@ func (o *policyOracle) compare(t *testing.T, r *rand.Rand, w oracle.World, conne
 	}
 	for range connections {
 		traffic := w.Traffic(r)
-		if o.d.config.Masquerade && traffic.Protocol == cluster.SCTP {
-			traffic.Protocol = cluster.TCP // what goes to the world cannot be masqueraded
-		}
 		want, _, err := oracle.Documentation(w, traffic)
 		if err != nil {
 			t.Fatal(err)
@@ -228,10 +225,7 @@ func firstPacket(t evaluate.Traffic, sourcePort uint16) packet {
 	case cluster.UDP:
 		p = p.udp(sourcePort, t.Port)
 	case cluster.SCTP:
-		h := make([]byte, 12)
-		binary.BigEndian.PutUint16(h, sourcePort)
-		binary.BigEndian.PutUint16(h[2:], t.Port)
-		p = p.raw(protoSCTP, h).payload("\x01\x00\x00\x04") // INIT
+		p = p.sctp(sourcePort, t.Port).chunk(sctpInit)
 	default:
 		p = p.echo()
 		binary.BigEndian.PutUint16(p.transport[4:], sourcePort)

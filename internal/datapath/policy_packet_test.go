@@ -27,7 +27,7 @@ const (
 	portsEvery  = policy.Ports(4)  // every protocol
 	portsSCTP   = policy.Ports(5)  // SCTP 80
 	portsOf53   = policy.Ports(6)  // UDP 53
-	portsOf8080 = policy.Ports(8)  // TCP and UDP 8080
+	portsOf8080 = policy.Ports(8)  // TCP, UDP and SCTP 8080
 	theirs      = policy.Policy(7) // the NetworkPolicy that allows all of these
 )
 
@@ -63,10 +63,11 @@ func newPolicyRig(tb testing.TB, cfg Config) *policyRig {
 			{Ports: portsRange, Bits: 21, Protocol: protoTCP, Port: 8000}: theirs,
 			{Ports: portsUDP, Bits: 8, Protocol: protoUDP}:                theirs,
 			{Ports: portsEvery}: theirs,
-			{Ports: portsOf8080, Bits: 24, Protocol: protoTCP, Port: 8080}: theirs,
-			{Ports: portsOf8080, Bits: 24, Protocol: protoUDP, Port: 8080}: theirs,
-			{Ports: portsOf53, Bits: 24, Protocol: protoUDP, Port: 53}:     theirs,
-			{Ports: portsSCTP, Bits: 24, Protocol: protoSCTP, Port: 80}:    theirs,
+			{Ports: portsOf8080, Bits: 24, Protocol: protoTCP, Port: 8080}:  theirs,
+			{Ports: portsOf8080, Bits: 24, Protocol: protoUDP, Port: 8080}:  theirs,
+			{Ports: portsOf8080, Bits: 24, Protocol: protoSCTP, Port: 8080}: theirs,
+			{Ports: portsOf53, Bits: 24, Protocol: protoUDP, Port: 53}:      theirs,
+			{Ports: portsSCTP, Bits: 24, Protocol: protoSCTP, Port: 80}:     theirs,
 		},
 	}}
 	for m, id := range map[*member]policy.Identity{&podA: idA, &podA2: idA2, &podB: idB, &podT: idB, &nodeA: policy.IdentityNode} {

@@ -90,6 +90,7 @@ func TestRefuse(t *testing.T) {
 			in := func(p packet) run { return run{program: from.program, device: from.device, in: p.bytes()} }
 			tcp := from.begin.ip(from.client, frontend.Addr()).tcp(40001, frontend.Port())
 			udp := from.begin.ip(from.client, frontend.Addr()).udp(40001, frontend.Port())
+			sctp := from.begin.ip(from.client, frontend.Addr()).sctp(40001, frontend.Port()).chunk(sctpInit).payload("its parameters")
 			syn := tcp.segment(tcpSYN, 1000, 0)
 			cases = append(cases,
 				answered(name+"SYN", in(syn), reset(syn, tcpRST|tcpACK, 0, 1001).bytes()),
@@ -101,6 +102,7 @@ func TestRefuse(t *testing.T) {
 				drops(name+"RST", in(tcp.segment(tcpRST, 1000, 0)), unanswered),
 				drops(name+"RST and ACK", in(tcp.segment(tcpRST|tcpACK, 1000, 5)), unanswered),
 				answered(name+"empty datagram", in(udp), unreachable(udp)),
+				answered(name+"INIT of SCTP", in(sctp), unreachable(sctp)),
 			)
 			for _, size := range []int{1, 2, 3, 4, 31, 32, 33, 519, 520, 521, 1100, 1183, 1184, 1185, 1300} {
 				p := udp.payload(string(randomBytes(size)))

@@ -157,8 +157,12 @@ func (v *bpfSession) told() bool {
 	return v.flag(bpfSessionFlagSESSION_TOLD) || v.flag(bpfSessionFlagSESSION_REVOKED)
 }
 
-// over tells whether a session has been quiet for as long as its state lasts.
+// over tells whether a session has been quiet for as long as its state lasts. One of SCTP shows no end (inquiry_take_flags) and is not
+// kept as one of TCP: unless its ends do without, heartbeats come in half a minute or so (RFC 9260, 8.3).
 func (v *bpfSession) over(protocol uint8, now time.Duration) bool {
+	if protocol == uint8(cluster.SCTP) {
+		protocol = uint8(cluster.UDP)
+	}
 	return now-time.Duration(v.Seen) >= lasting(protocol, v.state(protocol))
 }
 

@@ -69,7 +69,7 @@ func newServiceRig(tb testing.TB, cfg Config) *rig {
 	return r
 }
 
-// serve makes both protocols of a frontend answer with these backends, on both sides.
+// serve makes every protocol of a frontend answer with these backends, on both sides.
 func (r *rig) serve(tb testing.TB, frontend netip.AddrPort, flags bpfServiceFlag, backends ...netip.AddrPort) {
 	tb.Helper()
 	set := r.nextSet
@@ -81,7 +81,7 @@ func (r *rig) serve(tb testing.TB, frontend netip.AddrPort, flags bpfServiceFlag
 		}
 	}
 	s := bpfBackendSet{Id: set, Count: uint16(len(backends))}
-	for _, protocol := range []uint8{protoTCP, protoUDP} {
+	for _, protocol := range []uint8{protoTCP, protoUDP, protoSCTP} {
 		if err := r.d.objects.bpfMaps.Services.Put(
 			bpfFrontend{Address: addressOf(frontend.Addr()), Port: swap16(frontend.Port()), Protocol: protocol},
 			bpfService{Id: set, Flags: uint16(flags), Inside: s, Outside: s}); err != nil {
@@ -90,8 +90,21 @@ func (r *rig) serve(tb testing.TB, frontend netip.AddrPort, flags bpfServiceFlag
 	}
 }
 
-// eachTransport calls f for TCP and UDP of both families; transport makes a packet between two ends.
-func eachTransport(f func(name string, family int, protocol uint8, transport func(p packet, from, to netip.AddrPort) packet)) {
+// makeTransport makes a packet between two ends.
+type makeTransport = func(p packet, from, to netip.AddrPort) packet
+
+// eachTransport calls f for TCP, UDP and SCTP of both families.
+func eachTransport(f func(name string, family int, protocol uint8, transport makeTransport)) {
+	eachTransportAtXDP(f)
+	for _, family := range families {
+		f(fmt.Sprintf("IPv%d SCTP", family), family, protoSCTP, func(p packet, from, to netip.AddrPort) packet {
+			return p.ip(from.Addr(), to.Addr()).sctp(from.Port(), to.Port()).payload("hello!?")
+		})
+	}
+}
+
+// eachTransportAtXDP calls f for those that XDP knows.
+func eachTransportAtXDP(f func(name string, family int, protocol uint8, transport makeTransport)) {
 	for _, family := range families {
 		f(fmt.Sprintf("IPv%d TCP", family), family, protoTCP, func(p packet, from, to netip.AddrPort) packet {
 			return p.ip(from.Addr(), to.Addr()).tcp(from.Port(), to.Port()).payload("hello")
@@ -116,7 +129,7 @@ func untouched(name string, in []byte) packetCase {
 func TestXDPKnownConnections(t *testing.T) {
 	r := newServiceRig(t, Config{})
 	var cases []packetCase
-	eachTransport(func(name string, family int, protocol uint8, transport func(packet, netip.AddrPort, netip.AddrPort) packet) {
+	eachTransportAtXDP(func(name string, family int, protocol uint8, transport func(packet, netip.AddrPort, netip.AddrPort) packet) {
 		f := flowOf(family)
 		r.enter(t, f, protocol)
 		forth := transport(eth(router, nodeA.mac), f.client, f.frontend)
@@ -138,7 +151,7 @@ func TestXDPKnownConnections(t *testing.T) {
 		)
 	})
 	// Where the kernel's routes lead, about one packet in a second goes by the kernel itself: see wire_xdp_way.
-	eachTransport(func(name string, family int, _ uint8, transport func(packet, netip.AddrPort, netip.AddrPort) packet) {
+	eachTransportAtXDP(func(name string, family int, _ uint8, transport func(packet, netip.AddrPort, netip.AddrPort) packet) {
 		f := flowOf(family)
 		c := turned(name+" to the client", transport(eth(nodeB.mac, nodeA.mac), f.backend, f.node), transport(eth(nodeA.mac, router), f.frontend, f.client).ttl(63))
 		stayInSecond(t)
@@ -186,7 +199,7 @@ func TestXDPChecksums(t *testing.T) {
 // the packets that follow and those that come back are of it.
 func TestXDPBegins(t *testing.T) {
 	r := newServiceRig(t, Config{})
-	eachTransport(func(name string, family int, protocol uint8, transport func(packet, netip.AddrPort, netip.AddrPort) packet) {
+	eachTransportAtXDP(func(name string, family int, protocol uint8, transport func(packet, netip.AddrPort, netip.AddrPort) packet) {
 		f := flowOf(family)
 		f.client = netip.AddrPortFrom(f.client.Addr(), 45678)
 		f.node = netip.AddrPortFrom(f.node.Addr(), 45678)

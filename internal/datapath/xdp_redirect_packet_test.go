@@ -36,7 +36,7 @@ func TestXDPBetweenUplinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eachTransport(func(name string, family int, protocol uint8, transport func(packet, netip.AddrPort, netip.AddrPort) packet) {
+	eachTransportAtXDP(func(name string, family int, protocol uint8, transport func(packet, netip.AddrPort, netip.AddrPort) packet) {
 		f := flowOf(family)
 		r.enter(t, f, protocol)
 		in, out := transport(eth(router, nodeA.mac), f.client, f.frontend), transport(eth(secondMAC, nodeB.mac), f.node, f.backend).ttl(63)

@@ -198,11 +198,18 @@ endpoints: [{addresses: [10.1.2.2], nodeName: n2}]`,
 				dns NodePort 192.168.60.11:30053/UDP | 10.1.1.2:5353 | maglev 10.1.1.2:5353`,
 		},
 		{
-			name:     "SCTP: the other ports go on",
-			service:  `spec: {clusterIPs: [10.96.0.9], ports: [{name: sig, port: 7, protocol: SCTP}, {name: http, port: 80}]}`,
-			slices:   onePod,
-			want:     `http ClusterIP 10.96.0.9:80/TCP | 10.1.1.2:8080 | pass`,
-			problems: `Service shop/web: port sig (7/SCTP): SCTP is not translated`,
+			name:    "SCTP: one number for three protocols",
+			service: `spec: {type: NodePort, clusterIPs: [10.96.0.9], ports: [{name: sig, port: 80, nodePort: 30080, protocol: SCTP}, {name: http, port: 80}, {name: dns, port: 80, protocol: UDP}]}`,
+			node:    func(n *NodeConfig) { n.NodePortAddresses = n.NodePortAddresses[:1] },
+			slices: `
+addressType: IPv4
+ports: [{name: sig, port: 36412, protocol: SCTP}, {name: http, port: 8080}, {name: dns, port: 5353, protocol: UDP}]
+endpoints: [{addresses: [10.1.1.2], nodeName: n1}]`,
+			want: `
+				sig ClusterIP 10.96.0.9:80/SCTP | 10.1.1.2:36412 | pass
+				sig NodePort 192.168.60.11:30080/SCTP | 10.1.1.2:36412 | maglev 10.1.1.2:36412
+				http ClusterIP 10.96.0.9:80/TCP | 10.1.1.2:8080 | pass
+				dns ClusterIP 10.96.0.9:80/UDP | 10.1.1.2:5353 | pass`,
 		},
 		{
 			name:    "the same number twice",

@@ -94,14 +94,10 @@ func (n PortName) label() string {
 	return fmt.Sprintf("%s (%d/%s)", n.Port, n.Number, n.Protocol)
 }
 
-// fit tells whether a port can be had beside those before it. An API server lets none pass that cannot, but SCTP; a manifest can have all.
+// fit tells whether a port can be had beside those before it. An API server lets none pass that cannot; a manifest can have all.
 func (t *translation) fit(before []Port) bool {
-	switch {
-	case t.name.Number == 0:
+	if t.name.Number == 0 {
 		t.complain("0 is not a port")
-		return false
-	case t.name.Protocol == cluster.SCTP:
-		t.complain("SCTP is not translated")
 		return false
 	}
 	for _, other := range before {

@@ -25,7 +25,7 @@ var betweenOldestAndHere = []string{
 	"TestAdopt*", "TestAttachments", "TestCheckMissesDetachedPrograms", "TestDeviceRecreated", "TestUplinkWithDot", "TestUnload",
 	"TestAccelerate*", "TestSocketRestart", "TestSocketCgroups", "TestDestroyUDP*",
 	"TestRedirect", "TestEchoesCross", "TestWorldMasqueraded", "TestTunnelCarries", "TestNodePortXDP", "TestNodePortDSR",
-	"TestNodePortOfHostThroughTunnel", "TestSocketConnect", "TestSocketSend", "TestPolicyTraffic", "TestFlowsTellOfAll",
+	"TestNodePortOfHostThroughTunnel", "TestSocketConnect", "TestSocketSend", "TestPolicyTraffic", "TestFlowsTellOfAll", "TestSCTP*",
 }
 
 // attachedAsFilters selects the variants of tests that attach programs as filters where there is tcx.
