@@ -90,7 +90,7 @@ func setHostMTU(host netlink.Link, mtu int) error {
 	return prepareHostEnd(host)
 }
 
-func checkPodMTU(inside ns.NetNS, pod PodEnd, mtu int) error {
+func checkPodMTU(inside ns.NetNS, pod podEnd, mtu int) error {
 	if mtu >= minIPv6MTU {
 		return nil
 	}
@@ -112,7 +112,7 @@ func checkPodMTU(inside ns.NetNS, pod PodEnd, mtu int) error {
 	})
 }
 
-func setPodMTU(inside ns.NetNS, pod PodEnd, mtu int) error {
+func setPodMTU(inside ns.NetNS, pod podEnd, mtu int) error {
 	return inside.Do(func(ns.NetNS) error {
 		link, err := netlink.LinkByIndex(pod.Index)
 		if err != nil {

@@ -40,7 +40,7 @@ func haveMTU(hostIndex, mtu int) error {
 	if err != nil {
 		return err
 	}
-	pod, err := ReadPodEnd(hostIndex)
+	pod, err := podEndOf(hostIndex)
 	if err != nil {
 		return err
 	}

@@ -74,3 +74,12 @@ func indexOf(name string) (int, error) {
 	}
 	return link.Attrs().Index, nil
 }
+
+// podEndOf reads the pod's end of the pair whose host end has the given index.
+func podEndOf(hostIndex int) (podEnd, error) {
+	host, err := netlink.LinkByIndex(hostIndex)
+	if err != nil {
+		return podEnd{}, err
+	}
+	return readPodEnd(host)
+}

@@ -124,7 +124,7 @@ func TestPodReachesNodeAtOnce(t *testing.T) {
 		if len(hosts) != 1 || hosts[0].Name != pair.HostName || hosts[0].PodIndex != pair.PodIndex {
 			t.Errorf("host devices %+v, the pair is %+v", hosts, pair)
 		}
-		end, err := ReadPodEnd(pair.HostIndex)
+		end, err := podEndOf(pair.HostIndex)
 		if err != nil {
 			return err
 		}

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PodEnd is the pod's end of a pair as seen from the host.
-type PodEnd struct {
+// podEnd is the pod's end of a pair as seen from the host.
+type podEnd struct {
 	Name  string
 	Index int
 	MAC   net.HardwareAddr
@@ -25,24 +25,15 @@ type PodEnd struct {
 	Up  bool
 }
 
-// ReadPodEnd reads the pod's end of the pair whose host end has the given index, without entering the
-// pod's namespace and without knowing its path.
-func ReadPodEnd(hostIndex int) (PodEnd, error) {
-	host, err := netlink.LinkByIndex(hostIndex)
-	if err != nil {
-		return PodEnd{}, fmt.Errorf("find device %d: %w", hostIndex, err)
-	}
-	return readPodEnd(host)
-}
-
-// readPodEnd asks for the peer by its index and the kernel's id of its namespace (IFLA_TARGET_NETNSID).
+// readPodEnd reads the pod's end of the pair with this host end, without entering the pod's namespace and without knowing
+// its path: it asks for the peer by its index and the kernel's id of its namespace (IFLA_TARGET_NETNSID).
 //
 // Reading is all that this attribute is good for: with RTM_SETLINK and RTM_NEWLINK the kernel looks the
 // index up in the *sender's* namespace and moves that device into the target namespace (tried on 6.18).
-func readPodEnd(host netlink.Link) (PodEnd, error) {
+func readPodEnd(host netlink.Link) (podEnd, error) {
 	attrs := host.Attrs()
 	if host.Type() != "veth" || attrs.NetNsID < 0 {
-		return PodEnd{}, fmt.Errorf("read the pod's end of %s: it is no veth device with the other end in a pod", attrs.Name)
+		return podEnd{}, fmt.Errorf("read the pod's end of %s: it is no veth device with the other end in a pod", attrs.Name)
 	}
 	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
 	message := nl.NewIfInfomsg(unix.AF_UNSPEC)
@@ -51,17 +42,17 @@ func readPodEnd(host netlink.Link) (PodEnd, error) {
 	request.AddData(nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(attrs.NetNsID))))
 	replies, err := request.Execute(unix.NETLINK_ROUTE, 0)
 	if err != nil {
-		return PodEnd{}, fmt.Errorf("read the pod's end of %s: %w", attrs.Name, err)
+		return podEnd{}, fmt.Errorf("read the pod's end of %s: %w", attrs.Name, err)
 	}
 	if len(replies) != 1 {
-		return PodEnd{}, fmt.Errorf("read the pod's end of %s: %d answers, not 1", attrs.Name, len(replies))
+		return podEnd{}, fmt.Errorf("read the pod's end of %s: %d answers, not 1", attrs.Name, len(replies))
 	}
 	link, err := netlink.LinkDeserialize(nil, replies[0])
 	if err != nil {
-		return PodEnd{}, fmt.Errorf("parse the pod's end of %s: %w", attrs.Name, err)
+		return podEnd{}, fmt.Errorf("parse the pod's end of %s: %w", attrs.Name, err)
 	}
 	pod := link.Attrs()
-	return PodEnd{Name: pod.Name, Index: pod.Index, MAC: pod.HardwareAddr, MTU: pod.MTU, Up: pod.Flags&net.FlagUp != 0}, nil
+	return podEnd{Name: pod.Name, Index: pod.Index, MAC: pod.HardwareAddr, MTU: pod.MTU, Up: pod.Flags&net.FlagUp != 0}, nil
 }
 
 // errNamespaceNotFound says that no path leads to a namespace, though the kernel knows it.
