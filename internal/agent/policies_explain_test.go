@@ -22,6 +22,9 @@ func shop() *cluster.Snapshot {
 		return &cluster.Pod{Namespace: "shop", Name: name, Node: "n1", Labels: cluster.NewLabels(map[string]string{"app": name}),
 			Addresses: []netip.Addr{netip.MustParseAddr(address)}, Ports: []cluster.ContainerPort{{Name: "http", Protocol: cluster.TCP, Number: 8080}}}
 	}
+	ports := []cluster.EndpointPort{
+		{Name: "admin", Protocol: cluster.TCP, Number: 9090}, {Name: "quic", Protocol: cluster.UDP, Number: 8443}, {Name: "www", Protocol: cluster.TCP, Number: 8080},
+	}
 	return &cluster.Snapshot{
 		Pods: []*cluster.Pod{pod("client", "10.1.1.2"), pod("db", "10.1.1.4"), pod("web", "10.1.1.3")},
 		NetworkPolicies: []*cluster.NetworkPolicy{
@@ -33,12 +36,18 @@ func shop() *cluster.Snapshot {
 		Nodes: []cluster.Node{{Name: "n1", Addresses: []netip.Addr{netip.MustParseAddr("172.30.0.1")}}},
 		Services: []*cluster.Service{{
 			Namespace: "shop", Name: "front", ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.5"), netip.MustParseAddr("fd96::5")},
-			ExternalIPs: []netip.Addr{netip.MustParseAddr("198.51.100.5")},
-			Ports:       []cluster.ServicePort{{Name: "www", Protocol: cluster.TCP, Number: 80, NodePort: 30080}},
+			ExternalIPs: []netip.Addr{netip.MustParseAddr("198.51.100.5")}, LoadBalancerIPs: []netip.Addr{netip.MustParseAddr("198.51.100.6")},
+			Ports: []cluster.ServicePort{
+				{Name: "quic", Protocol: cluster.UDP, Number: 80, NodePort: 30080}, {Name: "www", Protocol: cluster.TCP, Number: 80, NodePort: 30080},
+				{Name: "admin", Protocol: cluster.TCP, Number: 8081},
+			},
 		}},
-		EndpointSlices: []*cluster.EndpointSlice{{Namespace: "shop", Name: "front-x", Service: "front",
-			Ports:     []cluster.EndpointPort{{Name: "www", Protocol: cluster.TCP, Number: 8080}},
-			Endpoints: []cluster.Endpoint{{Address: netip.MustParseAddr("10.1.1.3"), Ready: true}, {Address: netip.MustParseAddr("10.9.9.9"), Ready: true}}}},
+		EndpointSlices: []*cluster.EndpointSlice{
+			{Namespace: "shop", Name: "front-x", Service: "front", Ports: ports,
+				Endpoints: []cluster.Endpoint{{Address: netip.MustParseAddr("10.1.1.3"), Ready: true}, {Address: netip.MustParseAddr("10.9.9.9"), Ready: true}}},
+			// While endpoints move from one to another, both have them.
+			{Namespace: "shop", Name: "front-y", Service: "front", Ports: ports, Endpoints: []cluster.Endpoint{{Address: netip.MustParseAddr("10.1.1.3"), Ready: true}}},
+		},
 	}
 }
 
@@ -64,7 +73,9 @@ func TestExplainPolicy(t *testing.T) {
 		{"shop/client", "10.96.0.5", "80", "TCP", true, 2, "backend of shop/front"},
 		{"shop/client", "::ffff:10.96.0.5", "www", "TCP", true, 2, "shop/web (10.1.1.3) port 8080/TCP"},
 		{"203.0.113.9", "198.51.100.5", "80", "TCP", false, 2, "allows the port, but not the peer"},
+		{"203.0.113.9", "198.51.100.6", "80", "TCP", false, 2, "allows the port, but not the peer"},
 		{"203.0.113.9", "172.30.0.1", "30080", "TCP", false, 2, "shop/web (10.1.1.3) port 8080/TCP"},
+		{"203.0.113.9", "172.30.0.1", "30080", "UDP", false, 2, "shop/web (10.1.1.3) port 8443/UDP"},
 		{"shop/client", "172.30.0.1", "30081", "TCP", true, 1, "own node"},
 		{"shop/client", "10.96.0.5", "81", "TCP", false, 0, "Service shop/front has no port 81 of protocol TCP"},
 		{"shop/client", "198.51.100.5", "22", "TCP", true, 1, ""},

@@ -113,6 +113,7 @@ func TestRenew(t *testing.T) {
 	if lacks, err := r.renew(pod); !lacks || err != nil || r.isWhole("a") {
 		t.Errorf("the others cannot be attached: lacks %t, whole %t, error %v", lacks, r.isWhole("a"), err)
 	}
+	r.drop("a")
 	r.first = func(string, int) error { return errors.New("no first program") }
 	fresh := podAt("b", "10.1.1.2")
 	if lacks, err := r.renew(fresh); !lacks || err == nil {

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -85,8 +86,9 @@ func TestFlows(t *testing.T) {
 		}
 	}
 	metrics := g.scrape(g.nodes[0], "/metrics", 200)
-	for _, want := range []string{`beeline_flow_events_total{event="dropped",verdict="dropped"}`, `beeline_flow_lost_total{event="dropped",why="limited"}`} {
-		if !strings.Contains(metrics, want) {
+	for _, want := range []string{`beeline_flow_events_total{event="dropped",verdict="dropped"} [1-9]`, `beeline_flow_events_total{event="closed",verdict="allowed"} [1-9]`,
+		`beeline_flow_events_total{event="revoked",verdict="dropped"} 0`, `beeline_flow_lost_total{event="dropped",why="limited"} 0`} {
+		if !regexp.MustCompile(want).MatchString(metrics) {
 			t.Errorf("no metric %s", want)
 		}
 	}
