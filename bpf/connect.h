@@ -9,15 +9,10 @@
 #include "config.h"
 #include "lib/packet.h"
 #include "lib/service.h"
+#include "stream.h"
 
 /* errno of a connection that is refused (asm-generic/errno.h). */
 #define ERROR_REFUSED 111
-
-/* What the kernel expects of these programs. */
-enum socket_return {
-	SOCKET_DENY = 0,    /* EPERM, or what bpf_set_retval says */
-	SOCKET_PROCEED = 1, /* with the address as it is now */
-};
 
 /* Where a socket connects or sends to; that is all of the tuple that is known before it has its own address. */
 static __always_inline void socket_destination(struct bpf_sock_addr *ctx, bool ipv6, struct tuple *t)
@@ -122,6 +117,24 @@ static __always_inline enum socket_return socket_turn_away(struct bpf_sock_addr 
 	return SOCKET_PROCEED;
 }
 
+/* Keeps the choice of a connect. What the socket has a memory of its own for is written there. */
+static __always_inline void connect_keep(struct bpf_sock_addr *ctx, const struct tuple *t, const struct choice *c)
+{
+	if (t->protocol == PROTOCOL_TCP && likely(!peer_of(ctx)) &&
+	    likely(stream_keep(bpf_get_socket_cookie(ctx), t, &c->backend)))
+		return;
+	peer_keep(ctx, t, &c->backend, c->set);
+}
+
+/* Forgets that of an earlier connect. */
+static __always_inline void connect_forget(struct bpf_sock_addr *ctx, const struct tuple *t)
+{
+	if (t->protocol == PROTOCOL_TCP)
+		stream_forget(bpf_get_socket_cookie(ctx));
+	if (peer_of(ctx))
+		bpf_sk_storage_delete(&peers, ctx->sk);
+}
+
 static __always_inline enum socket_return connect_socket(struct bpf_sock_addr *ctx, bool ipv6)
 {
 	struct choice c = {};
@@ -132,12 +145,11 @@ static __always_inline enum socket_return connect_socket(struct bpf_sock_addr *c
 	if (unlikely(socket_service(ctx, &t)))
 		answer = service_choose(&t, SIDE_INSIDE, bpf_get_netns_cookie(ctx), &c);
 	if (answer == ANSWER_BACKEND) {
-		peer_keep(ctx, &t, &c.backend, c.set);
+		connect_keep(ctx, &t, &c);
 		socket_set_address(ctx, ipv6, &c.backend.address, c.backend.port);
 		return SOCKET_PROCEED;
 	}
-	if (peer_of(ctx)) /* of an earlier connect */
-		bpf_sk_storage_delete(&peers, ctx->sk);
+	connect_forget(ctx, &t);
 	return socket_turn_away(ctx, answer);
 }
 
@@ -156,13 +168,20 @@ int connect6(struct bpf_sock_addr *ctx)
 static __always_inline enum socket_return getpeername_socket(struct bpf_sock_addr *ctx, bool ipv6)
 {
 	const struct peer *p = peer_of(ctx);
+	const struct stream *s;
 	struct tuple t = {};
 
-	if (likely(!p))
-		return SOCKET_PROCEED;
 	socket_destination(ctx, ipv6, &t);
-	if (peer_is_backend(p, &t))
-		socket_set_address(ctx, ipv6, &p->service, p->service_port);
+	if (p) {
+		if (peer_is_backend(p, &t))
+			socket_set_address(ctx, ipv6, &p->service, p->service_port);
+		return SOCKET_PROCEED;
+	}
+	if (t.protocol != PROTOCOL_TCP)
+		return SOCKET_PROCEED;
+	s = stream_of(bpf_get_socket_cookie(ctx));
+	if (s && s->backend_port == t.destination_port && address_equals(&s->backend, &t.destination))
+		socket_set_address(ctx, ipv6, &s->service, s->service_port);
 	return SOCKET_PROCEED;
 }
 

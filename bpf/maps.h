@@ -237,6 +237,14 @@ struct {
 	__type(value, struct peer);
 } peers SEC(".maps");
 
+/* The same of TCP sockets, until they are closed. Written by the datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, STREAMS);
+	__type(key, __u32);
+	__type(value, struct stream);
+} streams SEC(".maps");
+
 /*
  * Services that unconnected UDP sockets used before that one. Written by the datapath, the least used go first; the agent
  * deletes backends that are gone.

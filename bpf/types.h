@@ -353,7 +353,7 @@ struct refusal_rate {
 
 /*
  * Value of `peers`: what was put in the place of a Service's address, kept with the socket. For a connected one, by connect;
- * for an unconnected one, by the last sendmsg to a Service.
+ * for an unconnected one, by the last sendmsg to a Service. Those of TCP have it where they have no element of `streams`.
  */
 struct peer {
 	struct address service, backend;
@@ -362,6 +362,18 @@ struct peer {
 	__u64 used; /* CLOCK_MONOTONIC, ns: the last sendmsg of an unconnected socket, to the tick */
 };
 _Static_assert(sizeof(struct peer) == 48, "peer has no hidden padding");
+
+/* Elements of `streams`, 3 MiB in all. A power of two. */
+#define STREAMS 65536
+
+/* Element of `streams`: what was put in the place of a Service's address, for the TCP socket whose cookie has the element's index as its lowest bits. */
+struct stream {
+	__u64 cookie; /* of the socket; 0: of none */
+	struct address service, backend;
+	__be16 service_port, backend_port;
+	__u32 padding;
+};
+_Static_assert(sizeof(struct stream) == 48, "stream has no hidden padding");
 
 /* What an entry of `datagrams` tells. */
 enum datagram_kind {

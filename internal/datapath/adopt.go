@@ -18,7 +18,7 @@ var privateMaps = []string{bpfMapDecisions, bpfMapTranslations, bpfMapInquiries,
 var pinnedMaps = []string{
 	bpfMapEndpoints, bpfMapRoutes, bpfMapRouteLengths, bpfMapGeneration, bpfMapDrops, bpfMapLease, bpfMapTunnelSources,
 	bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts,
-	bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods, bpfMapUplinks, bpfMapFragments, bpfMapPeers, bpfMapDatagrams,
+	bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods, bpfMapUplinks, bpfMapFragments, bpfMapPeers, bpfMapStreams, bpfMapDatagrams,
 	bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicies, bpfMapPolicyPorts, bpfMapSessions,
 	bpfMapFlows, bpfMapFlowLosses,
 }

@@ -427,6 +427,16 @@ type bpfSourceKey struct {
 	Address   bpfAddress
 }
 
+type bpfStream struct {
+	_           structs.HostLayout
+	Cookie      uint64
+	Service     bpfAddress
+	Backend     bpfAddress
+	ServicePort uint16
+	BackendPort uint16
+	Padding     uint32
+}
+
 type bpfTimeout uint32
 
 const (
@@ -501,6 +511,7 @@ const (
 	bpfMapServiceSources      = "service_sources"
 	bpfMapServices            = "services"
 	bpfMapSessions            = "sessions"
+	bpfMapStreams             = "streams"
 	bpfMapTranslatedPods      = "translated_pods"
 	bpfMapTranslations        = "translations"
 	bpfMapTunnelSources       = "tunnel_sources"
@@ -517,6 +528,7 @@ const (
 	bpfProgRecvmsg6           = "recvmsg6"
 	bpfProgSendmsg4           = "sendmsg4"
 	bpfProgSendmsg6           = "sendmsg6"
+	bpfProgSockRelease        = "sock_release"
 	bpfProgToPod              = "to_pod"
 	bpfProgToTunnel           = "to_tunnel"
 	bpfProgToWire             = "to_wire"
@@ -590,6 +602,7 @@ type bpfProgramSpecs struct {
 	Recvmsg6     *ebpf.ProgramSpec `ebpf:"recvmsg6"`
 	Sendmsg4     *ebpf.ProgramSpec `ebpf:"sendmsg4"`
 	Sendmsg6     *ebpf.ProgramSpec `ebpf:"sendmsg6"`
+	SockRelease  *ebpf.ProgramSpec `ebpf:"sock_release"`
 	ToPod        *ebpf.ProgramSpec `ebpf:"to_pod"`
 	ToTunnel     *ebpf.ProgramSpec `ebpf:"to_tunnel"`
 	ToWire       *ebpf.ProgramSpec `ebpf:"to_wire"`
@@ -631,6 +644,7 @@ type bpfMapSpecs struct {
 	ServiceSources *ebpf.MapSpec `ebpf:"service_sources"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
 	Sessions       *ebpf.MapSpec `ebpf:"sessions"`
+	Streams        *ebpf.MapSpec `ebpf:"streams"`
 	TranslatedPods *ebpf.MapSpec `ebpf:"translated_pods"`
 	Translations   *ebpf.MapSpec `ebpf:"translations"`
 	TunnelSources  *ebpf.MapSpec `ebpf:"tunnel_sources"`
@@ -709,6 +723,7 @@ type bpfMaps struct {
 	ServiceSources *ebpf.Map `ebpf:"service_sources"`
 	Services       *ebpf.Map `ebpf:"services"`
 	Sessions       *ebpf.Map `ebpf:"sessions"`
+	Streams        *ebpf.Map `ebpf:"streams"`
 	TranslatedPods *ebpf.Map `ebpf:"translated_pods"`
 	Translations   *ebpf.Map `ebpf:"translations"`
 	TunnelSources  *ebpf.Map `ebpf:"tunnel_sources"`
@@ -749,6 +764,7 @@ func (m *bpfMaps) Close() error {
 		m.ServiceSources,
 		m.Services,
 		m.Sessions,
+		m.Streams,
 		m.TranslatedPods,
 		m.Translations,
 		m.TunnelSources,
@@ -792,6 +808,7 @@ type bpfPrograms struct {
 	Recvmsg6     *ebpf.Program `ebpf:"recvmsg6"`
 	Sendmsg4     *ebpf.Program `ebpf:"sendmsg4"`
 	Sendmsg6     *ebpf.Program `ebpf:"sendmsg6"`
+	SockRelease  *ebpf.Program `ebpf:"sock_release"`
 	ToPod        *ebpf.Program `ebpf:"to_pod"`
 	ToTunnel     *ebpf.Program `ebpf:"to_tunnel"`
 	ToWire       *ebpf.Program `ebpf:"to_wire"`
@@ -811,6 +828,7 @@ func (p *bpfPrograms) Close() error {
 		p.Recvmsg6,
 		p.Sendmsg4,
 		p.Sendmsg6,
+		p.SockRelease,
 		p.ToPod,
 		p.ToTunnel,
 		p.ToWire,

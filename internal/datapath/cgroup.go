@@ -15,6 +15,7 @@ import (
 var socketProgramNames = []string{
 	bpfProgConnect4, bpfProgConnect6, bpfProgGetpeername4, bpfProgGetpeername6,
 	bpfProgSendmsg4, bpfProgSendmsg6, bpfProgRecvmsg4, bpfProgRecvmsg6,
+	bpfProgSockRelease,
 }
 
 var socketAttachTypes = map[string]ebpf.AttachType{
@@ -22,6 +23,7 @@ var socketAttachTypes = map[string]ebpf.AttachType{
 	bpfProgGetpeername4: ebpf.AttachCgroupInet4GetPeername, bpfProgGetpeername6: ebpf.AttachCgroupInet6GetPeername,
 	bpfProgSendmsg4: ebpf.AttachCGroupUDP4Sendmsg, bpfProgSendmsg6: ebpf.AttachCGroupUDP6Sendmsg,
 	bpfProgRecvmsg4: ebpf.AttachCGroupUDP4Recvmsg, bpfProgRecvmsg6: ebpf.AttachCGroupUDP6Recvmsg,
+	bpfProgSockRelease: ebpf.AttachCgroupInetSockRelease,
 }
 
 // AttachSockets puts the programs of Services on all sockets that processes in Config.Cgroup, and below, open from

@@ -51,7 +51,7 @@ var sizeFlags = map[string]string{
 // Maps that a configuration has no use for get one entry, so that nobody pays for them.
 var (
 	serviceMaps = []string{
-		bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts, bpfMapDatagrams,
+		bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts, bpfMapStreams, bpfMapDatagrams,
 	}
 	translationMaps = []string{bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods}
 	policyMaps      = []string{bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicies, bpfMapPolicyPorts}

@@ -240,15 +240,7 @@ type socket struct{ fd int }
 
 func (r *socketRig) socket(tb testing.TB, ipv6 bool, kind int) socket {
 	tb.Helper()
-	family := unix.AF_INET
-	if ipv6 {
-		family = unix.AF_INET6
-	}
-	var s socket
-	r.in(tb, func() (err error) {
-		s.fd, err = unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
-		return err
-	})
+	s := r.brief(tb, ipv6, kind)
 	tb.Cleanup(func() { unix.Close(s.fd) })
 	timeout := unix.NsecToTimeval(patience.Nanoseconds())
 	if err := unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
