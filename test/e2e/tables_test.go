@@ -24,8 +24,9 @@ func TestTablesBecomeEmpty(t *testing.T) {
 		flag = "--services=ebpf"
 		// ahead is more than any connection lasts that is not an established one of TCP.
 		ahead = 5 * time.Minute
-		// aLook is more than the time between two of the agent's looks and what an ended connection is kept for.
-		aLook = time.Minute
+		// aLook is more than the time between two of the agent's looks and what an ended connection is kept for: a minute, where its
+		// server has ended it first.
+		aLook = 2 * time.Minute
 	)
 	b := newBalanced(t)
 	for _, server := range []worldEnd{b.far, b.outside} {
@@ -94,10 +95,13 @@ type path struct {
 	to   netip.AddrPort
 }
 
-// connect opens a connection to an answer, and ends it.
+// connect opens a connection to an answer, and ends it, first as a rule.
 func (p path) connect() error {
 	return p.dial("tcp", func(conn net.Conn) error {
 		if _, err := io.WriteString(conn, "ask"); err != nil {
+			return err
+		}
+		if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
 			return err
 		}
 		_, err := io.ReadAll(conn)
