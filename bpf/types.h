@@ -363,8 +363,8 @@ struct peer {
 };
 _Static_assert(sizeof(struct peer) == 48, "peer has no hidden padding");
 
-/* Elements of `streams`, 3 MiB in all. A power of two. */
-#define STREAMS 65536
+/* Elements of `streams`, 1.5 MiB in all. A power of two. */
+#define STREAMS 32768
 
 /* Element of `streams`: what was put in the place of a Service's address, for the TCP socket whose cookie has the element's index as its lowest bits. */
 struct stream {
