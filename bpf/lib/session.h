@@ -200,8 +200,35 @@ static __always_inline __u32 session_first_flags(const struct inquiry *q, bool a
 	return flags;
 }
 
-/* Begins a session, if the policies allow the packet. */
-static __always_inline int session_begin(struct __sk_buff *skb, struct inquiry *q, __u64 now)
+/* TCP: whether both ends have ended it, or one at once. */
+static __always_inline bool session_is_over(__u32 flags)
+{
+	const __u32 both = SESSION_FIN | SESSION_ANSWER_FIN;
+
+	return flags & SESSION_RESET || (flags & both) == both;
+}
+
+/*
+ * Whether another session may be written over one: it has just ended, so that neither the agent takes it from the table nor others push
+ * it out meanwhile.
+ */
+static __always_inline bool session_may_be_replaced(const struct session *old, __u64 now)
+{
+	return session_is_over(old->flags) && now - old->seen < TIMEOUT_TCP_CLOSED / 2 * CONNECTION_SECOND;
+}
+
+/*
+ * Writes a session over one that is over: a client's ports come round again, and making another entry takes 200 ns. Flags come
+ * first, since what they do not say is judged again by whoever finds it in between.
+ */
+static __always_inline void session_replace(struct session *old, const struct session *s)
+{
+	__sync_lock_test_and_set(&old->flags, s->flags);
+	*old = *s;
+}
+
+/* Begins a session in the place of *old, if there is one and the policies allow the packet. */
+static __always_inline int session_begin(struct __sk_buff *skb, struct inquiry *q, __u64 now, struct session *old)
 {
 	struct session *s = &q->session;
 	bool answer = false;
@@ -215,17 +242,12 @@ static __always_inline int session_begin(struct __sk_buff *skb, struct inquiry *
 		session_count(s, answer, 1, skb->len);
 	s->revision = q->revision;
 	s->flags = session_first_flags(q, answer);
-	bpf_map_update_elem(&sessions, &q->key, s, BPF_ANY);
+	if (old && session_may_be_replaced(old, now))
+		session_replace(old, s);
+	else
+		bpf_map_update_elem(&sessions, &q->key, s, BPF_ANY);
 	session_tell(skb, q, s, FLOW_OPENED);
 	return SESSION_ALLOWED;
-}
-
-/* TCP: whether both ends have ended it, or one at once. */
-static __always_inline bool session_is_over(__u32 flags)
-{
-	const __u32 both = SESSION_FIN | SESSION_ANSWER_FIN;
-
-	return flags & SESSION_RESET || (flags & both) == both;
 }
 
 /* Notes that a session is no longer allowed. */
@@ -329,11 +351,39 @@ static __always_inline int session_ask_error(struct __sk_buff *skb, struct inqui
 	return parts ? session_ask(skb, parts, answer) : SESSION_ALLOWED;
 }
 
-/* Whether packets like this one need not be asked about for a while. */
+/*
+ * Whether the packets that follow this one need not be asked about for a while: also those that follow a SYN or a FIN, which is noted by
+ * now. A reset may be of no session.
+ */
 static __always_inline bool session_may_permit(const struct transport *t)
 {
 	return t->kind == TRANSPORT_PORTS && transport_has_ports(t->tuple.protocol) &&
-	       t->tuple.protocol != PROTOCOL_SCTP && !(t->flags & (TCP_SYN | TCP_FIN | TCP_RST));
+	       t->tuple.protocol != PROTOCOL_SCTP && !(t->flags & TCP_RST);
+}
+
+/* Whether the permit is of packets like this one. */
+static __always_inline bool session_has_permit(const struct permit *permit, const struct transport *t)
+{
+	return permit->protocol == t->tuple.protocol && permit->sender_port == t->tuple.source_port &&
+	       permit->destination_port == t->tuple.destination_port &&
+	       address_equals(&permit->sender, &t->tuple.source);
+}
+
+/* Takes the permit back as permit_end, which it asks only if the session is not at hand: `s`, of this packet, may be NULL. */
+static __always_inline void session_end_permit(struct decision *d, const struct inquiry *q, struct session *s)
+{
+	struct permit *permit = &d->permit;
+
+	if (permit->packets) {
+		if (!s || permit->elsewhere || !session_has_permit(permit, &q->transport)) {
+			permit_end(d);
+			return;
+		}
+		session_count(s, session_direction(s, q->turned), permit->packets, permit->bytes);
+		permit->packets = 0;
+		permit->bytes = 0;
+	}
+	permit->protocol = 0;
 }
 
 static __always_inline void session_permit(struct decision *d, const struct inquiry *q)
@@ -367,8 +417,6 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 		return SESSION_ALLOWED;
 	if (!q)
 		return DROP_POLICY_CLOSED; /* cannot be: the index has its element */
-	if (d && d->permit.protocol)
-		permit_end(d);
 	q->revision = policy_revision();
 	q->known = q->transport.kind == TRANSPORT_PORTS ? POLICY_KNOWN_PORT : POLICY_KNOWN_PROTOCOL;
 	if (q->transport.kind == TRANSPORT_PIECE ||
@@ -386,6 +434,8 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 	}
 	q->turned = session_key(&q->key, &q->transport.tuple);
 	s = bpf_map_lookup_elem(&sessions, &q->key);
+	if (d && d->permit.protocol)
+		session_end_permit(d, q, s);
 	if (unlikely(q->transport.kind == TRANSPORT_ERROR)) {
 		q->known = POLICY_KNOWN_PORT;
 		return session_ask_error(skb, q, s);
@@ -394,7 +444,7 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 	reason = s ? session_go_on(skb, q, s, now) : SESSION_UNKNOWN;
 	doubted = reason == SESSION_DOUBTED;
 	if (reason == SESSION_UNKNOWN || doubted)
-		reason = session_begin(skb, q, now);
+		reason = session_begin(skb, q, now, s);
 	if (unlikely(doubted && reason != SESSION_ALLOWED && s))
 		session_revoke(skb, q, s);
 	if (reason == SESSION_ALLOWED && d && session_may_permit(&q->transport))

@@ -118,6 +118,15 @@ func inSet(set policy.Set, allowed map[policy.Identity]policy.Ports) map[policy.
 // forget removes all sessions, as if others had pushed them out.
 func (p *policyRig) forget(tb testing.TB) {
 	tb.Helper()
+	p.forgetSessions(tb)
+	if err := p.d.Policies.generation.advance(); err != nil { // and permits go with the decisions
+		tb.Fatal(err)
+	}
+}
+
+// forgetSessions removes them and leaves permits alone.
+func (p *policyRig) forgetSessions(tb testing.TB) {
+	tb.Helper()
 	var keys []bpfTuple
 	if err := readAll(p.d.objects.Sessions, func(k *bpfTuple, _ *bpfSession) { keys = append(keys, *k) }); err != nil {
 		tb.Fatal(err)
@@ -126,9 +135,6 @@ func (p *policyRig) forget(tb testing.TB) {
 		if err := p.d.objects.Sessions.Delete(k); err != nil {
 			tb.Fatal(err)
 		}
-	}
-	if err := p.d.Policies.generation.advance(); err != nil { // and permits go with the decisions
-		tb.Fatal(err)
 	}
 }
 
