@@ -118,7 +118,8 @@ enum generation_index {
 	GENERATION_PODS = 1, /* counted up by the datapath, after adding to `translated_pods` */
 	GENERATION_POLICY =
 		2, /* counted up by the agent, after a change that may forbid what was allowed: the revision */
-	GENERATION_MAX = 3,
+	GENERATION_IDENTITIES = 3, /* counted up by the agent, after every change of `identities` and `blocks` */
+	GENERATION_MAX = 4,
 };
 
 /*
@@ -407,6 +408,14 @@ struct policed_pod {
 };
 
 #define SET_CLOSED 0xffffffffU
+
+/* Value of `identified`: who is behind an address, as long as generation[GENERATION_IDENTITIES] is what it was then. */
+struct identified {
+	struct address address;
+	__u32 identity;
+	__u32 generation; /* 0: nobody was asked about */
+};
+_Static_assert(sizeof(struct identified) == 24, "identified has no hidden padding");
 
 /* Numbers of `identities` and `blocks` with a meaning of their own. */
 enum identity {

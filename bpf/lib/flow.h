@@ -177,8 +177,8 @@ static __noinline int flow_dropped(const struct tuple *t, __u32 what, __u32 tcp_
 		flow_lose(FLOW_DROPPED, FLOW_LOSS_LIMITED, 1);
 		return 0;
 	}
-	source = policy_identity(&t->source);
-	destination = policy_identity(&t->destination);
+	source = policy_identity(&t->source, POLICY_BY_ALL);
+	destination = policy_identity(&t->destination, POLICY_BY_ALL);
 	e = flow_reserve(FLOW_DROPPED);
 	if (!e)
 		return 0;

@@ -37,32 +37,58 @@ static __always_inline __u32 policy_policed(const struct address *pod, const str
 	return policy_governs(pod) ? policed | POLICED_INGRESS : policed;
 }
 
-/* Who is behind an address. */
-SEPARATE __u32 policy_identity(const struct address *a)
+/* The state of `identities` and `blocks`; 0 before the agent has filled them: nobody is remembered then. */
+static __always_inline __u32 policy_identities(void)
 {
-	struct block_key key = {.prefix_len = 128};
-	const __u32 *identity;
+	__u32 index = GENERATION_IDENTITIES;
+	const __u32 *state = bpf_map_lookup_elem(&generation, &index);
 
-	if (!config_policy || !a)
-		return IDENTITY_UNKNOWN;
-	key.address = *a;
-	identity = bpf_map_lookup_elem(&identities, &key.address);
-	if (!identity)
-		identity = bpf_map_lookup_elem(&blocks, &key);
-	return identity ? *identity : IDENTITY_UNKNOWN;
+	return state ? *state : 0;
 }
 
-/* The same by ipBlocks alone: of an address of this node, what rules know of whoever has it without being the node. */
-SEPARATE __u32 policy_identity_by_blocks(const struct address *a)
+/* The place in `identified` of an address; programs on one CPU do not interrupt each other. As decision_index, with two words of IPv6. */
+static __always_inline struct identified *policy_identified(const struct address *a)
+{
+	__u32 index = (a->word[2] * 0x9e3779b1 ^ a->word[3]) * 0x9e3779b1 >> 22;
+
+	_Static_assert(IDENTIFIED_MAX == 1 << 10, "the index has 10 bits");
+	return bpf_map_lookup_elem(&identified, &index);
+}
+
+/* Whom to ask about an address: all, or ipBlocks alone. What these say of this node's own is about whoever has it without being the node. */
+enum policy_source {
+	POLICY_BY_ALL = 0,
+	POLICY_BY_BLOCKS = 1,
+};
+
+/*
+ * Who is behind an address: remembered, or found; `by` is an enum policy_source. What is found while the tables change bears the number
+ * that was read before, and is out of date already.
+ */
+SEPARATE __u32 policy_identity(const struct address *a, __u32 by)
 {
 	struct block_key key = {.prefix_len = 128};
-	const __u32 *identity;
+	const __u32 *found = 0;
+	struct identified *i;
+	__u32 now;
 
 	if (!config_policy || !a)
 		return IDENTITY_UNKNOWN;
+	now = by == POLICY_BY_ALL ? policy_identities() : 0;
+	i = policy_identified(a);
+	if (!i)
+		return IDENTITY_UNKNOWN; /* cannot be: every index has its element */
+	if (likely(now && i->generation == now && address_equals(&i->address, a)))
+		return i->identity;
 	key.address = *a;
-	identity = bpf_map_lookup_elem(&blocks, &key);
-	return identity ? *identity : IDENTITY_UNKNOWN;
+	if (by == POLICY_BY_ALL)
+		found = bpf_map_lookup_elem(&identities, &key.address);
+	if (!found)
+		found = bpf_map_lookup_elem(&blocks, &key);
+	i->generation = now;
+	i->address = key.address;
+	i->identity = found ? *found : IDENTITY_UNKNOWN;
+	return i->identity;
 }
 
 /* What a set of rules allows somebody: the number in `policy_ports`; 0 for nothing. The first entry is the whole answer. */

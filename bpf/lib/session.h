@@ -24,8 +24,8 @@ static __noinline void session_tell(struct __sk_buff *skb, struct inquiry *q, co
 
 	if (config_flows < FLOWS_POLICY)
 		return;
-	q->origin.source = policy_identity(turned ? &q->key.destination : &q->key.source);
-	q->origin.destination = policy_identity(turned ? &q->key.source : &q->key.destination);
+	q->origin.source = policy_identity(turned ? &q->key.destination : &q->key.source, POLICY_BY_ALL);
+	q->origin.destination = policy_identity(turned ? &q->key.source : &q->key.destination, POLICY_BY_ALL);
 	q->origin.ifindex = skb->ifindex;
 	q->origin.kind = kind;
 	q->origin.program = q->program;
@@ -60,11 +60,11 @@ static __always_inline bool session_is_free(struct __sk_buff *skb, const struct 
 	const struct tuple *t = &q->transport.tuple;
 
 	if (q->program == PROGRAM_FROM_POD)
-		return session_is_to_itself(q) || policy_identity(&t->destination) == IDENTITY_NODE;
+		return session_is_to_itself(q) || policy_identity(&t->destination, POLICY_BY_ALL) == IDENTITY_NODE;
 	if (q->program != PROGRAM_TO_POD)
 		return false;
 	return skb->ingress_ifindex == skb->ifindex ||
-	       (!skb->ingress_ifindex && policy_identity(&t->source) == IDENTITY_NODE);
+	       (!skb->ingress_ifindex && policy_identity(&t->source, POLICY_BY_ALL) == IDENTITY_NODE);
 }
 
 /*
@@ -81,9 +81,9 @@ static __always_inline __s64 session_ask_rules(const struct inquiry *q, __u32 se
 		return 0;
 	if (set == SET_CLOSED)
 		return -(__s64)DROP_POLICY_CLOSED;
-	identity = policy_identity(other);
+	identity = policy_identity(other, POLICY_BY_ALL);
 	if (unlikely(identity == IDENTITY_NODE))
-		identity = policy_identity_by_blocks(other);
+		identity = policy_identity(other, POLICY_BY_BLOCKS);
 	policy = policy_ask(set, identity, q->transport.tuple.protocol, port, q->known);
 	return policy == POLICY_FORBIDS ? -(__s64)forbidden : policy;
 }

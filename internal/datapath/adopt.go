@@ -12,7 +12,7 @@ import (
 )
 
 // privateMaps belong to one load, as .rodata does: what they hold is of no use to the next.
-var privateMaps = []string{bpfMapDecisions, bpfMapTranslations, bpfMapInquiries, bpfMapPermitKeys, bpfMapRefusals, bpfMapXdpUplinks, bpfMapFlowDrops, bpfMapFlowAllowance}
+var privateMaps = []string{bpfMapDecisions, bpfMapTranslations, bpfMapInquiries, bpfMapPermitKeys, bpfMapIdentified, bpfMapRefusals, bpfMapXdpUplinks, bpfMapFlowDrops, bpfMapFlowAllowance}
 
 // pinnedMaps are the maps that outlive the agent.
 var pinnedMaps = []string{

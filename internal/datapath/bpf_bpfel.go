@@ -494,6 +494,7 @@ const (
 	bpfMapFlows               = "flows"
 	bpfMapFragments           = "fragments"
 	bpfMapGeneration          = "generation"
+	bpfMapIdentified          = "identified"
 	bpfMapIdentities          = "identities"
 	bpfMapInquiries           = "inquiries"
 	bpfMapLease               = "lease"
@@ -627,6 +628,7 @@ type bpfMapSpecs struct {
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	Generation     *ebpf.MapSpec `ebpf:"generation"`
+	Identified     *ebpf.MapSpec `ebpf:"identified"`
 	Identities     *ebpf.MapSpec `ebpf:"identities"`
 	Inquiries      *ebpf.MapSpec `ebpf:"inquiries"`
 	Lease          *ebpf.MapSpec `ebpf:"lease"`
@@ -706,6 +708,7 @@ type bpfMaps struct {
 	Flows          *ebpf.Map `ebpf:"flows"`
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	Generation     *ebpf.Map `ebpf:"generation"`
+	Identified     *ebpf.Map `ebpf:"identified"`
 	Identities     *ebpf.Map `ebpf:"identities"`
 	Inquiries      *ebpf.Map `ebpf:"inquiries"`
 	Lease          *ebpf.Map `ebpf:"lease"`
@@ -747,6 +750,7 @@ func (m *bpfMaps) Close() error {
 		m.Flows,
 		m.Fragments,
 		m.Generation,
+		m.Identified,
 		m.Identities,
 		m.Inquiries,
 		m.Lease,

@@ -8,8 +8,8 @@ import (
 )
 
 // generation numbers the states of the tables that decisions and sessions depend on. The datapath keeps a decision only
-// until the number changes, so every change of such a table ends with advance; and what policies said of a session only until
-// advanceRevision.
+// until the number changes, so every change of such a table ends with advance; what policies said of a session only until
+// advanceRevision, and who is behind an address until advanceIdentities.
 type generation struct {
 	mu sync.Mutex
 	m  *ebpf.Map
@@ -17,8 +17,9 @@ type generation struct {
 
 // What the numbers are of: enum generation_index of bpf/types.h. The one between them is the datapath's own.
 const (
-	generationTables uint32 = 0
-	generationPolicy uint32 = 2
+	generationTables     uint32 = 0
+	generationPolicy     uint32 = 2
+	generationIdentities uint32 = 3
 )
 
 // advance makes the datapath decide anew. The tables have changed before it is called: a decision that was
@@ -27,6 +28,9 @@ func (g *generation) advance() error { return g.step(generationTables) }
 
 // advanceRevision makes the datapath judge sessions anew. The tables of policies have changed before it is called.
 func (g *generation) advanceRevision() error { return g.step(generationPolicy) }
+
+// advanceIdentities makes the datapath ask anew who is behind an address. The tables that say it have changed before it is called.
+func (g *generation) advanceIdentities() error { return g.step(generationIdentities) }
 
 func (g *generation) step(index uint32) error {
 	g.mu.Lock()

@@ -30,6 +30,9 @@ type Policies struct {
 	sessions            *ebpf.Map
 	generation          *generation
 
+	// identified says that the datapath remembers nobody whom identities, singles and blocks do not name any more: see identify.
+	identified bool
+
 	// wanted is what the tables have last said of pods, and unfinished are their sets of which something did not fit.
 	wanted     map[netip.Addr]policy.Sets
 	unfinished map[policy.Set]bool
@@ -94,6 +97,20 @@ func (p *Policies) settle(forbids bool) error {
 	return nil
 }
 
+// identify has the datapath ask anew who is behind an address, if that may have changed, now or before an identify that failed. It is
+// owed at the start as settle is.
+func (p *Policies) identify(changed bool) error {
+	p.identified = p.identified && !changed
+	if p.identified {
+		return nil
+	}
+	if err := p.generation.advanceIdentities(); err != nil {
+		return err
+	}
+	p.identified = true
+	return nil
+}
+
 // applied is what became of one attempt to put tables into force.
 type applied struct {
 	changed, deleted int
@@ -105,7 +122,8 @@ func (a *applied) add(b applied) {
 	a.changed, a.deleted, a.forbids = a.changed+b.changed, a.deleted+b.deleted, a.forbids || b.forbids
 }
 
-// apply writes what is added before what refers to it, and deletes in the opposite order.
+// apply writes what is added before what refers to it, and deletes in the opposite order. Whom the datapath remembers is forgotten
+// between the steps, so that it is never behind them.
 func (p *Policies) apply(t *policy.Tables) (a applied, err error) {
 	ports, policies := p.ports.write(t.Ports), p.policies.write(t.Policies)
 	singles, identities := p.singles.write(t.Singles), p.identities.write(t.Identities)
@@ -115,6 +133,12 @@ func (p *Policies) apply(t *policy.Tables) (a applied, err error) {
 	// That a pod is new forbids nothing, nor that somebody is told apart who has been nobody: rules only ever add. But a part that
 	// blocks except may be new, or what it is allowed.
 	a.forbids = ports.changed+policies.changed+singles.changed+singles.added+identities.changed+blocks.changed+blocks.added > 0
+	// Nor does it forbid anything to forget whom the datapath remembers, but what was judged meanwhile may have been judged by that.
+	a.forbids = a.forbids || !p.identified
+	named := singles.changed + singles.added + identities.changed + identities.added + blocks.changed + blocks.added
+	if err := p.identify(named > 0); err != nil {
+		return a, err
+	}
 
 	p.unfinished = nil
 	err = errors.Join(ports.err, policies.err, singles.err, identities.err, blocks.err)
@@ -134,6 +158,7 @@ func (p *Policies) apply(t *policy.Tables) (a applied, err error) {
 		func() (int, error) { return p.blocks.trim(t.Blocks) },
 		func() (int, error) { return p.identities.trim(t.Identities) },
 		func() (int, error) { return p.singles.trim(t.Singles) },
+		func() (int, error) { return 0, p.identify(a.deleted > 0) },
 		func() (int, error) { return p.policies.trim(t.Policies) },
 		func() (int, error) { return p.ports.trim(t.Ports) },
 	} {

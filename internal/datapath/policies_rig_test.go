@@ -120,12 +120,16 @@ func syncs(tb testing.TB, p *Policies, t *policy.Tables, want int) {
 // advances gives the numbers of decisions and of sessions.
 func advances(tb testing.TB, d *Datapath) (tables, revision uint32) {
 	tb.Helper()
-	for index, to := range map[uint32]*uint32{generationTables: &tables, generationPolicy: &revision} {
-		if err := d.objects.Generation.Lookup(index, to); err != nil {
-			tb.Fatal(err)
-		}
+	return at(tb, d, generationTables), at(tb, d, generationPolicy)
+}
+
+// at gives one of the numbers of the tables' present state.
+func at(tb testing.TB, d *Datapath, index uint32) (now uint32) {
+	tb.Helper()
+	if err := d.objects.Generation.Lookup(index, &now); err != nil {
+		tb.Fatal(err)
 	}
-	return tables, revision
+	return now
 }
 
 func (c PolicyCounts) String() string {

@@ -50,19 +50,21 @@ func TestPoliciesAdvance(t *testing.T) {
 		name              string
 		change            func(*policy.Tables)
 		decisions, judged bool
+		// identified: who is behind an address is asked anew.
+		identified bool
 	}{
 		{name: "nothing", change: func(*policy.Tables) {}},
-		{name: "a new address of a known identity", change: func(t *policy.Tables) { t.Identities[podT.v4] = client }},
-		{name: "a new identity with what it is allowed", change: func(t *policy.Tables) {
+		{name: "a new address of a known identity", identified: true, change: func(t *policy.Tables) { t.Identities[podT.v4] = client }},
+		{name: "a new identity with what it is allowed", identified: true, change: func(t *policy.Tables) {
 			t.Identities[podFar.v4] = policy.IdentityPod | 13
 			t.Policies[policy.Peer{Set: setWeb, Identity: policy.IdentityPod | 13}] = portsWeb
 		}},
-		{name: "a new block, which may be one that is excepted", judged: true, change: func(t *policy.Tables) { t.Blocks[prefix("198.51.100.0/24")] = office }},
+		{name: "a new block, which may be one that is excepted", judged: true, identified: true, change: func(t *policy.Tables) { t.Blocks[prefix("198.51.100.0/24")] = office }},
 		{name: "a new port", change: func(t *policy.Tables) { t.Ports[policy.PortPrefix{Ports: portsWeb, Bits: 8, Protocol: 17}] = policyWeb }},
-		{name: "a new single address, likewise", judged: true, change: func(t *policy.Tables) { t.Singles[addr("198.51.100.1")] = office }},
-		{name: "another identity", judged: true, change: func(t *policy.Tables) { t.Identities[podT.v4] = stranger }},
-		{name: "an address is gone", judged: true, change: func(t *policy.Tables) { delete(t.Identities, podT.v4) }},
-		{name: "a block is gone", judged: true, change: func(t *policy.Tables) { delete(t.Blocks, prefix("198.51.100.0/24")) }},
+		{name: "a new single address, likewise", judged: true, identified: true, change: func(t *policy.Tables) { t.Singles[addr("198.51.100.1")] = office }},
+		{name: "another identity", judged: true, identified: true, change: func(t *policy.Tables) { t.Identities[podT.v4] = stranger }},
+		{name: "an address is gone", judged: true, identified: true, change: func(t *policy.Tables) { delete(t.Identities, podT.v4) }},
+		{name: "a block is gone", judged: true, identified: true, change: func(t *policy.Tables) { delete(t.Blocks, prefix("198.51.100.0/24")) }},
 		{name: "a port is gone", judged: true, change: func(t *policy.Tables) {
 			delete(t.Ports, policy.PortPrefix{Ports: portsWeb, Bits: 8, Protocol: 17})
 		}},
@@ -76,10 +78,14 @@ func TestPoliciesAdvance(t *testing.T) {
 		now = cloneTables(now)
 		c.change(now)
 		tables, revision := advances(t, d)
+		identities := at(t, d, generationIdentities)
 		if _, err := d.Policies.Sync(now); err != nil {
 			t.Fatal(err)
 		}
 		tables2, revision2 := advances(t, d)
+		if c.identified && identities == at(t, d, generationIdentities) {
+			t.Errorf("%s: who is behind an address is not asked anew", c.name)
+		}
 		if (tables != tables2) != c.decisions || (revision != revision2) != c.judged {
 			t.Errorf("%s: decisions are made anew: %t, sessions are judged anew: %t", c.name, tables != tables2, revision != revision2)
 		}
@@ -145,10 +151,41 @@ func TestPoliciesSameMaps(t *testing.T) {
 	syncs(t, d.Policies, cloneTables(tables), 1)
 }
 
+// Whom the datapath remembers is forgotten by the first Sync of an agent, whatever that changes, and once again after one that could not
+// have them forgotten; sessions that were judged meanwhile are judged anew.
+func TestPoliciesForgetWhoWasIdentified(t *testing.T) {
+	d := restartPolicies(t, openPolicies(t, Config{}), Config{})
+	identities := at(t, d, generationIdentities)
+	syncs(t, d.Policies, &policy.Tables{}, 0)
+	if next := at(t, d, generationIdentities); next != identities+1 {
+		t.Errorf("generation %d follows %d with the first Sync", next, identities)
+	}
+	tables := someTables()
+	syncs(t, d.Policies, tables, 17)
+	identities, revision := at(t, d, generationIdentities), at(t, d, generationPolicy)
+	syncs(t, d.Policies, cloneTables(tables), 0)
+	if at(t, d, generationIdentities) != identities {
+		t.Error("everybody is forgotten where nothing has changed")
+	}
+
+	whole := d.Policies.generation
+	d.Policies.generation = &generation{m: d.objects.Endpoints} // has no numbers
+	tables = cloneTables(tables)
+	tables.Identities[podT.v4] = client
+	if _, err := d.Policies.Sync(tables); err == nil {
+		t.Error("nobody says that generations cannot be counted up")
+	}
+	d.Policies.generation = whole
+	syncs(t, d.Policies, tables, 0)
+	if at(t, d, generationIdentities) == identities || at(t, d, generationPolicy) == revision {
+		t.Error("a generation that is owed is not counted up")
+	}
+}
+
 // The numbers that tables and revisions have are those of C.
 func TestGenerationIndices(t *testing.T) {
 	indices := enumOf(t, "../../bpf/types.h", "generation_index", "GENERATION_")
-	if indices[int(generationTables)] != "tables" || indices[int(generationPolicy)] != "policy" {
+	if indices[int(generationTables)] != "tables" || indices[int(generationPolicy)] != "policy" || indices[int(generationIdentities)] != "identities" {
 		t.Errorf("in C they are %v", indices)
 	}
 }

@@ -119,3 +119,68 @@ func TestPermitCounts(t *testing.T) {
 		p.forget(t)
 	})
 }
+
+// Who is behind an address is remembered, and no longer than the tables say it: what is added counts at once, as what is gone.
+func TestPolicyRemembersIdentities(t *testing.T) {
+	p := newPolicyRig(t, Config{EBPFRouting: true})
+	pinned(t, p.rig)
+	eachFamily(t, func(t *testing.T, family int) {
+		port := uint16(40000)
+		syn := func() run {
+			port++ // a session of its own
+			return wireBrings(segmentOf(fromWire(), end{podC, port}.at(family), end{podA, 80}.at(family), tcpSYN))
+		}
+		block := prefix(map[int]string{4: "10.1.3.0/24", 6: "fd00:1:3::/64"}[family])
+		p.ingress(t, map[policy.Identity]policy.Ports{idB: portsTCP80, idWorld: portsTCP80})
+		p.denies(t, "nobody", syn(), noIngress)
+		p.denies(t, "nobody, again", syn(), noIngress)
+		p.tables.Identities[podC.addr(family)] = idB
+		p.sync(t)
+		p.allows(t, "a pod", syn())
+		p.tables.Identities[podC.addr(family)] = idA2
+		p.sync(t)
+		p.denies(t, "another one", syn(), noIngress)
+		p.tables.Blocks[block] = idWorld
+		p.sync(t)
+		p.denies(t, "the pod still", syn(), noIngress)
+		delete(p.tables.Identities, podC.addr(family))
+		p.sync(t)
+		p.allows(t, "of a block", syn())
+		delete(p.tables.Blocks, block)
+		p.sync(t)
+		p.denies(t, "nobody any more", syn(), noIngress)
+
+		// What the agent has not told of is not asked about.
+		key := addressOf(podC.addr(family))
+		if err := p.d.objects.Identities.Put(key, uint32(idB)); err != nil {
+			t.Fatal(err)
+		}
+		p.denies(t, "whom the CPU remembers", syn(), noIngress)
+		if err := p.d.Policies.generation.advanceIdentities(); err != nil {
+			t.Fatal(err)
+		}
+		p.allows(t, "whom it has to ask for", syn())
+		if err := p.d.objects.Identities.Delete(key); err != nil {
+			t.Fatal(err)
+		}
+		// Without a number nobody is remembered.
+		now := at(t, p.d, generationIdentities)
+		if err := p.d.objects.Generation.Put(generationIdentities, uint32(0)); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			p.denies(t, "as the table says", syn(), noIngress)
+		}
+		if err := p.d.objects.Identities.Put(key, uint32(idB)); err != nil {
+			t.Fatal(err)
+		}
+		p.allows(t, "as the table says by now", syn())
+		if err := p.d.objects.Identities.Delete(key); err != nil {
+			t.Fatal(err)
+		}
+		p.forget(t)
+		if err := p.d.objects.Generation.Put(generationIdentities, now+1); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -54,7 +54,7 @@ var (
 		bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts, bpfMapStreams, bpfMapDatagrams,
 	}
 	translationMaps = []string{bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods}
-	policyMaps      = []string{bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicies, bpfMapPolicyPorts}
+	policyMaps      = []string{bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapIdentified, bpfMapPolicies, bpfMapPolicyPorts}
 )
 
 // mapSizes gives the sizes that differ from those of bpf/maps.h.
