@@ -71,16 +71,17 @@ enum source {
 	SOURCE_KEEPS = 0,  /* its own; another port, if the answers could not be told from another connection's */
 	SOURCE_NODE = -1,  /* an address of this node, which is in x->beginning, and a port that is free there */
 	SOURCE_STACK = -2, /* not translated: the stack's */
+	SOURCE_APART = -3, /* its own with another port: the answers would be taken for those of another connection */
 };
 
 /*
  * Begins x->beginning as it is, or with another port of its source if its answers could not be told from another's.
- * `own_address`: its source is an address of this node, whose ports others have too. 0 or a reason to drop.
+ * `source` is an enum source; with SOURCE_NODE others have ports of the address too. 0 or a reason to drop.
  */
-SEPARATE int opening_begin(struct __sk_buff *skb, struct translation *x, bool own_address)
+SEPARATE int opening_begin(struct __sk_buff *skb, struct translation *x, int source)
 {
+	bool own_address = source == SOURCE_NODE, keeps_port = source != SOURCE_APART;
 	enum claim claim = CLAIM_TAKEN;
-	bool keeps_port = true;
 	struct beginning *b;
 
 	if (!x)
@@ -269,6 +270,26 @@ static __always_inline int opening_source(struct __sk_buff *skb, struct translat
 	return SOURCE_KEEPS;
 }
 
+/*
+ * A packet that a pod here gets with its addresses as they are. If it begins a connection whose answers would be taken for those of a
+ * Service's, which has the same ends because its client kept its address and port, it gets another port, as conntrack would give it.
+ */
+static __always_inline int opening_direct(struct __sk_buff *skb, struct translation *x)
+{
+	const struct transport *t = &x->transport;
+	struct beginning *b = &x->beginning;
+
+	if (t->kind != TRANSPORT_PORTS || !transport_has_ports(t->tuple.protocol))
+		return OPENING_NEXT;
+	if (transport_has_flags(t->tuple.protocol) && (t->flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
+		return OPENING_NEXT;
+	opening_prepare(x);
+	connection_turn(&b->other, &b->to, b->key.protocol);
+	if (!bpf_map_lookup_elem(&connections, &b->other) && !bpf_map_lookup_elem(&openings, &b->other))
+		return OPENING_NEXT;
+	return opening_begin(skb, x, SOURCE_APART);
+}
+
 /* What becomes of a packet that is of no established connection: an enum opening, or a reason to drop it. */
 SEPARATE int opening_decide(struct __sk_buff *skb, enum place place, __u32 how, __u64 now)
 {
@@ -290,7 +311,7 @@ SEPARATE int opening_decide(struct __sk_buff *skb, enum place place, __u32 how, 
 	if (v != FOUND_NOTHING)
 		return v == FOUND_NO_ROOM ? DROP_CONNECTIONS_FULL : OPENING_NEXT;
 	if (how & TRANSLATE_ANSWERS)
-		return OPENING_NEXT;
+		return place == PLACE_WIRE && !(how & TRANSLATE_STACK) ? opening_direct(skb, x) : OPENING_NEXT;
 	c = bpf_map_lookup_elem(&connections, &x->transport.tuple); /* where another CPU may have moved it meanwhile */
 	if (c) {
 		x->found = *c;
@@ -306,5 +327,5 @@ SEPARATE int opening_decide(struct __sk_buff *skb, enum place place, __u32 how, 
 	v = opening_source(skb, x, place, how);
 	if (v == SOURCE_STACK)
 		return OPENING_NEXT;
-	return v > 0 ? v : opening_begin(skb, x, v == SOURCE_NODE);
+	return v > 0 ? v : opening_begin(skb, x, v);
 }
