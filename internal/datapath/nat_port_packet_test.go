@@ -90,14 +90,7 @@ func TestPortsRest(t *testing.T) {
 	for _, program := range []string{bpfProgFromWire, bpfProgWireXdp} {
 		for _, family := range families {
 			f := flowOf(family)
-			send := func(flags byte) {
-				p := eth(router, nodeA.mac).ip(f.client.Addr(), f.frontend.Addr()).tcp(f.client.Port(), f.frontend.Port()).segment(flags, 1000, 0)
-				r.stage.do(func() { _, _ = r.run(run{program: program, in: p.bytes()}) })
-			}
-			answer := func(flags byte) {
-				p := eth(nodeB.mac, nodeA.mac).ip(f.backend.Addr(), f.node.Addr()).tcp(f.backend.Port(), f.node.Port()).segment(flags, 1000, 0)
-				r.stage.do(func() { _, _ = r.run(run{program: program, in: p.bytes()}) })
-			}
+			send, answer := r.ends(program, f)
 			for _, c := range []struct {
 				name string
 				ends []func(byte)

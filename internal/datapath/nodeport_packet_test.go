@@ -59,6 +59,19 @@ func (r *rig) setSeen(tb testing.TB, f visit, there, back uint64) {
 	}
 }
 
+// ends are the two ends of a flow, which send segments with flags that a program at the uplink gets.
+func (r *rig) ends(program string, f visit) (send, answer func(flags byte)) {
+	send = func(flags byte) {
+		p := eth(router, nodeA.mac).ip(f.client.Addr(), f.frontend.Addr()).tcp(f.client.Port(), f.frontend.Port()).segment(flags, 1000, 0)
+		r.stage.do(func() { _, _ = r.run(run{program: program, in: p.bytes()}) })
+	}
+	answer = func(flags byte) {
+		p := eth(nodeB.mac, nodeA.mac).ip(f.backend.Addr(), f.node.Addr()).tcp(f.backend.Port(), f.node.Port()).segment(flags, 1000, 0)
+		r.stage.do(func() { _, _ = r.run(run{program: program, in: p.bytes()}) })
+	}
+	return send, answer
+}
+
 // Who only guesses addresses and ports ends no connection, neither by RST nor by a SYN behind it. Who has ended it, or lost it, gets
 // another one.
 func TestNodePortGuessedReset(t *testing.T) {
@@ -66,14 +79,7 @@ func TestNodePortGuessedReset(t *testing.T) {
 	for _, program := range []string{bpfProgFromWire, bpfProgWireXdp} {
 		for _, family := range families {
 			f := flowOf(family)
-			send := func(flags byte) {
-				p := eth(router, nodeA.mac).ip(f.client.Addr(), f.frontend.Addr()).tcp(f.client.Port(), f.frontend.Port()).segment(flags, 1000, 0)
-				r.stage.do(func() { _, _ = r.run(run{program: program, in: p.bytes()}) })
-			}
-			answer := func(flags byte) {
-				p := eth(nodeB.mac, nodeA.mac).ip(f.backend.Addr(), f.node.Addr()).tcp(f.backend.Port(), f.node.Port()).segment(flags, 1000, 0)
-				r.stage.do(func() { _, _ = r.run(run{program: program, in: p.bytes()}) })
-			}
+			send, answer := r.ends(program, f)
 			begin := func() {
 				r.enter(t, f, protoTCP)
 				if _, _, both := r.established(t, f); !both {
