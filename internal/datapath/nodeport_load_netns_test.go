@@ -21,26 +21,12 @@ import (
 // serveBriefly answers each connection with what it is told first, and ends it: the client's port is free at once.
 func (p place) serveBriefly(tb testing.TB, a netip.Addr) {
 	tb.Helper()
-	p.do(tb, func() error {
-		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(a, echoPort)))
-		if err != nil {
-			return err
+	go acceptAll(p.listenTCP(tb, a), func(c net.Conn) {
+		defer c.Close()
+		b := make([]byte, 16)
+		if n, err := c.Read(b); err == nil {
+			_, _ = c.Write(b[:n])
 		}
-		tb.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				b := make([]byte, 16)
-				if n, err := c.Read(b); err == nil {
-					_, _ = c.Write(b[:n])
-				}
-				c.Close()
-			}
-		}()
-		return nil
 	})
 }
 

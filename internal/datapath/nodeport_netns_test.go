@@ -138,33 +138,16 @@ func TestNodePortDSR(t *testing.T) {
 func (p place) acceptOne(tb testing.TB, a netip.Addr) <-chan string {
 	tb.Helper()
 	seen := make(chan string, 1)
-	p.do(tb, func() error {
-		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(a, echoPort)))
+	l := p.listenTCP(tb, a)
+	go func() {
+		c, err := l.Accept()
 		if err != nil {
-			return err
+			seen <- err.Error()
+			return
 		}
-		tb.Cleanup(func() { l.Close() })
-		go func() {
-			c, err := l.Accept()
-			if err != nil {
-				seen <- err.Error()
-				return
-			}
-			defer c.Close()
-			seen <- c.RemoteAddr().String()
-			b := make([]byte, 1<<16)
-			for {
-				n, err := c.Read(b)
-				if err != nil {
-					return
-				}
-				if _, err := c.Write(b[:n]); err != nil {
-					return
-				}
-			}
-		}()
-		return nil
-	})
+		seen <- c.RemoteAddr().String()
+		echo(c, c)
+	}()
 	return seen
 }
 

@@ -74,19 +74,10 @@ func (p place) serveSCTP(tb testing.TB, a netip.Addr) <-chan netip.AddrPort {
 			return err
 		}
 		tb.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				seen <- c.RemoteAddr().(*net.TCPAddr).AddrPort()
-				go func() {
-					defer c.Close()
-					_, _ = io.Copy(c, struct{ io.Reader }{c}) // the client notices what is missing
-				}()
-			}
-		}()
+		go acceptAll(l, func(c net.Conn) {
+			seen <- c.RemoteAddr().(*net.TCPAddr).AddrPort()
+			go echo(c, struct{ io.Reader }{c}) // read and written, not spliced as TCP is
+		})
 		return nil
 	})
 	return seen

@@ -159,24 +159,18 @@ func (r *socketRig) serveName(tb testing.TB, at netip.AddrPort) {
 			return errors.Join(err, tcp.Close())
 		}
 		tb.Cleanup(func() { tcp.Close(); udp.Close() })
-		go func() {
-			for {
-				c, err := tcp.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					b := make([]byte, 64)
-					for {
-						if _, err := c.Read(b); err != nil {
-							c.Close()
-							return
-						}
-						_, _ = c.Write(name) // the client notices what is missing
+		go acceptAll(tcp, func(c net.Conn) {
+			go func() {
+				defer c.Close()
+				b := make([]byte, 64)
+				for {
+					if _, err := c.Read(b); err != nil {
+						return
 					}
-				}()
-			}
-		}()
+					_, _ = c.Write(name) // the client notices what is missing
+				}
+			}()
+		})
 		go func() {
 			b := make([]byte, 64)
 			for {

@@ -31,26 +31,35 @@ const echoPort = 7
 // serveTCP echoes every connection.
 func (p place) serveTCP(tb testing.TB, a netip.Addr) {
 	tb.Helper()
-	p.do(tb, func() error {
-		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(a, echoPort)))
-		if err != nil {
-			return err
-		}
-		tb.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					defer c.Close()
-					_, _ = io.Copy(c, c) // the client notices what is missing
-				}()
-			}
-		}()
-		return nil
+	go acceptAll(p.listenTCP(tb, a), func(c net.Conn) { go echo(c, c) })
+}
+
+func (p place) listenTCP(tb testing.TB, a netip.Addr) *net.TCPListener {
+	tb.Helper()
+	var l *net.TCPListener
+	p.do(tb, func() (err error) {
+		l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(a, echoPort)))
+		return err
 	})
+	tb.Cleanup(func() { l.Close() })
+	return l
+}
+
+// acceptAll hands over each connection, and waits until it is taken, until the listener is closed. Who takes it closes it.
+func acceptAll(l net.Listener, take func(net.Conn)) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		take(c)
+	}
+}
+
+// echo sends back what it reads from the connection, and closes that in the end. The client notices what is missing.
+func echo(c net.Conn, from io.Reader) {
+	defer c.Close()
+	_, _ = io.Copy(c, from)
 }
 
 // serveUDP echoes every datagram.
