@@ -46,11 +46,12 @@ type policies struct {
 	wake    chan struct{} // room for one
 	// fresh says that the table began empty.
 	fresh bool
-	// guard makes ready, before they are put into force, for sets of rules that govern what is sent to pods, and gives the addresses for
-	// which that has failed.
+	// guard makes ready, before they are put into force, for sets of rules that govern pods, and gives the pods by their addresses for which
+	// that has failed.
 	guard func(map[netip.Addr]policy.Sets) map[netip.Addr]unguarded
-	// changed is told after each pass, filledFirst after the one that has first filled the tables. They must not block.
-	changed, filledFirst func()
+	// changed is told after each pass, filledFirst after the one that has first filled the tables, and guardedAgain after one that could
+	// guard all pods where the one before could not. They must not block.
+	changed, filledFirst, guardedAgain func()
 
 	inputs policyInputs
 	// holding is held while addresses are closed and released, so that the table hears of it in the order of the inputs.
@@ -88,7 +89,7 @@ type policyInputs struct {
 }
 
 func newPolicies(table policyTable, compile func(*cluster.Snapshot, policy.Local) (*policy.Tables, []policy.Problem), unlabelled bool, m *metrics, log *slog.Logger) *policies {
-	p := &policies{log: log, table: table, compile: compile, metrics: m, wake: make(chan struct{}, 1), changed: func() {}, filledFirst: func() {}, states: policyStates{}}
+	p := &policies{log: log, table: table, compile: compile, metrics: m, wake: make(chan struct{}, 1), changed: func() {}, filledFirst: func() {}, guardedAgain: func() {}, states: policyStates{}}
 	p.guard = func(map[netip.Addr]policy.Sets) map[netip.Addr]unguarded { return nil }
 	p.inputs.local.Unlabelled = unlabelled
 	p.inputs.held = map[netip.Addr]uint64{}
@@ -230,7 +231,7 @@ func (p *policies) passLocked() error {
 		err = errors.Join(err, p.releaseHeld(held))
 	}
 	p.done = number
-	p.metrics.policiesApplied(compiled.Sub(begin), time.Since(compiled), errors.Join(err, someOf(unguarded).err))
+	p.metrics.policiesApplied(compiled.Sub(begin), time.Since(compiled), errors.Join(err, unguardedError(unguarded)))
 	p.observe(changed, err)
 	p.log.Debug("NetworkPolicies written", "policies", len(snapshot.NetworkPolicies), "changed", changed, "compile", compiled.Sub(begin), "apply", time.Since(compiled), "error", err)
 	p.conclude(policyOutcome{failure: err, unguarded: unguarded, compileProblems: problems, tables: tables, snapshot: snapshot, local: local})

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -20,8 +19,8 @@ type policyOutcome struct {
 	// and with open.
 	failure                   error
 	compileProblems, problems []policy.Problem
-	// unguarded are the addresses of pods that lack the program for what the host's stack sends to them, and open what it means for policies
-	// where the stack sends it all the same.
+	// unguarded are pods by their addresses that lack programs which judge their packets, and open what it means for policies where the
+	// stack forwards these all the same.
 	unguarded map[netip.Addr]unguarded
 	open      []policy.Problem
 	// closed says why pods here are closed.
@@ -60,6 +59,9 @@ func (p *policies) conclude(now policyOutcome) {
 	p.changed()
 	if now.filled && !before.filled {
 		p.filledFirst()
+	}
+	if len(before.unguarded) > 0 && len(now.unguarded) == 0 {
+		p.guardedAgain()
 	}
 }
 
@@ -114,12 +116,4 @@ func named(policies []*cluster.NetworkPolicy) string {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(names, ", ")
-}
-
-// someOf gives one of these, always the same one; the zero value if there is none.
-func someOf(all map[netip.Addr]unguarded) unguarded {
-	if len(all) == 0 {
-		return unguarded{}
-	}
-	return all[slices.MinFunc(slices.Collect(maps.Keys(all)), netip.Addr.Compare)]
 }

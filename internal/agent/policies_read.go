@@ -95,7 +95,7 @@ func (a *Agent) policyStatus() api.PolicyStatus {
 		closed[c.pod] = true
 	}
 	for _, pod := range o.local.Pods {
-		if o.isUnguarded(pod) && len(o.open) == 0 {
+		if (o.isUnguarded(pod, true) || o.isUnguarded(pod, false)) && len(o.open) == 0 {
 			closed[pod.Pod] = true
 		}
 	}

@@ -154,44 +154,53 @@ func (o policyOutcome) unfinished() (all []policy.Problem) {
 	})
 }
 
-// unguardedPods are the policies, each with its pods, that are about what the host's stack sends to pods whose program for it is missing:
-// nothing is forwarded to closed ones, and open ones get it unjudged.
+// unguardedPods are the policies, each with its pods, that are about packets which nobody judges, since the pods' programs for them are
+// missing: for closed ones the host's stack forwards none, for open ones all.
 func (o policyOutcome) unguardedPods() (closed, open []policy.Problem) {
-	if len(o.unguarded) == 0 {
-		return nil, nil
+	for _, d := range []struct {
+		ingress      bool
+		closed, open string
+	}{
+		{true, "closed for what the host's stack forwards to it", "open for what the host's stack sends to it"},
+		{false, "closed for what it sends to others than its node", "open for what it sends"},
+	} {
+		why, stillOpen := someOf(o.unguarded, d.ingress)
+		if stillOpen != nil {
+			open = append(open, o.unguardedIn(d.ingress, d.open, errors.Join(why, stillOpen))...)
+		} else if why != nil {
+			closed = append(closed, o.unguardedIn(d.ingress, d.closed, why)...)
+		}
 	}
-	some := someOf(o.unguarded)
-	state, why := "closed for what the host's stack forwards to it", oneLine{some.err}
-	if some.open != nil {
-		state, why = "open for what the host's stack sends to it", oneLine{errors.Join(some.err, some.open)}
-	}
-	var all []policy.Problem
+	return closed, open
+}
+
+// unguardedIn are those of one direction; state says what has become of the pods.
+func (o policyOutcome) unguardedIn(ingress bool, state string, why error) (all []policy.Problem) {
 	concerned := map[cluster.Key][]cluster.Key{}
 	view := o.local.View(o.snapshot, "")
 	for _, pod := range o.local.Pods {
-		if !o.isUnguarded(pod) {
+		if !o.isUnguarded(pod, ingress) {
 			continue
 		}
-		ingress, _ := selecting(view, pod.Pod)
-		for _, key := range ingress {
+		policies, ofEgress := selecting(view, pod.Pod)
+		if !ingress {
+			policies = ofEgress
+		}
+		for _, key := range policies {
 			concerned[key] = append(concerned[key], pod.Pod)
 		}
-		if len(ingress) == 0 { // closed, since its labels are not known
-			all = append(all, policy.Problem{Pods: []cluster.Key{pod.Pod}, Text: fmt.Sprintf("pod %s is %s: %v", pod.Pod, state, why)})
+		if len(policies) == 0 { // closed, since its labels are not known
+			all = append(all, policy.Problem{Pods: []cluster.Key{pod.Pod}, Text: fmt.Sprintf("pod %s is %s: %v", pod.Pod, state, oneLine{why})})
 		}
 	}
-	all = append(all, o.problemsOf(concerned, func(key cluster.Key, pods []cluster.Key) string {
-		return fmt.Sprintf("NetworkPolicy %s: %s is %s: %v", key, countPods(pods), state, why)
+	return append(all, o.problemsOf(concerned, func(key cluster.Key, pods []cluster.Key) string {
+		return fmt.Sprintf("NetworkPolicy %s: %s is %s: %v", key, countPods(pods), state, oneLine{why})
 	})...)
-	if some.open != nil {
-		return nil, all
-	}
-	return all, nil
 }
 
-// isUnguarded tells whether a pod lacks the program for what the host's stack sends to it.
-func (o policyOutcome) isUnguarded(pod policy.LocalPod) bool {
-	return slices.ContainsFunc(pod.Addresses, func(a netip.Addr) bool { _, is := o.unguarded[a]; return is })
+// isUnguarded tells whether a pod lacks the program that judges a direction.
+func (o policyOutcome) isUnguarded(pod policy.LocalPod, ingress bool) bool {
+	return slices.ContainsFunc(pod.Addresses, func(a netip.Addr) bool { return o.unguarded[a].why(ingress) != nil })
 }
 
 // problemsOf makes one problem of each policy with the pods that are concerned.

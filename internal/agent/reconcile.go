@@ -247,8 +247,8 @@ func (a *Agent) attach(want desired) error {
 	return a.datapath.Commit()
 }
 
-// attachPods does so with pods' devices, each by a call of attach. Pods that lack the program for what is sent to them are no error: policies
-// say what becomes of them.
+// attachPods does so with pods' devices, each by a call of attach. Pods that lack the program for what is sent to them are no error. What
+// becomes of those that policies govern, and that lack this one or that for what they send, is the affair of policies.
 func (a *Agent) attachPods(attach func(name string, index int, put func(name string, index int) error)) {
 	unguarded := false
 	for name, e := range a.endpoints {
@@ -258,6 +258,7 @@ func (a *Agent) attachPods(attach func(name string, index int, put func(name str
 			return err
 		})
 	}
+	a.closer.takeOver()
 	if unguarded && a.policies != nil {
 		_ = a.policies.pass() // what failed is in the outcome
 	}

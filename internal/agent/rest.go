@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
@@ -35,11 +37,12 @@ type rest struct {
 	guarded map[netip.Addr]policy.Sets
 }
 
-// podDevice is a device that has the programs which a pod cannot be without, or should have; all says that it has the others too.
+// podDevice is a device of a pod. sends says that it has the program for what the pod sends, which no pod can be without, and all that it
+// has every one.
 type podDevice struct {
-	index     int
-	addresses []netip.Addr
-	all       bool
+	index      int
+	addresses  []netip.Addr
+	sends, all bool
 }
 
 func newRest(first, others func(name string, index int) error, log *slog.Logger) *rest {
@@ -65,32 +68,41 @@ func (r *rest) add(e api.Endpoint) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d, err := r.begin(e)
-	if err != nil || !d.isGoverned(r.guarded) {
+	if ingress, _ := d.governed(r.guarded); err != nil || !ingress {
 		return err
 	}
 	return r.complete(e.HostDevice, d)
 }
 
-// renew does the same at the device of a pod that is there already. If it gives lacks, policies are about what is sent to the pod and the
-// program for that is missing: guard says what becomes of the pod. Only without the first programs there is an error.
+// renew does the same at the device of a pod that is there already. If it gives lacks, a program is missing that policies need: guard says
+// what becomes of the pod. Only without the first programs there is an error.
 func (r *rest) renew(e api.Endpoint) (lacks bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d, err := r.begin(e)
-	if !d.isGoverned(r.guarded) {
-		return false, err
+	if ingress, _ := d.governed(r.guarded); err == nil && ingress {
+		_ = r.complete(e.HostDevice, d) // guard tries again, and says why not
 	}
-	if err != nil {
-		return true, err
-	}
-	return r.complete(e.HostDevice, d) != nil, nil
+	return d.lacks(r.guarded), err
 }
 
 // begin attaches the first programs. The device is known from here on, with them or without.
 func (r *rest) begin(e api.Endpoint) (*podDevice, error) {
 	d := &podDevice{index: e.HostIfIndex, addresses: e.Addresses}
 	r.devices[e.HostDevice] = d
-	return d, r.first(e.HostDevice, e.HostIfIndex)
+	err := r.first(e.HostDevice, e.HostIfIndex)
+	_, egress := missing(err)
+	d.sends = egress == nil
+	return d, err
+}
+
+// missing parts the error of attaching programs by the packets that these judge: to the pod, and from it.
+func missing(err error) (ingress, egress error) {
+	var of *datapath.PodError
+	if errors.As(err, &of) {
+		return of.Ingress, of.Egress
+	}
+	return err, err
 }
 
 // drop forgets a device: nothing is attached to it from here on.
@@ -100,28 +112,51 @@ func (r *rest) drop(name string) {
 	delete(r.devices, name)
 }
 
-// guard attaches what is missing at the devices of those pods whose ingress these sets govern, before they are put into force. Where that
-// fails, what the host's stack sends to the pod is not judged; errors are by the pods' addresses.
-func (r *rest) guard(sets map[netip.Addr]policy.Sets) (unguarded map[netip.Addr]error) {
+// guard attaches what these sets need and is missing at pods' devices, before they are put into force. Where that fails, packets of the pod
+// are not judged; it gives those pods by their addresses.
+func (r *rest) guard(sets map[netip.Addr]policy.Sets) map[netip.Addr]unguarded {
 	r.mu.Lock()
 	r.guarded = sets
 	r.mu.Unlock()
-	unguarded = map[netip.Addr]error{}
-	for _, name := range r.lacking(func(d *podDevice) bool { return d.isGoverned(sets) }) {
+	pods := map[netip.Addr]unguarded{}
+	for _, name := range r.lacking(func(d *podDevice) bool { return d.lacks(sets) }) {
 		addresses, err := r.finish(name)
-		if err == nil {
+		u := unguarded{device: name}
+		u.ingress, u.egress = missing(err)
+		ingress, egress := governed(addresses, sets)
+		if !ingress {
+			u.ingress = nil
+		}
+		if !egress {
+			u.egress = nil
+		}
+		if u.ingress == nil && u.egress == nil {
 			continue
 		}
 		for _, a := range addresses {
-			unguarded[a] = err
+			pods[a] = u
 		}
 	}
-	return unguarded
+	return pods
 }
 
-// isGoverned tells whether sets say something about what is sent to a pod.
-func (d *podDevice) isGoverned(sets map[netip.Addr]policy.Sets) bool {
-	return slices.ContainsFunc(d.addresses, func(a netip.Addr) bool { return sets[a].Ingress != policy.NotIsolated })
+// governed tells whether sets say something about what is sent to a pod with these addresses, and about what it sends.
+func governed(addresses []netip.Addr, sets map[netip.Addr]policy.Sets) (ingress, egress bool) {
+	for _, a := range addresses {
+		ingress = ingress || sets[a].Ingress != policy.NotIsolated
+		egress = egress || sets[a].Egress != policy.NotIsolated
+	}
+	return ingress, egress
+}
+
+func (d *podDevice) governed(sets map[netip.Addr]policy.Sets) (ingress, egress bool) {
+	return governed(d.addresses, sets)
+}
+
+// lacks tells whether a device may lack a program that sets need.
+func (d *podDevice) lacks(sets map[netip.Addr]policy.Sets) bool {
+	ingress, egress := d.governed(sets)
+	return ingress && !d.all || egress && !d.sends
 }
 
 // isWhole tells whether a device has had all programs attached.
@@ -161,7 +196,8 @@ func (r *rest) complete(name string, d *podDevice) error {
 	if err != nil && !r.exists(name, d.index) {
 		return nil // the pod has just ended
 	}
-	d.all = err == nil
+	_, egress := missing(err)
+	d.sends, d.all = egress == nil, err == nil
 	return err
 }
 

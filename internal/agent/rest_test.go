@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
@@ -23,20 +24,37 @@ type fakeDevices struct {
 	whole   map[string]int // those that have all programs, by their index
 	broken  map[string]bool
 	missing map[string]bool
+	// silent get no program for what pods send.
+	silent map[string]bool
 }
 
 func newFakeDevices() (*fakeDevices, *rest) {
-	f := &fakeDevices{whole: map[string]int{}, broken: map[string]bool{}, missing: map[string]bool{}}
+	f := &fakeDevices{whole: map[string]int{}, broken: map[string]bool{}, missing: map[string]bool{}, silent: map[string]bool{}}
+	first := func(name string, _ int) error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.silent[name] {
+			return &datapath.PodError{Egress: errors.New("no first program for " + name)}
+		}
+		return nil
+	}
 	put := func(name string, index int) error {
+		var e datapath.PodError
+		if err := first(name, index); err != nil {
+			e.Egress = err
+		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if f.broken[name] || f.missing[name] {
-			return errors.New("no program for " + name)
+			e.Ingress = errors.New("no program for " + name)
+		}
+		if len(e.Unwrap()) > 0 {
+			return &e
 		}
 		f.whole[name] = index
 		return nil
 	}
-	r := newRest(func(string, int) error { return nil }, put, slog.New(slog.DiscardHandler))
+	r := newRest(first, put, slog.New(slog.DiscardHandler))
 	r.exists = func(name string, _ int) bool { return !f.missing[name] }
 	return f, r
 }
@@ -75,7 +93,7 @@ func TestGuard(t *testing.T) {
 	f.missing["c"] = true // the pod ends in this moment
 	unguarded := r.guard(ingressOf("10.1.1.2", "10.1.1.3", "10.1.1.4"))
 	f.expect(t, "guarded", "a")
-	if len(unguarded) != 1 || unguarded[netip.MustParseAddr("10.1.1.3")] == nil {
+	if u := unguarded[netip.MustParseAddr("10.1.1.3")]; len(unguarded) != 1 || u.ingress == nil || u.egress != nil || u.device != "b" {
 		t.Errorf("errors: %v", unguarded)
 	}
 	f.broken["b"] = false
@@ -95,6 +113,44 @@ func TestGuard(t *testing.T) {
 	r.drop("d")
 	r.guard(ingressOf("10.1.1.99"))
 	f.expect(t, "a device that is gone", "a", "b", "e")
+}
+
+// Pods are not guarded in those directions in which they are governed and lack the program; the other one is none of it.
+func TestGuardOfDirections(t *testing.T) {
+	const address = "10.1.1.2"
+	for name, c := range map[string]struct {
+		broken, silent  bool
+		sets            policy.Sets
+		ingress, egress bool
+	}{
+		"whole":                                  {false, false, policy.Sets{Ingress: 5, Egress: 6}, false, false},
+		"what is sent to it":                     {true, false, policy.Sets{Ingress: 5, Egress: 6}, true, false},
+		"what it sends":                          {false, true, policy.Sets{Ingress: 5, Egress: 6}, false, true},
+		"both":                                   {true, true, policy.Sets{Ingress: 5, Egress: policy.Closed}, true, true},
+		"what it sends, which nothing governs":   {false, true, policy.Sets{Ingress: 5}, false, false},
+		"what is sent to it, the same":           {true, false, policy.Sets{Egress: 5}, false, false},
+		"what it sends, of what governs nothing": {true, true, policy.Sets{}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, r := newFakeDevices()
+			f.broken["a"], f.silent["a"] = c.broken, c.silent
+			sets := map[netip.Addr]policy.Sets{netip.MustParseAddr(address): c.sets}
+			r.guard(sets)
+			if lacks, err := r.renew(podAt("a", address)); lacks != (c.ingress || c.egress) && err == nil || (err != nil) != c.silent {
+				t.Errorf("taken over: lacks %t, error %v", lacks, err)
+			}
+			expect := func(step string, ingress, egress bool) {
+				t.Helper()
+				u := r.guard(sets)[netip.MustParseAddr(address)]
+				if (u.ingress != nil) != ingress || (u.egress != nil) != egress {
+					t.Errorf("%s: %+v", step, u)
+				}
+			}
+			expect("guarded", c.ingress, c.egress)
+			f.broken["a"], f.silent["a"] = false, false
+			expect("mended", false, false)
+		})
+	}
 }
 
 // A device whose programs are put on again is one that lacks some until they are, whichever cannot be attached.

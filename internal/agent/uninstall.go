@@ -82,7 +82,7 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 	step("remove neighbours", device.ManageNeighbours(0, nil))
 	rules, err := device.SyncRules(nil)
 	step("remove routing rules", err)
-	ofClosed, err := device.SyncClosed(nil)
+	ofClosed, err := device.SyncClosed(device.Closed{}, false)
 	step("remove routing rules of closed pods", err)
 	count("routing rules", rules+ofClosed)
 	routes, err := device.SyncRoutes(nil)

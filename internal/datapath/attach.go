@@ -41,20 +41,20 @@ func (d *Datapath) hook(program string) (hook, error) {
 }
 
 // AttachPod puts the programs without which no packet may pass on the host's end of a pod's device, replaces
-// those of an earlier agent and takes off what is not needed any more. AttachPodRest is to follow.
+// those of an earlier agent and takes off what is not needed any more. AttachPodRest is to follow. The error is a *PodError.
 func (d *Datapath) AttachPod(name string, ifindex int) error {
-	return d.attachAll(name, ifindex, d.podPrograms(name))
+	return podError(d.attachAll(name, ifindex, d.podPrograms(name)))
 }
 
-// AttachPodRest puts the other programs there: those that only some connections need, and none of the first packets of a pod. Nobody
-// has to wait for them when a pod is added.
+// AttachPodRest puts the other programs there, and again those of AttachPod: the others are those that only some connections need, and none
+// of the first packets of a pod. Nobody has to wait for them when a pod is added. The error is a *PodError.
 func (d *Datapath) AttachPodRest(name string, ifindex int) error {
-	return d.attachAll(name, ifindex, d.allPodPrograms())
+	return podError(d.attachAll(name, ifindex, d.allPodPrograms()))
 }
 
 // AttachUplink does the same as AttachPod for an uplink.
 func (d *Datapath) AttachUplink(name string, ifindex int) error {
-	return d.attachAll(name, ifindex, d.uplinkPrograms())
+	return joined(d.attachAll(name, ifindex, d.uplinkPrograms()))
 }
 
 // SetStackSends says whether the host's stack sends anything with eBPF routing that has to be translated at uplinks: what pods that
@@ -66,7 +66,7 @@ func (d *Datapath) SetStackSends(sends bool) (changed bool) {
 // AttachTunnel does the same for the VXLAN device, which has its programs with either routing: it drops what
 // to_tunnel does not address.
 func (d *Datapath) AttachTunnel(name string, ifindex int) error {
-	return d.attachAll(name, ifindex, tunnelPrograms)
+	return joined(d.attachAll(name, ifindex, tunnelPrograms))
 }
 
 var tunnelPrograms = []string{bpfProgToTunnel, bpfProgFromTunnel}
@@ -146,30 +146,39 @@ func (d *Datapath) pin(a Attachment) string {
 	return filepath.Join(linkDir(d.config.Root), strings.ReplaceAll(a.Device, ".", pinDot)+pinSeparator+a.Program)
 }
 
-func (d *Datapath) attachAll(name string, ifindex int, wanted []string) error {
+// attachAll puts these programs on a device and takes off the others. One with which that fails does not keep it from being done with the
+// others; failed are those, in their order.
+func (d *Datapath) attachAll(name string, ifindex int, wanted []string) (failed []programError) {
 	for _, program := range programNames {
 		if program == bpfProgWireXdp {
 			continue // not at tc: see Accelerate
 		}
 		a := Attachment{name, program}
-		if !slices.Contains(wanted, program) {
-			if err := d.detach(a); err != nil {
-				return err
-			}
-			continue
-		}
-		h, err := d.hook(program)
-		if err != nil {
-			return err
-		}
-		if d.tcx {
-			err = d.attachLink(a, ifindex, h)
+		var err error
+		if slices.Contains(wanted, program) {
+			err = d.attach(a, ifindex)
 		} else {
-			err = d.attachFilter(a, ifindex, h)
+			err = d.detach(a)
 		}
 		if err != nil {
-			return fmt.Errorf("attach %s to %s: %w", program, name, err)
+			failed = append(failed, programError{program, err})
 		}
+	}
+	return failed
+}
+
+func (d *Datapath) attach(a Attachment, ifindex int) error {
+	h, err := d.hook(a.Program)
+	if err != nil {
+		return err
+	}
+	if d.tcx {
+		err = d.attachLink(a, ifindex, h)
+	} else {
+		err = d.attachFilter(a, ifindex, h)
+	}
+	if err != nil {
+		return fmt.Errorf("attach %s to %s: %w", a.Program, a.Device, err)
 	}
 	return nil
 }

@@ -1,14 +1,20 @@
 package e2e
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
@@ -61,14 +67,8 @@ func TestPolicyWithoutProgram(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	readOnly := func(flag uintptr) {
-		t.Helper()
-		if err := unix.Mount("", g.here.BPFFS, "", unix.MS_REMOUNT|unix.MS_BIND|flag, ""); err != nil {
-			t.Fatal(err)
-		}
-	}
-	readOnly(unix.MS_RDONLY)
-	defer readOnly(0)
+	g.keepPins(true)
+	defer g.keepPins(false)
 	g.start(g.here, current(t))
 	g.waitReady(g.here)
 	g.waitProblem(g.here, "NetworkPolicy default/web: pod default/pod is closed for what the host's stack forwards to it", "read-only")
@@ -87,13 +87,184 @@ func TestPolicyWithoutProgram(t *testing.T) {
 		return nil
 	})
 
-	readOnly(0)
+	g.keepPins(false)
 	g.waitNoProblem(g.here)
 	eventuallyHeard(g.near)
 	if isHeard(stranger) {
 		t.Error("a pod that no policy allows is heard through the stack when the program is back")
 	}
 	g.expectAdmitted()
+}
+
+// A pod whose program for what it sends is gone and cannot be attached, here since nothing can be pinned, sends to its own node and to
+// nobody else, whatever source it claims, also over a restart of the agent. Others go on, a pod that ends leaves no rule behind, and the agent
+// says so until it can attach the program.
+func TestPolicyWithoutProgramForEgress(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	answer(t, g.node, backendPort)
+	answer(t, g.node, otherPort)
+	heard, err := datagrams(g.outside.place, g.outside.addresses[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer heard.socket.Close()
+	ending := g.addPod(g.here, "ending")
+	g.policy("egress", "{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: client}}}]}]}")
+	g.expectPorts(g.pod, g.far, backendPort, otherPort)
+	g.expectPorts(g.pod, g.outside)
+	var end atomic.Bool
+	var senders sync.WaitGroup
+	defer senders.Wait()
+	defer end.Store(true)
+	senders.Go(func() { sendTo(g.pod.place, g.outside.addresses[:1], &end) })
+	fromPod := heard.from(g.pod.addresses[0]) // as itself: nothing masquerades it that comes by the stack
+	if n := fromPod.Load(); n > 0 {
+		t.Errorf("the world has heard the pod %d times, which no policy allows", n)
+	}
+
+	g.kill(g.here)
+	var devices []string
+	for pod, programs := range map[string][]string{"pod": {"from_pod"}, "ending": {"from_pod", "to_pod"}} {
+		device := g.hostDevice(pod)
+		devices = append(devices, device)
+		for _, program := range programs {
+			if err := os.Remove(filepath.Join(g.here.BPFFS, "links", device+" "+program)); err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Fatal(err)
+			}
+		}
+	}
+	eventually(t, func() error {
+		if fromPod.Load() == 0 {
+			return errors.New("the world does not hear the pod, although nobody judges what that sends")
+		}
+		return nil
+	})
+	g.keepPins(true)
+	defer g.keepPins(false)
+	isClosed := func() {
+		t.Helper()
+		g.waitProblem(g.here, "NetworkPolicy default/egress: each of 2 pods is closed for what it sends to others than its node", "read-only")
+	}
+	g.start(g.here, current(t))
+	isClosed()
+	before := int64(-1)
+	eventually(t, func() error { // what was on its way
+		last := before
+		if before = fromPod.Load(); before != last {
+			time.Sleep(50 * time.Millisecond)
+			return fmt.Errorf("the world has heard the pod %d times, and then %d", last, before)
+		}
+		return nil
+	})
+	for _, to := range []worldEnd{g.near, g.far, g.outside} {
+		g.expectPorts(g.pod, to)
+	}
+	g.expectPorts(g.pod, g.node, backendPort, otherPort)
+	g.expectPorts(g.node, g.pod, backendPort, otherPort)
+	g.expectPorts(g.near, g.far, backendPort, otherPort)
+	g.expectPorts(g.far, g.near, backendPort, otherPort)
+	stranger := netip.MustParseAddr("198.51.100.7")
+	for _, source := range []netip.Addr{g.near.addresses[0], stranger} {
+		if err := sendAs(g.pod.place, source, netip.AddrPortFrom(g.outside.addresses[0], backendPort), []byte("forged"), 3); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.waitStatus(g.here, func(s *api.Status) error {
+		if s.Ready || s.Policy.Closed != 1 || s.Policy.ClosedPods != 2 {
+			return fmt.Errorf("ready %t, policies %+v", s.Ready, s.Policy)
+		}
+		return nil
+	})
+	g.kill(g.here)
+	g.start(g.here, current(t))
+	isClosed()
+	if n := fromPod.Load() - before; n > 0 {
+		t.Errorf("the world has heard the pod %d times", n)
+	}
+	for _, source := range []netip.Addr{g.near.addresses[0], stranger} {
+		if n := heard.from(source).Load(); n > 0 {
+			t.Errorf("the world has heard the pod %d times as %s", n, source)
+		}
+	}
+	g.waitRulesFor(devices...)
+	g.delPod(g.here, ending)
+	g.waitRulesFor(g.hostDevice("pod"))
+
+	g.keepPins(false)
+	g.waitReady(g.here)
+	g.waitNoProblem(g.here)
+	g.waitRulesFor()
+	g.expectPorts(g.pod, g.far, backendPort, otherPort)
+	g.expectPorts(g.pod, g.outside)
+}
+
+// hostDevice gives the device of a pod of here, by the file that the agent has of it.
+func (g *guarded) hostDevice(pod string) string {
+	g.t.Helper()
+	files, err := filepath.Glob(filepath.Join(g.here.stateDir(), "endpoints", "*.json"))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		var e api.Endpoint
+		if err := json.Unmarshal(text, &e); err != nil {
+			g.t.Fatal(err)
+		}
+		if e.Pod.Name == pod {
+			return e.HostDevice
+		}
+	}
+	g.t.Fatalf("none of %d files is of %s", len(files), pod)
+	return ""
+}
+
+// keepPins has nothing pinned or unpinned on here, or allows it again.
+func (g *guarded) keepPins(keep bool) {
+	g.t.Helper()
+	var flag uintptr
+	if keep {
+		flag = unix.MS_RDONLY
+	}
+	if err := unix.Mount("", g.here.BPFFS, "", unix.MS_REMOUNT|unix.MS_BIND|flag, ""); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// waitRulesFor waits until the stack of here forwards nothing from these devices and has no such rule for others.
+func (g *guarded) waitRulesFor(devices ...string) {
+	g.t.Helper()
+	want := []string{}
+	for _, d := range devices {
+		want = append(want, d, d) // of both families
+	}
+	slices.Sort(want)
+	eventually(g.t, func() error {
+		closed := []string{}
+		err := g.node.place.Netlink(func(h *netlink.Handle) error {
+			for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+				rules, err := h.RuleList(family)
+				if err != nil {
+					return err
+				}
+				for _, r := range rules {
+					if r.Priority == 189 {
+						closed = append(closed, r.IifName)
+					}
+				}
+			}
+			return nil
+		})
+		slices.Sort(closed)
+		if err == nil && !slices.Equal(closed, want) {
+			err = fmt.Errorf("rules for devices %q, want %q", closed, want)
+		}
+		return err
+	})
 }
 
 // sendByStack sends a datagram with an option, which programs leave to the stack: no operations (RFC 791, 3.1).
