@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/beeline-cni/beeline/lab/cgroup"
 )
 
 // cgroupRoot finds where cgroup v2 is mounted: /sys/fs/cgroup, or a directory of it in hybrid mode.
@@ -37,81 +34,23 @@ func podCgroup(n *Node, p *Pod) string {
 	return filepath.Join(n.Cgroup, "pod-"+p.Name)
 }
 
-// processes lists the process ids in a cgroup and all below it; none where there is no such cgroup.
-func processes(cgroup string) ([]int, error) {
-	var pids []int
-	err := filepath.WalkDir(cgroup, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.Name() != "cgroup.procs" {
-			return err
-		}
-		data, err := os.ReadFile(path)
-		for _, line := range strings.Fields(string(data)) {
-			if pid, err := strconv.Atoi(line); err == nil {
-				pids = append(pids, pid)
-			}
-		}
-		return err
-	})
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-		err = nil
-	}
-	return pids, err
-}
-
 // Processes are the ids of the processes that run on the node and in its pods now.
-func (n *Node) Processes() ([]int, error) { return processes(n.Cgroup) }
+func (n *Node) Processes() ([]int, error) { return cgroup.ProcessesBelow(n.Cgroup) }
 
 // removeCgroup ends every process in the cgroup and below with SIGKILL and removes the directories. It is
 // no error when there is no such cgroup. Membership decides, so no process outside can be hit.
-func removeCgroup(ctx context.Context, cgroup string) error {
-	if _, err := os.Stat(cgroup); os.IsNotExist(err) {
-		return nil
-	}
-	pids, err := processes(cgroup)
+func removeCgroup(ctx context.Context, dir string) error {
+	pids, err := cgroup.ProcessesBelow(dir)
 	if err != nil {
-		return fmt.Errorf("list processes of %s: %w", cgroup, err)
+		return fmt.Errorf("list processes of %s: %w", dir, err)
 	}
 	if slices.Contains(pids, os.Getpid()) {
-		return fmt.Errorf("this command itself runs inside %s: leave the node or pod first", cgroup)
+		return fmt.Errorf("this command itself runs inside %s: leave the node or pod first", dir)
 	}
-	if err := os.WriteFile(filepath.Join(cgroup, "cgroup.kill"), []byte("1"), 0); err != nil {
-		return fmt.Errorf("end processes of %s: %w", cgroup, err)
+	if err := cgroup.Kill(dir); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	for {
-		err := removeCgroupDirs(cgroup)
-		if err == nil {
-			return nil
-		}
-		// A killed process stays a member until the kernel has taken it apart.
-		if !errors.Is(err, unix.EBUSY) {
-			return fmt.Errorf("remove cgroup %s: %w", cgroup, err)
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("remove cgroup %s: processes do not end: %w", cgroup, ctx.Err())
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-}
-
-// removeCgroupDirs removes the cgroup and those below it, deepest first.
-func removeCgroupDirs(cgroup string) error {
-	var dirs []string
-	err := filepath.WalkDir(cgroup, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			dirs = append(dirs, path)
-		}
-		return err
-	})
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	for _, dir := range slices.Backward(dirs) {
-		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
-			return err
-		}
-	}
-	return nil
+	return cgroup.Remove(ctx, dir)
 }

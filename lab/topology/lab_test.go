@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/lab/cgroup"
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -64,7 +65,7 @@ func traces(t *testing.T, prefix string) []string {
 	}
 	for _, dir := range glob(filepath.Join(root, "beeline-lab", prefix+"*")) {
 		add("cgroup", []string{dir})
-		pids, err := processes(dir)
+		pids, err := cgroup.ProcessesBelow(dir)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,12 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/beeline-cni/beeline/lab/cgroup"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
@@ -155,51 +153,15 @@ func removeCgroups(ctx context.Context, dir func(hierarchy) string) error {
 		if !h.v2() {
 			continue
 		}
-		kill := filepath.Join(dir(h), "cgroup.kill")
-		if err := os.WriteFile(kill, []byte("1"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("kill processes: %w", err)
+		if err := cgroup.Kill(dir(h)); err != nil {
+			return err
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for _, h := range all {
-		for {
-			err := removeTree(dir(h))
-			if err == nil {
-				break
-			}
-			// A killed process stays a member until the kernel has taken it apart.
-			if !errors.Is(err, unix.EBUSY) {
-				return fmt.Errorf("remove cgroup: %w", err)
-			}
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("remove cgroup: processes do not end: %w", err)
-			case <-time.After(10 * time.Millisecond):
-			}
-		}
-	}
-	return nil
-}
-
-// removeTree removes a cgroup and those below it, deepest first.
-func removeTree(root string) error {
-	var dirs []string
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			dirs = append(dirs, path)
-		}
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-			return nil
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	for _, dir := range slices.Backward(dirs) {
-		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
-			return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
+		if err := cgroup.Remove(ctx, dir(h)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -217,15 +179,11 @@ func processes(name string) ([]int, error) {
 			continue
 		}
 		for _, dir := range []string{h.of(name), filepath.Join(h.of(name), servicesCgroup)} {
-			data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			some, err := cgroup.Processes(dir)
+			if err != nil {
 				return nil, err
 			}
-			for _, word := range strings.Fields(string(data)) {
-				if pid, err := strconv.Atoi(word); err == nil {
-					pids = append(pids, pid)
-				}
-			}
+			pids = append(pids, some...)
 		}
 	}
 	return pids, nil
