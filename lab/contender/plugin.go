@@ -1,26 +1,21 @@
 package contender
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"time"
 
+	"github.com/beeline-cni/beeline/lab/plugin"
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/topology"
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
-	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
-	"github.com/containernetworking/cni/pkg/version"
 )
 
 // podInterface is the device that plugins make in a pod.
@@ -59,15 +54,10 @@ func (w network) addPod(ctx context.Context, lab *topology.Lab, node *topology.N
 	if err != nil {
 		return nil, fmt.Errorf("CNI ADD of pod %q on %s: read result: %w", name, node.Name, err)
 	}
-	for _, ip := range result.IPs {
-		if a, ok := netip.AddrFromSlice(ip.Address.IP); ok {
-			pod.Addresses = append(pod.Addresses, a.Unmap())
-		}
-	}
+	pod.Addresses = plugin.Addresses(result)
 	if len(pod.Addresses) == 0 {
 		return nil, fmt.Errorf("CNI ADD of pod %q on %s: the result has no addresses", name, node.Name)
 	}
-	slices.SortStableFunc(pod.Addresses, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
 	if pod.MTU, err = pathMTU(lab, pod); err != nil {
 		return nil, fmt.Errorf("pod %q on %s: %w", name, node.Name, err)
 	}
@@ -100,7 +90,7 @@ func (w network) open(node *topology.Node) (*libcni.CNIConfig, *libcni.NetworkCo
 		return nil, nil, fmt.Errorf("read CNI configuration: %w", err)
 	}
 	cache := filepath.Join(node.StateDir, "cni-cache")
-	return libcni.NewCNIConfigWithCacheDir(w.dirs, cache, &pluginExec{place: node.Place()}), list, nil
+	return libcni.NewCNIConfigWithCacheDir(w.dirs, cache, &plugin.Executor{Place: node.Place(), Ran: observed}), list, nil
 }
 
 func runtimeConf(ctx context.Context, pod *topology.Pod) *libcni.RuntimeConf {
@@ -149,36 +139,6 @@ func podOfAnotherNode(lab *topology.Lab, node string) netip.Addr {
 		}
 	}
 	return lab.Node(0).PodCIDRs[0].Addr().Next().Next()
-}
-
-// pluginExec runs plugins on a node: in its network namespace and cgroup.
-type pluginExec struct {
-	version.PluginDecoder
-	place topology.Place
-}
-
-// ExecPlugin is part of invoke.Exec.
-func (e *pluginExec) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
-	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, path)
-	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), &stdout, &stderr
-	start := time.Now()
-	err := e.place.Run(cmd)
-	observed(ctx, environ, time.Since(start))
-	if err == nil {
-		return stdout.Bytes(), nil
-	}
-	// A plugin that fails in order says why in an error object on its standard output.
-	var said types.Error
-	if json.Unmarshal(stdout.Bytes(), &said) == nil && said.Msg != "" {
-		return nil, fmt.Errorf("%s: %w", filepath.Base(path), &said)
-	}
-	return nil, fmt.Errorf("run %s: %w: %s", filepath.Base(path), err, strings.TrimSpace(stderr.String()))
-}
-
-// FindInPath is part of invoke.Exec.
-func (e *pluginExec) FindInPath(plugin string, dirs []string) (string, error) {
-	return invoke.FindInPath(plugin, dirs)
 }
 
 // referenceDirs is where distributions put the reference plugins: Debian's place, then the usual one.
@@ -237,8 +197,8 @@ func podRanges(node *topology.Node) [][]map[string]any {
 }
 
 // confList is a configuration list of one plugin.
-func confList(cniVersion, name string, plugin map[string]any) map[string]any {
-	return map[string]any{"cniVersion": cniVersion, "name": name, "plugins": []any{plugin}}
+func confList(cniVersion, name string, only map[string]any) map[string]any {
+	return map[string]any{"cniVersion": cniVersion, "name": name, "plugins": []any{only}}
 }
 
 // referenceVersion is the newest CNI version that Debian 12's reference plugins know.

@@ -1,24 +1,18 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
-	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
-	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
-	"github.com/containernetworking/cni/pkg/version"
 
+	"github.com/beeline-cni/beeline/lab/plugin"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -65,9 +59,9 @@ func (c *cluster) networkOf(n *node, p programs, cniVersion string, own map[stri
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	exec := &pluginExec{place: n.Place()}
+	runs := &plugin.Executor{Place: n.Place()}
 	dirs := []string{p.pluginDir(), referencePlugins}
-	return network{libcni.NewCNIConfigWithCacheDir(dirs, filepath.Join(n.StateDir, "cni-cache"), exec), list}
+	return network{libcni.NewCNIConfigWithCacheDir(dirs, filepath.Join(n.StateDir, "cni-cache"), runs), list}
 }
 
 // standard is the network that most tests use.
@@ -110,13 +104,7 @@ func (w network) add(ctx context.Context, pod *topology.Pod, conf *libcni.Runtim
 	if err != nil {
 		return nil, fmt.Errorf("read result: %w", err)
 	}
-	pod.Addresses = nil
-	for _, ip := range result.IPs {
-		if a, ok := netip.AddrFromSlice(ip.Address.IP); ok {
-			pod.Addresses = append(pod.Addresses, a.Unmap())
-		}
-	}
-	slices.SortStableFunc(pod.Addresses, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
+	pod.Addresses = plugin.Addresses(result)
 	return result, nil
 }
 
@@ -152,31 +140,4 @@ func wantCode(t *testing.T, what string, err error, code uint, words ...string) 
 	if !errors.As(err, &told) || told.Code != code || !containsAll(told.Msg, words) {
 		t.Errorf("%s gives %v, want CNI error %d with %q", what, err, code, words)
 	}
-}
-
-// pluginExec runs plugins on a node, as its runtime would.
-type pluginExec struct {
-	version.PluginDecoder
-	place topology.Place
-}
-
-// ExecPlugin is part of invoke.Exec.
-func (e *pluginExec) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
-	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, path)
-	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), &stdout, &stderr
-	err := e.place.Run(cmd)
-	if err == nil {
-		return stdout.Bytes(), nil
-	}
-	var said types.Error
-	if json.Unmarshal(stdout.Bytes(), &said) == nil && said.Msg != "" {
-		return nil, fmt.Errorf("%s: %w", filepath.Base(path), &said)
-	}
-	return nil, fmt.Errorf("run %s: %w: %s", filepath.Base(path), err, strings.TrimSpace(stderr.String()))
-}
-
-// FindInPath is part of invoke.Exec.
-func (e *pluginExec) FindInPath(plugin string, dirs []string) (string, error) {
-	return invoke.FindInPath(plugin, dirs)
 }
