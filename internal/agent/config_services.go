@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
@@ -39,19 +40,6 @@ const (
 	NodePortDSR NodePortMode = "dsr"
 )
 
-// Acceleration says where connections from the world are forwarded.
-type Acceleration string
-
-// The places.
-const (
-	// AccelerationAuto is AccelerationXDP where the uplink's driver has it and gains by it.
-	AccelerationAuto Acceleration = "auto"
-	// AccelerationXDP is in the driver, before the kernel makes a socket buffer of a packet.
-	AccelerationXDP Acceleration = "xdp"
-	// AccelerationTC is behind that, where every device can.
-	AccelerationTC Acceleration = "tc"
-)
-
 // Sizes are how many entries the tables of Services have room for. They take memory only for what they hold.
 type Sizes struct {
 	// Services counts frontends: each address of each port of a Service. Backends counts them once for each set.
@@ -73,7 +61,7 @@ type ServiceConfig struct {
 	NodePortAddresses Prefixes
 	// NodePortMode and NodePortAcceleration say how what comes from the world is forwarded.
 	NodePortMode         NodePortMode
-	NodePortAcceleration Acceleration
+	NodePortAcceleration datapath.Acceleration
 	// NATPorts are the ports that translation gives out.
 	NATPorts PortRange
 	// MaglevTableSize is the size of each table of consistent hashing, a prime; 0 goes by the number of backends.
@@ -90,7 +78,7 @@ func ServiceDefaults() ServiceConfig {
 		Services:             ServicesAuto,
 		Cgroup:               "auto",
 		NodePortMode:         NodePortSNAT,
-		NodePortAcceleration: AccelerationAuto,
+		NodePortAcceleration: datapath.AccelerationAuto,
 		NATPorts:             PortRange{40000, 65535},
 		Sizes:                Sizes{Services: 65536, Backends: 262144, Connections: 262144, Openings: 16384, Affinities: 16384},
 		HealthzAddress:       "0.0.0.0:10256", // kube-proxy's
@@ -116,7 +104,7 @@ func (c ServiceConfig) validate() error {
 	if all := []NodePortMode{NodePortSNAT, NodePortDSR}; !slices.Contains(all, c.NodePortMode) {
 		fail("--nodeport-mode: %q is none of %s", c.NodePortMode, quoted(all))
 	}
-	if all := []Acceleration{AccelerationAuto, AccelerationXDP, AccelerationTC}; !slices.Contains(all, c.NodePortAcceleration) {
+	if all := []datapath.Acceleration{datapath.AccelerationAuto, datapath.AccelerationXDP, datapath.AccelerationTC}; !slices.Contains(all, c.NodePortAcceleration) {
 		fail("--nodeport-acceleration: %q is none of %s", c.NodePortAcceleration, quoted(all))
 	}
 	if c.NATPorts.First < minNATPort || int(c.NATPorts.Last)-int(c.NATPorts.First)+1 < minNATPorts {

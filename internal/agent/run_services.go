@@ -37,7 +37,7 @@ func (c Config) datapath(w ways) (datapath.Config, error) {
 		NATPorts:      datapath.PortRange(c.NATPorts),
 		MaglevSize:    int(c.MaglevTableSize),
 		Cgroup:        w.cgroup,
-		Acceleration:  datapath.Acceleration(c.NodePortAcceleration),
+		Acceleration:  c.NodePortAcceleration,
 		Sizes: datapath.Sizes{
 			Services: uint32(c.Sizes.Services), Backends: uint32(c.Sizes.Backends), Connections: uint32(c.Sizes.Connections),
 			Openings: uint32(c.Sizes.Openings), Affinities: uint32(c.Sizes.Affinities),
