@@ -34,7 +34,7 @@ func (c Config) datapath(w ways) (datapath.Config, error) {
 		FlowsSample:   uint32(c.FlowsSample),
 		DSR:           c.NodePortMode == NodePortDSR,
 		HostNetns:     host,
-		NATPorts:      datapath.PortRange(c.NATPorts),
+		NATPorts:      device.PortSpan(c.NATPorts),
 		MaglevSize:    int(c.MaglevTableSize),
 		Cgroup:        w.cgroup,
 		Acceleration:  c.NodePortAcceleration,

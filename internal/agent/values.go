@@ -5,10 +5,12 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/beeline-cni/beeline/internal/device"
 )
 
-// PortRange is a range of ports, written "40000-65535". Both ends belong to it.
-type PortRange struct{ First, Last uint16 }
+// PortRange is a span of ports as people write it: "40000-65535".
+type PortRange device.PortSpan
 
 // MarshalText writes the range.
 func (r PortRange) MarshalText() ([]byte, error) {

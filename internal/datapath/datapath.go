@@ -18,6 +18,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/device"
 )
 
 // Config is everything that a load of the datapath depends on.
@@ -46,7 +48,7 @@ type Config struct {
 	// HostNetns is the cookie of the node's own network namespace (SO_NETNS_COOKIE).
 	HostNetns uint64
 	// NATPorts are the ports that translation gives; the zero value is 40000 to 65535.
-	NATPorts PortRange
+	NATPorts device.PortSpan
 	// Sizes are those of the maps.
 	Sizes Sizes
 	// MaglevSize is the number of entries of each table of consistent hashing, a prime; 0 goes by the number of backends.
@@ -56,9 +58,6 @@ type Config struct {
 	// Acceleration says where connections from the world are forwarded.
 	Acceleration Acceleration
 }
-
-// PortRange is a range of ports; both ends belong to it.
-type PortRange struct{ First, Last uint16 }
 
 // Acceleration says where connections from the world are forwarded.
 type Acceleration string
@@ -217,8 +216,8 @@ func specFor(cfg Config) (*ebpf.CollectionSpec, error) {
 		return nil, fmt.Errorf("read datapath object: %w", err)
 	}
 	ports := cfg.NATPorts
-	if ports == (PortRange{}) {
-		ports = PortRange{40000, 65535}
+	if ports == (device.PortSpan{}) {
+		ports = device.PortSpan{First: 40000, Last: 65535}
 	}
 	for name, value := range map[string]any{
 		bpfVarConfigEbpfRouting:   cfg.EBPFRouting,

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/device"
 )
 
 // natPorts gives the translated port that each client has towards the flow's backend.
@@ -52,7 +54,7 @@ func (r *rig) end(tb testing.TB, f visit, client netip.AddrPort, port uint16) {
 func TestPortsOfEndedConnections(t *testing.T) {
 	for _, family := range families {
 		t.Run(fmt.Sprintf("IPv%d", family), func(t *testing.T) {
-			r := newServiceRig(t, Config{NATPorts: PortRange{First: 50000, Last: 50003}})
+			r := newServiceRig(t, Config{NATPorts: device.PortSpan{First: 50000, Last: 50003}})
 			f := flowOf(family)
 			opens := func(client netip.AddrPort) uint16 {
 				r.stage.do(func() {

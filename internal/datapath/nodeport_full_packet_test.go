@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/device"
 )
 
 // visitor is a client of a NodePort, packet by packet.
@@ -99,7 +101,7 @@ func (r *rig) dropped(tb testing.TB, program string, reason uint32) uint64 {
 func TestNodePortWithoutPorts(t *testing.T) {
 	eachEntrance(t, func(t *testing.T, program string, family int) {
 		const ports, more = 8, 5
-		r := newServiceRig(t, Config{NATPorts: PortRange{First: 50000, Last: 50000 + ports - 1}})
+		r := newServiceRig(t, Config{NATPorts: device.PortSpan{First: 50000, Last: 50000 + ports - 1}})
 		var old []*visitor
 		taken := map[uint16]bool{}
 		for i := range ports {

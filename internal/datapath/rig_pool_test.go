@@ -14,6 +14,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/beeline-cni/beeline/internal/device"
 )
 
 // When a test is over, the next one of the same configuration can have its datapath, taken off all devices and with all maps cleared:
@@ -222,7 +224,7 @@ func zeroArray(m *ebpf.Map) error {
 func TestSpareNetworksAreEmpty(t *testing.T) {
 	for _, legacy := range attachForms(t) {
 		t.Run(fmt.Sprintf("legacy=%t", legacy), func(t *testing.T) {
-			o := options{cfg: Config{EBPFRouting: true, Masquerade: true, NATPorts: PortRange{50000, 60000}}, legacy: legacy}
+			o := options{cfg: Config{EBPFRouting: true, Masquerade: true, NATPorts: device.PortSpan{First: 50000, Last: 60000}}, legacy: legacy}
 			var first *network
 			t.Run("used", func(t *testing.T) {
 				first = newNetwork(t, o)
