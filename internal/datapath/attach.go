@@ -186,36 +186,23 @@ func (d *Datapath) attach(a Attachment, ifindex int) error {
 // attachLink updates the pinned link of an earlier agent, or makes one. A link whose device is gone or has
 // been replaced by another of the same name cannot be updated; its pin is removed first.
 func (d *Datapath) attachLink(a Attachment, ifindex int, h hook) error {
-	pin := d.pin(a)
-	old, err := link.LoadPinnedLink(pin, nil)
-	if err == nil {
-		defer old.Close()
-		if linkIsOn(old, ifindex) {
-			err := old.Update(h.program)
-			if err == nil {
-				return nil
-			}
+	update := func(old link.Link) (bool, error) {
+		if !linkIsOn(old, ifindex) {
+			return false, nil
+		}
+		err := old.Update(h.program)
+		if err != nil {
 			d.log.Info("link cannot be updated and is made anew", "device", a.Device, "program", a.Program, "reason", err)
 		}
-		if err := old.Unpin(); err != nil {
-			return fmt.Errorf("unpin defunct link: %w", err)
-		}
-	} else if !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("open pinned link: %w", err)
+		return err == nil, nil
 	}
 	attach := ebpf.AttachTCXEgress
 	if h.ingress {
 		attach = ebpf.AttachTCXIngress
 	}
-	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: h.program, Attach: attach, Anchor: link.Head()})
-	if err != nil {
-		return err
-	}
-	defer l.Close() // the pin holds it
-	if err := l.Pin(pin); err != nil {
-		return fmt.Errorf("pin link: %w", err)
-	}
-	return nil
+	return renewLink(d.pin(a), update, func() (link.Link, error) {
+		return link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: h.program, Attach: attach, Anchor: link.Head()})
+	})
 }
 
 func linkIsOn(l link.Link, ifindex int) bool {

@@ -68,31 +68,18 @@ func (d *Datapath) attachXDP(a Attachment, ifindex int) error {
 	if err != nil {
 		return err
 	}
-	pin := d.pin(a)
-	old, err := link.LoadPinnedLink(pin, nil)
-	if err == nil {
-		defer old.Close()
-		if xdpLinkIsOn(old, ifindex) {
-			if err := old.Update(program); err != nil {
-				return fmt.Errorf("update link: %w", err)
-			}
-			return nil
+	update := func(old link.Link) (bool, error) {
+		if !xdpLinkIsOn(old, ifindex) {
+			return false, nil
 		}
-		if err := old.Unpin(); err != nil {
-			return fmt.Errorf("unpin defunct link: %w", err)
+		if err := old.Update(program); err != nil {
+			return false, fmt.Errorf("update link: %w", err)
 		}
-	} else if !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("open pinned link: %w", err)
+		return true, nil
 	}
-	l, err := link.AttachXDP(link.XDPOptions{Program: program, Interface: ifindex, Flags: link.XDPDriverMode})
-	if err != nil {
-		return err
-	}
-	defer l.Close() // the pin holds it
-	if err := l.Pin(pin); err != nil {
-		return fmt.Errorf("pin link: %w", err)
-	}
-	return nil
+	return renewLink(d.pin(a), update, func() (link.Link, error) {
+		return link.AttachXDP(link.XDPOptions{Program: program, Interface: ifindex, Flags: link.XDPDriverMode})
+	})
 }
 
 func xdpLinkIsOn(l link.Link, ifindex int) bool {
