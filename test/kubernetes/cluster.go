@@ -21,7 +21,7 @@ func say(format string, args ...any) { fmt.Printf("cluster: "+format+"\n", args.
 func newUpCommand() *cobra.Command {
 	o := plan.Options{}.Defaults()
 	o.Proxy = "" // depends on the network
-	manifest, archive := "deploy/beeline.yaml", "bin/beeline-image.tar"
+	manifest, archive := bed.Manifest, bed.Archive
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Build what is missing and start a cluster",

@@ -30,7 +30,14 @@ type Parts struct {
 	Manifest, Archive string
 }
 
-// Build builds what the cache lacks, and gives the parts of a cluster. It runs in the top directory of the project.
+// Manifest and Archive are the files of Beeline in the top directory of the project, the second one after `make image`.
+const (
+	Manifest = "deploy/beeline.yaml"
+	Archive  = "bin/beeline-image.tar"
+)
+
+// Build builds what the cache lacks, and gives the parts of a cluster with the Beeline that is in Manifest and Archive. It runs in the top
+// directory of the project.
 func Build(ctx context.Context, kubernetes string, print Printf) (Parts, error) {
 	cache, err := binaries.OpenCache()
 	if err != nil {
@@ -49,7 +56,7 @@ func Build(ctx context.Context, kubernetes string, print Printf) (Parts, error) 
 	if _, err := output(build); err != nil {
 		return Parts{}, err
 	}
-	return Parts{Binaries: cache.Bins(kubernetes), Boot: boot, Images: archives}, nil
+	return Parts{Binaries: cache.Bins(kubernetes), Boot: boot, Images: archives, Manifest: Manifest, Archive: Archive}, nil
 }
 
 // requirements are programs that are not built here, with the Debian packages that have them.

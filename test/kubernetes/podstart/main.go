@@ -46,7 +46,6 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	parts.Manifest, parts.Archive = "deploy/beeline.yaml", "bin/beeline-image.tar"
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NETWORK\tROUND\tPODS\tP50\tP99\tALL")
 	for _, network := range strings.Split(*networks, ",") {

@@ -81,7 +81,6 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("build Kubernetes: %w", err)
 	}
-	parts.Manifest, parts.Archive = "deploy/beeline.yaml", "bin/beeline-image.tar"
 	var errs []error
 	for _, r := range chosen {
 		if err := r.run(ctx, parts, *logs); err != nil {
