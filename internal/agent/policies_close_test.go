@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/policy"
@@ -122,32 +121,6 @@ func TestBesideKubeProxy(t *testing.T) {
 		problems := a.policyProblems()
 		if got := strings.Join(problems, "\n"); want == "" && got != "" || !strings.HasSuffix(got, want) {
 			t.Errorf("services %s: problems %q", services, problems)
-		}
-	}
-}
-
-// A pod that is made anew before the end of the old one was noticed is another pod.
-func TestPolicyPodsOf(t *testing.T) {
-	of := func(container, uid, address string) api.Endpoint {
-		return api.Endpoint{Attachment: api.Attachment{ContainerID: container}, Pod: api.PodRef{Namespace: "shop", Name: "web", UID: uid},
-			Addresses: []netip.Addr{netip.MustParseAddr(address)}}
-	}
-	for name, c := range map[string]struct {
-		endpoints []api.Endpoint
-		pods      int
-	}{
-		"two interfaces":     {[]api.Endpoint{of("c1", "u1", "10.1.1.2"), of("c1", "u1", "10.1.1.3")}, 1},
-		"an old one":         {[]api.Endpoint{of("c1", "u1", "10.1.1.2"), of("c2", "u2", "10.1.1.3")}, 2},
-		"a new sandbox":      {[]api.Endpoint{of("c1", "u1", "10.1.1.2"), of("c2", "u1", "10.1.1.3")}, 1},
-		"nobody tells a UID": {[]api.Endpoint{of("c1", "", "10.1.1.2"), of("c2", "", "10.1.1.3")}, 1},
-	} {
-		pods := policyPodsOf(c.endpoints...)
-		addresses := 0
-		for _, p := range pods {
-			addresses += len(p.Addresses)
-		}
-		if len(pods) != c.pods || addresses != 2 {
-			t.Errorf("%s: %+v", name, pods)
 		}
 	}
 }

@@ -17,7 +17,8 @@ func (a *Agent) policyPods() []policy.LocalPod {
 }
 
 // policyPodsOf makes one pod of all interfaces of a pod. One that is made anew under its name before the end of the old one was noticed is
-// another pod, with labels of its own; where the runtime tells no UIDs they are one, and have those of the cluster's Pod.
+// another pod, with labels of its own. Where the runtime tells no UIDs they are one and have the labels of the cluster's Pod: a later sandbox of
+// the same pod cannot be told from one of a later pod, and either address is governed as long as somebody has it.
 func policyPodsOf(endpoints ...api.Endpoint) []policy.LocalPod {
 	type name struct {
 		pod cluster.Key

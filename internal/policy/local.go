@@ -26,7 +26,7 @@ type LocalPod struct {
 	UID string
 	// Nameless says that Pod is made up: of the pod no more than its addresses is known here.
 	Nameless bool
-	// Addresses are at most one of each family.
+	// Addresses are those of all interfaces of the pod, and of all sandboxes that are not to be told apart: policies hold for each of them.
 	Addresses []netip.Addr
 }
 

@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/flow"
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+func sandboxOfWeb(container, uid, address string) api.Endpoint {
+	return api.Endpoint{
+		Attachment: api.Attachment{ContainerID: container}, Pod: api.PodRef{Namespace: "shop", Name: "web", UID: uid},
+		HostDevice: "bl" + container, Addresses: []netip.Addr{netip.MustParseAddr(address)},
+	}
+}
+
+// A pod that is made anew before the end of the old one was noticed is another pod.
+func TestPolicyPodsOf(t *testing.T) {
+	of := sandboxOfWeb
+	for name, c := range map[string]struct {
+		endpoints []api.Endpoint
+		pods      int
+	}{
+		"two interfaces":     {[]api.Endpoint{of("c1", "u1", "10.1.1.2"), of("c1", "u1", "10.1.1.3")}, 1},
+		"an old one":         {[]api.Endpoint{of("c1", "u1", "10.1.1.2"), of("c2", "u2", "10.1.1.3")}, 2},
+		"a new sandbox":      {[]api.Endpoint{of("c1", "u1", "10.1.1.2"), of("c2", "u1", "10.1.1.3")}, 1},
+		"one tells no UID":   {[]api.Endpoint{of("c1", "", "10.1.1.2"), of("c2", "u1", "10.1.1.3")}, 2},
+		"nobody tells a UID": {[]api.Endpoint{of("c1", "", "10.1.1.2"), of("c2", "", "10.1.1.3")}, 1},
+	} {
+		pods := policyPodsOf(c.endpoints...)
+		addresses := 0
+		for _, p := range pods {
+			addresses += len(p.Addresses)
+		}
+		if len(pods) != c.pods || addresses != 2 {
+			t.Errorf("%s: %+v", name, pods)
+		}
+	}
+}
+
+// Two sandboxes of a pod whose UID nobody tells are the cluster's Pod, both of them, as long as they are there: the later one from the moment
+// on at which it is known, the earlier one until its DEL. That the cluster tells of one address only, whosever it is, makes no difference.
+func TestPoliciesOfTwoSandboxes(t *testing.T) {
+	before, after := netip.MustParseAddr("10.1.1.30"), netip.MustParseAddr("10.1.1.5")
+	old, latest := sandboxOfWeb("c1", "", before.String()), sandboxOfWeb("c2", "", after.String())
+	for name, told := range map[string]netip.Addr{"the earlier one's": before, "the later one's": after} {
+		t.Run(name, func(t *testing.T) {
+			snapshot := shop()
+			for _, pod := range snapshot.Pods {
+				pod.UID = "u-" + pod.Name
+				if pod.Name == "web" {
+					pod.Addresses = []netip.Addr{told}
+				}
+			}
+			table, p := newFakePolicies()
+			p.compile = policy.NewCompiler("n1").Compile
+			p.deliver(snapshot)
+			// expect takes sets that hold for one of both, if it is there.
+			expect := func(step string, has map[netip.Addr]bool) {
+				t.Helper()
+				tables := p.current().tables
+				for _, a := range []netip.Addr{before, after} {
+					_, known := tables.Identities[a]
+					sets := table.of(a)
+					if governed := sets.Ingress != policy.NotIsolated && sets.Ingress != policy.Closed && sets.Egress == policy.NotIsolated; governed != has[a] || known != has[a] {
+						t.Errorf("%s: %s has sets %+v, and is somebody to others: %t", step, a, sets, known)
+					}
+				}
+				if has[before] && has[after] && (table.of(before) != table.of(after) || tables.Identities[before] != tables.Identities[after]) {
+					t.Errorf("%s: sets %+v and %+v, identities %v and %v", step, table.of(before), table.of(after), tables.Identities[before], tables.Identities[after])
+				}
+			}
+			p.setPods(policyPodsOf(old))
+			mustPass(t, p)
+			expect("the earlier one", map[netip.Addr]bool{before: true})
+
+			governed := table.of(before)
+			number, err := p.close(policyPodsOf(old, latest), latest.Addresses)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if table.of(before) != governed || table.of(after) != closedSets {
+				t.Errorf("while the later one is added: sets %+v and %+v", table.of(before), table.of(after))
+			}
+			if err := p.passAt(number); err != nil {
+				t.Fatal(err)
+			}
+			expect("both", map[netip.Addr]bool{before: true, after: true})
+			for left, of := range map[netip.Addr]api.Endpoint{before: old, after: latest} {
+				p.setPods(policyPodsOf(of))
+				mustPass(t, p)
+				expect("one of them", map[netip.Addr]bool{left: true})
+			}
+		})
+	}
+}
+
+// Flows name both sandboxes of a pod by the pod.
+func TestFlowsOfTwoSandboxes(t *testing.T) {
+	a := flowAgent(FlowsAll)
+	a.endpoints = map[string]api.Endpoint{"bl1": sandboxOfWeb("c1", "", "10.1.1.2"), "bl2": sandboxOfWeb("c2", "", "10.1.1.3")}
+	a.nameLocals()
+	for _, address := range []string{"10.1.1.2", "10.1.1.3"} {
+		a.sessionExpired(datapath.Session{Source: netip.MustParseAddrPort(address + ":40000"), Destination: netip.MustParseAddrPort("10.1.2.2:53"), Protocol: 17, Opened: time.Second})
+	}
+	records := a.flows.log.Last(flow.Filter{}, 0)
+	if len(records) != 2 {
+		t.Fatalf("%d flows", len(records))
+	}
+	for _, r := range records {
+		if f := r.Flow(); (cluster.Key{Namespace: f.Source.Namespace, Name: f.Source.Name}) != (cluster.Key{Namespace: "shop", Name: "web"}) {
+			t.Errorf("flow %+v", f)
+		}
+	}
+}
