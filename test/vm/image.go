@@ -98,6 +98,7 @@ func fillRoot(ctx context.Context, s store, root, busybox string, k kernel, test
 			return err
 		}
 	}
+	dealt := make(load, machines)
 	for _, t := range tests {
 		if len(t.names) == 0 {
 			continue
@@ -115,7 +116,7 @@ func fillRoot(ctx context.Context, s store, root, busybox string, k kernel, test
 				return fmt.Errorf("prepare the test of a contender: %w", err)
 			}
 		}
-		for part, names := range deal(t.names, machines) {
+		for part, names := range dealt.deal(t.dir, t.names) {
 			pattern := "^(" + strings.Join(names, "|") + ")$" + subtests
 			if len(names) == 0 {
 				continue

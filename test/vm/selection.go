@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"path"
 	"slices"
 )
@@ -60,11 +61,36 @@ func named(patterns []string, test string) bool {
 	})
 }
 
-// deal gives each of so many machines its part of the tests, in turn: neighbours are alike, and so are then the parts.
-func deal(tests []string, machines int) [][]string {
-	parts := make([][]string, machines)
-	for i, test := range tests {
-		parts[i%machines] = append(parts[i%machines], test)
+// seconds that tests of a package take in an emulated machine, of those that take many; only their proportions matter. A test that is not
+// here takes usual. Dealt without them, one machine of a kernel ends minutes before the other, and a core has nothing to do.
+var seconds = map[string]map[string]int{
+	"internal/datapath": {
+		"TestLoadPolicy": 135, "TestAdoptUnderTraffic": 60, "TestSCTPSockets": 58, "TestPolicyTraffic": 38, "TestPolicyStopsConnections": 32,
+		"TestLoad": 25, "TestSpoofedNeverArrives": 25, "TestNodePortOfHostThroughTunnel": 24, "TestNodePortFromOnePort": 24,
+		"TestAccelerateAgain": 23, "TestNodePortIntoTunnelTellsSize": 23, "TestLoadServices": 22, "TestNodePortDSR": 20,
+		"TestNodePortPathMTU": 20, "TestNodePortDSRViewsDiffer": 17, "TestAttachments": 15, "TestNodePortSegmentation": 15,
+		"TestPoliciesNeverMoreOpen": 15, "TestSCTPWrongChecksum": 15, "TestConfigChangesPrograms": 12, "TestEchoesCross": 12,
+		"TestNodePortXDP": 12, "TestSCTPMasqueraded": 11,
+	},
+	contenderDir: {contenderTest: 27},
+}
+
+// usual is how many seconds the other tests take on average.
+const usual = 2
+
+// load is how many seconds each of a kernel's machines has to do.
+type load []int
+
+// deal adds tests of the package in dir to the load, the longest first and each to the machine that has least to do, and tells which each
+// machine got. Those that take the usual time are thus dealt in turn: neighbours are alike, and so are then the parts.
+func (l load) deal(dir string, tests []string) (parts [][]string) {
+	takes := func(test string) int { return cmp.Or(seconds[dir][test], usual) }
+	parts = make([][]string, len(l))
+	longestFirst := slices.SortedStableFunc(slices.Values(tests), func(a, b string) int { return cmp.Compare(takes(b), takes(a)) })
+	for _, test := range longestFirst {
+		least := slices.Index(l, slices.Min(l))
+		l[least] += takes(test)
+		parts[least] = append(parts[least], test)
 	}
 	return parts
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -44,6 +45,11 @@ func TestListsNameTests(t *testing.T) {
 	for _, k := range kernels {
 		check("Linux "+k.version, k.only)
 	}
+	measured := map[string][]string{}
+	for dir, tests := range seconds {
+		measured[dir] = slices.Collect(maps.Keys(tests))
+	}
+	check("seconds", measured)
 	check("contenderTest", map[string][]string{contenderDir: {contenderTest}})
 }
 
@@ -88,11 +94,25 @@ func TestEveryTestHasAMachine(t *testing.T) {
 }
 
 func TestDeal(t *testing.T) {
-	parts := deal([]string{"A", "B", "C", "D", "E"}, 2)
-	if want := [][]string{{"A", "C", "E"}, {"B", "D"}}; !slices.EqualFunc(parts, want, slices.Equal) {
-		t.Errorf("parts are %v, want %v", parts, want)
-	}
-	if parts := deal([]string{"A"}, 3); len(parts) != 3 || len(parts[1])+len(parts[2]) != 0 {
-		t.Errorf("one test for three machines: %v", parts)
+	const dir = "internal/datapath"
+	long := seconds[dir]["TestLoad"]
+	for _, c := range []struct {
+		name       string
+		before     load
+		tests      []string
+		want       [][]string
+		wantedToDo load
+	}{
+		{"alike, in turn", load{0, 0}, []string{"A", "B", "C", "D", "E"}, [][]string{{"A", "C", "E"}, {"B", "D"}}, load{3 * usual, 2 * usual}},
+		{"fewer than machines", load{0, 0, 0}, []string{"A"}, [][]string{{"A"}, nil, nil}, load{usual, 0, 0}},
+		{"one takes long", load{0, 0}, []string{"A", "B", "TestLoad", "C"}, [][]string{{"TestLoad"}, {"A", "B", "C"}}, load{long, 3 * usual}},
+		{"after another package", load{2 * usual, 0}, []string{"A", "B", "C"}, [][]string{{"C"}, {"A", "B"}}, load{3 * usual, 2 * usual}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			parts := c.before.deal(dir, c.tests)
+			if !slices.EqualFunc(parts, c.want, slices.Equal) || !slices.Equal(c.before, c.wantedToDo) {
+				t.Errorf("parts are %v and what is to do %v, want %v and %v", parts, c.before, c.want, c.wantedToDo)
+			}
+		})
 	}
 }
