@@ -82,31 +82,37 @@ func (tr *traffic) finish(t *testing.T) {
 	t.Logf("%d echoes of 64 KB, %d UDP answers", tr.echoed.Load(), tr.answered.Load())
 }
 
-// The agent goes away and comes back, again and again, under traffic: nothing is lost. It
+// The agent goes away and comes back, again and again, under traffic of both families: nothing is lost. It
 // comes back with another configuration each time.
 func TestAdoptUnderTraffic(t *testing.T) {
 	for _, legacy := range attachForms(t) {
-		for _, family := range families {
-			t.Run(fmt.Sprintf("legacy=%t/IPv%d", legacy, family), func(t *testing.T) {
-				t.Parallel()
-				n := newNetwork(t, options{cfg: ebpfRouting, legacy: legacy})
-				remote := startTraffic(t, n.a1.place, n.b1.place, n.b1.member, family)
-				local := startTraffic(t, n.a2.place, n.a1.place, n.a1.member, family)
-				for _, cfg := range []Config{{}, {EBPFRouting: true, Masquerade: true}, {Masquerade: true}, ebpfRouting} {
-					for _, node := range []*node{n.a, n.b} {
-						node.close(t)
-						remote.progress(t) // without an agent
-						node.cfg.EBPFRouting, node.cfg.Masquerade = cfg.EBPFRouting, cfg.Masquerade
-						node.start(t, legacy)
-						remote.progress(t)
-						local.progress(t)
+		t.Run(fmt.Sprintf("legacy=%t", legacy), func(t *testing.T) {
+			t.Parallel()
+			n := newNetwork(t, options{cfg: ebpfRouting, legacy: legacy})
+			var remote, local []*traffic
+			for _, family := range families {
+				remote = append(remote, startTraffic(t, n.a1.place, n.b1.place, n.b1.member, family))
+				local = append(local, startTraffic(t, n.a2.place, n.a1.place, n.a1.member, family))
+			}
+			all := slices.Concat(remote, local)
+			for _, cfg := range []Config{{}, {EBPFRouting: true, Masquerade: true}, {Masquerade: true}, ebpfRouting} {
+				for _, node := range []*node{n.a, n.b} {
+					node.close(t)
+					for _, tr := range remote { // without an agent
+						tr.progress(t)
+					}
+					node.cfg.EBPFRouting, node.cfg.Masquerade = cfg.EBPFRouting, cfg.Masquerade
+					node.start(t, legacy)
+					for _, tr := range all {
+						tr.progress(t)
 					}
 				}
-				remote.finish(t)
-				local.finish(t)
-				n.dropsNothing(t)
-			})
-		}
+			}
+			for _, tr := range all {
+				tr.finish(t)
+			}
+			n.dropsNothing(t)
+		})
 	}
 }
 
