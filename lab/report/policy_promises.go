@@ -45,21 +45,21 @@ func policyPromises(run *result.Run) []promise {
 			asked, _ := beelinesWrong(run)
 			return fmt.Sprintf("of %d", asked.N)
 		},
+		brokeOff: beelinesSilent(run),
 	})
 }
 
 // atMost is a promise about some times in milliseconds of the contender that has many policies: about what choose makes of them.
-func atMost(what string, bound float64, times func() []float64, choose func([]float64) float64) promise {
+func atMost(what string, bound float64, values []float64, brokeOff bool, choose func([]float64) float64) promise {
 	return promise{
-		what: what, bound: bound, atMost: true, show: inUnit("ms"),
+		what: what, bound: bound, atMost: true, show: inUnit("ms"), brokeOff: brokeOff,
 		got: func(*view) (stats.Interval, bool) {
-			if values := times(); len(values) > 0 {
+			if len(values) > 0 {
 				return exactly(choose(values), len(values))
 			}
 			return stats.Interval{}, false
 		},
 		beside: func() string {
-			values := times()
 			return fmt.Sprintf("n %d, P50 %s, max %s", len(values), quantity(stats.Quantile(values, 0.5), "ms"), quantity(slices.Max(values), "ms"))
 		},
 	}
@@ -77,8 +77,8 @@ func compilePromises(run *result.Run) []promise {
 		scratch = fmt.Sprintf("1,000 policies × 1,000 pods, %d of them here, from nothing until they are in the kernel, the slowest", many.LocalPods)
 	}
 	return []promise{
-		atMost(scratch, 1000, func() []float64 { return many.ScratchMilliseconds }, slices.Max),
-		atMost("One label change among them until it is in the kernel, the slowest", 100, func() []float64 { return many.ChangeMilliseconds }, slices.Max),
+		atMost(scratch, 1000, many.ScratchMilliseconds, many.Error != "", slices.Max),
+		atMost("One label change among them until it is in the kernel, the slowest", 100, many.ChangeMilliseconds, many.Error != "", slices.Max),
 		{
 			what: "Tables of policy with them, in MB of 10⁶ bytes", bound: 32, atMost: true, show: inUnit("MB"),
 			got: func(*view) (stats.Interval, bool) {
@@ -93,16 +93,14 @@ func changePromises(run *result.Run) []promise {
 	var list []promise
 	for _, what := range []result.PolicyHappening{result.LabelForbids, result.LabelAllows, result.PolicyAdded, result.PolicyRemoved} {
 		title := newPolicyChangeRow(result.PolicyChange{What: what}).What
-		times := func() []float64 {
-			for _, c := range run.Policy.Changes {
-				if c.Contender == policyMany && c.What == what {
-					return c.Milliseconds
-				}
+		var changes result.PolicyChange
+		for _, c := range run.Policy.Changes {
+			if c.Contender == policyMany && c.What == what {
+				changes = c
 			}
-			return nil
 		}
 		p99 := func(values []float64) float64 { return stats.Quantile(values, 0.99) }
-		list = append(list, atMost("New connections obey, "+title+", P99", 100, times, p99))
+		list = append(list, atMost("New connections obey, "+title+", P99", 100, changes.Milliseconds, changes.Error != "", p99))
 	}
 	return list
 }
@@ -122,4 +120,9 @@ func beelinesWrong(run *result.Run) (stats.Interval, bool) {
 		}
 	}
 	return stats.Interval{Median: float64(wrong), N: asked}, asked > 0
+}
+
+// beelinesSilent says whether a contender that is Beeline has not answered, or not everything.
+func beelinesSilent(run *result.Run) bool {
+	return slices.ContainsFunc(run.Policy.Truth, func(t result.Truth) bool { return strings.HasPrefix(t.Contender, subject) && t.Error != "" })
 }

@@ -98,11 +98,35 @@ func TestPromisesOfPolicies(t *testing.T) {
 		"One label change among them until it is in the kernel, the slowest: ≤ 100 ms, 11.0 ms (n 1, P50 11.0 ms, max 11.0 ms), kept",
 		"Tables of policy with them, in MB of 10⁶ bytes: ≤ 32.0 MB, 33.0 MB, not kept",
 		"New connections obey, label changed, forbids, P99: ≤ 100 ms, 49.0 ms (n 3, P50 4.00 ms, max 49.0 ms), kept",
-		"New connections obey, policy added, forbids, P99: ≤ 100 ms, 149 ms (n 3, P50 4.00 ms, max 149 ms), not kept",
+		"New connections obey, policy added, forbids, P99: ≤ 100 ms, 149 ms (n 3, P50 4.00 ms, max 149 ms; broke off), not kept",
 		"Connections that are not as the policies say, of all of Beeline's contenders: ≤ 0, 1 (of 2), not kept",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// What broke off while it was measured keeps no promise with what it has, and still may break one.
+func TestBrokenOffKeepsNoPromise(t *testing.T) {
+	run := ofPolicies()
+	run.Policy.Changes[0].Error = "connections reached it to the end"
+	run.Policy.Compiled[0].Error = "the agent has ended"
+	run.Policy.Truth = []result.Truth{
+		{Contender: subject, Answers: run.Policy.Truth[0].Answers}, {Contender: withPolicy, Error: "no answer"}, run.Policy.Truth[2],
+	}
+	got := map[string]string{}
+	for _, r := range newView(run).promises() {
+		got[r.What] = r.Kept + ", " + r.Got + ", " + r.Interval
+	}
+	for what, want := range map[string]string{
+		"New connections obey, label changed, forbids, P99":                            "not measured, 49.0 ms, n 3, P50 4.00 ms, max 49.0 ms; broke off",
+		"New connections obey, policy added, forbids, P99":                             "not kept, 149 ms, n 3, P50 4.00 ms, max 149 ms; broke off",
+		"One label change among them until it is in the kernel, the slowest":           "not measured, 11.0 ms, n 1, P50 11.0 ms, max 11.0 ms; broke off",
+		"Connections that are not as the policies say, of all of Beeline's contenders": "not measured, 0, of 1; broke off",
+	} {
+		if got[what] != want {
+			t.Errorf("%s: %q, want %q", what, got[what], want)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
@@ -29,6 +30,8 @@ type promise struct {
 	got func(*view) (found stats.Interval, ok bool)
 	// beside says what a figure without an interval is of; nil has nothing to say.
 	beside func() string
+	// brokeOff says that something went wrong while this was measured: what there is of it may break a promise, not keep one.
+	brokeOff bool
 }
 
 // promiseRow is a promise, ready to print. Kept is "kept", "not kept" or "not measured".
@@ -85,6 +88,12 @@ func (p promise) row(v *view) promiseRow {
 	if p.atMost && found.Median <= p.bound || !p.atMost && found.Median >= p.bound {
 		r.Kept = kept
 	}
+	if p.brokeOff {
+		r.Interval = strings.TrimPrefix(r.Interval+"; broke off", dash+"; ")
+		if r.Kept == kept {
+			r.Kept = notMeasured
+		}
+	}
 	return r
 }
 
@@ -127,6 +136,13 @@ func servicePromises(run *result.Run) []promise {
 		})
 	}
 	const most = 10000
+	var created result.Change
+	for _, c := range run.Services.Changes {
+		if c.Contender == atSocket && c.What == result.ServiceCreated && c.Services == most {
+			created = c
+		}
+	}
+	started := syncOf(run, atSocket, most, 10)
 	return append(list,
 		promise{
 			what: "ClusterIP, TCP_CRR with 10,000 Services against 1", bound: 0.97,
@@ -136,42 +152,37 @@ func servicePromises(run *result.Run) []promise {
 		},
 		promise{
 			what: "Service with 10 backends created among 10,000, until traffic follows, P99", bound: 50, atMost: true, show: inUnit("ms"),
-			got: func(v *view) (stats.Interval, bool) {
-				for _, c := range run.Services.Changes {
-					if c.Contender == atSocket && c.What == result.ServiceCreated && c.Services == most && len(c.Milliseconds) > 0 {
-						return exactly(stats.Quantile(c.Milliseconds, 0.99), len(c.Milliseconds))
-					}
-				}
-				return stats.Interval{}, false
+			got: func(*view) (stats.Interval, bool) {
+				return exactly(stats.Quantile(created.Milliseconds, 0.99), len(created.Milliseconds))
 			},
+			brokeOff: created.Error != "",
 		},
 		promise{
 			what: "10,000 Services × 10 backends from nothing until they work, the slowest start", bound: 3, atMost: true, show: inUnit("s"),
 			got: func(*view) (stats.Interval, bool) {
-				if s := syncOf(run, atSocket, most, 10); s != nil && len(s.Seconds) > 0 {
-					return exactly(slices.Max(s.Seconds), len(s.Seconds))
+				if len(started.Seconds) > 0 {
+					return exactly(slices.Max(started.Seconds), len(started.Seconds))
 				}
 				return stats.Interval{}, false
 			},
+			brokeOff: started.Error != "",
 		},
 		promise{
 			what: "Resident memory of the agent with them, in MB of 10⁶ bytes", bound: 120, atMost: true, show: inUnit("MB"),
 			got: func(*view) (stats.Interval, bool) {
-				if s := syncOf(run, atSocket, most, 10); s != nil && s.RSSBytes > 0 {
-					return exactly(float64(s.RSSBytes)/1e6, 1)
-				}
-				return stats.Interval{}, false
+				return stats.Interval{Median: float64(started.RSSBytes) / 1e6, N: 1}, started.RSSBytes > 0
 			},
 		})
 }
 
-func syncOf(run *result.Run, contender string, services, backends int) *result.Sync {
-	for i, s := range run.Services.Syncs {
+// syncOf is how a contender took in so many Services; zero where the run does not have it.
+func syncOf(run *result.Run, contender string, services, backends int) result.Sync {
+	for _, s := range run.Services.Syncs {
 		if s.Contender == contender && s.Services == services && s.Backends == backends {
-			return &run.Services.Syncs[i]
+			return s
 		}
 	}
-	return nil
+	return result.Sync{}
 }
 
 // exactly is a figure that has no interval.

@@ -74,6 +74,25 @@ func TestPromisesOfServices(t *testing.T) {
 	}
 }
 
+// A start that does not come to its end, and a change that is not followed, keep no promise by those before them.
+func TestBrokenOffServicesKeepNoPromise(t *testing.T) {
+	run := ofServices()
+	run.Services.Changes[0].Error = "no connection reached it in time"
+	run.Services.Syncs[0].Seconds, run.Services.Syncs[0].Error = []float64{2.1}, "not within 1m0s"
+	got := map[string]string{}
+	for _, r := range newView(run).promises() {
+		got[r.What] = r.Kept + ", " + r.Got + ", " + r.Interval
+	}
+	for what, want := range map[string]string{
+		"Service with 10 backends created among 10,000, until traffic follows, P99":     "not measured, 49.0 ms, broke off",
+		"10,000 Services × 10 backends from nothing until they work, the slowest start": "not measured, 2.10 s, broke off",
+	} {
+		if got[what] != want {
+			t.Errorf("%s: %q, want %q", what, got[what], want)
+		}
+	}
+}
+
 func TestPromisesOfNodePorts(t *testing.T) {
 	saturation := result.Workload{Name: "nodeport_saturation", Title: "saturation", Metric: result.Rate, Unit: "/s", Better: "higher"}
 	run := &result.Run{NodePort: &result.NodePort{}, Workloads: []result.Workload{saturation}}
