@@ -33,12 +33,13 @@ const (
 	carryTCP     = false
 )
 
-// arrange prepares the lab for packets to be counted in a placement, or for TCP on one core.
-func (b *bed) arrange(p result.Placement, count bool) error {
+// arrange prepares the lab for packets to be counted in a placement, or for TCP on one core. What failed half-way is done again the next time.
+func (b *bed) arrange(p result.Placement, count bool) (err error) {
 	if count == (b.sink != nil) && p == b.placement && b.arranged {
 		return nil
 	}
-	b.placement, b.arranged = p, true
+	b.placement, b.arranged = p, false
+	defer func() { b.arranged = err == nil }()
 	if err := b.closeSinks(); err != nil {
 		return err
 	}
@@ -50,7 +51,6 @@ func (b *bed) arrange(p result.Placement, count bool) error {
 			return err
 		}
 	}
-	var err error
 	if !count {
 		b.wireSink, err = packetgen.PassOnWire(b.lab.Client(), b.devices.forwarderPort.name)
 		return err

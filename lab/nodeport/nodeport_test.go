@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/beeline-cni/beeline/lab/packetgen"
+	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -195,5 +196,16 @@ func TestThreadTime(t *testing.T) {
 	}
 	if threadTime(1<<22) != 0 {
 		t.Error("a process that cannot be has used time")
+	}
+}
+
+// What could not be arranged is not taken for arranged: TCP would be measured with the threads of the placement before.
+func TestArrangeTriesAgain(t *testing.T) {
+	threaded := &device{place: topology.Place{Netns: "/nowhere", CPU: topology.AnyCPU}, name: "none", threads: []int{1 << 30}}
+	b := &bed{devices: devices{threaded, threaded, threaded, threaded}}
+	for range 2 {
+		if err := b.arrange(result.OneCore, carryTCP); err == nil {
+			t.Error("a lab that is not there is arranged")
+		}
 	}
 }

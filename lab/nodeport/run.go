@@ -151,6 +151,9 @@ func (r *runner) bringUp(ctx context.Context) error {
 		if record.Unsupported == "" {
 			r.progress.Step("bringing up %s", c.Name())
 			b, err := openBed(ctx, c, r.plan)
+			if err == nil { // and so to be closed, whatever follows
+				r.beds = append(r.beds, b)
+			}
 			switch {
 			case ctx.Err() != nil:
 				return errors.Join(ctx.Err(), err)
@@ -158,7 +161,6 @@ func (r *runner) bringUp(ctx context.Context) error {
 				r.progress.Note("%s does not come up: %v", c.Name(), err)
 				record.Unsupported = "does not come up: " + err.Error()
 			default:
-				r.beds = append(r.beds, b)
 				record = b.record(ctx)
 			}
 		} else {
