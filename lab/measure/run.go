@@ -68,6 +68,9 @@ func (b *bench) openEach(ctx context.Context, contenders []contender.Contender, 
 		if record.Unsupported == "" {
 			b.progress.Step("bringing up %s", c.Name())
 			l, err := open(c)
+			if err == nil { // and so to be closed, whatever follows
+				b.lanes = append(b.lanes, l)
+			}
 			switch {
 			case ctx.Err() != nil:
 				return errors.Join(ctx.Err(), err)
@@ -75,7 +78,6 @@ func (b *bench) openEach(ctx context.Context, contenders []contender.Contender, 
 				b.progress.Note("%s does not come up: %v", c.Name(), err)
 				record.Unsupported = "does not come up: " + err.Error()
 			default:
-				b.lanes = append(b.lanes, l)
 				record = l.record(ctx)
 			}
 		} else {

@@ -258,3 +258,17 @@ func (noServer) Info() result.Workload { return result.Workload{Name: "no_server
 func (noServer) Serve(context.Context, *workload.Servers, int) error {
 	return errors.New("out of order")
 }
+
+// A contender that comes up while the run is interrupted is taken down with the others.
+func TestInterruptedWhileComingUp(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	b := &bench{progress: NewProgress(t.Output(), false, 0), run: &result.Run{}}
+	takes := func(contender.Contender) time.Duration { return 0 }
+	err := b.openEach(ctx, []contender.Contender{contender.Node{}}, takes, func(contender.Contender) (*lane, error) {
+		interrupt()
+		return &lane{}, nil
+	})
+	if !errors.Is(err, context.Canceled) || len(b.lanes) != 1 {
+		t.Errorf("%d lanes to be closed, %v", len(b.lanes), err)
+	}
+}
