@@ -32,16 +32,28 @@ type lane struct {
 // downTimeout is how long taking a lab down may take; it happens after an interrupt too.
 const downTimeout = 30 * time.Second
 
-// endpointSysctls are set in the namespaces of all clients and servers. TCP_CRR needs them: with the default
-// port range it runs out of ports, because a port of a closed connection rests for a minute.
-var endpointSysctls = []struct{ name, value string }{
-	{"net/ipv4/ip_local_port_range", "1024 65535"},
-	{reservedPorts, "5201-5232,6379,8080-8095,11111,12865"},
-	{"net/ipv4/tcp_tw_reuse", "1"},
+// usualReserved are the ports that no client is given, because servers have them.
+const usualReserved = "5201-5232,6379,8080-8095,11111,12865"
+
+// newLane is a lane without a lab.
+func newLane(c contender.Contender) *lane {
+	return &lane{contender: c, server: map[result.Path]*topology.Pod{}, servers: map[result.Path]*workload.Servers{}, unserved: map[stats.Key]error{}}
 }
 
-// reservedPorts are those that no client is given, because servers have them.
-const reservedPorts = "net/ipv4/ip_local_reserved_ports"
+// prepare sets what all clients and servers have in their namespaces; reserved are the ports that no client is given. TCP_CRR needs that:
+// with the default port range it runs out of ports, because a port of a closed connection rests for a minute.
+func (l *lane) prepare(pod *topology.Pod, reserved string) error {
+	for _, s := range []struct{ name, value string }{
+		{"net/ipv4/ip_local_port_range", "1024 65535"},
+		{"net/ipv4/ip_local_reserved_ports", reserved},
+		{"net/ipv4/tcp_tw_reuse", "1"},
+	} {
+		if err := l.lab.Place(pod).WriteSysctl(s.name, s.value); err != nil {
+			return fmt.Errorf("prepare pod %s of %s: %w", pod.Name, l.contender.Name(), err)
+		}
+	}
+	return nil
+}
 
 // labName gives labs of this process names of their own.
 func labName(contender string) string {
@@ -50,7 +62,7 @@ func labName(contender string) string {
 
 // openLane brings a contender up. After an error nothing of it is left.
 func openLane(ctx context.Context, c contender.Contender, p Plan) (l *lane, err error) {
-	l = &lane{contender: c, server: map[result.Path]*topology.Pod{}, servers: map[result.Path]*workload.Servers{}, unserved: map[stats.Key]error{}}
+	l = newLane(c)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.close())
@@ -78,10 +90,8 @@ func openLane(ctx context.Context, c contender.Contender, p Plan) (l *lane, err 
 			return l, fmt.Errorf("add pod %s of %s: %w", want.name, c.Name(), err)
 		}
 		want.keep(pod)
-		for _, s := range endpointSysctls {
-			if err := l.lab.Place(pod).WriteSysctl(s.name, s.value); err != nil {
-				return l, fmt.Errorf("prepare pod %s of %s: %w", want.name, c.Name(), err)
-			}
+		if err := l.prepare(pod, usualReserved); err != nil {
+			return l, err
 		}
 	}
 	for _, path := range []result.Path{result.CrossNode, result.SameNode} {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,10 +12,8 @@ import (
 
 	"github.com/beeline-cni/beeline/lab/apiserver"
 	"github.com/beeline-cni/beeline/lab/contender"
-	"github.com/beeline-cni/beeline/lab/follow"
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/result"
-	"github.com/beeline-cni/beeline/lab/stats"
 	"github.com/beeline-cni/beeline/lab/topology"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
@@ -47,10 +44,7 @@ func policyPorts() []int {
 
 // openPolicyLane brings a contender up. After an error nothing of it is left.
 func openPolicyLane(ctx context.Context, c contender.Contender, p PolicyPlan) (l *policyLane, err error) {
-	l = &policyLane{
-		lane:  &lane{contender: c, server: map[result.Path]*topology.Pod{}, servers: map[result.Path]*workload.Servers{}, unserved: map[stats.Key]error{}},
-		known: map[string]policies.Pod{},
-	}
+	l = &policyLane{lane: newLane(c), known: map[string]policies.Pod{}}
 	l.policed, _ = c.(contender.Policed)
 	defer func() {
 		if err != nil {
@@ -70,8 +64,8 @@ func openPolicyLane(ctx context.Context, c contender.Contender, p PolicyPlan) (l
 	if err := verifyOpen(ctx, l.lane); err != nil {
 		return l, err
 	}
-	if err := l.serve(ctx, p); err != nil {
-		return l, err
+	if l.echo, err = l.serveFar(ctx, p.Cells); err != nil || ctx.Err() != nil {
+		return l, errors.Join(err, ctx.Err())
 	}
 	return l, l.govern(ctx)
 }
@@ -145,14 +139,8 @@ func (l *policyLane) addPods(ctx context.Context) (err error) {
 		return err
 	}
 	for _, pod := range []*topology.Pod{l.client, l.server[result.CrossNode]} {
-		for _, s := range endpointSysctls {
-			value := s.value
-			if s.name == reservedPorts {
-				value = serviceReserved
-			}
-			if err := l.lab.Place(pod).WriteSysctl(s.name, value); err != nil {
-				return fmt.Errorf("prepare pod %s of %s: %w", pod.Name, l.contender.Name(), err)
-			}
+		if err := l.prepare(pod, serviceReserved); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -202,24 +190,6 @@ func (l *policyLane) putNameless(ctx context.Context, objects ...runtime.Object)
 		}
 	}
 	return l.put(ctx, objects...)
-}
-
-// serve starts the servers, and who answers at a port that is allowed and at one that is not.
-func (l *policyLane) serve(ctx context.Context, p PolicyPlan) error {
-	pod := l.server[result.CrossNode]
-	_, cpu, err := cpus(p.Cells[0].Placement, allowed())
-	if err != nil {
-		return err
-	}
-	servers := workload.NewServers(l.lab.Place(pod).On(cpu), workload.Target{Address: pod.Addresses[0], Ports: servicePorts})
-	l.servers[result.CrossNode] = servers
-	for _, cell := range p.Cells {
-		if err := cell.Workload.Serve(ctx, servers, cell.Procs); err != nil {
-			l.unserved[cell.key()] = err
-		}
-	}
-	l.echo, err = follow.Listen(ctx, l.lab.Place(pod), netip.AddrPortFrom(pod.Addresses[0], echoPort), 0)
-	return errors.Join(err, ctx.Err())
 }
 
 // sample runs one cell. What goes wrong is in the sample's Error.

@@ -18,7 +18,6 @@ import (
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/services"
-	"github.com/beeline-cni/beeline/lab/stats"
 	"github.com/beeline-cni/beeline/lab/topology"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
@@ -67,10 +66,9 @@ func nextLabName() string {
 // is left.
 func openServiceLane(ctx context.Context, proxy contender.Proxy, count, backends int, p ServicesPlan) (l *serviceLane, err error) {
 	l = &serviceLane{
-		lane:  &lane{server: map[result.Path]*topology.Pod{}, servers: map[result.Path]*workload.Servers{}, unserved: map[stats.Key]error{}},
+		lane:  newLane(contender.Node{}),
 		proxy: proxy, services: count, backends: backends,
 	}
-	l.contender = contender.Node{}
 	if proxy != nil {
 		l.contender = proxy
 	}
@@ -155,35 +153,16 @@ func (l *serviceLane) addPod(ctx context.Context, node int, name string) (*topol
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range endpointSysctls {
-		value := s.value
-		if s.name == reservedPorts {
-			value = serviceReserved
-		}
-		if err := l.lab.Place(pod).WriteSysctl(s.name, value); err != nil {
-			return nil, fmt.Errorf("prepare pod %s of %s: %w", name, l.contender.Name(), err)
-		}
-	}
-	return pod, nil
+	return pod, l.prepare(pod, serviceReserved)
 }
 
 // serveServices starts the servers and tells the API server of the Services that lead to them.
 func (l *serviceLane) serveServices(ctx context.Context, p ServicesPlan) error {
-	pod := l.server[result.CrossNode]
-	_, cpu, err := cpus(p.Cells[0].Placement, allowed())
-	if err != nil {
-		return err
-	}
-	servers := workload.NewServers(l.lab.Place(pod).On(cpu), workload.Target{Address: pod.Addresses[0], Ports: servicePorts})
-	l.servers[result.CrossNode] = servers
-	for _, cell := range p.Cells {
-		if err := cell.Workload.Serve(ctx, servers, cell.Procs); err != nil {
-			l.unserved[cell.key()] = err
-		}
-	}
-	if l.echo, err = follow.Listen(ctx, l.lab.Place(pod), netip.AddrPortFrom(pod.Addresses[0], echoPort), 0); err != nil || l.proxy == nil {
+	var err error
+	if l.echo, err = l.serveFar(ctx, p.Cells); err != nil || l.proxy == nil {
 		return errors.Join(err, ctx.Err())
 	}
+	pod := l.server[result.CrossNode]
 	ports := slices.Concat([]int{servicePorts.Netperf, servicePorts.Sockperf, servicePorts.Redis, echoPort}, servicePorts.HTTP, servicePorts.Data)
 	var objects []runtime.Object
 	for i := range l.targetCount() {
@@ -195,6 +174,23 @@ func (l *serviceLane) serveServices(ctx context.Context, p ServicesPlan) error {
 		objects = append(objects, s.Objects()...)
 	}
 	return errors.Join(l.api.Put(objects...), ctx.Err())
+}
+
+// serveFar starts the servers of cells in the pod of the other node, at servicePorts, and who answers at echoPort.
+func (l *lane) serveFar(ctx context.Context, cells []Cell) (echo net.Listener, err error) {
+	pod := l.server[result.CrossNode]
+	_, cpu, err := cpus(cells[0].Placement, allowed())
+	if err != nil {
+		return nil, err
+	}
+	servers := workload.NewServers(l.lab.Place(pod).On(cpu), workload.Target{Address: pod.Addresses[0], Ports: servicePorts})
+	l.servers[result.CrossNode] = servers
+	for _, cell := range cells {
+		if err := cell.Workload.Serve(ctx, servers, cell.Procs); err != nil {
+			l.unserved[cell.key()] = err
+		}
+	}
+	return follow.Listen(ctx, l.lab.Place(pod), netip.AddrPortFrom(pod.Addresses[0], echoPort), 0)
 }
 
 // reach waits until a connection through every target has arrived.
