@@ -48,17 +48,23 @@ func Handler(s api.Service) http.Handler {
 	return mux
 }
 
+// posted is what was sent by POST; ok is false of what has been refused.
+func posted[Req any](w http.ResponseWriter, r *http.Request) (req Req, ok bool) {
+	if !allow(w, r, http.MethodPost) {
+		return req, false
+	}
+	if err := decode(http.MaxBytesReader(w, r.Body, maxRequest), &req); err != nil {
+		refuse(w, http.StatusBadRequest, api.Errorf(api.CodeInvalid, "decode request: %v", err))
+		return req, false
+	}
+	return req, true
+}
+
 func post[Req, Resp any](do func(context.Context, Req) (Resp, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !allow(w, r, http.MethodPost) {
-			return
+		if req, ok := posted[Req](w, r); ok {
+			answer(w, func() (Resp, error) { return do(r.Context(), req) })
 		}
-		var req Req
-		if err := decode(http.MaxBytesReader(w, r.Body, maxRequest), &req); err != nil {
-			refuse(w, http.StatusBadRequest, api.Errorf(api.CodeInvalid, "decode request: %v", err))
-			return
-		}
-		answer(w, func() (Resp, error) { return do(r.Context(), req) })
 	})
 }
 

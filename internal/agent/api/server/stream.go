@@ -15,12 +15,8 @@ import (
 // those of other requests; later ones end the connection.
 func stream[Req, Line any](do func(context.Context, Req, func(Line) error) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !allow(w, r, http.MethodPost) {
-			return
-		}
-		var req Req
-		if err := decode(http.MaxBytesReader(w, r.Body, maxRequest), &req); err != nil {
-			refuse(w, http.StatusBadRequest, api.Errorf(api.CodeInvalid, "decode request: %v", err))
+		req, ok := posted[Req](w, r)
+		if !ok {
 			return
 		}
 		// The server's deadlines are for answers that end. The client's end is noticed as that of its connection.
