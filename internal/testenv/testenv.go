@@ -5,6 +5,9 @@ package testenv
 import (
 	"os"
 	"testing"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/containernetworking/plugins/pkg/testutils"
 )
 
 // Root skips the test (or fails it, see the package comment) unless it runs as root.
@@ -22,4 +25,18 @@ func Missing(tb testing.TB, reason string) {
 		tb.Fatalf("BEELINE_REQUIRE=1 and the test cannot run: %s", reason)
 	}
 	tb.Skip(reason)
+}
+
+// NewNetns makes a network namespace that goes with the test, which has to run as root.
+func NewNetns(tb testing.TB) ns.NetNS {
+	tb.Helper()
+	made, err := testutils.NewNS()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		made.Close()
+		_ = testutils.UnmountNS(made) // the test may have done so itself
+	})
+	return made
 }

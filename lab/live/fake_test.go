@@ -22,7 +22,6 @@ import (
 	"github.com/beeline-cni/beeline/lab/topology"
 	"github.com/beeline-cni/beeline/lab/worker"
 	"github.com/containernetworking/plugins/pkg/ns"
-	"github.com/containernetworking/plugins/pkg/testutils"
 	"github.com/vishvananda/netlink"
 )
 
@@ -245,16 +244,8 @@ func newNetwork(t *testing.T) *fake {
 	f.nodes[1].Status.Addresses[0].Address = "10.79.1.12" // far's
 	var spaces [2]ns.NetNS
 	for i := range spaces {
-		space, err := testutils.NewNS()
-		if err != nil {
-			t.Fatal(err)
-		}
-		spaces[i] = space
-		t.Cleanup(func() {
-			space.Close()
-			_ = testutils.UnmountNS(space)
-		})
-		f.places[f.nodes[i].Name] = topology.Place{Netns: space.Path(), CPU: topology.AnyCPU}
+		spaces[i] = testenv.NewNetns(t)
+		f.places[f.nodes[i].Name] = topology.Place{Netns: spaces[i].Path(), CPU: topology.AnyCPU}
 	}
 	up := func(device, beginning string) error {
 		link, err := netlink.LinkByName(device)

@@ -16,7 +16,6 @@ import (
 	"github.com/beeline-cni/beeline/lab/topology"
 	"github.com/beeline-cni/beeline/lab/workload"
 	"github.com/containernetworking/plugins/pkg/ns"
-	"github.com/containernetworking/plugins/pkg/testutils"
 	"github.com/vishvananda/netlink"
 )
 
@@ -46,15 +45,7 @@ func pair(t *testing.T, clientMTU, serverMTU int) (client, server topology.Place
 	testenv.Root(t)
 	var spaces [2]ns.NetNS
 	for i := range spaces {
-		space, err := testutils.NewNS()
-		if err != nil {
-			t.Fatal(err)
-		}
-		spaces[i] = space
-		t.Cleanup(func() {
-			space.Close()
-			_ = testutils.UnmountNS(space)
-		})
+		spaces[i] = testenv.NewNetns(t)
 	}
 	up := func(name, address string, mtu int) error {
 		link, err := netlink.LinkByName(name)
