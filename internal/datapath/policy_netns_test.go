@@ -178,21 +178,9 @@ func TestPolicyServices(t *testing.T) {
 			for _, family := range families {
 				t.Run(fmt.Sprintf("IPv%d", family), func(t *testing.T) {
 					n.a.obey(t, pods, allowed)
-					for name, backend := range map[string]struct {
-						place
-						address netip.Addr
-					}{
-						"another node":   {n.b1.place, n.b1.addr(family)},
-						"here":           {n.a2.place, n.a2.addr(family)},
-						"the pod itself": {n.a1.place, n.a1.addr(family)},
-						"its node":       {n.a.place, n.a.addr(family)},
-						"the world":      {*n.world, world.addr(family)},
-					} {
+					for name, backend := range n.places(family) {
 						t.Run(name, func(t *testing.T) {
-							backend.serveTCP(t, backend.address)
-							backend.serveUDP(t, backend.address)
-							n.a.serve(t, clusterIP.addr(family), backend.address)
-							carriesService(t, n.a1.place, clusterIP.addr(family))
+							n.reachesThroughService(t, backend, family)
 						})
 					}
 					n.a1.serveTCP(t, n.a1.addr(family))

@@ -49,6 +49,32 @@ func carriesService(t *testing.T, from place, frontend netip.Addr) {
 	}
 }
 
+// backendPlace is where a backend of podA's Service is.
+type backendPlace struct {
+	place
+	address netip.Addr
+}
+
+// places are all where a backend can be.
+func (n *network) places(family int) map[string]backendPlace {
+	return map[string]backendPlace{
+		"another node":   {n.b1.place, n.b1.addr(family)},
+		"here":           {n.a2.place, n.a2.addr(family)},
+		"the pod itself": {n.a1.place, n.a1.addr(family)},
+		"its node":       {n.a.place, n.a.addr(family)},
+		"the world":      {*n.world, world.addr(family)},
+	}
+}
+
+// reachesThroughService has podA use a ClusterIP whose only backend is there.
+func (n *network) reachesThroughService(t *testing.T, backend backendPlace, family int) {
+	t.Helper()
+	backend.serveTCP(t, backend.address)
+	backend.serveUDP(t, backend.address)
+	n.a.serve(t, clusterIP.addr(family), backend.address)
+	carriesService(t, n.a1.place, clusterIP.addr(family))
+}
+
 // A pod reaches a ClusterIP that its socket did not find, wherever the backend is: on another node, here, in the pod itself,
 // on the node, in the world.
 func TestLateServices(t *testing.T) {
@@ -59,21 +85,9 @@ func TestLateServices(t *testing.T) {
 				n.a.do(t, func() error { return n.a.d.AttachPodRest(p.pair.HostName, p.pair.HostIndex) })
 			}
 			for _, family := range families {
-				for name, backend := range map[string]struct {
-					place
-					address netip.Addr
-				}{
-					"another node":   {n.b1.place, n.b1.addr(family)},
-					"here":           {n.a2.place, n.a2.addr(family)},
-					"the pod itself": {n.a1.place, n.a1.addr(family)},
-					"its node":       {n.a.place, n.a.addr(family)},
-					"the world":      {*n.world, world.addr(family)},
-				} {
+				for name, backend := range n.places(family) {
 					t.Run(fmt.Sprintf("IPv%d/%s", family, name), func(t *testing.T) {
-						backend.serveTCP(t, backend.address)
-						backend.serveUDP(t, backend.address)
-						n.a.serve(t, clusterIP.addr(family), backend.address)
-						carriesService(t, n.a1.place, clusterIP.addr(family))
+						n.reachesThroughService(t, backend, family)
 					})
 				}
 			}
