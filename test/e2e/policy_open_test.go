@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 
+	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -57,19 +59,19 @@ func (p *probe) finish(t *testing.T) {
 }
 
 // A pod that a policy isolates is never open, from its first moment on: neither to those who send to its address before it has one, nor
-// for what it sends itself. One beside them that no policy selects is heard and hears.
+// for what it sends itself. Nor is it while the agent does not know the policies yet, however long that takes. One beside them that no
+// policy selects is heard and hears.
 func TestPodsAddedUnderDenial(t *testing.T) {
 	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
 		t.Run(name, func(t *testing.T) {
 			g := newGuarded(t, flags...)
 			g.writeManifest("denied.yaml", []byte("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: nothing, namespace: denied}\n"+
 				"spec: {podSelector: {}, policyTypes: [Ingress, Egress]}\n"))
-			eventually(t, func() error {
-				s, err := g.here.api().Status(t.Context())
-				if err == nil && s.Policy.Policies != 1 {
-					err = fmt.Errorf("%d policies", s.Policy.Policies)
+			g.waitStatus(g.here, func(s *api.Status) error {
+				if s.Policy.Policies != 1 {
+					return fmt.Errorf("%d policies", s.Policy.Policies)
 				}
-				return err
+				return nil
 			})
 			echo, err := datagrams(g.near.place, g.near.addresses[0])
 			if err != nil {
@@ -77,20 +79,17 @@ func TestPodsAddedUnderDenial(t *testing.T) {
 			}
 			defer echo.socket.Close()
 			const pods = 8
-			var end, endDenied atomic.Bool
-			var senders, denied sync.WaitGroup
-			defer senders.Wait()
-			defer end.Store(true)
 			next := g.near.addresses[0]
 			var wanted []netip.Addr
 			for range pods + 1 {
 				next = next.Next()
 				wanted = append(wanted, next)
 			}
+			var strangers []*sender
 			for _, e := range []worldEnd{g.near, g.far} {
-				senders.Go(func() { sendTo(e.place, wanted, &end) })
+				strangers = append(strangers, sendTo(t, e.place, wanted...))
 			}
-			add := func(i int, namespace string, senders *sync.WaitGroup, end *atomic.Bool) *listener {
+			add := func(i int, namespace string) (heard *listener, sends *sender) {
 				pod := g.newPod(g.here, fmt.Sprintf("%s-%d", namespace, i))
 				place := g.lab.Place(pod)
 				heard, err := datagrams(place, netip.IPv4Unspecified())
@@ -98,31 +97,52 @@ func TestPodsAddedUnderDenial(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { heard.socket.Close() })
-				senders.Go(func() { sendTo(place, g.near.addresses[:1], end) })
+				sends = sendTo(t, place, g.near.addresses[0])
 				if _, err := g.standard(g.here).add(t.Context(), pod, confIn(namespace, pod)); err != nil {
 					t.Fatal(err)
 				}
 				if at := pod.Addresses[0]; at != wanted[i] {
 					t.Errorf("%s has %s, and what is sent goes to %s", pod.Name, at, wanted[i])
 				}
-				return heard
+				return heard, sends
 			}
-			for i := range pods {
-				heard := add(i, "denied", &denied, &endDenied)
-				time.Sleep(50 * time.Millisecond)
-				if n := heard.count.Load(); n > 0 {
-					t.Errorf("denied-%d has heard %d datagrams", i, n)
+			expectDenied := func(i int) {
+				t.Helper()
+				heard, sends := add(i, "denied")
+				for _, s := range append(strangers, sends) {
+					s.goesOn(t)
 				}
+				heard.isReached(t, g.node.place, wanted[i])
+				echo.isReached(t, g.node.place, g.near.addresses[0])
+				if all, allowed := heard.count.Load(), heard.from(g.node.addresses[0]).Load(); all > allowed {
+					t.Errorf("denied-%d has heard %d datagrams of others than its node", i, all-allowed)
+				}
+				if n := echo.from(wanted[i]).Load(); n > 0 {
+					t.Errorf("denied-%d may not send and has sent %d datagrams", i, n)
+				}
+				sends.finish()
 			}
-			endDenied.Store(true)
-			denied.Wait()
-			if n := echo.count.Load(); n > 0 {
-				t.Errorf("pods that may not send have sent %d datagrams", n)
+			for i := range pods / 2 {
+				expectDenied(i)
 			}
-			heard := add(pods, "free", &senders, &end)
+			g.kill(g.here)
+			g.writeManifest("gate.yaml", []byte("kind: NetworkPolicy\nspec: ["))
+			g.start(g.here, current(t), flags...)
+			g.waitReady(g.here)
+			g.waitProblem(g.here, "were there when the agent started")
+			for i := pods / 2; i < pods; i++ {
+				expectDenied(i)
+			}
+			g.writeManifest("gate.yaml", nil)
+			heard, _ := add(pods, "free")
 			eventually(t, func() error {
-				if in, out := heard.count.Load(), echo.count.Load(); in == 0 || out == 0 {
-					return fmt.Errorf("a pod that may do all of it has heard %d datagrams, and was heard %d times", in, out)
+				for _, e := range []worldEnd{g.near, g.far} {
+					if heard.from(e.addresses[0]).Load() == 0 {
+						return fmt.Errorf("a pod that may do all of it has not heard %s", e.name)
+					}
+				}
+				if echo.from(wanted[pods]).Load() == 0 {
+					return errors.New("a pod that may do all of it is not heard")
 				}
 				return nil
 			})
@@ -194,12 +214,37 @@ type listener struct {
 	socket   *net.UDPConn
 	count    atomic.Int64
 	bySender sync.Map // of netip.Addr to *atomic.Int64
+	sockets  sync.Map // of netip.AddrPort: those that it has heard
 }
 
 // from is how much it has heard from an address.
 func (l *listener) from(a netip.Addr) *atomic.Int64 {
 	count, _ := l.bySender.LoadOrStore(a, &atomic.Int64{})
 	return count.(*atomic.Int64)
+}
+
+// isReached waits until it has heard somebody who may be heard, at this address. Whatever others have sent before has been heard by then.
+func (l *listener) isReached(t *testing.T, from topology.Place, at netip.Addr) {
+	t.Helper()
+	var socket *net.UDPConn
+	err := from.Do(func() (err error) {
+		socket, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, backendPort)))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	own := socket.LocalAddr().(*net.UDPAddr).AddrPort()
+	eventually(t, func() error {
+		if _, err := socket.Write([]byte("hello")); err != nil {
+			return err
+		}
+		if _, ok := l.sockets.Load(own); !ok {
+			return fmt.Errorf("%s is not heard at %s", own, at)
+		}
+		return nil
+	})
 }
 
 func datagrams(at topology.Place, address netip.Addr) (l *listener, err error) {
@@ -217,26 +262,67 @@ func datagrams(at topology.Place, address netip.Addr) (l *listener, err error) {
 			if err != nil {
 				return
 			}
+			sender = netip.AddrPortFrom(sender.Addr().Unmap(), sender.Port())
+			l.from(sender.Addr()).Add(1) // before the sum, which is never larger
 			l.count.Add(1)
-			l.from(sender.Addr().Unmap()).Add(1)
+			l.sockets.Store(sender, true)
 		}
 	}()
 	return l, nil
 }
 
-// sendTo sends to all of these addresses each millisecond, whether they can be reached or not.
-func sendTo(from topology.Place, to []netip.Addr, end *atomic.Bool) {
-	_ = from.Do(func() error {
-		socket, err := net.ListenUDP("udp4", nil)
-		if err != nil {
-			return err
-		}
+// sender sends to some addresses each millisecond until finish, whether they can be reached or not.
+type sender struct {
+	stopping atomic.Bool
+	ended    sync.WaitGroup
+	// rounds is how often it has sent to all of them, each time without an error: it has an address, and a route.
+	rounds atomic.Int64
+}
+
+// sendTo has somebody send until the test ends.
+func sendTo(t *testing.T, from topology.Place, to ...netip.Addr) *sender {
+	t.Helper()
+	var socket *net.UDPConn
+	err := from.Do(func() (err error) {
+		socket, err = net.ListenUDP("udp4", nil)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &sender{}
+	s.ended.Go(func() {
 		defer socket.Close()
-		for !end.Load() {
+		for !s.stopping.Load() {
+			sent := 0
 			for _, a := range to {
-				_, _ = socket.WriteToUDPAddrPort([]byte("anybody there?"), netip.AddrPortFrom(a, backendPort))
+				if _, err := socket.WriteToUDPAddrPort([]byte("anybody there?"), netip.AddrPortFrom(a, backendPort)); err == nil {
+					sent++
+				}
+			}
+			if sent == len(to) {
+				s.rounds.Add(1)
 			}
 			time.Sleep(time.Millisecond)
+		}
+	})
+	t.Cleanup(s.finish)
+	return s
+}
+
+func (s *sender) finish() {
+	s.stopping.Store(true)
+	s.ended.Wait()
+}
+
+// goesOn waits until it has sent a lot more.
+func (s *sender) goesOn(t *testing.T) {
+	t.Helper()
+	const enough = 20
+	before := s.rounds.Load()
+	eventually(t, func() error {
+		if n := s.rounds.Load() - before; n < enough {
+			return fmt.Errorf("%d datagrams sent, want %d", n, enough)
 		}
 		return nil
 	})

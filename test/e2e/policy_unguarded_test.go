@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,11 +111,7 @@ func TestPolicyWithoutProgramForEgress(t *testing.T) {
 	g.policy("egress", "{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: client}}}]}]}")
 	g.expectPorts(g.pod, g.far, backendPort, otherPort)
 	g.expectPorts(g.pod, g.outside)
-	var end atomic.Bool
-	var senders sync.WaitGroup
-	defer senders.Wait()
-	defer end.Store(true)
-	senders.Go(func() { sendTo(g.pod.place, g.outside.addresses[:1], &end) })
+	sendTo(t, g.pod.place, g.outside.addresses[0])
 	fromPod := heard.from(g.pod.addresses[0]) // as itself: nothing masquerades it that comes by the stack
 	if n := fromPod.Load(); n > 0 {
 		t.Errorf("the world has heard the pod %d times, which no policy allows", n)

@@ -1,0 +1,185 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// An address that pods have one after the other is each time that of the pod that has it. First it is that of one that a policy admits and
+// whose object stays, then of those that it does not admit; also while an agent does not know the policies, however long that takes.
+func TestPolicyAndReusedAddresses(t *testing.T) {
+	t.Parallel()
+	r := newReused(t)
+	for i := range 16 {
+		r.expectStranger(fmt.Sprint("known-", i))
+	}
+	r.kill(r.here)
+	r.writeManifest("gate.yaml", []byte("kind: NetworkPolicy\nspec: ["))
+	r.start(r.here, current(t))
+	r.waitReady(r.here)
+	r.waitProblem(r.here, "were there when the agent started")
+	for i := range len(r.clients) {
+		r.expectStranger(fmt.Sprint("unknown-", i))
+	}
+	r.writeManifest("gate.yaml", nil)
+	r.waitNoProblem(r.here)
+	r.expectStranger("last")
+}
+
+// reused is a node with few addresses, all of which policies know as those of pods that may send to web.
+type reused struct {
+	*cluster
+	here    *node
+	web     netip.Addr
+	heard   *listener // by web
+	clients map[netip.Addr]bool
+}
+
+// bystanders make a pass last some milliseconds, the time in which a pod would go by what tables say of the one that had its address.
+const bystanders = 4000
+
+func newReused(t *testing.T) *reused {
+	t.Helper()
+	r := &reused{cluster: newCluster(t, topology.Options{}), clients: map[netip.Addr]bool{}}
+	r.here = r.nodes[0]
+	r.here.object.Spec.PodCIDRs = []string{netip.PrefixFrom(r.here.PodCIDRs[0].Addr(), 29).String()}
+	r.writeNode(r.here)
+	var others bytes.Buffer
+	for i, at := 0, netip.MustParseAddr("10.200.0.0"); i < bystanders; i++ {
+		at = at.Next()
+		writePod(&others, "free", fmt.Sprint("other-", i), "client", at)
+	}
+	r.writeManifest("others.yaml", others.Bytes())
+	r.start(r.here, current(t))
+	r.waitReady(r.here)
+
+	pod := r.addPod(r.here, "web")
+	r.web = pod.Addresses[0]
+	heard, err := datagrams(r.lab.Place(pod), netip.IPv4Unspecified())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { heard.socket.Close() })
+	r.heard = heard
+	r.object("default", "web", "web", r.web)
+	r.writeManifest("policy.yaml", []byte("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: web, namespace: default}\n"+
+		"spec: {podSelector: {matchLabels: {app: web}}, ingress: [{from: [{namespaceSelector: {}, podSelector: {matchLabels: {app: client}}}]}]}\n"))
+	r.waitStatus(r.here, func(s *api.Status) error {
+		if s.Policy.Pods != 1 {
+			return fmt.Errorf("%d pods are selected", s.Policy.Pods)
+		}
+		return nil
+	})
+	for i := 0; ; i++ {
+		pod := r.newPod(r.here, fmt.Sprint("client-", i))
+		if _, err := r.standard(r.here).add(t.Context(), pod, confIn("free", pod)); err != nil {
+			t.Fatal(err)
+		}
+		at := pod.Addresses[0]
+		if r.clients[at] { // it has come round
+			r.delPod(r.here, pod)
+			return r
+		}
+		r.clients[at] = true
+		r.object("free", pod.Name, "client", at) // and stays when the pod is gone, as one that nobody has deleted yet
+		heard.isReached(t, r.lab.Place(pod), r.web)
+		r.delPod(r.here, pod)
+	}
+}
+
+// object publishes a pod.
+func (r *reused) object(namespace, name, app string, at netip.Addr) {
+	r.t.Helper()
+	var text bytes.Buffer
+	writePod(&text, namespace, name, app, at)
+	r.writeManifest("pod-"+name+".yaml", text.Bytes())
+}
+
+func writePod(to *bytes.Buffer, namespace, name, app string, at netip.Addr) {
+	fmt.Fprintf(to, "---\napiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: %s, labels: {app: %s}}\nstatus: {podIPs: [{ip: %s}]}\n", name, namespace, app, at)
+}
+
+// expectStranger adds a pod without an object, which sends to web as soon as it has an address, and takes it away.
+func (r *reused) expectStranger(name string) {
+	r.t.Helper()
+	pod := r.newPod(r.here, name)
+	at := r.addReady(pod)
+	if !r.clients[at] {
+		r.t.Errorf("%s has %s, which none of the clients had: %v", name, at, r.clients)
+	}
+	before := r.heard.from(at).Load()
+	r.sendAtOnce(pod, at)
+	r.heard.isReached(r.t, r.here.Place(), r.web)
+	if n := r.heard.from(at).Load() - before; n > 0 {
+		r.t.Errorf("%s at %s is heard %d times", name, at, n)
+	}
+	r.delPod(r.here, pod)
+}
+
+// addReady gives a pod its network as the plugin does, but for the address in the pod, which has the rest ready before the agent is asked.
+func (r *reused) addReady(pod *topology.Pod) netip.Addr {
+	r.t.Helper()
+	conf := runtimeConf(pod)
+	var answer *api.AddResponse
+	err := r.here.Place().Do(func() error {
+		pair, err := device.CreatePair(device.PairSpec{ContainerID: conf.ContainerID, IfName: conf.IfName, Netns: conf.NetNS})
+		if err != nil {
+			return err
+		}
+		ready := device.PodConfig{Gateways: []netip.Addr{netip.MustParseAddr("169.254.1.1")}, HostMAC: pair.HostMAC}
+		if err := device.ConfigurePod(conf.NetNS, conf.IfName, ready); err != nil {
+			return err
+		}
+		answer, err = r.here.api().Add(context.Background(), api.AddRequest{
+			Attachment: api.Attachment{ContainerID: conf.ContainerID, IfName: conf.IfName},
+			Network:    networkName,
+			Netns:      conf.NetNS,
+			Pod:        api.PodRef{Namespace: "free", Name: pod.Name},
+			HostDevice: pair.HostName, HostIfIndex: pair.HostIndex, HostMAC: pair.HostMAC.String(), PodMAC: pair.PodMAC.String(),
+		})
+		return err
+	})
+	if err != nil {
+		r.t.Fatalf("ADD of %s: %v", pod.Name, err)
+	}
+	return answer.Addresses[0].Addr()
+}
+
+// sendAtOnce has the pod send many datagrams to web, one right after the other, from an address that its device need not have.
+func (r *reused) sendAtOnce(pod *topology.Pod, at netip.Addr) {
+	r.t.Helper()
+	const datagrams = 200
+	err := r.lab.Place(pod).Do(func() error {
+		config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+			if controlErr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1) }); controlErr != nil {
+				return controlErr
+			}
+			return err
+		}}
+		socket, err := config.ListenPacket(r.t.Context(), "udp4", netip.AddrPortFrom(at, 0).String())
+		if err != nil {
+			return err
+		}
+		defer socket.Close()
+		for range datagrams {
+			if _, err := socket.WriteTo([]byte("it is me again"), net.UDPAddrFromAddrPort(netip.AddrPortFrom(r.web, backendPort))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		r.t.Fatalf("send from %s: %v", at, err)
+	}
+}
