@@ -90,14 +90,21 @@ static __noinline void inquiry_read(struct packet *p, struct inquiry *q)
 
 /*
  * Tells of the drop of a packet that policies forbid as they know it, before translation or behind it: by the address that a
- * Service has, nobody would find the pod. The result means nothing.
+ * Service has, nobody would find the pod. Of an ICMP error that is whom it goes to alone: who sends it may write any quotation.
+ * The result means nothing.
  */
 SEPARATE int inquiry_tell_drop(struct __sk_buff *skb, __u32 what)
 {
-	const struct inquiry *q = inquiry_place();
+	struct inquiry *q = inquiry_place();
 
-	if (!q || q->transport.kind != TRANSPORT_PORTS)
-		return flow_packet_dropped(skb, what); /* is not translated, or quotes what is */
+	if (q && q->transport.kind == TRANSPORT_ERROR) {
+		const struct address receiver = q->transport.tuple.destination;
+
+		flow_read(skb, &q->transport);
+		q->transport.tuple.destination = receiver;
+	} else if (!q || q->transport.kind != TRANSPORT_PORTS) {
+		return flow_packet_dropped(skb, what); /* is not translated */
+	}
 	return flow_dropped(&q->transport.tuple, what, q->transport.flags, skb->len, skb->ifindex);
 }
 

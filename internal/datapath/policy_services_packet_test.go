@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -207,21 +208,23 @@ func TestPolicyTellsOfBackends(t *testing.T) {
 			}
 			return out
 		}
-		tells := func(what string, in run, reason uint32, from, to netip.AddrPort, source, destination policy.Identity) {
+		tellsOf := func(what string, in run, reason uint32, want flow.Event) {
 			t.Helper()
 			told(t, reader)
 			p.denies(t, name+": "+what, in, reason)
-			want := flow.Event{
-				Kind: flow.Dropped, Protocol: protocol, Source: from, Destination: to, SourceIdentity: source, DestinationIdentity: destination,
-				Reason: DropReason(reason).String(), Program: in.program, Device: p.stage.devices[deviceAt(in)],
-				Packets: [2]uint64{1}, Bytes: [2]uint64{uint64(len(in.in))},
-			}
-			if protocol == protoTCP {
-				want.TCPFlags = tcpSYN
-			}
+			want.Kind, want.Reason, want.Program, want.Device = flow.Dropped, DropReason(reason).String(), in.program, p.stage.devices[deviceAt(in)]
+			want.Packets, want.Bytes = [2]uint64{1}, [2]uint64{uint64(len(in.in))}
 			if diff := cmp.Diff([]flow.Event{want}, told(t, reader), ignoreMeaning); diff != "" {
 				t.Errorf("%s: %s (-expected +got):\n%s", name, what, diff)
 			}
+		}
+		tells := func(what string, in run, reason uint32, from, to netip.AddrPort, source, destination policy.Identity) {
+			t.Helper()
+			want := flow.Event{Protocol: protocol, Source: from, Destination: to, SourceIdentity: source, DestinationIdentity: destination}
+			if protocol == protoTCP {
+				want.TCPFlags = tcpSYN
+			}
+			tellsOf(what, in, reason, want)
 		}
 		pod, frontend, backend := end{podA, 41000}.at(family), frontendOfPods.at(family), end{podB, 8080}.at(family)
 		p.serve(t, frontend, 0, backend)
@@ -234,6 +237,22 @@ func TestPolicyTellsOfBackends(t *testing.T) {
 		tells("the world at a NodePort", wireBrings(first(eth(router, nodeA.mac), f.client, f.frontend)), noIngress, f.client, backend, idWorld, idA)
 		straight := end{podA, 9}.at(family)
 		tells("what is not translated", pod2Sends(first(fromPod(), end{podA2, 9}.at(family), straight)), noIngress, end{podA2, 9}.at(family), straight, idA2, idA)
+
+		p.govern(t, podA, policy.Sets{Ingress: rules}, inSet(rules, map[policy.Identity]policy.Ports{idWorld: portsOf8080}))
+		p.allows(t, name+" at the NodePort, allowed", wireBrings(first(eth(router, nodeA.mac), f.client, f.frontend)))
+		p.govern(t, podA, policy.Sets{Ingress: rules}, map[policy.Peer]policy.Ports{})
+		// One for each protocol: the drops would be alike.
+		hop, kind, protocolOfErrors := netip.AddrFrom4([4]byte{172, 30, 9, protocol}), byte(3), uint8(protoICMP)
+		if family == 6 {
+			hop, kind, protocolOfErrors = addr(fmt.Sprintf("fd00:172:30::9:%x", protocol)), 1, protoICMPv6
+		}
+		answered := transport(eth(MAC{}, MAC{}), f.frontend, f.client)
+		tellsOf("a router that an answer has met", wireBrings(quoting(eth(router, nodeA.mac), hop, f.frontend.Addr(), kind, 1, 0, answered, 500)), noIngress, flow.Event{
+			Protocol: protocolOfErrors, Source: netip.AddrPortFrom(hop, 0), Destination: netip.AddrPortFrom(backend.Addr(), 0),
+			DestinationIdentity: idA,
+		})
+		delete(p.tables.Pods, podA.v4)
+		delete(p.tables.Pods, podA.v6)
 	})
 }
 
