@@ -19,7 +19,6 @@ import (
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/plugins/pkg/ns"
-	"github.com/containernetworking/plugins/pkg/testutils"
 	"github.com/vishvananda/netlink"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
@@ -65,7 +64,7 @@ type bench struct {
 func newBench(t testing.TB, prefixes ...netip.Prefix) *bench {
 	t.Helper()
 	testenv.Root(t)
-	node := newNetns(t)
+	node := testenv.NewNetns(t)
 	if len(prefixes) == 0 {
 		prefixes = []netip.Prefix{netip.MustParsePrefix("10.77.0.0/24"), netip.MustParsePrefix("fd77::/64")}
 	}
@@ -91,19 +90,6 @@ func newBench(t testing.TB, prefixes ...netip.Prefix) *bench {
 	return b
 }
 
-func newNetns(t testing.TB) ns.NetNS {
-	t.Helper()
-	n, err := testutils.NewNS()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		n.Close()
-		_ = testutils.UnmountNS(n) // some tests have done so already
-	})
-	return n
-}
-
 // list is a network of Beeline and the plugins of chain, each a JSON object.
 func (b *bench) list(cniVersion string, chain ...string) *libcni.NetworkConfigList {
 	b.t.Helper()
@@ -119,7 +105,7 @@ func (b *bench) list(cniVersion string, chain ...string) *libcni.NetworkConfigLi
 // pod is a container with a namespace, attached by eth0.
 func (b *bench) pod(name string) (*libcni.RuntimeConf, ns.NetNS) {
 	b.t.Helper()
-	netns := newNetns(b.t)
+	netns := testenv.NewNetns(b.t)
 	return &libcni.RuntimeConf{
 		ContainerID: name, NetNS: netns.Path(), IfName: "eth0",
 		Args: [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "u-" + name}},
