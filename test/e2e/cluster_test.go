@@ -20,7 +20,7 @@ import (
 
 // patience bounds every wait for something that should come about. Nothing takes nearly as long unless it
 // never comes, or the machine has much else to do.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // cluster is a lab whose nodes run the agent. It ends with its test.
 type cluster struct {

@@ -43,6 +43,7 @@ func named(e api.FlowEnd) string { return e.Kind + " " + e.Namespace + "/" + e.N
 
 // What pods are allowed, and what is dropped, is told by name, with what has allowed it or the reason.
 func TestFlows(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	g.policy("web", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: web}]}]}")
 	g.expectPorts(g.near, g.pod, backendPort)
@@ -96,6 +97,7 @@ func TestFlows(t *testing.T) {
 
 // Who follows is told of what comes, and ends by an interrupt without an error.
 func TestFlowsFollow(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	g.policy("web", "{podSelector: {matchLabels: {app: web}}}")
 	g.expectPorts(g.near, g.pod)

@@ -16,6 +16,7 @@ import (
 // TestTablesOfAnotherLayout starts an agent that finds pinned tables whose layout is not its own, as after an upgrade
 // that changes it: it fills tables of its own and goes over to them, and no packet of the pods notices.
 func TestTablesOfAnotherLayout(t *testing.T) {
+	t.Parallel()
 	bpftool, err := exec.LookPath("bpftool")
 	if err != nil {
 		testenv.Missing(t, "no bpftool (Debian package bpftool)")

@@ -3,10 +3,13 @@ package e2e
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +26,11 @@ var buildDir string
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
+// waiting is how many more tests run side by side than there are cores: they mostly wait, for agents and for what must not come about.
+// Not side by side are those that need the processor for their traffic, that count events in time, or whose servers take a port again:
+// a process that another test is just starting may still have the closed socket.
+const waiting = 1
+
 func runTests(m *testing.M) (code int) {
 	var err error
 	if buildDir, err = os.MkdirTemp("", "beeline-e2e-"); err != nil {
@@ -30,6 +38,10 @@ func runTests(m *testing.M) (code int) {
 		return 1
 	}
 	defer os.RemoveAll(buildDir)
+	if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+waiting)); err != nil { // -parallel comes after it, and counts
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	code = m.Run()
 	if os.Geteuid() != 0 {
 		return code // no test has made anything

@@ -81,6 +81,7 @@ func TestNodesComeAndGo(t *testing.T) {
 
 // TestNodeChangesAddress moves a node to another address of its link while pods talk: nothing is lost.
 func TestNodeChangesAddress(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{IPv6: true})
 	pods := c.addPods()
 	traffic := c.startTraffic([2]*topology.Pod{pods.a, pods.far})
@@ -179,6 +180,7 @@ func TestRestartOnBrokenManifests(t *testing.T) {
 // TestOwnRangeChanges gives a node another pod range: its pods keep their addresses and go on reaching each other
 // and the node, the problem is named, and new pods get addresses that the cluster knows.
 func TestOwnRangeChanges(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{})
 	n := c.nodes[0]
 	pods := c.addPods()

@@ -17,6 +17,7 @@ import (
 // TestMTUFollowsUplink raises and lowers the MTU of the wire while pods talk: existing pods and new ones follow,
 // at both ends of their pairs, and connections go on.
 func TestMTUFollowsUplink(t *testing.T) {
+	t.Parallel()
 	for _, routing := range []string{"ebpf", "kernel"} {
 		t.Run(routing, func(t *testing.T) {
 			c := up(t, topology.Options{IPv6: true}, "--routing", routing)
@@ -123,6 +124,7 @@ func (c *cluster) endpoint(n *node, pod *topology.Pod) (api.Endpoint, error) {
 
 // TestMTUAsAsked has pods with an MTU below that of the wire, which changes of the wire do not touch.
 func TestMTUAsAsked(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{IPv6: true}, "--mtu", "1400")
 	p := c.addPods()
 	for _, mtu := range []int{1500, 1600} {
@@ -147,6 +149,7 @@ func TestMTUAsAsked(t *testing.T) {
 // for, then because the wire shrinks under a stream. Packets that must not be cut are answered by the node, so
 // that senders learn the path's MTU.
 func TestPathNarrowerThanPods(t *testing.T) {
+	t.Parallel()
 	for _, routing := range []string{"ebpf", "kernel"} {
 		t.Run(routing, func(t *testing.T) {
 			const wire, narrower, pods = 1450, 1350, 1500

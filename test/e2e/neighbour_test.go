@@ -15,6 +15,7 @@ import (
 // TestNodeChangesMAC gives a node's uplink another link-layer address, as a replaced network card does. The others
 // notice by themselves, and connections go on. How long it takes is printed, not judged.
 func TestNodeChangesMAC(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{IPv6: true})
 	p := c.addPods()
 	streams := c.startStreams([2]*topology.Pod{p.a, p.far})

@@ -89,6 +89,7 @@ func (c *told) until(reached bool, from, to worldEnd) time.Duration {
 // A pod whose object comes after its network is closed until then where policies may be about it, and obeys its labels from
 // then on. An object of an earlier pod of that name says nothing.
 func TestPolicyOfAPIServer(t *testing.T) {
+	t.Parallel()
 	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
 		t.Run(name, func(t *testing.T) {
 			c := newTold(t, flags...)
@@ -141,6 +142,7 @@ func TestPolicyOfAPIServer(t *testing.T) {
 
 // While the API server does not answer nothing is known of pods that are added, and nothing that is in force is lost.
 func TestPolicyWithoutAPIServer(t *testing.T) {
+	t.Parallel()
 	c := newTold(t)
 	deny := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "nothing"}}
 	if err := c.server.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, deny); err != nil {

@@ -62,6 +62,7 @@ func (p *probe) finish(t *testing.T) {
 // for what it sends itself. Nor is it while the agent does not know the policies yet, however long that takes. One beside them that no
 // policy selects is heard and hears.
 func TestPodsAddedUnderDenial(t *testing.T) {
+	t.Parallel()
 	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
 		t.Run(name, func(t *testing.T) {
 			g := newGuarded(t, flags...)
@@ -163,6 +164,7 @@ func confIn(namespace string, pod *topology.Pod) *libcni.RuntimeConf {
 
 // While an agent does not know all policies, pods that are added are closed to all but their node.
 func TestPodsAddedBeforePoliciesAreKnown(t *testing.T) {
+	t.Parallel()
 	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
 		t.Run(name, func(t *testing.T) {
 			programs := current(t)

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -81,30 +82,43 @@ func dialsWithin(from topology.Place, to netip.AddrPort, limit time.Duration) er
 	})
 }
 
-// expectPorts waits until one end reaches just these ports of the other, over both families.
+// expectPorts waits until one end reaches just these ports of the other, over both families. All are asked at once, as those that
+// nothing may reach take a while each.
 func (g *guarded) expectPorts(from, to worldEnd, ports ...uint16) {
 	g.t.Helper()
-	for _, a := range to.addresses {
-		for _, port := range []uint16{backendPort, otherPort} {
-			want := slices.Contains(ports, port)
-			eventually(g.t, func() error {
-				err := dials(from.place, netip.AddrPortFrom(a, port))
-				var timeout net.Error
-				switch {
-				case err == nil && !want:
-					return fmt.Errorf("%s reaches port %d of %s at %s, which no policy allows", from.name, port, to.name, a)
-				case err != nil && want:
-					return fmt.Errorf("%s to %s: %w", from.name, to.name, err)
-				case err != nil && (!errors.As(err, &timeout) || !timeout.Timeout()):
-					return fmt.Errorf("%s to %s: %w, want no answer at all", from.name, to.name, err)
-				}
-				return nil
-			})
+	served := []uint16{backendPort, otherPort}
+	eventually(g.t, func() error {
+		found := make([]error, len(to.addresses)*len(served))
+		var asking sync.WaitGroup
+		for i, a := range to.addresses {
+			for j, port := range served {
+				asking.Go(func() {
+					found[i*len(served)+j] = reaches(from, to, netip.AddrPortFrom(a, port), slices.Contains(ports, port))
+				})
+			}
 		}
+		asking.Wait()
+		return errors.Join(found...)
+	})
+}
+
+// reaches says what is wrong where one end reaches a port of the other and should not, or the other way round.
+func reaches(from, to worldEnd, port netip.AddrPort, want bool) error {
+	err := dials(from.place, port)
+	var timeout net.Error
+	switch {
+	case err == nil && !want:
+		return fmt.Errorf("%s reaches %s of %s, which no policy allows", from.name, port, to.name)
+	case err != nil && want:
+		return fmt.Errorf("%s to %s: %w", from.name, to.name, err)
+	case err != nil && (!errors.As(err, &timeout) || !timeout.Timeout()):
+		return fmt.Errorf("%s to %s: %w, want no answer at all", from.name, to.name, err)
 	}
+	return nil
 }
 
 func TestPolicy(t *testing.T) {
+	t.Parallel()
 	for name, flags := range map[string][]string{
 		"ebpf":              {"--services=none"},
 		"ebpf, Services":    nil,
@@ -169,6 +183,7 @@ func TestPolicy(t *testing.T) {
 
 // Connections that are no longer allowed stop, others go on.
 func TestPolicyChangesUnderConnections(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	const fromClients = "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}"
 	g.policy("web", fromClients)
@@ -220,6 +235,7 @@ func TestPolicyChangesUnderConnections(t *testing.T) {
 
 // An agent that is killed and started again under traffic opens nothing for a moment, and breaks nothing.
 func TestPolicyOverRestart(t *testing.T) {
+	t.Parallel()
 	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
 		t.Run(name, func(t *testing.T) {
 			g := newGuarded(t, flags...)
@@ -253,6 +269,7 @@ func TestPolicyOverRestart(t *testing.T) {
 // An agent that puts policies into force after one that did not opens with them: programs do not come before tables. Connections from
 // before that are allowed go on, others stop.
 func TestPolicyTurnedOn(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t, "--policy=none")
 	// In both directions, or what the pod sends to a connection whose beginning nobody saw would allow it.
 	g.policy("web", "{podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress, Egress], ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}")
@@ -292,6 +309,7 @@ func TestPolicyTurnedOn(t *testing.T) {
 
 // A policy that does not fit closes the pods that it selects, and is named; everything else goes on.
 func TestPolicyThatDoesNotFit(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t, "--policies-max=16")
 	g.policy("web", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: web}]}]}")
 	g.expectPorts(g.far, g.pod, backendPort)
@@ -323,6 +341,7 @@ func TestPolicyThatDoesNotFit(t *testing.T) {
 
 // Policies see the backend of a Service, and who asks.
 func TestPolicyThroughService(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	b := &balanced{g.world}
 	g.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, "", g.pod))
@@ -344,6 +363,7 @@ func TestPolicyThroughService(t *testing.T) {
 
 // What a policy says that nobody understands is not guessed at: its pods are closed until it is put right.
 func TestPolicyThatIsNotUnderstood(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	g.policy("web", "{podSelector: {matchLabels: {app: web}}, ingress: [{form: []}]}")
 	g.waitProblem(g.here, "NetworkPolicy default/web", "unknown field")
@@ -357,6 +377,7 @@ func TestPolicyThatIsNotUnderstood(t *testing.T) {
 
 // Without enforcement policies are named as having no effect.
 func TestPolicyNone(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t, "--policy=none")
 	g.policy("web", "{podSelector: {}}")
 	g.waitProblem(g.here, "default/web", "--policy=none")
@@ -365,6 +386,7 @@ func TestPolicyNone(t *testing.T) {
 
 // What policies allow a pod to send to the world has the node's address there, as without them.
 func TestPolicyAndWorld(t *testing.T) {
+	t.Parallel()
 	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
 		t.Run(name, func(t *testing.T) {
 			g := newGuarded(t, flags...)

@@ -161,6 +161,7 @@ func TestTunnelPathMTU(t *testing.T) {
 // TestTunnelOutlivesAgent kills and restarts the agents of both ends while pods talk through a tunnel: nothing is lost,
 // and the device stays the same.
 func TestTunnelOutlivesAgent(t *testing.T) {
+	t.Parallel()
 	for _, routing := range []string{"ebpf", "kernel"} {
 		t.Run(routing, func(t *testing.T) {
 			c := up(t, topology.Options{IPv6: true, Subnets: 2}, "--routing", routing)

@@ -70,6 +70,7 @@ func TestStateDirectoryLost(t *testing.T) {
 // TestVanishingPodsLeaveNodeReady takes away the devices of many pods one after another, so that some vanish while
 // the agent works on them: that is no failure of the node, for which ADD would be refused.
 func TestVanishingPodsLeaveNodeReady(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{IPv6: true})
 	n := c.nodes[0]
 	const count = 40

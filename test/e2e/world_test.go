@@ -118,6 +118,7 @@ func (w *world) unmasqueraded(n *node) (packets uint64) {
 }
 
 func TestWorld(t *testing.T) {
+	t.Parallel()
 	for _, routing := range []string{"ebpf", "kernel"} {
 		t.Run(routing, func(t *testing.T) {
 			w := newWorld(t, "--routing", routing)
@@ -143,6 +144,7 @@ func TestWorld(t *testing.T) {
 }
 
 func TestWorldWithoutMasquerading(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "--masquerade=false")
 	w.expect(w.pod, w.outside, w.pod)
 	w.expect(w.outside, w.pod, w.outside)
@@ -196,6 +198,7 @@ func (w *world) expectFragments(client, server worldEnd, i int) {
 // Neither rules nor an agent are needed: somebody flushes all rules, as restarting a firewall does, and the agent is gone, and what pods
 // send to the world still has the node's address, on sockets from before and on new ones.
 func TestWorldWithoutRulesAndAgent(t *testing.T) {
+	t.Parallel()
 	for _, routing := range []string{"ebpf", "kernel"} {
 		t.Run(routing, func(t *testing.T) {
 			w := newWorld(t, "--routing", routing)
