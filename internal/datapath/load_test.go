@@ -26,6 +26,7 @@ func everyConfig() []Config {
 // lines: `go test -run TestLoad -v` of two versions can be compared with benchstat.
 func TestLoad(t *testing.T) {
 	testenv.Root(t)
+	t.Parallel()
 	for _, cfg := range everyConfig() {
 		t.Run(cfgName(cfg), func(t *testing.T) {
 			cfg.Root = bpffs(t)

@@ -30,6 +30,7 @@ func policyConfigs() map[string]Config {
 // With policies and with flows, too, every configuration must pass the verifier.
 func TestLoadPolicy(t *testing.T) {
 	testenv.Root(t)
+	t.Parallel()
 	for name, cfg := range policyConfigs() {
 		for _, flows := range []FlowMode{FlowsOff, FlowsPolicy, FlowsAll} {
 			cfg.Policy, cfg.Flows = true, flows

@@ -22,6 +22,7 @@ func servicesConfigs() map[string]Config {
 // With Services, too, every configuration must pass the verifier.
 func TestLoadServices(t *testing.T) {
 	testenv.Root(t)
+	t.Parallel()
 	for name, cfg := range servicesConfigs() {
 		t.Run(name, func(t *testing.T) {
 			cfg.Root, cfg.Acceleration, cfg.Cgroup = bpffs(t), AccelerationAuto, "/sys/fs/cgroup" // for all programs there are
