@@ -38,6 +38,9 @@ An end is a pod or a Service as namespace/name, a namespace as namespace/, the n
 	q.addFlags(cmd)
 	once := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if q.since < 0 {
+			return fmt.Errorf("--since: %s is in the future", q.since)
+		}
 		output := cmd.Flag("output").Value.String()
 		if !q.follow || output != "text" && output != "json" {
 			return once(cmd, args)
@@ -56,10 +59,10 @@ func (q *flowQuestion) addFlags(cmd *cobra.Command) {
 	f.StringVar(&q.filter.Verdict, "verdict", "", "only what was "+api.FlowAllowed+", or "+api.FlowDropped)
 	f.StringVar(&q.filter.Protocol, "protocol", "", "only this protocol: TCP, UDP, SCTP, ICMP, ICMPv6 or a number")
 	f.Uint16Var(&q.filter.Port, "port", 0, "only what goes to this port")
-	f.StringVar(&q.filter.Reason, "reason", "", "only drops of this reason, as `beeline drops` names it")
+	f.StringVar(&q.filter.Reason, "reason", "", "only drops of this reason, as 'beeline drops' names it")
 	f.DurationVar(&q.since, "since", 0, "only what is not older than this, as in 5m")
 	f.IntVar(&q.filter.Last, "last", flowsLast, "how many at most, the newest; 0: all that are kept, as with --since")
-	f.BoolVarP(&q.follow, "follow", "f", false, "go on with what comes, until Ctrl-C; with --last or --since, after what there is already")
+	f.BoolVarP(&q.follow, "follow", "f", false, "go on with what comes, until Ctrl-C or the end of the agent; with --last or --since, after what there is already")
 }
 
 // asked gives the filter for the agent.

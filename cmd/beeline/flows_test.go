@@ -199,6 +199,10 @@ func TestFlowsCommandAsks(t *testing.T) {
 	if code := run(t.Context(), env{&strings.Builder{}, &errOut}, []string{"flows", "--socket", socket}); code != 1 || errOut.String() != "beeline: filter: no such verdict\n" {
 		t.Errorf("code %d: %s", code, &errOut)
 	}
+	errOut.Reset()
+	if code := run(t.Context(), env{&strings.Builder{}, &errOut}, []string{"flows", "--socket", socket, "--since", "-5m"}); code != 1 || errOut.String() != "beeline: --since: -5m0s is in the future\n" {
+		t.Errorf("code %d: %s", code, &errOut)
+	}
 }
 
 // interrupting is an output that interrupts the command once it has had so many lines.

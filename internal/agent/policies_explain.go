@@ -141,6 +141,8 @@ func (x explainer) destinations(q api.PolicyQuestion, protocol cluster.Protocol)
 	}
 	if number, err := strconv.ParseUint(q.Port, 10, 16); err == nil && number > 0 {
 		return []destination{{end: end, port: uint16(number)}}, nil
+	} else if err == nil || errors.Is(err, strconv.ErrRange) {
+		return nil, fmt.Errorf("port %s is not from 1 to 65535", q.Port)
 	}
 	if pod := podOf(x.snapshot, end.Pod); pod != nil {
 		for _, port := range pod.Ports {
@@ -159,6 +161,9 @@ func (x explainer) end(text string) (evaluate.Endpoint, error) {
 	}
 	if addr, err := netip.ParseAddr(text); err == nil {
 		return evaluate.Endpoint{Address: addr.WithZone("").Unmap()}, nil
+	}
+	if _, err := netip.ParsePrefix(text); err == nil {
+		return evaluate.Endpoint{}, fmt.Errorf("%q is a prefix, and one address is needed", text)
 	}
 	key, ok := keyNamed(text)
 	if !ok {

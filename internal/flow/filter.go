@@ -39,11 +39,14 @@ func NewFilter(f api.FlowFilter, reasons []string) (Filter, error) {
 		return Filter{}, err
 	}
 	for _, end := range []struct {
-		text string
-		into **endFilter
-	}{{f.Pod, &out.pod}, {f.From, &out.from}, {f.To, &out.to}} {
-		if end.text != "" {
-			*end.into = newEndFilter(end.text)
+		name, text string
+		into       **endFilter
+	}{{"pod", f.Pod, &out.pod}, {"from", f.From, &out.from}, {"to", f.To, &out.to}} {
+		if end.text == "" {
+			continue
+		}
+		if *end.into = newEndFilter(end.text); *end.into == nil {
+			return Filter{}, fmt.Errorf("%s %q is neither NAMESPACE/NAME, NAMESPACE/, a name alone, an address nor a prefix", end.name, end.text)
 		}
 	}
 	return out, nil
@@ -98,6 +101,7 @@ type endFilter struct {
 	anyNamespace, anyName bool
 }
 
+// newEndFilter reads who is meant; nil if that can be nobody.
 func newEndFilter(text string) *endFilter {
 	if a, err := netip.ParseAddr(text); err == nil {
 		a = a.Unmap()
@@ -109,6 +113,9 @@ func newEndFilter(text string) *endFilter {
 	namespace, name, both := strings.Cut(text, "/")
 	if !both {
 		return &endFilter{key: cluster.Key{Name: text}, anyNamespace: true}
+	}
+	if _, err := netip.ParseAddr(namespace); err == nil || namespace == "" || strings.Contains(name, "/") {
+		return nil
 	}
 	return &endFilter{key: cluster.Key{Namespace: namespace, Name: name}, anyName: name == ""}
 }

@@ -64,7 +64,10 @@ func TestFilter(t *testing.T) {
 }
 
 func TestFilterErrors(t *testing.T) {
-	for _, f := range []api.FlowFilter{{Verdict: "maybe"}, {Protocol: "tpc"}, {Protocol: "0"}, {Protocol: "256"}, {Reason: "why"}, {Last: -1}} {
+	for _, f := range []api.FlowFilter{
+		{Verdict: "maybe"}, {Protocol: "tpc"}, {Protocol: "0"}, {Protocol: "256"}, {Reason: "why"}, {Last: -1},
+		{Pod: "10.1.2.0/33"}, {From: "fd00::/129"}, {To: "10.1.2.3/"}, {Pod: "/cart"}, {To: "shop/cart/8080"},
+	} {
 		if _, err := NewFilter(f, []string{"ingress_policy"}); err == nil {
 			t.Errorf("%+v is taken", f)
 		}
