@@ -313,9 +313,17 @@ struct {
 	__type(value, __u32);
 } policy_ports SEC(".maps");
 
+/* What rules have allowed lately, by the hash of what was asked. Written by the datapath; whatever forbids something makes all out of date. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, RULINGS_MAX);
+	__type(key, __u32);
+	__type(value, struct ruling);
+} rulings SEC(".maps");
+
 /*
- * Sessions of pods that policies select, and those that flows tell of. One that is pushed out is judged anew by its next packet.
- * Written by the datapath, the least used go first; the agent deletes what has timed out.
+ * Sessions of pods that policies select, and those that flows tell of, once they are no longer young. One that is pushed out is judged anew
+ * by its next packet. Written by the datapath, the least used go first; the agent deletes what has timed out.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -323,6 +331,14 @@ struct {
 	__type(key, struct tuple);
 	__type(value, struct session);
 } sessions SEC(".maps");
+
+/* Where sessions begin, by the hash of their keys. Written by the datapath; the agent has them moved to `sessions` now and then. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, YOUNG_SESSIONS_MAX);
+	__type(key, __u32);
+	__type(value, struct young_session);
+} young_sessions SEC(".maps");
 
 /* What is asked about one packet, as for `translations`: struct inquiry of lib/inquiry.h. Written by the datapath. */
 #define INQUIRY_SIZE 320

@@ -461,8 +461,34 @@ struct session {
 	__u32 revision;	       /* under which it was judged */
 	__u32 ingress, egress; /* numbers of the NetworkPolicies that allow it; 0 without one */
 	__u32 flags;	       /* enum session_flag */
+	/* Identities of who opened it and of the other end, when it began; 0 where flows do not tell of it. */
+	__u32 source, destination;
 };
-_Static_assert(sizeof(struct session) == 64, "session has no hidden padding");
+_Static_assert(sizeof(struct session) == 72, "session has no hidden padding");
+
+/* Value of `rulings`: what a set of rules has allowed, as long as generation[GENERATION_POLICY] is what it was then. */
+struct ruling {
+	__u32 revision;
+	__u32 set, identity;
+	__be16 port;
+	__u8 protocol;
+	__u8 known;   /* enum policy_known of lib/policy.h */
+	__u32 policy; /* that allows it; a struct policy_port_key asks for it */
+};
+_Static_assert(sizeof(struct ruling) == 20, "ruling has no hidden padding");
+
+#define RULINGS_MAX 256
+
+/* Value of `young_sessions`: a place, and the session that is in it. */
+struct young_session {
+	struct tuple key; /* as that of `sessions`; protocol 0: there is none */
+	__u32 taken;	  /* not 0: somebody is about to put another one here */
+	__u32 waiting; /* up to when `sessions` may have one of this place that waits for its first answer, as young_clock counts */
+	struct session session;
+};
+_Static_assert(sizeof(struct young_session) == 120, "young_session has no hidden padding");
+
+#define YOUNG_SESSIONS_MAX 1024
 
 enum session_flag {
 	SESSION_TURNED = 1 << 0,     /* who opened it is the key's destination */

@@ -18,13 +18,12 @@
 /* How much of `flows` an event takes: the kernel puts 8 bytes before each (BPF_RINGBUF_HDR_SZ). */
 #define FLOW_RECORD (sizeof(struct flow_event) + 8)
 
-/* Who has to do with an event about a session, and what the session itself does not say. */
+/* What an event about a session tells that the session itself does not say. */
 struct flow_origin {
-	__u32 source, destination; /* identities of who opened it, and of the other end */
-	__u32 ifindex;		   /* the device where the packet is that made the event */
-	__u8 kind;		   /* enum flow_kind */
-	__u8 program;		   /* enum program */
-	__u8 tcp_flags;		   /* enum transport_flag, of the packet */
+	__u32 ifindex;	/* the device where the packet is that made the event */
+	__u8 kind;	/* enum flow_kind */
+	__u8 program;	/* enum program */
+	__u8 tcp_flags; /* enum transport_flag, of the packet */
 	__u8 padding;
 };
 
@@ -104,8 +103,8 @@ static __noinline int flow_session(const struct tuple *key, const struct session
 	e->bytes[0] = s->bytes[0];
 	e->bytes[1] = s->bytes[1];
 	e->ifindex = o->ifindex;
-	e->source = o->source;
-	e->destination = o->destination;
+	e->source = s->source;
+	e->destination = s->destination;
 	e->ingress = s->ingress;
 	e->egress = s->egress;
 	e->reason = DROP_NONE;

@@ -4,6 +4,7 @@
 
 #include "policy.h"
 #include "transport.h"
+#include "young.h"
 
 /* Whether the source is the higher one of the two ends, by address and then port. */
 static __always_inline bool session_is_turned(const struct tuple *t)
@@ -71,7 +72,7 @@ SEPARATE int permit_end(struct decision *d)
 		keys->packet.destination_port = permit->destination_port;
 		keys->packet.protocol = permit->protocol;
 		turned = session_key(&keys->session, &keys->packet);
-		s = bpf_map_lookup_elem(&sessions, &keys->session);
+		s = session_find(&keys->session);
 		if (s)
 			session_count(s, session_direction(s, turned), permit->packets, permit->bytes);
 	}

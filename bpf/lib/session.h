@@ -20,17 +20,25 @@ enum session_answer {
 /* Tells those who watch (--flows). */
 static __noinline void session_tell(struct __sk_buff *skb, struct inquiry *q, const struct session *s, __u8 kind)
 {
-	bool turned = s->flags & SESSION_TURNED;
-
 	if (config_flows < FLOWS_POLICY)
 		return;
-	q->origin.source = policy_identity(turned ? &q->key.destination : &q->key.source, POLICY_BY_ALL);
-	q->origin.destination = policy_identity(turned ? &q->key.source : &q->key.destination, POLICY_BY_ALL);
 	q->origin.ifindex = skb->ifindex;
 	q->origin.kind = kind;
 	q->origin.program = q->program;
 	q->origin.tcp_flags = q->transport.flags;
 	flow_session(&q->key, s, &q->origin);
+}
+
+/* Notes who has to do with a session that begins, for those who watch. */
+static __always_inline void session_identify(const struct inquiry *q, struct session *s)
+{
+	bool turned = s->flags & SESSION_TURNED;
+
+	s->source = s->destination = 0;
+	if (config_flows < FLOWS_POLICY)
+		return;
+	s->source = policy_identity(turned ? &q->key.destination : &q->key.source, POLICY_BY_ALL);
+	s->destination = policy_identity(turned ? &q->key.source : &q->key.destination, POLICY_BY_ALL);
 }
 
 /* Which directions of a session, as who opened it has them, are governed by pods here, by the flags of a packet. `answer`: it is not from who opened it. */
@@ -200,52 +208,54 @@ static __always_inline __u32 session_first_flags(const struct inquiry *q, bool a
 	return flags;
 }
 
-/* TCP: whether both ends have ended it, or one at once. */
-static __always_inline bool session_is_over(__u32 flags)
+/* Keeps the session that begins. `settled`: the one before it, with the same key, is in `sessions`. */
+static __always_inline void session_keep(struct inquiry *q, bool settled)
 {
-	const __u32 both = SESSION_FIN | SESSION_ANSWER_FIN;
-
-	return flags & SESSION_RESET || (flags & both) == both;
+	if (settled || !young_begin(&q->key, &q->session))
+		bpf_map_update_elem(&sessions, &q->key, &q->session, BPF_ANY);
 }
 
 /*
- * Whether another session may be written over one: it has just ended, so that neither the agent takes it from the table nor others push
- * it out meanwhile.
+ * Whether a packet is TCP's, opens nothing and carries nothing. Its frame may be longer, since Ethernet's are filled up to 60 bytes: the
+ * length that IP tells is asked for, which is 0 where that cannot be told.
  */
-static __always_inline bool session_may_be_replaced(const struct session *old, __u64 now)
+static __noinline bool session_is_bare(struct __sk_buff *skb, const struct transport *t)
 {
-	return session_is_over(old->flags) && now - old->seen < TIMEOUT_TCP_CLOSED / 2 * CONNECTION_SECOND;
+	bool ipv4 = skb->protocol == bpf_htons(ETH_P_IP);
+	__be16 length = 0;
+	__u8 words = 0;
+
+	if (t->tuple.protocol != PROTOCOL_TCP || t->flags & TCP_SYN || t->in_pieces)
+		return false;
+	bpf_skb_load_bytes(skb, ETH_HLEN + (ipv4 ? 2 : 4), &length, sizeof(length));
+	bpf_skb_load_bytes(skb, t->offset + __builtin_offsetof(struct transport_header, words), &words, sizeof(words));
+	return length &&
+	       ETH_HLEN + (ipv4 ? 0 : sizeof(struct ipv6hdr)) + bpf_ntohs(length) <= t->offset + (words >> 4) * 4;
 }
 
 /*
- * Writes a session over one that is over: a client's ports come round again, and making another entry takes 200 ns. Flags come
- * first, since what they do not say is judged again by whoever finds it in between.
+ * Begins a session in the place of *old, if there is one and the policies allow the packet. What comes late, of one that is over and kept no more,
+ * begins none: an acknowledgment or a FIN that is repeated. Nor does a reset, which ends what is not known anyway.
  */
-static __always_inline void session_replace(struct session *old, const struct session *s)
-{
-	__sync_lock_test_and_set(&old->flags, s->flags);
-	*old = *s;
-}
-
-/* Begins a session in the place of *old, if there is one and the policies allow the packet. */
-static __always_inline int session_begin(struct __sk_buff *skb, struct inquiry *q, __u64 now, struct session *old)
+static __always_inline int session_begin(struct __sk_buff *skb, struct inquiry *q, __u64 now, const struct session *old,
+					 bool settled)
 {
 	struct session *s = &q->session;
 	bool answer = false;
 	int reason = session_ask_unknown(skb, q, &answer);
 
 	if (reason != SESSION_ALLOWED || q->transport.flags & TCP_RST)
-		return reason; /* a reset ends what is not known anyway */
+		return reason;
+	if (!old && session_is_bare(skb, &q->transport))
+		return reason;
 	s->opened = s->seen = now;
 	s->packets[0] = s->packets[1] = s->bytes[0] = s->bytes[1] = 0;
 	if (!(q->policed & POLICED_ELSEWHERE))
 		session_count(s, answer, 1, skb->len);
 	s->revision = q->revision;
 	s->flags = session_first_flags(q, answer);
-	if (old && session_may_be_replaced(old, now))
-		session_replace(old, s);
-	else
-		bpf_map_update_elem(&sessions, &q->key, s, BPF_ANY);
+	session_identify(q, s);
+	session_keep(q, settled);
 	session_tell(skb, q, s, FLOW_OPENED);
 	return SESSION_ALLOWED;
 }
@@ -320,6 +330,17 @@ static __always_inline void session_note(struct __sk_buff *skb, struct inquiry *
 		session_tell(skb, q, s, FLOW_ANSWERED);
 	if (session_is_over(old | news) && !(__sync_fetch_and_or(&s->flags, SESSION_TOLD) & SESSION_TOLD))
 		session_tell(skb, q, s, FLOW_CLOSED);
+}
+
+/*
+ * The session of a packet that is not in its place among the young ones. What opens a connection is not looked for in `sessions`, whose memory
+ * would be in no cache: unless it may be sent again, it is of another one than what is there.
+ */
+static __always_inline struct session *session_settled(const struct inquiry *q, const struct young_session *place)
+{
+	if (inquiry_is_opening(&q->transport) && place && place->waiting < young_clock(connection_now()))
+		return 0;
+	return bpf_map_lookup_elem(&sessions, &q->key);
 }
 
 /* A packet of a session that is known; SESSION_UNKNOWN if another one begins in its place. */
@@ -408,6 +429,7 @@ static __always_inline void session_permit(struct decision *d, const struct inqu
 SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 {
 	struct inquiry *q = inquiry_place(); /* found, so that it has keys of maps */
+	struct young_session *young;
 	struct session *s;
 	bool doubted;
 	int reason;
@@ -433,7 +455,12 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 		d = 0;
 	}
 	q->turned = session_key(&q->key, &q->transport.tuple);
-	s = bpf_map_lookup_elem(&sessions, &q->key);
+	young = young_place(&q->key);
+	s = young && young_is(young, &q->key) ? &young->session : 0;
+	if (!s) {
+		s = session_settled(q, young);
+		young = 0;
+	}
 	if (d && d->permit.protocol)
 		session_end_permit(d, q, s);
 	if (unlikely(q->transport.kind == TRANSPORT_ERROR)) {
@@ -442,9 +469,14 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 	}
 	now = connection_now();
 	reason = s ? session_go_on(skb, q, s, now) : SESSION_UNKNOWN;
+	if (young && unlikely(!young_is(young, &q->key))) {
+		s = 0; /* that was another one's, which has got the place meanwhile */
+		young = 0;
+		reason = SESSION_UNKNOWN;
+	}
 	doubted = reason == SESSION_DOUBTED;
 	if (reason == SESSION_UNKNOWN || doubted)
-		reason = session_begin(skb, q, now, s);
+		reason = session_begin(skb, q, now, s, s && !young);
 	if (unlikely(doubted && reason != SESSION_ALLOWED && s))
 		session_revoke(skb, q, s);
 	if (reason == SESSION_ALLOWED && d && session_may_permit(&q->transport))

@@ -12,14 +12,14 @@ import (
 )
 
 // privateMaps belong to one load, as .rodata does: what they hold is of no use to the next.
-var privateMaps = []string{bpfMapDecisions, bpfMapTranslations, bpfMapInquiries, bpfMapPermitKeys, bpfMapIdentified, bpfMapRefusals, bpfMapXdpUplinks, bpfMapFlowDrops, bpfMapFlowAllowance}
+var privateMaps = []string{bpfMapDecisions, bpfMapTranslations, bpfMapInquiries, bpfMapPermitKeys, bpfMapIdentified, bpfMapRulings, bpfMapRefusals, bpfMapXdpUplinks, bpfMapFlowDrops, bpfMapFlowAllowance}
 
 // pinnedMaps are the maps that outlive the agent.
 var pinnedMaps = []string{
 	bpfMapEndpoints, bpfMapRoutes, bpfMapRouteLengths, bpfMapGeneration, bpfMapDrops, bpfMapLease, bpfMapTunnelSources,
 	bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts,
 	bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods, bpfMapUplinks, bpfMapFragments, bpfMapPeers, bpfMapStreams, bpfMapDatagrams,
-	bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicies, bpfMapPolicyPorts, bpfMapSessions,
+	bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicies, bpfMapPolicyPorts, bpfMapSessions, bpfMapYoungSessions,
 	bpfMapFlows, bpfMapFlowLosses,
 }
 

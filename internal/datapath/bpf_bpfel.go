@@ -369,6 +369,17 @@ const (
 	bpfRouteKindROUTE_TUNNEL  bpfRouteKind = 4
 )
 
+type bpfRuling struct {
+	_        structs.HostLayout
+	Revision uint32
+	Set      uint32
+	Identity uint32
+	Port     uint16
+	Protocol uint8
+	Known    uint8
+	Policy   uint32
+}
+
 type bpfService struct {
 	_        structs.HostLayout
 	Id       uint32
@@ -394,15 +405,17 @@ const (
 )
 
 type bpfSession struct {
-	_        structs.HostLayout
-	Opened   uint64
-	Seen     uint64
-	Packets  [2]uint64
-	Bytes    [2]uint64
-	Revision uint32
-	Ingress  uint32
-	Egress   uint32
-	Flags    uint32
+	_           structs.HostLayout
+	Opened      uint64
+	Seen        uint64
+	Packets     [2]uint64
+	Bytes       [2]uint64
+	Revision    uint32
+	Ingress     uint32
+	Egress      uint32
+	Flags       uint32
+	Source      uint32
+	Destination uint32
 }
 
 type bpfSessionFlag uint32
@@ -476,6 +489,14 @@ const (
 	bpfWithoutBackendWITHOUT_BACKEND_PASS   bpfWithoutBackend = 2
 )
 
+type bpfYoungSession struct {
+	_       structs.HostLayout
+	Key     bpfTuple
+	Taken   uint32
+	Waiting uint32
+	Session bpfSession
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -508,6 +529,7 @@ const (
 	bpfMapRefusals            = "refusals"
 	bpfMapRouteLengths        = "route_lengths"
 	bpfMapRoutes              = "routes"
+	bpfMapRulings             = "rulings"
 	bpfMapServiceCounts       = "service_counts"
 	bpfMapServiceSources      = "service_sources"
 	bpfMapServices            = "services"
@@ -518,6 +540,7 @@ const (
 	bpfMapTunnelSources       = "tunnel_sources"
 	bpfMapUplinks             = "uplinks"
 	bpfMapXdpUplinks          = "xdp_uplinks"
+	bpfMapYoungSessions       = "young_sessions"
 	bpfProgConnect4           = "connect4"
 	bpfProgConnect6           = "connect6"
 	bpfProgFromPod            = "from_pod"
@@ -529,6 +552,7 @@ const (
 	bpfProgRecvmsg6           = "recvmsg6"
 	bpfProgSendmsg4           = "sendmsg4"
 	bpfProgSendmsg6           = "sendmsg6"
+	bpfProgSettleSessions     = "settle_sessions"
 	bpfProgSockRelease        = "sock_release"
 	bpfProgToPod              = "to_pod"
 	bpfProgToTunnel           = "to_tunnel"
@@ -592,22 +616,23 @@ type bpfSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfProgramSpecs struct {
-	Connect4     *ebpf.ProgramSpec `ebpf:"connect4"`
-	Connect6     *ebpf.ProgramSpec `ebpf:"connect6"`
-	FromPod      *ebpf.ProgramSpec `ebpf:"from_pod"`
-	FromTunnel   *ebpf.ProgramSpec `ebpf:"from_tunnel"`
-	FromWire     *ebpf.ProgramSpec `ebpf:"from_wire"`
-	Getpeername4 *ebpf.ProgramSpec `ebpf:"getpeername4"`
-	Getpeername6 *ebpf.ProgramSpec `ebpf:"getpeername6"`
-	Recvmsg4     *ebpf.ProgramSpec `ebpf:"recvmsg4"`
-	Recvmsg6     *ebpf.ProgramSpec `ebpf:"recvmsg6"`
-	Sendmsg4     *ebpf.ProgramSpec `ebpf:"sendmsg4"`
-	Sendmsg6     *ebpf.ProgramSpec `ebpf:"sendmsg6"`
-	SockRelease  *ebpf.ProgramSpec `ebpf:"sock_release"`
-	ToPod        *ebpf.ProgramSpec `ebpf:"to_pod"`
-	ToTunnel     *ebpf.ProgramSpec `ebpf:"to_tunnel"`
-	ToWire       *ebpf.ProgramSpec `ebpf:"to_wire"`
-	WireXdp      *ebpf.ProgramSpec `ebpf:"wire_xdp"`
+	Connect4       *ebpf.ProgramSpec `ebpf:"connect4"`
+	Connect6       *ebpf.ProgramSpec `ebpf:"connect6"`
+	FromPod        *ebpf.ProgramSpec `ebpf:"from_pod"`
+	FromTunnel     *ebpf.ProgramSpec `ebpf:"from_tunnel"`
+	FromWire       *ebpf.ProgramSpec `ebpf:"from_wire"`
+	Getpeername4   *ebpf.ProgramSpec `ebpf:"getpeername4"`
+	Getpeername6   *ebpf.ProgramSpec `ebpf:"getpeername6"`
+	Recvmsg4       *ebpf.ProgramSpec `ebpf:"recvmsg4"`
+	Recvmsg6       *ebpf.ProgramSpec `ebpf:"recvmsg6"`
+	Sendmsg4       *ebpf.ProgramSpec `ebpf:"sendmsg4"`
+	Sendmsg6       *ebpf.ProgramSpec `ebpf:"sendmsg6"`
+	SettleSessions *ebpf.ProgramSpec `ebpf:"settle_sessions"`
+	SockRelease    *ebpf.ProgramSpec `ebpf:"sock_release"`
+	ToPod          *ebpf.ProgramSpec `ebpf:"to_pod"`
+	ToTunnel       *ebpf.ProgramSpec `ebpf:"to_tunnel"`
+	ToWire         *ebpf.ProgramSpec `ebpf:"to_wire"`
+	WireXdp        *ebpf.ProgramSpec `ebpf:"wire_xdp"`
 }
 
 // bpfMapSpecs contains maps before they are loaded into the kernel.
@@ -642,6 +667,7 @@ type bpfMapSpecs struct {
 	Refusals       *ebpf.MapSpec `ebpf:"refusals"`
 	RouteLengths   *ebpf.MapSpec `ebpf:"route_lengths"`
 	Routes         *ebpf.MapSpec `ebpf:"routes"`
+	Rulings        *ebpf.MapSpec `ebpf:"rulings"`
 	ServiceCounts  *ebpf.MapSpec `ebpf:"service_counts"`
 	ServiceSources *ebpf.MapSpec `ebpf:"service_sources"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
@@ -652,6 +678,7 @@ type bpfMapSpecs struct {
 	TunnelSources  *ebpf.MapSpec `ebpf:"tunnel_sources"`
 	Uplinks        *ebpf.MapSpec `ebpf:"uplinks"`
 	XdpUplinks     *ebpf.MapSpec `ebpf:"xdp_uplinks"`
+	YoungSessions  *ebpf.MapSpec `ebpf:"young_sessions"`
 }
 
 // bpfVariableSpecs contains global variables before they are loaded into the kernel.
@@ -722,6 +749,7 @@ type bpfMaps struct {
 	Refusals       *ebpf.Map `ebpf:"refusals"`
 	RouteLengths   *ebpf.Map `ebpf:"route_lengths"`
 	Routes         *ebpf.Map `ebpf:"routes"`
+	Rulings        *ebpf.Map `ebpf:"rulings"`
 	ServiceCounts  *ebpf.Map `ebpf:"service_counts"`
 	ServiceSources *ebpf.Map `ebpf:"service_sources"`
 	Services       *ebpf.Map `ebpf:"services"`
@@ -732,6 +760,7 @@ type bpfMaps struct {
 	TunnelSources  *ebpf.Map `ebpf:"tunnel_sources"`
 	Uplinks        *ebpf.Map `ebpf:"uplinks"`
 	XdpUplinks     *ebpf.Map `ebpf:"xdp_uplinks"`
+	YoungSessions  *ebpf.Map `ebpf:"young_sessions"`
 }
 
 func (m *bpfMaps) Close() error {
@@ -764,6 +793,7 @@ func (m *bpfMaps) Close() error {
 		m.Refusals,
 		m.RouteLengths,
 		m.Routes,
+		m.Rulings,
 		m.ServiceCounts,
 		m.ServiceSources,
 		m.Services,
@@ -774,6 +804,7 @@ func (m *bpfMaps) Close() error {
 		m.TunnelSources,
 		m.Uplinks,
 		m.XdpUplinks,
+		m.YoungSessions,
 	)
 }
 
@@ -801,22 +832,23 @@ type bpfVariables struct {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfPrograms struct {
-	Connect4     *ebpf.Program `ebpf:"connect4"`
-	Connect6     *ebpf.Program `ebpf:"connect6"`
-	FromPod      *ebpf.Program `ebpf:"from_pod"`
-	FromTunnel   *ebpf.Program `ebpf:"from_tunnel"`
-	FromWire     *ebpf.Program `ebpf:"from_wire"`
-	Getpeername4 *ebpf.Program `ebpf:"getpeername4"`
-	Getpeername6 *ebpf.Program `ebpf:"getpeername6"`
-	Recvmsg4     *ebpf.Program `ebpf:"recvmsg4"`
-	Recvmsg6     *ebpf.Program `ebpf:"recvmsg6"`
-	Sendmsg4     *ebpf.Program `ebpf:"sendmsg4"`
-	Sendmsg6     *ebpf.Program `ebpf:"sendmsg6"`
-	SockRelease  *ebpf.Program `ebpf:"sock_release"`
-	ToPod        *ebpf.Program `ebpf:"to_pod"`
-	ToTunnel     *ebpf.Program `ebpf:"to_tunnel"`
-	ToWire       *ebpf.Program `ebpf:"to_wire"`
-	WireXdp      *ebpf.Program `ebpf:"wire_xdp"`
+	Connect4       *ebpf.Program `ebpf:"connect4"`
+	Connect6       *ebpf.Program `ebpf:"connect6"`
+	FromPod        *ebpf.Program `ebpf:"from_pod"`
+	FromTunnel     *ebpf.Program `ebpf:"from_tunnel"`
+	FromWire       *ebpf.Program `ebpf:"from_wire"`
+	Getpeername4   *ebpf.Program `ebpf:"getpeername4"`
+	Getpeername6   *ebpf.Program `ebpf:"getpeername6"`
+	Recvmsg4       *ebpf.Program `ebpf:"recvmsg4"`
+	Recvmsg6       *ebpf.Program `ebpf:"recvmsg6"`
+	Sendmsg4       *ebpf.Program `ebpf:"sendmsg4"`
+	Sendmsg6       *ebpf.Program `ebpf:"sendmsg6"`
+	SettleSessions *ebpf.Program `ebpf:"settle_sessions"`
+	SockRelease    *ebpf.Program `ebpf:"sock_release"`
+	ToPod          *ebpf.Program `ebpf:"to_pod"`
+	ToTunnel       *ebpf.Program `ebpf:"to_tunnel"`
+	ToWire         *ebpf.Program `ebpf:"to_wire"`
+	WireXdp        *ebpf.Program `ebpf:"wire_xdp"`
 }
 
 func (p *bpfPrograms) Close() error {
@@ -832,6 +864,7 @@ func (p *bpfPrograms) Close() error {
 		p.Recvmsg6,
 		p.Sendmsg4,
 		p.Sendmsg6,
+		p.SettleSessions,
 		p.SockRelease,
 		p.ToPod,
 		p.ToTunnel,

@@ -133,7 +133,7 @@ func open(cfg Config, programs []string, log *slog.Logger) (_ *Datapath, err err
 		return nil, err
 	}
 	d := &Datapath{config: cfg, log: log, fresh: maps.fresh, resized: maps.resized, tcx: tcx}
-	d.objects, err = l.load(programs, maps.adopted)
+	d.objects, err = l.load(slices.Concat(programs, cfg.agentPrograms()), maps.adopted)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("load datapath: %w", err), maps.close())
 	}
@@ -166,7 +166,12 @@ func (d *Datapath) setTables() {
 		generation:  generation,
 	}
 	d.Policies = newPolicies(&d.objects.bpfMaps, generation)
-	d.Sessions = &Sessions{m: d.objects.bpfMaps.Sessions, decisions: d.objects.bpfMaps.Decisions}
+	d.Sessions = &Sessions{
+		m:         d.objects.bpfMaps.Sessions,
+		young:     d.objects.bpfMaps.YoungSessions,
+		settle:    d.objects.programs[bpfProgSettleSessions],
+		decisions: d.objects.bpfMaps.Decisions,
+	}
 	d.Sockets = &Sockets{peers: d.objects.bpfMaps.Peers, datagrams: d.objects.bpfMaps.Datagrams, log: d.log}
 }
 

@@ -39,7 +39,7 @@ func TestLoad(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := len(cfg.programs()); len(programs) != want {
+			if want := len(cfg.programs()) + len(cfg.agentPrograms()); len(programs) != want {
 				t.Errorf("%d programs, expected %d", len(programs), want)
 			}
 			for _, p := range programs {

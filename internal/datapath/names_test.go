@@ -81,7 +81,13 @@ func TestProgramNames(t *testing.T) {
 			t.Errorf("%s is not a program at sockets", name)
 		}
 	}
-	if named := len(programNames) + len(socketProgramNames); len(spec.Programs) != named {
+	agents := Config{Policy: true}.agentPrograms()
+	for _, name := range agents {
+		if spec.Programs[name] == nil || len(name) > 15 {
+			t.Errorf("%s is not a program that the agent runs", name)
+		}
+	}
+	if named := len(programNames) + len(socketProgramNames) + len(agents); len(spec.Programs) != named {
 		t.Errorf("the object has %d programs, %d are named", len(spec.Programs), named)
 	}
 }

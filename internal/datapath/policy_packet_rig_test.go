@@ -127,6 +127,9 @@ func (p *policyRig) forget(tb testing.TB) {
 // forgetSessions removes them and leaves permits alone.
 func (p *policyRig) forgetSessions(tb testing.TB) {
 	tb.Helper()
+	if err := p.d.Sessions.settleYoung(); err != nil {
+		tb.Fatal(err)
+	}
 	var keys []bpfTuple
 	if err := readAll(p.d.objects.Sessions, func(k *bpfTuple, _ *bpfSession) { keys = append(keys, *k) }); err != nil {
 		tb.Fatal(err)

@@ -43,6 +43,14 @@ func (c Config) programs() []string {
 	return all
 }
 
+// agentPrograms are those that no packet meets: the agent runs them.
+func (c Config) agentPrograms() []string {
+	if c.tracks() {
+		return []string{bpfProgSettleSessions}
+	}
+	return nil
+}
+
 // needsToPod tells whether to_pod has anything to do. With eBPF routing and without Services and sessions the stack delivers to pods only
 // what the node itself sends, which needs no second look.
 func (c Config) needsToPod() bool { return !c.EBPFRouting || c.Services || c.tracks() }

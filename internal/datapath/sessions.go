@@ -20,6 +20,9 @@ import (
 type Sessions struct {
 	mu sync.Mutex
 	m  *ebpf.Map
+	// young are the sessions that are not in m yet, and settle moves them there; nil where nothing is tracked.
+	young  *ebpf.Map
+	settle *ebpf.Program
 	// decisions have the permits, which count for sessions.
 	decisions *ebpf.Map
 
@@ -56,6 +59,9 @@ func (s *Sessions) Expire(now time.Duration, seen, told func(Session)) (removed 
 	defer s.mu.Unlock()
 	over := map[bpfTuple]bpfSession{}
 	tally := map[SessionCount]int{}
+	if err := s.settleYoung(); err != nil {
+		return 0, err
+	}
 	err = readAll(s.m, func(k *bpfTuple, v *bpfSession) {
 		tally[SessionCount{Protocol: k.Protocol, State: v.state(k.Protocol)}]++
 		if seen != nil {
@@ -111,6 +117,9 @@ func (s *Sessions) removeOver(key bpfTuple, now time.Duration) (*bpfSession, err
 
 // All gives the table, sorted by when the sessions were opened.
 func (s *Sessions) All() ([]Session, error) {
+	if err := s.settleYoung(); err != nil {
+		return nil, err
+	}
 	var all []Session
 	if err := readAll(s.m, func(k *bpfTuple, v *bpfSession) { all = append(all, sessionOf(*k, *v)) }); err != nil {
 		return nil, fmt.Errorf("read sessions: %w", err)

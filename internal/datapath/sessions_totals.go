@@ -143,18 +143,14 @@ func (s *Sessions) endOf(e *flow.Event) (*bpfSession, error) {
 	if e.Kind != flow.Closed && e.Kind != flow.Revoked {
 		return nil, nil
 	}
-	var v bpfSession
 	key := keyOf(e)
-	err := s.m.Lookup(key, &v)
-	if errors.Is(err, ebpf.ErrKeyNotExist) {
-		return nil, nil
+	v, err := s.find(key)
+	if v == nil || err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read session: %w", err)
-	}
-	opener := sessionOf(key, v).Source
+	opener := sessionOf(key, *v).Source
 	if opener != e.Source || !v.told() || v.Packets[0] < e.Packets[0] || v.Packets[1] < e.Packets[1] {
 		return nil, nil
 	}
-	return &v, nil
+	return v, nil
 }

@@ -95,7 +95,7 @@ func TestFlowsTellAllThatWasCounted(t *testing.T) {
 	})
 }
 
-// The key of a session is the one that the datapath makes, whichever end has opened it.
+// The key of a session and its place while it is young are those that the datapath makes, whichever end has opened it.
 func TestSessionKey(t *testing.T) {
 	p := newPolicyRig(t, Config{EBPFRouting: true, Flows: FlowsPolicy})
 	p.egress(t, map[policy.Identity]policy.Ports{idB: portsEvery})
@@ -105,9 +105,13 @@ func TestSessionKey(t *testing.T) {
 			client, server := end{podB, ports[0]}.at(family), end{podA, ports[1]}.at(family)
 			p.allows(t, "SYN", wireBrings(segmentOf(fromWire(), client, server, tcpSYN)))
 			for _, e := range []flow.Event{{Source: client, Destination: server, Protocol: protoTCP}, {Source: server, Destination: client, Protocol: protoTCP}} {
-				var v bpfSession
-				if err := p.d.objects.Sessions.Lookup(keyOf(&e), &v); err != nil {
-					t.Errorf("%s to %s: %v", e.Source, e.Destination, err)
+				for _, where := range []string{"young", "settled"} {
+					if v, err := p.d.Sessions.find(keyOf(&e)); v == nil || v.Packets != [2]uint64{1, 0} || err != nil {
+						t.Errorf("%s to %s, %s: %+v, %v", e.Source, e.Destination, where, v, err)
+					}
+					if err := p.d.Sessions.settleYoung(); err != nil {
+						t.Fatal(err)
+					}
 				}
 			}
 			p.forget(t)

@@ -54,7 +54,7 @@ var (
 		bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts, bpfMapStreams, bpfMapDatagrams,
 	}
 	translationMaps = []string{bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods}
-	policyMaps      = []string{bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapIdentified, bpfMapPolicies, bpfMapPolicyPorts}
+	policyMaps      = []string{bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapIdentified, bpfMapRulings, bpfMapPolicies, bpfMapPolicyPorts}
 )
 
 // mapSizes gives the sizes that differ from those of bpf/maps.h.
@@ -95,7 +95,7 @@ func mapSizes(cfg Config) map[string]uint32 {
 		}
 	}
 	if !cfg.tracks() {
-		sizes[bpfMapSessions] = 1
+		sizes[bpfMapSessions], sizes[bpfMapYoungSessions] = 1, 1
 	}
 	if !cfg.translates() && !cfg.tracks() {
 		sizes[bpfMapFragments] = 1

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Where a session is kept. It begins in a place that its addresses and ports choose in `young_sessions`. The next session with
+ * that place moves it to `sessions`, unless it is over by then, which most are: so connections that do not last stay in little memory, which
+ * the caches hold, and never enter the table of least used entries. One is in either of the two, and stays in the latter.
+ *
+ * A place may get another session while somebody else, who has found the one before, is at work on it. As with the table of least used
+ * entries, that one has to see whether it is still the same before it relies on what it has read.
+ */
+#pragma once
+
+#include "../maps.h"
+#include "address.h"
+#include "verdict.h"
+
+/* Where a tuple has its protocol, with the padding: a word that is written at once. 0: there is no session. */
+static __always_inline __u32 *young_protocol(struct young_session *y)
+{
+	_Static_assert(sizeof(y->key) - __builtin_offsetof(struct tuple, protocol) == sizeof(__u32),
+		       "the protocol and its padding are a word");
+	return (__u32 *)&y->key.protocol;
+}
+
+/* The place of a session; NULL cannot be: every index has its element, unless nothing is tracked. */
+static __always_inline struct young_session *young_place(const struct tuple *key)
+{
+	const __u32 *source = key->source.word, *destination = key->destination.word;
+	__u32 hash = source[2] * 0x9e3779b1 ^ source[3]; /* Knuth's multiplicative hash */
+	__u32 index;
+
+	hash = hash * 0x9e3779b1 ^ destination[2];
+	hash = hash * 0x9e3779b1 ^ destination[3];
+	hash = hash * 0x9e3779b1 ^ ((__u32)key->source_port << 16 | key->destination_port);
+	index = hash * 0x9e3779b1 >> 22;
+	_Static_assert(YOUNG_SESSIONS_MAX == 1 << 10, "the index has 10 bits");
+	return bpf_map_lookup_elem(&young_sessions, &index);
+}
+
+static __always_inline bool young_is(const struct young_session *y, const struct tuple *key)
+{
+	const struct tuple *is = &y->key;
+
+	return *(const volatile __u8 *)&is->protocol == key->protocol && is->source_port == key->source_port &&
+	       is->destination_port == key->destination_port && address_equals(&is->source, &key->source) &&
+	       address_equals(&is->destination, &key->destination);
+}
+
+/* A session that is young; NULL if it is not. */
+static __always_inline struct young_session *young_find(const struct tuple *key)
+{
+	struct young_session *y = young_place(key);
+
+	return y && young_is(y, key) ? y : 0;
+}
+
+/* TCP: whether both ends have ended it, or one at once. */
+static __always_inline bool session_is_over(__u32 flags)
+{
+	const __u32 both = SESSION_FIN | SESSION_ANSWER_FIN;
+
+	return flags & SESSION_RESET || (flags & both) == both;
+}
+
+/* What young_session.waiting counts: CLOCK_MONOTONIC in units of 2^30 ns. */
+static __always_inline __u32 young_clock(__u64 now)
+{
+	return now >> 30;
+}
+
+/*
+ * Moves a session to `sessions`. It is found there before it is gone here. What opens one is sent again until it is answered, or for as long as
+ * TIMEOUT_OPENING says.
+ */
+static __always_inline void young_move(struct young_session *y)
+{
+	if (!(y->session.flags & SESSION_ANSWERED))
+		y->waiting = young_clock(y->session.seen) + TIMEOUT_OPENING;
+	bpf_map_update_elem(&sessions, &y->key, &y->session, BPF_ANY);
+}
+
+/*
+ * Begins a session in its place, over the one with the same key if it is there. False if that place is being changed by somebody else: nobody
+ * waits. Who compares the key meanwhile finds no protocol, at the latest when it compares again.
+ */
+static __always_inline bool young_begin(const struct tuple *key, const struct session *s)
+{
+	struct young_session *y = young_place(key);
+	__u32 *protocol;
+
+	if (!y || __sync_lock_test_and_set(&y->taken, 1))
+		return false;
+	protocol = young_protocol(y);
+	if (*protocol && !session_is_over(y->session.flags) && !young_is(y, key))
+		young_move(y);
+	*(volatile __u32 *)protocol = 0;
+	y->session = *s;
+	y->key.source = key->source;
+	y->key.destination = key->destination;
+	y->key.source_port = key->source_port;
+	y->key.destination_port = key->destination_port;
+	__sync_lock_test_and_set(protocol, key->protocol);
+	*(volatile __u32 *)&y->taken = 0;
+	return true;
+}
+
+/* A session, wherever it is kept. */
+static __always_inline struct session *session_find(const struct tuple *key)
+{
+	struct young_session *y = young_find(key);
+
+	return y ? &y->session : bpf_map_lookup_elem(&sessions, key);
+}

@@ -1,0 +1,52 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+)
+
+// settleYoung moves the sessions that are young to the table of the others (settle_sessions of bpf/settle.h).
+func (s *Sessions) settleYoung() error {
+	if s.settle == nil {
+		return nil // nothing is tracked, so there are none
+	}
+	if _, err := s.settle.Run(&ebpf.RunOptions{}); err != nil {
+		return fmt.Errorf("settle young sessions: %w", err)
+	}
+	return nil
+}
+
+// find gives a session, young or not, or nil if there is none.
+func (s *Sessions) find(key bpfTuple) (*bpfSession, error) {
+	var young bpfYoungSession
+	err := s.young.Lookup(youngIndex(key), &young)
+	switch {
+	case errors.Is(err, ebpf.ErrKeyNotExist): // nothing is tracked: there is one place
+	case err != nil:
+		return nil, fmt.Errorf("read young session: %w", err)
+	case young.Key == key:
+		return &young.Session, nil
+	}
+	var v bpfSession
+	err = s.m.Lookup(key, &v)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read session: %w", err)
+	}
+	return &v, nil
+}
+
+// youngIndex gives the place of a session. As young_place of bpf/lib/young.h.
+func youngIndex(key bpfTuple) uint32 {
+	const multiplier = 0x9e3779b1
+	source, destination := key.Source.Word, key.Destination.Word
+	hash := source[2]*multiplier ^ source[3]
+	hash = hash*multiplier ^ destination[2]
+	hash = hash*multiplier ^ destination[3]
+	hash = hash*multiplier ^ (uint32(key.SourcePort)<<16 | uint32(key.DestinationPort))
+	return hash * multiplier >> 22
+}
