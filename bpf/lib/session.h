@@ -216,37 +216,38 @@ static __always_inline void session_keep(struct inquiry *q, bool settled)
 }
 
 /*
- * Whether a packet is TCP's, opens nothing and carries nothing. Its frame may be longer, since Ethernet's are filled up to 60 bytes: the
+ * Whether a packet of TCP in one piece carries nothing. Its frame may be longer, since Ethernet's are filled up to 60 bytes: the
  * length that IP tells is asked for, which is 0 where that cannot be told.
  */
-static __noinline bool session_is_bare(struct __sk_buff *skb, const struct transport *t)
+static __noinline bool session_is_empty(struct __sk_buff *skb, const struct transport *t)
 {
 	bool ipv4 = skb->protocol == bpf_htons(ETH_P_IP);
 	__be16 length = 0;
 	__u8 words = 0;
 
-	if (t->tuple.protocol != PROTOCOL_TCP || t->flags & TCP_SYN || t->in_pieces)
-		return false;
 	bpf_skb_load_bytes(skb, ETH_HLEN + (ipv4 ? 2 : 4), &length, sizeof(length));
 	bpf_skb_load_bytes(skb, t->offset + __builtin_offsetof(struct transport_header, words), &words, sizeof(words));
 	return length &&
 	       ETH_HLEN + (ipv4 ? 0 : sizeof(struct ipv6hdr)) + bpf_ntohs(length) <= t->offset + (words >> 4) * 4;
 }
 
+/* Whether a packet is TCP's, opens nothing and carries nothing. */
+static __always_inline bool session_is_bare(struct __sk_buff *skb, const struct transport *t)
+{
+	return t->tuple.protocol == PROTOCOL_TCP && !(t->flags & TCP_SYN) && !t->in_pieces && session_is_empty(skb, t);
+}
+
 /*
- * Begins a session in the place of *old, if there is one and the policies allow the packet. What comes late, of one that is over and kept no more,
- * begins none: an acknowledgment or a FIN that is repeated. Nor does a reset, which ends what is not known anyway.
+ * Begins a session, if the policies allow the packet. What comes late, of one that is over and kept no more, begins none: a `bare` packet, as an
+ * acknowledgment or a FIN that is repeated. Nor does a reset, which ends what is not known anyway.
  */
-static __always_inline int session_begin(struct __sk_buff *skb, struct inquiry *q, __u64 now, const struct session *old,
-					 bool settled)
+static __always_inline int session_begin(struct __sk_buff *skb, struct inquiry *q, __u64 now, bool bare, bool settled)
 {
 	struct session *s = &q->session;
 	bool answer = false;
 	int reason = session_ask_unknown(skb, q, &answer);
 
-	if (reason != SESSION_ALLOWED || q->transport.flags & TCP_RST)
-		return reason;
-	if (!old && session_is_bare(skb, &q->transport))
+	if (reason != SESSION_ALLOWED || bare || q->transport.flags & TCP_RST)
 		return reason;
 	s->opened = s->seen = now;
 	s->packets[0] = s->packets[1] = s->bytes[0] = s->bytes[1] = 0;
@@ -431,8 +432,8 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 	struct inquiry *q = inquiry_place(); /* found, so that it has keys of maps */
 	struct young_session *young;
 	struct session *s;
-	bool doubted;
-	int reason;
+	int reason = SESSION_UNKNOWN;
+	bool doubted, bare;
 	__u64 now;
 
 	if (!policy_tracks())
@@ -468,18 +469,22 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 		return session_ask_error(skb, q, s);
 	}
 	now = connection_now();
-	reason = s ? session_go_on(skb, q, s, now) : SESSION_UNKNOWN;
-	if (young && unlikely(!young_is(young, &q->key))) {
-		s = 0; /* that was another one's, which has got the place meanwhile */
+#pragma clang loop unroll(disable)
+	for (int attempt = 0; attempt < 2; attempt++) {
+		reason = s ? session_go_on(skb, q, s, now) : SESSION_UNKNOWN;
+		if (likely(!young || young_is(young, &q->key)))
+			break;
+		/* It has moved meanwhile, or what was looked at was another one already, which has got the place. */
 		young = 0;
-		reason = SESSION_UNKNOWN;
+		s = bpf_map_lookup_elem(&sessions, &q->key);
 	}
 	doubted = reason == SESSION_DOUBTED;
+	bare = reason == SESSION_UNKNOWN && !s && session_is_bare(skb, &q->transport);
 	if (reason == SESSION_UNKNOWN || doubted)
-		reason = session_begin(skb, q, now, s, s && !young);
+		reason = session_begin(skb, q, now, bare, s && !young);
 	if (unlikely(doubted && reason != SESSION_ALLOWED && s))
 		session_revoke(skb, q, s);
-	if (reason == SESSION_ALLOWED && d && session_may_permit(&q->transport))
+	if (reason == SESSION_ALLOWED && d && !bare && session_may_permit(&q->transport))
 		session_permit(d, q);
 	return reason;
 }

@@ -190,6 +190,10 @@ func TestBareSegmentsBeginNoSession(t *testing.T) {
 					t.Errorf("%d sessions, expected %d", n, c.begins)
 				}
 				if c.begins == 0 {
+					p.allows(t, "data afterwards", wireBrings(segmentOf(fromWire(), client, server, tcpACK)))
+					if n := len(p.sessions(t)); n != 1 {
+						t.Errorf("%d sessions after data, expected one", n)
+					}
 					p.ingress(t, map[policy.Identity]policy.Ports{})
 					p.denies(t, "forbidden", in, noIngress)
 				}
