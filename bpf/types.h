@@ -470,10 +470,8 @@ _Static_assert(sizeof(struct session) == 72, "session has no hidden padding");
 struct ruling {
 	__u32 revision;
 	__u32 set, identity;
-	__be16 port;
-	__u8 protocol;
-	__u8 known;   /* enum policy_known of lib/policy.h */
-	__u32 policy; /* that allows it; a struct policy_port_key asks for it */
+	__u32 what;   /* protocol and port, as policy_what of lib/policy.h has them */
+	__u32 policy; /* that allows it */
 };
 _Static_assert(sizeof(struct ruling) == 20, "ruling has no hidden padding");
 

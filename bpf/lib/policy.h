@@ -116,62 +116,55 @@ enum policy_known {
 
 #define POLICY_FORBIDS -1
 
-/* The place in `rulings` of a question; programs on one CPU do not interrupt each other. */
-static __always_inline struct ruling *policy_ruling(const struct ruling *asked)
+/* What is asked about a packet, as one number: programs of Linux 6.1 have no room for more on the stack. `known` is an enum policy_known. */
+static __always_inline __u32 policy_what(__u8 protocol, __be16 port, __u32 known)
 {
-	__u32 hash = asked->set * 0x9e3779b1 ^ asked->identity; /* Knuth's multiplicative hash */
-	__u32 index;
+	return (__u32)port << 16 | protocol << 8 | known;
+}
 
-	hash = hash * 0x9e3779b1 ^ ((__u32)asked->port << 16 | asked->protocol << 8 | asked->known);
-	index = hash * 0x9e3779b1 >> 24;
+/* The place in `rulings` of a question; programs on one CPU do not interrupt each other. */
+static __always_inline struct ruling *policy_ruling(__u32 set, __u32 identity, __u32 what)
+{
+	__u32 hash = (set * 0x9e3779b1 ^ identity) * 0x9e3779b1 ^ what; /* Knuth's multiplicative hash */
+	__u32 index = hash * 0x9e3779b1 >> 24;
+
 	_Static_assert(RULINGS_MAX == 1 << 8, "the index has 8 bits");
 	return bpf_map_lookup_elem(&rulings, &index);
 }
 
-/* Whether two are answers to the same question. */
-static __always_inline bool policy_same_ruling(const struct ruling *a, const struct ruling *b)
-{
-	return a->revision == b->revision && a->set == b->set && a->identity == b->identity && a->port == b->port &&
-	       a->protocol == b->protocol && a->known == b->known;
-}
-
 /* What a set of rules says, from its tables: as policy_ask. */
-static __always_inline __s64 policy_look_up(const struct ruling *asked)
+static __always_inline __s64 policy_look_up(__u32 set, __u32 identity, __u32 what)
 {
-	struct policy_port_key key = {.prefix_len = asked->known, .protocol = asked->protocol};
-	__u32 ports = policy_allowed(asked->set, asked->identity);
+	struct policy_port_key key = {.prefix_len = what & 0xff, .protocol = what >> 8};
+	__u32 ports = policy_allowed(set, identity);
+	__be16 port = what >> 16;
 	const __u32 *policy;
 
 	if (!ports)
 		return POLICY_FORBIDS;
 	key.ports = bpf_htonl(ports);
-	__builtin_memcpy(key.port, &asked->port, sizeof(key.port));
+	__builtin_memcpy(key.port, &port, sizeof(key.port));
 	policy = bpf_map_lookup_elem(&policy_ports, &key);
 	return policy ? (__s64)*policy : POLICY_FORBIDS;
 }
 
 /*
  * What a set of rules says about connections with somebody: the number of the NetworkPolicy that allows them, or
- * POLICY_FORBIDS. `port` is the one that they are opened to, in network order; `known` is an enum policy_known. What is allowed is
- * remembered, as sessions are, under the revision that was read before the tables. What is forbidden is not: a rule that is added makes no new
- * revision.
+ * POLICY_FORBIDS. What is allowed is remembered, as sessions are, for as long as the revision is the same, which was read before the tables. What is
+ * forbidden is not: a rule that is added makes no new revision.
  */
-SEPARATE __s64 policy_ask(__u32 set, __u32 identity, __u8 protocol, __u16 port, __u32 known)
+SEPARATE __s64 policy_ask(__u32 set, __u32 identity, __u32 what, __u32 revision)
 {
-	struct ruling asked = {.set = set, .identity = identity, .port = port, .protocol = protocol, .known = known};
 	struct ruling *r;
 	__s64 policy;
 
 	if (!config_policy)
 		return POLICY_FORBIDS;
-	asked.revision = policy_revision();
-	r = policy_ruling(&asked);
-	if (r && likely(policy_same_ruling(r, &asked)))
+	r = policy_ruling(set, identity, what);
+	if (r && likely(r->set == set && r->identity == identity && r->what == what && r->revision == revision))
 		return r->policy;
-	policy = policy_look_up(&asked);
-	if (r && policy != POLICY_FORBIDS) {
-		asked.policy = policy;
-		*r = asked;
-	}
+	policy = policy_look_up(set, identity, what);
+	if (r && policy != POLICY_FORBIDS)
+		*r = (struct ruling){revision, set, identity, what, policy};
 	return policy;
 }

@@ -92,7 +92,7 @@ static __always_inline __s64 session_ask_rules(const struct inquiry *q, __u32 se
 	identity = policy_identity(other, POLICY_BY_ALL);
 	if (unlikely(identity == IDENTITY_NODE))
 		identity = policy_identity(other, POLICY_BY_BLOCKS);
-	policy = policy_ask(set, identity, q->transport.tuple.protocol, port, q->known);
+	policy = policy_ask(set, identity, policy_what(q->transport.tuple.protocol, port, q->known), q->revision);
 	return policy == POLICY_FORBIDS ? -(__s64)forbidden : policy;
 }
 
@@ -432,7 +432,7 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 	struct inquiry *q = inquiry_place(); /* found, so that it has keys of maps */
 	struct young_session *young;
 	struct session *s;
-	int reason = SESSION_UNKNOWN;
+	int reason;
 	bool doubted, bare;
 	__u64 now;
 
@@ -469,8 +469,7 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 		return session_ask_error(skb, q, s);
 	}
 	now = connection_now();
-#pragma clang loop unroll(disable)
-	for (int attempt = 0; attempt < 2; attempt++) {
+	for (;;) { /* twice at most */
 		reason = s ? session_go_on(skb, q, s, now) : SESSION_UNKNOWN;
 		if (likely(!young || young_is(young, &q->key)))
 			break;
@@ -480,11 +479,13 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 	}
 	doubted = reason == SESSION_DOUBTED;
 	bare = reason == SESSION_UNKNOWN && !s && session_is_bare(skb, &q->transport);
+	if (bare)
+		d = 0; /* there is no session that a permit would be of */
 	if (reason == SESSION_UNKNOWN || doubted)
 		reason = session_begin(skb, q, now, bare, s && !young);
 	if (unlikely(doubted && reason != SESSION_ALLOWED && s))
 		session_revoke(skb, q, s);
-	if (reason == SESSION_ALLOWED && d && !bare && session_may_permit(&q->transport))
+	if (reason == SESSION_ALLOWED && d && session_may_permit(&q->transport))
 		session_permit(d, q);
 	return reason;
 }

@@ -374,9 +374,7 @@ type bpfRuling struct {
 	Revision uint32
 	Set      uint32
 	Identity uint32
-	Port     uint16
-	Protocol uint8
-	Known    uint8
+	What     uint32
 	Policy   uint32
 }
 
