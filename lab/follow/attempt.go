@@ -2,6 +2,7 @@ package follow
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -35,6 +36,16 @@ type attempts struct {
 	to   netip.AddrPort
 	open []attempt // the oldest first
 	next time.Time
+	// unbegun is why the latest of those that could not even begin did not.
+	unbegun error
+}
+
+// because adds to what was found why attempts could not begin: they say nothing about whoever was to answer.
+func (a *attempts) because(found error) error {
+	if a.unbegun == nil {
+		return found
+	}
+	return fmt.Errorf("%w; attempts could not begin: %w", found, a.unbegun)
 }
 
 // close ends all of them.
@@ -51,8 +62,11 @@ func (a *attempts) abandon(n int) {
 // step begins another one if it is time, and waits until one has something to say or the next is due.
 func (a *attempts) step() error {
 	if now := time.Now(); !now.Before(a.next) {
-		if fd, err := begin(a.to); err == nil {
+		fd, err := begin(a.to)
+		if err == nil {
 			a.open = append(a.open, attempt{fd, now})
+		} else {
+			a.unbegun = err
 		}
 		a.next = now.Add(between)
 	}
@@ -90,7 +104,7 @@ func until(to netip.AddrPort, want int, limit time.Duration) (time.Time, error) 
 			return at, nil
 		}
 	}
-	return time.Time{}, errNobody
+	return time.Time{}, all.because(errNobody)
 }
 
 // quiet is how long connections have to go unanswered, one begun every millisecond, until it is believed that they will. A
@@ -117,7 +131,7 @@ func untilNobody(to netip.AddrPort, _ int, limit time.Duration) (time.Time, erro
 			}
 		}
 	}
-	return time.Time{}, errStill
+	return time.Time{}, all.because(errStill)
 }
 
 // begin sends the first packet of a connection, or gives the kernel's refusal to.

@@ -58,6 +58,8 @@ func Answer(in io.Reader, out io.Writer) error {
 
 // Client is a process that makes connections. Its methods are called from one goroutine.
 type Client struct {
+	place   topology.Place
+	program string
 	cmd     *exec.Cmd
 	in      io.WriteCloser
 	answers *bufio.Scanner
@@ -65,19 +67,28 @@ type Client struct {
 
 // Start starts a client at a place; program is one that has the command.
 func Start(place topology.Place, program string) (*Client, error) {
-	cmd := exec.Command(program, Command)
+	c := &Client{place: place, program: program}
+	if err := c.start(); err != nil {
+		return nil, fmt.Errorf("start client of connections: %w", err)
+	}
+	return c, nil
+}
+
+func (c *Client) start() error {
+	cmd := exec.Command(c.program, Command)
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := place.Start(cmd); err != nil {
-		return nil, fmt.Errorf("start client of connections: %w", err)
+	if err := c.place.Start(cmd); err != nil {
+		return err
 	}
-	return &Client{cmd, in, bufio.NewScanner(out)}, nil
+	c.cmd, c.in, c.answers = cmd, in, bufio.NewScanner(out)
+	return nil
 }
 
 // Waiting is an answer that has not come yet.
@@ -112,6 +123,19 @@ func (w Waiting) End(ctx context.Context) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("read answer %q: %w", rest, err)
 	}
 	return time.Unix(0, nanoseconds), nil
+}
+
+// Abandon ends the wait for an answer that is of no use any more. The client's process ends with it, and another one takes its place, to which
+// the answer cannot come.
+func (w Waiting) Abandon() error {
+	_ = w.client.cmd.Process.Kill() // one that has ended by itself is no worse
+	if err := w.client.Close(); err != nil {
+		return err
+	}
+	if err := w.client.start(); err != nil {
+		return fmt.Errorf("start client of connections again: %w", err)
+	}
+	return nil
 }
 
 // Reach makes connections until one reaches the wanted backend.

@@ -101,3 +101,14 @@ func TestUntilSomebodyListens(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Attempts that the client's own side refuses are no silence of the other's, and are named.
+func TestAttemptsThatCannotBegin(t *testing.T) {
+	nowhere := netip.MustParseAddrPort("255.255.255.255:9") // TCP has no broadcast: the kernel refuses to connect
+	for name, wait := range map[string]func(netip.AddrPort, int, time.Duration) (time.Time, error){"somebody": until, "nobody": untilNobody} {
+		_, err := wait(nowhere, Anybody, 20*time.Millisecond)
+		if err == nil || !strings.Contains(err.Error(), "could not begin") {
+			t.Errorf("waiting for %s: %v", name, err)
+		}
+	}
+}

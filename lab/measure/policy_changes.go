@@ -209,14 +209,7 @@ func (c *policyChanges) one(ctx context.Context, what result.PolicyHappening) (t
 	case result.PolicyRemoved:
 		make, to = func() error { return c.lane.remove(ctx, deny) }, c.bare
 	}
-	waiting, err := c.client.Begin(to, want, changeLimit)
-	if err != nil {
-		return 0, err
-	}
-	time.Sleep(warning)
-	begin := time.Now()
-	err = make()
-	at, reached := waiting.End(ctx)
+	took, err := timed(ctx, c.client, to, want, make)
 	// A connection in the making when the change came may be the first that nobody answers.
-	return max(0, at.Sub(begin)), errors.Join(err, reached)
+	return max(0, took), err
 }

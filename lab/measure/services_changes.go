@@ -134,17 +134,10 @@ func (c *changes) one(ctx context.Context, what result.Happening) (time.Duration
 		time.Sleep(c.pause)
 		s.Backends, want = c.backends[:2], 1
 	}
-	waiting, err := c.client.Begin(to, want, changeLimit)
-	if err != nil {
-		return 0, err
-	}
-	time.Sleep(warning)
-	begin := time.Now()
-	if what == result.BackendAdded {
-		err = c.lane.api.Put(s.Slice())
-	} else {
-		err = c.lane.api.Put(s.Objects()...)
-	}
-	at, reached := waiting.End(ctx)
-	return at.Sub(begin), errors.Join(err, reached)
+	return timed(ctx, c.client, to, want, func() error {
+		if what == result.BackendAdded {
+			return c.lane.api.Put(s.Slice())
+		}
+		return c.lane.api.Put(s.Objects()...)
+	})
 }
