@@ -211,8 +211,12 @@ func (b *policyBench) truth(ctx context.Context) error {
 			b.progress.Note("which connections work with %s: %v", t.Contender, err)
 			t.Error = err.Error()
 		}
-		if wrong := wrongAnswers(answers); wrong > 0 {
+		wrong, unknown := judged(answers)
+		if wrong > 0 {
 			b.progress.Note("%s: %d of %d connections are not as they have to be", t.Contender, wrong, len(answers))
+		}
+		if unknown > 0 {
+			b.progress.Note("%s: of %d of %d connections it is not known whether they work", t.Contender, unknown, len(answers))
 		}
 		b.run.Policy.Truth = append(b.run.Policy.Truth, t)
 		b.progress.Advance(aTruth)
@@ -220,13 +224,17 @@ func (b *policyBench) truth(ctx context.Context) error {
 	return nil
 }
 
-func wrongAnswers(answers []result.Answer) (n int) {
+// judged counts the answers that are not as they have to be, and those that are not known.
+func judged(answers []result.Answer) (wrong, unknown int) {
 	for _, a := range answers {
-		if a.Works != a.Want {
-			n++
+		switch {
+		case a.Unknown != "":
+			unknown++
+		case a.Works != a.Want:
+			wrong++
 		}
 	}
-	return n
+	return wrong, unknown
 }
 
 func (b *policyBench) close() error {

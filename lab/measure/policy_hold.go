@@ -115,11 +115,13 @@ func (l *policyLane) wrong(ctx context.Context, wanted int, probes []probe) (str
 		wait.Go(func() { works[i], errs[i] = truth.Ask(ctx, p.from, p.to, corev1.ProtocolTCP, p.works) })
 	}
 	wait.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return "", err
+	if ctx.Err() != nil {
+		return "", ctx.Err()
 	}
 	for i, p := range probes {
-		if works[i] && !p.works {
+		if errs[i] != nil { // for good, or because the network is not ready yet
+			return fmt.Sprintf("a connection could not be tried, %s: %v", p.what, errs[i]), nil
+		} else if works[i] && !p.works {
 			return "a connection works that none allows, " + p.what, nil
 		} else if p.works && !works[i] {
 			return "a connection does not work that nothing forbids, " + p.what, nil

@@ -75,6 +75,14 @@ time=2026-11-20T22:00:02Z level=DEBUG msg="NetworkPolicies written" policies=10`
 	}
 }
 
+// An answer that is not known is none, whatever it says.
+func TestJudged(t *testing.T) {
+	answers := []result.Answer{{Want: true, Works: true}, {Want: false, Works: true}, {Want: true, Unknown: "no route"}, {Want: false, Unknown: "no route"}}
+	if wrong, unknown := judged(answers); wrong != 1 || unknown != 2 {
+		t.Errorf("%d wrong, %d unknown", wrong, unknown)
+	}
+}
+
 // The rules of iptables are right by every answer, and changes of them are noticed.
 func TestRunPolicy(t *testing.T) {
 	testenv.Root(t)
@@ -106,7 +114,7 @@ func TestRunPolicy(t *testing.T) {
 		t.Fatalf("%+v", run.Policy.Truth)
 	}
 	for _, a := range run.Policy.Truth[0].Answers {
-		if a.Works != a.Want {
+		if a.Works != a.Want || a.Unknown != "" {
 			t.Errorf("%+v", a)
 		}
 	}

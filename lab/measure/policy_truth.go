@@ -3,7 +3,6 @@ package measure
 import (
 	"context"
 	"net/netip"
-	"slices"
 
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/result"
@@ -49,19 +48,20 @@ func (l *policyLane) truth(ctx context.Context) (answers []result.Answer, err er
 		}
 		defer end()
 	}
-	if err := l.put(ctx, truth.Objects(address)...); err != nil {
+	questions := truth.Questions()
+	found, err := truth.Answers(ctx, questions, place, address, func() error { return l.put(ctx, truth.Objects(address)...) })
+	if err != nil {
 		return nil, err
 	}
-	questions := truth.Questions()
-	works, err := truth.Answers(ctx, questions, place, address)
 	for i, q := range questions {
-		if i >= len(works) {
-			break
-		}
-		answers = append(answers, result.Answer{
+		a := result.Answer{
 			Direction: q.Direction, By: q.By, Case: q.Case, Path: q.Path(), Protocol: string(q.Protocol), From: q.From, To: q.To, Port: int(q.Port),
-			Want: q.Want, Works: works[i],
-		})
+			Want: q.Want, Works: found[i].Works,
+		}
+		if found[i].Unknown != nil {
+			a.Unknown = found[i].Unknown.Error()
+		}
+		answers = append(answers, a)
 	}
-	return slices.Clip(answers), err
+	return answers, nil
 }

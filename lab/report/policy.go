@@ -53,10 +53,11 @@ type truthRow struct {
 	Cells                            []truthCell
 }
 
-// truthCell is "works" or "does not"; Wrong if that is not as it has to be, empty without an answer.
+// truthCell is "works" or "does not", Wrong if that is not as it has to be; or "not known", and Why.
 type truthCell struct {
 	Text  string
 	Wrong bool
+	Why   string
 }
 
 type compileRow struct{ Name, Among, Local, Scratch, Compiler, Change, Tables, Note string }
@@ -141,7 +142,8 @@ func newTruthTable(all []result.Truth) *truthTable {
 			continue
 		}
 		t.Columns = append(t.Columns, truth.Contender)
-		wrong := 0
+		wrong, known := 0, 0
+		var unknown []string
 		for _, a := range truth.Answers {
 			what := strings.TrimSuffix(fmt.Sprintf("%s, %s, %s", a.Direction, a.By, a.Case), ", ")
 			q := question{what, pathWords(a.Path), fmt.Sprintf("%s %d", a.Protocol, a.Port), a.From + " → " + a.To, works(a.Want)}
@@ -149,12 +151,21 @@ func newTruthTable(all []result.Truth) *truthTable {
 				found[q] = map[string]truthCell{}
 				order = append(order, q)
 			}
-			found[q][truth.Contender] = truthCell{works(a.Works), a.Works != a.Want}
+			if a.Unknown != "" {
+				found[q][truth.Contender] = truthCell{Text: notKnown, Why: a.Unknown}
+				unknown = append(unknown, a.Unknown)
+				continue
+			}
+			known++
+			found[q][truth.Contender] = truthCell{Text: works(a.Works), Wrong: a.Works != a.Want}
 			if a.Works != a.Want {
 				wrong++
 			}
 		}
-		t.Wrong = append(t.Wrong, fact{truth.Contender, fmt.Sprintf("%d of %d wrong", wrong, len(truth.Answers))})
+		t.Wrong = append(t.Wrong, fact{truth.Contender, fmt.Sprintf("%d of %d wrong", wrong, known)})
+		if len(unknown) > 0 {
+			t.Notes = append(t.Notes, fact{truth.Contender, fmt.Sprintf("%d of %d %s; the first: %s", len(unknown), len(truth.Answers), notKnown, unknown[0])})
+		}
 	}
 	if len(order) == 0 && len(t.Notes) == 0 {
 		return nil
@@ -172,6 +183,9 @@ func newTruthTable(all []result.Truth) *truthTable {
 	}
 	return t
 }
+
+// notKnown is said of a connection that could not be tried, or that shows nothing by not working.
+const notKnown = "not known"
 
 func works(yes bool) string {
 	if yes {
@@ -195,7 +209,7 @@ func (t *truthTable) Verdict(r truthRow) (text string, wrong bool) {
 		wrong = wrong || cell.Wrong
 	}
 	var parts []string
-	for _, answer := range []string{works(true), works(false), dash} {
+	for _, answer := range []string{works(true), works(false), notKnown, dash} {
 		switch names := with[answer]; {
 		case len(names) == len(t.Columns):
 			parts = append(parts, fmt.Sprintf("%s with all %d", answer, len(names)))

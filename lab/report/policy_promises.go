@@ -43,9 +43,13 @@ func policyPromises(run *result.Run) []promise {
 		got: func(*view) (stats.Interval, bool) { return beelinesWrong(run) },
 		beside: func() string {
 			asked, _ := beelinesWrong(run)
-			return fmt.Sprintf("of %d", asked.N)
+			text := fmt.Sprintf("of %d", asked.N)
+			if n := beelinesUnknown(run); n > 0 {
+				text += fmt.Sprintf(", %d %s", n, notKnown)
+			}
+			return text
 		},
-		brokeOff: beelinesSilent(run),
+		brokeOff: beelinesSilent(run), incomplete: beelinesUnknown(run) > 0,
 	})
 }
 
@@ -105,15 +109,18 @@ func changePromises(run *result.Run) []promise {
 	return list
 }
 
-// beelinesWrong counts the wrong answers of all contenders that are Beeline.
+// beelinesWrong counts the wrong answers of all contenders that are Beeline, of those that are known.
 func beelinesWrong(run *result.Run) (stats.Interval, bool) {
 	wrong, asked := 0, 0
 	for _, t := range run.Policy.Truth {
 		if !strings.HasPrefix(t.Contender, subject) {
 			continue
 		}
-		asked += len(t.Answers)
 		for _, a := range t.Answers {
+			if a.Unknown != "" {
+				continue
+			}
+			asked++
 			if a.Works != a.Want {
 				wrong++
 			}
@@ -125,4 +132,16 @@ func beelinesWrong(run *result.Run) (stats.Interval, bool) {
 // beelinesSilent says whether a contender that is Beeline has not answered, or not everything.
 func beelinesSilent(run *result.Run) bool {
 	return slices.ContainsFunc(run.Policy.Truth, func(t result.Truth) bool { return strings.HasPrefix(t.Contender, subject) && t.Error != "" })
+}
+
+// beelinesUnknown counts the answers of all contenders that are Beeline of which nobody knows whether they are right.
+func beelinesUnknown(run *result.Run) (n int) {
+	for _, t := range run.Policy.Truth {
+		for _, a := range t.Answers {
+			if strings.HasPrefix(t.Contender, subject) && a.Unknown != "" {
+				n++
+			}
+		}
+	}
+	return n
 }

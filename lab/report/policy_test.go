@@ -160,3 +160,33 @@ func TestPoliciesAreShown(t *testing.T) {
 		t.Error("the page lacks the chart")
 	}
 }
+
+// A connection of which nobody knows whether it works is neither right nor wrong, and the promise about all of them waits for it.
+func TestUnknownAnswersAreNoRightOnes(t *testing.T) {
+	run := ofPolicies()
+	right := run.Policy.Truth[0].Answers[0]
+	unknown := right
+	unknown.Unknown, unknown.From = "no route to host", "alien"
+	run.Policy.Truth = []result.Truth{{Contender: subject, Answers: []result.Answer{right, unknown}}, {Contender: withPolicy, Answers: []result.Answer{right, right}}}
+	for _, r := range newView(run).promises() {
+		if strings.HasPrefix(r.What, "Connections that are not") && (r.Kept != notMeasured || r.Got != "0" || r.Interval != "of 3, 1 not known") {
+			t.Errorf("%+v", r)
+		}
+	}
+	var table, markdown, page bytes.Buffer
+	for _, err := range []error{Table(&table, run), Markdown(&markdown, run), HTML(&page, run)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{"table": table.String(), "markdown": markdown.String(), "page": page.String()} {
+		for _, want := range []string{"0 of 1 wrong", "1 of 2 not known; the first: no route to host", "0 of 2 wrong"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s lacks %q", name, want)
+			}
+		}
+	}
+	if want := `<td class="missing" title="no route to host">not known</td>`; !strings.Contains(page.String(), want) {
+		t.Errorf("the page lacks %s", want)
+	}
+}

@@ -32,6 +32,8 @@ type promise struct {
 	beside func() string
 	// brokeOff says that something went wrong while this was measured: what there is of it may break a promise, not keep one.
 	brokeOff bool
+	// incomplete says the same of what did not go wrong as a whole, but is not known in part; beside says which.
+	incomplete bool
 }
 
 // promiseRow is a promise, ready to print. Kept is "kept", "not kept" or "not measured".
@@ -90,9 +92,9 @@ func (p promise) row(v *view) promiseRow {
 	}
 	if p.brokeOff {
 		r.Interval = strings.TrimPrefix(r.Interval+"; broke off", dash+"; ")
-		if r.Kept == kept {
-			r.Kept = notMeasured
-		}
+	}
+	if (p.brokeOff || p.incomplete) && r.Kept == kept {
+		r.Kept = notMeasured
 	}
 	return r
 }

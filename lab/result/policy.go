@@ -62,6 +62,8 @@ type Answer struct {
 	// Want says whether it has to work, Works whether it does.
 	Want  bool `json:"want"`
 	Works bool `json:"works"`
+	// Unknown says why that is not known. Works says nothing then.
+	Unknown string `json:"unknown,omitempty"`
 }
 
 // PolicyHappening is a change whose effect on new connections is timed.

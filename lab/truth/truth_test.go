@@ -98,35 +98,7 @@ func TestAsk(t *testing.T) {
 			}
 		}
 	}
-	questions := []Question{{To: "a", Protocol: corev1.ProtocolTCP, Port: first, Want: true}, {To: "b", Protocol: corev1.ProtocolUDP, Port: first}}
-	answers, err := Answers(t.Context(), questions, func(string) topology.Place { return here }, func(name string) netip.Addr {
-		return map[string]netip.Addr{"a": answering, "b": silent}[name]
-	})
-	if err != nil || !answers[0] || answers[1] {
-		t.Errorf("%v, %v", answers, err)
-	}
 	if _, err := Listen(t.Context(), here, answering); err == nil {
 		t.Error("two listen at one address")
-	}
-}
-
-// What is silent when it is asked first and answers later is not believed to be silent.
-func TestAnswersThatChange(t *testing.T) {
-	here := topology.Place{CPU: topology.AnyCPU}
-	begins := netip.MustParseAddr("127.0.7.3")
-	ends := make(chan func(), 1)
-	go func() {
-		time.Sleep(refusedFor + pause/2)
-		end, err := Listen(t.Context(), here, begins)
-		if err != nil {
-			t.Error(err)
-		}
-		ends <- end
-	}()
-	defer func() { (<-ends)() }()
-	questions := []Question{{To: "a", Protocol: corev1.ProtocolTCP, Port: first}}
-	answers, err := Answers(t.Context(), questions, func(string) topology.Place { return here }, func(string) netip.Addr { return begins })
-	if err != nil || !answers[0] {
-		t.Errorf("%v, %v", answers, err)
 	}
 }
