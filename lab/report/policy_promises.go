@@ -23,7 +23,7 @@ func policyPromises(run *result.Run) []promise {
 			if title == "" {
 				title = w
 			}
-			list = append(list, promise{what: what + ", " + title, bound: bounds[w], got: func(v *view) (stats.Interval, bool) {
+			list = append(list, promise{what: what + ", " + title, bound: bounds[w], median: true, got: func(v *view) (stats.Interval, bool) {
 				return v.within(w, a, w, b, v.placement())
 			}})
 		}

@@ -28,6 +28,8 @@ type promise struct {
 	show func(float64) string
 	// got is what the run has; ok is false where it has nothing to say.
 	got func(*view) (found stats.Interval, ok bool)
+	// median says that it is a median over the rounds, which another run would find elsewhere: how far, the interval tells.
+	median bool
 	// beside says what a figure without an interval is of; nil has nothing to say.
 	beside func() string
 	// brokeOff says that something went wrong while this was measured: what there is of it may break a promise, not keep one.
@@ -36,13 +38,19 @@ type promise struct {
 	incomplete bool
 }
 
-// promiseRow is a promise, ready to print. Kept is "kept", "not kept" or "not measured".
-type promiseRow struct{ What, Wanted, Got, Interval, Kept string }
+// promiseRow is a promise, ready to print. Kept is "kept", "not kept" or "not measured", by the median alone. Decided is "yes" where the whole
+// interval is on the same side of the bound, and "no", or "no: too few rounds", where chance may have put the median there; a dash where
+// nothing was measured and for figures that are no medians.
+type promiseRow struct{ What, Wanted, Got, Interval, Kept, Decided string }
 
 const (
 	kept        = "kept"
 	notKept     = "not kept"
 	notMeasured = "not measured"
+
+	decided   = "yes"
+	open      = "no"
+	fewRounds = "no: too few rounds"
 )
 
 // promises are those that runs of this kind are made to check; none for a run of the network.
@@ -75,7 +83,7 @@ func (p promise) row(v *view) promiseRow {
 	if p.show != nil {
 		wanted = show(p.bound)
 	}
-	r := promiseRow{What: p.what, Wanted: sign + wanted, Got: dash, Interval: dash, Kept: notMeasured}
+	r := promiseRow{What: p.what, Wanted: sign + wanted, Got: dash, Interval: dash, Kept: notMeasured, Decided: dash}
 	found, ok := p.got(v)
 	if !ok || found.N == 0 {
 		return r
@@ -87,8 +95,11 @@ func (p promise) row(v *view) promiseRow {
 		r.Interval = p.beside()
 	}
 	r.Kept = notKept
-	if p.atMost && found.Median <= p.bound || !p.atMost && found.Median >= p.bound {
+	if p.keptBy(found.Median) {
 		r.Kept = kept
+	}
+	if p.median {
+		r.Decided = p.decided(found)
 	}
 	if p.brokeOff {
 		r.Interval = strings.TrimPrefix(r.Interval+"; broke off", dash+"; ")
@@ -97,6 +108,25 @@ func (p promise) row(v *view) promiseRow {
 		r.Kept = notMeasured
 	}
 	return r
+}
+
+// keptBy says whether a value is within the bound.
+func (p promise) keptBy(value float64) bool {
+	if p.atMost {
+		return value <= p.bound
+	}
+	return value >= p.bound
+}
+
+// decided says whether both ends of the interval of a median say the same of the promise.
+func (p promise) decided(found stats.Interval) string {
+	switch {
+	case found.Low == nil || found.High == nil:
+		return fewRounds
+	case p.keptBy(*found.Low) == p.keptBy(*found.High):
+		return decided
+	}
+	return open
 }
 
 // levels are the numbers of Services that a workload was run with.
@@ -131,7 +161,7 @@ func servicePromises(run *result.Run) []promise {
 			}
 		}
 		list = append(list, promise{
-			what: "ClusterIP against pod IP, " + title, bound: 0.98,
+			what: "ClusterIP against pod IP, " + title, bound: 0.98, median: true,
 			got: func(v *view) (stats.Interval, bool) {
 				return v.within(through(run, of, 1), atSocket, of, atSocket, result.OneCore)
 			},
@@ -147,7 +177,7 @@ func servicePromises(run *result.Run) []promise {
 	started := syncOf(run, atSocket, most, 10)
 	return append(list,
 		promise{
-			what: "ClusterIP, TCP_CRR with 10,000 Services against 1", bound: 0.97,
+			what: "ClusterIP, TCP_CRR with 10,000 Services against 1", bound: 0.97, median: true,
 			got: func(v *view) (stats.Interval, bool) {
 				return v.within(through(run, "tcp_crr", most), atSocket, through(run, "tcp_crr", 1), atSocket, result.OneCore)
 			},
@@ -199,10 +229,10 @@ func inUnit(unit string) func(float64) string {
 func nodePortPromises() []promise {
 	const saturation = "nodeport_saturation"
 	against := func(what string, bound float64, workload, a, b string, placement result.Placement) promise {
-		return promise{what: what, bound: bound, got: func(v *view) (stats.Interval, bool) { return v.within(workload, a, workload, b, placement) }}
+		return promise{what: what, bound: bound, median: true, got: func(v *view) (stats.Interval, bool) { return v.within(workload, a, workload, b, placement) }}
 	}
 	rate := func(what string, bound float64, contender string) promise {
-		return promise{what: what, bound: bound, show: inUnit("/s"), got: func(v *view) (stats.Interval, bool) {
+		return promise{what: what, bound: bound, median: true, show: inUnit("/s"), got: func(v *view) (stats.Interval, bool) {
 			return v.median(saturation, contender, result.OneCore)
 		}}
 	}
@@ -262,12 +292,12 @@ func (v *view) figureNamed(workload string, placement result.Placement) *figure 
 	return nil
 }
 
-// promiseFinding counts the promises, and names those that are not kept.
+// promiseFinding counts the promises, and names those that are not kept, and those of which chance may have said so.
 func promiseFinding(rows []promiseRow) *finding {
 	if len(rows) == 0 {
 		return nil
 	}
-	n, measured := 0, 0
+	n, measured, undecided := 0, 0, 0
 	detail := ""
 	for _, r := range rows {
 		if r.Kept != notMeasured {
@@ -276,13 +306,37 @@ func promiseFinding(rows []promiseRow) *finding {
 		switch r.Kept {
 		case kept:
 			n++
+			if r.isOpen() {
+				undecided++
+			}
 		case notKept:
-			detail += fmt.Sprintf("Not kept: %s: %s, wanted %s. ", r.What, r.Got, r.Wanted)
+			detail += fmt.Sprintf("Not kept: %s: %s, wanted %s", r.What, r.Got, r.Wanted)
+			if r.isOpen() {
+				detail += fmt.Sprintf(" (not decided: %s)", r.why())
+			}
+			detail += ". "
 		}
+	}
+	if undecided > 0 {
+		detail += fmt.Sprintf("Of those that are kept %d are not decided: another run may find them not kept. ", undecided)
 	}
 	f := &finding{Lead: fmt.Sprintf("%d of %s that were measured are kept.", n, plural(measured, "promise")), Detail: detail}
 	if measured < len(rows) {
 		f.Detail += fmt.Sprintf("%d of %d are not measured by this run.", len(rows)-measured, len(rows))
 	}
 	return f
+}
+
+// Broken says that the promise is not kept.
+func (r promiseRow) Broken() bool { return r.Kept == notKept }
+
+// isOpen says that chance may have put the median on its side of the bound.
+func (r promiseRow) isOpen() bool { return r.Decided == open || r.Decided == fewRounds }
+
+// why says what leaves a promise open.
+func (r promiseRow) why() string {
+	if r.Decided == fewRounds {
+		return "too few rounds for an interval"
+	}
+	return "the 95 % interval is " + r.Interval
 }

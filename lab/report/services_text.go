@@ -80,6 +80,9 @@ func (t *terminal) promises(v *view) {
 		if r.Interval != dash {
 			found += " (" + r.Interval + ")"
 		}
+		if r.isOpen() {
+			found += "; decided: " + r.Decided
+		}
 		t.wrapped("  "+pad(r.Kept, 13), r.What+": wanted "+r.Wanted+", got "+found)
 	}
 }
@@ -90,10 +93,10 @@ func (m *markdown) services(v *view) {
 		m.printf("")
 		m.printf("**What is promised, and what this run found**")
 		m.printf("")
-		m.cells("", "wanted", "got", "95 % interval", "")
-		m.cells("---", "---:", "---:", "---:", "---")
+		m.cells("", "wanted", "got", "95 % interval", "", "decided")
+		m.cells("---", "---:", "---:", "---:", "---", "---")
 		for _, r := range rows {
-			m.cells(r.What, r.Wanted, r.Got, r.Interval, r.Kept)
+			m.cells(r.What, r.Wanted, r.Got, r.Interval, r.Kept, r.Decided)
 		}
 	}
 	s := v.services()
