@@ -72,6 +72,10 @@ func TestNodePortIsInEveryRendering(t *testing.T) {
 			}
 		}
 	}
+	if !strings.Contains(page.String(), `href="#nodeport"`) {
+		t.Error("the page's contents lack the NodePorts")
+	}
+	checkPage(t, []byte(page.String()))
 	if s := newView(&result.Run{}).nodePort(); s != nil {
 		t.Errorf("a run without NodePorts has %+v", s)
 	}

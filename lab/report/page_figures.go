@@ -207,11 +207,18 @@ func ratioChart(f figure, marks map[string][]publishedMark) (template.HTML, []pu
 		Desc:  fmt.Sprintf("%s, %s. Dots are medians of per-round ratios, lines their 95 %% intervals. The table beside the chart has the same figures.", f.heading(), f.unitNote()),
 	}}
 	var legend []publishedMark
+	drawn := 0
 	for _, r := range f.rows {
-		if r.summary == nil || r.contender != baseline && r.summary.Ratio == nil {
+		if r.unsupported != "" { // these are named once, in the overview
 			continue
 		}
 		row := chart.RatioRow{Label: r.contender, Highlight: r.contender == subject}
+		if r.summary == nil || r.contender != baseline && r.summary.Ratio == nil {
+			row.Value = r.absence()
+			c.Rows = append(c.Rows, row)
+			continue
+		}
+		drawn++
 		if r.contender == baseline {
 			one := 1.0
 			row.Ratio, row.Value = &one, "1"
@@ -232,10 +239,18 @@ func ratioChart(f figure, marks map[string][]publishedMark) (template.HTML, []pu
 		}
 		c.Rows = append(c.Rows, row)
 	}
-	if len(c.Rows) < 2 {
+	if drawn < 2 {
 		return "", nil
 	}
 	return c.SVG(), legend
+}
+
+// absence says in a chart that a contender has nothing to draw; the table beside it says why.
+func (r row) absence() string {
+	if r.failed > 0 {
+		return "failed"
+	}
+	return "no figure"
 }
 
 // stripChart draws the raw samples; without any there is no chart.
@@ -247,10 +262,13 @@ func stripChart(f figure) template.HTML {
 	}, Unit: f.Unit, Label: tickIn("")}
 	n := 0
 	for _, r := range f.rows {
-		if len(r.points) == 0 {
+		if r.unsupported != "" {
 			continue
 		}
 		row := chart.StripRow{Label: r.contender, Highlight: r.contender == subject}
+		if len(r.points) == 0 {
+			row.Value = r.absence()
+		}
 		for _, p := range r.points {
 			n++
 			tip := fmt.Sprintf("round %d: %s", p.round, quantity(p.value, f.Unit))

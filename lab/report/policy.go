@@ -97,26 +97,33 @@ func (v *view) against() (*grid, []template.HTML) {
 	for _, pair := range policyPairs {
 		name, of := pair[0], pair[1]
 		row := gridRow{Name: name + " ÷ " + of, Highlight: strings.HasPrefix(name, subject)}
-		measured := false
+		if !slices.ContainsFunc(workloads, func(w result.Workload) bool {
+			_, ok := v.within(w.Name, name, w.Name, of, v.placement())
+			return ok
+		}) {
+			continue
+		}
 		for i, w := range workloads {
 			found, ok := v.within(w.Name, name, w.Name, of, v.placement())
 			if !ok {
 				row.Cells = append(row.Cells, dash)
+				drawings[i].Rows = append(drawings[i].Rows, chart.RatioRow{Label: row.Name, Highlight: row.Highlight, Value: "no figure"})
 				continue
 			}
-			measured = true
 			cell := ratio(&found.Median)
 			if found.Low != nil && found.High != nil {
 				cell += " (" + interval(found.Low, found.High) + ")"
 			}
 			row.Cells = append(row.Cells, cell)
+			value := ratio(&found.Median)
+			if found.Undecided() {
+				value += " ~"
+			}
 			drawings[i].Rows = append(drawings[i].Rows, chart.RatioRow{
-				Label: row.Name, Highlight: row.Highlight, Ratio: &found.Median, Low: found.Low, High: found.High, Value: ratio(&found.Median), Tip: row.Name + ": " + cell,
+				Label: row.Name, Highlight: row.Highlight, Ratio: &found.Median, Low: found.Low, High: found.High, Value: value, Tip: row.Name + ": " + cell,
 			})
 		}
-		if measured {
-			g.Rows = append(g.Rows, row)
-		}
+		g.Rows = append(g.Rows, row)
 	}
 	if len(g.Rows) == 0 {
 		return nil, nil

@@ -156,8 +156,35 @@ func TestPoliciesAreShown(t *testing.T) {
 			t.Errorf("what is wrong is not marked by %q", want)
 		}
 	}
+	checkPage(t, page.Bytes())
 	if !strings.Contains(page.String(), `id="policy-tcp_crr-t"`) {
 		t.Error("the page lacks the chart")
+	}
+}
+
+// What was measured with one workload and failed with another is in both charts, and what was not measured at all in none.
+func TestChartsShowWhatIsMissing(t *testing.T) {
+	run := ofPolicies()
+	for i := range run.Samples {
+		if s := &run.Samples[i]; s.Contender == withPolicy && s.Workload == "tcp_crr" {
+			s.Values, s.Error = nil, "timed out"
+		}
+	}
+	run.Summary = stats.Summarize(run)
+	page := render(t, run)
+	checkPage(t, page)
+	for _, of := range []struct{ chart, row, value string }{
+		{`id="policy-tcp_crr-t"`, ">÷ beeline-policy-flows-off<", ">no figure<"}, {`id="c-f-tcp_crr-cross-node-one-core-1-t"`, ">beeline-policy<", ">failed<"},
+		{`id="s-f-tcp_crr-cross-node-one-core-1-t"`, ">beeline-policy<", ">failed<"},
+	} {
+		_, drawing, _ := strings.Cut(string(page), of.chart)
+		drawing, _, _ = strings.Cut(drawing, "</svg>")
+		if !strings.Contains(drawing, of.row) || !strings.Contains(drawing, of.value) {
+			t.Errorf("%s has no row %s with %s", of.chart, of.row, of.value)
+		}
+	}
+	if strings.Contains(string(page), policyMany+" ÷") {
+		t.Error("a pair is drawn that no workload has measured")
 	}
 }
 

@@ -127,22 +127,25 @@ func (v *view) curve(w result.Workload) curveView {
 			ID: "services-" + w.Name, Title: c.Title,
 			Desc: "One line for each network; points are medians over the rounds, with their 95 % intervals. The scale of the number of Services is logarithmic. The table has the same figures.",
 		},
-		X: "Services", Y: w.Unit, LabelX: tickIn(""), LabelY: tickIn(w.Unit),
+		X: "Services, logarithmic scale", Y: w.Unit, LabelX: tickIn(""), LabelY: tickIn(w.Unit),
 	}
 	for _, name := range v.servingContenders() {
 		row := gridRow{Name: name, Highlight: name == atSocket}
 		line := chart.CurveLine{Label: name, Highlight: name == atSocket}
+		apart := false
 		for _, n := range numbers {
 			i, ok := v.median(through(v.run, w.Name, n), name, v.placement())
 			if !ok {
 				row.Cells = append(row.Cells, dash)
+				apart = true
 				continue
 			}
 			text := quantity(i.Median, w.Unit)
 			row.Cells = append(row.Cells, text)
 			line.Points = append(line.Points, chart.CurvePoint{
-				X: float64(n), Y: i.Median, Low: i.Low, High: i.High, Tip: fmt.Sprintf("%s, %s: %s", name, plural(n, "Service"), text),
+				X: float64(n), Y: i.Median, Low: i.Low, High: i.High, Apart: apart, Tip: fmt.Sprintf("%s, %s: %s", name, plural(n, "Service"), text),
 			})
+			apart = false
 		}
 		cell := dash
 		if i, ok := v.within(through(v.run, w.Name, numbers[len(numbers)-1]), name, through(v.run, w.Name, numbers[0]), name, v.placement()); ok {

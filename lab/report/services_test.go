@@ -113,6 +113,44 @@ func TestPromisesOfNodePorts(t *testing.T) {
 	}
 }
 
+// A line of the curve has a gap where a number of Services was not measured.
+func TestCurveOfServicesHasGaps(t *testing.T) {
+	run := ofServices()
+	more := result.Workload{}
+	for _, w := range run.Workloads {
+		if w.Name == "tcp_crr_clusterip_10000" {
+			more = w
+		}
+	}
+	more.Name, more.Services = "tcp_crr_clusterip_20000", 20000
+	run.Workloads = append(run.Workloads, more)
+	for _, s := range run.Samples {
+		if s.Workload == "tcp_crr_clusterip_10000" {
+			s.Workload = more.Name
+			run.Samples = append(run.Samples, s)
+		}
+	}
+	joined := func() int {
+		v := newView(run)
+		for _, w := range run.Workloads {
+			if w.Name == "tcp_crr" {
+				return strings.Count(string(v.curve(w).Chart), "stroke-dasharray")
+			}
+		}
+		return 0
+	}
+	whole, gaps := joined(), 0
+	for i := range run.Samples {
+		if s := &run.Samples[i]; s.Workload == "tcp_crr_clusterip_10000" && s.Contender == iptables {
+			s.Values, s.Error = nil, "timed out"
+			gaps = 2
+		}
+	}
+	if got := joined(); gaps == 0 || got != whole-gaps {
+		t.Errorf("%d lines join the points, of %d without a gap", got, whole)
+	}
+}
+
 func TestServicesAreShown(t *testing.T) {
 	run := ofServices()
 	var table, markdown, page bytes.Buffer
@@ -131,6 +169,7 @@ func TestServicesAreShown(t *testing.T) {
 			}
 		}
 	}
+	checkPage(t, page.Bytes())
 	if !strings.Contains(page.String(), `id="services-tcp_crr-t"`) {
 		t.Error("the page lacks the curve")
 	}

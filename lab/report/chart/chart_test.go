@@ -22,9 +22,14 @@ func charts() map[string]string {
 			{Label: "node", Ratio: p(1), Value: "1"},
 			{Label: long, Ratio: p(0.46), Low: p(0.44), High: p(0.5), Value: "0.460 ~", Highlight: true, Tip: "<tip>", Published: []Marker{{Ratio: 1.3, Tip: "a&b"}, {Ratio: 0.2, Shape: 9}}},
 		}}.SVG()),
-		"ratio around 1":      string(Ratio{Text: text, Baseline: "no difference", Rows: []RatioRow{{Label: "a", Ratio: p(1.0004), Low: p(0.9997), High: p(1.0009), Value: "1.000 ~"}}}.SVG()),
-		"ratio all equal":     string(Ratio{Text: text, Baseline: "node", Better: "lower", Rows: []RatioRow{{Label: "a", Ratio: p(1)}}}.SVG()),
-		"ratio huge":          string(Ratio{Text: text, Baseline: "node", Better: "lower", Rows: []RatioRow{{Label: "a", Ratio: p(137.5), Value: "137.500"}}}.SVG()),
+		"ratio around 1":  string(Ratio{Text: text, Baseline: "no difference", Rows: []RatioRow{{Label: "a", Ratio: p(1.0004), Low: p(0.9997), High: p(1.0009), Value: "1.000 ~"}}}.SVG()),
+		"ratio all equal": string(Ratio{Text: text, Baseline: "node", Better: "lower", Rows: []RatioRow{{Label: "a", Ratio: p(1)}}}.SVG()),
+		"ratio huge":      string(Ratio{Text: text, Baseline: "node", Better: "lower", Rows: []RatioRow{{Label: "a", Ratio: p(137.5), Value: "137.500"}}}.SVG()),
+		"ratio of pairs": string(Ratio{Text: text, Baseline: "the other", Better: "higher", Rows: []RatioRow{
+			{Label: "beeline-policy ÷ beeline-policy-flows-off", Ratio: p(0.98), Low: p(0.97), High: p(0.99), Value: "0.980", Highlight: true},
+			{Label: "beeline-blocks-100000 ÷ beeline-blocks-1", Value: "no figure", Highlight: true},
+			{Label: "ptp ÷ beeline", Ratio: p(0.5), Value: "0.500 ~"},
+		}}.SVG()),
 		"ratio empty":         string(Ratio{Text: text}.SVG()),
 		"strip":               string(Strip{Text: text, Unit: "Gbit/s", Rows: []StripRow{{Label: long, Value: "48.5 Gbit/s", Ticks: []float64{48.5}, Points: []StripPoint{{Value: 48}, {Value: 49, Discarded: true, Tip: "<>"}}}}}.SVG()),
 		"strip log":           string(Strip{Text: text, Log: true, Rows: []StripRow{{Label: "a", Points: []StripPoint{{Value: 1}, {Value: 4000}}}}}.SVG()),
@@ -77,6 +82,32 @@ func TestChartsAreWellFormed(t *testing.T) {
 				t.Error("a chart needs a title and a description")
 			}
 		})
+	}
+}
+
+// A label that is too long for one line takes two before anything of it is left out.
+func TestLongLabels(t *testing.T) {
+	svg := charts()["ratio of pairs"]
+	for _, want := range []string{">beeline-policy<", ">÷ beeline-policy-flows-off<", ">beeline-blocks-100000<", ">÷ beeline-blocks-1<", ">ptp ÷ beeline<", ">no figure<"} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("no text %s", want)
+		}
+	}
+	for label, want := range map[string]int{"short": 1, "two words that are too long for this": 2, strings.Repeat("x", 80): 1, " " + strings.Repeat("x", 80): 1} {
+		if got := lines(label, 200); len(got) != want || boldWidth(got[0]) > 200 {
+			t.Errorf("%q becomes %q", label, got)
+		}
+	}
+}
+
+// Nothing is drawn where nothing was measured.
+func TestCurveWithAGap(t *testing.T) {
+	joined := func(apart bool) int {
+		svg := string(Curve{Lines: []CurveLine{{Label: "a", Points: []CurvePoint{{X: 1, Y: 3}, {X: 10, Y: 3}, {X: 1000, Y: 3, Apart: apart}}}}}.SVG())
+		return strings.Count(svg, "stroke-dasharray")
+	}
+	if whole, gap := joined(false), joined(true); whole != 2 || gap != 1 {
+		t.Errorf("%d lines join three points, %d where one is missing between them", whole, gap)
 	}
 }
 

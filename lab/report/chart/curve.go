@@ -22,10 +22,12 @@ type CurveLine struct {
 	Points    []CurvePoint
 }
 
-// CurvePoint is one point. Low and High are nil where there is no interval.
+// CurvePoint is one point. Low and High are nil where there is no interval. Apart says that what was between it and the point before is
+// missing: no line joins them.
 type CurvePoint struct {
 	X, Y      float64
 	Low, High *float64
+	Apart     bool
 	Tip       string
 }
 
@@ -117,7 +119,7 @@ func (l CurveLine) draw(c *canvas, x, y axis, number int, end float64) {
 	broken := [...]string{"none", "7 4", "2 3", "10 3 2 3", "4 2", "1 2"}[number%6]
 	for i, p := range l.Points {
 		at, height := x.at(p.X), y.at(p.Y)
-		if i > 0 {
+		if i > 0 && !p.Apart {
 			before := l.Points[i-1]
 			c.add(`<line class="%s whisker" stroke-dasharray="%s" x1="%s" y1="%s" x2="%s" y2="%s"/>`, class, broken,
 				num(x.at(before.X)), num(y.at(before.Y)), num(at), num(height))
@@ -127,7 +129,9 @@ func (l CurveLine) draw(c *canvas, x, y axis, number int, end float64) {
 		}
 		c.circle(class+" dot", at, height, 4, p.Tip)
 	}
-	if len(l.Points) > 0 {
+	if n := len(l.Points); n > 0 {
+		last := l.Points[n-1]
+		c.line(class+" lead", x.at(last.X), y.at(last.Y), x.right+8, end)
 		c.text(class+" label", "start", x.right+10, end+4.5, fit(l.Label, Width-x.right-12))
 	}
 }

@@ -16,7 +16,7 @@ type Ratio struct {
 // RatioRow is one dot. Low and High are nil where there is no interval.
 type RatioRow struct {
 	Label     string
-	Ratio     *float64 // nil: no dot, only markers
+	Ratio     *float64 // nil: no dot, only markers, and Value says why
 	Low, High *float64
 	Value     string // printed at the right end
 	Tip       string
@@ -31,7 +31,11 @@ type Marker struct {
 	Tip   string
 }
 
-const rowHeight = 26
+const (
+	rowHeight = 26
+	// tallRow is the height of all rows of a chart where a label takes two lines.
+	tallRow = 34
+)
 
 // SVG draws the chart.
 func (r Ratio) SVG() template.HTML {
@@ -56,15 +60,25 @@ func (r Ratio) SVG() template.HTML {
 	left := labelWidth(labels)
 	margin := (high - low) * 0.04
 	a := linear(low-margin, high+margin, left+8, Width-values-16)
-	const top = 22.0
-	bottom := top + rowHeight*float64(len(r.Rows))
+	top, one := 22.0, a.at(1)
+	base, better := note{anchorNear(one, a), one, r.Baseline + " = 1"}, r.direction(a, one)
+	betterAt := top - 9
+	if better.touches(base) {
+		top += lineHeight
+	}
+	height := float64(rowHeight)
+	for _, l := range labels {
+		if len(lines(l, left-4)) > 1 {
+			height = tallRow
+		}
+	}
+	bottom := top + height*float64(len(r.Rows))
 	a.draw(c, top, bottom, nil)
-	one := a.at(1)
 	c.line("base", one, top-4, one, bottom)
-	c.text("note", anchorNear(one, a), one, top-9, r.Baseline+" = 1")
-	r.direction(c, a, one, top-9)
+	base.draw(c, top-9)
+	better.draw(c, betterAt)
 	for i, row := range r.Rows {
-		row.draw(c, a, left, top+rowHeight*(float64(i)+0.5))
+		row.draw(c, a, left, top+height*(float64(i)+0.5))
 	}
 	c.height = bottom + 24
 	return c.svg(r.Text)
@@ -82,16 +96,40 @@ func anchorNear(x float64, a axis) string {
 }
 
 // direction says which way is better, at the end of the scale that is farther from the baseline's label.
-func (r Ratio) direction(c *canvas, a axis, one, y float64) {
+func (r Ratio) direction(a axis, one float64) note {
 	text := map[string]string{"higher": "better →", "lower": "← better"}[r.Better]
-	if text == "" {
-		return
-	}
 	if one > (a.left+a.right)/2 {
-		c.text("note", "start", a.left, y, text)
-		return
+		return note{"start", a.left, text}
 	}
-	c.text("note", "end", a.right, y, text)
+	return note{"end", a.right, text}
+}
+
+// note is a text over the scale.
+type note struct {
+	anchor string
+	x      float64
+	text   string
+}
+
+// ends are where the text begins and ends.
+func (n note) ends() (left, right float64) {
+	w := textWidth(n.text)
+	left = map[string]float64{"start": n.x, "middle": n.x - w/2, "end": n.x - w}[n.anchor]
+	return left, left + w
+}
+
+// touches says whether two texts at one height would touch.
+func (n note) touches(other note) bool {
+	left, right := n.ends()
+	start, end := other.ends()
+	const between = 6
+	return n.text != "" && other.text != "" && left < end+between && start < right+between
+}
+
+func (n note) draw(c *canvas, y float64) {
+	if n.text != "" {
+		c.text("note", n.anchor, n.x, y, n.text)
+	}
 }
 
 func (row RatioRow) draw(c *canvas, a axis, left, y float64) {
@@ -100,7 +138,10 @@ func (row RatioRow) draw(c *canvas, a axis, left, y float64) {
 		class = "mark hot"
 	}
 	c.line("guide", a.left, y, a.right, y)
-	c.text(class+" label", "end", left, y+4.5, fit(row.Label, left-4))
+	label := lines(row.Label, left-4)
+	for i, line := range label {
+		c.text(class+" label", "end", left, y+4.5+lineHeight*(float64(i)-float64(len(label)-1)/2), line)
+	}
 	if row.Low != nil && row.High != nil {
 		x1, x2 := a.at(*row.Low), a.at(*row.High)
 		c.line(class+" whisker", x1, y, x2, y)

@@ -3,6 +3,7 @@ package chart
 import (
 	"fmt"
 	"html/template"
+	"strings"
 )
 
 // Stack shows what a total is made of: one horizontal bar for each row, one segment for each part.
@@ -29,7 +30,7 @@ type Part struct {
 	Tip  string
 }
 
-// Fills is how many segments can be told apart, by shade and by pattern.
+// Fills is how many segments can be told apart, by shade and by texture.
 const Fills = 6
 
 // SVG draws the chart.
@@ -78,7 +79,7 @@ func (r StackRow) draw(c *canvas, a axis, left, y float64) {
 			continue
 		}
 		x1, x2 := a.at(from), a.at(from+p.Size)
-		c.rect(fmt.Sprintf("fill%d", p.Fill%Fills), x1, y-9, max(x2-x1-0.6, 0.4), 18, p.Tip)
+		c.fill(p.Fill, x1, y-9, max(x2-x1-0.6, 0.4), 18, p.Tip)
 		if p.Name != "" && textWidth(p.Name)+8 < x2-x1 {
 			c.text(fmt.Sprintf("in%d", p.Fill%Fills), "middle", (x1+x2)/2, y+4.5, p.Name)
 		}
@@ -87,9 +88,41 @@ func (r StackRow) draw(c *canvas, a axis, left, y float64) {
 	c.text(class+" value", "end", Width-2, y+4.5, r.Value)
 }
 
+// fill draws a segment. Shades alone do not tell all segments apart: not to everybody, and not on paper without colours.
+func (c *canvas) fill(which int, x, y, w, h float64, tip string) {
+	which %= Fills
+	c.rect(fmt.Sprintf("fill%d", which), x, y, w, h, tip)
+	var path strings.Builder
+	rows := func(step float64) {
+		for at := y + step; at < y+h-1; at += step {
+			fmt.Fprintf(&path, "M%s %sh%s", num(x), num(at), num(w))
+		}
+	}
+	columns := func(step float64) {
+		for at := x + step; at < x+w-1; at += step {
+			fmt.Fprintf(&path, "M%s %sv%s", num(at), num(y), num(h))
+		}
+	}
+	const near, far = 4, 6
+	switch which {
+	case 2:
+		rows(near)
+	case 3:
+		columns(near)
+	case 4:
+		rows(far)
+		columns(far)
+	case 5:
+		rows(h / 2)
+	}
+	if path.Len() > 0 {
+		c.add(`<path class="texture" d="%s"/>`, path.String())
+	}
+}
+
 // FillSymbol is a segment by itself, for legends.
 func FillSymbol(fill int) template.HTML {
 	c := &canvas{}
-	c.rect(fmt.Sprintf("fill%d", fill%Fills), 1, 2, 14, 12, "")
+	c.fill(fill, 1, 2, 14, 12, "")
 	return template.HTML(`<svg class="symbol" viewBox="0 0 16 16" aria-hidden="true">` + c.body.String() + `</svg>`)
 }

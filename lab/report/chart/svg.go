@@ -85,6 +85,30 @@ func labelWidth(labels []string) float64 {
 	return min(w, Width*0.48)
 }
 
+// lineHeight is the distance of two lines of a label.
+const lineHeight = 14.0
+
+// lines breaks s into two lines at a blank where it does not fit into one: before a division sign if there is one, else as late as the first
+// line has room. What does not fit into two is shortened.
+func lines(s string, width float64) []string {
+	if boldWidth(s) <= width {
+		return []string{s}
+	}
+	at := strings.Index(s, " ÷ ")
+	if at < 0 || boldWidth(s[:at]) > width {
+		at = -1
+		for i, r := range s {
+			if r == ' ' && boldWidth(s[:i]) <= width {
+				at = i
+			}
+		}
+	}
+	if at <= 0 {
+		return []string{fit(s, width)}
+	}
+	return []string{s[:at], fit(s[at+1:], width)}
+}
+
 // fit shortens s until it fits into the width.
 func fit(s string, width float64) string {
 	if boldWidth(s) <= width {
