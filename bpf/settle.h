@@ -1,22 +1,38 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* No packet's: the agent runs it before it looks at sessions. */
+/* No packet's: what the agent runs about sessions that are young. */
 #pragma once
 
 #include "lib/young.h"
 
+/* A place with a session, which nobody changes until young_release; NULL if there is none, or somebody else is about to change it. */
+static __always_inline struct young_session *young_take(__u32 index)
+{
+	struct young_session *y = young_place(&index);
+
+	if (!y || !*young_protocol(y) || __sync_lock_test_and_set(&y->taken, 1))
+		return 0;
+	if (*young_protocol(y))
+		return y;
+	*(volatile __u32 *)&y->taken = 0;
+	return 0;
+}
+
+static __always_inline void young_release(struct young_session *y)
+{
+	*(volatile __u32 *)&y->taken = 0;
+}
+
 static long settle_session(__u32 index, void *none)
 {
-	struct young_session *y = bpf_map_lookup_elem(&young_sessions, &index);
+	struct young_session *y = young_take(index);
 
 	(void)none;
 	if (!y)
-		return 1;
-	if (!*young_protocol(y) || __sync_lock_test_and_set(&y->taken, 1))
 		return 0; /* who changes it moves what is there */
-	if (*young_protocol(y))
-		young_move(y);
+	young_tell(y);
+	young_move(y);
 	__sync_lock_test_and_set(young_protocol(y), 0);
-	*(volatile __u32 *)&y->taken = 0;
+	young_release(y);
 	return 0;
 }
 
@@ -26,5 +42,30 @@ int settle_sessions(void *none)
 {
 	(void)none;
 	bpf_loop(YOUNG_SESSIONS_MAX, settle_session, 0, 0);
+	return 0;
+}
+
+static long tell_session(__u32 index, void *none)
+{
+	struct young_session *y = young_place(&index);
+
+	(void)none;
+	if (!y || !*young_protocol(y) || y->session.flags & SESSION_TOLD)
+		return 0;
+	y = young_take(index);
+	if (!y)
+		return 0; /* who changes it tells of what is there, or the next round does */
+	young_tell(y);
+	young_release(y);
+	return 0;
+}
+
+/* Tells of all young sessions that have not been told of yet. */
+SEC("syscall")
+int tell_sessions(void *none)
+{
+	(void)none;
+	if (config_flows >= FLOWS_POLICY)
+		bpf_loop(YOUNG_SESSIONS_MAX, tell_session, 0, 0);
 	return 0;
 }

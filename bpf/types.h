@@ -494,11 +494,12 @@ enum session_flag {
 	SESSION_FIN = 1 << 2,	     /* TCP: who opened it has sent FIN */
 	SESSION_ANSWER_FIN = 1 << 3, /* TCP: the other end has */
 	SESSION_RESET = 1 << 4,	     /* TCP: RST was seen */
-	SESSION_TOLD = 1 << 5,	     /* flows have told of its end */
+	SESSION_TOLD_END = 1 << 5,   /* flows have told that TCP has ended it */
 	SESSION_EGRESS = 1 << 6,     /* egress was judged here */
 	SESSION_INGRESS = 1 << 7,    /* ingress was judged here */
 	SESSION_REVOKED = 1 << 8,    /* it is no longer allowed, which has been told */
 	SESSION_GUESSED = 1 << 9,    /* TCP: its beginning was not seen, and who opened it may be the other one */
+	SESSION_TOLD = 1 << 10,	     /* flows have told of it, at least once */
 };
 
 /* What a flow event tells. */
@@ -522,6 +523,7 @@ enum flow_mode {
 /* An entry of `flows`. Of a drop, `tuple` is the packet's, as far as it can be read, and as pods know it if policies drop it; else in the direction of who opened the session. */
 struct flow_event {
 	__u64 time; /* CLOCK_MONOTONIC, ns */
+	__u64 opened; /* as in struct session; 0 of a drop */
 	struct tuple tuple;
 	__u64 packets[2],
 		bytes[2]; /* as in struct session; of a drop, index 0: of this kind since it was last told of, with this one */
@@ -532,8 +534,11 @@ struct flow_event {
 	__u8 reason;		   /* enum drop_reason */
 	__u8 program;		   /* enum program */
 	__u8 tcp_flags;		   /* enum transport_flag */
+	__u8 first;		   /* not 0: no event has told of the session before */
+	__u8 padding[7];
 };
-_Static_assert(sizeof(struct flow_event) == 104, "flow_event has no hidden padding");
+/* With the 8 bytes that the kernel puts before it, it is two lines of the caches. */
+_Static_assert(sizeof(struct flow_event) == 120, "flow_event has no hidden padding");
 
 /* Index of `flow_losses`: why an event was not told. */
 enum flow_loss {

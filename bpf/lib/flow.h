@@ -21,11 +21,13 @@
 /* What an event about a session tells that the session itself does not say. */
 struct flow_origin {
 	__u32 ifindex;	/* the device where the packet is that made the event */
-	__u8 kind;	/* enum flow_kind */
 	__u8 program;	/* enum program */
 	__u8 tcp_flags; /* enum transport_flag, of the packet */
-	__u8 padding;
+	__u8 padding[2];
 };
+
+/* A bit beside the enum flow_kind of an event: no event has told of the session before. */
+#define FLOW_FIRST 0x100U
 
 /* Counts events that are not told. */
 static __always_inline void flow_lose(enum flow_kind kind, enum flow_loss why, __u64 events)
@@ -78,19 +80,24 @@ static __always_inline bool flow_sampled(const struct tuple *key, const struct s
 }
 
 /*
- * Tells of a session, with its totals. `key` is that of `sessions`; the event has the direction of who opened it. The
- * result means nothing.
+ * Tells of a session, with its totals. `key` is that of `sessions`; the event has the direction of who opened it. `what` is an
+ * enum flow_kind, with FLOW_FIRST or without. Without `o` no packet makes the event. The result means nothing.
  */
-static __noinline int flow_session(const struct tuple *key, const struct session *s, const struct flow_origin *o)
+static __noinline int flow_session(const struct tuple *key, const struct session *s, const struct flow_origin *o,
+				   __u32 what)
 {
 	bool turned = s->flags & SESSION_TURNED;
+	enum flow_kind kind = what & 0xff;
 	struct flow_event *e;
 
 	if (config_flows < FLOWS_POLICY || !flow_sampled(key, s))
 		return 0;
-	e = flow_reserve(o->kind);
+	e = flow_reserve(kind);
 	if (!e)
 		return 0;
+	if (!o && kind == FLOW_OPENED)
+		e->time = s->opened;
+	e->opened = s->opened;
 	e->tuple = *key;
 	if (turned) {
 		e->tuple.source = key->destination;
@@ -102,14 +109,16 @@ static __noinline int flow_session(const struct tuple *key, const struct session
 	e->packets[1] = s->packets[1];
 	e->bytes[0] = s->bytes[0];
 	e->bytes[1] = s->bytes[1];
-	e->ifindex = o->ifindex;
+	e->ifindex = o ? o->ifindex : 0;
 	e->source = s->source;
 	e->destination = s->destination;
 	e->ingress = s->ingress;
 	e->egress = s->egress;
 	e->reason = DROP_NONE;
-	e->program = o->program;
-	e->tcp_flags = o->tcp_flags;
+	e->program = o ? o->program : PROGRAM_MAX;
+	e->tcp_flags = o ? o->tcp_flags : 0;
+	e->first = !!(what & FLOW_FIRST);
+	__builtin_memset(e->padding, 0, sizeof(e->padding));
 	flow_submit(e);
 	return 0;
 }
@@ -187,6 +196,7 @@ static __noinline int flow_dropped(const struct tuple *t, __u32 what, __u32 tcp_
 		d->packets = 0;
 		d->bytes = 0;
 	}
+	e->opened = 0;
 	e->tuple = *t;
 	e->packets[0] = d->packets + 1;
 	e->bytes[0] = d->bytes + bytes;
@@ -198,6 +208,8 @@ static __noinline int flow_dropped(const struct tuple *t, __u32 what, __u32 tcp_
 	e->reason = what & 0xff;
 	e->program = what >> 8;
 	e->tcp_flags = tcp_flags;
+	e->first = 0;
+	__builtin_memset(e->padding, 0, sizeof(e->padding));
 	flow_submit(e);
 	d->hash = hash;
 	d->told = now;

@@ -21,6 +21,7 @@ struct inquiry {
 	__u32 revision;
 	__u32 program; /* enum program */
 	__u32 turned;  /* the packet's source is the key's destination */
+	__u32 young;   /* index of the place that the session has while it is young */
 	struct flow_origin origin;
 };
 _Static_assert(sizeof(struct inquiry) <= INQUIRY_SIZE, "inquiries has room for it");

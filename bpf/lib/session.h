@@ -17,16 +17,15 @@ enum session_answer {
 	SESSION_DOUBTED = -2, /* is of one whose opener may be the other end: the same, or that is revoked */
 };
 
-/* Tells those who watch (--flows). */
-static __noinline void session_tell(struct __sk_buff *skb, struct inquiry *q, const struct session *s, __u8 kind)
+/* Tells those who watch (--flows) what a packet has changed: `what` as for flow_session. */
+static __noinline void session_tell(struct __sk_buff *skb, struct inquiry *q, const struct session *s, __u32 what)
 {
 	if (config_flows < FLOWS_POLICY)
 		return;
 	q->origin.ifindex = skb->ifindex;
-	q->origin.kind = kind;
 	q->origin.program = q->program;
 	q->origin.tcp_flags = q->transport.flags;
-	flow_session(&q->key, s, &q->origin);
+	flow_session(&q->key, s, &q->origin, what);
 }
 
 /* Notes who has to do with a session that begins, for those who watch. */
@@ -35,7 +34,7 @@ static __always_inline void session_identify(const struct inquiry *q, struct ses
 	bool turned = s->flags & SESSION_TURNED;
 
 	s->source = s->destination = 0;
-	if (config_flows < FLOWS_POLICY)
+	if (config_flows < FLOWS_POLICY || !flow_sampled(&q->key, s))
 		return;
 	s->source = policy_identity(turned ? &q->key.destination : &q->key.source, POLICY_BY_ALL);
 	s->destination = policy_identity(turned ? &q->key.source : &q->key.destination, POLICY_BY_ALL);
@@ -209,10 +208,13 @@ static __always_inline __u32 session_first_flags(const struct inquiry *q, bool a
 }
 
 /* Keeps the session that begins. `settled`: the one before it, with the same key, is in `sessions`. */
-static __always_inline void session_keep(struct inquiry *q, bool settled)
+static __noinline void session_keep(struct __sk_buff *skb, struct inquiry *q, bool settled)
 {
-	if (settled || !young_begin(&q->key, &q->session))
-		bpf_map_update_elem(&sessions, &q->key, &q->session, BPF_ANY);
+	if (likely(!settled && young_begin(&q->young, &q->key, &q->session)))
+		return;
+	q->session.flags |= SESSION_TOLD;
+	bpf_map_update_elem(&sessions, &q->key, &q->session, BPF_ANY);
+	session_tell(skb, q, &q->session, FLOW_OPENED | FLOW_FIRST);
 }
 
 /*
@@ -256,16 +258,17 @@ static __always_inline int session_begin(struct __sk_buff *skb, struct inquiry *
 	s->revision = q->revision;
 	s->flags = session_first_flags(q, answer);
 	session_identify(q, s);
-	session_keep(q, settled);
-	session_tell(skb, q, s, FLOW_OPENED);
+	session_keep(skb, q, settled);
 	return SESSION_ALLOWED;
 }
 
 /* Notes that a session is no longer allowed. */
 static __always_inline void session_revoke(struct __sk_buff *skb, struct inquiry *q, struct session *s)
 {
-	if (!(__sync_fetch_and_or(&s->flags, SESSION_REVOKED) & SESSION_REVOKED))
-		session_tell(skb, q, s, FLOW_REVOKED);
+	__u32 flags = __sync_fetch_and_or(&s->flags, SESSION_REVOKED | SESSION_TOLD);
+
+	if (!(flags & SESSION_REVOKED))
+		session_tell(skb, q, s, FLOW_REVOKED | (flags & SESSION_TOLD ? 0 : FLOW_FIRST));
 }
 
 /*
@@ -302,6 +305,15 @@ static __always_inline int session_ask_again(struct __sk_buff *skb, struct inqui
 	return SESSION_ALLOWED;
 }
 
+/* Tells once that TCP has ended a session. */
+static __always_inline void session_close(struct __sk_buff *skb, struct inquiry *q, struct session *s)
+{
+	__u32 flags = __sync_fetch_and_or(&s->flags, SESSION_TOLD | SESSION_TOLD_END);
+
+	if (!(flags & SESSION_TOLD_END))
+		session_tell(skb, q, s, FLOW_CLOSED | (flags & SESSION_TOLD ? 0 : FLOW_FIRST));
+}
+
 /* What a packet that is allowed changes of its session. */
 static __always_inline __u32 session_news(const struct transport *t, bool answer)
 {
@@ -327,10 +339,10 @@ static __always_inline void session_note(struct __sk_buff *skb, struct inquiry *
 	if (likely(!news))
 		return;
 	old = __sync_fetch_and_or(&s->flags, news);
-	if (news & ~old & SESSION_ANSWERED)
+	if (news & ~old & SESSION_ANSWERED && old & SESSION_TOLD)
 		session_tell(skb, q, s, FLOW_ANSWERED);
-	if (session_is_over(old | news) && !(__sync_fetch_and_or(&s->flags, SESSION_TOLD) & SESSION_TOLD))
-		session_tell(skb, q, s, FLOW_CLOSED);
+	if (session_is_over(old | news))
+		session_close(skb, q, s);
 }
 
 /*
@@ -456,7 +468,8 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 		d = 0;
 	}
 	q->turned = session_key(&q->key, &q->transport.tuple);
-	young = young_place(&q->key);
+	q->young = young_index(&q->key);
+	young = young_place(&q->young);
 	s = young && young_is(young, &q->key) ? &young->session : 0;
 	if (!s) {
 		s = session_settled(q, young);

@@ -4,14 +4,15 @@
  * that place moves it to `sessions`, unless it is over by then, which most are: so connections that do not last stay in little memory, which
  * the caches hold, and never enter the table of least used entries. One is in either of the two, and stays in the latter.
  *
+ * Flows tell nothing of a session when it begins: most are over soon, and told of once, with all there is to tell. Those that last are told of when the agent
+ * looks (settle.h) or they move.
+ *
  * A place may get another session while somebody else, who has found the one before, is at work on it. As with the table of least used
  * entries, that one has to see whether it is still the same before it relies on what it has read.
  */
 #pragma once
 
-#include "../maps.h"
-#include "address.h"
-#include "verdict.h"
+#include "flow.h"
 
 /* Where a tuple has its protocol, with the padding: a word that is written at once. 0: there is no session. */
 static __always_inline __u32 *young_protocol(struct young_session *y)
@@ -21,19 +22,23 @@ static __always_inline __u32 *young_protocol(struct young_session *y)
 	return (__u32 *)&y->key.protocol;
 }
 
-/* The place of a session; NULL cannot be: every index has its element, unless nothing is tracked. */
-static __always_inline struct young_session *young_place(const struct tuple *key)
+/* The index of a session's place. */
+static __always_inline __u32 young_index(const struct tuple *key)
 {
 	const __u32 *source = key->source.word, *destination = key->destination.word;
 	__u32 hash = source[2] * 0x9e3779b1 ^ source[3]; /* Knuth's multiplicative hash */
-	__u32 index;
 
 	hash = hash * 0x9e3779b1 ^ destination[2];
 	hash = hash * 0x9e3779b1 ^ destination[3];
 	hash = hash * 0x9e3779b1 ^ ((__u32)key->source_port << 16 | key->destination_port);
-	index = hash * 0x9e3779b1 >> 22;
 	_Static_assert(YOUNG_SESSIONS_MAX == 1 << 10, "the index has 10 bits");
-	return bpf_map_lookup_elem(&young_sessions, &index);
+	return hash * 0x9e3779b1 >> 22;
+}
+
+/* The place with an index; NULL cannot be: every index has its element, unless nothing is tracked. */
+static __always_inline struct young_session *young_place(const __u32 *index)
+{
+	return bpf_map_lookup_elem(&young_sessions, index);
 }
 
 static __always_inline bool young_is(const struct young_session *y, const struct tuple *key)
@@ -48,7 +53,8 @@ static __always_inline bool young_is(const struct young_session *y, const struct
 /* A session that is young; NULL if it is not. */
 static __always_inline struct young_session *young_find(const struct tuple *key)
 {
-	struct young_session *y = young_place(key);
+	__u32 index = young_index(key);
+	struct young_session *y = young_place(&index);
 
 	return y && young_is(y, key) ? y : 0;
 }
@@ -67,8 +73,21 @@ static __always_inline __u32 young_clock(__u64 now)
 	return now >> 30;
 }
 
+/* Tells of a session that has not been told of yet. */
+static __always_inline void young_tell(struct young_session *y)
+{
+	__u32 flags;
+
+	if (config_flows < FLOWS_POLICY)
+		return;
+	flags = __sync_fetch_and_or(&y->session.flags, SESSION_TOLD);
+	if (!(flags & SESSION_TOLD))
+		flow_session(&y->key, &y->session, 0,
+			     FLOW_FIRST | (flags & SESSION_ANSWERED ? FLOW_ANSWERED : FLOW_OPENED));
+}
+
 /*
- * Moves a session to `sessions`. It is found there before it is gone here. What opens one is sent again until it is answered, or for as long as
+ * Moves a session, which has been told of, to `sessions`. It is found there before it is gone here. What opens one is sent again until it is answered, or for as long as
  * TIMEOUT_OPENING says.
  */
 static __always_inline void young_move(struct young_session *y)
@@ -79,19 +98,22 @@ static __always_inline void young_move(struct young_session *y)
 }
 
 /*
- * Begins a session in its place, over the one with the same key if it is there. False if that place is being changed by somebody else: nobody
+ * Begins a session in the place with this index, over the one with the same key if it is there. False if that place is being changed by somebody else: nobody
  * waits. Who compares the key meanwhile finds no protocol, at the latest when it compares again.
  */
-static __always_inline bool young_begin(const struct tuple *key, const struct session *s)
+static __always_inline bool young_begin(const __u32 *index, const struct tuple *key, const struct session *s)
 {
-	struct young_session *y = young_place(key);
+	struct young_session *y = young_place(index);
 	__u32 *protocol;
 
 	if (!y || __sync_lock_test_and_set(&y->taken, 1))
 		return false;
 	protocol = young_protocol(y);
-	if (*protocol && !session_is_over(y->session.flags) && !young_is(y, key))
-		young_move(y);
+	if (*protocol && !session_is_over(y->session.flags)) {
+		young_tell(y);
+		if (!young_is(y, key))
+			young_move(y);
+	}
 	*(volatile __u32 *)protocol = 0;
 	y->session = *s;
 	y->key.source = key->source;

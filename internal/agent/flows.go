@@ -25,8 +25,9 @@ type flows struct {
 	names  *flow.Names
 	log    *flow.Log
 	open   *openSessions
-	// events counts them by kind.
-	events [len(kindsOfFlows)]atomic.Uint64
+	// events counts them by kind, and sessions those that are the first about one.
+	events   [len(kindsOfFlows)]atomic.Uint64
+	sessions atomic.Uint64
 	// unreadable counts the attempts to read events that went wrong.
 	unreadable atomic.Uint64
 }
@@ -51,6 +52,9 @@ func (f *flows) setPolicies(names map[policy.Policy]cluster.Key) { f.names.SetPo
 func (f *flows) record(e flow.Event) flow.Record {
 	if int(e.Kind) < len(f.events) {
 		f.events[e.Kind].Add(1)
+	}
+	if e.First {
+		f.sessions.Add(1)
 	}
 	return f.names.Record(e)
 }
@@ -142,13 +146,13 @@ func (a *Agent) expireSessions(now time.Duration) (removed int, err error) {
 	if flowModes[a.config.Flows] < datapath.FlowsPolicy {
 		return a.datapath.Sessions.Expire(now, nil, nil)
 	}
-	open := a.flows.open
+	open, booted := a.flows.open, time.Now().Add(-now)
 	open.begin()
 	removed, err = a.datapath.Sessions.Expire(now, func(s datapath.Session) {
 		if a.datapath.Flows.Samples(s) {
-			open.seen(s)
+			open.seen(s, booted)
 		}
-	}, a.sessionExpired)
+	}, func(s datapath.Session) { a.sessionExpired(s, booted) })
 	if err == nil { // else not all may have been seen
 		a.flows.add(open.gone(time.Now()))
 	}
@@ -156,11 +160,11 @@ func (a *Agent) expireSessions(now time.Duration) (removed int, err error) {
 }
 
 // sessionExpired tells of a session that has timed out, of which the datapath has not told the end.
-func (a *Agent) sessionExpired(s datapath.Session) {
+func (a *Agent) sessionExpired(s datapath.Session, booted time.Time) {
 	if s.Told || !a.datapath.Flows.Samples(s) {
 		return
 	}
-	e := sessionEvent(s)
+	e := sessionEvent(s, booted)
 	e.Time = time.Now()
 	a.flows.add([]flow.Event{e})
 }

@@ -43,18 +43,18 @@ func newOpenSessions(room int) *openSessions {
 	return &openSessions{room: room, all: map[sessionEnds]*openSession{}}
 }
 
-// told takes note of an event, and says in it what is known of the session besides. If it is the beginning of a session in the place
+// told takes note of an event, and says in it what is known of the session besides. If it is the first one about a session in the place
 // of one that has not ended, it gives the event that tells of the end of that one.
 func (o *openSessions) told(e *flow.Event) (replaced *flow.Event) {
 	at := sessionEnds{e.Source, e.Destination, e.Protocol}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if s := o.all[at]; s != nil && e.First && e.Opened.After(s.since) {
+		replaced = s.end(e.Opened)
+		delete(o.all, at)
+	}
 	switch e.Kind {
 	case flow.Opened, flow.Answered:
-		if s := o.all[at]; s != nil && e.Kind == flow.Opened && e.Time.After(s.since) {
-			replaced = s.end(e.Time)
-			delete(o.all, at)
-		}
 		o.note(at, *e, o.look+1)
 	case flow.Closed, flow.Revoked:
 		if s := o.all[at]; s != nil {
@@ -76,26 +76,27 @@ func (s *openSession) identify(e *flow.Event) {
 // end is the event that tells of the end of one that is gone, with what was counted when it was last seen.
 func (s *openSession) end(now time.Time) *flow.Event {
 	e := s.last
-	e.Time, e.Kind, e.PushedOut = now, flow.Closed, true
+	e.Time, e.Kind, e.PushedOut, e.First = now, flow.Closed, true, false
 	e.Program, e.Device, e.TCPFlags = "", 0, 0
 	return &e
 }
 
-// begin begins a look at the table, and seen takes note of a session that is there. One whose end has been told is not open.
+// begin begins a look at the table, and seen takes note of a session that is there, by what sessionEvent makes of it. One whose end has been told is
+// not open.
 func (o *openSessions) begin() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.look++
 }
 
-func (o *openSessions) seen(s datapath.Session) {
+func (o *openSessions) seen(s datapath.Session, booted time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if s.Told {
 		delete(o.all, sessionEnds{s.Source, s.Destination, s.Protocol})
 		return
 	}
-	o.note(sessionEnds{s.Source, s.Destination, s.Protocol}, sessionEvent(s), o.look)
+	o.note(sessionEnds{s.Source, s.Destination, s.Protocol}, sessionEvent(s, booted), o.look)
 }
 
 // note must be called with the lock. An event that was read late counts less.
@@ -103,7 +104,7 @@ func (o *openSessions) note(at sessionEnds, e flow.Event, look uint64) {
 	s := o.all[at]
 	if s == nil {
 		if len(o.all) >= o.room {
-			if e.Kind == flow.Opened { // once for each
+			if e.First { // once for each
 				o.untracked.Add(1)
 			}
 			return
@@ -141,10 +142,10 @@ func (o *openSessions) losses() flow.Loss {
 	}
 }
 
-// sessionEvent is the event that tells of the end of a session.
-func sessionEvent(s datapath.Session) flow.Event {
+// sessionEvent is the event that tells of the end of a session. Of what is no packet's it lacks the time. booted is when the datapath's clock was 0.
+func sessionEvent(s datapath.Session, booted time.Time) flow.Event {
 	return flow.Event{
-		Kind: flow.Closed, Protocol: s.Protocol, Source: s.Source, Destination: s.Destination,
+		Kind: flow.Closed, Opened: booted.Add(s.Opened), Protocol: s.Protocol, Source: s.Source, Destination: s.Destination,
 		Packets: s.Packets, Bytes: s.Bytes, Ingress: s.Ingress, Egress: s.Egress,
 	}
 }

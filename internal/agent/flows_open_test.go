@@ -15,7 +15,7 @@ import (
 // opened is the event that tells of the beginning of a session of quiet's ends, with the port.
 func opened(port uint16, at time.Time) flow.Event {
 	return flow.Event{
-		Time: at, Kind: flow.Opened, Protocol: 17, Source: netip.MustParseAddrPort("10.1.1.2:40000"), Destination: netip.AddrPortFrom(netip.MustParseAddr("10.1.2.2"), port),
+		Time: at, Opened: at, First: true, Kind: flow.Opened, Protocol: 17, Source: netip.MustParseAddrPort("10.1.1.2:40000"), Destination: netip.AddrPortFrom(netip.MustParseAddr("10.1.2.2"), port),
 		SourceIdentity: 3, DestinationIdentity: 4, Packets: [2]uint64{1, 0}, Bytes: [2]uint64{100, 0}, Egress: 5, Program: "from_pod", Device: 7,
 	}
 }
@@ -24,14 +24,14 @@ func opened(port uint16, at time.Time) flow.Event {
 func lookAt(o *openSessions, table ...datapath.Session) []flow.Event {
 	o.begin()
 	for _, s := range table {
-		o.seen(s)
+		o.seen(s, time.Time{})
 	}
 	return o.gone(time.Now())
 }
 
 func expectEnds(t *testing.T, what string, got []flow.Event, want ...flow.Event) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.AddrPort{}), cmpopts.IgnoreFields(flow.Event{}, "Time")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.AddrPort{}), cmpopts.IgnoreFields(flow.Event{}, "Time", "Opened")); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
@@ -39,7 +39,7 @@ func expectEnds(t *testing.T, what string, got []flow.Event, want ...flow.Event)
 // ofOpened is the end of such a session that has been pushed out, with these counts.
 func ofOpened(port uint16, packets, bytes [2]uint64) flow.Event {
 	e := opened(port, time.Time{})
-	e.Kind, e.PushedOut, e.Program, e.Device, e.Packets, e.Bytes = flow.Closed, true, "", 0, packets, bytes
+	e.Kind, e.First, e.PushedOut, e.Program, e.Device, e.Packets, e.Bytes = flow.Closed, false, true, "", 0, packets, bytes
 	return e
 }
 
@@ -66,7 +66,7 @@ func TestOpenSessionsEnded(t *testing.T) {
 	for _, kind := range []flow.Kind{flow.Closed, flow.Revoked} {
 		e := opened(53, time.Now())
 		o.told(&e)
-		e.Kind, e.SourceIdentity, e.DestinationIdentity = kind, 0, 0
+		e.Kind, e.First, e.SourceIdentity, e.DestinationIdentity = kind, false, 0, 0
 		o.told(&e)
 		if e.SourceIdentity != 3 || e.DestinationIdentity != 4 {
 			t.Errorf("%s: identities %d and %d", kind, e.SourceIdentity, e.DestinationIdentity)
@@ -105,7 +105,7 @@ func TestOpenSessionsRoom(t *testing.T) {
 	for port := range uint16(5) {
 		e := opened(53+port, time.Now())
 		o.told(&e)
-		e.Kind = flow.Answered
+		e.Kind, e.First = flow.Answered, false
 		o.told(&e)
 	}
 	if l := o.losses(); l.Events != 3 || l.Kind != flow.Closed || len(o.all) != 2 {

@@ -47,7 +47,7 @@ func TestSessionExpired(t *testing.T) {
 		a := flowAgent(c.mode)
 		a.nameLocals()
 		a.flows.setPolicies(map[policy.Policy]cluster.Key{5: {Namespace: "shop", Name: "dns"}})
-		a.sessionExpired(c.session)
+		a.sessionExpired(c.session, time.Time{})
 		records := a.flows.log.Last(flow.Filter{}, 0)
 		if len(records) != c.want || a.flows.events[flow.Closed].Load() != uint64(c.want) {
 			t.Errorf("--flows=%s: %d events, expected %d", c.mode, len(records), c.want)
@@ -71,7 +71,7 @@ func TestNameLocalsDoesNotWait(t *testing.T) {
 	delete(a.endpoints, "bl1")
 	a.nameLocals() // would never return
 	a.mu.Unlock()
-	a.sessionExpired(quiet(1))
+	a.sessionExpired(quiet(1), time.Time{})
 	if f := a.flows.log.Last(flow.Filter{}, 0)[0].Flow(); f.Source.Name != "cart" {
 		t.Errorf("flow %+v", f)
 	}
@@ -79,14 +79,14 @@ func TestNameLocalsDoesNotWait(t *testing.T) {
 
 func TestFollowFlows(t *testing.T) {
 	a := flowAgent(FlowsAll)
-	a.sessionExpired(quiet(1))
-	a.sessionExpired(quiet(2))
+	a.sessionExpired(quiet(1), time.Time{})
+	a.sessionExpired(quiet(2), time.Time{})
 	enough := errors.New("enough")
 	var got []api.FlowLine
 	err := a.FollowFlows(t.Context(), api.FlowFilter{Last: 1}, func(line api.FlowLine) error {
 		got = append(got, line)
 		if len(got) == 1 {
-			a.sessionExpired(quiet(3)) // comes while somebody follows
+			a.sessionExpired(quiet(3), time.Time{}) // comes while somebody follows
 			return nil
 		}
 		return enough

@@ -106,7 +106,7 @@ func TestFlowsOfTwoSandboxes(t *testing.T) {
 	a.endpoints = map[string]api.Endpoint{"bl1": sandboxOfWeb("c1", "", "10.1.1.2"), "bl2": sandboxOfWeb("c2", "", "10.1.1.3")}
 	a.nameLocals()
 	for _, address := range []string{"10.1.1.2", "10.1.1.3"} {
-		a.sessionExpired(datapath.Session{Source: netip.MustParseAddrPort(address + ":40000"), Destination: netip.MustParseAddrPort("10.1.2.2:53"), Protocol: 17, Opened: time.Second})
+		a.sessionExpired(datapath.Session{Source: netip.MustParseAddrPort(address + ":40000"), Destination: netip.MustParseAddrPort("10.1.2.2:53"), Protocol: 17, Opened: time.Second}, time.Time{})
 	}
 	records := a.flows.log.Last(flow.Filter{}, 0)
 	if len(records) != 2 {

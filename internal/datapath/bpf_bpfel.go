@@ -196,6 +196,7 @@ type bpfFlowDrop struct {
 type bpfFlowEvent struct {
 	_           structs.HostLayout
 	Time        uint64
+	Opened      uint64
 	Tuple       bpfTuple
 	Packets     [2]uint64
 	Bytes       [2]uint64
@@ -208,6 +209,8 @@ type bpfFlowEvent struct {
 	Reason      uint8
 	Program     uint8
 	TcpFlags    uint8
+	First       uint8
+	Padding     [7]uint8
 }
 
 type bpfFlowKind uint32
@@ -424,11 +427,12 @@ const (
 	bpfSessionFlagSESSION_FIN        bpfSessionFlag = 4
 	bpfSessionFlagSESSION_ANSWER_FIN bpfSessionFlag = 8
 	bpfSessionFlagSESSION_RESET      bpfSessionFlag = 16
-	bpfSessionFlagSESSION_TOLD       bpfSessionFlag = 32
+	bpfSessionFlagSESSION_TOLD_END   bpfSessionFlag = 32
 	bpfSessionFlagSESSION_EGRESS     bpfSessionFlag = 64
 	bpfSessionFlagSESSION_INGRESS    bpfSessionFlag = 128
 	bpfSessionFlagSESSION_REVOKED    bpfSessionFlag = 256
 	bpfSessionFlagSESSION_GUESSED    bpfSessionFlag = 512
+	bpfSessionFlagSESSION_TOLD       bpfSessionFlag = 1024
 )
 
 type bpfSourceKey struct {
@@ -552,6 +556,7 @@ const (
 	bpfProgSendmsg6           = "sendmsg6"
 	bpfProgSettleSessions     = "settle_sessions"
 	bpfProgSockRelease        = "sock_release"
+	bpfProgTellSessions       = "tell_sessions"
 	bpfProgToPod              = "to_pod"
 	bpfProgToTunnel           = "to_tunnel"
 	bpfProgToWire             = "to_wire"
@@ -627,6 +632,7 @@ type bpfProgramSpecs struct {
 	Sendmsg6       *ebpf.ProgramSpec `ebpf:"sendmsg6"`
 	SettleSessions *ebpf.ProgramSpec `ebpf:"settle_sessions"`
 	SockRelease    *ebpf.ProgramSpec `ebpf:"sock_release"`
+	TellSessions   *ebpf.ProgramSpec `ebpf:"tell_sessions"`
 	ToPod          *ebpf.ProgramSpec `ebpf:"to_pod"`
 	ToTunnel       *ebpf.ProgramSpec `ebpf:"to_tunnel"`
 	ToWire         *ebpf.ProgramSpec `ebpf:"to_wire"`
@@ -843,6 +849,7 @@ type bpfPrograms struct {
 	Sendmsg6       *ebpf.Program `ebpf:"sendmsg6"`
 	SettleSessions *ebpf.Program `ebpf:"settle_sessions"`
 	SockRelease    *ebpf.Program `ebpf:"sock_release"`
+	TellSessions   *ebpf.Program `ebpf:"tell_sessions"`
 	ToPod          *ebpf.Program `ebpf:"to_pod"`
 	ToTunnel       *ebpf.Program `ebpf:"to_tunnel"`
 	ToWire         *ebpf.Program `ebpf:"to_wire"`
@@ -864,6 +871,7 @@ func (p *bpfPrograms) Close() error {
 		p.Sendmsg6,
 		p.SettleSessions,
 		p.SockRelease,
+		p.TellSessions,
 		p.ToPod,
 		p.ToTunnel,
 		p.ToWire,

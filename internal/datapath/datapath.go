@@ -153,7 +153,10 @@ func (d *Datapath) setTables() {
 	d.Endpoints = Endpoints{d.objects.bpfMaps.Endpoints, generation}
 	d.Routes = Routes{d.objects.bpfMaps.Routes, d.objects.bpfMaps.RouteLengths, generation}
 	d.Drops = Drops{d.objects.bpfMaps.Drops}
-	d.Flows = Flows{d.objects.bpfMaps.Flows, d.objects.bpfMaps.FlowLosses, d.config.FlowsSample}
+	d.Flows = Flows{
+		events: d.objects.bpfMaps.Flows, losses: d.objects.bpfMaps.FlowLosses, sample: d.config.FlowsSample,
+		tell: d.objects.programs[bpfProgTellSessions],
+	}
 	d.Lease = Lease{d.objects.bpfMaps.Lease}
 	d.Tunnel = Tunnel{d.objects.bpfMaps.TunnelSources}
 	d.Uplinks = Uplinks{d.objects.bpfMaps.Uplinks}

@@ -19,6 +19,8 @@ import (
 type Flows struct {
 	events, losses *ebpf.Map
 	sample         uint32
+	// tell tells of the sessions that are young and have not been told of; nil where nothing is tracked.
+	tell *ebpf.Program
 }
 
 // Samples tells whether flows tell of a session (Config.FlowsSample). As flow_sampled of bpf/lib/flow.h.
@@ -62,22 +64,31 @@ func (f Flows) Reader() (*FlowReader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open flows: %w", err)
 	}
-	return &FlowReader{ring: r}, nil
+	return &FlowReader{ring: r, tell: f.tell}, nil
 }
 
 // FlowReader reads events.
 type FlowReader struct {
 	ring   *ringbuf.Reader
 	record ringbuf.Record
+	tell   *ebpf.Program
 }
 
-// Read gives all events that there are, the oldest first, once it has waited so long or a quarter of the buffer is full: the datapath
-// wakes nobody for less.
+// Read gives all events that there are for so long, as soon as a quarter of the buffer is full: the datapath wakes nobody for less. Then it has those
+// sessions told of that have begun and are neither over nor told of, and gives all the rest, the oldest event first.
 func (r *FlowReader) Read(wait time.Duration, each func(flow.Event)) error {
 	r.ring.SetDeadline(time.Now().Add(wait))
 	var booted time.Time // the moment from which the datapath counts
-	for {
+	for asked := false; ; {
 		err := r.ring.ReadInto(&r.record)
+		if errors.Is(err, os.ErrDeadlineExceeded) && !asked {
+			if err := runOnYoung(r.tell); err != nil {
+				return fmt.Errorf("tell of young sessions: %w", err)
+			}
+			asked = true
+			r.ring.SetDeadline(time.Now())
+			continue
+		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil
 		}
@@ -118,6 +129,10 @@ func (e *bpfFlowEvent) event(booted time.Time) flow.Event {
 		Ingress:             policy.Policy(e.Ingress),
 		Egress:              policy.Policy(e.Egress),
 		Device:              int(e.Ifindex),
+		First:               e.First != 0,
+	}
+	if e.Opened != 0 {
+		out.Opened = booted.Add(time.Duration(e.Opened))
 	}
 	if int(e.Program) < len(programNames) {
 		out.Program = programNames[e.Program]

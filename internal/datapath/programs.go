@@ -46,7 +46,7 @@ func (c Config) programs() []string {
 // agentPrograms are those that no packet meets: the agent runs them.
 func (c Config) agentPrograms() []string {
 	if c.tracks() {
-		return []string{bpfProgSettleSessions}
+		return []string{bpfProgSettleSessions, bpfProgTellSessions}
 	}
 	return nil
 }

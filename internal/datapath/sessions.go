@@ -163,7 +163,7 @@ func (v *bpfSession) flag(f bpfSessionFlag) bool { return bpfSessionFlag(v.Flags
 
 // told tells whether flows have told of the end: a session that is no longer allowed was revoked.
 func (v *bpfSession) told() bool {
-	return v.flag(bpfSessionFlagSESSION_TOLD) || v.flag(bpfSessionFlagSESSION_REVOKED)
+	return v.flag(bpfSessionFlagSESSION_TOLD_END) || v.flag(bpfSessionFlagSESSION_REVOKED)
 }
 
 // over tells whether a session has been quiet for as long as its state lasts. One of SCTP shows no end (inquiry_take_flags) and is not

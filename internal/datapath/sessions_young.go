@@ -9,13 +9,19 @@ import (
 
 // settleYoung moves the sessions that are young to the table of the others (settle_sessions of bpf/settle.h).
 func (s *Sessions) settleYoung() error {
-	if s.settle == nil {
-		return nil // nothing is tracked, so there are none
-	}
-	if _, err := s.settle.Run(&ebpf.RunOptions{}); err != nil {
+	if err := runOnYoung(s.settle); err != nil {
 		return fmt.Errorf("settle young sessions: %w", err)
 	}
 	return nil
+}
+
+// runOnYoung runs a program of bpf/settle.h; nil, where nothing is tracked, has nothing to do.
+func runOnYoung(program *ebpf.Program) error {
+	if program == nil {
+		return nil
+	}
+	_, err := program.Run(&ebpf.RunOptions{})
+	return err
 }
 
 // find gives a session, young or not, or nil if there is none.

@@ -14,7 +14,7 @@ type Kind uint8
 
 // The kinds; they are enum flow_kind of bpf/types.h.
 const (
-	// Opened is the beginning of a session: its first packet was allowed.
+	// Opened is the beginning of a session: its first packet was allowed, and none of the other direction has come yet.
 	Opened Kind = 0
 	// Answered is the first packet of the other direction.
 	Answered Kind = 1
@@ -58,8 +58,13 @@ func (k Kind) Verdict() Verdict {
 
 // Event is what the datapath tells, by addresses and numbers.
 type Event struct {
+	// Time is when it happened; of the first event about a session, if that is Answered, when the datapath was asked about it.
 	Time time.Time
 	Kind Kind
+	// First says that no event has told of the session before.
+	First bool
+	// Opened is when the session has begun, to the tick of the kernel's clock; zero of a drop.
+	Opened time.Time
 	// Protocol is an IP protocol number; 0, with zero addresses, if the packet could not be read.
 	Protocol uint8
 	// TCPFlags are those of the packet that made the event, as in its header.
@@ -78,7 +83,8 @@ type Event struct {
 	Ingress, Egress policy.Policy
 	// Reason of a drop, with one sentence on what it says and what to look at.
 	Reason, Meaning string
-	// Program is the one that has seen the packet; empty of sessions that have timed out.
+	// Program is the one that has seen the packet; empty where no packet has made the event: of sessions that were told of when the
+	// datapath was asked, that have timed out or were pushed out.
 	Program string
 	// Device is the index of the one where the program is, 0 if there is none.
 	Device int

@@ -35,8 +35,8 @@ func (r *Record) Flow() api.Flow {
 		Destination:  r.To.flow(r.Destination, r.DestinationIdentity),
 		EgressPolicy: r.EgressPolicy, IngressPolicy: r.IngressPolicy,
 		Reason: r.Reason, Meaning: r.Meaning, Program: r.Program, Device: r.Event.Device, TCPFlags: flagNames(r.TCPFlags),
-		PushedOut: r.PushedOut,
-		Packets:   r.Packets[0], Bytes: r.Bytes[0], AnswerPackets: r.Packets[1], AnswerBytes: r.Bytes[1],
+		PushedOut: r.PushedOut, First: r.First, Opened: r.Opened,
+		Packets: r.Packets[0], Bytes: r.Bytes[0], AnswerPackets: r.Packets[1], AnswerBytes: r.Bytes[1],
 	}
 	if r.Device != nil {
 		f.DevicePod = r.Device.String()

@@ -39,7 +39,7 @@ var FlowVerdicts = []string{FlowAllowed, FlowDropped}
 
 // The events.
 const (
-	FlowEventOpened   = "opened"   // the first packet of a session was allowed
+	FlowEventOpened   = "opened"   // the first packet of a session was allowed, and no answer has come yet
 	FlowEventAnswered = "answered" // the first answer has come
 	FlowEventClosed   = "closed"   // the session is over; the counts are its totals
 	FlowEventDropped  = "dropped"  // a packet was dropped; the counts are those of its kind since the last event about them
@@ -48,7 +48,12 @@ const (
 
 // Flow is one event about a session or a drop.
 type Flow struct {
+	// Time is when it happened; of a session that is answered when it is told of first, when the agent has asked.
 	Time time.Time `json:"time"`
+	// Opened is when the session began, to the tick of the kernel's clock (1 to 10 ms); missing for a drop.
+	Opened time.Time `json:"opened,omitzero"`
+	// First says that this is the first event about its session. One that is over before the agent asks, ten times a second, has no other.
+	First bool `json:"first,omitempty"`
 	// Event is one of the events above, Verdict one of FlowVerdicts.
 	Event   string `json:"event"`
 	Verdict string `json:"verdict"`
