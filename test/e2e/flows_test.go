@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -39,6 +40,39 @@ func (g *guarded) waitFlow(what string, fits func(api.Flow) bool, args ...string
 	return found
 }
 
+// expectLastingFlow opens a connection to the pod, which default/web allows, and expects that it is told of while it lasts and when it ends.
+func (g *guarded) expectLastingFlow(from worldEnd, args ...string) {
+	g.t.Helper()
+	var conn net.Conn
+	if err := from.place.Do(func() (err error) {
+		conn, err = net.DialTimeout("tcp", netip.AddrPortFrom(g.pod.addresses[0], backendPort).String(), patience)
+		return err
+	}); err != nil {
+		g.t.Fatal(err)
+	}
+	defer conn.Close()
+	its := func(f api.Flow) bool {
+		return f.Source.Port == netip.MustParseAddrPort(conn.LocalAddr().String()).Port() && f.IngressPolicy == "default/web" && f.EgressPolicy == "" &&
+			f.Destination.Port == backendPort && !f.Opened.IsZero() && !f.Opened.After(f.Time)
+	}
+	g.waitFlow("a connection that lasts", func(f api.Flow) bool {
+		return its(f) && f.Event == api.FlowEventAnswered && f.Packets > 0 && f.AnswerPackets > 0
+	}, args...)
+	conn.Close()
+	g.waitFlow("its end", func(f api.Flow) bool {
+		return its(f) && f.Event == api.FlowEventClosed && !f.First && f.Packets > 1 && f.AnswerPackets > 1 && f.Bytes >= 120 && f.AnswerBytes >= 120
+	}, args...)
+	first := 0
+	for _, f := range g.flows(append(args, "--last", "0")...).Flows {
+		if its(f) && f.First {
+			first++
+		}
+	}
+	if first != 1 {
+		g.t.Errorf("%d first events tell of the connection from %s", first, conn.LocalAddr())
+	}
+}
+
 func named(e api.FlowEnd) string { return e.Kind + " " + e.Namespace + "/" + e.Name }
 
 // What pods are allowed, and what is dropped, is told by name, with what has allowed it or the reason.
@@ -57,13 +91,7 @@ func TestFlows(t *testing.T) {
 			drop.Protocol != "TCP" || !strings.Contains(drop.Meaning, "policy explain") || drop.Packets == 0 {
 			t.Errorf("drop %+v", drop)
 		}
-		for _, event := range []string{api.FlowEventOpened, api.FlowEventAnswered, api.FlowEventClosed} {
-			f := g.waitFlow(event, func(f api.Flow) bool { return f.Event == event }, append(between, "--verdict", "allowed", "--protocol", "tcp")...)
-			if f.IngressPolicy != "default/web" || f.EgressPolicy != "" || f.Destination.Port != backendPort || f.Packets == 0 ||
-				event == api.FlowEventClosed && (f.AnswerPackets == 0 || f.Bytes < 60 || f.AnswerBytes < 60) {
-				t.Errorf("%s: %+v", event, f)
-			}
-		}
+		g.expectLastingFlow(from, append(between, "--verdict", "allowed", "--protocol", "tcp")...)
 	}
 	outside := g.waitFlow("a drop of the world", func(api.Flow) bool { return true }, "--from", g.outside.addresses[0].String(), "--verdict", "dropped")
 	if outside.Source.Kind != "" || outside.Source.Address != g.outside.addresses[0] || outside.Reason != "ingress_policy" {
@@ -88,7 +116,7 @@ func TestFlows(t *testing.T) {
 	}
 	metrics := g.scrape(g.nodes[0], "/metrics", 200)
 	for _, want := range []string{`beeline_flow_events_total{event="dropped",verdict="dropped"} [1-9]`, `beeline_flow_events_total{event="closed",verdict="allowed"} [1-9]`,
-		`beeline_flow_events_total{event="revoked",verdict="dropped"} 0`, `beeline_flow_lost_total{event="dropped",why="limited"} 0`} {
+		`beeline_flow_sessions_total [1-9]`, `beeline_flow_events_total{event="revoked",verdict="dropped"} 0`, `beeline_flow_lost_total{event="dropped",why="limited"} 0`} {
 		if !regexp.MustCompile(want).MatchString(metrics) {
 			t.Errorf("no metric %s", want)
 		}
