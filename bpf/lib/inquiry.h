@@ -155,3 +155,25 @@ static __always_inline bool inquiry_may_open(const struct transport *t)
 {
 	return t->tuple.protocol == PROTOCOL_TCP ? inquiry_is_opening(t) : true;
 }
+
+/*
+ * Whether a packet of TCP in one piece carries nothing. Its frame may be longer, since Ethernet's are filled up to 60 bytes: the
+ * length that IP tells is asked for, which is 0 where that cannot be told.
+ */
+static __noinline bool inquiry_is_empty(struct __sk_buff *skb, const struct transport *t)
+{
+	bool ipv4 = skb->protocol == bpf_htons(ETH_P_IP);
+	__be16 length = 0;
+	__u8 words = 0;
+
+	bpf_skb_load_bytes(skb, ETH_HLEN + (ipv4 ? 2 : 4), &length, sizeof(length));
+	bpf_skb_load_bytes(skb, t->offset + __builtin_offsetof(struct transport_header, words), &words, sizeof(words));
+	return length &&
+	       ETH_HLEN + (ipv4 ? 0 : sizeof(struct ipv6hdr)) + bpf_ntohs(length) <= t->offset + (words >> 4) * 4;
+}
+
+/* Whether a packet is TCP's, opens nothing and carries nothing. */
+static __always_inline bool inquiry_is_bare(struct __sk_buff *skb, const struct transport *t)
+{
+	return t->tuple.protocol == PROTOCOL_TCP && !(t->flags & TCP_SYN) && !t->in_pieces && inquiry_is_empty(skb, t);
+}

@@ -3,7 +3,7 @@ package datapath
 // FlowMode says what flows tell of (--flows).
 type FlowMode uint32
 
-// The modes; they are enum flow_mode of bpf/types.h.
+// The modes; they are enum flow_mode of bpf/types_policy.h.
 const (
 	// FlowsOff tells nothing.
 	FlowsOff = FlowMode(bpfFlowModeFLOWS_OFF)

@@ -325,7 +325,7 @@ func TestFlowsOff(t *testing.T) {
 
 // The numbers of kinds in Go are those of C, and every loss has words.
 func TestFlowNames(t *testing.T) {
-	kinds := enumOf(t, "../../bpf/types.h", "flow_kind", "FLOW_")
+	kinds := enumOf(t, "../../bpf/types_policy.h", "flow_kind", "FLOW_")
 	if len(kinds) != len(flow.Kinds)+1 || kinds[len(flow.Kinds)] != "kind_max" {
 		t.Fatalf("%d kinds in Go, and in C %v", len(flow.Kinds), kinds)
 	}
@@ -334,7 +334,7 @@ func TestFlowNames(t *testing.T) {
 			t.Errorf("kind %d is %q in Go and %q in C", i, k, kinds[i])
 		}
 	}
-	losses := enumOf(t, "../../bpf/types.h", "flow_loss", "FLOW_LOSS_")
+	losses := enumOf(t, "../../bpf/types_policy.h", "flow_loss", "FLOW_LOSS_")
 	for i, l := range flowLosses {
 		if l.why != losses[i] || len(l.meaning) < 10 {
 			t.Errorf("loss %d is %+v in Go and %q in C", i, l, losses[i])

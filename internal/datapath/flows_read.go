@@ -32,7 +32,7 @@ func (f Flows) Samples(s Session) bool {
 	return (hash^hash>>15)%f.sample == 0
 }
 
-// flowLosses names enum flow_loss of bpf/types.h, in its order.
+// flowLosses names enum flow_loss of bpf/types_policy.h, in its order.
 var flowLosses = [bpfFlowLossFLOW_LOSS_MAX]struct{ why, meaning string }{
 	bpfFlowLossFLOW_LOSS_FULL:      {"full", "the agent did not read as fast as they came"},
 	bpfFlowLossFLOW_LOSS_LIMITED:   {"limited", "more drops a second than --flows-rate"},

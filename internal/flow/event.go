@@ -12,7 +12,7 @@ import (
 // Kind is what an event tells.
 type Kind uint8
 
-// The kinds; they are enum flow_kind of bpf/types.h.
+// The kinds; they are enum flow_kind of bpf/types_policy.h.
 const (
 	// Opened is the beginning of a session: its first packet was allowed, and none of the other direction has come yet.
 	Opened Kind = 0

@@ -13,7 +13,7 @@ import (
 // what they stand for, so that an agent that starts again makes the same ones.
 type Identity uint32
 
-// Identities with a meaning of their own; they are enum identity of bpf/types.h.
+// Identities with a meaning of their own; they are enum identity of bpf/types_policy.h.
 const (
 	// IdentityUnknown is that of addresses which are neither a pod's nor in any ipBlock. As a key of Tables.Policies it stands
 	// for everybody without an entry.

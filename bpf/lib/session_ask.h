@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What policies say about a session: who opens it, whose rules are asked, and what is allowed whatever they say. */
+#pragma once
+
+#include "inquiry.h"
+
+/* What becomes of a packet, besides a drop with its reason, which is above 0. */
+enum session_answer {
+	SESSION_ALLOWED = 0,
+	SESSION_UNKNOWN = -1, /* begins one, if policies allow that */
+	SESSION_DOUBTED = -2, /* is of one whose opener may be the other end: the same, or that is revoked */
+};
+
+/* Which directions of a session, as who opened it has them, are governed by pods here, by the flags of a packet. `answer`: it is not from who opened it. */
+static __always_inline __u32 session_parts(__u32 policed, bool answer)
+{
+	__u32 parts = 0;
+
+	if (policed & POLICED_EGRESS)
+		parts |= answer ? SESSION_INGRESS : SESSION_EGRESS;
+	if (policed & POLICED_INGRESS)
+		parts |= answer ? SESSION_EGRESS : SESSION_INGRESS;
+	return parts;
+}
+
+static __always_inline bool session_is_to_itself(const struct inquiry *q)
+{
+	return address_equals(&q->transport.tuple.source, &q->transport.tuple.destination);
+}
+
+/*
+ * What is allowed whatever policies say: a pod reaches itself, also through its Service, and its own node, and is reached by
+ * that. The stack may have given the pod another address on its way back to it (kube-proxy). Who is outside may write any source:
+ * only a pod's own device says that it is the pod, and only that nobody has sent it that it is the node.
+ */
+static __always_inline bool session_is_free(struct __sk_buff *skb, const struct inquiry *q)
+{
+	const struct tuple *t = &q->transport.tuple;
+
+	if (q->program == PROGRAM_FROM_POD)
+		return session_is_to_itself(q) || policy_identity(&t->destination, POLICY_BY_ALL) == IDENTITY_NODE;
+	if (q->program != PROGRAM_TO_POD)
+		return false;
+	return skb->ingress_ifindex == skb->ifindex ||
+	       (!skb->ingress_ifindex && policy_identity(&t->source, POLICY_BY_ALL) == IDENTITY_NODE);
+}
+
+/*
+ * What the rules of one end say about the other, which `set` is about: the NetworkPolicy that allows it, or below 0 the reason to
+ * drop. What bears this node's address need not be the node's: the stack masquerades what it forwards (kube-proxy).
+ */
+static __always_inline __s64 session_ask_rules(const struct inquiry *q, __u32 set, const struct address *other,
+					       __be16 port, enum drop_reason forbidden)
+{
+	__u32 identity;
+	__s64 policy;
+
+	if (!set)
+		return 0;
+	if (set == SET_CLOSED)
+		return -(__s64)DROP_POLICY_CLOSED;
+	identity = policy_identity(other, POLICY_BY_ALL);
+	if (unlikely(identity == IDENTITY_NODE))
+		identity = policy_identity(other, POLICY_BY_BLOCKS);
+	policy = policy_ask(set, identity, policy_what(q->transport.tuple.protocol, port, q->known), q->revision);
+	return policy == POLICY_FORBIDS ? -(__s64)forbidden : policy;
+}
+
+/*
+ * Asks the policies of those ends that `parts` (enum session_flag) names about a session that the packet's sender opens,
+ * or its receiver with `answer`. SESSION_ALLOWED, with who allows it in q->session, or a reason to drop.
+ */
+SEPARATE int session_ask(struct __sk_buff *skb, __u32 parts, bool answer)
+{
+	struct inquiry *q = inquiry_place(); /* found, so that it has keys of maps */
+	const struct address *opener, *other;
+	__s64 egress = 0, ingress = 0;
+	const struct policed_pod *pod;
+	const struct tuple *t;
+	__be16 port;
+
+	if (!policy_tracks())
+		return SESSION_ALLOWED;
+	if (!q)
+		return DROP_POLICY_CLOSED; /* cannot be: the index has its element */
+	t = &q->transport.tuple;
+	opener = answer ? &t->destination : &t->source;
+	other = answer ? &t->source : &t->destination;
+	port = answer ? t->source_port : t->destination_port;
+	if (parts & SESSION_EGRESS) {
+		pod = bpf_map_lookup_elem(&policed_pods, opener);
+		egress = session_ask_rules(q, pod ? pod->egress : 0, other, port, DROP_EGRESS_POLICY);
+	}
+	if (parts & SESSION_INGRESS && egress >= 0) {
+		pod = bpf_map_lookup_elem(&policed_pods, other);
+		ingress = session_ask_rules(q, pod ? pod->ingress : 0, opener, port, DROP_INGRESS_POLICY);
+	}
+	if (egress < 0 || ingress < 0) {
+		if (!session_is_free(skb, q))
+			return egress < 0 ? -egress : -ingress;
+		egress = ingress = 0;
+	}
+	q->session.egress = egress;
+	q->session.ingress = ingress;
+	return SESSION_ALLOWED;
+}
+
+/* Whether a port is one that systems give to who opens connections (Linux by default, and RFC 6335, 6). */
+static __always_inline bool session_port_is_clients(__be16 port)
+{
+	return bpf_ntohs(port) >= 32768;
+}
+
+/* How well it is known who has opened the session of a packet that is the first of it here. */
+enum session_opener {
+	SESSION_OPENER_CERTAIN = 0,
+	SESSION_OPENER_LIKELY, /* by the ports */
+	SESSION_OPENER_EITHER,
+};
+
+/*
+ * Who has opened a connection of TCP that is in its middle and is not known here: it began before there were
+ * policies, or was pushed out of `sessions`. *answer: the receiver. A server's port tells, most of the time.
+ */
+static __always_inline enum session_opener session_guess_opener(const struct transport *t, bool *answer)
+{
+	bool sender = session_port_is_clients(t->tuple.source_port);
+	bool receiver = session_port_is_clients(t->tuple.destination_port);
+
+	*answer = false;
+	if (t->kind == TRANSPORT_ERROR)
+		return SESSION_OPENER_EITHER;
+	if (inquiry_may_open(t))
+		return SESSION_OPENER_CERTAIN;
+	*answer = t->flags & TCP_SYN || receiver > sender;
+	if (t->flags & TCP_SYN)
+		return SESSION_OPENER_CERTAIN;
+	return sender == receiver ? SESSION_OPENER_EITHER : SESSION_OPENER_LIKELY;
+}
+
+/*
+ * Asks about a packet of no known session. With SESSION_ALLOWED, *answer says whether the receiver has opened it. What the
+ * likely opener may not open, the other one may have: if a rule allows it that, it is believed, whatever the ports. That nothing
+ * isolates it in that direction is not enough, or connections from before a policy would go on that it forbids.
+ */
+static __always_inline int session_ask_unknown(struct __sk_buff *skb, struct inquiry *q, bool *answer)
+{
+	enum session_opener opener = session_guess_opener(&q->transport, answer);
+	int reason = session_ask(skb, session_parts(q->policed, *answer), *answer);
+
+	if (reason == SESSION_ALLOWED || opener == SESSION_OPENER_CERTAIN)
+		return reason;
+	*answer = !*answer;
+	if (session_ask(skb, session_parts(q->policed, *answer), *answer) != SESSION_ALLOWED)
+		return reason;
+	return opener == SESSION_OPENER_EITHER || q->session.egress || q->session.ingress ? SESSION_ALLOWED : reason;
+}
+
+/* Whether a session that begins with this packet may have been opened by its other end. */
+static __always_inline bool session_is_guessed(const struct transport *t)
+{
+	return t->tuple.protocol == PROTOCOL_TCP && !(t->flags & TCP_SYN);
+}
