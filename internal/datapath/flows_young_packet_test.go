@@ -90,6 +90,8 @@ func TestFlowsTellOfSessionsThatMove(t *testing.T) {
 		syn(clients[2])
 		expectTales(t, "its place is taken", told(t, reader), tale{flow.Opened, true, clients[2], [2]uint64{1, 0}, bpfProgFromWire})
 		p.takePlace(t, clients[2], server, 0)
+		p.allows(t, "SYN ACK", podSends(segmentOf(fromPod(), server, clients[2], tcpSYN|tcpACK)))
+		expectTales(t, "answered there", told(t, reader), tale{flow.Answered, false, clients[2], [2]uint64{1, 1}, bpfProgFromPod})
 		reader.tell = ask
 		expectTales(t, "asked", told(t, reader))
 		p.forget(t)
