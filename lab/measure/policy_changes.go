@@ -68,6 +68,9 @@ func (b *policyBench) compile(ctx context.Context, l *policyLane, c *result.Poli
 
 // changesOf are those of one contender.
 func (b *policyBench) changesOf(ctx context.Context, l *policyLane, compiled *result.PolicyCompile) (err error) {
+	if err := l.amongMany(ctx); err != nil {
+		return err
+	}
 	c, err := newPolicyChanges(ctx, l)
 	defer func() { err = errors.Join(err, c.close()) }()
 	if err != nil {

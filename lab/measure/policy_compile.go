@@ -69,10 +69,10 @@ func (l *policyLane) compiledByAgent(ctx context.Context, p PolicyPlan, c *resul
 			return err
 		}
 		if _, err := l.untilWritten(ctx, from, there.Policies-len(many)); err != nil {
-			return err
+			return errors.Join(err, l.put(ctx, many...)) // whatever is measured next is measured among them
 		}
 		if err := agents.Restart(ctx, l.lab, node, func() error { return l.put(ctx, many...) }); err != nil {
-			return err
+			return errors.Join(err, l.put(ctx, many...))
 		}
 		passes, err := l.untilWritten(ctx, 0, there.Policies)
 		if err != nil {
@@ -92,6 +92,23 @@ func (l *policyLane) compiledByAgent(ctx context.Context, p PolicyPlan, c *resul
 		c.TableBytes = there.Bytes
 	}
 	return err
+}
+
+// amongMany gives an error unless many policies are in force, among which changes are said to be timed: in the tables of the server's node, or
+// among the objects of who has no tables.
+func (l *policyLane) amongMany(ctx context.Context) error {
+	there := len(l.objects.Policies())
+	if l.policed.Watches() {
+		t, err := l.tablesOf(ctx, serverNode)
+		if err != nil {
+			return err
+		}
+		there = t.Policies
+	}
+	if there < policies.Many {
+		return fmt.Errorf("%d policies are in force, want at least %d", there, policies.Many)
+	}
+	return nil
 }
 
 // untilWritten waits until the agent of the server's node has written so many policies, and gives what it has done for that by its log from a

@@ -10,6 +10,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/result"
 )
 
@@ -80,6 +81,21 @@ func TestJudged(t *testing.T) {
 	answers := []result.Answer{{Want: true, Works: true}, {Want: false, Works: true}, {Want: true, Unknown: "no route"}, {Want: false, Unknown: "no route"}}
 	if wrong, unknown := judged(answers); wrong != 1 || unknown != 2 {
 		t.Errorf("%d wrong, %d unknown", wrong, unknown)
+	}
+}
+
+// Changes are not timed among fewer policies than the result says.
+func TestChangesNeedManyPolicies(t *testing.T) {
+	l := &policyLane{policed: contender.IptablesPolicies{}, objects: policies.NewState()}
+	b := &policyBench{}
+	if err := b.changesOf(t.Context(), l, &result.PolicyCompile{}); err == nil || !strings.Contains(err.Error(), "0 policies are in force") {
+		t.Errorf("changes among no policies: %v", err)
+	}
+	if err := l.objects.Put(policies.OtherPolicies(policies.Many)...); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.amongMany(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

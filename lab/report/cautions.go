@@ -32,10 +32,28 @@ func (v *view) cautions() []string {
 			list = append(list, fmt.Sprintf("Cross-check of %s (%s) does not agree: %s expected, %s measured.", c.Contender, c.Path, quantity(c.Expected, "/s"), quantity(c.Measured, "/s")))
 		}
 	}
+	if n := v.unknownConnections(); n > 0 {
+		list = append(list, fmt.Sprintf("Of %s it is not known whether policies are enforced: the table of connections says why.", plural(n, "connection")))
+	}
 	if n := len(v.failures()); n > 0 {
 		list = append(list, fmt.Sprintf("Samples failed, for %s.", plural(n, "reason")))
 	}
 	return list
+}
+
+// unknownConnections counts the answers about policies that nobody knows.
+func (v *view) unknownConnections() (n int) {
+	if v.run.Policy == nil {
+		return 0
+	}
+	for _, t := range v.run.Policy.Truth {
+		for _, a := range t.Answers {
+			if a.Unknown != "" {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // imprecise names the figures in which even the node differs from itself, the worst three with how much.

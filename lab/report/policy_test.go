@@ -213,6 +213,9 @@ func TestUnknownAnswersAreNoRightOnes(t *testing.T) {
 			}
 		}
 	}
+	if caution := strings.Join(newView(run).cautions(), "; "); !strings.Contains(caution, "Of 1 connection it is not known whether") {
+		t.Errorf("no caution but %q", caution)
+	}
 	if want := `<td class="missing" title="no route to host">not known</td>`; !strings.Contains(page.String(), want) {
 		t.Errorf("the page lacks %s", want)
 	}

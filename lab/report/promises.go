@@ -320,7 +320,7 @@ func promiseFinding(rows []promiseRow) *finding {
 	if undecided > 0 {
 		detail += fmt.Sprintf("Of those that are kept %d are not decided: another run may find them not kept. ", undecided)
 	}
-	f := &finding{Lead: fmt.Sprintf("%d of %s that were measured are kept.", n, plural(measured, "promise")), Detail: detail}
+	f := &finding{Lead: fmt.Sprintf("%d of %s kept, of those that this run measured.", n, plural(measured, "promise")), Detail: detail}
 	if measured < len(rows) {
 		f.Detail += fmt.Sprintf("%d of %d are not measured by this run.", len(rows)-measured, len(rows))
 	}
