@@ -26,12 +26,18 @@ type latencyRow struct {
 func latencySections(v *view) []latencySection {
 	var list []latencySection
 	var c chart.Percentiles
-	flush := func() {
-		if n := len(list); n > 0 {
-			list[n-1].Chart = c.SVG()
-		}
-	}
 	var current figureKey
+	flush := func() {
+		n := len(list)
+		if n == 0 {
+			return
+		}
+		for _, name := range v.failed(current) {
+			list[n-1].Rows = append(list[n-1].Rows, latencyRow{Name: name, At: [4]string{dash, dash, dash, dash}, Count: "failed", Highlight: name == subject})
+			c.Rows = append(c.Rows, chart.PercentileRow{Label: name, Absent: "failed", Highlight: name == subject})
+		}
+		list[n-1].Chart = c.SVG()
+	}
 	for i, r := range v.percentiles() {
 		if i == 0 || r.key != current {
 			flush()
@@ -57,6 +63,18 @@ func latencySections(v *view) []latencySection {
 	}
 	flush()
 	return list
+}
+
+// failed are the contenders that were tried in a figure and have nothing to show there.
+func (v *view) failed(key figureKey) (names []string) {
+	for _, f := range v.figures {
+		for _, r := range f.rows {
+			if f.figureKey == key && r.tried > 0 && r.failed == r.tried {
+				names = append(names, r.contender)
+			}
+		}
+	}
+	return names
 }
 
 // cpuSection is the CPU time per unit of work in one figure.

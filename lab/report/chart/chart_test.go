@@ -37,6 +37,7 @@ func charts() map[string]string {
 		"strip zero":          string(Strip{Text: text, Log: true, Rows: []StripRow{{Label: "a", Points: []StripPoint{{Value: 0}, {Value: 0}}}}}.SVG()),
 		"strip empty":         string(Strip{Text: text}.SVG()),
 		"percentiles":         string(Percentiles{Text: text, Rows: []PercentileRow{{Label: long, At: [4]float64{14, 15.3, 22.4, 45.5}}, {Label: "b", At: [4]float64{15, 16, 23, 0}}}}.SVG()),
+		"percentiles missing": string(Percentiles{Text: text, Rows: []PercentileRow{{Label: "a", At: [4]float64{3, 4, 5, 9}}, {Label: "b", Absent: "failed"}}}.SVG()),
 		"percentiles decades": string(Percentiles{Text: text, Rows: []PercentileRow{{Label: "a", At: [4]float64{3, 40, 5000, 900000}}}}.SVG()),
 		"percentiles equal":   string(Percentiles{Text: text, Rows: []PercentileRow{{Label: "a", At: [4]float64{14, 14, 14, 14}}}}.SVG()),
 		"percentiles empty":   string(Percentiles{Text: text}.SVG()),
@@ -97,6 +98,14 @@ func TestLongLabels(t *testing.T) {
 		if got := lines(label, 200); len(got) != want || boldWidth(got[0]) > 200 {
 			t.Errorf("%q becomes %q", label, got)
 		}
+	}
+}
+
+// A row without percentiles says so, and has no mark.
+func TestPercentilesThatAreMissing(t *testing.T) {
+	svg := charts()["percentiles missing"]
+	if !strings.Contains(svg, ">failed<") || strings.Count(svg, "whisker") != 1 {
+		t.Errorf("%s", svg)
 	}
 }
 

@@ -12,9 +12,10 @@ type Percentiles struct {
 	Label func(float64) string
 }
 
-// PercentileRow holds the four percentiles; the last may be 0 where there is none.
+// PercentileRow holds the four percentiles; the last may be 0 where there is none. Absent says why there are none at all.
 type PercentileRow struct {
 	Label     string
+	Absent    string
 	At        [4]float64
 	Tips      [4]string
 	Highlight bool
@@ -59,6 +60,10 @@ func (r PercentileRow) draw(c *canvas, a axis, left, y float64) {
 		last = max(last, v)
 	}
 	c.line("guide", a.left, y, a.right, y)
+	if r.Absent != "" {
+		c.text("note", "end", a.right, y+4.5, r.Absent)
+		return
+	}
 	c.line(class+" whisker", a.at(r.At[0]), y, a.at(last), y)
 	for i, v := range r.At {
 		if v > 0 {
