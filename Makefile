@@ -77,8 +77,9 @@ test: deps build generated lint ## Run every test, here and on other kernels (ro
 	go run ./build/testrun -summary $(SUMMARIES)/1-test -- go test -json -count=1 -p 1 -timeout 20m ./... -- go -C build/chart test -json -count=1 ./... -- go run ./test/vm
 
 # The suite builds Kubernetes first where the cache lacks it, which takes about 13 minutes.
+SUITE_OPTIONS = $(foreach o,FAMILY ROUNDS,$(if $($o),-$(shell echo $o | tr A-Z a-z)='$($o)'))
 test-kubernetes: deps image ## Run the tests on a real Kubernetes cluster on this machine (root)
-	go run ./build/testrun -summary $(SUMMARIES)/2-test-kubernetes -- go run ./test/kubernetes/suite
+	go run ./build/testrun -summary $(SUMMARIES)/2-test-kubernetes -- go run ./test/kubernetes/suite $(SUITE_OPTIONS)
 
 # The second part runs also when the first one failed.
 check: ## Run make test, then make test-kubernetes, then sum up: what CI runs (root)

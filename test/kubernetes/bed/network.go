@@ -27,7 +27,7 @@ func (b *Bed) installNetwork(ctx context.Context, ranges map[string][]netip.Pref
 	switch b.Cluster.Options.Network {
 	case "bridge":
 		for _, n := range b.Cluster.Nodes {
-			if err := b.writeOnNode(ctx, n.Name, "/etc/cni/net.d/10-bridge.conflist", config.BridgeNetwork(b.Cluster, ranges[n.Name])); err != nil {
+			if err := b.writeOnNode(ctx, n.Name, "/etc/cni/net.d/10-bridge.conflist", config.BridgeNetwork(ranges[n.Name])); err != nil {
 				return err
 			}
 		}

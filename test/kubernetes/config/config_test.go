@@ -125,6 +125,36 @@ func TestNodeFilesSayWhatWasChosen(t *testing.T) {
 	}
 }
 
+// TestNothingOfIPv4 is about a cluster that has IPv6 only: no component may be told of an address that nothing has.
+func TestNothingOfIPv4(t *testing.T) {
+	six := plan.New(plan.Options{Family: "ipv6", Proxy: "nftables"}.Defaults())
+	i, err := NewIdentities(six)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := i.NodeFiles(six.Nodes[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := string(files["kubelet.yaml"]) + string(files["kube-proxy.yaml"]) + string(files["kubelet.kubeconfig"]) + string(CoreDNS(six))
+	for _, s := range append(ControlPlaneServices(six), NodeServices(six, six.Nodes[0])...) {
+		told += "\n" + strings.Join(s.Args, "\n")
+	}
+	for _, want := range []string{
+		"server: https://[fd00:60::1]:6443", `clusterDNS: ["fd00:96::a"]`, `clusterIP: "fd00:96::a"`, "clusterCIDR: fd00:244::/48\n",
+		"--advertise-address=fd00:60::1\n", "--node-ip=fd00:60::11", "--cluster-cidr=fd00:244::/48\n", "--service-cluster-ip-range=fd00:96::/112\n",
+	} {
+		if !strings.Contains(told, want) {
+			t.Errorf("no %q in:\n%s", want, told)
+		}
+	}
+	for _, wrong := range []string{"192.168.", "10.244.", "10.96."} {
+		if strings.Contains(told, wrong) {
+			t.Errorf("%q in:\n%s", wrong, told)
+		}
+	}
+}
+
 // TestKubeconfig checks who the clients say they are.
 func TestKubeconfig(t *testing.T) {
 	files, err := identities(t).NodeFiles(dual.Nodes[0])
@@ -142,7 +172,7 @@ func TestKubeconfig(t *testing.T) {
 	if err := yaml.Unmarshal(files["kubelet.kubeconfig"], &k); err != nil {
 		t.Fatal(err)
 	}
-	if k.Clusters[0].Cluster.Server != "https://192.168.60.1:6443" {
+	if k.Clusters[0].Cluster.Server != dual.APIServer() {
 		t.Errorf("server %s", k.Clusters[0].Cluster.Server)
 	}
 	block, _ := pem.Decode(k.Users[0].User.Certificate)
@@ -169,11 +199,11 @@ func TestBridgeNetwork(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(BridgeNetwork(dual, ranges), &conflist); err != nil {
+	if err := json.Unmarshal(BridgeNetwork(ranges), &conflist); err != nil {
 		t.Fatal(err)
 	}
 	ipam := conflist.Plugins[0].IPAM
-	if len(ipam.Ranges) != 2 || ipam.Ranges[1][0].Subnet != "fd00:244:0:3::/64" || len(ipam.Routes) != 2 {
+	if len(ipam.Ranges) != 2 || ipam.Ranges[1][0].Subnet != "fd00:244:0:3::/64" || len(ipam.Routes) != 2 || ipam.Routes[1].Dst != "::/0" {
 		t.Errorf("ipam: %+v", ipam)
 	}
 	if len(conflist.Plugins) != 2 || conflist.Plugins[1].Type != "portmap" {

@@ -52,10 +52,8 @@ func (i *Identities) Administrator() ([]byte, error) {
 func (i *Identities) ControlPlaneFiles() (Files, error) {
 	f := Files{"ca.crt": i.authority.Certificate, "ca.key": i.authority.Key,
 		"front-proxy-ca.crt": i.frontProxy.Certificate, "service-accounts.key": i.signingKey}
-	addresses := append(i.cluster.ControlPlane.Addresses(), netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr(plan.APIServiceIP4))
-	if i.cluster.Options.Dual() {
-		addresses = append(addresses, netip.MustParseAddr(plan.APIServiceIP6))
-	}
+	addresses := append(i.cluster.ControlPlane.Addresses(), netip.MustParseAddr("127.0.0.1"))
+	addresses = append(addresses, i.cluster.APIServiceIPs()...)
 	names := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + plan.Domain, "localhost"}
 	server, err := i.authority.Server("kube-apiserver", names, addresses)
 	if err != nil {
@@ -92,7 +90,7 @@ func (i *Identities) NodeFiles(m plan.Machine) (Files, error) {
 		return nil, fmt.Errorf("make kubeconfig of node %s: %w", m.Name, err)
 	}
 	dir := plan.Dir(m.Name)
-	f["kubelet.yaml"] = render("kubelet.yaml", map[string]any{"Dir": dir, "DNS": plan.DNSServiceIP, "Domain": plan.Domain})
+	f["kubelet.yaml"] = render("kubelet.yaml", map[string]any{"Dir": dir, "DNS": i.cluster.DNSServiceIP(), "Domain": plan.Domain})
 	f["containerd.toml"] = render("containerd.toml", map[string]any{"Pause": PauseImage})
 	if i.cluster.Options.Proxy == plan.ProxyNone {
 		return f, nil

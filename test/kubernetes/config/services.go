@@ -25,7 +25,7 @@ func ControlPlaneServices(c plan.Cluster) []machine.Service {
 	dir := plan.Dir(plan.ControlPlane)
 	file := func(name string) string { return filepath.Join(dir, name) }
 	ready := []string{c.APIServer() + "/readyz"}
-	address := c.ControlPlane.Address4.Addr().String()
+	address := c.ControlPlane.Addresses()[0].String()
 	return []machine.Service{
 		{
 			Name: "etcd",
@@ -136,10 +136,15 @@ func join(addresses []netip.Addr) string {
 // CoreDNS is the manifest of the cluster's name server.
 func CoreDNS(c plan.Cluster) []byte {
 	return render("coredns.yaml", map[string]any{
-		"Domain": plan.Domain, "DNS": plan.DNSServiceIP, "Image": CoreDNSImage, "Dual": c.Options.Dual(), "Replicas": min(2, len(c.Nodes))})
+		"Domain": plan.Domain, "DNS": c.DNSServiceIP(), "Image": CoreDNSImage, "Replicas": min(2, len(c.Nodes))})
 }
 
 // BridgeNetwork is the CNI configuration of a node whose pods have addresses of these ranges.
-func BridgeNetwork(c plan.Cluster, ranges []netip.Prefix) []byte {
-	return render("bridge.conflist", map[string]any{"Ranges": ranges, "Dual": c.Options.Dual()})
+func BridgeNetwork(ranges []netip.Prefix) []byte {
+	var defaults []netip.Prefix
+	for _, r := range ranges {
+		everything, _ := r.Addr().Prefix(0) // every address has that prefix
+		defaults = append(defaults, everything)
+	}
+	return render("bridge.conflist", map[string]any{"Ranges": ranges, "Defaults": defaults})
 }

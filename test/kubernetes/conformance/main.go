@@ -1,19 +1,22 @@
 // Command conformance runs upstream's tests of sig-network against the cluster of the test bed and judges the run: the
-// Conformance tests, those of NetworkPolicy, or those that ask more of Services. Every test that upstream lists has to pass, but for
+// Conformance tests, those of NetworkPolicy, those of two families, or those that ask more of Services. Every test that upstream lists has to pass, but for
 // those of exceptions.txt and those that ask for what the kernel lacks, each with its reason; an empty run, a test that skips itself and
 // an exception that is none are failures. It prints what happens as `go test -json` does; build/testrun makes that readable.
 //
-//	go run ./build/testrun -- go run ./test/kubernetes/conformance [-tests conformance|netpol|services] [-out DIR]
+//	go run ./build/testrun -- go run ./test/kubernetes/conformance [-tests conformance|netpol|dualstack|services] [-out DIR]
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/beeline-cni/beeline/test/kubernetes/bed"
@@ -35,15 +38,16 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) (failed bool, err error) {
+	known := slices.Sorted(maps.Keys(selections))
 	flags := flag.NewFlagSet("conformance", flag.ContinueOnError)
-	tests := flags.String("tests", "conformance", "which tests to run: conformance, netpol, services")
+	tests := flags.String("tests", "conformance", "which tests to run: "+strings.Join(known, ", "))
 	out := flags.String("out", "", "`directory` that keeps upstream's reports and log; none are kept unless given")
 	if err := flags.Parse(args); err != nil {
 		return false, err
 	}
-	chosen, known := selections[*tests]
-	if !known {
-		return false, fmt.Errorf("-tests: %q is none of conformance, netpol, services", *tests)
+	chosen, there := selections[*tests]
+	if !there {
+		return false, fmt.Errorf("-tests: %q is none of %s", *tests, strings.Join(known, ", "))
 	}
 	dir := *out
 	if dir == "" {

@@ -29,6 +29,8 @@ type need struct {
 var selections = map[string]selection{
 	"conformance": {focus: `\[sig-network\].*\[Conformance\]`, excused: exceptionsText},
 	"netpol":      {focus: `\[sig-network\] Netpol `, needs: []need{{"SCTP", `\[Feature:SCTPConnectivity\]`, haveSCTP}}},
+	// For clusters with both families.
+	"dualstack": {focus: `\[sig-network\].*\[Feature:IPv6DualStack\]`, needs: []need{{"SCTP", `\[Feature:SCTPConnectivity\]`, haveSCTP}}},
 	// What is left out needs a cloud or SCTP (Feature), ends components of the cluster (Disruptive), has the cluster to itself
 	// (Serial), or takes minutes to see that nothing happens (Slow).
 	"services": {

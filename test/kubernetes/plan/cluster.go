@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 )
 
 // Ranges of the cluster. The pod ranges are cut into one piece per node by the controller manager.
@@ -13,13 +14,16 @@ const (
 	ServiceRange6 = "fd00:96::/112"
 )
 
-// Well-known addresses of services: the API server's is the first of the range by Kubernetes' own rule.
+// Well-known addresses of services: the API server's are the first of the ranges by Kubernetes' own rule.
 const (
-	APIServiceIP4 = "10.96.0.1"
-	APIServiceIP6 = "fd00:96::1"
-	DNSServiceIP  = "10.96.0.10"
-	Domain        = "cluster.local"
+	apiServiceIP4 = "10.96.0.1"
+	apiServiceIP6 = "fd00:96::1"
+	dnsServiceIP4 = "10.96.0.10"
+	dnsServiceIP6 = "fd00:96::a"
 )
+
+// Domain is what the names of Services end with.
+const Domain = "cluster.local"
 
 // APIServerPort is where the API server listens.
 const APIServerPort = 6443
@@ -33,7 +37,9 @@ type Machine struct {
 	Name string
 	// Link is which of the links it is on: 0, or in the routed topology 1 or 2.
 	Link int
-	// Address4 and Address6 are with the prefix length of the link; Address6 is zero without IPv6.
+	// Host is its number on the link, which its addresses are made of.
+	Host int
+	// Address4 and Address6 are with the prefix length of the link; that of a family which the cluster does not have is zero.
 	Address4, Address6 netip.Prefix
 }
 
@@ -41,10 +47,11 @@ type Machine struct {
 func (m Machine) IsNode() bool { return m.Name != ControlPlane }
 
 // Addresses are the machine's addresses without prefix lengths, IPv4 first.
-func (m Machine) Addresses() []netip.Addr {
-	addresses := []netip.Addr{m.Address4.Addr()}
-	if m.Address6.IsValid() {
-		addresses = append(addresses, m.Address6.Addr())
+func (m Machine) Addresses() (addresses []netip.Addr) {
+	for _, a := range []netip.Prefix{m.Address4, m.Address6} {
+		if a.IsValid() {
+			addresses = append(addresses, a.Addr())
+		}
 	}
 	return addresses
 }
@@ -58,23 +65,31 @@ type Cluster struct {
 
 // New makes the plan of valid options.
 func New(o Options) Cluster {
-	c := Cluster{Options: o, ControlPlane: Machine{Name: ControlPlane}}
-	c.ControlPlane.Address4, c.ControlPlane.Address6 = addresses(o, 0, 1)
+	c := Cluster{Options: o, ControlPlane: Machine{Name: ControlPlane, Host: controlPlaneHost}}
+	c.ControlPlane.Address4, c.ControlPlane.Address6 = addresses(o, 0, controlPlaneHost)
 	for i := range o.Nodes {
-		n := Machine{Name: fmt.Sprintf("n%d", i+1)}
+		n := Machine{Name: fmt.Sprintf("n%d", i+1), Host: 11 + i}
 		if o.Topology == "routed" {
 			n.Link = 1 + i%2
 		}
-		n.Address4, n.Address6 = addresses(o, n.Link, 11+i)
+		n.Address4, n.Address6 = addresses(o, n.Link, n.Host)
 		c.Nodes = append(c.Nodes, n)
 	}
 	return c
 }
 
+// Numbers of hosts on links: the control plane, and the router, which is on each.
+const (
+	controlPlaneHost = 1
+	routerHost       = 254
+)
+
 // addresses are those of host number host on a link.
 func addresses(o Options, link, host int) (v4, v6 netip.Prefix) {
-	v4 = netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, byte(60 + link), byte(host)}), 24)
-	if o.Dual() {
+	if o.IPv4() {
+		v4 = netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, byte(60 + link), byte(host)}), 24)
+	}
+	if o.IPv6() {
 		v6 = netip.MustParsePrefix(fmt.Sprintf("fd00:60:%d::%d/64", link, host))
 	}
 	return v4, v6
@@ -95,18 +110,36 @@ func (c Cluster) Node(name string) (Machine, error) {
 
 // APIServer is the URL of the API server as machines see it.
 func (c Cluster) APIServer() string {
-	return fmt.Sprintf("https://%s:%d", c.ControlPlane.Address4.Addr(), APIServerPort)
+	return "https://" + netip.AddrPortFrom(c.ControlPlane.Addresses()[0], APIServerPort).String()
 }
 
 // PodRanges are those of all pods, as components take them: separated by a comma.
-func (c Cluster) PodRanges() string { return c.both(PodRange4, PodRange6) }
+func (c Cluster) PodRanges() string { return strings.Join(c.families(PodRange4, PodRange6), ",") }
 
 // ServiceRanges are those of all services, separated by a comma.
-func (c Cluster) ServiceRanges() string { return c.both(ServiceRange4, ServiceRange6) }
+func (c Cluster) ServiceRanges() string {
+	return strings.Join(c.families(ServiceRange4, ServiceRange6), ",")
+}
 
-func (c Cluster) both(v4, v6 string) string {
-	if c.Options.Dual() {
-		return v4 + "," + v6
+// APIServiceIPs are the addresses that the API server's Service can have.
+func (c Cluster) APIServiceIPs() []netip.Addr {
+	var addresses []netip.Addr
+	for _, a := range c.families(apiServiceIP4, apiServiceIP6) {
+		addresses = append(addresses, netip.MustParseAddr(a))
 	}
-	return v4
+	return addresses
+}
+
+// DNSServiceIP is the address at which pods ask the cluster's name server.
+func (c Cluster) DNSServiceIP() string { return c.families(dnsServiceIP4, dnsServiceIP6)[0] }
+
+// families are those of the two that the cluster has.
+func (c Cluster) families(v4, v6 string) (chosen []string) {
+	if c.Options.IPv4() {
+		chosen = append(chosen, v4)
+	}
+	if c.Options.IPv6() {
+		chosen = append(chosen, v6)
+	}
+	return chosen
 }

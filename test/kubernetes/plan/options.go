@@ -14,7 +14,7 @@ import (
 var (
 	Networks   = []string{"beeline", "bridge", "none"}
 	Topologies = []string{"flat", "routed"}
-	Families   = []string{"ipv4", "dual"}
+	Families   = []string{"ipv4", "ipv6", "dual"}
 	Proxies    = []string{ProxyNone, "iptables", "nftables"}
 )
 
@@ -34,7 +34,7 @@ type Options struct {
 	Network string `json:"network"`
 	// Topology is "flat" (all nodes on one link) or "routed" (odd and even nodes on two links, a router between).
 	Topology string `json:"topology"`
-	// Family is "ipv4" or "dual".
+	// Family is "ipv4", "ipv6" or "dual", which is both with IPv4 first.
 	Family string `json:"family"`
 	// Proxy is kube-proxy's mode, or ProxyNone.
 	Proxy string `json:"proxy"`
@@ -93,5 +93,8 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Dual tells whether pods, services and nodes have IPv6 addresses too.
-func (o Options) Dual() bool { return o.Family == "dual" }
+// IPv4 tells whether pods, services and nodes have IPv4 addresses.
+func (o Options) IPv4() bool { return o.Family != "ipv6" }
+
+// IPv6 tells whether they have IPv6 addresses.
+func (o Options) IPv6() bool { return o.Family != "ipv4" }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -48,19 +49,23 @@ func TestValidateNamesEverythingWrong(t *testing.T) {
 
 // TestAddressesAreUnique checks the largest cluster of each kind.
 func TestAddressesAreUnique(t *testing.T) {
-	for _, topology := range Topologies {
-		c := New(Options{Nodes: MaxNodes, Topology: topology, Family: "dual"}.Defaults())
-		seen := map[netip.Addr]string{}
+	for _, o := range []Options{
+		{Topology: "flat", Family: "ipv4"}, {Topology: "flat", Family: "ipv6"}, {Topology: "flat", Family: "dual"},
+		{Topology: "routed", Family: "ipv4"}, {Topology: "routed", Family: "ipv6"}, {Topology: "routed", Family: "dual"},
+	} {
+		o.Nodes = MaxNodes
+		c := New(o.Defaults())
+		seen, each := map[netip.Addr]string{}, len(c.families("", ""))
 		for _, m := range c.Machines() {
 			for _, a := range m.Addresses() {
 				if other := seen[a]; other != "" {
-					t.Errorf("%s: %s is of %s and %s", topology, a, other, m.Name)
+					t.Errorf("%s, %s: %s is of %s and %s", o.Topology, o.Family, a, other, m.Name)
 				}
 				seen[a] = m.Name
 			}
 		}
-		if len(seen) != 2*(MaxNodes+1) {
-			t.Errorf("%s: %d addresses", topology, len(seen))
+		if len(seen) != each*(MaxNodes+1) {
+			t.Errorf("%s, %s: %d addresses", o.Topology, o.Family, len(seen))
 		}
 	}
 }
@@ -89,11 +94,15 @@ func TestNode(t *testing.T) {
 }
 
 func TestRangesOfFamilies(t *testing.T) {
-	if got := New(Options{}.Defaults()).PodRanges(); got != PodRange4 {
-		t.Errorf("ipv4: %s", got)
-	}
-	dual := New(Options{Family: "dual"}.Defaults())
-	if got := dual.PodRanges() + " " + dual.ServiceRanges(); got != "10.244.0.0/16,fd00:244::/48 10.96.0.0/16,fd00:96::/112" {
-		t.Errorf("dual: %s", got)
+	for family, want := range map[string]string{
+		"ipv4": "10.244.0.0/16 10.96.0.0/16 [10.96.0.1] 10.96.0.10 https://192.168.60.1:6443",
+		"ipv6": "fd00:244::/48 fd00:96::/112 [fd00:96::1] fd00:96::a https://[fd00:60::1]:6443",
+		"dual": "10.244.0.0/16,fd00:244::/48 10.96.0.0/16,fd00:96::/112 [10.96.0.1 fd00:96::1] 10.96.0.10 https://192.168.60.1:6443",
+	} {
+		c := New(Options{Family: family}.Defaults())
+		got := fmt.Sprintf("%s %s %s %s %s", c.PodRanges(), c.ServiceRanges(), c.APIServiceIPs(), c.DNSServiceIP(), c.APIServer())
+		if got != want {
+			t.Errorf("%s: %s, want %s", family, got, want)
+		}
 	}
 }

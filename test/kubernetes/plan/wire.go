@@ -57,13 +57,12 @@ func (c Cluster) WireLinks() []Batch {
 	router := Batch{Netns: Router}
 	for link := range c.links() {
 		name := fmt.Sprintf("eth%d", link)
-		v4, v6 := addresses(c.Options, link, 254)
-		b.plug("r-"+name, switchName(link), Router, name, v4.Addr())
+		v4, v6 := addresses(c.Options, link, routerHost)
+		b.plug("r-"+name, switchName(link), Router, name, link, routerHost)
 		router.address(name, v4, v6)
 	}
-	router.add("rule add iif eth0 lookup %d", podTable)
-	if c.Options.Dual() {
-		router.add("-6 rule add iif eth0 lookup %d", podTable)
+	for _, family := range c.families("", "-6 ") {
+		router.add("%srule add iif eth0 lookup %d", family, podTable)
 	}
 	return []Batch{b, router}
 }
@@ -78,18 +77,21 @@ func (c Cluster) links() int {
 // WireMachine plugs a machine into its link and gives it addresses and a way to the other links.
 func (c Cluster) WireMachine(m Machine) []Batch {
 	wires := Batch{Netns: switchNetns}
-	wires.plug("w-"+m.Name, switchName(m.Link), m.Name, "eth0", m.Address4.Addr())
+	wires.plug("w-"+m.Name, switchName(m.Link), m.Name, "eth0", m.Link, m.Host)
 	inside := Batch{Netns: m.Name}
 	inside.add("link set lo up")
 	inside.address("eth0", m.Address4, m.Address6)
-	gateway4, gateway6 := addresses(c.Options, m.Link, 1)
+	gateway := controlPlaneHost
 	if c.routed() {
-		gateway4, gateway6 = addresses(c.Options, m.Link, 254)
+		gateway = routerHost
 	}
-	if m.Address4 == gateway4 {
+	if m.Host == gateway {
 		return []Batch{wires, inside}
 	}
-	inside.add("route add default via %s", gateway4.Addr())
+	gateway4, gateway6 := addresses(c.Options, m.Link, gateway)
+	if gateway4.IsValid() {
+		inside.add("route add default via %s", gateway4.Addr())
+	}
 	if gateway6.IsValid() {
 		inside.add("-6 route add default via %s", gateway6.Addr())
 	}
@@ -102,16 +104,16 @@ func (c Cluster) UnplugMachine(m Machine) Batch {
 }
 
 // plug makes a pair of devices, one a port of the bridge, one in another namespace of the cluster. The MAC
-// address is made of the IPv4 address, so that it is the same after a reboot, as with real cards.
-func (b *Batch) plug(port, bridge, netns, device string, address netip.Addr) {
-	a := address.As4()
-	b.add("link add %s type veth peer name %s address 02:00:%02x:%02x:%02x:%02x netns %s",
-		port, device, a[0], a[1], a[2], a[3], Netns(netns))
+// address is made of the link and the number on it, so that it is the same after a reboot, as with real cards.
+func (b *Batch) plug(port, bridge, netns, device string, link, host int) {
+	b.add("link add %s type veth peer name %s address 02:00:c0:a8:%02x:%02x netns %s", port, device, 60+link, host, Netns(netns))
 	b.add("link set %s master %s up", port, bridge)
 }
 
 func (b *Batch) address(device string, v4, v6 netip.Prefix) {
-	b.add("address add %s dev %s", v4, device)
+	if v4.IsValid() {
+		b.add("address add %s dev %s", v4, device)
+	}
 	if v6.IsValid() {
 		b.add("address add %s dev %s nodad", v6, device)
 	}
@@ -154,7 +156,7 @@ func (c Cluster) nextHop(from, to Machine, six bool) netip.Addr {
 	if from.Link == to.Link {
 		return address(to, six)
 	}
-	v4, v6 := addresses(c.Options, from.Link, 254)
+	v4, v6 := addresses(c.Options, from.Link, routerHost)
 	if six {
 		return v6.Addr()
 	}

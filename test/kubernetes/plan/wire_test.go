@@ -76,6 +76,25 @@ cp: route add default via 192.168.60.254
 cp: -6 route add default via fd00:60::254`)
 }
 
+func TestWireIPv6(t *testing.T) {
+	c := New(Options{Family: "ipv6"}.Defaults())
+	check(t, "node", c.WireMachine(c.Nodes[0]), `
+wire: link add w-n1 type veth peer name eth0 address 02:00:c0:a8:3c:0b netns blk-n1
+wire: link set w-n1 master link0 up
+n1: link set lo up
+n1: address add fd00:60::11/64 dev eth0 nodad
+n1: link set eth0 up
+n1: -6 route add default via fd00:60::1`)
+	check(t, "control plane, which is everybody's gateway", c.WireMachine(c.ControlPlane)[1:], `
+cp: link set lo up
+cp: address add fd00:60::1/64 dev eth0 nodad
+cp: link set eth0 up`)
+	routed := text(New(Options{Topology: "routed", Family: "ipv6"}.Defaults()).WireLinks())
+	if strings.Contains(routed, "192.168.") || strings.Contains(routed, "router: rule") || !strings.Contains(routed, "router: -6 rule add iif eth0 lookup 100\n") {
+		t.Errorf("links:\n%s", routed)
+	}
+}
+
 var podRange = []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}
 
 func TestPodRoutesOfBeeline(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -29,7 +30,7 @@ func api(ctx context.Context, _ []string) error {
 		return errors.New("no certificate in ca.crt")
 	}
 	// A pod with the node's network has the node's resolver: the address of the Service is in the environment.
-	host := os.Getenv("KUBERNETES_SERVICE_HOST")
+	host := net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), "443")
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+host+"/version", nil)
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// resolve asks a DNS server for the IPv4 addresses of a name and prints them, sorted, on one line.
+// resolve asks a DNS server for the addresses of a name, of both families, and prints them, sorted, on one line.
 func resolve(ctx context.Context, args []string) error {
 	if len(args) < 1 {
 		return errors.New("resolve: a name is needed")
@@ -31,7 +31,7 @@ func resolve(ctx context.Context, args []string) error {
 		}
 		return (&net.Dialer{}).DialContext(ctx, *protocol, configured)
 	}}
-	addresses, err := resolver.LookupNetIP(ctx, "ip4", args[0])
+	addresses, err := resolver.LookupNetIP(ctx, "ip", args[0])
 	if err != nil {
 		return err
 	}

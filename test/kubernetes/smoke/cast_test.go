@@ -5,6 +5,7 @@ package smoke
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -47,6 +48,24 @@ func (a actor) who() string {
 }
 
 func hostPort(address string, port int) string { return net.JoinHostPort(address, fmt.Sprint(port)) }
+
+// familyOf is what goes with the family of an address, or of a prefix.
+func familyOf(address, ipv4, ipv6 string) string {
+	if strings.Contains(address, ":") {
+		return ipv6
+	}
+	return ipv4
+}
+
+// alone is the prefix that has this address and no other.
+func alone(t *testing.T, address string) string {
+	t.Helper()
+	a, err := netip.ParseAddr(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return netip.PrefixFrom(a, a.BitLen()).String()
+}
 
 // castLabel is the label of the pods of the cast that have a network of their own.
 const castLabel, castMember = "cast", "pod"

@@ -58,12 +58,16 @@ func changedPodRange(t *testing.T) {
 	c := theCast(t)
 	var object corev1.Node
 	mustGet(t, &object, "node", c.far.name)
-	const other = "10.244.200.0/24"
-	recreateNode(t, object, other)
+	var others []string
+	for _, r := range object.Spec.PodCIDRs {
+		others = append(others, familyOf(r, "10.244.200.0/24", "fd00:244:0:200::/64"))
+	}
+	other := others[0]
+	recreateNode(t, object, others)
 	newcomer := podObject("newcomer", c.far.name)
 	t.Cleanup(func() {
 		remove(t, newcomer)
-		recreateNode(t, object, object.Spec.PodCIDR)
+		recreateNode(t, object, object.Spec.PodCIDRs)
 		waitNodeReady(t, c.far.name)
 		waitAgentReady(t, c.far.name)
 		wantAllTalk(t, theCast(t))
@@ -105,6 +109,10 @@ func nodeDeletion(t *testing.T) {
 	c := theCast(t)
 	var object corev1.Node
 	mustGet(t, &object, "node", c.far.name)
+	far, err := cluster.Cluster.Node(c.far.name)
+	if err != nil {
+		t.Fatal(err)
+	}
 	mustKubectl(t, "delete", "node", c.far.name)
 	eventually(t, func() error {
 		s, err := agentStatus(c.near.name)
@@ -116,33 +124,40 @@ func nodeDeletion(t *testing.T) {
 				return fmt.Errorf("the agent of %s still knows %s", c.near.name, c.far.name)
 			}
 		}
-		routes, err := onNode(c.near.name).run("ip", "-o", "route", "show", "proto", "190")
-		if err == nil && strings.Contains(routes, c.far.address) {
-			err = fmt.Errorf("%s still has routes to %s: %s", c.near.name, c.far.name, routes)
+		for _, family := range []string{"-4", "-6"} {
+			routes, err := onNode(c.near.name).run("ip", family, "-o", "route", "show", "proto", "190")
+			if err != nil {
+				return err
+			}
+			for _, a := range far.Addresses() {
+				if strings.Contains(routes, "via "+a.String()+" ") {
+					return fmt.Errorf("%s still has routes to %s: %s", c.near.name, c.far.name, routes)
+				}
+			}
 		}
-		return err
+		return nil
 	})
-	createNode(t, object, object.Spec.PodCIDR)
+	createNode(t, object, object.Spec.PodCIDRs)
 	waitNodeReady(t, c.far.name)
 	waitAgentReady(t, c.far.name)
 	wantAllTalk(t, theCast(t))
 	waitTracesOn(t, c.far.name)
 }
 
-// recreateNode deletes a Node object and creates it again with another pod range: in an object that exists it cannot
+// recreateNode deletes a Node object and creates it again with other pod ranges: in an object that exists they cannot
 // be changed.
-func recreateNode(t *testing.T, object corev1.Node, podRange string) {
+func recreateNode(t *testing.T, object corev1.Node, podRanges []string) {
 	t.Helper()
 	mustKubectl(t, "delete", "node", object.Name)
-	createNode(t, object, podRange)
+	createNode(t, object, podRanges)
 }
 
-// createNode creates a Node object as it was, with this pod range. The node's kubelet, which runs, goes on with it.
-func createNode(t *testing.T, object corev1.Node, podRange string) {
+// createNode creates a Node object as it was, with these pod ranges. The node's kubelet, which runs, goes on with it.
+func createNode(t *testing.T, object corev1.Node, podRanges []string) {
 	t.Helper()
 	object.ObjectMeta = metav1.ObjectMeta{Name: object.Name, Labels: object.Labels, Annotations: object.Annotations}
 	object.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
-	object.Spec.PodCIDR, object.Spec.PodCIDRs = podRange, []string{podRange}
+	object.Spec.PodCIDR, object.Spec.PodCIDRs = podRanges[0], podRanges
 	object.Spec.Taints = nil
 	text, err := json.Marshal(object)
 	if err != nil {

@@ -53,7 +53,7 @@ func podObject(name, node string, args ...string) *corev1.Pod {
 // node's address alone: a UDP server that listens on all would answer from the one that is nearest to the client.
 func hostPodObject(name, node string) *corev1.Pod {
 	pod := podObject(name, node, "serve", "-control=false",
-		fmt.Sprintf("-echo=$(NODE_ADDRESS):%d", hostEchoPort), fmt.Sprintf("-http=$(NODE_ADDRESS):%d", hostHTTPPort))
+		fmt.Sprintf("-echo=[$(NODE_ADDRESS)]:%d", hostEchoPort), fmt.Sprintf("-http=[$(NODE_ADDRESS)]:%d", hostHTTPPort))
 	pod.Spec.HostNetwork = true
 	pod.Spec.Containers[0].ReadinessProbe.HTTPGet.Port = intstr.FromInt32(hostHTTPPort)
 	return pod

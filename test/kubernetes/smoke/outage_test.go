@@ -29,8 +29,9 @@ func apiServerOutage(t *testing.T) {
 	}
 
 	// Refused, not dropped: every open connection ends and every new one fails, as when the process is gone.
+	program := familyOf(cluster.Cluster.ControlPlane.Addresses()[0].String(), "iptables", "ip6tables")
 	refuse := func(action string) error {
-		_, err := outside().run("iptables", action, "INPUT", "-p", "tcp", "--dport", "6443", "-j", "REJECT", "--reject-with", "tcp-reset")
+		_, err := outside().run(program, action, "INPUT", "-p", "tcp", "--dport", "6443", "-j", "REJECT", "--reject-with", "tcp-reset")
 		return err
 	}
 	if err := refuse("-I"); err != nil {

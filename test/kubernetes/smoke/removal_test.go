@@ -22,8 +22,10 @@ ls -d /run/beeline /var/run/beeline /var/lib/beeline /sys/fs/bpf/beeline 2>/dev/
 ls -d /etc/cni/net.d/*beeline* /opt/cni/bin/beeline* /opt/beeline 2>/dev/null
 ls /sys/class/net | grep -E '^(bl[0-9a-f]|beeline)' | sed 's/^/device /'
 sed -n 's/.*40000.*/reserved &/p' /proc/sys/net/ipv4/ip_local_reserved_ports
-ip -o route show table all proto 190 | sed 's/^/route /'
-ip rule | grep -i 190 | sed 's/^/rule /'
+for family in -4 -6; do
+	ip $family -o route show table all proto 190 | sed 's/^/route /'
+	ip $family rule | grep -i 190 | sed 's/^/rule /'
+done
 true`
 
 // removalAndReturn: what docs/operations.md says about removing Beeline leaves nothing of it; installed again, it

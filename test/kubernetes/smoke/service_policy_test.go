@@ -67,12 +67,12 @@ func wantRefused(t *testing.T, client place, address string) {
 // loadBalancer: the address in a Service's status leads to its pods from pods, nodes and the world, and from the world only for
 // those who are among its source ranges.
 func loadBalancer(t *testing.T) {
-	const vip = "198.51.100.80"
 	c := theCast(t)
+	vip := familyOf(c.near.address, "198.51.100.80", "2001:db8::80")
 	service := serviceObject("balanced", "name", c.remote.pod)
 	service.Spec.Type = corev1.ServiceTypeLoadBalancer
 	service.Spec.AllocateLoadBalancerNodePorts = ptr(false)
-	service.Spec.LoadBalancerSourceRanges = []string{outsideAddress(t, c.near) + "/32", c.a.address + "/32"}
+	service.Spec.LoadBalancerSourceRanges = []string{alone(t, outsideAddress(t, c.near)), alone(t, c.a.address)}
 	applyForTest(t, service)
 	setIngress(t, service.Name, vip)
 	routeFromOutside(t, vip, c.near)
@@ -91,7 +91,7 @@ func loadBalancer(t *testing.T) {
 		t.Errorf("%s is not in loadBalancerSourceRanges and gets an answer: %v", c.b.pod, all)
 	}
 
-	service.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
+	service.Spec.LoadBalancerSourceRanges = []string{familyOf(vip, "203.0.113.0/24", "2001:db8:113::/48")}
 	apply(t, service)
 	setIngress(t, service.Name, vip)
 	eventually(t, func() error {
@@ -125,8 +125,8 @@ func routeFromOutside(t *testing.T, address string, through node) {
 
 // externalIP: an address that belongs to no node leads to the Service that names it.
 func externalIP(t *testing.T) {
-	const address = "198.51.100.32"
 	c := theCast(t)
+	address := familyOf(c.near.address, "198.51.100.32", "2001:db8::32")
 	service := serviceObject("external", "name", c.remote.pod)
 	service.Spec.ExternalIPs = []string{address}
 	applyForTest(t, service)

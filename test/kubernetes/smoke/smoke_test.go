@@ -13,7 +13,7 @@ type test struct {
 // TestNetwork is what pods, nodes and Services can expect of any network, on any topology. It leaves the cluster as
 // it was.
 func TestNetwork(t *testing.T) {
-	for _, test := range []test{
+	all := []test{
 		{"NodesAreReady", nodesAreReady},
 		{"Replacement", replacement},
 		{"Terminating", terminating},
@@ -38,7 +38,11 @@ func TestNetwork(t *testing.T) {
 		{"HealthCheck", healthCheck},
 		{"WorldSeesNodes", worldSeesNodes},
 		{"APIServerFromPods", apiServerFromPods},
-	} {
+	}
+	if hasTwoFamilies() {
+		all = append(all, test{"PoliciesOfTwoFamilies", policiesOfTwoFamilies})
+	}
+	for _, test := range all {
 		run(t, test)
 	}
 }

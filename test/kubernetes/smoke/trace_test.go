@@ -21,7 +21,7 @@ const lookForTraces = `
 ls /sys/class/net | sed -n 's/^bl[0-9a-f]/device &/p'
 ls /sys/fs/bpf/beeline/links | sed -n 's/^\(bl[0-9a-f][^ ]*\) .*/pin \1/p'
 ls /run/beeline/endpoints | sed 's/^/file /; s/\.json$//'
-ip -o route show proto 190 | grep -v / | sed 's/.* dev \([^ ]*\).*/route \1/'
+for family in -4 -6; do ip $family -o route show proto 190 | grep -v / | sed 's/^\([^ ]*\) .*dev \([^ ]*\).*/route \1 \2/'; done
 ls /run/netns 2>/dev/null | sed 's/^/namespace /'
 true`
 
@@ -40,8 +40,11 @@ func traces(node string) error {
 	for _, e := range endpoints {
 		addresses += len(e.Addresses)
 		pod := e.Pod.Namespace + "/" + e.Pod.Name
-		for _, kind := range []string{"device", "pin", "file", "route"} {
+		for _, kind := range []string{"device", "pin", "file"} {
 			want[kind+" "+e.HostDevice] = pod
+		}
+		for _, a := range e.Addresses {
+			want["route "+a.String()+" "+e.HostDevice] = pod
 		}
 		want["namespace "+filepath.Base(e.Netns)] = pod
 	}
@@ -133,7 +136,9 @@ func waitAgentKnowsPods(t *testing.T, node string) {
 		want, got := map[string]bool{}, map[string]bool{}
 		for _, p := range list.Items {
 			if !p.Spec.HostNetwork && p.Status.Phase == corev1.PodRunning {
-				want[fmt.Sprintf("%s/%s %s ready", p.Namespace, p.Name, p.Status.PodIP)] = true
+				for _, ip := range p.Status.PodIPs {
+					want[fmt.Sprintf("%s/%s %s ready", p.Namespace, p.Name, ip.IP)] = true
+				}
 			}
 		}
 		all, err := agentEndpoints(node)
@@ -142,9 +147,7 @@ func waitAgentKnowsPods(t *testing.T, node string) {
 		}
 		for _, e := range all {
 			for _, a := range e.Addresses {
-				if a.Is4() {
-					got[fmt.Sprintf("%s/%s %s %s", e.Pod.Namespace, e.Pod.Name, a, e.State)] = true
-				}
+				got[fmt.Sprintf("%s/%s %s %s", e.Pod.Namespace, e.Pod.Name, a, e.State)] = true
 			}
 		}
 		var wrong []string
@@ -168,13 +171,15 @@ func wantDistinctAddresses(t *testing.T) {
 	t.Helper()
 	var nodes corev1.NodeList
 	mustGet(t, &nodes, "nodes")
-	ranges := map[string]netip.Prefix{}
+	ranges := map[string][]netip.Prefix{}
 	for _, n := range nodes.Items {
-		prefix, err := netip.ParsePrefix(n.Spec.PodCIDR)
-		if err != nil {
-			t.Fatal(err)
+		for _, r := range n.Spec.PodCIDRs {
+			prefix, err := netip.ParsePrefix(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ranges[n.Name] = append(ranges[n.Name], prefix)
 		}
-		ranges[n.Name] = prefix
 	}
 	var list corev1.PodList
 	mustGet(t, &list, "pods", "-A")
@@ -183,12 +188,18 @@ func wantDistinctAddresses(t *testing.T) {
 		if p.Spec.HostNetwork || p.Status.PodIP == "" || p.Status.Phase != corev1.PodRunning {
 			continue
 		}
-		if other, taken := holder[p.Status.PodIP]; taken {
-			t.Errorf("%s and %s both have %s", other, p.Name, p.Status.PodIP)
+		if got, want := len(p.Status.PodIPs), len(ranges[p.Spec.NodeName]); got != want {
+			t.Errorf("%s has %d addresses, its node has ranges of %d families", p.Name, got, want)
 		}
-		holder[p.Status.PodIP] = p.Name
-		if a, err := netip.ParseAddr(p.Status.PodIP); err != nil || !ranges[p.Spec.NodeName].Contains(a) {
-			t.Errorf("%s has %s, which is not of its node's range %s (%v)", p.Name, p.Status.PodIP, ranges[p.Spec.NodeName], err)
+		for _, ip := range p.Status.PodIPs {
+			if other, taken := holder[ip.IP]; taken {
+				t.Errorf("%s and %s both have %s", other, p.Name, ip.IP)
+			}
+			holder[ip.IP] = p.Name
+			a, err := netip.ParseAddr(ip.IP)
+			if err != nil || !slices.ContainsFunc(ranges[p.Spec.NodeName], func(r netip.Prefix) bool { return r.Contains(a) }) {
+				t.Errorf("%s has %s, which is not of its node's ranges %s (%v)", p.Name, ip.IP, ranges[p.Spec.NodeName], err)
+			}
 		}
 	}
 }

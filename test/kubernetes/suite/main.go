@@ -2,7 +2,7 @@
 // also when something fails; then it keeps the logs and says where. It prints what happens as `go test -json` does;
 // build/testrun makes that readable.
 //
-//	go run ./build/testrun -- go run ./test/kubernetes/suite [-rounds flat,routed,kube-proxy] [-logs DIR]
+//	go run ./build/testrun -- go run ./test/kubernetes/suite [-family ipv4|ipv6|dual] [-rounds flat,routed,kube-proxy] [-logs DIR]
 package main
 
 import (
@@ -37,6 +37,14 @@ type round struct {
 	tests   []command
 }
 
+// conformance runs a selection of upstream's tests and keeps what upstream says of them below logs.
+func conformance(logs, tests string) command {
+	return command{"go", "run", "./test/kubernetes/conformance", "-tests=" + tests, "-out=" + logs + "/" + tests}
+}
+
+// everything is the round that runs all tests.
+const everything = "flat"
+
 // The clusters of a run: everything on the flat one, what a topology can change on the routed one, and beside kube-proxy what
 // that has a part in.
 func rounds(logs string) []round {
@@ -44,10 +52,10 @@ func rounds(logs string) []round {
 		return command{"go", "test", "-json", "-count=1", "-timeout=25m", "-tags=kubernetes", "-run=" + run, "./test/kubernetes/smoke"}
 	}
 	return []round{
-		{"flat", plan.Options{Network: "beeline", Topology: "flat"}, []command{
+		{everything, plan.Options{Network: "beeline", Topology: "flat"}, []command{
 			smoke("."),
-			{"go", "run", "./test/kubernetes/conformance", "-out=" + logs + "/conformance"},
-			{"go", "run", "./test/kubernetes/conformance", "-tests=netpol", "-out=" + logs + "/netpol"},
+			conformance(logs, "conformance"),
+			conformance(logs, "netpol"),
 		}},
 		{"routed", plan.Options{Network: "beeline", Topology: "routed"}, []command{
 			// The world is not on the nodes' link there, and so cannot have routes through them.
@@ -63,12 +71,18 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("suite", flag.ContinueOnError)
 	logs := flags.String("logs", "bin/kubernetes-logs", "`directory` for the logs of this run; what it holds is removed")
 	only := flags.String("rounds", "", "names of the `rounds` to run, with commas; empty is all")
+	family := flags.String("family", "", "addresses of the clusters: "+strings.Join(plan.Families, ", ")+"; empty is the first")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	chosen, err := choose(rounds(*logs), *only)
 	if err != nil {
 		return err
+	}
+	if *family != "" {
+		if chosen, err = withFamily(chosen, *family, *logs); err != nil {
+			return err
+		}
 	}
 	if err := os.RemoveAll(*logs); err != nil {
 		return err
@@ -101,6 +115,23 @@ func choose(all []round, names string) (chosen []round, err error) {
 			return nil, fmt.Errorf("-rounds: there is no round %q", name)
 		}
 		chosen = append(chosen, all[at])
+	}
+	return chosen, nil
+}
+
+// withFamily gives the clusters of the rounds addresses of this family, and the rounds a name that says so. A cluster with both
+// families on which everything is tested also gets upstream's tests of that.
+func withFamily(all []round, family, logs string) (chosen []round, err error) {
+	for _, r := range all {
+		r.options.Family = family
+		if err := r.options.Defaults().Validate(); err != nil {
+			return nil, fmt.Errorf("-family: %w", err)
+		}
+		if family == "dual" && r.name == everything {
+			r.tests = append(r.tests, conformance(logs, "dualstack"))
+		}
+		r.name += "-" + family
+		chosen = append(chosen, r)
 	}
 	return chosen, nil
 }

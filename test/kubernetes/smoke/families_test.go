@@ -1,0 +1,124 @@
+//go:build kubernetes
+
+package smoke
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// hasTwoFamilies tells whether pods of the cluster have addresses of both families.
+func hasTwoFamilies() bool { return cluster.Cluster.Options.Family == "dual" }
+
+// policiesOfTwoFamilies: a selector of pods holds for all their addresses, and an ipBlock for those of its own family only, for who
+// receives and for who sends, on one node and across nodes.
+func policiesOfTwoFamilies(t *testing.T) {
+	c := theCast(t)
+	b4, b6 := addressesOf(t, c.b)
+	remote4, remote6 := addressesOf(t, c.remote)
+	for _, test := range []struct {
+		name   string
+		policy *networkingv1.NetworkPolicy
+		// wants says who reaches which address.
+		wants []reach
+	}{
+		{"Selector", policyFor(c.b, from(selects(c.a))), []reach{
+			{c.a, b4, true}, {c.a, b6, true}, {c.remote, b4, false}, {c.remote, b6, false},
+		}},
+		{"Block4", policyFor(c.b, from(blocks(alone(t, remote4)))), []reach{
+			{c.a, b4, false}, {c.a, b6, false}, {c.remote, b4, true}, {c.remote, b6, false},
+		}},
+		{"Block6", policyFor(c.b, from(blocks(alone(t, remote6)))), []reach{
+			{c.a, b4, false}, {c.a, b6, false}, {c.remote, b4, false}, {c.remote, b6, true},
+		}},
+		{"All6", policyFor(c.b, from(blocks("::/0"))), []reach{
+			{c.a, b4, false}, {c.a, b6, true}, {c.remote, b4, false}, {c.remote, b6, true},
+		}},
+		{"EgressAll4", policyFor(c.a, to(blocks("0.0.0.0/0"))), []reach{
+			{c.a, b4, true}, {c.a, b6, false}, {c.a, remote4, true}, {c.a, remote6, false},
+		}},
+		{"EgressBlock6", policyFor(c.a, to(blocks(alone(t, remote6)))), []reach{
+			{c.a, b4, false}, {c.a, b6, false}, {c.a, remote4, false}, {c.a, remote6, true},
+		}},
+		{"EgressSelector", policyFor(c.a, to(selects(c.remote))), []reach{
+			{c.a, b4, false}, {c.a, b6, false}, {c.a, remote4, true}, {c.a, remote6, true},
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for _, w := range test.wants {
+				wantReach(t, reach{w.from, w.to, true})
+			}
+			applyForTest(t, test.policy)
+			for _, w := range test.wants {
+				wantReach(t, w)
+			}
+		})
+	}
+}
+
+// reach says whether connections from a pod to an address are answered.
+type reach struct {
+	from     actor
+	to       string
+	answered bool
+}
+
+// wantReach wants that to come about: nodes learn of policies a moment later.
+func wantReach(t *testing.T, w reach) {
+	t.Helper()
+	eventually(t, func() error {
+		_, err := ask(w.from.place, hostPort(w.to, httpPort), "-patience=1s")
+		if answered := err == nil; answered != w.answered {
+			return fmt.Errorf("%s asks %s: answered: %t, want %t (%v)", w.from.pod, w.to, answered, w.answered, err)
+		}
+		return nil
+	})
+}
+
+// addressesOf are the addresses of a pod of a cluster with both families.
+func addressesOf(t *testing.T, a actor) (ipv4, ipv6 string) {
+	t.Helper()
+	var p corev1.Pod
+	mustGet(t, &p, "pod", a.pod)
+	if len(p.Status.PodIPs) != 2 {
+		t.Fatalf("pod %s has the addresses %v, want one of each family", a.pod, p.Status.PodIPs)
+	}
+	return p.Status.PodIPs[0].IP, p.Status.PodIPs[1].IP
+}
+
+func selects(a actor) networkingv1.NetworkPolicyPeer {
+	return networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"name": a.pod}}}
+}
+
+func blocks(cidr string) networkingv1.NetworkPolicyPeer {
+	return networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: cidr}}
+}
+
+// from and to make the spec of a policy that allows this peer and nobody else.
+func from(peer networkingv1.NetworkPolicyPeer) networkingv1.NetworkPolicySpec {
+	return networkingv1.NetworkPolicySpec{
+		PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+		Ingress:     []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{peer}}},
+	}
+}
+
+func to(peer networkingv1.NetworkPolicyPeer) networkingv1.NetworkPolicySpec {
+	return networkingv1.NetworkPolicySpec{
+		PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress},
+		Egress:      []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{peer}}},
+	}
+}
+
+// policyFor is a policy that selects one pod.
+func policyFor(a actor, spec networkingv1.NetworkPolicySpec) *networkingv1.NetworkPolicy {
+	spec.PodSelector = metav1.LabelSelector{MatchLabels: map[string]string{"name": a.pod}}
+	return &networkingv1.NetworkPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Name: "families", Namespace: namespace},
+		Spec:       spec,
+	}
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestChoose(t *testing.T) {
+	all := rounds("logs")
+	if got, err := choose(all, ""); err != nil || len(got) != len(all) {
+		t.Errorf("all: %d rounds, %v", len(got), err)
+	}
+	got, err := choose(all, "routed,flat")
+	if err != nil || len(got) != 2 || got[0].name != "routed" || got[1].name != "flat" {
+		t.Errorf("routed,flat: %v, %v", got, err)
+	}
+	if _, err := choose(all, "flat,round"); err == nil || !strings.Contains(err.Error(), `"round"`) {
+		t.Errorf("an unknown round: %v", err)
+	}
+}
+
+func TestWithFamily(t *testing.T) {
+	all := rounds("logs")
+	for family, more := range map[string]int{"ipv4": 0, "ipv6": 0, "dual": 1} {
+		got, err := withFamily(all, family, "logs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range got {
+			if r.name != all[i].name+"-"+family || r.options.Family != family {
+				t.Errorf("round %s of family %q, want %s-%s", r.name, r.options.Family, all[i].name, family)
+			}
+			want := len(all[i].tests)
+			if all[i].name == everything {
+				want += more
+			}
+			if len(r.tests) != want {
+				t.Errorf("round %s runs %v, want %d commands", r.name, r.tests, want)
+			}
+		}
+		dualstack := slices.ContainsFunc(got[0].tests, func(c command) bool { return slices.Contains(c, "-tests=dualstack") })
+		if dualstack != (more > 0) {
+			t.Errorf("family %s: upstream's tests of two families run: %t", family, dualstack)
+		}
+	}
+	if len(all[0].tests) != len(rounds("logs")[0].tests) || all[0].options.Family != "" {
+		t.Error("the rounds that were given have changed")
+	}
+	if _, err := withFamily(all, "ipx", "logs"); err == nil || !strings.Contains(err.Error(), `"ipx"`) {
+		t.Errorf("an unknown family: %v", err)
+	}
+}
