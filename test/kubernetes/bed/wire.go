@@ -22,7 +22,11 @@ func run(ctx context.Context, name string, args ...string) error {
 // apply runs the commands of the batches, one namespace after the other.
 func apply(ctx context.Context, batches ...plan.Batch) error {
 	for _, b := range batches {
-		cmd := exec.CommandContext(ctx, "ip", "-n", plan.Netns(b.Netns), "-batch", "-")
+		args := []string{"-n", plan.Netns(b.Netns), "-batch", "-"}
+		if b.Family != "" {
+			args = append([]string{b.Family}, args...)
+		}
+		cmd := exec.CommandContext(ctx, "ip", args...)
 		cmd.Stdin = strings.NewReader(strings.Join(b.Commands, "\n") + "\n")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("wire %s: %w: %s", b.Netns, err, strings.TrimSpace(string(out)))

@@ -16,7 +16,9 @@ const podTable = 100
 type Batch struct {
 	// Netns is the namespace's name.
 	Netns string
-	// Commands are without the leading "ip".
+	// Family is the option of ip for all of its commands: "-6" where no address of theirs tells the family.
+	Family string
+	// Commands are without the leading "ip". Options cannot be among them: in a batch, ip takes these for objects.
 	Commands []string
 }
 
@@ -61,10 +63,13 @@ func (c Cluster) WireLinks() []Batch {
 		b.plug("r-"+name, switchName(link), Router, name, link, routerHost)
 		router.address(name, v4, v6)
 	}
-	for _, family := range c.families("", "-6 ") {
-		router.add("%srule add iif eth0 lookup %d", family, podTable)
+	batches := []Batch{b, router}
+	for _, family := range c.families("-4", "-6") {
+		rules := Batch{Netns: Router, Family: family}
+		rules.add("rule add iif eth0 lookup %d", podTable)
+		batches = append(batches, rules)
 	}
-	return []Batch{b, router}
+	return batches
 }
 
 func (c Cluster) links() int {
@@ -93,7 +98,7 @@ func (c Cluster) WireMachine(m Machine) []Batch {
 		inside.add("route add default via %s", gateway4.Addr())
 	}
 	if gateway6.IsValid() {
-		inside.add("-6 route add default via %s", gateway6.Addr())
+		inside.add("route add default via %s", gateway6.Addr())
 	}
 	return []Batch{wires, inside}
 }
@@ -133,7 +138,7 @@ func (c Cluster) PodRoutes(node Machine, ranges []netip.Prefix) []Batch {
 		b := Batch{Netns: m.Name}
 		for _, r := range ranges {
 			via := c.nextHop(m, node, r.Addr().Is6())
-			b.add("%sroute replace %s via %s", familyFlag(r), r, via)
+			b.add("route replace %s via %s", r, via)
 		}
 		batches = append(batches, b)
 	}
@@ -143,9 +148,9 @@ func (c Cluster) PodRoutes(node Machine, ranges []netip.Prefix) []Batch {
 	router := Batch{Netns: Router}
 	for _, r := range ranges {
 		via := address(node, r.Addr().Is6())
-		router.add("%sroute replace %s via %s table %d", familyFlag(r), r, via, podTable)
+		router.add("route replace %s via %s table %d", r, via, podTable)
 		if c.Options.Network == "bridge" {
-			router.add("%sroute replace %s via %s", familyFlag(r), r, via)
+			router.add("route replace %s via %s", r, via)
 		}
 	}
 	return append(batches, router)
@@ -168,11 +173,4 @@ func address(m Machine, six bool) netip.Addr {
 		return m.Address6.Addr()
 	}
 	return m.Address4.Addr()
-}
-
-func familyFlag(r netip.Prefix) string {
-	if r.Addr().Is6() {
-		return "-6 "
-	}
-	return ""
 }

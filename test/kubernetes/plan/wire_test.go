@@ -13,6 +13,9 @@ func text(batches []Batch) string {
 	var b strings.Builder
 	for _, batch := range batches {
 		for _, command := range batch.Commands {
+			if batch.Family != "" {
+				command = batch.Family + " " + command
+			}
 			b.WriteString(batch.Netns + ": " + command + "\n")
 		}
 	}
@@ -66,14 +69,14 @@ n2: address add 192.168.62.12/24 dev eth0
 n2: address add fd00:60:2::12/64 dev eth0 nodad
 n2: link set eth0 up
 n2: route add default via 192.168.62.254
-n2: -6 route add default via fd00:60:2::254`)
+n2: route add default via fd00:60:2::254`)
 	check(t, "control plane", c.WireMachine(c.ControlPlane)[1:], `
 cp: link set lo up
 cp: address add 192.168.60.1/24 dev eth0
 cp: address add fd00:60::1/64 dev eth0 nodad
 cp: link set eth0 up
 cp: route add default via 192.168.60.254
-cp: -6 route add default via fd00:60::254`)
+cp: route add default via fd00:60::254`)
 }
 
 func TestWireIPv6(t *testing.T) {
@@ -84,13 +87,13 @@ wire: link set w-n1 master link0 up
 n1: link set lo up
 n1: address add fd00:60::11/64 dev eth0 nodad
 n1: link set eth0 up
-n1: -6 route add default via fd00:60::1`)
+n1: route add default via fd00:60::1`)
 	check(t, "control plane, which is everybody's gateway", c.WireMachine(c.ControlPlane)[1:], `
 cp: link set lo up
 cp: address add fd00:60::1/64 dev eth0 nodad
 cp: link set eth0 up`)
 	routed := text(New(Options{Topology: "routed", Family: "ipv6"}.Defaults()).WireLinks())
-	if strings.Contains(routed, "192.168.") || strings.Contains(routed, "router: rule") || !strings.Contains(routed, "router: -6 rule add iif eth0 lookup 100\n") {
+	if strings.Contains(routed, "192.168.") || strings.Contains(routed, "router: -4 rule") || !strings.Contains(routed, "router: -6 rule add iif eth0 lookup 100\n") {
 		t.Errorf("links:\n%s", routed)
 	}
 }
@@ -112,15 +115,34 @@ func TestPodRoutesOfBridge(t *testing.T) {
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24"), netip.MustParsePrefix("fd00:244::/64")}
 	check(t, "every machine but the node itself", c.PodRoutes(c.Nodes[0], ranges), `
 cp: route replace 10.244.0.0/24 via 192.168.60.254
-cp: -6 route replace fd00:244::/64 via fd00:60::254
+cp: route replace fd00:244::/64 via fd00:60::254
 n2: route replace 10.244.0.0/24 via 192.168.62.254
-n2: -6 route replace fd00:244::/64 via fd00:60:2::254
+n2: route replace fd00:244::/64 via fd00:60:2::254
 n3: route replace 10.244.0.0/24 via 192.168.61.11
-n3: -6 route replace fd00:244::/64 via fd00:60:1::11
+n3: route replace fd00:244::/64 via fd00:60:1::11
 router: route replace 10.244.0.0/24 via 192.168.61.11 table 100
 router: route replace 10.244.0.0/24 via 192.168.61.11
-router: -6 route replace fd00:244::/64 via fd00:60:1::11 table 100
-router: -6 route replace fd00:244::/64 via fd00:60:1::11`)
+router: route replace fd00:244::/64 via fd00:60:1::11 table 100
+router: route replace fd00:244::/64 via fd00:60:1::11`)
+}
+
+// TestBatchesHaveNoOptions holds because ip refuses options in a batch.
+func TestBatchesHaveNoOptions(t *testing.T) {
+	ranges := []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24"), netip.MustParsePrefix("fd00:244::/64")}
+	for _, topology := range Topologies {
+		c := New(Options{Topology: topology, Family: "dual", Network: "bridge"}.Defaults())
+		batches := append(c.WireLinks(), c.PodRoutes(c.Nodes[0], ranges)...)
+		for _, m := range c.Machines() {
+			batches = append(append(batches, c.WireMachine(m)...), c.UnplugMachine(m))
+		}
+		for _, b := range batches {
+			for _, command := range b.Commands {
+				if strings.HasPrefix(command, "-") {
+					t.Errorf("%s: %s", topology, command)
+				}
+			}
+		}
+	}
 }
 
 // TestNamesFitTheKernel holds because device names have at most 15 characters.
