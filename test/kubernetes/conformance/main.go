@@ -97,8 +97,9 @@ func list(ctx context.Context, cluster *bed.Bed, chosen selection, dir string) (
 // runTests runs the tests. With an error, what is in the report has happened nevertheless.
 func runTests(ctx context.Context, cluster *bed.Bed, chosen selection, dir string) ([]spec, error) {
 	const report = "ran.json"
-	// ginkgo wants the path of the program, which only the cluster's PATH has.
-	const command = `exec ginkgo "$@" "$(command -v e2e.test)" -- --provider=skeleton`
+	// ginkgo wants the path of the program, which only the cluster's PATH has. Of the processes, upstream's first one alone finds out how
+	// many nodes there are: in the others, tests that need two would skip themselves.
+	command := fmt.Sprintf(`exec ginkgo "$@" "$(command -v e2e.test)" -- --provider=skeleton --num-nodes=%d`, len(cluster.Cluster.Nodes))
 	args := []string{"-c", command, "ginkgo", fmt.Sprintf("--procs=%d", processes),
 		"--no-color", "--silence-skips", "--output-dir=" + dir, "--json-report=" + report}
 	cmd := cluster.Command(ctx, "sh", append(args, chosen.flags("--")...)...)
