@@ -71,9 +71,12 @@ type reach struct {
 func wantReach(t *testing.T, w reach) {
 	t.Helper()
 	eventually(t, func() error {
-		_, err := ask(w.from.place, hostPort(w.to, httpPort), "-patience=1s")
-		if answered := err == nil; answered != w.answered {
-			return fmt.Errorf("%s asks %s: answered: %t, want %t (%v)", w.from.pod, w.to, answered, w.answered, err)
+		all, err := ask(w.from.place, hostPort(w.to, httpPort), "-patience=1s")
+		switch {
+		case err == nil && !w.answered:
+			return fmt.Errorf("%s asks %s and is answered: %v", w.from.pod, w.to, all)
+		case err != nil && w.answered:
+			return fmt.Errorf("%s asks %s: %w", w.from.pod, w.to, err)
 		}
 		return nil
 	})

@@ -2,7 +2,7 @@
 // also when something fails; then it keeps the logs and says where. It prints what happens as `go test -json` does;
 // build/testrun makes that readable.
 //
-//	go run ./build/testrun -- go run ./test/kubernetes/suite [-family ipv4|ipv6|dual] [-rounds flat,routed,kube-proxy] [-logs DIR]
+//	go run ./build/testrun -- go run ./test/kubernetes/suite [-family ipv4|ipv6|dual] [-rounds flat,routed,kube-proxy,nftables] [-logs DIR]
 package main
 
 import (
@@ -35,6 +35,8 @@ type round struct {
 	name    string
 	options plan.Options
 	tests   []command
+	// asked says that it runs only where it is named.
+	asked bool
 }
 
 // conformance runs a selection of upstream's tests and keeps what upstream says of them below logs.
@@ -46,31 +48,31 @@ func conformance(logs, tests string) command {
 const everything = "flat"
 
 // The clusters of a run: everything on the flat one, what a topology can change on the routed one, and beside kube-proxy what
-// that has a part in.
+// that has a part in. kube-proxy in mode nftables is for those who ask for it.
 func rounds(logs string) []round {
 	smoke := func(run string) command {
 		return command{"go", "test", "-json", "-count=1", "-timeout=25m", "-tags=kubernetes", "-run=" + run, "./test/kubernetes/smoke"}
 	}
+	besideProxy := smoke("^TestNetwork$/^(NodesAreReady|ClusterDNS|ClusterIP|PodsAndServicesAtOnce|NodePort|NodePortLocal|HostPort|WorldSeesNodes|APIServerFromPods)$")
 	return []round{
-		{everything, plan.Options{Network: "beeline", Topology: "flat"}, []command{
+		{name: everything, options: plan.Options{Network: "beeline", Topology: "flat"}, tests: []command{
 			smoke("."),
 			conformance(logs, "conformance"),
 			conformance(logs, "netpol"),
 		}},
-		{"routed", plan.Options{Network: "beeline", Topology: "routed"}, []command{
+		{name: "routed", options: plan.Options{Network: "beeline", Topology: "routed"}, tests: []command{
 			// The world is not on the nodes' link there, and so cannot have routes through them.
 			append(smoke("^TestNetwork$"), "-skip=^TestNetwork$/^(LoadBalancer|ExternalIP)$"),
 		}},
-		{"kube-proxy", plan.Options{Network: "beeline", Proxy: "iptables"}, []command{
-			smoke("^TestNetwork$/^(NodesAreReady|ClusterDNS|ClusterIP|PodsAndServicesAtOnce|NodePort|NodePortLocal|HostPort|WorldSeesNodes|APIServerFromPods)$"),
-		}},
+		{name: "kube-proxy", options: plan.Options{Network: "beeline", Proxy: "iptables"}, tests: []command{besideProxy}},
+		{name: "nftables", options: plan.Options{Network: "beeline", Proxy: "nftables"}, tests: []command{besideProxy}, asked: true},
 	}
 }
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("suite", flag.ContinueOnError)
 	logs := flags.String("logs", "bin/kubernetes-logs", "`directory` for the logs of this run; what it holds is removed")
-	only := flags.String("rounds", "", "names of the `rounds` to run, with commas; empty is all")
+	only := flags.String("rounds", "", "names of the `rounds` to run, with commas; empty is all but nftables")
 	family := flags.String("family", "", "addresses of the clusters: "+strings.Join(plan.Families, ", ")+"; empty is the first")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -104,10 +106,10 @@ func run(ctx context.Context, args []string) error {
 	return errors.Join(errs...)
 }
 
-// choose picks the rounds of these names.
+// choose picks the rounds of these names, or where there are none, all that need not be asked for.
 func choose(all []round, names string) (chosen []round, err error) {
 	if names == "" {
-		return all, nil
+		return slices.DeleteFunc(all, func(r round) bool { return r.asked }), nil
 	}
 	for name := range strings.SplitSeq(names, ",") {
 		at := slices.IndexFunc(all, func(r round) bool { return r.name == name })

@@ -7,15 +7,19 @@ import (
 )
 
 func TestChoose(t *testing.T) {
-	all := rounds("logs")
-	if got, err := choose(all, ""); err != nil || len(got) != len(all) {
-		t.Errorf("all: %d rounds, %v", len(got), err)
+	for asked, want := range map[string]string{
+		"": "flat routed kube-proxy", "routed,flat": "routed flat", "nftables": "nftables",
+	} {
+		got, err := choose(rounds("logs"), asked)
+		var names []string
+		for _, r := range got {
+			names = append(names, r.name)
+		}
+		if err != nil || strings.Join(names, " ") != want {
+			t.Errorf("%q: %q, want %q (%v)", asked, names, want, err)
+		}
 	}
-	got, err := choose(all, "routed,flat")
-	if err != nil || len(got) != 2 || got[0].name != "routed" || got[1].name != "flat" {
-		t.Errorf("routed,flat: %v, %v", got, err)
-	}
-	if _, err := choose(all, "flat,round"); err == nil || !strings.Contains(err.Error(), `"round"`) {
+	if _, err := choose(rounds("logs"), "flat,round"); err == nil || !strings.Contains(err.Error(), `"round"`) {
 		t.Errorf("an unknown round: %v", err)
 	}
 }
