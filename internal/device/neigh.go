@@ -29,7 +29,21 @@ const usable = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | n
 // SetNeighbour installs a permanent neighbour entry on a device: addr is at mac, and nobody is ever
 // asked. It goes away with the device.
 func SetNeighbour(device int, addr netip.Addr, mac net.HardwareAddr) error {
-	entry := neighbour{device: device, addr: addr.Unmap(), mac: mac, state: netlink.NUD_PERMANENT, protocol: Protocol}
+	return setPermanent(device, addr, mac, 0)
+}
+
+// setGateway is SetNeighbour for a gateway. Every half a minute Linux forgets what packet too big has told it of paths through a
+// gateway of IPv6 whose entry does not call it a router (rt6_age_examine_exception).
+func setGateway(device int, addr netip.Addr, mac net.HardwareAddr) error {
+	var flags uint8
+	if addr.Unmap().Is6() {
+		flags = netlink.NTF_ROUTER
+	}
+	return setPermanent(device, addr, mac, flags)
+}
+
+func setPermanent(device int, addr netip.Addr, mac net.HardwareAddr, flags uint8) error {
+	entry := neighbour{device: device, addr: addr.Unmap(), mac: mac, state: netlink.NUD_PERMANENT, flags: flags, protocol: Protocol}
 	if err := entry.write(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE); err != nil {
 		return fmt.Errorf("set neighbour %s at %s on device %d: %w", addr, mac, device, err)
 	}

@@ -222,6 +222,27 @@ func TestPodWithoutIPv6HasNone(t *testing.T) {
 	})
 }
 
+// TestGatewayIsARouter holds because the pod's kernel keeps forgetting the MTU of paths through a gateway of IPv6 that is none.
+func TestGatewayIsARouter(t *testing.T) {
+	node, pod := newNode(t), newNamespace(t)
+	newPod(t, node, pod, "a", pod4, pod6)
+	inside(t, pod, func() error {
+		entries, err := dumpNeighbours(unix.AF_INET6, 0)
+		if err != nil {
+			return err
+		}
+		for _, entry := range entries {
+			if entry.addr == gateway6 {
+				if entry.flags&netlink.NTF_ROUTER == 0 || entry.state&netlink.NUD_PERMANENT == 0 {
+					t.Errorf("the entry of the gateway has state %#x and flags %#x", entry.state, entry.flags)
+				}
+				return nil
+			}
+		}
+		return fmt.Errorf("no entry of %s", gateway6)
+	})
+}
+
 func TestCheckPodNamesTheDifference(t *testing.T) {
 	node, pod := newNode(t), newNamespace(t)
 	_, cfg := newPod(t, node, pod, "a", pod4, pod6)

@@ -93,7 +93,7 @@ func podAddress(prefix netip.Prefix) *netlink.Addr {
 }
 
 func addGateway(index int, gateway netip.Addr, mac net.HardwareAddr) error {
-	if err := SetNeighbour(index, gateway, mac); err != nil {
+	if err := setGateway(index, gateway, mac); err != nil {
 		return err
 	}
 	for _, route := range gatewayRoutes(index, gateway) {
