@@ -37,6 +37,7 @@ func podsReachPods(t *testing.T) {
 		from, to := pair[0], pair[1]
 		from.want(t, "echo", "tcp", to.echo(), "-count=20")
 		from.want(t, "echo", "udp", to.echo(), "-count=20")
+		learnPath(from.place, to.echo())
 		from.want(t, "echo", "udp", to.echo(), "-bytes=6000", "-count=3")
 		from.want(t, "ping", to.address)
 		from.want(t, "ping", to.address, "-bytes=4000")

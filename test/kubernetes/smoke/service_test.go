@@ -28,6 +28,7 @@ func clusterIP(t *testing.T) {
 			wantAnswer(t, client, hostPort(addresses[name], 80), answer{Pod: backend.pod, Node: backend.node.name})
 			client.want(t, "echo", "tcp", hostPort(addresses[name], 7), "-bytes=1000000", "-count=5")
 			client.want(t, "echo", "udp", hostPort(addresses[name], 7), "-count=20")
+			learnPath(client, hostPort(addresses[name], 7))
 			client.want(t, "echo", "udp", hostPort(addresses[name], 7), "-bytes=6000")
 		}
 	}

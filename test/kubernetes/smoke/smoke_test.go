@@ -42,6 +42,9 @@ func TestNetwork(t *testing.T) {
 	if hasTwoFamilies() {
 		all = append(all, test{"PoliciesOfTwoFamilies", policiesOfTwoFamilies})
 	}
+	if hasNarrowPaths() {
+		all = append(all, test{"PathsAreRemembered", pathsAreRemembered})
+	}
 	for _, test := range all {
 		run(t, test)
 	}
