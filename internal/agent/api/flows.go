@@ -69,7 +69,8 @@ type Flow struct {
 	// Reason of a drop, and one sentence on what it says and what to look at.
 	Reason  string `json:"reason,omitempty"`
 	Meaning string `json:"meaning,omitempty"`
-	// Program has seen the packet, at the device with index Device, which is DevicePod's (namespace/name) if that is a pod's.
+	// Program has seen the packet, at the device with index Device, which is DevicePod's (namespace/name) if that is a pod's. They are missing, as
+	// TCPFlags are, where no packet has made the event.
 	Program   string `json:"program,omitempty"`
 	Device    int    `json:"device,omitempty"`
 	DevicePod string `json:"devicePod,omitempty"`
