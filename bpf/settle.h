@@ -4,7 +4,7 @@
 
 #include "lib/young.h"
 
-/* A place with a session, which nobody changes until young_release; NULL if there is none, or somebody else is about to change it. */
+/* A place with a session, which nobody else gets until young_release; NULL if there is none, or somebody else is at it. Packets go on changing the session. */
 static __always_inline struct young_session *young_take(__u32 index)
 {
 	struct young_session *y = young_place(&index);
@@ -28,8 +28,8 @@ static long settle_session(__u32 index, void *none)
 
 	(void)none;
 	if (!y)
-		return 0; /* who changes it moves what is there */
-	young_tell(y);
+		return 0; /* who is about to put another one there moves it, and the next look finds what is only told of */
+	flow_introduce(&y->key, &y->session);
 	young_move(y);
 	__sync_lock_test_and_set(young_protocol(y), 0);
 	young_release(y);
@@ -50,12 +50,12 @@ static long tell_session(__u32 index, void *none)
 	struct young_session *y = young_place(&index);
 
 	(void)none;
-	if (!y || !*young_protocol(y) || y->session.flags & SESSION_TOLD)
+	if (!y || !*young_protocol(y) || y->session.flags & FLOW_KNOWN)
 		return 0;
 	y = young_take(index);
 	if (!y)
-		return 0; /* who changes it tells of what is there, or the next round does */
-	young_tell(y);
+		return 0; /* who is at it tells of what is there, or the next round does */
+	flow_introduce(&y->key, &y->session);
 	young_release(y);
 	return 0;
 }

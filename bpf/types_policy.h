@@ -82,7 +82,7 @@ _Static_assert(sizeof(struct ruling) == 20, "ruling has no hidden padding");
 /* Value of `young_sessions`: a place, and the session that is in it. */
 struct young_session {
 	struct tuple key; /* as that of `sessions`; protocol 0: there is none */
-	__u32 taken;	  /* not 0: somebody is about to put another one here */
+	__u32 taken;	  /* not 0: somebody puts another one here, moves what is here or tells of it */
 	__u32 waiting; /* up to when `sessions` may have one of this place that waits for its first answer, as young_clock counts */
 	struct session session;
 };
@@ -101,7 +101,7 @@ enum session_flag {
 	SESSION_INGRESS = 1 << 7,    /* ingress was judged here */
 	SESSION_REVOKED = 1 << 8,    /* it is no longer allowed, which has been told */
 	SESSION_GUESSED = 1 << 9,    /* TCP: its beginning was not seen, and who opened it may be the other one */
-	SESSION_TOLD = 1 << 10,	     /* flows have told of it, at least once */
+	SESSION_TOLD = 1 << 10,	     /* flows have told of it, or could not */
 };
 
 /* What a flow event tells. */

@@ -36,7 +36,7 @@ static __always_inline void flow_lose(enum flow_kind kind, enum flow_loss why, _
 	__u64 *count = bpf_map_lookup_elem(&flow_losses, &index);
 
 	if (count)
-		*count += events;
+		__sync_fetch_and_add(count, events); /* what the agent runs may be interrupted by a packet */
 }
 
 /* A place for an event, in the ring buffer itself. NULL, and counted, where nobody has read fast enough. */
@@ -79,24 +79,21 @@ static __always_inline bool flow_sampled(const struct tuple *key, const struct s
 	return config_flows_sample <= 1 || flow_mix(s->opened, ports) % config_flows_sample == 0;
 }
 
+/* What the first event about a session tells that is not over. */
+static __always_inline enum flow_kind flow_beginning(__u32 flags)
+{
+	return flags & SESSION_ANSWERED ? FLOW_ANSWERED : FLOW_OPENED;
+}
+
 /*
- * Tells of a session, with its totals. `key` is that of `sessions`; the event has the direction of who opened it. `what` is an
- * enum flow_kind, with FLOW_FIRST or without. Without `o` no packet makes the event. The result means nothing.
+ * Fills an event about a session, but for its time and kind, with the session's totals. `key` is that of `sessions`; the event has the
+ * direction of who opened it. Without `o` no packet makes the event.
  */
-static __noinline int flow_session(const struct tuple *key, const struct session *s, const struct flow_origin *o,
-				   __u32 what)
+static __always_inline void flow_fill(struct flow_event *e, const struct tuple *key, const struct session *s,
+				      const struct flow_origin *o, bool first)
 {
 	bool turned = s->flags & SESSION_TURNED;
-	enum flow_kind kind = what & 0xff;
-	struct flow_event *e;
 
-	if (config_flows < FLOWS_POLICY || !flow_sampled(key, s))
-		return 0;
-	e = flow_reserve(kind);
-	if (!e)
-		return 0;
-	if (!o && kind == FLOW_OPENED)
-		e->time = s->opened;
 	e->opened = s->opened;
 	e->tuple = *key;
 	if (turned) {
@@ -117,8 +114,62 @@ static __noinline int flow_session(const struct tuple *key, const struct session
 	e->reason = DROP_NONE;
 	e->program = o ? o->program : PROGRAM_MAX;
 	e->tcp_flags = o ? o->tcp_flags : 0;
-	e->first = !!(what & FLOW_FIRST);
+	e->first = first;
 	__builtin_memset(e->padding, 0, sizeof(e->padding));
+}
+
+/*
+ * Tells what a packet has changed of a session, with its totals: `what` is an enum flow_kind, with FLOW_FIRST or without. The result means
+ * nothing.
+ */
+static __noinline int flow_session(const struct tuple *key, const struct session *s, const struct flow_origin *o,
+				   __u32 what)
+{
+	struct flow_event *e;
+
+	if (config_flows < FLOWS_POLICY || !flow_sampled(key, s))
+		return 0;
+	e = flow_reserve(what & 0xff);
+	if (!e)
+		return 0;
+	flow_fill(e, key, s, o, what & FLOW_FIRST);
+	flow_submit(e);
+	return 0;
+}
+
+/* That a session has been told of. What an earlier version has ended, or revoked, bears no SESSION_TOLD. */
+#define FLOW_KNOWN (SESSION_TOLD | SESSION_TOLD_END | SESSION_REVOKED)
+
+/*
+ * Tells of a session that has not been told of, without a packet. Its event has its place in `flows` before SESSION_TOLD is seen, so that
+ * what packets tell of the session thereafter comes behind it. The result means nothing.
+ */
+static __noinline int flow_introduce(const struct tuple *key, struct session *s)
+{
+	struct flow_event *e = 0;
+	enum flow_kind kind;
+	bool sampled;
+	__u32 flags;
+
+	if (config_flows < FLOWS_POLICY || *(volatile __u32 *)&s->flags & FLOW_KNOWN)
+		return 0;
+	sampled = flow_sampled(key, s);
+	if (sampled)
+		e = bpf_ringbuf_reserve(&flows, sizeof(*e), 0);
+	flags = __sync_fetch_and_or(&s->flags, SESSION_TOLD);
+	kind = flow_beginning(flags);
+	if (!e) {
+		if (sampled && !(flags & FLOW_KNOWN))
+			flow_lose(kind, FLOW_LOSS_FULL, 1);
+		return 0;
+	}
+	if (flags & FLOW_KNOWN) { /* a packet has come first */
+		bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP);
+		return 0;
+	}
+	e->time = kind == FLOW_OPENED ? s->opened : bpf_ktime_get_ns();
+	e->kind = kind;
+	flow_fill(e, key, s, 0, true);
 	flow_submit(e);
 	return 0;
 }

@@ -55,8 +55,8 @@ static __noinline void session_keep(struct __sk_buff *skb, struct inquiry *q, bo
 	if (likely(!settled && young_begin(&q->young, &q->key, &q->session)))
 		return;
 	q->session.flags |= SESSION_TOLD;
+	session_tell(skb, q, &q->session, flow_beginning(q->session.flags) | FLOW_FIRST);
 	bpf_map_update_elem(&sessions, &q->key, &q->session, BPF_ANY);
-	session_tell(skb, q, &q->session, FLOW_OPENED | FLOW_FIRST);
 }
 
 /*

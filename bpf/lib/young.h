@@ -73,19 +73,6 @@ static __always_inline __u32 young_clock(__u64 now)
 	return now >> 30;
 }
 
-/* Tells of a session that has not been told of yet. */
-static __always_inline void young_tell(struct young_session *y)
-{
-	__u32 flags;
-
-	if (config_flows < FLOWS_POLICY)
-		return;
-	flags = __sync_fetch_and_or(&y->session.flags, SESSION_TOLD);
-	if (!(flags & SESSION_TOLD))
-		flow_session(&y->key, &y->session, 0,
-			     FLOW_FIRST | (flags & SESSION_ANSWERED ? FLOW_ANSWERED : FLOW_OPENED));
-}
-
 /*
  * Moves a session, which has been told of, to `sessions`. It is found there before it is gone here. What opens one is sent again until it is answered, or for as long as
  * TIMEOUT_OPENING says.
@@ -110,7 +97,7 @@ static __always_inline bool young_begin(const __u32 *index, const struct tuple *
 		return false;
 	protocol = young_protocol(y);
 	if (*protocol && !session_is_over(y->session.flags)) {
-		young_tell(y);
+		flow_introduce(&y->key, &y->session);
 		if (!young_is(y, key))
 			young_move(y);
 	}

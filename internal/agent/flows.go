@@ -146,7 +146,11 @@ func (a *Agent) expireSessions(now time.Duration) (removed int, err error) {
 	if flowModes[a.config.Flows] < datapath.FlowsPolicy {
 		return a.datapath.Sessions.Expire(now, nil, nil)
 	}
-	open, booted := a.flows.open, time.Now().Add(-now)
+	read, err := datapath.Monotonic() // now is from before other tables were read
+	if err != nil {
+		return 0, err
+	}
+	open, booted := a.flows.open, time.Now().Add(-read)
 	open.begin()
 	removed, err = a.datapath.Sessions.Expire(now, func(s datapath.Session) {
 		if a.datapath.Flows.Samples(s) {

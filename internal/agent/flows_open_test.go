@@ -112,3 +112,32 @@ func TestOpenSessionsRoom(t *testing.T) {
 		t.Errorf("%d are tracked, losses %+v", len(o.all), l)
 	}
 }
+
+// A session that is told of once ends the one in whose place it began, and leaves nothing open itself, whether there is room or not.
+func TestOpenSessionsToldOfOnce(t *testing.T) {
+	o := newOpenSessions(1)
+	s, first := quiet(1), opened(53, time.Now())
+	o.told(&first)
+	lookAt(o, s)
+	short := opened(53, time.Now().Add(time.Second))
+	short.Kind = flow.Closed
+	replaced := o.told(&short)
+	if replaced == nil || len(o.all) != 0 {
+		t.Fatalf("replaced %+v, open %d", replaced, len(o.all))
+	}
+	expectEnds(t, "replaced", []flow.Event{*replaced}, ofOpened(53, s.Packets, s.Bytes))
+	long, other := opened(54, time.Now()), opened(55, time.Now())
+	other.Kind = flow.Closed
+	o.told(&long)
+	if replaced := o.told(&other); replaced != nil || len(o.all) != 1 || o.losses().Events != 0 {
+		t.Errorf("replaced %+v, open %d, losses %+v", replaced, len(o.all), o.losses())
+	}
+}
+
+// The end that the table tells has when the session was opened.
+func TestSessionEventSaysWhenItWasOpened(t *testing.T) {
+	booted := time.Now().Add(-time.Hour)
+	if e := sessionEvent(quiet(time.Minute), booted); !e.Opened.Equal(booted.Add(time.Minute)) {
+		t.Errorf("opened at %s, booted at %s", e.Opened, booted)
+	}
+}

@@ -75,7 +75,8 @@ type FlowReader struct {
 }
 
 // Read gives all events that there are for so long, as soon as a quarter of the buffer is full: the datapath wakes nobody for less. Then it has those
-// sessions told of that have begun and are neither over nor told of, and gives all the rest, the oldest event first.
+// sessions told of that have begun and are neither over nor told of, and gives all the rest. Events come in the order in which they were told: one
+// about the beginning of a session that was told of late has an earlier time.
 func (r *FlowReader) Read(wait time.Duration, each func(flow.Event)) error {
 	r.ring.SetDeadline(time.Now().Add(wait))
 	var booted time.Time // the moment from which the datapath counts

@@ -143,21 +143,30 @@ func TestFlowsSample(t *testing.T) {
 		}
 		p.allows(t, "SYN", wireBrings(segmentOf(fromWire(), client, server, tcpSYN)))
 		p.allows(t, "SYN ACK", podSends(segmentOf(fromPod(), server, client, tcpSYN|tcpACK)))
-		p.allows(t, "RST", wireBrings(segmentOf(fromWire(), client, server, 0x14)))
+		if i%2 == 0 {
+			p.allows(t, "RST", wireBrings(segmentOf(fromWire(), client, server, tcpRST|tcpACK)))
+		}
 	}
 	events := map[netip.AddrPort]int{}
-	for _, e := range told(t, reader) {
-		events[e.Source]++
+	count := func() {
+		for _, e := range told(t, reader) {
+			events[e.Source]++
+		}
 	}
+	count()
+	for i := uint16(1); i < sessions; i += 2 { // of those that go on, the end is told, too
+		p.allows(t, "RST", wireBrings(segmentOf(fromWire(), end{podB, 40000 + i}.at(4), server, tcpRST|tcpACK)))
+	}
+	count()
 	told := 0
 	ticks := map[time.Duration][2]int{} // of the clock: how many began, and of how many is told
 	for _, s := range p.sessions(t) {
 		want := 0
 		if p.d.Flows.Samples(s) {
-			want = 1
+			want = 1 + int(s.Source.Port()%2)
 			told++
 		}
-		ticks[s.Opened] = [2]int{ticks[s.Opened][0] + 1, ticks[s.Opened][1] + want}
+		ticks[s.Opened] = [2]int{ticks[s.Opened][0] + 1, ticks[s.Opened][1] + min(want, 1)}
 		if events[s.Source] != want {
 			t.Errorf("%d events of the session of %s, opened at %d, expected %d", events[s.Source], s.Source, s.Opened, want)
 		}

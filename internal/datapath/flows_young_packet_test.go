@@ -137,7 +137,44 @@ func TestFlowsTellOfSessionsThatAreReplaced(t *testing.T) {
 	})
 }
 
-// Who asks while packets begin and end sessions hears of each at least once, of its beginning at most once, and of its end once.
+// What an earlier version has told the end of is not told of again, though it does not bear what says that it was told of.
+func TestFlowsTellNothingAnewOfWhatIsOver(t *testing.T) {
+	p := newPolicyRig(t, Config{EBPFRouting: true, Flows: FlowsPolicy})
+	p.ingress(t, map[policy.Identity]policy.Ports{idB: portsTCP80})
+	reader := p.watch(t)
+	client, server := end{podB, 40000}.at(4), end{podA, 80}.at(4)
+	p.allows(t, "SYN", wireBrings(segmentOf(fromWire(), client, server, tcpSYN)))
+	index := youngIndex(keyOf(&flow.Event{Source: client, Destination: server, Protocol: protoTCP}))
+	var y bpfYoungSession
+	if err := p.d.objects.YoungSessions.Lookup(index, &y); err != nil {
+		t.Fatal(err)
+	}
+	for _, flags := range []bpfSessionFlag{bpfSessionFlagSESSION_ANSWERED | bpfSessionFlagSESSION_RESET | bpfSessionFlagSESSION_TOLD_END, bpfSessionFlagSESSION_REVOKED} {
+		old := y
+		old.Session.Flags |= uint32(flags)
+		if err := p.d.objects.YoungSessions.Put(index, old); err != nil {
+			t.Fatal(err)
+		}
+		expectTales(t, "asked", told(t, reader))
+		if err := p.d.Sessions.settleYoung(); err != nil {
+			t.Fatal(err)
+		}
+		expectTales(t, "settled", told(t, reader))
+	}
+}
+
+// A connection in its middle that its answer shows first, and that finds its place taken, is told of as answered.
+func TestFlowsTellOfAnswersThatBegin(t *testing.T) {
+	p := newPolicyRig(t, Config{EBPFRouting: true, Flows: FlowsPolicy})
+	p.ingress(t, map[policy.Identity]policy.Ports{idB: portsTCP80})
+	reader := p.watch(t)
+	client, server := end{podB, 40000}.at(4), end{podA, 80}.at(4)
+	p.takePlace(t, client, server, 1)
+	p.allows(t, "SYN ACK", podSends(segmentOf(fromPod(), server, client, tcpSYN|tcpACK)))
+	expectTales(t, "answer", told(t, reader), tale{flow.Answered, true, client, [2]uint64{0, 1}, bpfProgFromPod})
+}
+
+// Who asks while packets begin and end sessions hears of each at least once, of its beginning first and at most once, and of its end last and once.
 func TestFlowsTellUnderTraffic(t *testing.T) {
 	p := newPolicyRig(t, Config{EBPFRouting: true, Flows: FlowsPolicy})
 	p.ingress(t, map[policy.Identity]policy.Ports{idB: portsTCP80})
@@ -167,6 +204,9 @@ func TestFlowsTellUnderTraffic(t *testing.T) {
 	listen := func() {
 		if err := reader.Read(time.Microsecond, func(e flow.Event) {
 			h := all[e.Source]
+			if e.First != (h == heard{}) {
+				t.Errorf("%s: %s, the first: %t, after %+v", e.Source, e.Kind, e.First, h)
+			}
 			if e.First {
 				h.first++
 			}

@@ -46,7 +46,7 @@ func (s *Sessions) find(key bpfTuple) (*bpfSession, error) {
 	return &v, nil
 }
 
-// youngIndex gives the place of a session. As young_place of bpf/lib/young.h.
+// youngIndex gives the place of a session. As young_index of bpf/lib/young.h.
 func youngIndex(key bpfTuple) uint32 {
 	const multiplier = 0x9e3779b1
 	source, destination := key.Source.Word, key.Destination.Word

@@ -58,7 +58,7 @@ func (k Kind) Verdict() Verdict {
 
 // Event is what the datapath tells, by addresses and numbers.
 type Event struct {
-	// Time is when it happened; of the first event about a session, if that is Answered, when the datapath was asked about it.
+	// Time is when it happened; of the first event about a session, if that is Answered, when it was told of.
 	Time time.Time
 	Kind Kind
 	// First says that no event has told of the session before.

@@ -165,12 +165,12 @@ func TestRecordFlow(t *testing.T) {
 	n.SetPolicies(map[policy.Policy]cluster.Key{5: {Namespace: "shop", Name: "to-db"}})
 	n.SetPolicies(map[policy.Policy]cluster.Key{6: {Namespace: "shop", Name: "later"}}) // the old number keeps its name
 	r := n.Record(Event{
-		Time: noon, Kind: Closed, Protocol: uint8(cluster.TCP), TCPFlags: 0x12, Source: end("10.1.1.2:40000"), Destination: end("10.1.2.2:15432"),
+		Time: noon, Opened: noon.Add(-time.Second), First: true, Kind: Closed, Protocol: uint8(cluster.TCP), TCPFlags: 0x12, Source: end("10.1.1.2:40000"), Destination: end("10.1.2.2:15432"),
 		SourceIdentity: 0x80000001, DestinationIdentity: 0x80000002, Packets: [2]uint64{4, 3}, Bytes: [2]uint64{400, 300}, Ingress: 99, Egress: 5,
 		Program: fromPod, Device: 3,
 	})
 	want := api.Flow{
-		Time: noon, Event: "closed", Verdict: "allowed", Protocol: "TCP",
+		Time: noon, Opened: noon.Add(-time.Second), First: true, Event: "closed", Verdict: "allowed", Protocol: "TCP",
 		Source: api.FlowEnd{Address: addr("10.1.1.2"), Port: 40000, Kind: "pod", Namespace: "shop", Name: "cart", Node: "a", Identity: 0x80000001},
 		Destination: api.FlowEnd{
 			Address: addr("10.1.2.2"), Port: 15432, Kind: "pod", Namespace: "shop", Name: "db-0", Node: "b", Identity: 0x80000002, Services: []string{"shop/db"},

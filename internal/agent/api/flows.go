@@ -48,11 +48,14 @@ const (
 
 // Flow is one event about a session or a drop.
 type Flow struct {
-	// Time is when it happened; of a session that is answered when it is told of first, when the agent has asked.
+	// Time is when it happened; of a session that is answered when it is told of first, when that was: the agent has asked, or the session has left its
+	// place among the young. Flows are in the order in which they were told; that a session was opened may be told a tenth of a second later.
 	Time time.Time `json:"time"`
-	// Opened is when the session began, to the tick of the kernel's clock (1 to 10 ms); missing for a drop.
+	// Opened is when the session began, to the tick of the kernel's clock (1 to 10 ms); missing for a drop. It differs by some microseconds between events
+	// of one session.
 	Opened time.Time `json:"opened,omitzero"`
-	// First says that this is the first event about its session. One that is over before the agent asks, ten times a second, has no other.
+	// First says that this is the first event about its session; no event says so if that one was lost. A session of TCP that is over before the agent asks,
+	// ten times a second, has no other.
 	First bool `json:"first,omitempty"`
 	// Event is one of the events above, Verdict one of FlowVerdicts.
 	Event   string `json:"event"`
