@@ -33,8 +33,8 @@ func TestFlowsTellOfSessions(t *testing.T) {
 			t.Helper()
 			got := told(t, reader)
 			for i := range got {
-				// A tick of the clock is 10 ms at most.
-				if opened := got[i].Opened; opened.Before(began.Add(-10*time.Millisecond)) || opened.After(got[i].Time) {
+				// A tick of the clock is 10 ms at most, but emulated machines miss some.
+				if opened := got[i].Opened; opened.Before(began.Add(-time.Second)) || opened.After(got[i].Time) {
 					t.Errorf("%s: opened at %s, before %s or after %s", what, opened, began, got[i].Time)
 				}
 				got[i].Opened = time.Time{}
