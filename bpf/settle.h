@@ -13,13 +13,8 @@ static __always_inline struct young_session *young_take(__u32 index)
 		return 0;
 	if (*young_protocol(y))
 		return y;
-	*(volatile __u32 *)&y->taken = 0;
+	young_release(y);
 	return 0;
-}
-
-static __always_inline void young_release(struct young_session *y)
-{
-	*(volatile __u32 *)&y->taken = 0;
 }
 
 static long settle_session(__u32 index, void *none)
@@ -60,12 +55,11 @@ static long tell_session(__u32 index, void *none)
 	return 0;
 }
 
-/* Tells of all young sessions that have not been told of yet. */
+/* Tells of all young sessions that have not been told of yet. Loaded only where flows tell of sessions. */
 SEC("syscall")
 int tell_sessions(void *none)
 {
 	(void)none;
-	if (config_flows >= FLOWS_POLICY)
-		bpf_loop(YOUNG_SESSIONS_MAX, tell_session, 0, 0);
+	bpf_loop(YOUNG_SESSIONS_MAX, tell_session, 0, 0);
 	return 0;
 }

@@ -73,9 +73,15 @@ static __always_inline __u32 young_clock(__u64 now)
 	return now >> 30;
 }
 
+/* Gives a place back that was `taken`. */
+static __always_inline void young_release(struct young_session *y)
+{
+	*(volatile __u32 *)&y->taken = 0;
+}
+
 /*
- * Moves a session, which has been told of, to `sessions`. It is found there before it is gone here. What opens one is sent again until it is answered, or for as long as
- * TIMEOUT_OPENING says.
+ * Moves a session, which has been told of, to `sessions`. It is found there before it is gone here. What opens one is sent again until it is
+ * answered, or for as long as TIMEOUT_OPENING says.
  */
 static __always_inline void young_move(struct young_session *y)
 {
@@ -108,7 +114,7 @@ static __always_inline bool young_begin(const __u32 *index, const struct tuple *
 	y->key.source_port = key->source_port;
 	y->key.destination_port = key->destination_port;
 	__sync_lock_test_and_set(protocol, key->protocol);
-	*(volatile __u32 *)&y->taken = 0;
+	young_release(y);
 	return true;
 }
 

@@ -19,7 +19,7 @@ import (
 type Flows struct {
 	events, losses *ebpf.Map
 	sample         uint32
-	// tell tells of the sessions that are young and have not been told of; nil where nothing is tracked.
+	// tell tells of the sessions that are young and have not been told of; nil where sessions are not told of at all.
 	tell *ebpf.Program
 }
 

@@ -98,18 +98,24 @@ func TestFlowsTellOfSessionsThatMove(t *testing.T) {
 	})
 }
 
-// takePlace makes the place of a session look like one that somebody is about to change (1), or nobody (0).
-func (p *policyRig) takePlace(t *testing.T, client, server netip.AddrPort, taken uint32) {
+// changePlace changes the place of a session.
+func (p *policyRig) changePlace(t *testing.T, client, server netip.AddrPort, change func(*bpfYoungSession)) {
 	t.Helper()
 	index := youngIndex(keyOf(&flow.Event{Source: client, Destination: server, Protocol: protoTCP}))
 	var y bpfYoungSession
 	if err := p.d.objects.YoungSessions.Lookup(index, &y); err != nil {
 		t.Fatal(err)
 	}
-	y.Taken = taken
+	change(&y)
 	if err := p.d.objects.YoungSessions.Put(index, y); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// takePlace makes the place of a session look like one that somebody is about to change (1), or nobody (0).
+func (p *policyRig) takePlace(t *testing.T, client, server netip.AddrPort, taken uint32) {
+	t.Helper()
+	p.changePlace(t, client, server, func(y *bpfYoungSession) { y.Taken = taken })
 }
 
 // Where another session with the same ends begins in the place of one that nobody has been told of, or policies end that, it is told of all the same.
@@ -144,17 +150,13 @@ func TestFlowsTellNothingAnewOfWhatIsOver(t *testing.T) {
 	reader := p.watch(t)
 	client, server := end{podB, 40000}.at(4), end{podA, 80}.at(4)
 	p.allows(t, "SYN", wireBrings(segmentOf(fromWire(), client, server, tcpSYN)))
-	index := youngIndex(keyOf(&flow.Event{Source: client, Destination: server, Protocol: protoTCP}))
-	var y bpfYoungSession
-	if err := p.d.objects.YoungSessions.Lookup(index, &y); err != nil {
-		t.Fatal(err)
-	}
+	var untold bpfYoungSession
+	p.changePlace(t, client, server, func(y *bpfYoungSession) { untold = *y })
 	for _, flags := range []bpfSessionFlag{bpfSessionFlagSESSION_ANSWERED | bpfSessionFlagSESSION_RESET | bpfSessionFlagSESSION_TOLD_END, bpfSessionFlagSESSION_REVOKED} {
-		old := y
-		old.Session.Flags |= uint32(flags)
-		if err := p.d.objects.YoungSessions.Put(index, old); err != nil {
-			t.Fatal(err)
-		}
+		p.changePlace(t, client, server, func(y *bpfYoungSession) {
+			*y = untold
+			y.Session.Flags |= uint32(flags)
+		})
 		expectTales(t, "asked", told(t, reader))
 		if err := p.d.Sessions.settleYoung(); err != nil {
 			t.Fatal(err)

@@ -81,7 +81,7 @@ func TestProgramNames(t *testing.T) {
 			t.Errorf("%s is not a program at sockets", name)
 		}
 	}
-	agents := Config{Policy: true}.agentPrograms()
+	agents := Config{Policy: true, Flows: FlowsPolicy}.agentPrograms()
 	for _, name := range agents {
 		if spec.Programs[name] == nil || len(name) > 15 {
 			t.Errorf("%s is not a program that the agent runs", name)

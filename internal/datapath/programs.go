@@ -45,10 +45,14 @@ func (c Config) programs() []string {
 
 // agentPrograms are those that no packet meets: the agent runs them.
 func (c Config) agentPrograms() []string {
+	var all []string
 	if c.tracks() {
-		return []string{bpfProgSettleSessions, bpfProgTellSessions}
+		all = append(all, bpfProgSettleSessions)
 	}
-	return nil
+	if c.tracks() && c.Flows >= FlowsPolicy {
+		all = append(all, bpfProgTellSessions)
+	}
+	return all
 }
 
 // needsToPod tells whether to_pod has anything to do. With eBPF routing and without Services and sessions the stack delivers to pods only

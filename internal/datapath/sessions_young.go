@@ -15,7 +15,7 @@ func (s *Sessions) settleYoung() error {
 	return nil
 }
 
-// runOnYoung runs a program of bpf/settle.h; nil, where nothing is tracked, has nothing to do.
+// runOnYoung runs a program of bpf/settle.h; nil, where the configuration has no use for it, has nothing to do.
 func runOnYoung(program *ebpf.Program) error {
 	if program == nil {
 		return nil
