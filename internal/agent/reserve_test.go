@@ -8,25 +8,15 @@ import (
 	"testing"
 
 	"github.com/containernetworking/plugins/pkg/ns"
-	"github.com/containernetworking/plugins/pkg/testutils"
 
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // Whatever becomes of the range and of the agent, what others have reserved is there in the end, and nothing else.
 func TestReservedPortsAreGivenBack(t *testing.T) {
-	testenv.Root(t)
-	netns, err := testutils.NewNS()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := errors.Join(netns.Close(), testutils.UnmountNS(netns)); err != nil {
-			t.Error(err)
-		}
-	}()
+	netns := testenv.NewNetns(t)
 	const key, localKey = "/proc/sys/net/ipv4/ip_local_reserved_ports", "/proc/sys/net/ipv4/ip_local_port_range"
-	err = netns.Do(func(ns.NetNS) error {
+	err := netns.Do(func(ns.NetNS) error {
 		expect := func(step, want string) {
 			got, err := os.ReadFile(key)
 			if err != nil || strings.TrimSpace(string(got)) != want {

@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/containernetworking/cni/pkg/types"
-	"github.com/containernetworking/plugins/pkg/testutils"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 func TestNoAgent(t *testing.T) {
@@ -49,7 +49,7 @@ func TestNamespaceGoneBeforeDel(t *testing.T) {
 			t.Fatal(err)
 		}
 		netns.Close()
-		if err := testutils.UnmountNS(netns); err != nil {
+		if err := testenv.RemoveNetns(netns.Path()); err != nil {
 			t.Fatal(err)
 		}
 		if clear {

@@ -63,7 +63,6 @@ type bench struct {
 
 func newBench(t testing.TB, prefixes ...netip.Prefix) *bench {
 	t.Helper()
-	testenv.Root(t)
 	node := testenv.NewNetns(t)
 	if len(prefixes) == 0 {
 		prefixes = []netip.Prefix{netip.MustParsePrefix("10.77.0.0/24"), netip.MustParsePrefix("fd77::/64")}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // To an address that is closed the stack forwards nothing, the node itself reaches it, and all others are as before. Rules for tunnels, and
@@ -17,7 +19,7 @@ import (
 func TestSyncClosedAddresses(t *testing.T) {
 	closed4, closed6 := netip.MustParseAddr("10.1.1.2"), netip.MustParseAddr("fd00:1::2")
 	open4, open6 := netip.MustParseAddr("10.1.1.3"), netip.MustParseAddr("fd00:1::3")
-	inside(t, newNamespace(t), func() error {
+	inside(t, testenv.NewNetns(t), func() error {
 		if err := errors.Join(addVeth("in", "in-peer"), addVeth("pod", "pod-peer"), addAddress("in", "192.0.2.1/24"), addAddress("in", "2001:db8::1/64"),
 			os.WriteFile("/proc/sys/net/ipv4/conf/all/forwarding", []byte("1"), 0), os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0)); err != nil {
 			return err
@@ -86,7 +88,7 @@ func TestSyncClosedAddresses(t *testing.T) {
 func TestSyncClosedDevices(t *testing.T) {
 	own4, own6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
 	world4, world6 := netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8:7::7")
-	inside(t, newNamespace(t), func() error {
+	inside(t, testenv.NewNetns(t), func() error {
 		if err := errors.Join(addVeth("up", "up-peer"), addVeth("bl1", "bl1-peer"), addVeth("bl2", "bl2-peer"), addAddress("up", "192.0.2.1/24"), addAddress("up", "2001:db8::1/64"),
 			os.WriteFile("/proc/sys/net/ipv4/conf/all/forwarding", []byte("1"), 0), os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0)); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 	"unsafe"
@@ -19,6 +20,11 @@ func okProgram(t *testing.T) int {
 	testenv.Root(t)
 	instructions := []uint64{0xb7, 0x95}
 	license := []byte("Apache-2.0\x00")
+	// The kernel gets their addresses in a struct, where Go does not see that they are in use: their memory must not move or be freed.
+	var pins runtime.Pinner
+	defer pins.Unpin()
+	pins.Pin(&instructions[0])
+	pins.Pin(&license[0])
 	attr := struct {
 		kind, count           uint32
 		instructions, license uint64

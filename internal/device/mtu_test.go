@@ -4,17 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 func TestSetPairMTU(t *testing.T) {
-	node, pod := newNode(t), newNamespace(t)
+	node, pod := newNode(t), testenv.NewNetns(t)
 	pair, cfg := newPod(t, node, pod, "a", pod4, pod6)
 	inside(t, node, func() error {
 		for _, netns := range []string{pod.Path(), "", "/run/netns/absent", node.Path()} {
@@ -52,7 +53,7 @@ func haveMTU(hostIndex, mtu int) error {
 
 // Two pods have devices with the same index: the right one must change, and nothing may move.
 func TestSetPairMTUOfTwoPodsAlike(t *testing.T) {
-	node, podA, podB := newNode(t), newNamespace(t), newNamespace(t)
+	node, podA, podB := newNode(t), testenv.NewNetns(t), testenv.NewNetns(t)
 	pairA, _ := newPod(t, node, podA, "a", pod4)
 	pairB, _ := newPod(t, node, podB, "b", netip.MustParsePrefix("10.1.0.6/32"))
 	if pairA.PodIndex != pairB.PodIndex {
@@ -68,7 +69,7 @@ func TestSetPairMTUOfTwoPodsAlike(t *testing.T) {
 }
 
 func TestSetPairMTURefuses(t *testing.T) {
-	node, podA, podB := newNode(t), newNamespace(t), newNamespace(t)
+	node, podA, podB := newNode(t), testenv.NewNetns(t), testenv.NewNetns(t)
 	dual, _ := newPod(t, node, podA, "a", pod4, pod6)
 	ipv4, _ := newPod(t, node, podB, "b", netip.MustParsePrefix("10.1.0.6/32"))
 	inside(t, node, func() error {
@@ -133,17 +134,11 @@ func TestNamespaceMount(t *testing.T) {
 
 // A test that holds a namespace only by an open file, as a pod whose mount is gone and that has no process.
 func TestSetPairMTUOfUnreachablePod(t *testing.T) {
-	node, pod := newNode(t), newNamespace(t)
+	node, pod := newNode(t), testenv.NewNetns(t)
 	pair, _ := newPod(t, node, pod, "a", pod4)
 	if err := unix.Unmount(pod.Path(), unix.MNT_DETACH); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		// testutils.UnmountNS unmounts what is bound there.
-		if err := unix.Mount(fmt.Sprintf("/proc/%d/ns/net", os.Getpid()), pod.Path(), "", unix.MS_BIND, ""); err != nil {
-			t.Error(err)
-		}
-	})
 	inside(t, node, func() error {
 		if err := SetPairMTU(pair.HostIndex, pod.Path(), 1300); !errors.Is(err, ErrPodUnreachable) {
 			t.Errorf("got %v", err)

@@ -5,30 +5,8 @@ import (
 	"testing"
 
 	"github.com/containernetworking/plugins/pkg/ns"
-	"github.com/containernetworking/plugins/pkg/testutils"
 	"github.com/vishvananda/netlink"
-
-	"github.com/beeline-cni/beeline/internal/testenv"
 )
-
-// newNamespace makes a network namespace that is gone when the test is over.
-func newNamespace(t testing.TB) ns.NetNS {
-	t.Helper()
-	testenv.Root(t)
-	made, err := testutils.NewNS()
-	if err != nil {
-		t.Fatalf("create network namespace: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := made.Close(); err != nil {
-			t.Errorf("close network namespace: %v", err)
-		}
-		if err := testutils.UnmountNS(made); err != nil {
-			t.Errorf("remove network namespace: %v", err)
-		}
-	})
-	return made
-}
 
 // inside runs f in a namespace and ends the test if it returns an error.
 func inside(t testing.TB, namespace ns.NetNS, f func() error) {

@@ -12,13 +12,15 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // newWire joins two namespaces by devices named up0 with 192.0.2.1 and .2, 2001:db8::1 and ::2, and lets
 // the first probe its neighbours often.
 func newWire(t *testing.T) (nodeA, nodeB ns.NetNS) {
 	t.Helper()
-	nodeA, nodeB = newNamespace(t), newNamespace(t)
+	nodeA, nodeB = testenv.NewNetns(t), testenv.NewNetns(t)
 	inside(t, nodeA, func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = "up0"
@@ -195,7 +197,7 @@ func TestManagedNeighbourThatIsGoneIsNotReported(t *testing.T) {
 }
 
 func TestManageNeighboursOfVanishedDevice(t *testing.T) {
-	inside(t, newNamespace(t), func() error {
+	inside(t, testenv.NewNetns(t), func() error {
 		if err := ManageNeighbours(4711, []netip.Addr{netip.MustParseAddr("192.0.2.2")}); err == nil {
 			t.Error("no error")
 		}

@@ -5,10 +5,12 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 func TestRemoveOldRules(t *testing.T) {
-	inside(t, newNamespace(t), func() error {
+	inside(t, testenv.NewNetns(t), func() error {
 		if removed, err := RemoveOldRules(); removed || err != nil {
 			t.Errorf("without a table: removed %t, error %v", removed, err)
 		}

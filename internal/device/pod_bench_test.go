@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // BenchmarkPod is the device's share of a CNI ADD and DEL: pair, neighbours, routes, the pod's inside, and
 // all of it gone again.
 func BenchmarkPod(b *testing.B) {
-	node, pod := newNamespace(b), newNamespace(b)
+	node, pod := testenv.NewNetns(b), testenv.NewNetns(b)
 	inside(b, node, func() error {
 		for i := 0; b.Loop(); i++ {
 			pair, err := CreatePair(PairSpec{ContainerID: fmt.Sprint(i), IfName: "eth0", Netns: pod.Path()})

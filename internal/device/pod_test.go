@@ -15,6 +15,8 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 var (
@@ -84,7 +86,7 @@ func newPod(t *testing.T, node, pod ns.NetNS, container string, addresses ...net
 // newNode makes a namespace with an address of each family for pods to talk to.
 func newNode(t *testing.T) ns.NetNS {
 	t.Helper()
-	node := newNamespace(t)
+	node := testenv.NewNetns(t)
 	inside(t, node, func() error {
 		if err := addVeth("up0", "wire"); err != nil {
 			return err
@@ -95,7 +97,7 @@ func newNode(t *testing.T) ns.NetNS {
 }
 
 func TestPodReachesNodeAtOnce(t *testing.T) {
-	node, pod := newNode(t), newNamespace(t)
+	node, pod := newNode(t), testenv.NewNetns(t)
 	pair, cfg := newPod(t, node, pod, "a", pod4, pod6)
 	inside(t, node, func() error {
 		if err := CheckPod(pod.Path(), "eth0", cfg); err != nil {
@@ -170,7 +172,7 @@ func echo(pod ns.NetNS, address string) error {
 }
 
 func TestHostEndSettings(t *testing.T) {
-	node, pod := newNode(t), newNamespace(t)
+	node, pod := newNode(t), testenv.NewNetns(t)
 	inside(t, node, func() error {
 		// What new devices get by default is the opposite of what a host end needs.
 		for _, s := range []setting{{"accept_ra", "1"}, {"disable_ipv6", "1"}, {"forwarding", "0"}, {"addr_gen_mode", "0"}} {
@@ -204,7 +206,7 @@ func TestHostEndSettings(t *testing.T) {
 }
 
 func TestPodWithoutIPv6HasNone(t *testing.T) {
-	node, pod := newNode(t), newNamespace(t)
+	node, pod := newNode(t), testenv.NewNetns(t)
 	newPod(t, node, pod, "a", pod4)
 	inside(t, pod, func() error {
 		link, err := netlink.LinkByName("eth0")
@@ -224,7 +226,7 @@ func TestPodWithoutIPv6HasNone(t *testing.T) {
 
 // TestGatewayIsARouter holds because the pod's kernel keeps forgetting the MTU of paths through a gateway of IPv6 that is none.
 func TestGatewayIsARouter(t *testing.T) {
-	node, pod := newNode(t), newNamespace(t)
+	node, pod := newNode(t), testenv.NewNetns(t)
 	newPod(t, node, pod, "a", pod4, pod6)
 	inside(t, pod, func() error {
 		entries, err := dumpNeighbours(unix.AF_INET6, 0)
@@ -244,7 +246,7 @@ func TestGatewayIsARouter(t *testing.T) {
 }
 
 func TestCheckPodNamesTheDifference(t *testing.T) {
-	node, pod := newNode(t), newNamespace(t)
+	node, pod := newNode(t), testenv.NewNetns(t)
 	_, cfg := newPod(t, node, pod, "a", pod4, pod6)
 	withLink := func(f func(netlink.Link) error) func() error {
 		return func() error {
@@ -320,7 +322,7 @@ func TestCreatePairLeavesNothingBehind(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			node, pod := newNamespace(t), newNamespace(t)
+			node, pod := testenv.NewNetns(t), testenv.NewNetns(t)
 			for namespace, devices := range map[ns.NetNS][]string{node: test.node, pod: test.pod} {
 				if len(devices) == 2 {
 					inside(t, namespace, func() error { return addVeth(devices[0], devices[1]) })
@@ -342,7 +344,7 @@ func TestCreatePairLeavesNothingBehind(t *testing.T) {
 
 // The step after the creation fails because /proc/sys is read-only, as in a container that was given no more.
 func TestCreatePairUndoesWhenPreparingFails(t *testing.T) {
-	node, pod := newNamespace(t), newNamespace(t)
+	node, pod := testenv.NewNetns(t), testenv.NewNetns(t)
 	var made error
 	done := make(chan error)
 	go func() {
@@ -378,7 +380,7 @@ func TestCreatePairUndoesWhenPreparingFails(t *testing.T) {
 }
 
 func TestDeleteHost(t *testing.T) {
-	node, pod := newNode(t), newNamespace(t)
+	node, pod := newNode(t), testenv.NewNetns(t)
 	pair, _ := newPod(t, node, pod, "a", pod4)
 	inside(t, node, func() error {
 		for range 2 { // the second time there is nothing to delete

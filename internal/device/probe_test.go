@@ -10,8 +10,7 @@ import (
 )
 
 func TestProbeKinds(t *testing.T) {
-	testenv.Root(t)
-	inside(t, newNamespace(t), func() error {
+	inside(t, testenv.NewNetns(t), func() error {
 		before, err := netns.Get()
 		if err != nil {
 			return err

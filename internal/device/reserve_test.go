@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // What others have reserved stays, also inside of the span, and comes back as it was.
@@ -63,7 +65,7 @@ func TestNamespaceCookie(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inside(t, newNamespace(t), func() error {
+	inside(t, testenv.NewNetns(t), func() error {
 		other, err := NamespaceCookie()
 		if other == own {
 			t.Errorf("two namespaces have the cookie %d", own)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 func TestSyncRoutesTouchesOnlyOurs(t *testing.T) {
@@ -98,7 +100,7 @@ func TestSyncRoutesTouchesOnlyOurs(t *testing.T) {
 }
 
 func TestRouteOfVanishedDevice(t *testing.T) {
-	inside(t, newNamespace(t), func() error {
+	inside(t, testenv.NewNetns(t), func() error {
 		route := Route{Prefix: pod4, Device: 4711}
 		if err := AddRoute(route); err == nil {
 			t.Error("no error")

@@ -3,6 +3,8 @@
 package testenv
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"testing"
 
@@ -28,19 +30,28 @@ func Missing(tb testing.TB, reason string) {
 	tb.Skip(reason)
 }
 
-// NewNetns makes a network namespace that goes with the test, which has to run as root.
+// NewNetns makes a network namespace that goes with the test. It needs root, see Root.
 func NewNetns(tb testing.TB) ns.NetNS {
 	tb.Helper()
+	Root(tb)
 	made, err := testutils.NewNS()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
 		made.Close()
-		// Lazily: a program that another test is starting holds every open file of this process for a moment, this one's too. An error says
-		// that the test has removed it itself.
-		_ = unix.Unmount(made.Path(), unix.MNT_DETACH)
-		_ = os.Remove(made.Path())
+		// An error says that the test has removed it itself.
+		_ = RemoveNetns(made.Path())
 	})
 	return made
+}
+
+// RemoveNetns takes a network namespace from its path, as container runtimes do it: lazily, because others hold it for a moment. An agent that
+// looks for a pod's namespace opens all that are mounted on the machine, and a program that is being started holds what this process has open.
+func RemoveNetns(path string) error {
+	err := unix.Unmount(path, unix.MNT_DETACH)
+	if err != nil {
+		err = fmt.Errorf("unmount network namespace %s: %w", path, err)
+	}
+	return errors.Join(err, os.Remove(path))
 }
