@@ -122,7 +122,7 @@ func (c *nodeCollector) Describe(out chan<- *prometheus.Desc) {
 		descInfo, descReady, descProblems, descEndpoints, descAddresses, descNodes, descMTU,
 		descObjects, descReachable, descOutages, descDropPackets, descDropBytes,
 		descPolicies, descPolicyPods, descPolicySets, descPolicyIdentities, descPolicyBlocks, descPolicyKnown, descSessions, descSessionsExpired,
-		descFlowEvents, descFlowLost, descFlowErrors,
+		descFlowEvents, descFlowSessions, descFlowLost, descFlowErrors,
 		descPorts, descFrontends, descBackends, descSynced, descServiceBad, descConnections, descExpired, descExpireErrs, descDestroyed,
 		descMapBytes, descMapEntries, descMapMax, descRuns, descRunTime,
 	} {

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
 var (
@@ -40,7 +41,7 @@ func (m *metrics) policiesApplied(compile, apply time.Duration, err error) {
 
 func (c *nodeCollector) collectPolicies(s api.PolicyStatus, gauge, counter func(d *prometheus.Desc, v float64, labels ...string)) {
 	for _, n := range c.agent.datapath.Sessions.Counts() {
-		gauge(descSessions, float64(n.Sessions), protocolName(n.Protocol), string(n.State))
+		gauge(descSessions, float64(n.Sessions), cluster.Protocol(n.Protocol).String(), string(n.State))
 	}
 	counter(descSessionsExpired, float64(s.ExpiredSessions))
 	if !s.Enforced {

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
@@ -216,17 +214,10 @@ func keyNamed(text string) (cluster.Key, bool) {
 	return cluster.Key{Namespace: namespace, Name: name}, ok && namespace != "" && name != "" && !strings.Contains(name, "/")
 }
 
-// protocolNamed gives the number of a protocol.
+// protocolNamed gives the protocol with a name.
 func protocolNamed(name string) (cluster.Protocol, error) {
-	switch name {
-	case cluster.TCP.String():
-		return cluster.TCP, nil
-	case cluster.UDP.String():
-		return cluster.UDP, nil
-	case cluster.SCTP.String():
-		return cluster.SCTP, nil
-	case api.ProtocolICMP:
-		return unix.IPPROTO_ICMP, nil
+	if p, ok := cluster.ParseProtocol(name); ok && (name == api.ProtocolICMP || slices.Contains(api.Protocols, name)) {
+		return p, nil
 	}
 	return 0, fmt.Errorf("protocol %q is none of %s and %s", name, strings.Join(api.Protocols, ", "), api.ProtocolICMP)
 }

@@ -5,9 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 )
 
@@ -20,24 +19,10 @@ func (a *Agent) translation() api.Translation {
 	}
 	for _, c := range a.datapath.Connections.Counts() {
 		t.Connections = append(t.Connections, api.ConnectionCount{
-			Kind: string(c.Kind), Protocol: protocolName(c.Protocol), State: string(c.State), Count: c.Connections,
+			Kind: string(c.Kind), Protocol: cluster.Protocol(c.Protocol).String(), State: string(c.State), Count: c.Connections,
 		})
 	}
 	return t
-}
-
-func protocolName(number uint8) string {
-	switch number {
-	case unix.IPPROTO_TCP:
-		return "TCP"
-	case unix.IPPROTO_UDP:
-		return "UDP"
-	case unix.IPPROTO_SCTP:
-		return "SCTP"
-	case unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6:
-		return "ICMP"
-	}
-	return fmt.Sprint(number)
 }
 
 // serviceChoices are the settings about Services in force, with the reason for each.

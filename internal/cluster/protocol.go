@@ -1,28 +1,44 @@
 package cluster
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"strconv"
+	"strings"
 
-// Protocol is a transport protocol by its number in the IP header (IANA).
-type Protocol uint8
-
-// The protocols that Kubernetes has.
-const (
-	TCP  Protocol = 6
-	UDP  Protocol = 17
-	SCTP Protocol = 132
+	corev1 "k8s.io/api/core/v1"
 )
 
-// String gives the name that Kubernetes uses.
+// Protocol is a protocol by its number in the IP header (IANA, "Protocol Numbers").
+type Protocol uint8
+
+// The protocols that Kubernetes has, and those of pings, which policies that name no ports are about as well.
+const (
+	ICMP   Protocol = 1
+	TCP    Protocol = 6
+	UDP    Protocol = 17
+	ICMPv6 Protocol = 58
+	SCTP   Protocol = 132
+)
+
+var protocolNames = map[Protocol]string{
+	ICMP: "ICMP", TCP: string(corev1.ProtocolTCP), UDP: string(corev1.ProtocolUDP), ICMPv6: "ICMPv6", SCTP: string(corev1.ProtocolSCTP),
+}
+
+// String gives the name, as Kubernetes writes it where it has one; the number in digits for a protocol without one here. No two are alike.
 func (p Protocol) String() string {
-	switch p {
-	case TCP:
-		return string(corev1.ProtocolTCP)
-	case UDP:
-		return string(corev1.ProtocolUDP)
-	case SCTP:
-		return string(corev1.ProtocolSCTP)
+	if name, ok := protocolNames[p]; ok {
+		return name
 	}
-	return "unknown"
+	return strconv.Itoa(int(p))
+}
+
+// ParseProtocol gives the protocol with a name, in letters of either case. ok is false if there is none.
+func ParseProtocol(name string) (p Protocol, ok bool) {
+	for p, known := range protocolNames {
+		if strings.EqualFold(known, name) {
+			return p, true
+		}
+	}
+	return 0, false
 }
 
 // protocol reads a protocol; empty is TCP.

@@ -90,12 +90,6 @@ func (e entry) state(back bpfConnection) ConnectionState {
 	return ConnectionEstablished
 }
 
-// What ICMP and ICMPv6 are in IP headers.
-const (
-	protocolICMP   = 1
-	protocolICMPv6 = 58
-)
-
 // resting is how long the port of a connection that its server has ended is given to nobody else, unless `connections` is crowded.
 const resting = time.Duration(bpfTimeoutTIMEOUT_TCP_RESTING) * time.Second
 
@@ -114,7 +108,7 @@ func lasting(protocol uint8, state ConnectionState) time.Duration {
 		seconds = bpfTimeoutTIMEOUT_TCP_CLOSING
 	case ends(protocol):
 		seconds = bpfTimeoutTIMEOUT_TCP
-	case protocol == protocolICMP || protocol == protocolICMPv6:
+	case cluster.Protocol(protocol) == cluster.ICMP || cluster.Protocol(protocol) == cluster.ICMPv6:
 		seconds = bpfTimeoutTIMEOUT_ECHO
 	}
 	return time.Duration(seconds) * time.Second

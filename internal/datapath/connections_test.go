@@ -94,8 +94,8 @@ func TestConnectionsExpire(t *testing.T) {
 		{name: "SCTP, one end shuts down", protocol: sctp, there: half{flags: isFIN}, lasts: 4 * time.Minute, state: ConnectionClosing},
 		{name: "SCTP, both ends have shut down", protocol: sctp, there: half{flags: isFIN}, back: half{flags: isFIN}, lasts: 10 * time.Second},
 		{name: "SCTP without an answer", protocol: sctp, opening: true, lasts: time.Minute, state: ConnectionOpening},
-		{name: "ICMP echo", protocol: protocolICMP, lasts: time.Minute, state: ConnectionEstablished},
-		{name: "ICMPv6 echo", protocol: protocolICMPv6, lasts: time.Minute, state: ConnectionEstablished},
+		{name: "ICMP echo", protocol: uint8(cluster.ICMP), lasts: time.Minute, state: ConnectionEstablished},
+		{name: "ICMPv6 echo", protocol: uint8(cluster.ICMPv6), lasts: time.Minute, state: ConnectionEstablished},
 		{name: "TCP direct", protocol: tcp, there: half{flags: isDirect}, back: half{missing: true}, lasts: 6 * time.Hour, state: ConnectionEstablished},
 		{name: "TCP direct, one packet", protocol: tcp, opening: true, there: half{flags: isDirect}, back: half{missing: true}, lasts: time.Minute, state: ConnectionOpening},
 		{name: "TCP direct, several packets", protocol: tcp, opening: true, there: half{flags: isDirect, packets: 2}, back: half{missing: true}, lasts: 6 * time.Hour, state: ConnectionEstablished},
@@ -202,7 +202,7 @@ func TestConnectionsBecomeEmpty(t *testing.T) {
 	const pairs = 3000
 	d := connectionsOnly(t)
 	for i := range pairs {
-		protocol := []uint8{uint8(cluster.TCP), uint8(cluster.UDP), protocolICMP}[i%3]
+		protocol := []uint8{uint8(cluster.TCP), uint8(cluster.UDP), uint8(cluster.ICMP)}[i%3]
 		there, back := clientTo(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, 2, byte(i)}), 8080), protocol, uint16(10000+2*i), uint32(i%2))
 		m := d.objects.Connections
 		if i%5 == 0 {

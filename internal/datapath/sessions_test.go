@@ -39,8 +39,8 @@ func TestSessionsExpire(t *testing.T) {
 		{"UDP has no FIN", udp, isAnswered | hasFIN | hasReset, 2 * time.Minute, ConnectionEstablished},
 		{"UDP without an answer", udp, 0, time.Minute, ConnectionOpening},
 		{"SCTP", sctp, isAnswered, 2 * time.Minute, ConnectionEstablished},
-		{"ICMP echo", protocolICMP, isAnswered, time.Minute, ConnectionEstablished},
-		{"ICMPv6 echo", protocolICMPv6, isAnswered | isTurned, time.Minute, ConnectionEstablished},
+		{"ICMP echo", uint8(cluster.ICMP), isAnswered, time.Minute, ConnectionEstablished},
+		{"ICMPv6 echo", uint8(cluster.ICMPv6), isAnswered | isTurned, time.Minute, ConnectionEstablished},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := openPolicies(t, Config{})

@@ -57,10 +57,8 @@ func protocolNumber(text string) (uint8, error) {
 	if text == "" {
 		return 0, nil
 	}
-	for number, name := range protocolNames {
-		if strings.EqualFold(name, text) {
-			return number, nil
-		}
+	if p, ok := cluster.ParseProtocol(text); ok {
+		return uint8(p), nil
 	}
 	number, err := strconv.ParseUint(text, 10, 8)
 	if err != nil || number == 0 {

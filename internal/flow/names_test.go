@@ -182,7 +182,7 @@ func TestRecordFlow(t *testing.T) {
 		t.Errorf("flow (-want +got):\n%s", diff)
 	}
 	for number, name := range map[uint8]string{0: "", 1: "ICMP", 58: "ICMPv6", 132: "SCTP", 47: "47"} {
-		if got := ProtocolName(number); got != name {
+		if got := protocolText(number); got != name {
 			t.Errorf("protocol %d is %q", number, got)
 		}
 	}

@@ -1,7 +1,6 @@
 package flow
 
 import (
-	"fmt"
 	"net/netip"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
@@ -30,7 +29,7 @@ type End struct {
 // Flow gives the record as it is told to people and programs.
 func (r *Record) Flow() api.Flow {
 	f := api.Flow{
-		Time: r.Time, Event: r.Kind.String(), Verdict: string(r.Kind.Verdict()), Protocol: ProtocolName(r.Protocol),
+		Time: r.Time, Event: r.Kind.String(), Verdict: string(r.Kind.Verdict()), Protocol: protocolText(r.Protocol),
 		Source:       r.From.flow(r.Source, r.SourceIdentity),
 		Destination:  r.To.flow(r.Destination, r.DestinationIdentity),
 		EgressPolicy: r.EgressPolicy, IngressPolicy: r.IngressPolicy,
@@ -55,26 +54,12 @@ func (e End) flow(at netip.AddrPort, identity policy.Identity) api.FlowEnd {
 	return out
 }
 
-// ICMP and ICMPv6 in IP headers.
-const (
-	protocolICMP   = 1
-	protocolICMPv6 = 58
-)
-
-var protocolNames = map[uint8]string{
-	protocolICMP: "ICMP", protocolICMPv6: "ICMPv6",
-	uint8(cluster.TCP): cluster.TCP.String(), uint8(cluster.UDP): cluster.UDP.String(), uint8(cluster.SCTP): cluster.SCTP.String(),
-}
-
-// ProtocolName gives the name of an IP protocol number, or the number in digits; nothing for 0.
-func ProtocolName(number uint8) string {
+// protocolText names an IP protocol; nothing for 0, which stands for a packet of no protocol that was read.
+func protocolText(number uint8) string {
 	if number == 0 {
 		return ""
 	}
-	if name, ok := protocolNames[number]; ok {
-		return name
-	}
-	return fmt.Sprint(number)
+	return cluster.Protocol(number).String()
 }
 
 // flagNames are the names of TCP's flags (RFC 9293, 3.1), lowest bit first.

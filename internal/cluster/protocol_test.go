@@ -1,0 +1,28 @@
+package cluster
+
+import "testing"
+
+// Names are what metrics tell protocols apart by: two of one name would be one series with two values, which no scrape takes.
+func TestProtocolNames(t *testing.T) {
+	seen := map[string]Protocol{}
+	for n := range 256 {
+		p := Protocol(n)
+		if other, taken := seen[p.String()]; taken {
+			t.Errorf("%d and %d are both %q", other, p, p)
+		}
+		seen[p.String()] = p
+	}
+	for _, p := range []Protocol{ICMP, TCP, UDP, ICMPv6, SCTP} {
+		if got, ok := ParseProtocol(p.String()); !ok || got != p {
+			t.Errorf("%q is read as %d (%t)", p, got, ok)
+		}
+	}
+	if p, ok := ParseProtocol("icmpV6"); !ok || p != ICMPv6 {
+		t.Errorf("icmpV6 is read as %d (%t)", p, ok)
+	}
+	for _, text := range []string{"", "6", "IP"} {
+		if p, ok := ParseProtocol(text); ok {
+			t.Errorf("%q is read as %d", text, p)
+		}
+	}
+}
