@@ -13,7 +13,7 @@ var (
 	descPolicies         = prometheus.NewDesc("beeline_policies", "NetworkPolicies of the cluster by their state on this node: in_force, closed or pending.", []string{"state"}, nil)
 	descPolicyPods       = prometheus.NewDesc("beeline_policy_pods", "Pods of this node that NetworkPolicies select: closed ones get and send nothing in some direction because a policy is not understood, does not fit or is not known, or nothing by the host's stack because a program is missing.", []string{"state"}, nil)
 	descPolicySets       = prometheus.NewDesc("beeline_policy_sets", "Sets of rules of NetworkPolicies in force on this node.", nil, nil)
-	descPolicyIdentities = prometheus.NewDesc("beeline_policy_identities", "Single addresses that NetworkPolicies tell apart.", nil, nil)
+	descPolicyIdentities = prometheus.NewDesc("beeline_policy_identities", "Single addresses that NetworkPolicies tell apart: those of pods and of this node, and ipBlocks of one address.", nil, nil)
 	descPolicyBlocks     = prometheus.NewDesc("beeline_policy_blocks", "Prefixes that NetworkPolicies tell apart.", nil, nil)
 	descPolicyKnown      = prometheus.NewDesc("beeline_policy_known", "1 when the datapath has had all NetworkPolicies since the agent started; missing where it does not put them into force.", nil, nil)
 	descSessions         = prometheus.NewDesc("beeline_sessions", "Connections of pods that NetworkPolicies select, and of those that flows tell of.", []string{"protocol", "state"}, nil)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/policy"
 )
 
 // A policy that no pass has been about, or that could not be written, is pending; and so is one that has changed since.
@@ -65,5 +67,26 @@ func TestPolicyMetrics(t *testing.T) {
 	s.Enforced = false
 	if diff := cmp.Diff(map[string]float64{"beeline_sessions_expired_total": 6}, collect(s)); diff != "" {
 		t.Errorf("metrics without enforcement (-want +got):\n%s", diff)
+	}
+}
+
+// The status counts what the tables hold: a block of one address is among the single addresses, as it is in the datapath's table of these.
+func TestPolicyStatusCountsTables(t *testing.T) {
+	table, p := newFakePolicies()
+	p.compile = policy.NewCompiler("n1").Compile
+	s := policySnapshot("shop")
+	s.NetworkPolicies[0].Ingress = []cluster.PolicyRule{{Peers: []cluster.PolicyPeer{
+		{Block: netip.MustParsePrefix("192.0.2.1/32")}, {Block: netip.MustParsePrefix("198.51.100.0/24")},
+	}}}
+	p.deliver(s)
+	p.setPods([]policy.LocalPod{webLocal})
+	mustPass(t, p)
+	if !table.Knows(webLocal.Addresses) {
+		t.Fatal("the tables do not know the pod")
+	}
+	got := (&Agent{policies: p, snapshot: s}).policyStatus()
+	// The pod, the node and the block of one address are single ones.
+	if got.Pods != 1 || got.Identities != 3 || got.Blocks != 1 {
+		t.Errorf("%d pods, %d single addresses and %d prefixes, want 1, 3 and 1: %+v", got.Pods, got.Identities, got.Blocks, got)
 	}
 }

@@ -109,7 +109,8 @@ type PolicyStatus struct {
 	// Pods counts those of this node that some policy selects, ClosedPods those of them that are closed.
 	Pods       int `json:"pods"`
 	ClosedPods int `json:"closedPods"`
-	// Sets, Identities, Blocks, Entries and Ports count what the tables hold.
+	// Sets, Identities, Blocks, Entries and Ports count what the tables hold; Identities are those of pods, of the node, and single
+	// addresses of ipBlocks.
 	Sets       int `json:"sets"`
 	Identities int `json:"identities"`
 	Blocks     int `json:"blocks"`
