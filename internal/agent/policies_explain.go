@@ -23,7 +23,7 @@ func (a *Agent) ExplainPolicy(_ context.Context, q api.PolicyQuestion) (*api.Pol
 	if snapshot == nil || !knownPolicies(snapshot) {
 		return nil, api.Errorf(api.CodeNotReady, "node %s does not know the cluster's NetworkPolicies yet", a.config.NodeName)
 	}
-	x := explainer{snapshot: local.View(snapshot, a.config.NodeName), stackServices: a.ways.services != ServicesEBPF, closed: a.policies.current().closed}
+	x := explainer{node: a.config.NodeName, snapshot: local.View(snapshot, a.config.NodeName), stackServices: a.ways.services != ServicesEBPF, closed: a.policies.current().closed}
 	answer, err := x.answer(q)
 	var refused *api.Error
 	if err != nil && !errors.As(err, &refused) {
@@ -35,6 +35,8 @@ func (a *Agent) ExplainPolicy(_ context.Context, q api.PolicyQuestion) (*api.Pol
 // explainer answers questions about one snapshot.
 type explainer struct {
 	snapshot *cluster.Snapshot
+	// node is the name of this one.
+	node string
 	// stackServices says that backends are chosen by the host's stack, behind the programs at the sender.
 	stackServices bool
 	// closed says why pods of this node are closed in a direction.
@@ -100,6 +102,7 @@ func (x explainer) judgement(j evaluate.Judgement) api.PolicyJudgement {
 		return out
 	}
 	why, closed := x.closed[closedPod{j.Pod, j.Direction == evaluate.Ingress}]
+	closed = closed && j.Node == x.node // and not another pod of that name, on another node
 	if len(j.Wrong) > 0 {
 		why, closed = fmt.Sprintf("NetworkPolicy %s is not understood: %s", j.Wrong[0], policyOf(x.snapshot, j.Wrong[0]).Wrong), true
 	}

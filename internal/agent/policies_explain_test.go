@@ -150,9 +150,13 @@ func TestExplainPolicyBesideKubeProxy(t *testing.T) {
 
 // A pod that is closed here for want of room is not allowed, whatever rules say.
 func TestExplainPolicyOfClosedPod(t *testing.T) {
-	x := explainer{snapshot: shop(), closed: map[closedPod]string{{cluster.Key{Namespace: "shop", Name: "web"}, true}: "map policies is full"}}
+	x := explainer{snapshot: shop(), node: "n1", closed: map[closedPod]string{{cluster.Key{Namespace: "shop", Name: "web"}, true}: "map policies is full"}}
 	a, err := x.answer(api.PolicyQuestion{From: "shop/client", To: "shop/web", Port: "8080", Protocol: "TCP"})
 	if err != nil || a.Allowed || a.Ways[0].Ingress.Reason != "closed: map policies is full" {
 		t.Errorf("answer %+v, error %v", a, err)
+	}
+	x.node = "n2" // where an earlier pod of that name is closed
+	if a, err := x.answer(api.PolicyQuestion{From: "shop/client", To: "shop/web", Port: "8080", Protocol: "TCP"}); err != nil || !a.Allowed {
+		t.Errorf("a pod elsewhere of a name that is closed here: answer %+v, error %v", a, err)
 	}
 }

@@ -20,7 +20,7 @@ func (a *Agent) Policies(_ context.Context, which api.PolicyFilter) ([]api.Netwo
 	}
 	states := a.policies.current().states
 	selected := map[cluster.Key][]string{}
-	view := local.View(snapshot, a.config.NodeName)
+	view := local.View(snapshot, "")
 	for _, pod := range local.Pods {
 		ingress, egress := selecting(view, pod.Pod)
 		keys := append(ingress, egress...)

@@ -123,6 +123,53 @@ status: {podIPs: [{ip: 10.1.1.9}]}`,
 				10.1.1.9 < web TCP/80: b`,
 		},
 		{
+			name: "a pod that is made anew elsewhere while the old one of its name is still here",
+			policies: `
+{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: db}}}]}]}
+---
+{podSelector: {matchLabels: {app: db}}, ingress: [{}]}`,
+			more: `
+kind: Pod
+metadata: {namespace: shop, name: moved, uid: later, labels: {app: db}}
+spec: {nodeName: n2}
+status: {podIPs: [{ip: 10.1.2.8}]}`,
+			local: func(l *Local) {
+				l.Pods = append(l.Pods, LocalPod{Pod: cluster.Key{Namespace: "shop", Name: "moved"}, UID: "earlier", Addresses: addrs("10.1.1.8")})
+			},
+			want: `
+				web < 10.1.2.8 TCP/80: a
+				web < 10.1.1.8 TCP/80: no
+				10.1.1.8 < client TCP/80: no`,
+		},
+		{
+			name: "without UIDs both are one pod",
+			policies: `
+{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: db}}}]}]}
+---
+{podSelector: {matchLabels: {app: db}}, ingress: [{}]}`,
+			local: func(l *Local) {
+				l.Pods = append(l.Pods, LocalPod{Pod: cluster.Key{Namespace: "shop", Name: "db"}, Addresses: addrs("10.1.1.8")})
+			},
+			want: `
+				web < db TCP/80: a
+				web < 10.1.1.8 TCP/80: a
+				10.1.1.8 < client TCP/80: b`,
+		},
+		{
+			name:     "a pod here of which the cluster does not say where it runs has the addresses that it has here",
+			policies: `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: late}}}]}]}`,
+			more: `
+kind: Pod
+metadata: {namespace: shop, name: late, labels: {app: late}}
+status: {podIPs: [{ip: 10.1.2.8}]}`,
+			local: func(l *Local) {
+				l.Pods = append(l.Pods, LocalPod{Pod: cluster.Key{Namespace: "shop", Name: "late"}, Addresses: addrs("10.1.1.8")})
+			},
+			want: `
+				web < 10.1.1.8 TCP/80: a
+				web < 10.1.2.8 TCP/80: no`,
+		},
+		{
 			name:     "an address that two pods elsewhere claim is a pod of which nothing is known",
 			policies: `{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: db}}}, {podSelector: {matchLabels: {app: client}}}], ports: [{port: 80}]}, {from: [{namespaceSelector: {}}], ports: [{port: 81}]}]}`,
 			more: `

@@ -50,7 +50,8 @@ func (l Local) Named(s *cluster.Snapshot) Local {
 }
 
 // View gives a snapshot with the pods of a node as the node has them, which knows their addresses first; those that the cluster has
-// not told of come without labels. Of several pods of one name, that of the cluster's Pod comes first.
+// not told of come without labels. Of several pods of one name, that of the cluster's Pod comes first, even if it is of another node;
+// without a node's name, only those that are here come.
 func (l Local) View(s *cluster.Snapshot, node string) *cluster.Snapshot {
 	here := map[cluster.Key]bool{}
 	taken := map[netip.Addr]bool{}
@@ -73,9 +74,9 @@ func (l Local) View(s *cluster.Snapshot, node string) *cluster.Snapshot {
 		}
 	}
 	with := *s
-	with.Pods = slices.Concat(told, untold)
+	with.Pods = told
 	for _, p := range s.Pods {
-		if here[p.Key()] {
+		if here[p.Key()] && (node == "" || mayBeOf(node, p)) {
 			continue
 		}
 		if isTaken := func(a netip.Addr) bool { return taken[a] }; slices.ContainsFunc(p.Addresses, isTaken) {
@@ -85,6 +86,10 @@ func (l Local) View(s *cluster.Snapshot, node string) *cluster.Snapshot {
 		}
 		with.Pods = append(with.Pods, p)
 	}
+	with.Pods = append(with.Pods, untold...)
 	slices.SortStableFunc(with.Pods, func(x, y *cluster.Pod) int { return x.Key().Compare(y.Key()) })
 	return &with
 }
+
+// mayBeOf tells whether a pod is of a node, as far as the cluster has told where it is.
+func mayBeOf(node string, p *cluster.Pod) bool { return p.Node == "" || p.Node == node }

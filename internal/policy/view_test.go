@@ -18,7 +18,9 @@ func TestView(t *testing.T) {
 		{Pod: key("client"), Addresses: addrs("10.1.1.9")},
 		{Pod: key("late"), Addresses: addrs("10.1.1.7")},
 		{Pod: key("web"), Addresses: addrs("10.1.2.2")},
+		{Pod: key("db"), UID: "earlier", Addresses: addrs("10.1.1.6")},
 	}}
+	s.Pods[4].UID = "now" // db, which is on n2
 	s.Pods[3].UID = "now" // client
 	if got := s.Pods[3].Key(); got != key("client") {
 		t.Fatal(got)
@@ -40,7 +42,8 @@ func TestView(t *testing.T) {
 	}
 	want := []pod{
 		{"batch", "10.1.2.9 ", "client"}, {"client", "10.1.1.9 ", "client"}, {"client", "10.1.1.8 ", ""},
-		{"db", "fd00:2::2 ", "db"}, // whose address another one has here
+		{"db", "fd00:2::2 ", "db"}, // whose other address another one has here
+		{"db", "10.1.1.6 ", ""},
 		{"host", "192.168.60.12 ", "client"}, {"late", "10.1.1.7 ", ""}, {"web", "10.1.2.2 ", "web"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -48,6 +51,15 @@ func TestView(t *testing.T) {
 	}
 	if db := s.Pods[4]; !slices.Equal(db.Addresses, addrs("10.1.2.2", "fd00:2::2")) {
 		t.Errorf("the snapshot has changed: %+v", db)
+	}
+	var dbs []*cluster.Pod
+	for _, p := range local.View(s, "").Pods {
+		if p.Key() == key("db") {
+			dbs = append(dbs, p)
+		}
+	}
+	if len(dbs) != 1 || dbs[0].UID != "earlier" {
+		t.Errorf("the pods here named db are %+v", dbs)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 // world is what one call of Compile is about.
 type world struct {
+	node       string
 	snapshot   *cluster.Snapshot
 	namespaces map[string]cluster.Labels
 	// own are this node's addresses, pods those of this node, sorted.
@@ -26,7 +27,7 @@ type localPod struct {
 }
 
 func newWorld(node string, snapshot *cluster.Snapshot, local *Local) *world {
-	w := &world{snapshot: snapshot, namespaces: make(map[string]cluster.Labels, len(snapshot.Namespaces)), own: map[netip.Addr]bool{}}
+	w := &world{node: node, snapshot: snapshot, namespaces: make(map[string]cluster.Labels, len(snapshot.Namespaces)), own: map[netip.Addr]bool{}}
 	for _, n := range snapshot.Namespaces {
 		w.namespaces[n.Name] = n.Labels
 	}
@@ -51,8 +52,12 @@ func newWorld(node string, snapshot *cluster.Snapshot, local *Local) *world {
 	return w
 }
 
-// isLocal tells whether a pod is of this node under whatever UID: what this node says of its addresses holds.
+// isLocal tells whether a pod is of this node under whatever UID: what this node says of its addresses holds. One that the cluster has on
+// another node has come after the one of its name that is still here.
 func (w *world) isLocal(pod *cluster.Pod) bool {
+	if !mayBeOf(w.node, pod) {
+		return false
+	}
 	_, found := slices.BinarySearchFunc(w.pods, pod.Key(), func(p localPod, key cluster.Key) int { return p.Pod.Compare(key) })
 	return found
 }

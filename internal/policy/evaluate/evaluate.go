@@ -49,8 +49,9 @@ type Verdict struct {
 // Judgement is what policies say to one end.
 type Judgement struct {
 	Direction Direction
-	// Pod is whom they are asked about; the zero value if that end is no pod that they can select.
+	// Pod is whom they are asked about, and Node where it runs; zero values if that end is no pod that they can select.
 	Pod     cluster.Key
+	Node    string
 	Allowed bool
 	Reason  Reason
 	// Isolating are the policies that select the pod in this direction: what none of them allows is forbidden.

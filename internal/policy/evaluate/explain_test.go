@@ -64,7 +64,7 @@ func TestExplain(t *testing.T) {
 
 	v := Evaluate(s, traffic(t, "203.0.113.7 > prod/web TCP 443"))
 	want := Judgement{
-		Direction: Ingress, Pod: cluster.Key{Namespace: "prod", Name: "web"}, Allowed: true, Reason: ReasonRule,
+		Direction: Ingress, Pod: cluster.Key{Namespace: "prod", Name: "web"}, Node: "a", Allowed: true, Reason: ReasonRule,
 		Isolating: []cluster.Key{{Namespace: "prod", Name: "p0"}, {Namespace: "prod", Name: "p1"}},
 		Rules:     []Rule{{cluster.Key{Namespace: "prod", Name: "p0"}, Ingress, 1}},
 	}

@@ -38,7 +38,7 @@ var tiers = []tier{alwaysAllowed, networkPolicies}
 func judge(q question) Judgement {
 	j := Judgement{Direction: q.direction}
 	if q.subject != nil {
-		j.Pod = q.subject.Key()
+		j.Pod, j.Node = q.subject.Key(), q.subject.Node
 	}
 	for _, t := range tiers {
 		if said := t(q, &j); said != next {
