@@ -29,7 +29,7 @@ for suite in services nodeport policy; do
 	cat >"docs/measured/$suite.md" <<END
 # The suite $suite
 
-Made by \`make publish\` from a run of \`make bench-$suite\`. [How this is measured](../measurement.md).
+Made by \`make publish\` from the results of the run whose command is below. [How this is measured](../measurement.md).
 
 $suite_table
 END
