@@ -14,6 +14,9 @@ import (
 	"time"
 )
 
+// connectTime is how long a connection to who is asked may take to come about.
+const connectTime = 5 * time.Second
+
 // ask asks servers who they are, each time over a connection of its own, and prints the answers, one a line.
 func ask(ctx context.Context, args []string) error {
 	addresses := args
@@ -22,16 +25,18 @@ func ask(ctx context.Context, args []string) error {
 	}
 	flags := flag.NewFlagSet("ask", flag.ContinueOnError)
 	count := flags.Int("count", 1, "how many times to ask each")
-	patience := flags.Duration("patience", 5*time.Second, "how long an answer may take")
+	patience := flags.Duration("patience", answerTime, "how long an answer may take")
 	if err := flags.Parse(args[len(addresses):]); err != nil {
 		return err
 	}
 	if len(addresses) == 0 {
 		return errors.New("ask: an address is needed")
 	}
+	// The kernels alone make the connection: no process has to have its turn.
+	dialer := net.Dialer{Timeout: min(connectTime, *patience)}
 	client := &http.Client{
 		Timeout:   *patience,
-		Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{}).DialContext},
+		Transport: &http.Transport{DisableKeepAlives: true, DialContext: dialer.DialContext},
 	}
 	for _, address := range addresses {
 		for i := range *count {

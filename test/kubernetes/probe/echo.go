@@ -26,7 +26,7 @@ func echo(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("echo", flag.ContinueOnError)
 	size := flags.Int64("bytes", 1000, "how much to send over TCP, and in each UDP packet")
 	count := flags.Int("count", 1, "how many UDP packets, or TCP connections")
-	patience := flags.Duration("patience", 10*time.Second, "how long an answer may take")
+	patience := flags.Duration("patience", answerTime, "how long an answer may take, and a TCP connection stand still")
 	ports := flags.String("ports", "", "one TCP connection from each local port of this `range`: 40000-40099")
 	if err := flags.Parse(args[2:]); err != nil {
 		return err
@@ -53,7 +53,7 @@ func echo(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		err = errors.Join(conn.SetDeadline(time.Now().Add(*patience)), once(conn, *size))
+		err = once(patientConn{conn, *patience}, *size)
 		conn.Close()
 		if err != nil {
 			return fmt.Errorf("%s %s, number %d of %d: %w", protocol, address, i+1, *count, err)
@@ -71,8 +71,28 @@ func sharePort(_, _ string, conn syscall.RawConn) (err error) {
 	return errors.Join(controlErr, err)
 }
 
+// patientConn is a connection on which each read and each write has so much time, however many there are.
+type patientConn struct {
+	net.Conn
+	patience time.Duration
+}
+
+func (c patientConn) Read(b []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(c.patience)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(b)
+}
+
+func (c patientConn) Write(b []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(c.patience)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(b)
+}
+
 // echoStream sends this many random bytes and reads them back at the same time.
-func echoStream(conn net.Conn, size int64) error {
+func echoStream(conn patientConn, size int64) error {
 	var seed [32]byte
 	binary.NativeEndian.PutUint64(seed[:], rand.Uint64())
 	sent, got := sha256.New(), sha256.New()
@@ -80,7 +100,7 @@ func echoStream(conn net.Conn, size int64) error {
 	go func() {
 		source := io.TeeReader(io.LimitReader(rand.NewChaCha8(seed), size), sent)
 		_, err := io.Copy(conn, source)
-		writing <- errors.Join(err, conn.(*net.TCPConn).CloseWrite())
+		writing <- errors.Join(err, conn.Conn.(*net.TCPConn).CloseWrite())
 	}()
 	n, err := io.Copy(got, conn)
 	if err := errors.Join(err, <-writing); err != nil {
@@ -93,7 +113,7 @@ func echoStream(conn net.Conn, size int64) error {
 }
 
 // echoPacket sends one packet and waits for it. It is sent once: a lost packet is an error.
-func echoPacket(conn net.Conn, size int64) error {
+func echoPacket(conn patientConn, size int64) error {
 	packet, got := make([]byte, size), make([]byte, 64<<10)
 	for i := range packet {
 		packet[i] = byte(rand.Uint32())

@@ -63,8 +63,7 @@ func ping(_ context.Context, args []string) error {
 
 // awaitReply reads until the reply to this request comes: the socket sees every ICMP packet of the machine.
 func awaitReply(conn *icmp.PacketConn, protocol int, request *icmp.Echo) error {
-	const patience = 5 * time.Second
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(answerTime)); err != nil {
 		return err
 	}
 	buffer := make([]byte, 64<<10)

@@ -15,8 +15,6 @@ const (
 	// direction, which leaves the machine room for everything else.
 	chunk    = 8 << 10
 	chunkGap = time.Millisecond
-	// stall is how long a stream may stand still.
-	stall = 20 * time.Second
 )
 
 // stream is one TCP connection that lasts. Its content tells its offset, so that what is missing, doubled or
@@ -56,7 +54,7 @@ func (s *stream) send(ctx context.Context, conn *net.TCPConn) (sent int64) {
 	buffer := make([]byte, chunk)
 	for ctx.Err() == nil {
 		fill(buffer, sent)
-		_ = conn.SetWriteDeadline(time.Now().Add(stall))
+		_ = conn.SetWriteDeadline(time.Now().Add(answerTime))
 		n, err := conn.Write(buffer)
 		sent += int64(n)
 		if err != nil {
@@ -75,7 +73,7 @@ func (s *stream) receive(conn net.Conn) (received int64) {
 	got, want := make([]byte, chunk), make([]byte, chunk)
 	last := time.Now()
 	for {
-		_ = conn.SetReadDeadline(time.Now().Add(stall))
+		_ = conn.SetReadDeadline(time.Now().Add(answerTime))
 		_, err := io.ReadFull(conn, got)
 		if err == io.EOF {
 			return received

@@ -102,7 +102,7 @@ func printReport(ctx context.Context, args []string) error {
 func dialFirst(ctx context.Context, protocol, address string) (conn net.Conn, err error) {
 	const tries, gap = 20, 250 * time.Millisecond
 	for range tries {
-		if conn, err = net.DialTimeout(protocol, address, answerTime); err == nil || ctx.Err() != nil {
+		if conn, err = net.DialTimeout(protocol, address, connectTime); err == nil || ctx.Err() != nil {
 			return conn, err
 		}
 		time.Sleep(gap)

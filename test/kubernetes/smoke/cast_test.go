@@ -77,11 +77,11 @@ func theCast(t *testing.T) cast {
 	c := cast{near: nodes[0], far: nodes[1]}
 	var objects []any
 	for _, m := range []struct{ name, node string }{{"a", c.near.name}, {"b", c.near.name}, {"remote", c.far.name}} {
-		pod := podObject(m.name, m.node)
+		pod := withTurn(podObject(m.name, m.node))
 		pod.Labels[castLabel] = castMember
 		objects = append(objects, pod)
 	}
-	objects = append(objects, hostPodObject("host-near", c.near.name), hostPodObject("host-far", c.far.name))
+	objects = append(objects, withTurn(hostPodObject("host-near", c.near.name)), withTurn(hostPodObject("host-far", c.far.name)))
 	apply(t, objects...)
 	pods := waitReady(t, "a", "b", "remote", "host-near", "host-far")
 	member := func(name string, n node) actor {

@@ -48,7 +48,7 @@ func runTests(m *testing.M) (code int) {
 		return 1
 	}
 	defer func() {
-		if _, err := kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout=60s"); err != nil {
+		if _, err := kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout="+patience.String()); err != nil {
 			fmt.Fprintf(os.Stderr, "remove namespace of smoke tests: %v\n", err)
 			code = 1
 		}
@@ -85,7 +85,7 @@ func prepare(dir string) error {
 	if err := cluster.Load(context.Background(), archive); err != nil {
 		return err
 	}
-	_, err = kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout=60s")
+	_, err = kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout="+patience.String())
 	_, made := kubectl("create", "namespace", namespace)
 	return errors.Join(err, made)
 }

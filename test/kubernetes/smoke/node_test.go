@@ -29,20 +29,21 @@ func drain(t *testing.T) {
 // nodeRestart: after a reboot of a node its pods have a network again, and nothing of before is left.
 func nodeRestart(t *testing.T) {
 	c := theCast(t)
+	before := map[string]int32{}
+	for _, pod := range []string{c.remote.pod, c.hostFar.pod} {
+		var p corev1.Pod
+		mustGet(t, &p, "pod", pod)
+		before[pod] = p.Status.ContainerStatuses[0].RestartCount
+	}
 	if err := cluster.RestartNode(t.Context(), c.far.name); err != nil {
 		t.Fatal(err)
 	}
 	waitNodeReady(t, c.far.name)
-	eventually(t, func() error { // the kubelet shows pods of before as ready until it has looked
-		var p corev1.Pod
-		if err := get(&p, "pod", c.remote.pod); err != nil {
-			return err
-		}
-		if n := p.Status.ContainerStatuses[0].RestartCount; n == 0 {
-			return fmt.Errorf("pod %s was not started again", c.remote.pod)
-		}
-		return nil
-	})
+	for _, pod := range []string{c.remote.pod, c.hostFar.pod} { // the kubelet shows pods of before as ready until it has looked
+		waitPod(t, pod, func(p corev1.Pod) bool {
+			return len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].RestartCount > before[pod]
+		})
+	}
 	if isBeeline() {
 		agentOn(t, c.far.name)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -59,9 +60,17 @@ func hostPodObject(name, node string) *corev1.Pod {
 	return pod
 }
 
-// readyWhen is a readiness probe that looks each second.
+// readyWhen is a readiness probe that looks each second. A pod that has to wait for its turn on a busy machine stays ready: else the
+// Service that it stands for would be gone for a moment.
 func readyWhen(h corev1.ProbeHandler) *corev1.Probe {
-	return &corev1.Probe{ProbeHandler: h, PeriodSeconds: 1, FailureThreshold: 1, TimeoutSeconds: 2}
+	return &corev1.Probe{ProbeHandler: h, PeriodSeconds: 1, FailureThreshold: 3, TimeoutSeconds: 10}
+}
+
+// withTurn gives a pod that carries traffic its share of the processors. Pods that request nothing come last, after all that starts
+// at the same time, and what waits then is a process, not the network.
+func withTurn(pod *corev1.Pod) *corev1.Pod {
+	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m")}
+	return pod
 }
 
 // serviceObject is a Service for the pods with this label, with the probe's ports on the usual numbers: 80 tells who
@@ -104,7 +113,7 @@ func applyForTest(t *testing.T, objects ...any) {
 	apply(t, objects...)
 }
 
-// remove deletes objects and waits until they are gone. What is not there is no error.
+// remove deletes objects and waits until they are gone, pods without the time that they have to end. What is not there is no error.
 func remove(t *testing.T, objects ...any) {
 	t.Helper()
 	list := map[string]any{"apiVersion": "v1", "kind": "List", "items": objects}
@@ -112,7 +121,7 @@ func remove(t *testing.T, objects ...any) {
 	if err != nil {
 		t.Error(err)
 	}
-	if _, err := outside().feed(string(text), "kubectl", "delete", "--ignore-not-found", "--timeout=60s", "-f", "-"); err != nil {
+	if _, err := outside().feed(string(text), "kubectl", "delete", "--ignore-not-found", "--grace-period=1", "--timeout="+patience.String(), "-f", "-"); err != nil {
 		t.Error(err)
 	}
 }

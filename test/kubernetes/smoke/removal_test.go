@@ -35,11 +35,11 @@ func removalAndReturn(t *testing.T) {
 	theCast(t)
 	nodes := clusterNodes(t)
 	// Pods have to go before their network does.
-	mustKubectl(t, "delete", "namespace", namespace, "--timeout=90s")
-	mustKubectl(t, "delete", "-f", installManifest, "--ignore-not-found", "--timeout=90s")
+	mustKubectl(t, "delete", "namespace", namespace, "--timeout="+patience.String())
+	mustKubectl(t, "delete", "-f", installManifest, "--ignore-not-found", "--timeout="+patience.String())
 	mustKubectl(t, "apply", "-f", uninstallManifest)
 	mustKubectl(t, "-n", agentNamespace, "rollout", "status", "daemonset/beeline-uninstall", "--timeout="+patience.String())
-	mustKubectl(t, "delete", "-f", uninstallManifest, "--timeout=90s")
+	mustKubectl(t, "delete", "-f", uninstallManifest, "--timeout="+patience.String())
 	for _, n := range nodes {
 		eventually(t, func() error {
 			left, err := onNode(n.name).run("sh", "-c", look)
@@ -65,7 +65,7 @@ func removalAndReturn(t *testing.T) {
 		waitNodeReady(t, n.name)
 	}
 	// Pods of others have lost their network with Beeline and are made anew.
-	mustKubectl(t, "-n", "kube-system", "delete", "pods", "-l", "k8s-app=kube-dns", "--timeout=90s")
+	mustKubectl(t, "-n", "kube-system", "delete", "pods", "-l", "k8s-app=kube-dns", "--timeout="+patience.String())
 	mustKubectl(t, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout="+patience.String())
 	mustKubectl(t, "create", "namespace", namespace)
 	wantAllTalk(t, theCast(t))

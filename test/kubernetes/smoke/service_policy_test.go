@@ -183,8 +183,7 @@ func healthCheck(t *testing.T) {
 func terminating(t *testing.T) {
 	c := theCast(t)
 	pod := podObject("ending", c.far.name)
-	pod.Spec.TerminationGracePeriodSeconds = ptr[int64](20)
-	endsAfter(pod, 6)
+	lingers(pod)
 	service := serviceObject("ending", "name", pod.Name)
 	applyForTest(t, pod, service)
 	waitReady(t, pod.Name)
@@ -196,8 +195,10 @@ func terminating(t *testing.T) {
 	}
 }
 
-// endsAfter has a pod go on for some seconds after it was told to end.
-func endsAfter(pod *corev1.Pod, seconds int64) {
+// lingers has a pod serve on after it was told to end, for longer than anybody takes to learn of that, on a busy machine too.
+func lingers(pod *corev1.Pod) {
+	const seconds = 20
+	pod.Spec.TerminationGracePeriodSeconds = ptr[int64](2 * seconds)
 	pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: seconds}}}
 }
 
@@ -208,8 +209,7 @@ func replacement(t *testing.T) {
 	backend := func(n int, on node) *corev1.Pod {
 		pod := podObject(fmt.Sprintf("backend-%d", n), on.name)
 		pod.Labels = map[string]string{"name": pod.Name, label: "yes"}
-		pod.Spec.TerminationGracePeriodSeconds = ptr[int64](10)
-		endsAfter(pod, 3)
+		lingers(pod)
 		return pod
 	}
 	service := serviceObject("replaced", label, "yes")
@@ -233,7 +233,10 @@ func replacement(t *testing.T) {
 		next := backend(n+2, c.far)
 		applyForTest(t, next)
 		waitReady(t, next.Name)
-		mustKubectl(t, "-n", namespace, "delete", "pod", fmt.Sprintf("backend-%d", n), "--timeout=60s")
+		mustKubectl(t, "-n", namespace, "delete", "pod", fmt.Sprintf("backend-%d", n), "--wait=false")
+	}
+	for n := range 2 {
+		mustKubectl(t, "-n", namespace, "wait", "--for=delete", fmt.Sprintf("pod/backend-%d", n), "--timeout="+patience.String())
 	}
 	end()
 	for range 2 {

@@ -31,13 +31,13 @@ type loadReport struct {
 func startTraffic(t *testing.T, c cast) *traffic {
 	t.Helper()
 	// The backends have no other traffic: what goes to a pod both directly and through a Service is bothWays' business.
-	servedNear, servedFar := podObject("served-near", c.near.name), podObject("served-far", c.far.name)
+	servedNear, servedFar := withTurn(podObject("served-near", c.near.name)), withTurn(podObject("served-far", c.far.name))
 	near, far := serviceObject("traffic-near", "name", servedNear.Name), serviceObject("traffic-far", "name", servedFar.Name)
 	applyForTest(t, servedNear, servedFar, near, far)
 	waitReady(t, servedNear.Name, servedFar.Name)
 	viaNear, viaFar := hostPort(serviceAddress(t, near.Name), 7), hostPort(serviceAddress(t, far.Name), 7)
 	talker := func(name string, on node, to ...string) *corev1.Pod {
-		pod := podObject(name, on.name, append([]string{"traffic"}, to...)...)
+		pod := withTurn(podObject(name, on.name, append([]string{"traffic"}, to...)...))
 		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 		pod.Spec.TerminationGracePeriodSeconds = ptr[int64](3)
 		return pod

@@ -13,7 +13,7 @@ import (
 
 // patience bounds every wait for something that should come about. Nothing takes nearly as long unless it
 // never comes.
-const patience = 90 * time.Second
+const patience = 5 * time.Minute
 
 // eventually waits until the condition holds, which gives the reason why it does not yet.
 func eventually(t *testing.T, condition func() error) {
