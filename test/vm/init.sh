@@ -27,7 +27,7 @@ while read -r dir; do
 	cd "/src/$dir"
 	[ -e "vm.run.$part" ] || continue
 	echo "@vm begin $dir" >&3
-	./vm.test -test.v=test2json -test.timeout=30m -test.run="$(cat "vm.run.$part")" -test.skip="$(cat /skip)" >&3 2>&1 ||
+	./vm.test -test.v=test2json -test.timeout=90m -test.run="$(cat "vm.run.$part")" -test.skip="$(cat /skip)" >&3 2>&1 ||
 		printf '\n\026FAIL\n' >&3
 	printf '\n@vm end %s\n' "$dir" >&3
 done </tests

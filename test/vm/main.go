@@ -35,7 +35,7 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("vm", flag.ContinueOnError)
 	only := flags.String("kernel", "", "boot only this `version` of the table in kernels.go")
 	match := flags.String("run", ".", "run only tests whose names match this `pattern`")
-	limit := flags.Duration("timeout", 40*time.Minute, "how long a machine may live")
+	limit := flags.Duration("timeout", 2*time.Hour, "how long a machine may live")
 	accel := flags.String("accel", "tcg,thread=multi", "QEMU's accelerator; kvm is faster where it works")
 	if err := flags.Parse(args); err != nil {
 		return err

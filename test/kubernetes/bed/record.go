@@ -61,7 +61,7 @@ func (r record) who() string {
 }
 
 // lockPatience is how long a command waits for another one.
-const lockPatience = 5 * time.Second
+const lockPatience = 5 * time.Minute
 
 // errLocked says that another command changes the cluster right now.
 var errLocked = errors.New("another command is at work on the cluster")

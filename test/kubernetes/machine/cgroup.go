@@ -157,7 +157,7 @@ func removeCgroups(ctx context.Context, dir func(hierarchy) string) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	for _, h := range all {
 		if err := cgroup.Remove(ctx, dir(h)); err != nil {

@@ -51,7 +51,7 @@ const everything = "flat"
 // that has a part in. kube-proxy in mode nftables is for those who ask for it.
 func rounds(logs string) []round {
 	smoke := func(run string) command {
-		return command{"go", "test", "-json", "-count=1", "-timeout=25m", "-tags=kubernetes", "-run=" + run, "./test/kubernetes/smoke"}
+		return command{"go", "test", "-json", "-count=1", "-timeout=90m", "-tags=kubernetes", "-run=" + run, "./test/kubernetes/smoke"}
 	}
 	besideProxy := smoke("^TestNetwork$/^(NodesAreReady|ClusterDNS|ClusterIP|PodsAndServicesAtOnce|NodePort|NodePortLocal|HostPort|WorldSeesNodes|APIServerFromPods)$")
 	return []round{
