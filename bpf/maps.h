@@ -371,7 +371,7 @@ struct {
 	__type(value, __u64);
 } flow_losses SEC(".maps");
 
-/* The drops that events last told of, so that those which are alike need no event each. Written by the datapath. */
+/* The drops that events last told of, so that those which are alike need no event each; and how many of them are to be told of. Written by the datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, FLOW_DROPS_MAX);

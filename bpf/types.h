@@ -145,8 +145,10 @@ enum drop_reason {
 	DROP_UNANSWERED = 15,	      /* refused or too big, and of a kind or in a number that is not answered */
 	DROP_INGRESS_POLICY = 16,     /* no NetworkPolicy that selects the receiving pod allows it */
 	DROP_EGRESS_POLICY = 17,      /* no NetworkPolicy that selects the sending pod allows it */
-	DROP_POLICY_CLOSED = 18,      /* a policy of the pod is not known or could not be put into force */
-	DROP_MAX = 19,
+	DROP_POLICY_CLOSED = 18,      /* cannot be: there is no place to judge the packet in */
+	DROP_INGRESS_CLOSED = 19,     /* a policy of the receiving pod is not known or could not be put into force */
+	DROP_EGRESS_CLOSED = 20,      /* the same, of the sending pod */
+	DROP_MAX = 21,
 };
 
 /* The programs that may drop; with the reason, the index of `drops`. */

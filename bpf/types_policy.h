@@ -128,7 +128,7 @@ struct flow_event {
 	__u64 opened; /* as in struct session; 0 of a drop */
 	struct tuple tuple;
 	__u64 packets[2],
-		bytes[2]; /* as in struct session; of a drop, index 0: of this kind since it was last told of, with this one */
+		bytes[2]; /* as in struct session; of a drop, index 0: of this kind since it was last told of */
 	__u32 ifindex;		   /* the device that the packet came from or goes to */
 	__u32 source, destination; /* identities; 0 where nobody asked */
 	__u32 ingress, egress;	   /* as in struct session */
@@ -147,20 +147,26 @@ enum flow_loss {
 	FLOW_LOSS_FULL = 0,    /* nobody read fast enough */
 	FLOW_LOSS_LIMITED = 1, /* more drops than --flows-rate */
 	FLOW_LOSS_FORGOTTEN =
-		2, /* a drop like one that was told, counted to be told with the next, of which none came */
+		2, /* drops like one that was told, counted to be told of later, when another kind took their place */
 	FLOW_LOSS_MAX = 3,
 };
 
 /* Size of `flows` in bytes, a power of two. */
 #define FLOWS_SIZE (1 << 20)
 
-/* Value of `flow_drops`: drops that are alike, by the hash of what they have in common. */
+/* Value of `flow_drops`: drops that are alike, and what events tell of them. */
 struct flow_drop {
 	__u64 told;	      /* CLOCK_MONOTONIC, ns: when an event last told of them; 0: never */
-	__u64 packets, bytes; /* since then */
-	__u32 hash;
-	__u32 padding;
+	__u64 packets, bytes; /* since then, not told of yet */
+	__u32 hash;	      /* of what they have in common: tuple, reason and program */
+	__u32 ifindex;
+	struct tuple tuple;
+	__u32 source, destination; /* as in flow_event */
+	__u8 reason;		   /* enum drop_reason */
+	__u8 program;		   /* enum program */
+	__u8 tcp_flags;		   /* of the one that was told of */
+	__u8 padding[5];
 };
-_Static_assert(sizeof(struct flow_drop) == 32, "flow_drop has no hidden padding");
+_Static_assert(sizeof(struct flow_drop) == 88, "flow_drop has no hidden padding");
 
 #define FLOW_DROPS_MAX 256

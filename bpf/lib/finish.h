@@ -20,7 +20,16 @@ static __always_inline void count_drop(enum program program, enum drop_reason re
 /* Whether policies have dropped it. */
 static __always_inline bool finish_is_forbidden(enum drop_reason reason)
 {
-	return reason == DROP_INGRESS_POLICY || reason == DROP_EGRESS_POLICY || reason == DROP_POLICY_CLOSED;
+	switch (reason) {
+	case DROP_INGRESS_POLICY:
+	case DROP_EGRESS_POLICY:
+	case DROP_INGRESS_CLOSED:
+	case DROP_EGRESS_CLOSED:
+	case DROP_POLICY_CLOSED:
+		return true;
+	default:
+		return false;
+	}
 }
 
 static __always_inline void finish_tell(struct __sk_buff *skb, enum program program, enum drop_reason reason)

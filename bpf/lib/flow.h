@@ -210,16 +210,34 @@ static __always_inline __u32 flow_what(enum program program, enum drop_reason re
 	return reason | program << 8;
 }
 
+/* Fills the event about drops that are alike, but for its time and kind: so many packets, with so many bytes. */
+static __always_inline void flow_fill_drops(struct flow_event *e, const struct flow_drop *d, __u64 packets, __u64 bytes)
+{
+	e->opened = 0;
+	e->tuple = d->tuple;
+	e->packets[0] = packets;
+	e->bytes[0] = bytes;
+	e->packets[1] = e->bytes[1] = 0;
+	e->ifindex = d->ifindex;
+	e->source = d->source;
+	e->destination = d->destination;
+	e->ingress = e->egress = 0;
+	e->reason = d->reason;
+	e->program = d->program;
+	e->tcp_flags = d->tcp_flags;
+	e->first = 0;
+	__builtin_memset(e->padding, 0, sizeof(e->padding));
+}
+
 /*
  * Tells of a drop, unless the same one has been told of within the second: then it is counted, and told with the next one
- * of its kind. `bytes` are those of the packet with its link-layer header. The result means nothing.
+ * of its kind, or by tell_drops. `bytes` are those of the packet with its link-layer header. The result means nothing.
  */
 static __noinline int flow_dropped(const struct tuple *t, __u32 what, __u32 tcp_flags, __u32 bytes, __u32 ifindex)
 {
 	__u32 hash = flow_hash(t, what), index = hash >> 24;
 	struct flow_drop *d = bpf_map_lookup_elem(&flow_drops, &index);
-	__u64 now = bpf_ktime_get_ns();
-	__u32 source, destination;
+	__u64 now = bpf_ktime_get_ns(), packets, all;
 	struct flow_event *e;
 	bool known;
 
@@ -228,44 +246,35 @@ static __noinline int flow_dropped(const struct tuple *t, __u32 what, __u32 tcp_
 		return 0;
 	known = d->told && d->hash == hash;
 	if (known && now - d->told < FLOW_INTERVAL) {
-		d->packets++;
-		d->bytes += bytes;
+		__sync_fetch_and_add(&d->packets, 1); /* tell_drops may be taking them on another CPU */
+		__sync_fetch_and_add(&d->bytes, bytes);
 		return 0;
 	}
 	if (!flow_allowed(now)) {
 		flow_lose(FLOW_DROPPED, FLOW_LOSS_LIMITED, 1);
 		return 0;
 	}
-	source = policy_identity(&t->source, POLICY_BY_ALL);
-	destination = policy_identity(&t->destination, POLICY_BY_ALL);
 	e = flow_reserve(FLOW_DROPPED);
 	if (!e)
 		return 0;
+	__sync_lock_test_and_set(&d->told, now); /* before anything else of it changes: so tell_drops sees that it does */
+	packets = __sync_lock_test_and_set(&d->packets, 0);
+	all = __sync_lock_test_and_set(&d->bytes, 0);
 	if (!known) {
-		if (d->packets)
-			flow_lose(FLOW_DROPPED, FLOW_LOSS_FORGOTTEN, d->packets);
-		d->packets = 0;
-		d->bytes = 0;
+		if (packets)
+			flow_lose(FLOW_DROPPED, FLOW_LOSS_FORGOTTEN, packets);
+		packets = all = 0;
+		d->hash = hash;
+		d->tuple = *t;
+		d->reason = what & 0xff;
+		d->program = what >> 8;
 	}
-	e->opened = 0;
-	e->tuple = *t;
-	e->packets[0] = d->packets + 1;
-	e->bytes[0] = d->bytes + bytes;
-	e->packets[1] = e->bytes[1] = 0;
-	e->ifindex = ifindex;
-	e->source = source;
-	e->destination = destination;
-	e->ingress = e->egress = 0;
-	e->reason = what & 0xff;
-	e->program = what >> 8;
-	e->tcp_flags = tcp_flags;
-	e->first = 0;
-	__builtin_memset(e->padding, 0, sizeof(e->padding));
+	d->ifindex = ifindex;
+	d->source = policy_identity(&t->source, POLICY_BY_ALL);
+	d->destination = policy_identity(&t->destination, POLICY_BY_ALL);
+	d->tcp_flags = tcp_flags;
+	flow_fill_drops(e, d, packets + 1, all + bytes);
 	flow_submit(e);
-	d->hash = hash;
-	d->told = now;
-	d->packets = 0;
-	d->bytes = 0;
 	return 0;
 }
 

@@ -277,7 +277,7 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 	if (q->transport.kind == TRANSPORT_PIECE ||
 	    (q->transport.kind == TRANSPORT_OTHER && transport_has_ports(q->transport.tuple.protocol))) {
 		reason = session_ask(skb, session_parts(q->policed, false), false);
-		if (reason != SESSION_ALLOWED && reason != DROP_POLICY_CLOSED && q->transport.kind == TRANSPORT_PIECE)
+		if (reason != SESSION_ALLOWED && !session_is_closed(reason) && q->transport.kind == TRANSPORT_PIECE)
 			return DROP_UNKNOWN_FRAGMENT;
 		return reason;
 	}

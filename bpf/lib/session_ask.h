@@ -23,6 +23,12 @@ static __always_inline __u32 session_parts(__u32 policed, bool answer)
 	return parts;
 }
 
+/* Whether a reason to drop is that what governs the pod is not in force. */
+static __always_inline bool session_is_closed(int reason)
+{
+	return reason == DROP_INGRESS_CLOSED || reason == DROP_EGRESS_CLOSED || reason == DROP_POLICY_CLOSED;
+}
+
 static __always_inline bool session_is_to_itself(const struct inquiry *q)
 {
 	return address_equals(&q->transport.tuple.source, &q->transport.tuple.destination);
@@ -58,7 +64,7 @@ static __always_inline __s64 session_ask_rules(const struct inquiry *q, __u32 se
 	if (!set)
 		return 0;
 	if (set == SET_CLOSED)
-		return -(__s64)DROP_POLICY_CLOSED;
+		return -(__s64)(forbidden == DROP_INGRESS_POLICY ? DROP_INGRESS_CLOSED : DROP_EGRESS_CLOSED);
 	identity = policy_identity(other, POLICY_BY_ALL);
 	if (unlikely(identity == IDENTITY_NODE))
 		identity = policy_identity(other, POLICY_BY_BLOCKS);

@@ -12,7 +12,7 @@ import (
 )
 
 // privateMaps belong to one load, as .rodata does: what they hold is of no use to the next.
-var privateMaps = []string{bpfMapDecisions, bpfMapTranslations, bpfMapInquiries, bpfMapPermitKeys, bpfMapIdentified, bpfMapRulings, bpfMapRefusals, bpfMapXdpUplinks, bpfMapFlowDrops, bpfMapFlowAllowance}
+var privateMaps = []string{bpfMapDecisions, bpfMapTranslations, bpfMapInquiries, bpfMapPermitKeys, bpfMapIdentified, bpfMapRulings, bpfMapRefusals, bpfMapXdpUplinks, bpfMapFlowAllowance}
 
 // pinnedMaps are the maps that outlive the agent.
 var pinnedMaps = []string{
@@ -20,7 +20,7 @@ var pinnedMaps = []string{
 	bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts,
 	bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods, bpfMapUplinks, bpfMapFragments, bpfMapPeers, bpfMapStreams, bpfMapDatagrams,
 	bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicies, bpfMapPolicyPorts, bpfMapSessions, bpfMapYoungSessions,
-	bpfMapFlows, bpfMapFlowLosses,
+	bpfMapFlows, bpfMapFlowLosses, bpfMapFlowDrops,
 }
 
 // adoptedTogether are maps whose entries refer to each other: with one of them new, the others' entries would mean nothing, and

@@ -172,7 +172,9 @@ const (
 	bpfDropReasonDROP_INGRESS_POLICY      bpfDropReason = 16
 	bpfDropReasonDROP_EGRESS_POLICY       bpfDropReason = 17
 	bpfDropReasonDROP_POLICY_CLOSED       bpfDropReason = 18
-	bpfDropReasonDROP_MAX                 bpfDropReason = 19
+	bpfDropReasonDROP_INGRESS_CLOSED      bpfDropReason = 19
+	bpfDropReasonDROP_EGRESS_CLOSED       bpfDropReason = 20
+	bpfDropReasonDROP_MAX                 bpfDropReason = 21
 )
 
 type bpfEndpoint struct {
@@ -185,12 +187,19 @@ type bpfEndpoint struct {
 }
 
 type bpfFlowDrop struct {
-	_       structs.HostLayout
-	Told    uint64
-	Packets uint64
-	Bytes   uint64
-	Hash    uint32
-	Padding uint32
+	_           structs.HostLayout
+	Told        uint64
+	Packets     uint64
+	Bytes       uint64
+	Hash        uint32
+	Ifindex     uint32
+	Tuple       bpfTuple
+	Source      uint32
+	Destination uint32
+	Reason      uint8
+	Program     uint8
+	TcpFlags    uint8
+	Padding     [5]uint8
 }
 
 type bpfFlowEvent struct {
@@ -556,6 +565,7 @@ const (
 	bpfProgSendmsg6           = "sendmsg6"
 	bpfProgSettleSessions     = "settle_sessions"
 	bpfProgSockRelease        = "sock_release"
+	bpfProgTellDrops          = "tell_drops"
 	bpfProgTellSessions       = "tell_sessions"
 	bpfProgToPod              = "to_pod"
 	bpfProgToTunnel           = "to_tunnel"
@@ -632,6 +642,7 @@ type bpfProgramSpecs struct {
 	Sendmsg6       *ebpf.ProgramSpec `ebpf:"sendmsg6"`
 	SettleSessions *ebpf.ProgramSpec `ebpf:"settle_sessions"`
 	SockRelease    *ebpf.ProgramSpec `ebpf:"sock_release"`
+	TellDrops      *ebpf.ProgramSpec `ebpf:"tell_drops"`
 	TellSessions   *ebpf.ProgramSpec `ebpf:"tell_sessions"`
 	ToPod          *ebpf.ProgramSpec `ebpf:"to_pod"`
 	ToTunnel       *ebpf.ProgramSpec `ebpf:"to_tunnel"`
@@ -849,6 +860,7 @@ type bpfPrograms struct {
 	Sendmsg6       *ebpf.Program `ebpf:"sendmsg6"`
 	SettleSessions *ebpf.Program `ebpf:"settle_sessions"`
 	SockRelease    *ebpf.Program `ebpf:"sock_release"`
+	TellDrops      *ebpf.Program `ebpf:"tell_drops"`
 	TellSessions   *ebpf.Program `ebpf:"tell_sessions"`
 	ToPod          *ebpf.Program `ebpf:"to_pod"`
 	ToTunnel       *ebpf.Program `ebpf:"to_tunnel"`
@@ -871,6 +883,7 @@ func (p *bpfPrograms) Close() error {
 		p.Sendmsg6,
 		p.SettleSessions,
 		p.SockRelease,
+		p.TellDrops,
 		p.TellSessions,
 		p.ToPod,
 		p.ToTunnel,

@@ -155,7 +155,7 @@ func (d *Datapath) setTables() {
 	d.Drops = Drops{d.objects.bpfMaps.Drops}
 	d.Flows = Flows{
 		events: d.objects.bpfMaps.Flows, losses: d.objects.bpfMaps.FlowLosses, sample: d.config.FlowsSample,
-		tell: d.objects.programs[bpfProgTellSessions],
+		tell: tellers{sessions: d.objects.programs[bpfProgTellSessions], drops: d.objects.programs[bpfProgTellDrops]},
 	}
 	d.Lease = Lease{d.objects.bpfMaps.Lease}
 	d.Tunnel = Tunnel{d.objects.bpfMaps.TunnelSources}

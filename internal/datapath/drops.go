@@ -29,7 +29,9 @@ var dropReasons = [bpfDropReasonDROP_MAX]struct{ name, meaning string }{
 	bpfDropReasonDROP_UNANSWERED:          {"unanswered", "the Service has no endpoints, or the packet was too big for the way, and it was of a kind that must not be answered or one too many"},
 	bpfDropReasonDROP_INGRESS_POLICY:      {"ingress_policy", "NetworkPolicies select the receiving pod and none of them allows it; ask `beeline policy explain`"},
 	bpfDropReasonDROP_EGRESS_POLICY:       {"egress_policy", "NetworkPolicies select the sending pod and none of them allows it; ask `beeline policy explain`"},
-	bpfDropReasonDROP_POLICY_CLOSED:       {"policy_closed", "what governs the pod is not known yet or could not be put into force, so nothing is allowed; look at `beeline policies` for problems"},
+	bpfDropReasonDROP_POLICY_CLOSED:       {"policy_closed", "there was no place to judge the packet in, which cannot be; please report it"},
+	bpfDropReasonDROP_INGRESS_CLOSED:      {"ingress_closed", "what governs the receiving pod is not known yet or could not be put into force, so it gets nothing; look at `beeline policies` for problems"},
+	bpfDropReasonDROP_EGRESS_CLOSED:       {"egress_closed", "what governs the sending pod is not known yet or could not be put into force, so it sends nothing; look at `beeline policies` for problems"},
 }
 
 func (r DropReason) String() string {

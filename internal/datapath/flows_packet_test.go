@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -206,6 +207,50 @@ func TestFlowsCountDropsThatAreAlike(t *testing.T) {
 	}
 }
 
+// Of a drop like one that was told, of which no other follows, the reader has the datapath tell a second later, once: no packet has to come.
+func TestFlowsTellOfCountedDrops(t *testing.T) {
+	r := newRig(t, Config{EBPFRouting: true, Flows: FlowsDrops, FlowsRate: 1e6})
+	reader := r.watch(t)
+	const more = 20
+	alike := slices.Repeat([]packet{spoofs(1)}, 1+more)
+	asked := func() []flow.Event {
+		reader.toldDrops = time.Time{}
+		return told(t, reader)
+	}
+	for cpu := range 2 {
+		pinnedTo(t, r, cpu%runtime.NumCPU())
+		var first, second []flow.Event
+		r.withinSecond(t, func() {
+			if err := zeroArray(r.d.objects.FlowDrops); err != nil {
+				t.Fatal(err)
+			}
+			r.drop(t, alike...)
+			first, second = asked(), asked()
+		})
+		if len(first) != 1 || first[0].Packets[0] != 1 || len(second) > 0 {
+			t.Fatalf("events %+v, and then %+v, expected that of the first drop", first, second)
+		}
+		r.useUpRate(t, time.Hour)
+		r.age(t, 2*time.Second)
+		if got := asked(); len(got) > 0 {
+			t.Fatalf("events %+v, but no CPU may tell of a drop", got)
+		}
+		r.age(t, 2*time.Hour)
+		want := first[0]
+		want.Packets[0], want.Bytes[0] = more, more*want.Bytes[0]
+		if diff := cmp.Diff([]flow.Event{want}, asked(), ignoreMeaning); diff != "" {
+			t.Errorf("events a second later (-expected +got):\n%s", diff)
+		}
+		r.age(t, 2*time.Second)
+		if got := asked(); len(got) > 0 {
+			t.Errorf("events %+v, but all is told", got)
+		}
+	}
+	if lost := r.lost(t); len(lost) > 0 {
+		t.Errorf("lost: %v", lost)
+	}
+}
+
 // withinSecond does something, and once more where it took so long that the same drop may have been told of twice.
 func (r *rig) withinSecond(t *testing.T, do func()) {
 	t.Helper()
@@ -220,8 +265,13 @@ func (r *rig) withinSecond(t *testing.T, do func()) {
 // pinned keeps the stage on one CPU: what is counted for each CPU would depend on where the scheduler puts it.
 func pinned(t *testing.T, r *rig) {
 	t.Helper()
+	pinnedTo(t, r, 0)
+}
+
+func pinnedTo(t *testing.T, r *rig, cpu int) {
+	t.Helper()
 	var before, one unix.CPUSet
-	one.Set(0)
+	one.Set(cpu)
 	r.stage.do(func() {
 		if err := errors.Join(unix.SchedGetaffinity(0, &before), unix.SchedSetaffinity(0, &one)); err != nil {
 			t.Error(err)
@@ -251,12 +301,28 @@ func (r *rig) age(t *testing.T, by time.Duration) {
 			t.Fatal(err)
 		}
 	}
+	r.changeRate(t, func(used uint64) uint64 { return used - min(used, uint64(by)) })
+}
+
+// useUpRate has no CPU tell of a drop for so long.
+func (r *rig) useUpRate(t *testing.T, by time.Duration) {
+	t.Helper()
+	now, err := Monotonic()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.changeRate(t, func(uint64) uint64 { return uint64(now + by) })
+}
+
+// changeRate changes up to when the CPUs have used up their rate.
+func (r *rig) changeRate(t *testing.T, change func(used uint64) uint64) {
+	t.Helper()
 	var used []uint64
 	if err := r.d.objects.FlowAllowance.Lookup(uint32(0), &used); err != nil {
 		t.Fatal(err)
 	}
 	for cpu := range used {
-		used[cpu] -= min(used[cpu], uint64(by))
+		used[cpu] = change(used[cpu])
 	}
 	if err := r.d.objects.FlowAllowance.Put(uint32(0), used); err != nil {
 		t.Fatal(err)

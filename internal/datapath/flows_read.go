@@ -19,8 +19,13 @@ import (
 type Flows struct {
 	events, losses *ebpf.Map
 	sample         uint32
-	// tell tells of the sessions that are young and have not been told of; nil where sessions are not told of at all.
-	tell *ebpf.Program
+	tell           tellers
+}
+
+// tellers are the programs that tell of what no packet has told of. One is nil where flows do not tell of such things at all.
+type tellers struct {
+	// sessions tells of those that are young, and drops of those that were counted because one like them had been told of.
+	sessions, drops *ebpf.Program
 }
 
 // Samples tells whether flows tell of a session (Config.FlowsSample). As flow_sampled of bpf/lib/flow.h.
@@ -36,7 +41,7 @@ func (f Flows) Samples(s Session) bool {
 var flowLosses = [bpfFlowLossFLOW_LOSS_MAX]struct{ why, meaning string }{
 	bpfFlowLossFLOW_LOSS_FULL:      {"full", "the agent did not read as fast as they came"},
 	bpfFlowLossFLOW_LOSS_LIMITED:   {"limited", "more drops a second than --flows-rate"},
-	bpfFlowLossFLOW_LOSS_FORGOTTEN: {"forgotten", "drops like one that was told, of which no other was told later"},
+	bpfFlowLossFLOW_LOSS_FORGOTTEN: {"forgotten", "drops like one that was told, counted to be told of later, when others took their place"},
 }
 
 // Losses counts, since the maps are there, the events that were not told, by kind and cause; those that are zero too.
@@ -71,11 +76,13 @@ func (f Flows) Reader() (*FlowReader, error) {
 type FlowReader struct {
 	ring   *ringbuf.Reader
 	record ringbuf.Record
-	tell   *ebpf.Program
+	tell   tellers
+	// toldDrops is when drops were last told of.
+	toldDrops time.Time
 }
 
 // Read gives all events that there are for so long, as soon as a quarter of the buffer is full: the datapath wakes nobody for less. Then it has those
-// sessions told of that have begun and are neither over nor told of, and gives all the rest. Events come in the order in which they were told: one
+// sessions told of that have begun and are neither over nor told of, once a second also those drops that were only counted, and gives all the rest. Events come in the order in which they were told: one
 // about the beginning of a session that was told of late has an earlier time.
 func (r *FlowReader) Read(wait time.Duration, each func(flow.Event)) error {
 	r.ring.SetDeadline(time.Now().Add(wait))
@@ -83,8 +90,8 @@ func (r *FlowReader) Read(wait time.Duration, each func(flow.Event)) error {
 	for asked := false; ; {
 		err := r.ring.ReadInto(&r.record)
 		if errors.Is(err, os.ErrDeadlineExceeded) && !asked {
-			if err := runOnYoung(r.tell); err != nil {
-				return fmt.Errorf("tell of young sessions: %w", err)
+			if err := r.runTellers(); err != nil {
+				return err
 			}
 			asked = true
 			r.ring.SetDeadline(time.Now())
@@ -109,6 +116,21 @@ func (r *FlowReader) Read(wait time.Duration, each func(flow.Event)) error {
 		// The memory is the library's own, aligned, and has just been measured; decoding it by reflection costs a hundred times as much.
 		each((*bpfFlowEvent)(unsafe.Pointer(unsafe.SliceData(r.record.RawSample))).event(booted))
 	}
+}
+
+func (r *FlowReader) runTellers() error {
+	if err := runAgentProgram(r.tell.sessions); err != nil {
+		return fmt.Errorf("tell of young sessions: %w", err)
+	}
+	// It looks at all drops of all CPUs, and they are told of once a second at most.
+	if time.Since(r.toldDrops) < time.Second {
+		return nil
+	}
+	r.toldDrops = time.Now()
+	if err := runAgentProgram(r.tell.drops); err != nil {
+		return fmt.Errorf("tell of drops that were counted: %w", err)
+	}
+	return nil
 }
 
 // Close ends reading. Events that come later wait for the next reader.

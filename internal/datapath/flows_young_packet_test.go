@@ -71,7 +71,7 @@ func TestFlowsTellOfSessionsThatMove(t *testing.T) {
 		server := end{podA, 80}.at(family)
 		clients := onePlace(t, server, protoTCP, 3)
 		syn := func(c netip.AddrPort) { p.allows(t, "SYN", wireBrings(segmentOf(fromWire(), c, server, tcpSYN))) }
-		reader.tell = nil
+		reader.tell = tellers{}
 		syn(clients[0])
 		p.allows(t, "SYN ACK", podSends(segmentOf(fromPod(), server, clients[0], tcpSYN|tcpACK)))
 		expectTales(t, "nobody asks", told(t, reader))

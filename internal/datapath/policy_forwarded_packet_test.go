@@ -51,9 +51,9 @@ func TestPolicyToItself(t *testing.T) {
 			back.ingress = back.device
 			p.allows(t, fmt.Sprintf("%s, ebpf=%t, sent", name, routing), podSends(itself(fromPod())))
 			p.allows(t, fmt.Sprintf("%s, ebpf=%t, delivered", name, routing), back)
-			p.denies(t, fmt.Sprintf("%s, ebpf=%t, delivered from outside", name, routing), forwarded(delivered), isClosed)
+			p.denies(t, fmt.Sprintf("%s, ebpf=%t, delivered from outside", name, routing), forwarded(delivered), inClosed)
 			if routing {
-				p.denies(t, name+" from outside", wireBrings(itself(fromWire())), isClosed)
+				p.denies(t, name+" from outside", wireBrings(itself(fromWire())), inClosed)
 			}
 		})
 	}

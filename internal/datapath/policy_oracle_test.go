@@ -252,12 +252,12 @@ func (o *policyOracle) passes(path []passage) (passed bool, err error) {
 // expectDrop notes that a connection is to be counted as dropped.
 func (o *policyOracle) expectDrop(w oracle.World, t evaluate.Traffic, path []passage) {
 	v := evaluate.Evaluate(w.Snapshot, t)
-	at, j, reason := path[0], v.Egress, bpfDropReasonDROP_EGRESS_POLICY
+	at, j, reason, closed := path[0], v.Egress, bpfDropReasonDROP_EGRESS_POLICY, bpfDropReasonDROP_EGRESS_CLOSED
 	if w.Allows(v.Egress) {
-		at, j, reason = path[len(path)-1], v.Ingress, bpfDropReasonDROP_INGRESS_POLICY
+		at, j, reason, closed = path[len(path)-1], v.Ingress, bpfDropReasonDROP_INGRESS_POLICY, bpfDropReasonDROP_INGRESS_CLOSED
 	}
 	if j.Reason == evaluate.ReasonWrong {
-		reason = bpfDropReasonDROP_POLICY_CLOSED
+		reason = closed
 	}
 	o.drop[at.program+" "+DropReason(reason).String()]++
 }

@@ -35,7 +35,8 @@ const (
 const (
 	noIngress = uint32(bpfDropReasonDROP_INGRESS_POLICY)
 	noEgress  = uint32(bpfDropReasonDROP_EGRESS_POLICY)
-	isClosed  = uint32(bpfDropReasonDROP_POLICY_CLOSED)
+	inClosed  = uint32(bpfDropReasonDROP_INGRESS_CLOSED)
+	outClosed = uint32(bpfDropReasonDROP_EGRESS_CLOSED)
 	noPiece   = uint32(bpfDropReasonDROP_UNKNOWN_FRAGMENT)
 )
 

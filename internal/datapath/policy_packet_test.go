@@ -78,10 +78,10 @@ func TestPolicyClosed(t *testing.T) {
 				return stackDelivers(transport(toPod().ip(who.addr(family), podA.addr(family))))
 			}
 			for whom, m := range map[string]member{"a pod here": podA2, "a pod elsewhere": podB, "the world": world, "another node": nodeB} {
-				p.denies(t, name+" to "+whom, to(m), isClosed)
-				p.denies(t, name+" from "+whom, forwarded(from(m)), isClosed)
+				p.denies(t, name+" to "+whom, to(m), outClosed)
+				p.denies(t, name+" from "+whom, forwarded(from(m)), inClosed)
 			}
-			p.denies(t, name+" from who only says to be its node", forwarded(from(nodeA)), isClosed)
+			p.denies(t, name+" from who only says to be its node", forwarded(from(nodeA)), inClosed)
 			p.allows(t, name+" to its node", to(nodeA))
 			itself := from(nodeB)
 			itself.ingress = itself.device

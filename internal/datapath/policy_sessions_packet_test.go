@@ -53,7 +53,7 @@ func TestPolicyWithinNode(t *testing.T) {
 		p.allows(t, "both", syn)
 		p.allows(t, "the answer", answer)
 		p.allows(t, "data", data)
-		p.denies(t, "what the closed end opens", pod2Sends(datagram(fromPod(), to, end{podA, 53}.at(family))), isClosed)
+		p.denies(t, "what the closed end opens", pod2Sends(datagram(fromPod(), to, end{podA, 53}.at(family))), outClosed)
 		if all := p.sessions(t); len(all) != 1+(family-4)/2 || all[len(all)-1].Egress != theirs || all[len(all)-1].Ingress != theirs {
 			t.Errorf("sessions %+v", all)
 		}

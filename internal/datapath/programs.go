@@ -52,7 +52,19 @@ func (c Config) agentPrograms() []string {
 	if c.tracks() && c.Flows >= FlowsPolicy {
 		all = append(all, bpfProgTellSessions)
 	}
+	if c.Flows != FlowsOff {
+		all = append(all, bpfProgTellDrops)
+	}
 	return all
+}
+
+// runAgentProgram runs one of agentPrograms; nil, where the configuration has no use for it, has nothing to do.
+func runAgentProgram(program *ebpf.Program) error {
+	if program == nil {
+		return nil
+	}
+	_, err := program.Run(&ebpf.RunOptions{})
+	return err
 }
 
 // needsToPod tells whether to_pod has anything to do. With eBPF routing and without Services and sessions the stack delivers to pods only

@@ -9,19 +9,10 @@ import (
 
 // settleYoung moves the sessions that are young to the table of the others (settle_sessions of bpf/settle.h).
 func (s *Sessions) settleYoung() error {
-	if err := runOnYoung(s.settle); err != nil {
+	if err := runAgentProgram(s.settle); err != nil {
 		return fmt.Errorf("settle young sessions: %w", err)
 	}
 	return nil
-}
-
-// runOnYoung runs a program of bpf/settle.h; nil, where the configuration has no use for it, has nothing to do.
-func runOnYoung(program *ebpf.Program) error {
-	if program == nil {
-		return nil
-	}
-	_, err := program.Run(&ebpf.RunOptions{})
-	return err
 }
 
 // find gives a session, young or not, or nil if there is none.
