@@ -28,7 +28,7 @@ func newPolicies(m *bpfMaps, g *generation) *Policies {
 	p.blocks.name, p.blocks.m = bpfMapBlocks, m.Blocks
 	p.blocks.key, p.blocks.keyOf = blockKeyOf, bpfBlockKey.prefix
 	p.blocks.value, p.blocks.valueOf = number[policy.Identity], numbered[policy.Identity]
-	p.blocks.order = func(a, b netip.Prefix) int { return cmp.Compare(b.Bits(), a.Bits()) } // longer ones first
+	p.blocks.order = compareBlocks
 
 	p.policies.name, p.policies.m = bpfMapPolicies, m.Policies
 	p.policies.key = func(k policy.Peer) bpfPolicyKey {
@@ -51,6 +51,15 @@ func numbered[T ~uint32](v uint32) T { return T(v) }
 func blockKeyOf(p netip.Prefix) bpfBlockKey {
 	k := routeKeyOf(p)
 	return bpfBlockKey{PrefixLen: k.PrefixLen, Address: k.Address}
+}
+
+// compareBlocks puts longer prefixes first, as the map has them, in which those of IPv4 are longer by 96 bits: the guard comes before the
+// prefixes of IPv6 that it guards. Of the same length those of IPv4 are first, and lower addresses.
+func compareBlocks(a, b netip.Prefix) int {
+	if lengths := cmp.Compare(prefixLen(b), prefixLen(a)); lengths != 0 {
+		return lengths
+	}
+	return a.Addr().Compare(b.Addr())
 }
 
 func (k bpfBlockKey) prefix() netip.Prefix {

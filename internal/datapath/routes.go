@@ -96,11 +96,15 @@ func (t Routes) Sync(want map[netip.Prefix]Route) (int, error) {
 }
 
 func routeKeyOf(p netip.Prefix) bpfRouteKey {
-	bits := p.Bits()
+	return bpfRouteKey{PrefixLen: prefixLen(p), Address: addressOf(p.Masked().Addr())}
+}
+
+// prefixLen gives the length that a prefix has in maps, where IPv4 addresses are mapped into IPv6.
+func prefixLen(p netip.Prefix) uint32 {
 	if p.Addr().Is4() {
-		bits += 96
+		return uint32(p.Bits() + mappedIPv4.Bits())
 	}
-	return bpfRouteKey{PrefixLen: uint32(bits), Address: addressOf(p.Masked().Addr())}
+	return uint32(p.Bits())
 }
 
 func (k bpfRouteKey) prefix() netip.Prefix {

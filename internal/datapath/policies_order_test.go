@@ -1,0 +1,53 @@
+package datapath
+
+import (
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+// While blocks of IPv6 are written that hold the form that IPv4 addresses have in the map, and while they are deleted, no IPv4 address is
+// in them for a moment; nor is an address in a block that excepts it.
+func TestPoliciesBlockOrder(t *testing.T) {
+	strangers := []netip.Addr{addr("203.0.113.9"), addr("10.9.0.1"), addr("2001:db8:1::1")}
+	p := newPolicies(&bpfMaps{}, nil)
+	for _, outer := range []string{"::/0", "::/1", "::/64", "::/80", "::/95"} {
+		blocks := guarded(map[netip.Prefix]policy.Identity{
+			prefix(outer): office, prefix("10.0.0.0/8"): office, prefix("10.9.0.0/16"): policy.IdentityUnknown,
+			prefix("2001:db8::/32"): office, prefix("2001:db8:1::/48"): policy.IdentityUnknown, prefix("2001:db8:1:2::/96"): office,
+		})
+		inOrder := slices.SortedFunc(maps.Keys(blocks), p.blocks.order)
+		for range 20 {
+			again := slices.Collect(maps.Keys(blocks))
+			rand.Shuffle(len(again), func(i, j int) { again[i], again[j] = again[j], again[i] })
+			if slices.SortFunc(again, p.blocks.order); !slices.Equal(again, inOrder) {
+				t.Errorf("%s: the order is %v, and another time %v", outer, inOrder, again)
+				break
+			}
+		}
+		for n := range inOrder { // also from the last one to the first, when they are deleted
+			for _, stranger := range strangers {
+				if block, in := blockOf(inOrder[:n+1], stranger); in && blocks[block] != policy.IdentityUnknown {
+					t.Errorf("%s is in block %s while the map has %v", stranger, block, inOrder[:n+1])
+				}
+			}
+		}
+	}
+}
+
+// blockOf gives the block that the map has for an address.
+func blockOf(blocks []netip.Prefix, a netip.Addr) (found netip.Prefix, in bool) {
+	address := netip.AddrFrom16(a.As16())
+	for _, b := range blocks {
+		key := blockKeyOf(b)
+		holds := netip.PrefixFrom(netip.AddrFrom16(b.Addr().As16()), int(key.PrefixLen)).Contains(address)
+		if holds && (!in || key.PrefixLen > blockKeyOf(found).PrefixLen) {
+			found, in = b, true
+		}
+	}
+	return found, in
+}
