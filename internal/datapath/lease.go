@@ -23,11 +23,3 @@ func (l Lease) Renew(d time.Duration) error {
 	}
 	return nil
 }
-
-// Revoke ends the lease at once.
-func (l Lease) Revoke() error {
-	if err := l.m.Put(uint32(0), uint64(0)); err != nil {
-		return fmt.Errorf("revoke lease: %w", err)
-	}
-	return nil
-}

@@ -70,46 +70,6 @@ func (p *Policies) beginRevisions() error {
 	return p.generation.put(generationPolicy, last+1)
 }
 
-// All reads the tables. Singles are among Identities, and there are no names.
-func (p *Policies) All() (*policy.Tables, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	pods, err1 := p.pods.all()
-	identities, err2 := p.identities.all()
-	blocks, err3 := p.blocks.all()
-	policies, err4 := p.policies.all()
-	ports, err5 := p.ports.all()
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
-		return nil, err
-	}
-	return &policy.Tables{Pods: pods, Identities: identities, Blocks: withoutGuard(blocks), Policies: policies, Ports: ports}, nil
-}
-
-// PolicyCounts are the numbers of entries in the tables of policies.
-type PolicyCounts struct {
-	// Pods counts the addresses of pods that policies select, and Closed those of them that are closed in some direction.
-	Pods, Closed                        int
-	Identities, Blocks, Policies, Ports int
-}
-
-// Counts gives the sizes of the tables, from memory; all are zero before the first Sync or Close.
-func (p *Policies) Counts() PolicyCounts {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.podsMu.Lock()
-	defer p.podsMu.Unlock()
-	c := PolicyCounts{
-		Pods: len(p.pods.has), Identities: len(p.identities.has) + len(p.singles.has), Blocks: len(p.blocks.has),
-		Policies: len(p.policies.has), Ports: len(p.ports.has),
-	}
-	for _, sets := range p.pods.has {
-		if sets.Ingress == policy.Closed || sets.Egress == policy.Closed {
-			c.Closed++
-		}
-	}
-	return c
-}
-
 // allIPv4 is in the map whenever an IPv6 prefix holds the form that IPv4 addresses have in maps, as ::/0 does: they are not in
 // that ipBlock.
 var allIPv4 = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
@@ -121,13 +81,6 @@ func guarded(blocks map[netip.Prefix]policy.Identity) map[netip.Prefix]policy.Id
 	}
 	blocks = maps.Clone(blocks)
 	blocks[allIPv4] = policy.IdentityUnknown
-	return blocks
-}
-
-func withoutGuard(blocks map[netip.Prefix]policy.Identity) map[netip.Prefix]policy.Identity {
-	if identity, ok := blocks[allIPv4]; ok && identity == policy.IdentityUnknown && holdIPv4(blocks) {
-		delete(blocks, allIPv4)
-	}
 	return blocks
 }
 

@@ -1,7 +1,6 @@
 package datapath
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"testing"
@@ -130,8 +129,4 @@ func at(tb testing.TB, d *Datapath, index uint32) (now uint32) {
 		tb.Fatal(err)
 	}
 	return now
-}
-
-func (c PolicyCounts) String() string {
-	return fmt.Sprintf("%d pods (%d closed), %d identities, %d blocks, %d policies, %d ports", c.Pods, c.Closed, c.Identities, c.Blocks, c.Policies, c.Ports)
 }

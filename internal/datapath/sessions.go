@@ -115,21 +115,6 @@ func (s *Sessions) removeOver(key bpfTuple, now time.Duration) (*bpfSession, err
 	return &session, nil
 }
 
-// All gives the table, sorted by when the sessions were opened.
-func (s *Sessions) All() ([]Session, error) {
-	if err := s.settleYoung(); err != nil {
-		return nil, err
-	}
-	var all []Session
-	if err := readAll(s.m, func(k *bpfTuple, v *bpfSession) { all = append(all, sessionOf(*k, *v)) }); err != nil {
-		return nil, fmt.Errorf("read sessions: %w", err)
-	}
-	slices.SortFunc(all, func(a, b Session) int {
-		return cmp.Or(cmp.Compare(a.Opened, b.Opened), a.Source.Compare(b.Source), a.Destination.Compare(b.Destination))
-	})
-	return all, nil
-}
-
 // SessionCount counts sessions that are alike.
 type SessionCount struct {
 	// Protocol is an IP protocol number.

@@ -7,10 +7,11 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// set is the rules that hold for pods in one direction and one family, in tiers.
+// set is the rules that hold for pods in one direction and one family.
 type set struct {
-	// tiers are asked in their order: the first that decides has decided. NetworkPolicies are one tier, which decides all that comes to it.
-	tiers []tier
+	// rules have no order: what any of them allows is allowed. So it is with NetworkPolicies; ordered tiers of policies there are in package
+	// evaluate alone.
+	rules []*setRule
 	// unknown is what is allowed those of whom nothing is known, pods what is allowed pods of which nothing is known; made when the set is.
 	unknown, pods *numbered[portList]
 	// asked is the names that rules for egress use.
@@ -30,9 +31,6 @@ func (s *set) enter(generation uint64) {
 	}
 	s.until = generation
 }
-
-// tier is rules whose order does not matter: what any of them allows is allowed.
-type tier struct{ rules []*setRule }
 
 // setRule is a rule as it is for some pods: the peers of one family, and ports of which the pods' own have numbers.
 type setRule struct {
@@ -61,7 +59,6 @@ type containerPort struct {
 func setOf(policies []*policyRules, direction Direction, f family, ports []cluster.ContainerPort) (*set, content) {
 	s := &set{results: map[string]*numbered[portList]{}}
 	d := newDigest(direction.String())
-	var rules []*setRule
 	for _, p := range policies {
 		for _, r := range p.rules[direction] {
 			of := &setRule{rule: r, everybody: r.everybody[f], list: r.lists[f], grants: r.grants}
@@ -77,11 +74,10 @@ func setOf(policies []*policyRules, direction Direction, f family, ports []clust
 			if len(of.grants) == 0 && len(of.named) == 0 {
 				continue
 			}
-			rules = append(rules, of)
+			s.rules = append(s.rules, of)
 			of.sum(d)
 		}
 	}
-	s.tiers = []tier{{rules}}
 	return s, d.content()
 }
 
@@ -137,19 +133,17 @@ const maxResults = 1 << 14
 // allowed gives what the set allows a peer.
 func (s *set) allowed(p *peer, lists *registry[portList], scratch *scratch) *numbered[portList] {
 	key, grants := scratch.key[:0], scratch.grants[:0]
-	for _, t := range s.tiers {
-		for i, r := range t.rules {
-			if !r.matches(p) {
-				continue
-			}
-			key = binary.BigEndian.AppendUint32(key, uint32(i))
-			grants = append(grants, r.grants...)
-			for _, name := range r.named {
-				for _, port := range p.ports {
-					if port.namedPort == name {
-						key = binary.BigEndian.AppendUint32(key, 1<<31|uint32(port.protocol)<<16|uint32(port.number))
-						grants = append(grants, grant{r.rule.policy, port.protocol, port.number, port.number})
-					}
+	for i, r := range s.rules {
+		if !r.matches(p) {
+			continue
+		}
+		key = binary.BigEndian.AppendUint32(key, uint32(i))
+		grants = append(grants, r.grants...)
+		for _, name := range r.named {
+			for _, port := range p.ports {
+				if port.namedPort == name {
+					key = binary.BigEndian.AppendUint32(key, 1<<31|uint32(port.protocol)<<16|uint32(port.number))
+					grants = append(grants, grant{r.rule.policy, port.protocol, port.number, port.number})
 				}
 			}
 		}
@@ -179,10 +173,8 @@ type scratch struct {
 
 // eachCondition calls do with every condition that the set's rules ask for, some several times.
 func (s *set) eachCondition(do func(*condition)) {
-	for _, t := range s.tiers {
-		for _, r := range t.rules {
-			r.eachCondition(do)
-		}
+	for _, r := range s.rules {
+		r.eachCondition(do)
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package evaluate judges traffic by NetworkPolicies the way the documentation of the API words it, one object after the other.
-// It is slow and keeps nothing: what it says explains to people why something is allowed or not, and the tables of package
-// policy are tested against it. It therefore shares no code with what compiles them.
+// It is slow and keeps nothing: `beeline policy explain` tells people its judgements, and the tables of package policy are tested
+// against it. It therefore shares no code with what compiles them.
 //
 // What the documentation leaves to implementations is decided as Beeline decides it: pods in their node's network are
 // addresses and are selected by nothing, ipBlocks hold for the addresses of pods too, pods that have ended are nobody, and a

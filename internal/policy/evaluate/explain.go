@@ -18,7 +18,8 @@ func (n Near) String() string {
 	return fmt.Sprintf("%s allows the port, but not the peer", n.Rule)
 }
 
-// Explain says in a few lines what was decided and why, the summary first and the details after it.
+// Explain says in a few lines what was decided and why, the summary first and the details after it: to who reads of a test that has failed.
+// For users the agent words it.
 func (v Verdict) Explain() []string {
 	if v.Err != nil {
 		return []string{v.Err.Error()}
