@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Every map, each with its one writer. Sizes are upper bounds: entries are allocated when they are made. */
+/*
+ * Every map, each with its one writer. Sizes are upper bounds. Arrays and LRU hashes are allocated whole, of other hashes 16 bytes for each
+ * entry of their size (BPF_F_NO_PREALLOC: the buckets) and then each entry when it is made.
+ */
 #pragma once
 
 #include <linux/bpf.h>

@@ -44,7 +44,7 @@ func FlowDefaults() FlowConfig {
 	return FlowConfig{Flows: FlowsPolicy, FlowsRate: 1000, FlowsSample: 1, FlowsKept: 16384}
 }
 
-// Bounds of what one can ask of flows. An event that is kept takes about 300 bytes.
+// Bounds of what one can ask of flows. An event that is kept takes about 400 bytes, with what the list has in reserve.
 const (
 	maxFlowsRate   = 1000000
 	maxFlowsSample = 1000000

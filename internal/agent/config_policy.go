@@ -27,13 +27,14 @@ type PolicyConfig struct {
 	PolicySizes PolicySizes
 }
 
-// PolicySizes are how many entries the tables of NetworkPolicies have room for. They take memory only for what they hold, but for Sessions.
+// PolicySizes are how many entries the tables of NetworkPolicies have room for. Room costs memory too: 16 bytes for each entry, of Sessions
+// all of it (see datapath.Sizes).
 type PolicySizes struct {
 	// Identities counts addresses: those of pods with single ones of ipBlocks, and as many prefixes.
 	Identities int
 	// Policies counts for each set of rules those whom it names.
 	Policies int
-	// Sessions counts connections of pods that policies select.
+	// Sessions counts connections of pods that policies select, and of those that flows tell of.
 	Sessions int
 }
 

@@ -40,7 +40,8 @@ const (
 	NodePortDSR NodePortMode = "dsr"
 )
 
-// Sizes are how many entries the tables of Services have room for. They take memory only for what they hold.
+// Sizes are how many entries the tables of Services have room for. Room costs memory too: 16 bytes for each entry, of Openings and
+// Affinities all of it (see datapath.Sizes).
 type Sizes struct {
 	// Services counts frontends: each address of each port of a Service. Backends counts them once for each set.
 	Services, Backends int

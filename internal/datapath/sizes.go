@@ -9,9 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sizes are how many entries the maps of Services and of translation have room for. Entries take memory when they are made,
-// except those of Affinities, Openings and Sessions, which push out the least used ones and are allocated at once. 0 is the size that
-// bpf/maps.h gives.
+// Sizes are how many entries the maps of Services, of translation and of policies have room for. 0 is the size that bpf/maps.h gives.
+//
+// Hashes have an array of buckets from the beginning: 16 bytes for each entry that they have room for, rounded up to a power of two.
+// Their entries take memory when they are made, as all of a trie does. Affinities, Openings and Sessions push out the least used
+// entries: they are allocated whole.
 type Sizes struct {
 	// Services counts frontends (--services-max). As many Services can have counters and source ranges.
 	Services uint32

@@ -1,0 +1,142 @@
+package datapath
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+const docsDir = "../../docs"
+
+// tableBelow gives the rows of the first table with this first column below a heading of a page of the documentation, header and all.
+func tableBelow(t *testing.T, page, heading, column string) [][]string {
+	t.Helper()
+	text, err := os.ReadFile(docsDir + "/" + page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(text), "\n## "+heading+"\n")
+	if !ok {
+		t.Fatalf("%s has no heading %q", page, heading)
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	_, table, ok := strings.Cut(section, "\n| "+column+" |")
+	if !ok {
+		t.Fatalf("%s has no table of a %s below %q", page, column, heading)
+	}
+	table, _, _ = strings.Cut("| "+column+" |"+table, "\n\n")
+	var rows [][]string
+	for line := range strings.Lines(table) {
+		if strings.HasPrefix(line, "|---") {
+			continue
+		}
+		var cells []string
+		for _, cell := range strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|") {
+			cells = append(cells, strings.TrimSpace(cell))
+		}
+		rows = append(rows, cells)
+	}
+	return rows
+}
+
+var markedAsCode = regexp.MustCompile("`([a-z0-9_]+)`")
+
+// namesIn gives the words of a cell that are marked as code.
+func namesIn(cell string) []string {
+	var all []string
+	for _, m := range markedAsCode.FindAllStringSubmatch(cell, -1) {
+		all = append(all, m[1])
+	}
+	return all
+}
+
+// compiled gives the names of the programs of both objects, and their maps.
+func compiled(t *testing.T) (programs []string, maps map[string]*ebpf.MapSpec) {
+	t.Helper()
+	maps = map[string]*ebpf.MapSpec{}
+	for _, load := range []func() (*ebpf.CollectionSpec, error){loadBpf, loadDestroy} {
+		spec, err := load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name := range spec.Programs {
+			programs = append(programs, name)
+		}
+		for name, m := range spec.Maps {
+			if !strings.HasPrefix(name, ".rodata") {
+				maps[name] = m
+			}
+		}
+	}
+	return programs, maps
+}
+
+// The table of maps in docs/architecture.md has every map once, no other, and says which of them are not pinned.
+func TestArchitectureTellsOfMaps(t *testing.T) {
+	_, maps := compiled(t)
+	told := map[string]bool{}
+	for _, row := range tableBelow(t, "architecture.md", "Tables", "map")[1:] {
+		for _, name := range namesIn(row[0]) {
+			switch {
+			case maps[name] == nil:
+				t.Errorf("architecture.md tells of %s, which is no map", name)
+			case told[name]:
+				t.Errorf("architecture.md tells of %s twice", name)
+			}
+			told[name] = true
+			if pinned, says := slices.Contains(pinnedMaps, name), !strings.Contains(row[1], "not pinned"); pinned != says {
+				t.Errorf("architecture.md: %s is pinned: %t; the table says %t", name, pinned, says)
+			}
+		}
+	}
+	for name := range maps {
+		if !told[name] {
+			t.Errorf("architecture.md does not tell of map %s", name)
+		}
+	}
+}
+
+// The table of hooks in docs/architecture.md has every program once, and no other.
+func TestArchitectureTellsOfPrograms(t *testing.T) {
+	programs, _ := compiled(t)
+	var told []string
+	for _, row := range tableBelow(t, "architecture.md", "What a packet meets", "hook")[1:] {
+		told = append(told, namesIn(row[1])...)
+	}
+	slices.Sort(programs)
+	slices.Sort(told)
+	if !slices.Equal(programs, told) {
+		t.Errorf("architecture.md tells of the programs %v, there are %v", told, programs)
+	}
+}
+
+// The alert that docs/operations.md advises is about every map that refuses what is new when it is full, and no other: arrays are always
+// full, and others push out what is least used.
+func TestAlertIsAboutMapsThatRefuse(t *testing.T) {
+	text, err := os.ReadFile(docsDir + "/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	alert := regexp.MustCompile(`beeline_map_entries\{map=~"([a-z_|]+)"\}`).FindSubmatch(text)
+	if alert == nil {
+		t.Fatal("operations.md advises no alert by beeline_map_entries")
+	}
+	_, maps := compiled(t)
+	var want []string
+	for _, name := range slices.Concat(pinnedMaps, privateMaps) {
+		switch maps[name].Type {
+		case ebpf.Hash, ebpf.PerCPUHash, ebpf.LPMTrie, ebpf.DevMapHash:
+			want = append(want, name)
+		}
+	}
+	got := strings.Split(string(alert[1]), "|")
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(want, got) {
+		t.Errorf("the alert is about %v, maps that refuse when full are %v", got, want)
+	}
+}
