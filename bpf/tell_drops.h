@@ -2,7 +2,7 @@
 /* No packet's: what the agent runs about drops, so that the last ones of a kind are told of too. */
 #pragma once
 
-#include "lib/flow.h"
+#include "lib/flow_drop.h"
 
 /* As many CPUs as Linux can be built for, on x86. */
 #define TELL_CPUS_MAX 8192
@@ -31,7 +31,8 @@ static long tell_drop(__u32 index, void *none)
 		return 1;
 	flow_fill_drops(e, d, 0, 0);
 	/* Whoever tells of a drop here meanwhile says so first. What was read may be of two kinds then, and is not told. */
-	packets = __sync_val_compare_and_swap(&d->told, told, now) == told ? __sync_lock_test_and_set(&d->packets, 0) : 0;
+	packets =
+		__sync_val_compare_and_swap(&d->told, told, now) == told ? __sync_lock_test_and_set(&d->packets, 0) : 0;
 	if (!packets) {
 		bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP);
 		return 0;

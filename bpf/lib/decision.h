@@ -2,6 +2,7 @@
 /* Decisions that are made once and kept for the packets that follow. */
 #pragma once
 
+#include "hash.h"
 #include "packet.h"
 #include "permit.h"
 
@@ -24,7 +25,7 @@ static __always_inline __u32 decision_generation(void)
 static __always_inline __u32 decision_index(const struct address *source, const struct address *destination)
 {
 	/* Neighbouring addresses differ in their last word: spread its bits (Knuth's multiplicative hash). */
-	__u32 hash = (source->word[3] * 0x9e3779b1 ^ destination->word[3]) * 0x9e3779b1;
+	__u32 hash = (source->word[3] * HASH_MULTIPLIER ^ destination->word[3]) * HASH_MULTIPLIER;
 
 	_Static_assert(DECISIONS_MAX == 1 << 8, "the index has 8 bits");
 	return hash >> 24;

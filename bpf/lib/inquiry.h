@@ -3,7 +3,7 @@
 #pragma once
 
 #include "connection.h"
-#include "flow.h"
+#include "flow_drop.h"
 #include "fragment.h"
 #include "icmp.h"
 #include "packet.h"

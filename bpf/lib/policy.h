@@ -4,6 +4,7 @@
 
 #include "../config.h"
 #include "address.h"
+#include "hash.h"
 #include "verdict.h"
 
 /* Whether anything is tracked at all. Without, the verifier takes out what asks this first. */
@@ -49,7 +50,7 @@ static __always_inline __u32 policy_identities(void)
 /* The place in `identified` of an address; programs on one CPU do not interrupt each other. As decision_index, with two words of IPv6. */
 static __always_inline struct identified *policy_identified(const struct address *a)
 {
-	__u32 index = (a->word[2] * 0x9e3779b1 ^ a->word[3]) * 0x9e3779b1 >> 22;
+	__u32 index = (a->word[2] * HASH_MULTIPLIER ^ a->word[3]) * HASH_MULTIPLIER >> 22;
 
 	_Static_assert(IDENTIFIED_MAX == 1 << 10, "the index has 10 bits");
 	return bpf_map_lookup_elem(&identified, &index);
@@ -125,8 +126,8 @@ static __always_inline __u32 policy_what(__u8 protocol, __be16 port, __u32 known
 /* The place in `rulings` of a question; programs on one CPU do not interrupt each other. */
 static __always_inline struct ruling *policy_ruling(__u32 set, __u32 identity, __u32 what)
 {
-	__u32 hash = (set * 0x9e3779b1 ^ identity) * 0x9e3779b1 ^ what; /* Knuth's multiplicative hash */
-	__u32 index = hash * 0x9e3779b1 >> 24;
+	__u32 hash = (set * HASH_MULTIPLIER ^ identity) * HASH_MULTIPLIER ^ what;
+	__u32 index = hash * HASH_MULTIPLIER >> 24;
 
 	_Static_assert(RULINGS_MAX == 1 << 8, "the index has 8 bits");
 	return bpf_map_lookup_elem(&rulings, &index);

@@ -13,6 +13,8 @@
 #pragma once
 
 #include "flow.h"
+#include "hash.h"
+#include "session_key.h"
 
 /* Where a tuple has its protocol, with the padding: a word that is written at once. 0: there is no session. */
 static __always_inline __u32 *young_protocol(struct young_session *y)
@@ -26,13 +28,13 @@ static __always_inline __u32 *young_protocol(struct young_session *y)
 static __always_inline __u32 young_index(const struct tuple *key)
 {
 	const __u32 *source = key->source.word, *destination = key->destination.word;
-	__u32 hash = source[2] * 0x9e3779b1 ^ source[3]; /* Knuth's multiplicative hash */
+	__u32 hash = source[2] * HASH_MULTIPLIER ^ source[3];
 
-	hash = hash * 0x9e3779b1 ^ destination[2];
-	hash = hash * 0x9e3779b1 ^ destination[3];
-	hash = hash * 0x9e3779b1 ^ ((__u32)key->source_port << 16 | key->destination_port);
+	hash = hash * HASH_MULTIPLIER ^ destination[2];
+	hash = hash * HASH_MULTIPLIER ^ destination[3];
+	hash = hash * HASH_MULTIPLIER ^ ((__u32)key->source_port << 16 | key->destination_port);
 	_Static_assert(YOUNG_SESSIONS_MAX == 1 << 10, "the index has 10 bits");
-	return hash * 0x9e3779b1 >> 22;
+	return hash * HASH_MULTIPLIER >> 22;
 }
 
 /* The place with an index; NULL cannot be: every index has its element, unless nothing is tracked. */
@@ -57,14 +59,6 @@ static __always_inline struct young_session *young_find(const struct tuple *key)
 	struct young_session *y = young_place(&index);
 
 	return y && young_is(y, key) ? y : 0;
-}
-
-/* TCP: whether both ends have ended it, or one at once. */
-static __always_inline bool session_is_over(__u32 flags)
-{
-	const __u32 both = SESSION_FIN | SESSION_ANSWER_FIN;
-
-	return flags & SESSION_RESET || (flags & both) == both;
 }
 
 /* What young_session.waiting counts: CLOCK_MONOTONIC in units of 2^30 ns. */

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What is told of drops: those that are alike share an event, and a CPU tells of so many a second. The packet is read once more for it, as
+ * far as it can be.
+ */
+#pragma once
+
+#include "flow.h"
+
+/* Tells drops apart: by the packet's tuple, the reason and the program. */
+static __always_inline __u32 flow_hash(const struct tuple *t, __u32 what)
+{
+	__u32 hash = flow_mix(what, t->protocol);
+
+	for (int i = 0; i < 4; i++)
+		hash = flow_mix(flow_mix(hash, t->source.word[i]), t->destination.word[i]);
+	hash = flow_mix(hash, (__u32)t->source_port << 16 | t->destination_port);
+	return flow_mix(hash, 0); /* the ports' upper bits reach the index only by another round */
+}
+
+/*
+ * Whether this CPU may tell of another drop. Each one uses up its part of a second, which may be a second ahead of the
+ * clock: after that much of a burst, what is told is a sample spread evenly over the drops.
+ */
+static __always_inline bool flow_allowed(__u64 now)
+{
+	__u32 zero = 0;
+	__u64 *used = bpf_map_lookup_elem(&flow_allowance, &zero);
+
+	if (!used)
+		return false;
+	if (*used < now)
+		*used = now;
+	if (*used - now >= FLOW_INTERVAL)
+		return false;
+	*used += FLOW_INTERVAL / config_flows_rate;
+	return true;
+}
+
+/* What a drop was, in one argument. */
+static __always_inline __u32 flow_what(enum program program, enum drop_reason reason)
+{
+	return reason | program << 8;
+}
+
+/* Fills the event about drops that are alike, but for its time and kind: so many packets, with so many bytes. */
+static __always_inline void flow_fill_drops(struct flow_event *e, const struct flow_drop *d, __u64 packets, __u64 bytes)
+{
+	e->opened = 0;
+	e->tuple = d->tuple;
+	e->packets[0] = packets;
+	e->bytes[0] = bytes;
+	e->packets[1] = e->bytes[1] = 0;
+	e->ifindex = d->ifindex;
+	e->source = d->source;
+	e->destination = d->destination;
+	e->ingress = e->egress = 0;
+	e->reason = d->reason;
+	e->program = d->program;
+	e->tcp_flags = d->tcp_flags;
+	e->first = 0;
+	__builtin_memset(e->padding, 0, sizeof(e->padding));
+}
+
+/*
+ * Tells of a drop, unless the same one has been told of within the second: then it is counted, and told with the next one
+ * of its kind, or by tell_drops. `bytes` are those of the packet with its link-layer header. The result means nothing.
+ */
+static __noinline int flow_dropped(const struct tuple *t, __u32 what, __u32 tcp_flags, __u32 bytes, __u32 ifindex)
+{
+	__u32 hash = flow_hash(t, what), index = hash >> 24;
+	struct flow_drop *d = bpf_map_lookup_elem(&flow_drops, &index);
+	__u64 now = bpf_ktime_get_ns(), packets, all;
+	struct flow_event *e;
+	bool known;
+
+	_Static_assert(FLOW_DROPS_MAX == 1 << 8, "the index has 8 bits");
+	if (config_flows == FLOWS_OFF || !d)
+		return 0;
+	known = d->told && d->hash == hash;
+	if (known && now - d->told < FLOW_INTERVAL) {
+		__sync_fetch_and_add(&d->packets, 1); /* tell_drops may be taking them on another CPU */
+		__sync_fetch_and_add(&d->bytes, bytes);
+		return 0;
+	}
+	if (!flow_allowed(now)) {
+		flow_lose(FLOW_DROPPED, FLOW_LOSS_LIMITED, 1);
+		return 0;
+	}
+	e = flow_reserve(FLOW_DROPPED);
+	if (!e)
+		return 0;
+	__sync_lock_test_and_set(&d->told,
+				 now); /* before anything else of it changes: so tell_drops sees that it does */
+	packets = __sync_lock_test_and_set(&d->packets, 0);
+	all = __sync_lock_test_and_set(&d->bytes, 0);
+	if (!known) {
+		if (packets)
+			flow_lose(FLOW_DROPPED, FLOW_LOSS_FORGOTTEN, packets);
+		packets = all = 0;
+		d->hash = hash;
+		d->tuple = *t;
+		d->reason = what & 0xff;
+		d->program = what >> 8;
+	}
+	d->ifindex = ifindex;
+	d->source = policy_identity(&t->source, POLICY_BY_ALL);
+	d->destination = policy_identity(&t->destination, POLICY_BY_ALL);
+	d->tcp_flags = tcp_flags;
+	flow_fill_drops(e, d, packets + 1, all + bytes);
+	flow_submit(e);
+	return 0;
+}
+
+/* Sets the ports, of protocols that have them, and the flags of TCP. */
+static __always_inline void flow_read_ports(struct __sk_buff *skb, struct transport *t)
+{
+	__u8 protocol = t->tuple.protocol;
+	struct transport_header h = {};
+
+	if (protocol == PROTOCOL_TCP) {
+		if (bpf_skb_load_bytes(skb, t->offset, &h, TRANSPORT_TCP_LENGTH))
+			return;
+	} else if (protocol == PROTOCOL_UDP || protocol == PROTOCOL_SCTP || transport_is_icmp(protocol)) {
+		if (bpf_skb_load_bytes(skb, t->offset, &h, TRANSPORT_OTHER_LENGTH))
+			return;
+	} else {
+		return;
+	}
+	if (protocol == PROTOCOL_SCTP) { /* RFC 9260, 3.1: where TCP has them */
+		t->tuple.source_port = h.source;
+		t->tuple.destination_port = h.destination;
+		return;
+	}
+	transport_take(t, &h);
+	if (t->kind == TRANSPORT_ERROR) /* what ICMP errors have there are no ports */
+		t->tuple.source_port = t->tuple.destination_port = 0;
+}
+
+/*
+ * Reads as much of the packet as there is; the rest is 0. Not by the pointers of struct packet: what dropped it may have
+ * moved it. Of what was translated already these are the new addresses.
+ */
+static __always_inline void flow_read(struct __sk_buff *skb, struct transport *t)
+{
+	__builtin_memset(t, 0, sizeof(*t));
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
+
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.version != 4)
+			return;
+		address_from_ipv4(&t->tuple.source, ip.saddr);
+		address_from_ipv4(&t->tuple.destination, ip.daddr);
+		t->tuple.protocol = ip.protocol;
+		if (ip.ihl < 5)
+			return;
+		t->offset = ETH_HLEN + ip.ihl * 4;
+		transport_ipv4_pieces(t, ip.frag_off, ip.id);
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr ip;
+
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.version != 6)
+			return;
+		address_from_ipv6(&t->tuple.source, &ip.saddr);
+		address_from_ipv6(&t->tuple.destination, &ip.daddr);
+		t->tuple.protocol = ip.nexthdr;
+		t->offset = ETH_HLEN + sizeof(ip);
+		if (!transport_has_ports(t->tuple.protocol) && !transport_skip_extensions(skb, t))
+			return;
+	}
+	if (t->offset && t->kind != TRANSPORT_PIECE)
+		flow_read_ports(skb, t);
+}
+
+/* Tells of the drop of a packet of a tc program. The result means nothing. */
+SEPARATE int flow_packet_dropped(struct __sk_buff *skb, __u32 what)
+{
+	struct transport t;
+
+	flow_read(skb, &t);
+	return flow_dropped(&t.tuple, what, t.flags, skb->len, skb->ifindex);
+}
