@@ -112,7 +112,7 @@ func (a *Agent) readFlows(ctx context.Context) error {
 	return nil
 }
 
-// nameLocals hands over the pods of this node as they are now, or leaves them as they were a moment ago: reading must not
+// nameLocals hands over the pods and addresses of this node as they are now, or leaves them as they were a moment ago: reading must not
 // wait for a reconciliation, since the datapath has room for little more than what comes meanwhile.
 func (a *Agent) nameLocals() {
 	if !a.mu.TryLock() {
@@ -124,6 +124,7 @@ func (a *Agent) nameLocals() {
 		locals = append(locals, flow.Local{Pod: policyPodOf(e).Pod, Addresses: e.Addresses, Device: e.HostIfIndex})
 	}
 	a.flows.names.SetLocals(locals)
+	a.flows.names.SetAddresses(a.current.services.HostPortAddresses)
 }
 
 // add tells of events.

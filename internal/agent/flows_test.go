@@ -77,6 +77,19 @@ func TestNameLocalsDoesNotWait(t *testing.T) {
 	}
 }
 
+// What this node has beside its Node's addresses is the node too: a pod that asks NodeLocal DNS talks with its own node.
+func TestFlowsNameTheNodesAddresses(t *testing.T) {
+	a := flowAgent(FlowsAll)
+	a.current.services.HostPortAddresses = []netip.Addr{netip.MustParseAddr("169.254.20.10")}
+	a.nameLocals()
+	asking := quiet(1)
+	asking.Destination = netip.MustParseAddrPort("169.254.20.10:53")
+	a.sessionExpired(asking, time.Time{})
+	if f := a.flows.log.Last(flow.Filter{}, 0)[0].Flow(); f.Destination.Kind != api.FlowEndNode || f.Destination.Node != f.Source.Node {
+		t.Errorf("flow %+v", f)
+	}
+}
+
 func TestFollowFlows(t *testing.T) {
 	a := flowAgent(FlowsAll)
 	a.sessionExpired(quiet(1), time.Time{})

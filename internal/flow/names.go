@@ -63,6 +63,9 @@ type Names struct {
 	nodes   map[netip.Addr]*Owner
 	locals  map[netip.Addr]*Owner
 	devices map[int]*Owner
+	// own is this node with the addresses that it knows itself.
+	own          *Owner
+	ownAddresses []netip.Addr
 	// frontends are Services by their addresses and ports, serviceAddresses by their addresses alone.
 	frontends        map[port]*Owner
 	serviceAddresses map[netip.Addr]*Owner
@@ -90,6 +93,7 @@ func NewNames(node string) *Names {
 		serviceAddresses: map[netip.Addr]*Owner{},
 		endpoints:        map[port][]cluster.Key{},
 		policies:         map[policy.Policy]string{},
+		own:              &Owner{OwnerNode, cluster.Key{Name: node}, node},
 	}
 }
 
@@ -115,6 +119,13 @@ func (n *Names) SetLocals(all []Local) {
 		}
 	}
 	n.locals, n.devices = locals, devices
+}
+
+// SetAddresses hands over the addresses of this node, sorted, which must not be changed any more: there may be more than its Node has.
+func (n *Names) SetAddresses(all []netip.Addr) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ownAddresses = all
 }
 
 // SetPolicies hands over the names of policies by their numbers. Those that are not there any more keep their names: numbers are
@@ -172,6 +183,9 @@ func (n *Names) end(at netip.AddrPort, protocol uint8) End {
 		return End{Owner: owner}
 	}
 	owner := n.nodes[a]
+	if _, found := slices.BinarySearchFunc(n.ownAddresses, a, netip.Addr.Compare); found {
+		owner = n.own
+	}
 	if owner != nil {
 		if s := n.frontends[port{number: where.number, protocol: where.protocol}]; s != nil {
 			return End{owner, []cluster.Key{s.Key}}

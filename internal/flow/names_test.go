@@ -159,6 +159,21 @@ func TestNamesOfThisNode(t *testing.T) {
 	}
 }
 
+// The node has addresses that its Node does not name. Who has one of its own is not the node.
+func TestNamesOfThisNodesAddresses(t *testing.T) {
+	n := NewNames("a")
+	n.Deliver(world())
+	n.SetAddresses([]netip.Addr{addr("10.1.2.2"), addr("127.0.0.1"), addr("169.254.20.10"), addr("192.0.2.2")})
+	for e, want := range map[string]string{
+		"169.254.20.10:53": "node /a@a", "169.254.20.10:30432": "node /a@a of shop/db", "169.254.20.11:53": nobody,
+		"10.1.2.2:15432": "pod shop/db-0@b of shop/db", "192.0.2.2:80": "node /a@a", "172.30.0.1:80": "node /a@a",
+	} {
+		if got := who(n, noon, e, cluster.TCP); got != want {
+			t.Errorf("%s is %q, expected %q", e, got, want)
+		}
+	}
+}
+
 func TestRecordFlow(t *testing.T) {
 	n := NewNames("a")
 	n.Deliver(world())

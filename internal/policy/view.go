@@ -3,6 +3,7 @@ package policy
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
@@ -51,7 +52,7 @@ func (l Local) Named(s *cluster.Snapshot) Local {
 
 // View gives a snapshot with the pods of a node as the node has them, which knows their addresses first; those that the cluster has
 // not told of come without labels. Of several pods of one name, that of the cluster's Pod comes first, even if it is of another node;
-// without a node's name, only those that are here come.
+// without a node's name, only those that are here come. The Node has all addresses of the node, as Compile takes them.
 func (l Local) View(s *cluster.Snapshot, node string) *cluster.Snapshot {
 	here := map[cluster.Key]bool{}
 	taken := map[netip.Addr]bool{}
@@ -88,8 +89,29 @@ func (l Local) View(s *cluster.Snapshot, node string) *cluster.Snapshot {
 	}
 	with.Pods = append(with.Pods, untold...)
 	slices.SortStableFunc(with.Pods, func(x, y *cluster.Pod) int { return x.Key().Compare(y.Key()) })
+	with.Nodes = l.nodes(s.Nodes, node)
 	return &with
 }
 
 // mayBeOf tells whether a pod is of a node, as far as the cluster has told where it is.
 func mayBeOf(node string, p *cluster.Pod) bool { return p.Node == "" || p.Node == node }
+
+// nodes gives the nodes with one of this name that has the addresses known here too.
+func (l Local) nodes(all []cluster.Node, name string) []cluster.Node {
+	if name == "" || len(l.Addresses) == 0 {
+		return all
+	}
+	all = slices.Clone(all)
+	at, found := slices.BinarySearchFunc(all, name, func(n cluster.Node, name string) int { return strings.Compare(n.Name, name) })
+	if !found {
+		all = slices.Insert(all, at, cluster.Node{Name: name})
+	}
+	own := &all[at]
+	own.Addresses = slices.Clone(own.Addresses)
+	for _, a := range l.Addresses {
+		if a = a.Unmap(); !slices.Contains(own.Addresses, a) {
+			own.Addresses = append(own.Addresses, a)
+		}
+	}
+	return all
+}

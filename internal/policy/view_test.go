@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/policy/evaluate"
 )
 
 // A node knows the addresses of its pods before the cluster does, and an address is that of the pod that has it now.
@@ -60,6 +61,42 @@ func TestView(t *testing.T) {
 	}
 	if len(dbs) != 1 || dbs[0].UID != "earlier" {
 		t.Errorf("the pods here named db are %+v", dbs)
+	}
+}
+
+// All addresses of the node are its Node's, as they are for the tables: NodeLocal DNS has one that no Node object names. A node of which
+// the cluster has not told has them too.
+func TestViewHasTheNodesAddresses(t *testing.T) {
+	s := objects(t, theCast+`
+---
+kind: NetworkPolicy
+metadata: {namespace: shop, name: closed}
+spec: {podSelector: {}, policyTypes: [Ingress, Egress]}
+`)
+	local := Local{Addresses: addrs("169.254.20.10", "192.168.60.11"), Pods: []LocalPod{
+		{Pod: cluster.Key{Namespace: "shop", Name: "web"}, Addresses: addrs("10.1.1.2")},
+	}}
+	for _, node := range []string{"n1", "n0", "n9"} {
+		local := local
+		if node != "n1" {
+			local.Addresses = local.Addresses[:1] // the other one is n1's
+		}
+		tables, _ := NewCompiler(node).Compile(s, local)
+		for _, a := range local.Addresses {
+			traffic := evaluate.Traffic{
+				Source: evaluate.Endpoint{Pod: local.Pods[0].Pod}, Destination: evaluate.Endpoint{Address: a}, Protocol: cluster.UDP, Port: 53,
+			}
+			compiled, _ := tables.Verdict(tables.Pods[addr("10.1.1.2")], Egress, a, uint8(cluster.UDP), 53)
+			if v := evaluate.Evaluate(local.View(s, node), traffic); v.Err != nil || !v.Egress.Allowed || v.Egress.Allowed != compiled {
+				t.Errorf("%s at %s: %v, and the tables say %t", a, node, v.Explain(), compiled)
+			}
+		}
+	}
+	if len(s.Nodes) != 2 || len(s.Nodes[0].Addresses) != 1 {
+		t.Errorf("the snapshot has changed: %+v", s.Nodes)
+	}
+	if nodes := local.View(s, "").Nodes; !cluster.Same(nodes, s.Nodes) {
+		t.Errorf("nodes of a view of no node: %+v", nodes)
 	}
 }
 
