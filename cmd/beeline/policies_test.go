@@ -80,6 +80,28 @@ func TestPolicyExplain(t *testing.T) {
 	}
 }
 
+// What policies see instead of the other end stands beside what they say, and a backend that gets no connection is marked.
+func TestPolicyExplainForwarded(t *testing.T) {
+	allowed := api.PolicyJudgement{Pod: "shop/a", Allowed: true, Reason: "a rule allows it"}
+	denied := api.PolicyJudgement{Pod: "shop/web", Reason: "no rule allows it"}
+	answer := &api.PolicyAnswer{Allowed: true, Ways: []api.PolicyWay{
+		{From: "shop/a", To: "b port 8080/TCP", Service: "shop/web", SentTo: "192.0.2.2:30080", SeenAs: "192.0.2.2", Allowed: true, Egress: allowed, Ingress: allowed},
+		{From: "shop/a", To: "c port 8080/TCP", Service: "shop/web", SentTo: "192.0.2.2:30080", Unused: true, Egress: api.PolicyJudgement{Allowed: true, Reason: "none"}, Ingress: denied},
+	}}
+	code, stdout, stderr := beeline(t, "policy", "explain", "--socket", (&judge{answer: answer}).socket(t), "shop/a", "192.0.2.2:30080")
+	want := `shop/a to b port 8080/TCP, a backend of Service shop/web: allowed
+  egress of shop/a to 192.0.2.2:30080: allowed: a rule allows it
+  ingress of shop/a from 192.0.2.2: allowed: a rule allows it
+
+shop/a to c port 8080/TCP, a backend of Service shop/web that gets none of these connections as things are: NOT ALLOWED
+  egress: allowed: none
+  ingress of shop/web: not allowed: no rule allows it
+`
+	if code != 0 || stdout != want {
+		t.Errorf("exit code %d, %s, printed\n%s\nwant\n%s", code, stderr, stdout, want)
+	}
+}
+
 // Without an agent there is no answer, which is not a no.
 func TestPolicyExplainWithoutAgent(t *testing.T) {
 	code, _, stderr := beeline(t, "policy", "explain", "--socket", filepath.Join(t.TempDir(), "none.sock"), "shop/a", "shop/b:80")

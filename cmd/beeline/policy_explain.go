@@ -43,7 +43,9 @@ func newPolicyExplainCommand(e env) *cobra.Command {
 FROM is a pod as NAMESPACE/NAME, an address, or "node" for the node of the other end.
 TO is the same with a port, by number or name: shop/web:80, 10.1.0.7:443, [fd00::7]:443.
 NAMESPACE/NAME may also be a Service, if no pod has that name: each of its backends is asked about. So it is with an address of a
-Service, and with a node's address and a port that a Service has on all nodes.
+Service, and with a node's address and a port that a Service has on all nodes. Each end's policies are asked about what they see: behind
+another node's port that is the node, for the sender, and for a backend that is not on it. A backend that gets none of these connections,
+since it is not ready or a traffic policy keeps them elsewhere, decides nothing.
 
 No packet is sent: the agent of this node answers by the pods, namespaces and policies that it knows.
 The exit code is 0 if it is allowed, 1 if not, and 2 if there is no answer.`
@@ -105,22 +107,32 @@ func printAnswer(w io.Writer, a *api.PolicyAnswer) error {
 		if way.Service != "" {
 			to += ", a backend of Service " + way.Service
 		}
+		if way.Unused {
+			to += " that gets none of these connections as things are"
+		}
 		fmt.Fprintf(w, "%s to %s: %s\n", way.From, to, verdict)
-		printJudgement(w, api.DirectionEgress, way.Egress)
-		printJudgement(w, api.DirectionIngress, way.Ingress)
+		sentTo, seenAs := "", ""
+		if way.SentTo != "" {
+			sentTo = " to " + way.SentTo
+		}
+		if way.SeenAs != "" {
+			seenAs = " from " + way.SeenAs
+		}
+		printJudgement(w, api.DirectionEgress, sentTo, way.Egress)
+		printJudgement(w, api.DirectionIngress, seenAs, way.Ingress)
 	}
 	return nil
 }
 
-// printJudgement says what one end's policies say, and who says it.
-func printJudgement(w io.Writer, direction string, j api.PolicyJudgement) {
+// printJudgement says what one end's policies say, and who says it; other is what they see of the other end, if that is not its own.
+func printJudgement(w io.Writer, direction, other string, j api.PolicyJudgement) {
 	verdict := "allowed"
 	if !j.Allowed {
 		verdict = "not allowed"
 	}
 	of := ""
 	if j.Pod != "" {
-		of = " of " + j.Pod
+		of = " of " + j.Pod + other
 	}
 	fmt.Fprintf(w, "  %s%s: %s: %s\n", direction, of, verdict, j.Reason)
 	for _, rule := range j.Rules {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,12 @@ func (a *Agent) ExplainPolicy(_ context.Context, q api.PolicyQuestion) (*api.Pol
 	if snapshot == nil || !knownPolicies(snapshot) {
 		return nil, api.Errorf(api.CodeNotReady, "node %s does not know the cluster's NetworkPolicies yet", a.config.NodeName)
 	}
-	x := explainer{node: a.config.NodeName, snapshot: local.View(snapshot, a.config.NodeName), stackServices: a.ways.services != ServicesEBPF, closed: a.policies.current().closed}
+	x := explainer{
+		snapshot: local.View(snapshot, a.config.NodeName), told: snapshot, node: a.config.NodeName,
+		services: a.ways.services, nodePorts: a.config.NodePortAddresses,
+		direct: a.config.NodePortMode == NodePortDSR && a.ways.routing == RoutingEBPF && a.config.Tunnel != TunnelVXLAN,
+		closed: a.policies.current().closed,
+	}
 	answer, err := x.answer(q)
 	var refused *api.Error
 	if err != nil && !errors.As(err, &refused) {
@@ -35,10 +41,16 @@ func (a *Agent) ExplainPolicy(_ context.Context, q api.PolicyQuestion) (*api.Pol
 // explainer answers questions about one snapshot.
 type explainer struct {
 	snapshot *cluster.Snapshot
+	// told is the same without what this node knows of itself.
+	told *cluster.Snapshot
 	// node is the name of this one.
 	node string
-	// stackServices says that backends are chosen by the host's stack, behind the programs at the sender.
-	stackServices bool
+	// services says who chooses backends: if not the datapath, then the host's stack behind the programs at the sender.
+	services Services
+	// nodePorts are the networks on whose addresses NodePorts answer; none means the addresses that Nodes have.
+	nodePorts []netip.Prefix
+	// direct says that backends of other nodes may answer clients of the world directly (DSR).
+	direct bool
 	// closed says why pods of this node are closed in a direction.
 	closed map[closedPod]string
 }
@@ -55,7 +67,7 @@ func (x explainer) answer(q api.PolicyQuestion) (*api.PolicyAnswer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("source: %w", err)
 	}
-	ways, err := x.destinations(q, protocol)
+	ways, err := x.destinations(from, q, protocol)
 	if err != nil {
 		return nil, fmt.Errorf("destination: %w", err)
 	}
@@ -65,29 +77,37 @@ func (x explainer) answer(q api.PolicyQuestion) (*api.PolicyAnswer, error) {
 		if err != nil {
 			return nil, err
 		}
-		way.From, way.To, way.Service = x.describe(from, q.From), x.describe(to.end, q.To), to.service
+		if to.again && (way.Allowed || !answer.Ways[len(answer.Ways)-1].Allowed) {
+			continue // another way to the same backend, which decides nothing
+		}
+		way.From, way.To, way.Service, way.Unused = x.describe(from, q.From), x.describe(to.end, q.To), to.service, to.unused
 		if to.port != 0 {
 			way.To += fmt.Sprintf(" port %d/%s", to.port, q.Protocol)
 		}
 		answer.Ways = append(answer.Ways, way)
-		answer.Allowed = answer.Allowed && way.Allowed
+		answer.Allowed = answer.Allowed && (way.Allowed || way.Unused)
 	}
 	return answer, nil
 }
 
-// way judges one connection. Where the stack chooses the backend, the sender's policies have seen the Service's address.
+// way judges one connection: each end's policies by what they see of the other one.
 func (x explainer) way(from evaluate.Endpoint, to destination, protocol cluster.Protocol) (api.PolicyWay, error) {
-	t := evaluate.Traffic{Source: from, Destination: to.end, Protocol: protocol, Port: to.port}
-	v := evaluate.Evaluate(x.snapshot, t)
-	if v.Err == nil && to.asked.IsValid() && x.stackServices {
-		t.Destination, t.Port = evaluate.Endpoint{Address: to.asked.Addr()}, to.asked.Port()
-		before := evaluate.Evaluate(x.snapshot, t)
-		v.Egress, v.Err = before.Egress, before.Err
+	sent := evaluate.Traffic{Source: from, Destination: to.end, Protocol: protocol, Port: to.port}
+	arrives := sent
+	var way api.PolicyWay
+	if to.sentTo.IsValid() {
+		sent.Destination, sent.Port = evaluate.Endpoint{Address: to.sentTo.Addr()}, to.sentTo.Port()
+		way.SentTo = to.sentTo.String()
 	}
-	if v.Err != nil {
-		return api.PolicyWay{}, v.Err
+	if to.seen != (evaluate.Endpoint{}) {
+		arrives.Source = to.seen
+		way.SeenAs = to.seen.Address.String()
 	}
-	way := api.PolicyWay{Egress: x.judgement(v.Egress), Ingress: x.judgement(v.Ingress)}
+	before, behind := evaluate.Evaluate(x.snapshot, sent), evaluate.Evaluate(x.snapshot, arrives)
+	if err := cmp.Or(before.Err, behind.Err); err != nil {
+		return api.PolicyWay{}, err
+	}
+	way.Egress, way.Ingress = x.judgement(before.Egress), x.judgement(behind.Ingress)
 	way.Allowed = way.Egress.Allowed && way.Ingress.Allowed
 	return way, nil
 }
@@ -116,13 +136,20 @@ func (x explainer) judgement(j evaluate.Judgement) api.PolicyJudgement {
 type destination struct {
 	end  evaluate.Endpoint
 	port uint16
-	// service is the Service whose backend it is, and asked the Service's address and port; empty for other destinations.
+	// service is the Service whose backend it is; empty for other destinations.
 	service string
-	asked   netip.AddrPort
+	// sentTo is what the sender's policies see as the destination, if that is not end.
+	sentTo netip.AddrPort
+	// seen is what the receiver's policies see as the source, if that is not who sends.
+	seen evaluate.Endpoint
+	// unused says that the Service gives the backend no connection of the sender's.
+	unused bool
+	// again says that the destination before is the same one by another way.
+	again bool
 }
 
 // destinations finds out where the connections go: to one place, or to each backend of a Service.
-func (x explainer) destinations(q api.PolicyQuestion, protocol cluster.Protocol) ([]destination, error) {
+func (x explainer) destinations(from evaluate.Endpoint, q api.PolicyQuestion, protocol cluster.Protocol) ([]destination, error) {
 	withoutPorts := !slices.Contains(api.Protocols, q.Protocol)
 	if (q.Port == "") != withoutPorts {
 		if withoutPorts {
@@ -131,7 +158,7 @@ func (x explainer) destinations(q api.PolicyQuestion, protocol cluster.Protocol)
 		return nil, fmt.Errorf("a port is needed, as in %s:80", q.To)
 	}
 	if s := x.serviceOf(q.To, q.Port, protocol); s != nil && !withoutPorts {
-		return x.backends(s, q, protocol)
+		return x.backends(from, s, q)
 	}
 	end, err := x.end(q.To)
 	if err != nil {

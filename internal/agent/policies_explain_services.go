@@ -8,6 +8,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
+	"github.com/beeline-cni/beeline/internal/service"
 )
 
 // askedService is a Service that a destination means.
@@ -15,10 +16,11 @@ type askedService struct {
 	*cluster.Service
 	// port is that of the Service which is asked about; nil if it has none like that.
 	port *cluster.ServicePort
-	// at is where it is asked for; without an address for one that has none.
-	at netip.AddrPort
-	// byName says that it was named: then any of its addresses may be used.
-	byName bool
+	// at are where it is asked for: one place, or all of its cluster IPs if it was named.
+	at   []netip.AddrPort
+	kind service.Kind
+	// node is the one whose NodePort it is.
+	node string
 }
 
 // serviceOf finds the Service that a destination means: by a name that no pod has, by one of its addresses, or by a node's address and
@@ -30,30 +32,69 @@ func (x explainer) serviceOf(to, port string, protocol cluster.Protocol) *askedS
 	}
 	address = address.WithZone("").Unmap()
 	for _, s := range x.snapshot.Services {
-		if !slices.Contains(slices.Concat(s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs), address) {
+		kind, is := addressOf(s, address)
+		if !is {
 			continue
 		}
-		asked := &askedService{Service: s, port: portOf(s, port, protocol)}
+		asked := &askedService{Service: s, port: portOf(s, port, protocol), kind: kind}
 		if asked.port != nil {
-			asked.at = netip.AddrPortFrom(address, asked.port.Number)
+			asked.at = []netip.AddrPort{netip.AddrPortFrom(address, asked.port.Number)}
 			return asked
 		}
-		if slices.Contains(s.ClusterIPs, address) {
+		if kind == service.KindClusterIP {
 			return asked
 		}
 		// other addresses may be somebody's who has ports of his own
 	}
-	if !slices.ContainsFunc(x.snapshot.Nodes, func(n cluster.Node) bool { return slices.Contains(n.Addresses, address) }) {
+	node, ok := x.nodePortsAt(address)
+	if !ok {
 		return nil
 	}
 	for _, s := range x.snapshot.Services {
 		for i, p := range s.Ports {
 			if p.NodePort != 0 && p.Protocol == protocol && strconv.Itoa(int(p.NodePort)) == port {
-				return &askedService{Service: s, port: &s.Ports[i], at: netip.AddrPortFrom(address, p.NodePort)}
+				at := netip.AddrPortFrom(address, p.NodePort)
+				return &askedService{Service: s, port: &s.Ports[i], at: []netip.AddrPort{at}, kind: service.KindNodePort, node: node}
 			}
 		}
 	}
 	return nil
+}
+
+// addressOf says for what reason an address is that of a Service, as package service takes it.
+func addressOf(s *cluster.Service, address netip.Addr) (kind service.Kind, is bool) {
+	switch {
+	case slices.Contains(s.ClusterIPs, address):
+		return service.KindClusterIP, true
+	case slices.Contains(s.LoadBalancerIPs, address):
+		return service.KindLoadBalancer, true
+	case slices.Contains(s.ExternalIPs, address):
+		return service.KindExternalIP, true
+	}
+	return "", false
+}
+
+// nodePortsAt names the node that has an address at which NodePorts answer. Other nodes are taken to have the flags of this one; kube-proxy
+// answers at all addresses unless it is told otherwise.
+func (x explainer) nodePortsAt(address netip.Addr) (node string, ok bool) {
+	asked := slices.ContainsFunc(x.nodePorts, func(p netip.Prefix) bool { return p.Contains(address) })
+	for _, n := range x.snapshot.Nodes {
+		told, _ := x.told.Node(n.Name)
+		ofNode := slices.Contains(told.Addresses, address) || slices.Contains(told.ExternalIPs, address)
+		held := ofNode || slices.Contains(n.Addresses, address)
+		switch {
+		case x.services != ServicesEBPF:
+			ok = held
+		case len(x.nodePorts) > 0:
+			ok = held && asked
+		default:
+			ok = ofNode
+		}
+		if ok {
+			return n.Name, true
+		}
+	}
+	return "", false
 }
 
 func (x explainer) serviceNamed(name, port string, protocol cluster.Protocol) *askedService {
@@ -65,9 +106,11 @@ func (x explainer) serviceNamed(name, port string, protocol cluster.Protocol) *a
 	if s == nil {
 		return nil
 	}
-	asked := &askedService{Service: s, port: portOf(s, port, protocol), byName: true}
-	if asked.port != nil && len(s.ClusterIPs) > 0 {
-		asked.at = netip.AddrPortFrom(s.ClusterIPs[0], asked.port.Number)
+	asked := &askedService{Service: s, port: portOf(s, port, protocol), kind: service.KindClusterIP}
+	if asked.port != nil {
+		for _, a := range s.ClusterIPs {
+			asked.at = append(asked.at, netip.AddrPortFrom(a, asked.port.Number))
+		}
 	}
 	return asked
 }
@@ -84,31 +127,37 @@ func portOf(s *cluster.Service, port string, protocol cluster.Protocol) *cluster
 }
 
 // backends are those of a port of a Service, as pods where they are some. An address has those of its own family.
-func (x explainer) backends(s *askedService, q api.PolicyQuestion, protocol cluster.Protocol) (all []destination, err error) {
+func (x explainer) backends(from evaluate.Endpoint, s *askedService, q api.PolicyQuestion) (all []destination, err error) {
 	if s.port == nil {
 		return nil, api.Errorf(api.CodeNotFound, "Service %s has no port %s of protocol %s", s.Key(), q.Port, q.Protocol)
 	}
-	for _, slice := range x.snapshot.EndpointSlices {
-		if slice.Namespace != s.Namespace || slice.Service != s.Name {
-			continue
-		}
-		for _, p := range slice.Ports {
-			if p.Name != s.port.Name || p.Protocol != protocol {
-				continue
-			}
-			for _, e := range slice.Endpoints {
-				if !s.byName && e.Address.Is4() != s.at.Addr().Is4() {
-					continue
-				}
-				to := destination{end: evaluate.Endpoint{Address: e.Address}, port: p.Number, service: s.Key().String(), asked: s.at}
-				if !slices.Contains(all, to) {
-					all = append(all, to)
-				}
-			}
-		}
+	for _, at := range s.at {
+		all = append(all, x.backendsAt(from, s, at)...)
 	}
 	if len(all) == 0 {
 		return nil, api.Errorf(api.CodeNotFound, "Service %s has no backends", s.Key())
 	}
+	if !slices.ContainsFunc(all, func(d destination) bool { return !d.unused }) {
+		return nil, api.Errorf(api.CodeNotFound, "Service %s has no backend that connections from %s to %s go to: %s", s.Key(), q.From, q.To, x.whyUnused(s))
+	}
 	return all, nil
+}
+
+// whyUnused says why no backend of a Service gets a connection.
+func (x explainer) whyUnused(s *askedService) string {
+	for _, slice := range x.slicesOf(s.Service) {
+		if slices.ContainsFunc(slice.Endpoints, func(e cluster.Endpoint) bool { return e.Ready }) {
+			return "none is ready on the node that chooses, and its traffic policy is Local"
+		}
+	}
+	return "none is ready"
+}
+
+func (x explainer) slicesOf(s *cluster.Service) (all []*cluster.EndpointSlice) {
+	for _, slice := range x.snapshot.EndpointSlices {
+		if slice.Namespace == s.Namespace && slice.Service == s.Name {
+			all = append(all, slice)
+		}
+	}
+	return all
 }

@@ -52,7 +52,8 @@ func shop() *cluster.Snapshot {
 }
 
 func TestExplainPolicy(t *testing.T) {
-	x := explainer{snapshot: shop()}
+	s := shop()
+	x := explainer{snapshot: s, told: s, services: ServicesEBPF}
 	for _, c := range []struct {
 		from, to, port, protocol string
 		allowed                  bool
@@ -127,23 +128,24 @@ func TestExplainPolicyBesideKubeProxy(t *testing.T) {
 	s.NetworkPolicies[0] = &cluster.NetworkPolicy{Namespace: "shop", Name: "client", Pods: *s.NetworkPolicies[1].Ingress[0].Peers[0].Pods, IsolatesEgress: true,
 		Egress: []cluster.PolicyRule{{Peers: []cluster.PolicyPeer{{Block: netip.MustParsePrefix("10.1.0.0/16")}}}}}
 	for _, c := range []struct {
-		stack   bool
-		egress  bool
-		to, how string
+		services Services
+		egress   bool
+		to, how  string
 	}{
-		{false, true, "10.96.0.5", "by address"}, {false, true, "shop/front", "by name"},
-		{true, false, "10.96.0.5", "by address"}, {true, false, "shop/front", "by name"}, {true, true, "shop/web", "the pod itself"},
+		{ServicesEBPF, true, "10.96.0.5", "by address"}, {ServicesEBPF, true, "shop/front", "by name"},
+		{ServicesKubeProxy, false, "10.96.0.5", "by address"}, {ServicesKubeProxy, false, "shop/front", "by name"},
+		{ServicesNone, false, "shop/front", "by name"}, {ServicesKubeProxy, true, "shop/web", "the pod itself"},
 	} {
 		port := "80"
 		if c.to == "shop/web" {
 			port = "8080"
 		}
-		a, err := explainer{snapshot: s, stackServices: c.stack}.answer(api.PolicyQuestion{From: "shop/client", To: c.to, Port: port, Protocol: "TCP"})
+		a, err := explainer{snapshot: s, told: s, services: c.services}.answer(api.PolicyQuestion{From: "shop/client", To: c.to, Port: port, Protocol: "TCP"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if w := a.Ways[0]; w.Egress.Allowed != c.egress || !w.Ingress.Allowed {
-			t.Errorf("stack %t, %s: egress %+v, ingress %+v", c.stack, c.how, w.Egress, w.Ingress)
+			t.Errorf("%s, %s: egress %+v, ingress %+v", c.services, c.how, w.Egress, w.Ingress)
 		}
 	}
 }

@@ -63,9 +63,9 @@ const ProtocolICMP = "ICMP"
 
 // PolicyAnswer says whether policies allow a connection, and why.
 type PolicyAnswer struct {
-	// Allowed says that all ways are.
+	// Allowed says that all ways are that are not Unused.
 	Allowed bool `json:"allowed"`
-	// Ways are the connections that there can be: one, or one for each backend of a Service.
+	// Ways are the connections that there can be: one, or those to each backend of a Service.
 	Ways []PolicyWay `json:"ways"`
 }
 
@@ -76,7 +76,13 @@ type PolicyWay struct {
 	To   string `json:"to"`
 	// Service is the one, as namespace/name, whose backend To is; empty if none was asked about.
 	Service string `json:"service,omitempty"`
-	Allowed bool   `json:"allowed"`
+	// SentTo is the address and port that the policies of From see, if they do not see To: a Service's, which another node or the stack makes
+	// To's. SeenAs is the address that the policies of To see, if they do not see that of From: a node's, which forwards the connection.
+	SentTo string `json:"sentTo,omitempty"`
+	SeenAs string `json:"seenAs,omitempty"`
+	// Unused says that the Service gives To no connection of From's as things are: it is not ready, or connections are for others.
+	Unused  bool `json:"unused,omitempty"`
+	Allowed bool `json:"allowed"`
 	// Egress is what the policies of From say, Ingress those of To.
 	Egress  PolicyJudgement `json:"egress"`
 	Ingress PolicyJudgement `json:"ingress"`

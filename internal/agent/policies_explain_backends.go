@@ -1,0 +1,211 @@
+package agent
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/policy/evaluate"
+	"github.com/beeline-cni/beeline/internal/service"
+)
+
+// entrance is a node at which a backend is chosen for connections to a Service.
+type entrance struct {
+	// node is empty if it is not known.
+	node string
+	// inside says that it is the client's: the client is the node itself, or a pod on it.
+	inside bool
+	// address is what backends see if the node puts its own into connections; invalid if that is not known.
+	address netip.Addr
+}
+
+// backendsAt gives the backends of a Service for connections to one of its addresses, each once for every way to it.
+func (x explainer) backendsAt(from evaluate.Endpoint, s *askedService, at netip.AddrPort) (all []destination) {
+	entrances := x.entrances(from, s, at)
+	entries := make([]service.Entry, len(entrances))
+	for i, e := range entrances {
+		entries[i] = x.translate(s, at, e.node)
+	}
+	var seen []netip.AddrPort
+	for _, slice := range x.slicesOf(s.Service) {
+		for _, p := range slice.Ports {
+			if p.Name != s.port.Name || p.Protocol != s.port.Protocol {
+				continue
+			}
+			for _, endpoint := range slice.Endpoints {
+				backend := netip.AddrPortFrom(endpoint.Address, p.Number)
+				if endpoint.Address.Is4() != at.Addr().Is4() || slices.Contains(seen, backend) {
+					continue
+				}
+				seen = append(seen, backend)
+				all = append(all, x.waysTo(from, s, at, endpoint, backend, entrances, entries)...)
+			}
+		}
+	}
+	return all
+}
+
+// waysTo gives a backend as a destination from all entrances that choose it; those where it sees the client itself come first.
+func (x explainer) waysTo(from evaluate.Endpoint, s *askedService, at netip.AddrPort, endpoint cluster.Endpoint, backend netip.AddrPort,
+	entrances []entrance, entries []service.Entry,
+) (ways []destination) {
+	to := destination{end: evaluate.Endpoint{Address: backend.Addr()}, port: backend.Port(), service: s.Key().String()}
+	node := endpoint.Node
+	if node == "" {
+		node = x.nodeAt(backend.Addr())
+	}
+	for i, e := range entrances {
+		way, chosen := to, entries[i].Outside
+		if e.inside {
+			chosen = entries[i].Inside
+		}
+		if x.services != ServicesEBPF || !e.inside {
+			way.sentTo = at
+		}
+		way.seen = x.seenAs(from, s, e, entries[i].DSR, cluster.Endpoint{Address: backend.Addr(), Node: node})
+		way.unused = !slices.Contains(chosen.Addresses, backend)
+		ways = append(ways, way)
+	}
+	slices.SortStableFunc(ways, func(a, b destination) int { return cmp.Compare(a.rank(), b.rank()) })
+	if isUnused := func(d destination) bool { return d.unused }; slices.ContainsFunc(ways, func(d destination) bool { return !d.unused }) {
+		ways = slices.DeleteFunc(ways, isUnused)
+	} else {
+		ways = ways[:1]
+	}
+	for i := range ways {
+		ways[i].again = i > 0
+	}
+	return ways
+}
+
+// rank orders the ways to one backend.
+func (d destination) rank() int {
+	if d.seen == (evaluate.Endpoint{}) {
+		return 0
+	}
+	return 1
+}
+
+// entrances are the nodes that may choose the backend. A Service's addresses are answered by the client's own node, but a node's only by that
+// node itself. What the world sends to the addresses of load balancers may come to any node.
+func (x explainer) entrances(from evaluate.Endpoint, s *askedService, at netip.AddrPort) (all []entrance) {
+	client := x.nodeOf(from)
+	switch {
+	case s.kind == service.KindNodePort:
+		e := entrance{s.node, from.Node || client == s.node, x.addressOfNode(s.node, at.Addr().Is4())}
+		if !e.address.IsValid() {
+			e.address = at.Addr()
+		}
+		return []entrance{e}
+	case s.kind == service.KindClusterIP || from.Node || client != "" || from.Pod != (cluster.Key{}):
+		return []entrance{{client, true, x.addressOfNode(client, at.Addr().Is4())}}
+	}
+	for _, n := range x.told.Nodes {
+		all = append(all, entrance{node: n.Name, address: x.addressOfNode(n.Name, at.Addr().Is4())})
+	}
+	if len(all) == 0 {
+		all = []entrance{{}}
+	}
+	return all
+}
+
+// translate gives what one node makes of an address of a Service. A node that is not known is none to keep connections on.
+func (x explainer) translate(s *askedService, at netip.AddrPort, node string) service.Entry {
+	only := *s.Service
+	only.Ports = []cluster.ServicePort{*s.port}
+	only.InternalLocal, only.ExternalLocal = only.InternalLocal && node != "", only.ExternalLocal && node != ""
+	config := service.NodeConfig{Name: node, DSR: x.direct}
+	if told, ok := x.told.Node(node); ok {
+		config.Zone = told.Zone
+	}
+	if s.kind == service.KindNodePort {
+		config.NodePortAddresses = []netip.Addr{at.Addr()}
+	}
+	for _, p := range service.Translate(&only, x.slicesOf(s.Service), &config).Ports {
+		for _, e := range p.Entries {
+			if e.Frontend.Address == at.Addr() && e.Frontend.Port == at.Port() {
+				return e
+			}
+		}
+	}
+	return service.Entry{}
+}
+
+// seenAs gives what a backend sees as the source, if it is not the client: the zero Endpoint otherwise. direct says that the Service lets
+// backends answer directly.
+func (x explainer) seenAs(from evaluate.Endpoint, s *askedService, e entrance, direct bool, backend cluster.Endpoint) evaluate.Endpoint {
+	if from.Node {
+		if s.kind == service.KindNodePort {
+			return evaluate.Endpoint{Address: e.address} // the node itself, to the pods that it has
+		}
+		return evaluate.Endpoint{}
+	}
+	if s.kind == service.KindClusterIP || !e.address.IsValid() {
+		return evaluate.Endpoint{}
+	}
+	var forwarded bool
+	switch x.services {
+	case ServicesEBPF:
+		forwarded = !e.inside && e.node != backend.Node && !direct
+	case ServicesKubeProxy: // masquerades whatever a traffic policy does not keep on the node
+		forwarded = !s.ExternalLocal && !x.isNode(from) && !(e.inside && x.has(from, backend.Address))
+	}
+	if !forwarded {
+		return evaluate.Endpoint{}
+	}
+	return evaluate.Endpoint{Address: e.address, Masqueraded: true}
+}
+
+// has tells whether an end has an address.
+func (x explainer) has(e evaluate.Endpoint, address netip.Addr) bool {
+	if pod := podOf(x.snapshot, e.Pod); pod != nil {
+		return slices.Contains(pod.Addresses, address)
+	}
+	return e.Address == address
+}
+
+// isNode tells whether an end has an address of a node.
+func (x explainer) isNode(e evaluate.Endpoint) bool {
+	if pod := podOf(x.snapshot, e.Pod); pod != nil {
+		return pod.HostNetwork
+	}
+	return slices.ContainsFunc(x.snapshot.Nodes, func(n cluster.Node) bool { return slices.Contains(n.Addresses, e.Address) })
+}
+
+// nodeOf names the node that an end is, or is on; empty if that is none, or not known.
+func (x explainer) nodeOf(e evaluate.Endpoint) string {
+	if pod := podOf(x.snapshot, e.Pod); pod != nil {
+		if pod.Node != "" || len(pod.Addresses) == 0 {
+			return pod.Node
+		}
+		return x.nodeAt(pod.Addresses[0])
+	}
+	return x.nodeAt(e.Address)
+}
+
+// nodeAt names the node that has an address, a pod with it, or the range of pods' addresses that it is from.
+func (x explainer) nodeAt(address netip.Addr) string {
+	for _, p := range x.snapshot.Pods {
+		if p.Node != "" && !p.Ended && !p.HostNetwork && slices.Contains(p.Addresses, address) {
+			return p.Node
+		}
+	}
+	for _, n := range x.snapshot.Nodes {
+		if slices.Contains(n.Addresses, address) || slices.ContainsFunc(n.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(address) }) {
+			return n.Name
+		}
+	}
+	return ""
+}
+
+// addressOfNode gives the first address of a family that a node's Node has; invalid if there is none.
+func (x explainer) addressOfNode(name string, ipv4 bool) netip.Addr {
+	told, _ := x.told.Node(name)
+	for _, a := range told.Addresses {
+		if a.Is4() == ipv4 {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
