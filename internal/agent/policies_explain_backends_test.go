@@ -162,6 +162,10 @@ func TestExplainLocalTrafficPolicies(t *testing.T) {
 	} {
 		c.check(t, x)
 	}
+	nodes := s.Nodes
+	s.Nodes = nil // nobody has told of them yet
+	askedIn{"203.0.113.9", "198.51.100.6:80", "web1 by 198.51.100.6:80 + +; web2 by 198.51.100.6:80 + +"}.check(t, x)
+	s.Nodes = nodes
 	s.EndpointSlices[0].Endpoints = s.EndpointSlices[0].Endpoints[1:]
 	const none = "destination: Service m/web has no backend that connections from %s to %s go to: none is ready on the node that chooses, and its traffic policy is Local"
 	askedIn{"m/client", "10.96.0.5:80", strings.NewReplacer("from %s", "from m/client", "to %s", "to 10.96.0.5").Replace(none)}.check(t, x)

@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+)
+
+// asked is a connection to a NodePort of one node, whose only backend is one pod.
+type asked struct {
+	from, node, backend worldEnd
+	port                uint16
+}
+
+// explained says what is wrong where a connection comes about and should not, or the other way round, or where an agent says otherwise.
+func (g *guarded) explained(c asked, family int, want bool) error {
+	to := netip.AddrPortFrom(c.node.addresses[family], c.port)
+	from := c.from.addresses[family].String()
+	if c.from.name == g.near.name {
+		from = "default/" + c.from.name
+	}
+	errs := []error{reaches(c.from, c.backend, to, want)}
+	for _, n := range g.nodes[:2] {
+		a, err := n.api().ExplainPolicy(g.t.Context(), api.PolicyQuestion{From: from, To: to.Addr().String(), Port: fmt.Sprint(to.Port()), Protocol: "TCP"})
+		if err != nil {
+			errs = append(errs, err)
+		} else if a.Allowed != want || len(a.Ways) != 1 {
+			errs = append(errs, fmt.Errorf("%s says of %s to %s: %+v", n.Name, from, to, a))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// What is explained of NodePorts is what becomes of connections: of a pod's own node and of another one, of the world, to backends on the
+// node that is asked and elsewhere.
+func TestExplainNodePorts(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	g.labels["far"] = "web"
+	g.writePods()
+	backends := map[uint16]worldEnd{30080: g.pod, 30081: g.far}
+	for port, backend := range backends {
+		service := serviceYAML("to-"+backend.name, serviceAddresses(port), "  type: NodePort", backend)
+		service = bytes.Replace(service, []byte("protocol: TCP"), fmt.Appendf(nil, "protocol: TCP, nodePort: %d", port), 1)
+		g.writeManifest(fmt.Sprintf("service-%d.yaml", port), service)
+	}
+	block := func(of worldEnd) string {
+		var all []string
+		for _, a := range of.addresses {
+			all = append(all, fmt.Sprintf("{ipBlock: {cidr: '%s'}}", netip.PrefixFrom(a, a.BitLen())))
+		}
+		return strings.Join(all, ", ")
+	}
+	const egress = "{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress: [{to: [%s]}]}"
+	const ingress = "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [%s]}]}"
+	const client = "{podSelector: {matchLabels: {app: client}}}"
+	for _, c := range []struct{ name, spec, allowed string }{
+		{"none", "", "near node pod, near node far, near other pod, near other far, world node pod, world node far, world other pod, world other far"},
+		{"to pods", fmt.Sprintf(egress, "{podSelector: {}}"), "near node pod, near node far, world node pod, world node far, world other pod, world other far"},
+		{"to the other node", fmt.Sprintf(egress, block(g.peer)), "near other pod, near other far, world node pod, world node far, world other pod, world other far"},
+		{"from clients", fmt.Sprintf(ingress, client+", "+block(g.outside)), "near node pod, near node far, near other far, world node pod, world other far"},
+		{"from the other node", fmt.Sprintf(ingress, block(g.peer)), "near other pod, world other pod"},
+	} {
+		g.noPolicy("one")
+		if c.spec != "" {
+			g.policy("one", c.spec)
+		}
+		eventually(t, func() error {
+			var asking sync.WaitGroup
+			var mu sync.Mutex
+			var errs []error
+			for _, from := range []worldEnd{g.near, g.outside} {
+				for _, node := range []worldEnd{g.node, g.peer} {
+					for port, backend := range backends {
+						word, _, _ := strings.Cut(node.name, " ")
+						want := strings.Contains(c.allowed, from.name+" "+word+" "+backend.name)
+						for family := range from.addresses {
+							asking.Go(func() {
+								err := g.explained(asked{from, node, backend, port}, family, want)
+								mu.Lock()
+								defer mu.Unlock()
+								errs = append(errs, err)
+							})
+						}
+					}
+				}
+			}
+			asking.Wait()
+			if err := errors.Join(errs...); err != nil {
+				return fmt.Errorf("policy %s: %w", c.name, err)
+			}
+			return nil
+		})
+	}
+}
+
+// serviceAddresses are made of a number, and nobody else's.
+func serviceAddresses(number uint16) []netip.Addr {
+	return []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(number >> 8), byte(number)}), netip.MustParseAddr(fmt.Sprintf("fd96::%x", number))}
+}
