@@ -180,7 +180,7 @@ func serveEcho(t *testing.T, place topology.Place, at netip.AddrPort) {
 // askEcho asks once over a new TCP connection.
 func askEcho(place topology.Place, at netip.AddrPort) error {
 	return place.Do(func() error {
-		conn, err := net.DialTimeout("tcp", at.String(), transferTime)
+		conn, err := net.DialTimeout("tcp", at.String(), connectTime)
 		if err != nil {
 			return err
 		}

@@ -73,6 +73,7 @@ func TestChurnWithKill(t *testing.T) {
 	}
 	c.distinct(alive)
 	eventually(t, func() error { return c.onlyDevices(n, len(alive)) })
+	eventually(t, func() error { return c.onlyEndpoints(n, len(alive)) })
 	c.wantTraces(n, alive...)
 	peer := c.addPod(c.nodes[1], "peer")
 	for _, pod := range alive {

@@ -68,7 +68,7 @@ func (c *connections) repeat() error {
 }
 
 func (c *connections) once(message []byte) error {
-	conn, err := net.DialTimeout("tcp", c.server.Addr().String(), answerTime)
+	conn, err := net.DialTimeout("tcp", c.server.Addr().String(), connectTime)
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,12 @@ import (
 // transferBytes fill many packets of any size, so that a path that carries small ones only is found.
 const transferBytes = 512 << 10
 
-// transferTime is how long one transfer may take before it counts as not possible.
-const transferTime = 10 * time.Second
+const (
+	// connectTime is how long a TCP connection may take to come about before it counts as not possible: the kernels alone make it.
+	connectTime = 10 * time.Second
+	// transferTime is how long one transfer may take. It is long, since both ends may have to wait for a processor.
+	transferTime = time.Minute
+)
 
 // reach proves that one pod reaches another over every address family: a TCP connection carries full packets and
 // comes from the pod's own address.
@@ -54,8 +58,9 @@ func transfer(from, to topology.Place, address netip.Addr) (seen netip.Addr, err
 	sent := make(chan error, 1)
 	go func() {
 		sent <- from.Do(func() error {
-			conn, err := net.DialTimeout("tcp", l.Addr().String(), time.Until(deadline))
+			conn, err := net.DialTimeout("tcp", l.Addr().String(), connectTime)
 			if err != nil {
+				l.Close() // nobody comes
 				return err
 			}
 			defer conn.Close()

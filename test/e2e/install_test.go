@@ -196,14 +196,14 @@ func TestUninstall(t *testing.T) {
 func remains(c *cluster, n *node) (found []string) {
 	c.t.Helper()
 	err := n.Place().Netlink(func(h *netlink.Handle) error {
-		links, err := h.LinkList()
+		links, err := complete(h.LinkList)
 		if err != nil {
 			return err
 		}
 		for _, l := range links {
 			found = append(found, "device "+l.Attrs().Name)
 			for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-				filters, err := h.FilterList(l, parent)
+				filters, err := complete(func() ([]netlink.Filter, error) { return h.FilterList(l, parent) })
 				if err != nil && len(filters) > 0 {
 					return err
 				}
@@ -213,14 +213,16 @@ func remains(c *cluster, n *node) (found []string) {
 			}
 		}
 		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-			routes, err := h.RouteListFiltered(family, &netlink.Route{Protocol: routesProtocol}, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+			routes, err := complete(func() ([]netlink.Route, error) {
+				return h.RouteListFiltered(family, &netlink.Route{Protocol: routesProtocol}, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+			})
 			if err != nil {
 				return err
 			}
 			for _, r := range routes {
 				found = append(found, fmt.Sprintf("route %v", r))
 			}
-			rules, err := h.RuleList(family)
+			rules, err := complete(func() ([]netlink.Rule, error) { return h.RuleList(family) })
 			if err != nil {
 				return err
 			}

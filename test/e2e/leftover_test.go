@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -13,10 +14,21 @@ import (
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
+// complete lists what the kernel has, again while it says that its tables changed under the list.
+func complete[T any](list func() ([]T, error)) (all []T, err error) {
+	const tries = 100
+	for range tries {
+		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return all, err
+		}
+	}
+	return nil, err
+}
+
 // hostDevices are the host ends of pod devices on the node.
 func hostDevices(n *node) (names []string, err error) {
 	err = n.Place().Netlink(func(h *netlink.Handle) error {
-		links, err := h.LinkList()
+		links, err := complete(h.LinkList)
 		for _, l := range links {
 			if strings.HasPrefix(l.Attrs().Name, "bl") {
 				names = append(names, l.Attrs().Name)
@@ -44,7 +56,9 @@ func hostRoutes(n *node) (to []string, err error) {
 func beelineRoutes(n *node) (routes []netlink.Route, err error) {
 	err = n.Place().Netlink(func(h *netlink.Handle) error {
 		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-			all, err := h.RouteListFiltered(family, &netlink.Route{Protocol: routesProtocol}, netlink.RT_FILTER_PROTOCOL)
+			all, err := complete(func() ([]netlink.Route, error) {
+				return h.RouteListFiltered(family, &netlink.Route{Protocol: routesProtocol}, netlink.RT_FILTER_PROTOCOL)
+			})
 			if err != nil {
 				return err
 			}

@@ -143,10 +143,19 @@ func TestPolicyWithoutProgramForEgress(t *testing.T) {
 	g.start(g.here, current(t))
 	isClosed()
 	before := int64(-1)
-	eventually(t, func() error { // what was on its way
-		last := before
+	marks := heard.from(g.node.addresses[0])
+	eventually(t, func() error { // what was on its way is heard before what the node sends now
+		last, marked := before, marks.Load()
+		if err := sendAs(g.node.place, netip.Addr{}, netip.AddrPortFrom(g.outside.addresses[0], backendPort), []byte("mark"), 1); err != nil {
+			return err
+		}
+		eventually(t, func() error {
+			if marks.Load() == marked {
+				return errors.New("the world does not hear the node")
+			}
+			return nil
+		})
 		if before = fromPod.Load(); before != last {
-			time.Sleep(50 * time.Millisecond)
 			return fmt.Errorf("the world has heard the pod %d times, and then %d", last, before)
 		}
 		return nil
@@ -241,7 +250,7 @@ func (g *guarded) waitRulesFor(devices ...string) {
 		closed := []string{}
 		err := g.node.place.Netlink(func(h *netlink.Handle) error {
 			for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-				rules, err := h.RuleList(family)
+				rules, err := complete(func() ([]netlink.Rule, error) { return h.RuleList(family) })
 				if err != nil {
 					return err
 				}

@@ -22,7 +22,7 @@ const (
 	requestGap = time.Millisecond
 	// answerTime is how long an answer may take; a request that has none by then has failed. It is long, since those who
 	// answer may have to wait for a processor: what is lost shows by what is never sent again.
-	answerTime = 5 * time.Second
+	answerTime = time.Minute
 	// requestRoom is how many bytes sockets keep for who reads them: thousands of requests, a second of which need some 800 KB.
 	requestRoom = 16 << 20
 	// requestSize is that of a request and of its answer, in bytes; the first eight are its number.
@@ -188,10 +188,13 @@ func (r *requests) unanswered() int {
 }
 
 // finish ends the loop, waits for the last answers, and says which requests failed.
-func (r *requests) finish() error {
+func (r *requests) finish() error { return r.finishWithin(answerTime) }
+
+// finishWithin does so and waits for so long.
+func (r *requests) finishWithin(limit time.Duration) error {
 	r.stopping.Store(true)
 	r.ended.Wait()
-	for begin := time.Now(); r.unanswered() > 0 && time.Since(begin) < answerTime; {
+	for begin := time.Now(); r.unanswered() > 0 && time.Since(begin) < limit; {
 		time.Sleep(10 * time.Millisecond)
 	}
 	r.client.Close()
