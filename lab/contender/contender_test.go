@@ -2,6 +2,7 @@ package contender
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -117,6 +118,9 @@ func links(t *testing.T, node *topology.Node) []string {
 	var names []string
 	err := node.Place().Netlink(func(h *netlink.Handle) error {
 		all, err := h.LinkList()
+		for errors.Is(err, netlink.ErrDumpInterrupted) { // devices changed meanwhile
+			all, err = h.LinkList()
+		}
 		for _, l := range all {
 			names = append(names, l.Type()+" "+l.Attrs().Name)
 		}

@@ -98,7 +98,7 @@ func TestDownAfterACrash(t *testing.T) {
 
 func waitFor(t *testing.T, path string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
 		if _, err := os.Lstat(path); err == nil {
 			return
 		}

@@ -23,7 +23,7 @@ func TestOutside(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = lab.Client().Do(func() error {
-				d := net.Dialer{Timeout: 2 * time.Second, LocalAddr: &net.TCPAddr{IP: lab.ClientAddresses()[i].Addr().AsSlice()}}
+				d := net.Dialer{Timeout: 30 * time.Second, LocalAddr: &net.TCPAddr{IP: lab.ClientAddresses()[i].Addr().AsSlice()}}
 				conn, err := d.DialContext(context.Background(), "tcp", listener.Addr().String())
 				if err != nil {
 					return err
