@@ -37,6 +37,7 @@ const (
 type answer struct {
 	Seen  string         `json:"seen,omitempty"` // greeting: the client's address
 	CPU   procstat.Ticks `json:"cpu"`
+	At    time.Time      `json:"at,omitzero"`   // when CPU was read, by the server's clock
 	Sum   uint32         `json:"sum,omitempty"` // CRC-32 of the data
 	Error string         `json:"error,omitempty"`
 }
@@ -142,7 +143,7 @@ func (c *control) speak(conn net.Conn) error {
 			c.servers.EndTests()
 			continue
 		case commandCPU:
-			if a.CPU, err = readCPU(c.cpu); err != nil {
+			if a.CPU, a.At, err = readCPU(c.cpu); err != nil {
 				a.Error = err.Error()
 			}
 		case commandData:
@@ -222,26 +223,26 @@ func (f *far) tell(command string) {
 	}
 }
 
-// passed gives the server's CPU time between the last two marks.
-func (f *far) passed() (procstat.Ticks, error) {
+// passed gives the server's CPU time between its readings at the last two marks, and how long that was.
+func (f *far) passed() (cpu procstat.Ticks, window time.Duration, err error) {
 	if f.err != nil {
-		return procstat.Ticks{}, f.err
+		return cpu, 0, f.err
 	}
 	if f.marks < 2 {
-		return procstat.Ticks{}, fmt.Errorf("read the server's CPU time: %d marks, want 2", f.marks)
+		return cpu, 0, fmt.Errorf("read the server's CPU time: %d marks, want 2", f.marks)
 	}
 	_ = f.conn.SetReadDeadline(time.Now().Add(patience))
 	var before, after answer
 	for ; f.marks > 0; f.marks-- {
 		before, after = after, answer{}
 		if err := f.answers.Decode(&after); err != nil {
-			return procstat.Ticks{}, fmt.Errorf("read the server's CPU time: %w", err)
+			return cpu, 0, fmt.Errorf("read the server's CPU time: %w", err)
 		}
 		if after.Error != "" {
-			return procstat.Ticks{}, fmt.Errorf("read the server's CPU time: %s", after.Error)
+			return cpu, 0, fmt.Errorf("read the server's CPU time: %s", after.Error)
 		}
 	}
-	return after.CPU.Minus(before.CPU), nil
+	return after.CPU.Minus(before.CPU), after.At.Sub(before.At), nil
 }
 
 // transfer proves that data arrives unaltered: enough to fill many packets of any MTU, so that a path that carries

@@ -71,7 +71,9 @@ type Sample struct {
 	Window    float64        `json:"window"`
 	ClientCPU procstat.Ticks `json:"clientCPU"`
 	ServerCPU procstat.Ticks `json:"serverCPU"`
-	NoCPU     string         `json:"noCPU,omitempty"`
+	// ServerWindow is how long the server's took, in seconds: it hears a moment later than the client when the traffic begins and ends.
+	ServerWindow float64 `json:"serverWindow"`
+	NoCPU        string  `json:"noCPU,omitempty"`
 }
 
 // Path is what a Probe found on the way to a server.

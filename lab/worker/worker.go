@@ -89,7 +89,7 @@ func (w *worker) answer(ctx context.Context, r Request) (reply Reply) {
 		reply.Probe, err = probe(ctx, w.place, *r.Probe)
 	case r.CPU:
 		var all procstat.Ticks
-		all, err = readCPU(nil)
+		all, _, err = readCPU(nil)
 		reply.CPU = &all
 	case r.Facts != nil:
 		reply.Facts = facts(ctx, w.place, *r.Facts)
@@ -158,12 +158,12 @@ func (w *worker) run(ctx context.Context, r Run) (*Sample, error) {
 		return nil, err
 	}
 	s.Window = near.ended.Sub(near.began).Seconds()
-	server, err := far.passed()
+	server, serverWindow, err := far.passed()
 	if err = errors.Join(near.err, err); err != nil {
 		s.NoCPU = err.Error()
 		return s, nil
 	}
-	s.ClientCPU, s.ServerCPU = near.after.Minus(near.before), server
+	s.ClientCPU, s.ServerCPU, s.ServerWindow = near.after.Minus(near.before), server, serverWindow.Seconds()
 	return s, nil
 }
 
@@ -176,24 +176,25 @@ type window struct {
 }
 
 func (w *window) mark(end bool) {
-	all, err := readCPU(w.cpu)
+	all, now, err := readCPU(w.cpu)
 	if err != nil {
 		w.err = err
 	}
 	if end {
-		w.after, w.ended = all, time.Now()
+		w.after, w.ended = all, now
 	} else {
-		w.before, w.began = all, time.Now()
+		w.before, w.began = all, now
 	}
 }
 
-// readCPU reads one CPU, or adds up all CPUs of the machine.
-func readCPU(cpu *int) (procstat.Ticks, error) {
+// readCPU reads one CPU, or adds up all CPUs of the machine, and says when.
+func readCPU(cpu *int) (procstat.Ticks, time.Time, error) {
 	cpus, err := procstat.Read()
+	now := time.Now()
 	if cpu != nil {
-		return cpus[*cpu], err
+		return cpus[*cpu], now, err
 	}
-	return procstat.Delta(nil, cpus), err
+	return procstat.Delta(nil, cpus), now, err
 }
 
 // pinned is the place on one CPU, where one is given.
