@@ -66,21 +66,26 @@ func (v *visitor) opens(tb testing.TB) bool {
 // establishes does the rest of the handshake and tells whether it has all gone on.
 func (v *visitor) establishes(tb testing.TB) bool {
 	tb.Helper()
-	if v.program == bpfProgWireXdp { // about one packet in a second is tc's, where the kernel's routes lead
-		stayInSecond(tb)
-		v.answered(tb, tcpSYN|tcpACK)
-	}
-	return v.answered(tb, tcpSYN|tcpACK).verdict == verdictRedirect && v.sends(tb, tcpACK).verdict == verdictRedirect
+	return v.isAnswered(tb, tcpSYN|tcpACK) && v.sends(tb, tcpACK).verdict == verdictRedirect
 }
 
 // goesOn tells whether an established connection carries packets both ways.
 func (v *visitor) goesOn(tb testing.TB) bool {
 	tb.Helper()
-	if v.program == bpfProgWireXdp {
-		stayInSecond(tb)
-		v.answered(tb, tcpPSH|tcpACK)
+	return v.sends(tb, tcpPSH|tcpACK).verdict == verdictRedirect && v.isAnswered(tb, tcpPSH|tcpACK)
+}
+
+// isAnswered tells whether a segment of the backend goes on to the client.
+func (v *visitor) isAnswered(tb testing.TB, flags byte) (is bool) {
+	tb.Helper()
+	if v.program != bpfProgWireXdp {
+		return v.answered(tb, flags).verdict == verdictRedirect
 	}
-	return v.sends(tb, tcpPSH|tcpACK).verdict == verdictRedirect && v.answered(tb, tcpPSH|tcpACK).verdict == verdictRedirect
+	inSecond(tb, func() { // about one packet in a second is tc's, where the kernel's routes lead
+		v.answered(tb, flags)
+		is = v.answered(tb, flags).verdict == verdictRedirect
+	})
+	return is
 }
 
 // eachEntrance runs a test with packets that meet tc and with packets that meet XDP, of both families.

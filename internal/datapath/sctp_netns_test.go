@@ -92,7 +92,7 @@ func (p place) dialSCTP(from netip.Addr, to netip.AddrPort, limit time.Duration)
 		}
 		f := os.NewFile(uintptr(fd), "client")
 		defer f.Close()
-		if err := unix.Connect(fd, sockaddr(to)); err != nil {
+		if err := uninterrupted(func() error { return unix.Connect(fd, sockaddr(to)) }); err != nil {
 			return fmt.Errorf("connect to %s: %w", to, err)
 		}
 		c, err = net.FileConn(f)

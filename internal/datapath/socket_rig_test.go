@@ -260,7 +260,27 @@ func addrPort(s unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-func (s socket) connect(to netip.AddrPort) error { return unix.Connect(s.fd, sockaddr(to)) }
+func (s socket) connect(to netip.AddrPort) error {
+	return uninterrupted(func() error { return unix.Connect(s.fd, sockaddr(to)) })
+}
+
+// uninterrupted makes a call again when a signal, of which the Go runtime sends some, has interrupted it.
+func uninterrupted(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// receive reads what a socket gets next, and from whom.
+func receive(fd int, b []byte) (n int, from unix.Sockaddr, err error) {
+	err = uninterrupted(func() (err error) {
+		n, from, err = unix.Recvfrom(fd, b, 0)
+		return err
+	})
+	return n, from, err
+}
 
 func (s socket) peer(tb testing.TB) netip.AddrPort {
 	tb.Helper()
@@ -299,7 +319,7 @@ func (s socket) askAt(tb testing.TB, to netip.AddrPort) (name string, from netip
 
 func (s socket) hear() (name string, from netip.AddrPort, err error) {
 	b := make([]byte, 64)
-	n, a, err := unix.Recvfrom(s.fd, b, 0)
+	n, a, err := receive(s.fd, b)
 	if err != nil {
 		return "", netip.AddrPort{}, err
 	}

@@ -14,6 +14,8 @@ type packetCase struct {
 	verdict verdict
 	// out is the packet afterwards; nil: the very bytes that went in.
 	out []byte
+	// notFirst has the packet run once before, in the same second: see inSecond.
+	notFirst bool
 	// reason of a drop; it must be the only counter that moves.
 	reason DropReason
 }
@@ -54,7 +56,14 @@ func (r *rig) checkOne(t *testing.T, c packetCase) {
 	}
 	var got outcome
 	var err error
-	r.stage.do(func() { got, err = r.run(c.run) })
+	if c.notFirst {
+		inSecond(t, func() {
+			r.stage.do(func() { _, _ = r.run(c.run) })
+			r.stage.do(func() { got, err = r.run(c.run) })
+		})
+	} else {
+		r.stage.do(func() { got, err = r.run(c.run) })
+	}
 	if err != nil {
 		t.Fatalf("%v\n%s", err, layers(c.in))
 	}

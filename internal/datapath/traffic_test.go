@@ -28,6 +28,9 @@ const (
 
 const echoPort = 7
 
+// noProbes keeps connections from probing the other end: only what a test sends is on the way.
+const noProbes = -1
+
 // serveTCP echoes every connection.
 func (p place) serveTCP(tb testing.TB, a netip.Addr) {
 	tb.Helper()
@@ -38,7 +41,11 @@ func (p place) listenTCP(tb testing.TB, a netip.Addr) *net.TCPListener {
 	tb.Helper()
 	var l *net.TCPListener
 	p.do(tb, func() (err error) {
-		l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(a, echoPort)))
+		config := net.ListenConfig{KeepAlive: noProbes}
+		made, err := config.Listen(tb.Context(), "tcp", netip.AddrPortFrom(a, echoPort).String())
+		if err == nil {
+			l = made.(*net.TCPListener)
+		}
 		return err
 	})
 	tb.Cleanup(func() { l.Close() })
@@ -100,7 +107,8 @@ func (p place) dialPort(tb testing.TB, network string, to netip.AddrPort) net.Co
 	tb.Helper()
 	var c net.Conn
 	p.do(tb, func() (err error) {
-		c, err = net.DialTimeout(network, to.String(), patience)
+		dialer := net.Dialer{Timeout: patience, KeepAlive: noProbes}
+		c, err = dialer.Dial(network, to.String())
 		return err
 	})
 	tb.Cleanup(func() { c.Close() })

@@ -245,7 +245,7 @@ func (n *node) watchVXLAN(t *testing.T) func() uint16 {
 		t.Helper()
 		b := make([]byte, 1<<16)
 		for {
-			size, from, err := unix.Recvfrom(fd, b, 0)
+			size, from, err := receive(fd, b)
 			if err != nil {
 				t.Fatal(err)
 			}
