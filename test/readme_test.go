@@ -12,27 +12,55 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// name keeps the test's lab apart from one that a person has up under the default name.
-const name = "t-readme"
+// Names of the tests' labs, which keep them apart from one that a person has up under the default name.
+const (
+	readmeLab     = "t-readme"
+	operationsLab = "t-operations"
+)
 
 var labCommand = regexp.MustCompile(`bin/beeline lab ([a-z-]+)`)
 
 // TestReadmeQuickStart runs the README's block of lab commands, as it stands there.
 func TestReadmeQuickStart(t *testing.T) {
+	out := runBlock(t, "../README.md", readmeLab, "-eux")
+	for _, want := range []string{"3 packets transmitted, 3 received", "Lab \"" + readmeLab + "\""} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in:\n%s", want, out)
+		}
+	}
+}
+
+// TestPoliciesInALab runs the block of docs/operations.md that tries a NetworkPolicy in a lab, as it stands there.
+func TestPoliciesInALab(t *testing.T) {
+	out := runBlock(t, "../docs/operations.md", operationsLab, "-ux") // some of its commands fail on purpose
+	for _, want := range []string{
+		"default/to-b", "1 packets transmitted, 0 received", "ingress_policy in from_wire", "NOT ALLOWED", "1 packets transmitted, 1 received",
+	} {
+		_, after, ok := strings.Cut(out, want)
+		if !ok {
+			t.Fatalf("no %q, or not in this order, in:\n%s", want, out)
+		}
+		out = after
+	}
+}
+
+// runBlock runs the block of shell commands of a page that brings up a lab, with the lab under this name. It gives all that was written.
+func runBlock(t *testing.T, page, lab, options string) string {
+	t.Helper()
 	testenv.Root(t)
-	readme, err := os.ReadFile("../README.md")
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var script string
-	for _, block := range strings.Split(string(readme), "```sh\n")[1:] {
+	for _, block := range strings.Split(string(text), "```sh\n")[1:] {
 		block, _, _ = strings.Cut(block, "```")
 		if strings.Contains(block, "lab up") {
 			script = block
 		}
 	}
 	if script == "" {
-		t.Fatal("README.md has no block with lab up")
+		t.Fatalf("%s has no block with lab up", page)
 	}
 	dir := t.TempDir()
 	build := exec.Command("go", "build", "-o", filepath.Join(dir, "bin")+"/", "../cmd/beeline", "../cmd/beeline-cni")
@@ -44,23 +72,20 @@ func TestReadmeQuickStart(t *testing.T) {
 	if strings.Contains(script, "make ") {
 		t.Fatalf("the block makes more than the build:\n%s", script)
 	}
-	script = labCommand.ReplaceAllString(script, "bin/beeline lab $1 --name "+name)
-	script = strings.ReplaceAll(script, "lab status --name "+name, "lab status") // shows all labs
+	script = labCommand.ReplaceAllString(script, "bin/beeline lab $1 --name "+lab)
+	script = strings.ReplaceAll(script, "lab status --name "+lab, "lab status") // shows all labs
+	script = strings.ReplaceAll(script, "/run/beeline-lab/default/", "/run/beeline-lab/"+lab+"/")
 
 	t.Cleanup(func() {
-		down := exec.Command("bin/beeline", "lab", "down", "--name", name)
+		down := exec.Command("bin/beeline", "lab", "down", "--name", lab)
 		down.Dir = dir
 		_ = down.Run() // usually the script has done it, and then this is an error
 	})
-	run := exec.Command("sh", "-eux", "-c", script)
+	run := exec.Command("sh", options, "-c", script)
 	run.Dir = dir
 	out, err := run.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{"3 packets transmitted, 3 received", "Lab \"" + name + "\""} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("no %q in:\n%s", want, out)
-		}
-	}
+	return string(out)
 }
