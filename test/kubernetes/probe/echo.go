@@ -31,7 +31,8 @@ func echo(ctx context.Context, args []string) error {
 	if err := flags.Parse(args[2:]); err != nil {
 		return err
 	}
-	dialer := net.Dialer{Timeout: *patience}
+	// However long an answer may take: TCP tries again and again, and would find open what was closed for a while.
+	dialer := net.Dialer{Timeout: min(2*connectTime, *patience)}
 	first := 0
 	if *ports != "" {
 		var last int
