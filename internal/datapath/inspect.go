@@ -30,10 +30,10 @@ type MapInfo struct {
 	Bytes uint64
 }
 
-// Programs describes the loaded programs, in the order a packet meets them; those at sockets come last.
+// Programs describes the loaded programs: in the order a packet meets them, then those at sockets, then those that the agent runs.
 func (d *Datapath) Programs() ([]ProgramInfo, error) {
 	var all []ProgramInfo
-	for _, name := range slices.Concat(programNames[:], socketProgramNames) {
+	for _, name := range slices.Concat(programNames[:], socketProgramNames, d.config.agentPrograms()) {
 		program := d.objects.programs[name]
 		if program == nil {
 			continue // this configuration has no use for it

@@ -49,6 +49,9 @@ func TestLoadPolicy(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				if want := len(cfg.programs()) + len(cfg.agentPrograms()); len(programs) != want {
+					t.Errorf("%d programs, expected %d", len(programs), want)
+				}
 				for _, p := range programs {
 					fmt.Fprintf(os.Stdout, "BenchmarkVerify/program=%s/policy=%s/flows=%d 1 %d insns\n", p.Name, name, flows, p.Instructions)
 				}
