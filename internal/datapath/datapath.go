@@ -17,7 +17,6 @@ import (
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/device"
 )
@@ -112,9 +111,6 @@ func open(cfg Config, programs []string, log *slog.Logger) (_ *Datapath, err err
 	if err := requireBPFFS(cfg.Root); err != nil {
 		return nil, err
 	}
-	if err := onBPFFS(cfg.Root); err != nil {
-		return nil, err
-	}
 	for _, dir := range []string{mapDir(cfg.Root), linkDir(cfg.Root)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make directory for pins: %w", err)
@@ -176,24 +172,6 @@ func (d *Datapath) setTables() {
 		decisions: d.objects.bpfMaps.Decisions,
 	}
 	d.Sockets = &Sockets{peers: d.objects.bpfMaps.Peers, datagrams: d.objects.bpfMaps.Datagrams, log: d.log}
-}
-
-// onBPFFS checks that a directory, or the nearest one above it that exists, is on a BPF file system. Elsewhere
-// directories can be made just as well, and only pinning fails.
-func onBPFFS(dir string) error {
-	var at unix.Statfs_t
-	err := unix.Statfs(dir, &at)
-	for parent := dir; errors.Is(err, unix.ENOENT) && parent != filepath.Dir(parent); {
-		parent = filepath.Dir(parent)
-		err = unix.Statfs(parent, &at)
-	}
-	if err != nil {
-		return fmt.Errorf("look for a BPF file system at %s: %w", dir, err)
-	}
-	if uint32(at.Type) != unix.BPF_FS_MAGIC {
-		return fmt.Errorf("%s is not on a BPF file system; mount one: mount -t bpf bpf /sys/fs/bpf", dir)
-	}
-	return nil
 }
 
 // loaderFor gives what loads a configuration on this kernel.
