@@ -71,12 +71,17 @@ func watchDrops(cmd *cobra.Command, c *api.Client, w io.Writer) error {
 		}
 		for _, d := range all {
 			key := d.Program + " " + d.Reason
-			if n := d.Packets - last[key]; d.Packets > last[key] {
-				fmt.Fprintf(w, "%s  +%d  %s in %s: %s\n", time.Now().Format(time.TimeOnly), n, d.Reason, d.Program, d.Meaning)
+			if d.Packets > last[key] {
+				fmt.Fprintln(w, dropLine(time.Now(), d, d.Packets-last[key]))
 			}
 			last[key] = d.Packets
 		}
 	}
+}
+
+// dropLine says that more packets were dropped, with the time in UTC as flows have it.
+func dropLine(now time.Time, d api.Drop, more uint64) string {
+	return fmt.Sprintf("%s  +%d  %s in %s: %s", now.UTC().Format(time.TimeOnly), more, d.Reason, d.Program, d.Meaning)
 }
 
 func dropPackets(cmd *cobra.Command, c *api.Client) (map[string]uint64, error) {

@@ -77,16 +77,16 @@ func TestPrintFlows(t *testing.T) {
 	}
 	want := strings.Join([]string{
 		"TIME          SOURCE                        DESTINATION                       PROTOCOL  EVENT    PACKETS  WHY",
-		"12:00:00.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       allowed  1        allowed by shop/from-cart (egress) and shop/to-db (ingress)",
+		"12:00:00.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       opened   1        allowed by shop/from-cart (egress) and shop/to-db (ingress)",
 		"12:00:01.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       closed   6/5      allowed by shop/from-cart (egress) and shop/to-db (ingress)",
 		"12:00:00.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       revoked  1/0      NetworkPolicies have changed and no longer allow it; ask `beeline policy explain`",
 		"12:00:01.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       closed   ≥6/5     allowed by shop/from-cart (egress) and shop/to-db (ingress); its end was not seen: the table of sessions is full",
-		"12:00:00.123  node a:40000               →  shop/db-0:5432 (Service shop/db)  TCP       allowed  1        the pod's own node",
-		"12:00:00.123  node b:40000               →  shop/db-0:5432 (Service shop/db)  TCP       allowed  1        -",
+		"12:00:00.123  node a:40000               →  shop/db-0:5432 (Service shop/db)  TCP       opened   1        the pod's own node",
+		"12:00:00.123  node b:40000               →  shop/db-0:5432 (Service shop/db)  TCP       opened   1        -",
 		"12:00:00.123  [2001:db8::7]:53           →  shop/cart:9                       UDP       dropped  12       ingress_policy in to_pod: ask somebody",
 		"12:00:00.123  shop/cart as 198.51.100.7  →  node a                            ICMP      dropped  1        spoofed_source in from_pod: it lied",
 		"12:00:00.123  shop/cart                  →  ?                                 -         dropped  1        not_ip in from_pod: it was something else",
-		"12:00:00.123  shop/cart:40000            →  Service shop/web:80               TCP       allowed  1        -",
+		"12:00:00.123  shop/cart:40000            →  Service shop/web:80               TCP       opened   1        -",
 		"Not told: 3 events (dropped) because there were too many.",
 		"",
 	}, "\n")
@@ -231,7 +231,7 @@ func TestFlowsCommandFollows(t *testing.T) {
 		return code, stdout.String(), stderr.String()
 	}
 	code, out, errOut := follow(3)
-	want := "12:00:00.123  shop/cart:40000                  → shop/db-0:5432 (Service shop/db)  TCP     allowed        1  allowed by shop/from-cart (egress) and shop/to-db (ingress)\n" +
+	want := "12:00:00.123  shop/cart:40000                  → shop/db-0:5432 (Service shop/db)  TCP     opened         1  allowed by shop/from-cart (egress) and shop/to-db (ingress)\n" +
 		"12:00:01.123  shop/cart:40000                  → shop/db-0:5432 (Service shop/db)  TCP     closed       6/5  allowed by shop/from-cart (egress) and shop/to-db (ingress)\n" +
 		"5 events went by unseen: this command was too slow.\n"
 	if code != 0 || errOut != "Watching; end with Ctrl-C.\n" {

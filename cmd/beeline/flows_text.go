@@ -21,28 +21,20 @@ func flowRow(f api.Flow) []string {
 		packets = "≥" + packets
 	}
 	return []string{
-		f.Time.UTC().Format(flowTime), flowSource(f), "→", flowEnd(f.Destination, f.Protocol), dash(f.Protocol), flowWord(f), packets, flowWhy(f),
+		f.Time.UTC().Format(flowTime), flowSource(f), "→", flowEnd(f.Destination, f.Protocol), dash(f.Protocol), f.Event, packets, flowWhy(f),
 	}
 }
 
 // Widths of the columns of a stream, where nobody knows what comes.
 const (
-	flowEndWidth  = 32
-	flowWordWidth = 8
+	flowEndWidth   = 32
+	flowEventWidth = 8
 )
 
 // flowLine is a flow as a line of a stream.
 func flowLine(f api.Flow) string {
 	row := flowRow(f)
-	return fmt.Sprintf("%s  %-*s → %-*s  %-6s  %-*s  %6s  %s", row[0], flowEndWidth, row[1], flowEndWidth, row[3], row[4], flowWordWidth, row[5], row[6], row[7])
-}
-
-// flowWord is what happened, in a word.
-func flowWord(f api.Flow) string {
-	if f.Event == api.FlowEventOpened {
-		return api.FlowAllowed
-	}
-	return f.Event
+	return fmt.Sprintf("%s  %-*s → %-*s  %-6s  %-*s  %6s  %s", row[0], flowEndWidth, row[1], flowEndWidth, row[3], row[4], flowEventWidth, row[5], row[6], row[7])
 }
 
 // flowSource names who opened a connection or sent a packet. A pod that sent what is not its own is named by its device.
