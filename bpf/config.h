@@ -10,7 +10,7 @@
 /* Packets go from pod to pod by redirection; if false, by the host's stack (--routing=kernel). */
 const volatile bool config_ebpf_routing = true;
 
-/* Traffic to the world is masqueraded by the host's stack, which must then see both of its directions. */
+/* Traffic of pods to the world is masqueraded by the programs here (--masquerade). */
 const volatile bool config_masquerade = true;
 
 /*

@@ -40,8 +40,8 @@ struct {
 } route_lengths SEC(".maps");
 
 /*
- * The number of the tables' present state, in two parts with a writer each (enum generation_index), since neither could
- * count up what the other writes as well.
+ * Numbers of the present state of what is remembered about packets (enum generation_index): GENERATION_PODS is counted up by the
+ * datapath, the other three by the agent, since neither could count up what the other writes as well.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -417,6 +417,7 @@ const volatile struct abi {
 	enum connection_flag connection_flag;
 	enum timeout timeout;
 	enum datagram_kind datagram_kind;
+	enum generation_index generation_index;
 	enum policed_flag policed_flag;
 	enum identity identity;
 	enum session_flag session_flag;

@@ -275,6 +275,16 @@ type bpfFrontend struct {
 	Padding  uint8
 }
 
+type bpfGenerationIndex uint32
+
+const (
+	bpfGenerationIndexGENERATION_TABLES     bpfGenerationIndex = 0
+	bpfGenerationIndexGENERATION_PODS       bpfGenerationIndex = 1
+	bpfGenerationIndexGENERATION_POLICY     bpfGenerationIndex = 2
+	bpfGenerationIndexGENERATION_IDENTITIES bpfGenerationIndex = 3
+	bpfGenerationIndexGENERATION_MAX        bpfGenerationIndex = 4
+)
+
 type bpfIdentity uint32
 
 const (

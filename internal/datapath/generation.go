@@ -15,11 +15,11 @@ type generation struct {
 	m  *ebpf.Map
 }
 
-// What the numbers are of: enum generation_index of bpf/types.h. The one between them is the datapath's own.
+// What the numbers are of that the agent counts up. The datapath counts up another one, GENERATION_PODS.
 const (
-	generationTables     uint32 = 0
-	generationPolicy     uint32 = 2
-	generationIdentities uint32 = 3
+	generationTables     = uint32(bpfGenerationIndexGENERATION_TABLES)
+	generationPolicy     = uint32(bpfGenerationIndexGENERATION_POLICY)
+	generationIdentities = uint32(bpfGenerationIndexGENERATION_IDENTITIES)
 )
 
 // advance makes the datapath decide anew. The tables have changed before it is called: a decision that was

@@ -182,14 +182,6 @@ func TestPoliciesForgetWhoWasIdentified(t *testing.T) {
 	}
 }
 
-// The numbers that tables and revisions have are those of C.
-func TestGenerationIndices(t *testing.T) {
-	indices := enumOf(t, "../../bpf/types.h", "generation_index", "GENERATION_")
-	if indices[int(generationTables)] != "tables" || indices[int(generationPolicy)] != "policy" || indices[int(generationIdentities)] != "identities" {
-		t.Errorf("in C they are %v", indices)
-	}
-}
-
 // Revisions begin behind those that sessions bear which were judged before `generation` was new.
 func TestPoliciesFirstRevision(t *testing.T) {
 	d := openPolicies(t, Config{})
