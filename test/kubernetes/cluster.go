@@ -36,7 +36,7 @@ func newUpCommand() *cobra.Command {
 				return err
 			}
 			parts.Manifest, parts.Archive = manifest, archive
-			if o.Network == "beeline" {
+			if o.Network == plan.NetworkBeeline {
 				if err := present(manifest, archive); err != nil {
 					return err
 				}

@@ -25,13 +25,13 @@ func (b *Bed) installNetwork(ctx context.Context, ranges map[string][]netip.Pref
 		}
 	}
 	switch b.Cluster.Options.Network {
-	case "bridge":
+	case plan.NetworkBridge:
 		for _, n := range b.Cluster.Nodes {
 			if err := b.writeOnNode(ctx, n.Name, "/etc/cni/net.d/10-bridge.conflist", config.BridgeNetwork(ranges[n.Name])); err != nil {
 				return err
 			}
 		}
-	case "beeline":
+	case plan.NetworkBeeline:
 		return b.installBeeline(ctx, p)
 	}
 	return nil
@@ -40,9 +40,9 @@ func (b *Bed) installNetwork(ctx context.Context, ranges map[string][]netip.Pref
 // plugins are the reference plugins that a node has with each network. The container runtime itself calls
 // loopback, so nodes of Kubernetes have it whatever their network is.
 var plugins = map[string][]string{
-	"beeline": {"loopback"},
-	"bridge":  {"loopback", "bridge", "host-local", "portmap"},
-	"none":    {"loopback"},
+	plan.NetworkBeeline: {"loopback"},
+	plan.NetworkBridge:  {"loopback", "bridge", "host-local", "portmap"},
+	plan.NetworkNone:    {"loopback"},
 }
 
 func installPlugins(node, network string) error {

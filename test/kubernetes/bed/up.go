@@ -171,7 +171,7 @@ func (b *Bed) start(ctx context.Context, p Parts, low map[string]string) error {
 	if err := b.installNetwork(ctx, ranges, p); err != nil {
 		return err
 	}
-	if b.Cluster.Options.Network != "none" {
+	if b.Cluster.Options.Network != plan.NetworkNone {
 		if err := b.await(ctx, "the nodes", b.nodesReady); err != nil {
 			return b.explain(ctx, err)
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-var dual = plan.New(plan.Options{Family: "dual", Proxy: "nftables"}.Defaults())
+var dual = plan.New(plan.Options{Family: plan.FamilyDual, Proxy: plan.ProxyNFTables}.Defaults())
 
 func identities(t *testing.T) *Identities {
 	t.Helper()
@@ -127,7 +127,7 @@ func TestNodeFilesSayWhatWasChosen(t *testing.T) {
 
 // TestNothingOfIPv4 is about a cluster that has IPv6 only: no component may be told of an address that nothing has.
 func TestNothingOfIPv4(t *testing.T) {
-	six := plan.New(plan.Options{Family: "ipv6", Proxy: "nftables"}.Defaults())
+	six := plan.New(plan.Options{Family: plan.FamilyIPv6, Proxy: plan.ProxyNFTables}.Defaults())
 	i, err := NewIdentities(six)
 	if err != nil {
 		t.Fatal(err)

@@ -69,7 +69,7 @@ func New(o Options) Cluster {
 	c.ControlPlane.Address4, c.ControlPlane.Address6 = addresses(o, 0, controlPlaneHost)
 	for i := range o.Nodes {
 		n := Machine{Name: fmt.Sprintf("n%d", i+1), Host: 11 + i}
-		if o.Topology == "routed" {
+		if o.Topology == TopologyRouted {
 			n.Link = 1 + i%2
 		}
 		n.Address4, n.Address6 = addresses(o, n.Link, n.Host)

@@ -12,14 +12,44 @@ import (
 
 // The choices of the options that have some.
 var (
-	Networks   = []string{"beeline", "bridge", "none"}
-	Topologies = []string{"flat", "routed"}
-	Families   = []string{"ipv4", "ipv6", "dual"}
-	Proxies    = []string{ProxyNone, "iptables", "nftables"}
+	Networks   = []string{NetworkBeeline, NetworkBridge, NetworkNone}
+	Topologies = []string{TopologyFlat, TopologyRouted}
+	Families   = []string{FamilyIPv4, FamilyIPv6, FamilyDual}
+	Proxies    = []string{ProxyNone, ProxyIPTables, ProxyNFTables}
 )
 
-// ProxyNone is a cluster without kube-proxy: its network sends traffic for Services to their endpoints.
-const ProxyNone = "none"
+// What pods talk through.
+const (
+	NetworkBeeline = "beeline"
+	// NetworkBridge is the reference plugins.
+	NetworkBridge = "bridge"
+	// NetworkNone is for who installs a network.
+	NetworkNone = "none"
+)
+
+// How nodes are joined.
+const (
+	// TopologyFlat is all nodes on one link.
+	TopologyFlat = "flat"
+	// TopologyRouted is odd and even nodes on two links, with a router between.
+	TopologyRouted = "routed"
+)
+
+// The addresses of pods, Services and nodes.
+const (
+	FamilyIPv4 = "ipv4"
+	FamilyIPv6 = "ipv6"
+	// FamilyDual is both, with IPv4 first.
+	FamilyDual = "dual"
+)
+
+// Modes of kube-proxy.
+const (
+	// ProxyNone is a cluster without kube-proxy: its network sends traffic for Services to their endpoints.
+	ProxyNone     = "none"
+	ProxyIPTables = "iptables"
+	ProxyNFTables = "nftables"
+)
 
 // MaxNodes is what the plan of addresses has room for.
 const MaxNodes = 9
@@ -32,11 +62,11 @@ type Options struct {
 	Kubernetes string `json:"kubernetes"`
 	// Network is what pods talk through: one of Networks.
 	Network string `json:"network"`
-	// Topology is "flat" (all nodes on one link) or "routed" (odd and even nodes on two links, a router between).
+	// Topology is how nodes are joined: one of Topologies.
 	Topology string `json:"topology"`
-	// Family is "ipv4", "ipv6" or "dual", which is both with IPv4 first.
+	// Family is one of Families.
 	Family string `json:"family"`
-	// Proxy is kube-proxy's mode, or ProxyNone.
+	// Proxy is one of Proxies.
 	Proxy string `json:"proxy"`
 	// Note says who uses the cluster and what for; the next one who wants a cluster reads it.
 	Note string `json:"note"`
@@ -45,15 +75,15 @@ type Options struct {
 // Defaults fills what is zero. Whether there is a kube-proxy depends on whether the network needs one.
 func (o Options) Defaults() Options {
 	for field, value := range map[*string]string{
-		&o.Kubernetes: "1.36.3", &o.Network: "beeline", &o.Topology: "flat", &o.Family: "ipv4",
+		&o.Kubernetes: "1.36.3", &o.Network: NetworkBeeline, &o.Topology: TopologyFlat, &o.Family: FamilyIPv4,
 	} {
 		if *field == "" {
 			*field = value
 		}
 	}
 	if o.Proxy == "" {
-		o.Proxy = "iptables"
-		if o.Network == "beeline" {
+		o.Proxy = ProxyIPTables
+		if o.Network == NetworkBeeline {
 			o.Proxy = ProxyNone
 		}
 	}
@@ -87,14 +117,14 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf("%s %q: want one of %s", c.name, c.value, strings.Join(c.choices, ", ")))
 		}
 	}
-	if o.Network == "bridge" && o.Proxy == ProxyNone {
+	if o.Network == NetworkBridge && o.Proxy == ProxyNone {
 		errs = append(errs, errors.New("network bridge with proxy none: nobody would do anything for Services"))
 	}
 	return errors.Join(errs...)
 }
 
 // IPv4 tells whether pods, services and nodes have IPv4 addresses.
-func (o Options) IPv4() bool { return o.Family != "ipv6" }
+func (o Options) IPv4() bool { return o.Family != FamilyIPv6 }
 
 // IPv6 tells whether they have IPv6 addresses.
-func (o Options) IPv6() bool { return o.Family != "ipv4" }
+func (o Options) IPv6() bool { return o.Family != FamilyIPv4 }

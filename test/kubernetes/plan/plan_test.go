@@ -17,7 +17,7 @@ func TestDefaultsAreValid(t *testing.T) {
 }
 
 func TestDefaultsKeepWhatWasChosen(t *testing.T) {
-	o := Options{Nodes: 3, Kubernetes: "1.35.4", Network: "none", Topology: "routed", Family: "dual", Proxy: "nftables", Note: "x"}
+	o := Options{Nodes: 3, Kubernetes: "1.35.4", Network: NetworkNone, Topology: TopologyRouted, Family: FamilyDual, Proxy: ProxyNFTables, Note: "x"}
 	if d := cmp.Diff(o, o.Defaults()); d != "" {
 		t.Error(d)
 	}
@@ -25,12 +25,12 @@ func TestDefaultsKeepWhatWasChosen(t *testing.T) {
 
 // Only a network that takes care of Services goes without kube-proxy.
 func TestProxyOfEachNetwork(t *testing.T) {
-	for network, want := range map[string]string{"": ProxyNone, "beeline": ProxyNone, "bridge": "iptables", "none": "iptables"} {
+	for network, want := range map[string]string{"": ProxyNone, NetworkBeeline: ProxyNone, NetworkBridge: ProxyIPTables, NetworkNone: ProxyIPTables} {
 		if got := (Options{Network: network}).Defaults().Proxy; got != want {
 			t.Errorf("network %q: proxy %q, want %q", network, got, want)
 		}
 	}
-	if err := (Options{Network: "bridge", Proxy: ProxyNone}).Defaults().Validate(); err == nil {
+	if err := (Options{Network: NetworkBridge, Proxy: ProxyNone}).Defaults().Validate(); err == nil {
 		t.Error("a bridge without kube-proxy is accepted")
 	}
 }
@@ -50,8 +50,8 @@ func TestValidateNamesEverythingWrong(t *testing.T) {
 // TestAddressesAreUnique checks the largest cluster of each kind.
 func TestAddressesAreUnique(t *testing.T) {
 	for _, o := range []Options{
-		{Topology: "flat", Family: "ipv4"}, {Topology: "flat", Family: "ipv6"}, {Topology: "flat", Family: "dual"},
-		{Topology: "routed", Family: "ipv4"}, {Topology: "routed", Family: "ipv6"}, {Topology: "routed", Family: "dual"},
+		{Topology: TopologyFlat, Family: FamilyIPv4}, {Topology: TopologyFlat, Family: FamilyIPv6}, {Topology: TopologyFlat, Family: FamilyDual},
+		{Topology: TopologyRouted, Family: FamilyIPv4}, {Topology: TopologyRouted, Family: FamilyIPv6}, {Topology: TopologyRouted, Family: FamilyDual},
 	} {
 		o.Nodes = MaxNodes
 		c := New(o.Defaults())
@@ -71,7 +71,7 @@ func TestAddressesAreUnique(t *testing.T) {
 }
 
 func TestRoutedNodesAreOnTwoLinks(t *testing.T) {
-	c := New(Options{Nodes: 3, Topology: "routed"}.Defaults())
+	c := New(Options{Nodes: 3, Topology: TopologyRouted}.Defaults())
 	var links []int
 	for _, m := range c.Machines() {
 		links = append(links, m.Link)
@@ -95,9 +95,9 @@ func TestNode(t *testing.T) {
 
 func TestRangesOfFamilies(t *testing.T) {
 	for family, want := range map[string]string{
-		"ipv4": "10.244.0.0/16 10.96.0.0/16 [10.96.0.1] 10.96.0.10 https://192.168.60.1:6443",
-		"ipv6": "fd00:244::/48 fd00:96::/112 [fd00:96::1] fd00:96::a https://[fd00:60::1]:6443",
-		"dual": "10.244.0.0/16,fd00:244::/48 10.96.0.0/16,fd00:96::/112 [10.96.0.1 fd00:96::1] 10.96.0.10 https://192.168.60.1:6443",
+		FamilyIPv4: "10.244.0.0/16 10.96.0.0/16 [10.96.0.1] 10.96.0.10 https://192.168.60.1:6443",
+		FamilyIPv6: "fd00:244::/48 fd00:96::/112 [fd00:96::1] fd00:96::a https://[fd00:60::1]:6443",
+		FamilyDual: "10.244.0.0/16,fd00:244::/48 10.96.0.0/16,fd00:96::/112 [10.96.0.1 fd00:96::1] 10.96.0.10 https://192.168.60.1:6443",
 	} {
 		c := New(Options{Family: family}.Defaults())
 		got := fmt.Sprintf("%s %s %s %s %s", c.PodRanges(), c.ServiceRanges(), c.APIServiceIPs(), c.DNSServiceIP(), c.APIServer())

@@ -44,7 +44,7 @@ func (c Cluster) Namespaces() []string {
 	return names
 }
 
-func (c Cluster) routed() bool { return c.Options.Topology == "routed" }
+func (c Cluster) routed() bool { return c.Options.Topology == TopologyRouted }
 
 // WireLinks makes the links, which nothing is plugged into yet.
 func (c Cluster) WireLinks() []Batch {
@@ -132,7 +132,7 @@ func (b *Batch) address(device string, v4, v6 netip.Prefix) {
 func (c Cluster) PodRoutes(node Machine, ranges []netip.Prefix) []Batch {
 	var batches []Batch
 	for _, m := range c.Machines() {
-		if m.Name == node.Name || m.IsNode() && c.Options.Network != "bridge" {
+		if m.Name == node.Name || m.IsNode() && c.Options.Network != NetworkBridge {
 			continue
 		}
 		b := Batch{Netns: m.Name}
@@ -149,7 +149,7 @@ func (c Cluster) PodRoutes(node Machine, ranges []netip.Prefix) []Batch {
 	for _, r := range ranges {
 		via := address(node, r.Addr().Is6())
 		router.add("route replace %s via %s table %d", r, via, podTable)
-		if c.Options.Network == "bridge" {
+		if c.Options.Network == NetworkBridge {
 			router.add("route replace %s via %s", r, via)
 		}
 	}

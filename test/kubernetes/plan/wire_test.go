@@ -50,7 +50,7 @@ cp: link set eth0 up`)
 }
 
 func TestWireRoutedDual(t *testing.T) {
-	c := New(Options{Topology: "routed", Family: "dual"}.Defaults())
+	c := New(Options{Topology: TopologyRouted, Family: FamilyDual}.Defaults())
 	links := text(c.WireLinks())
 	for _, want := range []string{
 		"wire: link add link2 type bridge\n",
@@ -80,7 +80,7 @@ cp: route add default via fd00:60::254`)
 }
 
 func TestWireIPv6(t *testing.T) {
-	c := New(Options{Family: "ipv6"}.Defaults())
+	c := New(Options{Family: FamilyIPv6}.Defaults())
 	check(t, "node", c.WireMachine(c.Nodes[0]), `
 wire: link add w-n1 type veth peer name eth0 address 02:00:c0:a8:3c:0b netns blk-n1
 wire: link set w-n1 master link0 up
@@ -92,7 +92,7 @@ n1: route add default via fd00:60::1`)
 cp: link set lo up
 cp: address add fd00:60::1/64 dev eth0 nodad
 cp: link set eth0 up`)
-	routed := text(New(Options{Topology: "routed", Family: "ipv6"}.Defaults()).WireLinks())
+	routed := text(New(Options{Topology: TopologyRouted, Family: FamilyIPv6}.Defaults()).WireLinks())
 	if strings.Contains(routed, "192.168.") || strings.Contains(routed, "router: -4 rule") || !strings.Contains(routed, "router: -6 rule add iif eth0 lookup 100\n") {
 		t.Errorf("links:\n%s", routed)
 	}
@@ -104,14 +104,14 @@ func TestPodRoutesOfBeeline(t *testing.T) {
 	flat := New(Options{}.Defaults())
 	check(t, "flat: nodes have routes of their own", flat.PodRoutes(flat.Nodes[1], podRange), `
 cp: route replace 10.244.1.0/24 via 192.168.60.12`)
-	routed := New(Options{Topology: "routed"}.Defaults())
+	routed := New(Options{Topology: TopologyRouted}.Defaults())
 	check(t, "routed: the router forwards for the control plane only", routed.PodRoutes(routed.Nodes[1], podRange), `
 cp: route replace 10.244.1.0/24 via 192.168.60.254
 router: route replace 10.244.1.0/24 via 192.168.62.12 table 100`)
 }
 
 func TestPodRoutesOfBridge(t *testing.T) {
-	c := New(Options{Topology: "routed", Network: "bridge", Nodes: 3, Family: "dual"}.Defaults())
+	c := New(Options{Topology: TopologyRouted, Network: NetworkBridge, Nodes: 3, Family: FamilyDual}.Defaults())
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24"), netip.MustParsePrefix("fd00:244::/64")}
 	check(t, "every machine but the node itself", c.PodRoutes(c.Nodes[0], ranges), `
 cp: route replace 10.244.0.0/24 via 192.168.60.254
@@ -130,7 +130,7 @@ router: route replace fd00:244::/64 via fd00:60:1::11`)
 func TestBatchesHaveNoOptions(t *testing.T) {
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24"), netip.MustParsePrefix("fd00:244::/64")}
 	for _, topology := range Topologies {
-		c := New(Options{Topology: topology, Family: "dual", Network: "bridge"}.Defaults())
+		c := New(Options{Topology: topology, Family: FamilyDual, Network: NetworkBridge}.Defaults())
 		batches := append(c.WireLinks(), c.PodRoutes(c.Nodes[0], ranges)...)
 		for _, m := range c.Machines() {
 			batches = append(append(batches, c.WireMachine(m)...), c.UnplugMachine(m))
@@ -147,7 +147,7 @@ func TestBatchesHaveNoOptions(t *testing.T) {
 
 // TestNamesFitTheKernel holds because device names have at most 15 characters.
 func TestNamesFitTheKernel(t *testing.T) {
-	c := New(Options{Topology: "routed", Nodes: MaxNodes}.Defaults())
+	c := New(Options{Topology: TopologyRouted, Nodes: MaxNodes}.Defaults())
 	batches := c.WireLinks()
 	for _, m := range c.Machines() {
 		batches = append(batches, c.WireMachine(m)...)

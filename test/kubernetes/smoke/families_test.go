@@ -9,10 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
 // hasTwoFamilies tells whether pods of the cluster have addresses of both families.
-func hasTwoFamilies() bool { return cluster.Cluster.Options.Family == "dual" }
+func hasTwoFamilies() bool { return cluster.Cluster.Options.Family == plan.FamilyDual }
 
 // policiesOfTwoFamilies: a selector of pods holds for all their addresses, and an ipBlock for those of its own family only, for who
 // receives and for who sends, on one node and across nodes.

@@ -5,13 +5,15 @@ package smoke
 import (
 	"testing"
 	"time"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
 // hasNarrowPaths tells whether paths between nodes carry less than the devices of pods, and nobody on the way may cut packets: tunnels,
 // and IPv6.
 func hasNarrowPaths() bool {
 	o := cluster.Cluster.Options
-	return o.Topology == "routed" && !o.IPv4()
+	return o.Topology == plan.TopologyRouted && !o.IPv4()
 }
 
 // learnPath has both ends of a path to an echo server learn its MTU, which on a narrow one they do by the loss of their first packet.

@@ -45,7 +45,7 @@ func conformance(logs, tests string) command {
 }
 
 // everything is the round that runs all tests.
-const everything = "flat"
+const everything = plan.TopologyFlat
 
 // The clusters of a run: everything on the flat one, what a topology can change on the routed one, and beside kube-proxy what
 // that has a part in. kube-proxy in mode nftables is for those who ask for it.
@@ -55,17 +55,17 @@ func rounds(logs string) []round {
 	}
 	besideProxy := smoke("^TestNetwork$/^(NodesAreReady|ClusterDNS|ClusterIP|PodsAndServicesAtOnce|NodePort|NodePortLocal|HostPort|WorldSeesNodes|APIServerFromPods)$")
 	return []round{
-		{name: everything, options: plan.Options{Network: "beeline", Topology: "flat"}, tests: []command{
+		{name: everything, options: plan.Options{Network: plan.NetworkBeeline, Topology: plan.TopologyFlat}, tests: []command{
 			smoke("."),
 			conformance(logs, "conformance"),
 			conformance(logs, "netpol"),
 		}},
-		{name: "routed", options: plan.Options{Network: "beeline", Topology: "routed"}, tests: []command{
+		{name: plan.TopologyRouted, options: plan.Options{Network: plan.NetworkBeeline, Topology: plan.TopologyRouted}, tests: []command{
 			// The world is not on the nodes' link there, and so cannot have routes through them.
 			append(smoke("^TestNetwork$"), "-skip=^TestNetwork$/^(LoadBalancer|ExternalIP)$"),
 		}},
-		{name: "kube-proxy", options: plan.Options{Network: "beeline", Proxy: "iptables"}, tests: []command{besideProxy}},
-		{name: "nftables", options: plan.Options{Network: "beeline", Proxy: "nftables"}, tests: []command{besideProxy}, asked: true},
+		{name: "kube-proxy", options: plan.Options{Network: plan.NetworkBeeline, Proxy: plan.ProxyIPTables}, tests: []command{besideProxy}},
+		{name: plan.ProxyNFTables, options: plan.Options{Network: plan.NetworkBeeline, Proxy: plan.ProxyNFTables}, tests: []command{besideProxy}, asked: true},
 	}
 }
 
@@ -129,7 +129,7 @@ func withFamily(all []round, family, logs string) (chosen []round, err error) {
 		if err := r.options.Defaults().Validate(); err != nil {
 			return nil, fmt.Errorf("-family: %w", err)
 		}
-		if family == "dual" && r.name == everything {
+		if family == plan.FamilyDual && r.name == everything {
 			r.tests = append(r.tests, conformance(logs, "dualstack"))
 		}
 		r.name += "-" + family

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
 func TestChoose(t *testing.T) {
@@ -26,7 +28,7 @@ func TestChoose(t *testing.T) {
 
 func TestWithFamily(t *testing.T) {
 	all := rounds("logs")
-	for family, more := range map[string]int{"ipv4": 0, "ipv6": 0, "dual": 1} {
+	for family, more := range map[string]int{plan.FamilyIPv4: 0, plan.FamilyIPv6: 0, plan.FamilyDual: 1} {
 		got, err := withFamily(all, family, "logs")
 		if err != nil {
 			t.Fatal(err)
