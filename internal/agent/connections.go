@@ -21,7 +21,7 @@ const (
 
 // connections keeps the tables of connections from holding what is over.
 type connections struct {
-	// expired counts entries that were removed, failures the looks that went wrong, destroyed sockets of backends that are gone.
+	// expired counts entries that were removed, failures the attempts that went wrong, destroyed sockets of backends that are gone.
 	expired, failures, destroyed atomic.Uint64
 	// expiredSessions counts those of sessions.
 	expiredSessions atomic.Uint64

@@ -28,7 +28,7 @@ type flows struct {
 	// events counts them by kind, and sessions those that are the first about one.
 	events   [len(kindsOfFlows)]atomic.Uint64
 	sessions atomic.Uint64
-	// unreadable counts the attempts to read events that went wrong.
+	// unreadable counts the attempts to read events, or the totals of connections that have ended, that went wrong.
 	unreadable atomic.Uint64
 }
 

@@ -107,7 +107,7 @@ var (
 	descServiceBad  = prometheus.NewDesc("beeline_services_problems", "Problems with Services, which `beeline status` lists.", nil, nil)
 	descConnections = prometheus.NewDesc("beeline_connections", "Connections that are translated packet by packet.", []string{"kind", "protocol", "state"}, nil)
 	descExpired     = prometheus.NewDesc("beeline_connections_expired_total", "Entries of connections that were removed when they were over.", nil, nil)
-	descExpireErrs  = prometheus.NewDesc("beeline_connections_expiry_errors_total", "Looks for connections that are over which went wrong.", nil, nil)
+	descExpireErrs  = prometheus.NewDesc("beeline_connections_expiry_errors_total", "Attempts to remove connections and sessions that are over, or connections of backends that are gone, that went wrong.", nil, nil)
 	descDestroyed   = prometheus.NewDesc("beeline_sockets_destroyed_total", "UDP sockets that were ended because their backend was gone.", nil, nil)
 	descMapBytes    = prometheus.NewDesc("beeline_map_bytes", "Memory of a BPF map.", []string{"map"}, nil)
 	descMapEntries  = prometheus.NewDesc("beeline_map_entries", "Entries of a BPF map.", []string{"map"}, nil)

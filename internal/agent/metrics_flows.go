@@ -6,7 +6,7 @@ var (
 	descFlowEvents   = prometheus.NewDesc("beeline_flow_events_total", "Events about connections and drops that this agent has read.", []string{"event", "verdict"}, nil)
 	descFlowSessions = prometheus.NewDesc("beeline_flow_sessions_total", "Connections that flows have told of: the first events about each.", nil, nil)
 	descFlowLost     = prometheus.NewDesc("beeline_flow_lost_total", "Events about connections and drops that were not told, since the tables of the datapath were made.", []string{"event", "why"}, nil)
-	descFlowErrors   = prometheus.NewDesc("beeline_flow_read_errors_total", "Attempts to read events that went wrong.", nil, nil)
+	descFlowErrors   = prometheus.NewDesc("beeline_flow_read_errors_total", "Attempts to read events, or the totals of connections that have ended, that went wrong.", nil, nil)
 )
 
 // collectFlows tells of flows, also of kinds that have not been seen yet.
