@@ -201,18 +201,18 @@ func (c *policyChanges) one(ctx context.Context, what result.PolicyHappening) (t
 	change := func(objects ...runtime.Object) func() error {
 		return func() error { return c.lane.put(ctx, objects...) }
 	}
-	var make func() error
+	var happen func() error
 	switch what {
 	case result.LabelForbids:
-		make, want = change(without.Object()), follow.Nobody
+		happen, want = change(without.Object()), follow.Nobody
 	case result.LabelAllows:
-		make = change(labelled.Object())
+		happen = change(labelled.Object())
 	case result.PolicyAdded:
-		make, want, to = change(deny), follow.Nobody, c.bare
+		happen, want, to = change(deny), follow.Nobody, c.bare
 	case result.PolicyRemoved:
-		make, to = func() error { return c.lane.remove(ctx, deny) }, c.bare
+		happen, to = func() error { return c.lane.remove(ctx, deny) }, c.bare
 	}
-	took, err := timed(ctx, c.client, to, want, make)
+	took, err := timed(ctx, c.client, to, want, happen)
 	// A connection in the making when the change came may be the first that nobody answers.
 	return max(0, took), err
 }

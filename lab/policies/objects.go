@@ -66,7 +66,7 @@ func (p Pod) Object() *corev1.Pod {
 const WebPort = "web"
 
 // Policy makes a NetworkPolicy for the pods with labels (all of the namespace for none) that isolates in the directions that
-// there are rules for; Deny is a rule that allows nothing.
+// there are rules for: an empty list, unlike nil, isolates and allows nothing.
 func Policy(namespace, name string, labels map[string]string, ingress []networkingv1.NetworkPolicyIngressRule, egress []networkingv1.NetworkPolicyEgressRule) *networkingv1.NetworkPolicy {
 	o := &networkingv1.NetworkPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"},
