@@ -115,8 +115,12 @@ func noFlows(list *api.FlowList) string {
 // printLosses says what is missing.
 func printLosses(w io.Writer, list *api.FlowList) {
 	for _, l := range list.Losses {
-		fmt.Fprintf(w, "Not told: %d events (%s) because %s.\n", l.Events, l.Event, l.Meaning)
+		fmt.Fprintln(w, lossLine(&l))
 	}
+}
+
+func lossLine(l *api.FlowLoss) string {
+	return fmt.Sprintf("Not told: %d events (%s) because %s.", l.Events, l.Event, l.Meaning)
 }
 
 // followFlows prints flows as they come, until the command is interrupted.
@@ -129,11 +133,18 @@ func followFlows(ctx context.Context, e env, c *api.Client, filter api.FlowFilte
 		if asJSON {
 			return lines.Encode(line)
 		}
-		if line.Missed > 0 {
-			_, err := fmt.Fprintf(e.stdout, "%d events went by unseen: this command was too slow.\n", line.Missed)
-			return err
+		text := ""
+		switch {
+		case line.Missed > 0:
+			text = fmt.Sprintf("%d events went by unseen: this command was too slow.", line.Missed)
+		case line.Lost != nil:
+			text = lossLine(line.Lost)
+		case line.Flow != nil:
+			text = flowLine(*line.Flow)
+		default:
+			return nil // of a newer agent
 		}
-		_, err := fmt.Fprintln(e.stdout, flowLine(*line.Flow))
+		_, err := fmt.Fprintln(e.stdout, text)
 		return err
 	})
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {

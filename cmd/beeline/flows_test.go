@@ -136,8 +136,11 @@ func (s *flowService) FollowFlows(ctx context.Context, which api.FlowFilter, eac
 			return err
 		}
 	}
-	if err := each(api.FlowLine{Missed: 5}); err != nil {
-		return err
+	lost := api.FlowLoss{Event: "dropped", Why: "limited", Meaning: "there were too many", Events: 3}
+	for _, line := range []api.FlowLine{{}, {Missed: 5}, {Lost: &lost}} {
+		if err := each(line); err != nil {
+			return err
+		}
 	}
 	<-ctx.Done()
 	return ctx.Err()
@@ -230,21 +233,22 @@ func TestFlowsCommandFollows(t *testing.T) {
 		code = run(ctx, env{stdout, stderr}, append([]string{"flows", "--socket", socket, "--follow"}, args...))
 		return code, stdout.String(), stderr.String()
 	}
-	code, out, errOut := follow(3)
+	code, out, errOut := follow(4)
 	want := "12:00:00.123  shop/cart:40000                  → shop/db-0:5432 (Service shop/db)  TCP     opened         1  allowed by shop/from-cart (egress) and shop/to-db (ingress)\n" +
 		"12:00:01.123  shop/cart:40000                  → shop/db-0:5432 (Service shop/db)  TCP     closed       6/5  allowed by shop/from-cart (egress) and shop/to-db (ingress)\n" +
-		"5 events went by unseen: this command was too slow.\n"
+		"5 events went by unseen: this command was too slow.\n" +
+		"Not told: 3 events (dropped) because there were too many.\n"
 	if code != 0 || errOut != "Watching; end with Ctrl-C.\n" {
 		t.Errorf("code %d: %s", code, errOut)
 	}
 	if diff := cmp.Diff(want, out); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
 	}
-	code, out, errOut = follow(3, "-o", "json", "--last", "5")
-	if lines := strings.Split(out, "\n"); code != 0 || errOut != "" || len(lines) != 4 || lines[2] != `{"missed":5}` || !strings.HasPrefix(lines[0], `{"flow":{"time":`) {
+	code, out, errOut = follow(5, "-o", "json", "--last", "5")
+	if lines := strings.Split(out, "\n"); code != 0 || errOut != "" || len(lines) != 6 || lines[3] != `{"missed":5}` || !strings.HasPrefix(lines[4], `{"lost":{"event":"dropped"`) || !strings.HasPrefix(lines[0], `{"flow":{"time":`) {
 		t.Errorf("code %d: %s\n%s", code, errOut, out)
 	}
-	follow(3, "--last", "0")
+	follow(4, "--last", "0")
 	if diff := cmp.Diff([]api.FlowFilter{{New: true}, {Last: 5}, {}}, s.asked); diff != "" {
 		t.Errorf("asks (-want +got):\n%s", diff)
 	}

@@ -229,7 +229,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		rest:            newRest(dp.AttachPod, dp.AttachPodRest, log),
 		closer:          &closer{log: log, sync: device.SyncClosed},
 		connections:     connections{wake: make(chan struct{}, 1)},
-		flows:           newFlows(config),
+		flows:           newFlows(config, dp.Flows.Losses),
 	}
 	a.metrics = newMetrics(a)
 	if err := errors.Join(a.newServices(), a.newPolicies(), a.adoptEndpoints()); err != nil {

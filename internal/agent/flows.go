@@ -28,6 +28,8 @@ type flows struct {
 	// events counts them by kind, and sessions those that are the first about one.
 	events   [len(kindsOfFlows)]atomic.Uint64
 	sessions atomic.Uint64
+	// lost counts the events that the datapath did not tell.
+	lost func() ([]flow.Loss, error)
 	// unreadable counts the attempts to read events, or the totals of connections that have ended, that went wrong.
 	unreadable atomic.Uint64
 }
@@ -35,9 +37,9 @@ type flows struct {
 // kindsOfFlows has an element for each kind.
 var kindsOfFlows = [...]flow.Kind{flow.Opened, flow.Answered, flow.Closed, flow.Dropped, flow.Revoked}
 
-func newFlows(config Config) *flows {
+func newFlows(config Config, lost func() ([]flow.Loss, error)) *flows {
 	return &flows{
-		config: config.FlowConfig, names: flow.NewNames(config.NodeName), log: flow.NewLog(config.FlowsKept),
+		lost: lost, config: config.FlowConfig, names: flow.NewNames(config.NodeName), log: flow.NewLog(config.FlowsKept),
 		open: newOpenSessions(2 * config.PolicySizes.Sessions),
 	}
 }

@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/internal/datapath"
@@ -19,22 +21,31 @@ func (a *Agent) Flows(_ context.Context, which api.FlowFilter) (*api.FlowList, e
 		list.Flows = append(list.Flows, r.Flow())
 	}
 	list.Kept, list.Oldest = a.flows.log.Kept()
-	losses, err := a.flowLosses()
+	losses, err := a.flows.losses()
 	if err != nil {
 		return nil, err
 	}
-	for _, l := range losses {
-		if l.Events > 0 {
-			list.Losses = append(list.Losses, api.FlowLoss{Event: l.Kind.String(), Why: l.Why, Meaning: l.Meaning, Events: l.Events})
-		}
-	}
+	list.Losses = lostSince(nil, losses)
 	return list, nil
 }
 
-// flowLosses counts the events that were not told and never will be.
-func (a *Agent) flowLosses() ([]flow.Loss, error) {
-	losses, err := a.datapath.Flows.Losses()
-	return append(losses, a.flows.open.losses()), err
+// losses counts the events that were not told and never will be, by kind and cause.
+func (f *flows) losses() ([]flow.Loss, error) {
+	losses, err := f.lost()
+	return append(losses, f.open.losses()), err
+}
+
+// lostSince gives what was lost between two answers of losses; all, without an earlier one.
+func lostSince(before, now []flow.Loss) (all []api.FlowLoss) {
+	for i, l := range now {
+		if i < len(before) {
+			l.Events -= min(l.Events, before[i].Events) // both have all kinds and causes in one order
+		}
+		if l.Events > 0 {
+			all = append(all, api.FlowLoss{Event: l.Kind.String(), Why: l.Why, Meaning: l.Meaning, Events: l.Events})
+		}
+	}
+	return all
 }
 
 // FollowFlows tells of flows as they come.
@@ -50,6 +61,11 @@ func (a *Agent) FollowFlows(ctx context.Context, which api.FlowFilter, each func
 	if which.New {
 		past = flow.None
 	}
+	before, err := a.flows.losses()
+	if err != nil {
+		return err
+	}
+	asked := time.Now()
 	records, follower := a.flows.log.Follow(filter, past)
 	defer follower.Close()
 	for {
@@ -59,8 +75,14 @@ func (a *Agent) FollowFlows(ctx context.Context, which api.FlowFilter, each func
 				return err
 			}
 		}
+		if time.Since(asked) >= followedLosses {
+			if before, err = a.flows.followLosses(before, each); err != nil {
+				return err
+			}
+			asked = time.Now()
+		}
 		var missed uint64
-		if records, missed, err = follower.Next(ctx); err != nil {
+		if records, missed, err = nextFor(ctx, follower, followedLosses); err != nil {
 			return err
 		}
 		if missed > 0 {
@@ -69,6 +91,34 @@ func (a *Agent) FollowFlows(ctx context.Context, which api.FlowFilter, each func
 			}
 		}
 	}
+}
+
+// followedLosses is how often those who follow are told of losses.
+const followedLosses = time.Second
+
+// nextFor waits for records for so long; that there are none by then is no error.
+func nextFor(ctx context.Context, follower *flow.Follower, wait time.Duration) (records []flow.Record, missed uint64, err error) {
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	records, missed, err = follower.Next(waiting)
+	if waiting.Err() != nil && ctx.Err() == nil && errors.Is(err, waiting.Err()) {
+		return nil, 0, nil
+	}
+	return records, missed, err
+}
+
+// followLosses tells of what was lost since before, and gives what there is now.
+func (f *flows) followLosses(before []flow.Loss, each func(api.FlowLine) error) ([]flow.Loss, error) {
+	now, err := f.losses()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range lostSince(before, now) {
+		if err := each(api.FlowLine{Lost: &l}); err != nil {
+			return nil, err
+		}
+	}
+	return now, nil
 }
 
 func newFlowFilter(which api.FlowFilter) (flow.Filter, error) {

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -19,7 +22,7 @@ func flowAgent(told FlowsTold) *Agent {
 	config := Defaults()
 	config.NodeName, config.Flows = "a", told
 	return &Agent{
-		config: config, flows: newFlows(config), datapath: &datapath.Datapath{},
+		config: config, flows: newFlows(config, func() ([]flow.Loss, error) { return nil, nil }), datapath: &datapath.Datapath{},
 		endpoints: map[string]api.Endpoint{"bl1": {
 			HostIfIndex: 7, Pod: api.PodRef{Namespace: "shop", Name: "cart"}, Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.2")},
 		}},
@@ -88,6 +91,50 @@ func TestFlowsNameTheNodesAddresses(t *testing.T) {
 	if f := a.flows.log.Last(flow.Filter{}, 0)[0].Flow(); f.Destination.Kind != api.FlowEndNode || f.Destination.Node != f.Source.Node {
 		t.Errorf("flow %+v", f)
 	}
+}
+
+// Who follows is told of what was lost since, and of nothing that was lost before.
+func TestFollowLosses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := flowAgent(FlowsAll)
+		dropped, opened := flow.Loss{Kind: flow.Dropped, Why: "full", Meaning: "nobody read", Events: 7}, flow.Loss{Kind: flow.Opened, Why: "full", Meaning: "nobody read"}
+		a.flows.lost = func() ([]flow.Loss, error) { return []flow.Loss{dropped, opened}, nil }
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var got []api.FlowLoss
+		done := make(chan error)
+		go func() {
+			done <- a.FollowFlows(ctx, api.FlowFilter{New: true}, func(line api.FlowLine) error {
+				if line.Lost == nil {
+					t.Errorf("line %+v", line)
+					return nil
+				}
+				got = append(got, *line.Lost)
+				return nil
+			})
+		}()
+		time.Sleep(10 * time.Second)
+		dropped.Events += 2
+		time.Sleep(10 * time.Second)
+		dropped.Events += 3
+		opened.Events++
+		time.Sleep(10 * time.Second)
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("the end: %v", err)
+		}
+		want := []api.FlowLoss{
+			{Event: "dropped", Why: "full", Meaning: "nobody read", Events: 2},
+			{Event: "dropped", Why: "full", Meaning: "nobody read", Events: 3}, {Event: "opened", Why: "full", Meaning: "nobody read", Events: 1},
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("lost (-want +got):\n%s", diff)
+		}
+		a.flows.lost = func() ([]flow.Loss, error) { return nil, errors.New("no such map") }
+		if err := a.FollowFlows(t.Context(), api.FlowFilter{}, nil); err == nil || err.Error() != "no such map" {
+			t.Errorf("losses cannot be read: %v", err)
+		}
+	})
 }
 
 func TestFollowFlows(t *testing.T) {

@@ -17,7 +17,7 @@ func (c *nodeCollector) collectFlows(out chan<- prometheus.Metric, counter func(
 	}
 	counter(descFlowSessions, float64(f.sessions.Load()))
 	counter(descFlowErrors, float64(f.unreadable.Load()))
-	losses, err := c.agent.flowLosses()
+	losses, err := f.losses()
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(descFlowLost, err)
 		return

@@ -140,4 +140,7 @@ type FlowLine struct {
 	// Missed is how many events went by before this one could be sent, because the client was too slow; the filter has not
 	// looked at them.
 	Missed uint64 `json:"missed,omitempty"`
+	// Lost is what could not be told, of one kind and for one cause. Its Events are those since the stream began, or since its last line
+	// about the same; the filter has not looked at them.
+	Lost *FlowLoss `json:"lost,omitempty"`
 }
