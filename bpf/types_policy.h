@@ -129,7 +129,7 @@ struct flow_event {
 	struct tuple tuple;
 	__u64 packets[2],
 		bytes[2]; /* as in struct session; of a drop, index 0: of this kind since it was last told of */
-	__u32 ifindex;		   /* the device that the packet came from or goes to */
+	__u32 ifindex;	  /* the device that the packet came from or goes to */
 	__u32 source, destination; /* identities; 0 where nobody asked */
 	__u32 ingress, egress;	   /* as in struct session */
 	__u8 kind;		   /* enum flow_kind */
