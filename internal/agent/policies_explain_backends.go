@@ -149,7 +149,7 @@ func (x explainer) seenAs(from evaluate.Endpoint, s *askedService, e entrance, d
 	case ServicesEBPF:
 		forwarded = !e.inside && e.node != backend.Node && !direct
 	case ServicesKubeProxy: // masquerades whatever a traffic policy does not keep on the node
-		forwarded = !s.ExternalLocal && !x.isNode(from) && !(e.inside && x.has(from, backend.Address))
+		forwarded = !s.ExternalLocal && !(e.inside && (x.isNode(from) || x.has(from, backend.Address)))
 	}
 	if !forwarded {
 		return evaluate.Endpoint{}
