@@ -66,6 +66,11 @@ func (x explainer) waysTo(from evaluate.Endpoint, s *askedService, at netip.Addr
 		way.seen = x.seenAs(from, s, e, entries[i].DSR, cluster.Endpoint{Address: backend.Addr(), Node: node})
 		way.unused = !slices.Contains(chosen.Addresses, backend)
 		ways = append(ways, way)
+		if entries[i].DSR && !e.inside && node != "" && node == x.nodeOf(from) {
+			// The answers do not pass the node that was asked: the sender's policies see the backend in them.
+			way.sentTo = netip.AddrPort{}
+			ways = append(ways, way)
+		}
 	}
 	slices.SortStableFunc(ways, func(a, b destination) int { return cmp.Compare(a.rank(), b.rank()) })
 	if isUnused := func(d destination) bool { return d.unused }; slices.ContainsFunc(ways, func(d destination) bool { return !d.unused }) {
