@@ -108,6 +108,18 @@ func TestFlows(t *testing.T) {
 		t.Errorf("drop %+v", lie)
 	}
 
+	// The first one is told of at once and the others a second later, though no more come.
+	eventually(t, func() error {
+		var packets uint64
+		for _, f := range g.flows("--pod", "default/near", "--reason", "spoofed_source", "--port", "4242").Flows {
+			packets += f.Packets
+		}
+		if packets != 3 {
+			return fmt.Errorf("flows tell of %d packets, 3 were sent", packets)
+		}
+		return nil
+	})
+
 	text := g.command(g.nodes[0], "flows", "--pod", "default/near", "--last", "0")
 	for _, want := range []string{"default/near", "default/pod:", "allowed by default/web (ingress)", "ingress_policy in ", "default/near as 198.51.100.7:", "→"} {
 		if !strings.Contains(text, want) {
