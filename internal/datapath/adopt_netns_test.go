@@ -195,6 +195,27 @@ func (n *node) programsOn(t *testing.T, ifindex int) []ebpf.ProgramID {
 	return all
 }
 
+// What Remove says that it has removed runs no more when it says so.
+func TestRemoveDetaches(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t, options{cfg: ebpfRouting})
+	if on := n.a.programsOn(t, n.a1.pair.HostIndex); len(on) == 0 {
+		t.Fatal("the pod's device has no program")
+	}
+	n.a.close(t)
+	n.a.do(t, func() error {
+		removed, err := Remove(n.a.cfg.Root)
+		if want := "program from_pod of device " + n.a1.pair.HostName; !slices.Contains(removed, want) {
+			t.Errorf("removed are %q, want %q", removed, want)
+		}
+		return err
+	})
+	if on := n.a.programsOn(t, n.a1.pair.HostIndex); len(on) != 0 {
+		t.Errorf("programs of the pod's device after Remove: %v", on)
+	}
+	n.a.adopt(t) // for the cleanup
+}
+
 // A pinned map that does not fit any more is replaced, and not before Commit.
 func TestIncompatibleMapIsReplaced(t *testing.T) {
 	t.Parallel()

@@ -141,7 +141,7 @@ func detachSockets(root string) (detached []string, err error) {
 	names, err := socketPins(root)
 	errs := []error{err}
 	for _, name := range names {
-		if err := os.Remove(filepath.Join(socketDir(root), name)); err != nil {
+		if err := detachLink(filepath.Join(socketDir(root), name)); err != nil {
 			errs = append(errs, fmt.Errorf("detach %s from sockets: %w", name, err))
 			continue
 		}

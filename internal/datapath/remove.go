@@ -22,7 +22,7 @@ func Remove(root string) (removed []string, err error) {
 	}
 	errs := []error{err}
 	for _, a := range attached {
-		if err := d.detach(a); err != nil {
+		if err := d.detachNow(a); err != nil {
 			errs = append(errs, err)
 			continue
 		}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/beeline-cni/beeline/internal/device"
@@ -119,8 +118,7 @@ func giveBack(d *Datapath) error {
 	attached, err := d.Attachments()
 	errs := []error{err}
 	for _, a := range attached {
-		detachNow(d.pin(a))
-		errs = append(errs, d.detach(a))
+		errs = append(errs, d.detachNow(a)) // else programs would still run while their maps are cleared
 	}
 	for _, m := range d.objects.byName {
 		errs = append(errs, m.Unpin()) // which forgets the pin, else the next one would count as there already
@@ -133,15 +131,6 @@ func giveBack(d *Datapath) error {
 		return d.Close()
 	}
 	return nil
-}
-
-// detachNow takes a link off at once. When only its pin is removed the kernel lets go of it in the background, and programs would still
-// run while their maps are cleared.
-func detachNow(pin string) {
-	if l, err := link.LoadPinnedLink(pin, nil); err == nil { // a filter has none
-		defer l.Close()
-		_ = l.Detach() // its device may be gone
-	}
 }
 
 // clearedMax is how many entries of a map are worth clearing.

@@ -305,7 +305,9 @@ func TestSocketUnload(t *testing.T) {
 					t.Errorf("removed are %v", removed)
 				}
 			}
-			r.awaitUntouched(t)
+			if err := r.socket(t, false, unix.SOCK_STREAM).connect(web4); !errors.Is(err, unix.ENETUNREACH) {
+				t.Errorf("connect is still translated: %v", err)
+			}
 			if _, err := os.Stat(socketDir(r.cfg.Root)); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the pins' directory is left: %v", err)
 			}
