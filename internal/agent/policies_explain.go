@@ -72,13 +72,16 @@ func (x explainer) answer(q api.PolicyQuestion) (*api.PolicyAnswer, error) {
 		return nil, fmt.Errorf("destination: %w", err)
 	}
 	answer := &api.PolicyAnswer{Allowed: true}
-	for _, to := range ways {
+	for i, to := range ways {
+		if to.again && decided(answer.Ways[len(answer.Ways)-1], to.sentTo == ways[i-1].sentTo) {
+			continue
+		}
 		way, err := x.way(from, to, protocol)
 		if err != nil {
 			return nil, err
 		}
-		if to.again && (way.Allowed || !answer.Ways[len(answer.Ways)-1].Allowed) {
-			continue // another way to the same backend, which decides nothing
+		if to.again && way.Allowed {
+			continue // as the way before it
 		}
 		way.From, way.To, way.Service, way.Unused = x.describe(from, q.From), x.describe(to.end, q.To), to.service, to.unused
 		if to.port != 0 {
@@ -88,6 +91,12 @@ func (x explainer) answer(q api.PolicyQuestion) (*api.PolicyAnswer, error) {
 		answer.Allowed = answer.Allowed && (way.Allowed || way.Unused)
 	}
 	return answer, nil
+}
+
+// decided tells whether another way to the same backend, which differs only in whom the backend sees if sameSent, can say nothing new.
+// There is a way by every node, and they are not all asked about where no policy is.
+func decided(way api.PolicyWay, sameSent bool) bool {
+	return !way.Allowed || sameSent && len(way.Ingress.Policies) == 0
 }
 
 // way judges one connection: each end's policies by what they see of the other one.
