@@ -78,7 +78,7 @@ func TestPolicyBehindService(t *testing.T) {
 		p.serve(t, frontend, 0, end{nodeA, 8080}.at(family))
 		p.allows(t, name+" to its node", podSends(first(fromPod(), end{podA, 40004}.at(family), frontend)))
 		p.serve(t, frontend, 0, end{podA2, 8080}.at(family))
-		p.denies(t, name+" closed", podSends(first(fromPod(), end{podA, 40005}.at(family), frontend)), inClosed)
+		p.denies(t, name+" closed", podSends(first(fromPod(), end{podA, 40005}.at(family), frontend)), outClosed)
 	})
 }
 
