@@ -211,15 +211,25 @@ func (p *Policies) whole(sets policy.Sets) policy.Sets {
 	return sets
 }
 
-// setPods makes the map of pods what it is to be. Decisions remember whether a pod is in it.
+// setPods makes the map of pods what it is to be. Decisions remember whether a pod is in it. Directions that become isolated, or closed, are
+// so before any other changes: both ends of a connection may be pods here, and what the one forbade until now the other may forbid from now on.
 func (p *Policies) setPods(pods map[netip.Addr]policy.Sets) (a applied, err error) {
-	w := p.pods.write(pods)
+	w := p.pods.write(isolated(p.pods.has, pods))
 	a.changed = w.changed + w.added
+	if a.forbids = a.changed > 0; a.forbids {
+		if err := p.generation.advance(); err != nil {
+			return a, err
+		}
+	}
+	w = p.pods.write(pods)
+	later := w.changed + w.added
 	if a.deleted, err = p.pods.trim(pods); w.err != nil && a.deleted > 0 {
 		w = p.pods.write(pods)
-		a.changed += w.changed + w.added
+		later += w.changed + w.added
 	}
-	if a.forbids = a.changed+a.deleted > 0; a.forbids {
+	a.changed += later
+	if later+a.deleted > 0 {
+		a.forbids = true
 		err = errors.Join(err, p.generation.advance())
 	}
 	return a, errors.Join(err, w.err)
@@ -265,6 +275,21 @@ func (p *Policies) Release(addresses []netip.Addr) error {
 		}
 	}
 	return p.setAndAdvance(pods)
+}
+
+// isolated gives what is to be in the map of pods before what is to be there in the end.
+func isolated(now, then map[netip.Addr]policy.Sets) map[netip.Addr]policy.Sets {
+	until := func(now, then policy.Set) policy.Set {
+		if now == policy.NotIsolated || then == policy.Closed {
+			return then
+		}
+		return now
+	}
+	all := maps.Clone(now)
+	for a, sets := range then {
+		all[a] = policy.Sets{Ingress: until(now[a].Ingress, sets.Ingress), Egress: until(now[a].Egress, sets.Egress)}
+	}
+	return all
 }
 
 func (p *Policies) setAndAdvance(pods map[netip.Addr]policy.Sets) error {

@@ -51,3 +51,25 @@ func blockOf(blocks []netip.Prefix, a netip.Addr) (found netip.Prefix, in bool) 
 	}
 	return found, in
 }
+
+// Of what changes for pods, what isolates is written first, and what opens or has other rules stays until then.
+func TestPoliciesIsolateFirst(t *testing.T) {
+	type sets = policy.Sets
+	for _, c := range []struct{ now, then, before sets }{
+		{sets{}, sets{Ingress: setWeb}, sets{Ingress: setWeb}},
+		{sets{Ingress: setWeb}, sets{Egress: setDB}, sets{Ingress: setWeb, Egress: setDB}},
+		{sets{Ingress: setWeb, Egress: setDB}, sets{Ingress: setDB}, sets{Ingress: setWeb, Egress: setDB}},
+		{sets{Ingress: setWeb, Egress: setDB}, closed, closed},
+		{closed, sets{Ingress: setWeb}, closed},
+	} {
+		now, then := map[netip.Addr]sets{podB.v4: c.now, podA.v4: c.now}, map[netip.Addr]sets{podB.v4: c.then}
+		if c.now == (sets{}) {
+			clear(now)
+		}
+		want := maps.Clone(now) // with podA, which goes in the end
+		want[podB.v4] = c.before
+		if got := isolated(now, then); !maps.Equal(got, want) {
+			t.Errorf("from %+v to %+v: %+v, want %+v", c.now, c.then, got, want)
+		}
+	}
+}
