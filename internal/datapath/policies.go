@@ -54,7 +54,8 @@ type Policies struct {
 var closed = policy.Sets{Ingress: policy.Closed, Egress: policy.Closed}
 
 // Sync puts tables into force and nothing else, and says how many entries it touched. While it runs, what is judged is what the old
-// tables or the new ones say; for a moment it may be that less is allowed, but never more than one of them does.
+// tables or the new ones say; for a moment it may be that less is allowed, but never more than one of them does. One case is left out: of
+// two pods here that both had rules and get others, one may have its new ones a moment, until the map of pods is written, before the other.
 // Packets of sessions that are known already are judged again afterwards, if anything may have become forbidden.
 //
 // What does not fit is a *SyncError: pods whose rules are not all there are closed in that direction, and everything else
