@@ -12,7 +12,7 @@ static long tell_drop(__u32 index, void *none)
 {
 	__u32 slot = index % FLOW_DROPS_MAX;
 	struct flow_drop *d = bpf_map_lookup_percpu_elem(&flow_drops, &slot, index / FLOW_DROPS_MAX);
-	__u64 now, told, packets;
+	__u64 now, told, packets, bytes;
 	struct flow_event *e;
 
 	(void)none;
@@ -24,23 +24,30 @@ static long tell_drop(__u32 index, void *none)
 	now = bpf_ktime_get_ns();
 	if (now < told + FLOW_INTERVAL)
 		return 0;
-	if (!flow_allowed(now))
-		return 1; /* the next round tells of them */
 	e = bpf_ringbuf_reserve(&flows, sizeof(*e), 0);
 	if (!e)
-		return 1;
+		return 1; /* the next round tells of them */
 	flow_fill_drops(e, d, 0, 0);
-	/* Whoever tells of a drop here meanwhile says so first. What was read may be of two kinds then, and is not told. */
-	packets =
-		__sync_val_compare_and_swap(&d->told, told, now) == told ? __sync_lock_test_and_set(&d->packets, 0) : 0;
-	if (!packets) {
+	/*
+	 * Whoever tells of a drop here meanwhile says so in `told` before anything else. What was read before may be of two kinds then, and what
+	 * was counted may be of another one than what was read: the one is left to be told of, the other is lost.
+	 */
+	if (__sync_val_compare_and_swap(&d->told, told, now) != told) {
 		bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP);
+		return 0;
+	}
+	packets = __sync_lock_test_and_set(&d->packets, 0);
+	bytes = __sync_lock_test_and_set(&d->bytes, 0);
+	if (!packets || *(volatile __u64 *)&d->told != now) {
+		bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP);
+		if (packets)
+			flow_lose(FLOW_DROPPED, FLOW_LOSS_FORGOTTEN, packets);
 		return 0;
 	}
 	e->time = now;
 	e->kind = FLOW_DROPPED;
 	e->packets[0] = packets;
-	e->bytes[0] = __sync_lock_test_and_set(&d->bytes, 0);
+	e->bytes[0] = bytes;
 	flow_submit(e);
 	return 0;
 }

@@ -14,7 +14,7 @@ import (
 func detachLink(pin string) error {
 	l, err := link.LoadPinnedLink(pin, nil)
 	if err != nil {
-		return fmt.Errorf("open pinned link: %w", err)
+		return errors.Join(fmt.Errorf("open pinned link: %w", err), os.Remove(pin))
 	}
 	defer l.Close()
 	err = l.Detach() // also of a device or a cgroup that is gone

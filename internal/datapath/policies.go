@@ -54,8 +54,9 @@ type Policies struct {
 var closed = policy.Sets{Ingress: policy.Closed, Egress: policy.Closed}
 
 // Sync puts tables into force and nothing else, and says how many entries it touched. While it runs, what is judged is what the old
-// tables or the new ones say; for a moment it may be that less is allowed, but never more than one of them does. One case is left out: of
-// two pods here that both had rules and get others, one may have its new ones a moment, until the map of pods is written, before the other.
+// tables or the new ones say; for a moment it may be that less is allowed, but never more than one of them does. Two cases are left out: of
+// two pods here that both had rules and get others, one may have its new ones a moment, until the map of pods is written, before the other;
+// and a packet that is being judged in that very moment may meet the old rules of its sender and the new ones of its receiver.
 // Packets of sessions that are known already are judged again afterwards, if anything may have become forbidden.
 //
 // What does not fit is a *SyncError: pods whose rules are not all there are closed in that direction, and everything else
@@ -212,26 +213,29 @@ func (p *Policies) whole(sets policy.Sets) policy.Sets {
 	return sets
 }
 
-// setPods makes the map of pods what it is to be. Decisions remember whether a pod is in it. Directions that become isolated, or closed, are
-// so before any other changes: both ends of a connection may be pods here, and what the one forbade until now the other may forbid from now on.
+// setPods makes the map of pods what it is to be, step by step (podSteps). Decisions remember whether a pod is in it.
 func (p *Policies) setPods(pods map[netip.Addr]policy.Sets) (a applied, err error) {
-	w := p.pods.write(isolated(p.pods.has, pods))
-	a.changed = w.changed + w.added
-	if a.forbids = a.changed > 0; a.forbids {
-		if err := p.generation.advance(); err != nil {
+	var w written[netip.Addr]
+	write := func(step map[netip.Addr]policy.Sets) error {
+		w = p.pods.write(step)
+		if w.changed+w.added == 0 {
+			return nil
+		}
+		a.changed += w.changed + w.added
+		a.forbids = true
+		return p.generation.advance()
+	}
+	for _, step := range podSteps(p.pods.has, pods) {
+		if err := write(step); err != nil {
 			return a, err
 		}
 	}
-	w = p.pods.write(pods)
-	later := w.changed + w.added
-	if a.deleted, err = p.pods.trim(pods); w.err != nil && a.deleted > 0 {
-		w = p.pods.write(pods)
-		later += w.changed + w.added
-	}
-	a.changed += later
-	if later+a.deleted > 0 {
+	if a.deleted, err = p.pods.trim(pods); a.deleted > 0 {
 		a.forbids = true
 		err = errors.Join(err, p.generation.advance())
+		if w.err != nil {
+			err = errors.Join(err, write(pods)) // there is room now
+		}
 	}
 	return a, errors.Join(err, w.err)
 }
@@ -278,19 +282,31 @@ func (p *Policies) Release(addresses []netip.Addr) error {
 	return p.setAndAdvance(pods)
 }
 
-// isolated gives what is to be in the map of pods before what is to be there in the end.
-func isolated(now, then map[netip.Addr]policy.Sets) map[netip.Addr]policy.Sets {
-	until := func(now, then policy.Set) policy.Set {
-		if now == policy.NotIsolated || then == policy.Closed {
+// podSteps gives what the map of pods is to have one after the other; what is not in then is deleted later. Both ends of a connection may be
+// pods here, and what the one forbade until now the other may forbid from now on. So directions that become isolated, or closed, are so
+// before any other changes, and those that are isolated or closed no more stay so until all others have changed.
+func podSteps(now, then map[netip.Addr]policy.Sets) []map[netip.Addr]policy.Sets {
+	closes := func(now, then policy.Set) bool { return now == policy.NotIsolated || then == policy.Closed }
+	opens := func(now, then policy.Set) bool { return then == policy.NotIsolated || now == policy.Closed }
+	closed := func(now, then policy.Set) policy.Set {
+		if closes(now, then) {
 			return then
 		}
 		return now
 	}
-	all := maps.Clone(now)
-	for a, sets := range then {
-		all[a] = policy.Sets{Ingress: until(now[a].Ingress, sets.Ingress), Egress: until(now[a].Egress, sets.Egress)}
+	changed := func(now, then policy.Set) policy.Set {
+		if !closes(now, then) && opens(now, then) {
+			return now
+		}
+		return then
 	}
-	return all
+	first, second := maps.Clone(now), maps.Clone(now)
+	for a, sets := range then {
+		was := now[a]
+		first[a] = policy.Sets{Ingress: closed(was.Ingress, sets.Ingress), Egress: closed(was.Egress, sets.Egress)}
+		second[a] = policy.Sets{Ingress: changed(was.Ingress, sets.Ingress), Egress: changed(was.Egress, sets.Egress)}
+	}
+	return []map[netip.Addr]policy.Sets{first, second, then}
 }
 
 func (p *Policies) setAndAdvance(pods map[netip.Addr]policy.Sets) error {

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/beeline-cni/beeline/internal/policy"
@@ -52,24 +54,70 @@ func blockOf(blocks []netip.Prefix, a netip.Addr) (found netip.Prefix, in bool) 
 	return found, in
 }
 
-// Of what changes for pods, what isolates is written first, and what opens or has other rules stays until then.
-func TestPoliciesIsolateFirst(t *testing.T) {
+// Of what changes for pods, what isolates or closes comes first, then other rules, and what opens in the end.
+func TestPoliciesPodSteps(t *testing.T) {
 	type sets = policy.Sets
-	for _, c := range []struct{ now, then, before sets }{
-		{sets{}, sets{Ingress: setWeb}, sets{Ingress: setWeb}},
-		{sets{Ingress: setWeb}, sets{Egress: setDB}, sets{Ingress: setWeb, Egress: setDB}},
-		{sets{Ingress: setWeb, Egress: setDB}, sets{Ingress: setDB}, sets{Ingress: setWeb, Egress: setDB}},
-		{sets{Ingress: setWeb, Egress: setDB}, closed, closed},
-		{closed, sets{Ingress: setWeb}, closed},
+	for _, c := range []struct{ now, then, first, second sets }{
+		{sets{}, sets{Ingress: setWeb}, sets{Ingress: setWeb}, sets{Ingress: setWeb}},
+		{sets{Ingress: setWeb}, sets{Egress: setDB}, sets{Ingress: setWeb, Egress: setDB}, sets{Ingress: setWeb, Egress: setDB}},
+		{sets{Ingress: setWeb, Egress: setDB}, sets{Ingress: setDB}, sets{Ingress: setWeb, Egress: setDB}, sets{Ingress: setDB, Egress: setDB}},
+		{sets{Ingress: setWeb, Egress: setDB}, closed, closed, closed},
+		{closed, sets{Ingress: setWeb}, closed, closed},
+		{sets{Ingress: policy.Closed, Egress: setDB}, sets{Ingress: setWeb, Egress: setWeb}, sets{Ingress: policy.Closed, Egress: setDB}, sets{Ingress: policy.Closed, Egress: setWeb}},
 	} {
 		now, then := map[netip.Addr]sets{podB.v4: c.now, podA.v4: c.now}, map[netip.Addr]sets{podB.v4: c.then}
 		if c.now == (sets{}) {
 			clear(now)
 		}
-		want := maps.Clone(now) // with podA, which goes in the end
-		want[podB.v4] = c.before
-		if got := isolated(now, then); !maps.Equal(got, want) {
+		first, second := maps.Clone(now), maps.Clone(now) // with podA, which goes in the end
+		first[podB.v4], second[podB.v4] = c.first, c.second
+		want := []map[netip.Addr]sets{first, second, then}
+		if got := podSteps(now, then); !slices.EqualFunc(got, want, maps.Equal) {
 			t.Errorf("from %+v to %+v: %+v, want %+v", c.now, c.then, got, want)
+		}
+	}
+}
+
+// While the one pod is isolated instead of the other, and back, never is none of them.
+func TestPoliciesOneIsIsolated(t *testing.T) {
+	d := openPolicies(t, Config{})
+	a, b := addr("10.1.1.2"), addr("10.1.1.3")
+	only := func(isolated netip.Addr) *policy.Tables {
+		all := map[netip.Addr]policy.Sets{a: {Egress: setDB}, b: {Egress: setDB}} // both stay in the map
+		all[isolated] = policy.Sets{Ingress: setWeb, Egress: setDB}
+		return &policy.Tables{Pods: all}
+	}
+	if _, err := d.Policies.Sync(only(b)); err != nil {
+		t.Fatal(err)
+	}
+	var syncs atomic.Int64 // the odd ones isolate a
+	var stop atomic.Bool
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		defer stop.Store(true)
+		for n := range int64(5000) {
+			syncs.Store(n + 1)
+			if _, err := d.Policies.Sync(only([]netip.Addr{a, b}[n%2])); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	defer writer.Wait()
+	open := func(pod netip.Addr) bool {
+		var sets bpfPolicedPod
+		return d.objects.PolicedPods.Lookup(addressOf(pod), &sets) == nil && sets.Ingress == uint32(policy.NotIsolated)
+	}
+	for !stop.Load() {
+		n := syncs.Load()
+		opened, isolated := b, a
+		if n%2 == 0 {
+			opened, isolated = a, b
+		}
+		// Within one Sync the first stays open from here on, so both were open at once if the second still is.
+		if open(opened) && open(isolated) && syncs.Load() == n {
+			t.Errorf("change %d: none of both is isolated", n)
+			return
 		}
 	}
 }
