@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -9,9 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/test/handshake"
 )
 
 // connections is a loop that opens a TCP connection, asks, and closes it, up to a hundred times each second.
@@ -73,7 +71,7 @@ func (c *connections) once(message []byte) error {
 		return err
 	}
 	defer conn.Close()
-	if err := sentOnce(conn.(*net.TCPConn)); err != nil {
+	if err := handshake.SentOnce(conn.(*net.TCPConn)); err != nil {
 		return err
 	}
 	if err := conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
@@ -83,20 +81,6 @@ func (c *connections) once(message []byte) error {
 		return err
 	}
 	_, err = io.ReadFull(conn, message)
-	return err
-}
-
-// sentOnce fails for a connection whose first packet or its answer was lost: it came about by another one, a second later.
-func sentOnce(conn *net.TCPConn) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var info *unix.TCPInfo
-	failed := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
-	if err = errors.Join(failed, err); err == nil && info.Total_retrans > 0 {
-		err = fmt.Errorf("SYN was sent %d times", info.Total_retrans+1)
-	}
 	return err
 }
 

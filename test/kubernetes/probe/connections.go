@@ -2,13 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/beeline-cni/beeline/test/handshake"
 )
 
 const connectionGap = 10 * time.Millisecond
@@ -47,7 +46,7 @@ func connectOnce(address string) error {
 		return err
 	}
 	defer conn.Close()
-	if err := sentOnce(conn.(*net.TCPConn)); err != nil {
+	if err := handshake.SentOnce(conn.(*net.TCPConn)); err != nil {
 		return err
 	}
 	if err := conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
@@ -58,19 +57,5 @@ func connectOnce(address string) error {
 		return err
 	}
 	_, err = io.ReadFull(conn, message)
-	return err
-}
-
-// sentOnce fails for a connection whose first packet or its answer was lost: it came about by another one, a second later.
-func sentOnce(conn *net.TCPConn) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var info *unix.TCPInfo
-	failed := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
-	if err = errors.Join(failed, err); err == nil && info.Total_retrans > 0 {
-		err = fmt.Errorf("SYN was sent %d times", info.Total_retrans+1)
-	}
 	return err
 }
