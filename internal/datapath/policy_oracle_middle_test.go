@@ -19,8 +19,7 @@ func (o *policyOracle) compareMiddle(t *testing.T, r *rand.Rand, w oracle.World,
 	if opens.Source.Masqueraded || isNode(opens.Source) || isNode(opens.Destination) {
 		return // a node and its pods go on with anything
 	}
-	o.port = o.port%60000 + 1
-	client := 1024 + o.port
+	client := o.newClientPort()
 	turned := opens
 	turned.Source, turned.Destination, turned.Port = opens.Destination, opens.Source, client
 
@@ -63,3 +62,20 @@ func (o *policyOracle) compareMiddle(t *testing.T, r *rand.Rand, w oracle.World,
 
 // isNode tells whether an end is this node.
 func isNode(e evaluate.Endpoint) bool { return e.Address == nodeA.v4 || e.Address == nodeA.v6 }
+
+// A client's port that comes again belongs to no session that is known: what is known of it would answer for the new one.
+func TestOracleKnowsNoConnection(t *testing.T) {
+	o := newPolicyOracle(t, Config{EBPFRouting: true})
+	r := oracle.Rand(t)
+	o.compare(t, r, oracle.Random(r), perCluster)
+	if sessions, err := o.d.Sessions.All(); err != nil || len(sessions) == 0 {
+		t.Fatalf("%d sessions of connections that were judged (%v)", len(sessions), err)
+	}
+	o.connections = clientPorts
+	if port := o.newClientPort(); port != firstClientPort {
+		t.Errorf("port %d begins them anew", port)
+	}
+	if sessions, err := o.d.Sessions.All(); err != nil || len(sessions) != 0 {
+		t.Errorf("%d sessions are known still (%v)", len(sessions), err)
+	}
+}

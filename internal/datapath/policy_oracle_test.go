@@ -79,17 +79,18 @@ func oracleCases(t *testing.T) int {
 // policyOracle is a rig that judges connections by their first packets.
 type policyOracle struct {
 	*rig
+	tb       testing.TB
 	compiler *policy.Compiler
 	hooks    map[string]*ebpf.Program
-	// port is the source port of the last connection: each is a new one.
-	port uint16
-	drop map[string]uint64 // expected, by program and reason
+	// connections counts those that were begun, whose client's port follows from it (newClientPort).
+	connections int
+	drop        map[string]uint64 // expected, by program and reason
 }
 
 func newPolicyOracle(tb testing.TB, cfg Config) *policyOracle {
 	tb.Helper()
 	cfg.Policy = true
-	o := &policyOracle{rig: oracleRig(tb, cfg), compiler: policy.NewCompiler(oracle.Here), hooks: map[string]*ebpf.Program{}, drop: map[string]uint64{}}
+	o := &policyOracle{tb: tb, rig: oracleRig(tb, cfg), compiler: policy.NewCompiler(oracle.Here), hooks: map[string]*ebpf.Program{}, drop: map[string]uint64{}}
 	for _, name := range []string{bpfProgFromPod, bpfProgFromWire, bpfProgToPod} {
 		h, err := o.hook(name)
 		if err != nil {
@@ -170,8 +171,24 @@ func (p passage) String() string { return p.program + " at " + p.device }
 // path gives the programs that a new connection's first packet meets here. byWire says which way what comes from outside goes,
 // where there are two.
 func (o *policyOracle) path(w oracle.World, t evaluate.Traffic, byWire bool) []passage {
-	o.port = o.port%60000 + 1 // in no order that matters
-	return o.pathOf(w, t, firstPacket(t, 1024+o.port), byWire)
+	return o.pathOf(w, t, firstPacket(t, o.newClientPort()), byWire)
+}
+
+// clientPorts is how many ports clients have, from firstClientPort on.
+const (
+	firstClientPort = 1025
+	clientPorts     = 60_000
+)
+
+// newClientPort gives the port of a client whose connection nobody has seen. When the ports begin anew, the sessions of those that had them
+// are forgotten: a packet from the midst of one is judged by what is known of who opened it, and not by the packet alone.
+func (o *policyOracle) newClientPort() uint16 {
+	port := o.connections % clientPorts
+	if port == 0 {
+		o.forget(o.tb)
+	}
+	o.connections++
+	return uint16(firstClientPort + port)
 }
 
 // pathOf is the same for any packet of who opens the connection.

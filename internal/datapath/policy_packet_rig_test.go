@@ -117,26 +117,26 @@ func inSet(set policy.Set, allowed map[policy.Identity]policy.Ports) map[policy.
 }
 
 // forget removes all sessions, as if others had pushed them out.
-func (p *policyRig) forget(tb testing.TB) {
+func (r *rig) forget(tb testing.TB) {
 	tb.Helper()
-	p.forgetSessions(tb)
-	if err := p.d.Policies.generation.advance(); err != nil { // and permits go with the decisions
+	r.forgetSessions(tb)
+	if err := r.d.Policies.generation.advance(); err != nil { // and permits go with the decisions
 		tb.Fatal(err)
 	}
 }
 
 // forgetSessions removes them and leaves permits alone.
-func (p *policyRig) forgetSessions(tb testing.TB) {
+func (r *rig) forgetSessions(tb testing.TB) {
 	tb.Helper()
-	if err := p.d.Sessions.settleYoung(); err != nil {
+	if err := r.d.Sessions.settleYoung(); err != nil {
 		tb.Fatal(err)
 	}
 	var keys []bpfTuple
-	if err := readAll(p.d.objects.Sessions, func(k *bpfTuple, _ *bpfSession) { keys = append(keys, *k) }); err != nil {
+	if err := readAll(r.d.objects.Sessions, func(k *bpfTuple, _ *bpfSession) { keys = append(keys, *k) }); err != nil {
 		tb.Fatal(err)
 	}
 	for _, k := range keys {
-		if err := p.d.objects.Sessions.Delete(k); err != nil {
+		if err := r.d.objects.Sessions.Delete(k); err != nil {
 			tb.Fatal(err)
 		}
 	}
