@@ -23,7 +23,7 @@ PLUGINS := github.com/containernetworking/plugins
 PLUGINS_VERSION = $(shell go list -m -f '{{.Version}}' $(PLUGINS))
 
 .NOTPARALLEL:
-.PHONY: help deps build portmap image image-bench manifests generate generated format lint test test-kubernetes check test-vm cluster cluster-down bench bench-services bench-nodeport bench-policy bench-applications publish clean
+.PHONY: help deps build portmap image image-bench manifests generate generated format lint test test-kubernetes check campaign test-vm cluster cluster-down bench bench-services bench-nodeport bench-policy bench-applications publish clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
@@ -87,6 +87,10 @@ check: ## Run make test, then make test-kubernetes, then sum up: what CI runs (r
 	for part in test test-kubernetes; do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
 	for summary in $(SUMMARIES)/*; do [ ! -e $$summary ] || { echo; echo "== make $${summary##*/?-}"; cat $$summary; }; done; \
 	[ -z "$$failed" ] || { echo; echo "failed:$$failed"; exit 1; }
+
+HOURS ?= 3
+campaign: deps ## Run the random tests with other seeds than CI for HOURS (3) and print the seed of each failure (root)
+	go run ./test/campaign -hours $(HOURS)
 
 test-vm: deps ## Run the kernel-facing tests on Linux 6.1 and 6.12 in emulated machines
 	go run ./build/testrun -- go run ./test/vm

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // fuzzer checks what must hold for any packet at all.
@@ -165,7 +167,7 @@ func TestRandomPackets(t *testing.T) {
 	seen := map[string]int{}
 	for _, cfg := range everyConfig() {
 		f := newFuzzer(t, cfg)
-		r := rand.New(rand.NewPCG(1, 2))
+		r := testenv.Rand(t)
 		for i := 0; i < packets; i += chunk {
 			var err error
 			f.stage.do(func() { err = f.randomChunk(r, chunk, seen) })

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // fuzzNodePorts are those of newNodePortFuzzer: one with a backend elsewhere, one with one here, one with none, and
@@ -146,7 +148,7 @@ func soundHeaders(b []byte) bool {
 func TestRandomNodePortPackets(t *testing.T) {
 	seen := map[string]int{}
 	for _, dsr := range []bool{false, true} {
-		r, random := newNodePortFuzzer(t, dsr), rand.New(rand.NewPCG(5, 6))
+		r, random := newNodePortFuzzer(t, dsr), testenv.Rand(t)
 		r.stage.do(func() {
 			for range 5000 {
 				b := randomNodePortPacket(random)

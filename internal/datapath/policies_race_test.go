@@ -11,12 +11,13 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate/oracle"
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // While tables take each other's place again and again, what both forbid is never allowed, not for a moment.
 func TestPoliciesNeverMoreOpen(t *testing.T) {
 	const rounds, changes = 20, 40
-	r := oracle.Rand(t)
+	r := testenv.Rand(t)
 	o := newPolicyOracle(t, Config{EBPFRouting: true})
 	compiler := policy.NewCompiler(oracle.Here)
 	forbidden := 0

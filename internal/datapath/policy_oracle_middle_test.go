@@ -6,6 +6,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate/oracle"
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // clientsPort is the first port that is one of those which open connections, as far as ports tell.
@@ -66,7 +67,7 @@ func isNode(e evaluate.Endpoint) bool { return e.Address == nodeA.v4 || e.Addres
 // A client's port that comes again belongs to no session that is known: what is known of it would answer for the new one.
 func TestOracleKnowsNoConnection(t *testing.T) {
 	o := newPolicyOracle(t, Config{EBPFRouting: true})
-	r := oracle.Rand(t)
+	r := testenv.Rand(t)
 	o.compare(t, r, oracle.Random(r), perCluster)
 	if sessions, err := o.d.Sessions.All(); err != nil || len(sessions) == 0 {
 		t.Fatalf("%d sessions of connections that were judged (%v)", len(sessions), err)

@@ -17,6 +17,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate/oracle"
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // The programs say of random connections in random clusters what the documentation of NetworkPolicies says, and drop for the right
@@ -41,7 +42,7 @@ func TestPolicyOracleInShort(t *testing.T) { askOracle(t, Config{EBPFRouting: tr
 
 // askOracle judges so many random connections.
 func askOracle(t *testing.T, cfg Config, want int) {
-	r := oracle.Rand(t)
+	r := testenv.Rand(t)
 	o := newPolicyOracle(t, cfg)
 	var w oracle.World
 	cases, allowed := 0, 0

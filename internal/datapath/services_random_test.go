@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/beeline-cni/beeline/internal/service"
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // wantedBy tells whether one of the ports of that name wants exactly this entry.
@@ -25,7 +26,7 @@ func wantedBy(ports []service.Port, name service.PortName, e service.Entry) bool
 // other one, an error stands while somebody is without, restarts write nothing, and at the end nothing is left.
 func TestServicesRandomly(t *testing.T) {
 	const steps = 3000
-	random := rand.New(rand.NewPCG(7, 8))
+	random := testenv.Rand(t)
 	d := openServices(t, Config{Sizes: Sizes{Services: 256, Backends: 512}})
 	s := d.Services
 	model := map[service.PortName]service.Port{}

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 var compareAddresses = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
@@ -65,7 +67,7 @@ func TestTablesRoundTrip(t *testing.T) {
 func TestLongestPrefixWins(t *testing.T) {
 	const tables, packets = 60, 100
 	r := newRig(t, Config{EBPFRouting: true, Masquerade: true})
-	random := rand.New(rand.NewPCG(5, 6))
+	random := testenv.Rand(t)
 	found, none := 0, 0
 	for range tables {
 		routes := randomRoutes(random, 1+random.IntN(14), r.stage.devices["eth0"])

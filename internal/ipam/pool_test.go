@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 var comparable = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
@@ -235,7 +237,7 @@ func TestExhaustedErrorSaysWho(t *testing.T) {
 
 // TestRandomHistory compares the pool with the plainest model there is: a map.
 func TestRandomHistory(t *testing.T) {
-	for seed := range uint64(20) {
+	for _, seed := range testenv.Seeds(t, 20) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		p := pool(t, "10.1.0.0/27", "10.1.1.0/28", "fd00::/64")
 		const capacity = 30 + 14

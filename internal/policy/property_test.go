@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 var sameTables = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()}
@@ -30,7 +31,7 @@ func agree(t *testing.T, tables *Tables, s *cluster.Snapshot, questions []questi
 // Whatever changes in whatever order, tables say what policies do, they are those that a new Compiler makes, and numbers
 // keep what they stand for.
 func TestRandomChanges(t *testing.T) {
-	for seed := range uint64(20) {
+	for _, seed := range testenv.Seeds(t, 20) {
 		w := newRandomWorld(seed)
 		c := NewCompiler("n1")
 		before := &Tables{}
@@ -67,7 +68,7 @@ func kept[K comparable, V comparable](t *testing.T, before, now map[K]V) {
 
 // Any order of what is not ordered gives the same tables.
 func TestOrderDoesNotMatter(t *testing.T) {
-	for seed := range uint64(20) {
+	for _, seed := range testenv.Seeds(t, 20) {
 		w := newRandomWorld(seed)
 		snapshot := w.snapshot()
 		local := localTo("n1", snapshot)
@@ -118,7 +119,7 @@ func shuffledRules(random *rand.Rand, rules []cluster.PolicyRule) (all []cluster
 // Numbers that collide are told apart, and stay what they are while something else comes and goes.
 func TestCollisions(t *testing.T) {
 	weak := func(c content, nth uint32) uint32 { return hashed(c, nth) & 0x800001ff }
-	for seed := range uint64(30) {
+	for _, seed := range testenv.Seeds(t, 30) {
 		w := newRandomWorld(seed)
 		c := newCompiler("n1", weak)
 		before := &Tables{}
@@ -143,7 +144,7 @@ func TestCollisions(t *testing.T) {
 // One table after the other is written as the comment of Tables has it. At no moment is anything allowed but what is allowed before, after, or
 // if policies, the pod itself and the other pods had changed one after the other.
 func TestNothingOpensOnTheWay(t *testing.T) {
-	for seed := range uint64(20) {
+	for _, seed := range testenv.Seeds(t, 20) {
 		w := newRandomWorld(seed)
 		c := NewCompiler("n1")
 		before := w.snapshot()

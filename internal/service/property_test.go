@@ -11,13 +11,14 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 var sameAddresses = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}), cmpopts.EquateEmpty()}
 
 // Whatever changes in whatever order, what was told of changes adds up to what a new Translator would say of the last state.
 func TestIncrementalIsFull(t *testing.T) {
-	for seed := range uint64(20) {
+	for _, seed := range testenv.Seeds(t, 20) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		w, tr, sum := newWorld(), NewTranslator(n1()), map[PortName]Port{}
 		node := n1()

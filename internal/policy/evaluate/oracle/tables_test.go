@@ -12,6 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // byTables is the judge that looks things up in compiled tables.
@@ -97,7 +98,7 @@ func compare(tb testing.TB, r *rand.Rand, worlds, traffic int) (cases, allowed i
 
 // Compiled tables say what the documentation says, cluster after cluster.
 func TestTables(t *testing.T) {
-	cases, allowed := compare(t, Rand(t), 3000, 50)
+	cases, allowed := compare(t, testenv.Rand(t), 3000, 50)
 	t.Logf("%d cases, %d of them allowed", cases, allowed)
 	if part := float64(allowed) / float64(cases); part < 0.2 || part > 0.9 {
 		t.Errorf("%.0f %% are allowed: most of it tests nothing", part*100)
@@ -155,7 +156,7 @@ func TestDisagreement(t *testing.T) {
 
 // Clusters that follow each other keep what has not changed, and are in the order of snapshots.
 func TestChange(t *testing.T) {
-	r := Rand(t)
+	r := testenv.Rand(t)
 	w := Random(r)
 	for range 100 {
 		before := w.YAML()

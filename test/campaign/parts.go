@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
+)
+
+// part is one kind of random test. Its tests take their seed from testenv.SeedVariable, or, with fuzz, from the fuzzer.
+type part struct {
+	name string
+	// packages with the tests, and the pattern of the tests' names.
+	packages []string
+	tests    string
+	// fuzz is how long the fuzzer looks for new inputs; 0 for tests that are no fuzz targets.
+	fuzz time.Duration
+	// count is how often the tests run, one after the other, with the same seed: for those that depend on timing.
+	count int
+}
+
+// fuzzing is how long a fuzz target runs in one turn.
+const fuzzing = 2 * time.Minute
+
+// parts are all kinds of random tests of this project. Every fuzz target is here: parts_test.go asks.
+var parts = []part{
+	{name: "oracle", packages: []string{"./internal/datapath"}, tests: "^TestPolicyOracle$"},
+	{name: "race", packages: []string{"./internal/datapath"}, tests: "^TestPoliciesNeverMoreOpen$"},
+	{name: "packets", packages: []string{"./internal/datapath"}, tests: "^(TestRandomPackets|TestRandomNodePortPackets|TestServicesRandomly|TestLongestPrefixWins)$"},
+	{name: "properties", packages: []string{"./internal/policy/...", "./internal/service", "./internal/ipam"}, tests: "^Test"},
+	{name: "faults", packages: []string{"./test/e2e"}, tests: "^(TestChurnWithKill|TestLongAbsence|TestPodVanishes|TestStateDirectoryLost|TestVanishingPodsLeaveNodeReady)$", count: 3},
+	{name: "fuzz-tables", packages: []string{"./internal/policy/evaluate/oracle"}, tests: "^FuzzTables$", fuzz: fuzzing},
+	{name: "fuzz-compile", packages: []string{"./internal/policy"}, tests: "^FuzzCompile$", fuzz: fuzzing},
+	{name: "fuzz-pool", packages: []string{"./internal/ipam"}, tests: "^FuzzPool$", fuzz: fuzzing},
+	{name: "fuzz-config", packages: []string{"./internal/cni"}, tests: "^FuzzParseConfig$", fuzz: fuzzing},
+	{name: "fuzz-objects", packages: []string{"./internal/cluster"}, tests: "^FuzzParse$", fuzz: fuzzing},
+	{name: "fuzz-programs", packages: []string{"./internal/datapath"}, tests: "^FuzzPrograms$", fuzz: fuzzing},
+	{name: "fuzz-nodeport", packages: []string{"./internal/datapath"}, tests: "^FuzzNodePorts$", fuzz: fuzzing},
+}
+
+// selectParts gives the parts whose names match.
+func selectParts(all []part, pattern string) ([]part, error) {
+	match, err := regexp.Compile(pattern)
+	if err != nil {
+		return nil, fmt.Errorf("-only: %w", err)
+	}
+	var chosen []part
+	var names []string
+	for _, p := range all {
+		names = append(names, p.name)
+		if match.MatchString(p.name) {
+			chosen = append(chosen, p)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("-only %q matches none of: %s", pattern, strings.Join(names, ", "))
+	}
+	return chosen, nil
+}
+
+// command is what runs a part once.
+type command struct {
+	seed uint64
+	args []string
+}
+
+// String is what a person types to repeat it.
+func (c command) String() string {
+	return fmt.Sprintf("BEELINE_REQUIRE=1 %s=%d %s", testenv.SeedVariable, c.seed, strings.Join(c.args, " "))
+}
+
+// command gives what runs the part with a seed. A fuzz target has no seed of its own: what it finds it keeps under testdata.
+func (p part) command(seed uint64) command {
+	args := []string{"go", "test", "-count", fmt.Sprint(max(1, p.count)), "-timeout", "30m"}
+	if p.fuzz > 0 {
+		args = append(args, "-run", "'^$'", "-fuzz", "'"+p.tests+"'", "-fuzztime", p.fuzz.String(), "-parallel", "1")
+	} else {
+		args = append(args, "-run", "'"+p.tests+"'")
+	}
+	return command{seed, append(args, p.packages...)}
+}
+
+// execute runs a command and gives what it printed.
+func execute(ctx context.Context, c command) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "sh", "-c", strings.Join(c.args, " "))
+	cmd.Env = append(os.Environ(), "BEELINE_REQUIRE=1", fmt.Sprintf("%s=%d", testenv.SeedVariable, c.seed))
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Minute
+	return cmd.CombinedOutput()
+}
