@@ -72,6 +72,7 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 		Example: `  beeline bench                                   the quick one, at most five minutes
   beeline bench --full --out results/full         everything, more than an hour
   beeline bench --contenders node,beeline --workloads tcp_rr --rounds 20
+  beeline bench --contenders node,beeline,old=../before/bin --rounds 20   this build and another one in the same rounds
   beeline bench --suite=services                  ClusterIPs with Beeline and with kube-proxy, about ten minutes
   beeline bench --suite=nodeport --ipv6           packets from outside to NodePorts, over IPv6
   beeline bench --suite=policy                    NetworkPolicies and flows: what they cost, and whether they are enforced
@@ -109,7 +110,7 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 	flags.StringVar(&f.suite, "suite", suiteNetwork, "what to compare: network (pods), services (ClusterIPs, among up to 10,000 Services; with kube-proxy), nodeport (packets from outside), policy (NetworkPolicies)")
 	flags.IntSliceVar(&f.levels, "levels", nil, "with --suite=services: numbers of Services (default 1,100,1000,10000)")
 	flags.BoolVar(&f.list, "list", false, "list contenders and workloads and end")
-	flags.StringSliceVar(&f.contenders, "contenders", nil, "contenders, by name (default all; the quick run in labs leaves out beeline-vxlan)")
+	flags.StringSliceVar(&f.contenders, "contenders", nil, "contenders, by name (default all; the quick run in labs leaves out beeline-vxlan); NAME=PATH adds the networks of another build of Beeline, whose program or directory is PATH")
 	flags.StringSliceVar(&f.workloads, "workloads", nil, "workloads, by name")
 	flags.StringSliceVar(&f.paths, "paths", nil, "cross-node, same-node")
 	flags.StringSliceVar(&f.placements, "placement", nil, "one-core (the whole path on one CPU), spread (one CPU for each end); on a cluster free, or one-core where nodes share a kernel")
@@ -207,7 +208,11 @@ func finishBench(e env, out string, run *result.Run, left string, measured error
 
 // choice is what the flags narrow a preset down to.
 func (f *benchFlags) choice() (measure.Choice, error) {
-	choice := measure.Choice{Contenders: f.contenders, Workloads: f.workloads, Procs: f.procs, Rounds: f.rounds, Length: f.duration, IPv6: f.ipv6}
+	names, builds, err := contender.ParseBuilds(f.contenders)
+	if err != nil {
+		return measure.Choice{}, fmt.Errorf("--contenders: %w", err)
+	}
+	choice := measure.Choice{Contenders: names, Builds: builds, Workloads: f.workloads, Procs: f.procs, Rounds: f.rounds, Length: f.duration, IPv6: f.ipv6}
 	for _, p := range f.paths {
 		choice.Paths = append(choice.Paths, result.Path(p))
 	}

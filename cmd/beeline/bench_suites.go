@@ -131,7 +131,7 @@ func (f *benchFlags) nodePortPlan() (s suitePlan, err error) {
 		return s, err
 	}
 	plan, err := nodeport.NewPlan(nodeport.Choice{
-		Contenders: choice.Contenders, Figures: choice.Workloads, Placements: choice.Placements, Rounds: choice.Rounds, Length: choice.Length,
+		Contenders: choice.Contenders, Builds: choice.Builds, Figures: choice.Workloads, Placements: choice.Placements, Rounds: choice.Rounds, Length: choice.Length,
 		Full: f.full, IPv6: f.ipv6,
 	})
 	if err != nil {

@@ -2,7 +2,6 @@ package contender
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +17,8 @@ type Beeline struct {
 	Routing string
 	// Tunnel is the agent's --tunnel; empty is its default.
 	Tunnel string
+	// Build says whose binaries run.
+	Build Build
 
 	// kubeconfig names the API server's file; empty is manifests of the nodes and nothing else.
 	kubeconfig string
@@ -34,31 +35,38 @@ type Beeline struct {
 // beelineVersion is the CNI version of the configuration that users get.
 const beelineVersion = "1.1.0"
 
-// Name is "beeline", or "beeline-kernel" with kernel routing, or "beeline-vxlan" with tunnels to all nodes.
+// Name is "beeline", or "beeline-kernel" with kernel routing, or "beeline-vxlan" with tunnels to all nodes; another build has its name in
+// the place of "beeline".
 func (c Beeline) Name() string {
 	switch {
 	case c.Routing == "kernel":
-		return "beeline-kernel"
+		return c.Build.named("beeline-kernel")
 	case c.Tunnel == "vxlan":
-		return "beeline-vxlan"
+		return c.Build.named("beeline-vxlan")
 	}
-	return "beeline"
+	return c.Build.named("beeline")
+}
+
+func (c Beeline) ofBuild(b Build) Contender {
+	c.Build = b
+	return c
 }
 
 // Description is for the report.
 func (c Beeline) Description() string {
+	text := "Beeline with eBPF routing: packets go between pods and wire past the node's stack"
 	switch {
 	case c.Routing == "kernel":
-		return "Beeline with --routing=kernel: the node's stack forwards between pods and wire"
+		text = "Beeline with --routing=kernel: the node's stack forwards between pods and wire"
 	case c.Tunnel == "vxlan":
-		return "Beeline with --tunnel=vxlan: packets for the other node go past the node's stack into VXLAN; MTU 50 less than the wire's"
+		text = "Beeline with --tunnel=vxlan: packets for the other node go past the node's stack into VXLAN; MTU 50 less than the wire's"
 	}
-	return "Beeline with eBPF routing: packets go between pods and wire past the node's stack"
+	return c.Build.described(text)
 }
 
 // Unsupported says which binary is missing, or that tunnels are.
 func (c Beeline) Unsupported() string {
-	_, err := findBinaries()
+	_, err := c.Build.binaries()
 	if err != nil {
 		return "not installed: " + err.Error()
 	}
@@ -96,7 +104,7 @@ func manifestsOf(lab *topology.Lab) string { return filepath.Join(lab.Dir(), "ma
 
 // start starts the agent of a node.
 func (c Beeline) start(lab *topology.Lab, node *topology.Node) (*agent, error) {
-	bin, err := findBinaries()
+	bin, err := c.Build.binaries()
 	if err != nil {
 		return nil, err
 	}
@@ -151,8 +159,8 @@ func (c Beeline) flags(node *topology.Node) []string {
 	return flags
 }
 
-func (Beeline) network(node *topology.Node) (network, error) {
-	bin, err := findBinaries()
+func (c Beeline) network(node *topology.Node) (network, error) {
+	bin, err := c.Build.binaries()
 	if err != nil {
 		return network{}, err
 	}
@@ -184,8 +192,14 @@ func (c Beeline) DelPod(ctx context.Context, lab *topology.Lab, pod *topology.Po
 }
 
 // Facts add what the first node's agent says of itself.
-func (Beeline) Facts(ctx context.Context, lab *topology.Lab) map[string]string {
+func (c Beeline) Facts(ctx context.Context, lab *topology.Lab) map[string]string {
+	return c.facts(ctx, lab, c.ofBuild(Build{}).Name())
+}
+
+// facts are those of a network that is called name in the build that runs.
+func (c Beeline) facts(ctx context.Context, lab *topology.Lab, name string) map[string]string {
 	facts := commonFacts(lab)
+	c.Build.isAnother(facts, name)
 	facts["netfilter"] = noRules
 	facts["masquerade"] = "towards the world, by the datapath"
 	status, err := api.NewClient(agentSocket(lab.Node(0))).Status(ctx)
@@ -224,12 +238,19 @@ func findBinaries() (binaries, error) {
 		}
 		path = filepath.Join(filepath.Dir(self), "beeline")
 	}
+	bin, err := binariesAt(path)
+	if err != nil {
+		return bin, fmt.Errorf("%w (make build makes it; BEELINE_BIN may name the program beeline elsewhere)", err)
+	}
+	return bin, nil
+}
+
+// binariesAt gives the program of this path and what belongs to it. An error begins with the path of what is missing.
+func binariesAt(path string) (binaries, error) {
 	bin := binaries{agent: path, plugins: filepath.Dir(path)}
 	for _, file := range []string{bin.agent, filepath.Join(bin.plugins, "beeline-cni")} {
-		if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
-			return binaries{}, fmt.Errorf("%s (make build makes it; BEELINE_BIN may name the program beeline elsewhere)", file)
-		} else if err != nil {
-			return binaries{}, err
+		if _, err := os.Stat(file); err != nil {
+			return binaries{}, fmt.Errorf("%s: %w", file, err)
 		}
 	}
 	return bin, nil

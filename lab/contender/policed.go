@@ -50,7 +50,7 @@ type BeelinePolicies struct {
 
 // Name is "beeline" and what is special: the policies that are there, or which flows are told of.
 func (c BeelinePolicies) Name() string {
-	name := "beeline" + map[policies.Presence]string{
+	name := c.Build.named("beeline") + map[policies.Presence]string{
 		policies.Elsewhere: "-policy-elsewhere", policies.Allowing: "-policy", policies.AmongMany: "-policy-1000",
 		policies.OneBlock: "-blocks-1", policies.ManyBlocks: "-blocks-100000",
 	}[c.Presence]
@@ -63,8 +63,20 @@ func (c BeelinePolicies) Name() string {
 	return name + "-flows-" + c.Flows
 }
 
+func (c BeelinePolicies) ofBuild(b Build) Contender {
+	c.Build = b
+	return c
+}
+
+// Facts add what the first node's agent says of itself.
+func (c BeelinePolicies) Facts(ctx context.Context, lab *topology.Lab) map[string]string {
+	return c.facts(ctx, lab, c.ofBuild(Build{}).Name())
+}
+
 // Description is for the report.
-func (c BeelinePolicies) Description() string {
+func (c BeelinePolicies) Description() string { return c.Build.described(c.describe()) }
+
+func (c BeelinePolicies) describe() string {
 	text := map[policies.Presence]string{
 		policies.None:       "Beeline without any NetworkPolicy",
 		policies.Elsewhere:  "Beeline with NetworkPolicies that select other pods of both nodes",

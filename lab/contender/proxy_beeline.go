@@ -20,17 +20,27 @@ type BeelineServices struct {
 // Name is "beeline-socket" or "beeline-tc".
 func (c BeelineServices) Name() string {
 	if c.AtTC {
-		return "beeline-tc"
+		return c.Build.named("beeline-tc")
 	}
-	return "beeline-socket"
+	return c.Build.named("beeline-socket")
+}
+
+func (c BeelineServices) ofBuild(b Build) Contender {
+	c.Build = b
+	return c
+}
+
+// Facts add what the first node's agent says of itself.
+func (c BeelineServices) Facts(ctx context.Context, lab *topology.Lab) map[string]string {
+	return c.facts(ctx, lab, c.ofBuild(Build{}).Name())
 }
 
 // Description is for the report.
 func (c BeelineServices) Description() string {
 	if c.AtTC {
-		return "Beeline with --services=ebpf, but out of reach of the pods' sockets: addresses of Services are translated packet by packet, at tc"
+		return c.Build.described("Beeline with --services=ebpf, but out of reach of the pods' sockets: addresses of Services are translated packet by packet, at tc")
 	}
-	return "Beeline with --services=ebpf, as it is by default: addresses of Services are translated when a socket connects"
+	return c.Build.described("Beeline with --services=ebpf, as it is by default: addresses of Services are translated when a socket connects")
 }
 
 // Asking names the file that the agents find the API server by.

@@ -15,11 +15,21 @@ type BeelineNodePort struct {
 }
 
 // Name is "beeline-tc" or "beeline-xdp".
-func (c BeelineNodePort) Name() string { return "beeline-" + c.Acceleration }
+func (c BeelineNodePort) Name() string { return c.Build.named("beeline-" + c.Acceleration) }
+
+func (c BeelineNodePort) ofBuild(b Build) Contender {
+	c.Build = b
+	return c
+}
+
+// Facts add what the first node's agent says of itself.
+func (c BeelineNodePort) Facts(ctx context.Context, lab *topology.Lab) map[string]string {
+	return c.facts(ctx, lab, c.ofBuild(Build{}).Name())
+}
 
 // Description is for the report.
 func (c BeelineNodePort) Description() string {
-	return fmt.Sprintf("Beeline with --services=ebpf --nodeport-acceleration=%s: connections from outside are translated by Maglev and SNAT at %[1]s", c.Acceleration)
+	return c.Build.described(fmt.Sprintf("Beeline with --services=ebpf --nodeport-acceleration=%s: connections from outside are translated by Maglev and SNAT at %[1]s", c.Acceleration))
 }
 
 // Asking names the file that the agents find the API server by.

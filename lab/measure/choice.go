@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/beeline-cni/beeline/lab/contender"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
@@ -12,11 +13,13 @@ import (
 // Choice narrows a preset down; zero fields leave it as it is.
 type Choice struct {
 	Contenders, Workloads []string
-	Paths                 []result.Path
-	Placements            []result.Placement
-	Procs                 []int
-	Rounds                int
-	Length                time.Duration
+	// Builds take part beside the build that runs: each as all the networks of this project that are chosen.
+	Builds     []contender.Build
+	Paths      []result.Path
+	Placements []result.Placement
+	Procs      []int
+	Rounds     int
+	Length     time.Duration
 	// Levels are the numbers of Services, in the Service bench.
 	Levels []int
 	// IPv6 is measured instead of IPv4; it does not make a run a custom one.
@@ -24,7 +27,7 @@ type Choice struct {
 }
 
 func (c Choice) isZero() bool {
-	return len(c.Contenders)+len(c.Workloads)+len(c.Paths)+len(c.Placements)+len(c.Procs)+len(c.Levels)+c.Rounds+int(c.Length) == 0
+	return len(c.Contenders)+len(c.Builds)+len(c.Workloads)+len(c.Paths)+len(c.Placements)+len(c.Procs)+len(c.Levels)+c.Rounds+int(c.Length) == 0
 }
 
 // quickWorkloads are run across nodes; the first of sameNodeQuick also on one node.

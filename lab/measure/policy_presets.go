@@ -66,6 +66,7 @@ func (p PolicyPlan) complete(c Choice) (PolicyPlan, error) {
 			return p, fmt.Errorf("no contender %q in the policy bench; there are: %s", name, strings.Join(known, ", "))
 		}
 	}
+	p.Contenders = contender.WithBuilds(p.Contenders, c.Builds)
 	placement := orDefault(c.Placements, result.OneCore)[0]
 	if placement != result.OneCore && placement != result.Spread {
 		return p, fmt.Errorf("no placement %q; there are: %s, %s", placement, result.OneCore, result.Spread)

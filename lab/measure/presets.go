@@ -64,6 +64,7 @@ func (p *Plan) choose(c Choice) (err error) {
 	if p.Contenders, err = contender.Select(c.Contenders); err != nil {
 		return err
 	}
+	p.Contenders = contender.WithBuilds(p.Contenders, c.Builds)
 	for _, placement := range c.Placements {
 		if placement != result.OneCore && placement != result.Spread {
 			return fmt.Errorf("no placement %q; there are: %s, %s", placement, result.OneCore, result.Spread)

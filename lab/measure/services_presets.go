@@ -65,7 +65,7 @@ func (p ServicesPlan) complete(c Choice, wanted func(name string, level int) boo
 	if len(c.Placements) > 1 {
 		return p, errors.New("the Service bench has one placement")
 	}
-	if err := p.chooseProxies(c.Contenders); err != nil {
+	if err := p.chooseProxies(c.Contenders, c.Builds); err != nil {
 		return p, err
 	}
 	placement := orDefault(c.Placements, result.OneCore)[0]
@@ -101,8 +101,8 @@ func (p ServicesPlan) complete(c Choice, wanted func(name string, level int) boo
 // mostServices is how many fillers have addresses of their own.
 const mostServices = 60000
 
-// chooseProxies picks the contenders of these names; all for no names.
-func (p *ServicesPlan) chooseProxies(names []string) error {
+// chooseProxies picks the contenders of these names, all for no names, and those of other builds beside them.
+func (p *ServicesPlan) chooseProxies(names []string, builds []contender.Build) error {
 	all := []string{stats.Baseline}
 	p.Baseline = len(names) == 0 || slices.Contains(names, stats.Baseline)
 	for _, proxy := range contender.Proxies() {
@@ -116,5 +116,6 @@ func (p *ServicesPlan) chooseProxies(names []string) error {
 			return fmt.Errorf("no contender %q in the Service bench; there are: %s", name, strings.Join(all, ", "))
 		}
 	}
+	p.Proxies = contender.WithBuilds(p.Proxies, builds)
 	return nil
 }

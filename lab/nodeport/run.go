@@ -29,10 +29,12 @@ type Plan struct {
 // Choice narrows a plan down; zero fields leave it as it is.
 type Choice struct {
 	Contenders, Figures []string
-	Placements          []result.Placement
-	Rounds              int
-	Length              time.Duration
-	Flows               int
+	// Builds take part beside the build that runs.
+	Builds     []contender.Build
+	Placements []result.Placement
+	Rounds     int
+	Length     time.Duration
+	Flows      int
 	// Full has applications too, and more rounds. IPv6 is measured instead of IPv4.
 	Full, IPv6 bool
 }
@@ -65,6 +67,7 @@ func NewPlan(c Choice) (p Plan, err error) {
 	if p.Contenders, unknown = named(c.Contenders); len(unknown) > 0 {
 		return p, fmt.Errorf("no contender %q in the NodePort bench; there are: %s", unknown[0], strings.Join(Names(), ", "))
 	}
+	p.Contenders = contender.WithBuilds(p.Contenders, c.Builds)
 	for _, name := range c.Figures {
 		if !slices.Contains(Figures(), name) {
 			return p, fmt.Errorf("no figure %q in the NodePort bench; there are: %s", name, strings.Join(Figures(), ", "))

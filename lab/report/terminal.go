@@ -38,6 +38,7 @@ func Table(w io.Writer, run *result.Run) error {
 	out.nodePort(v)
 	out.policy(v)
 	out.overview(v)
+	out.builds(v)
 	out.promises(v)
 	out.conclusion(v)
 	if err := out.Flush(); err != nil {

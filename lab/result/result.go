@@ -138,6 +138,10 @@ type Contender struct {
 	Facts map[string]string `json:"facts,omitempty"`
 }
 
+// OtherBuildOf is the fact of a contender that is a network of another build. Its value is the name of the same network of the build that
+// made the run: both are compared with each other.
+const OtherBuildOf = "other build of"
+
 // Workload is one tool with one set of arguments.
 type Workload struct {
 	Name        string `json:"name"` // tcp_stream_128k, tcp_rr, …
