@@ -294,6 +294,8 @@ enum connection_flag {
 		1 << 3, /* DSR: forwarded as it is to the node of `destination`; there is no other direction */
 	CONNECTION_PLAIN = 1 << 4, /* not translated: known so that its answers are not masqueraded */
 	CONNECTION_RESTS = 1 << 5, /* TCP, both: the opener has a port from here, and the other end sent FIN first */
+	CONNECTION_STREAM =
+		1 << 6, /* without TCP's flags: had a packet in this direction CONNECTION_STREAM_AGE after it began */
 };
 
 /*
@@ -307,21 +309,28 @@ struct connection {
 	__u64 seen; /* CLOCK_MONOTONIC, ns: the last packet, to the second; 0 or 1: SYN or INIT to this end are not answered */
 	__u8 flags;   /* enum connection_flag */
 	__u8 packets; /* of an opening, up to 255 */
-	__u16 padding[3];
+	__u16 born;   /* CLOCK_MONOTONIC in units of 2^28 ns: the first packet */
+	__u16 padding[2];
 };
 _Static_assert(sizeof(struct connection) == 56, "connection has no hidden padding");
 
 /* Seconds without a packet after which the agent removes connections. */
 enum timeout {
-	TIMEOUT_OPENING = 60, /* no answer yet */
+	TIMEOUT_OPENING = 60, /* of sessions: no answer yet */
 	TIMEOUT_TCP =
 		21600, /* established: at least 2 h 4 min (RFC 5382, REQ-5). All that is TCP's is SCTP's as well */
 	TIMEOUT_TCP_CLOSED = 10,   /* FIN or RST in both directions */
 	TIMEOUT_TCP_RESTING = 60,  /* CONNECTION_RESTS: TIME-WAIT of Linux */
 	TIMEOUT_TCP_CLOSING = 240, /* in one direction: TCP's own 2 MSL (RFC 9293, 3.4.2) */
-	TIMEOUT_DATAGRAMS = 120,   /* UDP: at least 2 min (RFC 4787, REQ-5) */
-	TIMEOUT_ECHO = 60,	   /* ICMP: at least 60 s (RFC 5508, REQ-2) */
+	TIMEOUT_DATAGRAMS = 120,   /* of sessions and sockets, UDP: at least 2 min (RFC 4787, REQ-5) */
+	TIMEOUT_ECHO = 60,	   /* of sessions, ICMP: at least 60 s (RFC 5508, REQ-2) */
 	TIMEOUT_FRAGMENTS = 60,	   /* pieces of an IP packet come within (RFC 8200, 4.5) */
+	/* Of translated connections, as Linux has them (net/netfilter/nf_conntrack_proto_*.c): */
+	TIMEOUT_NAT_SYN = 120,	    /* TCP, SYN without a reply: SYN_SENT */
+	TIMEOUT_NAT_SYN_REPLY = 60, /* TCP, a reply and no more: SYN_RECV */
+	TIMEOUT_NAT_DATAGRAMS = 30, /* UDP, until it is a stream */
+	TIMEOUT_NAT_STREAM = 120,   /* UDP, CONNECTION_STREAM in both directions: at least 2 min (RFC 4787, REQ-5) */
+	TIMEOUT_NAT_ECHO = 30,	    /* ICMP echo, where RFC 5508, REQ-2 asks for 60 s */
 };
 
 /* Value of `uplinks`: a device through which the world is reached. Addresses are zero where it has none of the family. */

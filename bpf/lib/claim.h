@@ -39,7 +39,8 @@ SEPARATE enum claim connection_claim(enum give_way who)
 	b = &x->beginning;
 	b->to.seen = connection_now();
 	b->to.packets = 1;
-	b->to.padding[0] = b->to.padding[1] = b->to.padding[2] = 0;
+	b->to.born = connection_clock(b->to.seen);
+	b->to.padding[0] = b->to.padding[1] = 0;
 	connection_turn(&b->other, &b->to, b->key.protocol);
 	connection_turn_value(&b->back, &b->key, &b->to);
 	if (b->to.flags & CONNECTION_DIRECT)

@@ -22,6 +22,26 @@ static __always_inline __u64 connection_now(void)
 	return bpf_ktime_get_coarse_ns();
 }
 
+/*
+ * A flow without TCP's flags is a stream once it has packets of both directions so long after its first one, in the units of
+ * connection.born: the 2 s of Linux (net/netfilter/nf_conntrack_proto_udp.c).
+ */
+#define CONNECTION_STREAM_AGE 8
+
+/* What connection.born counts. */
+static __always_inline __u16 connection_clock(__u64 now)
+{
+	return now >> 28;
+}
+
+/* Notes that a direction has a packet now. `born` wraps around in 4.9 hours; by then the connection is a stream or over. */
+static __always_inline void connection_note_packet(struct connection *c, __u8 protocol, __u64 now)
+{
+	c->seen = now;
+	if (!transport_has_flags(protocol) && (__u16)(connection_clock(now) - c->born) >= CONNECTION_STREAM_AGE)
+		c->flags |= CONNECTION_STREAM;
+}
+
 /* The key of the other direction: its packets come from where this one's go to after translation. */
 static __always_inline void connection_turn(struct tuple *key, const struct connection *to, __u8 protocol)
 {
@@ -187,7 +207,7 @@ static __always_inline struct connection *connection_find(const struct transport
 	    !connection_note_flags(t, c))
 		return 0;
 	if (unlikely(now - c->seen >= CONNECTION_SECOND))
-		c->seen = now;
+		connection_note_packet(c, t->tuple.protocol, now);
 	return c;
 }
 
@@ -237,7 +257,8 @@ static __always_inline void connection_turn_value(struct connection *back, const
 	back->seen = to->seen;
 	back->flags = to->flags & CONNECTION_PLAIN;
 	back->packets = 0;
-	back->padding[0] = back->padding[1] = back->padding[2] = 0;
+	back->born = to->born;
+	back->padding[0] = back->padding[1] = 0;
 }
 
 /*
@@ -274,7 +295,7 @@ SEPARATE enum finding connection_find_opening(const struct transport *t, __u64 n
 		return FOUND_NOTHING;
 	if (transport_has_flags(t->tuple.protocol) && !connection_note_flags(t, c))
 		return FOUND_NOTHING;
-	c->seen = now;
+	connection_note_packet(c, t->tuple.protocol, now);
 	if (c->packets < 255)
 		c->packets++;
 	*found = *c;

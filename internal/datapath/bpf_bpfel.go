@@ -80,7 +80,8 @@ type bpfConnection struct {
 	Seen            uint64
 	Flags           uint8
 	Packets         uint8
-	Padding         [3]uint16
+	Born            uint16
+	Padding         [2]uint16
 }
 
 type bpfConnectionFlag uint32
@@ -92,6 +93,7 @@ const (
 	bpfConnectionFlagCONNECTION_DIRECT bpfConnectionFlag = 8
 	bpfConnectionFlagCONNECTION_PLAIN  bpfConnectionFlag = 16
 	bpfConnectionFlagCONNECTION_RESTS  bpfConnectionFlag = 32
+	bpfConnectionFlagCONNECTION_STREAM bpfConnectionFlag = 64
 )
 
 type bpfDatagram struct {
@@ -474,14 +476,19 @@ type bpfStream struct {
 type bpfTimeout uint32
 
 const (
-	bpfTimeoutTIMEOUT_OPENING     bpfTimeout = 60
-	bpfTimeoutTIMEOUT_TCP         bpfTimeout = 21600
-	bpfTimeoutTIMEOUT_TCP_CLOSED  bpfTimeout = 10
-	bpfTimeoutTIMEOUT_TCP_RESTING bpfTimeout = 60
-	bpfTimeoutTIMEOUT_TCP_CLOSING bpfTimeout = 240
-	bpfTimeoutTIMEOUT_DATAGRAMS   bpfTimeout = 120
-	bpfTimeoutTIMEOUT_ECHO        bpfTimeout = 60
-	bpfTimeoutTIMEOUT_FRAGMENTS   bpfTimeout = 60
+	bpfTimeoutTIMEOUT_OPENING       bpfTimeout = 60
+	bpfTimeoutTIMEOUT_TCP           bpfTimeout = 21600
+	bpfTimeoutTIMEOUT_TCP_CLOSED    bpfTimeout = 10
+	bpfTimeoutTIMEOUT_TCP_RESTING   bpfTimeout = 60
+	bpfTimeoutTIMEOUT_TCP_CLOSING   bpfTimeout = 240
+	bpfTimeoutTIMEOUT_DATAGRAMS     bpfTimeout = 120
+	bpfTimeoutTIMEOUT_ECHO          bpfTimeout = 60
+	bpfTimeoutTIMEOUT_FRAGMENTS     bpfTimeout = 60
+	bpfTimeoutTIMEOUT_NAT_SYN       bpfTimeout = 120
+	bpfTimeoutTIMEOUT_NAT_SYN_REPLY bpfTimeout = 60
+	bpfTimeoutTIMEOUT_NAT_DATAGRAMS bpfTimeout = 30
+	bpfTimeoutTIMEOUT_NAT_STREAM    bpfTimeout = 120
+	bpfTimeoutTIMEOUT_NAT_ECHO      bpfTimeout = 30
 )
 
 type bpfTuple struct {

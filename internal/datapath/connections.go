@@ -129,7 +129,7 @@ func (c *Connections) ended(e entry, now time.Duration, inspect bool) (bool, err
 	if quiet < shortest || rests && quiet < resting {
 		return false, nil
 	}
-	if quiet < lasting(e.key.Protocol, e.state(bpfConnection{})) && e.value.Flags&flagsEnded == 0 && !inspect {
+	if quiet < e.lasts(e.state(bpfConnection{}), bpfConnection{}) && e.value.Flags&flagsEnded == 0 && !inspect {
 		return false, nil
 	}
 	back, there, err := c.other(e)
@@ -146,7 +146,7 @@ func (c *Connections) ended(e entry, now time.Duration, inspect bool) (bool, err
 	if c.crowded && state == ConnectionClosing && (e.value.Flags|back.Flags)&flagReset != 0 {
 		state = ConnectionClosed
 	}
-	lasts := lasting(e.key.Protocol, state)
+	lasts := e.lasts(state, back)
 	if rests {
 		lasts = max(lasts, resting)
 	}

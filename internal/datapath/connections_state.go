@@ -96,7 +96,46 @@ const resting = time.Duration(bpfTimeoutTIMEOUT_TCP_RESTING) * time.Second
 // shortest is the shortest of the timeouts: whatever had a packet since is not over.
 const shortest = time.Duration(bpfTimeoutTIMEOUT_TCP_CLOSED) * time.Second
 
-// lasting is how long a connection in a state lasts without a packet.
+// lasts is how long a translated connection in a state, which both directions make up, lasts without a packet: as long as with Linux'
+// connection tracking, but for TCP that is established or closing (RFC 5382). connection_expired of the datapath says the same.
+func (e entry) lasts(state ConnectionState, back bpfConnection) time.Duration {
+	var seconds bpfTimeout
+	switch protocol := cluster.Protocol(e.key.Protocol); {
+	case state == ConnectionClosed:
+		seconds = bpfTimeoutTIMEOUT_TCP_CLOSED
+	case state == ConnectionClosing:
+		seconds = bpfTimeoutTIMEOUT_TCP_CLOSING
+	case ends(e.key.Protocol) && state == ConnectionEstablished:
+		seconds = bpfTimeoutTIMEOUT_TCP
+	case ends(e.key.Protocol) && e.replied(back):
+		seconds = bpfTimeoutTIMEOUT_NAT_SYN_REPLY
+	case ends(e.key.Protocol):
+		seconds = bpfTimeoutTIMEOUT_NAT_SYN
+	case protocol == cluster.ICMP || protocol == cluster.ICMPv6:
+		seconds = bpfTimeoutTIMEOUT_NAT_ECHO
+	case e.stream(back):
+		seconds = bpfTimeoutTIMEOUT_NAT_STREAM
+	default:
+		seconds = bpfTimeoutTIMEOUT_NAT_DATAGRAMS
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// replied tells whether an opening has had a packet of the end that did not open it.
+func (e entry) replied(back bpfConnection) bool {
+	if e.opener() {
+		return back.Packets > 0
+	}
+	return e.value.Packets > 0
+}
+
+// stream tells whether packets go in both directions for longer than a question and its answer do.
+func (e entry) stream(back bpfConnection) bool {
+	const stream = uint8(bpfConnectionFlagCONNECTION_STREAM)
+	return e.value.Flags&stream != 0 && (e.direct() || back.Flags&stream != 0)
+}
+
+// lasting is how long a session in a state lasts without a packet.
 func lasting(protocol uint8, state ConnectionState) time.Duration {
 	seconds := bpfTimeoutTIMEOUT_DATAGRAMS
 	switch {

@@ -22,6 +22,7 @@ const (
 	isDirect  = uint8(bpfConnectionFlagCONNECTION_DIRECT)
 	isPlain   = uint8(bpfConnectionFlagCONNECTION_PLAIN)
 	isResting = uint8(bpfConnectionFlagCONNECTION_RESTS)
+	isStream  = uint8(bpfConnectionFlagCONNECTION_STREAM)
 )
 
 // half is one direction of a connection in a test: how long it has been quiet, and what it has seen.
@@ -85,25 +86,29 @@ func TestConnectionsExpire(t *testing.T) {
 		{name: "TCP, both ends have sent RST", protocol: tcp, there: half{flags: isReset}, back: half{flags: isReset}, lasts: 10 * time.Second, state: ConnectionClosing},
 		{name: "TCP, the backend goes on after RST of the client", protocol: tcp, there: half{flags: isReset}, lasts: 6 * time.Hour, state: ConnectionClosing, only: "there"},
 		{name: "TCP, the client goes on after RST of the backend", protocol: tcp, back: half{flags: isReset}, lasts: 6 * time.Hour, only: "back"},
-		{name: "TCP without an answer", protocol: tcp, opening: true, lasts: time.Minute, state: ConnectionOpening},
+		{name: "TCP without an answer", protocol: tcp, opening: true, lasts: 2 * time.Minute, state: ConnectionOpening},
+		{name: "TCP with an answer and no more", protocol: tcp, opening: true, back: half{packets: 1}, lasts: time.Minute, state: ConnectionOpening},
 		{name: "TCP refused", protocol: tcp, opening: true, back: half{flags: isReset}, lasts: 10 * time.Second},
-		{name: "UDP", protocol: udp, lasts: 2 * time.Minute, state: ConnectionEstablished},
-		{name: "UDP has no FIN", protocol: udp, there: half{flags: isFIN}, lasts: 2 * time.Minute, state: ConnectionEstablished},
-		{name: "UDP without an answer", protocol: udp, opening: true, lasts: time.Minute, state: ConnectionOpening},
+		{name: "UDP", protocol: udp, lasts: 30 * time.Second, state: ConnectionEstablished},
+		{name: "UDP, a stream of one direction only", protocol: udp, there: half{flags: isStream}, lasts: 30 * time.Second, state: ConnectionEstablished},
+		{name: "UDP, a stream", protocol: udp, there: half{flags: isStream}, back: half{flags: isStream}, lasts: 2 * time.Minute, state: ConnectionEstablished},
+		{name: "UDP direct, a stream", protocol: udp, opening: true, there: half{flags: isDirect | isStream, packets: 2}, back: half{missing: true}, lasts: 2 * time.Minute, state: ConnectionEstablished},
+		{name: "UDP has no FIN", protocol: udp, there: half{flags: isFIN}, lasts: 30 * time.Second, state: ConnectionEstablished},
+		{name: "UDP without an answer", protocol: udp, opening: true, lasts: 30 * time.Second, state: ConnectionOpening},
 		{name: "SCTP established", protocol: sctp, lasts: 6 * time.Hour, state: ConnectionEstablished},
 		{name: "SCTP, one end shuts down", protocol: sctp, there: half{flags: isFIN}, lasts: 4 * time.Minute, state: ConnectionClosing},
 		{name: "SCTP, both ends have shut down", protocol: sctp, there: half{flags: isFIN}, back: half{flags: isFIN}, lasts: 10 * time.Second},
-		{name: "SCTP without an answer", protocol: sctp, opening: true, lasts: time.Minute, state: ConnectionOpening},
-		{name: "ICMP echo", protocol: uint8(cluster.ICMP), lasts: time.Minute, state: ConnectionEstablished},
-		{name: "ICMPv6 echo", protocol: uint8(cluster.ICMPv6), lasts: time.Minute, state: ConnectionEstablished},
+		{name: "SCTP without an answer", protocol: sctp, opening: true, lasts: 2 * time.Minute, state: ConnectionOpening},
+		{name: "ICMP echo", protocol: uint8(cluster.ICMP), lasts: 30 * time.Second, state: ConnectionEstablished},
+		{name: "ICMPv6 echo", protocol: uint8(cluster.ICMPv6), lasts: 30 * time.Second, state: ConnectionEstablished},
 		{name: "TCP direct", protocol: tcp, there: half{flags: isDirect}, back: half{missing: true}, lasts: 6 * time.Hour, state: ConnectionEstablished},
-		{name: "TCP direct, one packet", protocol: tcp, opening: true, there: half{flags: isDirect}, back: half{missing: true}, lasts: time.Minute, state: ConnectionOpening},
+		{name: "TCP direct, one packet", protocol: tcp, opening: true, there: half{flags: isDirect}, back: half{missing: true}, lasts: 2 * time.Minute, state: ConnectionOpening},
 		{name: "TCP direct, several packets", protocol: tcp, opening: true, there: half{flags: isDirect, packets: 2}, back: half{missing: true}, lasts: 6 * time.Hour, state: ConnectionEstablished},
 		{name: "TCP plain", protocol: tcp, there: half{flags: isPlain}, back: half{flags: isPlain}, lasts: 6 * time.Hour, state: ConnectionEstablished},
 		{name: "the way back is missing", protocol: tcp, back: half{missing: true}, lasts: 10 * time.Second, inspected: true},
-		{name: "the way back was pushed out of the openings", protocol: tcp, opening: true, back: half{missing: true}, lasts: time.Minute, state: ConnectionOpening},
+		{name: "the way back was pushed out of the openings", protocol: tcp, opening: true, back: half{missing: true}, lasts: 2 * time.Minute, state: ConnectionOpening},
 		{name: "a way back is all there is", protocol: udp, there: half{missing: true}, lasts: 10 * time.Second, inspected: true},
-		{name: "a way back is all there is of an opening", protocol: tcp, opening: true, there: half{missing: true}, lasts: time.Minute},
+		{name: "a way back is all there is of an opening", protocol: tcp, opening: true, there: half{missing: true}, lasts: 2 * time.Minute},
 	} {
 		for _, quieter := range []string{"both", "there", "back"} {
 			if quieter == c.not || c.only != "" && quieter != c.only {

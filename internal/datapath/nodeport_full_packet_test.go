@@ -230,7 +230,7 @@ func TestNodePortFlood(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.d.Connections.Expire(now + lasting(protoTCP, ConnectionOpening)); err != nil {
+		if _, err := r.d.Connections.Expire(now + (entry{key: bpfTuple{Protocol: protoTCP}}).lasts(ConnectionOpening, bpfConnection{})); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := countEntries(r.d.objects.bpfMaps.Openings); err != nil || n != 0 {
