@@ -87,7 +87,9 @@ type Agent struct {
 	own     cluster.Node
 	current desired
 	// failure is what kept the last reconciliation from completing; notReady until the first one has.
-	failure         error
+	failure error
+	// vouches says that the routes in the datapath are those that are wanted.
+	vouches         bool
 	oldRulesRemoved bool
 	// healthzProblem is why nobody answers at --healthz-address.
 	healthzProblem string
@@ -304,11 +306,11 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 	}
 }
 
-// renewLease vouches for the link-layer addresses in the routes, unless the last reconciliation failed.
+// renewLease vouches for the link-layer addresses in the routes, unless the last reconciliation could not write them.
 func (a *Agent) renewLease() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.failure != nil {
+	if a.failure != nil || !a.vouches {
 		return
 	}
 	if err := a.datapath.Lease.Renew(leaseTime); err != nil {

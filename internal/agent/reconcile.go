@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,8 +18,12 @@ func (a *Agent) reconcile() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	begin := time.Now()
-	err := a.reconcileLocked()
-	a.metrics.reconciled(time.Since(begin), err)
+	whole, err := a.reconcileLocked()
+	told := err
+	if !whole {
+		told = cmp.Or(err, errSteps)
+	}
+	a.metrics.reconciled(time.Since(begin), told)
 	switch {
 	case err != nil && (a.failure == nil || a.failure.Error() != err.Error()):
 		a.log.Error("reconcile", "error", err)
@@ -29,34 +34,13 @@ func (a *Agent) reconcile() {
 	a.lookAgain()
 }
 
+// errSteps is for the metrics: some steps have failed, which are problems, and no reason to refuse pods.
+var errSteps = errors.New("some steps have failed")
+
 // reconcileLocked goes over everything again when a pod has vanished in the middle: what cannot be done for a
 // device that is gone is no failure of the node.
-func (a *Agent) reconcileLocked() error {
-	for {
-		err := a.reconcileOnce()
-		if err == nil {
-			return nil
-		}
-		gone, dropErr := a.dropGoneEndpoints()
-		if gone == 0 {
-			return errors.Join(err, dropErr)
-		}
-	}
-}
-
-func (a *Agent) reconcileOnce() error {
-	if _, err := a.dropGoneEndpoints(); err != nil {
-		return err
-	}
-	if a.snapshot == nil {
-		return errNotReady // nothing is known of the cluster, which is not to know that it is empty
-	}
-	facts, err := a.facts()
-	if err != nil {
-		return err
-	}
-	want, before := desire(facts), a.current.problems
-	a.current = want
+func (a *Agent) reconcileLocked() (whole bool, err error) {
+	before := a.current.problems
 	defer func() {
 		for _, p := range a.current.problems {
 			if !slices.Contains(before, p) {
@@ -64,20 +48,52 @@ func (a *Agent) reconcileOnce() error {
 			}
 		}
 	}()
-	if _, err := a.pool.SetPrefixes(want.podCIDRs); err != nil {
-		return fmt.Errorf("set pod ranges: %w", err)
+	for {
+		whole, err = a.reconcileOnce()
+		if whole && err == nil {
+			return true, nil
+		}
+		gone, dropErr := a.dropGoneEndpoints()
+		if gone == 0 {
+			return false, errors.Join(err, dropErr)
+		}
 	}
-	if err := a.apply(want); err != nil {
-		return err
+}
+
+// reconcileOnce gives an error if no pods can be added, and whether every step has succeeded: what has not is a problem.
+func (a *Agent) reconcileOnce() (whole bool, err error) {
+	if _, err := a.dropGoneEndpoints(); err != nil {
+		return false, err
+	}
+	if a.snapshot == nil {
+		return false, errNotReady // nothing is known of the cluster, which is not to know that it is empty
+	}
+	facts, err := a.facts()
+	if err != nil {
+		return false, err
+	}
+	want := desire(facts)
+	a.current = want
+	if _, err := a.pool.SetPrefixes(want.podCIDRs); err != nil {
+		return false, fmt.Errorf("set pod ranges: %w", err)
+	}
+	if avoid, err := device.AddressesOfOthers(want.podCIDRs); err != nil {
+		a.current.problem("addresses that somebody else has on this node cannot be looked for: %v; a pod may get one of them", err)
+	} else {
+		a.pool.Avoid(avoid)
+	}
+	whole, err = a.apply(want)
+	if err != nil {
+		return false, err
 	}
 	// A node that is not told of while not everything is known goes on as the node that it was.
 	_, known := a.snapshot.Node(a.config.NodeName)
 	if !known && !a.snapshot.Incomplete || len(want.podCIDRs) == 0 || a.uplink == nil {
-		return errors.New(strings.Join(want.problems, "; "))
+		return false, errors.New(strings.Join(want.problems, "; "))
 	}
 	a.install()
 	a.rest.later()
-	return nil
+	return whole, nil
 }
 
 // facts reads what the desired state depends on.
@@ -127,32 +143,47 @@ func (a *Agent) facts() (facts, error) {
 
 // apply carries the desired state into the kernel. Order matters: tables are filled before programs use
 // them, and programs are in place before the stack forwards.
-func (a *Agent) apply(want desired) error {
-	var errs []error
-	step := func(what string, err error) {
+//
+// A step that fails is a problem with a name, and no reason to refuse pods: what a new pod needs itself, its ADD does, and says why it cannot.
+// The error is for what all pods have to wait for.
+func (a *Agent) apply(want desired) (whole bool, wait error) {
+	failed := 0
+	step := func(what, means string, err error) {
+		for i, e := range parts(err) {
+			if i == namedForeign {
+				a.current.problem("%s: and %d more errors, see the log", what, len(parts(err))-i)
+				a.log.Error(what, "error", err)
+				break
+			}
+			a.current.problem("%s: %v; %s; it is tried again at the next change, and once a minute", what, e, means)
+		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+			failed++
 		}
 	}
 	_, err := a.datapath.Endpoints.Sync(want.endpoints)
-	step("endpoints", err)
-	step("tunnel sources", a.applyTunnelSources(want.tunnelSources))
+	step("table of pods", "some pods may not be reached", err)
+	step("tunnel sources", "pods of other nodes may not be reached through tunnels", a.applyTunnelSources(want.tunnelSources))
 	_, err = a.datapath.Routes.Sync(want.routes)
-	step("routes", err)
+	step("table of routes", "pods of some nodes may not be reached", err)
+	vouch := err == nil
 	_, err = a.datapath.Uplinks.Sync(want.uplinks)
-	step("uplinks", err)
-	step("ports of translation", a.reservePorts())
+	step("table of uplinks", "pods may not reach the world", err)
+	step("ports of translation", "connections of the node and of pods may meet", a.reservePorts())
 	a.feedServices(want)
 	a.feedPolicies(want)
-	step("programs", a.attachPrograms(want))
-	if len(errs) == 0 { // else programs of that version may still be at work
-		step("rules of earlier versions", a.removeOldRules())
+	wait = a.attachPrograms(want)
+	if !errors.Is(wait, errServicesMissing) && !errors.Is(wait, errPoliciesMissing) {
+		step("programs", "what goes through that device may go another way, or be lost", wait)
+		wait = nil
 	}
-	_, err = device.SyncRoutes(want.kernelRoutes)
-	step("kernel routes", err)
-	step("routing rules", a.applyTunnelRules(want))
-	step("routing rules of closed pods", a.closer.renew(a.policies == nil))
-	step("tunnel device", a.removeTunnel(want))
+	if failed == 0 && wait == nil { // else programs of that version may still be at work
+		step("rules of earlier versions", "pods may be masqueraded twice", a.removeOldRules())
+	}
+	a.applyKernelRoutes(want.kernelRoutes)
+	step("routing rules", "pods that go through the node's stack may not reach nodes behind tunnels", a.applyTunnelRules(want))
+	step("routing rules of closed pods", "they stay as they were", a.closer.renew(a.policies == nil))
+	step("tunnel device", "it is of no use any more and stays", a.removeTunnel(want))
 	for name, e := range a.endpoints {
 		if err := a.followMTU(name, e, want.mtu); err != nil {
 			// The pod's own affair (a program of its own may refuse the MTU), and no reason to refuse others.
@@ -162,21 +193,21 @@ func (a *Agent) apply(want desired) error {
 	for _, u := range a.uplinks {
 		changed, err := device.EnableForwarding(u.Name, true, true)
 		a.logSettings(changed)
-		step("forwarding", err)
+		step("forwarding by "+u.Name, "what the node's stack forwards may be lost", err)
 	}
 	if a.uplink != nil {
 		changed, err := device.AskNeighboursAgain(a.uplink.Name)
 		a.logSettings(changed)
-		step("neighbour settings", err)
+		step("neighbour settings", "a node that has moved may be found late", err)
 		changed, err = device.AnnounceMAC(a.uplink.Name)
 		a.logSettings(changed)
-		step("announcement settings", err)
-		step("neighbours", device.ManageNeighbours(a.uplink.Index, want.neighbours))
+		step("announcement settings", "others may find this node late when it has moved", err)
+		step("neighbours", "first packets to other nodes may take longer", device.ManageNeighbours(a.uplink.Index, want.neighbours))
 	}
-	if len(errs) > 0 {
-		return errors.Join(errs...)
+	if a.vouches = vouch; vouch {
+		step("lease", "the kernel resolves neighbours packet by packet", a.datapath.Lease.Renew(leaseTime))
 	}
-	return a.datapath.Lease.Renew(leaseTime)
+	return failed == 0, wait
 }
 
 // removeOldRules removes, once, the rules by which earlier versions masqueraded: the programs do so from now on.

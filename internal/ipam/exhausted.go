@@ -21,8 +21,10 @@ type NamespaceUse struct {
 // ExhaustedError says that a family has no free address left, and who has them.
 type ExhaustedError struct {
 	Prefixes []netip.Prefix
-	// Used is the number of addresses in use, which is all there are.
+	// Used is the number of addresses in use, which is all that the pool may hand out.
 	Used int
+	// Avoided is how many more there are that somebody else on the node has: see Pool.Avoid.
+	Avoided int
 	// By is sorted by use, most first, then by name.
 	By []NamespaceUse
 }
@@ -47,6 +49,9 @@ func (e *ExhaustedError) Error() string {
 	if others := len(e.By) - namedNamespaces; others > 0 {
 		users = append(users, fmt.Sprintf("%d by %d more", rest, others))
 	}
+	if e.Avoided > 0 {
+		users = append(users, fmt.Sprintf("and %d more belong to somebody else on this node, such as the devices of a former network", e.Avoided))
+	}
 	return fmt.Sprintf("no free address in %s: all %d are in use, %s",
 		strings.Join(ranges, " and "), e.Used, strings.Join(users, ", "))
 }
@@ -57,6 +62,7 @@ func (p *Pool) exhausted(ranges []*addrRange) *ExhaustedError {
 	for _, r := range ranges {
 		e.Prefixes = append(e.Prefixes, r.prefix)
 		e.Used += len(r.used)
+		e.Avoided += r.withheld(false)
 		for addr := range r.used {
 			count[p.claims[addr].Namespace]++
 		}

@@ -51,6 +51,8 @@ type Pool struct {
 	// claims has every claim, those outside of all ranges too; held has the same by owner.
 	claims map[netip.Addr]Owner
 	held   map[string][]netip.Addr
+	// avoided are the addresses of Avoid.
+	avoided []netip.Addr
 }
 
 // NewPool makes a pool of these prefixes, which may not overlap. None at all is fine: Allocate then
@@ -83,10 +85,22 @@ func (p *Pool) SetPrefixes(prefixes []netip.Prefix) (outside []Claim, err error)
 		for addr := range p.claims {
 			r.take(addr)
 		}
+		r.avoid(p.avoided)
 		ranges = append(ranges, r)
 	}
 	p.ranges = ranges
 	return p.outside(), nil
+}
+
+// Avoid has these addresses, and no others, never handed out: somebody who is not of the pool has them on this node, such as the network
+// that was there before. Claims are not touched.
+func (p *Pool) Avoid(addrs []netip.Addr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.avoided = slices.Clone(addrs)
+	for _, r := range p.ranges {
+		r.avoid(p.avoided)
+	}
 }
 
 // Allocate hands out one address of each family that the pool has, IPv4 first: all of them or none.

@@ -340,3 +340,52 @@ func FuzzPool(f *testing.F) {
 		}
 	})
 }
+
+// What somebody else has is not handed out, is not free, and comes back when he has gone.
+func TestAvoid(t *testing.T) {
+	p := pool(t, "10.0.0.0/29") // six addresses
+	others := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.3"), netip.MustParseAddr("192.0.2.1")}
+	p.Avoid(others)
+	if u := p.Usage(); u[0].Free != 4 || u[0].Used != 0 {
+		t.Errorf("usage is %+v, want 4 free", u)
+	}
+	var got []string
+	for i := range 4 {
+		a, err := p.Allocate(Owner{ID: fmt.Sprint(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, a[0].String())
+	}
+	if want := "10.0.0.2 10.0.0.4 10.0.0.5 10.0.0.6"; strings.Join(got, " ") != want {
+		t.Errorf("handed out are %v, want %s", got, want)
+	}
+	var full *ExhaustedError
+	if _, err := p.Allocate(Owner{ID: "late"}); !errors.As(err, &full) || full.Used != 4 || full.Avoided != 2 || !strings.Contains(err.Error(), "2 more belong to somebody else") {
+		t.Errorf("a fifth: %v", err)
+	}
+	// One that was released and belongs to somebody else meanwhile is skipped too; a range that comes anew avoids the same.
+	p.Release("0")
+	p.Release("1")
+	p.Avoid(append(others, netip.MustParseAddr("10.0.0.2")))
+	if a, err := p.Allocate(Owner{ID: "5"}); err != nil || a[0].String() != "10.0.0.4" {
+		t.Errorf("%v, %v; want 10.0.0.4", a, err)
+	}
+	if _, err := p.Allocate(Owner{ID: "6"}); !errors.As(err, &full) {
+		t.Errorf("a released one that is somebody else's: %v", err)
+	}
+	p.Avoid(nil)
+	if u := p.Usage(); u[0].Free != 3 {
+		t.Errorf("usage is %+v, want 3 free", u)
+	}
+	p.Avoid(others)
+	if _, err := p.SetPrefixes(nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.SetPrefixes([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/29")}); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := p.Allocate(Owner{ID: "7"}); err != nil || a[0].String() == "10.0.0.1" || a[0].String() == "10.0.0.3" {
+		t.Errorf("%v, %v", a, err)
+	}
+}

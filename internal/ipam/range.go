@@ -19,6 +19,8 @@ type addrRange struct {
 	// released has the addresses given back and not handed out since, oldest in front.
 	released *list.List
 	place    map[netip.Addr]*list.Element
+	// avoided are not handed out: somebody else on the node has them. Those in use or released may be among them.
+	avoided map[netip.Addr]struct{}
 }
 
 // newRange leaves out the prefix's first address (IPv4: the network, IPv6: the subnet-router anycast
@@ -70,18 +72,41 @@ func (r *addrRange) free() int64 {
 	if r.capacity() == math.MaxInt64 {
 		return math.MaxInt64
 	}
-	return r.capacity() - int64(len(r.used))
+	return r.capacity() - int64(len(r.used)) - int64(r.withheld(false))
 }
 
-// fresh gives the next address in turn that is neither in use nor lately released.
+// avoid takes these of its addresses for somebody else's, and no others.
+func (r *addrRange) avoid(addrs []netip.Addr) {
+	r.avoided = map[netip.Addr]struct{}{}
+	for _, addr := range addrs {
+		if r.has(addr) {
+			r.avoided[addr] = struct{}{}
+		}
+	}
+}
+
+// withheld is how many avoided addresses nobody of the pool's has; without those that were lately released if so asked.
+func (r *addrRange) withheld(onlyFresh bool) (n int) {
+	for addr := range r.avoided {
+		_, used := r.used[addr]
+		_, released := r.place[addr]
+		if !used && !(released && onlyFresh) {
+			n++
+		}
+	}
+	return n
+}
+
+// fresh gives the next address in turn that is neither in use nor lately released, nor to be avoided.
 func (r *addrRange) fresh() (netip.Addr, bool) {
-	if int64(len(r.used)+r.released.Len()) >= r.capacity() {
+	if int64(len(r.used)+r.released.Len()+r.withheld(true)) >= r.capacity() {
 		return netip.Addr{}, false
 	}
 	for addr := r.after(r.cursor); ; addr = r.after(addr) {
 		_, used := r.used[addr]
 		_, released := r.place[addr]
-		if !used && !released {
+		_, avoided := r.avoided[addr]
+		if !used && !released && !avoided {
 			return addr, true
 		}
 	}
@@ -96,11 +121,13 @@ func (r *addrRange) after(addr netip.Addr) netip.Addr {
 }
 
 func (r *addrRange) oldestReleased() (netip.Addr, bool) {
-	front := r.released.Front()
-	if front == nil {
-		return netip.Addr{}, false
+	for e := r.released.Front(); e != nil; e = e.Next() {
+		addr := e.Value.(netip.Addr)
+		if _, avoided := r.avoided[addr]; !avoided {
+			return addr, true
+		}
 	}
-	return front.Value.(netip.Addr), true
+	return netip.Addr{}, false
 }
 
 // take marks addr as in use and moves the turn to it; addresses of others are ignored.

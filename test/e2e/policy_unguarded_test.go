@@ -174,7 +174,7 @@ func TestPolicyWithoutProgramForEgress(t *testing.T) {
 		}
 	}
 	g.waitStatus(g.here, func(s *api.Status) error {
-		if s.Ready || s.Policy.Closed != 1 || s.Policy.ClosedPods != 2 {
+		if !s.Ready || s.Policy.Closed != 1 || s.Policy.ClosedPods != 2 {
 			return fmt.Errorf("ready %t, policies %+v", s.Ready, s.Policy)
 		}
 		return nil

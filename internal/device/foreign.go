@@ -1,0 +1,145 @@
+package device
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// ForeignRoute is a route of table main that Beeline did not make.
+type ForeignRoute struct {
+	Prefix netip.Prefix
+	// Device is the name of the outgoing device, Index its index; empty and 0 for a route that leads nowhere.
+	Device string
+	Index  int
+	// Physical says that the device is hardware, or was never made by a network of pods.
+	Physical bool
+	// Kind is "blackhole", "unreachable" or "prohibit" for a route that leads nowhere, else empty.
+	Kind string
+	// Protocol is rtm_protocol: who made it. `ip route` knows the names of some.
+	Protocol int
+}
+
+// String is the route as `ip route del` takes it.
+func (r ForeignRoute) String() string {
+	if r.Kind != "" {
+		return r.Kind + " " + r.Prefix.String() + " proto " + strconv.Itoa(r.Protocol)
+	}
+	return r.Prefix.String() + " dev " + r.Device
+}
+
+// ForeignRoutes lists the routes of table main that are not Beeline's and lead to one of these prefixes or to a part of one, sorted by
+// prefix. They go before Beeline's routes to the same prefixes, or take their place.
+func ForeignRoutes(within []netip.Prefix) (all []ForeignRoute, err error) {
+	covers := coverOf(within)
+	known := map[int]ForeignRoute{}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		routes, err := complete(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list routes: %w", err)
+		}
+		for _, route := range routes {
+			prefix, ok := prefixOf(route.Dst)
+			if !ok || route.Protocol == Protocol || !covers.has(prefix) {
+				continue
+			}
+			f := ForeignRoute{Prefix: prefix, Index: route.LinkIndex, Protocol: int(route.Protocol), Kind: nowhere[route.Type]}
+			if f.Kind != "" {
+				f.Index = 0 // of IPv6 it is lo's
+			} else {
+				f.Device, f.Physical = nameOf(f.Index, known)
+			}
+			all = append(all, f)
+		}
+	}
+	slices.SortFunc(all, func(a, b ForeignRoute) int { return a.Prefix.Compare(b.Prefix) })
+	return all, nil
+}
+
+// nowhere are the types of routes that answer or drop instead of sending anywhere.
+var nowhere = map[int]string{unix.RTN_BLACKHOLE: "blackhole", unix.RTN_UNREACHABLE: "unreachable", unix.RTN_PROHIBIT: "prohibit"}
+
+func nameOf(index int, known map[int]ForeignRoute) (name string, physical bool) {
+	f, ok := known[index]
+	if !ok {
+		f.Device = "device " + strconv.Itoa(index) // that has just gone
+		if link, err := netlink.LinkByIndex(index); err == nil {
+			f.Device, f.Physical = link.Attrs().Name, link.Type() == "device"
+		}
+		known[index] = f
+	}
+	return f.Device, f.Physical
+}
+
+// cover is a set of prefixes that is asked for one that contains another.
+type cover struct {
+	prefixes map[netip.Prefix]bool
+	lengths  []int
+}
+
+func coverOf(prefixes []netip.Prefix) cover {
+	c := cover{prefixes: map[netip.Prefix]bool{}}
+	for _, p := range prefixes {
+		p = p.Masked()
+		c.prefixes[p] = true
+		if !slices.Contains(c.lengths, p.Bits()) {
+			c.lengths = append(c.lengths, p.Bits())
+		}
+	}
+	return c
+}
+
+func (c cover) has(prefix netip.Prefix) bool {
+	return slices.ContainsFunc(c.lengths, func(bits int) bool {
+		if bits > prefix.Bits() {
+			return false
+		}
+		wider, err := prefix.Addr().Prefix(bits)
+		return err == nil && c.prefixes[wider]
+	})
+}
+
+// AddressesOfOthers lists the addresses within these prefixes, of this node's pods, that somebody else on the node has: the node's own
+// devices, routes to single addresses that are not Beeline's, and neighbours on devices of others that a part of the prefixes is routed to.
+func AddressesOfOthers(within []netip.Prefix) (taken []netip.Addr, err error) {
+	local, err := LocalAddresses()
+	if err != nil {
+		return nil, err
+	}
+	routes, err := ForeignRoutes(within)
+	if err != nil {
+		return nil, err
+	}
+	all := local
+	asked := map[int]bool{}
+	for _, r := range routes {
+		if r.Prefix.IsSingleIP() {
+			all = append(all, r.Prefix.Addr())
+		}
+		if r.Index == 0 || asked[r.Index] {
+			continue
+		}
+		asked[r.Index] = true
+		neighbours, err := Neighbours(r.Index)
+		if err != nil {
+			return nil, err
+		}
+		for addr := range neighbours {
+			all = append(all, addr)
+		}
+	}
+	covers := coverOf(within)
+	for _, addr := range all {
+		if covers.has(netip.PrefixFrom(addr, addr.BitLen())) {
+			taken = append(taken, addr)
+		}
+	}
+	slices.SortFunc(taken, netip.Addr.Compare)
+	return slices.Compact(taken), nil
+}

@@ -1,0 +1,202 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// former is a network that the nodes had before, as it looks when its DaemonSet is gone and its pods are not.
+type former struct {
+	// conflist is the name of its file among the CNI configurations.
+	conflist string
+	// leave makes its leftovers: commands for the node, of its range, another node's and that node's address.
+	leave func(own, other netip.Prefix, otherAddr netip.Addr) []string
+	// taken are addresses of the node's range that it has, by their place in it.
+	taken []int
+	// named are words of the problem.
+	named []string
+}
+
+// addrAt is an address by its place in a range.
+func addrAt(p netip.Prefix, n int) string {
+	a := p.Addr()
+	for range n {
+		a = a.Next()
+	}
+	return a.String()
+}
+
+var formerNetworks = map[string]former{
+	"flannel": {
+		conflist: "10-flannel.conflist",
+		leave: func(own, other netip.Prefix, otherAddr netip.Addr) []string {
+			return append(bridgeLeftovers(own),
+				"ip link add flannel.1 type vxlan id 1 dstport 8472 nolearning",
+				"ip address add "+own.Addr().String()+"/32 dev flannel.1",
+				"ip link set flannel.1 up",
+				"ip neighbour replace "+other.Addr().String()+" lladdr 02:00:00:00:07:02 dev flannel.1 nud permanent",
+				"bridge fdb append 02:00:00:00:07:02 dev flannel.1 dst "+otherAddr.String(),
+				"ip route add "+other.String()+" via "+other.Addr().String()+" dev flannel.1 onlink",
+				"iptables -t nat -N FLANNEL-POSTRTG", "iptables -t nat -A POSTROUTING -j FLANNEL-POSTRTG",
+				"iptables -t nat -A FLANNEL-POSTRTG -s 10.77.0.0/16 -d 10.77.0.0/16 -j RETURN",
+				"iptables -t nat -A FLANNEL-POSTRTG -s 10.77.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE",
+				"iptables -N FLANNEL-FWD", "iptables -A FORWARD -j FLANNEL-FWD", "iptables -A FLANNEL-FWD -s 10.77.0.0/16 -j ACCEPT",
+			)
+		},
+		taken: []int{1, 2},
+		named: []string{"dev cni0", "dev flannel.1", "ip link delete cni0", "ip link delete flannel.1"},
+	},
+	"calico": {
+		conflist: "10-calico.conflist",
+		leave: func(own, other netip.Prefix, otherAddr netip.Addr) []string {
+			return []string{
+				"ip link add cali0123456789a type veth peer name caliend", "ip link set cali0123456789a up", "ip link set caliend up",
+				"ip route add " + addrAt(own, 1) + " dev cali0123456789a scope link", // of a pod that it still has
+				"ip route add blackhole " + addrAt(own, 0) + "/26 proto 80",
+				"ip route add blackhole " + own.String() + " proto 80",
+				"ip link add vxlan.calico type vxlan id 4096 dstport 4789 nolearning",
+				"ip address add " + addrAt(own, 2) + "/32 dev vxlan.calico",
+				"ip link set vxlan.calico up",
+				"ip route add " + addrAt(other, 0) + "/26 via " + addrAt(other, 2) + " dev vxlan.calico onlink proto 80",
+				"iptables -N cali-FORWARD", "iptables -I FORWARD -j cali-FORWARD", "iptables -N cali-from-wl-dispatch",
+				"iptables -A cali-FORWARD -i cali+ -j cali-from-wl-dispatch", "iptables -A cali-from-wl-dispatch -j DROP",
+			}
+		},
+		taken: []int{1, 2},
+		named: []string{"dev cali0123456789a", "ip link delete cali0123456789a", "blackhole", "ip route delete blackhole", "dev vxlan.calico"},
+	},
+	"bridge": {
+		conflist: "05-bridge.conflist", // sorts before Beeline's
+		leave:    func(own, _ netip.Prefix, _ netip.Addr) []string { return bridgeLeftovers(own) },
+		taken:    []int{1, 2},
+		named:    []string{"dev cni0", "ip link delete cni0"},
+	},
+}
+
+// bridgeLeftovers are those of the bridge plugin: the bridge with the range, the device of a pod, and that pod's neighbour entry.
+func bridgeLeftovers(own netip.Prefix) []string {
+	return []string{
+		"ip link add cni0 type bridge",
+		"ip address add " + addrAt(own, 1) + "/" + fmt.Sprint(own.Bits()) + " dev cni0",
+		"ip link set cni0 up",
+		"ip link add veth0badcafe type veth peer name vethend", "ip link set veth0badcafe master cni0 up", "ip link set vethend up",
+		"ip neighbour replace " + addrAt(own, 2) + " lladdr 02:00:00:00:07:01 dev cni0 nud permanent",
+	}
+}
+
+// TestMigration goes node by node from another network to Beeline, with everything that this has left behind: the node is ready, its new pods
+// reach each other and those of other nodes, none has an address that is somebody else's, and the problem's own words lead to a clean node.
+func TestMigration(t *testing.T) {
+	if _, err := exec.LookPath("iptables"); err != nil {
+		testenv.Missing(t, "no iptables (Debian package iptables)")
+	}
+	for name, f := range formerNetworks {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			migrate(t, f)
+		})
+	}
+}
+
+func migrate(t *testing.T, f former) {
+	p := current(t)
+	homes := []host{newHost(t, p), newHost(t, p)} // before the lab, so that they go when its agents have ended
+	c := newCluster(t, topology.Options{})
+	hosts := map[*node]host{}
+	for i, n := range c.nodes {
+		other := c.nodes[1-i]
+		for _, command := range f.leave(n.PodCIDRs[0], other.PodCIDRs[0], other.Addresses[0].Addr()) {
+			c.onNode(n, command)
+		}
+		h := homes[i]
+		if err := errors.Join(os.Mkdir(h.confDir, 0o755), os.WriteFile(filepath.Join(h.confDir, f.conflist), []byte("{}"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		hosts[n] = h
+	}
+	var pods []*topology.Pod
+	for _, n := range c.nodes { // as docs/operations.md says: its file goes, Beeline comes
+		h := hosts[n]
+		c.start(n, p, append(h.flags(), "--cni-plugin-from", h.from)...)
+		c.waitReady(n)
+		if f.conflist < "10-beeline" {
+			c.waitProblem(n, f.conflist+" sorts before")
+		}
+		if err := os.Remove(filepath.Join(h.confDir, f.conflist)); err != nil {
+			t.Fatal(err)
+		}
+		c.waitProblem(n, append(f.named, "routes of another network", "restart the node")...)
+		for i := range 2 {
+			pods = append(pods, c.addPod(n, fmt.Sprintf("%s-%d", n.Name, i)))
+		}
+		for _, pod := range pods[len(pods)-2:] {
+			for _, at := range f.taken {
+				if addr := netip.MustParseAddr(addrAt(n.PodCIDRs[0], at)); slices.Contains(pod.Addresses, addr) {
+					t.Errorf("pod %s has %s, which the former network has", pod.Name, addr)
+				}
+			}
+			if err := c.reach(asPod(n, pod), pod); err != nil {
+				t.Errorf("node %s to its own pod: %v", n.Name, err)
+			}
+		}
+		for _, from := range pods {
+			for _, to := range pods {
+				if from == to {
+					continue
+				}
+				if err := c.reach(from, to); err != nil {
+					t.Errorf("with the leftovers of before: %v", err)
+				}
+			}
+		}
+	}
+	for _, n := range c.nodes { // what the problem says
+		c.waitStatus(n, func(s *api.Status) error {
+			for _, problem := range s.Problems {
+				for _, command := range wayOut(problem) {
+					_, _ = n.Place().Output(t.Context(), "sh", "-c", command) // it may have been done by the last round
+				}
+			}
+			if len(s.Problems) > 0 {
+				return fmt.Errorf("problems %q", s.Problems)
+			}
+			return nil
+		})
+	}
+	c.reachAll(pods, 1)
+}
+
+var ways = regexp.MustCompile(`\((ip [^)]*)\)`)
+
+// wayOut gives the commands that a problem advises.
+func wayOut(problem string) (commands []string) {
+	for _, found := range ways.FindAllStringSubmatch(problem, -1) {
+		for command := range strings.SplitSeq(found[1], "; ") {
+			if strings.HasPrefix(command, "ip ") {
+				commands = append(commands, command)
+			}
+		}
+	}
+	return commands
+}
+
+// onNode runs a command on a node.
+func (c *cluster) onNode(n *node, command string) {
+	c.t.Helper()
+	words := strings.Fields(command)
+	if _, err := n.Place().Output(c.t.Context(), words[0], words[1:]...); err != nil {
+		c.t.Fatalf("%s: %s: %v", n.Name, command, err)
+	}
+}
