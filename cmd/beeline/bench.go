@@ -121,8 +121,8 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 	flags.BoolVar(&f.ipv6, "ipv6", false, "measure IPv6 (suites network and nodeport)")
 	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random order (default random)")
 	flags.StringVar(&f.out, "out", "", "directory for results (default results/TIME)")
-	flags.Float64Var(&f.steal, "max-steal", measure.DefaultGate.Steal*100, "discard rounds with more steal than this, in % of all CPU time")
-	flags.Float64Var(&f.foreign, "max-foreign", measure.DefaultGate.Foreign*100, "discard rounds with more foreign load than this, in % of all CPU time; on a cluster 15 unless given")
+	flags.Float64Var(&f.steal, "max-steal", measure.DefaultGate.Steal*100, "discard what was measured beside more steal than this, in % of all CPU time")
+	flags.Float64Var(&f.foreign, "max-foreign", measure.DefaultGate.Foreign*100, "discard what was measured beside more foreign load than this, in % of all CPU time; on a cluster 15 unless given")
 	f.cluster.add(flags)
 	flags.IntVar(&f.pods, "pods", 0, "pods to add and remove for the times of CNI ADD and DEL (default 20, full 200)")
 	return c

@@ -97,7 +97,7 @@ const (
 func (p Plan) Estimate() time.Duration {
 	n := len(p.Contenders) + 1 // the baseline twice
 	return bringUp + takeDown + time.Duration(len(p.Contenders)*len(p.paths()))*perWay +
-		p.Schedule.Estimate(n) + time.Duration(p.Rounds)*quiet
+		p.Schedule.Estimate(n) + time.Duration(p.Rounds*n)*quiet
 }
 
 // Limit is how long the run may take: whatever hangs, it ends then, and its pods end by themselves.

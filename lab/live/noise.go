@@ -10,11 +10,11 @@ import (
 	"github.com/beeline-cni/beeline/lab/worker"
 )
 
-// quiet is how long the nodes are watched before each round while the bench does nothing.
-const quiet = time.Second
+// quiet is how long the nodes are watched before each turn of a contender while the bench does nothing.
+const quiet = time.Second / 4
 
 // noise watches the nodes of both ends. Whose work is whose cannot be told from a pod: foreign load is what the nodes
-// do while the bench is quiet, at the beginning of a round.
+// do while the bench is quiet, at the beginning of a turn.
 type noise struct {
 	// nodes have one worker for each set of CPUs.
 	nodes    []*session

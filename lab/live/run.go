@@ -34,7 +34,7 @@ func Run(ctx context.Context, api API, p Plan, progress *measure.Progress) (run 
 	}
 	b.progress = progress
 	b.record.Cluster = b.cluster
-	b.record.Settings.Gate += "; on a cluster, foreign load is what the two nodes do during a quiet second before the round"
+	b.record.Settings.Gate += "; on a cluster, foreign load is what the two nodes do during a quiet moment before each turn"
 	defer func() { measure.Finish(b.record) }()
 	if err := p.Validate(); err != nil {
 		return b.record, err

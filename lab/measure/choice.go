@@ -39,12 +39,12 @@ var (
 // QuickSchedule has the rounds of a run of a few minutes, without cells. With nine rounds the 95 % interval of a
 // median leaves out the extreme values on both sides; with seven it is the whole range.
 func QuickSchedule(c Choice) Schedule {
-	return Schedule{Mode: "quick", Rounds: 9, ExtraRounds: 2, Length: 500 * time.Millisecond, WarmUp: 200 * time.Millisecond, Gate: DefaultGate}.narrowed(c)
+	return Schedule{Mode: "quick", Rounds: 9, ExtraRounds: 9, Length: 500 * time.Millisecond, WarmUp: 200 * time.Millisecond, Gate: DefaultGate}.narrowed(c)
 }
 
 // FullSchedule has the rounds of a run of everything, without cells.
 func FullSchedule(c Choice) Schedule {
-	return Schedule{Mode: "full", Rounds: 10, ExtraRounds: 5, Length: 500 * time.Millisecond, WarmUp: 200 * time.Millisecond, Gate: DefaultGate}.narrowed(c)
+	return Schedule{Mode: "full", Rounds: 10, ExtraRounds: 10, Length: 500 * time.Millisecond, WarmUp: 200 * time.Millisecond, Gate: DefaultGate}.narrowed(c)
 }
 
 // narrowed takes over what does not concern cells.
@@ -55,7 +55,7 @@ func (s Schedule) narrowed(c Choice) Schedule {
 	s.IPv6 = c.IPv6
 	if c.Rounds > 0 {
 		s.Rounds = c.Rounds
-		s.ExtraRounds = (c.Rounds + 1) / 2
+		s.ExtraRounds = c.Rounds
 	}
 	if c.Length > 0 {
 		s.Length = c.Length

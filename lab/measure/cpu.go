@@ -115,6 +115,7 @@ type watch struct {
 	threads []int
 	stat    map[int]procstat.Ticks
 	own     time.Duration
+	running map[int]process
 }
 
 func startWatch(cgroups []string, threads []int) (*watch, error) {
@@ -122,7 +123,7 @@ func startWatch(cgroups []string, threads []int) (*watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &watch{cgroups, threads, stat, own(cgroups, threads)}, nil
+	return &watch{cgroups, threads, stat, own(cgroups, threads), runningProcesses()}, nil
 }
 
 // stop gives the shares of all CPU time since the start that were stolen and that others used.
@@ -134,6 +135,9 @@ func (w *watch) stop() (steal, foreign float64, err error) {
 	steal, foreign = shares(procstat.Delta(w.stat, stat), own(w.cgroups, w.threads)-w.own)
 	return steal, foreign, nil
 }
+
+// others names what else ran since the start.
+func (w *watch) others() map[string]time.Duration { return others(w.running, w.cgroups, w.threads) }
 
 func shares(all procstat.Ticks, ours time.Duration) (steal, foreign float64) {
 	total := float64(all.Total()) / procstat.HZ

@@ -7,11 +7,11 @@ import (
 	"github.com/beeline-cni/beeline/lab/stats"
 )
 
-// Gate is the rule by which a round is discarded. It is fixed before the run and knows nothing of the
-// figures that are compared, so it cannot favour anyone.
+// Gate is the rule by which turns and rounds are discarded: a turn is all that one contender does in a round. The rule is fixed before the
+// run and knows nothing of the figures that are compared, so it cannot favour anyone.
 type Gate struct {
 	// Steal and Foreign are the largest shares (0…1) of the CPU time of all CPUs that the hypervisor and
-	// processes that are not the bench's may take during a round.
+	// processes that are not the bench's may take during a turn.
 	Steal, Foreign float64
 	// Retransmits is the largest share of segments that the baseline's own streams may send again.
 	Retransmits float64
@@ -22,24 +22,34 @@ var DefaultGate = Gate{Steal: 0.02, Foreign: 0.05, Retransmits: 0.01}
 
 // String says the rule in one sentence.
 func (g Gate) String() string {
-	return fmt.Sprintf("a round is discarded when steal exceeds %.3g %% or foreign load %.3g %% of the CPU time of all CPUs, "+
-		"or when the baseline's own TCP streams send more than %.3g %% of their segments again",
-		g.Steal*100, g.Foreign*100, g.Retransmits*100)
+	return fmt.Sprintf("what a contender does in a round is discarded, and done again up to %d times, when steal exceeds %.3g %% or foreign load "+
+		"%.3g %% of the CPU time of all CPUs; a round is discarded when the baseline's part of it is, or when the baseline's own TCP streams "+
+		"send more than %.3g %% of their segments again", turnsAgain, g.Steal*100, g.Foreign*100, g.Retransmits*100)
 }
 
 // segment is the payload of a TCP segment at MTU 1500, which is close enough to count storms.
 const segment = 1448
 
-// judge gives the part of the rule that a round broke, empty when it is kept.
-func (g Gate) judge(r result.Round, samples []result.Sample) string {
-	if r.Steal > g.Steal {
-		return fmt.Sprintf("steal %.1f %% > %.3g %%", r.Steal*100, g.Steal*100)
+// turn gives the part of the rule that a turn broke, empty when it is kept.
+func (g Gate) turn(t result.Turn) string {
+	if t.Steal > g.Steal {
+		return fmt.Sprintf("steal %.1f %% > %.3g %%", t.Steal*100, g.Steal*100)
 	}
-	if r.Foreign > g.Foreign {
-		return fmt.Sprintf("foreign load %.1f %% > %.3g %%", r.Foreign*100, g.Foreign*100)
+	if t.Foreign > g.Foreign {
+		return fmt.Sprintf("foreign load %.1f %% > %.3g %%", t.Foreign*100, g.Foreign*100)
+	}
+	return ""
+}
+
+// round gives the part of the rule that a round broke as a whole, empty when it is kept: without its baseline it compares nothing.
+func (g Gate) round(r result.Round, samples []result.Sample) string {
+	for _, t := range r.Turns {
+		if t.Contender == stats.Baseline && !keptTurn(r, t.Contender) {
+			return t.Discarded + " with " + t.Contender
+		}
 	}
 	for _, s := range samples {
-		if s.Round != r.Index || (s.Contender != stats.Baseline && s.Contender != stats.Again) || s.Values[result.Bytes] <= 0 {
+		if s.Round != r.Index || s.Discarded != "" || (s.Contender != stats.Baseline && s.Contender != stats.Again) || s.Values[result.Bytes] <= 0 {
 			continue
 		}
 		if share := s.Values[result.Retransmits] * segment / s.Values[result.Bytes]; share > g.Retransmits {

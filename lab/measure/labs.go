@@ -33,6 +33,8 @@ func (n *labsNoise) Begin(context.Context) (err error) {
 	return err
 }
 
+func (n *labsNoise) Others() map[string]time.Duration { return n.watch.others() }
+
 func (n *labsNoise) End(context.Context) (steal, foreign float64, err error) {
 	stat, err := procstat.Read()
 	if err != nil {

@@ -49,14 +49,27 @@ func TestGate(t *testing.T) {
 		return result.Sample{Round: round, Contender: contender, Workload: "tcp_stream_16k",
 			Values: map[string]float64{result.Bytes: 1000 * segment, result.Retransmits: retransmits}}
 	}
+	turn := func(contender string, steal, foreign float64) result.Turn {
+		t := result.Turn{Contender: contender, Steal: steal, Foreign: foreign}
+		t.Discarded = g.turn(t)
+		return t
+	}
+	turns := func(all ...result.Turn) result.Round { return result.Round{Index: 3, Turns: all} }
+	discarded := func(s result.Sample) result.Sample {
+		s.Discarded = "steal"
+		return s
+	}
 	tests := map[string]struct {
 		round   result.Round
 		samples []result.Sample
 		want    string
 	}{
-		"quiet":                                 {result.Round{Index: 3, Steal: 0.019, Foreign: 0.049}, nil, ""},
-		"steal":                                 {result.Round{Index: 3, Steal: 0.021}, nil, "steal 2.1 %"},
-		"foreign load":                          {result.Round{Index: 3, Foreign: 0.2}, nil, "foreign load 20.0 %"},
+		"quiet":                                 {turns(turn("node", 0.019, 0.049)), nil, ""},
+		"steal":                                 {turns(turn("node", 0.021, 0)), nil, "steal 2.1 %"},
+		"foreign load":                          {turns(turn("node", 0, 0.2)), nil, "foreign load 20.0 % > 5 % with node"},
+		"the second time it was quiet":          {turns(turn("node", 0, 0.2), turn("node", 0, 0.01)), nil, ""},
+		"another one's noise is its own":        {turns(turn("node", 0, 0), turn("bridge", 0, 0.2)), nil, ""},
+		"a storm in what was taken again":       {turns(turn("node", 0, 0)), []result.Sample{discarded(stream("node", 3, 500))}, ""},
 		"a few retransmits":                     {result.Round{Index: 3}, []result.Sample{stream("node", 3, 10)}, ""},
 		"a storm":                               {result.Round{Index: 3}, []result.Sample{stream("node", 3, 11)}, "sent 1.1 %"},
 		"a storm in the A/A partner":            {result.Round{Index: 3}, []result.Sample{stream("node/again", 3, 500)}, "node/again"},
@@ -65,7 +78,7 @@ func TestGate(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := g.judge(test.round, test.samples)
+			got := g.round(test.round, test.samples)
 			if (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
 				t.Errorf("%q, want %q", got, test.want)
 			}

@@ -26,7 +26,7 @@ const (
 func QuickPolicy(c Choice) (PolicyPlan, error) {
 	p := PolicyPlan{Schedule: QuickSchedule(c), Truth: true, Changes: 100, ChangesFor: 40 * time.Second, Scratches: 3}
 	if c.Rounds == 0 {
-		p.Rounds, p.ExtraRounds = quickPolicyRounds, 3
+		p.Rounds, p.ExtraRounds = quickPolicyRounds, quickPolicyRounds
 	}
 	p, err := p.complete(c)
 	if p.Mode == "quick" && err == nil {
@@ -40,7 +40,7 @@ func QuickPolicy(c Choice) (PolicyPlan, error) {
 func FullPolicy(c Choice) (PolicyPlan, error) {
 	p := PolicyPlan{Schedule: FullSchedule(c), Truth: true, Changes: 200, ChangesFor: 2 * time.Minute, Scratches: 10}
 	if c.Rounds == 0 {
-		p.Rounds, p.ExtraRounds = 30, 15
+		p.Rounds, p.ExtraRounds = 30, 30
 	}
 	return p.complete(c)
 }

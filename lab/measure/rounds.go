@@ -18,9 +18,9 @@ type Entrant interface {
 	Sample(ctx context.Context, cell Cell, length time.Duration) result.Sample
 }
 
-// Noise watches, during a round, the machines under test for what is not the bench's.
+// Noise watches, during a turn of a contender, the machines under test for what is not the bench's.
 type Noise interface {
-	// Begin is called before the samples of a round. It may take its time: the samples wait.
+	// Begin is called before the samples of a turn. It may take its time: the samples wait.
 	Begin(ctx context.Context) error
 	// End gives the shares (0…1) of the CPU time of all CPUs that the hypervisor and others took.
 	End(ctx context.Context) (steal, foreign float64, err error)
@@ -50,21 +50,37 @@ func Finish(run *result.Run) {
 	run.CrossChecks = stats.CrossCheck(run)
 }
 
-// Kept counts the rounds that were not discarded.
+// Kept is how many rounds count for every contender: those that were not discarded and in which it had a turn that was not.
 func Kept(run *result.Run) int {
-	n := 0
+	if len(run.Rounds) == 0 {
+		return 0
+	}
+	least := len(run.Rounds)
+	for _, name := range run.Rounds[0].Order {
+		least = min(least, keptOf(run, name))
+	}
+	return least
+}
+
+// keptOf is how many rounds count for one contender.
+func keptOf(run *result.Run, name string) (n int) {
 	for _, r := range run.Rounds {
-		if r.Discarded == "" {
+		if r.Discarded == "" && keptTurn(r, name) {
 			n++
 		}
 	}
 	return n
 }
 
+// keptTurn says whether a contender had a turn in a round that was not discarded.
+func keptTurn(r result.Round, name string) bool {
+	return slices.ContainsFunc(r.Turns, func(t result.Turn) bool { return t.Contender == name && t.Discarded == "" })
+}
+
 // Make makes the warm-up round and then rounds until enough are kept, or no more may be made. Rounds and samples are
 // added to the run. The baseline is measured twice in each round.
 func (s Schedule) Make(ctx context.Context, entrants []Entrant, noise Noise, run *result.Run, progress *Progress) error {
-	m := &rounds{s, map[string]Entrant{}, nil, noise, run, progress}
+	m := &rounds{schedule: s, entrants: map[string]Entrant{}, noise: noise, run: run, progress: progress, others: map[string]time.Duration{}}
 	for _, e := range entrants {
 		m.names = append(m.names, e.Name())
 		m.entrants[e.Name()] = e
@@ -82,6 +98,8 @@ type rounds struct {
 	noise    Noise
 	run      *result.Run
 	progress *Progress
+	// others is the CPU time of what made turns too noisy, by name.
+	others map[string]time.Duration
 }
 
 func (m *rounds) make(ctx context.Context) error {
@@ -103,35 +121,129 @@ func (m *rounds) make(ctx context.Context) error {
 			return err
 		}
 	}
-	m.progress.Note("%d rounds kept, %d discarded by the gate", Kept(m.run), len(m.run.Rounds)-Kept(m.run))
+	m.progress.Note("%s", m.outcome())
+	if Kept(m.run) < s.Rounds {
+		m.progress.Note("%s", m.advice())
+	}
 	return nil
 }
+
+// outcome says how many rounds count, and what was discarded.
+func (m *rounds) outcome() string {
+	rounds, turns := 0, 0
+	for _, r := range m.run.Rounds {
+		if r.Discarded != "" {
+			rounds++
+		}
+		for _, t := range r.Turns {
+			if t.Discarded != "" {
+				turns++
+			}
+		}
+	}
+	text := fmt.Sprintf("%d rounds kept, %d discarded by the gate", Kept(m.run), rounds)
+	if turns > 0 {
+		text += fmt.Sprintf("; so were %d turns of single contenders, most of which were taken again", turns)
+	}
+	return text
+}
+
+// advice says what to do where there are fewer rounds than were wanted.
+func (m *rounds) advice() string {
+	text := fmt.Sprintf("%d of %d rounds: the machine was busy, and intervals are wider for it", Kept(m.run), m.schedule.Rounds)
+	if ran := mostOf(m.others, 3); ran != "" {
+		text += "; what ran beside the bench: " + ran
+	}
+	return text + ". End that and run again, or give it more time with --rounds; --max-foreign and --max-steal let busier turns pass, whose figures mean less"
+}
+
+// turnsAgain is how often a contender's turn is taken again that the gate has discarded. A pair of quiet turns is found sooner than a whole
+// quiet round.
+const turnsAgain = 2
 
 // round makes one round and lets the gate judge it.
 func (m *rounds) round(ctx context.Context, index int) error {
 	r := result.Round{Index: index, Order: shuffled(m.schedule.Seed, index, m.names), Started: time.Now()}
 	title := fmt.Sprintf("round %d of %d", Kept(m.run)+1, m.schedule.Rounds)
-	err := m.noise.Begin(ctx)
-	if err == nil {
-		err = m.pass(ctx, title, index, r.Order, m.schedule.Length, func(s result.Sample) { m.run.Samples = append(m.run.Samples, s) })
+	for _, name := range r.Order {
+		if err := m.turns(ctx, title, &r, name); err != nil {
+			// Half a round compares nothing: its samples stay in the file and do not count.
+			r.Discarded = "interrupted"
+			m.run.Rounds = append(m.run.Rounds, r)
+			return err
+		}
 	}
-	if err == nil {
-		r.Seconds = time.Since(r.Started).Seconds()
-		r.Steal, r.Foreign, err = m.noise.End(ctx)
-	}
-	if err != nil {
-		// Half a round compares nothing: its samples stay in the file and do not count.
-		r.Discarded = "interrupted"
-		m.run.Rounds = append(m.run.Rounds, r)
-		return err
-	}
-	if r.Discarded = m.schedule.Gate.judge(r, m.run.Samples); r.Discarded != "" {
+	r.Seconds = time.Since(r.Started).Seconds()
+	r.Steal, r.Foreign = noiseOf(r.Turns)
+	if r.Discarded = m.schedule.Gate.round(r, m.run.Samples); r.Discarded != "" {
 		m.progress.Note("round %d is discarded: %s", index+1, r.Discarded)
 	} else if !m.progress.terminal {
 		m.progress.Step("%s done: steal %.1f %%, foreign load %.1f %%", title, r.Steal*100, r.Foreign*100)
 	}
 	m.run.Rounds = append(m.run.Rounds, r)
 	return nil
+}
+
+// turns gives a contender its turn in a round, and another one where the gate discards it.
+func (m *rounds) turns(ctx context.Context, title string, r *result.Round, name string) error {
+	for again := range 1 + turnsAgain {
+		if again > 0 {
+			m.progress.extend(m.schedule.round(1, m.schedule.Length))
+		}
+		first := len(m.run.Samples)
+		t, err := m.turn(ctx, title, r.Index, name)
+		if err != nil {
+			return err
+		}
+		t.Discarded = m.schedule.Gate.turn(t)
+		r.Turns = append(r.Turns, t)
+		for i := range m.run.Samples[first:] {
+			m.run.Samples[first+i].Discarded = t.Discarded
+		}
+		if t.Discarded == "" {
+			return nil
+		}
+		m.accuse()
+	}
+	return nil
+}
+
+// accuse notes what ran beside a turn that was too noisy.
+func (m *rounds) accuse() {
+	if noise, can := m.noise.(accuser); can {
+		for name, took := range noise.Others() {
+			m.others[name] += took
+		}
+	}
+}
+
+// turn runs every cell over one contender and adds the samples to the run.
+func (m *rounds) turn(ctx context.Context, title string, round int, name string) (t result.Turn, err error) {
+	if err := m.noise.Begin(ctx); err != nil {
+		return t, err
+	}
+	started := time.Now()
+	keep := func(s result.Sample) { m.run.Samples = append(m.run.Samples, s) }
+	if err := m.pass(ctx, title, round, []string{name}, m.schedule.Length, keep); err != nil {
+		return t, err
+	}
+	t = result.Turn{Contender: name, Seconds: time.Since(started).Seconds()}
+	t.Steal, t.Foreign, err = m.noise.End(ctx)
+	return t, err
+}
+
+// noiseOf is that of all turns together, by the time they took.
+func noiseOf(turns []result.Turn) (steal, foreign float64) {
+	var seconds float64
+	for _, t := range turns {
+		seconds += t.Seconds
+		steal += t.Steal * t.Seconds
+		foreign += t.Foreign * t.Seconds
+	}
+	if seconds > 0 {
+		steal, foreign = steal/seconds, foreign/seconds
+	}
+	return steal, foreign
 }
 
 // pass runs every cell over every entrant in the given order.

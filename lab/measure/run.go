@@ -154,3 +154,5 @@ func (n *labNoise) Begin(context.Context) (err error) {
 }
 
 func (n *labNoise) End(context.Context) (steal, foreign float64, err error) { return n.watch.stop() }
+
+func (n *labNoise) Others() map[string]time.Duration { return n.watch.others() }

@@ -83,7 +83,7 @@ func WriteBenchmark(w io.Writer, run *result.Run) error {
 	}
 	out := benchfmt.NewWriter(w)
 	for _, s := range run.Samples {
-		if s.Error != "" || discarded[s.Round] {
+		if s.Error != "" || s.Discarded != "" || discarded[s.Round] {
 			continue
 		}
 		r := &benchfmt.Result{Name: benchName(s), Iters: 1}

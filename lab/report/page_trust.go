@@ -44,6 +44,11 @@ func trust(v *view) trustSection {
 		if !r.Started.IsZero() {
 			row.Started = r.Started.UTC().Format("15:04:05")
 		}
+		for _, t := range r.Turns {
+			if t.Discarded != "" && r.Discarded == "" {
+				row.Discarded += fmt.Sprintf("%s: %s. ", t.Contender, t.Discarded)
+			}
+		}
 		s.Rounds = append(s.Rounds, row)
 	}
 	return s

@@ -114,7 +114,7 @@ func (t *terminal) footprints(run *result.Run) {
 
 func (t *terminal) rounds(v *view) {
 	t.printf("")
-	t.printf("Rounds: %d, discarded: %d.", len(v.run.Rounds), len(v.discarded))
+	t.printf("Rounds: %d, discarded: %d%s.", len(v.run.Rounds), len(v.discarded), v.discardedTurns())
 	if v.run.Settings.Gate != "" {
 		t.wrapped("  ", "Rule, fixed before the run: "+v.run.Settings.Gate+".")
 	}

@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/beeline-cni/beeline/lab/result"
@@ -34,7 +35,23 @@ func keyOf(s result.Sample) figureKey {
 
 // counts reports whether a sample's values go into figures: no warm-up, no error, no discarded round.
 func (v *view) counts(s result.Sample) bool {
-	return s.Round >= 0 && s.Error == "" && v.discarded[s.Round] == ""
+	return s.Round >= 0 && s.Error == "" && s.Discarded == "" && v.discarded[s.Round] == ""
+}
+
+// discardedTurns says how many turns of single contenders were discarded; empty for none.
+func (v *view) discardedTurns() string {
+	n := 0
+	for _, r := range v.run.Rounds {
+		for _, t := range r.Turns {
+			if t.Discarded != "" {
+				n++
+			}
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; turns of single contenders that were discarded: %d", n)
 }
 
 // figure is one comparison of all contenders.
@@ -225,6 +242,9 @@ func (v *view) collect(r *row, f figure) {
 		if s.Round < 0 || s.Contender != r.contender || f.figureKey != keyOf(s) { // negative rounds warm up
 			continue
 		}
+		if s.Discarded != "" && s.Error != "" {
+			continue // it was taken again
+		}
 		r.tried++
 		if s.Error != "" {
 			r.failed++
@@ -234,7 +254,7 @@ func (v *view) collect(r *row, f figure) {
 			continue
 		}
 		if value, ok := s.Values[f.Metric]; ok {
-			r.points = append(r.points, point{s.Round, value, v.discarded[s.Round] != ""})
+			r.points = append(r.points, point{s.Round, value, s.Discarded != "" || v.discarded[s.Round] != ""})
 		}
 	}
 }

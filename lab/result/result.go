@@ -171,7 +171,20 @@ type Round struct {
 	// which are not the bench's took.
 	Steal   float64 `json:"steal"`
 	Foreign float64 `json:"foreign"`
-	// Discarded is empty, or the part of the gate that the round broke.
+	// Discarded is empty, or the part of the gate that the round broke as a whole.
+	Discarded string `json:"discarded,omitempty"`
+	// Turns are the contenders' in the order in which they were taken; one that was too noisy was taken again.
+	Turns []Turn `json:"turns,omitempty"`
+}
+
+// Turn is what one contender did in a round: all its samples, one after the other.
+type Turn struct {
+	Contender string  `json:"contender"`
+	Seconds   float64 `json:"seconds"`
+	// Steal and Foreign are as those of a Round.
+	Steal   float64 `json:"steal"`
+	Foreign float64 `json:"foreign"`
+	// Discarded is empty, or the part of the gate that the turn broke: its samples have the same.
 	Discarded string `json:"discarded,omitempty"`
 }
 
@@ -205,6 +218,8 @@ type Sample struct {
 	Procs     int       `json:"procs"`
 	Started   time.Time `json:"started"`
 	Seconds   float64   `json:"seconds"`
+	// Discarded is empty, or what its turn broke of the gate. Those of a round that was discarded as a whole have nothing here.
+	Discarded string `json:"discarded,omitempty"`
 	// Values holds the metrics by name; units as in Metrics of this package.
 	Values map[string]float64 `json:"values"`
 	// Latency is a histogram of round trips, where the tool gives one.

@@ -34,7 +34,7 @@ type table struct {
 	names  []string // of contenders, likewise
 }
 
-// newTable sorts the samples that count: without error, of rounds that were not discarded. Warm-up samples
+// newTable sorts the samples that count: without error, of rounds and turns that were not discarded. Warm-up samples
 // have negative rounds and do not count.
 func newTable(run *result.Run) *table {
 	discarded := map[int]bool{}
@@ -44,7 +44,7 @@ func newTable(run *result.Run) *table {
 	t := &table{run: run, series: map[Key]map[string]series{}}
 	for i := range run.Samples {
 		s := &run.Samples[i]
-		if s.Error != "" || s.Round < 0 || discarded[s.Round] {
+		if s.Error != "" || s.Discarded != "" || s.Round < 0 || discarded[s.Round] {
 			continue
 		}
 		k := KeyOf(s)
