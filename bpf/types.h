@@ -148,7 +148,11 @@ enum drop_reason {
 	DROP_POLICY_CLOSED = 18,      /* cannot be: there is no place to judge the packet in */
 	DROP_INGRESS_CLOSED = 19,     /* a policy of the receiving pod is not known or could not be put into force */
 	DROP_EGRESS_CLOSED = 20,      /* the same, of the sending pod */
-	DROP_MAX = 21,
+	DROP_BAD_FRAGMENT =
+		21, /* a first fragment without the whole transport header, a later one that lies over it, or a second first one with other ports */
+	DROP_UNREADABLE =
+		22, /* a NetworkPolicy selects the pod, and there are more IPv6 extension headers than are read */
+	DROP_MAX = 23,
 };
 
 /* The programs that may drop; with the reason, the index of `drops`. */
@@ -353,7 +357,7 @@ _Static_assert(sizeof(struct fragment_key) == 40, "fragment_key is a map key");
 struct fragment_ports {
 	__u64 seen; /* CLOCK_MONOTONIC, ns: the first piece */
 	__be16 source, destination;
-	__u32 padding;
+	__u32 complete; /* not 0: the last piece has come */
 };
 _Static_assert(sizeof(struct fragment_ports) == 16, "fragment_ports has no hidden padding");
 

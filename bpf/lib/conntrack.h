@@ -126,7 +126,8 @@ STAGE conntrack_ask_icmp(struct packet *p)
 		struct ports ports;
 	} error;
 
-	if (bpf_skb_load_bytes(p->skb, offset, &error, sizeof(error)))
+	if (offset + sizeof(error) > packet_end(p->skb, 0, p->ip4->tot_len) ||
+	    bpf_skb_load_bytes(p->skb, offset, &error, sizeof(error)))
 		return NEXT; /* quotes no ports: no error, or none that anybody could translate */
 	switch (error.icmp.type) {
 	case ICMP_UNREACHABLE:
@@ -154,7 +155,8 @@ STAGE conntrack_ask_icmpv6(struct packet *p)
 		struct ports ports;
 	} error;
 
-	if (bpf_skb_load_bytes(p->skb, offset, &error, sizeof(error)) || error.icmp.type >= ICMPV6_ERRORS_END)
+	if (offset + sizeof(error) > packet_end(p->skb, sizeof(struct ipv6hdr), p->ip6->payload_len) ||
+	    bpf_skb_load_bytes(p->skb, offset, &error, sizeof(error)) || error.icmp.type >= ICMPV6_ERRORS_END)
 		return NEXT;
 	if (!conntrack_knows(error.ip.nexthdr))
 		return PASS;
@@ -181,7 +183,8 @@ static __noinline enum verdict conntrack_ask_ipv4(struct packet *p)
 		return PASS; /* the stack puts it together and sees */
 	if (protocol == PROTOCOL_ICMP)
 		return conntrack_ask_icmp(p);
-	if (!conntrack_knows(protocol) || bpf_skb_load_bytes(p->skb, offset, &ports, sizeof(ports)))
+	if (!conntrack_knows(protocol) || offset + sizeof(ports) > packet_end(p->skb, 0, p->ip4->tot_len) ||
+	    bpf_skb_load_bytes(p->skb, offset, &ports, sizeof(ports)))
 		return PASS;
 	if (conntrack_translates_ipv4(p, source, destination, ports, protocol))
 		return PASS;
@@ -199,7 +202,9 @@ static __noinline enum verdict conntrack_ask_ipv6(struct packet *p)
 
 	if (protocol == PROTOCOL_ICMPV6)
 		return conntrack_ask_icmpv6(p);
-	if (!conntrack_knows(protocol) || bpf_skb_load_bytes(p->skb, offset, &ports, sizeof(ports)))
+	if (!conntrack_knows(protocol) ||
+	    offset + sizeof(ports) > packet_end(p->skb, sizeof(struct ipv6hdr), p->ip6->payload_len) ||
+	    bpf_skb_load_bytes(p->skb, offset, &ports, sizeof(ports)))
 		return PASS; /* extension headers, and protocols whose connections cannot be asked for */
 	if (conntrack_translates_ipv6(p, &p->source, &p->destination, ports, protocol))
 		return PASS;

@@ -26,6 +26,7 @@ static __always_inline bool finish_is_forbidden(enum drop_reason reason)
 	case DROP_INGRESS_CLOSED:
 	case DROP_EGRESS_CLOSED:
 	case DROP_POLICY_CLOSED:
+	case DROP_UNREADABLE:
 		return true;
 	default:
 		return false;

@@ -119,12 +119,11 @@ static __always_inline void flow_read_ports(struct __sk_buff *skb, struct transp
 	struct transport_header h = {};
 
 	if (protocol == PROTOCOL_TCP) {
-		if (bpf_skb_load_bytes(skb, t->offset, &h, TRANSPORT_TCP_LENGTH))
+		if (t->offset + TRANSPORT_TCP_LENGTH > t->end ||
+		    bpf_skb_load_bytes(skb, t->offset, &h, TRANSPORT_TCP_LENGTH))
 			return;
-	} else if (protocol == PROTOCOL_UDP || protocol == PROTOCOL_SCTP || transport_is_icmp(protocol)) {
-		if (bpf_skb_load_bytes(skb, t->offset, &h, TRANSPORT_OTHER_LENGTH))
-			return;
-	} else {
+	} else if (!transport_needs(protocol) || t->offset + TRANSPORT_OTHER_LENGTH > t->end ||
+		   bpf_skb_load_bytes(skb, t->offset, &h, TRANSPORT_OTHER_LENGTH)) {
 		return;
 	}
 	if (protocol == PROTOCOL_SCTP) { /* RFC 9260, 3.1: where TCP has them */
@@ -155,6 +154,7 @@ static __always_inline void flow_read(struct __sk_buff *skb, struct transport *t
 		if (ip.ihl < 5)
 			return;
 		t->offset = ETH_HLEN + ip.ihl * 4;
+		t->end = packet_end(skb, 0, ip.tot_len);
 		transport_ipv4_pieces(t, ip.frag_off, ip.id);
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr ip;
@@ -165,10 +165,11 @@ static __always_inline void flow_read(struct __sk_buff *skb, struct transport *t
 		address_from_ipv6(&t->tuple.destination, &ip.daddr);
 		t->tuple.protocol = ip.nexthdr;
 		t->offset = ETH_HLEN + sizeof(ip);
+		t->end = packet_end(skb, sizeof(ip), ip.payload_len);
 		if (!transport_has_ports(t->tuple.protocol) && !transport_skip_extensions(skb, t))
 			return;
 	}
-	if (t->offset && t->kind != TRANSPORT_PIECE)
+	if (t->offset && t->kind == TRANSPORT_OTHER)
 		flow_read_ports(skb, t);
 }
 

@@ -19,6 +19,7 @@ struct icmp_error_quote {
 	__u32 icmp;	    /* offset of the error's own header */
 	__u32 ip;	    /* offset of the quoted packet's header */
 	__u32 transport;    /* offset of what is quoted behind that */
+	__u32 end;	    /* of the error: nothing is quoted behind it */
 };
 
 /* The first 8 bytes of what a packet carries, of which every error quotes at least as many (RFC 792). */
@@ -50,7 +51,7 @@ static __always_inline bool icmp_quoted_ports(struct __sk_buff *skb, struct icmp
 {
 	union icmp_quoted q;
 
-	if (bpf_skb_load_bytes(skb, e->transport, &q, sizeof(q)))
+	if (e->transport + sizeof(q) > e->end || bpf_skb_load_bytes(skb, e->transport, &q, sizeof(q)))
 		return false;
 	switch (e->tuple.protocol) {
 	case PROTOCOL_TCP:
@@ -88,6 +89,7 @@ SEPARATE bool icmp_read_ipv4(struct __sk_buff *skb, struct icmp_error_quote *e)
 	address_from_ipv4(&e->tuple.source, error.ip.daddr);
 	address_from_ipv4(&e->tuple.destination, error.ip.saddr);
 	e->tuple.protocol = error.ip.protocol;
+	e->end = packet_end(skb, 0, error.outer.tot_len);
 	e->icmp = ETH_HLEN + sizeof(struct iphdr);
 	e->ip = e->icmp + sizeof(struct icmp_header);
 	e->transport = e->ip + sizeof(struct iphdr);
@@ -101,11 +103,15 @@ SEPARATE bool icmp_read_ipv6(struct __sk_buff *skb, struct icmp_error_quote *e)
 		struct ipv6hdr ip;
 	} error;
 	struct extension_header fragment;
-	__u8 next;
+	struct {
+		__be16 length;
+		__u8 next, hops;
+	} outer;
 
 	if (!e ||
-	    bpf_skb_load_bytes(skb, ETH_HLEN + __builtin_offsetof(struct ipv6hdr, nexthdr), &next, sizeof(next)) ||
-	    next != PROTOCOL_ICMPV6 ||
+	    bpf_skb_load_bytes(skb, ETH_HLEN + __builtin_offsetof(struct ipv6hdr, payload_len), &outer,
+			       sizeof(outer)) ||
+	    outer.next != PROTOCOL_ICMPV6 ||
 	    bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(struct ipv6hdr), &error, sizeof(error)) ||
 	    error.icmp.type >= ICMPV6_ERRORS_END || error.ip.version != 6)
 		return false;
@@ -113,11 +119,13 @@ SEPARATE bool icmp_read_ipv6(struct __sk_buff *skb, struct icmp_error_quote *e)
 	address_from_ipv6(&e->tuple.source, &error.ip.daddr);
 	address_from_ipv6(&e->tuple.destination, &error.ip.saddr);
 	e->tuple.protocol = error.ip.nexthdr;
+	e->end = packet_end(skb, sizeof(struct ipv6hdr), outer.length);
 	e->icmp = ETH_HLEN + sizeof(struct ipv6hdr);
 	e->ip = e->icmp + sizeof(struct icmp_header);
 	e->transport = e->ip + sizeof(struct ipv6hdr);
 	if (error.ip.nexthdr == IPV6_FRAGMENT) {
-		if (bpf_skb_load_bytes(skb, e->transport, &fragment, sizeof(fragment)) ||
+		if (e->transport + sizeof(fragment) > e->end ||
+		    bpf_skb_load_bytes(skb, e->transport, &fragment, sizeof(fragment)) ||
 		    fragment.field & bpf_htons(FRAGMENT_IPV6_OFFSET))
 			return false;
 		e->tuple.protocol = fragment.next;
@@ -145,7 +153,7 @@ static __always_inline int icmp_translate_sctp(struct __sk_buff *skb, const stru
 	__be16 length;
 	__u32 end;
 
-	if (!ports || bpf_skb_load_bytes(skb, at, &old, sizeof(old)) || !old ||
+	if (!ports || at + sizeof(old) > e->end || bpf_skb_load_bytes(skb, at, &old, sizeof(old)) || !old ||
 	    bpf_skb_load_bytes(skb, e->ip + (ipv4 ? 2 : 4), &length, sizeof(length)))
 		return 0;
 	end = e->ip + (ipv4 ? 0 : sizeof(struct ipv6hdr)) + bpf_ntohs(length);
@@ -188,7 +196,8 @@ static __noinline int icmp_translate_quoted(struct __sk_buff *skb, const struct 
 			return -1;
 	} else if (protocol != PROTOCOL_TCP) {
 		new.echo.check = checksum_changed(old.echo.check, diff);
-	} else if (!bpf_skb_load_bytes(skb, e->transport + ICMP_QUOTED_TCP_CHECK, &check[0], sizeof(check[0]))) {
+	} else if (e->transport + ICMP_QUOTED_TCP_CHECK + sizeof(check[0]) <= e->end &&
+		   !bpf_skb_load_bytes(skb, e->transport + ICMP_QUOTED_TCP_CHECK, &check[0], sizeof(check[0]))) {
 		__be32 before = check[0], after;
 
 		check[1] = checksum_changed(check[0], diff);

@@ -39,7 +39,8 @@ static __always_inline void inquiry_read_sctp(struct __sk_buff *skb, struct tran
 {
 	struct ports ports;
 
-	if (bpf_skb_load_bytes(skb, t->offset, &ports, sizeof(ports)))
+	if (t->offset + sizeof(struct sctp_header) > t->end ||
+	    bpf_skb_load_bytes(skb, t->offset, &ports, sizeof(ports)))
 		return;
 	t->tuple.source_port = ports.source;
 	t->tuple.destination_port = ports.destination;
@@ -80,12 +81,16 @@ static __always_inline bool inquiry_read_plain(const struct packet *p, struct tr
 		if (p->options || p->ip4->frag_off & bpf_htons(0x3fff) || p->ip4->protocol != PROTOCOL_TCP)
 			return false;
 		h = (void *)(p->ip4 + 1);
+		t->offset = ETH_HLEN + sizeof(struct iphdr);
+		t->end = packet_end(p->skb, 0, p->ip4->tot_len);
 	} else {
 		if (p->ip6->nexthdr != PROTOCOL_TCP)
 			return false;
 		h = (void *)(p->ip6 + 1);
+		t->offset = ETH_HLEN + sizeof(struct ipv6hdr);
+		t->end = packet_end(p->skb, sizeof(struct ipv6hdr), p->ip6->payload_len);
 	}
-	if ((void *)(h + 1) > p->end)
+	if ((void *)(h + 1) > p->end || t->offset + TRANSPORT_TCP_WHOLE > t->end)
 		return false;
 	t->tuple.source = p->source;
 	t->tuple.destination = p->destination;
@@ -93,7 +98,6 @@ static __always_inline bool inquiry_read_plain(const struct packet *p, struct tr
 	t->tuple.destination_port = h->destination;
 	t->tuple.protocol = PROTOCOL_TCP;
 	t->tuple.padding[0] = t->tuple.padding[1] = t->tuple.padding[2] = 0;
-	t->offset = ETH_HLEN + (p->protocol == bpf_htons(ETH_P_IP) ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
 	t->fragment = 0;
 	t->kind = TRANSPORT_PORTS;
 	t->flags = h->flags;
@@ -116,12 +120,12 @@ static __noinline void inquiry_read(struct packet *p, struct inquiry *q)
 		inquiry_read_error(p, q);
 	if (likely(!t->in_pieces))
 		return;
-	if (t->kind == TRANSPORT_PORTS)
-		fragment_remember(&t->tuple, t->fragment);
-	else if (t->kind == TRANSPORT_PIECE &&
-		 (transport_has_ports(t->tuple.protocol) || transport_is_icmp(t->tuple.protocol)) &&
-		 fragment_recall(&t->tuple, t->fragment))
+	if (t->kind == TRANSPORT_PORTS) {
+		if (!fragment_remember(&t->tuple, t->fragment))
+			t->kind = TRANSPORT_BROKEN;
+	} else if (t->kind == TRANSPORT_PIECE && transport_needs(t->tuple.protocol) && fragment_recall(t)) {
 		t->kind = TRANSPORT_PORTS;
+	}
 }
 
 /*
@@ -156,20 +160,13 @@ static __always_inline bool inquiry_may_open(const struct transport *t)
 	return t->tuple.protocol == PROTOCOL_TCP ? inquiry_is_opening(t) : true;
 }
 
-/*
- * Whether a packet of TCP in one piece carries nothing. Its frame may be longer, since Ethernet's are filled up to 60 bytes: the
- * length that IP tells is asked for, which is 0 where that cannot be told.
- */
+/* Whether a packet of TCP in one piece carries nothing. Its frame may be longer, since Ethernet's are filled up to 60 bytes. */
 static __noinline bool inquiry_is_empty(struct __sk_buff *skb, const struct transport *t)
 {
-	bool ipv4 = skb->protocol == bpf_htons(ETH_P_IP);
-	__be16 length = 0;
 	__u8 words = 0;
 
-	bpf_skb_load_bytes(skb, ETH_HLEN + (ipv4 ? 2 : 4), &length, sizeof(length));
 	bpf_skb_load_bytes(skb, t->offset + __builtin_offsetof(struct transport_header, words), &words, sizeof(words));
-	return length &&
-	       ETH_HLEN + (ipv4 ? 0 : sizeof(struct ipv6hdr)) + bpf_ntohs(length) <= t->offset + (words >> 4) * 4;
+	return t->end <= t->offset + (words >> 4) * 4;
 }
 
 /* Whether a packet is TCP's, opens nothing and carries nothing. */

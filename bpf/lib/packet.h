@@ -61,6 +61,18 @@ static __always_inline bool packet_has(struct packet *p, __u32 bytes)
 	return true;
 }
 
+/*
+ * Where an IP packet ends, from the beginning of the frame. What lies behind that is no part of it, as Ethernet's padding, and the stack cuts it
+ * off: it must not be read. `length` is what the header says, and `header` how much of it that leaves out. A GSO packet of more than
+ * 64 KiB says 0 and ends with its frame (BIG TCP, Linux 5.19).
+ */
+static __always_inline __u32 packet_end(const struct __sk_buff *skb, __u32 header, __be16 length)
+{
+	if (unlikely(!length && skb->gso_size))
+		return skb->len;
+	return ETH_HLEN + header + bpf_ntohs(length);
+}
+
 STAGE packet_parse_ipv4(struct packet *p)
 {
 	struct iphdr *ip;

@@ -79,6 +79,7 @@ struct permit_ports {
 static __always_inline bool permit_holds(const struct packet *p, struct decision *d)
 {
 	const struct permit_ports *ports;
+	__u32 end, start;
 	__u8 protocol;
 
 	if (p->protocol == bpf_htons(ETH_P_IP)) {
@@ -86,10 +87,16 @@ static __always_inline bool permit_holds(const struct packet *p, struct decision
 			return false;
 		protocol = p->ip4->protocol;
 		ports = (void *)(p->ip4 + 1);
+		start = ETH_HLEN + sizeof(struct iphdr);
+		end = packet_end(p->skb, 0, p->ip4->tot_len);
 	} else {
 		protocol = p->ip6->nexthdr;
 		ports = (void *)(p->ip6 + 1);
+		start = ETH_HLEN + sizeof(struct ipv6hdr);
+		end = packet_end(p->skb, sizeof(struct ipv6hdr), p->ip6->payload_len);
 	}
+	if (unlikely(end < start + (protocol == PROTOCOL_TCP ? TRANSPORT_TCP_WHOLE : TRANSPORT_OTHER_LENGTH)))
+		return false;
 	if (protocol == PROTOCOL_TCP) {
 		if ((void *)(ports + 1) > p->end)
 			return false;

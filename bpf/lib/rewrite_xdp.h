@@ -67,14 +67,15 @@ static __always_inline __u64 sum_replaced(__u32 old, __u32 new)
 	return (__u64) new + (__u32)~old;
 }
 
-/* Fills *t and what of *f lies behind the IP header. False for what is not TCP or UDP with a whole header. */
+/* Fills *t and what of *f lies behind the IP header. False for what is not TCP or UDP with a whole header within the IP packet. */
 static __always_inline bool frame_parse_transport(struct frame *f, struct transport *t, void *header, void *end)
 {
+	const __u32 room = f->length - (f->ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
 	struct udp_header *udp = header;
 	struct tcp_start *tcp = header;
 
 	if (t->tuple.protocol == PROTOCOL_TCP) {
-		if ((void *)(tcp + 1) > end)
+		if ((void *)(tcp + 1) > end || room < sizeof(*tcp))
 			return false;
 		f->check = &tcp->check;
 		t->flags = tcp->flags;
@@ -82,7 +83,7 @@ static __always_inline bool frame_parse_transport(struct frame *f, struct transp
 		t->tuple.destination_port = tcp->ports.destination;
 		return true;
 	}
-	if (t->tuple.protocol != PROTOCOL_UDP || (void *)(udp + 1) > end)
+	if (t->tuple.protocol != PROTOCOL_UDP || (void *)(udp + 1) > end || room < sizeof(*udp))
 		return false;
 	f->check = &udp->check;
 	t->tuple.source_port = udp->ports.source;
@@ -104,14 +105,15 @@ static __always_inline bool frame_parse(struct frame *f, struct transport *t, st
 	if (header + sizeof(struct iphdr) > end || (to[0] ^ own[0]) | (to[1] ^ own[1]) | (to[2] ^ own[2]))
 		return false;
 	f->eth = eth;
-	t->offset = t->fragment = 0;
+	t->offset = t->end = t->fragment = 0;
 	t->kind = TRANSPORT_PORTS;
 	t->flags = t->in_pieces = t->reply = 0;
 	t->tuple.padding[0] = t->tuple.padding[1] = t->tuple.padding[2] = 0;
 	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
 		struct iphdr *ip = header;
 
-		if (ip->version != 4 || ip->ihl != 5 || ip->frag_off & bpf_htons(0x3fff))
+		if (ip->version != 4 || ip->ihl != 5 || ip->frag_off & bpf_htons(0x3fff) ||
+		    bpf_ntohs(ip->tot_len) < sizeof(*ip))
 			return false;
 		f->ipv4 = true;
 		f->hops = ip->ttl;

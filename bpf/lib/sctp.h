@@ -71,7 +71,7 @@ static __always_inline __u32 sctp_length_of_chunks(struct __sk_buff *skb, __u32 
 	struct sctp_chunk_header h;
 
 	for (int i = 0; i < SCTP_CHUNKS_MAX && at < end; i++) {
-		if (bpf_skb_load_bytes(skb, at, &h, sizeof(h)))
+		if (at + sizeof(h) > end || bpf_skb_load_bytes(skb, at, &h, sizeof(h)))
 			return 0;
 		length = bpf_ntohs(h.length);
 		if (length < sizeof(h))

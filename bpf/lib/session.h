@@ -274,6 +274,10 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 		return DROP_POLICY_CLOSED; /* cannot be: the index has its element */
 	q->revision = policy_revision();
 	q->known = q->transport.kind == TRANSPORT_PORTS ? POLICY_KNOWN_PORT : POLICY_KNOWN_PROTOCOL;
+	if (unlikely(q->transport.kind == TRANSPORT_BROKEN))
+		return DROP_BAD_FRAGMENT;
+	if (unlikely(q->transport.kind == TRANSPORT_UNREADABLE && q->policed & (POLICED_EGRESS | POLICED_INGRESS)))
+		return DROP_UNREADABLE;
 	if (q->transport.kind == TRANSPORT_PIECE ||
 	    (q->transport.kind == TRANSPORT_OTHER && transport_has_ports(q->transport.tuple.protocol))) {
 		reason = session_ask(skb, session_parts(q->policed, false), false);

@@ -170,16 +170,18 @@ static __noinline enum verdict translate_unusual(struct packet *p, struct transl
 
 	switch (t->kind) {
 	case TRANSPORT_PORTS:
-		fragment_remember(&t->tuple, t->fragment);
-		return NEXT;
+		return fragment_remember(&t->tuple, t->fragment) ? NEXT : drop(p, DROP_BAD_FRAGMENT);
 	case TRANSPORT_PIECE:
-		if (fragment_recall(&t->tuple, t->fragment))
+		if (fragment_recall(t))
 			return NEXT;
 		t->kind = TRANSPORT_OTHER;
 		return opening_needs_source(place, how) ? drop(p, DROP_UNKNOWN_FRAGMENT) : NEXT;
 	case TRANSPORT_ERROR:
 		return translate_error(p, x, place, how);
+	case TRANSPORT_BROKEN:
+		return drop(p, DROP_BAD_FRAGMENT);
 	default:
+		t->kind = TRANSPORT_OTHER;
 		return opening_needs_source(place, how) ? drop(p, DROP_UNTRANSLATABLE) : NEXT;
 	}
 }

@@ -67,24 +67,41 @@ _Static_assert(sizeof(struct transport_header) == 16, "transport_header is what 
 #define TRANSPORT_TCP_LENGTH 16
 #define TRANSPORT_OTHER_LENGTH 8
 
+/* How long a TCP header is without options (RFC 9293, 3.1). */
+#define TRANSPORT_TCP_WHOLE 20
+
 /* What translation can do with a packet. */
 enum transport_kind {
 	TRANSPORT_OTHER = 0, /* has no ports: another protocol, or cut off */
 	TRANSPORT_PORTS = 1, /* TCP, UDP, SCTP or ICMP echo */
 	TRANSPORT_ERROR = 2, /* an ICMP message that may be about a translated packet, which it quotes */
 	TRANSPORT_PIECE = 3, /* a later fragment: no transport header */
+	/*
+	 * A fragment that would have a packet judged by what it is not: a first one that does not hold the whole transport header (RFC 8200, 4.5;
+	 * RFC 7112), a later one that lies over it (RFC 1858, 3.2.2; RFC 3128), a second first one (fragment_remember).
+	 */
+	TRANSPORT_BROKEN = 4,
+	TRANSPORT_UNREADABLE = 5, /* behind more extension headers of IPv6 than are read, or cut off within them */
+};
+
+/* Whether a packet is a fragment, and what follows. */
+enum transport_pieces {
+	TRANSPORT_WHOLE = 0,
+	TRANSPORT_MORE = 1, /* a fragment that others follow */
+	TRANSPORT_LAST = 2, /* the last one */
 };
 
 struct transport {
 	struct tuple tuple; /* ports are valid with TRANSPORT_PORTS only; see transport_take_echo */
 	__u32 offset;	    /* of the transport header, from the beginning of the frame */
+	__u32 end;	    /* of the IP packet, likewise: nothing behind it is read */
 	__u32 fragment;	    /* the IP identification (IPv4: 16 bits), both as on the wire, if in_pieces */
 	__u8 kind;	    /* enum transport_kind */
 	__u8 flags;	    /* enum transport_flag, for SCTP what is like them; 0 for other protocols */
-	__u8 in_pieces;	    /* not 0: a fragment, with TRANSPORT_PORTS the first one */
+	__u8 in_pieces;	    /* enum transport_pieces; if not 0, with TRANSPORT_PORTS the first fragment */
 	__u8 reply;	    /* not 0: an echo reply, which begins no connection */
 };
-_Static_assert(sizeof(struct transport) == 52, "transport has no hidden padding");
+_Static_assert(sizeof(struct transport) == 56, "transport has no hidden padding");
 
 /* Whether a protocol has ports as translation knows them. ICMP is told apart by its type. */
 static __always_inline bool transport_has_ports(__u8 protocol)
@@ -189,7 +206,28 @@ struct extension_header {
 	__be32 identification;
 };
 
-/* Goes over extension headers: sets protocol, offset and what a fragment header says. False if they cannot be read. */
+static __always_inline bool transport_is_extension(__u8 number)
+{
+	return number == IPV6_HOP_BY_HOP || number == IPV6_ROUTING || number == IPV6_FRAGMENT ||
+	       number == IPV6_DESTINATION;
+}
+
+/* Notes that the packet is a fragment, `offset` bytes into a larger one. */
+static __always_inline void transport_take_piece(struct transport *t, __u32 offset, bool more, __u32 id)
+{
+	t->in_pieces = more ? TRANSPORT_MORE : TRANSPORT_LAST;
+	t->fragment = id;
+	if (!offset)
+		return;
+	t->kind = TRANSPORT_PIECE;
+	if (offset < TRANSPORT_TCP_WHOLE && transport_has_flags(t->tuple.protocol))
+		t->kind = TRANSPORT_BROKEN;
+}
+
+/*
+ * Goes over extension headers: sets protocol, offset and what a fragment header says, of which a packet has one at most (RFC 8200, 4.1).
+ * False if they cannot be read.
+ */
 static __noinline bool transport_skip_extensions(struct __sk_buff *skb, struct transport *t)
 {
 	struct extension_header h;
@@ -197,10 +235,9 @@ static __noinline bool transport_skip_extensions(struct __sk_buff *skb, struct t
 	for (int i = 0; i < IPV6_EXTENSIONS_MAX; i++) {
 		__u8 number = t->tuple.protocol;
 
-		if (number != IPV6_HOP_BY_HOP && number != IPV6_ROUTING && number != IPV6_FRAGMENT &&
-		    number != IPV6_DESTINATION)
+		if (!transport_is_extension(number))
 			return true;
-		if (bpf_skb_load_bytes(skb, t->offset, &h, sizeof(h)))
+		if (t->offset + sizeof(h) > t->end || bpf_skb_load_bytes(skb, t->offset, &h, sizeof(h)))
 			return false;
 		t->tuple.protocol = h.next;
 		t->offset += 8 + (number == IPV6_FRAGMENT ? 0 : h.length * 8);
@@ -208,14 +245,13 @@ static __noinline bool transport_skip_extensions(struct __sk_buff *skb, struct t
 			continue;
 		if (!(h.field & bpf_htons(0xfff9)))
 			continue; /* the only fragment (RFC 6946) */
-		t->in_pieces = 1;
-		t->fragment = h.identification;
-		if (h.field & bpf_htons(0xfff8)) {
-			t->kind = TRANSPORT_PIECE;
+		if (t->in_pieces)
+			return false;
+		transport_take_piece(t, bpf_ntohs(h.field) & 0xfff8, h.field & bpf_htons(1), h.identification);
+		if (t->kind != TRANSPORT_OTHER)
 			return true;
-		}
 	}
-	return false;
+	return !transport_is_extension(t->tuple.protocol);
 }
 
 /* What the IPv4 header says about fragments (RFC 791, 3.1). */
@@ -223,19 +259,48 @@ static __always_inline void transport_ipv4_pieces(struct transport *t, __be16 fr
 {
 	if (likely(!(frag_off & bpf_htons(0x3fff))))
 		return;
-	t->in_pieces = 1;
-	t->fragment = id;
-	if (frag_off & bpf_htons(0x1fff))
-		t->kind = TRANSPORT_PIECE;
+	transport_take_piece(t, (bpf_ntohs(frag_off) & 0x1fff) * 8, frag_off & bpf_htons(0x2000), id);
+}
+
+/* How much of its header a packet must have for its ports and flags to be known; 0: a protocol without. */
+static __always_inline __u32 transport_needs(__u8 protocol)
+{
+	if (protocol == PROTOCOL_TCP)
+		return TRANSPORT_TCP_WHOLE;
+	if (protocol == PROTOCOL_SCTP)
+		return TRANSPORT_TCP_LENGTH;
+	return protocol == PROTOCOL_UDP || transport_is_icmp(protocol) ? TRANSPORT_OTHER_LENGTH : 0;
+}
+
+/* Reads the transport header. False if the packet does not hold all of it that it needs. */
+static __always_inline bool transport_read(struct __sk_buff *skb, const struct transport *t, struct transport_header *h)
+{
+	__u32 needs = transport_needs(t->tuple.protocol);
+
+	if (!needs || t->offset + needs > t->end)
+		return false;
+	if (likely(transport_has_flags(t->tuple.protocol)))
+		return !bpf_skb_load_bytes(skb, t->offset, h, TRANSPORT_TCP_LENGTH);
+	h->flags = 0;
+	return !bpf_skb_load_bytes(skb, t->offset, h, TRANSPORT_OTHER_LENGTH);
+}
+
+/* Whether a first fragment holds the whole header of TCP, with its options. */
+static __always_inline bool transport_holds_tcp(const struct transport *t, const struct transport_header *h)
+{
+	__u32 length = (h->words >> 4) * 4;
+
+	return length >= TRANSPORT_TCP_WHOLE && t->offset + length <= t->end;
 }
 
 /*
- * Fills *t from a parsed IP packet, whose addresses and pointers are those of *p. Pointers stay valid. A packet that
+ * Fills *t from a parsed IP packet, whose addresses and pointers are those of *p. Pointers stay valid. A whole packet that
  * is too short for its ports comes out as TRANSPORT_OTHER.
  */
 static __always_inline void transport_parse(struct packet *p, struct transport *t)
 {
 	struct transport_header h;
+	bool read;
 
 	t->tuple.source = p->source;
 	t->tuple.destination = p->destination;
@@ -248,25 +313,23 @@ static __always_inline void transport_parse(struct packet *p, struct transport *
 	if (likely(p->protocol == bpf_htons(ETH_P_IP))) {
 		t->tuple.protocol = p->ip4->protocol;
 		t->offset = ETH_HLEN + p->ip4->ihl * 4;
+		t->end = packet_end(p->skb, 0, p->ip4->tot_len);
 		transport_ipv4_pieces(t, p->ip4->frag_off, p->ip4->id);
 	} else {
 		t->tuple.protocol = p->ip6->nexthdr;
 		t->offset = ETH_HLEN + sizeof(struct ipv6hdr);
-		if (unlikely(!transport_has_ports(t->tuple.protocol)) && !transport_skip_extensions(p->skb, t))
+		t->end = packet_end(p->skb, sizeof(struct ipv6hdr), p->ip6->payload_len);
+		if (unlikely(!transport_has_ports(t->tuple.protocol)) && !transport_skip_extensions(p->skb, t)) {
+			t->kind = t->in_pieces ? TRANSPORT_BROKEN : TRANSPORT_UNREADABLE;
 			return;
+		}
 	}
-	if (unlikely(t->kind == TRANSPORT_PIECE))
+	if (unlikely(t->kind != TRANSPORT_OTHER))
 		return;
-	if (likely(t->tuple.protocol == PROTOCOL_TCP)) {
-		if (bpf_skb_load_bytes(p->skb, t->offset, &h, TRANSPORT_TCP_LENGTH))
-			return;
-	} else if (t->tuple.protocol == PROTOCOL_UDP || transport_is_icmp(t->tuple.protocol)) {
-		h.flags = 0;
-		if (bpf_skb_load_bytes(p->skb, t->offset, &h, TRANSPORT_OTHER_LENGTH))
-			return;
-	} else if (t->tuple.protocol != PROTOCOL_SCTP ||
-		   bpf_skb_load_bytes(p->skb, t->offset, &h, TRANSPORT_TCP_LENGTH)) {
-		return;
-	}
-	transport_take(t, &h);
+	read = transport_read(p->skb, t, &h);
+	if (unlikely(t->in_pieces && transport_needs(t->tuple.protocol)) &&
+	    (!read || (t->tuple.protocol == PROTOCOL_TCP && !transport_holds_tcp(t, &h))))
+		t->kind = TRANSPORT_BROKEN;
+	else if (likely(read))
+		transport_take(t, &h);
 }

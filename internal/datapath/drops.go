@@ -32,6 +32,8 @@ var dropReasons = [bpfDropReasonDROP_MAX]struct{ name, meaning string }{
 	bpfDropReasonDROP_POLICY_CLOSED:       {"policy_closed", "there was no place to judge the packet in, which cannot be; please report it"},
 	bpfDropReasonDROP_INGRESS_CLOSED:      {"ingress_closed", "what governs the receiving pod is not known yet or could not be put into force, so it gets nothing; look at `beeline policies` for problems"},
 	bpfDropReasonDROP_EGRESS_CLOSED:       {"egress_closed", "what governs the sending pod is not known yet or could not be put into force, so it sends nothing; look at `beeline policies` for problems"},
+	bpfDropReasonDROP_BAD_FRAGMENT:        {"bad_fragment", "a first fragment does not hold the whole TCP, UDP, SCTP or ICMP header, a later one lies over it, or a second first one has other ports; somebody tries to get around policies, or the sender's path has a tiny MTU"},
+	bpfDropReasonDROP_UNREADABLE:          {"unreadable", "NetworkPolicies select the pod, and the packet has more IPv6 extension headers than are read, so nobody can tell what it is"},
 }
 
 func (r DropReason) String() string {
