@@ -176,7 +176,9 @@ const (
 	bpfDropReasonDROP_POLICY_CLOSED       bpfDropReason = 18
 	bpfDropReasonDROP_INGRESS_CLOSED      bpfDropReason = 19
 	bpfDropReasonDROP_EGRESS_CLOSED       bpfDropReason = 20
-	bpfDropReasonDROP_MAX                 bpfDropReason = 21
+	bpfDropReasonDROP_BAD_FRAGMENT        bpfDropReason = 21
+	bpfDropReasonDROP_UNREADABLE          bpfDropReason = 22
+	bpfDropReasonDROP_MAX                 bpfDropReason = 23
 )
 
 type bpfEndpoint struct {
@@ -266,7 +268,7 @@ type bpfFragmentPorts struct {
 	Seen        uint64
 	Source      uint16
 	Destination uint16
-	Padding     uint32
+	Complete    uint32
 }
 
 type bpfFrontend struct {
