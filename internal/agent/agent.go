@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -233,6 +234,8 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		connections:     connections{wake: make(chan struct{}, 1)},
 		flows:           newFlows(config, dp.Flows.Losses),
 	}
+	a.connections.forget = dp.Connections.ForgetBackends
+	a.connections.destroy = func(udp []netip.AddrPort) (int, error) { return dp.Sockets.DestroyUDP(a.namespaces(), udp) }
 	a.metrics = newMetrics(a)
 	if err := errors.Join(a.newServices(), a.newPolicies(), a.adoptEndpoints()); err != nil {
 		return nil, errors.Join(err, dp.Close())

@@ -25,21 +25,27 @@ type connections struct {
 	expired, failures, destroyed atomic.Uint64
 	// expiredSessions counts those of sessions.
 	expiredSessions atomic.Uint64
-	// gone are backends that serve no more, about whom wake, with room for one, has been told.
+	// gone are backends that serve no more, about whom wake, with room for one, has been told: true for those that served UDP.
 	mu   sync.Mutex
 	gone map[netip.AddrPort]bool
 	wake chan struct{}
+	// forget removes the connections to backends that are gone, and destroy the sockets of those that served UDP.
+	forget  func(all, udp []netip.AddrPort) (int, error)
+	destroy func(udp []netip.AddrPort) (int, error)
 }
 
 // backendsGone takes note of backends that serve no more. It does not block.
-func (a *Agent) backendsGone(gone []netip.AddrPort) {
+func (a *Agent) backendsGone(all, udp []netip.AddrPort) {
 	c := &a.connections
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.gone == nil {
 		c.gone = map[netip.AddrPort]bool{}
 	}
-	for _, b := range gone {
+	for _, b := range all {
+		c.gone[b] = c.gone[b]
+	}
+	for _, b := range udp {
 		c.gone[b] = true
 	}
 	select {
@@ -48,13 +54,18 @@ func (a *Agent) backendsGone(gone []netip.AddrPort) {
 	}
 }
 
-// takeGone gives the backends that have gone since the last call.
-func (c *connections) takeGone() []netip.AddrPort {
+// takeGone gives the backends that have gone since the last call, and those of them that served UDP.
+func (c *connections) takeGone() (all, udp []netip.AddrPort) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	gone := slices.SortedFunc(maps.Keys(c.gone), netip.AddrPort.Compare)
+	all = slices.SortedFunc(maps.Keys(c.gone), netip.AddrPort.Compare)
+	for _, b := range all {
+		if c.gone[b] {
+			udp = append(udp, b)
+		}
+	}
 	c.gone = nil
-	return gone
+	return all, udp
 }
 
 // expireConnections removes connections that are over, and those of backends that are gone, until ctx ends.
@@ -98,18 +109,22 @@ func nextExpiry(last time.Duration, removed int) time.Duration {
 	return min(2*last, expireSeldom)
 }
 
-// forgetBackends ends what goes on to backends that are gone: UDP has nobody who would say so, and clients keep their sockets for hours.
-func (a *Agent) forgetBackends(gone []netip.AddrPort) {
-	forgotten, err := a.datapath.Connections.ForgetBackends(gone)
+// forgetBackends ends what goes on to backends that are gone: UDP has nobody who would say so, and clients keep their sockets for hours. Of those
+// that served no UDP there is nothing among sockets.
+func (a *Agent) forgetBackends(gone, udp []netip.AddrPort) {
+	forgotten, err := a.connections.forget(gone, udp)
 	a.connections.expired.Add(uint64(forgotten))
 	if err != nil {
 		a.connections.failures.Add(1)
 		a.log.Error("connections of backends that are gone stay until they time out", "error", err)
 	}
-	destroyed, err := a.datapath.Sockets.DestroyUDP(a.namespaces(), gone)
-	a.connections.destroyed.Add(uint64(destroyed))
-	if err != nil {
-		a.log.Error("sockets that are connected to backends that are gone", "error", err)
+	destroyed := 0
+	if len(udp) > 0 {
+		destroyed, err = a.connections.destroy(udp)
+		a.connections.destroyed.Add(uint64(destroyed))
+		if err != nil {
+			a.log.Error("sockets that are connected to backends that are gone", "error", err)
+		}
 	}
 	a.log.Debug("backends are gone", "backends", len(gone), "connections", forgotten, "sockets", destroyed)
 }

@@ -39,8 +39,8 @@ type services struct {
 	metrics *metrics
 	// health is told how many endpoints of Services are on this node.
 	health func(where []netip.Addr, all []service.Health) (problems []string)
-	// gone is told of backends that serve no more. It must not block.
-	gone func([]netip.AddrPort)
+	// gone is told of backends that serve no more, and of those of them that served UDP. It must not block.
+	gone func(all, udp []netip.AddrPort)
 	wake chan struct{} // room for one
 
 	inputs serviceInputs
@@ -95,7 +95,7 @@ func newServices(table serviceTable, m *metrics, log *slog.Logger) *services {
 	return &services{
 		log: log, table: table, metrics: m, wake: make(chan struct{}, 1),
 		health:     func([]netip.Addr, []service.Health) []string { return nil },
-		gone:       func([]netip.AddrPort) {},
+		gone:       func(_, _ []netip.AddrPort) {},
 		reconcile:  func() {},
 		translator: service.NewTranslator(service.NodeConfig{}),
 		frontends:  map[service.PortName]int{},
@@ -195,7 +195,7 @@ func (s *services) pass() error {
 	s.written = snapshot
 	// These get no new connections from here on.
 	if len(changes.GoneBackends) > 0 {
-		s.gone(changes.GoneBackends)
+		s.gone(changes.GoneBackends, changes.GoneUDP)
 	}
 	s.count(changes)
 	ports := changes.Set

@@ -242,7 +242,7 @@ func TestServicesSweepInTrouble(t *testing.T) {
 func TestServicesTellOfGoneBackends(t *testing.T) {
 	_, s := newFake()
 	var gone []netip.AddrPort
-	s.gone = func(all []netip.AddrPort) { gone = append(gone, all...) }
+	s.gone = func(all, _ []netip.AddrPort) { gone = append(gone, all...) }
 	s.setNode(service.NodeConfig{Name: "a"})
 	with := webSnapshot("web")
 	with.EndpointSlices = []*cluster.EndpointSlice{{
@@ -266,7 +266,7 @@ func TestServicesTellOfBackendsGoneMeanwhile(t *testing.T) {
 	at := netip.MustParseAddrPort("10.1.1.9:53")
 	table.backends = []service.Backend{{Address: at, Protocol: cluster.UDP}}
 	var gone []netip.AddrPort
-	s.gone = func(all []netip.AddrPort) { gone = append(gone, all...) }
+	s.gone = func(all, _ []netip.AddrPort) { gone = append(gone, all...) }
 	s.setNode(service.NodeConfig{Name: "a"})
 	partial := webSnapshot("web")
 	partial.Partial = cluster.Kinds{cluster.KindEndpointSlice}

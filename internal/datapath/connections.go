@@ -212,8 +212,9 @@ func (c *Connections) remove(e entry) (removed int, err error) {
 }
 
 // ForgetBackends removes the connections to backends that are gone for which nothing else would end them: UDP, whose clients
-// would go on sending to nobody, and those that nobody has answered yet. It says how many entries it removed.
-func (c *Connections) ForgetBackends(gone []netip.AddrPort) (removed int, err error) {
+// would go on sending to nobody, and those that nobody has answered yet. udp are those of them that served UDP: for the others the established
+// connections are not even read. It says how many entries it removed.
+func (c *Connections) ForgetBackends(gone, udp []netip.AddrPort) (removed int, err error) {
 	if len(gone) == 0 {
 		return 0, nil
 	}
@@ -223,7 +224,11 @@ func (c *Connections) ForgetBackends(gone []netip.AddrPort) (removed int, err er
 	for _, b := range gone {
 		backends[backendOf(b)] = true
 	}
-	for _, m := range []*ebpf.Map{c.connections, c.openings} {
+	tables := []*ebpf.Map{c.openings}
+	if len(udp) > 0 {
+		tables = append(tables, c.connections)
+	}
+	for _, m := range tables {
 		var found []entry
 		e := readAll(m, func(k *bpfTuple, v *bpfConnection) {
 			e := entry{*k, *v, m == c.openings}

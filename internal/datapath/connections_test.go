@@ -264,11 +264,22 @@ func TestForgetBackends(t *testing.T) {
 	add(d.objects.Connections, stays, cluster.UDP, 7, 0)
 	add(d.objects.Openings, stays, cluster.UDP, 7, 0)
 	const others = 4 * 2
-	if removed, err := d.Connections.ForgetBackends(nil); err != nil || removed != 0 {
+	if removed, err := d.Connections.ForgetBackends(nil, nil); err != nil || removed != 0 {
 		t.Errorf("%d entries are removed for nobody: %v", removed, err)
 	}
-	if removed, err := d.Connections.ForgetBackends([]netip.AddrPort{gone, netip.MustParseAddrPort("10.9.9.9:1")}); err != nil || removed != expected {
-		t.Errorf("%d entries are removed, expected %d: %v", removed, expected, err)
+	all, both := []netip.AddrPort{gone, netip.MustParseAddrPort("10.9.9.9:1")}, 0
+	for _, udp := range [][]netip.AddrPort{nil, all} {
+		removed, err := d.Connections.ForgetBackends(all, udp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if udp == nil && removed != 2+2 {
+			t.Errorf("%d entries are removed that nobody has answered, expected 4", removed)
+		}
+		both += removed
+	}
+	if both != expected {
+		t.Errorf("%d entries are removed, expected %d", both, expected)
 	}
 	n, err := countEntries(d.objects.Connections)
 	if err != nil {

@@ -82,16 +82,25 @@ func each(slice *cluster.EndpointSlice, visit func(backend)) {
 	}
 }
 
-// gone gives the backends that have ended since the last call and are not back, sorted. Those where UDP goes on are left out: whoever ends
+// gone gives the backends that have ended since the last call and are not back, sorted, and those of them that served UDP. Those where UDP goes on are left out: whoever ends
 // what goes on to a backend that is gone, which is UDP above all, does not tell protocols apart.
-func (a *alive) gone() []netip.AddrPort {
-	var gone []netip.AddrPort
+func (a *alive) gone() (all, udp []netip.AddrPort) {
 	for _, b := range a.ended {
-		if !a.has(b) {
-			gone = append(gone, netip.AddrPortFrom(netip.AddrFrom16(b.address).Unmap(), b.port))
+		if a.has(b) {
+			continue
+		}
+		at := netip.AddrPortFrom(netip.AddrFrom16(b.address).Unmap(), b.port)
+		all = append(all, at)
+		if b.protocol == cluster.UDP {
+			udp = append(udp, at)
 		}
 	}
 	a.ended = nil
-	slices.SortFunc(gone, netip.AddrPort.Compare)
-	return slices.Compact(gone)
+	return sortedOnce(all), sortedOnce(udp)
+}
+
+// sortedOnce sorts in place and leaves out what is there twice.
+func sortedOnce(all []netip.AddrPort) []netip.AddrPort {
+	slices.SortFunc(all, netip.AddrPort.Compare)
+	return slices.Compact(all)
 }

@@ -21,6 +21,8 @@ type Changes struct {
 	Problems []string
 	// GoneBackends are endpoints that serve no more: connections to them wait for answers that do not come.
 	GoneBackends []netip.AddrPort
+	// GoneUDP are those of GoneBackends that served UDP: nothing but who looks for its sockets ends what goes on to them.
+	GoneUDP []netip.AddrPort
 }
 
 // Translator translates snapshot after snapshot and looks only at what has changed. It is not safe for concurrent use.
@@ -97,7 +99,7 @@ func (t *Translator) Translate(snapshot *cluster.Snapshot, hostPorts []HostPort)
 	clear(t.touched)
 	t.dirty, t.touched = t.dirty[:0], t.touched[:0]
 	changes.Health, changes.Problems = t.outcome()
-	changes.GoneBackends = t.alive.gone()
+	changes.GoneBackends, changes.GoneUDP = t.alive.gone()
 	return changes
 }
 

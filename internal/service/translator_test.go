@@ -97,7 +97,11 @@ func told(c Changes) string {
 		fmt.Fprintf(&b, "removed %s %s\n", name.Service, name.label())
 	}
 	for _, gone := range c.GoneBackends {
-		fmt.Fprintf(&b, "gone %s\n", gone)
+		protocol := ""
+		if slices.Contains(c.GoneUDP, gone) {
+			protocol = " UDP"
+		}
+		fmt.Fprintf(&b, "gone %s%s\n", gone, protocol)
 	}
 	for _, h := range c.Health {
 		fmt.Fprintf(&b, "health %s :%d %d\n", h.Service, h.Port, h.Endpoints)
@@ -183,7 +187,7 @@ func TestTranslatorGoneHostPort(t *testing.T) {
 	if got := tr.Translate(w.snapshot(), []HostPort{port(53)}); len(got.GoneBackends) > 0 {
 		t.Errorf("gone are %v while another port leads there", got.GoneBackends)
 	}
-	expect(t, "no port", tr.Translate(w.snapshot(), nil), "removed shop/dns hostPort (53/UDP)\ngone 10.1.1.2:5353")
+	expect(t, "no port", tr.Translate(w.snapshot(), nil), "removed shop/dns hostPort (53/UDP)\ngone 10.1.1.2:5353 UDP")
 }
 
 // That TCP ends where UDP goes on is not told, since it would be the end of UDP too.
@@ -198,7 +202,7 @@ func TestTranslatorGoneForTCPOnly(t *testing.T) {
 	w.put(udp)
 	expect(t, "TCP ends", tr.Translate(w.snapshot(), nil), "")
 	w.put(slice("dns", "dns-a"))
-	expect(t, "UDP ends", tr.Translate(w.snapshot(), nil), "gone 10.1.1.2:8080")
+	expect(t, "UDP ends", tr.Translate(w.snapshot(), nil), "gone 10.1.1.2:8080 UDP")
 }
 
 // Of the backends of an earlier Translator those are gone that do not serve any more.
@@ -207,7 +211,7 @@ func TestTranslatorTakesBackends(t *testing.T) {
 	w.put(slice("web", "web-a", "10.1.1.2"))
 	at := netip.MustParseAddrPort
 	tr.TakeBackends([]Backend{{at("10.1.1.2:8080"), cluster.TCP}, {at("10.1.1.3:53"), cluster.UDP}, {at("[fd00:1::3]:53"), cluster.UDP}})
-	expect(t, "first", tr.Translate(w.snapshot(), nil), "gone 10.1.1.3:53\ngone [fd00:1::3]:53")
+	expect(t, "first", tr.Translate(w.snapshot(), nil), "gone 10.1.1.3:53 UDP\ngone [fd00:1::3]:53 UDP")
 }
 
 // What a source has not read in whole yet removes nothing.
