@@ -52,6 +52,7 @@ Traffic does not depend on it: it can be stopped, killed and replaced at any tim
 	f.StringVar((*string)(&config.Routing), "routing", string(config.Routing), "who forwards between pods: ebpf, kernel")
 	f.StringVar((*string)(&config.Tunnel), "tunnel", string(config.Tunnel), "nodes to reach through VXLAN: none, vxlan (all); auto: those of other subnets")
 	f.IntVar(&config.TunnelPort, "tunnel-port", config.TunnelPort, "UDP port of VXLAN, the same on all nodes")
+	f.IntVar(&config.RoutesMax, "routes-max", config.RoutesMax, "how many prefixes of nodes there can be, two of each node and family; 0: by the number of nodes when the agent starts, at least 32768")
 	f.BoolVar(&config.Masquerade, "masquerade", config.Masquerade, "give what pods send outside the cluster the node's address")
 	f.TextVar(&config.NonMasquerade, "non-masquerade-cidrs", config.NonMasquerade, "networks outside the cluster that see the addresses of pods all the same, with commas")
 	addServiceFlags(f, &config.ServiceConfig)

@@ -62,6 +62,7 @@ type Agent struct {
 	// servicesChanged has room for one: Services or policies have come to where the devices or sockets need other programs.
 	servicesChanged chan struct{}
 	connections     connections
+	tables          *fullTables
 	flows           *flows
 	rest            *rest
 	closer          *closer
@@ -158,6 +159,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 		func() error { return a.runFlows(ctx) },
 		func() error { return a.serveProxyHealth(ctx) },
 		func() error { return a.expireConnections(ctx) },
+		func() error { return a.watchTables(ctx) },
 		func() error { return a.rest.run(ctx) },
 		func() error { a.loop(ctx, snapshots, changes, a.installer.Watch(ctx)); return nil },
 	}
@@ -206,6 +208,11 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	if datapathConfig.Sizes.Routes == 0 {
+		if datapathConfig.Sizes.Routes, err = routesRoom(config.BPFFS, source, log); err != nil {
+			return nil, err
+		}
+	}
 	dp, err := datapath.Open(datapathConfig, log)
 	if err != nil {
 		return nil, err
@@ -232,6 +239,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		rest:            newRest(dp.AttachPod, dp.AttachPodRest, log),
 		closer:          &closer{log: log, sync: device.SyncClosed},
 		connections:     connections{wake: make(chan struct{}, 1)},
+		tables:          &fullTables{log: log},
 		flows:           newFlows(config, dp.Flows.Losses),
 	}
 	a.connections.forget = dp.Connections.ForgetBackends

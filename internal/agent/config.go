@@ -60,6 +60,8 @@ type Config struct {
 	MTU int
 	// Routing between pods.
 	Routing Routing
+	// RoutesMax is how many prefixes of nodes the datapath has room for; 0 goes by the number of nodes when the agent starts.
+	RoutesMax int
 	// ServiceConfig is about Services.
 	ServiceConfig
 	// PolicyConfig is about NetworkPolicies.
@@ -161,6 +163,9 @@ func (c Config) Validate() error {
 	}
 	if c.TunnelPort < 1 || c.TunnelPort > 65535 {
 		errs = append(errs, fmt.Errorf("--tunnel-port: %d is not between 1 and 65535", c.TunnelPort))
+	}
+	if c.RoutesMax < 0 || c.RoutesMax > maxTableSize {
+		errs = append(errs, fmt.Errorf("--routes-max: %d is not 0 (go by the number of nodes) or between 1 and %d", c.RoutesMax, maxTableSize))
 	}
 	if c.MetricsAddress != "" {
 		if _, _, err := net.SplitHostPort(c.MetricsAddress); err != nil {

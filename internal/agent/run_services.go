@@ -39,7 +39,7 @@ func (c Config) datapath(w ways) (datapath.Config, error) {
 		Cgroup:        w.cgroup,
 		Acceleration:  c.NodePortAcceleration,
 		Sizes: datapath.Sizes{
-			Services: uint32(c.Sizes.Services), Backends: uint32(c.Sizes.Backends), Connections: uint32(c.Sizes.Connections),
+			Routes: uint32(c.RoutesMax), Services: uint32(c.Sizes.Services), Backends: uint32(c.Sizes.Backends), Connections: uint32(c.Sizes.Connections),
 			Openings: uint32(c.Sizes.Openings), Affinities: uint32(c.Sizes.Affinities),
 			Identities: uint32(c.PolicySizes.Identities), Policies: uint32(c.PolicySizes.Policies), Sessions: uint32(c.PolicySizes.Sessions),
 		},

@@ -125,6 +125,11 @@ func (a *Agent) problems() []string {
 	for _, p := range a.source.Problems() {
 		add(p)
 	}
+	if a.tables != nil {
+		for _, p := range a.tables.problems() {
+			add(p)
+		}
+	}
 	return all
 }
 

@@ -11,6 +11,7 @@ import (
 
 // carriers carry the entries of a map over to one of another size, for every map that a flag sizes. They say how many did not fit.
 var carriers = map[string]func(from, to *ebpf.Map) (lost int, err error){
+	bpfMapRoutes:         carry[bpfRouteKey, bpfRoute],
 	bpfMapServices:       carry[bpfFrontend, bpfService],
 	bpfMapBackends:       carry[bpfBackendKey, bpfBackend],
 	bpfMapMaglev:         carry[bpfMaglevKey, bpfMaglevBlock],

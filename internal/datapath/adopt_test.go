@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"errors"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -175,5 +176,38 @@ func TestMapsAdoptedTogether(t *testing.T) {
 				t.Errorf("map %s is given up, too", name)
 			}
 		}
+	}
+}
+
+// A larger cluster gets a larger table of routes, which begins with what the smaller one had; and what does not fit says what to raise.
+func TestRoutesAreSized(t *testing.T) {
+	testenv.Root(t)
+	cfg := Config{Root: bpffs(t), Sizes: Sizes{Routes: 4}}
+	d := adoptTables(t, cfg, testLog(t))
+	want := map[netip.Prefix]Route{}
+	for i := range byte(4) {
+		want[netip.PrefixFrom(netip.AddrFrom4([4]byte{10, i, 0, 0}), 16)] = Route{Kind: RouteCluster}
+	}
+	if _, err := d.Routes.Sync(want); err != nil {
+		t.Fatal(err)
+	}
+	want[prefix("10.9.0.0/16")] = Route{Kind: RouteCluster}
+	var full *FullError
+	if _, err := d.Routes.Sync(want); !errors.As(err, &full) || *full != (FullError{bpfMapRoutes, 4, "--routes-max"}) {
+		t.Errorf("a fifth route: %v", err)
+	}
+	if err := d.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if size, err := RoutesSize(cfg.Root); err != nil || size != 4 {
+		t.Errorf("the pinned map has room for %d: %v", size, err)
+	}
+	cfg.Sizes.Routes = 8
+	next := adoptTables(t, cfg, testLog(t))
+	if all, err := next.Routes.All(); err != nil || len(all) != 4 {
+		t.Errorf("carried over are %v: %v", all, err)
+	}
+	if _, err := next.Routes.Sync(want); err != nil {
+		t.Errorf("a fifth route, with room for eight: %v", err)
 	}
 }

@@ -1,10 +1,13 @@
 package datapath
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -74,10 +77,16 @@ func (t Routes) Sync(want map[netip.Prefix]Route) (int, error) {
 		return 0, err
 	}
 	set, del := changes(have, want)
+	var refused error
+	var missing []netip.Prefix
 	for p, r := range set {
 		if e := t.m.Put(routeKeyOf(p), r.value()); e != nil {
-			err = errors.Join(err, fmt.Errorf("set route %s: %w", p, e))
+			refused, missing = fullOr(bpfMapRoutes, t.m, e, nil), append(missing, p)
 		}
+	}
+	if refused != nil {
+		slices.SortFunc(missing, comparePrefixes)
+		err = fmt.Errorf("set route %s and %d more: %w", missing[0], len(missing)-1, refused)
 	}
 	for family, l := range lengths {
 		if e := t.lengths.Put(uint32(family), l); e != nil {
@@ -93,6 +102,23 @@ func (t Routes) Sync(want map[netip.Prefix]Route) (int, error) {
 		err = errors.Join(err, t.generation.advance())
 	}
 	return len(set) + len(del), err
+}
+
+func comparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+// RoutesSize is how many prefixes the table that is pinned below root has room for; 0 if none is.
+func RoutesSize(root string) (uint32, error) {
+	m, err := ebpf.LoadPinnedMap(filepath.Join(mapDir(root), bpfMapRoutes), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("open pinned map %s: %w", bpfMapRoutes, err)
+	}
+	defer m.Close()
+	return m.MaxEntries(), nil
 }
 
 func routeKeyOf(p netip.Prefix) bpfRouteKey {

@@ -9,12 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sizes are how many entries the maps of Services, of translation and of policies have room for. 0 is the size that bpf/maps.h gives.
+// Sizes are how many entries the maps of routes, of Services, of translation and of policies have room for. 0 is the size that bpf/maps.h gives.
 //
 // Hashes have an array of buckets from the beginning: 16 bytes for each entry that they have room for, rounded up to a power of two.
 // Their entries take memory when they are made, as all of a trie does. Affinities, Openings and Sessions push out the least used
 // entries: they are allocated whole.
 type Sizes struct {
+	// Routes counts prefixes of the cluster: of each node two for each family (--routes-max).
+	Routes uint32
 	// Services counts frontends (--services-max). As many Services can have counters and source ranges.
 	Services uint32
 	// Backends counts them once for each set (--backends-max). Tables of consistent hashing get half as many blocks.
@@ -35,6 +37,7 @@ type Sizes struct {
 
 // sizeFlags names what an operator raises when a map is full.
 var sizeFlags = map[string]string{
+	bpfMapRoutes:         "--routes-max",
 	bpfMapServices:       "--services-max",
 	bpfMapServiceSources: "--services-max",
 	bpfMapServiceCounts:  "--services-max",
@@ -50,6 +53,9 @@ var sizeFlags = map[string]string{
 	bpfMapSessions:       "--sessions-max",
 }
 
+// SizeFlag names the flag that makes a map larger; empty if none does.
+func SizeFlag(name string) string { return sizeFlags[name] }
+
 // Maps that a configuration has no use for get one entry, so that nobody pays for them.
 var (
 	serviceMaps = []string{
@@ -63,6 +69,7 @@ var (
 func mapSizes(cfg Config) map[string]uint32 {
 	sizes := map[string]uint32{}
 	for name, size := range map[string]uint32{
+		bpfMapRoutes:         cfg.Sizes.Routes,
 		bpfMapServices:       cfg.Sizes.Services,
 		bpfMapServiceSources: cfg.Sizes.Services,
 		bpfMapServiceCounts:  cfg.Sizes.Services,

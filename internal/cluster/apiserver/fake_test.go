@@ -240,6 +240,10 @@ func (f *fakeServer) list(w http.ResponseWriter, r *http.Request, gv schema.Grou
 	if limit > 0 && len(all) > limit {
 		all = all[:limit]
 		m.SetContinue(strconv.Itoa(from + limit))
+		if r.URL.Query().Get("labelSelector") == "" { // the real one does not count what it would have to select
+			rest := int64(len(f.sorted(name)) - from - limit)
+			m.SetRemainingItemCount(&rest)
+		}
 	}
 	if err := meta.SetList(list, all); err != nil {
 		panic(err)

@@ -1,0 +1,39 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+type counted struct {
+	cluster.Source
+	nodes int
+	err   error
+}
+
+func (c counted) CountNodes(context.Context) (int, error) { return c.nodes, c.err }
+
+// The table of routes is as large as the cluster asks for, and has a size also where nobody says how large that is.
+func TestRoutesRoom(t *testing.T) {
+	for _, c := range []struct {
+		of   cluster.Source
+		want uint32
+	}{
+		{counted{nodes: 0}, 32768},
+		{counted{nodes: 5000}, 65536},
+		{counted{nodes: 8192}, 65536},
+		{counted{nodes: 8193}, 131072},
+		{counted{nodes: 1 << 30}, maxTableSize},
+		{counted{err: errors.New("nobody answers")}, 32768},
+		{cluster.NewManifests(t.TempDir(), slog.New(slog.DiscardHandler)), 32768},
+	} {
+		got, err := routesRoom(t.TempDir(), c.of, slog.New(slog.DiscardHandler))
+		if err != nil || got != c.want {
+			t.Errorf("%+v: room for %d routes, want %d: %v", c.of, got, c.want, err)
+		}
+	}
+}

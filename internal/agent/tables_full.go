@@ -1,0 +1,96 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/datapath"
+)
+
+// When a table is worth a warning, and when no more: shares of its size in hundredths. In between nothing changes, or a table at the bound
+// would be told of again and again.
+const (
+	tableWarns = 80
+	tableCalms = 70
+)
+
+// tablesInterval is the time between two looks at how full the tables are.
+const tablesInterval = time.Minute
+
+// fullTables are the tables that are about to have no room for what is new.
+type fullTables struct {
+	log *slog.Logger
+
+	mu sync.Mutex
+	// nearly has a sentence for each of them.
+	nearly map[string]string
+}
+
+// refuses tells whether a table refuses what is new when it is full. The others have all their entries always, or push out what is least used.
+func refuses(m datapath.MapInfo) bool {
+	isHash := m.Type == ebpf.Hash.String() || m.Type == ebpf.LPMTrie.String() || m.Type == ebpf.PerCPUHash.String()
+	return isHash && m.MaxEntries > 1 // 1: this configuration has no use for it
+}
+
+// look takes note of how full the tables are, and has the log say so when that becomes worth a warning, and when no more.
+func (f *fullTables) look(all []datapath.MapInfo) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := map[string]string{}
+	for _, m := range all {
+		share, warned := 100*m.Entries/max(1, int(m.MaxEntries)), f.nearly[m.Name] != ""
+		if !refuses(m) || share < tableCalms || share < tableWarns && !warned {
+			continue
+		}
+		remedy := ""
+		if flag := datapath.SizeFlag(m.Name); flag != "" {
+			remedy = ": raise " + flag
+		}
+		now[m.Name] = fmt.Sprintf("table %s is nearly full: %d of %d entries%s", m.Name, m.Entries, m.MaxEntries, remedy)
+		if !warned {
+			f.log.Warn("table is nearly full", "table", m.Name, "entries", m.Entries, "size", m.MaxEntries, "flag", datapath.SizeFlag(m.Name))
+		}
+	}
+	for name := range f.nearly {
+		if now[name] == "" {
+			f.log.Info("table is not nearly full any more", "table", name)
+		}
+	}
+	f.nearly = now
+}
+
+// problems has a sentence for each table that is nearly full.
+func (f *fullTables) problems() (all []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, text := range f.nearly {
+		all = append(all, text)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// watchTables looks at the tables now and then until ctx ends.
+func (a *Agent) watchTables(ctx context.Context) error {
+	ticker := time.NewTicker(tablesInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		all, err := a.datapath.Maps()
+		if err != nil {
+			a.log.Error("how full the tables are is not known", "error", err)
+			continue
+		}
+		a.tables.look(all)
+	}
+}
