@@ -34,7 +34,7 @@ type connections struct {
 	destroy func(udp []netip.AddrPort) (int, error)
 }
 
-// backendsGone takes note of backends that serve no more. It does not block.
+// backendsGone takes note of backends that serve no more, sorted. It does not block.
 func (a *Agent) backendsGone(all, udp []netip.AddrPort) {
 	c := &a.connections
 	c.mu.Lock()
@@ -43,10 +43,8 @@ func (a *Agent) backendsGone(all, udp []netip.AddrPort) {
 		c.gone = map[netip.AddrPort]bool{}
 	}
 	for _, b := range all {
-		c.gone[b] = c.gone[b]
-	}
-	for _, b := range udp {
-		c.gone[b] = true
+		_, isUDP := slices.BinarySearchFunc(udp, b, netip.AddrPort.Compare)
+		c.gone[b] = c.gone[b] || isUDP
 	}
 	select {
 	case c.wake <- struct{}{}:

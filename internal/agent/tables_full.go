@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/beeline-cni/beeline/internal/datapath"
 )
 
@@ -32,12 +30,6 @@ type fullTables struct {
 	nearly map[string]string
 }
 
-// refuses tells whether a table refuses what is new when it is full. The others have all their entries always, or push out what is least used.
-func refuses(m datapath.MapInfo) bool {
-	isHash := m.Type == ebpf.Hash.String() || m.Type == ebpf.LPMTrie.String() || m.Type == ebpf.PerCPUHash.String()
-	return isHash && m.MaxEntries > 1 // 1: this configuration has no use for it
-}
-
 // look takes note of how full the tables are, and has the log say so when that becomes worth a warning, and when no more.
 func (f *fullTables) look(all []datapath.MapInfo) {
 	f.mu.Lock()
@@ -45,7 +37,7 @@ func (f *fullTables) look(all []datapath.MapInfo) {
 	now := map[string]string{}
 	for _, m := range all {
 		share, warned := 100*m.Entries/max(1, int(m.MaxEntries)), f.nearly[m.Name] != ""
-		if !refuses(m) || share < tableCalms || share < tableWarns && !warned {
+		if !m.Refuses() || share < tableCalms || share < tableWarns && !warned {
 			continue
 		}
 		remedy := ""

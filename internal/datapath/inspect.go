@@ -30,6 +30,12 @@ type MapInfo struct {
 	Bytes uint64
 }
 
+// Refuses tells whether the map refuses what is new when it is full. Others have all their entries always, or push out what is least used.
+func (m MapInfo) Refuses() bool {
+	isHash := m.Type == ebpf.Hash.String() || m.Type == ebpf.LPMTrie.String() || m.Type == ebpf.PerCPUHash.String()
+	return isHash && m.MaxEntries > 1 // 1: this configuration has no use for it
+}
+
 // Programs describes the loaded programs: in the order a packet meets them, then those at sockets, then those that the agent runs.
 func (d *Datapath) Programs() ([]ProgramInfo, error) {
 	var all []ProgramInfo
