@@ -3,38 +3,21 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/test/netlab"
 )
 
-// agent is a running agent.
-type agent struct {
-	cmd   *exec.Cmd
-	ended chan struct{}
-	// err is why it ended; read it when ended is closed.
-	err error
-}
-
-func (n *node) socket() string   { return filepath.Join(n.StateDir, "agent.sock") }
-func (n *node) stateDir() string { return filepath.Join(n.StateDir, "agent") }
-func (n *node) logFile() string  { return filepath.Join(n.StateDir, "agent.log") }
-func (n *node) api() *api.Client { return api.NewClient(n.socket()) }
+func (n *node) socket() string   { return netlab.Socket(n.Node) }
+func (n *node) stateDir() string { return netlab.StateDir(n.Node) }
+func (n *node) logFile() string  { return netlab.LogFile(n.Node) }
+func (n *node) api() *api.Client { return netlab.API(n.Node) }
 
 // agentCommand is the agent's command line on the node; flags come last and win.
 func (c *cluster) agentCommand(n *node, p programs, flags ...string) *exec.Cmd {
-	return exec.Command(p.beeline, append([]string{"agent",
-		"--node-name", n.Name,
-		"--manifests", c.manifests,
-		"--socket", n.socket(),
-		"--state-dir", n.stateDir(),
-		"--bpffs", n.BPFFS,
-		"--cgroup", n.Cgroup,
-	}, flags...)...)
+	return netlab.AgentCommand(netlab.Programs{Beeline: p.beeline}, n.Node, c.manifests, flags...)
 }
 
 // start starts an agent on the node and does not wait for it.
@@ -46,20 +29,10 @@ func (c *cluster) start(n *node, p programs, flags ...string) {
 // startAs starts an agent by a command of its own.
 func (c *cluster) startAs(n *node, cmd *exec.Cmd) {
 	c.t.Helper()
-	log, err := os.OpenFile(n.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	a, err := netlab.StartAgent(n.Node, cmd)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := n.Place().Start(cmd); err != nil {
-		c.t.Fatal(err)
-	}
-	a := &agent{cmd: cmd, ended: make(chan struct{})}
-	go func() {
-		a.err = cmd.Wait()
-		close(a.ended)
-	}()
 	n.agent = a
 }
 
@@ -68,8 +41,8 @@ func (c *cluster) waitReady(n *node) {
 	c.t.Helper()
 	eventually(c.t, func() error {
 		select {
-		case <-n.agent.ended:
-			c.t.Fatalf("agent of %s ended: %v", n.Name, n.agent.err)
+		case <-n.agent.Ended:
+			c.t.Fatalf("agent of %s ended: %v", n.Name, n.agent.Err)
 		default:
 		}
 		return n.api().Ready(c.t.Context())
@@ -79,18 +52,13 @@ func (c *cluster) waitReady(n *node) {
 // kill ends the node's agent as kill -9 does.
 func (c *cluster) kill(n *node) {
 	c.t.Helper()
-	_ = n.agent.cmd.Process.Kill()
-	<-n.agent.ended
+	n.agent.Kill()
 }
 
 // terminate ends the node's agent as a service manager does, and gives what Wait says of it.
 func (c *cluster) terminate(n *node) error {
 	c.t.Helper()
-	if err := n.agent.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		c.t.Fatal(err)
-	}
-	<-n.agent.ended
-	return n.agent.err
+	return n.agent.Terminate()
 }
 
 // restart kills the node's agent and starts another one; it returns when that is ready.

@@ -53,7 +53,7 @@ func TestTuningChained(t *testing.T) {
 	if err := c.reach(pod, c.addPod(c.nodes[1], "peer")); err != nil {
 		t.Error(err)
 	}
-	if err := network.cni.CheckNetworkList(t.Context(), network.list, runtimeConf(pod)); err != nil {
+	if err := network.CNI.CheckNetworkList(t.Context(), network.List, runtimeConf(pod)); err != nil {
 		t.Errorf("CHECK: %v", err)
 	}
 	if err := network.del(t.Context(), runtimeConf(pod)); err != nil {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -11,11 +10,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/test/netlab"
 )
 
 // patience bounds every wait for something that should come about. Nothing takes nearly as long unless it
@@ -36,7 +35,7 @@ type node struct {
 	*topology.Node
 	// object is the node's manifest; writeNode publishes it.
 	object *corev1.Node
-	agent  *agent
+	agent  *netlab.Agent
 }
 
 var labCount atomic.Int32
@@ -63,7 +62,7 @@ func newCluster(t *testing.T, o topology.Options) *cluster {
 		t.Fatal(err)
 	}
 	for _, n := range lab.Nodes() {
-		node := &node{Node: n, object: nodeObject(n)}
+		node := &node{Node: n, object: netlab.NodeObject(n)}
 		c.nodes = append(c.nodes, node)
 		c.writeNode(node)
 	}
@@ -95,22 +94,6 @@ func (c *cluster) showLogs() {
 	}
 }
 
-// nodeObject is the Node object that an API server would have.
-func nodeObject(n *topology.Node) *corev1.Node {
-	object := &corev1.Node{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name},
-	}
-	for _, cidr := range n.PodCIDRs {
-		object.Spec.PodCIDRs = append(object.Spec.PodCIDRs, cidr.String())
-	}
-	for _, a := range n.Addresses {
-		object.Status.Addresses = append(object.Status.Addresses,
-			corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.Addr().String()})
-	}
-	return object
-}
-
 func (c *cluster) manifestFile(n *node) string { return filepath.Join(c.manifests, n.Name+".yaml") }
 
 // writeNode publishes the node's object to all agents.
@@ -126,11 +109,7 @@ func (c *cluster) writeNode(n *node) {
 // writeManifest puts a manifest in place by rename.
 func (c *cluster) writeManifest(name string, text []byte) {
 	c.t.Helper()
-	path := filepath.Join(c.manifests, name)
-	if err := os.WriteFile(path+".tmp", bytes.TrimSpace(text), 0o644); err != nil {
-		c.t.Fatal(err)
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
+	if err := netlab.WriteManifest(c.manifests, name, text); err != nil {
 		c.t.Fatal(err)
 	}
 }

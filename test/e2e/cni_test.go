@@ -43,11 +43,11 @@ func TestSpecVersions(t *testing.T) {
 				t.Error(err)
 			}
 			if version != "0.3.1" { // which has no CHECK
-				if err := network.cni.CheckNetworkList(t.Context(), network.list, conf); err != nil {
+				if err := network.CNI.CheckNetworkList(t.Context(), network.List, conf); err != nil {
 					t.Errorf("CHECK: %v", err)
 				}
 			}
-			_, err = network.cni.AddNetworkList(t.Context(), network.list, conf)
+			_, err = network.CNI.AddNetworkList(t.Context(), network.List, conf)
 			wantCode(t, "second ADD", err, codeExists, "DEL it first")
 			if err := c.reach(peer, pod); err != nil {
 				t.Errorf("after the second ADD: %v", err)
@@ -68,11 +68,11 @@ func TestCheckFindsDamage(t *testing.T) {
 	c := up(t, topology.Options{})
 	n := c.nodes[0]
 	network, pod := c.standard(n), c.addPod(n, "pod")
-	if err := network.cni.CheckNetworkList(t.Context(), network.list, runtimeConf(pod)); err != nil {
+	if err := network.CNI.CheckNetworkList(t.Context(), network.List, runtimeConf(pod)); err != nil {
 		t.Fatalf("CHECK of a good pod: %v", err)
 	}
 	flushAddresses(t, c.lab.Place(pod))
-	if err := network.cni.CheckNetworkList(t.Context(), network.list, runtimeConf(pod)); err == nil {
+	if err := network.CNI.CheckNetworkList(t.Context(), network.List, runtimeConf(pod)); err == nil {
 		t.Error("CHECK of a pod without its address succeeds")
 	}
 }
@@ -89,7 +89,7 @@ func TestGarbageCollection(t *testing.T) {
 		t.Fatal(err)
 	}
 	valid := []types.GCAttachment{{ContainerID: runtimeConf(kept).ContainerID, IfName: podInterface}}
-	if err := network.cni.GCNetworkList(t.Context(), network.list, &libcni.GCArgs{ValidAttachments: valid}); err != nil {
+	if err := network.CNI.GCNetworkList(t.Context(), network.List, &libcni.GCArgs{ValidAttachments: valid}); err != nil {
 		t.Fatalf("GC: %v", err)
 	}
 	c.wantTraces(n, kept)
@@ -140,7 +140,7 @@ func TestWithoutAgent(t *testing.T) {
 
 	_, err := network.add(t.Context(), late, runtimeConf(late))
 	wantCode(t, "ADD without an agent", err, codeTryAgainLater, "agent is not running", n.socket(), "try again later")
-	err = network.cni.GetStatusNetworkList(t.Context(), network.list)
+	err = network.CNI.GetStatusNetworkList(t.Context(), network.List)
 	wantCode(t, "STATUS without an agent", err, codeNotAvailable, "existing ones are not affected")
 	for range 2 {
 		if err := network.del(t.Context(), runtimeConf(pod)); err != nil {
@@ -154,7 +154,7 @@ func TestWithoutAgent(t *testing.T) {
 	c.start(n, current(t))
 	c.waitReady(n)
 	c.waitNoTraces(n)
-	if err := network.cni.GetStatusNetworkList(t.Context(), network.list); err != nil {
+	if err := network.CNI.GetStatusNetworkList(t.Context(), network.List); err != nil {
 		t.Errorf("STATUS with the agent back: %v", err)
 	}
 	if _, err := network.add(t.Context(), late, runtimeConf(late)); err != nil {
@@ -177,7 +177,7 @@ func TestNodeWithoutObject(t *testing.T) {
 	network, pod := c.standard(n), c.newPod(n, "pod")
 	_, err := network.add(t.Context(), pod, runtimeConf(pod))
 	wantCode(t, "ADD", err, codeTryAgainLater, "not ready", `node "n1" is not among`)
-	err = network.cni.GetStatusNetworkList(t.Context(), network.list)
+	err = network.CNI.GetStatusNetworkList(t.Context(), network.List)
 	wantCode(t, "STATUS", err, codeNotAvailable, `node "n1" is not among`)
 	c.waitNoTraces(n)
 

@@ -49,7 +49,7 @@ func TestCommandsAgree(t *testing.T) {
 	}
 	var status api.Status
 	c.commandJSON(n, &status, "status")
-	if !status.Ready || len(status.Problems) > 0 || status.Node != n.Name || status.PID != n.agent.cmd.Process.Pid || status.Endpoints != 2 {
+	if !status.Ready || len(status.Problems) > 0 || status.Node != n.Name || status.PID != n.agent.Cmd.Process.Pid || status.Endpoints != 2 {
 		t.Errorf("status: %+v", status)
 	}
 	if status.Uplink == nil || status.Uplink.Name != topology.Uplink || !slices.Equal(status.Uplink.Addresses, n.Addresses) {
@@ -243,7 +243,7 @@ func TestSecondAgentIsRefused(t *testing.T) {
 		})
 	}
 	c.waitReady(n)
-	if got := c.status(n).PID; got != n.agent.cmd.Process.Pid {
+	if got := c.status(n).PID; got != n.agent.Cmd.Process.Pid {
 		t.Errorf("the agent is now %d", got)
 	}
 }

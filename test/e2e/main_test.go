@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/test/netlab"
 )
 
 // labPrefix begins the names of all labs of this run.
@@ -71,7 +71,7 @@ type programs struct {
 	beeline string
 }
 
-func (p programs) pluginDir() string { return filepath.Dir(p.beeline) }
+func (p programs) pluginDir() string { return netlab.Programs{Beeline: p.beeline}.PluginDir() }
 
 // current is the build under test: that of $BEELINE_BIN, or one made once for this run.
 func current(t *testing.T) programs {
@@ -111,11 +111,6 @@ func built(t *testing.T, build func() (programs, error)) programs {
 
 // build builds both programs with this version string.
 func build(version string) (programs, error) {
-	dir := filepath.Join(buildDir, version)
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-X main.version="+version, "-o", dir+"/", "../../cmd/beeline", "../../cmd/beeline-cni")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return programs{}, fmt.Errorf("build %s: %w\n%s", version, err, said)
-	}
-	return programs{filepath.Join(dir, "beeline")}, nil
+	p, err := netlab.Build(buildDir, version)
+	return programs{p.Beeline}, err
 }

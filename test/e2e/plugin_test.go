@@ -2,34 +2,28 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"path/filepath"
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
-	"github.com/beeline-cni/beeline/lab/plugin"
 	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/test/netlab"
 )
 
 const (
 	// networkName is the CNI network of all tests.
-	networkName = "pods"
+	networkName = netlab.NetworkName
 	// podInterface is the device in a pod.
-	podInterface = "eth0"
+	podInterface = netlab.PodInterface
 	// referencePlugins is where Debian has the standard plugins.
-	referencePlugins = "/usr/lib/cni"
+	referencePlugins = netlab.ReferencePlugins
 )
 
 // network is a CNI configuration list on one node, as a runtime reads it from /etc/cni/net.d.
-type network struct {
-	cni  *libcni.CNIConfig
-	list *libcni.NetworkConfigList
-}
+type network struct{ netlab.Network }
 
 // network is the configuration that users get, for the plugin of the build p, with other plugins chained.
 func (c *cluster) network(n *node, p programs, cniVersion string, chained ...map[string]any) network {
@@ -39,29 +33,17 @@ func (c *cluster) network(n *node, p programs, cniVersion string, chained ...map
 
 // pluginConf is our plugin's entry of the configuration that users get.
 func pluginConf(n *node) map[string]any {
-	return map[string]any{
-		"type": "beeline-cni", "agentSocket": n.socket(), "capabilities": map[string]bool{"portMappings": true, "bandwidth": true},
-	}
+	return netlab.PluginConf(n.Node)
 }
 
 // networkOf is a configuration with this entry for our plugin.
 func (c *cluster) networkOf(n *node, p programs, cniVersion string, own map[string]any, chained ...map[string]any) network {
 	c.t.Helper()
-	plugins := []any{own}
-	for _, each := range chained {
-		plugins = append(plugins, each)
-	}
-	conf, err := json.Marshal(map[string]any{"cniVersion": cniVersion, "name": networkName, "plugins": plugins})
+	w, err := netlab.NewNetwork(n.Node, netlab.Programs{Beeline: p.beeline}, cniVersion, own, chained...)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	list, err := libcni.NetworkConfFromBytes(conf)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	runs := &plugin.Executor{Place: n.Place()}
-	dirs := []string{p.pluginDir(), referencePlugins}
-	return network{libcni.NewCNIConfigWithCacheDir(dirs, filepath.Join(n.StateDir, "cni-cache"), runs), list}
+	return network{w}
 }
 
 // standard is the network that most tests use.
@@ -71,17 +53,7 @@ func (c *cluster) standard(n *node) network {
 }
 
 func runtimeConf(pod *topology.Pod) *libcni.RuntimeConf {
-	return &libcni.RuntimeConf{
-		ContainerID: filepath.Base(pod.Netns),
-		NetNS:       pod.Netns,
-		IfName:      podInterface,
-		Args: [][2]string{
-			{"IgnoreUnknown", "1"},
-			{"K8S_POD_NAMESPACE", "default"},
-			{"K8S_POD_NAME", pod.Name},
-			{"K8S_POD_INFRA_CONTAINER_ID", filepath.Base(pod.Netns)},
-		},
-	}
+	return netlab.RuntimeConf(pod)
 }
 
 // newPod makes the namespace of a pod, without a network.
@@ -96,20 +68,11 @@ func (c *cluster) newPod(n *node, name string) *topology.Pod {
 
 // add gives a pod its network by CNI ADD and remembers its addresses.
 func (w network) add(ctx context.Context, pod *topology.Pod, conf *libcni.RuntimeConf) (*types100.Result, error) {
-	reply, err := w.cni.AddNetworkList(ctx, w.list, conf)
-	if err != nil {
-		return nil, err
-	}
-	result, err := types100.NewResultFromResult(reply)
-	if err != nil {
-		return nil, fmt.Errorf("read result: %w", err)
-	}
-	pod.Addresses = plugin.Addresses(result)
-	return result, nil
+	return w.Add(ctx, pod, conf)
 }
 
 func (w network) del(ctx context.Context, conf *libcni.RuntimeConf) error {
-	return w.cni.DelNetworkList(ctx, w.list, conf)
+	return w.Delete(ctx, conf)
 }
 
 // addPod makes a pod on a node.

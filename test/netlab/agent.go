@@ -1,0 +1,64 @@
+package netlab
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// Agent is a running agent.
+type Agent struct {
+	Cmd *exec.Cmd
+	// Ended is closed when the process has ended.
+	Ended chan struct{}
+	// Err is what Wait gave; read it when Ended is closed.
+	Err error
+}
+
+// AgentCommand is the agent's command line on a node that reads manifests; flags come last and win.
+func AgentCommand(p Programs, n *topology.Node, manifests string, flags ...string) *exec.Cmd {
+	return exec.Command(p.Beeline, append([]string{"agent",
+		"--node-name", n.Name,
+		"--manifests", manifests,
+		"--socket", Socket(n),
+		"--state-dir", StateDir(n),
+		"--bpffs", n.BPFFS,
+		"--cgroup", n.Cgroup,
+	}, flags...)...)
+}
+
+// StartAgent starts cmd on the node and does not wait until the agent is ready. The output is appended to LogFile.
+func StartAgent(n *topology.Node, cmd *exec.Cmd) (*Agent, error) {
+	log, err := os.OpenFile(LogFile(n), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := n.Place().Start(cmd); err != nil {
+		return nil, err
+	}
+	a := &Agent{Cmd: cmd, Ended: make(chan struct{})}
+	go func() {
+		a.Err = cmd.Wait()
+		close(a.Ended)
+	}()
+	return a, nil
+}
+
+// Kill ends the agent as kill -9 does.
+func (a *Agent) Kill() {
+	_ = a.Cmd.Process.Kill()
+	<-a.Ended
+}
+
+// Terminate ends the agent as a service manager does, and gives what Wait says of it.
+func (a *Agent) Terminate() error {
+	if err := a.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	<-a.Ended
+	return a.Err
+}

@@ -1,0 +1,50 @@
+package netlab
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// Socket is the path of the agent's socket on a node.
+func Socket(n *topology.Node) string { return filepath.Join(n.StateDir, "agent.sock") }
+
+// StateDir is the agent's state directory on a node.
+func StateDir(n *topology.Node) string { return filepath.Join(n.StateDir, "agent") }
+
+// LogFile is the path of the agent's log on a node.
+func LogFile(n *topology.Node) string { return filepath.Join(n.StateDir, "agent.log") }
+
+// API is a client of the node's agent.
+func API(n *topology.Node) *api.Client { return api.NewClient(Socket(n)) }
+
+// NodeObject is the Node object that an API server would have.
+func NodeObject(n *topology.Node) *corev1.Node {
+	object := &corev1.Node{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name},
+	}
+	for _, cidr := range n.PodCIDRs {
+		object.Spec.PodCIDRs = append(object.Spec.PodCIDRs, cidr.String())
+	}
+	for _, a := range n.Addresses {
+		object.Status.Addresses = append(object.Status.Addresses,
+			corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.Addr().String()})
+	}
+	return object
+}
+
+// WriteManifest puts a manifest in place by rename, so that no agent reads half of it.
+func WriteManifest(dir, name string, text []byte) error {
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path+".tmp", bytes.TrimSpace(text), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".tmp", path)
+}
