@@ -1,0 +1,51 @@
+package adversary
+
+import (
+	"slices"
+	"testing"
+)
+
+// attacks are all rows that run in every configuration.
+func attacks() []attack {
+	return slices.Concat(plain, forgedSources(), forgedAddresses, forgedStations(), neighbours, segments, fragments, extensions, options, icmpAttacks,
+		detours(), links, lengths, offloads)
+}
+
+// configurations are what all attacks are carried out against, one after the other in one lab.
+var configurations = []struct {
+	name  string
+	flags []string
+	// dead ends the agents first: the datapath has to hold without them.
+	dead bool
+}{
+	{name: "flows off", flags: []string{"--flows=off"}},
+	{name: "no agent", flags: []string{"--flows=off"}, dead: true},
+	{name: "flows of all pods", flags: []string{"--flows=all"}},
+	{name: "tunnel", flags: []string{"--flows=all", "--tunnel=vxlan"}},
+	{name: "kernel routing", flags: []string{"--flows=off", "--routing=kernel"}},
+	{name: "answers straight to the client", flags: []string{"--flows=off", "--nodeport-mode=dsr"}},
+}
+
+func TestAttacks(t *testing.T) {
+	l := newLab(t, configurations[0].flags...)
+	l.waitPolicies()
+	for i, c := range configurations {
+		t.Run(c.name, func(t *testing.T) {
+			switch {
+			case c.dead:
+				l.kill()
+			case i > 0:
+				l.restart(c.flags...)
+				l.waitPolicies()
+			}
+			for _, each := range scenarios {
+				if !c.dead {
+					t.Run(each.name, func(t *testing.T) { each.run(t, l) })
+				}
+			}
+			for _, a := range attacks() {
+				t.Run(a.name, func(t *testing.T) { a.run(t, l, !c.dead) })
+			}
+		})
+	}
+}

@@ -1,0 +1,410 @@
+package adversary
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/test/netlab"
+)
+
+// patience bounds every wait for something that comes about at once unless it never does.
+const patience = time.Minute
+
+// lab is two nodes with pods of each kind on each, and a client outside on the nodes' link.
+type lab struct {
+	t         *testing.T
+	lab       *topology.Lab
+	manifests string
+	nodes     []*node
+	pods      map[string]*pod
+	// captures are those in all pods; wire is at the uplink of the second node.
+	captures []*capture
+	wire     *capture
+	tokens   uint32
+}
+
+// node is one node of a lab.
+type node struct {
+	*topology.Node
+	object *corev1.Node
+	agent  *netlab.Agent
+}
+
+// pod is one pod, with a capture of what reaches it and all the ways to send frames.
+type pod struct {
+	*topology.Pod
+	// app is its label.
+	app  string
+	node *node
+	topology.Place
+	// mac is the pod's, host that of the node's end of the pod's device.
+	mac, host net.HardwareAddr
+	heard     *capture
+	senders
+}
+
+// The pods of each node, by their label app, and what policies say of them.
+const (
+	mallory = "mallory" // no policy selects it
+	caged   = "caged"   // isolated for egress; may send markers
+	friend  = "friend"  // the one that vault admits
+	vault   = "vault"   // isolated for ingress; admits friend, and markers from everybody
+	open    = "open"    // no policy selects it
+)
+
+// policies are the NetworkPolicies of a lab. Markers are datagrams to one port, which everybody may send to everybody.
+var policies = fmt.Sprintf(`apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: vault, namespace: default}
+spec: {podSelector: {matchLabels: {app: %s}}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {matchLabels: {app: %s}}}]}, {ports: [{protocol: UDP, port: %d}]}]}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: caged, namespace: default}
+spec: {podSelector: {matchLabels: {app: %s}}, policyTypes: [Egress], egress: [{ports: [{protocol: UDP, port: %d}]}]}
+`, vault, friend, markerPort, caged, markerPort)
+
+const (
+	markerPort = 9999
+	serverPort = 80   // of each pod
+	vxlanPort  = 4789 // of each node, where there are tunnels
+)
+
+var labCount atomic.Int32
+
+// fewAddresses are the lengths of the first node's pod ranges: so few that they come round soon.
+var fewAddresses = []int{28, 124}
+
+// newLab makes a lab with running agents, pods, policies and Services. It ends with its test.
+func newLab(t *testing.T, flags ...string) *lab {
+	t.Helper()
+	programs(t)
+	up, err := topology.Up(t.Context(), topology.Options{Name: fmt.Sprint(labPrefix, labCount.Add(1)), IPv6: true, Outside: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{t: t, lab: up, manifests: filepath.Join(up.Dir(), "manifests"), pods: map[string]*pod{}}
+	t.Cleanup(l.down)
+	if err := os.Mkdir(l.manifests, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range up.Nodes() {
+		object := netlab.NodeObject(n)
+		if i == 0 {
+			for j, cidr := range n.PodCIDRs {
+				object.Spec.PodCIDRs[j] = netip.PrefixFrom(cidr.Addr(), fewAddresses[j]).String()
+			}
+		}
+		l.nodes = append(l.nodes, &node{Node: n, object: object})
+		l.writeObject(n.Name, object)
+	}
+	l.addSecondAddresses()
+	l.start(flags...)
+	l.addPods()
+	l.write("policies.yaml", []byte(policies))
+	l.writeServices()
+	l.wire = startCapture(t, "wire", l.nodes[1].Place(), topology.Uplink)
+	return l
+}
+
+func (l *lab) down() {
+	if l.t.Failed() {
+		for _, n := range l.nodes {
+			if log, err := os.ReadFile(netlab.LogFile(n.Node)); err == nil {
+				const enough = 4 << 10
+				l.t.Logf("agent of %s:\n%s", n.Name, log[max(0, len(log)-enough):])
+			}
+		}
+	}
+	if err := l.lab.Down(context.Background()); err != nil {
+		l.t.Errorf("take down: %v", err)
+	}
+}
+
+func (l *lab) writeObject(name string, object any) {
+	l.t.Helper()
+	text, err := yaml.Marshal(object)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.write(name+".yaml", text)
+}
+
+func (l *lab) write(name string, text []byte) {
+	l.t.Helper()
+	if err := netlab.WriteManifest(l.manifests, name, text); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// start starts the agents of all nodes and waits until they are ready.
+func (l *lab) start(flags ...string) {
+	l.t.Helper()
+	for _, n := range l.nodes {
+		agent, err := netlab.StartAgent(n.Node, netlab.AgentCommand(programs(l.t), n.Node, l.manifests, flags...))
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		n.agent = agent
+	}
+	for _, n := range l.nodes {
+		eventually(l.t, func() error {
+			select {
+			case <-n.agent.Ended:
+				l.t.Fatalf("agent of %s ended: %v", n.Name, n.agent.Err)
+			default:
+			}
+			return netlab.API(n.Node).Ready(l.t.Context())
+		})
+	}
+}
+
+// kill ends the agents of all nodes as kill -9 does.
+func (l *lab) kill() {
+	for _, n := range l.nodes {
+		n.agent.Kill()
+	}
+}
+
+// restart replaces the agents of all nodes by some with other flags.
+func (l *lab) restart(flags ...string) {
+	l.t.Helper()
+	l.kill()
+	l.start(flags...)
+}
+
+// addPods makes the pods: on the first node one of each kind, on the second the victims.
+func (l *lab) addPods() {
+	l.t.Helper()
+	for i, apps := range [][]string{{mallory, caged, friend, vault, open}, {vault, open}} {
+		for _, app := range apps {
+			l.addPod(l.nodes[i], app, app)
+		}
+	}
+	l.writePods()
+}
+
+// addPod makes a pod and what a test needs of it. Its object is written by writePods.
+func (l *lab) addPod(n *node, name, app string) *pod {
+	l.t.Helper()
+	name = fmt.Sprint(name, "-", n.Index)
+	made, err := l.lab.NewPodNetns(l.t.Context(), n.Node, name)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if _, err := l.network(n).Add(l.t.Context(), made, netlab.RuntimeConf(made)); err != nil {
+		l.t.Fatalf("ADD of %s: %v", name, err)
+	}
+	p := &pod{Pod: made, app: app, node: n, Place: l.lab.Place(made)}
+	if err := p.Do(func() error {
+		link, err := net.InterfaceByName(netlab.PodInterface)
+		if err == nil {
+			p.mac = link.HardwareAddr
+		}
+		return err
+	}); err != nil {
+		l.t.Fatal(err)
+	}
+	endpoints, err := netlab.API(n.Node).Endpoints(l.t.Context())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for _, e := range endpoints {
+		if e.Pod.Name == name {
+			p.host, err = net.ParseMAC(e.HostMAC)
+		}
+	}
+	if err != nil || p.host == nil {
+		l.t.Fatalf("the agent knows no MAC address of %s (%v)", name, err)
+	}
+	p.heard = startCapture(l.t, name, p.Place, netlab.PodInterface)
+	l.captures = append(l.captures, p.heard)
+	p.senders = openSenders(l.t, p.Place, netlab.PodInterface)
+	l.pods[name] = p
+	return p
+}
+
+// deletePod takes a pod away: its network, its namespace, and its object.
+func (l *lab) deletePod(p *pod) {
+	l.t.Helper()
+	if err := l.network(p.node).Delete(l.t.Context(), netlab.RuntimeConf(p.Pod)); err != nil {
+		l.t.Errorf("DEL of %s: %v", p.Name, err)
+	}
+	if err := l.lab.DeletePod(l.t.Context(), p.Pod); err != nil {
+		l.t.Fatal(err)
+	}
+	delete(l.pods, p.Name)
+	l.captures = slices.DeleteFunc(l.captures, func(c *capture) bool { return c == p.heard })
+	l.writePods()
+}
+
+// addPodAt makes pods that nobody knows on a node of few addresses until one has that of a pod that is gone. The families have
+// their turns at different times.
+func (l *lab) addPodAt(gone *pod, family int) *pod {
+	l.t.Helper()
+	const enough = 16 // addresses of the node
+	for i := range enough {
+		p := l.addPod(gone.node, fmt.Sprint("heir-", i), mallory)
+		if p.Addresses[family] == gone.Addresses[family] {
+			return p
+		}
+		l.deletePod(p)
+	}
+	l.t.Fatalf("none of %d pods has the address %s", enough, gone.Addresses[family])
+	return nil
+}
+
+func (l *lab) network(n *node) netlab.Network {
+	l.t.Helper()
+	w, err := netlab.NewNetwork(n.Node, programs(l.t), "1.1.0", netlab.PluginConf(n.Node))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return w
+}
+
+// pod gives the pod of a kind on the node with this index.
+func (l *lab) pod(app string, index int) *pod { return l.pods[fmt.Sprint(app, "-", index)] }
+
+// writePods publishes the pods with their labels.
+func (l *lab) writePods() {
+	l.t.Helper()
+	var text bytes.Buffer
+	for _, p := range l.pods {
+		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: default, labels: {app: %s}}\n"+
+			"spec: {nodeName: %s}\nstatus: {podIPs: [{ip: %s}, {ip: '%s'}]}\n", p.Name, p.app, p.node.Name, p.Addresses[0], p.Addresses[1])
+	}
+	l.write("pods.yaml", text.Bytes())
+}
+
+// secondAddress is one that a node has beside the one that the cluster knows, as keepalived gives one.
+func secondAddress(n *node, family int) netip.Addr {
+	if family == 0 {
+		return netip.AddrFrom4([4]byte{192, 168, 77, byte(100 + n.Index)})
+	}
+	return netip.MustParseAddr(fmt.Sprint("fd77::10", n.Index))
+}
+
+func (l *lab) addSecondAddresses() {
+	l.t.Helper()
+	for _, n := range l.nodes {
+		err := n.Place().Netlink(func(h *netlink.Handle) error {
+			uplink, err := h.LinkByName(topology.Uplink)
+			for family := range fewAddresses {
+				at := secondAddress(n, family)
+				if err == nil {
+					err = h.AddrAdd(uplink, &netlink.Addr{IPNet: topology.IPNet(netip.PrefixFrom(at, at.BitLen())), Flags: unix.IFA_F_NODAD})
+				}
+			}
+			return err
+		})
+		if err != nil {
+			l.t.Fatal(err)
+		}
+	}
+}
+
+// service is how a victim is reached by other addresses than its own.
+type service struct {
+	nodePort uint16
+	// cluster and balancer are its addresses, IPv4 first.
+	cluster, balancer []netip.Addr
+}
+
+// services are those of the victims, by the name of the pod.
+var services = map[string]service{}
+
+func init() {
+	for i, name := range []string{vault + "-1", vault + "-2", open + "-1", open + "-2"} {
+		services[name] = service{
+			nodePort: uint16(31001 + i),
+			cluster:  []netip.Addr{netip.MustParseAddr(fmt.Sprint("10.96.1.", 1+i)), netip.MustParseAddr(fmt.Sprint("fd00:96::1:", 1+i))},
+			balancer: []netip.Addr{netip.MustParseAddr(fmt.Sprint("203.0.113.", 1+i)), netip.MustParseAddr(fmt.Sprint("2001:db8:1::", 1+i))},
+		}
+	}
+}
+
+// tunnelService leads to the nodes' own port of VXLAN, by endpoints that somebody wrote by hand.
+var tunnelService = service{
+	nodePort: 31010,
+	cluster:  []netip.Addr{netip.MustParseAddr("10.96.1.10"), netip.MustParseAddr("fd00:96::1:10")},
+	balancer: []netip.Addr{netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8:1::10")},
+}
+
+// writeServices publishes a Service for each victim, of TCP and UDP.
+func (l *lab) writeServices() {
+	l.t.Helper()
+	var text strings.Builder
+	for name, s := range services {
+		s.write(&text, name, serverPort, serverPort, l.pods[name].Addresses)
+	}
+	var ends []netip.Addr
+	for _, n := range l.nodes {
+		ends = append(ends, n.Addresses[0].Addr(), n.Addresses[1].Addr())
+	}
+	tunnelService.write(&text, "tunnel", vxlanPort, vxlanPort, ends)
+	l.write("services.yaml", []byte(text.String()))
+}
+
+// write adds a Service with its endpoints, of which every second address is of IPv6.
+func (s service) write(text *strings.Builder, name string, port, backendPort int, backends []netip.Addr) {
+	fmt.Fprintf(text, "---\napiVersion: v1\nkind: Service\nmetadata: {name: %[1]s, namespace: default}\n"+
+		"spec: {type: LoadBalancer, clusterIPs: [%[2]s, '%[3]s'], ports: [{name: tcp, port: %[4]d, protocol: TCP, nodePort: %[5]d}, {name: udp, port: %[4]d, protocol: UDP, nodePort: %[5]d}]}\n"+
+		"status: {loadBalancer: {ingress: [{ip: %[6]s}, {ip: '%[7]s'}]}}\n", name, s.cluster[0], s.cluster[1], port, s.nodePort, s.balancer[0], s.balancer[1])
+	for i, family := range []string{"IPv4", "IPv6"} {
+		fmt.Fprintf(text, "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: %[1]s\n"+
+			"metadata: {name: %[2]s-%[3]s, namespace: default, labels: {kubernetes.io/service-name: %[2]s}}\n"+
+			"ports: [{name: tcp, port: %[4]d, protocol: TCP}, {name: udp, port: %[4]d, protocol: UDP}]\nendpoints:\n", family, name, strings.ToLower(family), backendPort)
+		for j := i; j < len(backends); j += 2 {
+			fmt.Fprintf(text, "- {addresses: ['%s'], conditions: {ready: true}}\n", backends[j])
+		}
+	}
+}
+
+// drops are the packets that the datapath of both nodes has counted, by reason.
+func (l *lab) drops() map[string]uint64 {
+	l.t.Helper()
+	counts := map[string]uint64{}
+	for _, n := range l.nodes {
+		all, err := netlab.API(n.Node).Drops(l.t.Context())
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		for _, d := range all {
+			counts[d.Reason] += d.Packets
+		}
+	}
+	return counts
+}
+
+// eventually waits until the condition holds, which gives the reason why it does not yet.
+func eventually(t *testing.T, condition func() error) {
+	t.Helper()
+	begin := time.Now()
+	for {
+		err := condition()
+		if err == nil {
+			return
+		}
+		if time.Since(begin) > patience {
+			t.Fatalf("still after %s: %v", patience, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

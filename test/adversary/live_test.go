@@ -1,0 +1,55 @@
+package adversary
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// liveConn is a TCP connection that both ends hold open.
+type liveConn struct {
+	client, server netip.AddrPort
+	conns          []net.Conn
+}
+
+func (c liveConn) close() {
+	for _, each := range c.conns {
+		_ = each.Close()
+	}
+}
+
+// connect opens a TCP connection from one pod to another, at a port that the kernel chooses.
+func connect(from, to topology.Place, address netip.Addr) (c liveConn, err error) {
+	var l net.Listener
+	if err := to.Do(func() (err error) {
+		l, err = net.Listen("tcp", netip.AddrPortFrom(address, 0).String())
+		return err
+	}); err != nil {
+		return c, err
+	}
+	defer l.Close()
+	var client net.Conn
+	if err := from.Do(func() (err error) {
+		client, err = net.DialTimeout("tcp", l.Addr().String(), 10*time.Second)
+		return err
+	}); err != nil {
+		return c, fmt.Errorf("connect to %s: %w", l.Addr(), err)
+	}
+	c.conns = append(c.conns, client)
+	server, err := l.Accept()
+	if err != nil {
+		c.close()
+		return c, err
+	}
+	c.conns = append(c.conns, server)
+	c.client, c.server = unmapped(client.LocalAddr()), unmapped(client.RemoteAddr())
+	return c, nil
+}
+
+func unmapped(a net.Addr) netip.AddrPort {
+	at := a.(*net.TCPAddr).AddrPort()
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+}

@@ -1,0 +1,73 @@
+package adversary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/test/netlab"
+)
+
+// labPrefix begins the names of all labs of this run.
+var labPrefix = fmt.Sprintf("adv-%d-", os.Getpid())
+
+// buildDir is where this run's binaries are built.
+var buildDir string
+
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+
+func runTests(m *testing.M) (code int) {
+	var err error
+	if buildDir, err = os.MkdirTemp("", "beeline-adversary-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(buildDir)
+	code = m.Run()
+	if os.Geteuid() != 0 {
+		return code // no test has made anything
+	}
+	left, err := removeLeftLabs()
+	if err != nil || len(left) > 0 {
+		fmt.Fprintf(os.Stderr, "labs left by tests: %v %v\n", left, err)
+		return 1
+	}
+	return code
+}
+
+func removeLeftLabs() (left []string, err error) {
+	labs, err := topology.List()
+	for _, l := range labs {
+		if strings.HasPrefix(l.Name, labPrefix) {
+			left = append(left, l.Name)
+			err = errors.Join(err, topology.Down(context.Background(), l.Name))
+		}
+	}
+	return left, err
+}
+
+var build = sync.OnceValues(func() (netlab.Programs, error) { return netlab.Build(buildDir, "adversary") })
+
+// programs is the build under test: that of $BEELINE_BIN, or one made once for this run.
+func programs(t *testing.T) netlab.Programs {
+	t.Helper()
+	testenv.Root(t)
+	if path := os.Getenv("BEELINE_BIN"); path != "" {
+		return netlab.Programs{Beeline: path}
+	}
+	if _, err := exec.LookPath("go"); err != nil {
+		testenv.Missing(t, "no Go to build the programs with; BEELINE_BIN may name the program beeline")
+	}
+	p, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}

@@ -1,0 +1,65 @@
+package adversary
+
+import (
+	"bytes"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/test/adversary/frame"
+)
+
+// id is the identification of a scene's fragments.
+func (s *scene) id() uint16 { return uint16(s.tokens) }
+
+// long is a SYN with so much data before and behind the token that every piece from byte 24 on has a token.
+func (s *scene) long(flags uint8) []byte {
+	data := bytes.Repeat(s.token, 8)
+	return frame.TCP(s.fromPort(), s.serverPort(), frame.Segment{Flags: flags, Sequence: 1, Ack: 1}, append(make([]byte, 4), data...))
+}
+
+// pieces are frames with these parts of a packet's payload, each from a byte to another.
+func (s *scene) pieces(protocol uint8, data []byte, parts ...[2]int) (frames [][]byte) {
+	for _, part := range parts {
+		frames = append(frames, s.frame(s.ip(protocol, nil).Piece(data, part[0], min(part[1], len(data)), s.id())))
+	}
+	return frames
+}
+
+const end = 1 << 16 // of a part: all that is left
+
+var fragments = []attack{
+	{name: "last fragment alone", kind: guarded, frames: func(s *scene) [][]byte { return s.pieces(tcp, s.long(frame.SYN), [2]int{48, end}) }},
+	{name: "tiny first fragment", kind: guarded, frames: func(s *scene) [][]byte {
+		return s.pieces(tcp, s.long(frame.SYN), [2]int{0, 8}, [2]int{8, end})
+	}},
+	{name: "tiny first fragment of an answer", kind: guarded, frames: func(s *scene) [][]byte {
+		return s.pieces(tcp, s.long(frame.SYN|frame.ACK), [2]int{0, 8}, [2]int{8, 24}, [2]int{24, end})
+	}},
+	{name: "fragments of another protocol behind one that is allowed", kind: guarded, only: 4, frames: func(s *scene) [][]byte {
+		allowed := frame.UDP(s.fromPort(), netip.AddrPortFrom(s.to(), markerPort), make([]byte, 64))
+		return slices.Concat(s.pieces(unix.IPPROTO_UDP, allowed, [2]int{0, 24}), s.pieces(tcp, s.long(frame.SYN), [2]int{24, end}))
+	}},
+	{name: "a first fragment again, to another port", kind: guarded, frames: func(s *scene) [][]byte {
+		allowed := frame.UDP(s.fromPort(), netip.AddrPortFrom(s.to(), markerPort), make([]byte, 64))
+		other := frame.UDP(s.fromPort(), s.serverPort(), bytes.Repeat(s.token, 8))
+		return slices.Concat(s.pieces(unix.IPPROTO_UDP, allowed, [2]int{0, 24}), s.pieces(unix.IPPROTO_UDP, other, [2]int{0, 24}))
+	}},
+	{name: "a fragment beyond the end of all packets", kind: guarded, only: 4, frames: one(func(s *scene) []byte {
+		ip := s.ip(tcp, bytes.Repeat(s.token, 8))
+		ip.ID, ip.Offset = s.id(), 65528
+		return s.frame(ip)
+	})},
+	{name: "a fragment that is the whole packet", kind: guarded, only: 6, reasons: byPolicy, frames: one(func(s *scene) []byte {
+		return s.pieces(tcp, s.long(frame.SYN), [2]int{0, end})[0]
+	})},
+	{name: "a fragment within a fragment", kind: guarded, only: 6, frames: func(s *scene) [][]byte {
+		inner := append(frame.FragmentHeader(tcp, 0, false, 7), s.long(frame.SYN)...)
+		return s.pieces(unix.IPPROTO_FRAGMENT, inner, [2]int{0, 48}, [2]int{48, end})
+	}},
+	{name: "a first fragment of extension headers only", kind: guarded, only: 6, frames: func(s *scene) [][]byte {
+		inner := append(frame.Extension(tcp, make([]byte, 14)), s.long(frame.SYN)...)
+		return s.pieces(frame.DestinationOptions, inner, [2]int{0, 16}, [2]int{16, end})
+	}},
+}

@@ -1,0 +1,121 @@
+package adversary
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/beeline-cni/beeline/test/adversary/frame"
+)
+
+// scenarios are attacks that are no list of frames. They leave the lab as they found it.
+var scenarios = []struct {
+	name string
+	run  func(*testing.T, *lab)
+}{
+	{"a policy changes under traffic", policyChanges},
+	{"an address gets another owner", addressReused},
+}
+
+// exchange is traffic of one pod with another that policies allow at first.
+type exchange struct {
+	*scene
+}
+
+// frames are of the connection, of another one in its middle, of a datagram's flow, and a new connection.
+func (e exchange) frames() [][]byte {
+	return [][]byte{
+		e.tcp(e.live.client.Port(), e.live.server.Port(), frame.PSH|frame.ACK),
+		e.tcp(e.live.client.Port(), e.live.server.Port(), frame.SYN),
+		e.udp(),
+		e.tcp(e.port, serverPort, frame.SYN),
+		e.icmp(pick[uint8](e.scene, 8, 128), 0, uint32(e.port), e.token),
+	}
+}
+
+// exchanges begins one at each vault over both families, and waits until all of its frames arrive.
+func (l *lab) exchanges(t *testing.T, from *pod) (all []exchange) {
+	t.Helper()
+	for index := range l.nodes {
+		for family := range fewAddresses {
+			e := exchange{l.scene(from, l.pod(vault, index+1), family)}
+			eventually(t, func() (err error) { // the node of the victim has to learn of the pod first
+				e.live, err = connect(from.Place, e.victim.Place, e.to())
+				return err
+			})
+			t.Cleanup(e.live.close)
+			if err := e.want(true); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// want sends each of the frames with a token of its own and says which arrives although it should not, or the other way round.
+func (e exchange) want(arrives bool) error {
+	port := e.port
+	for i := range e.frames() {
+		e.renew()
+		e.port = port // the same flows as before
+		if err := send(func() error { return e.attacker.each(e.frames()[i : i+1]) }); err != nil {
+			return err
+		}
+		if err := e.mark(); err != nil {
+			return err
+		}
+		if f := e.victim.heard.find(has(e.token)); (f != nil) != arrives {
+			return fmt.Errorf("frame %d from %s at %s, IPv%d: arrives %t, want %t", i, e.attacker.Name, e.victim.Name, 4+2*e.family, !arrives, arrives)
+		}
+	}
+	return nil
+}
+
+// wantNone waits until new connections are refused, and from then on nothing of the old flows may arrive either.
+func wantNone(t *testing.T, all []exchange) {
+	t.Helper()
+	for _, e := range all {
+		fresh := attack{frames: one(func(s *scene) []byte { return s.tcp(s.port, serverPort, frame.SYN) })}
+		eventually(t, func() error {
+			s := e.scene.lab.scene(e.attacker, e.victim, e.family)
+			return s.strike(fresh, fresh.frames(s))
+		})
+		if err := e.want(false); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// policyChanges has a policy forbid what it allowed: flows of every kind that are there stop with the first new connection that is refused.
+func policyChanges(t *testing.T, l *lab) {
+	all := l.exchanges(t, l.pod(friend, 1))
+	l.pod(friend, 1).app = mallory
+	l.writePods()
+	defer func() {
+		l.pod(friend, 1).app = friend
+		l.writePods()
+		l.waitPolicies()
+	}()
+	wantNone(t, all)
+}
+
+// addressReused gives the addresses of a pod that was admitted to one that is not, with the flows of the first one still there.
+func addressReused(t *testing.T, l *lab) {
+	guest := l.addPod(l.nodes[0], "guest", friend)
+	l.writePods()
+	all := l.exchanges(t, guest)
+	l.deletePod(guest)
+	for family := range fewAddresses {
+		heir := l.addPodAt(guest, family)
+		l.writePods()
+		var of []exchange
+		for _, e := range all {
+			if e.family == family {
+				e.attacker = heir
+				of = append(of, e)
+			}
+		}
+		wantNone(t, of)
+		l.deletePod(heir)
+	}
+}

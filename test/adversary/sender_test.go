@@ -1,0 +1,81 @@
+package adversary
+
+import (
+	"fmt"
+	"net"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// sender writes whole frames to a device.
+type sender interface {
+	send(frame []byte) error
+}
+
+// packetSocket is AF_PACKET; behind a header of virtio (PACKET_VNET_HDR) if that is asked for.
+type packetSocket struct {
+	fd, index int
+}
+
+func (s packetSocket) send(frame []byte) error {
+	return unix.Sendto(s.fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: s.index})
+}
+
+// openPacket opens an AF_PACKET socket with one option set. It ends with the test.
+func openPacket(t *testing.T, place topology.Place, device string, option int) packetSocket {
+	t.Helper()
+	var s packetSocket
+	err := place.Do(func() (err error) {
+		link, err := net.InterfaceByName(device)
+		if err != nil {
+			return err
+		}
+		s.index = link.Index
+		if s.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+			return err
+		}
+		if option == 0 {
+			return nil
+		}
+		return unix.SetsockoptInt(s.fd, unix.SOL_PACKET, option, 1)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(s.fd) })
+	return s
+}
+
+// senders are the ways out of a pod: through the queueing discipline, past it, and from AF_XDP.
+type senders struct {
+	named map[string]sender
+	order []string
+	// offload takes a header of virtio before each frame, as a virtual machine's network card does.
+	offload sender
+}
+
+func openSenders(t *testing.T, place topology.Place, device string) senders {
+	t.Helper()
+	s := senders{named: map[string]sender{
+		"AF_PACKET":    openPacket(t, place, device, 0),
+		"QDISC_BYPASS": openPacket(t, place, device, unix.PACKET_QDISC_BYPASS),
+		"AF_XDP":       openXDP(t, place, device),
+	}, order: []string{"AF_PACKET", "QDISC_BYPASS", "AF_XDP"}}
+	s.offload = openPacket(t, place, device, unix.PACKET_VNET_HDR)
+	return s
+}
+
+// each sends the frames by every way, in their order.
+func (s senders) each(frames [][]byte) error {
+	for _, name := range s.order {
+		for i, f := range frames {
+			if err := s.named[name].send(f); err != nil {
+				return fmt.Errorf("send frame %d by %s: %w", i, name, err)
+			}
+		}
+	}
+	return nil
+}
