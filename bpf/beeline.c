@@ -13,6 +13,7 @@
 #include "connect.h"
 #include "datagram.h"
 #include "settle.h"
+#include "forget.h"
 #include "tell_drops.h"
 
 /* GPL-only helpers need a licence the kernel knows; it means GPL-2.0-only OR BSD-2-Clause. */

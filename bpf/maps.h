@@ -325,15 +325,43 @@ struct {
 } rulings SEC(".maps");
 
 /*
- * Sessions of pods that policies select, and those that flows tell of, once they are no longer young. One that is pushed out is judged anew
- * by its next packet. Written by the datapath, the least used go first; the agent deletes what has timed out.
+ * Sessions of pods that policies select, and those that flows tell of, once they are no longer young. Each has a slot of the pod that it is charged
+ * to, and goes when that is given to another one of the same pod; it is judged anew by its next packet then. Written by the datapath; the agent
+ * deletes what has timed out.
  */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 65536);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 262144);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct tuple);
 	__type(value, struct session);
 } sessions SEC(".maps");
+
+/* The key of the session that has a slot. That may be gone, or have another slot by now. Written by the datapath; the agent deletes what is beyond a pod's share. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 262144);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct session_slot);
+	__type(value, struct tuple);
+} session_slots SEC(".maps");
+
+/* Pods of this node that sessions are charged to, by address. Written by the datapath; the agent deletes those of pods that are gone. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct address);
+	__type(value, struct session_share);
+} session_shares SEC(".maps");
+
+/* How many slots each of them has: the size of `sessions`, divided. 0: the agent has not said it yet. Written by the agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} session_share_size SEC(".maps");
 
 /* Where sessions begin, by the hash of their keys. Written by the datapath; the agent has them moved to `sessions` now and then. */
 struct {
@@ -344,7 +372,7 @@ struct {
 } young_sessions SEC(".maps");
 
 /* What is asked about one packet, as for `translations`: struct inquiry of lib/inquiry.h. Written by the datapath. */
-#define INQUIRY_SIZE 320
+#define INQUIRY_SIZE 328
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

@@ -434,6 +434,8 @@ const volatile struct abi {
 	enum policed_flag policed_flag;
 	enum identity identity;
 	enum session_flag session_flag;
+	enum session_ring session_ring;
+	struct forgotten forgotten;
 	enum flow_kind flow_kind;
 	enum flow_mode flow_mode;
 	enum flow_loss flow_loss;

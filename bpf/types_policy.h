@@ -65,8 +65,42 @@ struct session {
 	__u32 flags;	       /* enum session_flag */
 	/* Identities of who opened it and of the other end, when it began; 0 where flows do not tell of it. */
 	__u32 source, destination;
+	__u32 slot; /* in `session_slots`, of the pod that it is charged to; SESSION_NO_SLOT while it is young */
+	__u32 padding;
 };
-_Static_assert(sizeof(struct session) == 72, "session has no hidden padding");
+_Static_assert(sizeof(struct session) == 80, "session has no hidden padding");
+
+#define SESSION_NO_SLOT 0xffffffffU
+
+/*
+ * The rings of slots that a pod has: sessions that it opened itself and those that others opened to it, and of each those that only began, which
+ * anybody can make as many of as packets, and those that last (SESSION_LASTING). A full ring evicts its own sessions only.
+ */
+enum session_ring {
+	SESSION_RING_LASTING = 1 << 0,
+	SESSION_RING_INBOUND = 1 << 1,
+	SESSION_RING_MAX = 4,
+};
+
+/* Where struct session_slot has the ring, above the index in it. */
+#define SESSION_RING_SHIFT 24
+
+/* Key of `session_slots`. */
+struct session_slot {
+	struct address pod;
+	__u32 slot; /* enum session_ring << SESSION_RING_SHIFT | index */
+};
+_Static_assert(sizeof(struct session_slot) == 20, "session_slot is a map key");
+
+/* Value of `session_shares`: how many sessions each ring of a pod has been given. The next one gets this slot, modulo the ring's size. */
+struct session_share {
+	__u32 next[SESSION_RING_MAX];
+};
+
+/* Parameter of forget_pod. */
+struct forgotten {
+	struct address pod;
+};
 
 /* Value of `rulings`: what a set of rules has allowed, as long as generation[GENERATION_POLICY] is what it was then. */
 struct ruling {
@@ -86,7 +120,7 @@ struct young_session {
 	__u32 waiting; /* up to when `sessions` may have one of this place that waits for its first answer, as young_clock counts */
 	struct session session;
 };
-_Static_assert(sizeof(struct young_session) == 120, "young_session has no hidden padding");
+_Static_assert(sizeof(struct young_session) == 128, "young_session has no hidden padding");
 
 #define YOUNG_SESSIONS_MAX 1024
 
@@ -102,6 +136,8 @@ enum session_flag {
 	SESSION_REVOKED = 1 << 8,    /* it is no longer allowed, which has been told */
 	SESSION_GUESSED = 1 << 9,    /* TCP: its beginning was not seen, and who opened it may be the other one */
 	SESSION_TOLD = 1 << 10,	     /* flows have told of it, or could not */
+	SESSION_LASTING = 1 << 11,   /* who opened it went on after the first answer */
+	SESSION_INBOUND = 1 << 12,   /* it is charged to the end that did not open it: who did is no pod here */
 };
 
 /* What a flow event tells. */

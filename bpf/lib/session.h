@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include "endpoint.h"
 #include "session_ask.h"
 
 /* Tells those who watch (--flows) what a packet has changed: `what` as for flow_session. */
@@ -33,11 +34,25 @@ static __always_inline void session_identify(const struct inquiry *q, struct ses
 	s->destination = policy_identity(turned ? &q->key.source : &q->key.destination, POLICY_BY_ALL);
 }
 
+/* Whether the end that has opened a session is no pod here. A pod's own device has shown that its packets are the pod's; the wire brings none of a pod here. */
+static __always_inline bool session_is_inbound(const struct inquiry *q, bool answer)
+{
+	const struct tuple *t = &q->transport.tuple;
+
+	if (q->program == PROGRAM_FROM_POD && !answer)
+		return false;
+	if (q->program != PROGRAM_FROM_POD && q->program != PROGRAM_TO_POD && !answer)
+		return true;
+	return !endpoint_of(answer ? &t->destination : &t->source);
+}
+
 /* The flags of a session that its first packet here makes. */
 static __always_inline __u32 session_first_flags(const struct inquiry *q, bool answer)
 {
 	__u32 flags = session_parts(q->policed, answer);
 
+	if (session_is_inbound(q, answer))
+		flags |= SESSION_INBOUND;
 	if (session_is_guessed(&q->transport))
 		flags |= SESSION_GUESSED;
 	if ((bool)q->turned != answer)
@@ -56,7 +71,7 @@ static __noinline void session_keep(struct __sk_buff *skb, struct inquiry *q, bo
 		return;
 	q->session.flags |= SESSION_TOLD;
 	session_tell(skb, q, &q->session, flow_beginning(q->session.flags) | FLOW_FIRST);
-	bpf_map_update_elem(&sessions, &q->key, &q->session, BPF_ANY);
+	session_store(&q->key, &q->session);
 }
 
 /*
@@ -76,6 +91,7 @@ static __always_inline int session_begin(struct __sk_buff *skb, struct inquiry *
 	if (!(q->policed & POLICED_ELSEWHERE))
 		session_count(s, answer, 1, skb->len);
 	s->revision = q->revision;
+	s->slot = SESSION_NO_SLOT;
 	s->flags = session_first_flags(q, answer);
 	session_identify(q, s);
 	session_keep(skb, q, settled);
@@ -134,11 +150,13 @@ static __always_inline void session_close(struct __sk_buff *skb, struct inquiry 
 		session_tell(skb, q, s, FLOW_CLOSED | (flags & SESSION_TOLD ? 0 : FLOW_FIRST));
 }
 
-/* What a packet that is allowed changes of its session. */
-static __always_inline __u32 session_news(const struct transport *t, bool answer)
+/* What a packet that is allowed changes of its session, which has the flags `before`. */
+static __always_inline __u32 session_news(const struct transport *t, bool answer, __u32 before)
 {
 	__u32 flags = answer ? SESSION_ANSWERED : 0;
 
+	if (!answer && before & SESSION_ANSWERED && !(t->flags & TCP_SYN))
+		flags |= SESSION_LASTING;
 	if (t->flags & TCP_FIN)
 		flags |= answer ? SESSION_ANSWER_FIN : SESSION_FIN;
 	if (t->flags & TCP_RST)
@@ -150,7 +168,7 @@ static __always_inline __u32 session_news(const struct transport *t, bool answer
 static __always_inline void session_note(struct __sk_buff *skb, struct inquiry *q, struct session *s, bool answer,
 					 __u64 now)
 {
-	__u32 news = session_news(&q->transport, answer) & ~s->flags, old;
+	__u32 news = session_news(&q->transport, answer, s->flags) & ~s->flags, old;
 
 	if (!(q->policed & POLICED_ELSEWHERE))
 		session_count(s, answer, 1, skb->len);
@@ -163,6 +181,8 @@ static __always_inline void session_note(struct __sk_buff *skb, struct inquiry *
 		session_tell(skb, q, s, FLOW_ANSWERED);
 	if (session_is_over(old | news))
 		session_close(skb, q, s);
+	else if (news & ~old & SESSION_LASTING && s->slot != SESSION_NO_SLOT)
+		session_promote(&q->key, s);
 }
 
 /*

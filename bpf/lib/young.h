@@ -15,6 +15,7 @@
 #include "flow.h"
 #include "hash.h"
 #include "session_key.h"
+#include "session_share.h"
 
 /* Where a tuple has its protocol, with the padding: a word that is written at once. 0: there is no session. */
 static __always_inline __u32 *young_protocol(struct young_session *y)
@@ -81,7 +82,7 @@ static __always_inline void young_move(struct young_session *y)
 {
 	if (!(y->session.flags & SESSION_ANSWERED))
 		y->waiting = young_clock(y->session.seen) + TIMEOUT_OPENING;
-	bpf_map_update_elem(&sessions, &y->key, &y->session, BPF_ANY);
+	session_store(&y->key, &y->session);
 }
 
 /*

@@ -40,7 +40,7 @@ type PolicySizes struct {
 
 // PolicyDefaults are in force where nothing else is said.
 func PolicyDefaults() PolicyConfig {
-	return PolicyConfig{Policy: PolicyAuto, PolicySizes: PolicySizes{Identities: 262144, Policies: 262144, Sessions: 65536}}
+	return PolicyConfig{Policy: PolicyAuto, PolicySizes: PolicySizes{Identities: 262144, Policies: 262144, Sessions: 262144}}
 }
 
 func (c PolicyConfig) validate() error {

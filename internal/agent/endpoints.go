@@ -138,6 +138,9 @@ func (a *Agent) connect(e api.Endpoint) (closed uint64, err error) {
 		return 0, err
 	}
 	for _, addr := range e.Addresses {
+		if err := a.datapath.Sessions.Forget(addr); err != nil { // those of who had it before, whom an agent may have forgotten that was killed
+			return 0, err
+		}
 		if err := a.datapath.Endpoints.Set(addr, endpointEntry(e)); err != nil {
 			return 0, err
 		}
@@ -215,6 +218,9 @@ func (a *Agent) forget(e api.Endpoint) error {
 	var errs []error
 	for _, addr := range e.Addresses {
 		errs = append(errs, a.datapath.Endpoints.Delete(addr), device.DelRoute(device.Route{Prefix: hostPrefix(addr), Device: e.HostIfIndex}))
+	}
+	for _, addr := range e.Addresses { // behind that, nothing more is judged by them
+		errs = append(errs, a.datapath.Sessions.Forget(addr))
 	}
 	errs = append(errs, a.datapath.Detach(e.HostDevice), a.store.remove(e.HostDevice))
 	if err := errors.Join(errs...); err != nil {

@@ -19,7 +19,8 @@ var pinnedMaps = []string{
 	bpfMapEndpoints, bpfMapRoutes, bpfMapRouteLengths, bpfMapGeneration, bpfMapDrops, bpfMapLease, bpfMapTunnelSources,
 	bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts,
 	bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods, bpfMapUplinks, bpfMapFragments, bpfMapPeers, bpfMapStreams, bpfMapDatagrams,
-	bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicies, bpfMapPolicyPorts, bpfMapSessions, bpfMapYoungSessions,
+	bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicies, bpfMapPolicyPorts, bpfMapSessions, bpfMapSessionSlots, bpfMapSessionShares, bpfMapSessionShareSize,
+	bpfMapYoungSessions,
 	bpfMapFlows, bpfMapFlowLosses, bpfMapFlowDrops,
 }
 
@@ -31,6 +32,7 @@ var adoptedTogether = [][]string{
 		bpfMapPeers, bpfMapDatagrams, // sockets remember sets by their number
 	},
 	{bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods},
+	{bpfMapSessions, bpfMapSessionSlots, bpfMapSessionShares},
 	{bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicies, bpfMapPolicyPorts},
 }
 

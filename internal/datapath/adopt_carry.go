@@ -27,12 +27,13 @@ var carriers = map[string]func(from, to *ebpf.Map) (lost int, err error){
 	bpfMapPolicies:       carry[bpfPolicyKey, uint32],
 	bpfMapPolicyPorts:    carry[bpfPolicyPortKey, uint32],
 	bpfMapSessions:       carry[bpfTuple, bpfSession],
+	bpfMapSessionSlots:   carry[bpfSessionSlot, bpfTuple],
 }
 
 // carriedTwice are the maps that the old programs write until the new ones have taken their place: what has come since the first
 // time is carried over then.
 var carriedTwice = []string{
-	bpfMapAffinities, bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods, bpfMapServiceCounts, bpfMapSessions,
+	bpfMapAffinities, bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods, bpfMapServiceCounts, bpfMapSessions, bpfMapSessionSlots,
 }
 
 // carryOver carries the entries of maps that are replaced over to the new ones. Entries that are there already are newer.

@@ -255,6 +255,11 @@ const (
 	bpfFlowModeFLOWS_ALL    bpfFlowMode = 3
 )
 
+type bpfForgotten struct {
+	_   structs.HostLayout
+	Pod bpfAddress
+}
+
 type bpfFragmentKey struct {
 	_           structs.HostLayout
 	Source      bpfAddress
@@ -440,6 +445,8 @@ type bpfSession struct {
 	Flags       uint32
 	Source      uint32
 	Destination uint32
+	Slot        uint32
+	Padding     uint32
 }
 
 type bpfSessionFlag uint32
@@ -456,7 +463,28 @@ const (
 	bpfSessionFlagSESSION_REVOKED    bpfSessionFlag = 256
 	bpfSessionFlagSESSION_GUESSED    bpfSessionFlag = 512
 	bpfSessionFlagSESSION_TOLD       bpfSessionFlag = 1024
+	bpfSessionFlagSESSION_LASTING    bpfSessionFlag = 2048
+	bpfSessionFlagSESSION_INBOUND    bpfSessionFlag = 4096
 )
+
+type bpfSessionRing uint32
+
+const (
+	bpfSessionRingSESSION_RING_LASTING bpfSessionRing = 1
+	bpfSessionRingSESSION_RING_INBOUND bpfSessionRing = 2
+	bpfSessionRingSESSION_RING_MAX     bpfSessionRing = 4
+)
+
+type bpfSessionShare struct {
+	_    structs.HostLayout
+	Next [4]uint32
+}
+
+type bpfSessionSlot struct {
+	_    structs.HostLayout
+	Pod  bpfAddress
+	Slot uint32
+}
 
 type bpfSourceKey struct {
 	_         structs.HostLayout
@@ -563,6 +591,9 @@ const (
 	bpfMapServiceCounts       = "service_counts"
 	bpfMapServiceSources      = "service_sources"
 	bpfMapServices            = "services"
+	bpfMapSessionShareSize    = "session_share_size"
+	bpfMapSessionShares       = "session_shares"
+	bpfMapSessionSlots        = "session_slots"
 	bpfMapSessions            = "sessions"
 	bpfMapStreams             = "streams"
 	bpfMapTranslatedPods      = "translated_pods"
@@ -573,6 +604,7 @@ const (
 	bpfMapYoungSessions       = "young_sessions"
 	bpfProgConnect4           = "connect4"
 	bpfProgConnect6           = "connect6"
+	bpfProgForgetPod          = "forget_pod"
 	bpfProgFromPod            = "from_pod"
 	bpfProgFromTunnel         = "from_tunnel"
 	bpfProgFromWire           = "from_wire"
@@ -650,6 +682,7 @@ type bpfSpecs struct {
 type bpfProgramSpecs struct {
 	Connect4       *ebpf.ProgramSpec `ebpf:"connect4"`
 	Connect6       *ebpf.ProgramSpec `ebpf:"connect6"`
+	ForgetPod      *ebpf.ProgramSpec `ebpf:"forget_pod"`
 	FromPod        *ebpf.ProgramSpec `ebpf:"from_pod"`
 	FromTunnel     *ebpf.ProgramSpec `ebpf:"from_tunnel"`
 	FromWire       *ebpf.ProgramSpec `ebpf:"from_wire"`
@@ -673,46 +706,49 @@ type bpfProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfMapSpecs struct {
-	Affinities     *ebpf.MapSpec `ebpf:"affinities"`
-	Backends       *ebpf.MapSpec `ebpf:"backends"`
-	Blocks         *ebpf.MapSpec `ebpf:"blocks"`
-	Connections    *ebpf.MapSpec `ebpf:"connections"`
-	Datagrams      *ebpf.MapSpec `ebpf:"datagrams"`
-	Decisions      *ebpf.MapSpec `ebpf:"decisions"`
-	Drops          *ebpf.MapSpec `ebpf:"drops"`
-	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
-	FlowAllowance  *ebpf.MapSpec `ebpf:"flow_allowance"`
-	FlowDrops      *ebpf.MapSpec `ebpf:"flow_drops"`
-	FlowLosses     *ebpf.MapSpec `ebpf:"flow_losses"`
-	Flows          *ebpf.MapSpec `ebpf:"flows"`
-	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
-	Generation     *ebpf.MapSpec `ebpf:"generation"`
-	Identified     *ebpf.MapSpec `ebpf:"identified"`
-	Identities     *ebpf.MapSpec `ebpf:"identities"`
-	Inquiries      *ebpf.MapSpec `ebpf:"inquiries"`
-	Lease          *ebpf.MapSpec `ebpf:"lease"`
-	Maglev         *ebpf.MapSpec `ebpf:"maglev"`
-	Openings       *ebpf.MapSpec `ebpf:"openings"`
-	Peers          *ebpf.MapSpec `ebpf:"peers"`
-	PermitKeys     *ebpf.MapSpec `ebpf:"permit_keys"`
-	PolicedPods    *ebpf.MapSpec `ebpf:"policed_pods"`
-	Policies       *ebpf.MapSpec `ebpf:"policies"`
-	PolicyPorts    *ebpf.MapSpec `ebpf:"policy_ports"`
-	Refusals       *ebpf.MapSpec `ebpf:"refusals"`
-	RouteLengths   *ebpf.MapSpec `ebpf:"route_lengths"`
-	Routes         *ebpf.MapSpec `ebpf:"routes"`
-	Rulings        *ebpf.MapSpec `ebpf:"rulings"`
-	ServiceCounts  *ebpf.MapSpec `ebpf:"service_counts"`
-	ServiceSources *ebpf.MapSpec `ebpf:"service_sources"`
-	Services       *ebpf.MapSpec `ebpf:"services"`
-	Sessions       *ebpf.MapSpec `ebpf:"sessions"`
-	Streams        *ebpf.MapSpec `ebpf:"streams"`
-	TranslatedPods *ebpf.MapSpec `ebpf:"translated_pods"`
-	Translations   *ebpf.MapSpec `ebpf:"translations"`
-	TunnelSources  *ebpf.MapSpec `ebpf:"tunnel_sources"`
-	Uplinks        *ebpf.MapSpec `ebpf:"uplinks"`
-	XdpUplinks     *ebpf.MapSpec `ebpf:"xdp_uplinks"`
-	YoungSessions  *ebpf.MapSpec `ebpf:"young_sessions"`
+	Affinities       *ebpf.MapSpec `ebpf:"affinities"`
+	Backends         *ebpf.MapSpec `ebpf:"backends"`
+	Blocks           *ebpf.MapSpec `ebpf:"blocks"`
+	Connections      *ebpf.MapSpec `ebpf:"connections"`
+	Datagrams        *ebpf.MapSpec `ebpf:"datagrams"`
+	Decisions        *ebpf.MapSpec `ebpf:"decisions"`
+	Drops            *ebpf.MapSpec `ebpf:"drops"`
+	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
+	FlowAllowance    *ebpf.MapSpec `ebpf:"flow_allowance"`
+	FlowDrops        *ebpf.MapSpec `ebpf:"flow_drops"`
+	FlowLosses       *ebpf.MapSpec `ebpf:"flow_losses"`
+	Flows            *ebpf.MapSpec `ebpf:"flows"`
+	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
+	Generation       *ebpf.MapSpec `ebpf:"generation"`
+	Identified       *ebpf.MapSpec `ebpf:"identified"`
+	Identities       *ebpf.MapSpec `ebpf:"identities"`
+	Inquiries        *ebpf.MapSpec `ebpf:"inquiries"`
+	Lease            *ebpf.MapSpec `ebpf:"lease"`
+	Maglev           *ebpf.MapSpec `ebpf:"maglev"`
+	Openings         *ebpf.MapSpec `ebpf:"openings"`
+	Peers            *ebpf.MapSpec `ebpf:"peers"`
+	PermitKeys       *ebpf.MapSpec `ebpf:"permit_keys"`
+	PolicedPods      *ebpf.MapSpec `ebpf:"policed_pods"`
+	Policies         *ebpf.MapSpec `ebpf:"policies"`
+	PolicyPorts      *ebpf.MapSpec `ebpf:"policy_ports"`
+	Refusals         *ebpf.MapSpec `ebpf:"refusals"`
+	RouteLengths     *ebpf.MapSpec `ebpf:"route_lengths"`
+	Routes           *ebpf.MapSpec `ebpf:"routes"`
+	Rulings          *ebpf.MapSpec `ebpf:"rulings"`
+	ServiceCounts    *ebpf.MapSpec `ebpf:"service_counts"`
+	ServiceSources   *ebpf.MapSpec `ebpf:"service_sources"`
+	Services         *ebpf.MapSpec `ebpf:"services"`
+	SessionShareSize *ebpf.MapSpec `ebpf:"session_share_size"`
+	SessionShares    *ebpf.MapSpec `ebpf:"session_shares"`
+	SessionSlots     *ebpf.MapSpec `ebpf:"session_slots"`
+	Sessions         *ebpf.MapSpec `ebpf:"sessions"`
+	Streams          *ebpf.MapSpec `ebpf:"streams"`
+	TranslatedPods   *ebpf.MapSpec `ebpf:"translated_pods"`
+	Translations     *ebpf.MapSpec `ebpf:"translations"`
+	TunnelSources    *ebpf.MapSpec `ebpf:"tunnel_sources"`
+	Uplinks          *ebpf.MapSpec `ebpf:"uplinks"`
+	XdpUplinks       *ebpf.MapSpec `ebpf:"xdp_uplinks"`
+	YoungSessions    *ebpf.MapSpec `ebpf:"young_sessions"`
 }
 
 // bpfVariableSpecs contains global variables before they are loaded into the kernel.
@@ -755,46 +791,49 @@ func (o *bpfObjects) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfMaps struct {
-	Affinities     *ebpf.Map `ebpf:"affinities"`
-	Backends       *ebpf.Map `ebpf:"backends"`
-	Blocks         *ebpf.Map `ebpf:"blocks"`
-	Connections    *ebpf.Map `ebpf:"connections"`
-	Datagrams      *ebpf.Map `ebpf:"datagrams"`
-	Decisions      *ebpf.Map `ebpf:"decisions"`
-	Drops          *ebpf.Map `ebpf:"drops"`
-	Endpoints      *ebpf.Map `ebpf:"endpoints"`
-	FlowAllowance  *ebpf.Map `ebpf:"flow_allowance"`
-	FlowDrops      *ebpf.Map `ebpf:"flow_drops"`
-	FlowLosses     *ebpf.Map `ebpf:"flow_losses"`
-	Flows          *ebpf.Map `ebpf:"flows"`
-	Fragments      *ebpf.Map `ebpf:"fragments"`
-	Generation     *ebpf.Map `ebpf:"generation"`
-	Identified     *ebpf.Map `ebpf:"identified"`
-	Identities     *ebpf.Map `ebpf:"identities"`
-	Inquiries      *ebpf.Map `ebpf:"inquiries"`
-	Lease          *ebpf.Map `ebpf:"lease"`
-	Maglev         *ebpf.Map `ebpf:"maglev"`
-	Openings       *ebpf.Map `ebpf:"openings"`
-	Peers          *ebpf.Map `ebpf:"peers"`
-	PermitKeys     *ebpf.Map `ebpf:"permit_keys"`
-	PolicedPods    *ebpf.Map `ebpf:"policed_pods"`
-	Policies       *ebpf.Map `ebpf:"policies"`
-	PolicyPorts    *ebpf.Map `ebpf:"policy_ports"`
-	Refusals       *ebpf.Map `ebpf:"refusals"`
-	RouteLengths   *ebpf.Map `ebpf:"route_lengths"`
-	Routes         *ebpf.Map `ebpf:"routes"`
-	Rulings        *ebpf.Map `ebpf:"rulings"`
-	ServiceCounts  *ebpf.Map `ebpf:"service_counts"`
-	ServiceSources *ebpf.Map `ebpf:"service_sources"`
-	Services       *ebpf.Map `ebpf:"services"`
-	Sessions       *ebpf.Map `ebpf:"sessions"`
-	Streams        *ebpf.Map `ebpf:"streams"`
-	TranslatedPods *ebpf.Map `ebpf:"translated_pods"`
-	Translations   *ebpf.Map `ebpf:"translations"`
-	TunnelSources  *ebpf.Map `ebpf:"tunnel_sources"`
-	Uplinks        *ebpf.Map `ebpf:"uplinks"`
-	XdpUplinks     *ebpf.Map `ebpf:"xdp_uplinks"`
-	YoungSessions  *ebpf.Map `ebpf:"young_sessions"`
+	Affinities       *ebpf.Map `ebpf:"affinities"`
+	Backends         *ebpf.Map `ebpf:"backends"`
+	Blocks           *ebpf.Map `ebpf:"blocks"`
+	Connections      *ebpf.Map `ebpf:"connections"`
+	Datagrams        *ebpf.Map `ebpf:"datagrams"`
+	Decisions        *ebpf.Map `ebpf:"decisions"`
+	Drops            *ebpf.Map `ebpf:"drops"`
+	Endpoints        *ebpf.Map `ebpf:"endpoints"`
+	FlowAllowance    *ebpf.Map `ebpf:"flow_allowance"`
+	FlowDrops        *ebpf.Map `ebpf:"flow_drops"`
+	FlowLosses       *ebpf.Map `ebpf:"flow_losses"`
+	Flows            *ebpf.Map `ebpf:"flows"`
+	Fragments        *ebpf.Map `ebpf:"fragments"`
+	Generation       *ebpf.Map `ebpf:"generation"`
+	Identified       *ebpf.Map `ebpf:"identified"`
+	Identities       *ebpf.Map `ebpf:"identities"`
+	Inquiries        *ebpf.Map `ebpf:"inquiries"`
+	Lease            *ebpf.Map `ebpf:"lease"`
+	Maglev           *ebpf.Map `ebpf:"maglev"`
+	Openings         *ebpf.Map `ebpf:"openings"`
+	Peers            *ebpf.Map `ebpf:"peers"`
+	PermitKeys       *ebpf.Map `ebpf:"permit_keys"`
+	PolicedPods      *ebpf.Map `ebpf:"policed_pods"`
+	Policies         *ebpf.Map `ebpf:"policies"`
+	PolicyPorts      *ebpf.Map `ebpf:"policy_ports"`
+	Refusals         *ebpf.Map `ebpf:"refusals"`
+	RouteLengths     *ebpf.Map `ebpf:"route_lengths"`
+	Routes           *ebpf.Map `ebpf:"routes"`
+	Rulings          *ebpf.Map `ebpf:"rulings"`
+	ServiceCounts    *ebpf.Map `ebpf:"service_counts"`
+	ServiceSources   *ebpf.Map `ebpf:"service_sources"`
+	Services         *ebpf.Map `ebpf:"services"`
+	SessionShareSize *ebpf.Map `ebpf:"session_share_size"`
+	SessionShares    *ebpf.Map `ebpf:"session_shares"`
+	SessionSlots     *ebpf.Map `ebpf:"session_slots"`
+	Sessions         *ebpf.Map `ebpf:"sessions"`
+	Streams          *ebpf.Map `ebpf:"streams"`
+	TranslatedPods   *ebpf.Map `ebpf:"translated_pods"`
+	Translations     *ebpf.Map `ebpf:"translations"`
+	TunnelSources    *ebpf.Map `ebpf:"tunnel_sources"`
+	Uplinks          *ebpf.Map `ebpf:"uplinks"`
+	XdpUplinks       *ebpf.Map `ebpf:"xdp_uplinks"`
+	YoungSessions    *ebpf.Map `ebpf:"young_sessions"`
 }
 
 func (m *bpfMaps) Close() error {
@@ -831,6 +870,9 @@ func (m *bpfMaps) Close() error {
 		m.ServiceCounts,
 		m.ServiceSources,
 		m.Services,
+		m.SessionShareSize,
+		m.SessionShares,
+		m.SessionSlots,
 		m.Sessions,
 		m.Streams,
 		m.TranslatedPods,
@@ -868,6 +910,7 @@ type bpfVariables struct {
 type bpfPrograms struct {
 	Connect4       *ebpf.Program `ebpf:"connect4"`
 	Connect6       *ebpf.Program `ebpf:"connect6"`
+	ForgetPod      *ebpf.Program `ebpf:"forget_pod"`
 	FromPod        *ebpf.Program `ebpf:"from_pod"`
 	FromTunnel     *ebpf.Program `ebpf:"from_tunnel"`
 	FromWire       *ebpf.Program `ebpf:"from_wire"`
@@ -891,6 +934,7 @@ func (p *bpfPrograms) Close() error {
 	return _BpfClose(
 		p.Connect4,
 		p.Connect6,
+		p.ForgetPod,
 		p.FromPod,
 		p.FromTunnel,
 		p.FromWire,

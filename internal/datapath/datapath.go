@@ -140,6 +140,9 @@ func open(cfg Config, programs []string, log *slog.Logger) (_ *Datapath, err err
 		return nil, errors.Join(err, maps.close(), d.objects.Close())
 	}
 	d.setTables()
+	if err := d.Sessions.shares.divide(d.Sessions.m); err != nil {
+		return nil, errors.Join(err, maps.close(), d.objects.Close())
+	}
 	return d, nil
 }
 
@@ -169,6 +172,8 @@ func (d *Datapath) setTables() {
 		m:         d.objects.bpfMaps.Sessions,
 		young:     d.objects.bpfMaps.YoungSessions,
 		settle:    d.objects.programs[bpfProgSettleSessions],
+		forget:    d.objects.programs[bpfProgForgetPod],
+		shares:    sessionShares{slots: d.objects.bpfMaps.SessionSlots, shares: d.objects.bpfMaps.SessionShares, size: d.objects.bpfMaps.SessionShareSize},
 		decisions: d.objects.bpfMaps.Decisions,
 	}
 	d.Sockets = &Sockets{peers: d.objects.bpfMaps.Peers, datagrams: d.objects.bpfMaps.Datagrams, log: d.log}

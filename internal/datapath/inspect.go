@@ -30,8 +30,14 @@ type MapInfo struct {
 	Bytes uint64
 }
 
+// sharedMaps are full where many pods have all that they may have: each pod evicts its own there (bpf/lib/session_share.h).
+var sharedMaps = []string{bpfMapSessions, bpfMapSessionSlots}
+
 // Refuses tells whether the map refuses what is new when it is full. Others have all their entries always, or push out what is least used.
 func (m MapInfo) Refuses() bool {
+	if slices.Contains(sharedMaps, m.Name) {
+		return false
+	}
 	isHash := m.Type == ebpf.Hash.String() || m.Type == ebpf.LPMTrie.String() || m.Type == ebpf.PerCPUHash.String()
 	return isHash && m.MaxEntries > 1 // 1: this configuration has no use for it
 }

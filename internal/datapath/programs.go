@@ -47,7 +47,7 @@ func (c Config) programs() []string {
 func (c Config) agentPrograms() []string {
 	var all []string
 	if c.tracks() {
-		all = append(all, bpfProgSettleSessions)
+		all = append(all, bpfProgSettleSessions, bpfProgForgetPod)
 	}
 	if c.tracks() && c.Flows >= FlowsPolicy {
 		all = append(all, bpfProgTellSessions)

@@ -77,6 +77,9 @@ func keepSpare(d *Datapath) bool {
 	}
 	d.log = slog.New(slog.DiscardHandler) // the test's has ended
 	d.setTables()
+	if d.Sessions.shares.divide(d.Sessions.m) != nil {
+		return false
+	}
 	d.stackSends.Store(false)
 	spares.Lock()
 	defer spares.Unlock()

@@ -23,6 +23,9 @@ type Sessions struct {
 	// young are the sessions that are not in m yet, and settle moves them there; nil where nothing is tracked.
 	young  *ebpf.Map
 	settle *ebpf.Program
+	// forget removes all that an address is an end of; nil where nothing is tracked.
+	forget *ebpf.Program
+	shares sessionShares
 	// decisions have the permits, which count for sessions.
 	decisions *ebpf.Map
 
@@ -75,6 +78,9 @@ func (s *Sessions) Expire(now time.Duration, seen, told func(Session)) (removed 
 		return 0, fmt.Errorf("read sessions: %w", err)
 	}
 	s.keepCounts(tally)
+	if err := s.shares.divide(s.m); err != nil {
+		return 0, err
+	}
 	var held heldCounts
 	if told != nil && len(over) > 0 {
 		held, err = s.held()

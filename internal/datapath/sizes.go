@@ -12,7 +12,7 @@ import (
 // Sizes are how many entries the maps of routes, of Services, of translation and of policies have room for. 0 is the size that bpf/maps.h gives.
 //
 // Hashes have an array of buckets from the beginning: 16 bytes for each entry that they have room for, rounded up to a power of two.
-// Their entries take memory when they are made, as all of a trie does. Affinities, Openings and Sessions push out the least used
+// Their entries take memory when they are made, as all of a trie does. Affinities and Openings push out the least used
 // entries: they are allocated whole.
 type Sizes struct {
 	// Routes counts prefixes of the cluster: of each node two for each family (--routes-max).
@@ -51,6 +51,7 @@ var sizeFlags = map[string]string{
 	bpfMapPolicies:       "--policies-max",
 	bpfMapPolicyPorts:    "--policies-max",
 	bpfMapSessions:       "--sessions-max",
+	bpfMapSessionSlots:   "--sessions-max",
 }
 
 // SizeFlag names the flag that makes a map larger; empty if none does.
@@ -83,6 +84,7 @@ func mapSizes(cfg Config) map[string]uint32 {
 		bpfMapPolicies:       cfg.Sizes.Policies,
 		bpfMapPolicyPorts:    cfg.Sizes.Policies/4 + min(cfg.Sizes.Policies%4, 1),
 		bpfMapSessions:       cfg.Sizes.Sessions,
+		bpfMapSessionSlots:   cfg.Sizes.Sessions,
 	} {
 		if size != 0 {
 			sizes[name] = size
@@ -104,7 +106,9 @@ func mapSizes(cfg Config) map[string]uint32 {
 		}
 	}
 	if !cfg.tracks() {
-		sizes[bpfMapSessions], sizes[bpfMapYoungSessions] = 1, 1
+		for _, name := range []string{bpfMapSessions, bpfMapSessionSlots, bpfMapSessionShares, bpfMapYoungSessions} {
+			sizes[name] = 1
+		}
 	}
 	if !cfg.translates() && !cfg.tracks() {
 		sizes[bpfMapFragments] = 1

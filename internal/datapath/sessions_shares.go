@@ -1,0 +1,102 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+)
+
+// sessionShares says which pods of this node sessions are charged to, and how many each may have (bpf/lib/session_share.h).
+type sessionShares struct {
+	// slots have the keys of sessions by pod and slot, shares the pods; size is how many slots each of them has.
+	slots, shares, size *ebpf.Map
+}
+
+// shareLeast is how many slots a pod has at least, and shareDivisor into how many shares a table is divided at least: what a pod may have does
+// not change with every other one. The former is SESSION_SHARE_LEAST of bpf/lib/session_share.h.
+const (
+	shareLeast   = 16
+	shareDivisor = 16
+)
+
+// shareOf gives how many slots each of so many pods has in a table of this size.
+func shareOf(size uint32, pods int) uint32 {
+	divisor := uint32(max(shareDivisor, 1<<bits.Len(uint(max(pods, 1)-1))))
+	return max(size/divisor, shareLeast)
+}
+
+// ringSize gives how many slots each ring of a share has. As session_ring_size of bpf/lib/session_share.h.
+func ringSize(share uint32) uint32 { return share / uint32(bpfSessionRingSESSION_RING_MAX) }
+
+// divide gives each pod that sessions are charged to its share of the table. Where there are more pods than before, those that had more
+// than their share lose what is beyond it.
+func (s sessionShares) divide(sessions *ebpf.Map) error {
+	if sessions.MaxEntries() == 1 {
+		return nil // nothing is tracked
+	}
+	pods := 0
+	if err := readAll(s.shares, func(*bpfAddress, *bpfSessionShare) { pods++ }); err != nil {
+		return fmt.Errorf("read map %s: %w", bpfMapSessionShares, err)
+	}
+	var before uint32
+	if err := s.size.Lookup(uint32(0), &before); err != nil {
+		return fmt.Errorf("read map %s: %w", bpfMapSessionShareSize, err)
+	}
+	now := shareOf(sessions.MaxEntries(), pods)
+	if now == before {
+		return nil
+	}
+	if err := s.size.Put(uint32(0), now); err != nil {
+		return fmt.Errorf("write map %s: %w", bpfMapSessionShareSize, err)
+	}
+	if now > before {
+		return nil
+	}
+	return s.clear(sessions, func(_ bpfAddress, slot uint32) bool {
+		return slot&(1<<sessionRingShift-1) >= ringSize(now)
+	})
+}
+
+// sessionRingShift is SESSION_RING_SHIFT of bpf/types_policy.h.
+const sessionRingShift = 24
+
+// clear takes slots back, with the sessions that have them.
+func (s sessionShares) clear(sessions *ebpf.Map, which func(pod bpfAddress, slot uint32) bool) error {
+	found := map[bpfSessionSlot]bpfTuple{}
+	err := readAll(s.slots, func(at *bpfSessionSlot, key *bpfTuple) {
+		if which(at.Pod, at.Slot) {
+			found[*at] = *key
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read map %s: %w", bpfMapSessionSlots, err)
+	}
+	for at, key := range found {
+		var v bpfSession
+		e := sessions.Lookup(key, &v)
+		if e == nil && v.Slot == at.Slot {
+			e = sessions.Delete(key)
+		}
+		if e != nil && !errors.Is(e, ebpf.ErrKeyNotExist) {
+			err = errors.Join(err, fmt.Errorf("remove session beyond its pod's share: %w", e))
+		}
+		_, e = deleteAll(s.slots, []bpfSessionSlot{at})
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// Forget removes every session that the address of a pod of this node is an end of, and what is charged to it: who gets the address next
+// inherits nothing. Call it when the pod is gone, and before another one gets the address.
+func (s *Sessions) Forget(pod netip.Addr) error {
+	if s.forget == nil {
+		return nil
+	}
+	if _, err := s.forget.Run(&ebpf.RunOptions{Context: bpfForgotten{Pod: addressOf(pod)}}); err != nil {
+		return fmt.Errorf("forget sessions of %s: %w", pod, err)
+	}
+	return nil
+}
