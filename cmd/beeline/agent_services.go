@@ -11,6 +11,7 @@ func addServiceFlags(f *pflag.FlagSet, c *agent.ServiceConfig) {
 	f.StringVar((*string)(&c.Services), "services", string(c.Services), "who translates the addresses of Services: ebpf, kube-proxy, none; auto: ebpf")
 	f.StringVar(&c.Cgroup, "cgroup", c.Cgroup, "directory of cgroup2 below which the node's processes are; auto: where it is mounted")
 	f.TextVar(&c.NodePortAddresses, "nodeport-addresses", c.NodePortAddresses, "networks on whose addresses of this node NodePorts answer, with commas; empty: the Node's own addresses")
+	f.TextVar(&c.ExternalIPs, "external-ips", c.ExternalIPs, "comma-separated CIDRs of which Services may have addresses in spec.externalIPs; none: Services have no externalIPs")
 	f.StringVar((*string)(&c.NodePortMode), "nodeport-mode", string(c.NodePortMode), "how backends on other nodes answer the world: snat (through this node), dsr (directly, where both are on one link)")
 	f.StringVar((*string)(&c.NodePortAcceleration), "nodeport-acceleration", string(c.NodePortAcceleration), "where what comes from the world is forwarded: xdp, tc; auto: xdp where the driver has it and gains by it")
 	f.TextVar(&c.NATPorts, "nat-ports", c.NATPorts, "ports of the node that translated connections take")

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
@@ -63,17 +62,26 @@ type policyWarning struct {
 // outlook gives the present one.
 func (a *Agent) outlook() outlook {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	o := outlook{failure: a.unready(), pods: a.current.pods}
-	for _, p := range a.current.problems {
-		if !slices.ContainsFunc(o.pods, func(pod podProblem) bool { return pod.text == p }) {
-			o.problems = append(o.problems, p)
+	p := a.problemSources()
+	a.mu.Unlock()
+	return p.outlook()
+}
+
+// outlook puts into words what is told to the cluster.
+func (p problemSources) outlook() outlook {
+	o := outlook{failure: p.failure, pods: p.pods}
+	ofPods := map[string]bool{}
+	for _, pod := range o.pods {
+		ofPods[pod.text] = true
+	}
+	var node, others []string
+	for _, text := range p.node {
+		if !ofPods[text] {
+			node = append(node, text)
 		}
 	}
-	o.problems = slices.Concat(o.problems, a.serviceProblems(), a.source.Problems())
-	var others []string
-	o.policies, others = a.policyWarnings()
-	o.problems = append(o.problems, others...)
+	o.policies, others = p.policyWarnings()
+	o.problems = listed(node, p.devices, p.services().all(), p.agent.source.Problems(), others)
 	return o
 }
 

@@ -63,6 +63,8 @@ type ServiceConfig struct {
 	// NodePortMode and NodePortAcceleration say how what comes from the world is forwarded.
 	NodePortMode         NodePortMode
 	NodePortAcceleration datapath.Acceleration
+	// ExternalIPs are the networks of which Services may have addresses in their externalIPs; none allows none.
+	ExternalIPs Networks
 	// NATPorts are the ports that translation gives out.
 	NATPorts PortRange
 	// MaglevTableSize is the size of each table of consistent hashing, a prime; 0 goes by the number of backends.

@@ -34,6 +34,8 @@ type facts struct {
 	held      []netip.Addr
 	tunnel    tunnel
 	endpoints []api.Endpoint
+	// apiServer is where this agent reaches the API server.
+	apiServer []netip.AddrPort
 	// noIPv6 says that the kernel has no IPv6 at all.
 	noIPv6 bool
 }

@@ -118,7 +118,7 @@ func TestBesideKubeProxy(t *testing.T) {
 	mustPass(t, p)
 	for services, want := range map[Services]string{ServicesKubeProxy: "shop/clients, shop/nothing", ServicesEBPF: ""} {
 		a := &Agent{policies: p, ways: ways{services: services}}
-		problems := a.policyProblems()
+		problems := a.problemSources().policies()
 		if got := strings.Join(problems, "\n"); want == "" && got != "" || !strings.HasSuffix(got, want) {
 			t.Errorf("services %s: problems %q", services, problems)
 		}

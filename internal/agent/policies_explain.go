@@ -26,7 +26,7 @@ func (a *Agent) ExplainPolicy(_ context.Context, q api.PolicyQuestion) (*api.Pol
 	}
 	x := explainer{
 		snapshot: local.View(snapshot, a.config.NodeName), told: snapshot, node: a.config.NodeName,
-		services: a.ways.services, nodePorts: a.config.NodePortAddresses,
+		services: a.ways.services, nodePorts: a.config.NodePortAddresses, externalIPs: a.config.ExternalIPs,
 		direct: a.config.NodePortMode == NodePortDSR && a.ways.routing == RoutingEBPF && a.config.Tunnel != TunnelVXLAN,
 		closed: a.policies.current().closed,
 	}
@@ -49,6 +49,8 @@ type explainer struct {
 	services Services
 	// nodePorts are the networks on whose addresses NodePorts answer; none means the addresses that Nodes have.
 	nodePorts []netip.Prefix
+	// externalIPs are the networks of which Services may have addresses in their externalIPs.
+	externalIPs []netip.Prefix
 	// direct says that backends of other nodes may answer clients of the world directly (DSR).
 	direct bool
 	// closed says why pods of this node are closed in a direction.

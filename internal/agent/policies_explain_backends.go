@@ -120,7 +120,7 @@ func (x explainer) translate(s *askedService, at netip.AddrPort, node string) se
 	only := *s.Service
 	only.Ports = []cluster.ServicePort{*s.port}
 	only.InternalLocal, only.ExternalLocal = only.InternalLocal && node != "", only.ExternalLocal && node != ""
-	config := service.NodeConfig{Name: node, DSR: x.direct}
+	config := service.NodeConfig{Name: node, DSR: x.direct, ExternalIPs: []netip.Prefix{netip.PrefixFrom(at.Addr(), at.Addr().BitLen())}}
 	if told, ok := x.told.Node(node); ok {
 		config.Zone = told.Zone
 	}

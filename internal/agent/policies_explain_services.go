@@ -32,7 +32,7 @@ func (x explainer) serviceOf(to, port string, protocol cluster.Protocol) *askedS
 	}
 	address = address.WithZone("").Unmap()
 	for _, s := range x.snapshot.Services {
-		kind, is := addressOf(s, address)
+		kind, is := x.addressOf(s, address)
 		if !is {
 			continue
 		}
@@ -62,16 +62,22 @@ func (x explainer) serviceOf(to, port string, protocol cluster.Protocol) *askedS
 }
 
 // addressOf says for what reason an address is that of a Service, as package service takes it.
-func addressOf(s *cluster.Service, address netip.Addr) (kind service.Kind, is bool) {
+func (x explainer) addressOf(s *cluster.Service, address netip.Addr) (kind service.Kind, is bool) {
 	switch {
 	case slices.Contains(s.ClusterIPs, address):
 		return service.KindClusterIP, true
 	case slices.Contains(s.LoadBalancerIPs, address):
 		return service.KindLoadBalancer, true
-	case slices.Contains(s.ExternalIPs, address):
+	case slices.Contains(s.ExternalIPs, address) && x.allowsExternalIP(address):
 		return service.KindExternalIP, true
 	}
 	return "", false
+}
+
+// allowsExternalIP tells whether Services may have an address in their externalIPs. kube-proxy has a flag of its own for that.
+func (x explainer) allowsExternalIP(address netip.Addr) bool {
+	config := service.NodeConfig{ExternalIPs: x.externalIPs}
+	return x.services != ServicesEBPF || config.AllowsExternalIP(address)
 }
 
 // nodePortsAt names the node that has an address at which NodePorts answer. Other nodes are taken to have the flags of this one; kube-proxy

@@ -53,7 +53,7 @@ func shop() *cluster.Snapshot {
 
 func TestExplainPolicy(t *testing.T) {
 	s := shop()
-	x := explainer{snapshot: s, told: s, services: ServicesEBPF}
+	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, services: ServicesEBPF}
 	for _, c := range []struct {
 		from, to, port, protocol string
 		allowed                  bool
@@ -140,7 +140,7 @@ func TestExplainPolicyBesideKubeProxy(t *testing.T) {
 		if c.to == "shop/web" {
 			port = "8080"
 		}
-		a, err := explainer{snapshot: s, told: s, services: c.services}.answer(api.PolicyQuestion{From: "shop/client", To: c.to, Port: port, Protocol: "TCP"})
+		a, err := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, services: c.services}.answer(api.PolicyQuestion{From: "shop/client", To: c.to, Port: port, Protocol: "TCP"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +152,7 @@ func TestExplainPolicyBesideKubeProxy(t *testing.T) {
 
 // A pod that is closed here for want of room is not allowed, whatever rules say.
 func TestExplainPolicyOfClosedPod(t *testing.T) {
-	x := explainer{snapshot: shop(), node: "n1", closed: map[closedPod]string{{cluster.Key{Namespace: "shop", Name: "web"}, true}: "map policies is full"}}
+	x := explainer{externalIPs: anyExternalIP, snapshot: shop(), node: "n1", closed: map[closedPod]string{{cluster.Key{Namespace: "shop", Name: "web"}, true}: "map policies is full"}}
 	a, err := x.answer(api.PolicyQuestion{From: "shop/client", To: "shop/web", Port: "8080", Protocol: "TCP"})
 	if err != nil || a.Allowed || a.Ways[0].Ingress.Reason != "closed: map policies is full" {
 		t.Errorf("answer %+v, error %v", a, err)
@@ -162,3 +162,6 @@ func TestExplainPolicyOfClosedPod(t *testing.T) {
 		t.Errorf("a pod elsewhere of a name that is closed here: answer %+v, error %v", a, err)
 	}
 }
+
+// anyExternalIP lets Services have all externalIPs (--external-ips=0.0.0.0/0).
+var anyExternalIP = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}

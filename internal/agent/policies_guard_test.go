@@ -138,7 +138,7 @@ func TestPodThatCannotBeGuarded(t *testing.T) {
 					}
 				}
 				a := &Agent{policies: p, snapshot: o.snapshot}
-				of, others := a.policyWarnings()
+				of, others := a.problemSources().policyWarnings()
 				if len(of) != len(c.texts) || len(others) > 0 {
 					t.Errorf("Events of policies %+v, of the node %q", of, others)
 				}

@@ -42,11 +42,7 @@ func (p *policies) conclude(now policyOutcome) {
 	if failure := now.failure; failure != nil && (before.failure == nil || before.failure.Error() != failure.Error()) {
 		p.log.Error("NetworkPolicies cannot be written", "error", failure)
 	}
-	for _, problem := range now.problems {
-		if !slices.ContainsFunc(before.problems, func(b policy.Problem) bool { return b.Text == problem.Text }) {
-			p.log.Warn("problem", "problem", problem.Text)
-		}
-	}
+	logNew(p.log, policySentences(before.problems), policySentences(now.problems))
 	now.filled = before.filled || now.failure == nil || ofSets(now.failure)
 	if now.filled && !before.filled {
 		p.log.Info("NetworkPolicies are in force", "policies", len(now.snapshot.NetworkPolicies), "pods", len(now.tables.Pods))
@@ -63,6 +59,14 @@ func (p *policies) conclude(now policyOutcome) {
 	if len(before.unguarded) > 0 && len(now.unguarded) == 0 {
 		p.guardedAgain()
 	}
+}
+
+// policySentences are the texts of problems.
+func policySentences(problems []policy.Problem) (all []string) {
+	for _, p := range problems {
+		all = append(all, p.Text)
+	}
+	return all
 }
 
 // all are the problems of policies, one sentence each, but for those of policies that are not understood: the source names them.

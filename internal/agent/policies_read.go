@@ -123,43 +123,31 @@ func (a *Agent) policyStatus() api.PolicyStatus {
 }
 
 // policyWarnings are the problems of policies that close pods here, or leave them open, for Events on them, and the other problems.
-func (a *Agent) policyWarnings() (ofPolicies []policyWarning, others []string) {
-	others = a.policyProblems()
-	if a.policies == nil {
-		return nil, others
+func (p problemSources) policyWarnings() (ofPolicies []policyWarning, others []string) {
+	all := p.policies()
+	if p.agent.policies == nil {
+		return nil, all
 	}
-	o := a.policies.current()
-	for i, p := range o.problems {
-		if p.Policy == (cluster.Key{}) {
+	o := p.agent.policies.current()
+	of := map[string]bool{}
+	for i, problem := range o.problems {
+		if problem.Policy == (cluster.Key{}) {
 			continue
 		}
-		others = slices.DeleteFunc(others, func(text string) bool { return text == p.Text })
-		if len(p.Pods) == 0 {
+		of[problem.Text] = true
+		if len(problem.Pods) == 0 {
 			continue
 		}
 		reason := reasonPolicyClosed
 		if i >= len(o.problems)-len(o.open) { // they are the last ones
 			reason = reasonPolicyOpen
 		}
-		ofPolicies = append(ofPolicies, policyWarning{p, reason})
+		ofPolicies = append(ofPolicies, policyWarning{problem, reason})
+	}
+	for _, text := range all {
+		if !of[text] {
+			others = append(others, text)
+		}
 	}
 	return ofPolicies, others
-}
-
-// policyProblems are those of NetworkPolicies. The agent's lock is held.
-func (a *Agent) policyProblems() []string {
-	if a.policies == nil {
-		if a.snapshot != nil && len(a.snapshot.NetworkPolicies) > 0 {
-			return []string{noEffect(a.snapshot)}
-		}
-		return nil
-	}
-	all := a.policies.current().all()
-	if a.ways.services == ServicesKubeProxy {
-		all = append(all, a.policies.current().besideKubeProxy()...)
-	}
-	if snapshot, _ := a.policies.newest(); snapshot != nil && !knownPolicies(snapshot) {
-		all = append(all, unknownPolicies(snapshot))
-	}
-	return all
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -42,11 +41,7 @@ var errSteps = errors.New("some steps have failed")
 func (a *Agent) reconcileLocked() (whole bool, err error) {
 	before := a.current.problems
 	defer func() {
-		for _, p := range a.current.problems {
-			if !slices.Contains(before, p) {
-				a.log.Warn("problem", "problem", p)
-			}
-		}
+		logNew(a.log, before, a.current.problems)
 	}()
 	for {
 		whole, err = a.reconcileOnce()
@@ -136,6 +131,9 @@ func (a *Agent) facts() (facts, error) {
 	}
 	if f.local, err = device.LocalAddresses(); err != nil {
 		return f, err
+	}
+	if server, ok := a.source.(remote); ok {
+		f.apiServer = server.Addresses()
 	}
 	f.tunnel = a.syncTunnel(f)
 	return f, nil

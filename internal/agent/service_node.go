@@ -14,9 +14,33 @@ func (f facts) serviceNode() service.NodeConfig {
 	return service.NodeConfig{
 		Name:              f.config.NodeName,
 		NodePortAddresses: f.nodePortAddresses(),
-		HostPortAddresses: f.local,
+		HostPortAddresses: f.hostPortAddresses(),
+		Pods:              f.strays(),
+		APIServer:         f.apiServer,
+		ExternalIPs:       f.config.ExternalIPs,
+		Limits:            service.Limits{Frontends: f.config.Sizes.Services, Backends: f.config.Sizes.Backends},
 		DSR:               f.config.NodePortMode == NodePortDSR,
 	}
+}
+
+// hostPortAddresses are this node's addresses but for link-local ones: those are given to what serves the node itself, such as a cache of names
+// or the cloud's metadata, and are not for pods to take.
+func (f facts) hostPortAddresses() []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(f.local), netip.Addr.IsLinkLocalUnicast)
+}
+
+// strays are the addresses of pods here that are in no pod range of this node.
+func (f facts) strays() (all []netip.Addr) {
+	own, _ := f.snapshot.Node(f.config.NodeName)
+	for _, e := range f.endpoints {
+		for _, a := range e.Addresses {
+			if isStray(a, own.PodCIDRs) {
+				all = append(all, a)
+			}
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all
 }
 
 // nodePortAddresses are this node's addresses in the networks asked for, or else those that the Node has and the node holds.

@@ -83,8 +83,9 @@ type serviceOutcome struct {
 	// filled and synced are as in services; failure is what could not be written.
 	filled, synced bool
 	failure        error
-	// problems are those of Services, healthProblems those of their health servers.
-	problems, healthProblems []string
+	// problems are those of Services and of pods' ports, healthProblems those of the health servers.
+	problems       []service.Problem
+	healthProblems []string
 	// ports and frontends count what is wanted in the table.
 	ports, frontends int
 	// updated is when the table was last found or made right.
@@ -294,11 +295,7 @@ func (s *services) conclude(now serviceOutcome) {
 	case before.failure == nil || before.failure.Error() != now.failure.Error():
 		s.log.Error("Services cannot be written", "error", now.failure)
 	}
-	for _, p := range slices.Concat(now.problems, now.healthProblems) {
-		if !slices.Contains(before.problems, p) && !slices.Contains(before.healthProblems, p) {
-			s.log.Warn("problem", "problem", p)
-		}
-	}
+	logNew(s.log, slices.Concat(sentences(before.problems), before.healthProblems), slices.Concat(sentences(now.problems), now.healthProblems))
 	s.outcomeMu.Lock()
 	defer s.outcomeMu.Unlock()
 	s.outcome = now
@@ -310,7 +307,7 @@ func (o serviceOutcome) all() []string {
 	if o.failure != nil {
 		all = append(all, strings.Split(o.failure.Error(), "\n")...)
 	}
-	return slices.Concat(all, o.problems, o.healthProblems)
+	return slices.Concat(all, sentences(o.problems), o.healthProblems)
 }
 
 // working tells whether Services are in the datapath, as those ask who send connections of the world here. That there is no room for

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
@@ -33,6 +34,8 @@ type remote interface {
 	Host() string
 	// Outages is how often it stopped being reachable, and whether it is not now.
 	Outages() (count int, now bool)
+	// Addresses are those at which it is reached.
+	Addresses() []netip.AddrPort
 }
 
 // cluster tells where the cluster's state comes from, and how much there is.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +34,13 @@ func (a *Agent) Status(context.Context) (*api.Status, error) {
 
 // nodeStatus is what the agent itself knows.
 func (a *Agent) nodeStatus() *api.Status {
+	s, problems := a.lockedStatus()
+	s.Problems = problems.listed()
+	return s
+}
+
+// lockedStatus is what needs the agent's lock, with what its problems are made of.
+func (a *Agent) lockedStatus() (*api.Status, problemSources) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := &api.Status{
@@ -44,7 +50,6 @@ func (a *Agent) nodeStatus() *api.Status {
 		PID:       os.Getpid(),
 		Started:   a.started.UTC().Format(time.RFC3339),
 		Ready:     a.unready() == nil,
-		Problems:  a.problems(),
 		Choices:   a.choices(),
 		Cluster:   a.cluster(),
 		Features:  a.features,
@@ -61,7 +66,7 @@ func (a *Agent) nodeStatus() *api.Status {
 	for _, u := range a.pool.Usage() {
 		s.Pools = append(s.Pools, api.Pool{Prefix: u.Prefix, Used: u.Used, Free: u.Free})
 	}
-	return s
+	return s, a.problemSources()
 }
 
 // addDatapath asks the kernel about programs and maps. It does so without the agent's lock: counting the entries of
@@ -100,56 +105,6 @@ func (a *Agent) addDatapath(s *api.Status) error {
 		s.Maps = append(s.Maps, api.Map(m))
 	}
 	return nil
-}
-
-// problems are what keeps the node from being whole, most important first, each once.
-func (a *Agent) problems() []string {
-	var all []string
-	add := func(p string) {
-		if !slices.Contains(all, p) {
-			all = append(all, p)
-		}
-	}
-	if err := a.unready(); err != nil {
-		add(err.Error())
-	}
-	for _, p := range a.current.problems {
-		add(p)
-	}
-	for _, p := range a.serviceProblems() {
-		add(p)
-	}
-	for _, p := range a.policyProblems() {
-		add(p)
-	}
-	for _, p := range a.source.Problems() {
-		add(p)
-	}
-	if a.tables != nil {
-		for _, p := range a.tables.problems() {
-			add(p)
-		}
-	}
-	return all
-}
-
-// serviceProblems are those of Services.
-func (a *Agent) serviceProblems() (all []string) {
-	if a.ways.noCgroup != nil {
-		all = append(all, a.ways.noCgroup.Error())
-	}
-	if a.healthzProblem != "" {
-		all = append(all, a.healthzProblem)
-	}
-	for _, u := range a.uplinks {
-		if err := a.accelerated[u.Name].err; err != nil {
-			all = append(all, "--nodeport-acceleration=xdp: "+err.Error())
-		}
-	}
-	if a.services != nil {
-		all = append(all, a.services.current().all()...)
-	}
-	return all
 }
 
 // choices are the settings in force with the reason for each.

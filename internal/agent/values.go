@@ -60,6 +60,26 @@ func (p *Prefixes) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// Networks is a list of CIDRs as Prefixes, of which the empty one is written "none".
+type Networks Prefixes
+
+// MarshalText writes the list.
+func (n Networks) MarshalText() ([]byte, error) {
+	if len(n) == 0 {
+		return []byte("none"), nil
+	}
+	return Prefixes(n).MarshalText()
+}
+
+// UnmarshalText reads a list.
+func (n *Networks) UnmarshalText(text []byte) error {
+	if string(text) == "none" {
+		*n = nil
+		return nil
+	}
+	return (*Prefixes)(n).UnmarshalText(text)
+}
+
 // TableSize is the number of entries of a Maglev table, or "auto", which is 0.
 type TableSize int
 

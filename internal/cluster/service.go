@@ -15,6 +15,8 @@ import (
 // (label service.kubernetes.io/service-proxy-name) are not in snapshots.
 type Service struct {
 	Namespace, Name string
+	// UID is that of the object, by which Events about it are found; empty where nobody has given it one.
+	UID string
 	// ClusterIPs are spec.clusterIPs, at most one of each family.
 	ClusterIPs []netip.Addr
 	// ExternalIPs are spec.externalIPs.
@@ -70,6 +72,7 @@ func reduceService(s *corev1.Service) (*Service, []fieldError) {
 	service := &Service{
 		Namespace:           key.Namespace,
 		Name:                key.Name,
+		UID:                 string(s.UID),
 		InternalLocal:       s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
 		ExternalLocal:       s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
 		ExternalIPs:         c.addresses("spec.externalIPs", s.Spec.ExternalIPs),

@@ -3,7 +3,6 @@ package service
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -44,6 +43,16 @@ type claim struct {
 var ranks = map[Kind]int{KindClusterIP: 0, KindLoadBalancer: 1, KindNodePort: 2, KindHostPort: 3, KindExternalIP: 4}
 
 func (c claim) compare(other claim) int {
+	if c.kind == other.kind && c.by != other.by {
+		for _, of := range []claim{c, other} {
+			if of.by == (owner{key: kubernetesService}) { // what the agent itself, and every pod, reaches the API server by
+				if of.by == c.by {
+					return -1
+				}
+				return 1
+			}
+		}
+	}
 	return cmp.Or(cmp.Compare(ranks[c.kind], ranks[other.kind]), c.by.compare(other.by))
 }
 
@@ -52,6 +61,9 @@ type claims struct {
 	winners map[Frontend]claim
 	// contested are the frontends with several claims, the winner first.
 	contested map[Frontend][]claim
+	// said are the problems of contested, unless stale.
+	said  []Problem
+	stale bool
 }
 
 func newClaims() claims {
@@ -65,6 +77,7 @@ func (c *claims) take(f Frontend, by claim) (loser owner, lost bool) {
 		c.winners[f] = by
 		return owner{}, false
 	}
+	c.stale = true
 	all := c.contested[f]
 	if all == nil {
 		all = []claim{winner}
@@ -85,6 +98,7 @@ func (c *claims) release(f Frontend, by owner) (heir owner, found bool) {
 		delete(c.winners, f)
 		return owner{}, false
 	}
+	c.stale = true
 	all = slices.DeleteFunc(all, func(other claim) bool { return other.by == by })
 	if len(all) > 1 {
 		c.contested[f] = all
@@ -113,15 +127,53 @@ func (c *claims) won(by owner, ports []Port) []Port {
 	return left
 }
 
-// problems says of each claim that did not win who did.
-func (c *claims) problems() []string {
-	said := map[string]bool{}
+// lost are the frontends that an owner wants and others have, each in the words of its owner: a NodePort is one of many addresses.
+type lost struct {
+	words map[string]bool
+	// first is the problem with the first of them.
+	first Problem
+}
+
+// problems says once of each owner which of its claims did not win, and who did.
+func (c *claims) problems(uid func(owner) string) []Problem {
+	if !c.stale {
+		return c.said
+	}
+	losers := map[owner]*lost{}
 	for f, all := range c.contested {
 		for _, loser := range all[1:] {
-			said[fmt.Sprintf("%s: %s does not answer: %s", loser.by, loser.wording(f), all[0].grant(f, loser.kind))] = true
+			of := losers[loser.by]
+			if of == nil {
+				of = &lost{words: map[string]bool{}}
+				losers[loser.by] = of
+			}
+			if len(of.words) < mostCounted {
+				of.words[loser.wording(f)] = true
+			}
+			p := loser.by.problem(uid(loser.by), all[0].by.pod, fmt.Sprintf("%s: %s does not answer: %s", loser.by, loser.wording(f), all[0].grant(f, loser.kind)))
+			if of.first.Text == "" || p.Text < of.first.Text {
+				of.first = p
+			}
 		}
 	}
-	return slices.Sorted(maps.Keys(said))
+	c.said, c.stale = nil, false
+	for _, of := range losers {
+		if more := len(of.words) - 1; more > 0 {
+			of.first.Text += fmt.Sprintf(" (and %s of its others do not either)", count(more))
+		}
+		c.said = append(c.said, of.first)
+	}
+	return c.said
+}
+
+// mostCounted bounds what is counted of one owner's lost frontends.
+const mostCounted = 1000
+
+func count(n int) string {
+	if n >= mostCounted-1 {
+		return fmt.Sprintf("%d or more", n)
+	}
+	return fmt.Sprint(n)
 }
 
 // wording names a frontend as its owner does.

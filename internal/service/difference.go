@@ -1,8 +1,6 @@
 package service
 
 import (
-	"fmt"
-	"net/netip"
 	"slices"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -97,32 +95,4 @@ func sameFrontends(a, b []Port) bool {
 	return slices.EqualFunc(a, b, func(a, b Port) bool {
 		return slices.EqualFunc(a.Entries, b.Entries, func(a, b Entry) bool { return a.Frontend == b.Frontend && a.Kind == b.Kind })
 	})
-}
-
-// addressesOfNodes says of each address which node has it, in words.
-func addressesOfNodes(nodes []cluster.Node, own *NodeConfig) map[netip.Addr]string {
-	of := map[netip.Addr]string{}
-	for _, addr := range own.HostPortAddresses {
-		of[addr] = "this node"
-	}
-	for _, n := range nodes {
-		for _, addr := range n.Addresses {
-			of[addr] = "node " + n.Name
-		}
-	}
-	return of
-}
-
-// ofNodes warns of external IPs that take ports from nodes. They work: where nobody else announces addresses, it is how a Service is made
-// to answer outside.
-func ofNodes(s *state, nodes map[netip.Addr]string) (problems []string) {
-	if s.service == nil {
-		return nil
-	}
-	for _, addr := range s.service.ExternalIPs {
-		if node, found := nodes[addr]; found {
-			problems = append(problems, fmt.Sprintf("Service %s: externalIP %s is an address of %s, whose ports of the same numbers lead to the Service now", s.key, addr, node))
-		}
-	}
-	return problems
 }

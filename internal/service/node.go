@@ -1,6 +1,7 @@
 package service
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -17,8 +18,16 @@ type NodeConfig struct {
 	// NodePortAddresses are the node's own addresses on which NodePorts answer. Loopback addresses among them answer only
 	// to the node itself.
 	NodePortAddresses []netip.Addr
-	// HostPortAddresses are the node's own addresses on which hostPorts without a hostIP answer; loopback as above.
+	// HostPortAddresses are the node's own addresses, loopback as above: hostPorts answer on these and no others.
 	HostPortAddresses []netip.Addr
+	// Pods are addresses of pods here that are not in a pod range of a Node.
+	Pods []netip.Addr
+	// APIServer is where the agent reaches the API server: no frontend takes that, but the cluster IP of the Service default/kubernetes.
+	APIServer []netip.AddrPort
+	// ExternalIPs are the networks of which Services may have addresses in their externalIPs; none allows none.
+	ExternalIPs []netip.Prefix
+	// Limits bound what one Service and one namespace take of the tables.
+	Limits Limits
 	// DSR lets backends of other nodes answer clients of the world directly, where nothing in the Service speaks against it.
 	DSR bool
 }
@@ -48,15 +57,45 @@ func (h *HostPort) name() PortName {
 	return PortName{Service: h.Pod, Port: hostPortName, Number: h.Number, Protocol: h.Protocol}
 }
 
-// addresses are those of the node on which the port answers.
+// addresses are those of the node on which the port answers. A pod may ask for any address, such as that of the cloud's metadata service: what
+// the node has not is not the pod's to take.
 func (h *HostPort) addresses(node *NodeConfig) []netip.Addr {
-	switch {
-	case !h.Address.IsValid():
-		return node.HostPortAddresses
-	case h.Address.IsUnspecified():
-		return slices.DeleteFunc(slices.Clone(node.HostPortAddresses), func(a netip.Addr) bool { return a.Is4() != h.Address.Is4() })
+	return slices.DeleteFunc(slices.Clone(node.HostPortAddresses), func(a netip.Addr) bool {
+		switch {
+		case node.takesAPIServer(Frontend{a, h.Number, h.Protocol}, h.Pod) != "":
+			return true
+		case !h.Address.IsValid():
+			return false
+		case h.Address.IsUnspecified():
+			return a.Is4() != h.Address.Is4()
+		}
+		return a != h.Address
+	})
+}
+
+// problem says why the port does not answer where it was asked for; empty if it does.
+func (h *HostPort) problem(node *NodeConfig) string {
+	wording := fmt.Sprintf("Pod %s: hostPort %d/%s does not answer", h.Pod, h.Number, h.Protocol)
+	if h.Address.IsValid() && !h.Address.IsUnspecified() && !slices.Contains(node.HostPortAddresses, h.Address) {
+		return fmt.Sprintf("%s: its hostIP %s is not an address of this node", wording, h.Address)
 	}
-	return []netip.Addr{h.Address}
+	for _, a := range node.HostPortAddresses {
+		asked := !h.Address.IsValid() || h.Address == a || h.Address.IsUnspecified() && h.Address.Is4() == a.Is4()
+		if why := node.takesAPIServer(Frontend{a, h.Number, h.Protocol}, h.Pod); asked && why != "" {
+			return fmt.Sprintf("%s at %s: %s", wording, a, why)
+		}
+	}
+	return ""
+}
+
+// hostPortProblems are those of the ports of one pod.
+func hostPortProblems(hostPorts []HostPort, node *NodeConfig) (all []string) {
+	for i := range hostPorts {
+		if p := hostPorts[i].problem(node); p != "" {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // TranslateHostPorts gives the ports that the host ports of one pod make. If two are at the same address, as when the pod was made

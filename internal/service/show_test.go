@@ -115,7 +115,8 @@ func theSlices(t testing.TB, text string) (all []*cluster.EndpointSlice) {
 // n1 is the node of all cases.
 func n1() NodeConfig {
 	addrs := []netip.Addr{netip.MustParseAddr("192.168.60.11"), netip.MustParseAddr("fd00:60::11"), netip.MustParseAddr("127.0.0.1")}
-	return NodeConfig{Name: "n1", Zone: "z1", NodePortAddresses: addrs[:2], HostPortAddresses: addrs}
+	return NodeConfig{Name: "n1", Zone: "z1", NodePortAddresses: addrs[:2], HostPortAddresses: addrs,
+		ExternalIPs: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}
 }
 
 // A case is a Service, its endpoints, and what they come to on node n1.

@@ -14,8 +14,8 @@ type Translation struct {
 	Ports []Port
 	// Health is what a load balancer that asks at the Service's healthCheckNodePort is told; nil if it has none.
 	Health *Health
-	// Problems are sentences that name the Service.
-	Problems []string
+	// Problems are sentences that name the Service. Those in Local are of this node only.
+	Problems, Local []string
 }
 
 // Health is what a node says of a Service with externalTrafficPolicy Local: load balancers send to nodes that have endpoints.
@@ -48,9 +48,23 @@ type translation struct {
 	scratch []candidate
 	entries []Entry
 	// taken are the frontends of the Service so far, and the ports that have them.
-	taken    map[Frontend]PortName
-	name     PortName
-	problems []string
+	taken map[Frontend]PortName
+	name  PortName
+	// problems are those that every node has, local are this node's.
+	problems, local []string
+	// guard knows what the cluster has; nil asks nobody. refused are resources that others have got.
+	guard   *guard
+	refused [resources]bool
+	// externals are the Service's external addresses at which it may answer.
+	externals []externalAddress
+	// left is how many frontends the Service may still have, beyond how many it had to do without.
+	left, beyond [resources]int
+}
+
+// externalAddress is one that a Service asks for outside the cluster.
+type externalAddress struct {
+	netip.Addr
+	kind Kind
 }
 
 func (t *translation) translate(s *cluster.Service, endpointSlices []*cluster.EndpointSlice, node *NodeConfig) Translation {
@@ -58,11 +72,14 @@ func (t *translation) translate(s *cluster.Service, endpointSlices []*cluster.En
 	if t.taken == nil {
 		t.taken = map[Frontend]PortName{}
 	}
+	t.left, t.beyond = [resources]int{inside: node.Limits.serviceFrontends(), external: node.Limits.serviceExternal()}, [resources]int{}
+	t.takeExternals()
 	var ports []Port
+	numbers := make(map[[2]uint16]PortName, len(s.Ports))
 	for i := range s.Ports {
 		t.port = &s.Ports[i]
 		t.name = PortName{Service: s.Key(), Port: t.port.Name, Number: t.port.Number, Protocol: t.port.Protocol}
-		if !t.fit(ports) {
+		if !t.fit(numbers) {
 			continue
 		}
 		if entries := t.translatePort(); len(entries) > 0 {
@@ -74,15 +91,23 @@ func (t *translation) translate(s *cluster.Service, endpointSlices []*cluster.En
 			}
 		}
 	}
-	done := Translation{Ports: ports, Health: t.health(), Problems: t.problems}
-	t.service, t.endpointSlices, t.node, t.port, t.problems = nil, nil, nil, nil, nil
+	t.sayBeyond()
+	done := Translation{Ports: ports, Health: t.health(), Problems: t.problems, Local: t.local}
+	t.service, t.endpointSlices, t.node, t.port, t.problems, t.local = nil, nil, nil, nil, nil, nil
+	t.externals = t.externals[:0]
 	clear(t.scratch[:cap(t.scratch)])
 	clear(t.taken)
 	return done
 }
 
+// problemsTold bounds the sentences about one Service: who made it finds the rest when these are mended.
+const problemsTold = 10
+
 // complain notes what is wrong with the port.
 func (t *translation) complain(format string, args ...any) {
+	if len(t.problems) >= problemsTold {
+		return
+	}
 	t.problems = append(t.problems, fmt.Sprintf("Service %s: port %s: ", t.service.Key(), t.name.label())+fmt.Sprintf(format, args...))
 }
 
@@ -95,17 +120,17 @@ func (n PortName) label() string {
 }
 
 // fit tells whether a port can be had beside those before it. An API server lets none pass that cannot; a manifest can have all.
-func (t *translation) fit(before []Port) bool {
+func (t *translation) fit(before map[[2]uint16]PortName) bool {
 	if t.name.Number == 0 {
 		t.complain("0 is not a port")
 		return false
 	}
-	for _, other := range before {
-		if other.Name.Number == t.name.Number && other.Name.Protocol == t.name.Protocol {
-			t.complain("has the same number as port %s", other.Name.label())
-			return false
-		}
+	at := [2]uint16{t.name.Number, uint16(t.name.Protocol)}
+	if other, taken := before[at]; taken {
+		t.complain("has the same number as port %s", other.label())
+		return false
 	}
+	before[at] = t.name
 	return true
 }
 
@@ -121,17 +146,17 @@ func (t *translation) translatePort() []Entry {
 	for _, addr := range s.ClusterIPs {
 		t.add(addr, number, KindClusterIP)
 	}
-	for _, addr := range s.LoadBalancerIPs {
-		t.add(addr, number, KindLoadBalancer)
+	byUsers := slices.IndexFunc(t.externals, func(e externalAddress) bool { return e.kind == KindExternalIP })
+	if byUsers < 0 {
+		byUsers = len(t.externals)
 	}
+	t.addExternals(t.externals[:byUsers], number)
 	if t.port.NodePort != 0 {
 		for _, addr := range t.node.NodePortAddresses {
 			t.add(addr, t.port.NodePort, KindNodePort)
 		}
 	}
-	for _, addr := range s.ExternalIPs {
-		t.add(addr, number, KindExternalIP)
-	}
+	t.addExternals(t.externals[byUsers:], number)
 	entries := slices.Clone(t.entries)
 	clear(t.entries)
 	return entries
@@ -143,6 +168,9 @@ func (t *translation) add(addr netip.Addr, number uint16, kind Kind) {
 		if other != t.name {
 			t.complain("%s is that of port %s", claim{kind: kind}.wording(entry.Frontend), other.label())
 		}
+		return
+	}
+	if !t.mayTake(entry.Frontend, kind) {
 		return
 	}
 	t.taken[entry.Frontend] = t.name

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -17,8 +18,8 @@ type Changes struct {
 	Removed []PortName
 	// Health is of all Services that have a healthCheckNodePort, sorted by name, whether or not it has changed.
 	Health []Health
-	// Problems are all complaints in force, one sentence each, sorted.
-	Problems []string
+	// Problems are all complaints in force, sorted, and bounded for each object.
+	Problems []Problem
 	// GoneBackends are endpoints that serve no more: connections to them wait for answers that do not come.
 	GoneBackends []netip.AddrPort
 	// GoneUDP are those of GoneBackends that served UDP: nothing but who looks for its sockets ends what goes on to them.
@@ -37,12 +38,13 @@ type Translator struct {
 	states map[owner]*state
 	claims claims
 	alive  alive
+	guard  guard
+	shares shares
 	// dirty are the states that something was changed in, touched those that got or lost a frontend by what others have.
 	dirty, touched []*state
-	// outstanding are the states with problems, health or external IPs, which few have.
-	outstanding   map[owner]*state
-	nodeAddresses map[netip.Addr]string
-	translation   translation
+	// outstanding are the states with problems or health, exposed those with external addresses; few have either.
+	outstanding, exposed map[owner]*state
+	translation          translation
 }
 
 // state is all that is known of one owner. A Service that is known only by its slices has no ports.
@@ -54,17 +56,34 @@ type state struct {
 	// wanted are its ports, told those that were given away in Changes: what others have is not in them.
 	wanted, told []Port
 	health       *Health
-	problems     []string
-	dirty        bool
+	// problems are those that every node has, local are this node's.
+	problems, local []string
+	dirty           bool
+	// load is what it asks for, refused are the resources of which it gets nothing since others are served first.
+	load    load
+	refused [resources]bool
+	// counted are the slices whose endpoints are among those that are alive.
+	counted []*cluster.EndpointSlice
+}
+
+// uid is that of the Service's object.
+func (s *state) uid() string {
+	if s == nil || s.service == nil {
+		return ""
+	}
+	return s.service.UID
 }
 
 // NewTranslator makes a Translator that has seen nothing.
 func NewTranslator(node NodeConfig) *Translator {
-	return &Translator{
+	t := &Translator{
 		configured: node, node: node,
-		states: map[owner]*state{}, outstanding: map[owner]*state{},
+		states: map[owner]*state{}, outstanding: map[owner]*state{}, exposed: map[owner]*state{},
 		claims: newClaims(), alive: alive{counts: map[backend]uint32{}},
+		guard: newGuard(), shares: shares{spaces: map[string]*[resources]int{}},
 	}
+	t.translation.guard = &t.guard
+	return t
 }
 
 // SetNode changes what is known of the node. It has effect with the next Translate.
@@ -81,6 +100,16 @@ func (t *Translator) Translate(snapshot *cluster.Snapshot, hostPorts []HostPort)
 		t.services, t.endpointSlices = snapshot.Services, snapshot.EndpointSlices
 	}
 	t.takeHostPorts(hostPorts)
+	t.lookAtExposed()
+	for _, s := range t.dirty {
+		before := s.load
+		s.load = load{}
+		if !s.pod {
+			s.load = loadOf(s.service, s.endpointSlices, &t.node)
+		}
+		t.shares.change(s.key.Namespace, before, s.load)
+	}
+	t.shares.divide(t.states, t.node.Limits, t.mark)
 
 	for _, s := range t.dirty {
 		t.translate(s)
@@ -129,10 +158,27 @@ func (t *Translator) takeNode(snapshot *cluster.Snapshot) {
 			t.mark(t.states[o])
 		}
 	}
-	if changed || t.nodeAddresses == nil || !cluster.Same(t.nodes, snapshot.Nodes) {
+	if t.guard.nodes == nil || !cluster.Same(t.nodes, snapshot.Nodes) {
 		t.nodes = snapshot.Nodes
-		t.nodeAddresses = addressesOfNodes(snapshot.Nodes, &t.node)
+		if t.guard.takeNodes(snapshot.Nodes) {
+			for _, s := range t.exposed {
+				t.mark(s)
+			}
+		}
 	}
+}
+
+// lookAtExposed has those translated anew whose external addresses have become a Service's cluster IP, or are none any more.
+func (t *Translator) lookAtExposed() {
+	if len(t.guard.changed) == 0 {
+		return
+	}
+	for _, s := range t.exposed {
+		if t.guard.concerns(s.service) {
+			t.mark(s)
+		}
+	}
+	clear(t.guard.changed)
 }
 
 func (t *Translator) takeService(before, after *cluster.Service) {
@@ -143,11 +189,16 @@ func (t *Translator) takeService(before, after *cluster.Service) {
 		s = t.state(owner{key: before.Key()})
 	}
 	s.service = after
+	t.guard.takeService(before, after)
+	if after != nil && len(after.ExternalIPs)+len(after.LoadBalancerIPs) > 0 {
+		t.exposed[s.owner] = s
+	} else {
+		delete(t.exposed, s.owner)
+	}
 	t.mark(s)
 }
 
 func (t *Translator) takeSlice(before, after *cluster.EndpointSlice) {
-	t.alive.replace(before, after)
 	byName := func(slice *cluster.EndpointSlice, name string) int {
 		return cluster.Key{Name: slice.Name}.Compare(cluster.Key{Name: name})
 	}
@@ -203,16 +254,23 @@ func (t *Translator) mark(s *state) {
 // translate makes the ports that an owner wants and claims their frontends.
 func (t *Translator) translate(s *state) {
 	before := s.wanted
-	s.wanted, s.health, s.problems = nil, nil, nil
+	s.wanted, s.health, s.problems, s.local = nil, nil, nil, nil
+	within, beyond := t.countEndpoints(s)
 	switch {
 	case s.pod:
 		s.wanted = TranslateHostPorts(s.hostPorts, &t.node)
+		s.problems = hostPortProblems(s.hostPorts, &t.node)
 	case s.service != nil:
-		done := t.translation.translate(s.service, s.endpointSlices, &t.node)
-		s.wanted, s.health, s.problems = done.Ports, done.Health, done.Problems
+		t.translation.refused = s.refused
+		done := t.translation.translate(s.service, within, &t.node)
+		s.wanted, s.health, s.problems, s.local = done.Ports, done.Health, done.Problems, done.Local
+		if beyond > 0 {
+			s.problems = append(s.problems, fmt.Sprintf("%s: the endpoints of %d of its %d EndpointSlices get no connections: one Service has at most %d endpoints with ports (a part of --backends-max)",
+				s.owner, beyond, len(s.endpointSlices), t.node.Limits.serviceBackends()))
+		}
 	}
 	keep(before, s.wanted)
-	if s.health != nil || len(s.problems) > 0 || s.service != nil && len(s.service.ExternalIPs) > 0 {
+	if s.health != nil || len(s.problems)+len(s.local) > 0 {
 		t.outstanding[s.owner] = s
 	} else {
 		delete(t.outstanding, s.owner)
@@ -241,17 +299,44 @@ func (t *Translator) touch(other owner, found bool) {
 	}
 }
 
+// countEndpoints gives the slices of a Service whose endpoints it may have, and takes note that these, and no others of it, are alive.
+func (t *Translator) countEndpoints(s *state) (within []*cluster.EndpointSlice, beyond int) {
+	if !s.refused[endpoints] {
+		within, beyond = t.node.Limits.bounded(ofService(s.key, s.endpointSlices))
+	}
+	compare(s.counted, within, t.alive.replace)
+	s.counted = slices.Clone(within)
+	return within, beyond
+}
+
+// ofService gives the slices that are used for a Service: where the API server keeps the one of its own Service, others that somebody has
+// made are not its.
+func ofService(key cluster.Key, all []*cluster.EndpointSlice) []*cluster.EndpointSlice {
+	if key == kubernetesService {
+		for i, slice := range all {
+			if slice.Name == kubernetesService.Name {
+				return all[i : i+1 : i+1]
+			}
+		}
+	}
+	return all
+}
+
 // outcome gives the health and the problems of all.
-func (t *Translator) outcome() (health []Health, problems []string) {
-	problems = t.claims.problems()
+func (t *Translator) outcome() (health []Health, problems []Problem) {
+	problems = slices.Concat(t.claims.problems(func(o owner) string { return t.states[o].uid() }), t.shares.problems(t.states, t.node.Limits))
 	for _, s := range t.outstanding {
 		if s.health != nil {
 			health = append(health, *s.health)
 		}
-		problems = append(problems, s.problems...)
-		problems = append(problems, ofNodes(s, t.nodeAddresses)...)
+		for _, text := range s.problems {
+			problems = append(problems, s.problem(s.uid(), false, text))
+		}
+		for _, text := range s.local {
+			problems = append(problems, s.problem(s.uid(), true, text))
+		}
 	}
 	slices.SortFunc(health, func(a, b Health) int { return a.Service.Compare(b.Service) })
-	slices.Sort(problems)
+	slices.SortFunc(problems, Problem.compare)
 	return health, slices.Compact(problems)
 }

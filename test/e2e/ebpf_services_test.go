@@ -170,3 +170,43 @@ func TestHostPortOfPod(t *testing.T) {
 		t.Errorf("a second pod with the port: %v", err)
 	}
 }
+
+// A pod that asks for a port of an address that its node has not gets nothing of what others send there: the cloud's metadata service is at such
+// an address, and so may be anybody. The pod is named.
+func TestHostPortOfForeignAddress(t *testing.T) {
+	b := newBalanced(t)
+	network := b.network(b.here, current(t), "1.0.0")
+	pod := b.newPod(b.here, "thief")
+	conf := runtimeConf(pod)
+	var mappings []map[string]any
+	theirs := []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("169.254.169.254"), 8081)}
+	for _, a := range b.far.addresses {
+		theirs = append(theirs, netip.AddrPortFrom(a, backendPort))
+	}
+	for _, at := range theirs {
+		mappings = append(mappings, map[string]any{"hostPort": at.Port(), "hostIP": at.Addr().String(), "containerPort": backendPort, "protocol": "tcp"})
+	}
+	conf.CapabilityArgs = map[string]any{"portMappings": mappings}
+	if _, err := network.add(t.Context(), pod, conf); err != nil {
+		t.Fatal(err)
+	}
+	thief := worldEnd{"thief", b.lab.Place(pod), pod.Addresses}
+	answer(t, thief, backendPort)
+	answer(t, b.far, backendPort)
+	b.waitStatus(b.here, func(s *api.Status) error {
+		for _, at := range theirs {
+			if !strings.Contains(strings.Join(s.Problems, "\n"), "its hostIP "+at.Addr().String()+" is not an address of this node") {
+				return fmt.Errorf("%s is not among the problems: %q", at, s.Problems)
+			}
+		}
+		return nil
+	})
+	for _, client := range []worldEnd{b.pod, b.node} {
+		if got, err := ask(t, client.place, theirs[0]); err == nil {
+			t.Errorf("%s asks the metadata service and gets an answer of %s", client.name, got)
+		}
+		for _, at := range theirs[1:] {
+			b.expectAnswer(client, at, b.far)
+		}
+	}
+}

@@ -36,6 +36,7 @@ type Config struct {
 // connection is what requests are made with. All API groups share one HTTP/2 connection.
 type connection struct {
 	host    string
+	dialled *dialled
 	clients map[schema.GroupVersion]*rest.RESTClient
 }
 
@@ -112,11 +113,13 @@ func connect(config *rest.Config) (*connection, error) {
 	config.NegotiatedSerializer = codecs.WithoutConversion()
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	dialled := newDialled(config.Host)
+	config.Dial = dialled.dial
 	transport, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("make HTTP client: %w", err)
 	}
-	c := &connection{host: config.Host, clients: map[schema.GroupVersion]*rest.RESTClient{}}
+	c := &connection{host: config.Host, dialled: dialled, clients: map[schema.GroupVersion]*rest.RESTClient{}}
 	for _, gv := range []schema.GroupVersion{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, networkingv1.SchemeGroupVersion} {
 		if c.clients[gv], err = clientFor(*config, gv, transport); err != nil {
 			return nil, fmt.Errorf("make client for %s: %w", gv, err)

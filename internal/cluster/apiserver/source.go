@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -236,8 +237,12 @@ func (s *Source) problems() []string {
 		if kind == cluster.KindNetworkPolicy {
 			instead = "the pods that it selects are closed"
 		}
-		for _, err := range s.section(kind).problems() {
+		wrong := s.section(kind).problems()
+		for _, err := range wrong[:min(len(wrong), problemsTold)] {
 			all = append(all, err.Error()+"; "+instead)
+		}
+		if more := len(wrong) - problemsTold; more > 0 {
+			all = append(all, fmt.Sprintf("%d more objects of kind %s are wrong; %s", more, kind, instead))
 		}
 	}
 	return all
@@ -249,17 +254,33 @@ func (s *Source) report() {
 	before, now := s.reported, s.problems()
 	s.reported = now
 	s.mu.Unlock()
-	for _, p := range now {
-		if !slices.Contains(before, p) {
-			s.log.Warn("problem with the cluster's state", "problem", p)
-		}
+	for _, p := range without(now, before) {
+		s.log.Warn("problem with the cluster's state", "problem", p)
 	}
-	for _, p := range before {
-		if !slices.Contains(now, p) {
-			s.log.Info("problem with the cluster's state gone", "problem", p)
-		}
+	for _, p := range without(before, now) {
+		s.log.Info("problem with the cluster's state gone", "problem", p)
 	}
 }
+
+// without gives the sentences that are not among others, in their order.
+func without(all, others []string) (rest []string) {
+	if len(all) == 0 {
+		return nil
+	}
+	known := make(map[string]bool, len(others))
+	for _, p := range others {
+		known[p] = true
+	}
+	for _, p := range all {
+		if !known[p] {
+			rest = append(rest, p)
+		}
+	}
+	return rest
+}
+
+// problemsTold bounds the sentences about objects of one kind.
+const problemsTold = 100
 
 // Host names the server.
 func (s *Source) Host() string { return s.connection.host }

@@ -67,6 +67,9 @@ func TestManifestFits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if want := "\n            - --external-ips=198.51.100.0/24,203.0.113.0/24,2001:db8::/32\n"; !strings.Contains(string(fitted), want) {
+			t.Errorf("proxy %s: want %q:\n%s", proxy, want, fitted)
+		}
 		if !strings.Contains(string(fitted), want[0]) || strings.Contains(string(fitted), want[1]) {
 			t.Errorf("proxy %s: want %q and no %q:\n%s", proxy, want[0], want[1], fitted)
 		}

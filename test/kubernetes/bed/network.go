@@ -101,16 +101,23 @@ func (b *Bed) installBeeline(ctx context.Context, p Parts) error {
 // agentArgs is where the arguments of the agent begin in a manifest, servicesArg the one that says who sends traffic for Services to
 // their endpoints.
 var (
+	externalArg = regexp.MustCompile(`(?m)--external-ips=\S+`)
 	agentArgs   = regexp.MustCompile(`(?m)^( *- )agent\n`)
 	servicesArg = regexp.MustCompile(`(?m)--services=\S+`)
 )
 
+// externalIPs are the networks of the externalIPs that tests give to Services: the smoke tests' (RFC 5737, RFC 3849), and 203.0.113.250 of upstream's
+// "should be possible to connect to a service via ExternalIP when the external IP is not assigned to a node".
+const externalIPs = "198.51.100.0/24,203.0.113.0/24,2001:db8::/32"
+
 // fitManifest does what docs/operations.md asks of a user: without kube-proxy the agent has to be told where the API server is, since it is the
-// agent itself who makes the Service of that reachable; beside kube-proxy it has to be told to leave Services alone.
+// agent itself who makes the Service of that reachable; beside kube-proxy it has to be told to leave Services alone. Tests
+// have Services with externalIPs, which have to be allowed.
 func fitManifest(c plan.Cluster, manifest []byte) ([]byte, error) {
-	if len(agentArgs.FindAll(manifest, -1)) != 1 || len(servicesArg.FindAll(manifest, -1)) != 1 {
+	if len(agentArgs.FindAll(manifest, -1)) != 1 || len(servicesArg.FindAll(manifest, -1)) != 1 || len(externalArg.FindAll(manifest, -1)) != 1 {
 		return nil, errors.New("the arguments of the agent are not where they were")
 	}
+	manifest = externalArg.ReplaceAll(manifest, []byte("--external-ips="+externalIPs))
 	if c.Options.Proxy == plan.ProxyNone {
 		return agentArgs.ReplaceAll(manifest, []byte("${1}agent\n${1}--api-server="+c.APIServer()+"\n")), nil
 	}
