@@ -107,7 +107,7 @@ cluster-down: ## End the cluster and remove everything of it
 
 bench: USE := bench
 bench: deps build ## Compare the networks on this machine, at most five minutes (root)
-	bin/beeline bench --quick --out $(BENCH_OUT)
+	bin/beeline bench --quick --out $(BENCH_OUT) $(BENCH_FLAGS)
 	@echo 'report: $(abspath $(BENCH_OUT))/report.html'
 
 bench-services: USE := bench

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Installs the Debian packages that the project needs and this machine lacks: build/deps.sh [bench] [test] [cluster].
+# Installs the Debian packages that the project needs and this machine lacks: build/deps.sh [lab] [bench] [test] [cluster].
 # Without arguments: all. Does nothing, quickly, when nothing is missing. Package sources stay as they are.
 set -eu
 
 PATH=$PATH:/usr/sbin:/sbin
 GO_NEEDED=$(sed -n 's/^go //p' "$(dirname "$0")/../go.mod")
 
-# use:   what "make bench" needs is needed by the tests and by a cluster as well
+# use:   what a lab needs "make bench" needs as well, and what that needs the tests and a cluster need, too
 # proof: a command, or a path, that is there when the package is
 # use | proof | package | why
 packages() {
@@ -21,16 +21,18 @@ bench|nginx                    |nginx                     |the web server
 bench|/usr/lib/cni/ptp         |containernetworking-plugins|the reference CNI plugins: contenders bridge, ptp, macvlan
 bench|nft                      |nftables                  |rules of the contenders with netfilter
 bench|iptables                 |iptables                  |the reference plugins masquerade with it
-bench|ip                       |iproute2                  |looking at a lab by hand; tests compare with it
+lab  |ip                       |iproute2                  |looking at a lab by hand; tests compare with it
+lab  |mount                    |mount                     |a lab's nodes have mounts of their own
+lab  |ping                     |iputils-ping              |pings between pods of a lab; tests of ICMP
 bench|sysctl                   |procps                    |settings of a lab's nodes
 bench|modprobe                 |kmod                      |kernel modules, where the kernel has them
 bench|ethtool                  |ethtool                   |offloads of the devices under test
-test |ping                     |iputils-ping              |tests of ICMP between pods
 test |bpftool                  |bpftool                   |looking at programs and maps
 test |clang-19                 |clang-19                  |compiles the BPF programs (make generate)
 test |llvm-strip-19            |llvm-19                   |strips the BPF objects (make generate)
 test |clang-format-19          |clang-format-19           |checks the C sources (make lint)
 test |shellcheck               |shellcheck                |checks the shell scripts (make lint)
+test |mmdebstrap               |mmdebstrap                |makes a clean Debian to run the README in
 test |qemu-system-x86_64       |qemu-system-x86           |boots other kernels (make test-vm)
 test |xz                       |xz-utils                  |unpacks kernel modules (make test-vm)
 cluster|runc                  |runc                      |runs the containers of a cluster (make cluster)
@@ -96,6 +98,7 @@ fi
 
 uses=" ${*:-bench test cluster} "
 case $uses in *" test "* | *" cluster "*) uses="${uses}bench " ;; esac
+case $uses in *" bench "*) uses="${uses}lab " ;; esac
 missing=
 reasons=
 while IFS='|' read -r use proof package why; do

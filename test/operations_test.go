@@ -12,23 +12,10 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// Names of the tests' labs, which keep them apart from one that a person has up under the default name.
-const (
-	readmeLab     = "t-readme"
-	operationsLab = "t-operations"
-)
+// operationsLab keeps the test's lab apart from one that a person has up under the default name.
+const operationsLab = "t-operations"
 
 var labCommand = regexp.MustCompile(`bin/beeline lab ([a-z-]+)`)
-
-// TestReadmeQuickStart runs the README's block of lab commands, as it stands there.
-func TestReadmeQuickStart(t *testing.T) {
-	out := runBlock(t, "../README.md", readmeLab, "-eux")
-	for _, want := range []string{"3 packets transmitted, 3 received", "Lab \"" + readmeLab + "\""} {
-		if !strings.Contains(out, want) {
-			t.Errorf("no %q in:\n%s", want, out)
-		}
-	}
-}
 
 // TestPoliciesInALab runs the block of docs/operations.md that tries a NetworkPolicy in a lab, as it stands there.
 func TestPoliciesInALab(t *testing.T) {
