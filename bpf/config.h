@@ -35,6 +35,9 @@ const volatile __u16 config_nat_last = 65535;
 /* bpf_set_retval says why connect and sendmsg are refused (Linux 6.1). */
 const volatile bool config_socket_errors = true;
 
+/* The UDP port of tunnels (--tunnel-port), which nothing is sent to in a node's name but by its tunnels; 0 where there are none. */
+const volatile __u16 config_tunnel_port = 0;
+
 /* NetworkPolicies are put into force here (--policy=ebpf). */
 const volatile bool config_policy = false;
 

@@ -112,7 +112,7 @@ static __always_inline enum socket_return socket_turn_away(struct bpf_sock_addr 
 		bpf_set_retval(-ERROR_REFUSED);
 		return SOCKET_DENY;
 	}
-	if (answer == ANSWER_DROP && bpf_get_netns_cookie(ctx) == config_host_netns)
+	if ((answer == ANSWER_DROP || answer == ANSWER_TUNNEL) && bpf_get_netns_cookie(ctx) == config_host_netns)
 		return SOCKET_DENY;
 	return SOCKET_PROCEED;
 }

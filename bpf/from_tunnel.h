@@ -7,26 +7,29 @@
 
 /*
  * Who can reach the VXLAN port can have packets come out here that no router would bring, with any source. So
- * only nodes of the cluster are listened to, which is asked once for all packets between two addresses.
+ * only nodes of the cluster are listened to, and only for themselves, which is asked once for all packets between two addresses.
  */
 STAGE from_tunnel_decide(struct packet *p, struct decision **decision)
 {
 	__u32 now = decision_generation();
 	struct decision *d = decision_place(&p->source, &p->destination);
-	struct address peer;
+	struct tunnel_ends ends;
+	enum drop_reason objection;
 
 	if (!d)
 		return PASS; /* cannot be: every index has its element */
 	*decision = d;
-	if (!tunnel_peer(p, &peer))
+	if (!tunnel_ends_of(p, &ends))
 		return drop(p, DROP_UNKNOWN_TUNNEL_PEER);
 	if (likely(decision_holds(d, &p->source, &p->destination, p->skb->ifindex, now) &&
-		   address_equals(&d->route.next_hop, &peer)))
+		   address_equals(&d->route.next_hop, &ends.peer) && d->expires == tunnel_end_number(&ends.here)))
 		return NEXT;
-	if (!tunnel_peer_known(&peer))
-		return drop(p, DROP_UNKNOWN_TUNNEL_PEER);
+	objection = tunnel_objection(&ends, &p->source);
+	if (objection)
+		return drop(p, objection);
 	from_wire_way(d, p);
-	d->route.next_hop = peer;
+	d->route.next_hop = ends.peer;
+	d->expires = tunnel_end_number(&ends.here);
 	decision_keep(d, &p->source, &p->destination, p->skb->ifindex, now);
 	return NEXT;
 }

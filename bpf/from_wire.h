@@ -7,6 +7,7 @@
 #include "lib/decision.h"
 #include "lib/endpoint.h"
 #include "lib/finish.h"
+#include "lib/origin.h"
 #include "lib/route.h"
 #include "lib/session.h"
 #include "lib/translate.h"
@@ -83,6 +84,8 @@ STAGE from_wire_deliver(struct packet *p)
 	if (!d)
 		return PASS; /* cannot be: every index has its element */
 	if (unlikely(!decision_holds(d, &p->source, &p->destination, p->skb->ifindex, now))) {
+		if (!origin_may_be_wire(&p->source, &p->destination))
+			return drop(p, DROP_INVALID_SOURCE);
 		from_wire_way(d, p);
 		decision_keep(d, &p->source, &p->destination, p->skb->ifindex, now);
 	}

@@ -103,7 +103,8 @@ struct decision {
 	struct address source, destination;
 	__u32 where; /* a device, with an enum decision_scope */
 	__u32 generation;
-	__u32 expires; /* 0: never; else in units of 2^30 ns of CLOCK_MONOTONIC: it follows from the kernel's routes */
+	__u32 expires; /* 0: never; else in units of 2^30 ns of CLOCK_MONOTONIC: it follows from the kernel's routes. Of what a
+			  tunnel brought, tunnel_end_number of lib/tunnel.h */
 	__u32 translated;   /* enum translate_flag; 0: never translated */
 	struct route route; /* for ROUTE_LOCAL: ifindex of the pod's device, next_hop_mac and uplink_mac of its ends */
 	__u32 policed;	    /* enum policed_flag; 0: nobody asks for policies or for flows */
@@ -152,7 +153,9 @@ enum drop_reason {
 		21, /* a first fragment without the whole transport header, a later one that lies over it, or a second first one with other ports */
 	DROP_UNREADABLE =
 		22, /* a NetworkPolicy selects the pod, and there are more IPv6 extension headers than are read */
-	DROP_MAX = 23,
+	DROP_INVALID_SOURCE = 23, /* from an uplink or a tunnel, with a source that cannot come from there */
+	DROP_TUNNEL_PORT = 24,	  /* to the tunnels' UDP port, and not from a node to another one's InternalIP */
+	DROP_MAX = 25,
 };
 
 /* The programs that may drop; with the reason, the index of `drops`. */

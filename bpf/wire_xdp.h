@@ -183,6 +183,8 @@ STAGE wire_xdp_open(struct xdp_md *ctx, struct translation *x, enum drop_reason 
 
 	if (x->transport.tuple.protocol == PROTOCOL_TCP && (x->transport.flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
 		return PASS;
+	if (!origin_may_be_wire(&x->transport.tuple.source, &x->transport.tuple.destination))
+		return PASS; /* from_wire drops it */
 	opening_prepare(x);
 	switch (service_choose(&x->transport.tuple, SIDE_OUTSIDE, 0, &x->choice)) {
 	case ANSWER_BACKEND:
@@ -192,6 +194,9 @@ STAGE wire_xdp_open(struct xdp_md *ctx, struct translation *x, enum drop_reason 
 		return DROP;
 	case ANSWER_FORBID:
 		*reason = DROP_SOURCE_NOT_ALLOWED;
+		return DROP;
+	case ANSWER_TUNNEL:
+		*reason = DROP_TUNNEL_PORT;
 		return DROP;
 	case ANSWER_REFUSE:
 		return wire_xdp_leave(&x->choice, ANSWER_REFUSE);

@@ -14,7 +14,10 @@ static __always_inline bool direct_may(const struct translation *x, enum route_k
 	const __u32 flags = SERVICE_DSR | SERVICE_AFFINITY;
 
 	/* What was forwarded once is not forwarded so again: nodes that know different backends would do it for ever. */
-	return config_dsr && !x->forwarded && kind == ROUTE_REMOTE && (x->choice.flags & flags) == SERVICE_DSR;
+	if (!config_dsr || x->forwarded || kind != ROUTE_REMOTE || (x->choice.flags & flags) != SERVICE_DSR)
+		return false;
+	/* Answers into a tunnel would come from the backend's node and bear this one's address, which is not that node's to send. */
+	return route_kind_of(&x->transport.tuple.source) != ROUTE_TUNNEL;
 }
 
 /*

@@ -88,6 +88,8 @@ SEPARATE int opening_begin(struct __sk_buff *skb, struct translation *x, int sou
 		return DROP_CONNECTIONS_FULL;
 	b = &x->beginning;
 	if (own_address) {
+		if (origin_is_forged_tunnel(&b->to.destination, b->to.destination_port, b->key.protocol))
+			return DROP_TUNNEL_PORT;
 		connection_turn(&b->other, &b->to, b->key.protocol);
 		keeps_port = connection_port_is_ours(b->to.source_port) &&
 			     !(transport_has_ports(b->key.protocol) && nat_port_in_use(skb, &b->other));
@@ -112,6 +114,18 @@ static __always_inline int opening_take_address(struct translation *x, __u32 ifi
 		return without;
 	x->beginning.to.source = *a;
 	return SOURCE_NODE;
+}
+
+/* The same into a tunnel: an InternalIP, as which alone the other end takes it for this node's. False if there is none of the family. */
+static __always_inline bool opening_take_tunnel_source(struct connection *to)
+{
+	__u32 family = !address_is_ipv4(&to->destination);
+	const struct address *a = bpf_map_lookup_elem(&tunnel_sources, &family);
+
+	if (!a || !(a->word[0] | a->word[1] | a->word[2] | a->word[3]))
+		return false;
+	to->source = *a;
+	return true;
 }
 
 /*
@@ -195,6 +209,8 @@ SEPARATE int opening_from_wire(struct __sk_buff *skb, struct translation *x, __u
 	if (kind == ROUTE_REMOTE)
 		return opening_take_address(x, x->route.ifindex, DROP_NO_ROUTE);
 	if (kind == ROUTE_TUNNEL) {
+		if (opening_take_tunnel_source(to))
+			return SOURCE_NODE;
 		if (!way_is_known(way_ask_kernel(skb, x, &x->route.next_hop, &x->route.next_hop)))
 			return DROP_NO_ROUTE;
 	} else if (!way_is_known(way_ask_kernel(skb, x, &to->source, &to->destination))) {
@@ -224,6 +240,8 @@ static __always_inline int opening_service(struct translation *x, enum place pla
 		return DROP_NO_LOCAL_BACKEND;
 	case ANSWER_FORBID:
 		return DROP_SOURCE_NOT_ALLOWED;
+	case ANSWER_TUNNEL:
+		return DROP_TUNNEL_PORT;
 	default:
 		return OPENING_NEXT;
 	}

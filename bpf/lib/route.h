@@ -48,6 +48,22 @@ SEPARATE enum route_kind route_copy(const struct address *a, struct route *to)
 	return r->kind;
 }
 
+/* What lies behind an address, where nothing else of its route is asked for. */
+SEPARATE enum route_kind route_kind_of(const struct address *a)
+{
+	const struct route *r = a ? route_of(a) : 0;
+
+	return r ? r->kind : ROUTE_UNKNOWN;
+}
+
+/* The route of an address that is a prefix of its own: every node's InternalIPs are, and pods of this node that are left of a former range. */
+static __always_inline const struct route *route_of_host(const struct address *a)
+{
+	struct route_key key = {.prefix_len = 128, .address = *a};
+
+	return bpf_map_lookup_elem(&routes, &key);
+}
+
 /*
  * Whether what SCTP has put into one GSO packet fits the device of a way: packets of different sizes, which the kernel alone can
  * tell (Linux 5.12). Who carries less than the device, further on, tells it by itself.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "address.h"
+#include "origin.h"
 #include "verdict.h"
 
 /* Which side of the node a connection comes from. */
@@ -20,6 +21,7 @@ enum answer {
 	ANSWER_BACKEND,	 /* goes to choice.backend */
 	ANSWER_REFUSE,	 /* no endpoints: TCP RST, ICMP port unreachable, ECONNREFUSED */
 	ANSWER_DROP,	 /* a traffic policy Local, and no endpoint is here: DROP_NO_LOCAL_BACKEND */
+	ANSWER_TUNNEL,	 /* goes to the tunnels' port of what may be a node: DROP_TUNNEL_PORT */
 	ANSWER_FORBID,	 /* the source may not use the Service: DROP_SOURCE_NOT_ALLOWED */
 };
 
@@ -285,7 +287,7 @@ static __always_inline bool service_still(const struct tuple *t, enum side side,
  * Where a new connection goes that is addressed to a Service, which the caller has found by service_of. `t` has the addresses
  * and ports of its first packet; of a socket's, the destination, the protocol and 0 for the rest. `netns` is the
  * cookie of a socket's network namespace, 0 for a packet. Sources of packets are checked against the Service's;
- * sockets have none yet, see there. Counts what it answers, but for ANSWER_DROP to a socket, whose packets ask again.
+ * sockets have none yet, see there. Counts what it answers, but for ANSWER_DROP and ANSWER_TUNNEL to a socket, whose packets ask again.
  *
  * The Service is read again after choosing: its set may have been replaced and deleted meanwhile, and the kernel
  * gives the place of a replaced map element to another one at once. What both readings say was true.
@@ -317,7 +319,9 @@ SEPARATE enum answer service_choose(const struct tuple *t, enum side side, __u64
 	}
 	c->service = s.id;
 	c->flags = s.flags;
-	if (answer == ANSWER_NONE || (answer == ANSWER_DROP && netns))
+	if (answer == ANSWER_BACKEND && origin_is_forged_tunnel(&c->backend.address, c->backend.port, t->protocol))
+		answer = ANSWER_TUNNEL;
+	if (answer == ANSWER_NONE || ((answer == ANSWER_DROP || answer == ANSWER_TUNNEL) && netns))
 		return answer;
 	count = service_count_of(s.id);
 	if (!count)

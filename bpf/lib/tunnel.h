@@ -2,7 +2,8 @@
 /* VXLAN (RFC 7348): how a packet gets to the other end of a tunnel, and from which end one came. */
 #pragma once
 
-#include "route.h"
+#include "hash.h"
+#include "origin.h"
 
 /* The one virtual network of the cluster. */
 #define TUNNEL_VNI 1
@@ -50,26 +51,47 @@ STAGE route_to_tunnel(struct packet *p, const struct route *r)
 	return REDIRECT;
 }
 
-/* The address of the node that put the packet into the tunnel. False for another virtual network than the cluster's. */
-static __noinline bool tunnel_peer(const struct packet *p, struct address *peer)
+/* Between which addresses a packet came through a tunnel. */
+struct tunnel_ends {
+	struct address peer, here;
+};
+
+/* False for another virtual network than the cluster's. */
+static __noinline bool tunnel_ends_of(const struct packet *p, struct tunnel_ends *ends)
 {
 	struct bpf_tunnel_key key = {};
 
 	if (!bpf_skb_get_tunnel_key(p->skb, &key, sizeof(key), 0)) {
-		address_from_ipv4(peer, bpf_htonl(key.remote_ipv4));
+		address_from_ipv4(&ends->peer, bpf_htonl(key.remote_ipv4));
+		address_from_ipv4(&ends->here, bpf_htonl(key.local_ipv4));
 		return key.tunnel_id == TUNNEL_VNI;
 	}
 	if (bpf_skb_get_tunnel_key(p->skb, &key, sizeof(key), BPF_F_TUNINFO_IPV6))
 		return false;
-	__builtin_memcpy(peer, key.remote_ipv6, sizeof(*peer));
+	__builtin_memcpy(&ends->peer, key.remote_ipv6, sizeof(ends->peer));
+	__builtin_memcpy(&ends->here, key.local_ipv6, sizeof(ends->here));
 	return key.tunnel_id == TUNNEL_VNI;
 }
 
-/* Every node's addresses are prefixes of their own in `routes`, and so are some pods of this one (ROUTE_LOCAL). */
-static __always_inline bool tunnel_peer_known(const struct address *peer)
+/* This node's end as a number, for decisions. Only addresses of this node are compared by it, which no sender chooses. */
+static __always_inline __u32 tunnel_end_number(const struct address *here)
 {
-	struct route_key key = {.prefix_len = 128, .address = *peer};
-	const struct route *r = bpf_map_lookup_elem(&routes, &key);
+	return ((here->word[0] * HASH_MULTIPLIER ^ here->word[1]) * HASH_MULTIPLIER ^ here->word[2]) * HASH_MULTIPLIER ^
+	       here->word[3];
+}
 
-	return r && r->kind != ROUTE_LOCAL;
+/*
+ * Why a packet that came between these addresses is not taken: 0, or a reason to drop it. It has to be from a node's InternalIP to one of
+ * this node's, since only between these nodes send, and its source has to be that node's.
+ */
+static __always_inline enum drop_reason tunnel_objection(const struct tunnel_ends *ends, const struct address *source)
+{
+	const struct route *r = route_of_host(&ends->peer);
+
+	if (!r || r->kind == ROUTE_LOCAL)
+		return DROP_UNKNOWN_TUNNEL_PEER;
+	r = route_of_host(&ends->here);
+	if (!r || r->kind != ROUTE_CLUSTER)
+		return DROP_TUNNEL_PORT;
+	return origin_is_peer(source, &ends->peer) ? DROP_NONE : DROP_INVALID_SOURCE;
 }

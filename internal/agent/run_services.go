@@ -22,7 +22,12 @@ func (c Config) datapath(w ways) (datapath.Config, error) {
 	if err != nil {
 		return datapath.Config{}, err
 	}
+	tunnelPort := c.TunnelPort
+	if c.Tunnel == TunnelNone {
+		tunnelPort = 0 // what comes there is for whoever listens
+	}
 	return datapath.Config{
+		TunnelPort:    uint16(tunnelPort),
 		Root:          c.BPFFS,
 		EBPFRouting:   w.routing == RoutingEBPF,
 		Masquerade:    c.Masquerade,

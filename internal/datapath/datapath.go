@@ -48,6 +48,8 @@ type Config struct {
 	HostNetns uint64
 	// NATPorts are the ports that translation gives; the zero value is 40000 to 65535.
 	NATPorts device.PortSpan
+	// TunnelPort is the UDP port of tunnels, which nothing else gets to in a node's name; 0 where no node of the cluster has one.
+	TunnelPort uint16
 	// Sizes are those of the maps.
 	Sizes Sizes
 	// MaglevSize is the number of entries of each table of consistent hashing, a prime; 0 goes by the number of backends.
@@ -220,6 +222,7 @@ func specFor(cfg Config) (*ebpf.CollectionSpec, error) {
 		bpfVarConfigFlows:         uint32(cfg.Flows),
 		bpfVarConfigFlowsSample:   max(cfg.FlowsSample, 1),
 		bpfVarConfigHostNetns:     cfg.HostNetns,
+		bpfVarConfigTunnelPort:    cfg.TunnelPort,
 		bpfVarConfigNatFirst:      ports.First,
 		bpfVarConfigNatLast:       ports.Last,
 	} {

@@ -1,0 +1,198 @@
+package datapath
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+)
+
+// What the wire brings has a source that can send by it: neither a pod of this node, nor what a tunnelled node has, where that sends by the
+// tunnel. A packet that is dropped leaves alone what was decided about others in its place.
+func TestFromWireInvalidSource(t *testing.T) {
+	for _, cfg := range []Config{{EBPFRouting: true, Masquerade: true}, {EBPFRouting: true}, {}} {
+		var cases []packetCase
+		each(func(name string, family int, transport func(packet) packet) {
+			from := func(src, dst member) run {
+				return wireBrings(transport(fromWire().ip(src.addr(family), dst.addr(family))))
+			}
+			for whose, c := range map[string]struct {
+				src member
+				dst []member
+			}{
+				"a pod here":                      {podA2, []member{podA, ghost, nodeA, nodeB, podB, world}},
+				"an address of this node's range": {ghost, []member{podA, nodeA}},
+				"a tunnelled node's pod":          {podT, []member{podA, ghost, nodeA}},
+				"a tunnelled node":                {nodeT, []member{podA, ghost}},
+			} {
+				for _, dst := range c.dst {
+					cases = append(cases, drops(fmt.Sprintf("%s from %s to %s", name, whose, dst.addr(family)), from(c.src, dst), uint32(bpfDropReasonDROP_INVALID_SOURCE)))
+				}
+			}
+			cases = append(cases,
+				passes(name+" from a tunnelled node to this one", from(nodeT, nodeA)),
+				passes(name+" from a tunnelled node's pod to who is not of the cluster", from(podT, world)),
+				passes(name+" from another node to this one", from(nodeB, nodeA)),
+			)
+		})
+		t.Run(cfgName(cfg), func(t *testing.T) {
+			r := newRig(t, cfg)
+			r.check(t, cases)
+			if cfg.EBPFRouting {
+				r.leavesDecisionsAlone(t)
+			}
+		})
+	}
+}
+
+// leavesDecisionsAlone has forged packets of so many sources dropped that every place of a decision is met, between two packets of a flow.
+func (r *rig) leavesDecisionsAlone(t *testing.T) {
+	t.Helper()
+	flow := fromWire().ipv4(podB.v4, podA.v4).udp(1, 2)
+	r.checkOne(t, arrives("before", flow))
+	before := r.counters(t)["from_wire invalid_source"].Packets
+	forged := netip.MustParseAddr("10.1.4.0")
+	r.stage.do(func() {
+		for range 256 * 8 {
+			_, _ = r.run(wireBrings(fromWire().ipv4(netip.AddrFrom4([4]byte{10, 1, 4, forged.As4()[3]}), podA.v4).udp(1, 2)))
+			forged = forged.Next()
+		}
+	})
+	if n := r.counters(t)["from_wire invalid_source"].Packets - before; n != 256*8 {
+		t.Errorf("%d forged packets were dropped", n)
+	}
+	r.checkOne(t, arrives("after", flow))
+}
+
+// With DSR another node sends back what a pod of this node has sent to its NodePort, as it is; nobody else does.
+func TestFromWireSourceOfDirect(t *testing.T) {
+	r := newServiceRig(t, Config{DSR: true})
+	for _, family := range families {
+		frontend := netip.AddrPortFrom(nodeA.addr(family), 30081)
+		r.serve(t, frontend, bpfServiceFlagSERVICE_DSR, netip.AddrPortFrom(podA2.addr(family), 8080))
+		returned := eth(nodeB.mac, nodeA.mac).ip(podA.addr(family), nodeB.addr(family)).tcp(1, 30081).segment(tcpSYN, 1, 0)
+		there := delivered(fmt.Sprintf("IPv%d", family), wireBrings(returned),
+			eth(nodeB.mac, nodeA.mac).ip(podA.addr(family), podA2.addr(family)).tcp(1, 8080).segment(tcpSYN, 1, 0), podA2)
+		there.in = returned.bytes()
+		r.checkOne(t, there)
+		for _, dst := range []member{podA2, nodeA} {
+			r.checkOne(t, drops("forged", wireBrings(eth(nodeB.mac, nodeA.mac).ip(podA.addr(family), dst.addr(family)).tcp(1, 30081).segment(tcpSYN, 1, 0)),
+				uint32(bpfDropReasonDROP_INVALID_SOURCE)))
+		}
+	}
+}
+
+// A client behind a tunnel is not answered directly: what the backend's node sends into the tunnel would bear this one's address, which the
+// other end takes from nobody else.
+func TestDirectNotForTunnelled(t *testing.T) {
+	r := newServiceRig(t, Config{DSR: true})
+	for _, program := range []string{bpfProgFromWire, bpfProgWireXdp} {
+		for _, family := range families {
+			f := flowOf(family)
+			r.serve(t, f.frontend, bpfServiceFlagSERVICE_DSR, f.backend)
+			for direct, client := range map[bool]netip.Addr{false: nodeT.addr(family), true: world.addr(family)} {
+				f.client = netip.AddrPortFrom(client, 41000)
+				p := eth(router, nodeA.mac).ip(client, f.frontend.Addr()).tcp(41000, f.frontend.Port()).segment(tcpSYN, 1, 0)
+				r.stage.do(func() { _, _ = r.run(run{program: program, in: p.bytes()}) })
+				var there bpfConnection
+				if err := r.d.objects.bpfMaps.Openings.Lookup(tupleOf(f.client, f.frontend, protoTCP), &there); err != nil {
+					t.Fatalf("%s: client %s has begun nothing: %v", program, client, err)
+				}
+				if got := bpfConnectionFlag(there.Flags)&bpfConnectionFlagCONNECTION_DIRECT != 0; got != direct {
+					t.Errorf("%s: client %s is answered directly: %t", program, client, got)
+				}
+				if own := nodeA.addr(family); !direct && there.Source.addr() != own {
+					t.Errorf("%s: the backend sees %s, not %s", program, there.Source.addr(), own)
+				}
+			}
+		}
+	}
+}
+
+// What this node sends for somebody else to a backend behind a tunnel has an address by which the other end knows it, whatever the uplink has.
+func TestTunnelledBackendSeesInternalIP(t *testing.T) {
+	r := newServiceRig(t, Config{})
+	if err := r.d.Tunnel.SetSources(nodeA.v4, nodeA.v6); err != nil {
+		t.Fatal(err)
+	}
+	stranger := Uplink{IPv4: addr("192.0.2.77"), IPv6: addr("2001:db8::77"), MAC: nodeA.mac, MTU: 1500}
+	if _, err := r.d.Uplinks.Sync(map[int]Uplink{r.stage.devices["eth0"]: stranger}); err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		f := flowOf(family)
+		r.serve(t, f.frontend, 0, netip.AddrPortFrom(podT.addr(family), 8080))
+		p := eth(router, nodeA.mac).ip(f.client.Addr(), f.frontend.Addr()).tcp(f.client.Port(), f.frontend.Port()).segment(tcpSYN, 1, 0)
+		r.stage.do(func() { _, _ = r.run(wireBrings(p)) })
+		var there bpfConnection
+		if err := r.d.objects.bpfMaps.Openings.Lookup(tupleOf(f.client, f.frontend, protoTCP), &there); err != nil {
+			t.Fatal(err)
+		}
+		if there.Source.addr() != nodeA.addr(family) {
+			t.Errorf("IPv%d: the backend sees %s, not %s", family, there.Source.addr(), nodeA.addr(family))
+		}
+	}
+}
+
+// Nothing gets this node's address on its way to the tunnels' port of what may be a node: its VXLAN would be believed.
+func TestNothingForgesTunnels(t *testing.T) {
+	const port = vxlanPort
+	forged := uint32(bpfDropReasonDROP_TUNNEL_PORT)
+	for _, family := range families {
+		t.Run(fmt.Sprintf("IPv%d", family), func(t *testing.T) {
+			r := newServiceRig(t, Config{TunnelPort: port})
+			toWorld := func(p packet) run { return stackSends(p) }
+			from := toWire().ip(podA.addr(family), world.addr(family))
+			r.checkOne(t, drops("masqueraded", toWorld(from.udp(1000, port).payload("VXLAN")), forged))
+			r.verdict(t, verdictNext, toWorld(from.udp(1000, port+1).payload("VXLAN")))
+			r.verdict(t, verdictNext, toWorld(from.tcp(1000, port).segment(tcpSYN, 1, 0)))
+
+			frontend := netip.AddrPortFrom(nodeA.addr(family), 30082)
+			for _, c := range []struct {
+				backend member
+				forged  bool
+			}{{nodeA, true}, {nodeB, true}, {nodeT, true}, {world, true}, {podFar, true}, {podB, false}, {podA2, false}, {podT, false}} {
+				r.serve(t, frontend, 0, netip.AddrPortFrom(c.backend.addr(family), port))
+				for client, in := range map[string]run{
+					"a pod":             podSends(fromPod().ip(podA.addr(family), frontend.Addr()).udp(2000, frontend.Port()).payload("VXLAN")),
+					"the world":         wireBrings(eth(router, nodeA.mac).ip(world.addr(family), frontend.Addr()).udp(2000, frontend.Port()).payload("VXLAN")),
+					"the world, at XDP": {program: bpfProgWireXdp, in: eth(router, nodeA.mac).ip(world.addr(family), frontend.Addr()).udp(2000, frontend.Port()).payload("VXLAN").bytes()},
+				} {
+					before := r.counters(t)[in.program+" tunnel_port"].Packets
+					r.stage.do(func() { _, _ = r.run(in) })
+					if dropped := r.counters(t)[in.program+" tunnel_port"].Packets > before; dropped != c.forged {
+						t.Errorf("from %s to a Service with the tunnels' port of %s: dropped as forged: %t", client, c.backend.addr(family), dropped)
+					}
+				}
+				r.forgetConnections(t)
+			}
+		})
+	}
+}
+
+// Without tunnels their port is like any other.
+func TestTunnelPortWithoutTunnels(t *testing.T) {
+	r := newServiceRig(t, Config{})
+	r.verdict(t, verdictNext, stackSends(toWire().ip(podA.v4, world.v4).udp(1000, vxlanPort).payload("VXLAN")))
+}
+
+// verdict runs a packet, whatever it looks like afterwards.
+func (r *rig) verdict(t *testing.T, want verdict, in run) {
+	t.Helper()
+	var got outcome
+	var err error
+	r.stage.do(func() { got, err = r.run(in) })
+	if err != nil || got.verdict != want {
+		t.Errorf("verdict %s, expected %s: %v\n%s", got.verdict, want, err, layers(in.in))
+	}
+}
+
+// forgetConnections removes all connections that translation knows.
+func (r *rig) forgetConnections(t *testing.T) {
+	t.Helper()
+	if err := clearMap(r.d.objects.bpfMaps.Openings); err != nil {
+		t.Fatal(err)
+	}
+	if err := clearMap(r.d.objects.bpfMaps.Connections); err != nil {
+		t.Fatal(err)
+	}
+}
