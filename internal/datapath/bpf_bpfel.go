@@ -178,7 +178,9 @@ const (
 	bpfDropReasonDROP_EGRESS_CLOSED       bpfDropReason = 20
 	bpfDropReasonDROP_BAD_FRAGMENT        bpfDropReason = 21
 	bpfDropReasonDROP_UNREADABLE          bpfDropReason = 22
-	bpfDropReasonDROP_MAX                 bpfDropReason = 23
+	bpfDropReasonDROP_INVALID_SOURCE      bpfDropReason = 23
+	bpfDropReasonDROP_TUNNEL_PORT         bpfDropReason = 24
+	bpfDropReasonDROP_MAX                 bpfDropReason = 25
 )
 
 type bpfEndpoint struct {
@@ -636,6 +638,7 @@ const (
 	bpfVarConfigServices      = "config_services"
 	bpfVarConfigSocketErrors  = "config_socket_errors"
 	bpfVarConfigStackServices = "config_stack_services"
+	bpfVarConfigTunnelPort    = "config_tunnel_port"
 )
 
 // loadBpf returns the embedded CollectionSpec for bpf.
@@ -769,6 +772,7 @@ type bpfVariableSpecs struct {
 	ConfigServices      *ebpf.VariableSpec `ebpf:"config_services"`
 	ConfigSocketErrors  *ebpf.VariableSpec `ebpf:"config_socket_errors"`
 	ConfigStackServices *ebpf.VariableSpec `ebpf:"config_stack_services"`
+	ConfigTunnelPort    *ebpf.VariableSpec `ebpf:"config_tunnel_port"`
 }
 
 // bpfObjects contains all objects after they have been loaded into the kernel.
@@ -902,6 +906,7 @@ type bpfVariables struct {
 	ConfigServices      *ebpf.Variable `ebpf:"config_services"`
 	ConfigSocketErrors  *ebpf.Variable `ebpf:"config_socket_errors"`
 	ConfigStackServices *ebpf.Variable `ebpf:"config_stack_services"`
+	ConfigTunnelPort    *ebpf.Variable `ebpf:"config_tunnel_port"`
 }
 
 // bpfPrograms contains all programs after they have been loaded into the kernel.
