@@ -216,19 +216,22 @@ struct {
 	__type(value, __u32);
 } xdp_uplinks SEC(".maps");
 
-/* Ports of packets that came in fragments. Written by the datapath; the least used go first, the agent deletes what is too old. */
+/*
+ * Packets that came in fragments, in the places of who has sent them: a new one replaces an older one of the same sender. Written by the datapath; the
+ * agent deletes what is too old. Of senders that are gone the least used go first.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct fragment_key);
+	__type(value, struct fragment);
+} fragments SEC(".maps");
+
+/* How many ICMP errors were sent, and to whom. Written by the datapath; of those to whom none was sent for long the least used go first. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
-	__type(key, struct fragment_key);
-	__type(value, struct fragment_ports);
-} fragments SEC(".maps");
-
-/* How many ICMP errors were sent. Written by the datapath. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
+	__type(key, struct refusal_key);
 	__type(value, struct refusal_rate);
 } refusals SEC(".maps");
 

@@ -348,23 +348,44 @@ struct uplink {
 };
 _Static_assert(sizeof(struct uplink) == 40, "uplink has no hidden padding");
 
-/* Key of `fragments`: one IP packet that came in pieces. */
+/* Who has sent a packet, for what each sender has a share of: see lib/sender.h. */
+struct sender {
+	__u32 device; /* that brought it to the node: a pod's, or one that the stack forwards from; 0: not told apart by devices */
+	__u32 outside; /* one of those outside, by the prefix of the source; 0: the device's pod, or the node itself */
+};
+
+/* Key of `fragments`: a place of a sender, which the packet's addresses and identification choose. */
 struct fragment_key {
+	struct sender sender;
+	__u32 place;
+};
+_Static_assert(sizeof(struct fragment_key) == 12, "fragment_key is a map key");
+
+/* Value of `fragments`: an IP packet that came in pieces, and the ports that its first piece has. */
+struct fragment {
+	__u64 seen; /* CLOCK_MONOTONIC, ns: the first piece */
 	struct address source, destination;
 	__u32 id;
 	__u32 protocol;
-};
-_Static_assert(sizeof(struct fragment_key) == 40, "fragment_key is a map key");
-
-/* Value of `fragments`: the ports that its first piece has. */
-struct fragment_ports {
-	__u64 seen; /* CLOCK_MONOTONIC, ns: the first piece */
-	__be16 source, destination;
+	__be16 source_port, destination_port;
 	__u32 complete; /* not 0: the last piece has come */
 };
-_Static_assert(sizeof(struct fragment_ports) == 16, "fragment_ports has no hidden padding");
+_Static_assert(sizeof(struct fragment) == 56, "fragment has no hidden padding");
 
-/* Value of `refusals`, one for each CPU: the errors sent in the present second. */
+/* What an ICMP error says, as far as each kind has a share of its own. */
+enum refusal_kind {
+	REFUSAL_OTHER = 0,   /* that nobody is there, or that a packet has no hop left */
+	REFUSAL_TOO_BIG = 1, /* what fits the way (RFC 1191, RFC 8201): without it a connection stands still */
+};
+
+/* Key of `refusals`: who is told of packets. */
+struct refusal_key {
+	struct sender sender;
+	__u32 kind; /* enum refusal_kind */
+};
+_Static_assert(sizeof(struct refusal_key) == 12, "refusal_key is a map key");
+
+/* Value of `refusals`: the errors sent in the present second. */
 struct refusal_rate {
 	__u64 since; /* CLOCK_MONOTONIC, ns */
 	__u64 sent;
@@ -438,6 +459,7 @@ const volatile struct abi {
 	enum identity identity;
 	enum session_flag session_flag;
 	enum session_ring session_ring;
+	enum refusal_kind refusal_kind;
 	struct forgotten forgotten;
 	enum flow_kind flow_kind;
 	enum flow_mode flow_mode;

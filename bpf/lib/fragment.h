@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "sender.h"
 #include "transport.h"
 
 /* Fields of the fragment offset in the IPv4 header (RFC 791, 3.1) and in IPv6's fragment header (RFC 8200, 4.5). */
@@ -14,12 +15,24 @@ enum fragment_field {
 	FRAGMENT_IPV6_OFFSET = 0xfff8,
 };
 
-static __always_inline void fragment_key(struct fragment_key *key, const struct tuple *t, __u32 id)
+/*
+ * How many packets in pieces are remembered of each sender. A power of two. Those that one host sends to another bear numbers that follow each other (Linux:
+ * IPv4), so they get different places.
+ */
+#define FRAGMENTS_OF_SENDER 32
+
+static __always_inline void fragment_key(struct fragment_key *key, const struct packet *p, const struct transport *t)
 {
-	key->source = t->source;
-	key->destination = t->destination;
-	key->id = id;
-	key->protocol = t->protocol;
+	__u32 hash = (t->tuple.source.word[3] * HASH_MULTIPLIER ^ t->tuple.destination.word[3]) * HASH_MULTIPLIER >> 16;
+
+	key->sender = sender_of(p->skb, p->program, &p->source);
+	key->place = (hash + bpf_ntohs(t->fragment) + bpf_ntohs(t->fragment >> 16)) % FRAGMENTS_OF_SENDER;
+}
+
+static __always_inline bool fragment_is_of(const struct fragment *f, const struct transport *t)
+{
+	return f->id == t->fragment && f->protocol == t->tuple.protocol &&
+	       address_equals(&f->source, &t->tuple.source) && address_equals(&f->destination, &t->tuple.destination);
 }
 
 /* How long Linux keeps the fragments of a packet for the others, in ns (net.ipv4.ipfrag_time). */
@@ -30,38 +43,45 @@ static __always_inline void fragment_key(struct fragment_key *key, const struct 
  * of that are still to come: they are judged by its ports, and must not be by others from now on. Who cuts packets does not use an identification
  * again so soon (RFC 6864, 4.3); who does so faster, as Linux may, has sent the last one of the other packet before.
  */
-static __noinline bool fragment_remember(const struct tuple *t, __u32 id)
+static __noinline bool fragment_remember(const struct packet *p, const struct transport *t)
 {
-	struct fragment_ports ports = {
+	struct fragment first = {
 		.seen = bpf_ktime_get_coarse_ns(),
-		.source = t->source_port,
-		.destination = t->destination_port,
+		.source = t->tuple.source,
+		.destination = t->tuple.destination,
+		.id = t->fragment,
+		.protocol = t->tuple.protocol,
+		.source_port = t->tuple.source_port,
+		.destination_port = t->tuple.destination_port,
 	};
-	const struct fragment_ports *other;
+	const struct fragment *other;
 	struct fragment_key key;
 
-	fragment_key(&key, t, id);
+	fragment_key(&key, p, t);
 	other = bpf_map_lookup_elem(&fragments, &key);
-	if (unlikely(other && !other->complete && ports.seen - other->seen < FRAGMENT_LIFE &&
-		     (other->source != ports.source || other->destination != ports.destination)))
+	if (unlikely(other && fragment_is_of(other, t) && !other->complete &&
+		     first.seen - other->seen < FRAGMENT_LIFE &&
+		     (other->source_port != first.source_port || other->destination_port != first.destination_port)))
 		return false;
-	bpf_map_update_elem(&fragments, &key, &ports, BPF_ANY);
+	bpf_map_update_elem(&fragments, &key, &first, BPF_ANY);
 	return true;
 }
 
 /* Gives a later fragment the ports of the first one, if that was seen. */
-static __noinline bool fragment_recall(struct transport *t)
+static __noinline bool fragment_recall(const struct packet *p, struct transport *t)
 {
-	struct fragment_ports *ports;
+	struct fragment *first;
 	struct fragment_key key;
 
-	fragment_key(&key, &t->tuple, t->fragment);
-	ports = bpf_map_lookup_elem(&fragments, &key);
-	if (!ports)
+	fragment_key(&key, p, t);
+	first = bpf_map_lookup_elem(&fragments, &key);
+	if (!first || !fragment_is_of(first, t))
 		return false;
+	t->tuple.source_port = first->source_port;
+	t->tuple.destination_port = first->destination_port;
+	if (!fragment_is_of(first, t))
+		return false; /* another one has got the place meanwhile */
 	if (t->in_pieces == TRANSPORT_LAST)
-		ports->complete = 1;
-	t->tuple.source_port = ports->source;
-	t->tuple.destination_port = ports->destination;
+		first->complete = 1;
 	return true;
 }

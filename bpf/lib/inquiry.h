@@ -121,9 +121,9 @@ static __noinline void inquiry_read(struct packet *p, struct inquiry *q)
 	if (likely(!t->in_pieces))
 		return;
 	if (t->kind == TRANSPORT_PORTS) {
-		if (!fragment_remember(&t->tuple, t->fragment))
+		if (!fragment_remember(p, t))
 			t->kind = TRANSPORT_BROKEN;
-	} else if (t->kind == TRANSPORT_PIECE && transport_needs(t->tuple.protocol) && fragment_recall(t)) {
+	} else if (t->kind == TRANSPORT_PIECE && transport_needs(t->tuple.protocol) && fragment_recall(p, t)) {
 		t->kind = TRANSPORT_PORTS;
 	}
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "checksum.h"
+#include "sender.h"
 #include "transport.h"
 #include "tunnel.h"
 
@@ -33,8 +34,14 @@ enum refusal_size {
 	REFUSAL_MAX_IPV6 = 1280,
 };
 
-/* Errors that one CPU sends in a second; what the kernel sends as a whole (icmp_msgs_per_sec). */
-#define REFUSALS_PER_SECOND 1000
+/*
+ * Errors of each enum refusal_kind that are sent in a second: to a pod of this node as many as the kernel sends as a whole (icmp_msgs_per_sec),
+ * to each of those outside a tenth, since that may be anybody whose address somebody else writes.
+ */
+enum refusal_limit {
+	REFUSALS_TO_POD = 1000,
+	REFUSALS_OUTSIDE = 100,
+};
 
 /* In the place of an MTU: the packet has no hop left (time exceeded). 0: the port is unreachable. */
 #define REFUSAL_EXPIRED 0x10000
@@ -61,22 +68,25 @@ static __always_inline bool refusal_may_go_to(const struct address *a)
 	return !address_stays_on_link(a) && !(address_is_ipv4(a) && !a->word[3]);
 }
 
-/* Whether this CPU may send another error. Without the counter nothing is sent. */
-static __always_inline bool refusal_allowed(void)
+/* Whether who has sent the packet may be sent another error of a kind. Without the counter nothing is sent. */
+static __noinline bool refusal_allowed(struct packet *p, enum refusal_kind kind)
 {
+	struct refusal_key key = {.sender = sender_of(p->skb, p->program, &p->source), .kind = kind};
 	__u64 now = bpf_ktime_get_coarse_ns();
-	__u32 zero = 0;
-	struct refusal_rate *rate = bpf_map_lookup_elem(&refusals, &zero);
+	struct refusal_rate *rate = bpf_map_lookup_elem(&refusals, &key);
 
-	if (!rate)
-		return false;
+	if (!rate) {
+		struct refusal_rate first = {now, 1};
+
+		return !bpf_map_update_elem(&refusals, &key, &first, BPF_ANY);
+	}
 	if (now - rate->since >= 1000000000) {
 		rate->since = now;
 		rate->sent = 0;
 	}
-	if (rate->sent >= REFUSALS_PER_SECOND)
+	if (rate->sent >= (key.sender.outside ? REFUSALS_OUTSIDE : REFUSALS_TO_POD))
 		return false;
-	rate->sent++;
+	__sync_fetch_and_add(&rate->sent, 1);
 	return true;
 }
 
@@ -343,7 +353,8 @@ STAGE refuse_with_error(struct packet *p, const struct transport *t, __u32 mtu)
 	__u32 check = refusal_check_offset(t);
 	int failed;
 
-	if (t->kind != TRANSPORT_PORTS || !refusal_may_go_to(&p->source) || !refusal_allowed())
+	if (t->kind != TRANSPORT_PORTS || !refusal_may_go_to(&p->source) ||
+	    !refusal_allowed(p, mtu && mtu != REFUSAL_EXPIRED ? REFUSAL_TOO_BIG : REFUSAL_OTHER))
 		return drop(p, DROP_UNANSWERED);
 	if (p->protocol == bpf_htons(ETH_P_IP))
 		failed = refusal_error_ipv4(p->skb, t->offset, check, mtu);

@@ -170,9 +170,9 @@ static __noinline enum verdict translate_unusual(struct packet *p, struct transl
 
 	switch (t->kind) {
 	case TRANSPORT_PORTS:
-		return fragment_remember(&t->tuple, t->fragment) ? NEXT : drop(p, DROP_BAD_FRAGMENT);
+		return fragment_remember(p, t) ? NEXT : drop(p, DROP_BAD_FRAGMENT);
 	case TRANSPORT_PIECE:
-		if (fragment_recall(t))
+		if (fragment_recall(p, t))
 			return NEXT;
 		t->kind = TRANSPORT_OTHER;
 		return opening_needs_source(place, how) ? drop(p, DROP_UNKNOWN_FRAGMENT) : NEXT;

@@ -262,20 +262,22 @@ type bpfForgotten struct {
 	Pod bpfAddress
 }
 
-type bpfFragmentKey struct {
-	_           structs.HostLayout
-	Source      bpfAddress
-	Destination bpfAddress
-	Id          uint32
-	Protocol    uint32
+type bpfFragment struct {
+	_               structs.HostLayout
+	Seen            uint64
+	Source          bpfAddress
+	Destination     bpfAddress
+	Id              uint32
+	Protocol        uint32
+	SourcePort      uint16
+	DestinationPort uint16
+	Complete        uint32
 }
 
-type bpfFragmentPorts struct {
-	_           structs.HostLayout
-	Seen        uint64
-	Source      uint16
-	Destination uint16
-	Complete    uint32
+type bpfFragmentKey struct {
+	_      structs.HostLayout
+	Sender bpfSender
+	Place  uint32
 }
 
 type bpfFrontend struct {
@@ -375,6 +377,25 @@ const (
 	bpfProgramPROGRAM_MAX         bpfProgram = 7
 )
 
+type bpfRefusalKey struct {
+	_      structs.HostLayout
+	Sender bpfSender
+	Kind   uint32
+}
+
+type bpfRefusalKind uint32
+
+const (
+	bpfRefusalKindREFUSAL_OTHER   bpfRefusalKind = 0
+	bpfRefusalKindREFUSAL_TOO_BIG bpfRefusalKind = 1
+)
+
+type bpfRefusalRate struct {
+	_     structs.HostLayout
+	Since uint64
+	Sent  uint64
+}
+
 type bpfRoute struct {
 	_          structs.HostLayout
 	Kind       uint8
@@ -409,6 +430,12 @@ type bpfRuling struct {
 	Identity uint32
 	What     uint32
 	Policy   uint32
+}
+
+type bpfSender struct {
+	_       structs.HostLayout
+	Device  uint32
+	Outside uint32
 }
 
 type bpfService struct {

@@ -76,7 +76,7 @@ func (c *Connections) Expire(now time.Duration) (removed int, err error) {
 func (c *Connections) forgetFragments(now time.Duration) (removed int, err error) {
 	const lasts = time.Duration(bpfTimeoutTIMEOUT_FRAGMENTS) * time.Second
 	var old []bpfFragmentKey
-	err = readAll(c.fragments, func(k *bpfFragmentKey, v *bpfFragmentPorts) {
+	err = readAll(c.fragments, func(k *bpfFragmentKey, v *bpfFragment) {
 		if now-time.Duration(v.Seen) >= lasts {
 			old = append(old, *k)
 		}

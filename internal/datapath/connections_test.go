@@ -296,7 +296,7 @@ func TestFragmentsExpire(t *testing.T) {
 	d := connectionsOnly(t)
 	seen := uint64(someTime.Nanoseconds())
 	for id := range uint32(10) {
-		if err := d.objects.Fragments.Put(bpfFragmentKey{Id: id, Protocol: protoUDP}, bpfFragmentPorts{Seen: seen + uint64(id)}); err != nil {
+		if err := d.objects.Fragments.Put(bpfFragmentKey{Place: id}, bpfFragment{Seen: seen + uint64(id)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -146,7 +146,7 @@ func (r *rig) forgetSessions(tb testing.TB) {
 func (p *policyRig) forgetFragments(tb testing.TB) {
 	tb.Helper()
 	var keys []bpfFragmentKey
-	if err := readAll(p.d.objects.Fragments, func(k *bpfFragmentKey, _ *bpfFragmentPorts) { keys = append(keys, *k) }); err != nil {
+	if err := readAll(p.d.objects.Fragments, func(k *bpfFragmentKey, _ *bpfFragment) { keys = append(keys, *k) }); err != nil {
 		tb.Fatal(err)
 	}
 	for _, k := range keys {

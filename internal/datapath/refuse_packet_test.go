@@ -130,14 +130,15 @@ func TestRefuseGroups(t *testing.T) {
 	}
 }
 
-// A CPU sends so many errors in a second; what is left over is dropped and counted. Resets have no limit.
+// Who is outside is sent so many errors in a second; what is left over is dropped and counted. Resets have no limit.
 func TestRefuseLimit(t *testing.T) {
 	r := newServiceRig(t, Config{})
 	frontend := netip.AddrPortFrom(nodeA.v4, 30099)
 	r.serve(t, frontend, 0)
-	const limit, left, packets = 1000, 5, 50
+	const limit, left, packets = 100, 5, 50
 	udp := eth(router, nodeA.mac).ipv4(world.v4, frontend.Addr()).udp(1, frontend.Port())
 	syn := eth(router, nodeA.mac).ipv4(world.v4, frontend.Addr()).tcp(1, frontend.Port()).segment(tcpSYN, 1, 0)
+	r.checkOne(t, answered("the first one", wireBrings(udp), unreachable(udp)))
 	verdicts := map[verdict]int{}
 	for took := time.Second; took >= time.Second && !t.Failed(); { // else the next second has begun
 		clear(verdicts)
@@ -162,19 +163,20 @@ func TestRefuseLimit(t *testing.T) {
 	r.checkOne(t, answered("in the next second", wireBrings(udp), unreachable(udp)))
 }
 
-// refused makes every CPU have sent so many errors in a second that began some time ago.
+// refused makes those outside have been sent so many errors, of one that has one address, in a second that began some time ago.
 func (r *rig) refused(tb testing.TB, ago time.Duration, sent uint64) {
 	tb.Helper()
 	now, err := Monotonic()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	type rate struct{ Since, Sent uint64 } // struct refusal_rate
-	all := make([]rate, possibleCPUs(tb))
-	for i := range all {
-		all[i] = rate{uint64(now - ago), sent}
-	}
-	if err := r.d.objects.Refusals.Put(uint32(0), all); err != nil {
+	var keys []bpfRefusalKey
+	if err := readAll(r.d.objects.Refusals, func(k *bpfRefusalKey, _ *bpfRefusalRate) { keys = append(keys, *k) }); err != nil {
 		tb.Fatal(err)
+	}
+	for _, k := range keys {
+		if err := r.d.objects.Refusals.Put(k, bpfRefusalRate{Since: uint64(now - ago), Sent: sent}); err != nil {
+			tb.Fatal(err)
+		}
 	}
 }

@@ -12,9 +12,12 @@ import (
 )
 
 // smallTable has a table of sessions in which 16 pods have a share each, of four rings of 16.
-var smallTable = Config{EBPFRouting: true, Sizes: Sizes{Sessions: 1024}}
+var smallTable = Config{EBPFRouting: true, Sizes: Sizes{Sessions: tableSize}}
 
-const smallRing = 16
+const (
+	tableSize = 1024
+	smallRing = tableSize / 16 / 4
+)
 
 // everything lets podA and podA2 do what they open themselves, and nothing that others open.
 func (p *policyRig) isolate(tb testing.TB) {
@@ -27,9 +30,14 @@ func (p *policyRig) isolate(tb testing.TB) {
 // flood has many sessions begin with one packet each. Those that are young move on, and the permits are gone.
 func (p *policyRig) flood(t *testing.T, n int, packet func(port uint16) run) {
 	t.Helper()
-	for i := range n {
-		p.allows(t, "flood", packet(uint16(1024+i)))
-	}
+	p.stage.do(func() {
+		for i := range n {
+			if got, err := p.run(packet(uint16(1024 + i))); err != nil || got.verdict == verdictDrop {
+				t.Errorf("packet %d of the flood: %v, %v", i, got.verdict, err)
+				return
+			}
+		}
+	})
 	if err := p.d.Sessions.settleYoung(); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +93,7 @@ func TestSessionsOfOtherPods(t *testing.T) {
 				if err := p.d.Sessions.settleYoung(); err != nil {
 					t.Fatal(err)
 				}
-				p.flood(t, 20*smallRing, c.flood)
+				p.flood(t, 3*tableSize, c.flood)
 				p.allows(t, "an answer of a session that lasts", lasts.answer)
 				p.allows(t, "an answer of a session that has only begun", begins.answer)
 				p.denies(t, "an answer to the flooding pod's own oldest question", own.answer, noIngress)
@@ -111,7 +119,7 @@ func TestSessionsFromOutside(t *testing.T) {
 		others := conversation{wireBrings(datagram(fromWire(), client, served)), podSends(datagram(fromPod(), served, client))}
 		p.allows(t, "question", own.question)
 		p.converse(t, others)
-		p.flood(t, 20*smallRing, func(port uint16) run { return wireBrings(datagram(fromWire(), end{world, port}.at(family), served)) })
+		p.flood(t, 3*tableSize, func(port uint16) run { return wireBrings(datagram(fromWire(), end{world, port}.at(family), served)) })
 		p.allows(t, "an answer to the pod", own.answer)
 		p.allows(t, "an answer of the pod, to a client that it has long had", others.answer)
 	})

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Who is behind a packet, for what each has a share of: errors that are sent, first fragments that are remembered, events that tell. A pod
+ * is known by the device that brought its packet, which it cannot choose. Whoever is outside can write any source: all of them together are
+ * so many, by their prefix, and never meet a pod.
+ */
+#pragma once
+
+#include "hash.h"
+#include "packet.h"
+
+/* How many those outside are, for each program that hears them. A power of two. */
+#define SENDERS_OUTSIDE 256
+
+/* One of those outside, by the /24 or /64 that the address is in: who has one has all of them. */
+static __always_inline __u32 sender_outside(const struct address *source)
+{
+	__u32 hash;
+
+	if (address_is_ipv4(source))
+		hash = bpf_ntohl(source->word[3]) >> 8;
+	else
+		hash = source->word[0] * HASH_MULTIPLIER ^ source->word[1];
+	return hash * HASH_MULTIPLIER >> 24;
+}
+
+/* Who has sent a packet with this source, as `program` sees it. */
+static __always_inline struct sender sender_of(struct __sk_buff *skb, __u32 program, const struct address *source)
+{
+	struct sender who = {};
+
+	_Static_assert(SENDERS_OUTSIDE == 1 << 8, "sender_outside has 8 bits");
+	switch (program) {
+	case PROGRAM_FROM_POD:
+		who.device = skb->ifindex;
+		break;
+	case PROGRAM_TO_POD:
+	case PROGRAM_TO_WIRE:
+	case PROGRAM_TO_TUNNEL:
+		/* What the stack forwards came by a device: a pod's, whose source is its own, or one from outside. 0: the node itself. */
+		who.device = skb->ingress_ifindex;
+		if (who.device)
+			who.outside = 1 + sender_outside(source);
+		break;
+	default:
+		who.outside = (program + 1) * SENDERS_OUTSIDE + sender_outside(source);
+	}
+	return who;
+}
