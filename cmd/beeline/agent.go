@@ -54,6 +54,7 @@ Traffic does not depend on it: it can be stopped, killed and replaced at any tim
 	f.IntVar(&config.TunnelPort, "tunnel-port", config.TunnelPort, "UDP port of VXLAN, the same on all nodes")
 	f.IntVar(&config.RoutesMax, "routes-max", config.RoutesMax, "how many prefixes of nodes there can be, two of each node and family; 0: by the number of nodes when the agent starts, at least 32768")
 	f.BoolVar(&config.Masquerade, "masquerade", config.Masquerade, "give what pods send outside the cluster the node's address")
+	f.TextVar(&config.NodeCIDRs, "node-cidrs", config.NodeCIDRs, "comma-separated CIDRs of the addresses that nodes have; others in a Node's status are refused; empty: private ones, and public first ones where this node has such")
 	f.TextVar(&config.NonMasquerade, "non-masquerade-cidrs", config.NonMasquerade, "networks outside the cluster that see the addresses of pods all the same, with commas")
 	addServiceFlags(f, &config.ServiceConfig)
 	addPolicyFlags(f, &config.PolicyConfig)

@@ -62,6 +62,7 @@ type Agent struct {
 	// servicesChanged has room for one: Services or policies have come to where the devices or sockets need other programs.
 	servicesChanged chan struct{}
 	connections     connections
+	vetting         vetting
 	tables          *fullTables
 	flows           *flows
 	rest            *rest
@@ -144,6 +145,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 		func() error { return a.report(ctx) },
 		func() error {
 			return a.source.Run(ctx, func(s *cluster.Snapshot) {
+				s = a.vet(s)
 				if a.services != nil {
 					a.services.deliver(s)
 				}

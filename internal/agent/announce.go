@@ -2,9 +2,11 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
@@ -22,6 +24,7 @@ const (
 	reasonNotReady     = "BeelineNotReady"
 	reasonProblem      = "BeelineProblem"
 	reasonPodProblem   = "BeelinePodProblem"
+	reasonObject       = "BeelineObjectProblem"
 	reasonPolicyClosed = "BeelinePolicyClosed"
 	reasonPolicyOpen   = "BeelinePolicyNotInForce"
 )
@@ -35,8 +38,9 @@ type reporter interface {
 	// NodeEvent and PodEvent warn of something. The same one again is counted, and many are held back.
 	NodeEvent(reason, message string)
 	PodEvent(namespace, name, uid, reason, message string)
-	// PolicyEvent does the same on a NetworkPolicy.
+	// PolicyEvent does the same on a NetworkPolicy, ObjectEvent on an object of any kind.
 	PolicyEvent(namespace, name, uid, reason, message string)
+	ObjectEvent(kind cluster.Kind, namespace, name, uid, reason, message string)
 }
 
 // podProblem is a problem of one pod, of which its own users are to know.
@@ -51,6 +55,8 @@ type outlook struct {
 	problems []string
 	pods     []podProblem
 	policies []policyWarning
+	// objects are problems that every node sees, and that this one reports.
+	objects []cluster.ObjectProblem
 }
 
 // policyWarning is a problem of a NetworkPolicy, with what it means for the pods that the policy selects.
@@ -81,8 +87,45 @@ func (p problemSources) outlook() outlook {
 		}
 	}
 	o.policies, others = p.policyWarnings()
-	o.problems = listed(node, p.devices, p.services().all(), p.agent.source.Problems(), others)
+	services := p.services()
+	services.problems = nil
+	source := p.agent.source.Problems()
+	if server, ok := p.agent.source.(remote); ok {
+		of := server.ObjectProblems()
+		ready := server.ReadyNodes()
+		in := set(objectSentences(of))
+		source = slices.DeleteFunc(source, func(text string) bool { return in[text] })
+		own, pods, local := p.ofServices()
+		of = slices.Concat(of, own, p.agent.vetting.current())
+		for _, problem := range of {
+			if elected(p.agent.config.NodeName, ready, problem.Kind, problem.Key) {
+				o.objects = append(o.objects, problem)
+			}
+		}
+		o.objects = o.objects[:min(len(o.objects), problemsListed)]
+		o.pods = slices.Concat(o.pods, pods)
+		others = append(others, local...)
+	} else {
+		services = p.services()
+		others = append(others, objectSentences(p.agent.vetting.current())...)
+	}
+	o.problems = listed(node, p.devices, services.all(), source, others)
 	return o
+}
+
+// ofServices divides the problems of Services and of pods' ports: those that every node sees, those of pods here, and this node's.
+func (p problemSources) ofServices() (objects []cluster.ObjectProblem, pods []podProblem, local []string) {
+	for _, problem := range p.services().problems {
+		switch {
+		case problem.Pod:
+			pods = append(pods, podProblem{p.ports[problem.Object], problem.Text})
+		case problem.Local:
+			local = append(local, problem.Text)
+		default:
+			objects = append(objects, cluster.ObjectProblem{Kind: cluster.KindService, Key: problem.Object, UID: problem.UID, Text: problem.Text})
+		}
+	}
+	return objects, pods, local
 }
 
 // report sends what announce tells, until ctx ends.
@@ -174,6 +217,11 @@ func (a *announcer) tell(o outlook, now time.Time) (again time.Duration) {
 	for _, p := range o.pods {
 		if lasting(p.pod.UID+" "+p.text) && p.pod.Name != "" {
 			a.reporter.PodEvent(p.pod.Namespace, p.pod.Name, p.pod.UID, reasonPodProblem, p.text)
+		}
+	}
+	for _, p := range o.objects {
+		if lasting(string(p.Kind) + " " + p.Key.String() + " " + p.UID + " " + p.Text) {
+			a.reporter.ObjectEvent(p.Kind, p.Key.Namespace, p.Key.Name, p.UID, reasonObject, p.Text)
 		}
 	}
 	for _, p := range o.policies {

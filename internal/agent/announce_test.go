@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -36,6 +37,10 @@ func (h *heard) NodeEvent(reason, message string) {
 
 func (h *heard) PolicyEvent(namespace, name, uid, reason, message string) {
 	h.said = append(h.said, "policy "+namespace+"/"+name+" "+uid+" "+reason+": "+message)
+}
+
+func (h *heard) ObjectEvent(kind cluster.Kind, namespace, name, uid, reason, message string) {
+	h.said = append(h.said, fmt.Sprintf("%s %s %s %s: %s", kind, cluster.Key{Namespace: namespace, Name: name}, uid, reason, message))
 }
 
 func (h *heard) PodEvent(namespace, name, uid, reason, message string) {

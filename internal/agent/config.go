@@ -72,6 +72,8 @@ type Config struct {
 	Tunnel Tunnel
 	// TunnelPort is the UDP port of VXLAN, the same on all nodes.
 	TunnelPort int
+	// NodeCIDRs are the networks that addresses of nodes are in; none: see cluster.Vetter.
+	NodeCIDRs Prefixes
 	// Masquerade gives what pods send to the world the node's address.
 	Masquerade bool
 	// NonMasquerade are networks outside the cluster that see the addresses of pods all the same.

@@ -34,6 +34,8 @@ type facts struct {
 	held      []netip.Addr
 	tunnel    tunnel
 	endpoints []api.Endpoint
+	// claims say which Nodes claim addresses of this node: see ownFirst.
+	claims []string
 	// apiServer is where this agent reaches the API server.
 	apiServer []netip.AddrPort
 	// noIPv6 says that the kernel has no IPv6 at all.
@@ -82,6 +84,7 @@ func desire(f facts) desired {
 		uplinks:       f.worldUplinks(),
 		services:      f.serviceNode(),
 	}
+	d.problems = append(d.problems, f.claims...)
 	for _, name := range f.noUplinks {
 		d.problem("--uplink %s: no such device, or it is down", name)
 	}

@@ -135,7 +135,7 @@ func (p problemSources) policyWarnings() (ofPolicies []policyWarning, others []s
 			continue
 		}
 		of[problem.Text] = true
-		if len(problem.Pods) == 0 {
+		if len(problem.Pods) == 0 || p.isReported(problem) {
 			continue
 		}
 		reason := reasonPolicyClosed
@@ -150,4 +150,10 @@ func (p problemSources) policyWarnings() (ofPolicies []policyWarning, others []s
 		}
 	}
 	return ofPolicies, others
+}
+
+// isReported tells whether a problem is that of a policy which no node understands: one node reports it, by what the source says.
+func (p problemSources) isReported(problem policy.Problem) bool {
+	_, ok := p.agent.source.(remote)
+	return ok && policyOf(p.agent.policies.current().snapshot, problem.Policy).Wrong != ""
 }

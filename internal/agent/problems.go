@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/service"
 )
@@ -58,6 +59,8 @@ type problemSources struct {
 	// node are those of this node, with pods those of single pods among them.
 	node []string
 	pods []podProblem
+	// ports are the pods that have ports of this node.
+	ports map[cluster.Key]api.PodRef
 	// devices are those of settings and of uplinks.
 	devices []string
 	// policiesIgnored is the snapshot whose policies nobody enforces here, if that is so.
@@ -66,7 +69,12 @@ type problemSources struct {
 
 // problemSources needs the agent's lock.
 func (a *Agent) problemSources() problemSources {
-	p := problemSources{agent: a, failure: a.unready(), node: a.current.problems, pods: a.current.pods}
+	p := problemSources{agent: a, failure: a.unready(), node: a.current.problems, pods: a.current.pods, ports: map[cluster.Key]api.PodRef{}}
+	for _, e := range a.endpoints {
+		if len(e.PortMappings) > 0 {
+			p.ports[podKey(e)] = e.Pod
+		}
+	}
 	if a.ways.noCgroup != nil {
 		p.devices = append(p.devices, a.ways.noCgroup.Error())
 	}
@@ -94,7 +102,7 @@ func (p problemSources) listed() []string {
 	if p.agent.tables != nil {
 		tables = p.agent.tables.problems()
 	}
-	return listed(failure, p.node, p.devices, p.services().all(), p.policies(), p.agent.source.Problems(), tables)
+	return listed(failure, p.node, p.devices, p.services().all(), p.policies(), p.agent.source.Problems(), objectSentences(p.agent.vetting.current()), tables)
 }
 
 // services is what became of Services.

@@ -93,8 +93,13 @@ func (a *Agent) reconcileOnce() (whole bool, err error) {
 
 // facts reads what the desired state depends on.
 func (a *Agent) facts() (facts, error) {
-	f := facts{config: a.config, snapshot: a.snapshot, noIPv6: !device.HasIPv6()}
-	own, known := a.snapshot.Node(a.config.NodeName)
+	f := facts{config: a.config, noIPv6: !device.HasIPv6()}
+	var err error
+	if f.local, err = device.LocalAddresses(); err != nil {
+		return f, err
+	}
+	f.snapshot, f.claims = ownFirst(a.snapshot, a.config.NodeName, f.local)
+	own, known := f.snapshot.Node(a.config.NodeName)
 	if a.snapshot.Incomplete || !known {
 		found, err := a.datapath.Routes.All()
 		if err != nil {
@@ -103,7 +108,7 @@ func (a *Agent) facts() (facts, error) {
 		for _, p := range a.config.NonMasquerade {
 			delete(found, p) // of the configuration, and no node's
 		}
-		f.snapshot, f.found = withFound(a.snapshot, a.config.NodeName, found)
+		f.snapshot, f.found = withFound(f.snapshot, a.config.NodeName, found)
 		f.unknown = !known
 		own, _ = f.snapshot.Node(a.config.NodeName)
 	}
@@ -127,9 +132,6 @@ func (a *Agent) facts() (facts, error) {
 	}
 	a.uplink, a.uplinks, a.own = f.uplink, f.allUplinks(), own
 	if f.held, err = device.Held(own.Addresses); err != nil {
-		return f, err
-	}
-	if f.local, err = device.LocalAddresses(); err != nil {
 		return f, err
 	}
 	if server, ok := a.source.(remote); ok {

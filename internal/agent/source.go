@@ -36,6 +36,10 @@ type remote interface {
 	Outages() (count int, now bool)
 	// Addresses are those at which it is reached.
 	Addresses() []netip.AddrPort
+	// ObjectProblems are those of its Problems that are about objects, and that every node sees.
+	ObjectProblems() []cluster.ObjectProblem
+	// ReadyNodes are the names of the nodes that are ready.
+	ReadyNodes() []string
 }
 
 // cluster tells where the cluster's state comes from, and how much there is.

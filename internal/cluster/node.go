@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -20,6 +21,8 @@ type Node struct {
 	PodCIDRs []netip.Prefix
 	// Zone is where the node is, as the hints of endpoints name it (label topology.kubernetes.io/zone); empty if nobody says.
 	Zone string
+	// Lost are addresses of the object that another Node has got, which claims them too: see NodeSet.
+	Lost []netip.Addr
 	// Leaving says that the node is about to be removed: load balancers should not send anything new to it.
 	Leaving bool
 }
@@ -31,6 +34,10 @@ const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
 type nodeObject struct {
 	Node
 	addressField, cidrField []string
+	// ready is its condition Ready, and created when the object was made. They decide between Nodes that claim the same; snapshots do not
+	// have them, since nodes come and go being ready.
+	ready   bool
+	created time.Time
 	// place tells where: see document.place. Nil for objects that are in no file.
 	place *place
 }
@@ -38,7 +45,10 @@ type nodeObject struct {
 // reduceNode checks a Node by itself and reduces it. What it may not share with other nodes is checked by settle.
 func reduceNode(n *corev1.Node) (nodeObject, []fieldError) {
 	var c checks
-	object := nodeObject{Node: Node{Name: n.Name, Zone: intern(n.Labels[corev1.LabelTopologyZone])}}
+	object := nodeObject{Node: Node{Name: n.Name, Zone: intern(n.Labels[corev1.LabelTopologyZone])}, created: n.CreationTimestamp.UTC()}
+	object.ready = slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 	c.name(n.Name, validation.IsDNS1123Subdomain)
 	object.Leaving = n.DeletionTimestamp != nil || slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintToBeDeleted })
 	for i, a := range n.Status.Addresses {
@@ -89,3 +99,6 @@ func podCIDRs(n *corev1.Node) (fields, cidrs []string) {
 	}
 	return fields, n.Spec.PodCIDRs
 }
+
+// Key gives the name.
+func (n *Node) Key() Key { return Key{Name: n.Name} }

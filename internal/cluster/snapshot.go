@@ -69,6 +69,16 @@ type Source interface {
 	Problems() []string
 }
 
+// ObjectProblem is something that is wrong with an object of the cluster, whichever node looks at it.
+type ObjectProblem struct {
+	Kind Kind
+	Key  Key
+	// UID is the object's, by which Events about it are found; of a Node its name, as in the kubelet's Events. Empty where it is not known.
+	UID string
+	// Text is a sentence that names the object.
+	Text string
+}
+
 // Kind is a kind of Kubernetes object that snapshots have.
 type Kind string
 

@@ -36,9 +36,11 @@ type events struct {
 	client *rest.RESTClient
 	source corev1.EventSource
 	log    *slog.Logger
-	limit  *rate.Limiter
-	queue  chan event
-	sent   map[event]*sentEvent // only run uses it
+	// limit is for Events about this node, objectLimit for those about objects of others, who may have many that are wrong: they are not to
+	// push out what the node has to say of itself.
+	limit, objectLimit *rate.Limiter
+	queue              chan event
+	sent               map[event]*sentEvent // only run uses it
 }
 
 // event is what makes two Events the same.
@@ -56,18 +58,23 @@ type sentEvent struct {
 
 func newEvents(client *rest.RESTClient, nodeName string, log *slog.Logger) *events {
 	return &events{
-		client: client,
-		source: corev1.EventSource{Component: "beeline", Host: nodeName},
-		log:    log,
-		limit:  rate.NewLimiter(rate.Every(eventInterval), eventBurst),
-		queue:  make(chan event, eventQueue),
-		sent:   map[event]*sentEvent{},
+		client:      client,
+		source:      corev1.EventSource{Component: "beeline", Host: nodeName},
+		log:         log,
+		limit:       rate.NewLimiter(rate.Every(eventInterval), eventBurst),
+		objectLimit: rate.NewLimiter(rate.Every(eventInterval), eventBurst),
+		queue:       make(chan event, eventQueue),
+		sent:        map[event]*sentEvent{},
 	}
 }
 
 // add has an Event sent, if not too many are waiting.
 func (e *events) add(ev event) {
-	if !e.limit.Allow() {
+	limit := e.objectLimit
+	if ev.about.Kind == "Node" && ev.about.Name == e.source.Host {
+		limit = e.limit
+	}
+	if !limit.Allow() {
 		e.log.Debug("event not sent, there are too many", "message", ev.message)
 		return
 	}

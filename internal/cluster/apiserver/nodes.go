@@ -15,7 +15,7 @@ type nodes struct {
 
 	settled    bool
 	list       []cluster.Node
-	wrong      []error
+	wrong      []cluster.NodeProblem
 	incomplete bool
 }
 
@@ -91,7 +91,11 @@ func (n *nodes) settle() (list []cluster.Node, incomplete bool) {
 	return n.list, n.incomplete
 }
 
-func (n *nodes) problems() []error {
+func (n *nodes) problems() []wrongObject {
 	n.settle()
-	return n.wrong
+	var all []wrongObject
+	for _, p := range n.wrong {
+		all = append(all, wrongObject{key: cluster.Key{Name: p.Node}, uid: p.Node, text: p.Text, stays: p.Wrong})
+	}
+	return all
 }

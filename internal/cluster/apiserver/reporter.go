@@ -9,11 +9,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
 // patchInterval is the least time between two patches of the condition, should somebody else write it as well.
@@ -78,6 +81,20 @@ func (r *Reporter) PolicyEvent(namespace, name, uid, reason, message string) {
 	r.events.add(event{corev1.ObjectReference{
 		Kind: "NetworkPolicy", APIVersion: networkingv1.SchemeGroupVersion.String(), Namespace: namespace, Name: name, UID: types.UID(uid),
 	}, reason, message})
+}
+
+// groupVersions are those of the kinds that Events may be about.
+var groupVersions = map[cluster.Kind]string{
+	cluster.KindEndpointSlice: discoveryv1.SchemeGroupVersion.String(), cluster.KindNetworkPolicy: networkingv1.SchemeGroupVersion.String(),
+}
+
+// ObjectEvent makes an Event on an object of any kind that warns of something.
+func (r *Reporter) ObjectEvent(kind cluster.Kind, namespace, name, uid, reason, message string) {
+	version := groupVersions[kind]
+	if version == "" {
+		version = "v1"
+	}
+	r.events.add(event{corev1.ObjectReference{Kind: string(kind), APIVersion: version, Namespace: namespace, Name: name, UID: types.UID(uid)}, reason, message})
 }
 
 // Run tells the server what Available and the Events say, until ctx ends. What the server does not take is tried again.

@@ -232,17 +232,37 @@ func (s *Source) Problems() []string {
 
 func (s *Source) problems() []string {
 	all := s.failures.sentences()
+	for _, p := range s.objectProblems() {
+		all = append(all, p.Text)
+	}
+	return all
+}
+
+// ObjectProblems are what is wrong with objects of the cluster: every node of the cluster sees these alike.
+func (s *Source) ObjectProblems() []cluster.ObjectProblem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.objectProblems()
+}
+
+func (s *Source) objectProblems() (all []cluster.ObjectProblem) {
 	for _, kind := range cluster.AllKinds {
-		instead := "what it said before stays in force"
+		instead := "; what it said before stays in force"
 		if kind == cluster.KindNetworkPolicy {
-			instead = "the pods that it selects are closed"
+			instead = "; the pods that it selects are closed"
 		}
 		wrong := s.section(kind).problems()
-		for _, err := range wrong[:min(len(wrong), problemsTold)] {
-			all = append(all, err.Error()+"; "+instead)
-		}
-		if more := len(wrong) - problemsTold; more > 0 {
-			all = append(all, fmt.Sprintf("%d more objects of kind %s are wrong; %s", more, kind, instead))
+		for i, w := range wrong {
+			p := cluster.ObjectProblem{Kind: kind, Key: w.key, UID: w.uid, Text: w.text}
+			if w.stays {
+				p.Text += instead
+			}
+			if i == problemsTold {
+				p.Text = fmt.Sprintf("%d more objects of kind %s are wrong%s", len(wrong)-i, kind, instead)
+				all = append(all, p)
+				break
+			}
+			all = append(all, p)
 		}
 	}
 	return all
@@ -307,4 +327,11 @@ func (s *Source) setOwn(before, own *ownNode) {
 	if s.nodes.own == before {
 		s.nodes.own = own
 	}
+}
+
+// ReadyNodes are the names of the nodes that are ready, sorted.
+func (s *Source) ReadyNodes() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nodes.all.Ready()
 }

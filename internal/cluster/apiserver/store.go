@@ -26,6 +26,9 @@ func (s *Source) reduce(full runtime.Object) (*item, error) {
 	}
 	i := &item{key: cluster.Key{Namespace: m.GetNamespace(), Name: m.GetName()}}
 	i.reduced, i.err = cluster.Reduce(full)
+	if i.err != nil {
+		i.uid = string(m.GetUID())
+	}
 	if node, ok := full.(*corev1.Node); ok && node.Name == s.nodeName {
 		i.own = readOwn(node)
 	}

@@ -17,7 +17,7 @@ type section interface {
 	// replace takes the whole list: what is not in it is gone. It always counts as a change the first time.
 	replace(items []*item) bool
 	// problems are what is wrong with objects.
-	problems() []error
+	problems() []wrongObject
 }
 
 // item is one object after cluster.Reduce.
@@ -28,6 +28,17 @@ type item struct {
 	err     error
 	// own is set for this node's own Node.
 	own *ownNode
+	// uid is that of an object that is wrong.
+	uid string
+}
+
+// wrongObject is what is wrong with one object.
+type wrongObject struct {
+	key  cluster.Key
+	uid  string
+	text string
+	// stays says that what the object said before stays in force.
+	stays bool
 }
 
 // keyed is a pointer to a reduced object.
@@ -42,21 +53,23 @@ type table[T keyed] struct {
 	sorted []T
 	// pending are changes since sorted was made; the zero T stands for gone.
 	pending map[cluster.Key]T
-	wrong   map[cluster.Key]error
+	wrong   map[cluster.Key]wrongObject
 }
 
 func newTable[T keyed]() *table[T] {
-	return &table[T]{pending: map[cluster.Key]T{}, wrong: map[cluster.Key]error{}}
+	return &table[T]{pending: map[cluster.Key]T{}, wrong: map[cluster.Key]wrongObject{}}
 }
 
 func (t *table[T]) set(item *item) bool {
-	before := t.wrong[item.key]
+	before := t.wrong[item.key].text
+	now := ""
 	if item.err == nil {
 		delete(t.wrong, item.key)
 	} else {
-		t.wrong[item.key] = item.err
+		now = item.err.Error()
+		t.wrong[item.key] = wrongObject{key: item.key, uid: item.uid, text: now, stays: true}
 	}
-	isNew := (before == nil) != (item.err == nil) || before != nil && before.Error() != item.err.Error()
+	isNew := before != now
 	if item.err != nil && item.reduced == nil {
 		return isNew // what it said before stays in force
 	}
@@ -145,8 +158,8 @@ func (t *table[T]) list() []T {
 	return t.sorted
 }
 
-func (t *table[T]) problems() []error {
-	var all []error
+func (t *table[T]) problems() []wrongObject {
+	var all []wrongObject
 	for _, key := range slices.SortedFunc(maps.Keys(t.wrong), cluster.Key.Compare) {
 		all = append(all, t.wrong[key])
 	}

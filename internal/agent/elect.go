@@ -1,0 +1,33 @@
+package agent
+
+import (
+	"hash/fnv"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// elected tells whether this node is the one that reports what every node sees of an object. All nodes agree on it without asking each other:
+// each ready node has a number for each object (rendezvous hashing), and the highest one reports. Where no node is ready, all do.
+func elected(self string, ready []string, kind cluster.Kind, key cluster.Key) bool {
+	best, most := "", uint64(0)
+	for _, name := range ready {
+		h := fnv.New64a()
+		for _, part := range []string{name, string(kind), key.Namespace, key.Name} {
+			_, _ = h.Write([]byte(part))
+			_, _ = h.Write([]byte{0})
+		}
+		if n := mixed(h.Sum64()); best == "" || n > most || n == most && name < best {
+			best, most = name, n
+		}
+	}
+	return best == "" || best == self
+}
+
+// mixed spreads a hash over all bits (the finalizer of MurmurHash3): names of nodes differ in their last digits.
+func mixed(n uint64) uint64 {
+	n ^= n >> 33
+	n *= 0xff51afd7ed558ccd
+	n ^= n >> 33
+	n *= 0xc4ceb9fe1a85ec53
+	return n ^ n>>33
+}

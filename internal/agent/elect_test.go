@@ -1,0 +1,122 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/service"
+)
+
+// Of what every node sees of an object exactly one node reports, another one when that is gone, and no node reports much more than others.
+func TestOneNodeReports(t *testing.T) {
+	var ready []string
+	for i := range 50 {
+		ready = append(ready, fmt.Sprintf("node-%d", i))
+	}
+	reports := map[string]int{}
+	for i := range 5000 {
+		key := cluster.Key{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}
+		winner := ""
+		for _, name := range ready {
+			if elected(name, ready, cluster.KindService, key) {
+				if winner != "" {
+					t.Fatalf("%s and %s both report %s", winner, name, key)
+				}
+				winner = name
+			}
+		}
+		if winner == "" {
+			t.Fatalf("nobody reports %s", key)
+		}
+		reports[winner]++
+	}
+	for name, n := range reports {
+		if n < 50 || n > 200 {
+			t.Errorf("%s reports %d of 5000 objects, of 100 on average", name, n)
+		}
+	}
+	if !elected("any", nil, cluster.KindService, cluster.Key{}) {
+		t.Error("nobody reports while no node is ready")
+	}
+	if elected("unready", ready, cluster.KindService, cluster.Key{}) {
+		t.Error("a node that is not ready reports")
+	}
+}
+
+// everywhere is a source whose problem every node sees.
+type everywhere struct {
+	silent
+	ready []string
+}
+
+var wrongEverywhere = cluster.ObjectProblem{Kind: cluster.KindEndpointSlice, Key: cluster.Key{Namespace: "shop", Name: "web-1"}, UID: "u2", Text: "EndpointSlice shop/web-1: wrong"}
+
+func (e everywhere) Problems() []string { return []string{wrongEverywhere.Text} }
+func (e everywhere) ObjectProblems() []cluster.ObjectProblem {
+	return []cluster.ObjectProblem{wrongEverywhere}
+}
+func (e everywhere) ReadyNodes() []string         { return e.ready }
+func (everywhere) Host() string                   { return "" }
+func (everywhere) Outages() (count int, now bool) { return 0, false }
+func (everywhere) Addresses() []netip.AddrPort    { return nil }
+
+// A fault of the cluster is one Event on its object, and not one on every node; a fault of a node is its own.
+func TestClusterWideFaultsAreReportedOnce(t *testing.T) {
+	ready := []string{"a", "b", "c"}
+	said := map[string]int{}
+	for _, name := range ready {
+		web := cluster.Key{Namespace: "shop", Name: "web"}
+		s := &services{outcome: serviceOutcome{problems: []service.Problem{
+			{Object: web, UID: "u1", Text: "Service shop/web: all see this"},
+			{Object: web, UID: "u1", Local: true, Text: "Service shop/web: this is seen here"},
+			{Pod: true, Object: cluster.Key{Namespace: "shop", Name: "pod"}, Text: "Pod shop/pod: hostPort 80/TCP does not answer"},
+		}}}
+		a := &Agent{source: everywhere{ready: ready}, services: s, config: Config{NodeName: name}, endpoints: map[string]api.Endpoint{
+			"pod": {Pod: api.PodRef{Namespace: "shop", Name: "pod", UID: "u3"}, PortMappings: []api.PortMapping{{HostPort: 80}}},
+		}}
+		a.vetting.problems = []cluster.ObjectProblem{{Kind: cluster.KindNode, Key: cluster.Key{Name: "evil"}, UID: "evil", Text: "Node evil: address 8.8.8.8"}}
+		h := &heard{}
+		announcer, now := announcer{reporter: h}, time.Now()
+		announcer.tell(a.outlook(), now)
+		h.said = nil
+		announcer.tell(a.outlook(), now.Add(announceAfter))
+		for _, line := range h.said {
+			said[line]++
+		}
+	}
+	delete(said, "available BeelineReady: Beeline gives pods of this node their network")
+	if diff := cmp.Diff(map[string]int{
+		"Service shop/web u1 BeelineObjectProblem: Service shop/web: all see this":          1,
+		"EndpointSlice shop/web-1 u2 BeelineObjectProblem: EndpointSlice shop/web-1: wrong": 1,
+		"Node evil evil BeelineObjectProblem: Node evil: address 8.8.8.8":                   1,
+		"node BeelineProblem: Service shop/web: this is seen here":                          3,
+		"pod shop/pod u3 BeelinePodProblem: Pod shop/pod: hostPort 80/TCP does not answer":  3,
+	}, said); diff != "" {
+		t.Errorf("Events of three nodes (-want +said):\n%s", diff)
+	}
+}
+
+// What a node's own devices have is its own, whatever Nodes say.
+func TestOwnAddressesAreOwn(t *testing.T) {
+	ip := netip.MustParseAddr
+	s := &cluster.Snapshot{Nodes: []cluster.Node{
+		{Name: "a", Addresses: []netip.Addr{ip("192.0.2.1")}, Lost: []netip.Addr{ip("192.0.2.9"), ip("192.0.2.8")}},
+		{Name: "b", Addresses: []netip.Addr{ip("192.0.2.2"), ip("192.0.2.9")}},
+	}}
+	got, problems := ownFirst(s, "a", []netip.Addr{ip("192.0.2.1"), ip("192.0.2.9")})
+	if fmt.Sprint(got.Nodes[0].Addresses, got.Nodes[1].Addresses) != "[192.0.2.1 192.0.2.9] [192.0.2.2]" || len(problems) != 2 {
+		t.Errorf("nodes are %+v, problems %q", got.Nodes, problems)
+	}
+	if fmt.Sprint(s.Nodes[1].Addresses) != "[192.0.2.2 192.0.2.9]" {
+		t.Errorf("the snapshot was changed: %+v", s.Nodes)
+	}
+	if same, problems := ownFirst(s, "c", nil); same != s || problems != nil {
+		t.Error("nothing is claimed, and something is changed")
+	}
+}

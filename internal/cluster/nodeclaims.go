@@ -1,0 +1,153 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// NodeProblem is something about a Node that all nodes of the cluster see alike.
+type NodeProblem struct {
+	// Node is the name of the object.
+	Node string
+	// Text is a sentence that names it.
+	Text string
+	// Wrong says that the object is not understood, and what it said before stays in force.
+	Wrong bool
+}
+
+// nodeClaims decides between Nodes that claim the same.
+type nodeClaims struct {
+	nodes    []nodeObject
+	problems []NodeProblem
+}
+
+// decide gives the nodes with what they have got of what they claim. One that has none of its pod ranges left is left out: nothing is to be sent there.
+func (c *nodeClaims) decide() (nodes []nodeObject, problems []NodeProblem) {
+	lostAddresses, lostRanges := c.addresses(), c.ranges()
+	for i, n := range c.nodes {
+		addresses, ranges := lostAddresses[i], lostRanges[i]
+		if len(addresses) > 0 {
+			n.Lost = addresses
+			n.Addresses = slices.DeleteFunc(slices.Clone(n.Addresses), func(a netip.Addr) bool { return slices.Contains(addresses, a) })
+		}
+		if len(ranges) > 0 {
+			n.PodCIDRs = slices.DeleteFunc(slices.Clone(n.PodCIDRs), func(p netip.Prefix) bool { return slices.Contains(ranges, p) })
+			if len(n.PodCIDRs) == 0 {
+				continue
+			}
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes, c.problems
+}
+
+// addressClaim is an address of a node, with how many of its family the node has before it.
+type addressClaim struct {
+	address     netip.Addr
+	node, field int
+	before      int
+}
+
+// addresses gives the addresses that nodes lose, by the index of the node.
+func (c *nodeClaims) addresses() map[int][]netip.Addr {
+	var all []addressClaim
+	for i, n := range c.nodes {
+		before := map[bool]int{}
+		for j, a := range n.Addresses {
+			all = append(all, addressClaim{a, i, j, before[a.Is4()]})
+			before[a.Is4()]++
+		}
+	}
+	slices.SortFunc(all, func(x, y addressClaim) int {
+		a, b := &c.nodes[x.node], &c.nodes[y.node]
+		return cmp.Or(x.address.Compare(y.address), cmp.Compare(x.before, y.before), readyFirst(a, b), b.created.Compare(a.created), cmp.Compare(a.Name, b.Name))
+	})
+	lost := map[int][]netip.Addr{}
+	for i := 1; i < len(all); i++ {
+		if all[i].address != all[i-1].address {
+			continue
+		}
+		winner := i - 1
+		for winner > 0 && all[winner-1].address == all[i].address {
+			winner--
+		}
+		loser := all[i]
+		if loser.node == all[winner].node {
+			continue // twice in one object
+		}
+		lost[loser.node] = append(lost[loser.node], loser.address)
+		c.refuse(loser.node, c.nodes[loser.node].addressField[loser.field], "address %s is also that of Node %s", loser.address, c.nodes[all[winner].node].Name)
+	}
+	return lost
+}
+
+// rangeClaim is a pod range of a node.
+type rangeClaim struct {
+	netip.Prefix
+	node, field int
+}
+
+// ranges gives the pod ranges that nodes lose, by the index of the node. Most clusters have none that overlap: who wins is asked only there.
+func (c *nodeClaims) ranges() map[int][]netip.Prefix {
+	var all []rangeClaim
+	for i, n := range c.nodes {
+		for j, p := range n.PodCIDRs {
+			all = append(all, rangeClaim{p, i, j})
+		}
+	}
+	// Sorted by address, and the wider first, any overlap shows between a range and the widest one before it.
+	slices.SortFunc(all, func(a, b rangeClaim) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()), cmp.Compare(c.nodes[a.node].Name, c.nodes[b.node].Name))
+	})
+	lost := map[int][]netip.Prefix{}
+	for len(all) > 0 {
+		end := 1
+		for end < len(all) && all[0].Contains(all[end].Addr()) {
+			end++
+		}
+		if end > 1 {
+			c.between(slices.Clone(all[:end]), lost)
+		}
+		all = all[end:]
+	}
+	return lost
+}
+
+// between decides among ranges that are all within the first.
+func (c *nodeClaims) between(group []rangeClaim, lost map[int][]netip.Prefix) {
+	slices.SortFunc(group, func(x, y rangeClaim) int {
+		a, b := &c.nodes[x.node], &c.nodes[y.node]
+		return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.Name, b.Name))
+	})
+	var kept []rangeClaim // sorted by address; none overlaps another
+	for _, r := range group {
+		at, _ := slices.BinarySearchFunc(kept, r, func(a, b rangeClaim) int { return a.Addr().Compare(b.Addr()) })
+		switch {
+		case at < len(kept) && kept[at].Overlaps(r.Prefix):
+		case at > 0 && kept[at-1].Overlaps(r.Prefix):
+			at--
+		default:
+			kept = slices.Insert(kept, at, r)
+			continue
+		}
+		lost[r.node] = append(lost[r.node], r.Prefix)
+		c.refuse(r.node, c.nodes[r.node].cidrField[r.field], "pod range overlaps (%s and %s) with that of Node %s", r.Prefix, kept[at].Prefix, c.nodes[kept[at].node].Name)
+	}
+}
+
+func readyFirst(a, b *nodeObject) int {
+	switch {
+	case a.ready == b.ready:
+		return 0
+	case a.ready:
+		return -1
+	}
+	return 1
+}
+
+func (c *nodeClaims) refuse(node int, field, format string, args ...any) {
+	name := c.nodes[node].Name
+	c.problems = append(c.problems, NodeProblem{Node: name, Text: fmt.Sprintf("Node %s: %s: ", name, field) + fmt.Sprintf(format, args...)})
+}
