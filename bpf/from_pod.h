@@ -7,6 +7,7 @@
 #include "lib/decision.h"
 #include "lib/endpoint.h"
 #include "lib/finish.h"
+#include "lib/forged_error.h"
 #include "lib/route.h"
 #include "lib/session.h"
 #include "lib/translate.h"
@@ -78,6 +79,23 @@ static __noinline void from_pod_way(struct decision *d, const struct packet *p, 
 		d->translated |= (d->policed & ~POLICED_INGRESS) << TRANSLATE_POLICED;
 }
 
+/* What the host's stack gets from a pod: it believes ICMP errors, so none may be forged. `otherwise` is the verdict if it is not. */
+STAGE from_pod_to_stack(struct packet *p, enum verdict otherwise)
+{
+	__u8 protocol = p->protocol == bpf_htons(ETH_P_IP) ? p->ip4->protocol : p->ip6->nexthdr;
+	int reason;
+
+	if (likely(protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP))
+		return otherwise;
+	reason = forged_error(p->skb);
+	return reason > 0 ? drop(p, reason) : otherwise;
+}
+
+static __always_inline bool from_pod_goes_straight(const struct route *way)
+{
+	return way->kind == ROUTE_LOCAL || way->kind == ROUTE_REMOTE || way->kind == ROUTE_TUNNEL;
+}
+
 /* Checks the source and finds the way, or remembers both from an earlier packet. */
 STAGE from_pod_decide(struct packet *p, struct decision **decision)
 {
@@ -94,7 +112,7 @@ STAGE from_pod_decide(struct packet *p, struct decision **decision)
 	sender = endpoint_of(&p->source);
 	v = endpoint_check_source(p, sender);
 	if (v != NEXT)
-		return v;
+		return v == PASS ? from_pod_to_stack(p, PASS) : v;
 	from_pod_way(d, p, sender);
 	decision_keep(d, &p->source, &p->destination, p->skb->ifindex, now);
 	return NEXT;
@@ -104,7 +122,7 @@ STAGE from_pod_send(struct packet *p, const struct route *way)
 {
 	enum verdict v;
 
-	if (way->kind != ROUTE_LOCAL && way->kind != ROUTE_REMOTE && way->kind != ROUTE_TUNNEL)
+	if (!from_pod_goes_straight(way))
 		return PASS;
 	v = conntrack_ask(p);
 	if (v != NEXT)
@@ -130,6 +148,8 @@ int from_pod(struct __sk_buff *skb)
 		v = endpoint_check_protocol(&p);
 	if (v == NEXT)
 		v = from_pod_decide(&p, &d);
+	if (v == NEXT && !from_pod_goes_straight(&d->route))
+		v = from_pod_to_stack(&p, NEXT);
 	if (v == NEXT && (config_services || config_masquerade) && unlikely(d->translated))
 		v = translate(&p, PLACE_POD, d->translated);
 	if (v == NEXT)

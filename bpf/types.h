@@ -152,10 +152,11 @@ enum drop_reason {
 	DROP_BAD_FRAGMENT =
 		21, /* a first fragment without the whole transport header, a later one that lies over it, or a second first one with other ports */
 	DROP_UNREADABLE =
-		22, /* a NetworkPolicy selects the pod, and there are more IPv6 extension headers than are read */
+		22, /* more IPv6 extension headers than are read, and a NetworkPolicy selects the pod or the node itself would read them */
 	DROP_INVALID_SOURCE = 23, /* from an uplink or a tunnel, with a source that cannot come from there */
 	DROP_TUNNEL_PORT = 24,	  /* to the tunnels' UDP port, and not from a node to another one's InternalIP */
-	DROP_MAX = 25,
+	DROP_FORGED_ERROR = 25,	  /* an ICMP error from a pod, about a packet that was not to the pod */
+	DROP_MAX = 26,
 };
 
 /* The programs that may drop; with the reason, the index of `drops`. */

@@ -33,9 +33,10 @@ var dropReasons = [bpfDropReasonDROP_MAX]struct{ name, meaning string }{
 	bpfDropReasonDROP_INGRESS_CLOSED:      {"ingress_closed", "what governs the receiving pod is not known yet or could not be put into force, so it gets nothing; look at `beeline policies` for problems"},
 	bpfDropReasonDROP_EGRESS_CLOSED:       {"egress_closed", "what governs the sending pod is not known yet or could not be put into force, so it sends nothing; look at `beeline policies` for problems"},
 	bpfDropReasonDROP_BAD_FRAGMENT:        {"bad_fragment", "a first fragment does not hold the whole TCP, UDP, SCTP or ICMP header, a later one lies over it, or a second first one has other ports; somebody tries to get around policies, or the sender's path has a tiny MTU"},
-	bpfDropReasonDROP_UNREADABLE:          {"unreadable", "NetworkPolicies select the pod, and the packet has more IPv6 extension headers than are read, so nobody can tell what it is"},
+	bpfDropReasonDROP_UNREADABLE:          {"unreadable", "NetworkPolicies select the pod, or the node itself would read the packet, and it has more IPv6 extension headers than are read, so nobody can tell what it is"},
 	bpfDropReasonDROP_INVALID_SOURCE:      {"invalid_source", "an uplink brought what has a source of this node's pods or of a tunnelled node, or a tunnel what is not of the node that sent it; look who forges it, or whether the nodes have each other's InternalIPs and --tunnel"},
 	bpfDropReasonDROP_TUNNEL_PORT:         {"tunnel_port", "a packet to the tunnels' UDP port would have got a node's address, or a tunnel's came to an address that is no InternalIP of this node; look who sends to --tunnel-port"},
+	bpfDropReasonDROP_FORGED_ERROR:        {"forged_error", "a pod sent an ICMP error about a packet that was not addressed to the pod; somebody in it tries to cut others off, or to have the node send smaller packets"},
 }
 
 func (r DropReason) String() string {

@@ -87,6 +87,6 @@ func TestForgedErrors(t *testing.T) {
 			kind = []byte{1, 4}
 		}
 		p := quoting(fromPod(), podA.addr(family), f.node.Addr(), kind[0], kind[1], 0, eth(MAC{}, MAC{}).ip(f.node.Addr(), f.backend.Addr()).udp(f.node.Port(), f.backend.Port()), 28+(family-4)*10)
-		r.checkOne(t, drops("", podSends(p), uint32(bpfDropReasonDROP_SPOOFED_SOURCE)))
+		r.checkOne(t, drops("", podSends(p), uint32(bpfDropReasonDROP_FORGED_ERROR)))
 	}
 }

@@ -37,6 +37,18 @@ var fragments = []attack{
 	{name: "tiny first fragment of an answer", kind: guarded, frames: func(s *scene) [][]byte {
 		return s.pieces(tcp, s.long(frame.SYN|frame.ACK), [2]int{0, 8}, [2]int{8, 24}, [2]int{24, end})
 	}},
+	{name: "first fragment of 16 bytes", kind: guarded, frames: func(s *scene) [][]byte {
+		return s.pieces(tcp, s.long(frame.SYN), [2]int{0, 16}, [2]int{16, end})
+	}},
+	{name: "a SYN behind bytes that are no part of the first fragment", kind: guarded, frames: hiddenSYN},
+	{name: "overlapping fragments", kind: guarded, frames: func(s *scene) [][]byte {
+		answer, syn := s.long(frame.ACK), s.long(frame.SYN)
+		return slices.Concat(s.pieces(tcp, answer, [2]int{0, 24}), s.pieces(tcp, syn, [2]int{8, end}))
+	}},
+	{name: "overlapping fragments, the first one last", kind: guarded, frames: func(s *scene) [][]byte {
+		answer, syn := s.long(frame.ACK), s.long(frame.SYN)
+		return slices.Concat(s.pieces(tcp, syn, [2]int{8, end}), s.pieces(tcp, answer, [2]int{0, 24}), s.pieces(tcp, syn, [2]int{0, 24}))
+	}},
 	{name: "fragments of another protocol behind one that is allowed", kind: guarded, only: 4, frames: func(s *scene) [][]byte {
 		allowed := frame.UDP(s.fromPort(), netip.AddrPortFrom(s.to(), markerPort), make([]byte, 64))
 		return slices.Concat(s.pieces(unix.IPPROTO_UDP, allowed, [2]int{0, 24}), s.pieces(tcp, s.long(frame.SYN), [2]int{24, end}))
@@ -62,4 +74,13 @@ var fragments = []attack{
 		inner := append(frame.Extension(tcp, make([]byte, 14)), s.long(frame.SYN)...)
 		return s.pieces(frame.DestinationOptions, inner, [2]int{0, 16}, [2]int{16, end})
 	}},
+}
+
+// hiddenSYN is a first fragment that holds eight bytes of TCP; behind the packet's end the frame goes on with what looks like
+// the rest of an acknowledgment. The second fragment has what the receiver puts together: a SYN.
+func hiddenSYN(s *scene) [][]byte {
+	syn, answer := s.long(frame.SYN), s.long(frame.ACK)
+	first := s.ip(tcp, nil).Piece(syn, 0, 8, s.id())
+	first.Trailer = answer[8:40]
+	return append([][]byte{s.frame(first)}, s.pieces(tcp, syn, [2]int{8, end})...)
 }
