@@ -8,7 +8,7 @@ import (
 // attacks are all rows that run in every configuration.
 func attacks() []attack {
 	return slices.Concat(plain, forgedSources(), forgedAddresses, forgedStations(), neighbours, segments, fragments, extensions, options, icmpAttacks, paths,
-		detours(), links, lengths, offloads)
+		detours(), tunnelled(), links, lengths, offloads)
 }
 
 // configurations are what all attacks are carried out against, one after the other in one lab.
@@ -45,6 +45,9 @@ func TestAttacks(t *testing.T) {
 			}
 			for _, a := range attacks() {
 				t.Run(a.name, func(t *testing.T) { a.run(t, l, !c.dead) })
+			}
+			for _, a := range fromWire() {
+				t.Run("from the wire, "+a.name, func(t *testing.T) { a.runFromWire(t, l) })
 			}
 		})
 	}

@@ -33,6 +33,8 @@ type lab struct {
 	manifests string
 	nodes     []*node
 	pods      map[string]*pod
+	// strangers are who sends from the nodes' link, by the index of the node that gets it.
+	strangers map[int]*pod
 	// captures are those in all pods; wire is at the uplink of the second node.
 	captures []*capture
 	wire     *capture
@@ -99,7 +101,7 @@ func newLab(t *testing.T, flags ...string) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{t: t, lab: up, manifests: filepath.Join(up.Dir(), "manifests"), pods: map[string]*pod{}}
+	l := &lab{t: t, lab: up, manifests: filepath.Join(up.Dir(), "manifests"), pods: map[string]*pod{}, strangers: map[int]*pod{}}
 	t.Cleanup(l.down)
 	if err := os.Mkdir(l.manifests, 0o755); err != nil {
 		t.Fatal(err)

@@ -72,7 +72,7 @@ var extensions = []attack{
 			for _, kind := range []uint8{0, 2, 3, 4} {
 				ip := s.ip(frame.Routing, append(frame.RoutingHeader(tcp, kind, 1, s.to()), s.segment(s.port, serverPort, frame.SYN)...))
 				ip.Destination = by
-				if s.attacker.app == mallory && by != s.nodes[0].Addresses[1].Addr() && by != s.nodes[1].Addresses[1].Addr() {
+				if s.attacker.app != caged && by != s.nodes[0].Addresses[1].Addr() && by != s.nodes[1].Addresses[1].Addr() {
 					continue // it may send to those whatever it likes
 				}
 				frames = append(frames, s.frame(ip))

@@ -1,0 +1,94 @@
+package adversary
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/test/adversary/frame"
+)
+
+// outside is somebody on the nodes' link who writes frames to one node's uplink.
+const outside = "outside"
+
+// stranger gives the one who sends to the node with this index.
+func (l *lab) stranger(index int) *pod {
+	l.t.Helper()
+	if p := l.strangers[index]; p != nil {
+		return p
+	}
+	n := l.nodes[index-1]
+	p := &pod{Pod: &topology.Pod{Name: outside}, app: outside, node: n, Place: l.lab.Client(), mac: net.HardwareAddr{2, 0, 0, 0, 0x66, 0x66}, heard: &capture{}}
+	for _, a := range l.lab.ClientAddresses() {
+		p.Addresses = append(p.Addresses, a.Addr())
+	}
+	if err := n.Place().Do(func() error {
+		link, err := net.InterfaceByName(topology.Uplink)
+		if err == nil {
+			p.host = link.HardwareAddr
+		}
+		return err
+	}); err != nil {
+		l.t.Fatal(err)
+	}
+	p.senders = openSenders(l.t, p.Place, l.lab.SwitchPort(n.Node))
+	l.strangers[index] = p
+	return p
+}
+
+// runFromWire carries the attack out from the nodes' link, at the pod that admits few and, if it is forged, at the one that admits all.
+func (a attack) runFromWire(t *testing.T, l *lab) {
+	for index := 1; index <= len(l.nodes); index++ {
+		attacker := l.stranger(index)
+		for _, app := range []string{vault, open} {
+			for family := range fewAddresses {
+				if app == open && a.kind != forged || a.only == 4 && family == 1 || a.only == 6 && family == 0 {
+					continue
+				}
+				if err := a.try(l.scene(attacker, l.pod(app, index), family), false); err != nil {
+					t.Errorf("%s on n%d, IPv%d: %v", app, index, 4+2*family, err)
+				}
+			}
+		}
+	}
+}
+
+// wireSources are sources that nobody outside has. Policies must not take them for pods that they admit, or for the node.
+func wireSources() (rows []attack) {
+	for _, source := range []struct {
+		name    string
+		address func(*scene) netip.Addr
+	}{
+		{"the victim", (*scene).to},
+		{"the victim's node", func(s *scene) netip.Addr { return s.victim.node.Addresses[s.family].Addr() }},
+		{"another node", func(s *scene) netip.Addr { return s.nodes[2-s.victim.node.Index].Addresses[s.family].Addr() }},
+		{"the pods' gateway", func(s *scene) netip.Addr { return s.addr("169.254.1.1", "fe80::1") }},
+		{"loopback", func(s *scene) netip.Addr { return s.addr("127.0.0.1", "::1") }},
+		{"nobody", func(s *scene) netip.Addr { return s.addr("0.0.0.0", "::") }},
+		{"a group", func(s *scene) netip.Addr { return s.addr("224.0.0.1", "ff02::1") }},
+		{"a Service", func(s *scene) netip.Addr { return services[vault+"-1"].cluster[s.family] }},
+		{"a pod that no policy admits", func(s *scene) netip.Addr { return s.pod(mallory, 1).Addresses[s.family] }},
+	} {
+		rows = append(rows, attack{name: "source of " + source.name, kind: guarded, frames: func(s *scene) [][]byte {
+			from := netip.AddrPortFrom(source.address(s), s.port)
+			p := frame.TCP(from, s.serverPort(), frame.Segment{Flags: frame.SYN}, s.token)
+			syn := s.frame(frame.IP{Source: from.Addr(), Destination: s.to(), Protocol: tcp, Payload: p})
+			return [][]byte{syn, s.udpTo(from, s.serverPort(), s.token)}
+		}})
+	}
+	return rows
+}
+
+// localSource has the source of a pod that is on the victim's own node, and so cannot come by the wire.
+var localSource = attack{name: "source of a pod of the victim's node", kind: forged, frames: func(s *scene) [][]byte {
+	from := netip.AddrPortFrom(s.neighbour(), s.port)
+	p := frame.TCP(from, s.serverPort(), frame.Segment{Flags: frame.SYN}, s.token)
+	return [][]byte{s.frame(frame.IP{Source: from.Addr(), Destination: s.to(), Protocol: tcp, Payload: p}), s.udpTo(from, s.serverPort(), s.token)}
+}}
+
+// fromWire are the rows that somebody on the nodes' link carries out too. Tags of VLANs are left out: Linux takes those of VLAN 0 for none.
+func fromWire() []attack {
+	return slices.Concat(plain, wireSources(), []attack{localSource, peerTunnel}, fragments, extensions, options, links[1:], lengths)
+}
