@@ -180,7 +180,8 @@ const (
 	bpfDropReasonDROP_UNREADABLE          bpfDropReason = 22
 	bpfDropReasonDROP_INVALID_SOURCE      bpfDropReason = 23
 	bpfDropReasonDROP_TUNNEL_PORT         bpfDropReason = 24
-	bpfDropReasonDROP_MAX                 bpfDropReason = 25
+	bpfDropReasonDROP_FORGED_ERROR        bpfDropReason = 25
+	bpfDropReasonDROP_MAX                 bpfDropReason = 26
 )
 
 type bpfEndpoint struct {
