@@ -180,7 +180,11 @@ func (p *policies) run(ctx context.Context) error {
 				continue
 			}
 		}
+		begun := time.Now()
 		_ = p.pass() // what failed is in the outcome
+		if !pausePasses(ctx, begun) {
+			return nil
+		}
 	}
 }
 
@@ -201,40 +205,61 @@ func (p *policies) pass() error {
 	return p.passLocked()
 }
 
-func (p *policies) passLocked() error {
+// passInputs are what one pass is made with.
+type passInputs struct {
+	snapshot *cluster.Snapshot
+	local    policy.Local
+	held     map[netip.Addr]uint64
+	number   uint64
+}
+
+// takeInputs gives the newest inputs; ok is false while these are not enough, and located says whether this node's addresses are known.
+func (p *policies) takeInputs() (now passInputs, located, ok bool) {
 	p.inputs.mu.Lock()
-	snapshot, local, located, number := p.inputs.snapshot, p.inputs.local, p.inputs.located, p.inputs.number
-	held := maps.Clone(p.inputs.held)
-	if !located || snapshot == nil || !knownPolicies(snapshot) {
+	defer p.inputs.mu.Unlock()
+	now = passInputs{p.inputs.snapshot, p.inputs.local, maps.Clone(p.inputs.held), p.inputs.number}
+	if !p.inputs.located || now.snapshot == nil || !knownPolicies(now.snapshot) {
 		p.inputs.since = time.Time{} // how long the cluster is not known is another matter
-		p.inputs.mu.Unlock()
-		if !located {
-			return nil
-		}
-		return p.admitNode(local.Addresses)
+		return now, p.inputs.located, false
 	}
-	p.inputs.passing, p.inputs.passingPods = snapshot, local.Pods
+	p.inputs.passing, p.inputs.passingPods = now.snapshot, now.local.Pods
 	p.since, p.inputs.since = earlier(p.since, p.inputs.since), time.Time{}
-	p.inputs.mu.Unlock()
+	now.local = now.local.Named(now.snapshot)
+	return now, true, true
+}
+
+func (p *policies) passLocked() error {
+	now, located, ok := p.takeInputs()
+	switch {
+	case !located:
+		return nil
+	case !ok:
+		return p.admitNode(now.local.Addresses)
+	}
 	defer p.passed()
-	local = local.Named(snapshot)
 	begin := time.Now()
 	last := p.current()
 	tables, problems := last.tables, last.compileProblems
-	if number != p.done { // else it is only tried again
-		tables, problems = p.compile(snapshot, local)
+	if now.number != p.done { // else it is only tried again
+		tables, problems = p.compile(now.snapshot, now.local)
+		// What has come while that took long, above all a pod that is being added, comes in here: it costs what it touches, and
+		// whoever waits for it waits for this pass and no other.
+		if newer, _, ok := p.takeInputs(); ok && newer.number != now.number {
+			now = newer
+			tables, problems = p.compile(now.snapshot, now.local)
+		}
 	}
 	compiled := time.Now()
 	unguarded := p.guard(tables.Pods)
 	changed, err := p.table.Sync(tables)
 	if err == nil || ofSets(err) {
-		err = errors.Join(err, p.releaseHeld(held))
+		err = errors.Join(err, p.releaseHeld(now.held))
 	}
-	p.done = number
+	p.done = now.number
 	p.metrics.policiesApplied(compiled.Sub(begin), time.Since(compiled), errors.Join(err, unguardedError(unguarded)))
 	p.observe(changed, err)
-	p.log.Debug("NetworkPolicies written", "policies", len(snapshot.NetworkPolicies), "changed", changed, "compile", compiled.Sub(begin), "apply", time.Since(compiled), "error", err)
-	p.conclude(policyOutcome{failure: err, unguarded: unguarded, compileProblems: problems, tables: tables, snapshot: snapshot, local: local})
+	p.log.Debug("NetworkPolicies written", "policies", len(now.snapshot.NetworkPolicies), "changed", changed, "compile", compiled.Sub(begin), "apply", time.Since(compiled), "error", err)
+	p.conclude(policyOutcome{failure: err, unguarded: unguarded, compileProblems: problems, tables: tables, snapshot: now.snapshot, local: now.local})
 	return err
 }
 

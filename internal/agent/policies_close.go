@@ -63,8 +63,9 @@ func (p *policies) mayKnow(addresses []netip.Addr) bool {
 	}
 	return slices.ContainsFunc(addresses, func(a netip.Addr) bool {
 		_, governed := o.tables.Pods[a]
-		_, known := o.tables.Identities[a]
-		return governed || known
+		_, own := o.tables.Identities[a]
+		_, known := o.tables.Peers.Get(a)
+		return governed || own || known
 	})
 }
 

@@ -47,7 +47,9 @@ func (p *policies) conclude(now policyOutcome) {
 	if now.filled && !before.filled {
 		p.log.Info("NetworkPolicies are in force", "policies", len(now.snapshot.NetworkPolicies), "pods", len(now.tables.Pods))
 	}
-	p.states = p.states.after(now, time.Now())
+	if !now.keepsStates(before) {
+		p.states = p.states.after(now, time.Now())
+	}
 	now.states = p.states
 	p.outcomeMu.Lock()
 	p.outcome = now

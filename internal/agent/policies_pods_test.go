@@ -65,14 +65,14 @@ func TestPoliciesOfTwoSandboxes(t *testing.T) {
 				t.Helper()
 				tables := p.current().tables
 				for _, a := range []netip.Addr{before, after} {
-					_, known := tables.Identities[a]
+					_, known := tables.Peers.Get(a)
 					sets := table.of(a)
 					if governed := sets.Ingress != policy.NotIsolated && sets.Ingress != policy.Closed && sets.Egress == policy.NotIsolated; governed != has[a] || known != has[a] {
 						t.Errorf("%s: %s has sets %+v, and is somebody to others: %t", step, a, sets, known)
 					}
 				}
-				if has[before] && has[after] && (table.of(before) != table.of(after) || tables.Identities[before] != tables.Identities[after]) {
-					t.Errorf("%s: sets %+v and %+v, identities %v and %v", step, table.of(before), table.of(after), tables.Identities[before], tables.Identities[after])
+				if has[before] && has[after] && (table.of(before) != table.of(after) || tables.Identity(before) != tables.Identity(after)) {
+					t.Errorf("%s: sets %+v and %+v, identities %v and %v", step, table.of(before), table.of(after), tables.Identity(before), tables.Identity(after))
 				}
 			}
 			p.setPods(policyPodsOf(old))

@@ -117,7 +117,7 @@ func (a *Agent) policyStatus() api.PolicyStatus {
 	}
 	delete(sets, policy.NotIsolated)
 	delete(sets, policy.Closed)
-	s.Sets, s.Identities, s.Blocks = len(sets), len(o.tables.Identities)+len(o.tables.Singles), len(o.tables.Blocks)
+	s.Sets, s.Identities, s.Blocks = len(sets), len(o.tables.Identities)+o.tables.Peers.Len()+len(o.tables.Singles), len(o.tables.Blocks)
 	s.Entries, s.Ports = len(o.tables.Policies), len(o.tables.Ports)
 	return s
 }

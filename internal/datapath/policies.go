@@ -22,13 +22,17 @@ type Policies struct {
 	// mu is held during a Sync, and guards what follows.
 	mu   sync.Mutex
 	read atomic.Bool // what the maps hold is known
-	// identities and singles are two halves of one map. They are apart since singles may be many and change seldom.
-	identities, singles policyTable[netip.Addr, policy.Identity, bpfAddress, uint32]
-	blocks              policyTable[netip.Prefix, policy.Identity, bpfBlockKey, uint32]
-	policies            policyTable[policy.Peer, policy.Ports, bpfPolicyKey, uint32]
-	ports               policyTable[policy.PortPrefix, policy.Policy, bpfPolicyPortKey, uint32]
-	sessions            *ebpf.Map
-	generation          *generation
+	// identities, singles and peers are parts of one map. They are apart since singles may be many and change seldom, and peers are most
+	// and change often: of each part of those that has not changed no entry is looked at.
+	identities, singles identityTable
+	peers               [policy.PeerParts]identityTable
+	// givenPeers are those that all parts hold; nil if they may hold something else.
+	givenPeers *policy.Peers
+	blocks     policyTable[netip.Prefix, policy.Identity, bpfBlockKey, uint32]
+	policies   policyTable[policy.Peer, policy.Ports, bpfPolicyKey, uint32]
+	ports      policyTable[policy.PortPrefix, policy.Policy, bpfPolicyPortKey, uint32]
+	sessions   *ebpf.Map
+	generation *generation
 
 	// identified says that the datapath remembers nobody whom identities, singles and blocks do not name any more: see identify.
 	identified bool
@@ -129,6 +133,7 @@ func (a *applied) add(b applied) {
 func (p *Policies) apply(t *policy.Tables) (a applied, err error) {
 	ports, policies := p.ports.write(t.Ports), p.policies.write(t.Policies)
 	singles, identities := p.singles.write(t.Singles), p.identities.write(t.Identities)
+	identities.add(p.writePeers(t.Peers))
 	blocks := p.blocks.write(t.Blocks)
 	a.changed = ports.changed + ports.added + policies.changed + policies.added + singles.changed + singles.added +
 		identities.changed + identities.added + blocks.changed + blocks.added
@@ -159,6 +164,7 @@ func (p *Policies) apply(t *policy.Tables) (a applied, err error) {
 	for _, trim := range []func() (int, error){
 		func() (int, error) { return p.blocks.trim(t.Blocks) },
 		func() (int, error) { return p.identities.trim(t.Identities) },
+		func() (int, error) { return p.trimPeers(t.Peers) },
 		func() (int, error) { return p.singles.trim(t.Singles) },
 		func() (int, error) { return 0, p.identify(a.deleted > 0) },
 		func() (int, error) { return p.policies.trim(t.Policies) },
@@ -170,24 +176,6 @@ func (p *Policies) apply(t *policy.Tables) (a applied, err error) {
 		err = errors.Join(err, e)
 	}
 	return a, err
-}
-
-// divide moves addresses to the half of their map that tables have them in.
-func (p *Policies) divide(t *policy.Tables) {
-	move := func(from, to *policyTable[netip.Addr, policy.Identity, bpfAddress, uint32], want map[netip.Addr]policy.Identity) {
-		if to.holds(want) {
-			return
-		}
-		for a := range want {
-			if identity, there := from.has[a]; there {
-				delete(from.has, a)
-				to.has[a] = identity
-				from.set, to.set = nil, nil
-			}
-		}
-	}
-	move(&p.identities, &p.singles, t.Singles)
-	move(&p.singles, &p.identities, t.Identities)
 }
 
 // podsFor gives what is to be in the map of pods.

@@ -78,6 +78,9 @@ func (p *Policies) mistaken(t *policy.Tables, identities []netip.Addr, blocks []
 	for _, a := range identities {
 		wanted, ok := t.Identities[a]
 		if !ok {
+			wanted, ok = t.Peers.Get(a)
+		}
+		if !ok {
 			wanted = t.Singles[a]
 		}
 		all[mistaken{wanted, p.identity(a)}] = true
@@ -90,10 +93,8 @@ func (p *Policies) mistaken(t *policy.Tables, identities []netip.Addr, blocks []
 
 // identity gives that of an address, as the maps have it.
 func (p *Policies) identity(a netip.Addr) policy.Identity {
-	for _, has := range []map[netip.Addr]policy.Identity{p.identities.has, p.singles.has} {
-		if identity, ok := has[a]; ok {
-			return identity
-		}
+	if identity, ok := p.known(a); ok {
+		return identity
 	}
 	return p.block(netip.PrefixFrom(a, a.BitLen()))
 }

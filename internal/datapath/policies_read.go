@@ -19,8 +19,11 @@ func (p *Policies) remember() error {
 	if err != nil {
 		return err
 	}
-	p.singles.has = map[netip.Addr]policy.Identity{} // divide knows them
-	p.wanted = maps.Clone(p.pods.has)                // until a Sync knows better
+	p.singles.has = map[netip.Addr]policy.Identity{} // divide knows them, and the pods
+	for at := range p.peers {
+		p.peers[at].has = map[netip.Addr]policy.Identity{}
+	}
+	p.wanted = maps.Clone(p.pods.has) // until a Sync knows better
 	if err := p.beginRevisions(); err != nil {
 		return err
 	}
@@ -51,9 +54,8 @@ func (p *Policies) Knows(addresses []netip.Addr) bool {
 	return slices.ContainsFunc(addresses, func(a netip.Addr) bool {
 		a = a.Unmap()
 		_, governed := p.pods.has[a]
-		_, identity := p.identities.has[a]
-		_, single := p.singles.has[a]
-		return governed || identity || single
+		_, identity := p.known(a)
+		return governed || identity
 	})
 }
 

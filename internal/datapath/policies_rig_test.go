@@ -82,7 +82,7 @@ var compareTables = cmp.Options{
 func cloneTables(t *policy.Tables) *policy.Tables {
 	return &policy.Tables{
 		Pods: cloned(t.Pods), Identities: cloned(t.Identities), Singles: cloned(t.Singles), Blocks: cloned(t.Blocks),
-		Policies: cloned(t.Policies), Ports: cloned(t.Ports),
+		Policies: cloned(t.Policies), Ports: cloned(t.Ports), Peers: t.Peers,
 	}
 }
 
@@ -102,7 +102,8 @@ func holdsTables(tb testing.TB, p *Policies, want *policy.Tables) {
 	}
 	together := cloneTables(want)
 	maps.Copy(together.Identities, want.Singles)
-	together.Singles = nil
+	maps.Insert(together.Identities, want.Peers.All())
+	together.Singles, together.Peers = nil, nil
 	if diff := cmp.Diff(together, got, compareTables); diff != "" {
 		tb.Errorf("tables (-wanted +kernel):\n%s", diff)
 	}

@@ -3,6 +3,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -17,6 +18,8 @@ type policyTable[K, V comparable, MK, MV any] struct {
 	// set is what the map holds, as it was given; nil if it holds anything else. whole says that the last write left nothing out.
 	set   map[K]V
 	whole bool
+	// lent says that has is the map that was given and not the table's own; lends that it may be: one of many small ones is.
+	lent, lends bool
 
 	key     func(K) MK
 	value   func(V) MV
@@ -84,6 +87,13 @@ func (t *policyTable[K, V, MK, MV]) write(want map[K]V) (w written[K]) {
 	return w
 }
 
+// own makes the map of what is held the table's own, which it may change.
+func (t *policyTable[K, V, MK, MV]) own() {
+	if t.lent {
+		t.has, t.lent = maps.Clone(t.has), false
+	}
+}
+
 // put writes entries in their order until one fails, and gives those that are left.
 func (t *policyTable[K, V, MK, MV]) put(keys []K, want map[K]V, w *written[K]) (rest []K) {
 	entries := writes[MK, MV]{m: t.m}
@@ -93,6 +103,9 @@ func (t *policyTable[K, V, MK, MV]) put(keys []K, want map[K]V, w *written[K]) (
 	done, err := entries.do()
 	if err != nil {
 		w.err = errors.Join(w.err, fullOr(t.name, t.m, err, nil))
+	}
+	if done > 0 {
+		t.own()
 	}
 	for _, k := range keys[:done] {
 		if _, there := t.has[k]; there {
@@ -129,6 +142,9 @@ func (t *policyTable[K, V, MK, MV]) trim(want map[K]V) (deleted int, err error) 
 	if t.whole {
 		t.set = want
 	}
+	if t.whole && t.lends && want != nil {
+		t.has, t.lent = want, true
+	}
 	return deleted, nil
 }
 
@@ -141,6 +157,9 @@ func (t *policyTable[K, V, MK, MV]) remove(over []K) (int, error) {
 	n, err := t.m.BatchDelete(keys, nil)
 	if errors.Is(err, ebpf.ErrKeyNotExist) && n < len(over) {
 		n, err = n+1, nil // this one is gone already
+	}
+	if n > 0 {
+		t.own()
 	}
 	for _, k := range over[:n] {
 		delete(t.has, k)

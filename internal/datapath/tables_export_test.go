@@ -42,6 +42,9 @@ func (p *Policies) Counts() PolicyCounts {
 		Pods: len(p.pods.has), Identities: len(p.identities.has) + len(p.singles.has), Blocks: len(p.blocks.has),
 		Policies: len(p.policies.has), Ports: len(p.ports.has),
 	}
+	for at := range p.peers {
+		c.Identities += len(p.peers[at].has)
+	}
 	for _, sets := range p.pods.has {
 		if sets.Ingress == policy.Closed || sets.Egress == policy.Closed {
 			c.Closed++

@@ -15,6 +15,7 @@ type blockTables struct {
 	singles    map[netip.Addr]Identity // also those that are pods
 	// hidden are the singles that are left out of shown for being pods or this node.
 	hidden []netip.Addr
+	both   map[netip.Addr]bool // the same as a set; nil if it is not known
 	shown  map[netip.Addr]Identity
 	// own are those of hidden that are this node's, sorted, and whole is blocks with them.
 	own   []netip.Addr
@@ -73,28 +74,45 @@ func (c *Compiler) fillBlocks(t *Tables) {
 			})
 		}
 		b.blocks, b.singles = share(c.last.Blocks, b.blocks), share(c.last.Singles, b.singles)
-		b.hidden, b.shown = nil, b.singles
+		b.hidden, b.shown, b.both = nil, b.singles, nil
 		b.own, b.whole = nil, b.blocks
 	}
-	var hidden []netip.Addr
-	if len(b.singles) > 0 {
-		for addr := range t.Identities {
-			if _, both := b.singles[addr]; both {
-				hidden = append(hidden, addr)
-			}
-		}
-		slices.SortFunc(hidden, netip.Addr.Compare)
-	}
+	hidden := b.hiddenIn(t, c.peers.touched)
 	if !slices.Equal(hidden, b.hidden) {
 		b.hidden, b.shown = hidden, make(map[netip.Addr]Identity, len(b.singles))
 		for addr, identity := range b.singles {
-			if _, both := t.Identities[addr]; !both {
+			if !b.both[addr] {
 				b.shown[addr] = identity
 			}
 		}
 	}
 	b.showOwn(t.Identities, c.last.Blocks)
 	t.Blocks, t.Singles = b.whole, b.shown
+}
+
+// hiddenIn gives the singles that are pods or this node, sorted: of the addresses that are not touched, what it was before.
+func (b *blockTables) hiddenIn(t *Tables, touched map[netip.Addr]bool) []netip.Addr {
+	look := func(addr netip.Addr) {
+		_, own := t.Identities[addr]
+		_, pod := t.Peers.Get(addr)
+		_, single := b.singles[addr]
+		if single && (own || pod) {
+			b.both[addr] = true
+		} else {
+			delete(b.both, addr)
+		}
+	}
+	if b.both == nil {
+		b.both = map[netip.Addr]bool{}
+		for addr := range b.singles {
+			look(addr)
+		}
+	} else {
+		for addr := range touched {
+			look(addr)
+		}
+	}
+	return slices.SortedFunc(maps.Keys(b.both), netip.Addr.Compare)
 }
 
 // showOwn puts the singles that are addresses of this node among the blocks, which alone are asked about who has such an address without

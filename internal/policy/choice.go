@@ -15,8 +15,8 @@ type podClass struct {
 type podLabels struct {
 	namespace          string
 	ofNamespace, ofPod cluster.Labels
-	// unlabelled says that the pod's labels are not known, placeless that nothing is.
-	unlabelled, placeless bool
+	// unlabelled says that the pod's labels are not known.
+	unlabelled bool
 }
 
 type namespaceLabels struct {
@@ -61,19 +61,22 @@ func (c *choice) classOf(of podLabels) *podClass {
 	if known := c.classes[of]; known != nil {
 		return known
 	}
-	class := &podClass{}
-	if !of.placeless {
-		for _, x := range c.indices(namespaceLabels{of.namespace, of.ofNamespace}) {
-			if of.unlabelled {
-				class.selectors = x.findAny(class.selectors)
-			} else {
-				class.selectors = x.find(of.ofPod, class.selectors)
-			}
-		}
-	}
-	slices.SortFunc(class.selectors, compareConditions)
+	class := &podClass{c.selecting(of)}
 	c.classes[of] = class
 	return class
+}
+
+// selecting gives the selectors that select pods with labels, sorted by content.
+func (c *choice) selecting(of podLabels) (selectors []*condition) {
+	for _, x := range c.indices(namespaceLabels{of.namespace, of.ofNamespace}) {
+		if of.unlabelled {
+			selectors = x.findAny(selectors)
+		} else {
+			selectors = x.find(of.ofPod, selectors)
+		}
+	}
+	slices.SortFunc(selectors, compareConditions)
+	return selectors
 }
 
 // indices gives the indices of the selectors that are about a namespace.

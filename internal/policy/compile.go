@@ -2,18 +2,24 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// Compiler makes Tables of snapshot after snapshot for one node, and does again only what has changed. Policies that select no pod of
-// the node cost nothing but being asked. It is not safe for concurrent use.
+// Compiler makes Tables of snapshot after snapshot for one node, and does again only what has changed: a pod that comes, goes or gets
+// other labels costs what it touches, whatever the number of the others (see peers). Policies that select no pod of
+// the node cost nothing but being asked. What it makes is what a new Compiler makes, which has nothing to go by but the snapshot. It is not safe for concurrent use.
 type Compiler struct {
 	node string
 	pass uint64
 	// mark is that of the last peer that was looked at.
 	mark uint64
+	// namespaces are those of the last snapshot, with their labels.
+	namespaces      []*cluster.Namespace
+	namespaceLabels map[string]cluster.Labels
 
 	conditions conditions
 	subjects   subjects
@@ -74,7 +80,7 @@ func (c *Compiler) Compile(snapshot *cluster.Snapshot, local Local) (*Tables, []
 	c.used = map[*numbered[*identity]]bool{}
 	c.prune()
 
-	world := newWorld(c.node, snapshot, &local)
+	world := c.newWorld(snapshot, &local)
 	tables := &Tables{}
 	problems := c.takeSubjects(world)
 	c.takeRules()
@@ -83,7 +89,7 @@ func (c *Compiler) Compile(snapshot *cluster.Snapshot, local Local) (*Tables, []
 		c.takeBlocks()
 	} else {
 		c.rules.forget()
-		c.peers.found = c.peers.found[:0]
+		c.forgetPeers()
 	}
 	c.entries()
 
@@ -97,7 +103,7 @@ func (c *Compiler) Compile(snapshot *cluster.Snapshot, local Local) (*Tables, []
 	c.addresses.sweep()
 	c.portLists.sweep()
 	c.last = tables
-	slices.SortStableFunc(problems, func(a, b Problem) int { return a.Policy.Compare(b.Policy) })
+	slices.SortStableFunc(problems, func(a, b Problem) int { return cmp.Or(a.Policy.Compare(b.Policy), strings.Compare(a.Text, b.Text)) })
 	return tables, problems
 }
 

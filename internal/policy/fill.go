@@ -11,13 +11,13 @@ import (
 // fill makes Tables of what has numbers now.
 func (c *Compiler) fill(t *Tables, w *world) {
 	t.Pods, t.Selected = c.subjects.tables()
-	t.Identities = make(map[netip.Addr]Identity, len(c.peers.found)+len(w.own))
+	t.Identities = make(map[netip.Addr]Identity, len(w.own))
 	// Also while no pod is governed: one that is closed before an agent knows more is to be reached by its node.
 	for addr := range w.own {
 		t.Identities[addr] = IdentityNode
 	}
-	for _, p := range c.peers.found {
-		t.Identities[p.address] = numberOf(p.identity)
+	if c.peers.table = c.peers.table.with(c.peers.changes); len(c.peers.counts) > 0 {
+		t.Peers = c.peers.table
 	}
 	t.Pods, t.Selected = share(c.last.Pods, t.Pods), shareSelected(c.last.Selected, t.Selected)
 	t.Identities = share(c.last.Identities, t.Identities)

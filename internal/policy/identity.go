@@ -64,13 +64,13 @@ func comparePorts(a, b containerPort) int {
 	return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.number, b.number))
 }
 
-// portsOf gives the numbers of a pod's ports with names that are asked for, in a fixed order.
-func portsOf(pod *cluster.Pod, asked map[namedPort][]*numbered[*set]) []containerPort {
-	if pod == nil || len(asked) == 0 {
+// portsOf gives the numbers of those of a pod's named ports whose names are asked for, in a fixed order.
+func portsOf(named []cluster.ContainerPort, asked map[namedPort][]*numbered[*set]) []containerPort {
+	if len(asked) == 0 {
 		return nil
 	}
 	var ports []containerPort
-	for _, p := range pod.Ports {
+	for _, p := range named {
 		name := namedPort{p.Name, p.Protocol}
 		if len(asked[name]) > 0 {
 			ports = append(ports, containerPort{name, p.Number})

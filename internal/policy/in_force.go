@@ -27,10 +27,10 @@ func (c *Compiler) takeRules() {
 			s.value.enter(r.generation)
 		}
 		c.ask()
+		c.peers.stale = true
 	}
 	if len(r.choice.classes) > maxKnown {
 		r.choice = newChoice(r.choice.selectors)
-		c.peers.known = nil
 	}
 	var changed bool
 	for f := range r.lists {
@@ -42,10 +42,7 @@ func (c *Compiler) takeRules() {
 	}
 	if changed {
 		r.blocks.stale = true
-		c.peers.known = nil
-	}
-	if c.peers.known == nil || len(c.peers.known) > maxKnown {
-		c.peers.known = map[peerKey]*numbered[*identity]{}
+		c.peers.moved = true
 	}
 }
 
@@ -78,7 +75,6 @@ func (c *Compiler) ask() {
 	slices.SortFunc(selectors, compareConditions)
 	if r.choice == nil || !slices.Equal(r.choice.selectors, selectors) {
 		r.choice = newChoice(selectors)
-		c.peers.known = nil
 	}
 }
 

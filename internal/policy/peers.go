@@ -2,114 +2,332 @@ package policy
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// peers are the pods of the cluster as those whom rules are about.
+// peers are the pods of the cluster as those whom rules are about. They are kept from pass to pass, and a pass looks at what has changed: at the
+// addresses of pods that did, at those of pods whose sort is told apart in another way now, and at those of this node.
 type peers struct {
-	found []peerAddress
-	// at has, while they are looked for, the index in found.
-	at map[netip.Addr]int32
-	// known are the identities that pods have had since the conditions in force have changed.
-	known map[peerKey]*numbered[*identity]
+	// pods and namespaces are those of the last pass.
+	pods       []*cluster.Pod
+	namespaces []*cluster.Namespace
+	// locals are the names of the pods here, localAt the addresses that they have, each with its index in world.pods; own are this node's.
+	locals  map[cluster.Key]bool
+	localAt map[netip.Addr]int
+	own     map[netip.Addr]bool
+
+	sorts map[sortOf]*sort
+	at    map[netip.Addr]peerAt
+	// contested are all that claim an address, of those that several do, sorted by name.
+	contested map[netip.Addr][]*cluster.Pod
+	// odd are the addresses of which something is to be complained.
+	odd map[netip.Addr]bool
+	// counts are how many addresses an identity has.
+	counts map[*numbered[*identity]]int
+	table  *Peers
+
+	// stale says that rules ask for something else since the last pass, and moved that blocks are others.
+	stale, moved bool
+	// touched are the addresses that this pass looks at, and changes those that have another identity than before.
+	touched map[netip.Addr]bool
+	changes map[netip.Addr]*numbered[*identity]
 }
 
-// peerAddress is an address with its identity. pod is whose it is.
-type peerAddress struct {
-	address  netip.Addr
+// peerAt is what an address has. pod is the first of those of other nodes that claim it.
+type peerAt struct {
+	pod      *cluster.Pod
 	identity *numbered[*identity]
-	pod      cluster.Key
-	local    bool
 }
 
-type peerKey struct {
-	pods   *podClass
-	blocks *blockClass
-	ports  string
+// sortOf is all that rules can ask of a pod but for its address. Pods of a Deployment are of one sort.
+type sortOf struct {
+	namespace string
+	labels    cluster.Labels
+	ports     string
 }
+
+// sort is pods of one sort, as rules in force see them.
+type sort struct {
+	named []cluster.ContainerPort
+	// met are the selectors that select them, sorted by content, and ports those that are asked for by name.
+	met   []*condition
+	ports []containerPort
+	// usual is their identity at addresses that are in no block; nil if nobody has asked for it.
+	usual *numbered[*identity]
+	pods  int
+}
+
+// forgetPeers begins anew.
+func (c *Compiler) forgetPeers() { c.peers = peers{} }
 
 // takePeers finds the identities of all pods. Who is told by this node to have an address has it; of other pods that claim the same
 // one nothing is known: whatever one of them is allowed would be the other's too.
 func (c *Compiler) takePeers(w *world) (problems []Problem) {
 	p := &c.peers
-	p.found = p.found[:0]
 	if p.at == nil {
-		p.at = map[netip.Addr]int32{}
+		p.sorts, p.at, p.contested = map[sortOf]*sort{}, map[netip.Addr]peerAt{}, map[netip.Addr][]*cluster.Pod{}
+		p.odd, p.counts = map[netip.Addr]bool{}, map[*numbered[*identity]]int{}
 	}
-	clear(p.at)
-	complain := func(format string, args ...any) {
-		problems = append(problems, Problem{Text: fmt.Sprintf(format, args...)})
+	p.touched, p.changes = map[netip.Addr]bool{}, map[netip.Addr]*numbered[*identity]{}
+	c.takeLocals(w)
+	eachDifference(p.pods, w.snapshot.Pods, func(before, after *cluster.Pod) {
+		c.unclaim(before)
+		c.claim(after, w)
+	})
+	p.pods = w.snapshot.Pods
+	c.takeSorts(w)
+	p.namespaces, p.stale, p.moved = w.snapshot.Namespaces, false, false
+	for addr := range p.touched {
+		c.resolve(addr, w)
 	}
+	for i := range p.counts {
+		c.use(i)
+	}
+	return append(w.complaints, c.complain(w)...)
+}
+
+// takeLocals takes the addresses of this node and of the pods here, and what follows for the Pods of their names.
+func (c *Compiler) takeLocals(w *world) {
+	p := &c.peers
+	locals, localAt := make(map[cluster.Key]bool, len(w.pods)), make(map[netip.Addr]int, len(w.pods))
 	for i := range w.pods {
-		pod := &w.pods[i]
-		for _, addr := range pod.Addresses {
-			if w.own[addr] {
-				complain("address %s of pod %s is this node's own; policies do not hold between pods and their node", addr, pod.Pod)
-				continue
+		locals[w.pods[i].Pod] = true
+		w.takeAddresses(i, localAt)
+	}
+	var differ []*cluster.Pod
+	for _, names := range [][2]map[cluster.Key]bool{{p.locals, locals}, {locals, p.locals}} {
+		for name := range names[0] {
+			if at, found := findPod(p.pods, name); found && !names[1][name] {
+				differ = append(differ, p.pods[at])
 			}
-			if at, taken := p.at[addr]; taken {
-				complain("address %s is that of pod %s and of pod %s, both of this node", addr, p.found[at].pod, pod.Pod)
-				continue
-			}
-			c.addPeer(peerAddress{address: addr, pod: pod.Pod, local: true}, pod.labels, pod.object)
 		}
 	}
-	for _, pod := range w.snapshot.Pods {
-		if pod.HostNetwork || pod.Ended || len(pod.Addresses) == 0 || w.isLocal(pod) {
+	for _, pod := range differ {
+		c.unclaim(pod)
+	}
+	for _, all := range []map[netip.Addr]int{p.localAt, localAt} {
+		for addr := range all {
+			p.touched[addr] = true
+		}
+	}
+	for _, all := range [][2]map[netip.Addr]bool{{p.own, w.own}, {w.own, p.own}} {
+		for addr := range all[0] {
+			if !all[1][addr] {
+				p.touched[addr] = true
+			}
+		}
+	}
+	p.locals, p.localAt, p.own = locals, localAt, w.own
+	for _, pod := range differ {
+		c.claim(pod, w)
+	}
+}
+
+// findPod finds a Pod among those of a snapshot.
+func findPod(pods []*cluster.Pod, name cluster.Key) (int, bool) {
+	return slices.BinarySearchFunc(pods, name, func(p *cluster.Pod, key cluster.Key) int { return p.Key().Compare(key) })
+}
+
+// claims tells whether the addresses of a Pod are its own, and not what this node knows better. One that the cluster has on
+// another node has come after the one of its name that is still here.
+func (c *Compiler) claims(pod *cluster.Pod) bool {
+	return pod != nil && !pod.HostNetwork && !pod.Ended && len(pod.Addresses) > 0 && (!c.peers.locals[pod.Key()] || !mayBeOf(c.node, pod))
+}
+
+func (c *Compiler) claim(pod *cluster.Pod, w *world) {
+	if !c.claims(pod) {
+		return
+	}
+	p := &c.peers
+	c.sort(pod, w).pods++
+	for _, addr := range pod.Addresses {
+		p.touched[addr] = true
+		at := p.at[addr]
+		if at.pod == nil {
+			at.pod = pod
+			p.at[addr] = at
 			continue
 		}
-		for _, addr := range pod.Addresses {
-			at, taken := p.at[addr]
-			switch {
-			case w.own[addr]:
-				complain("address %s of pod %s is this node's own; policies take it for the node", addr, pod.Key())
-			case taken && p.found[at].local:
-				complain("address %s is claimed by pod %s and is here that of pod %s", addr, pod.Key(), p.found[at].pod)
-			case taken:
-				complain("address %s is claimed by pods %s and %s; policies take it for a pod of which nothing is known", addr, p.found[at].pod, pod.Key())
-				p.found[at].identity = c.peerIdentity(addr, podLabels{placeless: true}, nil)
-			default:
-				c.addPeer(peerAddress{address: addr, pod: pod.Key()}, w.labelsOf(pod), pod)
+		all := p.contested[addr]
+		if all == nil {
+			all = []*cluster.Pod{at.pod}
+		}
+		n, _ := findPod(all, pod.Key())
+		all = slices.Insert(all, n, pod)
+		p.contested[addr], at.pod = all, all[0]
+		p.at[addr] = at
+	}
+}
+
+func (c *Compiler) unclaim(pod *cluster.Pod) {
+	if !c.claims(pod) {
+		return
+	}
+	p := &c.peers
+	if key := sortOfPod(pod); p.sorts[key] != nil {
+		if p.sorts[key].pods--; p.sorts[key].pods == 0 {
+			delete(p.sorts, key)
+		}
+	}
+	for _, addr := range pod.Addresses {
+		p.touched[addr] = true
+		at := p.at[addr]
+		at.pod = nil
+		if all := p.contested[addr]; all != nil {
+			all = slices.DeleteFunc(slices.Clone(all), func(o *cluster.Pod) bool { return o.Key() == pod.Key() })
+			if p.contested[addr] = all; len(all) < 2 {
+				delete(p.contested, addr)
 			}
+			at.pod = all[0]
 		}
+		p.at[addr] = at
 	}
-	return problems
 }
 
-func (c *Compiler) addPeer(of peerAddress, labels podLabels, pod *cluster.Pod) {
-	of.identity = c.peerIdentity(of.address, labels, pod)
-	c.peers.at[of.address] = int32(len(c.peers.found))
-	c.peers.found = append(c.peers.found, of)
+func sortOfPod(pod *cluster.Pod) sortOf {
+	return sortOf{pod.Namespace, pod.Labels, namedKey(pod.Ports)}
 }
 
-func (c *Compiler) peerIdentity(addr netip.Addr, labels podLabels, pod *cluster.Pod) *numbered[*identity] {
-	ports := portsOf(pod, c.rules.asked)
-	key := peerKey{pods: c.rules.choice.classOf(labels), blocks: c.rules.spaces[familyOf(addr)].classOf(addr), ports: portsKey(ports)}
-	known := c.peers.known[key]
-	if known != nil {
-		now := c.use(known)
-		if now != known {
-			c.peers.known[key] = now
-		}
-		return now
+// sort gives that of a pod.
+func (c *Compiler) sort(pod *cluster.Pod, w *world) *sort {
+	key := sortOfPod(pod)
+	known := c.peers.sorts[key]
+	if known == nil {
+		known = &sort{named: pod.Ports}
+		c.see(known, key, w)
+		c.peers.sorts[key] = known
 	}
-	met := slices.Concat(key.pods.selectors, key.blocks.met)
-	slices.SortFunc(met, compareConditions)
-	known = c.identity(true, met, ports)
-	c.peers.known[key] = known
 	return known
 }
 
-func portsKey(ports []containerPort) string {
+// see finds how rules in force see pods of a sort, and tells whether that is another way than before.
+func (c *Compiler) see(s *sort, key sortOf, w *world) (isNew bool) {
+	met := c.rules.choice.selecting(podLabels{namespace: key.namespace, ofNamespace: w.labelsOfNamespace(key.namespace), ofPod: key.labels})
+	ports := portsOf(s.named, c.rules.asked)
+	if slices.Equal(met, s.met) && slices.Equal(ports, s.ports) {
+		return false
+	}
+	s.met, s.ports, s.usual = met, ports, nil
+	return true
+}
+
+// takeSorts looks at the sorts of pods that may be seen in another way, and has the addresses of those that are looked at.
+func (c *Compiler) takeSorts(w *world) {
+	p := &c.peers
+	if p.moved {
+		for addr := range p.at {
+			p.touched[addr] = true
+		}
+	}
+	namespaces := map[string]bool{}
+	eachDifference(p.namespaces, w.snapshot.Namespaces, func(before, after *cluster.Namespace) {
+		for _, n := range []*cluster.Namespace{before, after} {
+			if n != nil {
+				namespaces[n.Name] = true
+			}
+		}
+	})
+	if !p.stale && len(namespaces) == 0 {
+		return
+	}
+	changed := map[string]map[*sort]bool{}
+	for key, s := range p.sorts {
+		if (p.stale || namespaces[key.namespace]) && c.see(s, key, w) {
+			if changed[key.namespace] == nil {
+				changed[key.namespace] = map[*sort]bool{}
+			}
+			changed[key.namespace][s] = true
+		}
+	}
+	for namespace, sorts := range changed {
+		first, _ := findPod(p.pods, cluster.Key{Namespace: namespace})
+		for _, pod := range p.pods[first:] {
+			if pod.Namespace != namespace {
+				break
+			}
+			if sorts[p.sorts[sortOfPod(pod)]] {
+				for _, addr := range pod.Addresses {
+					p.touched[addr] = true
+				}
+			}
+		}
+	}
+}
+
+// resolve finds the identity of an address.
+func (c *Compiler) resolve(addr netip.Addr, w *world) {
+	p := &c.peers
+	at := p.at[addr]
+	before := at.identity
+	local, isLocal := p.localAt[addr]
+	if at.identity = nil; !w.own[addr] {
+		switch {
+		case isLocal:
+			pod := &w.pods[local]
+			var named []cluster.ContainerPort
+			if pod.object != nil {
+				named = pod.object.Ports
+			}
+			at.identity = c.identityAt(addr, c.rules.choice.classOf(pod.labels).selectors, portsOf(named, c.rules.asked))
+		case len(p.contested[addr]) > 0:
+			at.identity = c.identityAt(addr, nil, nil)
+		case at.pod != nil:
+			at.identity = c.identityOfSort(addr, p.sorts[sortOfPod(at.pod)])
+		}
+	}
+	if at.pod != nil && (w.own[addr] || isLocal || len(p.contested[addr]) > 0) {
+		p.odd[addr] = true
+	} else {
+		delete(p.odd, addr)
+	}
+	if at == (peerAt{}) {
+		delete(p.at, addr)
+	} else {
+		p.at[addr] = at
+	}
+	if at.identity == before {
+		return
+	}
+	p.changes[addr] = at.identity
+	if at.identity != nil {
+		p.counts[at.identity]++
+	}
+	if before != nil {
+		if p.counts[before]--; p.counts[before] == 0 {
+			delete(p.counts, before)
+		}
+	}
+}
+
+// identityOfSort gives the identity of pods of a sort at an address.
+func (c *Compiler) identityOfSort(addr netip.Addr, s *sort) *numbered[*identity] {
+	if c.rules.spaces[familyOf(addr)].classOf(addr) != nowhere {
+		return c.identityAt(addr, s.met, s.ports)
+	}
+	if s.usual == nil {
+		s.usual = c.identity(true, s.met, s.ports)
+	}
+	s.usual = c.use(s.usual)
+	return s.usual
+}
+
+// identityAt gives the identity of a pod at an address that may be in blocks.
+func (c *Compiler) identityAt(addr netip.Addr, selectors []*condition, ports []containerPort) *numbered[*identity] {
+	met := slices.Concat(selectors, c.rules.spaces[familyOf(addr)].classOf(addr).met)
+	slices.SortFunc(met, compareConditions)
+	return c.identity(true, met, ports)
+}
+
+// namedKey gives all named ports of a pod, in their order.
+func namedKey(ports []cluster.ContainerPort) string {
 	var key []byte
 	for _, p := range ports {
-		key = append(key, p.name...)
-		key = append(key, 0, byte(p.protocol))
-		key = binary.BigEndian.AppendUint16(key, p.number)
+		key = append(key, p.Name...)
+		key = append(key, 0, byte(p.Protocol))
+		key = binary.BigEndian.AppendUint16(key, p.Number)
 	}
 	return string(key)
 }

@@ -213,13 +213,13 @@ func openBetween(before, after *cluster.Snapshot, q question) bool {
 // apply changes one entry after the other, and shows what is there after each.
 func apply(old, now *Tables, show func(string, *Tables)) {
 	m := &Tables{
-		Pods: copied(old.Pods), Identities: copied(old.Identities), Singles: copied(old.Singles), Blocks: copied(old.Blocks),
+		Pods: copied(old.Pods), Identities: identified(old), Singles: copied(old.Singles), Blocks: copied(old.Blocks),
 		Policies: copied(old.Policies), Ports: copied(old.Ports),
 	}
 	maps.Copy(m.Ports, now.Ports)
 	maps.Copy(m.Policies, now.Policies)
 	show("policies", m)
-	for _, from := range []map[netip.Addr]Identity{now.Singles, now.Identities} {
+	for _, from := range []map[netip.Addr]Identity{now.Singles, identified(now)} {
 		for a, i := range from {
 			// The kernel has one map for both.
 			delete(m.Singles, a)
@@ -250,7 +250,7 @@ func apply(old, now *Tables, show func(string, *Tables)) {
 	}
 	for _, all := range []map[netip.Addr]Identity{m.Singles, m.Identities} {
 		for a := range all {
-			_, kept := now.Identities[a]
+			_, kept := identified(now)[a]
 			_, single := now.Singles[a]
 			if !kept && !single {
 				delete(all, a)
@@ -258,6 +258,13 @@ func apply(old, now *Tables, show func(string, *Tables)) {
 			}
 		}
 	}
+}
+
+// identified are the pods and this node, as one table.
+func identified(t *Tables) map[netip.Addr]Identity {
+	all := copied(t.Identities)
+	maps.Insert(all, t.Peers.All())
+	return all
 }
 
 func copied[K comparable, V any](from map[K]V) map[K]V {

@@ -98,10 +98,11 @@ type Tables struct {
 	// Pods are the pods of this node that a policy selects in some direction, by each of their addresses. Sets are of one family:
 	// those of a pod's two addresses differ where rules have ipBlocks.
 	Pods map[netip.Addr]Sets
-	// Identities are those of pods and of this node. Singles are the other addresses that are an ipBlock by themselves; none is in both.
-	// Before both, Blocks, by the longest prefix, are not asked; but they have the singles that are addresses of this node, for who has
+	// Identities are those of this node and Peers those of pods. Singles are the other addresses that are an ipBlock by themselves; none is in
+	// two of the three. Before them, Blocks, by the longest prefix, are not asked; but they have the singles that are addresses of this node, for who has
 	// such an address without being the node (see VerdictMasqueraded).
 	Identities map[netip.Addr]Identity
+	Peers      *Peers
 	Singles    map[netip.Addr]Identity
 	Blocks     map[netip.Prefix]Identity
 	Policies   map[Peer]Ports

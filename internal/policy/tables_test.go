@@ -26,7 +26,7 @@ func TestDefaultsAreThereOnce(t *testing.T) {
 	if len(tables.Policies) != 300 || len(tables.Blocks) != 0 {
 		t.Errorf("%d entries and %d blocks, want 300 and none", len(tables.Policies), len(tables.Blocks))
 	}
-	for a, identity := range tables.Identities {
+	for a, identity := range tables.Peers.All() {
 		if identity != IdentityPod {
 			t.Fatalf("%s is %x, want to be no more than a pod", a, identity)
 		}
@@ -54,7 +54,7 @@ func TestPoliciesOfOthersCostNothing(t *testing.T) {
 	if want := map[netip.Addr]Identity{netip.MustParseAddr("192.168.60.11"): IdentityNode}; !maps.Equal(tables.Identities, want) {
 		t.Errorf("identities %v, want %v", tables.Identities, want)
 	}
-	if n := len(tables.Pods) + len(tables.Singles) + len(tables.Blocks) + len(tables.Policies) + len(tables.Ports) + len(tables.Names); n != 0 || len(problems) != 0 {
+	if n := len(tables.Pods) + tables.Peers.Len() + len(tables.Singles) + len(tables.Blocks) + len(tables.Policies) + len(tables.Ports) + len(tables.Names); n != 0 || len(problems) != 0 {
 		t.Errorf("got %+v, problems %v", tables, problems)
 	}
 	if len(c.conditions.all) != 0 {
@@ -121,7 +121,7 @@ func TestTablesShareWhatIsAsItWas(t *testing.T) {
 	moved.Pods = append(append([]*cluster.Pod(nil), changed.Pods...), &teamMate)
 	moved.Pods[len(moved.Pods)-1].Addresses = addrs("10.200.0.1")
 	sortSnapshot(&moved)
-	check("a pod like others", compile(&moved), "Identities")
+	check("a pod like others", compile(&moved), "Peers")
 
 	single := moved
 	last := pod
@@ -133,7 +133,7 @@ func TestTablesShareWhatIsAsItWas(t *testing.T) {
 		}
 	}
 	now := compile(&single)
-	check("a pod with the address of a block", now, "Identities", "Singles", "Policies")
+	check("a pod with the address of a block", now, "Peers", "Singles", "Policies")
 	if _, both := now.Singles[last.Addresses[0]]; both {
 		t.Error("an address is in both halves")
 	}
@@ -281,6 +281,14 @@ func disjoint(t *testing.T, tables *Tables) {
 	for a := range maps.Keys(tables.Singles) {
 		if _, both := tables.Identities[a]; both {
 			t.Fatalf("%s is in Identities and in Singles", a)
+		}
+		if _, both := tables.Peers.Get(a); both {
+			t.Fatalf("%s is in Peers and in Singles", a)
+		}
+	}
+	for a := range tables.Peers.All() {
+		if _, both := tables.Identities[a]; both {
+			t.Fatalf("%s is in Identities and in Peers", a)
 		}
 	}
 }

@@ -11,12 +11,13 @@ import (
 
 // world is what one call of Compile is about.
 type world struct {
-	node       string
 	snapshot   *cluster.Snapshot
 	namespaces map[string]cluster.Labels
 	// own are this node's addresses, pods those of this node, sorted.
 	own  map[netip.Addr]bool
 	pods []localPod
+	// complaints are about these.
+	complaints []Problem
 }
 
 // localPod is a pod of this node with its object; nil if there is none, or if it is not known.
@@ -26,12 +27,15 @@ type localPod struct {
 	labels podLabels
 }
 
-func newWorld(node string, snapshot *cluster.Snapshot, local *Local) *world {
-	w := &world{node: node, snapshot: snapshot, namespaces: make(map[string]cluster.Labels, len(snapshot.Namespaces)), own: map[netip.Addr]bool{}}
-	for _, n := range snapshot.Namespaces {
-		w.namespaces[n.Name] = n.Labels
+func (c *Compiler) newWorld(snapshot *cluster.Snapshot, local *Local) *world {
+	if c.namespaceLabels == nil || !cluster.Same(c.namespaces, snapshot.Namespaces) {
+		c.namespaces, c.namespaceLabels = snapshot.Namespaces, make(map[string]cluster.Labels, len(snapshot.Namespaces))
+		for _, n := range snapshot.Namespaces {
+			c.namespaceLabels[n.Name] = n.Labels
+		}
 	}
-	if n, found := snapshot.Node(node); found {
+	w := &world{snapshot: snapshot, namespaces: c.namespaceLabels, own: map[netip.Addr]bool{}}
+	if n, found := snapshot.Node(c.node); found {
 		for _, addr := range n.Addresses {
 			w.own[addr.Unmap()] = true
 		}
@@ -50,16 +54,6 @@ func newWorld(node string, snapshot *cluster.Snapshot, local *Local) *world {
 	}
 	slices.SortStableFunc(w.pods, func(a, b localPod) int { return a.Pod.Compare(b.Pod) })
 	return w
-}
-
-// isLocal tells whether a pod is of this node under whatever UID: what this node says of its addresses holds. One that the cluster has on
-// another node has come after the one of its name that is still here.
-func (w *world) isLocal(pod *cluster.Pod) bool {
-	if !mayBeOf(w.node, pod) {
-		return false
-	}
-	_, found := slices.BinarySearchFunc(w.pods, pod.Key(), func(p localPod, key cluster.Key) int { return p.Pod.Compare(key) })
-	return found
 }
 
 func (w *world) labelsOf(pod *cluster.Pod) podLabels {

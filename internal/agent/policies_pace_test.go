@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+// slowly makes a compiler that takes so long, and counts what it compiles.
+func slowly(p *policies, took time.Duration) *atomic.Int64 {
+	compile, passes := p.compile, &atomic.Int64{}
+	p.compile = func(s *cluster.Snapshot, l policy.Local) (*policy.Tables, []policy.Problem) {
+		passes.Add(1)
+		time.Sleep(took)
+		return compile(s, l)
+	}
+	return passes
+}
+
+// changed gives a snapshot that differs from another for policies.
+func changed(s *cluster.Snapshot) *cluster.Snapshot {
+	other := *s
+	other.NetworkPolicies = slices.Clone(s.NetworkPolicies)
+	return &other
+}
+
+// However often something changes, passes take a fifth of a CPU and no more, or what the longest gap leaves them; and the last change comes into
+// force without another one.
+func TestPassesArePaced(t *testing.T) {
+	for _, c := range []struct {
+		took  time.Duration
+		least int64
+		most  int64
+	}{{10 * time.Millisecond, 150, 201}, {time.Millisecond, 900, 2001}, {500 * time.Millisecond, 8, 21}} {
+		synctest.Test(t, func(t *testing.T) {
+			_, p := newFakePolicies()
+			p.setNode(nil)
+			snapshot := policySnapshot("shop")
+			passes := slowly(p, c.took)
+			go func() { _ = p.run(t.Context()) }()
+			for range 5000 {
+				snapshot = changed(snapshot)
+				p.deliver(snapshot)
+				time.Sleep(2 * time.Millisecond)
+			}
+			// A pass that finds something newer when it has compiled compiles again.
+			if n := passes.Load(); n < c.least || n > 2*c.most {
+				t.Errorf("passes of %s: %d in 10 s, want %d to %d", c.took, n, c.least, 2*c.most)
+			}
+			time.Sleep(2 * (passGap + 2*c.took))
+			if p.current().snapshot != snapshot {
+				t.Errorf("passes of %s: the last change is not in force", c.took)
+			}
+		})
+	}
+}
+
+// A pod that is added while a pass is compiled is in force with that pass: it waits for no other.
+func TestAddWaitsForOnePass(t *testing.T) {
+	table, p := newFakePolicies()
+	compile, compiling, goOn, compiled := p.compile, make(chan bool), make(chan bool), 0
+	p.compile = func(s *cluster.Snapshot, l policy.Local) (*policy.Tables, []policy.Problem) {
+		if compiled++; compiled == 1 {
+			close(compiling)
+			<-goOn
+		}
+		return compile(s, l)
+	}
+	p.deliver(policySnapshot("shop"))
+	passed := make(chan error, 1)
+	go func() { passed <- p.pass() }()
+	<-compiling
+	added := policy.LocalPod{Pod: cluster.Key{Namespace: "shop", Name: "web"}, Addresses: []netip.Addr{webAddress}}
+	number, err := p.close([]policy.LocalPod{added}, added.Addresses)
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(goOn)
+	if err := errors.Join(<-passed, p.passAt(number)); err != nil {
+		t.Fatal(err)
+	}
+	if table.syncs != 1 || compiled != 2 || table.of(webAddress) != webSets {
+		t.Errorf("it waited for %d passes with %d compilations, and has %+v", table.syncs, compiled, table.of(webAddress))
+	}
+}
