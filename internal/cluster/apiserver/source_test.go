@@ -399,7 +399,7 @@ func TestSettle(t *testing.T) {
 		settleTime / 2:            settleTime / 2,
 		0:                         settleTime,
 	} {
-		if got := settle(since); got != want {
+		if got := settle(since, settleTime); got != want {
 			t.Errorf("%v after a snapshot: %v, want %v", since, got, want)
 		}
 	}
@@ -420,5 +420,26 @@ func TestCountNodes(t *testing.T) {
 	server.setDown(true)
 	if _, err := source.CountNodes(t.Context()); err == nil {
 		t.Error("nodes are counted where nobody answers")
+	}
+}
+
+// In a large cluster there are fewer snapshots, and those that copy no long list come as soon as ever.
+func TestGapAfter(t *testing.T) {
+	large := &cluster.Snapshot{Pods: make([]*cluster.Pod, 150_000), EndpointSlices: make([]*cluster.EndpointSlice, 10_000)}
+	other := *large
+	other.NetworkPolicies = make([]*cluster.NetworkPolicy, 5000)
+	for _, c := range []struct {
+		what        string
+		before, now *cluster.Snapshot
+		want        time.Duration
+	}{
+		{"a small cluster", &cluster.Snapshot{}, &cluster.Snapshot{Pods: make([]*cluster.Pod, 30_000)}, settleTime},
+		{"all lists", &cluster.Snapshot{}, large, 80 * time.Millisecond},
+		{"one list of them", large, &other, settleTime},
+		{"nothing", large, large, settleTime},
+	} {
+		if got := gapAfter(c.before, c.now); got != c.want {
+			t.Errorf("%s: %s, want %s", c.what, got, c.want)
+		}
 	}
 }
