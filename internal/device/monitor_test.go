@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"syscall"
 	"testing"
@@ -202,5 +203,41 @@ func TestMonitorEndsWhileNobodyReceives(t *testing.T) {
 		case <-timeout:
 			t.Fatal("the channel is still open")
 		}
+	}
+}
+
+// What all nodes of a large link change at once is not lost while nobody receives.
+func TestMonitorKeepsABurst(t *testing.T) {
+	node := newNode(t)
+	var socket *nl.NetlinkSocket
+	const neighbours = 600
+	inside(t, node, func() error {
+		here, err := netns.Get()
+		if err != nil {
+			return err
+		}
+		defer here.Close()
+		if socket, err = networkFeed.subscribe(here); err != nil {
+			return err
+		}
+		up, err := netlink.LinkByName("up0")
+		if err != nil {
+			return err
+		}
+		for i := range neighbours {
+			a := netip.AddrFrom4([4]byte{10, 77, byte(i >> 8), byte(i)})
+			if err := SetNeighbour(up.Attrs().Index, a, []byte{2, 0, 0, 0, byte(i >> 8), byte(i)}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	defer socket.Close()
+	for got := 0; got < neighbours; {
+		messages, _, err := socket.Receive()
+		if err != nil {
+			t.Fatalf("after %d of %d: %v", got, neighbours, err)
+		}
+		got += len(messages)
 	}
 }

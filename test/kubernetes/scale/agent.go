@@ -18,10 +18,13 @@ import (
 
 // agent is the program that is measured.
 type agent struct {
-	cmd *exec.Cmd
+	cmd    *exec.Cmd
+	o      *options
+	server *server
 }
 
-func startAgent(ctx context.Context, o options, s *server) (*agent, error) {
+// startAgent starts one for node 0. What is reached by tunnels is as where nodes are on many links.
+func startAgent(ctx context.Context, o *options, s *server) (*agent, error) {
 	at := func(name string) string { return filepath.Join(o.dir, name) }
 	log, err := os.Create(at("agent.log"))
 	if err != nil {
@@ -29,74 +32,29 @@ func startAgent(ctx context.Context, o options, s *server) (*agent, error) {
 	}
 	defer log.Close()
 	cmd := exec.CommandContext(ctx, o.beeline, "agent", "--node-name", nodeName(0), "--kubeconfig", s.kubeconfig,
-		"--socket", at("agent.sock"), "--state-dir", at("state"), "--bpffs", at("bpf/beeline"), "--tunnel", "none")
+		"--socket", at("agent.sock"), "--state-dir", at("state"), "--bpffs", at("bpf/beeline"), "--cgroup", o.cgroup)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	return &agent{cmd}, nil
+	return &agent{cmd, o, s}, nil
 }
 
-// measure prints what it finds.
-func (a *agent) measure(ctx context.Context, o options, s *server) error {
-	begin := time.Now()
-	if err := waitFor(ctx, time.Minute, func() error { return a.knows(o) }); err != nil {
-		return fmt.Errorf("wait for the agent: %w\n%s", err, tail(filepath.Join(o.dir, "agent.log")))
-	}
-	fmt.Printf("start until everything is known and in force: %.2f s\n", time.Since(begin).Seconds())
-	if err := a.printMemory(o.maxRSS); err != nil {
-		return err
-	}
-	routes, err := followRoutes(ctx)
-	if err != nil {
-		return err
-	}
-	nodes, err := timeNodes(ctx, o, s, routes)
-	if err != nil {
-		return err
-	}
-	print("a node appears until its route is in the kernel", nodes)
-	before, err := a.metrics()
-	if err != nil {
-		return err
-	}
-	pods, err := timePods(ctx, o, s)
-	if err != nil {
-		return err
-	}
-	print("a pod changes until it is in a snapshot", pods)
-	after, err := a.metrics()
-	if err != nil {
-		return err
-	}
-	printHistogram(before, after)
-	cpu, err := a.cpu()
-	if err != nil {
-		return err
-	}
-	const rest = 60 * time.Second
-	time.Sleep(rest)
-	idle, err := a.cpu()
-	if err != nil {
-		return err
-	}
-	fmt.Printf("CPU while nothing happens: %.2f %% of a core\n", 100*(idle-cpu).Seconds()/rest.Seconds())
-	return a.printMemory(o.maxRSS)
-}
-
-// knows tells whether the agent has taken in everything.
-func (a *agent) knows(o options) error {
+// knows tells whether the agent has taken in everything, and put it into force.
+func (a *agent) knows() error {
 	m, err := a.metrics()
 	if err != nil {
 		return err
 	}
-	for kind, want := range map[string]int{"Node": o.nodes, "Pod": o.pods, "Service": services, "NetworkPolicy": policies} {
+	for kind, want := range map[string]int{"Node": a.o.nodes, "Pod": a.o.pods, "Service": a.o.services, "NetworkPolicy": a.o.policies} {
 		if got := m[fmt.Sprintf(`beeline_cluster_objects{kind="%s"}`, kind)]; int(got) < want {
 			return fmt.Errorf("the agent knows %v objects of kind %s, want %d", got, kind, want)
 		}
 	}
-	if m["beeline_ready"] != 1 {
-		return errors.New("the agent is not ready")
+	for _, name := range []string{"beeline_ready", "beeline_services_synced", "beeline_policy_known"} {
+		if m[name] != 1 {
+			return fmt.Errorf("%s is %v", name, m[name])
+		}
 	}
 	return nil
 }
@@ -123,33 +81,49 @@ func (a *agent) metrics() (map[string]float64, error) {
 	return all, nil
 }
 
-// printMemory prints the agent's memory, now and at its peak.
-func (a *agent) printMemory(limit int) error {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.cmd.Process.Pid))
-	if err != nil {
-		return err
+// profile keeps a profile of the agent, where that is asked for. An agent as it is shipped serves none.
+func (a *agent) profile(name, query string) {
+	if a.o.profiles == "" {
+		return
 	}
-	var peak int
-	var parts []string
+	response, err := http.Get("http://127.0.0.1:6060/debug/pprof/" + query)
+	if err != nil {
+		a.o.say("no profile: %v", err)
+		return
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(a.o.profiles, name), text, 0o644)
+	}
+	if err != nil {
+		a.o.say("no profile: %v", err)
+	}
+}
+
+// memory is the agent's memory in MiB: at its peak since the last call, now, and now without its program file.
+type memory struct{ peak, rss, anonymous float64 }
+
+func (a *agent) memory() (m memory, err error) {
+	pid := a.cmd.Process.Pid
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return m, err
+	}
 	for line := range strings.Lines(string(status)) {
 		name, value, _ := strings.Cut(line, ":")
-		if name != "VmHWM" && name != "VmRSS" && name != "RssAnon" && name != "RssFile" {
+		into := map[string]*float64{"VmHWM": &m.peak, "VmRSS": &m.rss, "RssAnon": &m.anonymous}[name]
+		if into == nil {
 			continue
 		}
 		kib, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(value), " kB"))
 		if err != nil {
-			return err
+			return m, err
 		}
-		parts = append(parts, fmt.Sprintf("%s %.1f MiB", name, float64(kib)/1024))
-		if name == "VmHWM" {
-			peak = kib / 1024
-		}
+		*into = float64(kib) / 1024
 	}
-	fmt.Println("memory:", strings.Join(parts, ", "))
-	if limit > 0 && peak > limit {
-		return fmt.Errorf("the agent took %d MiB at its peak, more than %d", peak, limit)
-	}
-	return nil
+	// 5: forget the peak (proc(5), clear_refs).
+	return m, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
 }
 
 // cpu is the time that the agent has been running.
@@ -169,29 +143,18 @@ func (a *agent) cpu() (time.Duration, error) {
 	return time.Duration(user+system) * 10 * time.Millisecond, err
 }
 
-// followRoutes tells of each route that the kernel gets, with the time. The agent writes the datapath's table before.
-func followRoutes(ctx context.Context) (<-chan routeEvent, error) {
-	cmd := exec.CommandContext(ctx, "ip", "-4", "monitor", "route")
-	out, err := cmd.StdoutPipe()
+// makeCgroup makes one of its own, of version 2: no other process is to meet the agent's programs.
+func makeCgroup(name string) (string, error) {
+	mounts, err := os.Open("/proc/mounts")
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	events := make(chan routeEvent, 1000)
-	go func() {
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			if fields := strings.Fields(lines.Text()); len(fields) > 0 {
-				events <- routeEvent{fields[0], time.Now()}
-			}
+	defer mounts.Close()
+	for lines := bufio.NewScanner(mounts); lines.Scan(); {
+		if fields := strings.Fields(lines.Text()); len(fields) > 2 && fields[2] == "cgroup2" {
+			path := filepath.Join(fields[1], name)
+			return path, os.Mkdir(path, 0o755)
 		}
-	}()
-	time.Sleep(200 * time.Millisecond) // it has begun to listen by then
-	return events, nil
-}
-
-type routeEvent struct {
-	to string
-	at time.Time
+	}
+	return "", errors.New("no file system of type cgroup2 is mounted")
 }

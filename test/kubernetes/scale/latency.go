@@ -1,37 +1,198 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"slices"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
+	"github.com/cilium/ebpf" //nolint:depguard // sees from outside when the agent has written its tables
 )
 
-// pause between changes, so that each is on its own.
-const pause = 50 * time.Millisecond
+// pause between changes of one kind, beside all others.
+const pause = 300 * time.Millisecond
 
-// timeNodes makes nodes one by one and times each from the server's answer until the kernel has its route.
-func timeNodes(ctx context.Context, o options, s *server, routes <-chan routeEvent) ([]time.Duration, error) {
-	var all []time.Duration
-	for i := range o.changes {
-		n := o.nodes + i
-		if err := s.send(ctx, http.MethodPost, "/api/v1/nodes", node(n)); err != nil {
-			return nil, err
+// patience is how long a change may take before the measurement gives up.
+const patience = 20 * time.Second
+
+// table is one of the datapath's maps.
+func (a *agent) table(name string) (*ebpf.Map, error) {
+	paths, err := filepath.Glob(filepath.Join(a.o.dir, "bpf/beeline/maps", name+"*"))
+	if err != nil || len(paths) == 0 {
+		return nil, fmt.Errorf("no map %s: %w", name, err)
+	}
+	for _, path := range paths {
+		if of := filepath.Base(path); of == name || strings.HasPrefix(of, name+"@") || strings.HasPrefix(of, name+"-") {
+			return ebpf.LoadPinnedMap(path, nil)
 		}
-		answered := time.Now()
-		took, err := waitRoute(routes, podRange(n), answered)
+	}
+	return nil, fmt.Errorf("no map %s among %v", name, paths)
+}
+
+// watchEntry gives a function that waits until the entry of a map is another than now.
+func watchEntry(m *ebpf.Map, key []byte) (wait func(since time.Time) (time.Duration, error), err error) {
+	before, err := entry(m, key)
+	if err != nil {
+		return nil, err
+	}
+	return func(since time.Time) (time.Duration, error) {
+		for {
+			now, err := entry(m, key)
+			took := time.Since(since)
+			if err != nil || now != before {
+				return took, err
+			}
+			if took > patience {
+				return took, fmt.Errorf("%s: nothing has changed for %x after %s", m, key, patience)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}, nil
+}
+
+// entry gives a value as text; empty if there is none.
+func entry(m *ebpf.Map, key []byte) (string, error) {
+	value, err := m.LookupBytes(key)
+	return string(value), err
+}
+
+// addressKey is an address as maps have it.
+func addressKey(address string) []byte {
+	b := netip.MustParseAddr(address).As16()
+	return b[:]
+}
+
+// timeLabels gives pods of other nodes a label that policies of all local pods ask for, and takes it away.
+func (a *agent) timeLabels(ctx context.Context) (all []time.Duration, err error) {
+	m, err := a.table("identities")
+	if err != nil {
+		return nil, err
+	}
+	for n := range a.o.changes {
+		i := 1 + n/2 // never of node 0
+		node, nth, namespace, app := a.o.place(i)
+		var label any = "yes"
+		if n%2 == 1 {
+			label = nil
+		}
+		wait, err := watchEntry(m, addressKey(podAddress(node, firstAddress+nth)))
 		if err != nil {
 			return nil, err
 		}
+		begin := time.Now()
+		if err := a.server.send(ctx, http.MethodPatch, podPath(namespace)+"/"+podName(app, i), object{"metadata": object{"labels": object{probeLabel: label}}}); err != nil {
+			return nil, err
+		}
+		took, err := wait(begin)
+		if err != nil {
+			return nil, fmt.Errorf("labels of pod %s: %w", podName(app, i), err)
+		}
 		all = append(all, took)
-		// The cluster is to stay as large as it is; and kernels by default know no more than 1,024 neighbours.
-		if err := s.send(ctx, http.MethodDelete, "/api/v1/nodes/"+nodeName(n), nil); err != nil {
+		time.Sleep(pause)
+	}
+	return all, nil
+}
+
+// timePolicies makes and deletes a policy that selects a local pod.
+func (a *agent) timePolicies(ctx context.Context, local *sandbox) (all []time.Duration, err error) {
+	m, err := a.table("policed_pods")
+	if err != nil {
+		return nil, err
+	}
+	path := "/apis/networking.k8s.io/v1/namespaces/" + local.namespace + "/networkpolicies"
+	made := object{
+		"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": object{"name": "timed"},
+		"spec": object{"podSelector": object{}, "ingress": []any{object{"from": []any{object{"podSelector": object{}}}}}},
+	}
+	for n := range a.o.changes {
+		wait, err := watchEntry(m, addressKey(local.address.String()))
+		if err != nil {
+			return nil, err
+		}
+		begin := time.Now()
+		if n%2 == 0 {
+			err = a.server.send(ctx, http.MethodPost, path, made)
+		} else {
+			err = a.server.send(ctx, http.MethodDelete, path+"/timed", nil)
+		}
+		if err != nil {
+			return nil, err
+		}
+		took, err := wait(begin)
+		if err != nil {
+			return nil, fmt.Errorf("policies of pod %s: %w", local.name, err)
+		}
+		all = append(all, took)
+		time.Sleep(pause)
+	}
+	return all, nil
+}
+
+// timeServices makes and deletes a Service.
+func (a *agent) timeServices(ctx context.Context) (all []time.Duration, err error) {
+	m, err := a.table("services")
+	if err != nil {
+		return nil, err
+	}
+	const number = 80
+	i := a.o.services // has no Service yet
+	key := binary.BigEndian.AppendUint16(addressKey(serviceAddress(i)), number)
+	key = append(key, 6, 0) // TCP, padding
+	made := service(i, 0, 0)
+	delete(made["metadata"].(object), "uid")
+	path := "/api/v1/namespaces/" + namespaceName(0) + "/services"
+	for n := range a.o.changes {
+		wait, err := watchEntry(m, key)
+		if err != nil {
+			return nil, err
+		}
+		begin := time.Now()
+		if n%2 == 0 {
+			err = a.server.send(ctx, http.MethodPost, path, made)
+		} else {
+			err = a.server.send(ctx, http.MethodDelete, path+"/"+serviceName(i), nil)
+		}
+		if err != nil {
+			return nil, err
+		}
+		took, err := wait(begin)
+		if err != nil {
+			return nil, fmt.Errorf("time Service %s: %w", serviceName(i), err)
+		}
+		all = append(all, took)
+		time.Sleep(pause)
+	}
+	return all, nil
+}
+
+// timeNodes makes nodes one by one and times each until the kernel has its route, which is the last that it gets.
+func (a *agent) timeNodes(ctx context.Context) (all []time.Duration, err error) {
+	routes, err := followRoutes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range a.o.changes {
+		n := a.o.nodes + i
+		begin := time.Now()
+		if err := a.server.send(ctx, http.MethodPost, "/api/v1/nodes", node(n, spareAddress)); err != nil {
+			return nil, err
+		}
+		at, err := waitRoute(routes, podRange(n))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, at.Sub(begin))
+		if err := a.server.send(ctx, http.MethodDelete, "/api/v1/nodes/"+nodeName(n), nil); err != nil {
+			return nil, err
+		}
+		if _, err := waitRoute(routes, podRange(n)); err != nil { // the address is to be free
 			return nil, err
 		}
 		time.Sleep(pause)
@@ -39,89 +200,46 @@ func timeNodes(ctx context.Context, o options, s *server, routes <-chan routeEve
 	return all, nil
 }
 
-// waitRoute waits for a route. It may have been there before the server's answer was read: that is no time at all.
-func waitRoute(routes <-chan routeEvent, to string, since time.Time) (time.Duration, error) {
-	late := time.After(10 * time.Second)
+// followRoutes tells of each route that the kernel gets or loses, with the time. The agent writes the datapath's table before.
+func followRoutes(ctx context.Context) (<-chan routeEvent, error) {
+	cmd := exec.CommandContext(ctx, "ip", "-4", "monitor", "route")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	events := make(chan routeEvent, 10000)
+	go func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			for _, field := range strings.Fields(lines.Text()) {
+				if strings.Contains(field, "/") {
+					events <- routeEvent{field, time.Now()}
+					break
+				}
+			}
+		}
+	}()
+	time.Sleep(200 * time.Millisecond) // it has begun to listen by then
+	return events, nil
+}
+
+type routeEvent struct {
+	to string
+	at time.Time
+}
+
+func waitRoute(routes <-chan routeEvent, to string) (time.Time, error) {
+	late := time.After(patience)
 	for {
 		select {
 		case r := <-routes:
 			if r.to == to {
-				return max(0, r.at.Sub(since)), nil
+				return r.at, nil
 			}
 		case <-late:
-			return 0, fmt.Errorf("no route to %s after 10 s", to)
+			return time.Time{}, errors.New("nothing has become of the route to " + to + " after " + patience.String())
 		}
 	}
-}
-
-// timePods changes pods one by one and times each from the server's answer until the source delivers it. A Source of
-// its own is timed, in this process, which is the one that the agent has: the agent makes no use of pods that could be seen from outside.
-func timePods(ctx context.Context, o options, s *server) ([]time.Duration, error) {
-	source, _, err := apiserver.New(apiserver.Config{Kubeconfig: s.kubeconfig, NodeName: nodeName(0)}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type delivery struct {
-		snapshot *cluster.Snapshot
-		at       time.Time
-	}
-	deliveries := make(chan delivery, 1000)
-	go func() {
-		_ = source.Run(ctx, func(s *cluster.Snapshot) { deliveries <- delivery{s, time.Now()} })
-	}()
-	for d := range deliveries {
-		if len(d.snapshot.Pods) == o.pods && len(d.snapshot.Unknown) == 0 {
-			break
-		}
-	}
-	var all []time.Duration
-	for i := range o.changes {
-		key := cluster.Key{Namespace: namespaceName(i), Name: podName(i)}
-		label := fmt.Sprintf("change-%d", i)
-		path := "/api/v1/namespaces/" + key.Namespace + "/pods/" + key.Name
-		if err := s.send(ctx, http.MethodPatch, path, object{"metadata": object{"labels": object{"change": label}}}); err != nil {
-			return nil, err
-		}
-		answered := time.Now()
-		late := time.After(10 * time.Second)
-		for found := false; !found; {
-			select {
-			case d := <-deliveries:
-				at, there := slices.BinarySearchFunc(d.snapshot.Pods, key, func(p *cluster.Pod, k cluster.Key) int { return p.Key().Compare(k) })
-				if there {
-					got, _ := d.snapshot.Pods[at].Labels.Get("change")
-					if found = got == label; found {
-						all = append(all, max(0, d.at.Sub(answered)))
-					}
-				}
-			case <-late:
-				return nil, fmt.Errorf("pod %s did not change in 10 s", key)
-			}
-		}
-		time.Sleep(pause)
-	}
-	return all, nil
-}
-
-// print prints quantiles.
-func print(what string, all []time.Duration) {
-	slices.Sort(all)
-	at := func(q float64) time.Duration {
-		return all[min(len(all)-1, int(q*float64(len(all))))].Round(100 * time.Microsecond)
-	}
-	fmt.Printf("%s: p50 %s, p99 %s, slowest %s (%d times)\n", what, at(.5), at(.99), all[len(all)-1].Round(100*time.Microsecond), len(all))
-}
-
-// printHistogram prints how long the agent itself says that changes took, between two looks.
-func printHistogram(before, after map[string]float64) {
-	const name = "beeline_cluster_change_duration_seconds"
-	grown := func(key string) float64 { return after[key] - before[key] }
-	total := grown(name + "_count")
-	var parts []string
-	for _, bound := range []string{"0.025", "0.05", "0.1", "0.2"} {
-		parts = append(parts, fmt.Sprintf("%.1f %% within %s s", 100*grown(fmt.Sprintf(`%s_bucket{le="%s"}`, name, bound))/max(1, total), bound))
-	}
-	fmt.Printf("the agent's own count of %.0f changes: %s\n", total, strings.Join(parts, ", "))
 }

@@ -1,7 +1,10 @@
-// Command scale measures one agent on a node of a large cluster: what memory it takes, and how long it takes until a change
-// is in force. The objects are in a real API server, all of it in namespaces of its own. It needs root.
+// Command scale measures one agent on a node of a large cluster while pods start and end in it: what memory and what share of a CPU it takes, how
+// long it takes until a change is in force and until a pod of the node has its network, and what the API server sends it. The objects are in a
+// real API server, all of it in namespaces of its own. It needs root.
 //
-//	go run ./test/kubernetes/scale [--nodes 1000] [--pods 30000] [--beeline bin/beeline]
+//	go run ./test/kubernetes/scale [--nodes 5000] [--pods 150000] [--beeline bin/beeline] [--plugin bin/beeline-cni] [--write docs/measured/scale.md]
+//
+// It fails if a target is missed and --strict is given.
 package main
 
 import (
@@ -12,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -23,22 +27,44 @@ import (
 
 // options are what can be chosen.
 type options struct {
-	nodes, pods, changes int
-	beeline, kubernetes  string
-	maxRSS               int
-	// dir is where everything is kept; set in the namespaces only.
-	dir string
+	nodes, pods, namespaces, services, endpointsEach, policies int
+	// starts is how many pods start in a second, adds how many of them on the node that is measured, and churn for how long.
+	starts, adds float64
+	churn, idle  time.Duration
+	changes      int
+
+	beeline, plugin, kubernetes, write, profiles string
+	strict                                       bool
+	// dir is where everything is kept, and cgroup where the agent has its programs at sockets; set in the namespaces only.
+	dir, cgroup string
+	begin       time.Time
+}
+
+func (o *options) say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%4.0f s: %s\n", time.Since(o.begin).Seconds(), fmt.Sprintf(format, args...))
 }
 
 func main() {
-	var o options
-	flag.IntVar(&o.nodes, "nodes", 1000, "nodes of the cluster")
-	flag.IntVar(&o.pods, "pods", 30000, "pods of the cluster")
-	flag.IntVar(&o.changes, "changes", 200, "changes of pods, and of nodes, that are timed")
+	o := &options{begin: time.Now()}
+	flag.IntVar(&o.nodes, "nodes", 5000, "nodes of the cluster, at least 500")
+	flag.IntVar(&o.pods, "pods", 150000, "pods of the cluster")
+	flag.IntVar(&o.namespaces, "namespaces", 1000, "namespaces of the cluster")
+	flag.IntVar(&o.services, "services", 10000, "Services of the cluster")
+	flag.IntVar(&o.endpointsEach, "endpoints", 25, "endpoints of each Service")
+	flag.IntVar(&o.policies, "policies", 5000, "NetworkPolicies of the cluster")
+	flag.Float64Var(&o.starts, "starts", 20, "pods that start in a second, and as many end")
+	flag.Float64Var(&o.adds, "adds", 2, "those of them that start on the node that is measured")
+	flag.DurationVar(&o.churn, "churn", 90*time.Second, "for how long")
+	flag.DurationVar(&o.idle, "idle", 30*time.Second, "for how long nothing happens")
+	flag.IntVar(&o.changes, "changes", 100, "changes of each kind that are timed meanwhile")
 	flag.StringVar(&o.beeline, "beeline", "bin/beeline", "program to measure")
+	flag.StringVar(&o.plugin, "plugin", "bin/beeline-cni", "its CNI plugin")
 	flag.StringVar(&o.kubernetes, "kubernetes", plan.Options{}.Defaults().Kubernetes, "version of Kubernetes")
-	flag.IntVar(&o.maxRSS, "max-rss", 0, "fail if the agent ever takes more memory than this, in MiB; 0 only measures")
+	flag.StringVar(&o.write, "write", "", "`file` to write the figures to")
+	flag.StringVar(&o.profiles, "profiles", "", "`directory` to write the agent's log and profiles to (for an agent built with the tag pprof)")
+	flag.BoolVar(&o.strict, "strict", false, "fail if a target is missed")
 	flag.StringVar(&o.dir, "inside", "", "for the program itself: it is in its namespaces, and this is its directory")
+	flag.StringVar(&o.cgroup, "cgroup", "", "for the program itself: where the agent has its programs at sockets")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -54,13 +80,12 @@ func main() {
 }
 
 // enter runs this program again in network, mount and process namespaces of its own, with which everything ends.
-func enter(ctx context.Context, o options) (err error) {
+func enter(ctx context.Context, o *options) (err error) {
 	cache, err := binaries.OpenCache()
 	if err != nil {
 		return err
 	}
-	say := func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
-	if err := binaries.Build(ctx, cache, o.kubernetes, []string{"etcd", "kube-apiserver"}, say); err != nil {
+	if err := binaries.Build(ctx, cache, o.kubernetes, []string{"etcd", "kube-apiserver"}, o.say); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "beeline-scale-")
@@ -68,11 +93,16 @@ func enter(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	cgroup, err := makeCgroup(filepath.Base(dir))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(cgroup)) }()
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	child := exec.CommandContext(ctx, self, append(os.Args[1:], "--inside", dir)...)
+	child := exec.CommandContext(ctx, self, append(os.Args[1:], "--inside", dir, "--cgroup", cgroup)...)
 	child.Stdout, child.Stderr = os.Stdout, os.Stderr
 	child.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL,
@@ -82,7 +112,7 @@ func enter(ctx context.Context, o options) (err error) {
 }
 
 // measure does the work, in the namespaces.
-func measure(ctx context.Context, o options) error {
+func measure(ctx context.Context, o *options) error {
 	if err := prepare(ctx, o.dir); err != nil {
 		return err
 	}
@@ -90,15 +120,34 @@ func measure(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	begin := time.Now()
-	if err := server.fill(ctx, o); err != nil {
-		return err
-	}
-	fmt.Printf("objects: %d nodes, %d pods, %d namespaces, %d Services with slices, %d policies (made in %.0f s)\n",
-		o.nodes, o.pods, namespaces, services, policies, time.Since(begin).Seconds())
 	agent, err := startAgent(ctx, o, server)
 	if err != nil {
 		return err
 	}
-	return agent.measure(ctx, o, server)
+	f, err := agent.measure(ctx)
+	if o.profiles != "" {
+		err = errors.Join(err, copyFile(filepath.Join(o.profiles, "agent.log"), filepath.Join(o.dir, "agent.log")))
+	}
+	if err != nil {
+		return err
+	}
+	text := f.text(o)
+	fmt.Print(text)
+	if o.write != "" {
+		if err := os.WriteFile(o.write, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	if missed := f.missed(); o.strict && len(missed) > 0 {
+		return fmt.Errorf("missed: %s", missed)
+	}
+	return nil
+}
+
+func copyFile(to, from string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, text, 0o644)
 }

@@ -1,179 +1,243 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
-)
-
-// How many there are of what is not counted by an option: a pod in a hundred is behind a Service of its own.
-const (
-	namespaces = 100
-	services   = 300
-	policies   = 100
 )
 
 type object = map[string]any
 
-func nodeName(i int) string { return fmt.Sprintf("node-%05d", i) }
-
-// nodeAddress and podRange give each node its own; all nodes are on one link.
+// nodeAddress gives each node its own. The first 490 are on one link with node 0, the others behind tunnels, as in a cluster whose network has
+// many links: the kernel by default has no room for more than 1,024 neighbours.
 func nodeAddress(i int) netip.Addr {
-	return netip.AddrFrom4([4]byte{10, 200, byte(i / 250), byte(i%250 + 1)})
+	return netip.AddrFrom4([4]byte{10, 200, byte(i / 245), byte(i%245 + 1)})
 }
+
+// link is the network of node 0's uplink, and spareAddress one of it that no node has: that of the nodes which come and go.
+const link = 23
+
+var spareAddress = netip.AddrFrom4([4]byte{10, 200, 1, 250})
 
 func podRange(i int) string { return fmt.Sprintf("100.%d.%d.0/24", 64+i/256, i%256) }
 
-func namespaceName(i int) string { return fmt.Sprintf("namespace-%d", i%namespaces) }
+// podAddress is the nth address of a node's pods.
+func podAddress(node, n int) string {
+	base := netip.MustParsePrefix(podRange(node)).Addr().As4()
+	base[3] = byte(n)
+	return netip.AddrFrom4(base).String()
+}
 
-func metadata(namespace, name string, labels object) object {
-	m := object{"name": name, "labels": labels}
+// The nth addresses of nodes that pods have: those that are there from the beginning first, then those that come and go.
+const (
+	firstAddress    = 2
+	churnedAddress  = 200
+	churnedTogether = 50
+)
+
+func nodeName(i int) string { return fmt.Sprintf("node-%05d", i) }
+
+func namespaceName(i int) string { return fmt.Sprintf("namespace-%d", i) }
+
+// appsEach is how many applications a namespace has; each has policies and Services.
+const appsEach = 5
+
+func appName(i int) string { return fmt.Sprintf("app-%d", i) }
+
+// place is where the ith pod of the beginning is: pods of one node are of many namespaces.
+func (o *options) place(i int) (node, nth, namespace, app int) {
+	node, nth = i%o.nodes, i/o.nodes
+	number := i + nth
+	return node, nth, number % o.namespaces, (number/o.namespaces + nth) % appsEach
+}
+
+func uid(kind, i int) string { return fmt.Sprintf("%08x-0000-4000-8000-%012x", kind, i) }
+
+const created = "2026-01-01T00:00:00Z"
+
+func metadata(kind, i int, namespace, name string, labels object) object {
+	m := object{"name": name, "uid": uid(kind, i), "creationTimestamp": created, "generation": 1}
+	if labels != nil {
+		m["labels"] = labels
+	}
 	if namespace != "" {
 		m["namespace"] = namespace
 	}
 	return m
 }
 
+// The kinds, as parts of made-up UIDs.
+const (
+	ofNamespace = iota + 1
+	ofNode
+	ofPod
+	ofService
+	ofAddress
+	ofSlice
+	ofPolicy
+)
+
+func namespace(i int) object {
+	name := namespaceName(i)
+	return object{
+		"apiVersion": "v1", "kind": "Namespace", "spec": object{"finalizers": []any{"kubernetes"}}, "status": object{"phase": "Active"},
+		"metadata": metadata(ofNamespace, i, "", name, object{"team": fmt.Sprint(i % 7), "kubernetes.io/metadata.name": name}),
+	}
+}
+
 // node is a Node with what a kubelet writes there, roughly.
-func node(i int) object {
+func node(i int, address netip.Addr) object {
 	images := []any{}
 	for j := range 20 {
 		images = append(images, object{"names": []any{fmt.Sprintf("registry.example/team-%d/image-%d:v1.2.3", j, j)}, "sizeBytes": 100000000 + j})
 	}
 	return object{
-		"apiVersion": "v1", "kind": "Node", "metadata": metadata("", nodeName(i), object{"topology.kubernetes.io/zone": fmt.Sprintf("zone-%d", i%3)}),
+		"apiVersion": "v1", "kind": "Node", "metadata": metadata(ofNode, i, "", nodeName(i), object{"topology.kubernetes.io/zone": fmt.Sprintf("zone-%d", i%3)}),
 		"spec": object{"podCIDR": podRange(i), "podCIDRs": []any{podRange(i)}},
 		"status": object{
-			"addresses": []any{object{"type": "InternalIP", "address": nodeAddress(i).String()}}, "images": images,
+			"addresses": []any{object{"type": "InternalIP", "address": address.String()}}, "images": images,
 			"conditions": []any{object{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}},
 		},
 	}
 }
 
-// pod is a Pod of a Deployment, with what a real one carries, roughly.
-func pod(i, nodes int) object {
-	at := i % nodes
-	app := fmt.Sprintf("app-%d", i%1000)
+// pod is a Pod of a Deployment, with what a real one carries, roughly: 20 settings, and who manages its fields.
+func pod(i int, name string, namespace, app, node int) object {
 	env := []any{}
 	for j := range 20 {
 		env = append(env, object{"name": fmt.Sprintf("SETTING_%d", j), "value": strings.Repeat("v", 40)})
 	}
+	m := metadata(ofPod, i, namespaceName(namespace), name, object{"app": appName(app), "pod-template-hash": "6d4b75cb6d", "release": "stable"})
+	m["annotations"] = object{"example.org/checksum": strings.Repeat("c", 64)}
+	m["managedFields"] = []any{
+		managed("kube-controller-manager", "", "f:metadata", "f:generateName", "f:labels", "f:ownerReferences", "f:spec", "f:containers", "f:dnsPolicy", "f:enableServiceLinks", "f:restartPolicy", "f:schedulerName", "f:securityContext", "f:terminationGracePeriodSeconds"),
+		managed("kubelet", "status", "f:status", "f:conditions", "f:containerStatuses", "f:hostIP", "f:hostIPs", "f:phase", "f:podIP", "f:podIPs", "f:startTime"),
+	}
 	return object{
-		"apiVersion": "v1", "kind": "Pod",
-		"metadata": object{
-			"namespace": namespaceName(i), "name": podName(i), "labels": object{"app": app, "pod-template-hash": "6d4b75cb6d", "release": "stable"},
-			"annotations": object{"example.org/checksum": strings.Repeat("c", 64)},
+		"apiVersion": "v1", "kind": "Pod", "metadata": m,
+		"spec": object{
+			"nodeName": nodeName(node), "restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler",
+			"terminationGracePeriodSeconds": 30, "securityContext": object{}, "serviceAccountName": "default", "enableServiceLinks": true,
+			"containers": []any{object{
+				"name": "main", "image": "registry.example/team/image:v1", "env": env, "imagePullPolicy": "IfNotPresent",
+				"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File", "resources": object{},
+				"ports": []any{object{"name": "http", "containerPort": 8080, "protocol": "TCP"}, object{"name": "metrics", "containerPort": 9090, "protocol": "TCP"}},
+			}},
 		},
-		"spec": object{"nodeName": nodeName(at), "containers": []any{object{
-			"name": "main", "image": "registry.example/team/image:v1", "env": env,
-			"ports": []any{object{"name": "http", "containerPort": 8080}, object{"name": "metrics", "containerPort": 9090}},
-		}}},
 	}
 }
 
-func podName(i int) string { return fmt.Sprintf("app-%d-6d4b75cb6d-%05d", i%1000, i) }
+func managed(by, sub string, fields ...string) object {
+	all := object{}
+	for _, f := range fields {
+		all[f] = object{".": object{}, "f:" + strings.Repeat("x", 12): object{}}
+	}
+	m := object{"manager": by, "operation": "Update", "apiVersion": "v1", "time": created, "fieldsType": "FieldsV1", "fieldsV1": all}
+	if sub != "" {
+		m["subresource"] = sub
+	}
+	return m
+}
+
+func podName(app, i int) string { return fmt.Sprintf("%s-6d4b75cb6d-%06d", appName(app), i) }
 
 // podStatus is what the kubelet writes once the pod runs.
-func podStatus(i, nodes int) object {
-	at := i % nodes
-	base := netip.MustParsePrefix(podRange(at)).Addr().As4()
-	base[3] = byte(i/nodes%250 + 2)
-	address := netip.AddrFrom4(base).String()
+func podStatus(address, host string, ready bool) object {
+	isReady := "False"
+	if ready {
+		isReady = "True"
+	}
 	return object{"status": object{
-		"phase": "Running", "podIP": address, "podIPs": []any{object{"ip": address}}, "hostIP": nodeAddress(at).String(),
-		"conditions": []any{object{"type": "Ready", "status": "True"}, object{"type": "Initialized", "status": "True"}},
+		"phase": "Running", "podIP": address, "podIPs": []any{object{"ip": address}}, "hostIP": host, "startTime": created, "qosClass": "BestEffort",
+		"conditions": []any{
+			object{"type": "Ready", "status": isReady, "lastTransitionTime": created}, object{"type": "Initialized", "status": "True", "lastTransitionTime": created},
+			object{"type": "ContainersReady", "status": isReady, "lastTransitionTime": created}, object{"type": "PodScheduled", "status": "True", "lastTransitionTime": created},
+		},
 	}}
 }
 
-func service(i int) object {
+// serviceAddress gives each Service its own, of the range that the API server is told.
+func serviceAddress(i int) string {
+	return netip.AddrFrom4([4]byte{10, 96 + byte(i/50000), byte(i/200%250 + 1), byte(i%200 + 1)}).String()
+}
+
+func serviceName(i int) string { return fmt.Sprintf("service-%d", i) }
+
+func service(i, namespace, app int) object {
 	return object{
-		"apiVersion": "v1", "kind": "Service", "metadata": metadata(namespaceName(i), fmt.Sprintf("service-%d", i), nil),
-		"spec": object{"selector": object{"app": fmt.Sprintf("app-%d", i)}, "ports": []any{object{"name": "http", "port": 80, "targetPort": "http"}}},
+		"apiVersion": "v1", "kind": "Service", "metadata": metadata(ofService, i, namespaceName(namespace), serviceName(i), nil),
+		"spec": object{
+			"selector": object{"app": appName(app)}, "type": "ClusterIP", "clusterIP": serviceAddress(i), "clusterIPs": []any{serviceAddress(i)},
+			"ipFamilies": []any{"IPv4"}, "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster",
+			"ports": []any{object{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}},
+		},
 	}
 }
 
-func slice(i, nodes int) object {
-	endpoints := []any{}
-	for j := range 30 {
-		at := (i + j) % nodes
-		base := netip.MustParsePrefix(podRange(at)).Addr().As4()
-		base[3] = 2
-		endpoints = append(endpoints, object{"addresses": []any{netip.AddrFrom4(base).String()}, "nodeName": nodeName(at), "conditions": object{"ready": true}})
+// address is what the API server keeps of a cluster IP that is taken.
+func address(i, namespace int) object {
+	return object{
+		"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress",
+		"metadata": metadata(ofAddress, i, "", serviceAddress(i), object{"ipaddress.kubernetes.io/ip-family": "IPv4", "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"}),
+		"spec":     object{"parentRef": object{"resource": "services", "namespace": namespaceName(namespace), "name": serviceName(i)}},
 	}
+}
+
+func sliceName(i int) string { return serviceName(i) + "-x" }
+
+// endpoint is one of an EndpointSlice, as its controller writes it.
+func endpoint(address string, node int, pod, namespace string) object {
+	return object{
+		"addresses": []any{address}, "nodeName": nodeName(node), "zone": fmt.Sprintf("zone-%d", node%3),
+		"conditions": object{"ready": true, "serving": true, "terminating": false},
+		"targetRef":  object{"kind": "Pod", "namespace": namespace, "name": pod, "uid": uid(ofPod, node)},
+	}
+}
+
+// endpoints are those of the ith Service: pods of the beginning, one after the other.
+func (o *options) endpoints(i int) []any {
+	var all []any
+	for j := range o.endpointsEach {
+		pod := (i*o.endpointsEach + j) % o.pods
+		node, nth, namespace, app := o.place(pod)
+		all = append(all, endpoint(podAddress(node, firstAddress+nth), node, podName(app, pod), namespaceName(namespace)))
+	}
+	return all
+}
+
+func slice(i, namespace int, endpoints []any) object {
 	return object{
 		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": endpoints,
-		"metadata": metadata(namespaceName(i), fmt.Sprintf("service-%d-x", i), object{"kubernetes.io/service-name": fmt.Sprintf("service-%d", i)}),
+		"metadata": metadata(ofSlice, i, namespaceName(namespace), sliceName(i), object{"kubernetes.io/service-name": serviceName(i), "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"}),
 		"ports":    []any{object{"name": "http", "port": 8080, "protocol": "TCP"}},
 	}
 }
 
-func policy(i int) object {
+// policy gives policies of the kinds that tenants write: nothing from outside but what is allowed, an application's friends, another team, the
+// resolver and a network outside.
+func policy(i, namespace int) object {
+	app := func(i int) object { return object{"matchLabels": object{"app": appName(i % appsEach)}} }
+	spec := object{"podSelector": app(i), "policyTypes": []any{"Ingress"}}
+	switch i % 5 {
+	case 0:
+		spec = object{"podSelector": object{}, "policyTypes": []any{"Ingress", "Egress"}}
+	case 1:
+		spec["ingress"] = []any{object{"from": []any{object{"podSelector": app(i + 1)}, object{"podSelector": app(i + 2)}}, "ports": []any{object{"port": "http", "protocol": "TCP"}}}}
+	case 2:
+		spec["ingress"] = []any{object{"from": []any{object{"namespaceSelector": object{"matchLabels": object{"team": fmt.Sprint(i % 7)}}, "podSelector": app(i)}}, "ports": []any{object{"port": 9000, "endPort": 9100, "protocol": "TCP"}}}}
+	case 3:
+		spec["ingress"] = []any{object{"from": []any{object{"podSelector": object{"matchLabels": object{probeLabel: "yes"}}, "namespaceSelector": object{}}}}}
+	case 4:
+		spec = object{"podSelector": object{}, "policyTypes": []any{"Egress"}, "egress": []any{
+			object{"to": []any{object{"namespaceSelector": object{"matchLabels": object{"kubernetes.io/metadata.name": "kube-system"}}}}, "ports": []any{object{"port": 53, "protocol": "UDP"}}},
+			object{"to": []any{object{"ipBlock": object{"cidr": fmt.Sprintf("192.0.2.%d/32", i%256)}}, object{"podSelector": object{}}}},
+		}}
+	}
 	return object{
-		"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata(namespaceName(i), "from-friends", nil),
-		"spec": object{
-			"podSelector": object{"matchLabels": object{"app": fmt.Sprintf("app-%d", i)}},
-			"ingress":     []any{object{"from": []any{object{"namespaceSelector": object{}}}, "ports": []any{object{"port": "http"}}}},
-		},
+		"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "spec": spec,
+		"metadata": metadata(ofPolicy, i, namespaceName(namespace), fmt.Sprintf("policy-%d", i), nil),
 	}
 }
 
-// fill makes all objects.
-func (s *server) fill(ctx context.Context, o options) error {
-	var jobs []func() error
-	post := func(path string, body object) {
-		jobs = append(jobs, func() error { return s.send(ctx, http.MethodPost, path, body) })
-	}
-	for i := range namespaces {
-		post("/api/v1/namespaces", object{"apiVersion": "v1", "kind": "Namespace", "metadata": metadata("", namespaceName(i), object{"team": fmt.Sprint(i % 7)})})
-	}
-	if err := inParallel(jobs); err != nil {
-		return err
-	}
-	jobs = nil
-	for i := range o.nodes {
-		post("/api/v1/nodes", node(i))
-	}
-	for i := range services {
-		post("/api/v1/namespaces/"+namespaceName(i)+"/services", service(i))
-		post("/apis/discovery.k8s.io/v1/namespaces/"+namespaceName(i)+"/endpointslices", slice(i, o.nodes))
-	}
-	for i := range policies {
-		post("/apis/networking.k8s.io/v1/namespaces/"+namespaceName(i)+"/networkpolicies", policy(i))
-	}
-	for i := range o.pods {
-		jobs = append(jobs, func() error {
-			path := "/api/v1/namespaces/" + namespaceName(i) + "/pods"
-			if err := s.send(ctx, http.MethodPost, path, pod(i, o.nodes)); err != nil {
-				return err
-			}
-			return s.send(ctx, http.MethodPatch, path+"/"+podName(i)+"/status", podStatus(i, o.nodes))
-		})
-	}
-	return inParallel(jobs)
-}
-
-// inParallel does all jobs, some at once, and gives the first error.
-func inParallel(jobs []func() error) error {
-	queue := make(chan func() error)
-	var workers sync.WaitGroup
-	var once sync.Once
-	var first error
-	for range 16 {
-		workers.Go(func() {
-			for job := range queue {
-				if err := job(); err != nil {
-					once.Do(func() { first = err })
-				}
-			}
-		})
-	}
-	for _, job := range jobs {
-		queue <- job
-	}
-	close(queue)
-	workers.Wait()
-	return first
-}
+// probeLabel is what policies of every namespace ask for, and pods get when it is timed how long a change of labels takes.
+const probeLabel = "probe"

@@ -22,16 +22,21 @@ import (
 
 // server is etcd and an API server, with one user who may do everything.
 type server struct {
-	client     *http.Client
+	client *http.Client
+	// kubeconfig is the agent's, who asks by proxy.
 	kubeconfig string
+	proxy      *proxy
 }
 
 const (
-	serverURL = "https://127.0.0.1:6443"
+	serverAt  = "127.0.0.1:6443"
+	serverURL = "https://" + serverAt
+	etcdURL   = "http://127.0.0.1:2379"
 	token     = "of-this-measurement-only"
 )
 
-func startServer(ctx context.Context, o options) (*server, error) {
+// startServer starts both, with all objects.
+func startServer(ctx context.Context, o *options) (*server, error) {
 	cache, err := binaries.OpenCache()
 	if err != nil {
 		return nil, err
@@ -41,10 +46,14 @@ func startServer(ctx context.Context, o options) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	between, err := startProxy(ctx, serverAt)
+	if err != nil {
+		return nil, err
+	}
 	files := map[string]string{
 		"tokens":     token + ",admin,1,system:masters\n",
 		"key":        string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})),
-		"kubeconfig": fmt.Sprintf(kubeconfig, serverURL, token),
+		"kubeconfig": fmt.Sprintf(kubeconfig, between.url(), token),
 	}
 	for name, text := range files {
 		if err := os.WriteFile(at(name), []byte(text), 0o600); err != nil {
@@ -65,24 +74,35 @@ func startServer(ctx context.Context, o options) (*server, error) {
 		cmd.Stdout, cmd.Stderr = log, log
 		return cmd.Start() // ends with the process namespace
 	}
-	if err := start("etcd", "--data-dir", at("etcd"), "--unsafe-no-fsync", "--quota-backend-bytes", "4294967296"); err != nil {
+	if err := start("etcd", "--data-dir", at("etcd"), "--unsafe-no-fsync", "--quota-backend-bytes", "8589934592",
+		"--max-txn-ops", fmt.Sprint(batch), "--max-request-bytes", "33554432", "--snapshot-count", "1000"); err != nil {
 		return nil, err
 	}
+	if err := waitFor(ctx, time.Minute, func() error { return put(ctx, nil) }); err != nil {
+		return nil, fmt.Errorf("wait for etcd: %w\n%s", err, tail(at("etcd.log")))
+	}
+	begin := time.Now()
+	count, err := fill(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	o.say("%d objects written in %.0f s", count, time.Since(begin).Seconds())
 	if err := start("kube-apiserver",
-		"--etcd-servers", "http://127.0.0.1:2379", "--bind-address", "127.0.0.1", "--advertise-address", nodeAddress(0).String(), "--secure-port", "6443", "--cert-dir", at("certificates"),
-		"--token-auth-file", at("tokens"), "--authorization-mode", "RBAC", "--service-cluster-ip-range", "10.96.0.0/16",
+		"--etcd-servers", etcdURL, "--bind-address", "127.0.0.1", "--advertise-address", nodeAddress(0).String(), "--secure-port", "6443", "--cert-dir", at("certificates"),
+		"--token-auth-file", at("tokens"), "--authorization-mode", "RBAC", "--service-cluster-ip-range", "10.96.0.0/12",
 		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", at("key"), "--service-account-signing-key-file", at("key"),
 		"--disable-admission-plugins", "ServiceAccount", "--max-requests-inflight", "0", "--max-mutating-requests-inflight", "0",
 		"--enable-priority-and-fairness=false"); err != nil {
 		return nil, err
 	}
-	s := &server{kubeconfig: at("kubeconfig"), client: &http.Client{Transport: &http.Transport{
+	s := &server{kubeconfig: at("kubeconfig"), proxy: between, client: &http.Client{Transport: &http.Transport{
 		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, // on the loopback of this namespace there is nobody else
-		MaxIdleConnsPerHost: 16,
+		MaxIdleConnsPerHost: 64,
 	}}}
-	if err := waitFor(ctx, time.Minute, func() error { return s.send(ctx, http.MethodGet, "/readyz", nil) }); err != nil {
+	if err := waitFor(ctx, 8*time.Minute, func() error { return s.send(ctx, http.MethodGet, "/readyz", nil) }); err != nil {
 		return nil, fmt.Errorf("wait for the API server: %w\n%s", err, tail(at("kube-apiserver.log")))
 	}
+	o.say("the API server is ready")
 	return s, nil
 }
 
@@ -105,17 +125,23 @@ current-context: scale
 
 // send makes a request and expects it to succeed.
 func (s *server) send(ctx context.Context, method, path string, body object) error {
+	_, err := s.ask(ctx, method, path, body)
+	return err
+}
+
+// ask is send with the answer.
+func (s *server) ask(ctx context.Context, method, path string, body object) (answer []byte, err error) {
 	var content io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		content = bytes.NewReader(text)
 	}
 	request, err := http.NewRequestWithContext(ctx, method, serverURL+path, content)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	request.Header.Set("Authorization", "Bearer "+token)
 	request.Header.Set("Content-Type", "application/json")
@@ -124,17 +150,17 @@ func (s *server) send(ctx context.Context, method, path string, body object) err
 	}
 	response, err := s.client.Do(request)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
+	answer, err = io.ReadAll(response.Body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if response.StatusCode >= http.StatusBadRequest {
-		return fmt.Errorf("%s %s: %s: %.300s", method, path, response.Status, answer)
+		return nil, fmt.Errorf("%s %s: %s: %.300s", method, path, response.Status, answer)
 	}
-	return nil
+	return answer, nil
 }
 
 // waitFor tries until it succeeds.

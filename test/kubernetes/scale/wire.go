@@ -21,6 +21,10 @@ func prepare(ctx context.Context, dir string) error {
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return fmt.Errorf("mount proc: %w", err)
 	}
+	// Network namespaces of pods have their names in /run, and everybody else's are not to be seen.
+	if err := unix.Mount("run", "/run", "tmpfs", 0, ""); err != nil {
+		return fmt.Errorf("mount /run: %w", err)
+	}
 	bpf := filepath.Join(dir, "bpf")
 	if err := os.Mkdir(bpf, 0o755); err != nil {
 		return err
@@ -35,7 +39,7 @@ func prepare(ctx context.Context, dir string) error {
 	for _, command := range []string{
 		"ip link set lo up",
 		"ip link add uplink type veth peer name wire netns " + others,
-		"ip address add " + nodeAddress(0).String() + "/8 dev uplink",
+		"ip address add " + nodeAddress(0).String() + "/" + fmt.Sprint(link) + " dev uplink",
 		"ip link set uplink up",
 		"nsenter -t " + others + " -n ip link set lo up",
 		"nsenter -t " + others + " -n ip link set wire up",
