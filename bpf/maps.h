@@ -375,7 +375,7 @@ struct {
 } young_sessions SEC(".maps");
 
 /* What is asked about one packet, as for `translations`: struct inquiry of lib/inquiry.h. Written by the datapath. */
-#define INQUIRY_SIZE 328
+#define INQUIRY_SIZE 384
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

@@ -25,7 +25,8 @@ struct endpoint {
 	__u8 pod_mac[ETH_ALEN];	 /* the pod's end */
 	__u8 host_mac[ETH_ALEN]; /* the host's end, which pods use as their gateway's */
 	__u8 through_stack;	 /* not 0: what the pod sends and receives is the host's stack's to forward */
-	__u8 padding[3];
+	__u8 padding;
+	__u16 netns; /* the id that the host's network namespace has for the pod's (RTM_GETNSID), plus 1; 0: not known */
 };
 _Static_assert(sizeof(struct endpoint) == 20, "endpoint has no hidden padding");
 

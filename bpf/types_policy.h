@@ -134,10 +134,10 @@ enum session_flag {
 	SESSION_EGRESS = 1 << 6,     /* egress was judged here */
 	SESSION_INGRESS = 1 << 7,    /* ingress was judged here */
 	SESSION_REVOKED = 1 << 8,    /* it is no longer allowed, which has been told */
-	SESSION_GUESSED = 1 << 9,    /* TCP: its beginning was not seen, and who opened it may be the other one */
-	SESSION_TOLD = 1 << 10,	     /* flows have told of it, or could not */
-	SESSION_LASTING = 1 << 11,   /* who opened it went on after the first answer */
-	SESSION_INBOUND = 1 << 12,   /* it is charged to the end that did not open it: who did is no pod here */
+	SESSION_UNSEEN = 1 << 9,   /* TCP: its beginning was not seen, and it counts as opened by who has sent first */
+	SESSION_TOLD = 1 << 10,	   /* flows have told of it, or could not */
+	SESSION_LASTING = 1 << 11, /* who opened it went on after the first answer */
+	SESSION_INBOUND = 1 << 12, /* it is charged to the end that did not open it: who did is no pod here */
 };
 
 /* What a flow event tells. */

@@ -15,9 +15,13 @@ struct inquiry {
 	struct tuple key;	    /* of its session */
 	struct session session;	    /* one that begins */
 	struct icmp_error_quote error;
+	struct address sender;		      /* of the packet as it comes, also of an ICMP error */
+	struct address peer;		      /* the sender as the receiver's sockets know it, with peer_port */
+	struct address asked;		      /* the receiver as the sender's sockets know it, with asked_port */
 	__be16 source_port, destination_port; /* that the packet has after translation, for the permit */
-	__u32 known;			      /* enum policy_known */
-	__u32 policed;			      /* enum policed_flag */
+	__be16 peer_port, asked_port;
+	__u32 known;   /* enum policy_known */
+	__u32 policed; /* enum policed_flag */
 	__u32 revision;
 	__u32 program; /* enum program */
 	__u32 turned;  /* the packet's source is the key's destination */

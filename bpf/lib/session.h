@@ -53,8 +53,8 @@ static __always_inline __u32 session_first_flags(const struct inquiry *q, bool a
 
 	if (session_is_inbound(q, answer))
 		flags |= SESSION_INBOUND;
-	if (session_is_guessed(&q->transport))
-		flags |= SESSION_GUESSED;
+	if (!answer && !inquiry_may_open(&q->transport))
+		flags |= SESSION_UNSEEN;
 	if ((bool)q->turned != answer)
 		flags |= SESSION_TURNED;
 	if (answer)
@@ -122,7 +122,7 @@ static __always_inline int session_ask_again(struct __sk_buff *skb, struct inqui
 		return SESSION_ALLOWED;
 	reason = session_ask(skb, missing, answer);
 	if (reason != SESSION_ALLOWED) {
-		if (flags & SESSION_GUESSED)
+		if (answer && flags & SESSION_UNSEEN)
 			return SESSION_DOUBTED;
 		if (!(renewed && flags & judged) && !(flags & SESSION_ANSWERED))
 			return inquiry_may_open(&q->transport) && answer ? SESSION_UNKNOWN
@@ -217,7 +217,7 @@ static __always_inline int session_ask_error(struct __sk_buff *skb, struct inqui
 	bool answer;
 
 	if (!s)
-		return session_ask_unknown(skb, q, &answer);
+		return session_ask_unknown_error(skb, q);
 	answer = session_direction(s, q->turned);
 	parts = session_parts(q->policed, answer);
 	if (s->revision == q->revision)
@@ -358,8 +358,8 @@ static __always_inline bool session_is_counted_behind(const struct packet *p, co
 	return p->program != PROGRAM_FROM_POD || !(d->policed & (POLICED_EGRESS | POLICED_OBSERVED));
 }
 
-/* Asks about a packet that goes as it is. */
-static __noinline enum verdict session_ask_plain(struct packet *p, struct decision *d)
+/* Asks about a packet that goes as it is, or whose source alone becomes that of connection *c, unless that is NULL. */
+static __noinline enum verdict session_ask_plain(struct packet *p, struct decision *d, const struct connection *c)
 {
 	struct inquiry *q = inquiry_place();
 	int reason;
@@ -375,6 +375,11 @@ static __noinline enum verdict session_ask_plain(struct packet *p, struct decisi
 	inquiry_read(p, q);
 	q->source_port = q->transport.tuple.source_port;
 	q->destination_port = q->transport.tuple.destination_port;
+	q->sender = p->source;
+	q->peer = c ? c->source : q->transport.tuple.source;
+	q->peer_port = c ? c->source_port : q->source_port;
+	q->asked = q->transport.tuple.destination;
+	q->asked_port = q->destination_port;
 	reason = session_judge(p->skb, d);
 	return reason == SESSION_ALLOWED ? NEXT : drop(p, reason);
 }
@@ -384,5 +389,5 @@ STAGE session_pass(struct packet *p, struct decision *d)
 {
 	if (!policy_tracks() || likely(!d->policed) || likely(permit_holds(p, d)))
 		return NEXT;
-	return session_ask_plain(p, d);
+	return session_ask_plain(p, d, 0);
 }

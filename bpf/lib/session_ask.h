@@ -2,13 +2,14 @@
 /* What policies say about a session: who opens it, whose rules are asked, and what is allowed whatever they say. */
 #pragma once
 
-#include "inquiry.h"
+#include "session_socket.h"
 
 /* What becomes of a packet, besides a drop with its reason, which is above 0. */
 enum session_answer {
 	SESSION_ALLOWED = 0,
 	SESSION_UNKNOWN = -1, /* begins one, if policies allow that */
-	SESSION_DOUBTED = -2, /* is of one whose opener may be the other end: the same, or that is revoked */
+	SESSION_DOUBTED =
+		-2, /* is of one that nobody saw begin, and counts as opened by the other end: the same, or that is revoked */
 };
 
 /* Which directions of a session, as who opened it has them, are governed by pods here, by the flags of a packet. `answer`: it is not from who opened it. */
@@ -111,59 +112,49 @@ SEPARATE int session_ask(struct __sk_buff *skb, __u32 parts, bool answer)
 	return SESSION_ALLOWED;
 }
 
-/* Whether a port is one that systems give to who opens connections (Linux by default, and RFC 6335, 6). */
-static __always_inline bool session_port_is_clients(__be16 port)
+/* Whether no policy isolates a pod for egress. */
+static __always_inline bool session_may_send(const struct address *pod)
 {
-	return bpf_ntohs(port) >= 32768;
-}
+	const struct policed_pod *p = bpf_map_lookup_elem(&policed_pods, pod);
 
-/* How well it is known who has opened the session of a packet that is the first of it here. */
-enum session_opener {
-	SESSION_OPENER_CERTAIN = 0,
-	SESSION_OPENER_LIKELY, /* by the ports */
-	SESSION_OPENER_EITHER,
-};
-
-/*
- * Who has opened a connection of TCP that is in its middle and is not known here: it began before there were
- * policies, or was pushed out of `sessions`. *answer: the receiver. A server's port tells, most of the time.
- */
-static __always_inline enum session_opener session_guess_opener(const struct transport *t, bool *answer)
-{
-	bool sender = session_port_is_clients(t->tuple.source_port);
-	bool receiver = session_port_is_clients(t->tuple.destination_port);
-
-	*answer = false;
-	if (t->kind == TRANSPORT_ERROR)
-		return SESSION_OPENER_EITHER;
-	if (inquiry_may_open(t))
-		return SESSION_OPENER_CERTAIN;
-	*answer = t->flags & TCP_SYN || receiver > sender;
-	if (t->flags & TCP_SYN)
-		return SESSION_OPENER_CERTAIN;
-	return sender == receiver ? SESSION_OPENER_EITHER : SESSION_OPENER_LIKELY;
+	return p && !p->egress;
 }
 
 /*
- * Asks about a packet of no known session. With SESSION_ALLOWED, *answer says whether the receiver has opened it. What the
- * likely opener may not open, the other one may have: if a rule allows it that, it is believed, whatever the ports. That nothing
- * isolates it in that direction is not enough, or connections from before a policy would go on that it forbids.
+ * Asks about a packet of no known session. With SESSION_ALLOWED, *answer says whether the receiver has opened it. What TCP sends
+ * without a SYN is of a connection that began before there were policies, or was pushed out of `sessions`, or somebody only says so. Ports prove
+ * nothing, since the sender chooses them: it counts as opened by its sender, unless a socket of the receiver says otherwise. Of a pod that
+ * may open what it likes, but may not be reached, an answer must not make an opener.
  */
 static __always_inline int session_ask_unknown(struct __sk_buff *skb, struct inquiry *q, bool *answer)
 {
-	enum session_opener opener = session_guess_opener(&q->transport, answer);
-	int reason = session_ask(skb, session_parts(q->policed, *answer), *answer);
+	bool middle = !inquiry_may_open(&q->transport) && q->policed & (POLICED_EGRESS | POLICED_INGRESS);
+	int reason;
 
-	if (reason == SESSION_ALLOWED || opener == SESSION_OPENER_CERTAIN)
+	*answer = middle && session_socket(skb, SOCKETS_OF_RECEIVER) == SOCKET_OPENED;
+	reason = session_ask(skb, session_parts(q->policed, *answer), *answer);
+	if (reason != SESSION_ALLOWED || !middle || *answer || !(q->policed & POLICED_EGRESS) ||
+	    !session_may_send(&q->transport.tuple.source) || session_socket(skb, SOCKETS_OF_SENDER) != SOCKET_ACCEPTED)
 		return reason;
-	*answer = !*answer;
-	if (session_ask(skb, session_parts(q->policed, *answer), *answer) != SESSION_ALLOWED)
-		return reason;
-	return opener == SESSION_OPENER_EITHER || q->session.egress || q->session.ingress ? SESSION_ALLOWED : reason;
+	*answer = true;
+	return session_ask(skb, session_parts(q->policed, true), true);
 }
 
-/* Whether a session that begins with this packet may have been opened by its other end. */
-static __always_inline bool session_is_guessed(const struct transport *t)
+/*
+ * Asks about an ICMP error that quotes a packet of no known session: as good as that if a socket of the receiver has sent it. Without one
+ * the quotation proves nothing, and the error is what its sender sends, of a protocol without ports.
+ */
+static __always_inline int session_ask_unknown_error(struct __sk_buff *skb, struct inquiry *q)
 {
-	return t->tuple.protocol == PROTOCOL_TCP && !(t->flags & TCP_SYN);
+	struct tuple *t = &q->transport.tuple;
+	int socket = session_socket(skb, SOCKETS_OF_RECEIVER);
+	bool answer = socket == SOCKET_OPENED;
+
+	if (socket == SOCKET_NONE) {
+		t->source = q->sender;
+		t->source_port = t->destination_port = 0;
+		t->protocol = address_is_ipv4(&t->destination) ? PROTOCOL_ICMP : PROTOCOL_ICMPV6;
+		q->known = POLICY_KNOWN_PROTOCOL;
+	}
+	return session_ask(skb, session_parts(q->policed, answer), answer);
 }

@@ -22,10 +22,15 @@ static __noinline enum verdict session_ask_translated(struct packet *p, const st
 	q->policed = policed;
 	q->transport = *t;
 	inquiry_take_flags(&q->transport);
+	q->asked = t->tuple.destination;
+	q->asked_port = t->tuple.destination_port;
 	q->transport.tuple.destination = c->destination;
 	q->transport.tuple.destination_port = c->destination_port;
 	if (t->kind == TRANSPORT_PIECE)
 		q->transport.kind = TRANSPORT_PORTS; /* those of the first one */
+	q->sender = p->source;
+	q->peer = c->source;
+	q->peer_port = c->source_port;
 	q->source_port = c->source_port;
 	q->destination_port = c->destination_port;
 	reason = session_judge(p->skb, d);
@@ -64,7 +69,9 @@ STAGE session_pass_answer(struct packet *p, struct translation *x, const struct 
 	if (unlikely(x->transport.tuple.destination_port != c->destination_port))
 		return session_ask_translated(p, &x->transport, c, 0, policed);
 	d = decision_place_egress(&p->source, &p->destination);
-	return d ? session_pass(p, d) : drop(p, DROP_POLICY_CLOSED); /* cannot be: every index has its element */
+	if (!d)
+		return drop(p, DROP_POLICY_CLOSED); /* cannot be: every index has its element */
+	return likely(permit_holds(p, d)) ? NEXT : session_ask_plain(p, d, c);
 }
 
 /* The same for an ICMP error about a packet of connection *c, which is x->error. */

@@ -32,6 +32,12 @@ func (a *Agent) adoptEndpoints() error {
 	if err := a.adoptFromTable(devices); err != nil {
 		return err
 	}
+	for _, d := range devices {
+		if e, ok := a.endpoints[d.Name]; ok && e.HostIfIndex == d.Index {
+			e.Namespace = d.Namespace + 1 // which files of earlier agents do not have
+			a.endpoints[d.Name] = e
+		}
+	}
 	isGone := func(name string) int {
 		if slices.ContainsFunc(devices, func(d device.HostDevice) bool { return d.Name == name }) {
 			return 0

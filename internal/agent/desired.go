@@ -285,8 +285,12 @@ func remoteRoute(hop netip.Addr, f facts) datapath.Route {
 
 // endpointEntry is what the datapath needs to know of a pod's device.
 func endpointEntry(e api.Endpoint) datapath.Endpoint {
+	if e.Namespace > datapath.NamespaceMax {
+		e.Namespace = 0
+	}
 	return datapath.Endpoint{
 		Interface: e.HostIfIndex, PodMAC: parseMAC(e.PodMAC), HostMAC: parseMAC(e.HostMAC), ThroughStack: e.ThroughStack != "",
+		Namespace: e.Namespace,
 	}
 }
 

@@ -79,6 +79,7 @@ func (a *Agent) add(req api.AddRequest) (e api.Endpoint, closed uint64, err erro
 		HostMAC:      req.HostMAC,
 		PodMAC:       req.PodMAC,
 		MTU:          a.current.mtu,
+		Namespace:    host.Namespace + 1,
 		ThroughStack: a.throughStack(req),
 		Added:        time.Now(),
 	}

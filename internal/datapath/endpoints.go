@@ -3,6 +3,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
@@ -19,7 +20,13 @@ type Endpoint struct {
 	HostMAC   MAC
 	// ThroughStack leaves what the pod sends and receives to the host's stack, with eBPF routing too.
 	ThroughStack bool
+	// Namespace is the id that the host's network namespace has for the pod's (IFLA_LINK_NETNSID), plus 1: policies ask its TCP sockets who has
+	// opened a connection. 0 where it is not known.
+	Namespace int
 }
+
+// NamespaceMax is the largest Endpoint.Namespace that the datapath can hold. The kernel gives out the smallest id that is free.
+const NamespaceMax = math.MaxUint16
 
 // Endpoints is the table of the addresses of this node's pods. The agent is its only writer.
 type Endpoints struct {
@@ -66,6 +73,7 @@ func (t Endpoints) All() (map[netip.Addr]Endpoint, error) {
 	for it.Next(&key, &value) {
 		all[key.addr()] = Endpoint{
 			Interface: int(value.Ifindex), PodMAC: value.PodMac, HostMAC: value.HostMac, ThroughStack: value.ThroughStack != 0,
+			Namespace: int(value.Netns),
 		}
 	}
 	if err := it.Err(); err != nil {
@@ -97,6 +105,9 @@ func (e Endpoint) value() bpfEndpoint {
 	v := bpfEndpoint{Ifindex: uint32(e.Interface), PodMac: e.PodMAC, HostMac: e.HostMAC}
 	if e.ThroughStack {
 		v.ThroughStack = 1
+	}
+	if e.Namespace > 0 && e.Namespace <= NamespaceMax {
+		v.Netns = uint16(e.Namespace)
 	}
 	return v
 }

@@ -34,6 +34,8 @@ type HostDevice struct {
 	MTU int
 	// PodIndex is the index of the other end, in the pod's namespace.
 	PodIndex int
+	// Namespace is the kernel's id of that namespace in this one (IFLA_LINK_NETNSID), from 0.
+	Namespace int
 }
 
 // HostDevices lists the host ends of all pod pairs: veth devices with HostPrefix whose other end is in
@@ -74,7 +76,9 @@ func isHostEnd(link netlink.Link) bool {
 
 func hostDevice(link netlink.Link) HostDevice {
 	attrs := link.Attrs()
-	return HostDevice{Name: attrs.Name, Index: attrs.Index, MAC: attrs.HardwareAddr, MTU: attrs.MTU, PodIndex: attrs.ParentIndex}
+	return HostDevice{
+		Name: attrs.Name, Index: attrs.Index, MAC: attrs.HardwareAddr, MTU: attrs.MTU, PodIndex: attrs.ParentIndex, Namespace: attrs.NetNsID,
+	}
 }
 
 // isNotFound tells whether err says that a device does not exist (any more).

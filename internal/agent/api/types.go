@@ -87,6 +87,9 @@ type Endpoint struct {
 	PodMAC      string       `json:"podMAC"`
 	Addresses   []netip.Addr `json:"addresses"`
 	MTU         int          `json:"mtu"`
+	// Namespace is the id that the kernel has for the pod's network namespace in the host's, plus 1: by it the datapath finds the pod's sockets.
+	// 0 if it is not known.
+	Namespace int `json:"namespace,omitempty"`
 	// ThroughStack says in a few words why the pod's packets go through the host's stack, as in "port mapping".
 	// It is empty when they go directly.
 	ThroughStack string `json:"throughStack,omitempty"`

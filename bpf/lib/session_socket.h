@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Who has opened a TCP connection that is not among the sessions, by the sockets of the pods that it is of. Only a pod itself makes its sockets, but
+ * an attacker makes itself what it likes (TCP_REPAIR). So the receiver is believed: one that lies gains nothing, since what it says is
+ * judged by all rules as the SYN would be that it could have sent instead. The sender is believed only what takes something away from it.
+ */
+#pragma once
+
+#include "endpoint.h"
+#include "inquiry.h"
+
+/* What a pod's sockets say of a connection. */
+enum session_socket {
+	SOCKET_NONE = 0,     /* that there is none, or nobody can tell: no pod here, or a virtual machine in it */
+	SOCKET_OPENED = 1,   /* that the pod has opened it */
+	SOCKET_ACCEPTED = 2, /* that it was opened to the pod */
+};
+
+/* Whose sockets are asked for. */
+enum session_side {
+	SOCKETS_OF_RECEIVER = 0,
+	SOCKETS_OF_SENDER = 1,
+};
+
+/* States of TCP sockets (include/net/tcp_states.h); 0 is none. */
+enum socket_state {
+	SOCKET_CLOSE = 7,
+	SOCKET_LISTEN = 10,
+	SOCKET_NEW_SYN_RECV = 12, /* has got a SYN, and no acknowledgment yet */
+};
+
+/* The state of the socket in a pod that gets packets with this tuple, which may be one that listens; 0: there is none. */
+static __always_inline __u32 socket_find(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, __u32 size, __u64 netns)
+{
+	struct bpf_sock *s = bpf_skc_lookup_tcp(skb, tuple, size, netns, 0);
+	__u32 state;
+
+	if (!s)
+		return 0;
+	state = s->state;
+	bpf_sk_release(s);
+	return state;
+}
+
+/* The same of the pod that has `own`, from a port of the other end: 0, from which nobody connects, finds who listens. */
+static __always_inline __u32 socket_from(struct __sk_buff *skb, const struct address *own, __be16 own_port,
+					 const struct address *other, __be16 port, __u64 netns)
+{
+	struct bpf_sock_tuple tuple = {};
+
+	if (address_is_ipv4(own)) {
+		tuple.ipv4.saddr = other->word[3];
+		tuple.ipv4.daddr = own->word[3];
+		tuple.ipv4.sport = port;
+		tuple.ipv4.dport = own_port;
+		return socket_find(skb, &tuple, sizeof(tuple.ipv4), netns);
+	}
+	__builtin_memcpy(tuple.ipv6.saddr, other, sizeof(tuple.ipv6.saddr));
+	__builtin_memcpy(tuple.ipv6.daddr, own, sizeof(tuple.ipv6.daddr));
+	tuple.ipv6.sport = port;
+	tuple.ipv6.dport = own_port;
+	return socket_find(skb, &tuple, sizeof(tuple.ipv6), netns);
+}
+
+/* What the sockets of one side say of the packet in `inquiries`, or of the one that an ICMP error quotes: enum session_socket. */
+SEPARATE int session_socket(struct __sk_buff *skb, __u32 side)
+{
+	struct inquiry *q = inquiry_place(); /* found, so that it has keys of maps */
+	const struct address *own, *other;
+	const struct endpoint *e;
+	__be16 own_port, port;
+	__u32 state;
+
+	if (!config_policy || !q || q->transport.tuple.protocol != PROTOCOL_TCP)
+		return SOCKET_NONE;
+	own = side == SOCKETS_OF_SENDER ? &q->transport.tuple.source : &q->transport.tuple.destination;
+	own_port = side == SOCKETS_OF_SENDER ? q->transport.tuple.source_port : q->transport.tuple.destination_port;
+	other = side == SOCKETS_OF_SENDER ? &q->asked : &q->peer;
+	port = side == SOCKETS_OF_SENDER ? q->asked_port : q->peer_port;
+	e = bpf_map_lookup_elem(&endpoints, own);
+	if (!e || !e->netns)
+		return SOCKET_NONE;
+	state = socket_from(skb, own, own_port, other, port, e->netns - 1);
+	if (!state || state == SOCKET_CLOSE || state == SOCKET_LISTEN)
+		return SOCKET_NONE;
+	if (state == SOCKET_NEW_SYN_RECV)
+		return SOCKET_ACCEPTED;
+	return socket_from(skb, own, own_port, other, 0, e->netns - 1) == SOCKET_LISTEN ? SOCKET_ACCEPTED
+											: SOCKET_OPENED;
+}
