@@ -190,7 +190,8 @@ type bpfEndpoint struct {
 	PodMac       [6]uint8
 	HostMac      [6]uint8
 	ThroughStack uint8
-	Padding      [3]uint8
+	Padding      uint8
+	Netns        uint16
 }
 
 type bpfFlowDrop struct {
@@ -491,7 +492,7 @@ const (
 	bpfSessionFlagSESSION_EGRESS     bpfSessionFlag = 64
 	bpfSessionFlagSESSION_INGRESS    bpfSessionFlag = 128
 	bpfSessionFlagSESSION_REVOKED    bpfSessionFlag = 256
-	bpfSessionFlagSESSION_GUESSED    bpfSessionFlag = 512
+	bpfSessionFlagSESSION_UNSEEN     bpfSessionFlag = 512
 	bpfSessionFlagSESSION_TOLD       bpfSessionFlag = 1024
 	bpfSessionFlagSESSION_LASTING    bpfSessionFlag = 2048
 	bpfSessionFlagSESSION_INBOUND    bpfSessionFlag = 4096
