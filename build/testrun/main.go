@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 func main() {
@@ -30,11 +31,19 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
+	p := newPulse()
+	stdout, stderr = p.through(stdout), p.through(stderr)
 	t := newTally(stdout, os.Getenv("BEELINE_REQUIRE") == "1")
 	broken := false
 	for _, command := range split(flags.Args()) {
 		t.note("$ %s\n", strings.Join(command, " "))
-		if err := execute(command, t, stderr); err != nil {
+		begin := time.Now()
+		stop := p.beat(stdout, silence, func() string {
+			return fmt.Sprintf("...   %s for %s%s", strings.Join(command[:min(len(command), 3)], " "), time.Since(begin).Round(time.Second), t.running())
+		})
+		err := execute(command, t, stderr)
+		stop()
+		if err != nil {
 			// Usually a failed test, which is counted; a command that could not even run counts here.
 			t.note("%s: %v\n", command[0], err)
 			broken = true
@@ -52,6 +61,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	return 0
 }
+
+// silence is how long nothing is printed at most, with what it takes to notice.
+const silence = 50 * time.Second
 
 func writeSummary(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // event is one line of `go test -json`, as `go doc test2json` describes it.
@@ -32,6 +33,8 @@ type tally struct {
 	passed, failed, skipped int
 	packages                map[string]*packageRun
 	slow                    []slowTest
+	// mu guards packages against running, which is asked while events are read.
+	mu sync.Mutex
 }
 
 // slowTest is a test that took a while, with all its subtests, or one of these.
@@ -51,6 +54,7 @@ type packageRun struct {
 	output                  map[string][]string // by test; "" holds what belongs to none
 	parents                 map[string]bool
 	passed, failed, skipped int
+	latest                  string // test that was begun, or gone on with, last
 }
 
 func newTally(out io.Writer, require bool) *tally {
@@ -86,6 +90,8 @@ func (t *tally) read(r io.Reader) error {
 }
 
 func (t *tally) take(e event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if e.Action == "build-output" {
 		fmt.Fprint(t.out, e.Output)
 		return
@@ -99,7 +105,8 @@ func (t *tally) take(e event) {
 		t.packages[e.Package] = p
 	}
 	switch e.Action {
-	case "run":
+	case "run", "cont":
+		p.latest = e.Test
 		if parent, _, sub := cutLast(e.Test); sub {
 			p.parents[parent] = true
 		}
@@ -168,6 +175,18 @@ func (t *tally) endPackage(e event, p *packageRun) {
 	t.failed += p.failed
 	t.skipped += p.skipped
 	delete(t.packages, e.Package)
+}
+
+// running names the packages that have begun and not ended, each with the test that was heard of last and how many have ended.
+func (t *tally) running() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var all []string
+	for name, p := range t.packages {
+		all = append(all, fmt.Sprintf(", %s %s (%d tests have ended)", short(name), p.latest, p.passed+p.failed+p.skipped))
+	}
+	slices.Sort(all)
+	return strings.Join(all, "")
 }
 
 // finish counts what never ended, as after a crash, and prints the slowest tests and the last line.

@@ -39,7 +39,7 @@ func fillContender(ctx context.Context, s store, root string) error {
 		}
 	}
 	for _, pkg := range contenderPackages {
-		tree, err := s.get(ctx, pkg, pkg, func(string) error { return nil })
+		tree, err := s.get(ctx, pkg, debian{name: pkg}, func(string) error { return nil })
 		if err != nil {
 			return err
 		}

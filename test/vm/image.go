@@ -25,12 +25,12 @@ type image struct{ kernel, initrd string }
 // files beside them) and the tests, with the names of those that each machine runs. The kernel unpacks archives that follow each other
 // as if they were one.
 func buildImage(ctx context.Context, s store, work string, k kernel, tests []testBinary, machines int) (image, error) {
-	box, err := s.get(ctx, "busybox", "busybox-static", func(string) error { return nil })
+	box, err := s.get(ctx, "busybox", debian{name: "busybox-static"}, func(string) error { return nil })
 	if err != nil {
 		return image{}, err
 	}
 	busybox := filepath.Join(box, "bin/busybox")
-	tree, err := s.get(ctx, "linux-"+k.version, k.meta, func(dir string) error { return prepareModules(ctx, dir, busybox) })
+	tree, err := s.get(ctx, "linux-"+k.version, k.pkg, func(dir string) error { return prepareModules(ctx, dir, busybox) })
 	if err != nil {
 		return image{}, err
 	}
@@ -54,6 +54,7 @@ func buildImage(ctx context.Context, s store, work string, k kernel, tests []tes
 // prepareModules makes modules.cpio of the modules, unpacked and indexed for modprobe.
 func prepareModules(ctx context.Context, dir, busybox string) error {
 	const script = `
+		[ -d lib/modules ] || { mkdir -p lib && mv usr/lib/modules lib/modules; } # since Debian 13
 		release=$(ls lib/modules)
 		mkdir -p m/lib/modules/$release/kernel
 		for part in "$@"; do

@@ -8,8 +8,8 @@ import (
 // kernel is one line of the table of kernels that the tests run on.
 type kernel struct {
 	version string
-	// meta is the Debian package that depends on the newest kernel of this version.
-	meta string
+	// pkg is the Debian package with it.
+	pkg debian
 	// complete says that this kernel has all that the tests ask for: a test that skips has then failed.
 	complete bool
 	// only names the tests of a package, by its directory, that run on this kernel. Of a package that is not there, all do.
@@ -21,12 +21,18 @@ type kernel struct {
 }
 
 // kernels: the oldest that Beeline supports (no tcx, no netkit: all programs are filters there), which runs every test but those of
-// leftOut, and the newest in Debian 12 (both, WireGuard, …), which runs what it may have an own answer to.
+// leftOut, and the newest in Debian 12 (both, WireGuard, …), which runs what it may have an own answer to; and the long-term one after that, of
+// Debian 13's backports, with what its verifier may see differently. Of 6.6 and of others between these there
+// are no packages in archives that are still served.
 var kernels = []kernel{
-	{version: "6.1", meta: "linux-image-cloud-amd64"},
+	{version: "6.1", pkg: debian{name: "linux-image-cloud-amd64"}},
 	{
-		version: "6.12", meta: "linux-image-6.12-cloud-amd64", complete: true,
+		version: "6.12", pkg: debian{name: "linux-image-6.12-cloud-amd64"}, complete: true,
 		only: map[string][]string{"internal/datapath": betweenOldestAndHere}, skip: attachedAsFilters, contender: true,
+	},
+	{
+		version: "6.18", pkg: debian{pattern: `^linux-image-6\.18\.[0-9.]+\+deb13-cloud-amd64$`, suite: "trixie-backports"}, complete: true,
+		only: map[string][]string{"internal/datapath": newest}, skip: attachedAsFilters,
 	},
 }
 

@@ -40,11 +40,13 @@ var errCrashed = errors.New("the machine ended before its tests did")
 
 // runPatiently runs the machine, and once more if it crashed: a crash of our own making comes again, one of the emulator's does not.
 // Events of the run that counts go to standard output.
-func runPatiently(ctx context.Context, m machine) error {
+func runPatiently(ctx context.Context, m machine, p *progress) error {
 	const runs = 2
 	for run := 1; ; run++ {
 		var events bytes.Buffer
-		err := runMachine(ctx, m, &events)
+		at, end := p.begin(m.String())
+		err := runMachine(ctx, m, at, &events)
+		end()
 		if run < runs && errors.Is(err, errCrashed) {
 			fmt.Fprintf(os.Stderr, "vm: %s crashed and its tests are run once more: %v\n", m, err)
 			continue
@@ -58,7 +60,7 @@ func runPatiently(ctx context.Context, m machine) error {
 
 // runMachine boots the machine, turns what its tests say into events, and returns when it has powered itself off
 // or its time is up. An error means that the tests did not all run; failed tests are no error.
-func runMachine(ctx context.Context, m machine, events io.Writer) error {
+func runMachine(ctx context.Context, m machine, at *machineProgress, events io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, m.limit)
 	defer cancel()
 	qemu, err := exec.LookPath("qemu-system-x86_64")
@@ -81,7 +83,7 @@ func runMachine(ctx context.Context, m machine, events io.Writer) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start QEMU: %w", err)
 	}
-	done, readErr := translate(said, m.String(), events)
+	done, readErr := translate(at.follow(said), m.String(), events)
 	err = cmd.Wait()
 	fmt.Fprintf(os.Stderr, "vm: %s took %.0f s, %.0f s of them on a processor\n", m,
 		time.Since(start).Seconds(), (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds())

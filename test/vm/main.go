@@ -87,6 +87,8 @@ const memoryFor = 4
 
 // runAll runs so many machines at a time, the first ones first.
 func runAll(ctx context.Context, all []machine, atOnce int) error {
+	p := newProgress(len(all))
+	defer p.tell(os.Stderr, time.Minute)()
 	free := make(chan struct{}, atOnce)
 	failures := make([]error, len(all))
 	var machines sync.WaitGroup
@@ -94,7 +96,8 @@ func runAll(ctx context.Context, all []machine, atOnce int) error {
 		free <- struct{}{}
 		machines.Go(func() {
 			defer func() { <-free }()
-			failures[i] = runPatiently(ctx, m)
+			p.started()
+			failures[i] = runPatiently(ctx, m, p)
 		})
 	}
 	machines.Wait()

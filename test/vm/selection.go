@@ -29,6 +29,9 @@ var betweenOldestAndHere = []string{
 	"TestNodePortOfHostThroughTunnel", "TestSocketConnect", "TestSocketSend", "TestPolicyTraffic", "TestFlowsTellOfAll", "TestSCTP*",
 }
 
+// newest are the tests of internal/datapath that run on a kernel which is like that of most machines: what its verifier says.
+var newest = []string{"TestLoad", "TestLoadServices", "TestLoadPolicy"}
+
 // attachedAsFilters selects the variants of tests that attach programs as filters where there is tcx.
 const attachedAsFilters = "/legacy=true"
 
