@@ -162,6 +162,30 @@ func (s *space) each(do func(netip.Prefix, *blockClass)) {
 	}
 }
 
+// differ gives the prefixes whose addresses may be in another class than in the space before, which may be nil: those that are in one of the two only, or
+// in both with other conditions. No more than outermost ones are given.
+func (s *space) differ(before *space) []netip.Prefix {
+	was := map[netip.Prefix]*blockClass{}
+	if before != nil {
+		for i := range before.places {
+			was[before.places[i].prefix] = before.places[i].class
+		}
+	}
+	var all []netip.Prefix
+	for i := range s.places {
+		p := &s.places[i]
+		class, both := was[p.prefix]
+		if !both || !slices.Equal(class.met, p.class.met) {
+			all = append(all, p.prefix)
+		}
+		delete(was, p.prefix)
+	}
+	for prefix := range was {
+		all = append(all, prefix)
+	}
+	return outermost(all)
+}
+
 // classes keeps one class for each combination of lists.
 type classes struct {
 	lists []blockList

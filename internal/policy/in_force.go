@@ -36,13 +36,14 @@ func (c *Compiler) takeRules() {
 	for f := range r.lists {
 		lists := c.lists(family(f))
 		if r.spaces[f] == nil || !slices.Equal(r.lists[f], lists) {
+			before := r.spaces[f]
 			r.lists[f], r.spaces[f] = lists, divide(lists, family(f))
+			c.peers.moved = append(c.peers.moved, r.spaces[f].differ(before)...)
 			changed = true
 		}
 	}
 	if changed {
 		r.blocks.stale = true
-		c.peers.moved = true
 	}
 }
 

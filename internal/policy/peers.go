@@ -29,8 +29,9 @@ type peers struct {
 	counts map[*numbered[*identity]]int
 	table  *Peers
 
-	// stale says that rules ask for something else since the last pass, and moved that blocks are others.
-	stale, moved bool
+	// stale says that rules ask for something else since the last pass, and moved are the prefixes whose addresses are in other blocks.
+	stale bool
+	moved []netip.Prefix
 	// touched are the addresses that this pass looks at, and changes those that have another identity than before.
 	touched map[netip.Addr]bool
 	changes map[netip.Addr]*numbered[*identity]
@@ -79,7 +80,7 @@ func (c *Compiler) takePeers(w *world) (problems []Problem) {
 	})
 	p.pods = w.snapshot.Pods
 	c.takeSorts(w)
-	p.namespaces, p.stale, p.moved = w.snapshot.Namespaces, false, false
+	p.namespaces, p.stale, p.moved = w.snapshot.Namespaces, false, nil
 	for addr := range p.touched {
 		c.resolve(addr, w)
 	}
@@ -214,14 +215,30 @@ func (c *Compiler) see(s *sort, key sortOf, w *world) (isNew bool) {
 	return true
 }
 
-// takeSorts looks at the sorts of pods that may be seen in another way, and has the addresses of those that are looked at.
-func (c *Compiler) takeSorts(w *world) {
-	p := &c.peers
-	if p.moved {
-		for addr := range p.at {
+// touchWithin has the addresses in some prefixes looked at. All are gone through only for prefixes of more than one.
+func (p *peers) touchWithin(prefixes []netip.Prefix) {
+	var wide []netip.Prefix
+	for _, prefix := range prefixes {
+		if !prefix.IsSingleIP() {
+			wide = append(wide, prefix)
+		} else if _, known := p.at[prefix.Addr()]; known {
+			p.touched[prefix.Addr()] = true
+		}
+	}
+	if len(wide) == 0 {
+		return
+	}
+	for addr := range p.at {
+		if slices.ContainsFunc(wide, func(prefix netip.Prefix) bool { return prefix.Contains(addr) }) {
 			p.touched[addr] = true
 		}
 	}
+}
+
+// takeSorts looks at the sorts of pods that may be seen in another way, and has the addresses of those that are looked at.
+func (c *Compiler) takeSorts(w *world) {
+	p := &c.peers
+	p.touchWithin(p.moved)
 	namespaces := map[string]bool{}
 	eachDifference(p.namespaces, w.snapshot.Namespaces, func(before, after *cluster.Namespace) {
 		for _, n := range []*cluster.Namespace{before, after} {
