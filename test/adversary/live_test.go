@@ -2,6 +2,7 @@ package adversary
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"time"
@@ -9,14 +10,14 @@ import (
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
-// liveConn is a TCP connection that both ends hold open.
+// liveConn is a TCP connection that both ends hold open, with the listener that the server got it by.
 type liveConn struct {
 	client, server netip.AddrPort
-	conns          []net.Conn
+	sockets        []io.Closer
 }
 
 func (c liveConn) close() {
-	for _, each := range c.conns {
+	for _, each := range c.sockets {
 		_ = each.Close()
 	}
 }
@@ -30,21 +31,22 @@ func connect(from, to topology.Place, address netip.Addr) (c liveConn, err error
 	}); err != nil {
 		return c, err
 	}
-	defer l.Close()
+	c.sockets = append(c.sockets, l)
 	var client net.Conn
 	if err := from.Do(func() (err error) {
 		client, err = net.DialTimeout("tcp", l.Addr().String(), 10*time.Second)
 		return err
 	}); err != nil {
+		c.close()
 		return c, fmt.Errorf("connect to %s: %w", l.Addr(), err)
 	}
-	c.conns = append(c.conns, client)
+	c.sockets = append(c.sockets, client)
 	server, err := l.Accept()
 	if err != nil {
 		c.close()
 		return c, err
 	}
-	c.conns = append(c.conns, server)
+	c.sockets = append(c.sockets, server)
 	c.client, c.server = unmapped(client.LocalAddr()), unmapped(client.RemoteAddr())
 	return c, nil
 }
