@@ -7,7 +7,7 @@ import (
 
 // attacks are all rows that run in every configuration.
 func attacks() []attack {
-	return slices.Concat(plain, forgedSources(), forgedAddresses, forgedStations(), neighbours, segments, fragments, extensions, options, icmpAttacks, paths,
+	return slices.Concat(plain, forgedSources(), forgedAddresses, forgedStations(), neighbours, middles(), segments, fragments, extensions, options, icmpAttacks, paths,
 		detours(), tunnelled(), links, lengths, offloads)
 }
 

@@ -1,6 +1,9 @@
 package adversary
 
 import (
+	"net/netip"
+	"slices"
+
 	"github.com/beeline-cni/beeline/test/adversary/frame"
 )
 
@@ -23,8 +26,22 @@ var icmpErrors = [2][]icmpError{
 	},
 }
 
+// about quotes a packet of TCP from one end to the other in errors of all kinds, from the attacker to whoever sent that.
+func (s *scene) about(from, to netip.AddrPort) (frames [][]byte) {
+	quoted := frame.IP{Source: from.Addr(), Destination: to.Addr(), Protocol: tcp, Payload: frame.TCP(from, to, frame.Segment{Flags: frame.ACK, Sequence: 1, Ack: 1}, s.token)}
+	for _, e := range icmpErrors[s.family] {
+		ip := s.ip(s.icmpProtocol(), frame.ICMP(s.from(), from.Addr(), e.kind, e.code, e.rest, quoted.Packet()))
+		ip.Destination = from.Addr()
+		frames = append(frames, s.frame(ip))
+	}
+	return frames
+}
+
 // errors of ICMP, from somebody who has nothing to do with the connection that they quote.
 var icmpAttacks = []attack{
+	{name: "ICMP errors about what nobody has sent", kind: guarded, frames: func(s *scene) [][]byte {
+		return slices.Concat(s.about(s.serverPort(), s.fromPort()), s.about(s.serverPort(), netip.AddrPortFrom(s.third.Addresses[s.family], s.port)))
+	}},
 	{name: "ICMP errors in fragments", kind: guarded, prepare: prepareOthers, frames: func(s *scene) (frames [][]byte) {
 		quoted := frame.IP{Source: s.to(), Destination: s.live.client.Addr(), Protocol: tcp}
 		quoted.Payload = frame.TCP(s.live.server, s.live.client, frame.Segment{Flags: frame.ACK}, append(make([]byte, 20), s.token...))

@@ -28,7 +28,7 @@ func detours() (rows []attack) {
 		}},
 	} {
 		rows = append(rows, attack{name: "by " + by.name, kind: by.kind, frames: func(s *scene) (frames [][]byte) {
-			for i, flags := range []uint8{frame.SYN} {
+			for i, flags := range []uint8{frame.SYN, frame.PSH | frame.ACK, frame.SYN | frame.ACK} {
 				from := netip.AddrPortFrom(s.from(), s.port+uint16(i))
 				frames = append(frames, s.frame(frame.IP{Source: s.from(), Destination: by.to(s).Addr(), Protocol: tcp, Payload: frame.TCP(from, by.to(s), frame.Segment{Flags: flags}, s.token)}))
 			}

@@ -71,11 +71,13 @@ func wireSources() (rows []attack) {
 		{"a Service", func(s *scene) netip.Addr { return services[vault+"-1"].cluster[s.family] }},
 		{"a pod that no policy admits", func(s *scene) netip.Addr { return s.pod(mallory, 1).Addresses[s.family] }},
 	} {
-		rows = append(rows, attack{name: "source of " + source.name, kind: guarded, frames: func(s *scene) [][]byte {
+		rows = append(rows, attack{name: "source of " + source.name, kind: guarded, frames: func(s *scene) (frames [][]byte) {
 			from := netip.AddrPortFrom(source.address(s), s.port)
-			p := frame.TCP(from, s.serverPort(), frame.Segment{Flags: frame.SYN}, s.token)
-			syn := s.frame(frame.IP{Source: from.Addr(), Destination: s.to(), Protocol: tcp, Payload: p})
-			return [][]byte{syn, s.udpTo(from, s.serverPort(), s.token)}
+			for _, flags := range []uint8{frame.SYN, frame.ACK, frame.SYN | frame.ACK} {
+				p := frame.TCP(from, s.serverPort(), frame.Segment{Flags: flags}, s.token)
+				frames = append(frames, s.frame(frame.IP{Source: from.Addr(), Destination: s.to(), Protocol: tcp, Payload: p}))
+			}
+			return append(frames, s.udpTo(from, s.serverPort(), s.token))
 		}})
 	}
 	return rows
@@ -90,5 +92,5 @@ var localSource = attack{name: "source of a pod of the victim's node", kind: for
 
 // fromWire are the rows that somebody on the nodes' link carries out too. Tags of VLANs are left out: Linux takes those of VLAN 0 for none.
 func fromWire() []attack {
-	return slices.Concat(plain, wireSources(), []attack{localSource, peerTunnel}, fragments, extensions, options, links[1:], lengths)
+	return slices.Concat(plain, middles(), wireSources(), []attack{localSource, peerTunnel}, fragments, extensions, options, links[1:], lengths)
 }
