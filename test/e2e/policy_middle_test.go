@@ -1,0 +1,109 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// conversation is a TCP connection of which a test holds both ends.
+type conversation struct{ client, server net.Conn }
+
+// converse opens one.
+func converse(t *testing.T, client, server worldEnd, port uint16, family int) conversation {
+	t.Helper()
+	to := netip.AddrPortFrom(server.addresses[family], port).String()
+	var l net.Listener
+	if err := server.place.Do(func() (err error) {
+		l, err = net.Listen("tcp", to)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	var c conversation
+	if err := client.place.Do(func() (err error) {
+		c.client, err = net.DialTimeout("tcp", to, patience)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.client.Close() })
+	var err error
+	if c.server, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.server.Close() })
+	return c
+}
+
+// passes tells whether what one end sends comes to the other in time.
+func passes(from, to net.Conn, limit time.Duration) error {
+	if _, err := from.Write([]byte("x")); err != nil {
+		return err
+	}
+	if err := to.SetReadDeadline(time.Now().Add(limit)); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(to, make([]byte, 1))
+	return err
+}
+
+// Connections that are there when the first policy selects a pod go on if the policy allows them, whichever end sends first and whatever their
+// ports are, and stop if it does not.
+func TestPolicyFirstUnderConnections(t *testing.T) {
+	t.Parallel()
+	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuarded(t, flags...)
+			type held struct {
+				what          string
+				from, to      func(conversation) net.Conn
+				client, other worldEnd
+				goesOn        bool
+				conversation
+			}
+			client := func(c conversation) net.Conn { return c.client }
+			server := func(c conversation) net.Conn { return c.server }
+			var all []held
+			port := uint16(40100)
+			for family := range 2 {
+				for _, peer := range []worldEnd{g.near, g.far} {
+					for _, h := range []held{
+						{what: "of the pod, which sends first", from: client, to: server, client: g.pod, other: peer, goesOn: true},
+						{what: "of the pod, the other end sends first", from: server, to: client, client: g.pod, other: peer, goesOn: true},
+						{what: "to the pod, which sends first", from: server, to: client, client: peer, other: g.pod},
+						{what: "to the pod, the other end sends first", from: client, to: server, client: peer, other: g.pod},
+					} {
+						port++
+						h.conversation = converse(t, h.client, h.other, port, family)
+						h.what = fmt.Sprintf("%s and %s, family %d: %s", g.pod.name, peer.name, family, h.what)
+						if err := passes(h.from(h.conversation), h.to(h.conversation), patience); err != nil {
+							t.Fatalf("%s: before the policy: %v", h.what, err)
+						}
+						all = append(all, h)
+					}
+				}
+			}
+			g.policy("nothing-in", "{podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress]}")
+			g.expectPorts(g.near, g.pod)
+			for _, h := range all {
+				limit := patience
+				if !h.goesOn {
+					limit = deniedFor
+				}
+				err := passes(h.from(h.conversation), h.to(h.conversation), limit)
+				var timeout net.Error
+				if h.goesOn && err != nil {
+					t.Errorf("%s: does not go on: %v", h.what, err)
+				} else if !h.goesOn && (err == nil || !errors.As(err, &timeout) || !timeout.Timeout()) {
+					t.Errorf("%s: goes on: %v", h.what, err)
+				}
+			}
+		})
+	}
+}
