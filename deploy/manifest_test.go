@@ -111,6 +111,33 @@ func TestDirectories(t *testing.T) {
 	}
 }
 
+// The scheduler gives the agent's ports to nobody else, and the kubelet asks at just these, first whether the agent has started.
+func TestPortsAndProbes(t *testing.T) {
+	agent := object[appsv1.DaemonSet](t, "beeline.yaml", "DaemonSet").Spec.Template.Spec.Containers[0]
+	declared := map[string]int32{}
+	for _, p := range agent.Ports {
+		if p.HostPort != p.ContainerPort || p.HostIP != "" || p.Protocol != "" && p.Protocol != corev1.ProtocolTCP {
+			t.Errorf("port %+v is not taken at all addresses", p)
+		}
+		declared[p.Name] = p.HostPort
+	}
+	want := map[string]int32{"metrics": 9965, "healthz": 10256}
+	if diff := cmp.Diff(want, declared); diff != "" {
+		t.Errorf("ports (-want +got):\n%s", diff)
+	}
+	for _, arg := range []string{fmt.Sprintf("--metrics-address=127.0.0.1:%d", want["metrics"]), fmt.Sprintf("--healthz-address=0.0.0.0:%d", want["healthz"])} {
+		if !slices.Contains(agent.Args, arg) {
+			t.Errorf("no argument %s", arg)
+		}
+	}
+	for path, probe := range map[string]*corev1.Probe{"/healthz": agent.StartupProbe, "/readyz": agent.ReadinessProbe, "/healthz ": agent.LivenessProbe} {
+		if probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Path != strings.TrimSpace(path) || probe.HTTPGet.Port.IntVal != want["metrics"] ||
+			probe.HTTPGet.Host != "127.0.0.1" || probe.HTTPGet.Scheme != corev1.URISchemeHTTP {
+			t.Errorf("%s: probe %+v", path, probe)
+		}
+	}
+}
+
 // Both manifests run the image that `make image` makes, on every node, before anything else has a network.
 func TestPodsRunEverywhere(t *testing.T) {
 	for _, file := range []string{"beeline.yaml", "uninstall.yaml"} {

@@ -46,7 +46,7 @@ Traffic does not depend on it: it can be stopped, killed and replaced at any tim
 	f.StringVar(&config.Socket, "socket", config.Socket, "unix socket for the CNI plugin and the command line")
 	f.StringVar(&config.StateDir, "state-dir", config.StateDir, "directory of the endpoint files")
 	f.StringVar(&config.BPFFS, "bpffs", config.BPFFS, "directory on a BPF file system for pinned maps and links")
-	f.StringVar(&config.APIServer, "api-server", config.APIServer, "URL of the API server for the service account of the agent's pod; empty: what the pod was told")
+	f.StringVar(&config.APIServer, "api-server", config.APIServer, "https URL of the API server for the service account of the agent's pod, or several with commas; empty: what the pod was told")
 	f.StringVar(&config.Uplink, "uplink", config.Uplink, `devices to the world, with commas; the first one is also that towards other nodes; or "auto"`)
 	f.IntVar(&config.MTU, "mtu", config.MTU, "MTU of pods in bytes; 0 follows the uplink")
 	f.StringVar((*string)(&config.Routing), "routing", string(config.Routing), "who forwards between pods: ebpf, kernel")

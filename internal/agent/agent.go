@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -69,6 +70,11 @@ type Agent struct {
 	closer          *closer
 	ways            ways
 	features        []api.Feature
+	// beats are those of the loops, for /healthz; readiness and leaving are for probes, which must not wait for mu.
+	beats     heartbeats
+	readiness atomic.Pointer[readiness]
+	leaving   atomic.Bool
+	mapCounts mapCounts
 
 	// mu guards what follows and orders all changes of the kernel's state.
 	mu sync.Mutex
@@ -246,6 +252,8 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	}
 	a.connections.forget = dp.Connections.ForgetBackends
 	a.connections.destroy = func(udp []netip.AddrPort) (int, error) { return dp.Sockets.DestroyUDP(a.namespaces(), udp) }
+	a.tellReadiness()
+	a.mapCounts.read = dp.Maps
 	a.metrics = newMetrics(a)
 	if err := errors.Join(a.newServices(), a.newPolicies(), a.adoptEndpoints()); err != nil {
 		return nil, errors.Join(err, dp.Close())
@@ -285,15 +293,18 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 			due = time.After(d)
 		}
 	}
+	beat := a.beats.add("the main loop") // which renews the lease every 10 s, so that it would notice a lock that nobody gives back
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case s := <-snapshots:
-			if a.take(s) {
-				a.reconcile()
-			}
-			a.applied(s)
+			beat.round(func() {
+				if a.take(s) {
+					a.reconcile()
+				}
+				a.applied(s)
+			})
 			continue
 		case <-due:
 			due = nil
@@ -310,12 +321,12 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 			later(settleTime)
 			continue
 		case <-renewal.C:
-			a.renewLease()
+			beat.round(a.renewLease)
 			continue
 		case <-resync.C:
-			a.forgetDetached()
+			beat.round(a.forgetDetached)
 		}
-		a.reconcile()
+		beat.round(a.reconcile)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
 )
 
 // Routing says who forwards packets between pods.
@@ -44,7 +45,7 @@ type Config struct {
 	Manifests string
 	// Kubeconfig says where the API server is and who asks it; empty means the service account of the agent's pod.
 	Kubeconfig string
-	// APIServer is the URL of the API server, for the service account of the agent's pod: an agent that translates the
+	// APIServer is the URL of the API server, or several with commas, for the service account of the agent's pod: an agent that translates the
 	// address of the API server's Service cannot depend on it. Empty is what the pod was told.
 	APIServer string
 	// Socket is the path of the unix socket for the plugin and the command line.
@@ -131,7 +132,7 @@ func (c Config) Validate() error {
 		if c.Manifests != "" || c.Kubeconfig != "" {
 			errs = append(errs, errors.New("--api-server: says where the API server is for the service account of the agent's pod, and not with --manifests or --kubeconfig"))
 		}
-		if err := checkServer(c.APIServer); err != nil {
+		if _, err := apiserver.Servers(c.APIServer); err != nil {
 			errs = append(errs, fmt.Errorf("--api-server: %w", err))
 		}
 	}
@@ -172,6 +173,8 @@ func (c Config) Validate() error {
 	if c.MetricsAddress != "" {
 		if _, _, err := net.SplitHostPort(c.MetricsAddress); err != nil {
 			errs = append(errs, fmt.Errorf("--metrics-address: %w", err))
+		} else if c.Manifests != "" && isBeyondNode(c.MetricsAddress) {
+			errs = append(errs, fmt.Errorf("--metrics-address: others than the node can read at %s, and without an API server nobody says who may; use 127.0.0.1", c.MetricsAddress))
 		}
 	}
 	return errors.Join(errs...)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -130,18 +129,6 @@ func (c ServiceConfig) validate() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// checkServer checks the URL of an API server.
-func checkServer(server string) error {
-	u, err := url.Parse(server)
-	switch {
-	case err != nil:
-		return err
-	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
-		return fmt.Errorf("%q is not a URL, as https://192.0.2.1:6443 is", server)
-	}
-	return nil
 }
 
 func quoted[T ~string](all []T) string {

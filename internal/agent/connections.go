@@ -71,31 +71,36 @@ func (a *Agent) expireConnections(ctx context.Context) error {
 	wait := expireOften
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
+	beat := a.beats.add("the loop of connections")
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-a.connections.wake:
-			a.forgetBackends(a.connections.takeGone())
+			beat.round(func() { a.forgetBackends(a.connections.takeGone()) })
 			continue
 		case <-timer.C:
 		}
-		now, err := datapath.Monotonic()
-		removed := 0
-		if err == nil {
-			removed, err = a.datapath.Connections.Expire(now)
-			a.connections.expired.Add(uint64(removed))
-			sessions, errSessions := a.expireSessions(now)
-			a.connections.expiredSessions.Add(uint64(sessions))
-			removed, err = removed+sessions, errors.Join(err, errSessions)
-		}
-		if err != nil {
-			a.connections.failures.Add(1)
-			a.log.Error("connections that are over stay for now", "error", err)
-		}
-		wait = nextExpiry(wait, removed)
+		beat.round(func() { wait = nextExpiry(wait, a.expireOnce()) })
 		timer.Reset(wait)
 	}
+}
+
+// expireOnce removes what is over and gives how many entries that were.
+func (a *Agent) expireOnce() (removed int) {
+	now, err := datapath.Monotonic()
+	if err == nil {
+		removed, err = a.datapath.Connections.Expire(now)
+		a.connections.expired.Add(uint64(removed))
+		sessions, errSessions := a.expireSessions(now)
+		a.connections.expiredSessions.Add(uint64(sessions))
+		removed, err = removed+sessions, errors.Join(err, errSessions)
+	}
+	if err != nil {
+		a.connections.failures.Add(1)
+		a.log.Error("connections that are over stay for now", "error", err)
+	}
+	return removed
 }
 
 // nextExpiry adapts the time between two looks: each reads whole tables, which pays while something ends all the time.

@@ -61,8 +61,11 @@ func newMetrics(a *Agent) *metrics {
 	return m
 }
 
+// scrapesAtOnce bounds the work that scrapers can ask for.
+const scrapesAtOnce = 3
+
 func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesAtOnce})
 }
 
 func (m *metrics) requested(request string, took time.Duration, err error) {
@@ -124,7 +127,7 @@ func (c *nodeCollector) Describe(out chan<- *prometheus.Desc) {
 		descPolicies, descPolicyPods, descPolicySets, descPolicyIdentities, descPolicyBlocks, descPolicyKnown, descSessions, descSessionsExpired,
 		descFlowEvents, descFlowSessions, descFlowLost, descFlowErrors,
 		descPorts, descFrontends, descBackends, descSynced, descServiceBad, descConnections, descExpired, descExpireErrs, descDestroyed,
-		descMapBytes, descMapEntries, descMapMax, descRuns, descRunTime,
+		descMapBytes, descMapEntries, descMapMax, descMapAge, descRuns, descRunTime,
 	} {
 		out <- d
 	}
@@ -138,8 +141,9 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 	}
-	s, err := c.agent.Status(context.Background())
-	if err != nil {
+	s := c.agent.nodeStatus()
+	s.Translation = c.agent.translation()
+	if err := c.agent.addPrograms(s); err != nil {
 		out <- prometheus.NewInvalidMetric(descInfo, err)
 		return
 	}
@@ -178,11 +182,7 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	c.collectTranslation(s, gauge, counter)
 	c.collectPolicies(s.Policy, gauge, counter)
 	c.collectFlows(out, counter)
-	for _, m := range s.Maps {
-		gauge(descMapBytes, float64(m.Bytes), m.Name)
-		gauge(descMapEntries, float64(m.Entries), m.Name)
-		gauge(descMapMax, float64(m.MaxEntries), m.Name)
-	}
+	c.collectMaps(out, gauge)
 	for _, p := range s.Programs {
 		counter(descRuns, float64(p.RunCount), p.Name)
 		counter(descRunTime, time.Duration(p.RunTime).Seconds(), p.Name)
@@ -209,11 +209,6 @@ func (c *nodeCollector) collectTranslation(s *api.Status, gauge, counter func(d 
 		gauge(descServiceBad, float64(len(o.all())))
 		gauge(descPorts, float64(o.ports))
 		gauge(descFrontends, float64(o.frontends))
-		for _, m := range s.Maps {
-			if m.Name == "backends" {
-				gauge(descBackends, float64(m.Entries))
-			}
-		}
 	}
 	for _, n := range s.Translation.Connections {
 		gauge(descConnections, float64(n.Count), n.Kind, n.Protocol, n.State)

@@ -42,6 +42,7 @@ type policies struct {
 	log     *slog.Logger
 	table   policyTable
 	metrics *metrics
+	beat    *heartbeat
 	compile func(*cluster.Snapshot, policy.Local) (*policy.Tables, []policy.Problem)
 	wake    chan struct{} // room for one
 	// fresh says that the table began empty.
@@ -89,7 +90,7 @@ type policyInputs struct {
 }
 
 func newPolicies(table policyTable, compile func(*cluster.Snapshot, policy.Local) (*policy.Tables, []policy.Problem), unlabelled bool, m *metrics, log *slog.Logger) *policies {
-	p := &policies{log: log, table: table, compile: compile, metrics: m, wake: make(chan struct{}, 1), changed: func() {}, filledFirst: func() {}, guardedAgain: func() {}, states: policyStates{}}
+	p := &policies{log: log, table: table, compile: compile, metrics: m, beat: &heartbeat{}, wake: make(chan struct{}, 1), changed: func() {}, filledFirst: func() {}, guardedAgain: func() {}, states: policyStates{}}
 	p.guard = func(map[netip.Addr]policy.Sets) map[netip.Addr]unguarded { return nil }
 	p.inputs.local.Unlabelled = unlabelled
 	p.inputs.held = map[netip.Addr]uint64{}
@@ -181,7 +182,7 @@ func (p *policies) run(ctx context.Context) error {
 			}
 		}
 		begun := time.Now()
-		_ = p.pass() // what failed is in the outcome
+		p.beat.round(func() { _ = p.pass() }) // what failed is in the outcome
 		if !pausePasses(ctx, begun) {
 			return nil
 		}

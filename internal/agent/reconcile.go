@@ -30,6 +30,7 @@ func (a *Agent) reconcile() {
 		a.log.Info("node is ready", "uplink", a.uplink.Name, "mtu", a.current.mtu, "endpoints", len(a.endpoints), "nodes", len(a.current.nodes))
 	}
 	a.failure = err
+	a.tellReadiness()
 	a.lookAgain()
 }
 
@@ -131,6 +132,7 @@ func (a *Agent) facts() (facts, error) {
 		}
 	}
 	a.uplink, a.uplinks, a.own = f.uplink, f.allUplinks(), own
+	a.leaving.Store(own.Leaving)
 	if f.held, err = device.Held(own.Addresses); err != nil {
 		return f, err
 	}

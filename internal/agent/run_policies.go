@@ -17,6 +17,7 @@ func (a *Agent) newPolicies() (err error) {
 	}
 	a.policies = newPolicies(a.datapath.Policies, policy.NewCompiler(a.config.NodeName).Compile, a.config.Manifests != "", a.metrics, a.log)
 	a.policies.changed = a.policiesChanged
+	a.policies.beat = a.beats.add("the loop of policies")
 	a.policies.filledFirst = a.reconcileSoon  // programs may wait for it
 	a.policies.guardedAgain = a.reconcileSoon // the node may not have been ready for it
 	a.policies.guard = a.closer.guard(a.rest.guard)

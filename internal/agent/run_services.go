@@ -62,6 +62,7 @@ func (a *Agent) newServices() (err error) {
 	a.services.health = a.health.sync
 	a.services.gone = a.backendsGone
 	a.services.reconcile = a.reconcileSoon
+	a.services.beat = a.beats.add("the loop of Services")
 	a.servicesLost, err = a.datapath.ServicesLost()
 	return err
 }
@@ -140,8 +141,13 @@ func protocolOf(name string) cluster.Protocol {
 	return cluster.TCP
 }
 
-// checkPorts refuses a pod that asks for a port of this node which another pod has.
+// checkPorts refuses a pod that asks for a port of this node which another pod or the agent itself has.
 func (a *Agent) checkPorts(req api.AddRequest) error {
+	for _, wants := range req.PortMappings {
+		if flag := a.config.flagOfPort(wants.Protocol, int(wants.HostPort)); flag != "" {
+			return api.Errorf(api.CodePortTaken, "port %d/%s of node %s belongs to the network of the node itself (%s)", wants.HostPort, wants.Protocol, a.config.NodeName, flag)
+		}
+	}
 	if a.services == nil {
 		return nil
 	}
@@ -256,8 +262,4 @@ func (a *Agent) setHealthzProblem(err error) {
 }
 
 // eligible tells whether load balancers should send anything new to this node.
-func (a *Agent) eligible() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return !a.own.Leaving
-}
+func (a *Agent) eligible() bool { return !a.leaving.Load() }

@@ -19,17 +19,34 @@ func (a *Agent) serveMetrics(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen for metrics: %w", err)
 	}
+	metrics := a.metrics.handler()
+	if isBeyondNode(a.config.MetricsAddress) {
+		asked, ok := a.reporter.(authority)
+		if !ok {
+			return errors.Join(fmt.Errorf("--metrics-address %s: others than the node can read there, and only an API server could say who may; use 127.0.0.1", a.config.MetricsAddress), l.Close())
+		}
+		metrics = newDoorkeeper(asked, metrics)
+		if l, err = encrypted(l, a.config.NodeName); err != nil {
+			return fmt.Errorf("serve metrics by TLS: %w", err)
+		}
+	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", a.metrics.handler())
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if err := a.Ready(r.Context()); err != nil {
+	mux.Handle("GET /metrics", metrics)
+	a.addProbes(mux)
+	return serve(ctx, l, mux)
+}
+
+// addProbes has the kubelet's probes answered. Neither waits for the agent's lock: one that is held for long is what /healthz is to find.
+func (a *Agent) addProbes(mux *http.ServeMux) {
+	answer := func(w http.ResponseWriter, err error) {
+		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "ok")
-	})
-	return serve(ctx, l, mux)
+	}
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, a.beats.stuck(time.Now())) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { answer(w, a.Ready(r.Context())) })
 }
 
 // grace is how long requests under way may go on after the end of ctx.

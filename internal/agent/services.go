@@ -37,6 +37,7 @@ type services struct {
 	log     *slog.Logger
 	table   serviceTable
 	metrics *metrics
+	beat    *heartbeat
 	// health is told how many endpoints of Services are on this node.
 	health func(where []netip.Addr, all []service.Health) (problems []string)
 	// gone is told of backends that serve no more, and of those of them that served UDP. It must not block.
@@ -94,7 +95,7 @@ type serviceOutcome struct {
 
 func newServices(table serviceTable, m *metrics, log *slog.Logger) *services {
 	return &services{
-		log: log, table: table, metrics: m, wake: make(chan struct{}, 1),
+		log: log, table: table, metrics: m, beat: &heartbeat{}, wake: make(chan struct{}, 1),
 		health:     func([]netip.Addr, []service.Health) []string { return nil },
 		gone:       func(_, _ []netip.AddrPort) {},
 		reconcile:  func() {},
@@ -141,9 +142,9 @@ func (s *services) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-s.wake:
-			_ = s.pass() // what failed is in the outcome
+			s.beat.round(func() { _ = s.pass() }) // what failed is in the outcome
 		case now := <-sweep.C:
-			s.sweep(now)
+			s.beat.round(func() { s.sweep(now) })
 		}
 	}
 }

@@ -10,14 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/datapath"
 )
 
-// Ready is nil when ADD can succeed.
+// Ready is nil when ADD can succeed. It waits for no lock: who asks may be a probe, while a long reconciliation is under way.
 func (a *Agent) Ready(context.Context) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err := a.unready(); err != nil {
-		return api.Errorf(api.CodeNotReady, "node %s is not ready: %v", a.config.NodeName, err)
+	if r := a.readiness.Load(); r.err != nil {
+		return api.Errorf(api.CodeNotReady, "node %s is not ready: %v", a.config.NodeName, r.err)
 	}
 	return nil
 }
@@ -26,9 +25,14 @@ func (a *Agent) Ready(context.Context) error {
 func (a *Agent) Status(context.Context) (*api.Status, error) {
 	s := a.nodeStatus()
 	s.Translation = a.translation()
-	if err := a.addDatapath(s); err != nil {
+	if err := a.addPrograms(s); err != nil {
 		return nil, err
 	}
+	maps, err := a.datapath.Maps()
+	if err != nil {
+		return nil, err
+	}
+	s.Maps = apiMaps(maps)
 	return s, nil
 }
 
@@ -69,9 +73,8 @@ func (a *Agent) lockedStatus() (*api.Status, problemSources) {
 	return s, a.problemSources()
 }
 
-// addDatapath asks the kernel about programs and maps. It does so without the agent's lock: counting the entries of
-// large tables takes milliseconds.
-func (a *Agent) addDatapath(s *api.Status) error {
+// addPrograms asks the kernel about programs. It does so without the agent's lock.
+func (a *Agent) addPrograms(s *api.Status) error {
 	programs, err := a.datapath.Programs()
 	if err != nil {
 		return err
@@ -97,14 +100,14 @@ func (a *Agent) addDatapath(s *api.Status) error {
 			RunCount: p.RunCount, RunTime: p.RunTime, Instructions: p.Instructions,
 		})
 	}
-	maps, err := a.datapath.Maps()
-	if err != nil {
-		return err
-	}
-	for _, m := range maps {
-		s.Maps = append(s.Maps, api.Map(m))
-	}
 	return nil
+}
+
+func apiMaps(maps []datapath.MapInfo) (all []api.Map) {
+	for _, m := range maps {
+		all = append(all, api.Map(m))
+	}
+	return all
 }
 
 // choices are the settings in force with the reason for each.

@@ -37,8 +37,11 @@ func haveTCX() (bool, error) {
 	return true, l.Close()
 }
 
-// Required reports what the datapath cannot do without; nil when it is all there.
+// Required reports what the datapath cannot do without, and ErrRealtime; nil when it is all there.
 func Required() error {
+	if err := notRealtime(); err != nil {
+		return err
+	}
 	var missing []error
 	for name, probe := range map[string]func() error{
 		"tc programs":                          func() error { return features.HaveProgramType(ebpf.SchedCLS) },

@@ -1,7 +1,6 @@
 package datapath
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -90,27 +89,4 @@ func (d *Datapath) Maps() ([]MapInfo, error) {
 		all = append(all, out)
 	}
 	return all, nil
-}
-
-// countEntries walks the keys; arrays are always full. What the kernel keeps with sockets it does not count, and ring buffers have none.
-func countEntries(m *ebpf.Map) (int, error) {
-	if m.Type() == ebpf.SkStorage || m.Type() == ebpf.RingBuf {
-		return 0, nil
-	}
-	if m.Type() == ebpf.Array || m.Type() == ebpf.PerCPUArray {
-		return int(m.MaxEntries()), nil
-	}
-	n := 0
-	var key any // nil asks for the first
-	for {
-		next, err := m.NextKeyBytes(key)
-		if errors.Is(err, ebpf.ErrKeyNotExist) || (err == nil && next == nil) {
-			return n, nil
-		}
-		if err != nil {
-			return n, err
-		}
-		key = next
-		n++
-	}
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -25,7 +27,7 @@ import (
 type Config struct {
 	// Kubeconfig is the path of a kubeconfig file; empty means the service account of the pod this runs in.
 	Kubeconfig string
-	// Server is the URL of the API server for that service account; empty means what the pod was told.
+	// Server is the URL of the API server for that service account, or several with commas, see Servers; empty means what the pod was told.
 	Server string
 	// NodeName is the metadata.name of this node's Node object.
 	NodeName string
@@ -40,7 +42,7 @@ type connection struct {
 	clients map[schema.GroupVersion]*rest.RESTClient
 }
 
-// scheme has the three groups that this package speaks of. A clientset has all groups, whose memory every node would pay for.
+// scheme has the five groups that this package speaks of. A clientset has all groups, whose memory every node would pay for.
 var scheme = newScheme()
 
 func newScheme() *runtime.Scheme {
@@ -48,6 +50,8 @@ func newScheme() *runtime.Scheme {
 	utilruntime.Must(corev1.AddToScheme(s))
 	utilruntime.Must(discoveryv1.AddToScheme(s))
 	utilruntime.Must(networkingv1.AddToScheme(s))
+	utilruntime.Must(authenticationv1.AddToScheme(s))
+	utilruntime.Must(authorizationv1.AddToScheme(s))
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	return s
 }
@@ -68,6 +72,12 @@ func New(config Config, log *slog.Logger) (*Source, *Reporter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if config.Server != "" {
+		c.host = config.Server // there may be several
+		if err := c.dialled.expect(config.Server); err != nil {
+			return nil, nil, err
+		}
+	}
 	source := newSource(c, config.NodeName, log)
 	return source, newReporter(c, config.NodeName, source, log), nil
 }
@@ -80,6 +90,9 @@ func restConfig(kubeconfig, server string) (*rest.Config, error) {
 		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 		if err != nil {
 			return nil, fmt.Errorf("read kubeconfig: %w", err)
+		}
+		if err := checkKubeconfig(config.Host); err != nil {
+			return nil, fmt.Errorf("read kubeconfig %s: %w", kubeconfig, err)
 		}
 		return config, nil
 	}
@@ -105,7 +118,15 @@ func accountConfig(account, server string) (*rest.Config, error) {
 			return nil, fmt.Errorf("read the pod's service account: %w", err)
 		}
 	}
-	return &rest.Config{Host: server, BearerTokenFile: token, TLSClientConfig: rest.TLSClientConfig{CAFile: authority}}, nil
+	servers, err := Servers(server)
+	if err != nil {
+		return nil, fmt.Errorf("URL of the API server: %w", err)
+	}
+	config := &rest.Config{Host: servers[0].String(), BearerTokenFile: token, TLSClientConfig: rest.TLSClientConfig{CAFile: authority}}
+	if len(servers) > 1 {
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &failover{next: next, servers: servers} })
+	}
+	return config, nil
 }
 
 func connect(config *rest.Config) (*connection, error) {
@@ -120,7 +141,10 @@ func connect(config *rest.Config) (*connection, error) {
 		return nil, fmt.Errorf("make HTTP client: %w", err)
 	}
 	c := &connection{host: config.Host, dialled: dialled, clients: map[schema.GroupVersion]*rest.RESTClient{}}
-	for _, gv := range []schema.GroupVersion{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, networkingv1.SchemeGroupVersion} {
+	for _, gv := range []schema.GroupVersion{
+		corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, networkingv1.SchemeGroupVersion,
+		authenticationv1.SchemeGroupVersion, authorizationv1.SchemeGroupVersion,
+	} {
 		if c.clients[gv], err = clientFor(*config, gv, transport); err != nil {
 			return nil, fmt.Errorf("make client for %s: %w", gv, err)
 		}

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -17,8 +18,28 @@ const dialledKept = 16
 
 // dialled are the addresses at which connections to the API server were tried.
 type dialled struct {
+	// timeout of one attempt; 0 is that of client-go.
+	timeout time.Duration
+
 	mu  sync.Mutex
 	all []netip.AddrPort
+}
+
+// expect notes the addresses that URLs of several servers have, before any of them is asked, and has none of them waited for long.
+func (d *dialled) expect(list string) error {
+	servers, err := Servers(list)
+	if err != nil {
+		return err
+	}
+	if len(servers) > 1 {
+		d.timeout = dialTime
+	}
+	for _, s := range servers {
+		for _, addr := range newDialled(s.String()).all {
+			d.note(addr.String())
+		}
+	}
+	return nil
 }
 
 // newDialled begins with the address that a server's URL has, if it has one and not a name.
@@ -42,7 +63,7 @@ func newDialled(host string) *dialled {
 // dial connects to the API server. Addresses are noted before anything is sent to them, and as the server's name stands for them, which is
 // not where sockets end up that reach it by the address of a Service.
 func (d *dialled) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	dialer := net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second} // as client-go's
+	dialer := net.Dialer{Timeout: cmp.Or(d.timeout, 30*time.Second), KeepAlive: 30 * time.Second} // as client-go's
 	dialer.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		d.note(address)
 		return nil

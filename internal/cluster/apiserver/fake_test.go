@@ -3,6 +3,7 @@ package apiserver
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -329,11 +330,13 @@ func writeFrame(w io.Writer, gv schema.GroupVersion, e fakeEvent) {
 	_, _ = info.StreamSerializer.Framer.NewFrameWriter(w).Write(frame.Bytes())
 }
 
-// patchNode does what a strategic merge patch of a condition does.
+// patchNode does what a strategic merge patch of a condition does, and a merge patch of taints.
 func (f *fakeServer) patchNode(w http.ResponseWriter, r *http.Request, name string) {
 	body, _ := io.ReadAll(r.Body)
 	var patch struct {
-		Status struct{ Conditions []corev1.NodeCondition }
+		Metadata struct{ ResourceVersion string }
+		Spec     *struct{ Taints []corev1.Taint }
+		Status   struct{ Conditions []corev1.NodeCondition }
 	}
 	if err := json.Unmarshal(body, &patch); err != nil {
 		panic(err)
@@ -347,7 +350,14 @@ func (f *fakeServer) patchNode(w http.ResponseWriter, r *http.Request, name stri
 		return
 	}
 	node := old.DeepCopyObject().(*corev1.Node)
-	node.Status.Conditions = patch.Status.Conditions
+	if patch.Spec == nil {
+		node.Status.Conditions = patch.Status.Conditions
+	} else if patch.Metadata.ResourceVersion != node.ResourceVersion {
+		f.fail(w, apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, name, errors.New("it has changed")))
+		return
+	} else {
+		node.Spec.Taints = patch.Spec.Taints
+	}
 	f.put(node)
 	f.write(w, http.StatusOK, schema.GroupVersion{Version: "v1"}, node)
 }

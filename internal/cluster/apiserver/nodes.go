@@ -23,6 +23,9 @@ type nodes struct {
 type ownNode struct {
 	// condition is what the object says of the network; empty fields if it says nothing.
 	condition Condition
+	// taints are all that the object has, at this version of it.
+	taints  []corev1.Taint
+	version string
 }
 
 // Condition is a node condition NetworkUnavailable.
@@ -35,7 +38,7 @@ type Condition struct {
 
 // readOwn picks what is kept of this node's object only.
 func readOwn(n *corev1.Node) *ownNode {
-	own := &ownNode{}
+	own := &ownNode{taints: n.Spec.Taints, version: n.ResourceVersion}
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeNetworkUnavailable {
 			own.condition = Condition{Status: string(c.Status), Reason: c.Reason, Message: c.Message}

@@ -22,14 +22,15 @@ import (
 // patchInterval is the least time between two patches of the condition, should somebody else write it as well.
 const patchInterval = 2 * time.Second
 
-// Reporter tells the API server about this node: in the condition NetworkUnavailable of its Node, and in Events. It makes no
+// Reporter tells the API server about this node: in the condition NetworkUnavailable of its Node and a taint, and in Events. It makes no
 // request while there is nothing new to tell.
 type Reporter struct {
-	client   *rest.RESTClient
-	nodeName string
-	source   *Source
-	log      *slog.Logger
-	interval time.Duration
+	connection *connection
+	client     *rest.RESTClient
+	nodeName   string
+	source     *Source
+	log        *slog.Logger
+	interval   time.Duration
 
 	events *events
 
@@ -42,13 +43,14 @@ type Reporter struct {
 func newReporter(c *connection, nodeName string, source *Source, log *slog.Logger) *Reporter {
 	client := c.clients[corev1.SchemeGroupVersion]
 	return &Reporter{
-		client:   client,
-		nodeName: nodeName,
-		source:   source,
-		log:      log,
-		interval: patchInterval,
-		events:   newEvents(client, nodeName, log),
-		wake:     make(chan struct{}, 1),
+		connection: c,
+		client:     client,
+		nodeName:   nodeName,
+		source:     source,
+		log:        log,
+		interval:   patchInterval,
+		events:     newEvents(client, nodeName, log),
+		wake:       make(chan struct{}, 1),
 	}
 }
 
@@ -128,22 +130,38 @@ func (r *Reporter) Run(ctx context.Context) error {
 // settle writes the condition if the node's object has another one. Without an object there is nothing to write on.
 func (r *Reporter) settle(ctx context.Context) error {
 	own, wanted := r.source.own(), r.condition()
-	if own == nil || wanted == nil || own.condition == *wanted {
+	if own == nil || wanted == nil {
 		return nil
 	}
-	err := r.patch(ctx, own, *wanted)
-	if apierrors.IsNotFound(err) {
-		return nil // the watch will tell when there is one again
+	patched := false
+	if own.condition != *wanted {
+		if err := r.patch(ctx, own, *wanted); err != nil {
+			return ifThere(err)
+		}
+		own, patched = r.source.own(), true
 	}
-	if err != nil {
-		return err
+	if own != nil && isTainted(own.taints) != isUnavailable(*wanted) {
+		if err := r.patchTaint(ctx, own, isUnavailable(*wanted)); err != nil {
+			return ifThere(err)
+		}
+		patched = true
 	}
-	sleep(ctx, r.interval)
+	if patched {
+		sleep(ctx, r.interval)
+	}
 	return nil
 }
 
+// ifThere is nil for a Node that is gone or has changed: the watch tells of that, or of one that comes again.
+func ifThere(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
 // requestPatch names the request to people.
-const requestPatch = "to patch the status of this node"
+const requestPatch = "to patch the status or the taints of this node"
 
 func (r *Reporter) condition() *Condition {
 	r.mu.Lock()

@@ -104,7 +104,7 @@ func TestConditionIsWrittenAfterAnOutage(t *testing.T) {
 func TestAnswerToPatchGivesWayToWatch(t *testing.T) {
 	for _, told := range []bool{false, true} {
 		s := newSource(&connection{}, "n1", slog.New(slog.DiscardHandler))
-		before, watched, answer := &ownNode{}, &ownNode{Condition{Status: "True"}}, &ownNode{Condition{Status: "False"}}
+		before, watched, answer := &ownNode{}, &ownNode{condition: Condition{Status: "True"}}, &ownNode{condition: Condition{Status: "False"}}
 		s.nodes.own = before
 		want := answer
 		if told {

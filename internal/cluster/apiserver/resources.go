@@ -41,14 +41,19 @@ type Rule struct {
 	Verbs           []string
 }
 
-// Rules are all rights that this package needs, and nothing beyond: the ClusterRole in deploy/ has just these.
+// Rules are all rights that this package needs, and nothing beyond: the ClusterRole in deploy/ has just these. Reporter.Allowed needs to create
+// tokenreviews and subjectaccessreviews as well, which the chart gives where others than the node may ask for metrics.
 func Rules() []Rule {
 	rules := []Rule{
 		{Resource: "nodes/status", Verbs: []string{"patch"}},
 		{Resource: "events", Verbs: []string{"create", "patch"}},
 	}
 	for _, r := range resources {
-		rules = append(rules, Rule{Group: r.group.Group, Resource: r.name, Verbs: []string{"list", "watch"}})
+		verbs := []string{"list", "watch"}
+		if r.kind == cluster.KindNode {
+			verbs = append(verbs, "patch") // its taint
+		}
+		rules = append(rules, Rule{Group: r.group.Group, Resource: r.name, Verbs: verbs})
 	}
 	return rules
 }

@@ -1,0 +1,107 @@
+package agent
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/datapath"
+)
+
+// probe asks the agent as the kubelet does.
+func probe(t *testing.T, a *Agent, path string) (code int, said string) {
+	t.Helper()
+	mux := http.NewServeMux()
+	a.addProbes(mux)
+	answered := make(chan *httptest.ResponseRecorder, 1)
+	go func() {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		answered <- w
+	}()
+	select {
+	case w := <-answered:
+		return w.Code, w.Body.String()
+	case <-time.After(10 * time.Second):
+		t.Fatalf("%s does not answer", path)
+		return 0, ""
+	}
+}
+
+// A loop that hangs in the midst of its work is seen, and named, one that waits for work is not; and while somebody holds the agent's lock for
+// good, both probes answer.
+func TestProbes(t *testing.T) {
+	a := &Agent{failure: errNotReady}
+	a.tellReadiness()
+	idle, hangs := a.beats.add("an idle loop"), a.beats.add("the loop that hangs")
+	idle.round(func() {})
+	if code, said := probe(t, a, "/healthz"); code != http.StatusOK {
+		t.Errorf("/healthz gives %d: %s", code, said)
+	}
+	a.mu.Lock() // and never gives it back
+	if code, said := probe(t, a, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(said, "not finished starting") {
+		t.Errorf("/readyz gives %d: %s", code, said)
+	}
+	a.failure = nil
+	a.tellReadiness()
+	if code, said := probe(t, a, "/readyz"); code != http.StatusOK {
+		t.Errorf("/readyz gives %d: %s", code, said)
+	}
+	begun, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		hangs.round(func() {
+			close(begun)
+			a.mu.Lock()
+			a.mu.Unlock() //nolint:staticcheck // it is only waited for
+		})
+	}()
+	<-begun
+	if code, said := probe(t, a, "/healthz"); code != http.StatusOK {
+		t.Errorf("/healthz gives %d for a round that has just begun: %s", code, said)
+	}
+	hangs.since.Add(-int64(stuckAfter))
+	if code, said := probe(t, a, "/healthz"); code != http.StatusServiceUnavailable || !strings.Contains(said, "the loop that hangs has been") || strings.Contains(said, "idle") {
+		t.Errorf("/healthz gives %d: %s", code, said)
+	}
+	a.mu.Unlock()
+	<-done
+	if err := a.beats.stuck(time.Now()); err != nil {
+		t.Errorf("when the round is over: %v", err)
+	}
+}
+
+// A scrape does not wait for a count that takes long, and counts are made one at a time.
+func TestMapCounts(t *testing.T) {
+	release, begun := make(chan struct{}), make(chan struct{}, 10)
+	failure := errors.New("no such map")
+	var c mapCounts
+	c.read = func() ([]datapath.MapInfo, error) {
+		begun <- struct{}{}
+		<-release
+		if failure != nil {
+			return nil, failure
+		}
+		return []datapath.MapInfo{{Name: "routes", Entries: 7}}, nil
+	}
+	for range 3 {
+		if maps, at, err := c.latest(time.Millisecond); len(maps) > 0 || !at.IsZero() || err != nil {
+			t.Errorf("before the first count: %v at %s, %v", maps, at, err)
+		}
+	}
+	if n := len(begun); n != 1 {
+		t.Errorf("%d counts at once", n)
+	}
+	release <- struct{}{}
+	close(release)
+	if _, _, err := c.latest(time.Minute); !errors.Is(err, failure) {
+		t.Errorf("a count that fails gives %v", err)
+	}
+	failure = nil
+	if maps, at, err := c.latest(time.Minute); len(maps) != 1 || maps[0].Entries != 7 || time.Since(at) > time.Minute || err != nil {
+		t.Errorf("%v at %s, %v", maps, at, err)
+	}
+}
