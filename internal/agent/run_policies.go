@@ -15,7 +15,7 @@ func (a *Agent) newPolicies() (err error) {
 	if a.ways.policy != PolicyEBPF {
 		return nil
 	}
-	a.policies = newPolicies(a.datapath.Policies, policy.NewCompiler(a.config.NodeName).Compile, a.config.Manifests != "", a.metrics, a.log)
+	a.policies = newPolicies(a.datapath.Policies, a.newCompiler().Compile, a.config.Manifests != "", a.metrics, a.log)
 	a.policies.changed = a.policiesChanged
 	a.policies.beat = a.beats.add("the loop of policies")
 	a.policies.filledFirst = a.reconcileSoon  // programs may wait for it
@@ -96,4 +96,11 @@ func unknownPolicies(s *cluster.Snapshot) string {
 // noEffect says that nobody puts the cluster's policies into force.
 func noEffect(s *cluster.Snapshot) string {
 	return "NetworkPolicies have no effect by this agent (--policy=none): " + named(s.NetworkPolicies)
+}
+
+// newCompiler makes a compiler that keeps to the sizes of the tables.
+func (a *Agent) newCompiler() *policy.Compiler {
+	c := policy.NewCompiler(a.config.NodeName)
+	c.Bound(a.config.PolicySizes.Identities)
+	return c
 }

@@ -132,8 +132,9 @@ func (a *applied) add(b applied) {
 // between the steps, so that it is never behind them.
 func (p *Policies) apply(t *policy.Tables) (a applied, err error) {
 	ports, policies := p.ports.write(t.Ports), p.policies.write(t.Policies)
-	singles, identities := p.singles.write(t.Singles), p.identities.write(t.Identities)
+	identities := p.identities.write(t.Identities) // pods before blocks: they share a map
 	identities.add(p.writePeers(t.Peers))
+	singles := p.singles.write(t.Singles)
 	blocks := p.blocks.write(t.Blocks)
 	a.changed = ports.changed + ports.added + policies.changed + policies.added + singles.changed + singles.added +
 		identities.changed + identities.added + blocks.changed + blocks.added

@@ -24,6 +24,7 @@ type Compiler struct {
 	conditions conditions
 	subjects   subjects
 	rules      rulesInForce
+	bounds     bounds
 	peers      peers
 
 	sets      *registry[*set]
@@ -82,7 +83,7 @@ func (c *Compiler) Compile(snapshot *cluster.Snapshot, local Local) (*Tables, []
 
 	world := c.newWorld(snapshot, &local)
 	tables := &Tables{}
-	problems := c.takeSubjects(world)
+	problems := c.takeBounded(world)
 	c.takeRules()
 	if len(c.subjects.found) > 0 {
 		problems = append(problems, c.takePeers(world)...)

@@ -80,7 +80,7 @@ func (c *Compiler) takeSubjects(w *world) (problems []Problem) {
 			s.used = append(s.used, of)
 		}
 		for _, p := range of.policies {
-			if p.policy.Wrong != "" {
+			if c.wrong(p.policy) != "" {
 				closed[p.policy] = append(closed[p.policy], pod.Pod)
 			}
 		}
@@ -98,10 +98,10 @@ func (c *Compiler) takeSubjects(w *world) (problems []Problem) {
 	slices.SortFunc(s.sets, compareNumbered[*set])
 	s.sets = slices.Compact(s.sets)
 	for _, p := range w.snapshot.NetworkPolicies {
-		if p.Wrong != "" {
+		if wrong := c.wrong(p); wrong != "" {
 			problems = append(problems, Problem{
 				Policy: p.Key(), UID: p.UID, Pods: closed[p],
-				Text: fmt.Sprintf("NetworkPolicy %s: %s; closed is what it may be about: %s", p.Key(), p.Wrong, countPods(closed[p])),
+				Text: fmt.Sprintf("NetworkPolicy %s: %s; closed is what it may be about: %s", p.Key(), wrong, countPods(closed[p])),
 			})
 		}
 	}
@@ -129,7 +129,7 @@ func (c *Compiler) selectionOf(of podLabels) *selection {
 		s = &selection{sets: map[string]*[2][2]*numbered[*set]{}}
 		for _, p := range selected {
 			s.policies = append(s.policies, c.rulesOf(p))
-			s.isolate(p, p.Wrong != "")
+			s.isolate(p, c.wrong(p) != "")
 		}
 		for _, p := range possible {
 			s.isolate(p, len(p.Pods.Requirements) > 0)

@@ -1,0 +1,112 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	fair "github.com/beeline-cni/beeline/internal/share"
+)
+
+// bounds keep the ipBlocks of one namespace from taking the room that pods and other namespaces need: tables of addresses are shared by all.
+type bounds struct {
+	// addresses is how many addresses and blocks there is room for; 0 bounds nothing.
+	addresses int
+	// refused are the policies whose blocks are left out, each with the reason: whom they select is closed.
+	refused map[*cluster.NetworkPolicy]string
+}
+
+// Bound says how many addresses and blocks the tables of addresses have room for. Pods come first. Of what they leave the namespaces whose policies
+// have most blocks give way, down to one limit for all; within a namespace policies have theirs by the order of their names. The pods that a
+// policy selects whose blocks do not fit are closed.
+func (c *Compiler) Bound(addresses int) { c.bounds.addresses = addresses }
+
+// blocksOf counts the entries that the blocks of a policy may become.
+func blocksOf(p *cluster.NetworkPolicy) (n int) {
+	for _, rules := range [][]cluster.PolicyRule{p.Ingress, p.Egress} {
+		for i := range rules {
+			for _, peer := range rules[i].Peers {
+				if peer.Block.IsValid() {
+					n += 1 + len(peer.Except)
+				}
+			}
+		}
+	}
+	return n
+}
+
+// takeBounded finds what holds for each pod of this node, and closes those for which there is no room.
+func (c *Compiler) takeBounded(w *world) []Problem {
+	problems := c.takeSubjects(w)
+	refused := c.overflow(w)
+	same := len(refused) == len(c.bounds.refused)
+	for p, reason := range refused {
+		same = same && c.bounds.refused[p] == reason
+	}
+	if same {
+		return problems
+	}
+	c.bounds.refused = refused
+	c.subjects.byNamespace = nil // which policies close whom is another
+	return c.takeSubjects(w)
+}
+
+// overflow gives the policies that select pods here and whose blocks do not fit.
+func (c *Compiler) overflow(w *world) map[*cluster.NetworkPolicy]string {
+	if c.bounds.addresses == 0 {
+		return nil
+	}
+	selecting, spaces, total := map[*cluster.NetworkPolicy]int{}, map[string]int{}, 0
+	for _, s := range c.subjects.used {
+		for _, p := range s.policies {
+			if _, seen := selecting[p.policy]; seen {
+				continue
+			}
+			n := blocksOf(p.policy)
+			selecting[p.policy] = n
+			spaces[p.policy.Namespace] += n
+			total += n
+		}
+	}
+	if total == 0 {
+		return nil
+	}
+	room := c.bounds.addresses - len(w.own)
+	for _, pod := range w.snapshot.Pods {
+		room -= len(pod.Addresses)
+	}
+	if total <= room {
+		return nil
+	}
+	var wanted []int
+	for _, n := range spaces {
+		wanted = append(wanted, n)
+	}
+	limit := fair.Limit(room, wanted)
+	var over []*cluster.NetworkPolicy
+	for p := range selecting {
+		if spaces[p.Namespace] > limit {
+			over = append(over, p)
+		}
+	}
+	slices.SortFunc(over, func(a, b *cluster.NetworkPolicy) int { return a.Key().Compare(b.Key()) })
+	refused, had := map[*cluster.NetworkPolicy]string{}, map[string]int{}
+	for _, p := range over {
+		n := selecting[p]
+		if n == 0 || had[p.Namespace]+n <= limit {
+			had[p.Namespace] += n
+			continue
+		}
+		refused[p] = fmt.Sprintf("its %d ipBlocks and exceptions do not fit: namespace %q asks for %d, and there is room for %d beside the addresses of pods (--identities-max)",
+			n, p.Namespace, spaces[p.Namespace], max(limit, 0))
+	}
+	return refused
+}
+
+// wrong says why a policy closes the pods that it selects; empty if it does not.
+func (c *Compiler) wrong(p *cluster.NetworkPolicy) string {
+	if p.Wrong != "" {
+		return p.Wrong
+	}
+	return c.bounds.refused[p]
+}
