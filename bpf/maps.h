@@ -413,7 +413,15 @@ struct {
 	__type(value, struct flow_drop);
 } flow_drops SEC(".maps");
 
-/* Up to when (CLOCK_MONOTONIC, ns) the CPU has used up its part of --flows-rate. Written by the datapath. */
+/* The same of the part that each sender has for itself. Written by the datapath; of those that had nothing to tell for long the least used go first. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_PERCPU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct sender);
+	__type(value, __u64);
+} flow_shares SEC(".maps");
+
+/* Up to when (CLOCK_MONOTONIC, ns) the CPU has used up what all have together of --flows-rate. Written by the datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

@@ -9,6 +9,8 @@
 #include "../config.h"
 #include "hash.h"
 #include "policy.h"
+#include "sender.h"
+#include "session_share.h"
 #include "transport.h"
 
 /* One second: events about the same drop are at least as far apart, and it is what --flows-rate counts by. */
@@ -39,6 +41,67 @@ static __always_inline void flow_lose(enum flow_kind kind, enum flow_loss why, _
 
 	if (count)
 		__sync_fetch_and_add(count, events); /* what the agent runs may be interrupted by a packet */
+}
+
+/* One in so many of the drops that a CPU may tell of is each sender's own (--flows-rate), at least one a second and at most so many: else one filled the buffer. */
+#define FLOW_SHARES 32
+#define FLOW_SHARE_MOST 32
+
+/* How many events a second that is. */
+static __always_inline __u32 flow_share(void)
+{
+	__u32 share = config_flows_rate / FLOW_SHARES;
+
+	if (share > FLOW_SHARE_MOST)
+		return FLOW_SHARE_MOST;
+	return share ? share : 1;
+}
+
+/*
+ * Whether there is room for another event by a rate of so many a second. Each one uses up its part of a second, which may be a second ahead of the
+ * clock: after that much of a burst, what is told is a sample spread evenly.
+ */
+static __always_inline bool flow_use(__u64 *used, __u64 now, __u32 rate)
+{
+	if (*used < now)
+		*used = now;
+	if (*used - now >= FLOW_INTERVAL)
+		return false;
+	*used += FLOW_INTERVAL / rate;
+	return true;
+}
+
+/* Whether a sender may tell of something by its own share, whatever others tell. */
+static __always_inline bool flow_share_allows(const struct sender *who, __u64 now)
+{
+	__u64 *used = bpf_map_lookup_elem(&flow_shares, who);
+	__u64 first = now;
+
+	if (used)
+		return flow_use(used, now, flow_share());
+	flow_use(&first, now, flow_share());
+	return !bpf_map_update_elem(&flow_shares, who, &first, BPF_ANY);
+}
+
+/* Whether the last quarter of the buffer is begun, which is for what senders tell by their own shares. */
+static __always_inline bool flow_is_crowded(void)
+{
+	return bpf_ringbuf_query(&flows, BPF_RB_AVAIL_DATA) >= FLOWS_SIZE / 4 * 3;
+}
+
+/* Whether an event about a session has a place: the pod that it is charged to is who tells. */
+static __always_inline bool flow_session_fits(const struct tuple *key, const struct session *s)
+{
+	const struct address *payer;
+	struct sender who;
+
+	if (likely(!flow_is_crowded()))
+		return true;
+	payer = session_payer(key, s->flags);
+	/* No device and nobody outside has the upper bit: these are pods. */
+	who.device = 1U << 31 | (payer->word[0] * HASH_MULTIPLIER ^ payer->word[1] * HASH_MULTIPLIER ^ payer->word[2]);
+	who.outside = payer->word[3];
+	return flow_share_allows(&who, bpf_ktime_get_ns());
 }
 
 /* A place for an event, in the ring buffer itself. NULL, and counted, where nobody has read fast enough. */
@@ -131,6 +194,10 @@ static __noinline int flow_session(const struct tuple *key, const struct session
 
 	if (config_flows < FLOWS_POLICY || !flow_sampled(key, s))
 		return 0;
+	if (!flow_session_fits(key, s)) {
+		flow_lose(what & 0xff, FLOW_LOSS_FULL, 1);
+		return 0;
+	}
 	e = flow_reserve(what & 0xff);
 	if (!e)
 		return 0;
@@ -156,7 +223,7 @@ static __noinline int flow_introduce(const struct tuple *key, struct session *s)
 	if (config_flows < FLOWS_POLICY || *(volatile __u32 *)&s->flags & FLOW_KNOWN)
 		return 0;
 	sampled = flow_sampled(key, s);
-	if (sampled)
+	if (sampled && flow_session_fits(key, s))
 		e = bpf_ringbuf_reserve(&flows, sizeof(*e), 0);
 	flags = __sync_fetch_and_or(&s->flags, SESSION_TOLD);
 	kind = flow_beginning(flags);

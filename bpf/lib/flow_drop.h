@@ -18,29 +18,41 @@ static __always_inline __u32 flow_hash(const struct tuple *t, __u32 what)
 	return flow_mix(hash, 0); /* the ports' upper bits reach the index only by another round */
 }
 
-/*
- * Whether this CPU may tell of another drop. Each one uses up its part of a second, which may be a second ahead of the
- * clock: after that much of a burst, what is told is a sample spread evenly over the drops.
- */
-static __always_inline bool flow_allowed(__u64 now)
-{
-	__u32 zero = 0;
-	__u64 *used = bpf_map_lookup_elem(&flow_allowance, &zero);
-
-	if (!used)
-		return false;
-	if (*used < now)
-		*used = now;
-	if (*used - now >= FLOW_INTERVAL)
-		return false;
-	*used += FLOW_INTERVAL / config_flows_rate;
-	return true;
-}
-
 /* What a drop was, in one argument. */
 static __always_inline __u32 flow_what(enum program program, enum drop_reason reason)
 {
 	return reason | program << 8;
+}
+
+/* Whose drop it is: of the device, if that is a pod's and brings what it sends, else of those outside. */
+static __always_inline struct sender flow_sender(const struct tuple *t, __u32 what, __u32 ifindex)
+{
+	struct sender who = {};
+
+	if (what >> 8 == PROGRAM_FROM_POD)
+		who.device = ifindex;
+	else
+		who.outside = ((what >> 8) + 1) * SENDERS_OUTSIDE + sender_outside(&t->source);
+	return who;
+}
+
+/*
+ * Whether this CPU may tell of another drop: by the sender's own share, or by what all have together, which is the rest of --flows-rate. The latter
+ * leaves the last quarter of the buffer alone. If not, `why` says what is lacking.
+ */
+static __always_inline bool flow_allowed(const struct sender *who, __u64 now, enum flow_loss *why)
+{
+	__u32 zero = 0;
+	__u64 *used;
+
+	*why = FLOW_LOSS_LIMITED;
+	if (flow_share_allows(who, now))
+		return true;
+	used = bpf_map_lookup_elem(&flow_allowance, &zero);
+	if (!used || config_flows_rate <= flow_share() || !flow_use(used, now, config_flows_rate - flow_share()))
+		return false;
+	*why = FLOW_LOSS_FULL;
+	return !flow_is_crowded();
 }
 
 /* Fills the event about drops that are alike, but for its time and kind: so many packets, with so many bytes. */
@@ -72,6 +84,8 @@ static __noinline int flow_dropped(const struct tuple *t, __u32 what, __u32 tcp_
 	struct flow_drop *d = bpf_map_lookup_elem(&flow_drops, &index);
 	__u64 now = bpf_ktime_get_ns(), packets, all;
 	struct flow_event *e;
+	struct sender who;
+	enum flow_loss why;
 	bool known;
 
 	_Static_assert(FLOW_DROPS_MAX == 1 << 8, "the index has 8 bits");
@@ -83,8 +97,9 @@ static __noinline int flow_dropped(const struct tuple *t, __u32 what, __u32 tcp_
 		__sync_fetch_and_add(&d->bytes, bytes);
 		return 0;
 	}
-	if (!flow_allowed(now)) {
-		flow_lose(FLOW_DROPPED, FLOW_LOSS_LIMITED, 1);
+	who = flow_sender(t, what, ifindex);
+	if (!flow_allowed(&who, now, &why)) {
+		flow_lose(FLOW_DROPPED, why, 1);
 		return 0;
 	}
 	e = flow_reserve(FLOW_DROPPED);

@@ -12,7 +12,7 @@ import (
 )
 
 // privateMaps belong to one load, as .rodata does: what they hold is of no use to the next.
-var privateMaps = []string{bpfMapDecisions, bpfMapTranslations, bpfMapInquiries, bpfMapPermitKeys, bpfMapIdentified, bpfMapRulings, bpfMapRefusals, bpfMapXdpUplinks, bpfMapFlowAllowance}
+var privateMaps = []string{bpfMapDecisions, bpfMapTranslations, bpfMapInquiries, bpfMapPermitKeys, bpfMapIdentified, bpfMapRulings, bpfMapRefusals, bpfMapXdpUplinks, bpfMapFlowAllowance, bpfMapFlowShares}
 
 // pinnedMaps are the maps that outlive the agent.
 var pinnedMaps = []string{

@@ -296,6 +296,9 @@ func (r *rig) age(t *testing.T, by time.Duration) {
 			t.Fatal(err)
 		}
 	}
+	if err := clearMap(r.d.objects.FlowShares); err != nil {
+		t.Fatal(err)
+	}
 	var used []uint64
 	if err := r.d.objects.FlowAllowance.Lookup(uint32(0), &used); err != nil {
 		t.Fatal(err)
