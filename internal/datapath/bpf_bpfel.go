@@ -601,6 +601,7 @@ const (
 	bpfMapFlowAllowance       = "flow_allowance"
 	bpfMapFlowDrops           = "flow_drops"
 	bpfMapFlowLosses          = "flow_losses"
+	bpfMapFlowShares          = "flow_shares"
 	bpfMapFlows               = "flows"
 	bpfMapFragments           = "fragments"
 	bpfMapGeneration          = "generation"
@@ -749,6 +750,7 @@ type bpfMapSpecs struct {
 	FlowAllowance    *ebpf.MapSpec `ebpf:"flow_allowance"`
 	FlowDrops        *ebpf.MapSpec `ebpf:"flow_drops"`
 	FlowLosses       *ebpf.MapSpec `ebpf:"flow_losses"`
+	FlowShares       *ebpf.MapSpec `ebpf:"flow_shares"`
 	Flows            *ebpf.MapSpec `ebpf:"flows"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	Generation       *ebpf.MapSpec `ebpf:"generation"`
@@ -835,6 +837,7 @@ type bpfMaps struct {
 	FlowAllowance    *ebpf.Map `ebpf:"flow_allowance"`
 	FlowDrops        *ebpf.Map `ebpf:"flow_drops"`
 	FlowLosses       *ebpf.Map `ebpf:"flow_losses"`
+	FlowShares       *ebpf.Map `ebpf:"flow_shares"`
 	Flows            *ebpf.Map `ebpf:"flows"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	Generation       *ebpf.Map `ebpf:"generation"`
@@ -882,6 +885,7 @@ func (m *bpfMaps) Close() error {
 		m.FlowAllowance,
 		m.FlowDrops,
 		m.FlowLosses,
+		m.FlowShares,
 		m.Flows,
 		m.Fragments,
 		m.Generation,
