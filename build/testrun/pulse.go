@@ -39,7 +39,7 @@ func (p *pulse) quiet(long time.Duration) bool {
 	return p.now().Sub(p.last) >= long
 }
 
-// beat prints what say gives whenever nothing else was printed for so long, until the returned function is called.
+// beat prints what say gives whenever nothing else was printed for so long, until the returned function is called. w is one of p.through.
 func (p *pulse) beat(w io.Writer, long time.Duration, say func() string) (stop func()) {
 	done := make(chan struct{})
 	var ended sync.WaitGroup
@@ -52,7 +52,7 @@ func (p *pulse) beat(w io.Writer, long time.Duration, say func() string) (stop f
 				return
 			case <-tick.C:
 				if p.quiet(long) {
-					fmt.Fprintln(p.through(w), say())
+					fmt.Fprintln(w, say())
 				}
 			}
 		}

@@ -37,7 +37,8 @@ func TestPulseBeats(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, w := io.Pipe()
-	stop := newPulse().beat(w, 10*time.Millisecond, func() string { return "..." + tally.running() })
+	p := newPulse()
+	stop := p.beat(p.through(w), 10*time.Millisecond, func() string { return "..." + tally.running() })
 	said := make([]byte, 200)
 	n, err := r.Read(said)
 	if want := "..., c TestHang (0 tests have ended)"; err != nil || string(said[:n]) != want+"\n" && string(said[:n]) != want {
