@@ -32,6 +32,10 @@ const volatile __u64 config_host_netns = 0;
 const volatile __u16 config_nat_first = 40000;
 const volatile __u16 config_nat_last = 65535;
 
+/* Elements of `nat_slots` and `pending_slots`: half of --connections-max and of --openings-max. */
+const volatile __u32 config_nat_slots = 131072;
+const volatile __u32 config_pending_slots = 8192;
+
 /* bpf_set_retval says why connect and sendmsg are refused (Linux 6.1). */
 const volatile bool config_socket_errors = true;
 

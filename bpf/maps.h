@@ -164,8 +164,7 @@ struct {
 
 /*
  * Connections that are translated packet by packet, each with an entry for both directions, from their first answer on.
- * Nothing pushes them out: what does not fit is dropped and counted. Written by the datapath; the agent deletes
- * what has timed out.
+ * Each has an element of `nat_slots`. Written by the datapath; the agent deletes what has timed out.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -176,15 +175,39 @@ struct {
 } connections SEC(".maps");
 
 /*
- * The same for connections that nobody has answered yet: a flood of them pushes out its own kind only. Written
- * by the datapath; the agent deletes what has timed out.
+ * The same for connections that nobody has answered yet, each with an element of `pending_slots`: a flood of them pushes out its own kind
+ * only. Allocated whole. Written by the datapath; the agent deletes what has timed out.
  */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
 	__type(key, struct tuple);
 	__type(value, struct connection);
 } openings SEC(".maps");
+
+/* Which connections there may be in `connections`; those of gone or expired ones are free. Written by the datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 131072);
+	__type(key, __u32);
+	__type(value, struct nat_slot);
+} nat_slots SEC(".maps");
+
+/* The same for `openings`. Written by the datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 8192);
+	__type(key, __u32);
+	__type(value, struct nat_slot);
+} pending_slots SEC(".maps");
+
+/* How many slots each owner has. Written by the datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, NAT_OWNERS_EXTERNAL + 1);
+	__type(key, __u32);
+	__type(value, struct nat_owner);
+} nat_owners SEC(".maps");
 
 /*
  * Pods of this node that take part in connections of `connections` whose other end is in the cluster: their packets

@@ -319,9 +319,28 @@ struct connection {
 	__u8 flags;   /* enum connection_flag */
 	__u8 packets; /* of an opening, up to 255 */
 	__u16 born;   /* CLOCK_MONOTONIC in units of 2^28 ns: the first packet */
-	__u16 padding[2];
+	__u32 owner;  /* whose share it is of: see lib/nat_share.h */
 };
 _Static_assert(sizeof(struct connection) == 56, "connection has no hidden padding");
+
+/* Element of `nat_slots` and `pending_slots`: a connection of `connections` or `openings`. */
+struct nat_slot {
+	struct tuple key; /* of the initiator's packets; protocol 0: the slot is free */
+	__u32 owner;
+	__u32 taken; /* not 0: a CPU is at work on it */
+};
+_Static_assert(sizeof(struct nat_slot) == 48, "nat_slot has no hidden padding");
+
+/* Elements of `nat_owners`: so many for pods, as many for clients from outside, and one for all of these. A power of two. */
+#define NAT_OWNERS 4096
+#define NAT_OWNERS_EXTERNAL (2 * NAT_OWNERS)
+
+/* Element of `nat_owners`: how many slots an owner has. */
+struct nat_owner {
+	__u32 established; /* of `nat_slots` */
+	__u32 pending;	   /* of `pending_slots` */
+};
+_Static_assert(sizeof(struct nat_owner) == 8, "nat_owner has no hidden padding");
 
 /* Seconds without a packet after which the agent removes connections. */
 enum timeout {

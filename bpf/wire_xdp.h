@@ -141,7 +141,7 @@ static long wire_xdp_search_step(__u32 attempt, struct wire_xdp_search *s)
 		return 1;
 	b = &x->beginning;
 	if (attempt)
-		b->to.source_port = connection_port(&b->key, attempt - 1);
+		b->to.source_port = connection_port(&b->key, b->to.owner, attempt - 1);
 	connection_turn(&b->other, &b->to, b->key.protocol);
 	if (!connection_port_is_ours(b->to.source_port) || wire_xdp_port_in_use(s->ctx, &b->other))
 		return 0;
@@ -153,8 +153,12 @@ static long wire_xdp_search_step(__u32 attempt, struct wire_xdp_search *s)
 static __always_inline enum drop_reason wire_xdp_claim(struct xdp_md *ctx, struct translation *x)
 {
 	struct wire_xdp_search s = {.ctx = ctx, .claim = CLAIM_TAKEN};
+	int slot = nat_slot_take(&x->beginning.key, x->beginning.to.owner, true);
 
+	if (slot == NAT_SLOT_NONE)
+		return DROP_CONNECTIONS_FULL;
 	bpf_loop(1 + CONNECTION_ATTEMPTS, wire_xdp_search_step, &s, 0);
+	nat_slot_release(slot, s.claim == CLAIM_BEGUN, true);
 	if (s.claim == CLAIM_TAKEN)
 		return DROP_NO_NAT_PORT;
 	if (s.claim == CLAIM_NO_ROOM)
@@ -166,7 +170,12 @@ static __always_inline enum drop_reason wire_xdp_claim(struct xdp_md *ctx, struc
 /* Begins x->beginning as a connection whose packets go on as they are. */
 static __always_inline enum drop_reason wire_xdp_begin_direct(struct translation *x)
 {
-	if (connection_claim(GIVE_WAY_NONE) != CLAIM_BEGUN)
+	int slot = nat_slot_take(&x->beginning.key, x->beginning.to.owner, true);
+	bool begun = slot != NAT_SLOT_NONE && connection_claim(GIVE_WAY_NONE) == CLAIM_BEGUN;
+
+	if (slot != NAT_SLOT_NONE)
+		nat_slot_release(slot, begun, true);
+	if (!begun)
 		return DROP_CONNECTIONS_FULL;
 	x->found = x->beginning.to;
 	return DROP_NONE;
@@ -185,7 +194,7 @@ STAGE wire_xdp_open(struct xdp_md *ctx, struct translation *x, enum drop_reason 
 		return PASS;
 	if (!origin_may_be_wire(&x->transport.tuple.source, &x->transport.tuple.destination))
 		return PASS; /* from_wire drops it */
-	opening_prepare(x);
+	opening_prepare(x, nat_owner_external(&x->transport.tuple.source));
 	switch (service_choose(&x->transport.tuple, SIDE_OUTSIDE, 0, &x->choice)) {
 	case ANSWER_BACKEND:
 		break;

@@ -106,6 +106,61 @@ SEPARATE bool connection_over(const struct tuple *t, const struct connection *to
 	return (to->flags | back->flags) & CONNECTION_RESET && to->seen < since && back->seen < since;
 }
 
+/* How long (s) a connection lasts without a packet, by one direction and the other one, which may be NULL. Go: entry.lasts. */
+static __always_inline __u32 connection_timeout(__u8 protocol, const struct connection *c,
+						const struct connection *back, bool pending)
+{
+	__u8 theirs = back ? back->flags : 0, both = c->flags | theirs;
+
+	if (!transport_has_flags(protocol)) {
+		if (protocol == PROTOCOL_ICMP || protocol == PROTOCOL_ICMPV6)
+			return TIMEOUT_NAT_ECHO;
+		return c->flags & (c->flags & CONNECTION_DIRECT ? ~0 : theirs) & CONNECTION_STREAM
+			       ? TIMEOUT_NAT_STREAM
+			       : TIMEOUT_NAT_DATAGRAMS;
+	}
+	if ((c->flags & CONNECTION_ENDED && theirs & CONNECTION_ENDED) || (pending && both & CONNECTION_RESET))
+		return both & CONNECTION_RESTS ? TIMEOUT_TCP_RESTING : TIMEOUT_TCP_CLOSED;
+	if (both & CONNECTION_FIN || (c->flags & CONNECTION_RESET && (!back || back->seen <= c->seen)) ||
+	    (theirs & CONNECTION_RESET && c->seen <= back->seen))
+		return TIMEOUT_TCP_CLOSING;
+	if (!pending || (c->flags & CONNECTION_DIRECT && c->packets > 1))
+		return TIMEOUT_TCP;
+	return (c->flags & CONNECTION_OPENER ? back && back->packets : c->packets) ? TIMEOUT_NAT_SYN_REPLY
+										   : TIMEOUT_NAT_SYN;
+}
+
+/*
+ * Whether a connection, one of whose directions is *t in `openings` (pending) or `connections`, has expired. The agent removes such ones
+ * now and then (Connections.Expire); they are evicted at once where a new one needs their key, port or slot.
+ */
+SEPARATE bool connection_expired(const struct tuple *t, const struct connection *c, bool pending)
+{
+	const struct connection *back = 0;
+	__u64 now = connection_now();
+	struct tuple other;
+	__s64 quiet, theirs;
+
+	if (!t || !c)
+		return false;
+	quiet = now - c->seen;
+	if (quiet < (__s64)(TIMEOUT_TCP_CLOSED * CONNECTION_SECOND))
+		return false;
+	if (!(c->flags & CONNECTION_DIRECT)) {
+		connection_turn(&other, c, t->protocol);
+		back = bpf_map_lookup_elem(&connections, &other);
+		if (!back)
+			back = bpf_map_lookup_elem(&openings, &other);
+		if (back && !connection_answers(back, t))
+			back = 0;
+		if (!back && !pending)
+			return true; /* half of a connection whose other half was evicted */
+	}
+	theirs = back ? now - back->seen : quiet;
+	return (theirs < quiet ? theirs : quiet) >=
+	       (__s64)(connection_timeout(t->protocol, c, back, pending) * CONNECTION_SECOND);
+}
+
 /* How long a SYN waits for its answer: less than until it is sent again, more than between two challenges of Linux (500 ms). */
 #define CONNECTION_CHALLENGE (CONNECTION_SECOND / 4 * 3)
 
@@ -211,40 +266,6 @@ static __always_inline struct connection *connection_find(const struct transport
 	return c;
 }
 
-/* Moves a connection, whose one direction is `t`, from `openings` to `connections`. False if there is no room. */
-SEPARATE bool connection_promote(const struct tuple *t)
-{
-	const struct connection *c, *back;
-	struct tuple key, other;
-
-	if (!t)
-		return false;
-	key = *t;
-	c = bpf_map_lookup_elem(&openings, &key);
-	if (!c)
-		return true; /* another CPU is at it, or the table has pushed it out: the next packet */
-	connection_turn(&other, c, key.protocol);
-	back = bpf_map_lookup_elem(&openings, &other);
-	if (!back || !connection_answers(back, &key))
-		return true; /* the same */
-	if (bpf_map_update_elem(&connections, &other, back, BPF_ANY))
-		return false;
-	if (bpf_map_update_elem(&connections, &key, c, BPF_ANY)) {
-		bpf_map_delete_elem(&connections, &other);
-		return false;
-	}
-	bpf_map_delete_elem(&openings, &other);
-	bpf_map_delete_elem(&openings, &key);
-	return true;
-}
-
-/* How looking for a connection that may still be opening ended. */
-enum finding {
-	FOUND_NOTHING = 0,
-	FOUND_CONNECTION,
-	FOUND_NO_ROOM, /* would be established, but `connections` is full: DROP_CONNECTIONS_FULL */
-};
-
 /* What the other direction of a connection that begins gets: the way back from *to to what `t` had. */
 static __always_inline void connection_turn_value(struct connection *back, const struct tuple *t,
 						  const struct connection *to)
@@ -258,60 +279,7 @@ static __always_inline void connection_turn_value(struct connection *back, const
 	back->flags = to->flags & CONNECTION_PLAIN;
 	back->packets = 0;
 	back->born = to->born;
-	back->padding[0] = back->padding[1] = 0;
-}
-
-/*
- * Whether this packet makes of an opening a connection that counts as established; *back is the other direction. TCP: one
- * behind the handshake's first two, so a flood of SYN fills `openings` only, even where a server answers it. Nothing does
- * that nobody has answered, or only by a reset: whoever sends in others' names would fill `connections`. So a connection
- * whose answers do not come by here (DSR) stays where it is.
- */
-static __always_inline bool connection_established_by(const struct transport *t, const struct connection *c,
-						      const struct connection *back)
-{
-	if (c->flags & CONNECTION_DIRECT || t->flags & (TCP_SYN | TCP_RST))
-		return false;
-	if (!(c->flags & CONNECTION_OPENER))
-		return true;
-	return back && back->packets && !(back->flags & CONNECTION_RESET);
-}
-
-/*
- * The connection of a packet among those that are not established yet, copied to *found; notes the packet. `openings`
- * may push out one half of a connection: that of the opener brings the other one back.
- */
-SEPARATE enum finding connection_find_opening(const struct transport *t, __u64 now, struct connection *found)
-{
-	const struct connection *other = 0;
-	struct connection *c, back;
-	struct tuple key;
-
-	if (!t || !found)
-		return FOUND_NOTHING;
-	key = t->tuple;
-	c = bpf_map_lookup_elem(&openings, &key);
-	if (!c)
-		return FOUND_NOTHING;
-	if (transport_has_flags(t->tuple.protocol) && !connection_note_flags(t, c))
-		return FOUND_NOTHING;
-	connection_note_packet(c, t->tuple.protocol, now);
-	if (c->packets < 255)
-		c->packets++;
-	*found = *c;
-	connection_turn(&key, found, t->tuple.protocol);
-	if (!(found->flags & CONNECTION_DIRECT))
-		other = bpf_map_lookup_elem(&openings, &key);
-	if (other && !connection_answers(other, &t->tuple))
-		return FOUND_NOTHING; /* of another connection, which got the answers' key after that was pushed out */
-	if (connection_established_by(t, found, other))
-		return connection_promote(&t->tuple) ? FOUND_CONNECTION : FOUND_NO_ROOM;
-	if (!other && (found->flags & (CONNECTION_OPENER | CONNECTION_DIRECT)) == CONNECTION_OPENER) {
-		connection_turn_value(&back, &t->tuple, found);
-		if (bpf_map_update_elem(&openings, &key, &back, BPF_NOEXIST))
-			return FOUND_NOTHING; /* somebody else's meanwhile: begin anew */
-	}
-	return FOUND_CONNECTION;
+	back->owner = to->owner;
 }
 
 /* A connection that is to begin: filled by the caller but for `other` and `back`. Too large for the stack of a long call chain. */

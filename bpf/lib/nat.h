@@ -77,7 +77,7 @@ static long nat_search_step(__u32 attempt, struct nat_search *s)
 	if (!x)
 		return 1;
 	b = &x->beginning;
-	b->to.source_port = connection_port(&b->key, attempt);
+	b->to.source_port = connection_port(&b->key, b->to.owner, attempt);
 	if (s->own_address && transport_has_ports(b->key.protocol)) {
 		connection_turn(&b->other, &b->to, b->key.protocol);
 		if (nat_port_in_use(s->skb, &b->other))

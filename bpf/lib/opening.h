@@ -7,6 +7,7 @@
 #pragma once
 
 #include "direct.h"
+#include "endpoint.h"
 #include "nat.h"
 #include "refuse.h"
 #include "translation.h"
@@ -46,6 +47,8 @@ SEPARATE bool opening_mark(const struct address *pod)
 
 	if (!pod)
 		return false;
+	if (!endpoint_of(pod))
+		return true; /* an address of the pods' range that no pod has: nothing will come from there */
 	key = *pod;
 	since = bpf_map_lookup_elem(&translated_pods, &key);
 	if (since) {
@@ -83,6 +86,7 @@ SEPARATE int opening_begin(struct __sk_buff *skb, struct translation *x, int sou
 	bool own_address = source == SOURCE_NODE, keeps_port = source != SOURCE_APART;
 	enum claim claim = CLAIM_TAKEN;
 	struct beginning *b;
+	int slot;
 
 	if (!x)
 		return DROP_CONNECTIONS_FULL;
@@ -94,10 +98,14 @@ SEPARATE int opening_begin(struct __sk_buff *skb, struct translation *x, int sou
 		keeps_port = connection_port_is_ours(b->to.source_port) &&
 			     !(transport_has_ports(b->key.protocol) && nat_port_in_use(skb, &b->other));
 	}
+	slot = nat_slot_take(&b->key, b->to.owner, true);
+	if (slot == NAT_SLOT_NONE)
+		return DROP_CONNECTIONS_FULL;
 	if (keeps_port)
 		claim = connection_claim(own_address ? GIVE_WAY_NONE : GIVE_WAY_UNANSWERED);
 	if (claim == CLAIM_TAKEN && !(b->to.flags & CONNECTION_PLAIN))
 		claim = nat_search(skb, own_address);
+	nat_slot_release(slot, claim == CLAIM_BEGUN, true);
 	if (claim != CLAIM_BEGUN)
 		return claim == CLAIM_TAKEN ? DROP_NO_NAT_PORT : DROP_CONNECTIONS_FULL;
 	x->found = b->to;
@@ -257,8 +265,19 @@ static __always_inline bool opening_has_service(struct translation *x)
 	return service_of(&x->frontend);
 }
 
-/* Fills x->beginning with a connection that keeps all that the packet has. */
-static __always_inline void opening_prepare(struct translation *x)
+/* Whose share a connection is of that begins at tc. What the stack sends at an uplink is masqueraded if it is a pod's. */
+static __always_inline __u32 opening_owner(const struct __sk_buff *skb, const struct address *source, enum place place)
+{
+	const struct endpoint *e;
+
+	if (place == PLACE_POD)
+		return skb->ifindex;
+	e = place == PLACE_TO_WIRE ? endpoint_of(source) : 0;
+	return e ? e->ifindex : nat_owner_external(source);
+}
+
+/* Fills x->beginning with a connection of `owner` that keeps all that the packet has. */
+static __always_inline void opening_prepare(struct translation *x, __u32 owner)
 {
 	const struct tuple *t = &x->transport.tuple;
 	struct beginning *b = &x->beginning;
@@ -269,6 +288,7 @@ static __always_inline void opening_prepare(struct translation *x)
 	b->to.source_port = t->source_port;
 	b->to.destination_port = t->destination_port;
 	b->to.service = 0;
+	b->to.owner = owner;
 	b->to.flags = CONNECTION_OPENER;
 }
 
@@ -301,7 +321,7 @@ static __always_inline int opening_direct(struct __sk_buff *skb, struct translat
 		return OPENING_NEXT;
 	if (transport_has_flags(t->tuple.protocol) && (t->flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
 		return OPENING_NEXT;
-	opening_prepare(x);
+	opening_prepare(x, nat_owner_external(&t->tuple.source));
 	connection_turn(&b->other, &b->to, b->key.protocol);
 	if (!bpf_map_lookup_elem(&connections, &b->other) && !bpf_map_lookup_elem(&openings, &b->other))
 		return OPENING_NEXT;
@@ -338,7 +358,7 @@ SEPARATE int opening_decide(struct __sk_buff *skb, enum place place, __u32 how, 
 	}
 	if (x->transport.kind == TRANSPORT_PIECE || x->transport.reply)
 		return opening_needs_source(place, how) ? DROP_UNTRANSLATABLE : OPENING_NEXT;
-	opening_prepare(x);
+	opening_prepare(x, opening_owner(skb, &x->transport.tuple.source, place));
 	v = service ? opening_service(x, place) : OPENING_NEXT;
 	if (v != OPENING_NEXT)
 		return v;

@@ -20,6 +20,8 @@ var carriers = map[string]func(from, to *ebpf.Map) (lost int, err error){
 	bpfMapServiceCounts:  carryOneByOne[uint32, []bpfServiceCount],
 	bpfMapConnections:    carry[bpfTuple, bpfConnection],
 	bpfMapOpenings:       carry[bpfTuple, bpfConnection],
+	bpfMapNatSlots:       carrySlots,
+	bpfMapPendingSlots:   carrySlots,
 	bpfMapTranslatedPods: carry[bpfAddress, uint64],
 	bpfMapPolicedPods:    carry[bpfAddress, bpfPolicedPod],
 	bpfMapIdentities:     carry[bpfAddress, uint32],
@@ -33,7 +35,7 @@ var carriers = map[string]func(from, to *ebpf.Map) (lost int, err error){
 // carriedTwice are the maps that the old programs write until the new ones have taken their place: what has come since the first
 // time is carried over then.
 var carriedTwice = []string{
-	bpfMapAffinities, bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods, bpfMapServiceCounts, bpfMapSessions, bpfMapSessionSlots,
+	bpfMapAffinities, bpfMapConnections, bpfMapOpenings, bpfMapNatSlots, bpfMapPendingSlots, bpfMapTranslatedPods, bpfMapServiceCounts, bpfMapSessions, bpfMapSessionSlots,
 }
 
 // carryOver carries the entries of maps that are replaced over to the new ones. Entries that are there already are newer.
@@ -56,6 +58,9 @@ func (d *Datapath) carryOver(names []string) error {
 				return err
 			}
 		}
+	}
+	if slices.Contains(names, bpfMapNatSlots) && (d.resized[bpfMapNatSlots] != nil || d.resized[bpfMapPendingSlots] != nil) {
+		return recountOwners(&d.objects.bpfMaps)
 	}
 	return nil
 }

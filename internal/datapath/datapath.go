@@ -235,7 +235,10 @@ func specFor(cfg Config) (*ebpf.CollectionSpec, error) {
 			return nil, fmt.Errorf("set %s: %w", bpfVarConfigFlowsRate, err)
 		}
 	}
-	return spec, resize(spec, cfg)
+	if err := resize(spec, cfg); err != nil {
+		return nil, err
+	}
+	return spec, countSlots(spec)
 }
 
 // Commit pins the maps in use. Call it when the tables are filled and every device has the new programs:

@@ -36,6 +36,10 @@ func (r *rig) end(tb testing.TB, f visit, client netip.AddrPort, port uint16) {
 	f.client, f.node = client, netip.AddrPortFrom(f.node.Addr(), port)
 	maps := r.d.objects.bpfMaps
 	fin := bpfConnectionFlagCONNECTION_FIN
+	now, err := Monotonic()
+	if err != nil {
+		tb.Fatal(err)
+	}
 	for key, value := range map[bpfTuple]bpfConnection{
 		tupleOf(f.client, f.frontend, protoTCP): connectionOf(f.node, f.backend, fin|bpfConnectionFlagCONNECTION_OPENER),
 		tupleOf(f.backend, f.node, protoTCP):    connectionOf(f.frontend, f.client, fin),
@@ -43,6 +47,7 @@ func (r *rig) end(tb testing.TB, f visit, client netip.AddrPort, port uint16) {
 		if err := maps.Openings.Delete(key); err != nil {
 			tb.Fatal(err)
 		}
+		value.Seen = uint64(now)
 		if err := maps.Connections.Put(key, value); err != nil {
 			tb.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -192,22 +193,35 @@ func drain(m *ebpf.Map) error {
 }
 
 func zeroArray(m *ebpf.Map) error {
-	var zero any = make([]byte, m.ValueSize())
-	if m.Type() == ebpf.PerCPUArray {
-		cpus, err := ebpf.PossibleCPU()
-		if err != nil {
-			return err
-		}
-		all := make([][]byte, cpus)
-		for i := range all {
-			all[i] = make([]byte, m.ValueSize())
-		}
-		zero = all
+	if m.Type() == ebpf.Array {
+		return zeroAtOnce(m)
+	}
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return err
+	}
+	zero := make([][]byte, cpus)
+	for i := range zero {
+		zero[i] = make([]byte, m.ValueSize())
 	}
 	for i := range m.MaxEntries() {
 		if err := m.Put(i, zero); err != nil {
 			return fmt.Errorf("clear array: %w", err)
 		}
+	}
+	return nil
+}
+
+// zeroAtOnce writes all elements by one system call: `nat_slots` has 131,072.
+func zeroAtOnce(m *ebpf.Map) error {
+	keys := make([]uint32, m.MaxEntries())
+	for i := range keys {
+		keys[i] = uint32(i)
+	}
+	element := reflect.ArrayOf(int(m.ValueSize()), reflect.TypeFor[byte]())
+	values := reflect.MakeSlice(reflect.SliceOf(element), len(keys), len(keys))
+	if _, err := m.BatchUpdate(keys, values.Interface(), nil); err != nil {
+		return fmt.Errorf("clear array %s: %w", m, err)
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 // Sizes are how many entries the maps of routes, of Services, of translation and of policies have room for. 0 is the size that bpf/maps.h gives.
 //
 // Hashes have an array of buckets from the beginning: 16 bytes for each entry that they have room for, rounded up to a power of two.
-// Their entries take memory when they are made, as all of a trie does. Affinities and Openings push out the least used
-// entries: they are allocated whole.
+// Their entries take memory when they are made, as all of a trie does. Affinities push out the least used
+// entries: they are allocated whole, as Openings are.
 type Sizes struct {
 	// Routes counts prefixes of the cluster: of each node two for each family (--routes-max).
 	Routes uint32
@@ -62,7 +62,7 @@ var (
 	serviceMaps = []string{
 		bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts, bpfMapStreams, bpfMapDatagrams,
 	}
-	translationMaps = []string{bpfMapConnections, bpfMapOpenings, bpfMapTranslatedPods}
+	translationMaps = []string{bpfMapConnections, bpfMapOpenings, bpfMapNatSlots, bpfMapPendingSlots, bpfMapTranslatedPods}
 	policyMaps      = []string{bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapIdentified, bpfMapRulings, bpfMapPolicies, bpfMapPolicyPorts}
 )
 
@@ -79,6 +79,8 @@ func mapSizes(cfg Config) map[string]uint32 {
 		bpfMapAffinities:     cfg.Sizes.Affinities,
 		bpfMapConnections:    cfg.Sizes.Connections,
 		bpfMapOpenings:       cfg.Sizes.Openings,
+		bpfMapNatSlots:       cfg.Sizes.Connections / 2, // each connection has two entries
+		bpfMapPendingSlots:   cfg.Sizes.Openings / 2,
 		bpfMapIdentities:     cfg.Sizes.Identities,
 		bpfMapBlocks:         cfg.Sizes.Identities,
 		bpfMapPolicies:       cfg.Sizes.Policies,

@@ -1,0 +1,247 @@
+package datapath
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/device"
+)
+
+// asker is a pod here that talks to one port of the world, with the node's address.
+type asker struct {
+	r      *rig
+	pod    member
+	family int
+}
+
+// to is whom it talks to.
+func (a asker) to() netip.AddrPort { return netip.AddrPortFrom(world.addr(a.family), 53) }
+
+// run runs one packet and tells whether it went on, as what.
+func (a asker) run(tb testing.TB, in run) (went bool, out []byte) {
+	tb.Helper()
+	var got outcome
+	var err error
+	a.r.stage.do(func() { got, err = a.r.run(in) })
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return got.verdict != verdictDrop, got.out
+}
+
+// sends sends a packet of UDP, or of TCP with flags, from a port, and gives the port that it leaves with; 0 if it is dropped.
+func (a asker) sends(tb testing.TB, protocol uint8, from uint16, flags byte) uint16 {
+	tb.Helper()
+	p := toWire().ip(a.pod.addr(a.family), a.to().Addr())
+	if protocol == protoUDP {
+		p = p.udp(from, a.to().Port()).payload("?")
+	} else {
+		p = p.tcp(from, a.to().Port()).segment(flags, 1000, 1000)
+	}
+	went, out := a.run(tb, stackSends(p))
+	if !went {
+		return 0
+	}
+	at := ethLen + ipv4Len
+	if a.family == 6 {
+		at = ethLen + ipv6Len
+	}
+	return binary.BigEndian.Uint16(out[at:])
+}
+
+// hears brings a packet of the other end to a port of the node, and tells whether it has come to the pod.
+func (a asker) hears(tb testing.TB, protocol uint8, port uint16, flags byte) bool {
+	tb.Helper()
+	p := eth(router, nodeA.mac).ip(a.to().Addr(), nodeA.addr(a.family))
+	if protocol == protoUDP {
+		p = p.udp(a.to().Port(), port).payload("!")
+	} else {
+		p = p.tcp(a.to().Port(), port).segment(flags, 1000, 1001)
+	}
+	_, out := a.run(tb, wireBrings(p))
+	at := ethLen + 16
+	if a.family == 6 {
+		at = ethLen + 24
+	}
+	to, _ := netip.AddrFromSlice(out[at : at+a.pod.addr(a.family).BitLen()/8])
+	return to == a.pod.addr(a.family)
+}
+
+// asks asks once and tells whether the answer has come.
+func (a asker) asks(tb testing.TB, from uint16) bool {
+	tb.Helper()
+	port := a.sends(tb, protoUDP, from, 0)
+	return port != 0 && a.hears(tb, protoUDP, port, 0)
+}
+
+// connects makes a TCP connection and tells whether it has come about.
+func (a asker) connects(tb testing.TB, from uint16) bool {
+	tb.Helper()
+	port := a.sends(tb, protoTCP, from, tcpSYN)
+	return port != 0 && a.hears(tb, protoTCP, port, tcpSYN|tcpACK) && a.sends(tb, protoTCP, from, tcpACK) == port && a.hears(tb, protoTCP, port, tcpPSH|tcpACK)
+}
+
+// withTwoPods runs a test with two pods of one node, podA and podA2.
+func withTwoPods(t *testing.T, cfg Config, f func(t *testing.T, r *rig, greedy, modest asker)) {
+	for _, family := range families {
+		t.Run(fmt.Sprintf("IPv%d", family), func(t *testing.T) {
+			r := newServiceRig(t, cfg)
+			f(t, r, asker{r, podA, family}, asker{r, podA2, family})
+		})
+	}
+}
+
+// smallTables has room for 128 connections, and for 64 half-open ones.
+var smallTables = Sizes{Connections: 256, Openings: 128}
+
+// A pod that asks far more than there is room for loses its own answers alone: what another pod has is there in the end, whichever of
+// both was first, and it finds room all the time.
+func TestPodAtItsBoundLosesItsOwn(t *testing.T) {
+	withTwoPods(t, Config{Sizes: smallTables}, func(t *testing.T, r *rig, greedy, modest asker) {
+		for from := range uint16(200) {
+			greedy.asks(t, 10000+from)
+		}
+		const streams = 10
+		for from := range uint16(streams) {
+			if !modest.connects(t, 2000+from) {
+				t.Fatalf("connection %d finds no room, and another pod has all of it", from)
+			}
+		}
+		for from := range uint16(600) {
+			greedy.asks(t, 11000+from)
+			if from%10 == 0 && !modest.asks(t, 3000+from) {
+				t.Errorf("question %d has no answer", from/10)
+			}
+		}
+		for from := range uint16(streams) {
+			if modest.sends(t, protoTCP, 2000+from, tcpPSH|tcpACK) == 0 {
+				t.Errorf("connection %d is gone", from)
+			}
+			if n := r.owned(t, r.d.objects.bpfMaps.Connections, modest, 2000+from, protoTCP); n != 1 {
+				t.Errorf("connection %d has %d entries", from, n)
+			}
+		}
+		if n, err := countEntries(r.d.objects.bpfMaps.Connections); err != nil || n > int(smallTables.Connections) {
+			t.Errorf("%d entries: %v", n, err)
+		}
+	})
+}
+
+// owned counts the entry of a pod's packets from a port.
+func (r *rig) owned(tb testing.TB, m *ebpf.Map, a asker, from uint16, protocol uint8) int {
+	tb.Helper()
+	var c bpfConnection
+	if m.Lookup(tupleOf(netip.AddrPortFrom(a.pod.addr(a.family), from), a.to(), protocol), &c) != nil {
+		return 0
+	}
+	return 1
+}
+
+// Handshakes of a pod survive a flood of SYN of another pod, and one from outside.
+func TestHalfOpenOfOthersSurviveFlood(t *testing.T) {
+	withTwoPods(t, Config{Sizes: smallTables}, func(t *testing.T, r *rig, greedy, modest asker) {
+		floods := map[string]func(i uint16){
+			"of a pod": func(i uint16) { greedy.sends(t, protoTCP, 10000+i, tcpSYN) },
+			"from outside": func(i uint16) {
+				f := flowOf(modest.family)
+				client := f.client.Addr()
+				for range i / 100 {
+					client = client.Next()
+				}
+				modest.run(t, wireBrings(eth(router, nodeA.mac).ip(client, f.frontend.Addr()).tcp(10000+i, f.frontend.Port()).segment(tcpSYN, 1, 0)))
+			},
+		}
+		for name, flood := range floods {
+			for i := range uint16(300) {
+				flood(i)
+			}
+			port := modest.sends(t, protoTCP, 2000, tcpSYN)
+			for i := range uint16(500) {
+				flood(300 + i)
+			}
+			if port == 0 || !modest.hears(t, protoTCP, port, tcpSYN|tcpACK) {
+				t.Errorf("a flood %s has pushed the handshake at port %d out", name, port)
+			}
+			if !modest.connects(t, 2001) {
+				t.Errorf("during a flood %s no connection comes about", name)
+			}
+		}
+	})
+}
+
+// Where nobody removes what has expired, the datapath does where it needs the room: here connections of TCP, which it keeps else.
+func TestExpiredGiveWayWithoutAgent(t *testing.T) {
+	withTwoPods(t, Config{Sizes: smallTables}, func(t *testing.T, r *rig, greedy, _ asker) {
+		const room = 128
+		full := 0
+		for from := range uint16(2 * room) {
+			if greedy.connects(t, 10000+from) {
+				full++
+			}
+		}
+		if full < room*3/4 || full > room {
+			t.Fatalf("%d connections have room, of which there is for %d", full, room)
+		}
+		m := r.d.objects.bpfMaps.Connections
+		now, err := Monotonic()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var key bpfTuple
+		var value bpfConnection
+		aged := map[bpfTuple]bpfConnection{}
+		it := m.Iterate()
+		for it.Next(&key, &value) {
+			value.Seen = uint64(now - 11*time.Second)
+			value.Flags |= isFIN // of both ends: they last for 10 s
+			aged[key] = value
+		}
+		for k, v := range aged {
+			if err := m.Put(k, v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for from := range uint16(room / 2) {
+			if !greedy.connects(t, 20000+from) {
+				t.Errorf("connection %d finds no room, and all others have expired", from)
+			}
+		}
+	})
+}
+
+// One pod takes all ports towards one server, as the review has shown: another pod gets its own, and keeps them.
+func TestPortsAreSharedByPod(t *testing.T) {
+	withTwoPods(t, Config{NATPorts: device.PortSpan{First: 50000, Last: 50255}}, func(t *testing.T, r *rig, greedy, modest asker) {
+		const first = 20
+		for i := range uint16(first) {
+			if !modest.connects(t, 2000+i) {
+				t.Fatalf("connection %d does not come about", i)
+			}
+		}
+		for i := range uint16(1000) {
+			greedy.asks(t, 10000+i)
+			greedy.connects(t, 10000+i)
+		}
+		for i := range uint16(10) {
+			if !modest.asks(t, 3000+i) {
+				t.Errorf("question %d has no answer: all ports are another pod's", i)
+			}
+			if !modest.connects(t, 4000+i) {
+				t.Errorf("connection %d does not come about: all ports are another pod's", i)
+			}
+		}
+		for i := range uint16(first) {
+			if r.owned(t, r.d.objects.bpfMaps.Connections, modest, 2000+i, protoTCP) != 1 {
+				t.Errorf("connection %d has lost its port", i)
+			}
+		}
+		if !greedy.asks(t, 9999) {
+			t.Error("the pod that has all ports does not get one of its own for a new question")
+		}
+	})
+}
