@@ -10,6 +10,7 @@
 #include "endpoint.h"
 #include "nat.h"
 #include "refuse.h"
+#include "session_translated.h"
 #include "translation.h"
 #include "way.h"
 
@@ -47,9 +48,9 @@ SEPARATE bool opening_mark(const struct address *pod)
 
 	if (!pod)
 		return false;
-	if (!endpoint_of(pod))
-		return true; /* an address of the pods' range that no pod has: nothing will come from there */
 	key = *pod;
+	if (!endpoint_of(&key))
+		return true; /* an address of the pods' range that no pod has: nothing will come from there */
 	since = bpf_map_lookup_elem(&translated_pods, &key);
 	if (since) {
 		*since = now;
@@ -309,13 +310,33 @@ static __always_inline int opening_source(struct __sk_buff *skb, struct translat
 }
 
 /*
+ * Whether policies allow x->beginning, whose destination is known: 0 or a reason to drop. What the stack sends has been asked about where the
+ * stack got it.
+ */
+static __always_inline int opening_allowed(struct __sk_buff *skb, const struct translation *x, enum place place,
+					   __u32 how)
+{
+	const struct address *destination = &x->beginning.to.destination;
+	__u32 policed = how >> TRANSLATE_POLICED;
+	const struct endpoint *receiver;
+
+	if (!policy_tracks() || place == PLACE_TO_WIRE)
+		return SESSION_ALLOWED;
+	receiver = policy_governs(destination) ? endpoint_of(destination) : 0;
+	if (config_ebpf_routing && receiver && !receiver->through_stack)
+		policed |= POLICED_INGRESS; /* else to_pod asks */
+	return session_may_begin(skb, x, place == PLACE_POD ? PROGRAM_FROM_POD : PROGRAM_FROM_WIRE, policed);
+}
+
+/*
  * A packet that a pod here gets with its addresses as they are. If it begins a connection whose answers would be taken for those of a
  * Service's, which has the same ends because its client kept its address and port, it gets another port, as conntrack would give it.
  */
-static __always_inline int opening_direct(struct __sk_buff *skb, struct translation *x)
+static __always_inline int opening_direct(struct __sk_buff *skb, struct translation *x, __u32 how)
 {
 	const struct transport *t = &x->transport;
 	struct beginning *b = &x->beginning;
+	int reason;
 
 	if (t->kind != TRANSPORT_PORTS || !transport_has_ports(t->tuple.protocol))
 		return OPENING_NEXT;
@@ -325,7 +346,8 @@ static __always_inline int opening_direct(struct __sk_buff *skb, struct translat
 	connection_turn(&b->other, &b->to, b->key.protocol);
 	if (!bpf_map_lookup_elem(&connections, &b->other) && !bpf_map_lookup_elem(&openings, &b->other))
 		return OPENING_NEXT;
-	return opening_begin(skb, x, SOURCE_APART);
+	reason = opening_allowed(skb, x, PLACE_WIRE, how);
+	return reason ? reason : opening_begin(skb, x, SOURCE_APART);
 }
 
 /* What becomes of a packet that is of no established connection: an enum opening, or a reason to drop it. */
@@ -349,7 +371,7 @@ SEPARATE int opening_decide(struct __sk_buff *skb, enum place place, __u32 how, 
 	if (v != FOUND_NOTHING)
 		return v == FOUND_NO_ROOM ? DROP_CONNECTIONS_FULL : OPENING_NEXT;
 	if (how & TRANSLATE_ANSWERS)
-		return place == PLACE_WIRE && !(how & TRANSLATE_STACK) ? opening_direct(skb, x) : OPENING_NEXT;
+		return place == PLACE_WIRE && !(how & TRANSLATE_STACK) ? opening_direct(skb, x, how) : OPENING_NEXT;
 	c = bpf_map_lookup_elem(&connections, &x->transport.tuple); /* where another CPU may have moved it meanwhile */
 	if (c) {
 		x->found = *c;
@@ -360,6 +382,8 @@ SEPARATE int opening_decide(struct __sk_buff *skb, enum place place, __u32 how, 
 		return opening_needs_source(place, how) ? DROP_UNTRANSLATABLE : OPENING_NEXT;
 	opening_prepare(x, opening_owner(skb, &x->transport.tuple.source, place));
 	v = service ? opening_service(x, place) : OPENING_NEXT;
+	if (v == OPENING_NEXT && (x->beginning.to.service || how & TRANSLATE_WORLD))
+		v = opening_allowed(skb, x, place, how);
 	if (v != OPENING_NEXT)
 		return v;
 	v = opening_source(skb, x, place, how);

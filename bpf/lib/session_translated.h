@@ -9,16 +9,11 @@
 #include "session.h"
 #include "translation.h"
 
-/* Asks about a packet of connection *c, or about an ICMP error where x->error says what that quotes. */
-static __noinline enum verdict session_ask_translated(struct packet *p, const struct transport *t,
-						      const struct connection *c, struct decision *d, __u32 policed)
+/* Fills *q with a packet of connection *c, as the pods at its ends know it. */
+static __always_inline void session_take_translated(struct inquiry *q, const struct transport *t,
+						    const struct connection *c, __u32 program, __u32 policed)
 {
-	struct inquiry *q = inquiry_place();
-	int reason;
-
-	if (!q)
-		return drop(p, DROP_POLICY_CLOSED); /* cannot be: the index has its element */
-	q->program = p->program;
+	q->program = program;
 	q->policed = policed;
 	q->transport = *t;
 	inquiry_take_flags(&q->transport);
@@ -33,6 +28,40 @@ static __noinline enum verdict session_ask_translated(struct packet *p, const st
 	q->peer_port = c->source_port;
 	q->source_port = c->source_port;
 	q->destination_port = c->destination_port;
+}
+
+/*
+ * Whether policies allow the connection that x->beginning is to begin: SESSION_ALLOWED or a reason to drop. Asked before it has an entry or a
+ * port, so that who may send nothing takes neither. A session that is there already is evaluated behind translation, as all packets are.
+ */
+SEPARATE int session_may_begin(struct __sk_buff *skb, const struct translation *x, __u32 program, __u32 policed)
+{
+	struct inquiry *q = inquiry_place();
+	bool answer;
+
+	if (!policy_tracks() || !x || !(policed & (POLICED_EGRESS | POLICED_INGRESS)))
+		return SESSION_ALLOWED;
+	if (!q)
+		return DROP_POLICY_CLOSED; /* cannot be: the index has its element */
+	session_take_translated(q, &x->transport, &x->beginning.to, program, policed);
+	q->revision = policy_revision();
+	q->known = POLICY_KNOWN_PORT;
+	if (session_is_to_itself(q))
+		return SESSION_ALLOWED;
+	session_key(&q->key, &q->transport.tuple);
+	return session_find(&q->key) ? SESSION_ALLOWED : session_ask_unknown(skb, q, &answer);
+}
+
+/* Asks about a packet of connection *c, or about an ICMP error where x->error says what that quotes. */
+static __noinline enum verdict session_ask_translated(struct packet *p, const struct transport *t,
+						      const struct connection *c, struct decision *d, __u32 policed)
+{
+	struct inquiry *q = inquiry_place();
+	int reason;
+
+	if (!q)
+		return drop(p, DROP_POLICY_CLOSED); /* cannot be: the index has its element */
+	session_take_translated(q, t, c, p->program, policed);
 	reason = session_judge(p->skb, d);
 	return reason == SESSION_ALLOWED ? NEXT : drop(p, reason);
 }
