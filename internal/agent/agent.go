@@ -251,6 +251,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		flows:           newFlows(config, dp.Flows.Losses),
 	}
 	a.connections.forget = dp.Connections.ForgetBackends
+	a.connections.left.forget = dp.Connections.ForgetPods
 	a.connections.destroy = func(udp []netip.AddrPort) (int, error) { return dp.Sockets.DestroyUDP(a.namespaces(), udp) }
 	a.tellReadiness()
 	a.mapCounts.read = dp.Maps

@@ -29,6 +29,7 @@ type connections struct {
 	mu   sync.Mutex
 	gone map[netip.AddrPort]bool
 	wake chan struct{}
+	left leftPods
 	// forget removes the connections to backends that are gone, and destroy the sockets of those that served UDP.
 	forget  func(all, udp []netip.AddrPort) (int, error)
 	destroy func(udp []netip.AddrPort) (int, error)
@@ -77,7 +78,10 @@ func (a *Agent) expireConnections(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-a.connections.wake:
-			beat.round(func() { a.forgetBackends(a.connections.takeGone()) })
+			beat.round(func() {
+				a.forgetBackends(a.connections.takeGone())
+				a.forgetPods()
+			})
 			continue
 		case <-timer.C:
 		}

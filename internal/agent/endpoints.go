@@ -97,6 +97,9 @@ func (a *Agent) add(req api.AddRequest) (e api.Endpoint, closed uint64, err erro
 			err = errors.Join(err, a.forget(e))
 		}
 	}()
+	if err := a.inheritNothing(e.Addresses); err != nil {
+		return e, 0, err
+	}
 	if err := a.store.save(e); err != nil {
 		return e, 0, err
 	}
@@ -229,6 +232,7 @@ func (a *Agent) forget(e api.Endpoint) error {
 	}
 	delete(a.attached, e.HostDevice)
 	delete(a.endpoints, e.HostDevice)
+	a.podGone(e.Addresses)
 	a.pool.Release(e.HostDevice)
 	if len(e.PortMappings) > 0 && a.services != nil {
 		a.services.setHostPorts(a.hostPorts())

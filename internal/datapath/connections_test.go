@@ -241,6 +241,50 @@ func TestConnectionsBecomeEmpty(t *testing.T) {
 	}
 }
 
+// A pod that gets the address of one that is gone inherits none of its connections, whichever end it was, and no entry as a pod with some.
+func TestForgetPods(t *testing.T) {
+	d := connectionsOnly(t)
+	gone, stays := netip.MustParseAddr("10.1.2.2"), netip.MustParseAddr("10.1.2.3")
+	port := uint16(20000)
+	add := func(m *ebpf.Map, pod netip.Addr, masqueraded bool) {
+		port += 2
+		there, back := clientTo(netip.AddrPortFrom(pod, 53), protoUDP, port, 7)
+		if masqueraded { // the pod is the client
+			there.key.Source, back.value.Destination = addressOf(pod), addressOf(pod)
+			there.value.Destination, back.key.Source = addressOf(world.v4), addressOf(world.v4)
+		}
+		half{}.put(t, m, there)
+		half{}.put(t, m, back)
+	}
+	for _, pod := range []netip.Addr{gone, stays} {
+		for _, m := range []*ebpf.Map{d.objects.Connections, d.objects.Openings} {
+			add(m, pod, false)
+			add(m, pod, true)
+		}
+		if err := d.objects.TranslatedPods.Put(addressOf(pod), uint64(someTime)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const each = 8
+	if removed, err := d.Connections.ForgetPods(nil); err != nil || removed != 0 {
+		t.Errorf("%d entries are removed for nobody: %v", removed, err)
+	}
+	if removed, err := d.Connections.ForgetPods([]netip.Addr{gone, netip.MustParseAddr("10.9.9.9")}); err != nil || removed != each+1 {
+		t.Errorf("%d entries are removed, expected %d: %v", removed, each+1, err)
+	}
+	left := 0
+	for _, m := range []*ebpf.Map{d.objects.Connections, d.objects.Openings, d.objects.TranslatedPods} {
+		n, err := countEntries(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left += n
+	}
+	if left != each+1 {
+		t.Errorf("%d entries are left, expected %d of the other pod", left, each+1)
+	}
+}
+
 // Of connections to a backend that is gone, those go that nothing else would end.
 func TestForgetBackends(t *testing.T) {
 	d := connectionsOnly(t)

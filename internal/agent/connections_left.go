@@ -1,0 +1,87 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+)
+
+// leftPods are the addresses of pods that are gone and of which translation may still know connections.
+type leftPods struct {
+	mu        sync.Mutex
+	addresses map[netip.Addr]bool
+	// purging is held while the tables are read, which takes as long as they are full.
+	purging sync.Mutex
+	// forget removes what the tables have of pods with these addresses, and says how many entries.
+	forget func([]netip.Addr) (int, error)
+}
+
+// podGone takes note of the addresses of a pod that is gone. It does not block.
+func (a *Agent) podGone(addresses []netip.Addr) {
+	l := &a.connections.left
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.addresses == nil {
+		l.addresses = map[netip.Addr]bool{}
+	}
+	for _, addr := range addresses {
+		l.addresses[addr] = true
+	}
+	select {
+	case a.connections.wake <- struct{}{}:
+	default:
+	}
+}
+
+// purge forgets all pods that are gone so far. They stay in l until the tables have nothing of them any more.
+func (l *leftPods) purge() (removed int, err error) {
+	l.purging.Lock()
+	defer l.purging.Unlock()
+	l.mu.Lock()
+	var gone []netip.Addr
+	for addr := range l.addresses {
+		gone = append(gone, addr)
+	}
+	l.mu.Unlock()
+	if len(gone) == 0 {
+		return 0, nil
+	}
+	slices.SortFunc(gone, netip.Addr.Compare)
+	if removed, err = l.forget(gone); err != nil {
+		return removed, fmt.Errorf("forget connections of pods that are gone: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, addr := range gone {
+		delete(l.addresses, addr)
+	}
+	return removed, nil
+}
+
+// has tells whether one of these addresses is still to be forgotten.
+func (l *leftPods) has(addresses []netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(addresses, func(addr netip.Addr) bool { return l.addresses[addr] })
+}
+
+// forgetPods forgets the connections of pods that are gone.
+func (a *Agent) forgetPods() {
+	removed, err := a.connections.left.purge()
+	a.connections.expired.Add(uint64(removed))
+	if err != nil {
+		a.connections.failures.Add(1)
+		a.log.Error("connections of pods that are gone stay until their addresses are used again", "error", err)
+	}
+}
+
+// inheritNothing makes sure that a new pod gets no connections of one that had its addresses before: mostly they are forgotten by then.
+func (a *Agent) inheritNothing(addresses []netip.Addr) error {
+	if !a.connections.left.has(addresses) {
+		return nil
+	}
+	removed, err := a.connections.left.purge()
+	a.connections.expired.Add(uint64(removed))
+	return err
+}

@@ -1,0 +1,42 @@
+package agent
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+// A pod gets an address only once nothing is left of the pod that had it before. What went wrong is tried again.
+func TestReusedAddressInheritsNothing(t *testing.T) {
+	var forgotten [][]netip.Addr
+	fails := errors.New("no memory")
+	a := &Agent{log: slog.New(slog.DiscardHandler), connections: connections{wake: make(chan struct{}, 1)}}
+	a.connections.left.forget = func(gone []netip.Addr) (int, error) {
+		forgotten = append(forgotten, gone)
+		return len(gone), fails
+	}
+	one, two := netip.MustParseAddr("10.1.1.2"), netip.MustParseAddr("10.1.1.3")
+	a.podGone([]netip.Addr{two, one})
+	if len(a.connections.wake) != 1 {
+		t.Error("nobody is told of a pod that is gone")
+	}
+	if err := a.inheritNothing([]netip.Addr{netip.MustParseAddr("10.1.1.4")}); err != nil || len(forgotten) != 0 {
+		t.Errorf("an address that nobody had costs something: %v, %v", forgotten, err)
+	}
+	if err := a.inheritNothing([]netip.Addr{one}); !errors.Is(err, fails) {
+		t.Errorf("a pod gets an address whose connections could not be removed: %v", err)
+	}
+	fails = nil
+	a.forgetPods()
+	if len(forgotten) != 2 || !slices.Equal(forgotten[1], []netip.Addr{one, two}) {
+		t.Errorf("forgotten are %v", forgotten)
+	}
+	if err := a.inheritNothing([]netip.Addr{one, two}); err != nil || len(forgotten) != 2 {
+		t.Errorf("addresses are forgotten twice: %v, %v", forgotten, err)
+	}
+	if n := a.connections.expired.Load(); n != 4 {
+		t.Errorf("%d entries are counted", n)
+	}
+}
