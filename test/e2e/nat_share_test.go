@@ -1,0 +1,77 @@
+package e2e
+
+import (
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestPodTakesNoPortsOfOthers has one pod send 2,500 one-shot queries a second to one address of the world, which is far more than there are
+// ports: another pod of its node gets every answer, with the agent and without.
+func TestPodTakesNoPortsOfOthers(t *testing.T) {
+	t.Parallel()
+	const queries, perSecond = 100, 2500
+	w := newWorld(t, "--nat-ports=40000-41023", "--connections-max=4096", "--openings-max=1024")
+	other := w.addPod(w.here, "other")
+	server, err := worldEcho(w.outside.place, w.outside.addresses[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	for _, agent := range []string{"with", "without"} {
+		if agent == "without" {
+			w.kill(w.here)
+		}
+		stop, sent := make(chan struct{}), 0
+		var flood sync.WaitGroup
+		var floodErr error
+		flood.Go(func() {
+			floodErr = w.pod.place.Do(func() error {
+				to := server.LocalAddr().(*net.UDPAddr)
+				for began := time.Now(); ; {
+					select {
+					case <-stop:
+						return nil
+					default:
+					}
+					for sent < int(time.Since(began).Seconds()*perSecond) {
+						socket, err := net.DialUDP("udp", nil, to)
+						if err != nil {
+							return err
+						}
+						_, _ = socket.Write([]byte("?")) // refused, once the socket of an earlier answer is closed
+						_ = socket.Close()
+						sent++
+					}
+					time.Sleep(time.Millisecond)
+				}
+			})
+		})
+		time.Sleep(time.Second) // all ports are taken by now
+		lost := 0
+		for range queries {
+			socket, err := worldDial(w.lab.Place(other), server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = socket.SetDeadline(time.Now().Add(3 * time.Second))
+			if _, _, err := worldAsk(socket, 1); err != nil {
+				lost++
+			}
+			_ = socket.Close()
+			time.Sleep(5 * time.Millisecond)
+		}
+		close(stop)
+		flood.Wait()
+		if floodErr != nil {
+			t.Fatal(floodErr)
+		}
+		if lost > 0 {
+			t.Errorf("%s the agent, another pod got no answer to %d of %d queries, while one sent %d", agent, lost, queries, sent)
+		}
+		if sent < 2000 {
+			t.Errorf("%s the agent: only %d queries of the one pod went out, fewer than twice as many as there are ports", agent, sent)
+		}
+	}
+}
