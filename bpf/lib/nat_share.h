@@ -136,6 +136,12 @@ static __always_inline void nat_slot_assign(struct nat_slot *s, const struct tup
 /* No slot could be taken: DROP_CONNECTIONS_FULL. */
 #define NAT_SLOT_NONE -1
 
+/* How many slots a table has: fewer than 2^28. */
+static __always_inline __u32 nat_slot_count(bool pending)
+{
+	return pending ? config_pending_slots : config_nat_slots;
+}
+
 static __always_inline struct nat_slot *nat_slot_at(__u32 index, bool pending)
 {
 	return pending ? bpf_map_lookup_elem(&pending_slots, &index) : bpf_map_lookup_elem(&nat_slots, &index);
@@ -163,25 +169,24 @@ SEPARATE int nat_slot_try(const struct tuple *t, __u32 owner, __u32 index, __u32
  */
 SEPARATE int nat_slot_take(const struct tuple *t, __u32 owner, bool pending)
 {
-	__u32 size = pending ? config_pending_slots : config_nat_slots, best = NAT_USE_KEPT, index, use;
-	__u32 start = (__u64)bpf_get_prandom_u32() * size >> 32;
-	int found = NAT_SLOT_NONE;
+	__u32 index = (__u64)bpf_get_prandom_u32() * nat_slot_count(pending) >> 32;
+	__u32 best = NAT_USE_KEPT << 28, use; /* the use above the index: the stack of the call chain is nearly full */
 
 	if (!t)
 		return NAT_SLOT_NONE;
-	for (__u32 i = 0; i < NAT_SAMPLES; i++) {
-		index = start + i < size ? start + i : (start + i) % size;
+	for (int i = 0; i < NAT_SAMPLES; i++) {
 		use = nat_slot_try(t, owner, index, NAT_USE_BRIEF, pending);
 		if (use <= NAT_USE_BRIEF)
 			return index;
-		if (use < best) {
-			best = use;
-			found = index;
-		}
+		if ((use << 28 | index) < best)
+			best = use << 28 | index;
+		if (++index >= nat_slot_count(pending))
+			index = 0;
 	}
-	if (found != NAT_SLOT_NONE && nat_slot_try(t, owner, found, NAT_USE_LASTING, pending) == NAT_USE_KEPT)
+	if (best == NAT_USE_KEPT << 28)
 		return NAT_SLOT_NONE;
-	return found;
+	index = best & 0xfffffff;
+	return nat_slot_try(t, owner, index, NAT_USE_LASTING, pending) == NAT_USE_KEPT ? NAT_SLOT_NONE : index;
 }
 
 /* Ends what nat_slot_take has begun. `used`: the connection is in the table; else the slot is free again. The result means nothing. */
