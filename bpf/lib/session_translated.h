@@ -11,7 +11,8 @@
 
 /* Fills *q with a packet of connection *c, as the pods at its ends know it. */
 static __always_inline void session_take_translated(struct inquiry *q, const struct transport *t,
-						    const struct connection *c, __u32 program, __u32 policed)
+						    const struct connection *c, const struct address *sender,
+						    __u32 program, __u32 policed)
 {
 	q->program = program;
 	q->policed = policed;
@@ -23,7 +24,7 @@ static __always_inline void session_take_translated(struct inquiry *q, const str
 	q->transport.tuple.destination_port = c->destination_port;
 	if (t->kind == TRANSPORT_PIECE)
 		q->transport.kind = TRANSPORT_PORTS; /* those of the first one */
-	q->sender = p->source;
+	q->sender = *sender;
 	q->peer = c->source;
 	q->peer_port = c->source_port;
 	q->source_port = c->source_port;
@@ -43,7 +44,7 @@ SEPARATE int session_may_begin(struct __sk_buff *skb, const struct translation *
 		return SESSION_ALLOWED;
 	if (!q)
 		return DROP_POLICY_CLOSED; /* cannot be: the index has its element */
-	session_take_translated(q, &x->transport, &x->beginning.to, program, policed);
+	session_take_translated(q, &x->transport, &x->beginning.to, &x->transport.tuple.source, program, policed);
 	q->revision = policy_revision();
 	q->known = POLICY_KNOWN_PORT;
 	if (session_is_to_itself(q))
@@ -61,7 +62,7 @@ static __noinline enum verdict session_ask_translated(struct packet *p, const st
 
 	if (!q)
 		return drop(p, DROP_POLICY_CLOSED); /* cannot be: the index has its element */
-	session_take_translated(q, t, c, p->program, policed);
+	session_take_translated(q, t, c, &p->source, p->program, policed);
 	reason = session_judge(p->skb, d);
 	return reason == SESSION_ALLOWED ? NEXT : drop(p, reason);
 }
