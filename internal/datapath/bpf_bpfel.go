@@ -81,7 +81,7 @@ type bpfConnection struct {
 	Flags           uint8
 	Packets         uint8
 	Born            uint16
-	Padding         [2]uint16
+	Owner           uint32
 }
 
 type bpfConnectionFlag uint32
@@ -317,6 +317,19 @@ type bpfMaglevKey struct {
 	_     structs.HostLayout
 	Table uint32
 	Block uint32
+}
+
+type bpfNatOwner struct {
+	_           structs.HostLayout
+	Established uint32
+	Pending     uint32
+}
+
+type bpfNatSlot struct {
+	_     structs.HostLayout
+	Key   bpfTuple
+	Owner uint32
+	Taken uint32
 }
 
 type bpfPeer struct {
@@ -610,8 +623,11 @@ const (
 	bpfMapInquiries           = "inquiries"
 	bpfMapLease               = "lease"
 	bpfMapMaglev              = "maglev"
+	bpfMapNatOwners           = "nat_owners"
+	bpfMapNatSlots            = "nat_slots"
 	bpfMapOpenings            = "openings"
 	bpfMapPeers               = "peers"
+	bpfMapPendingSlots        = "pending_slots"
 	bpfMapPermitKeys          = "permit_keys"
 	bpfMapPolicedPods         = "policed_pods"
 	bpfMapPolicies            = "policies"
@@ -664,6 +680,8 @@ const (
 	bpfVarConfigMasquerade    = "config_masquerade"
 	bpfVarConfigNatFirst      = "config_nat_first"
 	bpfVarConfigNatLast       = "config_nat_last"
+	bpfVarConfigNatSlots      = "config_nat_slots"
+	bpfVarConfigPendingSlots  = "config_pending_slots"
 	bpfVarConfigPolicy        = "config_policy"
 	bpfVarConfigServices      = "config_services"
 	bpfVarConfigSocketErrors  = "config_socket_errors"
@@ -759,8 +777,11 @@ type bpfMapSpecs struct {
 	Inquiries        *ebpf.MapSpec `ebpf:"inquiries"`
 	Lease            *ebpf.MapSpec `ebpf:"lease"`
 	Maglev           *ebpf.MapSpec `ebpf:"maglev"`
+	NatOwners        *ebpf.MapSpec `ebpf:"nat_owners"`
+	NatSlots         *ebpf.MapSpec `ebpf:"nat_slots"`
 	Openings         *ebpf.MapSpec `ebpf:"openings"`
 	Peers            *ebpf.MapSpec `ebpf:"peers"`
+	PendingSlots     *ebpf.MapSpec `ebpf:"pending_slots"`
 	PermitKeys       *ebpf.MapSpec `ebpf:"permit_keys"`
 	PolicedPods      *ebpf.MapSpec `ebpf:"policed_pods"`
 	Policies         *ebpf.MapSpec `ebpf:"policies"`
@@ -799,6 +820,8 @@ type bpfVariableSpecs struct {
 	ConfigMasquerade    *ebpf.VariableSpec `ebpf:"config_masquerade"`
 	ConfigNatFirst      *ebpf.VariableSpec `ebpf:"config_nat_first"`
 	ConfigNatLast       *ebpf.VariableSpec `ebpf:"config_nat_last"`
+	ConfigNatSlots      *ebpf.VariableSpec `ebpf:"config_nat_slots"`
+	ConfigPendingSlots  *ebpf.VariableSpec `ebpf:"config_pending_slots"`
 	ConfigPolicy        *ebpf.VariableSpec `ebpf:"config_policy"`
 	ConfigServices      *ebpf.VariableSpec `ebpf:"config_services"`
 	ConfigSocketErrors  *ebpf.VariableSpec `ebpf:"config_socket_errors"`
@@ -846,8 +869,11 @@ type bpfMaps struct {
 	Inquiries        *ebpf.Map `ebpf:"inquiries"`
 	Lease            *ebpf.Map `ebpf:"lease"`
 	Maglev           *ebpf.Map `ebpf:"maglev"`
+	NatOwners        *ebpf.Map `ebpf:"nat_owners"`
+	NatSlots         *ebpf.Map `ebpf:"nat_slots"`
 	Openings         *ebpf.Map `ebpf:"openings"`
 	Peers            *ebpf.Map `ebpf:"peers"`
+	PendingSlots     *ebpf.Map `ebpf:"pending_slots"`
 	PermitKeys       *ebpf.Map `ebpf:"permit_keys"`
 	PolicedPods      *ebpf.Map `ebpf:"policed_pods"`
 	Policies         *ebpf.Map `ebpf:"policies"`
@@ -894,8 +920,11 @@ func (m *bpfMaps) Close() error {
 		m.Inquiries,
 		m.Lease,
 		m.Maglev,
+		m.NatOwners,
+		m.NatSlots,
 		m.Openings,
 		m.Peers,
+		m.PendingSlots,
 		m.PermitKeys,
 		m.PolicedPods,
 		m.Policies,
@@ -935,6 +964,8 @@ type bpfVariables struct {
 	ConfigMasquerade    *ebpf.Variable `ebpf:"config_masquerade"`
 	ConfigNatFirst      *ebpf.Variable `ebpf:"config_nat_first"`
 	ConfigNatLast       *ebpf.Variable `ebpf:"config_nat_last"`
+	ConfigNatSlots      *ebpf.Variable `ebpf:"config_nat_slots"`
+	ConfigPendingSlots  *ebpf.Variable `ebpf:"config_pending_slots"`
 	ConfigPolicy        *ebpf.Variable `ebpf:"config_policy"`
 	ConfigServices      *ebpf.Variable `ebpf:"config_services"`
 	ConfigSocketErrors  *ebpf.Variable `ebpf:"config_socket_errors"`
