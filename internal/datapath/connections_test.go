@@ -362,7 +362,7 @@ func TestTranslatedPodsExpire(t *testing.T) {
 	d := connectionsOnly(t)
 	pods := d.objects.TranslatedPods
 	began := uint64((someTime - time.Minute).Nanoseconds())
-	there, back := clientTo(netip.AddrPortFrom(podB.v4, 8080), uint8(cluster.UDP), 40000, 7)
+	there, back := clientTo(netip.AddrPortFrom(podB.v4, 8080), uint8(cluster.TCP), 40000, 7)
 	half{}.put(t, d.objects.Connections, there)
 	half{}.put(t, d.objects.Connections, back)
 	for a, value := range map[netip.Addr]uint64{
@@ -400,10 +400,10 @@ func TestTranslatedPodsExpire(t *testing.T) {
 	if removed, err := d.Connections.Expire(someTime + time.Minute); err != nil || removed != 1 { // podC
 		t.Errorf("%d entries are removed: %v", removed, err)
 	}
-	if removed, err := d.Connections.Expire(someTime + time.Hour); err != nil || removed != 3 {
+	if removed, err := d.Connections.Expire(someTime + 7*time.Hour); err != nil || removed != 3 {
 		t.Errorf("%d entries are removed with the connection: %v", removed, err)
 	}
-	if _, err := d.Connections.Expire(someTime + time.Hour); err != nil || generation() != before+2 {
+	if _, err := d.Connections.Expire(someTime + 7*time.Hour); err != nil || generation() != before+2 {
 		t.Errorf("generation went from %d to %d: %v", before, generation(), err)
 	}
 }
