@@ -165,15 +165,16 @@ func TestFlowsTellNothingAnewOfWhatIsOver(t *testing.T) {
 	}
 }
 
-// A connection in its middle that its answer shows first, and that finds its place taken, is told of as answered.
-func TestFlowsTellOfAnswersThatBegin(t *testing.T) {
+// A connection of which the SYN|ACK is the first packet, and that finds its place taken, is reported as what its sender opened: nothing but
+// the sender says that it answers.
+func TestFlowsReportUnseenBeginnings(t *testing.T) {
 	p := newPolicyRig(t, Config{EBPFRouting: true, Flows: FlowsPolicy})
 	p.ingress(t, map[policy.Identity]policy.Ports{idB: portsTCP80})
 	reader := p.watch(t)
 	client, server := end{podB, 40000}.at(4), end{podA, 80}.at(4)
 	p.takePlace(t, client, server, 1)
 	p.allows(t, "SYN ACK", podSends(segmentOf(fromPod(), server, client, tcpSYN|tcpACK)))
-	expectTales(t, "answer", told(t, reader), tale{flow.Answered, true, client, [2]uint64{0, 1}, bpfProgFromPod})
+	expectTales(t, "SYN|ACK", told(t, reader), tale{flow.Opened, true, server, [2]uint64{1, 0}, bpfProgFromPod})
 }
 
 // Who asks while packets begin and end sessions hears of each at least once, of its beginning first and at most once, and of its end last and once.
