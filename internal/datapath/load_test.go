@@ -23,10 +23,11 @@ func everyConfig() []Config {
 }
 
 // Every configuration must pass the verifier. How many instructions it walked is printed as Go benchmark
-// lines: `go test -run TestLoad -v` of two versions can be compared with benchstat.
+// lines: `go test -run TestLoad -v` of two versions can be compared with benchstat. It is bounded by what is recorded.
 func TestLoad(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
+	walked := verified{}
 	for _, cfg := range everyConfig() {
 		t.Run(cfgName(cfg), func(t *testing.T) {
 			cfg.Root = bpffs(t)
@@ -42,6 +43,7 @@ func TestLoad(t *testing.T) {
 			if want := len(cfg.programs()) + len(cfg.agentPrograms()); len(programs) != want {
 				t.Errorf("%d programs, expected %d", len(programs), want)
 			}
+			walked.add(programs)
 			for _, p := range programs {
 				if p.ID == 0 || p.Tag == "" {
 					t.Errorf("program %s has no id or tag: %+v", p.Name, p)
@@ -50,6 +52,7 @@ func TestLoad(t *testing.T) {
 			}
 		})
 	}
+	walked.check(t)
 }
 
 // The constants of a configuration must reach the programs: each one changes what the verifier keeps.

@@ -31,6 +31,7 @@ func policyConfigs() map[string]Config {
 func TestLoadPolicy(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
+	walked := verified{}
 	for name, cfg := range policyConfigs() {
 		for _, flows := range []FlowMode{FlowsOff, FlowsPolicy, FlowsAll} {
 			cfg.Policy, cfg.Flows = true, flows
@@ -52,10 +53,12 @@ func TestLoadPolicy(t *testing.T) {
 				if want := len(cfg.programs()) + len(cfg.agentPrograms()); len(programs) != want {
 					t.Errorf("%d programs, expected %d", len(programs), want)
 				}
+				walked.add(programs)
 				for _, p := range programs {
 					fmt.Fprintf(os.Stdout, "BenchmarkVerify/program=%s/policy=%s/flows=%d 1 %d insns\n", p.Name, name, flows, p.Instructions)
 				}
 			})
 		}
 	}
+	walked.check(t)
 }

@@ -23,6 +23,7 @@ func servicesConfigs() map[string]Config {
 func TestLoadServices(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
+	walked := verified{}
 	for name, cfg := range servicesConfigs() {
 		t.Run(name, func(t *testing.T) {
 			cfg.Root, cfg.Acceleration, cfg.Cgroup = bpffs(t), AccelerationAuto, "/sys/fs/cgroup" // for all programs there are
@@ -38,9 +39,11 @@ func TestLoadServices(t *testing.T) {
 			if want := len(programNames) + len(socketProgramNames); len(programs) != want {
 				t.Errorf("%d programs, expected %d", len(programs), want)
 			}
+			walked.add(programs)
 			for _, p := range programs {
 				fmt.Fprintf(os.Stdout, "BenchmarkVerify/program=%s/services=%s 1 %d insns\n", p.Name, name, p.Instructions)
 			}
 		})
 	}
+	walked.check(t)
 }
