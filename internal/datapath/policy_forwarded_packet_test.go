@@ -53,7 +53,7 @@ func TestPolicyToItself(t *testing.T) {
 			p.allows(t, fmt.Sprintf("%s, ebpf=%t, delivered", name, routing), back)
 			p.denies(t, fmt.Sprintf("%s, ebpf=%t, delivered from outside", name, routing), forwarded(delivered), inClosed)
 			if routing {
-				p.denies(t, name+" from outside", wireBrings(itself(fromWire())), inClosed)
+				p.denies(t, name+" from outside", wireBrings(itself(fromWire())), uint32(bpfDropReasonDROP_INVALID_SOURCE))
 			}
 		})
 	}
