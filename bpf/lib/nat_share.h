@@ -169,24 +169,19 @@ SEPARATE int nat_slot_try(const struct tuple *t, __u32 owner, __u32 index, __u32
  */
 SEPARATE int nat_slot_take(const struct tuple *t, __u32 owner, bool pending)
 {
-	__u32 index = (__u64)bpf_get_prandom_u32() * nat_slot_count(pending) >> 32;
-	__u32 best = NAT_USE_KEPT << 28, use; /* the use above the index: the stack of the call chain is nearly full */
+	__u32 first = (__u64)bpf_get_prandom_u32() * nat_slot_count(pending) >> 32, index;
 
 	if (!t)
 		return NAT_SLOT_NONE;
-	for (int i = 0; i < NAT_SAMPLES; i++) {
-		use = nat_slot_try(t, owner, index, NAT_USE_BRIEF, pending);
-		if (use <= NAT_USE_BRIEF)
-			return index;
-		if ((use << 28 | index) < best)
-			best = use << 28 | index;
-		if (++index >= nat_slot_count(pending))
-			index = 0;
+	/* One look for each use: a loop that compares uses would have the verifier walk every order in which they can come. */
+	for (int most = NAT_USE_BRIEF; most <= NAT_USE_LASTING; most++) {
+		for (int i = 0; i < NAT_SAMPLES; i++) {
+			index = (first + i) % nat_slot_count(pending);
+			if (nat_slot_try(t, owner, index, most, pending) <= most)
+				return index;
+		}
 	}
-	if (best == NAT_USE_KEPT << 28)
-		return NAT_SLOT_NONE;
-	index = best & 0xfffffff;
-	return nat_slot_try(t, owner, index, NAT_USE_LASTING, pending) == NAT_USE_KEPT ? NAT_SLOT_NONE : index;
+	return NAT_SLOT_NONE;
 }
 
 /* Ends what nat_slot_take has begun. `used`: the connection is in the table; else the slot is free again. The result means nothing. */
