@@ -30,7 +30,7 @@ func TestMemoryOfTenThousand(t *testing.T) {
 		kernel += m.Bytes
 	}
 	t.Logf("kernel: %.1f MB in maps of Services and translation, %.1f MB in all maps; agent: %.1f MB of heap", float64(services)/1e6, float64(kernel)/1e6, float64(agent)/1e6)
-	if kernel > 50e6 {
+	if kernel > 60e6 { // 6.7 MB of them are the slots by which pods share translation
 		t.Errorf("maps take %d bytes", kernel)
 	}
 	if agent > 20e6 {
