@@ -65,7 +65,7 @@ static __always_inline __u32 session_first_flags(const struct inquiry *q, bool a
 }
 
 /* Keeps the session that begins. `settled`: the one before it, with the same key, is in `sessions`. */
-static __noinline void session_keep(struct __sk_buff *skb, struct inquiry *q, bool settled)
+static __always_inline void session_keep(struct __sk_buff *skb, struct inquiry *q, bool settled)
 {
 	if (likely(!settled && young_begin(&q->young, &q->key, &q->session)))
 		return;

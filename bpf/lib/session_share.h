@@ -87,9 +87,9 @@ static __always_inline __u32 session_take_slot(const struct tuple *key, __u32 fl
 	struct session_share *share = bpf_map_lookup_elem(&session_shares, &at.pod);
 
 	if (unlikely(!share)) {
-		struct session_share none = {};
-
-		bpf_map_update_elem(&session_shares, &at.pod, &none, BPF_NOEXIST);
+		/* Where its rings begin does not matter: any 16 bytes will do, and the stack has no room for others. */
+		_Static_assert(sizeof(*share) == sizeof(at.pod), "the address serves as a share");
+		bpf_map_update_elem(&session_shares, &at.pod, &at.pod, BPF_NOEXIST);
 		share = bpf_map_lookup_elem(&session_shares, &at.pod);
 		if (!share)
 			return SESSION_NO_SLOT;

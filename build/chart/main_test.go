@@ -49,7 +49,7 @@ func TestValues(t *testing.T) {
 		"apiServer.host=10.0.0.1":                   `{name: KUBERNETES_SERVICE_HOST, value: "10.0.0.1"}`,
 		"apiServer.port=6443":                       `{name: KUBERNETES_SERVICE_PORT, value: "6443"}`,
 		"metrics.host=0.0.0.0":                      "- --metrics-address=0.0.0.0:9965\n",
-		"metrics.port=9999":                         "httpGet: {host: 127.0.0.1, port: 9999, path: /readyz}\n",
+		"metrics.port=9999":                         "httpGet: {host: 127.0.0.1, port: 9999, path: /readyz, scheme: HTTP}\n",
 		"log.level=debug":                           "- --log-level=debug\n",
 		"log.format=json":                           "- --log-format=json\n",
 		"paths.cniConf=/a":                          "{name: cni-conf, hostPath: {path: /a,",

@@ -52,7 +52,7 @@ func TestLoad(t *testing.T) {
 			}
 		})
 	}
-	walked.check(t)
+	walked.check(t, t.Name())
 }
 
 // The constants of a configuration must reach the programs: each one changes what the verifier keeps.

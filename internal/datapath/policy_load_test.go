@@ -27,32 +27,29 @@ func policyConfigs() map[string]Config {
 	return all
 }
 
-// With policies and with flows, too, every configuration must pass the verifier.
+// With policies and with all flows, every configuration must pass the verifier.
 func TestLoadPolicy(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
+	loadPolicies(t, FlowsAll)
+}
+
+// So it must with fewer flows, whose programs are shorter by what is not told.
+func TestLoadPolicyFewerFlows(t *testing.T) {
+	testenv.Root(t)
+	t.Parallel()
+	loadPolicies(t, FlowsOff, FlowsPolicy)
+}
+
+func loadPolicies(t *testing.T, modes ...FlowMode) {
+	t.Helper()
 	walked := verified{}
 	for name, cfg := range policyConfigs() {
-		for _, flows := range []FlowMode{FlowsOff, FlowsPolicy, FlowsAll} {
+		for _, flows := range modes {
 			cfg.Policy, cfg.Flows = true, flows
 			t.Run(fmt.Sprintf("%s/flows=%d", name, flows), func(t *testing.T) {
 				cfg.Root = bpffs(t)
-				d, err := Open(cfg, slog.New(slog.DiscardHandler))
-				var refused *ebpf.VerifierError
-				if errors.As(err, &refused) {
-					t.Log(strings.Join(refused.Log[max(0, len(refused.Log)-60):], "\n"))
-				}
-				if err != nil {
-					t.Fatalf("%v", err)
-				}
-				defer d.Close()
-				programs, err := d.Programs()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if want := len(cfg.programs()) + len(cfg.agentPrograms()); len(programs) != want {
-					t.Errorf("%d programs, expected %d", len(programs), want)
-				}
+				programs := loadPolicy(t, cfg)
 				walked.add(programs)
 				for _, p := range programs {
 					fmt.Fprintf(os.Stdout, "BenchmarkVerify/program=%s/policy=%s/flows=%d 1 %d insns\n", p.Name, name, flows, p.Instructions)
@@ -60,5 +57,26 @@ func TestLoadPolicy(t *testing.T) {
 			})
 		}
 	}
-	walked.check(t)
+	walked.check(t, "TestLoadPolicy")
+}
+
+func loadPolicy(t *testing.T, cfg Config) []ProgramInfo {
+	t.Helper()
+	d, err := Open(cfg, slog.New(slog.DiscardHandler))
+	var refused *ebpf.VerifierError
+	if errors.As(err, &refused) {
+		t.Log(strings.Join(refused.Log[max(0, len(refused.Log)-60):], "\n"))
+	}
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	defer d.Close()
+	programs, err := d.Programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := len(cfg.programs()) + len(cfg.agentPrograms()); len(programs) != want {
+		t.Errorf("%d programs, expected %d", len(programs), want)
+	}
+	return programs
 }

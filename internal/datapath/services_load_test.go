@@ -45,5 +45,5 @@ func TestLoadServices(t *testing.T) {
 			}
 		})
 	}
-	walked.check(t)
+	walked.check(t, t.Name())
 }

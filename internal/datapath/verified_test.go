@@ -31,15 +31,15 @@ func (v verified) add(programs []ProgramInfo) {
 // verifiedRow is what a line of the file is about.
 type verifiedRow struct{ kernel, test, program string }
 
-// check fails the test if a program has grown above what is recorded for this kernel, or is not recorded. On a kernel that the file does not
-// name, twice the most of any kernel holds.
-func (v verified) check(t *testing.T) {
+// check fails the test if a program has grown above what is recorded for this kernel under the name of a test, or is not recorded. On a
+// kernel that the file does not name, twice the most of any kernel holds.
+func (v verified) check(t *testing.T, test string) {
 	t.Helper()
 	kernels, rows, err := readVerified()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, problem := range v.problems(kernelVersion(t), t.Name(), kernels, rows) {
+	for _, problem := range v.problems(kernelVersion(t), test, kernels, rows) {
 		t.Error(problem)
 	}
 }
