@@ -32,7 +32,7 @@ static const __u32 sctp_powers[4][16] = {
 };
 
 /* The product of two polynomials. Without branches, each of which the verifier would follow both ways. */
-static __noinline __u32 sctp_multiply(__u32 a, __u32 b)
+SEPARATE __u32 sctp_multiply(__u32 a, __u32 b)
 {
 	__u32 product = 0;
 

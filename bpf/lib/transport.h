@@ -228,10 +228,12 @@ static __always_inline void transport_take_piece(struct transport *t, __u32 offs
  * Goes over extension headers: sets protocol, offset and what a fragment header says, of which a packet has one at most (RFC 8200, 4.1).
  * False if they cannot be read.
  */
-static __noinline bool transport_skip_extensions(struct __sk_buff *skb, struct transport *t)
+SEPARATE bool transport_skip_extensions(struct __sk_buff *skb, struct transport *t)
 {
 	struct extension_header h;
 
+	if (!t)
+		return false;
 	for (int i = 0; i < IPV6_EXTENSIONS_MAX; i++) {
 		__u8 number = t->tuple.protocol;
 

@@ -39,6 +39,7 @@ func (v verified) check(t *testing.T, test string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Logf("lines of %s:\n%s", verifiedFile, v.lines(kernelVersion(t), test))
 	for _, problem := range v.problems(kernelVersion(t), test, kernels, rows) {
 		t.Error(problem)
 	}
