@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/cilium/ebpf"
 )
@@ -24,16 +24,34 @@ var pinnedMaps = []string{
 	bpfMapFlows, bpfMapFlowLosses, bpfMapFlowDrops,
 }
 
-// adoptedTogether are maps whose entries refer to each other: with one of them new, the others' entries would mean nothing, and
-// tidying them up would take from the old programs what these still use.
-var adoptedTogether = [][]string{
-	{
-		bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts,
-		bpfMapPeers, bpfMapDatagrams, // sockets remember sets by their number
-	},
-	{bpfMapConnections, bpfMapOpenings, bpfMapNatSlots, bpfMapPendingSlots, bpfMapNatOwners, bpfMapTranslatedPods},
-	{bpfMapSessions, bpfMapSessionSlots, bpfMapSessionShares},
-	{bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicies, bpfMapPolicyPorts},
+// refersTo says which other maps the entries of a map refer to, or are referred to and tidied up by: where one of those is not the one that an
+// earlier agent pinned, its entries mean nothing, and tidying them up would take from the old programs what these still use.
+var refersTo = map[string][]string{
+	bpfMapServices:       {bpfMapBackends, bpfMapMaglev, bpfMapServiceSources},
+	bpfMapBackends:       {bpfMapServices},
+	bpfMapMaglev:         {bpfMapServices},
+	bpfMapServiceSources: {bpfMapServices},
+	bpfMapServiceCounts:  {bpfMapServices},
+	bpfMapAffinities:     {bpfMapServices},
+	bpfMapPeers:          {bpfMapBackends}, // sockets remember sets by their number
+	bpfMapDatagrams:      {bpfMapBackends},
+
+	bpfMapConnections:    {bpfMapNatSlots, bpfMapTranslatedPods},
+	bpfMapNatSlots:       {bpfMapConnections},
+	bpfMapOpenings:       {bpfMapPendingSlots},
+	bpfMapPendingSlots:   {bpfMapOpenings},
+	bpfMapTranslatedPods: {bpfMapConnections},
+
+	bpfMapSessions:      {bpfMapSessionSlots, bpfMapGeneration},
+	bpfMapSessionSlots:  {bpfMapSessions, bpfMapSessionShares},
+	bpfMapSessionShares: {bpfMapSessionSlots},
+	bpfMapYoungSessions: {bpfMapGeneration},
+
+	bpfMapPolicedPods: {bpfMapPolicies},
+	bpfMapIdentities:  {bpfMapPolicies},
+	bpfMapBlocks:      {bpfMapPolicies},
+	bpfMapPolicies:    {bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicyPorts},
+	bpfMapPolicyPorts: {bpfMapPolicies},
 }
 
 // adoption is what becomes of the maps that an earlier agent pinned.
@@ -44,75 +62,105 @@ type adoption struct {
 	resized map[string]*ebpf.Map
 	// fresh are the names of the maps that start empty or with what is carried over.
 	fresh []string
+	// before are the names of all pins that the earlier agent committed.
+	before []string
 }
 
-// adoptMaps opens the pinned maps that have the shape the new programs want. What the fresh ones hold is derived again from
-// the cluster and the endpoint files.
-func adoptMaps(root string, spec *ebpf.CollectionSpec, log *slog.Logger) (_ *adoption, err error) {
+// adoptMaps opens the maps that an earlier agent committed and that mean what the new programs take them for. What the fresh ones hold is derived
+// again from the cluster and the endpoint files. A map that the earlier agent did not have starts empty, and those beside it are kept.
+func adoptMaps(p pins, spec *ebpf.CollectionSpec, log *slog.Logger) (_ *adoption, err error) {
 	a := &adoption{adopted: map[string]*ebpf.Map{}, resized: map[string]*ebpf.Map{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.close())
 		}
 	}()
+	before, known, err := committed(p.root)
+	if err != nil {
+		return a, err
+	}
+	if a.before = before; !known && hasPins(p.root) {
+		log.Info("maps are pinned that no agent has committed by their layout: they are replaced")
+	}
 	outdated := map[string]error{}
 	for _, name := range pinnedMaps {
-		m, err := ebpf.LoadPinnedMap(filepath.Join(mapDir(root), name), nil)
-		switch {
-		case errors.Is(err, os.ErrNotExist):
-			outdated[name] = errNotPinned
-			continue
-		case err != nil:
-			return a, fmt.Errorf("open pinned map %s: %w", name, err)
+		if !slices.ContainsFunc(before, func(pin string) bool { return strings.HasPrefix(pin, name+layoutSeparator) }) {
+			continue // the earlier agent did not have it
 		}
-		if reason := spec.Maps[name].Compatible(m); reason == nil {
-			a.adopted[name] = m
-		} else if _, ok := carriers[name]; ok && sameButSize(spec.Maps[name], m) {
-			a.resized[name] = m
-		} else {
-			outdated[name] = reason
-			if err := m.Close(); err != nil {
-				return a, fmt.Errorf("close outdated map %s: %w", name, err)
-			}
+		if outdated[name], err = a.adopt(name, p, spec.Maps[name]); err != nil {
+			return a, err
 		}
 	}
 	if err := a.leaveOut(outdated); err != nil {
 		return a, err
 	}
 	for _, name := range pinnedMaps {
-		reason := outdated[name]
-		switch {
+		switch reason := outdated[name]; {
 		case a.adopted[name] != nil:
 			log.Debug("map is adopted", "map", name)
 			continue
 		case a.resized[name] != nil:
 			log.Info("map is replaced: its size has changed", "map", name, "from", a.resized[name].MaxEntries(), "to", spec.Maps[name].MaxEntries)
-		case errors.Is(reason, errNotPinned):
+		case reason == nil:
 			log.Debug("map is new", "map", name)
 		default:
-			log.Info("map is replaced: its layout has changed", "map", name, "reason", reason)
+			log.Info("map is replaced", "map", name, "reason", reason)
 		}
 		a.fresh = append(a.fresh, name)
 	}
 	return a, nil
 }
 
-var errNotPinned = errors.New("there is no such pin")
+func hasPins(root string) bool {
+	files, err := os.ReadDir(mapDir(root))
+	return err == nil && len(files) > 0
+}
 
-// leaveOut gives up the maps that belong together with an outdated one. Where none was pinned, an earlier version did not have them.
+var errOtherLayout = errors.New("its layout has changed")
+
+// adopt opens a map that the earlier agent had. Outdated is why it cannot be used.
+func (a *adoption) adopt(name string, p pins, spec *ebpf.MapSpec) (outdated, err error) {
+	if !slices.Contains(a.before, p.name(name)) {
+		return errOtherLayout, nil
+	}
+	m, err := ebpf.LoadPinnedMap(p.path(name), nil)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return errors.New("its pin is gone"), nil
+	case err != nil:
+		return nil, fmt.Errorf("open pinned map %s: %w", name, err)
+	}
+	reason := spec.Compatible(m)
+	if reason == nil {
+		a.adopted[name] = m
+		return nil, nil
+	}
+	if _, ok := carriers[name]; ok && sameButSize(spec, m) {
+		a.resized[name] = m
+		return nil, nil
+	}
+	if err := m.Close(); err != nil {
+		return nil, fmt.Errorf("close outdated map %s: %w", name, err)
+	}
+	return reason, nil
+}
+
+// leaveOut gives up the maps that refer to an outdated one, and those that refer to these.
 func (a *adoption) leaveOut(outdated map[string]error) error {
-	for _, group := range adoptedTogether {
-		if !slices.ContainsFunc(group, func(name string) bool { return outdated[name] != nil }) {
-			continue
-		}
-		for _, name := range group {
+	for again := true; again; {
+		again = false
+		for name, others := range refersTo {
+			i := slices.IndexFunc(others, func(other string) bool { return outdated[other] != nil })
+			if i < 0 || outdated[name] != nil {
+				continue
+			}
 			for _, maps := range []map[string]*ebpf.Map{a.adopted, a.resized} {
 				m := maps[name]
 				if m == nil {
 					continue
 				}
 				delete(maps, name)
-				outdated[name] = errors.New("a map that it refers to is not the same")
+				again, outdated[name] = true, fmt.Errorf("map %s that it refers to is not the same", others[i])
 				if err := m.Close(); err != nil {
 					return fmt.Errorf("close outdated map %s: %w", name, err)
 				}

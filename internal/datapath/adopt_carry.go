@@ -59,7 +59,14 @@ func (d *Datapath) carryOver(names []string) error {
 			}
 		}
 	}
-	if slices.Contains(names, bpfMapNatSlots) && (d.resized[bpfMapNatSlots] != nil || d.resized[bpfMapPendingSlots] != nil) {
+	return nil
+}
+
+// recount counts the slots of each owner where the counters do not belong to the slots: slots were left behind, or the counters are new.
+func (d *Datapath) recount() error {
+	resized := d.resized[bpfMapNatSlots] != nil || d.resized[bpfMapPendingSlots] != nil
+	adopted := !slices.Contains(d.fresh, bpfMapNatSlots) || !slices.Contains(d.fresh, bpfMapPendingSlots)
+	if resized || adopted && slices.Contains(d.fresh, bpfMapNatOwners) {
 		return recountOwners(&d.objects.bpfMaps)
 	}
 	return nil

@@ -1,11 +1,8 @@
 package datapath
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -163,7 +160,7 @@ func adoptKeepsState(t *testing.T, legacy bool) {
 func (n *node) adopt(t *testing.T) {
 	t.Helper()
 	n.do(t, func() (err error) {
-		n.d, err = open(n.cfg, nil, testLog(t))
+		n.d, err = openVersion(t, n.cfg, n.version, nil)
 		return err
 	})
 }
@@ -216,51 +213,57 @@ func TestRemoveDetaches(t *testing.T) {
 	n.a.adopt(t) // for the cleanup
 }
 
-// A pinned map that does not fit any more is replaced, and not before Commit.
-func TestIncompatibleMapIsReplaced(t *testing.T) {
-	t.Parallel()
-	n := newNetwork(t, options{cfg: ebpfRouting})
-	n.a.close(t)
-	pin := filepath.Join(mapDir(n.a.cfg.Root), bpfMapEndpoints)
-	if err := os.Remove(pin); err != nil {
-		t.Fatal(err)
-	}
-	const earlier = 16 // bytes of an endpoint before it had its way
-	outdated, err := ebpf.NewMap(&ebpf.MapSpec{Name: bpfMapEndpoints, Type: ebpf.Hash, KeySize: 16, ValueSize: earlier, MaxEntries: 8})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer outdated.Close()
-	if err := outdated.Pin(pin); err != nil {
-		t.Fatal(err)
-	}
-	valueSize := func() uint32 {
-		m, err := ebpf.LoadPinnedMap(pin, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer m.Close()
-		return m.ValueSize()
-	}
+// A version with other layouts comes under traffic and the one before comes back: nothing is lost, none takes the other's entries for its own, and
+// the pins are always those of the programs that run.
+func TestVersionsUnderTraffic(t *testing.T) {
+	for _, legacy := range attachForms(t) {
+		t.Run(fmt.Sprintf("legacy=%t", legacy), func(t *testing.T) {
+			t.Parallel()
+			n := newNetwork(t, options{cfg: Config{EBPFRouting: true, Masquerade: true, Policy: true}, legacy: legacy})
+			all := []*traffic{
+				startTraffic(t, n.a1.place, n.b1.place, n.b1.member, 4), startTraffic(t, n.a2.place, n.a1.place, n.a1.member, 6),
+			}
+			before := pinsAt(t, n.a.cfg.Root)
+			for _, version := range []func(testing.TB, *ebpf.CollectionSpec){nextVersion, nil, nextVersion} {
+				n.a.close(t)
+				n.a.version = version
+				n.a.adopt(t) // is killed before it commits
+				if got := pinsAt(t, n.a.cfg.Root); !slices.Equal(got, before) {
+					t.Errorf("pins before Commit: %q, want %q", got, before)
+				}
+				if changed, err := n.a.d.Endpoints.Sync(n.a.endpoints()); err != nil || changed != len(n.a.endpoints()) {
+					t.Errorf("%d endpoints of %d are written: the others are the other version's (%v)", changed, len(n.a.endpoints()), err)
+				}
+				for _, tr := range all {
+					tr.progress(t)
+				}
+				n.a.close(t)
+				n.a.start(t, legacy)
+				for _, tr := range all {
+					tr.progress(t)
+				}
+				now := pinsAt(t, n.a.cfg.Root)
+				for _, name := range pinnedMaps {
+					if !slices.Contains(now, n.a.d.pins.name(name)) {
+						t.Errorf("%s is not pinned", n.a.d.pins.name(name))
+					}
+				}
+				if len(now) != len(before) || slices.Equal(now, before) {
+					t.Errorf("pins after Commit: %q, before it %q", now, before)
+				}
+				before = now
+			}
+			for _, tr := range all {
+				tr.finish(t)
+			}
+			n.dropsNothing(t)
 
-	remote := startTraffic(t, n.a1.place, n.b1.place, n.b1.member, 4)
-	n.a.adopt(t)
-	if valueSize() != earlier {
-		t.Error("the pin was replaced before Commit")
-	}
-	remote.progress(t)
-	n.a.close(t)
-	n.a.start(t, false)
-	if valueSize() != uint32(binary.Size(bpfEndpoint{})) {
-		t.Error("the pin was not replaced by Commit")
-	}
-	remote.progress(t)
-	remote.finish(t)
-
-	// The next one finds what it wants.
-	n.a.close(t)
-	n.a.adopt(t)
-	if changed, err := n.a.d.Endpoints.Sync(n.a.endpoints()); changed != 0 || err != nil {
-		t.Errorf("%d endpoints were not adopted: %v", changed, err)
+			// The next one of the same version finds what it wants.
+			n.a.close(t)
+			n.a.adopt(t)
+			if changed, err := n.a.d.Endpoints.Sync(n.a.endpoints()); changed != 0 || err != nil {
+				t.Errorf("%d endpoints were not adopted: %v", changed, err)
+			}
+		})
 	}
 }

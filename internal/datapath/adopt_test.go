@@ -4,16 +4,11 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/service"
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
@@ -134,49 +129,6 @@ func TestServicesOffAndOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	holds(t, d.Services, crowd(3)...)
-}
-
-// With one map of another layout, those that refer to it are given up with it: the old programs keep theirs whole.
-func TestMapsAdoptedTogether(t *testing.T) {
-	testenv.Root(t)
-	cfg := Config{Root: bpffs(t), Services: true}
-	d := adoptTables(t, cfg, testLog(t))
-	if _, err := d.Services.Sync(crowd(3)); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Commit(); err != nil {
-		t.Fatal(err)
-	}
-	pin := filepath.Join(mapDir(cfg.Root), bpfMapServices)
-	if err := os.Remove(pin); err != nil {
-		t.Fatal(err)
-	}
-	other, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 20, ValueSize: 40, MaxEntries: 65536, Flags: 1 /* BPF_F_NO_PREALLOC */})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	if err := other.Pin(pin); err != nil {
-		t.Fatal(err)
-	}
-	next := adoptTables(t, cfg, testLog(t))
-	if _, err := next.Services.Sync([]service.Port{crowd(4)[3]}); err != nil {
-		t.Fatal(err)
-	}
-	later(t, next.Services)
-	if got := entries(t, d.Services); got[bpfMapBackends] != 30 {
-		t.Errorf("of what the old programs use, %v is left", got)
-	}
-	if got := entries(t, next.Services); got[bpfMapBackends] != 10 {
-		t.Errorf("the new programs have %v", got)
-	}
-	for _, name := range []string{bpfMapConnections, bpfMapOpenings, bpfMapEndpoints} {
-		for _, fresh := range next.fresh {
-			if fresh == name {
-				t.Errorf("map %s is given up, too", name)
-			}
-		}
-	}
 }
 
 // A larger cluster gets a larger table of routes, which begins with what the smaller one had; and what does not fit says what to raise.

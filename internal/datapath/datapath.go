@@ -99,6 +99,8 @@ type Datapath struct {
 	stackSends atomic.Bool
 	fresh      []string             // names of maps that are not the pinned ones (yet)
 	resized    map[string]*ebpf.Map // the pinned ones in whose place come fresh ones of another size
+	pins       pins
+	before     []string // the names of the pins that an earlier agent committed
 }
 
 // Open loads the programs that the configuration has a use for, with the maps pinned below cfg.Root where these still fit and with new ones
@@ -109,7 +111,16 @@ func Open(cfg Config, log *slog.Logger) (*Datapath, error) {
 }
 
 // open is Open with these programs.
-func open(cfg Config, programs []string, log *slog.Logger) (_ *Datapath, err error) {
+func open(cfg Config, programs []string, log *slog.Logger) (*Datapath, error) {
+	l, err := loaderFor(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	return openWith(l, cfg, programs, log)
+}
+
+// openWith is open with what this loader has.
+func openWith(l *loader, cfg Config, programs []string, log *slog.Logger) (_ *Datapath, err error) {
 	if err := requireBPFFS(cfg.Root); err != nil {
 		return nil, err
 	}
@@ -118,19 +129,19 @@ func open(cfg Config, programs []string, log *slog.Logger) (_ *Datapath, err err
 			return nil, fmt.Errorf("make directory for pins: %w", err)
 		}
 	}
-	l, err := loaderFor(cfg, log)
-	if err != nil {
-		return nil, err
-	}
 	tcx, err := haveTCX()
 	if err != nil {
 		return nil, fmt.Errorf("probe tcx: %w", err)
 	}
-	maps, err := adoptMaps(cfg.Root, l.spec, log)
+	byLayout, err := pinsBelow(cfg.Root, l.spec)
 	if err != nil {
 		return nil, err
 	}
-	d := &Datapath{config: cfg, log: log, fresh: maps.fresh, resized: maps.resized, tcx: tcx}
+	maps, err := adoptMaps(byLayout, l.spec, log)
+	if err != nil {
+		return nil, err
+	}
+	d := &Datapath{config: cfg, log: log, fresh: maps.fresh, resized: maps.resized, tcx: tcx, pins: byLayout, before: maps.before}
 	d.objects, err = l.load(slices.Concat(programs, cfg.agentPrograms()), maps.adopted)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("load datapath: %w", err), maps.close())
@@ -138,7 +149,7 @@ func open(cfg Config, programs []string, log *slog.Logger) (_ *Datapath, err err
 	if err := maps.closeAdopted(); err != nil {
 		return nil, errors.Join(fmt.Errorf("load datapath: %w", err), maps.close(), d.objects.Close())
 	}
-	if err := d.carryOver(slices.Collect(gomaps.Keys(d.resized))); err != nil {
+	if err := errors.Join(d.carryOver(slices.Collect(gomaps.Keys(d.resized))), d.recount()); err != nil {
 		return nil, errors.Join(err, maps.close(), d.objects.Close())
 	}
 	d.setTables()
@@ -241,8 +252,8 @@ func specFor(cfg Config) (*ebpf.CollectionSpec, error) {
 	return spec, countSlots(spec)
 }
 
-// Commit pins the maps in use. Call it when the tables are filled and every device has the new programs:
-// until then the pins are the old programs' maps, and a crash leaves the old state whole.
+// Commit pins the maps in use and removes the pins of the version before. Call it when the tables are filled and every device has the new
+// programs: until then the next agent takes over the old programs' maps, and a crash leaves the old state whole.
 func (d *Datapath) Commit() error {
 	if slices.Contains(d.fresh, bpfMapGeneration) {
 		// Tables that were adopted as they are have not advanced it, and nothing is kept of 0.
@@ -250,20 +261,19 @@ func (d *Datapath) Commit() error {
 			return err
 		}
 	}
-	if err := d.carryOver(carriedTwice); err != nil {
+	if err := errors.Join(d.carryOver(carriedTwice), d.recount()); err != nil {
 		return err
 	}
 	for len(d.fresh) > 0 {
-		name := d.fresh[0]
-		path := filepath.Join(mapDir(d.config.Root), name)
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("remove old pin of map %s: %w", name, err)
-		}
-		if err := d.objects.byName[name].Pin(path); err != nil {
-			return fmt.Errorf("pin map %s: %w", name, err)
+		if err := d.pins.put(d.fresh[0], d.objects.byName[d.fresh[0]]); err != nil {
+			return err
 		}
 		d.fresh = d.fresh[1:] // a second attempt begins where this one ended
 	}
+	if err := d.pins.commit(); err != nil {
+		return err
+	}
+	d.pins.sweep(d.before, d.log)
 	return closeMaps(d.resized)
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -39,9 +40,11 @@ type node struct {
 	// borrowed is the datapath that the node began with.
 	borrowed *Datapath
 	cfg      Config
-	uplink   netlink.LinkAttrs
-	routes   map[netip.Prefix]Route
-	pods     []*pod
+	// version makes what start loads that of another version; nil is this one.
+	version func(testing.TB, *ebpf.CollectionSpec)
+	uplink  netlink.LinkAttrs
+	routes  map[netip.Prefix]Route
+	pods    []*pod
 	// tunnelIndex is that of the VXLAN device, 0 without one.
 	tunnelIndex int
 }
@@ -324,7 +327,7 @@ func (n *node) start(tb testing.TB, legacy bool) {
 			n.d, err = borrow(n.cfg, n.programsHere(), testLog(tb))
 			n.borrowed = n.d
 		} else {
-			n.d, err = open(n.cfg, n.programsHere(), testLog(tb))
+			n.d, err = openVersion(tb, n.cfg, n.version, n.programsHere())
 		}
 		if err != nil {
 			return err

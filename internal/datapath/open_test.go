@@ -51,7 +51,7 @@ func TestFreshGenerationBegins(t *testing.T) {
 	if err := d.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(filepath.Join(mapDir(cfg.Root), bpfMapGeneration)); err != nil {
+	if err := os.Remove(d.pins.path(bpfMapGeneration)); err != nil {
 		t.Fatal(err)
 	}
 	d = reopen(t, cfg)
@@ -69,7 +69,7 @@ func TestCommitAgain(t *testing.T) {
 	testenv.Root(t)
 	cfg := Config{Root: bpffs(t), EBPFRouting: true}
 	d := reopen(t, cfg)
-	inTheWay := filepath.Join(mapDir(cfg.Root), bpfMapDrops, "x")
+	inTheWay := filepath.Join(d.pins.path(bpfMapDrops), "x")
 	if err := os.MkdirAll(inTheWay, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestCommitAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range pinnedMaps {
-		if _, err := os.Stat(filepath.Join(mapDir(cfg.Root), name)); err != nil {
+		if _, err := os.Stat(d.pins.path(name)); err != nil {
 			t.Errorf("after the second attempt: %v", err)
 		}
 	}

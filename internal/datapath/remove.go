@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,7 +39,9 @@ func Remove(root string) (removed []string, err error) {
 		errs = append(errs, fmt.Errorf("list maps: %w", err))
 	}
 	for _, m := range maps {
-		removed = append(removed, "map "+m.Name())
+		if name, _, _ := strings.Cut(m.Name(), layoutSeparator); name != committedName {
+			removed = append(removed, "map "+name)
+		}
 	}
 	errs = append(errs, os.RemoveAll(mapDir(root)), os.RemoveAll(linkDir(root)))
 	// A directory with somebody else's pins, or one that is a mount point, stays.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"sync"
@@ -104,7 +103,8 @@ func borrow(cfg Config, programs []string, log *slog.Logger) (*Datapath, error) 
 	if d.tcx, err = haveTCX(); err != nil { // a test may have set it
 		return nil, errors.Join(err, d.Close())
 	}
-	d.config, d.log, d.fresh = cfg, log, slices.Clone(pinnedMaps)
+	d.config, d.log, d.fresh, d.before = cfg, log, slices.Clone(pinnedMaps), nil
+	d.pins.root = cfg.Root
 	d.setTables()
 	for _, dir := range []string{mapDir(cfg.Root), linkDir(cfg.Root)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -250,7 +250,7 @@ func TestSpareNetworksAreEmpty(t *testing.T) {
 				t.Error(err)
 			}
 			for _, name := range pinnedMaps {
-				if _, err := os.Stat(filepath.Join(mapDir(next.a.cfg.Root), name)); err != nil {
+				if _, err := os.Stat(next.a.d.pins.path(name)); err != nil {
 					t.Errorf("a map is not pinned: %v", err)
 				}
 			}

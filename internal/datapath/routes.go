@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -110,7 +109,7 @@ func comparePrefixes(a, b netip.Prefix) int {
 
 // RoutesSize is how many prefixes the table that is pinned below root has room for; 0 if none is.
 func RoutesSize(root string) (uint32, error) {
-	m, err := ebpf.LoadPinnedMap(filepath.Join(mapDir(root), bpfMapRoutes), nil)
+	m, err := loadCommitted(root, bpfMapRoutes)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}

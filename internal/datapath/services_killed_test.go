@@ -51,7 +51,7 @@ func pinnedServices(tb testing.TB, root string) *Services {
 		bpfMapServiceSources: &maps.ServiceSources, bpfMapServiceCounts: &maps.ServiceCounts, bpfMapAffinities: &maps.Affinities,
 	} {
 		var err error
-		if *m, err = ebpf.LoadPinnedMap(filepath.Join(mapDir(root), name), nil); err != nil {
+		if *m, err = loadCommitted(root, name); err != nil {
 			tb.Fatal(err)
 		}
 		tb.Cleanup(func() { (*m).Close() })

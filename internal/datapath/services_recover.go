@@ -117,8 +117,7 @@ func (s *Services) stranger(id uint32) {
 // ServicesLost tells, before Commit, whether programs of an earlier agent are attached and these tables of Services begin without what
 // those have: their layout has changed.
 func (d *Datapath) ServicesLost() (bool, error) {
-	empty := func(name string) bool { return slices.Contains(d.fresh, name) && d.resized[name] == nil }
-	if !empty(bpfMapServices) && !empty(bpfMapBackends) {
+	if !slices.ContainsFunc([]string{bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapServiceSources}, d.isNew) {
 		return false, nil
 	}
 	attached, err := d.Attachments()

@@ -1,0 +1,314 @@
+package datapath
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/service"
+	"github.com/beeline-cni/beeline/internal/testenv"
+)
+
+// openVersion is open for programs of another version; nil is this one.
+func openVersion(tb testing.TB, cfg Config, version func(testing.TB, *ebpf.CollectionSpec), programs []string) (*Datapath, error) {
+	tb.Helper()
+	l, err := loaderFor(cfg, testLog(tb))
+	if err != nil {
+		return nil, err
+	}
+	if version != nil {
+		version(tb, l.spec)
+	}
+	return openWith(l, cfg, programs, testLog(tb))
+}
+
+// nextVersion has other meanings for entries of the same size, in maps of each group and in some of none.
+func nextVersion(tb testing.TB, spec *ebpf.CollectionSpec) {
+	tb.Helper()
+	swap(tb, spec, "endpoint", "pod_mac", "host_mac")
+	swap(tb, spec, "route", "next_hop_mac", "uplink_mac")
+	swap(tb, spec, "connection", "source", "destination")
+	swap(tb, spec, "session", "ingress", "egress")
+	swap(tb, spec, "policed_pod", "ingress", "egress")
+	swap(tb, spec, "backend_key", "set", "index")
+}
+
+// tablesOf is what the agent of a version does with maps, without loading programs.
+func tablesOf(t *testing.T, cfg Config, version func(testing.TB, *ebpf.CollectionSpec)) *Datapath {
+	t.Helper()
+	d, err := openVersion(t, cfg, version, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+func (d *Datapath) mustCommit(t *testing.T) {
+	t.Helper()
+	if err := d.Commit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pinsAt lists the pins of maps below a root.
+func pinsAt(t *testing.T, root string) (names []string) {
+	t.Helper()
+	files, err := os.ReadDir(mapDir(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		names = append(names, f.Name())
+	}
+	return names
+}
+
+// wantFresh compares the maps that a datapath begins without.
+func wantFresh(t *testing.T, d *Datapath, want ...string) {
+	t.Helper()
+	got := slices.Sorted(slices.Values(d.fresh))
+	if slices.Sort(want); !slices.Equal(got, want) {
+		t.Errorf("maps %q are fresh, want %q", got, want)
+	}
+}
+
+var serviceGroup = []string{
+	bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts, bpfMapPeers, bpfMapDatagrams,
+}
+
+// A map whose layout has changed goes, and with it what refers to it; nothing else does.
+func TestLayoutOfOneMapChanges(t *testing.T) {
+	testenv.Root(t)
+	for _, c := range []struct {
+		of, one, other string
+		fresh          []string
+	}{
+		{"backend_key", "set", "index", serviceGroup},
+		{"affinity", "set", "index", []string{bpfMapAffinities}},
+		{"datagram_key", "kind", "port", []string{bpfMapDatagrams}},
+		{"nat_owner", "established", "pending", []string{bpfMapNatOwners}},
+		{"session_slot", "pod", "slot", []string{bpfMapSessions, bpfMapSessionSlots, bpfMapSessionShares}},
+		{"policy_key", "set", "identity", []string{bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicies, bpfMapPolicyPorts}},
+		{"uplink", "ipv4", "ipv6", []string{bpfMapUplinks}},
+	} {
+		t.Run(c.of, func(t *testing.T) {
+			cfg := Config{Root: bpffs(t)}
+			tablesOf(t, cfg, nil).mustCommit(t)
+			d := tablesOf(t, cfg, func(tb testing.TB, spec *ebpf.CollectionSpec) { swap(tb, spec, c.of, c.one, c.other) })
+			wantFresh(t, d, c.fresh...)
+		})
+	}
+}
+
+// The programs of the version before keep whole what they use.
+func TestAdoptedMapsAreWhole(t *testing.T) {
+	testenv.Root(t)
+	cfg := Config{Root: bpffs(t), Services: true}
+	d := tablesOf(t, cfg, nil)
+	if _, err := d.Services.Sync(crowd(3)); err != nil {
+		t.Fatal(err)
+	}
+	d.mustCommit(t)
+	next := tablesOf(t, cfg, func(tb testing.TB, spec *ebpf.CollectionSpec) { swap(tb, spec, "service", "id", "affinity") })
+	if _, err := next.Services.Sync([]service.Port{crowd(4)[3]}); err != nil {
+		t.Fatal(err)
+	}
+	later(t, next.Services)
+	if got := entries(t, d.Services); got[bpfMapBackends] != 30 {
+		t.Errorf("of what the old programs use, %v is left", got)
+	}
+	if got := entries(t, next.Services); got[bpfMapBackends] != 10 {
+		t.Errorf("the new programs have %v", got)
+	}
+}
+
+// forget leaves what a version leaves that did not have these maps.
+func forget(t *testing.T, d *Datapath, added ...string) {
+	t.Helper()
+	path := filepath.Join(mapDir(d.config.Root), committedName)
+	names, _, err := committed(d.config.Root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range added {
+		names = slices.DeleteFunc(names, func(pin string) bool { return pin == d.pins.name(name) })
+		if err := os.Remove(d.pins.path(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(strings.Join(names, ","), path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A version that has one map more takes over all the others, whatever that one is; where the pin of a map is lost, what refers to it is given up.
+func TestAddedMapKeepsItsGroup(t *testing.T) {
+	testenv.Root(t)
+	cfg := Config{Root: bpffs(t)}
+	d := tablesOf(t, cfg, nil)
+	d.mustCommit(t)
+	for _, name := range pinnedMaps {
+		forget(t, d, name)
+		next := tablesOf(t, cfg, nil)
+		wantFresh(t, next, name)
+		next.mustCommit(t)
+		if err := os.Remove(d.pins.path(name)); err != nil {
+			t.Fatal(err)
+		}
+		next = tablesOf(t, cfg, nil)
+		for _, other := range refersTo[name] {
+			if !slices.Contains(next.fresh, name) || slices.Contains(refersTo[other], name) && !slices.Contains(next.fresh, other) {
+				t.Errorf("without %s: %q are fresh", name, next.fresh)
+			}
+		}
+		next.mustCommit(t)
+	}
+}
+
+// Counters that a version adds count what is there already, and entries of the others are kept.
+func TestAddedMapIsFilled(t *testing.T) {
+	testenv.Root(t)
+	cfg := Config{Root: bpffs(t), Services: true, Sizes: Sizes{Connections: 64, Openings: 64}}
+	d := tablesOf(t, cfg, nil)
+	if _, err := d.Services.Sync(crowd(3)); err != nil {
+		t.Fatal(err)
+	}
+	there, _ := clientTo(netip.MustParseAddrPort("10.1.2.2:8080"), uint8(cluster.TCP), 40000, 1)
+	half{}.put(t, d.objects.Connections, there)
+	if err := d.objects.NatSlots.Put(uint32(5), &bpfNatSlot{Key: there.key, Owner: 7}); err != nil {
+		t.Fatal(err)
+	}
+	d.mustCommit(t)
+	forget(t, d, bpfMapNatOwners, bpfMapServiceSources)
+	next := tablesOf(t, cfg, nil)
+	var owner bpfNatOwner
+	if err := next.objects.NatOwners.Lookup(uint32(7), &owner); err != nil || owner != (bpfNatOwner{Established: 1}) {
+		t.Errorf("the owner has %+v, %v", owner, err)
+	}
+	if changed, err := next.Services.Sync(crowd(3)); changed != 0 || err != nil {
+		t.Errorf("%d entries of Services are written again: %v", changed, err)
+	}
+	if n, err := countEntries(next.objects.Connections); n != 1 || err != nil {
+		t.Errorf("%d connections are kept: %v", n, err)
+	}
+}
+
+// Versions that come one after the other leave their own pins only, and none takes over what an earlier run of its own has left.
+func TestVersionsComeAndGo(t *testing.T) {
+	testenv.Root(t)
+	cfg := Config{Root: bpffs(t), Services: true}
+	here := Endpoint{Interface: 7}
+	for i, version := range []func(testing.TB, *ebpf.CollectionSpec){nil, nextVersion, nil, nextVersion} {
+		d := tablesOf(t, cfg, version)
+		all, err := d.Endpoints.All()
+		if err != nil || len(all) != 0 {
+			t.Errorf("version %d begins with %v: %v", i, all, err)
+		}
+		if _, err := d.Endpoints.Sync(map[netip.Addr]Endpoint{netip.MustParseAddr("10.0.0.1"): here}); err != nil {
+			t.Fatal(err)
+		}
+		d.mustCommit(t)
+		want := []string{committedName}
+		for _, name := range pinnedMaps {
+			want = append(want, d.pins.name(name))
+		}
+		slices.Sort(want)
+		if got := pinsAt(t, cfg.Root); !slices.Equal(got, want) {
+			t.Errorf("pins of version %d are %q, want %q", i, got, want)
+		}
+		if again := tablesOf(t, cfg, version); len(again.fresh) > 0 {
+			t.Errorf("version %d does not find its own %q", i, again.fresh)
+		}
+	}
+}
+
+// An agent that is killed within Commit has changed nothing for the version before it, and what it has pinned is nobody's.
+func TestCommitIsOneStep(t *testing.T) {
+	testenv.Root(t)
+	cfg := Config{Root: bpffs(t)}
+	d := tablesOf(t, cfg, nil)
+	if _, err := d.Endpoints.Sync(map[netip.Addr]Endpoint{netip.MustParseAddr("10.0.0.1"): {Interface: 7}}); err != nil {
+		t.Fatal(err)
+	}
+	d.mustCommit(t)
+	killed := tablesOf(t, cfg, nextVersion)
+	for _, name := range killed.fresh {
+		if err := killed.pins.put(name, killed.objects.byName[name]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := killed.pins.path(bpfMapEndpoints)
+	if again := tablesOf(t, cfg, nextVersion); !slices.Contains(again.fresh, bpfMapEndpoints) {
+		t.Error("a map that was not committed is taken over")
+	}
+	back := tablesOf(t, cfg, nil)
+	if wantFresh(t, back); len(back.fresh) == 0 {
+		if all, err := back.Endpoints.All(); len(all) != 1 || err != nil {
+			t.Errorf("endpoints are %v: %v", all, err)
+		}
+	}
+	back.mustCommit(t)
+	if _, err := os.Stat(left); err == nil {
+		t.Error("what the killed one has pinned stays")
+	}
+}
+
+// Pins that this version does not know stop nothing and stay until everything is removed. Those without a layout, of versions that named none,
+// are taken over by nobody and go.
+func TestUnknownPins(t *testing.T) {
+	testenv.Root(t)
+	cfg := Config{Root: bpffs(t)}
+	d := tablesOf(t, cfg, nil)
+	unknown := filepath.Join(mapDir(cfg.Root), fmt.Sprintf("wonders%s%016x", layoutSeparator, 1))
+	nameless := filepath.Join(mapDir(cfg.Root), bpfMapEndpoints)
+	pin := func(path string) {
+		m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 16, ValueSize: 20, MaxEntries: 4096, Flags: 1 /* BPF_F_NO_PREALLOC */})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		if err := m.Put(make([]byte, 16), make([]byte, 20)); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Pin(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pin(unknown)
+	pin(nameless)
+	for range 2 {
+		d = tablesOf(t, cfg, nil)
+		if all, err := d.Endpoints.All(); len(all) != 0 || err != nil {
+			t.Errorf("endpoints are %v: %v", all, err)
+		}
+		d.mustCommit(t)
+		if _, err := os.Stat(unknown); err != nil {
+			t.Errorf("another version's pin: %v", err)
+		}
+		if _, err := os.Stat(nameless); err == nil {
+			t.Error("a pin without a layout stays")
+		}
+	}
+	removed, err := Remove(cfg.Root)
+	if err != nil || !slices.Contains(removed, "map wonders") || !slices.Contains(removed, "map endpoints") {
+		t.Errorf("removed are %q: %v", removed, err)
+	}
+	if _, err := os.Stat(mapDir(cfg.Root)); err == nil {
+		t.Error("pins are left")
+	}
+}
