@@ -1,9 +1,15 @@
 package e2e
 
 import (
+	"bytes"
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,14 +19,135 @@ import (
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
-// TestTablesOfAnotherLayout starts an agent that finds pinned tables whose layout is not its own, as after an upgrade
-// that changes it: it fills tables of its own and goes over to them, and no packet of the pods notices.
-func TestTablesOfAnotherLayout(t *testing.T) {
+// renamedMembers are members of structs that are entries of tables, in each group of these that refer to each other and in some of none; and what
+// they are called where layouts differ, in as many letters.
+var renamedMembers = map[string]string{
+	"pod_mac":      "mac_pod",      // of `endpoints`
+	"next_hop_mac": "mac_next_hop", // of `routes`
+	"maglev_width": "width_maglev", // of `services`
+	"born":         "date",         // of `connections`
+	"opened":       "begins",       // of `sessions`
+	"egress":       "output",       // of `policed_pods`
+}
+
+// renameMembers writes an object of the datapath with other names for members, which makes other layouts of the same size, and gives the file by which
+// go build takes it (go help build, -overlay). What the programs do is the same.
+func renameMembers(dir string) (overlay string, err error) {
+	object, err := filepath.Abs("../../internal/datapath/bpf_bpfel.o")
+	if err != nil {
+		return "", err
+	}
+	data, err := os.ReadFile(object)
+	if err != nil {
+		return "", err
+	}
+	file, err := elf.NewFile(bytes.NewReader(data))
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", object, err)
+	}
+	types := file.Section(".BTF")
+	within := data[types.Offset : types.Offset+types.Size]
+	for from, to := range renamedMembers {
+		at := bytes.Index(within, []byte("\x00"+from+"\x00"))
+		if at < 0 || len(from) != len(to) {
+			return "", fmt.Errorf("no member of %s can be renamed from %s to %s", object, from, to)
+		}
+		copy(within[at+1:], to)
+	}
+	renamed := filepath.Join(dir, "bpf_bpfel.o")
+	text, err := json.Marshal(map[string]any{"Replace": map[string]string{object: renamed}})
+	if err != nil {
+		return "", err
+	}
+	overlay = filepath.Join(dir, "overlay.json")
+	return overlay, errors.Join(os.WriteFile(renamed, data, 0o600), os.WriteFile(overlay, text, 0o600))
+}
+
+// TestAnotherVersion upgrades to a version whose tables have other layouts of the same size, goes back, and upgrades again, while pods talk under
+// a policy and by a Service: no packet that is sent then is lost, and each version leaves only its own tables.
+func TestAnotherVersion(t *testing.T) {
 	t.Parallel()
+	for name, flags := range map[string][]string{"ebpf": {"--services=ebpf"}, "kernel": {"--services=ebpf", "--routing=kernel"}} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuarded(t, flags...)
+			n := g.here
+			g.policy("web", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}")
+			g.labels["far"] = "stranger"
+			g.writePods()
+			g.expectPorts(g.far, g.pod)
+			g.expectPorts(g.near, g.pod, backendPort, otherPort)
+			unknown := pinOfNewerVersion(t, n)
+			tr := &traffic{t: t}
+			for _, a := range g.pod.addresses {
+				s, err := startStream("stream "+family(a), g.near.place, g.pod.place, a)
+				tr.add(s, err)
+				tr.streams = append(tr.streams, s)
+			}
+			tr.goesOn()
+			probe := g.probe(g.far)
+			before := pinsOf(t, n)
+			for _, p := range []programs{otherLayouts(t), current(t), otherLayouts(t)} {
+				g.kill(n)
+				tr.goesOn()
+				g.start(n, p, flags...)
+				g.waitReady(n)
+				tr.goesOn()
+				g.expectPorts(g.near, g.pod, backendPort, otherPort)
+				g.expectPorts(g.far, g.pod)
+				now := pinsOf(t, n)
+				if len(now) != len(before) || slices.Equal(now, before) {
+					t.Errorf("pins of the version before are %q, and now %q", before, now)
+				}
+				before = now
+			}
+			if got := g.status(n).Version; got != otherLayoutsVersion {
+				t.Errorf("the agent is version %s", got)
+			}
+			if _, err := os.Stat(unknown); err != nil {
+				t.Errorf("a pin that neither version knows: %v", err)
+			}
+			probe.finish(t)
+			tr.finish()
+		})
+	}
+}
+
+// pinsOf lists the pins of the node's tables.
+func pinsOf(t *testing.T, n *node) (names []string) {
+	t.Helper()
+	files, err := os.ReadDir(filepath.Join(n.BPFFS, "maps"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		names = append(names, f.Name())
+	}
+	return names
+}
+
+// pinOfNewerVersion pins a map that no version here knows.
+func pinOfNewerVersion(t *testing.T, n *node) (path string) {
+	t.Helper()
+	path = filepath.Join(n.BPFFS, "maps", "wonders@0123456789abcdef")
+	pinMap(t, n, path, "type", "hash", "key", "8", "value", "4", "entries", "16", "name", "wonders")
+	return path
+}
+
+func pinMap(t *testing.T, n *node, path string, layout ...string) {
+	t.Helper()
 	bpftool, err := exec.LookPath("bpftool")
 	if err != nil {
 		testenv.Missing(t, "no bpftool (Debian package bpftool)")
 	}
+	if _, err := n.Place().Output(t.Context(), bpftool, append([]string{"map", "create", path}, layout...)...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTablesOfAnotherLayout starts an agent that finds tables pinned under the names of its own that are others all the same: it fills tables of its
+// own and goes over to them, and no packet of the pods notices.
+func TestTablesOfAnotherLayout(t *testing.T) {
+	t.Parallel()
 	c := up(t, topology.Options{IPv6: true})
 	n := c.nodes[0]
 	pods := c.addPods()
@@ -30,14 +157,14 @@ func TestTablesOfAnotherLayout(t *testing.T) {
 		"endpoints": {"type", "hash", "key", "8", "value", "4", "entries", "16", "flags", "1"},
 		"routes":    {"type", "lpm_trie", "key", "8", "value", "4", "entries", "16", "flags", "1"},
 	} {
-		pin := filepath.Join(n.BPFFS, "maps", table)
-		if err := os.Remove(pin); err != nil {
+		pins, err := filepath.Glob(filepath.Join(n.BPFFS, "maps", table+"@*"))
+		if err != nil || len(pins) != 1 {
+			t.Fatalf("pins of %s are %q: %v", table, pins, err)
+		}
+		if err := os.Remove(pins[0]); err != nil {
 			t.Fatal(err)
 		}
-		create := append([]string{"map", "create", pin, "name", table}, layout...)
-		if _, err := n.Place().Output(t.Context(), bpftool, create...); err != nil {
-			t.Fatal(err)
-		}
+		pinMap(t, n, pins[0], append([]string{"name", table}, layout...)...)
 	}
 	traffic.goesOn() // the programs still have the tables that lost their pins
 	c.start(n, newer(t))

@@ -90,9 +90,26 @@ func newer(t *testing.T) programs {
 	return built(t, newerBuild)
 }
 
-const newerVersion = "e2e-newer"
+// otherLayouts is a build whose tables have other layouts than those of the same size that current has.
+func otherLayouts(t *testing.T) programs {
+	t.Helper()
+	testenv.Root(t)
+	return built(t, otherLayoutsBuild)
+}
+
+const (
+	newerVersion        = "e2e-newer"
+	otherLayoutsVersion = "e2e-layouts"
+)
 
 var (
+	otherLayoutsBuild = sync.OnceValues(func() (programs, error) {
+		overlay, err := renameMembers(buildDir)
+		if err != nil {
+			return programs{}, err
+		}
+		return build(otherLayoutsVersion, "-overlay", overlay)
+	})
 	currentBuild = sync.OnceValues(func() (programs, error) { return build("e2e-current") })
 	newerBuild   = sync.OnceValues(func() (programs, error) { return build(newerVersion) })
 )
@@ -110,7 +127,7 @@ func built(t *testing.T, build func() (programs, error)) programs {
 }
 
 // build builds both programs with this version string.
-func build(version string) (programs, error) {
-	p, err := netlab.Build(buildDir, version)
+func build(version string, flags ...string) (programs, error) {
+	p, err := netlab.Build(buildDir, version, flags...)
 	return programs{p.Beeline}, err
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 )
 
 // commands are the import paths of the two programs.
@@ -19,10 +20,11 @@ type Programs struct {
 // PluginDir is the directory of the CNI plugin.
 func (p Programs) PluginDir() string { return filepath.Dir(p.Beeline) }
 
-// Build builds both programs with this version string, in a directory of that name below dir.
-func Build(dir, version string) (Programs, error) {
+// Build builds both programs with this version string, in a directory of that name below dir. Flags are more of those of go build.
+func Build(dir, version string, flags ...string) (Programs, error) {
 	dir = filepath.Join(dir, version)
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-X main.version="+version, "-o", dir+"/", commands+"beeline", commands+"beeline-cni")
+	args := slices.Concat([]string{"build", "-buildvcs=false", "-ldflags", "-X main.version=" + version}, flags, []string{"-o", dir + "/", commands + "beeline", commands + "beeline-cni"})
+	cmd := exec.Command("go", args...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return Programs{}, fmt.Errorf("build %s: %w\n%s", version, err, said)
