@@ -7,6 +7,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
@@ -101,6 +102,7 @@ func noEffect(s *cluster.Snapshot) string {
 // newCompiler makes a compiler that keeps to the sizes of the tables.
 func (a *Agent) newCompiler() *policy.Compiler {
 	c := policy.NewCompiler(a.config.NodeName)
-	c.Bound(a.config.PolicySizes.Identities)
+	sizes := a.config.PolicySizes
+	c.Bound(policy.Sizes{Addresses: sizes.Identities, Policies: sizes.Policies, Ports: int(datapath.PolicyPorts(uint32(sizes.Policies)))})
 	return c
 }

@@ -35,6 +35,9 @@ type Sizes struct {
 	Sessions uint32
 }
 
+// PolicyPorts is how many ports there is room for where there is room for so many policies.
+func PolicyPorts(policies uint32) uint32 { return policies/4 + min(policies%4, 1) }
+
 // sizeFlags names what an operator raises when a map is full.
 var sizeFlags = map[string]string{
 	bpfMapRoutes:         "--routes-max",
@@ -84,7 +87,7 @@ func mapSizes(cfg Config) map[string]uint32 {
 		bpfMapIdentities:     cfg.Sizes.Identities,
 		bpfMapBlocks:         cfg.Sizes.Identities,
 		bpfMapPolicies:       cfg.Sizes.Policies,
-		bpfMapPolicyPorts:    cfg.Sizes.Policies/4 + min(cfg.Sizes.Policies%4, 1),
+		bpfMapPolicyPorts:    PolicyPorts(cfg.Sizes.Policies),
 		bpfMapSessions:       cfg.Sizes.Sessions,
 		bpfMapSessionSlots:   cfg.Sizes.Sessions,
 	} {

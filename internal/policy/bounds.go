@@ -10,16 +10,24 @@ import (
 
 // bounds keep the ipBlocks of one namespace from taking the room that pods and other namespaces need: tables of addresses are shared by all.
 type bounds struct {
-	// addresses is how many addresses and blocks there is room for; 0 bounds nothing.
-	addresses int
+	sizes Sizes
 	// refused are the policies whose blocks are left out, each with the reason: whom they select is closed.
 	refused map[*cluster.NetworkPolicy]string
+	entries entryBounds
 }
 
-// Bound says how many addresses and blocks the tables of addresses have room for. Pods come first. Of what they leave the namespaces whose policies
-// have most blocks give way, down to one limit for all; within a namespace policies have theirs by the order of their names. The pods that a
-// policy selects whose blocks do not fit are closed.
-func (c *Compiler) Bound(addresses int) { c.bounds.addresses = addresses }
+// Sizes are how many entries tables have room for; 0 bounds nothing.
+type Sizes struct {
+	// Addresses is that of Tables.Identities, Peers and Singles together, and of Blocks.
+	Addresses int
+	// Policies and Ports are those of the tables of these names.
+	Policies, Ports int
+}
+
+// Bound says how much room there is. In the tables of addresses pods come first. Of what they leave, and of the other tables, the namespaces whose
+// policies need most give way, down to one limit for all; within a namespace policies have theirs by the order of their names. The pods that a
+// policy selects that does not fit are closed, and nobody else is.
+func (c *Compiler) Bound(s Sizes) { c.bounds.sizes = s }
 
 // blocksOf counts the entries that the blocks of a policy may become.
 func blocksOf(p *cluster.NetworkPolicy) (n int) {
@@ -53,7 +61,7 @@ func (c *Compiler) takeBounded(w *world) []Problem {
 
 // overflow gives the policies that select pods here and whose blocks do not fit.
 func (c *Compiler) overflow(w *world) map[*cluster.NetworkPolicy]string {
-	if c.bounds.addresses == 0 {
+	if c.bounds.sizes.Addresses == 0 {
 		return nil
 	}
 	selecting, spaces, total := map[*cluster.NetworkPolicy]int{}, map[string]int{}, 0
@@ -71,7 +79,7 @@ func (c *Compiler) overflow(w *world) map[*cluster.NetworkPolicy]string {
 	if total == 0 {
 		return nil
 	}
-	room := c.bounds.addresses - len(w.own)
+	room := c.bounds.sizes.Addresses - len(w.own)
 	for _, pod := range w.snapshot.Pods {
 		room -= len(pod.Addresses)
 	}
@@ -108,5 +116,8 @@ func (c *Compiler) wrong(p *cluster.NetworkPolicy) string {
 	if p.Wrong != "" {
 		return p.Wrong
 	}
-	return c.bounds.refused[p]
+	if reason := c.bounds.refused[p]; reason != "" {
+		return reason
+	}
+	return c.bounds.entries.refused[p]
 }

@@ -71,8 +71,15 @@ func newCompiler(node string, sum func(content, uint32) uint32) *Compiler {
 
 // Compile makes the Tables for a snapshot that has all Namespaces, Pods and NetworkPolicies (see Snapshot.Unknown). Problems are all that
 // are there, sorted by what they are about. Tables depend on nothing but the arguments, whatever was compiled before, unless
-// checksums of 31 bits collide.
+// checksums of 31 bits collide, or a table is full (see Bound): then what was refused stays so until something changes that may have made room.
 func (c *Compiler) Compile(snapshot *cluster.Snapshot, local Local) (*Tables, []Problem) {
+	c.reconsider(snapshot, &local)
+	pass := func() (*Tables, []Problem) { return c.compile(snapshot, local) }
+	tables, problems := pass()
+	return c.fitEntries(tables, problems, pass)
+}
+
+func (c *Compiler) compile(snapshot *cluster.Snapshot, local Local) (*Tables, []Problem) {
 	c.pass++
 	c.sets.begin()
 	c.pods.begin()

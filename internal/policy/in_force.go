@@ -26,6 +26,7 @@ func (c *Compiler) takeRules() {
 		for _, s := range r.sets {
 			s.value.enter(r.generation)
 		}
+		c.takeSpaces()
 		c.ask()
 		c.peers.stale = true
 	}
@@ -44,6 +45,25 @@ func (c *Compiler) takeRules() {
 	}
 	if changed {
 		r.blocks.stale = true
+	}
+}
+
+// takeSpaces bounds the ports of the sets in force by their namespaces.
+func (c *Compiler) takeSpaces() {
+	if c.bounds.sizes.Ports == 0 {
+		return
+	}
+	spaces := map[string]*portSpace{}
+	for _, s := range c.rules.sets {
+		namespace := s.value.namespace()
+		if spaces[namespace] == nil {
+			spaces[namespace] = &portSpace{most: c.bounds.sizes.Ports}
+		}
+		s.value.space = spaces[namespace]
+		s.value.space.sets = append(s.value.space.sets, s)
+	}
+	for _, space := range spaces {
+		space.length = space.inUse(c.portLists.pass)
 	}
 }
 

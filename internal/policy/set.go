@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"slices"
 
@@ -18,6 +19,9 @@ type set struct {
 	asked []namedPort
 	// results has what sorts of peers are allowed, by the rules that they meet.
 	results map[string]*numbered[portList]
+	// space bounds the lists; nil if nothing does. tooLong says that there would be more of them than any table has room for: they are not made.
+	space   *portSpace
+	tooLong bool
 	// It is in force since one generation of rules and until another.
 	since, until uint64
 	// seen is the mark of the last peer that has to do with the set.
@@ -28,6 +32,10 @@ type set struct {
 func (s *set) enter(generation uint64) {
 	if s.until == 0 || s.until+1 != generation {
 		s.since = generation
+		if s.tooLong {
+			s.tooLong, s.unknown, s.pods = false, nil, nil
+			clear(s.results)
+		}
 	}
 	s.until = generation
 }
@@ -149,6 +157,10 @@ func (s *set) allowed(p *peer, lists *registry[portList], scratch *scratch) *num
 		}
 	}
 	scratch.key, scratch.grants = key, grants
+	if len(key) > sha256.Size {
+		sum := sha256.Sum256(key)
+		key = sum[:]
+	}
 	if known := s.results[string(key)]; known != nil {
 		now := lists.use(known)
 		if now != known {
@@ -156,13 +168,52 @@ func (s *set) allowed(p *peer, lists *registry[portList], scratch *scratch) *num
 		}
 		return now
 	}
+	if s.tooLong {
+		return lists.get(portList(nil).content(), func() portList { return nil })
+	}
 	list := merge(grants)
+	s.tooLong = !s.space.take(len(list), lists.pass)
 	result := lists.get(list.content(), func() portList { return list })
 	if len(s.results) == maxResults {
 		clear(s.results)
 	}
 	s.results[string(key)] = result
 	return result
+}
+
+// portSpace keeps the rules of one namespace from asking for more memory than the table of ports has room for, before it is known what they ask for.
+type portSpace struct {
+	most int
+	// length is at least how many entries the lists of sets have together.
+	length int
+	sets   []*numbered[*set]
+}
+
+// take tells whether there is room for a list.
+func (p *portSpace) take(length int, pass uint64) bool {
+	if p == nil {
+		return true
+	}
+	if p.length += length; p.length > p.most {
+		p.length = length + p.inUse(pass)
+	}
+	return p.length <= p.most
+}
+
+// inUse is how many entries the lists have that this pass or the one before has used; others are forgotten.
+func (p *portSpace) inUse(pass uint64) (length int) {
+	seen := map[*numbered[portList]]bool{}
+	for _, s := range p.sets {
+		for key, list := range s.value.results {
+			if list.used+1 < pass {
+				delete(s.value.results, key)
+			} else if !seen[list] {
+				seen[list] = true
+				length += len(list.value)
+			}
+		}
+	}
+	return length
 }
 
 // scratch is memory that is used for one peer after the other.

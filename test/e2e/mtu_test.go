@@ -261,7 +261,11 @@ func newPathProbe(place topology.Place, to netip.AddrPort) (*pathProbe, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p, p.option(func(fd int) error {
+	return p, p.forbidFragments()
+}
+
+func (p *pathProbe) forbidFragments() error {
+	return p.option(func(fd int) error {
 		if p.ipv4 {
 			return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
 		}

@@ -27,6 +27,8 @@ type IP struct {
 	ID     uint16
 	Offset int
 	More   bool
+	// Whole forbids routers to make fragments of an IPv4 packet. Of an IPv6 packet they never do.
+	Whole bool
 	// Length is the total length (IPv4) or payload length (IPv6) that the header states instead of the true one.
 	Length int
 	// Trailer follows the packet in the frame, behind its stated length.
@@ -58,6 +60,9 @@ func (ip IP) packet4() []byte {
 	fragment := uint16(ip.Offset / 8)
 	if ip.More {
 		fragment |= 0x2000
+	}
+	if ip.Whole {
+		fragment |= 0x4000
 	}
 	binary.BigEndian.PutUint16(header[6:], fragment)
 	header[8], header[9] = ip.Hops, ip.Protocol

@@ -1,0 +1,182 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/test/adversary/frame"
+)
+
+// floodCPU is where floods are sent, and so where the kernel takes their packets through the programs. Who must not suffer has the other CPU, as far as
+// the scheduler lets it: without that a test would be about who gets the processor, and not about tables.
+const (
+	floodCPU  = 1
+	victimCPU = 0
+)
+
+// floodBatch is how many frames are sent between two looks at the clock.
+const floodBatch = 64
+
+// flooder writes whole frames to a device, each made for itself, at a steady rate.
+type flooder struct {
+	name     string
+	place    topology.Place
+	fd       int
+	index    int
+	from, to net.HardwareAddr
+	// addresses are the sender's own, IPv4 first.
+	addresses []netip.Addr
+	random    *rand.Rand
+}
+
+// newFlooder opens a socket on a device; frames go to the station with the address to.
+func newFlooder(of worldEnd, device string, to net.HardwareAddr, seed uint64) (*flooder, error) {
+	f := &flooder{name: of.name, place: of.place, to: to, addresses: of.addresses, random: rand.New(rand.NewPCG(seed, 1))}
+	return f, of.place.Do(func() error {
+		link, err := net.InterfaceByName(device)
+		if err != nil {
+			return err
+		}
+		f.index, f.from = link.Index, link.HardwareAddr
+		if f.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+			return err
+		}
+		return unix.SetsockoptInt(f.fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1)
+	})
+}
+
+func (f *flooder) close() { _ = unix.Close(f.fd) }
+
+// packets makes the nth packet of a flood; the family is to be that of n.
+type packets func(f *flooder, family int) []byte
+
+// send floods until stop is closed, perSecond frames or as many as the processor can, and gives how many were sent. Those that the device does not
+// take are not counted.
+func (f *flooder) send(perSecond int, stop <-chan struct{}, kinds ...packets) (sent int, err error) {
+	err = f.place.On(floodCPU).Do(func() error {
+		to := &unix.SockaddrLinklayer{Ifindex: f.index}
+		began := time.Now()
+		for n := 0; ; {
+			select {
+			case <-stop:
+				return nil
+			default:
+			}
+			if n > int(time.Since(began).Seconds()*float64(perSecond)) {
+				time.Sleep(100 * time.Microsecond)
+				continue
+			}
+			for range floodBatch {
+				family := n / len(kinds) % 2
+				packet := kinds[n%len(kinds)](f, family)
+				n++
+				err := unix.Sendto(f.fd, frame.Ethernet(f.to, f.from, frame.EtherType(f.addresses[family]), packet), 0, to)
+				switch {
+				case err == nil:
+					sent++
+				case !errors.Is(err, unix.ENOBUFS):
+					return fmt.Errorf("send packet %d: %w", n, err)
+				}
+			}
+		}
+	})
+	return sent, err
+}
+
+// port is any that clients use.
+func (f *flooder) port() uint16 { return uint16(1024 + f.random.IntN(1<<16-1024)) }
+
+// within is any address of a network of benchmarks' clients.
+func (f *flooder) within(family int) netip.Addr {
+	if family == 0 {
+		return netip.AddrFrom4([4]byte{198, 18, byte(f.random.Uint32()), byte(1 + f.random.IntN(254))})
+	}
+	a := topology.ClientNetworkIPv6.Addr().As16()
+	for i := 8; i < 16; i++ {
+		a[i] = byte(f.random.Uint32())
+	}
+	return netip.AddrFrom16(a)
+}
+
+// udp is a datagram from one of the sender's ports.
+func (f *flooder) udp(from, to netip.AddrPort, data []byte) []byte {
+	return frame.IP{Source: from.Addr(), Destination: to.Addr(), Protocol: unix.IPPROTO_UDP, Payload: frame.UDP(from, to, data)}.Packet()
+}
+
+// damagedUDP is a datagram that the network carries and its receiver drops: so the server that it is for has no work with it.
+func (f *flooder) damagedUDP(from, to netip.AddrPort) []byte {
+	p := frame.UDP(from, to, []byte("?"))
+	p[len(p)-1]++
+	return frame.IP{Source: from.Addr(), Destination: to.Addr(), Protocol: unix.IPPROTO_UDP, Payload: p}.Packet()
+}
+
+func (f *flooder) syn(from, to netip.AddrPort) []byte {
+	s := frame.Segment{Flags: frame.SYN, Sequence: f.random.Uint32()}
+	return frame.IP{Source: from.Addr(), Destination: to.Addr(), Protocol: unix.IPPROTO_TCP, Payload: frame.TCP(from, to, s, nil)}.Packet()
+}
+
+// damagedSYN is the same for a SYN.
+func (f *flooder) damagedSYN(from, to netip.AddrPort) []byte {
+	p := frame.TCP(from, to, frame.Segment{Flags: frame.SYN, Sequence: f.random.Uint32()}, nil)
+	p[len(p)-1]++ // the urgent pointer, which the checksum covers
+	return frame.IP{Source: from.Addr(), Destination: to.Addr(), Protocol: unix.IPPROTO_TCP, Payload: p}.Packet()
+}
+
+// flooding is a flood that is under way.
+type flooding struct {
+	stop  chan struct{}
+	ended sync.WaitGroup
+	sent  int
+	err   error
+	began time.Time
+}
+
+// start floods in the background.
+func (f *flooder) start(perSecond int, kinds ...packets) *flooding {
+	running := &flooding{stop: make(chan struct{}), began: time.Now()}
+	running.ended.Go(func() { running.sent, running.err = f.send(perSecond, running.stop, kinds...) })
+	return running
+}
+
+// finish ends the flood and gives how many packets it had, and how many that are each second.
+func (r *flooding) finish() (sent, perSecond int, err error) {
+	close(r.stop)
+	r.ended.Wait()
+	return r.sent, int(float64(r.sent) / time.Since(r.began).Seconds()), r.err
+}
+
+// counter is what a victim has done.
+type counter struct {
+	done, repeated, failed atomic.Int64
+	mu                     sync.Mutex
+	errs                   []error
+}
+
+// fail notes a failure; the first ones are told of.
+func (c *counter) fail(err error) {
+	const told = 3
+	c.failed.Add(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.errs) < told {
+		c.errs = append(c.errs, err)
+	}
+}
+
+// take gives what there is to tell since the last time.
+func (c *counter) take() (done, repeated, failed int64, errs error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	errs = errors.Join(c.errs...)
+	c.errs = nil
+	return c.done.Swap(0), c.repeated.Swap(0), c.failed.Swap(0), errs
+}

@@ -1,0 +1,435 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/test/adversary/frame"
+)
+
+// floodSize says how long floods last and how fast they are. The campaign's are those that the network is promised to bear.
+type floodSize struct {
+	each      time.Duration // of one kind
+	perSecond int           // packets, if the processor can
+	victims   int           // how often a second victims do each of their kinds of work, all together
+	flags     []string      // of the agent
+}
+
+// floodVariable is the environment variable that asks for floods of full size.
+const floodVariable = "BEELINE_FLOODS"
+
+// floodSizeOf gives the size of this run. In CI tables are small instead of floods long, so that they are full all the same.
+func floodSizeOf(t *testing.T) floodSize {
+	switch size := os.Getenv(floodVariable); size {
+	case "":
+		return floodSize{each: 700 * time.Millisecond, perSecond: 20_000, victims: 150,
+			flags: []string{"--connections-max=16384", "--openings-max=2048", "--sessions-max=16384", "--nat-ports=40000-44095"}}
+	case "full":
+		return floodSize{each: time.Minute, perSecond: 100_000, victims: 1000}
+	default:
+		t.Fatalf("%s=%q: want full or nothing", floodVariable, size)
+		return floodSize{}
+	}
+}
+
+// Services of the test, beside serviceOfFar, by their cluster IPs.
+var (
+	serviceOfSink    = []netip.Addr{netip.MustParseAddr("10.96.0.3"), netip.MustParseAddr("fd00:96::3")}
+	serviceOfNobody  = []netip.Addr{netip.MustParseAddr("10.96.0.4"), netip.MustParseAddr("fd00:96::4")}
+	narrowIPv4       = netip.MustParsePrefix("198.19.0.0/16")
+	narrowIPv6       = netip.MustParsePrefix("2001:2:0:1::/64")
+	floodNodePort    = uint16(30090)
+	floodNodePortOwn = uint16(30091)
+)
+
+// narrowMTU is that of the path to the narrow networks.
+const narrowMTU = 1280
+
+// floods is a world in which one pod floods and others work.
+type floods struct {
+	*balanced
+	size floodSize
+	seed uint64
+	// events is how often it was asked whether flows tell of a victim's drop.
+	events uint16
+	// mallory floods, caged does so too and may send nothing at all; near and other work. No policy lets anybody reach closed, which is here, and
+	// sink, which is on the other node.
+	mallory, caged, near, other, closed, sink worldEnd
+}
+
+func newFloods(t *testing.T) *floods {
+	f := &floods{size: floodSizeOf(t), seed: testenv.Seed(t)}
+	f.balanced = newBalanced(t, f.size.flags...)
+	pod := func(name string, n *node) worldEnd {
+		p := f.addPod(n, name)
+		return worldEnd{name, f.lab.Place(p), p.Addresses}
+	}
+	f.mallory, f.caged, f.near = pod("mallory", f.here), pod("caged", f.here), pod("near", f.here)
+	f.other, f.closed, f.sink = pod("other", f.here), pod("closed", f.here), pod("sink", f.nodes[1])
+	var text bytes.Buffer
+	for _, e := range []worldEnd{f.mallory, f.caged, f.near, f.other, f.closed, f.sink, f.far, f.pod} {
+		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: Pod\nmetadata: {name: %[1]s, namespace: default, labels: {app: %[1]s}}\nspec: {}\nstatus: {podIPs: [{ip: %[2]s}, {ip: '%[3]s'}]}\n",
+			e.name, e.addresses[0], e.addresses[1])
+	}
+	for name, spec := range map[string]string{
+		"near":   "{podSelector: {matchLabels: {app: near}}, policyTypes: [Ingress, Egress], ingress: [{}], egress: [{}]}",
+		"caged":  "{podSelector: {matchLabels: {app: caged}}, policyTypes: [Egress]}",
+		"closed": "{podSelector: {matchExpressions: [{key: app, operator: In, values: [closed, sink]}]}, policyTypes: [Ingress]}",
+	} {
+		fmt.Fprintf(&text, "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: %s, namespace: default}\nspec: %s\n", name, spec)
+	}
+	f.writeManifest("pods.yaml", text.Bytes())
+	f.writeManifest("far.yaml", nodePorts(serviceYAML("far", serviceOfFar, "  type: NodePort", f.far), floodNodePort))
+	f.writeManifest("own.yaml", nodePorts(serviceYAML("own", serviceOfNear, "  type: NodePort", f.pod), floodNodePortOwn))
+	f.writeManifest("sink.yaml", serviceYAML("sink", serviceOfSink, "", f.sink))
+	f.writeManifest("nobody.yaml", serviceYAML("nobody", serviceOfNobody, ""))
+	for _, e := range []worldEnd{f.far, f.pod, f.outside} {
+		serveVictims(t, e, backendPort)
+		serveVictims(t, e, otherPort)
+	}
+	f.routeToWorld()
+	f.waitInForce()
+	return f
+}
+
+// nodePorts gives the ports of a Service a port of nodes.
+func nodePorts(service []byte, port uint16) []byte {
+	return bytes.ReplaceAll(service, fmt.Appendf(nil, "port: %d, protocol", servicePort), fmt.Appendf(nil, "port: %d, nodePort: %d, protocol", servicePort, port))
+}
+
+// routeToWorld leads the networks of clients to the world, where all their addresses are, and some of them by a narrow path.
+func (f *floods) routeToWorld() {
+	f.t.Helper()
+	networks := []netip.Prefix{topology.ClientNetworkIPv4, topology.ClientNetworkIPv6}
+	for i, narrow := range []netip.Prefix{narrowIPv4, narrowIPv6} {
+		err := errors.Join(f.outside.place.Netlink(func(h *netlink.Handle) error {
+			lo, err := h.LinkByName("lo")
+			if err != nil {
+				return err
+			}
+			const local = 255 // the routing table of what is the node's own
+			return h.RouteAdd(&netlink.Route{Dst: topology.IPNet(networks[i]), LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Table: local})
+		}), f.node.place.Netlink(func(h *netlink.Handle) error {
+			via := f.outside.addresses[i].AsSlice()
+			return errors.Join(h.RouteAdd(&netlink.Route{Dst: topology.IPNet(networks[i]), Gw: via}),
+				h.RouteAdd(&netlink.Route{Dst: topology.IPNet(narrow), Gw: via, MTU: narrowMTU, MTULock: true}))
+		}))
+		if err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+// waitInForce waits until Services lead somewhere and policies hold.
+func (f *floods) waitInForce() {
+	f.t.Helper()
+	for i, service := range serviceOfFar {
+		for _, to := range []netip.AddrPort{
+			netip.AddrPortFrom(service, servicePort), netip.AddrPortFrom(serviceOfNear[i], servicePort), netip.AddrPortFrom(f.node.addresses[i], floodNodePort),
+		} {
+			eventually(f.t, func() error { return askEcho(f.near.place, to) })
+		}
+		to := netip.AddrPortFrom(f.far.addresses[i], backendPort)
+		eventually(f.t, func() error {
+			if dials(f.caged.place, to) == nil {
+				return errors.New("a pod sends that may send nothing")
+			}
+			return dials(f.other.place, to)
+		})
+		probe := &victim{name: "other"}
+		eventually(f.t, func() error {
+			return f.other.place.Do(func() error { return isRefused(probe, netip.AddrPortFrom(serviceOfNobody[i], servicePort)) })
+		})
+	}
+}
+
+// at gives the same port of some addresses.
+func at(port uint16, all ...netip.Addr) (ends []netip.AddrPort) {
+	for _, a := range all {
+		ends = append(ends, netip.AddrPortFrom(a, port))
+	}
+	return ends
+}
+
+// victims are the pods and the processes of the node where others flood; clients are those outside whom its ports serve.
+func (f *floods) victims(clients bool) *victims {
+	// Pods are asked at another port than their Service asks them: who has just asked the Service from a port gets no answer at that port from its
+	// backend as such.
+	direct := append(at(otherPort, f.far.addresses...), at(backendPort, f.outside.addresses...)...)
+	services := append(at(servicePort, serviceOfFar...), direct...)
+	targets := map[string][]netip.AddrPort{f.near.name: services, f.other.name: services, f.node.name: direct}
+	ends := []worldEnd{f.near, f.other, f.node}
+	if clients {
+		targets[f.outside.name] = append(at(floodNodePort, f.node.addresses...), at(floodNodePortOwn, f.node.addresses...)...)
+		ends = append(ends, f.outside)
+	}
+	every := time.Second * time.Duration(len(ends)) / time.Duration(f.size.victims)
+	v := &victims{}
+	for _, e := range ends {
+		for name, work := range map[string]func(*victim, netip.AddrPort) error{"requests": asksOften, "connections": connects, "queries": queries} {
+			v.all = append(v.all, &victim{name: name + " of " + e.name, place: e.place, targets: targets[e.name], work: work, every: every})
+		}
+	}
+	const seldom = 100 * time.Millisecond
+	v.all = append(v.all,
+		&victim{name: "refusals of near", place: f.near.place, targets: at(servicePort, serviceOfNobody...), work: isRefused, every: seldom},
+		&victim{name: "MTUs of other", place: f.other.place, targets: f.narrow(), work: learnsMTU, every: seldom})
+	return v
+}
+
+// narrow gives so many addresses behind the narrow path that none comes twice.
+func (f *floods) narrow() (all []netip.AddrPort) {
+	const enough = 1 << 14
+	a, b := narrowIPv4.Addr(), narrowIPv6.Addr()
+	for range enough {
+		a, b = a.Next(), b.Next()
+		all = append(all, netip.AddrPortFrom(a, closedPort), netip.AddrPortFrom(b, closedPort))
+	}
+	return all
+}
+
+// flood is one kind.
+type flood struct {
+	name    string
+	from    *flooder
+	packets packets
+}
+
+// kinds are the floods of pods.
+func (f *floods) kinds() []flood {
+	mallory, caged := f.podFlooder(f.mallory), f.podFlooder(f.caged)
+	from := func(of *flooder, family int) netip.AddrPort {
+		return netip.AddrPortFrom(of.addresses[family], of.port())
+	}
+	syn := func(to func(of *flooder, family int) netip.AddrPort) packets {
+		return func(of *flooder, family int) []byte { return of.syn(from(of, family), to(of, family)) }
+	}
+	udp := func(to func(of *flooder, family int) netip.AddrPort) packets {
+		return func(of *flooder, family int) []byte { return of.udp(from(of, family), to(of, family), []byte("?")) }
+	}
+	fixed := func(port uint16, to []netip.Addr) func(*flooder, int) netip.AddrPort {
+		return func(_ *flooder, family int) netip.AddrPort { return netip.AddrPortFrom(to[family], port) }
+	}
+	anyPort := func(to []netip.Addr) func(*flooder, int) netip.AddrPort {
+		return func(of *flooder, family int) netip.AddrPort { return netip.AddrPortFrom(to[family], of.port()) }
+	}
+	world := func(of *flooder, family int) netip.AddrPort { return netip.AddrPortFrom(of.within(family), of.port()) }
+	return []flood{
+		{"TCP SYN to a Service", mallory, syn(fixed(servicePort, serviceOfSink))},
+		{"TCP SYN to a pod", mallory, syn(anyPort(f.near.addresses))},
+		{"TCP SYN to the world", mallory, syn(world)},
+		{"TCP SYN to the world's one server", mallory, func(of *flooder, family int) []byte {
+			return of.damagedSYN(from(of, family), netip.AddrPortFrom(f.outside.addresses[family], backendPort))
+		}},
+		{"UDP to the world", mallory, udp(world)},
+		{"UDP to the world's one server", mallory, func(of *flooder, family int) []byte {
+			return of.damagedUDP(from(of, family), netip.AddrPortFrom(f.outside.addresses[family], backendPort))
+		}},
+		{"UDP to a ClusterIP", mallory, udp(fixed(servicePort, serviceOfSink))},
+		{"UDP to a NodePort", mallory, func(of *flooder, family int) []byte {
+			return of.damagedUDP(from(of, family), netip.AddrPortFrom(f.node.addresses[family], floodNodePort))
+		}},
+		{"UDP under policies", mallory, udp(anyPort(f.near.addresses))},
+		{"UDP that policies drop", mallory, udp(anyPort(f.closed.addresses))},
+		{"TCP SYN of a pod that may send nothing", caged, func(of *flooder, family int) []byte {
+			to := [...]netip.AddrPort{netip.AddrPortFrom(serviceOfFar[family], servicePort), world(of, family)}
+			return of.syn(from(of, family), to[of.random.IntN(len(to))])
+		}},
+		{"fragments", mallory, func(of *flooder, family int) []byte {
+			to := [...]netip.Addr{f.far.addresses[family], f.outside.addresses[family], serviceOfFar[family]}
+			ip := frame.IP{Source: of.addresses[family], Destination: to[of.random.IntN(len(to))], Protocol: unix.IPPROTO_UDP}
+			data := frame.UDP(from(of, family), netip.AddrPortFrom(ip.Destination, closedPort), make([]byte, 56))
+			return ip.Piece(data, 0, 32, uint16(of.random.Uint32())).Packet()
+		}},
+		{"ICMP echo", mallory, func(of *flooder, family int) []byte {
+			protocol, kind := uint8(unix.IPPROTO_ICMP), uint8(8)
+			if family == 1 {
+				protocol, kind = unix.IPPROTO_ICMPV6, 128
+			}
+			ip := frame.IP{Source: of.addresses[family], Destination: of.within(family), Protocol: protocol}
+			ip.Payload = frame.ICMP(ip.Source, ip.Destination, kind, 0, of.random.Uint32(), nil)
+			return ip.Packet()
+		}},
+		{"what is refused", mallory, udp(fixed(servicePort, serviceOfNobody))},
+		{"what is too big", mallory, func(of *flooder, family int) []byte {
+			to := [...]netip.Prefix{narrowIPv4, narrowIPv6}
+			ip := frame.IP{Source: of.addresses[family], Destination: to[family].Addr().Next(), Protocol: unix.IPPROTO_UDP, Whole: true}
+			ip.Payload = frame.UDP(from(of, family), netip.AddrPortFrom(ip.Destination, of.port()), make([]byte, narrowMTU))
+			return ip.Packet()
+		}},
+	}
+}
+
+// outsideKinds are the floods of somebody outside, whose packets have many sources.
+func (f *floods) outsideKinds(acceleration string) []flood {
+	var to net.HardwareAddr
+	if err := f.node.place.Do(func() error {
+		uplink, err := net.InterfaceByName(topology.Uplink)
+		if err == nil {
+			to = uplink.HardwareAddr
+		}
+		return err
+	}); err != nil {
+		f.t.Fatal(err)
+	}
+	outside := f.flooder(f.outside, topology.Uplink, to)
+	from := func(of *flooder, family int) netip.AddrPort { return netip.AddrPortFrom(of.within(family), of.port()) }
+	nodePort := func(of *flooder, family int) netip.AddrPort {
+		ports := [...]uint16{floodNodePort, floodNodePortOwn}
+		return netip.AddrPortFrom(f.node.addresses[family], ports[of.random.IntN(len(ports))])
+	}
+	return []flood{
+		{"TCP SYN to a NodePort, " + acceleration, outside, func(of *flooder, family int) []byte {
+			return of.damagedSYN(from(of, family), nodePort(of, family))
+		}},
+		{"UDP to a NodePort, " + acceleration, outside, func(of *flooder, family int) []byte {
+			return of.damagedUDP(from(of, family), nodePort(of, family))
+		}},
+		{"UDP of one client to a NodePort, " + acceleration, outside, func(of *flooder, family int) []byte {
+			return of.damagedUDP(netip.AddrPortFrom(of.addresses[family], of.port()), nodePort(of, family))
+		}},
+		{"TCP SYN to a pod, " + acceleration, outside, func(of *flooder, family int) []byte {
+			return of.damagedSYN(from(of, family), netip.AddrPortFrom(f.near.addresses[family], of.port()))
+		}},
+		{"fragments, " + acceleration, outside, func(of *flooder, family int) []byte {
+			ip := frame.IP{Source: of.within(family), Destination: f.near.addresses[family], Protocol: unix.IPPROTO_UDP}
+			data := frame.UDP(netip.AddrPortFrom(ip.Source, of.port()), netip.AddrPortFrom(ip.Destination, closedPort), make([]byte, 56))
+			return ip.Piece(data, 0, 32, uint16(of.random.Uint32())).Packet()
+		}},
+	}
+}
+
+// podFlooder opens a flooder in a pod of here. It ends with the test.
+func (f *floods) podFlooder(of worldEnd) *flooder {
+	f.t.Helper()
+	var to net.HardwareAddr
+	all, err := f.here.api().Endpoints(f.t.Context())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, e := range all {
+		if e.Pod.Name == of.name {
+			if to, err = net.ParseMAC(e.HostMAC); err != nil {
+				f.t.Fatal(err)
+			}
+		}
+	}
+	return f.flooder(of, podInterface, to)
+}
+
+func (f *floods) flooder(of worldEnd, device string, to net.HardwareAddr) *flooder {
+	f.t.Helper()
+	made, err := newFlooder(of, device, to, f.seed)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(made.close)
+	return made
+}
+
+// run floods for a while, and expects that the victims have had an answer to everything.
+func (f *floods) run(t *testing.T, v *victims, from *flooder, kinds ...packets) {
+	for _, each := range v.all {
+		each.take()
+	}
+	sent, rate := 0, 0
+	if len(kinds) == 0 {
+		time.Sleep(f.size.each)
+	} else {
+		running := from.start(f.size.perSecond, kinds...)
+		time.Sleep(f.size.each)
+		f.expectEvent(t)
+		var err error
+		if sent, rate, err = running.finish(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var total, again int64
+	for _, each := range v.all {
+		done, repeated, failed, errs := each.take()
+		total += done
+		again += repeated
+		if failed > 0 {
+			t.Errorf("%s: %d failed and %d did not: %v", each.name, failed, done, errs)
+		}
+	}
+	t.Logf("%d packets, %d each second; victims did %d pieces of work and repeated %d queries", sent, rate, total, again)
+}
+
+// expectEvent has a victim send what policies drop, and expects that flows tell of it.
+func (f *floods) expectEvent(t *testing.T) {
+	f.events++
+	to := netip.AddrPortFrom(f.closed.addresses[0], 20000+f.events)
+	g := &guarded{world: f.world}
+	eventually(t, func() error {
+		if err := sendUDP(f.near.place, to, []byte("?")); err != nil {
+			return err
+		}
+		list := g.flows("--from", "default/near", "--to", "default/closed", "--last", "0")
+		if slices.ContainsFunc(list.Flows, func(e api.Flow) bool { return e.Destination.Port == to.Port() && e.Reason != "" }) {
+			return nil
+		}
+		return fmt.Errorf("no flow tells that a packet to %s was dropped", to)
+	})
+}
+
+// One pod floods whatever it can: the others of its node, and the node, lose no answer, no connection and no query.
+func TestFloodsOfPods(t *testing.T) {
+	f := newFloods(t)
+	v := f.victims(false)
+	v.start()
+	defer v.finish()
+	t.Run("nothing", func(t *testing.T) { f.run(t, v, nil) })
+	var all []packets
+	for _, kind := range f.kinds() {
+		t.Run(kind.name, func(t *testing.T) { f.run(t, v, kind.from, kind.packets) })
+		if kind.from.name == f.mallory.name {
+			all = append(all, kind.packets)
+		}
+	}
+	t.Run("all at once", func(t *testing.T) { f.run(t, v, f.podFlooder(f.mallory), all...) })
+}
+
+// Somebody outside floods ports of a node: pods, the node and other clients of the ports lose nothing.
+func TestFloodsFromOutside(t *testing.T) {
+	f := newFloods(t)
+	for _, acceleration := range []string{"xdp", "tc"} {
+		f.restart(f.here, current(t), slices.Concat(f.size.flags, []string{"--services=ebpf", "--nodeport-acceleration=" + acceleration})...)
+		f.waitReady(f.here)
+		f.waitInForce()
+		if got := f.acceleration(); got != acceleration {
+			t.Fatalf("NodePorts are forwarded at %s, want %s", got, acceleration)
+		}
+		v := f.victims(true)
+		v.start()
+		t.Run("nothing, "+acceleration, func(t *testing.T) { f.run(t, v, nil) })
+		for _, kind := range f.outsideKinds(acceleration) {
+			t.Run(kind.name, func(t *testing.T) { f.run(t, v, kind.from, kind.packets) })
+		}
+		v.finish()
+	}
+}
+
+// acceleration is by what the ports of here are forwarded.
+func (f *floods) acceleration() string {
+	f.t.Helper()
+	for _, c := range f.status(f.here).Choices {
+		if c.Name == "nodeport acceleration" {
+			return c.Chosen
+		}
+	}
+	return ""
+}

@@ -1,0 +1,213 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// What a victim's work may take. A connection's first packet is sent again after 1, 3 and 7 s; a query is repeated by who asks, as resolvers do.
+const (
+	victimPatience = 20 * time.Second
+	queryPatience  = time.Second
+	queryTries     = 5
+)
+
+// victim is somebody who works while others flood: it takes its targets in turn, of both families, and does the same with each.
+type victim struct {
+	name    string
+	place   topology.Place
+	targets []netip.AddrPort
+	work    func(v *victim, to netip.AddrPort) error
+	every   time.Duration
+	open    map[netip.AddrPort]net.Conn
+	counter
+}
+
+// victims are all of them.
+type victims struct {
+	all   []*victim
+	stop  chan struct{}
+	ended sync.WaitGroup
+}
+
+func (v *victims) start() {
+	v.stop = make(chan struct{})
+	for _, each := range v.all {
+		v.ended.Go(func() {
+			if err := each.place.On(victimCPU).Do(func() error { each.run(v.stop); return nil }); err != nil {
+				each.fail(err)
+			}
+		})
+	}
+}
+
+func (v *victims) finish() {
+	close(v.stop)
+	v.ended.Wait()
+}
+
+// run works until it is stopped, at its rate unless the processor or an answer keeps it from that.
+func (v *victim) run(stop <-chan struct{}) {
+	defer func() {
+		for _, c := range v.open {
+			_ = c.Close()
+		}
+	}()
+	next := time.Now()
+	for n := 0; ; n++ {
+		select {
+		case <-stop:
+			return
+		case <-time.After(time.Until(next)):
+		}
+		if next = next.Add(v.every); time.Until(next) < -time.Second {
+			next = time.Now() // what was missed is not made up for
+		}
+		to := v.targets[n%len(v.targets)]
+		if err := v.work(v, to); err != nil {
+			v.fail(fmt.Errorf("%s to %s: %w", v.name, to, err))
+		} else {
+			v.done.Add(1)
+		}
+	}
+}
+
+// asksOften is a request over a connection that stays open.
+func asksOften(v *victim, to netip.AddrPort) error {
+	conn := v.open[to]
+	if conn == nil {
+		var err error
+		if conn, err = net.DialTimeout("tcp", to.String(), victimPatience); err != nil {
+			return err
+		}
+		if v.open == nil {
+			v.open = map[netip.AddrPort]net.Conn{}
+		}
+		v.open[to] = conn
+	}
+	if err := exchange(conn, victimPatience); err != nil {
+		_ = conn.Close()
+		delete(v.open, to)
+		return err
+	}
+	return nil
+}
+
+// connects is a request over a connection of its own.
+func connects(v *victim, to netip.AddrPort) error {
+	conn, err := net.DialTimeout("tcp", to.String(), victimPatience)
+	if err != nil {
+		return err
+	}
+	err = exchange(conn, victimPatience)
+	_ = conn.(*net.TCPConn).SetLinger(0) // so that no port waits for a minute
+	return errors.Join(err, conn.Close())
+}
+
+// queries is a datagram from a port of its own, and its answer.
+func queries(v *victim, to netip.AddrPort) error {
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for range queryTries {
+		err = exchange(conn, queryPatience)
+		if err == nil || !isTimeout(err) {
+			return err
+		}
+		v.repeated.Add(1)
+	}
+	return err
+}
+
+// isRefused asks where a Service has no backends: what it is answered is an ICMP error, of which each pod has so many each second.
+func isRefused(v *victim, to netip.AddrPort) error {
+	err := queries(v, to)
+	if errors.Is(err, unix.ECONNREFUSED) {
+		return nil
+	}
+	return fmt.Errorf("got %v, want a refusal", err)
+}
+
+// learnsMTU sends what does not fit the path and waits for its kernel to be told.
+func learnsMTU(v *victim, to netip.AddrPort) error {
+	probe := &pathProbe{ipv4: to.Addr().Is4()}
+	var err error
+	if probe.UDPConn, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to)); err != nil {
+		return err
+	}
+	defer probe.Close()
+	if err := probe.forbidFragments(); err != nil {
+		return err
+	}
+	for range queryTries {
+		mtu, err := probe.mtu()
+		if err != nil {
+			return err
+		}
+		_, _ = probe.Write(make([]byte, probe.payload(mtu))) // an error says that its kernel was told already
+		for began := time.Now(); time.Since(began) < queryPatience; time.Sleep(time.Millisecond) {
+			if mtu, err = probe.mtu(); err != nil || mtu == narrowMTU {
+				return err
+			}
+		}
+		v.repeated.Add(1)
+	}
+	return errors.New("nobody says that packets are too big")
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// exchange sends something and expects it back.
+func exchange(conn net.Conn, limit time.Duration) error {
+	if err := conn.SetDeadline(time.Now().Add(limit)); err != nil {
+		return err
+	}
+	const message = "are you still there?"
+	if _, err := io.WriteString(conn, message); err != nil {
+		return err
+	}
+	answer := make([]byte, len(message))
+	if _, err := io.ReadFull(conn, answer); err != nil {
+		return err
+	}
+	if string(answer) != message {
+		return fmt.Errorf("got %q", answer)
+	}
+	return nil
+}
+
+// serveVictims answers at a port of an end, TCP and UDP.
+func serveVictims(t *testing.T, at worldEnd, port uint16) {
+	t.Helper()
+	for _, a := range at.addresses {
+		to := netip.AddrPortFrom(a, port)
+		serveEcho(t, at.place, to)
+		var socket net.PacketConn
+		if err := at.place.Do(func() (err error) {
+			socket, err = net.ListenPacket("udp", to.String())
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { socket.Close() })
+		if err := makeRoom(socket.(*net.UDPConn)); err != nil {
+			t.Fatal(err)
+		}
+		go echoPackets(socket)
+	}
+}
