@@ -1,0 +1,195 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"sigs.k8s.io/yaml"
+)
+
+// admissionPolicy is the chart's, as an API server has it.
+func admissionPolicy(t *testing.T) *admissionregistrationv1.ValidatingAdmissionPolicy {
+	t.Helper()
+	for _, text := range strings.Split(render(t, "admissionPolicy=true"), "---\n") {
+		var policy admissionregistrationv1.ValidatingAdmissionPolicy
+		if err := yaml.Unmarshal([]byte(text), &policy); err == nil && policy.Kind == "ValidatingAdmissionPolicy" {
+			if err := yaml.UnmarshalStrict([]byte(text), &policy); err != nil {
+				t.Fatal(err)
+			}
+			return &policy
+		}
+	}
+	t.Fatal("the chart has no ValidatingAdmissionPolicy")
+	return nil
+}
+
+// compile makes of a policy what an API server evaluates, by the libraries that it does so with.
+func compile(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPolicy) validating.Validator {
+	t.Helper()
+	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := cel.OptionalVariableDeclarations{HasAuthorizer: true}
+	for _, v := range policy.Spec.Variables {
+		if result := compiler.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, with, environment.NewExpressions); result.Error != nil {
+			t.Fatalf("variable %s: %v", v.Name, result.Error)
+		}
+	}
+	var conditions, validations []cel.ExpressionAccessor
+	for i := range policy.Spec.MatchConditions {
+		conditions = append(conditions, (*matchconditions.MatchCondition)(&policy.Spec.MatchConditions[i]))
+	}
+	for _, v := range policy.Spec.Validations {
+		validations = append(validations, &validating.ValidationCondition{Expression: v.Expression, Message: v.Message, Reason: v.Reason})
+	}
+	for _, e := range append(conditions, validations...) {
+		if result := compiler.CompileCELExpression(e, with, environment.NewExpressions); result.Error != nil {
+			t.Fatalf("%s: %v", e.GetExpression(), result.Error)
+		}
+	}
+	fail := policy.Spec.FailurePolicy
+	matcher := matchconditions.NewMatcher(compiler.CompileCondition(conditions, with, environment.NewExpressions), fail, "policy", "validate", policy.Name)
+	none := compiler.CompileCondition(nil, with, environment.NewExpressions)
+	return validating.NewValidator(compiler.CompileCondition(validations, with, environment.NewExpressions), matcher, none, none, fail, nil)
+}
+
+// agentOf is who a request of the agent of a node comes from.
+func agentOf(node string) user.Info {
+	who := &user.DefaultInfo{Name: "system:serviceaccount:kube-system:beeline", Extra: map[string][]string{}}
+	if node != "" {
+		who.Extra["authentication.kubernetes.io/node-name"] = []string{node}
+	}
+	return who
+}
+
+// node is one as a kubelet registers it, with the taint that waits for the agent.
+func node() *corev1.Node {
+	return &corev1.Node{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"zone": "a"}, Annotations: map[string]string{"who": "kubelet"}},
+		Spec: corev1.NodeSpec{
+			PodCIDR: "10.1.0.0/24", PodCIDRs: []string{"10.1.0.0/24"},
+			Taints: []corev1.Taint{{Key: "dedicated", Value: "bank", Effect: corev1.TaintEffectNoSchedule}, {Key: agentTaint, Effect: corev1.TaintEffectNoSchedule}},
+		},
+		Status: corev1.NodeStatus{
+			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.168.1.1"}},
+			Capacity:        corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")},
+			Conditions:      []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: 10250}},
+		},
+	}
+}
+
+const agentTaint = "node.beeline-cni.github.io/agent-not-ready"
+
+// An agent's token writes the condition and the taint of its own node, and nothing else of any: what roles cannot say.
+func TestAdmissionPolicy(t *testing.T) {
+	validator := compile(t, admissionPolicy(t))
+	unavailable := corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: "BeelineIsReady"}
+	for _, c := range []struct {
+		name      string
+		who       user.Info
+		operation admission.Operation
+		status    bool
+		before    func(*corev1.Node)
+		change    func(*corev1.Node)
+		// refused is a part of the message; empty if the request is allowed.
+		refused string
+	}{
+		{name: "its condition comes", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Status.Conditions = append(n.Status.Conditions, unavailable) }},
+		{name: "its condition changes", who: agentOf("n1"), status: true, before: func(n *corev1.Node) { n.Status.Conditions = append(n.Status.Conditions, unavailable) },
+			change: func(n *corev1.Node) { n.Status.Conditions[1].Status = corev1.ConditionTrue }},
+		{name: "the first condition", who: agentOf("n1"), status: true, before: func(n *corev1.Node) { n.Status = corev1.NodeStatus{} },
+			change: func(n *corev1.Node) { n.Status.Conditions = []corev1.NodeCondition{unavailable} }},
+		{name: "its taint goes", who: agentOf("n1"), change: func(n *corev1.Node) { n.Spec.Taints = n.Spec.Taints[:1] }},
+		{name: "the only taint goes", who: agentOf("n1"), before: func(n *corev1.Node) { n.Spec.Taints = n.Spec.Taints[1:] }, change: func(n *corev1.Node) { n.Spec.Taints = nil }},
+		{name: "its taint comes", who: agentOf("n1"), before: func(n *corev1.Node) { n.Spec.Taints = nil },
+			change: func(n *corev1.Node) {
+				n.Spec.Taints = []corev1.Taint{{Key: agentTaint, Effect: corev1.TaintEffectNoSchedule}}
+			}},
+		{name: "somebody else writes anything", who: &user.DefaultInfo{Name: "system:node:n2"}, status: true, change: func(n *corev1.Node) { n.Status.Addresses = nil }},
+		{name: "a service account of another namespace", who: &user.DefaultInfo{Name: "system:serviceaccount:default:beeline"}, change: func(n *corev1.Node) { n.Labels = nil }},
+
+		{name: "the condition of another node", who: agentOf("n2"), status: true, change: func(n *corev1.Node) { n.Status.Conditions = append(n.Status.Conditions, unavailable) }, refused: "and no other"},
+		{name: "the taint of another node", who: agentOf("n2"), change: func(n *corev1.Node) { n.Spec.Taints = nil }, refused: "and no other"},
+		{name: "a token of no node", who: agentOf(""), status: true, change: func(n *corev1.Node) { n.Status.Conditions = append(n.Status.Conditions, unavailable) }, refused: "and no other"},
+		{name: "a Node is made", who: agentOf("n1"), operation: admission.Create, change: func(*corev1.Node) {}, refused: "neither make nor delete"},
+		{name: "a Node is deleted", who: agentOf("n1"), operation: admission.Delete, change: func(*corev1.Node) {}, refused: "neither make nor delete"},
+		{name: "addresses", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Status.Addresses[0].Address = "8.8.8.8" }, refused: "conditions into the status"},
+		{name: "no addresses", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Status.Addresses = nil }, refused: "conditions into the status"},
+		{name: "capacity", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Status.Capacity[corev1.ResourceCPU] = resource.MustParse("200") }, refused: "conditions into the status"},
+		{name: "the kubelet's port", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Status.DaemonEndpoints.KubeletEndpoint.Port = 9 }, refused: "conditions into the status"},
+		{name: "another condition", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionTrue }, refused: "NetworkUnavailable of its Node, and no other"},
+		{name: "another condition goes", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Status.Conditions = nil }, refused: "NetworkUnavailable of its Node, and no other"},
+		{name: "another taint goes", who: agentOf("n1"), change: func(n *corev1.Node) { n.Spec.Taints = n.Spec.Taints[1:] }, refused: "its own taint"},
+		{name: "another taint comes", who: agentOf("n1"), change: func(n *corev1.Node) {
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "x", Effect: corev1.TaintEffectNoExecute})
+		}, refused: "its own taint"},
+		{name: "pod ranges", who: agentOf("n1"), change: func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.2.0.0/24"} }, refused: "its own taint"},
+		{name: "no pods are scheduled", who: agentOf("n1"), change: func(n *corev1.Node) { n.Spec.Unschedulable = true }, refused: "its own taint"},
+		{name: "labels", who: agentOf("n1"), change: func(n *corev1.Node) { n.Labels["node-role"] = "bank" }, refused: "labels nor annotations"},
+		{name: "annotations", who: agentOf("n1"), change: func(n *corev1.Node) { n.Annotations = nil }, refused: "labels nor annotations"},
+		{name: "labels, by the status", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Labels = nil }, refused: "labels nor annotations"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			old, now := node(), node()
+			if c.before != nil {
+				c.before(old)
+				c.before(now)
+			}
+			c.change(now)
+			if c.operation == "" {
+				c.operation = admission.Update
+			}
+			if messages := strings.Join(refusals(t, validator, c.who, c.operation, c.status, old, now), "; "); (c.refused == "") != (messages == "") || !strings.Contains(messages, c.refused) {
+				t.Errorf("refused with %q, want %q", messages, c.refused)
+			}
+		})
+	}
+}
+
+// refusals are the messages with which a request is refused; none if it is allowed.
+func refusals(t *testing.T, validator validating.Validator, who user.Info, operation admission.Operation, ofStatus bool, old, now *corev1.Node) (messages []string) {
+	t.Helper()
+	subresource := ""
+	if ofStatus {
+		subresource = "status"
+	}
+	var object, oldObject runtime.Object = now, old
+	switch operation {
+	case admission.Create:
+		oldObject = nil
+	case admission.Delete:
+		object = nil
+	}
+	kind, nodes := corev1.SchemeGroupVersion.WithKind("Node"), schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+	request := &admission.VersionedAttributes{
+		Attributes:         admission.NewAttributesRecord(object, oldObject, kind, "", now.Name, nodes, subresource, operation, &metav1.UpdateOptions{}, false, who),
+		VersionedKind:      kind,
+		VersionedObject:    admission.NewLazyObject(object),
+		VersionedOldObject: admission.NewLazyObject(oldObject),
+	}
+	for _, d := range validator.Validate(t.Context(), nodes, request, nil, nil, celconfig.RuntimeCELCostBudget, nil).Decisions {
+		if d.Evaluation == validating.EvalError {
+			t.Errorf("an expression fails: %s", d.Message)
+		}
+		if d.Action != validating.ActionAdmit {
+			messages = append(messages, d.Message)
+		}
+	}
+	return messages
+}
