@@ -65,7 +65,8 @@ type floods struct {
 	seed uint64
 	// events is how often it was asked whether flows tell of a victim's drop.
 	events uint16
-	// mallory floods, caged does so too and may send nothing at all; near and other work. No policy lets anybody reach closed, which is here, and
+	// mallory floods, caged does so too and may send nothing at all; near and other work. What near is answered it gets only since it has asked: nobody but
+	// mallory may send to it. No policy lets anybody reach closed, which is here, and
 	// sink, which is on the other node.
 	mallory, caged, near, other, closed, sink worldEnd
 }
@@ -85,7 +86,7 @@ func newFloods(t *testing.T) *floods {
 			e.name, e.addresses[0], e.addresses[1])
 	}
 	for name, spec := range map[string]string{
-		"near":   "{podSelector: {matchLabels: {app: near}}, policyTypes: [Ingress, Egress], ingress: [{}], egress: [{}]}",
+		"near":   "{podSelector: {matchLabels: {app: near}}, policyTypes: [Ingress, Egress], ingress: [{from: [{podSelector: {matchLabels: {app: mallory}}}]}], egress: [{}]}",
 		"caged":  "{podSelector: {matchLabels: {app: caged}}, policyTypes: [Egress]}",
 		"closed": "{podSelector: {matchExpressions: [{key: app, operator: In, values: [closed, sink]}]}, policyTypes: [Ingress]}",
 	} {
@@ -110,26 +111,37 @@ func nodePorts(service []byte, port uint16) []byte {
 	return bytes.ReplaceAll(service, fmt.Appendf(nil, "port: %d, protocol", servicePort), fmt.Appendf(nil, "port: %d, nodePort: %d, protocol", servicePort, port))
 }
 
-// routeToWorld leads the networks of clients to the world, where all their addresses are, and some of them by a narrow path.
+// routeToWorld leads the networks of clients to the world, where all their addresses are, but some of them to a device of here with a small MTU, behind
+// which nobody is.
 func (f *floods) routeToWorld() {
 	f.t.Helper()
-	networks := []netip.Prefix{topology.ClientNetworkIPv4, topology.ClientNetworkIPv6}
-	for i, narrow := range []netip.Prefix{narrowIPv4, narrowIPv6} {
-		err := errors.Join(f.outside.place.Netlink(func(h *netlink.Handle) error {
+	narrow := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "narrow", MTU: narrowMTU}, PeerName: "narrow-end"}
+	err := f.node.place.Netlink(func(h *netlink.Handle) error {
+		if err := h.LinkAdd(narrow); err != nil {
+			return err
+		}
+		end, err := h.LinkByName(narrow.PeerName)
+		if err != nil {
+			return err
+		}
+		return errors.Join(h.LinkSetUp(end), h.LinkSetUp(narrow))
+	})
+	for i, network := range []netip.Prefix{topology.ClientNetworkIPv4, topology.ClientNetworkIPv6} {
+		err = errors.Join(err, f.outside.place.Netlink(func(h *netlink.Handle) error {
 			lo, err := h.LinkByName("lo")
 			if err != nil {
 				return err
 			}
 			const local = 255 // the routing table of what is the node's own
-			return h.RouteAdd(&netlink.Route{Dst: topology.IPNet(networks[i]), LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Table: local})
+			return h.RouteAdd(&netlink.Route{Dst: topology.IPNet(network), LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Table: local})
 		}), f.node.place.Netlink(func(h *netlink.Handle) error {
-			via := f.outside.addresses[i].AsSlice()
-			return errors.Join(h.RouteAdd(&netlink.Route{Dst: topology.IPNet(networks[i]), Gw: via}),
-				h.RouteAdd(&netlink.Route{Dst: topology.IPNet(narrow), Gw: via, MTU: narrowMTU, MTULock: true}))
+			own := []netip.Prefix{narrowIPv4, narrowIPv6}[i]
+			return errors.Join(h.RouteAdd(&netlink.Route{Dst: topology.IPNet(network), Gw: f.outside.addresses[i].AsSlice()}),
+				h.AddrAdd(narrow, &netlink.Addr{IPNet: topology.IPNet(netip.PrefixFrom(own.Addr().Next(), own.Bits())), Flags: unix.IFA_F_NODAD}))
 		}))
-		if err != nil {
-			f.t.Fatal(err)
-		}
+	}
+	if err != nil {
+		f.t.Fatal(err)
 	}
 }
 
@@ -185,6 +197,7 @@ func (f *floods) victims(clients bool) *victims {
 	}
 	const seldom = 100 * time.Millisecond
 	v.all = append(v.all,
+		&victim{name: "large queries of near", place: f.near.place, targets: services, work: queries, size: 4000, every: seldom}, // in fragments
 		&victim{name: "refusals of near", place: f.near.place, targets: at(servicePort, serviceOfNobody...), work: isRefused, every: seldom},
 		&victim{name: "MTUs of other", place: f.other.place, targets: f.narrow(), work: learnsMTU, every: seldom})
 	return v
@@ -193,7 +206,7 @@ func (f *floods) victims(clients bool) *victims {
 // narrow gives so many addresses behind the narrow path that none comes twice.
 func (f *floods) narrow() (all []netip.AddrPort) {
 	const enough = 1 << 14
-	a, b := narrowIPv4.Addr(), narrowIPv6.Addr()
+	a, b := narrowIPv4.Addr().Next(), narrowIPv6.Addr().Next() // the node's own
 	for range enough {
 		a, b = a.Next(), b.Next()
 		all = append(all, netip.AddrPortFrom(a, closedPort), netip.AddrPortFrom(b, closedPort))
@@ -266,7 +279,7 @@ func (f *floods) kinds() []flood {
 		{"what is refused", mallory, udp(fixed(servicePort, serviceOfNobody))},
 		{"what is too big", mallory, func(of *flooder, family int) []byte {
 			to := [...]netip.Prefix{narrowIPv4, narrowIPv6}
-			ip := frame.IP{Source: of.addresses[family], Destination: to[family].Addr().Next(), Protocol: unix.IPPROTO_UDP, Whole: true}
+			ip := frame.IP{Source: of.addresses[family], Destination: to[family].Addr().Next().Next(), Protocol: unix.IPPROTO_UDP, Whole: true}
 			ip.Payload = frame.UDP(from(of, family), netip.AddrPortFrom(ip.Destination, of.port()), make([]byte, narrowMTU))
 			return ip.Packet()
 		}},

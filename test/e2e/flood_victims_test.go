@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -28,6 +29,7 @@ type victim struct {
 	place   topology.Place
 	targets []netip.AddrPort
 	work    func(v *victim, to netip.AddrPort) error
+	size    int // of a message
 	every   time.Duration
 	open    map[netip.AddrPort]net.Conn
 	counter
@@ -95,7 +97,7 @@ func asksOften(v *victim, to netip.AddrPort) error {
 		}
 		v.open[to] = conn
 	}
-	if err := exchange(conn, victimPatience); err != nil {
+	if err := exchange(conn, v.size, victimPatience); err != nil {
 		_ = conn.Close()
 		delete(v.open, to)
 		return err
@@ -109,7 +111,7 @@ func connects(v *victim, to netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	err = exchange(conn, victimPatience)
+	err = exchange(conn, v.size, victimPatience)
 	_ = conn.(*net.TCPConn).SetLinger(0) // so that no port waits for a minute
 	return errors.Join(err, conn.Close())
 }
@@ -122,7 +124,7 @@ func queries(v *victim, to netip.AddrPort) error {
 	}
 	defer conn.Close()
 	for range queryTries {
-		err = exchange(conn, queryPatience)
+		err = exchange(conn, v.size, queryPatience)
 		if err == nil || !isTimeout(err) {
 			return err
 		}
@@ -173,19 +175,18 @@ func isTimeout(err error) bool {
 }
 
 // exchange sends something and expects it back.
-func exchange(conn net.Conn, limit time.Duration) error {
+func exchange(conn net.Conn, size int, limit time.Duration) error {
 	if err := conn.SetDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}
-	const message = "are you still there?"
-	if _, err := io.WriteString(conn, message); err != nil {
+	message, answer := bytes.Repeat([]byte("?"), max(size, 1)), make([]byte, max(size, 1))
+	if _, err := conn.Write(message); err != nil {
 		return err
 	}
-	answer := make([]byte, len(message))
 	if _, err := io.ReadFull(conn, answer); err != nil {
 		return err
 	}
-	if string(answer) != message {
+	if !bytes.Equal(answer, message) {
 		return fmt.Errorf("got %q", answer)
 	}
 	return nil
