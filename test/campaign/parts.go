@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,10 +23,15 @@ type part struct {
 	fuzz time.Duration
 	// count is how often the tests run, one after the other, with the same seed: for those that depend on timing.
 	count int
+	// set is environment variables that ask for more than CI does.
+	set []string
 }
 
 // fuzzing is how long a fuzz target runs in one turn.
 const fuzzing = 2 * time.Minute
+
+// fullFloods has floods last for a minute each, with 100,000 packets a second if the machine makes so many.
+var fullFloods = []string{"BEELINE_FLOODS=full"}
 
 // parts are all kinds of random tests of this project. Every fuzz target is here: parts_test.go asks.
 var parts = []part{
@@ -34,6 +40,9 @@ var parts = []part{
 	{name: "packets", packages: []string{"./internal/datapath"}, tests: "^(TestRandomPackets|TestRandomNodePortPackets|TestServicesRandomly|TestLongestPrefixWins)$"},
 	{name: "properties", packages: []string{"./internal/policy/...", "./internal/service", "./internal/ipam"}, tests: "^Test"},
 	{name: "faults", packages: []string{"./test/e2e"}, tests: "^(TestChurnWithKill|TestLongAbsence|TestPodVanishes|TestStateDirectoryLost|TestVanishingPodsLeaveNodeReady)$", count: 3},
+	{name: "adversary", packages: []string{"./test/adversary"}, tests: "^TestAttacks$"},
+	{name: "floods", packages: []string{"./test/e2e"}, tests: "^TestFloodsOfPods$", set: fullFloods},
+	{name: "floods-outside", packages: []string{"./test/e2e"}, tests: "^TestFloodsFromOutside$", set: fullFloods},
 	{name: "fuzz-tables", packages: []string{"./internal/policy/evaluate/oracle"}, tests: "^FuzzTables$", fuzz: fuzzing},
 	{name: "fuzz-compile", packages: []string{"./internal/policy"}, tests: "^FuzzCompile$", fuzz: fuzzing},
 	{name: "fuzz-pool", packages: []string{"./internal/ipam"}, tests: "^FuzzPool$", fuzz: fuzzing},
@@ -66,12 +75,18 @@ func selectParts(all []part, pattern string) ([]part, error) {
 // command is what runs a part once.
 type command struct {
 	seed uint64
+	set  []string
 	args []string
 }
 
 // String is what a person types to repeat it.
 func (c command) String() string {
-	return fmt.Sprintf("BEELINE_REQUIRE=1 %s=%d %s", testenv.SeedVariable, c.seed, strings.Join(c.args, " "))
+	return strings.Join(slices.Concat(c.environment(), c.args), " ")
+}
+
+// environment is what the tests find in theirs beside what is there.
+func (c command) environment() []string {
+	return append([]string{"BEELINE_REQUIRE=1", fmt.Sprintf("%s=%d", testenv.SeedVariable, c.seed)}, c.set...)
 }
 
 // command gives what runs the part with a seed. A fuzz target has no seed of its own: what it finds it keeps under testdata.
@@ -82,13 +97,13 @@ func (p part) command(seed uint64) command {
 	} else {
 		args = append(args, "-run", "'"+p.tests+"'")
 	}
-	return command{seed, append(args, p.packages...)}
+	return command{seed, p.set, append(args, p.packages...)}
 }
 
 // execute runs a command and gives what it printed.
 func execute(ctx context.Context, c command) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "sh", "-c", strings.Join(c.args, " "))
-	cmd.Env = append(os.Environ(), "BEELINE_REQUIRE=1", fmt.Sprintf("%s=%d", testenv.SeedVariable, c.seed))
+	cmd.Env = append(os.Environ(), c.environment()...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
 	return cmd.CombinedOutput()
