@@ -24,6 +24,8 @@ type fakeTable struct {
 	broken bool
 	// backends are those of an earlier agent.
 	backends []service.Backend
+	// writing, if it is not nil, is told when something is about to be written, which waits until it can be told once more.
+	writing chan struct{}
 }
 
 func (f *fakeTable) Backends() ([]service.Backend, error) { return f.backends, nil }
@@ -38,6 +40,10 @@ func (f *fakeTable) Sync(all []service.Port) (int, error) {
 }
 
 func (f *fakeTable) Apply(set []service.Port, removed []service.PortName) error {
+	if f.writing != nil {
+		f.writing <- struct{}{}
+		f.writing <- struct{}{}
+	}
 	if f.broken {
 		return f.fail
 	}
@@ -152,6 +158,33 @@ func TestServicesKeepWhatIsNotKnown(t *testing.T) {
 }
 
 // What cannot be written is a problem until it is; a broken table is written anew.
+// Whatever a pass writes, and for however long: what an ADD or a DEL tells, and what is asked about Services, waits for nothing. Only what a pod's own
+// ports are needs a pass.
+func TestAddWaitsForNoServices(t *testing.T) {
+	table, s := newFake()
+	s.setNode(service.NodeConfig{})
+	table.writing = make(chan struct{})
+	s.deliver(webSnapshot("web"))
+	passed := make(chan error, 1)
+	go func() { passed <- s.pass() }()
+	<-table.writing // it is under way, and stays so
+	s.setHostPorts([]service.HostPort{{Pod: cluster.Key{Name: "pod"}, Protocol: cluster.TCP, Number: 80}})
+	s.setNode(service.NodeConfig{})
+	s.deliver(webSnapshot("web", "other"))
+	if o := s.current(); o.filled {
+		t.Error("what is being written is said to be there")
+	}
+	select {
+	case err := <-passed:
+		t.Fatalf("the pass has ended (%v): nothing was tested", err)
+	default:
+	}
+	<-table.writing
+	if err := <-passed; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestServicesTryAgain(t *testing.T) {
 	table, s := newFake()
 	s.setNode(service.NodeConfig{Name: "a"})
