@@ -15,7 +15,7 @@ var agentRights = []string{
 	"events [create patch]",
 	"namespaces [list watch]",
 	"networkpolicies.networking.k8s.io [list watch]",
-	"nodes [list watch]",
+	"nodes [list patch watch]",
 	"nodes/status [patch]",
 	"pods [list watch]",
 	"services [list watch]",
