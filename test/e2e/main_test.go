@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 // waiting is how many more tests run side by side than there are cores: they mostly wait, for agents and for what must not come about.
 // Not side by side are those that need the processor for their traffic, that count events in time, or whose servers take a port again:
 // a process that another test is just starting may still have the closed socket.
-const waiting = 1
+const waiting = 3
 
 func runTests(m *testing.M) (code int) {
 	var err error
