@@ -42,6 +42,17 @@ static __always_inline enum verdict drop(struct packet *p, enum drop_reason reas
 	return DROP;
 }
 
+/*
+ * Whether a number is below another one, neither of them above 255, as the sign of their difference. As a comparison it would be a branch, and the
+ * verifier would walk all that follows once with false and once with true.
+ */
+static __always_inline bool packet_is_below(__u32 number, __u32 other)
+{
+	barrier_var(number);
+	barrier_var(other); /* else the compiler makes a branch of it */
+	return (number - other) >> 31;
+}
+
 /* Sets eth, and makes `bytes` behind the Ethernet header readable. False when the packet is not that long. */
 static __always_inline bool packet_has(struct packet *p, __u32 bytes)
 {
@@ -84,7 +95,7 @@ STAGE packet_parse_ipv4(struct packet *p)
 		return drop(p, DROP_MALFORMED);
 	p->ip4 = ip;
 	p->hops = ip->ttl;
-	p->options = ip->ihl > 5;
+	p->options = packet_is_below(5, ip->ihl);
 	address_from_ipv4(&p->source, ip->saddr);
 	address_from_ipv4(&p->destination, ip->daddr);
 	return NEXT;
@@ -101,7 +112,8 @@ STAGE packet_parse_ipv6(struct packet *p)
 		return drop(p, DROP_MALFORMED);
 	p->ip6 = ip;
 	p->hops = ip->hop_limit;
-	p->options = ip->nexthdr == 0; /* hop-by-hop options: every router looks at them (RFC 8200, 4.3) */
+	p->options =
+		packet_is_below(ip->nexthdr, 1); /* hop-by-hop options: every router looks at them (RFC 8200, 4.3) */
 	address_from_ipv6(&p->source, &ip->saddr);
 	address_from_ipv6(&p->destination, &ip->daddr);
 	/* Mapped addresses have no place in a packet (RFC 4942, 2.2): it would meet the entries of IPv4. */
