@@ -296,14 +296,31 @@ static __always_inline bool transport_holds_tcp(const struct transport *t, const
 }
 
 /*
+ * Takes ports, flags and the kind of message from the transport header at t->offset. By itself, since the verifier would walk its caller once for
+ * each way through it.
+ */
+SEPARATE int transport_take_header(struct __sk_buff *skb, struct transport *t)
+{
+	struct transport_header h;
+	bool read;
+
+	if (!t)
+		return 0;
+	read = transport_read(skb, t, &h);
+	if (unlikely(t->in_pieces && transport_needs(t->tuple.protocol)) &&
+	    (!read || (t->tuple.protocol == PROTOCOL_TCP && !transport_holds_tcp(t, &h))))
+		t->kind = TRANSPORT_BROKEN;
+	else if (likely(read))
+		transport_take(t, &h);
+	return 0;
+}
+
+/*
  * Fills *t from a parsed IP packet, whose addresses and pointers are those of *p. Pointers stay valid. A whole packet that
  * is too short for its ports comes out as TRANSPORT_OTHER.
  */
 static __always_inline void transport_parse(struct packet *p, struct transport *t)
 {
-	struct transport_header h;
-	bool read;
-
 	t->tuple.source = p->source;
 	t->tuple.destination = p->destination;
 	t->tuple.source_port = 0;
@@ -328,10 +345,5 @@ static __always_inline void transport_parse(struct packet *p, struct transport *
 	}
 	if (unlikely(t->kind != TRANSPORT_OTHER))
 		return;
-	read = transport_read(p->skb, t, &h);
-	if (unlikely(t->in_pieces && transport_needs(t->tuple.protocol)) &&
-	    (!read || (t->tuple.protocol == PROTOCOL_TCP && !transport_holds_tcp(t, &h))))
-		t->kind = TRANSPORT_BROKEN;
-	else if (likely(read))
-		transport_take(t, &h);
+	transport_take_header(p->skb, t);
 }
