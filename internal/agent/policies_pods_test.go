@@ -52,7 +52,7 @@ func TestPoliciesOfTwoSandboxes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			snapshot := shop()
 			for _, pod := range snapshot.Pods {
-				pod.UID = "u-" + pod.Name
+				pod.UID = cluster.NewUID("u-" + pod.Name)
 				if pod.Name == "web" {
 					pod.Addresses = []netip.Addr{told}
 				}

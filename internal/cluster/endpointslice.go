@@ -36,9 +36,12 @@ type Endpoint struct {
 	Ready, Serving, Terminating bool
 	// Node is where it is; empty if it is on none.
 	Node string
-	// ForZones and ForNodes are hints of whose connections it should get; none means everybody's.
-	ForZones, ForNodes []string
+	// Hints say whose connections it should get; nil means everybody's. Most endpoints of a large cluster have none.
+	Hints *EndpointHints
 }
+
+// EndpointHints are the zones and the nodes whose connections an endpoint should get.
+type EndpointHints struct{ ForZones, ForNodes []string }
 
 // reduceEndpointSlice checks an EndpointSlice and reduces it; nil, without errors, if it is none for snapshots.
 func reduceEndpointSlice(s *discoveryv1.EndpointSlice) (*EndpointSlice, []fieldError) {
@@ -80,16 +83,26 @@ func reduceEndpointSlice(s *discoveryv1.EndpointSlice) (*EndpointSlice, []fieldE
 			Node: intern(value(e.NodeName, "")),
 		}
 		if e.Hints != nil {
-			for _, zone := range e.Hints.ForZones {
-				endpoint.ForZones = append(endpoint.ForZones, intern(zone.Name))
-			}
-			for _, node := range e.Hints.ForNodes {
-				endpoint.ForNodes = append(endpoint.ForNodes, intern(node.Name))
-			}
+			endpoint.Hints = hintsOf(e.Hints)
 		}
 		slice.Endpoints = append(slice.Endpoints, endpoint)
 	}
 	return slice, c.errs
+}
+
+// hintsOf reduces hints; nil if they name nobody.
+func hintsOf(full *discoveryv1.EndpointHints) *EndpointHints {
+	if len(full.ForZones)+len(full.ForNodes) == 0 {
+		return nil
+	}
+	var hints EndpointHints
+	for _, zone := range full.ForZones {
+		hints.ForZones = append(hints.ForZones, intern(zone.Name))
+	}
+	for _, node := range full.ForNodes {
+		hints.ForNodes = append(hints.ForNodes, intern(node.Name))
+	}
+	return &hints
 }
 
 // value gives what a pointer points to, or a default.

@@ -105,7 +105,7 @@ func TestUIDOfStaticPod(t *testing.T) {
 	pod, wrong := reducePod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: "p", UID: "of-the-object", Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "of-the-pod"},
 	}})
-	if pod.UID != "of-the-pod" || len(wrong) > 0 {
-		t.Errorf("UID %q, errors %v", pod.UID, wrong)
+	if pod.UID != NewUID("of-the-pod") || len(wrong) > 0 {
+		t.Errorf("UID %x, errors %v", pod.UID, wrong)
 	}
 }

@@ -13,8 +13,8 @@ import (
 // of the pods for which it matters, and readiness changes far more often than anything here.
 type Pod struct {
 	Namespace, Name string
-	// UID is what the kubelet calls it by, also of static pods, whose objects have another one; empty where nobody has given it one.
-	UID string
+	// UID is what the kubelet calls it by, also of static pods, whose objects have another one; zero where nobody has given it one.
+	UID UID
 	// Node is where it runs; empty while it is not scheduled.
 	Node string
 	// HostNetwork says that its addresses are those of its node.
@@ -24,7 +24,8 @@ type Pod struct {
 	// Addresses are status.podIPs, at most one of each family; none before the pod has been given them.
 	Addresses []netip.Addr
 	Labels    Labels
-	// Ports are the ports that have a name, by which NetworkPolicies may speak of them. Order is that of the containers.
+	// Ports are the ports that have a name, by which NetworkPolicies may speak of them. Order is that of the containers. Pods of a Deployment
+	// have one list between them.
 	Ports []ContainerPort
 }
 
@@ -45,7 +46,7 @@ func reducePod(p *corev1.Pod) (*Pod, []fieldError) {
 	pod := &Pod{
 		Namespace:   key.Namespace,
 		Name:        key.Name,
-		UID:         cmp.Or(p.Annotations[corev1.MirrorPodAnnotationKey], string(p.UID)),
+		UID:         NewUID(cmp.Or(p.Annotations[corev1.MirrorPodAnnotationKey], string(p.UID))),
 		Node:        intern(p.Spec.NodeName),
 		HostNetwork: p.Spec.HostNetwork,
 		Ended:       p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
@@ -74,6 +75,7 @@ func reducePod(p *corev1.Pod) (*Pod, []fieldError) {
 	}
 	pod.namePorts(&c, "spec.containers", p.Spec.Containers, false)
 	pod.namePorts(&c, "spec.initContainers", p.Spec.InitContainers, true)
+	pod.Ports = knownPorts.share(pod.Ports)
 	return pod, c.errs
 }
 

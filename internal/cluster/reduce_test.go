@@ -105,7 +105,7 @@ func TestEveryKindOfManifest(t *testing.T) {
 		EndpointSlices: []*EndpointSlice{{
 			Namespace: "shop", Name: "web-x", Service: "web", Ports: []EndpointPort{{"http", TCP, 8080}},
 			Endpoints: []Endpoint{
-				{Address: ip("10.1.1.2"), Ready: true, Serving: true, Node: "n1", ForZones: []string{"z1"}},
+				{Address: ip("10.1.1.2"), Ready: true, Serving: true, Node: "n1", Hints: &EndpointHints{ForZones: []string{"z1"}}},
 				{Address: ip("10.1.2.2"), Serving: true, Terminating: true},
 				{Address: ip("10.1.2.3")},
 			},

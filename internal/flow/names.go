@@ -38,17 +38,23 @@ type Local struct {
 	Device int
 }
 
-// How long the names of pods that are gone are kept, and how many at most: events about them come late, and people ask later still.
+// How long the names of pods that are gone are kept, and how many at most: events about them come late, and people ask later still. Of pods
+// that are there, so many Owners are kept at most.
 const (
 	keptGone    = 10 * time.Minute
 	keptGoneMax = 8192
+	keptNamed   = 8192
 )
 
-// port is where a Service answers or an endpoint listens.
+// port is where a Service answers or an endpoint listens: a key without pointers, for a large cluster has 150,000 of them.
 type port struct {
-	address  netip.Addr // invalid for the port of every node
+	address  [16]byte // zero for the port of every node
 	number   uint16
 	protocol cluster.Protocol
+}
+
+func portAt(address netip.Addr, number uint16, protocol cluster.Protocol) port {
+	return port{address.As16(), number, protocol}
 }
 
 // Names knows whose addresses and numbers are. What is new is handed over at once and taken in by the next Record, which looks only at
@@ -59,7 +65,9 @@ type Names struct {
 	mu      sync.Mutex
 	node    string
 	current *cluster.Snapshot // what has been taken in
-	pods    map[netip.Addr]*Owner
+	// pods are those of the cluster, and named the Owners of those that somebody has been told of.
+	pods    map[netip.Addr]*cluster.Pod
+	named   map[*cluster.Pod]*Owner
 	nodes   map[netip.Addr]*Owner
 	locals  map[netip.Addr]*Owner
 	devices map[int]*Owner
@@ -69,10 +77,12 @@ type Names struct {
 	// frontends are Services by their addresses and ports, serviceAddresses by their addresses alone.
 	frontends        map[port]*Owner
 	serviceAddresses map[netip.Addr]*Owner
-	// endpoints are the Services that have one. The lists are never changed.
-	endpoints map[port][]cluster.Key
+	// endpoints are the Services that have one. The lists are never changed, and shared by endpoints of one EndpointSlice.
+	endpoints map[port]*[]cluster.Key
 	policies  map[policy.Policy]string
-	gone      []departed
+	// kept are the names of pods that are gone, gone the same in the order in which they went.
+	kept map[netip.Addr]*Owner
+	gone []departed
 }
 
 // departed is an address whose pod is gone.
@@ -87,11 +97,13 @@ func NewNames(node string) *Names {
 	return &Names{
 		node:             node,
 		current:          &cluster.Snapshot{},
-		pods:             map[netip.Addr]*Owner{},
+		pods:             map[netip.Addr]*cluster.Pod{},
+		named:            map[*cluster.Pod]*Owner{},
+		kept:             map[netip.Addr]*Owner{},
 		nodes:            map[netip.Addr]*Owner{},
 		frontends:        map[port]*Owner{},
 		serviceAddresses: map[netip.Addr]*Owner{},
-		endpoints:        map[port][]cluster.Key{},
+		endpoints:        map[port]*[]cluster.Key{},
 		policies:         map[policy.Policy]string{},
 		own:              &Owner{OwnerNode, cluster.Key{Name: node}, node},
 	}
@@ -113,8 +125,7 @@ func (n *Names) SetLocals(all []Local) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for address, owner := range n.locals {
-		if locals[address] == nil && n.pods[address] == nil {
-			n.pods[address] = owner
+		if locals[address] == nil && n.pods[address] == nil && n.kept[address] == nil {
 			n.depart(address, owner, time.Now())
 		}
 	}
@@ -169,12 +180,9 @@ func (n *Names) policy(number policy.Policy) string {
 // end says who is behind an address and a port.
 func (n *Names) end(at netip.AddrPort, protocol uint8) End {
 	a := at.Addr()
-	where := port{a, at.Port(), cluster.Protocol(protocol)}
-	if owner := n.locals[a]; owner != nil {
-		return End{owner, n.endpoints[where]}
-	}
-	if owner := n.pods[a]; owner != nil {
-		return End{owner, n.endpoints[where]}
+	where := portAt(a, at.Port(), cluster.Protocol(protocol))
+	if owner := n.pod(a); owner != nil {
+		return End{owner, n.servicesOf(where)}
 	}
 	if owner := n.frontends[where]; owner != nil {
 		return End{Owner: owner}
@@ -191,7 +199,39 @@ func (n *Names) end(at netip.AddrPort, protocol uint8) End {
 			return End{owner, []cluster.Key{s.Key}}
 		}
 	}
-	return End{owner, n.endpoints[where]}
+	return End{owner, n.servicesOf(where)}
+}
+
+// pod gives the pod that has an address, or the last one that had it.
+func (n *Names) pod(a netip.Addr) *Owner {
+	if owner := n.locals[a]; owner != nil {
+		return owner
+	}
+	if p := n.pods[a]; p != nil {
+		return n.ownerOf(p)
+	}
+	return n.kept[a]
+}
+
+// ownerOf gives the Owner of a pod, the same each time that records are likely to have it: most pods are never asked for.
+func (n *Names) ownerOf(p *cluster.Pod) *Owner {
+	owner := n.named[p]
+	if owner == nil {
+		if len(n.named) >= keptNamed {
+			clear(n.named)
+		}
+		owner = &Owner{OwnerPod, p.Key(), p.Node}
+		n.named[p] = owner
+	}
+	return owner
+}
+
+// servicesOf gives the Services that have an endpoint.
+func (n *Names) servicesOf(where port) []cluster.Key {
+	if all := n.endpoints[where]; all != nil {
+		return *all
+	}
+	return nil
 }
 
 // update takes in the newest snapshot.
@@ -252,31 +292,33 @@ func (n *Names) addPod(p *cluster.Pod) {
 	if !own(p) {
 		return
 	}
-	owner := &Owner{OwnerPod, p.Key(), p.Node}
 	for _, a := range p.Addresses {
-		n.pods[a] = owner
+		n.pods[a] = p
 	}
 }
 
 func (n *Names) removePod(p *cluster.Pod, now time.Time) {
 	for _, a := range p.Addresses {
-		if owner := n.pods[a]; owner != nil && owner.Key == p.Key() {
-			n.depart(a, owner, now)
+		if n.pods[a] == p {
+			delete(n.pods, a)
+			n.depart(a, n.ownerOf(p), now)
 		}
 	}
+	delete(n.named, p)
 }
 
 // depart lets a name stay for a while.
 func (n *Names) depart(a netip.Addr, owner *Owner, now time.Time) {
+	n.kept[a] = owner
 	n.gone = append(n.gone, departed{a, owner, now})
 }
 
-// forget gives up the names that were kept long enough, unless the address has another owner by now.
+// forget gives up the names that were kept long enough, unless the address has had another owner since.
 func (n *Names) forget(now time.Time) {
 	i := 0
 	for ; i < len(n.gone) && (len(n.gone)-i > keptGoneMax || now.Sub(n.gone[i].at) > keptGone); i++ {
-		if d := n.gone[i]; n.pods[d.address] == d.owner {
-			delete(n.pods, d.address)
+		if d := n.gone[i]; n.kept[d.address] == d.owner {
+			delete(n.kept, d.address)
 		}
 	}
 	n.gone = n.gone[i:]
@@ -286,7 +328,7 @@ func (n *Names) forget(now time.Time) {
 func frontendsOf(s *cluster.Service, each func(port)) {
 	for _, p := range s.Ports {
 		for _, a := range slices.Concat(s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs) {
-			each(port{a, p.Number, p.Protocol})
+			each(portAt(a, p.Number, p.Protocol))
 		}
 		if p.NodePort != 0 {
 			each(port{number: p.NodePort, protocol: p.Protocol})
@@ -319,30 +361,46 @@ func (n *Names) removeService(s *cluster.Service) {
 func endpointsOf(s *cluster.EndpointSlice, each func(port)) {
 	for _, p := range s.Ports {
 		for _, e := range s.Endpoints {
-			each(port{e.Address, p.Number, p.Protocol})
+			each(portAt(e.Address, p.Number, p.Protocol))
 		}
 	}
 }
 
 func (n *Names) addEndpoints(s *cluster.EndpointSlice) {
 	service := cluster.Key{Namespace: s.Namespace, Name: s.Service}
-	endpointsOf(s, func(p port) {
-		if all := n.endpoints[p]; !slices.Contains(all, service) {
-			all = append(slices.Clone(all), service)
-			slices.SortFunc(all, cluster.Key.Compare)
-			n.endpoints[p] = all
+	n.changeEndpoints(s, func(before []cluster.Key) []cluster.Key {
+		if slices.Contains(before, service) {
+			return before
 		}
+		all := append(slices.Clone(before), service)
+		slices.SortFunc(all, cluster.Key.Compare)
+		return all
 	})
 }
 
 func (n *Names) removeEndpoints(s *cluster.EndpointSlice) {
 	service := cluster.Key{Namespace: s.Namespace, Name: s.Service}
+	n.changeEndpoints(s, func(before []cluster.Key) []cluster.Key {
+		return slices.DeleteFunc(slices.Clone(before), func(k cluster.Key) bool { return k == service })
+	})
+}
+
+// changeEndpoints gives the endpoints of a slice other Services. Those that had one list have one afterwards.
+func (n *Names) changeEndpoints(s *cluster.EndpointSlice, change func([]cluster.Key) []cluster.Key) {
+	changed := map[*[]cluster.Key]*[]cluster.Key{}
 	endpointsOf(s, func(p port) {
-		rest := slices.DeleteFunc(slices.Clone(n.endpoints[p]), func(k cluster.Key) bool { return k == service })
-		if len(rest) == 0 {
+		before := n.endpoints[p]
+		now, known := changed[before]
+		if !known {
+			all := change(n.servicesOf(p))
+			now = &all
+			changed[before] = now
+			changed[now] = now // an endpoint may be listed twice
+		}
+		if len(*now) == 0 {
 			delete(n.endpoints, p)
 		} else {
-			n.endpoints[p] = rest
+			n.endpoints[p] = now
 		}
 	})
 }

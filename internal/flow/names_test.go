@@ -134,8 +134,8 @@ func TestNamesAreBounded(t *testing.T) {
 		n.Deliver(&cluster.Snapshot{Pods: []*cluster.Pod{pod}})
 		n.Record(Event{Time: noon})
 	}
-	if len(n.pods) > keptGoneMax+1 || len(n.gone) > keptGoneMax {
-		t.Errorf("%d names and %d of those that are gone", len(n.pods), len(n.gone))
+	if len(n.pods) > 1 || len(n.kept) > keptGoneMax || len(n.gone) > keptGoneMax || len(n.named) > keptNamed {
+		t.Errorf("%d names, %d of those that are gone (%d times), %d Owners", len(n.pods), len(n.kept), len(n.gone), len(n.named))
 	}
 }
 

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -121,7 +122,7 @@ func sortSnapshot(s *cluster.Snapshot) {
 func localTo(node string, s *cluster.Snapshot) (local Local) {
 	for _, p := range s.Pods {
 		if p.Node == node && !p.HostNetwork && !p.Ended {
-			local.Pods = append(local.Pods, LocalPod{Pod: p.Key(), UID: p.UID, Addresses: p.Addresses})
+			local.Pods = append(local.Pods, LocalPod{Pod: p.Key(), UID: uidText(p.UID), Addresses: p.Addresses})
 		}
 	}
 	return local
@@ -240,4 +241,12 @@ func end(t *testing.T, s *cluster.Snapshot, text string) netip.Addr {
 	}
 	t.Fatalf("no pod %s", name)
 	return netip.Addr{}
+}
+
+// uidText gives a text of which cluster.NewUID makes this UID.
+func uidText(uid cluster.UID) string {
+	if uid == (cluster.UID{}) {
+		return ""
+	}
+	return hex.EncodeToString(uid[:])
 }

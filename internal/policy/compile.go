@@ -106,6 +106,7 @@ func (c *Compiler) compile(snapshot *cluster.Snapshot, local Local) (*Tables, []
 	c.addresses.give()
 	c.portLists.give()
 	c.fill(tables, world)
+	c.peers.rest()
 	c.sets.sweep()
 	c.pods.sweep()
 	c.addresses.sweep()

@@ -61,6 +61,17 @@ type sort struct {
 	pods  int
 }
 
+// keptTouched is how many addresses a pass may look at before its lists of them are given up with it: those of the first pass are 30 MB in a large
+// cluster, and would wait for the next one.
+const keptTouched = 1024
+
+// rest gives up what only this pass needs, if that is much.
+func (p *peers) rest() {
+	if len(p.touched) > keptTouched {
+		p.touched, p.changes = nil, nil
+	}
+}
+
 // forgetPeers begins anew.
 func (c *Compiler) forgetPeers() { c.peers = peers{} }
 

@@ -16,7 +16,7 @@ func (p LocalPod) Object(s *cluster.Snapshot) *cluster.Pod {
 		return nil
 	}
 	object := s.Pods[at]
-	if object.UID != "" && p.UID != "" && object.UID != p.UID {
+	if object.UID != (cluster.UID{}) && p.UID != "" && object.UID != cluster.NewUID(p.UID) {
 		return nil
 	}
 	return object
@@ -58,7 +58,7 @@ func (l Local) View(s *cluster.Snapshot, node string) *cluster.Snapshot {
 	taken := map[netip.Addr]bool{}
 	var told, untold []*cluster.Pod
 	for _, pod := range l.Pods {
-		made := cluster.Pod{Namespace: pod.Pod.Namespace, Name: pod.Pod.Name, UID: pod.UID}
+		made := cluster.Pod{Namespace: pod.Pod.Namespace, Name: pod.Pod.Name, UID: cluster.NewUID(pod.UID)}
 		object := pod.Object(s)
 		if object != nil {
 			made = *object

@@ -21,8 +21,8 @@ func TestView(t *testing.T) {
 		{Pod: key("web"), Addresses: addrs("10.1.2.2")},
 		{Pod: key("db"), UID: "earlier", Addresses: addrs("10.1.1.6")},
 	}}
-	s.Pods[4].UID = "now" // db, which is on n2
-	s.Pods[3].UID = "now" // client
+	s.Pods[4].UID = cluster.NewUID("now") // db, which is on n2
+	s.Pods[3].UID = cluster.NewUID("now") // client
 	if got := s.Pods[3].Key(); got != key("client") {
 		t.Fatal(got)
 	}
@@ -59,7 +59,7 @@ func TestView(t *testing.T) {
 			dbs = append(dbs, p)
 		}
 	}
-	if len(dbs) != 1 || dbs[0].UID != "earlier" {
+	if len(dbs) != 1 || dbs[0].UID != cluster.NewUID("earlier") {
 		t.Errorf("the pods here named db are %+v", dbs)
 	}
 }

@@ -107,24 +107,27 @@ func pick(all []candidate, wanted func(candidate) bool) []netip.AddrPort {
 //
 // https://kubernetes.io/docs/concepts/services-networking/topology-aware-routing/#safeguards
 func hinted(all []candidate, node *NodeConfig) func(candidate) bool {
-	forNodes := func(c candidate) []string { return c.ForNodes }
-	forZones := func(c candidate) []string { return c.ForZones }
+	forNodes := func(h *cluster.EndpointHints) []string { return h.ForNodes }
+	forZones := func(h *cluster.EndpointHints) []string { return h.ForZones }
 	if usable(all, forNodes, node.Name) {
-		return func(c candidate) bool { return slices.Contains(c.ForNodes, node.Name) }
+		return func(c candidate) bool { return slices.Contains(c.Hints.ForNodes, node.Name) }
 	}
 	if usable(all, forZones, node.Zone) {
-		return func(c candidate) bool { return slices.Contains(c.ForZones, node.Zone) }
+		return func(c candidate) bool { return slices.Contains(c.Hints.ForZones, node.Zone) }
 	}
 	return func(candidate) bool { return true }
 }
 
-func usable(all []candidate, hints func(candidate) []string, here string) bool {
+func usable(all []candidate, hints func(*cluster.EndpointHints) []string, here string) bool {
 	found := false
 	for _, c := range all {
 		if !c.Ready {
 			continue
 		}
-		of := hints(c)
+		if c.Hints == nil {
+			return false
+		}
+		of := hints(c.Hints)
 		if len(of) == 0 {
 			return false
 		}

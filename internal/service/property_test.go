@@ -150,7 +150,7 @@ func change(random *rand.Rand, w *world, node *NodeConfig, hostPorts *[]HostPort
 			e := cluster.Endpoint{Address: addr(fmt.Sprintf("10.1.1.%d", i+2)), Ready: chance(2), Serving: chance(2), Terminating: chance(2)}
 			e.Node = []string{"", "n1", "n2"}[random.IntN(3)]
 			if chance(2) {
-				e.ForZones = []string{"z1"}
+				e.Hints = &cluster.EndpointHints{ForZones: []string{"z1"}}
 			}
 			s.Endpoints = append(s.Endpoints, e)
 		}

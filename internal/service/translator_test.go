@@ -236,7 +236,7 @@ func TestTranslatorNode(t *testing.T) {
 	w, tr := newWorld(), NewTranslator(n1())
 	nodePort := simple("port", func(s *cluster.Service) { s.Ports[0].NodePort = 30080 })
 	hinted := slice("zoned", "zoned-a", "10.1.1.2", "10.1.1.3")
-	hinted.Endpoints[0].ForZones, hinted.Endpoints[1].ForZones = []string{"z1"}, []string{"z2"}
+	hinted.Endpoints[0].Hints, hinted.Endpoints[1].Hints = &cluster.EndpointHints{ForZones: []string{"z1"}}, &cluster.EndpointHints{ForZones: []string{"z2"}}
 	w.put(nodePort, simple("zoned", func(s *cluster.Service) { s.ClusterIPs = []netip.Addr{addr("10.96.0.9")} }), hinted)
 	expect(t, "at first", tr.Translate(w.snapshot(), nil), `
 		http NodePort 192.168.60.11:30080/TCP | refuse | refuse
