@@ -27,8 +27,11 @@ import (
 
 // The agent's clock.
 const (
-	// settleTime lets a burst of changes become one reconciliation.
-	settleTime = 100 * time.Millisecond
+	// settleTime lets a burst of changes become one reconciliation. Where that takes long, in a cluster of thousands of nodes, changes of the
+	// kernel wait settleShare times as long as the last one took, and settleMost at most: each pod that starts or ends is some of them.
+	settleTime  = 100 * time.Millisecond
+	settleShare = 20
+	settleMost  = time.Second
 	// resyncInterval bounds how long a change that nothing announced goes unnoticed.
 	resyncInterval = time.Minute
 	// leaseRenewal and leaseTime: see datapath.Lease. A stopped agent's word lapses after leaseTime.
@@ -289,10 +292,16 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 	defer resync.Stop()
 	// due is when what has changed in the kernel is reconciled; the cluster's changes do not wait for that.
 	var due <-chan time.Time
-	later := func(d time.Duration) {
+	var took time.Duration
+	later := func() {
 		if due == nil {
-			due = time.After(d)
+			due = time.After(min(max(settleTime, settleShare*took), settleMost))
 		}
+	}
+	reconcile := func() {
+		begin := time.Now()
+		a.reconcile()
+		took = time.Since(begin)
 	}
 	beat := a.beats.add("the main loop") // which renews the lease every 10 s, so that it would notice a lock that nobody gives back
 	for {
@@ -302,7 +311,7 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 		case s := <-snapshots:
 			beat.round(func() {
 				if a.take(s) {
-					a.reconcile()
+					reconcile()
 				}
 				a.applied(s)
 			})
@@ -314,12 +323,12 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 				return // ctx has ended
 			}
 			if c.Any() {
-				later(settleTime)
+				later()
 			}
 			continue
 		case <-a.servicesChanged:
 		case <-uninstalled:
-			later(settleTime)
+			later()
 			continue
 		case <-renewal.C:
 			beat.round(a.renewLease)
@@ -327,7 +336,7 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 		case <-resync.C:
 			beat.round(a.forgetDetached)
 		}
-		beat.round(a.reconcile)
+		beat.round(reconcile)
 	}
 }
 

@@ -92,11 +92,14 @@ func (p problemSources) outlook() outlook {
 	source := p.agent.source.Problems()
 	if server, ok := p.agent.source.(remote); ok {
 		of := server.ObjectProblems()
-		ready := server.ReadyNodes()
 		in := set(objectSentences(of))
 		source = slices.DeleteFunc(source, func(text string) bool { return in[text] })
 		own, pods, local := p.ofServices()
 		of = slices.Concat(of, own, p.agent.vetting.current())
+		var ready []string
+		if len(of) > 0 {
+			ready = server.ReadyNodes() // thousands of names
+		}
 		for _, problem := range of {
 			if elected(p.agent.config.NodeName, ready, problem.Kind, problem.Key) {
 				o.objects = append(o.objects, problem)

@@ -28,6 +28,8 @@ type facts struct {
 	noUplinks []string
 	// local are all addresses of this node.
 	local []netip.Addr
+	// routes are those of the kernel, which were read once for all who ask.
+	routes device.Routes
 	// neighbours are the link-layer addresses that the kernel knows on the uplink.
 	neighbours map[netip.Addr]net.HardwareAddr
 	// held are this node's InternalIP addresses that it really has, in their order.

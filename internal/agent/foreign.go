@@ -15,8 +15,8 @@ const namedForeign = 4
 
 // applyKernelRoutes sets the routes of the host's stack. None that cannot be set keeps pods from being added: those of pods are set by ADD
 // too, which then fails for that pod alone.
-func (a *Agent) applyKernelRoutes(routes []device.Route) {
-	_, err := device.SyncRoutes(routes)
+func (a *Agent) applyKernelRoutes(routes []device.Route, present device.Routes) {
+	_, err := present.Sync(routes)
 	others := 0
 	for _, e := range parts(err) {
 		if errors.Is(e, device.ErrForeignRoute) {
@@ -30,12 +30,7 @@ func (a *Agent) applyKernelRoutes(routes []device.Route) {
 		a.current.problem("kernel routes: %d more could not be set, see the log", others-namedForeign)
 		a.log.Error("kernel routes", "error", err)
 	}
-	foreign, err := device.ForeignRoutes(rangesOf(routes))
-	if err != nil {
-		a.current.problem("routes of others cannot be looked for: %v", err)
-		return
-	}
-	if text := foreignProblem(foreign, a.uplinks); text != "" {
+	if text := foreignProblem(present.Foreign(rangesOf(routes)), a.uplinks); text != "" {
 		a.current.problem("%s", text)
 	}
 }

@@ -73,12 +73,12 @@ func (a *Agent) reconcileOnce() (whole bool, err error) {
 	if _, err := a.pool.SetPrefixes(want.podCIDRs); err != nil {
 		return false, fmt.Errorf("set pod ranges: %w", err)
 	}
-	if avoid, err := device.AddressesOfOthers(want.podCIDRs); err != nil {
+	if avoid, err := device.AddressesOfOthers(want.podCIDRs, facts.routes); err != nil {
 		a.current.problem("addresses that somebody else has on this node cannot be looked for: %v; a pod may get one of them", err)
 	} else {
 		a.pool.Avoid(avoid)
 	}
-	whole, err = a.apply(want)
+	whole, err = a.apply(want, facts.routes)
 	if err != nil {
 		return false, err
 	}
@@ -113,6 +113,9 @@ func (a *Agent) facts() (facts, error) {
 		f.unknown = !known
 		own, _ = f.snapshot.Node(a.config.NodeName)
 	}
+	if f.routes, err = device.ReadRoutes(); err != nil {
+		return f, err
+	}
 	uplink, err := device.FindUplink(list(a.config.Uplink)[0], own.Addresses)
 	switch {
 	case err == nil:
@@ -127,7 +130,7 @@ func (a *Agent) facts() (facts, error) {
 		f.endpoints = append(f.endpoints, e)
 	}
 	if f.uplink != nil {
-		if f.uplinks, f.noUplinks, err = device.FindMoreUplinks(uplink, list(a.config.Uplink)); err != nil {
+		if f.uplinks, f.noUplinks, err = device.FindMoreUplinks(uplink, list(a.config.Uplink), f.routes); err != nil {
 			return f, err
 		}
 	}
@@ -139,8 +142,10 @@ func (a *Agent) facts() (facts, error) {
 	if server, ok := a.source.(remote); ok {
 		f.apiServer = server.Addresses()
 	}
-	f.tunnel = a.syncTunnel(f)
-	return f, nil
+	if f.tunnel = a.syncTunnel(f); f.tunnel.made {
+		f.routes, err = device.ReadRoutes()
+	}
+	return f, err
 }
 
 // apply carries the desired state into the kernel. Order matters: tables are filled before programs use
@@ -148,7 +153,7 @@ func (a *Agent) facts() (facts, error) {
 //
 // A step that fails is a problem with a name, and no reason to refuse pods: what a new pod needs itself, its ADD does, and says why it cannot.
 // The error is for what all pods have to wait for.
-func (a *Agent) apply(want desired) (whole bool, wait error) {
+func (a *Agent) apply(want desired, routes device.Routes) (whole bool, wait error) {
 	failed := 0
 	step := func(what, means string, err error) {
 		for i, e := range parts(err) {
@@ -182,7 +187,7 @@ func (a *Agent) apply(want desired) (whole bool, wait error) {
 	if failed == 0 && wait == nil { // else programs of that version may still be at work
 		step("rules of earlier versions", "pods may be masqueraded twice", a.removeOldRules())
 	}
-	a.applyKernelRoutes(want.kernelRoutes)
+	a.applyKernelRoutes(want.kernelRoutes, routes)
 	step("routing rules", "pods that go through the node's stack may not reach nodes behind tunnels", a.applyTunnelRules(want))
 	step("routing rules of closed pods", "they stay as they were", a.closer.renew(a.policies == nil))
 	step("tunnel device", "it is of no use any more and stays", a.removeTunnel(want))

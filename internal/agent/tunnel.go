@@ -14,8 +14,9 @@ import (
 
 // tunnel is this node's VXLAN device, or why there is none.
 type tunnel struct {
-	// index of the device; 0 where there is none.
+	// index of the device; 0 where there is none. made says that it is new: routes that led through one before are gone.
 	index int
+	made  bool
 	// missing says why there is none although one is needed.
 	missing error
 }
@@ -184,7 +185,7 @@ func (a *Agent) syncTunnel(f facts) tunnel {
 	if made {
 		a.log.Info("tunnel device made", "device", device.TunnelName, "port", spec.Port, "mtu", spec.MTU)
 	}
-	return tunnel{index: index}
+	return tunnel{index: index, made: made}
 }
 
 // applyTunnelSources tells the datapath which addresses tunnels begin at.

@@ -51,23 +51,48 @@ type Routes struct {
 // All gives the table.
 func (t Routes) All() (map[netip.Prefix]Route, error) {
 	all := map[netip.Prefix]Route{}
-	var key bpfRouteKey
-	var value bpfRoute
-	it := t.m.Iterate()
-	for it.Next(&key, &value) {
-		all[key.prefix()] = value.route()
-	}
-	if err := it.Err(); err != nil {
+	if err := readAll(t.m, func(k *bpfRouteKey, v *bpfRoute) { all[k.prefix()] = v.route() }); err != nil {
 		return nil, fmt.Errorf("read routes: %w", err)
 	}
 	return all, nil
+}
+
+// differ gives what turns the table into want: entries to write and prefixes to delete. That the table is right is the usual case: of 10,000
+// entries then nothing is kept.
+func (t Routes) differ(want map[netip.Prefix]Route) (set, del []netip.Prefix, err error) {
+	right := 0
+	err = readAll(t.m, func(k *bpfRouteKey, v *bpfRoute) {
+		p := k.prefix()
+		switch now, wanted := want[p]; {
+		case !wanted:
+			del = append(del, p)
+		case now == v.route():
+			right++
+		}
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read routes: %w", err)
+	}
+	if right == len(want) {
+		return nil, del, nil
+	}
+	have, err := t.All()
+	if err != nil {
+		return nil, nil, err
+	}
+	for p, r := range want {
+		if old, there := have[p]; !there || old != r {
+			set = append(set, p)
+		}
+	}
+	return set, del, nil
 }
 
 // Sync makes the table hold want and nothing else, touching only what differs, and says how many entries it
 // touched. A prefix is found from the moment that its length is listed, so lengths follow new entries and
 // precede the deletion of old ones.
 func (t Routes) Sync(want map[netip.Prefix]Route) (int, error) {
-	have, err := t.All()
+	set, del, err := t.differ(want)
 	if err != nil {
 		return 0, err
 	}
@@ -75,11 +100,10 @@ func (t Routes) Sync(want map[netip.Prefix]Route) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	set, del := changes(have, want)
 	var refused error
 	var missing []netip.Prefix
-	for p, r := range set {
-		if e := t.m.Put(routeKeyOf(p), r.value()); e != nil {
+	for _, p := range set {
+		if e := t.m.Put(routeKeyOf(p), want[p].value()); e != nil {
 			refused, missing = fullOr(bpfMapRoutes, t.m, e, nil), append(missing, p)
 		}
 	}

@@ -1,7 +1,6 @@
 package device
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -32,34 +31,26 @@ func (r ForeignRoute) String() string {
 	return r.Prefix.String() + " dev " + r.Device
 }
 
-// ForeignRoutes lists the routes of table main that are not Beeline's and lead to one of these prefixes or to a part of one, sorted by
+// Foreign gives the routes of table main that are not Beeline's and lead to one of these prefixes or to a part of one, sorted by
 // prefix. They go before Beeline's routes to the same prefixes, or take their place.
-func ForeignRoutes(within []netip.Prefix) (all []ForeignRoute, err error) {
+func (r Routes) Foreign(within []netip.Prefix) (all []ForeignRoute) {
 	covers := coverOf(within)
 	known := map[int]ForeignRoute{}
-	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		routes, err := complete(func() ([]netlink.Route, error) {
-			return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
-		})
-		if err != nil {
-			return nil, fmt.Errorf("list routes: %w", err)
+	for i := range r.all {
+		route := &r.all[i]
+		if route.ours() || route.Table != 0 || !covers.has(route.Prefix) {
+			continue
 		}
-		for _, route := range routes {
-			prefix, ok := prefixOf(route.Dst)
-			if !ok || route.Protocol == Protocol || !covers.has(prefix) {
-				continue
-			}
-			f := ForeignRoute{Prefix: prefix, Index: route.LinkIndex, Protocol: int(route.Protocol), Kind: nowhere[route.Type]}
-			if f.Kind != "" {
-				f.Index = 0 // of IPv6 it is lo's
-			} else {
-				f.Device, f.Physical = nameOf(f.Index, known)
-			}
-			all = append(all, f)
+		f := ForeignRoute{Prefix: route.Prefix, Index: route.Device, Protocol: int(route.protocol), Kind: nowhere[int(route.kind)]}
+		if f.Kind != "" {
+			f.Index = 0 // of IPv6 it is lo's
+		} else {
+			f.Device, f.Physical = nameOf(f.Index, known)
 		}
+		all = append(all, f)
 	}
 	slices.SortFunc(all, func(a, b ForeignRoute) int { return a.Prefix.Compare(b.Prefix) })
-	return all, nil
+	return all
 }
 
 // nowhere are the types of routes that answer or drop instead of sending anywhere.
@@ -107,18 +98,14 @@ func (c cover) has(prefix netip.Prefix) bool {
 
 // AddressesOfOthers lists the addresses within these prefixes, of this node's pods, that somebody else on the node has: the node's own
 // devices, routes to single addresses that are not Beeline's, and neighbours on devices of others that a part of the prefixes is routed to.
-func AddressesOfOthers(within []netip.Prefix) (taken []netip.Addr, err error) {
+func AddressesOfOthers(within []netip.Prefix, routes Routes) (taken []netip.Addr, err error) {
 	local, err := LocalAddresses()
-	if err != nil {
-		return nil, err
-	}
-	routes, err := ForeignRoutes(within)
 	if err != nil {
 		return nil, err
 	}
 	all := local
 	asked := map[int]bool{}
-	for _, r := range routes {
+	for _, r := range routes.Foreign(within) {
 		if r.Prefix.IsSingleIP() {
 			all = append(all, r.Prefix.Addr())
 		}

@@ -34,10 +34,11 @@ func TestForeignRoutes(t *testing.T) {
 		if _, err := SyncRoutes([]Route{{Prefix: prefix("10.2.0.0/24"), Device: up}, {Prefix: prefix("10.1.0.9/32"), Device: up}}); err != nil {
 			return err
 		}
-		found, err := ForeignRoutes([]netip.Prefix{prefix("10.1.0.0/24"), prefix("10.2.0.0/24"), prefix("fd00:1::/64")})
+		routes, err := ReadRoutes()
 		if err != nil {
 			return err
 		}
+		found := routes.Foreign([]netip.Prefix{prefix("10.1.0.0/24"), prefix("10.2.0.0/24"), prefix("fd00:1::/64")})
 		want := "[10.1.0.0/24 dev up0 10.1.0.5/32 dev up0 blackhole 10.2.0.64/26 proto 80 fd00:1::/80 dev up0]"
 		if fmt.Sprint(found) != want {
 			t.Errorf("found %v, want %s", found, want)
@@ -52,7 +53,7 @@ func TestForeignRoutes(t *testing.T) {
 				return err
 			}
 		}
-		taken, err := AddressesOfOthers([]netip.Prefix{prefix("10.1.0.0/24"), prefix("10.3.0.0/24")})
+		taken, err := AddressesOfOthers([]netip.Prefix{prefix("10.1.0.0/24"), prefix("10.3.0.0/24")}, routes)
 		if want := "[10.1.0.1 10.1.0.5 10.1.0.7]"; err != nil || fmt.Sprint(taken) != want {
 			t.Errorf("taken are %v, %v; want %s", taken, err, want)
 		}

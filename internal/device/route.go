@@ -41,42 +41,63 @@ func (r Route) key() routeKey { return routeKey{r.Prefix, r.Table} }
 // ErrForeignRoute says that the place of a route is taken by one that Beeline did not make.
 var ErrForeignRoute = errors.New("somebody else's route is in the way")
 
-// SyncRoutes makes the routes with Protocol in both tables equal to desired, for both families, and returns
-// how many it added, replaced or deleted. Routes of others are neither changed nor deleted: one with the
-// same prefix and metric stays, and ErrForeignRoute is among the errors. A route that cannot be set does not
-// keep the others from being set. Routes are replaced in place, so a prefix is never without one.
+// SyncRoutes is Sync with the routes of now.
 func SyncRoutes(desired []Route) (changed int, err error) {
-	present, err := ourRoutes()
+	routes, err := ReadRoutes()
 	if err != nil {
 		return 0, err
 	}
-	wanted := make(map[routeKey]bool, len(desired))
+	return routes.Sync(desired)
+}
+
+// Sync makes the routes with Protocol in both tables equal to desired, for both families, and returns
+// how many it added, replaced or deleted. Routes of others are neither changed nor deleted: one with the
+// same prefix and metric stays, and ErrForeignRoute is among the errors. A route that cannot be set does not
+// keep the others from being set. Routes are replaced in place, so a prefix is never without one.
+func (r Routes) Sync(desired []Route) (changed int, err error) {
 	var errs []error
-	for _, route := range desired {
-		route = route.normal()
-		if wanted[route.key()] {
-			errs = append(errs, fmt.Errorf("set route %s: the prefix is wanted twice", route.Prefix))
+	wanted := make(map[routeKey]int, len(desired))
+	right, other := make([]bool, len(desired)), make([]bool, len(desired)) // what is there is as desired, or is ours and different
+	for i, route := range desired {
+		key := route.normal().key()
+		if _, twice := wanted[key]; twice {
+			errs = append(errs, fmt.Errorf("set route %s: the prefix is wanted twice", key.prefix))
+			right[i] = true // the first one has it
 			continue
 		}
-		wanted[route.key()] = true
-		if old, ok := present[route.key()]; ok && old == route {
+		wanted[key] = i
+	}
+	var over []Route
+	for n := range r.all {
+		if !r.all[n].ours() {
 			continue
 		}
-		if err := AddRoute(route); err != nil {
+		present := r.all[n].normal()
+		if i, ok := wanted[present.key()]; ok {
+			right[i] = right[i] || present == desired[i].normal()
+			other[i] = true
+		} else {
+			over = append(over, present)
+		}
+	}
+	try := func(change func(Route) error, route Route) {
+		if err := change(route); err != nil {
 			errs = append(errs, err)
-			continue
+			return
 		}
 		changed++
 	}
-	for key, route := range present {
-		if wanted[key] {
-			continue
+	for i, route := range desired {
+		switch {
+		case right[i]:
+		case other[i]:
+			try(replaceRoute, route)
+		default:
+			try(AddRoute, route)
 		}
-		if err := DelRoute(route); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		changed++
+	}
+	for _, route := range over {
+		try(DelRoute, route)
 	}
 	return changed, errors.Join(errs...)
 }
@@ -95,12 +116,20 @@ func AddRoute(route Route) error {
 	return nil
 }
 
+// replaceRoute sets a route in the place of one of ours.
+func replaceRoute(route Route) error {
+	if err := netlink.RouteReplace(route.normal().kernel()); err != nil {
+		return fmt.Errorf("replace route %s: %w", route.Prefix.Masked(), err)
+	}
+	return nil
+}
+
 func replaceOurs(route Route) error {
-	present, err := ourRoutes()
+	present, err := ReadRoutes()
 	if err != nil {
 		return err
 	}
-	if _, ours := present[route.key()]; !ours {
+	if _, ours := present.ours()[route.key()]; !ours {
 		return ErrForeignRoute
 	}
 	return netlink.RouteReplace(route.kernel())
@@ -158,43 +187,4 @@ func (r Route) kernel() *netlink.Route {
 		route.Src = r.Source.AsSlice()
 	}
 	return route
-}
-
-// ourRoutes lists the routes with Protocol in our two tables, both families.
-func ourRoutes() (map[routeKey]Route, error) {
-	ours := map[routeKey]Route{}
-	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		list, err := complete(func() ([]netlink.Route, error) {
-			return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC, Protocol: Protocol},
-				netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
-		})
-		if err != nil {
-			return nil, fmt.Errorf("list routes: %w", err)
-		}
-		for _, r := range list {
-			prefix, ok := prefixOf(r.Dst)
-			if !ok || r.Table != unix.RT_TABLE_MAIN && r.Table != TunnelTable {
-				continue
-			}
-			route := Route{Prefix: prefix}
-			if r.Table == TunnelTable {
-				route.Table = TunnelTable
-			}
-			if r.Type == unix.RTN_UNREACHABLE {
-				route.Unreachable = true
-				ours[route.key()] = route
-				continue
-			}
-			route.Device, route.MTU = r.LinkIndex, r.MTU
-			route.OnLink = r.Flags&int(netlink.FLAG_ONLINK) != 0 && prefix.Addr().Is4()
-			if via, ok := addrOf(r.Gw); ok {
-				route.Via = via
-			}
-			if source, ok := addrOf(r.Src); ok {
-				route.Source = source
-			}
-			ours[route.key()] = route
-		}
-	}
-	return ours, nil
 }

@@ -65,10 +65,11 @@ func TestSyncRoutesTouchesOnlyOurs(t *testing.T) {
 			if err != nil || changed != step.changed {
 				t.Errorf("%s: %d changed, want %d (error %v)", step.name, changed, step.changed, err)
 			}
-			present, err := ourRoutes()
+			routes, err := ReadRoutes()
 			if err != nil {
 				return err
 			}
+			present := routes.ours()
 			if len(present) != len(step.desired) {
 				t.Errorf("%s: %v", step.name, present)
 			}

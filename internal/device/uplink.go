@@ -122,30 +122,23 @@ func holdsOne(prefixes []netip.Prefix, wanted []netip.Addr) bool {
 
 // defaultRouteDevice returns the index of the device of the best default route in table main, 0 if none.
 func defaultRouteDevice() (int, error) {
-	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		routes, err := complete(func() ([]netlink.Route, error) {
-			return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
-		})
-		if err != nil {
-			return 0, fmt.Errorf("list routes: %w", err)
-		}
-		best := netlink.Route{Priority: int(^uint32(0))}
-		for _, route := range routes {
-			if prefix, ok := prefixOf(route.Dst); ok && prefix.Bits() != 0 || route.Type != unix.RTN_UNICAST {
-				continue
-			}
-			if len(route.MultiPath) > 0 {
-				route.LinkIndex = route.MultiPath[0].LinkIndex
-			}
-			if route.Priority < best.Priority {
-				best = route
-			}
-		}
-		if best.LinkIndex != 0 {
-			return best.LinkIndex, nil
+	routes, err := ReadRoutes()
+	if err != nil {
+		return 0, err
+	}
+	var best *listedRoute
+	for _, route := range routes.defaultRoutes() {
+		if best == nil || route.Prefix.Addr().Is4() == best.Prefix.Addr().Is4() && route.metric < best.metric {
+			best = &route
 		}
 	}
-	return 0, nil
+	switch {
+	case best == nil:
+		return 0, nil
+	case len(best.hops) > 0:
+		return best.hops[0], nil
+	}
+	return best.Device, nil
 }
 
 func describe(links []netlink.Link) string {

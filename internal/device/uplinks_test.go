@@ -19,7 +19,11 @@ func TestFindMoreUplinks(t *testing.T) {
 			return err
 		}
 		expect := func(step string, names, want, wantMissing []string) {
-			more, missing, err := FindMoreUplinks(main, names)
+			routes, err := ReadRoutes()
+			if err != nil {
+				t.Fatal(err)
+			}
+			more, missing, err := FindMoreUplinks(main, names, routes)
 			if err != nil {
 				t.Errorf("%s: %v", step, err)
 			}

@@ -223,3 +223,39 @@ func TestWordsOfTheAPI(t *testing.T) {
 		t.Error("verdicts or kinds of ends are not those of the API")
 	}
 }
+
+// Endpoints of an EndpointSlice share the list of their Services, also where several Services have them, and lose one Service at a time.
+func TestEndpointsShareLists(t *testing.T) {
+	of := func(service string, addresses ...string) *cluster.EndpointSlice {
+		s := &cluster.EndpointSlice{Namespace: "shop", Name: service + "-1", Service: service, Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Number: 80}}}
+		for _, a := range addresses {
+			s.Endpoints = append(s.Endpoints, cluster.Endpoint{Address: addr(a), Ready: true})
+		}
+		return s
+	}
+	n := NewNames("a")
+	expect := func(step string, slices []*cluster.EndpointSlice, lists int, want map[string]string) {
+		t.Helper()
+		n.Deliver(&cluster.Snapshot{EndpointSlices: slices})
+		n.Record(Event{Time: noon})
+		for e, services := range want {
+			if got := who(n, noon, e+":80", cluster.TCP); got != nobody+services {
+				t.Errorf("%s: %s is %q, want %q", step, e, got, nobody+services)
+			}
+		}
+		different := map[*[]cluster.Key]bool{}
+		for _, list := range n.endpoints {
+			different[list] = true
+		}
+		if len(different) != lists || len(n.endpoints) != len(want) {
+			t.Errorf("%s: %d endpoints have %d lists, want %d and %d", step, len(n.endpoints), len(different), len(want), lists)
+		}
+	}
+	db, web := of("db", "10.1.1.2", "10.1.1.3", "10.1.1.4", "10.1.1.4"), of("web", "10.1.1.3", "10.1.1.4", "10.1.1.5")
+	expect("one Service", []*cluster.EndpointSlice{db}, 1, map[string]string{"10.1.1.2": " of shop/db", "10.1.1.3": " of shop/db", "10.1.1.4": " of shop/db"})
+	expect("two", []*cluster.EndpointSlice{db, web}, 3, map[string]string{
+		"10.1.1.2": " of shop/db", "10.1.1.3": " of shop/db of shop/web", "10.1.1.4": " of shop/db of shop/web", "10.1.1.5": " of shop/web",
+	})
+	expect("the other", []*cluster.EndpointSlice{web}, 2, map[string]string{"10.1.1.3": " of shop/web", "10.1.1.4": " of shop/web", "10.1.1.5": " of shop/web"})
+	expect("none", nil, 0, nil)
+}

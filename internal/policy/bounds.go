@@ -14,6 +14,23 @@ type bounds struct {
 	// refused are the policies whose blocks are left out, each with the reason: whom they select is closed.
 	refused map[*cluster.NetworkPolicy]string
 	entries entryBounds
+	// pods are those that were counted last, taken how many addresses they have.
+	pods  []*cluster.Pod
+	taken int
+}
+
+// countPods counts the addresses of a snapshot's pods, by what has changed since the last one.
+func (b *bounds) countPods(pods []*cluster.Pod) int {
+	eachDifference(b.pods, pods, func(before, after *cluster.Pod) {
+		if before != nil {
+			b.taken -= len(before.Addresses)
+		}
+		if after != nil {
+			b.taken += len(after.Addresses)
+		}
+	})
+	b.pods = pods
+	return b.taken
 }
 
 // Sizes are how many entries tables have room for; 0 bounds nothing.
@@ -77,12 +94,10 @@ func (c *Compiler) overflow(w *world) map[*cluster.NetworkPolicy]string {
 		}
 	}
 	if total == 0 {
+		c.bounds.pods, c.bounds.taken = nil, 0
 		return nil
 	}
-	room := c.bounds.sizes.Addresses - len(w.own)
-	for _, pod := range w.snapshot.Pods {
-		room -= len(pod.Addresses)
-	}
+	room := c.bounds.sizes.Addresses - len(w.own) - c.bounds.countPods(w.snapshot.Pods)
 	if total <= room {
 		return nil
 	}
