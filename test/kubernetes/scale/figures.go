@@ -17,6 +17,7 @@ type figures struct {
 	listed          int64 // bytes until then
 	atStart, inRest memory
 	inChurn         memory
+	maps            float64 // MiB of kernel memory
 	// churned is how long pods started and ended, starts how many did, cpu what the agent ran meanwhile and sent what it was sent.
 	churned, cpu time.Duration
 	starts       int
@@ -75,6 +76,9 @@ func (a *agent) measure(ctx context.Context) (f *figures, err error) {
 	f.idleCPU = (after - before).Seconds() / a.o.idle.Seconds()
 	if err == nil {
 		f.inRest, err = a.memory()
+	}
+	if err == nil {
+		f.maps, err = a.maps()
 	}
 	return f, err
 }
@@ -170,19 +174,28 @@ const mib = 1 << 20
 func (f *figures) text(o *options) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("| %d nodes, %d pods, %d namespaces, %d Services with %d endpoints, %d NetworkPolicies; %.0f pod starts and ends/s, %.0f of them on the node | measured | target |", o.nodes, o.pods, o.namespaces, o.services, o.services*o.endpointsEach, o.policies, o.starts, o.adds)
-	line("|---|---|---|")
-	line("| memory (RSS), at most while it starts | %.0f MiB | %d MiB |", f.atStart.peak, maxMemory)
-	line("| memory at most while pods start and end | %.0f MiB | %d MiB |", f.inChurn.peak, maxMemory)
-	line("| memory at rest | %.0f MiB, %.0f MiB of it anonymous | |", f.inRest.rss, f.inRest.anonymous)
-	line("| CPU while %d pods start in %.0f s | %.1f %% of a core | %.0f %% |", f.starts, f.churned.Seconds(), 100*f.share(), 100*maxCPU)
-	line("| CPU while nothing happens | %.2f %% of a core | |", 100*f.idleCPU)
-	for _, t := range f.changes {
-		line("| %s | p50 %s, p99 %s, slowest %s (%d) | p99 %s |", t.what, quantile(t.took, .5), quantile(t.took, .99), quantile(t.took, 1), len(t.took), maxChange)
+	kept := func(is bool) string {
+		if is {
+			return "kept"
+		}
+		return "**not kept**"
 	}
-	line("| ADD, the whole plugin | p50 %s, p99 %s, slowest %s (%d) | p99 %s |", quantile(f.adds, .5), quantile(f.adds, .99), quantile(f.adds, 1), len(f.adds), maxADD)
-	line("| start until everything is known and in force | %.1f s | |", f.ready.Seconds())
-	line("| sent by the API server to one agent, at its start | %.1f MiB | |", float64(f.listed)/mib)
-	line("| sent by the API server to one agent, for each pod start and end | %.1f KiB | |", float64(f.sent)/1024/float64(max(1, f.starts)))
+	line("%d nodes, %d pods, %d namespaces, %d Services with %d endpoints, %d NetworkPolicies; %.0f pod starts and ends/s, %.0f of them on the node that is measured. %s", o.nodes, o.pods, o.namespaces, o.services, o.services*o.endpointsEach, o.policies, o.starts, o.adds, machine())
+	line("")
+	line("| what | measured | target | |")
+	line("|---|---|---|---|")
+	line("| memory (RSS), at most while it starts | %.0f MiB | %d MiB | %s |", f.atStart.peak, maxMemory, kept(f.atStart.peak <= maxMemory))
+	line("| memory (RSS), at most while pods start and end | %.0f MiB | %d MiB | %s |", f.inChurn.peak, maxMemory, kept(f.inChurn.peak <= maxMemory))
+	line("| memory (RSS) at rest | %.0f MiB, %.0f MiB of it anonymous | | |", f.inRest.rss, f.inRest.anonymous)
+	line("| the datapath's maps, kernel memory beside it | %.0f MiB | | |", f.maps)
+	line("| CPU while %d pods start in %.0f s | %.1f %% of a core | %.0f %% | %s |", f.starts, f.churned.Seconds(), 100*f.share(), 100*maxCPU, kept(f.share() <= maxCPU))
+	line("| CPU while nothing happens | %.2f %% of a core | | |", 100*f.idleCPU)
+	for _, t := range f.changes {
+		line("| %s | p50 %s, p99 %s, slowest %s (%d) | p99 %s | %s |", t.what, quantile(t.took, .5), quantile(t.took, .99), quantile(t.took, 1), len(t.took), maxChange, kept(quantile(t.took, .99) <= maxChange))
+	}
+	line("| ADD, the whole plugin | p50 %s, p99 %s, slowest %s (%d) | p99 %s | %s |", quantile(f.adds, .5), quantile(f.adds, .99), quantile(f.adds, 1), len(f.adds), maxADD, kept(quantile(f.adds, .99) <= maxADD))
+	line("| start until everything is known and in force | %.1f s | | |", f.ready.Seconds())
+	line("| sent by the API server to one agent, at its start | %.1f MiB | | |", float64(f.listed)/mib)
+	line("| sent by the API server to one agent, for each pod start and end | %.1f KiB | | |", float64(f.sent)/1024/float64(max(1, f.starts)))
 	return b.String()
 }

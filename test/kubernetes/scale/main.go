@@ -60,7 +60,7 @@ func main() {
 	flag.StringVar(&o.beeline, "beeline", "bin/beeline", "program to measure")
 	flag.StringVar(&o.plugin, "plugin", "bin/beeline-cni", "its CNI plugin")
 	flag.StringVar(&o.kubernetes, "kubernetes", plan.Options{}.Defaults().Kubernetes, "version of Kubernetes")
-	flag.StringVar(&o.write, "write", "", "`file` to write the figures to")
+	flag.StringVar(&o.write, "write", "", "`file` to write the figures to: what comes behind the heading \"## Figures\" is replaced")
 	flag.StringVar(&o.profiles, "profiles", "", "`directory` to write the agent's log and profiles to (for an agent built with the tag pprof)")
 	flag.BoolVar(&o.strict, "strict", false, "fail if a target is missed")
 	flag.StringVar(&o.dir, "inside", "", "for the program itself: it is in its namespaces, and this is its directory")
@@ -134,7 +134,7 @@ func measure(ctx context.Context, o *options) error {
 	text := f.text(o)
 	fmt.Print(text)
 	if o.write != "" {
-		if err := os.WriteFile(o.write, []byte(text), 0o644); err != nil {
+		if err := publish(o.write, text); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// heading is what figures come behind in a page.
+const heading = "## Figures\n"
+
+// publish writes figures into a page, in the place of those that it has.
+func publish(file, text string) error {
+	page, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	before, _, _ := strings.Cut(string(page), heading)
+	return os.WriteFile(file, []byte(before+heading+"\n"+text), 0o644)
+}
+
+// machine says where, when and of what the figures are.
+func machine() string {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return ""
+	}
+	commit, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output()
+	if err != nil {
+		commit = []byte("unknown")
+	}
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		load = []byte("? ? ?")
+	}
+	return fmt.Sprintf("Measured %s at commit %s, on %d CPUs (%s), Linux %s, with etcd, the API server and the pods' lives on the same CPUs; load at the end %s.",
+		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(string(commit)), runtime.NumCPU(), processor(), unix.ByteSliceToString(name.Release[:]), strings.Join(strings.Fields(string(load))[:3], ", "))
+}
+
+// processor names the first one.
+func processor() string {
+	file, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return "unknown"
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if name, value, _ := strings.Cut(lines.Text(), ":"); strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown"
+}
+
+// maps is the kernel memory of the agent's BPF maps in MiB, each once.
+func (a *agent) maps() (float64, error) {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", a.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	bytes := map[string]int{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // closed meanwhile
+		}
+		fields := map[string]string{}
+		for line := range strings.Lines(string(text)) {
+			name, value, _ := strings.Cut(line, ":")
+			fields[name] = strings.TrimSpace(value)
+		}
+		if id := fields["map_id"]; id != "" {
+			if bytes[id], err = strconv.Atoi(fields["memlock"]); err != nil {
+				return 0, fmt.Errorf("read memory of map %s: %w", id, err)
+			}
+		}
+	}
+	total := 0
+	for _, of := range bytes {
+		total += of
+	}
+	return float64(total) / mib, nil
+}
