@@ -5,17 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
 	"github.com/beeline-cni/beeline/internal/agent"
 	"github.com/beeline-cni/beeline/internal/install"
 )
-
-// garbage is how much the agent's heap may grow between two collections, in percent of what is in use. Most of that is the cluster's state, which
-// stays, and which Go's usual 100 would double. GOGC in the environment goes before it.
-const garbage = 40
 
 // version is set by the linker.
 var version = "development"
@@ -40,9 +35,6 @@ Traffic does not depend on it: it can be stopped, killed and replaced at any tim
 			}
 			if err := config.Validate(); err == nil && os.Geteuid() != 0 {
 				return errors.New("the agent makes devices, routes and BPF programs and needs root")
-			}
-			if os.Getenv("GOGC") == "" {
-				debug.SetGCPercent(garbage)
 			}
 			return agent.Run(cmd.Context(), config, version, log)
 		},

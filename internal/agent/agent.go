@@ -30,7 +30,7 @@ const (
 	// settleTime lets a burst of changes become one reconciliation. Where that takes long, in a cluster of thousands of nodes, changes of the
 	// kernel wait settleShare times as long as the last one took, and settleMost at most: each pod that starts or ends is some of them.
 	settleTime  = 100 * time.Millisecond
-	settleShare = 20
+	settleShare = 50
 	settleMost  = time.Second
 	// resyncInterval bounds how long a change that nothing announced goes unnoticed.
 	resyncInterval = time.Minute
@@ -172,6 +172,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 		func() error { return a.expireConnections(ctx) },
 		func() error { return a.watchTables(ctx) },
 		func() error { return a.rest.run(ctx) },
+		func() error { return boundMemory(ctx) },
 		func() error { a.loop(ctx, snapshots, changes, a.installer.Watch(ctx)); return nil },
 	}
 	ended := make(chan error, len(tasks))

@@ -74,12 +74,15 @@ type desired struct {
 	pods     []podProblem
 }
 
+// usualRoutes is how many routes a node mostly has: to its address and to its pods.
+const usualRoutes = 2
+
 // desire computes the desired state.
 func desire(f facts) desired {
 	d := desired{
 		mtu:       f.config.MTU,
 		endpoints: map[netip.Addr]datapath.Endpoint{},
-		routes:    map[netip.Prefix]datapath.Route{},
+		routes:    make(map[netip.Prefix]datapath.Route, usualRoutes*len(f.snapshot.Nodes)),
 		tunnel:    f.tunnel,
 
 		tunnelSources: f.tunnelSources(),
@@ -120,6 +123,8 @@ func desire(f facts) desired {
 	for _, a := range own.Addresses {
 		d.routes[hostPrefix(a)] = datapath.Route{Kind: datapath.RouteCluster}
 	}
+	d.kernelRoutes = slices.Grow(d.kernelRoutes, usualRoutes*len(f.snapshot.Nodes))
+	d.nodes = make([]api.RemoteNode, 0, len(f.snapshot.Nodes))
 	for _, n := range f.snapshot.Nodes {
 		if n.Name != f.config.NodeName {
 			d.addNode(n, own, f)

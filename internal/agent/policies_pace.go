@@ -7,8 +7,8 @@ import (
 
 // The pace of passes.
 const (
-	// passShare is which part of a CPU passes take at most while changes keep coming: one fifth, by the time that the last one took.
-	passShare = 5
+	// passShare is which part of a CPU passes take at most while changes keep coming: one tenth, by the time that the last one took.
+	passShare = 10
 	// passGap bounds the time between two passes, so that one that has taken long does not put off what comes next.
 	passGap = 500 * time.Millisecond
 )

@@ -113,7 +113,7 @@ func (a *Agent) facts() (facts, error) {
 		f.unknown = !known
 		own, _ = f.snapshot.Node(a.config.NodeName)
 	}
-	if f.routes, err = device.ReadRoutes(); err != nil {
+	if f.routes, err = device.ReadRoutes(usualRoutes * len(f.snapshot.Nodes)); err != nil {
 		return f, err
 	}
 	uplink, err := device.FindUplink(list(a.config.Uplink)[0], own.Addresses)
@@ -143,7 +143,7 @@ func (a *Agent) facts() (facts, error) {
 		f.apiServer = server.Addresses()
 	}
 	if f.tunnel = a.syncTunnel(f); f.tunnel.made {
-		f.routes, err = device.ReadRoutes()
+		f.routes, err = device.ReadRoutes(usualRoutes * len(f.snapshot.Nodes))
 	}
 	return f, err
 }

@@ -163,7 +163,7 @@ func openWith(l *loader, cfg Config, programs []string, log *slog.Logger) (_ *Da
 func (d *Datapath) setTables() {
 	generation := &generation{m: d.objects.bpfMaps.Generation}
 	d.Endpoints = Endpoints{d.objects.bpfMaps.Endpoints, generation}
-	d.Routes = Routes{d.objects.bpfMaps.Routes, d.objects.bpfMaps.RouteLengths, generation}
+	d.Routes = Routes{d.objects.bpfMaps.Routes, d.objects.bpfMaps.RouteLengths, generation, new(bool)}
 	d.Drops = Drops{d.objects.bpfMaps.Drops}
 	d.Flows = Flows{
 		events: d.objects.bpfMaps.Flows, losses: d.objects.bpfMaps.FlowLosses, sample: d.config.FlowsSample,

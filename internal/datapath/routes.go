@@ -46,6 +46,8 @@ type Route struct {
 type Routes struct {
 	m, lengths *ebpf.Map
 	generation *generation
+	// listed says that the lengths are those of the entries: no Sync has failed, or is yet to come.
+	listed *bool
 }
 
 // All gives the table.
@@ -96,6 +98,9 @@ func (t Routes) Sync(want map[netip.Prefix]Route) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if len(set)+len(del) == 0 && *t.listed {
+		return 0, nil
+	}
 	lengths, err := lengthsOf(slices.Collect(maps.Keys(want)))
 	if err != nil {
 		return 0, err
@@ -124,6 +129,7 @@ func (t Routes) Sync(want map[netip.Prefix]Route) (int, error) {
 	if len(set)+len(del) > 0 {
 		err = errors.Join(err, t.generation.advance())
 	}
+	*t.listed = err == nil
 	return len(set) + len(del), err
 }
 

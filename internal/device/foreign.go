@@ -34,11 +34,16 @@ func (r ForeignRoute) String() string {
 // Foreign gives the routes of table main that are not Beeline's and lead to one of these prefixes or to a part of one, sorted by
 // prefix. They go before Beeline's routes to the same prefixes, or take their place.
 func (r Routes) Foreign(within []netip.Prefix) (all []ForeignRoute) {
-	covers := coverOf(within)
 	known := map[int]ForeignRoute{}
+	var others []*listedRoute
 	for i := range r.all {
-		route := &r.all[i]
-		if route.ours() || route.Table != 0 || !covers.has(route.Prefix) {
+		if route := &r.all[i]; !route.ours() && route.Table == 0 {
+			others = append(others, route)
+		}
+	}
+	isWithin := coverOf(within, len(others))
+	for _, route := range others {
+		if !isWithin(route.Prefix) {
 			continue
 		}
 		f := ForeignRoute{Prefix: route.Prefix, Index: route.Device, Protocol: int(route.protocol), Kind: nowhere[int(route.kind)]}
@@ -74,8 +79,17 @@ type cover struct {
 	lengths  []int
 }
 
-func coverOf(prefixes []netip.Prefix) cover {
-	c := cover{prefixes: map[netip.Prefix]bool{}}
+// fewAsked is how many questions are answered without making a cover of the prefixes, of which there may be thousands.
+const fewAsked = 16
+
+// coverOf gives a function that tells whether one of the prefixes contains another, for so many questions.
+func coverOf(prefixes []netip.Prefix, asked int) func(netip.Prefix) bool {
+	if asked <= fewAsked {
+		return func(other netip.Prefix) bool {
+			return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Bits() <= other.Bits() && p.Contains(other.Addr()) })
+		}
+	}
+	c := cover{prefixes: make(map[netip.Prefix]bool, len(prefixes))}
 	for _, p := range prefixes {
 		p = p.Masked()
 		c.prefixes[p] = true
@@ -83,7 +97,7 @@ func coverOf(prefixes []netip.Prefix) cover {
 			c.lengths = append(c.lengths, p.Bits())
 		}
 	}
-	return c
+	return c.has
 }
 
 func (c cover) has(prefix netip.Prefix) bool {
@@ -121,9 +135,9 @@ func AddressesOfOthers(within []netip.Prefix, routes Routes) (taken []netip.Addr
 			all = append(all, addr)
 		}
 	}
-	covers := coverOf(within)
+	isWithin := coverOf(within, len(all))
 	for _, addr := range all {
-		if covers.has(netip.PrefixFrom(addr, addr.BitLen())) {
+		if isWithin(netip.PrefixFrom(addr, addr.BitLen())) {
 			taken = append(taken, addr)
 		}
 	}

@@ -34,7 +34,7 @@ func TestForeignRoutes(t *testing.T) {
 		if _, err := SyncRoutes([]Route{{Prefix: prefix("10.2.0.0/24"), Device: up}, {Prefix: prefix("10.1.0.9/32"), Device: up}}); err != nil {
 			return err
 		}
-		routes, err := ReadRoutes()
+		routes, err := ReadRoutes(0)
 		if err != nil {
 			return err
 		}

@@ -43,7 +43,7 @@ var ErrForeignRoute = errors.New("somebody else's route is in the way")
 
 // SyncRoutes is Sync with the routes of now.
 func SyncRoutes(desired []Route) (changed int, err error) {
-	routes, err := ReadRoutes()
+	routes, err := ReadRoutes(len(desired))
 	if err != nil {
 		return 0, err
 	}
@@ -125,7 +125,7 @@ func replaceRoute(route Route) error {
 }
 
 func replaceOurs(route Route) error {
-	present, err := ReadRoutes()
+	present, err := ReadRoutes(0)
 	if err != nil {
 		return err
 	}

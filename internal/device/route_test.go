@@ -65,7 +65,7 @@ func TestSyncRoutesTouchesOnlyOurs(t *testing.T) {
 			if err != nil || changed != step.changed {
 				t.Errorf("%s: %d changed, want %d (error %v)", step.name, changed, step.changed, err)
 			}
-			routes, err := ReadRoutes()
+			routes, err := ReadRoutes(0)
 			if err != nil {
 				return err
 			}

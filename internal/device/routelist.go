@@ -26,9 +26,10 @@ type listedRoute struct {
 
 func (r *listedRoute) ours() bool { return r.protocol == Protocol }
 
-// ReadRoutes reads them.
-func ReadRoutes() (Routes, error) {
+// ReadRoutes reads them. There are about so many.
+func ReadRoutes(about int) (Routes, error) {
 	all, err := complete(func() (all []listedRoute, err error) {
+		all = make([]listedRoute, 0, about+about/8)
 		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 			if all, err = appendRoutes(all, family); err != nil {
 				return nil, err

@@ -122,7 +122,7 @@ func holdsOne(prefixes []netip.Prefix, wanted []netip.Addr) bool {
 
 // defaultRouteDevice returns the index of the device of the best default route in table main, 0 if none.
 func defaultRouteDevice() (int, error) {
-	routes, err := ReadRoutes()
+	routes, err := ReadRoutes(0)
 	if err != nil {
 		return 0, err
 	}

@@ -19,7 +19,7 @@ func TestFindMoreUplinks(t *testing.T) {
 			return err
 		}
 		expect := func(step string, names, want, wantMissing []string) {
-			routes, err := ReadRoutes()
+			routes, err := ReadRoutes(0)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -111,6 +111,9 @@ func (c *churn) local(ctx context.Context, i int) error {
 	c.mu.Lock()
 	c.adds = append(c.adds, took)
 	c.mu.Unlock()
+	if err := at.send(); err != nil {
+		return err
+	}
 	for _, ready := range []bool{false, true} {
 		if err := s.send(ctx, http.MethodPatch, path+"/"+name+"/status", podStatus(at.address.String(), nodeAddress(0).String(), ready)); err != nil {
 			return err

@@ -24,6 +24,7 @@ type figures struct {
 	sent         int64
 	idleCPU      float64 // of a CPU
 	adds         []time.Duration
+	answers      []time.Duration // of the API server
 	changes      []timed
 }
 
@@ -129,7 +130,7 @@ func (a *agent) measureChurn(ctx context.Context, f *figures, local *sandbox) er
 	errs[len(kinds)], errs[len(kinds)+1] = err, <-ended
 	a.profile("heap-churn", "heap?gc=1")
 	slices.Sort(c.adds)
-	f.adds = c.adds
+	f.adds, f.answers = c.adds, slices.Sorted(slices.Values(a.server.answers))
 	return errors.Join(errs...)
 }
 
@@ -193,6 +194,7 @@ func (f *figures) text(o *options) string {
 	for _, t := range f.changes {
 		line("| %s | p50 %s, p99 %s, slowest %s (%d) | p99 %s | %s |", t.what, quantile(t.took, .5), quantile(t.took, .99), quantile(t.took, 1), len(t.took), maxChange, kept(quantile(t.took, .99) <= maxChange))
 	}
+	line("| of each of these, until the API server has answered the write | p50 %s, p99 %s, slowest %s (%d) | | |", quantile(f.answers, .5), quantile(f.answers, .99), quantile(f.answers, 1), len(f.answers))
 	line("| ADD, the whole plugin | p50 %s, p99 %s, slowest %s (%d) | p99 %s | %s |", quantile(f.adds, .5), quantile(f.adds, .99), quantile(f.adds, 1), len(f.adds), maxADD, kept(quantile(f.adds, .99) <= maxADD))
 	line("| start until everything is known and in force | %.1f s | | |", f.ready.Seconds())
 	line("| sent by the API server to one agent, at its start | %.1f MiB | | |", float64(f.listed)/mib)

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/beeline-cni/beeline/test/kubernetes/binaries"
@@ -26,6 +27,10 @@ type server struct {
 	// kubeconfig is the agent's, who asks by proxy.
 	kubeconfig string
 	proxy      *proxy
+
+	mu sync.Mutex
+	// answers is how long each write took until it was answered.
+	answers []time.Duration
 }
 
 const (
@@ -148,6 +153,7 @@ func (s *server) ask(ctx context.Context, method, path string, body object) (ans
 	if method == http.MethodPatch {
 		request.Header.Set("Content-Type", "application/merge-patch+json")
 	}
+	begin := time.Now()
 	response, err := s.client.Do(request)
 	if err != nil {
 		return nil, err
@@ -156,6 +162,11 @@ func (s *server) ask(ctx context.Context, method, path string, body object) (ans
 	answer, err = io.ReadAll(response.Body)
 	if err != nil {
 		return nil, err
+	}
+	if method != http.MethodGet {
+		s.mu.Lock()
+		s.answers = append(s.answers, time.Since(begin))
+		s.mu.Unlock()
 	}
 	if response.StatusCode >= http.StatusBadRequest {
 		return nil, fmt.Errorf("%s %s: %s: %.300s", method, path, response.Status, answer)
