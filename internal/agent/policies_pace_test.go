@@ -54,7 +54,7 @@ func TestPassesArePaced(t *testing.T) {
 			if n := passes.Load(); n < c.least || n > 2*c.most {
 				t.Errorf("passes of %s: %d in 10 s, want %d to %d", c.took, n, c.least, 2*c.most)
 			}
-			time.Sleep(2 * (passGap + 2*c.took))
+			time.Sleep(2 * (passLongest + 2*c.took))
 			if p.current().snapshot != snapshot {
 				t.Errorf("passes of %s: the last change is not in force", c.took)
 			}
@@ -88,5 +88,20 @@ func TestAddWaitsForOnePass(t *testing.T) {
 	}
 	if table.syncs != 1 || compiled != 2 || table.of(webAddress) != webSets {
 		t.Errorf("it waited for %d passes with %d compilations, and has %+v", table.syncs, compiled, table.of(webAddress))
+	}
+}
+
+// A short pass takes a tenth of a CPU at most; a longer one lets a change wait for a tenth of a second, or takes a quarter.
+func TestPaceOfPasses(t *testing.T) {
+	for pass, want := range map[time.Duration]time.Duration{
+		time.Millisecond:       9 * time.Millisecond,
+		10 * time.Millisecond:  90 * time.Millisecond,
+		20 * time.Millisecond:  100 * time.Millisecond,
+		50 * time.Millisecond:  150 * time.Millisecond,
+		200 * time.Millisecond: 500 * time.Millisecond,
+	} {
+		if got := gapAfter(pass); got != want {
+			t.Errorf("after a pass of %s changes are collected for %s, want %s", pass, got, want)
+		}
 	}
 }

@@ -65,8 +65,8 @@ type Names struct {
 	mu      sync.Mutex
 	node    string
 	current *cluster.Snapshot // what has been taken in
-	// pods are those of the cluster, and named the Owners of those that somebody has been told of.
-	pods    map[netip.Addr]*cluster.Pod
+	// pods are those of the cluster by address, in a key without a pointer, and named the Owners of those that somebody has been told of.
+	pods    map[[16]byte]*cluster.Pod
 	named   map[*cluster.Pod]*Owner
 	nodes   map[netip.Addr]*Owner
 	locals  map[netip.Addr]*Owner
@@ -97,7 +97,7 @@ func NewNames(node string) *Names {
 	return &Names{
 		node:             node,
 		current:          &cluster.Snapshot{},
-		pods:             map[netip.Addr]*cluster.Pod{},
+		pods:             map[[16]byte]*cluster.Pod{},
 		named:            map[*cluster.Pod]*Owner{},
 		kept:             map[netip.Addr]*Owner{},
 		nodes:            map[netip.Addr]*Owner{},
@@ -125,7 +125,7 @@ func (n *Names) SetLocals(all []Local) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for address, owner := range n.locals {
-		if locals[address] == nil && n.pods[address] == nil && n.kept[address] == nil {
+		if locals[address] == nil && n.pods[address.As16()] == nil && n.kept[address] == nil {
 			n.depart(address, owner, time.Now())
 		}
 	}
@@ -207,7 +207,7 @@ func (n *Names) pod(a netip.Addr) *Owner {
 	if owner := n.locals[a]; owner != nil {
 		return owner
 	}
-	if p := n.pods[a]; p != nil {
+	if p := n.pods[a.As16()]; p != nil {
 		return n.ownerOf(p)
 	}
 	return n.kept[a]
@@ -293,14 +293,14 @@ func (n *Names) addPod(p *cluster.Pod) {
 		return
 	}
 	for _, a := range p.Addresses {
-		n.pods[a] = p
+		n.pods[a.As16()] = p
 	}
 }
 
 func (n *Names) removePod(p *cluster.Pod, now time.Time) {
 	for _, a := range p.Addresses {
-		if n.pods[a] == p {
-			delete(n.pods, a)
+		if n.pods[a.As16()] == p {
+			delete(n.pods, a.As16())
 			n.depart(a, n.ownerOf(p), now)
 		}
 	}

@@ -92,7 +92,7 @@ func consistent(t *testing.T, c *Compiler, seed uint64) {
 			counts[at.identity]++
 		}
 		if at.pod == nil && at.identity == nil {
-			t.Fatalf("seed %d: %s is nobody's", seed, addr)
+			t.Fatalf("seed %d: %s is nobody's", seed, addr.address())
 		}
 	}
 	if len(counts) != len(c.peers.counts) {

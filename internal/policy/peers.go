@@ -20,7 +20,7 @@ type peers struct {
 	own     map[netip.Addr]bool
 
 	sorts map[sortOf]*sort
-	at    map[netip.Addr]peerAt
+	at    map[addressKey]peerAt
 	// contested are all that claim an address, of those that several do, sorted by name.
 	contested map[netip.Addr][]*cluster.Pod
 	// odd are the addresses of which something is to be complained.
@@ -36,6 +36,11 @@ type peers struct {
 	touched map[netip.Addr]bool
 	changes map[netip.Addr]*numbered[*identity]
 }
+
+// addressKey is an address as a key: two thirds of a netip.Addr, and no pointer that each collection of garbage would follow.
+type addressKey [16]byte
+
+func (k addressKey) address() netip.Addr { return netip.AddrFrom16(k).Unmap() }
 
 // peerAt is what an address has. pod is the first of those of other nodes that claim it.
 type peerAt struct {
@@ -80,7 +85,7 @@ func (c *Compiler) forgetPeers() { c.peers = peers{} }
 func (c *Compiler) takePeers(w *world) (problems []Problem) {
 	p := &c.peers
 	if p.at == nil {
-		p.sorts, p.at, p.contested = map[sortOf]*sort{}, map[netip.Addr]peerAt{}, map[netip.Addr][]*cluster.Pod{}
+		p.sorts, p.at, p.contested = map[sortOf]*sort{}, map[addressKey]peerAt{}, map[netip.Addr][]*cluster.Pod{}
 		p.odd, p.counts = map[netip.Addr]bool{}, map[*numbered[*identity]]int{}
 	}
 	p.touched, p.changes = map[netip.Addr]bool{}, map[netip.Addr]*numbered[*identity]{}
@@ -157,10 +162,10 @@ func (c *Compiler) claim(pod *cluster.Pod, w *world) {
 	c.sort(pod, w).pods++
 	for _, addr := range pod.Addresses {
 		p.touched[addr] = true
-		at := p.at[addr]
+		at := p.at[addr.As16()]
 		if at.pod == nil {
 			at.pod = pod
-			p.at[addr] = at
+			p.at[addr.As16()] = at
 			continue
 		}
 		all := p.contested[addr]
@@ -170,7 +175,7 @@ func (c *Compiler) claim(pod *cluster.Pod, w *world) {
 		n, _ := findPod(all, pod.Key())
 		all = slices.Insert(all, n, pod)
 		p.contested[addr], at.pod = all, all[0]
-		p.at[addr] = at
+		p.at[addr.As16()] = at
 	}
 }
 
@@ -186,7 +191,7 @@ func (c *Compiler) unclaim(pod *cluster.Pod) {
 	}
 	for _, addr := range pod.Addresses {
 		p.touched[addr] = true
-		at := p.at[addr]
+		at := p.at[addr.As16()]
 		at.pod = nil
 		if all := p.contested[addr]; all != nil {
 			all = slices.DeleteFunc(slices.Clone(all), func(o *cluster.Pod) bool { return o.Key() == pod.Key() })
@@ -195,7 +200,7 @@ func (c *Compiler) unclaim(pod *cluster.Pod) {
 			}
 			at.pod = all[0]
 		}
-		p.at[addr] = at
+		p.at[addr.As16()] = at
 	}
 }
 
@@ -232,14 +237,15 @@ func (p *peers) touchWithin(prefixes []netip.Prefix) {
 	for _, prefix := range prefixes {
 		if !prefix.IsSingleIP() {
 			wide = append(wide, prefix)
-		} else if _, known := p.at[prefix.Addr()]; known {
+		} else if _, known := p.at[prefix.Addr().As16()]; known {
 			p.touched[prefix.Addr()] = true
 		}
 	}
 	if len(wide) == 0 {
 		return
 	}
-	for addr := range p.at {
+	for key := range p.at {
+		addr := key.address()
 		if slices.ContainsFunc(wide, func(prefix netip.Prefix) bool { return prefix.Contains(addr) }) {
 			p.touched[addr] = true
 		}
@@ -288,7 +294,7 @@ func (c *Compiler) takeSorts(w *world) {
 // resolve finds the identity of an address.
 func (c *Compiler) resolve(addr netip.Addr, w *world) {
 	p := &c.peers
-	at := p.at[addr]
+	at := p.at[addr.As16()]
 	before := at.identity
 	local, isLocal := p.localAt[addr]
 	if at.identity = nil; !w.own[addr] {
@@ -312,9 +318,9 @@ func (c *Compiler) resolve(addr netip.Addr, w *world) {
 		delete(p.odd, addr)
 	}
 	if at == (peerAt{}) {
-		delete(p.at, addr)
+		delete(p.at, addr.As16())
 	} else {
-		p.at[addr] = at
+		p.at[addr.As16()] = at
 	}
 	if at.identity == before {
 		return

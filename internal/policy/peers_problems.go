@@ -38,7 +38,7 @@ func (c *Compiler) complain(w *world) (problems []Problem) {
 	for _, addr := range slices.SortedFunc(maps.Keys(p.odd), netip.Addr.Compare) {
 		all := p.contested[addr]
 		if all == nil {
-			all = []*cluster.Pod{p.at[addr].pod}
+			all = []*cluster.Pod{p.at[addr.As16()].pod}
 		}
 		local, isLocal := p.localAt[addr]
 		for n, pod := range all {
