@@ -31,7 +31,7 @@ func changed(s *cluster.Snapshot) *cluster.Snapshot {
 	return &other
 }
 
-// However often something changes, passes take a fifth of a CPU and no more, or what the longest gap leaves them; and the last change comes into
+// However often something changes, passes take a tenth of a CPU, a quarter where they are long, or what the longest gap leaves them; and the last change comes into
 // force without another one.
 func TestPassesArePaced(t *testing.T) {
 	for _, c := range []struct {
