@@ -88,6 +88,8 @@ type Agent struct {
 	endpoints map[string]api.Endpoint
 	// attached are the devices that have this agent's programs, with their index.
 	attached map[string]int
+	// forgotten are endpoints whose pod seems to be gone without a DEL.
+	forgotten forgotten
 	// accelerated is where each uplink forwards.
 	accelerated map[string]acceleration
 	// socketsAttached says that sockets have them, or are to have none.
@@ -336,6 +338,7 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 			continue
 		case <-resync.C:
 			beat.round(a.forgetDetached)
+			beat.round(a.dropForgotten)
 		}
 		beat.round(reconcile)
 	}

@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+const (
+	uidOfServer = "0b6f9a55-3b1e-4c2e-9d4e-1f1c6a1f0a01"
+	uidOfStatic = "0b6f9a553b1e4c2e9d4e1f1c6a1f0a01"
+)
+
+// looks asks once a minute for so long, and gives who has been without a pod for too long in the end.
+func looks(f *forgotten, begin time.Time, lasting time.Duration, endpoints map[string]api.Endpoint, pods *clusterPods) (over map[string]string) {
+	for at := time.Duration(0); at <= lasting; at += time.Minute {
+		over = f.look(begin.Add(at), endpoints, pods)
+	}
+	return over
+}
+
+// A pod that an API server has made and has no more is gone after a while, and none of which there may be another explanation.
+func TestPodsOfTheClusterAreNotForgotten(t *testing.T) {
+	begin := time.Now()
+	pod := func(uid string) api.PodRef { return api.PodRef{Namespace: "shop", Name: "web", UID: uid} }
+	none := &clusterPods{}
+	for name, c := range map[string]struct {
+		pod  api.PodRef
+		pods *clusterPods
+		over bool
+	}{
+		"gone":                          {pod(uidOfServer), none, true},
+		"there":                         {pod(uidOfServer), &clusterPods{uids: map[string]bool{uidOfServer: true}}, false},
+		"another one of its name":       {pod(uidOfServer), &clusterPods{uids: map[string]bool{"0b6f9a55-3b1e-4c2e-9d4e-1f1c6a1f0a02": true}}, true},
+		"there and not understood":      {pod(uidOfServer), &clusterPods{unread: map[cluster.Key]bool{{Namespace: "shop", Name: "web"}: true}}, false},
+		"the API server does not reply": {pod(uidOfServer), nil, false},
+		"static":                        {pod(uidOfStatic), none, false},
+		"of no UID":                     {pod(""), none, false},
+		"no pod":                        {api.PodRef{}, none, false},
+	} {
+		endpoints := map[string]api.Endpoint{"bl1": {Pod: c.pod}}
+		if over := looks(&forgotten{}, begin, forgottenAfter-time.Minute, endpoints, c.pods); len(over) > 0 {
+			t.Errorf("%s: forgotten before its time: %v", name, over)
+		}
+		if over := looks(&forgotten{}, begin, forgottenAfter, endpoints, c.pods); len(over) > 0 != c.over {
+			t.Errorf("%s: forgotten are %v", name, over)
+		}
+	}
+}
+
+// What is once seen to be there begins anew, and so does what is made anew; a new endpoint has all the time.
+func TestForgottenIsForTheWholeTime(t *testing.T) {
+	begin := time.Now()
+	f := &forgotten{}
+	gone, there := &clusterPods{}, &clusterPods{uids: map[string]bool{uidOfServer: true}}
+	endpoints := map[string]api.Endpoint{"bl1": {Pod: api.PodRef{Name: "web", UID: uidOfServer}}}
+	looks(f, begin, forgottenAfter-time.Minute, endpoints, gone)
+	looks(f, begin.Add(forgottenAfter), 0, endpoints, there)
+	if over := looks(f, begin.Add(forgottenAfter+time.Minute), forgottenAfter-time.Minute, endpoints, gone); len(over) > 0 {
+		t.Errorf("forgotten, having been there in between: %v", over)
+	}
+	f.look(begin, map[string]api.Endpoint{}, gone)
+	if over := looks(f, begin, forgottenAfter-time.Minute, endpoints, gone); len(over) > 0 || len(f.since) != 1 {
+		t.Errorf("forgotten, having been made anew: %v", over)
+	}
+	late := map[string]api.Endpoint{"bl1": {Pod: api.PodRef{Name: "web", UID: uidOfServer}, Added: begin.Add(5 * time.Minute)}}
+	if over := looks(&forgotten{}, begin, forgottenAfter, late, gone); len(over) > 0 {
+		t.Errorf("forgotten after five minutes: %v", over)
+	}
+}
+
+// A name that a namespace had and has no more is a sign; a directory that has never shown one says nothing.
+func TestNamespaceWithoutName(t *testing.T) {
+	begin := time.Now()
+	dir := t.TempDir()
+	missing := filepath.Join(dir, "gone")
+	plain := filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	endpoints := map[string]api.Endpoint{"bl1": {Netns: missing}, "bl2": {Netns: plain}, "bl3": {}, "bl4": {Netns: "/proc/self/ns/net"}, "bl5": {Netns: "/proc/self/ns/gone"}}
+	f := &forgotten{}
+	over := looks(f, begin, 2*forgottenAfter, endpoints, nil)
+	if len(over) != 1 || over["bl5"] == "" {
+		t.Errorf("forgotten are %v", over)
+	}
+	f.shown[dir] = true
+	over = looks(f, begin, forgottenAfter, endpoints, nil)
+	if len(over) != 2 || over["bl1"] == "" {
+		t.Errorf("forgotten are %v", over)
+	}
+}
+
+// remoteSource is a source that is or is not in reach.
+type remoteSource struct {
+	everywhere
+	out      bool
+	problems []cluster.ObjectProblem
+}
+
+func (s remoteSource) Outages() (int, bool)                    { return 1, s.out }
+func (s remoteSource) ObjectProblems() []cluster.ObjectProblem { return s.problems }
+
+// Only what an API server has told completely, and tells now, says that a pod is gone.
+func TestClusterPodsAreKnown(t *testing.T) {
+	unread := cluster.ObjectProblem{Kind: cluster.KindPod, Key: cluster.Key{Namespace: "shop", Name: "odd"}}
+	whole := &cluster.Snapshot{Pods: []*cluster.Pod{{Name: "web", UID: uidOfServer, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}}}
+	for name, a := range map[string]*Agent{
+		"manifests":       {source: silent{}, snapshot: whole},
+		"out of reach":    {source: remoteSource{out: true}, snapshot: whole},
+		"nothing is read": {source: remoteSource{}},
+		"no pods are":     {source: remoteSource{}, snapshot: &cluster.Snapshot{Unknown: cluster.Kinds{cluster.KindPod}}},
+	} {
+		if pods := a.clusterPods(); pods != nil {
+			t.Errorf("%s: pods are %+v", name, pods)
+		}
+	}
+	pods := (&Agent{source: remoteSource{problems: []cluster.ObjectProblem{unread}}, snapshot: whole}).clusterPods()
+	if pods == nil || !pods.has(api.PodRef{Name: "web", UID: uidOfServer}) || !pods.has(api.PodRef{Namespace: "shop", Name: "odd"}) || pods.has(api.PodRef{Name: "web", UID: "other"}) {
+		t.Errorf("pods are %+v", pods)
+	}
+}
