@@ -11,8 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
 	"github.com/beeline-cni/beeline/test/kubernetes/machine"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
@@ -238,5 +240,30 @@ func TestFilesAreForRootOnly(t *testing.T) {
 	}
 	if info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v", info.Mode())
+	}
+}
+
+// Where Beeline is the network, nodes keep pods off until its agent is ready; nobody would take the taint away elsewhere.
+func TestNodesWaitForTheirAgent(t *testing.T) {
+	for _, network := range plan.Networks {
+		i, err := NewIdentities(plan.New(plan.Options{Network: network}.Defaults()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, err := i.NodeFiles(i.cluster.Nodes[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kubelet struct{ RegisterWithTaints []corev1.Taint }
+		if err := yaml.Unmarshal(files["kubelet.yaml"], &kubelet); err != nil {
+			t.Fatal(err)
+		}
+		var want []corev1.Taint
+		if network == plan.NetworkBeeline {
+			want = []corev1.Taint{{Key: apiserver.NotReadyTaint, Effect: corev1.TaintEffectNoSchedule}}
+		}
+		if !slices.Equal(kubelet.RegisterWithTaints, want) {
+			t.Errorf("network %s: nodes register with %v, want %v", network, kubelet.RegisterWithTaints, want)
+		}
 	}
 }

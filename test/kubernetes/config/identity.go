@@ -78,6 +78,9 @@ func (i *Identities) ControlPlaneFiles() (Files, error) {
 	return f, nil
 }
 
+// notReadyTaint is what kubelets register their nodes with where an agent of Beeline takes it away: docs/operations.md.
+const notReadyTaint = "node.beeline-cni.github.io/agent-not-ready"
+
 // NodeFiles are the files of a node's components.
 func (i *Identities) NodeFiles(m plan.Machine) (Files, error) {
 	f := Files{"ca.crt": i.authority.Certificate}
@@ -90,7 +93,11 @@ func (i *Identities) NodeFiles(m plan.Machine) (Files, error) {
 		return nil, fmt.Errorf("make kubeconfig of node %s: %w", m.Name, err)
 	}
 	dir := plan.Dir(m.Name)
-	f["kubelet.yaml"] = render("kubelet.yaml", map[string]any{"Dir": dir, "DNS": i.cluster.DNSServiceIP(), "Domain": plan.Domain})
+	taint := ""
+	if i.cluster.Options.Network == plan.NetworkBeeline {
+		taint = notReadyTaint
+	}
+	f["kubelet.yaml"] = render("kubelet.yaml", map[string]any{"Dir": dir, "DNS": i.cluster.DNSServiceIP(), "Domain": plan.Domain, "Taint": taint})
 	f["containerd.toml"] = render("containerd.toml", map[string]any{"Pause": PauseImage})
 	if i.cluster.Options.Proxy == plan.ProxyNone {
 		return f, nil
