@@ -17,13 +17,13 @@ import (
 )
 
 // Add makes an endpoint of a pod device that the plugin has created.
-func (a *Agent) Add(_ context.Context, req api.AddRequest) (_ *api.AddResponse, err error) {
+func (a *Agent) Add(ctx context.Context, req api.AddRequest) (_ *api.AddResponse, err error) {
 	begin := time.Now()
 	defer func() { a.metrics.requested("add", time.Since(begin), err) }()
 	if err := validate(req); err != nil {
 		return nil, err
 	}
-	e, closed, err := a.add(req)
+	e, closed, err := a.add(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -45,11 +45,22 @@ func (a *Agent) Add(_ context.Context, req api.AddRequest) (_ *api.AddResponse, 
 }
 
 // add makes an endpoint, but for its ports of the node and its policies, which need no lock of the agent's: closed is as in closeUntilKnown.
-func (a *Agent) add(req api.AddRequest) (e api.Endpoint, closed uint64, err error) {
+func (a *Agent) add(ctx context.Context, req api.AddRequest) (e api.Endpoint, closed uint64, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.failure != nil {
 		return e, 0, api.Errorf(api.CodeNotReady, "node %s is not ready: %v", a.config.NodeName, a.failure)
+	}
+	if err := ctx.Err(); err != nil {
+		return e, 0, err
+	}
+	// First of all: a request that nobody waits for any more may be of a device whose name another one has by now.
+	host, ok, err := device.FindHost(req.HostDevice)
+	if err != nil {
+		return e, 0, err
+	}
+	if !ok || host.Index != req.HostIfIndex {
+		return e, 0, api.Errorf(api.CodeInvalid, "hostDevice: there is no device %s with index %d on this node", req.HostDevice, req.HostIfIndex)
 	}
 	if old, ok := a.endpoints[req.HostDevice]; ok && old.HostIfIndex != req.HostIfIndex {
 		// The device was deleted and made anew before its end was noticed here.
@@ -58,13 +69,6 @@ func (a *Agent) add(req api.AddRequest) (e api.Endpoint, closed uint64, err erro
 		}
 	} else if ok {
 		return e, 0, api.Errorf(api.CodeConflict, "container %s has an endpoint for %s already: %v", req.ContainerID, req.IfName, old.Addresses)
-	}
-	host, ok, err := device.FindHost(req.HostDevice)
-	if err != nil {
-		return e, 0, err
-	}
-	if !ok || host.Index != req.HostIfIndex {
-		return e, 0, api.Errorf(api.CodeInvalid, "hostDevice: there is no device %s with index %d on this node", req.HostDevice, req.HostIfIndex)
 	}
 	if err := a.checkPorts(req); err != nil {
 		return e, 0, err
@@ -158,25 +162,43 @@ func (a *Agent) connect(e api.Endpoint) (closed uint64, err error) {
 	return closed, nil
 }
 
-// Delete removes an endpoint and its device.
-func (a *Agent) Delete(_ context.Context, att api.Attachment) (err error) {
+// Delete removes an endpoint and its device. A plugin that has waited too long removes the device itself, and the container may have another one
+// when its request is come to: that one stays.
+func (a *Agent) Delete(ctx context.Context, req api.DeleteRequest) (err error) {
 	begin := time.Now()
 	defer func() { a.metrics.requested("delete", time.Since(begin), err) }()
-	if err := validateAttachment(att); err != nil {
+	if err := validateAttachment(req.Attachment); err != nil {
 		return err
 	}
+	name := device.HostName(req.ContainerID, req.IfName)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.remove(device.HostName(att.ContainerID, att.IfName))
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if req.HostIfIndex != 0 {
+		host, ok, err := device.FindHost(name)
+		if err != nil {
+			return err
+		}
+		if ok && host.Index != req.HostIfIndex {
+			a.log.Info("late request to delete a device that is gone: the one that has its name stays", "device", name, "index", host.Index, "deleted", req.HostIfIndex)
+			return nil
+		}
+	}
+	return a.remove(name)
 }
 
 // GC removes what the runtime does not know any more of one network. An endpoint whose file was lost has no
-// network: it stays until its DEL.
-func (a *Agent) GC(_ context.Context, req api.GCRequest) (err error) {
+// network: it stays until its DEL. A list that nobody waits for any more is not followed: it may lack what was added since.
+func (a *Agent) GC(ctx context.Context, req api.GCRequest) (err error) {
 	begin := time.Now()
 	defer func() { a.metrics.requested("gc", time.Since(begin), err) }()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	valid := map[string]bool{}
 	for _, att := range req.Valid {
 		valid[device.HostName(att.ContainerID, att.IfName)] = true

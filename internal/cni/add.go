@@ -64,7 +64,9 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 		return agentError("add endpoint", conf.AgentSocket, err)
 	}
 	defer p.undo(&err, "delete the endpoint", func() error {
-		return p.ask(func(ctx context.Context) error { return agent.Delete(ctx, attachment(args)) })
+		return p.ask(func(ctx context.Context) error {
+			return agent.Delete(ctx, api.DeleteRequest{Attachment: attachment(args), HostIfIndex: pair.HostIndex})
+		})
 	})
 
 	cfg, err := podConfig(resp, pair.HostMAC)
@@ -115,11 +117,11 @@ func (p *Plugin) checkNew(args *skel.CmdArgs) error {
 		return types.NewError(types.ErrInvalidNetNS, fmt.Sprintf("CNI_NETNS %s is the node's own network namespace", args.Netns), "")
 	}
 	name := device.HostName(args.ContainerID, args.IfName)
-	exists, err := p.Devices.HostExists(name)
+	index, err := p.Devices.HostIndex(name)
 	if err != nil {
 		return deviceError("look for the pod's device", err)
 	}
-	if exists {
+	if index != 0 {
 		return types.NewError(ErrExists, fmt.Sprintf("interface %s of container %s is attached already (device %s); DEL it first", args.IfName, args.ContainerID, name), "")
 	}
 	return nil

@@ -69,7 +69,7 @@ func TestAgentKilledDuringAdd(t *testing.T) {
 	wantCode(t, err, types.ErrTryAgainLater, "connection lost")
 	expectNoInterface(t, netns)
 	// The agent is back and drops the endpoint, which has no device.
-	if err := b.agent.Delete(context.Background(), api.Attachment{ContainerID: "web", IfName: "eth0"}); err != nil {
+	if err := b.agent.Delete(context.Background(), api.DeleteRequest{Attachment: api.Attachment{ContainerID: "web", IfName: "eth0"}}); err != nil {
 		t.Error(err)
 	}
 	b.expectEmpty()

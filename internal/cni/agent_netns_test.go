@@ -70,10 +70,10 @@ func (a *agent) Add(_ context.Context, req api.AddRequest) (*api.AddResponse, er
 	return resp, nil
 }
 
-func (a *agent) Delete(_ context.Context, at api.Attachment) error {
+func (a *agent) Delete(_ context.Context, req api.DeleteRequest) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.remove(at)
+	return a.remove(req.Attachment)
 }
 
 func (a *agent) remove(at api.Attachment) error {

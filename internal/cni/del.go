@@ -18,11 +18,19 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	name := device.HostName(args.ContainerID, args.IfName)
+	req := api.DeleteRequest{Attachment: attachment(args)}
+	if req.HostIfIndex, err = p.Devices.HostIndex(name); err != nil {
+		return deviceError("look for the pod's device", err)
+	}
+	if req.HostIfIndex == 0 {
+		req.HostIfIndex = api.NoDevice
+	}
 	told := p.ask(func(ctx context.Context) error {
-		return p.Agent(conf.AgentSocket).Delete(ctx, attachment(args))
+		return p.Agent(conf.AgentSocket).Delete(ctx, req)
 	})
 	// Also when the agent has done it: it may not have known the device of an ADD that was cut short.
-	if err := p.Devices.DeleteHost(device.HostName(args.ContainerID, args.IfName)); err != nil {
+	if err := p.Devices.DeleteHost(name); err != nil {
 		return deviceError("delete the pod's device", err)
 	}
 	switch {

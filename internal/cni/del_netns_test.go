@@ -34,7 +34,7 @@ func TestNoAgent(t *testing.T) {
 		}
 	}
 	// The agent is back and drops endpoints without a device.
-	if err := b.agent.Delete(context.Background(), api.Attachment{ContainerID: "web", IfName: "eth0"}); err != nil {
+	if err := b.agent.Delete(context.Background(), api.DeleteRequest{Attachment: api.Attachment{ContainerID: "web", IfName: "eth0"}}); err != nil {
 		t.Error(err)
 	}
 	b.expectEmpty()

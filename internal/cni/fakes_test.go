@@ -25,6 +25,7 @@ type world struct {
 	configured, checked map[string]device.PodConfig
 	added               []api.AddRequest
 	collected           []api.GCRequest
+	deleted             []api.DeleteRequest
 	steps               []string
 	// fail has the error of each step that fails.
 	fail   map[string]error
@@ -32,6 +33,9 @@ type world struct {
 	stderr bytes.Buffer
 	socket string
 }
+
+// hostIndex is that of every device.
+const hostIndex = 7
 
 var errBroken = errors.New("broken on purpose")
 
@@ -82,7 +86,7 @@ func (w worldDevices) CreatePair(spec device.PairSpec) (device.Pair, error) {
 	}
 	name := device.HostName(spec.ContainerID, spec.IfName)
 	w.devices[name] = true
-	return device.Pair{HostName: name, HostIndex: 7, HostMAC: hostMAC, PodName: spec.IfName, PodIndex: 2, PodMAC: podMAC}, nil
+	return device.Pair{HostName: name, HostIndex: hostIndex, HostMAC: hostMAC, PodName: spec.IfName, PodIndex: 2, PodMAC: podMAC}, nil
 }
 
 func (w worldDevices) ConfigurePod(_, ifName string, cfg device.PodConfig) error {
@@ -95,8 +99,11 @@ func (w worldDevices) CheckPod(_, ifName string, cfg device.PodConfig) error {
 	return w.step("check pod")
 }
 
-func (w worldDevices) HostExists(name string) (bool, error) {
-	return w.devices[name], w.step("look")
+func (w worldDevices) HostIndex(name string) (index int, err error) {
+	if w.devices[name] {
+		index = hostIndex
+	}
+	return index, w.step("look")
 }
 
 func (w worldDevices) DeleteHost(name string) error {
@@ -132,11 +139,12 @@ func (w worldAgent) Add(_ context.Context, req api.AddRequest) (*api.AddResponse
 	return &resp, nil
 }
 
-func (w worldAgent) Delete(_ context.Context, a api.Attachment) error {
+func (w worldAgent) Delete(_ context.Context, req api.DeleteRequest) error {
+	w.deleted = append(w.deleted, req)
 	if err := w.step("agent delete"); err != nil {
 		return err
 	}
-	delete(w.endpoints, a)
+	delete(w.endpoints, req.Attachment)
 	return nil
 }
 

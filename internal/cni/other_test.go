@@ -57,6 +57,9 @@ func TestDel(t *testing.T) {
 			if len(w.devices) != 0 || len(w.endpoints) != 0 {
 				t.Errorf("left: %v %v", w.devices, w.endpoints)
 			}
+			if first, last := w.deleted[0], w.deleted[len(w.deleted)-1]; first.HostIfIndex != hostIndex || last.HostIfIndex != api.NoDevice {
+				t.Errorf("the agent is asked for %+v, and with no device for %+v", first, last)
+			}
 		})
 	}
 }

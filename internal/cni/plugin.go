@@ -29,7 +29,7 @@ const agentTimeout = 10 * time.Second
 // Agent is what the plugin asks of the agent; api.Client answers.
 type Agent interface {
 	Add(ctx context.Context, req api.AddRequest) (*api.AddResponse, error)
-	Delete(ctx context.Context, a api.Attachment) error
+	Delete(ctx context.Context, req api.DeleteRequest) error
 	Check(ctx context.Context, a api.Attachment) (*api.Endpoint, error)
 	GC(ctx context.Context, req api.GCRequest) error
 	Ready(ctx context.Context) error
@@ -40,8 +40,8 @@ type Devices interface {
 	CreatePair(spec device.PairSpec) (device.Pair, error)
 	ConfigurePod(netns, ifName string, cfg device.PodConfig) error
 	CheckPod(netns, ifName string, cfg device.PodConfig) error
-	// HostExists reports whether there is a device of that name.
-	HostExists(name string) (bool, error)
+	// HostIndex gives the index of the device of that name, 0 if there is none.
+	HostIndex(name string) (int, error)
 	DeleteHost(name string) error
 }
 
@@ -100,7 +100,7 @@ func (kernel) CheckPod(netns, ifName string, cfg device.PodConfig) error {
 	return device.CheckPod(netns, ifName, cfg)
 }
 func (kernel) DeleteHost(name string) error { return device.DeleteHost(name) }
-func (kernel) HostExists(name string) (bool, error) {
-	_, ok, err := device.FindHost(name)
-	return ok, err
+func (kernel) HostIndex(name string) (int, error) {
+	host, _, err := device.FindHost(name)
+	return host.Index, err
 }

@@ -273,7 +273,7 @@ func TestCommitIsOneStep(t *testing.T) {
 func TestUnknownPins(t *testing.T) {
 	testenv.Root(t)
 	cfg := Config{Root: bpffs(t)}
-	d := tablesOf(t, cfg, nil)
+	tablesOf(t, cfg, nil) // makes the directories
 	unknown := filepath.Join(mapDir(cfg.Root), fmt.Sprintf("wonders%s%016x", layoutSeparator, 1))
 	nameless := filepath.Join(mapDir(cfg.Root), bpfMapEndpoints)
 	pin := func(path string) {
@@ -292,7 +292,7 @@ func TestUnknownPins(t *testing.T) {
 	pin(unknown)
 	pin(nameless)
 	for range 2 {
-		d = tablesOf(t, cfg, nil)
+		d := tablesOf(t, cfg, nil)
 		if all, err := d.Endpoints.All(); len(all) != 0 || err != nil {
 			t.Errorf("endpoints are %v: %v", all, err)
 		}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -132,4 +134,39 @@ func (c *cluster) onlyDevices(n *node, count int) error {
 		err = fmt.Errorf("%d devices for %d pods: %v", len(devices), count, devices)
 	}
 	return err
+}
+
+// TestLateRequests has the agent come to requests that nobody waits for any more, as when it was stuck or starts: what they are about is gone, and
+// the container has a device of the same name by then. It stays, with its endpoint.
+func TestLateRequests(t *testing.T) {
+	t.Parallel()
+	c := up(t, topology.Options{})
+	n := c.nodes[0]
+	pod, peer := c.addPod(n, "again"), c.addPod(n, "peer")
+	all, err := n.api().Endpoints(t.Context())
+	i := slices.IndexFunc(all, func(e api.Endpoint) bool { return slices.Equal(e.Addresses, pod.Addresses) })
+	if err != nil || i < 0 {
+		t.Fatalf("endpoints are %+v: %v", all, err)
+	}
+	e := all[i]
+	stale := e.HostIfIndex + 1000
+	for _, index := range []int{stale, api.NoDevice} {
+		if err := n.api().Delete(t.Context(), api.DeleteRequest{Attachment: e.Attachment, HostIfIndex: index}); err != nil {
+			t.Errorf("a late DEL of device %d: %v", index, err)
+		}
+	}
+	_, err = n.api().Add(t.Context(), api.AddRequest{
+		Attachment: e.Attachment, Network: e.Network, Netns: e.Netns, HostDevice: e.HostDevice, HostIfIndex: stale, HostMAC: e.HostMAC, PodMAC: e.PodMAC,
+	})
+	if !api.HasCode(err, api.CodeInvalid) {
+		t.Errorf("a late ADD: %v, want code %v", err, api.CodeInvalid)
+	}
+	c.wantTraces(n, pod, peer)
+	if err := c.reach(peer, pod); err != nil {
+		t.Error(err)
+	}
+	if err := n.api().Delete(t.Context(), api.DeleteRequest{Attachment: e.Attachment, HostIfIndex: e.HostIfIndex}); err != nil {
+		t.Error(err)
+	}
+	c.wantTraces(n, peer)
 }

@@ -186,7 +186,14 @@ func TestPinsLost(t *testing.T) {
 	c := up(t, topology.Options{IPv6: true})
 	n := c.nodes[0]
 	pods := c.addPods()
-	before := attached(c.status(n))
+	var before map[string]int
+	c.waitStatus(n, func(s *api.Status) error { // to_pod comes some time after a pod is added
+		before = attached(s)
+		if before["to_pod"] != before["from_pod"] {
+			return fmt.Errorf("programs on devices: %v", before)
+		}
+		return nil
+	})
 	c.kill(n)
 	for _, dir := range []string{"maps", "links"} {
 		if err := os.RemoveAll(filepath.Join(n.BPFFS, dir)); err != nil {
@@ -201,9 +208,12 @@ func TestPinsLost(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if diff := cmp.Diff(before, attached(c.status(n))); diff != "" {
-		t.Errorf("programs on devices (-before +after):\n%s", diff)
-	}
+	c.waitStatus(n, func(s *api.Status) error { // and some time after an agent is ready
+		if diff := cmp.Diff(before, attached(s)); diff != "" {
+			return fmt.Errorf("programs on devices (-before +after):\n%s", diff)
+		}
+		return nil
+	})
 	c.delPod(n, pods.a)
 	c.delPod(n, pods.b)
 	c.waitNoTraces(n)

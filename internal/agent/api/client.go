@@ -29,8 +29,8 @@ func (c *Client) Add(ctx context.Context, req AddRequest) (*AddResponse, error) 
 }
 
 // Delete removes an endpoint and its host device; deleting what is not there succeeds.
-func (c *Client) Delete(ctx context.Context, a Attachment) error {
-	return c.post(ctx, PathDelete, a, nil)
+func (c *Client) Delete(ctx context.Context, req DeleteRequest) error {
+	return c.post(ctx, PathDelete, req, nil)
 }
 
 // Check compares an endpoint with the kernel and gives it.

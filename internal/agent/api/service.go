@@ -8,8 +8,8 @@ import "context"
 type Service interface {
 	// Add makes an endpoint of a pod device that exists. CodeConflict if the attachment has one already.
 	Add(ctx context.Context, req AddRequest) (*AddResponse, error)
-	// Delete removes an endpoint and its host device; deleting what is not there succeeds.
-	Delete(ctx context.Context, a Attachment) error
+	// Delete removes an endpoint and its host device; deleting what is not there succeeds, and so does leaving a later device of the name alone.
+	Delete(ctx context.Context, req DeleteRequest) error
 	// Check compares an endpoint with the kernel and gives it; CodeNotFound if there is none. What is
 	// wrong with it is in its State.
 	Check(ctx context.Context, a Attachment) (*Endpoint, error)

@@ -60,6 +60,17 @@ type PortMapping struct {
 	HostIP netip.Addr `json:"hostIP,omitzero"`
 }
 
+// DeleteRequest asks the agent to remove an endpoint with its host device.
+type DeleteRequest struct {
+	Attachment
+	// HostIfIndex is the index of the device that is to go: the container may have another one of the name by the time that the agent comes to the
+	// request, when nobody waits for the answer any more. NoDevice is none, 0 whichever has the name.
+	HostIfIndex int `json:"hostIfIndex,omitempty"`
+}
+
+// NoDevice is the index in a DeleteRequest of a container that has no device: there is only its endpoint to remove.
+const NoDevice = -1
+
 // AddResponse is what the plugin configures inside the pod.
 type AddResponse struct {
 	// Addresses are host prefixes (/32, /128), at most one of each family.

@@ -24,8 +24,8 @@ const maxRequest = 4 << 20
 func Handler(s api.Service) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(api.PathAdd, post(s.Add))
-	mux.Handle(api.PathDelete, post(func(ctx context.Context, a api.Attachment) (struct{}, error) {
-		return struct{}{}, s.Delete(ctx, a)
+	mux.Handle(api.PathDelete, post(func(ctx context.Context, req api.DeleteRequest) (struct{}, error) {
+		return struct{}{}, s.Delete(ctx, req)
 	}))
 	mux.Handle(api.PathCheck, post(s.Check))
 	mux.Handle(api.PathGC, post(func(ctx context.Context, req api.GCRequest) (struct{}, error) {

@@ -42,7 +42,7 @@ var response = api.AddResponse{
 func (e *echo) Add(_ context.Context, req api.AddRequest) (*api.AddResponse, error) {
 	return &response, e.note(req)
 }
-func (e *echo) Delete(_ context.Context, a api.Attachment) error { return e.note(a) }
+func (e *echo) Delete(_ context.Context, req api.DeleteRequest) error { return e.note(req) }
 func (e *echo) Check(_ context.Context, a api.Attachment) (*api.Endpoint, error) {
 	return &api.Endpoint{Attachment: a, State: "ready"}, e.note(a)
 }
@@ -108,6 +108,7 @@ func TestEveryMethodArrivesAndAnswers(t *testing.T) {
 		Attachment: pod, Netns: "/run/netns/x", HostDevice: "bl1", HostIfIndex: 4, HostMAC: "02:00:00:00:00:01",
 		PodMAC: "02:00:00:00:00:02", Pod: api.PodRef{Namespace: "default", Name: "web", UID: "u"},
 	}
+	del := api.DeleteRequest{Attachment: pod, HostIfIndex: 4}
 	gc := api.GCRequest{Valid: []api.Attachment{pod}}
 
 	tests := []struct {
@@ -117,7 +118,7 @@ func TestEveryMethodArrivesAndAnswers(t *testing.T) {
 		want any
 	}{
 		{"Add", func() (any, error) { return client.Add(ctx, add) }, add, &response},
-		{"Delete", func() (any, error) { return nil, client.Delete(ctx, pod) }, pod, nil},
+		{"Delete", func() (any, error) { return nil, client.Delete(ctx, del) }, del, nil},
 		{"Check", func() (any, error) { return client.Check(ctx, pod) }, pod, &api.Endpoint{Attachment: pod, State: "ready"}},
 		{"GC", func() (any, error) { return nil, client.GC(ctx, gc) }, gc, nil},
 		{"Status", func() (any, error) { return client.Status(ctx) }, "status", &api.Status{Node: "a"}},
