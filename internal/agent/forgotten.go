@@ -74,12 +74,12 @@ func madeByServer(pod api.PodRef) bool { return strings.Count(pod.UID, "-") == 4
 
 // clusterPods are those of the cluster: by UID, and by name those that are not understood.
 type clusterPods struct {
-	uids   map[string]bool
+	uids   map[cluster.UID]bool
 	unread map[cluster.Key]bool
 }
 
 func (p *clusterPods) has(pod api.PodRef) bool {
-	return p.uids[pod.UID] || p.unread[cluster.Key{Namespace: pod.Namespace, Name: pod.Name}]
+	return p.uids[cluster.NewUID(pod.UID)] || p.unread[cluster.Key{Namespace: pod.Namespace, Name: pod.Name}]
 }
 
 // clusterPods gives the pods of the cluster; nil unless an API server has told them all and can be reached now. The lock is held.
@@ -91,7 +91,7 @@ func (a *Agent) clusterPods() *clusterPods {
 	if _, out := server.Outages(); out {
 		return nil
 	}
-	pods := &clusterPods{make(map[string]bool, len(a.snapshot.Pods)), map[cluster.Key]bool{}}
+	pods := &clusterPods{make(map[cluster.UID]bool, len(a.snapshot.Pods)), map[cluster.Key]bool{}}
 	for _, p := range a.snapshot.Pods {
 		pods.uids[p.UID] = true
 	}

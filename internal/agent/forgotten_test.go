@@ -35,8 +35,8 @@ func TestPodsOfTheClusterAreNotForgotten(t *testing.T) {
 		over bool
 	}{
 		"gone":                          {pod(uidOfServer), none, true},
-		"there":                         {pod(uidOfServer), &clusterPods{uids: map[string]bool{uidOfServer: true}}, false},
-		"another one of its name":       {pod(uidOfServer), &clusterPods{uids: map[string]bool{"0b6f9a55-3b1e-4c2e-9d4e-1f1c6a1f0a02": true}}, true},
+		"there":                         {pod(uidOfServer), &clusterPods{uids: map[cluster.UID]bool{cluster.NewUID(uidOfServer): true}}, false},
+		"another one of its name":       {pod(uidOfServer), &clusterPods{uids: map[cluster.UID]bool{cluster.NewUID("0b6f9a55-3b1e-4c2e-9d4e-1f1c6a1f0a02"): true}}, true},
 		"there and not understood":      {pod(uidOfServer), &clusterPods{unread: map[cluster.Key]bool{{Namespace: "shop", Name: "web"}: true}}, false},
 		"the API server does not reply": {pod(uidOfServer), nil, false},
 		"static":                        {pod(uidOfStatic), none, false},
@@ -57,7 +57,7 @@ func TestPodsOfTheClusterAreNotForgotten(t *testing.T) {
 func TestForgottenIsForTheWholeTime(t *testing.T) {
 	begin := time.Now()
 	f := &forgotten{}
-	gone, there := &clusterPods{}, &clusterPods{uids: map[string]bool{uidOfServer: true}}
+	gone, there := &clusterPods{}, &clusterPods{uids: map[cluster.UID]bool{cluster.NewUID(uidOfServer): true}}
 	endpoints := map[string]api.Endpoint{"bl1": {Pod: api.PodRef{Name: "web", UID: uidOfServer}}}
 	looks(f, begin, forgottenAfter-time.Minute, endpoints, gone)
 	looks(f, begin.Add(forgottenAfter), 0, endpoints, there)
@@ -109,7 +109,7 @@ func (s remoteSource) ObjectProblems() []cluster.ObjectProblem { return s.proble
 // Only what an API server has told completely, and tells now, says that a pod is gone.
 func TestClusterPodsAreKnown(t *testing.T) {
 	unread := cluster.ObjectProblem{Kind: cluster.KindPod, Key: cluster.Key{Namespace: "shop", Name: "odd"}}
-	whole := &cluster.Snapshot{Pods: []*cluster.Pod{{Name: "web", UID: uidOfServer, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}}}
+	whole := &cluster.Snapshot{Pods: []*cluster.Pod{{Name: "web", UID: cluster.NewUID(uidOfServer), Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}}}
 	for name, a := range map[string]*Agent{
 		"manifests":       {source: silent{}, snapshot: whole},
 		"out of reach":    {source: remoteSource{out: true}, snapshot: whole},
