@@ -79,8 +79,8 @@ static __noinline void from_pod_way(struct decision *d, const struct packet *p, 
 		d->translated |= (d->policed & ~POLICED_INGRESS) << TRANSLATE_POLICED;
 }
 
-/* What the host's stack gets from a pod: it believes ICMP errors, so none may be forged. `otherwise` is the verdict if it is not. */
-STAGE from_pod_to_stack(struct packet *p, enum verdict otherwise)
+/* Who gets ICMP errors believes them: the host's stack, and pods. So none of a pod may be forged. `otherwise` is the verdict if it is not. */
+STAGE from_pod_check_error(struct packet *p, enum verdict otherwise)
 {
 	__u8 protocol = p->protocol == bpf_htons(ETH_P_IP) ? p->ip4->protocol : p->ip6->nexthdr;
 	int reason;
@@ -112,7 +112,7 @@ STAGE from_pod_decide(struct packet *p, struct decision **decision)
 	sender = endpoint_of(&p->source);
 	v = endpoint_check_source(p, sender);
 	if (v != NEXT)
-		return v == PASS ? from_pod_to_stack(p, PASS) : v;
+		return v == PASS ? from_pod_check_error(p, PASS) : v;
 	from_pod_way(d, p, sender);
 	decision_keep(d, &p->source, &p->destination, p->skb->ifindex, now);
 	return NEXT;
@@ -148,8 +148,8 @@ int from_pod(struct __sk_buff *skb)
 		v = endpoint_check_protocol(&p);
 	if (v == NEXT)
 		v = from_pod_decide(&p, &d);
-	if (v == NEXT && !from_pod_goes_straight(&d->route))
-		v = from_pod_to_stack(&p, NEXT);
+	if (v == NEXT)
+		v = from_pod_check_error(&p, NEXT);
 	if (v == NEXT && (config_services || config_masquerade) && unlikely(d->translated))
 		v = translate(&p, PLACE_POD, d->translated);
 	if (v == NEXT)

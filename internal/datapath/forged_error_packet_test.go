@@ -13,7 +13,7 @@ func errorKinds(family int) [][2]byte {
 	return [][2]byte{{3, 0}, {3, 1}, {3, 3}, {3, 4}, {4, 0}, {5, 1}, {11, 0}, {12, 0}}
 }
 
-// The host's stack gets ICMP errors from a pod only about packets to that pod: it would lower the path MTU to others by what a pod makes up.
+// Who gets ICMP errors from a pod gets them only about packets to that pod: a host would lower its path MTU to others by what a pod makes up.
 func TestForgedErrorsOfPods(t *testing.T) {
 	for name, config := range map[string]Config{
 		"ebpf":   {EBPFRouting: true, Masquerade: true},
@@ -22,31 +22,12 @@ func TestForgedErrorsOfPods(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var cases []packetCase
 			for _, family := range families {
-				node, own := nodeA.addr(family), podA.addr(family)
-				sent := func(to member) packet { return eth(MAC{}, MAC{}).ip(node, to.addr(family)).udp(4789, 4789) }
-				for _, kind := range errorKinds(family) {
-					what := fmt.Sprintf("IPv%d type %d code %d", family, kind[0], kind[1])
-					about := func(to member, limit int) packet {
-						return quoting(fromPod(), own, node, kind[0], kind[1], 1280, sent(to), limit)
-					}
-					forged := func(how string, p packet) packetCase {
-						return drops(what+" "+how, podSends(p), uint32(bpfDropReasonDROP_FORGED_ERROR))
-					}
-					cases = append(cases,
-						passes(what+" about a packet to the pod", podSends(about(podA, 548))),
-						forged("about a packet to another node", about(nodeB, 548)),
-						forged("about a packet to another pod", about(podA2, 548)),
-						forged("that quotes nothing", about(podA, 0)),
-						forged("that quotes less than a header", about(podA, 16)),
-						forged("in fragments", about(podA, 548).fragment(0, true)),
-					)
-					if family == 6 {
-						cases = append(cases, forged("behind options", about(nodeB, 548).extend(protoDstOptions)),
-							passes(what+" about a packet to the pod, behind options", podSends(about(podA, 548).extend(protoDstOptions))))
-					}
+				node := nodeA.addr(family)
+				for _, receiver := range []member{nodeA, podA2, podB} {
+					cases = append(cases, errorsTo(receiver, family, config.EBPFRouting)...)
 				}
-				cases = append(cases, passes(fmt.Sprintf("IPv%d echo request", family), podSends(fromPod().ip(own, node).echo())),
-					passes(fmt.Sprintf("IPv%d TCP", family), podSends(fromPod().ip(own, node).tcp(1, 2))))
+				cases = append(cases, passes(fmt.Sprintf("IPv%d echo request", family), podSends(fromPod().ip(podA.addr(family), node).echo())),
+					passes(fmt.Sprintf("IPv%d TCP", family), podSends(fromPod().ip(podA.addr(family), node).tcp(1, 2))))
 			}
 			deep := quoting(fromPod(), podA.v6, nodeA.v6, 2, 0, 1280, eth(MAC{}, MAC{}).ip(nodeA.v6, nodeB.v6).udp(1, 2), 548)
 			for range 5 {
@@ -56,4 +37,43 @@ func TestForgedErrorsOfPods(t *testing.T) {
 			newRig(t, config).check(t, cases)
 		})
 	}
+}
+
+// errorsTo are ICMP errors that podA sends the node, a pod beside it or one of another node; `straight`: those to pods go past the stack.
+func errorsTo(receiver member, family int, straight bool) (cases []packetCase) {
+	to := receiver.addr(family)
+	sent := func(to member) packet {
+		return eth(MAC{}, MAC{}).ip(receiver.addr(family), to.addr(family)).udp(4789, 4789)
+	}
+	for _, kind := range errorKinds(family) {
+		what := fmt.Sprintf("IPv%d type %d code %d to %s", family, kind[0], kind[1], to)
+		about := func(to member, limit int) packet {
+			return quoting(fromPod(), podA.addr(family), receiver.addr(family), kind[0], kind[1], 1280, sent(to), limit)
+		}
+		forged := func(how string, p packet) packetCase {
+			return drops(what+" "+how, podSends(p), uint32(bpfDropReasonDROP_FORGED_ERROR))
+		}
+		good := func(how string, p packet) packetCase {
+			switch {
+			case straight && receiver == podA2:
+				return delivered(what+" "+how, podSends(p), p, podA2)
+			case straight && receiver == podB:
+				return wired(what+" "+how, p)
+			}
+			return passes(what+" "+how, podSends(p))
+		}
+		cases = append(cases,
+			good("about a packet to the pod", about(podA, 548)),
+			forged("about a packet to another node", about(nodeB, 548)),
+			forged("about a packet to another pod", about(podC, 548)),
+			forged("that quotes nothing", about(podA, 0)),
+			forged("that quotes less than a header", about(podA, 16)),
+			forged("in fragments", about(podA, 548).fragment(0, true)),
+		)
+		if family == 6 {
+			cases = append(cases, forged("behind options", about(nodeB, 548).extend(protoDstOptions)),
+				good("about a packet to the pod, behind options", about(podA, 548).extend(protoDstOptions)))
+		}
+	}
+	return cases
 }

@@ -63,7 +63,7 @@ func TestPolicyErrors(t *testing.T) {
 		p.ingress(t, map[policy.Identity]policy.Ports{idB: portsOf53})
 		p.allows(t, "an answer's question", wireBrings(datagram(fromWire(), other, end{podA, 53}.at(family))))
 		lie := about(fromPod(), podA2.addr(family), datagram(none, end{podA, 53}.at(family), other))
-		p.denies(t, "of a pod that has not got it", pod2Sends(lie), noIngress)
+		p.denies(t, "of a pod that has not got it", pod2Sends(lie), uint32(bpfDropReasonDROP_FORGED_ERROR))
 	})
 }
 

@@ -42,6 +42,9 @@ var icmpAttacks = []attack{
 	{name: "ICMP errors about what nobody has sent", kind: guarded, frames: func(s *scene) [][]byte {
 		return slices.Concat(s.about(s.serverPort(), s.fromPort()), s.about(s.serverPort(), netip.AddrPortFrom(s.third.Addresses[s.family], s.port)))
 	}},
+	{name: "ICMP errors about a connection with another pod", kind: forged, reasons: []string{"forged_error"}, prepare: prepareOthers, frames: func(s *scene) [][]byte {
+		return s.about(s.live.server, s.live.client)
+	}},
 	{name: "ICMP errors in fragments", kind: guarded, prepare: prepareOthers, frames: func(s *scene) (frames [][]byte) {
 		quoted := frame.IP{Source: s.to(), Destination: s.live.client.Addr(), Protocol: tcp}
 		quoted.Payload = frame.TCP(s.live.server, s.live.client, frame.Segment{Flags: frame.ACK}, append(make([]byte, 20), s.token...))
