@@ -25,8 +25,12 @@ struct inquiry {
 	__u32 revision;
 	__u32 program; /* enum program */
 	__u32 turned;  /* the packet's source is the key's destination */
+	__u32 replies; /* it is translated, and of a connection that its receiver has opened */
+	__u32 doubted; /* its session was opened by the other end, which may not do that any more */
+	__u32 answer;  /* of no known session, and its receiver has opened that */
 	__u32 young;   /* index of the place that the session has while it is young */
 	struct flow_origin origin;
+	struct bpf_sock_tuple socket; /* one that is looked for */
 };
 _Static_assert(sizeof(struct inquiry) <= INQUIRY_SIZE, "inquiries has room for it");
 
@@ -36,6 +40,15 @@ static __always_inline struct inquiry *inquiry_place(void)
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&inquiries, &zero);
+}
+
+/*
+ * Whether packets of connection *c go to who has opened it. Only its first packet makes that it is translated; what is not may have been noted in the
+ * middle.
+ */
+static __always_inline bool inquiry_replies(const struct connection *c)
+{
+	return !(c->flags & (CONNECTION_OPENER | CONNECTION_PLAIN));
 }
 
 /* The ports of SCTP without a chunk are where TCP has them (RFC 9260, 3.1). */

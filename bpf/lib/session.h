@@ -78,15 +78,15 @@ static __always_inline void session_keep(struct __sk_buff *skb, struct inquiry *
  * Begins a session, if the policies allow the packet. What comes late, of one that is over and kept no more, begins none: a `bare` packet, as an
  * acknowledgment or a FIN that is repeated. Nor does a reset, which ends what is not known anyway.
  */
-static __always_inline int session_begin(struct __sk_buff *skb, struct inquiry *q, __u64 now, bool bare, bool settled)
+static __always_inline int session_begin(struct __sk_buff *skb, struct inquiry *q, bool bare, bool settled)
 {
 	struct session *s = &q->session;
-	bool answer = false;
-	int reason = session_ask_unknown(skb, q, &answer);
+	int reason = session_ask_unknown(skb, q);
+	bool answer = q->answer;
 
 	if (reason != SESSION_ALLOWED || bare || q->transport.flags & TCP_RST)
 		return reason;
-	s->opened = s->seen = now;
+	s->opened = s->seen = connection_now();
 	s->packets[0] = s->packets[1] = s->bytes[0] = s->bytes[1] = 0;
 	if (!(q->policed & POLICED_ELSEWHERE))
 		session_count(s, answer, 1, skb->len);
@@ -197,7 +197,7 @@ static __always_inline struct session *session_settled(const struct inquiry *q, 
 }
 
 /* A packet of a session that is known; SESSION_UNKNOWN if another one begins in its place. */
-static __always_inline int session_go_on(struct __sk_buff *skb, struct inquiry *q, struct session *s, __u64 now)
+static __always_inline int session_go_on(struct __sk_buff *skb, struct inquiry *q, struct session *s)
 {
 	bool answer = session_direction(s, q->turned);
 	int reason;
@@ -206,7 +206,7 @@ static __always_inline int session_go_on(struct __sk_buff *skb, struct inquiry *
 		return SESSION_UNKNOWN;
 	reason = session_ask_again(skb, q, s, answer);
 	if (reason == SESSION_ALLOWED)
-		session_note(skb, q, s, answer, now);
+		session_note(skb, q, s, answer, connection_now());
 	return reason;
 }
 
@@ -285,8 +285,7 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 	struct young_session *young;
 	struct session *s;
 	int reason;
-	bool doubted, bare;
-	__u64 now;
+	bool bare;
 
 	if (!policy_tracks())
 		return SESSION_ALLOWED;
@@ -325,22 +324,21 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 		q->known = POLICY_KNOWN_PORT;
 		return session_ask_error(skb, q, s);
 	}
-	now = connection_now();
 	for (;;) { /* twice at most */
-		reason = s ? session_go_on(skb, q, s, now) : SESSION_UNKNOWN;
+		reason = s ? session_go_on(skb, q, s) : SESSION_UNKNOWN;
 		if (likely(!young || young_is(young, &q->key)))
 			break;
 		/* It has moved meanwhile, or what was looked at was another one already, which has got the place. */
 		young = 0;
 		s = bpf_map_lookup_elem(&sessions, &q->key);
 	}
-	doubted = reason == SESSION_DOUBTED;
+	q->doubted = reason == SESSION_DOUBTED;
 	bare = reason == SESSION_UNKNOWN && !s && inquiry_is_bare(skb, &q->transport);
 	if (bare)
 		d = 0; /* there is no session that a permit would be of */
-	if (reason == SESSION_UNKNOWN || doubted)
-		reason = session_begin(skb, q, now, bare, s && !young);
-	if (unlikely(doubted && reason != SESSION_ALLOWED && s))
+	if (reason == SESSION_UNKNOWN || q->doubted)
+		reason = session_begin(skb, q, bare, s && !young);
+	if (unlikely(q->doubted && reason != SESSION_ALLOWED && s))
 		session_revoke(skb, q, s);
 	if (reason == SESSION_ALLOWED && d && session_may_permit(&q->transport))
 		session_permit(d, q);
@@ -380,6 +378,7 @@ static __noinline enum verdict session_ask_plain(struct packet *p, struct decisi
 	q->peer_port = c ? c->source_port : q->source_port;
 	q->asked = q->transport.tuple.destination;
 	q->asked_port = q->destination_port;
+	q->replies = c && inquiry_replies(c);
 	reason = session_judge(p->skb, d);
 	return reason == SESSION_ALLOWED ? NEXT : drop(p, reason);
 }

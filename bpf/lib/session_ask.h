@@ -112,31 +112,59 @@ SEPARATE int session_ask(struct __sk_buff *skb, __u32 parts, bool answer)
 	return SESSION_ALLOWED;
 }
 
-/* Whether no policy isolates a pod for egress. */
-static __always_inline bool session_may_send(const struct address *pod)
+/*
+ * Whether it matters that the sender of a packet has accepted its connection, while the rules allow that it opens one: its receiver may not open what it likes, or
+ * the sender may, but not be reached.
+ */
+static __always_inline bool session_matters_who(const struct inquiry *q)
 {
-	const struct policed_pod *p = bpf_map_lookup_elem(&policed_pods, pod);
+	const struct policed_pod *pod;
 
-	return p && !p->egress;
+	if (q->policed & POLICED_INGRESS) {
+		pod = bpf_map_lookup_elem(&policed_pods, &q->transport.tuple.destination);
+		if (pod && pod->egress)
+			return true;
+	}
+	if (!(q->policed & POLICED_EGRESS))
+		return false;
+	pod = bpf_map_lookup_elem(&policed_pods, &q->transport.tuple.source);
+	return pod && !pod->egress;
 }
 
 /*
- * Asks about a packet of no known session. With SESSION_ALLOWED, *answer says whether the receiver has opened it. What TCP sends
- * without a SYN is of a connection that began before there were policies, or was pushed out of `sessions`, or somebody only says so. Ports prove
- * nothing, since the sender chooses them: it counts as opened by its sender, unless a socket of the receiver says otherwise. Of a pod that
- * may open what it likes, but may not be reached, an answer must not make an opener.
+ * Asks about a datagram that its sender may not open a session with, as q->session is to say. It is an answer all the same if a socket of the receiver is
+ * connected to who sends: the receiver could open that session by a datagram of its own. All rules are asked about that.
  */
-static __always_inline int session_ask_unknown(struct __sk_buff *skb, struct inquiry *q, bool *answer)
+static __always_inline bool session_is_awaited(struct __sk_buff *skb, const struct inquiry *q)
+{
+	return q->transport.tuple.protocol == PROTOCOL_UDP &&
+	       session_socket(skb, SOCKETS_OF_RECEIVER) == SOCKET_OPENED &&
+	       session_ask(skb, session_parts(q->policed, true), true) == SESSION_ALLOWED;
+}
+
+/*
+ * Asks about a packet of no known session. With SESSION_ALLOWED, q->answer says whether the receiver has opened it. What TCP sends
+ * without a SYN is of a connection that began before there were policies, or was pushed out of `sessions`, or somebody only says so. Ports prove
+ * nothing, since the sender chooses them: it counts as opened by its sender, unless translation or a socket of the receiver says otherwise. Of a pod that
+ * may open what it likes, but may not be reached, an answer must not make an opener; nor of one that may not open what it has got answers to.
+ */
+static __always_inline int session_ask_unknown(struct __sk_buff *skb, struct inquiry *q)
 {
 	bool middle = !inquiry_may_open(&q->transport) && q->policed & (POLICED_EGRESS | POLICED_INGRESS);
 	int reason;
 
-	*answer = middle && session_socket(skb, SOCKETS_OF_RECEIVER) == SOCKET_OPENED;
-	reason = session_ask(skb, session_parts(q->policed, *answer), *answer);
-	if (reason != SESSION_ALLOWED || !middle || *answer || !(q->policed & POLICED_EGRESS) ||
-	    !session_may_send(&q->transport.tuple.source) || session_socket(skb, SOCKETS_OF_SENDER) != SOCKET_ACCEPTED)
+	q->answer = q->replies ? !inquiry_is_opening(&q->transport)
+			       : middle && session_socket(skb, SOCKETS_OF_RECEIVER) == SOCKET_OPENED;
+	reason = session_ask(skb, session_parts(q->policed, q->answer), q->answer);
+	if (q->answer)
 		return reason;
-	*answer = true;
+	if (reason != SESSION_ALLOWED) {
+		q->answer = session_is_awaited(skb, q);
+		return q->answer ? SESSION_ALLOWED : reason;
+	}
+	if (!middle || !session_matters_who(q) || session_socket(skb, SOCKETS_OF_SENDER) != SOCKET_ACCEPTED)
+		return SESSION_ALLOWED;
+	q->answer = true;
 	return session_ask(skb, session_parts(q->policed, true), true);
 }
 

@@ -29,6 +29,7 @@ static __always_inline void session_take_translated(struct inquiry *q, const str
 	q->peer_port = c->source_port;
 	q->source_port = c->source_port;
 	q->destination_port = c->destination_port;
+	q->replies = inquiry_replies(c);
 }
 
 /*
@@ -38,7 +39,6 @@ static __always_inline void session_take_translated(struct inquiry *q, const str
 SEPARATE int session_may_begin(struct __sk_buff *skb, const struct translation *x, __u32 program, __u32 policed)
 {
 	struct inquiry *q = inquiry_place();
-	bool answer;
 
 	if (!policy_tracks() || !x || !(policed & (POLICED_EGRESS | POLICED_INGRESS)))
 		return SESSION_ALLOWED;
@@ -50,7 +50,7 @@ SEPARATE int session_may_begin(struct __sk_buff *skb, const struct translation *
 	if (session_is_to_itself(q))
 		return SESSION_ALLOWED;
 	session_key(&q->key, &q->transport.tuple);
-	return session_find(&q->key) ? SESSION_ALLOWED : session_ask_unknown(skb, q, &answer);
+	return session_find(&q->key) ? SESSION_ALLOWED : session_ask_unknown(skb, q);
 }
 
 /* Asks about a packet of connection *c, or about an ICMP error where x->error says what that quotes. */

@@ -130,3 +130,37 @@ func (p *policyRig) measureConnections(b *testing.B) {
 		b.ReportMetric(float64(slices.Min(sums).Nanoseconds()), "ns/connection")
 	}
 }
+
+// BenchmarkPolicySockets gives what it costs to ask the receiver's sockets about a packet of no known session: a pod whose sockets nobody sees, one without a
+// socket for it, one that has opened the connection (two lookups), one that has accepted it (one), and the same of a datagram that the rules forbid.
+func BenchmarkPolicySockets(b *testing.B) {
+	for _, family := range families {
+		pod, peer := end{podA, 40000}.at(family), end{podB, 80}.at(family)
+		last := wireBrings(segmentOf(fromWire(), peer, pod, tcpRST).ttl(255)) // begins no session: it is judged each time
+		for _, c := range []struct {
+			name    string
+			run     run
+			verdict verdict
+			prepare func(b *testing.B, s sockets)
+		}{
+			{"no-sockets", last, verdictRedirect, nil},
+			{"no-socket", last, verdictRedirect, func(*testing.B, sockets) {}},
+			{"opened", last, verdictRedirect, func(b *testing.B, s sockets) { s.connected(b, pod, peer) }},
+			{"accepted", last, verdictRedirect, func(b *testing.B, s sockets) { s.accepted(b, pod, peer) }},
+			{"datagram,no-sockets", wireBrings(datagram(fromWire(), peer, pod).ttl(255)), verdictDrop, nil},
+			{"datagram,no-socket", wireBrings(datagram(fromWire(), peer, pod).ttl(255)), verdictDrop, func(*testing.B, sockets) {}},
+		} {
+			b.Run(fmt.Sprintf("%s/IPv%d", c.name, family), func(b *testing.B) {
+				p := newPolicyRig(b, Config{EBPFRouting: true})
+				p.ingress(b, map[policy.Identity]policy.Ports{idB: portsTCP80})
+				if c.verdict == verdictRedirect {
+					p.ingress(b, map[policy.Identity]policy.Ports{idB: portsEvery})
+				}
+				if c.prepare != nil {
+					c.prepare(b, p.newSockets(b, podA, "blpoda", family))
+				}
+				p.measure(b, c.run, c.verdict)
+			})
+		}
+	}
+}
