@@ -1,0 +1,131 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/test/netlab"
+)
+
+// A Service of 1,000 ports and 1,000 externalIPs gets what one Service may have. Pods that are added while it comes, changes and goes get their networks, another
+// Service answers them, and the agent's memory stays what it was. How long ADD takes is said and not judged: docs/operations.md has it.
+func TestAddBesideHugeService(t *testing.T) {
+	const pods, changes, frontendsOfOne = 20, 5, 1024
+	c := up(t, topology.Options{}, "--services=ebpf", "--external-ips=198.18.0.0/15")
+	server := c.addPod(c.nodes[0], "server")
+	end := worldEnd{"server", c.lab.Place(server), append(server.Addresses, server.Addresses...)}
+	serveEcho(t, end.place, at(backendPort, server.Addresses[0])[0])
+	c.writeManifest("web.yaml", ipv4Only(serviceYAML("web", serviceOfFar, "", end)))
+	frontend := at(servicePort, serviceOfFar[0])[0]
+	eventually(t, func() error { return askEcho(end.place, frontend) })
+
+	add := func(name string) (took []time.Duration) {
+		for i := range pods {
+			pod := c.newPod(c.nodes[0], fmt.Sprint(name, "-", i))
+			began := time.Now()
+			if _, err := c.standard(c.nodes[0]).add(t.Context(), pod, runtimeConf(pod)); err != nil {
+				t.Fatalf("ADD of %s: %v", pod.Name, err)
+			}
+			took = append(took, time.Since(began))
+			if err := askEcho(c.lab.Place(pod), frontend); err != nil {
+				t.Errorf("%s asks another Service: %v", pod.Name, err)
+			}
+			c.delPod(c.nodes[0], pod)
+		}
+		slices.Sort(took)
+		return took
+	}
+	before, memory := add("before"), peakMemory(t, c.nodes[0])
+	stop, ended := make(chan struct{}), make(chan int)
+	go func() {
+		written := 0
+		for {
+			select {
+			case <-stop:
+				ended <- written
+				return
+			default:
+			}
+			if err := netlab.WriteManifest(c.manifests, "huge.yaml", hugeService(1000, 1000, written%changes)); err != nil {
+				t.Error(err)
+			}
+			written++
+			time.Sleep(100 * time.Millisecond)
+		}
+	}()
+	meanwhile := add("meanwhile")
+	close(stop)
+	t.Logf("the Service was written %d times", <-ended)
+	c.waitStatus(c.nodes[0], func(s *api.Status) error {
+		var about []string
+		for _, p := range s.Problems {
+			if strings.Contains(p, "default/huge") {
+				about = append(about, p)
+			}
+		}
+		if len(about) != 1 || !strings.Contains(about[0], "do not answer: one Service has at most") {
+			return fmt.Errorf("problems are %q", s.Problems)
+		}
+		// Its cluster IP has a frontend for each port, and web has two.
+		if n := entries(s, "services"); n > 1000+frontendsOfOne+2 {
+			return fmt.Errorf("%d frontends", n)
+		}
+		return nil
+	})
+	after := peakMemory(t, c.nodes[0])
+	const enough = 200 // MiB; without a bound it is more than 1,100
+	if after > enough {
+		t.Errorf("the agent's memory is %d MiB at its peak, and was %d", after, memory)
+	}
+	t.Logf("ADD takes %v (median), %v (most); while the Service changes %v and %v; memory %d and %d MiB at the peak",
+		before[pods/2], before[pods-1], meanwhile[pods/2], meanwhile[pods-1], memory, after)
+}
+
+// ipv4Only takes what is of IPv6 from a Service's manifest.
+func ipv4Only(service []byte) []byte {
+	objects := bytes.Split(service, []byte("---\n"))
+	objects[0] = bytes.ReplaceAll(objects[0], fmt.Appendf(nil, ", '%s'", serviceOfFar[1]), nil)
+	return bytes.Join(objects[:2], []byte("---\n"))
+}
+
+// hugeService is one with so many ports and external addresses, small as an object. Each variant has other ports.
+func hugeService(ports, addresses, variant int) []byte {
+	var text bytes.Buffer
+	text.WriteString("apiVersion: v1\nkind: Service\nmetadata: {name: huge, namespace: default}\nspec:\n  clusterIP: 10.96.0.66\n  clusterIPs: [10.96.0.66]\n  externalIPs: [")
+	for i := range addresses {
+		fmt.Fprintf(&text, "198.18.%d.%d,", i>>8, i&0xff)
+	}
+	text.WriteString("]\n  ports: [")
+	for i := range ports {
+		fmt.Fprintf(&text, "{name: p%[1]d, port: %[2]d, protocol: TCP},", i, 1+i+variant*ports)
+	}
+	text.WriteString("]\n")
+	return text.Bytes()
+}
+
+// peakMemory is that of the agent of a node, in MiB.
+func peakMemory(t *testing.T, n *node) (mib int) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(n.agent.Cmd.Process.Pid), "status"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if kib := 0; strings.HasPrefix(line, "VmHWM:") {
+			if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err != nil {
+				t.Fatal(err)
+			}
+			return kib / 1024
+		}
+	}
+	t.Fatal("the kernel does not say how much memory the agent has")
+	return 0
+}
