@@ -58,6 +58,41 @@ func (v *victims) finish() {
 	v.ended.Wait()
 }
 
+// take begins to count anew.
+func (v *victims) take() {
+	for _, each := range v.all {
+		_, _, _, _ = each.take()
+	}
+}
+
+// waitDone waits until each has done, or failed to do, something that it has begun from now on: who has to repeat itself is busy for seconds.
+func (v *victims) waitDone() {
+	const begun = 2 // the first of them may have begun before
+	began, before := time.Now(), map[*victim]int64{}
+	for _, each := range v.all {
+		before[each] = each.done.Load() + each.failed.Load()
+	}
+	for _, each := range v.all {
+		for each.done.Load()+each.failed.Load() < before[each]+begun && time.Since(began) < 2*victimPatience {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+// expect fails the test if something has failed, and gives how much has not.
+func (v *victims) expect(t *testing.T) (done, repeated int64) {
+	t.Helper()
+	for _, each := range v.all {
+		n, again, failed, errs := each.take()
+		done += n
+		repeated += again
+		if failed > 0 {
+			t.Errorf("%s: %d failed and %d did not: %v", each.name, failed, n, errs)
+		}
+	}
+	return done, repeated
+}
+
 // run works until it is stopped, at its rate unless the processor or an answer keeps it from that.
 func (v *victim) run(stop <-chan struct{}) {
 	defer func() {
@@ -133,13 +168,56 @@ func queries(v *victim, to netip.AddrPort) error {
 	return err
 }
 
+// waits sends queries that are answered late: what the node remembers of them, it has to remember that long.
+func waits(v *victim, to netip.AddrPort) (err error) {
+	for range queryTries {
+		if err = waitTogether(to); err == nil || !isTimeout(err) {
+			return err
+		}
+		v.repeated.Add(1)
+	}
+	return err
+}
+
+// waitTogether sends a few such queries and expects all answers.
+func waitTogether(to netip.AddrPort) error {
+	const together = 4
+	var conns []net.Conn
+	defer func() {
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}()
+	for range together {
+		conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
+		if err != nil {
+			return err
+		}
+		conns = append(conns, conn)
+		if _, err := conn.Write([]byte("?")); err != nil {
+			return err
+		}
+	}
+	for _, c := range conns {
+		if err := c.SetReadDeadline(time.Now().Add(slowAnswer + queryPatience)); err != nil {
+			return err
+		}
+		if _, err := c.Read(make([]byte, 1)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // isRefused asks where a Service has no backends: what it is answered is an ICMP error, of which each pod has so many each second.
 func isRefused(v *victim, to netip.AddrPort) error {
-	err := queries(v, to)
-	if errors.Is(err, unix.ECONNREFUSED) {
-		return nil
+	switch err := queries(v, to); {
+	case err == nil:
+		return errors.New("got an answer, want a refusal")
+	case !errors.Is(err, unix.ECONNREFUSED):
+		return fmt.Errorf("want a refusal: %w", err)
 	}
-	return fmt.Errorf("got %v, want a refusal", err)
+	return nil
 }
 
 // learnsMTU sends what does not fit the path and waits for its kernel to be told.
@@ -210,5 +288,35 @@ func serveVictims(t *testing.T, at worldEnd, port uint16) {
 			t.Fatal(err)
 		}
 		go echoPackets(socket)
+	}
+}
+
+// Where slow servers answer, and after what time.
+const (
+	slowPort   = 8082
+	slowAnswer = 400 * time.Millisecond
+)
+
+// serveSlowly answers datagrams late.
+func serveSlowly(t *testing.T, at worldEnd, port uint16) {
+	t.Helper()
+	for _, a := range at.addresses {
+		var socket net.PacketConn
+		if err := at.place.Do(func() (err error) {
+			socket, err = net.ListenPacket("udp", netip.AddrPortFrom(a, port).String())
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { socket.Close() })
+		go func() {
+			for {
+				_, from, err := socket.ReadFrom(make([]byte, 1))
+				if err != nil {
+					return
+				}
+				time.AfterFunc(slowAnswer, func() { _, _ = socket.WriteTo([]byte("!"), from) })
+			}
+		}()
 	}
 }
