@@ -32,7 +32,7 @@ deps: ## Install the Debian packages that are missing
 	@build/deps.sh $(USE)
 
 build: ## Build bin/beeline and bin/beeline-cni
-	$(GO_BUILD) -o $(BIN)/ ./cmd/beeline ./cmd/beeline-cni
+	build/patiently.sh env $(GO_BUILD) -o $(BIN)/ ./cmd/beeline ./cmd/beeline-cni
 
 # The reference plugin for ports of hosts, as it is.
 portmap:
@@ -67,7 +67,7 @@ format: ## Format Go and C sources
 	clang-format-$(CLANG_MAJOR) -i $(C_SOURCES)
 
 lint: ## Check Go, C and shell sources
-	$(LINT) run ./...
+	build/patiently.sh $(LINT) run ./...
 	clang-format-$(CLANG_MAJOR) --dry-run --Werror $(C_SOURCES)
 	shellcheck $(SCRIPTS)
 
