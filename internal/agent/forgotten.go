@@ -1,75 +1,71 @@
 package agent
 
 import (
-	"errors"
-	"path/filepath"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/device"
 )
 
-// forgottenAfter is how long everything has to say that a pod is gone before the agent does what nobody's DEL has done. The slowest of runtimes
-// takes minutes to delete a pod, and its DEL is for whatever is left by then.
+// forgottenAfter is for how long a pod has to be gone and silent before the agent does what no DEL has done. The slowest of runtimes takes minutes
+// to delete a pod, and its DEL is for whatever is left by then.
 const forgottenAfter = 10 * time.Minute
+
+// forgottenPause is the longest time between two looks that count as one stretch of time: an agent that was stopped has seen nothing meanwhile.
+const forgottenPause = 3 * time.Minute
 
 // forgotten finds endpoints of pods that are gone and for which neither DEL nor GC comes: the runtime has lost its state, or has given up.
 // Most pods that vanish take their device along; these have a network namespace that something holds.
+//
+// That the cluster does not have a pod is not enough: one that was deleted by force runs on for as long as its grace period lasts, and
+// an API server may not know yet what another one does. Such a pod sends packets.
 type forgotten struct {
-	// since is when an endpoint, by its host device, was first found without a pod, as it has been at every look from then on.
-	since map[string]time.Time
-	// shown are directories that have shown a network namespace to this agent: that a file is missing there means something.
-	shown map[string]bool
+	// silent are endpoints without a pod, by their host devices.
+	silent map[string]silence
+	last   time.Time
 }
 
-// look gives the host devices of endpoints that have been without a pod for long, with the reason. Pods are those of the cluster, nil where
-// that cannot be known now.
-func (f *forgotten) look(now time.Time, endpoints map[string]api.Endpoint, pods *clusterPods) map[string]string {
-	if f.since == nil {
-		f.since, f.shown = map[string]time.Time{}, map[string]bool{}
+// silence is since when an endpoint has had no pod and sent nothing, having sent so many packets before.
+type silence struct {
+	since time.Time
+	sent  uint64
+}
+
+// look gives the host devices of endpoints that have been without a pod, and silent, for long. Pods are those of the cluster, nil where
+// that cannot be known now; sent is how many packets have come from behind a host device, false where that cannot be known.
+func (f *forgotten) look(now time.Time, endpoints map[string]api.Endpoint, pods *clusterPods, sent func(device string) (uint64, bool)) (over []string) {
+	before := f.silent
+	if now.Sub(f.last) > forgottenPause {
+		before = nil
 	}
-	for _, e := range endpoints {
-		if isNamespace(e.Netns) {
-			f.shown[filepath.Dir(e.Netns)] = true
-		}
+	f.silent, f.last = map[string]silence{}, now
+	if pods == nil {
+		return nil
 	}
-	over := map[string]string{}
 	for name, e := range endpoints {
-		reason := f.reason(e, pods)
-		since, before := f.since[name]
-		switch {
-		case reason == "":
-			delete(f.since, name)
-		case !before:
-			f.since[name] = now
-		case now.Sub(since) >= forgottenAfter && now.Sub(e.Added) >= forgottenAfter:
-			over[name] = reason
+		if !madeByServer(e.Pod) || pods.has(e.Pod) {
+			continue
 		}
-	}
-	for name := range f.since {
-		if _, ok := endpoints[name]; !ok {
-			delete(f.since, name)
+		packets, ok := sent(name)
+		if !ok {
+			continue
+		}
+		s, known := before[name]
+		if !known || s.sent != packets || s.since.Before(e.Added) {
+			s = silence{now, packets}
+		}
+		f.silent[name] = s
+		if now.Sub(s.since) >= forgottenAfter {
+			over = append(over, name)
 		}
 	}
 	return over
 }
 
-// reason says why an endpoint seems to have no pod any more; empty if there may be one.
-func (f *forgotten) reason(e api.Endpoint, pods *clusterPods) string {
-	if f.shown[filepath.Dir(e.Netns)] && isMissing(e.Netns) {
-		return "its network namespace has no name any more"
-	}
-	if pods != nil && madeByServer(e.Pod) && !pods.has(e.Pod) {
-		return "the cluster has no such pod"
-	}
-	return ""
-}
-
 // madeByServer tells whether a pod was made by an API server, which then has it for as long as it is there, and has given it a UUID. The UID of a
-// static pod is a checksum, digits only, and its mirror may be refused.
+// static pod is a checksum, digits only, unless its manifest says another one, and its mirror may be refused.
 func madeByServer(pod api.PodRef) bool { return strings.Count(pod.UID, "-") == 4 }
 
 // clusterPods are those of the cluster: by UID, and by name those that are not understood.
@@ -107,21 +103,12 @@ func (a *Agent) clusterPods() *clusterPods {
 func (a *Agent) dropForgotten() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for name, reason := range a.forgotten.look(time.Now(), a.endpoints, a.clusterPods()) {
+	for _, name := range a.forgotten.look(time.Now(), a.endpoints, a.clusterPods(), device.PacketsFrom) {
 		e := a.endpoints[name]
-		a.log.Warn("endpoint is removed: no DEL has come for its pod", "pod", podName(e), "addresses", e.Addresses, "device", name, "reason", reason, "for", forgottenAfter)
+		a.log.Warn("endpoint is removed: no DEL has come for its pod, which the cluster does not have and which sends nothing",
+			"pod", podName(e), "addresses", e.Addresses, "device", name, "for", forgottenAfter)
 		if err := a.remove(name); err != nil {
 			a.log.Error("remove endpoint that was forgotten", "pod", podName(e), "error", err)
 		}
 	}
-}
-
-func isNamespace(path string) bool {
-	var fs unix.Statfs_t
-	return path != "" && unix.Statfs(path, &fs) == nil && fs.Type == unix.NSFS_MAGIC
-}
-
-func isMissing(path string) bool {
-	var at unix.Stat_t
-	return path != "" && errors.Is(unix.Lstat(path, &at), unix.ENOENT)
 }

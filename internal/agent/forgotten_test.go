@@ -2,8 +2,6 @@ package agent
 
 import (
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -16,10 +14,13 @@ const (
 	uidOfStatic = "0b6f9a553b1e4c2e9d4e1f1c6a1f0a01"
 )
 
+// noPackets is what sends nothing.
+func noPackets(string) (uint64, bool) { return 7, true }
+
 // looks asks once a minute for so long, and gives who has been without a pod for too long in the end.
-func looks(f *forgotten, begin time.Time, lasting time.Duration, endpoints map[string]api.Endpoint, pods *clusterPods) (over map[string]string) {
+func looks(f *forgotten, begin time.Time, lasting time.Duration, endpoints map[string]api.Endpoint, pods *clusterPods) (over []string) {
 	for at := time.Duration(0); at <= lasting; at += time.Minute {
-		over = f.look(begin.Add(at), endpoints, pods)
+		over = f.look(begin.Add(at), endpoints, pods, noPackets)
 	}
 	return over
 }
@@ -56,43 +57,37 @@ func TestPodsOfTheClusterAreNotForgotten(t *testing.T) {
 // What is once seen to be there begins anew, and so does what is made anew; a new endpoint has all the time.
 func TestForgottenIsForTheWholeTime(t *testing.T) {
 	begin := time.Now()
-	f := &forgotten{}
 	gone, there := &clusterPods{}, &clusterPods{uids: map[cluster.UID]bool{cluster.NewUID(uidOfServer): true}}
 	endpoints := map[string]api.Endpoint{"bl1": {Pod: api.PodRef{Name: "web", UID: uidOfServer}}}
-	looks(f, begin, forgottenAfter-time.Minute, endpoints, gone)
-	looks(f, begin.Add(forgottenAfter), 0, endpoints, there)
-	if over := looks(f, begin.Add(forgottenAfter+time.Minute), forgottenAfter-time.Minute, endpoints, gone); len(over) > 0 {
-		t.Errorf("forgotten, having been there in between: %v", over)
-	}
-	f.look(begin, map[string]api.Endpoint{}, gone)
-	if over := looks(f, begin, forgottenAfter-time.Minute, endpoints, gone); len(over) > 0 || len(f.since) != 1 {
-		t.Errorf("forgotten, having been made anew: %v", over)
+	for name, between := range map[string]func(f *forgotten){
+		"there in between":   func(f *forgotten) { f.look(begin.Add(5*time.Minute), endpoints, there, noPackets) },
+		"unknown in between": func(f *forgotten) { f.look(begin.Add(5*time.Minute), endpoints, nil, noPackets) },
+		"made anew":          func(f *forgotten) { f.look(begin.Add(5*time.Minute), nil, gone, noPackets) },
+		"without its device": func(f *forgotten) {
+			f.look(begin.Add(5*time.Minute), endpoints, gone, func(string) (uint64, bool) { return 0, false })
+		},
+		"has sent a packet": func(f *forgotten) {
+			f.look(begin.Add(5*time.Minute), endpoints, gone, func(string) (uint64, bool) { return 6, true })
+		},
+		"the agent was stopped": func(*forgotten) {},
+	} {
+		f := &forgotten{}
+		looks(f, begin, 4*time.Minute, endpoints, gone)
+		between(f)
+		again := begin.Add(6 * time.Minute)
+		if name == "the agent was stopped" {
+			again = begin.Add(time.Hour)
+		}
+		if over := looks(f, again, forgottenAfter-time.Minute, endpoints, gone); len(over) > 0 {
+			t.Errorf("%s: forgotten before its time", name)
+		}
+		if over := looks(f, again.Add(forgottenAfter), 0, endpoints, gone); len(over) != 1 {
+			t.Errorf("%s: not forgotten", name)
+		}
 	}
 	late := map[string]api.Endpoint{"bl1": {Pod: api.PodRef{Name: "web", UID: uidOfServer}, Added: begin.Add(5 * time.Minute)}}
 	if over := looks(&forgotten{}, begin, forgottenAfter, late, gone); len(over) > 0 {
 		t.Errorf("forgotten after five minutes: %v", over)
-	}
-}
-
-// A name that a namespace had and has no more is a sign; a directory that has never shown one says nothing.
-func TestNamespaceWithoutName(t *testing.T) {
-	begin := time.Now()
-	dir := t.TempDir()
-	missing := filepath.Join(dir, "gone")
-	plain := filepath.Join(dir, "plain")
-	if err := os.WriteFile(plain, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	endpoints := map[string]api.Endpoint{"bl1": {Netns: missing}, "bl2": {Netns: plain}, "bl3": {}, "bl4": {Netns: "/proc/self/ns/net"}, "bl5": {Netns: "/proc/self/ns/gone"}}
-	f := &forgotten{}
-	over := looks(f, begin, 2*forgottenAfter, endpoints, nil)
-	if len(over) != 1 || over["bl5"] == "" {
-		t.Errorf("forgotten are %v", over)
-	}
-	f.shown[dir] = true
-	over = looks(f, begin, forgottenAfter, endpoints, nil)
-	if len(over) != 2 || over["bl1"] == "" {
-		t.Errorf("forgotten are %v", over)
 	}
 }
 

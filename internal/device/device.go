@@ -69,6 +69,16 @@ func FindHost(name string) (host HostDevice, ok bool, err error) {
 	return hostDevice(link), true, nil
 }
 
+// PacketsFrom is how many packets have come out of the pod behind the host end with the given name since that was made. ok is false when
+// there is no such device, or nothing is known of it.
+func PacketsFrom(name string) (packets uint64, ok bool) {
+	link, err := netlink.LinkByName(name)
+	if err != nil || !isHostEnd(link) || link.Attrs().Statistics == nil {
+		return 0, false
+	}
+	return link.Attrs().Statistics.RxPackets, true
+}
+
 func isHostEnd(link netlink.Link) bool {
 	attrs := link.Attrs()
 	return link.Type() == "veth" && attrs.NetNsID >= 0 && strings.HasPrefix(attrs.Name, HostPrefix)

@@ -108,6 +108,19 @@ func TestPodReachesNodeAtOnce(t *testing.T) {
 				return fmt.Errorf("pod to %s: %w", address, err)
 			}
 		}
+		sent, ok := PacketsFrom(pair.HostName)
+		if !ok || sent == 0 {
+			t.Errorf("the pod has sent %d packets, known: %v", sent, ok)
+		}
+		if err := echo(pod, "192.0.2.1"); err != nil {
+			return err
+		}
+		if more, _ := PacketsFrom(pair.HostName); more <= sent {
+			t.Errorf("the pod has sent %d packets, and %d before", more, sent)
+		}
+		if _, ok := PacketsFrom(HostName("nobody", "eth0")); ok {
+			t.Error("a device that is not there has packets")
+		}
 		link, err := netlink.LinkByIndex(pair.HostIndex)
 		if err != nil {
 			return err
