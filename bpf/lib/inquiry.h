@@ -28,6 +28,7 @@ struct inquiry {
 	__u32 replies; /* it is translated, and of a connection that its receiver has opened */
 	__u32 doubted; /* its session was opened by the other end, which may not do that any more */
 	__u32 answer;  /* of no known session, and its receiver has opened that */
+	__u32 denied;  /* the same, though a socket of who counts as its opener has accepted it */
 	__u32 young;   /* index of the place that the session has while it is young */
 	struct flow_origin origin;
 	struct bpf_sock_tuple socket; /* one that is looked for */
@@ -43,8 +44,8 @@ static __always_inline struct inquiry *inquiry_place(void)
 }
 
 /*
- * Whether packets of connection *c go to who has opened it. Only its first packet makes that it is translated; what is not may have been noted in the
- * middle.
+ * Whether packets of connection *c go to who has opened it, as far as translation knows: the first packet that it saw may have been one in
+ * the middle. So entries of what is not translated say nothing, and others less than an accepted socket.
  */
 static __always_inline bool inquiry_replies(const struct connection *c)
 {

@@ -53,7 +53,7 @@ static __always_inline __u32 session_first_flags(const struct inquiry *q, bool a
 
 	if (session_is_inbound(q, answer))
 		flags |= SESSION_INBOUND;
-	if (!answer && !inquiry_may_open(&q->transport))
+	if (q->denied || (!answer && !inquiry_may_open(&q->transport)))
 		flags |= SESSION_UNSEEN;
 	if ((bool)q->turned != answer)
 		flags |= SESSION_TURNED;
@@ -120,7 +120,9 @@ static __always_inline int session_ask_again(struct __sk_buff *skb, struct inqui
 
 	if (likely(!missing))
 		return SESSION_ALLOWED;
-	reason = session_ask(skb, missing, answer);
+	reason = q->denied ? session_ask(skb, session_parts(q->policed, !answer), !answer) : SESSION_ALLOWED;
+	if (reason == SESSION_ALLOWED)
+		reason = session_ask(skb, missing, answer);
 	if (reason != SESSION_ALLOWED) {
 		if (answer && flags & SESSION_UNSEEN)
 			return SESSION_DOUBTED;
@@ -276,6 +278,19 @@ static __always_inline void session_permit(struct decision *d, const struct inqu
 }
 
 /*
+ * Whether a session is to be judged again as opened by the other end too: policies have changed, nobody saw it begin, and a socket of who
+ * counts as its opener has accepted it.
+ */
+static __always_inline bool session_is_denied(struct __sk_buff *skb, const struct inquiry *q, const struct session *s)
+{
+	if (s->revision == q->revision || !(s->flags & SESSION_UNSEEN) || inquiry_is_opening(&q->transport) ||
+	    !(q->policed & (POLICED_EGRESS | POLICED_INGRESS)))
+		return false;
+	return session_socket(skb, session_direction(s, q->turned) ? SOCKETS_OF_RECEIVER : SOCKETS_OF_SENDER) ==
+	       SOCKET_ACCEPTED;
+}
+
+/*
  * Whether the packet in `inquiries` may go on: SESSION_ALLOWED, or a reason to drop it. `d` is the decision that the permit
  * is kept with; NULL: none is. A missing scratch must not open a pod.
  */
@@ -324,6 +339,7 @@ SEPARATE int session_judge(struct __sk_buff *skb, struct decision *d)
 		q->known = POLICY_KNOWN_PORT;
 		return session_ask_error(skb, q, s);
 	}
+	q->denied = s && session_is_denied(skb, q, s);
 	for (;;) { /* twice at most */
 		reason = s ? session_go_on(skb, q, s) : SESSION_UNKNOWN;
 		if (likely(!young || young_is(young, &q->key)))

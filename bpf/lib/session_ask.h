@@ -128,7 +128,27 @@ static __always_inline bool session_matters_who(const struct inquiry *q)
 	if (!(q->policed & POLICED_EGRESS))
 		return false;
 	pod = bpf_map_lookup_elem(&policed_pods, &q->transport.tuple.source);
-	return pod && !pod->egress;
+	return pod && pod->ingress;
+}
+
+/*
+ * Asks about a session as opened by the other end too, since a socket of who counts as its opener has accepted it. That only takes away: a
+ * sender that is isolated for egress stays the opener, so that its rules are asked again when policies change. Else the other end is.
+ */
+static __always_inline int session_ask_accepted(struct __sk_buff *skb, struct inquiry *q)
+{
+	const struct policed_pod *sender = bpf_map_lookup_elem(&policed_pods, &q->transport.tuple.source);
+	__u32 egress = q->session.egress, ingress = q->session.ingress;
+	int reason = session_ask(skb, session_parts(q->policed, !q->answer), !q->answer);
+
+	if (!q->answer && !(sender && sender->egress)) {
+		q->answer = true;
+		return reason;
+	}
+	q->session.egress = egress;
+	q->session.ingress = ingress;
+	q->denied = true;
+	return reason;
 }
 
 /*
@@ -145,27 +165,27 @@ static __always_inline bool session_is_awaited(struct __sk_buff *skb, const stru
 /*
  * Asks about a packet of no known session. With SESSION_ALLOWED, q->answer says whether the receiver has opened it. What TCP sends
  * without a SYN is of a connection that began before there were policies, or was pushed out of `sessions`, or somebody only says so. Ports prove
- * nothing, since the sender chooses them: it counts as opened by its sender, unless translation or a socket of the receiver says otherwise. Of a pod that
- * may open what it likes, but may not be reached, an answer must not make an opener; nor of one that may not open what it has got answers to.
+ * nothing, since the sender chooses them: it counts as opened by its sender, unless translation or a socket of the receiver says otherwise. If a socket of
+ * who counts as its opener has accepted it, both directions have to be allowed: the first segment that a server sends may have made a NAT entry.
  */
 static __always_inline int session_ask_unknown(struct __sk_buff *skb, struct inquiry *q)
 {
 	bool middle = !inquiry_may_open(&q->transport) && q->policed & (POLICED_EGRESS | POLICED_INGRESS);
+	int socket = middle ? session_socket(skb, SOCKETS_OF_RECEIVER) : SOCKET_NONE;
 	int reason;
 
-	q->answer = q->replies ? !inquiry_is_opening(&q->transport)
-			       : middle && session_socket(skb, SOCKETS_OF_RECEIVER) == SOCKET_OPENED;
+	q->answer = q->replies ? !inquiry_is_opening(&q->transport) : socket == SOCKET_OPENED;
+	q->denied = false;
 	reason = session_ask(skb, session_parts(q->policed, q->answer), q->answer);
-	if (q->answer)
-		return reason;
 	if (reason != SESSION_ALLOWED) {
+		if (q->answer)
+			return reason;
 		q->answer = session_is_awaited(skb, q);
 		return q->answer ? SESSION_ALLOWED : reason;
 	}
-	if (!middle || !session_matters_who(q) || session_socket(skb, SOCKETS_OF_SENDER) != SOCKET_ACCEPTED)
-		return SESSION_ALLOWED;
-	q->answer = true;
-	return session_ask(skb, session_parts(q->policed, true), true);
+	if (!q->answer)
+		socket = middle && session_matters_who(q) ? session_socket(skb, SOCKETS_OF_SENDER) : SOCKET_NONE;
+	return socket == SOCKET_ACCEPTED ? session_ask_accepted(skb, q) : SESSION_ALLOWED;
 }
 
 /*

@@ -58,3 +58,88 @@ func TestPolicySocketProofOfServer(t *testing.T) {
 		}
 	})
 }
+
+// A server that policies isolate in both directions opens nothing by what it sends on a connection that it has accepted: both have to allow it, whenever they change.
+func TestPolicySocketProofOfIsolatedServer(t *testing.T) {
+	p := newPolicyRig(t, Config{EBPFRouting: true})
+	allows := func(set policy.Set) map[policy.Peer]policy.Ports {
+		return inSet(set, map[policy.Identity]policy.Ports{idB: portsEvery})
+	}
+	nobody := map[policy.Peer]policy.Ports{}
+	both := policy.Sets{Ingress: rules, Egress: rulesOf2}
+	eachFamily(t, func(t *testing.T, family int) {
+		server, client := end{podA, 8080}.at(family), end{podB, 40001}.at(family)
+		from := wireBrings(segmentOf(fromWire(), client, server, tcpPSH|tcpACK))
+		back := podSends(segmentOf(fromPod(), server, client, tcpPSH|tcpACK))
+		p.newSockets(t, podA, "blpoda", family).accepted(t, server, client)
+
+		p.govern(t, podA, both, allows(rulesOf2))
+		p.forget(t)
+		p.denies(t, "of a server that may not be reached", back, noIngress)
+		p.denies(t, "to it", from, noIngress)
+
+		for what, in := range map[string]run{"of": back, "to": from} {
+			p.govern(t, podA, policy.Sets{Egress: rulesOf2}, allows(rulesOf2))
+			p.forget(t)
+			p.allows(t, "of a server that everybody may reach", back)
+			p.govern(t, podA, both, allows(rulesOf2))
+			p.denies(t, what+" one that may not be reached any more", in, noIngress)
+		}
+
+		// What a socket says makes no answers of what the server may not send any more, until its client goes on.
+		p.govern(t, podA, both, allows(rules))
+		p.govern(t, podA, policy.Sets{Ingress: rules}, nil)
+		p.tables.Policies[policy.Peer{Set: rulesOf2, Identity: idB}] = portsEvery
+		p.govern(t, podA, both, nil)
+		p.forget(t)
+		p.allows(t, "of a server that both allow", back)
+		p.govern(t, podA, both, allows(rules))
+		p.denies(t, "of one that may not open it any more", back, noEgress)
+		p.allows(t, "to it, of its client", from)
+		p.allows(t, "of it, to its client", back)
+		p.govern(t, podA, both, nobody)
+		p.denies(t, "of one that neither allows", back, noEgress)
+		p.govern(t, podA, policy.Sets{}, nil)
+	})
+}
+
+// A segment that a server sends to the world makes a NAT entry where there is none, as if the server had opened the connection. Its socket says that it has not.
+func TestPolicySocketProofOfTranslatedServer(t *testing.T) {
+	p := newPolicyRig(t, Config{Services: true})
+	allowed := map[policy.Identity]policy.Ports{idWorld: portsEvery}
+	eachFamily(t, func(t *testing.T, family int) {
+		server, client := end{podA, 8080}.at(family), netip.AddrPortFrom(world.addr(family), 41000)
+		p.forgetConnections(t)
+		p.govern(t, podA, policy.Sets{}, nil)
+		var got outcome
+		p.stage.do(func() {
+			var err error
+			if got, err = p.run(podSends(segmentOf(fromPod(), server, client, tcpPSH|tcpACK))); err != nil {
+				t.Fatal(err)
+			}
+		})
+		masqueraded := sourceOf(family, got.out)
+		if masqueraded.Addr() != nodeA.addr(family) {
+			t.Fatalf("the segment of the server leaves from %s", masqueraded)
+		}
+		from := wireBrings(segmentOf(eth(router, nodeA.mac), client, masqueraded, tcpPSH|tcpACK))
+
+		p.govern(t, podA, policy.Sets{Ingress: rules}, map[policy.Peer]policy.Ports{})
+		p.forget(t)
+		p.allows(t, "to a pod without a socket", from)
+		p.newSockets(t, podA, "blpoda", family).accepted(t, server, client)
+		p.forget(t)
+		p.denies(t, "to a server that may not be reached", from, noIngress)
+		p.govern(t, podA, policy.Sets{Ingress: rules}, inSet(rules, allowed))
+		p.forget(t)
+		p.allows(t, "to a server that may be reached", from)
+		p.govern(t, podA, policy.Sets{Ingress: rules}, map[policy.Peer]policy.Ports{})
+		p.denies(t, "to one that may not be reached any more", from, noIngress)
+
+		// The entry goes on to say that the pod has opened it: a socket that listens is no way around rules for egress.
+		p.govern(t, podA, policy.Sets{Egress: rules}, map[policy.Peer]policy.Ports{})
+		p.forget(t)
+		p.denies(t, "to a pod that may not open it", from, noEgress)
+		p.govern(t, podA, policy.Sets{}, nil)
+	})
+}
