@@ -66,7 +66,6 @@ type containerPort struct {
 // setOf makes the set of some policies in a direction, for pods with these named ports. Names that the pods do not have allow nothing.
 func setOf(policies []*policyRules, direction Direction, f family, ports []cluster.ContainerPort) (*set, content) {
 	s := &set{results: map[string]*numbered[portList]{}}
-	d := newDigest(direction.String())
 	for _, p := range policies {
 		for _, r := range p.rules[direction] {
 			of := &setRule{rule: r, everybody: r.everybody[f], list: r.lists[f], grants: r.grants}
@@ -75,7 +74,6 @@ func setOf(policies []*policyRules, direction Direction, f family, ports []clust
 			}
 			if direction == Egress {
 				of.named = r.named
-				s.asked = append(s.asked, r.named...)
 			} else {
 				of.grants = withNumbers(r, ports)
 			}
@@ -83,8 +81,13 @@ func setOf(policies []*policyRules, direction Direction, f family, ports []clust
 				continue
 			}
 			s.rules = append(s.rules, of)
-			of.sum(d)
 		}
+	}
+	s.rules = withoutCovered(s.rules)
+	d := newDigest(direction.String())
+	for _, r := range s.rules {
+		s.asked = append(s.asked, r.named...)
+		r.sum(d)
 	}
 	return s, d.content()
 }
