@@ -1,11 +1,9 @@
 package policy
 
 import (
-	"fmt"
-	"slices"
+	"maps"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
-	fair "github.com/beeline-cni/beeline/internal/share"
 )
 
 // entryBounds keep the rules of one namespace from taking the room of others in Tables.Policies and Tables.Ports. What rules need there shows
@@ -13,226 +11,146 @@ import (
 type entryBounds struct {
 	// refused are the policies whose rules are left out, each with the reason: whom they select is closed.
 	refused map[*cluster.NetworkPolicy]string
-	// policies and locals are those that this was decided for, and needed is how many entries were left then.
+	// policies and locals are those that were there last while something was refused.
 	policies []*cluster.NetworkPolicy
 	locals   []LocalPod
-	needed   int
+	// needed and sorts are how many entries there were, and sorts of pods in the cluster, when something was refused last.
+	needed, sorts int
+	// counted is how many entries of Tables.Policies this pass has made. If these are far too many, part is whose they are; otherwise it is nil.
+	counted int
+	part    map[*numbered[*identity]]bool
 }
 
-// entryRounds is how often a pass is made again; the limit of whoever needs most is at most half of what it was.
-const entryRounds = 12
+// entryRounds is how often a pass is made again. In the round lastHalf and those after it, namespaces give way as a whole.
+const (
+	entryRounds = 16
+	lastHalf    = 8
+)
 
-// reconsider forgets what was refused when something has changed that may have made room.
+// overfull tells whether this pass has made more entries than the table has room for.
+func (b *bounds) overfull() bool {
+	return b.sizes.Policies > 0 && b.entries.counted > b.sizes.Policies
+}
+
+// farTooMany tells whether there is no sense in making more entries, which would take memory for nothing.
+func (b *bounds) farTooMany() bool {
+	const times = 4
+	return b.sizes.Policies > 0 && b.entries.counted > times*b.sizes.Policies
+}
+
+// reconsider forgets what was refused when something has changed that may have made room. What is new makes none.
 func (c *Compiler) reconsider(snapshot *cluster.Snapshot, local *Local) {
 	b := &c.bounds.entries
-	same := cluster.Same(b.policies, snapshot.NetworkPolicies) && slices.EqualFunc(b.locals, local.Pods, func(x, y LocalPod) bool { return x.Pod == y.Pod && x.UID == y.UID })
-	const quarters = 4
-	if left := len(c.last.Policies) + len(c.last.Ports); same && left*quarters >= b.needed*(quarters-1) {
+	if len(b.refused) == 0 {
 		return
 	}
+	stays := !b.gone(snapshot.NetworkPolicies) && !b.left(local.Pods)
 	b.policies, b.locals = snapshot.NetworkPolicies, local.Pods
-	c.refuseEntries(nil)
+	if !stays {
+		c.refuseEntries(nil)
+	}
+}
+
+// emptier tells whether the table, or the cluster, has become a quarter emptier since something was refused. What is refused has no entries that
+// would tell whether the pods are still there that it was about.
+func (c *Compiler) emptier(tables *Tables) bool {
+	const quarters = 4
+	b := &c.bounds.entries
+	if len(b.refused) == 0 || c.bounds.overfull() {
+		return false
+	}
+	entries, sorts := len(tables.Policies)+len(tables.Ports), len(c.peers.sorts)
+	return entries*quarters < b.needed*(quarters-1) || sorts*quarters < b.sorts*(quarters-1)
+}
+
+// gone tells whether a policy is gone, or is another in a namespace of which some are refused.
+func (b *entryBounds) gone(policies []*cluster.NetworkPolicy) (gone bool) {
+	refused := map[string]bool{}
+	for p := range b.refused {
+		refused[p.Namespace] = true
+	}
+	eachDifference(b.policies, policies, func(before, after *cluster.NetworkPolicy) {
+		gone = gone || after == nil || refused[after.Namespace]
+	})
+	return gone
+}
+
+// left tells whether a pod is not here any more.
+func (b *entryBounds) left(locals []LocalPod) bool {
+	type name struct {
+		pod cluster.Key
+		uid string
+	}
+	here := make(map[name]bool, len(locals))
+	for _, pod := range locals {
+		here[name{pod.Pod, pod.UID}] = true
+	}
+	for _, pod := range b.locals {
+		if !here[name{pod.Pod, pod.UID}] {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *Compiler) refuseEntries(refused map[*cluster.NetworkPolicy]string) {
-	if len(refused)+len(c.bounds.entries.refused) == 0 {
-		return
-	}
 	c.bounds.entries.refused = refused
 	c.subjects.byNamespace = nil // which policies close whom is another
 }
 
 // fitEntries leaves out rules until the tables fit.
-func (c *Compiler) fitEntries(tables *Tables, problems []Problem, again func() (*Tables, []Problem)) (*Tables, []Problem) {
-	for range entryRounds {
-		refused := c.tooMany(tables)
+func (c *Compiler) fitEntries(snapshot *cluster.Snapshot, local *Local, again func() (*Tables, []Problem)) (*Tables, []Problem) {
+	tables, problems := again()
+	if c.emptier(tables) {
+		c.refuseEntries(nil)
+		tables, problems = again()
+	}
+	b, before := &c.bounds.entries, len(c.bounds.entries.refused)
+	for round := range entryRounds + 1 {
+		refused := c.tooMany(tables, round)
 		if len(refused) == 0 {
 			break
 		}
-		for p, reason := range c.bounds.entries.refused {
-			refused[p] = reason
-		}
+		maps.Copy(refused, b.refused)
 		c.refuseEntries(refused)
 		tables, problems = again()
 	}
-	c.bounds.entries.needed = len(tables.Policies) + len(tables.Ports)
+	if len(b.refused) > before {
+		b.policies, b.locals = snapshot.NetworkPolicies, local.Pods
+		b.needed, b.sorts = len(tables.Policies)+len(tables.Ports), len(c.peers.sorts)
+	}
 	return tables, problems
 }
 
-// demand is how many entries a set needs in each table.
-type demand [2]int
-
-// The tables that are shared by namespaces.
-const (
-	tablePolicies = iota
-	tablePorts
-)
-
-var boundedTables = [2]string{tablePolicies: "policies", tablePorts: "policy_ports"}
-
 // tooMany gives the policies that have to go for the tables to fit, or to come nearer to it; none if they do.
-func (c *Compiler) tooMany(t *Tables) map[*cluster.NetworkPolicy]string {
-	room := demand{c.bounds.sizes.Policies, c.bounds.sizes.Ports}
-	over := demand{len(t.Policies), len(t.Ports)}
+func (c *Compiler) tooMany(t *Tables, round int) map[*cluster.NetworkPolicy]string {
+	room := [2]int{c.bounds.sizes.Policies, c.bounds.sizes.Ports}
+	over := [2]int{tablePolicies: c.bounds.entries.counted}
+	if !c.bounds.overfull() { // otherwise those of the pass before are there
+		over[tablePorts] = len(t.Ports)
+	}
 	for _, s := range c.rules.sets {
 		if s.value.tooLong {
 			over[tablePorts] = max(over[tablePorts], room[tablePorts]+1)
 		}
 	}
 	refused := map[*cluster.NetworkPolicy]string{}
-	var demands map[*numbered[*set]]demand
+	var d *demands
 	for table, capacity := range room {
 		if capacity == 0 || over[table] <= capacity {
 			continue
 		}
-		if demands == nil {
-			demands = c.demands()
+		if d == nil {
+			d = c.demands()
 		}
-		c.refuse(refused, demands, table, capacity)
+		switch {
+		case round == entryRounds:
+			d.refuse(refused, table, 0) // whatever it is that does not fit
+		case d.sum(table) > capacity:
+			d.refuse(refused, table, capacity)
+		default:
+			c.refuseSplitters(refused, d, round >= lastHalf)
+		}
 	}
 	return refused
-}
-
-// demands gives what each set would need if there were no rules but those of its namespace. Rules of others tell apart pods that are alike to
-// it, and so make more entries of its own: that is not its doing.
-func (c *Compiler) demands() map[*numbered[*set]]demand {
-	all := map[*numbered[*set]]demand{}
-	type seen struct {
-		set  *numbered[*set]
-		sort content
-	}
-	sorts, lists := map[seen]bool{}, map[*set]map[*numbered[portList]]bool{}
-	take := func(s *numbered[*set], list *numbered[portList]) {
-		if lists[s.value] == nil {
-			lists[s.value] = map[*numbered[portList]]bool{}
-		}
-		if !lists[s.value][list] {
-			lists[s.value][list] = true
-			d := all[s]
-			d[tablePorts] += len(list.value)
-			all[s] = d
-		}
-	}
-	for _, s := range c.rules.sets {
-		d := demand{}
-		if len(s.value.unknown.value) > 0 {
-			d[tablePolicies]++
-		}
-		if s.value.pods.content != s.value.unknown.content {
-			d[tablePolicies]++
-		}
-		if s.value.tooLong {
-			d[tablePorts] = c.bounds.sizes.Ports + 1
-		}
-		all[s] = d
-		take(s, s.value.unknown)
-		take(s, s.value.pods)
-	}
-	for i := range c.used {
-		sortFor := map[string]content{}
-		for _, e := range i.value.entries {
-			namespace := e.set.value.namespace()
-			sort, known := sortFor[namespace]
-			if !known {
-				sort = i.value.sortFor(namespace)
-				sortFor[namespace] = sort
-			}
-			if at := (seen{e.set, sort}); !sorts[at] {
-				sorts[at] = true
-				d := all[e.set]
-				d[tablePolicies]++
-				all[e.set] = d
-			}
-			take(e.set, e.ports)
-		}
-	}
-	return all
-}
-
-// namespace is that of the set's policies; empty if it has no rules.
-func (s *set) namespace() string {
-	if len(s.rules) == 0 {
-		return ""
-	}
-	return s.rules[0].rule.policy.Namespace
-}
-
-// sortFor is what the rules of a namespace tell of an identity.
-func (i *identity) sortFor(namespace string) content {
-	d := newDigest("sort")
-	for _, of := range i.met {
-		if slices.ContainsFunc(of.sets, func(s *numbered[*set]) bool { return s.value.namespace() == namespace }) {
-			d.bytes(of.content[:])
-		}
-	}
-	for _, p := range i.ports {
-		d.text(p.name)
-		d.number(uint64(p.protocol)<<16 | uint64(p.number))
-	}
-	return d.content()
-}
-
-// refuse adds the policies of the namespaces that need most of a table. Within a namespace policies have theirs by the order of their names.
-func (c *Compiler) refuse(refused map[*cluster.NetworkPolicy]string, demands map[*numbered[*set]]demand, table, capacity int) {
-	spaces, sum, most := map[string]int{}, 0, 0
-	for s, d := range demands {
-		spaces[s.value.namespace()] += d[table]
-		sum += d[table]
-	}
-	var wanted []int
-	for _, n := range spaces {
-		wanted = append(wanted, n)
-		most = max(most, n)
-	}
-	limit := most / 2 // each has few, and together they tell apart so many that it does not fit
-	if sum > capacity {
-		limit = fair.Limit(capacity, wanted)
-	}
-	setsOf, policies := c.setsByPolicy()
-	had, charged := map[string]int{}, map[*numbered[*set]]bool{}
-	for _, p := range policies {
-		if spaces[p.Namespace] <= limit {
-			continue
-		}
-		need := 0
-		for _, s := range setsOf[p] {
-			if !charged[s] {
-				need += demands[s][table]
-			}
-		}
-		if had[p.Namespace]+need > limit {
-			refused[p] = fmt.Sprintf("its rules do not fit: namespace %q asks for %d entries of the table %s, and there is room for %d (--policies-max)",
-				p.Namespace, spaces[p.Namespace], boundedTables[table], limit)
-			need = 0
-		}
-		had[p.Namespace] += need
-		for _, s := range setsOf[p] {
-			charged[s] = true // what is refused closes the pods that have the set, and nobody needs it
-		}
-	}
-}
-
-// setsByPolicy gives the sets in force in which policies have rules, and these policies sorted by name.
-func (c *Compiler) setsByPolicy() (map[*cluster.NetworkPolicy][]*numbered[*set], []*cluster.NetworkPolicy) {
-	named := map[cluster.Key]*cluster.NetworkPolicy{}
-	for _, s := range c.subjects.used {
-		for _, p := range s.policies {
-			named[p.policy.Key()] = p.policy
-		}
-	}
-	setsOf := map[*cluster.NetworkPolicy][]*numbered[*set]{}
-	var policies []*cluster.NetworkPolicy
-	for _, s := range c.rules.sets {
-		for _, r := range s.value.rules {
-			p := named[r.rule.policy]
-			if of := setsOf[p]; len(of) == 0 {
-				policies = append(policies, p)
-			} else if of[len(of)-1] == s {
-				continue
-			}
-			setsOf[p] = append(setsOf[p], s)
-		}
-	}
-	slices.SortFunc(policies, func(a, b *cluster.NetworkPolicy) int { return a.Key().Compare(b.Key()) })
-	return setsOf, policies
 }

@@ -74,9 +74,7 @@ func newCompiler(node string, sum func(content, uint32) uint32) *Compiler {
 // checksums of 31 bits collide, or a table is full (see Bound): then what was refused stays so until something changes that may have made room.
 func (c *Compiler) Compile(snapshot *cluster.Snapshot, local Local) (*Tables, []Problem) {
 	c.reconsider(snapshot, &local)
-	pass := func() (*Tables, []Problem) { return c.compile(snapshot, local) }
-	tables, problems := pass()
-	return c.fitEntries(tables, problems, pass)
+	return c.fitEntries(snapshot, &local, func() (*Tables, []Problem) { return c.compile(snapshot, local) })
 }
 
 func (c *Compiler) compile(snapshot *cluster.Snapshot, local Local) (*Tables, []Problem) {

@@ -5,14 +5,51 @@ import (
 	"slices"
 )
 
-// entries makes what the sets in force say of everybody who is there.
+// entries makes what the sets in force say of everybody who is there, and counts it. Of what is far too much for the table a part is enough to
+// find who asks for it. The part goes by the contents of identities, and not by what was compiled before.
 func (c *Compiler) entries() {
-	for _, s := range c.rules.sets {
-		c.defaults(s.value)
-	}
+	b := &c.bounds.entries
+	b.counted, b.part = c.defaultEntries(), nil
 	for i := range c.used {
 		c.entriesOf(i.value)
+		if b.counted += len(i.value.entries); c.bounds.farTooMany() {
+			c.entriesInPart()
+			return
+		}
 	}
+}
+
+// entriesInPart makes entries for one identity after the other until there are far too many.
+func (c *Compiler) entriesInPart() {
+	b := &c.bounds.entries
+	b.counted, b.part = c.defaultEntries(), map[*numbered[*identity]]bool{}
+	for _, i := range slices.SortedFunc(maps.Keys(c.used), compareNumbered[*identity]) {
+		c.entriesOf(i.value)
+		b.part[i] = true
+		if b.counted += len(i.value.entries); c.bounds.farTooMany() {
+			return
+		}
+	}
+}
+
+// defaultEntries makes what sets say of those of whom nothing is known, and counts it.
+func (c *Compiler) defaultEntries() (count int) {
+	for _, s := range c.rules.sets {
+		c.defaults(s.value)
+		count += s.value.defaultEntries()
+	}
+	return count
+}
+
+// defaultEntries is how many entries a set needs for those of whom nothing is known.
+func (s *set) defaultEntries() (count int) {
+	if len(s.unknown.value) > 0 {
+		count++
+	}
+	if s.pods.content != s.unknown.content {
+		count++
+	}
+	return count
 }
 
 // defaults makes what a set allows those of whom nothing is known.

@@ -21,7 +21,9 @@ func (c *Compiler) fill(t *Tables, w *world) {
 	}
 	t.Pods, t.Selected = share(c.last.Pods, t.Pods), shareSelected(c.last.Selected, t.Selected)
 	t.Identities = share(c.last.Identities, t.Identities)
-	if c.fillPolicies(t) {
+	if c.bounds.overfull() {
+		t.Policies, t.Ports, t.Names = c.last.Policies, c.last.Ports, c.last.Names // the pass is made again
+	} else if c.fillPolicies(t) {
 		c.fillPorts(t)
 	} else {
 		t.Ports, t.Names = c.last.Ports, c.last.Names

@@ -175,8 +175,11 @@ func (s *set) allowed(p *peer, lists *registry[portList], scratch *scratch) *num
 		return lists.get(portList(nil).content(), func() portList { return nil })
 	}
 	list := merge(grants)
-	s.tooLong = !s.space.take(len(list), lists.pass)
-	result := lists.get(list.content(), func() portList { return list })
+	sum := list.content()
+	if lists.objects[sum] == nil { // another set may have the list
+		s.tooLong = !s.space.take(len(list), lists.pass)
+	}
+	result := lists.get(sum, func() portList { return list })
 	if len(s.results) == maxResults {
 		clear(s.results)
 	}

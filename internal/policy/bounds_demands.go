@@ -1,0 +1,187 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	fair "github.com/beeline-cni/beeline/internal/share"
+)
+
+// The tables that are shared by namespaces.
+const (
+	tablePolicies = iota
+	tablePorts
+)
+
+var boundedTables = [2]string{tablePolicies: "policies", tablePorts: "policy_ports"}
+
+// demands are what namespaces would need if there were no rules but those of each. Rules of others tell apart pods that are alike to it, and so make
+// more entries of its own: that is not its doing (see splits).
+type demands struct {
+	sets   map[*numbered[*set]]*demand
+	spaces map[string]*demand
+	// setsOf has the sets in force in which policies have rules; policies are sorted by name.
+	setsOf   map[*cluster.NetworkPolicy][]*numbered[*set]
+	policies []*cluster.NetworkPolicy
+	splits   *splits
+}
+
+// demand is what sets of one namespace need together.
+type demand struct {
+	policies int
+	lists    map[*numbered[portList]]bool
+	ports    int // of lists, and of those that were not made
+	unmade   int
+}
+
+func (d *demand) of(table int) int {
+	if table == tablePorts {
+		return d.ports
+	}
+	return d.policies
+}
+
+func (d *demand) take(list *numbered[portList]) {
+	if !d.lists[list] {
+		d.lists[list] = true
+		d.ports += len(list.value)
+	}
+}
+
+// add adds what another needs. The table has a list once, whatever the number of sets with it.
+func (d *demand) add(other *demand) {
+	d.policies, d.ports, d.unmade = d.policies+other.policies, d.ports+other.unmade, d.unmade+other.unmade
+	for list := range other.lists {
+		d.take(list)
+	}
+}
+
+// with is what both need together of a table.
+func (d *demand) with(other *demand, table int) int {
+	if table == tablePolicies {
+		return d.policies + other.policies
+	}
+	ports := d.ports + other.ports
+	for list := range other.lists {
+		if d.lists[list] {
+			ports -= len(list.value)
+		}
+	}
+	return ports
+}
+
+func newDemand() *demand { return &demand{lists: map[*numbered[portList]]bool{}} }
+
+func (c *Compiler) demands() *demands {
+	all := &demands{sets: map[*numbered[*set]]*demand{}, spaces: map[string]*demand{}, splits: c.splits()}
+	for _, s := range c.rules.sets {
+		d := newDemand()
+		d.policies = s.value.defaultEntries()
+		d.take(s.value.unknown)
+		d.take(s.value.pods)
+		all.sets[s] = d
+	}
+	type seen struct {
+		set  *numbered[*set]
+		sort uint64
+	}
+	sorts := map[seen]bool{}
+	c.eachIdentity(all.splits, func(i *identity, t *traits) {
+		for _, e := range i.entries {
+			d := all.sets[e.set]
+			if at := (seen{e.set, t.own[all.splits.spaceOf[e.set]]}); !sorts[at] {
+				sorts[at] = true
+				d.policies++
+			}
+			d.take(e.ports)
+		}
+	})
+	for s, d := range all.sets {
+		if s.value.tooLong {
+			d.unmade = c.bounds.sizes.Ports + 1
+			d.ports += d.unmade
+		}
+		namespace := s.value.namespace()
+		if all.spaces[namespace] == nil {
+			all.spaces[namespace] = newDemand()
+		}
+		all.spaces[namespace].add(d)
+	}
+	all.setsOf, all.policies = c.setsByPolicy()
+	return all
+}
+
+// sum is what all namespaces need of a table.
+func (d *demands) sum(table int) (sum int) {
+	for _, space := range d.spaces {
+		sum += space.of(table)
+	}
+	return sum
+}
+
+// refuse adds the policies of the namespaces that need more of a table than others. Within a namespace policies have theirs by the order of their
+// names.
+func (d *demands) refuse(refused map[*cluster.NetworkPolicy]string, table, capacity int) {
+	var wanted []int
+	for _, space := range d.spaces {
+		wanted = append(wanted, space.of(table))
+	}
+	limit := fair.Limit(capacity, wanted)
+	had, charged := map[string]*demand{}, map[*numbered[*set]]bool{}
+	for _, p := range d.policies {
+		space := d.spaces[p.Namespace]
+		if space.of(table) <= limit {
+			continue
+		}
+		need := newDemand()
+		for _, s := range d.setsOf[p] {
+			if !charged[s] {
+				need.add(d.sets[s])
+			}
+			charged[s] = true // what is refused closes the pods that have the set, and nobody needs it
+		}
+		if had[p.Namespace] == nil {
+			had[p.Namespace] = newDemand()
+		}
+		if had[p.Namespace].with(need, table) <= limit {
+			had[p.Namespace].add(need)
+			continue
+		}
+		refused[p] = fmt.Sprintf("its rules do not fit: namespace %q asks for %d entries of the table %s, and there is room for %d (--policies-max)",
+			p.Namespace, space.of(table), boundedTables[table], limit)
+	}
+}
+
+// namespace is that of the set's policies; empty if it has no rules.
+func (s *set) namespace() string {
+	if len(s.rules) == 0 {
+		return ""
+	}
+	return s.rules[0].rule.policy.Namespace
+}
+
+// setsByPolicy gives the sets in force in which policies have rules, and these policies sorted by name.
+func (c *Compiler) setsByPolicy() (map[*cluster.NetworkPolicy][]*numbered[*set], []*cluster.NetworkPolicy) {
+	named := map[cluster.Key]*cluster.NetworkPolicy{}
+	for _, s := range c.subjects.used {
+		for _, p := range s.policies {
+			named[p.policy.Key()] = p.policy
+		}
+	}
+	setsOf := map[*cluster.NetworkPolicy][]*numbered[*set]{}
+	var policies []*cluster.NetworkPolicy
+	for _, s := range c.rules.sets {
+		for _, r := range s.value.rules {
+			p := named[r.rule.policy]
+			if of := setsOf[p]; len(of) == 0 {
+				policies = append(policies, p)
+			} else if of[len(of)-1] == s {
+				continue
+			}
+			setsOf[p] = append(setsOf[p], s)
+		}
+	}
+	slices.SortFunc(policies, func(a, b *cluster.NetworkPolicy) int { return a.Key().Compare(b.Key()) })
+	return setsOf, policies
+}

@@ -1,0 +1,280 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// here adds a pod of this node with the label pod, and gives a policy that selects it alone.
+func (t *tenants) here(namespace, name string, policy *cluster.NetworkPolicy) *cluster.NetworkPolicy {
+	pod := &cluster.Pod{
+		Namespace: namespace, Name: name, Node: "n1", Addresses: addrs(fmt.Sprintf("10.1.2.%d", len(t.local.Pods))),
+		Labels: cluster.NewLabels(map[string]string{"pod": name}),
+	}
+	t.snapshot.Pods = append(slices.Clone(t.snapshot.Pods), pod)
+	sortSnapshot(&t.snapshot)
+	t.local.Pods = append(slices.Clone(t.local.Pods), LocalPod{Pod: pod.Key(), Addresses: pod.Addresses})
+	policy.Pods = in("pod", name)
+	return policy
+}
+
+// web adds 2^bits pods of a namespace that are alike but for the labels bit0 and so on.
+func (t *tenants) web(namespace string, bits int) {
+	t.peers(namespace, 1<<bits, func(n int) map[string]string {
+		labels := map[string]string{"app": "web"}
+		for b := range bits {
+			labels[fmt.Sprint("bit", b)] = fmt.Sprint(n >> b & 1)
+		}
+		return labels
+	})
+	sortSnapshot(&t.snapshot)
+}
+
+// closed gives the namespaces with pods here that are closed.
+func (t *tenants) closed(tables *Tables) string {
+	var names []string
+	for _, pod := range t.local.Pods {
+		if sets := tables.Pods[pod.Addresses[0]]; sets.Ingress == Closed || sets.Egress == Closed {
+			names = append(names, pod.Pod.String())
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// bitRules are rules for the pods with one of some bits each, for all ports.
+func bitRules(bits int) (rules []cluster.PolicyRule) {
+	for b := range bits {
+		rules = append(rules, cluster.PolicyRule{Peers: []cluster.PolicyPeer{selecting(fmt.Sprint("bit", b), "1")}})
+	}
+	return rules
+}
+
+// A rule that changes nothing beside one for everybody tells no pods apart.
+func TestCoveredRulesTellNothingApart(t *testing.T) {
+	const bits = 5
+	ports := func(p cluster.Protocol, first, last uint16) []cluster.PolicyPort {
+		return []cluster.PolicyPort{{Protocol: p, First: first, Last: last}}
+	}
+	named := []cluster.PolicyPort{{Protocol: cluster.TCP, Name: "http"}}
+	bit := func(ports []cluster.PolicyPort) cluster.PolicyRule {
+		return cluster.PolicyRule{Peers: bitRules(1)[0].Peers, Ports: ports}
+	}
+	for _, c := range []struct {
+		name  string
+		rules []cluster.PolicyRule
+		apart bool
+	}{
+		{"all ports for everybody", append(bitRules(bits), cluster.PolicyRule{}), false},
+		{"a port of a range", []cluster.PolicyRule{{Ports: ports(cluster.TCP, 1, 99)}, bit(ports(cluster.TCP, 99, 99))}, false},
+		{"one more port", []cluster.PolicyRule{{Ports: ports(cluster.TCP, 1, 99)}, bit(ports(cluster.TCP, 99, 100))}, true},
+		{"two ranges", []cluster.PolicyRule{{Ports: ports(cluster.TCP, 1, 99)}, {Ports: ports(cluster.TCP, 100, 200)}, bit(ports(cluster.TCP, 99, 100))}, false},
+		{"a gap between two", []cluster.PolicyRule{{Ports: ports(cluster.TCP, 1, 99)}, {Ports: ports(cluster.TCP, 101, 200)}, bit(ports(cluster.TCP, 99, 101))}, true},
+		{"another protocol", []cluster.PolicyRule{{Ports: ports(cluster.UDP, 1, 99)}, bit(ports(cluster.TCP, 99, 99))}, true},
+		{"all protocols, not only TCP", []cluster.PolicyRule{{Ports: ports(cluster.TCP, 0, 0)}, bit(nil)}, true},
+		{"a name within all ports", []cluster.PolicyRule{{Ports: ports(cluster.TCP, 0, 0)}, bit(named)}, false},
+		{"a name within a range", []cluster.PolicyRule{{Ports: ports(cluster.TCP, 1, 8000)}, bit(named)}, true},
+		{"a name for everybody", []cluster.PolicyRule{{Ports: ports(cluster.TCP, 0, 0)}, {Ports: named}}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newTenants("evil")
+			w.web("good", bits)
+			for n, pod := range w.snapshot.Pods {
+				pod.Ports = []cluster.ContainerPort{{Name: "http", Protocol: cluster.TCP, Number: uint16(8080 + n)}}
+			}
+			policy := &cluster.NetworkPolicy{Namespace: "evil", Name: "p", IsolatesEgress: true, Egress: c.rules}
+			tables, _ := w.compile(NewCompiler("n1"), policy)
+			identities := map[Identity]bool{}
+			for _, identity := range tables.Peers.All() {
+				identities[identity] = true
+			}
+			if apart := len(identities) > 1; apart != c.apart {
+				t.Errorf("pods are told apart: %t, want %t: %v", apart, c.apart, tables.Policies)
+			}
+		})
+	}
+
+	// Of two policies, what is told of one does not change with the rules of the other.
+	w := newTenants("evil")
+	w.web("good", bits)
+	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
+		everybody := &cluster.NetworkPolicy{Namespace: "evil", Name: names[0], IsolatesIngress: true, Ingress: []cluster.PolicyRule{{}}}
+		some := &cluster.NetworkPolicy{Namespace: "evil", Name: names[1], IsolatesIngress: true, Ingress: bitRules(1)}
+		policies := []*cluster.NetworkPolicy{everybody, some}
+		if names[0] > names[1] {
+			policies = []*cluster.NetworkPolicy{some, everybody}
+		}
+		tables, _ := w.compile(NewCompiler("n1"), policies...)
+		_, by := tables.Verdict(w.sets(tables, "evil"), Ingress, addrs("10.2.0.1")[0], 6, 80)
+		if got := tables.Names[by].Name; got != "a" {
+			t.Errorf("%s is for everybody, and what both allow is told of %s", names[0], got)
+		}
+	}
+}
+
+// Who tells nothing apart that is alike to others does not give way, however much it asks for itself, and however little those ask for who do.
+func TestWhoTellsNothingApartStays(t *testing.T) {
+	const bits = 5
+	web := func(w *tenants, pods int) (policies []*cluster.NetworkPolicy) {
+		for n := range pods {
+			name := fmt.Sprint("web", n)
+			policies = append(policies, w.here("good", name, admitting("good", name, selecting("app", "web"))))
+		}
+		return policies
+	}
+	everybodyElse := func(rules []cluster.PolicyRule) []cluster.PolicyRule { // one demand, whoever the peer is
+		return append(rules, cluster.PolicyRule{Peers: []cluster.PolicyPeer{{Namespaces: &cluster.Selector{}}}})
+	}
+	for _, c := range []struct {
+		name   string
+		spaces []string
+		evil   func(*tenants) []*cluster.NetworkPolicy
+		closed string
+		most   int // problems
+	}{
+		{"rules that change nothing", []string{"evil"}, func(*tenants) []*cluster.NetworkPolicy {
+			return []*cluster.NetworkPolicy{{Namespace: "evil", Name: "p", IsolatesIngress: true, Ingress: append(bitRules(bits), cluster.PolicyRule{})}}
+		}, "", 0},
+		{"rules that change nothing for pods", []string{"evil"}, func(*tenants) []*cluster.NetworkPolicy {
+			return []*cluster.NetworkPolicy{{Namespace: "evil", Name: "p", IsolatesIngress: true, Ingress: everybodyElse(bitRules(bits))}}
+		}, "evil/pod", 1},
+		{"a policy for each bit, in a namespace of its own", []string{"evil0", "evil1", "evil2", "evil3", "evil4"}, func(*tenants) (policies []*cluster.NetworkPolicy) {
+			for b := range bits {
+				policies = append(policies, &cluster.NetworkPolicy{Namespace: fmt.Sprint("evil", b), Name: "p", IsolatesIngress: true, Ingress: bitRules(bits)[b : b+1]})
+			}
+			return policies
+		}, "evil0/pod evil1/pod evil2/pod evil3/pod evil4/pod", bits},
+		{"two namespaces with the same", []string{"evil0", "evil1"}, func(*tenants) (policies []*cluster.NetworkPolicy) {
+			for n := range 2 {
+				policies = append(policies, &cluster.NetworkPolicy{Namespace: fmt.Sprint("evil", n), Name: "p", IsolatesIngress: true, Ingress: everybodyElse(bitRules(bits))})
+			}
+			return policies
+		}, "evil0/pod evil1/pod", 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newTenants(c.spaces...)
+			w.web("good", bits)
+			policies := append(c.evil(w), web(w, 30)...)
+			compiler := NewCompiler("n1")
+			compiler.Bound(Sizes{Policies: 60})
+			tables, problems := w.compile(compiler, policies...)
+			if got := w.closed(tables); got != c.closed || len(tables.Policies) > 60 {
+				t.Errorf("closed are %q of %d entries, want %q: %v", got, len(tables.Policies), c.closed, problems)
+			}
+			if len(problems) != c.most {
+				t.Errorf("problems are %v", problems)
+			}
+		})
+	}
+}
+
+// Of two namespaces that tell pods apart, the one goes that does more of it, and of its policies no more than needed.
+func TestWhoTellsMoreApartGoesFirst(t *testing.T) {
+	const bits = 5
+	w := newTenants("some")
+	w.web("good", bits)
+	policies := []*cluster.NetworkPolicy{{Namespace: "some", Name: "p", IsolatesIngress: true, Ingress: bitRules(1)}}
+	for b := range bits {
+		name := fmt.Sprint("pod", b)
+		policies = append(policies, w.here("much", name, &cluster.NetworkPolicy{Namespace: "much", Name: name, IsolatesIngress: true, Ingress: bitRules(bits)[b : b+1]}))
+	}
+	for n := range 8 {
+		name := fmt.Sprint("web", n)
+		policies = append(policies, w.here("web", name, admitting("web", name, selecting("app", "web"))))
+	}
+	snapshot := w.snapshot
+	snapshot.NetworkPolicies = policies
+	sortSnapshot(&snapshot)
+	c := NewCompiler("n1")
+	c.Bound(Sizes{Policies: 60})
+	tables, problems := w.compile(c, snapshot.NetworkPolicies...)
+	if got := w.closed(tables); got != "much/pod2 much/pod3 much/pod4" || len(problems) != 3 {
+		t.Errorf("closed are %q: %v", got, problems)
+	}
+	want := `NetworkPolicy much/pod2: its rules do not fit: namespace "much" asks for `
+	if len(problems) == 0 || !strings.HasPrefix(problems[0].Text, want) {
+		t.Errorf("problems are %v, want %s", problems, want)
+	}
+}
+
+// What a namespace makes of the entries of others counts for it, beside what it asks for itself.
+func TestEntriesOfOthersCount(t *testing.T) {
+	const bits = 5
+	w := newTenants("much", "some")
+	w.web("good", bits+1)
+	policies := []*cluster.NetworkPolicy{
+		{Namespace: "much", Name: "p", IsolatesIngress: true, Ingress: bitRules(bits)},
+		{Namespace: "some", Name: "a", IsolatesIngress: true, Ingress: bitRules(bits + 1)[bits:]},
+	}
+	w.here("some", "a", policies[1])
+	for n := range 30 {
+		name := fmt.Sprintf("web%02d", n)
+		policies = append(policies, w.here("some", name, admitting("some", name, selecting("app", "web"))))
+	}
+	c := NewCompiler("n1")
+	c.Bound(Sizes{Policies: 130})
+	tables, problems := w.compile(c, policies...)
+	if got := w.closed(tables); got != "much/pod" || len(problems) != 1 {
+		t.Errorf("closed are %q: %v", got, problems)
+	}
+}
+
+// Names of ports that others ask for tell apart what is alike to a namespace: that is not its doing.
+func TestNamesOfOthersAreNotAskedFor(t *testing.T) {
+	w := newTenants("evil", "good")
+	w.peers("good", 40, func(int) map[string]string { return map[string]string{"app": "web"} })
+	for n, pod := range w.snapshot.Pods {
+		pod.Ports = []cluster.ContainerPort{{Name: "http", Protocol: cluster.TCP, Number: uint16(1000 + n)}}
+	}
+	good := &cluster.NetworkPolicy{Namespace: "good", Name: "p", IsolatesEgress: true, Egress: []cluster.PolicyRule{{Peers: []cluster.PolicyPeer{selecting("app", "web")}}}}
+	evil := &cluster.NetworkPolicy{Namespace: "evil", Name: "p", IsolatesEgress: true, Egress: []cluster.PolicyRule{{Ports: []cluster.PolicyPort{{Protocol: cluster.TCP, Name: "http"}}}}}
+	c := NewCompiler("n1")
+	w.compile(c, evil, good)
+	if d := c.demands(); d.spaces["good"].policies != 1 || d.spaces["evil"].policies != 42 {
+		t.Errorf("namespaces need %+v and %+v", d.spaces["good"], d.spaces["evil"])
+	}
+}
+
+// allowing is a policy that lets everybody in at so many ports that are not next to each other.
+func allowing(namespace, name string, ports int) *cluster.NetworkPolicy {
+	rule := cluster.PolicyRule{}
+	for n := range ports {
+		rule.Ports = append(rule.Ports, cluster.PolicyPort{Protocol: cluster.TCP, First: uint16(2 + 2*n), Last: uint16(2 + 2*n)})
+	}
+	return &cluster.NetworkPolicy{Namespace: namespace, Name: name, IsolatesIngress: true, Ingress: []cluster.PolicyRule{rule}}
+}
+
+// A list of ports that several sets of a namespace have is in the table once.
+func TestListsOfPortsCountOnce(t *testing.T) {
+	w := newTenants("evil")
+	policies := []*cluster.NetworkPolicy{allowing("evil", "p", 81), allowing("good", "all", 10)}
+	for n := range 10 {
+		name := fmt.Sprint("pod", n)
+		policies = append(policies, w.here("good", name, admitting("good", name, selecting("app", "none"))))
+	}
+	c := NewCompiler("n1")
+	c.Bound(Sizes{Ports: 90})
+	tables, problems := w.compile(c, policies...)
+	if got := w.closed(tables); got != "evil/pod" || len(tables.Ports) != 10 {
+		t.Errorf("closed are %q, and there are %d ports: %v", got, len(tables.Ports), problems)
+	}
+}
+
+// Nor does it count twice for the policies of a namespace that does not fit.
+func TestListsOfPortsCountOnceForPolicies(t *testing.T) {
+	w := newTenants("evil")
+	policies := []*cluster.NetworkPolicy{allowing("evil", "p", 25)}
+	for _, name := range []string{"a", "b"} {
+		policies = append(policies, w.here("good", name, admitting("good", name, selecting("app", "none"))))
+	}
+	policies = append(policies, w.here("good", "c", allowing("good", "c", 15)), allowing("good", "z", 20))
+	policies[4].Pods = in("pod", "a", "b")
+	c := NewCompiler("n1")
+	c.Bound(Sizes{Ports: 50}) // 25 for each of the two
+	if tables, problems := w.compile(c, policies...); w.closed(tables) != "good/c" || len(problems) != 1 {
+		t.Errorf("closed are %q: %v", w.closed(tables), problems)
+	}
+}
