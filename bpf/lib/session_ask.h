@@ -114,7 +114,7 @@ SEPARATE int session_ask(struct __sk_buff *skb, __u32 parts, bool answer)
 
 /*
  * Whether it matters that the sender of a packet has accepted its connection, while the rules allow that it opens one: its receiver may not open what it likes, or
- * the sender may, but not be reached.
+ * the sender may not be reached by all.
  */
 static __always_inline bool session_matters_who(const struct inquiry *q)
 {
