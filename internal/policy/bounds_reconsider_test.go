@@ -179,3 +179,38 @@ func TestEntriesAreBoundedBeforeTheyAreMade(t *testing.T) {
 		t.Errorf("closed are %q after something else, and otherwise %q", closed[0], closed[1])
 	}
 }
+
+// Whatever is refused, given up half made, and taken up again: who is not closed has what the policies say, and the tables fit.
+func TestRandomChangesOfFullTables(t *testing.T) {
+	const policies, ports = 12, 25
+	refused, taken := 0, 0
+	for seed := range uint64(20) {
+		w := newRandomWorld(seed)
+		c := NewCompiler("n1")
+		c.Bound(Sizes{Policies: policies, Ports: ports})
+		for step := range 40 {
+			for range 1 + w.IntN(3) {
+				w.change()
+			}
+			snapshot := w.snapshot()
+			local := localTo("n1", snapshot)
+			before := len(c.bounds.entries.refused)
+			tables, _ := c.Compile(snapshot, local)
+			if now := len(c.bounds.entries.refused); now > before {
+				refused++
+			} else if now < before {
+				taken++
+			}
+			if len(tables.Policies) > policies || len(tables.Ports) > ports {
+				t.Fatalf("seed %d, step %d: %d and %d entries", seed, step, len(tables.Policies), len(tables.Ports))
+			}
+			agree(t, tables, snapshot, slices.DeleteFunc(w.questions(local, 60), func(q question) bool {
+				return tables.Pods[q.subject].in(q.direction) == Closed
+			}))
+			disjoint(t, tables)
+		}
+	}
+	if refused < 20 || taken < 20 {
+		t.Errorf("%d times more is refused, and %d times less: the case is not what it should be", refused, taken)
+	}
+}
