@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/cilium/ebpf"
 )
@@ -62,12 +61,11 @@ type adoption struct {
 	resized map[string]*ebpf.Map
 	// fresh are the names of the maps that start empty or with what is carried over.
 	fresh []string
-	// before are the names of all pins that the earlier agent committed.
-	before []string
 }
 
 // adoptMaps opens the maps that an earlier agent committed and that mean what the new programs take them for. What the fresh ones hold is derived
 // again from the cluster and the endpoint files. A map that the earlier agent did not have starts empty, and those beside it are kept.
+// Fresh ones get pins of their own.
 func adoptMaps(p pins, spec *ebpf.CollectionSpec, log *slog.Logger) (_ *adoption, err error) {
 	a := &adoption{adopted: map[string]*ebpf.Map{}, resized: map[string]*ebpf.Map{}}
 	defer func() {
@@ -75,17 +73,10 @@ func adoptMaps(p pins, spec *ebpf.CollectionSpec, log *slog.Logger) (_ *adoption
 			err = errors.Join(err, a.close())
 		}
 	}()
-	before, known, err := committed(p.root)
-	if err != nil {
-		return a, err
-	}
-	if a.before = before; !known && hasPins(p.root) {
-		log.Info("maps are pinned that no agent has committed by their layout: they are replaced")
-	}
 	outdated := map[string]error{}
 	for _, name := range pinnedMaps {
-		if !slices.ContainsFunc(before, func(pin string) bool { return strings.HasPrefix(pin, name+layoutSeparator) }) {
-			continue // the earlier agent did not have it
+		if !p.had(name) {
+			continue
 		}
 		if outdated[name], err = a.adopt(name, p, spec.Maps[name]); err != nil {
 			return a, err
@@ -107,20 +98,16 @@ func adoptMaps(p pins, spec *ebpf.CollectionSpec, log *slog.Logger) (_ *adoption
 			log.Info("map is replaced", "map", name, "reason", reason)
 		}
 		a.fresh = append(a.fresh, name)
+		p.replace(name)
 	}
 	return a, nil
-}
-
-func hasPins(root string) bool {
-	files, err := os.ReadDir(mapDir(root))
-	return err == nil && len(files) > 0
 }
 
 var errOtherLayout = errors.New("its layout has changed")
 
 // adopt opens a map that the earlier agent had. Outdated is why it cannot be used.
 func (a *adoption) adopt(name string, p pins, spec *ebpf.MapSpec) (outdated, err error) {
-	if !slices.Contains(a.before, p.name(name)) {
+	if !slices.Contains(p.before, p.name(name)) {
 		return errOtherLayout, nil
 	}
 	m, err := ebpf.LoadPinnedMap(p.path(name), nil)

@@ -100,7 +100,7 @@ type Datapath struct {
 	fresh      []string             // names of maps that are not the pinned ones (yet)
 	resized    map[string]*ebpf.Map // the pinned ones in whose place come fresh ones of another size
 	pins       pins
-	before     []string // the names of the pins that an earlier agent committed
+	committed  bool // the pins are those that the next agent takes over
 }
 
 // Open loads the programs that the configuration has a use for, with the maps pinned below cfg.Root where these still fit and with new ones
@@ -133,7 +133,7 @@ func openWith(l *loader, cfg Config, programs []string, log *slog.Logger) (_ *Da
 	if err != nil {
 		return nil, fmt.Errorf("probe tcx: %w", err)
 	}
-	byLayout, err := pinsBelow(cfg.Root, l.spec)
+	byLayout, err := pinsBelow(cfg.Root, l.spec, log)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func openWith(l *loader, cfg Config, programs []string, log *slog.Logger) (_ *Da
 	if err != nil {
 		return nil, err
 	}
-	d := &Datapath{config: cfg, log: log, fresh: maps.fresh, resized: maps.resized, tcx: tcx, pins: byLayout, before: maps.before}
+	d := &Datapath{config: cfg, log: log, fresh: maps.fresh, resized: maps.resized, tcx: tcx, pins: byLayout}
 	d.objects, err = l.load(slices.Concat(programs, cfg.agentPrograms()), maps.adopted)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("load datapath: %w", err), maps.close())
@@ -253,8 +253,12 @@ func specFor(cfg Config) (*ebpf.CollectionSpec, error) {
 }
 
 // Commit pins the maps in use and removes the pins of the version before. Call it when the tables are filled and every device has the new
-// programs: until then the next agent takes over the old programs' maps, and a crash leaves the old state whole.
+// programs: until then the next agent takes over the old programs' maps, and a crash leaves the old state whole. Called again, it does nothing but
+// put back what somebody has removed.
 func (d *Datapath) Commit() error {
+	if d.committed {
+		return d.pins.renew(d.objects.byName, d.log)
+	}
 	if slices.Contains(d.fresh, bpfMapGeneration) {
 		// Tables that were adopted as they are have not advanced it, and nothing is kept of 0.
 		if err := d.Routes.generation.advance(); err != nil {
@@ -273,7 +277,8 @@ func (d *Datapath) Commit() error {
 	if err := d.pins.commit(); err != nil {
 		return err
 	}
-	d.pins.sweep(d.before, d.log)
+	d.committed = true
+	d.pins.sweep(d.log)
 	return closeMaps(d.resized)
 }
 

@@ -39,7 +39,7 @@ func Remove(root string) (removed []string, err error) {
 		errs = append(errs, fmt.Errorf("list maps: %w", err))
 	}
 	for _, m := range maps {
-		if name, _, _ := strings.Cut(m.Name(), layoutSeparator); name != committedName {
+		if name, _, _ := strings.Cut(m.Name(), layoutSeparator); name != committedName && name != committedNew {
 			removed = append(removed, "map "+name)
 		}
 	}

@@ -103,8 +103,8 @@ func borrow(cfg Config, programs []string, log *slog.Logger) (*Datapath, error) 
 	if d.tcx, err = haveTCX(); err != nil { // a test may have set it
 		return nil, errors.Join(err, d.Close())
 	}
-	d.config, d.log, d.fresh, d.before = cfg, log, slices.Clone(pinnedMaps), nil
-	d.pins.root = cfg.Root
+	d.config, d.log, d.fresh, d.committed = cfg, log, slices.Clone(pinnedMaps), false
+	d.pins.root, d.pins.before = cfg.Root, nil
 	d.setTables()
 	for _, dir := range []string{mapDir(cfg.Root), linkDir(cfg.Root)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {

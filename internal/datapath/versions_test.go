@@ -1,7 +1,6 @@
 package datapath
 
 import (
-	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -167,7 +166,7 @@ func TestAddedMapKeepsItsGroup(t *testing.T) {
 		next := tablesOf(t, cfg, nil)
 		wantFresh(t, next, name)
 		next.mustCommit(t)
-		if err := os.Remove(d.pins.path(name)); err != nil {
+		if err := os.Remove(next.pins.path(name)); err != nil {
 			t.Fatal(err)
 		}
 		next = tablesOf(t, cfg, nil)
@@ -177,6 +176,7 @@ func TestAddedMapKeepsItsGroup(t *testing.T) {
 			}
 		}
 		next.mustCommit(t)
+		d = next
 	}
 }
 
@@ -234,81 +234,5 @@ func TestVersionsComeAndGo(t *testing.T) {
 		if again := tablesOf(t, cfg, version); len(again.fresh) > 0 {
 			t.Errorf("version %d does not find its own %q", i, again.fresh)
 		}
-	}
-}
-
-// An agent that is killed within Commit has changed nothing for the version before it, and what it has pinned is nobody's.
-func TestCommitIsOneStep(t *testing.T) {
-	testenv.Root(t)
-	cfg := Config{Root: bpffs(t)}
-	d := tablesOf(t, cfg, nil)
-	if _, err := d.Endpoints.Sync(map[netip.Addr]Endpoint{netip.MustParseAddr("10.0.0.1"): {Interface: 7}}); err != nil {
-		t.Fatal(err)
-	}
-	d.mustCommit(t)
-	killed := tablesOf(t, cfg, nextVersion)
-	for _, name := range killed.fresh {
-		if err := killed.pins.put(name, killed.objects.byName[name]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	left := killed.pins.path(bpfMapEndpoints)
-	if again := tablesOf(t, cfg, nextVersion); !slices.Contains(again.fresh, bpfMapEndpoints) {
-		t.Error("a map that was not committed is taken over")
-	}
-	back := tablesOf(t, cfg, nil)
-	if wantFresh(t, back); len(back.fresh) == 0 {
-		if all, err := back.Endpoints.All(); len(all) != 1 || err != nil {
-			t.Errorf("endpoints are %v: %v", all, err)
-		}
-	}
-	back.mustCommit(t)
-	if _, err := os.Stat(left); err == nil {
-		t.Error("what the killed one has pinned stays")
-	}
-}
-
-// Pins that this version does not know stop nothing and stay until everything is removed. Those without a layout, of versions that named none,
-// are taken over by nobody and go.
-func TestUnknownPins(t *testing.T) {
-	testenv.Root(t)
-	cfg := Config{Root: bpffs(t)}
-	tablesOf(t, cfg, nil) // makes the directories
-	unknown := filepath.Join(mapDir(cfg.Root), fmt.Sprintf("wonders%s%016x", layoutSeparator, 1))
-	nameless := filepath.Join(mapDir(cfg.Root), bpfMapEndpoints)
-	pin := func(path string) {
-		m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 16, ValueSize: 20, MaxEntries: 4096, Flags: 1 /* BPF_F_NO_PREALLOC */})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer m.Close()
-		if err := m.Put(make([]byte, 16), make([]byte, 20)); err != nil {
-			t.Fatal(err)
-		}
-		if err := m.Pin(path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	pin(unknown)
-	pin(nameless)
-	for range 2 {
-		d := tablesOf(t, cfg, nil)
-		if all, err := d.Endpoints.All(); len(all) != 0 || err != nil {
-			t.Errorf("endpoints are %v: %v", all, err)
-		}
-		d.mustCommit(t)
-		if _, err := os.Stat(unknown); err != nil {
-			t.Errorf("another version's pin: %v", err)
-		}
-		if _, err := os.Stat(nameless); err == nil {
-			t.Error("a pin without a layout stays")
-		}
-	}
-	removed, err := Remove(cfg.Root)
-	if err != nil || !slices.Contains(removed, "map wonders") || !slices.Contains(removed, "map endpoints") {
-		t.Errorf("removed are %q: %v", removed, err)
-	}
-	if _, err := os.Stat(mapDir(cfg.Root)); err == nil {
-		t.Error("pins are left")
 	}
 }
