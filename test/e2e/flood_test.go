@@ -368,15 +368,24 @@ func (f *floods) run(t *testing.T, v *victims, from *flooder, kinds ...packets) 
 		v.waitDone()
 	} else {
 		running := from.start(f.size.perSecond, kinds...)
-		time.Sleep(f.size.each)
-		f.expectEvent(t)
-		v.waitDone()
 		var err error
-		if sent, rate, err = running.finish(); err != nil {
+		func() {
+			defer func() { sent, rate, err = running.finish() }() // also when the test ends here: nothing goes on sending
+			time.Sleep(f.size.each)
+			f.expectEvent(t)
+			v.waitDone()
+		}()
+		if err != nil {
 			t.Fatal(err)
+		}
+		if sent == 0 {
+			t.Error("nothing was sent")
 		}
 	}
 	done, repeated := v.expect(t)
+	if done == 0 {
+		t.Error("the victims did nothing")
+	}
 	t.Logf("%d packets, %d each second; victims did %d pieces of work and repeated %d queries", sent, rate, done, repeated)
 }
 

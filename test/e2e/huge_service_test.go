@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,7 +45,12 @@ func TestAddBesideHugeService(t *testing.T) {
 		return took
 	}
 	before, memory := add("before"), peakMemory(t, c.nodes[0])
-	stop, ended := make(chan struct{}), make(chan int)
+	stop, ended := make(chan struct{}), make(chan int, 1)
+	finish := sync.OnceValue(func() int {
+		close(stop)
+		return <-ended
+	})
+	defer finish() // also when an ADD fails: nothing writes into a cluster that is gone
 	go func() {
 		written := 0
 		for {
@@ -62,8 +68,7 @@ func TestAddBesideHugeService(t *testing.T) {
 		}
 	}()
 	meanwhile := add("meanwhile")
-	close(stop)
-	t.Logf("the Service was written %d times", <-ended)
+	t.Logf("the Service was written %d times", finish())
 	c.waitStatus(c.nodes[0], func(s *api.Status) error {
 		var about []string
 		for _, p := range s.Problems {
