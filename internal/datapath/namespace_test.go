@@ -55,6 +55,8 @@ type pod struct {
 	node *node
 	pair device.Pair
 	id   string
+	// namespace is Endpoint.Namespace.
+	namespace int
 }
 
 func newPlace(tb testing.TB) place {
@@ -292,6 +294,11 @@ func (p *pod) plugIn(tb testing.TB) {
 		if p.pair, err = device.CreatePair(device.PairSpec{ContainerID: p.id, IfName: "eth0", Netns: p.path(), MTU: 1500}); err != nil {
 			return err
 		}
+		host, ok, err := device.FindHost(p.pair.HostName)
+		if err != nil || !ok {
+			return fmt.Errorf("find device of %s: %v, %w", p.id, ok, err)
+		}
+		p.namespace = host.Namespace + 1
 		copy(p.mac[:], p.pair.PodMAC)
 		copy(p.gateway[:], p.pair.HostMAC)
 		if err := device.ConfigurePod(p.path(), "eth0", device.PodConfig{
@@ -313,7 +320,7 @@ func (p *pod) plugIn(tb testing.TB) {
 func (n *node) endpoints() map[netip.Addr]Endpoint {
 	all := map[netip.Addr]Endpoint{}
 	for _, p := range n.pods {
-		e := Endpoint{Interface: p.pair.HostIndex, PodMAC: p.mac, HostMAC: p.gateway}
+		e := Endpoint{Interface: p.pair.HostIndex, PodMAC: p.mac, HostMAC: p.gateway, Namespace: p.namespace}
 		all[p.v4], all[p.v6] = e, e
 	}
 	return all
