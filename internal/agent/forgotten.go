@@ -68,7 +68,7 @@ func (f *forgotten) look(now time.Time, endpoints map[string]api.Endpoint, pods 
 // static pod is a checksum, digits only, unless its manifest says another one, and its mirror may be refused.
 func madeByServer(pod api.PodRef) bool { return strings.Count(pod.UID, "-") == 4 }
 
-// clusterPods are those of the cluster: by UID, and by name those that are not understood.
+// clusterPods are those of the cluster: by UID those of this node's endpoints, and by name those that are not understood.
 type clusterPods struct {
 	uids   map[cluster.UID]bool
 	unread map[cluster.Key]bool
@@ -87,9 +87,15 @@ func (a *Agent) clusterPods() *clusterPods {
 	if _, out := server.Outages(); out {
 		return nil
 	}
-	pods := &clusterPods{make(map[cluster.UID]bool, len(a.snapshot.Pods)), map[cluster.Key]bool{}}
+	here := make(map[cluster.UID]bool, len(a.endpoints))
+	for _, e := range a.endpoints {
+		here[cluster.NewUID(e.Pod.UID)] = true
+	}
+	pods := &clusterPods{map[cluster.UID]bool{}, map[cluster.Key]bool{}}
 	for _, p := range a.snapshot.Pods {
-		pods.uids[p.UID] = true
+		if here[p.UID] {
+			pods.uids[p.UID] = true
+		}
 	}
 	for _, p := range server.ObjectProblems() {
 		if p.Kind == cluster.KindPod {

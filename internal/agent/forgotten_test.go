@@ -115,7 +115,8 @@ func TestClusterPodsAreKnown(t *testing.T) {
 			t.Errorf("%s: pods are %+v", name, pods)
 		}
 	}
-	pods := (&Agent{source: remoteSource{problems: []cluster.ObjectProblem{unread}}, snapshot: whole}).clusterPods()
+	here := map[string]api.Endpoint{"bl1": {Pod: api.PodRef{Name: "web", UID: uidOfServer}}}
+	pods := (&Agent{source: remoteSource{problems: []cluster.ObjectProblem{unread}}, snapshot: whole, endpoints: here}).clusterPods()
 	if pods == nil || !pods.has(api.PodRef{Name: "web", UID: uidOfServer}) || !pods.has(api.PodRef{Namespace: "shop", Name: "odd"}) || pods.has(api.PodRef{Name: "web", UID: "other"}) {
 		t.Errorf("pods are %+v", pods)
 	}

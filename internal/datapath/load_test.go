@@ -31,18 +31,7 @@ func TestLoad(t *testing.T) {
 	for _, cfg := range everyConfig() {
 		t.Run(cfgName(cfg), func(t *testing.T) {
 			cfg.Root = bpffs(t)
-			d, err := Open(cfg, slog.New(slog.DiscardHandler))
-			if err != nil {
-				t.Fatalf("%+v", err)
-			}
-			defer d.Close()
-			programs, err := d.Programs()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want := len(cfg.programs()) + len(cfg.agentPrograms()); len(programs) != want {
-				t.Errorf("%d programs, expected %d", len(programs), want)
-			}
+			programs := loadWhole(t, cfg)
 			walked.add(programs)
 			for _, p := range programs {
 				if p.ID == 0 || p.Tag == "" {

@@ -49,7 +49,7 @@ func loadPolicies(t *testing.T, modes ...FlowMode) {
 			cfg.Policy, cfg.Flows = true, flows
 			t.Run(fmt.Sprintf("%s/flows=%d", name, flows), func(t *testing.T) {
 				cfg.Root = bpffs(t)
-				programs := loadPolicy(t, cfg)
+				programs := loadWhole(t, cfg)
 				walked.add(programs)
 				for _, p := range programs {
 					fmt.Fprintf(os.Stdout, "BenchmarkVerify/program=%s/policy=%s/flows=%d 1 %d insns\n", p.Name, name, flows, p.Instructions)
@@ -60,7 +60,8 @@ func loadPolicies(t *testing.T, modes ...FlowMode) {
 	walked.check(t, "TestLoadPolicy")
 }
 
-func loadPolicy(t *testing.T, cfg Config) []ProgramInfo {
+// loadWhole loads what a configuration needs, and gives all its programs. Of a refused one it shows the end of the verifier's log.
+func loadWhole(t *testing.T, cfg Config) []ProgramInfo {
 	t.Helper()
 	d, err := Open(cfg, slog.New(slog.DiscardHandler))
 	var refused *ebpf.VerifierError
