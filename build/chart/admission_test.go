@@ -23,7 +23,7 @@ import (
 // admissionPolicy is the chart's, as an API server has it.
 func admissionPolicy(t *testing.T) *admissionregistrationv1.ValidatingAdmissionPolicy {
 	t.Helper()
-	for _, text := range strings.Split(render(t, "admissionPolicy=true"), "---\n") {
+	for _, text := range strings.Split(render(t), "---\n") {
 		var policy admissionregistrationv1.ValidatingAdmissionPolicy
 		if err := yaml.Unmarshal([]byte(text), &policy); err == nil && policy.Kind == "ValidatingAdmissionPolicy" {
 			if err := yaml.UnmarshalStrict([]byte(text), &policy); err != nil {

@@ -15,7 +15,7 @@ const (
 func render(t *testing.T, values ...string) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := run(&out, "kube-system", append([]string{beeline}, values...)); err != nil {
+	if err := run(&out, "kube-system", withAdmissionPolicies, append([]string{beeline}, values...)); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -70,6 +70,33 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// The policy is there where the API server has its kind, unless somebody says otherwise.
+func TestAdmissionPolicyByVersion(t *testing.T) {
+	const kind = "kind: ValidatingAdmissionPolicy\n"
+	for _, c := range []struct {
+		kubernetes string
+		values     []string
+		want       bool
+	}{
+		{"v1.29.15", nil, false},
+		{"v1.30.0", nil, true},
+		{"v1.36.2-vendor.1", nil, true},
+		{"v1.29.15", []string{"admissionPolicy=true"}, true},
+		{"v1.30.0", []string{"admissionPolicy=false"}, false},
+	} {
+		var out bytes.Buffer
+		if err := run(&out, "kube-system", c.kubernetes, append([]string{beeline}, c.values...)); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(out.String(), kind); got != c.want {
+			t.Errorf("%s %v: a policy: %t, want %t", c.kubernetes, c.values, got, c.want)
+		}
+	}
+	if err := run(&bytes.Buffer{}, "x", "new", []string{beeline}); err == nil {
+		t.Error("a version that is none is taken")
+	}
+}
+
 // The plugin names a pod's namespace by its path on the node, so the agent has to find it there.
 func TestNamespacesHaveThePathOfTheNode(t *testing.T) {
 	if got := render(t, "paths.netns=/a"); !strings.Contains(got, "{name: netns, mountPath: /a,") {
@@ -80,9 +107,9 @@ func TestNamespacesHaveThePathOfTheNode(t *testing.T) {
 func TestSchemaRefuses(t *testing.T) {
 	for _, value := range []string{
 		"routing=magic", "tunnel=magic", "tunnelPort=0", "services=magic", "masquerade=maybe", "mtu=100", "uplink=", "metrics.host=10.0.0.1",
-		"metrics.port=0", "log.level=loud", "log.format=xml", "paths.cniBin=bin", "image.name=", "image.pullPolicy=Perhaps", "nosuch=1", "image.tag=1",
+		"metrics.port=0", "admissionPolicy=maybe", "log.level=loud", "log.format=xml", "paths.cniBin=bin", "image.name=", "image.pullPolicy=Perhaps", "nosuch=1", "image.tag=1",
 	} {
-		if err := run(&bytes.Buffer{}, "kube-system", []string{beeline, value}); err == nil {
+		if err := run(&bytes.Buffer{}, "kube-system", withAdmissionPolicies, []string{beeline, value}); err == nil {
 			t.Errorf("%s is taken", value)
 		}
 	}
@@ -90,7 +117,7 @@ func TestSchemaRefuses(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	for _, args := range [][]string{nil, {"/nonexistent"}, {beeline, "a[="}} {
-		if err := run(&bytes.Buffer{}, "x", args); err == nil {
+		if err := run(&bytes.Buffer{}, "x", withAdmissionPolicies, args); err == nil {
 			t.Errorf("%v is taken", args)
 		}
 	}

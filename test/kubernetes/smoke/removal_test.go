@@ -49,7 +49,8 @@ func removalAndReturn(t *testing.T) {
 			return err
 		})
 	}
-	said, err := kubectl("get", "clusterroles,clusterrolebindings,serviceaccounts,configmaps,daemonsets", "-A", "-o", "name")
+	said, err := kubectl("get",
+		"clusterroles,clusterrolebindings,serviceaccounts,configmaps,daemonsets,validatingadmissionpolicies,validatingadmissionpolicybindings", "-A", "-o", "name")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,6 +56,7 @@ func TestLife(t *testing.T) {
 	for _, test := range []test{
 		{"NothingIsLeft", waitTraces}, // of all pods before
 		{"RightsOfTheAgent", rightsOfTheAgent},
+		{"AgentsKeepToTheirNode", agentsKeepToTheirNode},
 		{"Idle", idle},
 		{"HundredPods", hundredPods},
 		{"AgentsDieWhilePodsStart", agentsDieWhilePodsStart},

@@ -1,0 +1,172 @@
+//go:build kubernetes
+
+package smoke
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+)
+
+// admissionPolicyName is that of the chart's ValidatingAdmissionPolicy.
+const admissionPolicyName = "beeline-agent"
+
+// agentsKeepToTheirNode: with the admission policy of the manifest an agent still removes its taint and sets its condition. With the token
+// that lies on one node nobody writes to another Node, nor anything else to that node's own.
+func agentsKeepToTheirNode(t *testing.T) {
+	needBeeline(t)
+	nodes := clusterNodes(t)
+	own, other := nodes[0], nodes[1]
+	var policy admissionregistrationv1.ValidatingAdmissionPolicy
+	eventually(t, func() error {
+		err := get(&policy, "validatingadmissionpolicy", admissionPolicyName)
+		if err == nil && policy.Status.ObservedGeneration != policy.Generation {
+			err = errors.New("the API server has not checked the types of the policy yet")
+		}
+		return err
+	})
+	if checked := policy.Status.TypeChecking; checked != nil && len(checked.ExpressionWarnings) > 0 {
+		t.Errorf("the API server warns of the policy: %+v", checked.ExpressionWarnings)
+	}
+	agentBecomesReady(t, own.name)
+
+	client := agentClient(t, own.name)
+	const unavailable = `{"status":{"conditions":[{"type":"NetworkUnavailable","status":"True","reason":"Forged"}]}}`
+	taint := func(effect corev1.TaintEffect) string {
+		return fmt.Sprintf(`{"spec":{"taints":[{"key":%q,"effect":%q}]}}`, apiserver.NotReadyTaint, effect)
+	}
+	for _, c := range []struct {
+		name, node, subresource, body string
+		// denied is part of the policy's message, empty where the write is allowed.
+		denied string
+	}{
+		{"its condition", own.name, "/status", unavailable, ""},
+		{"its taint", own.name, "", taint(corev1.TaintEffectNoSchedule), ""},
+		{"the condition of another node", other.name, "/status", unavailable, "and no other"},
+		{"the taint of another node", other.name, "", taint(corev1.TaintEffectNoExecute), "and no other"},
+		{"its addresses", own.name, "/status", `{"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.1"}]}}`, "conditions into the status"},
+		{"another condition", own.name, "/status", `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`, "NetworkUnavailable of its Node, and no other"},
+		{"its spec", own.name, "", `{"spec":{"unschedulable":true}}`, "its own taint"},
+		{"another taint", own.name, "", `{"spec":{"taints":[{"key":"forged","effect":"NoExecute"}]}}`, "its own taint"},
+		{"its labels", own.name, "", `{"metadata":{"labels":{"forged":"yes"}}}`, "labels nor annotations"},
+	} {
+		// A dry run passes the same admission and writes nothing.
+		answer, err := client.patch(c.node+c.subresource+"?dryRun=All", c.body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch by := "ValidatingAdmissionPolicy '" + admissionPolicyName + "'"; {
+		case c.denied == "" && answer != "":
+			t.Errorf("%s: the agent of %s cannot write it: %s", c.name, own.name, answer)
+		case c.denied != "" && (!strings.Contains(answer, by) || !strings.Contains(answer, c.denied)):
+			t.Errorf("%s: the answer is %q, want a refusal by %s with %q", c.name, answer, by, c.denied)
+		}
+	}
+}
+
+// agentBecomesReady gives a node the taint and the condition of one without an agent, and waits until a new agent has removed both.
+func agentBecomesReady(t *testing.T, node string) {
+	t.Helper()
+	old := agentOn(t, node)
+	mustKubectl(t, "taint", "node", node, apiserver.NotReadyTaint+":NoSchedule", "--overwrite")
+	mustKubectl(t, "patch", "node", node, "--subresource=status", "-p",
+		`{"status":{"conditions":[{"type":"NetworkUnavailable","status":"True","reason":"Smoke"}]}}`)
+	mustKubectl(t, "-n", agentNamespace, "delete", "pod", old, "--timeout="+patience.String())
+	waitRollout(t)
+	eventually(t, func() error {
+		var n corev1.Node
+		if err := get(&n, "node", node); err != nil {
+			return err
+		}
+		for _, taint := range n.Spec.Taints {
+			if taint.Key == apiserver.NotReadyTaint {
+				return fmt.Errorf("node %s has the taint %s", node, taint.Key)
+			}
+		}
+		status, why, err := nodeCondition(node, corev1.NodeNetworkUnavailable)
+		if err == nil && status != corev1.ConditionFalse {
+			err = fmt.Errorf("node %s: condition NetworkUnavailable is %s (%s)", node, status, why)
+		}
+		return err
+	})
+}
+
+// nodeClient writes to Nodes.
+type nodeClient struct{ http.Client }
+
+// agentClient is who has the token that the kubelet of a node has put there for the agent.
+func agentClient(t *testing.T, node string) nodeClient {
+	t.Helper()
+	all, err := agentPods(node)
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%d agents on %s (%v)", len(all), node, err)
+	}
+	token, err := onNode(node).run("sh", "-c", `cat /var/lib/kubelet/pods/"$1"/volumes/kubernetes.io~projected/*/token`, "sh", string(all[0].UID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	kubeconfig, socket := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "socket")
+	if said, err := exec.Command("install", "-m", "600", plan.Kubeconfig, kubeconfig).CombinedOutput(); err != nil {
+		t.Fatalf("copy kubeconfig: %v: %s", err, said)
+	}
+	mustKubectl(t, "--kubeconfig="+kubeconfig, "config", "set-credentials", "agent", "--token="+token)
+	mustKubectl(t, "--kubeconfig="+kubeconfig, "config", "set-context", "--current", "--user=agent")
+
+	// The API server is reached from the control plane's network only; a socket in the file system from here too.
+	proxy := cluster.Command(context.Background(), "kubectl", "--kubeconfig="+kubeconfig, "proxy", "--unix-socket="+socket)
+	if err := proxy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = proxy.Process.Kill()
+		_ = proxy.Wait()
+	})
+	var dialer net.Dialer
+	c := nodeClient{http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return dialer.DialContext(ctx, "unix", socket)
+	}}}}
+	eventually(t, func() error {
+		response, err := c.Get("http://localhost/version")
+		if err != nil {
+			return err
+		}
+		return response.Body.Close()
+	})
+	return c
+}
+
+// patch merges into a Node. It gives the API server's words where it refuses.
+func (c nodeClient) patch(path, body string) (refusal string, err error) {
+	request, err := http.NewRequest(http.MethodPatch, "http://localhost/api/v1/nodes/"+path, strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	request.Header.Set("Content-Type", "application/strategic-merge-patch+json")
+	response, err := c.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		return "", fmt.Errorf("patch %s: %w", path, err)
+	}
+	if response.StatusCode == http.StatusOK {
+		return "", nil
+	}
+	return response.Status + ": " + string(answer), nil
+}
