@@ -44,7 +44,9 @@ type policies struct {
 	metrics *metrics
 	beat    *heartbeat
 	compile func(*cluster.Snapshot, policy.Local) (*policy.Tables, []policy.Problem)
-	wake    chan struct{} // room for one
+	// postponed is when compile may say something else of the same inputs; zero if it will not.
+	postponed func() time.Time
+	wake      chan struct{} // room for one
 	// fresh says that the table began empty.
 	fresh bool
 	// guard makes ready, before they are put into force, for sets of rules that govern pods, and gives the pods by their addresses for which
@@ -92,6 +94,7 @@ type policyInputs struct {
 func newPolicies(table policyTable, compile func(*cluster.Snapshot, policy.Local) (*policy.Tables, []policy.Problem), unlabelled bool, m *metrics, log *slog.Logger) *policies {
 	p := &policies{log: log, table: table, compile: compile, metrics: m, beat: &heartbeat{}, wake: make(chan struct{}, 1), changed: func() {}, filledFirst: func() {}, guardedAgain: func() {}, states: policyStates{}}
 	p.guard = func(map[netip.Addr]policy.Sets) map[netip.Addr]unguarded { return nil }
+	p.postponed = func() time.Time { return time.Time{} }
 	p.inputs.local.Unlabelled = unlabelled
 	p.inputs.held = map[netip.Addr]uint64{}
 	return p
@@ -173,7 +176,7 @@ func (p *policies) run(ctx context.Context) error {
 			return nil
 		case <-p.wake:
 		case <-retry.C:
-			if o := p.current(); len(o.unguarded) == 0 && (o.failure == nil || ofSets(o.failure)) {
+			if o := p.current(); len(o.unguarded) == 0 && (o.failure == nil || ofSets(o.failure)) && !o.due() {
 				continue
 			}
 		case <-retryFull.C:
@@ -241,7 +244,7 @@ func (p *policies) passLocked() error {
 	begin := time.Now()
 	last := p.current()
 	tables, problems := last.tables, last.compileProblems
-	if now.number != p.done { // else it is only tried again
+	if now.number != p.done || last.due() { // else it is only tried again
 		tables, problems = p.compile(now.snapshot, now.local)
 		// What has come while that took long, above all a pod that is being added, comes in here: it costs what it touches, and
 		// whoever waits for it waits for this pass and no other.
@@ -260,7 +263,7 @@ func (p *policies) passLocked() error {
 	p.metrics.policiesApplied(compiled.Sub(begin), time.Since(compiled), errors.Join(err, unguardedError(unguarded)))
 	p.observe(changed, err)
 	p.log.Debug("NetworkPolicies written", "policies", len(now.snapshot.NetworkPolicies), "changed", changed, "compile", compiled.Sub(begin), "apply", time.Since(compiled), "error", err)
-	p.conclude(policyOutcome{failure: err, unguarded: unguarded, compileProblems: problems, tables: tables, snapshot: now.snapshot, local: now.local})
+	p.conclude(policyOutcome{failure: err, unguarded: unguarded, compileProblems: problems, tables: tables, postponed: p.postponed(), snapshot: now.snapshot, local: now.local})
 	return err
 }
 

@@ -25,12 +25,17 @@ type policyOutcome struct {
 	open      []policy.Problem
 	// closed says why pods here are closed.
 	closed map[closedPod]string
+	// postponed is when the same inputs may come to something else; zero: never.
+	postponed time.Time
 	// tables are those that were written last, and snapshot with local what they were made of.
 	tables   *policy.Tables
 	snapshot *cluster.Snapshot
 	local    policy.Local
 	states   policyStates
 }
+
+// due tells whether the same inputs may come to something else now.
+func (o policyOutcome) due() bool { return !o.postponed.IsZero() && !time.Now().Before(o.postponed) }
 
 // conclude tells what has come of a pass to those who ask, and what is new of it to the log.
 func (p *policies) conclude(now policyOutcome) {

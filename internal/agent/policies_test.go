@@ -280,6 +280,38 @@ func TestPoliciesAreTriedAgain(t *testing.T) {
 	})
 }
 
+// What the compiler has postponed is compiled when that is due, once, though nothing is new.
+func TestPostponedPoliciesAreCompiled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table, p := newFakePolicies()
+		compile, compiled, due := p.compile, 0, time.Now().Add(20*policyRetry)
+		p.compile = func(s *cluster.Snapshot, l policy.Local) (*policy.Tables, []policy.Problem) {
+			if compiled++; time.Now().Before(due) {
+				return &policy.Tables{Pods: map[netip.Addr]policy.Sets{webAddress: closedSets}}, nil
+			}
+			return compile(s, l)
+		}
+		p.postponed = func() time.Time {
+			if time.Now().Before(due) {
+				return due
+			}
+			return time.Time{}
+		}
+		p.setPods([]policy.LocalPod{webLocal})
+		p.deliver(policySnapshot("shop"))
+		go func() { _ = p.run(t.Context()) }()
+		time.Sleep(19 * policyRetry)
+		synctest.Wait()
+		expectSets(t, "before it is due", table, closedSets)
+		time.Sleep(10 * policyRetry)
+		synctest.Wait()
+		expectSets(t, "when it is due", table, webSets)
+		if compiled != 2 {
+			t.Errorf("compiled %d times, want 2", compiled)
+		}
+	})
+}
+
 // A policy that does not fit is named with its pods, and everything else is in force.
 func TestPolicyThatDoesNotFit(t *testing.T) {
 	table, p := newFakePolicies()

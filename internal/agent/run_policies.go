@@ -16,7 +16,9 @@ func (a *Agent) newPolicies() (err error) {
 	if a.ways.policy != PolicyEBPF {
 		return nil
 	}
-	a.policies = newPolicies(a.datapath.Policies, a.newCompiler().Compile, a.config.Manifests != "", a.metrics, a.log)
+	compiler := a.newCompiler()
+	a.policies = newPolicies(a.datapath.Policies, compiler.Compile, a.config.Manifests != "", a.metrics, a.log)
+	a.policies.postponed = compiler.Postponed
 	a.policies.changed = a.policiesChanged
 	a.policies.beat = a.beats.add("the loop of policies")
 	a.policies.filledFirst = a.reconcileSoon  // programs may wait for it

@@ -19,6 +19,7 @@ type entryBounds struct {
 	// counted is how many entries of Tables.Policies this pass has made. If these are far too many, part is whose they are; otherwise it is nil.
 	counted int
 	part    map[*numbered[*identity]]bool
+	pace    entryPace
 }
 
 // entryRounds is how often a pass is made again. In the round lastHalf and those after it, namespaces give way as a whole.
@@ -44,9 +45,15 @@ func (c *Compiler) reconsider(snapshot *cluster.Snapshot, local *Local) {
 	if len(b.refused) == 0 {
 		return
 	}
-	stays := !b.gone(snapshot.NetworkPolicies) && !b.left(local.Pods)
+	room := b.pace.postponed || b.gone(snapshot.NetworkPolicies) || b.left(local.Pods)
+	if room && b.pace.waits() {
+		c.keepRefused(snapshot.NetworkPolicies)
+		b.pace.postponed = len(b.refused) > 0
+		return
+	}
 	b.policies, b.locals = snapshot.NetworkPolicies, local.Pods
-	if !stays {
+	if room {
+		b.pace.postponed, b.pace.looking = false, true
 		c.refuseEntries(nil)
 	}
 }
@@ -100,17 +107,24 @@ func (c *Compiler) refuseEntries(refused map[*cluster.NetworkPolicy]string) {
 
 // fitEntries leaves out rules until the tables fit.
 func (c *Compiler) fitEntries(snapshot *cluster.Snapshot, local *Local, again func() (*Tables, []Problem)) (*Tables, []Problem) {
+	b := &c.bounds.entries
 	tables, problems := again()
-	if c.emptier(tables) {
+	switch empty := c.emptier(tables); {
+	case empty && b.pace.waits():
+		b.pace.postponed = true
+	case empty:
+		b.pace.looking = true
 		c.refuseEntries(nil)
 		tables, problems = again()
 	}
-	b, before := &c.bounds.entries, len(c.bounds.entries.refused)
+	before := len(b.refused)
+	tables, problems = c.refuseChanged(tables, problems, again)
 	for round := range entryRounds + 1 {
 		refused := c.tooMany(tables, round)
 		if len(refused) == 0 {
 			break
 		}
+		b.pace.looking = true
 		maps.Copy(refused, b.refused)
 		c.refuseEntries(refused)
 		tables, problems = again()
@@ -122,24 +136,31 @@ func (c *Compiler) fitEntries(snapshot *cluster.Snapshot, local *Local, again fu
 	return tables, problems
 }
 
+// capacity is how many entries there may be of a table; 0 bounds nothing.
+func (b *bounds) capacity(table int) int { return [2]int{b.sizes.Policies, b.sizes.Ports}[table] }
+
+// tooFull gives the tables that have more entries than room.
+func (c *Compiler) tooFull(t *Tables) (tables []int) {
+	if c.bounds.overfull() {
+		tables = append(tables, tablePolicies)
+	}
+	room := c.bounds.sizes.Ports
+	ports := room > 0 && !c.bounds.overfull() && len(t.Ports) > room // otherwise those of the pass before are there
+	for _, s := range c.rules.sets {
+		ports = ports || room > 0 && s.value.tooLong
+	}
+	if ports {
+		tables = append(tables, tablePorts)
+	}
+	return tables
+}
+
 // tooMany gives the policies that have to go for the tables to fit, or to come nearer to it; none if they do.
 func (c *Compiler) tooMany(t *Tables, round int) map[*cluster.NetworkPolicy]string {
-	room := [2]int{c.bounds.sizes.Policies, c.bounds.sizes.Ports}
-	over := [2]int{tablePolicies: c.bounds.entries.counted}
-	if !c.bounds.overfull() { // otherwise those of the pass before are there
-		over[tablePorts] = len(t.Ports)
-	}
-	for _, s := range c.rules.sets {
-		if s.value.tooLong {
-			over[tablePorts] = max(over[tablePorts], room[tablePorts]+1)
-		}
-	}
 	refused := map[*cluster.NetworkPolicy]string{}
 	var d *demands
-	for table, capacity := range room {
-		if capacity == 0 || over[table] <= capacity {
-			continue
-		}
+	for _, table := range c.tooFull(t) {
+		capacity := c.bounds.capacity(table)
 		if d == nil {
 			d = c.demands()
 		}

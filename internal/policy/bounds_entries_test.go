@@ -89,7 +89,7 @@ func TestPeersOfOneNamespaceAreBounded(t *testing.T) {
 	good := naming("good", "list", 0, 20)
 	small, large := naming("evil", "a", 0, 30), naming("evil", "b", 100, 60)
 	c := NewCompiler("n1")
-	c.Bound(Sizes{Policies: 100})
+	c.bound(Sizes{Policies: 100})
 	for _, step := range []struct {
 		evil    []*cluster.NetworkPolicy
 		problem string
@@ -124,7 +124,7 @@ func TestPeersOfOneNamespaceAreBounded(t *testing.T) {
 		// The same snapshot once more changes nothing, and another compiler says the same.
 		again, _ := w.compile(c, append(step.evil, good)...)
 		anew := NewCompiler("n1")
-		anew.Bound(Sizes{Policies: 100})
+		anew.bound(Sizes{Policies: 100})
 		other, _ := w.compile(anew, append(step.evil, good)...)
 		if a, b, o := fmt.Sprint(tables.Pods), fmt.Sprint(again.Pods), fmt.Sprint(other.Pods); a != b || a != o {
 			t.Errorf("pods have %s, then %s, and with another compiler %s", a, b, o)
@@ -147,7 +147,7 @@ func TestPortsOfOneNamespaceAreBounded(t *testing.T) {
 		evil.Ingress = append(evil.Ingress, rule)
 	}
 	c := NewCompiler("n1")
-	c.Bound(Sizes{Ports: 1000})
+	c.bound(Sizes{Ports: 1000})
 	for range 3 {
 		tables, problems := w.compile(c, evil, good)
 		if len(tables.Ports) > 1000 {
@@ -189,12 +189,12 @@ func TestWhoTellsPodsApartGivesWay(t *testing.T) {
 		evil = append(evil, admitting("evil", fmt.Sprint("bit", b), selecting(fmt.Sprint("bit", b), "1")))
 	}
 	c := NewCompiler("n1")
-	c.Bound(Sizes{Policies: 1000})
+	c.bound(Sizes{Policies: 1000})
 	if tables, _ := w.compile(c, append(evil, good)...); len(tables.Policies) != 2<<bits-1 {
 		t.Fatalf("%d entries, want %d: the case is not what it should be", len(tables.Policies), 2<<bits-1)
 	}
 	c = NewCompiler("n1")
-	c.Bound(Sizes{Policies: 60})
+	c.bound(Sizes{Policies: 60})
 	tables, problems := w.compile(c, append(evil, good)...)
 	if sets := w.sets(tables, "good"); sets.Ingress == Closed || len(tables.Policies) > 60 {
 		t.Errorf("the pod of the other namespace has %+v, and there are %d entries", sets, len(tables.Policies))
@@ -212,7 +212,7 @@ func TestEverybodyHasAnEqualPart(t *testing.T) {
 		w := newTenants("a", "b", "c", "d")
 		w.peers("a", 30, func(n int) map[string]string { return map[string]string{"n": fmt.Sprint(n)} })
 		c := NewCompiler("n1")
-		c.Bound(Sizes{Policies: policies, Ports: ports})
+		c.bound(Sizes{Policies: policies, Ports: ports})
 		for range 4 {
 			var all []*cluster.NetworkPolicy
 			needs := map[string]int{}

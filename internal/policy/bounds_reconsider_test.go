@@ -19,7 +19,7 @@ func refusing(t *testing.T) (*tenants, *Compiler, []*cluster.NetworkPolicy) {
 	}
 	policies := []*cluster.NetworkPolicy{admitting("evil", "p", peers...), admitting("good", "p", peers[:10]...)}
 	c := NewCompiler("n1")
-	c.Bound(Sizes{Policies: 60})
+	c.bound(Sizes{Policies: 60})
 	if tables, problems := w.compile(c, policies...); w.closed(tables) != "evil/pod" {
 		t.Fatalf("closed are %q: %v", w.closed(tables), problems)
 	}
@@ -151,7 +151,7 @@ func TestEntriesAreBoundedBeforeTheyAreMade(t *testing.T) {
 	}
 	compilers := [2]*Compiler{NewCompiler("n1"), NewCompiler("n1")}
 	for _, c := range compilers {
-		c.Bound(Sizes{Policies: capacity})
+		c.bound(Sizes{Policies: capacity})
 	}
 	w.compile(compilers[0], evil[0], good)
 
@@ -159,7 +159,7 @@ func TestEntriesAreBoundedBeforeTheyAreMade(t *testing.T) {
 	snapshot := w.snapshot
 	snapshot.NetworkPolicies = append(slices.Clone(evil), good)
 	probe := NewCompiler("n1")
-	probe.Bound(Sizes{Policies: capacity})
+	probe.bound(Sizes{Policies: capacity})
 	tables, _ := probe.compile(&snapshot, w.local)
 	made := 0
 	for i := range probe.used {
@@ -187,7 +187,7 @@ func TestRandomChangesOfFullTables(t *testing.T) {
 	for seed := range uint64(20) {
 		w := newRandomWorld(seed)
 		c := NewCompiler("n1")
-		c.Bound(Sizes{Policies: policies, Ports: ports})
+		c.bound(Sizes{Policies: policies, Ports: ports})
 		for step := range 40 {
 			for range 1 + w.IntN(3) {
 				w.change()

@@ -159,7 +159,7 @@ func TestWhoTellsNothingApartStays(t *testing.T) {
 			w.web("good", bits)
 			policies := append(c.evil(w), web(w, 30)...)
 			compiler := NewCompiler("n1")
-			compiler.Bound(Sizes{Policies: 60})
+			compiler.bound(Sizes{Policies: 60})
 			tables, problems := w.compile(compiler, policies...)
 			if got := w.closed(tables); got != c.closed || len(tables.Policies) > 60 {
 				t.Errorf("closed are %q of %d entries, want %q: %v", got, len(tables.Policies), c.closed, problems)
@@ -189,7 +189,7 @@ func TestWhoTellsMoreApartGoesFirst(t *testing.T) {
 	snapshot.NetworkPolicies = policies
 	sortSnapshot(&snapshot)
 	c := NewCompiler("n1")
-	c.Bound(Sizes{Policies: 60})
+	c.bound(Sizes{Policies: 60})
 	tables, problems := w.compile(c, snapshot.NetworkPolicies...)
 	if got := w.closed(tables); got != "much/pod2 much/pod3 much/pod4" || len(problems) != 3 {
 		t.Errorf("closed are %q: %v", got, problems)
@@ -215,7 +215,7 @@ func TestEntriesOfOthersCount(t *testing.T) {
 		policies = append(policies, w.here("some", name, admitting("some", name, selecting("app", "web"))))
 	}
 	c := NewCompiler("n1")
-	c.Bound(Sizes{Policies: 130})
+	c.bound(Sizes{Policies: 130})
 	tables, problems := w.compile(c, policies...)
 	if got := w.closed(tables); got != "much/pod" || len(problems) != 1 {
 		t.Errorf("closed are %q: %v", got, problems)
@@ -256,7 +256,7 @@ func TestListsOfPortsCountOnce(t *testing.T) {
 		policies = append(policies, w.here("good", name, admitting("good", name, selecting("app", "none"))))
 	}
 	c := NewCompiler("n1")
-	c.Bound(Sizes{Ports: 90})
+	c.bound(Sizes{Ports: 90})
 	tables, problems := w.compile(c, policies...)
 	if got := w.closed(tables); got != "evil/pod" || len(tables.Ports) != 10 {
 		t.Errorf("closed are %q, and there are %d ports: %v", got, len(tables.Ports), problems)
@@ -273,7 +273,7 @@ func TestListsOfPortsCountOnceForPolicies(t *testing.T) {
 	policies = append(policies, w.here("good", "c", allowing("good", "c", 15)), allowing("good", "z", 20))
 	policies[4].Pods = in("pod", "a", "b")
 	c := NewCompiler("n1")
-	c.Bound(Sizes{Ports: 50}) // 25 for each of the two
+	c.bound(Sizes{Ports: 50}) // 25 for each of the two
 	if tables, problems := w.compile(c, policies...); w.closed(tables) != "good/c" || len(problems) != 1 {
 		t.Errorf("closed are %q: %v", w.closed(tables), problems)
 	}

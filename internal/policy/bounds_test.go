@@ -32,7 +32,7 @@ func TestBlocksOfOneNamespaceAreBounded(t *testing.T) {
 	}
 	good := listing("good", "list", 10, 1<<20)
 	c := NewCompiler("n1")
-	c.Bound(Sizes{Addresses: 103}) // of which two are pods' and one is the node's
+	c.bound(Sizes{Addresses: 103}) // of which two are pods' and one is the node's
 	compile := func(policies ...*cluster.NetworkPolicy) (*Tables, []Problem) {
 		t.Helper()
 		with := *s

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
@@ -66,15 +67,22 @@ func newCompiler(node string, sum func(content, uint32) uint32) *Compiler {
 		portLists:  newRegistry[portList](sum),
 		names:      newRegistry[cluster.Key](sum),
 		last:       &Tables{},
+		bounds:     bounds{entries: entryBounds{pace: entryPace{now: time.Now}}},
 	}
 }
 
 // Compile makes the Tables for a snapshot that has all Namespaces, Pods and NetworkPolicies (see Snapshot.Unknown). Problems are all that
 // are there, sorted by what they are about. Tables depend on nothing but the arguments, whatever was compiled before, unless
-// checksums of 31 bits collide, or a table is full (see Bound): then what was refused stays so until something changes that may have made room.
+// checksums of 31 bits collide, or a table is full (see Bound): then what was refused stays so until something changes that may have made room,
+// and at least until Postponed.
 func (c *Compiler) Compile(snapshot *cluster.Snapshot, local Local) (*Tables, []Problem) {
+	pace := &c.bounds.entries.pace
+	begin := pace.now()
+	pace.looking = false
 	c.reconsider(snapshot, &local)
-	return c.fitEntries(snapshot, &local, func() (*Tables, []Problem) { return c.compile(snapshot, local) })
+	tables, problems := c.fitEntries(snapshot, &local, func() (*Tables, []Problem) { return c.compile(snapshot, local) })
+	pace.found(snapshot.NetworkPolicies, c.bounds.entries.refused, begin)
+	return tables, problems
 }
 
 func (c *Compiler) compile(snapshot *cluster.Snapshot, local Local) (*Tables, []Problem) {

@@ -1,0 +1,117 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// The pace of fitting rules into tables: what takes paceFrom or more takes one part in paceShare of a CPU at most.
+const (
+	paceFrom  = 100 * time.Millisecond
+	paceShare = 10
+)
+
+// entryPace bounds the time that a full table costs. Finding out who gives way compiles many times, and a tenant can cause it by each change of a
+// policy that is refused. Until the next time is due, refused policies stay refused whatever they become, and where the tables do not fit, the
+// policies that have changed give way first.
+type entryPace struct {
+	now func() time.Time
+	// next is when refused policies may be looked at again. postponed says that some wait for it.
+	next      time.Time
+	postponed bool
+	// looking says that it is being found out.
+	looking bool
+	// policies are those that there were when it was found out last, and spaces the namespaces that gave way.
+	policies map[*cluster.NetworkPolicy]bool
+	spaces   map[string]bool
+}
+
+func (p *entryPace) waits() bool { return p.now().Before(p.next) }
+
+// found takes note of who gives way among some policies. It took since begin to find out.
+func (p *entryPace) found(policies []*cluster.NetworkPolicy, refused map[*cluster.NetworkPolicy]string, begin time.Time) {
+	end := p.now()
+	took := end.Sub(begin)
+	if !p.looking || took < paceFrom {
+		return
+	}
+	p.next = end.Add((paceShare - 1) * took)
+	p.policies, p.spaces = make(map[*cluster.NetworkPolicy]bool, len(policies)), map[string]bool{}
+	for _, policy := range policies {
+		p.policies[policy] = true
+	}
+	for policy := range refused {
+		p.spaces[policy.Namespace] = true
+	}
+}
+
+// changed gives those of some policies that have come or changed since: first those of the namespaces that gave way, then all.
+func (p *entryPace) changed(policies []*cluster.NetworkPolicy) (steps [2][]*cluster.NetworkPolicy) {
+	for _, policy := range policies {
+		if p.policies[policy] {
+			continue
+		}
+		if p.spaces[policy.Namespace] {
+			steps[0] = append(steps[0], policy)
+		} else {
+			steps[1] = append(steps[1], policy)
+		}
+	}
+	return steps
+}
+
+// Postponed is when Compile may say something else though its arguments are the same; zero if it will not.
+func (c *Compiler) Postponed() time.Time {
+	if p := &c.bounds.entries.pace; p.postponed {
+		return p.next
+	}
+	return time.Time{}
+}
+
+// keepRefused goes on refusing what is refused, by name.
+func (c *Compiler) keepRefused(policies []*cluster.NetworkPolicy) {
+	before := c.bounds.entries.refused
+	reasons := make(map[cluster.Key]string, len(before))
+	for p, reason := range before {
+		reasons[p.Key()] = reason
+	}
+	now, same := map[*cluster.NetworkPolicy]string{}, true
+	for _, p := range policies {
+		if reason, refused := reasons[p.Key()]; refused {
+			now[p] = reason
+			same = same && before[p] != ""
+		}
+	}
+	if !same || len(now) != len(before) {
+		c.refuseEntries(now)
+	}
+}
+
+// refuseChanged lets policies give way that have changed since it was found out what fits, if that cannot be found out again yet.
+func (c *Compiler) refuseChanged(tables *Tables, problems []Problem, again func() (*Tables, []Problem)) (*Tables, []Problem) {
+	b := &c.bounds.entries
+	if !b.pace.waits() {
+		return tables, problems
+	}
+	_, inForce := c.setsByPolicy()
+	for _, changed := range b.pace.changed(inForce) {
+		if len(c.tooFull(tables)) == 0 {
+			break
+		}
+		if len(changed) == 0 {
+			continue
+		}
+		refused := make(map[*cluster.NetworkPolicy]string, len(b.refused)+len(changed))
+		for p, reason := range b.refused {
+			refused[p] = reason
+		}
+		for _, p := range changed {
+			refused[p] = "its rules wait: all together ask for more than there is room for (--policies-max), and what has changed meanwhile is looked at again soon"
+		}
+		b.pace.postponed = true
+		c.refuseEntries(refused)
+		tables, problems = again()
+	}
+	return tables, problems
+}

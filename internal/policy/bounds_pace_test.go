@@ -1,0 +1,146 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// slow is a compiler that takes so long for each compilation by its own clock, which it gives the means to advance.
+func slow(c *Compiler, each time.Duration) (sleep func(time.Duration)) {
+	var slept time.Duration
+	start := time.Now()
+	c.bounds.entries.pace.now = func() time.Time { return start.Add(slept + time.Duration(c.pass)*each) }
+	return func(d time.Duration) { slept += d }
+}
+
+// splitting is a cluster whose tables overflow: some tenants tell apart what is alike to the rules of others, each twice as much as the next one, so
+// that in each round one gives way. The others ask for one thing each, and two of them for the same.
+func splitting() (w *tenants, policies []*cluster.NetworkPolicy) {
+	const bits = 7
+	var names []string
+	for n := range bits {
+		for _, tenant := range []string{"good", "alike"} {
+			name := fmt.Sprint(tenant, n)
+			names = append(names, name)
+			policies = append(policies, admitting(name, "p", selecting(fmt.Sprint("bit", n), "1")))
+		}
+		name := fmt.Sprint("evil", n)
+		names = append(names, name)
+		policies = append(policies, admitting(name, "p", selecting("of", fmt.Sprint(n))))
+	}
+	w = newTenants(names...)
+	var sorts []map[string]string
+	for n := range 1 << bits {
+		labels := map[string]string{}
+		for bit := range bits {
+			labels[fmt.Sprint("bit", bit)] = fmt.Sprint(n >> bit & 1)
+		}
+		sorts = append(sorts, labels)
+		for evil := range bits {
+			if n < 1<<(bits-evil) {
+				labels := maps.Clone(labels)
+				labels["of"] = fmt.Sprint(evil)
+				sorts = append(sorts, labels)
+			}
+		}
+	}
+	w.peers("x", len(sorts), func(n int) map[string]string { return sorts[n] })
+	return w, policies
+}
+
+// A tenant that changes a refused policy again and again has each agent compile about once for each change, not many times, and nobody else has
+// anything of it. What it comes to is in force when that is due.
+func TestChangesOfWhatIsRefusedArePaced(t *testing.T) {
+	for _, of := range []struct {
+		name   string
+		change func(n int, before *cluster.NetworkPolicy) []*cluster.NetworkPolicy
+	}{
+		{"changed", func(n int, before *cluster.NetworkPolicy) []*cluster.NetworkPolicy {
+			other := *before
+			return []*cluster.NetworkPolicy{&other}
+		}},
+		{"removed and added", func(n int, before *cluster.NetworkPolicy) []*cluster.NetworkPolicy {
+			if n%2 == 0 {
+				return nil
+			}
+			other := *before
+			return []*cluster.NetworkPolicy{&other}
+		}},
+		{"another name", func(n int, before *cluster.NetworkPolicy) []*cluster.NetworkPolicy {
+			other := *before
+			other.Name = fmt.Sprint("p", n)
+			return []*cluster.NetworkPolicy{&other}
+		}},
+	} {
+		t.Run(of.name, func(t *testing.T) {
+			w, policies := splitting()
+			c := NewCompiler("n1")
+			const room, changes = 920, 200
+			const each, gap = time.Second, time.Second
+			sleep := slow(c, each)
+			c.Bound(Sizes{Policies: room})
+			tables, _ := w.compile(c, policies...)
+			first, most := c.pass, uint64(0)
+			if first < 5 || len(tables.Policies) > room {
+				t.Fatalf("%d compilations find out what fits: the case is not what it should be", first)
+			}
+			victim := slices.IndexFunc(policies, func(p *cluster.NetworkPolicy) bool { return c.bounds.entries.refused[p] != "" })
+			rest := slices.Delete(slices.Clone(policies), victim, victim+1)
+			for n := range changes {
+				sleep(gap)
+				before := c.pass
+				tables, _ := w.compile(c, append(of.change(n, policies[victim]), rest...)...)
+				most = max(most, c.pass-before)
+				if len(tables.Policies) > room {
+					t.Fatalf("change %d: %d entries in a table of %d", n, len(tables.Policies), room)
+				}
+				for _, p := range policies {
+					if !strings.HasPrefix(p.Namespace, "evil") && w.sets(tables, p.Namespace).Ingress == Closed {
+						t.Fatalf("change %d: the pod of namespace %s is closed", n, p.Namespace)
+					}
+				}
+			}
+			// One for each change, another where the tables overflow, and a tenth of the time.
+			if got, want := c.pass-first, uint64(2*changes+(2*changes+changes)/paceShare); got > want {
+				t.Errorf("%d compilations for %d changes, want %d at most", got, changes, want)
+			}
+			t.Logf("%d compilations for %d changes, at most %d for one, after %d", c.pass-first, changes, most, first)
+		})
+	}
+}
+
+// What has become small enough is in force when the time has come that Postponed gives, though nothing else changes.
+func TestPostponedIsTakenUp(t *testing.T) {
+	w, c, policies := refusing(t)
+	sleep := slow(c, time.Second)
+	// Refused once more by a clock that counts.
+	other := *policies[0]
+	policies = []*cluster.NetworkPolicy{&other, policies[1]}
+	if tables, _ := w.compile(c, policies...); w.closed(tables) != "evil/pod" || !c.Postponed().IsZero() {
+		t.Fatalf("closed are %q, postponed until %v", w.closed(tables), c.Postponed())
+	}
+	small := admitting("evil", "p", selecting("n", "1"))
+	policies = []*cluster.NetworkPolicy{small, policies[1]}
+	tables, _ := w.compile(c, policies...)
+	wait := c.Postponed().Sub(c.bounds.entries.pace.now())
+	if w.closed(tables) != "evil/pod" || wait <= 0 {
+		t.Fatalf("closed are %q, postponed for %v", w.closed(tables), wait)
+	}
+	sleep(wait)
+	if tables, problems := w.compile(c, policies...); w.closed(tables) != "" || len(problems) != 0 || !c.Postponed().IsZero() {
+		t.Errorf("closed are %q, postponed until %v: %v", w.closed(tables), c.Postponed(), problems)
+	}
+}
+
+// bound is Bound, and nothing takes any time.
+func (c *Compiler) bound(s Sizes) {
+	c.Bound(s)
+	stopped := time.Now()
+	c.bounds.entries.pace.now = func() time.Time { return stopped }
+}
