@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -19,38 +18,29 @@ func slow(c *Compiler, each time.Duration) (sleep func(time.Duration)) {
 	return func(d time.Duration) { slept += d }
 }
 
-// splitting is a cluster whose tables overflow: some tenants tell apart what is alike to the rules of others, each twice as much as the next one, so
-// that in each round one gives way. The others ask for one thing each, and two of them for the same.
+// splitting is a cluster whose tables overflow: some tenants tell apart what is alike to the rules of all others, each twice as much as the next
+// one, so that in each round one gives way.
 func splitting() (w *tenants, policies []*cluster.NetworkPolicy) {
-	const bits = 7
+	const good, evil = 16, 7
 	var names []string
-	for n := range bits {
-		for _, tenant := range []string{"good", "alike"} {
-			name := fmt.Sprint(tenant, n)
-			names = append(names, name)
-			policies = append(policies, admitting(name, "p", selecting(fmt.Sprint("bit", n), "1")))
-		}
+	for n := range good {
+		names = append(names, fmt.Sprint("good", n))
+		policies = append(policies, admitting(names[n], "p", selecting("app", "web")))
+	}
+	var values []string
+	for n := range evil {
 		name := fmt.Sprint("evil", n)
 		names = append(names, name)
-		policies = append(policies, admitting(name, "p", selecting("of", fmt.Sprint(n))))
+		var peers []cluster.PolicyPeer
+		for i := range 1 << (evil - 1 - n) {
+			value := fmt.Sprint(n, "-", i)
+			values = append(values, value)
+			peers = append(peers, selecting("of", value))
+		}
+		policies = append(policies, admitting(name, "p", peers...))
 	}
 	w = newTenants(names...)
-	var sorts []map[string]string
-	for n := range 1 << bits {
-		labels := map[string]string{}
-		for bit := range bits {
-			labels[fmt.Sprint("bit", bit)] = fmt.Sprint(n >> bit & 1)
-		}
-		sorts = append(sorts, labels)
-		for evil := range bits {
-			if n < 1<<(bits-evil) {
-				labels := maps.Clone(labels)
-				labels["of"] = fmt.Sprint(evil)
-				sorts = append(sorts, labels)
-			}
-		}
-	}
-	w.peers("x", len(sorts), func(n int) map[string]string { return sorts[n] })
+	w.peers("x", len(values), func(n int) map[string]string { return map[string]string{"app": "web", "of": values[n]} })
 	return w, policies
 }
 
@@ -81,13 +71,13 @@ func TestChangesOfWhatIsRefusedArePaced(t *testing.T) {
 		t.Run(of.name, func(t *testing.T) {
 			w, policies := splitting()
 			c := NewCompiler("n1")
-			const room, changes = 920, 200
+			const room, changes = 150, 200
 			const each, gap = time.Second, time.Second
 			sleep := slow(c, each)
 			c.Bound(Sizes{Policies: room})
 			tables, _ := w.compile(c, policies...)
 			first, most := c.pass, uint64(0)
-			if first < 5 || len(tables.Policies) > room {
+			if first < 4 || len(tables.Policies) > room {
 				t.Fatalf("%d compilations find out what fits: the case is not what it should be", first)
 			}
 			victim := slices.IndexFunc(policies, func(p *cluster.NetworkPolicy) bool { return c.bounds.entries.refused[p] != "" })

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"encoding/binary"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -16,26 +17,31 @@ type splits struct {
 	spaceOf    map[*numbered[*set]]int
 	conditions map[*condition]*asked
 	ports      map[containerPort]*asked
+	// parties are the namespaces that ask for the same things, and partyOf is the index of each.
+	parties [][]int
+	partyOf map[string]int
 }
 
 // asked is something that rules ask for: a number for it that nobody can choose, and whose rules do.
 type asked struct {
-	key    uint64
-	spaces []int
+	key   uint64
+	party int
 }
 
-// traits are what an identity has, as sums of keys: all of it, by namespace what that one asks for, and what no other does. Equal sums are equal traits.
+// traits are what an identity has, as sums of keys: all of it, by namespace what that one asks for, and by party what that one asks for and
+// nobody else. Equal sums are equal traits.
 type traits struct {
-	all       uint64
-	own, only []uint64
-	// spaces are the namespaces that ask for any.
-	spaces []int
+	all  uint64
+	own  []uint64
+	only []uint64
+	// spaces are the namespaces that ask for any, parties the parties; sorted, each once.
+	spaces, parties []int
 }
 
 func (c *Compiler) splits() *splits {
 	s := &splits{
 		seed: maphash.MakeSeed(), spaceOf: map[*numbered[*set]]int{},
-		conditions: map[*condition]*asked{}, ports: map[containerPort]*asked{},
+		conditions: map[*condition]*asked{}, ports: map[containerPort]*asked{}, partyOf: map[string]int{},
 	}
 	for _, set := range c.rules.sets {
 		s.names = append(s.names, set.value.namespace())
@@ -49,13 +55,22 @@ func (c *Compiler) splits() *splits {
 }
 
 func (s *splits) asked(key uint64, sets []*numbered[*set]) *asked {
-	a := &asked{key: key}
+	var spaces []int
 	for _, set := range sets {
-		a.spaces = append(a.spaces, s.spaceOf[set])
+		spaces = append(spaces, s.spaceOf[set])
 	}
-	slices.Sort(a.spaces)
-	a.spaces = slices.Compact(a.spaces)
-	return a
+	slices.Sort(spaces)
+	spaces = slices.Compact(spaces)
+	var name []byte
+	for _, n := range spaces {
+		name = binary.AppendUvarint(name, uint64(n))
+	}
+	party, known := s.partyOf[string(name)]
+	if !known {
+		party = len(s.parties)
+		s.parties, s.partyOf[string(name)] = append(s.parties, spaces), party
+	}
+	return &asked{key, party}
 }
 
 // eachIdentity calls do with the identities that this pass has made entries of. traits are good for the call.
@@ -64,43 +79,48 @@ func (c *Compiler) eachIdentity(s *splits, do func(*identity, *traits)) {
 	if c.bounds.entries.part != nil {
 		of = c.bounds.entries.part
 	}
-	t := &traits{own: make([]uint64, len(s.names)), only: make([]uint64, len(s.names))}
+	t := &traits{own: make([]uint64, len(s.names))}
 	for i := range of {
 		if len(i.value.entries) == 0 {
 			continue
 		}
 		kind := maphash.Comparable(s.seed, i.value.pod)
-		t.all, t.spaces = kind, t.spaces[:0]
+		t.all, t.spaces, t.parties = kind, t.spaces[:0], t.parties[:0]
 		for n := range t.own {
-			t.own[n], t.only[n] = kind, 0
+			t.own[n] = kind
 		}
+		clear(t.only)
 		for _, of := range i.value.met {
 			if s.conditions[of] == nil {
 				s.conditions[of] = s.asked(maphash.Comparable(s.seed, of.content), of.sets)
 			}
-			t.add(s.conditions[of])
+			s.add(t, s.conditions[of])
 		}
 		for _, p := range i.value.ports {
 			if s.ports[p] == nil {
 				s.ports[p] = s.asked(maphash.Comparable(s.seed, p), c.rules.asked[p.namedPort])
 			}
-			t.add(s.ports[p])
+			s.add(t, s.ports[p])
 		}
 		slices.Sort(t.spaces)
 		t.spaces = slices.Compact(t.spaces)
+		slices.Sort(t.parties)
+		t.parties = slices.Compact(t.parties)
 		do(i.value, t)
 	}
 }
 
-func (t *traits) add(a *asked) {
+func (s *splits) add(t *traits, a *asked) {
 	t.all += a.key
-	t.spaces = append(t.spaces, a.spaces...)
-	for _, n := range a.spaces {
+	for _, n := range s.parties[a.party] {
 		t.own[n] += a.key
 	}
-	if len(a.spaces) == 1 {
-		t.only[a.spaces[0]] += a.key
+	t.spaces = append(t.spaces, s.parties[a.party]...)
+	t.parties = append(t.parties, a.party)
+	if more := len(s.parties) - len(t.only); more > 0 {
+		t.only = append(t.only, make([]uint64, more)...)
 	}
+	t.only[a.party] += a.key
 }
 
 // refuseSplitters adds policies of namespaces that tell apart what is alike to others. Each would fit if the others were not there, and so would
@@ -192,29 +212,35 @@ func eachOther(a, b []part, do func(space int)) {
 	}
 }
 
-// splitCosts counts, by namespace, the entries that sets of others would not have without what this namespace alone asks for: identities that
-// nothing else tells apart would be one.
+// splitCosts counts, by namespace, the entries that sets of others would not have without what this namespace asks for: identities that
+// nothing else tells apart would be one. Where several namespaces ask for the same, each has its part of what that costs those that do not.
 func (c *Compiler) splitCosts(s *splits) []int {
-	costs, there := make([]int, len(s.names)), map[uint64]bool{}
+	there := map[uint64]bool{}
 	c.eachIdentity(s, func(_ *identity, t *traits) { there[t.all] = true })
 	type without struct {
-		space int
+		party int
 		rest  uint64
 	}
-	merged := map[without]bool{}
+	merged, split := map[without]bool{}, make([]int, len(s.parties))
 	c.eachIdentity(s, func(i *identity, t *traits) {
-		for _, n := range t.spaces {
-			rest := t.all - t.only[n]
-			if t.only[n] == 0 || !there[rest] && !merged[without{n, rest}] {
-				merged[without{n, rest}] = true
+		for _, party := range t.parties {
+			rest := without{party, t.all - t.only[party]}
+			if !there[rest.rest] && !merged[rest] {
+				merged[rest] = true
 				continue
 			}
 			for _, e := range i.entries {
-				if s.spaceOf[e.set] != n {
-					costs[n]++
+				if _, asks := slices.BinarySearch(s.parties[party], s.spaceOf[e.set]); !asks {
+					split[party]++
 				}
 			}
 		}
 	})
+	costs := make([]int, len(s.names))
+	for party, spaces := range s.parties {
+		for _, n := range spaces {
+			costs[n] += (split[party] + len(spaces) - 1) / len(spaces)
+		}
+	}
 	return costs
 }

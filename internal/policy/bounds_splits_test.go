@@ -278,3 +278,50 @@ func TestListsOfPortsCountOnceForPolicies(t *testing.T) {
 		t.Errorf("closed are %q: %v", w.closed(tables), problems)
 	}
 }
+
+// Namespaces whose policies ask for the same have their parts of what it costs others, and give way before one that asks for less.
+func TestSameSelectorsAreCharged(t *testing.T) {
+	const bits, rare, good, room = 5, 8, 10, 125
+	namespaces := []string{"evil-a", "evil-b", "other"}
+	var policies []*cluster.NetworkPolicy
+	for bit := range bits {
+		for _, evil := range namespaces[:2] {
+			policies = append(policies, admitting(evil, fmt.Sprint("p", bit), selecting(fmt.Sprint("bit", bit), "1")))
+		}
+	}
+	policies = append(policies, admitting("other", "p", selecting("rare", "1")))
+	for n := range good {
+		namespaces = append(namespaces, fmt.Sprint("good", n))
+		policies = append(policies, admitting(fmt.Sprint("good", n), "p", selecting("app", "web")))
+	}
+	w := newTenants(namespaces...)
+	w.peers("x", 1<<bits+rare, func(n int) map[string]string {
+		labels := map[string]string{"app": "web"}
+		for bit := range bits {
+			labels[fmt.Sprint("bit", bit)] = fmt.Sprint(n >> bit & 1)
+		}
+		labels["rare"] = fmt.Sprint(n >> bits)
+		return labels
+	})
+	c := NewCompiler("n1")
+	c.bound(Sizes{Policies: room})
+	tables, problems := w.compile(c, policies...)
+	if got, want := w.closed(tables), "evil-a/pod evil-b/pod"; got != want || len(tables.Policies) > room {
+		t.Errorf("closed are %q with %d entries, want %q: %v", got, len(tables.Policies), want, problems)
+	}
+
+	probe := NewCompiler("n1")
+	snapshot := w.snapshot
+	snapshot.NetworkPolicies = policies
+	probe.compile(&snapshot, w.local)
+	s := probe.splits()
+	costs := map[string]int{}
+	for n, cost := range probe.splitCosts(s) {
+		costs[s.names[n]] = cost
+	}
+	// All but two sorts of pods would be one of these to all others, and the rare ones would be one of the rest also to both.
+	const half, all = ((1<<bits+rare-2)*good + rare - 1 + 1) / 2, rare*good + 2*(rare-1)
+	if costs["evil-a"] != half || costs["evil-b"] != half || costs["other"] != all || costs["good0"] != 0 {
+		t.Errorf("namespaces are charged %v, want %d each and %d", costs, half, all)
+	}
+}
