@@ -36,6 +36,7 @@ Traffic does not depend on it: it can be stopped, killed and replaced at any tim
 			if err := config.Validate(); err == nil && os.Geteuid() != 0 {
 				return errors.New("the agent makes devices, routes and BPF programs and needs root")
 			}
+			config.MemoryLimited = os.Getenv("GOMEMLIMIT") != "" // the Go runtime's own
 			return agent.Run(cmd.Context(), config, version, log)
 		},
 	}

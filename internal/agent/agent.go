@@ -174,7 +174,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 		func() error { return a.expireConnections(ctx) },
 		func() error { return a.watchTables(ctx) },
 		func() error { return a.rest.run(ctx) },
-		func() error { return boundMemory(ctx) },
+		func() error { return a.boundMemory(ctx) },
 		func() error { a.loop(ctx, snapshots, changes, a.installer.Watch(ctx)); return nil },
 	}
 	ended := make(chan error, len(tasks))

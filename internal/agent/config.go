@@ -86,6 +86,8 @@ type Config struct {
 	CommandDir string
 	// CNIPluginFrom is the directory that programs are installed from; empty is that of this program.
 	CNIPluginFrom string
+	// MemoryLimited says that the Go runtime has a memory limit already (GOMEMLIMIT), which the agent leaves as it is.
+	MemoryLimited bool
 	// MetricsAddress is where /metrics, /healthz and /readyz are served; empty is nowhere.
 	MetricsAddress string
 }

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"os"
 	"runtime/debug"
 	runtimemetrics "runtime/metrics"
 	"time"
@@ -21,9 +20,9 @@ const (
 // limitFor is the limit for a heap of which so many bytes are in use.
 func limitFor(live uint64) int64 { return int64(max(memoryLimit, live+live*memoryRoom/100)) }
 
-// boundMemory keeps the limit until ctx ends, unless the environment has one.
-func boundMemory(ctx context.Context) error {
-	if os.Getenv("GOMEMLIMIT") != "" {
+// boundMemory keeps the limit until ctx ends, unless somebody else has set one.
+func (a *Agent) boundMemory(ctx context.Context) error {
+	if a.config.MemoryLimited {
 		<-ctx.Done()
 		return nil
 	}

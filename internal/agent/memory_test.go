@@ -1,12 +1,37 @@
 package agent
 
-import "testing"
+import (
+	"context"
+	"math"
+	"runtime/debug"
+	"testing"
+	"testing/synctest"
+)
 
 // Small clusters share one limit, and state that does not fit has room beside it.
 func TestMemoryLimit(t *testing.T) {
 	for live, want := range map[uint64]int64{0: 200 << 20, 100 << 20: 200 << 20, 200 << 20: 280 << 20, 1 << 30: 1433 << 20} {
 		if got := limitFor(live); got>>20 != want>>20 {
 			t.Errorf("the limit for %d MiB in use is %d MiB, want %d", live>>20, got>>20, want>>20)
+		}
+	}
+}
+
+// A limit that somebody else has set stays.
+func TestMemoryLimitOfOthersStays(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(before)
+	for _, limited := range []bool{true, false} {
+		debug.SetMemoryLimit(math.MaxInt64 - 1)
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			a := &Agent{config: Config{MemoryLimited: limited}}
+			go func() { _ = a.boundMemory(ctx) }()
+			synctest.Wait()
+			cancel()
+		})
+		if stays := debug.SetMemoryLimit(-1) == math.MaxInt64-1; stays != limited {
+			t.Errorf("limited by another: %t, and that limit stays: %t", limited, stays)
 		}
 	}
 }
