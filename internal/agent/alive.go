@@ -21,8 +21,8 @@ type heartbeats struct {
 // heartbeat is that of one loop.
 type heartbeat struct {
 	name string
-	// since is when the present round began, as time.Time.UnixNano; 0 between two.
-	since atomic.Int64
+	// since is when the present round began; nil between two. A number would be of the wall clock, which somebody may set.
+	since atomic.Pointer[time.Time]
 }
 
 // add makes the heartbeat of one more loop.
@@ -36,8 +36,9 @@ func (h *heartbeats) add(name string) *heartbeat {
 
 // round does the work of one round.
 func (b *heartbeat) round(work func()) {
-	b.since.Store(time.Now().UnixNano())
-	defer b.since.Store(0)
+	now := time.Now()
+	b.since.Store(&now)
+	defer b.since.Store(nil)
 	work()
 }
 
@@ -47,8 +48,8 @@ func (h *heartbeats) stuck(now time.Time) error {
 	defer h.mu.Unlock()
 	var all []string
 	for _, b := range h.loops {
-		if since := b.since.Load(); since != 0 && now.Sub(time.Unix(0, since)) > stuckAfter {
-			all = append(all, fmt.Sprintf("%s has been at one piece of work since %s", b.name, time.Unix(0, since).UTC().Format(time.RFC3339)))
+		if since := b.since.Load(); since != nil && now.Sub(*since) > stuckAfter {
+			all = append(all, fmt.Sprintf("%s has been at one piece of work since %s", b.name, since.UTC().Format(time.RFC3339)))
 		}
 	}
 	if len(all) == 0 {

@@ -1,13 +1,16 @@
 package agent
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
+	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/internal/datapath"
 )
 
@@ -63,7 +66,8 @@ func TestProbes(t *testing.T) {
 	if code, said := probe(t, a, "/healthz"); code != http.StatusOK {
 		t.Errorf("/healthz gives %d for a round that has just begun: %s", code, said)
 	}
-	hangs.since.Add(-int64(stuckAfter))
+	since := hangs.since.Load().Add(-stuckAfter)
+	hangs.since.Store(&since)
 	if code, said := probe(t, a, "/healthz"); code != http.StatusServiceUnavailable || !strings.Contains(said, "the loop that hangs has been") || strings.Contains(said, "idle") {
 		t.Errorf("/healthz gives %d: %s", code, said)
 	}
@@ -71,6 +75,54 @@ func TestProbes(t *testing.T) {
 	<-done
 	if err := a.beats.stuck(time.Now()); err != nil {
 		t.Errorf("when the round is over: %v", err)
+	}
+}
+
+// afterStep is a time of this process, as it is when somebody has set the clock meanwhile: what the wall says is another, what goes on is not.
+func afterStep(t *testing.T, now time.Time, by time.Duration) time.Time {
+	t.Helper()
+	const wall, ext, seconds = 0, 1, 30 // the fields of time.Time: seconds since 1885 begin at that bit of the first, and the second is monotonic
+	fields := (*[2]int64)(unsafe.Pointer(&now))
+	before := now
+	fields[wall] += int64(by/time.Second) << seconds
+	if now.Sub(before) != 0 || now.Round(0).Sub(before.Round(0)) != by || fields[ext] == 0 {
+		t.Fatalf("%v is not %v after a step of %s", now, before, by)
+	}
+	return now
+}
+
+// A clock that is set makes no loop stuck, and hides none that is.
+func TestClockStepsAreNoHeartbeats(t *testing.T) {
+	var beats heartbeats
+	beat := beats.add("a loop")
+	for _, step := range []time.Duration{time.Hour, -time.Hour} {
+		beat.round(func() {
+			if err := beats.stuck(afterStep(t, time.Now(), step)); err != nil {
+				t.Errorf("a step of %s: %v", step, err)
+			}
+			if err := beats.stuck(afterStep(t, time.Now().Add(stuckAfter+time.Second), step)); err == nil {
+				t.Errorf("a step of %s hides a loop that is stuck", step)
+			}
+		})
+	}
+}
+
+// Endpoints stay in the order in which they were added, also when the clock was set back and they were read from files.
+func TestEndpointsAreInOrder(t *testing.T) {
+	now := time.Now()
+	a := &Agent{endpoints: map[string]api.Endpoint{"bl1": {Added: now.Round(0)}, "bl2": {Added: now.Add(-time.Minute).Round(0)}, "bl3": {}}}
+	for _, at := range []time.Time{now.Add(-time.Hour), afterStep(t, now, -time.Hour), now, now.Add(time.Hour), now} {
+		added := a.nextAdded(at)
+		for _, e := range a.endpoints {
+			if !added.After(e.Added) {
+				t.Errorf("added at %s, after one of %s", added, e.Added)
+			}
+		}
+		var read api.Endpoint
+		if text, err := json.Marshal(api.Endpoint{Added: added}); err != nil || json.Unmarshal(text, &read) != nil || !read.Added.Equal(added) {
+			t.Errorf("%s is %s in a file", added, read.Added)
+		}
+		a.endpoints[added.String()] = api.Endpoint{Added: added}
 	}
 }
 

@@ -85,7 +85,7 @@ func (a *Agent) add(ctx context.Context, req api.AddRequest) (e api.Endpoint, cl
 		MTU:          a.current.mtu,
 		Namespace:    host.Namespace + 1,
 		ThroughStack: a.throughStack(req),
-		Added:        time.Now(),
+		Added:        a.nextAdded(time.Now()),
 	}
 	if a.ways.services == ServicesEBPF {
 		e.PortMappings = req.PortMappings
@@ -338,4 +338,16 @@ func endpointState(e api.Endpoint, table map[netip.Addr]datapath.Endpoint) strin
 
 func ownerOf(e api.Endpoint) ipam.Owner {
 	return ipam.Owner{ID: e.HostDevice, Namespace: e.Pod.Namespace, Name: e.Pod.Name}
+}
+
+// nextAdded gives the time of an endpoint that is being added: now, and in any case after all that there are. These may be in files, by a clock that
+// was set back since; who comes last has a port that two of a pod want. The lock is held.
+func (a *Agent) nextAdded(now time.Time) time.Time {
+	now = now.Round(0) // as it is in a file, or it would be compared with others there by another clock
+	for _, e := range a.endpoints {
+		if !e.Added.Before(now) {
+			now = e.Added.Add(1).Round(0)
+		}
+	}
+	return now
 }

@@ -27,10 +27,12 @@ type forgotten struct {
 	last   time.Time
 }
 
-// silence is since when an endpoint has had no pod and sent nothing, having sent so many packets before.
+// silence is since when an endpoint has had no pod and sent nothing, having sent so many packets before. added is which endpoint of that
+// device it is.
 type silence struct {
 	since time.Time
 	sent  uint64
+	added time.Time
 }
 
 // look gives the host devices of endpoints that have been without a pod, and silent, for long. Pods are those of the cluster, nil where
@@ -53,8 +55,8 @@ func (f *forgotten) look(now time.Time, endpoints map[string]api.Endpoint, pods 
 			continue
 		}
 		s, known := before[name]
-		if !known || s.sent != packets || s.since.Before(e.Added) {
-			s = silence{now, packets}
+		if !known || s.sent != packets || !s.added.Equal(e.Added) {
+			s = silence{now, packets, e.Added}
 		}
 		f.silent[name] = s
 		if now.Sub(s.since) >= forgottenAfter {

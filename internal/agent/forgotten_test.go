@@ -85,9 +85,22 @@ func TestForgottenIsForTheWholeTime(t *testing.T) {
 			t.Errorf("%s: not forgotten", name)
 		}
 	}
-	late := map[string]api.Endpoint{"bl1": {Pod: api.PodRef{Name: "web", UID: uidOfServer}, Added: begin.Add(5 * time.Minute)}}
-	if over := looks(&forgotten{}, begin, forgottenAfter, late, gone); len(over) > 0 {
-		t.Errorf("forgotten after five minutes: %v", over)
+	// By the clock, which was set back, the new one is older than what is known of the one before, or than the agent.
+	for _, added := range []time.Duration{5 * time.Minute, -time.Hour} {
+		late := map[string]api.Endpoint{"bl1": {Pod: api.PodRef{Name: "web", UID: uidOfServer}, Added: begin.Add(added)}}
+		f := &forgotten{}
+		looks(f, begin, 4*time.Minute, endpoints, gone)
+		if over := looks(f, begin.Add(5*time.Minute), forgottenAfter-time.Minute, late, gone); len(over) > 0 {
+			t.Errorf("added after %s: forgotten before its time", added)
+		}
+		if over := looks(f, begin.Add(5*time.Minute+forgottenAfter), 0, late, gone); len(over) != 1 {
+			t.Errorf("added after %s: not forgotten", added)
+		}
+	}
+	// One of an earlier agent, by a clock that was an hour ahead.
+	future := map[string]api.Endpoint{"bl1": {Pod: api.PodRef{Name: "web", UID: uidOfServer}, Added: begin.Add(time.Hour).Round(0)}}
+	if over := looks(&forgotten{}, begin, forgottenAfter, future, gone); len(over) != 1 {
+		t.Error("an endpoint of the future is not forgotten")
 	}
 }
 
