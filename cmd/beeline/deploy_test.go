@@ -17,13 +17,18 @@ func args(t *testing.T, file string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	documents := strings.Split(string(text), "\n---\n")
-	var set appsv1.DaemonSet
-	if err := yaml.Unmarshal([]byte(documents[len(documents)-1]), &set); err != nil {
-		t.Fatal(err)
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		var set appsv1.DaemonSet
+		if err := yaml.Unmarshal([]byte(document), &set); err != nil {
+			t.Fatal(err)
+		}
+		if set.Kind == "DaemonSet" {
+			pod := set.Spec.Template.Spec
+			return append(pod.InitContainers, pod.Containers...)[0].Args
+		}
 	}
-	pod := set.Spec.Template.Spec
-	return append(pod.InitContainers, pod.Containers...)[0].Args
+	t.Fatalf("%s has no DaemonSet", file)
+	return nil
 }
 
 // The manifest asks the agent for what it does anyway: only the node's name and what is installed is up to the cluster.
