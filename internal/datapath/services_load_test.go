@@ -2,7 +2,6 @@ package datapath
 
 import (
 	"fmt"
-	"log/slog"
 	"os"
 	"testing"
 
@@ -27,17 +26,9 @@ func TestLoadServices(t *testing.T) {
 	for name, cfg := range servicesConfigs() {
 		t.Run(name, func(t *testing.T) {
 			cfg.Root, cfg.Acceleration, cfg.Cgroup = bpffs(t), AccelerationAuto, "/sys/fs/cgroup" // for all programs there are
-			d, err := Open(cfg, slog.New(slog.DiscardHandler))
-			if err != nil {
-				t.Fatalf("%+v", err)
-			}
-			defer d.Close()
-			programs, err := d.Programs()
-			if err != nil {
-				t.Fatal(err)
-			}
+			programs := loadWhole(t, cfg)
 			if want := len(programNames) + len(socketProgramNames); len(programs) != want {
-				t.Errorf("%d programs, expected %d", len(programs), want)
+				t.Errorf("%d programs, expected all %d", len(programs), want)
 			}
 			walked.add(programs)
 			for _, p := range programs {

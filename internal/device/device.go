@@ -56,15 +56,9 @@ func HostDevices() ([]HostDevice, error) {
 
 // FindHost returns the host end with the given name. ok is false when there is no such device.
 func FindHost(name string) (host HostDevice, ok bool, err error) {
-	link, err := netlink.LinkByName(name)
-	if isNotFound(err) {
-		return HostDevice{}, false, nil
-	}
-	if err != nil {
-		return HostDevice{}, false, fmt.Errorf("find device %s: %w", name, err)
-	}
-	if !isHostEnd(link) {
-		return HostDevice{}, false, nil
+	link, err := hostEnd(name)
+	if link == nil || err != nil {
+		return HostDevice{}, false, err
 	}
 	return hostDevice(link), true, nil
 }
@@ -72,11 +66,26 @@ func FindHost(name string) (host HostDevice, ok bool, err error) {
 // PacketsFrom is how many packets have come out of the pod behind the host end with the given name since that was made. ok is false when
 // there is no such device, or nothing is known of it.
 func PacketsFrom(name string) (packets uint64, ok bool) {
-	link, err := netlink.LinkByName(name)
-	if err != nil || !isHostEnd(link) || link.Attrs().Statistics == nil {
+	link, err := hostEnd(name)
+	if link == nil || err != nil || link.Attrs().Statistics == nil {
 		return 0, false
 	}
 	return link.Attrs().Statistics.RxPackets, true
+}
+
+// hostEnd gives the host end with that name; nil if there is no such device.
+func hostEnd(name string) (netlink.Link, error) {
+	link, err := netlink.LinkByName(name)
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find device %s: %w", name, err)
+	}
+	if !isHostEnd(link) {
+		return nil, nil
+	}
+	return link, nil
 }
 
 func isHostEnd(link netlink.Link) bool {
