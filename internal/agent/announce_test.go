@@ -124,7 +124,7 @@ func TestTake(t *testing.T) {
 	}{
 		{&cluster.Snapshot{Nodes: nodes, Incomplete: true}, true},
 		{&cluster.Snapshot{Nodes: nodes}, true},
-		{&cluster.Snapshot{Nodes: nodes, Pods: []*cluster.Pod{{Name: "p"}}}, false},
+		{&cluster.Snapshot{Nodes: nodes, Pods: cluster.ListOf(&cluster.Pod{Name: "p"})}, false},
 		{&cluster.Snapshot{Nodes: []cluster.Node{{Name: "a"}}}, true},
 		{&cluster.Snapshot{}, true},
 		{&cluster.Snapshot{}, false},

@@ -94,7 +94,7 @@ func (a *Agent) clusterPods() *clusterPods {
 		here[cluster.NewUID(e.Pod.UID)] = true
 	}
 	pods := &clusterPods{map[cluster.UID]bool{}, map[cluster.Key]bool{}}
-	for _, p := range a.snapshot.Pods {
+	for p := range a.snapshot.Pods.All() {
 		if here[p.UID] {
 			pods.uids[p.UID] = true
 		}

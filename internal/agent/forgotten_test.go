@@ -117,7 +117,7 @@ func (s remoteSource) ObjectProblems() []cluster.ObjectProblem { return s.proble
 // Only what an API server has told completely, and tells now, says that a pod is gone.
 func TestClusterPodsAreKnown(t *testing.T) {
 	unread := cluster.ObjectProblem{Kind: cluster.KindPod, Key: cluster.Key{Namespace: "shop", Name: "odd"}}
-	whole := &cluster.Snapshot{Pods: []*cluster.Pod{{Name: "web", UID: cluster.NewUID(uidOfServer), Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}}}
+	whole := &cluster.Snapshot{Pods: cluster.ListOf(&cluster.Pod{Name: "web", UID: cluster.NewUID(uidOfServer), Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}})}
 	for name, a := range map[string]*Agent{
 		"manifests":       {source: silent{}, snapshot: whole},
 		"out of reach":    {source: remoteSource{out: true}, snapshot: whole},

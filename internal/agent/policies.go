@@ -154,7 +154,7 @@ func (p *policies) take(change func(*policyInputs) (isNew bool)) (number uint64)
 
 // samePolicies tells whether two snapshots are the same to policies. Nodes tell whose addresses are this one's.
 func samePolicies(a, b *cluster.Snapshot) bool {
-	return cluster.Same(a.NetworkPolicies, b.NetworkPolicies) && cluster.Same(a.Namespaces, b.Namespaces) && cluster.Same(a.Pods, b.Pods) &&
+	return cluster.Same(a.NetworkPolicies, b.NetworkPolicies) && cluster.Same(a.Namespaces, b.Namespaces) && a.Pods.Same(b.Pods) &&
 		cluster.Same(a.Nodes, b.Nodes) && slices.Equal(a.Unknown, b.Unknown) && slices.Equal(a.Partial, b.Partial)
 }
 

@@ -54,8 +54,12 @@ func (p *policies) mayKnow(addresses []netip.Addr) bool {
 	if slices.ContainsFunc(pods, func(pod policy.LocalPod) bool { return slices.ContainsFunc(pod.Addresses, isOne) }) {
 		return true
 	}
-	if snapshot != nil && slices.ContainsFunc(snapshot.Pods, func(pod *cluster.Pod) bool { return slices.ContainsFunc(pod.Addresses, isOne) }) {
-		return true
+	if snapshot != nil {
+		for pod := range snapshot.Pods.All() {
+			if slices.ContainsFunc(pod.Addresses, isOne) {
+				return true
+			}
+		}
 	}
 	o := p.current()
 	if o.tables == nil || o.failure != nil && !ofSets(o.failure) {

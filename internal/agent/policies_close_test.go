@@ -32,7 +32,7 @@ func TestAddressesThatTablesKnow(t *testing.T) {
 
 	table, p = newFakePolicies()
 	s := policySnapshot("shop")
-	s.Pods[0].Addresses = address
+	s.Pods.Slice()[0].Addresses = address
 	p.deliver(s)
 	table.during = func() { expect("a pass with the snapshot's pod", p, true) }
 	mustPass(t, p)

@@ -219,7 +219,7 @@ func (x explainer) describe(e evaluate.Endpoint, asked string) string {
 	if e.Node || e.Pod != (cluster.Key{}) {
 		return asked
 	}
-	for _, p := range x.snapshot.Pods {
+	for p := range x.snapshot.Pods.All() {
 		if slices.Contains(p.Addresses, e.Address) && !p.Ended && !p.HostNetwork {
 			return p.Key().String() + " (" + e.Address.String() + ")"
 		}
@@ -227,7 +227,10 @@ func (x explainer) describe(e evaluate.Endpoint, asked string) string {
 	return e.Address.String()
 }
 
-func podOf(s *cluster.Snapshot, key cluster.Key) *cluster.Pod { return find(s.Pods, key) }
+func podOf(s *cluster.Snapshot, key cluster.Key) *cluster.Pod {
+	pod, _ := s.Pods.Find(key)
+	return pod
+}
 
 // policyOf gives a policy, also one that is gone: as one that says nothing.
 func policyOf(s *cluster.Snapshot, key cluster.Key) *cluster.NetworkPolicy {

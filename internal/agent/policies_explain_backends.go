@@ -191,7 +191,7 @@ func (x explainer) nodeOf(e evaluate.Endpoint) string {
 
 // nodeAt names the node that has an address, a pod with it, or the range of pods' addresses that it is from.
 func (x explainer) nodeAt(address netip.Addr) string {
-	for _, p := range x.snapshot.Pods {
+	for p := range x.snapshot.Pods.All() {
 		if p.Node != "" && !p.Ended && !p.HostNetwork && slices.Contains(p.Addresses, address) {
 			return p.Node
 		}

@@ -25,7 +25,7 @@ func market() *cluster.Snapshot {
 	}
 	addrs := func(text string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(text)} }
 	return &cluster.Snapshot{
-		Pods: []*cluster.Pod{pod("client", "n1", "client", "10.1.1.2"), pod("web1", "n1", "web", "10.1.1.3"), pod("web2", "n2", "web", "10.1.2.3")},
+		Pods: cluster.ListOf(pod("client", "n1", "client", "10.1.1.2"), pod("web1", "n1", "web", "10.1.1.3"), pod("web2", "n2", "web", "10.1.2.3")),
 		NetworkPolicies: []*cluster.NetworkPolicy{
 			{Namespace: "m", Name: "client", Pods: *app("client"), IsolatesEgress: true, Egress: []cluster.PolicyRule{{Peers: []cluster.PolicyPeer{{Pods: app("web")}}}}},
 			{Namespace: "m", Name: "web", Pods: *app("web"), IsolatesIngress: true, Ingress: []cluster.PolicyRule{{

@@ -26,7 +26,7 @@ func shop() *cluster.Snapshot {
 		{Name: "admin", Protocol: cluster.TCP, Number: 9090}, {Name: "quic", Protocol: cluster.UDP, Number: 8443}, {Name: "www", Protocol: cluster.TCP, Number: 8080},
 	}
 	return &cluster.Snapshot{
-		Pods: []*cluster.Pod{pod("client", "10.1.1.2"), pod("db", "10.1.1.4"), pod("web", "10.1.1.3")},
+		Pods: cluster.ListOf(pod("client", "10.1.1.2"), pod("db", "10.1.1.4"), pod("web", "10.1.1.3")),
 		NetworkPolicies: []*cluster.NetworkPolicy{
 			{Namespace: "shop", Name: "broken", Pods: app("db"), IsolatesEgress: true, Wrong: "nonsense"},
 			{Namespace: "shop", Name: "web", Pods: app("web"), IsolatesIngress: true, Ingress: []cluster.PolicyRule{{
@@ -124,7 +124,7 @@ func TestExplainPolicy(t *testing.T) {
 // Beside kube-proxy the sender's policies are asked about the Service's address, and the receiver's about who has sent it.
 func TestExplainPolicyBesideKubeProxy(t *testing.T) {
 	s := shop()
-	s.Pods = slices.Delete(s.Pods, 1, 2)
+	s.Pods = cluster.ListOf(slices.Delete(s.Pods.Slice(), 1, 2)...)
 	s.NetworkPolicies[0] = &cluster.NetworkPolicy{Namespace: "shop", Name: "client", Pods: *s.NetworkPolicies[1].Ingress[0].Peers[0].Pods, IsolatesEgress: true,
 		Egress: []cluster.PolicyRule{{Peers: []cluster.PolicyPeer{{Block: netip.MustParsePrefix("10.1.0.0/16")}}}}}
 	for _, c := range []struct {

@@ -51,7 +51,7 @@ func TestPoliciesOfTwoSandboxes(t *testing.T) {
 	for name, told := range map[string]netip.Addr{"the earlier one's": before, "the later one's": after} {
 		t.Run(name, func(t *testing.T) {
 			snapshot := shop()
-			for _, pod := range snapshot.Pods {
+			for pod := range snapshot.Pods.All() {
 				pod.UID = cluster.NewUID("u-" + pod.Name)
 				if pod.Name == "web" {
 					pod.Addresses = []netip.Addr{told}

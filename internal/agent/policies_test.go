@@ -111,7 +111,7 @@ func newFakePolicies() (*fakePolicies, *policies) {
 
 // policySnapshot has a policy for ingress in each of the namespaces.
 func policySnapshot(namespaces ...string) *cluster.Snapshot {
-	s := &cluster.Snapshot{Since: time.Now(), Pods: []*cluster.Pod{{Namespace: "shop", Name: "web", UID: cluster.NewUID("u1")}}}
+	s := &cluster.Snapshot{Since: time.Now(), Pods: cluster.ListOf(&cluster.Pod{Namespace: "shop", Name: "web", UID: cluster.NewUID("u1")})}
 	for _, namespace := range namespaces {
 		s.NetworkPolicies = append(s.NetworkPolicies, &cluster.NetworkPolicy{Namespace: namespace, Name: "p", UID: "of-" + namespace, IsolatesIngress: true})
 	}

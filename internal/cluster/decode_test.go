@@ -10,6 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
+// podSlice compares lists by what is in them.
+var podSlice = cmp.Transformer("slice", List[*Pod].Slice)
+
 var addrs = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
 
 // nodeYAML is a Node with one address and one range, seven lines.

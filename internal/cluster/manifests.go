@@ -100,7 +100,7 @@ func (m *manifests) load() *Snapshot {
 	snapshot := &Snapshot{
 		Nodes:           keepSame(last.Nodes, sortedNodes(nodes)),
 		Namespaces:      keepSame(last.Namespaces, objectsOf[*Namespace](objects)),
-		Pods:            keepSame(last.Pods, objectsOf[*Pod](objects)),
+		Pods:            ListOf(keepSame(last.Pods.Slice(), objectsOf[*Pod](objects))...),
 		Services:        keepSame(last.Services, objectsOf[*Service](objects)),
 		EndpointSlices:  keepSame(last.EndpointSlices, objectsOf[*EndpointSlice](objects)),
 		NetworkPolicies: keepSame(last.NetworkPolicies, objectsOf[*NetworkPolicy](objects)),
@@ -117,7 +117,7 @@ func (m *manifests) load() *Snapshot {
 
 // equal tells whether two snapshots of a directory say the same; the lists have been through keepSame.
 func (s *Snapshot) equal(o *Snapshot) bool {
-	return Same(s.Nodes, o.Nodes) && Same(s.Namespaces, o.Namespaces) && Same(s.Pods, o.Pods) && Same(s.Services, o.Services) &&
+	return Same(s.Nodes, o.Nodes) && Same(s.Namespaces, o.Namespaces) && s.Pods.Same(o.Pods) && Same(s.Services, o.Services) &&
 		Same(s.EndpointSlices, o.EndpointSlices) && Same(s.NetworkPolicies, o.NetworkPolicies) && s.Incomplete == o.Incomplete &&
 		slices.Equal(s.Partial, o.Partial)
 }

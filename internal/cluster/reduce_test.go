@@ -91,11 +91,11 @@ func TestEveryKindOfManifest(t *testing.T) {
 	ip := netip.MustParseAddr
 	want := &Snapshot{
 		Namespaces: []*Namespace{{Name: "shop", Labels: NewLabels(map[string]string{"team": "a", "kubernetes.io/metadata.name": "shop"})}},
-		Pods: []*Pod{{
+		Pods: ListOf(&Pod{
 			Namespace: "shop", Name: "web-0", Node: "n1", Addresses: []netip.Addr{ip("10.1.1.2"), ip("fd00::2")},
 			Labels: NewLabels(map[string]string{"app": "web", "tier": "front"}),
 			Ports:  []ContainerPort{{"http", TCP, 8080}, {"dns", UDP, 53}, {"side", TCP, 15001}},
-		}},
+		}),
 		Services: []*Service{{
 			Namespace: "shop", Name: "web", ClusterIPs: []netip.Addr{ip("10.96.0.9"), ip("fd00:96::9")}, ExternalIPs: []netip.Addr{ip("198.51.100.9")},
 			LoadBalancerIPs: []netip.Addr{ip("198.51.100.80")}, LoadBalancerSources: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")},
@@ -122,7 +122,7 @@ func TestEveryKindOfManifest(t *testing.T) {
 			}, {}},
 		}},
 	}
-	same := cmp.Options{addrs, cmpopts.IgnoreFields(Snapshot{}, "Since"), cmpopts.EquateComparable(Labels{}), cmpopts.EquateEmpty()}
+	same := cmp.Options{addrs, cmpopts.IgnoreFields(Snapshot{}, "Since"), cmpopts.EquateComparable(Labels{}), cmpopts.EquateEmpty(), podSlice}
 	if diff := cmp.Diff(want, got, same); diff != "" {
 		t.Errorf("snapshot (-want +got):\n%s", diff)
 	}
@@ -130,13 +130,13 @@ func TestEveryKindOfManifest(t *testing.T) {
 
 	put(t, filepath.Join(dir, "more.yaml"), "apiVersion: v1\nkind: Pod\nmetadata: {name: late}\n")
 	var after *Snapshot
-	for after == nil || len(after.Pods) != 2 {
+	for after == nil || after.Pods.Len() != 2 {
 		after = <-r.snapshots
 	}
-	if after.Pods[1].Name != "web-0" || after.Pods[1] != got.Pods[0] || after.Pods[0].Namespace != "default" {
-		t.Errorf("pods are %+v", after.Pods)
+	if pods := after.Pods.Slice(); pods[1].Name != "web-0" || pods[1] != got.Pods.Slice()[0] || pods[0].Namespace != "default" {
+		t.Errorf("pods are %+v", pods)
 	}
-	if !Same(got.Services, after.Services) || Same(got.Pods, after.Pods) {
+	if !Same(got.Services, after.Services) || got.Pods.Same(after.Pods) {
 		t.Error("services are another list, or pods the same")
 	}
 	put(t, filepath.Join(dir, "twice.yaml"), "apiVersion: v1\nkind: Pod\nmetadata: {name: late}\n")

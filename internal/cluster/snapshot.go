@@ -10,14 +10,14 @@ import (
 )
 
 // Snapshot is the state of the cluster at one moment. It is never changed after it was delivered, nor is anything
-// it refers to. A list that is as it was in the snapshot before is the same slice (see Same); an object
+// it refers to. A list that is as it was in the snapshot before is the same (see Same and List); an object
 // that is as it was is the same pointer.
 type Snapshot struct {
 	// Nodes are sorted by name.
 	Nodes []Node
 	// Namespaces are sorted by name; the others by namespace and name.
 	Namespaces      []*Namespace
-	Pods            []*Pod
+	Pods            List[*Pod]
 	Services        []*Service
 	EndpointSlices  []*EndpointSlice
 	NetworkPolicies []*NetworkPolicy
@@ -47,7 +47,7 @@ func (s *Snapshot) Node(name string) (Node, bool) {
 // Counts tells how many objects of each kind the snapshot has.
 func (s *Snapshot) Counts() map[Kind]int {
 	return map[Kind]int{
-		KindNode: len(s.Nodes), KindNamespace: len(s.Namespaces), KindPod: len(s.Pods), KindService: len(s.Services),
+		KindNode: len(s.Nodes), KindNamespace: len(s.Namespaces), KindPod: s.Pods.Len(), KindService: len(s.Services),
 		KindEndpointSlice: len(s.EndpointSlices), KindNetworkPolicy: len(s.NetworkPolicies),
 	}
 }

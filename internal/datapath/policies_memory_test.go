@@ -23,6 +23,7 @@ func crowdOfPolicies() oracle.World {
 		return cluster.Selector{Requirements: []cluster.Requirement{{Key: "app", Operator: "In", Values: []string{fmt.Sprint(i)}}}}
 	}
 	s := &cluster.Snapshot{Nodes: []cluster.Node{{Name: oracle.Here}}, Namespaces: []*cluster.Namespace{{Name: "n"}}}
+	var all []*cluster.Pod
 	for i := range pods {
 		p := &cluster.Pod{
 			Namespace: "n", Name: fmt.Sprintf("pod-%04d", i), Node: oracle.There, Labels: app(i),
@@ -31,8 +32,9 @@ func crowdOfPolicies() oracle.World {
 		if i%4 == 0 {
 			p.Node = oracle.Here
 		}
-		s.Pods = append(s.Pods, p)
+		all = append(all, p)
 	}
+	s.Pods = cluster.ListOf(all...)
 	for i := range policies {
 		p := &cluster.NetworkPolicy{Namespace: "n", Name: fmt.Sprintf("policy-%04d", i), Pods: is(i), IsolatesIngress: true}
 		rule := cluster.PolicyRule{Ports: []cluster.PolicyPort{{Protocol: cluster.TCP, First: uint16(80 + i%7), Last: uint16(80 + i%7)}}}

@@ -9,6 +9,9 @@ import (
 // batchSize is how many entries one system call reads or writes.
 const batchSize = 4096
 
+// readSize is how many one reads where tables are read again and again: their entries are garbage after that.
+const readSize = 512
+
 // writes are entries to be written into a map in the order in which they came.
 type writes[K, V any] struct {
 	m      *ebpf.Map
@@ -49,7 +52,7 @@ func deleteAll[K any](m *ebpf.Map, keys []K) (deleted int, err error) {
 // readAll calls visit for every entry. Entries that come or go meanwhile may be missed or seen; all others are seen.
 func readAll[K, V any](m *ebpf.Map, visit func(*K, *V)) error {
 	// The kernel gives whole buckets; one cannot have more entries than the map, and hardly ever has more than ten.
-	size := int(min(m.MaxEntries(), batchSize))
+	size := int(min(m.MaxEntries(), readSize))
 	keys, values := make([]K, size), make([]V, size)
 	var cursor ebpf.MapBatchCursor
 	for {

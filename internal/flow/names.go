@@ -251,35 +251,23 @@ func (n *Names) update(now time.Time) {
 		}
 	}
 	differ(old.Pods, s.Pods, func(p *cluster.Pod) { n.removePod(p, now) }, n.addPod)
-	differ(old.Services, s.Services, n.removeService, n.addService)
-	differ(old.EndpointSlices, s.EndpointSlices, n.removeEndpoints, n.addEndpoints)
+	differ(cluster.ListOf(old.Services...), cluster.ListOf(s.Services...), n.removeService, n.addService)
+	differ(cluster.ListOf(old.EndpointSlices...), cluster.ListOf(s.EndpointSlices...), n.removeEndpoints, n.addEndpoints)
 	n.current = s
 }
 
-// named is an object of a snapshot's list.
-type named interface {
-	comparable
-	Key() cluster.Key
-}
-
-// differ tells of what has gone from a sorted list, and then of what has come. What has changed has gone and come.
-func differ[T named](old, now []T, gone, come func(T)) {
-	if cluster.Same(old, now) {
-		return
-	}
+// differ tells of what has gone from a list, and then of what has come. What has changed has gone and come.
+func differ[T cluster.Object](old, now cluster.List[T], gone, come func(T)) {
+	var none T
 	var added []T
-	for len(old) > 0 || len(now) > 0 {
-		switch {
-		case len(old) > 0 && len(now) > 0 && old[0] == now[0]:
-			old, now = old[1:], now[1:]
-		case len(now) == 0 || len(old) > 0 && old[0].Key().Compare(now[0].Key()) <= 0:
-			gone(old[0])
-			old = old[1:]
-		default:
-			added = append(added, now[0])
-			now = now[1:]
+	cluster.Differences(old, now, func(before, after T) {
+		if before != none {
+			gone(before)
 		}
-	}
+		if after != none {
+			added = append(added, after)
+		}
+	})
 	for _, t := range added {
 		come(t)
 	}

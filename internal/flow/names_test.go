@@ -39,7 +39,7 @@ var (
 
 func world() *cluster.Snapshot {
 	return &cluster.Snapshot{
-		Nodes: nodes, Pods: []*cluster.Pod{host, cart, db, over}, Services: []*cluster.Service{database}, EndpointSlices: []*cluster.EndpointSlice{slice},
+		Nodes: nodes, Pods: cluster.ListOf(host, cart, db, over), Services: []*cluster.Service{database}, EndpointSlices: []*cluster.EndpointSlice{slice},
 	}
 }
 
@@ -101,11 +101,11 @@ func TestNamesChange(t *testing.T) {
 	moved := *db
 	moved.Name, moved.Addresses = "another", cart.Addresses[:1] // its name comes before those that keep theirs
 	both := world()
-	both.Pods = []*cluster.Pod{host, &moved, cart, over} // who had the address is still there
+	both.Pods = cluster.ListOf(host, &moved, cart, over) // who had the address is still there
 	n.Deliver(both)
 	who(n, noon, "10.1.1.2:1", cluster.TCP)
 	s := world()
-	s.Pods = []*cluster.Pod{host, &moved, over}
+	s.Pods = cluster.ListOf(host, &moved, over)
 	s.Services, s.EndpointSlices = nil, nil
 	s.Nodes = nodes[1:]
 	n.Deliver(s)
@@ -131,7 +131,7 @@ func TestNamesAreBounded(t *testing.T) {
 	n := NewNames("a")
 	for i := range 3 * keptGoneMax {
 		pod := &cluster.Pod{Namespace: "x", Name: "p", Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})}}
-		n.Deliver(&cluster.Snapshot{Pods: []*cluster.Pod{pod}})
+		n.Deliver(&cluster.Snapshot{Pods: cluster.ListOf(pod)})
 		n.Record(Event{Time: noon})
 	}
 	if len(n.pods) > 1 || len(n.kept) > keptGoneMax || len(n.gone) > keptGoneMax || len(n.named) > keptNamed {

@@ -33,10 +33,10 @@ func thousand(here int) (*cluster.Snapshot, Local) {
 		})})
 		for i := range 20 {
 			node := "n2"
-			if len(s.Pods) < here {
+			if s.Pods.Len() < here {
 				node = "n1"
 			}
-			s.Pods = append(s.Pods, &cluster.Pod{
+			s.Pods = withPod(s.Pods, &cluster.Pod{
 				Namespace: namespace, Name: fmt.Sprintf("pod-%02d", i), Node: node, Addresses: []netip.Addr{number(10<<24 | uint32(n*256+i))},
 				Labels: cluster.NewLabels(map[string]string{"app": fmt.Sprint(i), "tier": fmt.Sprint(i % 3), "pod-template-hash": "5d8f"}),
 				Ports:  []cluster.ContainerPort{{Name: "http", Protocol: cluster.TCP, Number: 8080}},
@@ -78,10 +78,9 @@ func BenchmarkLabelChange(b *testing.B) {
 			b.Run(fmt.Sprintf("local=%d/of=%s", here, which), func(b *testing.B) {
 				s, local := thousand(here)
 				at := map[string]int{"peer": 999, "subject": 0}[which]
-				changed, pod := *s, *s.Pods[at]
+				changed, pod := *s, *s.Pods.Slice()[at]
 				pod.Labels = cluster.NewLabels(map[string]string{"app": "3", "tier": "0"})
-				changed.Pods = append([]*cluster.Pod(nil), s.Pods...)
-				changed.Pods[at] = &pod
+				changed.Pods = withPod(s.Pods, &pod)
 				snapshots := [2]*cluster.Snapshot{&changed, s}
 				c := NewCompiler("n1")
 				c.Compile(s, local)
@@ -142,9 +141,9 @@ func BenchmarkBlocks(b *testing.B) {
 		}
 	})
 	b.Run("label", func(b *testing.B) {
-		changed, pod := *all, *s.Pods[999]
+		changed, pod := *all, *s.Pods.Slice()[999]
 		pod.Labels = cluster.NewLabels(map[string]string{"app": "3"})
-		changed.Pods = append(append([]*cluster.Pod(nil), s.Pods[:999]...), &pod)
+		changed.Pods = withPod(s.Pods, &pod)
 		snapshots := [2]*cluster.Snapshot{&changed, all}
 		c := NewCompiler("n1")
 		c.Compile(all, local)

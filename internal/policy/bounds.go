@@ -15,13 +15,13 @@ type bounds struct {
 	refused map[*cluster.NetworkPolicy]string
 	entries entryBounds
 	// pods are those that were counted last, taken how many addresses they have.
-	pods  []*cluster.Pod
+	pods  cluster.List[*cluster.Pod]
 	taken int
 }
 
 // countPods counts the addresses of a snapshot's pods, by what has changed since the last one.
-func (b *bounds) countPods(pods []*cluster.Pod) int {
-	eachDifference(b.pods, pods, func(before, after *cluster.Pod) {
+func (b *bounds) countPods(pods cluster.List[*cluster.Pod]) int {
+	cluster.Differences(b.pods, pods, func(before, after *cluster.Pod) {
 		if before != nil {
 			b.taken -= len(before.Addresses)
 		}
@@ -94,7 +94,7 @@ func (c *Compiler) overflow(w *world) map[*cluster.NetworkPolicy]string {
 		}
 	}
 	if total == 0 {
-		c.bounds.pods, c.bounds.taken = nil, 0
+		c.bounds.pods, c.bounds.taken = cluster.List[*cluster.Pod]{}, 0
 		return nil
 	}
 	room := c.bounds.sizes.Addresses - len(w.own) - c.bounds.countPods(w.snapshot.Pods)

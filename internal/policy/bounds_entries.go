@@ -76,7 +76,7 @@ func (b *entryBounds) gone(policies []*cluster.NetworkPolicy) (gone bool) {
 	for p := range b.refused {
 		refused[p.Namespace] = true
 	}
-	eachDifference(b.policies, policies, func(before, after *cluster.NetworkPolicy) {
+	cluster.Differences(cluster.ListOf(b.policies...), cluster.ListOf(policies...), func(before, after *cluster.NetworkPolicy) {
 		gone = gone || after == nil || refused[after.Namespace]
 	})
 	return gone

@@ -23,7 +23,7 @@ func newTenants(namespaces ...string) *tenants {
 	for i, namespace := range namespaces {
 		t.snapshot.Namespaces = append(t.snapshot.Namespaces, &cluster.Namespace{Name: namespace, Labels: cluster.NewLabels(map[string]string{"kubernetes.io/metadata.name": namespace})})
 		pod := &cluster.Pod{Namespace: namespace, Name: "pod", Node: "n1", Addresses: addrs(fmt.Sprintf("10.1.1.%d", i+2)), Labels: cluster.NewLabels(nil)}
-		t.snapshot.Pods = append(t.snapshot.Pods, pod)
+		t.snapshot.Pods = withPod(t.snapshot.Pods, pod)
 		t.local.Pods = append(t.local.Pods, LocalPod{Pod: pod.Key(), Addresses: pod.Addresses})
 	}
 	return t
@@ -32,7 +32,7 @@ func newTenants(namespaces ...string) *tenants {
 // peers adds pods of a namespace on another node, the nth with these labels.
 func (t *tenants) peers(namespace string, count int, labels func(n int) map[string]string) {
 	for n := range count {
-		t.snapshot.Pods = append(t.snapshot.Pods, &cluster.Pod{
+		t.snapshot.Pods = withPod(t.snapshot.Pods, &cluster.Pod{
 			Namespace: namespace, Name: fmt.Sprintf("x%04d", n), Node: "n2", Labels: cluster.NewLabels(labels(n)),
 			Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 2, byte(n >> 8), byte(n)})},
 		})

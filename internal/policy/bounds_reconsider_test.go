@@ -28,9 +28,9 @@ func refusing(t *testing.T) (*tenants, *Compiler, []*cluster.NetworkPolicy) {
 
 // without leaves out pods of other nodes, by their number.
 func (t *tenants) without(from, to int) {
-	t.snapshot.Pods = slices.DeleteFunc(slices.Clone(t.snapshot.Pods), func(p *cluster.Pod) bool {
+	t.snapshot.Pods = cluster.ListOf(slices.DeleteFunc(t.snapshot.Pods.Slice(), func(p *cluster.Pod) bool {
 		return p.Name >= fmt.Sprintf("x%04d", from) && p.Name < fmt.Sprintf("x%04d", to)
-	})
+	})...)
 }
 
 // What is refused is taken up again when the pods have gone that it was too much for, though nothing else changes on the node.
@@ -77,7 +77,7 @@ func TestRefusedStaysWhenThereIsMore(t *testing.T) {
 			return p
 		}, 1},
 		{"another pod elsewhere", func(w *tenants, p []*cluster.NetworkPolicy) []*cluster.NetworkPolicy {
-			w.snapshot.Pods = append(slices.Clone(w.snapshot.Pods), &cluster.Pod{Namespace: "z", Name: "z", Node: "n2", Addresses: addrs("10.3.0.1"), Labels: cluster.NewLabels(nil)})
+			w.snapshot.Pods = withPod(w.snapshot.Pods, &cluster.Pod{Namespace: "z", Name: "z", Node: "n2", Addresses: addrs("10.3.0.1"), Labels: cluster.NewLabels(nil)})
 			return p
 		}, 1},
 		{"another policy of others", func(_ *tenants, p []*cluster.NetworkPolicy) []*cluster.NetworkPolicy {

@@ -15,7 +15,7 @@ func (t *tenants) here(namespace, name string, policy *cluster.NetworkPolicy) *c
 		Namespace: namespace, Name: name, Node: "n1", Addresses: addrs(fmt.Sprintf("10.1.2.%d", len(t.local.Pods))),
 		Labels: cluster.NewLabels(map[string]string{"pod": name}),
 	}
-	t.snapshot.Pods = append(slices.Clone(t.snapshot.Pods), pod)
+	t.snapshot.Pods = withPod(t.snapshot.Pods, pod)
 	sortSnapshot(&t.snapshot)
 	t.local.Pods = append(slices.Clone(t.local.Pods), LocalPod{Pod: pod.Key(), Addresses: pod.Addresses})
 	policy.Pods = in("pod", name)
@@ -82,7 +82,7 @@ func TestCoveredRulesTellNothingApart(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := newTenants("evil")
 			w.web("good", bits)
-			for n, pod := range w.snapshot.Pods {
+			for n, pod := range w.snapshot.Pods.Slice() {
 				pod.Ports = []cluster.ContainerPort{{Name: "http", Protocol: cluster.TCP, Number: uint16(8080 + n)}}
 			}
 			policy := &cluster.NetworkPolicy{Namespace: "evil", Name: "p", IsolatesEgress: true, Egress: c.rules}
@@ -226,7 +226,7 @@ func TestEntriesOfOthersCount(t *testing.T) {
 func TestNamesOfOthersAreNotAskedFor(t *testing.T) {
 	w := newTenants("evil", "good")
 	w.peers("good", 40, func(int) map[string]string { return map[string]string{"app": "web"} })
-	for n, pod := range w.snapshot.Pods {
+	for n, pod := range w.snapshot.Pods.Slice() {
 		pod.Ports = []cluster.ContainerPort{{Name: "http", Protocol: cluster.TCP, Number: uint16(1000 + n)}}
 	}
 	good := &cluster.NetworkPolicy{Namespace: "good", Name: "p", IsolatesEgress: true, Egress: []cluster.PolicyRule{{Peers: []cluster.PolicyPeer{selecting("app", "web")}}}}

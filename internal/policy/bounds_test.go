@@ -27,7 +27,7 @@ func TestBlocksOfOneNamespaceAreBounded(t *testing.T) {
 	for i, namespace := range []string{"evil", "good"} {
 		s.Namespaces = append(s.Namespaces, &cluster.Namespace{Name: namespace, Labels: cluster.NewLabels(map[string]string{"kubernetes.io/metadata.name": namespace})})
 		pod := &cluster.Pod{Namespace: namespace, Name: "pod", Node: "n1", Addresses: addrs(fmt.Sprintf("10.1.1.%d", i+2)), Labels: cluster.NewLabels(nil)}
-		s.Pods = append(s.Pods, pod)
+		s.Pods = withPod(s.Pods, pod)
 		local.Pods = append(local.Pods, LocalPod{Pod: pod.Key(), Addresses: pod.Addresses})
 	}
 	good := listing("good", "list", 10, 1<<20)
@@ -41,17 +41,17 @@ func TestBlocksOfOneNamespaceAreBounded(t *testing.T) {
 		if n := len(tables.Identities) + tables.Peers.Len() + len(tables.Singles); n > 103 {
 			t.Errorf("%d addresses in a table of 103", n)
 		}
-		for _, pod := range s.Pods {
+		for pod := range s.Pods.All() {
 			if _, known := tables.Peers.Get(pod.Addresses[0]); !known {
 				t.Errorf("pod %s has no identity", pod.Key())
 			}
 		}
-		if sets := tables.Pods[s.Pods[1].Addresses[0]]; sets.Ingress == Closed || sets.Ingress == NotIsolated || sets.Egress != NotIsolated {
+		if sets := tables.Pods[s.Pods.Slice()[1].Addresses[0]]; sets.Ingress == Closed || sets.Ingress == NotIsolated || sets.Egress != NotIsolated {
 			t.Errorf("the pod of the other namespace has %+v", sets)
 		}
 		return tables, problems
 	}
-	evil := func(tables *Tables) Set { return tables.Pods[s.Pods[0].Addresses[0]].Ingress }
+	evil := func(tables *Tables) Set { return tables.Pods[s.Pods.Slice()[0].Addresses[0]].Ingress }
 
 	if tables, problems := compile(listing("evil", "list", 90, 0), good); len(problems) != 0 || evil(tables) == Closed {
 		t.Errorf("what fits is refused: %v", problems)

@@ -102,7 +102,7 @@ func objects(t testing.TB, text string) *cluster.Snapshot {
 		case *cluster.Namespace:
 			s.Namespaces = append(s.Namespaces, o)
 		case *cluster.Pod:
-			s.Pods = append(s.Pods, o)
+			s.Pods = withPod(s.Pods, o)
 		case *cluster.NetworkPolicy:
 			s.NetworkPolicies = append(s.NetworkPolicies, o)
 		}
@@ -111,16 +111,20 @@ func objects(t testing.TB, text string) *cluster.Snapshot {
 	return s
 }
 
+// withPod gives a list with one more pod, or with another one of its name.
+func withPod(list cluster.List[*cluster.Pod], pod *cluster.Pod) cluster.List[*cluster.Pod] {
+	return list.With(map[cluster.Key]*cluster.Pod{pod.Key(): pod})
+}
+
 // sortSnapshot puts lists into the order that snapshots have.
 func sortSnapshot(s *cluster.Snapshot) {
 	slices.SortFunc(s.Namespaces, func(a, b *cluster.Namespace) int { return a.Key().Compare(b.Key()) })
-	slices.SortFunc(s.Pods, func(a, b *cluster.Pod) int { return a.Key().Compare(b.Key()) })
 	slices.SortFunc(s.NetworkPolicies, func(a, b *cluster.NetworkPolicy) int { return a.Key().Compare(b.Key()) })
 }
 
 // localTo gives what a node knows of itself if the pods of a snapshot that are said to be on it are.
 func localTo(node string, s *cluster.Snapshot) (local Local) {
-	for _, p := range s.Pods {
+	for p := range s.Pods.All() {
 		if p.Node == node && !p.HostNetwork && !p.Ended {
 			local.Pods = append(local.Pods, LocalPod{Pod: p.Key(), UID: uidText(p.UID), Addresses: p.Addresses})
 		}
@@ -231,7 +235,7 @@ func end(t *testing.T, s *cluster.Snapshot, text string) netip.Addr {
 	if !strings.Contains(name, "/") {
 		name = "shop/" + name
 	}
-	for _, p := range s.Pods {
+	for p := range s.Pods.All() {
 		if p.Key().String() == name {
 			if six {
 				return p.Addresses[1]

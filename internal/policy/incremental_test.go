@@ -108,7 +108,7 @@ func consistent(t *testing.T, c *Compiler, seed uint64) {
 		pods += s.pods
 	}
 	claims := 0
-	for _, p := range c.peers.pods {
+	for p := range c.peers.pods.All() {
 		if c.claims(p) {
 			claims++
 		}
@@ -121,13 +121,13 @@ func consistent(t *testing.T, c *Compiler, seed uint64) {
 // large is a cluster of some 150,000 pods, of which 30 are here.
 func large(pods int) (*cluster.Snapshot, Local) {
 	s, _ := thousand(0)
-	s.Pods = nil
+	s.Pods = cluster.List[*cluster.Pod]{}
 	for i := range pods {
 		namespace, node := fmt.Sprintf("ns-%02d", i%50), "n2"
 		if i < 30 {
 			node = "n1"
 		}
-		s.Pods = append(s.Pods, &cluster.Pod{
+		s.Pods = withPod(s.Pods, &cluster.Pod{
 			Namespace: namespace, Name: fmt.Sprintf("pod-%06d", i), Node: node, Addresses: []netip.Addr{number(10<<24 | uint32(i))},
 			Labels: cluster.NewLabels(map[string]string{"app": fmt.Sprint(i / 50 % 20), "tier": fmt.Sprint(i % 3), "pod-template-hash": "5d8f"}),
 			Ports:  []cluster.ContainerPort{{Name: "http", Protocol: cluster.TCP, Number: 8080}},
@@ -139,10 +139,9 @@ func large(pods int) (*cluster.Snapshot, Local) {
 
 // with gives a snapshot in which a pod of another node has other labels.
 func withLabels(s *cluster.Snapshot, at int, app string) *cluster.Snapshot {
-	changed, pod := *s, *s.Pods[at]
+	changed, pod := *s, *s.Pods.Slice()[at]
 	pod.Labels = cluster.NewLabels(map[string]string{"app": app, "tier": "0"})
-	changed.Pods = slices.Clone(s.Pods)
-	changed.Pods[at] = &pod
+	changed.Pods = withPod(s.Pods, &pod)
 	return &changed
 }
 

@@ -53,7 +53,7 @@ func (n naive) judge(q question) (allowed bool, by cluster.Key) {
 }
 
 func (n naive) podOf(is func(*cluster.Pod) bool) *cluster.Pod {
-	for _, p := range n.s.Pods {
+	for p := range n.s.Pods.All() {
 		if is(p) {
 			return p
 		}

@@ -12,7 +12,7 @@ import (
 // addresses of pods that did, at those of pods whose sort is told apart in another way now, and at those of this node.
 type peers struct {
 	// pods and namespaces are those of the last pass.
-	pods       []*cluster.Pod
+	pods       cluster.List[*cluster.Pod]
 	namespaces []*cluster.Namespace
 	// locals are the names of the pods here, localAt the addresses that they have, each with its index in world.pods; own are this node's.
 	locals  map[cluster.Key]bool
@@ -90,7 +90,7 @@ func (c *Compiler) takePeers(w *world) (problems []Problem) {
 	}
 	p.touched, p.changes = map[netip.Addr]bool{}, map[netip.Addr]*numbered[*identity]{}
 	c.takeLocals(w)
-	eachDifference(p.pods, w.snapshot.Pods, func(before, after *cluster.Pod) {
+	cluster.Differences(p.pods, w.snapshot.Pods, func(before, after *cluster.Pod) {
 		c.unclaim(before)
 		c.claim(after, w)
 	})
@@ -117,8 +117,8 @@ func (c *Compiler) takeLocals(w *world) {
 	var differ []*cluster.Pod
 	for _, names := range [][2]map[cluster.Key]bool{{p.locals, locals}, {locals, p.locals}} {
 		for name := range names[0] {
-			if at, found := findPod(p.pods, name); found && !names[1][name] {
-				differ = append(differ, p.pods[at])
+			if pod, found := p.pods.Find(name); found && !names[1][name] {
+				differ = append(differ, pod)
 			}
 		}
 	}
@@ -143,7 +143,7 @@ func (c *Compiler) takeLocals(w *world) {
 	}
 }
 
-// findPod finds a Pod among those of a snapshot.
+// findPod finds a Pod among sorted ones.
 func findPod(pods []*cluster.Pod, name cluster.Key) (int, bool) {
 	return slices.BinarySearchFunc(pods, name, func(p *cluster.Pod, key cluster.Key) int { return p.Key().Compare(key) })
 }
@@ -257,7 +257,7 @@ func (c *Compiler) takeSorts(w *world) {
 	p := &c.peers
 	p.touchWithin(p.moved)
 	namespaces := map[string]bool{}
-	eachDifference(p.namespaces, w.snapshot.Namespaces, func(before, after *cluster.Namespace) {
+	cluster.Differences(cluster.ListOf(p.namespaces...), cluster.ListOf(w.snapshot.Namespaces...), func(before, after *cluster.Namespace) {
 		for _, n := range []*cluster.Namespace{before, after} {
 			if n != nil {
 				namespaces[n.Name] = true
@@ -277,8 +277,7 @@ func (c *Compiler) takeSorts(w *world) {
 		}
 	}
 	for namespace, sorts := range changed {
-		first, _ := findPod(p.pods, cluster.Key{Namespace: namespace})
-		for _, pod := range p.pods[first:] {
+		for pod := range p.pods.From(cluster.Key{Namespace: namespace}) {
 			if pod.Namespace != namespace {
 				break
 			}

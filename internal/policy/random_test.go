@@ -197,7 +197,9 @@ func (w *randomWorld) setPod(key cluster.Key) {
 
 func (w *randomWorld) snapshot() *cluster.Snapshot {
 	w.last.Namespaces = sorted(w.namespaces, w.last.Namespaces)
-	w.last.Pods = sorted(w.pods, w.last.Pods)
+	if now := sorted(w.pods, w.last.Pods.Slice()); !slices.Equal(now, w.last.Pods.Slice()) {
+		w.last.Pods = cluster.ListOf(now...)
+	}
 	w.last.NetworkPolicies = sorted(w.policies, w.last.NetworkPolicies)
 	s := w.last
 	return &s

@@ -109,29 +109,24 @@ func TestTablesShareWhatIsAsItWas(t *testing.T) {
 	}
 	check("nothing", compile(s))
 
-	changed, pod := *s, *s.Pods[999]
+	changed, pod := *s, *s.Pods.Slice()[999]
 	pod.Labels = cluster.NewLabels(map[string]string{"app": "new"})
-	changed.Pods = append(append([]*cluster.Pod(nil), s.Pods[:999]...), &pod)
+	changed.Pods = withPod(s.Pods, &pod)
 	check("a label that nobody asks for", compile(&changed))
 
 	teamMate := pod
 	teamMate.Labels = cluster.NewLabels(map[string]string{"app": "1"})
 	moved := changed
-	teamMate.Namespace, teamMate.Name = s.Pods[0].Namespace, "zz"
-	moved.Pods = append(append([]*cluster.Pod(nil), changed.Pods...), &teamMate)
-	moved.Pods[len(moved.Pods)-1].Addresses = addrs("10.200.0.1")
+	teamMate.Namespace, teamMate.Name = s.Pods.Slice()[0].Namespace, "zz"
+	teamMate.Addresses = addrs("10.200.0.1")
+	moved.Pods = withPod(changed.Pods, &teamMate)
 	sortSnapshot(&moved)
 	check("a pod like others", compile(&moved), "Peers")
 
 	single := moved
 	last := pod
 	last.Addresses = []netip.Addr{number(20<<24 + 256)}
-	single.Pods = append([]*cluster.Pod(nil), moved.Pods...)
-	for i, p := range single.Pods {
-		if p == &pod {
-			single.Pods[i] = &last
-		}
-	}
+	single.Pods = withPod(moved.Pods, &last)
 	now := compile(&single)
 	check("a pod with the address of a block", now, "Peers", "Singles", "Policies")
 	if _, both := now.Singles[last.Addresses[0]]; both {
@@ -163,7 +158,7 @@ func TestSinglesOfTheNode(t *testing.T) {
 		t.Error("what is in the block is not allowed")
 	}
 	again := *s
-	again.Pods = s.Pods[1:] // a change that has nothing to do with it
+	again.Pods = cluster.ListOf(s.Pods.Slice()[1:]...) // a change that has nothing to do with it
 	now, _ := compiler.Compile(&again, localTo("n1", &again))
 	if !same(now.Blocks, tables.Blocks) {
 		t.Error("blocks are made anew")

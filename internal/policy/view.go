@@ -11,11 +11,10 @@ import (
 // Object gives the Pod of a pod here, or nil if the cluster has not told of it: one with another UID is that of an earlier pod
 // of the name, or of a later one.
 func (p LocalPod) Object(s *cluster.Snapshot) *cluster.Pod {
-	at, found := slices.BinarySearchFunc(s.Pods, p.Pod, func(o *cluster.Pod, key cluster.Key) int { return o.Key().Compare(key) })
+	object, found := s.Pods.Find(p.Pod)
 	if !found {
 		return nil
 	}
-	object := s.Pods[at]
 	if object.UID != (cluster.UID{}) && p.UID != "" && object.UID != cluster.NewUID(p.UID) {
 		return nil
 	}
@@ -29,7 +28,7 @@ func (l Local) Named(s *cluster.Snapshot) Local {
 		return l
 	}
 	owners := map[netip.Addr]cluster.Key{}
-	for _, object := range s.Pods {
+	for object := range s.Pods.All() {
 		if object.HostNetwork || object.Ended {
 			continue
 		}
@@ -75,8 +74,7 @@ func (l Local) View(s *cluster.Snapshot, node string) *cluster.Snapshot {
 		}
 	}
 	with := *s
-	with.Pods = told
-	for _, p := range s.Pods {
+	for p := range s.Pods.All() {
 		if here[p.Key()] && (node == "" || mayBeOf(node, p)) {
 			continue
 		}
@@ -85,10 +83,11 @@ func (l Local) View(s *cluster.Snapshot, node string) *cluster.Snapshot {
 			without.Addresses = slices.DeleteFunc(slices.Clone(p.Addresses), isTaken)
 			p = &without
 		}
-		with.Pods = append(with.Pods, p)
+		told = append(told, p)
 	}
-	with.Pods = append(with.Pods, untold...)
-	slices.SortStableFunc(with.Pods, func(x, y *cluster.Pod) int { return x.Key().Compare(y.Key()) })
+	told = append(told, untold...)
+	slices.SortStableFunc(told, func(x, y *cluster.Pod) int { return x.Key().Compare(y.Key()) })
+	with.Pods = cluster.ListOf(told...)
 	with.Nodes = l.nodes(s.Nodes, node)
 	return &with
 }

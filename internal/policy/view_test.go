@@ -21,16 +21,16 @@ func TestView(t *testing.T) {
 		{Pod: key("web"), Addresses: addrs("10.1.2.2")},
 		{Pod: key("db"), UID: "earlier", Addresses: addrs("10.1.1.6")},
 	}}
-	s.Pods[4].UID = cluster.NewUID("now") // db, which is on n2
-	s.Pods[3].UID = cluster.NewUID("now") // client
-	if got := s.Pods[3].Key(); got != key("client") {
+	s.Pods.Slice()[4].UID = cluster.NewUID("now") // db, which is on n2
+	s.Pods.Slice()[3].UID = cluster.NewUID("now") // client
+	if got := s.Pods.Slice()[3].Key(); got != key("client") {
 		t.Fatal(got)
 	}
 	type pod struct {
 		Name, Addresses, App string
 	}
 	var got []pod
-	for _, p := range local.View(s, "n1").Pods {
+	for p := range local.View(s, "n1").Pods.All() {
 		if p.Namespace != "shop" {
 			continue
 		}
@@ -50,11 +50,11 @@ func TestView(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if db := s.Pods[4]; !slices.Equal(db.Addresses, addrs("10.1.2.2", "fd00:2::2")) {
+	if db := s.Pods.Slice()[4]; !slices.Equal(db.Addresses, addrs("10.1.2.2", "fd00:2::2")) {
 		t.Errorf("the snapshot has changed: %+v", db)
 	}
 	var dbs []*cluster.Pod
-	for _, p := range local.View(s, "").Pods {
+	for p := range local.View(s, "").Pods.All() {
 		if p.Key() == key("db") {
 			dbs = append(dbs, p)
 		}
@@ -102,11 +102,11 @@ spec: {podSelector: {}, policyTypes: [Ingress, Egress]}
 
 // Of a pod whose file was lost an agent that starts knows the addresses only: by these the cluster's Pods have its name.
 func TestNamed(t *testing.T) {
-	s := &cluster.Snapshot{Pods: []*cluster.Pod{
-		{Namespace: "shop", Name: "ended", Ended: true, Addresses: addrs("10.1.1.4")},
-		{Namespace: "shop", Name: "host", HostNetwork: true, Addresses: addrs("10.1.1.5")},
-		{Namespace: "shop", Name: "web", Addresses: addrs("10.1.1.3")},
-	}}
+	s := &cluster.Snapshot{Pods: cluster.ListOf(
+		&cluster.Pod{Namespace: "shop", Name: "ended", Ended: true, Addresses: addrs("10.1.1.4")},
+		&cluster.Pod{Namespace: "shop", Name: "host", HostNetwork: true, Addresses: addrs("10.1.1.5")},
+		&cluster.Pod{Namespace: "shop", Name: "web", Addresses: addrs("10.1.1.3")},
+	)}
 	madeUp := func(name, address string) LocalPod {
 		return LocalPod{Pod: cluster.Key{Namespace: "default", Name: name}, Nameless: true, Addresses: addrs(address)}
 	}

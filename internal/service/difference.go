@@ -6,41 +6,6 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// compare visits the objects that differ between two lists sorted by key. What is in one of them only has nil for the other.
-func compare[Object any, Pointer interface {
-	*Object
-	Key() cluster.Key
-}](before, after []Pointer, visit func(before, after Pointer)) {
-	if cluster.Same(before, after) {
-		return
-	}
-	for len(before) > 0 || len(after) > 0 {
-		order := 0
-		switch {
-		case len(before) == 0:
-			order = 1
-		case len(after) == 0:
-			order = -1
-		case before[0] != after[0]:
-			if order = before[0].Key().Compare(after[0].Key()); order == 0 {
-				visit(before[0], after[0])
-			}
-		}
-		if order < 0 {
-			visit(before[0], nil)
-		}
-		if order > 0 {
-			visit(nil, after[0])
-		}
-		if order <= 0 {
-			before = before[1:]
-		}
-		if order >= 0 {
-			after = after[1:]
-		}
-	}
-}
-
 // add takes note of what has become of an owner's ports.
 func (c *Changes) add(before, after []Port) {
 	for i := range after {

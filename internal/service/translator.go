@@ -95,8 +95,8 @@ func (t *Translator) SetNode(node NodeConfig) { t.configured = node }
 func (t *Translator) Translate(snapshot *cluster.Snapshot, hostPorts []HostPort) Changes {
 	t.takeNode(snapshot)
 	if !snapshot.Unknown.Has(cluster.KindService) && !snapshot.Unknown.Has(cluster.KindEndpointSlice) {
-		compare(t.services, snapshot.Services, t.takeService)
-		compare(t.endpointSlices, snapshot.EndpointSlices, t.takeSlice)
+		cluster.Differences(cluster.ListOf(t.services...), cluster.ListOf(snapshot.Services...), t.takeService)
+		cluster.Differences(cluster.ListOf(t.endpointSlices...), cluster.ListOf(snapshot.EndpointSlices...), t.takeSlice)
 		t.services, t.endpointSlices = snapshot.Services, snapshot.EndpointSlices
 	}
 	t.takeHostPorts(hostPorts)
@@ -304,7 +304,7 @@ func (t *Translator) countEndpoints(s *state) (within []*cluster.EndpointSlice, 
 	if !s.refused[endpoints] {
 		within, beyond = t.node.Limits.bounded(ofService(s.key, s.endpointSlices))
 	}
-	compare(s.counted, within, t.alive.replace)
+	cluster.Differences(cluster.ListOf(s.counted...), cluster.ListOf(within...), t.alive.replace)
 	s.counted = slices.Clone(within)
 	return within, beyond
 }

@@ -70,7 +70,7 @@ func BenchmarkPodChange(b *testing.B) {
 		if err != nil || item.err != nil {
 			b.Fatal(err, item.err)
 		}
-		if !s.pods.set(item) || len(s.pods.list()) != manyPods {
+		if !s.pods.set(item) || s.pods.list().Len() != manyPods {
 			b.Fatal("no change")
 		}
 	}

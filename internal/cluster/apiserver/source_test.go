@@ -90,7 +90,7 @@ func describe(s *cluster.Snapshot) string {
 	for _, n := range s.Nodes {
 		all = append(all, n.Name+fmt.Sprint(n.PodCIDRs))
 	}
-	for _, p := range s.Pods {
+	for p := range s.Pods.All() {
 		all = append(all, p.Key().String()+fmt.Sprint(p.Addresses))
 	}
 	return strings.Join(all, " ")
@@ -195,7 +195,7 @@ func TestPages(t *testing.T) {
 		server.put(pod(fmt.Sprintf("p%d", i), ""))
 	}
 	r := run(t, server)
-	r.expect("all pods", func(s *cluster.Snapshot) bool { return len(s.Pods) == 2*pageSize+1 })
+	r.expect("all pods", func(s *cluster.Snapshot) bool { return s.Pods.Len() == 2*pageSize+1 })
 	if n := server.count("LIST pods"); n != 3 {
 		t.Errorf("%d pages", n)
 	}
@@ -247,7 +247,7 @@ func TestHistoryIsForgotten(t *testing.T) {
 		server.forget()
 		server.setDown(false)
 		after := r.expectState("n1[10.1.1.0/24] default/a[10.1.1.2] default/c[10.1.1.4]")
-		if before.Pods[0] != after.Pods[0] {
+		if before.Pods.Slice()[0] != after.Pods.Slice()[0] {
 			t.Error("a pod that did not change is another object")
 		}
 	})
@@ -359,10 +359,10 @@ func TestUnchangedIsTheSame(t *testing.T) {
 	server.put(heartbeat, ready)
 	server.put(pod("b", "10.1.1.3"))
 	after := r.expectState(n1n2 + " default/a[10.1.1.2] default/b[10.1.1.3]")
-	if !cluster.Same(before.Nodes, after.Nodes) || cluster.Same(before.Pods, after.Pods) {
+	if !cluster.Same(before.Nodes, after.Nodes) || before.Pods.Same(after.Pods) {
 		t.Error("nodes are another slice, or pods the same")
 	}
-	if before.Pods[0] != after.Pods[0] {
+	if before.Pods.Slice()[0] != after.Pods.Slice()[0] {
 		t.Error("a pod that did not change is another object")
 	}
 	if r.delivered > delivered+1 {
@@ -384,7 +384,7 @@ func TestBurstIsOneSnapshot(t *testing.T) {
 	for i := range many {
 		server.put(pod(fmt.Sprintf("p%d", i), ""))
 	}
-	r.expect("all pods", func(s *cluster.Snapshot) bool { return len(s.Pods) == many })
+	r.expect("all pods", func(s *cluster.Snapshot) bool { return s.Pods.Len() == many })
 	if n := r.delivered - delivered; n > many/3 {
 		t.Errorf("%d snapshots for a burst of %d changes", n, many)
 	}
@@ -399,7 +399,7 @@ func TestSettle(t *testing.T) {
 		settleTime / 2:            settleTime / 2,
 		0:                         settleTime,
 	} {
-		if got := settle(since, settleTime); got != want {
+		if got := settle(since); got != want {
 			t.Errorf("%v after a snapshot: %v, want %v", since, got, want)
 		}
 	}
@@ -420,26 +420,5 @@ func TestCountNodes(t *testing.T) {
 	server.setDown(true)
 	if _, err := source.CountNodes(t.Context()); err == nil {
 		t.Error("nodes are counted where nobody answers")
-	}
-}
-
-// In a large cluster there are fewer snapshots, and those that copy no long list come as soon as ever.
-func TestGapAfter(t *testing.T) {
-	large := &cluster.Snapshot{Pods: make([]*cluster.Pod, 150_000), EndpointSlices: make([]*cluster.EndpointSlice, 10_000)}
-	other := *large
-	other.NetworkPolicies = make([]*cluster.NetworkPolicy, 5000)
-	for _, c := range []struct {
-		what        string
-		before, now *cluster.Snapshot
-		want        time.Duration
-	}{
-		{"a small cluster", &cluster.Snapshot{}, &cluster.Snapshot{Pods: make([]*cluster.Pod, 30_000)}, settleTime},
-		{"all lists", &cluster.Snapshot{}, large, 80 * time.Millisecond},
-		{"one list of them", large, &other, settleTime},
-		{"nothing", large, large, settleTime},
-	} {
-		if got := gapAfter(c.before, c.now); got != c.want {
-			t.Errorf("%s: %s, want %s", c.what, got, c.want)
-		}
 	}
 }

@@ -3,7 +3,6 @@ package apiserver
 import (
 	"maps"
 	"slices"
-	"sort"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
@@ -41,22 +40,17 @@ type wrongObject struct {
 	stays bool
 }
 
-// keyed is a pointer to a reduced object.
-type keyed interface {
-	comparable
-	Key() cluster.Key
-}
-
-// table is the section of a kind whose objects stand for themselves. The sorted list that snapshots get is never
-// changed: with tens of thousands of pods most of it is copied, as pointers, when one of them has changed.
-type table[T keyed] struct {
-	sorted []T
-	// pending are changes since sorted was made; the zero T stands for gone.
+// table is the section of a kind whose objects stand for themselves. The list that snapshots get is never changed.
+type table[T cluster.Object] struct {
+	known cluster.List[T]
+	// pending are changes since known was made; the zero T stands for gone.
 	pending map[cluster.Key]T
 	wrong   map[cluster.Key]wrongObject
+	// flat is known as a slice; nil if that was not asked for since.
+	flat []T
 }
 
-func newTable[T keyed]() *table[T] {
+func newTable[T cluster.Object]() *table[T] {
 	return &table[T]{pending: map[cluster.Key]T{}, wrong: map[cluster.Key]wrongObject{}}
 }
 
@@ -107,7 +101,7 @@ func (t *table[T]) replace(items []*item) bool {
 		changed = t.set(item) || changed
 	}
 	gone := slices.Collect(maps.Keys(t.wrong))
-	for _, o := range t.list() {
+	for o := range t.list().All() {
 		gone = append(gone, o.Key())
 	}
 	for _, key := range gone {
@@ -123,39 +117,25 @@ func (t *table[T]) current(key cluster.Key) T {
 	if o, changed := t.pending[key]; changed {
 		return o
 	}
-	if i, found := t.find(t.sorted, key); found {
-		return t.sorted[i]
-	}
-	var none T
-	return none
+	o, _ := t.known.Find(key)
+	return o
 }
 
-func (t *table[T]) find(list []T, key cluster.Key) (int, bool) {
-	return sort.Find(len(list), func(i int) int { return key.Compare(list[i].Key()) })
+// list gives the objects in force: the same list until something changes.
+func (t *table[T]) list() cluster.List[T] {
+	if len(t.pending) > 0 {
+		t.known, t.flat = t.known.With(t.pending), nil
+		t.pending = map[cluster.Key]T{}
+	}
+	return t.known
 }
 
-// list gives the objects in force, sorted: the same slice until something changes.
-func (t *table[T]) list() []T {
-	if len(t.pending) == 0 {
-		return t.sorted
+// slice gives them as a slice, the same one until something changes.
+func (t *table[T]) slice() []T {
+	if list := t.list(); t.flat == nil {
+		t.flat = list.Slice()
 	}
-	var none T
-	merged := make([]T, 0, len(t.sorted)+len(t.pending))
-	rest := t.sorted
-	for _, key := range slices.SortedFunc(maps.Keys(t.pending), cluster.Key.Compare) {
-		i, found := t.find(rest, key)
-		merged = append(merged, rest[:i]...)
-		if o := t.pending[key]; o != none {
-			merged = append(merged, o)
-		}
-		if found {
-			i++
-		}
-		rest = rest[i:]
-	}
-	t.sorted = append(merged, rest...)
-	t.pending = map[cluster.Key]T{}
-	return t.sorted
+	return t.flat
 }
 
 func (t *table[T]) problems() []wrongObject {

@@ -18,7 +18,7 @@ func TestTableAgainstMap(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	table, model := newTable[*cluster.Pod](), map[cluster.Key]string{}
 	type taken struct {
-		list []*cluster.Pod
+		list cluster.List[*cluster.Pod]
 		said []string
 	}
 	var lists []taken
@@ -57,7 +57,7 @@ func TestTableAgainstMap(t *testing.T) {
 			if diff := cmp.Diff(wanted, words(list)); diff != "" {
 				t.Fatalf("list (-want +got):\n%s", diff)
 			}
-			if !cluster.Same(list, table.list()) {
+			if !list.Same(table.list()) {
 				t.Fatal("the list is another one without a change")
 			}
 			lists = append(lists, taken{list, wanted})
@@ -70,8 +70,8 @@ func TestTableAgainstMap(t *testing.T) {
 	}
 }
 
-func words(pods []*cluster.Pod) (all []string) {
-	for _, p := range pods {
+func words(pods cluster.List[*cluster.Pod]) (all []string) {
+	for p := range pods.All() {
 		all = append(all, p.Key().String()+" "+p.Node)
 	}
 	return all
@@ -100,7 +100,7 @@ func TestTableOfWrongObjects(t *testing.T) {
 		{"gone", func() bool { return table.remove(key) }, true, 0, 0},
 		{"gone again", func() bool { return table.remove(key) }, false, 0, 0},
 	} {
-		if changed := step.do(); changed != step.changed || len(table.problems()) != step.problems || len(table.list()) != step.list {
+		if changed := step.do(); changed != step.changed || len(table.problems()) != step.problems || table.list().Len() != step.list {
 			t.Errorf("step %d, %s: changed %t, problems %v, list %v", i, step.what, changed, table.problems(), words(table.list()))
 		}
 	}
@@ -125,7 +125,7 @@ func TestTableOfObjectsThatAreWrongInPart(t *testing.T) {
 		if changed := table.set(item(c.wrong)); changed != c.changed {
 			t.Errorf("step %d: changed %t", n, changed)
 		}
-		if all := table.list(); len(all) != 1 || all[0].Wrong != c.wrong || len(table.problems()) != c.problems {
+		if all := table.slice(); len(all) != 1 || all[0].Wrong != c.wrong || len(table.problems()) != c.problems {
 			t.Errorf("step %d: got %+v, problems %v", n, all, table.problems())
 		}
 	}

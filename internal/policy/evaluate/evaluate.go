@@ -166,7 +166,7 @@ func resolve(s *cluster.Snapshot, e, other Endpoint) (end, error) {
 	if !address.IsValid() {
 		return end{}, fmt.Errorf("it is neither a pod that runs, nor an address, nor a node")
 	}
-	for _, pod := range s.Pods {
+	for pod := range s.Pods.All() {
 		if selectable(pod) && slices.Contains(pod.Addresses, address) {
 			return end{pod: pod, address: address}, nil
 		}
@@ -183,12 +183,8 @@ func resolve(s *cluster.Snapshot, e, other Endpoint) (end, error) {
 func selectable(p *cluster.Pod) bool { return !p.HostNetwork && !p.Ended }
 
 func podNamed(s *cluster.Snapshot, key cluster.Key) *cluster.Pod {
-	for _, pod := range s.Pods {
-		if pod.Key() == key {
-			return pod
-		}
-	}
-	return nil
+	pod, _ := s.Pods.Find(key)
+	return pod
 }
 
 // addressFor gives the address of a pod by which it talks to another end; invalid if it has none of that family.

@@ -52,14 +52,14 @@ func theCluster() *cluster.Snapshot {
 			{Name: "b", Addresses: []netip.Addr{netip.MustParseAddr("172.30.0.2")}},
 		},
 		Namespaces: []*cluster.Namespace{namespace("dev", "team", "x"), namespace("prod", "team", "y")},
-		Pods: []*cluster.Pod{
+		Pods: cluster.ListOf(
 			pod("dev", "tool", "a", "10.1.1.3", labels("app", "tool")),
 			pod("dev", "web", "b", "10.1.2.3 fd00:1:2::3", labels("app", "web")),
 			db, ended, followed, host, hostB,
 			pod("prod", "new", "", "", labels("app", "new")),
 			web,
 			pod("unheard", "pod", "a", "10.1.1.4", labels("app", "web")),
-		},
+		),
 	}
 }
 

@@ -94,7 +94,9 @@ func (a *agent) measureChurn(ctx context.Context, f *figures, local *sandbox) er
 	a.o.say("pods start and end")
 	time.Sleep(lives / 2)
 	if a.o.profiles != "" {
-		go a.profile("cpu", fmt.Sprintf("profile?seconds=%.0f", a.o.churn.Seconds()/2))
+		seconds := fmt.Sprintf("seconds=%.0f", a.o.churn.Seconds()/3-1)
+		go a.profile("cpu", "profile?"+seconds)
+		go a.profile("allocations", "allocs?"+seconds)
 	}
 
 	// First nothing but the pods, for the agent's share of a CPU; then the other changes too.

@@ -50,17 +50,19 @@ func (w World) Change(r *rand.Rand) World {
 }
 
 func (w World) changePod(r *rand.Rand, change func(*cluster.Pod)) {
-	w.Pods = slices.Clone(w.Pods)
-	i := r.IntN(len(w.Pods))
-	changed := *w.Pods[i]
+	pods := w.Pods.Slice()
+	i := r.IntN(len(pods))
+	changed := *pods[i]
 	change(&changed)
-	w.Pods[i] = &changed
+	pods[i] = &changed
+	w.Pods = podList(pods)
 }
 
 // withoutTwins ends pods whose addresses another one has, and drops policies whose name another one has.
 func (w World) withoutTwins() World {
 	taken := map[string]bool{}
-	for i, p := range w.Pods {
+	pods := w.Pods.Slice()
+	for i, p := range pods {
 		twin := false
 		for _, a := range p.Addresses {
 			twin = twin || taken[a.String()]
@@ -71,14 +73,14 @@ func (w World) withoutTwins() World {
 		if twin {
 			ended := *p
 			ended.Ended = true
-			w.Pods = slices.Clone(w.Pods)
-			w.Pods[i] = &ended
+			pods[i] = &ended
 			continue
 		}
 		for _, a := range p.Addresses {
 			taken[a.String()] = true
 		}
 	}
+	w.Pods = cluster.ListOf(pods...)
 	named := map[cluster.Key]bool{}
 	if slices.ContainsFunc(w.NetworkPolicies, func(p *cluster.NetworkPolicy) bool {
 		twin := named[p.Key()]

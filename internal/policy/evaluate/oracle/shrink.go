@@ -38,11 +38,11 @@ func (w World) smaller() iter.Seq[World] {
 				return
 			}
 		}
-		for i, p := range w.Pods {
+		for i, p := range w.Pods.Slice() {
 			if p.Node == Here && !p.HostNetwork {
 				continue // the judges' own
 			}
-			if !with(func(s *cluster.Snapshot) { s.Pods = slices.Delete(slices.Clone(w.Pods), i, i+1) }) {
+			if !with(func(s *cluster.Snapshot) { s.Pods = cluster.ListOf(slices.Delete(w.Pods.Slice(), i, i+1)...) }) {
 				return
 			}
 		}
@@ -58,9 +58,9 @@ func (w World) smaller() iter.Seq[World] {
 				}
 			}
 		}
-		for i, p := range w.Pods {
+		for i, p := range w.Pods.Slice() {
 			for pod := range smallerPods(*p) {
-				if !with(func(s *cluster.Snapshot) { s.Pods = replaced(w.Pods, i, &pod) }) {
+				if !with(func(s *cluster.Snapshot) { s.Pods = cluster.ListOf(replaced(w.Pods.Slice(), i, &pod)...) }) {
 					return
 				}
 			}

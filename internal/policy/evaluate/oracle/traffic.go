@@ -67,7 +67,7 @@ func (w World) end(r *rand.Rand, family int, not *cluster.Pod) evaluate.Endpoint
 	}
 	if chance(r, 65) {
 		var possible []evaluate.Endpoint
-		for _, p := range w.Pods {
+		for p := range w.Pods.All() {
 			for _, a := range p.Addresses {
 				if p != not && !p.Ended && !(p.HostNetwork && p.Node == Here) && a.Is4() == (family == 0) {
 					possible = append(possible, evaluate.Endpoint{Pod: p.Key(), Address: a})

@@ -24,7 +24,7 @@ type World struct{ *cluster.Snapshot }
 // Own gives the pods of this node that have an interface of their own.
 func (w World) Own() []*cluster.Pod {
 	var own []*cluster.Pod
-	for _, p := range w.Pods {
+	for p := range w.Pods.All() {
 		if p.Node == Here && !p.HostNetwork && !p.Ended {
 			own = append(own, p)
 		}
@@ -77,30 +77,32 @@ func Random(r *rand.Rand) World {
 			w.Namespaces = append(w.Namespaces, randomNamespace(r, name))
 		}
 	}
+	var pods []*cluster.Pod
 	for _, s := range slots {
 		if s.always || chance(r, 70) {
-			w.Pods = append(w.Pods, randomPod(r, s))
+			pods = append(pods, randomPod(r, s))
 		}
 	}
 	if chance(r, 30) {
-		w.Pods = append(w.Pods, onNode(randomPod(r, slot{node: pick(r, Here, There), number: 100})))
+		pods = append(pods, onNode(randomPod(r, slot{node: pick(r, Here, There), number: 100})))
 	}
 	if chance(r, 30) {
 		ended := randomPod(r, slot{There, byte(2 + r.IntN(6)), false}) // its addresses may be another's
 		ended.Name, ended.Ended = "ended", true
-		w.Pods = append(w.Pods, ended)
+		pods = append(pods, ended)
 	}
+	w.Pods = podList(pods)
 	for i := range 1 + r.IntN(6) {
 		w.NetworkPolicies = append(w.NetworkPolicies, randomPolicy(r, i))
 	}
-	return w.sorted()
-}
-
-// sorted puts the lists of a World into the order that snapshots have.
-func (w World) sorted() World {
-	slices.SortFunc(w.Pods, func(a, b *cluster.Pod) int { return a.Key().Compare(b.Key()) })
 	slices.SortFunc(w.NetworkPolicies, func(a, b *cluster.NetworkPolicy) int { return a.Key().Compare(b.Key()) })
 	return w
+}
+
+// podList gives pods as snapshots have them.
+func podList(pods []*cluster.Pod) cluster.List[*cluster.Pod] {
+	slices.SortFunc(pods, func(a, b *cluster.Pod) int { return a.Key().Compare(b.Key()) })
+	return cluster.ListOf(pods...)
 }
 
 func randomNamespace(r *rand.Rand, name string) *cluster.Namespace {

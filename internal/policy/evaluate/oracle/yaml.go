@@ -33,7 +33,7 @@ func (w World) YAML() string {
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: maps.Collect(n.Labels.All())},
 		})
 	}
-	for _, p := range w.Pods {
+	for p := range w.Pods.All() {
 		document(podObject(p))
 	}
 	for _, p := range w.NetworkPolicies {
