@@ -30,8 +30,8 @@ const (
 	// settleTime lets a burst of changes become one reconciliation. Where that takes long, in a cluster of thousands of nodes, changes of the
 	// kernel wait settleShare times as long as the last one took, and settleMost at most: each pod that starts or ends is some of them.
 	settleTime  = 100 * time.Millisecond
-	settleShare = 50
-	settleMost  = time.Second
+	settleShare = 100
+	settleMost  = 2 * time.Second
 	// resyncInterval bounds how long a change that nothing announced goes unnoticed.
 	resyncInterval = time.Minute
 	// leaseRenewal and leaseTime: see datapath.Lease. A stopped agent's word lapses after leaseTime.

@@ -145,7 +145,7 @@ func withLabels(s *cluster.Snapshot, at int, app string) *cluster.Snapshot {
 	return &changed
 }
 
-// A pod that changes costs what it touches: one of 300 parts at most is another map, and no more addresses are looked at than those of this node and its own.
+// A pod that changes costs what it touches: one part of many at most is another map, and no more addresses are looked at than those of this node and its own.
 func TestChangeCostsWhatItTouches(t *testing.T) {
 	s, local := large(20_000)
 	c := NewCompiler("n1")

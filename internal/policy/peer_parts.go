@@ -7,7 +7,7 @@ import (
 )
 
 // PeerParts is how many parts the identities of pods are divided into.
-const PeerParts = 2048
+const PeerParts = 4096
 
 // Peers are identities of pods by their addresses, in parts (PartOf): a part in which nothing has changed is the same map as before. So a pod that
 // comes or goes costs one part, and not a table of 150,000 addresses. nil has none. Nobody changes it once it is in Tables.
