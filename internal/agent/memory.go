@@ -11,7 +11,7 @@ import (
 // from the kernel what that took for minutes. A limit makes it collect in time, and only where there is need.
 const (
 	// memoryLimit is that of the Go runtime, to which the pages of the program come, some 30 MiB.
-	memoryLimit = 200 << 20
+	memoryLimit = 208 << 20
 	// A cluster whose state needs more gets so much beside it, in percent of the state: a limit that is too tight would be paid for in CPU.
 	memoryRoom     = 40
 	memoryInterval = time.Second
