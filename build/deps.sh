@@ -96,6 +96,15 @@ if ! command -v go >/dev/null; then
 	exit 1
 fi
 
+for use in "$@"; do
+	case $use in
+	lab | bench | test | cluster) ;;
+	*)
+		echo "deps: $use is none of lab, bench, test, cluster; without arguments all are installed" >&2
+		exit 2
+		;;
+	esac
+done
 uses=" ${*:-bench test cluster} "
 case $uses in *" test "* | *" cluster "*) uses="${uses}bench " ;; esac
 case $uses in *" bench "*) uses="${uses}lab " ;; esac
