@@ -2,8 +2,8 @@
 /*
  * Each owner's share of the tables of translated connections. A connection needs a slot: there are as many as the table has capacity for.
  * A new connection looks at NAT_SAMPLES slots, from a random one on, and takes one that is free or whose connection has expired. So the
- * tables need no agent. Where all are in use, an entry of its own owner or of one that holds more is evicted, or the new one is dropped:
- * no owner can take what another one needs, as long as it holds more itself.
+ * tables need no agent. Where all are in use, an entry of an owner that holds more is evicted, else one of its own owner, or the new one is
+ * dropped: no owner can take what another one needs, as long as it holds more itself.
  *
  * Owners are the pods of this node, each by its device, and clients from outside, each by its address (IPv6: by its /64). Against pods, all
  * clients from outside count as one.
@@ -88,7 +88,9 @@ static __always_inline bool nat_is_brief(const struct tuple *t, const struct con
 /* Whether and when a slot may be taken: the least first. */
 enum nat_use {
 	NAT_USE_FREE = 0,
-	NAT_USE_BRIEF,	 /* by a brief connection of its owner, or of one that holds more */
+	NAT_USE_MUCH, /* by a brief connection of an owner that holds much more: who floods loses before those who have a few more */
+	NAT_USE_BRIEF,	 /* by a brief connection of an owner that holds more */
+	NAT_USE_OWN,	 /* by a brief connection of the same owner */
 	NAT_USE_OTHER,	 /* by a half-open one from outside, and so is the new one */
 	NAT_USE_LASTING, /* by a lasting connection of an owner that holds much more */
 	NAT_USE_KEPT,	 /* may not be taken */
@@ -108,10 +110,10 @@ static __always_inline enum nat_use nat_slot_use(const struct nat_slot *s, __u32
 		return NAT_USE_FREE;
 	brief = nat_is_brief(&s->key, c, pending);
 	if (s->owner == owner)
-		return brief ? NAT_USE_BRIEF : NAT_USE_KEPT;
+		return brief ? NAT_USE_OWN : NAT_USE_KEPT;
 	more = nat_owner_exceeds(s->owner, owner, pending);
 	if (more > 0 && brief)
-		return NAT_USE_BRIEF;
+		return more > NAT_OWNER_SMALL ? NAT_USE_MUCH : NAT_USE_BRIEF;
 	if (more > NAT_OWNER_SMALL)
 		return NAT_USE_LASTING;
 	return pending && brief && s->owner & owner & NAT_OWNER_EXTERNAL ? NAT_USE_OTHER : NAT_USE_KEPT;
@@ -147,6 +149,18 @@ static __always_inline struct nat_slot *nat_slot_at(__u32 index, bool pending)
 	return pending ? bpf_map_lookup_elem(&pending_slots, &index) : bpf_map_lookup_elem(&nat_slots, &index);
 }
 
+/*
+ * The first use that a new connection of `owner` looks for. An owner that holds most of the table takes the place of one of its own at once: a longer
+ * search would find nothing else, and its CPU time would be everybody's.
+ */
+static __always_inline int nat_slot_first_use(__u32 owner, bool pending)
+{
+	__u32 index = owner & NAT_OWNER_EXTERNAL ? NAT_OWNERS_EXTERNAL : nat_owner_index(owner);
+	const __u32 *held = nat_held(index, pending);
+
+	return held && *held > nat_slot_count(pending) / 4 * 3 ? NAT_USE_OWN : NAT_USE_FREE;
+}
+
 /* Takes the slot with an index if its use is at most `most`. Gives its use, NAT_USE_KEPT while another CPU is at work on it. */
 SEPARATE int nat_slot_try(const struct tuple *t, __u32 owner, __u32 index, __u32 most, bool pending)
 {
@@ -170,11 +184,14 @@ SEPARATE int nat_slot_try(const struct tuple *t, __u32 owner, __u32 index, __u32
 SEPARATE int nat_slot_take(const struct tuple *t, __u32 owner, bool pending)
 {
 	__u32 first = (__u64)bpf_get_prandom_u32() * nat_slot_count(pending) >> 32, index;
+	int least = nat_slot_first_use(owner, pending);
 
 	if (!t)
 		return NAT_SLOT_NONE;
 	/* One look for each use: a loop that compares uses would have the verifier walk every order in which they can come. */
-	for (int most = NAT_USE_BRIEF; most <= NAT_USE_LASTING; most++) {
+	for (int most = NAT_USE_FREE; most <= NAT_USE_LASTING; most++) {
+		if (most < least)
+			continue;
 		for (int i = 0; i < NAT_SAMPLES; i++) {
 			index = (first + i) % nat_slot_count(pending);
 			if (nat_slot_try(t, owner, index, most, pending) <= most)

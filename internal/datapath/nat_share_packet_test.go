@@ -99,6 +99,27 @@ func withTwoPods(t *testing.T, cfg Config, f func(t *testing.T, r *rig, greedy, 
 // smallTables has room for 128 connections, and for 64 half-open ones.
 var smallTables = Sizes{Connections: 256, Openings: 128}
 
+// While a table has room, no new connection takes the place of another one, neither of its own pod nor of one that holds more.
+func TestNobodyLosesWhileThereIsRoom(t *testing.T) {
+	withTwoPods(t, Config{Sizes: smallTables}, func(t *testing.T, r *rig, greedy, modest asker) {
+		const open = 16 // of each pod: half of the slots together
+		pods := []asker{greedy, modest}
+		ports := make([][open]uint16, len(pods))
+		for from := range open {
+			for i, pod := range pods {
+				ports[i][from] = pod.sends(t, protoUDP, 10000+uint16(from), 0)
+			}
+		}
+		for i, pod := range pods {
+			for from, port := range ports[i] {
+				if port == 0 || !pod.hears(t, protoUDP, port, 0) {
+					t.Errorf("pod %d: question %d has no answer, and half of the table is free", i, from)
+				}
+			}
+		}
+	})
+}
+
 // A pod that asks far more than there is room for loses its own answers alone: what another pod has is there in the end, whichever of
 // both was first, and it finds room all the time.
 func TestPodAtItsBoundLosesItsOwn(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/service"
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // needsSCTP skips a test where the kernel was built without SCTP. Where it has the module, as in the emulated machines, that has to work.
@@ -179,7 +180,7 @@ func TestSCTPSockets(t *testing.T) {
 			}
 			if c.finished {
 				for _, p := range []place{*n.world, n.a.place, n.b.place, n.a1.place, n.a2.place, n.b1.place} {
-					p.do(t, func() error { return finishChecksums("eth0") })
+					p.do(t, func() error { return testenv.FinishChecksums("eth0") })
 				}
 			}
 			if c.cfg.Acceleration == AccelerationXDP {

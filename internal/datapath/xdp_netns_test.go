@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/service"
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // worldPort is a NodePort.
@@ -72,7 +72,7 @@ func (n *network) accelerate(tb testing.TB, node *node) {
 			return err
 		}
 		tb.Cleanup(func() { l.Close() })
-		return finishChecksums(port.Attrs().Name)
+		return testenv.FinishChecksums(port.Attrs().Name)
 	})
 	node.do(tb, func() error {
 		got, err := node.d.Accelerate("eth0", node.uplink.Index)
@@ -81,27 +81,6 @@ func (n *network) accelerate(tb testing.TB, node *node) {
 		}
 		return err
 	})
-}
-
-// finishChecksums has the stack finish the checksums of what a device sends (ethtool -K DEVICE tx off).
-func finishChecksums(name string) error {
-	const setTxChecksum = 0x17 // ETHTOOL_STXCSUM
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	value := struct{ command, on uint32 }{command: setTxChecksum}
-	request := struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(&value)}
-	copy(request.name[:], name)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
-		return fmt.Errorf("turn off checksums of %s: %w", name, errno)
-	}
-	return nil
 }
 
 // runs counts how often a program of the node has run, while statistics are on.

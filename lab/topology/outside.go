@@ -35,7 +35,10 @@ func (l *Lab) ClientAddresses() []netip.Prefix {
 	return addresses
 }
 
-// SwitchPort is the name of the switch's device on the pair to a node, in the namespace of the client outside.
+// Switch is where the ports of the switch are that joins more than two nodes; the client outside, if there is one, is there, too.
+func (l *Lab) Switch() Place { return Place{Netns: nodeNetns(l.Name, wireName), CPU: AnyCPU} }
+
+// SwitchPort is the name of the switch's device on the pair to a node, in the namespace of Switch.
 func (l *Lab) SwitchPort(n *Node) string { return n.Name }
 
 func (l *Lab) outsideCgroup() string {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agent/api"
 	"github.com/beeline-cni/beeline/internal/testenv"
+	"github.com/beeline-cni/beeline/lab/packetgen"
 	"github.com/beeline-cni/beeline/lab/topology"
 	"github.com/beeline-cni/beeline/test/adversary/frame"
 )
@@ -200,6 +201,8 @@ func (f *floods) victims(clients bool) *victims {
 	const seldom = 100 * time.Millisecond
 	v.all = append(v.all,
 		&victim{name: "large queries of near", place: f.near.place, targets: services, work: queries, size: 4000, every: seldom}, // in fragments
+		&victim{name: "slow pieces of other", place: f.other.place, targets: at(backendPort, f.outside.addresses...), work: f.sendsPieces(), every: seldom},
+		&victim{name: "pings of other", place: f.other.place, targets: at(0, f.outside.addresses...), work: pings, every: seldom},
 		&victim{name: "slow queries of near", place: f.near.place, targets: slow, work: waits, every: seldom},
 		&victim{name: "slow queries of other", place: f.other.place, targets: slow, work: waits, every: seldom},
 		&victim{name: "refusals of near", place: f.near.place, targets: at(servicePort, serviceOfNobody...), work: isRefused, every: seldom},
@@ -218,11 +221,12 @@ func (f *floods) narrow() (all []netip.AddrPort) {
 	return all
 }
 
-// flood is one kind.
+// flood is one kind, and what is seen of it where it reaches the table that it is for.
 type flood struct {
 	name    string
 	from    *flooder
 	packets packets
+	shows   []proof
 }
 
 // kinds are the floods of pods.
@@ -231,11 +235,11 @@ func (f *floods) kinds() []flood {
 	from := func(of *flooder, family int) netip.AddrPort {
 		return netip.AddrPortFrom(of.addresses[family], of.port())
 	}
-	syn := func(to func(of *flooder, family int) netip.AddrPort) packets {
-		return func(of *flooder, family int) []byte { return of.syn(from(of, family), to(of, family)) }
+	syn := func(to func(of *flooder, family int) netip.AddrPort, varies varying) packets {
+		return packets{func(of *flooder, family int) []byte { return of.syn(from(of, family), to(of, family)) }, sourcePort | sequence | varies}
 	}
-	udp := func(to func(of *flooder, family int) netip.AddrPort) packets {
-		return func(of *flooder, family int) []byte { return of.udp(from(of, family), to(of, family), []byte("?")) }
+	udp := func(to func(of *flooder, family int) netip.AddrPort, varies varying) packets {
+		return packets{func(of *flooder, family int) []byte { return of.udp(from(of, family), to(of, family), []byte("?")) }, sourcePort | varies}
 	}
 	fixed := func(port uint16, to []netip.Addr) func(*flooder, int) netip.AddrPort {
 		return func(_ *flooder, family int) netip.AddrPort { return netip.AddrPortFrom(to[family], port) }
@@ -245,50 +249,50 @@ func (f *floods) kinds() []flood {
 	}
 	world := func(of *flooder, family int) netip.AddrPort { return netip.AddrPortFrom(of.within(family), of.port()) }
 	return []flood{
-		{"TCP SYN to a Service", mallory, syn(fixed(servicePort, serviceOfSink))},
-		{"TCP SYN to a pod", mallory, syn(anyPort(f.near.addresses))},
-		{"TCP SYN to the world", mallory, syn(world)},
-		{"TCP SYN to the world's one server", mallory, func(of *flooder, family int) []byte {
+		{"TCP SYN to a Service", mallory, syn(fixed(servicePort, serviceOfSink), 0), []proof{leaves(most), full("openings", nearly)}},
+		{"TCP SYN to a pod", mallory, syn(anyPort(f.near.addresses), destinationPort), []proof{reachesNear, fullSessions}},
+		{"TCP SYN to the world", mallory, syn(world, destinationPort|destinationHost), []proof{leaves(most), full("openings", nearly)}},
+		{"TCP SYN to the world's one server", mallory, packets{func(of *flooder, family int) []byte {
 			return of.damagedSYN(from(of, family), netip.AddrPortFrom(f.outside.addresses[family], backendPort))
-		}},
-		{"UDP to the world", mallory, udp(world)},
-		{"UDP to the world's one server", mallory, func(of *flooder, family int) []byte {
+		}, sourcePort | sequence}, []proof{leaves(most), full("openings", nearly)}},
+		{"UDP to the world", mallory, udp(world, destinationPort|destinationHost), []proof{leaves(most), full("openings", nearly)}},
+		{"UDP to the world's one server", mallory, packets{func(of *flooder, family int) []byte {
 			return of.damagedUDP(from(of, family), netip.AddrPortFrom(f.outside.addresses[family], backendPort))
-		}},
-		{"UDP to a ClusterIP", mallory, udp(fixed(servicePort, serviceOfSink))},
-		{"UDP to a NodePort", mallory, func(of *flooder, family int) []byte {
+		}, sourcePort}, []proof{leaves(most), full("openings", nearly)}},
+		{"UDP to a ClusterIP", mallory, udp(fixed(servicePort, serviceOfSink), 0), []proof{leaves(most), full("openings", nearly)}},
+		{"UDP to a NodePort", mallory, packets{func(of *flooder, family int) []byte {
 			return of.damagedUDP(from(of, family), netip.AddrPortFrom(f.node.addresses[family], floodNodePort))
-		}},
-		{"UDP under policies", mallory, udp(anyPort(f.near.addresses))},
-		{"UDP that policies drop", mallory, udp(anyPort(f.closed.addresses))},
-		{"TCP SYN of a pod that may send nothing", caged, func(of *flooder, family int) []byte {
+		}, sourcePort}, []proof{leaves(most), full("openings", nearly)}},
+		{"UDP under policies", mallory, udp(anyPort(f.near.addresses), destinationPort), []proof{reachesNear, fullSessions}},
+		{"UDP that policies drop", mallory, udp(anyPort(f.closed.addresses), destinationPort), []proof{dropped("ingress_policy")}},
+		{"TCP SYN of a pod that may send nothing", caged, packets{func(of *flooder, family int) []byte {
 			to := [...]netip.AddrPort{netip.AddrPortFrom(serviceOfFar[family], servicePort), world(of, family)}
 			return of.syn(from(of, family), to[of.random.IntN(len(to))])
-		}},
-		{"fragments", mallory, func(of *flooder, family int) []byte {
+		}, sourcePort | sequence}, []proof{dropped("egress_policy")}},
+		{"fragments", mallory, packets{func(of *flooder, family int) []byte {
 			// Nowhere where victims ask: a kernel has so much memory for packets of which pieces are missing (ipfrag_high_thresh), whoever sent them.
 			narrow := [...]netip.Addr{narrowIPv4.Addr(), narrowIPv6.Addr()}
-			to := [...]netip.Addr{f.sink.addresses[family], serviceOfSink[family], narrow[family].Next().Next()}
-			ip := frame.IP{Source: of.addresses[family], Destination: to[of.random.IntN(len(to))], Protocol: unix.IPPROTO_UDP}
-			data := frame.UDP(from(of, family), netip.AddrPortFrom(ip.Destination, closedPort), make([]byte, 56))
+			to := [...]netip.AddrPort{
+				netip.AddrPortFrom(f.sink.addresses[family], closedPort), netip.AddrPortFrom(serviceOfSink[family], servicePort),
+				netip.AddrPortFrom(narrow[family].Next().Next(), closedPort),
+			}[of.random.IntN(3)]
+			ip := frame.IP{Source: of.addresses[family], Destination: to.Addr(), Protocol: unix.IPPROTO_UDP}
+			data := frame.UDP(from(of, family), to, make([]byte, 56))
 			return ip.Piece(data, 0, 32, uint16(of.random.Uint32())).Packet()
-		}},
-		{"ICMP echo", mallory, func(of *flooder, family int) []byte {
-			protocol, kind := uint8(unix.IPPROTO_ICMP), uint8(8)
-			if family == 1 {
-				protocol, kind = unix.IPPROTO_ICMPV6, 128
-			}
-			ip := frame.IP{Source: of.addresses[family], Destination: of.within(family), Protocol: protocol}
-			ip.Payload = frame.ICMP(ip.Source, ip.Destination, kind, 0, of.random.Uint32(), nil)
-			return ip.Packet()
-		}},
-		{"what is refused", mallory, udp(fixed(servicePort, serviceOfNobody))},
-		{"what is too big", mallory, func(of *flooder, family int) []byte {
+		}, sourcePort | fragmentID}, []proof{leaves(half)}},
+		{"ICMP echo", mallory, packets{func(of *flooder, family int) []byte {
+			return of.echo(of.within(family))
+		}, destinationHost | identifier}, []proof{leaves(most), full("connections", nearly)}},
+		{"ICMP echo to the world's one server", mallory, packets{func(of *flooder, family int) []byte {
+			return of.echo(f.outside.addresses[family])
+		}, identifier}, []proof{leaves(most)}},
+		{"what is refused", mallory, udp(fixed(servicePort, serviceOfNobody), 0), []proof{dropped("unanswered")}},
+		{"what is too big", mallory, packets{func(of *flooder, family int) []byte {
 			to := [...]netip.Prefix{narrowIPv4, narrowIPv6}
 			ip := frame.IP{Source: of.addresses[family], Destination: to[family].Addr().Next().Next(), Protocol: unix.IPPROTO_UDP, Whole: true}
 			ip.Payload = frame.UDP(from(of, family), netip.AddrPortFrom(ip.Destination, of.port()), make([]byte, narrowMTU))
 			return ip.Packet()
-		}},
+		}, sourcePort | destinationPort}, []proof{tooBig}},
 	}
 }
 
@@ -311,23 +315,23 @@ func (f *floods) outsideKinds(acceleration string) []flood {
 		return netip.AddrPortFrom(f.node.addresses[family], ports[of.random.IntN(len(ports))])
 	}
 	return []flood{
-		{"TCP SYN to a NodePort, " + acceleration, outside, func(of *flooder, family int) []byte {
+		{"TCP SYN to a NodePort, " + acceleration, outside, packets{func(of *flooder, family int) []byte {
 			return of.damagedSYN(from(of, family), nodePort(of, family))
-		}},
-		{"UDP to a NodePort, " + acceleration, outside, func(of *flooder, family int) []byte {
+		}, sourceHost | sourcePort | sequence}, []proof{leaves(some), full("openings", nearly)}},
+		{"UDP to a NodePort, " + acceleration, outside, packets{func(of *flooder, family int) []byte {
 			return of.damagedUDP(from(of, family), nodePort(of, family))
-		}},
-		{"UDP of one client to a NodePort, " + acceleration, outside, func(of *flooder, family int) []byte {
+		}, sourceHost | sourcePort}, []proof{leaves(some), full("openings", nearly)}},
+		{"UDP of one client to a NodePort, " + acceleration, outside, packets{func(of *flooder, family int) []byte {
 			return of.damagedUDP(netip.AddrPortFrom(of.addresses[family], of.port()), nodePort(of, family))
-		}},
-		{"TCP SYN to a pod, " + acceleration, outside, func(of *flooder, family int) []byte {
+		}, sourcePort}, []proof{leaves(some), full("openings", nearly)}},
+		{"TCP SYN to a pod, " + acceleration, outside, packets{func(of *flooder, family int) []byte {
 			return of.damagedSYN(from(of, family), netip.AddrPortFrom(f.near.addresses[family], of.port()))
-		}},
-		{"fragments, " + acceleration, outside, func(of *flooder, family int) []byte {
+		}, sourceHost | sourcePort | destinationPort | sequence}, []proof{dropped("ingress_policy")}},
+		{"fragments, " + acceleration, outside, packets{func(of *flooder, family int) []byte {
 			ip := frame.IP{Source: of.within(family), Destination: f.near.addresses[family], Protocol: unix.IPPROTO_UDP}
 			data := frame.UDP(netip.AddrPortFrom(ip.Source, of.port()), netip.AddrPortFrom(ip.Destination, closedPort), make([]byte, 56))
 			return ip.Piece(data, 0, 32, uint16(of.random.Uint32())).Packet()
-		}},
+		}, sourceHost | sourcePort | fragmentID}, []proof{dropped("ingress_policy"), filled("fragments", 1024)}},
 	}
 }
 
@@ -359,34 +363,37 @@ func (f *floods) flooder(of worldEnd, device string, to net.HardwareAddr) *flood
 	return made
 }
 
-// run floods for a while, until each victim has done something meanwhile, and expects that they have had an answer to everything.
-func (f *floods) run(t *testing.T, v *victims, from *flooder, kinds ...packets) {
+// run has a kind of flood, or none, for a while, until each victim has done something meanwhile. It expects that victims have had an answer to
+// everything, and that the flood came where it is to come.
+func (f *floods) run(t *testing.T, v *victims, kind flood, more ...packets) {
 	v.take()
-	sent, rate := 0, 0
-	if len(kinds) == 0 {
+	if kind.from == nil {
 		time.Sleep(f.size.each)
 		v.waitDone()
 	} else {
-		running := from.start(f.size.perSecond, kinds...)
-		var err error
-		func() {
-			defer func() { sent, rate, err = running.finish() }() // also when the test ends here: nothing goes on sending
-			time.Sleep(f.size.each)
-			f.expectEvent(t)
-			v.waitDone()
-		}()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if sent == 0 {
-			t.Error("nothing was sent")
-		}
+		f.flood(t, v, kind, more...)
 	}
 	done, repeated := v.expect(t)
 	if done == 0 {
 		t.Error("the victims did nothing")
 	}
-	t.Logf("%d packets, %d each second; victims did %d pieces of work and repeated %d queries", sent, rate, done, repeated)
+	t.Logf("victims did %d pieces of work and repeated %d queries", done, repeated)
+}
+
+func (f *floods) flood(t *testing.T, v *victims, kind flood, more ...packets) {
+	before, lost := f.look(t), f.backlogLost(t)
+	running := kind.from.start(f.size.perSecond, append([]packets{kind.packets}, more...)...)
+	defer func() { // also when the test ends here: nothing goes on sending
+		sent, rate, err := running.finish()
+		if err != nil {
+			t.Error(err)
+		}
+		t.Logf("%d packets, %d each second; the kernel took %d of all not in", sent, rate, f.backlogLost(t)-lost)
+	}()
+	time.Sleep(f.size.each)
+	f.expectShown(t, kind.shows, before, &running.sent)
+	f.expectEvent(t)
+	v.waitDone()
 }
 
 // expectEvent has a victim send what policies drop, and expects that flows tell of it.
@@ -415,20 +422,23 @@ func TestFloodsOfPods(t *testing.T) {
 		v.finish()
 		v.expect(t)
 	}()
-	t.Run("nothing", func(t *testing.T) { f.run(t, v, nil) })
+	t.Run("nothing", func(t *testing.T) { f.run(t, v, flood{}) })
 	var all []packets
 	for _, kind := range f.kinds() {
-		t.Run(kind.name, func(t *testing.T) { f.run(t, v, kind.from, kind.packets) })
+		t.Run(kind.name, func(t *testing.T) { f.run(t, v, kind) })
 		if kind.from.name == f.mallory.name {
 			all = append(all, kind.packets)
 		}
 	}
-	t.Run("all at once", func(t *testing.T) { f.run(t, v, f.podFlooder(f.mallory), all...) })
+	t.Run("all at once", func(t *testing.T) {
+		f.run(t, v, flood{from: f.podFlooder(f.mallory), packets: all[0], shows: []proof{leaves(some), full("openings", half)}}, all[1:]...)
+	})
 }
 
 // Somebody outside floods ports of a node: pods, the node and other clients of the ports lose nothing.
 func TestFloodsFromOutside(t *testing.T) {
 	f := newFloods(t)
+	f.carryXDP()
 	for _, acceleration := range []string{"xdp", "tc"} {
 		f.restart(f.here, current(t), slices.Concat(f.size.flags, []string{"--services=ebpf", "--nodeport-acceleration=" + acceleration})...)
 		f.waitReady(f.here)
@@ -436,16 +446,31 @@ func TestFloodsFromOutside(t *testing.T) {
 		if got := f.acceleration(); got != acceleration {
 			t.Fatalf("NodePorts are forwarded at %s, want %s", got, acceleration)
 		}
-		// The lab's devices leave checksums to the card: what sockets outside send is nothing that XDP could send on.
-		v := f.victims(acceleration == "tc")
+		v := f.victims(true)
 		v.start()
-		t.Run("nothing, "+acceleration, func(t *testing.T) { f.run(t, v, nil) })
+		t.Run("nothing, "+acceleration, func(t *testing.T) { f.run(t, v, flood{}) })
 		for _, kind := range f.outsideKinds(acceleration) {
-			t.Run(kind.name, func(t *testing.T) { f.run(t, v, kind.from, kind.packets) })
+			t.Run(kind.name, func(t *testing.T) { f.run(t, v, kind) })
 		}
 		v.finish()
 		v.expect(t)
 	}
+}
+
+// carryXDP has the lab's wire carry what XDP sends on: devices finish checksums, as between machines, instead of leaving them to a card; and the
+// switch takes what comes from the node's XDP (packetgen.PassOnWire says why it would not).
+func (f *floods) carryXDP() {
+	f.t.Helper()
+	for _, n := range f.nodes {
+		if err := n.Place().Do(func() error { return testenv.FinishChecksums(topology.Uplink) }); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	pass, err := packetgen.PassOnWire(f.lab.Switch(), f.lab.SwitchPort(f.here.Node))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { pass.Close() })
 }
 
 // acceleration is by what the ports of here are forwarded.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/test/adversary/frame"
 )
 
 // What a victim's work may take. A connection's first packet is sent again after 1, 3 and 7 s; a query is repeated by who asks, as resolvers do.
@@ -168,6 +170,42 @@ func queries(v *victim, to netip.AddrPort) error {
 	return err
 }
 
+// sendsPieces gives work of a pod that asks in two pieces with a pause between them, so long that a flood of first pieces has filled by then whatever
+// it can.
+func (f *floods) sendsPieces() func(v *victim, to netip.AddrPort) error {
+	const pause = 50 * time.Millisecond
+	from := f.podFlooder(f.other)
+	return func(v *victim, to netip.AddrPort) error {
+		conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		message, answer := bytes.Repeat([]byte("?"), 48), make([]byte, 48)
+		own := conn.LocalAddr().(*net.UDPAddr).AddrPort()
+		ip := frame.IP{Source: own.Addr(), Destination: to.Addr(), Protocol: unix.IPPROTO_UDP}
+		data := frame.UDP(own, to, message)
+		for range queryTries {
+			id := uint16(from.random.Uint32())
+			for _, part := range [][2]int{{0, 32}, {32, len(data)}} {
+				time.Sleep(time.Duration(min(part[0], 1)) * pause)
+				bytes := frame.Ethernet(from.to, from.from, frame.EtherType(to.Addr()), ip.Piece(data, part[0], part[1], id).Packet())
+				if _, err := unix.Write(from.fd, bytes); err != nil {
+					return err
+				}
+			}
+			if err := conn.SetReadDeadline(time.Now().Add(queryPatience)); err != nil {
+				return err
+			}
+			if _, err = io.ReadFull(conn, answer); err == nil || !isTimeout(err) {
+				return err
+			}
+			v.repeated.Add(1)
+		}
+		return err
+	}
+}
+
 // waits sends queries that are answered late: what the node remembers of them, it has to remember that long.
 func waits(v *victim, to netip.AddrPort) (err error) {
 	for range queryTries {
@@ -207,6 +245,35 @@ func waitTogether(to netip.AddrPort) error {
 		}
 	}
 	return nil
+}
+
+// pings sends an echo request and waits for its reply.
+func pings(v *victim, to netip.AddrPort) error {
+	network, kind, reply := "ip4:icmp", byte(echoRequestIPv4), byte(echoReplyIPv4)
+	if to.Addr().Is6() {
+		network, kind, reply = "ip6:ipv6-icmp", echoRequestIPv6, echoReplyIPv6
+	}
+	socket, err := net.ListenPacket(network, "")
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	number := worldSequence.Add(1)
+	data := binary.BigEndian.AppendUint32(nil, number)
+	message := frame.ICMP(netip.IPv4Unspecified(), netip.IPv4Unspecified(), kind, 0, number<<16, data) // of ICMPv6 the kernel makes the sum
+	for range queryTries {
+		if _, err = socket.WriteTo(message, &net.IPAddr{IP: to.Addr().AsSlice()}); err != nil {
+			return err
+		}
+		if err = socket.SetReadDeadline(time.Now().Add(queryPatience)); err != nil {
+			return err
+		}
+		if _, err = worldMessage(socket, reply, data); err == nil || !isTimeout(err) {
+			return err
+		}
+		v.repeated.Add(1)
+	}
+	return err
 }
 
 // isRefused asks where a Service has no backends: what it is answered is an ICMP error, of which each pod has so many each second.
