@@ -153,7 +153,7 @@ static __always_inline struct nat_slot *nat_slot_at(__u32 index, bool pending)
  * The first use that a new connection of `owner` looks for. An owner that holds most of the table takes the place of one of its own at once: a longer
  * search would find nothing else, and its CPU time would be everybody's.
  */
-static __always_inline int nat_slot_first_use(__u32 owner, bool pending)
+SEPARATE int nat_slot_first_use(__u32 owner, bool pending)
 {
 	__u32 index = owner & NAT_OWNER_EXTERNAL ? NAT_OWNERS_EXTERNAL : nat_owner_index(owner);
 	const __u32 *held = nat_held(index, pending);
@@ -184,14 +184,12 @@ SEPARATE int nat_slot_try(const struct tuple *t, __u32 owner, __u32 index, __u32
 SEPARATE int nat_slot_take(const struct tuple *t, __u32 owner, bool pending)
 {
 	__u32 first = (__u64)bpf_get_prandom_u32() * nat_slot_count(pending) >> 32, index;
-	int least = nat_slot_first_use(owner, pending);
+	int most = nat_slot_first_use(owner, pending) == NAT_USE_OWN ? NAT_USE_OWN : NAT_USE_FREE;
 
 	if (!t)
 		return NAT_SLOT_NONE;
 	/* One look for each use: a loop that compares uses would have the verifier walk every order in which they can come. */
-	for (int most = NAT_USE_FREE; most <= NAT_USE_LASTING; most++) {
-		if (most < least)
-			continue;
+	for (; most <= NAT_USE_LASTING; most++) {
 		for (int i = 0; i < NAT_SAMPLES; i++) {
 			index = (first + i) % nat_slot_count(pending);
 			if (nat_slot_try(t, owner, index, most, pending) <= most)

@@ -68,12 +68,7 @@ type packets struct {
 // is not counted.
 func (f *flooder) send(perSecond int, stop <-chan struct{}, sent *atomic.Int64, kinds ...packets) error {
 	batches := f.batches(kinds)
-	return f.place.On(floodCPU).Do(func() (err error) {
-		// Before whatever else runs on this CPU, which no more is of the test than the flood: it would be less of one.
-		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, -20); err != nil {
-			return fmt.Errorf("raise the flood's priority: %w", err)
-		}
-		defer func() { err = errors.Join(err, unix.Setpriority(unix.PRIO_PROCESS, 0, 0)) }()
+	return f.place.On(floodCPU).Do(func() error {
 		began := time.Now()
 		for n := 0; ; {
 			select {
