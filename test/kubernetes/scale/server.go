@@ -75,7 +75,8 @@ func startServer(ctx context.Context, o *options) (*server, error) {
 			return err
 		}
 		defer log.Close()
-		cmd := exec.CommandContext(ctx, path, args...)
+		// A node of a cluster is another machine than its API server: the agent is not to wait for a CPU that this one has.
+		cmd := exec.CommandContext(ctx, "nice", append([]string{"-n", "19", path}, args...)...)
 		cmd.Stdout, cmd.Stderr = log, log
 		return cmd.Start() // ends with the process namespace
 	}
