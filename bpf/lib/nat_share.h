@@ -150,15 +150,15 @@ static __always_inline struct nat_slot *nat_slot_at(__u32 index, bool pending)
 }
 
 /*
- * The first use that a new connection of `owner` looks for. An owner that holds most of the table takes the place of one of its own at once: a longer
- * search would find nothing else, and its CPU time would be everybody's.
+ * Whether an owner has so much of a table that it takes the place of one of its own before it looks for others that hold more: a longer search
+ * would cost everybody's CPU time. A slot is charged until another connection takes it, so that this says nothing of a table with free slots.
  */
-SEPARATE int nat_slot_first_use(__u32 owner, bool pending)
+SEPARATE int nat_owner_has_much(__u32 owner, bool pending)
 {
 	__u32 index = owner & NAT_OWNER_EXTERNAL ? NAT_OWNERS_EXTERNAL : nat_owner_index(owner);
 	const __u32 *held = nat_held(index, pending);
 
-	return held && *held > nat_slot_count(pending) / 4 * 3 ? NAT_USE_OWN : NAT_USE_FREE;
+	return held && *held > nat_slot_count(pending) / 8;
 }
 
 /* Takes the slot with an index if its use is at most `most`. Gives its use, NAT_USE_KEPT while another CPU is at work on it. */
@@ -184,17 +184,18 @@ SEPARATE int nat_slot_try(const struct tuple *t, __u32 owner, __u32 index, __u32
 SEPARATE int nat_slot_take(const struct tuple *t, __u32 owner, bool pending)
 {
 	__u32 first = (__u64)bpf_get_prandom_u32() * nat_slot_count(pending) >> 32, index;
-	int most = nat_slot_first_use(owner, pending) == NAT_USE_OWN ? NAT_USE_OWN : NAT_USE_FREE;
 
 	if (!t)
 		return NAT_SLOT_NONE;
 	/* One look for each use: a loop that compares uses would have the verifier walk every order in which they can come. */
-	for (; most <= NAT_USE_LASTING; most++) {
+	for (int most = NAT_USE_FREE; most <= NAT_USE_LASTING; most++) {
 		for (int i = 0; i < NAT_SAMPLES; i++) {
 			index = (first + i) % nat_slot_count(pending);
 			if (nat_slot_try(t, owner, index, most, pending) <= most)
 				return index;
 		}
+		if (most == NAT_USE_FREE && nat_owner_has_much(owner, pending))
+			most = NAT_USE_OWN - 1;
 	}
 	return NAT_SLOT_NONE;
 }

@@ -100,7 +100,7 @@ func (m *manifests) load() *Snapshot {
 	snapshot := &Snapshot{
 		Nodes:           keepSame(last.Nodes, sortedNodes(nodes)),
 		Namespaces:      keepSame(last.Namespaces, objectsOf[*Namespace](objects)),
-		Pods:            ListOf(keepSame(last.Pods.Slice(), objectsOf[*Pod](objects))...),
+		Pods:            keepSameList(last.Pods, objectsOf[*Pod](objects)),
 		Services:        keepSame(last.Services, objectsOf[*Service](objects)),
 		EndpointSlices:  keepSame(last.EndpointSlices, objectsOf[*EndpointSlice](objects)),
 		NetworkPolicies: keepSame(last.NetworkPolicies, objectsOf[*NetworkPolicy](objects)),
@@ -148,6 +148,14 @@ func partial(files []*origin) (kinds Kinds) {
 		}
 	}
 	return kinds
+}
+
+// keepSameList is keepSame for a List.
+func keepSameList[T Object](old List[T], now []T) List[T] {
+	if old.Len() == len(now) && reflect.DeepEqual(old.Slice(), now) {
+		return old
+	}
+	return ListOf(now...)
 }
 
 // keepSame gives the old list if the new one has the same content.

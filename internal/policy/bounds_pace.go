@@ -6,10 +6,13 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// The pace of fitting rules into tables: what takes paceFrom or more takes one part in paceShare of a CPU at most.
+// The pace of fitting rules into tables: what takes paceFrom or more takes one part in paceShare of a CPU, but is put off by paceLongest at most: on
+// a busy node it takes long by the clock, and a policy that was mended waits for it.
 const (
 	paceFrom  = 100 * time.Millisecond
 	paceShare = 10
+
+	paceLongest = 30 * time.Second
 )
 
 // entryPace bounds the time that a full table costs. Finding out who gives way compiles many times, and a tenant can cause it by each change of a
@@ -36,7 +39,7 @@ func (p *entryPace) found(policies []*cluster.NetworkPolicy, refused map[*cluste
 	if !p.looking || took < paceFrom {
 		return
 	}
-	p.next = end.Add((paceShare - 1) * took)
+	p.next = end.Add(min((paceShare-1)*took, paceLongest))
 	p.policies, p.spaces = make(map[*cluster.NetworkPolicy]bool, len(policies)), map[string]bool{}
 	for _, policy := range policies {
 		p.policies[policy] = true
