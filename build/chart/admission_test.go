@@ -143,6 +143,10 @@ func TestAdmissionPolicy(t *testing.T) {
 		{name: "no pods are scheduled", who: agentOf("n1"), change: func(n *corev1.Node) { n.Spec.Unschedulable = true }, refused: "its own taint"},
 		{name: "labels", who: agentOf("n1"), change: func(n *corev1.Node) { n.Labels["node-role"] = "bank" }, refused: "labels nor annotations"},
 		{name: "annotations", who: agentOf("n1"), change: func(n *corev1.Node) { n.Annotations = nil }, refused: "labels nor annotations"},
+		{name: "an owner, by which it is collected as garbage", who: agentOf("n1"), refused: "its owners", change: func(n *corev1.Node) {
+			n.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "none", UID: "none"}}
+		}},
+		{name: "a finalizer", who: agentOf("n1"), refused: "its finalizers", change: func(n *corev1.Node) { n.Finalizers = []string{"example.com/stays"} }},
 		{name: "labels, by the status", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Labels = nil }, refused: "labels nor annotations"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
