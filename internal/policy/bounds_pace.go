@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"maps"
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -98,23 +99,26 @@ func (c *Compiler) refuseChanged(tables *Tables, problems []Problem, again func(
 		return tables, problems
 	}
 	_, inForce := c.setsByPolicy()
-	for _, changed := range b.pace.changed(inForce) {
+	refuse := func(refused map[*cluster.NetworkPolicy]string) {
+		if len(refused) > 0 {
+			maps.Copy(refused, b.refused)
+			b.pace.postponed = true
+			c.refuseEntries(refused)
+			tables, problems = again()
+		}
+	}
+	for step, changed := range b.pace.changed(inForce) {
+		if step > 0 { // others lose what they have changed only if it is not enough that those give way who ask for most
+			refuse(c.tooMany(tables, 0))
+		}
 		if len(c.tooFull(tables)) == 0 {
 			break
 		}
-		if len(changed) == 0 {
-			continue
-		}
-		refused := make(map[*cluster.NetworkPolicy]string, len(b.refused)+len(changed))
-		for p, reason := range b.refused {
-			refused[p] = reason
-		}
+		waiting := make(map[*cluster.NetworkPolicy]string, len(changed))
 		for _, p := range changed {
-			refused[p] = "its rules wait: all together ask for more than there is room for (--policies-max), and what has changed meanwhile is looked at again soon"
+			waiting[p] = "its rules wait: all together ask for more than there is room for (--policies-max), and what has changed meanwhile is looked at again soon"
 		}
-		b.pace.postponed = true
-		c.refuseEntries(refused)
-		tables, problems = again()
+		refuse(waiting)
 	}
 	return tables, problems
 }

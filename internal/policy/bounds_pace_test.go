@@ -134,3 +134,40 @@ func (c *Compiler) bound(s Sizes) {
 	stopped := time.Now()
 	c.bounds.entries.pace.now = func() time.Time { return stopped }
 }
+
+// Who changes a policy while others wait keeps it in force when the tables overflow by what somebody else's pods are: a tenant gives them labels that
+// its policy has told apart since before.
+func TestChangesOfOthersStayInForce(t *testing.T) {
+	const room, many = 150, 64
+	w, policies := splitting()
+	var values []cluster.PolicyPeer
+	for i := range many {
+		values = append(values, selecting("of", fmt.Sprint("late-", i)))
+	}
+	policies = append(policies, admitting("good15", "late", values...))
+	c := NewCompiler("n1")
+	slow(c, time.Second)
+	c.Bound(Sizes{Policies: room})
+	w.compile(c, policies...)
+	if !c.bounds.entries.pace.waits() || c.bounds.entries.refused[policies[len(policies)-1]] != "" {
+		t.Fatal("nobody waits, or the policy of which there are no pods is refused: the case is not what it should be")
+	}
+	policies = slices.Clone(policies) // a list that was compiled is never changed
+	policies[0] = admitting("good0", "p", selecting("app", "web"), selecting("app", "more"))
+	for n := range many {
+		w.snapshot.Pods = withPod(w.snapshot.Pods, &cluster.Pod{
+			Namespace: "late", Name: fmt.Sprint("y", n), Node: "n2", Addresses: addrs(fmt.Sprintf("10.3.0.%d", n)),
+			Labels: cluster.NewLabels(map[string]string{"app": "web", "of": fmt.Sprint("late-", n)}),
+		})
+	}
+	tables, _ := w.compile(c, policies...)
+	if len(tables.Policies) > room {
+		t.Errorf("%d entries in a table of %d", len(tables.Policies), room)
+	}
+	if w.sets(tables, "good15").Ingress != Closed {
+		t.Error("the pod of the namespace whose policy tells the new pods apart is open")
+	}
+	if w.sets(tables, "good0").Ingress == Closed {
+		t.Error("the pod of the namespace whose policy has changed is closed")
+	}
+}
