@@ -234,22 +234,10 @@ func podOf(s *cluster.Snapshot, key cluster.Key) *cluster.Pod {
 
 // policyOf gives a policy, also one that is gone: as one that says nothing.
 func policyOf(s *cluster.Snapshot, key cluster.Key) *cluster.NetworkPolicy {
-	if p := find(s.NetworkPolicies, key); p != nil {
+	if p, found := cluster.ListOf(s.NetworkPolicies...).Find(key); found {
 		return p
 	}
 	return &cluster.NetworkPolicy{}
-}
-
-// find gives the object of that key in a sorted list, or nil.
-func find[T interface {
-	*Object
-	Key() cluster.Key
-}, Object any](list []T, key cluster.Key) T {
-	at, found := slices.BinarySearchFunc(list, key, func(o T, key cluster.Key) int { return o.Key().Compare(key) })
-	if !found {
-		return nil
-	}
-	return list[at]
 }
 
 // keyNamed reads NAMESPACE/NAME.

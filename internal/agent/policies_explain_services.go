@@ -108,7 +108,7 @@ func (x explainer) serviceNamed(name, port string, protocol cluster.Protocol) *a
 	if !ok || podOf(x.snapshot, key) != nil {
 		return nil
 	}
-	s := find(x.snapshot.Services, key)
+	s, _ := cluster.ListOf(x.snapshot.Services...).Find(key)
 	if s == nil {
 		return nil
 	}

@@ -241,3 +241,19 @@ func TestLabels(t *testing.T) {
 		t.Errorf("no labels have %q", got)
 	}
 }
+
+// Pods that are as they were are the same list, whatever else of the directory has changed.
+func TestUnchangedPodsAreTheSameList(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "pod.yaml"), "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
+	r := run(t, dir, never)
+	before := r.expect()
+	put(t, filepath.Join(dir, "namespace.yaml"), "apiVersion: v1\nkind: Namespace\nmetadata: {name: n}\n")
+	after := before
+	for len(after.Namespaces) == 0 {
+		after = <-r.snapshots
+	}
+	if before.Pods.Len() != 1 || !before.Pods.Same(after.Pods) {
+		t.Errorf("%d pods became another list of %d", before.Pods.Len(), after.Pods.Len())
+	}
+}

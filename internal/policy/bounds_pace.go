@@ -50,7 +50,7 @@ func (p *entryPace) found(policies []*cluster.NetworkPolicy, refused map[*cluste
 	}
 }
 
-// changed gives those of some policies that have come or changed since: first those of the namespaces that gave way, then all.
+// changed gives those of some policies that have come or changed since: first those of the namespaces that gave way, then the others.
 func (p *entryPace) changed(policies []*cluster.NetworkPolicy) (steps [2][]*cluster.NetworkPolicy) {
 	for _, policy := range policies {
 		if p.policies[policy] {
@@ -92,7 +92,8 @@ func (c *Compiler) keepRefused(policies []*cluster.NetworkPolicy) {
 	}
 }
 
-// refuseChanged lets policies give way that have changed since it was found out what fits, if that cannot be found out again yet.
+// refuseChanged refuses policies that have changed since the last fitting, while the next one is not due: first those of the namespaces that gave way
+// then, then those of namespaces that exceed their share, then all others.
 func (c *Compiler) refuseChanged(tables *Tables, problems []Problem, again func() (*Tables, []Problem)) (*Tables, []Problem) {
 	b := &c.bounds.entries
 	if !b.pace.waits() {
@@ -116,7 +117,7 @@ func (c *Compiler) refuseChanged(tables *Tables, problems []Problem, again func(
 		}
 		waiting := make(map[*cluster.NetworkPolicy]string, len(changed))
 		for _, p := range changed {
-			waiting[p] = "its rules wait: all together ask for more than there is room for (--policies-max), and what has changed meanwhile is looked at again soon"
+			waiting[p] = "its rules wait: all policies together exceed the capacity of the table (--policies-max); what changed meanwhile is evaluated again within 30 s"
 		}
 		refuse(waiting)
 	}
