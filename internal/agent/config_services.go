@@ -82,7 +82,7 @@ func ServiceDefaults() ServiceConfig {
 		NodePortMode:         NodePortSNAT,
 		NodePortAcceleration: datapath.AccelerationAuto,
 		NATPorts:             PortRange{40000, 65535},
-		Sizes:                Sizes{Services: 65536, Backends: 262144, Connections: 262144, Openings: 16384, Affinities: 16384},
+		Sizes:                Sizes{Services: 65536, Backends: 262144, Connections: 262144, Openings: 65536, Affinities: 16384},
 		HealthzAddress:       "0.0.0.0:10256", // kube-proxy's
 	}
 }
