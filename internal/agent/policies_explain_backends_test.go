@@ -40,12 +40,12 @@ func market() *cluster.Snapshot {
 			Namespace: "m", Name: "web", ClusterIPs: addrs("10.96.0.5"), ExternalIPs: addrs("198.51.100.5"), LoadBalancerIPs: addrs("198.51.100.6"),
 			Ports: []cluster.ServicePort{{Protocol: cluster.TCP, Number: 80, NodePort: 30080}},
 		}},
-		EndpointSlices: []*cluster.EndpointSlice{{
+		EndpointSlices: cluster.ListOf(&cluster.EndpointSlice{
 			Namespace: "m", Name: "web-x", Service: "web", Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Number: 8080}},
 			Endpoints: []cluster.Endpoint{
 				{Address: netip.MustParseAddr("10.1.1.3"), Node: "n1", Ready: true}, {Address: netip.MustParseAddr("10.1.2.3"), Ready: true},
 			},
-		}},
+		}),
 	}
 }
 
@@ -154,7 +154,7 @@ func TestExplainNodePortsDirect(t *testing.T) {
 func TestExplainLocalTrafficPolicies(t *testing.T) {
 	s := market()
 	s.Services[0].ExternalLocal, s.Services[0].InternalLocal = true, true
-	s.EndpointSlices[0].Endpoints[1].Node = "n2"
+	s.EndpointSlices.Slice()[0].Endpoints[1].Node = "n2"
 	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, node: "n1", services: ServicesEBPF, direct: true}
 	for _, c := range []askedIn{
 		{"203.0.113.9", "172.30.0.1:30080", "web1 by 172.30.0.1:30080 + +; web2 by 172.30.0.1:30080 as 172.30.0.1 unused + -"},
@@ -171,7 +171,7 @@ func TestExplainLocalTrafficPolicies(t *testing.T) {
 	s.Nodes = nil // nobody has told of them yet
 	askedIn{"203.0.113.9", "198.51.100.6:80", "web1 by 198.51.100.6:80 + +; web2 by 198.51.100.6:80 + +"}.check(t, x)
 	s.Nodes = nodes
-	s.EndpointSlices[0].Endpoints = s.EndpointSlices[0].Endpoints[1:]
+	s.EndpointSlices.Slice()[0].Endpoints = s.EndpointSlices.Slice()[0].Endpoints[1:]
 	const none = "destination: Service m/web has no backend that connections from %s to %s go to: none is ready on the node that chooses, and its traffic policy is Local"
 	askedIn{"m/client", "10.96.0.5:80", strings.NewReplacer("from %s", "from m/client", "to %s", "to 10.96.0.5").Replace(none)}.check(t, x)
 	askedIn{"203.0.113.9", "172.30.0.1:30080", strings.NewReplacer("from %s", "from 203.0.113.9", "to %s", "to 172.30.0.1").Replace(none)}.check(t, x)
@@ -194,7 +194,7 @@ func TestExplainNodePortsBesideKubeProxy(t *testing.T) {
 	} {
 		c.check(t, x)
 	}
-	s.Services[0].ExternalLocal, s.EndpointSlices[0].Endpoints[1].Node = true, "n2"
+	s.Services[0].ExternalLocal, s.EndpointSlices.Slice()[0].Endpoints[1].Node = true, "n2"
 	askedIn{"203.0.113.9", "172.30.0.2:30080", "web1 by 172.30.0.2:30080 unused + +; web2 by 172.30.0.2:30080 + +"}.check(t, x)
 }
 
@@ -204,7 +204,7 @@ func TestExplainUnreadyBackends(t *testing.T) {
 	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, node: "n1", services: ServicesEBPF}
 	s.NetworkPolicies[1].Ingress[0].Peers = nil
 	s.NetworkPolicies[0].Egress[0].Peers[0] = cluster.PolicyPeer{Block: netip.MustParsePrefix("10.1.1.0/24")}
-	endpoints := s.EndpointSlices[0].Endpoints
+	endpoints := s.EndpointSlices.Slice()[0].Endpoints
 	askedIn{"m/client", "m/web:80", "web1 + +; web2 - +"}.check(t, x)
 	endpoints[1].Ready, endpoints[1].Serving, endpoints[1].Terminating = false, true, true
 	askedIn{"m/client", "m/web:80", "web1 + +; web2 unused - +"}.check(t, x)

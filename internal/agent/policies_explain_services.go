@@ -160,7 +160,7 @@ func (x explainer) whyUnused(s *askedService) string {
 }
 
 func (x explainer) slicesOf(s *cluster.Service) (all []*cluster.EndpointSlice) {
-	for _, slice := range x.snapshot.EndpointSlices {
+	for slice := range x.snapshot.EndpointSlices.All() {
 		if slice.Namespace == s.Namespace && slice.Service == s.Name {
 			all = append(all, slice)
 		}

@@ -42,12 +42,12 @@ func shop() *cluster.Snapshot {
 				{Name: "admin", Protocol: cluster.TCP, Number: 8081},
 			},
 		}},
-		EndpointSlices: []*cluster.EndpointSlice{
-			{Namespace: "shop", Name: "front-x", Service: "front", Ports: ports,
+		EndpointSlices: cluster.ListOf(
+			&cluster.EndpointSlice{Namespace: "shop", Name: "front-x", Service: "front", Ports: ports,
 				Endpoints: []cluster.Endpoint{{Address: netip.MustParseAddr("10.1.1.3"), Ready: true}, {Address: netip.MustParseAddr("10.9.9.9"), Ready: true}}},
 			// While endpoints move from one to another, both have them.
-			{Namespace: "shop", Name: "front-y", Service: "front", Ports: ports, Endpoints: []cluster.Endpoint{{Address: netip.MustParseAddr("10.1.1.3"), Ready: true}}},
-		},
+			&cluster.EndpointSlice{Namespace: "shop", Name: "front-y", Service: "front", Ports: ports, Endpoints: []cluster.Endpoint{{Address: netip.MustParseAddr("10.1.1.3"), Ready: true}}},
+		),
 	}
 }
 

@@ -98,27 +98,30 @@ func (o policyOutcome) closedPods() map[closedPod]string {
 	all := map[closedPod]string{}
 	var full *datapath.SyncError
 	_ = errors.As(o.failure, &full)
-	told := map[cluster.Key]bool{}
 	for _, pod := range o.local.Pods {
-		told[pod.Pod] = told[pod.Pod] || pod.Object(o.snapshot) != nil
-	}
-	for _, pod := range o.local.Pods {
-		if told[pod.Pod] && pod.Object(o.snapshot) == nil {
-			continue // one that was before, or comes after, the one that is asked about by that name
-		}
 		for _, ingress := range []bool{true, false} {
 			at := closedPod{pod.Pod, ingress}
 			for _, a := range pod.Addresses {
 				set := at.set(o.tables.Pods[a])
-				if set == policy.Closed {
+				left := full != nil && slices.Contains(full.Pods, a) && slices.Contains(full.Sets, set)
+				switch {
+				case set != policy.Closed && !left || o.isAnother(pod):
+				case set == policy.Closed:
 					all[at] = o.whyClosed(pod)
-				} else if full != nil && slices.Contains(full.Pods, a) && slices.Contains(full.Sets, set) {
+				default:
 					all[at] = full.Err.Error()
 				}
 			}
 		}
 	}
 	return all
+}
+
+// isAnother tells whether a pod is one that was before, or comes after, the one that is asked about by its name.
+func (o policyOutcome) isAnother(pod policy.LocalPod) bool {
+	return pod.Object(o.snapshot) == nil && slices.ContainsFunc(o.local.Pods, func(other policy.LocalPod) bool {
+		return other.Pod == pod.Pod && other.Object(o.snapshot) != nil
+	})
 }
 
 // whyClosed says why a pod is closed in the tables.

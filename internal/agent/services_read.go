@@ -55,7 +55,7 @@ func (d *describer) index(which api.ServiceFilter) {
 	for _, n := range d.snapshot.Nodes {
 		d.zones[n.Name] = n.Zone
 	}
-	for _, s := range d.snapshot.EndpointSlices {
+	for s := range d.snapshot.EndpointSlices.All() {
 		if key := (cluster.Key{Namespace: s.Namespace, Name: s.Service}); matches(which, key) {
 			d.slices[key] = append(d.slices[key], s)
 		}

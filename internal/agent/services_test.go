@@ -226,10 +226,10 @@ func TestServicesFindTheNodeAmongBackends(t *testing.T) {
 	s.setNode(service.NodeConfig{Name: "a", HostPortAddresses: addrs("192.0.2.1")})
 	for i, backend := range []string{"10.1.1.2", "192.0.2.1", "10.1.1.2"} {
 		with := webSnapshot("web")
-		with.EndpointSlices = []*cluster.EndpointSlice{{
+		with.EndpointSlices = cluster.ListOf(&cluster.EndpointSlice{
 			Namespace: "default", Name: "web-1", Service: "web", Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Number: 8080}},
 			Endpoints: []cluster.Endpoint{{Address: addr(backend), Ready: true, Serving: true}},
-		}}
+		})
 		s.deliver(with)
 		if err := s.pass(); err != nil {
 			t.Fatal(err)
@@ -244,10 +244,10 @@ func TestServicesFindTheNodeAmongBackends(t *testing.T) {
 func TestServicesFindTheNodeAtANewAddress(t *testing.T) {
 	_, s := newFake()
 	with := webSnapshot("web")
-	with.EndpointSlices = []*cluster.EndpointSlice{{
+	with.EndpointSlices = cluster.ListOf(&cluster.EndpointSlice{
 		Namespace: "default", Name: "web-1", Service: "web", Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Number: 8080}},
 		Endpoints: []cluster.Endpoint{{Address: addr("192.0.2.1"), Ready: true, Serving: true}},
-	}}
+	})
 	s.deliver(with)
 	for i, own := range []string{"192.0.2.2", "192.0.2.1"} {
 		s.setNode(service.NodeConfig{Name: "a", HostPortAddresses: addrs(own)})
@@ -278,10 +278,10 @@ func TestServicesTellOfGoneBackends(t *testing.T) {
 	s.gone = func(all, _ []netip.AddrPort) { gone = append(gone, all...) }
 	s.setNode(service.NodeConfig{Name: "a"})
 	with := webSnapshot("web")
-	with.EndpointSlices = []*cluster.EndpointSlice{{
+	with.EndpointSlices = cluster.ListOf(&cluster.EndpointSlice{
 		Namespace: "default", Name: "web-1", Service: "web", Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Number: 8080}},
 		Endpoints: []cluster.Endpoint{{Address: addr("10.1.1.2"), Ready: true, Serving: true}},
-	}}
+	})
 	for _, snapshot := range []*cluster.Snapshot{with, webSnapshot("web"), webSnapshot("web")} {
 		s.deliver(snapshot)
 		if err := s.pass(); err != nil {

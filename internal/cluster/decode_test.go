@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// podSlice compares lists by what is in them.
-var podSlice = cmp.Transformer("slice", List[*Pod].Slice)
+// asSlices compares lists by what is in them.
+var asSlices = cmp.Options{cmp.Transformer("pods", List[*Pod].Slice), cmp.Transformer("endpointSlices", List[*EndpointSlice].Slice)}
 
 var addrs = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
 

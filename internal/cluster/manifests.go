@@ -102,7 +102,7 @@ func (m *manifests) load() *Snapshot {
 		Namespaces:      keepSame(last.Namespaces, objectsOf[*Namespace](objects)),
 		Pods:            keepSameList(last.Pods, objectsOf[*Pod](objects)),
 		Services:        keepSame(last.Services, objectsOf[*Service](objects)),
-		EndpointSlices:  keepSame(last.EndpointSlices, objectsOf[*EndpointSlice](objects)),
+		EndpointSlices:  keepSameList(last.EndpointSlices, objectsOf[*EndpointSlice](objects)),
 		NetworkPolicies: keepSame(last.NetworkPolicies, objectsOf[*NetworkPolicy](objects)),
 		Incomplete:      slices.ContainsFunc(files, func(f *origin) bool { return f.early && f.good == nil }),
 		Partial:         partial(files),
@@ -118,7 +118,7 @@ func (m *manifests) load() *Snapshot {
 // equal tells whether two snapshots of a directory say the same; the lists have been through keepSame.
 func (s *Snapshot) equal(o *Snapshot) bool {
 	return Same(s.Nodes, o.Nodes) && Same(s.Namespaces, o.Namespaces) && s.Pods.Same(o.Pods) && Same(s.Services, o.Services) &&
-		Same(s.EndpointSlices, o.EndpointSlices) && Same(s.NetworkPolicies, o.NetworkPolicies) && s.Incomplete == o.Incomplete &&
+		s.EndpointSlices.Same(o.EndpointSlices) && Same(s.NetworkPolicies, o.NetworkPolicies) && s.Incomplete == o.Incomplete &&
 		slices.Equal(s.Partial, o.Partial)
 }
 

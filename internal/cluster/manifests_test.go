@@ -109,7 +109,7 @@ func TestFilesComeChangeAndGo(t *testing.T) {
 	put(t, filepath.Join(dir, "a.yaml"), aYAML)
 	got := r.expect("a", "b")
 	want := &Snapshot{Nodes: []Node{node("a", "192.0.2.1", "10.1.0.0/24"), node("b", "192.0.2.2", "10.2.0.0/24")}}
-	if diff := cmp.Diff(want, got, addrs, podSlice, cmpopts.IgnoreFields(Snapshot{}, "Since")); diff != "" {
+	if diff := cmp.Diff(want, got, addrs, asSlices, cmpopts.IgnoreFields(Snapshot{}, "Since")); diff != "" {
 		t.Errorf("snapshot (-want +got):\n%s", diff)
 	}
 	r.expectProblem("")

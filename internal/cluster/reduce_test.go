@@ -102,14 +102,14 @@ func TestEveryKindOfManifest(t *testing.T) {
 			Ports:    []ServicePort{{"http", TCP, 80, 30080}, {"dns", UDP, 53, 0}},
 			Affinity: 3 * time.Hour, ExternalLocal: true, HealthCheckNodePort: 30100,
 		}},
-		EndpointSlices: []*EndpointSlice{{
+		EndpointSlices: ListOf(&EndpointSlice{
 			Namespace: "shop", Name: "web-x", Service: "web", Ports: []EndpointPort{{"http", TCP, 8080}},
 			Endpoints: []Endpoint{
 				{Address: ip("10.1.1.2"), Ready: true, Serving: true, Node: "n1", Hints: &EndpointHints{ForZones: []string{"z1"}}},
 				{Address: ip("10.1.2.2"), Serving: true, Terminating: true},
 				{Address: ip("10.1.2.3")},
 			},
-		}},
+		}),
 		NetworkPolicies: []*NetworkPolicy{{
 			Namespace: "shop", Name: "web", IsolatesIngress: true,
 			Pods: Selector{[]Requirement{{"a", metav1.LabelSelectorOpIn, []string{"1"}}, {"b", metav1.LabelSelectorOpIn, []string{"2"}}}},
@@ -122,7 +122,7 @@ func TestEveryKindOfManifest(t *testing.T) {
 			}, {}},
 		}},
 	}
-	same := cmp.Options{addrs, cmpopts.IgnoreFields(Snapshot{}, "Since"), cmpopts.EquateComparable(Labels{}), cmpopts.EquateEmpty(), podSlice}
+	same := cmp.Options{addrs, cmpopts.IgnoreFields(Snapshot{}, "Since"), cmpopts.EquateComparable(Labels{}), cmpopts.EquateEmpty(), asSlices}
 	if diff := cmp.Diff(want, got, same); diff != "" {
 		t.Errorf("snapshot (-want +got):\n%s", diff)
 	}

@@ -19,7 +19,7 @@ type Snapshot struct {
 	Namespaces      []*Namespace
 	Pods            List[*Pod]
 	Services        []*Service
-	EndpointSlices  []*EndpointSlice
+	EndpointSlices  List[*EndpointSlice]
 	NetworkPolicies []*NetworkPolicy
 	// Incomplete says that Nodes which were there when the source began, or may have been, have never been
 	// understood: what an earlier reader knew of nodes is not to be taken for deleted.
@@ -48,7 +48,7 @@ func (s *Snapshot) Node(name string) (Node, bool) {
 func (s *Snapshot) Counts() map[Kind]int {
 	return map[Kind]int{
 		KindNode: len(s.Nodes), KindNamespace: len(s.Namespaces), KindPod: s.Pods.Len(), KindService: len(s.Services),
-		KindEndpointSlice: len(s.EndpointSlices), KindNetworkPolicy: len(s.NetworkPolicies),
+		KindEndpointSlice: s.EndpointSlices.Len(), KindNetworkPolicy: len(s.NetworkPolicies),
 	}
 }
 

@@ -23,16 +23,14 @@ type Policies struct {
 	mu   sync.Mutex
 	read atomic.Bool // what the maps hold is known
 	// identities, singles and peers are parts of one map. They are apart since singles may be many and change seldom, and peers are most
-	// and change often: of each part of those that has not changed no entry is looked at.
+	// and change often.
 	identities, singles identityTable
-	peers               [policy.PeerParts]identityTable
-	// givenPeers are those that all parts hold; nil if they may hold something else.
-	givenPeers *policy.Peers
-	blocks     policyTable[netip.Prefix, policy.Identity, bpfBlockKey, uint32]
-	policies   policyTable[policy.Peer, policy.Ports, bpfPolicyKey, uint32]
-	ports      policyTable[policy.PortPrefix, policy.Policy, bpfPolicyPortKey, uint32]
-	sessions   *ebpf.Map
-	generation *generation
+	peers               peerTable
+	blocks              policyTable[netip.Prefix, policy.Identity, bpfBlockKey, uint32]
+	policies            policyTable[policy.Peer, policy.Ports, bpfPolicyKey, uint32]
+	ports               policyTable[policy.PortPrefix, policy.Policy, bpfPolicyPortKey, uint32]
+	sessions            *ebpf.Map
+	generation          *generation
 
 	// identified says that the datapath remembers nobody whom identities, singles and blocks do not name any more: see identify.
 	identified bool
@@ -53,6 +51,9 @@ type Policies struct {
 	// settled says that sessions are judged by what the maps hold: see settle.
 	settled bool
 }
+
+// identityTable is a part of the map of identities.
+type identityTable = policyTable[netip.Addr, policy.Identity, bpfAddress, uint32]
 
 // closed is what holds for a pod of which it is not known what governs it.
 var closed = policy.Sets{Ingress: policy.Closed, Egress: policy.Closed}
@@ -133,7 +134,7 @@ func (a *applied) add(b applied) {
 func (p *Policies) apply(t *policy.Tables) (a applied, err error) {
 	ports, policies := p.ports.write(t.Ports), p.policies.write(t.Policies)
 	identities := p.identities.write(t.Identities) // pods before blocks: they share a map
-	identities.add(p.writePeers(t.Peers))
+	identities.add(p.peers.write(t.Peers))
 	singles := p.singles.write(t.Singles)
 	blocks := p.blocks.write(t.Blocks)
 	a.changed = ports.changed + ports.added + policies.changed + policies.added + singles.changed + singles.added +
@@ -165,7 +166,7 @@ func (p *Policies) apply(t *policy.Tables) (a applied, err error) {
 	for _, trim := range []func() (int, error){
 		func() (int, error) { return p.blocks.trim(t.Blocks) },
 		func() (int, error) { return p.identities.trim(t.Identities) },
-		func() (int, error) { return p.trimPeers(t.Peers) },
+		func() (int, error) { return p.peers.trim(t.Peers) },
 		func() (int, error) { return p.singles.trim(t.Singles) },
 		func() (int, error) { return 0, p.identify(a.deleted > 0) },
 		func() (int, error) { return p.policies.trim(t.Policies) },

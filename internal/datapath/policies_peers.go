@@ -2,88 +2,166 @@ package datapath
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// identityTable is a part of the map of identities.
-type identityTable = policyTable[netip.Addr, policy.Identity, bpfAddress, uint32]
+// peerTable is the part of the map of identities that pods have. Unlike policyTable it keeps nothing of its own: what tables give is shared.
+type peerTable struct {
+	m *ebpf.Map
+	// has is what the map holds of pods, but for those that it has as nobody, as ipBlocks except them: addresses that have become pods' meanwhile.
+	has    *policy.Peers
+	nobody map[netip.Addr]bool
+	// whole says that the last write left nothing out.
+	whole bool
+}
 
-// peerPart gives what tables have of one part of the pods.
-func peerPart(of *policy.Peers, at int) map[netip.Addr]policy.Identity {
-	if of == nil {
-		return nil
+// write writes the entries that differ, as policyTable.write does.
+func (t *peerTable) write(want *policy.Peers) (w written[netip.Addr]) {
+	t.whole = true
+	var differ []policy.PeerDifference
+	gone := map[netip.Addr]policy.Identity{}
+	for d := range want.Since(t.has) {
+		if d.Now == policy.IdentityUnknown {
+			gone[d.Address] = d.Before
+		} else {
+			differ = append(differ, d)
+		}
 	}
-	return of[at]
+	rest := t.put(differ, &w)
+	if t.whole = len(rest) == 0; !t.whole {
+		t.keep(differ[:len(differ)-len(rest)])
+		var changed []policy.PeerDifference // these need no room
+		for _, d := range rest {
+			if t.holds(d) {
+				changed = append(changed, d)
+			} else {
+				w.missing = append(w.missing, d.Address)
+			}
+		}
+		left := t.put(changed, &w)
+		t.keep(changed[:len(changed)-len(left)])
+		for _, d := range left {
+			w.missing = append(w.missing, d.Address)
+		}
+	} else if len(differ) > 0 {
+		t.has = want.With(gone)
+		for _, d := range differ {
+			delete(t.nobody, d.Address)
+		}
+	}
+	return w
+}
+
+// holds tells whether the map has an entry for an address that is to have another one.
+func (t *peerTable) holds(d policy.PeerDifference) bool {
+	return d.Before != policy.IdentityUnknown || t.nobody[d.Address]
+}
+
+// put writes entries in their order until one fails, and gives those that are left.
+func (t *peerTable) put(differ []policy.PeerDifference, w *written[netip.Addr]) (rest []policy.PeerDifference) {
+	entries := writes[bpfAddress, uint32]{m: t.m}
+	for _, d := range differ {
+		entries.add(addressOf(d.Address), uint32(d.Now))
+	}
+	done, err := entries.do()
+	if err != nil {
+		w.err = errors.Join(w.err, fullOr(bpfMapIdentities, t.m, err, nil))
+	}
+	for _, d := range differ[:done] {
+		if t.holds(d) {
+			w.changed++
+		} else {
+			w.added++
+		}
+	}
+	return differ[done:]
+}
+
+// keep notes that the map holds what some addresses have now.
+func (t *peerTable) keep(done []policy.PeerDifference) {
+	identities := make(map[netip.Addr]policy.Identity, len(done))
+	for _, d := range done {
+		identities[d.Address] = d.Now
+		delete(t.nobody, d.Address)
+	}
+	t.has = t.has.With(identities)
+}
+
+// trim deletes the entries that are not wanted, after write, and says how many.
+func (t *peerTable) trim(want *policy.Peers) (deleted int, err error) {
+	var over []policy.PeerDifference
+	var keys []bpfAddress
+	for d := range want.Since(t.has) {
+		if d.Now == policy.IdentityUnknown {
+			over, keys = append(over, d), append(keys, addressOf(d.Address))
+		}
+	}
+	for a := range t.nobody {
+		if _, wanted := want.Get(a); !wanted {
+			over, keys = append(over, policy.PeerDifference{Address: a}), append(keys, addressOf(a))
+		}
+	}
+	for deleted < len(keys) && err == nil {
+		var n int
+		n, err = deleteBatch(t.m, keys[deleted:min(deleted+batchSize, len(keys))])
+		deleted += n
+	}
+	if t.whole && err == nil {
+		t.has = want
+		clear(t.nobody)
+		return deleted, nil
+	}
+	t.keep(over[:deleted])
+	if err != nil {
+		err = fmt.Errorf("delete from map %s: %w", bpfMapIdentities, err)
+	}
+	return deleted, err
 }
 
 // divide moves addresses to the part of their map that tables have them in.
 func (p *Policies) divide(t *policy.Tables) {
-	move := func(from, to *identityTable, a netip.Addr) {
+	moved := map[netip.Addr]policy.Identity{} // to the peers, or from them
+	take := func(to, from *identityTable, a netip.Addr) {
 		if identity, there := from.has[a]; there {
-			from.own()
-			to.own()
 			delete(from.has, a)
 			to.has[a] = identity
-			from.set, to.set, p.givenPeers = nil, nil, nil
+			from.set, to.set = nil, nil
+		} else if identity, there := p.peers.get(a); there {
+			moved[a] = policy.IdentityUnknown
+			to.has[a], to.set = identity, nil
+			delete(p.peers.nobody, a)
 		}
 	}
-	partOf := func(a netip.Addr) *identityTable { return &p.peers[policy.PartOf(a)] }
 	if !p.singles.holds(t.Singles) {
 		for a := range t.Singles {
-			move(&p.identities, &p.singles, a)
-			move(partOf(a), &p.singles, a)
+			take(&p.singles, &p.identities, a)
 		}
 	}
 	if !p.identities.holds(t.Identities) {
 		for a := range t.Identities {
-			move(&p.singles, &p.identities, a)
-			move(partOf(a), &p.identities, a)
+			take(&p.identities, &p.singles, a)
 		}
 	}
-	if p.givenPeers != nil && p.givenPeers == t.Peers {
-		return
-	}
-	for at := range p.peers {
-		part := peerPart(t.Peers, at)
-		if p.peers[at].holds(part) {
+	for d := range t.Peers.Since(p.peers.has) {
+		if d.Before != policy.IdentityUnknown {
 			continue
 		}
-		for a := range part {
-			move(&p.singles, &p.peers[at], a)
-			move(&p.identities, &p.peers[at], a)
+		for _, from := range []*identityTable{&p.singles, &p.identities} {
+			if identity, there := from.has[d.Address]; there {
+				delete(from.has, d.Address)
+				from.set, moved[d.Address] = nil, identity
+				if identity == policy.IdentityUnknown {
+					p.peers.nobody[d.Address] = true
+				}
+			}
 		}
 	}
-}
-
-// writePeers writes the entries that differ of the parts that do.
-func (p *Policies) writePeers(of *policy.Peers) (all written[netip.Addr]) {
-	if p.givenPeers != nil && p.givenPeers == of {
-		return all
-	}
-	for at := range p.peers {
-		all.add(p.peers[at].write(peerPart(of, at)))
-	}
-	return all
-}
-
-// trimPeers deletes what is not wanted of the parts that differ, after writePeers.
-func (p *Policies) trimPeers(of *policy.Peers) (deleted int, err error) {
-	if p.givenPeers != nil && p.givenPeers == of {
-		return 0, nil
-	}
-	whole := of != nil
-	for at := range p.peers {
-		part := &p.peers[at]
-		n, e := part.trim(peerPart(of, at))
-		deleted, err = deleted+n, errors.Join(err, e)
-		whole = whole && part.whole && e == nil
-	}
-	if p.givenPeers = nil; whole {
-		p.givenPeers = of
-	}
-	return deleted, err
+	p.peers.has = p.peers.has.With(moved)
 }
 
 // add joins what became of two parts of a table.
@@ -95,10 +173,16 @@ func (w *written[K]) add(other written[K]) {
 
 // known gives the identity of an address as the parts of the map have it.
 func (p *Policies) known(a netip.Addr) (policy.Identity, bool) {
-	for _, part := range []*identityTable{&p.identities, &p.singles, &p.peers[policy.PartOf(a)]} {
+	for _, part := range []*identityTable{&p.identities, &p.singles} {
 		if identity, ok := part.has[a]; ok {
 			return identity, true
 		}
 	}
-	return policy.IdentityUnknown, false
+	return p.peers.get(a)
+}
+
+// get gives the identity of an address as the map has it.
+func (t *peerTable) get(a netip.Addr) (policy.Identity, bool) {
+	identity, known := t.has.Get(a)
+	return identity, known || t.nobody[a]
 }

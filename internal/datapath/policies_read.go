@@ -20,10 +20,7 @@ func (p *Policies) remember() error {
 		return err
 	}
 	p.singles.has = map[netip.Addr]policy.Identity{} // divide knows them, and the pods
-	for at := range p.peers {
-		p.peers[at].has = map[netip.Addr]policy.Identity{}
-	}
-	p.wanted = maps.Clone(p.pods.has) // until a Sync knows better
+	p.wanted = maps.Clone(p.pods.has)                // until a Sync knows better
 	if err := p.beginRevisions(); err != nil {
 		return err
 	}

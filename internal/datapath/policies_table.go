@@ -3,7 +3,6 @@ package datapath
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 
@@ -18,8 +17,6 @@ type policyTable[K, V comparable, MK, MV any] struct {
 	// set is what the map holds, as it was given; nil if it holds anything else. whole says that the last write left nothing out.
 	set   map[K]V
 	whole bool
-	// lent says that has is the map that was given and not the table's own; lends that it may be: one of many small ones is.
-	lent, lends bool
 
 	key     func(K) MK
 	value   func(V) MV
@@ -87,13 +84,6 @@ func (t *policyTable[K, V, MK, MV]) write(want map[K]V) (w written[K]) {
 	return w
 }
 
-// own makes the map of what is held the table's own, which it may change.
-func (t *policyTable[K, V, MK, MV]) own() {
-	if t.lent {
-		t.has, t.lent = maps.Clone(t.has), false
-	}
-}
-
 // put writes entries in their order until one fails, and gives those that are left.
 func (t *policyTable[K, V, MK, MV]) put(keys []K, want map[K]V, w *written[K]) (rest []K) {
 	entries := writes[MK, MV]{m: t.m}
@@ -103,9 +93,6 @@ func (t *policyTable[K, V, MK, MV]) put(keys []K, want map[K]V, w *written[K]) (
 	done, err := entries.do()
 	if err != nil {
 		w.err = errors.Join(w.err, fullOr(t.name, t.m, err, nil))
-	}
-	if done > 0 {
-		t.own()
 	}
 	for _, k := range keys[:done] {
 		if _, there := t.has[k]; there {
@@ -142,9 +129,6 @@ func (t *policyTable[K, V, MK, MV]) trim(want map[K]V) (deleted int, err error) 
 	if t.whole {
 		t.set = want
 	}
-	if t.whole && t.lends && want != nil {
-		t.has, t.lent = want, true
-	}
 	return deleted, nil
 }
 
@@ -154,15 +138,18 @@ func (t *policyTable[K, V, MK, MV]) remove(over []K) (int, error) {
 	for i, k := range over {
 		keys[i] = t.key(k)
 	}
-	n, err := t.m.BatchDelete(keys, nil)
-	if errors.Is(err, ebpf.ErrKeyNotExist) && n < len(over) {
-		n, err = n+1, nil // this one is gone already
-	}
-	if n > 0 {
-		t.own()
-	}
+	n, err := deleteBatch(t.m, keys)
 	for _, k := range over[:n] {
 		delete(t.has, k)
+	}
+	return n, err
+}
+
+// deleteBatch deletes the first entries, as many as one system call can, and says how many. One that is gone already is no error.
+func deleteBatch[K any](m *ebpf.Map, keys []K) (int, error) {
+	n, err := m.BatchDelete(keys, nil)
+	if errors.Is(err, ebpf.ErrKeyNotExist) && n < len(keys) {
+		return n + 1, nil
 	}
 	return n, err
 }

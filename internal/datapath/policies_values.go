@@ -23,11 +23,7 @@ func newPolicies(m *bpfMaps, g *generation) *Policies {
 	p.identities.name, p.identities.m = bpfMapIdentities, m.Identities
 	p.identities.key, p.identities.keyOf = addressOf, bpfAddress.addr
 	p.identities.value, p.identities.valueOf = number[policy.Identity], numbered[policy.Identity]
-	p.singles = p.identities
-	for at := range p.peers {
-		p.peers[at] = p.identities
-		p.peers[at].lends = true
-	}
+	p.singles, p.peers.m, p.peers.nobody = p.identities, m.Identities, map[netip.Addr]bool{}
 
 	p.blocks.name, p.blocks.m = bpfMapBlocks, m.Blocks
 	p.blocks.key, p.blocks.keyOf = blockKeyOf, bpfBlockKey.prefix

@@ -39,11 +39,8 @@ func (p *Policies) Counts() PolicyCounts {
 	p.podsMu.Lock()
 	defer p.podsMu.Unlock()
 	c := PolicyCounts{
-		Pods: len(p.pods.has), Identities: len(p.identities.has) + len(p.singles.has), Blocks: len(p.blocks.has),
+		Pods: len(p.pods.has), Identities: len(p.identities.has) + len(p.singles.has) + p.peers.has.Len(), Blocks: len(p.blocks.has),
 		Policies: len(p.policies.has), Ports: len(p.ports.has),
-	}
-	for at := range p.peers {
-		c.Identities += len(p.peers[at].has)
 	}
 	for _, sets := range p.pods.has {
 		if sets.Ingress == policy.Closed || sets.Egress == policy.Closed {

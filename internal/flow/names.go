@@ -252,7 +252,7 @@ func (n *Names) update(now time.Time) {
 	}
 	differ(old.Pods, s.Pods, func(p *cluster.Pod) { n.removePod(p, now) }, n.addPod)
 	differ(cluster.ListOf(old.Services...), cluster.ListOf(s.Services...), n.removeService, n.addService)
-	differ(cluster.ListOf(old.EndpointSlices...), cluster.ListOf(s.EndpointSlices...), n.removeEndpoints, n.addEndpoints)
+	differ(old.EndpointSlices, s.EndpointSlices, n.removeEndpoints, n.addEndpoints)
 	n.current = s
 }
 

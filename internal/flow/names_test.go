@@ -39,7 +39,7 @@ var (
 
 func world() *cluster.Snapshot {
 	return &cluster.Snapshot{
-		Nodes: nodes, Pods: cluster.ListOf(host, cart, db, over), Services: []*cluster.Service{database}, EndpointSlices: []*cluster.EndpointSlice{slice},
+		Nodes: nodes, Pods: cluster.ListOf(host, cart, db, over), Services: []*cluster.Service{database}, EndpointSlices: cluster.ListOf(slice),
 	}
 }
 
@@ -106,7 +106,7 @@ func TestNamesChange(t *testing.T) {
 	who(n, noon, "10.1.1.2:1", cluster.TCP)
 	s := world()
 	s.Pods = cluster.ListOf(host, &moved, over)
-	s.Services, s.EndpointSlices = nil, nil
+	s.Services, s.EndpointSlices = nil, cluster.List[*cluster.EndpointSlice]{}
 	s.Nodes = nodes[1:]
 	n.Deliver(s)
 	later := noon.Add(time.Minute)
@@ -236,7 +236,7 @@ func TestEndpointsShareLists(t *testing.T) {
 	n := NewNames("a")
 	expect := func(step string, slices []*cluster.EndpointSlice, lists int, want map[string]string) {
 		t.Helper()
-		n.Deliver(&cluster.Snapshot{EndpointSlices: slices})
+		n.Deliver(&cluster.Snapshot{EndpointSlices: cluster.ListOf(slices...)})
 		n.Record(Event{Time: noon})
 		for e, services := range want {
 			if got := who(n, noon, e+":80", cluster.TCP); got != nobody+services {

@@ -22,10 +22,12 @@ type entryBounds struct {
 	pace    entryPace
 }
 
-// entryRounds is how often a pass is made again. In the round lastHalf and those after it, namespaces give way as a whole.
+// entryRounds is how often a pass is made again. In the round lastHalf and those after it, namespaces give way as a whole. What the first
+// entryReturns rounds have refused is tried once more at the end.
 const (
-	entryRounds = 16
-	lastHalf    = 8
+	entryRounds  = 16
+	lastHalf     = 8
+	entryReturns = 2
 )
 
 // overfull tells whether this pass has made more entries than the table has room for.
@@ -66,7 +68,7 @@ func (c *Compiler) emptier(tables *Tables) bool {
 	if len(b.refused) == 0 || c.bounds.overfull() {
 		return false
 	}
-	entries, sorts := len(tables.Policies)+len(tables.Ports), len(c.peers.sorts)
+	entries, sorts := len(tables.Policies)+len(tables.Ports), c.peers.countSorts()
 	return entries*quarters < b.needed*(quarters-1) || sorts*quarters < b.sorts*(quarters-1)
 }
 
@@ -119,21 +121,39 @@ func (c *Compiler) fitEntries(snapshot *cluster.Snapshot, local *Local, again fu
 	}
 	before := len(b.refused)
 	tables, problems = c.refuseChanged(tables, problems, again)
+	var rounds []map[*cluster.NetworkPolicy]string
 	for round := range entryRounds + 1 {
 		refused := c.tooMany(tables, round)
 		if len(refused) == 0 {
 			break
 		}
 		b.pace.looking = true
+		rounds = append(rounds, maps.Clone(refused))
 		maps.Copy(refused, b.refused)
 		c.refuseEntries(refused)
 		tables, problems = again()
 	}
+	for n := range min(len(rounds)-1, entryReturns) {
+		tables, problems = c.takeBack(rounds[n], tables, problems, again)
+	}
 	if len(b.refused) > before {
 		b.policies, b.locals = snapshot.NetworkPolicies, local.Pods
-		b.needed, b.sorts = len(tables.Policies)+len(tables.Ports), len(c.peers.sorts)
+		b.needed, b.sorts = len(tables.Policies)+len(tables.Ports), c.peers.countSorts()
 	}
 	return tables, problems
+}
+
+// takeBack takes back what one round has refused if there is room for it: it may have been enough that those gave way whom a later one found.
+func (c *Compiler) takeBack(round map[*cluster.NetworkPolicy]string, tables *Tables, problems []Problem, again func() (*Tables, []Problem)) (*Tables, []Problem) {
+	refused := c.bounds.entries.refused
+	fewer := maps.Clone(refused)
+	maps.DeleteFunc(fewer, func(p *cluster.NetworkPolicy, _ string) bool { return round[p] != "" })
+	c.refuseEntries(fewer)
+	if t, p := again(); len(c.tooFull(t)) == 0 {
+		return t, p
+	}
+	c.refuseEntries(refused)
+	return again()
 }
 
 // capacity is how many entries there may be of a table; 0 bounds nothing.

@@ -31,6 +31,9 @@ type entryPace struct {
 	spaces   map[string]bool
 }
 
+// reasonWaiting is why a policy is refused that nobody has looked at yet.
+const reasonWaiting = "its rules wait: all policies together exceed the capacity of the table (--policies-max); what changed meanwhile is evaluated again within 30 s"
+
 func (p *entryPace) waits() bool { return p.now().Before(p.next) }
 
 // found takes note of who gives way among some policies. It took since begin to find out.
@@ -45,8 +48,10 @@ func (p *entryPace) found(policies []*cluster.NetworkPolicy, refused map[*cluste
 	for _, policy := range policies {
 		p.policies[policy] = true
 	}
-	for policy := range refused {
-		p.spaces[policy.Namespace] = true
+	for policy, reason := range refused {
+		if reason != reasonWaiting { // nobody has looked at it yet
+			p.spaces[policy.Namespace] = true
+		}
 	}
 }
 
@@ -117,7 +122,7 @@ func (c *Compiler) refuseChanged(tables *Tables, problems []Problem, again func(
 		}
 		waiting := make(map[*cluster.NetworkPolicy]string, len(changed))
 		for _, p := range changed {
-			waiting[p] = "its rules wait: all policies together exceed the capacity of the table (--policies-max); what changed meanwhile is evaluated again within 30 s"
+			waiting[p] = reasonWaiting
 		}
 		refuse(waiting)
 	}

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"encoding/binary"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -17,31 +16,25 @@ type splits struct {
 	spaceOf    map[*numbered[*set]]int
 	conditions map[*condition]*asked
 	ports      map[containerPort]*asked
-	// parties are the namespaces that ask for the same things, and partyOf is the index of each.
-	parties [][]int
-	partyOf map[string]int
 }
 
-// asked is something that rules ask for: a number for it that nobody can choose, and whose rules do.
+// asked is something that rules ask for: a number for it that nobody can choose, and the namespaces whose rules do, sorted.
 type asked struct {
-	key   uint64
-	party int
+	key    uint64
+	spaces []int
 }
 
-// traits are what an identity has, as sums of keys: all of it, by namespace what that one asks for, and by party what that one asks for and
-// nobody else. Equal sums are equal traits.
+// traits are what an identity has, by namespace, as a sum of the keys of what that one asks for. Equal sums are equal traits.
 type traits struct {
-	all  uint64
-	own  []uint64
-	only []uint64
-	// spaces are the namespaces that ask for any, parties the parties; sorted, each once.
-	spaces, parties []int
+	own []uint64
+	// spaces are the namespaces that ask for any, sorted, each once.
+	spaces []int
 }
 
 func (c *Compiler) splits() *splits {
 	s := &splits{
 		seed: maphash.MakeSeed(), spaceOf: map[*numbered[*set]]int{},
-		conditions: map[*condition]*asked{}, ports: map[containerPort]*asked{}, partyOf: map[string]int{},
+		conditions: map[*condition]*asked{}, ports: map[containerPort]*asked{},
 	}
 	for _, set := range c.rules.sets {
 		s.names = append(s.names, set.value.namespace())
@@ -61,16 +54,7 @@ func (s *splits) asked(key uint64, sets []*numbered[*set]) *asked {
 	}
 	slices.Sort(spaces)
 	spaces = slices.Compact(spaces)
-	var name []byte
-	for _, n := range spaces {
-		name = binary.AppendUvarint(name, uint64(n))
-	}
-	party, known := s.partyOf[string(name)]
-	if !known {
-		party = len(s.parties)
-		s.parties, s.partyOf[string(name)] = append(s.parties, spaces), party
-	}
-	return &asked{key, party}
+	return &asked{key, spaces}
 }
 
 // eachIdentity calls do with the identities that this pass has made entries of. traits are good for the call.
@@ -85,11 +69,10 @@ func (c *Compiler) eachIdentity(s *splits, do func(*identity, *traits)) {
 			continue
 		}
 		kind := maphash.Comparable(s.seed, i.value.pod)
-		t.all, t.spaces, t.parties = kind, t.spaces[:0], t.parties[:0]
+		t.spaces = t.spaces[:0]
 		for n := range t.own {
 			t.own[n] = kind
 		}
-		clear(t.only)
 		for _, of := range i.value.met {
 			if s.conditions[of] == nil {
 				s.conditions[of] = s.asked(maphash.Comparable(s.seed, of.content), of.sets)
@@ -104,38 +87,25 @@ func (c *Compiler) eachIdentity(s *splits, do func(*identity, *traits)) {
 		}
 		slices.Sort(t.spaces)
 		t.spaces = slices.Compact(t.spaces)
-		slices.Sort(t.parties)
-		t.parties = slices.Compact(t.parties)
 		do(i.value, t)
 	}
 }
 
 func (s *splits) add(t *traits, a *asked) {
-	t.all += a.key
-	for _, n := range s.parties[a.party] {
+	for _, n := range a.spaces {
 		t.own[n] += a.key
 	}
-	t.spaces = append(t.spaces, s.parties[a.party]...)
-	t.parties = append(t.parties, a.party)
-	if more := len(s.parties) - len(t.only); more > 0 {
-		t.only = append(t.only, make([]uint64, more)...)
-	}
-	t.only[a.party] += a.key
+	t.spaces = append(t.spaces, a.spaces...)
 }
 
 // refuseSplitters adds policies of namespaces that tell apart what is alike to others. Each would fit if the others were not there, and so would
 // all that tell nothing apart: none of these gives way.
 func (c *Compiler) refuseSplitters(refused map[*cluster.NetworkPolicy]string, d *demands, whole bool) {
-	splitters, cost := c.splitters(d.splits), c.splitCosts(d.splits)
-	most := 0
-	for n, name := range d.splits.names {
-		if cost[n] += d.spaces[name].policies; splitters[n] {
-			most = max(most, cost[n])
-		}
-	}
+	cost := c.splitCosts(d.splits)
+	most := slices.Max(append(cost, 0))
 	asking := map[int][]*cluster.NetworkPolicy{}
 	for _, p := range d.policies {
-		if n, _ := slices.BinarySearch(d.splits.names, p.Namespace); splitters[n] && cost[n] > most/2 && d.asks(p) {
+		if n, _ := slices.BinarySearch(d.splits.names, p.Namespace); cost[n] > most/2 && d.asks(p) {
 			asking[n] = append(asking[n], p)
 		}
 	}
@@ -146,7 +116,7 @@ func (c *Compiler) refuseSplitters(refused map[*cluster.NetworkPolicy]string, d 
 		}
 		for _, p := range policies[keep:] {
 			refused[p] = fmt.Sprintf("its rules do not fit: namespace %q asks for %d entries of the table %s, with those that its selectors make of others' rules, and all together for more than there is room for: %d (--policies-max)",
-				p.Namespace, cost[n], boundedTables[tablePolicies], c.bounds.sizes.Policies)
+				p.Namespace, cost[n]+d.spaces[p.Namespace].policies, boundedTables[tablePolicies], c.bounds.sizes.Policies)
 		}
 	}
 }
@@ -171,76 +141,124 @@ type part struct {
 	own   uint64
 }
 
-// splitters tells, by namespace, which ones tell apart identities that are alike to the rules of another that have entries for them. Without any,
-// there are no more entries than namespaces need for themselves.
-func (c *Compiler) splitters(s *splits) []bool {
-	type group struct {
-		set  *numbered[*set]
-		sort uint64
-	}
-	splitters, first := make([]bool, len(s.names)), map[group][]part{}
-	c.eachIdentity(s, func(i *identity, t *traits) {
-		parts := make([]part, 0, len(t.spaces))
-		for _, n := range t.spaces {
-			parts = append(parts, part{n, t.own[n]})
-		}
-		for _, e := range i.entries {
-			at := group{e.set, t.own[s.spaceOf[e.set]]}
-			if others, known := first[at]; known {
-				eachOther(parts, others, func(space int) { splitters[space] = true })
-			} else {
-				first[at] = parts
-			}
-		}
-	})
-	return splitters
+// alike are identities that the rules of some namespaces do not tell apart, by a number of each: sets of these have an entry for each of them, where
+// one would do.
+type alike struct {
+	identities []int
+	sum        uint64
+	sets       int
 }
 
-// eachOther calls do with the namespaces of which two lists, sorted by them, have different parts.
-func eachOther(a, b []part, do func(space int)) {
-	for len(a) > 0 || len(b) > 0 {
-		switch {
-		case len(a) > 0 && len(b) > 0 && a[0] == b[0]:
-			a, b = a[1:], b[1:]
-		case len(b) == 0 || len(a) > 0 && a[0].space <= b[0].space:
-			do(a[0].space)
-			a = a[1:]
-		default:
-			do(b[0].space)
-			b = b[1:]
-		}
-	}
-}
-
-// splitCosts counts, by namespace, the entries that sets of others would not have without what this namespace asks for: identities that
-// nothing else tells apart would be one. Where several namespaces ask for the same, each has its part of what that costs those that do not.
+// splitCosts gives, by namespace, its part of the entries that sets have only since rules of other namespaces tell identities apart. Each of those
+// that tell apart some that are alike has a part by the number of sorts that it alone would make of them. So it does not matter whether another one
+// tells apart the same, be it by labels of other names. What nobody is charged for there is none of: without any costs there are no more entries
+// than namespaces need for themselves.
 func (c *Compiler) splitCosts(s *splits) []int {
-	there := map[uint64]bool{}
-	c.eachIdentity(s, func(_ *identity, t *traits) { there[t.all] = true })
-	type without struct {
-		party int
-		rest  uint64
-	}
-	merged, split := map[without]bool{}, make([]int, len(s.parties))
+	of := charges{numbers: map[part]int{}, costs: make([]int, len(s.names))}
+	groups := map[part]*alike{}
 	c.eachIdentity(s, func(i *identity, t *traits) {
-		for _, party := range t.parties {
-			rest := without{party, t.all - t.only[party]}
-			if !there[rest.rest] && !merged[rest] {
-				merged[rest] = true
-				continue
+		nth := of.take(t)
+		key := maphash.Comparable(s.seed, nth)
+		for _, e := range i.entries {
+			n := s.spaceOf[e.set]
+			g := groups[part{n, t.own[n]}]
+			if g == nil {
+				g = &alike{}
+				groups[part{n, t.own[n]}] = g
 			}
-			for _, e := range i.entries {
-				if _, asks := slices.BinarySearch(s.parties[party], s.spaceOf[e.set]); !asks {
-					split[party]++
-				}
+			if last := len(g.identities) - 1; last < 0 || g.identities[last] != nth {
+				g.identities, g.sum = append(g.identities, nth), g.sum+key
 			}
+			g.sets++ // as many for each of the identities
 		}
 	})
-	costs := make([]int, len(s.names))
-	for party, spaces := range s.parties {
-		for _, n := range spaces {
-			costs[n] += (split[party] + len(spaces) - 1) / len(spaces)
+	// What is alike to one namespace is to most others, too.
+	same := map[uint64]*alike{}
+	for _, g := range groups {
+		g.sets /= len(g.identities)
+		if known := same[g.sum]; known != nil {
+			known.sets += g.sets
+		} else {
+			same[g.sum] = g
 		}
 	}
-	return costs
+	of.begin()
+	for _, g := range same {
+		of.charge(g)
+	}
+	for n, cost := range of.costs {
+		of.costs[n] = (cost + 1<<costBits - 1) >> costBits
+	}
+	return of.costs
+}
+
+// costBits is the precision of costs while they are added up: of small groups each has a part of an entry.
+const costBits = 20
+
+// charges divide costs among those who cause them.
+type charges struct {
+	// parts have what an identity has, by its number: numbers of parts, of which spaces are the namespaces.
+	parts   [][]int
+	numbers map[part]int
+	spaces  []int
+	costs   []int
+	// seen has the last group that has a part. sorts and having are how many parts of a namespace a group has, and how many of its identities have one.
+	seen          []int
+	sorts, having []int
+	group         int
+}
+
+// take takes in an identity and gives its number.
+func (d *charges) take(t *traits) (nth int) {
+	all := make([]int, 0, len(t.spaces))
+	for _, n := range t.spaces {
+		at := part{n, t.own[n]}
+		number, known := d.numbers[at]
+		if !known {
+			number = len(d.spaces)
+			d.numbers[at], d.spaces = number, append(d.spaces, n)
+		}
+		all = append(all, number)
+	}
+	d.parts = append(d.parts, all)
+	return len(d.parts) - 1
+}
+
+func (d *charges) begin() {
+	d.seen, d.sorts, d.having = make([]int, len(d.spaces)), make([]int, len(d.costs)), make([]int, len(d.costs))
+}
+
+// charge adds to the costs of namespaces what comes of telling these identities apart.
+func (d *charges) charge(g *alike) {
+	if len(g.identities) < 2 {
+		return
+	}
+	d.group++
+	var spaces []int
+	for _, nth := range g.identities {
+		for _, number := range d.parts[nth] {
+			n := d.spaces[number]
+			if d.having[n]++; d.having[n] == 1 {
+				spaces = append(spaces, n)
+			}
+			if d.seen[number] != d.group {
+				d.seen[number] = d.group
+				d.sorts[n]++
+			}
+		}
+	}
+	sum := 0
+	for _, n := range spaces {
+		if d.having[n] == len(g.identities) {
+			d.sorts[n]-- // nobody has nothing of it
+		}
+		sum += d.sorts[n]
+	}
+	more := g.sets * (len(g.identities) - 1)
+	for _, n := range spaces {
+		if d.sorts[n] > 0 {
+			d.costs[n] += max(1, more*d.sorts[n]<<costBits/sum)
+		}
+		d.sorts[n], d.having[n] = 0, 0
+	}
 }

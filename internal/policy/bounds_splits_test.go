@@ -200,7 +200,7 @@ func TestWhoTellsMoreApartGoesFirst(t *testing.T) {
 	}
 }
 
-// What a namespace makes of the entries of others counts for it, beside what it asks for itself.
+// What a namespace makes of the entries of others counts for it.
 func TestEntriesOfOthersCount(t *testing.T) {
 	const bits = 5
 	w := newTenants("much", "some")
@@ -219,6 +219,71 @@ func TestEntriesOfOthersCount(t *testing.T) {
 	tables, problems := w.compile(c, policies...)
 	if got := w.closed(tables); got != "much/pod" || len(problems) != 1 {
 		t.Errorf("closed are %q: %v", got, problems)
+	}
+}
+
+// What a namespace asks for itself does not count: one that splits little of others' rules does not give way for it, nor before one that splits much.
+func TestOwnEntriesDoNotCount(t *testing.T) {
+	const bits, sets = 5, 130
+	w := newTenants("much")
+	w.web("good", bits+1)
+	policies := []*cluster.NetworkPolicy{
+		{Namespace: "much", Name: "p", IsolatesIngress: true, Ingress: bitRules(bits)},
+		w.here("own", "p", &cluster.NetworkPolicy{Namespace: "own", Name: "p", IsolatesIngress: true, Ingress: bitRules(bits + 1)[bits:]}),
+	}
+	for n := range sets {
+		name := fmt.Sprintf("own%03d", n)
+		policies = append(policies, w.here("own", name, admitting("own", name, selecting("pod", "own000"))))
+	}
+	for n := range 4 {
+		name := fmt.Sprint("web", n)
+		policies = append(policies, w.here("good", name, admitting("good", name, selecting("app", "web"))))
+	}
+	snapshot := w.snapshot
+	snapshot.NetworkPolicies = policies
+	sortSnapshot(&snapshot)
+	c := NewCompiler("n1")
+	c.bound(Sizes{Policies: 200})
+	tables, problems := w.compile(c, snapshot.NetworkPolicies...)
+	if got := w.closed(tables); got != "much/pod" || len(problems) != 1 {
+		t.Errorf("closed are %.60q: %d entries, %d problems", got, len(tables.Policies), len(problems))
+	}
+}
+
+// Who splits more than each of many others that split together gives way first, and is taken back when it is enough that those do.
+func TestWhoGaveWayFirstIsTakenBack(t *testing.T) {
+	const bits, kinds = 5, 4
+	w := newTenants("shop", "evil0", "evil1", "evil2", "evil3", "evil4")
+	w.peers("evil0", kinds<<bits, func(n int) map[string]string {
+		labels := map[string]string{"app": "web", "kind": fmt.Sprint(n >> bits)}
+		for b := range bits {
+			labels[fmt.Sprint("bit", b)] = fmt.Sprint(n >> b & 1)
+		}
+		return labels
+	})
+	sortSnapshot(&w.snapshot)
+	var ofKinds []cluster.PolicyRule
+	for n := 1; n < kinds; n++ {
+		ofKinds = append(ofKinds, cluster.PolicyRule{
+			Peers: []cluster.PolicyPeer{selecting("kind", fmt.Sprint(n))}, Ports: []cluster.PolicyPort{{Protocol: cluster.TCP, First: uint16(n), Last: uint16(n)}},
+		})
+	}
+	policies := []*cluster.NetworkPolicy{{Namespace: "shop", Name: "p", IsolatesIngress: true, Ingress: ofKinds}}
+	for b := range bits {
+		policies = append(policies, &cluster.NetworkPolicy{Namespace: fmt.Sprint("evil", b), Name: "p", IsolatesIngress: true, Ingress: bitRules(bits)[b : b+1]})
+	}
+	for n := range 10 {
+		name := fmt.Sprint("web", n)
+		policies = append(policies, w.here("good", name, admitting("good", name, selecting("app", "web"))))
+	}
+	snapshot := w.snapshot
+	snapshot.NetworkPolicies = policies
+	sortSnapshot(&snapshot)
+	c := NewCompiler("n1")
+	c.bound(Sizes{Policies: 100})
+	tables, problems := w.compile(c, snapshot.NetworkPolicies...)
+	if got, want := w.closed(tables), "evil0/pod evil1/pod evil2/pod evil3/pod evil4/pod"; got != want || len(problems) != bits || len(tables.Policies) > 100 {
+		t.Errorf("closed are %q with %d entries, want %q: %v", got, len(tables.Policies), want, problems)
 	}
 }
 
@@ -279,14 +344,21 @@ func TestListsOfPortsCountOnceForPolicies(t *testing.T) {
 	}
 }
 
-// Namespaces whose policies ask for the same have their parts of what it costs others, and give way before one that asks for less.
+// Namespaces whose policies ask for the same, or for labels of other names that the same pods have, have their parts of what it costs others, and give
+// way before one that asks for less.
 func TestSameSelectorsAreCharged(t *testing.T) {
+	for _, second := range []string{"bit", "twin"} {
+		t.Run(second, func(t *testing.T) { testSameSelectors(t, second) })
+	}
+}
+
+func testSameSelectors(t *testing.T, second string) {
 	const bits, rare, good, room = 5, 8, 10, 125
 	namespaces := []string{"evil-a", "evil-b", "other"}
 	var policies []*cluster.NetworkPolicy
 	for bit := range bits {
-		for _, evil := range namespaces[:2] {
-			policies = append(policies, admitting(evil, fmt.Sprint("p", bit), selecting(fmt.Sprint("bit", bit), "1")))
+		for n, label := range []string{"bit", second} {
+			policies = append(policies, admitting(namespaces[n], fmt.Sprint("p", bit), selecting(fmt.Sprint(label, bit), "1")))
 		}
 	}
 	policies = append(policies, admitting("other", "p", selecting("rare", "1")))
@@ -299,6 +371,7 @@ func TestSameSelectorsAreCharged(t *testing.T) {
 		labels := map[string]string{"app": "web"}
 		for bit := range bits {
 			labels[fmt.Sprint("bit", bit)] = fmt.Sprint(n >> bit & 1)
+			labels[fmt.Sprint(second, bit)] = fmt.Sprint(n >> bit & 1)
 		}
 		labels["rare"] = fmt.Sprint(n >> bits)
 		return labels
@@ -319,9 +392,11 @@ func TestSameSelectorsAreCharged(t *testing.T) {
 	for n, cost := range probe.splitCosts(s) {
 		costs[s.names[n]] = cost
 	}
-	// All but two sorts of pods would be one of these to all others, and the rare ones would be one of the rest also to both.
-	const half, all = ((1<<bits+rare-2)*good + rare - 1 + 1) / 2, rare*good + 2*(rare-1)
-	if costs["evil-a"] != half || costs["evil-b"] != half || costs["other"] != all || costs["good0"] != 0 {
-		t.Errorf("namespaces are charged %v, want %d each and %d", costs, half, all)
+	// To each good one all sorts are one: it has an entry for each, of which the evil ones alone would make 31 more, twice, and the other one 1 more. To the
+	// evil ones, 7 of the rare sorts are one of the rest; and to the other one all 8 are one.
+	const more, sorts = good * (1<<bits + rare - 1), 1<<bits - 1
+	evil, other := (2*more*sorts+(2*sorts+1)*(rare-1))/(2*(2*sorts+1))+1, more/(2*sorts+1)+2*(rare-1)+1
+	if costs["evil-a"] != evil || costs["evil-b"] != evil || costs["other"] != other || costs["good0"] != 0 {
+		t.Errorf("namespaces are charged %v, want %d each and %d", costs, evil, other)
 	}
 }

@@ -21,6 +21,9 @@ type Compiler struct {
 	// namespaces are those of the last snapshot, with their labels.
 	namespaces      []*cluster.Namespace
 	namespaceLabels map[string]cluster.Labels
+	// objects are the Pods of the last snapshot, objectsOf, that have the names of pods here.
+	objects   map[cluster.Key]*cluster.Pod
+	objectsOf cluster.List[*cluster.Pod]
 
 	conditions conditions
 	subjects   subjects

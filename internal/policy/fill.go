@@ -16,7 +16,7 @@ func (c *Compiler) fill(t *Tables, w *world) {
 	for addr := range w.own {
 		t.Identities[addr] = IdentityNode
 	}
-	if c.peers.table = c.peers.table.with(c.peers.changes); len(c.peers.counts) > 0 {
+	if c.peers.table = c.peers.table.With(c.peers.numbers()); len(c.peers.counts) > 0 {
 		t.Peers = c.peers.table
 	}
 	t.Pods, t.Selected = share(c.last.Pods, t.Pods), shareSelected(c.last.Selected, t.Selected)

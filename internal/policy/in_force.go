@@ -28,7 +28,6 @@ func (c *Compiler) takeRules() {
 		}
 		c.takeSpaces()
 		c.ask()
-		c.peers.stale = true
 	}
 	if len(r.choice.classes) > maxKnown {
 		r.choice = newChoice(r.choice.selectors)
@@ -76,6 +75,7 @@ func (c *Compiler) ask() {
 	for _, condition := range c.conditions.all {
 		condition.sets = nil
 	}
+	askedBefore := r.asked
 	r.asked = map[namedPort][]*numbered[*set]{}
 	var selectors []*condition
 	for _, s := range r.sets {
@@ -94,9 +94,21 @@ func (c *Compiler) ask() {
 		}
 	}
 	slices.SortFunc(selectors, compareConditions)
-	if r.choice == nil || !slices.Equal(r.choice.selectors, selectors) {
+	for _, asked := range [][2]map[namedPort][]*numbered[*set]{{askedBefore, r.asked}, {r.asked, askedBefore}} {
+		for name := range asked[0] {
+			if len(asked[1][name]) == 0 {
+				c.peers.askPort(name)
+			}
+		}
+	}
+	var before []*condition
+	if r.choice != nil {
+		before = r.choice.selectors
+	}
+	if r.choice == nil || !slices.Equal(before, selectors) {
 		r.choice = newChoice(selectors)
 	}
+	c.peers.ask(before, selectors)
 }
 
 // lists gives the lists of blocks of a family that sets in force ask for.

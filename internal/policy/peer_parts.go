@@ -1,94 +1,175 @@
 package policy
 
 import (
+	"bytes"
+	"cmp"
 	"iter"
-	"maps"
 	"net/netip"
+	"slices"
 )
 
-// PeerParts is how many parts the identities of pods are divided into.
-const PeerParts = 4096
+// peerParts is how many parts the identities of pods are divided into.
+const peerParts = 4096
 
-// Peers are identities of pods by their addresses, in parts (PartOf): a part in which nothing has changed is the same map as before. So a pod that
-// comes or goes costs one part, and not a table of 150,000 addresses. nil has none. Nobody changes it once it is in Tables.
-type Peers [PeerParts]map[netip.Addr]Identity
+// Peers are identities of pods by their addresses, in parts: a part in which nothing has changed is shared with the Peers before. So a pod that
+// comes or goes costs one part, and not a table of 150,000 addresses. Nobody changes Peers; nil has none.
+type Peers struct {
+	parts  [peerParts]*peerPart
+	length int
+}
 
-// PartOf gives the part that an address is in: by a checksum (FNV-1a) of its 16 bytes.
-func PartOf(addr netip.Addr) int {
+// peerPart is sorted by address. It has no pointers that a collection of garbage would follow.
+type peerPart []peerIdentity
+
+// peerIdentity is an address with its identity, in 20 bytes.
+type peerIdentity struct {
+	address  addressKey
+	identity Identity
+}
+
+func (p peerIdentity) compare(address addressKey) int { return bytes.Compare(p.address[:], address[:]) }
+
+// partOf gives the part that an address is in: by a checksum (FNV-1a) of its 16 bytes.
+func partOf(address addressKey) int {
 	sum := uint32(2166136261)
-	for _, b := range addr.As16() {
+	for _, b := range address {
 		sum = (sum ^ uint32(b)) * 16777619
 	}
-	return int((sum ^ sum>>16) % PeerParts)
+	return int((sum ^ sum>>16) % peerParts)
+}
+
+func (p *Peers) part(at int) peerPart {
+	if p == nil || p.parts[at] == nil {
+		return nil
+	}
+	return *p.parts[at]
 }
 
 // Get gives the identity of an address, if it is a pod's.
 func (p *Peers) Get(addr netip.Addr) (identity Identity, known bool) {
-	if p == nil {
+	address := addressKey(addr.As16())
+	part := p.part(partOf(address))
+	at, known := slices.BinarySearchFunc(part, address, peerIdentity.compare)
+	if !known {
 		return IdentityUnknown, false
 	}
-	identity, known = p[PartOf(addr)][addr]
-	return identity, known
+	return part[at].identity, true
 }
 
 // Len counts addresses.
-func (p *Peers) Len() (n int) {
+func (p *Peers) Len() int {
 	if p == nil {
 		return 0
 	}
-	for _, part := range p {
-		n += len(part)
-	}
-	return n
+	return p.length
 }
 
 // All gives each address with its identity, in no order.
 func (p *Peers) All() iter.Seq2[netip.Addr, Identity] {
 	return func(yield func(netip.Addr, Identity) bool) {
-		if p == nil {
-			return
-		}
-		for _, part := range p {
-			for addr, identity := range part {
-				if !yield(addr, identity) {
-					return
-				}
+		for d := range p.Since(nil) {
+			if !yield(d.Address, d.Now) {
+				return
 			}
 		}
 	}
 }
 
-// with gives Peers with other identities for some addresses: those that say that an address has none leave it out. What is as it
-// was is shared; if all is, so are the Peers.
-func (p *Peers) with(changes map[netip.Addr]*numbered[*identity]) *Peers {
-	var now *Peers
-	var own [PeerParts]bool
-	for addr, of := range changes {
-		at := PartOf(addr)
-		before, known := p.Get(addr)
-		if of == nil && !known || of != nil && known && before == numberOf(of) {
-			continue
+// PeerDifference is an address that has another identity than before. IdentityUnknown is that of an address without any.
+type PeerDifference struct {
+	Address     netip.Addr
+	Before, Now Identity
+}
+
+// Since gives what differs from other Peers. It passes over the parts that both have.
+func (p *Peers) Since(before *Peers) iter.Seq[PeerDifference] {
+	return func(yield func(PeerDifference) bool) {
+		if p == before {
+			return
 		}
-		if now == nil {
-			now = &Peers{}
-			if p != nil {
-				*now = *p
+		for at := range peerParts {
+			if p != nil && before != nil && p.parts[at] == before.parts[at] {
+				continue
 			}
-		}
-		if !own[at] {
-			own[at] = true
-			if now[at] = maps.Clone(now[at]); now[at] == nil {
-				now[at] = make(map[netip.Addr]Identity, len(changes)/PeerParts)
+			if !differ(before.part(at), p.part(at), yield) {
+				return
 			}
-		}
-		if of == nil {
-			delete(now[at], addr)
-		} else {
-			now[at][addr] = numberOf(of)
 		}
 	}
-	if now == nil {
+}
+
+// differ goes through two parts side by side. It returns false if yield does.
+func differ(before, now peerPart, yield func(PeerDifference) bool) bool {
+	for len(before) > 0 || len(now) > 0 {
+		var d PeerDifference
+		order := 0
+		switch {
+		case len(before) == 0:
+			order = 1
+		case len(now) == 0:
+			order = -1
+		default:
+			order = before[0].compare(now[0].address)
+		}
+		if order <= 0 {
+			d.Address, d.Before, before = before[0].address.address(), before[0].identity, before[1:]
+		}
+		if order >= 0 {
+			d.Address, d.Now, now = now[0].address.address(), now[0].identity, now[1:]
+		}
+		if d.Before != d.Now && !yield(d) {
+			return false
+		}
+	}
+	return true
+}
+
+// With gives Peers with other identities for some addresses; IdentityUnknown leaves one out. Parts that stay as they were are shared; if all do,
+// so are the Peers.
+func (p *Peers) With(identities map[netip.Addr]Identity) *Peers {
+	type change struct {
+		at int
+		peerIdentity
+	}
+	var changes []change
+	for addr, identity := range identities {
+		if before, _ := p.Get(addr); before != identity {
+			address := addressKey(addr.As16())
+			changes = append(changes, change{partOf(address), peerIdentity{address, identity}})
+		}
+	}
+	if len(changes) == 0 {
 		return p
+	}
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Or(cmp.Compare(a.at, b.at), a.compare(b.address)) })
+	now := &Peers{}
+	if p != nil {
+		*now = *p
+	}
+	for len(changes) > 0 {
+		at := changes[0].at
+		end := slices.IndexFunc(changes, func(c change) bool { return c.at != at })
+		if end < 0 {
+			end = len(changes)
+		}
+		before := p.part(at)
+		part := make(peerPart, 0, len(before)+end)
+		for _, c := range changes[:end] {
+			n, known := slices.BinarySearchFunc(before, c.address, peerIdentity.compare)
+			part = append(part, before[:n]...)
+			if before = before[n:]; known {
+				before = before[1:]
+			}
+			if c.identity != IdentityUnknown {
+				part = append(part, c.peerIdentity)
+			}
+		}
+		part = append(part, before...)
+		now.length += len(part) - len(p.part(at))
+		if now.parts[at] = &part; len(part) == 0 {
+			now.parts[at] = nil
+		}
+		changes = changes[end:]
 	}
 	return now
 }

@@ -19,7 +19,7 @@ type peers struct {
 	localAt map[netip.Addr]int
 	own     map[netip.Addr]bool
 
-	sorts map[sortOf]*sort
+	sorts map[string]map[sortOf]*sort // by namespace
 	at    map[addressKey]peerAt
 	// contested are all that claim an address, of those that several do, sorted by name.
 	contested map[netip.Addr][]*cluster.Pod
@@ -29,8 +29,10 @@ type peers struct {
 	counts map[*numbered[*identity]]int
 	table  *Peers
 
-	// stale says that rules ask for something else since the last pass, and moved are the prefixes whose addresses are in other blocks.
-	stale bool
+	// asked are the selectors and named are the ports that rules ask for now and did not in the last pass, or the other way round; moved are the
+	// prefixes whose addresses are in other blocks since.
+	asked []*condition
+	named map[namedPort]bool
 	moved []netip.Prefix
 	// touched are the addresses that this pass looks at, and changes those that have another identity than before.
 	touched map[netip.Addr]bool
@@ -77,6 +79,36 @@ func (p *peers) rest() {
 	}
 }
 
+// numbers gives what changes as Tables have it, now that identities have their numbers.
+func (p *peers) numbers() map[netip.Addr]Identity {
+	numbers := make(map[netip.Addr]Identity, len(p.changes))
+	for addr, of := range p.changes {
+		if numbers[addr] = IdentityUnknown; of != nil {
+			numbers[addr] = numberOf(of)
+		}
+	}
+	return numbers
+}
+
+// ask notes which selectors rules ask for now and did not before, and the other way round. Both lists are sorted by content.
+func (p *peers) ask(before, now []*condition) {
+	for _, lists := range [][2][]*condition{{before, now}, {now, before}} {
+		for _, of := range lists[0] {
+			if _, both := slices.BinarySearchFunc(lists[1], of, compareConditions); !both {
+				p.asked = append(p.asked, of)
+			}
+		}
+	}
+}
+
+// askPort notes that rules ask for a port by name and did not before, or the other way round.
+func (p *peers) askPort(name namedPort) {
+	if p.named == nil {
+		p.named = map[namedPort]bool{}
+	}
+	p.named[name] = true
+}
+
 // forgetPeers begins anew.
 func (c *Compiler) forgetPeers() { c.peers = peers{} }
 
@@ -85,7 +117,7 @@ func (c *Compiler) forgetPeers() { c.peers = peers{} }
 func (c *Compiler) takePeers(w *world) (problems []Problem) {
 	p := &c.peers
 	if p.at == nil {
-		p.sorts, p.at, p.contested = map[sortOf]*sort{}, map[addressKey]peerAt{}, map[netip.Addr][]*cluster.Pod{}
+		p.sorts, p.at, p.contested = map[string]map[sortOf]*sort{}, map[addressKey]peerAt{}, map[netip.Addr][]*cluster.Pod{}
 		p.odd, p.counts = map[netip.Addr]bool{}, map[*numbered[*identity]]int{}
 	}
 	p.touched, p.changes = map[netip.Addr]bool{}, map[netip.Addr]*numbered[*identity]{}
@@ -96,7 +128,7 @@ func (c *Compiler) takePeers(w *world) (problems []Problem) {
 	})
 	p.pods = w.snapshot.Pods
 	c.takeSorts(w)
-	p.namespaces, p.stale, p.moved = w.snapshot.Namespaces, false, nil
+	p.namespaces, p.asked, p.named, p.moved = w.snapshot.Namespaces, nil, nil, nil
 	for addr := range p.touched {
 		c.resolve(addr, w)
 	}
@@ -117,7 +149,10 @@ func (c *Compiler) takeLocals(w *world) {
 	var differ []*cluster.Pod
 	for _, names := range [][2]map[cluster.Key]bool{{p.locals, locals}, {locals, p.locals}} {
 		for name := range names[0] {
-			if pod, found := p.pods.Find(name); found && !names[1][name] {
+			if names[1][name] {
+				continue
+			}
+			if pod, found := p.pods.Find(name); found {
 				differ = append(differ, pod)
 			}
 		}
@@ -184,9 +219,9 @@ func (c *Compiler) unclaim(pod *cluster.Pod) {
 		return
 	}
 	p := &c.peers
-	if key := sortOfPod(pod); p.sorts[key] != nil {
-		if p.sorts[key].pods--; p.sorts[key].pods == 0 {
-			delete(p.sorts, key)
+	if of := p.sortOf(pod); of != nil {
+		if of.pods--; of.pods == 0 {
+			p.dropSort(pod)
 		}
 	}
 	for _, addr := range pod.Addresses {
@@ -211,13 +246,35 @@ func sortOfPod(pod *cluster.Pod) sortOf {
 // sort gives that of a pod.
 func (c *Compiler) sort(pod *cluster.Pod, w *world) *sort {
 	key := sortOfPod(pod)
-	known := c.peers.sorts[key]
+	known := c.peers.sortOf(pod)
 	if known == nil {
 		known = &sort{named: pod.Ports}
 		c.see(known, key, w)
-		c.peers.sorts[key] = known
+		of := c.peers.sorts[pod.Namespace]
+		if of == nil {
+			of = map[sortOf]*sort{}
+			c.peers.sorts[pod.Namespace] = of
+		}
+		of[key] = known
 	}
 	return known
+}
+
+// sortOf gives the sort of a pod that somebody has claimed addresses for.
+func (p *peers) sortOf(pod *cluster.Pod) *sort { return p.sorts[pod.Namespace][sortOfPod(pod)] }
+
+func (p *peers) countSorts() (count int) {
+	for _, of := range p.sorts {
+		count += len(of)
+	}
+	return count
+}
+
+func (p *peers) dropSort(pod *cluster.Pod) {
+	of := p.sorts[pod.Namespace]
+	if delete(of, sortOfPod(pod)); len(of) == 0 {
+		delete(p.sorts, pod.Namespace)
+	}
 }
 
 // see finds how rules in force see pods of a sort, and tells whether that is another way than before.
@@ -264,16 +321,23 @@ func (c *Compiler) takeSorts(w *world) {
 			}
 		}
 	})
-	if !p.stale && len(namespaces) == 0 {
-		return
-	}
 	changed := map[string]map[*sort]bool{}
-	for key, s := range p.sorts {
-		if (p.stale || namespaces[key.namespace]) && c.see(s, key, w) {
-			if changed[key.namespace] == nil {
-				changed[key.namespace] = map[*sort]bool{}
+	asked := newChoice(p.asked)
+	for namespace, sorts := range p.sorts {
+		all := namespaces[namespace] || len(p.asked) > 0 && len(asked.indices(namespaceLabels{namespace, w.labelsOfNamespace(namespace)})) > 0
+		if !all && len(p.named) == 0 {
+			continue
+		}
+		for key, s := range sorts {
+			if !all && !slices.ContainsFunc(s.named, func(port cluster.ContainerPort) bool { return p.named[namedPort{port.Name, port.Protocol}] }) {
+				continue
 			}
-			changed[key.namespace][s] = true
+			if c.see(s, key, w) {
+				if changed[namespace] == nil {
+					changed[namespace] = map[*sort]bool{}
+				}
+				changed[namespace][s] = true
+			}
 		}
 	}
 	for namespace, sorts := range changed {
@@ -281,7 +345,7 @@ func (c *Compiler) takeSorts(w *world) {
 			if pod.Namespace != namespace {
 				break
 			}
-			if sorts[p.sorts[sortOfPod(pod)]] {
+			if sorts[p.sortOf(pod)] {
 				for _, addr := range pod.Addresses {
 					p.touched[addr] = true
 				}
@@ -308,7 +372,7 @@ func (c *Compiler) resolve(addr netip.Addr, w *world) {
 		case len(p.contested[addr]) > 0:
 			at.identity = c.identityAt(addr, nil, nil)
 		case at.pod != nil:
-			at.identity = c.identityOfSort(addr, p.sorts[sortOfPod(at.pod)])
+			at.identity = c.identityOfSort(addr, p.sortOf(at.pod))
 		}
 	}
 	if at.pod != nil && (w.own[addr] || isLocal || len(p.contested[addr]) > 0) {

@@ -14,7 +14,10 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-var sameTables = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()}
+var sameTables = cmp.Options{
+	cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty(),
+	cmp.Transformer("Peers", func(p *Peers) map[netip.Addr]Identity { return maps.Collect(p.All()) }),
+}
 
 // agree checks tables against what a naive judge says.
 func agree(t *testing.T, tables *Tables, s *cluster.Snapshot, questions []question) {

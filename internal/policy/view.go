@@ -11,11 +11,13 @@ import (
 // Object gives the Pod of a pod here, or nil if the cluster has not told of it: one with another UID is that of an earlier pod
 // of the name, or of a later one.
 func (p LocalPod) Object(s *cluster.Snapshot) *cluster.Pod {
-	object, found := s.Pods.Find(p.Pod)
-	if !found {
-		return nil
-	}
-	if object.UID != (cluster.UID{}) && p.UID != "" && object.UID != cluster.NewUID(p.UID) {
+	object, _ := s.Pods.Find(p.Pod)
+	return p.asObject(object)
+}
+
+// asObject gives the Pod of that name if it is this pod.
+func (p LocalPod) asObject(object *cluster.Pod) *cluster.Pod {
+	if object != nil && object.UID != (cluster.UID{}) && p.UID != "" && object.UID != cluster.NewUID(p.UID) {
 		return nil
 	}
 	return object

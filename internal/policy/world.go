@@ -43,8 +43,9 @@ func (c *Compiler) newWorld(snapshot *cluster.Snapshot, local *Local) *world {
 	for _, addr := range local.Addresses {
 		w.own[addr.Unmap()] = true
 	}
+	objects := c.localObjects(snapshot, local)
 	for _, p := range local.Pods {
-		pod := localPod{LocalPod: p, object: p.Object(snapshot)}
+		pod := localPod{LocalPod: p, object: p.asObject(objects[p.Pod])}
 		if pod.object != nil {
 			pod.labels = w.labelsOf(pod.object)
 		} else {
@@ -54,6 +55,27 @@ func (c *Compiler) newWorld(snapshot *cluster.Snapshot, local *Local) *world {
 	}
 	slices.SortStableFunc(w.pods, func(a, b localPod) int { return a.Pod.Compare(b.Pod) })
 	return w
+}
+
+// localObjects gives the Pods that have the names of pods here; nil where there is none. They are looked for once, and again when they have changed:
+// to find a hundred of 150,000 takes longer than the rest of most passes.
+func (c *Compiler) localObjects(snapshot *cluster.Snapshot, local *Local) map[cluster.Key]*cluster.Pod {
+	known := c.objects
+	cluster.Differences(c.objectsOf, snapshot.Pods, func(before, after *cluster.Pod) {
+		if before == nil {
+			before = after
+		}
+		delete(known, before.Key())
+	})
+	c.objects, c.objectsOf = make(map[cluster.Key]*cluster.Pod, len(local.Pods)), snapshot.Pods
+	for _, p := range local.Pods {
+		object, isKnown := known[p.Pod]
+		if !isKnown {
+			object, _ = snapshot.Pods.Find(p.Pod)
+		}
+		c.objects[p.Pod] = object
+	}
+	return c.objects
 }
 
 func (w *world) labelsOf(pod *cluster.Pod) podLabels {

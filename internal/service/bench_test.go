@@ -13,6 +13,7 @@ import (
 // large is 10,000 Services with ten endpoints each, half of them with a NodePort.
 func large() *cluster.Snapshot {
 	snapshot := &cluster.Snapshot{Nodes: []cluster.Node{{Name: "n1", Zone: "z1"}}}
+	var endpointSlices []*cluster.EndpointSlice
 	for i := range 10_000 {
 		s := simple(fmt.Sprintf("service-%05d", i), func(s *cluster.Service) {
 			s.ClusterIPs = []netip.Addr{number(10<<24 | 96<<16 | uint32(i))}
@@ -21,8 +22,9 @@ func large() *cluster.Snapshot {
 			}
 		})
 		snapshot.Services = append(snapshot.Services, s)
-		snapshot.EndpointSlices = append(snapshot.EndpointSlices, largeSlice(i, 10))
+		endpointSlices = append(endpointSlices, largeSlice(i, 10))
 	}
+	snapshot.EndpointSlices = cluster.ListOf(endpointSlices...)
 	return snapshot
 }
 
@@ -74,8 +76,8 @@ func BenchmarkOneChange(b *testing.B) {
 	tr.Translate(snapshot, nil)
 	lists := [2]*cluster.Snapshot{snapshot}
 	other := *snapshot
-	other.EndpointSlices = append([]*cluster.EndpointSlice(nil), snapshot.EndpointSlices...)
-	other.EndpointSlices[5000] = largeSlice(5000, 9)
+	changed := largeSlice(5000, 9)
+	other.EndpointSlices = snapshot.EndpointSlices.With(map[cluster.Key]*cluster.EndpointSlice{changed.Key(): changed})
 	lists[1] = &other
 	b.ReportAllocs()
 	for i := 1; b.Loop(); i++ {

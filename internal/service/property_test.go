@@ -92,7 +92,7 @@ func unique(t *testing.T, ports map[PortName]Port) {
 // serving are the backends, all of TCP, that some slice says serve, or a port of this node leads to.
 func serving(s *cluster.Snapshot, hostPorts []HostPort) map[netip.AddrPort]bool {
 	all := map[netip.AddrPort]bool{}
-	for _, slice := range s.EndpointSlices {
+	for slice := range s.EndpointSlices.All() {
 		for _, p := range slice.Ports {
 			for _, e := range slice.Endpoints {
 				if e.Ready || e.Serving {

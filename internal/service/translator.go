@@ -31,7 +31,7 @@ type Translator struct {
 	configured, node NodeConfig // node is configured, with the zone of the snapshot
 	// Of the last snapshot:
 	services       []*cluster.Service
-	endpointSlices []*cluster.EndpointSlice
+	endpointSlices cluster.List[*cluster.EndpointSlice]
 	nodes          []cluster.Node
 	hostPorts      []HostPort
 
@@ -96,7 +96,7 @@ func (t *Translator) Translate(snapshot *cluster.Snapshot, hostPorts []HostPort)
 	t.takeNode(snapshot)
 	if !snapshot.Unknown.Has(cluster.KindService) && !snapshot.Unknown.Has(cluster.KindEndpointSlice) {
 		cluster.Differences(cluster.ListOf(t.services...), cluster.ListOf(snapshot.Services...), t.takeService)
-		cluster.Differences(cluster.ListOf(t.endpointSlices...), cluster.ListOf(snapshot.EndpointSlices...), t.takeSlice)
+		cluster.Differences(t.endpointSlices, snapshot.EndpointSlices, t.takeSlice)
 		t.services, t.endpointSlices = snapshot.Services, snapshot.EndpointSlices
 	}
 	t.takeHostPorts(hostPorts)

@@ -25,7 +25,9 @@ func newWorld() *world {
 
 func (w *world) snapshot() *cluster.Snapshot {
 	w.last.Services = sorted(w.services, w.last.Services)
-	w.last.EndpointSlices = sorted(w.slices, w.last.EndpointSlices)
+	if now := sorted(w.slices, w.last.EndpointSlices.Slice()); !slices.Equal(now, w.last.EndpointSlices.Slice()) {
+		w.last.EndpointSlices = cluster.ListOf(now...)
+	}
 	snapshot := w.last
 	return &snapshot
 }

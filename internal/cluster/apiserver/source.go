@@ -144,7 +144,7 @@ func (s *Source) snapshot() *cluster.Snapshot {
 		Namespaces:      s.namespaces.slice(),
 		Pods:            s.pods.list(),
 		Services:        s.services.slice(),
-		EndpointSlices:  s.endpointSlices.slice(),
+		EndpointSlices:  s.endpointSlices.list(),
 		NetworkPolicies: s.networkPolicies.slice(),
 		Unknown:         slices.Clone(s.unknown),
 		Since:           s.since,
