@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,10 +29,15 @@ import (
 // The agent's clock.
 const (
 	// settleTime lets a burst of changes become one reconciliation. Where that takes long, in a cluster of thousands of nodes, changes of the
-	// kernel wait settleShare times as long as the last one took, and settleMost at most: each pod that starts or ends is some of them.
+	// kernel wait settleShare times as long as the last one took, and settleMost at most.
 	settleTime  = 100 * time.Millisecond
 	settleShare = 100
 	settleMost  = 2 * time.Second
+	// podsSettleTime, podsSettleShare and podsSettleMost are the same for changes of pods' devices: each ADD and DEL makes some, and does itself
+	// what follows from them. A device that goes without a DEL does not wait for these.
+	podsSettleTime  = time.Second
+	podsSettleShare = 500
+	podsSettleMost  = 20 * time.Second
 	// resyncInterval bounds how long a change that nothing announced goes unnoticed.
 	resyncInterval = time.Minute
 	// leaseRenewal and leaseTime: see datapath.Lease. A stopped agent's word lapses after leaseTime.
@@ -257,7 +263,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		flows:           newFlows(config, dp.Flows.Losses),
 	}
 	a.connections.forget = dp.Connections.ForgetBackends
-	a.connections.left.forget = dp.Connections.ForgetPods
+	a.connections.left.forget, a.connections.left.remembered = dp.ForgetPods, dp.Remembered
 	a.connections.destroy = func(udp []netip.AddrPort) (int, error) { return dp.Sockets.DestroyUDP(a.namespaces(), udp) }
 	a.tellReadiness()
 	a.mapCounts.read = dp.Maps
@@ -293,14 +299,16 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 	defer renewal.Stop()
 	resync := time.NewTicker(resyncInterval)
 	defer resync.Stop()
-	// due is when what has changed in the kernel is reconciled; the cluster's changes do not wait for that.
+	// due is when what has changed in the kernel is reconciled, at dueAt; the cluster's changes do not wait for that.
 	var due <-chan time.Time
+	var dueAt time.Time
 	var took time.Duration
-	later := func() {
-		if due == nil {
-			due = time.After(min(max(settleTime, settleShare*took), settleMost))
+	within := func(wait time.Duration) {
+		if at := time.Now().Add(wait); due == nil || at.Before(dueAt) {
+			due, dueAt = time.After(wait), at
 		}
 	}
+	later := func() { within(min(max(settleTime, settleShare*took), settleMost)) }
 	reconcile := func() {
 		begin := time.Now()
 		a.reconcile()
@@ -325,8 +333,14 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 			if !ok {
 				return // ctx has ended
 			}
-			if c.Any() {
+			missed := false
+			if len(c.GoneHostEnds) > 0 {
+				beat.round(func() { missed = a.misses(c.GoneHostEnds) })
+			}
+			if c.Node || missed {
 				later()
+			} else {
+				within(min(max(podsSettleTime, podsSettleShare*took), podsSettleMost))
 			}
 			continue
 		case <-a.servicesChanged:
@@ -342,6 +356,18 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 		}
 		beat.round(reconcile)
 	}
+}
+
+// misses tells whether one of these devices is a pod's that nobody has deleted by DEL.
+func (a *Agent) misses(gone []int) bool {
+	a.mu.Lock() // behind a DEL that is under way
+	defer a.mu.Unlock()
+	for _, e := range a.endpoints {
+		if slices.Contains(gone, e.HostIfIndex) {
+			return true
+		}
+	}
+	return false
 }
 
 // renewLease vouches for the link-layer addresses in the routes, unless the last reconciliation could not write them.

@@ -15,6 +15,32 @@ type leftPods struct {
 	purging sync.Mutex
 	// forget removes what the tables have of pods with these addresses, and says how many entries.
 	forget func([]netip.Addr) (int, error)
+	// remembered gives the addresses within some ranges of which it would remove something. looked says that it has been asked.
+	remembered func([]netip.Prefix) ([]netip.Addr, error)
+	looked     bool
+}
+
+// findLeftPods takes note, once, of addresses of this node's ranges that the tables know and neither a pod nor somebody else has: an earlier agent may
+// have been killed before it had forgotten a pod that was gone.
+func (a *Agent) findLeftPods(ranges []netip.Prefix, others []netip.Addr) error {
+	l := &a.connections.left
+	if l.looked || len(ranges) == 0 {
+		return nil
+	}
+	found, err := l.remembered(ranges)
+	if err != nil {
+		return err
+	}
+	l.looked = true
+	found = slices.DeleteFunc(found, func(addr netip.Addr) bool { return slices.Contains(others, addr) })
+	for _, e := range a.endpoints {
+		found = slices.DeleteFunc(found, func(addr netip.Addr) bool { return slices.Contains(e.Addresses, addr) })
+	}
+	if len(found) > 0 {
+		a.log.Info("connections of pods that are gone", "addresses", found)
+		a.podGone(found)
+	}
+	return nil
 }
 
 // podGone takes note of the addresses of a pod that is gone. It does not block.

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
 )
 
 // A pod gets an address only once nothing is left of the pod that had it before. What went wrong is tried again.
@@ -38,5 +40,34 @@ func TestReusedAddressInheritsNothing(t *testing.T) {
 	}
 	if n := a.connections.expired.Load(); n != 4 {
 		t.Errorf("%d entries are counted", n)
+	}
+}
+
+// What an earlier agent has left of pods that are gone is looked for once, before any pod gets an address; pods that are there keep what they have.
+func TestLeftPodsAreFound(t *testing.T) {
+	here, gone, foreign := netip.MustParseAddr("10.1.1.2"), netip.MustParseAddr("10.1.1.3"), netip.MustParseAddr("10.1.1.4")
+	ranges, asked := prefixes("10.1.1.0/24"), 0
+	fails := errors.New("no memory")
+	a := &Agent{log: slog.New(slog.DiscardHandler), connections: connections{wake: make(chan struct{}, 1)}, endpoints: map[string]api.Endpoint{"bl1": {Addresses: []netip.Addr{here}}}}
+	a.connections.left.remembered = func(got []netip.Prefix) ([]netip.Addr, error) {
+		if asked++; !slices.Equal(got, ranges) {
+			t.Errorf("asked for %v", got)
+		}
+		return []netip.Addr{here, gone, foreign}, fails
+	}
+	if err := a.findLeftPods(nil, nil); err != nil || asked != 0 {
+		t.Errorf("asked %d times without ranges: %v", asked, err)
+	}
+	if err := a.findLeftPods(ranges, []netip.Addr{foreign}); !errors.Is(err, fails) {
+		t.Errorf("pods may be added though it is not known what is left: %v", err)
+	}
+	fails = nil
+	for range 2 {
+		if err := a.findLeftPods(ranges, []netip.Addr{foreign}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if asked != 2 || a.connections.left.has([]netip.Addr{here, foreign}) || !a.connections.left.has([]netip.Addr{gone}) {
+		t.Errorf("asked %d times, to be forgotten are %v", asked, a.connections.left.addresses)
 	}
 }

@@ -13,6 +13,9 @@ import (
 // to delete a pod, and its DEL is for whatever is left by then.
 const forgottenAfter = 10 * time.Minute
 
+// forgottenAtMost is for how long it has to be gone if it goes on sending: longer than anybody lets a pod that was deleted by force end by itself.
+const forgottenAtMost = 24 * time.Hour
+
 // forgottenPause is the longest time between two looks that count as one stretch of time: an agent that was stopped has seen nothing meanwhile.
 const forgottenPause = 3 * time.Minute
 
@@ -27,15 +30,15 @@ type forgotten struct {
 	last   time.Time
 }
 
-// silence is since when an endpoint has had no pod and sent nothing, having sent so many packets before. added is which endpoint of that
-// device it is.
+// silence is since when an endpoint has had no pod, and since when it has also sent nothing, having sent so many packets before. added is which
+// endpoint of that device it is.
 type silence struct {
-	since time.Time
-	sent  uint64
-	added time.Time
+	gone, since time.Time
+	sent        uint64
+	added       time.Time
 }
 
-// look gives the host devices of endpoints that have been without a pod, and silent, for long. Pods are those of the cluster, nil where
+// look gives the host devices of endpoints that have been without a pod, and silent, for long, or without a pod for very long. Pods are those of the cluster, nil where
 // that cannot be known now; sent is how many packets have come from behind a host device, false where that cannot be known.
 func (f *forgotten) look(now time.Time, endpoints map[string]api.Endpoint, pods *clusterPods, sent func(device string) (uint64, bool)) (over []string) {
 	before := f.silent
@@ -55,11 +58,14 @@ func (f *forgotten) look(now time.Time, endpoints map[string]api.Endpoint, pods 
 			continue
 		}
 		s, known := before[name]
-		if !known || s.sent != packets || !s.added.Equal(e.Added) {
-			s = silence{now, packets, e.Added}
+		if !known || !s.added.Equal(e.Added) {
+			s = silence{now, now, packets, e.Added}
+		}
+		if s.sent != packets {
+			s.since, s.sent = now, packets
 		}
 		f.silent[name] = s
-		if now.Sub(s.since) >= forgottenAfter {
+		if now.Sub(s.since) >= forgottenAfter || now.Sub(s.gone) >= forgottenAtMost {
 			over = append(over, name)
 		}
 	}
@@ -113,8 +119,8 @@ func (a *Agent) dropForgotten() {
 	defer a.mu.Unlock()
 	for _, name := range a.forgotten.look(time.Now(), a.endpoints, a.clusterPods(), device.PacketsFrom) {
 		e := a.endpoints[name]
-		a.log.Warn("endpoint is removed: no DEL has come for its pod, which the cluster does not have and which sends nothing",
-			"pod", podName(e), "addresses", e.Addresses, "device", name, "for", forgottenAfter)
+		a.log.Warn("endpoint is removed: no DEL has come for its pod, which the cluster does not have and which sends nothing, or has been gone for a day",
+			"pod", podName(e), "addresses", e.Addresses, "device", name)
 		if err := a.remove(name); err != nil {
 			a.log.Error("remove endpoint that was forgotten", "pod", podName(e), "error", err)
 		}

@@ -134,3 +134,17 @@ func TestClusterPodsAreKnown(t *testing.T) {
 		t.Errorf("pods are %+v", pods)
 	}
 }
+
+// A pod that goes on sending does not keep its address for good.
+func TestForgottenThoughItSends(t *testing.T) {
+	endpoints := map[string]api.Endpoint{"bl1": {Pod: api.PodRef{Namespace: "shop", Name: "web", UID: uidOfServer}}}
+	var f forgotten
+	var packets uint64
+	begin := time.Now()
+	for at := time.Duration(0); at <= forgottenAtMost; at += time.Minute {
+		over := f.look(begin.Add(at), endpoints, &clusterPods{}, func(string) (uint64, bool) { packets++; return packets, true })
+		if want := at == forgottenAtMost; len(over) > 0 != want {
+			t.Fatalf("after %s: forgotten are %v", at, over)
+		}
+	}
+}

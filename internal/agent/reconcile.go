@@ -77,6 +77,9 @@ func (a *Agent) reconcileOnce() (whole bool, err error) {
 		a.current.problem("addresses that somebody else has on this node cannot be looked for: %v; a pod may get one of them", err)
 	} else {
 		a.pool.Avoid(avoid)
+		if err := a.findLeftPods(want.podCIDRs, avoid); err != nil {
+			return false, err
+		}
 	}
 	whole, err = a.apply(want, facts.routes)
 	if err != nil {

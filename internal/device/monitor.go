@@ -7,42 +7,31 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
-	"sync"
 	"syscall"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
-// Change says which of the kernel's tables changed since the Change before. It is a set, not a history:
-// who gets one reads the tables that he cares for.
+// Change says what has changed since the Change before: links, addresses, routes, routing rules or neighbours. It is a set, not a history: who
+// gets one reads the tables that he cares for.
 type Change struct {
-	// Routes are the routing rules too.
-	Links, Addresses, Routes, Neighbours bool
-	// GoneLinks are the indexes of devices that were deleted or moved to another namespace, sorted. When
-	// messages were lost it may be incomplete; the flags of all that was lost are set then.
-	GoneLinks []int
+	// Pods is for what is of host ends of pods alone: mostly the agent's own doing. Node is for everything else, and for what nobody can tell.
+	Pods, Node bool
+	// GoneHostEnds are the indexes of those host ends that are there no more; what is lost with messages is of the node.
+	GoneHostEnds []int
 }
 
-// Any tells whether anything changed.
-func (c Change) Any() bool {
-	return c.Links || c.Addresses || c.Routes || c.Neighbours || len(c.GoneLinks) > 0
-}
+// any tells whether anything has changed.
+func (c *Change) any() bool { return c.Pods || c.Node }
 
 // merge adds what is in other.
 func (c *Change) merge(other Change) {
-	c.Links = c.Links || other.Links
-	c.Addresses = c.Addresses || other.Addresses
-	c.Routes = c.Routes || other.Routes
-	c.Neighbours = c.Neighbours || other.Neighbours
-	for _, index := range other.GoneLinks {
-		if at, present := slices.BinarySearch(c.GoneLinks, index); !present {
-			c.GoneLinks = slices.Insert(c.GoneLinks, at, index)
-		}
-	}
+	c.Pods, c.Node = c.Pods || other.Pods, c.Node || other.Node
+	c.GoneHostEnds = append(c.GoneHostEnds, other.GoneHostEnds...)
 }
 
 const (
@@ -55,87 +44,83 @@ const (
 	resubscribe = 200 * time.Millisecond
 )
 
-// feed is one kind of notification that the kernel sends.
-type feed struct {
-	what     string
-	protocol int
-	groups   []uint
-	changeOf func(syscall.NetlinkMessage) Change
-	// lost is what may have changed when messages were lost.
-	lost Change
+// groups are what the kernel tells of.
+var groups = []uint{
+	unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+	unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEIGH,
 }
 
-var networkFeed = feed{
-	what:     "link, address, route and neighbour changes",
-	protocol: unix.NETLINK_ROUTE,
-	groups: []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
-		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEIGH},
-	changeOf: changeOf,
-	lost:     Change{Links: true, Addresses: true, Routes: true, Neighbours: true},
+// monitor receives what the kernel tells.
+type monitor struct {
+	log       *slog.Logger
+	namespace netns.NsHandle
+	seen      chan<- Change
+	// hostEnds are the indexes of devices that messages have said to be host ends of pods.
+	hostEnds map[int]bool
 }
 
 // Monitor reports changes of links, addresses, routes and neighbours in the network namespace of the calling thread, until ctx ends; then the channel is closed. Bursts are collected into one
 // Change, and while nobody receives, changes add up in the one that is waiting. If the kernel drops messages
-// or a socket breaks, Monitor subscribes again and reports that everything it tells may have changed.
+// or a socket breaks, Monitor subscribes again and reports that the node may have changed.
 func Monitor(ctx context.Context, log *slog.Logger) (<-chan Change, error) {
 	// A later subscription is made by another thread, which must find the namespace again.
 	here, err := netns.Get()
 	if err != nil {
 		return nil, fmt.Errorf("open own network namespace: %w", err)
 	}
-	socket, err := networkFeed.subscribe(here)
+	socket, err := subscribe(here)
 	if err != nil {
 		return nil, errors.Join(err, here.Close())
 	}
 	seen, changes := make(chan Change), make(chan Change)
-	var watching sync.WaitGroup
-	watching.Go(func() { networkFeed.watch(ctx, log, here, socket, seen) })
 	go func() {
 		defer here.Close()
 		defer close(seen)
-		watching.Wait()
+		m := monitor{log, here, seen, map[int]bool{}}
+		m.watch(ctx, socket)
 	}()
 	go collect(seen, changes)
 	return changes, nil
 }
 
-func (f feed) subscribe(namespace netns.NsHandle) (*nl.NetlinkSocket, error) {
-	socket, err := nl.SubscribeAt(namespace, netns.None(), f.protocol, f.groups...)
+func subscribe(namespace netns.NsHandle) (*nl.NetlinkSocket, error) {
+	socket, err := nl.SubscribeAt(namespace, netns.None(), unix.NETLINK_ROUTE, groups...)
 	if err != nil {
-		return nil, fmt.Errorf("subscribe to %s: %w", f.what, err)
+		return nil, fmt.Errorf("subscribe to changes of the network: %w", err)
 	}
 	if err := socket.SetReceiveBufferSize(receiveBuffer, true); err != nil {
 		socket.Close()
-		return nil, fmt.Errorf("make room for %s: %w", f.what, err)
+		return nil, fmt.Errorf("make room for changes of the network: %w", err)
 	}
 	return socket, nil
 }
 
 // watch receives until ctx ends, from one socket after the other.
-func (f feed) watch(ctx context.Context, log *slog.Logger, namespace netns.NsHandle, socket *nl.NetlinkSocket, seen chan<- Change) {
+func (m *monitor) watch(ctx context.Context, socket *nl.NetlinkSocket) {
 	for {
-		err := f.receive(ctx, socket, seen)
+		err := m.receive(ctx, socket)
 		if ctx.Err() != nil {
 			return
 		}
-		log.Warn("kernel notifications lost, subscribing again", "of", f.what, "error", err)
+		m.log.Warn("kernel notifications lost, subscribing again", "error", err)
 		for socket = nil; socket == nil; {
-			if socket, err = f.subscribe(namespace); err == nil {
+			if socket, err = subscribe(m.namespace); err == nil {
 				break
 			}
-			log.Warn("subscribing failed, trying again", "error", err, "after", resubscribe)
+			m.log.Warn("subscribing failed, trying again", "error", err, "after", resubscribe)
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(resubscribe):
 			}
 		}
-		seen <- f.lost
+		clear(m.hostEnds)
+		m.seen <- Change{Node: true}
 	}
 }
 
 // receive passes on what the socket says until it breaks or ctx ends, and closes it.
-func (f feed) receive(ctx context.Context, socket *nl.NetlinkSocket, seen chan<- Change) error {
+func (m *monitor) receive(ctx context.Context, socket *nl.NetlinkSocket) error {
 	stop := context.AfterFunc(ctx, socket.Close)
 	defer func() {
 		if stop() {
@@ -155,39 +140,72 @@ func (f feed) receive(ctx context.Context, socket *nl.NetlinkSocket, seen chan<-
 		}
 		var change Change
 		for _, message := range messages {
-			change.merge(f.changeOf(message))
+			change.merge(m.changeOf(message))
 		}
-		if change.Any() {
-			seen <- change
+		if change.any() {
+			m.seen <- change
 		}
 	}
 }
 
-// changeOf reads one message of networkFeed.
-func changeOf(message syscall.NetlinkMessage) Change {
+// changeOf reads a message. struct ifinfomsg, ifaddrmsg and ndmsg have the index of the device behind 4 bytes, of which the first is the family.
+func (m *monitor) changeOf(message syscall.NetlinkMessage) Change {
+	const behindIndex = 8
+	index, family := 0, byte(unix.AF_UNSPEC)
+	if len(message.Data) > 0 {
+		family = message.Data[0]
+	}
+	switch message.Header.Type {
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK, unix.RTM_NEWADDR, unix.RTM_DELADDR, unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+		if len(message.Data) >= behindIndex {
+			index = int(binary.NativeEndian.Uint32(message.Data[4:behindIndex]))
+		}
+	}
 	switch message.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		// struct ifinfomsg: family, padding, type, index. A bridge reports its ports with its own family:
-		// a port that leaves a bridge is not a device that is gone.
-		if len(message.Data) < unix.SizeofIfInfomsg || message.Data[0] != unix.AF_UNSPEC {
-			return Change{Links: true}
-		}
-		if message.Header.Type == unix.RTM_DELLINK {
-			return Change{Links: true, GoneLinks: []int{int(binary.NativeEndian.Uint32(message.Data[4:]))}}
-		}
-		return Change{Links: true}
+		return m.linkChange(message, index, family)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		return Change{Addresses: true}
-	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE, unix.RTM_NEWRULE, unix.RTM_DELRULE:
-		return Change{Routes: true}
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 		// The forwarding tables of bridges and VXLAN devices come through the same group.
-		if len(message.Data) > 0 && message.Data[0] != unix.AF_INET && message.Data[0] != unix.AF_INET6 {
+		if family != unix.AF_UNSPEC && family != unix.AF_INET && family != unix.AF_INET6 {
 			return Change{}
 		}
-		return Change{Neighbours: true}
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		if route, _, err := readRoute(message.Data, family); err == nil {
+			index = route.Device
+		}
+	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
+	default:
+		return Change{}
 	}
-	return Change{}
+	return m.changeAt(index)
+}
+
+// linkChange notes whether a device is the host end of a pod. A bridge reports its ports with its own family.
+func (m *monitor) linkChange(message syscall.NetlinkMessage, index int, family byte) Change {
+	if family != unix.AF_UNSPEC || len(message.Data) < unix.SizeofIfInfomsg {
+		return Change{Node: true}
+	}
+	change := m.changeAt(index)
+	if message.Header.Type == unix.RTM_DELLINK { // which does not say of what kind the device was
+		if m.hostEnds[index] {
+			change.GoneHostEnds = []int{index}
+		}
+		delete(m.hostEnds, index)
+		return change
+	}
+	link, err := netlink.LinkDeserialize(&unix.NlMsghdr{Type: message.Header.Type}, message.Data)
+	// By its name: while it is made, and when its other end is gone, no message says where that end is.
+	if err == nil && link.Type() == "veth" && isHostName(link.Attrs().Name) {
+		m.hostEnds[index] = true
+	} else {
+		delete(m.hostEnds, index)
+	}
+	return m.changeAt(index)
+}
+
+func (m *monitor) changeAt(index int) Change {
+	return Change{Pods: m.hostEnds[index], Node: !m.hostEnds[index]}
 }
 
 // collect adds up changes for settle and then offers the sum, adding to it while nobody takes it. It closes
@@ -203,7 +221,7 @@ func collect(seen <-chan Change, changes chan<- Change) {
 			if !ok {
 				return
 			}
-			if !sum.Any() {
+			if !sum.any() {
 				settled = time.After(settle)
 			}
 			sum.merge(change)

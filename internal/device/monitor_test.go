@@ -16,6 +16,8 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // awaitChange adds up changes until the sum satisfies done.
@@ -29,7 +31,7 @@ func awaitChange(t *testing.T, changes <-chan Change, done func(Change) bool) {
 			if !ok {
 				t.Fatalf("the monitor ended after %+v", sum)
 			}
-			if !change.Any() {
+			if !change.any() {
 				t.Error("an empty change")
 			}
 			sum.merge(change)
@@ -40,7 +42,7 @@ func awaitChange(t *testing.T, changes <-chan Change, done func(Change) bool) {
 }
 
 func TestMonitor(t *testing.T) {
-	node := newNode(t)
+	node, pod := newNode(t), testenv.NewNetns(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var changes <-chan Change
@@ -48,25 +50,39 @@ func TestMonitor(t *testing.T) {
 		changes, err = Monitor(ctx, slog.New(slog.DiscardHandler))
 		return err
 	})
-	var up int
+	var up, host int
+	ofNode := func(c Change) bool { return c.Node }
+	ofPods := func(c Change) bool { return c.Pods && !c.Node }
 	steps := []struct {
 		name string
 		act  func() error
 		seen func(Change) bool
 	}{
-		{"address", func() error { return addAddress("up0", "192.0.2.7/32") }, func(c Change) bool { return c.Addresses }},
-		{"route", func() error { return AddRoute(Route{Prefix: pod4, Device: up}) }, func(c Change) bool { return c.Routes }},
-		{"neighbour", func() error { return SetNeighbour(up, pod4.Addr(), []byte{2, 0, 0, 0, 0, 1}) }, func(c Change) bool { return c.Neighbours }},
-		{"MTU", func() error { return SetMTU(up, 1400) }, func(c Change) bool { return c.Links && len(c.GoneLinks) == 0 }},
-		{"deletion", func() error {
-			link, err := netlink.LinkByIndex(up)
-			if err != nil {
-				return err
-			}
-			return netlink.LinkDel(link)
-		}, func(c Change) bool { return c.Links && slices.Contains(c.GoneLinks, up) }},
+		{"address", func() error { return addAddress("up0", "192.0.2.7/32") }, ofNode},
+		{"route", func() error { return AddRoute(Route{Prefix: pod4, Device: up}) }, ofNode},
+		{"route to nowhere", func() error { return AddRoute(Route{Prefix: netip.MustParsePrefix("10.9.0.0/24"), Unreachable: true}) }, ofNode},
+		{"neighbour", func() error { return SetNeighbour(up, pod4.Addr(), []byte{2, 0, 0, 0, 0, 1}) }, ofNode},
+		{"MTU", func() error { return SetMTU(up, 1400) }, ofNode},
+		{"a pod's pair", func() error {
+			pair, err := CreatePair(PairSpec{ContainerID: "one", IfName: "eth0", Netns: pod.Path()})
+			host = pair.HostIndex
+			return err
+		}, ofPods},
+		{"a pod's route", func() error { return AddRoute(Route{Prefix: netip.MustParsePrefix("10.1.0.7/32"), Device: host}) }, ofPods},
+		{"a pod's neighbour", func() error { return SetNeighbour(host, pod4.Addr(), []byte{2, 0, 0, 0, 0, 1}) }, ofPods},
+		{"a pod's MTU", func() error { return SetMTU(host, 1400) }, ofPods},
+		{"address at a pod's device", func() error { return addAddress(HostName("one", "eth0"), "192.0.2.8/32") }, ofPods},
+		{"deletion of a pod's device", func() error { return deleteLink(host) }, func(c Change) bool { return ofPods(c) && slices.Equal(c.GoneHostEnds, []int{host}) }},
+		{"deletion", func() error { return deleteLink(up) }, ofNode},
 	}
 	for _, step := range steps {
+		for quiet := false; !quiet; { // what the step before has still caused
+			select {
+			case <-changes:
+			case <-time.After(300 * time.Millisecond):
+				quiet = true
+			}
+		}
 		inside(t, node, func() (err error) {
 			if up == 0 {
 				if up, err = indexOf("up0"); err != nil {
@@ -84,6 +100,14 @@ func TestMonitor(t *testing.T) {
 	}
 }
 
+func deleteLink(index int) error {
+	link, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkDel(link)
+}
+
 // The socket overflows: the kernel says ENOBUFS once, and everything must be reported as changed, by a new
 // subscription in the same namespace.
 func TestMonitorSurvivesLostMessages(t *testing.T) {
@@ -96,7 +120,7 @@ func TestMonitorSurvivesLostMessages(t *testing.T) {
 		if here, err = netns.Get(); err != nil {
 			return err
 		}
-		if socket, err = networkFeed.subscribe(here); err != nil {
+		if socket, err = subscribe(here); err != nil {
 			return err
 		}
 		if err := socket.SetReceiveBufferSize(1, false); err != nil {
@@ -115,11 +139,11 @@ func TestMonitorSurvivesLostMessages(t *testing.T) {
 	})
 	defer here.Close()
 	seen := make(chan Change)
-	go networkFeed.watch(ctx, slog.New(slog.DiscardHandler), here, socket, seen)
-	awaitChange(t, seen, func(c Change) bool { return c.Links && c.Addresses && c.Routes && c.Neighbours })
+	go (&monitor{slog.New(slog.DiscardHandler), here, seen, map[int]bool{}}).watch(ctx, socket)
+	awaitChange(t, seen, func(c Change) bool { return c.Node })
 
 	inside(t, node, func() error { return addAddress("up0", "192.0.2.7/32") })
-	awaitChange(t, seen, func(c Change) bool { return c.Addresses })
+	awaitChange(t, seen, func(c Change) bool { return c.Node })
 }
 
 func TestMonitorSurvivesABrokenSocket(t *testing.T) {
@@ -130,26 +154,25 @@ func TestMonitorSurvivesABrokenSocket(t *testing.T) {
 		if here, err = netns.Get(); err != nil {
 			return err
 		}
-		socket, err = networkFeed.subscribe(here)
+		socket, err = subscribe(here)
 		return err
 	})
 	defer here.Close()
 	socket.Close()
 	seen := make(chan Change)
-	go networkFeed.watch(t.Context(), slog.New(slog.DiscardHandler), here, socket, seen)
-	awaitChange(t, seen, func(c Change) bool { return c.Links && c.Addresses && c.Routes && c.Neighbours })
+	go (&monitor{slog.New(slog.DiscardHandler), here, seen, map[int]bool{}}).watch(t.Context(), socket)
+	awaitChange(t, seen, func(c Change) bool { return c.Node })
 }
 
 func TestCollectAddsUp(t *testing.T) {
 	seen, changes := make(chan Change), make(chan Change)
 	go collect(seen, changes)
 	// Nobody receives: everything ends up in one change.
-	seen <- Change{Links: true, GoneLinks: []int{7}}
-	seen <- Change{Routes: true}
+	seen <- Change{Pods: true, GoneHostEnds: []int{3}}
 	time.Sleep(2 * settle)
-	seen <- Change{Neighbours: true, GoneLinks: []int{3, 7}}
-	if diff := cmp.Diff(Change{Links: true, Routes: true, Neighbours: true, GoneLinks: []int{3, 7}}, <-changes); diff != "" {
-		t.Error(diff)
+	seen <- Change{Node: true, GoneHostEnds: []int{5}}
+	if got := <-changes; !got.Pods || !got.Node || !slices.Equal(got.GoneHostEnds, []int{3, 5}) {
+		t.Errorf("got %+v", got)
 	}
 	close(seen)
 	if _, ok := <-changes; ok {
@@ -157,27 +180,39 @@ func TestCollectAddsUp(t *testing.T) {
 	}
 }
 
+// What is not understood is of the node.
 func TestChangeOf(t *testing.T) {
-	link := func(family byte, index uint32) []byte {
+	at := func(family byte, index uint32) []byte {
 		return binary.NativeEndian.AppendUint32([]byte{family, 0, 0, 0}, index)
 	}
 	full := func(data []byte) []byte { return append(data, make([]byte, unix.SizeofIfInfomsg-len(data))...) }
+	node, pods := Change{Node: true}, Change{Pods: true}
 	tests := []struct {
 		name string
 		kind uint16
 		data []byte
 		want Change
 	}{
-		{"device gone", unix.RTM_DELLINK, full(link(unix.AF_UNSPEC, 5)), Change{Links: true, GoneLinks: []int{5}}},
-		{"left a bridge", unix.RTM_DELLINK, full(link(unix.AF_BRIDGE, 5)), Change{Links: true}},
-		{"device changed", unix.RTM_NEWLINK, full(link(unix.AF_UNSPEC, 5)), Change{Links: true}},
-		{"truncated", unix.RTM_DELLINK, link(unix.AF_UNSPEC, 5), Change{Links: true}},
-		{"neighbour", unix.RTM_NEWNEIGH, []byte{unix.AF_INET6}, Change{Neighbours: true}},
-		{"forwarding table", unix.RTM_NEWNEIGH, []byte{unix.AF_BRIDGE}, Change{}},
+		{"device of no kind", unix.RTM_NEWLINK, full(at(unix.AF_UNSPEC, 6)), node},
+		{"left a bridge", unix.RTM_DELLINK, full(at(unix.AF_BRIDGE, 5)), node},
+		{"truncated device", unix.RTM_DELLINK, at(unix.AF_UNSPEC, 5), node},
+		{"address", unix.RTM_NEWADDR, at(unix.AF_INET, 6), node},
+		{"address of a pod's device", unix.RTM_NEWADDR, at(unix.AF_INET, 5), pods},
+		{"truncated address", unix.RTM_NEWADDR, []byte{unix.AF_INET}, node},
+		{"neighbour", unix.RTM_NEWNEIGH, at(unix.AF_INET6, 6), node},
+		{"neighbour at a pod's device", unix.RTM_DELNEIGH, at(unix.AF_INET6, 5), pods},
+		{"forwarding table", unix.RTM_NEWNEIGH, at(unix.AF_BRIDGE, 6), Change{}},
+		{"truncated route", unix.RTM_NEWROUTE, []byte{unix.AF_INET}, node},
+		{"rule", unix.RTM_NEWRULE, nil, node},
 		{"something else", unix.RTM_NEWQDISC, nil, Change{}},
+		{"a pod's device gone", unix.RTM_DELLINK, full(at(unix.AF_UNSPEC, 7)), Change{Pods: true, GoneHostEnds: []int{7}}},
+		{"address of that", unix.RTM_DELADDR, at(unix.AF_INET, 7), node},
+		{"a pod's device that is another now", unix.RTM_NEWLINK, full(at(unix.AF_UNSPEC, 5)), node},
+		{"address of that", unix.RTM_NEWADDR, at(unix.AF_INET, 5), node},
 	}
+	m := &monitor{hostEnds: map[int]bool{5: true, 7: true}}
 	for _, test := range tests {
-		got := changeOf(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: test.kind}, Data: test.data})
+		got := m.changeOf(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: test.kind}, Data: test.data})
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s: %s", test.name, diff)
 		}
@@ -217,7 +252,7 @@ func TestMonitorKeepsABurst(t *testing.T) {
 			return err
 		}
 		defer here.Close()
-		if socket, err = networkFeed.subscribe(here); err != nil {
+		if socket, err = subscribe(here); err != nil {
 			return err
 		}
 		up, err := netlink.LinkByName("up0")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
@@ -38,7 +39,15 @@ type Pair struct {
 // so that a DEL needs no memory of the ADD.
 func HostName(containerID, ifName string) string {
 	sum := pairHash(containerID, ifName)
-	return HostPrefix + hex.EncodeToString(sum[:])[:13]
+	return HostPrefix + hex.EncodeToString(sum[:])[:hostDigits]
+}
+
+const hostDigits = 13
+
+// isHostName tells whether HostName gives such names.
+func isHostName(name string) bool {
+	digits, ours := strings.CutPrefix(name, HostPrefix)
+	return ours && len(digits) == hostDigits && strings.Trim(digits, "0123456789abcdef") == ""
 }
 
 func pairHash(containerID, ifName string) [sha256.Size]byte {
