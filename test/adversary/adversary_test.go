@@ -24,6 +24,7 @@ var configurations = []struct {
 	{name: "flows off", flags: []string{"--flows=off"}},
 	{name: "no agent", flags: []string{"--flows=off"}, dead: true},
 	{name: "flows of all pods", flags: []string{"--flows=all"}},
+	{name: "no agent, flows of all pods", flags: []string{"--flows=all"}, dead: true},
 	{name: "tunnel", flags: []string{"--flows=all", "--tunnel=vxlan"}},
 	{name: "kernel routing", flags: []string{"--flows=off", "--routing=kernel"}},
 	{name: "answers straight to the client", flags: []string{"--flows=off", "--nodeport-mode=dsr"}},

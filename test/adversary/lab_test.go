@@ -76,11 +76,16 @@ kind: NetworkPolicy
 metadata: {name: vault, namespace: default}
 spec: {podSelector: {matchLabels: {app: %s}}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {matchLabels: {app: %s}}}]}, {ports: [{protocol: UDP, port: %d}]}]}
 ---
-apiVersion: networking.k8s.io/v1
+`, vault, friend, markerPort) + cage(caged)
+
+// cage is a policy by which pods may send markers and nothing else.
+func cage(app string) string {
+	return fmt.Sprintf(`apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
-metadata: {name: caged, namespace: default}
-spec: {podSelector: {matchLabels: {app: %s}}, policyTypes: [Egress], egress: [{ports: [{protocol: UDP, port: %d}]}]}
-`, vault, friend, markerPort, caged, markerPort)
+metadata: {name: %[1]s, namespace: default}
+spec: {podSelector: {matchLabels: {app: %[1]s}}, policyTypes: [Egress], egress: [{ports: [{protocol: UDP, port: %[2]d}]}]}
+`, app, markerPort)
+}
 
 const (
 	markerPort = 9999

@@ -2,6 +2,7 @@ package adversary
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/beeline-cni/beeline/test/adversary/frame"
@@ -13,6 +14,8 @@ var scenarios = []struct {
 	run  func(*testing.T, *lab)
 }{
 	{"a policy changes under traffic", policyChanges},
+	{"a policy is edited under traffic", policyEdited},
+	{"a policy isolates who sends", senderIsolated},
 	{"an address gets another owner", addressReused},
 }
 
@@ -32,12 +35,12 @@ func (e exchange) frames() [][]byte {
 	}
 }
 
-// exchanges begins one at each vault over both families, and waits until all of its frames arrive.
-func (l *lab) exchanges(t *testing.T, from *pod) (all []exchange) {
+// exchanges begins one at each of some victims over both families, and waits until all of its frames arrive.
+func (l *lab) exchanges(t *testing.T, from *pod, victims string) (all []exchange) {
 	t.Helper()
 	for index := range l.nodes {
 		for family := range fewAddresses {
-			e := exchange{l.scene(from, l.pod(vault, index+1), family)}
+			e := exchange{l.scene(from, l.pod(victims, index+1), family)}
 			eventually(t, func() (err error) { // the node of the victim has to learn of the pod first
 				e.live, err = connect(from.Place, e.victim.Place, e.to())
 				return err
@@ -88,7 +91,7 @@ func wantNone(t *testing.T, all []exchange) {
 
 // policyChanges has a policy forbid what it allowed: flows of every kind that are there stop with the first new connection that is refused.
 func policyChanges(t *testing.T, l *lab) {
-	all := l.exchanges(t, l.pod(friend, 1))
+	all := l.exchanges(t, l.pod(friend, 1), vault)
 	l.pod(friend, 1).app = mallory
 	l.writePods()
 	defer func() {
@@ -99,11 +102,40 @@ func policyChanges(t *testing.T, l *lab) {
 	wantNone(t, all)
 }
 
+// under has other policies for a while.
+func (l *lab) under(t *testing.T, policiesThen string, run func()) {
+	t.Helper()
+	if policiesThen == policies {
+		t.Fatal("the policies are the same")
+	}
+	l.write("policies.yaml", []byte(policiesThen))
+	defer func() {
+		l.write("policies.yaml", []byte(policies))
+		l.waitPolicies()
+	}()
+	run()
+}
+
+// policyEdited has the policy itself admit somebody else.
+func policyEdited(t *testing.T, l *lab) {
+	all := l.exchanges(t, l.pod(friend, 1), vault)
+	l.under(t, strings.ReplaceAll(policies, "app: "+friend, "app: stranger"), func() { wantNone(t, all) })
+}
+
+// senderIsolated adds a policy for who sends: to those that policies isolate as well, and to those that none selects.
+func senderIsolated(t *testing.T, l *lab) {
+	var all []exchange
+	for _, victims := range []string{vault, open} {
+		all = append(all, l.exchanges(t, l.pod(friend, 1), victims)...)
+	}
+	l.under(t, policies+"---\n"+cage(friend), func() { wantNone(t, all) })
+}
+
 // addressReused gives the addresses of a pod that was admitted to one that is not, with the flows of the first one still there.
 func addressReused(t *testing.T, l *lab) {
 	guest := l.addPod(l.nodes[0], "guest", friend)
 	l.writePods()
-	all := l.exchanges(t, guest)
+	all := l.exchanges(t, guest, vault)
 	l.deletePod(guest)
 	for family := range fewAddresses {
 		heir := l.addPodAt(guest, family)
