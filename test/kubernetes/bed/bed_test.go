@@ -1,6 +1,7 @@
 package bed
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"strings"
@@ -83,5 +84,29 @@ func TestNodeCommandKnowsTheNodes(t *testing.T) {
 	b := open(record{Options: plan.Options{}.Defaults()})
 	if _, err := b.NodeCommand(t.Context(), "cp", "true"); err == nil {
 		t.Error("the control plane is taken for a node")
+	}
+}
+
+// TestKilledClusterIsNotUp checks that what is left of a cluster keeps no other from being started, and that a cluster in use does, also one
+// with stopped nodes.
+func TestKilledClusterIsNotUp(t *testing.T) {
+	options := plan.Options{}.Defaults()
+	for name, c := range map[string]struct {
+		ready   bool
+		running string
+		want    bool
+	}{
+		"in use":         {ready: true, running: "n2", want: true},
+		"killed":         {ready: true},
+		"never finished": {running: "n1"},
+	} {
+		up, err := record{Options: options, Ready: c.ready}.up(func(machine string) (bool, error) { return machine == c.running, nil })
+		if err != nil || up != c.want {
+			t.Errorf("%s: up: %v (error %v), want %v", name, up, err, c.want)
+		}
+	}
+	unknown := errors.New("no cgroup")
+	if _, err := (record{Options: options, Ready: true}).up(func(string) (bool, error) { return false, unknown }); !errors.Is(err, unknown) {
+		t.Errorf("error %v, want %v", err, unknown)
 	}
 }

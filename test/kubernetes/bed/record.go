@@ -51,6 +51,20 @@ func readRecord() (record, error) {
 	return r, nil
 }
 
+// up tells whether it is a cluster that can be used: one that was started completely, and of which a machine runs. Whoever ends a session's
+// processes ends all machines, and leaves the record.
+func (r record) up(running func(machine string) (bool, error)) (bool, error) {
+	if !r.Ready {
+		return false, nil
+	}
+	for _, m := range plan.New(r.Options).Machines() {
+		if is, err := running(m.Name); is || err != nil {
+			return is, err
+		}
+	}
+	return false, nil
+}
+
 // who says whose cluster it is.
 func (r record) who() string {
 	note := r.Options.Note

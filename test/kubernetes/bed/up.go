@@ -84,7 +84,8 @@ func checkRequirements() error {
 }
 
 // Up starts a cluster and returns when its nodes are ready, as far as the network lets them, and CoreDNS answers.
-// A cluster that could not be started stays as it is, so that its logs can be read; the next Up or Down removes it.
+// A cluster that could not be started stays as it is, so that its logs can be read; the next Up or Down removes it, as it does with one
+// whose machines somebody has killed.
 func Up(ctx context.Context, o plan.Options, p Parts, print Printf) (*Bed, error) {
 	if err := checkRequirements(); err != nil {
 		return nil, err
@@ -96,9 +97,14 @@ func Up(ctx context.Context, o plan.Options, p Parts, print Printf) (*Bed, error
 	defer unlock()
 	r, err := readRecord()
 	switch {
-	case err == nil && r.Ready:
-		return nil, fmt.Errorf("a cluster is up already (%s): use it, or take it down", r.who())
 	case err == nil:
+		up, err := r.up(machine.Running)
+		if err != nil {
+			return nil, err
+		}
+		if up {
+			return nil, fmt.Errorf("a cluster is up already (%s): use it, or take it down", r.who())
+		}
 		print("removing what is left of a cluster (%s)", r.who())
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
