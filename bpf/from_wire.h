@@ -18,7 +18,8 @@
 /* What translation has to do with packets to `receiver`, the pod here that has the destination; NULL if none has. */
 static __always_inline __u32 from_wire_translated(const struct packet *p, const struct endpoint *receiver, bool world)
 {
-	__u32 how = !config_ebpf_routing || config_stack_services ? TRANSLATE_STACK : 0;
+	__u32 how = (!config_ebpf_routing || config_stack_services ? TRANSLATE_STACK : 0) |
+		    (p->program == PROGRAM_FROM_TUNNEL ? TRANSLATE_TUNNEL : 0);
 
 	if (!config_services && !config_masquerade)
 		return 0;

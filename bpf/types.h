@@ -105,7 +105,7 @@ struct decision {
 	__u32 where; /* a device, with an enum decision_scope */
 	__u32 generation;
 	__u32 expires; /* 0: never; else in units of 2^30 ns of CLOCK_MONOTONIC: it follows from the kernel's routes. Of what a
-			  tunnel brought, tunnel_end_number of lib/tunnel.h */
+			  tunnel brought, tunnel_end_number of lib/tunnel.h. Of what the stack delivers, the device that brought it */
 	__u32 translated;   /* enum translate_flag; 0: never translated */
 	struct route route; /* for ROUTE_LOCAL: ifindex of the pod's device, next_hop_mac and uplink_mac of its ends */
 	__u32 policed;	    /* enum policed_flag; 0: nobody asks for policies or for flows */

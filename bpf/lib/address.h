@@ -5,6 +5,7 @@
 #include <linux/in6.h>
 #include <bpf/bpf_endian.h>
 #include "../types.h"
+#include "hash.h"
 
 static __always_inline void address_from_ipv4(struct address *a, __be32 ip)
 {
@@ -28,6 +29,16 @@ static __always_inline bool address_equals(const struct address *a, const struct
 {
 	return !((a->word[0] ^ b->word[0]) | (a->word[1] ^ b->word[1]) | (a->word[2] ^ b->word[2]) |
 		 (a->word[3] ^ b->word[3]));
+}
+
+/* All words, to be multiplied once more by whoever takes the upper bits. */
+static __always_inline __u32 address_hash(const struct address *a)
+{
+	__u32 hash = a->word[0];
+
+	for (int i = 1; i < 4; i++)
+		hash = hash * HASH_MULTIPLIER ^ a->word[i];
+	return hash;
 }
 
 /* 127.0.0.0/8 (RFC 1122, 3.2.1.3) and ::1 (RFC 4291, 2.5.3). */

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "origin.h"
 #include "route.h"
 #include "translation.h"
 
@@ -17,7 +18,10 @@ static __always_inline bool direct_may(const struct translation *x, enum route_k
 	if (!config_dsr || x->forwarded || kind != ROUTE_REMOTE || (x->choice.flags & flags) != SERVICE_DSR)
 		return false;
 	/* Answers into a tunnel would come from the backend's node and bear this one's address, which is not that node's to send. */
-	return route_kind_of(&x->transport.tuple.source) != ROUTE_TUNNEL;
+	if (route_kind_of(&x->transport.tuple.source) == ROUTE_TUNNEL)
+		return false;
+	/* No node takes from the wire what has a source of its own: anybody on the link could send that. */
+	return !origin_is_beside(&x->transport.tuple.source, &x->choice.backend.address);
 }
 
 /*

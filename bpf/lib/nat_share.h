@@ -5,13 +5,14 @@
  * tables need no agent. Where all are in use, an entry of an owner that holds more is evicted, else one of its own owner, or the new one is
  * dropped: no owner can take what another one needs, as long as it holds more itself.
  *
- * Owners are the pods of this node, each by its device, and clients from outside, each by its address (IPv6: by its /64). Against pods, all
- * clients from outside count as one.
+ * Owners are the pods of this node, each by its device, and clients from outside, each by its address (IPv6: by its /64, if it is not of the
+ * cluster). Against pods, all clients from outside count as one.
  */
 #pragma once
 
 #include "connection.h"
 #include "hash.h"
+#include "route.h"
 
 /* Set in the id of an owner that is outside of this node. The id of a pod is the index of its device. */
 #define NAT_OWNER_EXTERNAL (1U << 31)
@@ -23,10 +24,18 @@
 #define NAT_OWNER_SMALL 64
 
 /* The owner id of a client from outside. */
-static __always_inline __u32 nat_owner_external(const struct address *client)
+SEPARATE __u32 nat_owner_external(const struct address *client)
 {
-	__u32 hash = address_is_ipv4(client) ? client->word[3] : client->word[0] * HASH_MULTIPLIER ^ client->word[1];
+	__u32 hash;
 
+	if (!client)
+		return NAT_OWNER_EXTERNAL;
+	if (address_is_ipv4(client))
+		hash = client->word[3];
+	else if (route_kind_of(client) != ROUTE_UNKNOWN)
+		hash = address_hash(client);
+	else
+		hash = client->word[0] * HASH_MULTIPLIER ^ client->word[1];
 	return hash * HASH_MULTIPLIER | NAT_OWNER_EXTERNAL;
 }
 

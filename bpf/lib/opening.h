@@ -24,11 +24,12 @@ enum translate_flag {
 	TRANSLATE_STACK = 1 << 5,      /* the stack forwards them, unless their source is one that it would not take */
 	TRANSLATE_FRESH =
 		1 << 6, /* the pod takes part in no connection that could be theirs: only a Service is of concern */
+	TRANSLATE_TUNNEL = 1 << 7, /* they came by a tunnel, whose other end they belong to */
 };
 
 /* Above those flags: what enum policed_flag says of the pod that sends. */
-#define TRANSLATE_POLICED 7
-_Static_assert(TRANSLATE_FRESH < 1 << TRANSLATE_POLICED, "flags of policies are above all others");
+#define TRANSLATE_POLICED 8
+_Static_assert(TRANSLATE_TUNNEL < 1 << TRANSLATE_POLICED, "flags of policies are above all others");
 
 /* Whether packets that nobody translates must not go on: a pod's address would leave the cluster. */
 static __always_inline bool opening_needs_source(enum place place, __u32 how)
@@ -382,6 +383,9 @@ SEPARATE int opening_decide(struct __sk_buff *skb, enum place place, __u32 how, 
 		return opening_needs_source(place, how) ? DROP_UNTRANSLATABLE : OPENING_NEXT;
 	opening_prepare(x, opening_owner(skb, &x->transport.tuple.source, place));
 	v = service ? opening_service(x, place) : OPENING_NEXT;
+	if (v == OPENING_NEXT && x->beginning.to.service && place == PLACE_WIRE && !(how & TRANSLATE_TUNNEL) &&
+	    !origin_may_be_backends(&x->beginning.to.source, &x->beginning.to.destination))
+		return DROP_INVALID_SOURCE;
 	if (v == OPENING_NEXT && (x->beginning.to.service || how & TRANSLATE_WORLD))
 		v = opening_allowed(skb, x, place, how);
 	if (v != OPENING_NEXT)

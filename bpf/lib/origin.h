@@ -10,9 +10,8 @@
 #include "route.h"
 
 /*
- * Whether packets with these addresses may arrive at an uplink. Pods of this node send by their own devices; with DSR another node
- * may send back what one of them sent there (direct_arrived). What a tunnelled node's pods send to pods and to InternalIPs of this
- * node comes by the tunnel. Between the nodes themselves there is none.
+ * Whether packets with these addresses may arrive at an uplink. Pods of this node send by their own devices. What a tunnelled node's
+ * pods send to pods and to InternalIPs of this node comes by the tunnel. Between the nodes themselves there is none.
  */
 SEPARATE bool origin_may_be_wire(const struct address *source, const struct address *destination)
 {
@@ -22,7 +21,7 @@ SEPARATE bool origin_may_be_wire(const struct address *source, const struct addr
 		return false;
 	switch (route_kind_of(source)) {
 	case ROUTE_LOCAL:
-		return config_dsr && route_kind_of(destination) == ROUTE_REMOTE;
+		return false;
 	case ROUTE_TUNNEL:
 		to = route_kind_of(destination);
 		if (to == ROUTE_LOCAL)
@@ -31,6 +30,32 @@ SEPARATE bool origin_may_be_wire(const struct address *source, const struct addr
 	default:
 		return true;
 	}
+}
+
+/*
+ * The same for what an uplink brought to a Service, or to an address that the stack translates, once its pod is known: a pod behind a
+ * tunnel is that only where its tunnel vouches for it. A tunnelled node itself reaches Services of this one by the wire.
+ */
+SEPARATE bool origin_may_be_backends(const struct address *source, const struct address *backend)
+{
+	if (!source || !backend)
+		return false;
+	if (origin_may_be_wire(source, backend))
+		return true;
+	return route_kind_of(source) == ROUTE_TUNNEL && route_of_host(source);
+}
+
+/* Whether two addresses are of the same other node of this link, by the next hop of their routes. */
+SEPARATE bool origin_is_beside(const struct address *one, const struct address *other)
+{
+	const struct route *a, *b;
+
+	if (!one || !other)
+		return false;
+	a = route_of(one);
+	b = route_of(other);
+	return a && b && a->kind == ROUTE_REMOTE && b->kind == ROUTE_REMOTE &&
+	       address_equals(&a->next_hop, &b->next_hop);
 }
 
 /*

@@ -2,22 +2,30 @@
 /*
  * Who is behind a packet, for what each has a share of: errors that are sent, first fragments that are remembered, events that tell. A pod
  * is known by the device that brought its packet, which it cannot choose. Whoever is outside can write any source: all of them together are
- * so many, by their prefix, and never meet a pod.
+ * so many, by their prefix or, in the cluster, by their address, and never meet a pod of this node.
  */
 #pragma once
 
 #include "hash.h"
 #include "packet.h"
+#include "route.h"
 
 /* How many those outside are, for each program that hears them. A power of two. */
 #define SENDERS_OUTSIDE 256
 
-/* One of those outside, by the /24 or /64 that the address is in: who has one has all of them. */
-static __always_inline __u32 sender_outside(const struct address *source)
+/*
+ * One of those outside, by the /24 or /64 that the address is in: who has one has all of them. Of the cluster's addresses, which have a
+ * route, each is somebody's own: pods of one node share their prefix.
+ */
+SEPARATE __u32 sender_outside(const struct address *source)
 {
 	__u32 hash;
 
-	if (address_is_ipv4(source))
+	if (!source)
+		return 0;
+	if (route_kind_of(source) != ROUTE_UNKNOWN)
+		hash = address_hash(source);
+	else if (address_is_ipv4(source))
 		hash = bpf_ntohl(source->word[3]) >> 8;
 	else
 		hash = source->word[0] * HASH_MULTIPLIER ^ source->word[1];

@@ -17,6 +17,9 @@
 /* How many slots are looked at for one whose session is gone, or the least used. */
 #define SESSION_LOOKS 4
 
+/* In how many parts a ring of what came from outside is, each for the clients with one hash. A power of two. */
+#define SESSION_PARTS 8
+
 /* Which ring of its pod a session belongs to. */
 static __always_inline __u32 session_ring(__u32 flags)
 {
@@ -48,26 +51,35 @@ static __always_inline bool session_has_slot(const struct tuple *key, const stru
 }
 
 /*
- * Finds the slot of a ring that the next session gets, from at->slot on, and evicts the session that has it. What only begins goes in the order in which
- * it began. Of what lasts goes what is over, else which of a few had no packet for the longest time.
+ * Finds the slot of a ring that the session with this key gets, and evicts the session that has it. What only begins goes in the order in which
+ * it began. Of what lasts goes what is over, if it is among a few, else which of a few had no packet for the longest time. What came from
+ * outside evicts in its client's part of the ring only: a client that has begun however many sessions leaves the others what is in other parts.
  */
-static __always_inline void session_clear_slot(struct session_slot *at, __u32 first, __u32 next, __u32 size)
+static __always_inline void session_clear_slot(struct session_slot *at, const struct tuple *of, __u32 ring, __u32 next,
+					       __u32 size)
 {
-	bool lasting = first & SESSION_RING_LASTING << SESSION_RING_SHIFT;
-	__u32 best = first | next % size;
+	__u32 part = 0, part_size = size, best, first = ring << SESSION_RING_SHIFT;
 	struct session *s;
 	struct tuple *key;
 	__u64 seen = ~0ULL;
 
-	for (__u32 i = 0; i < SESSION_LOOKS && lasting; i++) {
-		at->slot = first | (next + i) % size;
+	if (ring & SESSION_RING_INBOUND && size >= SESSION_PARTS) {
+		part_size = size / SESSION_PARTS;
+		/* The other end is the pod that the ring is of. */
+		part = ((address_hash(&of->source) ^ address_hash(&of->destination)) * HASH_MULTIPLIER >> 16) %
+		       SESSION_PARTS * part_size;
+	}
+	best = first | (ring & SESSION_RING_LASTING ? part + next % part_size : next % size);
+	for (__u32 i = 0; i < 2 * SESSION_LOOKS && ring & SESSION_RING_LASTING; i++) {
+		at->slot =
+			first | (i < SESSION_LOOKS ? (next + i) % size : part + (next + i - SESSION_LOOKS) % part_size);
 		key = bpf_map_lookup_elem(&session_slots, at);
 		s = key ? bpf_map_lookup_elem(&sessions, key) : 0;
 		if (!key || !session_has_slot(key, s, at) || session_is_over(s->flags)) {
 			best = at->slot;
 			break;
 		}
-		if (s->seen < seen) {
+		if (i >= SESSION_LOOKS && s->seen < seen) {
 			seen = s->seen;
 			best = at->slot;
 		}
@@ -94,8 +106,7 @@ static __always_inline __u32 session_take_slot(const struct tuple *key, __u32 fl
 		if (!share)
 			return SESSION_NO_SLOT;
 	}
-	session_clear_slot(&at, ring << SESSION_RING_SHIFT, __sync_fetch_and_add(&share->next[ring], 1),
-			   session_ring_size());
+	session_clear_slot(&at, key, ring, __sync_fetch_and_add(&share->next[ring], 1), session_ring_size());
 	return bpf_map_update_elem(&session_slots, &at, key, BPF_ANY) ? SESSION_NO_SLOT : at.slot;
 }
 

@@ -63,33 +63,50 @@ func (r *rig) leavesDecisionsAlone(t *testing.T) {
 	r.checkOne(t, arrives("after", flow))
 }
 
-// With DSR another node sends back what a pod of this node has sent to its NodePort, as it is; nobody else does.
+// A source of this node comes by no wire, also with DSR to another node's NodePort: that node sends nothing back as it came.
 func TestFromWireSourceOfDirect(t *testing.T) {
 	r := newServiceRig(t, Config{DSR: true})
 	for _, family := range families {
-		frontend := netip.AddrPortFrom(nodeA.addr(family), 30081)
-		r.serve(t, frontend, bpfServiceFlagSERVICE_DSR, netip.AddrPortFrom(podA2.addr(family), 8080))
-		returned := eth(nodeB.mac, nodeA.mac).ip(podA.addr(family), nodeB.addr(family)).tcp(1, 30081).segment(tcpSYN, 1, 0)
-		there := delivered(fmt.Sprintf("IPv%d", family), wireBrings(returned),
-			eth(nodeB.mac, nodeA.mac).ip(podA.addr(family), podA2.addr(family)).tcp(1, 8080).segment(tcpSYN, 1, 0), podA2)
-		there.in = returned.bytes()
-		r.checkOne(t, there)
-		for _, dst := range []member{podA2, nodeA} {
+		r.serve(t, netip.AddrPortFrom(nodeA.addr(family), 30081), bpfServiceFlagSERVICE_DSR, netip.AddrPortFrom(podA2.addr(family), 8080))
+		for _, dst := range []member{nodeB, podA2, nodeA} {
 			r.checkOne(t, drops("forged", wireBrings(eth(nodeB.mac, nodeA.mac).ip(podA.addr(family), dst.addr(family)).tcp(1, 30081).segment(tcpSYN, 1, 0)),
 				uint32(bpfDropReasonDROP_INVALID_SOURCE)))
 		}
 	}
 }
 
+// A pod behind a tunnel reaches a Service of this node by its tunnel, or as its node: what a wire brings with the pod's own address is
+// somebody else's, wherever it is addressed to, and is kept from the Service's pod.
+func TestFromWireInvalidSourceOfService(t *testing.T) {
+	for _, cfg := range []Config{{}, {DSR: true}} {
+		r := newServiceRig(t, cfg)
+		for _, family := range families {
+			frontend := netip.AddrPortFrom(world.addr(family), 80) // a load balancer's
+			r.serve(t, frontend, 0, netip.AddrPortFrom(podA2.addr(family), 8080))
+			asks := func(from member) []byte {
+				return eth(router, nodeA.mac).ip(from.addr(family), frontend.Addr()).tcp(41000, 80).segment(tcpSYN, 1, 0).bytes()
+			}
+			r.checkOne(t, drops(fmt.Sprintf("IPv%d from a tunnelled node's pod", family), run{program: bpfProgFromWire, in: asks(podT)}, uint32(bpfDropReasonDROP_INVALID_SOURCE)))
+			for who, from := range map[string]member{"a tunnelled node": nodeT, "another node's pod": podB} {
+				there := delivered(fmt.Sprintf("IPv%d from %s", family, who), run{program: bpfProgFromWire, in: asks(from)},
+					eth(router, nodeA.mac).ip(from.addr(family), podA2.addr(family)).tcp(41000, 8080).segment(tcpSYN, 1, 0), podA2)
+				there.in = asks(from)
+				r.checkOne(t, there)
+			}
+		}
+	}
+}
+
 // A client behind a tunnel is not answered directly: what the backend's node sends into the tunnel would bear this one's address, which the
-// other end takes from nobody else.
-func TestDirectNotForTunnelled(t *testing.T) {
+// other end takes from nobody else. Nor is one of the backend's own node, which takes nothing with a source of its own from the wire.
+func TestDirectNotForThese(t *testing.T) {
 	r := newServiceRig(t, Config{DSR: true})
 	for _, program := range []string{bpfProgFromWire, bpfProgWireXdp} {
 		for _, family := range families {
 			f := flowOf(family)
 			r.serve(t, f.frontend, bpfServiceFlagSERVICE_DSR, f.backend)
-			for direct, client := range map[bool]netip.Addr{false: nodeT.addr(family), true: world.addr(family)} {
+			for of, direct := range map[member]bool{nodeT: false, nodeB: false, podB: false, world: true} {
+				client := of.addr(family)
 				f.client = netip.AddrPortFrom(client, 41000)
 				p := eth(router, nodeA.mac).ip(client, f.frontend.Addr()).tcp(41000, f.frontend.Port()).segment(tcpSYN, 1, 0)
 				r.stage.do(func() { _, _ = r.run(run{program: program, in: p.bytes()}) })
@@ -194,5 +211,34 @@ func (r *rig) forgetConnections(t *testing.T) {
 	}
 	if err := clearMap(r.d.objects.bpfMaps.Connections); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// What kube-proxy translates in the stack comes to from_wire with the Service's address, and to to_pod with the pod's: a source that no wire
+// brings is dropped there, and what was decided about it by the tunnel is not held for the wire.
+func TestToPodInvalidSource(t *testing.T) {
+	for _, cfg := range []Config{{StackServices: true}, {EBPFRouting: true, StackServices: true}} {
+		r := newPolicyRig(t, cfg)
+		uplink := Uplink{IPv4: nodeA.v4, IPv6: nodeA.v6, MAC: nodeA.mac, MTU: 1500}
+		if _, err := r.d.Uplinks.Sync(map[int]Uplink{r.stage.devices["eth0"]: uplink}); err != nil {
+			t.Fatal(err)
+		}
+		each(func(name string, family int, transport func(packet) packet) {
+			brought := func(by string, src member) run {
+				in := stackDelivers(transport(toPod().ip(src.addr(family), podA.addr(family))))
+				in.ingress = by
+				return in
+			}
+			invalid := uint32(bpfDropReasonDROP_INVALID_SOURCE)
+			r.check(t, []packetCase{
+				passes(name+" of a tunnelled node's pod, by the tunnel", brought("blpoda2", podT)),
+				drops(name+" of a tunnelled node's pod, by the wire", brought("eth0", podT), invalid),
+				passes(name+" of a tunnelled node's pod, by the tunnel again", brought("blpoda2", podT)),
+				drops(name+" of a pod here, by the wire", brought("eth0", podA2), invalid),
+				passes(name+" of a pod here, by its device", brought("blpoda2", podA2)),
+				passes(name+" of a tunnelled node, by the wire", brought("eth0", nodeT)),
+				passes(name+" of the world, by the wire", brought("eth0", world)),
+			})
+		})
 	}
 }

@@ -163,6 +163,47 @@ func TestRefuseLimit(t *testing.T) {
 	r.checkOne(t, answered("in the next second", wireBrings(udp), unreachable(udp)))
 }
 
+// A pod of another node uses up nothing of its neighbours there, which have the same prefix; addresses of the world with one prefix share.
+func TestRefuseLimitOfEach(t *testing.T) {
+	r := newServiceRig(t, Config{})
+	for _, family := range families {
+		frontend := netip.AddrPortFrom(nodeA.addr(family), 30099)
+		r.serve(t, frontend, 0)
+		asks := func(from netip.Addr) packet {
+			return eth(router, nodeA.mac).ip(from, frontend.Addr()).udp(1, frontend.Port())
+		}
+		for name, c := range map[string]struct {
+			from   netip.Addr
+			shared bool
+		}{
+			"another node's pods": {from: podB.addr(family)},
+			"the world":           {from: world.addr(family), shared: true},
+		} {
+			r.stage.do(func() { _, _ = r.run(wireBrings(asks(c.from))) })
+			r.refused(t, 100*time.Millisecond, 100)
+			got := verdicts(t, r, asks(c.from), asks(c.from.Next()))
+			if got[0] != verdictDrop || (got[1] == verdictDrop) != c.shared {
+				t.Errorf("IPv%d, %s: verdicts %v; its neighbour shares: %t", family, name, got, c.shared)
+			}
+		}
+	}
+}
+
+// verdicts are those of packets that the wire brings.
+func verdicts(tb testing.TB, r *rig, packets ...packet) (all []verdict) {
+	tb.Helper()
+	r.stage.do(func() {
+		for _, p := range packets {
+			got, err := r.run(wireBrings(p))
+			if err != nil {
+				tb.Error(err)
+			}
+			all = append(all, got.verdict)
+		}
+	})
+	return all
+}
+
 // refused makes those outside have been sent so many errors, of one that has one address, in a second that began some time ago.
 func (r *rig) refused(tb testing.TB, ago time.Duration, sent uint64) {
 	tb.Helper()

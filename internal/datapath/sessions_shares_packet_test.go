@@ -125,6 +125,43 @@ func TestSessionsFromOutside(t *testing.T) {
 	})
 }
 
+// A client with however many sessions that last evicts others' with the same pod in an eighth of the ring only.
+func TestSessionsOfOtherClients(t *testing.T) {
+	p := newPolicyRig(t, smallTable)
+	p.govern(t, podA, policy.Sets{Ingress: rules, Egress: rulesOf2}, map[policy.Peer]policy.Ports{
+		{Set: rules, Identity: idWorld}: portsUDP, {Set: rules, Identity: idB}: portsUDP,
+	})
+	served := end{podA, 53}.at(4)
+	asks := func(client netip.AddrPort) conversation {
+		return conversation{wireBrings(datagram(fromWire(), client, served)), podSends(datagram(fromPod(), served, client))}
+	}
+	var others []conversation
+	client := world.v4
+	for range smallRing {
+		client = client.Next()
+		c := asks(netip.AddrPortFrom(client, 50000))
+		p.converse(t, c)
+		others = append(others, c)
+	}
+	for port := range uint16(4 * smallRing) {
+		p.converse(t, asks(netip.AddrPortFrom(podB.v4, 40000+port)))
+	}
+	lost := 0
+	p.stage.do(func() {
+		for _, c := range others {
+			if got, err := p.run(c.answer); err != nil {
+				t.Error(err)
+			} else if got.verdict == verdictDrop {
+				lost++
+			}
+		}
+	})
+	if lost > smallRing/8 {
+		t.Errorf("%d of %d sessions of other clients are lost to one that has many", lost, smallRing)
+	}
+	t.Logf("%d of %d are lost", lost, smallRing)
+}
+
 // A pod that has more sessions that last than its share loses what is over first, and then what had no packet for the longest time of a few.
 func TestSessionsThatLast(t *testing.T) {
 	p := newPolicyRig(t, smallTable)
