@@ -37,6 +37,16 @@ func TestPolicyOracle(t *testing.T) {
 	}
 }
 
+// Seeds with which it has failed once, whichever seed the run has.
+func TestPolicyOracleOnceFailed(t *testing.T) {
+	for _, seed := range []string{"6171356626218058019"} {
+		t.Run(seed, func(t *testing.T) {
+			t.Setenv(testenv.SeedVariable, seed)
+			askOracle(t, Config{EBPFRouting: true}, oracleCases(t)*70/100)
+		})
+	}
+}
+
 // The same in short, for emulated machines.
 func TestPolicyOracleInShort(t *testing.T) { askOracle(t, Config{EBPFRouting: true}, 1000) }
 
