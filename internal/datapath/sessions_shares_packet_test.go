@@ -184,9 +184,9 @@ func TestSessionsThatLast(t *testing.T) {
 		if err := p.d.objects.Sessions.Lookup(key, &s); err != nil {
 			t.Fatalf("session %d: %v", port, err)
 		}
-		s.Seen -= uint64(time.Minute)
+		s.Seen = uint64(time.Second) // a machine may have booted just now
 		if port == 1 {
-			quiet, s.Seen = key, s.Seen-uint64(time.Minute)
+			quiet, s.Seen = key, uint64(time.Millisecond)
 		}
 		if err := p.d.objects.Sessions.Put(key, s); err != nil {
 			t.Fatal(err)
