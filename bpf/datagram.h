@@ -2,7 +2,9 @@
 /*
  * Services for UDP sockets that are not connected: each sendmsg names its destination. A socket stays with its backend of
  * each Service, as it would with connection tracking: protocols that have connections of their own above UDP need it.
- * What it used last is kept with the socket, so that one Service costs no table; the others are in `datagrams`.
+ * What it used last is in `peers`, so that one Service costs no more; those before it are in `earlier_peers`. Both are kept with the
+ * socket: no other socket can push them out. The kernel holds the socket's lock while sendmsg and recvmsg programs run
+ * (BPF_CGROUP_RUN_SA_PROG_LOCK) and nobody else touches an unconnected socket's, so entries are whole when they are read.
  */
 #pragma once
 
@@ -23,60 +25,61 @@ static __noinline bool datagram_holds(const struct backend_set *now, const struc
 	return true;
 }
 
-static __always_inline void datagram_put(const struct datagram_key *key, const struct datagram *value)
+/* What the socket remembers of earlier Services, NULL if it has used one at most. */
+static __always_inline struct earlier *datagram_earlier(struct bpf_sock_addr *ctx)
 {
-	struct datagram *d = bpf_map_lookup_elem(&datagrams, key);
-
-	/* Finding an entry costs less than replacing it. */
-	if (d && d->set == value->set && d->port == value->port && address_equals(&d->address, &value->address))
-		d->used = value->used;
-	else
-		bpf_map_update_elem(&datagrams, key, value, BPF_ANY);
+	return bpf_sk_storage_get(&earlier_peers, ctx->sk, 0, 0);
 }
 
-/* Both entries of what the socket used last, before something else takes its place. */
-static __noinline void datagram_remember(__u64 cookie, const struct peer *p)
+/*
+ * Puts what the socket used last among the earlier ones, before something else takes its place. Of those, the one that was put
+ * there longest ago is the one that was used longest ago. Without memory for them the socket forgets it.
+ */
+static __noinline void datagram_remember(struct bpf_sock_addr *ctx, const struct peer *p)
 {
-	struct datagram_key key = {
-		.cookie = cookie,
-		.address = p->service,
-		.port = p->service_port,
-		.kind = DATAGRAM_BACKEND,
-	};
-	struct datagram value = {
-		.address = p->backend,
-		.port = p->backend_port,
-		.set = p->set,
-		.used = p->used,
-	};
+	struct earlier *e = bpf_sk_storage_get(&earlier_peers, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	__u64 oldest = ~0ULL;
+	__u32 slot;
 
-	datagram_put(&key, &value);
-	key.address = p->backend;
-	key.port = p->backend_port;
-	key.kind = DATAGRAM_SERVICE;
-	value.address = p->service;
-	value.port = p->service_port;
-	datagram_put(&key, &value);
+	if (!e)
+		return;
+	if (!e->now) {
+		e->now = EARLIER_PEERS;
+		for (__u32 i = 0; i < EARLIER_PEERS; i++)
+			e->since[i] = EARLIER_PEERS + i;
+	}
+	for (__u32 i = 0; i < EARLIER_PEERS; i++) {
+		if (e->since[i] <= oldest)
+			oldest = e->since[i];
+	}
+	slot = oldest % EARLIER_PEERS;
+	e->now += EARLIER_PEERS;
+	e->since[slot] = e->now + slot;
+	e->peer[slot] = *p;
 }
 
-/* The backend of a Service that the socket used before the last one. */
-static __noinline bool datagram_recall(__u64 cookie, const struct tuple *t, const struct backend_set *now,
+/*
+ * The backend of a Service that the socket used before the last one. There may be several, of sets that have replaced each
+ * other: the last one. It is about to be the socket's last peer, so its slot is free.
+ */
+static __noinline bool datagram_recall(struct earlier *e, const struct tuple *t, const struct backend_set *now,
 				       struct choice *c)
 {
-	struct datagram_key key = {
-		.cookie = cookie,
-		.address = t->destination,
-		.port = t->destination_port,
-		.kind = DATAGRAM_BACKEND,
-	};
-	struct datagram *d = bpf_map_lookup_elem(&datagrams, &key);
+	__u64 since = 0;
+	__u32 slot;
 
-	if (!d)
+	for (__u32 i = 0; i < EARLIER_PEERS; i++) {
+		if (peer_serves(&e->peer[i], t) && e->since[i] >= since)
+			since = e->since[i];
+	}
+	if (!since)
 		return false;
-	c->backend.address = d->address;
-	c->backend.port = d->port;
-	if (!datagram_holds(now, &c->backend, &d->set, &d->used))
+	slot = since % EARLIER_PEERS;
+	c->backend.address = e->peer[slot].backend;
+	c->backend.port = e->peer[slot].backend_port;
+	if (!datagram_holds(now, &c->backend, &e->peer[slot].set, &e->peer[slot].used))
 		return false;
+	e->since[slot] = EARLIER_PEERS + slot;
 	c->set = now->id;
 	return true;
 }
@@ -87,7 +90,7 @@ static __always_inline enum answer datagram_choose(struct bpf_sock_addr *ctx, co
 {
 	struct backend_set now = s->inside;
 	struct peer *p = peer_of(ctx);
-	__u64 cookie;
+	struct earlier *e;
 
 	if (p && peer_serves(p, t)) {
 		c->backend.address = p->backend;
@@ -98,35 +101,39 @@ static __always_inline enum answer datagram_choose(struct bpf_sock_addr *ctx, co
 	}
 	if (socket_is_connected(ctx))
 		return service_choose(t, SIDE_INSIDE, bpf_get_netns_cookie(ctx), c);
-	cookie = bpf_get_socket_cookie(ctx);
-	if (!p || !datagram_recall(cookie, t, &now, c)) {
+	e = datagram_earlier(ctx);
+	if (!e || !datagram_recall(e, t, &now, c)) {
 		enum answer answer = service_choose(t, SIDE_INSIDE, bpf_get_netns_cookie(ctx), c);
 
 		if (answer != ANSWER_BACKEND)
 			return answer;
 	}
-	if (p)
-		datagram_remember(cookie, p);
+	if (p && p->service_port)
+		datagram_remember(ctx, p);
 	peer_keep(ctx, t, &c->backend, c->set);
 	return ANSWER_BACKEND;
 }
 
-/* The socket sends to a backend itself: answers are then that address's, not the Service's. */
+/*
+ * The socket sends to a backend itself: answers are then that address's, not the Service's. The last peer is emptied rather than
+ * deleted: sockets without one are taken for such that have used no Service.
+ */
 static __noinline void datagram_forget(struct bpf_sock_addr *ctx, const struct tuple *t)
 {
-	struct datagram_key key = {
-		.address = t->destination,
-		.port = t->destination_port,
-		.kind = DATAGRAM_SERVICE,
-	};
-	const struct peer *p = peer_of(ctx);
+	struct peer *p = peer_of(ctx);
+	struct earlier *e;
 
 	if (!p || socket_is_connected(ctx))
 		return;
 	if (peer_is_backend(p, t))
-		bpf_sk_storage_delete(&peers, ctx->sk);
-	key.cookie = bpf_get_socket_cookie(ctx);
-	bpf_map_delete_elem(&datagrams, &key);
+		__builtin_memset(p, 0, sizeof(*p));
+	e = datagram_earlier(ctx);
+	if (!e)
+		return;
+	for (__u32 i = 0; i < EARLIER_PEERS; i++) {
+		if (peer_is_backend(&e->peer[i], t))
+			e->since[i] = EARLIER_PEERS + i;
+	}
 }
 
 static __always_inline enum socket_return sendmsg_socket(struct bpf_sock_addr *ctx, bool ipv6)
@@ -161,27 +168,35 @@ int sendmsg6(struct bpf_sock_addr *ctx)
 	return sendmsg_socket(ctx, true);
 }
 
+/* The earlier peer that an answer is of: the last one that has the sender for its backend, NULL if there is none. */
+static __noinline const struct peer *datagram_answers(const struct earlier *e, const struct tuple *t)
+{
+	const __u64 none = 2 * EARLIER_PEERS - 1;
+	__u64 since = none;
+
+	for (__u32 i = 0; i < EARLIER_PEERS; i++) {
+		if (peer_is_backend(&e->peer[i], t) && e->since[i] >= since)
+			since = e->since[i];
+	}
+	return since == none ? 0 : &e->peer[since % EARLIER_PEERS];
+}
+
 /* Sockets that never used a Service have no peer: servers do not pay for a lookup. */
 static __always_inline enum socket_return recvmsg_socket(struct bpf_sock_addr *ctx, bool ipv6)
 {
 	const struct peer *p = peer_of(ctx);
-	struct datagram_key key = {.kind = DATAGRAM_SERVICE};
-	const struct datagram *d;
+	const struct earlier *e;
 	struct tuple t = {};
 
 	if (likely(!p))
 		return SOCKET_PROCEED;
 	socket_destination(ctx, ipv6, &t);
-	if (peer_is_backend(p, &t)) {
-		socket_set_address(ctx, ipv6, &p->service, p->service_port);
-		return SOCKET_PROCEED;
+	if (!peer_is_backend(p, &t)) {
+		e = datagram_earlier(ctx);
+		p = e ? datagram_answers(e, &t) : 0;
 	}
-	key.cookie = bpf_get_socket_cookie(ctx);
-	key.address = t.destination;
-	key.port = t.destination_port;
-	d = bpf_map_lookup_elem(&datagrams, &key);
-	if (d)
-		socket_set_address(ctx, ipv6, &d->address, d->port);
+	if (p)
+		socket_set_address(ctx, ipv6, &p->service, p->service_port);
 	return SOCKET_PROCEED;
 }
 

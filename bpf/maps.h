@@ -275,15 +275,15 @@ struct {
 } streams SEC(".maps");
 
 /*
- * Services that unconnected UDP sockets used before that one. Written by the datapath, the least used go first; the agent
- * deletes backends that are gone.
+ * The Services that an unconnected UDP socket used before that one, as far as it has used several. Written by the datapath; it goes
+ * with the socket.
  */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct datagram_key);
-	__type(value, struct datagram);
-} datagrams SEC(".maps");
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct earlier);
+} earlier_peers SEC(".maps");
 
 /* Pods of this node that NetworkPolicies select. Written by the agent, one entry for each address of such a pod. */
 struct {

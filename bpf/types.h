@@ -424,6 +424,21 @@ struct peer {
 };
 _Static_assert(sizeof(struct peer) == 48, "peer has no hidden padding");
 
+/* How many Services an unconnected socket remembers besides the last one. A power of two. With 16 an element takes 1 KiB of the kernel's memory. */
+#define EARLIER_PEERS 16
+
+/*
+ * Value of `earlier_peers`: what was in `peers` before. The order of a slot has the slot's own index as its remainder, so that who
+ * has found the first or the last one has its index: the verifier would else follow every index by itself.
+ */
+struct earlier {
+	__u64 now; /* what was last put here, in steps of EARLIER_PEERS */
+	/* when each was; below 2 * EARLIER_PEERS: it is replaced first, and its backend's answers are the backend's own */
+	__u64 since[EARLIER_PEERS];
+	struct peer peer[EARLIER_PEERS];
+};
+_Static_assert(sizeof(struct earlier) == 904, "earlier has no hidden padding");
+
 /* Elements of `streams`, 1.5 MiB in all. A power of two. */
 #define STREAMS 32768
 
@@ -435,32 +450,6 @@ struct stream {
 	__u32 padding;
 };
 _Static_assert(sizeof(struct stream) == 48, "stream has no hidden padding");
-
-/* What an entry of `datagrams` tells. */
-enum datagram_kind {
-	DATAGRAM_BACKEND = 0, /* of a Service's address: the backend that the socket sends to */
-	DATAGRAM_SERVICE = 1, /* of a backend: the Service's address, which its answers come from */
-};
-
-/* Key of `datagrams`: an address that an unconnected socket sends to or hears from. */
-struct datagram_key {
-	__u64 cookie; /* of the socket */
-	struct address address;
-	__be16 port;
-	__u16 kind; /* enum datagram_kind */
-	__u32 padding;
-};
-_Static_assert(sizeof(struct datagram_key) == 32, "datagram_key is a map key");
-
-/* Value of `datagrams`. */
-struct datagram {
-	struct address address;
-	__be16 port;
-	__u16 padding;
-	__u32 set;  /* as in struct peer, of a DATAGRAM_BACKEND */
-	__u64 used; /* the same */
-};
-_Static_assert(sizeof(struct datagram) == 32, "datagram has no hidden padding");
 
 #include "types_policy.h"
 
@@ -474,7 +463,6 @@ const volatile struct abi {
 	enum client_kind client_kind;
 	enum connection_flag connection_flag;
 	enum timeout timeout;
-	enum datagram_kind datagram_kind;
 	enum generation_index generation_index;
 	enum policed_flag policed_flag;
 	enum identity identity;

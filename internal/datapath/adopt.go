@@ -17,7 +17,7 @@ var privateMaps = []string{bpfMapDecisions, bpfMapTranslations, bpfMapInquiries,
 var pinnedMaps = []string{
 	bpfMapEndpoints, bpfMapRoutes, bpfMapRouteLengths, bpfMapGeneration, bpfMapDrops, bpfMapLease, bpfMapTunnelSources,
 	bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts,
-	bpfMapConnections, bpfMapOpenings, bpfMapNatSlots, bpfMapPendingSlots, bpfMapNatOwners, bpfMapTranslatedPods, bpfMapUplinks, bpfMapFragments, bpfMapPeers, bpfMapStreams, bpfMapDatagrams,
+	bpfMapConnections, bpfMapOpenings, bpfMapNatSlots, bpfMapPendingSlots, bpfMapNatOwners, bpfMapTranslatedPods, bpfMapUplinks, bpfMapFragments, bpfMapPeers, bpfMapStreams, bpfMapEarlierPeers,
 	bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicies, bpfMapPolicyPorts, bpfMapSessions, bpfMapSessionSlots, bpfMapSessionShares, bpfMapSessionShareSize,
 	bpfMapYoungSessions,
 	bpfMapFlows, bpfMapFlowLosses, bpfMapFlowDrops,
@@ -33,7 +33,7 @@ var refersTo = map[string][]string{
 	bpfMapServiceCounts:  {bpfMapServices},
 	bpfMapAffinities:     {bpfMapServices},
 	bpfMapPeers:          {bpfMapBackends}, // sockets remember sets by their number
-	bpfMapDatagrams:      {bpfMapBackends},
+	bpfMapEarlierPeers:   {bpfMapBackends},
 
 	bpfMapConnections:    {bpfMapNatSlots, bpfMapTranslatedPods},
 	bpfMapNatSlots:       {bpfMapConnections},

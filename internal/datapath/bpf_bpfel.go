@@ -96,31 +96,6 @@ const (
 	bpfConnectionFlagCONNECTION_STREAM bpfConnectionFlag = 64
 )
 
-type bpfDatagram struct {
-	_       structs.HostLayout
-	Address bpfAddress
-	Port    uint16
-	Padding uint16
-	Set     uint32
-	Used    uint64
-}
-
-type bpfDatagramKey struct {
-	_       structs.HostLayout
-	Cookie  uint64
-	Address bpfAddress
-	Port    uint16
-	Kind    uint16
-	Padding uint32
-}
-
-type bpfDatagramKind uint32
-
-const (
-	bpfDatagramKindDATAGRAM_BACKEND bpfDatagramKind = 0
-	bpfDatagramKindDATAGRAM_SERVICE bpfDatagramKind = 1
-)
-
 type bpfDecision struct {
 	_           structs.HostLayout
 	Source      bpfAddress
@@ -183,6 +158,13 @@ const (
 	bpfDropReasonDROP_FORGED_ERROR        bpfDropReason = 25
 	bpfDropReasonDROP_MAX                 bpfDropReason = 26
 )
+
+type bpfEarlier struct {
+	_     structs.HostLayout
+	Now   uint64
+	Since [16]uint64
+	Peer  [16]bpfPeer
+}
 
 type bpfEndpoint struct {
 	_            structs.HostLayout
@@ -607,9 +589,9 @@ const (
 	bpfMapBackends            = "backends"
 	bpfMapBlocks              = "blocks"
 	bpfMapConnections         = "connections"
-	bpfMapDatagrams           = "datagrams"
 	bpfMapDecisions           = "decisions"
 	bpfMapDrops               = "drops"
+	bpfMapEarlierPeers        = "earlier_peers"
 	bpfMapEndpoints           = "endpoints"
 	bpfMapFlowAllowance       = "flow_allowance"
 	bpfMapFlowDrops           = "flow_drops"
@@ -761,9 +743,9 @@ type bpfMapSpecs struct {
 	Backends         *ebpf.MapSpec `ebpf:"backends"`
 	Blocks           *ebpf.MapSpec `ebpf:"blocks"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
-	Datagrams        *ebpf.MapSpec `ebpf:"datagrams"`
 	Decisions        *ebpf.MapSpec `ebpf:"decisions"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
+	EarlierPeers     *ebpf.MapSpec `ebpf:"earlier_peers"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	FlowAllowance    *ebpf.MapSpec `ebpf:"flow_allowance"`
 	FlowDrops        *ebpf.MapSpec `ebpf:"flow_drops"`
@@ -853,9 +835,9 @@ type bpfMaps struct {
 	Backends         *ebpf.Map `ebpf:"backends"`
 	Blocks           *ebpf.Map `ebpf:"blocks"`
 	Connections      *ebpf.Map `ebpf:"connections"`
-	Datagrams        *ebpf.Map `ebpf:"datagrams"`
 	Decisions        *ebpf.Map `ebpf:"decisions"`
 	Drops            *ebpf.Map `ebpf:"drops"`
+	EarlierPeers     *ebpf.Map `ebpf:"earlier_peers"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	FlowAllowance    *ebpf.Map `ebpf:"flow_allowance"`
 	FlowDrops        *ebpf.Map `ebpf:"flow_drops"`
@@ -904,9 +886,9 @@ func (m *bpfMaps) Close() error {
 		m.Backends,
 		m.Blocks,
 		m.Connections,
-		m.Datagrams,
 		m.Decisions,
 		m.Drops,
+		m.EarlierPeers,
 		m.Endpoints,
 		m.FlowAllowance,
 		m.FlowDrops,

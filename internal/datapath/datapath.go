@@ -189,7 +189,7 @@ func (d *Datapath) setTables() {
 		shares:    sessionShares{slots: d.objects.bpfMaps.SessionSlots, shares: d.objects.bpfMaps.SessionShares, size: d.objects.bpfMaps.SessionShareSize},
 		decisions: d.objects.bpfMaps.Decisions,
 	}
-	d.Sockets = &Sockets{peers: d.objects.bpfMaps.Peers, datagrams: d.objects.bpfMaps.Datagrams, log: d.log}
+	d.Sockets = &Sockets{peers: d.objects.bpfMaps.Peers, log: d.log}
 }
 
 // loaderFor gives what loads a configuration on this kernel.

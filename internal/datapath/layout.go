@@ -20,7 +20,6 @@ var beyondTypes = map[string][]string{
 	bpfMapAffinities:    {"client_kind"},
 	bpfMapConnections:   {"connection_flag"},
 	bpfMapOpenings:      {"connection_flag"},
-	bpfMapDatagrams:     {"datagram_kind"},
 	bpfMapIdentities:    {"identity"},
 	bpfMapBlocks:        {"identity"},
 	bpfMapPolicies:      {"identity"},

@@ -63,7 +63,7 @@ func SizeFlag(name string) string { return sizeFlags[name] }
 // Maps that a configuration has no use for get one entry, so that nobody pays for them.
 var (
 	serviceMaps = []string{
-		bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts, bpfMapStreams, bpfMapDatagrams,
+		bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts, bpfMapStreams,
 	}
 	translationMaps = []string{bpfMapConnections, bpfMapOpenings, bpfMapNatSlots, bpfMapPendingSlots, bpfMapTranslatedPods}
 	policyMaps      = []string{bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapIdentified, bpfMapRulings, bpfMapPolicies, bpfMapPolicyPorts}

@@ -162,34 +162,3 @@ func TestDestroyUDPOnlyWhatIsSaid(t *testing.T) {
 		})
 	}
 }
-
-// Unconnected sockets forget backends that are gone.
-func TestDestroyUDPForgetsDatagrams(t *testing.T) {
-	testenv.Root(t)
-	t.Parallel()
-	r := newSocketRig(t, false)
-	r.serveAll(t)
-	third := netip.MustParseAddrPort("10.96.0.99:99")
-	r.sync(t, bothOf(web4, backends4[0]), bothOf(dns4, backends4[1]), bothOf(third, backends4[2]))
-	s := r.socket(t, false, unix.SOCK_DGRAM)
-	for _, to := range []netip.AddrPort{web4, dns4, third} {
-		s.askAt(t, to)
-	}
-	entries := func() int {
-		n, err := countEntries(r.d.objects.bpfMaps.Datagrams)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	if n := entries(); n != 4 { // the last Service is kept with the socket
-		t.Errorf("%d entries, expected one for each direction of two Services", n)
-	}
-	r.destroy(t, false, netip.AddrPortFrom(backends4[0], backendPort))
-	if n := entries(); n != 2 {
-		t.Errorf("%d entries are left, expected 2", n)
-	}
-	if _, from := s.askAt(t, dns4); from != dns4 {
-		t.Errorf("the answer came from %s", from)
-	}
-}

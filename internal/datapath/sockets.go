@@ -19,8 +19,8 @@ import (
 // Sockets ends what applications still send to backends that are gone. TCP needs no help: the backend's end resets, or
 // nothing answers. UDP would send into the void for as long as the socket is open.
 type Sockets struct {
-	peers, datagrams *ebpf.Map
-	log              *slog.Logger
+	peers *ebpf.Map
+	log   *slog.Logger
 
 	mu       sync.Mutex
 	probed   bool
@@ -71,7 +71,7 @@ func (s *Sockets) DestroyUDP(netns []string, gone []netip.AddrPort) (destroyed i
 			errs = append(errs, fmt.Errorf("destroy UDP sockets in %s: %w", path, err))
 		}
 	}
-	return destroyed, errors.Join(append(errs, done(), s.forgetDatagrams(gone))...)
+	return destroyed, errors.Join(append(errs, done())...)
 }
 
 // way gives what destroys the sockets in one network namespace, and what to call at the end.
@@ -147,38 +147,6 @@ func (d *destroyer) close() error {
 		err = errors.Join(err, d.link.Close())
 	}
 	return err
-}
-
-// forgetDatagrams deletes what unconnected sockets remember of the backends. They would not use them again, since no set has
-// them; but nothing else deletes the entries before the map is full.
-func (s *Sockets) forgetDatagrams(gone []netip.AddrPort) error {
-	dead := map[bpfBackend]bool{}
-	for _, b := range gone {
-		dead[backendOf(b)] = true
-	}
-	var keys []bpfDatagramKey
-	var key bpfDatagramKey
-	var value bpfDatagram
-	all := s.datagrams.Iterate()
-	for all.Next(&key, &value) {
-		b := bpfBackend{Address: value.Address, Port: value.Port}
-		if key.Kind == uint16(bpfDatagramKindDATAGRAM_SERVICE) {
-			b = bpfBackend{Address: key.Address, Port: key.Port}
-		}
-		if dead[b] {
-			keys = append(keys, key)
-		}
-	}
-	// The datapath puts entries out meanwhile: a walk that lost its place has seen enough, a later one sees the rest.
-	if err := all.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
-		return fmt.Errorf("walk datagrams: %w", err)
-	}
-	for _, k := range keys {
-		if err := s.datagrams.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("forget datagrams of a backend that is gone: %w", err)
-		}
-	}
-	return nil
 }
 
 // close releases the program, if it was needed.

@@ -84,7 +84,7 @@ func wantFresh(t *testing.T, d *Datapath, want ...string) {
 }
 
 var serviceGroup = []string{
-	bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts, bpfMapPeers, bpfMapDatagrams,
+	bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts, bpfMapPeers, bpfMapEarlierPeers,
 }
 
 // A map whose layout has changed goes, and with it what refers to it; nothing else does.
@@ -96,7 +96,7 @@ func TestLayoutOfOneMapChanges(t *testing.T) {
 	}{
 		{"backend_key", "set", "index", serviceGroup},
 		{"affinity", "set", "index", []string{bpfMapAffinities}},
-		{"datagram_key", "kind", "port", []string{bpfMapDatagrams}},
+		{"peer", "service", "backend", []string{bpfMapPeers, bpfMapEarlierPeers}},
 		{"nat_owner", "established", "pending", []string{bpfMapNatOwners}},
 		{"session_slot", "pod", "slot", []string{bpfMapSessions, bpfMapSessionSlots, bpfMapSessionShares}},
 		{"policy_key", "set", "identity", []string{bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicies, bpfMapPolicyPorts}},
