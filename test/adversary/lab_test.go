@@ -39,6 +39,8 @@ type lab struct {
 	captures []*capture
 	wire     *capture
 	tokens   uint32
+	// configuration is the one that the agents run with.
+	configuration configuration
 }
 
 // node is one node of a lab.
@@ -86,6 +88,9 @@ metadata: {name: %[1]s, namespace: default}
 spec: {podSelector: {matchLabels: {app: %[1]s}}, policyTypes: [Egress], egress: [{ports: [{protocol: UDP, port: %[2]d}]}]}
 `, app, markerPort)
 }
+
+// externalNetworks are those of which Services may have addresses in their externalIPs.
+const externalNetworks = "198.51.100.0/24,2001:db8:2::/48"
 
 const (
 	markerPort = 9999
@@ -164,7 +169,7 @@ func (l *lab) write(name string, text []byte) {
 func (l *lab) start(flags ...string) {
 	l.t.Helper()
 	for _, n := range l.nodes {
-		agent, err := netlab.StartAgent(n.Node, netlab.AgentCommand(programs(l.t), n.Node, l.manifests, flags...))
+		agent, err := netlab.StartAgent(n.Node, netlab.AgentCommand(programs(l.t), n.Node, l.manifests, append([]string{"--external-ips=" + externalNetworks}, flags...)...))
 		if err != nil {
 			l.t.Fatal(err)
 		}
@@ -261,19 +266,25 @@ func (l *lab) deletePod(p *pod) {
 	l.writePods()
 }
 
-// addPodAt makes pods that nobody knows on a node of few addresses until one has that of a pod that is gone. The families have
-// their turns at different times.
-func (l *lab) addPodAt(gone *pod, family int) *pod {
+// addPodsAt makes pods that nobody knows on a node of few addresses until each address of pods that are gone has another one. The
+// families have their turns at different times.
+func (l *lab) addPodsAt(gone []*pod, family int) []*pod {
 	l.t.Helper()
 	const enough = 16 // addresses of the node
+	heirs, missing := make([]*pod, len(gone)), len(gone)
 	for i := range enough {
-		p := l.addPod(gone.node, fmt.Sprint("heir-", i), mallory)
-		if p.Addresses[family] == gone.Addresses[family] {
-			return p
+		p := l.addPod(gone[0].node, fmt.Sprint("heir-", i), mallory)
+		of := slices.IndexFunc(gone, func(g *pod) bool { return g.Addresses[family] == p.Addresses[family] })
+		if of < 0 {
+			l.deletePod(p)
+			continue
 		}
-		l.deletePod(p)
+		heirs[of] = p
+		if missing--; missing == 0 {
+			return heirs
+		}
 	}
-	l.t.Fatalf("none of %d pods has the address %s", enough, gone.Addresses[family])
+	l.t.Fatalf("%d of %d addresses have no other pod after %d", missing, len(gone), enough)
 	return nil
 }
 
@@ -329,9 +340,10 @@ func (l *lab) addSecondAddresses() {
 
 // service is how a victim is reached by other addresses than its own.
 type service struct {
-	nodePort uint16
-	// cluster and balancer are its addresses, IPv4 first.
-	cluster, balancer []netip.Addr
+	// markerNodePort leads to the port of markers.
+	nodePort, markerNodePort uint16
+	// cluster, balancer and external are its addresses, IPv4 first.
+	cluster, balancer, external []netip.Addr
 }
 
 // services are those of the victims, by the name of the pod.
@@ -340,18 +352,20 @@ var services = map[string]service{}
 func init() {
 	for i, name := range []string{vault + "-1", vault + "-2", open + "-1", open + "-2"} {
 		services[name] = service{
-			nodePort: uint16(31001 + i),
+			nodePort: uint16(31001 + i), markerNodePort: uint16(31101 + i),
 			cluster:  []netip.Addr{netip.MustParseAddr(fmt.Sprint("10.96.1.", 1+i)), netip.MustParseAddr(fmt.Sprint("fd00:96::1:", 1+i))},
 			balancer: []netip.Addr{netip.MustParseAddr(fmt.Sprint("203.0.113.", 1+i)), netip.MustParseAddr(fmt.Sprint("2001:db8:1::", 1+i))},
+			external: []netip.Addr{netip.MustParseAddr(fmt.Sprint("198.51.100.", 101+i)), netip.MustParseAddr(fmt.Sprint("2001:db8:2::", 101+i))},
 		}
 	}
 }
 
 // tunnelService leads to the nodes' own port of VXLAN, by endpoints that somebody wrote by hand.
 var tunnelService = service{
-	nodePort: 31010,
+	nodePort: 31010, markerNodePort: 31110,
 	cluster:  []netip.Addr{netip.MustParseAddr("10.96.1.10"), netip.MustParseAddr("fd00:96::1:10")},
 	balancer: []netip.Addr{netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8:1::10")},
+	external: []netip.Addr{netip.MustParseAddr("198.51.100.110"), netip.MustParseAddr("2001:db8:2::110")},
 }
 
 // writeServices publishes a Service for each victim, of TCP and UDP.
@@ -372,12 +386,15 @@ func (l *lab) writeServices() {
 // write adds a Service with its endpoints, of which every second address is of IPv6.
 func (s service) write(text *strings.Builder, name string, port, backendPort int, backends []netip.Addr) {
 	fmt.Fprintf(text, "---\napiVersion: v1\nkind: Service\nmetadata: {name: %[1]s, namespace: default}\n"+
-		"spec: {type: LoadBalancer, clusterIPs: [%[2]s, '%[3]s'], ports: [{name: tcp, port: %[4]d, protocol: TCP, nodePort: %[5]d}, {name: udp, port: %[4]d, protocol: UDP, nodePort: %[5]d}]}\n"+
-		"status: {loadBalancer: {ingress: [{ip: %[6]s}, {ip: '%[7]s'}]}}\n", name, s.cluster[0], s.cluster[1], port, s.nodePort, s.balancer[0], s.balancer[1])
+		"spec: {type: LoadBalancer, clusterIPs: [%[2]s, '%[3]s'], externalIPs: [%[8]s, '%[9]s'], ports: [{name: tcp, port: %[4]d, protocol: TCP, nodePort: %[5]d}, "+
+		"{name: udp, port: %[4]d, protocol: UDP, nodePort: %[5]d}, {name: marker, port: %[10]d, protocol: UDP, nodePort: %[11]d}]}\n"+
+		"status: {loadBalancer: {ingress: [{ip: %[6]s}, {ip: '%[7]s'}]}}\n",
+		name, s.cluster[0], s.cluster[1], port, s.nodePort, s.balancer[0], s.balancer[1], s.external[0], s.external[1], markerPort, s.markerNodePort)
 	for i, family := range []string{"IPv4", "IPv6"} {
 		fmt.Fprintf(text, "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: %[1]s\n"+
 			"metadata: {name: %[2]s-%[3]s, namespace: default, labels: {kubernetes.io/service-name: %[2]s}}\n"+
-			"ports: [{name: tcp, port: %[4]d, protocol: TCP}, {name: udp, port: %[4]d, protocol: UDP}]\nendpoints:\n", family, name, strings.ToLower(family), backendPort)
+			"ports: [{name: tcp, port: %[4]d, protocol: TCP}, {name: udp, port: %[4]d, protocol: UDP}, {name: marker, port: %[5]d, protocol: UDP}]\nendpoints:\n",
+			family, name, strings.ToLower(family), backendPort, markerPort)
 		for j := i; j < len(backends); j += 2 {
 			fmt.Fprintf(text, "- {addresses: ['%s'], conditions: {ready: true}}\n", backends[j])
 		}

@@ -13,7 +13,9 @@ import (
 // liveConn is a TCP connection that both ends hold open, with the listener that the server got it by.
 type liveConn struct {
 	client, server netip.AddrPort
-	sockets        []io.Closer
+	// seen is the client as the server sees it.
+	seen    netip.AddrPort
+	sockets []io.Closer
 }
 
 func (c liveConn) close() {
@@ -23,22 +25,31 @@ func (c liveConn) close() {
 }
 
 // connect opens a TCP connection from one pod to another, at a port that the kernel chooses.
-func connect(from, to topology.Place, address netip.Addr) (c liveConn, err error) {
+func connect(from, to topology.Place, address netip.Addr) (liveConn, error) {
+	return connectBy(from, to, netip.AddrPortFrom(address, 0), netip.AddrPort{})
+}
+
+// connectBy opens a TCP connection to a server by another address than its own, unless that is the zero one. This process is in none of the cgroups whose
+// sockets find Services: packets carry the Service's address.
+func connectBy(from, to topology.Place, at, by netip.AddrPort) (c liveConn, err error) {
 	var l net.Listener
 	if err := to.Do(func() (err error) {
-		l, err = net.Listen("tcp", netip.AddrPortFrom(address, 0).String())
+		l, err = net.Listen("tcp", at.String())
 		return err
 	}); err != nil {
 		return c, err
 	}
 	c.sockets = append(c.sockets, l)
+	if !by.IsValid() {
+		by = unmapped(l.Addr())
+	}
 	var client net.Conn
 	if err := from.Do(func() (err error) {
-		client, err = net.DialTimeout("tcp", l.Addr().String(), 10*time.Second)
+		client, err = net.DialTimeout("tcp", by.String(), 10*time.Second)
 		return err
 	}); err != nil {
 		c.close()
-		return c, fmt.Errorf("connect to %s: %w", l.Addr(), err)
+		return c, fmt.Errorf("connect to %s: %w", by, err)
 	}
 	c.sockets = append(c.sockets, client)
 	server, err := l.Accept()
@@ -47,7 +58,7 @@ func connect(from, to topology.Place, address netip.Addr) (c liveConn, err error
 		return c, err
 	}
 	c.sockets = append(c.sockets, server)
-	c.client, c.server = unmapped(client.LocalAddr()), unmapped(client.RemoteAddr())
+	c.client, c.server, c.seen = unmapped(client.LocalAddr()), unmapped(client.RemoteAddr()), unmapped(server.RemoteAddr())
 	return c, nil
 }
 

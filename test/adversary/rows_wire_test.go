@@ -38,17 +38,23 @@ func (l *lab) stranger(index int) *pod {
 	return p
 }
 
-// runFromWire carries the attack out from the nodes' link, at the pod that admits few and, if it is forged, at the one that admits all.
-func (a attack) runFromWire(t *testing.T, l *lab) {
+// runFromWire carries the attack out from the nodes' link, at the pod that admits few and, if it is forged, at the one that admits all. Drops are counted of
+// rows that are run only here: the reasons of others are those for which pods' frames are dropped.
+func (a attack) runFromWire(t *testing.T, l *lab, counted bool) {
 	for index := 1; index <= len(l.nodes); index++ {
-		attacker := l.stranger(index)
-		for _, app := range []string{vault, open} {
-			for family := range fewAddresses {
-				if app == open && a.kind != forged || a.only == 4 && family == 1 || a.only == 6 && family == 0 {
-					continue
-				}
-				if err := a.try(l.scene(attacker, l.pod(app, index), family), false); err != nil {
-					t.Errorf("%s on n%d, IPv%d: %v", app, index, 4+2*family, err)
+		for at := 1; at <= len(l.nodes); at++ {
+			if at != index && !a.astray {
+				continue
+			}
+			for _, app := range []string{vault, open} {
+				for family := range fewAddresses {
+					s := l.scene(l.stranger(at), l.pod(app, index), family)
+					if app == open && a.kind != forged || a.only == 4 && family == 1 || a.only == 6 && family == 0 || a.runs != nil && !a.runs(s) {
+						continue
+					}
+					if err := a.try(s, counted && a.astray); err != nil {
+						t.Errorf("%s on n%d, by n%d, IPv%d: %v", app, index, at, 4+2*family, err)
+					}
 				}
 			}
 		}
@@ -92,5 +98,5 @@ var localSource = attack{name: "source of a pod of the victim's node", kind: for
 
 // fromWire are the rows that somebody on the nodes' link carries out too. Tags of VLANs are left out: Linux takes those of VLAN 0 for none.
 func fromWire() []attack {
-	return slices.Concat(plain, middles(), wireSources(), []attack{localSource, peerTunnel}, fragments, extensions, options, links[1:], lengths)
+	return slices.Concat(plain, middles(), wireSources(), []attack{localSource, peerTunnel}, forgedDetours(), hairpins(guarded, nil), fragments, extensions, options, links[1:], lengths)
 }

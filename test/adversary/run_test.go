@@ -30,6 +30,15 @@ type attack struct {
 	offloaded bool
 	// travels says of forged frames that the wire may carry them: the other node drops them.
 	travels bool
+	// astray rows go from the nodes' link to the node beside the victim's too.
+	astray bool
+	// runs says in which scenes a row is run; nil: in all.
+	runs func(*scene) bool
+	// seen, if set, gives the source that nobody may see. A pod that no policy selects may get the frames with another one: a node that forwards them
+	// gives them its own.
+	seen func(*scene) netip.Addr
+	// reflected says that who has the forged source may get errors about the frames: only the victim must not get any.
+	reflected bool
 	// after says what is wrong when the frames have been sent.
 	after func(*scene) error
 }
@@ -91,13 +100,14 @@ func (a attack) try(s *scene, counted bool) error {
 	}
 	frames := a.frames(s)
 	var before map[string]uint64
+	counted = counted && len(a.reasons) > 0
 	if counted {
 		before = s.drops()
 	}
 	if err := s.strike(a, frames); err != nil {
 		return err
 	}
-	if counted && len(a.reasons) > 0 {
+	if counted {
 		if err := a.wantDrops(before, s.drops(), len(frames)*a.ways(s)); err != nil {
 			return err
 		}
@@ -145,7 +155,7 @@ func (s *scene) strike(a attack, frames [][]byte) error {
 		if c == s.attacker.heard {
 			continue
 		}
-		if f := c.find(has(s.token)); f != nil {
+		if f := c.find(a.mustNotSee(s, c)); f != nil {
 			return fmt.Errorf("%s gets %x", c.name, f)
 		}
 	}
@@ -154,6 +164,18 @@ func (s *scene) strike(a attack, frames [][]byte) error {
 		return fmt.Errorf("the wire carries %x", f)
 	}
 	return nil
+}
+
+// mustNotSee gives a test for frames that must not reach the pod of a capture.
+func (a attack) mustNotSee(s *scene, c *capture) func([]byte) bool {
+	switch {
+	case a.reflected && c != s.victim.heard:
+		return func([]byte) bool { return false }
+	case a.seen == nil || s.victim.app != open:
+		return has(s.token)
+	}
+	source := a.seen(s)
+	return func(f []byte) bool { return has(s.token)(f) && frame.Source(f) == source }
 }
 
 // send runs fn on one CPU: what is sent there keeps its order up to the receiver.
@@ -166,6 +188,9 @@ func (s *scene) mark() error {
 		return binary.BigEndian.AppendUint32([]byte("marker"), s.tokens<<4|uint32(way))
 	}
 	from, to := netip.AddrPortFrom(s.from(), markerPort), netip.AddrPortFrom(s.to(), markerPort)
+	if s.astray() { // markers have to take the path of the frames
+		to = netip.AddrPortFrom(s.here().Addresses[s.family].Addr(), s.service().markerNodePort)
+	}
 	err := send(func() error {
 		for i, name := range s.attacker.order {
 			if err := s.attacker.named[name].send(s.udpTo(from, to, marker(i))); err != nil {

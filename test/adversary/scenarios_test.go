@@ -131,23 +131,66 @@ func senderIsolated(t *testing.T, l *lab) {
 	l.under(t, policies+"---\n"+cage(friend), func() { wantNone(t, all) })
 }
 
-// addressReused gives the addresses of a pod that was admitted to one that is not, with the flows of the first one still there.
+// reused are pods whose addresses others get: who is admitted, the pods that it sends to, and the label of who gets its address.
+var reused = []struct{ name, guest, victims, heir string }{
+	{"ingress only", friend, vault, mallory},
+	{"egress only", courier, open, caged},
+	{"both", courier, vault, caged},
+}
+
+// courier is isolated for egress. It may send to the victims, and vault admits it, by couriers.
+const courier = "courier"
+
+// couriers are the policies for it.
+var couriers = fmt.Sprintf(`---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: %[1]s, namespace: default}
+spec: {podSelector: {matchLabels: {app: %[1]s}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchExpressions: [{key: app, operator: In, values: [%[2]s, %[3]s]}]}}]}]}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: %[2]s-%[1]s, namespace: default}
+spec: {podSelector: {matchLabels: {app: %[2]s}}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {matchLabels: {app: %[1]s}}}]}]}
+`, courier, vault, open)
+
+// addressReused gives the addresses of pods that policies let send to those that they do not, with the flows of the first ones still there.
 func addressReused(t *testing.T, l *lab) {
-	guest := l.addPod(l.nodes[0], "guest", friend)
-	l.writePods()
-	all := l.exchanges(t, guest, vault)
-	l.deletePod(guest)
-	for family := range fewAddresses {
-		heir := l.addPodAt(guest, family)
+	l.under(t, policies+couriers, func() {
+		guests, all := make([]*pod, len(reused)), make([][]exchange, len(reused))
+		for i, each := range reused {
+			guests[i] = l.addPod(l.nodes[0], fmt.Sprint("guest-", i), each.guest)
+		}
 		l.writePods()
-		var of []exchange
-		for _, e := range all {
-			if e.family == family {
-				e.attacker = heir
-				of = append(of, e)
+		for i, each := range reused {
+			all[i] = l.exchanges(t, guests[i], each.victims)
+		}
+		for _, guest := range guests {
+			l.deletePod(guest)
+		}
+		for family := range fewAddresses {
+			heirs := l.addPodsAt(guests, family)
+			for i, each := range reused {
+				heirs[i].app = each.heir
+			}
+			l.writePods()
+			for i, each := range reused {
+				t.Run(fmt.Sprintf("%s, IPv%d", each.name, 4+2*family), func(t *testing.T) { wantNone(t, inherited(all[i], heirs[i], family)) })
+			}
+			for _, heir := range heirs {
+				l.deletePod(heir)
 			}
 		}
-		wantNone(t, of)
-		l.deletePod(heir)
+	})
+}
+
+// inherited are those exchanges of one family, from the pod that has the address now.
+func inherited(all []exchange, heir *pod, family int) (of []exchange) {
+	for _, e := range all {
+		if e.family == family {
+			e.attacker = heir
+			of = append(of, e)
+		}
 	}
+	return of
 }

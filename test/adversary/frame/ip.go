@@ -130,3 +130,17 @@ func (ip IP) Piece(data []byte, from, to int, id uint16) IP {
 	ip.Protocol = Fragment
 	return ip
 }
+
+// Source gives the source address of the IP packet in an Ethernet frame; the zero Addr if there is none.
+func Source(frame []byte) netip.Addr {
+	const ethernet, address4, address6 = 14, 12, 8
+	switch {
+	case len(frame) >= ethernet+20 && frame[ethernet]>>4 == 4:
+		at := frame[ethernet+address4:]
+		return netip.AddrFrom4([4]byte(at[:4]))
+	case len(frame) >= ethernet+40 && frame[ethernet]>>4 == 6:
+		at := frame[ethernet+address6:]
+		return netip.AddrFrom16([16]byte(at[:16]))
+	}
+	return netip.Addr{}
+}
