@@ -7,11 +7,13 @@
 
 #include "../config.h"
 #include "packet.h"
+#include "policy.h"
 #include "route.h"
 
 /*
  * Whether packets with these addresses may arrive at an uplink. Pods of this node send by their own devices. What a tunnelled node's
- * pods send to pods and to InternalIPs of this node comes by the tunnel. Between the nodes themselves there is none.
+ * pods send to pods and to InternalIPs of this node comes by the tunnel. Between the nodes themselves there is none. What this node itself
+ * sends to a pod here comes from the stack; its addresses are known with policies alone, for which it matters.
  */
 SEPARATE bool origin_may_be_wire(const struct address *source, const struct address *destination)
 {
@@ -28,7 +30,8 @@ SEPARATE bool origin_may_be_wire(const struct address *source, const struct addr
 			return false;
 		return to != ROUTE_CLUSTER || !route_of_host(destination) || route_of_host(source);
 	default:
-		return true;
+		return route_kind_of(destination) != ROUTE_LOCAL ||
+		       policy_identity(source, POLICY_BY_ALL) != IDENTITY_NODE;
 	}
 }
 

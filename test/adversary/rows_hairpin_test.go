@@ -25,6 +25,9 @@ func hairpins(kind kind, reasons []string) (rows []attack) {
 				{s.live.seen, s.serverPort()}, {s.live.server, s.live.client}, // as the victim sees both directions
 				{s.live.client, s.live.server}, {s.serverPort(), s.live.seen}, // as it sends them
 			} {
+				if s.fromStacksService(ends[0].Addr()) {
+					continue
+				}
 				frames = append(frames, s.between(ends[0], ends[1])...)
 			}
 			return frames
@@ -37,6 +40,12 @@ func hairpins(kind kind, reasons []string) (rows []attack) {
 		}})
 	}
 	return rows
+}
+
+// fromStacksService tells whether a source is one from which the link brings what belongs to a connection of the victim: a Service's, of which nobody has
+// told Beeline where the stack translates. Who knows the connection's ports can go on with it there, as with one to the world.
+func (s *scene) fromStacksService(source netip.Addr) bool {
+	return s.attacker.app == outside && s.configuration.translated && source == s.service().cluster[s.family]
 }
 
 // hairpin has the victim connect to itself by a Service.
