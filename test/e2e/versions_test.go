@@ -25,8 +25,8 @@ import (
 const echoPort = 8090
 
 // TestPreviousVersion starts with the programs and the CNI plugin of an earlier commit of this repository, upgrades both nodes to these sources and
-// goes back, under traffic of every kind: N → N+1 → N. Nothing established breaks, unless the log of the agent says so: with the table `connections` those
-// that are translated at the wire (docs/operations.md, Upgrade). Nothing that a policy forbids is let through at any moment.
+// goes back, under traffic of every kind: N → N+1 → N. Nothing established breaks, unless a table begins anew of what only
+// the datapath knows: with `connections` what is translated at the wire, with `sessions` an answer on its way to an isolated pod (docs/operations.md, Upgrade). Nothing that a policy forbids is let through at any moment.
 func TestPreviousVersion(t *testing.T) {
 	needHistory(t)
 	for _, c := range []struct {
@@ -81,10 +81,10 @@ type versions struct {
 	// added are pods beside those of guarded: one on each node for each version so far.
 	added   [][2]*topology.Pod
 	version int
-	// direct goes from pod to pod.
+	// direct goes from pod to pod, as policies allow in both directions.
 	direct *traffic
-	// translated has other addresses or ports on the wire.
-	translated []*requests
+	// remembered needs what only the datapath knows: it has other addresses or ports on the wire, or policies allow answers only.
+	remembered []*requests
 	// denied are connections that no policy allows.
 	denied []*probe
 	// heard is what the isolated pod hears; near may send it datagrams, others may not.
@@ -171,11 +171,11 @@ func (v *versions) startTraffic() {
 		v.direct.add(s, err)
 		v.direct.streams = append(v.direct.streams, s)
 	}
-	for _, a := range v.far.addresses {
-		r, err := startRequests("requests pod→far "+family(a), "udp", v.pod.place, v.far.place, a)
+	for _, a := range v.pod.addresses {
+		r, err := startRequests("requests near→pod "+family(a), "udp", v.near.place, v.pod.place, a)
 		v.direct.add(r, err)
 	}
-	v.startTranslated()
+	v.startRemembered()
 	targets := at(backendPort, v.pod.addresses...)
 	v.denied = []*probe{
 		probeAt(slices.Concat(targets, at(servicePort, serviceOfNear...)), v.far),
@@ -198,26 +198,30 @@ func (v *versions) startTraffic() {
 	v.goesOn()
 }
 
-func (v *versions) startTranslated() {
+func (v *versions) startRemembered() {
 	v.t.Helper()
+	for _, a := range v.far.addresses {
+		r, err := startRequests("udp requests pod→far "+family(a), "udp", v.pod.place, v.far.place, a)
+		v.remember(r, err)
+	}
 	for i, a := range v.outside.addresses {
 		for _, protocol := range []string{"tcp", "udp"} {
 			masqueraded, err := startRequests(protocol+" requests pod→world "+family(a), protocol, v.pod.place, v.outside.place, a)
-			v.translate(masqueraded, err)
+			v.remember(masqueraded, err)
 			inside, err := askAt(protocol+" requests pod→Service→far "+family(a), protocol, v.pod.place, netip.AddrPortFrom(serviceOfFar[i], servicePort))
-			v.translate(inside, err)
+			v.remember(inside, err)
 			atNode, err := askAt(protocol+" requests world→port of node→far "+family(a), protocol, v.outside.place, netip.AddrPortFrom(v.node.addresses[i], nodePort))
-			v.translate(atNode, err)
+			v.remember(atNode, err)
 		}
 	}
 }
 
-func (v *versions) translate(r *requests, err error) {
+func (v *versions) remember(r *requests, err error) {
 	v.t.Helper()
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	v.translated = append(v.translated, r)
+	v.remembered = append(v.remembered, r)
 }
 
 // goesOn waits until everything has gone on for a while.
@@ -267,7 +271,7 @@ func (v *versions) replaceBy(p programs, flags []string, killed, lists bool, nod
 			}
 		}
 		v.t.Logf("%s has replaced %q", n.Name, replaced)
-		cut = cut || slices.Contains(replaced, "connections")
+		cut = cut || slices.Contains(replaced, "connections") || slices.Contains(replaced, "sessions")
 		v.wantNoProblems(n, p)
 		if lists {
 			wantOnlyCommitted(v.t, n)
@@ -275,16 +279,16 @@ func (v *versions) replaceBy(p programs, flags []string, killed, lists bool, nod
 	}
 	v.plugin = &p
 	if cut {
-		for _, r := range v.translated {
+		for _, r := range v.remembered {
 			r.client.Close() // it may wait for who does not answer any more
 			v.t.Logf("its table has begun anew: %v", r.finishWithin(0))
 		}
-		v.translated = nil
+		v.remembered = nil
 	}
 	v.expectPolicies()
 	v.expectConnections()
 	if cut {
-		v.startTranslated()
+		v.startRemembered()
 	}
 	v.exchangePods()
 	v.goesOn()
@@ -352,7 +356,7 @@ func (v *versions) finish() {
 	for _, p := range v.processes {
 		p.finish(v.t)
 	}
-	for _, r := range v.translated {
+	for _, r := range v.remembered {
 		v.direct.flows = append(v.direct.flows, r)
 	}
 	v.direct.finish()
