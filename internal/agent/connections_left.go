@@ -15,7 +15,8 @@ type leftPods struct {
 	purging sync.Mutex
 	// forget removes what the tables have of pods with these addresses, and says how many entries.
 	forget func([]netip.Addr) (int, error)
-	// remembered gives the addresses within some ranges of which it would remove something. looked says that it has been asked.
+	// remembered gives the addresses within some ranges of which it would remove something. looked says that it has answered: until then, an
+	// earlier agent may have left something of any address.
 	remembered func([]netip.Prefix) ([]netip.Addr, error)
 	looked     bool
 }
@@ -102,8 +103,11 @@ func (a *Agent) forgetPods() {
 	}
 }
 
-// inheritNothing makes sure that a new pod gets no connections of one that had its addresses before: mostly they are forgotten by then.
+// inheritNothing makes sure that a new pod gets no connections of one that had its addresses before: mostly they are forgotten by then. The lock is held.
 func (a *Agent) inheritNothing(addresses []netip.Addr) error {
+	if !a.connections.left.looked {
+		a.podGone(addresses)
+	}
 	if !a.connections.left.has(addresses) {
 		return nil
 	}

@@ -15,6 +15,7 @@ func TestReusedAddressInheritsNothing(t *testing.T) {
 	var forgotten [][]netip.Addr
 	fails := errors.New("no memory")
 	a := &Agent{log: slog.New(slog.DiscardHandler), connections: connections{wake: make(chan struct{}, 1)}}
+	a.connections.left.looked = true
 	a.connections.left.forget = func(gone []netip.Addr) (int, error) {
 		forgotten = append(forgotten, gone)
 		return len(gone), fails
@@ -69,5 +70,37 @@ func TestLeftPodsAreFound(t *testing.T) {
 	}
 	if asked != 2 || a.connections.left.has([]netip.Addr{here, foreign}) || !a.connections.left.has([]netip.Addr{gone}) {
 		t.Errorf("asked %d times, to be forgotten are %v", asked, a.connections.left.addresses)
+	}
+}
+
+// While nobody knows what an earlier agent has left, a pod gets an address whose own leftovers are removed, and none where they cannot be; the node
+// is looked over again, and from then on an address that nobody had costs nothing.
+func TestAddressesBeforeLeftPodsAreFound(t *testing.T) {
+	var forgotten [][]netip.Addr
+	unread, fails := errors.New("no memory"), errors.New("no memory either")
+	a := &Agent{log: slog.New(slog.DiscardHandler), connections: connections{wake: make(chan struct{}, 1)}}
+	a.connections.left.remembered = func([]netip.Prefix) ([]netip.Addr, error) { return nil, unread }
+	a.connections.left.forget = func(gone []netip.Addr) (int, error) {
+		forgotten = append(forgotten, gone)
+		return 0, fails
+	}
+	one, two := netip.MustParseAddr("10.1.1.2"), netip.MustParseAddr("10.1.1.3")
+	find := func() error { return a.findLeftPods(prefixes("10.1.1.0/24"), nil) }
+	if err := find(); !errors.Is(err, unread) {
+		t.Errorf("what was left is found: %v", err)
+	}
+	if err := a.inheritNothing([]netip.Addr{one}); !errors.Is(err, fails) {
+		t.Errorf("a pod gets an address of which something may be left: %v", err)
+	}
+	fails = nil
+	if err := a.inheritNothing([]netip.Addr{two}); err != nil || len(forgotten) != 2 || !slices.Equal(forgotten[1], []netip.Addr{one, two}) {
+		t.Errorf("a pod does not get an address of which nothing is left: %v; forgotten are %v", err, forgotten)
+	}
+	unread = nil
+	if err := find(); err != nil {
+		t.Errorf("it is not looked again: %v", err)
+	}
+	if err := a.inheritNothing([]netip.Addr{one}); err != nil || len(forgotten) != 2 {
+		t.Errorf("an address that nobody had costs something: %v, %v", err, forgotten)
 	}
 }

@@ -73,18 +73,21 @@ func (a *Agent) reconcileOnce() (whole bool, err error) {
 	if _, err := a.pool.SetPrefixes(want.podCIDRs); err != nil {
 		return false, fmt.Errorf("set pod ranges: %w", err)
 	}
+	looked := true
 	if avoid, err := device.AddressesOfOthers(want.podCIDRs, facts.routes); err != nil {
 		a.current.problem("addresses that somebody else has on this node cannot be looked for: %v; a pod may get one of them", err)
 	} else {
 		a.pool.Avoid(avoid)
 		if err := a.findLeftPods(want.podCIDRs, avoid); err != nil {
-			return false, err
+			a.current.problem("what pods of an earlier agent have left cannot be looked for: %v; each new pod's addresses are looked for instead, and a pod is refused where that fails", err)
+			looked = false // and is again with the next reconciliation
 		}
 	}
 	whole, err = a.apply(want, facts.routes)
 	if err != nil {
 		return false, err
 	}
+	whole = whole && looked
 	// A node that is not told of while not everything is known goes on as the node that it was.
 	_, known := a.snapshot.Node(a.config.NodeName)
 	if !known && !a.snapshot.Incomplete || len(want.podCIDRs) == 0 || a.uplink == nil {

@@ -28,6 +28,8 @@ type cluster struct {
 	// manifests is the directory that all agents read.
 	manifests string
 	nodes     []*node
+	// plugin is the build whose CNI plugin makes pods; nil is current.
+	plugin *programs
 }
 
 // node is one node of a cluster.

@@ -49,6 +49,9 @@ func (c *cluster) networkOf(n *node, p programs, cniVersion string, own map[stri
 // standard is the network that most tests use.
 func (c *cluster) standard(n *node) network {
 	c.t.Helper()
+	if c.plugin != nil {
+		return c.network(n, *c.plugin, "1.1.0")
+	}
 	return c.network(n, current(c.t), "1.1.0")
 }
 

@@ -25,13 +25,18 @@ type probe struct {
 
 // probe has these ends dial the pod until finish.
 func (g *guarded) probe(from ...worldEnd) *probe {
+	return probeAt(at(backendPort, g.pod.addresses...), from...)
+}
+
+// probeAt has these ends dial all of these until finish.
+func probeAt(targets []netip.AddrPort, from ...worldEnd) *probe {
 	p := &probe{}
 	for _, e := range from {
-		for _, a := range g.pod.addresses {
+		for _, to := range targets {
 			p.running.Go(func() {
 				for !p.stopping.Load() {
 					err := e.place.Do(func() error {
-						conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(a, backendPort).String(), 20*time.Millisecond)
+						conn, err := net.DialTimeout("tcp", to.String(), 20*time.Millisecond)
 						if err == nil {
 							conn.Close()
 						}

@@ -28,8 +28,11 @@ type guarded struct {
 // otherPort is a second port at which pods serve.
 const otherPort = 8081
 
-func newGuarded(t *testing.T, flags ...string) *guarded {
-	w := newWorld(t, flags...)
+func newGuarded(t *testing.T, flags ...string) *guarded { return newGuardedOf(t, nil, flags...) }
+
+// newGuardedOf does so with the agents and the plugin of this build; nil is current.
+func newGuardedOf(t *testing.T, of *programs, flags ...string) *guarded {
+	w := newWorldOf(t, of, flags...)
 	p := w.addPod(w.nodes[0], "near")
 	g := &guarded{world: w, near: worldEnd{"near", w.lab.Place(p), p.Addresses}, labels: map[string]string{"pod": "web", "near": "client", "far": "client"}}
 	g.writePods()

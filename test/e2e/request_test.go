@@ -59,10 +59,35 @@ func startRequests(name, protocol string, from, to topology.Place, address netip
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	r.start()
+	return r, nil
+}
+
+// askAt begins to ask an echo that somebody else runs, at this address.
+func askAt(name, protocol string, from topology.Place, to netip.AddrPort) (*requests, error) {
+	r := &requests{name: name, server: io.NopCloser(nil)}
+	err := from.Do(func() error {
+		client, err := net.DialTimeout(protocol, to.String(), patience)
+		if err != nil {
+			return err
+		}
+		r.client = client
+		if socket, ok := client.(*net.UDPConn); ok {
+			return makeRoom(socket)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	r.start()
+	return r, nil
+}
+
+func (r *requests) start() {
 	r.ended.Add(1)
 	go r.ask()
 	go r.listen()
-	return r, nil
 }
 
 func (r *requests) openTCP(from, to topology.Place, address netip.Addr) error {

@@ -36,13 +36,24 @@ type worldEnd struct {
 // newWorld starts agents with these flags on two of three nodes; the third is in no manifest.
 func newWorld(t *testing.T, flags ...string) *world {
 	t.Helper()
-	programs := current(t)
+	return newWorldOf(t, nil, flags...)
+}
+
+// newWorldOf does so with the agents and the plugin of this build; nil is current.
+func newWorldOf(t *testing.T, of *programs, flags ...string) *world {
+	t.Helper()
+	programs := of
+	if programs == nil {
+		built := current(t)
+		programs = &built
+	}
 	c := newCluster(t, topology.Options{Nodes: 3, IPv6: true})
+	c.plugin = of
 	if err := os.Remove(c.manifestFile(c.nodes[2])); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range c.nodes[:2] {
-		c.start(n, programs, flags...)
+		c.start(n, *programs, flags...)
 	}
 	for _, n := range c.nodes[:2] {
 		c.waitReady(n)

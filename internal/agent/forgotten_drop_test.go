@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/testenv"
+)
+
+// bpffs mounts a BPF file system that goes with the test, and gives a directory on it.
+func bpffs(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return filepath.Join(dir, "beeline")
+}
+
+// A pod that the runtime has forgotten gives everything back: its device, its file, its place among the endpoints, and in the end its addresses, which
+// another pod gets. One beside it that the cluster has keeps all of it.
+func TestForgottenPodGivesItsAddressesBack(t *testing.T) {
+	pods := testenv.NewNetns(t)
+	err := testenv.NewNetns(t).Do(func(ns.NetNS) error {
+		config := Defaults()
+		config.NodeName, config.Manifests, config.StateDir, config.BPFFS = "n1", t.TempDir(), t.TempDir(), bpffs(t)
+		config.Routing, config.Services, config.Policy, config.Flows, config.Masquerade = RoutingKernel, ServicesNone, PolicyNone, FlowsOff, false
+		a, err := newAgent(config, "test", slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
+		}
+		defer a.datapath.Close()
+		if _, err := a.pool.SetPrefixes(prefixes("10.1.1.0/30", "fd00:1::/126")); err != nil {
+			return err
+		}
+		a.source = remoteSource{}
+		staying := &cluster.Pod{Name: "stays", UID: cluster.NewUID("0b6f9a55-3b1e-4c2e-9d4e-1f1c6a1f0a02")}
+		a.snapshot = &cluster.Snapshot{Pods: cluster.ListOf(staying)}
+		add := func(name, uid string) (api.Endpoint, error) {
+			link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: device.HostName(name, "eth0")}, PeerName: "peer-" + name, PeerNamespace: netlink.NsFd(int(pods.Fd()))}
+			if err := netlink.LinkAdd(link); err != nil {
+				return api.Endpoint{}, fmt.Errorf("make device of %s: %w", name, err)
+			}
+			e := api.Endpoint{Pod: api.PodRef{Namespace: "shop", Name: name, UID: uid}, HostDevice: link.Name, HostIfIndex: link.Index, Added: time.Now().Add(-time.Hour)}
+			if e.Addresses, err = a.pool.Allocate(ownerOf(e)); err != nil {
+				return e, err
+			}
+			for _, addr := range e.Addresses {
+				if err := a.datapath.Endpoints.Set(addr, datapath.Endpoint{Interface: e.HostIfIndex}); err != nil {
+					return e, err
+				}
+			}
+			a.endpoints[e.HostDevice] = e
+			return e, a.store.save(e)
+		}
+		stays, err := add("stays", "0b6f9a55-3b1e-4c2e-9d4e-1f1c6a1f0a02")
+		if err != nil {
+			return err
+		}
+		gone, err := add("web", uidOfServer)
+		if err != nil {
+			return err
+		}
+
+		now := time.Now()
+		for ago := forgottenAfter; ago > 0; ago -= time.Minute {
+			if over := a.forgotten.look(now.Add(-ago), a.endpoints, a.clusterPods(), device.PacketsFrom); len(over) > 0 {
+				t.Errorf("forgotten before its time: %v", over)
+			}
+		}
+		used := func() (n int) {
+			for _, u := range a.pool.Usage() {
+				n += u.Used
+			}
+			return n
+		}
+		if got := used(); got != 4 {
+			t.Errorf("%d addresses are in use before, want 4", got)
+		}
+		a.dropForgotten()
+		if got := used(); got != 2 {
+			t.Errorf("%d addresses are in use, want the 2 of the pod that stays", got)
+		}
+		if _, there := a.endpoints[gone.HostDevice]; there || len(a.endpoints) != 1 {
+			t.Errorf("endpoints are %+v", a.endpoints)
+		}
+		if table, err := a.datapath.Endpoints.All(); err != nil || len(table) != 2 {
+			t.Errorf("the table of pods has %v: %v", table, err)
+		}
+		if _, there, err := device.FindHost(gone.HostDevice); there || err != nil {
+			t.Errorf("its device is there: %t, %v", there, err)
+		}
+		if _, there, err := device.FindHost(stays.HostDevice); !there || err != nil {
+			t.Errorf("the device of the pod that stays is there: %t, %v", there, err)
+		}
+		if files, err := os.ReadDir(filepath.Join(config.StateDir, "endpoints")); err != nil || len(files) != 1 {
+			t.Errorf("files are %v: %v", files, err)
+		}
+		if !a.connections.left.has(gone.Addresses) {
+			t.Error("its connections are not to be forgotten")
+		}
+		next, err := add("next", uidOfServer)
+		if err != nil {
+			return fmt.Errorf("a pod gets no address: %w", err)
+		}
+		if next.Addresses[0] != gone.Addresses[0] { // the range has no other one
+			t.Errorf("the next pod has %v, want that of %v", next.Addresses, gone.Addresses)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

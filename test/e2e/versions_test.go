@@ -1,0 +1,460 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/topology"
+)
+
+// echoPort is where the backends of Services of TestPreviousVersion echo.
+const echoPort = 8090
+
+// TestPreviousVersion starts with the programs and the CNI plugin of an earlier commit of this repository, upgrades both nodes to these sources and
+// goes back, under traffic of every kind: N → N+1 → N. Nothing established breaks, unless a table begins anew of what only
+// the datapath knows: with `connections` what is translated at the wire, with `sessions` an answer on its way to an isolated pod (docs/operations.md, Upgrade). Nothing that a policy forbids is let through at any moment.
+func TestPreviousVersion(t *testing.T) {
+	needHistory(t)
+	for _, c := range []struct {
+		name, files string
+		differs     func(string) (bool, error)
+		flags       []string
+	}{
+		{"programs", objectFiles, otherPrograms(t), []string{"--services=ebpf"}},
+		{"entries", layoutSource, otherEntries(t), []string{"--services=ebpf"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			current(t)
+			old := buildCommit(t, ancestor(t, c.files, c.differs))
+			begin := time.Now()
+			t.Cleanup(func() { t.Logf("%s without the build", time.Since(begin).Round(100*time.Millisecond)) })
+			before := knownFlags(t, old, c.flags)
+			v := newVersions(t, old, before)
+			v.exchangePods()
+			_, err := os.Readlink(filepath.Join(v.here.BPFFS, "maps", committedList))
+			v.replaceBy(current(t), c.flags, true, true, v.nodes[0], v.nodes[1])
+			v.replaceBy(old, before, false, err == nil, v.nodes[1], v.nodes[0])
+			v.finish()
+			v.remove(old)
+		})
+	}
+}
+
+// committedList is beside the pins of tables and lists them.
+const committedList = "committed"
+
+// knownFlags are those of these flags that an agent knows.
+func knownFlags(t *testing.T, p programs, flags []string) (known []string) {
+	t.Helper()
+	help, err := exec.CommandContext(t.Context(), p.beeline, "agent", "--help").CombinedOutput()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range flags {
+		if name, _, _ := strings.Cut(f, "="); bytes.Contains(help, []byte(name+" ")) {
+			known = append(known, f)
+		} else {
+			t.Logf("the version before does not know %s", name)
+		}
+	}
+	return known
+}
+
+// versions is a cluster whose agents are replaced by those of another version, and all that goes on meanwhile.
+type versions struct {
+	*guarded
+	balanced *balanced
+	// added are pods beside those of guarded: one on each node for each version so far.
+	added   [][2]*topology.Pod
+	version int
+	// direct goes from pod to pod, as policies allow in both directions.
+	direct *traffic
+	// remembered needs what only the datapath knows: it has other addresses or ports on the wire, or policies allow answers only.
+	remembered []*requests
+	// denied are connections that no policy allows.
+	denied []*probe
+	// heard is what the isolated pod hears; near may send it datagrams, others may not.
+	heard *listener
+	// processes are in a pod's cgroup, whose sockets find Services.
+	processes []*process
+}
+
+const (
+	// allowClients isolates the pod for all but near.
+	allowClients = "{podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}"
+	// allowWeb isolates near in what it sends to all but the pod.
+	allowWeb = "{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: web}}}]}]}"
+)
+
+// newVersions starts this version on both nodes, with pods, policies, Services, and traffic.
+func newVersions(t *testing.T, p programs, flags []string) *versions {
+	g := newGuardedOf(t, &p, flags...)
+	v := &versions{guarded: g, balanced: &balanced{g.world}, direct: &traffic{t: t}}
+	v.labels["far"] = "stranger"
+	v.writePods()
+	v.policy("in", allowClients)
+	v.policy("out", allowWeb)
+	// A Service of a pod that no policy selects, also at the nodes' ports, and one of the isolated pod.
+	outer := bytes.ReplaceAll(serviceYAML("outer", serviceOfFar, "  type: NodePort", v.far), []byte(strconv.Itoa(backendPort)), []byte(strconv.Itoa(echoPort)))
+	v.writeManifest("outer.yaml", onNodes(outer))
+	v.writeManifest("inner.yaml", serviceYAML("inner", serviceOfNear, "", v.pod))
+	for _, to := range at(echoPort, v.far.addresses...) {
+		serveEcho(t, v.far.place, to)
+		var echo net.PacketConn
+		err := v.far.place.Do(func() (err error) {
+			echo, err = net.ListenPacket("udp", to.String())
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { echo.Close() })
+		if err := makeRoom(echo.(*net.UDPConn)); err != nil {
+			t.Fatal(err)
+		}
+		go echoPackets(echo)
+	}
+	v.expectPolicies()
+	v.expectConnections()
+	v.startTraffic()
+	return v
+}
+
+// expectPolicies waits until new connections come about that policies allow, and no others.
+func (v *versions) expectPolicies() {
+	v.t.Helper()
+	v.expectPorts(v.near, v.pod, backendPort, otherPort)
+	v.expectPorts(v.far, v.pod)
+	v.expectPorts(v.outside, v.pod)
+	v.expectPorts(v.near, v.far)
+	v.expectPorts(v.pod, v.far, backendPort, otherPort)
+}
+
+// expectConnections waits until new connections come about that are translated.
+func (v *versions) expectConnections() {
+	v.t.Helper()
+	for i := range serviceOfFar {
+		inner, outer := netip.AddrPortFrom(serviceOfNear[i], servicePort), netip.AddrPortFrom(serviceOfFar[i], servicePort)
+		for _, from := range []worldEnd{v.near, v.node} {
+			v.balanced.expectAnswer(from, inner, v.pod)
+		}
+		for from, to := range map[*worldEnd]netip.AddrPort{&v.pod: outer, &v.outside: netip.AddrPortFrom(v.node.addresses[i], nodePort)} {
+			eventually(v.t, func() error {
+				if err := askEcho(from.place, to); err != nil {
+					return fmt.Errorf("%s to %s: %w", from.name, to, err)
+				}
+				return nil
+			})
+		}
+	}
+	v.expect(v.pod, v.outside, v.node)
+}
+
+func (v *versions) startTraffic() {
+	v.t.Helper()
+	for _, a := range v.pod.addresses {
+		s, err := startStream("stream near→pod "+family(a), v.near.place, v.pod.place, a)
+		v.direct.add(s, err)
+		v.direct.streams = append(v.direct.streams, s)
+	}
+	for _, a := range v.pod.addresses {
+		r, err := startRequests("requests near→pod "+family(a), "udp", v.near.place, v.pod.place, a)
+		v.direct.add(r, err)
+	}
+	v.startRemembered()
+	targets := at(backendPort, v.pod.addresses...)
+	v.denied = []*probe{
+		probeAt(slices.Concat(targets, at(servicePort, serviceOfNear...)), v.far),
+		probeAt(targets, v.outside),
+		probeAt(slices.Concat(at(backendPort, v.far.addresses...), at(servicePort, serviceOfFar...)), v.near),
+	}
+	var err error
+	if v.heard, err = datagrams(v.pod.place, v.pod.addresses[0]); err != nil {
+		v.t.Fatal(err)
+	}
+	v.t.Cleanup(func() { v.heard.socket.Close() })
+	for _, from := range []worldEnd{v.near, v.far, v.outside} {
+		sendTo(v.t, from.place, v.pod.addresses[0])
+	}
+	for _, to := range at(servicePort, serviceOfFar...) {
+		for _, protocol := range []string{"tcp", "udp"} {
+			v.processes = append(v.processes, startProcess(v.t, v.pod.place, protocol, to))
+		}
+	}
+	v.goesOn()
+}
+
+func (v *versions) startRemembered() {
+	v.t.Helper()
+	for _, a := range v.far.addresses {
+		r, err := startRequests("udp requests pod→far "+family(a), "udp", v.pod.place, v.far.place, a)
+		v.remember(r, err)
+	}
+	for i, a := range v.outside.addresses {
+		for _, protocol := range []string{"tcp", "udp"} {
+			masqueraded, err := startRequests(protocol+" requests pod→world "+family(a), protocol, v.pod.place, v.outside.place, a)
+			v.remember(masqueraded, err)
+			inside, err := askAt(protocol+" requests pod→Service→far "+family(a), protocol, v.pod.place, netip.AddrPortFrom(serviceOfFar[i], servicePort))
+			v.remember(inside, err)
+			atNode, err := askAt(protocol+" requests world→port of node→far "+family(a), protocol, v.outside.place, netip.AddrPortFrom(v.node.addresses[i], nodePort))
+			v.remember(atNode, err)
+		}
+	}
+}
+
+func (v *versions) remember(r *requests, err error) {
+	v.t.Helper()
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	v.remembered = append(v.remembered, r)
+}
+
+// goesOn waits until everything has gone on for a while.
+func (v *versions) goesOn() {
+	v.t.Helper()
+	v.direct.goesOn()
+	for _, p := range v.processes {
+		p.goesOn(v.t)
+	}
+	near := v.heard.from(v.near.addresses[0])
+	before := near.Load()
+	eventually(v.t, func() error {
+		if near.Load() < before+20 {
+			return errors.New("the isolated pod does not hear near, which it should")
+		}
+		return nil
+	})
+	for _, from := range []worldEnd{v.far, v.outside} {
+		if n := v.heard.from(from.addresses[0]).Load(); n > 0 {
+			v.t.Errorf("the isolated pod has heard %d datagrams of %s", n, from.name)
+		}
+	}
+}
+
+// replaceBy replaces the agents of these nodes, one after the other, and the plugin. lists says that the version lists the pins that it uses: one that
+// does not leaves those of other versions to `beeline uninstall` (docs/decisions/35-layouts-by-meaning.md).
+func (v *versions) replaceBy(p programs, flags []string, killed, lists bool, nodes ...*node) {
+	v.t.Helper()
+	cut := false
+	for _, n := range nodes {
+		before := pinsOf(v.t, n)
+		if killed {
+			v.kill(n)
+		} else if err := v.terminate(n); err != nil {
+			v.t.Errorf("agent of %s told to stop: %v", n.Name, err)
+		}
+		killed = !killed
+		v.goesOn()
+		v.start(n, p, flags...)
+		v.waitReady(n)
+		v.goesOn()
+		now := pinsOf(v.t, n)
+		var replaced []string
+		for _, pin := range now {
+			if table, _, _ := strings.Cut(pin, "@"); table != committedList && !slices.Contains(before, pin) {
+				replaced = append(replaced, table)
+			}
+		}
+		v.t.Logf("%s has replaced %q", n.Name, replaced)
+		cut = cut || slices.Contains(replaced, "connections") || slices.Contains(replaced, "sessions")
+		v.wantNoProblems(n, p)
+		if lists {
+			wantOnlyCommitted(v.t, n)
+		}
+	}
+	v.plugin = &p
+	if cut {
+		for _, r := range v.remembered {
+			r.client.Close() // it may wait for who does not answer any more
+			v.t.Logf("its table has begun anew: %v", r.finishWithin(0))
+		}
+		v.remembered = nil
+	}
+	v.expectPolicies()
+	v.expectConnections()
+	if cut {
+		v.startRemembered()
+	}
+	v.exchangePods()
+	v.goesOn()
+}
+
+// exchangePods adds a pod to each node, which reach each other and those of the version before, and takes these away.
+func (v *versions) exchangePods() {
+	v.t.Helper()
+	pair := [2]*topology.Pod{}
+	v.version++
+	for i, n := range v.nodes[:2] {
+		pair[i] = v.addPod(n, fmt.Sprintf("added-%d-%d", v.version, i))
+	}
+	for _, others := range append(v.added, pair) {
+		for i := range pair {
+			if err := errors.Join(v.reach(pair[i], others[1-i]), v.reach(others[1-i], pair[i])); err != nil {
+				v.t.Error(err)
+			}
+		}
+	}
+	for _, others := range v.added {
+		for i, n := range v.nodes[:2] {
+			v.delPod(n, others[i])
+		}
+	}
+	v.added = [][2]*topology.Pod{pair}
+}
+
+// wantNoProblems waits until `beeline status` of a version names no problem.
+func (v *versions) wantNoProblems(n *node, p programs) {
+	v.t.Helper()
+	eventually(v.t, func() error {
+		out, err := n.Place().Output(v.t.Context(), p.beeline, "status", "-o", "json", "--socket", n.socket())
+		var status struct{ Problems []string }
+		if err = errors.Join(err, json.Unmarshal(out, &status)); err != nil {
+			return err
+		}
+		if len(status.Problems) > 0 {
+			return fmt.Errorf("problems of %s: %q", n.Name, status.Problems)
+		}
+		return nil
+	})
+}
+
+// wantOnlyCommitted fails the test where other tables are pinned than those that the agent uses.
+func wantOnlyCommitted(t *testing.T, n *node) {
+	t.Helper()
+	used, err := os.Readlink(filepath.Join(n.BPFFS, "maps", committedList))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := append(strings.Split(used, ","), committedList)
+	slices.Sort(want)
+	if got := pinsOf(t, n); !slices.Equal(got, want) {
+		t.Errorf("pins of %s are %q, want %q", n.Name, got, want)
+	}
+}
+
+// finish ends all traffic and fails the test for everything that was lost or came through.
+func (v *versions) finish() {
+	v.t.Helper()
+	for _, p := range v.denied {
+		p.finish(v.t)
+	}
+	for _, p := range v.processes {
+		p.finish(v.t)
+	}
+	for _, r := range v.remembered {
+		v.direct.flows = append(v.direct.flows, r)
+	}
+	v.direct.finish()
+}
+
+// remove takes everything away, by the programs of this version, and fails the test where something stays.
+func (v *versions) remove(p programs) {
+	v.t.Helper()
+	for _, name := range []string{"policy-in.yaml", "policy-out.yaml", "inner.yaml", "outer.yaml", "pods.yaml"} {
+		v.writeManifest(name, nil)
+	}
+	h := newHost(v.t, p)
+	pods, err := v.lab.Pods()
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	for _, n := range v.nodes[:2] {
+		for _, pod := range pods {
+			if pod.Node == n.Name {
+				v.delPod(n, pod)
+			}
+		}
+		v.waitNoTraces(n)
+		if err := v.terminate(n); err != nil {
+			v.t.Errorf("agent of %s told to stop: %v", n.Name, err)
+		}
+		args := append([]string{"uninstall", "--state-dir", n.stateDir(), "--bpffs", n.BPFFS}, h.flags()...)
+		if _, err := n.Place().Output(v.t.Context(), p.beeline, args...); err != nil {
+			v.t.Error(err)
+		}
+		err := filepath.WalkDir(n.BPFFS, func(path string, f fs.DirEntry, err error) error {
+			if err == nil && path != n.BPFFS && filepath.Ext(path) != ".debug" { // the kernel's own
+				v.t.Errorf("left pinned on %s: %s", n.Name, path)
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			v.t.Error(err)
+		}
+	}
+}
+
+// process asks an echo all the time over one connection of its own.
+type process struct {
+	what    string
+	cmd     *exec.Cmd
+	answers *countingWriter
+	ended   chan error
+}
+
+// countingWriter counts bytes.
+type countingWriter struct{ atomic.Int64 }
+
+func (w *countingWriter) Write(data []byte) (int, error) {
+	w.Add(int64(len(data)))
+	return len(data), nil
+}
+
+// startProcess starts one in the cgroup of a place.
+func startProcess(t *testing.T, from topology.Place, protocol string, to netip.AddrPort) *process {
+	t.Helper()
+	// A line is one byte: bash reads no more of a datagram.
+	script := fmt.Sprintf(`exec 3<>/dev/%s/%s/%d; while echo >&3 && read -t 20 -u 3; do echo -n .; sleep 0.02; done; exit 1`, protocol, to.Addr(), to.Port())
+	p := &process{fmt.Sprintf("process over %s to %s", protocol, to), exec.Command("bash", "-c", script), &countingWriter{}, make(chan error, 1)}
+	p.cmd.Stdout, p.cmd.WaitDelay = p.answers, time.Second
+	if err := from.Start(p.cmd); err != nil {
+		t.Fatal(err)
+	}
+	go func() { p.ended <- p.cmd.Wait() }()
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	return p
+}
+
+// goesOn waits for more answers.
+func (p *process) goesOn(t *testing.T) {
+	t.Helper()
+	before := p.answers.Load()
+	eventually(t, func() error {
+		select {
+		case err := <-p.ended:
+			t.Fatalf("%s: ended after %d answers: %v", p.what, p.answers.Load(), err)
+		default:
+		}
+		if p.answers.Load() < before+3 {
+			return fmt.Errorf("%s: no answer after %d", p.what, p.answers.Load())
+		}
+		return nil
+	})
+}
+
+// finish ends it.
+func (p *process) finish(t *testing.T) {
+	t.Helper()
+	p.goesOn(t)
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Errorf("%s: %v", p.what, err)
+	}
+	if err := <-p.ended; err == nil {
+		t.Errorf("%s: has ended by itself", p.what)
+	}
+}
