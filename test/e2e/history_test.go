@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,8 +16,7 @@ import (
 
 const (
 	sourceRoot   = "../.."
-	objectFiles  = "internal/datapath/*_bpfel.o"
-	layoutSource = "bpf/types.h"
+	layoutSource = "bpf/types.h" // what entries of tables are
 )
 
 // git runs a command of git on this repository.
@@ -42,10 +40,18 @@ func needHistory(t *testing.T) {
 	}
 }
 
-// ancestor is the newest commit among HEAD and its ancestors that differs, of those between which files of this pattern change.
-func ancestor(t *testing.T, files string, differs func(commit string) (bool, error)) string {
+// comment is one of C, or a space.
+var comment = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*|\s+`)
+
+// ancestorOfOtherEntries is the newest commit among HEAD and its ancestors in which the file that says what entries of tables are says something else than
+// in the working tree.
+func ancestorOfOtherEntries(t *testing.T) string {
 	t.Helper()
-	list, err := git(t, "log", "--format=%P", "HEAD", "--", files)
+	now, err := os.ReadFile(filepath.Join(sourceRoot, layoutSource))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := git(t, "log", "--format=%P", "HEAD", "--", layoutSource)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,11 +63,11 @@ func ancestor(t *testing.T, files string, differs func(commit string) (bool, err
 		if _, err := git(t, "cat-file", "-e", first+"^{commit}"); err != nil {
 			break // a shallow clone ends here
 		}
-		other, err := differs(first)
+		then, err := git(t, "show", first+":"+layoutSource)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if other {
+		if comment.ReplaceAllString(then, "") != comment.ReplaceAllString(string(now), "") {
 			commit, err := git(t, "rev-parse", first)
 			if err != nil {
 				t.Fatal(err)
@@ -69,47 +75,13 @@ func ancestor(t *testing.T, files string, differs func(commit string) (bool, err
 			return commit
 		}
 	}
-	t.Skipf("the history that is here has no commit in which %s differ from those of the working tree: a clone with all of it does (git fetch --unshallow)", files)
+	t.Skipf("the history that is here has no commit in which %s says something else than in the working tree: a clone with all of it does (git fetch --unshallow)", layoutSource)
 	return ""
 }
 
-// otherPrograms tells whether the BPF programs of a commit are not those of the working tree.
-func otherPrograms(t *testing.T) func(string) (bool, error) {
-	return func(commit string) (bool, error) {
-		_, err := git(t, "diff", "--quiet", commit, "--", objectFiles)
-		var exit *exec.ExitError
-		if errors.As(err, &exit) && exit.ExitCode() == 1 {
-			return true, nil
-		}
-		return false, err
-	}
-}
-
-// comment is one of C, or a space.
-var comment = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*|\s+`)
-
-// otherEntries tells whether the file that says what entries of tables are says something else in a commit than in the working tree.
-func otherEntries(t *testing.T) func(string) (bool, error) {
-	t.Helper()
-	now, err := os.ReadFile(filepath.Join(sourceRoot, layoutSource))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func(commit string) (bool, error) {
-		then, err := git(t, "show", commit+":"+layoutSource)
-		return comment.ReplaceAllString(then, "") != comment.ReplaceAllString(string(now), ""), err
-	}
-}
-
-// ofCommits are the builds of this run, by commit.
-var ofCommits = map[string]programs{}
-
-// buildCommit builds both programs of a commit, once for each run. Tests with it run one after the other.
+// buildCommit builds both programs of a commit.
 func buildCommit(t *testing.T, commit string) programs {
 	t.Helper()
-	if p, ok := ofCommits[commit]; ok {
-		return p
-	}
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("no Go to build the version before with")
 	}
@@ -145,8 +117,7 @@ func buildCommit(t *testing.T, commit string) programs {
 				t.Fatal(r.error)
 			}
 			t.Logf("built in %s", time.Since(begin).Round(time.Second))
-			ofCommits[commit] = programs{r.Beeline}
-			return ofCommits[commit]
+			return programs{r.Beeline}
 		case <-time.After(30 * time.Second):
 			t.Logf("go build goes on since %s", time.Since(begin).Round(time.Second))
 		}

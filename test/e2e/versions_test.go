@@ -29,29 +29,19 @@ const echoPort = 8090
 // the datapath knows: with `connections` what is translated at the wire, with `sessions` an answer on its way to an isolated pod (docs/operations.md, Upgrade). Nothing that a policy forbids is let through at any moment.
 func TestPreviousVersion(t *testing.T) {
 	needHistory(t)
-	for _, c := range []struct {
-		name, files string
-		differs     func(string) (bool, error)
-		flags       []string
-	}{
-		{"programs", objectFiles, otherPrograms(t), []string{"--services=ebpf"}},
-		{"entries", layoutSource, otherEntries(t), []string{"--services=ebpf"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			current(t)
-			old := buildCommit(t, ancestor(t, c.files, c.differs))
-			begin := time.Now()
-			t.Cleanup(func() { t.Logf("%s without the build", time.Since(begin).Round(100*time.Millisecond)) })
-			before := knownFlags(t, old, c.flags)
-			v := newVersions(t, old, before)
-			v.exchangePods()
-			_, err := os.Readlink(filepath.Join(v.here.BPFFS, "maps", committedList))
-			v.replaceBy(current(t), c.flags, true, true, v.nodes[0], v.nodes[1])
-			v.replaceBy(old, before, false, err == nil, v.nodes[1], v.nodes[0])
-			v.finish()
-			v.remove(old)
-		})
-	}
+	flags := []string{"--services=ebpf"}
+	current(t)
+	old := buildCommit(t, ancestorOfOtherEntries(t))
+	begin := time.Now()
+	t.Cleanup(func() { t.Logf("%s without the build", time.Since(begin).Round(100*time.Millisecond)) })
+	before := knownFlags(t, old, flags)
+	v := newVersions(t, old, before)
+	v.exchangePods()
+	_, err := os.Readlink(filepath.Join(v.here.BPFFS, "maps", committedList))
+	v.replaceBy(current(t), flags, true, true, v.nodes[0], v.nodes[1])
+	v.replaceBy(old, before, false, err == nil, v.nodes[1], v.nodes[0])
+	v.finish()
+	v.remove(old)
 }
 
 // committedList is beside the pins of tables and lists them.
