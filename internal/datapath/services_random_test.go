@@ -73,6 +73,8 @@ func TestServicesRandomly(t *testing.T) {
 	if conflicts < steps/10 || free < steps/10 {
 		t.Errorf("%d steps with conflicts and %d without: the steps do not try enough", conflicts, free)
 	}
+	clock = clock.Add(time.Hour)
+	_ = s.Sweep(clock) // else the next agent deletes what has just lost its last reference; conflicts, which it tells of, may stay
 	if changed, err := newServices(&d.objects.bpfMaps, 0).Sync(inOrder(model)); changed > 0 && err == nil {
 		t.Errorf("the next agent writes %d entries", changed)
 	}
