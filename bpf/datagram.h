@@ -168,24 +168,35 @@ int sendmsg6(struct bpf_sock_addr *ctx)
 	return sendmsg_socket(ctx, true);
 }
 
-/* The earlier peer that an answer is of: the last one that has the sender for its backend, NULL if there is none. */
-static __noinline const struct peer *datagram_answers(const struct earlier *e, const struct tuple *t)
+/*
+ * The earlier peer that an answer is of: the last one that has the sender for its backend, NULL if there is none that is in use: later on
+ * the address may be another pod's.
+ */
+static __noinline const struct peer *datagram_answers(struct earlier *e, const struct tuple *t)
 {
+	__u64 time = bpf_ktime_get_coarse_ns();
 	const __u64 none = 2 * EARLIER_PEERS - 1;
+	struct peer *p;
 	__u64 since = none;
 
 	for (__u32 i = 0; i < EARLIER_PEERS; i++) {
 		if (peer_is_backend(&e->peer[i], t) && e->since[i] >= since)
 			since = e->since[i];
 	}
-	return since == none ? 0 : &e->peer[since % EARLIER_PEERS];
+	if (since == none)
+		return 0;
+	p = &e->peer[since % EARLIER_PEERS];
+	if (time - p->used > TIMEOUT_DATAGRAMS * 1000000000ULL)
+		return 0;
+	p->used = time;
+	return p;
 }
 
 /* Sockets that never used a Service have no peer: servers do not pay for a lookup. */
 static __always_inline enum socket_return recvmsg_socket(struct bpf_sock_addr *ctx, bool ipv6)
 {
 	const struct peer *p = peer_of(ctx);
-	const struct earlier *e;
+	struct earlier *e;
 	struct tuple t = {};
 
 	if (likely(!p))

@@ -384,7 +384,8 @@ SEPARATE int opening_decide(struct __sk_buff *skb, enum place place, __u32 how, 
 	opening_prepare(x, opening_owner(skb, &x->transport.tuple.source, place));
 	v = service ? opening_service(x, place) : OPENING_NEXT;
 	if (v == OPENING_NEXT && x->beginning.to.service && place == PLACE_WIRE && !(how & TRANSLATE_TUNNEL) &&
-	    !origin_may_be_backends(&x->beginning.to.source, &x->beginning.to.destination))
+	    (!origin_may_be_backends(&x->beginning.to.source, &x->beginning.to.destination) ||
+	     origin_is_own(&x->beginning.to.source, &x->beginning.to.destination)))
 		return DROP_INVALID_SOURCE;
 	if (v == OPENING_NEXT && (x->beginning.to.service || how & TRANSLATE_WORLD))
 		v = opening_allowed(skb, x, place, how);

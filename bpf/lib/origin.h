@@ -11,16 +11,13 @@
 #include "route.h"
 
 /*
- * Whether packets with these addresses may arrive at an uplink. Pods of this node send by their own devices. What a tunnelled node's
- * pods send to pods and to InternalIPs of this node comes by the tunnel. Between the nodes themselves there is none. What this node itself
- * sends to a pod here comes from the stack; its addresses are known with policies alone, for which it matters.
+ * Whether the routes let packets with these addresses arrive at an uplink. Pods of this node send by their own devices. What a tunnelled
+ * node's pods send to pods and to InternalIPs of this node comes by the tunnel. Between the nodes themselves there is none.
  */
-SEPARATE bool origin_may_be_wire(const struct address *source, const struct address *destination)
+static __always_inline bool origin_has_way(const struct address *source, const struct address *destination)
 {
 	enum route_kind to;
 
-	if (!source || !destination)
-		return false;
 	switch (route_kind_of(source)) {
 	case ROUTE_LOCAL:
 		return false;
@@ -30,22 +27,39 @@ SEPARATE bool origin_may_be_wire(const struct address *source, const struct addr
 			return false;
 		return to != ROUTE_CLUSTER || !route_of_host(destination) || route_of_host(source);
 	default:
-		return route_kind_of(destination) != ROUTE_LOCAL ||
-		       policy_identity(source, POLICY_BY_ALL) != IDENTITY_NODE;
+		return true;
 	}
 }
 
 /*
- * The same for what an uplink brought to a Service, or to an address that the stack translates, once its pod is known: a pod behind a
- * tunnel is that only where its tunnel vouches for it. A tunnelled node itself reaches Services of this one by the wire.
+ * Whether a packet of an uplink claims to be from this node itself, which sends to its pods by the stack. Linux drops such packets of IPv4 where
+ * it forwards them, and none of IPv6: beside kube-proxy they might be for any Service. The node's addresses are known with policies
+ * alone, for which it matters.
+ */
+SEPARATE bool origin_is_own(const struct address *source, const struct address *destination)
+{
+	if (!source || !destination)
+		return true;
+	return (config_stack_services || route_kind_of(destination) == ROUTE_LOCAL) &&
+	       policy_identity(source, POLICY_BY_ALL) == IDENTITY_NODE;
+}
+
+/* Whether packets with these addresses may arrive at an uplink. */
+SEPARATE bool origin_may_be_wire(const struct address *source, const struct address *destination)
+{
+	return source && destination && origin_has_way(source, destination) && !origin_is_own(source, destination);
+}
+
+/*
+ * Whether what an uplink brought may go to a pod that a Service or the stack has chosen since: a pod behind a tunnel is that only where its
+ * tunnel vouches for it. A tunnelled node itself reaches Services of this one by the wire. The stack may have given the packet an
+ * address of this node (kube-proxy).
  */
 SEPARATE bool origin_may_be_backends(const struct address *source, const struct address *backend)
 {
 	if (!source || !backend)
 		return false;
-	if (origin_may_be_wire(source, backend))
-		return true;
-	return route_kind_of(source) == ROUTE_TUNNEL && route_of_host(source);
+	return origin_has_way(source, backend) || (route_kind_of(source) == ROUTE_TUNNEL && route_of_host(source));
 }
 
 /* Whether two addresses are of the same other node of this link, by the next hop of their routes. */

@@ -17,8 +17,10 @@
 /* How many slots are looked at for one whose session is gone, or the least used. */
 #define SESSION_LOOKS 4
 
-/* In how many parts a ring of what came from outside is, each for the clients with one hash. A power of two. */
+/* In how many parts a ring of what came from outside is, each for the clients with one hash, of which these are the upper bits. */
 #define SESSION_PARTS 8
+#define SESSION_PART_SHIFT 29
+_Static_assert(1ULL << 32 >> SESSION_PART_SHIFT == SESSION_PARTS, "a hash has as many upper bits as there are parts");
 
 /* Which ring of its pod a session belongs to. */
 static __always_inline __u32 session_ring(__u32 flags)
@@ -66,8 +68,9 @@ static __always_inline void session_clear_slot(struct session_slot *at, const st
 	if (ring & SESSION_RING_INBOUND && size >= SESSION_PARTS) {
 		part_size = size / SESSION_PARTS;
 		/* The other end is the pod that the ring is of. */
-		part = ((address_hash(&of->source) ^ address_hash(&of->destination)) * HASH_MULTIPLIER >> 16) %
-		       SESSION_PARTS * part_size;
+		part = ((address_hash(&of->source) ^ address_hash(&of->destination)) * HASH_MULTIPLIER >>
+			SESSION_PART_SHIFT) *
+		       part_size;
 	}
 	best = first | (ring & SESSION_RING_LASTING ? part + next % part_size : next % size);
 	for (__u32 i = 0; i < 2 * SESSION_LOOKS && ring & SESSION_RING_LASTING; i++) {

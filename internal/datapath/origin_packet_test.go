@@ -237,6 +237,7 @@ func TestToPodInvalidSource(t *testing.T) {
 				drops(name+" of a pod here, by the wire", brought("eth0", podA2), invalid),
 				passes(name+" of a pod here, by its device", brought("blpoda2", podA2)),
 				passes(name+" of a tunnelled node, by the wire", brought("eth0", nodeT)),
+				passes(name+" that the stack has masqueraded", brought("eth0", nodeA)),
 				passes(name+" of the world, by the wire", brought("eth0", world)),
 			})
 		})

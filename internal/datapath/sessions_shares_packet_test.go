@@ -146,20 +146,34 @@ func TestSessionsOfOtherClients(t *testing.T) {
 	for port := range uint16(4 * smallRing) {
 		p.converse(t, asks(netip.AddrPortFrom(podB.v4, 40000+port)))
 	}
-	lost := 0
+	if lost := p.unanswered(t, others); lost > smallRing/8 {
+		t.Errorf("%d of %d sessions of other clients are lost to one that has many", lost, smallRing)
+	}
+	var neighbours []conversation // they share a prefix, and yet no part
+	for range 8 {
+		client = client.Next()
+		c := asks(netip.AddrPortFrom(client, 50000))
+		p.converse(t, c)
+		neighbours = append(neighbours, c)
+	}
+	if lost := p.unanswered(t, neighbours); lost > len(neighbours)/2 {
+		t.Errorf("%d of %d sessions of new clients are lost to each other", lost, len(neighbours))
+	}
+}
+
+// unanswered says of how many conversations the answer is dropped.
+func (p *policyRig) unanswered(tb testing.TB, all []conversation) (lost int) {
+	tb.Helper()
 	p.stage.do(func() {
-		for _, c := range others {
+		for _, c := range all {
 			if got, err := p.run(c.answer); err != nil {
-				t.Error(err)
+				tb.Error(err)
 			} else if got.verdict == verdictDrop {
 				lost++
 			}
 		}
 	})
-	if lost > smallRing/8 {
-		t.Errorf("%d of %d sessions of other clients are lost to one that has many", lost, smallRing)
-	}
-	t.Logf("%d of %d are lost", lost, smallRing)
+	return lost
 }
 
 // A pod that has more sessions that last than its share loses what is over first, and then what had no packet for the longest time of a few.
