@@ -63,14 +63,11 @@ func (x explainer) waysTo(from evaluate.Endpoint, s *askedService, at netip.Addr
 		if x.services != ServicesEBPF || !e.inside {
 			way.sentTo = at
 		}
-		way.seen = x.seenAs(from, s, e, entries[i].DSR, cluster.Endpoint{Address: backend.Addr(), Node: node})
+		// A node takes nothing from the wire with a source of its own: clients on the backend's node are answered by the one that was asked.
+		direct := entries[i].DSR && (node == "" || node != x.nodeOf(from))
+		way.seen = x.seenAs(from, s, e, direct, cluster.Endpoint{Address: backend.Addr(), Node: node})
 		way.unused = !slices.Contains(chosen.Addresses, backend)
 		ways = append(ways, way)
-		if entries[i].DSR && !e.inside && node != "" && node == x.nodeOf(from) {
-			// The answers do not pass the node that was asked: the sender's policies see the backend in them.
-			way.sentTo = netip.AddrPort{}
-			ways = append(ways, way)
-		}
 	}
 	slices.SortStableFunc(ways, func(a, b destination) int { return cmp.Compare(a.rank(), b.rank()) })
 	if isUnused := func(d destination) bool { return d.unused }; slices.ContainsFunc(ways, func(d destination) bool { return !d.unused }) {
@@ -137,8 +134,8 @@ func (x explainer) translate(s *askedService, at netip.AddrPort, node string) se
 	return service.Entry{}
 }
 
-// seenAs gives what a backend sees as the source, if it is not the client: the zero Endpoint otherwise. direct says that the Service lets
-// backends answer directly.
+// seenAs gives what a backend sees as the source, if it is not the client: the zero Endpoint otherwise. direct says that the
+// backend answers directly.
 func (x explainer) seenAs(from evaluate.Endpoint, s *askedService, e entrance, direct bool, backend cluster.Endpoint) evaluate.Endpoint {
 	if from.Node {
 		if s.kind == service.KindNodePort {

@@ -46,7 +46,8 @@ func TestExplainNodePorts(t *testing.T) {
 	const toOther = "near other far, world node pod, world node far, world other pod, world other far"
 	for mode, allowed := range map[string][]string{
 		"snat": {all, toPods, toOther + ", near other pod", "near node pod, near node far, near other far, world node pod, world other far", "near other pod, world other pod"},
-		"dsr":  {all, toPods, toOther, all, ""}, // near sees pod in its answers, which do not pass the other node
+		// near and pod are on one node, so that the other one answers for pod.
+		"dsr": {all, toPods, toOther + ", near other pod", "near node pod, near node far, near other far, world node pod, world node far, world other pod, world other far", "near other pod"},
 	} {
 		t.Run(mode, func(t *testing.T) { explainNodePorts(t, mode, allowed) })
 	}
