@@ -74,8 +74,8 @@ func (x explainer) answer(q api.PolicyQuestion) (*api.PolicyAnswer, error) {
 		return nil, fmt.Errorf("destination: %w", err)
 	}
 	answer := &api.PolicyAnswer{Allowed: true}
-	for i, to := range ways {
-		if to.again && decided(answer.Ways[len(answer.Ways)-1], to.sentTo == ways[i-1].sentTo) {
+	for _, to := range ways {
+		if to.again && decided(answer.Ways[len(answer.Ways)-1]) {
 			continue
 		}
 		way, err := x.way(from, to, protocol)
@@ -95,10 +95,10 @@ func (x explainer) answer(q api.PolicyQuestion) (*api.PolicyAnswer, error) {
 	return answer, nil
 }
 
-// decided tells whether another way to the same backend, which differs only in whom the backend sees if sameSent, can say nothing new.
+// decided tells whether another way to the same backend, which differs only in the source that the backend sees, can say nothing new.
 // There is a way by every node, and they are not all asked about where no policy is.
-func decided(way api.PolicyWay, sameSent bool) bool {
-	return !way.Allowed || sameSent && len(way.Ingress.Policies) == 0
+func decided(way api.PolicyWay) bool {
+	return !way.Allowed || len(way.Ingress.Policies) == 0
 }
 
 // way judges one connection: each end's policies by what they see of the other one.

@@ -45,6 +45,16 @@ func (t *tenants) compile(c *Compiler, policies ...*cluster.NetworkPolicy) (*Tab
 	return c.Compile(&with, t.local)
 }
 
+// fit compiles policies, in the order that snapshots have, into so many entries.
+func (t *tenants) fit(entries int, policies []*cluster.NetworkPolicy) (*Tables, []Problem) {
+	snapshot := t.snapshot
+	snapshot.NetworkPolicies = policies
+	sortSnapshot(&snapshot)
+	c := NewCompiler("n1")
+	c.bound(Sizes{Policies: entries})
+	return t.compile(c, snapshot.NetworkPolicies...)
+}
+
 // sets are those of the pod of a namespace.
 func (t *tenants) sets(tables *Tables, namespace string) Sets {
 	for _, pod := range t.local.Pods {

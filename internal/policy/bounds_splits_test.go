@@ -185,12 +185,7 @@ func TestWhoTellsMoreApartGoesFirst(t *testing.T) {
 		name := fmt.Sprint("web", n)
 		policies = append(policies, w.here("web", name, admitting("web", name, selecting("app", "web"))))
 	}
-	snapshot := w.snapshot
-	snapshot.NetworkPolicies = policies
-	sortSnapshot(&snapshot)
-	c := NewCompiler("n1")
-	c.bound(Sizes{Policies: 60})
-	tables, problems := w.compile(c, snapshot.NetworkPolicies...)
+	tables, problems := w.fit(60, policies)
 	if got := w.closed(tables); got != "much/pod2 much/pod3 much/pod4" || len(problems) != 3 {
 		t.Errorf("closed are %q: %v", got, problems)
 	}
@@ -239,12 +234,7 @@ func TestOwnEntriesDoNotCount(t *testing.T) {
 		name := fmt.Sprint("web", n)
 		policies = append(policies, w.here("good", name, admitting("good", name, selecting("app", "web"))))
 	}
-	snapshot := w.snapshot
-	snapshot.NetworkPolicies = policies
-	sortSnapshot(&snapshot)
-	c := NewCompiler("n1")
-	c.bound(Sizes{Policies: 200})
-	tables, problems := w.compile(c, snapshot.NetworkPolicies...)
+	tables, problems := w.fit(200, policies)
 	if got := w.closed(tables); got != "much/pod" || len(problems) != 1 {
 		t.Errorf("closed are %.60q: %d entries, %d problems", got, len(tables.Policies), len(problems))
 	}
@@ -276,12 +266,7 @@ func TestWhoGaveWayFirstIsTakenBack(t *testing.T) {
 		name := fmt.Sprint("web", n)
 		policies = append(policies, w.here("good", name, admitting("good", name, selecting("app", "web"))))
 	}
-	snapshot := w.snapshot
-	snapshot.NetworkPolicies = policies
-	sortSnapshot(&snapshot)
-	c := NewCompiler("n1")
-	c.bound(Sizes{Policies: 100})
-	tables, problems := w.compile(c, snapshot.NetworkPolicies...)
+	tables, problems := w.fit(100, policies)
 	if got, want := w.closed(tables), "evil0/pod evil1/pod evil2/pod evil3/pod evil4/pod"; got != want || len(problems) != bits || len(tables.Policies) > 100 {
 		t.Errorf("closed are %q with %d entries, want %q: %v", got, len(tables.Policies), want, problems)
 	}
