@@ -15,6 +15,9 @@
 /* skb->pkt_type of a frame that is addressed to the device itself (linux/if_packet.h). */
 #define PACKET_HOST 0
 
+/* Which bits of a VLAN tag are the VLAN's number (IEEE 802.1Q, 9.6). */
+#define VLAN_ID 0xfff
+
 /* What translation has to do with packets to `receiver`, the pod here that has the destination; NULL if none has. */
 static __always_inline __u32 from_wire_translated(const struct packet *p, const struct endpoint *receiver, bool world)
 {
@@ -93,12 +96,32 @@ STAGE from_wire_deliver(struct packet *p)
 	return from_wire_forward(p, d);
 }
 
+/* How many priority tags a frame may have. */
+#define PRIORITY_TAGS 2
+
+/*
+ * Takes priority tags off: they say VLAN 0, which is none, and the stack takes such a frame as one without a tag (IEEE 802.1Q, 6.9). False if it
+ * has more of them than anybody sends.
+ */
+static __always_inline bool from_wire_untag(struct __sk_buff *skb)
+{
+	for (int i = 0; i <= PRIORITY_TAGS; i++) {
+		if (likely(!skb->vlan_present || skb->vlan_tci & VLAN_ID))
+			return true;
+		if (i == PRIORITY_TAGS || bpf_skb_vlan_pop(skb))
+			return false;
+	}
+	return false;
+}
+
 SEC("tcx/ingress")
 int from_wire(struct __sk_buff *skb)
 {
 	struct packet p = {.skb = skb, .program = PROGRAM_FROM_WIRE};
 	enum verdict v = PASS;
 
+	if (unlikely(!from_wire_untag(skb)))
+		return finish(&p, drop(&p, DROP_MALFORMED));
 	/*
 	 * What cannot be parsed is not for a pod, and the stack's to judge. So are frames for others, which a
 	 * switch floods or mirrors and a promiscuous device brings, and frames for all: a router forwards neither.

@@ -144,6 +144,14 @@ struct {
 	__type(value, struct affinity);
 } affinities SEC(".maps");
 
+/* The same of clients outside of this node, so that they, who may write any source, push out none of its pods. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct client);
+	__type(value, struct affinity);
+} affinities_outside SEC(".maps");
+
 /* Who may use the Services that have SERVICE_SOURCES. Written by the agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);

@@ -40,15 +40,6 @@ static __noinline void to_pod_decide(struct decision *d, const struct packet *p)
 		d->policed |= POLICED_ELSEWHERE;
 }
 
-/*
- * Whether the packet can come from where the stack got it. from_wire has asked about the destination that it came with; what the stack
- * has translated since, as kube-proxy has it do, was addressed to no pod.
- */
-static __noinline bool to_pod_may_come(const struct packet *p, __u32 device)
-{
-	return !bpf_map_lookup_elem(&uplinks, &device) || origin_may_be_backends(&p->source, &p->destination);
-}
-
 /* Finds out who asks about the packet, or remembers it from an earlier one. */
 STAGE to_pod_find(struct packet *p, struct decision **decision)
 {
@@ -61,7 +52,7 @@ STAGE to_pod_find(struct packet *p, struct decision **decision)
 	if (!d)
 		return drop(p, DROP_POLICY_CLOSED); /* cannot be: every index has its element */
 	if (unlikely(!decision_holds(d, &p->source, &p->destination, where, now) || d->expires != device)) {
-		if (!to_pod_may_come(p, device))
+		if (!origin_may_be_device(&p->source, &p->destination, device))
 			return drop(p, DROP_INVALID_SOURCE);
 		decision_keep(d, &p->source, &p->destination, where, now);
 		d->expires = device;

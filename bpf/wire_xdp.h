@@ -88,13 +88,16 @@ static __always_inline bool wire_xdp_leads_out(struct xdp_md *ctx, const struct 
 	return way->ifindex == ctx->ingress_ifindex || bpf_map_lookup_elem(&xdp_uplinks, &way->ifindex);
 }
 
-/* Translates the packet, unless its backend's node is to have it as it came, and sends it. */
+/*
+ * Translates the packet, unless its backend's node is to have it as it came, and sends it. Of other connections than those whose packets
+ * all come by wires, a packet may be forged: from_wire asks.
+ */
 static __always_inline int wire_xdp_send(struct xdp_md *ctx, struct frame *f, struct translation *x,
 					 const struct connection *c, __u64 now)
 {
 	const struct decision *d;
 
-	if (c->flags & CONNECTION_PLAIN)
+	if (!(c->flags & CONNECTION_WIRE))
 		return XDP_PASS;
 	d = wire_xdp_way(ctx, x, c, now);
 	if (!d || !wire_xdp_leads_out(ctx, f, d))
@@ -218,6 +221,7 @@ STAGE wire_xdp_open(struct xdp_md *ctx, struct translation *x, enum drop_reason 
 	to->destination = x->choice.backend.address;
 	to->destination_port = x->choice.backend.port;
 	to->service = x->choice.service;
+	to->flags |= CONNECTION_WIRE;
 	if (direct_may(x, r->kind)) {
 		to->flags |= CONNECTION_DIRECT;
 		*reason = wire_xdp_begin_direct(x);

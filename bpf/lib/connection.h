@@ -16,6 +16,12 @@
 
 #define CONNECTION_SECOND 1000000000ULL
 
+/*
+ * One more enum connection_flag: packets of both directions may arrive at an uplink, so XDP forwards them. It is no value of that enum, as
+ * versions that do not know it can use the entries all the same.
+ */
+#define CONNECTION_WIRE (1 << 7)
+
 /* CLOCK_MONOTONIC in ns, to the kernel's tick. */
 static __always_inline __u64 connection_now(void)
 {
@@ -276,7 +282,7 @@ static __always_inline void connection_turn_value(struct connection *back, const
 	back->destination_port = t->source_port;
 	back->service = to->service;
 	back->seen = to->seen;
-	back->flags = to->flags & CONNECTION_PLAIN;
+	back->flags = to->flags & (CONNECTION_PLAIN | CONNECTION_WIRE);
 	back->packets = 0;
 	back->born = to->born;
 	back->owner = to->owner;

@@ -6,6 +6,7 @@
 #include "flow_drop.h"
 #include "fragment.h"
 #include "icmp.h"
+#include "origin.h"
 #include "packet.h"
 #include "permit.h"
 
@@ -66,15 +67,37 @@ static __always_inline void inquiry_read_sctp(struct __sk_buff *skb, struct tran
 }
 
 /*
- * An ICMP error belongs to the session whose packet it quotes, if it goes to who sent that. A pod tells of what it has
- * received itself; only what comes from elsewhere may be of a router on the way. Other messages are like any protocol without ports.
+ * Whether who sent an ICMP error can have seen the packet that it quotes. A pod tells of what it has received itself, and the other end of a
+ * tunnel of what its node has. Routers send errors by the wire, about packets that went by it: answers to these would come by there too.
+ */
+static __always_inline bool inquiry_error_may_be(const struct packet *p, const struct inquiry *q)
+{
+	const struct tuple *t = &q->transport.tuple, *quoted = &q->error.tuple;
+
+	switch (q->program) {
+	case PROGRAM_FROM_POD:
+		return address_equals(&t->source, &quoted->source);
+	case PROGRAM_FROM_TUNNEL:
+		return origin_is_beside(&t->source, &quoted->source);
+	case PROGRAM_FROM_WIRE:
+		return origin_may_be_wire(&quoted->source, &quoted->destination);
+	case PROGRAM_TO_POD:
+		return origin_may_be_device(&quoted->source, &quoted->destination, p->skb->ingress_ifindex);
+	default:
+		return true;
+	}
+}
+
+/*
+ * An ICMP error belongs to the session whose packet it quotes, if it goes to who sent that and is of somebody who can have seen it. Other
+ * messages are like any protocol without ports.
  */
 static __always_inline void inquiry_read_error(struct packet *p, struct inquiry *q)
 {
 	struct tuple *t = &q->transport.tuple;
 
 	if (icmp_error_read(p, &q->error) && address_equals(&t->destination, &q->error.tuple.destination) &&
-	    (q->program != PROGRAM_FROM_POD || address_equals(&t->source, &q->error.tuple.source)))
+	    inquiry_error_may_be(p, q))
 		*t = q->error.tuple;
 	else
 		q->transport.kind = TRANSPORT_OTHER;

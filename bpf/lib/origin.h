@@ -62,7 +62,32 @@ SEPARATE bool origin_may_be_backends(const struct address *source, const struct 
 	return origin_has_way(source, backend) || (route_kind_of(source) == ROUTE_TUNNEL && route_of_host(source));
 }
 
-/* Whether two addresses are of the same other node of this link, by the next hop of their routes. */
+/*
+ * Whether what the stack delivers to a pod can come from the device where the stack got it, which is 0 for what the node itself sends: a pod's
+ * by the pod's, one of a tunnelled node by the tunnel. from_wire has asked about the destination that a packet came with; what the stack has
+ * translated since, as kube-proxy has it do, was addressed to no pod.
+ */
+SEPARATE bool origin_may_be_device(const struct address *source, const struct address *receiver, __u32 device)
+{
+	const struct endpoint *sender;
+	const struct route *r;
+	struct address from;
+
+	if (!source || !receiver)
+		return false;
+	if (!device)
+		return true;
+	from = *source;
+	sender = bpf_map_lookup_elem(&endpoints, &from);
+	if (sender)
+		return sender->ifindex == device;
+	if (bpf_map_lookup_elem(&uplinks, &device))
+		return origin_may_be_backends(source, receiver);
+	r = route_of(&from);
+	return !r || r->kind != ROUTE_TUNNEL || r->ifindex == device;
+}
+
+/* Whether two addresses are of the same other node, by the next hop of their routes. */
 SEPARATE bool origin_is_beside(const struct address *one, const struct address *other)
 {
 	const struct route *a, *b;
@@ -71,7 +96,7 @@ SEPARATE bool origin_is_beside(const struct address *one, const struct address *
 		return false;
 	a = route_of(one);
 	b = route_of(other);
-	return a && b && a->kind == ROUTE_REMOTE && b->kind == ROUTE_REMOTE &&
+	return a && b && a->kind == b->kind && (a->kind == ROUTE_REMOTE || a->kind == ROUTE_TUNNEL) &&
 	       address_equals(&a->next_hop, &b->next_hop);
 }
 

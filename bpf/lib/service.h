@@ -171,13 +171,21 @@ static __always_inline void service_client(struct client *c, const struct tuple 
 	}
 }
 
+/* Whether a client is this node's: a socket, or a pod, whose device has shown that the source is its own. */
+static __always_inline bool service_client_is_here(const struct client *c)
+{
+	return c->kind == CLIENT_NETNS || bpf_map_lookup_elem(&endpoints, &c->address);
+}
+
 /* The backend that the client had, if that was not longer ago than the Service says and the set still has it. */
 static __always_inline bool service_kept(const struct client *client, const struct backend_set *set, __u32 seconds,
 					 struct choice *c)
 {
-	struct affinity *a = bpf_map_lookup_elem(&affinities, client);
 	__u64 now = bpf_ktime_get_ns();
+	struct affinity *a;
 
+	a = service_client_is_here(client) ? bpf_map_lookup_elem(&affinities, client)
+					   : bpf_map_lookup_elem(&affinities_outside, client);
 	if (!a || now - a->used > seconds * 1000000000ULL)
 		return false;
 	c->backend = a->backend;
@@ -202,7 +210,10 @@ static __noinline void service_keep(const struct client *client, const struct ch
 		.backend = c->backend,
 	};
 
-	bpf_map_update_elem(&affinities, client, &a, BPF_ANY);
+	if (service_client_is_here(client))
+		bpf_map_update_elem(&affinities, client, &a, BPF_ANY);
+	else
+		bpf_map_update_elem(&affinities_outside, client, &a, BPF_ANY);
 }
 
 /* A backend of a set that has some, and no memory of the client. False when the set is gone. */

@@ -154,6 +154,9 @@ STAGE translate_error(struct packet *p, struct translation *x, enum place place,
 		}
 		if (c && place == PLACE_POD && !translate_received(p, &x->error.tuple.source))
 			return drop(p, DROP_SPOOFED_SOURCE);
+		if (c && place == PLACE_WIRE && !(how & TRANSLATE_TUNNEL) &&
+		    !origin_may_be_wire(&x->error.tuple.source, &x->error.tuple.destination))
+			return drop(p, DROP_FORGED_ERROR); /* of a packet that went by no wire */
 		if (c)
 			return c->flags & CONNECTION_PLAIN ? NEXT : translate_error_of(p, x, c, place, how);
 	}

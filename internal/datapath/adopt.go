@@ -16,7 +16,7 @@ var privateMaps = []string{bpfMapDecisions, bpfMapTranslations, bpfMapInquiries,
 // pinnedMaps are the maps that outlive the agent.
 var pinnedMaps = []string{
 	bpfMapEndpoints, bpfMapRoutes, bpfMapRouteLengths, bpfMapGeneration, bpfMapDrops, bpfMapLease, bpfMapTunnelSources,
-	bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts,
+	bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapAffinitiesOutside, bpfMapServiceSources, bpfMapServiceCounts,
 	bpfMapConnections, bpfMapOpenings, bpfMapNatSlots, bpfMapPendingSlots, bpfMapNatOwners, bpfMapTranslatedPods, bpfMapUplinks, bpfMapFragments, bpfMapPeers, bpfMapStreams, bpfMapEarlierPeers,
 	bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicies, bpfMapPolicyPorts, bpfMapSessions, bpfMapSessionSlots, bpfMapSessionShares, bpfMapSessionShareSize,
 	bpfMapYoungSessions,
@@ -26,14 +26,15 @@ var pinnedMaps = []string{
 // refersTo says which other maps the entries of a map refer to, or are referred to and tidied up by: where one of those is not the one that an
 // earlier agent pinned, its entries mean nothing, and tidying them up would take from the old programs what these still use.
 var refersTo = map[string][]string{
-	bpfMapServices:       {bpfMapBackends, bpfMapMaglev, bpfMapServiceSources},
-	bpfMapBackends:       {bpfMapServices},
-	bpfMapMaglev:         {bpfMapServices},
-	bpfMapServiceSources: {bpfMapServices},
-	bpfMapServiceCounts:  {bpfMapServices},
-	bpfMapAffinities:     {bpfMapServices},
-	bpfMapPeers:          {bpfMapBackends}, // sockets remember sets by their number
-	bpfMapEarlierPeers:   {bpfMapBackends},
+	bpfMapServices:          {bpfMapBackends, bpfMapMaglev, bpfMapServiceSources},
+	bpfMapBackends:          {bpfMapServices},
+	bpfMapMaglev:            {bpfMapServices},
+	bpfMapServiceSources:    {bpfMapServices},
+	bpfMapServiceCounts:     {bpfMapServices},
+	bpfMapAffinities:        {bpfMapServices},
+	bpfMapAffinitiesOutside: {bpfMapServices},
+	bpfMapPeers:             {bpfMapBackends}, // sockets remember sets by their number
+	bpfMapEarlierPeers:      {bpfMapBackends},
 
 	bpfMapConnections:    {bpfMapNatSlots, bpfMapTranslatedPods},
 	bpfMapNatSlots:       {bpfMapConnections},

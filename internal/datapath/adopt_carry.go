@@ -11,31 +11,32 @@ import (
 
 // carriers carry the entries of a map over to one of another size, for every map that a flag sizes. They say how many did not fit.
 var carriers = map[string]func(from, to *ebpf.Map) (lost int, err error){
-	bpfMapRoutes:         carry[bpfRouteKey, bpfRoute],
-	bpfMapServices:       carry[bpfFrontend, bpfService],
-	bpfMapBackends:       carry[bpfBackendKey, bpfBackend],
-	bpfMapMaglev:         carry[bpfMaglevKey, bpfMaglevBlock],
-	bpfMapAffinities:     carry[bpfClient, bpfAffinity],
-	bpfMapServiceSources: carryOneByOne[bpfSourceKey, uint8],
-	bpfMapServiceCounts:  carryOneByOne[uint32, []bpfServiceCount],
-	bpfMapConnections:    carry[bpfTuple, bpfConnection],
-	bpfMapOpenings:       carry[bpfTuple, bpfConnection],
-	bpfMapNatSlots:       carrySlots,
-	bpfMapPendingSlots:   carrySlots,
-	bpfMapTranslatedPods: carry[bpfAddress, uint64],
-	bpfMapPolicedPods:    carry[bpfAddress, bpfPolicedPod],
-	bpfMapIdentities:     carry[bpfAddress, uint32],
-	bpfMapBlocks:         carry[bpfBlockKey, uint32],
-	bpfMapPolicies:       carry[bpfPolicyKey, uint32],
-	bpfMapPolicyPorts:    carry[bpfPolicyPortKey, uint32],
-	bpfMapSessions:       carry[bpfTuple, bpfSession],
-	bpfMapSessionSlots:   carry[bpfSessionSlot, bpfTuple],
+	bpfMapRoutes:            carry[bpfRouteKey, bpfRoute],
+	bpfMapServices:          carry[bpfFrontend, bpfService],
+	bpfMapBackends:          carry[bpfBackendKey, bpfBackend],
+	bpfMapMaglev:            carry[bpfMaglevKey, bpfMaglevBlock],
+	bpfMapAffinities:        carry[bpfClient, bpfAffinity],
+	bpfMapAffinitiesOutside: carry[bpfClient, bpfAffinity],
+	bpfMapServiceSources:    carryOneByOne[bpfSourceKey, uint8],
+	bpfMapServiceCounts:     carryOneByOne[uint32, []bpfServiceCount],
+	bpfMapConnections:       carry[bpfTuple, bpfConnection],
+	bpfMapOpenings:          carry[bpfTuple, bpfConnection],
+	bpfMapNatSlots:          carrySlots,
+	bpfMapPendingSlots:      carrySlots,
+	bpfMapTranslatedPods:    carry[bpfAddress, uint64],
+	bpfMapPolicedPods:       carry[bpfAddress, bpfPolicedPod],
+	bpfMapIdentities:        carry[bpfAddress, uint32],
+	bpfMapBlocks:            carry[bpfBlockKey, uint32],
+	bpfMapPolicies:          carry[bpfPolicyKey, uint32],
+	bpfMapPolicyPorts:       carry[bpfPolicyPortKey, uint32],
+	bpfMapSessions:          carry[bpfTuple, bpfSession],
+	bpfMapSessionSlots:      carry[bpfSessionSlot, bpfTuple],
 }
 
 // carriedTwice are the maps that the old programs write until the new ones have taken their place: what has come since the first
 // time is carried over then.
 var carriedTwice = []string{
-	bpfMapAffinities, bpfMapConnections, bpfMapOpenings, bpfMapNatSlots, bpfMapPendingSlots, bpfMapTranslatedPods, bpfMapServiceCounts, bpfMapSessions, bpfMapSessionSlots,
+	bpfMapAffinities, bpfMapAffinitiesOutside, bpfMapConnections, bpfMapOpenings, bpfMapNatSlots, bpfMapPendingSlots, bpfMapTranslatedPods, bpfMapServiceCounts, bpfMapSessions, bpfMapSessionSlots,
 }
 
 // carryOver carries the entries of maps that are replaced over to the new ones. Entries that are there already are newer.

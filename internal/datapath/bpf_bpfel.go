@@ -586,6 +586,7 @@ type bpfYoungSession struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	bpfMapAffinities          = "affinities"
+	bpfMapAffinitiesOutside   = "affinities_outside"
 	bpfMapBackends            = "backends"
 	bpfMapBlocks              = "blocks"
 	bpfMapConnections         = "connections"
@@ -739,53 +740,54 @@ type bpfProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfMapSpecs struct {
-	Affinities       *ebpf.MapSpec `ebpf:"affinities"`
-	Backends         *ebpf.MapSpec `ebpf:"backends"`
-	Blocks           *ebpf.MapSpec `ebpf:"blocks"`
-	Connections      *ebpf.MapSpec `ebpf:"connections"`
-	Decisions        *ebpf.MapSpec `ebpf:"decisions"`
-	Drops            *ebpf.MapSpec `ebpf:"drops"`
-	EarlierPeers     *ebpf.MapSpec `ebpf:"earlier_peers"`
-	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
-	FlowAllowance    *ebpf.MapSpec `ebpf:"flow_allowance"`
-	FlowDrops        *ebpf.MapSpec `ebpf:"flow_drops"`
-	FlowLosses       *ebpf.MapSpec `ebpf:"flow_losses"`
-	FlowShares       *ebpf.MapSpec `ebpf:"flow_shares"`
-	Flows            *ebpf.MapSpec `ebpf:"flows"`
-	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
-	Generation       *ebpf.MapSpec `ebpf:"generation"`
-	Identified       *ebpf.MapSpec `ebpf:"identified"`
-	Identities       *ebpf.MapSpec `ebpf:"identities"`
-	Inquiries        *ebpf.MapSpec `ebpf:"inquiries"`
-	Lease            *ebpf.MapSpec `ebpf:"lease"`
-	Maglev           *ebpf.MapSpec `ebpf:"maglev"`
-	NatOwners        *ebpf.MapSpec `ebpf:"nat_owners"`
-	NatSlots         *ebpf.MapSpec `ebpf:"nat_slots"`
-	Openings         *ebpf.MapSpec `ebpf:"openings"`
-	Peers            *ebpf.MapSpec `ebpf:"peers"`
-	PendingSlots     *ebpf.MapSpec `ebpf:"pending_slots"`
-	PermitKeys       *ebpf.MapSpec `ebpf:"permit_keys"`
-	PolicedPods      *ebpf.MapSpec `ebpf:"policed_pods"`
-	Policies         *ebpf.MapSpec `ebpf:"policies"`
-	PolicyPorts      *ebpf.MapSpec `ebpf:"policy_ports"`
-	Refusals         *ebpf.MapSpec `ebpf:"refusals"`
-	RouteLengths     *ebpf.MapSpec `ebpf:"route_lengths"`
-	Routes           *ebpf.MapSpec `ebpf:"routes"`
-	Rulings          *ebpf.MapSpec `ebpf:"rulings"`
-	ServiceCounts    *ebpf.MapSpec `ebpf:"service_counts"`
-	ServiceSources   *ebpf.MapSpec `ebpf:"service_sources"`
-	Services         *ebpf.MapSpec `ebpf:"services"`
-	SessionShareSize *ebpf.MapSpec `ebpf:"session_share_size"`
-	SessionShares    *ebpf.MapSpec `ebpf:"session_shares"`
-	SessionSlots     *ebpf.MapSpec `ebpf:"session_slots"`
-	Sessions         *ebpf.MapSpec `ebpf:"sessions"`
-	Streams          *ebpf.MapSpec `ebpf:"streams"`
-	TranslatedPods   *ebpf.MapSpec `ebpf:"translated_pods"`
-	Translations     *ebpf.MapSpec `ebpf:"translations"`
-	TunnelSources    *ebpf.MapSpec `ebpf:"tunnel_sources"`
-	Uplinks          *ebpf.MapSpec `ebpf:"uplinks"`
-	XdpUplinks       *ebpf.MapSpec `ebpf:"xdp_uplinks"`
-	YoungSessions    *ebpf.MapSpec `ebpf:"young_sessions"`
+	Affinities        *ebpf.MapSpec `ebpf:"affinities"`
+	AffinitiesOutside *ebpf.MapSpec `ebpf:"affinities_outside"`
+	Backends          *ebpf.MapSpec `ebpf:"backends"`
+	Blocks            *ebpf.MapSpec `ebpf:"blocks"`
+	Connections       *ebpf.MapSpec `ebpf:"connections"`
+	Decisions         *ebpf.MapSpec `ebpf:"decisions"`
+	Drops             *ebpf.MapSpec `ebpf:"drops"`
+	EarlierPeers      *ebpf.MapSpec `ebpf:"earlier_peers"`
+	Endpoints         *ebpf.MapSpec `ebpf:"endpoints"`
+	FlowAllowance     *ebpf.MapSpec `ebpf:"flow_allowance"`
+	FlowDrops         *ebpf.MapSpec `ebpf:"flow_drops"`
+	FlowLosses        *ebpf.MapSpec `ebpf:"flow_losses"`
+	FlowShares        *ebpf.MapSpec `ebpf:"flow_shares"`
+	Flows             *ebpf.MapSpec `ebpf:"flows"`
+	Fragments         *ebpf.MapSpec `ebpf:"fragments"`
+	Generation        *ebpf.MapSpec `ebpf:"generation"`
+	Identified        *ebpf.MapSpec `ebpf:"identified"`
+	Identities        *ebpf.MapSpec `ebpf:"identities"`
+	Inquiries         *ebpf.MapSpec `ebpf:"inquiries"`
+	Lease             *ebpf.MapSpec `ebpf:"lease"`
+	Maglev            *ebpf.MapSpec `ebpf:"maglev"`
+	NatOwners         *ebpf.MapSpec `ebpf:"nat_owners"`
+	NatSlots          *ebpf.MapSpec `ebpf:"nat_slots"`
+	Openings          *ebpf.MapSpec `ebpf:"openings"`
+	Peers             *ebpf.MapSpec `ebpf:"peers"`
+	PendingSlots      *ebpf.MapSpec `ebpf:"pending_slots"`
+	PermitKeys        *ebpf.MapSpec `ebpf:"permit_keys"`
+	PolicedPods       *ebpf.MapSpec `ebpf:"policed_pods"`
+	Policies          *ebpf.MapSpec `ebpf:"policies"`
+	PolicyPorts       *ebpf.MapSpec `ebpf:"policy_ports"`
+	Refusals          *ebpf.MapSpec `ebpf:"refusals"`
+	RouteLengths      *ebpf.MapSpec `ebpf:"route_lengths"`
+	Routes            *ebpf.MapSpec `ebpf:"routes"`
+	Rulings           *ebpf.MapSpec `ebpf:"rulings"`
+	ServiceCounts     *ebpf.MapSpec `ebpf:"service_counts"`
+	ServiceSources    *ebpf.MapSpec `ebpf:"service_sources"`
+	Services          *ebpf.MapSpec `ebpf:"services"`
+	SessionShareSize  *ebpf.MapSpec `ebpf:"session_share_size"`
+	SessionShares     *ebpf.MapSpec `ebpf:"session_shares"`
+	SessionSlots      *ebpf.MapSpec `ebpf:"session_slots"`
+	Sessions          *ebpf.MapSpec `ebpf:"sessions"`
+	Streams           *ebpf.MapSpec `ebpf:"streams"`
+	TranslatedPods    *ebpf.MapSpec `ebpf:"translated_pods"`
+	Translations      *ebpf.MapSpec `ebpf:"translations"`
+	TunnelSources     *ebpf.MapSpec `ebpf:"tunnel_sources"`
+	Uplinks           *ebpf.MapSpec `ebpf:"uplinks"`
+	XdpUplinks        *ebpf.MapSpec `ebpf:"xdp_uplinks"`
+	YoungSessions     *ebpf.MapSpec `ebpf:"young_sessions"`
 }
 
 // bpfVariableSpecs contains global variables before they are loaded into the kernel.
@@ -831,58 +833,60 @@ func (o *bpfObjects) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfMaps struct {
-	Affinities       *ebpf.Map `ebpf:"affinities"`
-	Backends         *ebpf.Map `ebpf:"backends"`
-	Blocks           *ebpf.Map `ebpf:"blocks"`
-	Connections      *ebpf.Map `ebpf:"connections"`
-	Decisions        *ebpf.Map `ebpf:"decisions"`
-	Drops            *ebpf.Map `ebpf:"drops"`
-	EarlierPeers     *ebpf.Map `ebpf:"earlier_peers"`
-	Endpoints        *ebpf.Map `ebpf:"endpoints"`
-	FlowAllowance    *ebpf.Map `ebpf:"flow_allowance"`
-	FlowDrops        *ebpf.Map `ebpf:"flow_drops"`
-	FlowLosses       *ebpf.Map `ebpf:"flow_losses"`
-	FlowShares       *ebpf.Map `ebpf:"flow_shares"`
-	Flows            *ebpf.Map `ebpf:"flows"`
-	Fragments        *ebpf.Map `ebpf:"fragments"`
-	Generation       *ebpf.Map `ebpf:"generation"`
-	Identified       *ebpf.Map `ebpf:"identified"`
-	Identities       *ebpf.Map `ebpf:"identities"`
-	Inquiries        *ebpf.Map `ebpf:"inquiries"`
-	Lease            *ebpf.Map `ebpf:"lease"`
-	Maglev           *ebpf.Map `ebpf:"maglev"`
-	NatOwners        *ebpf.Map `ebpf:"nat_owners"`
-	NatSlots         *ebpf.Map `ebpf:"nat_slots"`
-	Openings         *ebpf.Map `ebpf:"openings"`
-	Peers            *ebpf.Map `ebpf:"peers"`
-	PendingSlots     *ebpf.Map `ebpf:"pending_slots"`
-	PermitKeys       *ebpf.Map `ebpf:"permit_keys"`
-	PolicedPods      *ebpf.Map `ebpf:"policed_pods"`
-	Policies         *ebpf.Map `ebpf:"policies"`
-	PolicyPorts      *ebpf.Map `ebpf:"policy_ports"`
-	Refusals         *ebpf.Map `ebpf:"refusals"`
-	RouteLengths     *ebpf.Map `ebpf:"route_lengths"`
-	Routes           *ebpf.Map `ebpf:"routes"`
-	Rulings          *ebpf.Map `ebpf:"rulings"`
-	ServiceCounts    *ebpf.Map `ebpf:"service_counts"`
-	ServiceSources   *ebpf.Map `ebpf:"service_sources"`
-	Services         *ebpf.Map `ebpf:"services"`
-	SessionShareSize *ebpf.Map `ebpf:"session_share_size"`
-	SessionShares    *ebpf.Map `ebpf:"session_shares"`
-	SessionSlots     *ebpf.Map `ebpf:"session_slots"`
-	Sessions         *ebpf.Map `ebpf:"sessions"`
-	Streams          *ebpf.Map `ebpf:"streams"`
-	TranslatedPods   *ebpf.Map `ebpf:"translated_pods"`
-	Translations     *ebpf.Map `ebpf:"translations"`
-	TunnelSources    *ebpf.Map `ebpf:"tunnel_sources"`
-	Uplinks          *ebpf.Map `ebpf:"uplinks"`
-	XdpUplinks       *ebpf.Map `ebpf:"xdp_uplinks"`
-	YoungSessions    *ebpf.Map `ebpf:"young_sessions"`
+	Affinities        *ebpf.Map `ebpf:"affinities"`
+	AffinitiesOutside *ebpf.Map `ebpf:"affinities_outside"`
+	Backends          *ebpf.Map `ebpf:"backends"`
+	Blocks            *ebpf.Map `ebpf:"blocks"`
+	Connections       *ebpf.Map `ebpf:"connections"`
+	Decisions         *ebpf.Map `ebpf:"decisions"`
+	Drops             *ebpf.Map `ebpf:"drops"`
+	EarlierPeers      *ebpf.Map `ebpf:"earlier_peers"`
+	Endpoints         *ebpf.Map `ebpf:"endpoints"`
+	FlowAllowance     *ebpf.Map `ebpf:"flow_allowance"`
+	FlowDrops         *ebpf.Map `ebpf:"flow_drops"`
+	FlowLosses        *ebpf.Map `ebpf:"flow_losses"`
+	FlowShares        *ebpf.Map `ebpf:"flow_shares"`
+	Flows             *ebpf.Map `ebpf:"flows"`
+	Fragments         *ebpf.Map `ebpf:"fragments"`
+	Generation        *ebpf.Map `ebpf:"generation"`
+	Identified        *ebpf.Map `ebpf:"identified"`
+	Identities        *ebpf.Map `ebpf:"identities"`
+	Inquiries         *ebpf.Map `ebpf:"inquiries"`
+	Lease             *ebpf.Map `ebpf:"lease"`
+	Maglev            *ebpf.Map `ebpf:"maglev"`
+	NatOwners         *ebpf.Map `ebpf:"nat_owners"`
+	NatSlots          *ebpf.Map `ebpf:"nat_slots"`
+	Openings          *ebpf.Map `ebpf:"openings"`
+	Peers             *ebpf.Map `ebpf:"peers"`
+	PendingSlots      *ebpf.Map `ebpf:"pending_slots"`
+	PermitKeys        *ebpf.Map `ebpf:"permit_keys"`
+	PolicedPods       *ebpf.Map `ebpf:"policed_pods"`
+	Policies          *ebpf.Map `ebpf:"policies"`
+	PolicyPorts       *ebpf.Map `ebpf:"policy_ports"`
+	Refusals          *ebpf.Map `ebpf:"refusals"`
+	RouteLengths      *ebpf.Map `ebpf:"route_lengths"`
+	Routes            *ebpf.Map `ebpf:"routes"`
+	Rulings           *ebpf.Map `ebpf:"rulings"`
+	ServiceCounts     *ebpf.Map `ebpf:"service_counts"`
+	ServiceSources    *ebpf.Map `ebpf:"service_sources"`
+	Services          *ebpf.Map `ebpf:"services"`
+	SessionShareSize  *ebpf.Map `ebpf:"session_share_size"`
+	SessionShares     *ebpf.Map `ebpf:"session_shares"`
+	SessionSlots      *ebpf.Map `ebpf:"session_slots"`
+	Sessions          *ebpf.Map `ebpf:"sessions"`
+	Streams           *ebpf.Map `ebpf:"streams"`
+	TranslatedPods    *ebpf.Map `ebpf:"translated_pods"`
+	Translations      *ebpf.Map `ebpf:"translations"`
+	TunnelSources     *ebpf.Map `ebpf:"tunnel_sources"`
+	Uplinks           *ebpf.Map `ebpf:"uplinks"`
+	XdpUplinks        *ebpf.Map `ebpf:"xdp_uplinks"`
+	YoungSessions     *ebpf.Map `ebpf:"young_sessions"`
 }
 
 func (m *bpfMaps) Close() error {
 	return _BpfClose(
 		m.Affinities,
+		m.AffinitiesOutside,
 		m.Backends,
 		m.Blocks,
 		m.Connections,

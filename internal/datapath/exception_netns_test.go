@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -247,7 +248,7 @@ func TestVLAN(t *testing.T) {
 			packet packet
 		}{{"to the wire", n.a1.place, n.b1, out}, {"to a pod here", n.a1.place, n.a2, here}, {"from the wire", n.b.place, n.a1, in}} {
 			server := c.to.listenUDP(t, c.to.addr(family))
-			c.from.send(t, "eth0", tagged(c.packet.payload("tagged").bytes()), c.packet.payload("plain").bytes())
+			c.from.send(t, "eth0", tagged(c.packet.payload("tagged").bytes(), 100), c.packet.payload("plain").bytes())
 			if err := expect(server, []byte("plain")); err != nil {
 				t.Errorf("IPv%d %s: %v", family, c.name, err)
 			}
@@ -258,10 +259,37 @@ func TestVLAN(t *testing.T) {
 	n.awaitDropped(t, n.a, map[string]uint64{"from_pod not_ip": 4})
 }
 
-// tagged puts an IEEE 802.1Q tag into a frame.
-func tagged(frame []byte) []byte {
-	tag := binary.BigEndian.AppendUint16([]byte{etherVLAN >> 8, etherVLAN & 0xff}, 100)
-	return append(append(bytes.Clone(frame[:12]), tag...), frame[12:]...)
+// A tag that says priority alone makes of a frame no other than it is without: neither of one that a pod may get, nor of a forged one. More
+// of them than anybody sends are not understood.
+func TestPriorityTags(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t, options{cfg: ebpfRouting})
+	for _, family := range families {
+		server := n.a1.listenUDP(t, n.a1.addr(family))
+		in := func(from *pod, payload string) []byte {
+			return eth(n.b.mac, n.a.mac).ip(from.addr(family), n.a1.addr(family)).udp(1, echoPort).payload(payload).bytes()
+		}
+		forged := in(n.a2, "forged")
+		n.b.send(t, "eth0", tagged(forged, 0), tagged(forged, 0xe000), tagged(forged, 0, 0), tagged(in(n.b1, "much"), 0, 0, 0))
+		for _, tags := range [][]uint16{{0}, {0xe000}, {0, 0}} {
+			n.b.send(t, "eth0", tagged(in(n.b1, "true"), tags...))
+			if err := expect(server, []byte("true")); err != nil {
+				t.Errorf("IPv%d with tags %v: %v", family, tags, err)
+			}
+		}
+		expectNothing(t, server)
+		server.Close()
+	}
+	n.awaitDropped(t, n.a, map[string]uint64{"from_wire invalid_source": 6, "from_wire malformed": 2})
+}
+
+// tagged puts IEEE 802.1Q tags into a frame.
+func tagged(frame []byte, tags ...uint16) []byte {
+	var all []byte
+	for _, tag := range tags {
+		all = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(all, etherVLAN), tag)
+	}
+	return slices.Concat(frame[:12], all, frame[12:])
 }
 
 // awaitDropped waits until the counters of a node are want: nothing less and nothing else.

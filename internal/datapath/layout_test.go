@@ -77,7 +77,7 @@ func TestLayoutIsMeaning(t *testing.T) {
 		"byte order": {func(spec *ebpf.CollectionSpec) {
 			s := structOf(t, spec, "backend")
 			memberOf(t, s, "port").Type = memberOf(t, s, "padding").Type
-		}, []string{bpfMapAffinities, bpfMapBackends}},
+		}, []string{bpfMapAffinities, bpfMapAffinitiesOutside, bpfMapBackends}},
 		"an offset": {func(spec *ebpf.CollectionSpec) { memberOf(t, structOf(t, spec, "uplink"), "mtu").Offset -= 8 }, []string{bpfMapUplinks}},
 		"the length of an array": {func(spec *ebpf.CollectionSpec) {
 			a := *memberOf(t, structOf(t, spec, "maglev_block"), "entries").Type.(*btf.Array)

@@ -35,7 +35,7 @@ func (d *Datapath) Remembered(within []netip.Prefix) ([]netip.Addr, error) {
 	}
 	err = errors.Join(err,
 		readAll(d.Connections.pods.m, func(k *bpfAddress, _ *uint64) { take(*k) }),
-		readAll(d.Services.affinities, func(k *bpfClient, _ *bpfAffinity) {
+		readAll(d.Services.affinities.here, func(k *bpfClient, _ *bpfAffinity) {
 			if k.Kind == uint32(bpfClientKindCLIENT_ADDRESS) {
 				take(k.Address)
 			}
@@ -57,12 +57,12 @@ func (s *Services) forgetClients(gone []netip.Addr) (removed int, err error) {
 		addresses[addressOf(a)] = true
 	}
 	var keys []bpfClient
-	err = readAll(s.affinities, func(k *bpfClient, _ *bpfAffinity) {
+	err = readAll(s.affinities.here, func(k *bpfClient, _ *bpfAffinity) {
 		if k.Kind == uint32(bpfClientKindCLIENT_ADDRESS) && addresses[k.Address] {
 			keys = append(keys, *k)
 		}
 	})
-	removed, e := deleteAll(s.affinities, keys)
+	removed, e := deleteAll(s.affinities.here, keys)
 	if err = errors.Join(err, e); err != nil {
 		return removed, fmt.Errorf("forget affinities of pods that are gone: %w", err)
 	}

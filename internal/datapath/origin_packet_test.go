@@ -231,10 +231,14 @@ func TestToPodInvalidSource(t *testing.T) {
 			}
 			invalid := uint32(bpfDropReasonDROP_INVALID_SOURCE)
 			r.check(t, []packetCase{
-				passes(name+" of a tunnelled node's pod, by the tunnel", brought("blpoda2", podT)),
+				passes(name+" of a tunnelled node's pod, by the tunnel", brought("tunnel", podT)),
 				drops(name+" of a tunnelled node's pod, by the wire", brought("eth0", podT), invalid),
-				passes(name+" of a tunnelled node's pod, by the tunnel again", brought("blpoda2", podT)),
+				passes(name+" of a tunnelled node's pod, by the tunnel again", brought("tunnel", podT)),
+				drops(name+" of a tunnelled node's pod, by some other device", brought("blpoda2", podT), invalid),
+				passes(name+" of a tunnelled node's pod, as the node itself sends it", brought("", podT)),
 				drops(name+" of a pod here, by the wire", brought("eth0", podA2), invalid),
+				drops(name+" of a pod here, by some other device", brought("tunnel", podA2), invalid),
+				passes(name+" of an address of this node's range that is no pod's, by some other device", brought("tunnel", ghost)),
 				passes(name+" of a pod here, by its device", brought("blpoda2", podA2)),
 				passes(name+" of a tunnelled node, by the wire", brought("eth0", nodeT)),
 				passes(name+" that the stack has masqueraded", brought("eth0", nodeA)),

@@ -34,6 +34,8 @@ type Policies struct {
 
 	// identified says that the datapath remembers nobody whom identities, singles and blocks do not name any more: see identify.
 	identified bool
+	// moved says that the node has other addresses than decisions were made by: see identify.
+	moved bool
 
 	// wanted is what the tables have last said of pods, and unfinished are their sets of which something did not fit.
 	wanted     map[netip.Addr]policy.Sets
@@ -105,7 +107,7 @@ func (p *Policies) settle(forbids bool) error {
 }
 
 // identify has the datapath ask anew who is behind an address, if that may have changed, now or before an identify that failed. It is
-// owed at the start as settle is.
+// owed at the start as settle is. What came from an address of the node itself was decided by that: it is decided anew where those are others.
 func (p *Policies) identify(changed bool) error {
 	p.identified = p.identified && !changed
 	if p.identified {
@@ -114,7 +116,12 @@ func (p *Policies) identify(changed bool) error {
 	if err := p.generation.advanceIdentities(); err != nil {
 		return err
 	}
-	p.identified = true
+	if p.moved {
+		if err := p.generation.advance(); err != nil {
+			return err
+		}
+	}
+	p.identified, p.moved = true, false
 	return nil
 }
 
@@ -134,6 +141,7 @@ func (a *applied) add(b applied) {
 func (p *Policies) apply(t *policy.Tables) (a applied, err error) {
 	ports, policies := p.ports.write(t.Ports), p.policies.write(t.Policies)
 	identities := p.identities.write(t.Identities) // pods before blocks: they share a map
+	p.moved = p.moved || identities.changed+identities.added > 0
 	identities.add(p.peers.write(t.Peers))
 	singles := p.singles.write(t.Singles)
 	blocks := p.blocks.write(t.Blocks)
@@ -165,7 +173,11 @@ func (p *Policies) apply(t *policy.Tables) (a applied, err error) {
 
 	for _, trim := range []func() (int, error){
 		func() (int, error) { return p.blocks.trim(t.Blocks) },
-		func() (int, error) { return p.identities.trim(t.Identities) },
+		func() (int, error) {
+			n, err := p.identities.trim(t.Identities)
+			p.moved = p.moved || n > 0
+			return n, err
+		},
 		func() (int, error) { return p.peers.trim(t.Peers) },
 		func() (int, error) { return p.singles.trim(t.Singles) },
 		func() (int, error) { return 0, p.identify(a.deleted > 0) },

@@ -54,16 +54,16 @@ func TestPoliciesAdvance(t *testing.T) {
 		identified bool
 	}{
 		{name: "nothing", change: func(*policy.Tables) {}},
-		{name: "a new address of a known identity", identified: true, change: func(t *policy.Tables) { t.Identities[podT.v4] = client }},
-		{name: "a new identity with what it is allowed", identified: true, change: func(t *policy.Tables) {
+		{name: "a new address of a known identity", decisions: true, identified: true, change: func(t *policy.Tables) { t.Identities[podT.v4] = client }},
+		{name: "a new identity with what it is allowed", decisions: true, identified: true, change: func(t *policy.Tables) {
 			t.Identities[podFar.v4] = policy.IdentityPod | 13
 			t.Policies[policy.Peer{Set: setWeb, Identity: policy.IdentityPod | 13}] = portsWeb
 		}},
 		{name: "a new block, which may be one that is excepted", judged: true, identified: true, change: func(t *policy.Tables) { t.Blocks[prefix("198.51.100.0/24")] = office }},
 		{name: "a new port", change: func(t *policy.Tables) { t.Ports[policy.PortPrefix{Ports: portsWeb, Bits: 8, Protocol: 17}] = policyWeb }},
 		{name: "a new single address, likewise", judged: true, identified: true, change: func(t *policy.Tables) { t.Singles[addr("198.51.100.1")] = office }},
-		{name: "another identity", judged: true, identified: true, change: func(t *policy.Tables) { t.Identities[podT.v4] = stranger }},
-		{name: "an address is gone", judged: true, identified: true, change: func(t *policy.Tables) { delete(t.Identities, podT.v4) }},
+		{name: "another identity", decisions: true, judged: true, identified: true, change: func(t *policy.Tables) { t.Identities[podT.v4] = stranger }},
+		{name: "an address is gone", decisions: true, judged: true, identified: true, change: func(t *policy.Tables) { delete(t.Identities, podT.v4) }},
 		{name: "a block is gone", judged: true, identified: true, change: func(t *policy.Tables) { delete(t.Blocks, prefix("198.51.100.0/24")) }},
 		{name: "a port is gone", judged: true, change: func(t *policy.Tables) {
 			delete(t.Ports, policy.PortPrefix{Ports: portsWeb, Bits: 8, Protocol: 17})

@@ -51,7 +51,10 @@ func TestPolicyToItself(t *testing.T) {
 			back.ingress = back.device
 			p.allows(t, fmt.Sprintf("%s, ebpf=%t, sent", name, routing), podSends(itself(fromPod())))
 			p.allows(t, fmt.Sprintf("%s, ebpf=%t, delivered", name, routing), back)
-			p.denies(t, fmt.Sprintf("%s, ebpf=%t, delivered from outside", name, routing), forwarded(delivered), inClosed)
+			for _, by := range []string{"eth0", "blpoda2", "tunnel"} {
+				delivered.ingress = by
+				p.denies(t, fmt.Sprintf("%s, ebpf=%t, delivered from %s", name, routing, by), delivered, uint32(bpfDropReasonDROP_INVALID_SOURCE))
+			}
 			if routing {
 				p.denies(t, name+" from outside", wireBrings(itself(fromWire())), uint32(bpfDropReasonDROP_INVALID_SOURCE))
 			}

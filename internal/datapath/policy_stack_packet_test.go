@@ -1,14 +1,22 @@
 package datapath
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// forwarded is a packet that the stack has not made itself, but got from a device.
+// forwarded is a packet that the stack has not made itself, but got from the device by which its source sends.
 func forwarded(in run) run {
 	in.ingress = "eth0"
+	for device, members := range map[string][]member{"blpoda": {podA}, "blpoda2": {podA2}, "tunnel": {podT, podT6}} {
+		for _, m := range members {
+			if source := in.in[ethLen+12:]; bytes.HasPrefix(source, m.v4.AsSlice()) || bytes.HasPrefix(in.in[ethLen+8:], m.v6.AsSlice()) {
+				in.ingress = device
+			}
+		}
+	}
 	return in
 }
 

@@ -25,7 +25,7 @@ type Services struct {
 	mu         sync.Mutex
 	services   *ebpf.Map
 	counts     *ebpf.Map
-	affinities *ebpf.Map
+	affinities affinities
 	sets       backendSets
 	tables     maglevTables
 	sources    serviceSources
@@ -70,7 +70,7 @@ func newServices(m *bpfMaps, maglevSize int) *Services {
 	return &Services{
 		services:   m.Services,
 		counts:     m.ServiceCounts,
-		affinities: m.Affinities,
+		affinities: affinities{here: m.Affinities, outside: m.AffinitiesOutside},
 		sets:       backendSets{newInterned(), m.Backends},
 		tables:     maglevTables{newInterned(), m.Maglev},
 		sources:    serviceSources{m: m.ServiceSources},

@@ -12,6 +12,17 @@ import (
 // the least used ones go first when there is no room.
 const affinitiesEvery = time.Minute
 
+// affinities say which backend a client had. Those of this node, sockets and pods, have a map of their own, which no packet from outside fills.
+type affinities struct{ here, outside *ebpf.Map }
+
+// read calls visit for every entry, as readAll.
+func (a affinities) read(visit func(*bpfClient, *bpfAffinity)) error {
+	if err := errors.Join(readAll(a.here, visit), readAll(a.outside, visit)); err != nil {
+		return fmt.Errorf("read maps %s and %s: %w", bpfMapAffinities, bpfMapAffinitiesOutside, err)
+	}
+	return nil
+}
+
 // sweepAffinities deletes the affinities of clients that have not come back in time, and of Services that are gone.
 func (s *Services) sweepAffinities(now time.Time) error {
 	if now.Sub(s.swept) < affinitiesEvery || s.adopting {
@@ -31,24 +42,30 @@ func (s *Services) sweepAffinities(now time.Time) error {
 	expired := func(k bpfClient, v bpfAffinity) bool {
 		return time.Duration(v.Used)+lasts[k.Service] < clock
 	}
+	for name, m := range map[string]*ebpf.Map{bpfMapAffinities: s.affinities.here, bpfMapAffinitiesOutside: s.affinities.outside} {
+		if e := deleteAffinities(m, expired); e != nil {
+			err = errors.Join(err, fmt.Errorf("delete expired entries of map %s: %w", name, e))
+		}
+	}
+	return err
+}
+
+func deleteAffinities(m *ebpf.Map, expired func(bpfClient, bpfAffinity) bool) error {
 	var keys []bpfClient
-	err = readAll(s.affinities, func(k *bpfClient, v *bpfAffinity) {
+	err := readAll(m, func(k *bpfClient, v *bpfAffinity) {
 		if expired(*k, *v) {
 			keys = append(keys, *k)
 		}
 	})
 	for _, k := range keys {
 		var v bpfAffinity
-		e := s.affinities.Lookup(k, &v)
+		e := m.Lookup(k, &v)
 		if e == nil && expired(k, v) { // the client has not come in between
-			e = s.affinities.Delete(k)
+			e = m.Delete(k)
 		}
 		if e != nil && !errors.Is(e, ebpf.ErrKeyNotExist) {
 			err = errors.Join(err, e)
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("delete expired entries of map %s: %w", bpfMapAffinities, err)
-	}
-	return nil
+	return err
 }

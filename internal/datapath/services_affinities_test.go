@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
@@ -32,15 +34,20 @@ func TestAffinitiesExpire(t *testing.T) {
 			used = clock
 		}
 		key := bpfClient{Service: c.service, Kind: uint32(i)}
-		if err := d.objects.Affinities.Put(key, bpfAffinity{Used: uint64(used)}); err != nil {
-			t.Fatal(err)
+		both := []*ebpf.Map{d.objects.Affinities, d.objects.AffinitiesOutside}
+		for _, m := range both {
+			if err := m.Put(key, bpfAffinity{Used: uint64(used)}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if err := d.Services.Sweep(time.Now().Add(time.Duration(i+1) * 2 * affinitiesEvery)); err != nil {
 			t.Fatal(err)
 		}
-		var value bpfAffinity
-		if there := d.objects.Affinities.Lookup(key, &value) == nil; there != c.stays {
-			t.Errorf("quiet for %s with Service %d: there is %t, expected %t", c.quiet, c.service, there, c.stays)
+		for _, m := range both {
+			var value bpfAffinity
+			if there := m.Lookup(key, &value) == nil; there != c.stays {
+				t.Errorf("%s, quiet for %s with Service %d: there is %t, expected %t", m, c.quiet, c.service, there, c.stays)
+			}
 		}
 	}
 }

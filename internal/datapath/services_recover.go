@@ -99,14 +99,10 @@ func (s *Services) recoverNumbers() error {
 		s.stranger(nativeUint32(next))
 		key = next
 	}
-	err := readAll(s.affinities, func(k *bpfClient, v *bpfAffinity) {
+	return s.affinities.read(func(k *bpfClient, v *bpfAffinity) {
 		s.nextID = max(s.nextID, k.Service+1)
 		s.sets.avoid(v.Set)
 	})
-	if err != nil {
-		return fmt.Errorf("read map %s: %w", bpfMapAffinities, err)
-	}
-	return nil
 }
 
 func (s *Services) stranger(id uint32) {

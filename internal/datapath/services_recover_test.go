@@ -15,7 +15,7 @@ func TestServicesRecoverAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	d = restart(t, d)
-	affinities := d.Services.affinities
+	affinities := d.Services.affinities.here
 	broken, err := affinities.Clone()
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +24,7 @@ func TestServicesRecoverAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range []*ebpf.Map{broken, broken, affinities} {
-		d.Services.affinities = m
+		d.Services.affinities.here = m
 		if _, err := d.Services.Backends(); (err == nil) != (m == affinities) {
 			t.Fatalf("recovering says %v", err)
 		}

@@ -25,7 +25,7 @@ type Sizes struct {
 	Connections uint32
 	// Openings counts directions of connections that nobody has answered yet (--openings-max).
 	Openings uint32
-	// Affinities counts clients (--affinities-max).
+	// Affinities counts clients of this node, and as many again from outside (--affinities-max).
 	Affinities uint32
 	// Identities counts addresses that policies tell apart, single ones and prefixes each (--identities-max).
 	Identities uint32
@@ -40,21 +40,22 @@ func PolicyPorts(policies uint32) uint32 { return policies/4 + min(policies%4, 1
 
 // sizeFlags names what an operator raises when a map is full.
 var sizeFlags = map[string]string{
-	bpfMapRoutes:         "--routes-max",
-	bpfMapServices:       "--services-max",
-	bpfMapServiceSources: "--services-max",
-	bpfMapServiceCounts:  "--services-max",
-	bpfMapBackends:       "--backends-max",
-	bpfMapMaglev:         "--backends-max",
-	bpfMapConnections:    "--connections-max",
-	bpfMapOpenings:       "--openings-max",
-	bpfMapAffinities:     "--affinities-max",
-	bpfMapIdentities:     "--identities-max",
-	bpfMapBlocks:         "--identities-max",
-	bpfMapPolicies:       "--policies-max",
-	bpfMapPolicyPorts:    "--policies-max",
-	bpfMapSessions:       "--sessions-max",
-	bpfMapSessionSlots:   "--sessions-max",
+	bpfMapRoutes:            "--routes-max",
+	bpfMapServices:          "--services-max",
+	bpfMapServiceSources:    "--services-max",
+	bpfMapServiceCounts:     "--services-max",
+	bpfMapBackends:          "--backends-max",
+	bpfMapMaglev:            "--backends-max",
+	bpfMapConnections:       "--connections-max",
+	bpfMapOpenings:          "--openings-max",
+	bpfMapAffinities:        "--affinities-max",
+	bpfMapAffinitiesOutside: "--affinities-max",
+	bpfMapIdentities:        "--identities-max",
+	bpfMapBlocks:            "--identities-max",
+	bpfMapPolicies:          "--policies-max",
+	bpfMapPolicyPorts:       "--policies-max",
+	bpfMapSessions:          "--sessions-max",
+	bpfMapSessionSlots:      "--sessions-max",
 }
 
 // SizeFlag names the flag that makes a map larger; empty if none does.
@@ -63,7 +64,7 @@ func SizeFlag(name string) string { return sizeFlags[name] }
 // Maps that a configuration has no use for get one entry, so that nobody pays for them.
 var (
 	serviceMaps = []string{
-		bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts, bpfMapStreams,
+		bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapAffinitiesOutside, bpfMapServiceSources, bpfMapServiceCounts, bpfMapStreams,
 	}
 	translationMaps = []string{bpfMapConnections, bpfMapOpenings, bpfMapNatSlots, bpfMapPendingSlots, bpfMapTranslatedPods}
 	policyMaps      = []string{bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapIdentified, bpfMapRulings, bpfMapPolicies, bpfMapPolicyPorts}
@@ -73,23 +74,24 @@ var (
 func mapSizes(cfg Config) map[string]uint32 {
 	sizes := map[string]uint32{}
 	for name, size := range map[string]uint32{
-		bpfMapRoutes:         cfg.Sizes.Routes,
-		bpfMapServices:       cfg.Sizes.Services,
-		bpfMapServiceSources: cfg.Sizes.Services,
-		bpfMapServiceCounts:  cfg.Sizes.Services,
-		bpfMapBackends:       cfg.Sizes.Backends,
-		bpfMapMaglev:         cfg.Sizes.Backends/2 + cfg.Sizes.Backends%2,
-		bpfMapAffinities:     cfg.Sizes.Affinities,
-		bpfMapConnections:    cfg.Sizes.Connections,
-		bpfMapOpenings:       cfg.Sizes.Openings,
-		bpfMapNatSlots:       cfg.Sizes.Connections / 2, // each connection has two entries
-		bpfMapPendingSlots:   cfg.Sizes.Openings / 2,
-		bpfMapIdentities:     cfg.Sizes.Identities,
-		bpfMapBlocks:         cfg.Sizes.Identities,
-		bpfMapPolicies:       cfg.Sizes.Policies,
-		bpfMapPolicyPorts:    PolicyPorts(cfg.Sizes.Policies),
-		bpfMapSessions:       cfg.Sizes.Sessions,
-		bpfMapSessionSlots:   cfg.Sizes.Sessions,
+		bpfMapRoutes:            cfg.Sizes.Routes,
+		bpfMapServices:          cfg.Sizes.Services,
+		bpfMapServiceSources:    cfg.Sizes.Services,
+		bpfMapServiceCounts:     cfg.Sizes.Services,
+		bpfMapBackends:          cfg.Sizes.Backends,
+		bpfMapMaglev:            cfg.Sizes.Backends/2 + cfg.Sizes.Backends%2,
+		bpfMapAffinities:        cfg.Sizes.Affinities,
+		bpfMapAffinitiesOutside: cfg.Sizes.Affinities,
+		bpfMapConnections:       cfg.Sizes.Connections,
+		bpfMapOpenings:          cfg.Sizes.Openings,
+		bpfMapNatSlots:          cfg.Sizes.Connections / 2, // each connection has two entries
+		bpfMapPendingSlots:      cfg.Sizes.Openings / 2,
+		bpfMapIdentities:        cfg.Sizes.Identities,
+		bpfMapBlocks:            cfg.Sizes.Identities,
+		bpfMapPolicies:          cfg.Sizes.Policies,
+		bpfMapPolicyPorts:       PolicyPorts(cfg.Sizes.Policies),
+		bpfMapSessions:          cfg.Sizes.Sessions,
+		bpfMapSessionSlots:      cfg.Sizes.Sessions,
 	} {
 		if size != 0 {
 			sizes[name] = size

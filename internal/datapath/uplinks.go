@@ -18,7 +18,10 @@ type Uplink struct {
 }
 
 // Uplinks is the table of the devices through which the world is reached, by their index. The agent is its only writer.
-type Uplinks struct{ m *ebpf.Map }
+type Uplinks struct {
+	m          *ebpf.Map
+	generation *generation
+}
 
 // All gives the table.
 func (t Uplinks) All() (map[int]Uplink, error) {
@@ -51,6 +54,9 @@ func (t Uplinks) Sync(want map[int]Uplink) (int, error) {
 		if e := t.m.Delete(uint32(ifindex)); e != nil && !errors.Is(e, ebpf.ErrKeyNotExist) {
 			err = errors.Join(err, fmt.Errorf("delete uplink %d: %w", ifindex, e))
 		}
+	}
+	if len(set)+len(del) > 0 { // to_pod remembers what may come by a device
+		err = errors.Join(err, t.generation.advance())
 	}
 	return len(set) + len(del), err
 }

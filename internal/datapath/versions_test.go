@@ -84,7 +84,7 @@ func wantFresh(t *testing.T, d *Datapath, want ...string) {
 }
 
 var serviceGroup = []string{
-	bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapServiceSources, bpfMapServiceCounts, bpfMapPeers, bpfMapEarlierPeers,
+	bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapAffinitiesOutside, bpfMapServiceSources, bpfMapServiceCounts, bpfMapPeers, bpfMapEarlierPeers,
 }
 
 // A map whose layout has changed goes, and with it what refers to it; nothing else does.
@@ -95,7 +95,7 @@ func TestLayoutOfOneMapChanges(t *testing.T) {
 		fresh          []string
 	}{
 		{"backend_key", "set", "index", serviceGroup},
-		{"affinity", "set", "index", []string{bpfMapAffinities}},
+		{"affinity", "set", "index", []string{bpfMapAffinities, bpfMapAffinitiesOutside}},
 		{"peer", "service", "backend", []string{bpfMapPeers, bpfMapEarlierPeers}},
 		{"nat_owner", "established", "pending", []string{bpfMapNatOwners}},
 		{"session_slot", "pod", "slot", []string{bpfMapSessions, bpfMapSessionSlots, bpfMapSessionShares}},

@@ -35,15 +35,24 @@ func connectionOf(from, to netip.AddrPort, flags bpfConnectionFlag) bpfConnectio
 // swap16 gives a number in network byte order.
 func swap16(n uint16) uint16 { return n<<8 | n>>8 }
 
-// enter puts both directions of a flow into a table, as if it had begun just now.
+// flagWire is CONNECTION_WIRE (bpf/lib/connection.h).
+const flagWire bpfConnectionFlag = 1 << 7
+
+// enter puts both directions of a flow whose packets come by wires into a table, as if it had begun just now.
 func (r *rig) enter(tb testing.TB, f visit, protocol uint8) {
+	tb.Helper()
+	r.enterWith(tb, f, protocol, flagWire)
+}
+
+// enterWith puts both directions of a flow into a table, as if it had begun just now, with more flags.
+func (r *rig) enterWith(tb testing.TB, f visit, protocol uint8, flags bpfConnectionFlag) {
 	tb.Helper()
 	now, err := Monotonic()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	forth := connectionOf(f.node, f.backend, bpfConnectionFlagCONNECTION_OPENER)
-	back := connectionOf(f.frontend, f.client, 0)
+	forth := connectionOf(f.node, f.backend, flags|bpfConnectionFlagCONNECTION_OPENER)
+	back := connectionOf(f.frontend, f.client, flags)
 	forth.Seen, back.Seen = uint64(now), uint64(now)
 	for key, value := range map[bpfTuple]bpfConnection{
 		tupleOf(f.client, f.frontend, protocol): forth,
@@ -239,6 +248,43 @@ func TestXDPBegins(t *testing.T) {
 		}
 		samePacket(t, first(transport(eth(nodeA.mac, nodeB.mac), netip.AddrPortFrom(f.node.Addr(), port), f.backend).ttl(63)).bytes(), got.out)
 	})
+}
+
+// What may only come by another way than a wire is tc's to go on with, which asks about its source: of a connection with a client or a backend behind
+// a tunnel, a packet of a wire is forged.
+func TestXDPOnlyWires(t *testing.T) {
+	r := newServiceRig(t, Config{})
+	eachTransportAtXDP(func(name string, family int, protocol uint8, transport func(packet, netip.AddrPort, netip.AddrPort) packet) {
+		f := flowOf(family)
+		r.enterWith(t, f, protocol, 0)
+		r.checkOne(t, untouched(name+" to the backend", transport(eth(router, nodeA.mac), f.client, f.frontend).bytes()))
+		r.checkOne(t, untouched(name+" to the client", transport(eth(nodeB.mac, nodeA.mac), f.backend, f.node).bytes()))
+	})
+}
+
+// Connections that tc begins say whether all their packets come by wires.
+func TestConnectionsOfWires(t *testing.T) {
+	for _, cfg := range []Config{{}, {DSR: true}} {
+		r := newServiceRig(t, cfg)
+		for _, family := range families {
+			for i, c := range []struct {
+				backend member
+				wire    bool
+			}{{podB, true}, {podT, false}, {podA, false}} {
+				frontend, client := netip.AddrPortFrom(nodeA.addr(family), uint16(30110+i)), netip.AddrPortFrom(world.addr(family), 45000)
+				r.serve(t, frontend, bpfServiceFlagSERVICE_DSR, netip.AddrPortFrom(c.backend.addr(family), 80))
+				p := eth(router, nodeA.mac).ip(client.Addr(), frontend.Addr()).tcp(client.Port(), frontend.Port()).segment(tcpSYN, 1, 0)
+				r.stage.do(func() { _, _ = r.run(run{program: bpfProgFromWire, in: p.bytes()}) })
+				var there bpfConnection
+				if err := r.d.objects.bpfMaps.Openings.Lookup(tupleOf(client, frontend, protoTCP), &there); err != nil {
+					t.Fatalf("nothing begins to %s: %v", c.backend.addr(family), err)
+				}
+				if got := bpfConnectionFlag(there.Flags)&flagWire != 0; got != c.wire {
+					t.Errorf("packets between a client outside and %s come by wires: %t", c.backend.addr(family), got)
+				}
+			}
+		}
+	}
 }
 
 // What does not leave by a wire is tc's to begin: backends here, behind tunnels and in the world, and refusing.

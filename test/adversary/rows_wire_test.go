@@ -96,7 +96,44 @@ var localSource = attack{name: "source of a pod of the victim's node", kind: for
 	return [][]byte{s.frame(frame.IP{Source: from.Addr(), Destination: s.to(), Protocol: tcp, Payload: p}), s.udpTo(from, s.serverPort(), s.token)}
 }}
 
-// fromWire are the rows that somebody on the nodes' link carries out too. Tags of VLANs are left out: Linux takes those of VLAN 0 for none.
+// unseen are errors about a connection between two pods of the victim's node, which no router has seen.
+var unseen = attack{name: "ICMP errors about a connection within the victim's node", kind: guarded, prepare: func(s *scene) (err error) {
+	neighbour := s.pod(open, s.victim.node.Index)
+	s.live, err = connect(s.victim.Place, neighbour.Place, neighbour.Addresses[s.family])
+	return err
+}, frames: func(s *scene) [][]byte {
+	return s.about(s.live.client, s.live.server)
+}}
+
+// wireTags are frames of other VLANs, and those with tags that say priority alone, which Linux takes for frames without a tag: what came with a forged source
+// or is forbidden is so with the tag too.
+func wireTags() []attack {
+	tagged := func(frames [][]byte, ids ...uint16) (all [][]byte) {
+		for _, f := range frames {
+			all = append(all, frame.Tagged(f, vlanTag, ids...), frame.Tagged(f, serviceTag, ids...))
+		}
+		return all
+	}
+	priority := func(a attack) attack {
+		frames := a.frames
+		a.name += ", with priority tags"
+		a.frames = func(s *scene) [][]byte {
+			f := frames(s)
+			return slices.Concat(tagged(f, 0), tagged(f, 0xe000), tagged(f, 0, 0), tagged(f, 0, 0, 0))
+		}
+		return a
+	}
+	return []attack{
+		priority(localSource),
+		priority(attack{name: "a SYN", kind: guarded, frames: one(func(s *scene) []byte { return s.tcp(s.port, serverPort, frame.SYN) })}),
+		{name: "VLAN tags", kind: forged, frames: func(s *scene) [][]byte {
+			f := [][]byte{s.tcp(s.port, serverPort, frame.SYN)}
+			return slices.Concat(tagged(f, 1), tagged(f, 5), tagged(f, 4095), tagged(f, 5, 6), tagged(f, 0, 5), tagged(f, 5, 0))
+		}},
+	}
+}
+
+// fromWire are the rows that somebody on the nodes' link carries out too.
 func fromWire() []attack {
-	return slices.Concat(plain, middles(), wireSources(), []attack{localSource, peerTunnel}, forgedDetours(), hairpins(guarded, nil), fragments, extensions, options, links[1:], lengths)
+	return slices.Concat(plain, middles(), wireSources(), []attack{localSource, peerTunnel, unseen}, forgedDetours(), hairpins(guarded, nil), fragments, extensions, options, wireTags(), links[1:], lengths)
 }
