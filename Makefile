@@ -74,7 +74,7 @@ lint: ## Check Go, C and shell sources
 # One package after the other (-p 1): labs and measurements of several would disturb each other. What an earlier run said (-count=1) is
 # no answer: it was about another kernel, or beside a lab that is gone.
 test: deps build generated lint ## Run every test, here and on other kernels (root)
-	go run ./build/testrun -summary $(SUMMARIES)/1-test -- go test -json -count=1 -p 1 -timeout 60m ./... -- go -C build/chart test -json -count=1 ./... -- go run ./test/vm
+	go run ./build/testrun -summary $(SUMMARIES)/1-test -- go test -json -count=1 -p 1 -timeout 60m ./... -- go -C build/chart test -json -count=1 ./... -- go run ./test/vm -quick
 
 # The suite builds Kubernetes first where the cache lacks it, which takes about 13 minutes.
 SUITE_OPTIONS = $(foreach o,FAMILY ROUNDS,$(if $($o),-$(shell echo $o | tr A-Z a-z)='$($o)'))
@@ -92,7 +92,7 @@ HOURS ?= 3
 campaign: deps ## Run the random tests with other seeds than CI for HOURS (3) and print the seed of each failure (root)
 	go run ./test/campaign -hours $(HOURS)
 
-test-vm: deps ## Run the kernel-facing tests on Linux 6.1 and 6.12 in emulated machines
+test-vm: deps ## Run all tests that meet the kernel on Linux 6.1, 6.12 and 6.18 in emulated machines, three quarters of an hour
 	go run ./build/testrun -- go run ./test/vm
 
 CLUSTER_OPTIONS = $(foreach o,NODES NETWORK TOPOLOGY FAMILY PROXY NOTE,$(if $($o),--$(shell echo $o | tr A-Z a-z)='$($o)')) \

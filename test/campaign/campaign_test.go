@@ -87,6 +87,21 @@ func TestFailureIsTold(t *testing.T) {
 	}
 }
 
+// That a fuzz target's time was over is no failure; what the fuzzer has found is one.
+func TestOnlyOutOfTime(t *testing.T) {
+	const over = "fuzz: elapsed: 2m0s, execs: 32559 (0/sec)\n--- FAIL: FuzzTables (120.20s)\n    context deadline exceeded\nFAIL\nexit status 1\n"
+	for output, want := range map[string]bool{
+		over: true,
+		"--- FAIL: FuzzTables (3.00s)\n    --- FAIL: FuzzTables (0.00s)\n        tables_test.go:1: context deadline exceeded\n\n    Failing input written to testdata/fuzz/FuzzTables/1\nFAIL\n": false,
+		over + "Failing input written to testdata/fuzz/FuzzTables/1":                                                  false,
+		"--- FAIL: FuzzPrograms (13.91s)\n    fuzzing process hung or terminated unexpectedly: exit status 2\nFAIL\n": false,
+	} {
+		if got := onlyOutOfTime([]byte(output)); got != want {
+			t.Errorf("got %t for:\n%s", got, output)
+		}
+	}
+}
+
 // What is asked for and is not there is an error that names what is.
 func TestSelectParts(t *testing.T) {
 	if _, err := selectParts(parts, "nonesuch"); err == nil || !strings.Contains(err.Error(), "oracle") {

@@ -106,7 +106,7 @@ func (c *campaign) one(ctx context.Context, p part) error {
 	}
 	c.runs++
 	took := time.Since(started).Round(time.Second)
-	if err == nil {
+	if err == nil || p.fuzz > 0 && onlyOutOfTime(output) {
 		fmt.Fprintf(c.out, "%s  ok    %-12s seed %-20d %v\n", time.Now().Format(time.TimeOnly), p.name, cmd.seed, took)
 		return nil
 	}

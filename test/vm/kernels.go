@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -14,6 +15,8 @@ type kernel struct {
 	complete bool
 	// only names the tests of a package, by its directory, that run on this kernel. Of a package that is not there, all do.
 	only map[string][]string
+	// quick names the tests of internal/datapath that run with -quick; nil for all that run at all.
+	quick []string
 	// skip is what go test's -skip wants: the subtests that are left out on this kernel.
 	skip string
 	// contender says that the test of a contender runs on this kernel.
@@ -25,10 +28,10 @@ type kernel struct {
 // Debian 13's backports, with what its verifier may see differently. Of 6.6 and of others between these there
 // are no packages in archives that are still served.
 var kernels = []kernel{
-	{version: "6.1", pkg: debian{name: "linux-image-cloud-amd64"}},
+	{version: "6.1", pkg: debian{name: "linux-image-cloud-amd64"}, quick: betweenOldestAndHere},
 	{
 		version: "6.12", pkg: debian{name: "linux-image-6.12-cloud-amd64"}, complete: true,
-		only: map[string][]string{"internal/datapath": betweenOldestAndHere}, skip: attachedAsFilters, contender: true,
+		only: map[string][]string{"internal/datapath": betweenOldestAndHere}, quick: firstAnswers, skip: attachedAsFilters, contender: true,
 	},
 	{
 		version: "6.18", pkg: debian{pattern: `^linux-image-6\.18\.[0-9.]+\+deb13-cloud-amd64$`, suite: "trixie-backports"}, complete: true,
@@ -44,7 +47,7 @@ var programs = []string{"nft"}
 
 func selectKernels(version string) ([]kernel, error) {
 	if version == "" {
-		return kernels, nil
+		return slices.Clone(kernels), nil
 	}
 	var known []string
 	for _, k := range kernels {

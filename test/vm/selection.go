@@ -30,12 +30,24 @@ var betweenOldestAndHere = []string{
 	"TestNodePortOfHostThroughTunnel", "TestSocketConnect", "TestSocketSend", "TestPolicyTraffic", "TestFlowsTellOfAll",
 }
 
+// firstAnswers are those of betweenOldestAndHere that are left with -quick: what the verifier says, that programs are attached, and one way of
+// packets with all that there is.
+var firstAnswers = []string{"TestLoad", "TestLoadServices", "TestLoadPolicy", "TestAttachments", "TestRedirect", "TestDestroyUDP*", "TestSocketSend", "TestPolicyTraffic"}
+
 // newest are the tests of internal/datapath that run on a kernel which is like that of most machines: what its verifier says. TestLoadPolicy takes
 // ten minutes and more under emulation, and the machine itself has the same verifier.
 var newest = []string{"TestLoad", "TestLoadServices"}
 
 // attachedAsFilters selects the variants of tests that attach programs as filters where there is tcx.
 const attachedAsFilters = "/legacy=true"
+
+// hurried is the kernel with the tests of -quick.
+func (k kernel) hurried() kernel {
+	if k.quick != nil {
+		k.only = map[string][]string{"internal/datapath": k.quick}
+	}
+	return k
+}
 
 // runs says whether a test of the package in dir runs on this kernel.
 func (k kernel) runs(dir, test string) bool {

@@ -44,6 +44,7 @@ func TestListsNameTests(t *testing.T) {
 	check("leftOut", leftOut)
 	for _, k := range kernels {
 		check("Linux "+k.version, k.only)
+		check("-quick on Linux "+k.version, k.hurried().only)
 	}
 	measured := map[string][]string{}
 	for dir, tests := range seconds {
@@ -83,6 +84,9 @@ func TestEveryTestHasAMachine(t *testing.T) {
 		for _, k := range kernels[1:] {
 			if k.runs(dir, test) && !oldest.runs(dir, test) {
 				t.Errorf("%s runs on Linux %s and not on the oldest kernel", test, k.version)
+			}
+			if k.hurried().runs(dir, test) && !k.runs(dir, test) {
+				t.Errorf("%s runs on Linux %s in a hurry only", test, k.version)
 			}
 		}
 	}
