@@ -15,24 +15,24 @@ type leftPods struct {
 	purging sync.Mutex
 	// forget removes what the tables have of pods with these addresses, and says how many entries.
 	forget func([]netip.Addr) (int, error)
-	// remembered gives the addresses within some ranges of which it would remove something. looked says that it has answered: until then, an
-	// earlier agent may have left something of any address.
+	// remembered gives the addresses within some ranges of which it would remove something. looked are those for which it has answered: of any
+	// other address, an earlier agent may have left something.
 	remembered func([]netip.Prefix) ([]netip.Addr, error)
-	looked     bool
+	looked     []netip.Prefix
 }
 
-// findLeftPods takes note, once, of addresses of this node's ranges that the tables know and neither a pod nor somebody else has: an earlier agent may
+// findLeftPods takes note, once for the same ranges, of addresses of this node's ranges that the tables know and neither a pod nor somebody else has: an earlier agent may
 // have been killed before it had forgotten a pod that was gone.
 func (a *Agent) findLeftPods(ranges []netip.Prefix, others []netip.Addr) error {
 	l := &a.connections.left
-	if l.looked || len(ranges) == 0 {
+	if !slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return !slices.Contains(l.looked, p) }) {
 		return nil
 	}
 	found, err := l.remembered(ranges)
 	if err != nil {
 		return err
 	}
-	l.looked = true
+	l.looked = slices.Clone(ranges)
 	found = slices.DeleteFunc(found, func(addr netip.Addr) bool { return slices.Contains(others, addr) })
 	for _, e := range a.endpoints {
 		found = slices.DeleteFunc(found, func(addr netip.Addr) bool { return slices.Contains(e.Addresses, addr) })
@@ -105,8 +105,11 @@ func (a *Agent) forgetPods() {
 
 // inheritNothing makes sure that a new pod gets no connections of one that had its addresses before: mostly they are forgotten by then. The lock is held.
 func (a *Agent) inheritNothing(addresses []netip.Addr) error {
-	if !a.connections.left.looked {
-		a.podGone(addresses)
+	looked := a.connections.left.looked
+	if others := slices.DeleteFunc(slices.Clone(addresses), func(addr netip.Addr) bool {
+		return slices.ContainsFunc(looked, func(p netip.Prefix) bool { return p.Contains(addr) })
+	}); len(others) > 0 {
+		a.podGone(others)
 	}
 	if !a.connections.left.has(addresses) {
 		return nil

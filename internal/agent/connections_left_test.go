@@ -15,7 +15,7 @@ func TestReusedAddressInheritsNothing(t *testing.T) {
 	var forgotten [][]netip.Addr
 	fails := errors.New("no memory")
 	a := &Agent{log: slog.New(slog.DiscardHandler), connections: connections{wake: make(chan struct{}, 1)}}
-	a.connections.left.looked = true
+	a.connections.left.looked = prefixes("10.1.1.0/24")
 	a.connections.left.forget = func(gone []netip.Addr) (int, error) {
 		forgotten = append(forgotten, gone)
 		return len(gone), fails
@@ -70,6 +70,10 @@ func TestLeftPodsAreFound(t *testing.T) {
 	}
 	if asked != 2 || a.connections.left.has([]netip.Addr{here, foreign}) || !a.connections.left.has([]netip.Addr{gone}) {
 		t.Errorf("asked %d times, to be forgotten are %v", asked, a.connections.left.addresses)
+	}
+	ranges = prefixes("10.1.1.0/24", "10.1.9.0/24")
+	if err := a.findLeftPods(ranges, []netip.Addr{foreign}); err != nil || asked != 3 {
+		t.Errorf("asked %d times after the node got another range: %v", asked, err)
 	}
 }
 

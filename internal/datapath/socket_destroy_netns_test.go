@@ -162,3 +162,27 @@ func TestDestroyUDPOnlyWhatIsSaid(t *testing.T) {
 		})
 	}
 }
+
+// What the verifier walks of the program that destroys sockets is recorded as that of all others.
+func TestLoadDestroy(t *testing.T) {
+	testenv.Root(t)
+	t.Parallel()
+	d := openServices(t, Config{})
+	program, err := loadDestroyer(d.objects.bpfMaps.Peers)
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		testenv.Missing(t, "not on this kernel: bpf_sock_destroy (Linux 6.5)")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.close()
+	info, err := program.Program.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	walked, told := info.VerifiedInstructions()
+	if !told {
+		t.Fatal("the kernel does not tell how many instructions the verifier walked")
+	}
+	verified{"destroy_udp": int(walked)}.check(t, t.Name())
+}

@@ -23,7 +23,7 @@ var leftOut = map[string][]string{
 // machine itself. On these two every test runs, so on those between them only what may have a third answer there: the verifier, how
 // programs are attached, updated and taken off, what destroys sockets, and each way of packets once with real devices.
 var betweenOldestAndHere = []string{
-	"TestLoad", "TestLoadServices", "TestLoadPolicy",
+	"TestLoad", "TestLoadServices", "TestLoadPolicy", "TestLoadDestroy",
 	"TestAdopt*", "TestAttachments", "TestCheckMissesDetachedPrograms", "TestDeviceRecreated", "TestUplinkWithDot", "TestUnload",
 	"TestAccelerate*", "TestSocketRestart", "TestSocketCgroups", "TestDestroyUDP*",
 	"TestRedirect", "TestEchoesCross", "TestWorldMasqueraded", "TestTunnelCarries", "TestNodePortXDP", "TestNodePortDSR",
@@ -32,11 +32,11 @@ var betweenOldestAndHere = []string{
 
 // firstAnswers are those of betweenOldestAndHere that are left with -quick: what the verifier says, that programs are attached, and one way of
 // packets with all that there is.
-var firstAnswers = []string{"TestLoad", "TestLoadServices", "TestLoadPolicy", "TestAttachments", "TestRedirect", "TestDestroyUDP*", "TestSocketSend", "TestPolicyTraffic"}
+var firstAnswers = []string{"TestLoad", "TestLoadServices", "TestLoadPolicy", "TestLoadDestroy", "TestAttachments", "TestRedirect", "TestDestroyUDP*", "TestSocketSend", "TestPolicyTraffic"}
 
 // newest are the tests of internal/datapath that run on a kernel which is like that of most machines: what its verifier says. TestLoadPolicy takes
 // ten minutes and more under emulation, and the machine itself has the same verifier.
-var newest = []string{"TestLoad", "TestLoadServices"}
+var newest = []string{"TestLoad", "TestLoadServices", "TestLoadDestroy"}
 
 // attachedAsFilters selects the variants of tests that attach programs as filters where there is tcx.
 const attachedAsFilters = "/legacy=true"
