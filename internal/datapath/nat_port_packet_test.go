@@ -113,7 +113,7 @@ func TestPortsRest(t *testing.T) {
 					end(tcpFIN | tcpACK)
 				}
 				there, back, _ := r.established(t, f)
-				if there.Flags != isOpener|isFIN|c.want || back.Flags != isFIN|c.want {
+				if wire := uint8(flagWire); there.Flags != wire|isOpener|isFIN|c.want || back.Flags != wire|isFIN|c.want {
 					t.Errorf("%s IPv%d: %s: flags are %#x and %#x", program, family, c.name, there.Flags, back.Flags)
 				}
 			}
@@ -122,7 +122,7 @@ func TestPortsRest(t *testing.T) {
 	for _, family := range families {
 		f := flowOf(family)
 		f.backend, f.node = netip.AddrPortFrom(podA.addr(family), 8080), f.client // on this node: the client's address is kept
-		r.enter(t, f, protoTCP)
+		r.enterWith(t, f, protoTCP, 0)
 		p := fromPod().ip(f.backend.Addr(), f.client.Addr()).tcp(f.backend.Port(), f.client.Port()).segment(tcpFIN|tcpACK, 1000, 0)
 		r.stage.do(func() { _, _ = r.run(podSends(p)) })
 		if there, back, _ := r.established(t, f); there.Flags != isOpener || back.Flags != isFIN {
