@@ -110,7 +110,8 @@ func (r *rig) checkNodePort(in run) (verdict, error) {
 	return got.verdict, nil
 }
 
-// soundHeaders says whether a packet's checksums are right, as far as it is whole TCP, UDP or ICMP without extension headers.
+// soundHeaders says whether a packet's checksums are right, as far as it is whole TCP, UDP or ICMP without extension headers. UDP's 0 is none
+// (RFC 768), also where it happens to be the sum.
 func soundHeaders(b []byte) bool {
 	var pseudo []byte
 	var protocol byte
@@ -136,6 +137,8 @@ func soundHeaders(b []byte) bool {
 	switch {
 	case protocol == protoICMP && len(body) >= 8:
 		return checksum(body) == 0xffff
+	case protocol == protoUDP && len(body) >= 8 && body[6] == 0 && body[7] == 0:
+		return false
 	case protocol == protoTCP && len(body) >= 20, protocol == protoUDP && len(body) >= 8, protocol == protoICMPv6 && len(body) >= 8:
 		pseudo = binary.BigEndian.AppendUint32(pseudo, uint32(len(body)))
 		pseudo = binary.BigEndian.AppendUint32(pseudo, uint32(protocol))
