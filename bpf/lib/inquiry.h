@@ -66,10 +66,7 @@ static __always_inline void inquiry_read_sctp(struct __sk_buff *skb, struct tran
 	t->kind = TRANSPORT_PORTS;
 }
 
-/*
- * Whether who sent an ICMP error can have seen the packet that it quotes. A pod tells of what it has received itself, and the other end of a
- * tunnel of what its node has. Routers send errors by the wire, about packets that went by it: answers to these would come by there too.
- */
+/* Whether who sent an ICMP error can have seen the packet that it quotes. A pod tells of what it has received itself. */
 static __always_inline bool inquiry_error_may_be(const struct packet *p, const struct inquiry *q)
 {
 	const struct tuple *t = &q->transport.tuple, *quoted = &q->error.tuple;
@@ -78,9 +75,8 @@ static __always_inline bool inquiry_error_may_be(const struct packet *p, const s
 	case PROGRAM_FROM_POD:
 		return address_equals(&t->source, &quoted->source);
 	case PROGRAM_FROM_TUNNEL:
-		return origin_is_beside(&t->source, &quoted->source);
 	case PROGRAM_FROM_WIRE:
-		return origin_may_be_wire(&quoted->source, &quoted->destination);
+		return origin_may_tell(&t->source, quoted, q->program == PROGRAM_FROM_TUNNEL);
 	case PROGRAM_TO_POD:
 		return origin_may_be_device(&quoted->source, &quoted->destination, p->skb->ingress_ifindex);
 	default:

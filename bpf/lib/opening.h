@@ -212,7 +212,7 @@ SEPARATE int opening_from_wire(struct __sk_buff *skb, struct translation *x, __u
 			return DROP_CONNECTIONS_FULL;
 		return SOURCE_KEEPS;
 	}
-	if (kind != ROUTE_TUNNEL && !(how & TRANSLATE_TUNNEL))
+	if ((kind != ROUTE_TUNNEL || route_of_host(&to->destination)) && !(how & TRANSLATE_TUNNEL))
 		to->flags |= CONNECTION_WIRE;
 	if (direct_may(x, kind) && !(how & TRANSLATE_STACK)) {
 		to->flags |= CONNECTION_DIRECT;

@@ -64,13 +64,12 @@ SEPARATE bool origin_may_be_backends(const struct address *source, const struct 
 
 /*
  * Whether what the stack delivers to a pod can come from the device where the stack got it, which is 0 for what the node itself sends: a pod's
- * by the pod's, one of a tunnelled node by the tunnel. from_wire has asked about the destination that a packet came with; what the stack has
- * translated since, as kube-proxy has it do, was addressed to no pod.
+ * by the pod's alone. from_wire has asked about the destination that a packet came with; what the stack has translated since, as kube-proxy has
+ * it do, was addressed to no pod. By other devices may come what another network carries, from which the cluster moves to this one.
  */
 SEPARATE bool origin_may_be_device(const struct address *source, const struct address *receiver, __u32 device)
 {
 	const struct endpoint *sender;
-	const struct route *r;
 	struct address from;
 
 	if (!source || !receiver)
@@ -81,10 +80,7 @@ SEPARATE bool origin_may_be_device(const struct address *source, const struct ad
 	sender = bpf_map_lookup_elem(&endpoints, &from);
 	if (sender)
 		return sender->ifindex == device;
-	if (bpf_map_lookup_elem(&uplinks, &device))
-		return origin_may_be_backends(source, receiver);
-	r = route_of(&from);
-	return !r || r->kind != ROUTE_TUNNEL || r->ifindex == device;
+	return !bpf_map_lookup_elem(&uplinks, &device) || origin_may_be_backends(source, receiver);
 }
 
 /* Whether two addresses are of the same other node, by the next hop of their routes. */
@@ -98,6 +94,22 @@ SEPARATE bool origin_is_beside(const struct address *one, const struct address *
 	b = route_of(other);
 	return a && b && a->kind == b->kind && (a->kind == ROUTE_REMOTE || a->kind == ROUTE_TUNNEL) &&
 	       address_equals(&a->next_hop, &b->next_hop);
+}
+
+/*
+ * Whether who sends an ICMP error can have seen the packet that it quotes, whose answers have the tuple: by a tunnel, the node at its other end
+ * what its pods got; by the wire, a router what went by it, and a node what its pods got by a tunnel (it sends as itself, which no tunnel carries).
+ */
+SEPARATE bool origin_may_tell(const struct address *sender, const struct tuple *answers, __u32 tunnel)
+{
+	bool beside;
+
+	if (!sender || !answers)
+		return false;
+	beside = origin_is_beside(sender, &answers->source);
+	if (tunnel)
+		return beside;
+	return origin_may_be_wire(&answers->source, &answers->destination) || (beside && route_of_host(sender));
 }
 
 /*

@@ -138,6 +138,22 @@ static __always_inline bool translate_received(const struct packet *p, const str
 	return e && e->ifindex == p->skb->ifindex;
 }
 
+/* Whether who reports about a packet, which is no pod here, can have seen it. */
+static __always_inline bool translate_may_tell(const struct packet *p, const struct translation *x, enum place place,
+					       __u32 how)
+{
+	const struct tuple *answers = &x->error.tuple;
+
+	switch (place) {
+	case PLACE_WIRE:
+		return origin_may_tell(&p->source, answers, how & TRANSLATE_TUNNEL);
+	case PLACE_TO_POD:
+		return origin_may_be_device(&answers->source, &answers->destination, p->skb->ingress_ifindex);
+	default:
+		return true;
+	}
+}
+
 /* What has no ports that are its own: NEXT for what is none of translation's business. */
 STAGE translate_error(struct packet *p, struct translation *x, enum place place, __u32 how)
 {
@@ -154,9 +170,8 @@ STAGE translate_error(struct packet *p, struct translation *x, enum place place,
 		}
 		if (c && place == PLACE_POD && !translate_received(p, &x->error.tuple.source))
 			return drop(p, DROP_SPOOFED_SOURCE);
-		if (c && place == PLACE_WIRE && !(how & TRANSLATE_TUNNEL) &&
-		    !origin_may_be_wire(&x->error.tuple.source, &x->error.tuple.destination))
-			return drop(p, DROP_FORGED_ERROR); /* of a packet that went by no wire */
+		if (c && !translate_may_tell(p, x, place, how))
+			return drop(p, DROP_FORGED_ERROR);
 		if (c)
 			return c->flags & CONNECTION_PLAIN ? NEXT : translate_error_of(p, x, c, place, how);
 	}

@@ -171,7 +171,7 @@ func (d *Datapath) setTables() {
 	}
 	d.Lease = Lease{d.objects.bpfMaps.Lease}
 	d.Tunnel = Tunnel{d.objects.bpfMaps.TunnelSources}
-	d.Uplinks = Uplinks{d.objects.bpfMaps.Uplinks, generation}
+	d.Uplinks = Uplinks{d.objects.bpfMaps.Uplinks, generation, new(bool)}
 	d.Services = newServices(&d.objects.bpfMaps, d.config.MaglevSize)
 	d.Connections = &Connections{
 		connections: d.objects.bpfMaps.Connections,

@@ -234,7 +234,7 @@ func TestToPodInvalidSource(t *testing.T) {
 				passes(name+" of a tunnelled node's pod, by the tunnel", brought("tunnel", podT)),
 				drops(name+" of a tunnelled node's pod, by the wire", brought("eth0", podT), invalid),
 				passes(name+" of a tunnelled node's pod, by the tunnel again", brought("tunnel", podT)),
-				drops(name+" of a tunnelled node's pod, by some other device", brought("blpoda2", podT), invalid),
+				passes(name+" of a tunnelled node's pod, by some other device", brought("blpoda2", podT)),
 				passes(name+" of a tunnelled node's pod, as the node itself sends it", brought("", podT)),
 				drops(name+" of a pod here, by the wire", brought("eth0", podA2), invalid),
 				drops(name+" of a pod here, by some other device", brought("tunnel", podA2), invalid),
@@ -245,5 +245,72 @@ func TestToPodInvalidSource(t *testing.T) {
 				passes(name+" of the world, by the wire", brought("eth0", world)),
 			})
 		})
+	}
+}
+
+// Who reports about a translated packet has seen it: a router on the wire none that went by a tunnel, which ends at the node that reports, and nobody
+// on the wire one between two pods here.
+func TestWhoMayReport(t *testing.T) {
+	forged := uint32(bpfDropReasonDROP_FORGED_ERROR)
+	r := newServiceRig(t, Config{})
+	for i, family := range families {
+		kind, code := []byte{3, 1}[i], []byte{1, 4}[i] // host unreachable, port unreachable
+		f := flowOf(family)
+		report := func(of member, to netip.Addr, about packet) run {
+			return wireBrings(quoting(eth(router, nodeA.mac), of.addr(family), to, kind, code, 0, about, 500))
+		}
+		for _, c := range []struct {
+			name    string
+			backend member
+			of      map[member]bool
+		}{
+			{"to a pod behind a tunnel", podT, map[member]bool{nodeT: true, nodeB: false, world: false}},
+			{"to a pod on the link", podB, map[member]bool{nodeB: true, nodeT: true, world: true}},
+		} {
+			f.backend = netip.AddrPortFrom(c.backend.addr(family), 8080)
+			r.enterWith(t, f, protoUDP, 0)
+			sent := eth(MAC{}, MAC{}).ip(f.node.Addr(), f.backend.Addr()).udp(f.node.Port(), f.backend.Port()).payload("asks")
+			for of, may := range c.of {
+				in := report(of, f.node.Addr(), sent)
+				if name := fmt.Sprintf("IPv%d %s, by %s", family, c.name, of.addr(family)); may {
+					r.verdict(t, verdictRedirect, in)
+				} else {
+					r.checkOne(t, drops(name, in, forged))
+				}
+			}
+		}
+	}
+}
+
+// The same of what the stack delivers: an error about a connection of two pods here, through a Service, is of the other pod or of the node itself.
+func TestWhoMayReportToStack(t *testing.T) {
+	r := newServiceRig(t, Config{EBPFRouting: true})
+	for i, family := range families {
+		kind, code := []byte{3, 1}[i], []byte{1, 4}[i]
+		pod, other, frontend := end{podA, 40000}.at(family), end{podA2, 8080}.at(family), end{clusterIP, 80}.at(family)
+		there, back := connectionOf(pod, other, bpfConnectionFlagCONNECTION_OPENER), connectionOf(frontend, pod, 0)
+		now, err := Monotonic()
+		if err != nil {
+			t.Fatal(err)
+		}
+		there.Seen, back.Seen = uint64(now), uint64(now)
+		for key, value := range map[bpfTuple]bpfConnection{tupleOf(pod, frontend, protoUDP): there, tupleOf(other, pod, protoUDP): back} {
+			if err := r.d.objects.bpfMaps.Connections.Put(key, value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.d.objects.bpfMaps.TranslatedPods.Put(addressOf(pod.Addr()), uint64(now)); err != nil {
+			t.Fatal(err)
+		}
+		sent := eth(MAC{}, MAC{}).ip(pod.Addr(), other.Addr()).udp(pod.Port(), other.Port()).payload("asks")
+		for by, from := range map[string]member{"blpoda2": podA2, "": nodeA, "eth0": nodeB, "tunnel": nodeT} {
+			in := stackDelivers(quoting(toPod(), from.addr(family), pod.Addr(), kind, code, 0, sent, 500))
+			in.ingress = by
+			if by == "blpoda2" || by == "" {
+				r.verdict(t, verdictNext, in)
+			} else {
+				r.checkOne(t, drops(fmt.Sprintf("IPv%d by %q", family, by), in, uint32(bpfDropReasonDROP_FORGED_ERROR)))
+			}
+		}
 	}
 }

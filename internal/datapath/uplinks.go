@@ -21,6 +21,8 @@ type Uplink struct {
 type Uplinks struct {
 	m          *ebpf.Map
 	generation *generation
+	// owed says that decisions may be older than the table.
+	owed *bool
 }
 
 // All gives the table.
@@ -55,8 +57,10 @@ func (t Uplinks) Sync(want map[int]Uplink) (int, error) {
 			err = errors.Join(err, fmt.Errorf("delete uplink %d: %w", ifindex, e))
 		}
 	}
-	if len(set)+len(del) > 0 { // to_pod remembers what may come by a device
-		err = errors.Join(err, t.generation.advance())
+	if *t.owed = *t.owed || len(set)+len(del) > 0; *t.owed { // to_pod remembers what may come by a device
+		e := t.generation.advance()
+		*t.owed = e != nil
+		err = errors.Join(err, e)
 	}
 	return len(set) + len(del), err
 }

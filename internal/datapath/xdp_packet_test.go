@@ -270,7 +270,7 @@ func TestConnectionsOfWires(t *testing.T) {
 			for i, c := range []struct {
 				backend member
 				wire    bool
-			}{{podB, true}, {podT, false}, {podA, false}} {
+			}{{podB, true}, {podT, false}, {nodeT, true}, {podA, false}} {
 				frontend, client := netip.AddrPortFrom(nodeA.addr(family), uint16(30110+i)), netip.AddrPortFrom(world.addr(family), 45000)
 				r.serve(t, frontend, bpfServiceFlagSERVICE_DSR, netip.AddrPortFrom(c.backend.addr(family), 80))
 				p := eth(router, nodeA.mac).ip(client.Addr(), frontend.Addr()).tcp(client.Port(), frontend.Port()).segment(tcpSYN, 1, 0)
