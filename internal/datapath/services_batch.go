@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"errors"
+	"math"
 
 	"github.com/cilium/ebpf"
 )
@@ -51,21 +52,29 @@ func deleteAll[K any](m *ebpf.Map, keys []K) (deleted int, err error) {
 
 // readAll calls visit for every entry. Entries that come or go meanwhile may be missed or seen; all others are seen.
 func readAll[K, V any](m *ebpf.Map, visit func(*K, *V)) error {
+	_, err := readUpTo(m, math.MaxInt, visit)
+	return err
+}
+
+// readUpTo does so until it has seen more than some entries, and tells whether it has seen all.
+func readUpTo[K, V any](m *ebpf.Map, most int, visit func(*K, *V)) (all bool, err error) {
 	// The kernel gives whole buckets; one cannot have more entries than the map, and hardly ever has more than ten.
 	size := int(min(m.MaxEntries(), readSize))
 	keys, values := make([]K, size), make([]V, size)
 	var cursor ebpf.MapBatchCursor
-	for {
+	for seen := 0; seen <= most; {
 		n, err := m.BatchLookup(&cursor, keys, values, nil)
 		end := errors.Is(err, ebpf.ErrKeyNotExist)
 		if err != nil && !end {
-			return err
+			return false, err
 		}
 		for i := range n {
 			visit(&keys[i], &values[i])
 		}
 		if end {
-			return nil
+			return true, nil
 		}
+		seen += n
 	}
+	return false, nil
 }

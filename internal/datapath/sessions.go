@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -23,8 +24,9 @@ type Sessions struct {
 	// young are the sessions that are not in m yet, and settle moves them there; nil where nothing is tracked.
 	young  *ebpf.Map
 	settle *ebpf.Program
-	// forget removes all that an address is an end of; nil where nothing is tracked.
+	// forget removes all that an address is an end of; nil where nothing is tracked. many is until when it is used at once: see Forget.
 	forget *ebpf.Program
+	many   atomic.Pointer[time.Time]
 	shares sessionShares
 	// decisions have the permits, which count for sessions.
 	decisions *ebpf.Map

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"net/netip"
 
 	"github.com/cilium/ebpf"
 )
@@ -87,16 +86,4 @@ func (s sessionShares) clear(sessions *ebpf.Map, which func(pod bpfAddress, slot
 		err = errors.Join(err, e)
 	}
 	return err
-}
-
-// Forget removes every session that the address of a pod of this node is an end of, and what is charged to it: who gets the address next
-// inherits nothing. Call it when the pod is gone, and before another one gets the address.
-func (s *Sessions) Forget(pod netip.Addr) error {
-	if s.forget == nil {
-		return nil
-	}
-	if _, err := s.forget.Run(&ebpf.RunOptions{Context: bpfForgotten{Pod: addressOf(pod)}}); err != nil {
-		return fmt.Errorf("forget sessions of %s: %w", pod, err)
-	}
-	return nil
 }

@@ -218,10 +218,19 @@ func TestSessionsThatLast(t *testing.T) {
 	}
 }
 
-// Who gets the address of a pod that is gone inherits no session of it: neither what it has opened nor what was opened to it, young or not.
+// Who gets the address of a pod that is gone inherits no session of it: neither what it has opened nor what was opened to it, young or not,
+// whether there are few sessions or many.
 func TestForgetPod(t *testing.T) {
 	p := newPolicyRig(t, smallTable)
 	p.isolate(t)
+	for name, many := range map[string]time.Duration{"few": 0, "many": time.Hour} {
+		until := time.Now().Add(many)
+		p.d.Sessions.many.Store(&until)
+		t.Run(name, func(t *testing.T) { testForgetPod(t, p) })
+	}
+}
+
+func testForgetPod(t *testing.T, p *policyRig) {
 	eachFamily(t, func(t *testing.T, family int) {
 		for _, settled := range []bool{false, true} {
 			p.forget(t)
