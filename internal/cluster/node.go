@@ -102,3 +102,14 @@ func podCIDRs(n *corev1.Node) (fields, cidrs []string) {
 
 // Key gives the name.
 func (n *Node) Key() Key { return Key{Name: n.Name} }
+
+// EqualNodes tells whether two lists of nodes say the same.
+func EqualNodes(a, b []Node) bool {
+	return slices.EqualFunc(a, b, func(x, y Node) bool { return x.Equal(&y) })
+}
+
+// Equal tells whether a node says the same as another.
+func (n *Node) Equal(other *Node) bool {
+	return n.Name == other.Name && n.Zone == other.Zone && n.Leaving == other.Leaving && slices.Equal(n.Addresses, other.Addresses) &&
+		slices.Equal(n.ExternalIPs, other.ExternalIPs) && slices.Equal(n.PodCIDRs, other.PodCIDRs) && slices.Equal(n.Lost, other.Lost)
+}

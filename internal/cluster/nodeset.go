@@ -15,6 +15,10 @@ type NodeSet struct {
 	origins map[string]*origin // by the node's name
 	// contested says that in the last Settle several Nodes claimed the same.
 	contested bool
+	// taken are the manifests that claims and nodes are made of, by name. nodes are those in force after the last Settle if none was contested, else nil.
+	taken  map[string]*manifest
+	claims claimCounts
+	nodes  []Node
 }
 
 // Set notes what the object of that name says, or that it is wrong: then node is nil and err says why. early says that the
@@ -63,24 +67,77 @@ func (s *NodeSet) Names() []string { return slices.Collect(maps.Keys(s.origins))
 // that nobody adds another's address to his own; then the one that is Ready; then the newer one, as when a machine was replaced; then the first by name. Of
 // Nodes with overlapping pod ranges the older one has its own: who gives ranges out gives none twice.
 func (s *NodeSet) Settle() (nodes []Node, problems []NodeProblem, incomplete bool) {
-	origins := slices.SortedFunc(maps.Values(s.origins), func(a, b *origin) int { return strings.Compare(a.name, b.name) })
-	var all []nodeObject
-	for _, o := range origins {
+	for name, o := range s.origins {
 		for _, err := range o.errs {
-			problems = append(problems, NodeProblem{Node: o.name, Text: err.Error(), Wrong: true})
+			problems = append(problems, NodeProblem{Node: name, Text: err.Error(), Wrong: true})
 		}
 		if o.read != nil {
 			o.good = o.read
 		}
-		if o.good != nil {
-			all = append(all, o.good.nodes...)
-		}
 		incomplete = incomplete || o.early && o.good == nil
 	}
-	claims := nodeClaims{nodes: all}
-	all, refused := claims.decide()
-	s.contested = len(refused) > 0
-	return sortedNodes(all), append(problems, refused...), incomplete
+	slices.SortStableFunc(problems, func(a, b NodeProblem) int { return strings.Compare(a.Node, b.Node) })
+	changed := s.take()
+	if s.contested = s.claims.contested(); s.contested {
+		claims := nodeClaims{nodes: s.objects()}
+		all, refused := claims.decide()
+		s.nodes = nil
+		return sortedNodes(all), append(problems, refused...), incomplete
+	}
+	switch {
+	case s.nodes == nil:
+		s.nodes = sortedNodes(s.objects())
+	case len(changed) > 0:
+		s.nodes = s.patched(changed)
+	}
+	return s.nodes, problems, incomplete
+}
+
+// take counts what the objects in force claim, and gives the names of those that are others than in the last Settle, sorted.
+func (s *NodeSet) take() (changed []string) {
+	if s.taken == nil {
+		s.taken = map[string]*manifest{}
+	}
+	for name, before := range s.taken {
+		if o := s.origins[name]; o == nil || o.good != before {
+			s.claims.remove(&before.nodes[0])
+			delete(s.taken, name)
+			changed = append(changed, name)
+		}
+	}
+	for name, o := range s.origins {
+		if o.good != nil && s.taken[name] == nil {
+			s.claims.add(&o.good.nodes[0])
+			s.taken[name] = o.good
+			changed = append(changed, name)
+		}
+	}
+	slices.Sort(changed)
+	return slices.Compact(changed)
+}
+
+// objects are those in force, sorted by name.
+func (s *NodeSet) objects() (all []nodeObject) {
+	for _, name := range slices.Sorted(maps.Keys(s.taken)) {
+		all = append(all, s.taken[name].nodes...)
+	}
+	return all
+}
+
+// patched gives the nodes with those of some names, which are sorted, as they are now.
+func (s *NodeSet) patched(names []string) []Node {
+	nodes, rest := make([]Node, 0, len(s.nodes)+len(names)), s.nodes
+	for _, name := range names {
+		at, found := slices.BinarySearchFunc(rest, name, func(n Node, name string) int { return strings.Compare(n.Name, name) })
+		nodes = append(nodes, rest[:at]...)
+		if rest = rest[at:]; found {
+			rest = rest[1:]
+		}
+		if now := s.taken[name]; now != nil {
+			nodes = append(nodes, now.nodes[0].Node)
+		}
+	}
+	return append(nodes, rest...)
 }
 
 // Ready are the names of the nodes that are ready, sorted.

@@ -26,7 +26,7 @@ func (v *Vetter) Vet(s *Snapshot) (*Snapshot, []ObjectProblem) {
 	if v.vetted == nil || !Same(v.nodes, s.Nodes) || !Same(v.services, s.Services) {
 		v.nodes, v.services = s.Nodes, s.Services
 		vetted, problems := v.vet(s)
-		if v.problems = problems; v.vetted == nil || !Equal(vetted, v.vetted) {
+		if v.problems = problems; v.vetted == nil || !EqualNodes(vetted, v.vetted) {
 			v.vetted = vetted
 		}
 	}
@@ -99,7 +99,7 @@ func (a serviceAddress) known() bool { return a.what != "" }
 // taken are those of the addresses of Nodes that Services have.
 func (v *Vetter) taken(s *Snapshot) map[netip.Addr]serviceAddress {
 	taken := map[netip.Addr]serviceAddress{}
-	claimed := map[netip.Addr]bool{}
+	claimed := make(map[netip.Addr]bool, len(s.Nodes))
 	for i := range s.Nodes {
 		for _, a := range s.Nodes[i].Addresses {
 			claimed[a] = true
@@ -129,7 +129,8 @@ type nodeRanges []struct {
 	node string
 }
 
-func sortedRanges(nodes []Node) (all nodeRanges) {
+func sortedRanges(nodes []Node) nodeRanges {
+	all := make(nodeRanges, 0, len(nodes))
 	for i := range nodes {
 		for _, p := range nodes[i].PodCIDRs {
 			all = append(all, struct {

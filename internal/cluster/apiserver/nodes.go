@@ -86,7 +86,7 @@ func (n *nodes) replace(items []*item) bool {
 func (n *nodes) settle() (list []cluster.Node, incomplete bool) {
 	if !n.settled {
 		list, wrong, incomplete := n.all.Settle()
-		if !cluster.Equal(list, n.list) {
+		if n.list == nil || !cluster.EqualNodes(list, n.list) {
 			n.list = list
 		}
 		n.wrong, n.incomplete, n.settled = wrong, incomplete, true

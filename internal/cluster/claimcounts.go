@@ -1,0 +1,81 @@
+package cluster
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
+
+// claimCounts counts what Nodes claim, so that a Node that comes or goes shows whether any two claim the same without a look at all of them.
+type claimCounts struct {
+	// addresses say how many Nodes claim one, and shared is how many several do.
+	addresses map[netip.Addr]int
+	shared    int
+	// ranges are sorted by address, the wider first: of ranges that overlap some two are neighbours. overlaps is how many neighbours do.
+	ranges   []netip.Prefix
+	overlaps int
+}
+
+func (c *claimCounts) contested() bool { return c.shared+c.overlaps > 0 }
+
+func (c *claimCounts) add(n *nodeObject) {
+	if c.addresses == nil {
+		c.addresses = map[netip.Addr]int{}
+	}
+	for i, a := range n.Addresses {
+		if slices.Contains(n.Addresses[:i], a) {
+			continue // twice in one object
+		}
+		if c.addresses[a]++; c.addresses[a] == 2 {
+			c.shared++
+		}
+	}
+	for _, p := range n.PodCIDRs {
+		at, _ := slices.BinarySearchFunc(c.ranges, p, compareRanges)
+		c.overlaps += c.overlapsAt(at, &p) - c.overlapsAt(at, nil)
+		c.ranges = slices.Insert(c.ranges, at, p)
+	}
+}
+
+func (c *claimCounts) remove(n *nodeObject) {
+	for i, a := range n.Addresses {
+		if slices.Contains(n.Addresses[:i], a) {
+			continue
+		}
+		switch c.addresses[a]--; c.addresses[a] {
+		case 1:
+			c.shared--
+		case 0:
+			delete(c.addresses, a)
+		}
+	}
+	for _, p := range n.PodCIDRs {
+		at, _ := slices.BinarySearchFunc(c.ranges, p, compareRanges)
+		c.ranges = slices.Delete(c.ranges, at, at+1)
+		c.overlaps -= c.overlapsAt(at, &p) - c.overlapsAt(at, nil)
+	}
+}
+
+// overlapsAt counts how many neighbours overlap before and behind a place, with a range there or with none.
+func (c *claimCounts) overlapsAt(at int, with *netip.Prefix) (count int) {
+	around := make([]netip.Prefix, 0, 3)
+	if at > 0 {
+		around = append(around, c.ranges[at-1])
+	}
+	if with != nil {
+		around = append(around, *with)
+	}
+	if at < len(c.ranges) {
+		around = append(around, c.ranges[at])
+	}
+	for i := 1; i < len(around); i++ {
+		if around[i-1].Overlaps(around[i]) {
+			count++
+		}
+	}
+	return count
+}
+
+func compareRanges(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
