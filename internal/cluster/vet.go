@@ -44,9 +44,10 @@ func (v *Vetter) vet(s *Snapshot) ([]Node, []ObjectProblem) {
 		nodes = []Node{}
 	}
 	var problems []ObjectProblem
+	before := map[bool]bool{} // of this node and family
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
-		before := map[bool]int{}
+		clear(before)
 		why := func(a netip.Addr, first, external bool) string {
 			if reason := v.believable(a, first, external, public[a.Is4()]); reason != "" {
 				return reason
@@ -61,15 +62,20 @@ func (v *Vetter) vet(s *Snapshot) ([]Node, []ObjectProblem) {
 		}
 		var refused []string
 		keep := func(all []netip.Addr, external bool) []netip.Addr {
-			return slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool {
-				first := !external && before[a.Is4()] == 0
-				before[a.Is4()]++
+			isWrong := func(a netip.Addr) bool {
+				first := !external && !before[a.Is4()]
+				before[a.Is4()] = true
 				reason := why(a, first, external)
 				if reason != "" {
 					refused = append(refused, fmt.Sprintf("Node %s: address %s in its status is refused: %s", n.Name, a, reason))
 				}
 				return reason != ""
-			})
+			}
+			at := slices.IndexFunc(all, isWrong)
+			if at < 0 {
+				return all // as nearly always
+			}
+			return append(slices.Clone(all[:at]), slices.DeleteFunc(slices.Clone(all[at+1:]), isWrong)...)
 		}
 		addresses, externals := keep(n.Addresses, false), keep(n.ExternalIPs, true)
 		if len(refused) == 0 {
