@@ -106,6 +106,8 @@ type Agent struct {
 	// own is this node: what the cluster tells of it, or else what the datapath still knows.
 	own     cluster.Node
 	current desired
+	// known is what the last reconciliation has found, but for the kernel's routes and neighbours; nil if a step of it has failed.
+	known *facts
 	// failure is what kept the last reconciliation from completing; notReady until the first one has.
 	failure error
 	// vouches says that the routes in the datapath are those that are wanted.
@@ -321,7 +323,10 @@ func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, ch
 			return
 		case s := <-snapshots:
 			beat.round(func() {
-				if a.take(s) {
+				switch isNew := a.take(s); {
+				case isNew && a.reconcileNodes():
+					later() // the rest, such as the neighbours
+				case isNew:
 					reconcile()
 				}
 				a.applied(s)

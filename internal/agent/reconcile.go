@@ -58,6 +58,7 @@ func (a *Agent) reconcileLocked() (whole bool, err error) {
 
 // reconcileOnce gives an error if no pods can be added, and whether every step has succeeded: what has not is a problem.
 func (a *Agent) reconcileOnce() (whole bool, err error) {
+	a.known = nil
 	if _, err := a.dropGoneEndpoints(); err != nil {
 		return false, err
 	}
@@ -95,6 +96,9 @@ func (a *Agent) reconcileOnce() (whole bool, err error) {
 	}
 	a.install()
 	a.rest.later()
+	if whole {
+		a.known = facts.kept()
+	}
 	return whole, nil
 }
 

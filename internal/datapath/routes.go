@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"os"
@@ -131,6 +132,57 @@ func (t Routes) Sync(want map[netip.Prefix]Route) (int, error) {
 	}
 	*t.listed = err == nil
 	return len(set) + len(del), err
+}
+
+// errLengths says that the datapath does not look for prefixes of some length, or not in the right order.
+var errLengths = errors.New("the lengths that the datapath looks for do not fit")
+
+// Change writes and deletes entries without a look at the others, after a Sync. nested says that one may hold another, or lie in one. If it fails a Sync
+// is needed.
+func (t Routes) Change(set map[netip.Prefix]Route, del []netip.Prefix, nested bool) error {
+	if err := t.findsBy(maps.Keys(set), nested); err != nil {
+		return err
+	}
+	var errs []error
+	for p, r := range set {
+		if err := t.m.Put(routeKeyOf(p), r.value()); err != nil {
+			errs = append(errs, fmt.Errorf("set route %s: %w", p, err))
+		}
+	}
+	for _, p := range del {
+		if err := t.m.Delete(routeKeyOf(p)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			errs = append(errs, fmt.Errorf("delete route %s: %w", p, err))
+		}
+	}
+	if len(set)+len(del) > 0 {
+		errs = append(errs, t.generation.advance())
+	}
+	return errors.Join(errs...)
+}
+
+// findsBy gives an error unless the datapath finds all of some prefixes by the lengths that it looks for: see lengthsOf.
+func (t Routes) findsBy(prefixes iter.Seq[netip.Prefix], nested bool) error {
+	if !*t.listed {
+		return errLengths
+	}
+	var known [2]bpfPrefixLengths // by family
+	for family := range known {
+		if err := t.lengths.Lookup(uint32(family), &known[family]); err != nil {
+			return fmt.Errorf("read prefix lengths: %w", err)
+		}
+	}
+	for p := range prefixes {
+		of := &known[1]
+		if p.Addr().Is4() {
+			of = &known[0]
+		}
+		lengths := of.PrefixLen[:of.Count]
+		longestFirst := slices.IsSortedFunc(lengths, func(a, b uint32) int { return cmp.Compare(b, a) })
+		if !slices.Contains(lengths, prefixLen(p)) || nested && !longestFirst {
+			return fmt.Errorf("route %s: %w", p, errLengths)
+		}
+	}
+	return nil
 }
 
 func comparePrefixes(a, b netip.Prefix) int {

@@ -177,3 +177,40 @@ func TestInspect(t *testing.T) {
 		t.Errorf("unknown program: %v", err)
 	}
 }
+
+// A few routes change without a look at the others, unless the datapath would not find them by the lengths that it knows.
+func TestChangeRoutes(t *testing.T) {
+	r := newRig(t, Config{EBPFRouting: true, Masquerade: true})
+	former, err := r.d.Routes.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.d.Routes.Sync(former); err != nil {
+		t.Fatal(err)
+	}
+	isNew, gone := prefix("10.1.4.0/24"), prefix("10.1.2.0/24")
+	if err := r.d.Routes.Change(map[netip.Prefix]Route{isNew: {Kind: RouteCluster}}, []netip.Prefix{gone, prefix("10.1.77.0/24")}, false); err != nil {
+		t.Fatal(err)
+	}
+	want := maps.Clone(former)
+	want[isNew] = Route{Kind: RouteCluster}
+	delete(want, gone)
+	if changed, err := r.d.Routes.Sync(want); changed != 0 || err != nil {
+		t.Errorf("a Sync behind it has changed %d routes: %v", changed, err)
+	}
+	length := map[netip.Prefix]Route{prefix("10.1.5.0/26"): {Kind: RouteCluster}}
+	if err := r.d.Routes.Change(length, nil, false); !errors.Is(err, errLengths) {
+		t.Errorf("a route of a new length: %v", err)
+	}
+	nested := map[netip.Prefix]Route{prefix("10.1.1.7/32"): {Kind: RouteCluster}}
+	if err := r.d.Routes.Change(nested, nil, true); !errors.Is(err, errLengths) {
+		t.Errorf("a route in another one while ranges are looked for first: %v", err)
+	}
+	maps.Copy(want, nested)
+	if _, err := r.d.Routes.Sync(want); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.d.Routes.Change(nested, nil, true); err != nil {
+		t.Errorf("a route in another one while the longest are looked for first: %v", err)
+	}
+}

@@ -110,6 +110,9 @@ func (a *agent) measureChurn(ctx context.Context, f *figures, local *sandbox) er
 	after, err := a.cpu()
 	f.cpu, f.churned, f.starts, f.sent = after-before, time.Since(begin), c.count()-starts, a.server.proxy.received.Load()-sent
 	a.o.say("changes are timed")
+	if a.o.profiles != "" {
+		go a.profile("cpu-changes", "profile?seconds=30")
+	}
 	kinds := []struct {
 		what string
 		time func(context.Context) ([]time.Duration, error)

@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/device"
+)
+
+// someNode is a node on the link or behind a tunnel, of one family or of both, with a range that others may have had before.
+func someNode(random *rand.Rand, name string, number int) cluster.Node {
+	n := cluster.Node{Name: name, Zone: fmt.Sprint(random.IntN(2))}
+	link := []string{"192.0.2", "198.51.100"}[random.IntN(2)]
+	n.Addresses = addrs(fmt.Sprintf("%s.%d", link, 10+number))
+	if random.IntN(2) == 0 {
+		n.Addresses = append(n.Addresses, addr(fmt.Sprintf("2001:db8::%d", 10+number)))
+		n.PodCIDRs = prefixes(fmt.Sprintf("fd00:%d::/64", 10+number))
+	}
+	if random.IntN(8) > 0 {
+		n.PodCIDRs = append(n.PodCIDRs, prefixes(fmt.Sprintf("10.1.%d.0/24", 10+10*random.IntN(2)+number))...)
+	}
+	return n
+}
+
+// What is done for nodes that come, go and change makes the routes those that a reconciliation asks for, or is left to one.
+func TestStepToNodes(t *testing.T) {
+	for name, config := range map[string]Config{
+		"direct":    {Tunnel: TunnelNone},
+		"tunnels":   {Tunnel: TunnelVXLAN, TunnelPort: 4789},
+		"as needed": {Tunnel: TunnelAuto, TunnelPort: 4789},
+		"nested":    {Tunnel: TunnelAuto, TunnelPort: 4789, NonMasquerade: prefixes("10.0.0.0/8")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(5, 6))
+			before := twoNodes()
+			before.config.Tunnel, before.config.TunnelPort, before.config.NonMasquerade = config.Tunnel, config.TunnelPort, config.NonMasquerade
+			before.tunnel.index = 9
+			before.neighbours = nil
+			others := map[string]cluster.Node{}
+			done := 0
+			for range 500 {
+				for range 1 + random.IntN(2) {
+					number := random.IntN(6)
+					name := fmt.Sprintf("n%d", number)
+					if delete(others, name); random.IntN(3) > 0 {
+						others[name] = someNode(random, name, number)
+					}
+				}
+				nodes := append(slices.Clone(twoNodes().snapshot.Nodes), slices.Collect(maps.Values(others))...)
+				slices.SortFunc(nodes, func(a, b cluster.Node) int { return strings.Compare(a.Name, b.Name) })
+				after := before
+				after.snapshot = &cluster.Snapshot{Nodes: nodes}
+				got, want := desire(before), desire(after)
+				if step, ok := before.stepTo(after, got); ok {
+					done++
+					got.takeNodes(step)
+					got.kernelRoutes = append(routesWithout(got.kernelRoutes, slices.Concat(step.over, step.add), func(a, b device.Route) bool { return a.Prefix == b.Prefix && a.Table == b.Table }), step.add...)
+					if !maps.Equal(got.routes, want.routes) {
+						t.Fatalf("routes are\n%v, want\n%v", got.routes, want.routes)
+					}
+					order := func(a, b device.Route) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
+					if g, w := slices.SortedFunc(slices.Values(got.kernelRoutes), order), slices.SortedFunc(slices.Values(want.kernelRoutes), order); !slices.Equal(g, w) {
+						t.Fatalf("the kernel's routes are\n%v, want\n%v", g, w)
+					}
+					if fmt.Sprint(got.nodes) != fmt.Sprint(want.nodes) {
+						t.Fatalf("status has\n%v, want\n%v", got.nodes, want.nodes)
+					}
+					if len(config.NonMasquerade) == 0 && step.nested {
+						t.Fatalf("nested: %v", step.set)
+					}
+				}
+				before = after
+			}
+			if done < 100 {
+				t.Errorf("only %d of 500 changes were done at once", done)
+			}
+		})
+	}
+}
+
+// What else has changed, or what is this node's, is left to a reconciliation.
+func TestStepToNodesLeavesTheRest(t *testing.T) {
+	node := cluster.Node{Name: "c", Addresses: addrs("192.0.2.3"), PodCIDRs: prefixes("10.1.3.0/24")}
+	for what, change := range map[string]func(before, after *facts){
+		"this node's range":                  func(_, after *facts) { after.snapshot.Nodes[0].PodCIDRs = prefixes("10.1.9.0/24") },
+		"no uplink":                          func(before, _ *facts) { before.uplink = nil },
+		"another claims this node's address": func(_, after *facts) { after.claims = []string{"Node c claims addresses of this node"} },
+		"its range is exempt": func(before, after *facts) {
+			before.config.NonMasquerade = prefixes("10.1.3.0/24")
+			after.config = before.config
+		},
+		"the first tunnel": func(_, after *facts) { after.snapshot.Nodes[2].Addresses = addrs("198.51.100.3") },
+	} {
+		before, after := twoNodes(), twoNodes()
+		after.snapshot.Nodes = append(after.snapshot.Nodes, node)
+		if _, ok := before.stepTo(after, desire(before)); !ok {
+			t.Fatal("a node that comes is left to a reconciliation")
+		}
+		change(&before, &after)
+		if step, ok := before.stepTo(after, desire(before)); ok {
+			t.Errorf("%s: %+v is done at once", what, step)
+		}
+	}
+}
