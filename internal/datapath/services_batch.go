@@ -10,8 +10,12 @@ import (
 // batchSize is how many entries one system call reads or writes.
 const batchSize = 4096
 
-// readSize is how many one reads where tables are read again and again: their entries are garbage after that.
-const readSize = 512
+// readSize is how many one reads where tables are read again and again: their entries are garbage after that. The first one reads fewer, as many
+// tables have no more.
+const (
+	readSize      = 512
+	readSizeFirst = 64
+)
 
 // writes are entries to be written into a map in the order in which they came.
 type writes[K, V any] struct {
@@ -58,11 +62,14 @@ func readAll[K, V any](m *ebpf.Map, visit func(*K, *V)) error {
 
 // readUpTo does so until it has seen more than some entries, and tells whether it has seen all.
 func readUpTo[K, V any](m *ebpf.Map, most int, visit func(*K, *V)) (all bool, err error) {
-	// The kernel gives whole buckets; one cannot have more entries than the map, and hardly ever has more than ten.
-	size := int(min(m.MaxEntries(), readSize))
-	keys, values := make([]K, size), make([]V, size)
+	var keys []K
+	var values []V
 	var cursor ebpf.MapBatchCursor
-	for seen := 0; seen <= most; {
+	for size, seen := uint32(readSizeFirst), 0; seen <= most; size = readSize {
+		// The kernel gives whole buckets; one cannot have more entries than the map, and hardly ever has more than ten.
+		if size = min(m.MaxEntries(), size); len(keys) < int(size) {
+			keys, values = make([]K, size), make([]V, size)
+		}
 		n, err := m.BatchLookup(&cursor, keys, values, nil)
 		end := errors.Is(err, ebpf.ErrKeyNotExist)
 		if err != nil && !end {

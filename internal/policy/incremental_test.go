@@ -156,14 +156,17 @@ func TestChangeCostsWhatItTouches(t *testing.T) {
 		t.Fatalf("%d pods have identities", n)
 	}
 	after, _ := c.Compile(withLabels(s, 399, "1"), local)
-	others := 0
-	for i := range after.Peers.parts {
-		if after.Peers.parts[i] != before.Peers.parts[i] {
+	others, groups := 0, 0
+	for at := range peerParts {
+		if after.Peers.group(at)[at%groupParts] != before.Peers.group(at)[at%groupParts] {
 			others++
 		}
+		if at%groupParts == 0 && after.Peers.group(at) != before.Peers.group(at) {
+			groups++
+		}
 	}
-	if len(c.peers.touched) != len(local.Pods)+1 || len(c.peers.changes) != 1 || others != 1 {
-		t.Errorf("%d addresses are looked at, %d changed, in %d parts; want %d, 1 and 1", len(c.peers.touched), len(c.peers.changes), others, len(local.Pods)+1)
+	if len(c.peers.touched) != len(local.Pods)+1 || len(c.peers.changes) != 1 || others != 1 || groups != 1 {
+		t.Errorf("%d addresses are looked at, %d changed, in %d parts of %d groups; want %d, 1, 1 and 1", len(c.peers.touched), len(c.peers.changes), others, groups, len(local.Pods)+1)
 	}
 }
 

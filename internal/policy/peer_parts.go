@@ -8,15 +8,20 @@ import (
 	"slices"
 )
 
-// peerParts is how many parts the identities of pods are divided into.
-const peerParts = 4096
+// peerParts is how many parts the identities of pods are divided into, in groups of groupParts.
+const (
+	peerParts  = 4096
+	groupParts = 64
+)
 
-// Peers are identities of pods by their addresses, in parts: a part in which nothing has changed is shared with the Peers before. So a pod that
-// comes or goes costs one part, and not a table of 150,000 addresses. Nobody changes Peers; nil has none.
+// Peers are identities of pods by their addresses, in parts: a part in which nothing has changed is shared with the Peers before, and so is a group of
+// parts. So a pod that comes or goes costs one part and two lists of 64, and not a table of 150,000 addresses. Nobody changes Peers; nil has none.
 type Peers struct {
-	parts  [peerParts]*peerPart
+	groups [peerParts / groupParts]*peerGroup // nil: no part of it has an address
 	length int
 }
+
+type peerGroup [groupParts]*peerPart
 
 // peerPart is sorted by address. It has no pointers that a collection of garbage would follow.
 type peerPart []peerIdentity
@@ -39,10 +44,18 @@ func partOf(address addressKey) int {
 }
 
 func (p *Peers) part(at int) peerPart {
-	if p == nil || p.parts[at] == nil {
+	if group := p.group(at); group != nil && group[at%groupParts] != nil {
+		return *group[at%groupParts]
+	}
+	return nil
+}
+
+// group gives that of a part.
+func (p *Peers) group(at int) *peerGroup {
+	if p == nil {
 		return nil
 	}
-	return *p.parts[at]
+	return p.groups[at/groupParts]
 }
 
 // Get gives the identity of an address, if it is a pod's.
@@ -87,8 +100,13 @@ func (p *Peers) Since(before *Peers) iter.Seq[PeerDifference] {
 		if p == before {
 			return
 		}
-		for at := range peerParts {
-			if p != nil && before != nil && p.parts[at] == before.parts[at] {
+		for at := 0; at < peerParts; at++ {
+			now, then := p.group(at), before.group(at)
+			if now == then {
+				at += groupParts - 1
+				continue
+			}
+			if now != nil && then != nil && now[at%groupParts] == then[at%groupParts] {
 				continue
 			}
 			if !differ(before.part(at), p.part(at), yield) {
@@ -166,8 +184,16 @@ func (p *Peers) With(identities map[netip.Addr]Identity) *Peers {
 		}
 		part = append(part, before...)
 		now.length += len(part) - len(p.part(at))
-		if now.parts[at] = &part; len(part) == 0 {
-			now.parts[at] = nil
+		own := now.group(at)
+		if own == p.group(at) { // else it is a copy already
+			own = &peerGroup{}
+			if shared := p.group(at); shared != nil {
+				*own = *shared
+			}
+			now.groups[at/groupParts] = own
+		}
+		if own[at%groupParts] = &part; len(part) == 0 {
+			own[at%groupParts] = nil
 		}
 		changes = changes[end:]
 	}
