@@ -85,7 +85,7 @@ func (d *desired) takeNodes(step nodesStep) {
 		delete(d.routes, p)
 	}
 	byName := func(n, other api.RemoteNode) int { return strings.Compare(n.Name, other.Name) }
-	nodes := slices.Clone(d.nodes) // somebody may be reading the list
+	nodes := d.nodes
 	for _, n := range step.gone {
 		if at, found := slices.BinarySearchFunc(nodes, n, byName); found {
 			nodes = slices.Delete(nodes, at, at+1)
@@ -178,32 +178,18 @@ func (f facts) ofSelf() desired {
 	return desire(f)
 }
 
-// differentNodes gives the other nodes that differ between two lists, which are sorted by name, as they were and as they are. sameSelf says that this
-// node is not among them.
+// differentNodes gives the other nodes that differ between two lists, as they were and as they are. sameSelf says that this node is not among them.
 func differentNodes(before, after []cluster.Node, self string) (were, are []cluster.Node, sameSelf bool) {
 	sameSelf = true
-	for len(before) > 0 || len(after) > 0 {
-		order := 0
-		switch {
-		case len(before) == 0:
-			order = 1
-		case len(after) == 0:
-			order = -1
-		default:
-			order = strings.Compare(before[0].Name, after[0].Name)
+	cluster.DifferentNodes(before, after, func(was, is *cluster.Node) {
+		if was != nil {
+			sameSelf = sameSelf && was.Name != self
+			were = append(were, *was)
 		}
-		if order == 0 && before[0].Equal(&after[0]) {
-			before, after = before[1:], after[1:]
-			continue
+		if is != nil {
+			sameSelf = sameSelf && is.Name != self
+			are = append(are, *is)
 		}
-		if order <= 0 {
-			sameSelf = sameSelf && before[0].Name != self
-			were, before = append(were, before[0]), before[1:]
-		}
-		if order >= 0 {
-			sameSelf = sameSelf && after[0].Name != self
-			are, after = append(are, after[0]), after[1:]
-		}
-	}
+	})
 	return were, are, sameSelf
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,7 +58,7 @@ func (a *Agent) lockedStatus() (*api.Status, problemSources) {
 		Choices:   a.choices(),
 		Cluster:   a.cluster(),
 		Features:  a.features,
-		Nodes:     a.current.nodes,
+		Nodes:     slices.Clone(a.current.nodes), // which takeNodes changes
 		Endpoints: len(a.endpoints),
 		Policy:    a.policyStatus(),
 	}

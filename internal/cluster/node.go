@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -112,4 +113,30 @@ func EqualNodes(a, b []Node) bool {
 func (n *Node) Equal(other *Node) bool {
 	return n.Name == other.Name && n.Zone == other.Zone && n.Leaving == other.Leaving && slices.Equal(n.Addresses, other.Addresses) &&
 		slices.Equal(n.ExternalIPs, other.ExternalIPs) && slices.Equal(n.PodCIDRs, other.PodCIDRs) && slices.Equal(n.Lost, other.Lost)
+}
+
+// DifferentNodes visits the nodes that differ between two lists, which are sorted by name, in that order. What is in one of them only is nil for the other.
+func DifferentNodes(before, after []Node, visit func(before, after *Node)) {
+	for len(before) > 0 || len(after) > 0 {
+		order := 0
+		switch {
+		case len(before) == 0:
+			order = 1
+		case len(after) == 0:
+			order = -1
+		case !before[0].Equal(&after[0]):
+			order = strings.Compare(before[0].Name, after[0].Name)
+		default:
+			before, after = before[1:], after[1:]
+			continue
+		}
+		var was, is *Node
+		if order <= 0 {
+			was, before = &before[0], before[1:]
+		}
+		if order >= 0 {
+			is, after = &after[0], after[1:]
+		}
+		visit(was, is)
+	}
 }

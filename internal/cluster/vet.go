@@ -16,6 +16,9 @@ type Vetter struct {
 
 	nodes    []Node
 	services []*Service
+	// claimed are the addresses of nodes, and ranges those of their pods.
+	claimed  map[netip.Addr]bool
+	ranges   nodeRanges
 	vetted   []Node
 	problems []ObjectProblem
 }
@@ -24,6 +27,9 @@ type Vetter struct {
 // something in it changes.
 func (v *Vetter) Vet(s *Snapshot) (*Snapshot, []ObjectProblem) {
 	if v.vetted == nil || !Same(v.nodes, s.Nodes) || !Same(v.services, s.Services) {
+		if v.vetted == nil || !Same(v.nodes, s.Nodes) {
+			v.claimed, v.ranges = claimed(s.Nodes), sortedRanges(s.Nodes)
+		}
 		v.nodes, v.services = s.Nodes, s.Services
 		vetted, problems := v.vet(s)
 		if v.problems = problems; v.vetted == nil || !EqualNodes(vetted, v.vetted) {
@@ -38,7 +44,6 @@ func (v *Vetter) Vet(s *Snapshot) (*Snapshot, []ObjectProblem) {
 func (v *Vetter) vet(s *Snapshot) ([]Node, []ObjectProblem) {
 	taken := v.taken(s)
 	public := v.publicSelf(s)
-	ranges := sortedRanges(s.Nodes)
 	nodes, copied := s.Nodes, false
 	if nodes == nil {
 		nodes = []Node{}
@@ -52,7 +57,7 @@ func (v *Vetter) vet(s *Snapshot) ([]Node, []ObjectProblem) {
 			if reason := v.believable(a, first, external, public[a.Is4()]); reason != "" {
 				return reason
 			}
-			if reason := ranges.why(a); reason != "" {
+			if reason := v.ranges.why(a); reason != "" {
 				return reason
 			}
 			if of, found := taken[a]; found && (of.clusterIP || !first) {
@@ -105,28 +110,33 @@ func (a serviceAddress) known() bool { return a.what != "" }
 // taken are those of the addresses of Nodes that Services have.
 func (v *Vetter) taken(s *Snapshot) map[netip.Addr]serviceAddress {
 	taken := map[netip.Addr]serviceAddress{}
-	claimed := make(map[netip.Addr]bool, len(s.Nodes))
-	for i := range s.Nodes {
-		for _, a := range s.Nodes[i].Addresses {
-			claimed[a] = true
-		}
-		for _, a := range s.Nodes[i].ExternalIPs {
-			claimed[a] = true
-		}
-	}
 	for _, of := range s.Services {
 		for _, a := range of.LoadBalancerIPs {
-			if claimed[a] && !taken[a].known() {
+			if v.claimed[a] && !taken[a].known() {
 				taken[a] = serviceAddress{false, "it is the load balancer's address of Service " + of.Key().String()}
 			}
 		}
 		for _, a := range of.ClusterIPs {
-			if claimed[a] && !taken[a].clusterIP {
+			if v.claimed[a] && !taken[a].clusterIP {
 				taken[a] = serviceAddress{true, "it is the cluster IP of Service " + of.Key().String()}
 			}
 		}
 	}
 	return taken
+}
+
+// claimed are the addresses that nodes claim.
+func claimed(nodes []Node) map[netip.Addr]bool {
+	claimed := make(map[netip.Addr]bool, len(nodes))
+	for i := range nodes {
+		for _, a := range nodes[i].Addresses {
+			claimed[a] = true
+		}
+		for _, a := range nodes[i].ExternalIPs {
+			claimed[a] = true
+		}
+	}
+	return claimed
 }
 
 // nodeRanges are the pod ranges of all nodes, sorted.

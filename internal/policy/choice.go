@@ -79,6 +79,11 @@ func (c *choice) selecting(of podLabels) (selectors []*condition) {
 	return selectors
 }
 
+// concerns tells whether some selector is about a namespace, and remembers nothing.
+func (c *choice) concerns(namespace string, labels func() cluster.Labels) bool {
+	return len(c.names[namespace]) > 0 || !c.scopes.isEmpty() && len(c.scopes.find(labels(), nil)) > 0
+}
+
 // indices gives the indices of the selectors that are about a namespace.
 func (c *choice) indices(namespace namespaceLabels) []*index[*condition] {
 	all, known := c.within[namespace]

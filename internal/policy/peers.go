@@ -322,9 +322,12 @@ func (c *Compiler) takeSorts(w *world) {
 		}
 	})
 	changed := map[string]map[*sort]bool{}
+	if len(namespaces)+len(p.asked)+len(p.named) == 0 {
+		return
+	}
 	asked := newChoice(p.asked)
 	for namespace, sorts := range p.sorts {
-		all := namespaces[namespace] || len(p.asked) > 0 && len(asked.indices(namespaceLabels{namespace, w.labelsOfNamespace(namespace)})) > 0
+		all := namespaces[namespace] || asked.concerns(namespace, func() cluster.Labels { return w.labelsOfNamespace(namespace) })
 		if !all && len(p.named) == 0 {
 			continue
 		}

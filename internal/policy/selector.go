@@ -104,6 +104,8 @@ func (x *index[T]) add(requirements []cluster.Requirement, value T) {
 	}
 }
 
+func (x *index[T]) isEmpty() bool { return len(x.byLabel)+len(x.others) == 0 }
+
 // find appends the values of the selectors that select labels, in no order, each once.
 func (x *index[T]) find(labels cluster.Labels, to []T) []T {
 	for i := range x.others {

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -95,6 +96,7 @@ func (n *NodeConfig) takesAPIServer(f Frontend, by cluster.Key) string {
 // guard knows the addresses of the cluster that no external address of a Service may be: those of nodes and of Services, and the ranges of pods.
 type guard struct {
 	nodes      map[netip.Addr]string        // by name
+	shared     bool                         // several nodes have one of these
 	ranges     []podRange                   // sorted
 	clusterIPs map[netip.Addr][]cluster.Key // sorted; an API server gives each to one Service
 	// changed are the cluster IPs that came or went since the last pass.
@@ -110,23 +112,76 @@ func newGuard() guard {
 	return guard{clusterIPs: map[netip.Addr][]cluster.Key{}, changed: map[netip.Addr]bool{}}
 }
 
-// takeNodes takes the nodes of a snapshot, and tells whether something is different.
-func (g *guard) takeNodes(nodes []cluster.Node) bool {
-	addresses, ranges := map[netip.Addr]string{}, []podRange{}
-	for _, n := range nodes {
-		for _, a := range slices.Concat(n.Addresses, n.ExternalIPs) {
-			if _, taken := addresses[a]; !taken {
-				addresses[a] = n.Name
+// takeNodes takes the nodes of a snapshot, before which there were others, and tells whether something is different. Both are sorted by name.
+func (g *guard) takeNodes(before, nodes []cluster.Node) (changed bool) {
+	if g.nodes == nil || g.shared {
+		return g.takeAllNodes(nodes)
+	}
+	fits := true
+	cluster.DifferentNodes(before, nodes, func(before, after *cluster.Node) {
+		if before != nil && after != nil && slices.Equal(before.Addresses, after.Addresses) && slices.Equal(before.ExternalIPs, after.ExternalIPs) && slices.Equal(before.PodCIDRs, after.PodCIDRs) {
+			return
+		}
+		changed = true
+		if before != nil {
+			g.dropNode(before)
+		}
+		if after != nil {
+			fits = fits && g.addNode(after)
+		}
+	})
+	if !fits {
+		g.takeAllNodes(nodes)
+	}
+	return changed
+}
+
+// takeAllNodes begins anew: where several nodes have one address, the first by name counts.
+func (g *guard) takeAllNodes(nodes []cluster.Node) (changed bool) {
+	addresses, ranges := g.nodes, g.ranges
+	g.nodes, g.ranges, g.shared = make(map[netip.Addr]string, len(nodes)), make([]podRange, 0, len(nodes)), false
+	for i := range nodes {
+		g.shared = !g.addNode(&nodes[i]) || g.shared
+	}
+	return addresses == nil || !maps.Equal(addresses, g.nodes) || !slices.Equal(ranges, g.ranges)
+}
+
+// addNode adds what a node has. It returns false if another has one of its addresses.
+func (g *guard) addNode(n *cluster.Node) (alone bool) {
+	alone = true
+	for _, all := range [][]netip.Addr{n.Addresses, n.ExternalIPs} {
+		for _, a := range all {
+			if of, taken := g.nodes[a]; !taken {
+				g.nodes[a] = n.Name
+			} else if of != n.Name {
+				alone = false
 			}
 		}
-		for _, p := range n.PodCIDRs {
-			ranges = append(ranges, podRange{p, n.Name})
+	}
+	for _, p := range n.PodCIDRs {
+		r := podRange{p, n.Name}
+		at, _ := slices.BinarySearchFunc(g.ranges, r, podRange.compare)
+		g.ranges = slices.Insert(g.ranges, at, r)
+	}
+	return alone
+}
+
+// dropNode takes away what a node has that shares no address.
+func (g *guard) dropNode(n *cluster.Node) {
+	for _, all := range [][]netip.Addr{n.Addresses, n.ExternalIPs} {
+		for _, a := range all {
+			delete(g.nodes, a)
 		}
 	}
-	slices.SortFunc(ranges, func(a, b podRange) int { return a.Addr().Compare(b.Addr()) })
-	same := g.nodes != nil && maps.Equal(addresses, g.nodes) && slices.Equal(ranges, g.ranges)
-	g.nodes, g.ranges = addresses, ranges
-	return !same
+	for _, p := range n.PodCIDRs {
+		if at, found := slices.BinarySearchFunc(g.ranges, podRange{p, n.Name}, podRange.compare); found {
+			g.ranges = slices.Delete(g.ranges, at, at+1)
+		}
+	}
+}
+
+func (r podRange) compare(other podRange) int {
+	return cmp.Or(r.Addr().Compare(other.Addr()), cmp.Compare(r.Bits(), other.Bits()), cmp.Compare(r.node, other.node))
 }
 
 // takeService takes the cluster IPs of a Service.

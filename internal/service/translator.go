@@ -159,8 +159,9 @@ func (t *Translator) takeNode(snapshot *cluster.Snapshot) {
 		}
 	}
 	if t.guard.nodes == nil || !cluster.Same(t.nodes, snapshot.Nodes) {
+		before := t.nodes
 		t.nodes = snapshot.Nodes
-		if t.guard.takeNodes(snapshot.Nodes) {
+		if t.guard.takeNodes(before, snapshot.Nodes) {
 			for _, s := range t.exposed {
 				t.mark(s)
 			}
