@@ -55,8 +55,10 @@ type monitor struct {
 	log       *slog.Logger
 	namespace netns.NsHandle
 	seen      chan<- Change
-	// hostEnds are the indexes of devices that messages have said to be host ends of pods.
-	hostEnds map[int]bool
+	// hostEnds are the indexes of devices that messages have said to be host ends of pods, and neighbours what they have said last of neighbours on
+	// others.
+	hostEnds   map[int]bool
+	neighbours map[neighbourAt]neighbourSaid
 }
 
 // Monitor reports changes of links, addresses, routes and neighbours in the network namespace of the calling thread, until ctx ends; then the channel is closed. Bursts are collected into one
@@ -76,7 +78,7 @@ func Monitor(ctx context.Context, log *slog.Logger) (<-chan Change, error) {
 	go func() {
 		defer here.Close()
 		defer close(seen)
-		m := monitor{log, here, seen, map[int]bool{}}
+		m := monitor{log, here, seen, map[int]bool{}, map[neighbourAt]neighbourSaid{}}
 		m.watch(ctx, socket)
 	}()
 	go collect(seen, changes)
@@ -115,6 +117,7 @@ func (m *monitor) watch(ctx context.Context, socket *nl.NetlinkSocket) {
 			}
 		}
 		clear(m.hostEnds)
+		clear(m.neighbours)
 		m.seen <- Change{Node: true}
 	}
 }
@@ -168,6 +171,9 @@ func (m *monitor) changeOf(message syscall.NetlinkMessage) Change {
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 		// The forwarding tables of bridges and VXLAN devices come through the same group.
 		if family != unix.AF_UNSPEC && family != unix.AF_INET && family != unix.AF_INET6 {
+			return Change{}
+		}
+		if !m.hostEnds[index] && m.saysAgain(message) {
 			return Change{}
 		}
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:

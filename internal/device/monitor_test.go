@@ -139,7 +139,7 @@ func TestMonitorSurvivesLostMessages(t *testing.T) {
 	})
 	defer here.Close()
 	seen := make(chan Change)
-	go (&monitor{slog.New(slog.DiscardHandler), here, seen, map[int]bool{}}).watch(ctx, socket)
+	go (&monitor{slog.New(slog.DiscardHandler), here, seen, map[int]bool{}, map[neighbourAt]neighbourSaid{}}).watch(ctx, socket)
 	awaitChange(t, seen, func(c Change) bool { return c.Node })
 
 	inside(t, node, func() error { return addAddress("up0", "192.0.2.7/32") })
@@ -160,7 +160,7 @@ func TestMonitorSurvivesABrokenSocket(t *testing.T) {
 	defer here.Close()
 	socket.Close()
 	seen := make(chan Change)
-	go (&monitor{slog.New(slog.DiscardHandler), here, seen, map[int]bool{}}).watch(t.Context(), socket)
+	go (&monitor{slog.New(slog.DiscardHandler), here, seen, map[int]bool{}, map[neighbourAt]neighbourSaid{}}).watch(t.Context(), socket)
 	awaitChange(t, seen, func(c Change) bool { return c.Node })
 }
 
@@ -210,7 +210,7 @@ func TestChangeOf(t *testing.T) {
 		{"a pod's device that is another now", unix.RTM_NEWLINK, full(at(unix.AF_UNSPEC, 5)), node},
 		{"address of that", unix.RTM_NEWADDR, at(unix.AF_INET, 5), node},
 	}
-	m := &monitor{hostEnds: map[int]bool{5: true, 7: true}}
+	m := &monitor{hostEnds: map[int]bool{5: true, 7: true}, neighbours: map[neighbourAt]neighbourSaid{}}
 	for _, test := range tests {
 		got := m.changeOf(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: test.kind}, Data: test.data})
 		if diff := cmp.Diff(test.want, got); diff != "" {
