@@ -131,7 +131,7 @@ func accountConfig(account, server string) (*rest.Config, error) {
 
 func connect(config *rest.Config) (*connection, error) {
 	config.QPS = -1 // the few requests are watches; retries have their own pace
-	config.NegotiatedSerializer = codecs.WithoutConversion()
+	config.NegotiatedSerializer = lean{codecs.WithoutConversion()}
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	dialled := newDialled(config.Host)
