@@ -18,6 +18,9 @@ type peers struct {
 	locals  map[cluster.Key]bool
 	localAt map[netip.Addr]int
 	own     map[netip.Addr]bool
+	// localPods are the pods here, and localRules what they were told apart by.
+	localPods  []localPod
+	localRules localRules
 
 	sorts map[string]map[sortOf]*sort // by namespace
 	at    map[addressKey]peerAt
@@ -160,11 +163,17 @@ func (c *Compiler) takeLocals(w *world) {
 	for _, pod := range differ {
 		c.unclaim(pod)
 	}
-	for _, all := range []map[netip.Addr]int{p.localAt, localAt} {
-		for addr := range all {
-			p.touched[addr] = true
+	rules := localRules{c.rules.generation, c.rules.choice, c.rules.spaces}
+	before := localsAt{p.localAt, p.localPods}
+	now := localsAt{localAt, w.pods}
+	for _, all := range [][2]localsAt{{before, now}, {now, before}} {
+		for addr := range all[0].at {
+			if rules != p.localRules || !all[0].same(all[1], addr) {
+				p.touched[addr] = true
+			}
 		}
 	}
+	p.localPods, p.localRules = w.pods, rules
 	for _, all := range [][2]map[netip.Addr]bool{{p.own, w.own}, {w.own, p.own}} {
 		for addr := range all[0] {
 			if !all[1][addr] {
@@ -176,6 +185,26 @@ func (c *Compiler) takeLocals(w *world) {
 	for _, pod := range differ {
 		c.claim(pod, w)
 	}
+}
+
+// localRules are what identities of the pods here depend on beside the pods.
+type localRules struct {
+	generation uint64
+	choice     *choice
+	spaces     [2]*space
+}
+
+// localsAt are pods here by their addresses.
+type localsAt struct {
+	at   map[netip.Addr]int
+	pods []localPod
+}
+
+// same tells whether an address is that of a pod in both, with the same Pod and labels.
+func (l localsAt) same(other localsAt, addr netip.Addr) bool {
+	of, isOf := l.at[addr]
+	otherOf, isOtherOf := other.at[addr]
+	return isOf && isOtherOf && l.pods[of].object == other.pods[otherOf].object && l.pods[of].labels == other.pods[otherOf].labels
 }
 
 // findPod finds a Pod among sorted ones.

@@ -15,6 +15,8 @@ type subjects struct {
 	byNamespace map[string]*index[*cluster.NetworkPolicy]
 	rules       map[*cluster.NetworkPolicy]*policyRules
 	selections  map[podLabels]*selection
+	// wrong are the policies that are not understood.
+	wrong []*cluster.NetworkPolicy
 	// found are the pods of this pass that some policy selects, used their selections, and sets those that they have, each once.
 	found []subject
 	used  []*selection
@@ -47,7 +49,7 @@ func (s *subjects) take(policies []*cluster.NetworkPolicy) {
 		return
 	}
 	s.policies, s.byNamespace = policies, map[string]*index[*cluster.NetworkPolicy]{}
-	s.selections = map[podLabels]*selection{}
+	s.selections, s.wrong = map[podLabels]*selection{}, nil
 	before := s.rules
 	s.rules = map[*cluster.NetworkPolicy]*policyRules{}
 	for _, p := range policies {
@@ -59,6 +61,9 @@ func (s *subjects) take(policies []*cluster.NetworkPolicy) {
 		x.add(p.Pods.Requirements, p)
 		if r := before[p]; r != nil {
 			s.rules[p] = r
+		}
+		if p.Wrong != "" {
+			s.wrong = append(s.wrong, p)
 		}
 	}
 }
@@ -97,7 +102,11 @@ func (c *Compiler) takeSubjects(w *world) (problems []Problem) {
 	}
 	slices.SortFunc(s.sets, compareNumbered[*set])
 	s.sets = slices.Compact(s.sets)
-	for _, p := range w.snapshot.NetworkPolicies {
+	mayBeWrong := s.wrong
+	if len(c.bounds.refused)+len(c.bounds.entries.refused) > 0 {
+		mayBeWrong = w.snapshot.NetworkPolicies
+	}
+	for _, p := range mayBeWrong {
 		if wrong := c.wrong(p); wrong != "" {
 			problems = append(problems, Problem{
 				Policy: p.Key(), UID: p.UID, Pods: closed[p],
