@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -44,6 +45,8 @@ type policies struct {
 	metrics *metrics
 	beat    *heartbeat
 	compile func(*cluster.Snapshot, policy.Local) (*policy.Tables, []policy.Problem)
+	// spent is the CPU time of the thread that runs passes.
+	spent func() time.Duration
 	// postponed is when compile may say something else of the same inputs; zero if it will not.
 	postponed func() time.Time
 	wake      chan struct{} // room for one
@@ -95,6 +98,7 @@ func newPolicies(table policyTable, compile func(*cluster.Snapshot, policy.Local
 	p := &policies{log: log, table: table, compile: compile, metrics: m, beat: &heartbeat{}, wake: make(chan struct{}, 1), changed: func() {}, filledFirst: func() {}, guardedAgain: func() {}, states: policyStates{}}
 	p.guard = func(map[netip.Addr]policy.Sets) map[netip.Addr]unguarded { return nil }
 	p.postponed = func() time.Time { return time.Time{} }
+	p.spent = threadTime
 	p.inputs.local.Unlabelled = unlabelled
 	p.inputs.held = map[netip.Addr]uint64{}
 	return p
@@ -167,6 +171,8 @@ func (p *policies) current() policyOutcome {
 
 // run makes a pass whenever something is new, and again after one that has failed, until ctx ends.
 func (p *policies) run(ctx context.Context) error {
+	runtime.LockOSThread() // see spent
+	defer runtime.UnlockOSThread()
 	retry, retryFull := time.NewTicker(policyRetry), time.NewTicker(policyRetryFull)
 	defer retry.Stop()
 	defer retryFull.Stop()
@@ -184,9 +190,9 @@ func (p *policies) run(ctx context.Context) error {
 				continue
 			}
 		}
-		begun := time.Now()
+		before := p.spent()
 		p.beat.round(func() { _ = p.pass() }) // what failed is in the outcome
-		if !pausePasses(ctx, begun) {
+		if !pausePasses(ctx, p.spent()-before) {
 			return nil
 		}
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"net/netip"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -44,6 +45,8 @@ func TestPassesArePaced(t *testing.T) {
 			p.setNode(nil)
 			snapshot := policySnapshot("shop")
 			passes := slowly(p, c.took)
+			begin := time.Now()
+			p.spent = func() time.Duration { return time.Since(begin) } // a pass here has the CPU for itself
 			go func() { _ = p.run(t.Context()) }()
 			for range 5000 {
 				snapshot = changed(snapshot)
@@ -88,6 +91,20 @@ func TestAddWaitsForOnePass(t *testing.T) {
 	}
 	if table.syncs != 1 || compiled != 2 || table.of(webAddress) != webSets {
 		t.Errorf("it waited for %d passes with %d compilations, and has %+v", table.syncs, compiled, table.of(webAddress))
+	}
+}
+
+// What a thread has spent is what it has run, not what it has waited.
+func TestThreadTime(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before := threadTime()
+	time.Sleep(50 * time.Millisecond)
+	if waited := threadTime() - before; waited > 25*time.Millisecond {
+		t.Errorf("to wait for 50ms takes %s of a CPU", waited)
+	}
+	for before = threadTime(); threadTime()-before < 5*time.Millisecond; {
+		continue // it ends
 	}
 }
 
