@@ -81,6 +81,11 @@ func main() {
 
 // enter runs this program again in network, mount and process namespaces of its own, with which everything ends.
 func enter(ctx context.Context, o *options) (err error) {
+	if o.profiles != "" {
+		if err := os.MkdirAll(o.profiles, 0o755); err != nil { // before the cluster is up, not when it has been measured
+			return err
+		}
+	}
 	cache, err := binaries.OpenCache()
 	if err != nil {
 		return err
