@@ -34,7 +34,7 @@ type Policies struct {
 
 	// identified says that the datapath remembers nobody whom identities, singles and blocks do not name any more: see identify.
 	identified bool
-	// moved says that the node has other addresses than decisions were made by: see identify.
+	// moved says that the node has other addresses than decisions were made by: see identify. The programs of a new agent begin without decisions.
 	moved bool
 
 	// wanted is what the tables have last said of pods, and unfinished are their sets of which something did not fit.

@@ -10,7 +10,7 @@ import (
 
 // newPolicies gives the tables their maps.
 func newPolicies(m *bpfMaps, g *generation) *Policies {
-	p := &Policies{sessions: m.Sessions, generation: g, held: map[netip.Addr]bool{}, moved: true}
+	p := &Policies{sessions: m.Sessions, generation: g, held: map[netip.Addr]bool{}}
 	p.pods.name, p.pods.m = bpfMapPolicedPods, m.PolicedPods
 	p.pods.key, p.pods.keyOf = addressOf, bpfAddress.addr
 	p.pods.value = func(s policy.Sets) bpfPolicedPod {

@@ -42,7 +42,7 @@ func (s *Sessions) Forget(pod netip.Addr) error {
 
 // forgetOfFew does so by reading the tables. It returns false if they are too full for that.
 func (s *Sessions) forgetOfFew(pod bpfAddress) (done bool, err error) {
-	if err := s.settleYoung(); err != nil {
+	if err := s.settleYoungOf(pod); err != nil {
 		return false, err
 	}
 	// A batch misses nothing that is there all the time, as the kernel locks each bucket. But what somebody else was moving out of the young
@@ -62,6 +62,22 @@ func (s *Sessions) forgetOfFew(pod bpfAddress) (done bool, err error) {
 		}
 	}
 	return s.shares.forget(pod)
+}
+
+// settleYoungOf moves the young sessions to the table of the others if one of them is the pod's: most pods that end have none, and those of others go
+// on as they are.
+func (s *Sessions) settleYoungOf(pod bpfAddress) error {
+	own := false
+	err := readAll(s.young, func(_ *uint32, y *bpfYoungSession) {
+		own = own || y.Key.Source == pod || y.Key.Destination == pod
+	})
+	if err != nil {
+		return fmt.Errorf("read young sessions: %w", err)
+	}
+	if !own {
+		return nil
+	}
+	return s.settleYoung()
 }
 
 // forget removes what is charged to a pod. It returns false if there are too many slots to look at. Who has no share has no slot.

@@ -173,7 +173,7 @@ func (m *monitor) changeOf(message syscall.NetlinkMessage) Change {
 		if family != unix.AF_UNSPEC && family != unix.AF_INET && family != unix.AF_INET6 {
 			return Change{}
 		}
-		if !m.hostEnds[index] && m.saysAgain(message) {
+		if again := m.saysAgain(message); again && !m.hostEnds[index] {
 			return Change{}
 		}
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:

@@ -127,7 +127,8 @@ func (g *guard) takeNodes(before, nodes []cluster.Node) (changed bool) {
 			g.dropNode(before)
 		}
 		if after != nil {
-			fits = fits && g.addNode(after)
+			fits = g.addAddresses(after) && fits
+			g.addRanges(after)
 		}
 	})
 	if !fits {
@@ -141,13 +142,17 @@ func (g *guard) takeAllNodes(nodes []cluster.Node) (changed bool) {
 	addresses, ranges := g.nodes, g.ranges
 	g.nodes, g.ranges, g.shared = make(map[netip.Addr]string, len(nodes)), make([]podRange, 0, len(nodes)), false
 	for i := range nodes {
-		g.shared = !g.addNode(&nodes[i]) || g.shared
+		g.shared = !g.addAddresses(&nodes[i]) || g.shared
+		for _, p := range nodes[i].PodCIDRs {
+			g.ranges = append(g.ranges, podRange{p, nodes[i].Name})
+		}
 	}
+	slices.SortFunc(g.ranges, podRange.compare)
 	return addresses == nil || !maps.Equal(addresses, g.nodes) || !slices.Equal(ranges, g.ranges)
 }
 
-// addNode adds what a node has. It returns false if another has one of its addresses.
-func (g *guard) addNode(n *cluster.Node) (alone bool) {
+// addAddresses adds those of a node. It returns false if another has one of them.
+func (g *guard) addAddresses(n *cluster.Node) (alone bool) {
 	alone = true
 	for _, all := range [][]netip.Addr{n.Addresses, n.ExternalIPs} {
 		for _, a := range all {
@@ -158,12 +163,15 @@ func (g *guard) addNode(n *cluster.Node) (alone bool) {
 			}
 		}
 	}
+	return alone
+}
+
+func (g *guard) addRanges(n *cluster.Node) {
 	for _, p := range n.PodCIDRs {
 		r := podRange{p, n.Name}
 		at, _ := slices.BinarySearchFunc(g.ranges, r, podRange.compare)
 		g.ranges = slices.Insert(g.ranges, at, r)
 	}
-	return alone
 }
 
 // dropNode takes away what a node has that shares no address.
