@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // watchInterval is how often `beeline drops --watch` looks.
@@ -16,7 +16,7 @@ const watchInterval = time.Second
 func newDropsCommand(e env) *cobra.Command {
 	var watch bool
 	cmd := newReadCommand(e, "drops", "Count the packets that the datapath dropped, by reason",
-		func(cmd *cobra.Command, c *api.Client) ([]api.Drop, error) { return c.Drops(cmd.Context()) }, printDrops)
+		func(cmd *cobra.Command, c *agentapi.Client) ([]agentapi.Drop, error) { return c.Drops(cmd.Context()) }, printDrops)
 	once := cmd.RunE
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on, printing a line for each counter that moves")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -27,12 +27,12 @@ func newDropsCommand(e env) *cobra.Command {
 			return fmt.Errorf("--watch prints text only")
 		}
 		socket := cmd.Flag("socket").Value.String()
-		return explain(watchDrops(cmd, api.NewClient(socket), e.stdout))
+		return explain(watchDrops(cmd, agentapi.NewClient(socket), e.stdout))
 	}
 	return cmd
 }
 
-func printDrops(w io.Writer, all []api.Drop) error {
+func printDrops(w io.Writer, all []agentapi.Drop) error {
 	rows := [][]string{{"PACKETS", "BYTES", "REASON", "PROGRAM", "MEANING"}}
 	for _, d := range all {
 		if d.Packets > 0 {
@@ -47,7 +47,7 @@ func printDrops(w io.Writer, all []api.Drop) error {
 }
 
 // watchDrops prints every increase until the command is interrupted.
-func watchDrops(cmd *cobra.Command, c *api.Client, w io.Writer) error {
+func watchDrops(cmd *cobra.Command, c *agentapi.Client, w io.Writer) error {
 	ctx := cmd.Context()
 	last, err := dropPackets(cmd, c)
 	if err != nil {
@@ -80,11 +80,11 @@ func watchDrops(cmd *cobra.Command, c *api.Client, w io.Writer) error {
 }
 
 // dropLine says that more packets were dropped, with the time in UTC as flows have it.
-func dropLine(now time.Time, d api.Drop, more uint64) string {
+func dropLine(now time.Time, d agentapi.Drop, more uint64) string {
 	return fmt.Sprintf("%s  +%d  %s in %s: %s", now.UTC().Format(time.TimeOnly), more, d.Reason, d.Program, d.Meaning)
 }
 
-func dropPackets(cmd *cobra.Command, c *api.Client) (map[string]uint64, error) {
+func dropPackets(cmd *cobra.Command, c *agentapi.Client) (map[string]uint64, error) {
 	all, err := c.Drops(cmd.Context())
 	counts := map[string]uint64{}
 	for _, d := range all {

@@ -6,15 +6,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 func newEndpointsCommand(e env) *cobra.Command {
 	return newReadCommand(e, "endpoints", "List the pods of this node with their addresses and devices",
-		func(cmd *cobra.Command, c *api.Client) ([]api.Endpoint, error) { return c.Endpoints(cmd.Context()) }, printEndpoints)
+		func(cmd *cobra.Command, c *agentapi.Client) ([]agentapi.Endpoint, error) {
+			return c.Endpoints(cmd.Context())
+		}, printEndpoints)
 }
 
-func printEndpoints(w io.Writer, all []api.Endpoint) error {
+func printEndpoints(w io.Writer, all []agentapi.Endpoint) error {
 	if len(all) == 0 {
 		fmt.Fprintln(w, "No pods on this node.")
 		return nil
@@ -31,7 +33,7 @@ func printEndpoints(w io.Writer, all []api.Endpoint) error {
 }
 
 // way tells how a pod's packets are forwarded: directly by the datapath, or by the host's stack and why.
-func way(e api.Endpoint) string {
+func way(e agentapi.Endpoint) string {
 	if e.ThroughStack == "" {
 		return "direct"
 	}

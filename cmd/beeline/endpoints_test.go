@@ -4,15 +4,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // The table says of each pod which way its packets go, and why.
 func TestEndpointsTellWay(t *testing.T) {
 	var out strings.Builder
-	err := printEndpoints(&out, []api.Endpoint{
-		{Pod: api.PodRef{Namespace: "default", Name: "fast"}, State: api.StateReady},
-		{Pod: api.PodRef{Namespace: "default", Name: "mapped"}, ThroughStack: "port mapping", State: api.StateReady},
+	err := printEndpoints(&out, []agentapi.Endpoint{
+		{Pod: agentapi.PodRef{Namespace: "default", Name: "fast"}, State: agentapi.StateReady},
+		{Pod: agentapi.PodRef{Namespace: "default", Name: "mapped"}, ThroughStack: "port mapping", State: agentapi.StateReady},
 	})
 	if err != nil {
 		t.Fatal(err)

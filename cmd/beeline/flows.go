@@ -10,12 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // flowQuestion holds the flags of `beeline flows`.
 type flowQuestion struct {
-	filter api.FlowFilter
+	filter agentapi.FlowFilter
 	since  time.Duration
 	follow bool
 }
@@ -26,7 +26,7 @@ const flowsLast = 100
 func newFlowsCommand(e env) *cobra.Command {
 	var q flowQuestion
 	cmd := newReadCommand(e, "flows", "Show the connections and drops that this node has seen, by name",
-		func(cmd *cobra.Command, c *api.Client) (*api.FlowList, error) {
+		func(cmd *cobra.Command, c *agentapi.Client) (*agentapi.FlowList, error) {
 			return c.Flows(cmd.Context(), q.asked(cmd, time.Now()))
 		}, printFlows)
 	cmd.Long = `Shows the connections and drops that this node has seen: who with whom, which NetworkPolicies have allowed it, or why it was dropped.
@@ -45,7 +45,7 @@ An end is a pod or a Service as namespace/name, a namespace as namespace/, the n
 		if !q.follow || output != "text" && output != "json" {
 			return once(cmd, args)
 		}
-		client := api.NewClient(cmd.Flag("socket").Value.String())
+		client := agentapi.NewClient(cmd.Flag("socket").Value.String())
 		return explain(followFlows(cmd.Context(), e, client, q.asked(cmd, time.Now()), output == "json"))
 	}
 	return cmd
@@ -56,7 +56,7 @@ func (q *flowQuestion) addFlags(cmd *cobra.Command) {
 	f.StringVar(&q.filter.Pod, "pod", "", "only what this end has to do with, on either side")
 	f.StringVar(&q.filter.From, "from", "", "only what this end has begun or sent")
 	f.StringVar(&q.filter.To, "to", "", "only what goes to this end")
-	f.StringVar(&q.filter.Verdict, "verdict", "", "only what was "+api.FlowAllowed+", or "+api.FlowDropped)
+	f.StringVar(&q.filter.Verdict, "verdict", "", "only what was "+agentapi.FlowAllowed+", or "+agentapi.FlowDropped)
 	f.StringVar(&q.filter.Protocol, "protocol", "", "only this protocol: TCP, UDP, SCTP, ICMP, ICMPv6 or a number")
 	f.Uint16Var(&q.filter.Port, "port", 0, "only what goes to this port")
 	f.StringVar(&q.filter.Reason, "reason", "", "only drops of this reason, as 'beeline drops' names it")
@@ -66,7 +66,7 @@ func (q *flowQuestion) addFlags(cmd *cobra.Command) {
 }
 
 // asked gives the filter for the agent.
-func (q *flowQuestion) asked(cmd *cobra.Command, now time.Time) api.FlowFilter {
+func (q *flowQuestion) asked(cmd *cobra.Command, now time.Time) agentapi.FlowFilter {
 	filter := q.filter
 	if q.since > 0 {
 		filter.Since = now.Add(-q.since)
@@ -84,7 +84,7 @@ func (q *flowQuestion) asked(cmd *cobra.Command, now time.Time) api.FlowFilter {
 }
 
 // printFlows prints a line for each flow.
-func printFlows(w io.Writer, list *api.FlowList) error {
+func printFlows(w io.Writer, list *agentapi.FlowList) error {
 	defer printLosses(w, list)
 	if len(list.Flows) == 0 {
 		fmt.Fprintln(w, noFlows(list))
@@ -98,7 +98,7 @@ func printFlows(w io.Writer, list *api.FlowList) error {
 }
 
 // noFlows says why there is nothing to print.
-func noFlows(list *api.FlowList) string {
+func noFlows(list *agentapi.FlowList) string {
 	switch {
 	case list.Telling == "off":
 		return "Flows are off on this node (--flows=off)."
@@ -113,23 +113,23 @@ func noFlows(list *api.FlowList) string {
 }
 
 // printLosses says what is missing.
-func printLosses(w io.Writer, list *api.FlowList) {
+func printLosses(w io.Writer, list *agentapi.FlowList) {
 	for _, l := range list.Losses {
 		fmt.Fprintln(w, lossLine(&l))
 	}
 }
 
-func lossLine(l *api.FlowLoss) string {
+func lossLine(l *agentapi.FlowLoss) string {
 	return fmt.Sprintf("Not told: %d events (%s) because %s.", l.Events, l.Event, l.Meaning)
 }
 
 // followFlows prints flows as they come, until the command is interrupted.
-func followFlows(ctx context.Context, e env, c *api.Client, filter api.FlowFilter, asJSON bool) error {
+func followFlows(ctx context.Context, e env, c *agentapi.Client, filter agentapi.FlowFilter, asJSON bool) error {
 	lines := json.NewEncoder(e.stdout)
 	if !asJSON {
 		fmt.Fprintln(e.stderr, "Watching; end with Ctrl-C.")
 	}
-	err := c.FollowFlows(ctx, filter, func(line api.FlowLine) error {
+	err := c.FollowFlows(ctx, filter, func(line agentapi.FlowLine) error {
 		if asJSON {
 			return lines.Encode(line)
 		}

@@ -12,65 +12,65 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
-	"github.com/beeline-cni/beeline/internal/agent/api/server"
+	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/agentapi/server"
 )
 
-func flowPod(namespace, name, address string, port uint16, services ...string) api.FlowEnd {
-	return api.FlowEnd{
-		Address: netip.MustParseAddr(address), Port: port, Kind: api.FlowEndPod, Namespace: namespace, Name: name, Node: "a", Services: services,
+func flowPod(namespace, name, address string, port uint16, services ...string) agentapi.FlowEnd {
+	return agentapi.FlowEnd{
+		Address: netip.MustParseAddr(address), Port: port, Kind: agentapi.FlowEndPod, Namespace: namespace, Name: name, Node: "a", Services: services,
 	}
 }
 
 var flowNoon = time.Date(2026, 5, 1, 12, 0, 0, 123456789, time.UTC)
 
 // someFlows has one of each kind of line.
-func someFlows() []api.Flow {
+func someFlows() []agentapi.Flow {
 	cart, db := flowPod("shop", "cart", "10.1.1.2", 40000), flowPod("shop", "db-0", "10.1.2.2", 5432, "shop/db")
-	opened := api.Flow{
-		Time: flowNoon, Event: api.FlowEventOpened, Verdict: api.FlowAllowed, Protocol: "TCP", Source: cart, Destination: db,
+	opened := agentapi.Flow{
+		Time: flowNoon, Event: agentapi.FlowEventOpened, Verdict: agentapi.FlowAllowed, Protocol: "TCP", Source: cart, Destination: db,
 		EgressPolicy: "shop/from-cart", IngressPolicy: "shop/to-db", Program: "from_pod", Packets: 1, Bytes: 74,
 	}
 	closed := opened
-	closed.Time, closed.Event, closed.Packets, closed.AnswerPackets = flowNoon.Add(time.Second), api.FlowEventClosed, 6, 5
+	closed.Time, closed.Event, closed.Packets, closed.AnswerPackets = flowNoon.Add(time.Second), agentapi.FlowEventClosed, 6, 5
 	pushedOut := closed
 	pushedOut.PushedOut = true
 	revoked := opened
-	revoked.Event, revoked.EgressPolicy, revoked.IngressPolicy = api.FlowEventRevoked, "", ""
+	revoked.Event, revoked.EgressPolicy, revoked.IngressPolicy = agentapi.FlowEventRevoked, "", ""
 	probe := opened
 	probe.EgressPolicy, probe.IngressPolicy = "", ""
-	probe.Source = api.FlowEnd{Address: netip.MustParseAddr("172.30.0.1"), Port: 40000, Kind: api.FlowEndNode, Name: "a", Node: "a"}
+	probe.Source = agentapi.FlowEnd{Address: netip.MustParseAddr("172.30.0.1"), Port: 40000, Kind: agentapi.FlowEndNode, Name: "a", Node: "a"}
 	stranger := probe
 	stranger.Source.Name, stranger.Source.Node = "b", "b"
-	return []api.Flow{
+	return []agentapi.Flow{
 		opened, closed, revoked, pushedOut, probe, stranger,
 		{
-			Time: flowNoon, Event: api.FlowEventDropped, Verdict: api.FlowDropped, Protocol: "UDP",
-			Source: api.FlowEnd{Address: netip.MustParseAddr("2001:db8::7"), Port: 53}, Destination: flowPod("shop", "cart", "fd00::2", 9),
+			Time: flowNoon, Event: agentapi.FlowEventDropped, Verdict: agentapi.FlowDropped, Protocol: "UDP",
+			Source: agentapi.FlowEnd{Address: netip.MustParseAddr("2001:db8::7"), Port: 53}, Destination: flowPod("shop", "cart", "fd00::2", 9),
 			Reason: "ingress_policy", Meaning: "ask somebody", Program: "to_pod", Packets: 12,
 		},
 		{
-			Time: flowNoon, Event: api.FlowEventDropped, Verdict: api.FlowDropped, Protocol: "ICMP",
-			Source: api.FlowEnd{Address: netip.MustParseAddr("198.51.100.7"), Port: 7}, DevicePod: "shop/cart",
-			Destination: api.FlowEnd{Address: netip.MustParseAddr("172.30.0.1"), Kind: api.FlowEndNode, Name: "a", Node: "a"},
+			Time: flowNoon, Event: agentapi.FlowEventDropped, Verdict: agentapi.FlowDropped, Protocol: "ICMP",
+			Source: agentapi.FlowEnd{Address: netip.MustParseAddr("198.51.100.7"), Port: 7}, DevicePod: "shop/cart",
+			Destination: agentapi.FlowEnd{Address: netip.MustParseAddr("172.30.0.1"), Kind: agentapi.FlowEndNode, Name: "a", Node: "a"},
 			Reason:      "spoofed_source", Meaning: "it lied", Program: "from_pod", Packets: 1,
 		},
 		{
-			Time: flowNoon, Event: api.FlowEventDropped, Verdict: api.FlowDropped, DevicePod: "shop/cart",
+			Time: flowNoon, Event: agentapi.FlowEventDropped, Verdict: agentapi.FlowDropped, DevicePod: "shop/cart",
 			Reason: "not_ip", Meaning: "it was something else", Program: "from_pod", Packets: 1,
 		},
 		{
-			Time: flowNoon, Event: api.FlowEventOpened, Verdict: api.FlowAllowed, Protocol: "TCP", Source: cart, Packets: 1,
-			Destination: api.FlowEnd{Address: netip.MustParseAddr("10.96.0.5"), Port: 80, Kind: api.FlowEndService, Namespace: "shop", Name: "web"},
+			Time: flowNoon, Event: agentapi.FlowEventOpened, Verdict: agentapi.FlowAllowed, Protocol: "TCP", Source: cart, Packets: 1,
+			Destination: agentapi.FlowEnd{Address: netip.MustParseAddr("10.96.0.5"), Port: 80, Kind: agentapi.FlowEndService, Namespace: "shop", Name: "web"},
 		},
 	}
 }
 
 func TestPrintFlows(t *testing.T) {
 	var out strings.Builder
-	list := &api.FlowList{
+	list := &agentapi.FlowList{
 		Flows: someFlows(), Kept: 7, Telling: "policy",
-		Losses: []api.FlowLoss{{Event: "dropped", Why: "limited", Meaning: "there were too many", Events: 3}},
+		Losses: []agentapi.FlowLoss{{Event: "dropped", Why: "limited", Meaning: "there were too many", Events: 3}},
 	}
 	if err := printFlows(&out, list); err != nil {
 		t.Fatal(err)
@@ -97,14 +97,14 @@ func TestPrintFlows(t *testing.T) {
 
 // Where there is nothing to print, it says why.
 func TestPrintNoFlows(t *testing.T) {
-	for want, list := range map[string]api.FlowList{
+	for want, list := range map[string]agentapi.FlowList{
 		"Flows are off on this node (--flows=off).\n":                                                                   {Telling: "off"},
 		"No packet has been dropped since the agent started; of connections flows tell nothing here (--flows=drops).\n": {Telling: "drops"},
 		"Nothing yet: flows tell of drops, and of connections of pods that NetworkPolicies select (--flows=policy).\n":  {Telling: "policy"},
 		"Nothing yet.\n": {Telling: "all"},
 		"None of the 7 events that are kept, since 2026-05-01T12:00:00Z, is asked for.\n": {Telling: "all", Kept: 7, Oldest: flowNoon},
 		"Nothing yet.\nNot told: 9 events (opened) because nobody read.\n": {
-			Telling: "all", Losses: []api.FlowLoss{{Event: "opened", Meaning: "nobody read", Events: 9}},
+			Telling: "all", Losses: []agentapi.FlowLoss{{Event: "opened", Meaning: "nobody read", Events: 9}},
 		},
 	} {
 		var out strings.Builder
@@ -116,28 +116,28 @@ func TestPrintNoFlows(t *testing.T) {
 
 // flowService is an agent that has flows, and notes what it is asked.
 type flowService struct {
-	api.Service
-	asked []api.FlowFilter
+	agentapi.Service
+	asked []agentapi.FlowFilter
 	err   error
 }
 
-func (s *flowService) Flows(_ context.Context, which api.FlowFilter) (*api.FlowList, error) {
+func (s *flowService) Flows(_ context.Context, which agentapi.FlowFilter) (*agentapi.FlowList, error) {
 	s.asked = append(s.asked, which)
-	return &api.FlowList{Telling: "policy", Flows: someFlows()[:1], Kept: 1}, s.err
+	return &agentapi.FlowList{Telling: "policy", Flows: someFlows()[:1], Kept: 1}, s.err
 }
 
-func (s *flowService) FollowFlows(ctx context.Context, which api.FlowFilter, each func(api.FlowLine) error) error {
+func (s *flowService) FollowFlows(ctx context.Context, which agentapi.FlowFilter, each func(agentapi.FlowLine) error) error {
 	s.asked = append(s.asked, which)
 	if s.err != nil {
 		return s.err
 	}
 	for _, f := range someFlows()[:2] {
-		if err := each(api.FlowLine{Flow: &f}); err != nil {
+		if err := each(agentapi.FlowLine{Flow: &f}); err != nil {
 			return err
 		}
 	}
-	lost := api.FlowLoss{Event: "dropped", Why: "limited", Meaning: "there were too many", Events: 3}
-	for _, line := range []api.FlowLine{{}, {Missed: 5}, {Lost: &lost}} {
+	lost := agentapi.FlowLoss{Event: "dropped", Why: "limited", Meaning: "there were too many", Events: 3}
+	for _, line := range []agentapi.FlowLine{{}, {Missed: 5}, {Lost: &lost}} {
 		if err := each(line); err != nil {
 			return err
 		}
@@ -165,13 +165,13 @@ func TestFlowsCommandAsks(t *testing.T) {
 	socket := serveFlows(t, s)
 	for _, c := range []struct {
 		args []string
-		want api.FlowFilter
+		want agentapi.FlowFilter
 	}{
-		{nil, api.FlowFilter{Last: flowsLast}},
-		{[]string{"--last", "0"}, api.FlowFilter{}},
+		{nil, agentapi.FlowFilter{Last: flowsLast}},
+		{[]string{"--last", "0"}, agentapi.FlowFilter{}},
 		{
 			[]string{"--pod", "a/b", "--from", "c", "--to", "10.0.0.0/8", "--verdict", "dropped", "--protocol", "tcp", "--port", "80", "--reason", "not_ip", "-o", "json"},
-			api.FlowFilter{Pod: "a/b", From: "c", To: "10.0.0.0/8", Verdict: "dropped", Protocol: "tcp", Port: 80, Reason: "not_ip", Last: flowsLast},
+			agentapi.FlowFilter{Pod: "a/b", From: "c", To: "10.0.0.0/8", Verdict: "dropped", Protocol: "tcp", Port: 80, Reason: "not_ip", Last: flowsLast},
 		},
 	} {
 		s.asked = nil
@@ -179,7 +179,7 @@ func TestFlowsCommandAsks(t *testing.T) {
 		if code := run(t.Context(), env{&out, &errOut}, append([]string{"flows", "--socket", socket}, c.args...)); code != 0 {
 			t.Errorf("%v: code %d: %s", c.args, code, &errOut)
 		}
-		if diff := cmp.Diff([]api.FlowFilter{c.want}, s.asked); diff != "" {
+		if diff := cmp.Diff([]agentapi.FlowFilter{c.want}, s.asked); diff != "" {
 			t.Errorf("%v asks (-want +got):\n%s", c.args, diff)
 		}
 		if !strings.Contains(out.String(), "db-0") {
@@ -197,7 +197,7 @@ func TestFlowsCommandAsks(t *testing.T) {
 	if s.asked[0].Last != 0 {
 		t.Errorf("--since asks for the last %d, expected all since then", s.asked[0].Last)
 	}
-	s.err = api.Errorf(api.CodeInvalid, "filter: no such verdict")
+	s.err = agentapi.Errorf(agentapi.CodeInvalid, "filter: no such verdict")
 	var errOut strings.Builder
 	if code := run(t.Context(), env{&strings.Builder{}, &errOut}, []string{"flows", "--socket", socket}); code != 1 || errOut.String() != "beeline: filter: no such verdict\n" {
 		t.Errorf("code %d: %s", code, &errOut)
@@ -249,7 +249,7 @@ func TestFlowsCommandFollows(t *testing.T) {
 		t.Errorf("code %d: %s\n%s", code, errOut, out)
 	}
 	follow(4, "--last", "0")
-	if diff := cmp.Diff([]api.FlowFilter{{New: true}, {Last: 5}, {}}, s.asked); diff != "" {
+	if diff := cmp.Diff([]agentapi.FlowFilter{{New: true}, {Last: 5}, {}}, s.asked); diff != "" {
 		t.Errorf("asks (-want +got):\n%s", diff)
 	}
 	s.err = errors.New("disk on fire")

@@ -5,16 +5,16 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // flowTime is how the time of a flow is printed, in UTC.
 const flowTime = "15:04:05.000"
 
 // flowRow is a flow in columns.
-func flowRow(f api.Flow) []string {
+func flowRow(f agentapi.Flow) []string {
 	packets := fmt.Sprint(f.Packets)
-	if f.AnswerPackets > 0 || f.Event == api.FlowEventClosed || f.Event == api.FlowEventRevoked {
+	if f.AnswerPackets > 0 || f.Event == agentapi.FlowEventClosed || f.Event == agentapi.FlowEventRevoked {
 		packets += fmt.Sprintf("/%d", f.AnswerPackets)
 	}
 	if f.PushedOut {
@@ -32,16 +32,16 @@ const (
 )
 
 // flowLine is a flow as a line of a stream.
-func flowLine(f api.Flow) string {
+func flowLine(f agentapi.Flow) string {
 	row := flowRow(f)
 	return fmt.Sprintf("%s  %-*s → %-*s  %-6s  %-*s  %6s  %s", row[0], flowEndWidth, row[1], flowEndWidth, row[3], row[4], flowEventWidth, row[5], row[6], row[7])
 }
 
 // flowSource names who opened a connection or sent a packet. A pod that sent what is not its own is named by its device.
-func flowSource(f api.Flow) string {
+func flowSource(f agentapi.Flow) string {
 	end := flowEnd(f.Source, f.Protocol)
 	switch {
-	case f.Event != api.FlowEventDropped || f.Program != "from_pod" || f.DevicePod == "" || f.DevicePod == f.Source.Namespace+"/"+f.Source.Name:
+	case f.Event != agentapi.FlowEventDropped || f.Program != "from_pod" || f.DevicePod == "" || f.DevicePod == f.Source.Namespace+"/"+f.Source.Name:
 		return end
 	case !f.Source.Address.IsValid():
 		return f.DevicePod
@@ -50,17 +50,17 @@ func flowSource(f api.Flow) string {
 }
 
 // flowEnd names an end with its port, and the Services that it is an endpoint of.
-func flowEnd(e api.FlowEnd, protocol string) string {
+func flowEnd(e agentapi.FlowEnd, protocol string) string {
 	if !e.Address.IsValid() {
 		return "?"
 	}
 	name := e.Address.String()
 	switch e.Kind {
-	case api.FlowEndPod:
+	case agentapi.FlowEndPod:
 		name = e.Namespace + "/" + e.Name
-	case api.FlowEndService:
+	case agentapi.FlowEndService:
 		name = "Service " + e.Namespace + "/" + e.Name
-	case api.FlowEndNode:
+	case agentapi.FlowEndNode:
 		name = "node " + e.Name
 	}
 	if e.Port != 0 && !strings.HasPrefix(protocol, "ICMP") {
@@ -77,17 +77,17 @@ func flowEnd(e api.FlowEnd, protocol string) string {
 }
 
 // flowOfNode tells whether a pod and its own node talk, which no policy has a say in.
-func flowOfNode(f api.Flow) bool {
+func flowOfNode(f agentapi.Flow) bool {
 	s, d := f.Source, f.Destination
-	return s.Node == d.Node && (s.Kind == api.FlowEndNode && d.Kind == api.FlowEndPod || s.Kind == api.FlowEndPod && d.Kind == api.FlowEndNode)
+	return s.Node == d.Node && (s.Kind == agentapi.FlowEndNode && d.Kind == agentapi.FlowEndPod || s.Kind == agentapi.FlowEndPod && d.Kind == agentapi.FlowEndNode)
 }
 
 // flowWhy says what has allowed a flow, or why it was dropped.
-func flowWhy(f api.Flow) string {
+func flowWhy(f agentapi.Flow) string {
 	if f.Reason != "" {
 		return fmt.Sprintf("%s in %s: %s", f.Reason, f.Program, f.Meaning)
 	}
-	if f.Event == api.FlowEventRevoked {
+	if f.Event == agentapi.FlowEventRevoked {
 		return "NetworkPolicies have changed and no longer allow it; ask `beeline policy explain`"
 	}
 	var by []string

@@ -8,14 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 func newPoliciesCommand(e env) *cobra.Command {
-	var which api.PolicyFilter
+	var which agentapi.PolicyFilter
 	cmd := newReadArgsCommand(e, "policies [NAME]", "List the NetworkPolicies of the cluster and what has become of them on this node",
 		arguments(cobra.MaximumNArgs(1)),
-		func(cmd *cobra.Command, args []string, c *api.Client) ([]api.NetworkPolicy, error) {
+		func(cmd *cobra.Command, args []string, c *agentapi.Client) ([]agentapi.NetworkPolicy, error) {
 			if len(args) == 1 {
 				which.Name = args[0]
 				if namespace, name, ok := strings.Cut(args[0], "/"); ok {
@@ -29,7 +29,7 @@ func newPoliciesCommand(e env) *cobra.Command {
 	return cmd
 }
 
-func printPolicies(w io.Writer, all []api.NetworkPolicy) error {
+func printPolicies(w io.Writer, all []agentapi.NetworkPolicy) error {
 	if len(all) == 0 {
 		fmt.Fprintln(w, "No such NetworkPolicies.")
 		return nil
@@ -52,11 +52,11 @@ func printPolicies(w io.Writer, all []api.NetworkPolicy) error {
 }
 
 // ruleCount counts the rules of each direction.
-func ruleCount(p api.NetworkPolicy) string {
+func ruleCount(p agentapi.NetworkPolicy) string {
 	var all []string
 	for _, d := range p.Directions {
 		rules := p.IngressRules
-		if d == api.DirectionEgress {
+		if d == agentapi.DirectionEgress {
 			rules = p.EgressRules
 		}
 		all = append(all, fmt.Sprint(rules))
@@ -79,13 +79,13 @@ func podNames(pods []string) string {
 }
 
 // policyRows tells what this node has to do with NetworkPolicies.
-func policyRows(s *api.Status) [][]string {
+func policyRows(s *agentapi.Status) [][]string {
 	p := s.Policy
 	rows := [][]string{{"WHAT", "NOW", "ROOM FOR"}}
 	if !p.Enforced {
 		return rows
 	}
-	maps := map[string]api.Map{}
+	maps := map[string]agentapi.Map{}
 	for _, m := range s.Maps {
 		maps[m.Name] = m
 	}

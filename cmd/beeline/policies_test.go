@@ -8,29 +8,29 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
-	"github.com/beeline-cni/beeline/internal/agent/api/server"
+	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/agentapi/server"
 )
 
 // judge answers questions about policies.
 type judge struct {
-	api.Service
-	asked  api.PolicyQuestion
-	answer *api.PolicyAnswer
+	agentapi.Service
+	asked  agentapi.PolicyQuestion
+	answer *agentapi.PolicyAnswer
 }
 
-func (j *judge) ExplainPolicy(_ context.Context, q api.PolicyQuestion) (*api.PolicyAnswer, error) {
+func (j *judge) ExplainPolicy(_ context.Context, q agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, error) {
 	j.asked = q
 	if j.answer == nil {
-		return nil, api.Errorf(api.CodeNotFound, "there is no pod %s", q.From)
+		return nil, agentapi.Errorf(agentapi.CodeNotFound, "there is no pod %s", q.From)
 	}
 	return j.answer, nil
 }
 
-func (j *judge) Policies(context.Context, api.PolicyFilter) ([]api.NetworkPolicy, error) {
-	return []api.NetworkPolicy{{
-		Namespace: "shop", Name: "web", Pods: []string{"shop/a", "shop/b", "shop/c", "shop/d"}, Directions: []string{api.DirectionEgress}, IngressRules: 3, EgressRules: 2,
-		State: api.PolicyClosed, Reason: "it is not understood",
+func (j *judge) Policies(context.Context, agentapi.PolicyFilter) ([]agentapi.NetworkPolicy, error) {
+	return []agentapi.NetworkPolicy{{
+		Namespace: "shop", Name: "web", Pods: []string{"shop/a", "shop/b", "shop/c", "shop/d"}, Directions: []string{agentapi.DirectionEgress}, IngressRules: 3, EgressRules: 2,
+		State: agentapi.PolicyClosed, Reason: "it is not understood",
 	}}, nil
 }
 
@@ -50,27 +50,27 @@ func (j *judge) socket(t *testing.T) string {
 
 // What is asked arrives as it is meant, and scripts tell by the exit code what became of it.
 func TestPolicyExplain(t *testing.T) {
-	allowed := &api.PolicyAnswer{Allowed: true, Ways: []api.PolicyWay{{From: "a", To: "b", Allowed: true}}}
-	denied := &api.PolicyAnswer{Ways: []api.PolicyWay{{From: "a", To: "b", Ingress: api.PolicyJudgement{
+	allowed := &agentapi.PolicyAnswer{Allowed: true, Ways: []agentapi.PolicyWay{{From: "a", To: "b", Allowed: true}}}
+	denied := &agentapi.PolicyAnswer{Ways: []agentapi.PolicyWay{{From: "a", To: "b", Ingress: agentapi.PolicyJudgement{
 		Pod: "shop/web", Reason: "no rule allows it", Policies: []string{"shop/p"}, Near: []string{"shop/p spec.ingress[0] allows the peer, but not the port"},
 	}}}}
-	backend := &api.PolicyAnswer{Allowed: true, Ways: []api.PolicyWay{{From: "a", To: "b port 8080/TCP", Service: "shop/web", Allowed: true}}}
+	backend := &agentapi.PolicyAnswer{Allowed: true, Ways: []agentapi.PolicyWay{{From: "a", To: "b port 8080/TCP", Service: "shop/web", Allowed: true}}}
 	for _, c := range []struct {
 		args   []string
-		answer *api.PolicyAnswer
-		asked  api.PolicyQuestion
+		answer *agentapi.PolicyAnswer
+		asked  agentapi.PolicyQuestion
 		code   int
 		says   string
 	}{
-		{[]string{"shop/a", "shop/b:80"}, allowed, api.PolicyQuestion{From: "shop/a", To: "shop/b", Port: "80", Protocol: "TCP"}, 0, "a to b: allowed"},
-		{[]string{"fd00::1", "[fd00::2]:http", "--protocol=udp"}, denied, api.PolicyQuestion{From: "fd00::1", To: "fd00::2", Port: "http", Protocol: "UDP"}, 1, "but not the port"},
-		{[]string{"node", "10.0.0.1:443"}, denied, api.PolicyQuestion{From: "node", To: "10.0.0.1", Port: "443", Protocol: "TCP"}, 1, "NOT ALLOWED"},
-		{[]string{"shop/a", "10.96.0.5:80"}, backend, api.PolicyQuestion{From: "shop/a", To: "10.96.0.5", Port: "80", Protocol: "TCP"}, 0, "a to b port 8080/TCP, a backend of Service shop/web: allowed"},
-		{[]string{"shop/a", "fd00::2", "--protocol=ICMP"}, allowed, api.PolicyQuestion{From: "shop/a", To: "fd00::2", Protocol: "ICMP"}, 0, ""},
-		{[]string{"shop/a", "shop/b:80", "-o", "json"}, denied, api.PolicyQuestion{From: "shop/a", To: "shop/b", Port: "80", Protocol: "TCP"}, 1, `"allowed": false`},
-		{[]string{"shop/gone", "shop/b:80"}, nil, api.PolicyQuestion{From: "shop/gone", To: "shop/b", Port: "80", Protocol: "TCP"}, 2, "there is no pod shop/gone"},
-		{[]string{"shop/a"}, allowed, api.PolicyQuestion{}, 2, "usage: beeline policy explain"},
-		{[]string{"shop/a", "shop/b:80", "--nonsense"}, allowed, api.PolicyQuestion{}, 2, "nonsense"},
+		{[]string{"shop/a", "shop/b:80"}, allowed, agentapi.PolicyQuestion{From: "shop/a", To: "shop/b", Port: "80", Protocol: "TCP"}, 0, "a to b: allowed"},
+		{[]string{"fd00::1", "[fd00::2]:http", "--protocol=udp"}, denied, agentapi.PolicyQuestion{From: "fd00::1", To: "fd00::2", Port: "http", Protocol: "UDP"}, 1, "but not the port"},
+		{[]string{"node", "10.0.0.1:443"}, denied, agentapi.PolicyQuestion{From: "node", To: "10.0.0.1", Port: "443", Protocol: "TCP"}, 1, "NOT ALLOWED"},
+		{[]string{"shop/a", "10.96.0.5:80"}, backend, agentapi.PolicyQuestion{From: "shop/a", To: "10.96.0.5", Port: "80", Protocol: "TCP"}, 0, "a to b port 8080/TCP, a backend of Service shop/web: allowed"},
+		{[]string{"shop/a", "fd00::2", "--protocol=ICMP"}, allowed, agentapi.PolicyQuestion{From: "shop/a", To: "fd00::2", Protocol: "ICMP"}, 0, ""},
+		{[]string{"shop/a", "shop/b:80", "-o", "json"}, denied, agentapi.PolicyQuestion{From: "shop/a", To: "shop/b", Port: "80", Protocol: "TCP"}, 1, `"allowed": false`},
+		{[]string{"shop/gone", "shop/b:80"}, nil, agentapi.PolicyQuestion{From: "shop/gone", To: "shop/b", Port: "80", Protocol: "TCP"}, 2, "there is no pod shop/gone"},
+		{[]string{"shop/a"}, allowed, agentapi.PolicyQuestion{}, 2, "usage: beeline policy explain"},
+		{[]string{"shop/a", "shop/b:80", "--nonsense"}, allowed, agentapi.PolicyQuestion{}, 2, "nonsense"},
 	} {
 		j := &judge{answer: c.answer}
 		code, stdout, stderr := beeline(t, append([]string{"policy", "explain", "--socket", j.socket(t)}, c.args...)...)
@@ -82,11 +82,11 @@ func TestPolicyExplain(t *testing.T) {
 
 // What policies see instead of the other end stands beside what they say, and a backend that gets no connection is marked.
 func TestPolicyExplainForwarded(t *testing.T) {
-	allowed := api.PolicyJudgement{Pod: "shop/a", Allowed: true, Reason: "a rule allows it"}
-	denied := api.PolicyJudgement{Pod: "shop/web", Reason: "no rule allows it"}
-	answer := &api.PolicyAnswer{Allowed: true, Ways: []api.PolicyWay{
+	allowed := agentapi.PolicyJudgement{Pod: "shop/a", Allowed: true, Reason: "a rule allows it"}
+	denied := agentapi.PolicyJudgement{Pod: "shop/web", Reason: "no rule allows it"}
+	answer := &agentapi.PolicyAnswer{Allowed: true, Ways: []agentapi.PolicyWay{
 		{From: "shop/a", To: "b port 8080/TCP", Service: "shop/web", SentTo: "192.0.2.2:30080", SeenAs: "192.0.2.2", Allowed: true, Egress: allowed, Ingress: allowed},
-		{From: "shop/a", To: "c port 8080/TCP", Service: "shop/web", SentTo: "192.0.2.2:30080", Unused: true, Egress: api.PolicyJudgement{Allowed: true, Reason: "none"}, Ingress: denied},
+		{From: "shop/a", To: "c port 8080/TCP", Service: "shop/web", SentTo: "192.0.2.2:30080", Unused: true, Egress: agentapi.PolicyJudgement{Allowed: true, Reason: "none"}, Ingress: denied},
 	}}
 	code, stdout, stderr := beeline(t, "policy", "explain", "--socket", (&judge{answer: answer}).socket(t), "shop/a", "192.0.2.2:30080")
 	want := `shop/a to b port 8080/TCP, a backend of Service shop/web: allowed
@@ -121,7 +121,7 @@ func TestPoliciesTellStateAndPods(t *testing.T) {
 
 // A status of a node that does not put policies into force says nothing of them; that of another says how much fits.
 func TestStatusOfPolicies(t *testing.T) {
-	s := &api.Status{Maps: []api.Map{{Name: "policies", MaxEntries: 99}}, Policy: api.PolicyStatus{Policies: 7}}
+	s := &agentapi.Status{Maps: []agentapi.Map{{Name: "policies", MaxEntries: 99}}, Policy: agentapi.PolicyStatus{Policies: 7}}
 	if rows := policyRows(s); len(rows) != 1 {
 		t.Errorf("rows %q", rows)
 	}

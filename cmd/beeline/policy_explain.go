@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // The exit codes of `policy explain`; it is asked by scripts.
@@ -25,11 +25,11 @@ func newPolicyCommand(e env) *cobra.Command {
 
 func newPolicyExplainCommand(e env) *cobra.Command {
 	var allowed bool
-	protocol := api.Protocols[0]
+	protocol := agentapi.Protocols[0]
 	cmd := newReadArgsCommand(e, "explain FROM TO[:PORT]", "Say whether NetworkPolicies allow a connection, by which rule, or what is missing",
 		arguments(cobra.ExactArgs(2)),
-		func(cmd *cobra.Command, args []string, c *api.Client) (*api.PolicyAnswer, error) {
-			q := api.PolicyQuestion{From: unbracketed(args[0]), Protocol: strings.ToUpper(protocol)}
+		func(cmd *cobra.Command, args []string, c *agentapi.Client) (*agentapi.PolicyAnswer, error) {
+			q := agentapi.PolicyQuestion{From: unbracketed(args[0]), Protocol: strings.ToUpper(protocol)}
 			q.To, q.Port = splitPort(args[1])
 			answer, err := c.ExplainPolicy(cmd.Context(), q)
 			if err == nil {
@@ -52,7 +52,7 @@ The exit code is 0 if it is allowed, 1 if not, and 2 if there is no answer.`
 	cmd.Example = `  beeline policy explain shop/client shop/web:80
   beeline policy explain 203.0.113.9 shop/web:443
   beeline policy explain shop/web shop/dns:53 --protocol UDP`
-	cmd.Flags().StringVar(&protocol, "protocol", protocol, strings.Join(append(api.Protocols, api.ProtocolICMP), ", "))
+	cmd.Flags().StringVar(&protocol, "protocol", protocol, strings.Join(append(agentapi.Protocols, agentapi.ProtocolICMP), ", "))
 	refuse := func(err error) error {
 		fmt.Fprintf(e.stderr, "beeline: %v\n", err)
 		return exitError
@@ -91,7 +91,7 @@ func unbracketed(address string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(address, "["), "]")
 }
 
-func printAnswer(w io.Writer, a *api.PolicyAnswer) error {
+func printAnswer(w io.Writer, a *agentapi.PolicyAnswer) error {
 	if len(a.Ways) == 0 {
 		return errors.New("the agent's answer says nothing")
 	}
@@ -118,14 +118,14 @@ func printAnswer(w io.Writer, a *api.PolicyAnswer) error {
 		if way.SeenAs != "" {
 			seenAs = " from " + way.SeenAs
 		}
-		printJudgement(w, api.DirectionEgress, sentTo, way.Egress)
-		printJudgement(w, api.DirectionIngress, seenAs, way.Ingress)
+		printJudgement(w, agentapi.DirectionEgress, sentTo, way.Egress)
+		printJudgement(w, agentapi.DirectionIngress, seenAs, way.Ingress)
 	}
 	return nil
 }
 
 // printJudgement says what one end's policies say, and who says it; other is what they see of the other end, if that is not its own.
-func printJudgement(w io.Writer, direction, other string, j api.PolicyJudgement) {
+func printJudgement(w io.Writer, direction, other string, j agentapi.PolicyJudgement) {
 	verdict := "allowed"
 	if !j.Allowed {
 		verdict = "not allowed"

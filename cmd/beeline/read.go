@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // reading holds the flags of every command that reads the agent.
@@ -22,14 +22,14 @@ type reading struct {
 }
 
 // newReadCommand makes a command that asks the agent for something and prints it, as text or as JSON.
-func newReadCommand[T any](e env, use, short string, ask func(*cobra.Command, *api.Client) (T, error), text func(io.Writer, T) error) *cobra.Command {
+func newReadCommand[T any](e env, use, short string, ask func(*cobra.Command, *agentapi.Client) (T, error), text func(io.Writer, T) error) *cobra.Command {
 	return newReadArgsCommand(e, use, short, cobra.NoArgs,
-		func(cmd *cobra.Command, _ []string, c *api.Client) (T, error) { return ask(cmd, c) }, text)
+		func(cmd *cobra.Command, _ []string, c *agentapi.Client) (T, error) { return ask(cmd, c) }, text)
 }
 
 // newReadArgsCommand makes one that has arguments.
 func newReadArgsCommand[T any](e env, use, short string, args cobra.PositionalArgs,
-	ask func(*cobra.Command, []string, *api.Client) (T, error), text func(io.Writer, T) error) *cobra.Command {
+	ask func(*cobra.Command, []string, *agentapi.Client) (T, error), text func(io.Writer, T) error) *cobra.Command {
 	var r reading
 	cmd := &cobra.Command{
 		Use:   use,
@@ -39,7 +39,7 @@ func newReadArgsCommand[T any](e env, use, short string, args cobra.PositionalAr
 			if r.output != "text" && r.output != "json" {
 				return fmt.Errorf("--output: %q is neither text nor json", r.output)
 			}
-			answer, err := ask(cmd, args, api.NewClient(r.socket))
+			answer, err := ask(cmd, args, agentapi.NewClient(r.socket))
 			if err != nil {
 				return explain(err)
 			}
@@ -61,13 +61,13 @@ func defaultSocket() string {
 	if socket := os.Getenv(socketVariable); socket != "" {
 		return socket
 	}
-	return api.DefaultSocket
+	return agentapi.DefaultSocket
 }
 
 // explain says what to do when no agent answers, or none may be asked.
 func explain(err error) error {
 	switch {
-	case errors.Is(err, api.ErrNoAgent):
+	case errors.Is(err, agentapi.ErrNoAgent):
 		return fmt.Errorf("%w: is `beeline agent` running on this node, with this --socket?", err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: only root may ask the agent", err)

@@ -9,14 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 func newServicesCommand(e env) *cobra.Command {
-	var which api.ServiceFilter
+	var which agentapi.ServiceFilter
 	cmd := newReadArgsCommand(e, "services [NAME]", "List the Services that this node translates; with a name, their backends too",
 		arguments(cobra.MaximumNArgs(1)),
-		func(cmd *cobra.Command, args []string, c *api.Client) ([]api.ServicePort, error) {
+		func(cmd *cobra.Command, args []string, c *agentapi.Client) ([]agentapi.ServicePort, error) {
 			if len(args) == 1 {
 				which.Name = args[0]
 				if namespace, name, ok := strings.Cut(args[0], "/"); ok {
@@ -25,12 +25,12 @@ func newServicesCommand(e env) *cobra.Command {
 			}
 			return c.Services(cmd.Context(), which)
 		},
-		func(w io.Writer, all []api.ServicePort) error { return printServices(w, all, which) })
+		func(w io.Writer, all []agentapi.ServicePort) error { return printServices(w, all, which) })
 	cmd.Flags().StringVarP(&which.Namespace, "namespace", "n", "", "only those of this namespace")
 	return cmd
 }
 
-func printServices(w io.Writer, all []api.ServicePort, which api.ServiceFilter) error {
+func printServices(w io.Writer, all []agentapi.ServicePort, which agentapi.ServiceFilter) error {
 	if len(all) == 0 {
 		of := ""
 		if which.Name != "" {
@@ -68,7 +68,7 @@ func printServices(w io.Writer, all []api.ServicePort, which api.ServiceFilter) 
 }
 
 // printService prints one port with everything that is known of it.
-func printService(w io.Writer, p api.ServicePort) error {
+func printService(w io.Writer, p agentapi.ServicePort) error {
 	fmt.Fprintf(w, "%s/%s, port %s: %d connections, %d refused\n", p.Namespace, p.Name, portLabel(p), p.Connections, p.Refused)
 	rows := [][]string{{"  KIND", "FRONTEND", "FROM INSIDE", "FROM OUTSIDE", "MORE"}}
 	for _, f := range p.Frontends {
@@ -93,14 +93,14 @@ func printService(w io.Writer, p api.ServicePort) error {
 }
 
 // receives says from where a backend gets new connections on this node.
-func receives(p api.ServicePort, b api.Backend) string {
+func receives(p agentapi.ServicePort, b agentapi.Backend) string {
 	var from []string
 	for _, s := range []struct {
 		name string
-		of   func(api.Frontend) api.ServiceSide
+		of   func(agentapi.Frontend) agentapi.ServiceSide
 	}{
-		{"inside", func(f api.Frontend) api.ServiceSide { return f.Inside }},
-		{"outside", func(f api.Frontend) api.ServiceSide { return f.Outside }},
+		{"inside", func(f agentapi.Frontend) agentapi.ServiceSide { return f.Inside }},
+		{"outside", func(f agentapi.Frontend) agentapi.ServiceSide { return f.Outside }},
 	} {
 		for _, f := range p.Frontends {
 			if contains(s.of(f), b.Address) {
@@ -115,7 +115,7 @@ func receives(p api.ServicePort, b api.Backend) string {
 	return "from " + strings.Join(from, " and ")
 }
 
-func contains(s api.ServiceSide, at netip.AddrPort) bool {
+func contains(s agentapi.ServiceSide, at netip.AddrPort) bool {
 	for _, b := range s.Backends {
 		if b == at {
 			return true
@@ -124,7 +124,7 @@ func contains(s api.ServiceSide, at netip.AddrPort) bool {
 	return false
 }
 
-func portLabel(p api.ServicePort) string {
+func portLabel(p agentapi.ServicePort) string {
 	label := fmt.Sprintf("%d/%s", p.Number, p.Protocol)
 	if p.Port != "" {
 		label += " " + p.Port
@@ -133,20 +133,20 @@ func portLabel(p api.ServicePort) string {
 }
 
 // side says where connections from one side go.
-func side(s api.ServiceSide) string {
+func side(s agentapi.ServiceSide) string {
 	switch {
-	case s.Without == api.WithoutPass:
+	case s.Without == agentapi.WithoutPass:
 		return "-"
 	case len(s.Backends) == 0:
 		return s.Without
-	case s.Algorithm == api.AlgorithmMaglev:
+	case s.Algorithm == agentapi.AlgorithmMaglev:
 		return fmt.Sprintf("%d, maglev %d", len(s.Backends), s.TableSize)
 	}
 	return fmt.Sprintf("%d, %s", len(s.Backends), s.Algorithm)
 }
 
 // more lists what is not the same for every frontend.
-func more(p api.ServicePort, f api.Frontend) string {
+func more(p agentapi.ServicePort, f agentapi.Frontend) string {
 	var all []string
 	if p.AffinitySeconds > 0 {
 		all = append(all, "affinity "+(time.Duration(p.AffinitySeconds)*time.Second).String())

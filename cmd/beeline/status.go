@@ -9,15 +9,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 func newStatusCommand(e env) *cobra.Command {
 	return newReadCommand(e, "status", "Show what this node's network runs on, and what is wrong with it",
-		func(cmd *cobra.Command, c *api.Client) (*api.Status, error) { return c.Status(cmd.Context()) }, printStatus)
+		func(cmd *cobra.Command, c *agentapi.Client) (*agentapi.Status, error) { return c.Status(cmd.Context()) }, printStatus)
 }
 
-func printStatus(w io.Writer, s *api.Status) error {
+func printStatus(w io.Writer, s *agentapi.Status) error {
 	ready := "ready"
 	if !s.Ready {
 		ready = "NOT READY"
@@ -56,7 +56,7 @@ func printStatus(w io.Writer, s *api.Status) error {
 	return nil
 }
 
-func choiceRows(all []api.Choice) [][]string {
+func choiceRows(all []agentapi.Choice) [][]string {
 	rows := [][]string{{"SETTING", "IN FORCE", "ASKED", "WHY"}}
 	for _, c := range all {
 		rows = append(rows, []string{c.Name, c.Chosen, c.Asked, c.Why})
@@ -64,7 +64,7 @@ func choiceRows(all []api.Choice) [][]string {
 	return rows
 }
 
-func clusterRows(c api.Cluster) [][]string {
+func clusterRows(c agentapi.Cluster) [][]string {
 	rows := [][]string{{"KIND", "OBJECTS"}}
 	for _, o := range c.Objects {
 		count := fmt.Sprint(o.Count)
@@ -76,7 +76,7 @@ func clusterRows(c api.Cluster) [][]string {
 	return rows
 }
 
-func uplinkRows(all []api.Uplink) [][]string {
+func uplinkRows(all []agentapi.Uplink) [][]string {
 	rows := [][]string{{"DEVICE", "MTU", "MAC", "ADDRESSES"}}
 	for _, u := range all {
 		rows = append(rows, []string{u.Name, fmt.Sprint(u.MTU), u.MAC, join(u.Addresses)})
@@ -85,10 +85,10 @@ func uplinkRows(all []api.Uplink) [][]string {
 }
 
 // translationRows tells how much is translated, and how much can be.
-func translationRows(s *api.Status) [][]string {
+func translationRows(s *agentapi.Status) [][]string {
 	rows := [][]string{{"WHAT", "NOW", "ROOM FOR"}}
 	add := func(what string, now any, room string) { rows = append(rows, []string{what, fmt.Sprint(now), room}) }
-	maps := map[string]api.Map{}
+	maps := map[string]agentapi.Map{}
 	for _, m := range s.Maps {
 		maps[m.Name] = m
 	}
@@ -111,7 +111,7 @@ func translationRows(s *api.Status) [][]string {
 	return rows
 }
 
-func poolRows(s *api.Status) [][]string {
+func poolRows(s *agentapi.Status) [][]string {
 	rows := [][]string{{"RANGE", "USED", "FREE"}}
 	for _, p := range s.Pools {
 		free := fmt.Sprint(p.Free)
@@ -123,12 +123,12 @@ func poolRows(s *api.Status) [][]string {
 	return rows
 }
 
-func nodeRows(all []api.RemoteNode) [][]string {
+func nodeRows(all []agentapi.RemoteNode) [][]string {
 	rows := [][]string{{"NODE", "ADDRESSES", "POD RANGES", "WAY", "MTU", "MAC"}}
 	for _, n := range all {
 		mac, mtu := n.MAC, "-"
 		switch {
-		case mac == "" && strings.Contains(n.Way, api.WayDirect):
+		case mac == "" && strings.Contains(n.Way, agentapi.WayDirect):
 			mac = "unresolved"
 		case mac == "":
 			mac = "-"
@@ -141,7 +141,7 @@ func nodeRows(all []api.RemoteNode) [][]string {
 	return rows
 }
 
-func programRows(all []api.Program) [][]string {
+func programRows(all []agentapi.Program) [][]string {
 	rows := [][]string{{"PROGRAM", "ID", "TAG", "ATTACHED", "VERIFIED INSTRUCTIONS", "TIME PER RUN"}}
 	for _, p := range all {
 		perRun := "not counted (kernel.bpf_stats_enabled)"
@@ -153,7 +153,7 @@ func programRows(all []api.Program) [][]string {
 	return rows
 }
 
-func mapRows(all []api.Map) [][]string {
+func mapRows(all []agentapi.Map) [][]string {
 	rows := [][]string{{"MAP", "TYPE", "ENTRIES", "ROOM FOR", "MEMORY"}}
 	var sum uint64
 	for _, m := range all {
@@ -163,7 +163,7 @@ func mapRows(all []api.Map) [][]string {
 	return append(rows, []string{"together", "", "", "", byteCount(sum)})
 }
 
-func featureRows(all []api.Feature) [][]string {
+func featureRows(all []agentapi.Feature) [][]string {
 	rows := [][]string{{"FEATURE", "HERE", "FOR", "WITHOUT IT", "COMES WITH"}}
 	for _, f := range all {
 		here := "yes"

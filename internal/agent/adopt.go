@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
@@ -75,7 +75,7 @@ func (a *Agent) adoptFromTable(devices []device.HostDevice) error {
 		if _, ok := a.endpoints[d.Name]; ok {
 			continue
 		}
-		e := api.Endpoint{HostDevice: d.Name, HostIfIndex: d.Index, HostMAC: d.MAC.String(), MTU: d.MTU}
+		e := agentapi.Endpoint{HostDevice: d.Name, HostIfIndex: d.Index, HostMAC: d.MAC.String(), MTU: d.MTU}
 		for addr, entry := range table {
 			if entry.Interface == d.Index {
 				e.Addresses = append(e.Addresses, addr)

@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
-	"github.com/beeline-cni/beeline/internal/agent/api/server"
+	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/agentapi/server"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
@@ -45,7 +45,7 @@ const (
 	leaseTime    = 30 * time.Second
 )
 
-// Agent is the agent of one node. It implements api.Service.
+// Agent is the agent of one node. It implements agentapi.Service.
 type Agent struct {
 	config  Config
 	version string
@@ -78,7 +78,7 @@ type Agent struct {
 	rest            *rest
 	closer          *closer
 	ways            ways
-	features        []api.Feature
+	features        []agentapi.Feature
 	// beats are those of the loops, for /healthz; readiness and leaving are for probes, which must not wait for mu.
 	beats     heartbeats
 	readiness atomic.Pointer[readiness]
@@ -91,7 +91,7 @@ type Agent struct {
 	snapshot *cluster.Snapshot
 	pool     *ipam.Pool
 	// endpoints by the name of their host device, which is a function of the CNI attachment.
-	endpoints map[string]api.Endpoint
+	endpoints map[string]agentapi.Endpoint
 	// attached are the devices that have this agent's programs, with their index.
 	attached map[string]int
 	// forgotten are endpoints whose pod seems to be gone without a DEL.
@@ -251,7 +251,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		ways:            ways,
 		features:        probeFeatures(dp.HaveTCX()),
 		pool:            pool,
-		endpoints:       map[string]api.Endpoint{},
+		endpoints:       map[string]agentapi.Endpoint{},
 		attached:        map[string]int{},
 		accelerated:     map[string]acceleration{},
 		failure:         errNotReady,

@@ -10,7 +10,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath"
 )
 
@@ -110,7 +110,7 @@ func TestClockStepsAreNoHeartbeats(t *testing.T) {
 // Endpoints stay in the order in which they were added, also when the clock was set back and they were read from files.
 func TestEndpointsAreInOrder(t *testing.T) {
 	now := time.Now()
-	a := &Agent{endpoints: map[string]api.Endpoint{"bl1": {Added: now.Round(0)}, "bl2": {Added: now.Add(-time.Minute).Round(0)}, "bl3": {}}}
+	a := &Agent{endpoints: map[string]agentapi.Endpoint{"bl1": {Added: now.Round(0)}, "bl2": {Added: now.Add(-time.Minute).Round(0)}, "bl3": {}}}
 	for _, at := range []time.Time{now.Add(-time.Hour), afterStep(t, now, -time.Hour), now, now.Add(time.Hour), now} {
 		added := a.nextAdded(at)
 		for _, e := range a.endpoints {
@@ -118,11 +118,11 @@ func TestEndpointsAreInOrder(t *testing.T) {
 				t.Errorf("added at %s, after one of %s", added, e.Added)
 			}
 		}
-		var read api.Endpoint
-		if text, err := json.Marshal(api.Endpoint{Added: added}); err != nil || json.Unmarshal(text, &read) != nil || !read.Added.Equal(added) {
+		var read agentapi.Endpoint
+		if text, err := json.Marshal(agentapi.Endpoint{Added: added}); err != nil || json.Unmarshal(text, &read) != nil || !read.Added.Equal(added) {
 			t.Errorf("%s is %s in a file", added, read.Added)
 		}
-		a.endpoints[added.String()] = api.Endpoint{Added: added}
+		a.endpoints[added.String()] = agentapi.Endpoint{Added: added}
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
@@ -45,7 +45,7 @@ type reporter interface {
 
 // podProblem is a problem of one pod, of which its own users are to know.
 type podProblem struct {
-	pod  api.PodRef
+	pod  agentapi.PodRef
 	text string
 }
 

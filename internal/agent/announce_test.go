@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
@@ -50,7 +50,7 @@ func (h *heard) PodEvent(namespace, name, uid, reason, message string) {
 func TestAnnounce(t *testing.T) {
 	const ready = "available BeelineReady: Beeline gives pods of this node their network"
 	broken := outlook{failure: errors.New("no uplink")}
-	pod := podProblem{api.PodRef{Namespace: "shop", Name: "web", UID: "u1"}, "pod shop/web is stray"}
+	pod := podProblem{agentapi.PodRef{Namespace: "shop", Name: "web", UID: "u1"}, "pod shop/web is stray"}
 	type step struct {
 		after time.Duration // since the step before
 		o     outlook

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
 )
 
@@ -100,7 +100,7 @@ func Defaults() Config {
 	}
 	return Config{
 		NodeName:       name,
-		Socket:         api.DefaultSocket,
+		Socket:         agentapi.DefaultSocket,
 		StateDir:       "/run/beeline",
 		BPFFS:          "/sys/fs/bpf/beeline",
 		Uplink:         "auto",

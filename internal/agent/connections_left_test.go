@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // A pod gets an address only once nothing is left of the pod that had it before. What went wrong is tried again.
@@ -49,7 +49,7 @@ func TestLeftPodsAreFound(t *testing.T) {
 	here, gone, foreign := netip.MustParseAddr("10.1.1.2"), netip.MustParseAddr("10.1.1.3"), netip.MustParseAddr("10.1.1.4")
 	ranges, asked := prefixes("10.1.1.0/24"), 0
 	fails := errors.New("no memory")
-	a := &Agent{log: slog.New(slog.DiscardHandler), connections: connections{wake: make(chan struct{}, 1)}, endpoints: map[string]api.Endpoint{"bl1": {Addresses: []netip.Addr{here}}}}
+	a := &Agent{log: slog.New(slog.DiscardHandler), connections: connections{wake: make(chan struct{}, 1)}, endpoints: map[string]agentapi.Endpoint{"bl1": {Addresses: []netip.Addr{here}}}}
 	a.connections.left.remembered = func(got []netip.Prefix) ([]netip.Addr, error) {
 		if asked++; !slices.Equal(got, ranges) {
 			t.Errorf("asked for %v", got)

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
@@ -35,7 +35,7 @@ type facts struct {
 	// held are this node's InternalIP addresses that it really has, in their order.
 	held      []netip.Addr
 	tunnel    tunnel
-	endpoints []api.Endpoint
+	endpoints []agentapi.Endpoint
 	// claims say which Nodes claim addresses of this node: see ownFirst.
 	claims []string
 	// apiServer is where this agent reaches the API server.
@@ -68,7 +68,7 @@ type desired struct {
 	// masquerade says that what pods send to the world gets the node's address.
 	masquerade bool
 	// nodes are the other nodes, for status.
-	nodes []api.RemoteNode
+	nodes []agentapi.RemoteNode
 	// problems say in a sentence each what cannot be had; pods are those of them that are of one pod.
 	problems []string
 	pods     []podProblem
@@ -124,7 +124,7 @@ func desire(f facts) desired {
 		d.routes[hostPrefix(a)] = datapath.Route{Kind: datapath.RouteCluster}
 	}
 	d.kernelRoutes = slices.Grow(d.kernelRoutes, usualRoutes*len(f.snapshot.Nodes))
-	d.nodes = make([]api.RemoteNode, 0, len(f.snapshot.Nodes))
+	d.nodes = make([]agentapi.RemoteNode, 0, len(f.snapshot.Nodes))
 	for _, n := range f.snapshot.Nodes {
 		if n.Name != f.config.NodeName {
 			d.addNode(n, own, f)
@@ -164,13 +164,13 @@ func (d *desired) problem(format string, args ...any) {
 	d.problems = append(d.problems, fmt.Sprintf(format, args...))
 }
 
-func (d *desired) podProblem(pod api.PodRef, format string, args ...any) {
+func (d *desired) podProblem(pod agentapi.PodRef, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	d.problems = append(d.problems, text)
 	d.pods = append(d.pods, podProblem{pod, text})
 }
 
-func (d *desired) addEndpoint(e api.Endpoint, own cluster.Node, uplink *device.Uplink) {
+func (d *desired) addEndpoint(e agentapi.Endpoint, own cluster.Node, uplink *device.Uplink) {
 	for _, a := range e.Addresses {
 		d.endpoints[a] = endpointEntry(e)
 		d.kernelRoutes = append(d.kernelRoutes, endpointRoute(e, a, own, uplink))
@@ -188,21 +188,21 @@ func isStray(a netip.Addr, ranges []netip.Prefix) bool {
 
 // addNode adds the routes to another node and its pods. Each family has a way of its own.
 func (d *desired) addNode(n cluster.Node, own cluster.Node, f facts) {
-	node := api.RemoteNode{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs}
+	node := agentapi.RemoteNode{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs}
 	for _, ipv4 := range []bool{true, false} {
 		if !has(n, ipv4) {
 			continue
 		}
-		way, mtu := api.WayRouted, 0
+		way, mtu := agentapi.WayRouted, 0
 		if f.tunnelled(n, ipv4) {
 			if m, ok := d.addTunnelled(n, ipv4, own, f); ok {
-				way, mtu = api.WayVXLAN, m
+				way, mtu = agentapi.WayVXLAN, m
 			} else {
 				d.addRouted(n, ipv4)
 			}
 		} else if hop, ok := f.hop(n, ipv4); ok {
 			d.addDirect(n, hop, f)
-			way, mtu = api.WayDirect, f.pathMTU()
+			way, mtu = agentapi.WayDirect, f.pathMTU()
 			if mac := f.neighbours[hop]; len(mac) > 0 && node.MAC == "" {
 				node.MAC = mac.String()
 			}
@@ -291,7 +291,7 @@ func remoteRoute(hop netip.Addr, f facts) datapath.Route {
 }
 
 // endpointEntry is what the datapath needs to know of a pod's device.
-func endpointEntry(e api.Endpoint) datapath.Endpoint {
+func endpointEntry(e agentapi.Endpoint) datapath.Endpoint {
 	if e.Namespace > datapath.NamespaceMax {
 		e.Namespace = 0
 	}
@@ -303,7 +303,7 @@ func endpointEntry(e api.Endpoint) datapath.Endpoint {
 
 // endpointRoute is the host stack's route to one address of a pod. The node's own traffic to the pod takes
 // the node's address as its source, so that the pod's replies find back.
-func endpointRoute(e api.Endpoint, a netip.Addr, own cluster.Node, uplink *device.Uplink) device.Route {
+func endpointRoute(e agentapi.Endpoint, a netip.Addr, own cluster.Node, uplink *device.Uplink) device.Route {
 	return device.Route{Prefix: hostPrefix(a), Device: e.HostIfIndex, Source: ownSource(own, a.Is4(), uplink)}
 }
 
@@ -346,7 +346,7 @@ func parseMAC(s string) datapath.MAC {
 }
 
 // podName names an endpoint to people: its pod, else its container, else its device.
-func podName(e api.Endpoint) string {
+func podName(e agentapi.Endpoint) string {
 	switch {
 	case e.Pod.Name != "":
 		return e.Pod.Namespace + "/" + e.Pod.Name

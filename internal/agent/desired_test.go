@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
@@ -53,8 +53,8 @@ func twoNodes() facts {
 		neighbours: map[netip.Addr]net.HardwareAddr{addr("192.0.2.2"): nodeBMAC[:]},
 		held:       addrs("192.0.2.1", "2001:db8::1"),
 		local:      addrs("127.0.0.1", "192.0.2.1", "::1", "2001:db8::1"),
-		endpoints: []api.Endpoint{{
-			Attachment: api.Attachment{ContainerID: "c1", IfName: "eth0"}, HostDevice: "bl1", HostIfIndex: 21,
+		endpoints: []agentapi.Endpoint{{
+			Attachment: agentapi.Attachment{ContainerID: "c1", IfName: "eth0"}, HostDevice: "bl1", HostIfIndex: 21,
 			PodMAC: net.HardwareAddr(podMAC[:]).String(), HostMAC: net.HardwareAddr(hostMAC[:]).String(),
 			Addresses: addrs("10.1.1.2", "fd00:1::2"), MTU: 1500,
 		}},
@@ -99,8 +99,8 @@ func TestDesireOfTwoNodes(t *testing.T) {
 			Name: "a", NodePortAddresses: addrs("192.0.2.1", "2001:db8::1"), HostPortAddresses: addrs("127.0.0.1", "192.0.2.1", "::1", "2001:db8::1"),
 		},
 		masquerade: true,
-		nodes: []api.RemoteNode{{
-			Name: "b", Addresses: addrs("192.0.2.2", "2001:db8::2"), PodCIDRs: prefixes("10.1.2.0/24", "fd00:2::/64"), Way: api.WayDirect, MTU: 1500, MAC: net.HardwareAddr(nodeBMAC[:]).String(),
+		nodes: []agentapi.RemoteNode{{
+			Name: "b", Addresses: addrs("192.0.2.2", "2001:db8::2"), PodCIDRs: prefixes("10.1.2.0/24", "fd00:2::/64"), Way: agentapi.WayDirect, MTU: 1500, MAC: net.HardwareAddr(nodeBMAC[:]).String(),
 		}},
 	}
 	if diff := cmp.Diff(want, desire(twoNodes()), byValue); diff != "" {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/service"
 )
@@ -77,8 +77,8 @@ func TestClusterWideFaultsAreReportedOnce(t *testing.T) {
 			{Object: web, UID: "u1", Local: true, Text: "Service shop/web: this is seen here"},
 			{Pod: true, Object: cluster.Key{Namespace: "shop", Name: "pod"}, Text: "Pod shop/pod: hostPort 80/TCP does not answer"},
 		}}}
-		a := &Agent{source: everywhere{ready: ready}, services: s, config: Config{NodeName: name}, endpoints: map[string]api.Endpoint{
-			"pod": {Pod: api.PodRef{Namespace: "shop", Name: "pod", UID: "u3"}, PortMappings: []api.PortMapping{{HostPort: 80}}},
+		a := &Agent{source: everywhere{ready: ready}, services: s, config: Config{NodeName: name}, endpoints: map[string]agentapi.Endpoint{
+			"pod": {Pod: agentapi.PodRef{Namespace: "shop", Name: "pod", UID: "u3"}, PortMappings: []agentapi.PortMapping{{HostPort: 80}}},
 		}}
 		a.vetting.problems = []cluster.ObjectProblem{{Kind: cluster.KindNode, Key: cluster.Key{Name: "evil"}, UID: "evil", Text: "Node evil: address 8.8.8.8"}}
 		h := &heard{}

@@ -10,14 +10,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/ipam"
 )
 
 // Add makes an endpoint of a pod device that the plugin has created.
-func (a *Agent) Add(ctx context.Context, req api.AddRequest) (_ *api.AddResponse, err error) {
+func (a *Agent) Add(ctx context.Context, req agentapi.AddRequest) (_ *agentapi.AddResponse, err error) {
 	begin := time.Now()
 	defer func() { a.metrics.requested("add", time.Since(begin), err) }()
 	if err := validate(req); err != nil {
@@ -45,11 +45,11 @@ func (a *Agent) Add(ctx context.Context, req api.AddRequest) (_ *api.AddResponse
 }
 
 // add makes an endpoint, but for its ports of the node and its policies, which need no lock of the agent's: closed is as in closeUntilKnown.
-func (a *Agent) add(ctx context.Context, req api.AddRequest) (e api.Endpoint, closed uint64, err error) {
+func (a *Agent) add(ctx context.Context, req agentapi.AddRequest) (e agentapi.Endpoint, closed uint64, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.failure != nil {
-		return e, 0, api.Errorf(api.CodeNotReady, "node %s is not ready: %v", a.config.NodeName, a.failure)
+		return e, 0, agentapi.Errorf(agentapi.CodeNotReady, "node %s is not ready: %v", a.config.NodeName, a.failure)
 	}
 	if err := ctx.Err(); err != nil {
 		return e, 0, err
@@ -60,7 +60,7 @@ func (a *Agent) add(ctx context.Context, req api.AddRequest) (e api.Endpoint, cl
 		return e, 0, err
 	}
 	if !ok || host.Index != req.HostIfIndex {
-		return e, 0, api.Errorf(api.CodeInvalid, "hostDevice: there is no device %s with index %d on this node", req.HostDevice, req.HostIfIndex)
+		return e, 0, agentapi.Errorf(agentapi.CodeInvalid, "hostDevice: there is no device %s with index %d on this node", req.HostDevice, req.HostIfIndex)
 	}
 	if old, ok := a.endpoints[req.HostDevice]; ok && old.HostIfIndex != req.HostIfIndex {
 		// The device was deleted and made anew before its end was noticed here.
@@ -68,12 +68,12 @@ func (a *Agent) add(ctx context.Context, req api.AddRequest) (e api.Endpoint, cl
 			return e, 0, err
 		}
 	} else if ok {
-		return e, 0, api.Errorf(api.CodeConflict, "container %s has an endpoint for %s already: %v", req.ContainerID, req.IfName, old.Addresses)
+		return e, 0, agentapi.Errorf(agentapi.CodeConflict, "container %s has an endpoint for %s already: %v", req.ContainerID, req.IfName, old.Addresses)
 	}
 	if err := a.checkPorts(req); err != nil {
 		return e, 0, err
 	}
-	e = api.Endpoint{
+	e = agentapi.Endpoint{
 		Attachment:   req.Attachment,
 		Network:      req.Network,
 		Pod:          req.Pod,
@@ -114,7 +114,7 @@ func (a *Agent) add(ctx context.Context, req api.AddRequest) (e api.Endpoint, cl
 }
 
 // throughStack says why the packets of a pod have to go through the host's stack; empty if they need not.
-func (a *Agent) throughStack(req api.AddRequest) string {
+func (a *Agent) throughStack(req agentapi.AddRequest) string {
 	if len(req.PortMappings) == 0 || req.Direct || a.ways.services == ServicesEBPF {
 		return req.ThroughStack
 	}
@@ -125,7 +125,7 @@ func (a *Agent) throughStack(req api.AddRequest) string {
 }
 
 // connect makes an endpoint reachable: the programs and what policies say of it first, so that nothing passes unchecked.
-func (a *Agent) connect(e api.Endpoint) (closed uint64, err error) {
+func (a *Agent) connect(e agentapi.Endpoint) (closed uint64, err error) {
 	if err := device.SetMTU(e.HostIfIndex, e.MTU); err != nil {
 		return 0, err
 	}
@@ -164,7 +164,7 @@ func (a *Agent) connect(e api.Endpoint) (closed uint64, err error) {
 
 // Delete removes an endpoint and its device. A plugin that has waited too long removes the device itself, and the container may have another one
 // when its request is come to: that one stays.
-func (a *Agent) Delete(ctx context.Context, req api.DeleteRequest) (err error) {
+func (a *Agent) Delete(ctx context.Context, req agentapi.DeleteRequest) (err error) {
 	begin := time.Now()
 	defer func() { a.metrics.requested("delete", time.Since(begin), err) }()
 	if err := validateAttachment(req.Attachment); err != nil {
@@ -191,7 +191,7 @@ func (a *Agent) Delete(ctx context.Context, req api.DeleteRequest) (err error) {
 
 // GC removes what the runtime does not know any more of one network. An endpoint whose file was lost has no
 // network: it stays until its DEL. A list that nobody waits for any more is not followed: it may lack what was added since.
-func (a *Agent) GC(ctx context.Context, req api.GCRequest) (err error) {
+func (a *Agent) GC(ctx context.Context, req agentapi.GCRequest) (err error) {
 	begin := time.Now()
 	defer func() { a.metrics.requested("gc", time.Since(begin), err) }()
 	a.mu.Lock()
@@ -239,7 +239,7 @@ func (a *Agent) remove(hostDevice string) error {
 
 // forget undoes what Add has done so far, except for the device, which is the plugin's. The address is
 // free only when nothing refers to it any more.
-func (a *Agent) forget(e api.Endpoint) error {
+func (a *Agent) forget(e agentapi.Endpoint) error {
 	a.rest.drop(e.HostDevice)
 	var errs []error
 	for _, addr := range e.Addresses {
@@ -266,18 +266,18 @@ func (a *Agent) forget(e api.Endpoint) error {
 }
 
 // Endpoints lists the endpoints, sorted by pod name.
-func (a *Agent) Endpoints(context.Context) ([]api.Endpoint, error) {
+func (a *Agent) Endpoints(context.Context) ([]agentapi.Endpoint, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	table, err := a.datapath.Endpoints.All()
 	if err != nil {
 		return nil, err
 	}
-	all := make([]api.Endpoint, 0, len(a.endpoints))
+	all := make([]agentapi.Endpoint, 0, len(a.endpoints))
 	for _, e := range a.endpoints {
 		all = append(all, a.describe(e, table))
 	}
-	slices.SortFunc(all, func(x, y api.Endpoint) int {
+	slices.SortFunc(all, func(x, y agentapi.Endpoint) int {
 		if c := strings.Compare(podName(x), podName(y)); c != 0 {
 			return c
 		}
@@ -287,7 +287,7 @@ func (a *Agent) Endpoints(context.Context) ([]api.Endpoint, error) {
 }
 
 // Check compares one endpoint with the kernel.
-func (a *Agent) Check(_ context.Context, att api.Attachment) (_ *api.Endpoint, err error) {
+func (a *Agent) Check(_ context.Context, att agentapi.Attachment) (_ *agentapi.Endpoint, err error) {
 	begin := time.Now()
 	defer func() { a.metrics.requested("check", time.Since(begin), err) }()
 	if err := validateAttachment(att); err != nil {
@@ -297,14 +297,14 @@ func (a *Agent) Check(_ context.Context, att api.Attachment) (_ *api.Endpoint, e
 	defer a.mu.Unlock()
 	e, ok := a.endpoints[device.HostName(att.ContainerID, att.IfName)]
 	if !ok {
-		return nil, api.Errorf(api.CodeNotFound, "container %s has no endpoint for %s", att.ContainerID, att.IfName)
+		return nil, agentapi.Errorf(agentapi.CodeNotFound, "container %s has no endpoint for %s", att.ContainerID, att.IfName)
 	}
 	table, err := a.datapath.Endpoints.All()
 	if err != nil {
 		return nil, err
 	}
 	e = a.describe(e, table)
-	if e.State == api.StateReady {
+	if e.State == agentapi.StateReady {
 		if err := a.datapath.CheckPod(e.HostDevice, e.HostIfIndex); err != nil {
 			e.State = err.Error()
 		}
@@ -314,7 +314,7 @@ func (a *Agent) Check(_ context.Context, att api.Attachment) (_ *api.Endpoint, e
 
 // describe gives an endpoint as the API tells it: with its state, and with the way that its packets take, which the
 // routing of the node may decide for all of them.
-func (a *Agent) describe(e api.Endpoint, table map[netip.Addr]datapath.Endpoint) api.Endpoint {
+func (a *Agent) describe(e agentapi.Endpoint, table map[netip.Addr]datapath.Endpoint) agentapi.Endpoint {
 	e.State = endpointState(e, table)
 	if a.ways.routing == RoutingKernel {
 		e.ThroughStack = "--routing=kernel"
@@ -323,7 +323,7 @@ func (a *Agent) describe(e api.Endpoint, table map[netip.Addr]datapath.Endpoint)
 }
 
 // endpointState compares an endpoint with the datapath's table.
-func endpointState(e api.Endpoint, table map[netip.Addr]datapath.Endpoint) string {
+func endpointState(e agentapi.Endpoint, table map[netip.Addr]datapath.Endpoint) string {
 	for _, addr := range e.Addresses {
 		if got, ok := table[addr]; !ok {
 			return fmt.Sprintf("the datapath does not know address %s", addr)
@@ -333,10 +333,10 @@ func endpointState(e api.Endpoint, table map[netip.Addr]datapath.Endpoint) strin
 			return fmt.Sprintf("the datapath has another device for address %s", addr)
 		}
 	}
-	return api.StateReady
+	return agentapi.StateReady
 }
 
-func ownerOf(e api.Endpoint) ipam.Owner {
+func ownerOf(e agentapi.Endpoint) ipam.Owner {
 	return ipam.Owner{ID: e.HostDevice, Namespace: e.Pod.Namespace, Name: e.Pod.Name}
 }
 

@@ -6,21 +6,21 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // What nobody waits for any more is not done: the plugin has undone it, and the runtime may have asked for something else since.
 func TestRequestsThatNobodyWaitsFor(t *testing.T) {
-	a := &Agent{log: slog.New(slog.DiscardHandler), endpoints: map[string]api.Endpoint{"bl1": {Network: "pods"}}}
+	a := &Agent{log: slog.New(slog.DiscardHandler), endpoints: map[string]agentapi.Endpoint{"bl1": {Network: "pods"}}}
 	a.metrics = newMetrics(a)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	pod := api.Attachment{ContainerID: "c1", IfName: "eth0"}
+	pod := agentapi.Attachment{ContainerID: "c1", IfName: "eth0"}
 	for name, err := range map[string]error{
-		"GC":     a.GC(ctx, api.GCRequest{Network: "pods"}),
-		"DELETE": a.Delete(ctx, api.DeleteRequest{Attachment: pod}),
+		"GC":     a.GC(ctx, agentapi.GCRequest{Network: "pods"}),
+		"DELETE": a.Delete(ctx, agentapi.DeleteRequest{Attachment: pod}),
 		"ADD": func() error {
-			_, _, err := a.add(ctx, api.AddRequest{Attachment: pod, HostDevice: "bl1", HostIfIndex: 4})
+			_, _, err := a.add(ctx, agentapi.AddRequest{Attachment: pod, HostDevice: "bl1", HostIfIndex: 4})
 			return err
 		}(),
 	} {

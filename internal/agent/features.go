@@ -1,13 +1,13 @@
 package agent
 
 import (
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
 // optionalFeatures are what a kernel may lack, in the order of `beeline status`. Name is that of
 // device.ProbeKinds, where the probe is done there.
-var optionalFeatures = []api.Feature{
+var optionalFeatures = []agentapi.Feature{
 	{Name: "tcx", Gives: "programs are replaced by one atomic update and ordered beside those of others", Needs: "Linux 6.6", Instead: "filters of the clsact qdisc"},
 	{Name: "netkit", Gives: "pod devices without a pass through the backlog on the way out (not used yet)", Needs: "Linux 6.7, CONFIG_NETKIT", Instead: "veth"},
 	{Name: "macvlan", Gives: "underlay pods (not used yet)", Needs: "CONFIG_MACVLAN", Instead: "veth"},
@@ -21,9 +21,9 @@ var optionalFeatures = []api.Feature{
 }
 
 // probeFeatures asks the kernel once. A probe that fails counts as missing: it never stops the agent.
-func probeFeatures(tcx bool) []api.Feature {
+func probeFeatures(tcx bool) []agentapi.Feature {
 	kinds := device.ProbeKinds()
-	features := make([]api.Feature, 0, len(optionalFeatures))
+	features := make([]agentapi.Feature, 0, len(optionalFeatures))
 	for _, f := range optionalFeatures {
 		err, probed := kinds[f.Name]
 		f.Present = probed && err == nil

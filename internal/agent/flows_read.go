@@ -5,18 +5,18 @@ import (
 	"errors"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/flow"
 )
 
 // Flows lists what is kept of flows.
-func (a *Agent) Flows(_ context.Context, which api.FlowFilter) (*api.FlowList, error) {
+func (a *Agent) Flows(_ context.Context, which agentapi.FlowFilter) (*agentapi.FlowList, error) {
 	filter, err := newFlowFilter(which)
 	if err != nil {
 		return nil, err
 	}
-	list := &api.FlowList{Telling: string(a.config.Flows), Flows: []api.Flow{}}
+	list := &agentapi.FlowList{Telling: string(a.config.Flows), Flows: []agentapi.Flow{}}
 	for _, r := range a.flows.log.Last(filter, which.Last) {
 		list.Flows = append(list.Flows, r.Flow())
 	}
@@ -36,26 +36,26 @@ func (f *flows) losses() ([]flow.Loss, error) {
 }
 
 // lostSince gives what was lost between two answers of losses; all, without an earlier one.
-func lostSince(before, now []flow.Loss) (all []api.FlowLoss) {
+func lostSince(before, now []flow.Loss) (all []agentapi.FlowLoss) {
 	for i, l := range now {
 		if i < len(before) {
 			l.Events -= min(l.Events, before[i].Events) // both have all kinds and causes in one order
 		}
 		if l.Events > 0 {
-			all = append(all, api.FlowLoss{Event: l.Kind.String(), Why: l.Why, Meaning: l.Meaning, Events: l.Events})
+			all = append(all, agentapi.FlowLoss{Event: l.Kind.String(), Why: l.Why, Meaning: l.Meaning, Events: l.Events})
 		}
 	}
 	return all
 }
 
 // FollowFlows tells of flows as they come.
-func (a *Agent) FollowFlows(ctx context.Context, which api.FlowFilter, each func(api.FlowLine) error) error {
+func (a *Agent) FollowFlows(ctx context.Context, which agentapi.FlowFilter, each func(agentapi.FlowLine) error) error {
 	filter, err := newFlowFilter(which)
 	if err != nil {
 		return err
 	}
 	if a.config.Flows == FlowsOff {
-		return api.Errorf(api.CodeInvalid, "this agent tells of no flows (--flows=%s)", FlowsOff)
+		return agentapi.Errorf(agentapi.CodeInvalid, "this agent tells of no flows (--flows=%s)", FlowsOff)
 	}
 	past := which.Last
 	if which.New {
@@ -71,7 +71,7 @@ func (a *Agent) FollowFlows(ctx context.Context, which api.FlowFilter, each func
 	for {
 		for _, r := range records {
 			f := r.Flow()
-			if err := each(api.FlowLine{Flow: &f}); err != nil {
+			if err := each(agentapi.FlowLine{Flow: &f}); err != nil {
 				return err
 			}
 		}
@@ -86,7 +86,7 @@ func (a *Agent) FollowFlows(ctx context.Context, which api.FlowFilter, each func
 			return err
 		}
 		if missed > 0 {
-			if err := each(api.FlowLine{Missed: missed}); err != nil {
+			if err := each(agentapi.FlowLine{Missed: missed}); err != nil {
 				return err
 			}
 		}
@@ -108,29 +108,29 @@ func nextFor(ctx context.Context, follower *flow.Follower, wait time.Duration) (
 }
 
 // followLosses tells of what was lost since before, and gives what there is now.
-func (f *flows) followLosses(before []flow.Loss, each func(api.FlowLine) error) ([]flow.Loss, error) {
+func (f *flows) followLosses(before []flow.Loss, each func(agentapi.FlowLine) error) ([]flow.Loss, error) {
 	now, err := f.losses()
 	if err != nil {
 		return nil, err
 	}
 	for _, l := range lostSince(before, now) {
-		if err := each(api.FlowLine{Lost: &l}); err != nil {
+		if err := each(agentapi.FlowLine{Lost: &l}); err != nil {
 			return nil, err
 		}
 	}
 	return now, nil
 }
 
-func newFlowFilter(which api.FlowFilter) (flow.Filter, error) {
+func newFlowFilter(which agentapi.FlowFilter) (flow.Filter, error) {
 	filter, err := flow.NewFilter(which, datapath.DropReasons())
 	if err != nil {
-		return filter, api.Errorf(api.CodeInvalid, "filter: %v", err)
+		return filter, agentapi.Errorf(agentapi.CodeInvalid, "filter: %v", err)
 	}
 	return filter, nil
 }
 
-func (a *Agent) flowsChoice() api.Choice {
-	c := api.Choice{Name: "flows", Asked: string(a.config.Flows), Chosen: string(a.config.Flows)}
+func (a *Agent) flowsChoice() agentapi.Choice {
+	c := agentapi.Choice{Name: "flows", Asked: string(a.config.Flows), Chosen: string(a.config.Flows)}
 	c.Why = map[FlowsTold]string{
 		FlowsPolicy: "`beeline flows` tells of pods that NetworkPolicies select, and of drops",
 		FlowsAll:    "`beeline flows` tells of all pods, whose connections are remembered for it, and of drops",

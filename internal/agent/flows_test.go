@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/flow"
@@ -23,8 +23,8 @@ func flowAgent(told FlowsTold) *Agent {
 	config.NodeName, config.Flows = "a", told
 	return &Agent{
 		config: config, flows: newFlows(config, func() ([]flow.Loss, error) { return nil, nil }), datapath: &datapath.Datapath{},
-		endpoints: map[string]api.Endpoint{"bl1": {
-			HostIfIndex: 7, Pod: api.PodRef{Namespace: "shop", Name: "cart"}, Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.2")},
+		endpoints: map[string]agentapi.Endpoint{"bl1": {
+			HostIfIndex: 7, Pod: agentapi.PodRef{Namespace: "shop", Name: "cart"}, Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.2")},
 		}},
 	}
 }
@@ -60,7 +60,7 @@ func TestSessionExpired(t *testing.T) {
 			continue
 		}
 		f := records[0].Flow()
-		if f.Event != api.FlowEventClosed || f.Source.Name != "cart" || f.EgressPolicy != "shop/dns" || f.Packets != 3 || f.AnswerBytes != 200 || f.Protocol != "UDP" {
+		if f.Event != agentapi.FlowEventClosed || f.Source.Name != "cart" || f.EgressPolicy != "shop/dns" || f.Packets != 3 || f.AnswerBytes != 200 || f.Protocol != "UDP" {
 			t.Errorf("flow %+v", f)
 		}
 	}
@@ -88,7 +88,7 @@ func TestFlowsNameTheNodesAddresses(t *testing.T) {
 	asking := quiet(1)
 	asking.Destination = netip.MustParseAddrPort("169.254.20.10:53")
 	a.sessionExpired(asking, time.Time{})
-	if f := a.flows.log.Last(flow.Filter{}, 0)[0].Flow(); f.Destination.Kind != api.FlowEndNode || f.Destination.Node != f.Source.Node {
+	if f := a.flows.log.Last(flow.Filter{}, 0)[0].Flow(); f.Destination.Kind != agentapi.FlowEndNode || f.Destination.Node != f.Source.Node {
 		t.Errorf("flow %+v", f)
 	}
 }
@@ -101,10 +101,10 @@ func TestFollowLosses(t *testing.T) {
 		a.flows.lost = func() ([]flow.Loss, error) { return []flow.Loss{dropped, opened}, nil }
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var got []api.FlowLoss
+		var got []agentapi.FlowLoss
 		done := make(chan error)
 		go func() {
-			done <- a.FollowFlows(ctx, api.FlowFilter{New: true}, func(line api.FlowLine) error {
+			done <- a.FollowFlows(ctx, agentapi.FlowFilter{New: true}, func(line agentapi.FlowLine) error {
 				if line.Lost == nil {
 					t.Errorf("line %+v", line)
 					return nil
@@ -123,7 +123,7 @@ func TestFollowLosses(t *testing.T) {
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("the end: %v", err)
 		}
-		want := []api.FlowLoss{
+		want := []agentapi.FlowLoss{
 			{Event: "dropped", Why: "full", Meaning: "nobody read", Events: 2},
 			{Event: "dropped", Why: "full", Meaning: "nobody read", Events: 3}, {Event: "opened", Why: "full", Meaning: "nobody read", Events: 1},
 		}
@@ -131,7 +131,7 @@ func TestFollowLosses(t *testing.T) {
 			t.Errorf("lost (-want +got):\n%s", diff)
 		}
 		a.flows.lost = func() ([]flow.Loss, error) { return nil, errors.New("no such map") }
-		if err := a.FollowFlows(t.Context(), api.FlowFilter{}, nil); err == nil || err.Error() != "no such map" {
+		if err := a.FollowFlows(t.Context(), agentapi.FlowFilter{}, nil); err == nil || err.Error() != "no such map" {
 			t.Errorf("losses cannot be read: %v", err)
 		}
 	})
@@ -142,8 +142,8 @@ func TestFollowFlows(t *testing.T) {
 	a.sessionExpired(quiet(1), time.Time{})
 	a.sessionExpired(quiet(2), time.Time{})
 	enough := errors.New("enough")
-	var got []api.FlowLine
-	err := a.FollowFlows(t.Context(), api.FlowFilter{Last: 1}, func(line api.FlowLine) error {
+	var got []agentapi.FlowLine
+	err := a.FollowFlows(t.Context(), agentapi.FlowFilter{Last: 1}, func(line agentapi.FlowLine) error {
 		got = append(got, line)
 		if len(got) == 1 {
 			a.sessionExpired(quiet(3), time.Time{}) // comes while somebody follows
@@ -157,28 +157,28 @@ func TestFollowFlows(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, c := range []struct {
-		which api.FlowFilter
+		which agentapi.FlowFilter
 		lines int
-	}{{api.FlowFilter{}, 3}, {api.FlowFilter{New: true}, 0}} {
+	}{{agentapi.FlowFilter{}, 3}, {agentapi.FlowFilter{New: true}, 0}} {
 		lines := 0
-		err := a.FollowFlows(over, c.which, func(api.FlowLine) error { lines++; return nil })
+		err := a.FollowFlows(over, c.which, func(agentapi.FlowLine) error { lines++; return nil })
 		if !errors.Is(err, context.Canceled) || lines != c.lines {
 			t.Errorf("%+v: %d lines of the past, expected %d: %v", c.which, lines, c.lines, err)
 		}
 	}
 	a.flows.log.Close()
-	if err := a.FollowFlows(context.Background(), api.FlowFilter{}, func(api.FlowLine) error { return nil }); !errors.Is(err, flow.ErrClosed) {
+	if err := a.FollowFlows(context.Background(), agentapi.FlowFilter{}, func(agentapi.FlowLine) error { return nil }); !errors.Is(err, flow.ErrClosed) {
 		t.Errorf("after the agent has stopped: %v", err)
 	}
-	for _, f := range []api.FlowFilter{{Verdict: "maybe"}, {Reason: "because"}} {
-		if err := a.FollowFlows(t.Context(), f, nil); !api.HasCode(err, api.CodeInvalid) {
+	for _, f := range []agentapi.FlowFilter{{Verdict: "maybe"}, {Reason: "because"}} {
+		if err := a.FollowFlows(t.Context(), f, nil); !agentapi.HasCode(err, agentapi.CodeInvalid) {
 			t.Errorf("%+v: %v", f, err)
 		}
-		if _, err := a.Flows(t.Context(), f); !api.HasCode(err, api.CodeInvalid) {
+		if _, err := a.Flows(t.Context(), f); !agentapi.HasCode(err, agentapi.CodeInvalid) {
 			t.Errorf("%+v: %v", f, err)
 		}
 	}
-	if err := flowAgent(FlowsOff).FollowFlows(t.Context(), api.FlowFilter{}, nil); !api.HasCode(err, api.CodeInvalid) {
+	if err := flowAgent(FlowsOff).FollowFlows(t.Context(), agentapi.FlowFilter{}, nil); !agentapi.HasCode(err, agentapi.CodeInvalid) {
 		t.Errorf("without flows: %v", err)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/device"
 )
@@ -40,7 +40,7 @@ type silence struct {
 
 // look gives the host devices of endpoints that have been without a pod, and silent, for long, or without a pod for very long. Pods are those of the cluster, nil where
 // that cannot be known now; sent is how many packets have come from behind a host device, false where that cannot be known.
-func (f *forgotten) look(now time.Time, endpoints map[string]api.Endpoint, pods *clusterPods, sent func(device string) (uint64, bool)) (over []string) {
+func (f *forgotten) look(now time.Time, endpoints map[string]agentapi.Endpoint, pods *clusterPods, sent func(device string) (uint64, bool)) (over []string) {
 	before := f.silent
 	if now.Sub(f.last) > forgottenPause {
 		before = nil
@@ -74,7 +74,7 @@ func (f *forgotten) look(now time.Time, endpoints map[string]api.Endpoint, pods 
 
 // madeByServer tells whether a pod was made by an API server, which then has it for as long as it is there, and has given it a UUID. The UID of a
 // static pod is a checksum, digits only, unless its manifest says another one, and its mirror may be refused.
-func madeByServer(pod api.PodRef) bool { return strings.Count(pod.UID, "-") == 4 }
+func madeByServer(pod agentapi.PodRef) bool { return strings.Count(pod.UID, "-") == 4 }
 
 // clusterPods are those of the cluster: by UID those of this node's endpoints, and by name those that are not understood.
 type clusterPods struct {
@@ -82,7 +82,7 @@ type clusterPods struct {
 	unread map[cluster.Key]bool
 }
 
-func (p *clusterPods) has(pod api.PodRef) bool {
+func (p *clusterPods) has(pod agentapi.PodRef) bool {
 	return p.uids[cluster.NewUID(pod.UID)] || p.unread[cluster.Key{Namespace: pod.Namespace, Name: pod.Name}]
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
@@ -53,12 +53,12 @@ func TestForgottenPodGivesItsAddressesBack(t *testing.T) {
 		a.source = remoteSource{}
 		staying := &cluster.Pod{Name: "stays", UID: cluster.NewUID("0b6f9a55-3b1e-4c2e-9d4e-1f1c6a1f0a02")}
 		a.snapshot = &cluster.Snapshot{Pods: cluster.ListOf(staying)}
-		add := func(name, uid string) (api.Endpoint, error) {
+		add := func(name, uid string) (agentapi.Endpoint, error) {
 			link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: device.HostName(name, "eth0")}, PeerName: "peer-" + name, PeerNamespace: netlink.NsFd(int(pods.Fd()))}
 			if err := netlink.LinkAdd(link); err != nil {
-				return api.Endpoint{}, fmt.Errorf("make device of %s: %w", name, err)
+				return agentapi.Endpoint{}, fmt.Errorf("make device of %s: %w", name, err)
 			}
-			e := api.Endpoint{Pod: api.PodRef{Namespace: "shop", Name: name, UID: uid}, HostDevice: link.Name, HostIfIndex: link.Index, Added: time.Now().Add(-time.Hour)}
+			e := agentapi.Endpoint{Pod: agentapi.PodRef{Namespace: "shop", Name: name, UID: uid}, HostDevice: link.Name, HostIfIndex: link.Index, Added: time.Now().Add(-time.Hour)}
 			if e.Addresses, err = a.pool.Allocate(ownerOf(e)); err != nil {
 				return e, err
 			}

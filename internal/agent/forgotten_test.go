@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
@@ -18,7 +18,7 @@ const (
 func noPackets(string) (uint64, bool) { return 7, true }
 
 // looks asks once a minute for so long, and gives who has been without a pod for too long in the end.
-func looks(f *forgotten, begin time.Time, lasting time.Duration, endpoints map[string]api.Endpoint, pods *clusterPods) (over []string) {
+func looks(f *forgotten, begin time.Time, lasting time.Duration, endpoints map[string]agentapi.Endpoint, pods *clusterPods) (over []string) {
 	for at := time.Duration(0); at <= lasting; at += time.Minute {
 		over = f.look(begin.Add(at), endpoints, pods, noPackets)
 	}
@@ -28,10 +28,10 @@ func looks(f *forgotten, begin time.Time, lasting time.Duration, endpoints map[s
 // A pod that an API server has made and has no more is gone after a while, and none of which there may be another explanation.
 func TestPodsOfTheClusterAreNotForgotten(t *testing.T) {
 	begin := time.Now()
-	pod := func(uid string) api.PodRef { return api.PodRef{Namespace: "shop", Name: "web", UID: uid} }
+	pod := func(uid string) agentapi.PodRef { return agentapi.PodRef{Namespace: "shop", Name: "web", UID: uid} }
 	none := &clusterPods{}
 	for name, c := range map[string]struct {
-		pod  api.PodRef
+		pod  agentapi.PodRef
 		pods *clusterPods
 		over bool
 	}{
@@ -42,9 +42,9 @@ func TestPodsOfTheClusterAreNotForgotten(t *testing.T) {
 		"the API server does not reply": {pod(uidOfServer), nil, false},
 		"static":                        {pod(uidOfStatic), none, false},
 		"of no UID":                     {pod(""), none, false},
-		"no pod":                        {api.PodRef{}, none, false},
+		"no pod":                        {agentapi.PodRef{}, none, false},
 	} {
-		endpoints := map[string]api.Endpoint{"bl1": {Pod: c.pod}}
+		endpoints := map[string]agentapi.Endpoint{"bl1": {Pod: c.pod}}
 		if over := looks(&forgotten{}, begin, forgottenAfter-time.Minute, endpoints, c.pods); len(over) > 0 {
 			t.Errorf("%s: forgotten before its time: %v", name, over)
 		}
@@ -58,7 +58,7 @@ func TestPodsOfTheClusterAreNotForgotten(t *testing.T) {
 func TestForgottenIsForTheWholeTime(t *testing.T) {
 	begin := time.Now()
 	gone, there := &clusterPods{}, &clusterPods{uids: map[cluster.UID]bool{cluster.NewUID(uidOfServer): true}}
-	endpoints := map[string]api.Endpoint{"bl1": {Pod: api.PodRef{Name: "web", UID: uidOfServer}}}
+	endpoints := map[string]agentapi.Endpoint{"bl1": {Pod: agentapi.PodRef{Name: "web", UID: uidOfServer}}}
 	for name, between := range map[string]func(f *forgotten){
 		"there in between":   func(f *forgotten) { f.look(begin.Add(5*time.Minute), endpoints, there, noPackets) },
 		"unknown in between": func(f *forgotten) { f.look(begin.Add(5*time.Minute), endpoints, nil, noPackets) },
@@ -87,7 +87,7 @@ func TestForgottenIsForTheWholeTime(t *testing.T) {
 	}
 	// By the clock, which was set back, the new one is older than what is known of the one before, or than the agent.
 	for _, added := range []time.Duration{5 * time.Minute, -time.Hour} {
-		late := map[string]api.Endpoint{"bl1": {Pod: api.PodRef{Name: "web", UID: uidOfServer}, Added: begin.Add(added)}}
+		late := map[string]agentapi.Endpoint{"bl1": {Pod: agentapi.PodRef{Name: "web", UID: uidOfServer}, Added: begin.Add(added)}}
 		f := &forgotten{}
 		looks(f, begin, 4*time.Minute, endpoints, gone)
 		if over := looks(f, begin.Add(5*time.Minute), forgottenAfter-time.Minute, late, gone); len(over) > 0 {
@@ -98,7 +98,7 @@ func TestForgottenIsForTheWholeTime(t *testing.T) {
 		}
 	}
 	// One of an earlier agent, by a clock that was an hour ahead.
-	future := map[string]api.Endpoint{"bl1": {Pod: api.PodRef{Name: "web", UID: uidOfServer}, Added: begin.Add(time.Hour).Round(0)}}
+	future := map[string]agentapi.Endpoint{"bl1": {Pod: agentapi.PodRef{Name: "web", UID: uidOfServer}, Added: begin.Add(time.Hour).Round(0)}}
 	if over := looks(&forgotten{}, begin, forgottenAfter, future, gone); len(over) != 1 {
 		t.Error("an endpoint of the future is not forgotten")
 	}
@@ -128,16 +128,16 @@ func TestClusterPodsAreKnown(t *testing.T) {
 			t.Errorf("%s: pods are %+v", name, pods)
 		}
 	}
-	here := map[string]api.Endpoint{"bl1": {Pod: api.PodRef{Name: "web", UID: uidOfServer}}}
+	here := map[string]agentapi.Endpoint{"bl1": {Pod: agentapi.PodRef{Name: "web", UID: uidOfServer}}}
 	pods := (&Agent{source: remoteSource{problems: []cluster.ObjectProblem{unread}}, snapshot: whole, endpoints: here}).clusterPods()
-	if pods == nil || !pods.has(api.PodRef{Name: "web", UID: uidOfServer}) || !pods.has(api.PodRef{Namespace: "shop", Name: "odd"}) || pods.has(api.PodRef{Name: "web", UID: "other"}) {
+	if pods == nil || !pods.has(agentapi.PodRef{Name: "web", UID: uidOfServer}) || !pods.has(agentapi.PodRef{Namespace: "shop", Name: "odd"}) || pods.has(agentapi.PodRef{Name: "web", UID: "other"}) {
 		t.Errorf("pods are %+v", pods)
 	}
 }
 
 // A pod that goes on sending does not keep its address for good.
 func TestForgottenThoughItSends(t *testing.T) {
-	endpoints := map[string]api.Endpoint{"bl1": {Pod: api.PodRef{Namespace: "shop", Name: "web", UID: uidOfServer}}}
+	endpoints := map[string]agentapi.Endpoint{"bl1": {Pod: agentapi.PodRef{Namespace: "shop", Name: "web", UID: uidOfServer}}}
 	var f forgotten
 	var packets uint64
 	begin := time.Now()

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // metrics are what the agent counts itself; everything else is read from the kernel when it is scraped.
@@ -198,7 +198,7 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-func (c *nodeCollector) collectTranslation(s *api.Status, gauge, counter func(d *prometheus.Desc, v float64, labels ...string)) {
+func (c *nodeCollector) collectTranslation(s *agentapi.Status, gauge, counter func(d *prometheus.Desc, v float64, labels ...string)) {
 	if c.agent.services != nil {
 		o := c.agent.services.current()
 		synced := 0.0

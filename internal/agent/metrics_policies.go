@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
@@ -39,7 +39,7 @@ func (m *metrics) policiesApplied(compile, apply time.Duration, err error) {
 	m.policySteps.WithLabelValues("apply", result(err)).Observe(apply.Seconds())
 }
 
-func (c *nodeCollector) collectPolicies(s api.PolicyStatus, gauge, counter func(d *prometheus.Desc, v float64, labels ...string)) {
+func (c *nodeCollector) collectPolicies(s agentapi.PolicyStatus, gauge, counter func(d *prometheus.Desc, v float64, labels ...string)) {
 	for _, n := range c.agent.datapath.Sessions.Counts() {
 		gauge(descSessions, float64(n.Sessions), cluster.Protocol(n.Protocol).String(), string(n.State))
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/policy"
@@ -19,11 +19,11 @@ func TestPendingPoliciesAreNotInForce(t *testing.T) {
 	named := func(name string) *cluster.NetworkPolicy { return &cluster.NetworkPolicy{Namespace: "shop", Name: name} }
 	inForce, closed, pending, changed := named("a"), named("b"), named("c"), named("d")
 	states := policyStates{
-		inForce.Key(): {of: inForce, state: api.PolicyInForce}, closed.Key(): {of: closed, state: api.PolicyClosed},
-		pending.Key(): {of: pending, state: api.PolicyPending}, changed.Key(): {of: named("d"), state: api.PolicyInForce},
+		inForce.Key(): {of: inForce, state: agentapi.PolicyInForce}, closed.Key(): {of: closed, state: agentapi.PolicyClosed},
+		pending.Key(): {of: pending, state: agentapi.PolicyPending}, changed.Key(): {of: named("d"), state: agentapi.PolicyInForce},
 	}
 	all := []*cluster.NetworkPolicy{inForce, closed, pending, changed, named("new")}
-	s := api.PolicyStatus{Enforced: true, Policies: len(all)}
+	s := agentapi.PolicyStatus{Enforced: true, Policies: len(all)}
 	if s.Closed, s.Pending = states.count(all); s.Closed != 1 || s.Pending != 3 {
 		t.Errorf("%d are closed and %d pending", s.Closed, s.Pending)
 	}
@@ -41,7 +41,7 @@ func TestPendingPoliciesAreNotInForce(t *testing.T) {
 
 // What the status says of pods and tables is what the metrics say, and nothing of them where policies are not put into force.
 func TestPolicyMetrics(t *testing.T) {
-	collect := func(s api.PolicyStatus) map[string]float64 {
+	collect := func(s agentapi.PolicyStatus) map[string]float64 {
 		got := map[string]float64{}
 		c := &nodeCollector{agent: &Agent{datapath: &datapath.Datapath{Sessions: &datapath.Sessions{}}}}
 		note := func(d *prometheus.Desc, v float64, labels ...string) {
@@ -52,7 +52,7 @@ func TestPolicyMetrics(t *testing.T) {
 		c.collectPolicies(s, note, note)
 		return got
 	}
-	s := api.PolicyStatus{Enforced: true, Pods: 7, ClosedPods: 2, Sets: 3, Identities: 4, Blocks: 5, ExpiredSessions: 6}
+	s := agentapi.PolicyStatus{Enforced: true, Pods: 7, ClosedPods: 2, Sets: 3, Identities: 4, Blocks: 5, ExpiredSessions: 6}
 	want := map[string]float64{
 		"beeline_policy_pods in_force": 5, "beeline_policy_pods closed": 2, "beeline_policy_known": 0, "beeline_policies in_force": 0, "beeline_policies closed": 0,
 		"beeline_policies pending": 0, "beeline_policy_sets": 3, "beeline_policy_identities": 4, "beeline_policy_blocks": 5, "beeline_sessions_expired_total": 6,

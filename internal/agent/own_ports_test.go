@@ -5,14 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // No pod gets a port at which the agent answers probes, or where other nodes' tunnels end.
 func TestOwnPorts(t *testing.T) {
 	a := &Agent{config: Defaults()}
 	a.config.NodeName = "n1"
-	for mapping, flag := range map[api.PortMapping]string{
+	for mapping, flag := range map[agentapi.PortMapping]string{
 		{HostPort: 9965, ContainerPort: 80, Protocol: "tcp"}:  "--metrics-address",
 		{HostPort: 10256, ContainerPort: 80, Protocol: "tcp"}: "--healthz-address",
 		{HostPort: 4789, ContainerPort: 80, Protocol: "udp"}:  "--tunnel-port",
@@ -20,9 +20,9 @@ func TestOwnPorts(t *testing.T) {
 		{HostPort: 4789, ContainerPort: 80, Protocol: "tcp"}:  "",
 		{HostPort: 8080, ContainerPort: 80, Protocol: "tcp"}:  "",
 	} {
-		err := a.checkPorts(api.AddRequest{PortMappings: []api.PortMapping{mapping}})
-		var coded *api.Error
-		if flag == "" && err != nil || flag != "" && (!errors.As(err, &coded) || coded.Code != api.CodePortTaken || !strings.Contains(err.Error(), flag)) {
+		err := a.checkPorts(agentapi.AddRequest{PortMappings: []agentapi.PortMapping{mapping}})
+		var coded *agentapi.Error
+		if flag == "" && err != nil || flag != "" && (!errors.As(err, &coded) || coded.Code != agentapi.CodePortTaken || !strings.Contains(err.Error(), flag)) {
 			t.Errorf("%+v: %v, want one that names %q", mapping, err, flag)
 		}
 	}

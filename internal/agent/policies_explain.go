@@ -10,19 +10,19 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
 )
 
 // ExplainPolicy says whether policies allow a connection, by the cluster as this agent knows it.
-func (a *Agent) ExplainPolicy(_ context.Context, q api.PolicyQuestion) (*api.PolicyAnswer, error) {
+func (a *Agent) ExplainPolicy(_ context.Context, q agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, error) {
 	if a.policies == nil {
 		return nil, a.errNoPolicies()
 	}
 	snapshot, local := a.policies.newest()
 	if snapshot == nil || !knownPolicies(snapshot) {
-		return nil, api.Errorf(api.CodeNotReady, "node %s does not know the cluster's NetworkPolicies yet", a.config.NodeName)
+		return nil, agentapi.Errorf(agentapi.CodeNotReady, "node %s does not know the cluster's NetworkPolicies yet", a.config.NodeName)
 	}
 	x := explainer{
 		snapshot: local.View(snapshot, a.config.NodeName), told: snapshot, node: a.config.NodeName,
@@ -31,9 +31,9 @@ func (a *Agent) ExplainPolicy(_ context.Context, q api.PolicyQuestion) (*api.Pol
 		closed: a.policies.current().closed,
 	}
 	answer, err := x.answer(q)
-	var refused *api.Error
+	var refused *agentapi.Error
 	if err != nil && !errors.As(err, &refused) {
-		err = api.Errorf(api.CodeInvalid, "%v", err)
+		err = agentapi.Errorf(agentapi.CodeInvalid, "%v", err)
 	}
 	return answer, err
 }
@@ -57,12 +57,12 @@ type explainer struct {
 	closed map[closedPod]string
 }
 
-func (x explainer) answer(q api.PolicyQuestion) (*api.PolicyAnswer, error) {
+func (x explainer) answer(q agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, error) {
 	protocol, err := protocolNamed(q.Protocol)
 	if err != nil {
 		return nil, err
 	}
-	if q.From == api.PolicyNode && q.To == api.PolicyNode {
+	if q.From == agentapi.PolicyNode && q.To == agentapi.PolicyNode {
 		return nil, errors.New("both ends are the node: no policy is about that")
 	}
 	from, err := x.end(q.From)
@@ -73,7 +73,7 @@ func (x explainer) answer(q api.PolicyQuestion) (*api.PolicyAnswer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("destination: %w", err)
 	}
-	answer := &api.PolicyAnswer{Allowed: true}
+	answer := &agentapi.PolicyAnswer{Allowed: true}
 	for _, to := range ways {
 		if to.again && decided(answer.Ways[len(answer.Ways)-1]) {
 			continue
@@ -97,15 +97,15 @@ func (x explainer) answer(q api.PolicyQuestion) (*api.PolicyAnswer, error) {
 
 // decided tells whether another way to the same backend, which differs only in the source that the backend sees, can say nothing new.
 // There is a way by every node, and they are not all asked about where no policy is.
-func decided(way api.PolicyWay) bool {
+func decided(way agentapi.PolicyWay) bool {
 	return !way.Allowed || len(way.Ingress.Policies) == 0
 }
 
 // way judges one connection: each end's policies by what they see of the other one.
-func (x explainer) way(from evaluate.Endpoint, to destination, protocol cluster.Protocol) (api.PolicyWay, error) {
+func (x explainer) way(from evaluate.Endpoint, to destination, protocol cluster.Protocol) (agentapi.PolicyWay, error) {
 	sent := evaluate.Traffic{Source: from, Destination: to.end, Protocol: protocol, Port: to.port}
 	arrives := sent
-	var way api.PolicyWay
+	var way agentapi.PolicyWay
 	if to.sentTo.IsValid() {
 		sent.Destination, sent.Port = evaluate.Endpoint{Address: to.sentTo.Addr()}, to.sentTo.Port()
 		way.SentTo = to.sentTo.String()
@@ -116,7 +116,7 @@ func (x explainer) way(from evaluate.Endpoint, to destination, protocol cluster.
 	}
 	before, behind := evaluate.Evaluate(x.snapshot, sent), evaluate.Evaluate(x.snapshot, arrives)
 	if err := cmp.Or(before.Err, behind.Err); err != nil {
-		return api.PolicyWay{}, err
+		return agentapi.PolicyWay{}, err
 	}
 	way.Egress, way.Ingress = x.judgement(before.Egress), x.judgement(behind.Ingress)
 	way.Allowed = way.Egress.Allowed && way.Ingress.Allowed
@@ -124,8 +124,8 @@ func (x explainer) way(from evaluate.Endpoint, to destination, protocol cluster.
 }
 
 // judgement words what the policies of one end say. Those that cannot be put into force forbid what they are about.
-func (x explainer) judgement(j evaluate.Judgement) api.PolicyJudgement {
-	out := api.PolicyJudgement{Allowed: j.Allowed, Reason: string(j.Reason), Policies: texts(j.Isolating), Rules: texts(j.Rules), Near: texts(j.Near)}
+func (x explainer) judgement(j evaluate.Judgement) agentapi.PolicyJudgement {
+	out := agentapi.PolicyJudgement{Allowed: j.Allowed, Reason: string(j.Reason), Policies: texts(j.Isolating), Rules: texts(j.Rules), Near: texts(j.Near)}
 	if j.Pod != (cluster.Key{}) {
 		out.Pod = j.Pod.String()
 	}
@@ -160,8 +160,8 @@ type destination struct {
 }
 
 // destinations finds out where the connections go: to one place, or to each backend of a Service.
-func (x explainer) destinations(from evaluate.Endpoint, q api.PolicyQuestion, protocol cluster.Protocol) ([]destination, error) {
-	withoutPorts := !slices.Contains(api.Protocols, q.Protocol)
+func (x explainer) destinations(from evaluate.Endpoint, q agentapi.PolicyQuestion, protocol cluster.Protocol) ([]destination, error) {
+	withoutPorts := !slices.Contains(agentapi.Protocols, q.Protocol)
 	if (q.Port == "") != withoutPorts {
 		if withoutPorts {
 			return nil, fmt.Errorf("%s has no ports", q.Protocol)
@@ -190,12 +190,12 @@ func (x explainer) destinations(from evaluate.Endpoint, q api.PolicyQuestion, pr
 			}
 		}
 	}
-	return nil, api.Errorf(api.CodeNotFound, "%s has no port %q of protocol %s", q.To, q.Port, q.Protocol)
+	return nil, agentapi.Errorf(agentapi.CodeNotFound, "%s has no port %q of protocol %s", q.To, q.Port, q.Protocol)
 }
 
 // end finds out who an end is.
 func (x explainer) end(text string) (evaluate.Endpoint, error) {
-	if text == api.PolicyNode {
+	if text == agentapi.PolicyNode {
 		return evaluate.Endpoint{Node: true}, nil
 	}
 	if addr, err := netip.ParseAddr(text); err == nil {
@@ -206,10 +206,10 @@ func (x explainer) end(text string) (evaluate.Endpoint, error) {
 	}
 	key, ok := keyNamed(text)
 	if !ok {
-		return evaluate.Endpoint{}, fmt.Errorf("%q is neither NAMESPACE/POD nor an address nor %s", text, api.PolicyNode)
+		return evaluate.Endpoint{}, fmt.Errorf("%q is neither NAMESPACE/POD nor an address nor %s", text, agentapi.PolicyNode)
 	}
 	if podOf(x.snapshot, key) == nil {
-		return evaluate.Endpoint{}, api.Errorf(api.CodeNotFound, "there is no pod %s", key)
+		return evaluate.Endpoint{}, agentapi.Errorf(agentapi.CodeNotFound, "there is no pod %s", key)
 	}
 	return evaluate.Endpoint{Pod: key}, nil
 }
@@ -248,10 +248,10 @@ func keyNamed(text string) (cluster.Key, bool) {
 
 // protocolNamed gives the protocol with a name.
 func protocolNamed(name string) (cluster.Protocol, error) {
-	if p, ok := cluster.ParseProtocol(name); ok && (name == api.ProtocolICMP || slices.Contains(api.Protocols, name)) {
+	if p, ok := cluster.ParseProtocol(name); ok && (name == agentapi.ProtocolICMP || slices.Contains(agentapi.Protocols, name)) {
 		return p, nil
 	}
-	return 0, fmt.Errorf("protocol %q is none of %s and %s", name, strings.Join(api.Protocols, ", "), api.ProtocolICMP)
+	return 0, fmt.Errorf("protocol %q is none of %s and %s", name, strings.Join(agentapi.Protocols, ", "), agentapi.ProtocolICMP)
 }
 
 func texts[T fmt.Stringer](all []T) (out []string) {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
@@ -50,7 +50,7 @@ func market() *cluster.Snapshot {
 }
 
 // inShort is an answer in short: who gets the connection, what each end sees instead of the other, and what each end's policies say.
-func inShort(a *api.PolicyAnswer) string {
+func inShort(a *agentapi.PolicyAnswer) string {
 	var all []string
 	for _, w := range a.Ways {
 		name, _, _ := strings.Cut(strings.TrimPrefix(w.To, "m/"), " ")
@@ -63,7 +63,7 @@ func inShort(a *api.PolicyAnswer) string {
 		if w.Unused {
 			name += " unused"
 		}
-		for _, j := range []api.PolicyJudgement{w.Egress, w.Ingress} {
+		for _, j := range []agentapi.PolicyJudgement{w.Egress, w.Ingress} {
 			name += map[bool]string{true: " +", false: " -"}[j.Allowed]
 		}
 		all = append(all, name)
@@ -77,7 +77,7 @@ type askedIn struct{ from, to, want string }
 func (c askedIn) check(t *testing.T, x explainer) {
 	t.Helper()
 	to, port, _ := strings.Cut(c.to, ":")
-	a, err := x.answer(api.PolicyQuestion{From: c.from, To: to, Port: port, Protocol: "TCP"})
+	a, err := x.answer(agentapi.PolicyQuestion{From: c.from, To: to, Port: port, Protocol: "TCP"})
 	got := ""
 	if err != nil {
 		got = err.Error()

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
 	"github.com/beeline-cni/beeline/internal/service"
@@ -133,18 +133,18 @@ func portOf(s *cluster.Service, port string, protocol cluster.Protocol) *cluster
 }
 
 // backends are those of a port of a Service, as pods where they are some. An address has those of its own family.
-func (x explainer) backends(from evaluate.Endpoint, s *askedService, q api.PolicyQuestion) (all []destination, err error) {
+func (x explainer) backends(from evaluate.Endpoint, s *askedService, q agentapi.PolicyQuestion) (all []destination, err error) {
 	if s.port == nil {
-		return nil, api.Errorf(api.CodeNotFound, "Service %s has no port %s of protocol %s", s.Key(), q.Port, q.Protocol)
+		return nil, agentapi.Errorf(agentapi.CodeNotFound, "Service %s has no port %s of protocol %s", s.Key(), q.Port, q.Protocol)
 	}
 	for _, at := range s.at {
 		all = append(all, x.backendsAt(from, s, at)...)
 	}
 	if len(all) == 0 {
-		return nil, api.Errorf(api.CodeNotFound, "Service %s has no backends", s.Key())
+		return nil, agentapi.Errorf(agentapi.CodeNotFound, "Service %s has no backends", s.Key())
 	}
 	if !slices.ContainsFunc(all, func(d destination) bool { return !d.unused }) {
-		return nil, api.Errorf(api.CodeNotFound, "Service %s has no backend that connections from %s to %s go to: %s", s.Key(), q.From, q.To, x.whyUnused(s))
+		return nil, agentapi.Errorf(agentapi.CodeNotFound, "Service %s has no backend that connections from %s to %s go to: %s", s.Key(), q.From, q.To, x.whyUnused(s))
 	}
 	return all, nil
 }

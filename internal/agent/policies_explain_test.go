@@ -8,7 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
@@ -97,7 +97,7 @@ func TestExplainPolicy(t *testing.T) {
 		{"node", "node", "80", "TCP", false, 0, "both ends are the node"},
 	} {
 		asked := c.from + " " + c.to + ":" + c.port + "/" + c.protocol
-		a, err := x.answer(api.PolicyQuestion{From: c.from, To: c.to, Port: c.port, Protocol: c.protocol})
+		a, err := x.answer(agentapi.PolicyQuestion{From: c.from, To: c.to, Port: c.port, Protocol: c.protocol})
 		if c.ways == 0 {
 			if err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s: error %v, want %q", asked, err, c.says)
@@ -111,7 +111,7 @@ func TestExplainPolicy(t *testing.T) {
 		said := ""
 		for _, w := range a.Ways {
 			said += "backend of " + w.Service + "\n"
-			for _, j := range []api.PolicyJudgement{w.Egress, w.Ingress} {
+			for _, j := range []agentapi.PolicyJudgement{w.Egress, w.Ingress} {
 				said += strings.Join(slices.Concat([]string{w.From, w.To, j.Reason}, j.Rules, j.Near), "\n") + "\n"
 			}
 		}
@@ -140,7 +140,7 @@ func TestExplainPolicyBesideKubeProxy(t *testing.T) {
 		if c.to == "shop/web" {
 			port = "8080"
 		}
-		a, err := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, services: c.services}.answer(api.PolicyQuestion{From: "shop/client", To: c.to, Port: port, Protocol: "TCP"})
+		a, err := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, services: c.services}.answer(agentapi.PolicyQuestion{From: "shop/client", To: c.to, Port: port, Protocol: "TCP"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,12 +153,12 @@ func TestExplainPolicyBesideKubeProxy(t *testing.T) {
 // A pod that is closed here for want of room is not allowed, whatever rules say.
 func TestExplainPolicyOfClosedPod(t *testing.T) {
 	x := explainer{externalIPs: anyExternalIP, snapshot: shop(), node: "n1", closed: map[closedPod]string{{cluster.Key{Namespace: "shop", Name: "web"}, true}: "map policies is full"}}
-	a, err := x.answer(api.PolicyQuestion{From: "shop/client", To: "shop/web", Port: "8080", Protocol: "TCP"})
+	a, err := x.answer(agentapi.PolicyQuestion{From: "shop/client", To: "shop/web", Port: "8080", Protocol: "TCP"})
 	if err != nil || a.Allowed || a.Ways[0].Ingress.Reason != "closed: map policies is full" {
 		t.Errorf("answer %+v, error %v", a, err)
 	}
 	x.node = "n2" // where an earlier pod of that name is closed
-	if a, err := x.answer(api.PolicyQuestion{From: "shop/client", To: "shop/web", Port: "8080", Protocol: "TCP"}); err != nil || !a.Allowed {
+	if a, err := x.answer(agentapi.PolicyQuestion{From: "shop/client", To: "shop/web", Port: "8080", Protocol: "TCP"}); err != nil || !a.Allowed {
 		t.Errorf("a pod elsewhere of a name that is closed here: answer %+v, error %v", a, err)
 	}
 }

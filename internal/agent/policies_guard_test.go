@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/policy"
@@ -76,16 +76,16 @@ func TestPodThatCannotBeGuarded(t *testing.T) {
 		texts           []string
 		pods            int
 	}{
-		"closed": {true, false, nil, api.PolicyClosed, reasonPolicyClosed,
+		"closed": {true, false, nil, agentapi.PolicyClosed, reasonPolicyClosed,
 			[]string{"NetworkPolicy shop/p: pod shop/web is closed for what the host's stack forwards to it: no program"}, 1},
-		"closed for what it sends": {false, true, nil, api.PolicyClosed, reasonPolicyClosed,
+		"closed for what it sends": {false, true, nil, agentapi.PolicyClosed, reasonPolicyClosed,
 			[]string{"NetworkPolicy shop/p: pod shop/web is closed for what it sends to others than its node: no program"}, 1},
-		"closed in both directions": {true, true, nil, api.PolicyClosed, reasonPolicyClosed,
+		"closed in both directions": {true, true, nil, agentapi.PolicyClosed, reasonPolicyClosed,
 			[]string{"NetworkPolicy shop/p: pod shop/web is closed for what the host's stack forwards to it: no program",
 				"NetworkPolicy shop/p: pod shop/web is closed for what it sends to others than its node: no program"}, 1},
-		"open": {true, false, errors.New("no rule"), api.PolicyPending, reasonPolicyOpen,
+		"open": {true, false, errors.New("no rule"), agentapi.PolicyPending, reasonPolicyOpen,
 			[]string{"NetworkPolicy shop/p: pod shop/web is open for what the host's stack sends to it: no program"}, 0},
-		"open for what it sends": {false, true, errors.New("no rule"), api.PolicyPending, reasonPolicyOpen,
+		"open for what it sends": {false, true, errors.New("no rule"), agentapi.PolicyPending, reasonPolicyOpen,
 			[]string{"NetworkPolicy shop/p: pod shop/web is open for what it sends: no program"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestPodThatCannotBeGuarded(t *testing.T) {
 				if s := state("shop"); s.state != c.state || !strings.Contains(s.reason, "no program") {
 					t.Errorf("state %+v", s)
 				}
-				if s := state("other"); s.state != api.PolicyInForce {
+				if s := state("other"); s.state != agentapi.PolicyInForce {
 					t.Errorf("another policy: state %+v", s)
 				}
 				o := p.current()
@@ -155,7 +155,7 @@ func TestPodThatCannotBeGuarded(t *testing.T) {
 				go func() { _ = p.run(t.Context()) }()
 				time.Sleep(policyRetry + 1)
 				synctest.Wait()
-				if o := p.current(); len(o.all()) > 0 || state("shop").state != api.PolicyInForce || again != 1 {
+				if o := p.current(); len(o.all()) > 0 || state("shop").state != agentapi.PolicyInForce || again != 1 {
 					t.Errorf("problems %q, state %+v, told %d times that pods are guarded again", o.all(), state("shop"), again)
 				}
 				kernel.expect(t, "guarded", 1, device.Closed{})
@@ -234,7 +234,7 @@ func TestPodThatCannotBeGuardedIsTakenOver(t *testing.T) {
 			devices.broken["bl1"], devices.silent["bl1"] = c.ingress, c.egress
 			a := &Agent{
 				policies: p, rest: r, closer: closer,
-				endpoints: map[string]api.Endpoint{"bl1": {HostDevice: "bl1", HostIfIndex: 7, Addresses: []netip.Addr{webAddress}}},
+				endpoints: map[string]agentapi.Endpoint{"bl1": {HostDevice: "bl1", HostIfIndex: 7, Addresses: []netip.Addr{webAddress}}},
 			}
 			attach := func(name string, index int, put func(string, int) error) {
 				if err := put(name, index); (err != nil) != c.egress {

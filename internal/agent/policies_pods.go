@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
@@ -19,7 +19,7 @@ func (a *Agent) policyPods() []policy.LocalPod {
 // policyPodsOf makes one pod of all interfaces of a pod. One that is made anew under its name before the end of the old one was noticed is
 // another pod, with labels of its own. Where the runtime tells no UIDs they are one and have the labels of the cluster's Pod: a later sandbox of
 // the same pod cannot be told from one of a later pod, and either address is governed as long as somebody has it.
-func policyPodsOf(endpoints ...api.Endpoint) []policy.LocalPod {
+func policyPodsOf(endpoints ...agentapi.Endpoint) []policy.LocalPod {
 	type name struct {
 		pod cluster.Key
 		uid string
@@ -41,7 +41,7 @@ func policyPodsOf(endpoints ...api.Endpoint) []policy.LocalPod {
 }
 
 // policyPodOf names an endpoint as policies do. One without a pod is in the namespace that objects without one are in.
-func policyPodOf(e api.Endpoint) policy.LocalPod {
+func policyPodOf(e agentapi.Endpoint) policy.LocalPod {
 	return policy.LocalPod{
 		Pod: cluster.Key{Namespace: cmp.Or(e.Pod.Namespace, "default"), Name: podKey(e).Name}, UID: e.Pod.UID,
 		Nameless: e.Pod.Name == "", Addresses: slices.Clone(e.Addresses),

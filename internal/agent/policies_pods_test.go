@@ -5,16 +5,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/flow"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-func sandboxOfWeb(container, uid, address string) api.Endpoint {
-	return api.Endpoint{
-		Attachment: api.Attachment{ContainerID: container}, Pod: api.PodRef{Namespace: "shop", Name: "web", UID: uid},
+func sandboxOfWeb(container, uid, address string) agentapi.Endpoint {
+	return agentapi.Endpoint{
+		Attachment: agentapi.Attachment{ContainerID: container}, Pod: agentapi.PodRef{Namespace: "shop", Name: "web", UID: uid},
 		HostDevice: "bl" + container, Addresses: []netip.Addr{netip.MustParseAddr(address)},
 	}
 }
@@ -23,14 +23,14 @@ func sandboxOfWeb(container, uid, address string) api.Endpoint {
 func TestPolicyPodsOf(t *testing.T) {
 	of := sandboxOfWeb
 	for name, c := range map[string]struct {
-		endpoints []api.Endpoint
+		endpoints []agentapi.Endpoint
 		pods      int
 	}{
-		"two interfaces":     {[]api.Endpoint{of("c1", "u1", "10.1.1.2"), of("c1", "u1", "10.1.1.3")}, 1},
-		"an old one":         {[]api.Endpoint{of("c1", "u1", "10.1.1.2"), of("c2", "u2", "10.1.1.3")}, 2},
-		"a new sandbox":      {[]api.Endpoint{of("c1", "u1", "10.1.1.2"), of("c2", "u1", "10.1.1.3")}, 1},
-		"one tells no UID":   {[]api.Endpoint{of("c1", "", "10.1.1.2"), of("c2", "u1", "10.1.1.3")}, 2},
-		"nobody tells a UID": {[]api.Endpoint{of("c1", "", "10.1.1.2"), of("c2", "", "10.1.1.3")}, 1},
+		"two interfaces":     {[]agentapi.Endpoint{of("c1", "u1", "10.1.1.2"), of("c1", "u1", "10.1.1.3")}, 1},
+		"an old one":         {[]agentapi.Endpoint{of("c1", "u1", "10.1.1.2"), of("c2", "u2", "10.1.1.3")}, 2},
+		"a new sandbox":      {[]agentapi.Endpoint{of("c1", "u1", "10.1.1.2"), of("c2", "u1", "10.1.1.3")}, 1},
+		"one tells no UID":   {[]agentapi.Endpoint{of("c1", "", "10.1.1.2"), of("c2", "u1", "10.1.1.3")}, 2},
+		"nobody tells a UID": {[]agentapi.Endpoint{of("c1", "", "10.1.1.2"), of("c2", "", "10.1.1.3")}, 1},
 	} {
 		pods := policyPodsOf(c.endpoints...)
 		addresses := 0
@@ -91,7 +91,7 @@ func TestPoliciesOfTwoSandboxes(t *testing.T) {
 				t.Fatal(err)
 			}
 			expect("both", map[netip.Addr]bool{before: true, after: true})
-			for left, of := range map[netip.Addr]api.Endpoint{before: old, after: latest} {
+			for left, of := range map[netip.Addr]agentapi.Endpoint{before: old, after: latest} {
 				p.setPods(policyPodsOf(of))
 				mustPass(t, p)
 				expect("one of them", map[netip.Addr]bool{left: true})
@@ -103,7 +103,7 @@ func TestPoliciesOfTwoSandboxes(t *testing.T) {
 // Flows name both sandboxes of a pod by the pod.
 func TestFlowsOfTwoSandboxes(t *testing.T) {
 	a := flowAgent(FlowsAll)
-	a.endpoints = map[string]api.Endpoint{"bl1": sandboxOfWeb("c1", "", "10.1.1.2"), "bl2": sandboxOfWeb("c2", "", "10.1.1.3")}
+	a.endpoints = map[string]agentapi.Endpoint{"bl1": sandboxOfWeb("c1", "", "10.1.1.2"), "bl2": sandboxOfWeb("c2", "", "10.1.1.3")}
 	a.nameLocals()
 	for _, address := range []string{"10.1.1.2", "10.1.1.3"} {
 		a.sessionExpired(datapath.Session{Source: netip.MustParseAddrPort(address + ":40000"), Destination: netip.MustParseAddrPort("10.1.2.2:53"), Protocol: 17, Opened: time.Second}, time.Time{})

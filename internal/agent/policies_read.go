@@ -4,19 +4,19 @@ import (
 	"context"
 	"slices"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
 // Policies lists the NetworkPolicies of the cluster as this node has them.
-func (a *Agent) Policies(_ context.Context, which api.PolicyFilter) ([]api.NetworkPolicy, error) {
+func (a *Agent) Policies(_ context.Context, which agentapi.PolicyFilter) ([]agentapi.NetworkPolicy, error) {
 	if a.policies == nil {
 		return nil, a.errNoPolicies()
 	}
 	snapshot, local := a.policies.newest()
 	if snapshot == nil {
-		return []api.NetworkPolicy{}, nil
+		return []agentapi.NetworkPolicy{}, nil
 	}
 	states := a.policies.current().states
 	selected := map[cluster.Key][]string{}
@@ -31,14 +31,14 @@ func (a *Agent) Policies(_ context.Context, which api.PolicyFilter) ([]api.Netwo
 			}
 		}
 	}
-	all := []api.NetworkPolicy{}
+	all := []agentapi.NetworkPolicy{}
 	for _, p := range snapshot.NetworkPolicies {
 		if which.Namespace != "" && which.Namespace != p.Namespace || which.Name != "" && which.Name != p.Name {
 			continue
 		}
-		out := api.NetworkPolicy{
+		out := agentapi.NetworkPolicy{
 			Namespace: p.Namespace, Name: p.Name, Pods: append([]string{}, selected[p.Key()]...), Directions: directions(p),
-			IngressRules: len(p.Ingress), EgressRules: len(p.Egress), State: api.PolicyPending, Reason: "it has just come",
+			IngressRules: len(p.Ingress), EgressRules: len(p.Egress), State: agentapi.PolicyPending, Reason: "it has just come",
 		}
 		if !knownPolicies(snapshot) {
 			out.Reason = unknownPolicies(snapshot)
@@ -52,16 +52,16 @@ func (a *Agent) Policies(_ context.Context, which api.PolicyFilter) ([]api.Netwo
 }
 
 func (a *Agent) errNoPolicies() error {
-	return api.Errorf(api.CodeInvalid, "this agent does not put NetworkPolicies into force (--policy=%s)", a.ways.policy)
+	return agentapi.Errorf(agentapi.CodeInvalid, "this agent does not put NetworkPolicies into force (--policy=%s)", a.ways.policy)
 }
 
 func directions(p *cluster.NetworkPolicy) []string {
 	all := []string{}
 	if p.IsolatesIngress {
-		all = append(all, api.DirectionIngress)
+		all = append(all, agentapi.DirectionIngress)
 	}
 	if p.IsolatesEgress {
-		all = append(all, api.DirectionEgress)
+		all = append(all, agentapi.DirectionEgress)
 	}
 	return all
 }
@@ -77,8 +77,8 @@ func (p *policies) newest() (*cluster.Snapshot, policy.Local) {
 }
 
 // policyStatus tells what this node has to do with NetworkPolicies. The agent's lock is held.
-func (a *Agent) policyStatus() api.PolicyStatus {
-	s := api.PolicyStatus{Enforced: a.policies != nil, ExpiredSessions: a.connections.expiredSessions.Load()}
+func (a *Agent) policyStatus() agentapi.PolicyStatus {
+	s := agentapi.PolicyStatus{Enforced: a.policies != nil, ExpiredSessions: a.connections.expiredSessions.Load()}
 	if a.snapshot != nil {
 		s.Policies = len(a.snapshot.NetworkPolicies)
 	}

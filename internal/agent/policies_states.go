@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/policy"
@@ -37,16 +37,16 @@ func (before policyStates) after(o policyOutcome, now time.Time) policyStates {
 	}
 	states := make(policyStates, len(o.snapshot.NetworkPolicies))
 	for _, p := range o.snapshot.NetworkPolicies {
-		s := policyState{of: p, state: api.PolicyInForce, since: now}
+		s := policyState{of: p, state: agentapi.PolicyInForce, since: now}
 		switch problem := problems[p.Key()]; {
 		case p.Wrong != "":
-			s.state, s.reason = api.PolicyClosed, p.Wrong
+			s.state, s.reason = agentapi.PolicyClosed, p.Wrong
 		case open[p.Key()]:
-			s.state, s.reason = api.PolicyPending, problem
+			s.state, s.reason = agentapi.PolicyPending, problem
 		case problem != "":
-			s.state, s.reason = api.PolicyClosed, problem
+			s.state, s.reason = agentapi.PolicyClosed, problem
 		case o.failure != nil && !ofSets(o.failure):
-			s.state, s.reason = api.PolicyPending, o.failure.Error()
+			s.state, s.reason = agentapi.PolicyPending, o.failure.Error()
 		}
 		if old, ok := before[p.Key()]; ok && old.of == s.of && old.state == s.state && old.reason == s.reason {
 			s.since = old.since
@@ -70,9 +70,9 @@ func (o policyOutcome) keepsStates(before policyOutcome) bool {
 func (states policyStates) count(of []*cluster.NetworkPolicy) (closed, pending int) {
 	for _, p := range of {
 		switch s, ok := states[p.Key()]; {
-		case !ok || s.of != p || s.state == api.PolicyPending:
+		case !ok || s.of != p || s.state == agentapi.PolicyPending:
 			pending++
-		case s.state == api.PolicyClosed:
+		case s.state == agentapi.PolicyClosed:
 			closed++
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/policy"
@@ -252,7 +252,7 @@ func TestPoliciesAreTriedAgain(t *testing.T) {
 			t.Error("no error")
 		}
 		expectSets(t, "not written", table, closedSets)
-		if o := p.current(); o.filled || !slices.Contains(o.all(), "no memory") || o.states[cluster.Key{Namespace: "shop", Name: "p"}].state != api.PolicyPending {
+		if o := p.current(); o.filled || !slices.Contains(o.all(), "no memory") || o.states[cluster.Key{Namespace: "shop", Name: "p"}].state != agentapi.PolicyPending {
 			t.Errorf("outcome %+v", o)
 		}
 		go func() { _ = p.run(t.Context()) }()
@@ -268,7 +268,7 @@ func TestPoliciesAreTriedAgain(t *testing.T) {
 		time.Sleep(policyRetry)
 		synctest.Wait()
 		expectSets(t, "written", table, webSets)
-		if o := p.current(); !o.filled || len(o.all()) > 0 || o.states[cluster.Key{Namespace: "shop", Name: "p"}].state != api.PolicyInForce {
+		if o := p.current(); !o.filled || len(o.all()) > 0 || o.states[cluster.Key{Namespace: "shop", Name: "p"}].state != agentapi.PolicyInForce {
 			t.Errorf("outcome %+v", o)
 		}
 		syncs = table.syncs
@@ -330,7 +330,7 @@ func TestPolicyThatDoesNotFit(t *testing.T) {
 	if len(o.all()) != 1 || !o.filled {
 		t.Errorf("problems for people %q, filled %t", o.all(), o.filled)
 	}
-	for namespace, want := range map[string]string{"shop": api.PolicyClosed, "other": api.PolicyInForce} {
+	for namespace, want := range map[string]string{"shop": agentapi.PolicyClosed, "other": agentapi.PolicyInForce} {
 		if got := o.states[cluster.Key{Namespace: namespace, Name: "p"}].state; got != want {
 			t.Errorf("policy of %s is %q, want %q", namespace, got, want)
 		}
@@ -372,10 +372,10 @@ func TestPolicyStates(t *testing.T) {
 	changed := *s
 	changed.NetworkPolicies = []*cluster.NetworkPolicy{s.NetworkPolicies[0], {Namespace: "b", Name: "p", Wrong: "nonsense"}}
 	states = states.after(policyOutcome{snapshot: &changed}, begin.Add(time.Hour))
-	if a := states[cluster.Key{Namespace: "a", Name: "p"}]; a.state != api.PolicyInForce || !a.since.Equal(begin) {
+	if a := states[cluster.Key{Namespace: "a", Name: "p"}]; a.state != agentapi.PolicyInForce || !a.since.Equal(begin) {
 		t.Errorf("policy a is %+v", a)
 	}
-	if b := states[cluster.Key{Namespace: "b", Name: "p"}]; b.state != api.PolicyClosed || b.reason != "nonsense" || !b.since.Equal(begin.Add(time.Hour)) {
+	if b := states[cluster.Key{Namespace: "b", Name: "p"}]; b.state != agentapi.PolicyClosed || b.reason != "nonsense" || !b.since.Equal(begin.Add(time.Hour)) {
 		t.Errorf("policy b is %+v", b)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/service"
 )
@@ -60,7 +60,7 @@ type problemSources struct {
 	node []string
 	pods []podProblem
 	// ports are the pods that have ports of this node.
-	ports map[cluster.Key]api.PodRef
+	ports map[cluster.Key]agentapi.PodRef
 	// devices are those of settings and of uplinks.
 	devices []string
 	// policiesIgnored is the snapshot whose policies nobody enforces here, if that is so.
@@ -69,7 +69,7 @@ type problemSources struct {
 
 // problemSources needs the agent's lock.
 func (a *Agent) problemSources() problemSources {
-	p := problemSources{agent: a, failure: a.unready(), node: a.current.problems, pods: a.current.pods, ports: map[cluster.Key]api.PodRef{}}
+	p := problemSources{agent: a, failure: a.unready(), node: a.current.problems, pods: a.current.pods, ports: map[cluster.Key]agentapi.PodRef{}}
 	for _, e := range a.endpoints {
 		if len(e.PortMappings) > 0 {
 			p.ports[podKey(e)] = e.Pod

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
@@ -326,7 +326,7 @@ func (a *Agent) attachUplink(name string, index int) error {
 }
 
 // followMTU gives an existing pod the MTU of today's uplink.
-func (a *Agent) followMTU(name string, e api.Endpoint, mtu int) error {
+func (a *Agent) followMTU(name string, e agentapi.Endpoint, mtu int) error {
 	if mtu == 0 || e.MTU == mtu {
 		return nil
 	}

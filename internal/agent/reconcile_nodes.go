@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
@@ -29,7 +29,7 @@ type nodesStep struct {
 	// add and over are routes of the kernel.
 	add, over []device.Route
 	// gone and come are other nodes as status has them.
-	gone, come []api.RemoteNode
+	gone, come []agentapi.RemoteNode
 }
 
 // kept gives what of the facts is of use until the next reconciliation.
@@ -84,7 +84,7 @@ func (d *desired) takeNodes(step nodesStep) {
 	for _, p := range step.del {
 		delete(d.routes, p)
 	}
-	byName := func(n, other api.RemoteNode) int { return strings.Compare(n.Name, other.Name) }
+	byName := func(n, other agentapi.RemoteNode) int { return strings.Compare(n.Name, other.Name) }
 	nodes := d.nodes
 	for _, n := range step.gone {
 		if at, found := slices.BinarySearchFunc(nodes, n, byName); found {

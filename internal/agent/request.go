@@ -5,19 +5,19 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/ipam"
 )
 
-// The static next hops of every pod (see api.AddResponse).
+// The static next hops of every pod (see agentapi.AddResponse).
 var (
 	gatewayIPv4 = netip.MustParseAddr("169.254.1.1")
 	gatewayIPv6 = netip.MustParseAddr("fe80::1")
 )
 
-func response(e api.Endpoint) *api.AddResponse {
-	r := &api.AddResponse{MTU: e.MTU}
+func response(e agentapi.Endpoint) *agentapi.AddResponse {
+	r := &agentapi.AddResponse{MTU: e.MTU}
 	for _, addr := range e.Addresses {
 		r.Addresses = append(r.Addresses, hostPrefix(addr))
 		if addr.Is4() {
@@ -34,36 +34,36 @@ func allocationError(err error) error {
 	var exhausted *ipam.ExhaustedError
 	switch {
 	case errors.As(err, &exhausted):
-		return api.Errorf(api.CodeExhausted, "%v", err)
+		return agentapi.Errorf(agentapi.CodeExhausted, "%v", err)
 	case errors.Is(err, ipam.ErrNoRange):
-		return api.Errorf(api.CodeNotReady, "%v", err)
+		return agentapi.Errorf(agentapi.CodeNotReady, "%v", err)
 	case errors.Is(err, ipam.ErrHeld):
-		return api.Errorf(api.CodeConflict, "%v", err)
+		return agentapi.Errorf(agentapi.CodeConflict, "%v", err)
 	}
 	return err
 }
 
-func validateAttachment(att api.Attachment) error {
+func validateAttachment(att agentapi.Attachment) error {
 	if att.ContainerID == "" {
-		return api.Errorf(api.CodeInvalid, "containerID: must not be empty")
+		return agentapi.Errorf(agentapi.CodeInvalid, "containerID: must not be empty")
 	}
 	if att.IfName == "" {
-		return api.Errorf(api.CodeInvalid, "ifName: must not be empty")
+		return agentapi.Errorf(agentapi.CodeInvalid, "ifName: must not be empty")
 	}
 	return nil
 }
 
 // validate checks what a plugin of another version, or somebody else, might get wrong.
-func validate(req api.AddRequest) error {
+func validate(req agentapi.AddRequest) error {
 	if err := validateAttachment(req.Attachment); err != nil {
 		return err
 	}
 	if want := device.HostName(req.ContainerID, req.IfName); req.HostDevice != want {
-		return api.Errorf(api.CodeInvalid, "hostDevice: is %q; for this container and interface it has to be %q", req.HostDevice, want)
+		return agentapi.Errorf(agentapi.CodeInvalid, "hostDevice: is %q; for this container and interface it has to be %q", req.HostDevice, want)
 	}
 	for field, mac := range map[string]string{"hostMAC": req.HostMAC, "podMAC": req.PodMAC} {
 		if h, err := net.ParseMAC(mac); err != nil || len(h) != 6 {
-			return api.Errorf(api.CodeInvalid, "%s: %q is not an Ethernet address", field, mac)
+			return agentapi.Errorf(agentapi.CodeInvalid, "%s: %q is not an Ethernet address", field, mac)
 		}
 	}
 	return nil

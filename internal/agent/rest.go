@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/policy"
@@ -64,7 +64,7 @@ func (r *rest) later() {
 
 // add attaches the first programs of the device of a pod that is being added, and all of them if policies are about what is sent to the
 // pod. The others follow.
-func (r *rest) add(e api.Endpoint) error {
+func (r *rest) add(e agentapi.Endpoint) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d, err := r.begin(e)
@@ -76,7 +76,7 @@ func (r *rest) add(e api.Endpoint) error {
 
 // renew does the same at the device of a pod that is there already. If it gives lacks, a program is missing that policies need: guard says
 // what becomes of the pod. Only without the first programs there is an error.
-func (r *rest) renew(e api.Endpoint) (lacks bool, err error) {
+func (r *rest) renew(e agentapi.Endpoint) (lacks bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d, err := r.begin(e)
@@ -87,7 +87,7 @@ func (r *rest) renew(e api.Endpoint) (lacks bool, err error) {
 }
 
 // begin attaches the first programs. The device is known from here on, with them or without.
-func (r *rest) begin(e api.Endpoint) (*podDevice, error) {
+func (r *rest) begin(e agentapi.Endpoint) (*podDevice, error) {
 	d := &podDevice{index: e.HostIfIndex, addresses: e.Addresses}
 	r.devices[e.HostDevice] = d
 	err := r.first(e.HostDevice, e.HostIfIndex)

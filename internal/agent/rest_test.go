@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
@@ -68,8 +68,8 @@ func (f *fakeDevices) expect(t *testing.T, step string, want ...string) {
 	}
 }
 
-func podAt(name, address string) api.Endpoint {
-	return api.Endpoint{HostDevice: name, HostIfIndex: 7, Addresses: []netip.Addr{netip.MustParseAddr(address)}}
+func podAt(name, address string) agentapi.Endpoint {
+	return agentapi.Endpoint{HostDevice: name, HostIfIndex: 7, Addresses: []netip.Addr{netip.MustParseAddr(address)}}
 }
 
 func ingressOf(addresses ...string) map[netip.Addr]policy.Sets {
@@ -83,7 +83,7 @@ func ingressOf(addresses ...string) map[netip.Addr]policy.Sets {
 // Pods that become governed get what they lack before the rules are in force, as do those that are added while they are.
 func TestGuard(t *testing.T) {
 	f, r := newFakeDevices()
-	for _, e := range []api.Endpoint{podAt("a", "10.1.1.2"), podAt("b", "10.1.1.3"), podAt("c", "10.1.1.4"), podAt("d", "10.1.1.99")} {
+	for _, e := range []agentapi.Endpoint{podAt("a", "10.1.1.2"), podAt("b", "10.1.1.3"), podAt("c", "10.1.1.4"), podAt("d", "10.1.1.99")} {
 		if err := r.add(e); err != nil {
 			t.Fatal(err)
 		}

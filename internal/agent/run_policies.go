@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/policy"
@@ -60,7 +60,7 @@ func (a *Agent) feedPolicies(want desired) {
 
 // closeUntilKnown closes a pod that is being added, if policies may have to do with it, before anything can reach it: number is that of the
 // pass to wait for, 0 if there is none. The program for what the stack sends to the pod is attached first, where policies may be about that.
-func (a *Agent) closeUntilKnown(e api.Endpoint) (number uint64, err error) {
+func (a *Agent) closeUntilKnown(e agentapi.Endpoint) (number uint64, err error) {
 	if a.policies == nil {
 		return 0, nil
 	}

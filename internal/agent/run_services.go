@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
@@ -102,13 +102,13 @@ func (a *Agent) feedServices(want desired) {
 
 // hostPorts are the ports of this node that lead to its pods, older pods first.
 func (a *Agent) hostPorts() []service.HostPort {
-	var mapped []api.Endpoint
+	var mapped []agentapi.Endpoint
 	for _, e := range a.endpoints {
 		if len(e.PortMappings) > 0 {
 			mapped = append(mapped, e)
 		}
 	}
-	slices.SortFunc(mapped, func(x, y api.Endpoint) int {
+	slices.SortFunc(mapped, func(x, y agentapi.Endpoint) int {
 		return cmp.Or(x.Added.Compare(y.Added), cmp.Compare(x.HostDevice, y.HostDevice))
 	})
 	var all []service.HostPort
@@ -125,7 +125,7 @@ func (a *Agent) hostPorts() []service.HostPort {
 }
 
 // podKey names an endpoint among those who have ports: the pod, or outside Kubernetes the container.
-func podKey(e api.Endpoint) cluster.Key {
+func podKey(e agentapi.Endpoint) cluster.Key {
 	if e.Pod.Name != "" {
 		return cluster.Key{Namespace: e.Pod.Namespace, Name: e.Pod.Name}
 	}
@@ -142,16 +142,16 @@ func protocolOf(name string) cluster.Protocol {
 }
 
 // checkPorts refuses a pod that asks for a port of this node which another pod or the agent itself has.
-func (a *Agent) checkPorts(req api.AddRequest) error {
+func (a *Agent) checkPorts(req agentapi.AddRequest) error {
 	for _, wants := range req.PortMappings {
 		if flag := a.config.flagOfPort(wants.Protocol, int(wants.HostPort)); flag != "" {
-			return api.Errorf(api.CodePortTaken, "port %d/%s of node %s belongs to the network of the node itself (%s)", wants.HostPort, wants.Protocol, a.config.NodeName, flag)
+			return agentapi.Errorf(agentapi.CodePortTaken, "port %d/%s of node %s belongs to the network of the node itself (%s)", wants.HostPort, wants.Protocol, a.config.NodeName, flag)
 		}
 	}
 	if a.services == nil {
 		return nil
 	}
-	asking := podKey(api.Endpoint{Attachment: req.Attachment, Pod: req.Pod})
+	asking := podKey(agentapi.Endpoint{Attachment: req.Attachment, Pod: req.Pod})
 	for _, e := range a.endpoints {
 		if podKey(e) == asking {
 			continue // the pod is made anew, and what was before is not gone yet
@@ -159,7 +159,7 @@ func (a *Agent) checkPorts(req api.AddRequest) error {
 		for _, has := range e.PortMappings {
 			for _, wants := range req.PortMappings {
 				if has.HostPort == wants.HostPort && has.Protocol == wants.Protocol && overlap(has.HostIP, wants.HostIP) {
-					return api.Errorf(api.CodePortTaken, "port %d/%s of node %s belongs to pod %s", wants.HostPort, wants.Protocol, a.config.NodeName, podName(e))
+					return agentapi.Errorf(agentapi.CodePortTaken, "port %d/%s of node %s belongs to pod %s", wants.HostPort, wants.Protocol, a.config.NodeName, podName(e))
 				}
 			}
 		}
@@ -179,7 +179,7 @@ func overlap(a, b netip.Addr) bool {
 }
 
 // openPorts brings the ports of a new pod into the datapath.
-func (a *Agent) openPorts(e api.Endpoint) error {
+func (a *Agent) openPorts(e agentapi.Endpoint) error {
 	a.mu.Lock()
 	a.services.setHostPorts(a.hostPorts())
 	a.mu.Unlock()

@@ -7,16 +7,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
 // Services lists the ports of Services as the kernel has them, with what the cluster tells of their endpoints.
-func (a *Agent) Services(_ context.Context, which api.ServiceFilter) ([]api.ServicePort, error) {
+func (a *Agent) Services(_ context.Context, which agentapi.ServiceFilter) ([]agentapi.ServicePort, error) {
 	if a.services == nil {
-		return nil, api.Errorf(api.CodeInvalid, "this agent does not translate Services (--services=%s)", a.ways.services)
+		return nil, agentapi.Errorf(agentapi.CodeInvalid, "this agent does not translate Services (--services=%s)", a.ways.services)
 	}
 	ports, err := a.datapath.Services.All()
 	if err != nil {
@@ -31,14 +31,14 @@ func (a *Agent) Services(_ context.Context, which api.ServiceFilter) ([]api.Serv
 	}
 	d := describer{self: a.config.NodeName, maglevSize: int(a.config.MaglevTableSize), zones: map[string]string{}, slices: map[cluster.Key][]*cluster.EndpointSlice{}, snapshot: snapshot}
 	d.index(which)
-	all := make([]api.ServicePort, 0, len(ports))
+	all := make([]agentapi.ServicePort, 0, len(ports))
 	for _, p := range ports {
 		all = append(all, d.port(p))
 	}
 	return all, nil
 }
 
-func matches(which api.ServiceFilter, key cluster.Key) bool {
+func matches(which agentapi.ServiceFilter, key cluster.Key) bool {
 	return (which.Namespace == "" || which.Namespace == key.Namespace) && (which.Name == "" || which.Name == key.Name)
 }
 
@@ -51,7 +51,7 @@ type describer struct {
 	slices     map[cluster.Key][]*cluster.EndpointSlice
 }
 
-func (d *describer) index(which api.ServiceFilter) {
+func (d *describer) index(which agentapi.ServiceFilter) {
 	for _, n := range d.snapshot.Nodes {
 		d.zones[n.Name] = n.Zone
 	}
@@ -70,16 +70,16 @@ func (d *describer) service(key cluster.Key) *cluster.Service {
 	return d.snapshot.Services[at]
 }
 
-func (d *describer) port(p datapath.ServicePort) api.ServicePort {
-	out := api.ServicePort{
+func (d *describer) port(p datapath.ServicePort) agentapi.ServicePort {
+	out := agentapi.ServicePort{
 		Namespace: p.Name.Service.Namespace, Name: p.Name.Service.Name, Port: p.Name.Port, Number: p.Name.Number, Protocol: p.Name.Protocol.String(),
-		Connections: p.Count.Connections, Refused: p.Count.Refused, Backends: []api.Backend{},
+		Connections: p.Count.Connections, Refused: p.Count.Refused, Backends: []agentapi.Backend{},
 	}
 	isHostPort := false
 	for _, e := range p.Entries {
 		isHostPort = isHostPort || e.Kind == service.KindHostPort
 		out.AffinitySeconds = max(out.AffinitySeconds, int64(e.Affinity/time.Second))
-		out.Frontends = append(out.Frontends, api.Frontend{
+		out.Frontends = append(out.Frontends, agentapi.Frontend{
 			Kind: string(e.Kind), Address: e.Frontend.Address, Port: e.Frontend.Port, Sources: e.Sources, DSR: e.DSR,
 			Inside: d.side(e.Inside), Outside: d.side(e.Outside),
 		})
@@ -88,7 +88,7 @@ func (d *describer) port(p datapath.ServicePort) api.ServicePort {
 		out.Port = "" // it has no name; the datapath's tells pods from Services
 		for _, e := range p.Entries {
 			for _, at := range e.Inside.Addresses {
-				b := api.Backend{Address: at, Ready: true, Serving: true, Local: true, Node: d.self, Zone: d.zones[d.self]}
+				b := agentapi.Backend{Address: at, Ready: true, Serving: true, Local: true, Node: d.self, Zone: d.zones[d.self]}
 				if !slices.Contains(out.Backends, b) {
 					out.Backends = append(out.Backends, b)
 				}
@@ -103,32 +103,34 @@ func (d *describer) port(p datapath.ServicePort) api.ServicePort {
 }
 
 // backends are the endpoints of a port, sorted by address.
-func (d *describer) backends(of service.PortName) []api.Backend {
-	all := []api.Backend{}
+func (d *describer) backends(of service.PortName) []agentapi.Backend {
+	all := []agentapi.Backend{}
 	for _, s := range d.slices[of.Service] {
 		for _, port := range s.Ports {
 			if port.Name != of.Port || port.Protocol != of.Protocol {
 				continue
 			}
 			for _, e := range s.Endpoints {
-				all = append(all, api.Backend{
+				all = append(all, agentapi.Backend{
 					Address: netip.AddrPortFrom(e.Address, port.Number), Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating,
 					Local: e.Node != "" && e.Node == d.self, Node: e.Node, Zone: d.zones[e.Node],
 				})
 			}
 		}
 	}
-	slices.SortFunc(all, func(x, y api.Backend) int { return cmp.Or(x.Address.Compare(y.Address), cmp.Compare(x.Node, y.Node)) })
+	slices.SortFunc(all, func(x, y agentapi.Backend) int {
+		return cmp.Or(x.Address.Compare(y.Address), cmp.Compare(x.Node, y.Node))
+	})
 	return all
 }
 
-func (d *describer) side(b service.Backends) api.ServiceSide {
+func (d *describer) side(b service.Backends) agentapi.ServiceSide {
 	if len(b.Addresses) == 0 {
-		return api.ServiceSide{Without: withoutWords[b.Without]}
+		return agentapi.ServiceSide{Without: withoutWords[b.Without]}
 	}
-	side := api.ServiceSide{Backends: b.Addresses, Algorithm: api.AlgorithmRandom}
+	side := agentapi.ServiceSide{Backends: b.Addresses, Algorithm: agentapi.AlgorithmRandom}
 	if b.Maglev {
-		side.Algorithm, side.TableSize = api.AlgorithmMaglev, d.maglevSize
+		side.Algorithm, side.TableSize = agentapi.AlgorithmMaglev, d.maglevSize
 		if d.maglevSize == 0 {
 			side.TableSize = service.MaglevSize(len(b.Addresses))
 		}
@@ -136,4 +138,4 @@ func (d *describer) side(b service.Backends) api.ServiceSide {
 	return side
 }
 
-var withoutWords = map[service.WithoutBackend]string{service.Refuse: api.WithoutRefuse, service.Drop: api.WithoutDrop, service.Pass: api.WithoutPass}
+var withoutWords = map[service.WithoutBackend]string{service.Refuse: agentapi.WithoutRefuse, service.Drop: agentapi.WithoutDrop, service.Pass: agentapi.WithoutPass}

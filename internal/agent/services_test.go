@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/service"
@@ -322,15 +322,15 @@ func TestServicesTellOfBackendsGoneMeanwhile(t *testing.T) {
 }
 
 func TestHostPortConflicts(t *testing.T) {
-	at := func(pod, ip, protocol string, port uint16) api.AddRequest {
-		m := api.PortMapping{HostPort: port, ContainerPort: 80, Protocol: protocol}
+	at := func(pod, ip, protocol string, port uint16) agentapi.AddRequest {
+		m := agentapi.PortMapping{HostPort: port, ContainerPort: 80, Protocol: protocol}
 		if ip != "" {
 			m.HostIP = addr(ip)
 		}
-		return api.AddRequest{Pod: api.PodRef{Namespace: "default", Name: pod}, PortMappings: []api.PortMapping{m}}
+		return agentapi.AddRequest{Pod: agentapi.PodRef{Namespace: "default", Name: pod}, PortMappings: []agentapi.PortMapping{m}}
 	}
 	for name, c := range map[string]struct {
-		has, wants api.AddRequest
+		has, wants agentapi.AddRequest
 		conflict   bool
 	}{
 		"the same":               {at("a", "", "TCP", 80), at("b", "", "TCP", 80), true},
@@ -347,11 +347,11 @@ func TestHostPortConflicts(t *testing.T) {
 		"all of either family":   {at("a", "0.0.0.0", "TCP", 80), at("b", "::", "TCP", 80), false},
 		"all, and all of a kind": {at("a", "", "TCP", 80), at("b", "::", "TCP", 80), true},
 	} {
-		a := &Agent{services: &services{}, endpoints: map[string]api.Endpoint{
+		a := &Agent{services: &services{}, endpoints: map[string]agentapi.Endpoint{
 			"bl1": {HostDevice: "bl1", Pod: c.has.Pod, PortMappings: c.has.PortMappings},
 		}}
 		err := a.checkPorts(c.wants)
-		if api.HasCode(err, api.CodePortTaken) != c.conflict {
+		if agentapi.HasCode(err, agentapi.CodePortTaken) != c.conflict {
 			t.Errorf("%s: error is %v", name, err)
 		}
 	}
@@ -359,9 +359,9 @@ func TestHostPortConflicts(t *testing.T) {
 
 // Of two sandboxes of one pod the later one comes last, which then has the port.
 func TestHostPortsOfEndpoints(t *testing.T) {
-	mapping := []api.PortMapping{{HostPort: 53, ContainerPort: 5353, Protocol: "UDP", HostIP: addr("192.0.2.1")}}
-	pod := api.PodRef{Namespace: "default", Name: "dns"}
-	a := &Agent{endpoints: map[string]api.Endpoint{
+	mapping := []agentapi.PortMapping{{HostPort: 53, ContainerPort: 5353, Protocol: "UDP", HostIP: addr("192.0.2.1")}}
+	pod := agentapi.PodRef{Namespace: "default", Name: "dns"}
+	a := &Agent{endpoints: map[string]agentapi.Endpoint{
 		"bl1": {HostDevice: "bl1", Pod: pod, PortMappings: mapping, Addresses: addrs("10.1.1.3", "fd00:1::3"), Added: time.Unix(200, 0)},
 		"bl2": {HostDevice: "bl2", Pod: pod, PortMappings: mapping, Addresses: addrs("10.1.1.2"), Added: time.Unix(100, 0)},
 		"bl3": {HostDevice: "bl3", Addresses: addrs("10.1.1.4")},

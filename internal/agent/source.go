@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
 )
@@ -43,11 +43,11 @@ type remote interface {
 }
 
 // cluster tells where the cluster's state comes from, and how much there is.
-func (a *Agent) cluster() api.Cluster {
-	c := api.Cluster{From: "manifests in " + a.config.Manifests, Reachable: true}
+func (a *Agent) cluster() agentapi.Cluster {
+	c := agentapi.Cluster{From: "manifests in " + a.config.Manifests, Reachable: true}
 	if server, ok := a.source.(remote); ok {
 		outages, now := server.Outages()
-		c = api.Cluster{From: "API server " + server.Host(), Reachable: !now, Outages: outages}
+		c = agentapi.Cluster{From: "API server " + server.Host(), Reachable: !now, Outages: outages}
 	}
 	snapshot := a.snapshot
 	if snapshot == nil {
@@ -55,7 +55,7 @@ func (a *Agent) cluster() api.Cluster {
 	}
 	counts := snapshot.Counts()
 	for _, kind := range cluster.AllKinds {
-		c.Objects = append(c.Objects, api.ClusterCount{Kind: string(kind), Count: counts[kind], Known: !snapshot.Unknown.Has(kind)})
+		c.Objects = append(c.Objects, agentapi.ClusterCount{Kind: string(kind), Count: counts[kind], Known: !snapshot.Unknown.Has(kind)})
 	}
 	return c
 }

@@ -10,20 +10,20 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath"
 )
 
 // Ready is nil when ADD can succeed. It waits for no lock: who asks may be a probe, while a long reconciliation is under way.
 func (a *Agent) Ready(context.Context) error {
 	if r := a.readiness.Load(); r.err != nil {
-		return api.Errorf(api.CodeNotReady, "node %s is not ready: %v", a.config.NodeName, r.err)
+		return agentapi.Errorf(agentapi.CodeNotReady, "node %s is not ready: %v", a.config.NodeName, r.err)
 	}
 	return nil
 }
 
 // Status tells everything about the node's network.
-func (a *Agent) Status(context.Context) (*api.Status, error) {
+func (a *Agent) Status(context.Context) (*agentapi.Status, error) {
 	s := a.nodeStatus()
 	s.Translation = a.translation()
 	if err := a.addPrograms(s); err != nil {
@@ -38,17 +38,17 @@ func (a *Agent) Status(context.Context) (*api.Status, error) {
 }
 
 // nodeStatus is what the agent itself knows.
-func (a *Agent) nodeStatus() *api.Status {
+func (a *Agent) nodeStatus() *agentapi.Status {
 	s, problems := a.lockedStatus()
 	s.Problems = problems.listed()
 	return s
 }
 
 // lockedStatus is what needs the agent's lock, with what its problems are made of.
-func (a *Agent) lockedStatus() (*api.Status, problemSources) {
+func (a *Agent) lockedStatus() (*agentapi.Status, problemSources) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := &api.Status{
+	s := &agentapi.Status{
 		Version:   a.version,
 		Node:      a.config.NodeName,
 		Kernel:    kernelRelease(),
@@ -63,19 +63,19 @@ func (a *Agent) lockedStatus() (*api.Status, problemSources) {
 		Policy:    a.policyStatus(),
 	}
 	for _, u := range a.uplinks {
-		s.Uplinks = append(s.Uplinks, api.Uplink{Name: u.Name, IfIndex: u.Index, MAC: u.MAC.String(), MTU: u.MTU, Addresses: u.Addresses})
+		s.Uplinks = append(s.Uplinks, agentapi.Uplink{Name: u.Name, IfIndex: u.Index, MAC: u.MAC.String(), MTU: u.MTU, Addresses: u.Addresses})
 	}
 	if len(s.Uplinks) > 0 {
 		s.Uplink = &s.Uplinks[0]
 	}
 	for _, u := range a.pool.Usage() {
-		s.Pools = append(s.Pools, api.Pool{Prefix: u.Prefix, Used: u.Used, Free: u.Free})
+		s.Pools = append(s.Pools, agentapi.Pool{Prefix: u.Prefix, Used: u.Used, Free: u.Free})
 	}
 	return s, a.problemSources()
 }
 
 // addPrograms asks the kernel about programs. It does so without the agent's lock.
-func (a *Agent) addPrograms(s *api.Status) error {
+func (a *Agent) addPrograms(s *agentapi.Status) error {
 	programs, err := a.datapath.Programs()
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (a *Agent) addPrograms(s *api.Status) error {
 		on[program]++
 	}
 	for _, p := range programs {
-		s.Programs = append(s.Programs, api.Program{
+		s.Programs = append(s.Programs, agentapi.Program{
 			Name: p.Name, ID: p.ID, Tag: p.Tag, Attached: on[p.Name],
 			RunCount: p.RunCount, RunTime: p.RunTime, Instructions: p.Instructions,
 		})
@@ -104,27 +104,27 @@ func (a *Agent) addPrograms(s *api.Status) error {
 	return nil
 }
 
-func apiMaps(maps []datapath.MapInfo) (all []api.Map) {
+func apiMaps(maps []datapath.MapInfo) (all []agentapi.Map) {
 	for _, m := range maps {
-		all = append(all, api.Map(m))
+		all = append(all, agentapi.Map(m))
 	}
 	return all
 }
 
 // choices are the settings in force with the reason for each.
-func (a *Agent) choices() []api.Choice {
-	attach := api.Choice{Name: "attach", Asked: "auto", Chosen: "tcx", Why: "the kernel has tcx: programs are replaced by one atomic update"}
+func (a *Agent) choices() []agentapi.Choice {
+	attach := agentapi.Choice{Name: "attach", Asked: "auto", Chosen: "tcx", Why: "the kernel has tcx: programs are replaced by one atomic update"}
 	if !a.datapath.HaveTCX() {
 		attach.Chosen, attach.Why = "clsact", "the kernel has no tcx (Linux 6.6)"
 	}
-	mtu := api.Choice{Name: "mtu", Asked: "auto", Chosen: fmt.Sprint(a.current.mtu), Why: "that of the uplink"}
+	mtu := agentapi.Choice{Name: "mtu", Asked: "auto", Chosen: fmt.Sprint(a.current.mtu), Why: "that of the uplink"}
 	if a.uplink != nil && a.current.mtu < a.uplink.MTU {
 		mtu.Why = fmt.Sprintf("that of the uplink, less the %d bytes that a tunnel adds", a.uplink.MTU-a.current.mtu)
 	}
 	if a.config.MTU != 0 {
 		mtu.Asked, mtu.Why = fmt.Sprint(a.config.MTU), "as asked"
 	}
-	uplink := api.Choice{Name: "uplink", Asked: a.config.Uplink, Chosen: "none", Why: "no device fits"}
+	uplink := agentapi.Choice{Name: "uplink", Asked: a.config.Uplink, Chosen: "none", Why: "no device fits"}
 	if a.uplink != nil {
 		uplink.Chosen, uplink.Why = a.uplink.Name, "as asked"
 		if a.config.Uplink == "auto" {
@@ -141,14 +141,14 @@ func (a *Agent) choices() []api.Choice {
 			uplink.Why = "the first holds the node's address, or else the default route; the others have default routes"
 		}
 	}
-	masquerade := api.Choice{Name: "masquerade", Asked: onOff(a.config.Masquerade), Chosen: onOff(a.current.masquerade), Why: "by BPF programs, with the address of the uplink that a packet leaves by"}
+	masquerade := agentapi.Choice{Name: "masquerade", Asked: onOff(a.config.Masquerade), Chosen: onOff(a.current.masquerade), Why: "by BPF programs, with the address of the uplink that a packet leaves by"}
 	if !a.current.masquerade {
 		masquerade.Why = "as asked"
 		if a.config.Masquerade {
 			masquerade.Why = "this node has no pod range yet"
 		}
 	}
-	choices := []api.Choice{
+	choices := []agentapi.Choice{
 		{Name: "device", Asked: "veth", Chosen: "veth", Why: "the one kind of pod device there is so far"},
 		a.ways.routingChoice(a.config), a.ways.servicesChoice(a.config), a.ways.policyChoice(a.config), a.flowsChoice(), attach, uplink, a.tunnelChoice(), mtu, masquerade,
 	}
@@ -163,14 +163,14 @@ func onOff(on bool) string {
 }
 
 // Drops lists the counters of dropped packets.
-func (a *Agent) Drops(context.Context) ([]api.Drop, error) {
+func (a *Agent) Drops(context.Context) ([]agentapi.Drop, error) {
 	drops, err := a.datapath.Drops.All()
 	if err != nil {
 		return nil, err
 	}
-	var all []api.Drop
+	var all []agentapi.Drop
 	for _, d := range drops {
-		all = append(all, api.Drop{Reason: d.Reason.String(), Program: d.Program, Packets: d.Packets, Bytes: d.Bytes, Meaning: d.Reason.Meaning()})
+		all = append(all, agentapi.Drop{Reason: d.Reason.String(), Program: d.Program, Packets: d.Packets, Bytes: d.Bytes, Meaning: d.Reason.Meaning()})
 	}
 	return all, nil
 }

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // store keeps one file for each endpoint. A file is there before its address is in use and goes after the
@@ -37,7 +37,7 @@ func openStore(stateDir string) (store, error) {
 }
 
 // save writes the endpoint's file by rename: readers and crashes see the old one or the new one.
-func (s store) save(e api.Endpoint) error {
+func (s store) save(e agentapi.Endpoint) error {
 	data, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encode endpoint %s: %w", e.HostDevice, err)
@@ -61,19 +61,19 @@ func (s store) remove(hostDevice string) error {
 }
 
 // load reads all files. One that cannot be read does not hide the others: its error comes beside them.
-func (s store) load() ([]api.Endpoint, error) {
+func (s store) load() ([]agentapi.Endpoint, error) {
 	files, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, fmt.Errorf("list endpoint files: %w", err)
 	}
-	var all []api.Endpoint
+	var all []agentapi.Endpoint
 	var errs []error
 	for _, f := range files {
 		name, ok := strings.CutSuffix(f.Name(), storeSuffix)
 		if !ok {
 			continue
 		}
-		var e api.Endpoint
+		var e agentapi.Endpoint
 		data, err := os.ReadFile(s.path(name))
 		if err == nil {
 			err = json.Unmarshal(data, &e)

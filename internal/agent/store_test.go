@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 func TestStoreKeepsEndpoints(t *testing.T) {
@@ -17,7 +17,7 @@ func TestStoreKeepsEndpoints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := api.Endpoint{Attachment: api.Attachment{ContainerID: "c", IfName: "eth0"}, HostDevice: "bl1", HostIfIndex: 3, Addresses: addrs("10.0.0.2"), ThroughStack: "port mapping"}
+	want := agentapi.Endpoint{Attachment: agentapi.Attachment{ContainerID: "c", IfName: "eth0"}, HostDevice: "bl1", HostIfIndex: 3, Addresses: addrs("10.0.0.2"), ThroughStack: "port mapping"}
 	if err := s.save(want); err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func TestStoreKeepsEndpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := s.load()
-	if diff := cmp.Diff([]api.Endpoint{want}, got, byValue); err != nil || diff != "" {
+	if diff := cmp.Diff([]agentapi.Endpoint{want}, got, byValue); err != nil || diff != "" {
 		t.Errorf("load: %v, endpoints (-want +got):\n%s", err, diff)
 	}
 	for range 2 { // removing twice is fine
@@ -44,7 +44,7 @@ func TestStoreSurvivesDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.save(api.Endpoint{HostDevice: "blgood"}); err != nil {
+	if err := s.save(agentapi.Endpoint{HostDevice: "blgood"}); err != nil {
 		t.Fatal(err)
 	}
 	for name, content := range map[string]string{"bltorn.json": `{"hostDev`, "blother.json": `{"hostDevice":"blgood"}`, "blhalf.json.tmp": "{"} {

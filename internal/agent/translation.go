@@ -5,20 +5,20 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 )
 
 // translation tells what this node translates now.
-func (a *Agent) translation() api.Translation {
-	t := api.Translation{Expired: a.connections.expired.Load(), Destroyed: a.connections.destroyed.Load()}
+func (a *Agent) translation() agentapi.Translation {
+	t := agentapi.Translation{Expired: a.connections.expired.Load(), Destroyed: a.connections.destroyed.Load()}
 	if a.services != nil {
 		o := a.services.current()
 		t.Ports, t.Frontends = o.ports, o.frontends
 	}
 	for _, c := range a.datapath.Connections.Counts() {
-		t.Connections = append(t.Connections, api.ConnectionCount{
+		t.Connections = append(t.Connections, agentapi.ConnectionCount{
 			Kind: string(c.Kind), Protocol: cluster.Protocol(c.Protocol).String(), State: string(c.State), Count: c.Connections,
 		})
 	}
@@ -26,27 +26,27 @@ func (a *Agent) translation() api.Translation {
 }
 
 // serviceChoices are the settings about Services in force, with the reason for each.
-func (a *Agent) serviceChoices() (all []api.Choice) {
+func (a *Agent) serviceChoices() (all []agentapi.Choice) {
 	if a.config.Masquerade || a.services != nil {
-		all = append(all, api.Choice{
+		all = append(all, agentapi.Choice{
 			Name: "nat ports", Asked: a.config.NATPorts.String(), Chosen: a.config.NATPorts.String(), Why: "no socket of this node that asks for any port gets one of these",
 		})
 	}
 	if a.services == nil {
 		return all
 	}
-	mode := api.Choice{Name: "nodeport mode", Asked: string(a.config.NodePortMode), Chosen: string(a.config.NodePortMode), Why: "connections to backends on other nodes get this node's address"}
+	mode := agentapi.Choice{Name: "nodeport mode", Asked: string(a.config.NodePortMode), Chosen: string(a.config.NodePortMode), Why: "connections to backends on other nodes get this node's address"}
 	if a.config.NodePortMode == NodePortDSR {
 		mode.Why = "backends on this link answer clients directly; Services with affinity, and other backends, through this node"
 	}
-	addresses := api.Choice{Name: "nodeport addresses", Asked: "auto", Chosen: join(a.current.services.NodePortAddresses), Why: "those of the Node object that a device here holds"}
+	addresses := agentapi.Choice{Name: "nodeport addresses", Asked: "auto", Chosen: join(a.current.services.NodePortAddresses), Why: "those of the Node object that a device here holds"}
 	if text, err := a.config.NodePortAddresses.MarshalText(); err == nil && len(text) > 0 {
 		addresses.Asked, addresses.Why = string(text), "those of all devices here in these networks"
 	}
 	if addresses.Chosen == "" {
 		addresses.Chosen = "none"
 	}
-	maglev := api.Choice{Name: "maglev table size", Asked: "auto", Chosen: "auto", Why: "at least 100 entries for each backend"}
+	maglev := agentapi.Choice{Name: "maglev table size", Asked: "auto", Chosen: "auto", Why: "at least 100 entries for each backend"}
 	if a.config.MaglevTableSize != 0 {
 		maglev.Asked = fmt.Sprint(int(a.config.MaglevTableSize))
 		maglev.Chosen, maglev.Why = maglev.Asked, "as asked"
@@ -61,8 +61,8 @@ type acceleration struct {
 }
 
 // accelerationChoice says where each uplink forwards what comes from the world.
-func (a *Agent) accelerationChoice() api.Choice {
-	c := api.Choice{Name: "nodeport acceleration", Asked: string(a.config.NodePortAcceleration), Chosen: "none", Why: "there is no uplink"}
+func (a *Agent) accelerationChoice() agentapi.Choice {
+	c := agentapi.Choice{Name: "nodeport acceleration", Asked: string(a.config.NodePortAcceleration), Chosen: "none", Why: "there is no uplink"}
 	var chosen, reasons []string
 	for _, u := range a.uplinks {
 		at, known := a.accelerated[u.Name]

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
@@ -225,11 +225,11 @@ func (a *Agent) removeTunnel(want desired) error {
 }
 
 // tunnelChoice says for how many nodes there is a tunnel and why.
-func (a *Agent) tunnelChoice() api.Choice {
-	c := api.Choice{Name: "tunnel", Asked: string(a.config.Tunnel), Chosen: string(TunnelNone), Why: "as asked"}
+func (a *Agent) tunnelChoice() agentapi.Choice {
+	c := agentapi.Choice{Name: "tunnel", Asked: string(a.config.Tunnel), Chosen: string(TunnelNone), Why: "as asked"}
 	through := 0
 	for _, n := range a.current.nodes {
-		if strings.Contains(n.Way, api.WayVXLAN) {
+		if strings.Contains(n.Way, agentapi.WayVXLAN) {
 			through++
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
@@ -70,7 +70,7 @@ func TestDesireTunnelBesideDirect(t *testing.T) {
 	if _, known := d.routes[netip.MustParsePrefix("198.51.100.3/32")]; !known {
 		t.Error("what pods send to a node behind a tunnel is masqueraded")
 	}
-	if n := d.nodes[1]; n.Way != api.WayVXLAN || n.MTU != 1450 || n.MAC != "" {
+	if n := d.nodes[1]; n.Way != agentapi.WayVXLAN || n.MTU != 1450 || n.MAC != "" {
 		t.Errorf("node c is told as %+v", n)
 	}
 }
@@ -84,7 +84,7 @@ func TestDesireTunnelChanges(t *testing.T) {
 		"none: the routers know": {
 			func(f *facts) { f.config.Tunnel = TunnelNone; f.tunnel = tunnel{} },
 			func(t *testing.T, d desired) {
-				if d.routes[pods4].Kind != datapath.RouteCluster || d.tunnelRules || len(d.problems) != 0 || d.nodes[1].Way != api.WayRouted {
+				if d.routes[pods4].Kind != datapath.RouteCluster || d.tunnelRules || len(d.problems) != 0 || d.nodes[1].Way != agentapi.WayRouted {
 					t.Errorf("%+v, rules %t, problems %q, node %+v", d.routes[pods4], d.tunnelRules, d.problems, d.nodes[1])
 				}
 			},
@@ -95,7 +95,7 @@ func TestDesireTunnelChanges(t *testing.T) {
 				if got := d.routes[netip.MustParsePrefix("10.1.2.0/24")]; got != throughTunnel("192.0.2.2", 1450) || d.mtu != 1450 || len(d.neighbours) != 0 {
 					t.Errorf("%+v, MTU of pods %d, neighbours %v", got, d.mtu, d.neighbours)
 				}
-				if d.nodes[0].Way != api.WayVXLAN || d.nodes[1].Way != api.WayVXLAN {
+				if d.nodes[0].Way != agentapi.WayVXLAN || d.nodes[1].Way != agentapi.WayVXLAN {
 					t.Errorf("%+v", d.nodes)
 				}
 			},
@@ -127,7 +127,7 @@ func TestDesireTunnelChanges(t *testing.T) {
 				if d.routes[netip.MustParsePrefix("192.0.2.3/32")].Kind != datapath.RouteRemote {
 					t.Error("the node's address on the link is not reached over it")
 				}
-				if n := d.nodes[1]; n.Way != api.WayDirect+", "+api.WayVXLAN || n.MTU != 1450 {
+				if n := d.nodes[1]; n.Way != agentapi.WayDirect+", "+agentapi.WayVXLAN || n.MTU != 1450 {
 					t.Errorf("node c is told as %+v", n)
 				}
 			},

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath"
 )
 
@@ -33,10 +33,10 @@ func TestDescribeTellsWay(t *testing.T) {
 		way       string
 		wantState string
 	}{
-		"direct":                            {RoutingEBPF, "", false, "", api.StateReady},
-		"through the stack":                 {RoutingEBPF, "port mapping", true, "port mapping", api.StateReady},
-		"all through the stack":             {RoutingKernel, "", false, "--routing=kernel", api.StateReady},
-		"all through the stack, one anyway": {RoutingKernel, "port mapping", true, "--routing=kernel", api.StateReady},
+		"direct":                            {RoutingEBPF, "", false, "", agentapi.StateReady},
+		"through the stack":                 {RoutingEBPF, "port mapping", true, "port mapping", agentapi.StateReady},
+		"all through the stack":             {RoutingKernel, "", false, "--routing=kernel", agentapi.StateReady},
+		"all through the stack, one anyway": {RoutingKernel, "port mapping", true, "--routing=kernel", agentapi.StateReady},
 		"the datapath goes directly":        {RoutingEBPF, "port mapping", false, "port mapping", "through the host's stack false, want true"},
 		"the datapath goes the other way":   {RoutingEBPF, "", true, "", "through the host's stack true, want false"},
 	} {

@@ -1,7 +1,7 @@
 package agent
 
 import (
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
 )
@@ -47,8 +47,8 @@ func chooseWays(config Config) (ways, error) {
 	return w, nil
 }
 
-func (w ways) routingChoice(config Config) api.Choice {
-	c := api.Choice{Name: "routing", Asked: string(config.Routing), Chosen: string(w.routing)}
+func (w ways) routingChoice(config Config) agentapi.Choice {
+	c := agentapi.Choice{Name: "routing", Asked: string(config.Routing), Chosen: string(w.routing)}
 	switch {
 	case w.noConntrack:
 		c.Why = "BPF programs cannot ask this kernel's connection tracking (Linux 5.18, CONFIG_NF_CONNTRACK, CONFIG_DEBUG_INFO_BTF), and beside kube-proxy they would have to"
@@ -60,8 +60,8 @@ func (w ways) routingChoice(config Config) api.Choice {
 	return c
 }
 
-func (w ways) servicesChoice(config Config) api.Choice {
-	c := api.Choice{Name: "services", Asked: string(config.Services), Chosen: string(w.services), Why: "as asked"}
+func (w ways) servicesChoice(config Config) agentapi.Choice {
+	c := agentapi.Choice{Name: "services", Asked: string(config.Services), Chosen: string(w.services), Why: "as asked"}
 	switch {
 	case w.noCgroup != nil:
 		c.Why = "packet by packet: " + w.noCgroup.Error()
@@ -71,8 +71,8 @@ func (w ways) servicesChoice(config Config) api.Choice {
 	return c
 }
 
-func (w ways) policyChoice(config Config) api.Choice {
-	c := api.Choice{Name: "policy", Asked: string(config.Policy), Chosen: string(w.policy), Why: "as asked: NetworkPolicies have no effect by this agent"}
+func (w ways) policyChoice(config Config) agentapi.Choice {
+	c := agentapi.Choice{Name: "policy", Asked: string(config.Policy), Chosen: string(w.policy), Why: "as asked: NetworkPolicies have no effect by this agent"}
 	if w.policy == PolicyEBPF {
 		c.Why = "NetworkPolicies are put into force where packets leave and enter pods"
 	}

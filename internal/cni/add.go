@@ -10,7 +10,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
@@ -52,7 +52,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 	}
 	defer p.undo(&err, "delete the pod's device", func() error { return p.Devices.DeleteHost(pair.HostName) })
 
-	var resp *api.AddResponse
+	var resp *agentapi.AddResponse
 	err = p.ask(func(ctx context.Context) (err error) {
 		req := addRequest(args, conf.Name, pod, pair)
 		req.ThroughStack, req.PortMappings, req.Direct = throughStack, ports, conf.Routing == routingEBPF
@@ -65,7 +65,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 	}
 	defer p.undo(&err, "delete the endpoint", func() error {
 		return p.ask(func(ctx context.Context) error {
-			return agent.Delete(ctx, api.DeleteRequest{Attachment: attachment(args), HostIfIndex: pair.HostIndex})
+			return agent.Delete(ctx, agentapi.DeleteRequest{Attachment: attachment(args), HostIfIndex: pair.HostIndex})
 		})
 	})
 
@@ -127,8 +127,8 @@ func (p *Plugin) checkNew(args *skel.CmdArgs) error {
 	return nil
 }
 
-func addRequest(args *skel.CmdArgs, network string, pod api.PodRef, pair device.Pair) api.AddRequest {
-	return api.AddRequest{
+func addRequest(args *skel.CmdArgs, network string, pod agentapi.PodRef, pair device.Pair) agentapi.AddRequest {
+	return agentapi.AddRequest{
 		Attachment:  attachment(args),
 		Network:     network,
 		Netns:       args.Netns,
@@ -141,7 +141,7 @@ func addRequest(args *skel.CmdArgs, network string, pod api.PodRef, pair device.
 }
 
 // podConfig checks the agent's answer, so that a mistake in it does not become a broken pod.
-func podConfig(resp *api.AddResponse, hostMAC net.HardwareAddr) (device.PodConfig, error) {
+func podConfig(resp *agentapi.AddResponse, hostMAC net.HardwareAddr) (device.PodConfig, error) {
 	invalid := func(format string, args ...any) (device.PodConfig, error) {
 		return device.PodConfig{}, types.NewError(types.ErrInternal, "answer of the agent: "+fmt.Sprintf(format, args...), "")
 	}

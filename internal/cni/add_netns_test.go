@@ -14,7 +14,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 func TestInterfaceNameTakenInThePod(t *testing.T) {
@@ -69,7 +69,7 @@ func TestAgentKilledDuringAdd(t *testing.T) {
 	wantCode(t, err, types.ErrTryAgainLater, "connection lost")
 	expectNoInterface(t, netns)
 	// The agent is back and drops the endpoint, which has no device.
-	if err := b.agent.Delete(context.Background(), api.DeleteRequest{Attachment: api.Attachment{ContainerID: "web", IfName: "eth0"}}); err != nil {
+	if err := b.agent.Delete(context.Background(), agentapi.DeleteRequest{Attachment: agentapi.Attachment{ContainerID: "web", IfName: "eth0"}}); err != nil {
 		t.Error(err)
 	}
 	b.expectEmpty()
@@ -103,7 +103,7 @@ func TestAgentRefusals(t *testing.T) {
 	rt, _ := b.pod("late")
 	_, err := b.add(list, rt)
 	wantCode(t, err, 101, "all 2 are in use, 2 by namespace default")
-	b.agent.fallSick(api.Errorf(api.CodeNotReady, "node a is not in the manifests"))
+	b.agent.fallSick(agentapi.Errorf(agentapi.CodeNotReady, "node a is not in the manifests"))
 	_, err = b.add(list, rt)
 	wantCode(t, err, types.ErrTryAgainLater, "node a is not in the manifests")
 	err = b.do(func() error { return b.cni.GetStatusNetworkList(context.Background(), list) })

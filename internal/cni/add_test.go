@@ -12,7 +12,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
@@ -38,11 +38,11 @@ func TestAddPrintsResult(t *testing.T) {
 	if diff := cmp.Diff(object(t, want), object(t, w.stdout.String())); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
 	}
-	wantAdd := api.AddRequest{
-		Attachment: pod, Network: "pods", Netns: "/run/netns/none", Pod: api.PodRef{Namespace: "default", Name: "web", UID: "u1"},
+	wantAdd := agentapi.AddRequest{
+		Attachment: pod, Network: "pods", Netns: "/run/netns/none", Pod: agentapi.PodRef{Namespace: "default", Name: "web", UID: "u1"},
 		HostDevice: host, HostIfIndex: 7, HostMAC: "02:00:00:00:00:01", PodMAC: "06:00:00:00:00:02",
 	}
-	if diff := cmp.Diff([]api.AddRequest{wantAdd}, w.added); diff != "" {
+	if diff := cmp.Diff([]agentapi.AddRequest{wantAdd}, w.added); diff != "" {
 		t.Errorf("request (-want +got):\n%s", diff)
 	}
 	if got := w.configured["eth0"]; got.MTU != 1450 || got.HostMAC.String() != "02:00:00:00:00:01" ||
@@ -71,12 +71,12 @@ func TestAddUndoesEveryStep(t *testing.T) {
 		{"create", errBroken, 999, "create the pod's device: broken on purpose", "look,create"},
 		{"create", fmt.Errorf("create pair: %w", syscall.EEXIST), ErrExists, "file exists", "look,create"},
 		{"agent add", errBroken, 999, "add endpoint: broken on purpose", "look,create,agent add,delete device"},
-		{"agent add", api.ErrNoAgent, 11, "is not running on this node (nobody answers at /run/beeline/agent.sock)", "look,create,agent add,delete device"},
-		{"agent add", api.Errorf(api.CodeNotReady, "node n is not ready: no node yet"), 11, "add endpoint: node n is not ready: no node yet (`beeline status`", "look,create,agent add,delete device"},
-		{"agent add", api.Errorf(api.CodeExhausted, "no free address in 10.1.0.0/24"), ErrExhausted, "no free address in 10.1.0.0/24: delete pods", "look,create,agent add,delete device"},
-		{"agent add", api.Errorf(api.CodeConflict, "c1 is there"), ErrExists, "c1 is there; DEL it first", "look,create,agent add,delete device"},
-		{"agent add", api.Errorf(api.CodePortTaken, "port 80/TCP is taken"), ErrPortTaken, "port 80/TCP is taken; one of the two pods", "look,create,agent add,delete device"},
-		{"agent add", api.Errorf(api.CodeInvalid, "hostMAC: empty"), 999, "is one of the two older? hostMAC: empty", "look,create,agent add,delete device"},
+		{"agent add", agentapi.ErrNoAgent, 11, "is not running on this node (nobody answers at /run/beeline/agent.sock)", "look,create,agent add,delete device"},
+		{"agent add", agentapi.Errorf(agentapi.CodeNotReady, "node n is not ready: no node yet"), 11, "add endpoint: node n is not ready: no node yet (`beeline status`", "look,create,agent add,delete device"},
+		{"agent add", agentapi.Errorf(agentapi.CodeExhausted, "no free address in 10.1.0.0/24"), ErrExhausted, "no free address in 10.1.0.0/24: delete pods", "look,create,agent add,delete device"},
+		{"agent add", agentapi.Errorf(agentapi.CodeConflict, "c1 is there"), ErrExists, "c1 is there; DEL it first", "look,create,agent add,delete device"},
+		{"agent add", agentapi.Errorf(agentapi.CodePortTaken, "port 80/TCP is taken"), ErrPortTaken, "port 80/TCP is taken; one of the two pods", "look,create,agent add,delete device"},
+		{"agent add", agentapi.Errorf(agentapi.CodeInvalid, "hostMAC: empty"), 999, "is one of the two older? hostMAC: empty", "look,create,agent add,delete device"},
 		{"agent add", context.DeadlineExceeded, 11, "did not answer in time at /run/beeline/agent.sock", "look,create,agent add,delete device"},
 		{"bad answer", errBroken, 999, "2 addresses and 1 gateways", "look,create,agent add,agent delete,delete device"},
 		{"configure", errBroken, 999, "configure the pod's device: broken on purpose", "look,create,agent add,configure,agent delete,delete device"},
@@ -103,7 +103,7 @@ func TestAddUndoesEveryStep(t *testing.T) {
 func TestAddTellsWhatItCouldNotUndo(t *testing.T) {
 	w := newWorld()
 	w.fail["configure"] = errBroken
-	w.fail["agent delete"] = api.ErrNoAgent
+	w.fail["agent delete"] = agentapi.ErrNoAgent
 	w.fail["delete device"] = errBroken
 	err := w.plugin().Add(args(conf("")))
 	for _, says := range []string{"configure the pod's device", "undo: delete the endpoint: no agent answers", "undo: delete the pod's device: broken on purpose"} {
@@ -143,15 +143,17 @@ func TestAddRefusesTheNodesOwnNamespace(t *testing.T) {
 func TestPodConfigRefusesBadAnswers(t *testing.T) {
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	good := response
-	tests := map[string]func(*api.AddResponse){
-		"0 addresses":       func(r *api.AddResponse) { r.Addresses, r.Gateways = nil, nil },
-		"2 addresses and 1": func(r *api.AddResponse) { r.Gateways = r.Gateways[:1] },
-		"is not a host prefix": func(r *api.AddResponse) {
+	tests := map[string]func(*agentapi.AddResponse){
+		"0 addresses":       func(r *agentapi.AddResponse) { r.Addresses, r.Gateways = nil, nil },
+		"2 addresses and 1": func(r *agentapi.AddResponse) { r.Gateways = r.Gateways[:1] },
+		"is not a host prefix": func(r *agentapi.AddResponse) {
 			r.Addresses = append(r.Addresses[:0:0], good.Addresses[0], good.Addresses[1])
 			r.Addresses[0] = r.Addresses[0].Masked()
 			r.Addresses[0], _ = r.Addresses[0].Addr().Prefix(24)
 		},
-		"is not of the family of": func(r *api.AddResponse) { r.Gateways = append(r.Gateways[:0:0], good.Gateways[1], good.Gateways[0]) },
+		"is not of the family of": func(r *agentapi.AddResponse) {
+			r.Gateways = append(r.Gateways[:0:0], good.Gateways[1], good.Gateways[0])
+		},
 	}
 	for says, change := range tests {
 		resp := good

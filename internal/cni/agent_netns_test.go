@@ -10,7 +10,7 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/ipam"
 )
@@ -22,7 +22,7 @@ type agent struct {
 	pool *ipam.Pool
 
 	mu        sync.Mutex
-	endpoints map[api.Attachment]api.Endpoint
+	endpoints map[agentapi.Attachment]agentapi.Endpoint
 	// sick is what Ready and Add answer, if set.
 	sick error
 	// mtu is what pods get, adds counts the calls; during, if set, runs in the middle of Add.
@@ -31,9 +31,9 @@ type agent struct {
 	during func()
 }
 
-func owner(a api.Attachment) string { return a.ContainerID + "/" + a.IfName }
+func owner(a agentapi.Attachment) string { return a.ContainerID + "/" + a.IfName }
 
-func (a *agent) Add(_ context.Context, req api.AddRequest) (*api.AddResponse, error) {
+func (a *agent) Add(_ context.Context, req agentapi.AddRequest) (*agentapi.AddResponse, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.adds++
@@ -44,13 +44,13 @@ func (a *agent) Add(_ context.Context, req api.AddRequest) (*api.AddResponse, er
 	var exhausted *ipam.ExhaustedError
 	switch {
 	case errors.As(err, &exhausted):
-		return nil, api.Errorf(api.CodeExhausted, "%v", err)
+		return nil, agentapi.Errorf(agentapi.CodeExhausted, "%v", err)
 	case errors.Is(err, ipam.ErrHeld):
-		return nil, api.Errorf(api.CodeConflict, "%v", err)
+		return nil, agentapi.Errorf(agentapi.CodeConflict, "%v", err)
 	case err != nil:
 		return nil, err
 	}
-	e := api.Endpoint{
+	e := agentapi.Endpoint{
 		Attachment: req.Attachment, Network: req.Network, Pod: req.Pod, Netns: req.Netns, HostDevice: req.HostDevice,
 		HostIfIndex: req.HostIfIndex, HostMAC: req.HostMAC, PodMAC: req.PodMAC, Addresses: addrs, MTU: a.mtu, State: "ready",
 	}
@@ -58,7 +58,7 @@ func (a *agent) Add(_ context.Context, req api.AddRequest) (*api.AddResponse, er
 	if a.during != nil {
 		a.during()
 	}
-	resp := &api.AddResponse{MTU: e.MTU}
+	resp := &agentapi.AddResponse{MTU: e.MTU}
 	for _, addr := range addrs {
 		gateway := netip.MustParseAddr("169.254.1.1")
 		if addr.Is6() {
@@ -70,13 +70,13 @@ func (a *agent) Add(_ context.Context, req api.AddRequest) (*api.AddResponse, er
 	return resp, nil
 }
 
-func (a *agent) Delete(_ context.Context, req api.DeleteRequest) error {
+func (a *agent) Delete(_ context.Context, req agentapi.DeleteRequest) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.remove(req.Attachment)
 }
 
-func (a *agent) remove(at api.Attachment) error {
+func (a *agent) remove(at agentapi.Attachment) error {
 	err := a.node.Do(func(ns.NetNS) error { return device.DeleteHost(device.HostName(at.ContainerID, at.IfName)) })
 	if err == nil {
 		a.pool.Release(owner(at))
@@ -85,17 +85,17 @@ func (a *agent) remove(at api.Attachment) error {
 	return err
 }
 
-func (a *agent) Check(_ context.Context, at api.Attachment) (*api.Endpoint, error) {
+func (a *agent) Check(_ context.Context, at agentapi.Attachment) (*agentapi.Endpoint, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e, ok := a.endpoints[at]
 	if !ok {
-		return nil, api.Errorf(api.CodeNotFound, "no endpoint")
+		return nil, agentapi.Errorf(agentapi.CodeNotFound, "no endpoint")
 	}
 	return &e, nil
 }
 
-func (a *agent) GC(_ context.Context, req api.GCRequest) error {
+func (a *agent) GC(_ context.Context, req agentapi.GCRequest) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var errs []error
@@ -113,34 +113,34 @@ func (a *agent) Ready(context.Context) error {
 	return a.sick
 }
 
-func (a *agent) Status(context.Context) (*api.Status, error) { return &api.Status{}, nil }
+func (a *agent) Status(context.Context) (*agentapi.Status, error) { return &agentapi.Status{}, nil }
 
-func (a *agent) Endpoints(context.Context) ([]api.Endpoint, error) { return nil, nil }
+func (a *agent) Endpoints(context.Context) ([]agentapi.Endpoint, error) { return nil, nil }
 
-func (a *agent) Services(context.Context, api.ServiceFilter) ([]api.ServicePort, error) {
+func (a *agent) Services(context.Context, agentapi.ServiceFilter) ([]agentapi.ServicePort, error) {
 	return nil, nil
 }
 
-func (a *agent) Policies(context.Context, api.PolicyFilter) ([]api.NetworkPolicy, error) {
+func (a *agent) Policies(context.Context, agentapi.PolicyFilter) ([]agentapi.NetworkPolicy, error) {
 	return nil, nil
 }
 
-func (a *agent) ExplainPolicy(context.Context, api.PolicyQuestion) (*api.PolicyAnswer, error) {
-	return &api.PolicyAnswer{}, nil
+func (a *agent) ExplainPolicy(context.Context, agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, error) {
+	return &agentapi.PolicyAnswer{}, nil
 }
 
-func (a *agent) Drops(context.Context) ([]api.Drop, error) { return nil, nil }
+func (a *agent) Drops(context.Context) ([]agentapi.Drop, error) { return nil, nil }
 
-func (a *agent) Flows(context.Context, api.FlowFilter) (*api.FlowList, error) {
-	return &api.FlowList{}, nil
+func (a *agent) Flows(context.Context, agentapi.FlowFilter) (*agentapi.FlowList, error) {
+	return &agentapi.FlowList{}, nil
 }
 
-func (a *agent) FollowFlows(context.Context, api.FlowFilter, func(api.FlowLine) error) error {
+func (a *agent) FollowFlows(context.Context, agentapi.FlowFilter, func(agentapi.FlowLine) error) error {
 	return nil
 }
 
 // known gives a copy of the endpoints.
-func (a *agent) known() map[api.Attachment]api.Endpoint {
+func (a *agent) known() map[agentapi.Attachment]agentapi.Endpoint {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.Clone(a.endpoints)

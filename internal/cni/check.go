@@ -13,7 +13,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
@@ -28,18 +28,18 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	var endpoint *api.Endpoint
+	var endpoint *agentapi.Endpoint
 	err = p.ask(func(ctx context.Context) (err error) {
 		endpoint, err = p.Agent(conf.AgentSocket).Check(ctx, attachment(args))
 		return err
 	})
-	if api.HasCode(err, api.CodeNotFound) {
+	if agentapi.HasCode(err, agentapi.CodeNotFound) {
 		return differs("the agent has no endpoint for interface %s of container %s", args.IfName, args.ContainerID)
 	}
 	if err != nil {
 		return agentError("check endpoint", conf.AgentSocket, err)
 	}
-	if endpoint.State != api.StateReady {
+	if endpoint.State != agentapi.StateReady {
 		return differs("the agent says: %s", endpoint.State)
 	}
 	want, err := compare(prev, endpoint, args)
@@ -73,7 +73,7 @@ func (c *config) prevResult() (*current.Result, error) {
 }
 
 // compare checks the result against the endpoint and gives what must be in the pod.
-func compare(prev *current.Result, endpoint *api.Endpoint, args *skel.CmdArgs) (device.PodConfig, error) {
+func compare(prev *current.Result, endpoint *agentapi.Endpoint, args *skel.CmdArgs) (device.PodConfig, error) {
 	host := device.HostName(args.ContainerID, args.IfName)
 	if endpoint.HostDevice != host {
 		return device.PodConfig{}, differs("the agent's endpoint is on device %s, want %s", endpoint.HostDevice, host)

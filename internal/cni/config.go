@@ -13,7 +13,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // maxSocketPath is the kernel's limit for the path of a unix socket, in bytes (sun_path without its end).
@@ -43,7 +43,7 @@ func parseConfig(data []byte) (*config, error) {
 	if err := json.Unmarshal(data, &fields); err != nil {
 		return nil, types.NewError(types.ErrDecodingFailure, "decode network configuration: "+err.Error(), "")
 	}
-	c := &config{AgentSocket: api.DefaultSocket}
+	c := &config{AgentSocket: agentapi.DefaultSocket}
 	var attachments, olderAttachments []types.GCAttachment
 	var ignored any
 	known := map[string]any{

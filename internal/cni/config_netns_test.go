@@ -15,7 +15,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
@@ -46,7 +46,7 @@ func TestEveryVersionThroughLibcni(t *testing.T) {
 				*result.IPs[0].Interface != 1 || result.IPs[0].Gateway.String() != "169.254.1.1" {
 				t.Errorf("addresses %v", result.IPs)
 			}
-			if e := b.agent.known()[api.Attachment{ContainerID: "web", IfName: "eth0"}]; e.Pod != (api.PodRef{Namespace: "default", Name: "web", UID: "u-web"}) || e.Network != "pods" {
+			if e := b.agent.known()[agentapi.Attachment{ContainerID: "web", IfName: "eth0"}]; e.Pod != (agentapi.PodRef{Namespace: "default", Name: "web", UID: "u-web"}) || e.Network != "pods" {
 				t.Errorf("agent was told %+v", e)
 			}
 

@@ -8,7 +8,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 func TestParseConfigAccepts(t *testing.T) {
@@ -37,7 +37,7 @@ func TestParseConfigAccepts(t *testing.T) {
 			}
 		})
 	}
-	if c, _ := parseConfig(conf("")); c.AgentSocket != api.DefaultSocket {
+	if c, _ := parseConfig(conf("")); c.AgentSocket != agentapi.DefaultSocket {
 		t.Errorf("default socket is %q", c.AgentSocket)
 	}
 }
@@ -149,16 +149,16 @@ func TestDNSOfTheRuntimeComesFirst(t *testing.T) {
 func TestParsePod(t *testing.T) {
 	tests := []struct {
 		args string
-		want api.PodRef
+		want agentapi.PodRef
 		says string
 	}{
-		{"", api.PodRef{}, ""},
-		{"K8S_POD_NAMESPACE=ns;K8S_POD_NAME=n", api.PodRef{Namespace: "ns", Name: "n"}, ""},
-		{"IgnoreUnknown=true;X=y;K8S_POD_UID=u", api.PodRef{UID: "u"}, ""},
-		{"X=y", api.PodRef{}, "unknown args"},
-		{"IgnoreUnknown=0;X=y", api.PodRef{}, "unknown args"},
-		{"K8S_POD_NAME", api.PodRef{}, "invalid pair"},
-		{"IgnoreUnknown=perhaps", api.PodRef{}, "IgnoreUnknown=perhaps"},
+		{"", agentapi.PodRef{}, ""},
+		{"K8S_POD_NAMESPACE=ns;K8S_POD_NAME=n", agentapi.PodRef{Namespace: "ns", Name: "n"}, ""},
+		{"IgnoreUnknown=true;X=y;K8S_POD_UID=u", agentapi.PodRef{UID: "u"}, ""},
+		{"X=y", agentapi.PodRef{}, "unknown args"},
+		{"IgnoreUnknown=0;X=y", agentapi.PodRef{}, "unknown args"},
+		{"K8S_POD_NAME", agentapi.PodRef{}, "invalid pair"},
+		{"IgnoreUnknown=perhaps", agentapi.PodRef{}, "IgnoreUnknown=perhaps"},
 	}
 	for _, test := range tests {
 		got, err := parsePod(test.args)

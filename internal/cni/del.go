@@ -7,7 +7,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
@@ -19,12 +19,12 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 		return err
 	}
 	name := device.HostName(args.ContainerID, args.IfName)
-	req := api.DeleteRequest{Attachment: attachment(args)}
+	req := agentapi.DeleteRequest{Attachment: attachment(args)}
 	if req.HostIfIndex, err = p.Devices.HostIndex(name); err != nil {
 		return deviceError("look for the pod's device", err)
 	}
 	if req.HostIfIndex == 0 {
-		req.HostIfIndex = api.NoDevice
+		req.HostIfIndex = agentapi.NoDevice
 	}
 	told := p.ask(func(ctx context.Context) error {
 		return p.Agent(conf.AgentSocket).Delete(ctx, req)
@@ -46,5 +46,5 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 
 // away reports whether the agent did not come to answer.
 func away(err error) bool {
-	return errors.Is(err, api.ErrNoAgent) || errors.Is(err, context.DeadlineExceeded) || api.HasCode(err, api.CodeNotReady)
+	return errors.Is(err, agentapi.ErrNoAgent) || errors.Is(err, context.DeadlineExceeded) || agentapi.HasCode(err, agentapi.CodeNotReady)
 }

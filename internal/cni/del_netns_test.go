@@ -7,7 +7,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
@@ -34,7 +34,7 @@ func TestNoAgent(t *testing.T) {
 		}
 	}
 	// The agent is back and drops endpoints without a device.
-	if err := b.agent.Delete(context.Background(), api.DeleteRequest{Attachment: api.Attachment{ContainerID: "web", IfName: "eth0"}}); err != nil {
+	if err := b.agent.Delete(context.Background(), agentapi.DeleteRequest{Attachment: agentapi.Attachment{ContainerID: "web", IfName: "eth0"}}); err != nil {
 		t.Error(err)
 	}
 	b.expectEmpty()

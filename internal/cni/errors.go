@@ -9,7 +9,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/plugins/pkg/ns"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // Error codes of this plugin; the specification leaves those from 100 on to plugins.
@@ -31,22 +31,22 @@ func agentError(what, socket string, err error) *types.Error {
 		return types.NewError(code, what+": "+fmt.Sprintf(format, args...), "")
 	}
 	switch {
-	case errors.Is(err, api.ErrNoAgent):
+	case errors.Is(err, agentapi.ErrNoAgent):
 		told := fail(types.ErrTryAgainLater, "the beeline agent is not running on this node (nobody answers at %s): "+
 			"see why its pod or service does not run there; pods that exist are not affected; try again later", socket)
 		told.Details = err.Error()
 		return told
 	case errors.Is(err, context.DeadlineExceeded):
 		return fail(types.ErrTryAgainLater, "the beeline agent of this node did not answer in time at %s: its log may say why; try again later", socket)
-	case api.HasCode(err, api.CodeNotReady):
+	case agentapi.HasCode(err, agentapi.CodeNotReady):
 		return fail(types.ErrTryAgainLater, "%v (`beeline status` on the node shows all that is wrong); try again later", err)
-	case api.HasCode(err, api.CodeExhausted):
+	case agentapi.HasCode(err, agentapi.CodeExhausted):
 		return fail(ErrExhausted, "%v: delete pods of this node, have the kubelet take fewer (maxPods), or give the node a larger range", err)
-	case api.HasCode(err, api.CodePortTaken):
+	case agentapi.HasCode(err, agentapi.CodePortTaken):
 		return fail(ErrPortTaken, "%v; one of the two pods needs another hostPort, or another node", err)
-	case api.HasCode(err, api.CodeConflict):
+	case agentapi.HasCode(err, agentapi.CodeConflict):
 		return fail(ErrExists, "%v; DEL it first", err)
-	case api.HasCode(err, api.CodeInvalid):
+	case agentapi.HasCode(err, agentapi.CodeInvalid):
 		return fail(types.ErrInternal, "the beeline agent does not understand the plugin, is one of the two older? %v", err)
 	default:
 		return fail(types.ErrInternal, "%v (the log of the node's beeline agent has more)", err)

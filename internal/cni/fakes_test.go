@@ -13,19 +13,19 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
 // world is a node in memory: its devices and its agent, with one step that can be made to fail.
 type world struct {
 	devices   map[string]bool // host devices by name
-	endpoints map[api.Attachment]api.Endpoint
+	endpoints map[agentapi.Attachment]agentapi.Endpoint
 	// configured has the last ConfigurePod of each interface, checked the last CheckPod.
 	configured, checked map[string]device.PodConfig
-	added               []api.AddRequest
-	collected           []api.GCRequest
-	deleted             []api.DeleteRequest
+	added               []agentapi.AddRequest
+	collected           []agentapi.GCRequest
+	deleted             []agentapi.DeleteRequest
 	steps               []string
 	// fail has the error of each step that fails.
 	fail   map[string]error
@@ -42,7 +42,7 @@ var errBroken = errors.New("broken on purpose")
 func newWorld() *world {
 	return &world{
 		devices:    map[string]bool{},
-		endpoints:  map[api.Attachment]api.Endpoint{},
+		endpoints:  map[agentapi.Attachment]agentapi.Endpoint{},
 		configured: map[string]device.PodConfig{},
 		checked:    map[string]device.PodConfig{},
 		fail:       map[string]error{},
@@ -117,20 +117,20 @@ func (w worldDevices) DeleteHost(name string) error {
 type worldAgent struct{ *world }
 
 // response is what the agent answers to every Add.
-var response = api.AddResponse{
+var response = agentapi.AddResponse{
 	Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.5/32"), netip.MustParsePrefix("fd00::5/128")},
 	Gateways:  []netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")},
 	MTU:       1450,
 }
 
-func (w worldAgent) Add(_ context.Context, req api.AddRequest) (*api.AddResponse, error) {
+func (w worldAgent) Add(_ context.Context, req agentapi.AddRequest) (*agentapi.AddResponse, error) {
 	w.added = append(w.added, req)
 	if err := w.step("agent add"); err != nil {
 		return nil, err
 	}
-	w.endpoints[req.Attachment] = api.Endpoint{
+	w.endpoints[req.Attachment] = agentapi.Endpoint{
 		Attachment: req.Attachment, HostDevice: req.HostDevice, HostMAC: req.HostMAC, PodMAC: req.PodMAC,
-		Addresses: []netip.Addr{response.Addresses[0].Addr(), response.Addresses[1].Addr()}, MTU: response.MTU, State: api.StateReady,
+		Addresses: []netip.Addr{response.Addresses[0].Addr(), response.Addresses[1].Addr()}, MTU: response.MTU, State: agentapi.StateReady,
 	}
 	resp := response
 	if w.fail["bad answer"] != nil {
@@ -139,7 +139,7 @@ func (w worldAgent) Add(_ context.Context, req api.AddRequest) (*api.AddResponse
 	return &resp, nil
 }
 
-func (w worldAgent) Delete(_ context.Context, req api.DeleteRequest) error {
+func (w worldAgent) Delete(_ context.Context, req agentapi.DeleteRequest) error {
 	w.deleted = append(w.deleted, req)
 	if err := w.step("agent delete"); err != nil {
 		return err
@@ -148,25 +148,25 @@ func (w worldAgent) Delete(_ context.Context, req api.DeleteRequest) error {
 	return nil
 }
 
-func (w worldAgent) Check(_ context.Context, a api.Attachment) (*api.Endpoint, error) {
+func (w worldAgent) Check(_ context.Context, a agentapi.Attachment) (*agentapi.Endpoint, error) {
 	if err := w.step("agent check"); err != nil {
 		return nil, err
 	}
 	e, ok := w.endpoints[a]
 	if !ok {
-		return nil, api.Errorf(api.CodeNotFound, "no endpoint")
+		return nil, agentapi.Errorf(agentapi.CodeNotFound, "no endpoint")
 	}
 	return &e, nil
 }
 
-func (w worldAgent) GC(_ context.Context, req api.GCRequest) error {
+func (w worldAgent) GC(_ context.Context, req agentapi.GCRequest) error {
 	w.collected = append(w.collected, req)
 	return w.step("agent gc")
 }
 
 func (w worldAgent) Ready(context.Context) error { return w.step("agent ready") }
 
-var pod = api.Attachment{ContainerID: "c1", IfName: "eth0"}
+var pod = agentapi.Attachment{ContainerID: "c1", IfName: "eth0"}
 
 // conf is a minimal configuration, with more fields.
 func conf(more string) []byte {

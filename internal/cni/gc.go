@@ -5,7 +5,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // gcFactor is how many times longer than any other question GC may take.
@@ -21,9 +21,9 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 	if !conf.HasValid {
 		return invalidConfig("field \"cni.dev/valid-attachments\": missing, GC needs it")
 	}
-	req := api.GCRequest{Network: conf.Name, Valid: make([]api.Attachment, 0, len(conf.Valid))}
+	req := agentapi.GCRequest{Network: conf.Name, Valid: make([]agentapi.Attachment, 0, len(conf.Valid))}
 	for _, a := range conf.Valid {
-		req.Valid = append(req.Valid, api.Attachment{ContainerID: a.ContainerID, IfName: a.IfName})
+		req.Valid = append(req.Valid, agentapi.Attachment{ContainerID: a.ContainerID, IfName: a.IfName})
 	}
 	// Each device that goes costs the kernel a grace period of some 20 ms; there may be a thousand.
 	ctx, cancel := context.WithTimeout(context.Background(), gcFactor*p.Timeout)

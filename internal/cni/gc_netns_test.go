@@ -7,7 +7,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 func TestGarbageCollection(t *testing.T) {
@@ -33,7 +33,7 @@ func TestGarbageCollection(t *testing.T) {
 		}
 	}
 	gc(valid)
-	if _, kept := b.agent.known()[api.Attachment{ContainerID: "keep", IfName: "eth0"}]; !kept || len(b.agent.known()) != 1 {
+	if _, kept := b.agent.known()[agentapi.Attachment{ContainerID: "keep", IfName: "eth0"}]; !kept || len(b.agent.known()) != 1 {
 		t.Errorf("endpoints after GC: %v", b.agent.known())
 	}
 	gc(nil)

@@ -21,8 +21,8 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
-	"github.com/beeline-cni/beeline/internal/agent/api/server"
+	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/agentapi/server"
 	"github.com/beeline-cni/beeline/internal/ipam"
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
@@ -76,7 +76,7 @@ func newBench(t testing.TB, prefixes ...netip.Prefix) *bench {
 	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: t.Output()}}
 	b := &bench{
 		t: t, node: node, socket: filepath.Join(dir, "agent.sock"),
-		agent: &agent{node: node, pool: pool, mtu: 1400, endpoints: map[api.Attachment]api.Endpoint{}},
+		agent: &agent{node: node, pool: pool, mtu: 1400, endpoints: map[agentapi.Attachment]agentapi.Endpoint{}},
 		cni:   libcni.NewCNIConfigWithCacheDir([]string{binDir, chainDir}, filepath.Join(dir, "cache"), exec),
 	}
 	l, err := server.Listen(b.socket)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
@@ -22,8 +22,8 @@ func TestDel(t *testing.T) {
 		warns string
 	}{
 		{"all is well", nil, 0, "", ""},
-		{"agent absent", map[string]error{"agent delete": fmt.Errorf("ask: %w", api.ErrNoAgent)}, 0, "", "device deleted without the agent"},
-		{"agent starting", map[string]error{"agent delete": api.Errorf(api.CodeNotReady, "soon")}, 0, "", "soon"},
+		{"agent absent", map[string]error{"agent delete": fmt.Errorf("ask: %w", agentapi.ErrNoAgent)}, 0, "", "device deleted without the agent"},
+		{"agent starting", map[string]error{"agent delete": agentapi.Errorf(agentapi.CodeNotReady, "soon")}, 0, "", "soon"},
 		{"agent stuck", map[string]error{"agent delete": context.DeadlineExceeded}, 0, "", "deadline"},
 		{"agent fails", map[string]error{"agent delete": errBroken}, 999, "delete endpoint: broken on purpose", ""},
 		{"device stays", map[string]error{"delete device": errBroken}, 999, "delete the pod's device: broken on purpose", ""},
@@ -57,7 +57,7 @@ func TestDel(t *testing.T) {
 			if len(w.devices) != 0 || len(w.endpoints) != 0 {
 				t.Errorf("left: %v %v", w.devices, w.endpoints)
 			}
-			if first, last := w.deleted[0], w.deleted[len(w.deleted)-1]; first.HostIfIndex != hostIndex || last.HostIfIndex != api.NoDevice {
+			if first, last := w.deleted[0], w.deleted[len(w.deleted)-1]; first.HostIfIndex != hostIndex || last.HostIfIndex != agentapi.NoDevice {
 				t.Errorf("the agent is asked for %+v, and with no device for %+v", first, last)
 			}
 		})
@@ -81,7 +81,7 @@ func checked(t *testing.T, change func(w *world, result map[string]any)) (*world
 }
 
 func TestCheck(t *testing.T) {
-	endpoint := func(change func(*api.Endpoint)) func(*world, map[string]any) {
+	endpoint := func(change func(*agentapi.Endpoint)) func(*world, map[string]any) {
 		return func(w *world, _ map[string]any) {
 			e := w.endpoints[pod]
 			change(&e)
@@ -102,15 +102,15 @@ func TestCheck(t *testing.T) {
 			r["ips"] = append(r["ips"].([]any), map[string]any{"address": "192.0.2.1/24", "interface": 1})
 		}, 0, ""},
 		{"no endpoint", func(w *world, _ map[string]any) { clear(w.endpoints) }, ErrDiffers, "no endpoint for interface eth0 of container c1"},
-		{"agent absent", func(w *world, _ map[string]any) { w.fail["agent check"] = api.ErrNoAgent }, 11, "not running"},
-		{"agent sees a fault", endpoint(func(e *api.Endpoint) { e.State = "program from_pod is gone" }), ErrDiffers, "program from_pod is gone"},
-		{"other device", endpoint(func(e *api.Endpoint) { e.HostDevice = "blother" }), ErrDiffers, "is on device blother"},
-		{"other address", endpoint(func(e *api.Endpoint) {
+		{"agent absent", func(w *world, _ map[string]any) { w.fail["agent check"] = agentapi.ErrNoAgent }, 11, "not running"},
+		{"agent sees a fault", endpoint(func(e *agentapi.Endpoint) { e.State = "program from_pod is gone" }), ErrDiffers, "program from_pod is gone"},
+		{"other device", endpoint(func(e *agentapi.Endpoint) { e.HostDevice = "blother" }), ErrDiffers, "is on device blother"},
+		{"other address", endpoint(func(e *agentapi.Endpoint) {
 			e.Addresses = e.Addresses[:1:1]
 			e.Addresses = append(e.Addresses, response.Gateways[1])
 		}), ErrDiffers, "address fe80::1"},
-		{"no address", endpoint(func(e *api.Endpoint) { e.Addresses = nil }), ErrDiffers, "no address"},
-		{"bad MAC", endpoint(func(e *api.Endpoint) { e.HostMAC = "x" }), ErrDiffers, `host address "x"`},
+		{"no address", endpoint(func(e *agentapi.Endpoint) { e.Addresses = nil }), ErrDiffers, "no address"},
+		{"bad MAC", endpoint(func(e *agentapi.Endpoint) { e.HostMAC = "x" }), ErrDiffers, `host address "x"`},
 		{"pod MAC changed", func(_ *world, r map[string]any) { iface(r, 1)["mac"] = "06:00:00:00:00:99" }, ErrDiffers, "06:00:00:00:00:99 in prevResult"},
 		{"host device not in result", func(_ *world, r map[string]any) { iface(r, 0)["name"] = "cali1" }, ErrDiffers, "is not in prevResult"},
 		{"pod device not in result", func(_ *world, r map[string]any) { iface(r, 1)["sandbox"] = "/elsewhere" }, ErrDiffers, "interface eth0 in /run/netns/none is not in prevResult"},
@@ -154,7 +154,7 @@ func TestStatus(t *testing.T) {
 	if err := w.plugin().Status(args(conf(""))); err != nil {
 		t.Error(err)
 	}
-	for _, cause := range []error{api.ErrNoAgent, api.Errorf(api.CodeNotReady, "no node"), context.DeadlineExceeded, errBroken} {
+	for _, cause := range []error{agentapi.ErrNoAgent, agentapi.Errorf(agentapi.CodeNotReady, "no node"), context.DeadlineExceeded, errBroken} {
 		w.fail["agent ready"] = cause
 		if err := w.plugin().Status(args(conf(""))); codeOf(t, err) != 50 || !strings.Contains(err.Error(), cause.Error()) {
 			t.Errorf("%v: got %v, want code 50", cause, err)
@@ -170,14 +170,14 @@ func TestGC(t *testing.T) {
 	if err := w.plugin().GC(args(conf(`,"cni.dev/valid-attachments":[]`))); err != nil {
 		t.Fatal(err)
 	}
-	want := []api.GCRequest{{Network: "pods", Valid: []api.Attachment{pod}}, {Network: "pods", Valid: []api.Attachment{}}}
+	want := []agentapi.GCRequest{{Network: "pods", Valid: []agentapi.Attachment{pod}}, {Network: "pods", Valid: []agentapi.Attachment{}}}
 	if diff := cmp.Diff(want, w.collected); diff != "" {
 		t.Errorf("asked (-want +got):\n%s", diff)
 	}
 	if err := w.plugin().GC(args(conf(""))); codeOf(t, err) != 7 || len(w.collected) != 2 {
 		t.Errorf("without a list: got %v, asked %v", err, w.collected)
 	}
-	w.fail["agent gc"] = api.ErrNoAgent
+	w.fail["agent gc"] = agentapi.ErrNoAgent
 	if err := w.plugin().GC(args(conf(`,"cni.dev/valid-attachments":[]`))); codeOf(t, err) != 11 {
 		t.Errorf("agent absent: got %v", err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/version"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
@@ -26,12 +26,12 @@ const Type = "beeline-cni"
 // long is stuck, and the runtime should hear so while it is still waiting.
 const agentTimeout = 10 * time.Second
 
-// Agent is what the plugin asks of the agent; api.Client answers.
+// Agent is what the plugin asks of the agent; agentapi.Client answers.
 type Agent interface {
-	Add(ctx context.Context, req api.AddRequest) (*api.AddResponse, error)
-	Delete(ctx context.Context, req api.DeleteRequest) error
-	Check(ctx context.Context, a api.Attachment) (*api.Endpoint, error)
-	GC(ctx context.Context, req api.GCRequest) error
+	Add(ctx context.Context, req agentapi.AddRequest) (*agentapi.AddResponse, error)
+	Delete(ctx context.Context, req agentapi.DeleteRequest) error
+	Check(ctx context.Context, a agentapi.Attachment) (*agentapi.Endpoint, error)
+	GC(ctx context.Context, req agentapi.GCRequest) error
 	Ready(ctx context.Context) error
 }
 
@@ -60,7 +60,7 @@ type Plugin struct {
 // New makes the plugin that works on this node.
 func New(stdout, stderr io.Writer) *Plugin {
 	return &Plugin{
-		Agent:   func(socket string) Agent { return api.NewClient(socket) },
+		Agent:   func(socket string) Agent { return agentapi.NewClient(socket) },
 		Devices: kernel{},
 		Stdout:  stdout,
 		Stderr:  stderr,
@@ -85,8 +85,8 @@ func (p *Plugin) ask(question func(ctx context.Context) error) error {
 	return question(ctx)
 }
 
-func attachment(args *skel.CmdArgs) api.Attachment {
-	return api.Attachment{ContainerID: args.ContainerID, IfName: args.IfName}
+func attachment(args *skel.CmdArgs) agentapi.Attachment {
+	return agentapi.Attachment{ContainerID: args.ContainerID, IfName: args.IfName}
 }
 
 // kernel is the Devices of this node.

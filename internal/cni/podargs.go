@@ -3,7 +3,7 @@ package cni
 import (
 	"github.com/containernetworking/cni/pkg/types"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // podArgs are the keys of CNI_ARGS that Kubernetes runtimes set. The library finds them by field name.
@@ -16,12 +16,12 @@ type podArgs struct {
 }
 
 // parsePod reads CNI_ARGS. Keys that nobody here knows are refused unless IgnoreUnknown is set among them.
-func parsePod(args string) (api.PodRef, error) {
+func parsePod(args string) (agentapi.PodRef, error) {
 	var parsed podArgs
 	if err := types.LoadArgs(args, &parsed); err != nil {
-		return api.PodRef{}, types.NewError(types.ErrInvalidEnvironmentVariables, "invalid CNI_ARGS: "+err.Error(), "")
+		return agentapi.PodRef{}, types.NewError(types.ErrInvalidEnvironmentVariables, "invalid CNI_ARGS: "+err.Error(), "")
 	}
-	return api.PodRef{
+	return agentapi.PodRef{
 		Namespace: string(parsed.K8S_POD_NAMESPACE),
 		Name:      string(parsed.K8S_POD_NAME),
 		UID:       string(parsed.K8S_POD_UID),

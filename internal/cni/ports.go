@@ -6,11 +6,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // portMappings are the ports of the node that the runtime wants to lead to the pod (capability "portMappings").
-func (c *config) portMappings() ([]api.PortMapping, error) {
+func (c *config) portMappings() ([]agentapi.PortMapping, error) {
 	var asked []struct {
 		HostPort      int    `json:"hostPort"`
 		ContainerPort int    `json:"containerPort"`
@@ -20,7 +20,7 @@ func (c *config) portMappings() ([]api.PortMapping, error) {
 	if err := c.capability("portMappings", &asked); err != nil {
 		return nil, err
 	}
-	var mappings []api.PortMapping
+	var mappings []agentapi.PortMapping
 	for i, a := range asked {
 		fail := func(field, format string, args ...any) error {
 			return invalidConfig(fmt.Sprintf("field \"runtimeConfig.portMappings[%d].%s\": ", i, field) + fmt.Sprintf(format, args...))
@@ -31,12 +31,12 @@ func (c *config) portMappings() ([]api.PortMapping, error) {
 		if !isPort(a.ContainerPort) {
 			return nil, fail("containerPort", "%d is not a port", a.ContainerPort)
 		}
-		m := api.PortMapping{HostPort: uint16(a.HostPort), ContainerPort: uint16(a.ContainerPort), Protocol: strings.ToUpper(a.Protocol)}
+		m := agentapi.PortMapping{HostPort: uint16(a.HostPort), ContainerPort: uint16(a.ContainerPort), Protocol: strings.ToUpper(a.Protocol)}
 		if m.Protocol == "" {
 			m.Protocol = "TCP"
 		}
-		if !slices.Contains(api.Protocols, m.Protocol) {
-			return nil, fail("protocol", "%q is none of %s", a.Protocol, strings.Join(api.Protocols, ", "))
+		if !slices.Contains(agentapi.Protocols, m.Protocol) {
+			return nil, fail("protocol", "%q is none of %s", a.Protocol, strings.Join(agentapi.Protocols, ", "))
 		}
 		if a.HostIP != "" {
 			ip, err := netip.ParseAddr(a.HostIP)

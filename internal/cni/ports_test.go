@@ -9,7 +9,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // The agent is asked for what the runtime asks for.
@@ -24,7 +24,7 @@ func TestAddAsksForPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	ours := netip.MustParseAddr("192.0.2.1")
-	want := []api.PortMapping{
+	want := []agentapi.PortMapping{
 		{HostPort: 8080, ContainerPort: 80, Protocol: "TCP"},
 		{HostPort: 53, ContainerPort: 5353, Protocol: "UDP", HostIP: ours},
 		{HostPort: 53, ContainerPort: 5353, Protocol: "TCP", HostIP: netip.IPv6Unspecified()},

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
@@ -23,10 +23,10 @@ type Filter struct {
 }
 
 // NewFilter reads a filter. Reasons are those that drops may have. The error names what cannot be understood.
-func NewFilter(f api.FlowFilter, reasons []string) (Filter, error) {
+func NewFilter(f agentapi.FlowFilter, reasons []string) (Filter, error) {
 	out := Filter{verdict: Verdict(f.Verdict), port: f.Port, reason: f.Reason, since: f.Since}
-	if f.Verdict != "" && !slices.Contains(api.FlowVerdicts, f.Verdict) {
-		return Filter{}, fmt.Errorf("verdict %q is none of %s", f.Verdict, strings.Join(api.FlowVerdicts, ", "))
+	if f.Verdict != "" && !slices.Contains(agentapi.FlowVerdicts, f.Verdict) {
+		return Filter{}, fmt.Errorf("verdict %q is none of %s", f.Verdict, strings.Join(agentapi.FlowVerdicts, ", "))
 	}
 	if f.Reason != "" && !slices.Contains(reasons, f.Reason) {
 		return Filter{}, fmt.Errorf("reason %q is none of %s", f.Reason, strings.Join(reasons, ", "))

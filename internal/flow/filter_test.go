@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
@@ -19,32 +19,32 @@ func TestFilter(t *testing.T) {
 		"lied":    n.Record(Event{Time: noon, Kind: Dropped, Protocol: 6, Source: end("198.51.100.7:1"), Destination: end("10.96.0.5:5432"), Reason: "spoofed_source", Device: 3, Program: fromPod}),
 	}
 	for _, c := range []struct {
-		filter api.FlowFilter
+		filter agentapi.FlowFilter
 		want   string
 	}{
-		{api.FlowFilter{}, "allowed dropped lied"},
-		{api.FlowFilter{Pod: "shop/cart"}, "allowed dropped lied"},
-		{api.FlowFilter{Pod: "shop/db-0"}, "allowed"},
-		{api.FlowFilter{Pod: "shop/db"}, "allowed lied"},
-		{api.FlowFilter{From: "shop/cart"}, "allowed lied"},
-		{api.FlowFilter{From: "shop/"}, "allowed lied"},
-		{api.FlowFilter{From: "other/"}, ""},
-		{api.FlowFilter{From: "203.0.113.0/24"}, "dropped"},
-		{api.FlowFilter{From: "203.0.113.7"}, "dropped"},
-		{api.FlowFilter{From: "::ffff:203.0.113.7"}, "dropped"},
-		{api.FlowFilter{To: "shop/cart"}, "dropped"},
-		{api.FlowFilter{To: "cart"}, "dropped"},
-		{api.FlowFilter{To: "shop/db"}, "allowed lied"}, // by its endpoint, and by its own address
-		{api.FlowFilter{To: "db"}, "allowed lied"},
-		{api.FlowFilter{To: "10.0.0.0/8"}, "allowed dropped lied"},
-		{api.FlowFilter{Verdict: "allowed"}, "allowed"},
-		{api.FlowFilter{Verdict: "dropped"}, "dropped lied"},
-		{api.FlowFilter{Protocol: "udp"}, "dropped"},
-		{api.FlowFilter{Protocol: "6"}, "allowed lied"},
-		{api.FlowFilter{Port: 9}, "dropped"},
-		{api.FlowFilter{Reason: "spoofed_source"}, "lied"},
-		{api.FlowFilter{Since: noon.Add(time.Second)}, "dropped"},
-		{api.FlowFilter{From: "shop/cart", Verdict: "dropped", Port: 5432}, "lied"},
+		{agentapi.FlowFilter{}, "allowed dropped lied"},
+		{agentapi.FlowFilter{Pod: "shop/cart"}, "allowed dropped lied"},
+		{agentapi.FlowFilter{Pod: "shop/db-0"}, "allowed"},
+		{agentapi.FlowFilter{Pod: "shop/db"}, "allowed lied"},
+		{agentapi.FlowFilter{From: "shop/cart"}, "allowed lied"},
+		{agentapi.FlowFilter{From: "shop/"}, "allowed lied"},
+		{agentapi.FlowFilter{From: "other/"}, ""},
+		{agentapi.FlowFilter{From: "203.0.113.0/24"}, "dropped"},
+		{agentapi.FlowFilter{From: "203.0.113.7"}, "dropped"},
+		{agentapi.FlowFilter{From: "::ffff:203.0.113.7"}, "dropped"},
+		{agentapi.FlowFilter{To: "shop/cart"}, "dropped"},
+		{agentapi.FlowFilter{To: "cart"}, "dropped"},
+		{agentapi.FlowFilter{To: "shop/db"}, "allowed lied"}, // by its endpoint, and by its own address
+		{agentapi.FlowFilter{To: "db"}, "allowed lied"},
+		{agentapi.FlowFilter{To: "10.0.0.0/8"}, "allowed dropped lied"},
+		{agentapi.FlowFilter{Verdict: "allowed"}, "allowed"},
+		{agentapi.FlowFilter{Verdict: "dropped"}, "dropped lied"},
+		{agentapi.FlowFilter{Protocol: "udp"}, "dropped"},
+		{agentapi.FlowFilter{Protocol: "6"}, "allowed lied"},
+		{agentapi.FlowFilter{Port: 9}, "dropped"},
+		{agentapi.FlowFilter{Reason: "spoofed_source"}, "lied"},
+		{agentapi.FlowFilter{Since: noon.Add(time.Second)}, "dropped"},
+		{agentapi.FlowFilter{From: "shop/cart", Verdict: "dropped", Port: 5432}, "lied"},
 	} {
 		f, err := NewFilter(c.filter, []string{"ingress_policy", "spoofed_source"})
 		if err != nil {
@@ -64,7 +64,7 @@ func TestFilter(t *testing.T) {
 }
 
 func TestFilterErrors(t *testing.T) {
-	for _, f := range []api.FlowFilter{
+	for _, f := range []agentapi.FlowFilter{
 		{Verdict: "maybe"}, {Protocol: "tpc"}, {Protocol: "0"}, {Protocol: "256"}, {Reason: "why"}, {Last: -1},
 		{Pod: "10.1.2.0/33"}, {From: "fd00::/129"}, {To: "10.1.2.3/"}, {Pod: "/cart"}, {To: "shop/cart/8080"},
 	} {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
@@ -184,10 +184,10 @@ func TestRecordFlow(t *testing.T) {
 		SourceIdentity: 0x80000001, DestinationIdentity: 0x80000002, Packets: [2]uint64{4, 3}, Bytes: [2]uint64{400, 300}, Ingress: 99, Egress: 5,
 		Program: fromPod, Device: 3,
 	})
-	want := api.Flow{
+	want := agentapi.Flow{
 		Time: noon, Opened: noon.Add(-time.Second), First: true, Event: "closed", Verdict: "allowed", Protocol: "TCP",
-		Source: api.FlowEnd{Address: addr("10.1.1.2"), Port: 40000, Kind: "pod", Namespace: "shop", Name: "cart", Node: "a", Identity: 0x80000001},
-		Destination: api.FlowEnd{
+		Source: agentapi.FlowEnd{Address: addr("10.1.1.2"), Port: 40000, Kind: "pod", Namespace: "shop", Name: "cart", Node: "a", Identity: 0x80000001},
+		Destination: agentapi.FlowEnd{
 			Address: addr("10.1.2.2"), Port: 15432, Kind: "pod", Namespace: "shop", Name: "db-0", Node: "b", Identity: 0x80000002, Services: []string{"shop/db"},
 		},
 		EgressPolicy: "shop/to-db", IngressPolicy: "policy 99", Program: fromPod, Device: 3, TCPFlags: []string{"SYN", "ACK"},
@@ -214,12 +214,12 @@ func TestWordsOfTheAPI(t *testing.T) {
 	for _, k := range Kinds {
 		got = append(got, k.String())
 	}
-	want := []string{api.FlowEventOpened, api.FlowEventAnswered, api.FlowEventClosed, api.FlowEventDropped, api.FlowEventRevoked}
+	want := []string{agentapi.FlowEventOpened, agentapi.FlowEventAnswered, agentapi.FlowEventClosed, agentapi.FlowEventDropped, agentapi.FlowEventRevoked}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
-	if string(VerdictAllowed) != api.FlowAllowed || string(VerdictDropped) != api.FlowDropped ||
-		string(OwnerPod) != api.FlowEndPod || string(OwnerNode) != api.FlowEndNode || string(OwnerService) != api.FlowEndService {
+	if string(VerdictAllowed) != agentapi.FlowAllowed || string(VerdictDropped) != agentapi.FlowDropped ||
+		string(OwnerPod) != agentapi.FlowEndPod || string(OwnerNode) != agentapi.FlowEndNode || string(OwnerService) != agentapi.FlowEndService {
 		t.Error("verdicts or kinds of ends are not those of the API")
 	}
 }

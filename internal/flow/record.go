@@ -3,7 +3,7 @@ package flow
 import (
 	"net/netip"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
@@ -27,8 +27,8 @@ type End struct {
 }
 
 // Flow gives the record as it is told to people and programs.
-func (r *Record) Flow() api.Flow {
-	f := api.Flow{
+func (r *Record) Flow() agentapi.Flow {
+	f := agentapi.Flow{
 		Time: r.Time, Event: r.Kind.String(), Verdict: string(r.Kind.Verdict()), Protocol: protocolText(r.Protocol),
 		Source:       r.From.flow(r.Source, r.SourceIdentity),
 		Destination:  r.To.flow(r.Destination, r.DestinationIdentity),
@@ -43,8 +43,8 @@ func (r *Record) Flow() api.Flow {
 	return f
 }
 
-func (e End) flow(at netip.AddrPort, identity policy.Identity) api.FlowEnd {
-	out := api.FlowEnd{Address: at.Addr(), Port: at.Port(), Identity: uint32(identity)}
+func (e End) flow(at netip.AddrPort, identity policy.Identity) agentapi.FlowEnd {
+	out := agentapi.FlowEnd{Address: at.Addr(), Port: at.Port(), Identity: uint32(identity)}
 	if e.Owner != nil {
 		out.Kind, out.Namespace, out.Name, out.Node = string(e.Owner.Kind), e.Owner.Namespace, e.Owner.Name, e.Owner.Node
 	}

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/services"
 	"github.com/beeline-cni/beeline/lab/topology"
 	"sigs.k8s.io/yaml"
@@ -71,7 +71,7 @@ func startAgent(program string, flags []string, node *topology.Node) (*agent, er
 func (a *agent) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, agentPatience)
 	defer cancel()
-	client := api.NewClient(agentSocket(a.node))
+	client := agentapi.NewClient(agentSocket(a.node))
 	for {
 		err := client.Ready(ctx)
 		if err == nil {

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -202,7 +202,7 @@ func (c Beeline) facts(ctx context.Context, lab *topology.Lab, name string) map[
 	c.Build.isAnother(facts, name)
 	facts["netfilter"] = noRules
 	facts["masquerade"] = "towards the world, by the datapath"
-	status, err := api.NewClient(agentSocket(lab.Node(0))).Status(ctx)
+	status, err := agentapi.NewClient(agentSocket(lab.Node(0))).Status(ctx)
 	if err != nil {
 		facts["agent"] = "does not answer: " + err.Error()
 		return facts

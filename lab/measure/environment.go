@@ -4,7 +4,7 @@ import (
 	"context"
 	"strings"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/contender"
 	"github.com/beeline-cni/beeline/lab/machine"
 )
@@ -22,7 +22,7 @@ func (b *bench) describe(ctx context.Context) {
 	}
 	for _, l := range b.lanes {
 		if socket := contender.AgentSocket(l.contender, l.lab.Node(0)); socket != "" {
-			if s, err := api.NewClient(socket).Status(ctx); err == nil {
+			if s, err := agentapi.NewClient(socket).Status(ctx); err == nil {
 				for _, f := range s.Features {
 					e.Features[f.Name] = f.Present
 				}

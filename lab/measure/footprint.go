@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/contender"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/topology"
@@ -153,7 +153,7 @@ func agentMemory(ctx context.Context, l *lane, f *result.Footprint) error {
 	if socket == "" {
 		return nil
 	}
-	s, err := api.NewClient(socket).Status(ctx)
+	s, err := agentapi.NewClient(socket).Status(ctx)
 	if err != nil {
 		return fmt.Errorf("ask agent for its maps: %w", err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/contender"
 	"github.com/beeline-cni/beeline/lab/follow"
 	"github.com/beeline-cni/beeline/lab/policies"
@@ -159,7 +159,7 @@ func (l *policyLane) readTables(ctx context.Context) (*result.PolicyTables, erro
 
 // tablesOf asks the agent of a node.
 func (l *policyLane) tablesOf(ctx context.Context, node int) (*result.PolicyTables, error) {
-	status, err := api.NewClient(contender.AgentSocket(l.contender, l.lab.Node(node))).Status(ctx)
+	status, err := agentapi.NewClient(contender.AgentSocket(l.contender, l.lab.Node(node))).Status(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("ask agent of %s: %w", l.lab.Node(node).Name, err)
 	}
@@ -184,7 +184,7 @@ func (l *policyLane) agentsSay(ctx context.Context) string {
 	}
 	var all strings.Builder
 	for _, node := range l.lab.Nodes() {
-		status, err := api.NewClient(contender.AgentSocket(l.contender, node)).Status(ctx)
+		status, err := agentapi.NewClient(contender.AgentSocket(l.contender, node)).Status(ctx)
 		if err != nil {
 			fmt.Fprintf(&all, "; %s: %v", node.Name, err)
 			continue

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/contender"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/topology"
@@ -95,10 +95,10 @@ func (b *bench) programTimes(ctx context.Context, l *lane, cell Cell) ([]result.
 }
 
 // readPrograms adds up the programs of all nodes by name.
-func readPrograms(ctx context.Context, l *lane) (map[string]api.Program, error) {
-	sum := map[string]api.Program{}
+func readPrograms(ctx context.Context, l *lane) (map[string]agentapi.Program, error) {
+	sum := map[string]agentapi.Program{}
 	for _, n := range l.lab.Nodes() {
-		status, err := api.NewClient(contender.AgentSocket(l.contender, n)).Status(ctx)
+		status, err := agentapi.NewClient(contender.AgentSocket(l.contender, n)).Status(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("ask agent of %s: %w", n.Name, err)
 		}
@@ -112,7 +112,7 @@ func readPrograms(ctx context.Context, l *lane) (map[string]api.Program, error) 
 	return sum, nil
 }
 
-func sortedNames(m map[string]api.Program) []string {
+func sortedNames(m map[string]agentapi.Program) []string {
 	names := make([]string, 0, len(m))
 	for name := range m {
 		names = append(names, name)

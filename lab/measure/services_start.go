@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/contender"
 	"github.com/beeline-cni/beeline/lab/follow"
 	"github.com/beeline-cni/beeline/lab/result"
@@ -125,7 +125,7 @@ func (b *servicesBench) memory(ctx context.Context, proxy contender.Proxy, node 
 	if socket == "" {
 		return nil
 	}
-	s, err := api.NewClient(socket).Status(ctx)
+	s, err := agentapi.NewClient(socket).Status(ctx)
 	if err != nil {
 		return fmt.Errorf("ask agent for its maps: %w", err)
 	}

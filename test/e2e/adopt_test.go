@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -19,7 +19,7 @@ func TestTwoFilesClaimOneAddress(t *testing.T) {
 	n := c.nodes[0]
 	c.kill(n)
 	for _, name := range []string{"bl0000000000000", "blfffffffffffff"} { // before and behind the pod's
-		data, err := json.Marshal(api.Endpoint{HostDevice: name, HostIfIndex: 4711, Addresses: p.a.Addresses})
+		data, err := json.Marshal(agentapi.Endpoint{HostDevice: name, HostIfIndex: 4711, Addresses: p.a.Addresses})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,14 +6,14 @@ import (
 	"os/exec"
 	"strings"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/test/netlab"
 )
 
-func (n *node) socket() string   { return netlab.Socket(n.Node) }
-func (n *node) stateDir() string { return netlab.StateDir(n.Node) }
-func (n *node) logFile() string  { return netlab.LogFile(n.Node) }
-func (n *node) api() *api.Client { return netlab.API(n.Node) }
+func (n *node) socket() string        { return netlab.Socket(n.Node) }
+func (n *node) stateDir() string      { return netlab.StateDir(n.Node) }
+func (n *node) logFile() string       { return netlab.LogFile(n.Node) }
+func (n *node) api() *agentapi.Client { return netlab.API(n.Node) }
 
 // agentCommand is the agent's command line on the node; flags come last and win.
 func (c *cluster) agentCommand(n *node, p programs, flags ...string) *exec.Cmd {
@@ -70,7 +70,7 @@ func (c *cluster) restart(n *node, p programs, flags ...string) {
 }
 
 // status is what the node's agent says of itself.
-func (c *cluster) status(n *node) *api.Status {
+func (c *cluster) status(n *node) *agentapi.Status {
 	c.t.Helper()
 	s, err := n.api().Status(c.t.Context())
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *cluster) status(n *node) *api.Status {
 }
 
 // waitStatus waits until the status of the node's agent satisfies the condition.
-func (c *cluster) waitStatus(n *node, condition func(*api.Status) error) {
+func (c *cluster) waitStatus(n *node, condition func(*agentapi.Status) error) {
 	c.t.Helper()
 	eventually(c.t, func() error {
 		s, err := n.api().Status(c.t.Context())
@@ -94,7 +94,7 @@ func (c *cluster) waitStatus(n *node, condition func(*api.Status) error) {
 // waitProblem waits until the agent names a problem that contains all of the words.
 func (c *cluster) waitProblem(n *node, words ...string) {
 	c.t.Helper()
-	c.waitStatus(n, func(s *api.Status) error {
+	c.waitStatus(n, func(s *agentapi.Status) error {
 		for _, p := range s.Problems {
 			if containsAll(p, words) {
 				return nil
@@ -107,7 +107,7 @@ func (c *cluster) waitProblem(n *node, words ...string) {
 // waitNoProblem waits until the agent has no complaint left.
 func (c *cluster) waitNoProblem(n *node) {
 	c.t.Helper()
-	c.waitStatus(n, func(s *api.Status) error {
+	c.waitStatus(n, func(s *agentapi.Status) error {
 		if len(s.Problems) > 0 {
 			return errors.New(strings.Join(s.Problems, "; "))
 		}

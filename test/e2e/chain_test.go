@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
@@ -273,7 +273,7 @@ func TestWayOutlivesFiles(t *testing.T) {
 		t.Fatalf("endpoints %+v: %v", all, err)
 	}
 	for _, e := range all {
-		if through := slices.Equal(e.Addresses, pod.Addresses); (e.ThroughStack != "") != through || e.State != api.StateReady {
+		if through := slices.Equal(e.Addresses, pod.Addresses); (e.ThroughStack != "") != through || e.State != agentapi.StateReady {
 			t.Errorf("endpoint %+v, want it through the stack: %t", e, through)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -144,28 +144,28 @@ func TestLateRequests(t *testing.T) {
 	n := c.nodes[0]
 	pod, peer := c.addPod(n, "again"), c.addPod(n, "peer")
 	all, err := n.api().Endpoints(t.Context())
-	i := slices.IndexFunc(all, func(e api.Endpoint) bool { return slices.Equal(e.Addresses, pod.Addresses) })
+	i := slices.IndexFunc(all, func(e agentapi.Endpoint) bool { return slices.Equal(e.Addresses, pod.Addresses) })
 	if err != nil || i < 0 {
 		t.Fatalf("endpoints are %+v: %v", all, err)
 	}
 	e := all[i]
 	stale := e.HostIfIndex + 1000
-	for _, index := range []int{stale, api.NoDevice} {
-		if err := n.api().Delete(t.Context(), api.DeleteRequest{Attachment: e.Attachment, HostIfIndex: index}); err != nil {
+	for _, index := range []int{stale, agentapi.NoDevice} {
+		if err := n.api().Delete(t.Context(), agentapi.DeleteRequest{Attachment: e.Attachment, HostIfIndex: index}); err != nil {
 			t.Errorf("a late DEL of device %d: %v", index, err)
 		}
 	}
-	_, err = n.api().Add(t.Context(), api.AddRequest{
+	_, err = n.api().Add(t.Context(), agentapi.AddRequest{
 		Attachment: e.Attachment, Network: e.Network, Netns: e.Netns, HostDevice: e.HostDevice, HostIfIndex: stale, HostMAC: e.HostMAC, PodMAC: e.PodMAC,
 	})
-	if !api.HasCode(err, api.CodeInvalid) {
-		t.Errorf("a late ADD: %v, want code %v", err, api.CodeInvalid)
+	if !agentapi.HasCode(err, agentapi.CodeInvalid) {
+		t.Errorf("a late ADD: %v, want code %v", err, agentapi.CodeInvalid)
 	}
 	c.wantTraces(n, pod, peer)
 	if err := c.reach(peer, pod); err != nil {
 		t.Error(err)
 	}
-	if err := n.api().Delete(t.Context(), api.DeleteRequest{Attachment: e.Attachment, HostIfIndex: e.HostIfIndex}); err != nil {
+	if err := n.api().Delete(t.Context(), agentapi.DeleteRequest{Attachment: e.Attachment, HostIfIndex: e.HostIfIndex}); err != nil {
 		t.Error(err)
 	}
 	c.wantTraces(n, peer)

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -47,7 +47,7 @@ func TestCommandsAgree(t *testing.T) {
 	if err := c.reach(p.a, p.far); err != nil {
 		t.Fatal(err)
 	}
-	var status api.Status
+	var status agentapi.Status
 	c.commandJSON(n, &status, "status")
 	if !status.Ready || len(status.Problems) > 0 || status.Node != n.Name || status.PID != n.agent.Cmd.Process.Pid || status.Endpoints != 2 {
 		t.Errorf("status: %+v", status)
@@ -84,7 +84,7 @@ func TestCommandsAgree(t *testing.T) {
 		t.Errorf("beeline status says\n%s", text)
 	}
 
-	var endpoints []api.Endpoint
+	var endpoints []agentapi.Endpoint
 	c.commandJSON(n, &endpoints, "endpoints")
 	if len(endpoints) != 2 {
 		t.Fatalf("endpoints: %+v", endpoints)
@@ -92,7 +92,7 @@ func TestCommandsAgree(t *testing.T) {
 	text = c.command(n, "endpoints")
 	for i, pod := range []*topology.Pod{p.a, p.b} {
 		e := endpoints[i]
-		if e.Pod.Name != pod.Name || !slices.Equal(e.Addresses, pod.Addresses) || e.Netns != pod.Netns || e.State != api.StateReady {
+		if e.Pod.Name != pod.Name || !slices.Equal(e.Addresses, pod.Addresses) || e.Netns != pod.Netns || e.State != agentapi.StateReady {
 			t.Errorf("endpoint of %+v: %+v", pod, e)
 		}
 		if !containsAll(text, []string{"default/" + pod.Name, pod.Addresses[0].String(), pod.Addresses[1].String(), e.HostDevice}) {
@@ -151,7 +151,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	// Some are served once there is something to tell of: a Service, a pod, connections and sessions that have been counted.
 	w.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, "", w.far))
 	w.writeManifest("policy.yaml", []byte("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: all}\nspec: {podSelector: {}, policyTypes: [Egress], egress: [{}]}"))
-	w.waitStatus(w.here, func(s *api.Status) error {
+	w.waitStatus(w.here, func(s *agentapi.Status) error {
 		if s.Policy.Pods == 0 {
 			return errors.New("the policy is not in force")
 		}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // TestServiceAffinity has a client stay with its backend, also when others come and the agent is another one, until the backend goes.
@@ -19,7 +19,7 @@ func TestServiceAffinity(t *testing.T) {
 	const affinity = "  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}\n"
 	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, affinity, b.far))
 	// A connection from before is translated late, as packets, whose client is known by another mark than that of sockets.
-	b.waitServices(func(all []api.ServicePort) error { return backendsAre(all, "web", 1) })
+	b.waitServices(func(all []agentapi.ServicePort) error { return backendsAre(all, "web", 1) })
 	to := netip.AddrPortFrom(serviceOfFar[0], servicePort)
 	b.expectAnswer(b.pod, to, b.far)
 
@@ -32,7 +32,7 @@ func TestServiceAffinity(t *testing.T) {
 		}
 	}
 	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, affinity, b.far, other))
-	b.waitServices(func(all []api.ServicePort) error { return backendsAre(all, "web", 2) })
+	b.waitServices(func(all []agentapi.ServicePort) error { return backendsAre(all, "web", 2) })
 	stays("another backend has come")
 	b.kill(b.here)
 	stays("the agent is killed")
@@ -42,7 +42,7 @@ func TestServiceAffinity(t *testing.T) {
 
 	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, affinity, other))
 	b.expectAnswer(b.pod, to, other)
-	b.waitServices(func(all []api.ServicePort) error {
+	b.waitServices(func(all []agentapi.ServicePort) error {
 		for _, p := range all {
 			if p.Name == "web" && p.Protocol == "TCP" && p.AffinitySeconds == 600 && p.Connections >= 3*12 && p.Refused == 0 {
 				return nil
@@ -61,7 +61,7 @@ func TestServicesFull(t *testing.T) {
 	first, second := netip.AddrPortFrom(serviceOfFar[0], servicePort), netip.AddrPortFrom(serviceOfNear[0], servicePort)
 	b.expectAnswer(b.pod, first, b.far)
 	b.writeManifest("second.yaml", serviceYAML("second", serviceOfNear, "", b.far))
-	b.waitStatus(b.here, func(s *api.Status) error {
+	b.waitStatus(b.here, func(s *agentapi.Status) error {
 		problems := strings.Join(s.Problems, "\n")
 		if !strings.Contains(problems, "default/second") || !strings.Contains(problems, "map services is full with 6 entries: raise --services-max") {
 			return fmt.Errorf("problems: %q", s.Problems)
@@ -71,7 +71,7 @@ func TestServicesFull(t *testing.T) {
 	b.expectAnswer(b.pod, first, b.far)
 	b.writeManifest("first.yaml", nil)
 	b.expectAnswer(b.pod, second, b.far)
-	b.waitStatus(b.here, func(s *api.Status) error {
+	b.waitStatus(b.here, func(s *agentapi.Status) error {
 		if len(s.Problems) > 0 {
 			return fmt.Errorf("problems: %q", s.Problems)
 		}
@@ -80,10 +80,10 @@ func TestServicesFull(t *testing.T) {
 }
 
 // waitServices waits until what the agent of here tells of Services is as it should be.
-func (b *balanced) waitServices(condition func([]api.ServicePort) error) {
+func (b *balanced) waitServices(condition func([]agentapi.ServicePort) error) {
 	b.t.Helper()
 	eventually(b.t, func() error {
-		all, err := b.here.api().Services(b.t.Context(), api.ServiceFilter{})
+		all, err := b.here.api().Services(b.t.Context(), agentapi.ServiceFilter{})
 		if err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func (b *balanced) waitServices(condition func([]api.ServicePort) error) {
 }
 
 // backendsAre tells whether the kernel has so many backends behind each frontend of a Service.
-func backendsAre(all []api.ServicePort, name string, n int) error {
+func backendsAre(all []agentapi.ServicePort, name string, n int) error {
 	found := false
 	for _, p := range all {
 		for _, f := range p.Frontends {

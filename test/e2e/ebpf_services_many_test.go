@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	labservices "github.com/beeline-cni/beeline/lab/services"
 )
 
@@ -57,7 +57,7 @@ func TestServiceChangesByTheThousand(t *testing.T) {
 		}
 		return got
 	}
-	settled := func(all []api.ServicePort) error {
+	settled := func(all []agentapi.ServicePort) error {
 		if len(all) != 1 || len(all[0].Frontends) != 1 {
 			return fmt.Errorf("services: %+v", all)
 		}
@@ -81,7 +81,7 @@ func TestServiceChangesByTheThousand(t *testing.T) {
 	eventually(t, func() error {
 		asks()
 		connections++
-		all, err := c.nodes[0].api().Services(t.Context(), api.ServiceFilter{Name: "web"})
+		all, err := c.nodes[0].api().Services(t.Context(), agentapi.ServiceFilter{Name: "web"})
 		if err != nil {
 			return err
 		}

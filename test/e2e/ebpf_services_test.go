@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -120,7 +120,7 @@ func TestServiceAtSockets(t *testing.T) {
 	b.start(b.here, current(t), "--services=ebpf")
 	b.waitReady(b.here)
 	b.expectAnswer(b.pod, netip.AddrPortFrom(serviceOfFar[0], servicePort), b.pod)
-	b.waitStatus(b.here, func(s *api.Status) error {
+	b.waitStatus(b.here, func(s *agentapi.Status) error {
 		if len(s.Problems) > 0 {
 			return fmt.Errorf("problems: %q", s.Problems)
 		}
@@ -193,7 +193,7 @@ func TestHostPortOfForeignAddress(t *testing.T) {
 	thief := worldEnd{"thief", b.lab.Place(pod), pod.Addresses}
 	answer(t, thief, backendPort)
 	answer(t, b.far, backendPort)
-	b.waitStatus(b.here, func(s *api.Status) error {
+	b.waitStatus(b.here, func(s *agentapi.Status) error {
 		for _, at := range theirs {
 			if !strings.Contains(strings.Join(s.Problems, "\n"), "its hostIP "+at.Addr().String()+" is not an address of this node") {
 				return fmt.Errorf("%s is not among the problems: %q", at, s.Problems)

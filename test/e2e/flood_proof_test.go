@@ -13,13 +13,13 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
 // sight is what is seen of a flood on the node.
 type sight struct {
-	tables map[string]api.Map
+	tables map[string]agentapi.Map
 	drops  map[string]uint64 // packets by reason
 	// left are packets that went out by the uplink, reached those that came to near.
 	left, reached uint64
@@ -29,7 +29,7 @@ type sight struct {
 
 func (f *floods) look(t *testing.T) (s sight) {
 	t.Helper()
-	s = sight{tables: map[string]api.Map{}, drops: map[string]uint64{}}
+	s = sight{tables: map[string]agentapi.Map{}, drops: map[string]uint64{}}
 	drops, err := f.here.api().Drops(t.Context())
 	if err != nil {
 		t.Fatal(err)

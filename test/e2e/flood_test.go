@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/packetgen"
 	"github.com/beeline-cni/beeline/lab/topology"
@@ -413,7 +413,7 @@ func (f *floods) expectEvent(t *testing.T) {
 			return err
 		}
 		list := g.flows("--from", "default/near", "--to", "default/closed", "--last", "0")
-		if slices.ContainsFunc(list.Flows, func(e api.Flow) bool { return e.Destination.Port == to.Port() && e.Reason != "" }) {
+		if slices.ContainsFunc(list.Flows, func(e agentapi.Flow) bool { return e.Destination.Port == to.Port() && e.Reason != "" }) {
 			return nil
 		}
 		return fmt.Errorf("no flow tells that a packet to %s was dropped", to)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -34,7 +34,7 @@ func TestFlowsSample(t *testing.T) {
 			if f.First {
 				of.first++
 			}
-			of.closed = of.closed || f.Event == api.FlowEventClosed
+			of.closed = of.closed || f.Event == agentapi.FlowEventClosed
 			told[f.Source.Port] = of
 		}
 		if len(told) == 0 || len(told) >= connections {
@@ -67,7 +67,7 @@ func TestFlowsRate(t *testing.T) {
 	to := netip.AddrPortFrom(g.pod.addresses[0], backendPort)
 	limited := func() (events uint64) {
 		for _, l := range g.flows("--last", "1").Losses {
-			if l.Event == api.FlowEventDropped && l.Why == "limited" {
+			if l.Event == agentapi.FlowEventDropped && l.Why == "limited" {
 				events += l.Events
 			}
 		}

@@ -15,18 +15,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // flows asks the first node for flows.
-func (g *guarded) flows(args ...string) (list api.FlowList) {
+func (g *guarded) flows(args ...string) (list agentapi.FlowList) {
 	g.t.Helper()
 	g.commandJSON(g.nodes[0], &list, append([]string{"flows"}, args...)...)
 	return list
 }
 
 // waitFlow waits for a flow.
-func (g *guarded) waitFlow(what string, fits func(api.Flow) bool, args ...string) (found api.Flow) {
+func (g *guarded) waitFlow(what string, fits func(agentapi.Flow) bool, args ...string) (found agentapi.Flow) {
 	g.t.Helper()
 	eventually(g.t, func() error {
 		list := g.flows(args...)
@@ -51,16 +51,16 @@ func (g *guarded) expectLastingFlow(from worldEnd, args ...string) {
 		g.t.Fatal(err)
 	}
 	defer conn.Close()
-	its := func(f api.Flow) bool {
+	its := func(f agentapi.Flow) bool {
 		return f.Source.Port == netip.MustParseAddrPort(conn.LocalAddr().String()).Port() && f.IngressPolicy == "default/web" && f.EgressPolicy == "" &&
 			f.Destination.Port == backendPort && !f.Opened.IsZero() && !f.Opened.After(f.Time)
 	}
-	g.waitFlow("a connection that lasts", func(f api.Flow) bool {
-		return its(f) && f.Event == api.FlowEventAnswered && f.Packets > 0 && f.AnswerPackets > 0
+	g.waitFlow("a connection that lasts", func(f agentapi.Flow) bool {
+		return its(f) && f.Event == agentapi.FlowEventAnswered && f.Packets > 0 && f.AnswerPackets > 0
 	}, args...)
 	conn.Close()
-	g.waitFlow("its end", func(f api.Flow) bool {
-		return its(f) && f.Event == api.FlowEventClosed && !f.First && f.Packets > 1 && f.AnswerPackets > 1 && f.Bytes >= 120 && f.AnswerBytes >= 120
+	g.waitFlow("its end", func(f agentapi.Flow) bool {
+		return its(f) && f.Event == agentapi.FlowEventClosed && !f.First && f.Packets > 1 && f.AnswerPackets > 1 && f.Bytes >= 120 && f.AnswerBytes >= 120
 	}, args...)
 	first := 0
 	for _, f := range g.flows(append(args, "--last", "0")...).Flows {
@@ -73,7 +73,7 @@ func (g *guarded) expectLastingFlow(from worldEnd, args ...string) {
 	}
 }
 
-func named(e api.FlowEnd) string { return e.Kind + " " + e.Namespace + "/" + e.Name }
+func named(e agentapi.FlowEnd) string { return e.Kind + " " + e.Namespace + "/" + e.Name }
 
 // What pods are allowed, and what is dropped, is told by name, with what has allowed it or the reason.
 func TestFlows(t *testing.T) {
@@ -86,14 +86,14 @@ func TestFlows(t *testing.T) {
 
 	for _, from := range []worldEnd{g.near, g.far} {
 		between := []string{"--from", "default/" + from.name, "--to", "default/pod"}
-		drop := g.waitFlow("a drop by policy", func(f api.Flow) bool { return f.Destination.Port == otherPort }, append(between, "--verdict", "dropped")...)
+		drop := g.waitFlow("a drop by policy", func(f agentapi.Flow) bool { return f.Destination.Port == otherPort }, append(between, "--verdict", "dropped")...)
 		if drop.Reason != "ingress_policy" || named(drop.Source) != "pod default/"+from.name || named(drop.Destination) != "pod default/pod" ||
 			drop.Protocol != "TCP" || !strings.Contains(drop.Meaning, "policy explain") || drop.Packets == 0 {
 			t.Errorf("drop %+v", drop)
 		}
 		g.expectLastingFlow(from, append(between, "--verdict", "allowed", "--protocol", "tcp")...)
 	}
-	outside := g.waitFlow("a drop of the world", func(api.Flow) bool { return true }, "--from", g.outside.addresses[0].String(), "--verdict", "dropped")
+	outside := g.waitFlow("a drop of the world", func(agentapi.Flow) bool { return true }, "--from", g.outside.addresses[0].String(), "--verdict", "dropped")
 	if outside.Source.Kind != "" || outside.Source.Address != g.outside.addresses[0] || outside.Reason != "ingress_policy" {
 		t.Errorf("drop %+v", outside)
 	}
@@ -103,7 +103,7 @@ func TestFlows(t *testing.T) {
 	if err := sendAs(g.near.place, stranger, netip.AddrPortFrom(g.far.addresses[0], 4242), []byte{1}, 3); err != nil {
 		t.Fatal(err)
 	}
-	lie := g.waitFlow("a false source", func(api.Flow) bool { return true }, "--pod", "default/near", "--reason", "spoofed_source")
+	lie := g.waitFlow("a false source", func(agentapi.Flow) bool { return true }, "--pod", "default/near", "--reason", "spoofed_source")
 	if lie.DevicePod != "default/near" || lie.Source.Address != stranger || named(lie.Destination) != "pod default/far" || lie.Destination.Port != 4242 || lie.Program != "from_pod" {
 		t.Errorf("drop %+v", lie)
 	}
@@ -165,7 +165,7 @@ func TestFlowsFollow(t *testing.T) {
 	}()
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	close(stop)
-	var got api.FlowLine
+	var got agentapi.FlowLine
 	if err := errors.Join(err, json.Unmarshal(line, &got)); err != nil || got.Flow == nil {
 		t.Fatalf("line %q: %v\n%s", line, err, &errOut)
 	}

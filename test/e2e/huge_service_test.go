@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/topology"
 	"github.com/beeline-cni/beeline/test/netlab"
 )
@@ -69,7 +69,7 @@ func TestAddBesideHugeService(t *testing.T) {
 	}()
 	meanwhile := add("meanwhile")
 	t.Logf("the Service was written %d times", finish())
-	c.waitStatus(c.nodes[0], func(s *api.Status) error {
+	c.waitStatus(c.nodes[0], func(s *agentapi.Status) error {
 		var about []string
 		for _, p := range s.Problems {
 			if strings.Contains(p, "default/huge") {

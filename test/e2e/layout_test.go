@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
@@ -187,7 +187,7 @@ func TestPinsLost(t *testing.T) {
 	n := c.nodes[0]
 	pods := c.addPods()
 	var before map[string]int
-	c.waitStatus(n, func(s *api.Status) error { // to_pod comes some time after a pod is added
+	c.waitStatus(n, func(s *agentapi.Status) error { // to_pod comes some time after a pod is added
 		before = attached(s)
 		if before["to_pod"] != before["from_pod"] {
 			return fmt.Errorf("programs on devices: %v", before)
@@ -208,7 +208,7 @@ func TestPinsLost(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	c.waitStatus(n, func(s *api.Status) error { // and some time after an agent is ready
+	c.waitStatus(n, func(s *agentapi.Status) error { // and some time after an agent is ready
 		if diff := cmp.Diff(before, attached(s)); diff != "" {
 			return fmt.Errorf("programs on devices (-before +after):\n%s", diff)
 		}
@@ -220,7 +220,7 @@ func TestPinsLost(t *testing.T) {
 }
 
 // attached counts the devices that each program is on.
-func attached(s *api.Status) map[string]int {
+func attached(s *agentapi.Status) map[string]int {
 	on := map[string]int{}
 	for _, p := range s.Programs {
 		on[p.Name] = p.Attached

@@ -10,7 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -173,7 +173,7 @@ func (c *cluster) removeEndpointFiles(n *node) {
 	}
 }
 
-func entries(s *api.Status, table string) int {
+func entries(s *agentapi.Status, table string) int {
 	for _, m := range s.Maps {
 		if m.Name == table {
 			return m.Entries

@@ -9,7 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -51,7 +51,7 @@ func TestNodesComeAndGo(t *testing.T) {
 	for _, prefix := range gone.PodCIDRs {
 		c.waitRoute(c.nodes[0], prefix, netip.Addr{})
 	}
-	c.waitStatus(c.nodes[0], func(s *api.Status) error {
+	c.waitStatus(c.nodes[0], func(s *agentapi.Status) error {
 		if len(s.Nodes) != 1 || s.Nodes[0].Name != c.nodes[2].Name {
 			return fmt.Errorf("other nodes: %+v", s.Nodes)
 		}

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
@@ -163,7 +163,7 @@ func migrate(t *testing.T, f former) {
 		}
 	}
 	for _, n := range c.nodes { // what the problem says
-		c.waitStatus(n, func(s *api.Status) error {
+		c.waitStatus(n, func(s *agentapi.Status) error {
 			for _, problem := range s.Problems {
 				for _, command := range wayOut(problem) {
 					_, _ = n.Place().Output(t.Context(), "sh", "-c", command) // it may have been done by the last round

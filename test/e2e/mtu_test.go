@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -112,14 +112,14 @@ func (c *cluster) nodeOf(pod *topology.Pod) *node {
 }
 
 // endpoint is what the node's agent knows of a pod.
-func (c *cluster) endpoint(n *node, pod *topology.Pod) (api.Endpoint, error) {
+func (c *cluster) endpoint(n *node, pod *topology.Pod) (agentapi.Endpoint, error) {
 	all, err := n.api().Endpoints(c.t.Context())
 	for _, e := range all {
 		if e.Pod.Name == pod.Name {
 			return e, err
 		}
 	}
-	return api.Endpoint{}, errors.Join(err, fmt.Errorf("%s has no endpoint of pod %s", n.Name, pod.Name))
+	return agentapi.Endpoint{}, errors.Join(err, fmt.Errorf("%s has no endpoint of pod %s", n.Name, pod.Name))
 }
 
 // TestMTUAsAsked has pods with an MTU below that of the wire, which changes of the wire do not touch.
@@ -130,7 +130,7 @@ func TestMTUAsAsked(t *testing.T) {
 	for _, mtu := range []int{1500, 1600} {
 		for _, n := range c.nodes {
 			setUplinkMTU(t, n, mtu)
-			c.waitStatus(n, func(s *api.Status) error {
+			c.waitStatus(n, func(s *agentapi.Status) error {
 				if s.Uplink == nil || s.Uplink.MTU != mtu {
 					return fmt.Errorf("uplink of %s: %+v", n.Name, s.Uplink)
 				}

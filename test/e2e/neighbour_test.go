@@ -8,7 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -24,7 +24,7 @@ func TestNodeChangesMAC(t *testing.T) {
 		return h.LinkSetHardwareAddr(l, changed)
 	})
 	begin := time.Now()
-	c.waitStatus(c.nodes[0], func(s *api.Status) error {
+	c.waitStatus(c.nodes[0], func(s *agentapi.Status) error {
 		if len(s.Nodes) != 1 || s.Nodes[0].MAC != changed.String() {
 			return fmt.Errorf("other nodes: %+v", s.Nodes)
 		}

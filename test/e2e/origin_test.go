@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
@@ -54,7 +54,7 @@ func TestForgedTunnels(t *testing.T) {
 	service := bytes.ReplaceAll(serviceYAML("forged", serviceOfFar, "  type: NodePort", o.node), fmt.Appendf(nil, "port: %d", backendPort), fmt.Appendf(nil, "port: %d", tunnelPort))
 	o.writeManifest("forged.yaml", onNodes(service))
 	eventually(t, func() error {
-		all, err := o.nodes[1].api().Services(t.Context(), api.ServiceFilter{})
+		all, err := o.nodes[1].api().Services(t.Context(), agentapi.ServiceFilter{})
 		if err == nil && (len(all) < 2 || len(all[0].Frontends) == 0 || len(all[1].Frontends) == 0) {
 			err = fmt.Errorf("the Service's ports are not known: %+v", all)
 		}

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // asked is a connection to a NodePort of one node, whose only backend is one pod.
@@ -27,7 +27,7 @@ func (g *guarded) explained(c asked, family int, want bool) error {
 	}
 	errs := []error{reaches(c.from, c.backend, to, want)}
 	for _, n := range g.nodes[:2] {
-		a, err := n.api().ExplainPolicy(g.t.Context(), api.PolicyQuestion{From: from, To: to.Addr().String(), Port: fmt.Sprint(to.Port()), Protocol: "TCP"})
+		a, err := n.api().ExplainPolicy(g.t.Context(), agentapi.PolicyQuestion{From: from, To: to.Addr().String(), Port: fmt.Sprint(to.Port()), Protocol: "TCP"})
 		if err != nil {
 			errs = append(errs, err)
 		} else if a.Allowed != want || len(a.Ways) == 0 {

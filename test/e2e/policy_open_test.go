@@ -12,7 +12,7 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -73,7 +73,7 @@ func TestPodsAddedUnderDenial(t *testing.T) {
 			g := newGuarded(t, flags...)
 			g.writeManifest("denied.yaml", []byte("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: nothing, namespace: denied}\n"+
 				"spec: {podSelector: {}, policyTypes: [Ingress, Egress]}\n"))
-			g.waitStatus(g.here, func(s *api.Status) error {
+			g.waitStatus(g.here, func(s *agentapi.Status) error {
 				if s.Policy.Policies != 1 {
 					return fmt.Errorf("%d policies", s.Policy.Policies)
 				}

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
@@ -75,7 +75,7 @@ func newReused(t *testing.T) *reused {
 	r.object("default", "web", "web", r.web)
 	r.writeManifest("policy.yaml", []byte("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: web, namespace: default}\n"+
 		"spec: {podSelector: {matchLabels: {app: web}}, ingress: [{from: [{namespaceSelector: {}, podSelector: {matchLabels: {app: client}}}]}]}\n"))
-	r.waitStatus(r.here, func(s *api.Status) error {
+	r.waitStatus(r.here, func(s *agentapi.Status) error {
 		if s.Policy.Pods != 1 {
 			return fmt.Errorf("%d pods are selected", s.Policy.Pods)
 		}
@@ -131,7 +131,7 @@ func (r *reused) expectStranger(name string) {
 func (r *reused) addReady(pod *topology.Pod) netip.Addr {
 	r.t.Helper()
 	conf := runtimeConf(pod)
-	var answer *api.AddResponse
+	var answer *agentapi.AddResponse
 	err := r.here.Place().Do(func() error {
 		pair, err := device.CreatePair(device.PairSpec{ContainerID: conf.ContainerID, IfName: conf.IfName, Netns: conf.NetNS})
 		if err != nil {
@@ -141,11 +141,11 @@ func (r *reused) addReady(pod *topology.Pod) netip.Addr {
 		if err := device.ConfigurePod(conf.NetNS, conf.IfName, ready); err != nil {
 			return err
 		}
-		answer, err = r.here.api().Add(context.Background(), api.AddRequest{
-			Attachment: api.Attachment{ContainerID: conf.ContainerID, IfName: conf.IfName},
+		answer, err = r.here.api().Add(context.Background(), agentapi.AddRequest{
+			Attachment: agentapi.Attachment{ContainerID: conf.ContainerID, IfName: conf.IfName},
 			Network:    networkName,
 			Netns:      conf.NetNS,
-			Pod:        api.PodRef{Namespace: "free", Name: pod.Name},
+			Pod:        agentapi.PodRef{Namespace: "free", Name: pod.Name},
 			HostDevice: pair.HostName, HostIfIndex: pair.HostIndex, HostMAC: pair.HostMAC.String(), PodMAC: pair.PodMAC.String(),
 		})
 		return err

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -326,7 +326,7 @@ func TestPolicyThatDoesNotFit(t *testing.T) {
 	g.expectPorts(g.outside, g.near)
 	g.expectPorts(g.far, g.pod, backendPort)
 	g.expectPorts(g.node, g.near, backendPort, otherPort)
-	all, err := g.here.api().Policies(t.Context(), api.PolicyFilter{})
+	all, err := g.here.api().Policies(t.Context(), agentapi.PolicyFilter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +334,7 @@ func TestPolicyThatDoesNotFit(t *testing.T) {
 	for _, p := range all {
 		states[p.Name] = p.State
 	}
-	if states["web"] != api.PolicyInForce || states["large"] != api.PolicyClosed {
+	if states["web"] != agentapi.PolicyInForce || states["large"] != agentapi.PolicyClosed {
 		t.Errorf("states are %v", states)
 	}
 	g.noPolicy("large")
@@ -394,7 +394,7 @@ func TestPolicyAndWorld(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newGuarded(t, flags...)
 			g.policy("all", "{podSelector: {}, policyTypes: [Ingress, Egress], ingress: [{}], egress: [{}]}")
-			g.waitStatus(g.here, func(s *api.Status) error {
+			g.waitStatus(g.here, func(s *agentapi.Status) error {
 				if s.Policy.Pods != 2 {
 					return fmt.Errorf("%d pods are selected", s.Policy.Pods)
 				}

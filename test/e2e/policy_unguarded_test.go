@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -78,7 +78,7 @@ func TestPolicyWithoutProgram(t *testing.T) {
 	g.expectAdmitted()
 	g.expectPorts(g.node, g.pod, backendPort, otherPort)
 	g.expectPorts(g.pod, g.far, backendPort, otherPort)
-	g.waitStatus(g.here, func(s *api.Status) error {
+	g.waitStatus(g.here, func(s *agentapi.Status) error {
 		if s.Policy.Closed != 2 || s.Policy.ClosedPods != 1 {
 			return fmt.Errorf("policies %+v", s.Policy)
 		}
@@ -173,7 +173,7 @@ func TestPolicyWithoutProgramForEgress(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	g.waitStatus(g.here, func(s *api.Status) error {
+	g.waitStatus(g.here, func(s *agentapi.Status) error {
 		if !s.Ready || s.Policy.Closed != 1 || s.Policy.ClosedPods != 2 {
 			return fmt.Errorf("ready %t, policies %+v", s.Ready, s.Policy)
 		}
@@ -214,7 +214,7 @@ func (g *guarded) hostDevice(pod string) string {
 		if err != nil {
 			g.t.Fatal(err)
 		}
-		var e api.Endpoint
+		var e agentapi.Endpoint
 		if err := json.Unmarshal(text, &e); err != nil {
 			g.t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -133,7 +133,7 @@ func (c *cluster) spoofed(n *node) uint64 {
 
 func (c *cluster) dropped(n *node, program, reason string) uint64 {
 	c.t.Helper()
-	var drops []api.Drop
+	var drops []agentapi.Drop
 	c.commandJSON(n, &drops, "drops")
 	for _, d := range drops {
 		if d.Program == program && d.Reason == reason {

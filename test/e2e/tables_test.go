@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
@@ -41,7 +41,7 @@ func TestTablesBecomeEmpty(t *testing.T) {
 	}
 	const affinity = "  type: NodePort\n  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 60}}"
 	b.writeManifest("service.yaml", onNodes(serviceYAML("web", serviceOfFar, affinity, b.far)))
-	b.waitServices(func(all []api.ServicePort) error { return backendsAre(all, "web", 1) })
+	b.waitServices(func(all []agentapi.ServicePort) error { return backendsAre(all, "web", 1) })
 
 	paths := func(i int) []path {
 		return []path{

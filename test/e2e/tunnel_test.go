@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -320,7 +320,7 @@ func TestNodeMovesBetweenSubnets(t *testing.T) {
 		t.Helper()
 		c.nodes[1].object.Status.Addresses = addresses
 		c.writeNode(c.nodes[1])
-		c.waitStatus(n, func(s *api.Status) error {
+		c.waitStatus(n, func(s *agentapi.Status) error {
 			if s.Nodes[0].Way != way {
 				return fmt.Errorf("node n2 is reached by way %s", s.Nodes[0].Way)
 			}
@@ -334,8 +334,8 @@ func TestNodeMovesBetweenSubnets(t *testing.T) {
 			return nil
 		})
 	}
-	move([]corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "198.51.100.2"}}, api.WayVXLAN, 1)
-	move(onLink, api.WayDirect, 0)
+	move([]corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "198.51.100.2"}}, agentapi.WayVXLAN, 1)
+	move(onLink, agentapi.WayDirect, 0)
 	if err := errors.Join(c.reach(p.a, p.far), c.reach(p.far, p.a)); err != nil {
 		t.Error(err)
 	}

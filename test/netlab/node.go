@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/lab/topology"
 )
 
@@ -22,7 +22,7 @@ func StateDir(n *topology.Node) string { return filepath.Join(n.StateDir, "agent
 func LogFile(n *topology.Node) string { return filepath.Join(n.StateDir, "agent.log") }
 
 // API is a client of the node's agent.
-func API(n *topology.Node) *api.Client { return api.NewClient(Socket(n)) }
+func API(n *topology.Node) *agentapi.Client { return agentapi.NewClient(Socket(n)) }
 
 // NodeObject is the Node object that an API server would have.
 func NodeObject(n *topology.Node) *corev1.Node {

@@ -10,7 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // Where deploy/beeline.yaml puts the agents.
@@ -69,12 +69,12 @@ func askAgent(node string, into any, command string) error {
 	return json.Unmarshal([]byte(said), into)
 }
 
-func agentStatus(node string) (s api.Status, err error) {
+func agentStatus(node string) (s agentapi.Status, err error) {
 	err = askAgent(node, &s, "status")
 	return s, err
 }
 
-func agentEndpoints(node string) (all []api.Endpoint, err error) {
+func agentEndpoints(node string) (all []agentapi.Endpoint, err error) {
 	err = askAgent(node, &all, "endpoints")
 	return all, err
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // outage is how long the API server is away: longer than any request waits for it before it is tried again.
@@ -82,14 +82,14 @@ func apiServerOutage(t *testing.T) {
 }
 
 // endpointOf is what the agent knows of a pod of the tests.
-func endpointOf(node, pod string) (api.Endpoint, error) {
+func endpointOf(node, pod string) (agentapi.Endpoint, error) {
 	all, err := agentEndpoints(node)
 	for _, e := range all {
 		if e.Pod.Namespace == namespace && e.Pod.Name == pod {
 			return e, nil
 		}
 	}
-	return api.Endpoint{}, errors.Join(err, errors.New("the agent of "+node+" knows no pod "+pod))
+	return agentapi.Endpoint{}, errors.Join(err, errors.New("the agent of "+node+" knows no pod "+pod))
 }
 
 // sandboxOf is the id of the pod's sandbox, under which the runtime and the agent know it.

@@ -1,4 +1,4 @@
-// Package server is the agent's side of internal/agent/api: the HTTP handler and the listening socket. It
+// Package server is the agent's side of internal/agentapi: the HTTP handler and the listening socket. It
 // is a package of its own so that the plugin, which only calls, does not carry net/http.
 package server
 
@@ -12,7 +12,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // maxRequest bounds the body of a request, in bytes. The largest is GC's list of attachments: a thousand
@@ -21,29 +21,29 @@ const maxRequest = 4 << 20
 
 // Handler answers the API's requests out of s. Bodies are decoded strictly: what a request says and the
 // agent does not know is refused rather than ignored.
-func Handler(s api.Service) http.Handler {
+func Handler(s agentapi.Service) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(api.PathAdd, post(s.Add))
-	mux.Handle(api.PathDelete, post(func(ctx context.Context, req api.DeleteRequest) (struct{}, error) {
+	mux.Handle(agentapi.PathAdd, post(s.Add))
+	mux.Handle(agentapi.PathDelete, post(func(ctx context.Context, req agentapi.DeleteRequest) (struct{}, error) {
 		return struct{}{}, s.Delete(ctx, req)
 	}))
-	mux.Handle(api.PathCheck, post(s.Check))
-	mux.Handle(api.PathGC, post(func(ctx context.Context, req api.GCRequest) (struct{}, error) {
+	mux.Handle(agentapi.PathCheck, post(s.Check))
+	mux.Handle(agentapi.PathGC, post(func(ctx context.Context, req agentapi.GCRequest) (struct{}, error) {
 		return struct{}{}, s.GC(ctx, req)
 	}))
-	mux.Handle(api.PathStatus, get(s.Status))
-	mux.Handle(api.PathEndpoints, get(s.Endpoints))
-	mux.Handle(api.PathServices, post(s.Services))
-	mux.Handle(api.PathPolicies, post(s.Policies))
-	mux.Handle(api.PathExplain, post(s.ExplainPolicy))
-	mux.Handle(api.PathDrops, get(s.Drops))
-	mux.Handle(api.PathFlows, post(s.Flows))
-	mux.Handle(api.PathFollow, stream(s.FollowFlows))
-	mux.Handle(api.PathReady, get(func(ctx context.Context) (struct{}, error) {
+	mux.Handle(agentapi.PathStatus, get(s.Status))
+	mux.Handle(agentapi.PathEndpoints, get(s.Endpoints))
+	mux.Handle(agentapi.PathServices, post(s.Services))
+	mux.Handle(agentapi.PathPolicies, post(s.Policies))
+	mux.Handle(agentapi.PathExplain, post(s.ExplainPolicy))
+	mux.Handle(agentapi.PathDrops, get(s.Drops))
+	mux.Handle(agentapi.PathFlows, post(s.Flows))
+	mux.Handle(agentapi.PathFollow, stream(s.FollowFlows))
+	mux.Handle(agentapi.PathReady, get(func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.Ready(ctx)
 	}))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, http.StatusNotFound, api.Errorf(api.CodeInvalid, "no such path: %s", r.URL.Path))
+		refuse(w, http.StatusNotFound, agentapi.Errorf(agentapi.CodeInvalid, "no such path: %s", r.URL.Path))
 	})
 	return mux
 }
@@ -54,7 +54,7 @@ func posted[Req any](w http.ResponseWriter, r *http.Request) (req Req, ok bool) 
 		return req, false
 	}
 	if err := decode(http.MaxBytesReader(w, r.Body, maxRequest), &req); err != nil {
-		refuse(w, http.StatusBadRequest, api.Errorf(api.CodeInvalid, "decode request: %v", err))
+		refuse(w, http.StatusBadRequest, agentapi.Errorf(agentapi.CodeInvalid, "decode request: %v", err))
 		return req, false
 	}
 	return req, true
@@ -81,7 +81,7 @@ func allow(w http.ResponseWriter, r *http.Request, method string) bool {
 		return true
 	}
 	w.Header().Set("Allow", method)
-	refuse(w, http.StatusMethodNotAllowed, api.Errorf(api.CodeInvalid, "%s takes %s, not %s", r.URL.Path, method, r.Method))
+	refuse(w, http.StatusMethodNotAllowed, agentapi.Errorf(agentapi.CodeInvalid, "%s takes %s, not %s", r.URL.Path, method, r.Method))
 	return false
 }
 
@@ -104,35 +104,35 @@ func decode(r io.Reader, into any) error {
 func answer[Resp any](w http.ResponseWriter, do func() (Resp, error)) {
 	resp, err := do()
 	if err != nil {
-		code := api.CodeInternal
-		var refused *api.Error
+		code := agentapi.CodeInternal
+		var refused *agentapi.Error
 		if errors.As(err, &refused) {
 			code = refused.Code
 		}
-		refuse(w, status(code), &api.Error{Code: code, Message: err.Error()})
+		refuse(w, status(code), &agentapi.Error{Code: code, Message: err.Error()})
 		return
 	}
 	write(w, http.StatusOK, resp)
 }
 
-func status(code api.Code) int {
+func status(code agentapi.Code) int {
 	switch code {
-	case api.CodeInvalid:
+	case agentapi.CodeInvalid:
 		return http.StatusBadRequest
-	case api.CodeNotFound:
+	case agentapi.CodeNotFound:
 		return http.StatusNotFound
-	case api.CodeConflict, api.CodePortTaken:
+	case agentapi.CodeConflict, agentapi.CodePortTaken:
 		return http.StatusConflict
-	case api.CodeExhausted:
+	case agentapi.CodeExhausted:
 		return http.StatusInsufficientStorage
-	case api.CodeNotReady:
+	case agentapi.CodeNotReady:
 		return http.StatusServiceUnavailable
 	default:
 		return http.StatusInternalServerError
 	}
 }
 
-func refuse(w http.ResponseWriter, status int, e *api.Error) { write(w, status, e) }
+func refuse(w http.ResponseWriter, status int, e *agentapi.Error) { write(w, status, e) }
 
 // write encodes before it sends, so that the length is known and an answer is either whole or an error.
 func write(w http.ResponseWriter, status int, v any) {
@@ -140,7 +140,7 @@ func write(w http.ResponseWriter, status int, v any) {
 	if err := json.NewEncoder(&body).Encode(v); err != nil {
 		body.Reset()
 		status = http.StatusInternalServerError
-		fmt.Fprintf(&body, "{\"code\":%q,\"message\":%q}\n", api.CodeInternal, "encode answer: "+err.Error())
+		fmt.Fprintf(&body, "{\"code\":%q,\"message\":%q}\n", agentapi.CodeInternal, "encode answer: "+err.Error())
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(body.Len()))

@@ -1,7 +1,6 @@
-// Package api is what the agent says over its unix socket: the types, the client that the CNI plugin and
-// the command line use, and the HTTP handler that the agent mounts. It imports neither cilium/ebpf nor
-// any Kubernetes package, so that the plugin stays small.
-package api
+// Package agentapi is the API that the agent serves on its unix socket: types and client. Package server mounts it.
+// It imports neither cilium/ebpf nor a Kubernetes package, so that the CNI plugin stays small.
+package agentapi
 
 import (
 	"net/netip"

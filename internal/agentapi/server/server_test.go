@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
-	"github.com/beeline-cni/beeline/internal/agent/api/server"
+	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/agentapi/server"
 )
 
 // echo answers with what it was given, or with err.
@@ -33,46 +33,46 @@ func (e *echo) note(v any) error {
 	return e.err
 }
 
-var response = api.AddResponse{
+var response = agentapi.AddResponse{
 	Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.5/32"), netip.MustParsePrefix("fd00::5/128")},
 	Gateways:  []netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")},
 	MTU:       1500,
 }
 
-func (e *echo) Add(_ context.Context, req api.AddRequest) (*api.AddResponse, error) {
+func (e *echo) Add(_ context.Context, req agentapi.AddRequest) (*agentapi.AddResponse, error) {
 	return &response, e.note(req)
 }
-func (e *echo) Delete(_ context.Context, req api.DeleteRequest) error { return e.note(req) }
-func (e *echo) Check(_ context.Context, a api.Attachment) (*api.Endpoint, error) {
-	return &api.Endpoint{Attachment: a, State: "ready"}, e.note(a)
+func (e *echo) Delete(_ context.Context, req agentapi.DeleteRequest) error { return e.note(req) }
+func (e *echo) Check(_ context.Context, a agentapi.Attachment) (*agentapi.Endpoint, error) {
+	return &agentapi.Endpoint{Attachment: a, State: "ready"}, e.note(a)
 }
-func (e *echo) GC(_ context.Context, req api.GCRequest) error { return e.note(req) }
-func (e *echo) Status(context.Context) (*api.Status, error) {
-	return &api.Status{Node: "a"}, e.note("status")
+func (e *echo) GC(_ context.Context, req agentapi.GCRequest) error { return e.note(req) }
+func (e *echo) Status(context.Context) (*agentapi.Status, error) {
+	return &agentapi.Status{Node: "a"}, e.note("status")
 }
-func (e *echo) Endpoints(context.Context) ([]api.Endpoint, error) {
-	return []api.Endpoint{{MTU: 9000}}, e.note("endpoints")
+func (e *echo) Endpoints(context.Context) ([]agentapi.Endpoint, error) {
+	return []agentapi.Endpoint{{MTU: 9000}}, e.note("endpoints")
 }
-func (e *echo) Services(_ context.Context, which api.ServiceFilter) ([]api.ServicePort, error) {
-	return []api.ServicePort{{Name: "web"}}, e.note(which)
+func (e *echo) Services(_ context.Context, which agentapi.ServiceFilter) ([]agentapi.ServicePort, error) {
+	return []agentapi.ServicePort{{Name: "web"}}, e.note(which)
 }
-func (e *echo) Policies(_ context.Context, which api.PolicyFilter) ([]api.NetworkPolicy, error) {
-	return []api.NetworkPolicy{{Name: "web"}}, e.note(which)
+func (e *echo) Policies(_ context.Context, which agentapi.PolicyFilter) ([]agentapi.NetworkPolicy, error) {
+	return []agentapi.NetworkPolicy{{Name: "web"}}, e.note(which)
 }
-func (e *echo) ExplainPolicy(_ context.Context, q api.PolicyQuestion) (*api.PolicyAnswer, error) {
-	return &api.PolicyAnswer{Allowed: true}, e.note(q)
+func (e *echo) ExplainPolicy(_ context.Context, q agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, error) {
+	return &agentapi.PolicyAnswer{Allowed: true}, e.note(q)
 }
-func (e *echo) Drops(context.Context) ([]api.Drop, error) {
-	return []api.Drop{{Packets: 7}}, e.note("drops")
+func (e *echo) Drops(context.Context) ([]agentapi.Drop, error) {
+	return []agentapi.Drop{{Packets: 7}}, e.note("drops")
 }
-func (e *echo) Flows(_ context.Context, which api.FlowFilter) (*api.FlowList, error) {
-	return &api.FlowList{Kept: 3}, e.note(which)
+func (e *echo) Flows(_ context.Context, which agentapi.FlowFilter) (*agentapi.FlowList, error) {
+	return &agentapi.FlowList{Kept: 3}, e.note(which)
 }
-func (e *echo) FollowFlows(_ context.Context, which api.FlowFilter, each func(api.FlowLine) error) error {
+func (e *echo) FollowFlows(_ context.Context, which agentapi.FlowFilter, each func(agentapi.FlowLine) error) error {
 	if err := e.note(which); err != nil {
 		return err
 	}
-	return errors.Join(each(api.FlowLine{Missed: 4}), each(api.FlowLine{Missed: 5}))
+	return errors.Join(each(agentapi.FlowLine{Missed: 4}), each(agentapi.FlowLine{Missed: 5}))
 }
 func (e *echo) Ready(ctx context.Context) error {
 	if e.wait != nil {
@@ -85,7 +85,7 @@ func (e *echo) Ready(ctx context.Context) error {
 }
 
 // start serves s on a socket until the test ends.
-func start(t *testing.T, s api.Service) (*api.Client, string) {
+func start(t *testing.T, s agentapi.Service) (*agentapi.Client, string) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "run", "agent.sock")
 	l, err := server.Listen(socket)
@@ -95,21 +95,21 @@ func start(t *testing.T, s api.Service) (*api.Client, string) {
 	httpServer := &http.Server{Handler: server.Handler(s)}
 	go func() { _ = httpServer.Serve(l) }() // until it is closed
 	t.Cleanup(func() { httpServer.Close() })
-	return api.NewClient(socket), socket
+	return agentapi.NewClient(socket), socket
 }
 
-var pod = api.Attachment{ContainerID: "c1", IfName: "eth0"}
+var pod = agentapi.Attachment{ContainerID: "c1", IfName: "eth0"}
 
 func TestEveryMethodArrivesAndAnswers(t *testing.T) {
 	service := &echo{}
 	client, _ := start(t, service)
 	ctx := context.Background()
-	add := api.AddRequest{
+	add := agentapi.AddRequest{
 		Attachment: pod, Netns: "/run/netns/x", HostDevice: "bl1", HostIfIndex: 4, HostMAC: "02:00:00:00:00:01",
-		PodMAC: "02:00:00:00:00:02", Pod: api.PodRef{Namespace: "default", Name: "web", UID: "u"},
+		PodMAC: "02:00:00:00:00:02", Pod: agentapi.PodRef{Namespace: "default", Name: "web", UID: "u"},
 	}
-	del := api.DeleteRequest{Attachment: pod, HostIfIndex: 4}
-	gc := api.GCRequest{Valid: []api.Attachment{pod}}
+	del := agentapi.DeleteRequest{Attachment: pod, HostIfIndex: 4}
+	gc := agentapi.GCRequest{Valid: []agentapi.Attachment{pod}}
 
 	tests := []struct {
 		name string
@@ -119,15 +119,15 @@ func TestEveryMethodArrivesAndAnswers(t *testing.T) {
 	}{
 		{"Add", func() (any, error) { return client.Add(ctx, add) }, add, &response},
 		{"Delete", func() (any, error) { return nil, client.Delete(ctx, del) }, del, nil},
-		{"Check", func() (any, error) { return client.Check(ctx, pod) }, pod, &api.Endpoint{Attachment: pod, State: "ready"}},
+		{"Check", func() (any, error) { return client.Check(ctx, pod) }, pod, &agentapi.Endpoint{Attachment: pod, State: "ready"}},
 		{"GC", func() (any, error) { return nil, client.GC(ctx, gc) }, gc, nil},
-		{"Status", func() (any, error) { return client.Status(ctx) }, "status", &api.Status{Node: "a"}},
-		{"Endpoints", func() (any, error) { return client.Endpoints(ctx) }, "endpoints", []api.Endpoint{{MTU: 9000}}},
-		{"Services", func() (any, error) { return client.Services(ctx, api.ServiceFilter{Name: "web"}) }, api.ServiceFilter{Name: "web"}, []api.ServicePort{{Name: "web"}}},
-		{"Policies", func() (any, error) { return client.Policies(ctx, api.PolicyFilter{Name: "web"}) }, api.PolicyFilter{Name: "web"}, []api.NetworkPolicy{{Name: "web"}}},
-		{"ExplainPolicy", func() (any, error) { return client.ExplainPolicy(ctx, api.PolicyQuestion{From: "node"}) }, api.PolicyQuestion{From: "node"}, &api.PolicyAnswer{Allowed: true}},
-		{"Drops", func() (any, error) { return client.Drops(ctx) }, "drops", []api.Drop{{Packets: 7}}},
-		{"Flows", func() (any, error) { return client.Flows(ctx, api.FlowFilter{Pod: "a/b"}) }, api.FlowFilter{Pod: "a/b"}, &api.FlowList{Kept: 3}},
+		{"Status", func() (any, error) { return client.Status(ctx) }, "status", &agentapi.Status{Node: "a"}},
+		{"Endpoints", func() (any, error) { return client.Endpoints(ctx) }, "endpoints", []agentapi.Endpoint{{MTU: 9000}}},
+		{"Services", func() (any, error) { return client.Services(ctx, agentapi.ServiceFilter{Name: "web"}) }, agentapi.ServiceFilter{Name: "web"}, []agentapi.ServicePort{{Name: "web"}}},
+		{"Policies", func() (any, error) { return client.Policies(ctx, agentapi.PolicyFilter{Name: "web"}) }, agentapi.PolicyFilter{Name: "web"}, []agentapi.NetworkPolicy{{Name: "web"}}},
+		{"ExplainPolicy", func() (any, error) { return client.ExplainPolicy(ctx, agentapi.PolicyQuestion{From: "node"}) }, agentapi.PolicyQuestion{From: "node"}, &agentapi.PolicyAnswer{Allowed: true}},
+		{"Drops", func() (any, error) { return client.Drops(ctx) }, "drops", []agentapi.Drop{{Packets: 7}}},
+		{"Flows", func() (any, error) { return client.Flows(ctx, agentapi.FlowFilter{Pod: "a/b"}) }, agentapi.FlowFilter{Pod: "a/b"}, &agentapi.FlowList{Kept: 3}},
 		{"Ready", func() (any, error) { return nil, client.Ready(ctx) }, "ready", nil},
 	}
 	for _, test := range tests {
@@ -145,13 +145,13 @@ func TestEveryMethodArrivesAndAnswers(t *testing.T) {
 				t.Errorf("arrived (-want +got):\n%s", diff)
 			}
 
-			service.err = fmt.Errorf("endpoint c1: %w", api.Errorf(api.CodeNotReady, "still starting"))
+			service.err = fmt.Errorf("endpoint c1: %w", agentapi.Errorf(agentapi.CodeNotReady, "still starting"))
 			_, err = test.call()
-			if !api.HasCode(err, api.CodeNotReady) || err.Error() != "endpoint c1: still starting" {
+			if !agentapi.HasCode(err, agentapi.CodeNotReady) || err.Error() != "endpoint c1: still starting" {
 				t.Errorf("error: got %v", err)
 			}
 			service.err = errors.New("disk on fire")
-			if _, err = test.call(); !api.HasCode(err, api.CodeInternal) {
+			if _, err = test.call(); !agentapi.HasCode(err, agentapi.CodeInternal) {
 				t.Errorf("plain error: got %v, want code internal", err)
 			}
 		})
@@ -164,15 +164,15 @@ func TestHandlerRefuses(t *testing.T) {
 		status                   int
 		says                     string
 	}{
-		{"wrong method", "GET", api.PathAdd, "", 405, "/v1/add takes POST, not GET"},
-		{"wrong method of read", "POST", api.PathStatus, "{}", 405, "/v1/status takes GET, not POST"},
+		{"wrong method", "GET", agentapi.PathAdd, "", 405, "/v1/add takes POST, not GET"},
+		{"wrong method of read", "POST", agentapi.PathStatus, "{}", 405, "/v1/status takes GET, not POST"},
 		{"unknown path", "GET", "/v2/status", "", 404, "no such path: /v2/status"},
-		{"unknown field", "POST", api.PathDelete, `{"containerID":"a","ifname2":"b"}`, 400, `unknown field \"ifname2\"`},
-		{"wrong type", "POST", api.PathDelete, `{"containerID":1}`, 400, "containerID"},
-		{"empty", "POST", api.PathDelete, "", 400, "body is empty"},
-		{"cut off", "POST", api.PathDelete, `{"containerID":"a"`, 400, "unexpected EOF"},
-		{"two values", "POST", api.PathDelete, `{} {}`, 400, "more follows"},
-		{"too long", "POST", api.PathDelete, `{"containerID":"` + strings.Repeat("a", 5<<20) + `"}`, 400, "too large"},
+		{"unknown field", "POST", agentapi.PathDelete, `{"containerID":"a","ifname2":"b"}`, 400, `unknown field \"ifname2\"`},
+		{"wrong type", "POST", agentapi.PathDelete, `{"containerID":1}`, 400, "containerID"},
+		{"empty", "POST", agentapi.PathDelete, "", 400, "body is empty"},
+		{"cut off", "POST", agentapi.PathDelete, `{"containerID":"a"`, 400, "unexpected EOF"},
+		{"two values", "POST", agentapi.PathDelete, `{} {}`, 400, "more follows"},
+		{"too long", "POST", agentapi.PathDelete, `{"containerID":"` + strings.Repeat("a", 5<<20) + `"}`, 400, "too large"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -193,14 +193,14 @@ func TestHandlerRefuses(t *testing.T) {
 }
 
 func TestErrorsHaveAnHTTPStatus(t *testing.T) {
-	statuses := map[api.Code]int{
-		api.CodeInvalid: 400, api.CodeNotFound: 404, api.CodeConflict: 409, api.CodePortTaken: 409, api.CodeExhausted: 507,
-		api.CodeNotReady: 503, api.CodeInternal: 500, "of a later version": 500,
+	statuses := map[agentapi.Code]int{
+		agentapi.CodeInvalid: 400, agentapi.CodeNotFound: 404, agentapi.CodeConflict: 409, agentapi.CodePortTaken: 409, agentapi.CodeExhausted: 507,
+		agentapi.CodeNotReady: 503, agentapi.CodeInternal: 500, "of a later version": 500,
 	}
 	for code, want := range statuses {
 		w := httptest.NewRecorder()
-		service := &echo{err: api.Errorf(code, "no")}
-		server.Handler(service).ServeHTTP(w, httptest.NewRequest("GET", api.PathReady, nil))
+		service := &echo{err: agentapi.Errorf(code, "no")}
+		server.Handler(service).ServeHTTP(w, httptest.NewRequest("GET", agentapi.PathReady, nil))
 		if w.Code != want || !strings.Contains(w.Body.String(), fmt.Sprintf(`"code":%q`, code)) {
 			t.Errorf("%s: got %d %s, want %d", code, w.Code, w.Body, want)
 		}
@@ -222,13 +222,13 @@ func TestClientWithoutAgent(t *testing.T) {
 	dir := t.TempDir()
 
 	absent := filepath.Join(dir, "absent.sock")
-	if err := api.NewClient(absent).Ready(ctx); !errors.Is(err, api.ErrNoAgent) || !strings.Contains(err.Error(), absent) {
+	if err := agentapi.NewClient(absent).Ready(ctx); !errors.Is(err, agentapi.ErrNoAgent) || !strings.Contains(err.Error(), absent) {
 		t.Errorf("absent: got %v, want ErrNoAgent with path", err)
 	}
 
 	stale := filepath.Join(dir, "stale.sock")
 	leaveStale(t, stale)
-	if err := api.NewClient(stale).Ready(ctx); !errors.Is(err, api.ErrNoAgent) {
+	if err := agentapi.NewClient(stale).Ready(ctx); !errors.Is(err, agentapi.ErrNoAgent) {
 		t.Errorf("stale: got %v, want ErrNoAgent", err)
 	}
 }
@@ -268,8 +268,8 @@ func TestClientAgainstBrokenAnswers(t *testing.T) {
 				_, _ = conn.Read(buf)
 				_, _ = conn.Write([]byte(test.answer))
 			}()
-			_, err = api.NewClient(socket).Status(context.Background())
-			if err == nil || errors.Is(err, api.ErrNoAgent) != test.noAgent {
+			_, err = agentapi.NewClient(socket).Status(context.Background())
+			if err == nil || errors.Is(err, agentapi.ErrNoAgent) != test.noAgent {
 				t.Errorf("got %v, want an error that is ErrNoAgent: %v", err, test.noAgent)
 			}
 		})

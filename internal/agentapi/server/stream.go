@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/agent/api"
+	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // stream answers with a line of JSON for each value, as they come, until do returns. An error before the first line is answered as
@@ -22,7 +22,7 @@ func stream[Req, Line any](do func(context.Context, Req, func(Line) error) error
 		// The server's deadlines are for answers that end. The client's end is noticed as that of its connection.
 		conn := http.NewResponseController(w)
 		if err := errors.Join(conn.SetReadDeadline(time.Time{}), conn.SetWriteDeadline(time.Time{})); err != nil {
-			refuse(w, http.StatusInternalServerError, api.Errorf(api.CodeInternal, "prepare stream: %v", err))
+			refuse(w, http.StatusInternalServerError, agentapi.Errorf(agentapi.CodeInternal, "prepare stream: %v", err))
 			return
 		}
 		begun := false
