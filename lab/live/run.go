@@ -219,7 +219,7 @@ func (b *bench) nodeSessions() []*session {
 func (b *bench) findWays(ctx context.Context) error {
 	for _, c := range b.plan.Contenders {
 		e := &entrant{contender: c, ways: map[result.Path]*way{}}
-		record := result.Contender{Name: c.Name, Description: c.Description, Facts: map[string]string{}}
+		record := result.Network{Name: c.Name, Description: c.Description, Facts: map[string]string{}}
 		reached := false
 		for _, path := range b.plan.paths() {
 			b.progress.Step("looking at the way %s, %s", c.Name, path)
@@ -228,7 +228,7 @@ func (b *bench) findWays(ctx context.Context) error {
 				return err
 			}
 			e.ways[path] = w
-			b.cluster.Ways = append(b.cluster.Ways, w.record)
+			b.cluster.Routes = append(b.cluster.Routes, w.record)
 			wayFacts(record.Facts, w.record)
 			b.progress.Advance(perWay)
 			if w.record.Error != "" {
@@ -241,11 +241,11 @@ func (b *bench) findWays(ctx context.Context) error {
 			}
 		}
 		if !reached {
-			record.Unsupported = "no way: " + b.cluster.Ways[len(b.cluster.Ways)-1].Error
+			record.Unsupported = "no way: " + b.cluster.Routes[len(b.cluster.Routes)-1].Error
 		} else {
 			b.entrants = append(b.entrants, e)
 		}
-		b.record.Contenders = append(b.record.Contenders, record)
+		b.record.Networks = append(b.record.Networks, record)
 	}
 	return nil
 }
@@ -256,7 +256,7 @@ const mtuContender = "pod"
 func (b *bench) newWay(ctx context.Context, c Contender, path result.Path) (*way, error) {
 	server := c.servers[path]
 	w := &way{
-		record: result.ClusterWay{Contender: c.Name, Path: path}, client: b.sessions[c.client], server: b.sessions[server],
+		record: result.ClusterRoute{Network: c.Name, Path: path}, client: b.sessions[c.client], server: b.sessions[server],
 		cpu:      b.cpu,
 		oneCPUs:  b.cluster.SharedKernel || path == result.SameNode,
 		unserved: map[string]error{}, turns: map[string]int{},
@@ -290,7 +290,7 @@ func (b *bench) newWay(ctx context.Context, c Contender, path result.Path) (*way
 }
 
 // wayFacts words what a reader needs to judge a way.
-func wayFacts(facts map[string]string, w result.ClusterWay) {
+func wayFacts(facts map[string]string, w result.ClusterRoute) {
 	at := " (" + string(w.Path) + ")"
 	if w.Error != "" {
 		facts["no way"+at] = w.Error
@@ -301,7 +301,7 @@ func wayFacts(facts map[string]string, w result.ClusterWay) {
 	facts["congestion control"+at] = w.Congestion
 	facts["target"+at] = w.Target
 	facts["server sees"+at] = "the client's own address"
-	if w.Seen != w.Source {
-		facts["server sees"+at] = w.Seen + " instead of " + w.Source
+	if w.ServerSees != w.Source {
+		facts["server sees"+at] = w.ServerSees + " instead of " + w.Source
 	}
 }

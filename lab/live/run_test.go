@@ -60,7 +60,7 @@ func TestRunEndToEnd(t *testing.T) {
 	}
 	for _, s := range r.Samples {
 		if s.Error != "" || s.Values[result.Rate] <= 0 || s.Seconds < 0.1 || s.CPU.User+s.CPU.System+s.CPU.Softirq+s.CPU.Idle <= 0 || s.Placement != result.Free {
-			t.Errorf("%s %s %s: %+v", s.Contender, s.Workload, s.Path, s)
+			t.Errorf("%s %s %s: %+v", s.Network, s.Workload, s.Path, s)
 		}
 	}
 	// Connections by the Service and by the pod's address are never the same ones to the server, and each sample's are new.
@@ -69,20 +69,20 @@ func TestRunEndToEnd(t *testing.T) {
 		if s.Workload == "tcp_crr" && s.Path == result.CrossNode {
 			port := s.Command[slices.Index(s.Command, "-P")+1]
 			for contender, used := range data {
-				pair := []string{contender, s.Contender}
-				if slices.Contains(used, port) && (contender == s.Contender || slices.Contains(pair, "pod") && slices.Contains(pair, "service")) {
-					t.Errorf("%s uses data port %s of %s", s.Contender, port, contender)
+				pair := []string{contender, s.Network}
+				if slices.Contains(used, port) && (contender == s.Network || slices.Contains(pair, "pod") && slices.Contains(pair, "service")) {
+					t.Errorf("%s uses data port %s of %s", s.Network, port, contender)
 				}
 			}
-			data[s.Contender] = append(data[s.Contender], port)
+			data[s.Network] = append(data[s.Network], port)
 		}
 	}
 	c := r.Cluster
-	if c.Kubernetes != "v1.99.0" || c.Client.Name != "n1" || c.Server.Name != "n2" || !c.SharedKernel || len(c.Ways) != 8 || c.KubeProxy != "ipvs" {
+	if c.Kubernetes != "v1.99.0" || c.Client.Name != "n1" || c.Server.Name != "n2" || !c.SharedKernel || len(c.Routes) != 8 || c.KubeProxy != "ipvs" {
 		t.Errorf("cluster: %+v", c)
 	}
-	for _, w := range c.Ways {
-		if want := map[result.Path]int{result.CrossNode: 1400, result.SameNode: 32820}[w.Path]; w.MTU < want || w.MTU > want+4 || w.Seen != w.Source {
+	for _, w := range c.Routes {
+		if want := map[result.Path]int{result.CrossNode: 1400, result.SameNode: 32820}[w.Path]; w.MTU < want || w.MTU > want+4 || w.ServerSees != w.Source {
 			t.Errorf("%+v, want MTU %d", w, want)
 		}
 	}
@@ -90,8 +90,8 @@ func TestRunEndToEnd(t *testing.T) {
 		t.Errorf("settings %+v, environment %+v", r.Settings, r.Environment)
 	}
 	if !slices.ContainsFunc(r.Summary, func(s result.Summary) bool {
-		return s.Contender == "service" && s.Metric == result.Rate && s.Path == result.CrossNode && s.Ratio != nil
-	}) || !slices.ContainsFunc(r.Summary, func(s result.Summary) bool { return s.Contender == stats.Again && s.Ratio != nil }) {
+		return s.Network == "service" && s.Metric == result.Rate && s.Path == result.CrossNode && s.Ratio != nil
+	}) || !slices.ContainsFunc(r.Summary, func(s result.Summary) bool { return s.Network == stats.Again && s.Ratio != nil }) {
 		t.Error("no ratio of service, or none of the baseline to itself")
 	}
 }
@@ -112,7 +112,7 @@ func TestRunOnOneCore(t *testing.T) {
 	for _, s := range r.Samples {
 		// Of one CPU no more time can pass than the traffic lasted and until its end was noticed; of two it would be twice as much.
 		if all := s.CPU.User + s.CPU.System + s.CPU.Softirq + s.CPU.Steal + s.CPU.Idle; s.Error != "" || all <= 0 || all > 1.6*s.Seconds {
-			t.Errorf("%s %s: %+v", s.Contender, s.Path, s)
+			t.Errorf("%s %s: %+v", s.Network, s.Path, s)
 		}
 	}
 	b := &bench{bed: newBed(f, p), record: r, cluster: &result.Cluster{}}

@@ -287,7 +287,7 @@ func TestRightsAreExact(t *testing.T) {
 	s.wantNothingLeft(t)
 	for _, sample := range r.Samples {
 		if sample.Error != "" {
-			t.Errorf("%s %s: %s", sample.Contender, sample.Path, sample.Error)
+			t.Errorf("%s %s: %s", sample.Network, sample.Path, sample.Error)
 		}
 	}
 	if r.Cluster.Kubernetes != "v1.99.0" || r.Cluster.CNI != "Flannel" || r.Cluster.KubeProxy != "ipvs" {

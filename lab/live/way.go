@@ -18,7 +18,7 @@ type entrant struct {
 
 // way is what a contender's traffic takes on one path.
 type way struct {
-	record  result.ClusterWay
+	record  result.ClusterRoute
 	client  *session
 	server  *session
 	end     worker.End
@@ -99,7 +99,7 @@ func (w *way) find(ctx context.Context) error {
 		if err == nil {
 			p := reply.Probe
 			w.record.MTU, w.record.Segment, w.record.Congestion = p.MTU, p.Segment, p.Congestion
-			w.record.Source, w.record.Seen = p.Source, p.Seen
+			w.record.Source, w.record.ServerSees = p.Source, p.Seen
 			return nil
 		}
 		if ctx.Err() != nil {

@@ -24,16 +24,16 @@ func (b *bench) footprints(ctx context.Context) error {
 		return err
 	}
 	for _, l := range b.lanes {
-		f := result.Footprint{Contender: l.contender.Name()}
-		if share, ok := idle[f.Contender]; ok {
+		f := result.Footprint{Network: l.contender.Name()}
+		if share, ok := idle[f.Network]; ok {
 			f.IdleCPU = &share
 		}
-		if slices.Contains(b.plan.FootprintOf, f.Contender) && l.hasPods() && b.plan.Pods > 0 {
+		if slices.Contains(b.plan.FootprintOf, f.Network) && l.hasPods() && b.plan.Pods > 0 {
 			if err := b.crowd(ctx, l, &f); err != nil {
 				if ctx.Err() != nil {
 					return errors.Join(ctx.Err(), err)
 				}
-				b.progress.Note("footprint of %s: %v", f.Contender, err)
+				b.progress.Note("footprint of %s: %v", f.Network, err)
 			}
 			b.progress.Advance(addAndDel * time.Duration(b.plan.Pods))
 		}
@@ -104,7 +104,7 @@ func (b *bench) crowd(ctx context.Context, l *lane, f *result.Footprint) (err er
 		}
 	}()
 	for i := range b.plan.Pods {
-		b.progress.Status("footprint: %s, adding pod %d of %d", f.Contender, i+1, b.plan.Pods)
+		b.progress.Status("footprint: %s, adding pod %d of %d", f.Network, i+1, b.plan.Pods)
 		pod, err := l.contender.AddPod(timed, l.lab, node, fmt.Sprintf("crowd%d", i))
 		if err != nil {
 			return fmt.Errorf("add pod %d: %w", i+1, err)
@@ -118,7 +118,7 @@ func (b *bench) crowd(ctx context.Context, l *lane, f *result.Footprint) (err er
 		}
 	}
 	for len(pods) > 0 {
-		b.progress.Status("footprint: %s, removing pod %d of %d", f.Contender, len(pods), b.plan.Pods)
+		b.progress.Status("footprint: %s, removing pod %d of %d", f.Network, len(pods), b.plan.Pods)
 		if err := l.contender.DelPod(timed, l.lab, pods[0]); err != nil {
 			return fmt.Errorf("remove pod %s: %w", pods[0].Name, err)
 		}

@@ -44,16 +44,16 @@ func (g Gate) turn(t result.Turn) string {
 // round gives the part of the rule that a round broke as a whole, empty when it is kept: without its baseline it compares nothing.
 func (g Gate) round(r result.Round, samples []result.Sample) string {
 	for _, t := range r.Turns {
-		if t.Contender == stats.Baseline && !keptTurn(r, t.Contender) {
-			return t.Discarded + " with " + t.Contender
+		if t.Network == stats.Baseline && !keptTurn(r, t.Network) {
+			return t.Discarded + " with " + t.Network
 		}
 	}
 	for _, s := range samples {
-		if s.Round != r.Index || s.Discarded != "" || (s.Contender != stats.Baseline && s.Contender != stats.Again) || s.Values[result.Bytes] <= 0 {
+		if s.Round != r.Index || s.Discarded != "" || (s.Network != stats.Baseline && s.Network != stats.Again) || s.Values[result.Bytes] <= 0 {
 			continue
 		}
 		if share := s.Values[result.Retransmits] * segment / s.Values[result.Bytes]; share > g.Retransmits {
-			return fmt.Sprintf("%s of %s sent %.1f %% of its segments again > %.3g %%", s.Workload, s.Contender, share*100, g.Retransmits*100)
+			return fmt.Sprintf("%s of %s sent %.1f %% of its segments again > %.3g %%", s.Workload, s.Network, share*100, g.Retransmits*100)
 		}
 	}
 	return ""

@@ -151,11 +151,11 @@ func (l *lane) cgroups() []string {
 	return list
 }
 
-func (l *lane) record(ctx context.Context) result.Contender {
+func (l *lane) record(ctx context.Context) result.Network {
 	facts := map[string]string{}
 	maps.Copy(facts, l.contender.Facts(ctx, l.lab))
 	facts["MTU of the path"] = fmt.Sprint(l.client.MTU)
-	return result.Contender{Name: l.contender.Name(), Description: l.contender.Description(), Version: facts["agent"], Facts: facts}
+	return result.Network{Name: l.contender.Name(), Description: l.contender.Description(), Version: facts["agent"], Facts: facts}
 }
 
 // close ends the servers and takes the lab down with everything in it, whatever the state it is in.

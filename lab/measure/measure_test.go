@@ -46,11 +46,11 @@ func TestShuffledIsRepeatableAndDiffers(t *testing.T) {
 func TestGate(t *testing.T) {
 	g := Gate{Steal: 0.02, Foreign: 0.05, Retransmits: 0.01}
 	stream := func(contender string, round int, retransmits float64) result.Sample {
-		return result.Sample{Round: round, Contender: contender, Workload: "tcp_stream_16k",
+		return result.Sample{Round: round, Network: contender, Workload: "tcp_stream_16k",
 			Values: map[string]float64{result.Bytes: 1000 * segment, result.Retransmits: retransmits}}
 	}
 	turn := func(contender string, steal, foreign float64) result.Turn {
-		t := result.Turn{Contender: contender, Steal: steal, Foreign: foreign}
+		t := result.Turn{Network: contender, Steal: steal, Foreign: foreign}
 		t.Discarded = g.turn(t)
 		return t
 	}
@@ -344,12 +344,12 @@ func TestBenchmarkFormat(t *testing.T) {
 		Version: "v1", Environment: result.Environment{Kernel: "6.18.44", CPU: "A CPU"}, Settings: result.Settings{MTU: 1500},
 		Rounds: []result.Round{{Index: 0}, {Index: 1, Discarded: "steal"}},
 		Samples: []result.Sample{
-			{Round: 0, Contender: "node/again", Workload: "tcp_stream_128k", Path: result.CrossNode, Placement: result.OneCore, Procs: 2,
+			{Round: 0, Network: "node/again", Workload: "tcp_stream_128k", Path: result.CrossNode, Placement: result.OneCore, Procs: 2,
 				Values: map[string]float64{result.Throughput: 48.5, result.Retransmits: 3, result.Bytes: 1e9}},
-			{Round: 0, Contender: "beeline", Workload: "sockperf_tcp", Path: result.SameNode, Placement: result.Spread, Procs: 1,
+			{Round: 0, Network: "beeline", Workload: "sockperf_tcp", Path: result.SameNode, Placement: result.Spread, Procs: 1,
 				Values: map[string]float64{result.RTT: 13.5, result.RTTP999: 60}},
-			{Round: 0, Contender: "beeline", Workload: "tcp_rr", Error: "broken"},
-			{Round: 1, Contender: "beeline", Workload: "tcp_rr", Values: map[string]float64{result.Rate: 1}},
+			{Round: 0, Network: "beeline", Workload: "tcp_rr", Error: "broken"},
+			{Round: 1, Network: "beeline", Workload: "tcp_rr", Values: map[string]float64{result.Rate: 1}},
 		},
 	}
 	dir := t.TempDir()

@@ -132,7 +132,7 @@ type policyBench struct {
 func RunPolicy(ctx context.Context, p PolicyPlan, progress *Progress) (run *result.Run, err error) {
 	run = NewRun(p.Schedule)
 	run.Settings.Suite, run.Settings.MTU = "policy", p.MTU
-	run.Policy = &result.Policy{Policies: policies.Many, Pods: policies.Many, Blocks: policies.MostBlocks}
+	run.Policy = &result.Policy{Policies: policies.Many, Pods: policies.Many, IPBlocks: policies.MostBlocks}
 	b := &policyBench{bench: &bench{progress: progress, threads: softirqThreads(), run: run}, plan: p}
 	defer func() { Finish(run) }()
 	if err := p.Validate(); err != nil {
@@ -206,31 +206,31 @@ func (b *policyBench) truth(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return errors.Join(ctx.Err(), err)
 		}
-		t := result.Truth{Contender: l.contender.Name(), Answers: answers}
+		t := result.Connectivity{Network: l.contender.Name(), Connections: answers}
 		if err != nil {
-			b.progress.Note("which connections work with %s: %v", t.Contender, err)
+			b.progress.Note("which connections work with %s: %v", t.Network, err)
 			t.Error = err.Error()
 		}
 		wrong, unknown := judged(answers)
 		if wrong > 0 {
-			b.progress.Note("%s: %d of %d connections are not as they have to be", t.Contender, wrong, len(answers))
+			b.progress.Note("%s: %d of %d connections are not as they have to be", t.Network, wrong, len(answers))
 		}
 		if unknown > 0 {
-			b.progress.Note("%s: of %d of %d connections it is not known whether they work", t.Contender, unknown, len(answers))
+			b.progress.Note("%s: of %d of %d connections it is not known whether they work", t.Network, unknown, len(answers))
 		}
-		b.run.Policy.Truth = append(b.run.Policy.Truth, t)
+		b.run.Policy.Connectivity = append(b.run.Policy.Connectivity, t)
 		b.progress.Advance(aTruth)
 	}
 	return nil
 }
 
 // judged counts the answers that are not as they have to be, and those that are not known.
-func judged(answers []result.Answer) (wrong, unknown int) {
+func judged(answers []result.Connection) (wrong, unknown int) {
 	for _, a := range answers {
 		switch {
 		case a.Unknown != "":
 			unknown++
-		case a.Works != a.Want:
+		case a.Connected != a.Allowed:
 			wrong++
 		}
 	}

@@ -22,7 +22,7 @@ import (
 const policyChangePause = 50 * time.Millisecond
 
 // policyHappenings are the changes, in pairs that undo each other.
-var policyHappenings = []result.PolicyHappening{result.LabelForbids, result.LabelAllows, result.PolicyAdded, result.PolicyRemoved}
+var policyHappenings = []result.PolicyChange{result.LabelDenies, result.LabelAllows, result.PolicyAdded, result.PolicyRemoved}
 
 // timesChanges says whether changes of a contender are timed: of Beeline among many policies, and of the other one that
 // enforces any, which gets as many for that.
@@ -38,7 +38,7 @@ func (b *policyBench) changes(ctx context.Context) error {
 		if l.policed == nil || !timesChanges(l.policed) {
 			continue
 		}
-		c := result.PolicyCompile{Contender: l.contender.Name(), Policies: policies.Many, Pods: policies.Many, LocalPods: policies.LocalOthers}
+		c := result.PolicyCompile{Network: l.contender.Name(), Policies: policies.Many, Pods: policies.Many, LocalPods: policies.LocalOthers}
 		if err := b.compile(ctx, l, &c); err != nil {
 			b.progress.Note("compiling by %s: %v", l.contender.Name(), err)
 			c.Error = err.Error()
@@ -77,16 +77,16 @@ func (b *policyBench) changesOf(ctx context.Context, l *policyLane, compiled *re
 		return err
 	}
 	for i := 0; i < len(policyHappenings); i += 2 {
-		pair := [2]result.PolicyHappening(policyHappenings[i : i+2])
+		pair := [2]result.PolicyChange(policyHappenings[i : i+2])
 		b.progress.Step("timing changes: %s, %s and %s", l.contender.Name(), pair[0], pair[1])
-		agents := l.policed.Watches() && pair[0] == result.LabelForbids
+		agents := l.policed.Watches() && pair[0] == result.LabelDenies
 		from := 0
 		if agents {
 			if from, err = l.logSize(); err != nil {
 				return err
 			}
 		}
-		b.run.Policy.Changes = append(b.run.Policy.Changes, c.time(ctx, pair, b.plan)...)
+		b.run.Policy.Convergence = append(b.run.Policy.Convergence, c.time(ctx, pair, b.plan)...)
 		if agents {
 			if err := l.changedByAgent(from, compiled); err != nil {
 				return err
@@ -166,11 +166,11 @@ func (c *policyChanges) close() error {
 }
 
 // time makes changes of two kinds that undo each other, in turn.
-func (c *policyChanges) time(ctx context.Context, kinds [2]result.PolicyHappening, p PolicyPlan) []result.PolicyChange {
-	var list []result.PolicyChange
+func (c *policyChanges) time(ctx context.Context, kinds [2]result.PolicyChange, p PolicyPlan) []result.PolicyConvergence {
+	var list []result.PolicyConvergence
 	for _, what := range kinds {
-		list = append(list, result.PolicyChange{
-			Contender: c.lane.contender.Name(), What: what, Policies: policies.Many, Pods: policies.Many, Milliseconds: []float64{},
+		list = append(list, result.PolicyConvergence{
+			Network: c.lane.contender.Name(), Change: what, Policies: policies.Many, Pods: policies.Many, Milliseconds: []float64{},
 		})
 	}
 	for began := time.Now(); len(list[1].Milliseconds) < p.Changes && time.Since(began) < p.changesFor(c.lane.policed); {
@@ -193,7 +193,7 @@ func (c *policyChanges) time(ctx context.Context, kinds [2]result.PolicyHappenin
 }
 
 // one makes one change, with a client that makes connections all the time, and gives the time until new ones obey.
-func (c *policyChanges) one(ctx context.Context, what result.PolicyHappening) (time.Duration, error) {
+func (c *policyChanges) one(ctx context.Context, what result.PolicyChange) (time.Duration, error) {
 	deny := policies.Policy(policies.Default, "later", bareLabels, []networkingv1.NetworkPolicyIngressRule{}, nil)
 	labelled, without := c.watcher, c.watcher
 	without.Labels = map[string]string{"watcher": "no"}
@@ -203,7 +203,7 @@ func (c *policyChanges) one(ctx context.Context, what result.PolicyHappening) (t
 	}
 	var happen func() error
 	switch what {
-	case result.LabelForbids:
+	case result.LabelDenies:
 		happen, want = change(without.Object()), follow.Nobody
 	case result.LabelAllows:
 		happen = change(labelled.Object())

@@ -34,9 +34,9 @@ func (l *policyLane) compiledHere(ctx context.Context, p PolicyPlan, c *result.P
 		if err != nil {
 			return fmt.Errorf("enforce: %w", err)
 		}
-		c.ScratchMilliseconds = append(c.ScratchMilliseconds, milliseconds(took))
+		c.FullMilliseconds = append(c.FullMilliseconds, milliseconds(took))
 	}
-	c.ChangeMilliseconds = c.ScratchMilliseconds
+	c.ChangeMilliseconds = c.FullMilliseconds
 	return nil
 }
 
@@ -85,7 +85,7 @@ func (l *policyLane) compiledByAgent(ctx context.Context, p PolicyPlan, c *resul
 		if all.changed < len(many) {
 			return fmt.Errorf("the agent that started anew has written %d entries for %d policies", all.changed, len(many))
 		}
-		c.ScratchMilliseconds = append(c.ScratchMilliseconds, milliseconds(all.compile+all.apply))
+		c.FullMilliseconds = append(c.FullMilliseconds, milliseconds(all.compile+all.apply))
 		c.CompilerMilliseconds = append(c.CompilerMilliseconds, milliseconds(all.compile))
 	}
 	if there, err = l.tablesOf(ctx, serverNode); err == nil {

@@ -164,7 +164,7 @@ func (l *policyLane) tablesOf(ctx context.Context, node int) (*result.PolicyTabl
 		return nil, fmt.Errorf("ask agent of %s: %w", l.lab.Node(node).Name, err)
 	}
 	t := &result.PolicyTables{
-		Contender: l.contender.Name(), Policies: status.Policy.Policies, LocalPods: status.Endpoints, Selected: status.Policy.Pods, Sets: status.Policy.Sets,
+		Network: l.contender.Name(), Policies: status.Policy.Policies, LocalPods: status.Endpoints, Selected: status.Policy.Pods, Sets: status.Policy.Sets,
 	}
 	// What the kernel has, not what the agent thinks that it has.
 	counts := map[string]*int{"policed_pods": new(int), "identities": &t.Addresses, "blocks": &t.Prefixes, "policies": &t.Entries, "policy_ports": &t.Ports}

@@ -78,7 +78,7 @@ time=2026-11-20T22:00:02Z level=DEBUG msg="NetworkPolicies written" policies=10`
 
 // An answer that is not known is none, whatever it says.
 func TestJudged(t *testing.T) {
-	answers := []result.Answer{{Want: true, Works: true}, {Want: false, Works: true}, {Want: true, Unknown: "no route"}, {Want: false, Unknown: "no route"}}
+	answers := []result.Connection{{Allowed: true, Connected: true}, {Allowed: false, Connected: true}, {Allowed: true, Unknown: "no route"}, {Allowed: false, Unknown: "no route"}}
 	if wrong, unknown := judged(answers); wrong != 1 || unknown != 2 {
 		t.Errorf("%d wrong, %d unknown", wrong, unknown)
 	}
@@ -120,23 +120,23 @@ func TestRunPolicy(t *testing.T) {
 	}
 	for _, s := range run.Samples {
 		if s.Error != "" || s.Values[result.Rate] <= 0 {
-			t.Errorf("%s of %s: %v, %s", s.Workload, s.Contender, s.Values, s.Error)
+			t.Errorf("%s of %s: %v, %s", s.Workload, s.Network, s.Values, s.Error)
 		}
 	}
 	if len(run.Samples) != 3 || run.Settings.Suite != "policy" {
 		t.Errorf("%d samples, %+v", len(run.Samples), run.Settings)
 	}
-	if len(run.Policy.Truth) != 1 || len(run.Policy.Truth[0].Answers) < 50 {
-		t.Fatalf("%+v", run.Policy.Truth)
+	if len(run.Policy.Connectivity) != 1 || len(run.Policy.Connectivity[0].Connections) < 50 {
+		t.Fatalf("%+v", run.Policy.Connectivity)
 	}
-	for _, a := range run.Policy.Truth[0].Answers {
-		if a.Works != a.Want || a.Unknown != "" {
+	for _, a := range run.Policy.Connectivity[0].Connections {
+		if a.Connected != a.Allowed || a.Unknown != "" {
 			t.Errorf("%+v", a)
 		}
 	}
-	var kinds []result.PolicyHappening
-	for _, c := range run.Policy.Changes {
-		kinds = append(kinds, c.What)
+	var kinds []result.PolicyChange
+	for _, c := range run.Policy.Convergence {
+		kinds = append(kinds, c.Change)
 		if len(c.Milliseconds) != 1 || c.Error != "" || c.Milliseconds[0] <= 0 {
 			t.Errorf("%+v", c)
 		}
@@ -144,7 +144,7 @@ func TestRunPolicy(t *testing.T) {
 	if !slices.Equal(kinds, policyHappenings) {
 		t.Errorf("%v", kinds)
 	}
-	if c := run.Policy.Compiled; len(c) != 1 || len(c[0].ScratchMilliseconds) != 1 || c[0].Error != "" {
+	if c := run.Policy.Compiled; len(c) != 1 || len(c[0].FullMilliseconds) != 1 || c[0].Error != "" {
 		t.Errorf("%+v", c)
 	}
 }

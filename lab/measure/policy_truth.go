@@ -11,7 +11,7 @@ import (
 )
 
 // truth adds the cast to the lab, with its policies, and asks all questions.
-func (l *policyLane) truth(ctx context.Context) (answers []result.Answer, err error) {
+func (l *policyLane) truth(ctx context.Context) (answers []result.Connection, err error) {
 	cast := map[string]*topology.Pod{}
 	place := func(name string) topology.Place {
 		switch name {
@@ -54,9 +54,9 @@ func (l *policyLane) truth(ctx context.Context) (answers []result.Answer, err er
 		return nil, err
 	}
 	for i, q := range questions {
-		a := result.Answer{
-			Direction: q.Direction, By: q.By, Case: q.Case, Path: q.Path(), Protocol: string(q.Protocol), From: q.From, To: q.To, Port: int(q.Port),
-			Want: q.Want, Works: found[i].Works,
+		a := result.Connection{
+			Direction: q.Direction, Rule: q.By, Case: q.Case, Path: q.Path(), Protocol: string(q.Protocol), From: q.From, To: q.To, Port: int(q.Port),
+			Allowed: q.Want, Connected: found[i].Works,
 		}
 		if found[i].Unknown != nil {
 			a.Unknown = found[i].Unknown.Error()

@@ -87,7 +87,7 @@ func (b *bench) programTimes(ctx context.Context, l *lane, cell Cell) ([]result.
 			continue
 		}
 		list = append(list, result.Program{
-			Contender: l.contender.Name(), Workload: cell.Workload.Info().Name, Path: cell.Path, Name: name,
+			Network: l.contender.Name(), Workload: cell.Workload.Info().Name, Path: cell.Path, Name: name,
 			Runs: z.RunCount - a.RunCount, Nanoseconds: z.RunTime - a.RunTime, Packets: packetsAfter - packets,
 		})
 	}

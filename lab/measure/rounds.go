@@ -74,7 +74,7 @@ func keptOf(run *result.Run, name string) (n int) {
 
 // keptTurn says whether a contender had a turn in a round that was not discarded.
 func keptTurn(r result.Round, name string) bool {
-	return slices.ContainsFunc(r.Turns, func(t result.Turn) bool { return t.Contender == name && t.Discarded == "" })
+	return slices.ContainsFunc(r.Turns, func(t result.Turn) bool { return t.Network == name && t.Discarded == "" })
 }
 
 // Make makes the warm-up round and then rounds until enough are kept, or no more may be made. Rounds and samples are
@@ -227,7 +227,7 @@ func (m *rounds) turn(ctx context.Context, title string, round int, name string)
 	if err := m.pass(ctx, title, round, []string{name}, m.schedule.Length, keep); err != nil {
 		return t, err
 	}
-	t = result.Turn{Contender: name, Seconds: time.Since(started).Seconds()}
+	t = result.Turn{Network: name, Seconds: time.Since(started).Seconds()}
 	t.Steal, t.Foreign, err = m.noise.End(ctx)
 	return t, err
 }
@@ -255,7 +255,7 @@ func (m *rounds) pass(ctx context.Context, title string, round int, order []stri
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			s.Round, s.Contender = round, name
+			s.Round, s.Network = round, name
 			keep(s)
 			m.progress.Advance(cell.Workload.Seconds(length) + betweenCell)
 		}

@@ -68,7 +68,7 @@ func TestNoisyTurnIsTakenAgain(t *testing.T) {
 	var discarded []string
 	for _, turn := range run.Rounds[0].Turns {
 		if turn.Discarded != "" {
-			discarded = append(discarded, turn.Contender)
+			discarded = append(discarded, turn.Network)
 		}
 	}
 	if !slices.Equal(discarded, []string{noisy, noisy}) {
@@ -76,7 +76,7 @@ func TestNoisyTurnIsTakenAgain(t *testing.T) {
 	}
 	kept := 0
 	for _, s := range run.Samples {
-		if s.Round == 0 && s.Contender == noisy && s.Discarded == "" {
+		if s.Round == 0 && s.Network == noisy && s.Discarded == "" {
 			kept++
 		}
 	}

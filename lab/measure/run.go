@@ -64,7 +64,7 @@ func (b *bench) openLanes(ctx context.Context) error {
 // openEach brings contenders up, which take so long, about; one that cannot be is listed with the reason.
 func (b *bench) openEach(ctx context.Context, contenders []contender.Contender, takes func(contender.Contender) time.Duration, open func(contender.Contender) (*lane, error)) error {
 	for _, c := range contenders {
-		record := result.Contender{Name: c.Name(), Description: c.Description(), Unsupported: c.Unsupported()}
+		record := result.Network{Name: c.Name(), Description: c.Description(), Unsupported: c.Unsupported()}
 		if record.Unsupported == "" {
 			b.progress.Step("bringing up %s", c.Name())
 			l, err := open(c)
@@ -83,7 +83,7 @@ func (b *bench) openEach(ctx context.Context, contenders []contender.Contender, 
 		} else {
 			b.progress.Note("%s: %s", c.Name(), record.Unsupported)
 		}
-		b.run.Contenders = append(b.run.Contenders, record)
+		b.run.Networks = append(b.run.Networks, record)
 		b.progress.Advance(takes(c))
 	}
 	if len(b.lanes) == 0 {

@@ -80,7 +80,7 @@ func TestRunEndToEnd(t *testing.T) {
 	for _, s := range run.Samples {
 		w := p.Cells[slices.IndexFunc(p.Cells, func(c Cell) bool { return c.Workload.Info().Name == s.Workload })].Workload.Info()
 		if s.Error != "" || s.Values[w.Metric] <= 0 || s.Seconds < 0.1 || len(s.Command) == 0 {
-			t.Errorf("%s %s %s: %v, %q", s.Contender, s.Workload, s.Path, s.Values, s.Error)
+			t.Errorf("%s %s %s: %v, %q", s.Network, s.Workload, s.Path, s.Values, s.Error)
 		}
 	}
 	if run.Environment.CongestionControl == "" || run.Environment.Tools["netperf"] == "" || run.Environment.Sysctls["net.ipv4.tcp_tw_reuse"] != "1" {
@@ -88,15 +88,15 @@ func TestRunEndToEnd(t *testing.T) {
 	}
 	found := false
 	for _, s := range run.Summary {
-		if s.Contender == stats.Again && s.Metric == result.Rate && s.Ratio == nil {
+		if s.Network == stats.Again && s.Metric == result.Rate && s.Ratio == nil {
 			t.Errorf("no A/A ratio in %s", s.Workload)
 		}
-		found = found || s.Contender == "ptp" && s.Workload == "tcp_rr" && s.Metric == result.Rate && s.Ratio != nil && s.N == 2
+		found = found || s.Network == "ptp" && s.Workload == "tcp_rr" && s.Metric == result.Rate && s.Ratio != nil && s.N == 2
 	}
 	if !found {
 		t.Error("no summary of ptp")
 	}
-	i := slices.IndexFunc(run.Footprints, func(f result.Footprint) bool { return f.Contender == "ptp" })
+	i := slices.IndexFunc(run.Footprints, func(f result.Footprint) bool { return f.Network == "ptp" })
 	if i < 0 || len(run.Footprints[i].AddMilliseconds) != 2 || len(run.Footprints[i].DelMilliseconds) != 2 {
 		t.Errorf("footprints: %+v", run.Footprints)
 	}
@@ -167,7 +167,7 @@ func TestRunWithWhatDoesNotWork(t *testing.T) {
 	}
 	wantNothingLeft(t)
 	reasons := map[string]string{}
-	for _, c := range run.Contenders {
+	for _, c := range run.Networks {
 		reasons[c.Name] = c.Unsupported
 	}
 	if reasons["node"] != "" || !strings.Contains(reasons["broken"], "no luck today") || reasons["unsupported"] != "not on this kernel: luck" {

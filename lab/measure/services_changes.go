@@ -35,12 +35,12 @@ func (b *servicesBench) changes(ctx context.Context) error {
 		}
 		c, err := newChanges(ctx, l)
 		if err == nil {
-			for _, what := range []result.Happening{result.ServiceCreated, result.BackendAdded} {
+			for _, what := range []result.ServiceChange{result.ServiceCreated, result.BackendAdded} {
 				if ctx.Err() != nil {
 					break
 				}
 				b.progress.Step("timing changes: %s, %s", proxy.Name(), what)
-				b.run.Services.Changes = append(b.run.Services.Changes, c.time(ctx, what, b.plan))
+				b.run.Services.Convergence = append(b.run.Services.Convergence, c.time(ctx, what, b.plan))
 			}
 		} else {
 			b.progress.Note("changes of %s: %v", proxy.Name(), err)
@@ -99,8 +99,8 @@ func (c *changes) close() error {
 }
 
 // time makes changes of one kind, one after the other.
-func (c *changes) time(ctx context.Context, what result.Happening, p ServicesPlan) result.Change {
-	r := result.Change{Contender: c.lane.contender.Name(), What: what, Services: c.lane.services, Backends: c.lane.backends, Milliseconds: []float64{}}
+func (c *changes) time(ctx context.Context, what result.ServiceChange, p ServicesPlan) result.ServiceConvergence {
+	r := result.ServiceConvergence{Network: c.lane.contender.Name(), Change: what, Services: c.lane.services, Backends: c.lane.backends, Milliseconds: []float64{}}
 	for began := time.Now(); len(r.Milliseconds) < p.Changes && time.Since(began) < p.ChangesFor; {
 		took, err := c.one(ctx, what)
 		if err != nil {
@@ -119,7 +119,7 @@ func (c *changes) time(ctx context.Context, what result.Happening, p ServicesPla
 }
 
 // one makes one change, with a client that makes connections all the time, and gives the time until one arrived.
-func (c *changes) one(ctx context.Context, what result.Happening) (time.Duration, error) {
+func (c *changes) one(ctx context.Context, what result.ServiceChange) (time.Duration, error) {
 	s := services.Service{Name: fmt.Sprintf("new-%d", c.made), Address: services.ChangedAddress(c.made), Ports: []int{echoPort}, Backends: c.backends}
 	c.made++
 	to, want := netip.AddrPortFrom(s.Address, echoPort), follow.Anybody

@@ -25,7 +25,7 @@ func (b *servicesBench) open(ctx context.Context) error {
 	for _, proxy := range b.plan.Proxies {
 		if why := proxy.Unsupported(); why != "" {
 			b.progress.Note("%s: %s", proxy.Name(), why)
-			b.run.Contenders = append(b.run.Contenders, result.Contender{Name: proxy.Name(), Description: proxy.Description(), Unsupported: why})
+			b.run.Networks = append(b.run.Networks, result.Network{Name: proxy.Name(), Description: proxy.Description(), Unsupported: why})
 			continue
 		}
 		for _, count := range b.plan.levels() {
@@ -35,7 +35,7 @@ func (b *servicesBench) open(ctx context.Context) error {
 				}
 				b.progress.Note("%s does not come up with %d Services: %v", proxy.Name(), count, err)
 				if count == 1 {
-					b.run.Contenders = append(b.run.Contenders, result.Contender{
+					b.run.Networks = append(b.run.Networks, result.Network{
 						Name: proxy.Name(), Description: proxy.Description(), Unsupported: "does not come up: " + err.Error(),
 					})
 					break
@@ -64,7 +64,7 @@ func (b *servicesBench) openOne(ctx context.Context, proxy contender.Proxy, coun
 	b.progress.Advance(min(time.Since(began), bringUpMost))
 	if b.lanes[name] == nil {
 		b.lanes[name] = map[int]*serviceLane{}
-		b.run.Contenders = append(b.run.Contenders, l.record(ctx))
+		b.run.Networks = append(b.run.Networks, l.record(ctx))
 	}
 	b.lanes[name][count] = l
 	b.bench.lanes = append(b.bench.lanes, l.lane)

@@ -69,9 +69,9 @@ func TestRunServices(t *testing.T) {
 	values := map[string]int{}
 	for _, s := range run.Samples {
 		if s.Error != "" || s.Values[result.Rate] <= 0 {
-			t.Errorf("%s of %s: %v, %s", s.Workload, s.Contender, s.Values, s.Error)
+			t.Errorf("%s of %s: %v, %s", s.Workload, s.Network, s.Values, s.Error)
 		}
-		values[s.Contender+" "+s.Workload]++
+		values[s.Network+" "+s.Workload]++
 	}
 	for _, want := range []string{
 		"node tcp_crr", "node/again tcp_crr_clusterip_30", "kube-proxy-nftables tcp_crr", "kube-proxy-nftables tcp_crr_clusterip_1", "kube-proxy-nftables tcp_crr_clusterip_30",
@@ -80,13 +80,13 @@ func TestRunServices(t *testing.T) {
 			t.Errorf("%d samples of %s", values[want], want)
 		}
 	}
-	if len(run.Contenders) != 2 || run.Contenders[0].Name != stats.Baseline || run.Settings.Suite != "services" {
-		t.Errorf("%+v", run.Contenders)
+	if len(run.Networks) != 2 || run.Networks[0].Name != stats.Baseline || run.Settings.Suite != "services" {
+		t.Errorf("%+v", run.Networks)
 	}
-	if n := len(run.Services.Changes); n != 2 {
+	if n := len(run.Services.Convergence); n != 2 {
 		t.Fatalf("%d kinds of changes", n)
 	}
-	for _, c := range run.Services.Changes {
+	for _, c := range run.Services.Convergence {
 		if len(c.Milliseconds) != 2 || c.Error != "" || c.Services != 30 || c.Milliseconds[0] <= 0 {
 			t.Errorf("%+v", c)
 		}

@@ -25,16 +25,16 @@ func (b *servicesBench) starts(ctx context.Context) error {
 		if proxy.Unsupported() != "" || b.plan.Starts == 0 || !reachesFromNode(proxy) {
 			continue
 		}
-		r := result.Sync{Contender: proxy.Name(), Services: b.plan.Most, Backends: b.plan.Backends, Seconds: []float64{}}
+		r := result.Sync{Network: proxy.Name(), Services: b.plan.Most, Backends: b.plan.Backends, Seconds: []float64{}}
 		for i := range b.plan.Starts {
-			b.progress.Step("starting %s among %d Services with %d backends each, %d of %d", r.Contender, r.Services, r.Backends, i+1, b.plan.Starts)
+			b.progress.Step("starting %s among %d Services with %d backends each, %d of %d", r.Network, r.Services, r.Backends, i+1, b.plan.Starts)
 			err := b.startOnce(ctx, proxy, &r)
 			if ctx.Err() != nil {
 				return errors.Join(ctx.Err(), err)
 			}
 			b.progress.Advance(aStart + rest)
 			if err != nil {
-				b.progress.Note("start of %s: %v", r.Contender, err)
+				b.progress.Note("start of %s: %v", r.Network, err)
 				r.Error = err.Error()
 				break
 			}
@@ -52,7 +52,7 @@ func reachesFromNode(proxy contender.Proxy) bool {
 
 // startOnce starts a contender once, on a lab of its own.
 func (b *servicesBench) startOnce(ctx context.Context, proxy contender.Proxy, r *result.Sync) (err error) {
-	lab, err := topology.Up(ctx, topology.Options{Name: nextLabName(), Nodes: 1, MTU: b.plan.MTU, Network: r.Contender})
+	lab, err := topology.Up(ctx, topology.Options{Name: nextLabName(), Nodes: 1, MTU: b.plan.MTU, Network: r.Network})
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (b *servicesBench) memory(ctx context.Context, proxy contender.Proxy, node 
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", proxy.ProxyPID(node)))
 	if err != nil {
-		return fmt.Errorf("read memory of %s: %w", r.Contender, err)
+		return fmt.Errorf("read memory of %s: %w", r.Network, err)
 	}
 	rss, err := parseRSS(string(status))
 	if err != nil {

@@ -110,7 +110,7 @@ func benchName(s result.Sample) benchfmt.Name {
 	}
 	return benchfmt.Name(slices.Concat(
 		[]byte(strings.Join(words, "")),
-		[]byte("/contender="+strings.ReplaceAll(s.Contender, "/", ":")), // a slash begins the next part of a name
+		[]byte("/contender="+strings.ReplaceAll(s.Network, "/", ":")), // a slash begins the next part of a name
 		[]byte("/path="+string(s.Path)), []byte("/placement="+string(s.Placement)), fmt.Appendf(nil, "/procs=%d", s.Procs),
 	))
 }

@@ -232,9 +232,9 @@ func (b *bed) cgroups() []string {
 	return []string{b.forwarder().Cgroup, b.far().Cgroup, b.lab.Client().Cgroup}
 }
 
-func (b *bed) record(ctx context.Context) result.Contender {
+func (b *bed) record(ctx context.Context) result.Network {
 	facts := b.contender.Facts(ctx, b.lab)
-	return result.Contender{Name: b.contender.Name(), Description: b.contender.Description(), Version: facts["agent"], Facts: facts}
+	return result.Network{Name: b.contender.Name(), Description: b.contender.Description(), Version: facts["agent"], Facts: facts}
 }
 
 // close ends everything of the bed, whatever the state it is in.

@@ -27,7 +27,7 @@ const (
 // bounds finds out what the generator brings through a bare veth pair, in a lab of its own without any network: with a
 // CPU for each end, counted at XDP, and with both on one CPU, counted at tc, where the stack would begin.
 func bounds(ctx context.Context, p Plan) (r result.NodePort, err error) {
-	r = result.NodePort{Flows: p.Flows, Services: otherServices + 2, Ways: ways}
+	r = result.NodePort{Flows: p.Flows, Services: otherServices + 2, Routes: ways}
 	lab, err := topology.Up(ctx, topology.Options{Name: fmt.Sprintf("np%d-bound", os.Getpid()), Nodes: 2, IPv6: p.IPv6, MTU: p.MTU, Outside: true})
 	if err != nil {
 		return r, fmt.Errorf("bring up lab of the bound: %w", err)

@@ -150,7 +150,7 @@ func (r *runner) bringUp(ctx context.Context) error {
 	r.run.NodePort = &bound
 	r.progress.Note("Bare veth pair: %.2f Mpps with a CPU for each end, %.2f Mpps on one.", bound.OfferedMax/1e6, bound.OneCoreMax/1e6)
 	for _, c := range r.plan.Contenders {
-		record := result.Contender{Name: c.Name(), Description: c.Description(), Unsupported: c.Unsupported()}
+		record := result.Network{Name: c.Name(), Description: c.Description(), Unsupported: c.Unsupported()}
 		if record.Unsupported == "" {
 			r.progress.Step("bringing up %s", c.Name())
 			b, err := openBed(ctx, c, r.plan)
@@ -169,7 +169,7 @@ func (r *runner) bringUp(ctx context.Context) error {
 		} else {
 			r.progress.Note("%s: %s", c.Name(), record.Unsupported)
 		}
-		r.run.Contenders = append(r.run.Contenders, record)
+		r.run.Networks = append(r.run.Networks, record)
 		r.progress.Advance(bringUp)
 	}
 	if len(r.beds) == 0 {

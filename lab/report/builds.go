@@ -11,7 +11,7 @@ type buildPair struct{ this, other string }
 // buildPairs are those of a run.
 func buildPairs(run *result.Run) []buildPair {
 	var pairs []buildPair
-	for _, c := range run.Contenders {
+	for _, c := range run.Networks {
 		if this := c.Facts[result.OtherBuildOf]; this != "" {
 			pairs = append(pairs, buildPair{this, c.Name})
 		}

@@ -11,7 +11,7 @@ import (
 func TestBuilds(t *testing.T) {
 	run := &result.Run{
 		Workloads: []result.Workload{{Name: "tcp_rr", Title: "TCP_RR", Metric: result.Rate, Unit: "/s", Better: "higher"}},
-		Contenders: []result.Contender{
+		Networks: []result.Network{
 			{Name: "node"}, {Name: "beeline"}, {Name: "old", Facts: map[string]string{result.OtherBuildOf: "beeline"}},
 		},
 	}
@@ -20,7 +20,7 @@ func TestBuilds(t *testing.T) {
 		run.Rounds = append(run.Rounds, result.Round{Index: round})
 		for name, factor := range map[string]float64{"node": 1, "beeline": 0.9, "old": 0.75} {
 			run.Samples = append(run.Samples, result.Sample{
-				Round: round, Contender: name, Workload: "tcp_rr", Path: result.CrossNode, Placement: result.OneCore, Procs: 1, Seconds: 1,
+				Round: round, Network: name, Workload: "tcp_rr", Path: result.CrossNode, Placement: result.OneCore, Procs: 1, Seconds: 1,
 				Values: map[string]float64{result.Rate: base * factor},
 			})
 		}

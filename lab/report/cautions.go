@@ -29,7 +29,7 @@ func (v *view) cautions() []string {
 	list = append(list, clusterCautions(v.run.Cluster)...)
 	for _, c := range v.run.CrossChecks {
 		if !c.Agree {
-			list = append(list, fmt.Sprintf("Cross-check of %s (%s) does not agree: %s expected, %s measured.", c.Contender, c.Path, quantity(c.Expected, "/s"), quantity(c.Measured, "/s")))
+			list = append(list, fmt.Sprintf("Cross-check of %s (%s) does not agree: %s expected, %s measured.", c.Network, c.Path, quantity(c.Expected, "/s"), quantity(c.Measured, "/s")))
 		}
 	}
 	if n := v.unknownConnections(); n > 0 {
@@ -46,8 +46,8 @@ func (v *view) unknownConnections() (n int) {
 	if v.run.Policy == nil {
 		return 0
 	}
-	for _, t := range v.run.Policy.Truth {
-		for _, a := range t.Answers {
+	for _, t := range v.run.Policy.Connectivity {
+		for _, a := range t.Connections {
 			if a.Unknown != "" {
 				n++
 			}

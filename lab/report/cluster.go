@@ -40,16 +40,16 @@ func clusterCautions(c *result.Cluster) []string {
 	if c.SharedKernel {
 		list = append(list, "Both nodes run on one kernel: they share its CPUs, and what is between them is not a network card.")
 	}
-	for _, w := range c.Ways {
+	for _, w := range c.Routes {
 		switch most := w.MTU - tcpHeaders(w.Target); {
 		case w.Error != "":
-			list = append(list, fmt.Sprintf("There is no way %s, %s: %s.", w.Contender, w.Path, w.Error))
+			list = append(list, fmt.Sprintf("There is no way %s, %s: %s.", w.Network, w.Path, w.Error))
 		case w.Segment > most:
 			list = append(list, fmt.Sprintf("On the way %s, %s, packets of up to %d bytes arrive, but TCP sends %d bytes of payload in one: the MTU in the pod or on the node is too large.",
-				w.Contender, w.Path, w.MTU, w.Segment))
+				w.Network, w.Path, w.MTU, w.Segment))
 		}
 	}
-	if names := differing(c.Ways); names != "" {
+	if names := differing(c.Routes); names != "" {
 		list = append(list, "Congestion control differs between the ways ("+names+"): ratios show that as well.")
 	}
 	return list
@@ -64,12 +64,12 @@ func tcpHeaders(target string) int {
 }
 
 // differing names the congestion controls where there are several.
-func differing(ways []result.ClusterWay) string {
+func differing(ways []result.ClusterRoute) string {
 	var kinds, texts []string
 	for _, w := range ways {
 		if w.Congestion != "" && !slices.Contains(kinds, w.Congestion) {
 			kinds = append(kinds, w.Congestion)
-			texts = append(texts, w.Contender+": "+w.Congestion)
+			texts = append(texts, w.Network+": "+w.Congestion)
 		}
 	}
 	if len(kinds) < 2 {
@@ -80,20 +80,20 @@ func differing(ways []result.ClusterWay) string {
 
 // ways is a table of what contenders' traffic goes through.
 func (t *terminal) ways(c *result.Cluster) {
-	if c == nil || len(c.Ways) == 0 {
+	if c == nil || len(c.Routes) == 0 {
 		return
 	}
 	t.printf("")
 	t.printf("%s %10s %8s   %s %s   %s", pad("Ways", 29), "MTU", "segment", pad("congestion", 10), pad("target", 20), "server sees")
-	for _, w := range c.Ways {
-		name := pad(w.Contender, 15) + " " + pad(string(w.Path), 11)
+	for _, w := range c.Routes {
+		name := pad(w.Network, 15) + " " + pad(string(w.Path), 11)
 		if w.Error != "" {
 			t.printf("  %s %s", name, clip(w.Error, terminalWidth-31))
 			continue
 		}
 		seen := "the client"
-		if w.Seen != w.Source {
-			seen = w.Seen
+		if w.ServerSees != w.Source {
+			seen = w.ServerSees
 		}
 		t.printf("  %s %10d %8d   %s %s   %s", name, w.MTU, w.Segment, pad(w.Congestion, 10), pad(w.Target, 20), seen)
 	}

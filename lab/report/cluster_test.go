@@ -14,15 +14,15 @@ import (
 func syntheticCluster() *result.Run {
 	run := synthetic(8)
 	ways := map[string]string{"node": "node", "node/again": "node/again", "beeline": "pod", "node+netfilter": "service", "bridge": "nodeport"}
-	run.Contenders = slices.DeleteFunc(run.Contenders, func(c result.Contender) bool { return ways[c.Name] == "" })
-	for i := range run.Contenders {
-		c := &run.Contenders[i]
-		*c = result.Contender{Name: ways[c.Name], Description: "a way"}
+	run.Networks = slices.DeleteFunc(run.Networks, func(c result.Network) bool { return ways[c.Name] == "" })
+	for i := range run.Networks {
+		c := &run.Networks[i]
+		*c = result.Network{Name: ways[c.Name], Description: "a way"}
 	}
-	run.Samples = slices.DeleteFunc(run.Samples, func(s result.Sample) bool { return ways[s.Contender] == "" || s.Placement != result.OneCore })
+	run.Samples = slices.DeleteFunc(run.Samples, func(s result.Sample) bool { return ways[s.Network] == "" || s.Placement != result.OneCore })
 	for i := range run.Samples {
 		s := &run.Samples[i]
-		s.Contender, s.Placement = ways[s.Contender], result.Free
+		s.Network, s.Placement = ways[s.Network], result.Free
 	}
 	run.Footprints, run.Programs = nil, nil
 	run.Summary, run.CrossChecks = stats.Summarize(run), stats.CrossCheck(run)
@@ -34,12 +34,12 @@ func syntheticCluster() *result.Run {
 	run.Cluster = &result.Cluster{
 		Kubernetes: "v1.99.0", CNI: "Flannel", Evidence: []string{"device flannel.1"}, KubeProxy: "iptables", KubeProxySource: "kube-proxy on node a",
 		Client: node("a"), Server: node("b"), SharedKernel: true, CPUTimes: "all CPUs of the machine that both nodes share, whoever used them", Image: "bench",
-		Ways: []result.ClusterWay{
-			{Contender: "node", Path: result.CrossNode, Target: "192.0.2.2", MTU: 1500, Segment: 1448, Congestion: "bbr", Source: "192.0.2.1", Seen: "192.0.2.1"},
-			{Contender: "pod", Path: result.CrossNode, Target: "10.0.1.2", MTU: 1450, Segment: 1448, Congestion: "cubic", Source: "10.0.0.2", Seen: "10.0.0.2"},
-			{Contender: "service", Path: result.CrossNode, Target: "fd00::1", MTU: 1450, Segment: 1390, Congestion: "cubic", Source: "fd00:1::2", Seen: "fd00:1::2"},
-			{Contender: "nodeport", Path: result.CrossNode, Target: "192.0.2.2", MTU: 1450, Segment: 1398, Congestion: "bbr", Source: "192.0.2.1", Seen: "10.0.1.1"},
-			{Contender: "nodeport", Path: result.SameNode, Error: "reach the server's worker: connection refused"},
+		Routes: []result.ClusterRoute{
+			{Network: "node", Path: result.CrossNode, Target: "192.0.2.2", MTU: 1500, Segment: 1448, Congestion: "bbr", Source: "192.0.2.1", ServerSees: "192.0.2.1"},
+			{Network: "pod", Path: result.CrossNode, Target: "10.0.1.2", MTU: 1450, Segment: 1448, Congestion: "cubic", Source: "10.0.0.2", ServerSees: "10.0.0.2"},
+			{Network: "service", Path: result.CrossNode, Target: "fd00::1", MTU: 1450, Segment: 1390, Congestion: "cubic", Source: "fd00:1::2", ServerSees: "fd00:1::2"},
+			{Network: "nodeport", Path: result.CrossNode, Target: "192.0.2.2", MTU: 1450, Segment: 1398, Congestion: "bbr", Source: "192.0.2.1", ServerSees: "10.0.1.1"},
+			{Network: "nodeport", Path: result.SameNode, Error: "reach the server's worker: connection refused"},
 		},
 	}
 	return run

@@ -118,7 +118,7 @@ func (v *view) failures() []failure {
 		if s.Error == "" || s.Round < 0 {
 			continue
 		}
-		k := key{keyOf(s), s.Contender, s.Error}
+		k := key{keyOf(s), s.Network, s.Error}
 		if rounds[k] == nil {
 			order = append(order, k)
 		}
@@ -156,10 +156,10 @@ func programTotals(run *result.Run) []programTotal {
 			continue
 		}
 		i := slices.IndexFunc(list, func(t programTotal) bool {
-			return t.contender == p.Contender && t.workload == p.Workload && t.path == p.Path
+			return t.contender == p.Network && t.workload == p.Workload && t.path == p.Path
 		})
 		if i < 0 {
-			list = append(list, programTotal{contender: p.Contender, workload: p.Workload, path: p.Path})
+			list = append(list, programTotal{contender: p.Network, workload: p.Workload, path: p.Path})
 			i = len(list) - 1
 		}
 		cost := programCost{name: p.Name, perPacket: float64(p.Nanoseconds) / float64(p.Packets), runs: p.Runs, packets: p.Packets}
@@ -207,7 +207,7 @@ type footprintRow struct {
 func footprintRows(run *result.Run) []footprintRow {
 	var rows []footprintRow
 	for _, f := range run.Footprints {
-		r := footprintRow{contender: f.Contender, source: f, addP50: dash, addP99: dash, delP50: dash, rss: dash, maps: dash, idle: dash, pods: dash}
+		r := footprintRow{contender: f.Network, source: f, addP50: dash, addP99: dash, delP50: dash, rss: dash, maps: dash, idle: dash, pods: dash}
 		if len(f.AddMilliseconds) > 0 {
 			r.addP50 = quantity(stats.Quantile(f.AddMilliseconds, 0.50), "ms")
 			r.addP99 = quantity(stats.Quantile(f.AddMilliseconds, 0.99), "ms")

@@ -16,7 +16,7 @@ func measured(wobble float64, shares map[string]float64, order ...string) *resul
 		{Name: "sockperf_tcp", Title: "ping-pong", Metric: result.RTT, Unit: "µs", Better: "lower", Work: "message"},
 	}}
 	for _, name := range order {
-		run.Contenders = append(run.Contenders, result.Contender{Name: name})
+		run.Networks = append(run.Networks, result.Network{Name: name})
 	}
 	for round := range 7 {
 		run.Rounds = append(run.Rounds, result.Round{Index: round})
@@ -28,7 +28,7 @@ func measured(wobble float64, shares map[string]float64, order ...string) *resul
 			for metric, value := range map[string]float64{result.Rate: 70000 * share, result.RTT: 14 / share} {
 				workload := map[string]string{result.Rate: "tcp_rr", result.RTT: "sockperf_tcp"}[metric]
 				run.Samples = append(run.Samples, result.Sample{
-					Round: round, Contender: name, Workload: workload, Path: result.CrossNode, Placement: result.OneCore, Procs: 1,
+					Round: round, Network: name, Workload: workload, Path: result.CrossNode, Placement: result.OneCore, Procs: 1,
 					Seconds: 1, Values: map[string]float64{metric: value},
 				})
 			}
@@ -108,7 +108,7 @@ func TestCautions(t *testing.T) {
 		run.Rounds[i].Discarded = "steal"
 	}
 	run.Samples[0].Error = "broken"
-	run.CrossChecks = []result.CrossCheck{{Contender: "node", Path: result.CrossNode, Expected: 70000, Measured: 35000}}
+	run.CrossChecks = []result.CrossCheck{{Network: "node", Path: result.CrossNode, Expected: 70000, Measured: 35000}}
 	run.Summary = stats.Summarize(run)
 	want(t, strings.Join(newView(run).cautions(), "\n"),
 		"Only 4 rounds counted", "3 of 7 rounds were discarded", "differs by up to 3.0 %", "does not agree", "Samples failed")

@@ -109,22 +109,22 @@ func TestPageEscapesWhatTheFileSays(t *testing.T) {
 	run := synthetic(6)
 	const evil = `<script>alert("1")</script>&`
 	run.Environment.Hostname, run.Environment.CPU, run.Version = evil, evil, evil
-	for i := range run.Contenders {
-		if run.Contenders[i].Name == "macvlan" {
-			run.Contenders[i].Name, run.Contenders[i].Description = evil, evil
+	for i := range run.Networks {
+		if run.Networks[i].Name == "macvlan" {
+			run.Networks[i].Name, run.Networks[i].Description = evil, evil
 		}
 	}
 	for i := range run.Workloads {
 		run.Workloads[i].Title = evil
 	}
 	for i := range run.Summary {
-		if run.Summary[i].Contender == "macvlan" {
-			run.Summary[i].Contender = evil
+		if run.Summary[i].Network == "macvlan" {
+			run.Summary[i].Network = evil
 		}
 	}
 	for i := range run.Samples {
-		if run.Samples[i].Contender == "macvlan" {
-			run.Samples[i].Contender = evil
+		if run.Samples[i].Network == "macvlan" {
+			run.Samples[i].Network = evil
 		}
 	}
 	page := render(t, run)

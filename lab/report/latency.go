@@ -40,7 +40,7 @@ func (v *view) percentiles() []percentileRow {
 func (v *view) histograms(key figureKey, contender string) []*result.Histogram {
 	var list []*result.Histogram
 	for _, s := range v.run.Samples {
-		if s.Latency != nil && s.Contender == contender && v.counts(s) && key == keyOf(s) {
+		if s.Latency != nil && s.Network == contender && v.counts(s) && key == keyOf(s) {
 			list = append(list, s.Latency)
 		}
 	}

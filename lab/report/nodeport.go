@@ -51,7 +51,7 @@ func (v *view) nodePort() *nodePortSection {
 		{"scale", scaleOf(n)},
 	}}
 	for _, p := range []result.Placement{result.ForwarderCore, result.OneCore} {
-		if way := n.Ways[string(p)]; way != "" {
+		if way := n.Routes[string(p)]; way != "" {
 			s.Facts = append(s.Facts, fact{string(p), way})
 		}
 	}

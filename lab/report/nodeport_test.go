@@ -15,17 +15,17 @@ func nodePortRun() *result.Run {
 		Workloads: []result.Workload{rate, left},
 		NodePort: &result.NodePort{
 			FrameBytes: 60, Flows: 1000, Services: 52, OfferedMax: 4e6, OneCoreMax: 3e6, Scale: 0.4,
-			Ways: map[string]string{string(result.ForwarderCore): "live frames, counted at the wire"},
+			Routes: map[string]string{string(result.ForwarderCore): "live frames, counted at the wire"},
 		},
-		Contenders: []result.Contender{{Name: baseline}, {Name: atXDP}, {Name: iptables}},
+		Networks: []result.Network{{Name: baseline}, {Name: atXDP}, {Name: iptables}},
 	}
 	for round := range 6 {
 		run.Rounds = append(run.Rounds, result.Round{Index: round})
 		for name, factor := range map[string]float64{baseline: 2, atXDP: 5, iptables: 1} {
 			run.Samples = append(run.Samples,
-				result.Sample{Round: round, Contender: name, Workload: rate.Name, Path: result.CrossNode, Placement: result.ForwarderCore, Procs: 1,
+				result.Sample{Round: round, Network: name, Workload: rate.Name, Path: result.CrossNode, Placement: result.ForwarderCore, Procs: 1,
 					Values: map[string]float64{result.Rate: factor * float64(700e3+round)}},
-				result.Sample{Round: round, Contender: name, Workload: left.Name, Path: result.CrossNode, Placement: result.ForwarderCore, Procs: 1,
+				result.Sample{Round: round, Network: name, Workload: left.Name, Path: result.CrossNode, Placement: result.ForwarderCore, Procs: 1,
 					Values: map[string]float64{result.CPULeft: 15 * factor}})
 		}
 	}

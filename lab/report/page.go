@@ -54,7 +54,7 @@ type feature struct {
 
 // contenderNote describes a contender in words.
 type contenderNote struct {
-	result.Contender
+	result.Network
 	Notes string
 }
 
@@ -145,7 +145,7 @@ func (p *page) describeEnvironment(v *view) {
 		p.Features = append(p.Features, feature{name, present})
 	}
 	slices.SortFunc(p.Features, func(a, b feature) int { return cmp.Compare(a.Name, b.Name) })
-	for _, c := range v.run.Contenders {
+	for _, c := range v.run.Networks {
 		var notes []string
 		for _, f := range facts(c.Facts) {
 			notes = append(notes, f.Name+": "+f.Value)

@@ -137,7 +137,7 @@ func cpuSections(v *view) []cpuSection {
 // cpu adds up the CPU time of a contender's kept samples and the work done in them.
 func (v *view) cpu(f figure, contender string) (cpu result.CPU, work float64) {
 	for _, s := range v.run.Samples {
-		if s.Contender != contender || !v.counts(s) || f.figureKey != keyOf(s) {
+		if s.Network != contender || !v.counts(s) || f.figureKey != keyOf(s) {
 			continue
 		}
 		done := workDone(f, s)

@@ -27,7 +27,7 @@ const perRound = "_per_round"
 func (v *view) secondary(f figure) *secondaryTable {
 	var metrics []string
 	for _, s := range v.run.Summary {
-		if f.figureKey != summaryKey(s) || s.Metric == f.Metric || s.Contender == again || elsewhere(s.Metric) || slices.Contains(metrics, s.Metric) {
+		if f.figureKey != summaryKey(s) || s.Metric == f.Metric || s.Network == again || elsewhere(s.Metric) || slices.Contains(metrics, s.Metric) {
 			continue
 		}
 		metrics = append(metrics, s.Metric)

@@ -37,7 +37,7 @@ func trust(v *view) trustSection {
 		s.AgainChart, s.AgainRows = againChart(v, a)
 	}
 	for _, c := range v.run.CrossChecks {
-		s.Checks = append(s.Checks, checkRow{c.Contender, string(c.Path), c.What, quantity(c.Expected, "/s"), quantity(c.Measured, "/s"), deviation(c), c.Agree})
+		s.Checks = append(s.Checks, checkRow{c.Network, string(c.Path), c.Check, quantity(c.Expected, "/s"), quantity(c.Measured, "/s"), deviation(c), c.Agree})
 	}
 	for _, r := range v.run.Rounds {
 		row := roundRow{fmt.Sprint(r.Index), "", significant(r.Seconds), percent(r.Steal), percent(r.Foreign), strings.Join(r.Order, ", "), r.Discarded}
@@ -46,7 +46,7 @@ func trust(v *view) trustSection {
 		}
 		for _, t := range r.Turns {
 			if t.Discarded != "" && r.Discarded == "" {
-				row.Discarded += fmt.Sprintf("%s: %s. ", t.Contender, t.Discarded)
+				row.Discarded += fmt.Sprintf("%s: %s. ", t.Network, t.Discarded)
 			}
 		}
 		s.Rounds = append(s.Rounds, row)

@@ -67,9 +67,9 @@ func (v *view) policy() *policySection {
 	if p == nil {
 		return nil
 	}
-	s := &policySection{Truth: newTruthTable(p.Truth), Tables: newTables(p.Tables)}
+	s := &policySection{Truth: newTruthTable(p.Connectivity), Tables: newTables(p.Tables)}
 	s.Against, s.Charts = v.against()
-	for _, c := range p.Changes {
+	for _, c := range p.Convergence {
 		s.Changes = append(s.Changes, newPolicyChangeRow(c))
 	}
 	for _, c := range p.Compiled {
@@ -136,42 +136,42 @@ func (v *view) against() (*grid, []template.HTML) {
 	return g, charts
 }
 
-func newTruthTable(all []result.Truth) *truthTable {
+func newTruthTable(all []result.Connectivity) *truthTable {
 	t := &truthTable{}
 	type question struct{ what, path, protocol, ends, want string }
 	var order []question
 	found := map[question]map[string]truthCell{}
 	for _, truth := range all {
 		if truth.Error != "" {
-			t.Notes = append(t.Notes, fact{truth.Contender, truth.Error})
+			t.Notes = append(t.Notes, fact{truth.Network, truth.Error})
 		}
-		if len(truth.Answers) == 0 {
+		if len(truth.Connections) == 0 {
 			continue
 		}
-		t.Columns = append(t.Columns, truth.Contender)
+		t.Columns = append(t.Columns, truth.Network)
 		wrong, known := 0, 0
 		var unknown []string
-		for _, a := range truth.Answers {
-			what := strings.TrimSuffix(fmt.Sprintf("%s, %s, %s", a.Direction, a.By, a.Case), ", ")
-			q := question{what, pathWords(a.Path), fmt.Sprintf("%s %d", a.Protocol, a.Port), a.From + " → " + a.To, works(a.Want)}
+		for _, a := range truth.Connections {
+			what := strings.TrimSuffix(fmt.Sprintf("%s, %s, %s", a.Direction, a.Rule, a.Case), ", ")
+			q := question{what, pathWords(a.Path), fmt.Sprintf("%s %d", a.Protocol, a.Port), a.From + " → " + a.To, works(a.Allowed)}
 			if found[q] == nil {
 				found[q] = map[string]truthCell{}
 				order = append(order, q)
 			}
 			if a.Unknown != "" {
-				found[q][truth.Contender] = truthCell{Text: notKnown, Why: a.Unknown}
+				found[q][truth.Network] = truthCell{Text: notKnown, Why: a.Unknown}
 				unknown = append(unknown, a.Unknown)
 				continue
 			}
 			known++
-			found[q][truth.Contender] = truthCell{Text: works(a.Works), Wrong: a.Works != a.Want}
-			if a.Works != a.Want {
+			found[q][truth.Network] = truthCell{Text: works(a.Connected), Wrong: a.Connected != a.Allowed}
+			if a.Connected != a.Allowed {
 				wrong++
 			}
 		}
-		t.Wrong = append(t.Wrong, fact{truth.Contender, fmt.Sprintf("%d of %d wrong", wrong, known)})
+		t.Wrong = append(t.Wrong, fact{truth.Network, fmt.Sprintf("%d of %d wrong", wrong, known)})
 		if len(unknown) > 0 {
-			t.Notes = append(t.Notes, fact{truth.Contender, fmt.Sprintf("%d of %d %s; the first: %s", len(unknown), len(truth.Answers), notKnown, unknown[0])})
+			t.Notes = append(t.Notes, fact{truth.Network, fmt.Sprintf("%d of %d %s; the first: %s", len(unknown), len(truth.Connections), notKnown, unknown[0])})
 		}
 	}
 	if len(order) == 0 && len(t.Notes) == 0 {
@@ -227,15 +227,15 @@ func (t *truthTable) Verdict(r truthRow) (text string, wrong bool) {
 	return strings.Join(parts, "; "), wrong
 }
 
-func newPolicyChangeRow(c result.PolicyChange) changeRow {
-	what := map[result.PolicyHappening]string{
-		result.LabelForbids: "label changed, forbids", result.LabelAllows: "label changed, allows",
+func newPolicyChangeRow(c result.PolicyConvergence) changeRow {
+	what := map[result.PolicyChange]string{
+		result.LabelDenies: "label changed, forbids", result.LabelAllows: "label changed, allows",
 		result.PolicyAdded: "policy added, forbids", result.PolicyRemoved: "policy removed, allows",
-	}[c.What]
+	}[c.Change]
 	if what == "" {
-		what = string(c.What)
+		what = string(c.Change)
 	}
-	r := changeRow{Name: c.Contender, What: what, Among: among(c.Policies, c.Pods), N: fmt.Sprint(len(c.Milliseconds)), P50: dash, P99: dash, Max: dash, Note: c.Error}
+	r := changeRow{Name: c.Network, What: what, Among: among(c.Policies, c.Pods), N: fmt.Sprint(len(c.Milliseconds)), P50: dash, P99: dash, Max: dash, Note: c.Error}
 	if len(c.Milliseconds) > 0 {
 		r.P50, r.Max = quantity(stats.Quantile(c.Milliseconds, 0.5), "ms"), quantity(slices.Max(c.Milliseconds), "ms")
 		r.P99 = quantity(stats.Quantile(c.Milliseconds, 0.99), "ms")
@@ -245,7 +245,7 @@ func newPolicyChangeRow(c result.PolicyChange) changeRow {
 
 func newCompileRow(c result.PolicyCompile) compileRow {
 	r := compileRow{
-		Name: c.Contender, Among: among(c.Policies, c.Pods), Local: group(fmt.Sprint(c.LocalPods)),
+		Name: c.Network, Among: among(c.Policies, c.Pods), Local: group(fmt.Sprint(c.LocalPods)),
 		Scratch: dash, Compiler: dash, Change: dash, Tables: dash, Note: c.Source,
 	}
 	if c.Error != "" {
@@ -254,7 +254,7 @@ func newCompileRow(c result.PolicyCompile) compileRow {
 	for _, part := range []struct {
 		values []float64
 		into   *string
-	}{{c.ScratchMilliseconds, &r.Scratch}, {c.CompilerMilliseconds, &r.Compiler}, {c.ChangeMilliseconds, &r.Change}} {
+	}{{c.FullMilliseconds, &r.Scratch}, {c.CompilerMilliseconds, &r.Compiler}, {c.ChangeMilliseconds, &r.Change}} {
 		if len(part.values) > 0 {
 			*part.into = fmt.Sprintf("%s (max %s, n %d)", quantity(stats.Quantile(part.values, 0.5), "ms"), quantity(slices.Max(part.values), "ms"), len(part.values))
 		}
@@ -274,7 +274,7 @@ func newTables(all []result.PolicyTables) *grid {
 		"policies", "pods here", "selected", "sets of rules", "addresses", "prefixes", "set × identity", "ports", "memory",
 	}}
 	for _, t := range all {
-		row := gridRow{Name: t.Contender}
+		row := gridRow{Name: t.Network}
 		for _, n := range []int{t.Policies, t.LocalPods, t.Selected, t.Sets, t.Addresses, t.Prefixes, t.Entries, t.Ports} {
 			row.Cells = append(row.Cells, group(fmt.Sprint(n)))
 		}

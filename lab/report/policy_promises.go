@@ -72,7 +72,7 @@ func atMost(what string, bound float64, values []float64, brokeOff bool, choose 
 func compilePromises(run *result.Run) []promise {
 	var many result.PolicyCompile
 	for _, c := range run.Policy.Compiled {
-		if c.Contender == policyMany {
+		if c.Network == policyMany {
 			many = c
 		}
 	}
@@ -81,7 +81,7 @@ func compilePromises(run *result.Run) []promise {
 		scratch = fmt.Sprintf("1,000 policies × 1,000 pods, %d of them here, from nothing until they are in the kernel, the slowest", many.LocalPods)
 	}
 	return []promise{
-		atMost(scratch, 1000, many.ScratchMilliseconds, many.Error != "", slices.Max),
+		atMost(scratch, 1000, many.FullMilliseconds, many.Error != "", slices.Max),
 		atMost("One label change among them until it is in the kernel, the slowest", 100, many.ChangeMilliseconds, many.Error != "", slices.Max),
 		{
 			what: "Tables of policy with them, in MB of 10⁶ bytes", bound: 32, atMost: true, show: inUnit("MB"),
@@ -95,11 +95,11 @@ func compilePromises(run *result.Run) []promise {
 // changePromises are that new connections obey each kind of change soon.
 func changePromises(run *result.Run) []promise {
 	var list []promise
-	for _, what := range []result.PolicyHappening{result.LabelForbids, result.LabelAllows, result.PolicyAdded, result.PolicyRemoved} {
-		title := newPolicyChangeRow(result.PolicyChange{What: what}).What
-		var changes result.PolicyChange
-		for _, c := range run.Policy.Changes {
-			if c.Contender == policyMany && c.What == what {
+	for _, what := range []result.PolicyChange{result.LabelDenies, result.LabelAllows, result.PolicyAdded, result.PolicyRemoved} {
+		title := newPolicyChangeRow(result.PolicyConvergence{Change: what}).What
+		var changes result.PolicyConvergence
+		for _, c := range run.Policy.Convergence {
+			if c.Network == policyMany && c.Change == what {
 				changes = c
 			}
 		}
@@ -112,16 +112,16 @@ func changePromises(run *result.Run) []promise {
 // beelinesWrong counts the wrong answers of all contenders that are Beeline, of those that are known.
 func beelinesWrong(run *result.Run) (stats.Interval, bool) {
 	wrong, asked := 0, 0
-	for _, t := range run.Policy.Truth {
-		if !strings.HasPrefix(t.Contender, subject) {
+	for _, t := range run.Policy.Connectivity {
+		if !strings.HasPrefix(t.Network, subject) {
 			continue
 		}
-		for _, a := range t.Answers {
+		for _, a := range t.Connections {
 			if a.Unknown != "" {
 				continue
 			}
 			asked++
-			if a.Works != a.Want {
+			if a.Connected != a.Allowed {
 				wrong++
 			}
 		}
@@ -131,14 +131,14 @@ func beelinesWrong(run *result.Run) (stats.Interval, bool) {
 
 // beelinesSilent says whether a contender that is Beeline has not answered, or not everything.
 func beelinesSilent(run *result.Run) bool {
-	return slices.ContainsFunc(run.Policy.Truth, func(t result.Truth) bool { return strings.HasPrefix(t.Contender, subject) && t.Error != "" })
+	return slices.ContainsFunc(run.Policy.Connectivity, func(t result.Connectivity) bool { return strings.HasPrefix(t.Network, subject) && t.Error != "" })
 }
 
 // beelinesUnknown counts the answers of all contenders that are Beeline of which nobody knows whether they are right.
 func beelinesUnknown(run *result.Run) (n int) {
-	for _, t := range run.Policy.Truth {
-		for _, a := range t.Answers {
-			if strings.HasPrefix(t.Contender, subject) && a.Unknown != "" {
+	for _, t := range run.Policy.Connectivity {
+		for _, a := range t.Connections {
+			if strings.HasPrefix(t.Network, subject) && a.Unknown != "" {
 				n++
 			}
 		}

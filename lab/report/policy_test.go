@@ -30,41 +30,41 @@ func ofPolicies() *result.Run {
 		{allFlows, 0.89, 0.8}, {flowsOff, 0.89, 0.83}, {"ptp", 0.6, 0.5}, {"ptp-iptables-policy", 0.58, 0.4},
 	}
 	for _, s := range shares {
-		run.Contenders = append(run.Contenders, result.Contender{Name: s.name})
+		run.Networks = append(run.Networks, result.Network{Name: s.name})
 	}
 	for round := range 7 {
 		run.Rounds = append(run.Rounds, result.Round{Index: round})
 		for _, s := range shares {
 			for w, share := range map[string]float64{"tcp_rr": s.rr, "tcp_crr": s.crr} {
 				run.Samples = append(run.Samples, result.Sample{
-					Round: round, Contender: s.name, Workload: w, Path: result.CrossNode, Placement: result.OneCore, Procs: 1, Seconds: 1,
+					Round: round, Network: s.name, Workload: w, Path: result.CrossNode, Placement: result.OneCore, Procs: 1, Seconds: 1,
 					Values: map[string]float64{result.Rate: 10000 * share * (1 + 0.001*float64(round))},
 				})
 			}
 		}
 	}
-	answer := func(want, works bool) result.Answer {
-		return result.Answer{
-			Direction: result.Ingress, By: "block", Case: "excepted", Path: result.SameNode, Protocol: "UDP", From: "stranger", To: "block-near", Port: 7100,
-			Want: want, Works: works,
+	answer := func(want, works bool) result.Connection {
+		return result.Connection{
+			Direction: result.Ingress, Rule: "block", Case: "excepted", Path: result.SameNode, Protocol: "UDP", From: "stranger", To: "block-near", Port: 7100,
+			Allowed: want, Connected: works,
 		}
 	}
 	run.Policy = &result.Policy{
-		Policies: 1000, Pods: 1000, Blocks: 100000,
-		Truth: []result.Truth{
-			{Contender: subject, Answers: []result.Answer{answer(false, false)}},
-			{Contender: withPolicy, Answers: []result.Answer{answer(false, true)}},
-			{Contender: "ptp-iptables-policy", Error: "no rules"},
+		Policies: 1000, Pods: 1000, IPBlocks: 100000,
+		Connectivity: []result.Connectivity{
+			{Network: subject, Connections: []result.Connection{answer(false, false)}},
+			{Network: withPolicy, Connections: []result.Connection{answer(false, true)}},
+			{Network: "ptp-iptables-policy", Error: "no rules"},
 		},
 		Tables: []result.PolicyTables{
-			{Contender: blocksMany, Policies: 10, LocalPods: 1, Selected: 1, Sets: 2, Addresses: 50003, Prefixes: 50000, Entries: 22, Ports: 4, Bytes: 9e6},
+			{Network: blocksMany, Policies: 10, LocalPods: 1, Selected: 1, Sets: 2, Addresses: 50003, Prefixes: 50000, Entries: 22, Ports: 4, Bytes: 9e6},
 		},
-		Changes: []result.PolicyChange{
-			{Contender: policyMany, What: result.LabelForbids, Policies: 1000, Pods: 1000, Milliseconds: []float64{3, 4, 49}},
-			{Contender: policyMany, What: result.PolicyAdded, Policies: 1000, Pods: 1000, Milliseconds: []float64{3, 4, 149}, Error: "interrupted"},
+		Convergence: []result.PolicyConvergence{
+			{Network: policyMany, Change: result.LabelDenies, Policies: 1000, Pods: 1000, Milliseconds: []float64{3, 4, 49}},
+			{Network: policyMany, Change: result.PolicyAdded, Policies: 1000, Pods: 1000, Milliseconds: []float64{3, 4, 149}, Error: "interrupted"},
 		},
 		Compiled: []result.PolicyCompile{{
-			Contender: policyMany, Policies: 1000, Pods: 1000, LocalPods: 100, ScratchMilliseconds: []float64{120, 210}, CompilerMilliseconds: []float64{20, 40}, ChangeMilliseconds: []float64{11}, TableBytes: 33e6, Source: "the agents",
+			Network: policyMany, Policies: 1000, Pods: 1000, LocalPods: 100, FullMilliseconds: []float64{120, 210}, CompilerMilliseconds: []float64{20, 40}, ChangeMilliseconds: []float64{11}, TableBytes: 33e6, Source: "the agents",
 		}},
 	}
 	run.Summary = stats.Summarize(run)
@@ -109,10 +109,10 @@ func TestPromisesOfPolicies(t *testing.T) {
 // What broke off while it was measured keeps no promise with what it has, and still may break one.
 func TestBrokenOffKeepsNoPromise(t *testing.T) {
 	run := ofPolicies()
-	run.Policy.Changes[0].Error = "connections reached it to the end"
+	run.Policy.Convergence[0].Error = "connections reached it to the end"
 	run.Policy.Compiled[0].Error = "the agent has ended"
-	run.Policy.Truth = []result.Truth{
-		{Contender: subject, Answers: run.Policy.Truth[0].Answers}, {Contender: withPolicy, Error: "no answer"}, run.Policy.Truth[2],
+	run.Policy.Connectivity = []result.Connectivity{
+		{Network: subject, Connections: run.Policy.Connectivity[0].Connections}, {Network: withPolicy, Error: "no answer"}, run.Policy.Connectivity[2],
 	}
 	got := map[string]string{}
 	for _, r := range newView(run).promises() {
@@ -166,7 +166,7 @@ func TestPoliciesAreShown(t *testing.T) {
 func TestChartsShowWhatIsMissing(t *testing.T) {
 	run := ofPolicies()
 	for i := range run.Samples {
-		if s := &run.Samples[i]; s.Contender == withPolicy && s.Workload == "tcp_crr" {
+		if s := &run.Samples[i]; s.Network == withPolicy && s.Workload == "tcp_crr" {
 			s.Values, s.Error = nil, "timed out"
 		}
 	}
@@ -191,10 +191,10 @@ func TestChartsShowWhatIsMissing(t *testing.T) {
 // A connection of which nobody knows whether it works is neither right nor wrong, and the promise about all of them waits for it.
 func TestUnknownAnswersAreNoRightOnes(t *testing.T) {
 	run := ofPolicies()
-	right := run.Policy.Truth[0].Answers[0]
+	right := run.Policy.Connectivity[0].Connections[0]
 	unknown := right
 	unknown.Unknown, unknown.From = "no route to host", "alien"
-	run.Policy.Truth = []result.Truth{{Contender: subject, Answers: []result.Answer{right, unknown}}, {Contender: withPolicy, Answers: []result.Answer{right, right}}}
+	run.Policy.Connectivity = []result.Connectivity{{Network: subject, Connections: []result.Connection{right, unknown}}, {Network: withPolicy, Connections: []result.Connection{right, right}}}
 	for _, r := range newView(run).promises() {
 		if strings.HasPrefix(r.What, "Connections that are not") && (r.Kept != notMeasured || r.Got != "0" || r.Interval != "of 3, 1 not known") {
 			t.Errorf("%+v", r)

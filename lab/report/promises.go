@@ -168,9 +168,9 @@ func servicePromises(run *result.Run) []promise {
 		})
 	}
 	const most = 10000
-	var created result.Change
-	for _, c := range run.Services.Changes {
-		if c.Contender == atSocket && c.What == result.ServiceCreated && c.Services == most {
+	var created result.ServiceConvergence
+	for _, c := range run.Services.Convergence {
+		if c.Network == atSocket && c.Change == result.ServiceCreated && c.Services == most {
 			created = c
 		}
 	}
@@ -210,7 +210,7 @@ func servicePromises(run *result.Run) []promise {
 // syncOf is how a contender took in so many Services; zero where the run does not have it.
 func syncOf(run *result.Run, contender string, services, backends int) result.Sync {
 	for _, s := range run.Services.Syncs {
-		if s.Contender == contender && s.Services == services && s.Backends == backends {
+		if s.Network == contender && s.Services == services && s.Backends == backends {
 			return s
 		}
 	}

@@ -45,7 +45,7 @@ func TestDecided(t *testing.T) {
 func TestUndecidedPromisesAreShown(t *testing.T) {
 	run := ofPolicies()
 	for i := range run.Samples {
-		if s := &run.Samples[i]; s.Contender == withPolicy && s.Workload == "tcp_crr" { // a ratio between 0.8 and 1.04 around 0.92
+		if s := &run.Samples[i]; s.Network == withPolicy && s.Workload == "tcp_crr" { // a ratio between 0.8 and 1.04 around 0.92
 			s.Values[result.Rate] = 10000 * 0.9 * (1 + 0.001*float64(s.Round)) * (0.8 + 0.04*float64(s.Round))
 		}
 	}

@@ -52,7 +52,7 @@ func (v *view) services() *serviceSection {
 			s.Curves = append(s.Curves, v.curve(w))
 		}
 	}
-	for _, c := range v.run.Services.Changes {
+	for _, c := range v.run.Services.Convergence {
 		s.Changes = append(s.Changes, newChangeRow(c))
 	}
 	for _, one := range v.run.Services.Syncs {
@@ -159,15 +159,15 @@ func (v *view) curve(w result.Workload) curveView {
 	return c
 }
 
-func newChangeRow(c result.Change) changeRow {
-	what := map[result.Happening]string{
+func newChangeRow(c result.ServiceConvergence) changeRow {
+	what := map[result.ServiceChange]string{
 		result.ServiceCreated: "Service with 10 backends created", result.BackendAdded: "backend added",
-	}[c.What]
+	}[c.Change]
 	if what == "" {
-		what = string(c.What)
+		what = string(c.Change)
 	}
 	r := changeRow{
-		Name: c.Contender, What: what, Among: fmt.Sprintf("%s × %d", group(fmt.Sprint(c.Services)), c.Backends),
+		Name: c.Network, What: what, Among: fmt.Sprintf("%s × %d", group(fmt.Sprint(c.Services)), c.Backends),
 		N: fmt.Sprint(len(c.Milliseconds)), P50: dash, P99: dash, Max: dash, Note: c.Error,
 	}
 	if n := len(c.Milliseconds); n > 0 {
@@ -178,7 +178,7 @@ func newChangeRow(c result.Change) changeRow {
 }
 
 func newSyncRow(s result.Sync) syncRow {
-	r := syncRow{Name: s.Contender, What: fmt.Sprintf("%s × %d", group(fmt.Sprint(s.Services)), s.Backends), Seconds: dash, RSS: dash, Maps: dash, Note: s.Error}
+	r := syncRow{Name: s.Network, What: fmt.Sprintf("%s × %d", group(fmt.Sprint(s.Services)), s.Backends), Seconds: dash, RSS: dash, Maps: dash, Note: s.Error}
 	if len(s.Seconds) > 0 {
 		r.Seconds = quantity(stats.MedianOf(s.Seconds).Median, "s")
 		if len(s.Seconds) > 1 {

@@ -25,17 +25,17 @@ func ofServices() *result.Run {
 		Schema:    result.SchemaVersion,
 		Settings:  result.Settings{Mode: "quick", Suite: "services", Placement: []string{string(result.OneCore)}},
 		Workloads: []result.Workload{rr, to(rr, "tcp_rr_clusterip_1", 1), crr, to(crr, "tcp_crr_clusterip_1", 1), to(crr, "tcp_crr_clusterip_10000", 10000)},
-		Contenders: []result.Contender{
+		Networks: []result.Network{
 			{Name: baseline}, {Name: atSocket}, {Name: iptables}, {Name: "kube-proxy-ipvs", Unsupported: "not on this kernel: IPVS (CONFIG_IP_VS)"},
 		},
 		Services: &result.Services{
-			Changes: []result.Change{
-				{Contender: atSocket, What: result.ServiceCreated, Services: 10000, Backends: 10, Milliseconds: []float64{3, 4, 49}},
-				{Contender: iptables, What: result.BackendAdded, Services: 10000, Backends: 1, Milliseconds: []float64{}, Error: "no connection reached it in time"},
+			Convergence: []result.ServiceConvergence{
+				{Network: atSocket, Change: result.ServiceCreated, Services: 10000, Backends: 10, Milliseconds: []float64{3, 4, 49}},
+				{Network: iptables, Change: result.BackendAdded, Services: 10000, Backends: 1, Milliseconds: []float64{}, Error: "no connection reached it in time"},
 			},
 			Syncs: []result.Sync{
-				{Contender: atSocket, Services: 10000, Backends: 10, Seconds: []float64{2.1, 3.5, 2.2}, RSSBytes: 90e6, MapBytes: 20e6},
-				{Contender: iptables, Services: 10000, Backends: 10, Seconds: []float64{}, Error: "not within 1m0s"},
+				{Network: atSocket, Services: 10000, Backends: 10, Seconds: []float64{2.1, 3.5, 2.2}, RSSBytes: 90e6, MapBytes: 20e6},
+				{Network: iptables, Services: 10000, Backends: 10, Seconds: []float64{}, Error: "not within 1m0s"},
 			},
 		},
 	}
@@ -45,7 +45,7 @@ func ofServices() *result.Run {
 		for name, of := range share {
 			for i, w := range run.Workloads {
 				run.Samples = append(run.Samples, result.Sample{
-					Round: round, Contender: name, Workload: w.Name, Path: result.CrossNode, Placement: result.OneCore, Procs: 1, Seconds: 1,
+					Round: round, Network: name, Workload: w.Name, Path: result.CrossNode, Placement: result.OneCore, Procs: 1, Seconds: 1,
 					Values: map[string]float64{result.Rate: 10000 * of[i] * (1 + 0.001*float64(round))},
 				})
 			}
@@ -77,7 +77,7 @@ func TestPromisesOfServices(t *testing.T) {
 // A start that does not come to its end, and a change that is not followed, keep no promise by those before them.
 func TestBrokenOffServicesKeepNoPromise(t *testing.T) {
 	run := ofServices()
-	run.Services.Changes[0].Error = "no connection reached it in time"
+	run.Services.Convergence[0].Error = "no connection reached it in time"
 	run.Services.Syncs[0].Seconds, run.Services.Syncs[0].Error = []float64{2.1}, "not within 1m0s"
 	got := map[string]string{}
 	for _, r := range newView(run).promises() {
@@ -99,7 +99,7 @@ func TestPromisesOfNodePorts(t *testing.T) {
 	for name, rate := range map[string]float64{baseline: 900e3, atXDP: 800e3, atTC: 390e3, iptables: 200e3} {
 		for _, p := range []result.Placement{result.ForwarderCore, result.OneCore} {
 			run.Samples = append(run.Samples, result.Sample{
-				Contender: name, Workload: saturation.Name, Path: result.CrossNode, Placement: p, Procs: 1, Values: map[string]float64{result.Rate: rate},
+				Network: name, Workload: saturation.Name, Path: result.CrossNode, Placement: p, Procs: 1, Values: map[string]float64{result.Rate: rate},
 			})
 		}
 	}
@@ -141,7 +141,7 @@ func TestCurveOfServicesHasGaps(t *testing.T) {
 	}
 	whole, gaps := joined(), 0
 	for i := range run.Samples {
-		if s := &run.Samples[i]; s.Workload == "tcp_crr_clusterip_10000" && s.Contender == iptables {
+		if s := &run.Samples[i]; s.Workload == "tcp_crr_clusterip_10000" && s.Network == iptables {
 			s.Values, s.Error = nil, "timed out"
 			gaps = 2
 		}

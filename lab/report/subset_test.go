@@ -29,7 +29,7 @@ func TestAnySubsetRenders(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 7))
 			run := synthetic(1 + random.IntN(8))
 			p := func() float64 { return []float64{0, 0.3, 0.9, 1}[random.IntN(4)] }
-			run.Contenders = thin(random, p(), run.Contenders)
+			run.Networks = thin(random, p(), run.Networks)
 			run.Workloads = thin(random, p(), run.Workloads)
 			run.Rounds = thin(random, p(), run.Rounds)
 			run.Samples = thin(random, p(), run.Samples)

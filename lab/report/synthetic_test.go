@@ -29,7 +29,7 @@ func synthetic(rounds int) *result.Run {
 			Tools:    map[string]string{"netperf": "2.7.0", "sockperf": "3.7", "iperf3": "3.12"},
 			Features: map[string]bool{"tcx": true, "netkit": false, "wireguard": false, "bpf stats": true},
 		},
-		Contenders: []result.Contender{
+		Networks: []result.Network{
 			{Name: "node", Description: "The two nodes themselves, no containers."},
 			{Name: "node+netfilter", Description: "The nodes with connection tracking and a rule set like kube-proxy's.", Facts: map[string]string{"rules": "50 Services"}},
 			{Name: "beeline", Description: "Pods on veth pairs, eBPF routing.", Version: "v0.0.0-synthetic", Facts: map[string]string{"MTU in the pod": "1500", "routing": "ebpf"}},
@@ -98,7 +98,7 @@ func (g *generator) samples(w result.Workload, name string, path result.Path, pl
 		}
 		value := round4(centre * noise)
 		s := result.Sample{
-			Round: i, Contender: name, Workload: w.Name, Path: path, Placement: placement, Procs: procs,
+			Round: i, Network: name, Workload: w.Name, Path: path, Placement: placement, Procs: procs,
 			Started: r.Started.Add(time.Second), Seconds: 1, Values: map[string]float64{w.Metric: value},
 			Command: []string{w.Tool, "-t", w.Name, "-H", "10.0.0.2"},
 		}
@@ -142,9 +142,9 @@ func (g *generator) damage() {
 	for i := range g.run.Samples {
 		s := &g.run.Samples[i]
 		switch {
-		case s.Contender == "ptp" && s.Workload == "tcp_crr" && (s.Round == 2 || s.Round == 5):
+		case s.Network == "ptp" && s.Workload == "tcp_crr" && (s.Round == 2 || s.Round == 5):
 			s.Error = "netperf: establish control: are you sure there is a netserver listening?"
-		case s.Contender == "bridge" && s.Workload == "sockperf_tcp":
+		case s.Network == "bridge" && s.Workload == "sockperf_tcp":
 			s.Error = "sockperf: connection timed out after 5 s <&\">"
 		default:
 			continue
@@ -163,9 +163,9 @@ func (g *generator) extras() {
 	}
 	idle := 0.0011
 	g.run.Footprints = []result.Footprint{
-		{Contender: "beeline", AddMilliseconds: adds(11), DelMilliseconds: adds(6), Pods: 100, AgentRSSBytes: 31 << 20, MapBytes: 2_200_000, IdleCPU: &idle},
-		{Contender: "ptp", AddMilliseconds: adds(38), DelMilliseconds: adds(30)},
-		{Contender: "bridge", AddMilliseconds: adds(45), DelMilliseconds: adds(33)},
+		{Network: "beeline", AddMilliseconds: adds(11), DelMilliseconds: adds(6), Pods: 100, AgentRSSBytes: 31 << 20, MapBytes: 2_200_000, IdleCPU: &idle},
+		{Network: "ptp", AddMilliseconds: adds(38), DelMilliseconds: adds(30)},
+		{Network: "bridge", AddMilliseconds: adds(45), DelMilliseconds: adds(33)},
 	}
 	for _, p := range []struct {
 		path  result.Path
@@ -175,12 +175,12 @@ func (g *generator) extras() {
 		{result.CrossNode, "from_pod", 158}, {result.CrossNode, "to_wire", 61}, {result.CrossNode, "from_wire", 121}, {result.SameNode, "from_pod", 149},
 	} {
 		const packets = 1_200_000
-		g.run.Programs = append(g.run.Programs, result.Program{Contender: "beeline", Workload: "tcp_rr", Path: p.path, Name: p.name, Runs: packets, Nanoseconds: p.nanos * packets, Packets: packets})
+		g.run.Programs = append(g.run.Programs, result.Program{Network: "beeline", Workload: "tcp_rr", Path: p.path, Name: p.name, Runs: packets, Nanoseconds: p.nanos * packets, Packets: packets})
 	}
 	g.run.CrossChecks = []result.CrossCheck{
-		{Contender: "node", Path: result.CrossNode, What: "TCP_RR ≈ 1e6 / RTT µs", Expected: 71942, Measured: 72010, Agree: true},
-		{Contender: "beeline", Path: result.CrossNode, What: "TCP_RR ≈ 1e6 / RTT µs", Expected: 63650, Measured: 63710, Agree: true},
-		{Contender: "ptp", Path: result.CrossNode, What: "TCP_RR ≈ 1e6 / RTT µs", Expected: 51020, Measured: 40020, Agree: false},
+		{Network: "node", Path: result.CrossNode, Check: "TCP_RR ≈ 1e6 / RTT µs", Expected: 71942, Measured: 72010, Agree: true},
+		{Network: "beeline", Path: result.CrossNode, Check: "TCP_RR ≈ 1e6 / RTT µs", Expected: 63650, Measured: 63710, Agree: true},
+		{Network: "ptp", Path: result.CrossNode, Check: "TCP_RR ≈ 1e6 / RTT µs", Expected: 51020, Measured: 40020, Agree: false},
 	}
 }
 

@@ -41,10 +41,10 @@ func (t *terminal) crossChecks(run *result.Run) {
 	var kinds []string
 	checks := map[string][]result.CrossCheck{}
 	for _, c := range run.CrossChecks {
-		if checks[c.What] == nil {
-			kinds = append(kinds, c.What)
+		if checks[c.Check] == nil {
+			kinds = append(kinds, c.Check)
 		}
-		checks[c.What] = append(checks[c.What], c)
+		checks[c.Check] = append(checks[c.Check], c)
 	}
 	if len(kinds) > 0 {
 		t.printf("")
@@ -63,7 +63,7 @@ func (t *terminal) crossChecks(run *result.Run) {
 		t.printf("  %s: %d of %d agree, largest deviation %s", kind, agree, len(checks[kind]), percent(largest))
 		for _, c := range checks[kind] {
 			if !c.Agree {
-				t.printf("    DOES NOT AGREE: %s %s, expected %s, measured %s (%s)", c.Contender, c.Path,
+				t.printf("    DOES NOT AGREE: %s %s, expected %s, measured %s (%s)", c.Network, c.Path,
 					quantity(c.Expected, "/s"), quantity(c.Measured, "/s"), deviation(c))
 			}
 		}

@@ -204,8 +204,8 @@ func (v *view) workload(key figureKey) result.Workload {
 }
 
 // contenders lists what the run compared, also contenders that only samples or summaries mention.
-func (v *view) contenders() []result.Contender {
-	list := slices.Clone(v.run.Contenders)
+func (v *view) contenders() []result.Network {
+	list := slices.Clone(v.run.Networks)
 	known := map[string]bool{}
 	for _, c := range list {
 		known[c.Name] = true
@@ -213,14 +213,14 @@ func (v *view) contenders() []result.Contender {
 	add := func(name string) {
 		if !known[name] {
 			known[name] = true
-			list = append(list, result.Contender{Name: name})
+			list = append(list, result.Network{Name: name})
 		}
 	}
 	for _, s := range v.run.Summary {
-		add(s.Contender)
+		add(s.Network)
 	}
 	for _, s := range v.run.Samples {
-		add(s.Contender)
+		add(s.Network)
 	}
 	return list
 }
@@ -228,7 +228,7 @@ func (v *view) contenders() []result.Contender {
 func (v *view) summary(key figureKey, contender, metric string) *result.Summary {
 	for i := range v.run.Summary {
 		s := &v.run.Summary[i]
-		if s.Contender == contender && s.Metric == metric &&
+		if s.Network == contender && s.Metric == metric &&
 			key == summaryKey(*s) {
 			return s
 		}
@@ -239,7 +239,7 @@ func (v *view) summary(key figureKey, contender, metric string) *result.Summary 
 // collect fills a row with the samples of the figure's contender.
 func (v *view) collect(r *row, f figure) {
 	for _, s := range v.run.Samples {
-		if s.Round < 0 || s.Contender != r.contender || f.figureKey != keyOf(s) { // negative rounds warm up
+		if s.Round < 0 || s.Network != r.contender || f.figureKey != keyOf(s) { // negative rounds warm up
 			continue
 		}
 		if s.Discarded != "" && s.Error != "" {

@@ -1,15 +1,16 @@
 package result
 
-// Metric names a value of Sample.Values or of Summary.
+// Metric describes a value of Sample.Values or of Summary.
 type Metric struct {
-	Name   string
-	Unit   string
-	Better string // "higher", "lower", or empty where neither is better
+	Name string
+	Unit string
+	// Better is "higher", "lower", or empty if neither is better.
+	Better string
 	// Meaning is one sentence.
 	Meaning string
 }
 
-// The metrics that tools measure, as they are named in Sample.Values.
+// The names of the metrics.
 const (
 	Throughput     = "throughput"
 	Rate           = "rate"
@@ -33,9 +34,8 @@ const (
 	Offered        = "offered"
 )
 
-// VersusWire is appended to the name of a metric whose ratio is taken to the node's cross-node sample
-// instead of the node's sample on the same path: same-node pods against node-to-node, as published studies
-// compare them.
+// VersusWire is the suffix of a same-node metric whose ratio is to the node's cross-node sample, as published studies
+// compare pods on one node.
 const VersusWire = "_vs_wire"
 
 // Metrics lists all metrics with their units.
@@ -47,22 +47,22 @@ var Metrics = []Metric{
 	{RTTP90, "µs", "lower", "full round trip that 90 % of the transactions do not exceed"},
 	{RTTP99, "µs", "lower", "full round trip that 99 % of the transactions do not exceed"},
 	{RTTP999, "µs", "lower", "full round trip that 99.9 % of the transactions do not exceed"},
-	{Loss, "%", "lower", "share of the messages sent that did not arrive"},
-	{Retransmits, "segments", "lower", "TCP segments that the sender sent again"},
+	{Loss, "%", "lower", "share of the messages that did not arrive"},
+	{Retransmits, "segments", "lower", "TCP segments that the sender retransmitted"},
 	{Transactions, "transactions", "", "transactions of the sample"},
 	{Bytes, "bytes", "", "payload of the sample"},
 	{Messages, "messages", "", "messages of the sample"},
-	{Skew, "s", "", "by how much the measured intervals of parallel processes differ"},
+	{Skew, "s", "", "largest difference between the measured intervals of parallel processes"},
 	{SendBuffer, "bytes", "", "size of the sender's socket buffer at the end, as the kernel counts"},
 	{ReceiveBuffer, "bytes", "", "size of the receiver's socket buffer at the end, as the kernel counts"},
 	{CPUTransaction, "µs", "lower", "CPU time (user, system, softirq) of both ends for one transaction"},
 	{CPUGB, "ms", "lower", "CPU time (user, system, softirq) of both ends for 10^9 bytes"},
 	{CPUMessage, "µs", "lower", "CPU time (user, system, softirq) of both ends for one message that arrived"},
-	{CPULeft, "%", "higher", "share of one core that forwarding a fixed rate of packets leaves"},
+	{CPULeft, "%", "higher", "share of one core that is idle while a fixed rate of packets is forwarded"},
 	{Offered, "/s", "", "packets offered per second"},
 }
 
-// MetricNamed gives the metric of that name.
+// MetricNamed returns the metric with that name.
 func MetricNamed(name string) (Metric, bool) {
 	for _, m := range Metrics {
 		if m.Name == name {

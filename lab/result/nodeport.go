@@ -1,26 +1,26 @@
 package result
 
-// ForwarderCore is the placement of the NodePort bench in which the forwarding node's work is alone on one CPU, and what
-// makes and counts the packets on another.
+// ForwarderCore is the placement of the nodeport suite: the forwarding node has one CPU to itself, and the packet
+// generator and the packet counter share another.
 const ForwarderCore Placement = "forwarder-core"
 
-// NodePort says how the packets of a NodePort run were made, and what its columns mean on this machine.
+// NodePort describes how the packets of a nodeport run were made and counted.
 type NodePort struct {
-	// FrameBytes is the length of a frame without check sequence, Flows how many flows the frames belong to.
+	// FrameBytes is the length of a frame without its check sequence, Flows the number of flows.
 	FrameBytes int `json:"frameBytes"`
 	Flows      int `json:"flows"`
-	// Services is how many Services there are, the measured ones among them.
+	// Services is the number of Services in the cluster, including the measured ones.
 	Services int `json:"services"`
-	// OfferedMax is how many packets per second the generator brings through a bare veth pair, OneCoreMax the same when the
-	// generator and the pair share one CPU.
+	// OfferedMax is the packet rate (per second) of the generator through a bare veth pair with a CPU for each end,
+	// OneCoreMax the rate with both ends on one CPU.
 	OfferedMax float64 `json:"offeredMax"`
 	OneCoreMax float64 `json:"oneCoreMax"`
-	// CountingMax is how many the generator makes while the counter beside it takes in what is forwarded, with the contender
-	// that leaves it the least; 0 where no figure needs a fixed rate.
+	// CountingMax is the packet rate (per second) of the generator while the counter on its CPU receives what is
+	// forwarded, for the network that leaves it least. It is 0 if no workload needs a fixed rate.
 	CountingMax float64 `json:"countingMax,omitempty"`
-	// Scale is what one packet per second of the published study is here: OfferedMax divided by the 10 million per second
-	// that were offered there, or less where the generator could not make the highest fixed rate beside the counter.
+	// Scale converts a packet rate of the published study to one on this machine: OfferedMax divided by the 10 million
+	// per second offered there, or less if the generator cannot reach the highest fixed rate beside the counter.
 	Scale float64 `json:"scale"`
-	// Ways says for each placement how packets travelled and where they were counted.
-	Ways map[string]string `json:"ways"`
+	// Routes maps a placement to the route of its packets and the point where they were counted.
+	Routes map[string]string `json:"routes"`
 }

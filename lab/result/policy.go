@@ -1,114 +1,115 @@
 package result
 
-// Policy is what a bench of NetworkPolicies measures beside the samples.
+// Policy holds what the policy suite measures beside the samples.
 type Policy struct {
-	// Policies and Pods are how many there are beside the measured ones where there are many, Blocks how many ipBlocks.
+	// Policies, Pods and IPBlocks are the numbers of background objects in the workloads that have many.
 	Policies int `json:"policies"`
 	Pods     int `json:"pods"`
-	Blocks   int `json:"blocks"`
-	// Truth says of each contender which connections work and which do not.
-	Truth []Truth `json:"truth,omitempty"`
-	// Tables say of each contender that has tables what was in them when it came up.
-	Tables   []PolicyTables  `json:"tables,omitempty"`
-	Changes  []PolicyChange  `json:"changes,omitempty"`
-	Compiled []PolicyCompile `json:"compiled,omitempty"`
+	IPBlocks int `json:"ipBlocks"`
+	// Connectivity has one entry per network that enforces NetworkPolicies.
+	Connectivity []Connectivity `json:"connectivity,omitempty"`
+	// Tables has one entry per network that can show its tables, read when the network came up.
+	Tables      []PolicyTables      `json:"tables,omitempty"`
+	Convergence []PolicyConvergence `json:"convergence,omitempty"`
+	Compiled    []PolicyCompile     `json:"compiled,omitempty"`
 }
 
-// PolicyTables is what one node, the server's, has in force.
+// PolicyTables are the policy tables of one node, the server's.
 type PolicyTables struct {
-	Contender string `json:"contender"`
-	// Policies are those of the cluster, LocalPods the pods of the node, and Selected those of them that some policy selects.
+	Network string `json:"network"`
+	// Policies is the number of NetworkPolicies in the cluster, LocalPods the number of pods on the node, and Selected
+	// the number of these that a NetworkPolicy selects.
 	Policies  int `json:"policies"`
 	LocalPods int `json:"localPods"`
 	Selected  int `json:"selected"`
-	// Sets are sets of rules; the others are entries in the kernel: of single addresses, of prefixes, of who may be asked by whom, and of ports.
+	// Sets counts distinct sets of rules. The others count entries in the kernel: single addresses, prefixes, pairs of
+	// rule set and identity, and ports.
 	Sets      int `json:"sets"`
 	Addresses int `json:"addresses"`
 	Prefixes  int `json:"prefixes"`
 	Entries   int `json:"entries"`
 	Ports     int `json:"ports"`
-	// Bytes is what all of them hold in the kernel.
+	// Bytes is the kernel memory of all policy tables.
 	Bytes uint64 `json:"bytes"`
 }
 
-// PolicyDirection is one of the two that a NetworkPolicy can govern.
+// PolicyDirection is the direction that a NetworkPolicy applies to.
 type PolicyDirection string
 
-// The directions.
+// The directions of a NetworkPolicy.
 const (
 	Ingress PolicyDirection = "ingress"
 	Egress  PolicyDirection = "egress"
 )
 
-// Truth is what one contender makes of the same policies.
-type Truth struct {
-	Contender string   `json:"contender"`
-	Answers   []Answer `json:"answers"`
-	// Error says why there are none.
+// Connectivity is the set of connections that were tried on one network, all under the same NetworkPolicies.
+type Connectivity struct {
+	Network     string       `json:"network"`
+	Connections []Connection `json:"connections"`
+	// Error is the reason why there are none.
 	Error string `json:"error,omitempty"`
 }
 
-// Answer is one connection that was tried.
-type Answer struct {
+// Connection is one connection that was tried.
+type Connection struct {
 	Direction PolicyDirection `json:"direction"`
-	// By is what the policy goes by, Case what is special about this connection.
-	By       string `json:"by"`
+	// Rule is the kind of policy rule under test, Case the property of this connection that matters to it.
+	Rule     string `json:"rule"`
 	Case     string `json:"case,omitempty"`
 	Path     Path   `json:"path"`
 	Protocol string `json:"protocol"`
 	From     string `json:"from"`
 	To       string `json:"to"`
 	Port     int    `json:"port"`
-	// Want says whether it has to work, Works whether it does.
-	Want  bool `json:"want"`
-	Works bool `json:"works"`
-	// Unknown says why that is not known. Works says nothing then.
+	// Allowed is the expected outcome, Connected the observed one.
+	Allowed   bool `json:"allowed"`
+	Connected bool `json:"connected"`
+	// Unknown is the reason why the outcome is not known. Connected has no meaning then.
 	Unknown string `json:"unknown,omitempty"`
 }
 
-// PolicyHappening is a change whose effect on new connections is timed.
-type PolicyHappening string
+// PolicyChange is a kind of change whose effect on new connections is timed.
+type PolicyChange string
 
-// The changes, each followed by the one that undoes it.
 const (
-	// LabelForbids and LabelAllows are a label that the client's pod loses and gets again, by which a policy selects it.
-	LabelForbids PolicyHappening = "label-forbids"
-	LabelAllows  PolicyHappening = "label-allows"
-	// PolicyAdded is a policy that comes and forbids, PolicyRemoved its end.
-	PolicyAdded   PolicyHappening = "policy-added"
-	PolicyRemoved PolicyHappening = "policy-removed"
+	// LabelDenies removes a label from the client's pod, so that no policy allows it; LabelAllows restores the label.
+	LabelDenies PolicyChange = "label-denies"
+	LabelAllows PolicyChange = "label-allows"
+	// PolicyAdded adds a policy that denies, PolicyRemoved removes it.
+	PolicyAdded   PolicyChange = "policy-added"
+	PolicyRemoved PolicyChange = "policy-removed"
 )
 
-// PolicyChange is how long it takes until new connections obey a change of one kind, from the moment at which the API server
-// has it.
-type PolicyChange struct {
-	Contender string          `json:"contender"`
-	What      PolicyHappening `json:"what"`
-	// Policies and Pods are how many there are.
-	Policies     int       `json:"policies"`
-	Pods         int       `json:"pods"`
+// PolicyConvergence is the time from when the API server has a change until new connections obey it.
+type PolicyConvergence struct {
+	Network string       `json:"network"`
+	Change  PolicyChange `json:"change"`
+	// Policies and Pods are the numbers of NetworkPolicies and pods in the cluster.
+	Policies int `json:"policies"`
+	Pods     int `json:"pods"`
+	// Milliseconds has one value per change.
 	Milliseconds []float64 `json:"milliseconds"`
-	// Error says why there are no more of them.
+	// Error is the reason why values are missing.
 	Error string `json:"error,omitempty"`
 }
 
-// PolicyCompile is what it takes to turn policies into what is enforced.
+// PolicyCompile is the time that a node needs to turn NetworkPolicies into kernel tables.
 type PolicyCompile struct {
-	Contender string `json:"contender"`
-	Policies  int    `json:"policies"`
-	Pods      int    `json:"pods"`
-	// LocalPods are those of the pods that run on the node on which this is measured.
+	Network  string `json:"network"`
+	Policies int    `json:"policies"`
+	Pods     int    `json:"pods"`
+	// LocalPods is the number of pods on the measured node.
 	LocalPods int `json:"localPods"`
-	// ScratchMilliseconds are those of everything from nothing, ChangeMilliseconds those of one label change: until it is
-	// in the kernel's tables, without the way of the event to whoever does it. CompilerMilliseconds are the part of the first, in the same
-	// order, before anything is written.
-	ScratchMilliseconds  []float64 `json:"scratchMilliseconds,omitempty"`
+	// FullMilliseconds is the time from an empty start until all tables are written. CompilerMilliseconds is the part of
+	// it before the first write, in the same order. ChangeMilliseconds is the time of one label change until the tables
+	// are written, without the delivery of the event.
+	FullMilliseconds     []float64 `json:"fullMilliseconds,omitempty"`
 	CompilerMilliseconds []float64 `json:"compilerMilliseconds,omitempty"`
 	ChangeMilliseconds   []float64 `json:"changeMilliseconds,omitempty"`
-	// TableBytes is what the tables of policy hold in the kernel.
+	// TableBytes is the kernel memory of the policy tables.
 	TableBytes uint64 `json:"tableBytes,omitempty"`
-	// Source says where these come from.
+	// Source describes how the values were measured.
 	Source string `json:"source,omitempty"`
-	// Error says why there is nothing.
+	// Error is the reason why values are missing.
 	Error string `json:"error,omitempty"`
 }

@@ -1,61 +1,64 @@
-// Package result is the file format of a bench run, results.json: what was measured, on what, in which
-// order, with every raw sample. It holds types only; package measure fills them, package report reads them.
+// Package result is the format of results.json, the file of one bench run: every raw sample, the machine, the order of
+// measurement and the derived figures. It holds types only: package measure writes them, package report reads them.
 package result
 
 import "time"
 
-// FileName is the name of the file in a directory of results.
+// FileName is the name of the result file in a results directory.
 const FileName = "results.json"
 
-// SchemaVersion changes when a field changes its meaning or disappears; added fields do not change it.
+// SchemaVersion changes when a field changes its meaning or is removed. A new field does not change it.
 const SchemaVersion = 1
 
-// Run is one bench run, the whole of results.json.
+// Run is one bench run: the whole of results.json.
 type Run struct {
-	Schema   int       `json:"schema"`
-	Version  string    `json:"version"` // of beeline, with commit
-	Command  []string  `json:"command"` // as typed
-	Seed     uint64    `json:"seed"`    // of the order of contenders
+	Schema int `json:"schema"`
+	// Version is the version of Beeline with its commit, Command the command line.
+	Version string   `json:"version"`
+	Command []string `json:"command"`
+	// Seed determines the random order of networks.
+	Seed     uint64    `json:"seed"`
 	Started  time.Time `json:"started"`
 	Finished time.Time `json:"finished"`
 	Settings Settings  `json:"settings"`
 
 	Environment Environment `json:"environment"`
-	// Cluster is the live cluster that the run was made on; nil where it was made in labs on one machine. Environment
-	// is then the client's node, and contenders are ways through the cluster's network.
-	Cluster *Cluster `json:"cluster,omitempty"`
-	// NodePort is there in runs of the NodePort bench.
-	NodePort   *NodePort   `json:"nodePort,omitempty"`
-	Contenders []Contender `json:"contenders"`
+	// Cluster describes the cluster of a run with --kubeconfig; Environment is then the client's node, and the networks
+	// are routes through the cluster's network. It is nil for a run in a lab on one machine.
+	Cluster    *Cluster    `json:"cluster,omitempty"`
+	Networks   []Network   `json:"networks"`
 	Workloads  []Workload  `json:"workloads"`
 	Rounds     []Round     `json:"rounds"`
 	Samples    []Sample    `json:"samples"`
 	Footprints []Footprint `json:"footprints"`
 	Programs   []Program   `json:"programs"`
-	// Services is nil in runs that are not about them.
+	// Services, NodePort and Policy are set by the suites of these names.
 	Services *Services `json:"services,omitempty"`
-	// Policy is there in runs of the policy bench.
-	Policy *Policy `json:"policy,omitempty"`
+	NodePort *NodePort `json:"nodePort,omitempty"`
+	Policy   *Policy   `json:"policy,omitempty"`
 
-	// What follows is derived from the above by package stats, and repeated here for readers without it.
+	// Summary and CrossChecks are derived from the samples by package stats, for readers without it.
 	Summary     []Summary    `json:"summary"`
 	CrossChecks []CrossCheck `json:"crossChecks"`
 }
 
-// Settings is how the run was asked for.
+// Settings are the parameters of the run.
 type Settings struct {
-	Mode      string   `json:"mode"`            // quick, full, custom
-	Suite     string   `json:"suite,omitempty"` // services, policy; empty is network
+	// Mode is quick, full or custom. Suite is services, nodeport or policy; empty means network.
+	Mode  string `json:"mode"`
+	Suite string `json:"suite,omitempty"`
+	// Rounds is the number of rounds to keep, Seconds the approximate length of one sample.
 	Rounds    int      `json:"rounds"`
-	Seconds   float64  `json:"seconds"` // of one sample, about
+	Seconds   float64  `json:"seconds"`
 	Placement []string `json:"placement"`
-	MTU       int      `json:"mtu"`
-	IPv6      bool     `json:"ipv6"`
+	// MTU is that of the wire, in bytes.
+	MTU  int  `json:"mtu"`
+	IPv6 bool `json:"ipv6"`
 	// Gate is the rule, fixed before the run, by which a round is discarded.
 	Gate string `json:"gate"`
 }
 
-// Environment is the machine and its tools.
+// Environment describes the machine and its tools.
 type Environment struct {
 	Hostname          string            `json:"hostname"`
 	Kernel            string            `json:"kernel"`
@@ -66,31 +69,33 @@ type Environment struct {
 	Virtualization    string            `json:"virtualization,omitempty"`
 	CongestionControl string            `json:"congestionControl"`
 	Sysctls           map[string]string `json:"sysctls"`
-	Tools             map[string]string `json:"tools"` // name → version
-	Features          map[string]bool   `json:"features"`
-	LoadBefore        string            `json:"loadBefore"` // /proc/loadavg
+	// Tools maps the name of a tool to its version.
+	Tools    map[string]string `json:"tools"`
+	Features map[string]bool   `json:"features"`
+	// LoadBefore is the content of /proc/loadavg before the run.
+	LoadBefore string `json:"loadBefore"`
 }
 
-// Cluster is what the bench found out about a live cluster. What it could not find out is "unknown".
+// Cluster describes a Kubernetes cluster. A property that could not be determined is "unknown".
 type Cluster struct {
 	// Kubernetes is the version of the API server.
 	Kubernetes string `json:"kubernetes"`
-	// CNI names the network, Evidence says by what it was recognised.
+	// CNI is the name of the cluster's network, Evidence the objects that identified it.
 	CNI      string   `json:"cni"`
 	Evidence []string `json:"evidence,omitempty"`
-	// KubeProxy is its mode, or "none"; KubeProxySource says who says so.
+	// KubeProxy is its mode, or "none"; KubeProxySource is the object that showed it.
 	KubeProxy       string `json:"kubeProxy"`
 	KubeProxySource string `json:"kubeProxySource"`
-	// Client and Server are the nodes of the two ends; the same where the cluster has one node only.
+	// Client and Server are the nodes of the two ends: the same one in a cluster with one node.
 	Client ClusterNode `json:"client"`
 	Server ClusterNode `json:"server"`
-	// SharedKernel says that both nodes run on one kernel, so that their CPUs are the same ones.
+	// SharedKernel reports that both nodes run on one kernel and so on the same CPUs.
 	SharedKernel bool `json:"sharedKernel"`
-	// CPUTimes says what the CPU times of samples are of, or why there are none.
+	// CPUTimes describes what the CPU times of samples include, or why there are none.
 	CPUTimes string `json:"cpuTimes"`
-	// Image is the one of the pods.
-	Image string       `json:"image"`
-	Ways  []ClusterWay `json:"ways"`
+	// Image is the image of the bench pods.
+	Image  string         `json:"image"`
+	Routes []ClusterRoute `json:"routes"`
 }
 
 // ClusterNode is one node, as the API server describes it.
@@ -109,42 +114,43 @@ type ClusterNode struct {
 	Zone         string   `json:"zone,omitempty"`
 }
 
-// ClusterWay is what a contender's traffic goes through on one path.
-type ClusterWay struct {
-	Contender string `json:"contender"`
-	Path      Path   `json:"path"`
+// ClusterRoute is the route that the traffic of one network takes on one path.
+type ClusterRoute struct {
+	Network string `json:"network"`
+	Path    Path   `json:"path"`
 	// Target is the address that clients connect to.
 	Target string `json:"target"`
-	// MTU is the largest IP packet, in bytes, that arrived unfragmented, of those that TCP sends; Segment the payload, in bytes, that TCP puts into
-	// one packet; Congestion the congestion control of the client's connections.
+	// MTU is the size, in bytes, of the largest IP packet of TCP that arrived unfragmented. Segment is the payload, in
+	// bytes, of one TCP packet. Congestion is the congestion control of the client's connections.
 	MTU        int    `json:"mtu"`
 	Segment    int    `json:"segment"`
 	Congestion string `json:"congestion"`
-	// Source is the client's address, Seen what the server takes it for.
-	Source string `json:"source"`
-	Seen   string `json:"seen"`
-	// Error says why there is no such way; its samples fail with that.
+	// Source is the client's address, ServerSees the client's address as the server sees it.
+	Source     string `json:"source"`
+	ServerSees string `json:"serverSees"`
+	// Error is the reason why the route does not exist. The samples of the route fail with it.
 	Error string `json:"error,omitempty"`
 }
 
-// Contender is one network under test.
-type Contender struct {
+// Network is one network under test.
+type Network struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	Version     string `json:"version,omitempty"`
-	// Unsupported is empty, or says what the kernel lacks ("not on this kernel: …").
+	// Unsupported is empty, or names what the kernel lacks ("not on this kernel: …").
 	Unsupported string `json:"unsupported,omitempty"`
-	// Facts are what a reader needs to judge the comparison: MTU in the pod, rules installed, …
+	// Facts maps a property that affects the comparison to its value: the MTU in the pod, installed rules, …
 	Facts map[string]string `json:"facts,omitempty"`
 }
 
-// OtherBuildOf is the fact of a contender that is a network of another build. Its value is the name of the same network of the build that
-// made the run: both are compared with each other.
+// OtherBuildOf is the fact of a network of another build. Its value is the name of the same network of the build that made
+// the run. The report compares the two.
 const OtherBuildOf = "other build of"
 
 // Workload is one tool with one set of arguments.
 type Workload struct {
-	Name        string `json:"name"` // tcp_stream_128k, tcp_rr, …
+	// Name is the identifier: tcp_stream_128k, tcp_rr, …
+	Name        string `json:"name"`
 	Title       string `json:"title"`
 	Description string `json:"description"`
 	Tool        string `json:"tool"`
@@ -152,43 +158,43 @@ type Workload struct {
 	Metric string `json:"metric"`
 	Unit   string `json:"unit"`
 	Better string `json:"better"`
-	// Work is what CPU time is divided by: "transaction", "GB" or "message".
+	// Work is the unit of work that CPU time is divided by: "transaction", "GB" or "message".
 	Work string `json:"work"`
-	// Of is the name of the workload that this one is with another target, and with so many Services present. The
-	// baseline, which has no Services, connects to the server itself.
+	// Of is the name of the workload of which this one is a variant with another Target and number of Services.
+	// The baseline has no Services and connects to the server's own address.
 	Of       string `json:"of,omitempty"`
 	Target   Target `json:"target,omitempty"`
 	Services int    `json:"services,omitempty"`
 }
 
-// Round is one pass over all contenders in an order of its own.
+// Round is one pass over all networks in a random order.
 type Round struct {
 	Index   int       `json:"index"`
 	Order   []string  `json:"order"`
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
-	// Steal and Foreign are shares (0…1) of the CPU time of the round that the hypervisor and processes
-	// which are not the bench's took.
+	// Steal and Foreign are the shares (0…1) of the round's CPU time that went to the hypervisor and to processes
+	// outside the bench.
 	Steal   float64 `json:"steal"`
 	Foreign float64 `json:"foreign"`
-	// Discarded is empty, or the part of the gate that the round broke as a whole.
+	// Discarded is empty, or the part of the gate that the whole round failed.
 	Discarded string `json:"discarded,omitempty"`
-	// Turns are the contenders' in the order in which they were taken; one that was too noisy was taken again.
+	// Turns are in the order of measurement. A network whose turn was discarded has another turn later.
 	Turns []Turn `json:"turns,omitempty"`
 }
 
-// Turn is what one contender did in a round: all its samples, one after the other.
+// Turn is one network's part of a round: all its samples in sequence.
 type Turn struct {
-	Contender string  `json:"contender"`
-	Seconds   float64 `json:"seconds"`
-	// Steal and Foreign are as those of a Round.
+	Network string  `json:"network"`
+	Seconds float64 `json:"seconds"`
+	// Steal and Foreign are shares (0…1) of the turn's CPU time, as in Round.
 	Steal   float64 `json:"steal"`
 	Foreign float64 `json:"foreign"`
-	// Discarded is empty, or the part of the gate that the turn broke: its samples have the same.
+	// Discarded is empty, or the part of the gate that the turn failed. Its samples have the same value.
 	Discarded string `json:"discarded,omitempty"`
 }
 
-// Path says between which places the traffic of a sample went.
+// Path is the location of the two ends of a sample's traffic.
 type Path string
 
 // The paths.
@@ -197,46 +203,48 @@ const (
 	SameNode  Path = "same-node"
 )
 
-// Placement says which CPUs the two ends ran on.
+// Placement is the assignment of CPUs to the two ends.
 type Placement string
 
-// The placements: the whole path pinned to one CPU, one CPU for each node, or what the nodes' schedulers choose, as in
-// every pod that nobody pins.
+// The placements: one CPU for the whole path, one CPU for each node, or the choice of the nodes' schedulers.
 const (
 	OneCore Placement = "one-core"
 	Spread  Placement = "spread"
 	Free    Placement = "free"
 )
 
-// Sample is one execution of one workload over one contender.
+// Sample is one execution of one workload over one network.
 type Sample struct {
-	Round     int       `json:"round"`
-	Contender string    `json:"contender"` // "node/again" is the A/A partner of "node"
+	Round int `json:"round"`
+	// Network is the network's name; "node/again" is the second measurement of "node" for the A/A check.
+	Network   string    `json:"network"`
 	Workload  string    `json:"workload"`
 	Path      Path      `json:"path"`
 	Placement Placement `json:"placement"`
-	Procs     int       `json:"procs"`
-	Started   time.Time `json:"started"`
-	Seconds   float64   `json:"seconds"`
-	// Discarded is empty, or what its turn broke of the gate. Those of a round that was discarded as a whole have nothing here.
+	// Procs is the number of parallel client processes.
+	Procs   int       `json:"procs"`
+	Started time.Time `json:"started"`
+	Seconds float64   `json:"seconds"`
+	// Discarded is empty, or the part of the gate that the sample's turn failed. It stays empty in a round that was
+	// discarded as a whole.
 	Discarded string `json:"discarded,omitempty"`
-	// Values holds the metrics by name; units as in Metrics of this package.
+	// Values maps a metric to its value, in the unit that Metrics gives.
 	Values map[string]float64 `json:"values"`
-	// Latency is a histogram of round trips, where the tool gives one.
+	// Latency is a histogram of round trips, for tools that measure one.
 	Latency *Histogram `json:"latency,omitempty"`
 	CPU     CPU        `json:"cpu"`
 	Command []string   `json:"command"`
-	// Error says why there are no values.
+	// Error is the reason why there are no values.
 	Error string `json:"error,omitempty"`
 }
 
-// Histogram counts round trips. Bucket i holds values up to UpTo[i] microseconds.
+// Histogram counts round trips. Bucket i counts values above UpTo[i-1] and up to UpTo[i] microseconds.
 type Histogram struct {
 	UpTo  []float64 `json:"upTo"`
 	Count []uint64  `json:"count"`
 }
 
-// CPU is the CPU time, in seconds, that passed during a sample on the CPUs the sample may use, by mode of /proc/stat.
+// CPU is the CPU time, in seconds, of the CPUs of a sample while it ran, by mode of /proc/stat.
 type CPU struct {
 	User    float64 `json:"user"`
 	System  float64 `json:"system"`
@@ -245,39 +253,39 @@ type CPU struct {
 	Idle    float64 `json:"idle"`
 }
 
-// Footprint is what a contender costs without traffic.
+// Footprint is the cost of a network without traffic.
 type Footprint struct {
-	Contender string `json:"contender"`
-	// AddMilliseconds and DelMilliseconds hold one value for each CNI ADD and DEL, plugin start to result.
+	Network string `json:"network"`
+	// AddMilliseconds and DelMilliseconds have one value per CNI ADD and DEL, from the start of the plugin to its result.
 	AddMilliseconds []float64 `json:"addMilliseconds,omitempty"`
 	DelMilliseconds []float64 `json:"delMilliseconds,omitempty"`
-	// Pods is how many pods the node had when the following were read.
+	// Pods is the number of pods on the node when the following were read.
 	Pods int `json:"pods,omitempty"`
-	// AgentRSSBytes is resident memory of the node's agent, MapBytes what its BPF maps hold.
+	// AgentRSSBytes is the resident memory of the agent, MapBytes the memory of its BPF maps.
 	AgentRSSBytes uint64 `json:"agentRSSBytes,omitempty"`
 	MapBytes      uint64 `json:"mapBytes,omitempty"`
-	// IdleCPU is the share (1 = one core) that the agent used while nothing happened.
+	// IdleCPU is the CPU share (1 = one core) of the agent without events; nil if it was not measured.
 	IdleCPU *float64 `json:"idleCPU,omitempty"`
 }
 
-// Program is the run time of one BPF program during rounds of their own (counting run time costs time).
+// Program is the run time of one BPF program. It comes from rounds of its own, because the kernel's statistics cost time.
 type Program struct {
-	Contender string `json:"contender"`
-	Workload  string `json:"workload"`
-	Path      Path   `json:"path"`
-	Name      string `json:"name"`
-	Runs      uint64 `json:"runs"`
+	Network  string `json:"network"`
+	Workload string `json:"workload"`
+	Path     Path   `json:"path"`
+	Name     string `json:"name"`
+	Runs     uint64 `json:"runs"`
 	// Nanoseconds is the sum over all runs.
 	Nanoseconds uint64 `json:"nanoseconds"`
-	// Packets is the number of one-way packets that crossed the path meanwhile (GSO packets count once).
+	// Packets is the number of one-way packets on the path meanwhile. A GSO packet counts once.
 	Packets uint64 `json:"packets"`
 }
 
-// Summary is one figure of the report. Ratio is the median over rounds of contender ÷ node within a
-// round, on the same workload, path, procs and placement; RatioLow and RatioHigh bound its 95 % interval.
-// They are NaN-free: absent (null) where they cannot be had.
+// Summary is one figure of the report. Low and High bound the 95 % interval of Median. Ratio is the median over rounds of
+// network ÷ node within a round, for the same workload, path, procs and placement; RatioLow and RatioHigh bound its 95 %
+// interval. A value that does not exist is nil (null), never NaN.
 type Summary struct {
-	Contender string    `json:"contender"`
+	Network   string    `json:"network"`
 	Workload  string    `json:"workload"`
 	Path      Path      `json:"path"`
 	Procs     int       `json:"procs"`
@@ -291,15 +299,16 @@ type Summary struct {
 	Ratio     *float64  `json:"ratio"`
 	RatioLow  *float64  `json:"ratio_low"`
 	RatioHigh *float64  `json:"ratio_high"`
-	N         int       `json:"n"`
+	// N is the number of values of Median.
+	N int `json:"n"`
 }
 
-// CrossCheck compares two tools that must agree: TCP_RR ≈ 1e6 ÷ round trip in µs.
+// CrossCheck compares two figures that must agree, both per second: TCP_RR ≈ 1e6 ÷ round trip in µs.
 type CrossCheck struct {
-	Contender string  `json:"contender"`
-	Path      Path    `json:"path"`
-	What      string  `json:"what"`
-	Expected  float64 `json:"expected"`
-	Measured  float64 `json:"measured"`
-	Agree     bool    `json:"agree"`
+	Network  string  `json:"network"`
+	Path     Path    `json:"path"`
+	Check    string  `json:"check"`
+	Expected float64 `json:"expected"`
+	Measured float64 `json:"measured"`
+	Agree    bool    `json:"agree"`
 }

@@ -1,51 +1,52 @@
 package result
 
-// Services is what a bench of Services measures beside the samples.
+// Services holds what the services suite measures beside the samples.
 type Services struct {
-	Changes []Change `json:"changes,omitempty"`
-	Syncs   []Sync   `json:"syncs,omitempty"`
+	Convergence []ServiceConvergence `json:"convergence,omitempty"`
+	Syncs       []Sync               `json:"syncs,omitempty"`
 }
 
-// Happening is a change of Services whose effect is timed.
-type Happening string
+// ServiceChange is a kind of change to Services whose effect is timed.
+type ServiceChange string
 
-// The changes.
 const (
-	// ServiceCreated is a new Service with ten backends, until a connection through it reaches one of them.
-	ServiceCreated Happening = "service-created"
-	// BackendAdded is a second backend of a Service, until a connection through it reaches that one.
-	BackendAdded Happening = "backend-added"
+	// ServiceCreated creates a Service with ten backends and waits until a connection reaches one of them.
+	ServiceCreated ServiceChange = "service-created"
+	// BackendAdded adds a second backend to a Service and waits until a connection reaches it.
+	BackendAdded ServiceChange = "backend-added"
 )
 
-// Change is how long it takes until traffic follows a change of one kind, from the moment at which the API server has it.
-type Change struct {
-	Contender string    `json:"contender"`
-	What      Happening `json:"what"`
-	// Services is how many there are, Backends how many each of most of them has.
-	Services     int       `json:"services"`
-	Backends     int       `json:"backends"`
+// ServiceConvergence is the time from when the API server has a change until traffic follows it.
+type ServiceConvergence struct {
+	Network string        `json:"network"`
+	Change  ServiceChange `json:"change"`
+	// Services is the number of Services in the cluster, Backends the number of backends of most of them.
+	Services int `json:"services"`
+	Backends int `json:"backends"`
+	// Milliseconds has one value per change.
 	Milliseconds []float64 `json:"milliseconds"`
-	// Error says why there are no more of them.
+	// Error is the reason why values are missing.
 	Error string `json:"error,omitempty"`
 }
 
-// Sync is how a contender takes in all Services from nothing on one node, and what memory it then has.
+// Sync is the time and memory that one node needs to program all Services from an empty start.
 type Sync struct {
-	Contender string `json:"contender"`
-	Services  int    `json:"services"`
-	// Backends is the number of each Service's.
+	Network string `json:"network"`
+	// Services is the number of Services in the cluster, Backends the number of backends of each.
+	Services int `json:"services"`
 	Backends int `json:"backends"`
-	// Seconds are from the start of the program until connections through Services from the first to the last work.
+	// Seconds has one value per start: from the start of the program until connections through the first, the
+	// last and the Services between them work.
 	Seconds []float64 `json:"seconds"`
-	// RSSBytes is resident memory once it has come to rest, MapBytes what its BPF maps hold.
+	// RSSBytes is resident memory at rest, MapBytes the memory of BPF maps.
 	RSSBytes uint64 `json:"rssBytes,omitempty"`
 	MapBytes uint64 `json:"mapBytes,omitempty"`
-	// Error says why there is nothing.
+	// Error is the reason why values are missing.
 	Error string `json:"error,omitempty"`
 }
 
-// Target says which address the clients of a workload connect to.
+// Target is the kind of address that the clients of a workload connect to. The empty Target is the server's own address.
 type Target string
 
-// ToClusterIP is the address of a Service. An empty target is the server's own.
+// ToClusterIP is the ClusterIP of a Service.
 const ToClusterIP Target = "clusterip"

@@ -33,7 +33,7 @@ func CrossCheck(run *result.Run) []result.CrossCheck {
 				}
 				off := product.Median / 1e6
 				list = append(list, result.CrossCheck{
-					Contender: name, Path: k.Path, What: what + " (" + string(k.Placement) + ")",
+					Network: name, Path: k.Path, Check: what + " (" + string(k.Placement) + ")",
 					Expected: rate.Median / off, Measured: rate.Median, Agree: math.Abs(off-1) <= Tolerance,
 				})
 			}

@@ -52,12 +52,12 @@ func newTable(run *result.Run) *table {
 			t.series[k] = map[string]series{}
 			t.keys = append(t.keys, k)
 		}
-		if t.series[k][s.Contender] == nil {
-			t.series[k][s.Contender] = series{}
+		if t.series[k][s.Network] == nil {
+			t.series[k][s.Network] = series{}
 		}
-		t.series[k][s.Contender][s.Round] = s
-		if !slices.Contains(t.names, s.Contender) {
-			t.names = append(t.names, s.Contender)
+		t.series[k][s.Network][s.Round] = s
+		if !slices.Contains(t.names, s.Network) {
+			t.names = append(t.names, s.Network)
 		}
 	}
 	t.sort()
@@ -71,7 +71,7 @@ func (t *table) sort() {
 		if name == Again {
 			name = Baseline
 		}
-		return slices.IndexFunc(t.run.Contenders, func(c result.Contender) bool { return c.Name == name })
+		return slices.IndexFunc(t.run.Networks, func(c result.Network) bool { return c.Name == name })
 	}
 	slices.SortStableFunc(t.names, func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b)) })
 	workload := func(k Key) int {
@@ -270,7 +270,7 @@ func cpuPerWork(w result.Workload) value {
 func summarize(k Key, name string, m result.Metric, own, base series, of value) result.Summary {
 	values, ratio := MedianOf(own.values(of)), MedianOf(ratios(own, base, of))
 	s := result.Summary{
-		Contender: name, Workload: k.Workload, Path: k.Path, Procs: k.Procs, Placement: k.Placement,
+		Network: name, Workload: k.Workload, Path: k.Path, Procs: k.Procs, Placement: k.Placement,
 		Metric: m.Name, Unit: m.Unit, Better: m.Better,
 		Median: values.Median, Low: values.Low, High: values.High, N: values.N,
 	}

@@ -10,7 +10,7 @@ import (
 // testRun has seven rounds in which the machine gets slower; "half" always does half of the baseline's work.
 func testRun() *result.Run {
 	run := &result.Run{
-		Contenders: []result.Contender{{Name: Baseline}, {Name: "half"}},
+		Networks: []result.Network{{Name: Baseline}, {Name: "half"}},
 		Workloads: []result.Workload{
 			{Name: "tcp_rr", Metric: result.Rate, Unit: "/s", Better: "higher", Work: "transaction"},
 			{Name: "sockperf_tcp", Metric: result.RTT, Unit: "µs", Better: "lower"},
@@ -21,7 +21,7 @@ func testRun() *result.Run {
 		base := 100000 - 5000*float64(i)
 		add := func(name string, path result.Path, rate float64) {
 			run.Samples = append(run.Samples, result.Sample{
-				Round: i, Contender: name, Workload: "tcp_rr", Path: path, Placement: result.OneCore, Procs: 1, Seconds: 0.5,
+				Round: i, Network: name, Workload: "tcp_rr", Path: path, Placement: result.OneCore, Procs: 1, Seconds: 0.5,
 				Values: map[string]float64{result.Rate: rate, result.RTT: 1e6 / rate, result.RTTP99: 3e6 / rate},
 				CPU:    result.CPU{User: 0.1, System: 0.2, Softirq: 0.2, Steal: 0.3, Idle: 0.4},
 			})
@@ -32,7 +32,7 @@ func testRun() *result.Run {
 		add("half", result.SameNode, base*0.9)
 		add(Baseline, result.SameNode, base*1.8)
 		run.Samples = append(run.Samples, result.Sample{
-			Round: i, Contender: Baseline, Workload: "sockperf_tcp", Path: result.CrossNode, Placement: result.OneCore, Procs: 1,
+			Round: i, Network: Baseline, Workload: "sockperf_tcp", Path: result.CrossNode, Placement: result.OneCore, Procs: 1,
 			Values:  map[string]float64{result.RTT: 1e6 / base},
 			Latency: &result.Histogram{UpTo: []float64{10, 50}, Count: []uint64{990, uint64(10 * i)}},
 		})
@@ -44,7 +44,7 @@ func find(t *testing.T, list []result.Summary, contender, workload string, path 
 	t.Helper()
 	var found []result.Summary
 	for _, s := range list {
-		if s.Contender == contender && s.Workload == workload && s.Path == path && s.Metric == metric {
+		if s.Network == contender && s.Workload == workload && s.Path == path && s.Metric == metric {
 			found = append(found, s)
 		}
 	}
@@ -103,7 +103,7 @@ func TestSummarizeLatency(t *testing.T) {
 		t.Errorf("per-round P99 %v", p.Median)
 	}
 	for _, s := range list {
-		if s.Contender == "half" && s.Metric == result.RTTP99 {
+		if s.Network == "half" && s.Metric == result.RTTP99 {
 			t.Error("a percentile without a histogram passes for a merged one")
 		}
 	}
@@ -114,7 +114,7 @@ func TestSummarizeReceiveBuffer(t *testing.T) {
 	run := &result.Run{Workloads: []result.Workload{{Name: "tcp_stream_16k", Metric: result.Throughput, Unit: "Gbit/s", Better: "higher", Work: "GB"}}}
 	for i, size := range []float64{2e6, 20e6, 22e6} {
 		run.Samples = append(run.Samples, result.Sample{
-			Round: i, Contender: Baseline, Workload: "tcp_stream_16k", Path: result.CrossNode, Placement: result.OneCore, Procs: 1,
+			Round: i, Network: Baseline, Workload: "tcp_stream_16k", Path: result.CrossNode, Placement: result.OneCore, Procs: 1,
 			Values: map[string]float64{result.Throughput: 30, result.ReceiveBuffer: size},
 		})
 	}
@@ -132,12 +132,12 @@ func TestSummarizeLeavesOutWhatDoesNotCount(t *testing.T) {
 	run := testRun()
 	run.Rounds[6].Discarded = "steal"
 	for i := range run.Samples {
-		if s := &run.Samples[i]; s.Contender == "half" && s.Round == 0 {
+		if s := &run.Samples[i]; s.Network == "half" && s.Round == 0 {
 			s.Error, s.Values = "broken", nil
 		}
 	}
 	run.Samples = append(run.Samples, result.Sample{
-		Round: -1, Contender: "half", Workload: "tcp_rr", Path: result.CrossNode, Placement: result.OneCore, Procs: 1,
+		Round: -1, Network: "half", Workload: "tcp_rr", Path: result.CrossNode, Placement: result.OneCore, Procs: 1,
 		Values: map[string]float64{result.Rate: 1},
 	})
 	s := find(t, Summarize(run), "half", "tcp_rr", result.CrossNode, result.Rate)
@@ -150,7 +150,7 @@ func TestSummarizeWithoutBaseline(t *testing.T) {
 	run := testRun()
 	kept := run.Samples[:0]
 	for _, s := range run.Samples {
-		if s.Contender != Baseline {
+		if s.Network != Baseline {
 			kept = append(kept, s)
 		}
 	}
@@ -164,8 +164,8 @@ func TestCrossCheck(t *testing.T) {
 	run := testRun()
 	agree := map[string]bool{}
 	for _, c := range CrossCheck(run) {
-		if c.Contender == Baseline && c.Path == result.CrossNode {
-			agree[c.What] = c.Agree
+		if c.Network == Baseline && c.Path == result.CrossNode {
+			agree[c.Check] = c.Agree
 		}
 	}
 	if len(agree) != 2 {
@@ -183,7 +183,7 @@ func TestCrossCheck(t *testing.T) {
 	}
 	found := false
 	for _, c := range CrossCheck(run) {
-		if c.What == "TCP_RR ≈ 1e6 / sockperf's mean RTT in µs (one-core)" {
+		if c.Check == "TCP_RR ≈ 1e6 / sockperf's mean RTT in µs (one-core)" {
 			found = true
 			if c.Agree {
 				t.Error("half a round trip agrees")
