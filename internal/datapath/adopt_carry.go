@@ -7,6 +7,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/policy"
 )
 
 // carriers carry the entries of a map over to one of another size, for every map that a flag sizes. They say how many did not fit.
@@ -41,9 +43,9 @@ var carriedTwice = []string{
 
 // carryOver carries the entries of maps that are replaced over to the new ones. Entries that are there already are newer.
 // A map that the configuration has no use for is left alone.
-func (d *Datapath) carryOver(names []string) error {
+func (o *objects) carryOver(names []string) error {
 	for _, name := range names {
-		from, to := d.resized[name], d.objects.byName[name]
+		from, to := o.resized[name], o.byName[name]
 		if from == nil || to.MaxEntries() == 1 {
 			continue
 		}
@@ -52,10 +54,10 @@ func (d *Datapath) carryOver(names []string) error {
 			return fmt.Errorf("carry entries of map %s over: %w", name, err)
 		}
 		if lost > 0 {
-			d.log.Warn("entries do not fit the smaller map", "map", name, "size", to.MaxEntries(), "lost", lost)
+			o.log.Warn("entries do not fit the smaller map", "map", name, "size", to.MaxEntries(), "lost", lost)
 		}
 		if lost > 0 && slices.Contains(policyMaps, name) {
-			if err := closePoliced(d.objects.bpfMaps.PolicedPods); err != nil {
+			if err := isolateAll(o.maps.PolicedPods); err != nil {
 				return err
 			}
 		}
@@ -64,11 +66,11 @@ func (d *Datapath) carryOver(names []string) error {
 }
 
 // recount counts the slots of each owner where the counters do not belong to the slots: slots were left behind, or the counters are new.
-func (d *Datapath) recount() error {
-	resized := d.resized[bpfMapNatSlots] != nil || d.resized[bpfMapPendingSlots] != nil
-	adopted := !slices.Contains(d.fresh, bpfMapNatSlots) || !slices.Contains(d.fresh, bpfMapPendingSlots)
-	if resized || adopted && slices.Contains(d.fresh, bpfMapNatOwners) {
-		return recountOwners(&d.objects.bpfMaps)
+func (o *objects) recount() error {
+	resized := o.resized[bpfMapNatSlots] != nil || o.resized[bpfMapPendingSlots] != nil
+	adopted := !slices.Contains(o.fresh, bpfMapNatSlots) || !slices.Contains(o.fresh, bpfMapPendingSlots)
+	if resized || adopted && slices.Contains(o.fresh, bpfMapNatOwners) {
+		return recountOwners(&o.maps)
 	}
 	return nil
 }
@@ -108,4 +110,25 @@ func put[K, V any](to *ebpf.Map, k *K, v *V) (lost int, err error) {
 		return 0, nil
 	}
 	return 0, err
+}
+
+// isolateAll denies all traffic of the isolated directions of every pod in the map: their sets are not complete.
+func isolateAll(m *ebpf.Map) error {
+	var pods writes[bpfAddress, bpfPolicedPod]
+	pods.m = m
+	err := readAll(m, func(k *bpfAddress, v *bpfPolicedPod) {
+		for _, set := range []*uint32{&v.Ingress, &v.Egress} {
+			if *set != uint32(policy.NotIsolated) {
+				*set = uint32(policy.Closed)
+			}
+		}
+		pods.add(*k, *v)
+	})
+	if err == nil {
+		_, err = pods.do()
+	}
+	if err != nil {
+		return fmt.Errorf("close pods of map %s: %w", bpfMapPolicedPods, err)
+	}
+	return nil
 }

@@ -134,7 +134,7 @@ func adoptKeepsState(t *testing.T, legacy bool) {
 
 	n.a.do(t, func() (err error) {
 		n.a.d, err = open(n.a.cfg, n.a.programsHere(), testLog(t))
-		n.a.d.tcx = n.a.d.tcx && !legacy
+		n.a.d.objects.tcx = n.a.d.objects.tcx && !legacy
 		return err
 	})
 	if got := n.a.dropped(t); fmt.Sprint(got) != fmt.Sprint(want) {
@@ -171,7 +171,7 @@ func (n *node) programsOn(t *testing.T, ifindex int) []ebpf.ProgramID {
 	t.Helper()
 	var all []ebpf.ProgramID
 	n.do(t, func() error {
-		if !n.d.tcx {
+		if !n.d.objects.tcx {
 			filters, err := device.Filters(ifindex)
 			for _, f := range filters {
 				all = append(all, ebpf.ProgramID(f.ProgramID))
@@ -244,8 +244,8 @@ func TestVersionsUnderTraffic(t *testing.T) {
 				}
 				now := pinsAt(t, n.a.cfg.Root)
 				for _, name := range pinnedMaps {
-					if !slices.Contains(now, n.a.d.pins.name(name)) {
-						t.Errorf("%s is not pinned", n.a.d.pins.name(name))
+					if !slices.Contains(now, n.a.d.objects.pins.name(name)) {
+						t.Errorf("%s is not pinned", n.a.d.objects.pins.name(name))
 					}
 				}
 				if len(now) != len(before) || slices.Equal(now, before) {

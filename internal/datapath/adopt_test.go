@@ -13,7 +13,7 @@ import (
 )
 
 // adoptTables is what Open does with maps, without loading programs.
-func adoptTables(t testing.TB, cfg Config, log *slog.Logger) *Datapath {
+func adoptTables(t testing.TB, cfg Config, log *slog.Logger) *opened {
 	t.Helper()
 	d, err := open(cfg, nil, log)
 	if err != nil {
@@ -38,12 +38,12 @@ func TestResizedMapsKeepEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	there, back := clientTo(netip.MustParseAddrPort("10.1.2.2:8080"), uint8(cluster.TCP), 40000, 1)
-	half{}.put(t, d.objects.Connections, there)
-	half{}.put(t, d.objects.Connections, back)
-	if err := d.objects.Affinities.Put(bpfClient{Service: 1}, bpfAffinity{Set: 1}); err != nil {
+	half{}.put(t, d.objects.maps.Connections, there)
+	half{}.put(t, d.objects.maps.Connections, back)
+	if err := d.objects.maps.Affinities.Put(bpfClient{Service: 1}, bpfAffinity{Set: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.objects.ServiceCounts.Put(uint32(1), make([]bpfServiceCount, possibleCPUs(t))); err != nil {
+	if err := d.objects.maps.ServiceCounts.Put(uint32(1), make([]bpfServiceCount, possibleCPUs(t))); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Commit(); err != nil {
@@ -57,17 +57,17 @@ func TestResizedMapsKeepEntries(t *testing.T) {
 	}
 	holds(t, next.Services, all...)
 	late, lateBack := clientTo(netip.MustParseAddrPort("10.1.2.2:8080"), uint8(cluster.TCP), 50000, 1)
-	half{}.put(t, d.objects.Connections, late)
-	half{}.put(t, d.objects.Connections, lateBack)
+	half{}.put(t, d.objects.maps.Connections, late)
+	half{}.put(t, d.objects.maps.Connections, lateBack)
 	newer := there
 	newer.value.Packets = 9
-	half{quiet: -time.Second}.put(t, next.objects.Connections, newer)
+	half{quiet: -time.Second}.put(t, next.objects.maps.Connections, newer)
 	if err := next.Commit(); err != nil {
 		t.Fatal(err)
 	}
 	last := adoptTables(t, cfg, testLog(t))
-	if len(last.fresh) > 0 || len(last.resized) > 0 {
-		t.Errorf("maps %v and %v are not what was committed", last.fresh, last.resized)
+	if len(last.objects.fresh) > 0 || len(last.objects.resized) > 0 {
+		t.Errorf("maps %v and %v are not what was committed", last.objects.fresh, last.objects.resized)
 	}
 	for name, want := range map[string]int{bpfMapConnections: 4, bpfMapAffinities: 1, bpfMapServiceCounts: 1, bpfMapServiceSources: 1} {
 		if n, err := countEntries(last.objects.byName[name]); err != nil || n != want {
@@ -75,7 +75,7 @@ func TestResizedMapsKeepEntries(t *testing.T) {
 		}
 	}
 	var kept bpfConnection
-	if err := last.objects.Connections.Lookup(newer.key, &kept); err != nil || kept.Packets != 9 {
+	if err := last.objects.maps.Connections.Lookup(newer.key, &kept); err != nil || kept.Packets != 9 {
 		t.Errorf("an old entry has taken a newer one's place: %+v, %v", kept, err)
 	}
 }
@@ -87,8 +87,8 @@ func TestShrunkMapSaysWhatIsLost(t *testing.T) {
 	d := adoptTables(t, cfg, testLog(t))
 	for i := range 20 {
 		there, back := clientTo(netip.MustParseAddrPort("10.1.2.2:8080"), uint8(cluster.TCP), uint16(40000+2*i), 1)
-		half{}.put(t, d.objects.Connections, there)
-		half{}.put(t, d.objects.Connections, back)
+		half{}.put(t, d.objects.maps.Connections, there)
+		half{}.put(t, d.objects.maps.Connections, back)
 	}
 	if err := d.Commit(); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestShrunkMapSaysWhatIsLost(t *testing.T) {
 	cfg.Sizes.Connections = 30
 	var said strings.Builder
 	next := adoptTables(t, cfg, slog.New(slog.NewTextHandler(&said, nil)))
-	if n, err := countEntries(next.objects.Connections); err != nil || n != 30 {
+	if n, err := countEntries(next.objects.maps.Connections); err != nil || n != 30 {
 		t.Errorf("%d entries fit: %v", n, err)
 	}
 	if !strings.Contains(said.String(), "map=connections size=30 lost=10") {
@@ -117,8 +117,8 @@ func TestServicesOffAndOn(t *testing.T) {
 	}
 	cfg.Services = false
 	d = adoptTables(t, cfg, testLog(t))
-	if n, err := countEntries(d.objects.Services); err != nil || n != 0 || d.objects.Services.MaxEntries() != 1 {
-		t.Errorf("%d entries with room for %d: %v", n, d.objects.Services.MaxEntries(), err)
+	if n, err := countEntries(d.objects.maps.Services); err != nil || n != 0 || d.objects.maps.Services.MaxEntries() != 1 {
+		t.Errorf("%d entries with room for %d: %v", n, d.objects.maps.Services.MaxEntries(), err)
 	}
 	if err := d.Commit(); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -25,55 +26,76 @@ type Attachment struct {
 // ErrUnknownProgram means that an attachment names a program that the datapath does not have.
 var ErrUnknownProgram = errors.New("unknown program")
 
+// Attacher attaches the loaded programs to devices and sockets, and takes them off. Calls for one device must not overlap.
+type Attacher struct {
+	objects *objects
+	// stackSends: see SetStackSends.
+	stackSends atomic.Bool
+}
+
+// newAttacher attaches the programs of these objects.
+func newAttacher(o *objects) *Attacher { return &Attacher{objects: o} }
+
+// unload detaches everything and removes the pins: traffic of pods stops.
+func (t *Attacher) unload() error {
+	root := t.objects.config.Root
+	links, err := t.Attachments()
+	for _, a := range links {
+		err = errors.Join(err, t.detach(a))
+	}
+	_, errSockets := detachSockets(root)
+	return errors.Join(err, errSockets, os.RemoveAll(mapDir(root)), os.RemoveAll(linkDir(root)))
+}
+
 // hook is where a program belongs on its device.
 type hook struct {
 	program *ebpf.Program
 	ingress bool
 }
 
-func (d *Datapath) hook(program string) (hook, error) {
+func (t *Attacher) hook(program string) (hook, error) {
 	side, known := ingress[program]
 	if !known {
 		return hook{}, fmt.Errorf("%w: %s", ErrUnknownProgram, program)
 	}
-	p, err := d.program(program)
+	p, err := t.objects.program(program)
 	return hook{p, side}, err
 }
 
 // AttachPod puts the programs without which no packet may pass on the host's end of a pod's device, replaces
 // those of an earlier agent and takes off what is not needed any more. AttachPodRest is to follow. The error is a *PodError.
-func (d *Datapath) AttachPod(name string, ifindex int) error {
-	return podError(d.attachAll(name, ifindex, d.podPrograms(name)))
+func (t *Attacher) AttachPod(name string, ifindex int) error {
+	return podError(t.attachAll(name, ifindex, t.podPrograms(name)))
 }
 
 // AttachPodRest puts the other programs there, and again those of AttachPod: the others are those that only some connections need, and none
 // of the first packets of a pod. Nobody has to wait for them when a pod is added. The error is a *PodError.
-func (d *Datapath) AttachPodRest(name string, ifindex int) error {
-	return podError(d.attachAll(name, ifindex, d.allPodPrograms()))
+func (t *Attacher) AttachPodRest(name string, ifindex int) error {
+	return podError(t.attachAll(name, ifindex, t.allPodPrograms()))
 }
 
 // AttachUplink does the same as AttachPod for an uplink.
-func (d *Datapath) AttachUplink(name string, ifindex int) error {
-	return joined(d.attachAll(name, ifindex, d.uplinkPrograms()))
+func (t *Attacher) AttachUplink(name string, ifindex int) error {
+	return joined(t.attachAll(name, ifindex, t.uplinkPrograms()))
 }
 
 // SetStackSends says whether the host's stack sends anything with eBPF routing that has to be translated at uplinks: what pods that
 // go through it send, and answers of the node itself as a backend. Uplinks are to be attached again if it gives true: that is new.
-func (d *Datapath) SetStackSends(sends bool) (changed bool) {
-	return d.stackSends.Swap(sends) != sends
+func (t *Attacher) SetStackSends(sends bool) (changed bool) {
+	return t.stackSends.Swap(sends) != sends
 }
 
 // AttachTunnel does the same for the VXLAN device, which has its programs with either routing: it drops what
 // to_tunnel does not address.
-func (d *Datapath) AttachTunnel(name string, ifindex int) error {
-	return joined(d.attachAll(name, ifindex, tunnelPrograms))
+func (t *Attacher) AttachTunnel(name string, ifindex int) error {
+	return joined(t.attachAll(name, ifindex, tunnelPrograms))
 }
 
 var tunnelPrograms = []string{bpfProgToTunnel, bpfProgFromTunnel}
 
 // allPodPrograms are the programs of a pod's device.
-func (d *Datapath) allPodPrograms() []string {
-	if !d.config.needsToPod() {
+func (t *Attacher) allPodPrograms() []string {
+	if !t.objects.config.needsToPod() {
 		return []string{bpfProgFromPod}
 	}
 	return []string{bpfProgToPod, bpfProgFromPod}
@@ -82,24 +104,24 @@ func (d *Datapath) allPodPrograms() []string {
 // podPrograms are those that a pod has to have before it sends, and what it has already. Each program counts when a pod is added: attaching
 // waits for an RCU grace period (tcx_entry_sync, Linux 6.6), some 10 ms. With eBPF routing to_pod only translates back what the node
 // itself answers as a backend, and that only where a socket did not find the Service.
-func (d *Datapath) podPrograms(name string) []string {
-	all := d.allPodPrograms()
-	if !d.config.EBPFRouting {
+func (t *Attacher) podPrograms(name string) []string {
+	all := t.allPodPrograms()
+	if !t.objects.config.EBPFRouting {
 		return all
 	}
 	return slices.DeleteFunc(all, func(program string) bool {
-		_, err := os.Stat(d.pin(Attachment{name, program}))
+		_, err := os.Stat(t.pin(Attachment{name, program}))
 		return program == bpfProgToPod && err != nil
 	})
 }
 
 // uplinkPrograms are the programs of an uplink. With eBPF routing every packet between pods would meet to_wire
 // for nothing (1 % of a request's time) where the stack sends nothing that concerns it.
-func (d *Datapath) uplinkPrograms() (programs []string) {
-	if d.config.EBPFRouting || d.config.translates() {
+func (t *Attacher) uplinkPrograms() (programs []string) {
+	if t.objects.config.EBPFRouting || t.objects.config.translates() {
 		programs = append(programs, bpfProgFromWire)
 	}
-	if d.config.translates() && (!d.config.EBPFRouting || d.stackSends.Load()) {
+	if t.objects.config.translates() && (!t.objects.config.EBPFRouting || t.stackSends.Load()) {
 		programs = append(programs, bpfProgToWire)
 	}
 	return programs
@@ -107,11 +129,11 @@ func (d *Datapath) uplinkPrograms() (programs []string) {
 
 // Detach takes all programs off a device. It is no error when the device or its programs are gone. The
 // kernel lets go of a tcx link in the background: its program may run for some milliseconds more.
-func (d *Datapath) Detach(name string) error {
-	all, err := d.Attachments()
+func (t *Attacher) Detach(name string) error {
+	all, err := t.Attachments()
 	for _, a := range all {
 		if a.Device == name {
-			err = errors.Join(err, d.detach(a))
+			err = errors.Join(err, t.detach(a))
 		}
 	}
 	return err
@@ -119,8 +141,8 @@ func (d *Datapath) Detach(name string) error {
 
 // Attachments lists what is pinned, also by earlier agents and also on devices that are gone. On a kernel
 // without tcx it lists what this datapath has attached or an earlier agent recorded.
-func (d *Datapath) Attachments() ([]Attachment, error) {
-	files, err := os.ReadDir(linkDir(d.config.Root))
+func (t *Attacher) Attachments() ([]Attachment, error) {
+	files, err := os.ReadDir(linkDir(t.objects.config.Root))
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
@@ -142,13 +164,13 @@ const (
 	pinDot       = ":"
 )
 
-func (d *Datapath) pin(a Attachment) string {
-	return filepath.Join(linkDir(d.config.Root), strings.ReplaceAll(a.Device, ".", pinDot)+pinSeparator+a.Program)
+func (t *Attacher) pin(a Attachment) string {
+	return filepath.Join(linkDir(t.objects.config.Root), strings.ReplaceAll(a.Device, ".", pinDot)+pinSeparator+a.Program)
 }
 
 // attachAll puts these programs on a device and takes off the others. One with which that fails does not keep it from being done with the
 // others; failed are those, in their order.
-func (d *Datapath) attachAll(name string, ifindex int, wanted []string) (failed []programError) {
+func (t *Attacher) attachAll(name string, ifindex int, wanted []string) (failed []programError) {
 	for _, program := range programNames {
 		if program == bpfProgWireXdp {
 			continue // not at tc: see Accelerate
@@ -156,9 +178,9 @@ func (d *Datapath) attachAll(name string, ifindex int, wanted []string) (failed 
 		a := Attachment{name, program}
 		var err error
 		if slices.Contains(wanted, program) {
-			err = d.attach(a, ifindex)
+			err = t.attach(a, ifindex)
 		} else {
-			err = d.detach(a)
+			err = t.detach(a)
 		}
 		if err != nil {
 			failed = append(failed, programError{program, err})
@@ -167,15 +189,15 @@ func (d *Datapath) attachAll(name string, ifindex int, wanted []string) (failed 
 	return failed
 }
 
-func (d *Datapath) attach(a Attachment, ifindex int) error {
-	h, err := d.hook(a.Program)
+func (t *Attacher) attach(a Attachment, ifindex int) error {
+	h, err := t.hook(a.Program)
 	if err != nil {
 		return err
 	}
-	if d.tcx {
-		err = d.attachLink(a, ifindex, h)
+	if t.objects.tcx {
+		err = t.attachLink(a, ifindex, h)
 	} else {
-		err = d.attachFilter(a, ifindex, h)
+		err = t.attachFilter(a, ifindex, h)
 	}
 	if err != nil {
 		return fmt.Errorf("attach %s to %s: %w", a.Program, a.Device, err)
@@ -185,14 +207,14 @@ func (d *Datapath) attach(a Attachment, ifindex int) error {
 
 // attachLink updates the pinned link of an earlier agent, or makes one. A link whose device is gone or has
 // been replaced by another of the same name cannot be updated; its pin is removed first.
-func (d *Datapath) attachLink(a Attachment, ifindex int, h hook) error {
+func (t *Attacher) attachLink(a Attachment, ifindex int, h hook) error {
 	update := func(old link.Link) (bool, error) {
 		if !linkIsOn(old, ifindex) {
 			return false, nil
 		}
 		err := old.Update(h.program)
 		if err != nil {
-			d.log.Info("link cannot be updated and is made anew", "device", a.Device, "program", a.Program, "reason", err)
+			t.objects.log.Info("link cannot be updated and is made anew", "device", a.Device, "program", a.Program, "reason", err)
 		}
 		return err == nil, nil
 	}
@@ -200,7 +222,7 @@ func (d *Datapath) attachLink(a Attachment, ifindex int, h hook) error {
 	if h.ingress {
 		attach = ebpf.AttachTCXIngress
 	}
-	return renewLink(d.pin(a), update, func() (link.Link, error) {
+	return renewLink(t.pin(a), update, func() (link.Link, error) {
 		return link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: h.program, Attach: attach, Anchor: link.Head()})
 	})
 }
@@ -216,11 +238,11 @@ func linkIsOn(l link.Link, ifindex int) bool {
 
 // attachFilter is the way of kernels before 6.6: a filter of the clsact qdisc, which the device itself
 // keeps alive. The pin of the program only records the attachment.
-func (d *Datapath) attachFilter(a Attachment, ifindex int, h hook) error {
+func (t *Attacher) attachFilter(a Attachment, ifindex int, h hook) error {
 	if err := device.ReplaceFilter(ifindex, h.ingress, h.program.FD(), a.Program); err != nil {
 		return err
 	}
-	pin := d.pin(a)
+	pin := t.pin(a)
 	if err := os.Remove(pin); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove record of earlier program: %w", err)
 	}
@@ -236,11 +258,11 @@ func (d *Datapath) attachFilter(a Attachment, ifindex int, h hook) error {
 }
 
 // detach takes a program off a device; one that is not there is no error.
-func (d *Datapath) detach(a Attachment) error {
-	if _, err := os.Stat(d.pin(a)); errors.Is(err, os.ErrNotExist) {
+func (t *Attacher) detach(a Attachment) error {
+	if _, err := os.Stat(t.pin(a)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	if !d.isLink(a) {
+	if !t.isLink(a) {
 		side, known := ingress[a.Program]
 		if !known {
 			return fmt.Errorf("%w: %s", ErrUnknownProgram, a.Program)
@@ -251,7 +273,7 @@ func (d *Datapath) detach(a Attachment) error {
 			}
 		}
 	}
-	if err := os.Remove(d.pin(a)); err != nil {
+	if err := os.Remove(t.pin(a)); err != nil {
 		return fmt.Errorf("detach %s from %s: %w", a.Program, a.Device, err)
 	}
 	return nil
@@ -259,54 +281,54 @@ func (d *Datapath) detach(a Attachment) error {
 
 // detachNow does the same, and the program does not run any more when it returns. That takes some 10 ms of a tcx link: not for pods that
 // somebody waits for.
-func (d *Datapath) detachNow(a Attachment) error {
-	if !d.isLink(a) {
-		return d.detach(a)
+func (t *Attacher) detachNow(a Attachment) error {
+	if !t.isLink(a) {
+		return t.detach(a)
 	}
-	if err := detachLink(d.pin(a)); err != nil {
+	if err := detachLink(t.pin(a)); err != nil {
 		return fmt.Errorf("detach %s from %s: %w", a.Program, a.Device, err)
 	}
 	return nil
 }
 
 // isLink tells whether the pin of an attachment is a link, which has the program there; else there is a filter beside it.
-func (d *Datapath) isLink(a Attachment) bool { return d.tcx || a.Program == bpfProgWireXdp }
+func (t *Attacher) isLink(a Attachment) bool { return t.objects.tcx || a.Program == bpfProgWireXdp }
 
 // CheckPod reports the first program that is missing on the host's end of a pod's device, of those that AttachPod puts there.
-func (d *Datapath) CheckPod(name string, ifindex int) error {
-	return d.check(name, ifindex, d.podPrograms(name))
+func (t *Attacher) CheckPod(name string, ifindex int) error {
+	return t.check(name, ifindex, t.podPrograms(name))
 }
 
 // CheckPodRest does the same after AttachPodRest.
-func (d *Datapath) CheckPodRest(name string, ifindex int) error {
-	return d.check(name, ifindex, d.allPodPrograms())
+func (t *Attacher) CheckPodRest(name string, ifindex int) error {
+	return t.check(name, ifindex, t.allPodPrograms())
 }
 
 // CheckUplink does the same for an uplink.
-func (d *Datapath) CheckUplink(name string, ifindex int) error {
-	return errors.Join(d.check(name, ifindex, d.uplinkPrograms()), d.checkAcceleration(name, ifindex))
+func (t *Attacher) CheckUplink(name string, ifindex int) error {
+	return errors.Join(t.check(name, ifindex, t.uplinkPrograms()), t.checkAcceleration(name, ifindex))
 }
 
 // CheckTunnel does the same for the VXLAN device.
-func (d *Datapath) CheckTunnel(name string, ifindex int) error {
-	return d.check(name, ifindex, tunnelPrograms)
+func (t *Attacher) CheckTunnel(name string, ifindex int) error {
+	return t.check(name, ifindex, tunnelPrograms)
 }
 
-func (d *Datapath) check(name string, ifindex int, programs []string) error {
+func (t *Attacher) check(name string, ifindex int, programs []string) error {
 	for _, program := range programs {
-		h, err := d.hook(program)
+		h, err := t.hook(program)
 		if err != nil {
 			return err
 		}
-		if err := d.checkAttached(Attachment{name, program}, ifindex, h); err != nil {
+		if err := t.checkAttached(Attachment{name, program}, ifindex, h); err != nil {
 			return fmt.Errorf("%s is not attached to %s: %w", program, name, err)
 		}
 	}
 	return nil
 }
 
-func (d *Datapath) checkAttached(a Attachment, ifindex int, h hook) error {
-	if !d.tcx {
+func (t *Attacher) checkAttached(a Attachment, ifindex int, h hook) error {
+	if !t.objects.tcx {
 		filters, err := device.Filters(ifindex)
 		if err != nil {
 			return err
@@ -318,7 +340,7 @@ func (d *Datapath) checkAttached(a Attachment, ifindex int, h hook) error {
 		}
 		return errors.New("its filter is gone")
 	}
-	l, err := link.LoadPinnedLink(d.pin(a), nil)
+	l, err := link.LoadPinnedLink(t.pin(a), nil)
 	if err != nil {
 		return fmt.Errorf("open pinned link: %w", err)
 	}

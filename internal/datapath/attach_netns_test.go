@@ -15,7 +15,7 @@ func TestPodErrorNamesDirections(t *testing.T) {
 	n.a.do(t, func() error { return n.a.d.AttachPodRest(name, index) })
 	for _, broken := range []string{bpfProgFromPod, bpfProgToPod} {
 		n.a.do(t, func() error {
-			pin, aside := n.a.d.pin(Attachment{name, broken}), filepath.Join(n.a.d.config.Root, "aside")
+			pin, aside := n.a.d.pin(Attachment{name, broken}), filepath.Join(n.a.d.objects.config.Root, "aside")
 			inTheWay := filepath.Join(pin, "full")
 			if err := errors.Join(os.Rename(pin, aside), os.MkdirAll(inTheWay, 0o700)); err != nil {
 				return err

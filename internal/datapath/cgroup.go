@@ -29,21 +29,21 @@ var socketAttachTypes = map[string]ebpf.AttachType{
 // AttachSockets puts the programs of Services on all sockets that processes in Config.Cgroup, and below, open from
 // then on or have open. Programs of an earlier agent are replaced one by one, so no connect is without. If the configuration
 // has no Services or no cgroup, it takes the programs off.
-func (d *Datapath) AttachSockets() error {
-	if !d.config.atSockets() {
-		_, err := detachSockets(d.config.Root)
+func (t *Attacher) AttachSockets() error {
+	if !t.objects.config.atSockets() {
+		_, err := detachSockets(t.objects.config.Root)
 		return err
 	}
-	id, err := cgroupID(d.config.Cgroup)
+	id, err := cgroupID(t.objects.config.Cgroup)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(socketDir(d.config.Root), 0o700); err != nil {
+	if err := os.MkdirAll(socketDir(t.objects.config.Root), 0o700); err != nil {
 		return fmt.Errorf("make directory for pins: %w", err)
 	}
 	for _, name := range socketProgramNames {
-		if err := d.attachSocket(name, id); err != nil {
-			return fmt.Errorf("attach %s to cgroup %s: %w", name, d.config.Cgroup, err)
+		if err := t.attachSocket(name, id); err != nil {
+			return fmt.Errorf("attach %s to cgroup %s: %w", name, t.objects.config.Cgroup, err)
 		}
 	}
 	return nil
@@ -51,9 +51,9 @@ func (d *Datapath) AttachSockets() error {
 
 // attachSocket updates the pinned link of an earlier agent, or makes one. A link to another cgroup, or to one that
 // is gone, gives its pin to the new one only once that is attached.
-func (d *Datapath) attachSocket(name string, id uint64) error {
-	pin := filepath.Join(socketDir(d.config.Root), name)
-	program, err := d.program(name)
+func (t *Attacher) attachSocket(name string, id uint64) error {
+	pin := filepath.Join(socketDir(t.objects.config.Root), name)
+	program, err := t.objects.program(name)
 	if err != nil {
 		return err
 	}
@@ -69,10 +69,10 @@ func (d *Datapath) attachSocket(name string, id uint64) error {
 			if err == nil {
 				return nil
 			}
-			d.log.Info("link cannot be updated and is made anew", "cgroup", d.config.Cgroup, "program", name, "reason", err)
+			t.objects.log.Info("link cannot be updated and is made anew", "cgroup", t.objects.config.Cgroup, "program", name, "reason", err)
 		}
 	}
-	l, err := link.AttachCgroup(link.CgroupOptions{Path: d.config.Cgroup, Attach: socketAttachTypes[name], Program: program})
+	l, err := link.AttachCgroup(link.CgroupOptions{Path: t.objects.config.Cgroup, Attach: socketAttachTypes[name], Program: program})
 	if err != nil {
 		return err
 	}
@@ -91,17 +91,17 @@ func (d *Datapath) attachSocket(name string, id uint64) error {
 }
 
 // CheckSockets reports the first program that is missing at the cgroup. Without Services there is nothing to miss.
-func (d *Datapath) CheckSockets() error {
-	if !d.config.atSockets() {
+func (t *Attacher) CheckSockets() error {
+	if !t.objects.config.atSockets() {
 		return nil
 	}
-	id, err := cgroupID(d.config.Cgroup)
+	id, err := cgroupID(t.objects.config.Cgroup)
 	if err != nil {
 		return err
 	}
 	for _, name := range socketProgramNames {
-		if err := checkSocket(filepath.Join(socketDir(d.config.Root), name), id); err != nil {
-			return fmt.Errorf("%s is not attached to cgroup %s: %w", name, d.config.Cgroup, err)
+		if err := checkSocket(filepath.Join(socketDir(t.objects.config.Root), name), id); err != nil {
+			return fmt.Errorf("%s is not attached to cgroup %s: %w", name, t.objects.config.Cgroup, err)
 		}
 	}
 	return nil
@@ -120,8 +120,8 @@ func checkSocket(pin string, id uint64) error {
 }
 
 // SocketPrograms lists the programs that are attached to sockets, also by earlier agents.
-func (d *Datapath) SocketPrograms() ([]string, error) {
-	return socketPins(d.config.Root)
+func (t *Attacher) SocketPrograms() ([]string, error) {
+	return socketPins(t.objects.config.Root)
 }
 
 func socketPins(root string) ([]string, error) {
@@ -178,5 +178,3 @@ func cgroupID(dir string) (uint64, error) {
 	}
 	return at.Ino, nil
 }
-
-func socketDir(root string) string { return filepath.Join(root, "sockets") }

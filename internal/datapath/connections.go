@@ -44,6 +44,13 @@ type Connections struct {
 	counts   []ConnectionCount
 }
 
+// newConnections gives the tables their maps.
+func newConnections(m *bpfMaps, g *generation) *Connections {
+	return &Connections{
+		connections: m.Connections, openings: m.Openings, pods: translatedPods{m.TranslatedPods}, fragments: m.Fragments, generation: g,
+	}
+}
+
 // Expire removes the connections that are over at now (see Monotonic), and what is remembered of packets in pieces, and says how many
 // entries it removed. It reads whole tables in batches; call it every few seconds.
 func (c *Connections) Expire(now time.Duration) (removed int, err error) {

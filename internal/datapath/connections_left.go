@@ -44,3 +44,16 @@ func (c *Connections) ForgetPods(gone []netip.Addr) (removed int, err error) {
 	}
 	return removed + n, errors.Join(err, e)
 }
+
+// addresses hands the addresses of every entry to visit, each as often as it occurs.
+func (c *Connections) addresses(visit func(netip.Addr)) error {
+	var err error
+	for _, m := range []*ebpf.Map{c.connections, c.openings} {
+		err = errors.Join(err, readAll(m, func(k *bpfTuple, v *bpfConnection) {
+			for _, a := range []bpfAddress{k.Source, k.Destination, v.Source, v.Destination} {
+				visit(a.addr())
+			}
+		}))
+	}
+	return errors.Join(err, readAll(c.pods.m, func(k *bpfAddress, _ *uint64) { visit(k.addr()) }))
+}

@@ -18,7 +18,7 @@ func (n *node) takeOff(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if !n.d.tcx {
+			if !n.d.objects.tcx {
 				if err := device.DeleteFilter(n.uplink.Index, h.ingress); err != nil {
 					return err
 				}

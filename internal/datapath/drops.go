@@ -77,6 +77,9 @@ type Drop struct {
 // Drops is the table of dropped packets. The datapath is its only writer.
 type Drops struct{ m *ebpf.Map }
 
+// newDrops gives the table its map.
+func newDrops(m *bpfMaps) Drops { return Drops{m.Drops} }
+
 // All gives a count for each program and reason, also those that are zero, summed over the CPUs.
 func (t Drops) All() ([]Drop, error) {
 	var all []Drop

@@ -34,6 +34,9 @@ type Endpoints struct {
 	generation *generation
 }
 
+// newEndpoints gives the table its map.
+func newEndpoints(m *bpfMaps, g *generation) Endpoints { return Endpoints{m.Endpoints, g} }
+
 // Set makes an address reachable at its pod.
 func (t Endpoints) Set(a netip.Addr, e Endpoint) error {
 	if err := t.put(a, e); err != nil {

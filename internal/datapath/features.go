@@ -62,6 +62,3 @@ func Required() error {
 func haveSocketErrors() bool {
 	return !errors.Is(features.HaveProgramHelper(ebpf.CGroupSockAddr, asm.FnSetRetval), ebpf.ErrNotSupported)
 }
-
-// HaveTCX says whether programs are attached as tcx links; otherwise they are filters of the clsact qdisc.
-func (d *Datapath) HaveTCX() bool { return d.tcx }

@@ -179,7 +179,7 @@ func TestFlowsCountDropsThatAreAlike(t *testing.T) {
 	alike, other := slices.Repeat([]packet{spoofs(1)}, 1+more), spoofs(3) // another port is another drop
 	var got []flow.Event
 	r.withinSecond(t, func() {
-		if err := zeroArray(r.d.objects.FlowDrops); err != nil {
+		if err := zeroArray(r.d.objects.maps.FlowDrops); err != nil {
 			t.Fatal(err)
 		}
 		r.drop(t, append(alike, other)...)
@@ -221,7 +221,7 @@ func TestFlowsTellOfCountedDrops(t *testing.T) {
 		pinnedTo(t, r, cpu%runtime.NumCPU())
 		var first, second []flow.Event
 		r.withinSecond(t, func() {
-			if err := zeroArray(r.d.objects.FlowDrops); err != nil {
+			if err := zeroArray(r.d.objects.maps.FlowDrops); err != nil {
 				t.Fatal(err)
 			}
 			r.drop(t, alike...)
@@ -284,29 +284,29 @@ func pinnedTo(t *testing.T, r *rig, cpu int) {
 // age makes all drops that were told, and what the CPUs have used up of their rate, so much older.
 func (r *rig) age(t *testing.T, by time.Duration) {
 	t.Helper()
-	for i := range uint32(r.d.objects.FlowDrops.MaxEntries()) {
+	for i := range uint32(r.d.objects.maps.FlowDrops.MaxEntries()) {
 		var perCPU []bpfFlowDrop
-		if err := r.d.objects.FlowDrops.Lookup(i, &perCPU); err != nil {
+		if err := r.d.objects.maps.FlowDrops.Lookup(i, &perCPU); err != nil {
 			t.Fatal(err)
 		}
 		for cpu := range perCPU {
 			perCPU[cpu].Told -= min(perCPU[cpu].Told, uint64(by))
 		}
-		if err := r.d.objects.FlowDrops.Put(i, perCPU); err != nil {
+		if err := r.d.objects.maps.FlowDrops.Put(i, perCPU); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := clearMap(r.d.objects.FlowShares); err != nil {
+	if err := clearMap(r.d.objects.maps.FlowShares); err != nil {
 		t.Fatal(err)
 	}
 	var used []uint64
-	if err := r.d.objects.FlowAllowance.Lookup(uint32(0), &used); err != nil {
+	if err := r.d.objects.maps.FlowAllowance.Lookup(uint32(0), &used); err != nil {
 		t.Fatal(err)
 	}
 	for cpu := range used {
 		used[cpu] -= min(used[cpu], uint64(by))
 	}
-	if err := r.d.objects.FlowAllowance.Put(uint32(0), used); err != nil {
+	if err := r.d.objects.maps.FlowAllowance.Put(uint32(0), used); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -22,6 +22,14 @@ type Flows struct {
 	tell           tellers
 }
 
+// newFlows gives flows their maps and those of the programs that report late; sample is Config.FlowsSample.
+func newFlows(m *bpfMaps, programs map[string]*ebpf.Program, sample uint32) Flows {
+	return Flows{
+		events: m.Flows, losses: m.FlowLosses, sample: sample,
+		tell: tellers{sessions: programs[bpfProgTellSessions], drops: programs[bpfProgTellDrops]},
+	}
+}
+
 // tellers are the programs that tell of what no packet has told of. One is nil where flows do not tell of such things at all.
 type tellers struct {
 	// sessions tells of those that are young, and drops of those that were counted because one like them had been told of.

@@ -103,11 +103,11 @@ func (p *policyRig) changePlace(t *testing.T, client, server netip.AddrPort, cha
 	t.Helper()
 	index := youngIndex(keyOf(&flow.Event{Source: client, Destination: server, Protocol: protoTCP}))
 	var y bpfYoungSession
-	if err := p.d.objects.YoungSessions.Lookup(index, &y); err != nil {
+	if err := p.d.objects.maps.YoungSessions.Lookup(index, &y); err != nil {
 		t.Fatal(err)
 	}
 	change(&y)
-	if err := p.d.objects.YoungSessions.Put(index, y); err != nil {
+	if err := p.d.objects.maps.YoungSessions.Put(index, y); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 func (r *rig) tables(tb testing.TB) map[bpfTuple]bpfConnection {
 	tb.Helper()
 	all := map[bpfTuple]bpfConnection{}
-	for _, m := range []*ebpf.Map{r.d.objects.bpfMaps.Connections, r.d.objects.bpfMaps.Openings} {
+	for _, m := range []*ebpf.Map{r.d.objects.maps.Connections, r.d.objects.maps.Openings} {
 		if err := readAll(m, func(k *bpfTuple, v *bpfConnection) { all[*k] = *v }); err != nil {
 			tb.Fatal(err)
 		}

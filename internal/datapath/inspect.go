@@ -41,11 +41,11 @@ func (m MapInfo) Refuses() bool {
 	return isHash && m.MaxEntries > 1 // 1: this configuration has no use for it
 }
 
-// Programs describes the loaded programs: in the order a packet meets them, then those at sockets, then those that the agent runs.
-func (d *Datapath) Programs() ([]ProgramInfo, error) {
+// describePrograms describes the loaded programs: in the order a packet meets them, then those at sockets, then those that the agent runs.
+func (o *objects) describePrograms() ([]ProgramInfo, error) {
 	var all []ProgramInfo
-	for _, name := range slices.Concat(programNames[:], socketProgramNames, d.config.agentPrograms()) {
-		program := d.objects.programs[name]
+	for _, name := range slices.Concat(programNames[:], socketProgramNames, o.config.agentPrograms()) {
+		program := o.programs[name]
 		if program == nil {
 			continue // this configuration has no use for it
 		}
@@ -70,11 +70,11 @@ func (d *Datapath) Programs() ([]ProgramInfo, error) {
 	return all, nil
 }
 
-// Maps describes the tables with their memory.
-func (d *Datapath) Maps() ([]MapInfo, error) {
+// describeMaps describes the tables with their memory.
+func (o *objects) describeMaps() ([]MapInfo, error) {
 	var all []MapInfo
 	for _, name := range slices.Concat(pinnedMaps, privateMaps) {
-		m := d.objects.byName[name]
+		m := o.byName[name]
 		info, err := m.Info()
 		if err != nil {
 			return nil, fmt.Errorf("describe map %s: %w", name, err)

@@ -12,6 +12,9 @@ import (
 // table. Without it the kernel resolves each packet, which is right with or without an agent but slower.
 type Lease struct{ m *ebpf.Map }
 
+// newLease gives the lease its map.
+func newLease(m *bpfMaps) Lease { return Lease{m.Lease} }
+
 // Renew vouches for the link-layer addresses from now on for d.
 func (l Lease) Renew(d time.Duration) error {
 	var now unix.Timespec

@@ -21,17 +21,17 @@ func TestWhatIsRememberedOfPods(t *testing.T) {
 		}
 	}
 	there, back := clientTo(netip.AddrPortFrom(server, 53), protoUDP, 20000, 7)
-	half{}.put(t, d.objects.Connections, there)
-	half{}.put(t, d.objects.Connections, back)
+	half{}.put(t, d.objects.maps.Connections, there)
+	half{}.put(t, d.objects.maps.Connections, back)
 	there, back = clientTo(netip.AddrPortFrom(other, 53), protoUDP, 20002, 7)
 	there.key.Source, back.value.Destination = addressOf(client), addressOf(client)
-	half{}.put(t, d.objects.Openings, there)
-	half{}.put(t, d.objects.Openings, back)
-	put(d.objects.TranslatedPods, addressOf(listed), uint64(someTime))
-	put(d.objects.Affinities, bpfClient{Address: addressOf(sticky), Service: 1}, bpfAffinity{})
-	put(d.objects.Affinities, bpfClient{Address: addressOf(other), Service: 1}, bpfAffinity{})
+	half{}.put(t, d.objects.maps.Openings, there)
+	half{}.put(t, d.objects.maps.Openings, back)
+	put(d.objects.maps.TranslatedPods, addressOf(listed), uint64(someTime))
+	put(d.objects.maps.Affinities, bpfClient{Address: addressOf(sticky), Service: 1}, bpfAffinity{})
+	put(d.objects.maps.Affinities, bpfClient{Address: addressOf(other), Service: 1}, bpfAffinity{})
 	// The number of a namespace that reads as an address.
-	put(d.objects.Affinities, bpfClient{Address: addressOf(address("10.1.2.9")), Service: 1, Kind: uint32(bpfClientKindCLIENT_NETNS)}, bpfAffinity{})
+	put(d.objects.maps.Affinities, bpfClient{Address: addressOf(address("10.1.2.9")), Service: 1, Kind: uint32(bpfClientKindCLIENT_NETNS)}, bpfAffinity{})
 
 	want := []netip.Addr{server, client, sticky, listed}
 	got, err := d.Remembered(ranges)
@@ -44,7 +44,7 @@ func TestWhatIsRememberedOfPods(t *testing.T) {
 	if got, err := d.Remembered(ranges); err != nil || len(got) != 0 {
 		t.Errorf("remembered are still %v: %v", got, err)
 	}
-	if n, err := countEntries(d.objects.Affinities); err != nil || n != 2 {
+	if n, err := countEntries(d.objects.maps.Affinities); err != nil || n != 2 {
 		t.Errorf("%d affinities are left, want 2: %v", n, err)
 	}
 }

@@ -67,7 +67,7 @@ func TestMaglevChoices(t *testing.T) {
 				p := eth(router, nodeA.mac).ip(client.Addr(), frontend.Addr()).udp(client.Port(), frontend.Port())
 				r.stage.do(func() { _, _ = r.run(run{program: program, in: p.bytes()}) })
 				var got bpfConnection
-				if err := r.d.objects.bpfMaps.Openings.Lookup(tupleOf(client, frontend, protoUDP), &got); err != nil {
+				if err := r.d.objects.maps.Openings.Lookup(tupleOf(client, frontend, protoUDP), &got); err != nil {
 					t.Fatalf("%s of %s begins no connection: %v", program, client, err)
 				}
 				want := all[table[hashOf(client, frontend.Port(), protoUDP)%uint32(size)]].Addr()

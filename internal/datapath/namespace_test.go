@@ -36,9 +36,9 @@ type place struct {
 type node struct {
 	place
 	member
-	d *Datapath
+	d *opened
 	// borrowed is the datapath that the node began with.
-	borrowed *Datapath
+	borrowed *opened
 	cfg      Config
 	// version makes what start loads that of another version; nil is this one.
 	version func(testing.TB, *ebpf.CollectionSpec)
@@ -340,7 +340,7 @@ func (n *node) start(tb testing.TB, legacy bool) {
 			return err
 		}
 		if legacy {
-			n.d.tcx = false
+			n.d.objects.tcx = false
 		}
 		if _, err := n.d.Endpoints.Sync(n.endpoints()); err != nil {
 			return err

@@ -32,7 +32,7 @@ func TestPolicyComesBeforeTranslation(t *testing.T) {
 		p.serve(t, f.frontend, 0, end{podA, 8080}.at(family))
 		p.denies(t, name+" from a client", wireBrings(first(eth(router, nodeA.mac), f.client, f.frontend)), inClosed)
 		p.denies(t, name+" from the world", wireBrings(first(eth(router, nodeA.mac), f.client, end{podA, 8080}.at(family))), inClosed)
-		maps := p.d.objects.bpfMaps
+		maps := p.d.objects.maps
 		for _, m := range []*ebpf.Map{maps.Openings, maps.Connections, maps.TranslatedPods} {
 			if n, err := countEntries(m); err != nil || n != 0 {
 				t.Errorf("%s: %s has %d entries: %v", name, m, n, err)

@@ -14,7 +14,7 @@ import (
 func (r *rig) natPorts(tb testing.TB, f visit) map[netip.AddrPort]uint16 {
 	tb.Helper()
 	ports := map[netip.AddrPort]uint16{}
-	for _, m := range []*ebpf.Map{r.d.objects.bpfMaps.Openings, r.d.objects.bpfMaps.Connections} {
+	for _, m := range []*ebpf.Map{r.d.objects.maps.Openings, r.d.objects.maps.Connections} {
 		var key bpfTuple
 		var value bpfConnection
 		it := m.Iterate()
@@ -34,7 +34,7 @@ func (r *rig) natPorts(tb testing.TB, f visit) map[netip.AddrPort]uint16 {
 func (r *rig) end(tb testing.TB, f visit, client netip.AddrPort, port uint16) {
 	tb.Helper()
 	f.client, f.node = client, netip.AddrPortFrom(f.node.Addr(), port)
-	maps := r.d.objects.bpfMaps
+	maps := r.d.objects.maps
 	fin := bpfConnectionFlagCONNECTION_FIN
 	now, err := Monotonic()
 	if err != nil {

@@ -147,11 +147,11 @@ func TestPodAtItsBoundLosesItsOwn(t *testing.T) {
 			if modest.sends(t, protoTCP, 2000+from, tcpPSH|tcpACK) == 0 {
 				t.Errorf("connection %d is gone", from)
 			}
-			if n := r.owned(t, r.d.objects.bpfMaps.Connections, modest, 2000+from, protoTCP); n != 1 {
+			if n := r.owned(t, r.d.objects.maps.Connections, modest, 2000+from, protoTCP); n != 1 {
 				t.Errorf("connection %d has %d entries", from, n)
 			}
 		}
-		if n, err := countEntries(r.d.objects.bpfMaps.Connections); err != nil || n > int(smallTables.Connections) {
+		if n, err := countEntries(r.d.objects.maps.Connections); err != nil || n > int(smallTables.Connections) {
 			t.Errorf("%d entries: %v", n, err)
 		}
 	})
@@ -212,7 +212,7 @@ func TestExpiredGiveWayWithoutAgent(t *testing.T) {
 		if full < room*3/4 || full > room {
 			t.Fatalf("%d connections have room, of which there is for %d", full, room)
 		}
-		m := r.d.objects.bpfMaps.Connections
+		m := r.d.objects.maps.Connections
 		now, err := Monotonic()
 		if err != nil {
 			t.Fatal(err)
@@ -261,7 +261,7 @@ func TestPortsAreSharedByPod(t *testing.T) {
 			}
 		}
 		for i := range uint16(first) {
-			if r.owned(t, r.d.objects.bpfMaps.Connections, modest, 2000+i, protoTCP) != 1 {
+			if r.owned(t, r.d.objects.maps.Connections, modest, 2000+i, protoTCP) != 1 {
 				t.Errorf("connection %d has lost its port", i)
 			}
 		}

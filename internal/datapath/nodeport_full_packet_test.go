@@ -220,7 +220,7 @@ func TestNodePortFlood(t *testing.T) {
 		if !old.goesOn(t) {
 			t.Error("the established connection does not go on")
 		}
-		for m, most := range map[*ebpf.Map]int{r.d.objects.bpfMaps.Connections: 2, r.d.objects.bpfMaps.Openings: openings} {
+		for m, most := range map[*ebpf.Map]int{r.d.objects.maps.Connections: 2, r.d.objects.maps.Openings: openings} {
 			if n, err := countEntries(m); err != nil || n > most || n == 0 {
 				t.Errorf("%s has %d entries: %v", m, n, err)
 			}
@@ -233,7 +233,7 @@ func TestNodePortFlood(t *testing.T) {
 		if _, err := r.d.Connections.Expire(now + (entry{key: bpfTuple{Protocol: protoTCP}}).lasts(ConnectionOpening, bpfConnection{})); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := countEntries(r.d.objects.bpfMaps.Openings); err != nil || n != 0 {
+		if n, err := countEntries(r.d.objects.maps.Openings); err != nil || n != 0 {
 			t.Errorf("%d entries of the flood are left: %v", n, err)
 		}
 		if !old.goesOn(t) {

@@ -140,8 +140,8 @@ func TestTablesBecomeEmpty(t *testing.T) {
 		}
 	}
 	tables := map[string]*ebpf.Map{
-		bpfMapConnections: n.a.d.objects.Connections, bpfMapOpenings: n.a.d.objects.Openings,
-		bpfMapTranslatedPods: n.a.d.objects.TranslatedPods, bpfMapFragments: n.a.d.objects.Fragments,
+		bpfMapConnections: n.a.d.objects.maps.Connections, bpfMapOpenings: n.a.d.objects.maps.Openings,
+		bpfMapTranslatedPods: n.a.d.objects.maps.TranslatedPods, bpfMapFragments: n.a.d.objects.maps.Fragments,
 	}
 	before := map[string]int{}
 	for name, m := range tables {

@@ -41,7 +41,7 @@ func TestNodePortLastHop(t *testing.T) {
 // established looks for both directions of a flow among the established connections.
 func (r *rig) established(tb testing.TB, f visit) (there, back bpfConnection, both bool) {
 	tb.Helper()
-	m := r.d.objects.bpfMaps.Connections
+	m := r.d.objects.maps.Connections
 	err1 := m.Lookup(tupleOf(f.client, f.frontend, protoTCP), &there)
 	err2 := m.Lookup(tupleOf(f.backend, f.node, protoTCP), &back)
 	return there, back, err1 == nil && err2 == nil
@@ -53,7 +53,7 @@ func (r *rig) setSeen(tb testing.TB, f visit, there, back uint64) {
 	t, b, _ := r.established(tb, f)
 	t.Seen, b.Seen = there, back
 	for key, value := range map[bpfTuple]bpfConnection{tupleOf(f.client, f.frontend, protoTCP): t, tupleOf(f.backend, f.node, protoTCP): b} {
-		if err := r.d.objects.bpfMaps.Connections.Put(key, value); err != nil {
+		if err := r.d.objects.maps.Connections.Put(key, value); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -152,7 +152,7 @@ func TestNodePortOfOwnNode(t *testing.T) {
 		c.in = p.bytes()
 		r.checkOne(t, c)
 		key := bpfFrontend{Address: addressOf(frontend.Addr()), Port: swap16(frontend.Port()), Protocol: protocol}
-		if err := r.d.objects.bpfMaps.Services.Delete(key); err != nil {
+		if err := r.d.objects.maps.Services.Delete(key); err != nil {
 			t.Fatal(err)
 		}
 		c.name += " without the Service"

@@ -26,7 +26,7 @@ func TestOpenNeedsBPFFS(t *testing.T) {
 }
 
 // reopen opens the tables again as the next agent does, with an empty Sync of the same.
-func reopen(t *testing.T, cfg Config) *Datapath {
+func reopen(t *testing.T, cfg Config) *opened {
 	t.Helper()
 	d, err := open(cfg, nil, testLog(t))
 	if err != nil {
@@ -51,7 +51,7 @@ func TestFreshGenerationBegins(t *testing.T) {
 	if err := d.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(d.pins.path(bpfMapGeneration)); err != nil {
+	if err := os.Remove(d.objects.pins.path(bpfMapGeneration)); err != nil {
 		t.Fatal(err)
 	}
 	d = reopen(t, cfg)
@@ -59,7 +59,7 @@ func TestFreshGenerationBegins(t *testing.T) {
 		t.Fatal(err)
 	}
 	var now uint32
-	if err := d.objects.bpfMaps.Generation.Lookup(uint32(0), &now); err != nil || now == 0 {
+	if err := d.objects.maps.Generation.Lookup(uint32(0), &now); err != nil || now == 0 {
 		t.Errorf("generation is %d, %v", now, err)
 	}
 }
@@ -69,7 +69,7 @@ func TestCommitAgain(t *testing.T) {
 	testenv.Root(t)
 	cfg := Config{Root: bpffs(t), EBPFRouting: true}
 	d := reopen(t, cfg)
-	inTheWay := filepath.Join(d.pins.path(bpfMapDrops), "x")
+	inTheWay := filepath.Join(d.objects.pins.path(bpfMapDrops), "x")
 	if err := os.MkdirAll(inTheWay, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestCommitAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range pinnedMaps {
-		if _, err := os.Stat(d.pins.path(name)); err != nil {
+		if _, err := os.Stat(d.objects.pins.path(name)); err != nil {
 			t.Errorf("after the second attempt: %v", err)
 		}
 	}

@@ -111,7 +111,7 @@ func TestDirectNotForThese(t *testing.T) {
 				p := eth(router, nodeA.mac).ip(client, f.frontend.Addr()).tcp(41000, f.frontend.Port()).segment(tcpSYN, 1, 0)
 				r.stage.do(func() { _, _ = r.run(run{program: program, in: p.bytes()}) })
 				var there bpfConnection
-				if err := r.d.objects.bpfMaps.Openings.Lookup(tupleOf(f.client, f.frontend, protoTCP), &there); err != nil {
+				if err := r.d.objects.maps.Openings.Lookup(tupleOf(f.client, f.frontend, protoTCP), &there); err != nil {
 					t.Fatalf("%s: client %s has begun nothing: %v", program, client, err)
 				}
 				if got := bpfConnectionFlag(there.Flags)&bpfConnectionFlagCONNECTION_DIRECT != 0; got != direct {
@@ -141,7 +141,7 @@ func TestTunnelledBackendSeesInternalIP(t *testing.T) {
 		p := eth(router, nodeA.mac).ip(f.client.Addr(), f.frontend.Addr()).tcp(f.client.Port(), f.frontend.Port()).segment(tcpSYN, 1, 0)
 		r.stage.do(func() { _, _ = r.run(wireBrings(p)) })
 		var there bpfConnection
-		if err := r.d.objects.bpfMaps.Openings.Lookup(tupleOf(f.client, f.frontend, protoTCP), &there); err != nil {
+		if err := r.d.objects.maps.Openings.Lookup(tupleOf(f.client, f.frontend, protoTCP), &there); err != nil {
 			t.Fatal(err)
 		}
 		if there.Source.addr() != nodeA.addr(family) {
@@ -206,10 +206,10 @@ func (r *rig) verdict(t *testing.T, want verdict, in run) {
 // forgetConnections removes all connections that translation knows.
 func (r *rig) forgetConnections(t *testing.T) {
 	t.Helper()
-	if err := clearMap(r.d.objects.bpfMaps.Openings); err != nil {
+	if err := clearMap(r.d.objects.maps.Openings); err != nil {
 		t.Fatal(err)
 	}
-	if err := clearMap(r.d.objects.bpfMaps.Connections); err != nil {
+	if err := clearMap(r.d.objects.maps.Connections); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -295,11 +295,11 @@ func TestWhoMayReportToStack(t *testing.T) {
 		}
 		there.Seen, back.Seen = uint64(now), uint64(now)
 		for key, value := range map[bpfTuple]bpfConnection{tupleOf(pod, frontend, protoUDP): there, tupleOf(other, pod, protoUDP): back} {
-			if err := r.d.objects.bpfMaps.Connections.Put(key, value); err != nil {
+			if err := r.d.objects.maps.Connections.Put(key, value); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := r.d.objects.bpfMaps.TranslatedPods.Put(addressOf(pod.Addr()), uint64(now)); err != nil {
+		if err := r.d.objects.maps.TranslatedPods.Put(addressOf(pod.Addr()), uint64(now)); err != nil {
 			t.Fatal(err)
 		}
 		sent := eth(MAC{}, MAC{}).ip(pod.Addr(), other.Addr()).udp(pod.Port(), other.Port()).payload("asks")

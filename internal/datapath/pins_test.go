@@ -17,9 +17,9 @@ import (
 )
 
 // failToCommit is Commit that ends right before its last step, as if the agent were killed there.
-func failToCommit(t *testing.T, d *Datapath) {
+func failToCommit(t *testing.T, d *opened) {
 	t.Helper()
-	inTheWay := filepath.Join(mapDir(d.config.Root), committedNew, "x")
+	inTheWay := filepath.Join(mapDir(d.objects.config.Root), committedNew, "x")
 	if err := os.MkdirAll(inTheWay, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -32,14 +32,14 @@ func failToCommit(t *testing.T, d *Datapath) {
 }
 
 // markedMaps are told from others by a single entry. The layout of one differs in nextVersion, one refers to such a map, and one does both.
-func markedMaps(d *Datapath) map[string]*ebpf.Map {
+func markedMaps(d *opened) map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
-		bpfMapEndpoints: d.objects.bpfMaps.Endpoints, bpfMapTranslatedPods: d.objects.TranslatedPods, bpfMapServices: d.objects.bpfMaps.Services,
-		bpfMapConnections: d.objects.bpfMaps.Connections,
+		bpfMapEndpoints: d.objects.maps.Endpoints, bpfMapTranslatedPods: d.objects.maps.TranslatedPods, bpfMapServices: d.objects.maps.Services,
+		bpfMapConnections: d.objects.maps.Connections,
 	}
 }
 
-func markMaps(t *testing.T, d *Datapath) {
+func markMaps(t *testing.T, d *opened) {
 	t.Helper()
 	for name, m := range markedMaps(d) {
 		if err := m.Put(make([]byte, m.KeySize()), make([]byte, m.ValueSize())); err != nil {
@@ -49,7 +49,7 @@ func markMaps(t *testing.T, d *Datapath) {
 }
 
 // wantMarked says in how many of these maps the entry is to be.
-func wantMarked(t *testing.T, d *Datapath, want bool) {
+func wantMarked(t *testing.T, d *opened, want bool) {
 	t.Helper()
 	for name, m := range markedMaps(d) {
 		if n, err := countEntries(m); n == 1 != want || err != nil {
@@ -59,10 +59,10 @@ func wantMarked(t *testing.T, d *Datapath, want bool) {
 }
 
 // wantPins compares what is pinned with the maps of one agent.
-func wantPins(t *testing.T, d *Datapath) {
+func wantPins(t *testing.T, d *opened) {
 	t.Helper()
-	want := slices.Sorted(slices.Values(append(d.pins.list(), committedName)))
-	if got := pinsAt(t, d.config.Root); !slices.Equal(got, want) {
+	want := slices.Sorted(slices.Values(append(d.objects.pins.list(), committedName)))
+	if got := pinsAt(t, d.objects.config.Root); !slices.Equal(got, want) {
 		t.Errorf("pins are %q, want %q", got, want)
 	}
 }
@@ -77,7 +77,7 @@ func TestCommitIsOneStep(t *testing.T) {
 	d.mustCommit(t)
 	killed := tablesOf(t, cfg, nextVersion)
 	wantMarked(t, killed, false)
-	replaced := slices.Clone(killed.fresh)
+	replaced := slices.Clone(killed.objects.fresh)
 	failToCommit(t, killed)
 	wantFresh(t, tablesOf(t, cfg, nextVersion), replaced...)
 	back := tablesOf(t, cfg, nil)
@@ -155,9 +155,9 @@ func TestListThatIsOutOfDate(t *testing.T) {
 }
 
 // removePins removes all pins.
-func removePins(t *testing.T, d *Datapath) {
+func removePins(t *testing.T, d *opened) {
 	t.Helper()
-	if err := os.RemoveAll(mapDir(d.config.Root)); err != nil {
+	if err := os.RemoveAll(mapDir(d.objects.config.Root)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
@@ -121,25 +119,4 @@ func answer(policies map[policy.Peer]policy.Ports, set policy.Set, identity poli
 		}
 	}
 	return 0
-}
-
-// closePoliced closes the pods that the map has, in every direction that is isolated: what their sets refer to is not whole.
-func closePoliced(m *ebpf.Map) error {
-	var pods writes[bpfAddress, bpfPolicedPod]
-	pods.m = m
-	err := readAll(m, func(k *bpfAddress, v *bpfPolicedPod) {
-		for _, set := range []*uint32{&v.Ingress, &v.Egress} {
-			if *set != uint32(policy.NotIsolated) {
-				*set = uint32(policy.Closed)
-			}
-		}
-		pods.add(*k, *v)
-	})
-	if err == nil {
-		_, err = pods.do()
-	}
-	if err != nil {
-		return fmt.Errorf("close pods of map %s: %w", bpfMapPolicedPods, err)
-	}
-	return nil
 }

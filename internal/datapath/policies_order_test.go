@@ -106,7 +106,7 @@ func TestPoliciesOneIsIsolated(t *testing.T) {
 	defer writer.Wait()
 	open := func(pod netip.Addr) bool {
 		var sets bpfPolicedPod
-		return d.objects.PolicedPods.Lookup(addressOf(pod), &sets) == nil && sets.Ingress == uint32(policy.NotIsolated)
+		return d.objects.maps.PolicedPods.Lookup(addressOf(pod), &sets) == nil && sets.Ingress == uint32(policy.NotIsolated)
 	}
 	for !stop.Load() {
 		n := syncs.Load()

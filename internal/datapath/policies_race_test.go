@@ -119,7 +119,7 @@ func TestCloseDoesNotWaitForSync(t *testing.T) {
 	expect := func(step string, want bool) {
 		t.Helper()
 		var sets bpfPolicedPod
-		err := d.objects.PolicedPods.Lookup(addressOf(added), &sets)
+		err := d.objects.maps.PolicedPods.Lookup(addressOf(added), &sets)
 		if got := err == nil && sets.Ingress == uint32(policy.Closed) && sets.Egress == uint32(policy.Closed); got != want {
 			t.Errorf("%s: closed %t, want %t: %+v, %v", step, got, want, sets, err)
 		}
@@ -177,22 +177,22 @@ func TestPoliciesOrder(t *testing.T) {
 	for !stop.Load() {
 		var before, after bpfPolicedPod
 		var identity, ports, by uint32
-		if err := d.objects.PolicedPods.Lookup(addressOf(pod), &before); err != nil {
+		if err := d.objects.maps.PolicedPods.Lookup(addressOf(pod), &before); err != nil {
 			t.Errorf("the pod is not policed for a moment: %v", err)
 			return
 		}
-		err := d.objects.Identities.Lookup(addressOf(peer), &identity)
+		err := d.objects.maps.Identities.Lookup(addressOf(peer), &identity)
 		if err == nil {
-			if err = d.objects.Policies.Lookup(bpfPolicyKey{Set: before.Ingress, Identity: identity}, &ports); err != nil {
-				err = d.objects.Policies.Lookup(bpfPolicyKey{Set: before.Ingress, Identity: uint32(policy.IdentityPod)}, &ports)
+			if err = d.objects.maps.Policies.Lookup(bpfPolicyKey{Set: before.Ingress, Identity: identity}, &ports); err != nil {
+				err = d.objects.maps.Policies.Lookup(bpfPolicyKey{Set: before.Ingress, Identity: uint32(policy.IdentityPod)}, &ports)
 			}
 		}
 		if err == nil {
 			key := policyPortKeyOf(policy.PortPrefix{Ports: policy.Ports(ports), Bits: 24, Protocol: uint8(cluster.TCP), Port: 80})
-			err = d.objects.PolicyPorts.Lookup(key, &by)
+			err = d.objects.maps.PolicyPorts.Lookup(key, &by)
 		}
 		// A reader that was overtaken may well miss what is deleted by then; the pod shows whether it was.
-		if e := d.objects.PolicedPods.Lookup(addressOf(pod), &after); err != nil && e == nil && before == after {
+		if e := d.objects.maps.PolicedPods.Lookup(addressOf(pod), &after); err != nil && e == nil && before == after {
 			t.Errorf("set %d leads to nothing: %v", before.Ingress, err)
 			return
 		}

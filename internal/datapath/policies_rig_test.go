@@ -14,7 +14,7 @@ import (
 )
 
 // openPolicies gives the tables of policies, without programs.
-func openPolicies(tb testing.TB, cfg Config) *Datapath {
+func openPolicies(tb testing.TB, cfg Config) *opened {
 	tb.Helper()
 	testenv.Root(tb)
 	if cfg.Root == "" {
@@ -25,12 +25,12 @@ func openPolicies(tb testing.TB, cfg Config) *Datapath {
 }
 
 // restartPolicies opens what the last agent left, which has not closed anything: it was killed.
-func restartPolicies(tb testing.TB, d *Datapath, cfg Config) *Datapath {
+func restartPolicies(tb testing.TB, d *opened, cfg Config) *opened {
 	tb.Helper()
 	if err := d.Commit(); err != nil {
 		tb.Fatal(err)
 	}
-	cfg.Root = d.config.Root
+	cfg.Root = d.objects.config.Root
 	return openPolicies(tb, cfg)
 }
 
@@ -118,15 +118,15 @@ func syncs(tb testing.TB, p *Policies, t *policy.Tables, want int) {
 }
 
 // advances gives the numbers of decisions and of sessions.
-func advances(tb testing.TB, d *Datapath) (tables, revision uint32) {
+func advances(tb testing.TB, d *opened) (tables, revision uint32) {
 	tb.Helper()
 	return at(tb, d, generationTables), at(tb, d, generationPolicy)
 }
 
 // at gives one of the numbers of the tables' present state.
-func at(tb testing.TB, d *Datapath, index uint32) (now uint32) {
+func at(tb testing.TB, d *opened, index uint32) (now uint32) {
 	tb.Helper()
-	if err := d.objects.Generation.Lookup(index, &now); err != nil {
+	if err := d.objects.maps.Generation.Lookup(index, &now); err != nil {
 		tb.Fatal(err)
 	}
 	return now

@@ -169,7 +169,7 @@ func TestPoliciesForgetWhoWasIdentified(t *testing.T) {
 	}
 
 	whole := d.Policies.generation
-	d.Policies.generation = &generation{m: d.objects.Endpoints} // has no numbers
+	d.Policies.generation = &generation{m: d.objects.maps.Endpoints} // has no numbers
 	tables = cloneTables(tables)
 	tables.Identities[podT.v4] = client
 	if _, err := d.Policies.Sync(tables); err == nil {
@@ -185,7 +185,7 @@ func TestPoliciesForgetWhoWasIdentified(t *testing.T) {
 // Revisions begin behind those that sessions bear which were judged before `generation` was new.
 func TestPoliciesFirstRevision(t *testing.T) {
 	d := openPolicies(t, Config{})
-	if err := d.objects.Sessions.Put(bpfTuple{Protocol: 6}, bpfSession{Revision: 7}); err != nil {
+	if err := d.objects.maps.Sessions.Put(bpfTuple{Protocol: 6}, bpfSession{Revision: 7}); err != nil {
 		t.Fatal(err)
 	}
 	syncs(t, d.Policies, &policy.Tables{}, 0)
@@ -398,7 +398,7 @@ func TestPoliciesOfAllIPv6(t *testing.T) {
 			if !prefix(p).Contains(a) && a.Is6() {
 				continue
 			}
-			if err := d.objects.Blocks.Lookup(bpfBlockKey{PrefixLen: 128, Address: addressOf(a)}, &identity); err != nil || policy.Identity(identity) != expected {
+			if err := d.objects.maps.Blocks.Lookup(bpfBlockKey{PrefixLen: 128, Address: addressOf(a)}, &identity); err != nil || policy.Identity(identity) != expected {
 				t.Errorf("with %s, %s is %d: %v", p, a, identity, err)
 			}
 		}

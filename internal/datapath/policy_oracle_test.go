@@ -138,7 +138,7 @@ func (o *policyOracle) compare(t *testing.T, r *rand.Rand, w oracle.World, conne
 		} else {
 			o.expectDrop(w, traffic, path)
 		}
-		if o.d.config.EBPFRouting && !o.d.config.Masquerade && traffic.Protocol == cluster.TCP && r.IntN(4) == 0 {
+		if o.d.objects.config.EBPFRouting && !o.d.objects.config.Masquerade && traffic.Protocol == cluster.TCP && r.IntN(4) == 0 {
 			o.compareMiddle(t, r, w, traffic)
 		}
 	}
@@ -207,7 +207,7 @@ func (o *policyOracle) pathOf(w oracle.World, t evaluate.Traffic, p packet, byWi
 	from, to := deviceOf(t.Source.Address), deviceOf(t.Destination.Address)
 	delivered := passage{bpfProgToPod, to, "eth0", p.macs(gatewayOf(to), MAC{})}
 	switch {
-	case from != "" && (to == "" || o.d.config.EBPFRouting):
+	case from != "" && (to == "" || o.d.objects.config.EBPFRouting):
 		return []passage{{bpfProgFromPod, from, "", p.macs(MAC{}, gatewayOf(from))}}
 	case from != "":
 		delivered.from = from
@@ -217,7 +217,7 @@ func (o *policyOracle) pathOf(w oracle.World, t evaluate.Traffic, p packet, byWi
 	case w.Nodes[0].Addresses[0] == t.Source.Address || w.Nodes[0].Addresses[1] == t.Source.Address:
 		delivered.from = ""
 		return []passage{delivered}
-	case !o.d.config.EBPFRouting:
+	case !o.d.objects.config.EBPFRouting:
 		return []passage{{bpfProgFromWire, "eth0", "", p.macs(nodeB.mac, nodeA.mac)}, delivered}
 	case byWire:
 		return []passage{{bpfProgFromWire, "eth0", "", p.macs(nodeB.mac, nodeA.mac)}}

@@ -132,11 +132,11 @@ func (r *rig) forgetSessions(tb testing.TB) {
 		tb.Fatal(err)
 	}
 	var keys []bpfTuple
-	if err := readAll(r.d.objects.Sessions, func(k *bpfTuple, _ *bpfSession) { keys = append(keys, *k) }); err != nil {
+	if err := readAll(r.d.objects.maps.Sessions, func(k *bpfTuple, _ *bpfSession) { keys = append(keys, *k) }); err != nil {
 		tb.Fatal(err)
 	}
 	for _, k := range keys {
-		if err := r.d.objects.Sessions.Delete(k); err != nil {
+		if err := r.d.objects.maps.Sessions.Delete(k); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -146,11 +146,11 @@ func (r *rig) forgetSessions(tb testing.TB) {
 func (p *policyRig) forgetFragments(tb testing.TB) {
 	tb.Helper()
 	var keys []bpfFragmentKey
-	if err := readAll(p.d.objects.Fragments, func(k *bpfFragmentKey, _ *bpfFragment) { keys = append(keys, *k) }); err != nil {
+	if err := readAll(p.d.objects.maps.Fragments, func(k *bpfFragmentKey, _ *bpfFragment) { keys = append(keys, *k) }); err != nil {
 		tb.Fatal(err)
 	}
 	for _, k := range keys {
-		if err := p.d.objects.Fragments.Delete(k); err != nil {
+		if err := p.d.objects.maps.Fragments.Delete(k); err != nil {
 			tb.Fatal(err)
 		}
 	}

@@ -152,7 +152,7 @@ func TestPolicyRemembersIdentities(t *testing.T) {
 
 		// What the agent has not told of is not asked about.
 		key := addressOf(podC.addr(family))
-		if err := p.d.objects.Identities.Put(key, uint32(idB)); err != nil {
+		if err := p.d.objects.maps.Identities.Put(key, uint32(idB)); err != nil {
 			t.Fatal(err)
 		}
 		p.denies(t, "whom the CPU remembers", syn(), noIngress)
@@ -160,26 +160,26 @@ func TestPolicyRemembersIdentities(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.allows(t, "whom it has to ask for", syn())
-		if err := p.d.objects.Identities.Delete(key); err != nil {
+		if err := p.d.objects.maps.Identities.Delete(key); err != nil {
 			t.Fatal(err)
 		}
 		// Without a number nobody is remembered.
 		now := at(t, p.d, generationIdentities)
-		if err := p.d.objects.Generation.Put(generationIdentities, uint32(0)); err != nil {
+		if err := p.d.objects.maps.Generation.Put(generationIdentities, uint32(0)); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
 			p.denies(t, "as the table says", syn(), noIngress)
 		}
-		if err := p.d.objects.Identities.Put(key, uint32(idB)); err != nil {
+		if err := p.d.objects.maps.Identities.Put(key, uint32(idB)); err != nil {
 			t.Fatal(err)
 		}
 		p.allows(t, "as the table says by now", syn())
-		if err := p.d.objects.Identities.Delete(key); err != nil {
+		if err := p.d.objects.maps.Identities.Delete(key); err != nil {
 			t.Fatal(err)
 		}
 		p.forget(t)
-		if err := p.d.objects.Generation.Put(generationIdentities, now+1); err != nil {
+		if err := p.d.objects.maps.Generation.Put(generationIdentities, now+1); err != nil {
 			t.Fatal(err)
 		}
 	})

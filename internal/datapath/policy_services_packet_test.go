@@ -70,7 +70,7 @@ func TestPolicyBehindService(t *testing.T) {
 		pod = end{podA, 40003}.at(family)
 		p.allows(t, name+" to itself", podSends(first(fromPod(), pod, frontend)))
 		var seen bpfConnection // by whom the pod thinks it is asked
-		if err := p.d.objects.Openings.Lookup(tupleOf(pod, frontend, protocol), &seen); err != nil {
+		if err := p.d.objects.maps.Openings.Lookup(tupleOf(pod, frontend, protocol), &seen); err != nil {
 			t.Fatal(err)
 		}
 		asker := netip.AddrPortFrom(seen.Source.addr(), swap16(seen.SourcePort))
@@ -177,7 +177,7 @@ func TestPolicyAnswersOfChangedPorts(t *testing.T) {
 		}
 		p.allows(t, "another question", podSends(datagram(fromPod(), pod, other)))
 		var changed bpfConnection
-		if err := p.d.objects.Openings.Lookup(tupleOf(pod, other, protoUDP), &changed); err != nil {
+		if err := p.d.objects.maps.Openings.Lookup(tupleOf(pod, other, protoUDP), &changed); err != nil {
 			t.Fatal(err)
 		}
 		port := swap16(changed.SourcePort)

@@ -79,9 +79,9 @@ func (c Config) mayAccelerate() bool {
 // atSockets tells whether sockets find Services.
 func (c Config) atSockets() bool { return c.Services && c.Cgroup != "" }
 
-// objects are what was loaded.
-type objects struct {
-	bpfMaps
+// collection is what was loaded.
+type collection struct {
+	maps bpfMaps
 	// byName are the same maps.
 	byName map[string]*ebpf.Map
 	// programs are those that were asked for.
@@ -89,8 +89,8 @@ type objects struct {
 }
 
 // Close lets go of maps and programs.
-func (o *objects) Close() error {
-	err := o.bpfMaps.Close()
+func (o *collection) Close() error {
+	err := o.maps.Close()
 	for _, p := range o.programs {
 		err = errors.Join(err, p.Close())
 	}
@@ -104,26 +104,26 @@ type loader struct {
 }
 
 // load makes maps, but for those that are given, and the programs named. The maps given remain the caller's, who may close them.
-func (l *loader) load(programs []string, maps map[string]*ebpf.Map) (o objects, err error) {
+func (l *loader) load(programs []string, maps map[string]*ebpf.Map) (o collection, err error) {
 	spec := l.spec.Copy()
 	gomaps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return !slices.Contains(programs, name) })
 	all, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps, Programs: l.options})
 	if err != nil {
-		return objects{}, err
+		return collection{}, err
 	}
 	defer all.Close() // closes what o has not taken
 	o.byName = gomaps.Clone(all.Maps)
 	gomaps.DeleteFunc(o.byName, func(name string, _ *ebpf.Map) bool { return strings.HasPrefix(name, ".") }) // constants, which programs hold
-	if err := all.Assign(&o.bpfMaps); err != nil {
-		return objects{}, fmt.Errorf("find maps: %w", err)
+	if err := all.Assign(&o.maps); err != nil {
+		return collection{}, fmt.Errorf("find maps: %w", err)
 	}
 	o.programs, all.Programs = all.Programs, nil
 	return o, nil
 }
 
 // program gives a program that was loaded.
-func (d *Datapath) program(name string) (*ebpf.Program, error) {
-	if p := d.objects.programs[name]; p != nil {
+func (o *objects) program(name string) (*ebpf.Program, error) {
+	if p := o.programs[name]; p != nil {
 		return p, nil
 	}
 	return nil, fmt.Errorf("program %s is not loaded with this configuration", name)

@@ -212,11 +212,11 @@ func (r *rig) refused(tb testing.TB, ago time.Duration, sent uint64) {
 		tb.Fatal(err)
 	}
 	var keys []bpfRefusalKey
-	if err := readAll(r.d.objects.Refusals, func(k *bpfRefusalKey, _ *bpfRefusalRate) { keys = append(keys, *k) }); err != nil {
+	if err := readAll(r.d.objects.maps.Refusals, func(k *bpfRefusalKey, _ *bpfRefusalRate) { keys = append(keys, *k) }); err != nil {
 		tb.Fatal(err)
 	}
 	for _, k := range keys {
-		if err := r.d.objects.Refusals.Put(k, bpfRefusalRate{Since: uint64(now - ago), Sent: sent}); err != nil {
+		if err := r.d.objects.maps.Refusals.Put(k, bpfRefusalRate{Since: uint64(now - ago), Sent: sent}); err != nil {
 			tb.Fatal(err)
 		}
 	}

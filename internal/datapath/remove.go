@@ -16,14 +16,14 @@ func Remove(root string) (removed []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("probe tcx: %w", err)
 	}
-	d := &Datapath{config: Config{Root: root}, tcx: tcx}
-	attached, err := d.Attachments()
+	t := newAttacher(&objects{config: Config{Root: root}, tcx: tcx})
+	attached, err := t.Attachments()
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
 	}
 	errs := []error{err}
 	for _, a := range attached {
-		if err := d.detachNow(a); err != nil {
+		if err := t.detachNow(a); err != nil {
 			errs = append(errs, err)
 			continue
 		}

@@ -15,7 +15,7 @@ import (
 // programs load in every configuration is for TestLoad and TestLoadServices.
 
 // use loads programs that are not loaded yet, with the datapath's maps.
-func (d *Datapath) use(programs ...string) error {
+func (d *opened) use(programs ...string) error {
 	var missing []string
 	for _, name := range programs {
 		if d.objects.programs[name] == nil {
@@ -25,7 +25,7 @@ func (d *Datapath) use(programs ...string) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	l, err := loaderFor(d.config, slog.New(slog.DiscardHandler))
+	l, err := loaderFor(d.objects.config, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (d *Datapath) use(programs ...string) error {
 		return fmt.Errorf("load %v: %w", missing, err)
 	}
 	gomaps.Copy(d.objects.programs, more.programs)
-	return more.bpfMaps.Close()
+	return more.maps.Close()
 }
 
 // attachForms are the ways to attach programs on this kernel: as tcx links, where it has them, and (true) as filters.

@@ -23,14 +23,14 @@ import (
 // spares are datapaths that no test has, the latest last.
 var spares struct {
 	sync.Mutex
-	all []*Datapath
+	all []*opened
 }
 
 // sparesMax bounds what spares take: each has maps that are allocated at once. A network has two, and everyConfig eight configurations.
 const sparesMax = 16
 
 // lendDatapath gives a datapath with empty maps and without programs or with some, until the end of the test.
-func lendDatapath(tb testing.TB, cfg Config) *Datapath {
+func lendDatapath(tb testing.TB, cfg Config) *opened {
 	tb.Helper()
 	d := takeSpare(cfg)
 	if d == nil {
@@ -50,11 +50,11 @@ func lendDatapath(tb testing.TB, cfg Config) *Datapath {
 	return d
 }
 
-func takeSpare(cfg Config) *Datapath {
+func takeSpare(cfg Config) *opened {
 	spares.Lock()
 	defer spares.Unlock()
 	for i, d := range spares.all {
-		have := d.config
+		have := d.objects.config
 		have.Root = cfg.Root
 		if have == cfg {
 			spares.all = append(spares.all[:i:i], spares.all[i+1:]...)
@@ -65,7 +65,7 @@ func takeSpare(cfg Config) *Datapath {
 }
 
 // keepSpare clears the datapath for others; false where that is not possible or takes longer than it saves.
-func keepSpare(d *Datapath) bool {
+func keepSpare(d *opened) bool {
 	for _, m := range d.objects.byName {
 		if clearMap(m) != nil {
 			return false
@@ -75,12 +75,11 @@ func keepSpare(d *Datapath) bool {
 	if d.Sockets.close() != nil {
 		return false
 	}
-	d.log = slog.New(slog.DiscardHandler) // the test's has ended
-	d.setTables()
-	if d.Sessions.shares.divide(d.Sessions.m) != nil {
+	d.objects.log = slog.New(slog.DiscardHandler) // the test's has ended
+	d.Datapath = Assemble(d.objects)
+	if d.Sessions.divide() != nil {
 		return false
 	}
-	d.stackSends.Store(false)
 	spares.Lock()
 	defer spares.Unlock()
 	if len(spares.all) == sparesMax {
@@ -94,18 +93,18 @@ func keepSpare(d *Datapath) bool {
 }
 
 // borrow is open where nothing is pinned yet below cfg.Root. With giveBack the next test can have the datapath.
-func borrow(cfg Config, programs []string, log *slog.Logger) (*Datapath, error) {
+func borrow(cfg Config, programs []string, log *slog.Logger) (*opened, error) {
 	d := takeSpare(cfg)
 	if d == nil {
 		return open(cfg, programs, log)
 	}
 	var err error
-	if d.tcx, err = haveTCX(); err != nil { // a test may have set it
+	if d.objects.tcx, err = haveTCX(); err != nil { // a test may have set it
 		return nil, errors.Join(err, d.Close())
 	}
-	d.config, d.log, d.fresh, d.committed = cfg, log, slices.Clone(pinnedMaps), false
-	d.pins.root, d.pins.before = cfg.Root, nil
-	d.setTables()
+	d.objects.config, d.objects.log, d.objects.fresh, d.objects.committed = cfg, log, slices.Clone(pinnedMaps), false
+	d.objects.pins.root, d.objects.pins.before = cfg.Root, nil
+	d.Datapath = Assemble(d.objects)
 	for _, dir := range []string{mapDir(cfg.Root), linkDir(cfg.Root)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, errors.Join(err, d.Close())
@@ -118,7 +117,7 @@ func borrow(cfg Config, programs []string, log *slog.Logger) (*Datapath, error) 
 }
 
 // giveBack is Unload for a datapath that was borrowed. It must be called where its devices are.
-func giveBack(d *Datapath) error {
+func giveBack(d *opened) error {
 	attached, err := d.Attachments()
 	errs := []error{err}
 	for _, a := range attached {
@@ -127,7 +126,7 @@ func giveBack(d *Datapath) error {
 	for _, m := range d.objects.byName {
 		errs = append(errs, m.Unpin()) // which forgets the pin, else the next one would count as there already
 	}
-	errs = append(errs, os.RemoveAll(mapDir(d.config.Root)), os.RemoveAll(linkDir(d.config.Root)))
+	errs = append(errs, os.RemoveAll(mapDir(d.objects.config.Root)), os.RemoveAll(linkDir(d.objects.config.Root)))
 	if err := errors.Join(errs...); err != nil {
 		return errors.Join(err, d.Close())
 	}
@@ -239,7 +238,7 @@ func TestSpareNetworksAreEmpty(t *testing.T) {
 				first.awaitDropped(t, first.a, map[string]uint64{bpfProgFromPod + " spoofed_source": 1})
 			})
 			next := newNetwork(t, o)
-			used := []*Datapath{first.a.d, first.b.d}
+			used := []*opened{first.a.d, first.b.d}
 			if !slices.Contains(used, next.a.d) || !slices.Contains(used, next.b.d) {
 				t.Fatal("the datapaths are not kept")
 			}
@@ -250,7 +249,7 @@ func TestSpareNetworksAreEmpty(t *testing.T) {
 				t.Error(err)
 			}
 			for _, name := range pinnedMaps {
-				if _, err := os.Stat(next.a.d.pins.path(name)); err != nil {
+				if _, err := os.Stat(next.a.d.objects.pins.path(name)); err != nil {
 					t.Errorf("a map is not pinned: %v", err)
 				}
 			}
@@ -261,7 +260,7 @@ func TestSpareNetworksAreEmpty(t *testing.T) {
 // A rig that was used is empty for the next test, and has its programs.
 func TestSpareRigsAreEmpty(t *testing.T) {
 	cfg := Config{EBPFRouting: true, Masquerade: true, Services: true, DSR: true, MaglevSize: 31}
-	var used *Datapath
+	var used *opened
 	t.Run("used", func(t *testing.T) {
 		r := newServiceRig(t, cfg)
 		used = r.d

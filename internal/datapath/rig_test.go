@@ -203,7 +203,7 @@ func (v verdict) String() string {
 
 // rig is a datapath with the tables of node A (see cast_test.go), attached to nothing. Programs are loaded when they are used first.
 type rig struct {
-	d     *Datapath
+	d     *opened
 	stage *stage
 	// nextSet is the id of the next set of backends.
 	nextSet uint32

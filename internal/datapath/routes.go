@@ -7,7 +7,6 @@ import (
 	"iter"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -49,6 +48,11 @@ type Routes struct {
 	generation *generation
 	// listed says that the lengths are those of the entries: no Sync has failed, or is yet to come.
 	listed *bool
+}
+
+// newRoutes gives the table its maps.
+func newRoutes(m *bpfMaps, g *generation) Routes {
+	return Routes{m.Routes, m.RouteLengths, g, new(bool)}
 }
 
 // All gives the table.
@@ -187,19 +191,6 @@ func (t Routes) findsBy(prefixes iter.Seq[netip.Prefix], nested bool) error {
 
 func comparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-}
-
-// RoutesSize is how many prefixes the table that is pinned below root has room for; 0 if none is.
-func RoutesSize(root string) (uint32, error) {
-	m, err := loadCommitted(root, bpfMapRoutes)
-	if errors.Is(err, os.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("open pinned map %s: %w", bpfMapRoutes, err)
-	}
-	defer m.Close()
-	return m.MaxEntries(), nil
 }
 
 func routeKeyOf(p netip.Prefix) bpfRouteKey {

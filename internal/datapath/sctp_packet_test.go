@@ -84,7 +84,7 @@ func (r *rig) sends(t *testing.T, p packet) outcome {
 
 // associated looks for both directions of an association.
 func (r *rig) associated(a association) (there, back bpfConnection, both bool) {
-	m := r.d.objects.bpfMaps.Connections
+	m := r.d.objects.maps.Connections
 	err1 := m.Lookup(tupleOf(a.client, a.frontend, protoSCTP), &there)
 	err2 := m.Lookup(tupleOf(a.backend, a.node, protoSCTP), &back)
 	return there, back, err1 == nil && err2 == nil

@@ -46,7 +46,7 @@ func TestRefusalsOfOthers(t *testing.T) {
 					t.Errorf("%s was sent %d errors, expected %d and an end", what, n, least)
 				}
 			}
-			if err := clearMap(r.d.objects.Refusals); err != nil { // a pod has one share for both families
+			if err := clearMap(r.d.objects.maps.Refusals); err != nil { // a pod has one share for both families
 				t.Fatal(err)
 			}
 			fills("a pod", pod2, 1000)
@@ -100,7 +100,7 @@ func TestFragmentsOfOthers(t *testing.T) {
 		p.allows(t, "a later piece of the pod", podSends(last))
 		p.allows(t, "a later piece from elsewhere outside", wireBrings(lastIn))
 		p.denies(t, "a later piece of who floods", pod2Sends(ownLast), noPiece)
-		if n, err := countEntries(p.d.objects.Fragments); err != nil || n > 2+2*32 {
+		if n, err := countEntries(p.d.objects.maps.Fragments); err != nil || n > 2+2*32 {
 			t.Errorf("%d packets are remembered of two that flood, and two others: %v", n, err)
 		}
 	})

@@ -3,6 +3,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -68,4 +69,36 @@ func deleteAffinities(m *ebpf.Map, expired func(bpfClient, bpfAffinity) bool) er
 		}
 	}
 	return err
+}
+
+// forgetClients removes the affinities of clients with some addresses, and says how many. Sockets of this node are clients by the number of their
+// network namespace, which no other one ever gets.
+func (s *Services) forgetClients(gone []netip.Addr) (removed int, err error) {
+	if len(gone) == 0 {
+		return 0, nil
+	}
+	addresses := make(map[bpfAddress]bool, len(gone))
+	for _, a := range gone {
+		addresses[addressOf(a)] = true
+	}
+	var keys []bpfClient
+	err = readAll(s.affinities.here, func(k *bpfClient, _ *bpfAffinity) {
+		if k.Kind == uint32(bpfClientKindCLIENT_ADDRESS) && addresses[k.Address] {
+			keys = append(keys, *k)
+		}
+	})
+	removed, e := deleteAll(s.affinities.here, keys)
+	if err = errors.Join(err, e); err != nil {
+		return removed, fmt.Errorf("forget affinities of pods that are gone: %w", err)
+	}
+	return removed, nil
+}
+
+// clients hands each client of this node with an affinity to visit; one with several more than once.
+func (s *Services) clients(visit func(netip.Addr)) error {
+	return readAll(s.affinities.here, func(k *bpfClient, _ *bpfAffinity) {
+		if k.Kind == uint32(bpfClientKindCLIENT_ADDRESS) {
+			visit(k.Address.addr())
+		}
+	})
 }

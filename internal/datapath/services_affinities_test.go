@@ -34,7 +34,7 @@ func TestAffinitiesExpire(t *testing.T) {
 			used = clock
 		}
 		key := bpfClient{Service: c.service, Kind: uint32(i)}
-		both := []*ebpf.Map{d.objects.Affinities, d.objects.AffinitiesOutside}
+		both := []*ebpf.Map{d.objects.maps.Affinities, d.objects.maps.AffinitiesOutside}
 		for _, m := range both {
 			if err := m.Put(key, bpfAffinity{Used: uint64(used)}); err != nil {
 				t.Fatal(err)
@@ -55,7 +55,7 @@ func TestAffinitiesExpire(t *testing.T) {
 // The next agent gives no number that an affinity still knows for another set.
 func TestNumbersOfAffinities(t *testing.T) {
 	d := openServices(t, Config{})
-	if err := d.objects.Affinities.Put(bpfClient{Service: 41}, bpfAffinity{Set: 17}); err != nil {
+	if err := d.objects.maps.Affinities.Put(bpfClient{Service: 41}, bpfAffinity{Set: 17}); err != nil {
 		t.Fatal(err)
 	}
 	web := portNamed("web", addrs(t, "10.1.1.2:80"), "10.96.0.1:80")

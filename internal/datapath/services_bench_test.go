@@ -19,7 +19,7 @@ func BenchmarkSyncTenThousand(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.StopTimer()
-		if err := d.objects.bpfMaps.Close(); err != nil {
+		if err := d.objects.maps.Close(); err != nil {
 			b.Fatal(err)
 		}
 		b.StartTimer()
@@ -34,7 +34,7 @@ func BenchmarkSyncUnchanged(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if changed, err := newServices(&d.objects.bpfMaps, 0).Sync(all); err != nil || changed != 0 {
+		if changed, err := newServices(&d.objects.maps, 0).Sync(all); err != nil || changed != 0 {
 			b.Fatalf("%d entries are written again: %v", changed, err)
 		}
 	}

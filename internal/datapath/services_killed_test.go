@@ -109,9 +109,9 @@ func TestServicesKilled(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	between, kills := 0, 0
 	for ; kills < enough || between == 0 && kills < most; kills++ {
-		runAndKill(t, d.config.Root, time.Duration(random.IntN(60_000))*time.Microsecond)
-		n := entries(t, pinnedServices(t, d.config.Root))[bpfMapBackends]
-		left := pinnedServices(t, d.config.Root)
+		runAndKill(t, d.objects.config.Root, time.Duration(random.IntN(60_000))*time.Microsecond)
+		n := entries(t, pinnedServices(t, d.objects.config.Root))[bpfMapBackends]
+		left := pinnedServices(t, d.objects.config.Root)
 		if !settled(t, left, states) || n != backendsIn(states[0]) && n != backendsIn(states[1]) {
 			between++
 		}
@@ -124,7 +124,7 @@ func TestServicesKilled(t *testing.T) {
 			}
 		}
 		want := states[kills%2]
-		s := pinnedServices(t, d.config.Root)
+		s := pinnedServices(t, d.objects.config.Root)
 		if _, err := s.Sync(want); err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,7 @@ func TestServicesBackends(t *testing.T) {
 	if _, err := d.Services.Sync([]service.Port{web, dns}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := newServices(&d.objects.bpfMaps, 0).Backends()
+	got, err := newServices(&d.objects.maps, 0).Backends()
 	has := map[service.Backend]bool{}
 	for _, b := range got {
 		has[b] = true
@@ -44,15 +44,16 @@ func TestServicesLost(t *testing.T) {
 		"a fresh node":          {[]string{bpfMapBackends, bpfMapServices}, false, false, false},
 		"something else is new": {[]string{bpfMapRoutes}, false, true, false},
 	} {
-		d := &Datapath{config: Config{Root: t.TempDir()}, fresh: c.fresh, resized: map[string]*ebpf.Map{}}
+		o := &objects{config: Config{Root: t.TempDir()}, fresh: c.fresh, resized: map[string]*ebpf.Map{}}
+		d := Assemble(o)
 		if c.resized {
-			d.resized[bpfMapServices] = &ebpf.Map{}
+			o.resized[bpfMapServices] = &ebpf.Map{}
 		}
-		if err := os.MkdirAll(linkDir(d.config.Root), 0o700); err != nil {
+		if err := os.MkdirAll(linkDir(o.config.Root), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		if c.link {
-			if err := os.WriteFile(filepath.Join(linkDir(d.config.Root), "bl1"+pinSeparator+bpfProgFromPod), nil, 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(linkDir(o.config.Root), "bl1"+pinSeparator+bpfProgFromPod), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}

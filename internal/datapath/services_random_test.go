@@ -36,7 +36,7 @@ func TestServicesRandomly(t *testing.T) {
 		var err error
 		switch n := random.IntN(100); {
 		case n < 4:
-			s = newServices(&d.objects.bpfMaps, 0) // the next agent
+			s = newServices(&d.objects.maps, 0) // the next agent
 			_, err = s.Sync(inOrder(model))
 		case n < 8:
 			_, err = s.Sync(inOrder(model))
@@ -75,7 +75,7 @@ func TestServicesRandomly(t *testing.T) {
 	}
 	clock = clock.Add(time.Hour)
 	_ = s.Sweep(clock) // else the next agent deletes what has just lost its last reference; conflicts, which it tells of, may stay
-	if changed, err := newServices(&d.objects.bpfMaps, 0).Sync(inOrder(model)); changed > 0 && err == nil {
+	if changed, err := newServices(&d.objects.maps, 0).Sync(inOrder(model)); changed > 0 && err == nil {
 		t.Errorf("the next agent writes %d entries", changed)
 	}
 	if _, err := s.Sync(nil); err != nil {

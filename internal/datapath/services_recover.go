@@ -110,16 +110,6 @@ func (s *Services) stranger(id uint32) {
 	s.nextID = max(s.nextID, id+1)
 }
 
-// ServicesLost tells, before Commit, whether programs of an earlier agent are attached and these tables of Services begin without what
-// those have: their layout has changed.
-func (d *Datapath) ServicesLost() (bool, error) {
-	if !slices.ContainsFunc([]string{bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapServiceSources}, d.isNew) {
-		return false, nil
-	}
-	attached, err := d.Attachments()
-	return len(attached) > 0, err
-}
-
 // Backends are those of the frontends that are there, also of an earlier agent, each once.
 func (s *Services) Backends() ([]service.Backend, error) {
 	s.mu.Lock()

@@ -18,7 +18,7 @@ import (
 
 // openServices gives the tables of Services, pinned below a root of their own unless cfg has one. Loading programs takes longer than
 // most tests of tables.
-func openServices(tb testing.TB, cfg Config) *Datapath {
+func openServices(tb testing.TB, cfg Config) *opened {
 	tb.Helper()
 	testenv.Root(tb)
 	if cfg.Root == "" {
@@ -29,12 +29,12 @@ func openServices(tb testing.TB, cfg Config) *Datapath {
 }
 
 // restart opens what the last agent left, which has not closed anything: it was killed.
-func restart(tb testing.TB, d *Datapath) *Datapath {
+func restart(tb testing.TB, d *opened) *opened {
 	tb.Helper()
 	if err := d.Commit(); err != nil {
 		tb.Fatal(err)
 	}
-	return openServices(tb, d.config)
+	return openServices(tb, d.objects.config)
 }
 
 func addrs(tb testing.TB, all ...string) []netip.AddrPort {

@@ -88,7 +88,7 @@ func TestMaglevBlocks(t *testing.T) {
 			for i := range int(side.MaglevSize) {
 				at := i * int(side.MaglevWidth)
 				var block bpfMaglevBlock
-				if err := d.objects.Maglev.Lookup(bpfMaglevKey{Table: side.Maglev, Block: uint32(at / maglevBlock)}, &block); err != nil {
+				if err := d.objects.maps.Maglev.Lookup(bpfMaglevKey{Table: side.Maglev, Block: uint32(at / maglevBlock)}, &block); err != nil {
 					t.Fatal(err)
 				}
 				entry := uint16(block.Entries[at%maglevBlock])
@@ -265,16 +265,16 @@ func TestServiceCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	var perCPU []bpfServiceCount
-	if err := d.objects.ServiceCounts.Put(all[0].ID, make([]bpfServiceCount, possibleCPUs(t))); err != nil {
+	if err := d.objects.maps.ServiceCounts.Put(all[0].ID, make([]bpfServiceCount, possibleCPUs(t))); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.objects.ServiceCounts.Lookup(all[0].ID, &perCPU); err != nil {
+	if err := d.objects.maps.ServiceCounts.Lookup(all[0].ID, &perCPU); err != nil {
 		t.Fatal(err)
 	}
 	for i := range perCPU {
 		perCPU[i] = bpfServiceCount{Connections: 3, Refused: 1}
 	}
-	if err := d.objects.ServiceCounts.Put(all[0].ID, perCPU); err != nil {
+	if err := d.objects.maps.ServiceCounts.Put(all[0].ID, perCPU); err != nil {
 		t.Fatal(err)
 	}
 	cpus := uint64(len(perCPU))
@@ -287,7 +287,7 @@ func TestServiceCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	later(t, d.Services)
-	if n, err := countEntries(d.objects.ServiceCounts); err != nil || n != 0 {
+	if n, err := countEntries(d.objects.maps.ServiceCounts); err != nil || n != 0 {
 		t.Errorf("%d counts are left: %v", n, err)
 	}
 	// A new Service gets neither the number nor what is left under it.

@@ -38,6 +38,21 @@ type Sessions struct {
 	counts   []SessionCount
 }
 
+// newSessions gives the table its maps, and the programs that the agent runs.
+func newSessions(m *bpfMaps, programs map[string]*ebpf.Program) *Sessions {
+	return &Sessions{
+		m:         m.Sessions,
+		young:     m.YoungSessions,
+		settle:    programs[bpfProgSettleSessions],
+		forget:    programs[bpfProgForgetPod],
+		shares:    sessionShares{slots: m.SessionSlots, shares: m.SessionShares, size: m.SessionShareSize},
+		decisions: m.Decisions,
+	}
+}
+
+// divide gives each pod its share of the table: see sessionShares.
+func (s *Sessions) divide() error { return s.shares.divide(s.m) }
+
 // Session is a connection as its pods see it: after the translation of Services, before masquerading.
 type Session struct {
 	// Source is who opened it. For ICMP echo its port is the identifier, and that of Destination is 0.

@@ -53,7 +53,7 @@ func TestSessionsExpire(t *testing.T) {
 					Opened: uint64(time.Hour), Seen: uint64(someTime - quiet), Packets: [2]uint64{1, 2}, Bytes: [2]uint64{3, 4}, Revision: 5,
 					Ingress: 6, Egress: 7, Flags: c.flags,
 				}
-				if err := d.objects.Sessions.Put(key, value); err != nil {
+				if err := d.objects.maps.Sessions.Put(key, value); err != nil {
 					t.Fatal(err)
 				}
 				s := Session{
@@ -97,7 +97,7 @@ func TestSessionsSeenMeanwhile(t *testing.T) {
 	d := openPolicies(t, Config{})
 	for port := range uint16(100) {
 		key := bpfTuple{Source: addressOf(podA.v4), Destination: addressOf(podB.v4), DestinationPort: networkOrder(port), Protocol: protoUDP}
-		if err := d.objects.Sessions.Put(key, bpfSession{}); err != nil {
+		if err := d.objects.maps.Sessions.Put(key, bpfSession{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -109,7 +109,7 @@ func TestSessionsSeenMeanwhile(t *testing.T) {
 		first = false
 		for port := range uint16(100) { // all others have a packet while the first is told of
 			key := bpfTuple{Source: addressOf(podA.v4), Destination: addressOf(podB.v4), DestinationPort: networkOrder(port), Protocol: protoUDP}
-			if err := d.objects.Sessions.Put(key, bpfSession{Seen: uint64(someTime)}); err != nil {
+			if err := d.objects.maps.Sessions.Put(key, bpfSession{Seen: uint64(someTime)}); err != nil {
 				t.Error(err)
 			}
 		}

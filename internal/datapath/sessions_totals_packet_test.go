@@ -14,7 +14,7 @@ import (
 func (p *policyRig) holdElsewhere(t *testing.T, place uint32, from, to netip.AddrPort, packets uint64) (cpus uint64) {
 	t.Helper()
 	var all []bpfDecision
-	if err := p.d.objects.Decisions.Lookup(place, &all); err != nil {
+	if err := p.d.objects.maps.Decisions.Lookup(place, &all); err != nil {
 		t.Fatal(err)
 	}
 	for i := range all {
@@ -23,7 +23,7 @@ func (p *policyRig) holdElsewhere(t *testing.T, place uint32, from, to netip.Add
 		d.Permit.Protocol, d.Permit.Packets, d.Permit.Bytes = protoTCP, packets, packets
 		all[i] = d
 	}
-	if err := p.d.objects.Decisions.Put(place, all); err != nil {
+	if err := p.d.objects.maps.Decisions.Put(place, all); err != nil {
 		t.Fatal(err)
 	}
 	return uint64(len(all))

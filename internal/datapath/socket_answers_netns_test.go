@@ -206,7 +206,7 @@ func (r *socketRig) ageAffinities(tb testing.TB, by time.Duration) {
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		tb.Fatal(err)
 	}
-	m := r.d.objects.bpfMaps.Affinities
+	m := r.d.objects.maps.Affinities
 	var key bpfClient
 	var value bpfAffinity
 	aged := 0
@@ -230,7 +230,7 @@ func (r *socketRig) affinityAge(tb testing.TB) time.Duration {
 	}
 	var key bpfClient
 	var value bpfAffinity
-	all := r.d.objects.bpfMaps.Affinities.Iterate()
+	all := r.d.objects.maps.Affinities.Iterate()
 	if !all.Next(&key, &value) {
 		tb.Fatal("nobody has an affinity")
 	}

@@ -27,7 +27,7 @@ type socketRig struct {
 	place
 	cfg    Config
 	cgroup string
-	d      *Datapath
+	d      *opened
 }
 
 // Backends and Services of the socket tests.

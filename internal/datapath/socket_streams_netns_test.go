@@ -83,7 +83,7 @@ func TestSocketStreamsTaken(t *testing.T) {
 	backend := netip.AddrPortFrom(backends4[0], backendPort)
 	// No socket has this cookie; who takes it for its own would tell this Service.
 	foreign := bpfStream{Cookie: 1 << 62, Service: addressOf(dns4.Addr()), Backend: addressOf(backends4[0])}
-	m := r.d.objects.bpfMaps.Streams
+	m := r.d.objects.maps.Streams
 	before := make([]bpfStream, m.MaxEntries())
 	indices := make([]uint32, len(before))
 	for i := range before {
@@ -127,7 +127,7 @@ func TestSocketStreamsTaken(t *testing.T) {
 // streams are the elements that are somebody's.
 func (r *socketRig) streams(tb testing.TB) (taken []bpfStream) {
 	tb.Helper()
-	m := r.d.objects.bpfMaps.Streams
+	m := r.d.objects.maps.Streams
 	indices, all := make([]uint32, m.MaxEntries()), make([]bpfStream, m.MaxEntries())
 	var cursor ebpf.MapBatchCursor
 	if n, err := m.BatchLookup(&cursor, indices, all, nil); n != len(all) || (err != nil && !errors.Is(err, ebpf.ErrKeyNotExist)) {

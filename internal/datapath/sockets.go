@@ -39,6 +39,9 @@ type destroyerObjects struct {
 	Gone    *ebpf.Map     `ebpf:"gone"`
 }
 
+// newSockets gives the sockets their map.
+func newSockets(m *bpfMaps, log *slog.Logger) *Sockets { return &Sockets{peers: m.Peers, log: log} }
+
 // DestroyUDP destroys the UDP sockets that are connected to one of the backends in gone, in the calling thread's network
 // namespace and in those that the paths name, and says how many there were. Their applications get ECONNABORTED and
 // connect again. Namespaces that are no more are passed over.

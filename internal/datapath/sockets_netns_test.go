@@ -64,7 +64,7 @@ func (r *socketRig) count(tb testing.TB) bpfServiceCount {
 	var sum bpfServiceCount
 	var id uint32
 	var all []bpfServiceCount
-	counts := r.d.objects.bpfMaps.ServiceCounts.Iterate()
+	counts := r.d.objects.maps.ServiceCounts.Iterate()
 	for counts.Next(&id, &all) {
 		for _, c := range all {
 			sum.Connections += c.Connections

@@ -10,7 +10,7 @@ func (r *rig) datagrams(tb testing.TB, f visit) (keys [2]bpfTuple, values [2]bpf
 	tb.Helper()
 	keys = [2]bpfTuple{tupleOf(f.client, f.frontend, protoUDP), tupleOf(f.backend, f.node, protoUDP)}
 	for i, key := range keys {
-		if err := r.d.objects.bpfMaps.Connections.Lookup(key, &values[i]); err != nil {
+		if err := r.d.objects.maps.Connections.Lookup(key, &values[i]); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -28,7 +28,7 @@ func (r *rig) setAge(tb testing.TB, f visit, age time.Duration, stream [2]uint8)
 	for i := range keys {
 		values[i].Seen, values[i].Born = uint64(now-age), uint16((now-age)>>28)
 		values[i].Flags = values[i].Flags&isOpener | stream[i]
-		if err := r.d.objects.bpfMaps.Connections.Put(keys[i], values[i]); err != nil {
+		if err := r.d.objects.maps.Connections.Put(keys[i], values[i]); err != nil {
 			tb.Fatal(err)
 		}
 	}

@@ -14,7 +14,7 @@ func (r *rig) put(tb testing.TB, key bpfTuple, value bpfConnection) {
 		tb.Fatal(err)
 	}
 	value.Seen = uint64(now / time.Nanosecond)
-	if err := r.d.objects.bpfMaps.Openings.Put(key, value); err != nil {
+	if err := r.d.objects.maps.Openings.Put(key, value); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -54,7 +54,7 @@ func TestHalvesOfDifferentConnections(t *testing.T) {
 		r.stage.do(func() {
 			_, _ = r.run(wireBrings(transport(eth(router, nodeA.mac), f.client, f.frontend)))
 		})
-		if n, err := countEntries(r.d.objects.bpfMaps.Connections); err != nil || n != 0 {
+		if n, err := countEntries(r.d.objects.maps.Connections); err != nil || n != 0 {
 			t.Errorf("%s: %d entries count as established: %v", name, n, err)
 		}
 	})
@@ -76,11 +76,11 @@ func TestUnansweredIsNotEstablished(t *testing.T) {
 					_, _ = r.run(wireBrings(transport(eth(router, nodeA.mac), f.client, f.frontend)))
 				}
 			})
-			n, err := countEntries(r.d.objects.bpfMaps.Connections)
+			n, err := countEntries(r.d.objects.maps.Connections)
 			if err != nil || n != 0 {
 				t.Errorf("%s, dsr=%t: %d entries count as established: %v", name, dsr, n, err)
 			}
-			if n, err := countEntries(r.d.objects.bpfMaps.Openings); err != nil || n == 0 {
+			if n, err := countEntries(r.d.objects.maps.Openings); err != nil || n == 0 {
 				t.Errorf("%s, dsr=%t: nothing is remembered: %v", name, dsr, err)
 			}
 		})

@@ -11,6 +11,9 @@ import (
 // Tunnel is the table of this node's own ends of tunnels. The agent is its only writer.
 type Tunnel struct{ m *ebpf.Map }
 
+// newTunnel gives the table its map.
+func newTunnel(m *bpfMaps) Tunnel { return Tunnel{m.TunnelSources} }
+
 // SetSources sets the addresses that packets in tunnels come from, one for each family of the other end. They
 // must be addresses of this node that the other nodes know it by; with the zero Addr the kernel chooses.
 func (t Tunnel) SetSources(ipv4, ipv6 netip.Addr) error {

@@ -25,6 +25,9 @@ type Uplinks struct {
 	owed *bool
 }
 
+// newUplinks gives the table its map.
+func newUplinks(m *bpfMaps, g *generation) Uplinks { return Uplinks{m.Uplinks, g, new(bool)} }
+
 // All gives the table.
 func (t Uplinks) All() (map[int]Uplink, error) {
 	all := map[int]Uplink{}

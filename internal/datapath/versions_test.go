@@ -16,7 +16,7 @@ import (
 )
 
 // openVersion is open for programs of another version; nil is this one.
-func openVersion(tb testing.TB, cfg Config, version func(testing.TB, *ebpf.CollectionSpec), programs []string) (*Datapath, error) {
+func openVersion(tb testing.TB, cfg Config, version func(testing.TB, *ebpf.CollectionSpec), programs []string) (*opened, error) {
 	tb.Helper()
 	l, err := loaderFor(cfg, testLog(tb))
 	if err != nil {
@@ -25,7 +25,11 @@ func openVersion(tb testing.TB, cfg Config, version func(testing.TB, *ebpf.Colle
 	if version != nil {
 		version(tb, l.spec)
 	}
-	return openWith(l, cfg, programs, testLog(tb))
+	o, err := l.open(cfg, programs, testLog(tb))
+	if err != nil {
+		return nil, err
+	}
+	return assemble(o)
 }
 
 // nextVersion has other meanings for entries of the same size, in maps of each group and in some of none.
@@ -40,7 +44,7 @@ func nextVersion(tb testing.TB, spec *ebpf.CollectionSpec) {
 }
 
 // tablesOf is what the agent of a version does with maps, without loading programs.
-func tablesOf(t *testing.T, cfg Config, version func(testing.TB, *ebpf.CollectionSpec)) *Datapath {
+func tablesOf(t *testing.T, cfg Config, version func(testing.TB, *ebpf.CollectionSpec)) *opened {
 	t.Helper()
 	d, err := openVersion(t, cfg, version, nil)
 	if err != nil {
@@ -54,7 +58,7 @@ func tablesOf(t *testing.T, cfg Config, version func(testing.TB, *ebpf.Collectio
 	return d
 }
 
-func (d *Datapath) mustCommit(t *testing.T) {
+func (d *opened) mustCommit(t *testing.T) {
 	t.Helper()
 	if err := d.Commit(); err != nil {
 		t.Fatal(err)
@@ -75,9 +79,9 @@ func pinsAt(t *testing.T, root string) (names []string) {
 }
 
 // wantFresh compares the maps that a datapath begins without.
-func wantFresh(t *testing.T, d *Datapath, want ...string) {
+func wantFresh(t *testing.T, d *opened, want ...string) {
 	t.Helper()
-	got := slices.Sorted(slices.Values(d.fresh))
+	got := slices.Sorted(slices.Values(d.objects.fresh))
 	if slices.Sort(want); !slices.Equal(got, want) {
 		t.Errorf("maps %q are fresh, want %q", got, want)
 	}
@@ -134,16 +138,16 @@ func TestAdoptedMapsAreWhole(t *testing.T) {
 }
 
 // forget leaves what a version leaves that did not have these maps.
-func forget(t *testing.T, d *Datapath, added ...string) {
+func forget(t *testing.T, d *opened, added ...string) {
 	t.Helper()
-	path := filepath.Join(mapDir(d.config.Root), committedName)
-	names, _, err := committed(d.config.Root)
+	path := filepath.Join(mapDir(d.objects.config.Root), committedName)
+	names, _, err := committed(d.objects.config.Root)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range added {
-		names = slices.DeleteFunc(names, func(pin string) bool { return pin == d.pins.name(name) })
-		if err := os.Remove(d.pins.path(name)); err != nil {
+		names = slices.DeleteFunc(names, func(pin string) bool { return pin == d.objects.pins.name(name) })
+		if err := os.Remove(d.objects.pins.path(name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -166,13 +170,13 @@ func TestAddedMapKeepsItsGroup(t *testing.T) {
 		next := tablesOf(t, cfg, nil)
 		wantFresh(t, next, name)
 		next.mustCommit(t)
-		if err := os.Remove(next.pins.path(name)); err != nil {
+		if err := os.Remove(next.objects.pins.path(name)); err != nil {
 			t.Fatal(err)
 		}
 		next = tablesOf(t, cfg, nil)
 		for _, other := range refersTo[name] {
-			if !slices.Contains(next.fresh, name) || slices.Contains(refersTo[other], name) && !slices.Contains(next.fresh, other) {
-				t.Errorf("without %s: %q are fresh", name, next.fresh)
+			if !slices.Contains(next.objects.fresh, name) || slices.Contains(refersTo[other], name) && !slices.Contains(next.objects.fresh, other) {
+				t.Errorf("without %s: %q are fresh", name, next.objects.fresh)
 			}
 		}
 		next.mustCommit(t)
@@ -189,21 +193,21 @@ func TestAddedMapIsFilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	there, _ := clientTo(netip.MustParseAddrPort("10.1.2.2:8080"), uint8(cluster.TCP), 40000, 1)
-	half{}.put(t, d.objects.Connections, there)
-	if err := d.objects.NatSlots.Put(uint32(5), &bpfNatSlot{Key: there.key, Owner: 7}); err != nil {
+	half{}.put(t, d.objects.maps.Connections, there)
+	if err := d.objects.maps.NatSlots.Put(uint32(5), &bpfNatSlot{Key: there.key, Owner: 7}); err != nil {
 		t.Fatal(err)
 	}
 	d.mustCommit(t)
 	forget(t, d, bpfMapNatOwners, bpfMapServiceSources)
 	next := tablesOf(t, cfg, nil)
 	var owner bpfNatOwner
-	if err := next.objects.NatOwners.Lookup(uint32(7), &owner); err != nil || owner != (bpfNatOwner{Established: 1}) {
+	if err := next.objects.maps.NatOwners.Lookup(uint32(7), &owner); err != nil || owner != (bpfNatOwner{Established: 1}) {
 		t.Errorf("the owner has %+v, %v", owner, err)
 	}
 	if changed, err := next.Services.Sync(crowd(3)); changed != 0 || err != nil {
 		t.Errorf("%d entries of Services are written again: %v", changed, err)
 	}
-	if n, err := countEntries(next.objects.Connections); n != 1 || err != nil {
+	if n, err := countEntries(next.objects.maps.Connections); n != 1 || err != nil {
 		t.Errorf("%d connections are kept: %v", n, err)
 	}
 }
@@ -225,14 +229,14 @@ func TestVersionsComeAndGo(t *testing.T) {
 		d.mustCommit(t)
 		want := []string{committedName}
 		for _, name := range pinnedMaps {
-			want = append(want, d.pins.name(name))
+			want = append(want, d.objects.pins.name(name))
 		}
 		slices.Sort(want)
 		if got := pinsAt(t, cfg.Root); !slices.Equal(got, want) {
 			t.Errorf("pins of version %d are %q, want %q", i, got, want)
 		}
-		if again := tablesOf(t, cfg, version); len(again.fresh) > 0 {
-			t.Errorf("version %d does not find its own %q", i, again.fresh)
+		if again := tablesOf(t, cfg, version); len(again.objects.fresh) > 0 {
+			t.Errorf("version %d does not find its own %q", i, again.objects.fresh)
 		}
 	}
 }

@@ -42,29 +42,29 @@ func (a Acceleration) place(services bool, driver string) Accelerated {
 // is attached or detached. Call it after AttachUplink: what wire_xdp lets pass is for from_wire.
 //
 // With AccelerationAuto a device that cannot is no error; with AccelerationXDP it is one, and from_wire forwards then.
-func (d *Datapath) Accelerate(name string, ifindex int) (Accelerated, error) {
+func (t *Attacher) Accelerate(name string, ifindex int) (Accelerated, error) {
 	kind, err := device.Kind(ifindex)
 	if err != nil {
 		return Accelerated{}, fmt.Errorf("find device %s: %w", name, err)
 	}
-	want := d.config.Acceleration.place(d.config.Services, kind)
+	want := t.objects.config.Acceleration.place(t.objects.config.Services, kind)
 	if want.Place == AccelerationXDP {
-		err := d.attachXDP(Attachment{name, bpfProgWireXdp}, ifindex)
+		err := t.attachXDP(Attachment{name, bpfProgWireXdp}, ifindex)
 		if err == nil {
-			return want, d.allowXDPTo(ifindex)
+			return want, t.allowXDPTo(ifindex)
 		}
 		want = Accelerated{AccelerationTC, fmt.Sprintf("the device takes no XDP program: %v", err)}
-		if d.config.Acceleration == AccelerationXDP {
+		if t.objects.config.Acceleration == AccelerationXDP {
 			return want, fmt.Errorf("attach %s to %s: %w", bpfProgWireXdp, name, err)
 		}
 	}
-	return want, errors.Join(d.forbidXDPTo(ifindex), d.detach(Attachment{name, bpfProgWireXdp}))
+	return want, errors.Join(t.forbidXDPTo(ifindex), t.detach(Attachment{name, bpfProgWireXdp}))
 }
 
 // attachXDP updates the pinned link of an earlier agent, or makes one, in the driver and nowhere else: the generic mode,
 // behind the driver, is slower than tc.
-func (d *Datapath) attachXDP(a Attachment, ifindex int) error {
-	program, err := d.program(bpfProgWireXdp)
+func (t *Attacher) attachXDP(a Attachment, ifindex int) error {
+	program, err := t.objects.program(bpfProgWireXdp)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (d *Datapath) attachXDP(a Attachment, ifindex int) error {
 		}
 		return true, nil
 	}
-	return renewLink(d.pin(a), update, func() (link.Link, error) {
+	return renewLink(t.pin(a), update, func() (link.Link, error) {
 		return link.AttachXDP(link.XDPOptions{Program: program, Interface: ifindex, Flags: link.XDPDriverMode})
 	})
 }
@@ -92,23 +92,23 @@ func xdpLinkIsOn(l link.Link, ifindex int) bool {
 }
 
 // allowXDPTo lets wire_xdp at other uplinks send through this one.
-func (d *Datapath) allowXDPTo(ifindex int) error {
-	if err := d.objects.XdpUplinks.Put(uint32(ifindex), uint32(ifindex)); err != nil {
+func (t *Attacher) allowXDPTo(ifindex int) error {
+	if err := t.objects.maps.XdpUplinks.Put(uint32(ifindex), uint32(ifindex)); err != nil {
 		return fmt.Errorf("let XDP send through device %d: %w", ifindex, err)
 	}
 	return nil
 }
 
-func (d *Datapath) forbidXDPTo(ifindex int) error {
-	if err := d.objects.XdpUplinks.Delete(uint32(ifindex)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+func (t *Attacher) forbidXDPTo(ifindex int) error {
+	if err := t.objects.maps.XdpUplinks.Delete(uint32(ifindex)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("let XDP not send through device %d: %w", ifindex, err)
 	}
 	return nil
 }
 
 // checkAcceleration reports that an uplink has lost the program that Accelerate gave it.
-func (d *Datapath) checkAcceleration(name string, ifindex int) error {
-	l, err := link.LoadPinnedLink(d.pin(Attachment{name, bpfProgWireXdp}), nil)
+func (t *Attacher) checkAcceleration(name string, ifindex int) error {
+	l, err := link.LoadPinnedLink(t.pin(Attachment{name, bpfProgWireXdp}), nil)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

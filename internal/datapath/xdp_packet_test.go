@@ -58,7 +58,7 @@ func (r *rig) enterWith(tb testing.TB, f visit, protocol uint8, flags bpfConnect
 		tupleOf(f.client, f.frontend, protocol): forth,
 		tupleOf(f.backend, f.node, protocol):    back,
 	} {
-		if err := r.d.objects.bpfMaps.Connections.Put(key, value); err != nil {
+		if err := r.d.objects.maps.Connections.Put(key, value); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -84,14 +84,14 @@ func (r *rig) serve(tb testing.TB, frontend netip.AddrPort, flags bpfServiceFlag
 	set := r.nextSet
 	r.nextSet++
 	for i, b := range backends {
-		if err := r.d.objects.bpfMaps.Backends.Put(bpfBackendKey{Set: set, Index: uint32(i)},
+		if err := r.d.objects.maps.Backends.Put(bpfBackendKey{Set: set, Index: uint32(i)},
 			bpfBackend{Address: addressOf(b.Addr()), Port: swap16(b.Port())}); err != nil {
 			tb.Fatal(err)
 		}
 	}
 	s := bpfBackendSet{Id: set, Count: uint16(len(backends))}
 	for _, protocol := range []uint8{protoTCP, protoUDP, protoSCTP} {
-		if err := r.d.objects.bpfMaps.Services.Put(
+		if err := r.d.objects.maps.Services.Put(
 			bpfFrontend{Address: addressOf(frontend.Addr()), Port: swap16(frontend.Port()), Protocol: protocol},
 			bpfService{Id: set, Flags: uint16(flags), Inside: s, Outside: s}); err != nil {
 			tb.Fatal(err)
@@ -276,7 +276,7 @@ func TestConnectionsOfWires(t *testing.T) {
 				p := eth(router, nodeA.mac).ip(client.Addr(), frontend.Addr()).tcp(client.Port(), frontend.Port()).segment(tcpSYN, 1, 0)
 				r.stage.do(func() { _, _ = r.run(run{program: bpfProgFromWire, in: p.bytes()}) })
 				var there bpfConnection
-				if err := r.d.objects.bpfMaps.Openings.Lookup(tupleOf(client, frontend, protoTCP), &there); err != nil {
+				if err := r.d.objects.maps.Openings.Lookup(tupleOf(client, frontend, protoTCP), &there); err != nil {
 					t.Fatalf("nothing begins to %s: %v", c.backend.addr(family), err)
 				}
 				if got := bpfConnectionFlag(there.Flags)&flagWire != 0; got != c.wire {
@@ -301,7 +301,7 @@ func TestXDPLeavesToTC(t *testing.T) {
 	}
 	var counts []bpfServiceCount
 	for id := uint32(1); id < r.nextSet; id++ {
-		err := r.d.objects.bpfMaps.ServiceCounts.Lookup(id, &counts)
+		err := r.d.objects.maps.ServiceCounts.Lookup(id, &counts)
 		for _, c := range counts {
 			if err == nil && (c.Connections != 0 || c.Refused != 0) {
 				t.Errorf("Service %d counts %d connections and refused %d before tc has seen one", id, c.Connections, c.Refused)
@@ -320,11 +320,11 @@ func TestXDPDrops(t *testing.T) {
 		for _, protocol := range []uint8{protoTCP, protoUDP} {
 			key := bpfFrontend{Address: addressOf(elsewhere.Addr()), Port: swap16(elsewhere.Port()), Protocol: protocol}
 			var s bpfService
-			if err := r.d.objects.bpfMaps.Services.Lookup(key, &s); err != nil {
+			if err := r.d.objects.maps.Services.Lookup(key, &s); err != nil {
 				t.Fatal(err)
 			}
 			s.Outside.Without = uint8(bpfWithoutBackendWITHOUT_BACKEND_DROP)
-			if err := r.d.objects.bpfMaps.Services.Put(key, s); err != nil {
+			if err := r.d.objects.maps.Services.Put(key, s); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -21,7 +21,7 @@ func TestXDPBetweenUplinks(t *testing.T) {
 	if _, err := r.d.Routes.Sync(routes); err != nil {
 		t.Fatal(err)
 	}
-	uplinks := r.d.objects.bpfMaps.XdpUplinks
+	uplinks := r.d.objects.maps.XdpUplinks
 	allow := func(yes bool) {
 		t.Helper()
 		var err error

@@ -1,0 +1,29 @@
+package datapath
+
+import (
+	"errors"
+	"log/slog"
+)
+
+// opened is a datapath with the objects that it was assembled of.
+type opened struct {
+	*Datapath
+	objects *objects
+}
+
+// open is Open with these programs.
+func open(cfg Config, programs []string, log *slog.Logger) (*opened, error) {
+	o, err := openObjects(cfg, programs, log)
+	if err != nil {
+		return nil, err
+	}
+	return assemble(o)
+}
+
+func assemble(o *objects) (*opened, error) {
+	d := &opened{Assemble(o), o}
+	if err := d.Sessions.divide(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
