@@ -18,8 +18,8 @@ bench|redis-benchmark          |redis-tools               |requests to a key-val
 bench|redis-server             |redis-server              |the store
 bench|wrk                      |wrk                       |HTTP requests
 bench|nginx                    |nginx                     |the web server
-bench|/usr/lib/cni/ptp         |containernetworking-plugins|the reference CNI plugins: contenders bridge, ptp, macvlan
-bench|nft                      |nftables                  |rules of the contenders with netfilter
+bench|/usr/lib/cni/ptp         |containernetworking-plugins|the reference CNI plugins: networks bridge, ptp, macvlan
+bench|nft                      |nftables                  |rules of the networks with netfilter
 bench|iptables                 |iptables                  |the reference plugins masquerade with it
 lab  |ip                       |iproute2                  |looking at a lab by hand; tests compare with it
 lab  |mount                    |mount                     |a lab's nodes have mounts of their own

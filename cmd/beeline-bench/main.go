@@ -8,7 +8,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/lab/worker"
 )
 
@@ -19,7 +19,7 @@ func main() {
 	case len(os.Args) == 2 && os.Args[1] == "wait":
 		wait(ctx)
 	case len(os.Args) == 2 && os.Args[1] == "work":
-		if err := worker.Loop(ctx, topology.Place{CPU: topology.AnyCPU}, os.Stdin, os.Stdout); err != nil {
+		if err := worker.Loop(ctx, testbed.Place{CPU: testbed.AnyCPU}, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintf(os.Stderr, "beeline-bench: %v\n", err)
 			os.Exit(1)
 		}

@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/lab/contender"
 	"github.com/beeline-cni/beeline/lab/live"
 	"github.com/beeline-cni/beeline/lab/measure"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/nodeport"
 	"github.com/beeline-cni/beeline/lab/report"
 	"github.com/beeline-cni/beeline/lab/result"
@@ -33,22 +33,22 @@ const (
 
 // benchFlags are the command line of bench.
 type benchFlags struct {
-	quick, full, list     bool
-	suite                 string
-	levels                []int
-	contenders, workloads []string
-	paths, placements     []string
-	procs                 []int
-	rounds                int
-	duration              time.Duration
-	mtu                   int
-	ipv6                  bool
-	seed                  uint64
-	out                   string
-	steal, foreign        float64
-	pods                  int
-	podsGiven             bool // 0 is a number of pods, too
-	cluster               clusterFlags
+	quick, full, list   bool
+	suite               string
+	levels              []int
+	networks, workloads []string
+	paths, placements   []string
+	procs               []int
+	rounds              int
+	duration            time.Duration
+	mtu                 int
+	ipv6                bool
+	seed                uint64
+	out                 string
+	steal, foreign      float64
+	pods                int
+	podsGiven           bool // 0 is a number of pods, too
+	cluster             clusterFlags
 }
 
 func newBenchCommand(e env) *cobra.Command {
@@ -56,7 +56,7 @@ func newBenchCommand(e env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench",
 		Short: "Compare pod networking by Beeline with the node's own and with the alternatives, on this machine or on a cluster",
-		Long: `Bench brings up every contender on a lab of its own (two nodes made of network namespaces), runs all
+		Long: `Bench brings up every network on a lab of its own (two nodes made of network namespaces), runs all
 workloads over all of them in rounds of random order, and compares within each round.
 
 With --kubeconfig it measures a live cluster instead, whatever its network: it creates pods on two nodes, compares
@@ -71,12 +71,12 @@ Results go to a directory: results.json (every sample), report.html, and benchma
 Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 		Example: `  beeline bench                                   the quick one, at most five minutes
   beeline bench --full --out results/full         everything, more than an hour
-  beeline bench --contenders node,beeline --workloads tcp_rr --rounds 20
-  beeline bench --contenders node,beeline,old=../before/bin --rounds 20   this build and another one in the same rounds
+  beeline bench --networks node,beeline --workloads tcp_rr --rounds 20
+  beeline bench --networks node,beeline,old=../before/bin --rounds 20   this build and another one in the same rounds
   beeline bench --suite=services                  ClusterIPs with Beeline and with kube-proxy, about ten minutes
   beeline bench --suite=nodeport --ipv6           packets from outside to NodePorts, over IPv6
   beeline bench --suite=policy                    NetworkPolicies and flows: what they cost, and whether they are enforced
-  beeline bench --list                            contenders and workloads
+  beeline bench --list                            networks and workloads
   beeline bench --kubeconfig ~/.kube/config       the quick one on a cluster
   beeline bench --kubeconfig ~/.kube/config --clean   delete what a run that crashed has left there`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -109,8 +109,8 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 	flags.BoolVar(&f.full, "full", false, "every workload, path, placement and number of processes")
 	flags.StringVar(&f.suite, "suite", suiteNetwork, "what to compare: network (pods), services (ClusterIPs, among up to 10,000 Services; with kube-proxy), nodeport (packets from outside), policy (NetworkPolicies)")
 	flags.IntSliceVar(&f.levels, "levels", nil, "with --suite=services: numbers of Services (default 1,100,1000,10000)")
-	flags.BoolVar(&f.list, "list", false, "list contenders and workloads and end")
-	flags.StringSliceVar(&f.contenders, "contenders", nil, "contenders, by name (default all; the quick run in labs leaves out beeline-vxlan); NAME=PATH adds the networks of another build of Beeline, whose program or directory is PATH")
+	flags.BoolVar(&f.list, "list", false, "list networks and workloads and end")
+	flags.StringSliceVar(&f.networks, "networks", nil, "networks, by name (default all; the quick run in labs leaves out beeline-vxlan); NAME=PATH adds the networks of another build of Beeline, whose program or directory is PATH")
 	flags.StringSliceVar(&f.workloads, "workloads", nil, "workloads, by name")
 	flags.StringSliceVar(&f.paths, "paths", nil, "cross-node, same-node")
 	flags.StringSliceVar(&f.placements, "placement", nil, "one-core (the whole path on one CPU), spread (one CPU for each end); on a cluster free, or one-core where nodes share a kernel")
@@ -151,7 +151,7 @@ func runBench(ctx context.Context, e env, f *benchFlags) error {
 		fmt.Fprintln(e.stderr, "beeline bench: needs root: it makes network namespaces")
 		return exitMeasure
 	}
-	announce(e, plan.Schedule, len(plan.Contenders), plan.Estimate(), plan.HasBaseline())
+	announce(e, plan.Schedule, len(plan.Networks), plan.Estimate(), plan.HasBaseline())
 	progress := measure.NewProgress(e.stderr, isTerminal(e.stderr), plan.Estimate())
 	run, err := measure.Run(ctx, plan, progress)
 	return finishBench(e, f.directory(), run, "every lab is taken down", err)
@@ -166,11 +166,11 @@ func (f *benchFlags) directory() string {
 }
 
 // announce says what a run will be.
-func announce(e env, s measure.Schedule, contenders int, takes time.Duration, baseline bool) {
+func announce(e env, s measure.Schedule, networks int, takes time.Duration, baseline bool) {
 	fmt.Fprintf(e.stderr, "%s × %s × %s, about %v. Seed %d.\nGate: %s.\n",
-		plural(contenders, "contender"), plural(len(s.Cells), "figure"), plural(s.Rounds, "round"), takes.Round(time.Second), s.Seed, s.Gate)
+		plural(networks, "network"), plural(len(s.Cells), "figure"), plural(s.Rounds, "round"), takes.Round(time.Second), s.Seed, s.Gate)
 	if !baseline {
-		fmt.Fprintf(e.stderr, "Without the contender %s there are no ratios and there is no A/A check.\n", stats.Baseline)
+		fmt.Fprintf(e.stderr, "Without the network %s there are no ratios and there is no A/A check.\n", stats.Baseline)
 	}
 	for _, w := range s.LeftOut {
 		fmt.Fprintf(e.stderr, "Left out: %s.\n", w)
@@ -208,11 +208,11 @@ func finishBench(e env, out string, run *result.Run, left string, measured error
 
 // choice is what the flags narrow a preset down to.
 func (f *benchFlags) choice() (measure.Choice, error) {
-	names, builds, err := contender.ParseBuilds(f.contenders)
+	names, builds, err := network.ParseBuilds(f.networks)
 	if err != nil {
-		return measure.Choice{}, fmt.Errorf("--contenders: %w", err)
+		return measure.Choice{}, fmt.Errorf("--networks: %w", err)
 	}
-	choice := measure.Choice{Contenders: names, Builds: builds, Workloads: f.workloads, Procs: f.procs, Rounds: f.rounds, Length: f.duration, IPv6: f.ipv6}
+	choice := measure.Choice{Networks: names, Builds: builds, Workloads: f.workloads, Procs: f.procs, Rounds: f.rounds, Length: f.duration, IPv6: f.ipv6}
 	for _, p := range f.paths {
 		choice.Paths = append(choice.Paths, result.Path(p))
 	}
@@ -262,13 +262,13 @@ func (f *benchFlags) plan() (measure.Plan, error) {
 // listBench prints what can be chosen, on this machine or on a cluster.
 func listBench(w io.Writer, suite string, cluster bool) error {
 	var text strings.Builder
-	text.WriteString("Contenders:\n")
+	text.WriteString("Networks:\n")
 	if cluster {
 		for _, c := range live.All() {
 			fmt.Fprintf(&text, "  %-16s %s\n", c.Name, c.Description)
 		}
 	} else if suite == suiteNetwork {
-		listContenders(contender.All(), &text)
+		listNetworks(network.All(), &text)
 	} else {
 		listSuite(suite, &text)
 	}
@@ -292,7 +292,7 @@ func listBench(w io.Writer, suite string, cluster bool) error {
 	return err
 }
 
-func listContenders(list []contender.Contender, text *strings.Builder) {
+func listNetworks(list []network.Network, text *strings.Builder) {
 	width := 0
 	for _, c := range list {
 		width = max(width, len(c.Name()))

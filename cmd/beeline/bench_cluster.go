@@ -107,7 +107,7 @@ func runClusterBench(ctx context.Context, e env, f *benchFlags, flags *pflag.Fla
 	for _, l := range left {
 		fmt.Fprintf(e.stderr, "Another run is under way, or has left something: %s. `beeline bench --clean` with the same --kubeconfig, --context and --namespace removes it.\n", l)
 	}
-	announce(e, plan.Schedule, len(plan.Contenders), plan.Estimate(), plan.HasBaseline())
+	announce(e, plan.Schedule, len(plan.Networks), plan.Estimate(), plan.HasBaseline())
 	progress := measure.NewProgress(e.stderr, isTerminal(e.stderr), plan.Estimate())
 	run, err := live.Run(ctx, api, plan, progress)
 	return finishBench(e, f.directory(), run, "everything it created is deleted", err)

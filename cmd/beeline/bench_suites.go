@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/beeline-cni/beeline/lab/contender"
-	"github.com/beeline-cni/beeline/lab/follow"
+	"github.com/beeline-cni/beeline/lab/convergence"
 	"github.com/beeline-cni/beeline/lab/measure"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/nodeport"
 	"github.com/beeline-cni/beeline/lab/result"
 )
@@ -59,13 +59,13 @@ func (f *benchFlags) checkSuite(flags *pflag.FlagSet) error {
 
 // suitePlan is what one suite decides before a run.
 type suitePlan struct {
-	schedule   *measure.Schedule
-	contenders int
-	takes      time.Duration
-	baseline   bool
-	kubeProxy  bool // takes part
-	validate   func() error
-	run        func(context.Context, *measure.Progress) (*result.Run, error)
+	schedule  *measure.Schedule
+	networks  int
+	takes     time.Duration
+	baseline  bool
+	kubeProxy bool // takes part
+	validate  func() error
+	run       func(context.Context, *measure.Progress) (*result.Run, error)
 }
 
 // servicesPlan makes the plan of the Service bench that the flags ask for.
@@ -86,13 +86,13 @@ func (f *benchFlags) servicesPlan() (s suitePlan, err error) {
 	f.record(&plan.Schedule)
 	plan.Gate.Steal, plan.Gate.Foreign = f.steal/100, f.foreign/100
 	s = suitePlan{
-		schedule: &plan.Schedule, contenders: len(plan.Proxies), takes: plan.Estimate(), baseline: plan.Baseline, validate: plan.Validate,
+		schedule: &plan.Schedule, networks: len(plan.Proxies), takes: plan.Estimate(), baseline: plan.Baseline, validate: plan.Validate,
 		run: func(ctx context.Context, progress *measure.Progress) (*result.Run, error) {
 			return measure.RunServices(ctx, plan, progress)
 		},
 	}
 	if plan.Baseline {
-		s.contenders++
+		s.networks++
 	}
 	for _, proxy := range plan.Proxies {
 		s.kubeProxy = s.kubeProxy || isKubeProxy(proxy)
@@ -117,7 +117,7 @@ func (f *benchFlags) policyPlan() (s suitePlan, err error) {
 	f.record(&plan.Schedule)
 	plan.Gate.Steal, plan.Gate.Foreign = f.steal/100, f.foreign/100
 	return suitePlan{
-		schedule: &plan.Schedule, contenders: len(plan.Contenders), takes: plan.Estimate(), baseline: plan.HasBaseline(), validate: plan.Validate,
+		schedule: &plan.Schedule, networks: len(plan.Networks), takes: plan.Estimate(), baseline: plan.HasBaseline(), validate: plan.Validate,
 		run: func(ctx context.Context, progress *measure.Progress) (*result.Run, error) {
 			return measure.RunPolicy(ctx, plan, progress)
 		},
@@ -131,7 +131,7 @@ func (f *benchFlags) nodePortPlan() (s suitePlan, err error) {
 		return s, err
 	}
 	plan, err := nodeport.NewPlan(nodeport.Choice{
-		Contenders: choice.Contenders, Builds: choice.Builds, Figures: choice.Workloads, Placements: choice.Placements, Rounds: choice.Rounds, Length: choice.Length,
+		Networks: choice.Networks, Builds: choice.Builds, Figures: choice.Workloads, Placements: choice.Placements, Rounds: choice.Rounds, Length: choice.Length,
 		Full: f.full, IPv6: f.ipv6,
 	})
 	if err != nil {
@@ -140,20 +140,20 @@ func (f *benchFlags) nodePortPlan() (s suitePlan, err error) {
 	f.record(&plan.Schedule)
 	plan.Gate.Steal, plan.Gate.Foreign = f.steal/100, f.foreign/100
 	s = suitePlan{
-		schedule: &plan.Schedule, contenders: len(plan.Contenders), takes: plan.Estimate(), baseline: plan.HasBaseline(), validate: plan.Schedule.Validate,
+		schedule: &plan.Schedule, networks: len(plan.Networks), takes: plan.Estimate(), baseline: plan.HasBaseline(), validate: plan.Schedule.Validate,
 		run: func(ctx context.Context, progress *measure.Progress) (*result.Run, error) {
 			return nodeport.Run(ctx, plan, progress)
 		},
 	}
-	for _, c := range plan.Contenders {
+	for _, c := range plan.Networks {
 		s.kubeProxy = s.kubeProxy || isKubeProxy(c)
 	}
 	return s, nil
 }
 
-// isKubeProxy says whether the contender needs the program kube-proxy.
-func isKubeProxy(c contender.Contender) bool {
-	_, ok := c.(contender.KubeProxy)
+// isKubeProxy says whether the network needs the program kube-proxy.
+func isKubeProxy(c network.Network) bool {
+	_, ok := c.(network.KubeProxy)
 	return ok && c.Unsupported() == ""
 }
 
@@ -179,43 +179,43 @@ func runSuite(ctx context.Context, e env, f *benchFlags) error {
 	}
 	if plan.kubeProxy {
 		say := func(format string, args ...any) { fmt.Fprintf(e.stderr, format+"\n", args...) }
-		if err := contender.BuildKubeProxy(ctx, say); err != nil {
+		if err := network.BuildKubeProxy(ctx, say); err != nil {
 			fmt.Fprintf(e.stderr, "beeline bench: build kube-proxy, which needs Go and a module proxy: %v\n", err)
 			return exitMeasure
 		}
 	}
-	announce(e, *plan.schedule, plan.contenders, plan.takes, plan.baseline)
+	announce(e, *plan.schedule, plan.networks, plan.takes, plan.baseline)
 	progress := measure.NewProgress(e.stderr, isTerminal(e.stderr), plan.takes)
 	run, err := plan.run(ctx, progress)
 	return finishBench(e, f.directory(), run, "every lab is taken down", err)
 }
 
-// listSuite names the contenders of a suite.
+// listSuite names the networks of a suite.
 func listSuite(suite string, text *strings.Builder) {
-	var list []contender.Contender
+	var list []network.Network
 	switch suite {
 	case suiteNodePort:
-		list = nodeport.Contenders()
+		list = nodeport.Networks()
 	case suitePolicy:
-		list = contender.PolicyContenders()
+		list = network.PolicyNetworks()
 	default:
-		list = append(list, contender.Node{})
-		for _, proxy := range contender.Proxies() {
+		list = append(list, network.Node{})
+		for _, proxy := range network.Proxies() {
 			list = append(list, proxy)
 		}
 	}
-	listContenders(list, text)
+	listNetworks(list, text)
 }
 
 // newConnectCommand is for the bench itself, which runs it in pods.
 func newConnectCommand(e env) *cobra.Command {
 	return &cobra.Command{
-		Use:    follow.Command,
+		Use:    convergence.Command,
 		Short:  "Make connections for the bench",
 		Hidden: true,
 		Args:   arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := follow.Answer(cmd.InOrStdin(), e.stdout)
+			err := convergence.Answer(cmd.InOrStdin(), e.stdout)
 			if errors.Is(err, os.ErrClosed) {
 				return nil
 			}

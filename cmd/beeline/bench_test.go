@@ -13,7 +13,7 @@ func TestBenchUsage(t *testing.T) {
 		want string
 	}{
 		"unknown flag":       {[]string{"--no-such-flag"}, "no-such-flag"},
-		"unknown contender":  {[]string{"--contenders", "nobody"}, `no contender "nobody"`},
+		"unknown network":    {[]string{"--networks", "nobody"}, `no network "nobody"`},
 		"unknown workload":   {[]string{"--workloads", "nothing"}, `no workload "nothing"`},
 		"no path":            {[]string{"--paths", "nowhere"}, `no path "nowhere"`},
 		"an argument":        {[]string{"node"}, "node"},
@@ -29,18 +29,18 @@ func TestBenchUsage(t *testing.T) {
 		"cluster only":       {[]string{"--clean"}, "--clean means nothing without --kubeconfig"},
 		"lab only":           {[]string{"--kubeconfig", "f", "--mtu", "9000"}, "--mtu means nothing with --kubeconfig"},
 		"secret nowhere":     {[]string{"--kubeconfig", "f", "--image-pull-secret", "s"}, "needs --namespace"},
-		"lab's contender":    {[]string{"--kubeconfig", "f", "--contenders", "ptp"}, "there are: node, pod, service, nodeport"},
+		"lab's network":      {[]string{"--kubeconfig", "f", "--networks", "ptp"}, "there are: node, pod, service, nodeport"},
 		"lab's placement":    {[]string{"--kubeconfig", "f", "--placement", "spread"}, "one kernel"},
 		"unknown suite":      {[]string{"--suite", "storage"}, `no suite "storage"`},
 		"levels of what":     {[]string{"--levels", "1,10"}, "--levels means nothing with --suite=network"},
 		"pods in services":   {[]string{"--suite", "services", "--pods", "3"}, "--pods means nothing with --suite=services"},
 		"services on IPv6":   {[]string{"--suite", "services", "--ipv6"}, "--ipv6 means nothing"},
-		"network's member":   {[]string{"--suite", "services", "--contenders", "vxlan"}, `no contender "vxlan" in the Service bench`},
+		"network's member":   {[]string{"--suite", "services", "--networks", "vxlan"}, `no network "vxlan" in the Service bench`},
 		"no Services":        {[]string{"--suite", "services", "--levels", "0"}, "0 Services"},
 		"nodeport's MTU":     {[]string{"--suite", "nodeport", "--mtu", "9000"}, "--mtu means nothing"},
 		"policy on IPv6":     {[]string{"--suite", "policy", "--ipv6"}, "--ipv6 means nothing"},
 		"policy's levels":    {[]string{"--suite", "policy", "--levels", "1"}, "--levels means nothing with --suite=policy"},
-		"policy's member":    {[]string{"--suite", "policy", "--contenders", "vxlan"}, `no contender "vxlan" in the policy bench`},
+		"policy's member":    {[]string{"--suite", "policy", "--networks", "vxlan"}, `no network "vxlan" in the policy bench`},
 		"no such port":       {[]string{"--kubeconfig", "f", "--host-ports", "1"}, "between 1024 and 65535"},
 	}
 	for name, test := range tests {

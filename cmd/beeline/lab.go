@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/beeline-cni/beeline/lab/contender"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/network"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 func newLabCommand(e env) *cobra.Command {
@@ -36,19 +36,19 @@ alternatives that the bench compares. Needs root; lab down removes everything.`,
 
 // labName binds the flag that every command of a lab has.
 func labName(cmd *cobra.Command, name *string) {
-	cmd.Flags().StringVar(name, "name", topology.Options{}.Defaults().Name, "name of the lab")
+	cmd.Flags().StringVar(name, "name", testbed.Options{}.Defaults().Name, "name of the lab")
 }
 
 // nameFlag is what a hint has to add for a lab that is not the default one.
 func nameFlag(lab string) string {
-	if lab == (topology.Options{}).Defaults().Name {
+	if lab == (testbed.Options{}).Defaults().Name {
 		return ""
 	}
 	return " --name " + lab
 }
 
 func newLabUpCommand(e env) *cobra.Command {
-	o := topology.Options{Network: "beeline"}.Defaults()
+	o := testbed.Options{Network: "beeline"}.Defaults()
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Make nodes with a network",
@@ -64,7 +64,7 @@ func newLabUpCommand(e env) *cobra.Command {
 	labName(cmd, &o.Name)
 	f := cmd.Flags()
 	f.IntVar(&o.Nodes, "nodes", o.Nodes, "number of nodes")
-	f.StringVar(&o.Network, "network", o.Network, "network of the pods: "+strings.Join(contender.Names(), ", "))
+	f.StringVar(&o.Network, "network", o.Network, "network of the pods: "+strings.Join(network.Names(), ", "))
 	f.IntVar(&o.Subnets, "subnets", o.Subnets, "subnets to spread the nodes over, with a router between them")
 	f.IntVar(&o.MTU, "mtu", o.MTU, "MTU of the wire in bytes")
 	f.BoolVar(&o.IPv6, "ipv6", o.IPv6, "IPv6 addresses beside the IPv4 ones")
@@ -72,32 +72,32 @@ func newLabUpCommand(e env) *cobra.Command {
 }
 
 // labUp makes a lab and its network, or nothing.
-func labUp(ctx context.Context, o topology.Options) (*topology.Lab, error) {
-	network, err := contender.Named(o.Network)
+func labUp(ctx context.Context, o testbed.Options) (*testbed.Lab, error) {
+	podNetwork, err := network.Named(o.Network)
 	if err != nil {
 		return nil, fmt.Errorf("--network: %w", err)
 	}
 	if err := o.Validate(); err != nil { // before defaults take the place of zeros that were typed
 		return nil, err
 	}
-	if _, err := topology.Requirements(); err != nil {
+	if _, err := testbed.Requirements(); err != nil {
 		return nil, err
 	}
-	if why := network.Unsupported(); why != "" {
+	if why := podNetwork.Unsupported(); why != "" {
 		return nil, fmt.Errorf("--network %s: %s", o.Network, why)
 	}
-	lab, err := topology.Up(ctx, o)
+	lab, err := testbed.Up(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	if err := network.Up(ctx, lab); err != nil {
+	if err := podNetwork.Up(ctx, lab); err != nil {
 		err = fmt.Errorf("make network %s: %w", o.Network, err)
 		return nil, errors.Join(err, lab.Down(context.WithoutCancel(ctx)))
 	}
 	return lab, nil
 }
 
-func printLabUp(e env, lab *topology.Lab) error {
+func printLabUp(e env, lab *testbed.Lab) error {
 	wire := "on one wire"
 	if lab.Subnets > 1 {
 		wire = fmt.Sprintf("in %d subnets with a router between them,", lab.Subnets)
@@ -131,7 +131,7 @@ func newLabAddPodCommand(e env) *cobra.Command {
 		Short: "Make a pod on a node, through the network's CNI plugin",
 		Args:  arguments(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			lab, network, err := openLab(name)
+			lab, podNetwork, err := openLab(name)
 			if err != nil {
 				return err
 			}
@@ -139,7 +139,7 @@ func newLabAddPodCommand(e env) *cobra.Command {
 			if !ok {
 				return fmt.Errorf("lab %q has no node %q", name, args[0])
 			}
-			pod, err := network.AddPod(cmd.Context(), lab, node, args[1])
+			pod, err := podNetwork.AddPod(cmd.Context(), lab, node, args[1])
 			if err != nil {
 				return err
 			}
@@ -156,7 +156,7 @@ func newLabAddPodCommand(e env) *cobra.Command {
 }
 
 // printPodHints suggests another pod, or to reach one that is there.
-func printPodHints(e env, lab *topology.Lab, pod *topology.Pod) error {
+func printPodHints(e env, lab *testbed.Lab, pod *testbed.Pod) error {
 	pods, err := lab.Pods()
 	if err != nil {
 		return err
@@ -180,7 +180,7 @@ func newLabDelPodCommand(e env) *cobra.Command {
 		Short: "Remove a pod, through the network's CNI plugin",
 		Args:  arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			lab, network, err := openLab(name)
+			lab, podNetwork, err := openLab(name)
 			if err != nil {
 				return err
 			}
@@ -191,7 +191,7 @@ func newLabDelPodCommand(e env) *cobra.Command {
 			if !ok {
 				return fmt.Errorf("lab %q has no pod %q", name, args[0])
 			}
-			if err := network.DelPod(cmd.Context(), lab, pod); err != nil {
+			if err := podNetwork.DelPod(cmd.Context(), lab, pod); err != nil {
 				return err
 			}
 			fmt.Fprintf(e.stdout, "Pod %s is gone.\n", pod.Name)
@@ -210,7 +210,7 @@ func newLabExecCommand(e env) *cobra.Command {
 		Example: "  beeline lab exec n1 -- ip route\n  beeline lab exec client -- ping -c 3 server",
 		Args:    arguments(cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			lab, err := topology.Open(name)
+			lab, err := testbed.Open(name)
 			if err != nil {
 				return hintNotUp(name, err)
 			}
@@ -228,8 +228,8 @@ func newLabExecCommand(e env) *cobra.Command {
 			// No context: an interrupt from the terminal reaches the command itself, which decides.
 			child := lab.Command(command[0], command[1:]...)
 			child.Env = os.Environ()
-			if network, err := contender.Named(lab.Network); err == nil { // a lab may be nodes only
-				child.Env = append(child.Env, socketVariable+"="+contender.AgentSocket(network, node))
+			if podNetwork, err := network.Named(lab.Network); err == nil { // a lab may be nodes only
+				child.Env = append(child.Env, socketVariable+"="+network.AgentSocket(podNetwork, node))
 			}
 			child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), e.stdout, e.stderr
 			return passOn(place.Run(child))
@@ -241,20 +241,20 @@ func newLabExecCommand(e env) *cobra.Command {
 }
 
 // findPlace finds a node or pod by its name, and the node it is on.
-func findPlace(lab *topology.Lab, name string) (*topology.Node, topology.Place, error) {
+func findPlace(lab *testbed.Lab, name string) (*testbed.Node, testbed.Place, error) {
 	if node, ok := lab.NodeNamed(name); ok {
 		return node, node.Place(), nil
 	}
 	pod, ok, err := lab.PodNamed(name)
 	if err != nil {
-		return nil, topology.Place{}, err
+		return nil, testbed.Place{}, err
 	}
 	if !ok {
-		return nil, topology.Place{}, fmt.Errorf("lab %q has no node or pod %q", lab.Name, name)
+		return nil, testbed.Place{}, fmt.Errorf("lab %q has no node or pod %q", lab.Name, name)
 	}
 	node, ok := lab.NodeNamed(pod.Node)
 	if !ok {
-		return nil, topology.Place{}, fmt.Errorf("lab %q has no node %q", lab.Name, pod.Node)
+		return nil, testbed.Place{}, fmt.Errorf("lab %q has no node %q", lab.Name, pod.Node)
 	}
 	return node, lab.Place(pod), nil
 }
@@ -279,7 +279,7 @@ func newLabDownCommand(e env) *cobra.Command {
 		Short: "Remove a lab, also one that a crashed command left",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			listed, err := topology.List()
+			listed, err := testbed.List()
 			if err != nil {
 				return err
 			}
@@ -288,7 +288,7 @@ func newLabDownCommand(e env) *cobra.Command {
 				if !all && l.Name != name {
 					continue
 				}
-				if err := topology.Down(cmd.Context(), l.Name); err != nil {
+				if err := testbed.Down(cmd.Context(), l.Name); err != nil {
 					return err
 				}
 				removed++
@@ -309,18 +309,18 @@ func newLabDownCommand(e env) *cobra.Command {
 }
 
 // openLab gives a lab that is up and its network.
-func openLab(name string) (*topology.Lab, contender.Contender, error) {
-	lab, err := topology.Open(name)
+func openLab(name string) (*testbed.Lab, network.Network, error) {
+	lab, err := testbed.Open(name)
 	if err != nil {
 		return nil, nil, hintNotUp(name, err)
 	}
-	network, err := contender.Named(lab.Network)
-	return lab, network, err
+	podNetwork, err := network.Named(lab.Network)
+	return lab, podNetwork, err
 }
 
 // hintNotUp adds what to type where there is no lab.
 func hintNotUp(name string, err error) error {
-	if !errors.Is(err, topology.ErrNotUp) {
+	if !errors.Is(err, testbed.ErrNotUp) {
 		return err
 	}
 	flag := nameFlag(name)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/beeline-cni/beeline/lab/contender"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/network"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // labStatus is one lab in `lab status -o json`.
@@ -24,11 +24,11 @@ type labStatus struct {
 }
 
 type nodeStatus struct {
-	*topology.Node
+	*testbed.Node
 	Processes int `json:"processes"`
 	// AgentPID is 0 where no agent runs.
-	AgentPID int             `json:"agentPID"`
-	Pods     []*topology.Pod `json:"pods"`
+	AgentPID int            `json:"agentPID"`
+	Pods     []*testbed.Pod `json:"pods"`
 }
 
 func newLabStatusCommand(e env) *cobra.Command {
@@ -56,7 +56,7 @@ func newLabStatusCommand(e env) *cobra.Command {
 }
 
 func readLabs() ([]labStatus, error) {
-	listed, err := topology.List()
+	listed, err := testbed.List()
 	if err != nil {
 		return nil, err
 	}
@@ -73,15 +73,15 @@ func readLabs() ([]labStatus, error) {
 	return labs, nil
 }
 
-func (s *labStatus) read(lab *topology.Lab) error {
+func (s *labStatus) read(lab *testbed.Lab) error {
 	s.Network, s.MTU, s.CongestionControl = lab.Network, lab.MTU, lab.CongestionControl
 	pods, err := lab.Pods()
 	if err != nil {
 		return err
 	}
-	network, err := contender.Named(lab.Network)
+	network, err := network.Named(lab.Network)
 	for _, node := range lab.Nodes() {
-		n := nodeStatus{Node: node, Pods: []*topology.Pod{}}
+		n := nodeStatus{Node: node, Pods: []*testbed.Pod{}}
 		if err == nil { // a lab of the bench may have no network of its own
 			n.AgentPID = network.AgentPID(node)
 		}

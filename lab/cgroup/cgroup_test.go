@@ -14,14 +14,14 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/cgroup"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // newGroup makes a control group below the root of version 2, with another one in it.
 func newGroup(t *testing.T) (upper, lower string) {
 	t.Helper()
 	testenv.Root(t)
-	root, err := topology.Requirements()
+	root, err := testbed.Requirements()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func newGroup(t *testing.T) (upper, lower string) {
 func sleeper(t *testing.T, group string) int {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
-	if err := (topology.Place{CPU: topology.AnyCPU, Cgroup: group}).Start(cmd); err != nil {
+	if err := (testbed.Place{CPU: testbed.AnyCPU, Cgroup: group}).Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })

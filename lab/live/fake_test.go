@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/beeline-cni/beeline/internal/testenv"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/lab/worker"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
@@ -34,8 +34,8 @@ type fake struct {
 	spaces     map[string]corev1.Namespace
 	pods       map[string]corev1.Pod
 	services   map[string]corev1.Service
-	places     map[string]topology.Place // by node
-	networks   map[string]string         // by node: the beginning of its pods' addresses
+	places     map[string]testbed.Place // by node
+	networks   map[string]string        // by node: the beginning of its pods' addresses
 	workers    int
 	// breakPod changes a pod when it is created; deny gives the error of a request; stuck keeps namespaces.
 	breakPod func(*corev1.Pod)
@@ -230,7 +230,7 @@ func newFake() *fake {
 	return &fake{
 		nodes:  []corev1.Node{newNode("n1", "10.79.0.1"), newNode("n2", "10.79.1.1")},
 		spaces: map[string]corev1.Namespace{}, pods: map[string]corev1.Pod{}, services: map[string]corev1.Service{},
-		places: map[string]topology.Place{}, networks: map[string]string{"n1": "10.79.0.", "n2": "10.79.1."},
+		places: map[string]testbed.Place{}, networks: map[string]string{"n1": "10.79.0.", "n2": "10.79.1."},
 	}
 }
 
@@ -245,7 +245,7 @@ func newNetwork(t *testing.T) *fake {
 	var spaces [2]ns.NetNS
 	for i := range spaces {
 		spaces[i] = testenv.NewNetns(t)
-		f.places[f.nodes[i].Name] = topology.Place{Netns: spaces[i].Path(), CPU: topology.AnyCPU}
+		f.places[f.nodes[i].Name] = testbed.Place{Netns: spaces[i].Path(), CPU: testbed.AnyCPU}
 	}
 	up := func(device, beginning string) error {
 		link, err := netlink.LinkByName(device)

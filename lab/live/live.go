@@ -1,5 +1,5 @@
 // Package live makes a bench run on a live Kubernetes cluster, whatever its network: clients and servers are pods that it
-// places on two nodes, and contenders are the ways from one to the other. Rounds, statistics and report are those of
+// places on two nodes, and networks are the ways from one to the other. Rounds, statistics and report are those of
 // the lab. How requests reach the cluster is package internal/cluster/remote's business.
 package live
 
@@ -83,7 +83,7 @@ const (
 type Plan struct {
 	measure.Schedule
 	Options
-	Contenders []Contender
+	Networks []Network
 }
 
 // What the parts of a run take, about, beside the rounds.
@@ -95,8 +95,8 @@ const (
 
 // Estimate is how long the run takes, about, when no round is discarded.
 func (p Plan) Estimate() time.Duration {
-	n := len(p.Contenders) + 1 // the baseline twice
-	return bringUp + takeDown + time.Duration(len(p.Contenders)*len(p.paths()))*perWay +
+	n := len(p.Networks) + 1 // the baseline twice
+	return bringUp + takeDown + time.Duration(len(p.Networks)*len(p.paths()))*perWay +
 		p.Schedule.Estimate(n) + time.Duration(p.Rounds*n)*quiet
 }
 
@@ -105,8 +105,8 @@ func (p Plan) Limit() time.Duration { return 3*p.Estimate() + 10*time.Minute }
 
 // Validate names everything that cannot be.
 func (p Plan) Validate() error {
-	if len(p.Contenders) == 0 {
-		return fmt.Errorf("no contenders; there are: %s", names(All()))
+	if len(p.Networks) == 0 {
+		return fmt.Errorf("no networks; there are: %s", names(All()))
 	}
 	last := p.HostPorts + newPorts(p.Cells).count() - 1
 	if p.HostPorts < 1024 || last > 65535 {

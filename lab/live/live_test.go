@@ -124,14 +124,14 @@ func TestPorts(t *testing.T) {
 
 func TestPlans(t *testing.T) {
 	for name, c := range map[string]measure.Choice{
-		"contender": {Contenders: []string{"beeline"}}, "workload": {Workloads: []string{"nothing"}},
+		"network": {Networks: []string{"beeline"}}, "workload": {Workloads: []string{"nothing"}},
 		"placement": {Placements: []result.Placement{result.Spread}}, "path": {Paths: []result.Path{"nowhere"}},
 	} {
 		if _, err := Full(c); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	p, err := Quick(measure.Choice{Contenders: []string{"pod"}, Paths: []result.Path{result.SameNode}, Workloads: []string{"tcp_rr"}})
+	p, err := Quick(measure.Choice{Networks: []string{"pod"}, Paths: []result.Path{result.SameNode}, Workloads: []string{"tcp_rr"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,9 +152,9 @@ func TestPlans(t *testing.T) {
 	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), "65534") {
 		t.Errorf("ports beyond the last: %v", err)
 	}
-	p.Contenders = nil
+	p.Networks = nil
 	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), "nodeport") {
-		t.Errorf("no contenders: %v", err)
+		t.Errorf("no networks: %v", err)
 	}
 }
 

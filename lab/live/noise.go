@@ -10,7 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/worker"
 )
 
-// quiet is how long the nodes are watched before each turn of a contender while the bench does nothing.
+// quiet is how long the nodes are watched before each turn of a network while the bench does nothing.
 const quiet = time.Second / 4
 
 // noise watches the nodes of both ends. Whose work is whose cannot be told from a pod: foreign load is what the nodes

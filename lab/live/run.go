@@ -18,17 +18,17 @@ import (
 
 // bench is a run under way.
 type bench struct {
-	*bed
+	*Testbed
 	record   *result.Run
 	cluster  *result.Cluster
-	entrants []*entrant
+	subjects []*subject
 }
 
 // Run carries out a plan. The result is never nil: what was measured before an error, or before the context ended, is
 // in it, with its summary. Nothing that was created is left, unless the error says so.
 func Run(ctx context.Context, api API, p Plan, progress *measure.Progress) (run *result.Run, err error) {
 	b := &bench{
-		bed:     newBed(api, p),
+		Testbed: newTestbed(api, p),
 		record:  measure.NewRun(p.Schedule),
 		cluster: &result.Cluster{Image: p.Image, CNI: unknown, KubeProxy: unknown},
 	}
@@ -84,15 +84,15 @@ func (b *bench) measure(ctx context.Context) error {
 	if err := b.findWays(ctx); err != nil {
 		return err
 	}
-	var entrants []measure.Entrant
-	for _, e := range b.entrants {
-		entrants = append(entrants, e)
+	var subjects []measure.Subject
+	for _, e := range b.subjects {
+		subjects = append(subjects, e)
 	}
-	if len(entrants) == 0 {
-		return fmt.Errorf("%w: no contender came up", measure.ErrNothing)
+	if len(subjects) == 0 {
+		return fmt.Errorf("%w: no network came up", measure.ErrNothing)
 	}
 	watched := &noise{nodes: b.nodeSessions(), progress: b.progress}
-	if err := b.plan.Schedule.Make(ctx, entrants, watched, b.record, b.progress); err != nil {
+	if err := b.plan.Schedule.Make(ctx, subjects, watched, b.record, b.progress); err != nil {
 		return err
 	}
 	if measure.Kept(b.record) == 0 {
@@ -215,10 +215,10 @@ func (b *bench) nodeSessions() []*session {
 	return list
 }
 
-// findWays looks at every way, starts the servers and makes the entrants.
+// findWays looks at every way, starts the servers and makes the subjects.
 func (b *bench) findWays(ctx context.Context) error {
-	for _, c := range b.plan.Contenders {
-		e := &entrant{contender: c, ways: map[result.Path]*way{}}
+	for _, c := range b.plan.Networks {
+		e := &subject{network: c, ways: map[result.Path]*way{}}
 		record := result.Network{Name: c.Name, Description: c.Description, Facts: map[string]string{}}
 		reached := false
 		for _, path := range b.plan.paths() {
@@ -236,24 +236,24 @@ func (b *bench) findWays(ctx context.Context) error {
 				continue
 			}
 			reached = true
-			if c.Name == mtuContender && (b.record.Settings.MTU == 0 || path == result.CrossNode) {
+			if c.Name == mtuNetwork && (b.record.Settings.MTU == 0 || path == result.CrossNode) {
 				b.record.Settings.MTU = w.record.MTU
 			}
 		}
 		if !reached {
 			record.Unsupported = "no way: " + b.cluster.Routes[len(b.cluster.Routes)-1].Error
 		} else {
-			b.entrants = append(b.entrants, e)
+			b.subjects = append(b.subjects, e)
 		}
 		b.record.Networks = append(b.record.Networks, record)
 	}
 	return nil
 }
 
-// mtuContender is whose cross-node MTU is that of the run.
-const mtuContender = "pod"
+// mtuNetwork is whose cross-node MTU is that of the run.
+const mtuNetwork = "pod"
 
-func (b *bench) newWay(ctx context.Context, c Contender, path result.Path) (*way, error) {
+func (b *bench) newWay(ctx context.Context, c Network, path result.Path) (*way, error) {
 	server := c.servers[path]
 	w := &way{
 		record: result.ClusterRoute{Network: c.Name, Path: path}, client: b.sessions[c.client], server: b.sessions[server],

@@ -68,10 +68,10 @@ func TestRunEndToEnd(t *testing.T) {
 	for _, s := range r.Samples {
 		if s.Workload == "tcp_crr" && s.Path == result.CrossNode {
 			port := s.Command[slices.Index(s.Command, "-P")+1]
-			for contender, used := range data {
-				pair := []string{contender, s.Network}
-				if slices.Contains(used, port) && (contender == s.Network || slices.Contains(pair, "pod") && slices.Contains(pair, "service")) {
-					t.Errorf("%s uses data port %s of %s", s.Network, port, contender)
+			for network, used := range data {
+				pair := []string{network, s.Network}
+				if slices.Contains(used, port) && (network == s.Network || slices.Contains(pair, "pod") && slices.Contains(pair, "service")) {
+					t.Errorf("%s uses data port %s of %s", s.Network, port, network)
 				}
 			}
 			data[s.Network] = append(data[s.Network], port)
@@ -115,7 +115,7 @@ func TestRunOnOneCore(t *testing.T) {
 			t.Errorf("%s %s: %+v", s.Network, s.Path, s)
 		}
 	}
-	b := &bench{bed: newBed(f, p), record: r, cluster: &result.Cluster{}}
+	b := &bench{Testbed: newTestbed(f, p), record: r, cluster: &result.Cluster{}}
 	b.client, b.server = f.nodes[0], f.nodes[1]
 	if err := b.pin(); err == nil || !strings.Contains(err.Error(), "share no CPU") {
 		t.Errorf("nodes with kernels of their own: %v", err)
@@ -178,8 +178,8 @@ func (l *listener) Write(said []byte) (int, error) {
 func TestRunSurvivesABrokenStream(t *testing.T) {
 	f := newNetwork(t)
 	p := tiny(t, "tcp_rr")
-	p.Contenders = p.Contenders[:2]
-	b := &bench{bed: newBed(f, p), record: measure.NewRun(p.Schedule), cluster: &result.Cluster{}}
+	p.Networks = p.Networks[:2]
+	b := &bench{Testbed: newTestbed(f, p), record: measure.NewRun(p.Schedule), cluster: &result.Cluster{}}
 	defer func() {
 		if err := b.down(t.Context()); err != nil {
 			t.Error(err)
@@ -191,7 +191,7 @@ func TestRunSurvivesABrokenStream(t *testing.T) {
 	}
 	cell := b.plan.Cells[0]
 	for _, end := range []role{podClient, podFar} {
-		e := b.entrants[1]
+		e := b.subjects[1]
 		if s := e.Sample(t.Context(), cell, 100*time.Millisecond); s.Error != "" {
 			t.Fatal(s.Error)
 		}
@@ -290,7 +290,7 @@ func TestLeftoversAreFoundAndRemoved(t *testing.T) {
 func TestRunThatCannotClean(t *testing.T) {
 	f := newFake()
 	f.stuck = true
-	b := newBed(f, tiny(t, "tcp_rr"))
+	b := newTestbed(f, tiny(t, "tcp_rr"))
 	b.namespace = newNamespace(b.run).Name
 	if err := f.CreateNamespace(t.Context(), newNamespace(b.run)); err != nil {
 		t.Fatal(err)

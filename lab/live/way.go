@@ -10,13 +10,13 @@ import (
 	"github.com/beeline-cni/beeline/lab/worker"
 )
 
-// entrant is a contender in the rounds, with a way for each path.
-type entrant struct {
-	contender Contender
-	ways      map[result.Path]*way
+// subject is a network in the rounds, with a way for each path.
+type subject struct {
+	network Network
+	ways    map[result.Path]*way
 }
 
-// way is what a contender's traffic takes on one path.
+// way is what a network's traffic takes on one path.
 type way struct {
 	record  result.ClusterRoute
 	client  *session
@@ -35,10 +35,10 @@ type way struct {
 // patience is what a call may take beside the traffic.
 const patience = time.Minute
 
-func (e *entrant) Name() string { return e.contender.Name }
+func (e *subject) Name() string { return e.network.Name }
 
 // Sample runs one cell. What goes wrong is in the sample's Error.
-func (e *entrant) Sample(ctx context.Context, cell measure.Cell, length time.Duration) result.Sample {
+func (e *subject) Sample(ctx context.Context, cell measure.Cell, length time.Duration) result.Sample {
 	name := cell.Workload.Info().Name
 	s := result.Sample{Workload: name, Path: cell.Path, Placement: cell.Placement, Procs: cell.Procs, Started: time.Now()}
 	w := e.ways[cell.Path]

@@ -5,16 +5,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
 
 // Choice narrows a preset down; zero fields leave it as it is.
 type Choice struct {
-	Contenders, Workloads []string
+	Networks, Workloads []string
 	// Builds take part beside the build that runs: each as all the networks of this project that are chosen.
-	Builds     []contender.Build
+	Builds     []network.Build
 	Paths      []result.Path
 	Placements []result.Placement
 	Procs      []int
@@ -27,7 +27,7 @@ type Choice struct {
 }
 
 func (c Choice) isZero() bool {
-	return len(c.Contenders)+len(c.Builds)+len(c.Workloads)+len(c.Paths)+len(c.Placements)+len(c.Procs)+len(c.Levels)+c.Rounds+int(c.Length) == 0
+	return len(c.Networks)+len(c.Builds)+len(c.Workloads)+len(c.Paths)+len(c.Placements)+len(c.Procs)+len(c.Levels)+c.Rounds+int(c.Length) == 0
 }
 
 // quickWorkloads are run across nodes; the first of sameNodeQuick also on one node.

@@ -11,20 +11,20 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/result"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// footprints measures what contenders cost without traffic: idle agents first, while there are only the
+// footprints measures what networks cost without traffic: idle agents first, while there are only the
 // bench's own pods, then plugin calls, and the agent's memory while all the pods are there.
 func (b *bench) footprints(ctx context.Context) error {
 	idle, err := b.idle(ctx)
 	if err != nil {
 		return err
 	}
-	for _, l := range b.lanes {
-		f := result.Footprint{Network: l.contender.Name()}
+	for _, l := range b.testbeds {
+		f := result.Footprint{Network: l.network.Name()}
 		if share, ok := idle[f.Network]; ok {
 			f.IdleCPU = &share
 		}
@@ -47,9 +47,9 @@ func (b *bench) footprints(ctx context.Context) error {
 // idle gives the share of one CPU that each agent of the first nodes uses while nothing happens.
 func (b *bench) idle(ctx context.Context) (map[string]float64, error) {
 	agents := map[string]int{}
-	for _, l := range b.lanes {
-		if pid := l.contender.AgentPID(l.lab.Node(0)); pid != 0 {
-			agents[l.contender.Name()] = pid
+	for _, l := range b.testbeds {
+		if pid := l.network.AgentPID(l.lab.Node(0)); pid != 0 {
+			agents[l.network.Name()] = pid
 		}
 	}
 	if len(agents) == 0 || b.plan.Idle == 0 {
@@ -85,10 +85,10 @@ func (b *bench) idle(ctx context.Context) (map[string]float64, error) {
 }
 
 // crowd adds pods to the first node one after the other, reads the agent's memory, and removes them.
-func (b *bench) crowd(ctx context.Context, l *lane, f *result.Footprint) (err error) {
+func (b *bench) crowd(ctx context.Context, l *Testbed, f *result.Footprint) (err error) {
 	node := l.lab.Node(0)
 	var adds, dels []float64
-	timed := contender.ObservePlugins(ctx, func(c contender.PluginCall) {
+	timed := network.ObservePlugins(ctx, func(c network.PluginCall) {
 		ms := float64(c.Took) / float64(time.Millisecond)
 		switch c.Command {
 		case "ADD":
@@ -97,15 +97,15 @@ func (b *bench) crowd(ctx context.Context, l *lane, f *result.Footprint) (err er
 			dels = append(dels, ms)
 		}
 	})
-	var pods []*topology.Pod
+	var pods []*testbed.Pod
 	defer func() {
 		for _, pod := range pods { // those left by an error; the lab's end would remove them too
-			err = errors.Join(err, l.contender.DelPod(context.WithoutCancel(ctx), l.lab, pod))
+			err = errors.Join(err, l.network.DelPod(context.WithoutCancel(ctx), l.lab, pod))
 		}
 	}()
 	for i := range b.plan.Pods {
 		b.progress.Status("footprint: %s, adding pod %d of %d", f.Network, i+1, b.plan.Pods)
-		pod, err := l.contender.AddPod(timed, l.lab, node, fmt.Sprintf("crowd%d", i))
+		pod, err := l.network.AddPod(timed, l.lab, node, fmt.Sprintf("crowd%d", i))
 		if err != nil {
 			return fmt.Errorf("add pod %d: %w", i+1, err)
 		}
@@ -119,7 +119,7 @@ func (b *bench) crowd(ctx context.Context, l *lane, f *result.Footprint) (err er
 	}
 	for len(pods) > 0 {
 		b.progress.Status("footprint: %s, removing pod %d of %d", f.Network, len(pods), b.plan.Pods)
-		if err := l.contender.DelPod(timed, l.lab, pods[0]); err != nil {
+		if err := l.network.DelPod(timed, l.lab, pods[0]); err != nil {
 			return fmt.Errorf("remove pod %s: %w", pods[0].Name, err)
 		}
 		pods = pods[1:]
@@ -136,9 +136,9 @@ const (
 )
 
 // agentMemory reads the agent's resident memory and what its BPF maps hold.
-func agentMemory(ctx context.Context, l *lane, f *result.Footprint) error {
+func agentMemory(ctx context.Context, l *Testbed, f *result.Footprint) error {
 	node := l.lab.Node(0)
-	pid := l.contender.AgentPID(node)
+	pid := l.network.AgentPID(node)
 	if pid == 0 {
 		return nil
 	}
@@ -149,7 +149,7 @@ func agentMemory(ctx context.Context, l *lane, f *result.Footprint) error {
 	if f.AgentRSSBytes, err = parseRSS(string(status)); err != nil {
 		return err
 	}
-	socket := contender.AgentSocket(l.contender, node)
+	socket := network.AgentSocket(l.network, node)
 	if socket == "" {
 		return nil
 	}

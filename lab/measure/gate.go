@@ -7,7 +7,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/stats"
 )
 
-// Gate is the rule by which turns and rounds are discarded: a turn is all that one contender does in a round. The rule is fixed before the
+// Gate is the rule by which turns and rounds are discarded: a turn is all that one network does in a round. The rule is fixed before the
 // run and knows nothing of the figures that are compared, so it cannot favour anyone.
 type Gate struct {
 	// Steal and Foreign are the largest shares (0…1) of the CPU time of all CPUs that the hypervisor and
@@ -22,7 +22,7 @@ var DefaultGate = Gate{Steal: 0.02, Foreign: 0.05, Retransmits: 0.01}
 
 // String says the rule in one sentence.
 func (g Gate) String() string {
-	return fmt.Sprintf("what a contender does in a round is discarded, and done again up to %d times, when steal exceeds %.3g %% or foreign load "+
+	return fmt.Sprintf("what a network does in a round is discarded, and done again up to %d times, when steal exceeds %.3g %% or foreign load "+
 		"%.3g %% of the CPU time of all CPUs; a round is discarded when the baseline's part of it is, or when the baseline's own TCP streams "+
 		"send more than %.3g %% of their segments again", turnsAgain, g.Steal*100, g.Foreign*100, g.Retransmits*100)
 }

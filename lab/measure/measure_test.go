@@ -45,12 +45,12 @@ func TestShuffledIsRepeatableAndDiffers(t *testing.T) {
 
 func TestGate(t *testing.T) {
 	g := Gate{Steal: 0.02, Foreign: 0.05, Retransmits: 0.01}
-	stream := func(contender string, round int, retransmits float64) result.Sample {
-		return result.Sample{Round: round, Network: contender, Workload: "tcp_stream_16k",
+	stream := func(network string, round int, retransmits float64) result.Sample {
+		return result.Sample{Round: round, Network: network, Workload: "tcp_stream_16k",
 			Values: map[string]float64{result.Bytes: 1000 * segment, result.Retransmits: retransmits}}
 	}
-	turn := func(contender string, steal, foreign float64) result.Turn {
-		t := result.Turn{Network: contender, Steal: steal, Foreign: foreign}
+	turn := func(network string, steal, foreign float64) result.Turn {
+		t := result.Turn{Network: network, Steal: steal, Foreign: foreign}
 		t.Discarded = g.turn(t)
 		return t
 	}
@@ -64,17 +64,17 @@ func TestGate(t *testing.T) {
 		samples []result.Sample
 		want    string
 	}{
-		"quiet":                                 {turns(turn("node", 0.019, 0.049)), nil, ""},
-		"steal":                                 {turns(turn("node", 0.021, 0)), nil, "steal 2.1 %"},
-		"foreign load":                          {turns(turn("node", 0, 0.2)), nil, "foreign load 20.0 % > 5 % with node"},
-		"the second time it was quiet":          {turns(turn("node", 0, 0.2), turn("node", 0, 0.01)), nil, ""},
-		"another one's noise is its own":        {turns(turn("node", 0, 0), turn("bridge", 0, 0.2)), nil, ""},
-		"a storm in what was taken again":       {turns(turn("node", 0, 0)), []result.Sample{discarded(stream("node", 3, 500))}, ""},
-		"a few retransmits":                     {result.Round{Index: 3}, []result.Sample{stream("node", 3, 10)}, ""},
-		"a storm":                               {result.Round{Index: 3}, []result.Sample{stream("node", 3, 11)}, "sent 1.1 %"},
-		"a storm in the A/A partner":            {result.Round{Index: 3}, []result.Sample{stream("node/again", 3, 500)}, "node/again"},
-		"a contender's own storm is its result": {result.Round{Index: 3}, []result.Sample{stream("bridge", 3, 500)}, ""},
-		"a storm in another round":              {result.Round{Index: 3}, []result.Sample{stream("node", 2, 500)}, ""},
+		"quiet":                               {turns(turn("node", 0.019, 0.049)), nil, ""},
+		"steal":                               {turns(turn("node", 0.021, 0)), nil, "steal 2.1 %"},
+		"foreign load":                        {turns(turn("node", 0, 0.2)), nil, "foreign load 20.0 % > 5 % with node"},
+		"the second time it was quiet":        {turns(turn("node", 0, 0.2), turn("node", 0, 0.01)), nil, ""},
+		"another one's noise is its own":      {turns(turn("node", 0, 0), turn("bridge", 0, 0.2)), nil, ""},
+		"a storm in what was taken again":     {turns(turn("node", 0, 0)), []result.Sample{discarded(stream("node", 3, 500))}, ""},
+		"a few retransmits":                   {result.Round{Index: 3}, []result.Sample{stream("node", 3, 10)}, ""},
+		"a storm":                             {result.Round{Index: 3}, []result.Sample{stream("node", 3, 11)}, "sent 1.1 %"},
+		"a storm in the A/A partner":          {result.Round{Index: 3}, []result.Sample{stream("node/again", 3, 500)}, "node/again"},
+		"a network's own storm is its result": {result.Round{Index: 3}, []result.Sample{stream("bridge", 3, 500)}, ""},
+		"a storm in another round":            {result.Round{Index: 3}, []result.Sample{stream("node", 2, 500)}, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -185,14 +185,14 @@ func TestQuickFitsItsLimit(t *testing.T) {
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	if p.Mode != "quick" || p.Rounds < 9 || len(p.Contenders) != 8 || len(p.ProgramCells) == 0 {
-		t.Errorf("mode %s, %d rounds, %d contenders, %d cells of BPF run time", p.Mode, p.Rounds, len(p.Contenders), len(p.ProgramCells))
+	if p.Mode != "quick" || p.Rounds < 9 || len(p.Networks) != 8 || len(p.ProgramCells) == 0 {
+		t.Errorf("mode %s, %d rounds, %d networks, %d cells of BPF run time", p.Mode, p.Rounds, len(p.Networks), len(p.ProgramCells))
 	}
 	if e := p.Estimate(); e > 4*time.Minute+30*time.Second {
 		t.Errorf("takes %v", e)
 	}
 	// A round that begins at the last moment must end in time.
-	n := len(p.entrants())
+	n := len(p.subjects())
 	if last := p.Until + p.round(n, p.Length) + p.afterRounds(); last >= QuickLimit || p.Until < p.Estimate()/2 {
 		t.Errorf("no round after %v; one at that time ends the run at %v", p.Until, last)
 	}
@@ -214,14 +214,14 @@ func TestBaselineIsSeen(t *testing.T) {
 	for names, want := range map[string]bool{"": true, "node": true, "node+netfilter": false, "beeline": false} {
 		var choice Choice
 		if names != "" {
-			choice.Contenders = []string{names}
+			choice.Networks = []string{names}
 		}
 		p, err := Quick(choice)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := p.HasBaseline(); got != want {
-			t.Errorf("contenders %q: baseline %v, want %v", names, got, want)
+			t.Errorf("networks %q: baseline %v, want %v", names, got, want)
 		}
 	}
 }
@@ -250,7 +250,7 @@ func TestFullHasEverything(t *testing.T) {
 
 func TestChoice(t *testing.T) {
 	needTools(t)
-	p, err := Quick(Choice{Contenders: []string{"beeline", "node"}, Workloads: []string{"udp_1g", "iperf3_tcp"},
+	p, err := Quick(Choice{Networks: []string{"beeline", "node"}, Workloads: []string{"udp_1g", "iperf3_tcp"},
 		Paths: []result.Path{result.SameNode}, Procs: []int{4, 2, 4}, Rounds: 3, Length: time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -258,8 +258,8 @@ func TestChoice(t *testing.T) {
 	if p.Mode != "custom" || p.Rounds != 3 || p.Until != 0 || p.Length != time.Second {
 		t.Errorf("%+v", p)
 	}
-	if got := p.entrants(); !slices.Equal(got, []string{"node", "node/again", "beeline"}) {
-		t.Errorf("entrants %v", got)
+	if got := p.subjects(); !slices.Equal(got, []string{"node", "node/again", "beeline"}) {
+		t.Errorf("subjects %v", got)
 	}
 	var cells []string
 	for _, c := range p.Cells {
@@ -270,7 +270,7 @@ func TestChoice(t *testing.T) {
 		t.Errorf("%q", cells)
 	}
 	for name, c := range map[string]Choice{
-		"contender": {Contenders: []string{"nobody"}},
+		"network":   {Networks: []string{"nobody"}},
 		"workload":  {Workloads: []string{"nothing"}},
 		"placement": {Placements: []result.Placement{"everywhere"}},
 		"path":      {Paths: []result.Path{"nowhere"}},
@@ -303,7 +303,7 @@ func TestValidate(t *testing.T) {
 	if err == nil {
 		t.Fatal("an empty plan is valid")
 	}
-	for _, field := range []string{"contenders", "workloads", "rounds 0", "extra rounds", "duration", "pods 1000"} {
+	for _, field := range []string{"networks", "workloads", "rounds 0", "extra rounds", "duration", "pods 1000"} {
 		if !strings.Contains(err.Error(), field) {
 			t.Errorf("%q does not name %s", err, field)
 		}
@@ -383,8 +383,8 @@ func TestBenchmarkFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"TcpStream128k/contender=node:again/path=cross-node/placement=one-core/procs=2",
-		"SockperfTcp/contender=beeline/path=same-node/placement=spread/procs=1",
+		"TcpStream128k/network=node:again/path=cross-node/placement=one-core/procs=2",
+		"SockperfTcp/network=beeline/path=same-node/placement=spread/procs=1",
 	}
 	if !slices.Equal(names, want) {
 		t.Errorf("%q", names)

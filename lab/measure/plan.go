@@ -1,4 +1,4 @@
-// Package measure makes a bench run: it brings every contender up on a lab of its own, runs all workloads
+// Package measure makes a bench run: it brings every network up on a lab of its own, runs all workloads
 // over all of them in rounds of random order, watches the machine for noise, and takes everything down again.
 // How figures are derived from the samples is package stats' business.
 package measure
@@ -9,21 +9,21 @@ import (
 	"slices"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/stats"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // Plan is everything that is decided before a run in labs on this machine.
 type Plan struct {
 	Schedule
-	Contenders []contender.Contender
+	Networks []network.Network
 	// MTU is that of the wire, in bytes.
 	MTU int
 
-	// ProgramCells are run once more for contenders with an agent, with the kernel counting BPF run time.
+	// ProgramCells are run once more for networks with an agent, with the kernel counting BPF run time.
 	ProgramCells []Cell
-	// FootprintOf names the contenders of which Pods pods are added and removed one after the other.
+	// FootprintOf names the networks of which Pods pods are added and removed one after the other.
 	FootprintOf []string
 	Pods        int
 	// Idle is how long agents are watched while nothing happens (0: not at all).
@@ -33,8 +33,8 @@ type Plan struct {
 // Validate names everything that cannot be.
 func (p Plan) Validate() error {
 	var errs []error
-	if len(p.Contenders) == 0 {
-		errs = append(errs, errors.New("no contenders"))
+	if len(p.Networks) == 0 {
+		errs = append(errs, errors.New("no networks"))
 	}
 	errs = append(errs, p.Schedule.Validate(), validateMTU(p.MTU))
 	if p.Pods < 0 || p.Pods > 240 {
@@ -44,21 +44,21 @@ func (p Plan) Validate() error {
 }
 
 func validateMTU(mtu int) error {
-	if mtu < topology.MinMTU || mtu > topology.MaxMTU {
-		return fmt.Errorf("MTU %d: want %d to %d", mtu, topology.MinMTU, topology.MaxMTU)
+	if mtu < testbed.MinMTU || mtu > testbed.MaxMTU {
+		return fmt.Errorf("MTU %d: want %d to %d", mtu, testbed.MinMTU, testbed.MaxMTU)
 	}
 	return nil
 }
 
 // HasBaseline says whether there is what ratios are formed with.
 func (p Plan) HasBaseline() bool {
-	return slices.ContainsFunc(p.Contenders, func(c contender.Contender) bool { return c.Name() == stats.Baseline })
+	return slices.ContainsFunc(p.Networks, func(c network.Network) bool { return c.Name() == stats.Baseline })
 }
 
-// entrants are the names that take part in each round when every contender comes up.
-func (p Plan) entrants() []string {
+// subjects are the names that take part in each round when every network comes up.
+func (p Plan) subjects() []string {
 	var names []string
-	for _, c := range p.Contenders {
+	for _, c := range p.Networks {
 		names = append(names, c.Name())
 	}
 	return withAgain(names)
@@ -73,7 +73,7 @@ const (
 
 // Estimate is how long the run takes, about, when no round is discarded.
 func (p Plan) Estimate() time.Duration {
-	total := time.Duration(len(p.Contenders))*(bringUp+takeDown) + p.Schedule.Estimate(len(p.entrants()))
+	total := time.Duration(len(p.Networks))*(bringUp+takeDown) + p.Schedule.Estimate(len(p.subjects()))
 	return total + p.afterRounds()
 }
 
@@ -81,7 +81,7 @@ func (p Plan) Estimate() time.Duration {
 func (p Plan) afterRounds() time.Duration {
 	var total time.Duration
 	for _, c := range p.ProgramCells {
-		total += 2 * c.Workload.Seconds(p.Length) // two contenders with an agent
+		total += 2 * c.Workload.Seconds(p.Length) // two networks with an agent
 	}
 	return total + time.Duration(len(p.FootprintOf)*p.Pods)*addAndDel + p.Idle
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/result"
 )
@@ -14,12 +14,12 @@ import (
 // PolicyPlan is everything that is decided before a run of the policy bench.
 type PolicyPlan struct {
 	Schedule
-	Contenders []contender.Contender
+	Networks []network.Network
 	// MTU is that of the wire, in bytes.
 	MTU int
-	// Truth says that every contender that enforces policies is asked what it makes of them.
+	// Truth says that every network that enforces policies is asked what it makes of them.
 	Truth bool
-	// Changes of each kind are made for each contender that has them timed, as many as begin within ChangesFor.
+	// Changes of each kind are made for each network that has them timed, as many as begin within ChangesFor.
 	Changes    int
 	ChangesFor time.Duration
 	// Scratches is how often everything is compiled from nothing, where that is timed.
@@ -29,8 +29,8 @@ type PolicyPlan struct {
 // Validate names everything that cannot be.
 func (p PolicyPlan) Validate() error {
 	var errs []error
-	if len(p.Contenders) == 0 {
-		errs = append(errs, errors.New("no contenders"))
+	if len(p.Networks) == 0 {
+		errs = append(errs, errors.New("no networks"))
 	}
 	if p.IPv6 {
 		errs = append(errs, errors.New("the policy bench has IPv4 only"))
@@ -40,12 +40,12 @@ func (p PolicyPlan) Validate() error {
 }
 
 // HasBaseline says whether there is what ratios are formed with.
-func (p PolicyPlan) HasBaseline() bool { return Plan{Contenders: p.Contenders}.HasBaseline() }
+func (p PolicyPlan) HasBaseline() bool { return Plan{Networks: p.Networks}.HasBaseline() }
 
-// entrants are the names that take part in each round when every contender comes up.
-func (p PolicyPlan) entrants() []string {
+// subjects are the names that take part in each round when every network comes up.
+func (p PolicyPlan) subjects() []string {
 	var names []string
-	for _, c := range p.Contenders {
+	for _, c := range p.Networks {
 		if c.Unsupported() == "" {
 			names = append(names, c.Name())
 		}
@@ -64,12 +64,12 @@ const (
 
 // Estimate is how long the run takes, about, when no round is discarded.
 func (p PolicyPlan) Estimate() time.Duration {
-	return p.Schedule.Estimate(len(p.entrants())) + p.before() + p.after()
+	return p.Schedule.Estimate(len(p.subjects())) + p.before() + p.after()
 }
 
 // before is the time of everything before rounds.
 func (p PolicyPlan) before() (total time.Duration) {
-	for _, c := range p.Contenders {
+	for _, c := range p.Networks {
 		if c.Unsupported() == "" {
 			total += p.bringUp(c)
 		}
@@ -77,9 +77,9 @@ func (p PolicyPlan) before() (total time.Duration) {
 	return total
 }
 
-// bringUp is how long one contender takes to come up.
-func (p PolicyPlan) bringUp(c contender.Contender) time.Duration {
-	if policed, ok := c.(contender.Policed); ok && policed.Watches() && policed.Present() == policies.AmongMany {
+// bringUp is how long one network takes to come up.
+func (p PolicyPlan) bringUp(c network.Network) time.Duration {
+	if policed, ok := c.(network.PolicyEnforcer); ok && policed.Watches() && policed.Present() == policies.AmongMany {
 		return bringUpPolicies + policies.LocalOthers*aPodBeside
 	}
 	return bringUpPolicies
@@ -87,12 +87,12 @@ func (p PolicyPlan) bringUp(c contender.Contender) time.Duration {
 
 // after is the time of everything after rounds.
 func (p PolicyPlan) after() (total time.Duration) {
-	for _, c := range p.Contenders {
+	for _, c := range p.Networks {
 		if c.Unsupported() != "" {
 			continue
 		}
 		total += takeDown
-		policed, ok := c.(contender.Policed)
+		policed, ok := c.(network.PolicyEnforcer)
 		if !ok {
 			continue
 		}
@@ -107,15 +107,15 @@ func (p PolicyPlan) after() (total time.Duration) {
 }
 
 // changesFor is how long changes of a pair of kinds may begin: half as long for those who begin anew with each, which are slow.
-func (p PolicyPlan) changesFor(c contender.Policed) time.Duration {
+func (p PolicyPlan) changesFor(c network.PolicyEnforcer) time.Duration {
 	if !c.Watches() {
 		return p.ChangesFor / 2
 	}
 	return p.ChangesFor
 }
 
-// changesTake is how long all changes of one contender take, about.
-func (p PolicyPlan) changesTake(c contender.Policed) time.Duration {
+// changesTake is how long all changes of one network take, about.
+func (p PolicyPlan) changesTake(c network.PolicyEnforcer) time.Duration {
 	kinds := time.Duration(len(policyHappenings))
 	return min(kinds/2*p.changesFor(c), kinds*time.Duration(p.Changes)*aPolicyChange)
 }
@@ -123,8 +123,8 @@ func (p PolicyPlan) changesTake(c contender.Policed) time.Duration {
 // policyBench is a run of the policy bench under way.
 type policyBench struct {
 	*bench
-	plan  PolicyPlan
-	lanes []*policyLane
+	plan     PolicyPlan
+	testbeds []*policyTestbed
 }
 
 // RunPolicy carries out a plan of the policy bench. The result is never nil: what was measured before an error, or before
@@ -154,18 +154,18 @@ func RunPolicy(ctx context.Context, p PolicyPlan, progress *Progress) (run *resu
 	return run, nil
 }
 
-// open brings up every contender that can be, and notes what those that have tables have in them.
+// open brings up every network that can be, and notes what those that have tables have in them.
 func (b *policyBench) open(ctx context.Context) error {
-	return b.openEach(ctx, b.plan.Contenders, b.plan.bringUp, func(c contender.Contender) (*lane, error) {
-		l, err := openPolicyLane(ctx, c, b.plan)
+	return b.openEach(ctx, b.plan.Networks, b.plan.bringUp, func(c network.Network) (*Testbed, error) {
+		l, err := openPolicyTestbed(ctx, c, b.plan)
 		if err != nil {
 			return nil, err
 		}
-		b.lanes = append(b.lanes, l)
+		b.testbeds = append(b.testbeds, l)
 		if l.tables != nil {
 			b.run.Policy.Tables = append(b.run.Policy.Tables, *l.tables)
 		}
-		return l.lane, nil
+		return l.Testbed, nil
 	})
 }
 
@@ -176,37 +176,37 @@ func (b *policyBench) traffic(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	var entrants []Entrant
-	for _, l := range b.lanes {
-		entrants = append(entrants, &policyEntrant{l})
+	var subjects []Subject
+	for _, l := range b.testbeds {
+		subjects = append(subjects, &policySubject{l})
 	}
-	return b.plan.Make(ctx, entrants, &labNoise{cgroups: b.cgroups(), threads: b.threads}, b.run, b.progress)
+	return b.plan.Make(ctx, subjects, &labNoise{cgroups: b.cgroups(), threads: b.threads}, b.run, b.progress)
 }
 
-// policyEntrant is a lane in the rounds.
-type policyEntrant struct{ lane *policyLane }
+// policySubject is a testbed in the rounds.
+type policySubject struct{ testbed *policyTestbed }
 
-func (e *policyEntrant) Name() string { return e.lane.contender.Name() }
+func (e *policySubject) Name() string { return e.testbed.network.Name() }
 
-func (e *policyEntrant) Sample(ctx context.Context, cell Cell, length time.Duration) result.Sample {
-	return e.lane.sample(ctx, cell, length)
+func (e *policySubject) Sample(ctx context.Context, cell Cell, length time.Duration) result.Sample {
+	return e.testbed.sample(ctx, cell, length)
 }
 
-// truth asks every contender that enforces policies what it makes of the same ones.
+// truth asks every network that enforces policies what it makes of the same ones.
 func (b *policyBench) truth(ctx context.Context) error {
 	if !b.plan.Truth {
 		return nil
 	}
-	for _, l := range b.lanes {
+	for _, l := range b.testbeds {
 		if l.policed == nil {
 			continue
 		}
-		b.progress.Step("which connections work: %s", l.contender.Name())
+		b.progress.Step("which connections work: %s", l.network.Name())
 		answers, err := l.truth(ctx)
 		if ctx.Err() != nil {
 			return errors.Join(ctx.Err(), err)
 		}
-		t := result.Connectivity{Network: l.contender.Name(), Connections: answers}
+		t := result.Connectivity{Network: l.network.Name(), Connections: answers}
 		if err != nil {
 			b.progress.Note("which connections work with %s: %v", t.Network, err)
 			t.Error = err.Error()
@@ -239,8 +239,8 @@ func judged(answers []result.Connection) (wrong, unknown int) {
 
 func (b *policyBench) close() error {
 	var errs []error
-	for _, l := range b.lanes {
-		b.progress.Step("taking down %s", l.contender.Name())
+	for _, l := range b.testbeds {
+		b.progress.Step("taking down %s", l.network.Name())
 		errs = append(errs, l.close())
 		b.progress.Advance(takeDown)
 	}

@@ -12,8 +12,8 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"github.com/beeline-cni/beeline/lab/contender"
-	"github.com/beeline-cni/beeline/lab/follow"
+	"github.com/beeline-cni/beeline/lab/convergence"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/result"
 )
@@ -24,28 +24,30 @@ const policyChangePause = 50 * time.Millisecond
 // policyHappenings are the changes, in pairs that undo each other.
 var policyHappenings = []result.PolicyChange{result.LabelDenies, result.LabelAllows, result.PolicyAdded, result.PolicyRemoved}
 
-// timesChanges says whether changes of a contender are timed: of Beeline among many policies, and of the other one that
+// timesChanges says whether changes of a network are timed: of Beeline among many policies, and of the other one that
 // enforces any, which gets as many for that.
-func timesChanges(c contender.Policed) bool { return c.Present() == policies.AmongMany || !c.Watches() }
+func timesChanges(c network.PolicyEnforcer) bool {
+	return c.Present() == policies.AmongMany || !c.Watches()
+}
 
-// changes times how long it takes until new connections obey, contender by contender, among many policies, and what it takes
+// changes times how long it takes until new connections obey, network by network, among many policies, and what it takes
 // to make of policies what is enforced.
 func (b *policyBench) changes(ctx context.Context) error {
 	if b.plan.Changes == 0 {
 		return nil
 	}
-	for _, l := range b.lanes {
+	for _, l := range b.testbeds {
 		if l.policed == nil || !timesChanges(l.policed) {
 			continue
 		}
-		c := result.PolicyCompile{Network: l.contender.Name(), Policies: policies.Many, Pods: policies.Many, LocalPods: policies.LocalOthers}
+		c := result.PolicyCompile{Network: l.network.Name(), Policies: policies.Many, Pods: policies.Many, LocalPods: policies.LocalOthers}
 		if err := b.compile(ctx, l, &c); err != nil {
-			b.progress.Note("compiling by %s: %v", l.contender.Name(), err)
+			b.progress.Note("compiling by %s: %v", l.network.Name(), err)
 			c.Error = err.Error()
 		}
 		b.progress.Advance(time.Duration(b.plan.Scratches) * aScratch)
 		if err := b.changesOf(ctx, l, &c); err != nil {
-			b.progress.Note("changes of %s: %v", l.contender.Name(), err)
+			b.progress.Note("changes of %s: %v", l.network.Name(), err)
 			c.Error = strings.TrimPrefix(c.Error+"; "+err.Error(), "; ")
 		}
 		b.progress.Advance(b.plan.changesTake(l.policed))
@@ -58,16 +60,16 @@ func (b *policyBench) changes(ctx context.Context) error {
 }
 
 // compile times how everything is made from nothing.
-func (b *policyBench) compile(ctx context.Context, l *policyLane, c *result.PolicyCompile) error {
-	b.progress.Step("compiling %d policies: %s", policies.Many, l.contender.Name())
+func (b *policyBench) compile(ctx context.Context, l *policyTestbed, c *result.PolicyCompile) error {
+	b.progress.Step("compiling %d policies: %s", policies.Many, l.network.Name())
 	if l.policed.Watches() {
 		return l.compiledByAgent(ctx, b.plan, c)
 	}
 	return l.compiledHere(ctx, b.plan, c)
 }
 
-// changesOf are those of one contender.
-func (b *policyBench) changesOf(ctx context.Context, l *policyLane, compiled *result.PolicyCompile) (err error) {
+// changesOf are those of one network.
+func (b *policyBench) changesOf(ctx context.Context, l *policyTestbed, compiled *result.PolicyCompile) (err error) {
 	if err := l.amongMany(ctx); err != nil {
 		return err
 	}
@@ -78,7 +80,7 @@ func (b *policyBench) changesOf(ctx context.Context, l *policyLane, compiled *re
 	}
 	for i := 0; i < len(policyHappenings); i += 2 {
 		pair := [2]result.PolicyChange(policyHappenings[i : i+2])
-		b.progress.Step("timing changes: %s, %s and %s", l.contender.Name(), pair[0], pair[1])
+		b.progress.Step("timing changes: %s, %s and %s", l.network.Name(), pair[0], pair[1])
 		agents := l.policed.Watches() && pair[0] == result.LabelDenies
 		from := 0
 		if agents {
@@ -96,13 +98,13 @@ func (b *policyBench) changesOf(ctx context.Context, l *policyLane, compiled *re
 	return nil
 }
 
-// policyChanges are those of one lane: a client whose label lets it connect to one pod, and another pod that no policy
+// policyChanges are those of one testbed: a client whose label lets it connect to one pod, and another pod that no policy
 // selects until one is added.
 type policyChanges struct {
-	lane          *policyLane
+	testbed       *policyTestbed
 	watcher       policies.Pod
 	watched, bare netip.AddrPort
-	client        *follow.Client
+	client        *convergence.Client
 	closers       []func() error
 }
 
@@ -113,8 +115,8 @@ var (
 )
 
 // newPolicyChanges adds the pods. The result is to be closed also after an error.
-func newPolicyChanges(ctx context.Context, l *policyLane) (*policyChanges, error) {
-	c := &policyChanges{lane: l}
+func newPolicyChanges(ctx context.Context, l *policyTestbed) (*policyChanges, error) {
+	c := &policyChanges{testbed: l}
 	watcher, err := l.addPod(ctx, 0, policies.Pod{Namespace: policies.Default, Name: "watcher", Labels: watcherLabels})
 	if err != nil {
 		return c, err
@@ -126,7 +128,7 @@ func newPolicyChanges(ctx context.Context, l *policyLane) (*policyChanges, error
 			return c, err
 		}
 		at := netip.AddrPortFrom(pod.Addresses[0], echoPort)
-		listener, err := follow.Listen(ctx, l.lab.Place(pod), at, 0)
+		listener, err := convergence.Listen(ctx, l.lab.Place(pod), at, 0)
 		if err != nil {
 			return c, err
 		}
@@ -141,16 +143,16 @@ func newPolicyChanges(ctx context.Context, l *policyLane) (*policyChanges, error
 	if err := l.put(ctx, allow); err != nil {
 		return c, err
 	}
-	program, err := contender.Program()
+	program, err := network.Program()
 	if err != nil {
 		return c, err
 	}
-	if c.client, err = follow.Start(l.lab.Place(watcher), program); err != nil {
+	if c.client, err = convergence.Start(l.lab.Place(watcher), program); err != nil {
 		return c, err
 	}
 	c.closers = append(c.closers, c.client.Close)
 	for _, to := range []netip.AddrPort{c.watched, c.bare} {
-		if _, err := c.client.Reach(ctx, to, follow.Anybody, changeLimit); err != nil {
+		if _, err := c.client.Reach(ctx, to, convergence.Anybody, changeLimit); err != nil {
 			return c, fmt.Errorf("reach %s before any change: %w", to, err)
 		}
 	}
@@ -170,10 +172,10 @@ func (c *policyChanges) time(ctx context.Context, kinds [2]result.PolicyChange, 
 	var list []result.PolicyConvergence
 	for _, what := range kinds {
 		list = append(list, result.PolicyConvergence{
-			Network: c.lane.contender.Name(), Change: what, Policies: policies.Many, Pods: policies.Many, Milliseconds: []float64{},
+			Network: c.testbed.network.Name(), Change: what, Policies: policies.Many, Pods: policies.Many, Milliseconds: []float64{},
 		})
 	}
-	for began := time.Now(); len(list[1].Milliseconds) < p.Changes && time.Since(began) < p.changesFor(c.lane.policed); {
+	for began := time.Now(); len(list[1].Milliseconds) < p.Changes && time.Since(began) < p.changesFor(c.testbed.policed); {
 		for i, what := range kinds {
 			took, err := c.one(ctx, what)
 			if err != nil {
@@ -197,20 +199,20 @@ func (c *policyChanges) one(ctx context.Context, what result.PolicyChange) (time
 	deny := policies.Policy(policies.Default, "later", bareLabels, []networkingv1.NetworkPolicyIngressRule{}, nil)
 	labelled, without := c.watcher, c.watcher
 	without.Labels = map[string]string{"watcher": "no"}
-	to, want := c.watched, follow.Anybody
+	to, want := c.watched, convergence.Anybody
 	change := func(objects ...runtime.Object) func() error {
-		return func() error { return c.lane.put(ctx, objects...) }
+		return func() error { return c.testbed.put(ctx, objects...) }
 	}
 	var happen func() error
 	switch what {
 	case result.LabelDenies:
-		happen, want = change(without.Object()), follow.Nobody
+		happen, want = change(without.Object()), convergence.Nobody
 	case result.LabelAllows:
 		happen = change(labelled.Object())
 	case result.PolicyAdded:
-		happen, want, to = change(deny), follow.Nobody, c.bare
+		happen, want, to = change(deny), convergence.Nobody, c.bare
 	case result.PolicyRemoved:
-		happen, to = func() error { return c.lane.remove(ctx, deny) }, c.bare
+		happen, to = func() error { return c.testbed.remove(ctx, deny) }, c.bare
 	}
 	took, err := timed(ctx, c.client, to, want, happen)
 	// A connection in the making when the change came may be the first that nobody answers.

@@ -9,18 +9,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/result"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // serverNode is the node, counted from 0, on which compiling is measured: it has policies.LocalOthers.
 const serverNode = 1
 
-// compiledHere puts many policies and pods beside the few that a contender has had, and times the command that takes all
+// compiledHere puts many policies and pods beside the few that a network has had, and times the command that takes all
 // rules at once: it knows no smaller step.
-func (l *policyLane) compiledHere(ctx context.Context, p PolicyPlan, c *result.PolicyCompile) error {
+func (l *policyTestbed) compiledHere(ctx context.Context, p PolicyPlan, c *result.PolicyCompile) error {
 	c.Source = "iptables-restore with the rules of all pods of the node, without making these; it takes one changed rule as all of them"
 	many, err := policies.Fill(policies.Many, policies.Many)
 	if err != nil {
@@ -42,18 +42,18 @@ func (l *policyLane) compiledHere(ctx context.Context, p PolicyPlan, c *result.P
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// restarting is a contender whose agents can begin anew.
+// restarting is a network whose agents can begin anew.
 type restarting interface {
-	Restart(ctx context.Context, lab *topology.Lab, node *topology.Node, between func() error) error
+	Restart(ctx context.Context, lab *testbed.Lab, node *testbed.Node, between func() error) error
 }
 
 // compiledByAgent times what an agent takes that knows nothing. The many policies go, then the agent of the server's node ends, they come
 // back, and it starts: so it compiles all policies at once and writes all that the kernel has of them. Pods stay where they are.
-func (l *policyLane) compiledByAgent(ctx context.Context, p PolicyPlan, c *result.PolicyCompile) error {
+func (l *policyTestbed) compiledByAgent(ctx context.Context, p PolicyPlan, c *result.PolicyCompile) error {
 	c.Source = "the log of the second node's agent, which starts with all of them there: from what it knows until it is in the kernel's tables"
 	agents, ok := l.policed.(restarting)
 	if !ok {
-		return fmt.Errorf("agents of %s cannot be started anew", l.contender.Name())
+		return fmt.Errorf("agents of %s cannot be started anew", l.network.Name())
 	}
 	there, err := l.tablesOf(ctx, serverNode)
 	if err != nil {
@@ -96,7 +96,7 @@ func (l *policyLane) compiledByAgent(ctx context.Context, p PolicyPlan, c *resul
 
 // amongMany gives an error unless many policies are in force, among which changes are said to be timed: in the tables of the server's node, or
 // among the objects of who has no tables.
-func (l *policyLane) amongMany(ctx context.Context) error {
+func (l *policyTestbed) amongMany(ctx context.Context) error {
 	there := len(l.objects.Policies())
 	if l.policed.Watches() {
 		t, err := l.tablesOf(ctx, serverNode)
@@ -113,7 +113,7 @@ func (l *policyLane) amongMany(ctx context.Context) error {
 
 // untilWritten waits until the agent of the server's node has written so many policies, and gives what it has done for that by its log from a
 // place on.
-func (l *policyLane) untilWritten(ctx context.Context, from, policies int) ([]policyPass, error) {
+func (l *policyTestbed) untilWritten(ctx context.Context, from, policies int) ([]policyPass, error) {
 	ctx, cancel := context.WithTimeout(ctx, policyPatience)
 	defer cancel()
 	for {
@@ -135,7 +135,7 @@ func (l *policyLane) untilWritten(ctx context.Context, from, policies int) ([]po
 }
 
 // changedByAgent reads what label changes took from a place in the agent's log on.
-func (l *policyLane) changedByAgent(from int, c *result.PolicyCompile) error {
+func (l *policyTestbed) changedByAgent(from int, c *result.PolicyCompile) error {
 	passes, err := l.passes(from)
 	for _, pass := range passes {
 		if pass.changed > 0 {
@@ -146,13 +146,13 @@ func (l *policyLane) changedByAgent(from int, c *result.PolicyCompile) error {
 }
 
 // logSize is how long the log of the server's node is.
-func (l *policyLane) logSize() (int, error) {
-	text, err := os.ReadFile(contender.AgentLog(l.lab.Node(serverNode)))
+func (l *policyTestbed) logSize() (int, error) {
+	text, err := os.ReadFile(network.AgentLog(l.lab.Node(serverNode)))
 	return len(text), err
 }
 
-func (l *policyLane) passes(from int) ([]policyPass, error) {
-	text, err := os.ReadFile(contender.AgentLog(l.lab.Node(serverNode)))
+func (l *policyTestbed) passes(from int) ([]policyPass, error) {
+	text, err := os.ReadFile(network.AgentLog(l.lab.Node(serverNode)))
 	if err != nil {
 		return nil, err
 	}

@@ -12,16 +12,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/contender"
-	"github.com/beeline-cni/beeline/lab/follow"
+	"github.com/beeline-cni/beeline/lab/connectivity"
+	"github.com/beeline-cni/beeline/lab/convergence"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/result"
-	"github.com/beeline-cni/beeline/lab/topology"
-	"github.com/beeline-cni/beeline/lab/truth"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 const (
-	// policyPatience is how long policies of a lane may take to be in force.
+	// policyPatience is how long policies of a testbed may take to be in force.
 	policyPatience = 30 * time.Second
 	// refusedPort is one that somebody listens at and no policy allows.
 	refusedPort = 7001
@@ -32,21 +32,21 @@ const (
 // probe is a connection by which it is seen whether policies hold.
 type probe struct {
 	what  string
-	from  topology.Place
+	from  testbed.Place
 	to    netip.AddrPort
 	works bool
 }
 
 // govern puts the policies and waits until they hold: what they allow works, what they do not does not, and the tables have all of them.
-// Otherwise a contender without policies might be measured.
-func (l *policyLane) govern(ctx context.Context) (err error) {
+// Otherwise a network without policies might be measured.
+func (l *policyTestbed) govern(ctx context.Context) (err error) {
 	if l.policed == nil {
 		return nil
 	}
 	server := l.server[result.CrossNode].Addresses[0]
 	objects := append(l.policed.Present().Others(), l.policed.Present().ForMeasured(policyPorts(), l.client.Addresses[0], server)...)
 	if err := l.put(ctx, objects...); err != nil {
-		return fmt.Errorf("put policies of %s: %w", l.contender.Name(), err)
+		return fmt.Errorf("put policies of %s: %w", l.network.Name(), err)
 	}
 	probes, end, err := l.probes(ctx)
 	defer end()
@@ -62,7 +62,7 @@ func (l *policyLane) govern(ctx context.Context) (err error) {
 			l.tables, err = l.readTables(ctx)
 			return err
 		case time.Since(begin) > policyPatience:
-			return fmt.Errorf("policies of %s are not in force after %v: %s%s", l.contender.Name(), policyPatience, wrong, l.agentsSay(ctx))
+			return fmt.Errorf("policies of %s are not in force after %v: %s%s", l.network.Name(), policyPatience, wrong, l.agentsSay(ctx))
 		}
 		select {
 		case <-ctx.Done():
@@ -73,16 +73,16 @@ func (l *policyLane) govern(ctx context.Context) (err error) {
 }
 
 // probes are the connections to try, at ports where somebody listens until end is called, which it may be after an error too.
-func (l *policyLane) probes(ctx context.Context) (all []probe, end func(), err error) {
+func (l *policyTestbed) probes(ctx context.Context) (all []probe, end func(), err error) {
 	var closers []func() error
 	end = func() {
 		for _, closer := range closers {
 			_ = closer()
 		}
 	}
-	listen := func(pod *topology.Pod) (at netip.AddrPort) {
+	listen := func(pod *testbed.Pod) (at netip.AddrPort) {
 		at = netip.AddrPortFrom(pod.Addresses[0], refusedPort)
-		listener, e := follow.Listen(ctx, l.lab.Place(pod), at, 0)
+		listener, e := convergence.Listen(ctx, l.lab.Place(pod), at, 0)
 		if err = errors.Join(err, e); e == nil {
 			closers = append(closers, listener.Close)
 		}
@@ -108,11 +108,11 @@ func (l *policyLane) probes(ctx context.Context) (all []probe, end func(), err e
 }
 
 // wrong says what shows that the wanted number of policies is not in force, empty if nothing does.
-func (l *policyLane) wrong(ctx context.Context, wanted int, probes []probe) (string, error) {
+func (l *policyTestbed) wrong(ctx context.Context, wanted int, probes []probe) (string, error) {
 	works, errs := make([]bool, len(probes)), make([]error, len(probes))
 	var wait sync.WaitGroup
 	for i, p := range probes {
-		wait.Go(func() { works[i], errs[i] = truth.Ask(ctx, p.from, p.to, corev1.ProtocolTCP, p.works) })
+		wait.Go(func() { works[i], errs[i] = connectivity.Ask(ctx, p.from, p.to, corev1.ProtocolTCP, p.works) })
 	}
 	wait.Wait()
 	if ctx.Err() != nil {
@@ -131,7 +131,7 @@ func (l *policyLane) wrong(ctx context.Context, wanted int, probes []probe) (str
 }
 
 // missing says what the tables of the agents lack.
-func (l *policyLane) missing(ctx context.Context, wanted int) (string, error) {
+func (l *policyTestbed) missing(ctx context.Context, wanted int) (string, error) {
 	if !l.policed.Watches() {
 		return "", nil
 	}
@@ -150,7 +150,7 @@ func (l *policyLane) missing(ctx context.Context, wanted int) (string, error) {
 }
 
 // readTables gives what the server's node has in force; nil where nobody has tables.
-func (l *policyLane) readTables(ctx context.Context) (*result.PolicyTables, error) {
+func (l *policyTestbed) readTables(ctx context.Context) (*result.PolicyTables, error) {
 	if !l.policed.Watches() {
 		return nil, nil
 	}
@@ -158,13 +158,13 @@ func (l *policyLane) readTables(ctx context.Context) (*result.PolicyTables, erro
 }
 
 // tablesOf asks the agent of a node.
-func (l *policyLane) tablesOf(ctx context.Context, node int) (*result.PolicyTables, error) {
-	status, err := agentapi.NewClient(contender.AgentSocket(l.contender, l.lab.Node(node))).Status(ctx)
+func (l *policyTestbed) tablesOf(ctx context.Context, node int) (*result.PolicyTables, error) {
+	status, err := agentapi.NewClient(network.AgentSocket(l.network, l.lab.Node(node))).Status(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("ask agent of %s: %w", l.lab.Node(node).Name, err)
 	}
 	t := &result.PolicyTables{
-		Network: l.contender.Name(), Policies: status.Policy.Policies, LocalPods: status.Endpoints, Selected: status.Policy.Pods, Sets: status.Policy.Sets,
+		Network: l.network.Name(), Policies: status.Policy.Policies, LocalPods: status.Endpoints, Selected: status.Policy.Pods, Sets: status.Policy.Sets,
 	}
 	// What the kernel has, not what the agent thinks that it has.
 	counts := map[string]*int{"policed_pods": new(int), "identities": &t.Addresses, "blocks": &t.Prefixes, "policies": &t.Entries, "policy_ports": &t.Ports}
@@ -178,13 +178,13 @@ func (l *policyLane) tablesOf(ctx context.Context, node int) (*result.PolicyTabl
 }
 
 // agentsSay is what the agents say of policies, for whoever has to find out why they do not hold.
-func (l *policyLane) agentsSay(ctx context.Context) string {
+func (l *policyTestbed) agentsSay(ctx context.Context) string {
 	if !l.policed.Watches() {
 		return ""
 	}
 	var all strings.Builder
 	for _, node := range l.lab.Nodes() {
-		status, err := agentapi.NewClient(contender.AgentSocket(l.contender, node)).Status(ctx)
+		status, err := agentapi.NewClient(network.AgentSocket(l.network, node)).Status(ctx)
 		if err != nil {
 			fmt.Fprintf(&all, "; %s: %v", node.Name, err)
 			continue

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
@@ -31,7 +31,7 @@ func QuickPolicy(c Choice) (PolicyPlan, error) {
 	p, err := p.complete(c)
 	if p.Mode == "quick" && err == nil {
 		// A round begins only where it and what comes after it fit.
-		p.Until = QuickPolicyLimit - reserve - p.round(len(p.entrants()), p.Length) - p.after()
+		p.Until = QuickPolicyLimit - reserve - p.round(len(p.subjects()), p.Length) - p.after()
 	}
 	return p, err
 }
@@ -45,7 +45,7 @@ func FullPolicy(c Choice) (PolicyPlan, error) {
 	return p.complete(c)
 }
 
-// complete adds contenders and cells.
+// complete adds networks and cells.
 func (p PolicyPlan) complete(c Choice) (PolicyPlan, error) {
 	p.MTU = defaultMTU
 	if len(c.Paths) > 0 && !slices.Equal(c.Paths, []result.Path{result.CrossNode}) || len(c.Procs) > 0 && !slices.Equal(c.Procs, []int{1}) {
@@ -55,18 +55,18 @@ func (p PolicyPlan) complete(c Choice) (PolicyPlan, error) {
 		return p, errors.New("the policy bench has one placement")
 	}
 	var known []string
-	for _, one := range contender.PolicyContenders() {
+	for _, one := range network.PolicyNetworks() {
 		known = append(known, one.Name())
-		if len(c.Contenders) == 0 || slices.Contains(c.Contenders, one.Name()) {
-			p.Contenders = append(p.Contenders, one)
+		if len(c.Networks) == 0 || slices.Contains(c.Networks, one.Name()) {
+			p.Networks = append(p.Networks, one)
 		}
 	}
-	for _, name := range c.Contenders {
+	for _, name := range c.Networks {
 		if !slices.Contains(known, name) {
-			return p, fmt.Errorf("no contender %q in the policy bench; there are: %s", name, strings.Join(known, ", "))
+			return p, fmt.Errorf("no network %q in the policy bench; there are: %s", name, strings.Join(known, ", "))
 		}
 	}
-	p.Contenders = contender.WithBuilds(p.Contenders, c.Builds)
+	p.Networks = network.WithBuilds(p.Networks, c.Builds)
 	placement := orDefault(c.Placements, result.OneCore)[0]
 	if placement != result.OneCore && placement != result.Spread {
 		return p, fmt.Errorf("no placement %q; there are: %s, %s", placement, result.OneCore, result.Spread)

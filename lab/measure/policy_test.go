@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/beeline-cni/beeline/internal/testenv"
-	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/result"
 )
@@ -23,7 +23,7 @@ func TestPolicyPresets(t *testing.T) {
 		t.Errorf("%v, %+v", err, quick)
 	}
 	var names []string
-	for _, c := range quick.Contenders {
+	for _, c := range quick.Networks {
 		names = append(names, c.Name())
 	}
 	want := []string{
@@ -36,15 +36,15 @@ func TestPolicyPresets(t *testing.T) {
 	if takes := quick.Estimate(); takes < time.Minute || takes > QuickPolicyLimit || quick.Until <= 0 || quick.Until > QuickPolicyLimit-quick.after() {
 		t.Errorf("a quick run takes %v, and no round begins after %v", takes, quick.Until)
 	}
-	full, err := FullPolicy(Choice{Contenders: []string{"beeline"}, Workloads: []string{"tcp_rr"}})
-	if err != nil || len(full.Contenders) != 1 || len(full.Cells) != 1 || full.HasBaseline() || full.Mode != "custom" {
+	full, err := FullPolicy(Choice{Networks: []string{"beeline"}, Workloads: []string{"tcp_rr"}})
+	if err != nil || len(full.Networks) != 1 || len(full.Cells) != 1 || full.HasBaseline() || full.Mode != "custom" {
 		t.Errorf("%v, %+v", err, full)
 	}
 }
 
 func TestPolicyPresetsRefuse(t *testing.T) {
 	for want, c := range map[string]Choice{
-		"no contender":      {Contenders: []string{"bridge"}},
+		"no network":        {Networks: []string{"bridge"}},
 		"not one of":        {Workloads: []string{"udp_rr"}},
 		"path cross-node":   {Paths: []result.Path{result.SameNode}},
 		"no placement":      {Placements: []result.Placement{"everywhere"}},
@@ -86,7 +86,7 @@ func TestJudged(t *testing.T) {
 
 // Changes are not timed among fewer policies than the result says.
 func TestChangesNeedManyPolicies(t *testing.T) {
-	l := &policyLane{policed: contender.IptablesPolicies{}, objects: policies.NewState()}
+	l := &policyTestbed{policed: network.IptablesPolicies{}, objects: policies.NewState()}
 	b := &policyBench{}
 	if err := b.changesOf(t.Context(), l, &result.PolicyCompile{}); err == nil || !strings.Contains(err.Error(), "0 policies are in force") {
 		t.Errorf("changes among no policies: %v", err)
@@ -103,11 +103,11 @@ func TestChangesNeedManyPolicies(t *testing.T) {
 func TestRunPolicy(t *testing.T) {
 	testenv.Root(t)
 	needTools(t)
-	if why := (contender.IptablesPolicies{}).Unsupported(); why != "" {
+	if why := (network.IptablesPolicies{}).Unsupported(); why != "" {
 		testenv.Missing(t, why)
 	}
 	beThePrograms(t)
-	p, err := QuickPolicy(Choice{Contenders: []string{"node", "ptp-iptables-policy"}, Workloads: []string{"tcp_crr"}, Rounds: 1, Length: 100 * time.Millisecond})
+	p, err := QuickPolicy(Choice{Networks: []string{"node", "ptp-iptables-policy"}, Workloads: []string{"tcp_crr"}, Rounds: 1, Length: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

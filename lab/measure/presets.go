@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
@@ -20,8 +20,8 @@ const reserve = 15 * time.Second
 // 95 % interval of a median leaves out the extreme values on both sides; with seven it is the whole range.
 func Quick(c Choice) (Plan, error) {
 	p := Plan{Schedule: QuickSchedule(c), MTU: defaultMTU, Pods: 20, Idle: 5 * time.Second}
-	if len(c.Contenders) == 0 {
-		c.Contenders = slices.DeleteFunc(contender.Names(), func(name string) bool { return name == notQuick })
+	if len(c.Networks) == 0 {
+		c.Networks = slices.DeleteFunc(network.Names(), func(name string) bool { return name == notQuick })
 	}
 	if err := p.choose(c); err != nil {
 		return p, err
@@ -33,13 +33,13 @@ func Quick(c Choice) (Plan, error) {
 	p.finish()
 	if p.Mode == "quick" {
 		// A round begins only where it and what comes after it fit.
-		after := p.round(len(p.entrants()), p.Length) + p.afterRounds() + time.Duration(len(p.Contenders))*takeDown
+		after := p.round(len(p.subjects()), p.Length) + p.afterRounds() + time.Duration(len(p.Networks))*takeDown
 		p.Until = QuickLimit - reserve - after
 	}
 	return p, nil
 }
 
-// notQuick is the contender that a quick run leaves out unless it is asked for: there would be no time for nine rounds.
+// notQuick is the network that a quick run leaves out unless it is asked for: there would be no time for nine rounds.
 const notQuick = "beeline-vxlan"
 
 // Full is the plan of everything, both placements; it takes more than an hour.
@@ -61,10 +61,10 @@ const defaultMTU = 1500
 
 // choose takes over what does not concern cells.
 func (p *Plan) choose(c Choice) (err error) {
-	if p.Contenders, err = contender.Select(c.Contenders); err != nil {
+	if p.Networks, err = network.Select(c.Networks); err != nil {
 		return err
 	}
-	p.Contenders = contender.WithBuilds(p.Contenders, c.Builds)
+	p.Networks = network.WithBuilds(p.Networks, c.Builds)
 	for _, placement := range c.Placements {
 		if placement != result.OneCore && placement != result.Spread {
 			return fmt.Errorf("no placement %q; there are: %s, %s", placement, result.OneCore, result.Spread)
@@ -106,7 +106,7 @@ func (p *Plan) finish() {
 			p.ProgramCells = append(p.ProgramCells, cell)
 		}
 	}
-	for _, own := range p.Contenders {
+	for _, own := range p.Networks {
 		if name := own.Name(); name == "beeline" || name == "ptp" || p.Mode == "full" {
 			p.FootprintOf = append(p.FootprintOf, name)
 		}

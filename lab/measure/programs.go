@@ -10,18 +10,18 @@ import (
 	"strings"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/result"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // bpfStats makes the kernel count how often and how long each BPF program runs, at some 20 ns for each run.
 const bpfStats = "/proc/sys/kernel/bpf_stats_enabled"
 
-// programs measures the run time of BPF programs per packet, for contenders with an agent that knows its
+// programs measures the run time of BPF programs per packet, for networks with an agent that knows its
 // programs, in samples of their own: counting costs time that no other sample should pay.
 func (b *bench) programs(ctx context.Context) (err error) {
-	if len(b.plan.ProgramCells) == 0 || !slices.ContainsFunc(b.lanes, hasAgent) {
+	if len(b.plan.ProgramCells) == 0 || !slices.ContainsFunc(b.testbeds, hasAgent) {
 		return nil
 	}
 	before, err := os.ReadFile(bpfStats)
@@ -34,18 +34,18 @@ func (b *bench) programs(ctx context.Context) (err error) {
 		return nil
 	}
 	defer func() { err = errors.Join(err, os.WriteFile(bpfStats, before, 0)) }()
-	for _, l := range b.lanes {
+	for _, l := range b.testbeds {
 		if !hasAgent(l) {
 			continue
 		}
 		for _, cell := range b.plan.ProgramCells {
-			b.progress.Step("BPF run time: %s, %s %s", l.contender.Name(), cell.Workload.Info().Name, cell.Path)
+			b.progress.Step("BPF run time: %s, %s %s", l.network.Name(), cell.Workload.Info().Name, cell.Path)
 			list, err := b.programTimes(ctx, l, cell)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			if err != nil {
-				b.progress.Note("BPF run time of %s, %s %s: %v", l.contender.Name(), cell.Workload.Info().Name, cell.Path, err)
+				b.progress.Note("BPF run time of %s, %s %s: %v", l.network.Name(), cell.Workload.Info().Name, cell.Path, err)
 			}
 			b.run.Programs = append(b.run.Programs, list...)
 			b.progress.Advance(cell.Workload.Seconds(b.plan.Length))
@@ -54,13 +54,13 @@ func (b *bench) programs(ctx context.Context) (err error) {
 	return nil
 }
 
-func hasAgent(l *lane) bool {
-	return contender.AgentSocket(l.contender, l.lab.Node(0)) != ""
+func hasAgent(l *Testbed) bool {
+	return network.AgentSocket(l.network, l.lab.Node(0)) != ""
 }
 
 // programTimes runs one cell and reads what the programs of both nodes did meanwhile. Packets are those that
 // entered and left the client pod: every one of them took the whole path once.
-func (b *bench) programTimes(ctx context.Context, l *lane, cell Cell) ([]result.Program, error) {
+func (b *bench) programTimes(ctx context.Context, l *Testbed, cell Cell) ([]result.Program, error) {
 	before, err := readPrograms(ctx, l)
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (b *bench) programTimes(ctx context.Context, l *lane, cell Cell) ([]result.
 			continue
 		}
 		list = append(list, result.Program{
-			Network: l.contender.Name(), Workload: cell.Workload.Info().Name, Path: cell.Path, Name: name,
+			Network: l.network.Name(), Workload: cell.Workload.Info().Name, Path: cell.Path, Name: name,
 			Runs: z.RunCount - a.RunCount, Nanoseconds: z.RunTime - a.RunTime, Packets: packetsAfter - packets,
 		})
 	}
@@ -95,10 +95,10 @@ func (b *bench) programTimes(ctx context.Context, l *lane, cell Cell) ([]result.
 }
 
 // readPrograms adds up the programs of all nodes by name.
-func readPrograms(ctx context.Context, l *lane) (map[string]agentapi.Program, error) {
+func readPrograms(ctx context.Context, l *Testbed) (map[string]agentapi.Program, error) {
 	sum := map[string]agentapi.Program{}
 	for _, n := range l.lab.Nodes() {
-		status, err := agentapi.NewClient(contender.AgentSocket(l.contender, n)).Status(ctx)
+		status, err := agentapi.NewClient(network.AgentSocket(l.network, n)).Status(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("ask agent of %s: %w", n.Name, err)
 		}
@@ -123,7 +123,7 @@ func sortedNames(m map[string]agentapi.Program) []string {
 
 // podPackets counts the packets that the devices of a namespace, but for lo, have sent and received. A
 // packet that the kernel cuts up or puts together later (GSO, GRO) counts once.
-func podPackets(place topology.Place) (packets uint64, err error) {
+func podPackets(place testbed.Place) (packets uint64, err error) {
 	err = place.Do(func() error {
 		data, err := os.ReadFile("/proc/thread-self/net/dev")
 		if err != nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/beeline-cni/beeline/lab/stats"
 )
 
-// Entrant is a contender that has come up: it takes part in every round.
-type Entrant interface {
+// Subject is a network that has come up: it takes part in every round.
+type Subject interface {
 	Name() string
-	// Sample runs one cell, for about the wanted length. What goes wrong is in the sample's Error; round and contender
+	// Sample runs one cell, for about the wanted length. What goes wrong is in the sample's Error; round and network
 	// are filled in by the caller.
 	Sample(ctx context.Context, cell Cell, length time.Duration) result.Sample
 }
 
-// Noise watches, during a turn of a contender, the machines under test for what is not the bench's.
+// Noise watches, during a turn of a network, the machines under test for what is not the bench's.
 type Noise interface {
 	// Begin is called before the samples of a turn. It may take its time: the samples wait.
 	Begin(ctx context.Context) error
@@ -50,7 +50,7 @@ func Finish(run *result.Run) {
 	run.CrossChecks = stats.CrossCheck(run)
 }
 
-// Kept is how many rounds count for every contender: those that were not discarded and in which it had a turn that was not.
+// Kept is how many rounds count for every network: those that were not discarded and in which it had a turn that was not.
 func Kept(run *result.Run) int {
 	if len(run.Rounds) == 0 {
 		return 0
@@ -62,7 +62,7 @@ func Kept(run *result.Run) int {
 	return least
 }
 
-// keptOf is how many rounds count for one contender.
+// keptOf is how many rounds count for one network.
 func keptOf(run *result.Run, name string) (n int) {
 	for _, r := range run.Rounds {
 		if r.Discarded == "" && keptTurn(r, name) {
@@ -72,29 +72,29 @@ func keptOf(run *result.Run, name string) (n int) {
 	return n
 }
 
-// keptTurn says whether a contender had a turn in a round that was not discarded.
+// keptTurn says whether a network had a turn in a round that was not discarded.
 func keptTurn(r result.Round, name string) bool {
 	return slices.ContainsFunc(r.Turns, func(t result.Turn) bool { return t.Network == name && t.Discarded == "" })
 }
 
 // Make makes the warm-up round and then rounds until enough are kept, or no more may be made. Rounds and samples are
 // added to the run. The baseline is measured twice in each round.
-func (s Schedule) Make(ctx context.Context, entrants []Entrant, noise Noise, run *result.Run, progress *Progress) error {
-	m := &rounds{schedule: s, entrants: map[string]Entrant{}, noise: noise, run: run, progress: progress, others: map[string]time.Duration{}}
-	for _, e := range entrants {
+func (s Schedule) Make(ctx context.Context, subjects []Subject, noise Noise, run *result.Run, progress *Progress) error {
+	m := &rounds{schedule: s, subjects: map[string]Subject{}, noise: noise, run: run, progress: progress, others: map[string]time.Duration{}}
+	for _, e := range subjects {
 		m.names = append(m.names, e.Name())
-		m.entrants[e.Name()] = e
+		m.subjects[e.Name()] = e
 	}
 	m.names = withAgain(m.names)
-	m.entrants[stats.Again] = m.entrants[stats.Baseline]
+	m.subjects[stats.Again] = m.subjects[stats.Baseline]
 	return m.make(ctx)
 }
 
 // rounds are those of a run under way.
 type rounds struct {
 	schedule Schedule
-	entrants map[string]Entrant
-	names    []string // of entrants, the baseline's second measurement among them
+	subjects map[string]Subject
+	names    []string // of subjects, the baseline's second measurement among them
 	noise    Noise
 	run      *result.Run
 	progress *Progress
@@ -143,7 +143,7 @@ func (m *rounds) outcome() string {
 	}
 	text := fmt.Sprintf("%d rounds kept, %d discarded by the gate", Kept(m.run), rounds)
 	if turns > 0 {
-		text += fmt.Sprintf("; so were %d turns of single contenders, most of which were taken again", turns)
+		text += fmt.Sprintf("; so were %d turns of single networks, most of which were taken again", turns)
 	}
 	return text
 }
@@ -157,7 +157,7 @@ func (m *rounds) advice() string {
 	return text + ". End that and run again, or give it more time with --rounds; --max-foreign and --max-steal let busier turns pass, whose figures mean less"
 }
 
-// turnsAgain is how often a contender's turn is taken again that the gate has discarded. A pair of quiet turns is found sooner than a whole
+// turnsAgain is how often a network's turn is taken again that the gate has discarded. A pair of quiet turns is found sooner than a whole
 // quiet round.
 const turnsAgain = 2
 
@@ -184,7 +184,7 @@ func (m *rounds) round(ctx context.Context, index int) error {
 	return nil
 }
 
-// turns gives a contender its turn in a round, and another one where the gate discards it.
+// turns gives a network its turn in a round, and another one where the gate discards it.
 func (m *rounds) turns(ctx context.Context, title string, r *result.Round, name string) error {
 	for again := range 1 + turnsAgain {
 		if again > 0 {
@@ -217,7 +217,7 @@ func (m *rounds) accuse() {
 	}
 }
 
-// turn runs every cell over one contender and adds the samples to the run.
+// turn runs every cell over one network and adds the samples to the run.
 func (m *rounds) turn(ctx context.Context, title string, round int, name string) (t result.Turn, err error) {
 	if err := m.noise.Begin(ctx); err != nil {
 		return t, err
@@ -246,12 +246,12 @@ func noiseOf(turns []result.Turn) (steal, foreign float64) {
 	return steal, foreign
 }
 
-// pass runs every cell over every entrant in the given order.
+// pass runs every cell over every subject in the given order.
 func (m *rounds) pass(ctx context.Context, title string, round int, order []string, length time.Duration, keep func(result.Sample)) error {
 	for _, name := range order {
 		for _, cell := range m.schedule.Cells {
 			m.progress.Status("%s: %s, %s %s", title, name, cell.Workload.Info().Name, cell.Path)
-			s := m.entrants[name].Sample(ctx, cell, length)
+			s := m.subjects[name].Sample(ctx, cell, length)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}

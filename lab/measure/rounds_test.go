@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/workload"
 )
 
-// still is an entrant that measures nothing: each sample is the number of samples before it.
+// still is an subject that measures nothing: each sample is the number of samples before it.
 type still struct {
 	name string
 	took int
@@ -42,7 +42,7 @@ func (n *scripted) Others() map[string]time.Duration {
 	return map[string]time.Duration{"compiler": time.Second, "editor": time.Millisecond}
 }
 
-// make3 makes rounds of node and another contender until three count, with at most this many more.
+// make3 makes rounds of node and another network until three count, with at most this many more.
 func make3(t *testing.T, extra int, foreign ...float64) (*result.Run, string) {
 	t.Helper()
 	list, err := workload.Select([]string{"tcp_rr"})
@@ -52,7 +52,7 @@ func make3(t *testing.T, extra int, foreign ...float64) (*result.Run, string) {
 	s := Schedule{Cells: []Cell{{list[0], result.CrossNode, result.OneCore, 1}}, Rounds: 3, ExtraRounds: extra, Length: 50 * time.Millisecond, Seed: 1, Gate: DefaultGate}
 	run := NewRun(s)
 	var said bytes.Buffer
-	if err := s.Make(t.Context(), []Entrant{&still{name: stats.Baseline}, &still{name: "other"}}, &scripted{foreign}, run, NewProgress(&said, false, time.Minute)); err != nil {
+	if err := s.Make(t.Context(), []Subject{&still{name: stats.Baseline}, &still{name: "other"}}, &scripted{foreign}, run, NewProgress(&said, false, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return run, said.String()
@@ -83,13 +83,13 @@ func TestNoisyTurnIsTakenAgain(t *testing.T) {
 	if kept != 1 {
 		t.Errorf("%d samples of %s count in the first round, want 1", kept, noisy)
 	}
-	if !strings.Contains(said, "2 turns of single contenders") {
+	if !strings.Contains(said, "2 turns of single networks") {
 		t.Errorf("said:\n%s", said)
 	}
 }
 
-// Where a contender's turns are all noisy, another round is made for it, and the others' turns count.
-func TestContenderWithoutAQuietTurn(t *testing.T) {
+// Where a network's turns are all noisy, another round is made for it, and the others' turns count.
+func TestNetworkWithoutAQuietTurn(t *testing.T) {
 	first := shuffled(1, 0, withAgain([]string{stats.Baseline, "other"}))
 	foreign := slices.Repeat([]float64{0}, slices.Index(first, "other"))
 	foreign = append(foreign, 0.3, 0.3, 0.3)

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/result"
 )
 
-// ErrNothing says that a run gave no figure: no contender came up, or the gate kept no round.
+// ErrNothing says that a run gave no figure: no network came up, or the gate kept no round.
 var ErrNothing = errors.New("could not measure")
 
 // bench is a run under way.
@@ -18,7 +18,7 @@ type bench struct {
 	plan     Plan
 	progress *Progress
 	run      *result.Run
-	lanes    []*lane
+	testbeds []*Testbed
 	threads  []int // ksoftirqd
 }
 
@@ -30,8 +30,8 @@ func Run(ctx context.Context, p Plan, progress *Progress) (run *result.Run, err 
 	if err := p.Validate(); err != nil {
 		return b.run, err
 	}
-	defer func() { err = errors.Join(err, b.closeLanes()) }()
-	if err := b.openLanes(ctx); err != nil {
+	defer func() { err = errors.Join(err, b.closeTestbeds()) }()
+	if err := b.openTestbeds(ctx); err != nil {
 		return b.run, err
 	}
 	b.describe(ctx)
@@ -55,21 +55,21 @@ func newRun(p Plan) *result.Run {
 
 func numCPU() int { return len(allowed()) }
 
-// openLanes brings up every contender that can be.
-func (b *bench) openLanes(ctx context.Context) error {
-	takes := func(contender.Contender) time.Duration { return bringUp }
-	return b.openEach(ctx, b.plan.Contenders, takes, func(c contender.Contender) (*lane, error) { return openLane(ctx, c, b.plan) })
+// openTestbeds brings up every network that can be.
+func (b *bench) openTestbeds(ctx context.Context) error {
+	takes := func(network.Network) time.Duration { return bringUp }
+	return b.openEach(ctx, b.plan.Networks, takes, func(c network.Network) (*Testbed, error) { return openTestbed(ctx, c, b.plan) })
 }
 
-// openEach brings contenders up, which take so long, about; one that cannot be is listed with the reason.
-func (b *bench) openEach(ctx context.Context, contenders []contender.Contender, takes func(contender.Contender) time.Duration, open func(contender.Contender) (*lane, error)) error {
-	for _, c := range contenders {
+// openEach brings networks up, which take so long, about; one that cannot be is listed with the reason.
+func (b *bench) openEach(ctx context.Context, networks []network.Network, takes func(network.Network) time.Duration, open func(network.Network) (*Testbed, error)) error {
+	for _, c := range networks {
 		record := result.Network{Name: c.Name(), Description: c.Description(), Unsupported: c.Unsupported()}
 		if record.Unsupported == "" {
 			b.progress.Step("bringing up %s", c.Name())
 			l, err := open(c)
 			if err == nil { // and so to be closed, whatever follows
-				b.lanes = append(b.lanes, l)
+				b.testbeds = append(b.testbeds, l)
 			}
 			switch {
 			case ctx.Err() != nil:
@@ -86,16 +86,16 @@ func (b *bench) openEach(ctx context.Context, contenders []contender.Contender, 
 		b.run.Networks = append(b.run.Networks, record)
 		b.progress.Advance(takes(c))
 	}
-	if len(b.lanes) == 0 {
-		return fmt.Errorf("%w: no contender came up", ErrNothing)
+	if len(b.testbeds) == 0 {
+		return fmt.Errorf("%w: no network came up", ErrNothing)
 	}
 	return nil
 }
 
-func (b *bench) closeLanes() error {
+func (b *bench) closeTestbeds() error {
 	var errs []error
-	for _, l := range b.lanes {
-		b.progress.Status("taking down %s", l.contender.Name())
+	for _, l := range b.testbeds {
+		b.progress.Status("taking down %s", l.network.Name())
 		errs = append(errs, l.close())
 		b.progress.Advance(takeDown)
 	}
@@ -105,7 +105,7 @@ func (b *bench) closeLanes() error {
 
 func (b *bench) cgroups() []string {
 	var list []string
-	for _, l := range b.lanes {
+	for _, l := range b.testbeds {
 		list = append(list, l.cgroups()...)
 	}
 	return list
@@ -118,27 +118,27 @@ func (b *bench) traffic(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	var entrants []Entrant
-	for _, l := range b.lanes {
-		entrants = append(entrants, &labEntrant{b, l})
+	var subjects []Subject
+	for _, l := range b.testbeds {
+		subjects = append(subjects, &labSubject{b, l})
 	}
 	noise := &labNoise{cgroups: b.cgroups(), threads: b.threads}
-	if err := b.plan.Schedule.Make(ctx, entrants, noise, b.run, b.progress); err != nil {
+	if err := b.plan.Schedule.Make(ctx, subjects, noise, b.run, b.progress); err != nil {
 		return err
 	}
 	return b.programs(ctx)
 }
 
-// labEntrant is a lane in the rounds.
-type labEntrant struct {
-	bench *bench
-	lane  *lane
+// labSubject is a testbed in the rounds.
+type labSubject struct {
+	bench   *bench
+	testbed *Testbed
 }
 
-func (e *labEntrant) Name() string { return e.lane.contender.Name() }
+func (e *labSubject) Name() string { return e.testbed.network.Name() }
 
-func (e *labEntrant) Sample(ctx context.Context, cell Cell, length time.Duration) result.Sample {
-	return e.bench.sample(ctx, e.lane, cell, length)
+func (e *labSubject) Sample(ctx context.Context, cell Cell, length time.Duration) result.Sample {
+	return e.bench.sample(ctx, e.testbed, cell, length)
 }
 
 // labNoise watches this machine.

@@ -13,20 +13,20 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/testenv"
-	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
 
 // tiny is a plan of a few seconds, with a gate that lets everything pass: the machine of a test is not quiet.
-func tiny(t *testing.T, contenders ...string) Plan {
+func tiny(t *testing.T, networks ...string) Plan {
 	t.Helper()
 	testenv.Root(t)
 	needTools(t)
-	for _, name := range contenders {
-		c, err := contender.Named(name)
+	for _, name := range networks {
+		c, err := network.Named(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +34,7 @@ func tiny(t *testing.T, contenders ...string) Plan {
 			testenv.Missing(t, u)
 		}
 	}
-	p, err := Quick(Choice{Contenders: contenders, Workloads: []string{"tcp_stream_128k", "tcp_rr"}, Rounds: 2, Length: 100 * time.Millisecond})
+	p, err := Quick(Choice{Networks: networks, Workloads: []string{"tcp_stream_128k", "tcp_rr"}, Rounds: 2, Length: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func tiny(t *testing.T, contenders ...string) Plan {
 // wantNothingLeft looks for what this process's labs would leave.
 func wantNothingLeft(t *testing.T) {
 	t.Helper()
-	labs, err := topology.List()
+	labs, err := testbed.List()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,15 +142,15 @@ func TestRunEndsWithItsContext(t *testing.T) {
 }
 
 // broken comes up never.
-type broken struct{ contender.Contender }
+type broken struct{ network.Network }
 
 func (broken) Name() string { return "broken" }
-func (broken) Up(context.Context, *topology.Lab) error {
+func (broken) Up(context.Context, *testbed.Lab) error {
 	return errors.New("no luck today")
 }
 
 // unsupported is not tried.
-type unsupported struct{ contender.Contender }
+type unsupported struct{ network.Network }
 
 func (unsupported) Name() string        { return "unsupported" }
 func (unsupported) Unsupported() string { return "not on this kernel: luck" }
@@ -158,7 +158,7 @@ func (unsupported) Unsupported() string { return "not on this kernel: luck" }
 // What does not work is listed and does not end the run.
 func TestRunWithWhatDoesNotWork(t *testing.T) {
 	p := tiny(t, "node")
-	p.Contenders = append(p.Contenders, broken{p.Contenders[0]}, unsupported{p.Contenders[0]})
+	p.Networks = append(p.Networks, broken{p.Networks[0]}, unsupported{p.Networks[0]})
 	p.Rounds = 1
 	var said bytes.Buffer
 	run, err := Run(t.Context(), p, NewProgress(&said, false, p.Estimate()))
@@ -174,9 +174,9 @@ func TestRunWithWhatDoesNotWork(t *testing.T) {
 		t.Errorf("%q", reasons)
 	}
 
-	p.Contenders = p.Contenders[1:]
+	p.Networks = p.Networks[1:]
 	if _, err := Run(t.Context(), p, NewProgress(&said, false, p.Estimate())); !errors.Is(err, ErrNothing) {
-		t.Errorf("without any contender: %v", err)
+		t.Errorf("without any network: %v", err)
 	}
 }
 
@@ -184,7 +184,7 @@ func TestRunWithWhatDoesNotWork(t *testing.T) {
 func TestSampleThatFails(t *testing.T) {
 	p := tiny(t, "node")
 	p.Cells = p.Cells[:1]
-	l, err := openLane(t.Context(), p.Contenders[0], p)
+	l, err := openTestbed(t.Context(), p.Networks[0], p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestStayOnIsUndone(t *testing.T) {
 	}
 }
 
-// A server that does not start costs its own cells their samples, not the contender all of them.
+// A server that does not start costs its own cells their samples, not the network all of them.
 func TestServerThatDoesNotStart(t *testing.T) {
 	p := tiny(t, "node")
 	p.Cells = append(p.Cells, Cell{noServer{p.Cells[0].Workload}, result.CrossNode, result.OneCore, 1})
@@ -259,16 +259,16 @@ func (noServer) Serve(context.Context, *workload.Servers, int) error {
 	return errors.New("out of order")
 }
 
-// A contender that comes up while the run is interrupted is taken down with the others.
+// A network that comes up while the run is interrupted is taken down with the others.
 func TestInterruptedWhileComingUp(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	b := &bench{progress: NewProgress(t.Output(), false, 0), run: &result.Run{}}
-	takes := func(contender.Contender) time.Duration { return 0 }
-	err := b.openEach(ctx, []contender.Contender{contender.Node{}}, takes, func(contender.Contender) (*lane, error) {
+	takes := func(network.Network) time.Duration { return 0 }
+	err := b.openEach(ctx, []network.Network{network.Node{}}, takes, func(network.Network) (*Testbed, error) {
 		interrupt()
-		return &lane{}, nil
+		return &Testbed{}, nil
 	})
-	if !errors.Is(err, context.Canceled) || len(b.lanes) != 1 {
-		t.Errorf("%d lanes to be closed, %v", len(b.lanes), err)
+	if !errors.Is(err, context.Canceled) || len(b.testbeds) != 1 {
+		t.Errorf("%d testbeds to be closed, %v", len(b.testbeds), err)
 	}
 }

@@ -16,13 +16,13 @@ func newSample(cell Cell) result.Sample {
 	}
 }
 
-// sample runs one cell with the lane's own server of the path.
-func (b *bench) sample(ctx context.Context, l *lane, cell Cell, length time.Duration) result.Sample {
+// sample runs one cell with the testbed's own server of the path.
+func (b *bench) sample(ctx context.Context, l *Testbed, cell Cell, length time.Duration) result.Sample {
 	return l.sample(ctx, cell, workload.Request{Server: l.servers[cell.Path], Procs: cell.Procs, Length: length})
 }
 
 // sample runs one cell; the client's place and the window are filled in. What goes wrong is in the sample's Error.
-func (l *lane) sample(ctx context.Context, cell Cell, request workload.Request) result.Sample {
+func (l *Testbed) sample(ctx context.Context, cell Cell, request workload.Request) result.Sample {
 	s := newSample(cell)
 	if err := l.unserved[cell.key()]; err != nil {
 		s.Error = err.Error()

@@ -82,19 +82,19 @@ func (s Schedule) Validate() error {
 const betweenCell = 25 * time.Millisecond
 
 // round is the time of one round with samples of a length.
-func (s Schedule) round(entrants int, length time.Duration) time.Duration {
+func (s Schedule) round(subjects int, length time.Duration) time.Duration {
 	var once time.Duration
 	for _, c := range s.Cells {
 		once += c.Workload.Seconds(length) + betweenCell
 	}
-	return once * time.Duration(entrants)
+	return once * time.Duration(subjects)
 }
 
-// Estimate is how long the rounds take, about, with so many entrants and when none is discarded.
-func (s Schedule) Estimate(entrants int) time.Duration {
-	total := s.round(entrants, s.Length) * time.Duration(s.Rounds)
+// Estimate is how long the rounds take, about, with so many subjects and when none is discarded.
+func (s Schedule) Estimate(subjects int) time.Duration {
+	total := s.round(subjects, s.Length) * time.Duration(s.Rounds)
 	if s.WarmUp > 0 {
-		total += s.round(entrants, s.WarmUp)
+		total += s.round(subjects, s.WarmUp)
 	}
 	return total
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
 	"github.com/beeline-cni/beeline/lab/workload"
@@ -17,7 +17,7 @@ type ServicesPlan struct {
 	Schedule
 	// Baseline says that the nodes themselves take part.
 	Baseline bool
-	Proxies  []contender.Proxy
+	Proxies  []network.Proxy
 	// MTU is that of the wire, in bytes.
 	MTU int
 	// Most is with how many Services changes are timed, and taken in from nothing. Backends is how many each of those has
@@ -25,7 +25,7 @@ type ServicesPlan struct {
 	// thousand times ten would be minutes of work.
 	Most                        int
 	Backends, KubeProxyBackends int
-	// Changes of each kind are made for each contender, as many as begin within ChangesFor.
+	// Changes of each kind are made for each network, as many as begin within ChangesFor.
 	Changes    int
 	ChangesFor time.Duration
 	// Starts from nothing are made, each at most StartLimit long.
@@ -37,7 +37,7 @@ type ServicesPlan struct {
 func (p ServicesPlan) Validate() error {
 	var errs []error
 	if len(p.Proxies) == 0 {
-		errs = append(errs, errors.New("no contenders that know Services"))
+		errs = append(errs, errors.New("no networks that know Services"))
 	}
 	if p.IPv6 {
 		errs = append(errs, errors.New("the Service bench has IPv4 only"))
@@ -49,8 +49,8 @@ func (p ServicesPlan) Validate() error {
 // HasBaseline says whether there is what ratios are formed with.
 func (p ServicesPlan) HasBaseline() bool { return p.Baseline }
 
-// entrants are the names that take part in each round when every contender comes up.
-func (p ServicesPlan) entrants() []string {
+// subjects are the names that take part in each round when every network comes up.
+func (p ServicesPlan) subjects() []string {
 	var names []string
 	if p.Baseline {
 		names = append(names, stats.Baseline, stats.Again)
@@ -94,7 +94,7 @@ const (
 
 // Estimate is how long the run takes, about, when no round is discarded.
 func (p ServicesPlan) Estimate() time.Duration {
-	return p.Schedule.Estimate(len(p.entrants())) + p.beside()
+	return p.Schedule.Estimate(len(p.subjects())) + p.beside()
 }
 
 // beside is the time of everything but rounds.
@@ -119,8 +119,8 @@ func (p ServicesPlan) beside() time.Duration {
 // servicesBench is a run of the Service bench under way.
 type servicesBench struct {
 	*bench
-	plan  ServicesPlan
-	lanes map[string]map[int]*serviceLane // by contender and number of Services
+	plan     ServicesPlan
+	testbeds map[string]map[int]*serviceTestbed // by network and number of Services
 }
 
 // RunServices carries out a plan of the Service bench. The result is never nil: what was measured before an error, or
@@ -129,7 +129,7 @@ func RunServices(ctx context.Context, p ServicesPlan, progress *Progress) (run *
 	run = NewRun(p.Schedule)
 	run.Settings.Suite, run.Settings.MTU = "services", p.MTU
 	run.Services = &result.Services{}
-	b := &servicesBench{bench: &bench{progress: progress, threads: softirqThreads(), run: run}, plan: p, lanes: map[string]map[int]*serviceLane{}}
+	b := &servicesBench{bench: &bench{progress: progress, threads: softirqThreads(), run: run}, plan: p, testbeds: map[string]map[int]*serviceTestbed{}}
 	defer func() { Finish(run) }()
 	if err := p.Validate(); err != nil {
 		return run, err
@@ -161,30 +161,30 @@ func (b *servicesBench) traffic(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	var entrants []Entrant
-	for _, name := range b.plan.entrants() {
-		if lanes := b.lanes[name]; len(lanes) > 0 {
-			entrants = append(entrants, &serviceEntrant{name, lanes})
+	var subjects []Subject
+	for _, name := range b.plan.subjects() {
+		if testbeds := b.testbeds[name]; len(testbeds) > 0 {
+			subjects = append(subjects, &serviceSubject{name, testbeds})
 		}
 	}
 	noise := &labNoise{cgroups: b.cgroups(), threads: b.threads}
-	return b.plan.Make(ctx, entrants, noise, b.run, b.progress)
+	return b.plan.Make(ctx, subjects, noise, b.run, b.progress)
 }
 
-// serviceEntrant is a contender in the rounds: of several labs, the one with as many Services as the cell asks for.
-type serviceEntrant struct {
-	name  string
-	lanes map[int]*serviceLane
+// serviceSubject is a network in the rounds: of several labs, the one with as many Services as the cell asks for.
+type serviceSubject struct {
+	name     string
+	testbeds map[int]*serviceTestbed
 }
 
-func (e *serviceEntrant) Name() string { return e.name }
+func (e *serviceSubject) Name() string { return e.name }
 
-func (e *serviceEntrant) Sample(ctx context.Context, cell Cell, length time.Duration) result.Sample {
+func (e *serviceSubject) Sample(ctx context.Context, cell Cell, length time.Duration) result.Sample {
 	of := servicesOf(cell)
 	if e.name == stats.Baseline { // which has no Services: every number of them is the same to it
 		of = 1
 	}
-	l := e.lanes[of]
+	l := e.testbeds[of]
 	if l == nil {
 		s := newSample(cell)
 		s.Error = fmt.Sprintf("did not come up with %d Services", of)

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/follow"
+	"github.com/beeline-cni/beeline/lab/convergence"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/services"
 )
@@ -23,13 +23,13 @@ const (
 	warning = 20 * time.Millisecond
 )
 
-// changes times how long it takes until traffic follows, contender by contender, among the largest number of Services.
+// changes times how long it takes until traffic follows, network by network, among the largest number of Services.
 func (b *servicesBench) changes(ctx context.Context) error {
 	if b.plan.Changes == 0 {
 		return nil
 	}
 	for _, proxy := range b.plan.Proxies {
-		l := b.lanes[proxy.Name()][b.plan.Most]
+		l := b.testbeds[proxy.Name()][b.plan.Most]
 		if l == nil {
 			continue
 		}
@@ -53,19 +53,19 @@ func (b *servicesBench) changes(ctx context.Context) error {
 	return nil
 }
 
-// changes are those of one lane.
+// changes are those of one testbed.
 type changes struct {
-	lane     *serviceLane
+	testbed  *serviceTestbed
 	backends []services.Backend
-	client   *follow.Client
+	client   *convergence.Client
 	made     int
 	pause    time.Duration
 	closers  []func() error
 }
 
 // newChanges adds the backends, each of which says who it is. The result is to be closed also after an error.
-func newChanges(ctx context.Context, l *serviceLane) (*changes, error) {
-	c := &changes{lane: l, pause: changePause}
+func newChanges(ctx context.Context, l *serviceTestbed) (*changes, error) {
+	c := &changes{testbed: l, pause: changePause}
 	if isKubeProxy(l.proxy) {
 		c.pause = kubeProxyPause
 	}
@@ -74,7 +74,7 @@ func newChanges(ctx context.Context, l *serviceLane) (*changes, error) {
 		if err != nil {
 			return c, err
 		}
-		listener, err := follow.Listen(ctx, l.lab.Place(pod), netip.AddrPortFrom(pod.Addresses[0], echoPort), byte(i))
+		listener, err := convergence.Listen(ctx, l.lab.Place(pod), netip.AddrPortFrom(pod.Addresses[0], echoPort), byte(i))
 		if err != nil {
 			return c, err
 		}
@@ -100,7 +100,7 @@ func (c *changes) close() error {
 
 // time makes changes of one kind, one after the other.
 func (c *changes) time(ctx context.Context, what result.ServiceChange, p ServicesPlan) result.ServiceConvergence {
-	r := result.ServiceConvergence{Network: c.lane.contender.Name(), Change: what, Services: c.lane.services, Backends: c.lane.backends, Milliseconds: []float64{}}
+	r := result.ServiceConvergence{Network: c.testbed.network.Name(), Change: what, Services: c.testbed.services, Backends: c.testbed.backends, Milliseconds: []float64{}}
 	for began := time.Now(); len(r.Milliseconds) < p.Changes && time.Since(began) < p.ChangesFor; {
 		took, err := c.one(ctx, what)
 		if err != nil {
@@ -122,10 +122,10 @@ func (c *changes) time(ctx context.Context, what result.ServiceChange, p Service
 func (c *changes) one(ctx context.Context, what result.ServiceChange) (time.Duration, error) {
 	s := services.Service{Name: fmt.Sprintf("new-%d", c.made), Address: services.ChangedAddress(c.made), Ports: []int{echoPort}, Backends: c.backends}
 	c.made++
-	to, want := netip.AddrPortFrom(s.Address, echoPort), follow.Anybody
+	to, want := netip.AddrPortFrom(s.Address, echoPort), convergence.Anybody
 	if what == result.BackendAdded {
 		s.Backends = c.backends[:1]
-		if err := c.lane.api.Put(s.Objects()...); err != nil {
+		if err := c.testbed.api.Put(s.Objects()...); err != nil {
 			return 0, err
 		}
 		if _, err := c.client.Reach(ctx, to, 0, changeLimit); err != nil {
@@ -136,8 +136,8 @@ func (c *changes) one(ctx context.Context, what result.ServiceChange) (time.Dura
 	}
 	return timed(ctx, c.client, to, want, func() error {
 		if what == result.BackendAdded {
-			return c.lane.api.Put(s.Slice())
+			return c.testbed.api.Put(s.Slice())
 		}
-		return c.lane.api.Put(s.Objects()...)
+		return c.testbed.api.Put(s.Objects()...)
 	})
 }

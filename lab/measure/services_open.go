@@ -7,17 +7,17 @@ import (
 	"slices"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
 )
 
-// open brings up the baseline once and every other contender once for each number of Services. All stay up for all
+// open brings up the baseline once and every other network once for each number of Services. All stay up for all
 // rounds, so that samples with few and with many Services are minutes apart for nobody. One that cannot be brought up is
 // listed with the reason.
 func (b *servicesBench) open(ctx context.Context) error {
 	if b.plan.Baseline {
-		node := contender.Node{}
+		node := network.Node{}
 		if _, err := b.openOne(ctx, nil, 1); err != nil {
 			return fmt.Errorf("%s: %w", node.Name(), err)
 		}
@@ -43,51 +43,51 @@ func (b *servicesBench) open(ctx context.Context) error {
 			}
 		}
 	}
-	if len(b.bench.lanes) == 0 {
-		return fmt.Errorf("%w: no contender came up", ErrNothing)
+	if len(b.bench.testbeds) == 0 {
+		return fmt.Errorf("%w: no network came up", ErrNothing)
 	}
 	return nil
 }
 
-// openOne brings a contender up with so many Services; the first of its lanes is the one that is described.
-func (b *servicesBench) openOne(ctx context.Context, proxy contender.Proxy, count int) (*serviceLane, error) {
+// openOne brings a network up with so many Services; the first of its testbeds is the one that is described.
+func (b *servicesBench) openOne(ctx context.Context, proxy network.Proxy, count int) (*serviceTestbed, error) {
 	name, backends := stats.Baseline, 0
 	if proxy != nil {
 		name, backends = proxy.Name(), b.plan.backendsBeside(proxy)
 	}
 	b.progress.Step("bringing up %s, number of Services: %d", name, count)
 	began := time.Now()
-	l, err := openServiceLane(ctx, proxy, count, backends, b.plan)
+	l, err := openServiceTestbed(ctx, proxy, count, backends, b.plan)
 	if err != nil {
 		return nil, errors.Join(ctx.Err(), err)
 	}
 	b.progress.Advance(min(time.Since(began), bringUpMost))
-	if b.lanes[name] == nil {
-		b.lanes[name] = map[int]*serviceLane{}
+	if b.testbeds[name] == nil {
+		b.testbeds[name] = map[int]*serviceTestbed{}
 		b.run.Networks = append(b.run.Networks, l.record(ctx))
 	}
-	b.lanes[name][count] = l
-	b.bench.lanes = append(b.bench.lanes, l.lane)
+	b.testbeds[name][count] = l
+	b.bench.testbeds = append(b.bench.testbeds, l.Testbed)
 	return l, nil
 }
 
 // backendsBeside is how many backends each Service has that is only there to be many.
-func (p ServicesPlan) backendsBeside(proxy contender.Proxy) int {
+func (p ServicesPlan) backendsBeside(proxy network.Proxy) int {
 	if isKubeProxy(proxy) {
 		return p.KubeProxyBackends
 	}
 	return p.Backends
 }
 
-func isKubeProxy(proxy contender.Proxy) bool {
-	_, ok := proxy.(contender.KubeProxy)
+func isKubeProxy(proxy network.Proxy) bool {
+	_, ok := proxy.(network.KubeProxy)
 	return ok
 }
 
 func (b *servicesBench) close() error {
 	var errs []error
-	for name, lanes := range b.lanes {
-		for count, l := range lanes {
+	for name, testbeds := range b.testbeds {
+		for count, l := range testbeds {
 			b.progress.Status("taking down %s, number of Services: %d", name, count)
 			errs = append(errs, l.close())
 			b.progress.Advance(takeDown)

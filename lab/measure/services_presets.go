@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
 	"github.com/beeline-cni/beeline/lab/workload"
@@ -51,7 +51,7 @@ func FullServices(c Choice) (ServicesPlan, error) {
 	})
 }
 
-// complete adds the contenders, and the cells of all levels that are wanted of a workload.
+// complete adds the networks, and the cells of all levels that are wanted of a workload.
 func (p ServicesPlan) complete(c Choice, wanted func(name string, level int) bool) (ServicesPlan, error) {
 	p.MTU, p.Backends, p.KubeProxyBackends = defaultMTU, mostlyBackends, 1
 	levels := sorted(slices.Clone(orDefault(c.Levels, serviceLevels...)))
@@ -65,7 +65,7 @@ func (p ServicesPlan) complete(c Choice, wanted func(name string, level int) boo
 	if len(c.Placements) > 1 {
 		return p, errors.New("the Service bench has one placement")
 	}
-	if err := p.chooseProxies(c.Contenders, c.Builds); err != nil {
+	if err := p.chooseProxies(c.Networks, c.Builds); err != nil {
 		return p, err
 	}
 	placement := orDefault(c.Placements, result.OneCore)[0]
@@ -101,11 +101,11 @@ func (p ServicesPlan) complete(c Choice, wanted func(name string, level int) boo
 // mostServices is how many fillers have addresses of their own.
 const mostServices = 60000
 
-// chooseProxies picks the contenders of these names, all for no names, and those of other builds beside them.
-func (p *ServicesPlan) chooseProxies(names []string, builds []contender.Build) error {
+// chooseProxies picks the networks of these names, all for no names, and those of other builds beside them.
+func (p *ServicesPlan) chooseProxies(names []string, builds []network.Build) error {
 	all := []string{stats.Baseline}
 	p.Baseline = len(names) == 0 || slices.Contains(names, stats.Baseline)
-	for _, proxy := range contender.Proxies() {
+	for _, proxy := range network.Proxies() {
 		all = append(all, proxy.Name())
 		if len(names) == 0 || slices.Contains(names, proxy.Name()) {
 			p.Proxies = append(p.Proxies, proxy)
@@ -113,9 +113,9 @@ func (p *ServicesPlan) chooseProxies(names []string, builds []contender.Build) e
 	}
 	for _, name := range names {
 		if !slices.Contains(all, name) {
-			return fmt.Errorf("no contender %q in the Service bench; there are: %s", name, strings.Join(all, ", "))
+			return fmt.Errorf("no network %q in the Service bench; there are: %s", name, strings.Join(all, ", "))
 		}
 	}
-	p.Proxies = contender.WithBuilds(p.Proxies, builds)
+	p.Proxies = network.WithBuilds(p.Proxies, builds)
 	return nil
 }

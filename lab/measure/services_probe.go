@@ -4,7 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/beeline-cni/beeline/lab/services"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // probed are the numbers of the Services that are asked, of so many, from the first to the last.
@@ -17,7 +17,7 @@ func probed(total int) []int {
 }
 
 // fillProbed are the objects of so many Services, of which the probed ones have one backend that answers.
-func fillProbed(total, backends int, nodes []*topology.Node, answers services.Backend) []runtime.Object {
+func fillProbed(total, backends int, nodes []*testbed.Node, answers services.Backend) []runtime.Object {
 	var objects []runtime.Object
 	next := probed(total)
 	for i := range total {

@@ -8,16 +8,16 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/testenv"
-	"github.com/beeline-cni/beeline/lab/contender"
-	"github.com/beeline-cni/beeline/lab/follow"
+	"github.com/beeline-cni/beeline/lab/convergence"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
 )
 
 // TestMain lets this program be the client of connections, which has to be a process in a pod.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == follow.Command {
-		if err := follow.Answer(os.Stdin, os.Stdout); err != nil {
+	if len(os.Args) == 2 && os.Args[1] == convergence.Command {
+		if err := convergence.Answer(os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -46,15 +46,15 @@ func beThePrograms(t *testing.T) {
 func TestRunServices(t *testing.T) {
 	testenv.Root(t)
 	needTools(t)
-	if why := (contender.KubeProxy{Mode: "nftables"}).Unsupported(); why != "" {
+	if why := (network.KubeProxy{Mode: "nftables"}).Unsupported(); why != "" {
 		testenv.Missing(t, why)
 	}
-	if err := contender.BuildKubeProxy(t.Context(), t.Logf); err != nil {
+	if err := network.BuildKubeProxy(t.Context(), t.Logf); err != nil {
 		testenv.Missing(t, "kube-proxy: "+err.Error())
 	}
 	beThePrograms(t)
 	p, err := QuickServices(Choice{
-		Contenders: []string{"node", "kube-proxy-nftables"}, Workloads: []string{"tcp_crr"}, Levels: []int{1, 30}, Rounds: 1, Length: 100 * time.Millisecond,
+		Networks: []string{"node", "kube-proxy-nftables"}, Workloads: []string{"tcp_crr"}, Levels: []int{1, 30}, Rounds: 1, Length: 100 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)

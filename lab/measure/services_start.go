@@ -9,17 +9,17 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/contender"
-	"github.com/beeline-cni/beeline/lab/follow"
+	"github.com/beeline-cni/beeline/lab/convergence"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/services"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // probes is how many Services are asked whether they work: the first, the last, and others between them.
 const probes = 16
 
-// starts measures how every contender takes in all Services from nothing. Each has one node alone, one after the other.
+// starts measures how every network takes in all Services from nothing. Each has one node alone, one after the other.
 func (b *servicesBench) starts(ctx context.Context) error {
 	for _, proxy := range b.plan.Proxies {
 		if proxy.Unsupported() != "" || b.plan.Starts == 0 || !reachesFromNode(proxy) {
@@ -45,14 +45,14 @@ func (b *servicesBench) starts(ctx context.Context) error {
 }
 
 // reachesFromNode says whether what is measured here can be seen: there are no pods, and connections begin on the node.
-func reachesFromNode(proxy contender.Proxy) bool {
-	c, ok := proxy.(contender.BeelineServices)
+func reachesFromNode(proxy network.Proxy) bool {
+	c, ok := proxy.(network.BeelineServices)
 	return !ok || !c.AtTC
 }
 
-// startOnce starts a contender once, on a lab of its own.
-func (b *servicesBench) startOnce(ctx context.Context, proxy contender.Proxy, r *result.Sync) (err error) {
-	lab, err := topology.Up(ctx, topology.Options{Name: nextLabName(), Nodes: 1, MTU: b.plan.MTU, Network: r.Network})
+// startOnce starts a network once, on a lab of its own.
+func (b *servicesBench) startOnce(ctx context.Context, proxy network.Proxy, r *result.Sync) (err error) {
+	lab, err := testbed.Up(ctx, testbed.Options{Name: nextLabName(), Nodes: 1, MTU: b.plan.MTU, Network: r.Network})
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (b *servicesBench) startOnce(ctx context.Context, proxy contender.Proxy, r 
 		defer cancel()
 		err = errors.Join(err, lab.Down(down))
 	}()
-	server, kubeconfig, err := contender.ServeObjects(ctx, lab)
+	server, kubeconfig, err := network.ServeObjects(ctx, lab)
 	if err != nil {
 		return err
 	}
@@ -71,21 +71,21 @@ func (b *servicesBench) startOnce(ctx context.Context, proxy contender.Proxy, r 
 	if err := server.Put(fillProbed(r.Services, r.Backends, lab.Nodes(), backend)...); err != nil {
 		return err
 	}
-	listener, err := follow.Listen(ctx, node.Place(), netip.AddrPortFrom(backend.Address, services.FillerPort), 0)
+	listener, err := convergence.Listen(ctx, node.Place(), netip.AddrPortFrom(backend.Address, services.FillerPort), 0)
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
-	program, err := contender.Program()
+	program, err := network.Program()
 	if err != nil {
 		return err
 	}
-	client, err := follow.Start(node.Place(), program)
+	client, err := convergence.Start(node.Place(), program)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
-	proxy = proxy.Asking(kubeconfig)
+	proxy = proxy.WithKubeconfig(kubeconfig)
 	begin := time.Now()
 	if err := errors.Join(proxy.Up(ctx, lab), proxy.StartProxy(ctx, lab)); err != nil {
 		return err
@@ -105,8 +105,8 @@ func (b *servicesBench) startOnce(ctx context.Context, proxy contender.Proxy, r 
 	return b.memory(ctx, proxy, node, r)
 }
 
-// memory reads what the contender holds once it has come to rest.
-func (b *servicesBench) memory(ctx context.Context, proxy contender.Proxy, node *topology.Node, r *result.Sync) error {
+// memory reads what the network holds once it has come to rest.
+func (b *servicesBench) memory(ctx context.Context, proxy network.Proxy, node *testbed.Node, r *result.Sync) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -121,7 +121,7 @@ func (b *servicesBench) memory(ctx context.Context, proxy contender.Proxy, node 
 		return err
 	}
 	r.RSSBytes = max(r.RSSBytes, rss) // of several starts, the one that took most
-	socket := contender.AgentSocket(proxy, node)
+	socket := network.AgentSocket(proxy, node)
 	if socket == "" {
 		return nil
 	}

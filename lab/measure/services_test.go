@@ -10,10 +10,10 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/beeline-cni/beeline/internal/testenv"
-	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/services"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 func TestServicesPresets(t *testing.T) {
@@ -38,7 +38,7 @@ func TestServicesPresets(t *testing.T) {
 	if takes := quick.Estimate(); takes < time.Minute || takes > 15*time.Minute {
 		t.Errorf("a quick run takes %v", takes)
 	}
-	full, err := FullServices(Choice{Contenders: []string{"beeline-socket"}, Levels: []int{50, 1}})
+	full, err := FullServices(Choice{Networks: []string{"beeline-socket"}, Levels: []int{50, 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestServicesPresets(t *testing.T) {
 
 func TestServicesPresetsRefuse(t *testing.T) {
 	for want, c := range map[string]Choice{
-		"no contender":                {Contenders: []string{"ptp"}},
+		"no network":                  {Networks: []string{"ptp"}},
 		"0 Services":                  {Levels: []int{0, 10}},
 		"want 1 to":                   {Levels: []int{1000000}},
 		"no workload":                 {Workloads: []string{"nothing"}},
@@ -76,10 +76,10 @@ func TestServicesPresetsRefuse(t *testing.T) {
 
 func TestBackendsBeside(t *testing.T) {
 	p := ServicesPlan{Backends: 10, KubeProxyBackends: 1}
-	if got := p.backendsBeside(contender.KubeProxy{Mode: "iptables"}); got != 1 {
+	if got := p.backendsBeside(network.KubeProxy{Mode: "iptables"}); got != 1 {
 		t.Errorf("kube-proxy has %d", got)
 	}
-	if got := p.backendsBeside(contender.BeelineServices{AtTC: true}); got != 10 {
+	if got := p.backendsBeside(network.BeelineServices{AtTC: true}); got != 10 {
 		t.Errorf("beeline-tc has %d", got)
 	}
 }
@@ -88,7 +88,7 @@ func TestFillProbed(t *testing.T) {
 	const total = 1000
 	answers := services.Backend{Address: services.TargetAddress(9), Node: "n1"}
 	answering := map[string]int{}
-	for _, o := range fillProbed(total, 10, []*topology.Node{{Name: "n1"}}, answers) {
+	for _, o := range fillProbed(total, 10, []*testbed.Node{{Name: "n1"}}, answers) {
 		switch o := o.(type) {
 		case *corev1.Service:
 			answering[o.Spec.ClusterIP] = 0

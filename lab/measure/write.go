@@ -60,8 +60,8 @@ var benchUnits = map[string]string{
 	result.Retransmits: "retransmits",
 }
 
-// WriteBenchmark writes the kept samples in the Go benchmark format, one line for each. The contender is a
-// part of the name, so `benchstat -col /contender benchmark.txt` compares contenders, and benchstat of two files two runs.
+// WriteBenchmark writes the kept samples in the Go benchmark format, one line for each. The network is a
+// part of the name, so `benchstat -col /network benchmark.txt` compares networks, and benchstat of two files two runs.
 func WriteBenchmark(w io.Writer, run *result.Run) error {
 	discarded := map[int]bool{}
 	for _, r := range run.Rounds {
@@ -110,7 +110,7 @@ func benchName(s result.Sample) benchfmt.Name {
 	}
 	return benchfmt.Name(slices.Concat(
 		[]byte(strings.Join(words, "")),
-		[]byte("/contender="+strings.ReplaceAll(s.Network, "/", ":")), // a slash begins the next part of a name
+		[]byte("/network="+strings.ReplaceAll(s.Network, "/", ":")), // a slash begins the next part of a name
 		[]byte("/path="+string(s.Path)), []byte("/placement="+string(s.Placement)), fmt.Appendf(nil, "/procs=%d", s.Procs),
 	))
 }

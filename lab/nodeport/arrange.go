@@ -9,7 +9,7 @@ import (
 
 	"github.com/beeline-cni/beeline/lab/packetgen"
 	"github.com/beeline-cni/beeline/lab/result"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // cores are the two CPUs of the bench: everything on one core is on the measured one, and the forwarding node alone too.
@@ -34,7 +34,7 @@ const (
 )
 
 // arrange prepares the lab for packets to be counted in a placement, or for TCP on one core. What failed half-way is done again the next time.
-func (b *bed) arrange(p result.Placement, count bool) (err error) {
+func (b *Testbed) arrange(p result.Placement, count bool) (err error) {
 	if count == (b.sink != nil) && p == b.placement && b.arranged {
 		return nil
 	}
@@ -63,11 +63,11 @@ func (b *bed) arrange(p result.Placement, count bool) (err error) {
 	return err
 }
 
-// podDevice is the name that all contenders give a pod's device.
+// podDevice is the name that all networks give a pod's device.
 const podDevice = "eth0"
 
 // isolate puts the forwarding node's work alone on one CPU.
-func (b *bed) isolate() error {
+func (b *Testbed) isolate() error {
 	if err := b.devices.forwarder.thread(b.cores.measured); err != nil {
 		return err
 	}
@@ -81,11 +81,11 @@ func (b *bed) isolate() error {
 }
 
 // counted is what packets are addressed to when they have been forwarded.
-func (b *bed) counted() netip.AddrPort {
+func (b *Testbed) counted() netip.AddrPort {
 	return netip.AddrPortFrom(b.backendAddress(), udpPort)
 }
 
-func (b *bed) closeSinks() error {
+func (b *Testbed) closeSinks() error {
 	var errs []error
 	for _, s := range []**packetgen.Sink{&b.sink, &b.wireSink} {
 		if *s != nil {
@@ -129,7 +129,7 @@ func (o outcome) left() float64 {
 }
 
 // offer makes a load and counts. The generator's last system call ends long after what is on the way has arrived.
-func (b *bed) offer(ctx context.Context, l packetgen.Load) (o outcome, err error) {
+func (b *Testbed) offer(ctx context.Context, l packetgen.Load) (o outcome, err error) {
 	before, err := b.sink.Arrived()
 	if err != nil {
 		return o, err
@@ -148,7 +148,7 @@ func (b *bed) offer(ctx context.Context, l packetgen.Load) (o outcome, err error
 }
 
 // warmUp makes every flow known to the forwarding node, beyond what it may take to trust one.
-func (b *bed) warmUp(ctx context.Context) error {
+func (b *Testbed) warmUp(ctx context.Context) error {
 	const each, rate = 12, 100000
 	_, err := b.offer(ctx, packetgen.Load{Rate: rate, For: 10 * time.Second, Count: uint64(each * b.flows)})
 	return err
@@ -157,7 +157,7 @@ func (b *bed) warmUp(ctx context.Context) error {
 // ways say how packets travelled, for the report.
 var ways = map[string]string{
 	string(result.ForwarderCore): "live frames: no copy on veth, and no skb before the forwarding node makes one. Its NAPI runs in a thread alone on one CPU; generator and counter share another. " +
-		"Counted at XDP at the end of the wire to the backend's node (" + topology.Uplink + "'s peer), where they end.",
+		"Counted at XDP at the end of the wire to the backend's node (" + testbed.Uplink + "'s peer), where they end.",
 	string(result.OneCore): "live frames as far as the forwarding node, which sends them back to the switch; from there, by XDP past the switch's bridge, to the second node and into the pod. " +
 		"All of it, with the generator, in softirqs of one CPU. Counted at tc in the pod, where they end.",
 }

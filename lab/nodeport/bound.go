@@ -8,11 +8,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/contender"
 	"github.com/beeline-cni/beeline/lab/measure"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/packetgen"
 	"github.com/beeline-cni/beeline/lab/result"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // publishedOffer is what was offered in the published study, in packets per second.
@@ -28,7 +28,7 @@ const (
 // CPU for each end, counted at XDP, and with both on one CPU, counted at tc, where the stack would begin.
 func bounds(ctx context.Context, p Plan) (r result.NodePort, err error) {
 	r = result.NodePort{Flows: p.Flows, Services: otherServices + 2, Routes: ways}
-	lab, err := topology.Up(ctx, topology.Options{Name: fmt.Sprintf("np%d-bound", os.Getpid()), Nodes: 2, IPv6: p.IPv6, MTU: p.MTU, Outside: true})
+	lab, err := testbed.Up(ctx, testbed.Options{Name: fmt.Sprintf("np%d-bound", os.Getpid()), Nodes: 2, IPv6: p.IPv6, MTU: p.MTU, Outside: true})
 	if err != nil {
 		return r, fmt.Errorf("bring up lab of the bound: %w", err)
 	}
@@ -37,7 +37,7 @@ func bounds(ctx context.Context, p Plan) (r result.NodePort, err error) {
 		defer cancel()
 		err = errors.Join(err, lab.Down(undo))
 	}()
-	b := &bed{contender: contender.Node{}, ipv6: p.IPv6, lab: lab, cores: p.cores, backend: &topology.Pod{Netns: lab.Node(0).Netns}}
+	b := &Testbed{network: network.Node{}, ipv6: p.IPv6, lab: lab, cores: p.cores, backend: &testbed.Pod{Netns: lab.Node(0).Netns}}
 	for _, a := range lab.Node(0).Addresses {
 		b.backend.Addresses = append(b.backend.Addresses, a.Addr())
 	}
@@ -73,7 +73,7 @@ const (
 )
 
 // counting is the median rate that the generator makes while the counter on its CPU takes in what comes back.
-func (b *bed) counting(ctx context.Context) (rate float64, err error) {
+func (b *Testbed) counting(ctx context.Context) (rate float64, err error) {
 	if err := errors.Join(b.arrange(result.ForwarderCore, countPackets), b.warmUp(ctx)); err != nil {
 		return 0, err
 	}
@@ -88,15 +88,15 @@ func (b *bed) counting(ctx context.Context) (rate float64, err error) {
 	return median(rates), nil
 }
 
-// scale settles what one packet per second of the published study is on this machine: every contender gets the same rates,
+// scale settles what one packet per second of the published study is on this machine: every network gets the same rates,
 // so they are rates that the generator makes beside each of them.
 func (r *runner) scale(ctx context.Context) error {
 	n := r.run.NodePort
 	if slices.ContainsFunc(r.plan.Cells, func(c measure.Cell) bool { return c.Workload.(figure).published > 0 }) {
-		for _, b := range r.beds {
+		for _, b := range r.testbeds {
 			rate, err := b.counting(ctx)
 			if err != nil {
-				return fmt.Errorf("find rates that the generator makes beside %s: %w", b.contender.Name(), err)
+				return fmt.Errorf("find rates that the generator makes beside %s: %w", b.network.Name(), err)
 			}
 			if n.CountingMax == 0 || rate < n.CountingMax {
 				n.CountingMax = rate
@@ -104,7 +104,7 @@ func (r *runner) scale(ctx context.Context) error {
 		}
 		n.Scale = min(n.Scale, spare*n.CountingMax/highest)
 	}
-	for _, b := range r.beds {
+	for _, b := range r.testbeds {
 		b.scale = n.Scale
 	}
 	r.progress.Note("1 Mpps of the published study is %.0f kpps here.", n.Scale*1e3)
@@ -112,7 +112,7 @@ func (r *runner) scale(ctx context.Context) error {
 }
 
 // bound is the median rate that arrives at a sink from a generator on a CPU.
-func (b *bed) bound(ctx context.Context, cpu int, count func() (*packetgen.Sink, error)) (rate float64, err error) {
+func (b *Testbed) bound(ctx context.Context, cpu int, count func() (*packetgen.Sink, error)) (rate float64, err error) {
 	if b.sink, err = count(); err != nil {
 		return 0, err
 	}

@@ -14,10 +14,10 @@ import (
 )
 
 // figure is one column of the bench. It fulfils workload.Workload for planning and describing; samples are made by
-// sample, with the bed that they need.
+// sample, with the testbed that they need.
 type figure struct {
 	info   result.Workload
-	sample func(ctx context.Context, b *bed, f figure, length time.Duration) (workload.Outcome, error)
+	sample func(ctx context.Context, b *Testbed, f figure, length time.Duration) (workload.Outcome, error)
 	// published is the rate of the published study, in packets per second, that a figure of CPU time stands for.
 	published float64
 	// lengths is how many samples' lengths one takes in all.
@@ -92,7 +92,7 @@ func Figures() []string {
 	return names
 }
 
-// cells are all figures in the order in which a contender's samples are made: those of one placement together.
+// cells are all figures in the order in which a network's samples are made: those of one placement together.
 func cells() []measure.Cell {
 	var list []measure.Cell
 	add := func(p result.Placement, figures ...figure) {
@@ -140,7 +140,7 @@ func (f figure) Seconds(wanted time.Duration) time.Duration {
 	return time.Duration(f.lengths*float64(wanted)) + arranging
 }
 
-// Serve and Run are not for this bench, which has beds instead of places.
+// Serve and Run are not for this bench, which has testbeds instead of places.
 func (figure) Serve(context.Context, *workload.Servers, int) error { return errOther }
 
 // Run is like Serve.
@@ -150,12 +150,12 @@ func (figure) Run(context.Context, workload.Request) (workload.Outcome, error) {
 
 var errOther = errors.New("a figure of the NodePort bench runs there only")
 
-func sampleSaturation(ctx context.Context, b *bed, _ figure, length time.Duration) (workload.Outcome, error) {
+func sampleSaturation(ctx context.Context, b *Testbed, _ figure, length time.Duration) (workload.Outcome, error) {
 	o, err := b.offer(ctx, packetgen.Load{For: length})
 	return outcomeOf(o, o.rate()), err
 }
 
-func sampleLossless(ctx context.Context, b *bed, _ figure, length time.Duration) (workload.Outcome, error) {
+func sampleLossless(ctx context.Context, b *Testbed, _ figure, length time.Duration) (workload.Outcome, error) {
 	top, err := b.offer(ctx, packetgen.Load{For: length / 2})
 	if err != nil {
 		return workload.Outcome{}, err
@@ -177,7 +177,7 @@ func sampleLossless(ctx context.Context, b *bed, _ figure, length time.Duration)
 	return outcomeOf(best, best.rate()), nil
 }
 
-func sampleCPULeft(ctx context.Context, b *bed, f figure, length time.Duration) (workload.Outcome, error) {
+func sampleCPULeft(ctx context.Context, b *Testbed, f figure, length time.Duration) (workload.Outcome, error) {
 	asked := f.published * b.scale
 	o, err := offered(ctx, asked, func() (outcome, error) { return b.offer(ctx, packetgen.Load{Rate: asked, For: length}) })
 	if err != nil {
@@ -192,7 +192,7 @@ func sampleCPULeft(ctx context.Context, b *bed, f figure, length time.Duration) 
 const leastOffered = 0.97
 
 // offered has a fixed rate made until the generator has made it, or has not so often. Less would leave more of the CPU, and
-// say nothing of the contender.
+// say nothing of the network.
 func offered(ctx context.Context, asked float64, offer func() (outcome, error)) (o outcome, err error) {
 	for range tries {
 		if err := ctx.Err(); err != nil {
@@ -214,7 +214,7 @@ func outcomeOf(o outcome, rate float64) workload.Outcome {
 	}
 }
 
-func sampleTCP(ctx context.Context, b *bed, f figure, length time.Duration) (workload.Outcome, error) {
+func sampleTCP(ctx context.Context, b *Testbed, f figure, length time.Duration) (workload.Outcome, error) {
 	b.turn++
 	return f.tool.Run(ctx, workload.Request{
 		Client: b.lab.Client().On(b.cores.measured), Server: viaNodePort{b.servers, b}, Procs: 1, Length: length, Turn: b.turn,
@@ -224,10 +224,10 @@ func sampleTCP(ctx context.Context, b *bed, f figure, length time.Duration) (wor
 // viaNodePort are the pod's servers as a client outside finds them.
 type viaNodePort struct {
 	*workload.Servers
-	bed *bed
+	testbed *Testbed
 }
 
 // Target is the NodePort.
 func (v viaNodePort) Target() workload.Target {
-	return workload.Target{Address: v.bed.target(0, 0).Addr(), Ports: tcpPorts()}
+	return workload.Target{Address: v.testbed.target(0, 0).Addr(), Ports: tcpPorts()}
 }

@@ -15,12 +15,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // device is a network device of a lab, whose NAPI the bench places.
 type device struct {
-	place topology.Place
+	place testbed.Place
 	name  string
 	// threads are the kernel's, in which the device's NAPI runs while it is threaded.
 	threads []int

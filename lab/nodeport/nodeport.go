@@ -1,7 +1,7 @@
 // Package nodeport measures what forwarding to a NodePort costs: packets of a client outside of the cluster come to a
 // node, which translates them and sends them to a pod of another node.
 //
-// Each contender has a lab of two nodes with a switch between them (topology.Options.Outside). Packets are made at the
+// Each network has a lab of two nodes with a switch between them (testbed.Options.Outside). Packets are made at the
 // switch's port to the first node by package packetgen and reach that node as from a network card, without an skb. What
 // it forwards comes back to the same port, hairpin, as on a node with one network card. From there they go on according
 // to the placement:
@@ -18,30 +18,30 @@ package nodeport
 import (
 	"slices"
 
-	"github.com/beeline-cni/beeline/lab/contender"
+	"github.com/beeline-cni/beeline/lab/network"
 )
 
-// Contenders are those of this bench, the bound first, in the order in which tables show them.
-func Contenders() []contender.Contender {
-	all := []contender.Contender{contender.Forwarding{}}
-	for _, p := range contender.NodePortProxies() {
+// Networks are those of this bench, the bound first, in the order in which tables show them.
+func Networks() []network.Network {
+	all := []network.Network{network.Forwarding{}}
+	for _, p := range network.NodePortProxies() {
 		all = append(all, p)
 	}
 	return all
 }
 
-// Names are those of Contenders.
+// Names are those of Networks.
 func Names() []string {
 	var names []string
-	for _, c := range Contenders() {
+	for _, c := range Networks() {
 		names = append(names, c.Name())
 	}
 	return names
 }
 
-// named gives the contenders of these names in the order of Contenders, and the names that are none; all for no names.
-func named(names []string) (list []contender.Contender, unknown []string) {
-	for _, c := range Contenders() {
+// named gives the networks of these names in the order of Networks, and the names that are none; all for no names.
+func named(names []string) (list []network.Network, unknown []string) {
+	for _, c := range Networks() {
 		if len(names) == 0 || slices.Contains(names, c.Name()) {
 			list = append(list, c)
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/beeline-cni/beeline/lab/packetgen"
 	"github.com/beeline-cni/beeline/lab/result"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 func TestSearch(t *testing.T) {
@@ -112,7 +112,7 @@ func TestObjects(t *testing.T) {
 }
 
 func testObjects(t *testing.T, backend netip.Addr, family corev1.IPFamily) {
-	nodes := []*topology.Node{{Name: "n1"}, {Name: "n2"}}
+	nodes := []*testbed.Node{{Name: "n1"}, {Name: "n2"}}
 	protocols := map[string]corev1.Protocol{}
 	nodePorts := map[int32]string{}
 	services := 0
@@ -152,7 +152,7 @@ func testObjects(t *testing.T, backend netip.Addr, family corev1.IPFamily) {
 }
 
 func TestNewPlan(t *testing.T) {
-	p, err := NewPlan(Choice{Contenders: []string{"node"}})
+	p, err := NewPlan(Choice{Networks: []string{"node"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,9 +180,9 @@ func TestNewPlan(t *testing.T) {
 		t.Errorf("a full plan has %d of %d cells, IPv6 %v, %v", len(p.Cells), len(cells()), p.IPv6, err)
 	}
 	for want, c := range map[string]Choice{
-		`no contender "beeline"`: {Contenders: []string{"beeline"}},
-		`no figure "tcp_rr"`:     {Figures: []string{"tcp_rr"}},
-		"flows 1000000":          {Flows: 1000000},
+		`no network "beeline"`: {Networks: []string{"beeline"}},
+		`no figure "tcp_rr"`:   {Figures: []string{"tcp_rr"}},
+		"flows 1000000":        {Flows: 1000000},
 	} {
 		if _, err := NewPlan(c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)
@@ -201,8 +201,8 @@ func TestThreadTime(t *testing.T) {
 
 // What could not be arranged is not taken for arranged: TCP would be measured with the threads of the placement before.
 func TestArrangeTriesAgain(t *testing.T) {
-	threaded := &device{place: topology.Place{Netns: "/nowhere", CPU: topology.AnyCPU}, name: "none", threads: []int{1 << 30}}
-	b := &bed{devices: devices{threaded, threaded, threaded, threaded}}
+	threaded := &device{place: testbed.Place{Netns: "/nowhere", CPU: testbed.AnyCPU}, name: "none", threads: []int{1 << 30}}
+	b := &Testbed{devices: devices{threaded, threaded, threaded, threaded}}
 	for range 2 {
 		if err := b.arrange(result.OneCore, carryTCP); err == nil {
 			t.Error("a lab that is not there is arranged")

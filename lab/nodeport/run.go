@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/contender"
 	"github.com/beeline-cni/beeline/lab/machine"
 	"github.com/beeline-cni/beeline/lab/measure"
+	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
 )
@@ -18,7 +18,7 @@ import (
 // Plan is everything that is decided before a run.
 type Plan struct {
 	measure.Schedule
-	Contenders []contender.Contender
+	Networks []network.Network
 	// MTU is that of the wire, in bytes; Flows is how many flows packets belong to.
 	MTU   int
 	Flows int
@@ -28,9 +28,9 @@ type Plan struct {
 
 // Choice narrows a plan down; zero fields leave it as it is.
 type Choice struct {
-	Contenders, Figures []string
+	Networks, Figures []string
 	// Builds take part beside the build that runs.
-	Builds     []contender.Build
+	Builds     []network.Build
 	Placements []result.Placement
 	Rounds     int
 	Length     time.Duration
@@ -64,10 +64,10 @@ func NewPlan(c Choice) (p Plan, err error) {
 		return p, fmt.Errorf("flows %d: want up to %d", p.Flows, mostFlows)
 	}
 	var unknown []string
-	if p.Contenders, unknown = named(c.Contenders); len(unknown) > 0 {
-		return p, fmt.Errorf("no contender %q in the NodePort bench; there are: %s", unknown[0], strings.Join(Names(), ", "))
+	if p.Networks, unknown = named(c.Networks); len(unknown) > 0 {
+		return p, fmt.Errorf("no network %q in the NodePort bench; there are: %s", unknown[0], strings.Join(Names(), ", "))
 	}
-	p.Contenders = contender.WithBuilds(p.Contenders, c.Builds)
+	p.Networks = network.WithBuilds(p.Networks, c.Builds)
 	for _, name := range c.Figures {
 		if !slices.Contains(Figures(), name) {
 			return p, fmt.Errorf("no figure %q in the NodePort bench; there are: %s", name, strings.Join(Figures(), ", "))
@@ -93,16 +93,16 @@ const (
 
 // Estimate is how long the run takes, about, when no round is discarded.
 func (p Plan) Estimate() time.Duration {
-	entrants := len(p.Contenders)
+	subjects := len(p.Networks)
 	if p.HasBaseline() {
-		entrants++
+		subjects++
 	}
-	return time.Duration(len(p.Contenders))*(bringUp+takeDown) + p.Schedule.Estimate(entrants) + 2*time.Second
+	return time.Duration(len(p.Networks))*(bringUp+takeDown) + p.Schedule.Estimate(subjects) + 2*time.Second
 }
 
 // HasBaseline says whether there is what ratios are formed with.
 func (p Plan) HasBaseline() bool {
-	return slices.ContainsFunc(p.Contenders, func(c contender.Contender) bool { return c.Name() == stats.Baseline })
+	return slices.ContainsFunc(p.Networks, func(c network.Network) bool { return c.Name() == stats.Baseline })
 }
 
 // Run carries out a plan. The result is never nil: what was measured before an error, or before the context ended, is in
@@ -137,10 +137,10 @@ type runner struct {
 	plan     Plan
 	progress *measure.Progress
 	run      *result.Run
-	beds     []*bed
+	testbeds []*Testbed
 }
 
-// bringUp measures the bounds, then brings up every contender that can be; one that cannot is listed with the reason.
+// bringUp measures the bounds, then brings up every network that can be; one that cannot is listed with the reason.
 func (r *runner) bringUp(ctx context.Context) error {
 	r.progress.Step("what the generator brings through a bare veth pair")
 	bound, err := bounds(ctx, r.plan)
@@ -149,13 +149,13 @@ func (r *runner) bringUp(ctx context.Context) error {
 	}
 	r.run.NodePort = &bound
 	r.progress.Note("Bare veth pair: %.2f Mpps with a CPU for each end, %.2f Mpps on one.", bound.OfferedMax/1e6, bound.OneCoreMax/1e6)
-	for _, c := range r.plan.Contenders {
+	for _, c := range r.plan.Networks {
 		record := result.Network{Name: c.Name(), Description: c.Description(), Unsupported: c.Unsupported()}
 		if record.Unsupported == "" {
 			r.progress.Step("bringing up %s", c.Name())
-			b, err := openBed(ctx, c, r.plan)
+			b, err := openTestbed(ctx, c, r.plan)
 			if err == nil { // and so to be closed, whatever follows
-				r.beds = append(r.beds, b)
+				r.testbeds = append(r.testbeds, b)
 			}
 			switch {
 			case ctx.Err() != nil:
@@ -172,8 +172,8 @@ func (r *runner) bringUp(ctx context.Context) error {
 		r.run.Networks = append(r.run.Networks, record)
 		r.progress.Advance(bringUp)
 	}
-	if len(r.beds) == 0 {
-		return fmt.Errorf("%w: no contender came up", measure.ErrNothing)
+	if len(r.testbeds) == 0 {
+		return fmt.Errorf("%w: no network came up", measure.ErrNothing)
 	}
 	return nil
 }
@@ -182,7 +182,7 @@ func (r *runner) bringUp(ctx context.Context) error {
 func (r *runner) describe(ctx context.Context) {
 	e := machine.Describe(ctx)
 	e.CPUs = len(measure.CPUs())
-	e.CongestionControl = r.beds[0].lab.CongestionControl
+	e.CongestionControl = r.testbeds[0].lab.CongestionControl
 	r.run.Environment = e
 }
 
@@ -193,18 +193,18 @@ func (r *runner) rounds(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	var entrants []measure.Entrant
+	var subjects []measure.Subject
 	var cgroups []string
-	for _, b := range r.beds {
-		entrants = append(entrants, &entrant{b})
+	for _, b := range r.testbeds {
+		subjects = append(subjects, &subject{b})
 		cgroups = append(cgroups, b.cgroups()...)
 	}
-	return r.plan.Make(ctx, entrants, measure.WatchLabs(cgroups, r.cpuTime), r.run, r.progress)
+	return r.plan.Make(ctx, subjects, measure.WatchLabs(cgroups, r.cpuTime), r.run, r.progress)
 }
 
 // cpuTime is what the NAPI threads of all labs have used: they are the bench's own.
 func (r *runner) cpuTime() (sum time.Duration) {
-	for _, b := range r.beds {
+	for _, b := range r.testbeds {
 		sum += b.cpuTime()
 	}
 	return sum
@@ -212,8 +212,8 @@ func (r *runner) cpuTime() (sum time.Duration) {
 
 func (r *runner) close() error {
 	var errs []error
-	for _, b := range r.beds {
-		r.progress.Status("taking down %s", b.contender.Name())
+	for _, b := range r.testbeds {
+		r.progress.Status("taking down %s", b.network.Name())
 		errs = append(errs, b.close())
 		r.progress.Advance(takeDown)
 	}
@@ -221,24 +221,24 @@ func (r *runner) close() error {
 	return errors.Join(errs...)
 }
 
-// entrant is a bed in the rounds.
-type entrant struct{ bed *bed }
+// subject is a testbed in the rounds.
+type subject struct{ testbed *Testbed }
 
-// Name is the contender's.
-func (e *entrant) Name() string { return e.bed.contender.Name() }
+// Name is the network's.
+func (e *subject) Name() string { return e.testbed.network.Name() }
 
 // Sample makes one sample of a figure. What goes wrong is in its Error.
-func (e *entrant) Sample(ctx context.Context, cell measure.Cell, length time.Duration) result.Sample {
+func (e *subject) Sample(ctx context.Context, cell measure.Cell, length time.Duration) result.Sample {
 	s := result.Sample{
 		Workload: cell.Workload.Info().Name, Path: cell.Path, Placement: cell.Placement, Procs: cell.Procs, Started: time.Now(),
 	}
-	if err := e.bed.measure(ctx, cell, length, &s); err != nil {
+	if err := e.testbed.measure(ctx, cell, length, &s); err != nil {
 		s.Error, s.Values, s.Latency = err.Error(), nil, nil
 	}
 	return s
 }
 
-func (b *bed) measure(ctx context.Context, cell measure.Cell, length time.Duration, s *result.Sample) error {
+func (b *Testbed) measure(ctx context.Context, cell measure.Cell, length time.Duration, s *result.Sample) error {
 	f, ok := cell.Workload.(figure)
 	if !ok {
 		return fmt.Errorf("%s is no figure of the NodePort bench", cell.Workload.Info().Name)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/beeline-cni/beeline/lab/services"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
 
@@ -30,7 +30,7 @@ func tcpPorts() workload.Ports {
 
 // objects are the Services: of the backend at an address of a node's pod over UDP and over TCP, and others, all of the
 // address's family.
-func objects(nodes []*topology.Node, node string, backend netip.Addr) []runtime.Object {
+func objects(nodes []*testbed.Node, node string, backend netip.Addr) []runtime.Object {
 	ports := tcpPorts()
 	tcp := slices.Concat([]int{ports.Netperf, ports.Redis}, ports.Data, ports.HTTP)
 	all := []services.Service{

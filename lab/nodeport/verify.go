@@ -13,18 +13,18 @@ import (
 
 	"github.com/beeline-cni/beeline/lab/packetgen"
 	"github.com/beeline-cni/beeline/lab/result"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // patience is how long a Service may take until it works.
 const patience = 30 * time.Second
 
 // verifyTCP proves that a client outside gets an answer through a NodePort, whole packets and both ways.
-func (b *bed) verifyTCP(ctx context.Context) error {
+func (b *Testbed) verifyTCP(ctx context.Context) error {
 	const port = firstTCP
 	listener, err := echo(ctx, b.lab.Place(b.backend), netip.AddrPortFrom(b.backendAddress(), port))
 	if err != nil {
-		return fmt.Errorf("verify %s: %w", b.contender.Name(), err)
+		return fmt.Errorf("verify %s: %w", b.network.Name(), err)
 	}
 	defer listener.Close()
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -37,14 +37,14 @@ func (b *bed) verifyTCP(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("verify %s: from outside to %s: %w", b.contender.Name(), target, err)
+			return fmt.Errorf("verify %s: from outside to %s: %w", b.network.Name(), target, err)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
 // echo answers everything with itself until the listener is closed.
-func echo(ctx context.Context, place topology.Place, at netip.AddrPort) (listener net.Listener, err error) {
+func echo(ctx context.Context, place testbed.Place, at netip.AddrPort) (listener net.Listener, err error) {
 	err = place.Do(func() (err error) {
 		listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", at.String())
 		return err
@@ -69,7 +69,7 @@ func echo(ctx context.Context, place topology.Place, at netip.AddrPort) (listene
 }
 
 // exchange sends more than fits into buffers and packets of any size, and wants all of it back.
-func exchange(ctx context.Context, from topology.Place, to netip.AddrPort) error {
+func exchange(ctx context.Context, from testbed.Place, to netip.AddrPort) error {
 	const bytes = 256 << 10
 	var conn net.Conn
 	err := from.Do(func() (err error) {
@@ -97,7 +97,7 @@ func exchange(ctx context.Context, from topology.Place, to netip.AddrPort) error
 }
 
 // verifyUDP proves that frames of every flow come into the pod, and that none is counted that was not sent.
-func (b *bed) verifyUDP(ctx context.Context) error {
+func (b *Testbed) verifyUDP(ctx context.Context) error {
 	if err := b.arrange(result.OneCore, countPackets); err != nil {
 		return err
 	}
@@ -107,14 +107,14 @@ func (b *bed) verifyUDP(ctx context.Context) error {
 		const count, rate = 2000, 50000
 		o, err := b.offer(ctx, packetgen.Load{Rate: rate, For: 5 * time.Second, Count: count})
 		if err != nil {
-			return fmt.Errorf("verify %s: %w", b.contender.Name(), err)
+			return fmt.Errorf("verify %s: %w", b.network.Name(), err)
 		}
 		if o.arrived == o.Frames {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("verify %s: %d of %d datagrams for %s arrived in the pod", b.contender.Name(), o.arrived, o.Frames, b.target(udpNodePort, udpPort))
+			return fmt.Errorf("verify %s: %d of %d datagrams for %s arrived in the pod", b.network.Name(), o.arrived, o.Frames, b.target(udpNodePort, udpPort))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -122,18 +122,18 @@ func (b *bed) verifyUDP(ctx context.Context) error {
 
 // routeThrough leads what goes between the client and pods of the second node through the first one, both ways, where no
 // translation does that.
-func (b *bed) routeThrough() error {
+func (b *Testbed) routeThrough() error {
 	by := b.forwarder().Addresses[b.family()].Addr()
 	client := b.lab.ClientAddresses()[b.family()].Addr()
 	for _, way := range []struct {
-		at topology.Place
+		at testbed.Place
 		to netip.Prefix
 	}{
 		{b.lab.Client(), b.far().PodCIDRs[b.family()]},
 		{b.far().Place(), netip.PrefixFrom(client, client.BitLen())},
 	} {
 		err := way.at.Netlink(func(h *netlink.Handle) error {
-			return h.RouteAdd(&netlink.Route{Dst: topology.IPNet(way.to), Gw: by.AsSlice()})
+			return h.RouteAdd(&netlink.Route{Dst: testbed.IPNet(way.to), Gw: by.AsSlice()})
 		})
 		if err != nil {
 			return fmt.Errorf("route to %s via %s: %w", way.to, by, err)
@@ -144,8 +144,8 @@ func (b *bed) routeThrough() error {
 
 // keepClients has the first node not tell clients on the wire of a shorter way: forwarding back to where packets come
 // from is what is measured. Over IPv6 nodes tell of link-local next hops only (RFC 4861, 8.2), which nobody has here.
-func (b *bed) keepClients() error {
-	for _, device := range []string{"all", topology.Uplink} {
+func (b *Testbed) keepClients() error {
+	for _, device := range []string{"all", testbed.Uplink} {
 		if err := b.forwarder().Place().WriteSysctl("net/ipv4/conf/"+device+"/send_redirects", "0"); err != nil {
 			return err
 		}

@@ -17,14 +17,14 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
 // Generator makes frames at one device. It belongs to one goroutine.
 type Generator struct {
-	place  topology.Place
+	place  testbed.Place
 	frames Frames
 	offer  *ebpf.Program
 	run    *ebpf.Variable
@@ -33,7 +33,7 @@ type Generator struct {
 
 // NewGenerator loads the program that makes frames in the place and sends them from the device, which has to be there.
 // The place should name a CPU: that is where frames are made and, unless the other end's NAPI has a thread of its own, taken in.
-func NewGenerator(place topology.Place, device string, frames Frames) (*Generator, error) {
+func NewGenerator(place testbed.Place, device string, frames Frames) (*Generator, error) {
 	if err := frames.Validate(); err != nil {
 		return nil, fmt.Errorf("make frames: %w", err)
 	}

@@ -5,7 +5,7 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 )
@@ -20,7 +20,7 @@ type Sink struct {
 
 // CountOnWire counts at XDP, before anything else sees the packets, and hands them on to another device of the same
 // namespace, or ends them where onward is empty. Packets to other addresses pass.
-func CountOnWire(place topology.Place, device string, backend netip.AddrPort, onward string) (*Sink, error) {
+func CountOnWire(place testbed.Place, device string, backend netip.AddrPort, onward string) (*Sink, error) {
 	index, err := deviceIndex(place, device)
 	if err != nil {
 		return nil, err
@@ -39,12 +39,12 @@ func CountOnWire(place topology.Place, device string, backend netip.AddrPort, on
 // PassOnWire counts nothing and lets all packets pass. What the other end of a veth pair sends back by XDP_TX waits for
 // ever where no XDP program is attached: the kernel looks for one, and not for NAPI, before it wakes the receiver
 // (veth_xdp_flush, Linux 6.18).
-func PassOnWire(place topology.Place, device string) (*Sink, error) {
+func PassOnWire(place testbed.Place, device string) (*Sink, error) {
 	return CountOnWire(place, device, netip.AddrPortFrom(netip.IPv4Unspecified(), 0), "")
 }
 
 // CountInStack counts at tc, ahead of all other programs there, and ends the packets. It needs tcx (Linux 6.6).
-func CountInStack(place topology.Place, device string, backend netip.AddrPort) (*Sink, error) {
+func CountInStack(place testbed.Place, device string, backend netip.AddrPort) (*Sink, error) {
 	index, err := deviceIndex(place, device)
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func CountInStack(place topology.Place, device string, backend netip.AddrPort) (
 	})
 }
 
-func newSink(place topology.Place, program string, backend netip.AddrPort, onward uint32, attach func(*ebpf.Program) (link.Link, error)) (*Sink, error) {
+func newSink(place testbed.Place, program string, backend netip.AddrPort, onward uint32, attach func(*ebpf.Program) (link.Link, error)) (*Sink, error) {
 	spec, err := loadPacketgen()
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (s *Sink) Close() error {
 	return err
 }
 
-func deviceIndex(place topology.Place, name string) (index uint32, err error) {
+func deviceIndex(place testbed.Place, name string) (index uint32, err error) {
 	err = place.Do(func() error {
 		device, err := net.InterfaceByName(name)
 		if err != nil {

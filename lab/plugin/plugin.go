@@ -18,14 +18,14 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // Executor runs plugins in a place: it is the invoke.Exec that libcni calls them by.
 type Executor struct {
 	version.PluginDecoder
 	// Place has the network namespace and the cgroup of a node.
-	Place topology.Place
+	Place testbed.Place
 	// Ran, if set, is told of each call: the plugin's environment, which has its command, and the time from the start of its process to
 	// its end, the plugins that it calls included.
 	Ran func(ctx context.Context, environ []string, took time.Duration)

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // here runs a shell script as a plugin, on this machine, and gives what Ran was told.
@@ -27,7 +27,7 @@ func here(t *testing.T, script string) (out string, told []string, err error) {
 		t.Fatal(err)
 	}
 	e := &Executor{
-		Place: topology.Place{CPU: topology.AnyCPU},
+		Place: testbed.Place{CPU: testbed.AnyCPU},
 		Ran:   func(_ context.Context, environ []string, _ time.Duration) { told = append(told, environ...) },
 	}
 	path, err := e.FindInPath("tried", []string{"/nowhere", dir})

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 func TestFill(t *testing.T) {
@@ -25,7 +25,7 @@ func TestFill(t *testing.T) {
 		case *corev1.Pod:
 			addresses[o.Status.PodIP] = true
 			nodes[o.Spec.NodeName]++
-			if a := netip.MustParseAddr(o.Status.PodIP); !topology.PodNetworkIPv4.Contains(a) || !namespaces[o.Namespace] {
+			if a := netip.MustParseAddr(o.Status.PodIP); !testbed.PodNetworkIPv4.Contains(a) || !namespaces[o.Namespace] {
 				t.Errorf("%s has %s", o.Name, a)
 			}
 		case *networkingv1.NetworkPolicy:

@@ -6,10 +6,10 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// Presence says which policies there are while a contender is measured.
+// Presence says which policies there are while a network is measured.
 type Presence int
 
 // The presences.
@@ -109,7 +109,7 @@ func (p Presence) ForMeasured(ports []int, measured ...netip.Addr) (objects []ru
 	var list []*networkingv1.NetworkPolicy
 	switch p {
 	case OneBlock:
-		list = blockPolicies([]netip.Prefix{topology.PodNetworkIPv4}, map[string]string{"bench": "measured"}, allowed)
+		list = blockPolicies([]netip.Prefix{testbed.PodNetworkIPv4}, map[string]string{"bench": "measured"}, allowed)
 	case ManyBlocks:
 		list = blockPolicies(blocks(MostBlocks, measured...), map[string]string{"bench": "measured"}, allowed)
 	case Allowing, AmongMany:

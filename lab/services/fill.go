@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // The address ranges of a lab's Services. Backends of the Services that only fill the tables are outside of all pod
@@ -38,7 +38,7 @@ func ChangedAddress(i int) netip.Addr { return nth(changedRange, i+1) }
 func FillerAddress(i int) netip.Addr { return nth(fillerRange, i+1) }
 
 // Filler is the Service number i (from 0) of those that are only there, with so many backends of its own on the nodes.
-func Filler(i, backends int, nodes []*topology.Node) Service {
+func Filler(i, backends int, nodes []*testbed.Node) Service {
 	s := Service{Name: fmt.Sprintf("filler-%05d", i), Address: FillerAddress(i), Ports: []int{FillerPort}}
 	for j := range backends {
 		s.Backends = append(s.Backends, Backend{nth(nobody, i*backends+j+1), nodes[j%len(nodes)].Name})
@@ -47,7 +47,7 @@ func Filler(i, backends int, nodes []*topology.Node) Service {
 }
 
 // Fill are the objects of Services: of the given ones, and of as many others as make the wanted number.
-func Fill(total, backends int, nodes []*topology.Node, given ...Service) []runtime.Object {
+func Fill(total, backends int, nodes []*testbed.Node, given ...Service) []runtime.Object {
 	var objects []runtime.Object
 	for _, s := range given {
 		objects = append(objects, s.Objects()...)

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // Namespace is that of all Services of a lab.
@@ -93,7 +93,7 @@ func (s Service) Slice() *discoveryv1.EndpointSlice {
 func portName(port int) string { return fmt.Sprintf("port-%d", port) }
 
 // Node is the Node object of a lab's node, ready for pods.
-func Node(n *topology.Node) *corev1.Node {
+func Node(n *testbed.Node) *corev1.Node {
 	o := &corev1.Node{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name},

@@ -7,10 +7,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-var nodes = []*topology.Node{{Name: "n1"}, {Name: "n2"}}
+var nodes = []*testbed.Node{{Name: "n1"}, {Name: "n2"}}
 
 func TestFill(t *testing.T) {
 	given := Service{Name: "target", Address: TargetAddress(0), Ports: []int{80, 81}, NodePorts: []int{30080, 30081}, Backends: []Backend{{TargetAddress(5), "n2"}}}

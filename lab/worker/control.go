@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/procstat"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
 
@@ -58,7 +58,7 @@ type control struct {
 	open map[net.Conn]bool
 }
 
-func listenControl(place topology.Place, s Serve, servers *workload.Servers) (c *control, err error) {
+func listenControl(place testbed.Place, s Serve, servers *workload.Servers) (c *control, err error) {
 	c = &control{token: s.Token, cpu: s.CPU, servers: servers, open: map[net.Conn]bool{}}
 	at := netip.AddrPortFrom(s.Address, uint16(s.Control))
 	err = place.Do(func() error {
@@ -175,7 +175,7 @@ type far struct {
 	err     error
 }
 
-func dialControl(ctx context.Context, place topology.Place, end End) (f *far, err error) {
+func dialControl(ctx context.Context, place testbed.Place, end End) (f *far, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	f = &far{end: end}

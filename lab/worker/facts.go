@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/machine"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // proxyMode is where kube-proxy says its mode, on its node only.
 const proxyMode = "http://127.0.0.1:10249/proxyMode"
 
-func facts(ctx context.Context, place topology.Place, ask Ask) *Facts {
+func facts(ctx context.Context, place testbed.Place, ask Ask) *Facts {
 	f := &Facts{Version: Version, Environment: machine.Describe(ctx)}
 	for _, name := range machine.Sysctls {
 		if v, err := place.ReadSysctl(name); err == nil {
@@ -40,7 +40,7 @@ func facts(ctx context.Context, place topology.Place, ask Ask) *Facts {
 }
 
 // devices reads the names from /proc, because /sys/class/net is that of the namespace it was mounted in.
-func devices(place topology.Place) []string {
+func devices(place testbed.Place) []string {
 	var names []string
 	_ = place.Do(func() error {
 		data, err := os.ReadFile("/proc/thread-self/net/dev")

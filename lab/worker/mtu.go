@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // The path MTU is found by sending UDP datagrams of different lengths that must not be fragmented, and seeing which
@@ -54,7 +54,7 @@ func (c *control) answerProbes() {
 }
 
 // probe looks at the way to a server: whether data arrives there, and in packets of which length.
-func probe(ctx context.Context, place topology.Place, end End) (*Path, error) {
+func probe(ctx context.Context, place testbed.Place, end End) (*Path, error) {
 	f, err := dialControl(ctx, place, end)
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func ipHeader(end End) int {
 }
 
 // pathMTU gives the length, most at most, of the largest packet that arrives.
-func pathMTU(ctx context.Context, place topology.Place, end End, most int) (int, error) {
+func pathMTU(ctx context.Context, place testbed.Place, end End, most int) (int, error) {
 	var conn *net.UDPConn
 	err := place.Do(func() (err error) {
 		conn, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(end.Address, uint16(end.Control))))

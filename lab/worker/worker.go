@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/procstat"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
 
 // worker is one end of measurements.
 type worker struct {
-	place   topology.Place
+	place   testbed.Place
 	end     End // where it serves
 	servers *workload.Servers
 	control *control
@@ -23,7 +23,7 @@ type worker struct {
 
 // Loop answers requests until the input or the context ends, and then ends every server. The place is where servers
 // and clients run.
-func Loop(ctx context.Context, place topology.Place, in io.Reader, out io.Writer) (err error) {
+func Loop(ctx context.Context, place testbed.Place, in io.Reader, out io.Writer) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w := &worker{place: place}
@@ -198,7 +198,7 @@ func readCPU(cpu *int) (procstat.Ticks, time.Time, error) {
 }
 
 // pinned is the place on one CPU, where one is given.
-func pinned(place topology.Place, cpu *int) topology.Place {
+func pinned(place testbed.Place, cpu *int) testbed.Place {
 	if cpu == nil {
 		return place
 	}

@@ -13,14 +13,14 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/testenv"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/lab/workload"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 )
 
 // start runs a worker in this process and gives a connection to it.
-func start(t *testing.T, place topology.Place) *Conn {
+func start(t *testing.T, place testbed.Place) *Conn {
 	t.Helper()
 	requests, in := io.Pipe()
 	out, replies := io.Pipe()
@@ -40,7 +40,7 @@ func start(t *testing.T, place topology.Place) *Conn {
 }
 
 // pair makes two namespaces joined by a veth pair whose ends have these MTUs.
-func pair(t *testing.T, clientMTU, serverMTU int) (client, server topology.Place) {
+func pair(t *testing.T, clientMTU, serverMTU int) (client, server testbed.Place) {
 	t.Helper()
 	testenv.Root(t)
 	var spaces [2]ns.NetNS
@@ -75,7 +75,7 @@ func pair(t *testing.T, clientMTU, serverMTU int) (client, server topology.Place
 	if err != nil {
 		t.Fatal(err)
 	}
-	place := func(space ns.NetNS) topology.Place { return topology.Place{Netns: space.Path(), CPU: topology.AnyCPU} }
+	place := func(space ns.NetNS) testbed.Place { return testbed.Place{Netns: space.Path(), CPU: testbed.AnyCPU} }
 	return place(spaces[0]), place(spaces[1])
 }
 
@@ -229,7 +229,7 @@ func TestStrangersGetNothing(t *testing.T) {
 }
 
 func TestErrorsAreReplies(t *testing.T) {
-	c := start(t, topology.Place{CPU: topology.AnyCPU})
+	c := start(t, testbed.Place{CPU: testbed.AnyCPU})
 	for name, r := range map[string]Request{
 		"empty request": {}, `no workload "x"`: {Run: &Run{Workload: "x"}},
 		"reach the server's worker": {Run: &Run{Workload: "tcp_rr", Procs: 1, End: End{Target: workload.Target{Address: netip.MustParseAddr("127.0.0.1")}, Control: 1}}},

@@ -188,7 +188,7 @@ func iperfTCPValues(reports []iperfReport) map[string]float64 {
 	return values
 }
 
-// iperfUDP sends messages that fit every contender's MTU, with a fixed socket buffer, at a fixed rate.
+// iperfUDP sends messages that fit every network's MTU, with a fixed socket buffer, at a fixed rate.
 type iperfUDP struct {
 	name, rate, title, description string
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/result"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 )
@@ -56,7 +56,7 @@ func TestNetperfDataPorts(t *testing.T) {
 }
 
 // pair makes two namespaces joined by a veth pair, and servers in the second.
-func pair(t *testing.T) (topology.Place, *Servers) {
+func pair(t *testing.T) (testbed.Place, *Servers) {
 	t.Helper()
 	testenv.Root(t)
 	for _, w := range All() {
@@ -95,13 +95,13 @@ func pair(t *testing.T) (topology.Place, *Servers) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	servers := NewServers(topology.Place{Netns: spaces[1].Path(), CPU: topology.AnyCPU}, Target{netip.MustParseAddr("10.77.0.2"), UsualPorts})
+	servers := NewServers(testbed.Place{Netns: spaces[1].Path(), CPU: testbed.AnyCPU}, Target{netip.MustParseAddr("10.77.0.2"), UsualPorts})
 	t.Cleanup(func() {
 		if err := servers.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return topology.Place{Netns: spaces[0].Path(), CPU: topology.AnyCPU}, servers
+	return testbed.Place{Netns: spaces[0].Path(), CPU: testbed.AnyCPU}, servers
 }
 
 // Every workload gives its headline metric over a veth pair.
@@ -201,7 +201,7 @@ func TestGroupStartsTogether(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		commands = append(commands, []string{"touch", filepath.Join(dir, name)})
 	}
-	g, err := newGroup(topology.Place{CPU: topology.AnyCPU}, commands)
+	g, err := newGroup(testbed.Place{CPU: testbed.AnyCPU}, commands)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,13 +13,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // Servers are the server processes in one pod. Close ends them. Methods may be called from several goroutines.
 type Servers struct {
 	target Target
-	place  topology.Place
+	place  testbed.Place
 
 	mu      sync.Mutex
 	running map[string]*server
@@ -32,7 +32,7 @@ type server struct {
 }
 
 // NewServers starts nothing yet. The place should name a CPU: servers stay on it.
-func NewServers(place topology.Place, target Target) *Servers {
+func NewServers(place testbed.Place, target Target) *Servers {
 	return &Servers{target: target, place: place, running: map[string]*server{}}
 }
 

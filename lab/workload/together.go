@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // group is a set of processes with a common start: they are started blocked, on their CPU and in their
@@ -30,7 +30,7 @@ type group struct {
 const waitAndBecome = `read -r _; exec "$@" </dev/null`
 
 // newGroup starts the commands blocked. The caller must call wait.
-func newGroup(place topology.Place, commands [][]string) (g *group, err error) {
+func newGroup(place testbed.Place, commands [][]string) (g *group, err error) {
 	g = &group{commands: commands}
 	defer func() {
 		if err != nil {

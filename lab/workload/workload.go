@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/result"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // Workload is one tool with one set of arguments.
@@ -36,7 +36,7 @@ type Workload interface {
 // Request is what one sample is to be.
 type Request struct {
 	// Client is where the client processes run.
-	Client topology.Place
+	Client testbed.Place
 	Server Server
 	Procs  int
 	Length time.Duration

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // capture records the frames that enter a place by one of its devices.
@@ -26,7 +26,7 @@ type capture struct {
 const maxFrame = 1 << 17
 
 // startCapture begins to record. It ends with the test.
-func startCapture(t *testing.T, name string, place topology.Place, device string) *capture {
+func startCapture(t *testing.T, name string, place testbed.Place, device string) *capture {
 	t.Helper()
 	c := &capture{name: name}
 	c.arrived.L = &c.mu

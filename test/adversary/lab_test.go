@@ -19,7 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/test/netlab"
 )
 
@@ -29,7 +29,7 @@ const patience = time.Minute
 // lab is two nodes with pods of each kind on each, and a client outside on the nodes' link.
 type lab struct {
 	t         *testing.T
-	lab       *topology.Lab
+	lab       *testbed.Lab
 	manifests string
 	nodes     []*node
 	pods      map[string]*pod
@@ -45,18 +45,18 @@ type lab struct {
 
 // node is one node of a lab.
 type node struct {
-	*topology.Node
+	*testbed.Node
 	object *corev1.Node
 	agent  *netlab.Agent
 }
 
 // pod is one pod, with a capture of what reaches it and all the ways to send frames.
 type pod struct {
-	*topology.Pod
+	*testbed.Pod
 	// app is its label.
 	app  string
 	node *node
-	topology.Place
+	testbed.Place
 	// mac is the pod's, host that of the node's end of the pod's device.
 	mac, host net.HardwareAddr
 	heard     *capture
@@ -107,7 +107,7 @@ var fewAddresses = []int{28, 124}
 func newLab(t *testing.T, flags ...string) *lab {
 	t.Helper()
 	programs(t)
-	up, err := topology.Up(t.Context(), topology.Options{Name: fmt.Sprint(labPrefix, labCount.Add(1)), IPv6: true, Outside: true})
+	up, err := testbed.Up(t.Context(), testbed.Options{Name: fmt.Sprint(labPrefix, labCount.Add(1)), IPv6: true, Outside: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func newLab(t *testing.T, flags ...string) *lab {
 	l.addPods()
 	l.write("policies.yaml", []byte(policies))
 	l.writeServices()
-	l.wire = startCapture(t, "wire", l.nodes[1].Place(), topology.Uplink)
+	l.wire = startCapture(t, "wire", l.nodes[1].Place(), testbed.Uplink)
 	return l
 }
 
@@ -323,11 +323,11 @@ func (l *lab) addSecondAddresses() {
 	l.t.Helper()
 	for _, n := range l.nodes {
 		err := n.Place().Netlink(func(h *netlink.Handle) error {
-			uplink, err := h.LinkByName(topology.Uplink)
+			uplink, err := h.LinkByName(testbed.Uplink)
 			for family := range fewAddresses {
 				at := secondAddress(n, family)
 				if err == nil {
-					err = h.AddrAdd(uplink, &netlink.Addr{IPNet: topology.IPNet(netip.PrefixFrom(at, at.BitLen())), Flags: unix.IFA_F_NODAD})
+					err = h.AddrAdd(uplink, &netlink.Addr{IPNet: testbed.IPNet(netip.PrefixFrom(at, at.BitLen())), Flags: unix.IFA_F_NODAD})
 				}
 			}
 			return err

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // liveConn is a TCP connection that both ends hold open, with the listener that the server got it by.
@@ -25,13 +25,13 @@ func (c liveConn) close() {
 }
 
 // connect opens a TCP connection from one pod to another, at a port that the kernel chooses.
-func connect(from, to topology.Place, address netip.Addr) (liveConn, error) {
+func connect(from, to testbed.Place, address netip.Addr) (liveConn, error) {
 	return connectBy(from, to, netip.AddrPortFrom(address, 0), netip.AddrPort{})
 }
 
 // connectBy opens a TCP connection to a server by another address than its own, unless that is the zero one. This process is in none of the cgroups whose
 // sockets find Services: packets carry the Service's address.
-func connectBy(from, to topology.Place, at, by netip.AddrPort) (c liveConn, err error) {
+func connectBy(from, to testbed.Place, at, by netip.AddrPort) (c liveConn, err error) {
 	var l net.Listener
 	if err := to.Do(func() (err error) {
 		l, err = net.Listen("tcp", at.String())

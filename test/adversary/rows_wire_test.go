@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/test/adversary/frame"
 )
 
@@ -20,12 +20,12 @@ func (l *lab) stranger(index int) *pod {
 		return p
 	}
 	n := l.nodes[index-1]
-	p := &pod{Pod: &topology.Pod{Name: outside}, app: outside, node: n, Place: l.lab.Client(), mac: net.HardwareAddr{2, 0, 0, 0, 0x66, 0x66}, heard: &capture{}}
+	p := &pod{Pod: &testbed.Pod{Name: outside}, app: outside, node: n, Place: l.lab.Client(), mac: net.HardwareAddr{2, 0, 0, 0, 0x66, 0x66}, heard: &capture{}}
 	for _, a := range l.lab.ClientAddresses() {
 		p.Addresses = append(p.Addresses, a.Addr())
 	}
 	if err := n.Place().Do(func() error {
-		link, err := net.InterfaceByName(topology.Uplink)
+		link, err := net.InterfaceByName(testbed.Uplink)
 		if err == nil {
 			p.host = link.HardwareAddr
 		}

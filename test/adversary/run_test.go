@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/test/adversary/frame"
 )
 
@@ -179,7 +179,7 @@ func (a attack) mustNotSee(s *scene, c *capture) func([]byte) bool {
 }
 
 // send runs fn on one CPU: what is sent there keeps its order up to the receiver.
-func send(fn func() error) error { return topology.Place{}.Do(fn) }
+func send(fn func() error) error { return testbed.Place{}.Do(fn) }
 
 // mark sends a datagram that policies allow by every way and waits until the victim has all: what was sent before has
 // arrived by then, or never does.

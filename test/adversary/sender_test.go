@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // sender writes whole frames to a device.
@@ -25,7 +25,7 @@ func (s packetSocket) send(frame []byte) error {
 }
 
 // openPacket opens an AF_PACKET socket with one option set. It ends with the test.
-func openPacket(t *testing.T, place topology.Place, device string, option int) packetSocket {
+func openPacket(t *testing.T, place testbed.Place, device string, option int) packetSocket {
 	t.Helper()
 	var s packetSocket
 	err := place.Do(func() (err error) {
@@ -57,7 +57,7 @@ type senders struct {
 	offload sender
 }
 
-func openSenders(t *testing.T, place topology.Place, device string) senders {
+func openSenders(t *testing.T, place testbed.Place, device string) senders {
 	t.Helper()
 	s := senders{named: map[string]sender{
 		"AF_PACKET":    openPacket(t, place, device, 0),

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // xdpSocket is AF_XDP for sending, in copy mode, which every device has: the kernel hands each frame to the driver,
@@ -35,7 +35,7 @@ const (
 )
 
 // openXDP binds to queue 0 of a device. It ends with the test.
-func openXDP(t *testing.T, place topology.Place, device string) *xdpSocket {
+func openXDP(t *testing.T, place testbed.Place, device string) *xdpSocket {
 	t.Helper()
 	s := &xdpSocket{}
 	if err := place.Do(func() error { return s.open(device) }); err != nil {

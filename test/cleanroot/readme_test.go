@@ -16,7 +16,7 @@ import (
 const labName = "t-readme"
 
 // short makes a bench of one round out of the README's, which takes minutes: what is installed and built for it is the same.
-const short = "make bench BENCH_FLAGS='--contenders=node,beeline,ptp --workloads=tcp_rr,tcp_stream_16k --rounds=1 --duration=100ms --pods=1 --max-foreign=100 --max-steal=100'"
+const short = "make bench BENCH_FLAGS='--networks=node,beeline,ptp --workloads=tcp_rr,tcp_stream_16k --rounds=1 --duration=100ms --pods=1 --max-foreign=100 --max-steal=100'"
 
 var labCommand = regexp.MustCompile(`bin/beeline lab (up|add-pod|exec|down)`)
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // absence is longer than an agent vouches for what it has put into the tables (30 s, see docs/architecture.md).
@@ -18,9 +18,9 @@ const absence = 32 * time.Second
 // link-layer address is found without any agent.
 func TestLongAbsence(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{IPv6: true})
+	c := up(t, testbed.Options{IPv6: true})
 	p := c.addPods()
-	traffic := c.startTraffic([2]*topology.Pod{p.a, p.far})
+	traffic := c.startTraffic([2]*testbed.Pod{p.a, p.far})
 	for _, n := range c.nodes {
 		c.kill(n)
 	}
@@ -28,11 +28,11 @@ func TestLongAbsence(t *testing.T) {
 	traffic.goesOn()
 	traffic.finish()
 
-	changeLink(t, c.nodes[1].Place(), topology.Uplink, func(h *netlink.Handle, l netlink.Link) error {
+	changeLink(t, c.nodes[1].Place(), testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error {
 		return h.LinkSetHardwareAddr(l, net.HardwareAddr{0x02, 0, 0, 0, 0x77, 0x43})
 	})
 	eventually(t, func() error { return c.reach(p.a, p.far) })
-	traffic = c.startTraffic([2]*topology.Pod{p.a, p.far})
+	traffic = c.startTraffic([2]*testbed.Pod{p.a, p.far})
 	for _, n := range c.nodes {
 		c.start(n, current(t))
 		c.waitReady(n)

@@ -7,14 +7,14 @@ import (
 	"testing"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // TestTwoFilesClaimOneAddress restarts an agent beside a file that claims a pod's address for a device that does not
 // exist: the pod keeps its address, and the node is ready.
 func TestTwoFilesClaimOneAddress(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{})
+	c := up(t, testbed.Options{})
 	p := c.addPods()
 	n := c.nodes[0]
 	c.kill(n)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/testenv"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // The standard plugins that people chain after the network.
@@ -41,7 +41,7 @@ func needPlugins(t *testing.T, plugins ...map[string]any) {
 func TestTuningChained(t *testing.T) {
 	t.Parallel()
 	needPlugins(t, tuning)
-	c := up(t, topology.Options{})
+	c := up(t, testbed.Options{})
 	n := c.nodes[0]
 	network, pod := c.network(n, current(t), "1.0.0", tuning), c.newPod(n, "pod")
 	if _, err := network.add(t.Context(), pod, runtimeConf(pod)); err != nil {
@@ -73,7 +73,7 @@ func TestPortmapChained(t *testing.T) {
 	} {
 		t.Run(routing, func(t *testing.T) {
 			programs := current(t)
-			c := newCluster(t, topology.Options{Nodes: 3, IPv6: true})
+			c := newCluster(t, testbed.Options{Nodes: 3, IPv6: true})
 			world := c.nodes[2]
 			if err := os.Remove(c.manifestFile(world)); err != nil {
 				t.Fatal(err)
@@ -94,7 +94,7 @@ func TestPortmapChained(t *testing.T) {
 			}
 			near, far := c.addPod(n, "near"), c.addPod(c.nodes[1], "far")
 			c.wantWays(n, ways)
-			places := map[string]topology.Place{
+			places := map[string]testbed.Place{
 				"the world": world.Place(), "own node": n.Place(), "the pod itself": c.lab.Place(pod), "other node": c.nodes[1].Place(),
 				"pod of the node": c.lab.Place(near), "pod of another node": c.lab.Place(far),
 			}
@@ -113,7 +113,7 @@ func TestPortmapChained(t *testing.T) {
 				serveEcho(t, c.lab.Place(pod), netip.AddrPortFrom(address, 80))
 			}
 			ask("first")
-			for _, peer := range []*topology.Pod{near, far} { // which see the pod's own address
+			for _, peer := range []*testbed.Pod{near, far} { // which see the pod's own address
 				if err := errors.Join(c.reach(pod, peer), c.reach(peer, pod)); err != nil {
 					t.Error(err)
 				}
@@ -150,7 +150,7 @@ func (c *cluster) wantWays(n *node, want map[string]string) {
 }
 
 // serveEcho answers TCP connections until the test ends.
-func serveEcho(t *testing.T, place topology.Place, at netip.AddrPort) {
+func serveEcho(t *testing.T, place testbed.Place, at netip.AddrPort) {
 	t.Helper()
 	err := place.Do(func() error {
 		l, err := net.Listen("tcp", at.String())
@@ -178,7 +178,7 @@ func serveEcho(t *testing.T, place topology.Place, at netip.AddrPort) {
 }
 
 // askEcho asks once over a new TCP connection.
-func askEcho(place topology.Place, at netip.AddrPort) error {
+func askEcho(place testbed.Place, at netip.AddrPort) error {
 	return place.Do(func() error {
 		conn, err := net.DialTimeout("tcp", at.String(), connectTime)
 		if err != nil {
@@ -216,7 +216,7 @@ func TestBandwidthChained(t *testing.T) {
 		"network of kernel": {"ebpf", "kernel", fixed, nil, "routing of network " + networkName},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := up(t, topology.Options{}, "--routing", test.routing)
+			c := up(t, testbed.Options{}, "--routing", test.routing)
 			n := c.nodes[0]
 			own := pluginConf(n)
 			if test.network != "" {
@@ -230,8 +230,8 @@ func TestBandwidthChained(t *testing.T) {
 			}
 			c.wantWays(n, map[string]string{"slow": test.way})
 			near, far := c.addPod(n, "near"), c.addPod(c.nodes[1], "far")
-			for _, peer := range []*topology.Pod{asPod(n, pod), near, far} {
-				for _, way := range [][2]*topology.Pod{{pod, peer}, {peer, pod}} {
+			for _, peer := range []*testbed.Pod{asPod(n, pod), near, far} {
+				for _, way := range [][2]*testbed.Pod{{pod, peer}, {peer, pod}} {
 					begin := time.Now()
 					if _, err := transfer(c.lab.Place(way[0]), c.lab.Place(way[1]), way[1].Addresses[0]); err != nil {
 						t.Error(err)
@@ -255,7 +255,7 @@ func TestBandwidthChained(t *testing.T) {
 // goes through the stack.
 func TestWayOutlivesFiles(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{})
+	c := up(t, testbed.Options{})
 	n := c.nodes[0]
 	own := pluginConf(n)
 	own["routing"] = "kernel"

@@ -11,17 +11,17 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // TestChurnWithKill makes and deletes fifty pods at once, kills the agent in the middle and starts it again. No
 // two living pods may have the same address, and nothing may be left at the end.
 func TestChurnWithKill(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{IPv6: true})
+	c := up(t, testbed.Options{IPv6: true})
 	n := c.nodes[0]
 	network := c.standard(n)
-	pods := make([]*topology.Pod, 50)
+	pods := make([]*testbed.Pod, 50)
 	for i := range pods {
 		pods[i] = c.newPod(n, fmt.Sprintf("pod-%02d", i))
 	}
@@ -55,7 +55,7 @@ func TestChurnWithKill(t *testing.T) {
 	churn.Wait()
 	c.waitReady(n)
 
-	var alive []*topology.Pod
+	var alive []*testbed.Pod
 	failed := 0
 	for i, pod := range pods {
 		if errs[i] != nil {
@@ -107,7 +107,7 @@ func TestChurnWithKill(t *testing.T) {
 
 // churn adds a pod; with kind 1 it is deleted and added again, with kind 2 it is deleted. Live tells whether
 // the pod has a network in the end, err what went wrong with an ADD.
-func (w network) churn(ctx context.Context, pod *topology.Pod, kind int) (live bool, err error) {
+func (w network) churn(ctx context.Context, pod *testbed.Pod, kind int) (live bool, err error) {
 	conf := runtimeConf(pod)
 	add := func() bool {
 		_, failed := w.add(ctx, pod, conf)
@@ -140,7 +140,7 @@ func (c *cluster) onlyDevices(n *node, count int) error {
 // the container has a device of the same name by then. It stays, with its endpoint.
 func TestLateRequests(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{})
+	c := up(t, testbed.Options{})
 	n := c.nodes[0]
 	pod, peer := c.addPod(n, "again"), c.addPod(n, "peer")
 	all, err := n.api().Endpoints(t.Context())

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/beeline-cni/beeline/internal/testenv"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/test/netlab"
 )
 
@@ -24,7 +24,7 @@ const patience = 2 * time.Minute
 // cluster is a lab whose nodes run the agent. It ends with its test.
 type cluster struct {
 	t   *testing.T
-	lab *topology.Lab
+	lab *testbed.Lab
 	// manifests is the directory that all agents read.
 	manifests string
 	nodes     []*node
@@ -34,7 +34,7 @@ type cluster struct {
 
 // node is one node of a cluster.
 type node struct {
-	*topology.Node
+	*testbed.Node
 	// object is the node's manifest; writeNode publishes it.
 	object *corev1.Node
 	agent  *netlab.Agent
@@ -43,11 +43,11 @@ type node struct {
 var labCount atomic.Int32
 
 // newCluster makes a lab with its manifests and no agents.
-func newCluster(t *testing.T, o topology.Options) *cluster {
+func newCluster(t *testing.T, o testbed.Options) *cluster {
 	t.Helper()
 	testenv.Root(t)
 	o.Name = fmt.Sprint(labPrefix, labCount.Add(1))
-	lab, err := topology.Up(t.Context(), o)
+	lab, err := testbed.Up(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func newCluster(t *testing.T, o topology.Options) *cluster {
 }
 
 // up makes a lab and starts an agent on each node, with these flags; it returns when all are ready.
-func up(t *testing.T, o topology.Options, flags ...string) *cluster {
+func up(t *testing.T, o testbed.Options, flags ...string) *cluster {
 	t.Helper()
 	programs := current(t)
 	c := newCluster(t, o)

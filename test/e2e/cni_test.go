@@ -10,7 +10,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // Codes of the CNI specification and of this plugin, as a runtime sees them.
@@ -24,7 +24,7 @@ const (
 // TestSpecVersions goes through the life of a pod by every version of the CNI specification.
 func TestSpecVersions(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{IPv6: true})
+	c := up(t, testbed.Options{IPv6: true})
 	peer := c.addPod(c.nodes[1], "peer")
 	n := c.nodes[0]
 	for _, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
@@ -65,7 +65,7 @@ func TestSpecVersions(t *testing.T) {
 // TestCheckFindsDamage proves that CHECK can fail: after the pod's address is gone.
 func TestCheckFindsDamage(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{})
+	c := up(t, testbed.Options{})
 	n := c.nodes[0]
 	network, pod := c.standard(n), c.addPod(n, "pod")
 	if err := network.CNI.CheckNetworkList(t.Context(), network.List, runtimeConf(pod)); err != nil {
@@ -80,7 +80,7 @@ func TestCheckFindsDamage(t *testing.T) {
 // TestGarbageCollection removes what the runtime does not know, and nothing else.
 func TestGarbageCollection(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{})
+	c := up(t, testbed.Options{})
 	n := c.nodes[0]
 	network := c.standard(n)
 	kept, forgotten := c.addPod(n, "kept"), c.addPod(n, "forgotten")
@@ -105,7 +105,7 @@ func TestGarbageCollection(t *testing.T) {
 // TestDelWithoutNamespace deletes pods whose network namespace is gone already, with the agent and without.
 func TestDelWithoutNamespace(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{IPv6: true})
+	c := up(t, testbed.Options{IPv6: true})
 	n := c.nodes[0]
 	gone := c.addPod(n, "gone")
 	if err := c.lab.DeletePod(t.Context(), gone); err != nil {
@@ -133,7 +133,7 @@ func TestDelWithoutNamespace(t *testing.T) {
 // agent makes up for it when it is back.
 func TestWithoutAgent(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{IPv6: true})
+	c := up(t, testbed.Options{IPv6: true})
 	n := c.nodes[0]
 	network, pod, late := c.standard(n), c.addPod(n, "pod"), c.newPod(n, "late")
 	c.kill(n)
@@ -167,7 +167,7 @@ func TestWithoutAgent(t *testing.T) {
 func TestNodeWithoutObject(t *testing.T) {
 	t.Parallel()
 	programs := current(t)
-	c := newCluster(t, topology.Options{})
+	c := newCluster(t, testbed.Options{})
 	n := c.nodes[0]
 	if err := os.Remove(c.manifestFile(n)); err != nil {
 		t.Fatal(err)
@@ -193,7 +193,7 @@ func TestNodeWithoutObject(t *testing.T) {
 func TestExhaustion(t *testing.T) {
 	t.Parallel()
 	programs := current(t)
-	c := newCluster(t, topology.Options{})
+	c := newCluster(t, testbed.Options{})
 	n := c.nodes[0]
 	n.object.Spec.PodCIDRs = []string{"10.77.1.0/29"}
 	c.writeNode(n)
@@ -203,7 +203,7 @@ func TestExhaustion(t *testing.T) {
 	if len(status.Pools) != 1 || status.Pools[0].Free < 5 || status.Pools[0].Free > 8 {
 		t.Fatalf("pools of a /29: %+v", status.Pools)
 	}
-	var pods []*topology.Pod
+	var pods []*testbed.Pod
 	for i := range status.Pools[0].Free {
 		pods = append(pods, c.addPod(n, "pod-"+string(rune('a'+i))))
 	}

@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // command runs a command of the program beeline on the node and gives what it prints.
@@ -41,7 +41,7 @@ func (c *cluster) commandJSON(n *node, into any, args ...string) {
 // TestCommandsAgree compares what the commands and the metrics say with each other and with the lab.
 func TestCommandsAgree(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{IPv6: true})
+	c := up(t, testbed.Options{IPv6: true})
 	n := c.nodes[0]
 	p := c.addPods()
 	if err := c.reach(p.a, p.far); err != nil {
@@ -52,7 +52,7 @@ func TestCommandsAgree(t *testing.T) {
 	if !status.Ready || len(status.Problems) > 0 || status.Node != n.Name || status.PID != n.agent.Cmd.Process.Pid || status.Endpoints != 2 {
 		t.Errorf("status: %+v", status)
 	}
-	if status.Uplink == nil || status.Uplink.Name != topology.Uplink || !slices.Equal(status.Uplink.Addresses, n.Addresses) {
+	if status.Uplink == nil || status.Uplink.Name != testbed.Uplink || !slices.Equal(status.Uplink.Addresses, n.Addresses) {
 		t.Errorf("uplink: %+v", status.Uplink)
 	}
 	if len(status.Nodes) != 1 || status.Nodes[0].Name != "n2" || !slices.Equal(status.Nodes[0].PodCIDRs, c.nodes[1].PodCIDRs) || status.Nodes[0].MAC == "" {
@@ -90,7 +90,7 @@ func TestCommandsAgree(t *testing.T) {
 		t.Fatalf("endpoints: %+v", endpoints)
 	}
 	text = c.command(n, "endpoints")
-	for i, pod := range []*topology.Pod{p.a, p.b} {
+	for i, pod := range []*testbed.Pod{p.a, p.b} {
 		e := endpoints[i]
 		if e.Pod.Name != pod.Name || !slices.Equal(e.Addresses, pod.Addresses) || e.Netns != pod.Netns || e.State != agentapi.StateReady {
 			t.Errorf("endpoint of %+v: %+v", pod, e)
@@ -117,7 +117,7 @@ func TestCommandsAgree(t *testing.T) {
 // TestReadiness takes a node's object away: the agent lives, is not ready, and says so everywhere.
 func TestReadiness(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{})
+	c := up(t, testbed.Options{})
 	n := c.nodes[0]
 	if err := os.Remove(c.manifestFile(n)); err != nil {
 		t.Fatal(err)
@@ -218,7 +218,7 @@ func (c *cluster) scrape(n *node, path string, want int) string {
 // TestSecondAgentIsRefused starts an agent where one runs: by the state directory, and by the socket alone.
 func TestSecondAgentIsRefused(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{})
+	c := up(t, testbed.Options{})
 	n := c.nodes[0]
 	for name, change := range map[string]struct{ flags, words []string }{
 		"state directory": {

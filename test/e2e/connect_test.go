@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/test/handshake"
 )
 
@@ -24,7 +24,7 @@ type connections struct {
 
 const connectionGap = 10 * time.Millisecond
 
-func startConnections(name string, from, to topology.Place, address netip.Addr) (*connections, error) {
+func startConnections(name string, from, to testbed.Place, address netip.Addr) (*connections, error) {
 	c := &connections{name: name, result: make(chan error, 1)}
 	err := to.Do(func() (err error) {
 		c.server, err = net.Listen("tcp", netip.AddrPortFrom(address, 0).String())

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // transferBytes fill many packets of any size, so that a path that carries small ones only is found.
@@ -24,7 +24,7 @@ const (
 
 // reach proves that one pod reaches another over every address family: a TCP connection carries full packets and
 // comes from the pod's own address.
-func (c *cluster) reach(from, to *topology.Pod) error {
+func (c *cluster) reach(from, to *testbed.Pod) error {
 	if len(to.Addresses) == 0 {
 		return fmt.Errorf("pod %s has no address", to.Name)
 	}
@@ -41,7 +41,7 @@ func (c *cluster) reach(from, to *topology.Pod) error {
 }
 
 // transfer sends transferBytes from one place to another and gives the sender's address as the receiver sees it.
-func transfer(from, to topology.Place, address netip.Addr) (seen netip.Addr, err error) {
+func transfer(from, to testbed.Place, address netip.Addr) (seen netip.Addr, err error) {
 	var l net.Listener
 	err = to.Do(func() (err error) {
 		l, err = net.Listen("tcp", netip.AddrPortFrom(address, 0).String())
@@ -97,7 +97,7 @@ func TestEverybodyReachesEverybody(t *testing.T) {
 		for _, routing := range []string{"ebpf", "kernel"} {
 			t.Run(f.name+"/"+routing, func(t *testing.T) {
 				programs := current(t)
-				c := newCluster(t, topology.Options{IPv6: f.ipv6, Nodes: 3})
+				c := newCluster(t, testbed.Options{IPv6: f.ipv6, Nodes: 3})
 				for _, n := range c.nodes {
 					if !f.ipv4 {
 						n.object.Spec.PodCIDRs = n.object.Spec.PodCIDRs[1:]
@@ -107,7 +107,7 @@ func TestEverybodyReachesEverybody(t *testing.T) {
 				for _, n := range c.nodes {
 					c.start(n, programs, "--routing", routing)
 				}
-				var pods []*topology.Pod
+				var pods []*testbed.Pod
 				for i, n := range c.nodes {
 					c.waitReady(n)
 					pods = append(pods, c.addPod(n, fmt.Sprintf("pod-%d", i)))
@@ -120,7 +120,7 @@ func TestEverybodyReachesEverybody(t *testing.T) {
 }
 
 // reachAll tries every ordered pair of pods, and every node and pod in both directions.
-func (c *cluster) reachAll(pods []*topology.Pod, families int) {
+func (c *cluster) reachAll(pods []*testbed.Pod, families int) {
 	c.t.Helper()
 	for _, from := range pods {
 		if len(from.Addresses) != families {
@@ -146,8 +146,8 @@ func (c *cluster) reachAll(pods []*topology.Pod, families int) {
 }
 
 // asPod is a node as a peer of this pod: with its addresses of the pod's families.
-func asPod(n *node, peer *topology.Pod) *topology.Pod {
-	as := &topology.Pod{Name: n.Name, Node: n.Name, Netns: n.Netns}
+func asPod(n *node, peer *testbed.Pod) *testbed.Pod {
+	as := &testbed.Pod{Name: n.Name, Node: n.Name, Netns: n.Netns}
 	for _, a := range n.Addresses {
 		for _, b := range peer.Addresses {
 			if a.Addr().Is4() == b.Is4() {
@@ -159,6 +159,6 @@ func asPod(n *node, peer *topology.Pod) *topology.Pod {
 }
 
 // withoutSource is the pod with nothing said about how others are to see it.
-func withoutSource(p *topology.Pod) *topology.Pod {
-	return &topology.Pod{Name: p.Name, Node: p.Node, Netns: p.Netns}
+func withoutSource(p *testbed.Pod) *testbed.Pod {
+	return &testbed.Pod{Name: p.Name, Node: p.Node, Netns: p.Netns}
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // balanced is a world in which Beeline itself translates Services.
@@ -40,7 +40,7 @@ func serviceYAML(name string, addresses []netip.Addr, more string, backends ...w
 }
 
 // ask has a process in a pod's own cgroup, where sockets find Services, talk TCP to an address; it gives what it is answered.
-func ask(t *testing.T, from topology.Place, to netip.AddrPort) (string, error) {
+func ask(t *testing.T, from testbed.Place, to netip.AddrPort) (string, error) {
 	t.Helper()
 	script := fmt.Sprintf(`exec 3<>/dev/tcp/%s/%d && echo ask >&3 && read -t 10 -u 3 answer && echo "$answer"`, to.Addr(), to.Port())
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
@@ -147,7 +147,7 @@ func TestServiceAtSockets(t *testing.T) {
 func TestHostPortOfPod(t *testing.T) {
 	b := newBalanced(t)
 	network := b.network(b.here, current(t), "1.0.0")
-	add := func(name string) (*topology.Pod, error) {
+	add := func(name string) (*testbed.Pod, error) {
 		pod := b.newPod(b.here, name)
 		conf := runtimeConf(pod)
 		conf.CapabilityArgs = map[string]any{"portMappings": []map[string]any{{"hostPort": 8081, "containerPort": backendPort, "protocol": "tcp"}}}

@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // sight is what is seen of a flood on the node.
@@ -44,7 +44,7 @@ func (f *floods) look(t *testing.T) (s sight) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	uplink, errUplink := linkStatistics(f.node.place, topology.Uplink)
+	uplink, errUplink := linkStatistics(f.node.place, testbed.Uplink)
 	near, errNear := linkStatistics(f.near.place, podInterface)
 	if err := errors.Join(errUplink, errNear); err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func (f *floods) look(t *testing.T) (s sight) {
 	return s
 }
 
-func linkStatistics(place topology.Place, device string) (counted netlink.LinkStatistics, err error) {
+func linkStatistics(place testbed.Place, device string) (counted netlink.LinkStatistics, err error) {
 	err = place.Netlink(func(h *netlink.Handle) error {
 		link, err := h.LinkByName(device)
 		if err == nil {

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/test/adversary/frame"
 )
 
@@ -29,7 +29,7 @@ const floodBatch = 64
 // flooder writes whole frames to a device, each of another flow, at a steady rate.
 type flooder struct {
 	name     string
-	place    topology.Place
+	place    testbed.Place
 	fd       int
 	from, to net.HardwareAddr
 	// addresses are the sender's own, IPv4 first.
@@ -114,7 +114,7 @@ func (f *flooder) within(family int) netip.Addr {
 	if family == 0 {
 		return netip.AddrFrom4([4]byte{198, 18, byte(f.random.Uint32()), byte(1 + f.random.IntN(254))})
 	}
-	a := topology.ClientNetworkIPv6.Addr().As16()
+	a := testbed.ClientNetworkIPv6.Addr().As16()
 	for i := 8; i < 16; i++ {
 		a[i] = byte(f.random.Uint32())
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/lab/packetgen"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/test/adversary/frame"
 )
 
@@ -128,18 +128,18 @@ func (f *floods) routeToWorld() {
 		}
 		return errors.Join(h.LinkSetUp(end), h.LinkSetUp(narrow))
 	})
-	for i, network := range []netip.Prefix{topology.ClientNetworkIPv4, topology.ClientNetworkIPv6} {
+	for i, network := range []netip.Prefix{testbed.ClientNetworkIPv4, testbed.ClientNetworkIPv6} {
 		err = errors.Join(err, f.outside.place.Netlink(func(h *netlink.Handle) error {
 			lo, err := h.LinkByName("lo")
 			if err != nil {
 				return err
 			}
 			const local = 255 // the routing table of what is the node's own
-			return h.RouteAdd(&netlink.Route{Dst: topology.IPNet(network), LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Table: local})
+			return h.RouteAdd(&netlink.Route{Dst: testbed.IPNet(network), LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Table: local})
 		}), f.node.place.Netlink(func(h *netlink.Handle) error {
 			own := []netip.Prefix{narrowIPv4, narrowIPv6}[i]
-			return errors.Join(h.RouteAdd(&netlink.Route{Dst: topology.IPNet(network), Gw: f.outside.addresses[i].AsSlice()}),
-				h.AddrAdd(narrow, &netlink.Addr{IPNet: topology.IPNet(netip.PrefixFrom(own.Addr().Next(), own.Bits())), Flags: unix.IFA_F_NODAD}))
+			return errors.Join(h.RouteAdd(&netlink.Route{Dst: testbed.IPNet(network), Gw: f.outside.addresses[i].AsSlice()}),
+				h.AddrAdd(narrow, &netlink.Addr{IPNet: testbed.IPNet(netip.PrefixFrom(own.Addr().Next(), own.Bits())), Flags: unix.IFA_F_NODAD}))
 		}))
 	}
 	if err != nil {
@@ -301,7 +301,7 @@ func (f *floods) kinds() []flood {
 func (f *floods) outsideKinds(acceleration string) []flood {
 	var to net.HardwareAddr
 	if err := f.node.place.Do(func() error {
-		uplink, err := net.InterfaceByName(topology.Uplink)
+		uplink, err := net.InterfaceByName(testbed.Uplink)
 		if err == nil {
 			to = uplink.HardwareAddr
 		}
@@ -309,7 +309,7 @@ func (f *floods) outsideKinds(acceleration string) []flood {
 	}); err != nil {
 		f.t.Fatal(err)
 	}
-	outside := f.flooder(f.outside, topology.Uplink, to)
+	outside := f.flooder(f.outside, testbed.Uplink, to)
 	from := func(of *flooder, family int) netip.AddrPort { return netip.AddrPortFrom(of.within(family), of.port()) }
 	nodePort := func(of *flooder, family int) netip.AddrPort {
 		ports := [...]uint16{floodNodePort, floodNodePortOwn}
@@ -469,7 +469,7 @@ func TestFloodsFromOutside(t *testing.T) {
 func (f *floods) carryXDP() {
 	f.t.Helper()
 	for _, n := range f.nodes {
-		if err := n.Place().Do(func() error { return testenv.FinishChecksums(topology.Uplink) }); err != nil {
+		if err := n.Place().Do(func() error { return testenv.FinishChecksums(testbed.Uplink) }); err != nil {
 			f.t.Fatal(err)
 		}
 	}

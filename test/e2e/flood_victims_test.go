@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/test/adversary/frame"
 )
 
@@ -28,7 +28,7 @@ const (
 // victim is somebody who works while others flood: it takes its targets in turn, of both families, and does the same with each.
 type victim struct {
 	name    string
-	place   topology.Place
+	place   testbed.Place
 	targets []netip.AddrPort
 	work    func(v *victim, to netip.AddrPort) error
 	size    int // of a message

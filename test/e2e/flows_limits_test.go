@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // Of a sample of connections some are told of from first to last and the others not at all, and all come about.
@@ -133,7 +133,7 @@ func (g *guarded) dropped(reason string) (packets uint64) {
 }
 
 // datagramsFromPorts sends one from each of so many ports.
-func datagramsFromPorts(from topology.Place, to netip.AddrPort, ports int) error {
+func datagramsFromPorts(from testbed.Place, to netip.AddrPort, ports int) error {
 	return from.Do(func() error {
 		for range ports {
 			socket, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))

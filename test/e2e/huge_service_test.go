@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/test/netlab"
 )
 
@@ -20,7 +20,7 @@ import (
 // Service answers them, and the agent's memory stays what it was. How long ADD takes is said and not judged: docs/operations.md has it.
 func TestAddBesideHugeService(t *testing.T) {
 	const pods, changes, frontendsOfOne = 20, 5, 1024
-	c := up(t, topology.Options{}, "--services=ebpf", "--external-ips=198.18.0.0/15")
+	c := up(t, testbed.Options{}, "--services=ebpf", "--external-ips=198.18.0.0/15")
 	server := c.addPod(c.nodes[0], "server")
 	end := worldEnd{"server", c.lab.Place(server), append(server.Addresses, server.Addresses...)}
 	serveEcho(t, end.place, at(backendPort, server.Addresses[0])[0])

@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/beeline-cni/beeline/internal/install"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // host is where a node's container runtime looks for networks and plugins.
@@ -57,7 +57,7 @@ func (h host) conflist() string { return h.files()[0] }
 // somebody has removed it, and keeps it when the agent stops.
 func TestInstallWhenReady(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, topology.Options{Nodes: 1})
+	c := newCluster(t, testbed.Options{Nodes: 1})
 	n, p := c.nodes[0], current(t)
 	h := newHost(t, p)
 	if err := os.Remove(c.manifestFile(n)); err != nil {
@@ -121,7 +121,7 @@ func TestInstallWhenReady(t *testing.T) {
 func TestUninstall(t *testing.T) {
 	t.Parallel()
 	p := current(t)
-	c := newCluster(t, topology.Options{Subnets: 2, IPv6: true})
+	c := newCluster(t, testbed.Options{Subnets: 2, IPv6: true})
 	n := c.nodes[0]
 	h := newHost(t, p)
 	before := remains(c, n)

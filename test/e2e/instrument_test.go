@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // TestTrafficNoticesLoss proves the instrument of other tests: a wire that is down for a moment makes requests
 // over UDP fail, and one that stays down the others, too.
 func TestTrafficNoticesLoss(t *testing.T) {
 	const enough = time.Second // for answers that do not come
-	c := up(t, topology.Options{})
+	c := up(t, testbed.Options{})
 	p := c.addPods()
 	from, to, address := c.lab.Place(p.a), c.lab.Place(p.far), p.far.Addresses[0]
 	udp, err := startRequests("udp", "udp", from, to, address)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/testenv"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // renamedMembers are members of structs that are entries of tables, in each group of these that refer to each other and in some of none; and what
@@ -148,7 +148,7 @@ func pinMap(t *testing.T, n *node, path string, layout ...string) {
 // own and goes over to them, and no packet of the pods notices.
 func TestTablesOfAnotherLayout(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{IPv6: true})
+	c := up(t, testbed.Options{IPv6: true})
 	n := c.nodes[0]
 	pods := c.addPods()
 	traffic := c.startTraffic(pods.pairs()...)
@@ -183,7 +183,7 @@ func TestTablesOfAnotherLayout(t *testing.T) {
 // everything back.
 func TestPinsLost(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{IPv6: true})
+	c := up(t, testbed.Options{IPv6: true})
 	n := c.nodes[0]
 	pods := c.addPods()
 	var before map[string]int
@@ -203,7 +203,7 @@ func TestPinsLost(t *testing.T) {
 	c.start(n, current(t))
 	c.waitReady(n)
 	c.wantTraces(n, pods.a, pods.b)
-	for _, pair := range append(pods.pairs(), [2]*topology.Pod{pods.far, pods.b}) {
+	for _, pair := range append(pods.pairs(), [2]*testbed.Pod{pods.far, pods.b}) {
 		if err := c.reach(pair[0], pair[1]); err != nil {
 			t.Error(err)
 		}

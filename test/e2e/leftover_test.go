@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // complete lists what the kernel has, again while it says that its tables changed under the list.
@@ -127,7 +127,7 @@ func (c *cluster) waitNoTraces(n *node) {
 }
 
 // wantTraces fails the test unless exactly these pods have all that a pod has on the node.
-func (c *cluster) wantTraces(n *node, pods ...*topology.Pod) {
+func (c *cluster) wantTraces(n *node, pods ...*testbed.Pod) {
 	c.t.Helper()
 	addresses := 0
 	for _, p := range pods {
@@ -183,7 +183,7 @@ func entries(s *agentapi.Status, table string) int {
 }
 
 // distinct fails the test when two of the pods have an address in common.
-func (c *cluster) distinct(pods []*topology.Pod) {
+func (c *cluster) distinct(pods []*testbed.Pod) {
 	c.t.Helper()
 	holder := map[netip.Addr]string{}
 	for _, p := range pods {

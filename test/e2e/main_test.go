@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/beeline-cni/beeline/internal/testenv"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/test/netlab"
 )
 
@@ -55,11 +55,11 @@ func runTests(m *testing.M) (code int) {
 }
 
 func removeLeftLabs() (left []string, err error) {
-	labs, err := topology.List()
+	labs, err := testbed.List()
 	for _, l := range labs {
 		if strings.HasPrefix(l.Name, labPrefix) {
 			left = append(left, l.Name)
-			err = errors.Join(err, topology.Down(context.Background(), l.Name))
+			err = errors.Join(err, testbed.Down(context.Background(), l.Name))
 		}
 	}
 	return left, err

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // kernelRoute gives the next hop of the route to a prefix that Beeline made on the node, invalid for none.
@@ -41,7 +41,7 @@ func (c *cluster) waitRoute(n *node, to netip.Prefix, via netip.Addr) {
 // node is known.
 func TestNodesComeAndGo(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{IPv6: true, Nodes: 3})
+	c := up(t, testbed.Options{IPv6: true, Nodes: 3})
 	pods := c.addPods()
 	third := c.addPod(c.nodes[2], "third")
 	gone := c.nodes[1]
@@ -72,7 +72,7 @@ func TestNodesComeAndGo(t *testing.T) {
 		c.waitRoute(c.nodes[0], prefix, gone.Addresses[i].Addr())
 	}
 	c.waitReady(gone)
-	for _, pair := range [][2]*topology.Pod{{pods.a, pods.far}, {pods.far, third}} {
+	for _, pair := range [][2]*testbed.Pod{{pods.a, pods.far}, {pods.far, third}} {
 		if err := c.reach(pair[0], pair[1]); err != nil {
 			t.Errorf("to the node that is back: %v", err)
 		}
@@ -82,14 +82,14 @@ func TestNodesComeAndGo(t *testing.T) {
 // TestNodeChangesAddress moves a node to another address of its link while pods talk: nothing is lost.
 func TestNodeChangesAddress(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{IPv6: true})
+	c := up(t, testbed.Options{IPv6: true})
 	pods := c.addPods()
-	traffic := c.startTraffic([2]*topology.Pod{pods.a, pods.far})
+	traffic := c.startTraffic([2]*testbed.Pod{pods.a, pods.far})
 	moving := c.nodes[1]
 	moved := []netip.Prefix{netip.MustParsePrefix("192.168.77.102/24"), netip.MustParsePrefix("fd77::102/64")}
 	for i, address := range moved {
-		changeLink(t, moving.Place(), topology.Uplink, func(h *netlink.Handle, l netlink.Link) error {
-			return h.AddrAdd(l, &netlink.Addr{IPNet: topology.IPNet(address)})
+		changeLink(t, moving.Place(), testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error {
+			return h.AddrAdd(l, &netlink.Addr{IPNet: testbed.IPNet(address)})
 		})
 		moving.object.Status.Addresses[i].Address = address.Addr().String()
 	}
@@ -107,7 +107,7 @@ func TestNodeChangesAddress(t *testing.T) {
 // stays in force, and other files go on being read.
 func TestBrokenManifest(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{Nodes: 3})
+	c := up(t, testbed.Options{Nodes: 3})
 	pods := c.addPods()
 	broken, other := c.nodes[1], c.nodes[2]
 	c.writeManifest(broken.Name+".yaml", []byte(strings.Join([]string{
@@ -139,10 +139,10 @@ func TestBrokenManifest(t *testing.T) {
 // says that it is about a Node: one that may be about anything may be a NetworkPolicy, so pods that are added would be closed.
 func TestRestartOnBrokenManifests(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{IPv6: true})
+	c := up(t, testbed.Options{IPv6: true})
 	pods := c.addPods()
 	n, far := c.nodes[0], c.nodes[1]
-	traffic := c.startTraffic([2]*topology.Pod{pods.a, pods.far})
+	traffic := c.startTraffic([2]*testbed.Pod{pods.a, pods.far})
 
 	c.writeManifest(far.Name+".yaml", []byte("kind: Node\nmetadata: ["))
 	c.restart(n, current(t))
@@ -181,10 +181,10 @@ func TestRestartOnBrokenManifests(t *testing.T) {
 // and the node, the problem is named, and new pods get addresses that the cluster knows.
 func TestOwnRangeChanges(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{})
+	c := up(t, testbed.Options{})
 	n := c.nodes[0]
 	pods := c.addPods()
-	traffic := c.startTraffic([2]*topology.Pod{pods.a, pods.b})
+	traffic := c.startTraffic([2]*testbed.Pod{pods.a, pods.b})
 	range2 := netip.MustParsePrefix("10.77.101.0/24")
 	n.object.Spec.PodCIDRs = []string{range2.String()}
 	c.writeNode(n)
@@ -195,7 +195,7 @@ func TestOwnRangeChanges(t *testing.T) {
 	if !range2.Contains(late.Addresses[0]) {
 		t.Errorf("the new pod has %s, want an address of %s", late.Addresses[0], range2)
 	}
-	for _, pair := range [][2]*topology.Pod{{late, pods.far}, {pods.far, late}, {late, pods.a}, {pods.a, late}} {
+	for _, pair := range [][2]*testbed.Pod{{late, pods.far}, {pods.far, late}, {late, pods.a}, {pods.a, late}} {
 		if err := c.reach(pair[0], pair[1]); err != nil {
 			t.Error(err)
 		}

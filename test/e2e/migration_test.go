@@ -14,7 +14,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/testenv"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // former is a network that the nodes had before, as it looks when its DaemonSet is gone and its pods are not.
@@ -113,7 +113,7 @@ func TestMigration(t *testing.T) {
 func migrate(t *testing.T, f former) {
 	p := current(t)
 	homes := []host{newHost(t, p), newHost(t, p)} // before the lab, so that they go when its agents have ended
-	c := newCluster(t, topology.Options{})
+	c := newCluster(t, testbed.Options{})
 	hosts := map[*node]host{}
 	for i, n := range c.nodes {
 		other := c.nodes[1-i]
@@ -126,7 +126,7 @@ func migrate(t *testing.T, f former) {
 		}
 		hosts[n] = h
 	}
-	var pods []*topology.Pod
+	var pods []*testbed.Pod
 	for _, n := range c.nodes { // as docs/operations.md says: its file goes, Beeline comes
 		h := hosts[n]
 		c.start(n, p, append(h.flags(), "--cni-plugin-from", h.from)...)

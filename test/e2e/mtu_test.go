@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // TestMTUFollowsUplink raises and lowers the MTU of the wire while pods talk: existing pods and new ones follow,
@@ -20,9 +20,9 @@ func TestMTUFollowsUplink(t *testing.T) {
 	t.Parallel()
 	for _, routing := range []string{"ebpf", "kernel"} {
 		t.Run(routing, func(t *testing.T) {
-			c := up(t, topology.Options{IPv6: true}, "--routing", routing)
+			c := up(t, testbed.Options{IPv6: true}, "--routing", routing)
 			p := c.addPods()
-			streams := c.startStreams([2]*topology.Pod{p.a, p.b}, [2]*topology.Pod{p.a, p.far}, [2]*topology.Pod{p.far, p.a})
+			streams := c.startStreams([2]*testbed.Pod{p.a, p.b}, [2]*testbed.Pod{p.a, p.far}, [2]*testbed.Pod{p.far, p.a})
 			for step, mtu := range []int{9000, 1400, 1500} {
 				for _, n := range c.nodes {
 					setUplinkMTU(t, n, mtu)
@@ -33,7 +33,7 @@ func TestMTUFollowsUplink(t *testing.T) {
 				streams.goesOn()
 				late := c.addPod(c.nodes[0], fmt.Sprintf("late-%d", step))
 				c.waitMTU(late, mtu)
-				for _, pair := range [][2]*topology.Pod{{late, p.far}, {p.far, late}, {p.b, late}} {
+				for _, pair := range [][2]*testbed.Pod{{late, p.far}, {p.far, late}, {p.b, late}} {
 					if err := c.reach(pair[0], pair[1]); err != nil {
 						t.Errorf("MTU %d: %v", mtu, err)
 					}
@@ -48,7 +48,7 @@ func TestMTUFollowsUplink(t *testing.T) {
 // of these pods, and the node stays ready for others.
 func TestPodThatRefusesMTU(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{IPv6: true})
+	c := up(t, testbed.Options{IPv6: true})
 	p := c.addPods()
 	n := c.nodes[0]
 	setUplinkMTU(t, n, 1200)
@@ -62,7 +62,7 @@ func TestPodThatRefusesMTU(t *testing.T) {
 }
 
 // startStreams starts a stream over each address family for every pair.
-func (c *cluster) startStreams(pairs ...[2]*topology.Pod) *traffic {
+func (c *cluster) startStreams(pairs ...[2]*testbed.Pod) *traffic {
 	c.t.Helper()
 	tr := &traffic{t: c.t}
 	for _, pair := range pairs {
@@ -78,7 +78,7 @@ func (c *cluster) startStreams(pairs ...[2]*topology.Pod) *traffic {
 }
 
 // waitMTU waits until both ends of the pod's pair have this MTU, and the agent says so.
-func (c *cluster) waitMTU(pod *topology.Pod, mtu int) {
+func (c *cluster) waitMTU(pod *testbed.Pod, mtu int) {
 	c.t.Helper()
 	n := c.nodeOf(pod)
 	eventually(c.t, func() error {
@@ -101,7 +101,7 @@ func (c *cluster) waitMTU(pod *topology.Pod, mtu int) {
 	})
 }
 
-func (c *cluster) nodeOf(pod *topology.Pod) *node {
+func (c *cluster) nodeOf(pod *testbed.Pod) *node {
 	for _, n := range c.nodes {
 		if n.Name == pod.Node {
 			return n
@@ -112,7 +112,7 @@ func (c *cluster) nodeOf(pod *topology.Pod) *node {
 }
 
 // endpoint is what the node's agent knows of a pod.
-func (c *cluster) endpoint(n *node, pod *topology.Pod) (agentapi.Endpoint, error) {
+func (c *cluster) endpoint(n *node, pod *testbed.Pod) (agentapi.Endpoint, error) {
 	all, err := n.api().Endpoints(c.t.Context())
 	for _, e := range all {
 		if e.Pod.Name == pod.Name {
@@ -125,7 +125,7 @@ func (c *cluster) endpoint(n *node, pod *topology.Pod) (agentapi.Endpoint, error
 // TestMTUAsAsked has pods with an MTU below that of the wire, which changes of the wire do not touch.
 func TestMTUAsAsked(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{IPv6: true}, "--mtu", "1400")
+	c := up(t, testbed.Options{IPv6: true}, "--mtu", "1400")
 	p := c.addPods()
 	for _, mtu := range []int{1500, 1600} {
 		for _, n := range c.nodes {
@@ -153,7 +153,7 @@ func TestPathNarrowerThanPods(t *testing.T) {
 	for _, routing := range []string{"ebpf", "kernel"} {
 		t.Run(routing, func(t *testing.T) {
 			const wire, narrower, pods = 1450, 1350, 1500
-			c := up(t, topology.Options{IPv6: true, MTU: wire}, "--mtu", fmt.Sprint(pods), "--routing", routing)
+			c := up(t, testbed.Options{IPv6: true, MTU: wire}, "--mtu", fmt.Sprint(pods), "--routing", routing)
 			p := c.addPods()
 			c.waitMTU(p.a, pods)
 			c.waitProblem(c.nodes[0], "--mtu", fmt.Sprint(pods), "eth0", fmt.Sprint(wire))
@@ -163,7 +163,7 @@ func TestPathNarrowerThanPods(t *testing.T) {
 			for _, address := range p.b.Addresses { // pods of one node have no wire between them
 				c.waitPathMTU(p.a, address, pods)
 			}
-			streams := c.startStreams([2]*topology.Pod{p.a, p.far}, [2]*topology.Pod{p.far, p.b})
+			streams := c.startStreams([2]*testbed.Pod{p.a, p.far}, [2]*testbed.Pod{p.far, p.b})
 			for _, n := range c.nodes {
 				setUplinkMTU(t, n, narrower)
 				c.waitProblem(n, "--mtu", fmt.Sprint(narrower))
@@ -179,7 +179,7 @@ func TestPathNarrowerThanPods(t *testing.T) {
 
 // waitPathMTU sends packets that must not be cut until the sender has learned what the path carries, and then
 // proves that exactly so much arrives.
-func (c *cluster) waitPathMTU(from *topology.Pod, to netip.Addr, want int) {
+func (c *cluster) waitPathMTU(from *testbed.Pod, to netip.Addr, want int) {
 	c.t.Helper()
 	const port = 4242
 	var receiver net.PacketConn
@@ -227,7 +227,7 @@ func (c *cluster) waitPathMTU(from *topology.Pod, to netip.Addr, want int) {
 }
 
 // placeOf is where the pod with this address is.
-func (c *cluster) placeOf(address netip.Addr) topology.Place {
+func (c *cluster) placeOf(address netip.Addr) testbed.Place {
 	c.t.Helper()
 	for _, n := range c.nodes {
 		all, err := n.api().Endpoints(c.t.Context())
@@ -237,13 +237,13 @@ func (c *cluster) placeOf(address netip.Addr) topology.Place {
 		for _, e := range all {
 			for _, a := range e.Addresses {
 				if a == address {
-					return topology.Place{Netns: e.Netns, CPU: topology.AnyCPU}
+					return testbed.Place{Netns: e.Netns, CPU: testbed.AnyCPU}
 				}
 			}
 		}
 	}
 	c.t.Fatalf("no pod has %s", address)
-	return topology.Place{}
+	return testbed.Place{}
 }
 
 // pathProbe is a UDP socket whose packets must not be cut on their way.
@@ -252,7 +252,7 @@ type pathProbe struct {
 	ipv4 bool
 }
 
-func newPathProbe(place topology.Place, to netip.AddrPort) (*pathProbe, error) {
+func newPathProbe(place testbed.Place, to netip.AddrPort) (*pathProbe, error) {
 	p := &pathProbe{ipv4: to.Addr().Is4()}
 	err := place.Do(func() (err error) {
 		p.UDPConn, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))

@@ -9,18 +9,18 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // TestNodeChangesMAC gives a node's uplink another link-layer address, as a replaced network card does. The others
 // notice by themselves, and connections go on. How long it takes is printed, not judged.
 func TestNodeChangesMAC(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{IPv6: true})
+	c := up(t, testbed.Options{IPv6: true})
 	p := c.addPods()
-	streams := c.startStreams([2]*topology.Pod{p.a, p.far})
+	streams := c.startStreams([2]*testbed.Pod{p.a, p.far})
 	changed := net.HardwareAddr{0x02, 0, 0, 0, 0x77, 0x42}
-	changeLink(t, c.nodes[1].Place(), topology.Uplink, func(h *netlink.Handle, l netlink.Link) error {
+	changeLink(t, c.nodes[1].Place(), testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error {
 		return h.LinkSetHardwareAddr(l, changed)
 	})
 	begin := time.Now()
@@ -33,7 +33,7 @@ func TestNodeChangesMAC(t *testing.T) {
 	noticed := time.Since(begin)
 	streams.goesOn()
 	t.Logf("the other node knows after %s, the streams move again after %s", noticed.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
-	for _, pair := range [][2]*topology.Pod{{p.a, p.far}, {p.far, p.b}} {
+	for _, pair := range [][2]*testbed.Pod{{p.a, p.far}, {p.far, p.b}} {
 		if err := c.reach(pair[0], pair[1]); err != nil {
 			t.Error(err)
 		}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // tunnelPort is the UDP port of tunnels.
@@ -141,7 +141,7 @@ func (o *origins) wantOnlyTrue() {
 	}
 }
 
-func sendUDP(from topology.Place, to netip.AddrPort, data []byte) error {
+func sendUDP(from testbed.Place, to netip.AddrPort, data []byte) error {
 	return from.Do(func() error {
 		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
 		if err != nil {
@@ -153,7 +153,7 @@ func sendUDP(from topology.Place, to netip.AddrPort, data []byte) error {
 }
 
 // sendByProcess sends a datagram by a process in a pod's own cgroup, where sockets find Services. What it says does not matter.
-func sendByProcess(t *testing.T, from topology.Place, to netip.AddrPort) error {
+func sendByProcess(t *testing.T, from testbed.Place, to netip.AddrPort) error {
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", fmt.Sprintf("echo VXLAN >/dev/udp/%s/%d", to.Addr(), to.Port()))
 	return from.Run(cmd)
 }
@@ -161,7 +161,7 @@ func sendByProcess(t *testing.T, from topology.Place, to netip.AddrPort) error {
 // sendToLoopback sends a frame to the loopback address of a pod's node, where route_localnet lets it in.
 func (o *origins) sendToLoopback(payload []byte) error {
 	o.sysctl(o.here, "net/ipv4/conf/all/route_localnet", "1")
-	raw, err := newRawSocket(o.near.place, o.hostMAC(o.here, &topology.Pod{Name: "near", Addresses: o.near.addresses}))
+	raw, err := newRawSocket(o.near.place, o.hostMAC(o.here, &testbed.Pod{Name: "near", Addresses: o.near.addresses}))
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func withChecksum(p []byte) []byte {
 // hold gives a node one more address on its uplink, which its Node object does not have.
 func (c *cluster) hold(n *node, a netip.Addr) {
 	c.t.Helper()
-	changeLink(c.t, n.Place(), topology.Uplink, func(h *netlink.Handle, l netlink.Link) error {
-		return h.AddrAdd(l, &netlink.Addr{IPNet: topology.IPNet(netip.PrefixFrom(a, 24))})
+	changeLink(c.t, n.Place(), testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error {
+		return h.AddrAdd(l, &netlink.Addr{IPNet: testbed.IPNet(netip.PrefixFrom(a, 24))})
 	})
 }

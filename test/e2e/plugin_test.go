@@ -9,7 +9,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/beeline-cni/beeline/test/netlab"
 )
 
@@ -55,12 +55,12 @@ func (c *cluster) standard(n *node) network {
 	return c.network(n, current(c.t), "1.1.0")
 }
 
-func runtimeConf(pod *topology.Pod) *libcni.RuntimeConf {
+func runtimeConf(pod *testbed.Pod) *libcni.RuntimeConf {
 	return netlab.RuntimeConf(pod)
 }
 
 // newPod makes the namespace of a pod, without a network.
-func (c *cluster) newPod(n *node, name string) *topology.Pod {
+func (c *cluster) newPod(n *node, name string) *testbed.Pod {
 	c.t.Helper()
 	pod, err := c.lab.NewPodNetns(c.t.Context(), n.Node, name)
 	if err != nil {
@@ -70,7 +70,7 @@ func (c *cluster) newPod(n *node, name string) *topology.Pod {
 }
 
 // add gives a pod its network by CNI ADD and remembers its addresses.
-func (w network) add(ctx context.Context, pod *topology.Pod, conf *libcni.RuntimeConf) (*types100.Result, error) {
+func (w network) add(ctx context.Context, pod *testbed.Pod, conf *libcni.RuntimeConf) (*types100.Result, error) {
 	return w.Add(ctx, pod, conf)
 }
 
@@ -79,7 +79,7 @@ func (w network) del(ctx context.Context, conf *libcni.RuntimeConf) error {
 }
 
 // addPod makes a pod on a node.
-func (c *cluster) addPod(n *node, name string) *topology.Pod {
+func (c *cluster) addPod(n *node, name string) *testbed.Pod {
 	c.t.Helper()
 	pod := c.newPod(n, name)
 	if _, err := c.standard(n).add(c.t.Context(), pod, runtimeConf(pod)); err != nil {
@@ -89,7 +89,7 @@ func (c *cluster) addPod(n *node, name string) *topology.Pod {
 }
 
 // delPod takes a pod's network away by CNI DEL and then its namespace.
-func (c *cluster) delPod(n *node, pod *topology.Pod) {
+func (c *cluster) delPod(n *node, pod *testbed.Pod) {
 	c.t.Helper()
 	if err := c.standard(n).del(c.t.Context(), runtimeConf(pod)); err != nil {
 		c.t.Errorf("DEL of %s: %v", pod.Name, err)

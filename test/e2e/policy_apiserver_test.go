@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/beeline-cni/beeline/lab/apiserver"
-	"github.com/beeline-cni/beeline/lab/contender"
-	"github.com/beeline-cni/beeline/lab/topology"
+	labnetwork "github.com/beeline-cni/beeline/lab/network"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // told is a cluster whose agents ask an API server.
@@ -25,8 +25,8 @@ type told struct {
 func newTold(t *testing.T, flags ...string) *told {
 	t.Helper()
 	programs := current(t)
-	c := newCluster(t, topology.Options{IPv6: true})
-	server, kubeconfig, err := contender.ServeObjects(t.Context(), c.lab)
+	c := newCluster(t, testbed.Options{IPv6: true})
+	server, kubeconfig, err := labnetwork.ServeObjects(t.Context(), c.lab)
 	if err != nil {
 		t.Fatal(err)
 	}

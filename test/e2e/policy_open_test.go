@@ -13,7 +13,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // probe tries all the time what is not allowed.
@@ -157,7 +157,7 @@ func TestPodsAddedUnderDenial(t *testing.T) {
 }
 
 // confIn is what a runtime says of a pod in a namespace.
-func confIn(namespace string, pod *topology.Pod) *libcni.RuntimeConf {
+func confIn(namespace string, pod *testbed.Pod) *libcni.RuntimeConf {
 	conf := runtimeConf(pod)
 	for i := range conf.Args {
 		if conf.Args[i][0] == "K8S_POD_NAMESPACE" {
@@ -173,7 +173,7 @@ func TestPodsAddedBeforePoliciesAreKnown(t *testing.T) {
 	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
 		t.Run(name, func(t *testing.T) {
 			programs := current(t)
-			c := newCluster(t, topology.Options{IPv6: true})
+			c := newCluster(t, testbed.Options{IPv6: true})
 			c.writeManifest("policies.yaml", []byte("kind: NetworkPolicy\nspec: ["))
 			for _, n := range c.nodes {
 				c.start(n, programs, flags...)
@@ -231,7 +231,7 @@ func (l *listener) from(a netip.Addr) *atomic.Int64 {
 }
 
 // isReached waits until it has heard somebody who may be heard, at this address. Whatever others have sent before has been heard by then.
-func (l *listener) isReached(t *testing.T, from topology.Place, at netip.Addr) {
+func (l *listener) isReached(t *testing.T, from testbed.Place, at netip.Addr) {
 	t.Helper()
 	var socket *net.UDPConn
 	err := from.Do(func() (err error) {
@@ -254,7 +254,7 @@ func (l *listener) isReached(t *testing.T, from topology.Place, at netip.Addr) {
 	})
 }
 
-func datagrams(at topology.Place, address netip.Addr) (l *listener, err error) {
+func datagrams(at testbed.Place, address netip.Addr) (l *listener, err error) {
 	l = &listener{}
 	err = at.Do(func() (err error) {
 		l.socket, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(address, backendPort)))
@@ -287,7 +287,7 @@ type sender struct {
 }
 
 // sendTo has somebody send until the test ends.
-func sendTo(t *testing.T, from topology.Place, to ...netip.Addr) *sender {
+func sendTo(t *testing.T, from testbed.Place, to ...netip.Addr) *sender {
 	t.Helper()
 	var socket *net.UDPConn
 	err := from.Do(func() (err error) {

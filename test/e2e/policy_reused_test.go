@@ -13,7 +13,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // An address that pods have one after the other is each time that of the pod that has it. First it is that of one that a policy admits and
@@ -51,7 +51,7 @@ const bystanders = 4000
 
 func newReused(t *testing.T) *reused {
 	t.Helper()
-	r := &reused{cluster: newCluster(t, topology.Options{}), clients: map[netip.Addr]bool{}}
+	r := &reused{cluster: newCluster(t, testbed.Options{}), clients: map[netip.Addr]bool{}}
 	r.here = r.nodes[0]
 	r.here.object.Spec.PodCIDRs = []string{netip.PrefixFrom(r.here.PodCIDRs[0].Addr(), 29).String()}
 	r.writeNode(r.here)
@@ -128,7 +128,7 @@ func (r *reused) expectStranger(name string) {
 }
 
 // addReady gives a pod its network as the plugin does, but for the address in the pod, which has the rest ready before the agent is asked.
-func (r *reused) addReady(pod *topology.Pod) netip.Addr {
+func (r *reused) addReady(pod *testbed.Pod) netip.Addr {
 	r.t.Helper()
 	conf := runtimeConf(pod)
 	var answer *agentapi.AddResponse
@@ -157,7 +157,7 @@ func (r *reused) addReady(pod *topology.Pod) netip.Addr {
 }
 
 // sendAtOnce has the pod send many datagrams to web, one right after the other, from an address that its device need not have.
-func (r *reused) sendAtOnce(pod *topology.Pod, at netip.Addr) {
+func (r *reused) sendAtOnce(pod *testbed.Pod, at netip.Addr) {
 	r.t.Helper()
 	const datagrams = 200
 	err := r.lab.Place(pod).Do(func() error {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // guarded is a world with a second pod on each node, pods with labels, and NetworkPolicies. Pods serve TCP at two ports.
@@ -72,10 +72,10 @@ func (g *guarded) noPolicy(name string) {
 const deniedFor = 300 * time.Millisecond
 
 // dials tells whether a connection comes about at once: on a busy machine one may not that is allowed.
-func dials(from topology.Place, to netip.AddrPort) error { return dialsWithin(from, to, deniedFor) }
+func dials(from testbed.Place, to netip.AddrPort) error { return dialsWithin(from, to, deniedFor) }
 
 // dialsWithin tells whether a connection comes about in time.
-func dialsWithin(from topology.Place, to netip.AddrPort, limit time.Duration) error {
+func dialsWithin(from testbed.Place, to netip.AddrPort, limit time.Duration) error {
 	return from.Do(func() error {
 		conn, err := net.DialTimeout("tcp", to.String(), limit)
 		if err == nil {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // A pod whose program for what the host's stack sends to it cannot be attached, here since nothing can be pinned, gets nothing that the
@@ -271,7 +271,7 @@ func (g *guarded) waitRulesFor(devices ...string) {
 }
 
 // sendByStack sends a datagram with an option, which programs leave to the stack: no operations (RFC 791, 3.1).
-func sendByStack(t *testing.T, from topology.Place, to netip.Addr) {
+func sendByStack(t *testing.T, from testbed.Place, to netip.Addr) {
 	t.Helper()
 	err := from.Do(func() error {
 		socket, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, backendPort)))

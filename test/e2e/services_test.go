@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // Addresses of Services, which no route of Beeline's knows: one for each family and backend.
@@ -80,7 +80,7 @@ func (s *services) translate(n *node) {
 			return err
 		}
 		for _, a := range slices.Concat(serviceOfNear, serviceOfFar) {
-			route := netlink.Route{LinkIndex: uplink.Attrs().Index, Dst: topology.IPNet(netip.PrefixFrom(a, a.BitLen()))}
+			route := netlink.Route{LinkIndex: uplink.Attrs().Index, Dst: testbed.IPNet(netip.PrefixFrom(a, a.BitLen()))}
 			if err := h.RouteAdd(&route); err != nil {
 				return fmt.Errorf("route to %s: %w", a, err)
 			}
@@ -167,7 +167,7 @@ func TestServiceAndBackendFromOnePort(t *testing.T) {
 			service netip.Addr
 			backend worldEnd
 		}{{serviceOfFar[i], s.far}, {serviceOfNear[i], s.near}} {
-			for name, exchange := range map[string]func(client, backend topology.Place, from, to netip.AddrPort) error{
+			for name, exchange := range map[string]func(client, backend testbed.Place, from, to netip.AddrPort) error{
 				"TCP": exchangeTCP, "UDP": exchangeUDP,
 			} {
 				from := netip.AddrPortFrom(s.pod.addresses[i], clientPort)
@@ -218,7 +218,7 @@ func (s *services) expectExchange(client, backend worldEnd, to netip.AddrPort) {
 
 // exchangeTCP sends a megabyte to a server on backendPort, which sends it back. The client ends the connection with a
 // reset, so that it may take the same port again. The zero from is any.
-func exchangeTCP(client, backend topology.Place, from, to netip.AddrPort) error {
+func exchangeTCP(client, backend testbed.Place, from, to netip.AddrPort) error {
 	var listener net.Listener
 	err := backend.Do(func() (err error) {
 		listener, err = net.Listen("tcp", fmt.Sprintf(":%d", backendPort))
@@ -262,7 +262,7 @@ func exchangeTCP(client, backend topology.Place, from, to netip.AddrPort) error 
 }
 
 // exchangeUDP sends a datagram and one in fragments to a server on backendPort, which sends them back. The zero from is any.
-func exchangeUDP(client, backend topology.Place, from, to netip.AddrPort) error {
+func exchangeUDP(client, backend testbed.Place, from, to netip.AddrPort) error {
 	var server *net.UDPConn
 	err := backend.Do(func() (err error) {
 		server, err = net.ListenUDP("udp", &net.UDPAddr{Port: backendPort})
@@ -297,7 +297,7 @@ func exchangeUDP(client, backend topology.Place, from, to netip.AddrPort) error 
 }
 
 // refusal is what a client hears that sends where nobody listens.
-func refusal(client topology.Place, network string, to netip.AddrPort) error {
+func refusal(client testbed.Place, network string, to netip.AddrPort) error {
 	return client.Do(func() error {
 		conn, err := net.DialTimeout(network, to.String(), patience)
 		if err != nil {

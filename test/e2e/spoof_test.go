@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // TestSpoofedSource has a pod send with addresses that are not its own: another pod's, a node's, a stranger's. No
@@ -21,10 +21,10 @@ import (
 func TestSpoofedSource(t *testing.T) {
 	for _, routing := range []string{"ebpf", "kernel"} {
 		t.Run(routing, func(t *testing.T) {
-			c := up(t, topology.Options{IPv6: true}, "--routing", routing)
+			c := up(t, testbed.Options{IPv6: true}, "--routing", routing)
 			p := c.addPods()
 			liar := c.lab.Place(p.a)
-			targets := map[string]*topology.Pod{"pod of the node": p.b, "pod of another node": p.far, "node": asPod(c.nodes[0], p.a)}
+			targets := map[string]*testbed.Pod{"pod of the node": p.b, "pod of another node": p.far, "node": asPod(c.nodes[0], p.a)}
 			stranger := []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8::7")}
 			for i := range p.a.Addresses {
 				for whose, source := range map[string]netip.Addr{"another pod's": p.b.Addresses[i], "the node's": c.nodes[0].Addresses[i].Addr(), "a stranger's": stranger[i]} {
@@ -43,7 +43,7 @@ func TestSpoofedSource(t *testing.T) {
 
 // wantNotReceived sends packets with a false source and then true ones, and fails the test unless exactly the true
 // ones arrive and the false ones are counted.
-func (c *cluster) wantNotReceived(what string, from, to topology.Place, source netip.Addr, target netip.AddrPort) {
+func (c *cluster) wantNotReceived(what string, from, to testbed.Place, source netip.Addr, target netip.AddrPort) {
 	c.t.Helper()
 	const false_, true_ = 0xff, 0x11 // the first byte of what is sent
 	var receiver net.PacketConn
@@ -78,7 +78,7 @@ func (c *cluster) wantNotReceived(what string, from, to topology.Place, source n
 }
 
 // sendAs sends UDP packets as if they came from another address; with none given, from the pod's own.
-func sendAs(from topology.Place, source netip.Addr, target netip.AddrPort, data []byte, count int) error {
+func sendAs(from testbed.Place, source netip.Addr, target netip.AddrPort, data []byte, count int) error {
 	var local *net.UDPAddr
 	if source.IsValid() {
 		local = &net.UDPAddr{IP: source.AsSlice()}
@@ -103,21 +103,21 @@ func sendAs(from topology.Place, source netip.Addr, target netip.AddrPort, data 
 }
 
 // holdAddress gives the place an address on lo, so that the kernel takes it as a source.
-func holdAddress(place topology.Place, address netip.Addr) error {
+func holdAddress(place testbed.Place, address netip.Addr) error {
 	return onLoopback(place, address, func(h *netlink.Handle, l netlink.Link, a *netlink.Addr) error { return h.AddrAdd(l, a) })
 }
 
-func dropAddress(place topology.Place, address netip.Addr) {
+func dropAddress(place testbed.Place, address netip.Addr) {
 	_ = onLoopback(place, address, func(h *netlink.Handle, l netlink.Link, a *netlink.Addr) error { return h.AddrDel(l, a) })
 }
 
-func onLoopback(place topology.Place, address netip.Addr, do func(*netlink.Handle, netlink.Link, *netlink.Addr) error) error {
+func onLoopback(place testbed.Place, address netip.Addr, do func(*netlink.Handle, netlink.Link, *netlink.Addr) error) error {
 	return place.Netlink(func(h *netlink.Handle) error {
 		lo, err := h.LinkByName("lo")
 		if err != nil {
 			return err
 		}
-		a := &netlink.Addr{IPNet: topology.IPNet(netip.PrefixFrom(address, address.BitLen()))}
+		a := &netlink.Addr{IPNet: testbed.IPNet(netip.PrefixFrom(address, address.BitLen()))}
 		if address.Is6() {
 			a.Flags = unix.IFA_F_NODAD
 		}
@@ -146,7 +146,7 @@ func (c *cluster) dropped(n *node, program, reason string) uint64 {
 // TestRawFrames has a pod write frames past its own stack: with a false source, with what is no IP, and with
 // garbage. Nothing arrives, and each is counted for what it is.
 func TestRawFrames(t *testing.T) {
-	c := up(t, topology.Options{})
+	c := up(t, testbed.Options{})
 	n := c.nodes[0]
 	p := c.addPods()
 	var receiver net.PacketConn
@@ -199,7 +199,7 @@ func TestRawFrames(t *testing.T) {
 }
 
 // hostMAC is the address to which a pod sends its frames.
-func (c *cluster) hostMAC(n *node, pod *topology.Pod) net.HardwareAddr {
+func (c *cluster) hostMAC(n *node, pod *testbed.Pod) net.HardwareAddr {
 	c.t.Helper()
 	e, err := c.endpoint(n, pod)
 	if err != nil {
@@ -219,7 +219,7 @@ type rawSocket struct {
 	from, to net.HardwareAddr
 }
 
-func newRawSocket(place topology.Place, to net.HardwareAddr) (*rawSocket, error) {
+func newRawSocket(place testbed.Place, to net.HardwareAddr) (*rawSocket, error) {
 	r := &rawSocket{to: to}
 	return r, place.Do(func() error {
 		device, err := net.InterfaceByName(podInterface)

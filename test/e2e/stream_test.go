@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 const (
@@ -34,7 +34,7 @@ type stream struct {
 }
 
 // startStream opens a connection between two places and begins to send.
-func startStream(name string, from, to topology.Place, address netip.Addr) (*stream, error) {
+func startStream(name string, from, to testbed.Place, address netip.Addr) (*stream, error) {
 	client, server, err := connect(from, to, address)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -46,7 +46,7 @@ func startStream(name string, from, to topology.Place, address netip.Addr) (*str
 }
 
 // connect makes a TCP connection from one place to another.
-func connect(from, to topology.Place, address netip.Addr) (client, server net.Conn, err error) {
+func connect(from, to testbed.Place, address netip.Addr) (client, server net.Conn, err error) {
 	var l net.Listener
 	err = to.Do(func() (err error) {
 		l, err = net.Listen("tcp", netip.AddrPortFrom(address, 0).String())

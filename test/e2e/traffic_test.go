@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // flow is traffic that goes on until it is finished.
@@ -25,7 +25,7 @@ type traffic struct {
 
 // startTraffic has the first pod of each pair talk to the second, over each address family: a stream, loops of
 // requests over UDP and TCP, and new connections. The content of streams is checked byte by byte.
-func (c *cluster) startTraffic(pairs ...[2]*topology.Pod) *traffic {
+func (c *cluster) startTraffic(pairs ...[2]*testbed.Pod) *traffic {
 	c.t.Helper()
 	tr := &traffic{t: c.t}
 	for _, pair := range pairs {
@@ -37,7 +37,7 @@ func (c *cluster) startTraffic(pairs ...[2]*topology.Pod) *traffic {
 	return tr
 }
 
-func (tr *traffic) start(lab *topology.Lab, from, to *topology.Pod, address netip.Addr) {
+func (tr *traffic) start(lab *testbed.Lab, from, to *testbed.Pod, address netip.Addr) {
 	tr.t.Helper()
 	name := func(kind string) string {
 		return fmt.Sprintf("%s %s→%s %s", kind, from.Name, to.Name, family(address))

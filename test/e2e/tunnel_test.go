@@ -11,14 +11,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // tunnelDevice is the VXLAN device of a node.
 const tunnelDevice = "beeline-vxlan"
 
 // twoSubnets are three nodes, the first two in one subnet and the third in another.
-var twoSubnets = topology.Options{IPv6: true, Nodes: 3, Subnets: 2}
+var twoSubnets = testbed.Options{IPv6: true, Nodes: 3, Subnets: 2}
 
 // wantWaysTo checks by which way the node's agent says that it reaches the others, and with which MTU.
 func (c *cluster) wantWaysTo(n *node, want map[string]string) {
@@ -54,7 +54,7 @@ func (c *cluster) wantNoDropsOn(nodes []*node) {
 }
 
 // onePodEach makes a pod on every node and a second one on the first.
-func (c *cluster) onePodEach() (pods []*topology.Pod) {
+func (c *cluster) onePodEach() (pods []*testbed.Pod) {
 	c.t.Helper()
 	for i, n := range c.nodes {
 		pods = append(pods, c.addPod(n, fmt.Sprintf("pod-%d", i)))
@@ -136,7 +136,7 @@ func TestTunnelPathMTU(t *testing.T) {
 				c.waitPathMTU(pods[2], pods[0].Addresses[i], 1450)
 				c.waitPathMTU(pods[0], pods[1].Addresses[i], 1500)
 			}
-			streams := c.startStreams([2]*topology.Pod{pods[0], pods[2]}, [2]*topology.Pod{pods[2], pods[1]})
+			streams := c.startStreams([2]*testbed.Pod{pods[0], pods[2]}, [2]*testbed.Pod{pods[2], pods[1]})
 			for _, n := range c.nodes {
 				setUplinkMTU(t, n, 1400)
 			}
@@ -164,9 +164,9 @@ func TestTunnelOutlivesAgent(t *testing.T) {
 	t.Parallel()
 	for _, routing := range []string{"ebpf", "kernel"} {
 		t.Run(routing, func(t *testing.T) {
-			c := up(t, topology.Options{IPv6: true, Subnets: 2}, "--routing", routing)
+			c := up(t, testbed.Options{IPv6: true, Subnets: 2}, "--routing", routing)
 			p := c.addPods()
-			traffic := c.startTraffic([2]*topology.Pod{p.a, p.far}, [2]*topology.Pod{asPod(c.nodes[0], p.far), p.far})
+			traffic := c.startTraffic([2]*testbed.Pod{p.a, p.far}, [2]*testbed.Pod{asPod(c.nodes[0], p.far), p.far})
 			before := c.tunnelIndex(c.nodes[0])
 			for _, n := range c.nodes {
 				c.kill(n)
@@ -188,9 +188,9 @@ func TestTunnelOutlivesAgent(t *testing.T) {
 // everything back, and connections go on.
 func TestTunnelRestored(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{IPv6: true, Subnets: 2}, "--routing", "kernel")
+	c := up(t, testbed.Options{IPv6: true, Subnets: 2}, "--routing", "kernel")
 	n, p := c.nodes[0], c.addPods()
-	streams := c.startStreams([2]*topology.Pod{p.a, p.far}, [2]*topology.Pod{p.far, p.b})
+	streams := c.startStreams([2]*testbed.Pod{p.a, p.far}, [2]*testbed.Pod{p.far, p.b})
 	address := c.nodes[0].Addresses[0].Addr().String()
 	for _, damage := range [][]string{
 		{"link", "delete", tunnelDevice},
@@ -214,7 +214,7 @@ func TestTunnelRestored(t *testing.T) {
 			return nil
 		})
 		streams.goesOn()
-		for _, pair := range [][2]*topology.Pod{{p.a, p.far}, {p.far, p.a}, {withoutSource(p.a), asPod(c.nodes[1], p.a)}} {
+		for _, pair := range [][2]*testbed.Pod{{p.a, p.far}, {p.far, p.a}, {withoutSource(p.a), asPod(c.nodes[1], p.a)}} {
 			if err := c.reach(pair[0], pair[1]); err != nil {
 				t.Errorf("after ip %s: %v", strings.Join(damage, " "), err)
 			}
@@ -297,7 +297,7 @@ func TestTunnelPortTaken(t *testing.T) {
 // tunnel by its own address like any other.
 func TestTunnelForPodsThroughStack(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{IPv6: true, Subnets: 2})
+	c := up(t, testbed.Options{IPv6: true, Subnets: 2})
 	n := c.nodes[0]
 	own := pluginConf(n)
 	own["routing"] = "kernel"
@@ -305,7 +305,7 @@ func TestTunnelForPodsThroughStack(t *testing.T) {
 	if _, err := c.networkOf(n, current(t), "1.1.0", own).add(t.Context(), pod, runtimeConf(pod)); err != nil {
 		t.Fatal(err)
 	}
-	c.reachAll([]*topology.Pod{pod, c.addPod(c.nodes[1], "far")}, 2)
+	c.reachAll([]*testbed.Pod{pod, c.addPod(c.nodes[1], "far")}, 2)
 	c.wantNoDrops()
 }
 
@@ -313,7 +313,7 @@ func TestTunnelForPodsThroughStack(t *testing.T) {
 // a tunnel meanwhile, which goes when nobody needs it.
 func TestNodeMovesBetweenSubnets(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{})
+	c := up(t, testbed.Options{})
 	n, p := c.nodes[0], c.addPods()
 	onLink := c.nodes[1].object.Status.Addresses
 	move := func(addresses []corev1.NodeAddress, way string, tunnels int) {

@@ -3,11 +3,11 @@ package e2e
 import (
 	"testing"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // pods are those of the tests with traffic: two on the first node and one on the second.
-type pods struct{ a, b, far *topology.Pod }
+type pods struct{ a, b, far *testbed.Pod }
 
 func (c *cluster) addPods() pods {
 	c.t.Helper()
@@ -15,8 +15,8 @@ func (c *cluster) addPods() pods {
 }
 
 // pairs are the two paths: on one node, and across the wire.
-func (p pods) pairs() [][2]*topology.Pod {
-	return [][2]*topology.Pod{{p.a, p.b}, {p.a, p.far}}
+func (p pods) pairs() [][2]*testbed.Pod {
+	return [][2]*testbed.Pod{{p.a, p.b}, {p.a, p.far}}
 }
 
 // TestTrafficOutlivesAgents kills, restarts, stops and replaces the agents of both nodes while pods talk to
@@ -25,7 +25,7 @@ func TestTrafficOutlivesAgents(t *testing.T) {
 	for _, routing := range []string{"ebpf", "kernel"} {
 		t.Run(routing, func(t *testing.T) {
 			before, after := current(t), newer(t)
-			c := up(t, topology.Options{IPv6: true}, "--routing", routing)
+			c := up(t, testbed.Options{IPv6: true}, "--routing", routing)
 			traffic := c.startTraffic(c.addPods().pairs()...)
 
 			for _, n := range c.nodes {
@@ -56,7 +56,7 @@ func TestTrafficOutlivesAgents(t *testing.T) {
 
 // TestChangeOfRoutingUnderTraffic goes from one way of routing to the other and back while pods talk.
 func TestChangeOfRoutingUnderTraffic(t *testing.T) {
-	c := up(t, topology.Options{IPv6: true})
+	c := up(t, testbed.Options{IPv6: true})
 	traffic := c.startTraffic(c.addPods().pairs()...)
 	for _, routing := range []string{"kernel", "ebpf"} {
 		for _, n := range c.nodes {

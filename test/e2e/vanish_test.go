@@ -9,16 +9,16 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // TestPodVanishes deletes the namespaces of pods without any DEL: while the agent looks on, and while it is away.
 func TestPodVanishes(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{IPv6: true})
+	c := up(t, testbed.Options{IPv6: true})
 	n := c.nodes[0]
 	kept, peer := c.addPod(n, "kept"), c.addPod(c.nodes[1], "peer")
-	vanish := func(pod *topology.Pod) {
+	vanish := func(pod *testbed.Pod) {
 		if err := c.lab.DeletePod(t.Context(), pod); err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func TestPodVanishes(t *testing.T) {
 // nobody else gets, and DEL works.
 func TestStateDirectoryLost(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{IPv6: true})
+	c := up(t, testbed.Options{IPv6: true})
 	n := c.nodes[0]
 	pod, peer := c.addPod(n, "pod"), c.addPod(c.nodes[1], "peer")
 	c.kill(n)
@@ -56,8 +56,8 @@ func TestStateDirectoryLost(t *testing.T) {
 	c.start(n, current(t))
 	c.waitReady(n)
 	other := c.addPod(n, "other")
-	c.distinct([]*topology.Pod{pod, other})
-	for _, p := range []*topology.Pod{pod, other} {
+	c.distinct([]*testbed.Pod{pod, other})
+	for _, p := range []*testbed.Pod{pod, other} {
 		if err := c.reach(peer, p); err != nil {
 			t.Error(err)
 		}
@@ -71,7 +71,7 @@ func TestStateDirectoryLost(t *testing.T) {
 // the agent works on them: that is no failure of the node, for which ADD would be refused.
 func TestVanishingPodsLeaveNodeReady(t *testing.T) {
 	t.Parallel()
-	c := up(t, topology.Options{IPv6: true})
+	c := up(t, testbed.Options{IPv6: true})
 	n := c.nodes[0]
 	const count = 40
 	for i := range count {

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // echoPort is where the backends of Services of TestPreviousVersion echo.
@@ -69,7 +69,7 @@ type versions struct {
 	*guarded
 	balanced *balanced
 	// added are pods beside those of guarded: one on each node for each version so far.
-	added   [][2]*topology.Pod
+	added   [][2]*testbed.Pod
 	version int
 	// direct goes from pod to pod, as policies allow in both directions.
 	direct *traffic
@@ -287,7 +287,7 @@ func (v *versions) replaceBy(p programs, flags []string, killed, lists bool, nod
 // exchangePods adds a pod to each node, which reach each other and those of the version before, and takes these away.
 func (v *versions) exchangePods() {
 	v.t.Helper()
-	pair := [2]*topology.Pod{}
+	pair := [2]*testbed.Pod{}
 	v.version++
 	for i, n := range v.nodes[:2] {
 		pair[i] = v.addPod(n, fmt.Sprintf("added-%d-%d", v.version, i))
@@ -304,7 +304,7 @@ func (v *versions) exchangePods() {
 			v.delPod(n, others[i])
 		}
 	}
-	v.added = [][2]*topology.Pod{pair}
+	v.added = [][2]*testbed.Pod{pair}
 }
 
 // wantNoProblems waits until `beeline status` of a version names no problem.
@@ -406,7 +406,7 @@ func (w *countingWriter) Write(data []byte) (int, error) {
 }
 
 // startProcess starts one in the cgroup of a place.
-func startProcess(t *testing.T, from topology.Place, protocol string, to netip.AddrPort) *process {
+func startProcess(t *testing.T, from testbed.Place, protocol string, to netip.AddrPort) *process {
 	t.Helper()
 	// A line is one byte: bash reads no more of a datagram.
 	script := fmt.Sprintf(`exec 3<>/dev/%s/%s/%d; while echo >&3 && read -t 20 -u 3; do echo -n .; sleep 0.02; done; exit 1`, protocol, to.Addr(), to.Port())

@@ -5,11 +5,11 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // changeLink does something to a device of a place.
-func changeLink(t *testing.T, place topology.Place, name string, change func(*netlink.Handle, netlink.Link) error) {
+func changeLink(t *testing.T, place testbed.Place, name string, change func(*netlink.Handle, netlink.Link) error) {
 	t.Helper()
 	err := place.Netlink(func(h *netlink.Handle) error {
 		link, err := h.LinkByName(name)
@@ -26,7 +26,7 @@ func changeLink(t *testing.T, place topology.Place, name string, change func(*ne
 // setUplink sets the node's device on the wire up or down.
 func setUplink(t *testing.T, n *node, up bool) {
 	t.Helper()
-	changeLink(t, n.Place(), topology.Uplink, func(h *netlink.Handle, l netlink.Link) error {
+	changeLink(t, n.Place(), testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error {
 		if up {
 			return h.LinkSetUp(l)
 		}
@@ -37,11 +37,11 @@ func setUplink(t *testing.T, n *node, up bool) {
 // setUplinkMTU changes the MTU of the node's device on the wire.
 func setUplinkMTU(t *testing.T, n *node, mtu int) {
 	t.Helper()
-	changeLink(t, n.Place(), topology.Uplink, func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetMTU(l, mtu) })
+	changeLink(t, n.Place(), testbed.Uplink, func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetMTU(l, mtu) })
 }
 
 // flushAddresses takes the IPv4 addresses off a pod's device.
-func flushAddresses(t *testing.T, place topology.Place) {
+func flushAddresses(t *testing.T, place testbed.Place) {
 	t.Helper()
 	changeLink(t, place, podInterface, func(h *netlink.Handle, l netlink.Link) error {
 		addresses, err := h.AddrList(l, netlink.FAMILY_V4)
@@ -55,7 +55,7 @@ func flushAddresses(t *testing.T, place topology.Place) {
 }
 
 // deviceMTU reads the MTU of a device.
-func deviceMTU(place topology.Place, name string) (mtu int, err error) {
+func deviceMTU(place testbed.Place, name string) (mtu int, err error) {
 	err = place.Netlink(func(h *netlink.Handle) error {
 		link, err := h.LinkByName(name)
 		if err == nil {

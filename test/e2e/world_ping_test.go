@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // Types of ICMP (RFC 792) and ICMPv6 (RFC 4443) messages.
@@ -21,12 +21,12 @@ var worldSequence atomic.Uint32
 
 // worldPing sends an echo request, which the server's kernel answers, and gives the client's address as it is
 // in the request at the server. The reply must come from the address that was asked.
-func worldPing(client, server topology.Place, to netip.Addr) (seen netip.Addr, err error) {
+func worldPing(client, server testbed.Place, to netip.Addr) (seen netip.Addr, err error) {
 	network, request, reply := "ip4:icmp", byte(echoRequestIPv4), byte(echoReplyIPv4)
 	if to.Is6() {
 		network, request, reply = "ip6:ipv6-icmp", echoRequestIPv6, echoReplyIPv6
 	}
-	open := func(in topology.Place) (socket net.PacketConn, err error) {
+	open := func(in testbed.Place) (socket net.PacketConn, err error) {
 		err = in.Do(func() (err error) {
 			socket, err = net.ListenPacket(network, "")
 			return err

@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // world is a cluster of two nodes and something on their wire that is not in the cluster.
@@ -29,7 +29,7 @@ type world struct {
 // worldEnd is one end of a conversation.
 type worldEnd struct {
 	name      string
-	place     topology.Place
+	place     testbed.Place
 	addresses []netip.Addr // IPv4 first
 }
 
@@ -47,7 +47,7 @@ func newWorldOf(t *testing.T, of *programs, flags ...string) *world {
 		built := current(t)
 		programs = &built
 	}
-	c := newCluster(t, topology.Options{Nodes: 3, IPv6: true})
+	c := newCluster(t, testbed.Options{Nodes: 3, IPv6: true})
 	c.plugin = of
 	if err := os.Remove(c.manifestFile(c.nodes[2])); err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func (w *world) routeToPods() {
 	w.t.Helper()
 	err := w.outside.place.Netlink(func(h *netlink.Handle) error {
 		for i, pods := range w.here.PodCIDRs {
-			if err := h.RouteAdd(&netlink.Route{Dst: topology.IPNet(pods), Gw: w.node.addresses[i].AsSlice()}); err != nil {
+			if err := h.RouteAdd(&netlink.Route{Dst: testbed.IPNet(pods), Gw: w.node.addresses[i].AsSlice()}); err != nil {
 				return fmt.Errorf("route to %s: %w", pods, err)
 			}
 		}
@@ -99,7 +99,7 @@ func (w *world) routeToPods() {
 func (w *world) expect(client, server, seen worldEnd) {
 	w.t.Helper()
 	for i, to := range server.addresses {
-		for protocol, ask := range map[string]func(client, server topology.Place, to netip.Addr) (netip.Addr, error){
+		for protocol, ask := range map[string]func(client, server testbed.Place, to netip.Addr) (netip.Addr, error){
 			"TCP": worldTCP, "UDP": worldUDP, "ICMP": worldPing,
 		} {
 			from, err := ask(client.place, server.place, to)
@@ -281,7 +281,7 @@ func (w *world) flush() {
 
 // worldTCP connects and gives the client's address as the server sees it; the client must see the server at
 // the address that it asked for, or nothing comes back.
-func worldTCP(client, server topology.Place, to netip.Addr) (seen netip.Addr, err error) {
+func worldTCP(client, server testbed.Place, to netip.Addr) (seen netip.Addr, err error) {
 	var listener net.Listener
 	err = server.Do(func() (err error) {
 		listener, err = net.Listen("tcp", netip.AddrPortFrom(to, 0).String())
@@ -317,7 +317,7 @@ func worldTCP(client, server topology.Place, to netip.Addr) (seen netip.Addr, er
 	return worldAddr(string(answer))
 }
 
-func worldUDP(client, server topology.Place, to netip.Addr) (seen netip.Addr, err error) {
+func worldUDP(client, server testbed.Place, to netip.Addr) (seen netip.Addr, err error) {
 	echo, err := worldEcho(server, to)
 	if err != nil {
 		return seen, err
@@ -334,11 +334,11 @@ func worldUDP(client, server topology.Place, to netip.Addr) (seen netip.Addr, er
 }
 
 // worldEcho answers each datagram with the sender's address, filled up with blanks to the same length.
-func worldEcho(server topology.Place, at netip.Addr) (socket *net.UDPConn, err error) {
+func worldEcho(server testbed.Place, at netip.Addr) (socket *net.UDPConn, err error) {
 	return worldEchoAt(server, netip.AddrPortFrom(at, 0))
 }
 
-func worldEchoAt(server topology.Place, at netip.AddrPort) (socket *net.UDPConn, err error) {
+func worldEchoAt(server testbed.Place, at netip.AddrPort) (socket *net.UDPConn, err error) {
 	err = server.Do(func() (err error) {
 		socket, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 		return err
@@ -363,7 +363,7 @@ func worldEchoAt(server topology.Place, at netip.AddrPort) (socket *net.UDPConn,
 	return socket, nil
 }
 
-func worldDial(client topology.Place, server *net.UDPConn) (socket *net.UDPConn, err error) {
+func worldDial(client testbed.Place, server *net.UDPConn) (socket *net.UDPConn, err error) {
 	err = client.Do(func() (err error) {
 		socket, err = net.DialUDP("udp", nil, server.LocalAddr().(*net.UDPAddr))
 		return err

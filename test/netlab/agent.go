@@ -5,7 +5,7 @@ import (
 	"os/exec"
 	"syscall"
 
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // Agent is a running agent.
@@ -18,7 +18,7 @@ type Agent struct {
 }
 
 // AgentCommand is the agent's command line on a node that reads manifests; flags come last and win.
-func AgentCommand(p Programs, n *topology.Node, manifests string, flags ...string) *exec.Cmd {
+func AgentCommand(p Programs, n *testbed.Node, manifests string, flags ...string) *exec.Cmd {
 	return exec.Command(p.Beeline, append([]string{"agent",
 		"--node-name", n.Name,
 		"--manifests", manifests,
@@ -30,7 +30,7 @@ func AgentCommand(p Programs, n *topology.Node, manifests string, flags ...strin
 }
 
 // StartAgent starts cmd on the node and does not wait until the agent is ready. The output is appended to LogFile.
-func StartAgent(n *topology.Node, cmd *exec.Cmd) (*Agent, error) {
+func StartAgent(n *testbed.Node, cmd *exec.Cmd) (*Agent, error) {
 	log, err := os.OpenFile(LogFile(n), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/beeline-cni/beeline/lab/plugin"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 const (
@@ -29,14 +29,14 @@ type Network struct {
 }
 
 // PluginConf is our plugin's entry of the configuration that users get.
-func PluginConf(n *topology.Node) map[string]any {
+func PluginConf(n *testbed.Node) map[string]any {
 	return map[string]any{
 		"type": "beeline-cni", "agentSocket": Socket(n), "capabilities": map[string]bool{"portMappings": true, "bandwidth": true},
 	}
 }
 
 // NewNetwork is a configuration on a node with this entry for our plugin, of the build p, and other plugins chained.
-func NewNetwork(n *topology.Node, p Programs, cniVersion string, own map[string]any, chained ...map[string]any) (Network, error) {
+func NewNetwork(n *testbed.Node, p Programs, cniVersion string, own map[string]any, chained ...map[string]any) (Network, error) {
 	plugins := []any{own}
 	for _, each := range chained {
 		plugins = append(plugins, each)
@@ -55,7 +55,7 @@ func NewNetwork(n *topology.Node, p Programs, cniVersion string, own map[string]
 }
 
 // RuntimeConf is what a runtime says of a pod in the namespace default.
-func RuntimeConf(pod *topology.Pod) *libcni.RuntimeConf {
+func RuntimeConf(pod *testbed.Pod) *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{
 		ContainerID: filepath.Base(pod.Netns),
 		NetNS:       pod.Netns,
@@ -70,7 +70,7 @@ func RuntimeConf(pod *topology.Pod) *libcni.RuntimeConf {
 }
 
 // Add gives a pod its network by CNI ADD and remembers its addresses.
-func (w Network) Add(ctx context.Context, pod *topology.Pod, conf *libcni.RuntimeConf) (*types100.Result, error) {
+func (w Network) Add(ctx context.Context, pod *testbed.Pod, conf *libcni.RuntimeConf) (*types100.Result, error) {
 	reply, err := w.CNI.AddNetworkList(ctx, w.List, conf)
 	if err != nil {
 		return nil, err

@@ -9,23 +9,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/lab/topology"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
 // Socket is the path of the agent's socket on a node.
-func Socket(n *topology.Node) string { return filepath.Join(n.StateDir, "agent.sock") }
+func Socket(n *testbed.Node) string { return filepath.Join(n.StateDir, "agent.sock") }
 
 // StateDir is the agent's state directory on a node.
-func StateDir(n *topology.Node) string { return filepath.Join(n.StateDir, "agent") }
+func StateDir(n *testbed.Node) string { return filepath.Join(n.StateDir, "agent") }
 
 // LogFile is the path of the agent's log on a node.
-func LogFile(n *topology.Node) string { return filepath.Join(n.StateDir, "agent.log") }
+func LogFile(n *testbed.Node) string { return filepath.Join(n.StateDir, "agent.log") }
 
 // API is a client of the node's agent.
-func API(n *topology.Node) *agentapi.Client { return agentapi.NewClient(Socket(n)) }
+func API(n *testbed.Node) *agentapi.Client { return agentapi.NewClient(Socket(n)) }
 
 // NodeObject is the Node object that an API server would have.
-func NodeObject(n *topology.Node) *corev1.Node {
+func NodeObject(n *testbed.Node) *corev1.Node {
 	object := &corev1.Node{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name},

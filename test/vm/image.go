@@ -111,10 +111,10 @@ func fillRoot(ctx context.Context, s store, root, busybox string, k kernel, test
 			return err
 		}
 		subtests := ""
-		if t.dir == contenderDir {
-			subtests = contenderSubtests
-			if err := fillContender(ctx, s, root); err != nil {
-				return fmt.Errorf("prepare the test of a contender: %w", err)
+		if t.dir == networkDir {
+			subtests = networkSubtests
+			if err := fillNetwork(ctx, s, root); err != nil {
+				return fmt.Errorf("prepare the test of a network: %w", err)
 			}
 		}
 		for part, names := range dealt.deal(t.dir, t.names) {

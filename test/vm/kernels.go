@@ -19,8 +19,8 @@ type kernel struct {
 	quick []string
 	// skip is what go test's -skip wants: the subtests that are left out on this kernel.
 	skip string
-	// contender says that the test of a contender runs on this kernel.
-	contender bool
+	// network says that the test of a network runs on this kernel.
+	network bool
 }
 
 // kernels: the oldest that Beeline supports (no tcx, no netkit: all programs are filters there), which runs every test but those of
@@ -31,7 +31,7 @@ var kernels = []kernel{
 	{version: "6.1", pkg: debian{name: "linux-image-cloud-amd64"}, quick: betweenOldestAndHere},
 	{
 		version: "6.12", pkg: debian{name: "linux-image-6.12-cloud-amd64"}, complete: true,
-		only: map[string][]string{"internal/datapath": betweenOldestAndHere}, quick: firstAnswers, skip: attachedAsFilters, contender: true,
+		only: map[string][]string{"internal/datapath": betweenOldestAndHere}, quick: firstAnswers, skip: attachedAsFilters, network: true,
 	},
 	{
 		version: "6.18", pkg: debian{pattern: `^linux-image-6\.18\.[0-9.]+\+deb13-cloud-amd64$`, suite: "trixie-backports"}, complete: true,
@@ -40,7 +40,7 @@ var kernels = []kernel{
 }
 
 // testedPackages are those whose tests meet the kernel.
-var testedPackages = []string{"internal/device/...", "internal/datapath/...", contenderDir}
+var testedPackages = []string{"internal/device/...", "internal/datapath/...", networkDir}
 
 // programs of this machine that the tests call and busybox does not have.
 var programs = []string{"nft"}

@@ -51,8 +51,8 @@ func (k kernel) hurried() kernel {
 
 // runs says whether a test of the package in dir runs on this kernel.
 func (k kernel) runs(dir, test string) bool {
-	if dir == contenderDir {
-		return k.contender && test == contenderTest
+	if dir == networkDir {
+		return k.network && test == networkTest
 	}
 	if named(leftOut[dir], test) {
 		return false
@@ -92,7 +92,7 @@ var seconds = map[string]map[string]int{
 		"TestMaglevChoices": 11, "TestSessionsFromOutside": 11, "TestVLAN": 10, "TestToWireMasqueraded": 10, "TestNodePortDSRViewsDiffer": 10,
 		"TestNodePortRefused": 10, "TestEchoesCross": 10, "TestSocketReplacement": 10,
 	},
-	contenderDir: {contenderTest: 27},
+	networkDir: {networkTest: 27},
 }
 
 // usual is how many seconds the other tests take on average.

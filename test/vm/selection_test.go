@@ -51,18 +51,18 @@ func TestListsNameTests(t *testing.T) {
 		measured[dir] = slices.Collect(maps.Keys(tests))
 	}
 	check("seconds", measured)
-	check("contenderTest", map[string][]string{contenderDir: {contenderTest}})
+	check("networkTest", map[string][]string{networkDir: {networkTest}})
 }
 
-// One kernel runs the one test of contenders, and no other.
-func TestContenderHasAMachine(t *testing.T) {
+// One kernel runs the one test of networks, and no other.
+func TestNetworkHasAMachine(t *testing.T) {
 	machines := 0
 	for _, k := range kernels {
-		if k.runs(contenderDir, contenderTest) {
+		if k.runs(networkDir, networkTest) {
 			machines++
 		}
-		if k.runs(contenderDir, "TestPodsReachPods") {
-			t.Errorf("Linux %s runs another test of contenders", k.version)
+		if k.runs(networkDir, "TestPodsReachPods") {
+			t.Errorf("Linux %s runs another test of networks", k.version)
 		}
 	}
 	if machines != 1 {

@@ -51,9 +51,9 @@ func buildTests(ctx context.Context, work string, patterns []string, match strin
 		if out, err := build.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("compile tests of %s: %w\n%s", dir, err, out)
 		}
-		if dir == contenderDir { // asked for a list, its tests would build all that they need here
-			if wanted, err := regexp.MatchString(match, contenderTest); err != nil || wanted {
-				t.names = []string{contenderTest}
+		if dir == networkDir { // asked for a list, its tests would build all that they need here
+			if wanted, err := regexp.MatchString(match, networkTest); err != nil || wanted {
+				t.names = []string{networkTest}
 			}
 			tests = append(tests, t)
 			continue

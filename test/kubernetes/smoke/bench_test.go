@@ -117,10 +117,10 @@ func wantMeasured(t *testing.T, dir string) {
 	measured := map[string]bool{}
 	for _, s := range run.Samples {
 		if s.Error != "" {
-			t.Errorf("%s of %s over %s: %s", s.Workload, s.Contender, s.Path, s.Error)
+			t.Errorf("%s of %s over %s: %s", s.Workload, s.Network, s.Path, s.Error)
 		}
 		if len(s.Values) > 0 {
-			measured[s.Contender+" "+string(s.Path)] = true
+			measured[s.Network+" "+string(s.Path)] = true
 		}
 	}
 	for _, way := range []string{"node", "pod", "service", "nodeport"} {

@@ -1,0 +1,104 @@
+package connectivity
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/testbed"
+)
+
+// Everything that the bench has to ask is asked, both ways, on one node and between two, and can come out wrong either way.
+func TestQuestionsCover(t *testing.T) {
+	names := map[string]bool{NearNode: true, FarNode: true}
+	for _, p := range Cast() {
+		if names[p.Name] {
+			t.Errorf("two are called %s", p.Name)
+		}
+		names[p.Name] = true
+	}
+	asked, seen := map[any]int{}, map[Question]bool{}
+	for _, q := range Questions() {
+		if !names[q.From] || !names[q.To] || q.From == q.To {
+			t.Errorf("%+v", q)
+		}
+		if seen[q] {
+			t.Errorf("twice: %+v", q)
+		}
+		seen[q] = true
+		asked[[4]any{q.Direction, q.By, q.Path(), q.Want}]++
+		asked[[3]any{q.Direction, q.Protocol, q.Want}]++
+	}
+	for _, d := range []result.PolicyDirection{result.Ingress, result.Egress} {
+		for _, by := range []string{"pod selector", "port", "block"} {
+			for _, path := range []result.Path{result.SameNode, result.CrossNode} {
+				for _, want := range []bool{works, refused} {
+					if asked[[4]any{d, by, path, want}] == 0 {
+						t.Errorf("%s by %s, %s: nothing has to be %v", d, by, path, want)
+					}
+				}
+			}
+		}
+		for _, p := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
+			if asked[[3]any{d, p, works}] == 0 || asked[[3]any{d, p, refused}] == 0 {
+				t.Errorf("%s over %s has one answer only", d, p)
+			}
+		}
+	}
+}
+
+// The policies of the cast select pods of the cast and nobody else.
+func TestObjectsSelectTheCast(t *testing.T) {
+	address := func(name string) netip.Addr {
+		for i, p := range Cast() {
+			if p.Name == name {
+				return netip.AddrFrom4([4]byte{10, 77, byte(1 + p.Home), byte(2 + i)})
+			}
+		}
+		return netip.MustParseAddr("192.168.77.2")
+	}
+	for _, o := range Objects(address) {
+		policy, ok := o.(*networkingv1.NetworkPolicy)
+		if !ok {
+			continue
+		}
+		selected := 0
+		for _, p := range Cast() {
+			if p.Namespace == policy.Namespace && p.Labels["truth"] == policy.Spec.PodSelector.MatchLabels["truth"] {
+				selected++
+			}
+		}
+		if selected == 0 || len(policy.Spec.PodSelector.MatchLabels) != 1 {
+			t.Errorf("%s selects %d of the cast by %v", policy.Name, selected, policy.Spec.PodSelector)
+		}
+	}
+}
+
+func TestAsk(t *testing.T) {
+	here := testbed.Place{CPU: testbed.AnyCPU}
+	answering, silent := netip.MustParseAddr("127.0.7.1"), netip.MustParseAddr("127.0.7.2")
+	end, err := Listen(t.Context(), here, answering)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	for protocol, ports := range Ports {
+		for address, want := range map[netip.Addr]bool{answering: true, silent: false} {
+			began := time.Now()
+			got, err := Ask(t.Context(), here, netip.AddrPortFrom(address, ports[0]), protocol, want)
+			if got != want || err != nil {
+				t.Errorf("%s of %s: answered %v, %v", address, protocol, got, err)
+			}
+			if took := time.Since(began); !want && took < refusedFor {
+				t.Errorf("silence is believed after %v", took)
+			}
+		}
+	}
+	if _, err := Listen(t.Context(), here, answering); err == nil {
+		t.Error("two listen at one address")
+	}
+}

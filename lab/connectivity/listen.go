@@ -1,0 +1,84 @@
+package connectivity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/beeline-cni/beeline/lab/testbed"
+)
+
+// Listen answers at all Ports of an address at a place until the returned function is called.
+func Listen(ctx context.Context, place testbed.Place, address netip.Addr) (end func(), err error) {
+	var closers []func() error
+	end = func() {
+		for _, closer := range closers {
+			_ = closer()
+		}
+	}
+	defer func() {
+		if err != nil {
+			end()
+		}
+	}()
+	var config net.ListenConfig
+	for _, port := range Ports[corev1.ProtocolTCP] {
+		var listener net.Listener
+		if err := place.Do(func() (err error) {
+			listener, err = config.Listen(ctx, "tcp", netip.AddrPortFrom(address, port).String())
+			return err
+		}); err != nil {
+			return end, fmt.Errorf("listen at %s: %w", address, err)
+		}
+		closers = append(closers, listener.Close)
+		go greet(listener)
+	}
+	for _, port := range Ports[corev1.ProtocolUDP] {
+		var conn net.PacketConn
+		if err := place.Do(func() (err error) {
+			conn, err = config.ListenPacket(ctx, "udp", netip.AddrPortFrom(address, port).String())
+			return err
+		}); err != nil {
+			return end, fmt.Errorf("listen at %s: %w", address, err)
+		}
+		closers = append(closers, conn.Close)
+		go echo(conn)
+	}
+	return end, nil
+}
+
+// greet sends a byte to whoever connects.
+func greet(listener net.Listener) {
+	for {
+		conn, err := listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // such as too many open files: who falls silent for that would be taken for forbidden
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		_, _ = conn.Write([]byte{1}) // a client that has gone needs none
+		conn.Close()
+	}
+}
+
+// echo sends datagrams back.
+func echo(conn net.PacketConn) {
+	buffer := make([]byte, 64)
+	for {
+		n, from, err := conn.ReadFrom(buffer)
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			continue // an earlier answer that did not arrive
+		}
+		_, _ = conn.WriteTo(buffer[:n], from)
+	}
+}

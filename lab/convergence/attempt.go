@@ -1,0 +1,184 @@
+package convergence
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// between is the time from one attempt to the next, and so how exact the answer is.
+	between = time.Millisecond
+	// patience is how long an attempt is waited for: longer than any handshake on one machine, shorter than a SYN sent
+	// again, which would answer for the time at which it was sent first.
+	patience = 500 * time.Millisecond
+	// most is how many attempts are waited for at once.
+	most = int(patience / between)
+)
+
+// errNobody says that no connection arrived in time, errStill that connections arrived to the end.
+var (
+	errNobody = errors.New("no connection reached it in time")
+	errStill  = errors.New("connections reached it to the end")
+)
+
+// attempt is a connection that is being made.
+type attempt struct {
+	fd    int
+	began time.Time
+}
+
+// attempts are those to one address that are under way, one begun every millisecond.
+type attempts struct {
+	to   netip.AddrPort
+	open []attempt // the oldest first
+	next time.Time
+	// unbegun is why the latest of those that could not even begin did not.
+	unbegun error
+}
+
+// because adds to what was found why attempts could not begin: they say nothing about whoever was to answer.
+func (a *attempts) because(found error) error {
+	if a.unbegun == nil {
+		return found
+	}
+	return fmt.Errorf("%w; attempts could not begin: %w", found, a.unbegun)
+}
+
+// close ends all of them.
+func (a *attempts) close() { a.abandon(len(a.open)) }
+
+// abandon ends the oldest ones.
+func (a *attempts) abandon(n int) {
+	for _, one := range a.open[:n] {
+		abandon(one.fd)
+	}
+	a.open = a.open[n:]
+}
+
+// step begins another one if it is time, and waits until one has something to say or the next is due.
+func (a *attempts) step() error {
+	if now := time.Now(); !now.Before(a.next) {
+		fd, err := begin(a.to)
+		if err == nil {
+			a.open = append(a.open, attempt{fd, now})
+		} else {
+			a.unbegun = err
+		}
+		a.next = now.Add(between)
+	}
+	return wait(a.open, time.Until(a.next))
+}
+
+// until makes a new connection every millisecond until one reaches the wanted backend, and gives the moment at which its
+// first byte was there.
+func until(to netip.AddrPort, want int, limit time.Duration) (time.Time, error) {
+	all := attempts{to: to}
+	defer all.close()
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
+		for len(all.open) > 0 && (time.Since(all.open[0].began) > patience || len(all.open) > most) {
+			all.abandon(1)
+		}
+		if err := all.step(); err != nil {
+			return time.Time{}, err
+		}
+		kept := all.open[:0]
+		var at time.Time
+		for _, a := range all.open {
+			who, done := answer(a.fd)
+			switch {
+			case !done:
+				kept = append(kept, a)
+				continue
+			case at.IsZero() && who >= 0 && (want == Anybody || who == want):
+				at = time.Now()
+			case who >= 0: // reached another backend: the next may reach the wanted one
+				all.next = time.Now()
+			}
+			abandon(a.fd)
+		}
+		if all.open = kept; !at.IsZero() {
+			return at, nil
+		}
+	}
+	return time.Time{}, all.because(errNobody)
+}
+
+// quiet is how long connections have to go unanswered, one begun every millisecond, until it is believed that they will. A
+// machine that is busy with something else stops those who ask, too.
+const quiet = 100 * time.Millisecond
+
+// untilNobody makes a new connection every millisecond until none is answered any more, and gives the moment at which the
+// first one began that was not.
+func untilNobody(to netip.AddrPort, _ int, limit time.Duration) (time.Time, error) {
+	all := attempts{to: to}
+	defer all.close()
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
+		if len(all.open) > int(quiet/between)/2 && time.Since(all.open[0].began) > quiet {
+			return all.open[0].began, nil
+		}
+		if err := all.step(); err != nil {
+			return time.Time{}, err
+		}
+		for i := len(all.open) - 1; i >= 0; i-- {
+			if who, done := answer(all.open[i].fd); done && who >= 0 {
+				// Those that began before one that is answered were let, or were lost for another reason.
+				all.abandon(i + 1)
+				break
+			}
+		}
+	}
+	return time.Time{}, all.because(errStill)
+}
+
+// begin sends the first packet of a connection, or gives the kernel's refusal to.
+func begin(to netip.AddrPort) (int, error) {
+	family, address := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
+	if to.Addr().Is4() {
+		family, address = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.Connect(fd, address); err != nil && err != unix.EINPROGRESS {
+		abandon(fd)
+		return 0, err
+	}
+	return fd, nil
+}
+
+// wait returns when one of the connections has something to say.
+func wait(open []attempt, limit time.Duration) error {
+	fds := make([]unix.PollFd, len(open))
+	for i, a := range open {
+		fds[i] = unix.PollFd{Fd: int32(a.fd), Events: unix.POLLIN}
+	}
+	timeout := unix.NsecToTimespec(max(0, limit).Nanoseconds())
+	if _, err := unix.Ppoll(fds, &timeout, nil); err != nil && err != unix.EINTR {
+		return err
+	}
+	return nil
+}
+
+// answer reads the byte by which a backend tells itself apart: -1 from a connection that failed.
+func answer(fd int) (who int, done bool) {
+	var b [1]byte
+	n, err := unix.Read(fd, b[:])
+	switch {
+	case err == unix.EAGAIN || err == unix.ENOTCONN || err == unix.EINPROGRESS:
+		return 0, false
+	case err != nil || n == 0:
+		return -1, true
+	}
+	return int(b[0]), true
+}
+
+// abandon ends a connection with RST: no port pair rests, and the next one may have it.
+func abandon(fd int) {
+	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	unix.Close(fd)
+}

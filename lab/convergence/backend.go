@@ -1,0 +1,33 @@
+package convergence
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/beeline-cni/beeline/lab/testbed"
+)
+
+// Listen answers every connection to an address at a place with one byte, who, until the listener is closed.
+func Listen(ctx context.Context, place testbed.Place, at netip.AddrPort, who byte) (net.Listener, error) {
+	var listener net.Listener
+	err := place.Do(func() (err error) {
+		listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", at.String())
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen as backend %d: %w", who, err)
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return // closed
+			}
+			_, _ = conn.Write([]byte{who}) // a client that has gone needs none
+			conn.Close()
+		}
+	}()
+	return listener, nil
+}

@@ -1,0 +1,159 @@
+// Package convergence finds out when traffic follows a change of Services or policies: a client in a pod makes connections until
+// one reaches the backend that is waited for, or none does any more. The client is a process of its own, because only processes have cgroups, and
+// what translates at sockets looks at those.
+package convergence
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/testbed"
+)
+
+// Command is the name of the command that runs Answer. No person needs it.
+const Command = "bench-connect"
+
+// Anybody stands for whichever backend answers, Nobody for none: that connections are not answered any more.
+const (
+	Anybody = -1
+	Nobody  = -2
+)
+
+// Answer reads requests, one in a line, from the bench and answers each, until its input ends.
+func Answer(in io.Reader, out io.Writer) error {
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		var to string
+		var want int
+		var limit time.Duration
+		if _, err := fmt.Sscan(lines.Text(), &to, &want, (*int64)(&limit)); err != nil {
+			return fmt.Errorf("read request %q: %w", lines.Text(), err)
+		}
+		target, err := netip.ParseAddrPort(to)
+		if err != nil {
+			return fmt.Errorf("read request %q: %w", lines.Text(), err)
+		}
+		wait := until
+		if want == Nobody {
+			wait = untilNobody
+		}
+		at, err := wait(target, want, limit)
+		reply := fmt.Sprintf("at %d", at.UnixNano())
+		if err != nil {
+			reply = "error " + err.Error()
+		}
+		if _, err := fmt.Fprintln(out, reply); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// Client is a process that makes connections. Its methods are called from one goroutine.
+type Client struct {
+	place   testbed.Place
+	program string
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	answers *bufio.Scanner
+}
+
+// Start starts a client at a place; program is one that has the command.
+func Start(place testbed.Place, program string) (*Client, error) {
+	c := &Client{place: place, program: program}
+	if err := c.start(); err != nil {
+		return nil, fmt.Errorf("start client of connections: %w", err)
+	}
+	return c, nil
+}
+
+func (c *Client) start() error {
+	cmd := exec.Command(c.program, Command)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := c.place.Start(cmd); err != nil {
+		return err
+	}
+	c.cmd, c.in, c.answers = cmd, in, bufio.NewScanner(out)
+	return nil
+}
+
+// Waiting is an answer that has not come yet.
+type Waiting struct{ client *Client }
+
+// Begin lets the client make connections to an address until one reaches the wanted backend, or Anybody; or until none is
+// answered, for Nobody.
+func (c *Client) Begin(to netip.AddrPort, want int, limit time.Duration) (Waiting, error) {
+	if _, err := fmt.Fprintln(c.in, to, want, int64(limit)); err != nil {
+		return Waiting{}, fmt.Errorf("ask client of connections: %w", err)
+	}
+	return Waiting{c}, nil
+}
+
+// End waits for the answer: the moment at which the wanted backend was reached, or, for Nobody, at which the first of the
+// connections began that nobody answered. When the context ends before, so does the
+// client.
+func (w Waiting) End(ctx context.Context) (time.Time, error) {
+	defer context.AfterFunc(ctx, func() { _ = w.client.cmd.Process.Kill() })()
+	if !w.client.answers.Scan() {
+		if ctx.Err() != nil {
+			return time.Time{}, ctx.Err()
+		}
+		return time.Time{}, errors.Join(errors.New("the client of connections has ended"), w.client.answers.Err())
+	}
+	word, rest, _ := strings.Cut(w.client.answers.Text(), " ")
+	if word != "at" {
+		return time.Time{}, errors.New(rest)
+	}
+	var nanoseconds int64
+	if _, err := fmt.Sscan(rest, &nanoseconds); err != nil {
+		return time.Time{}, fmt.Errorf("read answer %q: %w", rest, err)
+	}
+	return time.Unix(0, nanoseconds), nil
+}
+
+// Abandon ends the wait for an answer that is of no use any more. The client's process ends with it, and another one takes its place, to which
+// the answer cannot come.
+func (w Waiting) Abandon() error {
+	_ = w.client.cmd.Process.Kill() // one that has ended by itself is no worse
+	if err := w.client.Close(); err != nil {
+		return err
+	}
+	if err := w.client.start(); err != nil {
+		return fmt.Errorf("start client of connections again: %w", err)
+	}
+	return nil
+}
+
+// Reach makes connections until one reaches the wanted backend.
+func (c *Client) Reach(ctx context.Context, to netip.AddrPort, want int, limit time.Duration) (time.Time, error) {
+	w, err := c.Begin(to, want, limit)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return w.End(ctx)
+}
+
+// Close ends the client.
+func (c *Client) Close() error {
+	c.in.Close()
+	for c.answers.Scan() { // answers that nobody waits for any more
+	}
+	if err := c.cmd.Wait(); err != nil && c.cmd.ProcessState.Exited() { // one that was killed has its reason elsewhere
+		return fmt.Errorf("client of connections: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package convergence
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/testbed"
+)
+
+var here = testbed.Place{CPU: testbed.AnyCPU}
+
+func listen(t *testing.T, at string, who byte) netip.AddrPort {
+	t.Helper()
+	l, err := Listen(t.Context(), here, netip.MustParseAddrPort(at), who)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return netip.MustParseAddrPort(l.Addr().String())
+}
+
+func TestAnswer(t *testing.T) {
+	for _, at := range []string{"127.0.0.1:0", "[::1]:0"} {
+		to := listen(t, at, 7)
+		var out bytes.Buffer
+		begin := time.Now()
+		in := fmt.Sprintln(to, 7, int64(10*time.Second)) + fmt.Sprintln(to, Anybody, int64(10*time.Second)) + fmt.Sprintln(to, 8, int64(20*time.Millisecond))
+		if err := Answer(strings.NewReader(in), &out); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if len(lines) != 3 || lines[2] != "error "+errNobody.Error() {
+			t.Fatalf("%q", lines)
+		}
+		for _, line := range lines[:2] {
+			var nanoseconds int64
+			if _, err := fmt.Sscanf(line, "at %d", &nanoseconds); err != nil {
+				t.Fatal(err)
+			}
+			if moment := time.Unix(0, nanoseconds); moment.Before(begin) || moment.After(time.Now()) {
+				t.Errorf("%v is not within the test", moment)
+			}
+		}
+	}
+}
+
+// The backend falls silent while the client tries: the moment lies between the last answer and the silence.
+func TestUntilNobodyAnswers(t *testing.T) {
+	l, err := Listen(t.Context(), here, netip.MustParseAddrPort("127.0.0.4:0"), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := netip.MustParseAddrPort(l.Addr().String())
+	if _, err := untilNobody(to, Nobody, 300*time.Millisecond); !errors.Is(err, errStill) {
+		t.Errorf("somebody answers: %v", err)
+	}
+	closed := make(chan time.Time, 1)
+	go func() {
+		time.Sleep(time.Second)
+		closed <- time.Now()
+		l.Close()
+	}()
+	at, err := untilNobody(to, Nobody, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if since := at.Sub(<-closed); since < -500*time.Millisecond { // a busy machine's backend may have answered nobody for a moment
+		t.Errorf("silence began %v before there was any", -since)
+	}
+}
+
+func TestAnswerRefusesNonsense(t *testing.T) {
+	for _, in := range []string{"nonsense\n", "address 0 1\n"} {
+		if err := Answer(strings.NewReader(in), &bytes.Buffer{}); err == nil {
+			t.Errorf("%q is a request", in)
+		}
+	}
+}
+
+// The backend begins to listen while the client tries.
+func TestUntilSomebodyListens(t *testing.T) {
+	free := listen(t, "127.0.0.2:0", 0) // the port is free on another address
+	to := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.3"), free.Port())
+	reached := make(chan error, 1)
+	go func() {
+		_, err := until(to, 3, 10*time.Second)
+		reached <- err
+	}()
+	select {
+	case err := <-reached:
+		t.Fatalf("nobody listens: %v", err)
+	case <-time.After(30 * time.Millisecond):
+	}
+	listen(t, to.String(), 3)
+	if err := <-reached; err != nil {
+		t.Error(err)
+	}
+}
+
+// Attempts that the client's own side refuses are no silence of the other's, and are named.
+func TestAttemptsThatCannotBegin(t *testing.T) {
+	nowhere := netip.MustParseAddrPort("255.255.255.255:9") // TCP has no broadcast: the kernel refuses to connect
+	for name, wait := range map[string]func(netip.AddrPort, int, time.Duration) (time.Time, error){"somebody": until, "nobody": untilNobody} {
+		_, err := wait(nowhere, Anybody, 20*time.Millisecond)
+		if err == nil || !strings.Contains(err.Error(), "could not begin") {
+			t.Errorf("waiting for %s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package network
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/lab/services"
+	"github.com/beeline-cni/beeline/lab/testbed"
+	"sigs.k8s.io/yaml"
+)
+
+// agentPatience is how long an agent may take to be ready.
+const agentPatience = 30 * time.Second
+
+func agentSocket(n *testbed.Node) string  { return filepath.Join(n.StateDir, "agent.sock") }
+func agentLog(n *testbed.Node) string     { return filepath.Join(n.StateDir, "agent.log") }
+func agentPIDFile(n *testbed.Node) string { return filepath.Join(n.StateDir, "agent.pid") }
+
+// agent is one that this process started.
+type agent struct {
+	node  *testbed.Node
+	ended chan struct{}
+	// err is why it ended; read it when ended is closed.
+	err error
+}
+
+// startAgent starts the agent with these flags of its own in the node's namespace and cgroup, away from this
+// process's terminal: it ends with the lab.
+func startAgent(program string, flags []string, node *testbed.Node) (*agent, error) {
+	log, err := os.Create(agentLog(node))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(program, append([]string{"agent",
+		"--node-name", node.Name,
+		"--socket", agentSocket(node),
+		"--state-dir", filepath.Join(node.StateDir, "agent"),
+		"--bpffs", node.BPFFS,
+		"--metrics-address", "",
+	}, flags...)...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := node.Place().Start(cmd); err != nil {
+		return nil, err
+	}
+	a := &agent{node: node, ended: make(chan struct{})}
+	go func() {
+		a.err = cmd.Wait()
+		close(a.ended)
+	}()
+	pid := strconv.Itoa(cmd.Process.Pid)
+	if err := os.WriteFile(agentPIDFile(node), []byte(pid), 0o644); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// waitReady waits until the agent says that it is ready. The error ends with the end of its log.
+func (a *agent) waitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, agentPatience)
+	defer cancel()
+	client := agentapi.NewClient(agentSocket(a.node))
+	for {
+		err := client.Ready(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-a.ended:
+			err = fmt.Errorf("it ended: %w", errOr(a.err, errors.New("exit status 0")))
+		case <-ctx.Done():
+			err = fmt.Errorf("not ready in time: %w", err)
+		case <-time.After(10 * time.Millisecond):
+			continue
+		}
+		return fmt.Errorf("agent of %s: %w\nthe end of %s:\n%s", a.node.Name, err, agentLog(a.node), logTail(agentLog(a.node), 20))
+	}
+}
+
+func errOr(err, otherwise error) error {
+	if err == nil {
+		return otherwise
+	}
+	return err
+}
+
+// logTail gives the last lines of a file, or why there are none.
+func logTail(path string, lines int) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// runningAgent reads the recorded process id and believes it only for a process of the node.
+func runningAgent(node *testbed.Node) int { return runningIn(node, agentPIDFile(node)) }
+
+// runningIn gives the process id in a file, 0 if no such process of the node runs.
+func runningIn(node *testbed.Node, file string) int {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(data)))
+	if err != nil {
+		return 0
+	}
+	running, err := node.Processes()
+	if err != nil || !slices.Contains(running, pid) {
+		return 0
+	}
+	return pid
+}
+
+// stopAgent asks the agent of a node to end and waits until it has.
+func stopAgent(ctx context.Context, node *testbed.Node) error {
+	pid := runningAgent(node)
+	if pid == 0 {
+		return errors.New("none runs")
+	}
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, agentPatience)
+	defer cancel()
+	for runningAgent(node) != 0 {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("process %d goes on: %w", pid, ctx.Err())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// writeNodeManifests writes the nodes of the lab as the Node objects that an API server would have.
+func writeNodeManifests(dir string, lab *testbed.Lab) error {
+	var all bytes.Buffer
+	for _, node := range lab.Nodes() {
+		text, err := yaml.Marshal(services.Node(node))
+		if err != nil {
+			return fmt.Errorf("encode node %s: %w", node.Name, err)
+		}
+		fmt.Fprintf(&all, "---\n%s", text)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "nodes.yaml"), all.Bytes(), 0o644)
+}

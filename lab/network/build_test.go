@@ -1,0 +1,82 @@
+package network
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// otherBuild makes a directory with what a build has.
+func otherBuild(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"beeline", "beeline-cni"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func namesOf[T Network](list []T) []string {
+	var names []string
+	for _, c := range list {
+		names = append(names, c.Name())
+	}
+	return names
+}
+
+// A build is a network of its own beside each of this project's that is chosen, and beside no other.
+func TestBuilds(t *testing.T) {
+	dir := otherBuild(t)
+	names, builds, err := ParseBuilds([]string{"node", "beeline-kernel", "old=" + dir, "beeline"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	selected, err := Select(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := WithBuilds(selected, builds)
+	if got, want := namesOf(all), []string{"node", "beeline", "old", "beeline-kernel", "old-kernel"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	bin, err := all[2].(Beeline).Build.binaries()
+	if err != nil || bin.agent != filepath.Join(dir, "beeline") || bin.plugins != dir {
+		t.Errorf("got binaries %+v (%v), want those of %s", bin, err, dir)
+	}
+	if got := all[4].Description(); !strings.Contains(got, "--routing=kernel") || !strings.Contains(got, dir) {
+		t.Errorf("description %q does not say which build of which network it is", got)
+	}
+	for _, suite := range [][]string{namesOf(WithBuilds(PolicyNetworks(), builds)), namesOf(WithBuilds(Proxies(), builds)), namesOf(WithBuilds(NodePortProxies(), builds))} {
+		seen := map[string]bool{}
+		for _, name := range suite {
+			if seen[name] {
+				t.Errorf("%q is there twice in %v", name, suite)
+			}
+			seen[name] = true
+		}
+	}
+	if got := namesOf(WithBuilds(NodePortProxies(), builds)); !slices.Equal(got[:4], []string{"beeline-xdp", "old-xdp", "beeline-tc", "old-tc"}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// What is no build is refused with what is wrong.
+func TestParseBuildsErrors(t *testing.T) {
+	empty := t.TempDir()
+	for element, want := range map[string]string{
+		"old=":                      "want NAME=PATH",
+		"=" + empty:                 "want NAME=PATH",
+		"node=" + empty:             "want NAME=PATH",
+		"beeline-x=" + empty:        "want NAME=PATH",
+		"old=" + empty:              filepath.Join(empty, "beeline") + ":",
+		"old=" + empty + "/nowhere": "nowhere",
+	} {
+		if _, _, err := ParseBuilds([]string{element}); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), element) {
+			t.Errorf("%s: got %v, want an error that names it and says %q", element, err, want)
+		}
+	}
+}

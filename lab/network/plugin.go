@@ -1,0 +1,205 @@
+package network
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/beeline-cni/beeline/lab/plugin"
+	"github.com/beeline-cni/beeline/lab/policies"
+	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+)
+
+// podInterface is the device that plugins make in a pod.
+const podInterface = "eth0"
+
+// network is a CNI configuration on one node: what a runtime would read from /etc/cni/net.d.
+type pluginConfig struct {
+	// conf is the configuration list.
+	conf map[string]any
+	// dirs are searched for plugins, in order.
+	dirs []string
+}
+
+// addPod makes a pod by CNI ADD, as a runtime does: namespace first, then the plugins, DEL when they fail.
+func (w pluginConfig) addPod(ctx context.Context, lab *testbed.Lab, node *testbed.Node, name string) (_ *testbed.Pod, err error) {
+	// Not a named result: what is undone below must not be what is returned.
+	pod, err := lab.NewPodNetns(ctx, node, name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			undo := context.WithoutCancel(ctx)
+			err = errors.Join(err, w.delPod(undo, lab, pod))
+		}
+	}()
+	cni, list, err := w.open(node)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := cni.AddNetworkList(ctx, list, runtimeConf(ctx, pod))
+	if err != nil {
+		return nil, fmt.Errorf("CNI ADD of pod %q on %s: %w", name, node.Name, err)
+	}
+	result, err := types100.NewResultFromResult(reply)
+	if err != nil {
+		return nil, fmt.Errorf("CNI ADD of pod %q on %s: read result: %w", name, node.Name, err)
+	}
+	pod.Addresses = plugin.Addresses(result)
+	if len(pod.Addresses) == 0 {
+		return nil, fmt.Errorf("CNI ADD of pod %q on %s: the result has no addresses", name, node.Name)
+	}
+	if pod.MTU, err = pathMTU(lab, pod); err != nil {
+		return nil, fmt.Errorf("pod %q on %s: %w", name, node.Name, err)
+	}
+	return pod, lab.SavePod(pod)
+}
+
+// delPod removes a pod by CNI DEL; its namespace goes in any case.
+func (w pluginConfig) delPod(ctx context.Context, lab *testbed.Lab, pod *testbed.Pod) error {
+	node, ok := lab.NodeNamed(pod.Node)
+	if !ok {
+		return fmt.Errorf("pod %q: no node %q", pod.Name, pod.Node)
+	}
+	cni, list, err := w.open(node)
+	if err == nil {
+		err = cni.DelNetworkList(ctx, list, runtimeConf(ctx, pod))
+	}
+	if err != nil {
+		err = fmt.Errorf("CNI DEL of pod %q on %s: %w", pod.Name, node.Name, err)
+	}
+	return errors.Join(err, lab.DeletePod(ctx, pod))
+}
+
+func (w pluginConfig) open(node *testbed.Node) (*libcni.CNIConfig, *libcni.NetworkConfigList, error) {
+	conf, err := json.Marshal(w.conf)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode CNI configuration: %w", err)
+	}
+	list, err := libcni.NetworkConfFromBytes(conf)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read CNI configuration: %w", err)
+	}
+	cache := filepath.Join(node.StateDir, "cni-cache")
+	return libcni.NewCNIConfigWithCacheDir(w.dirs, cache, &plugin.Executor{Place: node.Place(), Ran: observed}), list, nil
+}
+
+func runtimeConf(ctx context.Context, pod *testbed.Pod) *libcni.RuntimeConf {
+	id := filepath.Base(pod.Netns)
+	known := policies.Pod{Namespace: policies.Default, Name: pod.Name}
+	if p, ok := ctx.Value(identityKey{}).(policies.Pod); ok {
+		known = p
+	}
+	return &libcni.RuntimeConf{
+		ContainerID: id,
+		NetNS:       pod.Netns,
+		IfName:      podInterface,
+		Args: [][2]string{
+			{"IgnoreUnknown", "1"},
+			{"K8S_POD_NAMESPACE", known.Namespace},
+			{"K8S_POD_NAME", known.Name},
+			{"K8S_POD_UID", known.UID()},
+			{"K8S_POD_INFRA_CONTAINER_ID", id},
+		},
+	}
+}
+
+type identityKey struct{}
+
+// AsPod gives a context under which AddPod and DelPod tell the plugin, as a runtime does, that the pod is the one of that
+// namespace and name. Without it that is the one of the namespace default with the name of the lab's pod.
+func AsPod(ctx context.Context, pod policies.Pod) context.Context {
+	return context.WithValue(ctx, identityKey{}, pod)
+}
+
+// pathMTU reads from the pod's routes how large a packet to a pod of another node may be.
+func pathMTU(lab *testbed.Lab, pod *testbed.Pod) (int, error) {
+	to := podOfAnotherNode(lab, pod.Node)
+	mtu, err := routeMTU(lab.Place(pod), to)
+	if err != nil {
+		return 0, fmt.Errorf("look up route to %s: %w", to, err)
+	}
+	return mtu, nil
+}
+
+// podOfAnotherNode is an address that a pod there could have.
+func podOfAnotherNode(lab *testbed.Lab, node string) netip.Addr {
+	for _, n := range lab.Nodes() {
+		if n.Name != node {
+			return n.PodCIDRs[0].Addr().Next().Next()
+		}
+	}
+	return lab.Node(0).PodCIDRs[0].Addr().Next().Next()
+}
+
+// referenceDirs is where distributions put the reference plugins: Debian's place, then the usual one.
+var referenceDirs = []string{"/usr/lib/cni", "/opt/cni/bin"}
+
+// referenceMissing says which of the plugins is not installed; empty when all are.
+func referenceMissing(plugins ...string) string {
+	for _, p := range plugins {
+		if _, err := invoke.FindInPath(p, referenceDirs); err != nil {
+			return fmt.Sprintf("not installed: CNI plugin %s in %s (Debian package containernetworking-plugins)",
+				p, strings.Join(referenceDirs, " or "))
+		}
+	}
+	return ""
+}
+
+// referenceFacts say which build of the reference plugins is used.
+func referenceFacts(ctx context.Context, lab *testbed.Lab, facts map[string]string) {
+	out, err := lab.Node(0).Place().Output(ctx, "dpkg-query", "--show", "--showformat=${Version}", "containernetworking-plugins")
+	if err == nil && len(out) > 0 {
+		facts["plugins"] = "containernetworking-plugins " + string(out)
+		return
+	}
+	for _, dir := range referenceDirs {
+		if _, err := os.Stat(dir); err == nil {
+			facts["plugins"] = "reference plugins in " + dir
+			return
+		}
+	}
+}
+
+// hostLocal is the IPAM part of a reference plugin's configuration on one node.
+func hostLocal(node *testbed.Node, ranges [][]map[string]any, routes bool) map[string]any {
+	ipam := map[string]any{
+		"type":    "host-local",
+		"dataDir": filepath.Join(node.StateDir, "host-local"),
+		"ranges":  ranges,
+	}
+	if routes {
+		defaults := []map[string]any{{"dst": "0.0.0.0/0"}}
+		if len(ranges) > 1 {
+			defaults = append(defaults, map[string]any{"dst": "::/0"})
+		}
+		ipam["routes"] = defaults
+	}
+	return ipam
+}
+
+// podRanges are the node's pod CIDRs as host-local takes them.
+func podRanges(node *testbed.Node) [][]map[string]any {
+	var ranges [][]map[string]any
+	for _, cidr := range node.PodCIDRs {
+		ranges = append(ranges, []map[string]any{{"subnet": cidr.String()}})
+	}
+	return ranges
+}
+
+// confList is a configuration list of one plugin.
+func confList(cniVersion, name string, only map[string]any) map[string]any {
+	return map[string]any{"cniVersion": cniVersion, "name": name, "plugins": []any{only}}
+}
+
+// referenceVersion is the newest CNI version that Debian 12's reference plugins know.
+const referenceVersion = "1.0.0"

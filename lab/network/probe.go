@@ -1,0 +1,62 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// The probes make a device of the kind once, in a namespace that ends with the probe.
+var (
+	bridgeUnsupported = sync.OnceValue(func() string {
+		return probeDevice("bridges", "CONFIG_BRIDGE", func(attrs netlink.LinkAttrs) netlink.Link {
+			return &netlink.Bridge{LinkAttrs: attrs}
+		})
+	})
+	macvlanUnsupported = sync.OnceValue(func() string {
+		return probeDevice("macvlan devices", "CONFIG_MACVLAN", func(attrs netlink.LinkAttrs) netlink.Link {
+			return &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}
+		})
+	})
+	vxlanUnsupported = sync.OnceValue(func() string {
+		return probeDevice("VXLAN devices", "CONFIG_VXLAN", func(attrs netlink.LinkAttrs) netlink.Link {
+			return &netlink.Vxlan{LinkAttrs: attrs, VxlanId: vxlanID, Port: vxlanPort}
+		})
+	})
+)
+
+// probeDevice says that the kernel does not know a kind of device; empty when it does, or when it cannot be
+// asked because this is not root, which the lab itself says.
+func probeDevice(kind, option string, device func(netlink.LinkAttrs) netlink.Link) string {
+	temporary, err := ns.TempNetNS()
+	if err != nil {
+		return ""
+	}
+	defer temporary.Close()
+	err = temporary.Do(func(ns.NetNS) error {
+		parent := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a"}, PeerName: "b"}
+		if err := netlink.LinkAdd(parent); err != nil {
+			return err
+		}
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.ParentIndex = "probe", parent.Attrs().Index
+		return netlink.LinkAdd(device(attrs))
+	})
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return fmt.Sprintf("not on this kernel: %s (%s)", kind, option)
+	}
+	return ""
+}
+
+func nodeOf(lab *testbed.Lab, pod *testbed.Pod) (*testbed.Node, error) {
+	node, ok := lab.NodeNamed(pod.Node)
+	if !ok {
+		return nil, fmt.Errorf("pod %q: no node %q", pod.Name, pod.Node)
+	}
+	return node, nil
+}

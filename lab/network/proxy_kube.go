@@ -1,0 +1,257 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"sigs.k8s.io/yaml"
+
+	"github.com/beeline-cni/beeline/lab/testbed"
+	kubernetes "github.com/beeline-cni/beeline/test/kubernetes/binaries"
+	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+)
+
+// KubeProxy is the real kube-proxy on every node, over pods that the reference plugin ptp makes. It is built from the
+// sources of Kubernetes by BuildKubeProxy.
+type KubeProxy struct {
+	// Mode is kube-proxy's: "iptables", "nftables" or "ipvs".
+	Mode string
+
+	kubeconfig string
+}
+
+// KubernetesVersion is that of kube-proxy.
+var KubernetesVersion = plan.Options{}.Defaults().Kubernetes
+
+// resync is kube-proxy's period of writing everything again. Its default of 30 s would have each of many nodes at work
+// during the samples of others.
+const resync = "1h"
+
+// BuildKubeProxy builds kube-proxy where the cache of built programs lacks it, which takes minutes and the Go command,
+// and tells how it goes on.
+func BuildKubeProxy(ctx context.Context, print func(format string, args ...any)) error {
+	cache, err := kubernetes.OpenCache()
+	if err != nil {
+		return err
+	}
+	return kubernetes.Build(ctx, cache, KubernetesVersion, []string{"kube-proxy"}, print)
+}
+
+// kubeProxyProgram is where the program is, or will be.
+func kubeProxyProgram() (string, error) {
+	cache, err := kubernetes.OpenCache()
+	if err != nil {
+		return "", err
+	}
+	return cache.Path(KubernetesVersion, "kube-proxy")
+}
+
+// Name is "kube-proxy-" and the mode.
+func (c KubeProxy) Name() string { return "kube-proxy-" + c.Mode }
+
+// Description is for the report.
+func (c KubeProxy) Description() string {
+	return fmt.Sprintf("kube-proxy %s in mode %s on every node, over veth pairs of the reference CNI plugin ptp, with static routes between nodes", KubernetesVersion, c.Mode)
+}
+
+// Unsupported says which plugin, program or part of the kernel is missing.
+func (c KubeProxy) Unsupported() string {
+	if missing := referenceMissing("ptp", "host-local"); missing != "" {
+		return missing
+	}
+	switch c.Mode {
+	case "ipvs":
+		return ipvsUnsupported()
+	case "nftables":
+		return nftablesUnsupported()
+	}
+	return kubeProxyUnsupported()
+}
+
+// WithKubeconfig names the file that kube-proxy finds the API server by.
+func (c KubeProxy) WithKubeconfig(kubeconfig string) Proxy {
+	c.kubeconfig = kubeconfig
+	return c
+}
+
+// Up routes the pods of the nodes. Each node gets a default route besides, as nodes of clusters have: what has no route
+// does not come as far as the rules for what the node itself sends.
+func (KubeProxy) Up(_ context.Context, lab *testbed.Lab) error {
+	for _, node := range lab.Nodes() {
+		err := node.Place().Netlink(func(h *netlink.Handle) error {
+			link, err := h.LinkByName(testbed.Uplink)
+			if err != nil {
+				return fmt.Errorf("find %s: %w", testbed.Uplink, err)
+			}
+			all := testbed.IPNet(netip.PrefixFrom(netip.IPv4Unspecified(), 0))
+			return h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: all, Scope: netlink.SCOPE_LINK})
+		})
+		if err != nil {
+			return fmt.Errorf("add default route on %s: %w", node.Name, err)
+		}
+	}
+	return routePods(lab)
+}
+
+// StartProxy starts kube-proxy on every node.
+func (c KubeProxy) StartProxy(_ context.Context, lab *testbed.Lab) error {
+	program, err := kubeProxyProgram()
+	if err != nil {
+		return err
+	}
+	for _, node := range lab.Nodes() {
+		if err := c.start(program, lab, node); err != nil {
+			return fmt.Errorf("start kube-proxy of %s: %w", node.Name, err)
+		}
+	}
+	return nil
+}
+
+func kubeProxyFile(node *testbed.Node, name string) string {
+	return filepath.Join(node.StateDir, "kube-proxy."+name)
+}
+
+func (c KubeProxy) start(program string, lab *testbed.Lab, node *testbed.Node) error {
+	text, err := yaml.Marshal(c.configuration(lab, node))
+	if err != nil {
+		return err
+	}
+	config := kubeProxyFile(node, "yaml")
+	if err := os.WriteFile(config, text, 0o644); err != nil {
+		return err
+	}
+	log, err := os.Create(kubeProxyFile(node, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(program, "--config", config)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = withoutProxies(os.Environ())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := node.Place().Start(cmd); err != nil {
+		return err
+	}
+	go func() { _ = cmd.Wait() }() // how it ended is in its log
+	return os.WriteFile(kubeProxyFile(node, "pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)
+}
+
+// configuration is kube-proxy's defaults but for what a namespace of a larger machine needs.
+func (c KubeProxy) configuration(lab *testbed.Lab, node *testbed.Node) map[string]any {
+	pods := []string{testbed.PodNetworkIPv4.String()}
+	if lab.IPv6 {
+		pods = append(pods, testbed.PodNetworkIPv6.String())
+	}
+	return map[string]any{
+		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
+		"mode":             c.Mode,
+		"clientConnection": map[string]any{"kubeconfig": c.kubeconfig},
+		"clusterCIDR":      strings.Join(pods, ","), "hostnameOverride": node.Name,
+		"oomScoreAdj": 0, // what it has: less needs a capability
+		// The size of conntrack's table belongs to the whole machine and cannot be written in other namespaces.
+		"conntrack": map[string]any{"maxPerCore": 0, "min": 0},
+		"iptables":  map[string]any{"syncPeriod": resync},
+		"nftables":  map[string]any{"syncPeriod": resync},
+		"ipvs":      map[string]any{"syncPeriod": resync},
+	}
+}
+
+// withoutProxies leaves out what would send requests to the loopback elsewhere.
+func withoutProxies(env []string) []string {
+	var kept []string
+	for _, setting := range env {
+		name, _, _ := strings.Cut(setting, "=")
+		switch strings.ToLower(name) {
+		case "http_proxy", "https_proxy", "all_proxy":
+		default:
+			kept = append(kept, setting)
+		}
+	}
+	return kept
+}
+
+// AddPod makes a pod by CNI ADD of ptp, without its masquerade: that would have a say in connections between nodes' pods
+// that kube-proxy has dealt with, and the pods of a lab reach no world.
+func (KubeProxy) AddPod(ctx context.Context, lab *testbed.Lab, node *testbed.Node, name string) (*testbed.Pod, error) {
+	return Forwarding{}.AddPod(ctx, lab, node, name)
+}
+
+// DelPod removes a pod by CNI DEL.
+func (KubeProxy) DelPod(ctx context.Context, lab *testbed.Lab, pod *testbed.Pod) error {
+	return Forwarding{}.DelPod(ctx, lab, pod)
+}
+
+// Facts name the versions, and what differs from kube-proxy's defaults.
+func (c KubeProxy) Facts(ctx context.Context, lab *testbed.Lab) map[string]string {
+	facts := commonFacts(lab)
+	referenceFacts(ctx, lab, facts)
+	facts["kube-proxy"] = "v" + KubernetesVersion + ", mode " + c.Mode
+	facts["kube-proxy settings"] = "its defaults, but syncPeriod " + resync + " and no change of the size of conntrack's table"
+	facts["masquerade"] = "kube-proxy's only: none for what pods send to the world"
+	if program := map[string]string{"iptables": "iptables", "nftables": "nft"}[c.Mode]; program != "" { // which does most of the work
+		if out, err := lab.Node(0).Place().Output(ctx, program, "--version"); err == nil {
+			facts[program] = strings.TrimSpace(string(out))
+		}
+	}
+	return facts
+}
+
+// AgentPID is 0: the pods have no agent.
+func (KubeProxy) AgentPID(*testbed.Node) int { return 0 }
+
+// ProxyPID is kube-proxy's.
+func (KubeProxy) ProxyPID(node *testbed.Node) int {
+	return runningIn(node, kubeProxyFile(node, "pid"))
+}
+
+// nftablesUnsupported asks for a table in a namespace that ends with the probe.
+var nftablesUnsupported = sync.OnceValue(func() string {
+	if _, err := exec.LookPath("nft"); err != nil {
+		return "not installed: nft (Debian package nftables)"
+	}
+	return probeCommand("nftables (CONFIG_NF_TABLES)", "nft", "add", "table", "ip", "probe")
+})
+
+// ipvsUnsupported looks for what kube-proxy needs in mode ipvs: IPVS itself, ipset, and a device to keep addresses on.
+var ipvsUnsupported = sync.OnceValue(func() string {
+	_ = exec.Command("modprobe", "ip_vs").Run() // where it is a module; the family says whether it is there
+	if _, err := netlink.GenlFamilyGet("IPVS"); err != nil {
+		return "not on this kernel: IPVS (CONFIG_IP_VS)"
+	}
+	if missing := probeDevice("dummy devices", "CONFIG_DUMMY", func(attrs netlink.LinkAttrs) netlink.Link {
+		attrs.ParentIndex = 0
+		return &netlink.Dummy{LinkAttrs: attrs}
+	}); missing != "" {
+		return missing
+	}
+	if _, err := exec.LookPath("ipset"); err != nil {
+		return "not installed: ipset (Debian package ipset)"
+	}
+	return probeCommand("ipset (CONFIG_IP_SET)", "ipset", "create", "probe", "hash:ip,port")
+})
+
+// probeCommand tries a command in a namespace of its own.
+func probeCommand(what, name string, args ...string) string {
+	probe, err := ns.TempNetNS()
+	if err != nil {
+		return "" // not root: the lab says so itself
+	}
+	defer probe.Close()
+	err = probe.Do(func(ns.NetNS) error {
+		return runQuiet(testbed.Place{CPU: testbed.AnyCPU}, exec.Command(name, args...))
+	})
+	if err != nil {
+		return "not on this kernel: " + what + ": " + firstLine(err.Error())
+	}
+	return ""
+}

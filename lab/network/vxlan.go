@@ -1,0 +1,152 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"github.com/beeline-cni/beeline/lab/testbed"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	vxlanDevice = "vxlan0"
+	vxlanID     = 1
+	vxlanPort   = 8472 // the kernel's old default, which flannel keeps
+	// vxlanHeaders in bytes: outer IPv4 20, UDP 8, VXLAN 8, inner Ethernet 14.
+	vxlanHeaders = 50
+)
+
+// VXLAN is the overlay without a daemon: the plugin bridge on each node, a kernel VXLAN device between nodes
+// and its tables filled once.
+type VXLAN struct{}
+
+// Name is "vxlan".
+func (VXLAN) Name() string { return "vxlan" }
+
+// Description is for the report.
+func (VXLAN) Description() string {
+	return "reference CNI plugin bridge over a kernel VXLAN device with static entries, the flannel way: MTU 50 less than the wire's, masquerade, kube-proxy-like rules as in node+netfilter"
+}
+
+// Unsupported names a missing plugin or kernel part.
+func (VXLAN) Unsupported() string {
+	if missing := (Bridge{}).Unsupported(); missing != "" {
+		return missing
+	}
+	return vxlanUnsupported()
+}
+
+// Up makes rules, VXLAN devices and their tables.
+func (VXLAN) Up(ctx context.Context, lab *testbed.Lab) error {
+	if err := installKubeProxyRules(ctx, lab); err != nil {
+		return err
+	}
+	if err := enableForwarding(lab); err != nil {
+		return err
+	}
+	for _, node := range lab.Nodes() {
+		err := node.Place().Netlink(func(h *netlink.Handle) error { return makeVXLAN(h, lab, node) })
+		if err != nil {
+			return fmt.Errorf("node %s: %w", node.Name, err)
+		}
+	}
+	return nil
+}
+
+// makeVXLAN gives the node its device, and for every other node a route over it, the neighbour that the
+// route's next hop is, and the outer address behind that neighbour.
+func makeVXLAN(h *netlink.Handle, lab *testbed.Lab, node *testbed.Node) error {
+	uplink, err := h.LinkByName(testbed.Uplink)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", testbed.Uplink, err)
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.HardwareAddr = vxlanDevice, lab.MTU-vxlanHeaders, vxlanMAC(node)
+	device := &netlink.Vxlan{
+		LinkAttrs: attrs, VxlanId: vxlanID, VtepDevIndex: uplink.Attrs().Index,
+		SrcAddr: node.Addresses[0].Addr().AsSlice(), Port: vxlanPort,
+	}
+	if err := h.LinkAdd(device); err != nil {
+		return fmt.Errorf("make %s: %w", vxlanDevice, err)
+	}
+	for _, cidr := range node.PodCIDRs {
+		own := netip.PrefixFrom(cidr.Addr(), cidr.Addr().BitLen())
+		if err := h.AddrAdd(device, &netlink.Addr{IPNet: testbed.IPNet(own)}); err != nil {
+			return fmt.Errorf("add address %s: %w", own, err)
+		}
+	}
+	if err := h.LinkSetUp(device); err != nil {
+		return fmt.Errorf("set %s up: %w", vxlanDevice, err)
+	}
+	for _, other := range lab.Nodes() {
+		if other == node {
+			continue
+		}
+		if err := addVXLANPeer(h, device.Attrs().Index, other); err != nil {
+			return fmt.Errorf("peer %s: %w", other.Name, err)
+		}
+	}
+	return nil
+}
+
+func addVXLANPeer(h *netlink.Handle, device int, peer *testbed.Node) error {
+	mac := vxlanMAC(peer)
+	outer := &netlink.Neigh{
+		LinkIndex: device, Family: unix.AF_BRIDGE, State: netlink.NUD_PERMANENT | netlink.NUD_NOARP, Flags: netlink.NTF_SELF,
+		IP: peer.Addresses[0].Addr().AsSlice(), HardwareAddr: mac,
+	}
+	if err := h.NeighSet(outer); err != nil {
+		return fmt.Errorf("add forwarding entry: %w", err)
+	}
+	for _, cidr := range peer.PodCIDRs {
+		via := cidr.Addr()
+		neigh := &netlink.Neigh{LinkIndex: device, State: netlink.NUD_PERMANENT, IP: via.AsSlice(), HardwareAddr: mac}
+		if err := h.NeighSet(neigh); err != nil {
+			return fmt.Errorf("add neighbour %s: %w", via, err)
+		}
+		route := &netlink.Route{
+			LinkIndex: device, Dst: testbed.IPNet(cidr), Gw: via.AsSlice(), Flags: int(netlink.FLAG_ONLINK),
+		}
+		if err := h.RouteAdd(route); err != nil {
+			return fmt.Errorf("add route to %s: %w", cidr, err)
+		}
+	}
+	return nil
+}
+
+// vxlanMAC is a locally administered address that tells nodes apart.
+func vxlanMAC(n *testbed.Node) net.HardwareAddr {
+	return net.HardwareAddr{0x02, 0x77, 0, 0, 0, byte(n.Index)}
+}
+
+// AddPod calls the plugin bridge.
+func (VXLAN) AddPod(ctx context.Context, lab *testbed.Lab, node *testbed.Node, name string) (*testbed.Pod, error) {
+	return bridgeNetwork("vxlan", node, lab.MTU-vxlanHeaders).addPod(ctx, lab, node, name)
+}
+
+// DelPod calls the plugin bridge.
+func (VXLAN) DelPod(ctx context.Context, lab *testbed.Lab, pod *testbed.Pod) error {
+	node, err := nodeOf(lab, pod)
+	if err != nil {
+		return err
+	}
+	return bridgeNetwork("vxlan", node, lab.MTU-vxlanHeaders).delPod(ctx, lab, pod)
+}
+
+// Facts add the plugin's version, the rules and the tunnel.
+func (VXLAN) Facts(ctx context.Context, lab *testbed.Lab) map[string]string {
+	facts := commonFacts(lab)
+	referenceFacts(ctx, lab, facts)
+	netfilterFacts(ctx, lab, facts)
+	bridgeFacts(lab, facts)
+	facts["masquerade"] = masqueradeFact
+	facts["tunnel"] = "VXLAN over IPv4, UDP port " + strconv.Itoa(vxlanPort) + ", static entries"
+	return facts
+}
+
+// AgentPID is 0: there is no agent.
+func (VXLAN) AgentPID(*testbed.Node) int { return 0 }

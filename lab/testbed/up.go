@@ -1,0 +1,139 @@
+package testbed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+)
+
+// Up makes a lab. Where it fails, it takes down what it made.
+func Up(ctx context.Context, o Options) (lab *Lab, err error) {
+	o = o.Defaults()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	root, err := Requirements()
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := lockLab(ctx, o.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := isFree(o.Name, root); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, takeDown(context.WithoutCancel(ctx), o.Name, root))
+		}
+	}()
+	r := record{Options: o}
+	if err := r.write(); err != nil {
+		return nil, fmt.Errorf("record lab %q: %w", o.Name, err)
+	}
+	if r.CongestionControl, err = allowCongestionControl(ctx); err != nil {
+		return nil, err
+	}
+	lab = &Lab{Options: o, CongestionControl: r.CongestionControl, nodes: planNodes(o, root)}
+	if err := lab.make(ctx); err != nil {
+		return nil, fmt.Errorf("make lab %q: %w", o.Name, err)
+	}
+	if err := lab.writeHosts(); err != nil {
+		return nil, fmt.Errorf("make lab %q: %w", o.Name, err)
+	}
+	r.Ready = true
+	if err := r.write(); err != nil {
+		return nil, fmt.Errorf("record lab %q: %w", o.Name, err)
+	}
+	return lab, nil
+}
+
+func (l *Lab) make(ctx context.Context) error {
+	for _, n := range l.nodes {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := l.makeNode(n); err != nil {
+			return fmt.Errorf("node %s: %w", n.Name, err)
+		}
+	}
+	if err := l.makeWire(); err != nil {
+		return err
+	}
+	for _, n := range l.nodes {
+		if err := n.address(); err != nil {
+			return fmt.Errorf("node %s: %w", n.Name, err)
+		}
+		if l.Subnets > 1 {
+			if err := n.routeTo(l.routers(n.Subnet)); err != nil {
+				return fmt.Errorf("node %s: %w", n.Name, err)
+			}
+		}
+		if l.Outside {
+			if err := n.routeToClients(l.ClientAddresses()); err != nil {
+				return fmt.Errorf("node %s: %w", n.Name, err)
+			}
+		}
+	}
+	return l.settle(ctx)
+}
+
+func (l *Lab) makeNode(n *Node) error {
+	for _, dir := range []string{n.StateDir, n.BPFFS, podsDir(n), n.Cgroup} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := mountBPF(n.BPFFS); err != nil {
+		return err
+	}
+	return makeNetns(n.Netns, l.Options, l.CongestionControl)
+}
+
+// Requirements gives the mount of cgroup v2, or one sentence on what this machine lacks for a lab. What the
+// kernel lacks of network namespaces, veth and bpffs shows, as plainly, where Up needs it.
+func Requirements() (cgroup string, err error) {
+	if os.Geteuid() != 0 {
+		return "", errors.New("a lab makes network namespaces, mounts and cgroups and needs root: run it with sudo")
+	}
+	return cgroupRoot()
+}
+
+// isFree says why a lab of that name cannot be made now.
+func isFree(name, root string) error {
+	r, err := readRecord(name)
+	if err == nil && r.Ready {
+		return fmt.Errorf("lab %q is up already: take it down first, or choose another name", name)
+	}
+	left := err == nil
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	spaces, err := markedNetns(name)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(labCgroup(root, name)); err == nil || len(spaces) > 0 {
+		left = true
+	}
+	if left {
+		return fmt.Errorf("lab %q was left half made by a command that was interrupted: take it down first", name)
+	}
+	return nil
+}
+
+// Open gives a lab that is up; ErrNotUp where there is none of that name or only a part of one.
+func Open(name string) (*Lab, error) {
+	root, err := Requirements()
+	if err != nil {
+		return nil, err
+	}
+	r, err := readReady(name)
+	if err != nil {
+		return nil, err
+	}
+	return &Lab{Options: r.Options, CongestionControl: r.CongestionControl, nodes: planNodes(r.Options, root)}, nil
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/beeline-cni/beeline/lab/network"
+	"github.com/beeline-cni/beeline/test/kubernetes/binaries"
+)
+
+// The bench's networks are tested on the machine itself, but for kube-proxy in mode ipvs: many a kernel has no IPVS, and
+// Debian's have it as a module. One of them is enough: see kernel.network.
+const (
+	networkDir      = "lab/network"
+	networkTest     = "TestProxies"
+	networkSubtests = "/^kube-proxy-ipvs$"
+)
+
+// networkPrograms are those of this machine that kube-proxy and the pods of that network need.
+var networkPrograms = []string{
+	"iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore",
+	"/usr/lib/cni/ptp", "/usr/lib/cni/host-local",
+}
+
+// networkPackages have what this machine need not have installed.
+var networkPackages = []string{"ipset", "libipset13"}
+
+// protocols is what ipset knows protocols' names by.
+const protocols = "icmp 1\ntcp 6\nudp 17\nipv6-icmp 58\nsctp 132\n"
+
+// fillNetwork puts what those tests call below root: the programs, what iptables loads, ipset, and kube-proxy where the
+// tests look for it, as they built it.
+func fillNetwork(ctx context.Context, s store, root string) error {
+	for _, name := range networkPrograms {
+		if err := copyProgram(ctx, root, name); err != nil {
+			return err
+		}
+	}
+	for _, pkg := range networkPackages {
+		tree, err := s.get(ctx, pkg, debian{name: pkg}, func(string) error { return nil })
+		if err != nil {
+			return err
+		}
+		if err := copyTree(ctx, root, tree+"/."); err != nil {
+			return err
+		}
+	}
+	extensions, err := filepath.Glob("/usr/lib/*/xtables")
+	if err != nil || len(extensions) != 1 {
+		return fmt.Errorf("find extensions of iptables: %d directories, want one", len(extensions))
+	}
+	into := filepath.Join(root, filepath.Dir(extensions[0]))
+	if err := os.MkdirAll(into, 0o755); err != nil {
+		return err
+	}
+	if err := copyTree(ctx, into, extensions[0]); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(root, "etc"), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(root, "etc/protocols"), []byte(protocols), 0o644); err != nil {
+		return err
+	}
+	return fillKubeProxy(ctx, root)
+}
+
+// fillKubeProxy copies kube-proxy and the recipe that it was built by from this machine's cache to the guest's.
+func fillKubeProxy(ctx context.Context, root string) error {
+	say := func(format string, args ...any) { fmt.Fprintf(os.Stderr, "vm: "+format+"\n", args...) }
+	if err := network.BuildKubeProxy(ctx, say); err != nil {
+		return err
+	}
+	cache, err := binaries.OpenCache()
+	if err != nil {
+		return err
+	}
+	from := cache.Dir(network.KubernetesVersion)
+	for _, part := range []string{"bin", "recipes"} {
+		into := filepath.Join(root, "root/.cache/beeline-kubernetes", filepath.Base(from), part)
+		if err := os.MkdirAll(into, 0o755); err != nil {
+			return err
+		}
+		if err := copyFile(filepath.Join(into, "kube-proxy"), filepath.Join(from, part, "kube-proxy")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyTree copies a directory into another one.
+func copyTree(ctx context.Context, into, dir string) error {
+	_, err := output(ctx, "", "cp", "-r", dir, into)
+	return err
+}
