@@ -15,7 +15,7 @@ GENERATED := $(wildcard internal/datapath/*_bpfel.* lab/packetgen/*_bpfel.*)
 C_SOURCES := $(wildcard bpf/*.[ch] bpf/lib/*.[ch] lab/packetgen/bpf/*.c)
 SCRIPTS := build/*.sh .ci/run
 BENCH_OUT ?= results/latest
-SUMMARIES := bin/summaries
+RESULTS := bin/tests
 BIN ?= bin
 IMAGE ?= localhost/beeline:latest
 IMAGE_BENCH ?= localhost/beeline-bench:latest
@@ -71,29 +71,29 @@ lint: ## Check Go, C and shell sources
 	clang-format-$(CLANG_MAJOR) --dry-run --Werror $(C_SOURCES)
 	shellcheck $(SCRIPTS)
 
-# One package after the other (-p 1): labs and measurements of several would disturb each other. What an earlier run said (-count=1) is
-# no answer: it was about another kernel, or beside a lab that is gone.
+# One package at a time (-p 1): labs and measurements would disturb each other. Cached results (-count=1) are of another kernel or moment.
 test: deps build generated lint ## Run every test, here and on other kernels (root)
-	go run ./build/testrun -summary $(SUMMARIES)/1-test -- go test -json -count=1 -p 1 -timeout 60m ./... -- go -C build/chart test -json -count=1 ./... -- go run ./test/vm -quick
+	build/gotestsum.sh 1-test 'go test -json -count=1 -p 1 -timeout 60m ./...' 'go -C build/chart test -json -count=1 ./...' 'go run ./test/vm -quick'
 
-# The suite builds Kubernetes first where the cache lacks it, which takes about 13 minutes.
-SUITE_OPTIONS = $(foreach o,FAMILY ROUNDS,$(if $($o),-$(shell echo $o | tr A-Z a-z)='$($o)'))
+# The suite first builds Kubernetes if the cache lacks it, which takes about 13 minutes.
+SUITE_OPTIONS = $(foreach o,FAMILY ROUNDS,$(if $($o),-$(shell echo $o | tr A-Z a-z)=$($o)))
 test-kubernetes: deps image ## Run the tests on a real Kubernetes cluster on this machine (root)
-	go run ./build/testrun -summary $(SUMMARIES)/2-test-kubernetes -- go run ./test/kubernetes/suite $(SUITE_OPTIONS)
+	build/gotestsum.sh 2-test-kubernetes "go run ./test/kubernetes/suite $(SUITE_OPTIONS)"
 
-# The second part runs also when the first one failed.
+# The second part also runs if the first one failed. The last lines are each part's total.
 check: ## Run make test, then make test-kubernetes, then sum up: what CI runs (root)
-	@rm -rf $(SUMMARIES); failed=; \
+	@rm -rf $(RESULTS); failed=; \
 	for part in test test-kubernetes; do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
-	for summary in $(SUMMARIES)/*; do [ ! -e $$summary ] || { echo; echo "== make $${summary##*/?-}"; cat $$summary; }; done; \
-	[ -z "$$failed" ] || { echo; echo "failed:$$failed"; exit 1; }
+	for summary in $(RESULTS)/*.txt; do [ ! -e $$summary ] || { echo; echo "== $$summary"; cat $$summary; }; done; echo; \
+	for part in 1-test 2-test-kubernetes; do echo "make $${part#?-}: $$(tail -n 1 $(RESULTS)/$$part.txt 2>/dev/null || echo 'did not run')"; done; \
+	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 HOURS ?= 3
 campaign: deps ## Run the random tests with other seeds than CI for HOURS (3) and print the seed of each failure (root)
 	go run ./test/campaign -hours $(HOURS)
 
 test-vm: deps ## Run all tests that meet the kernel on Linux 6.1, 6.12 and 6.18 in emulated machines, three quarters of an hour
-	go run ./build/testrun -- go run ./test/vm
+	build/gotestsum.sh test-vm 'go run ./test/vm'
 
 CLUSTER_OPTIONS = $(foreach o,NODES NETWORK TOPOLOGY FAMILY PROXY NOTE,$(if $($o),--$(shell echo $o | tr A-Z a-z)='$($o)')) \
 	$(if $(VERSION_KUBERNETES),--kubernetes=$(VERSION_KUBERNETES))

@@ -35,6 +35,7 @@ test |shellcheck               |shellcheck                |checks the shell scri
 test |mmdebstrap               |mmdebstrap                |makes a clean Debian to run the README in
 test |qemu-system-x86_64       |qemu-system-x86           |boots other kernels (make test-vm)
 test |xz                       |xz-utils                  |unpacks kernel modules (make test-vm)
+test |jq                       |jq                        |names the test that runs (build/gotestsum.sh)
 cluster|runc                  |runc                      |runs the containers of a cluster (make cluster)
 cluster|nsenter               |util-linux                |runs commands in the machines of a cluster
 TABLE

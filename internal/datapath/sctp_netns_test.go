@@ -29,7 +29,7 @@ func needsSCTP(tb testing.TB) {
 	if modules, _ := filepath.Glob("/lib/modules/*/kernel/net/sctp/sctp.ko*"); len(modules) > 0 {
 		tb.Fatalf("%s is there: %v", modules[0], err)
 	}
-	tb.Skip("not on this kernel: SCTP")
+	testenv.Missing(tb, "not on this kernel: SCTP")
 }
 
 // socketSCTP gives a one-to-one socket (RFC 6458, 4) bound to an address alone, so that its association knows no other: it would

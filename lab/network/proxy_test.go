@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,9 +18,7 @@ func TestProxies(t *testing.T) {
 	for _, p := range Proxies() {
 		t.Run(p.Name(), func(t *testing.T) {
 			testenv.Root(t)
-			if why := p.Unsupported(); strings.HasPrefix(why, "not on this kernel") {
-				t.Skip(why)
-			} else if why != "" {
+			if why := p.Unsupported(); why != "" {
 				testenv.Missing(t, why)
 			}
 			if _, ok := p.(KubeProxy); ok {

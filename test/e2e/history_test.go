@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/testenv"
 	"github.com/beeline-cni/beeline/test/netlab"
 )
 
@@ -36,7 +37,7 @@ func git(t *testing.T, args ...string) (string, error) {
 func needHistory(t *testing.T) {
 	t.Helper()
 	if prefix, err := git(t, "rev-parse", "--show-prefix"); err != nil || prefix != "" {
-		t.Skipf("these sources are no git repository, so there is no version before them to build: %v", err)
+		testenv.Missing(t, fmt.Sprintf("the sources are not in a git repository, so there is no earlier version to build: %v", err))
 	}
 }
 
@@ -75,7 +76,7 @@ func ancestorOfOtherEntries(t *testing.T) string {
 			return commit
 		}
 	}
-	t.Skipf("the history that is here has no commit in which %s says something else than in the working tree: a clone with all of it does (git fetch --unshallow)", layoutSource)
+	testenv.Missing(t, "the git history has no commit in which "+layoutSource+" differs from the working tree; a full clone has one (git fetch --unshallow)")
 	return ""
 }
 
@@ -83,7 +84,7 @@ func ancestorOfOtherEntries(t *testing.T) string {
 func buildCommit(t *testing.T, commit string) programs {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("no Go to build the version before with")
+		testenv.Missing(t, "no Go to build the earlier version with")
 	}
 	title, err := git(t, "log", "-1", "--format=%h %cs %s", commit)
 	if err != nil {

@@ -173,7 +173,7 @@ func (c *cluster) startAhead(n *node, by time.Duration, flags ...string) {
 		testenv.Missing(c.t, "no unshare (Debian package util-linux)")
 	}
 	if _, err := os.Stat("/proc/self/ns/time"); err != nil {
-		c.t.Skip("not on this kernel: time namespaces (CONFIG_TIME_NS)")
+		testenv.Missing(c.t, "not on this kernel: time namespaces (CONFIG_TIME_NS)")
 	}
 	cmd := c.agentCommand(n, current(c.t), flags...)
 	within := []string{unshare, "--time", "--monotonic", strconv.Itoa(int(by.Seconds())), "--fork", "--kill-child", "--"}

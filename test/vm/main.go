@@ -1,7 +1,7 @@
 // Command vm runs tests of this project on other kernels: it boots Debian's kernels in emulated machines whose
-// only program is the tests. It prints what happens as `go test -json` does; build/testrun makes that readable.
+// only program is the tests. It prints what happens as `go test -json` does; build/gotestsum.sh sums it up.
 //
-//	go run ./build/testrun -- go run ./test/vm [-quick] [-kernel 6.1] [-run TestLoad] [package ...]
+//	build/gotestsum.sh vm 'go run ./test/vm [-quick] [-kernel 6.1] [-run TestLoad] [package ...]'
 //
 // Which test runs on which kernel is in selection.go. The tests of a kernel are dealt to as many machines as run side by side.
 //

@@ -1,9 +1,9 @@
 // Command conformance runs upstream's tests of sig-network against the cluster of the test bed and judges the run: the
 // Conformance tests, those of NetworkPolicy, those of two families, or those that ask more of Services. Every test that upstream lists has to pass, but for
 // those of exceptions.txt and those that ask for what the kernel lacks, each with its reason; an empty run, a test that skips itself and
-// an exception that is none are failures. It prints what happens as `go test -json` does; build/testrun makes that readable.
+// an exception that is none are failures. It prints what happens as `go test -json` does; build/gotestsum.sh sums it up.
 //
-//	go run ./build/testrun -- go run ./test/kubernetes/conformance [-tests conformance|netpol|dualstack|services] [-out DIR]
+//	build/gotestsum.sh conformance 'go run ./test/kubernetes/conformance [-tests conformance|netpol|dualstack|services] [-out DIR]'
 package main
 
 import (

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // Where deploy/beeline.yaml puts the agents.
@@ -25,7 +26,7 @@ const (
 func needBeeline(t *testing.T) {
 	t.Helper()
 	if !isBeeline() {
-		t.Skip("this cluster's network has no agent")
+		testenv.Missing(t, "this cluster's network has no agent")
 	}
 }
 

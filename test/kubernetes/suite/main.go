@@ -1,8 +1,8 @@
 // Command suite is what `make test-kubernetes` runs: it brings clusters up with Beeline, tests them, and takes them down,
 // also when something fails; then it keeps the logs and says where. It prints what happens as `go test -json` does;
-// build/testrun makes that readable.
+// build/gotestsum.sh sums it up.
 //
-//	go run ./build/testrun -- go run ./test/kubernetes/suite [-family ipv4|ipv6|dual] [-rounds flat,routed,kube-proxy,nftables] [-logs DIR]
+//	build/gotestsum.sh suite 'go run ./test/kubernetes/suite [-family ipv4|ipv6|dual] [-rounds flat,routed,kube-proxy,nftables] [-logs DIR]'
 package main
 
 import (
