@@ -16,9 +16,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"sigs.k8s.io/yaml"
 
+	"github.com/beeline-cni/beeline/lab/kubebuild"
 	"github.com/beeline-cni/beeline/lab/testbed"
-	kubernetes "github.com/beeline-cni/beeline/test/kubernetes/binaries"
-	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
 // KubeProxy is the real kube-proxy on every node, over pods that the reference plugin ptp makes. It is built from the
@@ -30,9 +29,6 @@ type KubeProxy struct {
 	kubeconfig string
 }
 
-// KubernetesVersion is that of kube-proxy.
-var KubernetesVersion = plan.Options{}.Defaults().Kubernetes
-
 // resync is kube-proxy's period of writing everything again. Its default of 30 s would have each of many nodes at work
 // during the samples of others.
 const resync = "1h"
@@ -40,20 +36,20 @@ const resync = "1h"
 // BuildKubeProxy builds kube-proxy where the cache of built programs lacks it, which takes minutes and the Go command,
 // and tells how it goes on.
 func BuildKubeProxy(ctx context.Context, print func(format string, args ...any)) error {
-	cache, err := kubernetes.OpenCache()
+	cache, err := kubebuild.OpenCache()
 	if err != nil {
 		return err
 	}
-	return kubernetes.Build(ctx, cache, KubernetesVersion, []string{"kube-proxy"}, print)
+	return kubebuild.Build(ctx, cache, kubebuild.Version, []string{"kube-proxy"}, print)
 }
 
 // kubeProxyProgram is where the program is, or will be.
 func kubeProxyProgram() (string, error) {
-	cache, err := kubernetes.OpenCache()
+	cache, err := kubebuild.OpenCache()
 	if err != nil {
 		return "", err
 	}
-	return cache.Path(KubernetesVersion, "kube-proxy")
+	return cache.Path(kubebuild.Version, "kube-proxy")
 }
 
 // Name is "kube-proxy-" and the mode.
@@ -61,7 +57,7 @@ func (c KubeProxy) Name() string { return "kube-proxy-" + c.Mode }
 
 // Description is for the report.
 func (c KubeProxy) Description() string {
-	return fmt.Sprintf("kube-proxy %s in mode %s on every node, over veth pairs of the reference CNI plugin ptp, with static routes between nodes", KubernetesVersion, c.Mode)
+	return fmt.Sprintf("kube-proxy %s in mode %s on every node, over veth pairs of the reference CNI plugin ptp, with static routes between nodes", kubebuild.Version, c.Mode)
 }
 
 // Unsupported says which plugin, program or part of the kernel is missing.
@@ -195,7 +191,7 @@ func (KubeProxy) DelPod(ctx context.Context, lab *testbed.Lab, pod *testbed.Pod)
 func (c KubeProxy) Facts(ctx context.Context, lab *testbed.Lab) map[string]string {
 	facts := commonFacts(lab)
 	referenceFacts(ctx, lab, facts)
-	facts["kube-proxy"] = "v" + KubernetesVersion + ", mode " + c.Mode
+	facts["kube-proxy"] = "v" + kubebuild.Version + ", mode " + c.Mode
 	facts["kube-proxy settings"] = "its defaults, but syncPeriod " + resync + " and no change of the size of conntrack's table"
 	facts["masquerade"] = "kube-proxy's only: none for what pods send to the world"
 	if program := map[string]string{"iptables": "iptables", "nftables": "nft"}[c.Mode]; program != "" { // which does most of the work

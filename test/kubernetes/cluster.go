@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/beeline-cni/beeline/lab/kubebuild"
 	"github.com/beeline-cni/beeline/test/kubernetes/bed"
-	"github.com/beeline-cni/beeline/test/kubernetes/binaries"
 	"github.com/beeline-cni/beeline/test/kubernetes/machine"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
@@ -117,11 +117,11 @@ func newBuildCommand() *cobra.Command {
 				_, err := bed.Build(cmd.Context(), version, say)
 				return err
 			}
-			cache, err := binaries.OpenCache()
+			cache, err := kubebuild.OpenCache()
 			if err != nil {
 				return err
 			}
-			return binaries.Build(cmd.Context(), cache, version, only, say)
+			return kubebuild.Build(cmd.Context(), cache, version, only, say)
 		},
 	}
 	cmd.Flags().StringVar(&version, "kubernetes", version, "version of Kubernetes")

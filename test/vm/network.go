@@ -6,8 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/beeline-cni/beeline/lab/kubebuild"
 	"github.com/beeline-cni/beeline/lab/network"
-	"github.com/beeline-cni/beeline/test/kubernetes/binaries"
 )
 
 // The bench's networks are tested on the machine itself, but for kube-proxy in mode ipvs: many a kernel has no IPVS, and
@@ -73,11 +73,11 @@ func fillKubeProxy(ctx context.Context, root string) error {
 	if err := network.BuildKubeProxy(ctx, say); err != nil {
 		return err
 	}
-	cache, err := binaries.OpenCache()
+	cache, err := kubebuild.OpenCache()
 	if err != nil {
 		return err
 	}
-	from := cache.Dir(network.KubernetesVersion)
+	from := cache.Dir(kubebuild.Version)
 	for _, part := range []string{"bin", "recipes"} {
 		into := filepath.Join(root, "root/.cache/beeline-kubernetes", filepath.Base(from), part)
 		if err := os.MkdirAll(into, 0o755); err != nil {

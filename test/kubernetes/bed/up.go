@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/beeline-cni/beeline/test/kubernetes/binaries"
+	"github.com/beeline-cni/beeline/lab/kubebuild"
 	"github.com/beeline-cni/beeline/test/kubernetes/config"
 	"github.com/beeline-cni/beeline/test/kubernetes/images"
 	"github.com/beeline-cni/beeline/test/kubernetes/machine"
@@ -39,14 +39,14 @@ const (
 // Build builds what the cache lacks, and gives the parts of a cluster with the Beeline that is in Manifest and Archive. It runs in the top
 // directory of the project.
 func Build(ctx context.Context, kubernetes string, print Printf) (Parts, error) {
-	cache, err := binaries.OpenCache()
+	cache, err := kubebuild.OpenCache()
 	if err != nil {
 		return Parts{}, err
 	}
-	if err := binaries.Build(ctx, cache, kubernetes, nil, binaries.Printf(print)); err != nil {
+	if err := kubebuild.Build(ctx, cache, kubernetes, nil, kubebuild.Printf(print)); err != nil {
 		return Parts{}, err
 	}
-	archives, err := images.Build(ctx, cache, kubernetes, binaries.Printf(print))
+	archives, err := images.Build(ctx, cache, kubernetes, kubebuild.Printf(print))
 	if err != nil {
 		return Parts{}, err
 	}

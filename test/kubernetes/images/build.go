@@ -11,12 +11,12 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/beeline-cni/beeline/test/kubernetes/binaries"
+	"github.com/beeline-cni/beeline/lab/kubebuild"
 )
 
 // Build makes the images that the cache does not have for this version of Kubernetes, whose binaries it must have,
 // and gives all of them. It runs in the top directory of the project.
-func Build(ctx context.Context, c binaries.Cache, kubernetes string, print binaries.Printf) ([]Archive, error) {
+func Build(ctx context.Context, c kubebuild.Cache, kubernetes string, print kubebuild.Printf) ([]Archive, error) {
 	dir := filepath.Join(c.Dir(kubernetes), "images")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func Build(ctx context.Context, c binaries.Cache, kubernetes string, print binar
 }
 
 // list asks upstream's tests which images they want.
-func list(ctx context.Context, c binaries.Cache, kubernetes string) (map[string][]string, error) {
+func list(ctx context.Context, c kubebuild.Cache, kubernetes string) (map[string][]string, error) {
 	tests, err := c.Path(kubernetes, "e2e.test")
 	if err != nil {
 		return nil, err
@@ -67,10 +67,10 @@ func list(ctx context.Context, c binaries.Cache, kubernetes string) (map[string]
 }
 
 type builder struct {
-	cache      binaries.Cache
+	cache      kubebuild.Cache
 	kubernetes string
 	dir        string
-	print      binaries.Printf
+	print      kubebuild.Printf
 	// work is a directory for what is made on the way; the packer is in it. Empty until something is made.
 	work string
 }
@@ -108,7 +108,7 @@ func (b *builder) image(ctx context.Context, a Archive, i image) error {
 		return err
 	}
 	if len(i.files) > 0 {
-		kubernetesSource, err := binaries.Source(ctx, b.kubernetes)
+		kubernetesSource, err := kubebuild.Source(ctx, b.kubernetes)
 		if err != nil {
 			return err
 		}

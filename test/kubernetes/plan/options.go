@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/beeline-cni/beeline/lab/kubebuild"
 )
 
 // The choices of the options that have some.
@@ -75,7 +77,7 @@ type Options struct {
 // Defaults fills what is zero. Whether there is a kube-proxy depends on whether the network needs one.
 func (o Options) Defaults() Options {
 	for field, value := range map[*string]string{
-		&o.Kubernetes: "1.36.3", &o.Network: NetworkBeeline, &o.Topology: TopologyFlat, &o.Family: FamilyIPv4,
+		&o.Kubernetes: kubebuild.Version, &o.Network: NetworkBeeline, &o.Topology: TopologyFlat, &o.Family: FamilyIPv4,
 	} {
 		if *field == "" {
 			*field = value

@@ -21,7 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/test/kubernetes/binaries"
+	"github.com/beeline-cni/beeline/lab/kubebuild"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
@@ -86,11 +86,11 @@ func enter(ctx context.Context, o *options) (err error) {
 			return err
 		}
 	}
-	cache, err := binaries.OpenCache()
+	cache, err := kubebuild.OpenCache()
 	if err != nil {
 		return err
 	}
-	if err := binaries.Build(ctx, cache, o.kubernetes, []string{"etcd", "kube-apiserver"}, o.say); err != nil {
+	if err := kubebuild.Build(ctx, cache, o.kubernetes, []string{"etcd", "kube-apiserver"}, o.say); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "beeline-scale-")

@@ -18,7 +18,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/beeline-cni/beeline/test/kubernetes/binaries"
+	"github.com/beeline-cni/beeline/lab/kubebuild"
 )
 
 // server is etcd and an API server, with one user who may do everything.
@@ -42,7 +42,7 @@ const (
 
 // startServer starts both, with all objects.
 func startServer(ctx context.Context, o *options) (*server, error) {
-	cache, err := binaries.OpenCache()
+	cache, err := kubebuild.OpenCache()
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,6 @@
-// Package binaries builds Kubernetes and what it needs from the Go modules that hold their sources. What is built
+// Package kubebuild builds Kubernetes and what it needs from the Go modules that hold their sources. What is built
 // stays in a cache, beside the recipe it was built by: a changed recipe builds again.
-package binaries
+package kubebuild
 
 import (
 	_ "embed"
@@ -8,6 +8,9 @@ import (
 	"path"
 	"strings"
 )
+
+// Version is the Kubernetes of the lab and, unless a person chooses another, of test clusters, without "v".
+const Version = "1.36.3"
 
 // Versions of what is not part of Kubernetes.
 const (
