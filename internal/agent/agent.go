@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/beeline-cni/beeline/internal/agent/failclosed"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/agentapi/server"
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -75,8 +76,7 @@ type Agent struct {
 	vetting         vetting
 	tables          *fullTables
 	flows           *flows
-	rest            *rest
-	closer          *closer
+	failClosed      *failclosed.Pods
 	ways            ways
 	features        []agentapi.Feature
 	// beats are those of the loops, for /healthz; readiness and leaving are for probes, which must not wait for mu.
@@ -111,8 +111,7 @@ type Agent struct {
 	// failure is what kept the last reconciliation from completing; notReady until the first one has.
 	failure error
 	// vouches says that the routes in the datapath are those that are wanted.
-	vouches         bool
-	oldRulesRemoved bool
+	vouches bool
 	// healthzProblem is why nobody answers at --healthz-address.
 	healthzProblem string
 	installer      *install.Installer
@@ -181,7 +180,6 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 		func() error { return a.serveProxyHealth(ctx) },
 		func() error { return a.expireConnections(ctx) },
 		func() error { return a.watchTables(ctx) },
-		func() error { return a.rest.run(ctx) },
 		func() error { return a.boundMemory(ctx) },
 		func() error { a.loop(ctx, snapshots, changes, a.installer.Watch(ctx)); return nil },
 	}
@@ -258,8 +256,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		installer:       installer,
 		reconciledOnce:  make(chan struct{}, 1),
 		servicesChanged: make(chan struct{}, 1),
-		rest:            newRest(dp.AttachPod, dp.AttachPodRest, log),
-		closer:          &closer{log: log, sync: device.SyncClosed},
+		failClosed:      failclosed.New(failclosed.Node(dp.AttachPod), log),
 		connections:     connections{wake: make(chan struct{}, 1)},
 		tables:          &fullTables{log: log},
 		flows:           newFlows(config, dp.Flows.Losses),

@@ -24,9 +24,6 @@ func (a *Agent) forgetDetached() {
 
 func (a *Agent) checkAttached(name string, index int) error {
 	if _, isPod := a.endpoints[name]; isPod {
-		if a.rest.isWhole(name) {
-			return a.datapath.CheckPodRest(name, index)
-		}
 		return a.datapath.CheckPod(name, index)
 	}
 	if name == device.TunnelName {

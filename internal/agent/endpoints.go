@@ -39,7 +39,6 @@ func (a *Agent) Add(ctx context.Context, req agentapi.AddRequest) (_ *agentapi.A
 			return nil, errors.Join(err, a.forget(e))
 		}
 	}
-	a.rest.later()
 	a.log.Info("endpoint added", "pod", podName(e), "addresses", e.Addresses, "device", e.HostDevice, "took", time.Since(begin))
 	return response(e), nil
 }
@@ -129,7 +128,7 @@ func (a *Agent) connect(e agentapi.Endpoint) (closed uint64, err error) {
 	if err := device.SetMTU(e.HostIfIndex, e.MTU); err != nil {
 		return 0, err
 	}
-	if err := a.rest.add(e); err != nil {
+	if err := a.failClosed.Add(failClosedPod(e)); err != nil {
 		return 0, err
 	}
 	a.attached[e.HostDevice] = e.HostIfIndex
@@ -240,7 +239,7 @@ func (a *Agent) remove(hostDevice string) error {
 // forget undoes what Add has done so far, except for the device, which is the plugin's. The address is
 // free only when nothing refers to it any more.
 func (a *Agent) forget(e agentapi.Endpoint) error {
-	a.rest.drop(e.HostDevice)
+	a.failClosed.Remove(e.HostDevice)
 	var errs []error
 	for _, addr := range e.Addresses {
 		errs = append(errs, a.datapath.Endpoints.Delete(addr), device.DelRoute(device.Route{Prefix: hostPrefix(addr), Device: e.HostIfIndex}))

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/failclosed"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/policy"
@@ -52,18 +53,17 @@ type policies struct {
 	wake      chan struct{} // room for one
 	// fresh says that the table began empty.
 	fresh bool
-	// guard makes ready, before they are put into force, for sets of rules that govern pods, and gives the pods by their addresses for which
-	// that has failed.
-	guard func(map[netip.Addr]policy.Sets) map[netip.Addr]unguarded
-	// changed is told after each pass, filledFirst after the one that has first filled the tables, and guardedAgain after one that could
-	// guard all pods where the one before could not. They must not block.
-	changed, filledFirst, guardedAgain func()
+	// failClosed prepares for sets before they are active and returns the pods that lack a program: see failclosed.Pods.Update.
+	failClosed func(map[netip.Addr]policy.Sets) map[netip.Addr]failclosed.Missing
+	// changed is called after each pass, filledFirst after the one that first filled the tables, and completeAgain after one where all pods
+	// have their programs and in the one before some had not. They must not block.
+	changed, filledFirst, completeAgain func()
 
 	inputs policyInputs
 	// holding is held while addresses are closed and released, so that the table hears of it in the order of the inputs.
 	holding sync.Mutex
 	// mu is held during a pass, of which there is one at a time, and guards what follows. The one lock that a pass takes beside is that
-	// of guard: an agent may hold its own.
+	// of failClosed: an agent may hold its own.
 	mu sync.Mutex
 	// done is the number of the inputs of the last pass.
 	done uint64
@@ -95,8 +95,8 @@ type policyInputs struct {
 }
 
 func newPolicies(table policyTable, compile func(*cluster.Snapshot, policy.Local) (*policy.Tables, []policy.Problem), unlabelled bool, m *metrics, log *slog.Logger) *policies {
-	p := &policies{log: log, table: table, compile: compile, metrics: m, beat: &heartbeat{}, wake: make(chan struct{}, 1), changed: func() {}, filledFirst: func() {}, guardedAgain: func() {}, states: policyStates{}}
-	p.guard = func(map[netip.Addr]policy.Sets) map[netip.Addr]unguarded { return nil }
+	p := &policies{log: log, table: table, compile: compile, metrics: m, beat: &heartbeat{}, wake: make(chan struct{}, 1), changed: func() {}, filledFirst: func() {}, completeAgain: func() {}, states: policyStates{}}
+	p.failClosed = func(map[netip.Addr]policy.Sets) map[netip.Addr]failclosed.Missing { return nil }
 	p.postponed = func() time.Time { return time.Time{} }
 	p.spent = threadTime
 	p.inputs.local.Unlabelled = unlabelled
@@ -182,7 +182,7 @@ func (p *policies) run(ctx context.Context) error {
 			return nil
 		case <-p.wake:
 		case <-retry.C:
-			if o := p.current(); len(o.unguarded) == 0 && (o.failure == nil || ofSets(o.failure)) && !o.due() {
+			if o := p.current(); len(o.missing) == 0 && (o.failure == nil || ofSets(o.failure)) && !o.due() {
 				continue
 			}
 		case <-retryFull.C:
@@ -260,16 +260,16 @@ func (p *policies) passLocked() error {
 		}
 	}
 	compiled := time.Now()
-	unguarded := p.guard(tables.Pods)
+	missing := p.failClosed(tables.Pods)
 	changed, err := p.table.Sync(tables)
 	if err == nil || ofSets(err) {
 		err = errors.Join(err, p.releaseHeld(now.held))
 	}
 	p.done = now.number
-	p.metrics.policiesApplied(compiled.Sub(begin), time.Since(compiled), errors.Join(err, unguardedError(unguarded)))
+	p.metrics.policiesApplied(compiled.Sub(begin), time.Since(compiled), errors.Join(err, failclosed.Err(missing)))
 	p.observe(changed, err)
 	p.log.Debug("NetworkPolicies written", "policies", len(now.snapshot.NetworkPolicies), "changed", changed, "compile", compiled.Sub(begin), "apply", time.Since(compiled), "error", err)
-	p.conclude(policyOutcome{failure: err, unguarded: unguarded, compileProblems: problems, tables: tables, postponed: p.postponed(), snapshot: now.snapshot, local: now.local})
+	p.conclude(policyOutcome{failure: err, missing: missing, compileProblems: problems, tables: tables, postponed: p.postponed(), snapshot: now.snapshot, local: now.local})
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/failclosed"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
@@ -19,10 +20,10 @@ type policyOutcome struct {
 	// and with open.
 	failure                   error
 	compileProblems, problems []policy.Problem
-	// unguarded are pods by their addresses that lack programs which judge their packets, and open what it means for policies where the
-	// stack forwards these all the same.
-	unguarded map[netip.Addr]unguarded
-	open      []policy.Problem
+	// missing are pods by their addresses that lack programs which their policies need. open are the policies that are not enforced for
+	// them, since the kernel stack still forwards.
+	missing map[netip.Addr]failclosed.Missing
+	open    []policy.Problem
 	// closed says why pods here are closed.
 	closed map[closedPod]string
 	// postponed is when the same inputs may come to something else; zero: never.
@@ -42,7 +43,7 @@ func (p *policies) conclude(now policyOutcome) {
 	before := p.current()
 	now.closed = now.closedPods()
 	var closed []policy.Problem
-	closed, now.open = now.unguardedPods()
+	closed, now.open = now.incompletePods()
 	now.problems = slices.Concat(now.compileProblems, now.unfinished(), closed, now.open)
 	if failure := now.failure; failure != nil && (before.failure == nil || before.failure.Error() != failure.Error()) {
 		p.log.Error("NetworkPolicies cannot be written", "error", failure)
@@ -63,8 +64,8 @@ func (p *policies) conclude(now policyOutcome) {
 	if now.filled && !before.filled {
 		p.filledFirst()
 	}
-	if len(before.unguarded) > 0 && len(now.unguarded) == 0 {
-		p.guardedAgain()
+	if len(before.missing) > 0 && len(now.missing) == 0 {
+		p.completeAgain()
 	}
 }
 

@@ -95,7 +95,7 @@ func (a *Agent) policyStatus() agentapi.PolicyStatus {
 		closed[c.pod] = true
 	}
 	for _, pod := range o.local.Pods {
-		if (o.isUnguarded(pod, true) || o.isUnguarded(pod, false)) && len(o.open) == 0 {
+		if (o.isIncomplete(pod, true) || o.isIncomplete(pod, false)) && len(o.open) == 0 {
 			closed[pod.Pod] = true
 		}
 	}

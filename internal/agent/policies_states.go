@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/failclosed"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
@@ -167,9 +168,9 @@ func (o policyOutcome) unfinished() (all []policy.Problem) {
 	})
 }
 
-// unguardedPods are the policies, each with its pods, that are about packets which nobody judges, since the pods' programs for them are
-// missing: for closed ones the host's stack forwards none, for open ones all.
-func (o policyOutcome) unguardedPods() (closed, open []policy.Problem) {
+// incompletePods are the policies whose pods lack the program of a direction, each with those pods: for closed ones the kernel stack
+// forwards nothing, for open ones everything.
+func (o policyOutcome) incompletePods() (closed, open []policy.Problem) {
 	for _, d := range []struct {
 		ingress      bool
 		closed, open string
@@ -177,22 +178,22 @@ func (o policyOutcome) unguardedPods() (closed, open []policy.Problem) {
 		{true, "closed for what the host's stack forwards to it", "open for what the host's stack sends to it"},
 		{false, "closed for what it sends to others than its node", "open for what it sends"},
 	} {
-		why, stillOpen := someOf(o.unguarded, d.ingress)
+		why, stillOpen := failclosed.Reason(o.missing, d.ingress)
 		if stillOpen != nil {
-			open = append(open, o.unguardedIn(d.ingress, d.open, errors.Join(why, stillOpen))...)
+			open = append(open, o.incompleteIn(d.ingress, d.open, errors.Join(why, stillOpen))...)
 		} else if why != nil {
-			closed = append(closed, o.unguardedIn(d.ingress, d.closed, why)...)
+			closed = append(closed, o.incompleteIn(d.ingress, d.closed, why)...)
 		}
 	}
 	return closed, open
 }
 
-// unguardedIn are those of one direction; state says what has become of the pods.
-func (o policyOutcome) unguardedIn(ingress bool, state string, why error) (all []policy.Problem) {
+// incompleteIn are those of one direction; state says what has become of the pods.
+func (o policyOutcome) incompleteIn(ingress bool, state string, why error) (all []policy.Problem) {
 	concerned := map[cluster.Key][]cluster.Key{}
 	view := o.local.View(o.snapshot, "")
 	for _, pod := range o.local.Pods {
-		if !o.isUnguarded(pod, ingress) {
+		if !o.isIncomplete(pod, ingress) {
 			continue
 		}
 		policies, ofEgress := selecting(view, pod.Pod)
@@ -211,9 +212,9 @@ func (o policyOutcome) unguardedIn(ingress bool, state string, why error) (all [
 	})...)
 }
 
-// isUnguarded tells whether a pod lacks the program that judges a direction.
-func (o policyOutcome) isUnguarded(pod policy.LocalPod, ingress bool) bool {
-	return slices.ContainsFunc(pod.Addresses, func(a netip.Addr) bool { return o.unguarded[a].why(ingress) != nil })
+// isIncomplete tells whether a pod lacks the program of a direction that its policies need.
+func (o policyOutcome) isIncomplete(pod policy.LocalPod, ingress bool) bool {
+	return slices.ContainsFunc(pod.Addresses, func(a netip.Addr) bool { return o.missing[a].Reason(ingress) != nil })
 }
 
 // problemsOf makes one problem of each policy with the pods that are concerned.

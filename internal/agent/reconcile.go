@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/failclosed"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 )
@@ -95,7 +96,6 @@ func (a *Agent) reconcileOnce() (whole bool, err error) {
 		return false, errors.New(strings.Join(want.problems, "; "))
 	}
 	a.install()
-	a.rest.later()
 	if whole {
 		a.known = facts.kept()
 	}
@@ -194,12 +194,9 @@ func (a *Agent) apply(want desired, routes device.Routes) (whole bool, wait erro
 		step("programs", "what goes through that device may go another way, or be lost", wait)
 		wait = nil
 	}
-	if failed == 0 && wait == nil { // else programs of that version may still be at work
-		step("rules of earlier versions", "pods may be masqueraded twice", a.removeOldRules())
-	}
 	a.applyKernelRoutes(want.kernelRoutes, routes)
 	step("routing rules", "pods that go through the node's stack may not reach nodes behind tunnels", a.applyTunnelRules(want))
-	step("routing rules of closed pods", "they stay as they were", a.closer.renew(a.policies == nil))
+	step("routing rules of closed pods", "they stay as they were", a.failClosed.Reconcile(a.policies != nil))
 	step("tunnel device", "it is of no use any more and stays", a.removeTunnel(want))
 	for name, e := range a.endpoints {
 		if err := a.followMTU(name, e, want.mtu); err != nil {
@@ -225,19 +222,6 @@ func (a *Agent) apply(want desired, routes device.Routes) (whole bool, wait erro
 		step("lease", "the kernel resolves neighbours packet by packet", a.datapath.Lease.Renew(leaseTime))
 	}
 	return failed == 0, wait
-}
-
-// removeOldRules removes, once, the rules by which earlier versions masqueraded: the programs do so from now on.
-func (a *Agent) removeOldRules() error {
-	if a.oldRulesRemoved {
-		return nil
-	}
-	removed, err := device.RemoveOldRules()
-	if removed {
-		a.log.Info("masquerading rules of an earlier version removed", "table", "inet beeline")
-	}
-	a.oldRulesRemoved = err == nil
-	return err
 }
 
 func (a *Agent) logSettings(changed []device.SysctlChange) {
@@ -295,19 +279,19 @@ func (a *Agent) attach(want desired) error {
 	return a.datapath.Commit()
 }
 
-// attachPods does so with pods' devices, each by a call of attach. Pods that lack the program for what is sent to them are no error. What
-// becomes of those that policies govern, and that lack this one or that for what they send, is the affair of policies.
+// attachPods does so with pods' devices, each by a call of attach. A pod that lacks a program which its policies need is closed by a
+// pass of policies.
 func (a *Agent) attachPods(attach func(name string, index int, put func(name string, index int) error)) {
-	unguarded := false
+	incomplete := false
 	for name, e := range a.endpoints {
 		attach(name, e.HostIfIndex, func(string, int) error {
-			lacks, err := a.rest.renew(e)
-			unguarded = unguarded || lacks
+			lacks, err := a.failClosed.Adopt(failClosedPod(e))
+			incomplete = incomplete || lacks
 			return err
 		})
 	}
-	a.closer.takeOver()
-	if unguarded && a.policies != nil {
+	a.failClosed.AdoptionDone()
+	if incomplete && a.policies != nil {
 		_ = a.policies.pass() // what failed is in the outcome
 	}
 }
@@ -337,4 +321,8 @@ func (a *Agent) followMTU(name string, e agentapi.Endpoint, mtu int) error {
 	e.MTU = mtu
 	a.endpoints[name] = e
 	return a.store.save(e)
+}
+
+func failClosedPod(e agentapi.Endpoint) failclosed.Pod {
+	return failclosed.Pod{Device: e.HostDevice, Index: e.HostIfIndex, Addresses: e.Addresses}
 }

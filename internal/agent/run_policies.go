@@ -21,9 +21,9 @@ func (a *Agent) newPolicies() (err error) {
 	a.policies.postponed = compiler.Postponed
 	a.policies.changed = a.policiesChanged
 	a.policies.beat = a.beats.add("the loop of policies")
-	a.policies.filledFirst = a.reconcileSoon  // programs may wait for it
-	a.policies.guardedAgain = a.reconcileSoon // the node may not have been ready for it
-	a.policies.guard = a.closer.guard(a.rest.guard)
+	a.policies.filledFirst = a.reconcileSoon   // programs may wait for it
+	a.policies.completeAgain = a.reconcileSoon // the node may not have been ready for it
+	a.policies.failClosed = a.failClosed.Update
 	a.policies.fresh = a.datapath.PoliciesFresh()
 	a.policiesLost, err = a.datapath.PoliciesLost()
 	return err
@@ -59,7 +59,7 @@ func (a *Agent) feedPolicies(want desired) {
 }
 
 // closeUntilKnown closes a pod that is being added, if policies may have to do with it, before anything can reach it: number is that of the
-// pass to wait for, 0 if there is none. The program for what the stack sends to the pod is attached first, where policies may be about that.
+// pass to wait for, 0 if there is none.
 func (a *Agent) closeUntilKnown(e agentapi.Endpoint) (number uint64, err error) {
 	if a.policies == nil {
 		return 0, nil
@@ -72,11 +72,6 @@ func (a *Agent) closeUntilKnown(e agentapi.Endpoint) (number uint64, err error) 
 		ingress, egress = a.policies.isolates(namespace)
 		if !ingress && !egress && !a.policies.mayKnow(e.Addresses) {
 			return 0, nil
-		}
-	}
-	if ingress {
-		if _, err := a.rest.finish(e.HostDevice); err != nil {
-			return 0, err
 		}
 	}
 	return a.policies.close(pods, e.Addresses)

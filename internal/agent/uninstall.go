@@ -74,11 +74,6 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 	loaded, err := datapath.Remove(config.BPFFS)
 	tell(loaded)
 	step("remove datapath", err)
-	removed, err = device.RemoveOldRules()
-	if removed {
-		say("table inet beeline, the masquerading rules of an earlier version")
-	}
-	step("remove masquerading rules", err)
 	step("remove neighbours", device.ManageNeighbours(0, nil))
 	rules, err := device.SyncRules(nil)
 	step("remove routing rules", err)

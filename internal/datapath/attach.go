@@ -62,16 +62,10 @@ func (t *Attacher) hook(program string) (hook, error) {
 	return hook{p, side}, err
 }
 
-// AttachPod puts the programs without which no packet may pass on the host's end of a pod's device, replaces
-// those of an earlier agent and takes off what is not needed any more. AttachPodRest is to follow. The error is a *PodError.
+// AttachPod puts all programs on the host end of a pod's device, replaces those of an earlier agent and takes off what is not needed any
+// more. The error is a *PodError.
 func (t *Attacher) AttachPod(name string, ifindex int) error {
-	return podError(t.attachAll(name, ifindex, t.podPrograms(name)))
-}
-
-// AttachPodRest puts the other programs there, and again those of AttachPod: the others are those that only some connections need, and none
-// of the first packets of a pod. Nobody has to wait for them when a pod is added. The error is a *PodError.
-func (t *Attacher) AttachPodRest(name string, ifindex int) error {
-	return podError(t.attachAll(name, ifindex, t.allPodPrograms()))
+	return podError(t.attachAll(name, ifindex, t.podPrograms()))
 }
 
 // AttachUplink does the same as AttachPod for an uplink.
@@ -93,26 +87,12 @@ func (t *Attacher) AttachTunnel(name string, ifindex int) error {
 
 var tunnelPrograms = []string{bpfProgToTunnel, bpfProgFromTunnel}
 
-// allPodPrograms are the programs of a pod's device.
-func (t *Attacher) allPodPrograms() []string {
+// podPrograms are the programs of a pod's device.
+func (t *Attacher) podPrograms() []string {
 	if !t.objects.config.needsToPod() {
 		return []string{bpfProgFromPod}
 	}
 	return []string{bpfProgToPod, bpfProgFromPod}
-}
-
-// podPrograms are those that a pod has to have before it sends, and what it has already. Each program counts when a pod is added: attaching
-// waits for an RCU grace period (tcx_entry_sync, Linux 6.6), some 10 ms. With eBPF routing to_pod only translates back what the node
-// itself answers as a backend, and that only where a socket did not find the Service.
-func (t *Attacher) podPrograms(name string) []string {
-	all := t.allPodPrograms()
-	if !t.objects.config.EBPFRouting {
-		return all
-	}
-	return slices.DeleteFunc(all, func(program string) bool {
-		_, err := os.Stat(t.pin(Attachment{name, program}))
-		return program == bpfProgToPod && err != nil
-	})
 }
 
 // uplinkPrograms are the programs of an uplink. With eBPF routing every packet between pods would meet to_wire
@@ -294,14 +274,9 @@ func (t *Attacher) detachNow(a Attachment) error {
 // isLink tells whether the pin of an attachment is a link, which has the program there; else there is a filter beside it.
 func (t *Attacher) isLink(a Attachment) bool { return t.objects.tcx || a.Program == bpfProgWireXdp }
 
-// CheckPod reports the first program that is missing on the host's end of a pod's device, of those that AttachPod puts there.
+// CheckPod reports the first program that is missing on the host end of a pod's device.
 func (t *Attacher) CheckPod(name string, ifindex int) error {
-	return t.check(name, ifindex, t.podPrograms(name))
-}
-
-// CheckPodRest does the same after AttachPodRest.
-func (t *Attacher) CheckPodRest(name string, ifindex int) error {
-	return t.check(name, ifindex, t.allPodPrograms())
+	return t.check(name, ifindex, t.podPrograms())
 }
 
 // CheckUplink does the same for an uplink.

@@ -12,7 +12,7 @@ func TestPodErrorNamesDirections(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t, options{cfg: Config{EBPFRouting: true, Services: true}})
 	name, index := n.a1.pair.HostName, n.a1.pair.HostIndex
-	n.a.do(t, func() error { return n.a.d.AttachPodRest(name, index) })
+	n.a.do(t, func() error { return n.a.d.AttachPod(name, index) })
 	for _, broken := range []string{bpfProgFromPod, bpfProgToPod} {
 		n.a.do(t, func() error {
 			pin, aside := n.a.d.pin(Attachment{name, broken}), filepath.Join(n.a.d.objects.config.Root, "aside")
@@ -20,7 +20,7 @@ func TestPodErrorNamesDirections(t *testing.T) {
 			if err := errors.Join(os.Rename(pin, aside), os.MkdirAll(inTheWay, 0o700)); err != nil {
 				return err
 			}
-			err := n.a.d.AttachPodRest(name, index)
+			err := n.a.d.AttachPod(name, index)
 			var of *PodError
 			if !errors.As(err, &of) || (of.Egress != nil) != (broken == bpfProgFromPod) || (of.Ingress != nil) != (broken == bpfProgToPod) {
 				t.Errorf("without %s: error %v", broken, err)
@@ -28,15 +28,15 @@ func TestPodErrorNamesDirections(t *testing.T) {
 			if err := errors.Join(os.Remove(inTheWay), os.Remove(pin), os.Rename(aside, pin)); err != nil {
 				return err
 			}
-			if err := n.a.d.AttachPodRest(name, index); err != nil {
+			if err := n.a.d.AttachPod(name, index); err != nil {
 				t.Errorf("with %s again: %v", broken, err)
 			}
-			return n.a.d.CheckPodRest(name, index)
+			return n.a.d.CheckPod(name, index)
 		})
 	}
 	n.a.do(t, func() error {
 		var of *PodError
-		if err := n.a.d.AttachPodRest("none", 1<<30); !errors.As(err, &of) || of.Egress == nil || of.Ingress == nil {
+		if err := n.a.d.AttachPod("none", 1<<30); !errors.As(err, &of) || of.Egress == nil || of.Ingress == nil {
 			t.Errorf("at no device: %v", err)
 		}
 		return nil

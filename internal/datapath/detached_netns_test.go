@@ -65,23 +65,26 @@ func TestCheckMissesDetachedPrograms(t *testing.T) {
 	}
 }
 
-// Of the programs that a pod's device gets later, one whose pin is gone too is missed where it is to be there.
-func TestCheckMissesTheRest(t *testing.T) {
+// CheckPod notices a program whose pin is gone too.
+func TestCheckMissesPinnedProgram(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t, options{cfg: Config{EBPFRouting: true, Services: true}})
 	name, index := n.a1.pair.HostName, n.a1.pair.HostIndex
 	n.a.do(t, func() error {
-		if err := n.a.d.AttachPodRest(name, index); err != nil {
+		if err := n.a.d.AttachPod(name, index); err != nil {
 			return err
 		}
-		if err := n.a.d.CheckPodRest(name, index); err != nil {
+		if err := n.a.d.CheckPod(name, index); err != nil {
 			t.Errorf("with all programs: %v", err)
 		}
 		return n.a.d.detach(Attachment{name, bpfProgToPod})
 	})
 	n.a.do(t, func() error {
-		if err := n.a.d.CheckPodRest(name, index); err == nil {
+		if err := n.a.d.CheckPod(name, index); err == nil {
 			t.Error("to_pod is gone and not missed")
+		}
+		if err := n.a.d.AttachPod(name, index); err != nil {
+			return err
 		}
 		return n.a.d.CheckPod(name, index)
 	})

@@ -42,7 +42,7 @@ func TestAttachments(t *testing.T) {
 				n := newNetwork(t, options{cfg: cfg, legacy: legacy})
 				var want []Attachment
 				for name, programs := range map[string][]string{
-					"eth0": n.a.d.uplinkPrograms(), n.a1.pair.HostName: n.a.d.podPrograms(n.a1.pair.HostName), n.a2.pair.HostName: n.a.d.podPrograms(n.a2.pair.HostName),
+					"eth0": n.a.d.uplinkPrograms(), n.a1.pair.HostName: n.a.d.podPrograms(), n.a2.pair.HostName: n.a.d.podPrograms(),
 				} {
 					for _, p := range programs {
 						want = append(want, Attachment{name, p})

@@ -120,9 +120,6 @@ func (p place) received(tb testing.TB) (packets, size uint64) {
 // answered and not, ended and left open, in one piece and in several.
 func TestTablesBecomeEmpty(t *testing.T) {
 	n := newNetwork(t, options{cfg: servicesConfig(AccelerationTC)})
-	for _, p := range n.a.pods {
-		n.a.do(t, func() error { return n.a.d.AttachPodRest(p.pair.HostName, p.pair.HostIndex) })
-	}
 	n.a.serveNodePort(t, false, n.b1)
 	for _, family := range families {
 		n.b1.serveTCP(t, n.b1.addr(family))

@@ -24,18 +24,6 @@ func policyModes() map[string]options {
 	}
 }
 
-// newPolicyNetwork has to_pod at every pod, as pods have that policies select.
-func newPolicyNetwork(t *testing.T, o options) *network {
-	t.Helper()
-	n := newNetwork(t, o)
-	for _, node := range []*node{n.a, n.b} {
-		for _, p := range node.pods {
-			node.do(t, func() error { return node.d.AttachPodRest(p.pair.HostName, p.pair.HostIndex) })
-		}
-	}
-	return n
-}
-
 // idOtherNode is that of the other node's own addresses, as those of an ipBlock.
 const idOtherNode = policy.Identity(5)
 
@@ -71,7 +59,7 @@ func (n *node) obey(t *testing.T, pods map[*pod]policy.Sets, allowed map[policy.
 func TestPolicyTraffic(t *testing.T) {
 	for name, o := range policyModes() {
 		t.Run(name, func(t *testing.T) {
-			n := newPolicyNetwork(t, o)
+			n := newNetwork(t, o)
 			n.a.obey(t, map[*pod]policy.Sets{n.a1: {Ingress: rules, Egress: rulesOf2}, n.a2: {Ingress: rulesHere}},
 				map[policy.Set][]policy.Identity{rulesOf2: {idB, idA2, idWorld}, rulesHere: {idA}})
 			n.b.obey(t, map[*pod]policy.Sets{n.b1: {Ingress: rulesHere}}, map[policy.Set][]policy.Identity{rulesHere: {idA}})
@@ -112,7 +100,7 @@ func TestPolicyStopsConnections(t *testing.T) {
 	for name, o := range modes {
 		for _, family := range families {
 			t.Run(fmt.Sprintf("%s/IPv%d", name, family), func(t *testing.T) {
-				n := newPolicyNetwork(t, o)
+				n := newNetwork(t, o)
 				n.a1.serveTCP(t, n.a1.addr(family))
 				before := n.b1.dial(t, "tcp", n.a1.addr(family)) // from before there is a policy
 				if err := echoTCP(before, 1000); err != nil {
@@ -172,7 +160,7 @@ func expectLate(t *testing.T, c net.Conn) {
 func TestPolicyServices(t *testing.T) {
 	for _, routing := range []bool{true, false} {
 		t.Run(fmt.Sprintf("ebpf=%t", routing), func(t *testing.T) {
-			n := newPolicyNetwork(t, options{cfg: Config{EBPFRouting: routing, Masquerade: true, Services: true, Policy: true}})
+			n := newNetwork(t, options{cfg: Config{EBPFRouting: routing, Masquerade: true, Services: true, Policy: true}})
 			pods := map[*pod]policy.Sets{n.a1: {Ingress: rules, Egress: rulesOf2}, n.a2: {Ingress: rulesHere, Egress: rulesHere}}
 			allowed := map[policy.Set][]policy.Identity{rulesOf2: {idB, idA2, idWorld}, rulesHere: {idA}, rules: {idWorld}}
 			for _, family := range families {

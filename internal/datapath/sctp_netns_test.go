@@ -171,13 +171,6 @@ func TestSCTPSockets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNetwork(t, c.options)
-			if !c.cfg.EBPFRouting {
-				for _, node := range []*node{n.a, n.b} {
-					for _, p := range node.pods {
-						node.do(t, func() error { return node.d.AttachPodRest(p.pair.HostName, p.pair.HostIndex) })
-					}
-				}
-			}
 			if c.finished {
 				for _, p := range []place{*n.world, n.a.place, n.b.place, n.a1.place, n.a2.place, n.b1.place} {
 					p.do(t, func() error { return testenv.FinishChecksums("eth0") })

@@ -81,9 +81,6 @@ func TestLateServices(t *testing.T) {
 	for _, routing := range []bool{true, false} {
 		t.Run(fmt.Sprintf("ebpf=%t", routing), func(t *testing.T) {
 			n := newNetwork(t, options{cfg: Config{EBPFRouting: routing, Masquerade: true, Services: true}})
-			for _, p := range n.a.pods {
-				n.a.do(t, func() error { return n.a.d.AttachPodRest(p.pair.HostName, p.pair.HostIndex) })
-			}
 			for _, family := range families {
 				for name, backend := range n.places(family) {
 					t.Run(fmt.Sprintf("IPv%d/%s", family, name), func(t *testing.T) {

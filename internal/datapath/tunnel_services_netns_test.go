@@ -19,11 +19,6 @@ func eachTunnel(t *testing.T, f func(t *testing.T, n *network)) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNetwork(t, o)
-			for _, node := range []*node{n.a, n.b} {
-				for _, p := range node.pods {
-					node.do(t, func() error { return node.d.AttachPodRest(p.pair.HostName, p.pair.HostIndex) })
-				}
-			}
 			f(t, n)
 		})
 	}

@@ -1,0 +1,158 @@
+// Package failclosed keeps a pod closed while it lacks a program that enforces its NetworkPolicies.
+//
+// A new pod gets all programs or is not added. A pod of an earlier agent can lack one: somebody else holds its hook, or its pin is
+// gone. What the programs do not check, the kernel must not forward: routing rules close the pod in that direction until the program
+// is attached.
+package failclosed
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+// Pod is a pod's device and the pod's addresses.
+type Pod struct {
+	Device    string
+	Index     int
+	Addresses []netip.Addr
+}
+
+// Kernel is what Pods changes.
+type Kernel struct {
+	// Attach puts all programs on a device: see datapath.AttachPod.
+	Attach func(name string, index int) error
+	// Exists says whether a device is still there.
+	Exists func(name string, index int) bool
+	// SyncClosed closes these pods and opens all others; with keep it opens none: see device.SyncClosed.
+	SyncClosed func(closed device.Closed, keep bool) (changed int, err error)
+}
+
+// Pods attaches the programs of pods' devices and closes the pods that lack one. Callers may hold the agent's lock or that of a policy
+// pass.
+type Pods struct {
+	kernel Kernel
+	rules  rules
+
+	mu      sync.Mutex
+	devices map[string]*podDevice
+	// enforced are the sets that are active or about to be.
+	enforced map[netip.Addr]policy.Sets
+}
+
+// podDevice is a device of a pod. ingress and egress say why a program is missing; both are nil on a complete device.
+type podDevice struct {
+	Pod
+	ingress, egress error
+}
+
+// New makes a Pods that knows no device yet.
+func New(kernel Kernel, log *slog.Logger) *Pods {
+	return &Pods{kernel: kernel, rules: rules{log: log, sync: kernel.SyncClosed}, devices: map[string]*podDevice{}}
+}
+
+// Node gives the kernel of this node, with attach for the programs.
+func Node(attach func(name string, index int) error) Kernel {
+	return Kernel{Attach: attach, Exists: isHostDevice, SyncClosed: device.SyncClosed}
+}
+
+func isHostDevice(name string, index int) bool {
+	host, ok, err := device.FindHost(name)
+	return err != nil || ok && host.Index == index
+}
+
+// Add attaches all programs to a device. A pod that lacks one is known from here on, and the error says why.
+func (p *Pods) Add(pod Pod) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := &podDevice{Pod: pod}
+	p.devices[pod.Device] = d
+	return p.attachTo(d)
+}
+
+// Adopt does the same for a pod that is there already. If lacks is true, its policies need the missing program: the next Update
+// closes the pod.
+func (p *Pods) Adopt(pod Pod) (lacks bool, err error) {
+	err = p.Add(pod)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.devices[pod.Device].missing(p.enforced) != nil, err
+}
+
+// Remove forgets a device: nothing is attached to it any more.
+func (p *Pods) Remove(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.devices, name)
+}
+
+// Update prepares for sets before they are active: it attaches the programs that they need, and closes the pods where that fails. It
+// returns those pods by their addresses.
+func (p *Pods) Update(sets map[netip.Addr]policy.Sets) map[netip.Addr]Missing {
+	missing := p.update(sets)
+	if err := p.rules.set(closedFor(missing)); err != nil {
+		for a, m := range missing {
+			m.Open = err
+			missing[a] = m
+		}
+	}
+	return missing
+}
+
+func (p *Pods) update(sets map[netip.Addr]policy.Sets) map[netip.Addr]Missing {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.enforced = sets
+	all := map[netip.Addr]Missing{}
+	for _, d := range p.devices {
+		if d.missing(sets) == nil {
+			continue
+		}
+		if err := p.attachTo(d); err != nil && !p.kernel.Exists(d.Device, d.Index) {
+			continue // the pod has just ended
+		}
+		if m := d.missing(sets); m != nil {
+			for _, a := range d.Addresses {
+				all[a] = *m
+			}
+		}
+	}
+	return all
+}
+
+// AdoptionDone allows to open what an earlier agent closed and this one does not need closed.
+func (p *Pods) AdoptionDone() { p.rules.adoptionDone() }
+
+// Reconcile restores the rules that somebody else removed. Where policies are not enforced, it opens all pods.
+func (p *Pods) Reconcile(enforced bool) error { return p.rules.renew(!enforced) }
+
+func (p *Pods) attachTo(d *podDevice) error {
+	err := p.kernel.Attach(d.Device, d.Index)
+	d.ingress, d.egress = err, err
+	var of *datapath.PodError
+	if errors.As(err, &of) {
+		d.ingress, d.egress = of.Ingress, of.Egress
+	}
+	return err
+}
+
+// missing says which programs a device lacks of those that sets need; nil if none.
+func (d *podDevice) missing(sets map[netip.Addr]policy.Sets) *Missing {
+	m := Missing{Device: d.Device}
+	if slices.ContainsFunc(d.Addresses, func(a netip.Addr) bool { return sets[a].Ingress != policy.NotIsolated }) {
+		m.Ingress = d.ingress
+	}
+	if slices.ContainsFunc(d.Addresses, func(a netip.Addr) bool { return sets[a].Egress != policy.NotIsolated }) {
+		m.Egress = d.egress
+	}
+	if m.Ingress == nil && m.Egress == nil {
+		return nil
+	}
+	return &m
+}

@@ -1,0 +1,29 @@
+package agent
+
+// stackSends says whether the kernel stack sends packets that an uplink must translate: for pods that go through it, and as a backend of
+// Services.
+func (a *Agent) stackSends() bool {
+	for _, e := range a.endpoints {
+		if e.ThroughStack != "" {
+			return true
+		}
+	}
+	if a.ways.services == ServicesKubeProxy {
+		return true
+	}
+	return a.services != nil && a.services.backendHere.Load()
+}
+
+// attachForStack attaches to_wire to the uplinks, from the first pod on that goes through the kernel stack.
+func (a *Agent) attachForStack() error {
+	if !a.datapath.SetStackSends(true) {
+		return nil
+	}
+	for _, u := range a.uplinks {
+		if err := a.datapath.AttachUplink(u.Name, u.Index); err != nil {
+			a.datapath.SetStackSends(false) // so that the next one tries again
+			return err
+		}
+	}
+	return nil
+}
