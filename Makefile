@@ -20,7 +20,7 @@ BIN ?= bin
 IMAGE ?= localhost/beeline:latest
 IMAGE_BENCH ?= localhost/beeline-bench:latest
 PLUGINS := github.com/containernetworking/plugins
-PLUGINS_VERSION = $(shell go list -m -f '{{.Version}}' $(PLUGINS))
+PLUGINS_VERSION = $(shell go -C build/portmap list -m -f '{{.Version}}' $(PLUGINS))
 
 .NOTPARALLEL:
 .PHONY: help deps build portmap image image-bench manifests generate generated format lint test test-kubernetes check campaign test-vm cluster cluster-down bench bench-services bench-nodeport bench-policy bench-applications publish clean
@@ -34,13 +34,14 @@ deps: ## Install the Debian packages that are missing
 build: ## Build bin/beeline and bin/beeline-cni
 	build/patiently.sh env $(GO_BUILD) -o $(BIN)/ ./cmd/beeline ./cmd/beeline-cni
 
-# The reference plugin for ports of hosts, as it is.
+# The reference plugin for host ports, unchanged.
 portmap:
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X $(PLUGINS)/pkg/utils/buildversion.BuildVersion=$(PLUGINS_VERSION)' \
-		-o $(BIN)/beeline-portmap $(PLUGINS)/plugins/meta/portmap
+	CGO_ENABLED=0 go -C build/portmap build -trimpath -buildvcs=false -ldflags '-s -w -X $(PLUGINS)/pkg/utils/buildversion.BuildVersion=$(PLUGINS_VERSION)' \
+		-o $(abspath $(BIN))/beeline-portmap $(PLUGINS)/plugins/meta/portmap
 
 image: build portmap ## Make bin/beeline-image.tar, for `ctr -n k8s.io images import --local` and `docker load`
-	go run ./build/image -gzip -o $(BIN)/beeline-image.tar -name $(IMAGE) -entrypoint beeline -env PATH=/usr/bin \
+	go -C build/image build -o $(abspath $(BIN))/pack-image .
+	$(BIN)/pack-image -gzip -o $(BIN)/beeline-image.tar -name $(IMAGE) -entrypoint beeline -env PATH=/usr/bin \
 		-label org.opencontainers.image.title=beeline -label org.opencontainers.image.version=$(VERSION) \
 		-label org.opencontainers.image.licenses=Apache-2.0 -label org.opencontainers.image.source=https://github.com/beeline-cni/beeline \
 		$(foreach p,beeline beeline-cni beeline-portmap,$(BIN)/$p=/usr/bin/$p) deploy/rootfs=/
@@ -73,7 +74,8 @@ lint: ## Check Go, C and shell sources
 
 # One package at a time (-p 1): labs and measurements would disturb each other. Cached results (-count=1) are of another kernel or moment.
 test: deps build generated lint ## Run every test, here and on other kernels (root)
-	build/gotestsum.sh 1-test 'go test -json -count=1 -p 1 -timeout 60m ./...' 'go -C build/chart test -json -count=1 ./...' 'go run ./test/vm -quick'
+	build/gotestsum.sh 1-test 'go test -json -count=1 -p 1 -timeout 60m ./...' 'go -C build/chart test -json -count=1 ./...' \
+		'go -C build/image test -json -count=1 ./...' 'go run ./test/vm -quick'
 
 # The suite first builds Kubernetes if the cache lacks it, which takes about 13 minutes.
 SUITE_OPTIONS = $(foreach o,FAMILY ROUNDS,$(if $($o),-$(shell echo $o | tr A-Z a-z)=$($o)))

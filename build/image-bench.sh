@@ -63,6 +63,7 @@ CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$work/beel
 
 echo "image-bench: packing $out" >&2
 mkdir -p "$(dirname "$out")"
-go run ./build/image -o "$out" -name "$name" -entrypoint "/usr/bin/beeline-bench wait" -env PATH=/usr/bin -user 65534:65534 \
+go -C build/image build -o "$work/pack-image" .
+"$work/pack-image" -o "$out" -name "$name" -entrypoint "/usr/bin/beeline-bench wait" -env PATH=/usr/bin -user 65534:65534 \
 	"$work/beeline-bench=/usr/bin/beeline-bench" "$work/sh=/bin/sh" "$work/doc=/usr/share/doc" LICENSE=/usr/share/doc/beeline/copyright "$@"
 echo "image-bench: $(du -h "$out" | cut -f1) $out, image $name" >&2

@@ -1,11 +1,11 @@
-// Command image packs files into a container image, without a daemon and without a registry: one layer on an
-// empty base, in a tar archive that `ctr -n k8s.io images import --local` and `docker load` take.
+// Command image packs files into a container image without a daemon or a registry: one layer on an empty base, in a tar archive for
+// `ctr -n k8s.io images import --local` and `docker load`.
 //
 //	image -o FILE.tar -name REF [options] SRC=DEST...
 //
-// SRC is a file, a symbolic link or a directory; DEST is its absolute path in the image (of a directory: where its
-// content goes). Modes and links are kept; owners, times and extended attributes are not: everything belongs to root and has
-// one time. The same input gives the same bytes, wherever and whenever it is packed.
+// SRC is a file, a symbolic link or a directory; DEST is its absolute path in the image. The content of a directory goes below DEST.
+// Modes and links are kept. Everything belongs to root and has one time; extended attributes are dropped. The same input gives the
+// same bytes on every machine. The command is a module of its own, because nothing else needs its libraries.
 package main
 
 import (
@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 func main() {
@@ -39,45 +41,34 @@ func run(args []string, stderr io.Writer) int {
 	return 0
 }
 
-// options are what the command line says.
+// options are the command line.
 type options struct {
-	out    string
-	name   string
-	gzip   bool
-	epoch  time.Time
-	config imageConfig
-	// sources in the order they were given.
+	out, name string
+	gzip      bool
+	arch      string
+	epoch     time.Time
+	config    v1.Config
+	// sources are in the order of the command line.
 	sources []source
 }
 
-// imageConfig is what a container of the image starts with.
-type imageConfig struct {
-	arch       string
-	entrypoint []string
-	cmd        []string
-	env        []string
-	user       string
-	workdir    string
-	labels     map[string]string
-}
-
 func parse(args []string, stderr io.Writer) (options, error) {
-	o := options{config: imageConfig{labels: map[string]string{}}}
+	o := options{config: v1.Config{Labels: map[string]string{}}}
 	f := flag.NewFlagSet("image", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&o.out, "o", "", "archive to write")
 	f.StringVar(&o.name, "name", "", "name of the image with its tag, such as localhost/beeline:latest")
-	f.BoolVar(&o.gzip, "gzip", false, "compress the layer: smaller, but slower to make and to import")
-	f.StringVar(&o.config.arch, "arch", runtime.GOARCH, "architecture of the programs, in Go's words")
-	f.StringVar(&o.config.user, "user", "", "user that the container runs as")
-	f.StringVar(&o.config.workdir, "workdir", "", "working directory")
-	f.Func("entrypoint", "program and its first arguments, separated by spaces", words(&o.config.entrypoint))
-	f.Func("cmd", "arguments that whoever runs the image may replace, separated by spaces", words(&o.config.cmd))
+	f.BoolVar(&o.gzip, "gzip", false, "compress the layer: smaller, but slower to make")
+	f.StringVar(&o.arch, "arch", runtime.GOARCH, "architecture of the programs, as GOARCH")
+	f.StringVar(&o.config.User, "user", "", "user of the container's process")
+	f.StringVar(&o.config.WorkingDir, "workdir", "", "working directory")
+	f.Func("entrypoint", "program and its first arguments, separated by spaces", words(&o.config.Entrypoint))
+	f.Func("cmd", "default arguments, separated by spaces", words(&o.config.Cmd))
 	f.Func("env", "KEY=VALUE of the environment; can be repeated", func(s string) error {
 		if key, _, ok := strings.Cut(s, "="); !ok || key == "" {
 			return errors.New("not KEY=VALUE")
 		}
-		o.config.env = append(o.config.env, s)
+		o.config.Env = append(o.config.Env, s)
 		return nil
 	})
 	f.Func("label", "KEY=VALUE of a label; can be repeated", func(s string) error {
@@ -85,7 +76,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		if !ok || key == "" {
 			return errors.New("not KEY=VALUE")
 		}
-		o.config.labels[key] = value
+		o.config.Labels[key] = value
 		return nil
 	})
 	if err := f.Parse(args); err != nil {
@@ -113,8 +104,7 @@ func words(into *[]string) func(string) error {
 	}
 }
 
-// epoch reads SOURCE_DATE_EPOCH (reproducible-builds.org/specs/source-date-epoch): seconds since 1970, which
-// is what it is when it is not set.
+// epoch reads SOURCE_DATE_EPOCH (reproducible-builds.org/specs/source-date-epoch): seconds since 1970, by default 0.
 func epoch(s string) (time.Time, error) {
 	if s == "" {
 		return time.Unix(0, 0).UTC(), nil

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// source is a file or a directory and where it goes.
+// source is a file or a directory and its place in the image.
 type source struct {
 	// from is a path on this machine.
 	from string
@@ -30,15 +30,15 @@ func parseSource(arg string) (source, error) {
 
 // entry is one file, symbolic link or directory of the image.
 type entry struct {
-	// from is where its content is; empty for a directory that only leads to something.
+	// from is the path of its content; empty for a parent directory that no source provides.
 	from string
 	info fs.FileInfo
 }
 
-// tree is what the image contains, by clean path without the leading slash.
+// tree is the content of an archive, by clean path without the leading slash.
 type tree map[string]entry
 
-// collect finds everything that the sources name. Two sources may share directories, not files.
+// collect lists everything below the sources. Two sources may share directories, but not files.
 func collect(sources []source) (tree, error) {
 	t := tree{}
 	for _, s := range sources {
@@ -82,7 +82,7 @@ func (t tree) add(to string, e entry) error {
 	return nil
 }
 
-// addParents adds the directories that lead to entries and come from no source.
+// addParents adds parent directories that no source provides.
 func (t tree) addParents() {
 	for _, name := range t.names() {
 		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
@@ -93,12 +93,12 @@ func (t tree) addParents() {
 	}
 }
 
-// names are sorted, so that a directory precedes what is in it.
+// names are sorted, so that a directory precedes its content.
 func (t tree) names() []string {
 	return slices.Sorted(maps.Keys(t))
 }
 
-// isDir also holds for directories that come from no source.
+// isDir is also true for parent directories that no source provides.
 func (e entry) isDir() bool {
 	return e.info == nil || e.info.IsDir()
 }

@@ -141,7 +141,7 @@ func (b *builder) prepare(ctx context.Context) error {
 		return err
 	}
 	b.work = work
-	return goBuild(ctx, filepath.Join(work, "pack"), "./build/image")
+	return goBuild(ctx, "build/image", filepath.Join(work, "pack"), ".")
 }
 
 // trees are the arguments for the directories that the image is made of, the lower ones first.

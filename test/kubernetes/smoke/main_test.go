@@ -63,11 +63,12 @@ func prepare(dir string) error {
 		return err
 	}
 	worldProbe, worldBeeline = filepath.Join(dir, "probe"), filepath.Join(dir, "beeline")
-	archive := filepath.Join(dir, "probe.tar")
+	archive, pack := filepath.Join(dir, "probe.tar"), filepath.Join(dir, "pack-image")
 	for _, command := range [][]string{
 		{"go", "build", "-o", worldProbe, "../probe"},
 		{"go", "build", "-o", worldBeeline, "../../../cmd/beeline"},
-		{"go", "run", "../../../build/image", "-o", archive, "-name", image, "-entrypoint", "/probe", worldProbe + "=/probe"},
+		{"go", "-C", "../../../build/image", "build", "-o", pack, "."},
+		{pack, "-o", archive, "-name", image, "-entrypoint", "/probe", worldProbe + "=/probe"},
 	} {
 		cmd := exec.Command(command[0], command[1:]...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -1,4 +1,4 @@
-package deploy
+package main
 
 import (
 	"archive/tar"
@@ -15,24 +15,25 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
-
-	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// TestImage makes the image twice, of two copies of the sources: the same bytes, small, and nothing in it but what has to be.
+// root is the directory of the repository.
+const root = "../.."
+
+// TestImage makes the image twice, from two copies of the sources: the same bytes, small, with the expected content.
 func TestImage(t *testing.T) {
 	for _, program := range []string{"make", "git"} {
 		if _, err := exec.LookPath(program); err != nil {
-			testenv.Missing(t, "no "+program)
+			t.Fatalf("no %s", program)
 		}
 	}
 	sources := t.TempDir()
 	copySources(t, sources)
 	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
-	run(t, "cp", "-a", sources, elsewhere)
+	output(t, "cp", "-a", sources, elsewhere)
 	var archives [][]byte
 	for _, dir := range []string{sources, elsewhere} {
-		run(t, "make", "-C", dir, "image", "VERSION=test")
+		output(t, "make", "-C", dir, "image", "VERSION=test")
 		archive, err := os.ReadFile(filepath.Join(dir, "bin/beeline-image.tar"))
 		if err != nil {
 			t.Fatal(err)
@@ -71,11 +72,11 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// run runs a program in the sources' directory and gives what it prints.
-func run(t *testing.T, name string, args ...string) []byte {
+// output runs a program in the sources' directory and gives what it prints.
+func output(t *testing.T, name string, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command(name, args...)
-	cmd.Dir = ".."
+	cmd.Dir = root
 	out, err := cmd.Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -91,18 +92,18 @@ func run(t *testing.T, name string, args ...string) []byte {
 func copySources(t *testing.T, to string) {
 	t.Helper()
 	args := []string{"-a", "--parents", "-t", to}
-	for _, name := range strings.Split(string(run(t, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")), "\x00") {
-		if info, err := os.Lstat(filepath.Join("..", name)); err == nil && !info.IsDir() { // neither deleted nor the end of the list
+	for _, name := range strings.Split(string(output(t, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")), "\x00") {
+		if info, err := os.Lstat(filepath.Join(root, name)); err == nil && !info.IsDir() { // neither deleted nor the end of the list
 			args = append(args, name)
 		}
 	}
-	run(t, "cp", args...)
+	output(t, "cp", args...)
 }
 
 // inDockerfile checks that the Dockerfile asks for the same programs and configuration.
 func inDockerfile(t *testing.T, c v1.Config) {
 	t.Helper()
-	text, err := os.ReadFile("Dockerfile")
+	text, err := os.ReadFile(filepath.Join(root, "deploy/Dockerfile"))
 	if err != nil {
 		t.Fatal(err)
 	}
