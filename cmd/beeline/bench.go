@@ -189,8 +189,8 @@ func finishBench(e env, out string, run *result.Run, left string, measured error
 	}
 	if len(run.Samples) > 0 {
 		say(measure.Save(out, run))
-		say(report.Write(out, run))
-		say(report.Table(e.stdout, run))
+		say(report.New(run).WriteFile(filepath.Join(out, report.FileName)))
+		say(report.New(run).Text(e.stdout))
 		fmt.Fprintf(e.stderr, "Took %v. Results: %s\n", run.Finished.Sub(run.Started).Round(time.Second), filepath.Join(out, report.FileName))
 	}
 	if errors.Is(measured, context.Canceled) && !errors.Is(measured, live.ErrLeft) {

@@ -32,25 +32,26 @@ is written to the second one.`,
 				}
 				runs = append(runs, run)
 			}
+			document, file := report.New(runs[0]), report.FileName
 			if len(runs) == 2 {
-				return compareRuns(e, runs, html, markdown, report.Directory(args[1]))
+				document, file = report.Compare(runs[0], runs[1]), report.CompareFileName
 			}
 			if markdown {
-				return report.Markdown(e.stdout, runs[0])
+				return document.Markdown(e.stdout)
 			}
 			if !html {
-				if err := report.Table(e.stdout, runs[0]); err != nil {
+				if err := document.Text(e.stdout); err != nil {
 					return err
 				}
 			}
-			if table {
+			if table || len(runs) == 2 && !html {
 				return nil
 			}
-			dir := report.Directory(args[0])
-			if err := report.Write(dir, runs[0]); err != nil {
+			path := filepath.Join(report.Directory(args[len(args)-1]), file)
+			if err := document.WriteFile(path); err != nil {
 				return err
 			}
-			fmt.Fprintf(e.stderr, "Report: %s\n", filepath.Join(dir, report.FileName))
+			fmt.Fprintf(e.stderr, "Report: %s\n", path)
 			return nil
 		},
 	}
@@ -59,19 +60,4 @@ is written to the second one.`,
 	c.Flags().BoolVar(&markdown, "markdown", false, "print Markdown tables instead")
 	c.MarkFlagsMutuallyExclusive("html", "table", "markdown")
 	return c
-}
-
-// compareRuns shows how the second run differs from the first.
-func compareRuns(e env, runs []*result.Run, html, markdown bool, dir string) error {
-	switch {
-	case markdown:
-		return report.CompareMarkdown(e.stdout, runs[0], runs[1])
-	case html:
-		if err := report.WriteComparison(dir, runs[0], runs[1]); err != nil {
-			return err
-		}
-		fmt.Fprintf(e.stderr, "Comparison: %s\n", filepath.Join(dir, report.CompareFileName))
-		return nil
-	}
-	return report.Compare(e.stdout, runs[0], runs[1])
 }

@@ -54,7 +54,7 @@ func TestReportComparesTwo(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
-	if !strings.Contains(stdout, "B ÷ A") || !strings.Contains(stdout, "1.000 ~") {
+	if !strings.Contains(stdout, "B ÷ A") || !strings.Contains(stdout, "1.000~") {
 		t.Errorf("the same run twice does not compare as equal:\n%s", stdout)
 	}
 }

@@ -25,13 +25,10 @@ func TestBuilds(t *testing.T) {
 			})
 		}
 	}
-	var out strings.Builder
-	if err := Table(&out, run); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"beeline ÷ old", "1.200      1.200–1.200"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("no %q in:\n%s", want, out.String())
+	text := rendered(t, New(run).Text)
+	for _, want := range []string{"beeline ÷ old", "1.200    1.200–1.200"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in:\n%s", want, text)
 		}
 	}
 }

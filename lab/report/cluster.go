@@ -9,53 +9,49 @@ import (
 	"github.com/beeline-cni/beeline/lab/result"
 )
 
-// noun is what contenders are: networks, or on a cluster ways through the one it has.
-func (v *view) noun() string {
-	if v.run.Cluster != nil {
-		return "way"
+// clusterLine names a cluster in one line: version, network, kube-proxy's mode, nodes, MTU.
+func clusterLine(c *result.Cluster, mtu int) string {
+	nodes := c.Client.Name + " → " + c.Server.Name
+	if c.Client.Name == c.Server.Name {
+		nodes = c.Client.Name
 	}
-	return "network"
+	parts := []string{"Kubernetes " + c.Kubernetes, "network " + c.CNI, "kube-proxy " + c.KubeProxy, nodes}
+	if mtu > 0 {
+		parts = append(parts, fmt.Sprintf("path MTU %d", mtu))
+	}
+	return strings.Join(parts, " · ")
 }
 
-// clusterFindings say how each way compares with the nodes' own.
-func (v *view) clusterFindings() []finding {
-	var list []finding
-	for _, c := range v.contenders() {
-		if c.Name == baseline || c.Name == again || len(list) == mostFindings {
-			continue
-		}
-		if f := v.againstNode(c.Name); f != nil {
-			list = append(list, *f)
-		}
-	}
-	return list
-}
-
-// clusterCautions are what a reader of a cluster's figures must know.
+// clusterCautions are properties of a cluster that weaken its figures.
 func clusterCautions(c *result.Cluster) []string {
 	if c == nil {
 		return nil
 	}
 	var list []string
 	if c.SharedKernel {
-		list = append(list, "Both nodes run on one kernel: they share its CPUs, and what is between them is not a network card.")
+		list = append(list, "Both nodes run on one kernel: they share its CPUs, and the wire between them is not a network card.")
 	}
-	for _, w := range c.Routes {
-		switch most := w.MTU - tcpHeaders(w.Target); {
-		case w.Error != "":
-			list = append(list, fmt.Sprintf("There is no way %s, %s: %s.", w.Network, w.Path, w.Error))
-		case w.Segment > most:
-			list = append(list, fmt.Sprintf("On the way %s, %s, packets of up to %d bytes arrive, but TCP sends %d bytes of payload in one: the MTU in the pod or on the node is too large.",
-				w.Network, w.Path, w.MTU, w.Segment))
+	var controls, names []string
+	for _, r := range c.Routes {
+		switch {
+		case r.Error != "":
+			list = append(list, fmt.Sprintf("Route %s, %s does not exist: %s.", r.Network, r.Path, r.Error))
+		case r.Segment > r.MTU-tcpHeaders(r.Target):
+			list = append(list, fmt.Sprintf("On route %s, %s, packets of up to %d bytes arrive, but TCP sends %d bytes of payload in one: the MTU in the pod or on the node is too large.",
+				r.Network, r.Path, r.MTU, r.Segment))
+		}
+		if r.Congestion != "" && !slices.Contains(controls, r.Congestion) {
+			controls = append(controls, r.Congestion)
+			names = append(names, r.Network+": "+r.Congestion)
 		}
 	}
-	if names := differing(c.Routes); names != "" {
-		list = append(list, "Congestion control differs between the ways ("+names+"): ratios show that as well.")
+	if len(controls) > 1 {
+		list = append(list, "Congestion control differs between the routes ("+strings.Join(names, ", ")+"): ratios include that difference.")
 	}
 	return list
 }
 
-// tcpHeaders are the bytes before the payload of a segment without options.
+// tcpHeaders is the size, in bytes, of the headers of a TCP segment without options.
 func tcpHeaders(target string) int {
 	if a, err := netip.ParseAddr(target); err == nil && a.Is6() {
 		return 40 + 20
@@ -63,64 +59,48 @@ func tcpHeaders(target string) int {
 	return 20 + 20
 }
 
-// differing names the congestion controls where there are several.
-func differing(ways []result.ClusterRoute) string {
-	var kinds, texts []string
-	for _, w := range ways {
-		if w.Congestion != "" && !slices.Contains(kinds, w.Congestion) {
-			kinds = append(kinds, w.Congestion)
-			texts = append(texts, w.Network+": "+w.Congestion)
+// routes has the routes through the network of a cluster.
+func (v *view) routes() Section {
+	t := &Table{Title: "Routes", In: OnText | OnHTML,
+		Columns: []Column{{Title: "Route", Left: true, Code: true}, texts("path"), {Title: "MTU"}, {Title: "segment"}, texts("congestion"), texts("target"), texts("server sees")}}
+	if v.run.Cluster != nil {
+		for _, r := range v.run.Cluster.Routes {
+			if r.Error != "" {
+				t.add(r.Network).Note = string(r.Path) + ": " + r.Error
+				continue
+			}
+			seen := r.ServerSees
+			if seen == r.Source {
+				seen = "the client"
+			}
+			t.add(r.Network, cells(string(r.Path), fmt.Sprint(r.MTU), fmt.Sprint(r.Segment), r.Congestion, r.Target, seen)...)
 		}
 	}
-	if len(kinds) < 2 {
-		return ""
-	}
-	return strings.Join(texts, ", ")
+	return Section{ID: "routes", Title: "Routes", Tables: []*Table{t}}
 }
 
-// ways is a table of what contenders' traffic goes through.
-func (t *terminal) ways(c *result.Cluster) {
-	if c == nil || len(c.Routes) == 0 {
-		return
-	}
-	t.printf("")
-	t.printf("%s %10s %8s   %s %s   %s", pad("Ways", 29), "MTU", "segment", pad("congestion", 10), pad("target", 20), "server sees")
-	for _, w := range c.Routes {
-		name := pad(w.Network, 15) + " " + pad(string(w.Path), 11)
-		if w.Error != "" {
-			t.printf("  %s %s", name, clip(w.Error, terminalWidth-31))
-			continue
-		}
-		seen := "the client"
-		if w.ServerSees != w.Source {
-			seen = w.ServerSees
-		}
-		t.printf("  %s %10d %8d   %s %s   %s", name, w.MTU, w.Segment, pad(w.Congestion, 10), pad(w.Target, 20), seen)
-	}
-}
-
-// clusterFacts describe a cluster for the page.
-func clusterFacts(c *result.Cluster) []fact {
+// clusterFacts describe a cluster.
+func clusterFacts(c *result.Cluster) [][2]string {
 	if c == nil {
 		return nil
 	}
-	list := []fact{
+	list := [][2]string{
 		{"Kubernetes", c.Kubernetes},
-		{"Network", because(c.CNI, strings.Join(c.Evidence, ", "))},
-		{"kube-proxy", because(c.KubeProxy, c.KubeProxySource)},
+		{"Network", withSource(c.CNI, strings.Join(c.Evidence, ", "))},
+		{"kube-proxy", withSource(c.KubeProxy, c.KubeProxySource)},
 		{"Client's node", nodeText(c.Client)},
 	}
 	if c.Server.Name != c.Client.Name {
-		list = append(list, fact{"Server's node", nodeText(c.Server)})
+		list = append(list, [2]string{"Server's node", nodeText(c.Server)})
 	}
-	return append(list, fact{"CPU times", c.CPUTimes}, fact{"Image", c.Image})
+	return append(list, [2]string{"CPU times", c.CPUTimes}, [2]string{"Image", c.Image})
 }
 
-func because(what, why string) string {
-	if why == "" {
-		return what
+func withSource(value, source string) string {
+	if source == "" {
+		return value
 	}
-	return what + " (" + why + ")"
+	return value + " (" + source + ")"
 }
 
 func nodeText(n result.ClusterNode) string {

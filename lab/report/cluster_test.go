@@ -1,7 +1,6 @@
 package report
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 	"testing"
@@ -10,19 +9,19 @@ import (
 	"github.com/beeline-cni/beeline/lab/stats"
 )
 
-// syntheticCluster is the synthetic run as one of a cluster: four of its networks are ways.
-func syntheticCluster() *result.Run {
-	run := synthetic(8)
-	ways := map[string]string{"node": "node", "node/again": "node/again", "beeline": "pod", "node+netfilter": "service", "bridge": "nodeport"}
-	run.Networks = slices.DeleteFunc(run.Networks, func(c result.Network) bool { return ways[c.Name] == "" })
+// clusterRun is the synthetic run as one of a cluster: four of its networks are routes.
+func clusterRun() *result.Run {
+	run := synthetic(rounds)
+	routes := map[string]string{"node": "node", "node/again": "node/again", "beeline": "pod", "node+netfilter": "service", "bridge": "nodeport"}
+	run.Networks = slices.DeleteFunc(run.Networks, func(c result.Network) bool { return routes[c.Name] == "" })
 	for i := range run.Networks {
 		c := &run.Networks[i]
-		*c = result.Network{Name: ways[c.Name], Description: "a way"}
+		*c = result.Network{Name: routes[c.Name], Description: "a route"}
 	}
-	run.Samples = slices.DeleteFunc(run.Samples, func(s result.Sample) bool { return ways[s.Network] == "" || s.Placement != result.OneCore })
+	run.Samples = slices.DeleteFunc(run.Samples, func(s result.Sample) bool { return routes[s.Network] == "" || s.Placement != result.OneCore })
 	for i := range run.Samples {
 		s := &run.Samples[i]
-		s.Network, s.Placement = ways[s.Network], result.Free
+		s.Network, s.Placement = routes[s.Network], result.Free
 	}
 	run.Footprints, run.Programs = nil, nil
 	run.Summary, run.CrossChecks = stats.Summarize(run), stats.CrossCheck(run)
@@ -46,31 +45,20 @@ func syntheticCluster() *result.Run {
 }
 
 func TestClusterRun(t *testing.T) {
-	run := syntheticCluster()
-	var out bytes.Buffer
-	if err := Table(&out, run); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "cluster/table.txt", out.Bytes())
-	page := render(t, run)
-	checkPage(t, page)
-	for _, want := range []string{"on this cluster", "4 ways", "Flannel (device flannel.1)", "iptables (kube-proxy on node a)", "a · 2 × amd64", "by a ClusterIP"} {
-		if !strings.Contains(string(page), want) {
+	all := renderings(t, New(clusterRun()))
+	for _, want := range []string{"on this cluster", "4 routes", "Flannel (device flannel.1)", "iptables (kube-proxy on node a)", "a · 2 × amd64", "to a ClusterIP"} {
+		if !strings.Contains(all["page"], want) {
 			t.Errorf("page lacks %q", want)
 		}
 	}
-	out.Reset()
-	if err := Markdown(&out, run); err != nil {
-		t.Fatal(err)
-	}
-	if text := out.String(); !strings.Contains(text, "network Flannel") || !strings.Contains(text, "| Way |") {
+	if text := all["markdown"]; !strings.Contains(text, "network Flannel") || !strings.Contains(text, "| Route |") {
 		t.Errorf("%s", text)
 	}
 }
 
 func TestClusterCautions(t *testing.T) {
-	list := clusterCautions(syntheticCluster().Cluster)
-	for i, want := range []string{"share its CPUs", "way pod, cross-node, packets of up to 1450", "no way nodeport, same-node", "node: bbr, pod: cubic"} {
+	list := clusterCautions(clusterRun().Cluster)
+	for i, want := range []string{"share its CPUs", "route pod, cross-node, packets of up to 1450", "Route nodeport, same-node does not exist", "node: bbr, pod: cubic"} {
 		if i >= len(list) || !strings.Contains(list[i], want) {
 			t.Errorf("%q lacks %q", list, want)
 		}
@@ -84,15 +72,7 @@ func TestClusterCautions(t *testing.T) {
 }
 
 func TestCompareClusters(t *testing.T) {
-	a, b := syntheticCluster(), syntheticCluster()
+	a, b := clusterRun(), clusterRun()
 	b.Cluster.CNI, b.Cluster.Server.Name = "Beeline", "c"
-	var out bytes.Buffer
-	if err := Compare(&out, a, b); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"A is Flannel with kube-proxy iptables, B is Beeline with kube-proxy iptables.", "ends on different nodes", "nodeport"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("lacks %q:\n%s", want, out.String())
-		}
-	}
+	shown(t, Compare(a, b), "A is Flannel with kube-proxy iptables, B is Beeline with kube-proxy iptables.", "ends on different nodes", "nodeport")
 }

@@ -7,122 +7,91 @@ import (
 	"github.com/beeline-cni/beeline/lab/stats"
 )
 
-// comparison is how run B differs from run A, figure by figure: B ÷ A of the values, and B ÷ A of the ratios to node,
-// which also means something between machines.
+// nothingInCommon is the caution of a comparison without figures.
+const nothingInCommon = "The two runs have no figure in common."
+
+// Compare makes the comparison of run b with run a, figure by figure: B ÷ A of the values, and B ÷ A of the ratios to
+// node, which also hold between machines.
 //
-// The runs are independent, so there are no rounds to pair: the interval of a quotient reaches from b's lower
-// bound ÷ a's upper bound to b's upper bound ÷ a's lower bound. That is wider than it had to be, and so a
-// difference that it decides is one.
-type comparison struct {
-	a, b *view
-	// notes are what to know before reading.
-	notes   []string
-	figures []comparedFigure
-}
-
-// comparedFigure is one figure that both runs have.
-type comparedFigure struct {
-	figure
-	rows []comparedRow
-}
-
-// comparedRow is one contender in a figure; the ratios are those to node, and the baseline has none.
-type comparedRow struct {
-	contender      string
-	a, b           string
-	values         change
-	ratioA, ratioB *float64
-	ratios         change
-}
-
-func newComparison(a, b *result.Run) *comparison {
-	c := &comparison{a: newView(a), b: newView(b)}
+// The runs are independent, so there are no rounds to pair. The interval of a quotient reaches from b's lower bound ÷ a's
+// upper bound to b's upper bound ÷ a's lower bound: it holds at least 95 %.
+func Compare(a, b *result.Run) *Document {
+	va, vb := newView(a), newView(b)
+	d := &Document{Title: "How B differs from A", Key: []string{
+		"B ÷ A with an interval of at least 95 %: of the values, and of the ratios to node within each run, which also hold between machines.",
+		"~: no difference decided, the interval includes 1 or is missing. ↓: lower is better. " + dash + ": no value.",
+	}}
+	for i, v := range []*view{va, vb} {
+		for j, line := range v.provenance() {
+			d.Provenance = append(d.Provenance, [2]string{[2]string{"A", "B"}[i], " "}[min(j, 1)]+"  "+line)
+		}
+	}
 	if machine(a.Environment) != machine(b.Environment) {
-		c.notes = append(c.notes, "A and B ran on different machines or kernels: compare the ratios to node, not the values.")
+		d.Cautions = append(d.Cautions, "A and B ran on different machines or kernels: compare the ratios to node, not the values.")
 	}
 	if ca, cb := a.Cluster, b.Cluster; ca != nil && cb != nil {
 		if ca.CNI != cb.CNI || ca.KubeProxy != cb.KubeProxy {
-			c.notes = append(c.notes, fmt.Sprintf("A is %s with kube-proxy %s, B is %s with kube-proxy %s.", ca.CNI, ca.KubeProxy, cb.CNI, cb.KubeProxy))
+			d.Cautions = append(d.Cautions, fmt.Sprintf("A is %s with kube-proxy %s, B is %s with kube-proxy %s.", ca.CNI, ca.KubeProxy, cb.CNI, cb.KubeProxy))
 		}
 		if ca.Client.Name != cb.Client.Name || ca.Server.Name != cb.Server.Name {
-			c.notes = append(c.notes, "A and B have their ends on different nodes.")
+			d.Cautions = append(d.Cautions, "A and B have their ends on different nodes.")
 		}
 	}
 	if a.Settings.MTU != b.Settings.MTU {
-		c.notes = append(c.notes, "A and B have different MTUs: throughput follows the size of packets.")
+		d.Cautions = append(d.Cautions, "A and B have different MTUs: throughput depends on the size of packets.")
 	}
-	for _, fa := range c.a.figures {
-		for _, fb := range c.b.figures {
-			if fa.figureKey == fb.figureKey && fa.Metric == fb.Metric {
-				if f := compareFigures(fa, fb); len(f.rows) > 0 {
-					c.figures = append(c.figures, f)
+	s := Section{ID: "figures", Title: "Figures", Notes: []string{"Highlighted: the ratios to node differ."}}
+	for _, fa := range va.figures {
+		for _, fb := range vb.figures {
+			if fa.key == fb.key && fa.work.Metric == fb.work.Metric {
+				if t := compareFigures(va.noun(), fa, fb); len(t.Rows) > 0 {
+					s.Tables = append(s.Tables, t)
 				}
 			}
 		}
 	}
-	return c
+	if len(s.Tables) == 0 {
+		d.Cautions = append(d.Cautions, nothingInCommon)
+		return d
+	}
+	d.Sections = []Section{s}
+	return d
 }
 
-func compareFigures(fa, fb figure) comparedFigure {
-	f := comparedFigure{figure: fa}
+func compareFigures(noun string, fa, fb figure) *Table {
+	t := &Table{Title: fa.work.Title, Context: context(fa.key), Columns: columns(noun, "A", "B", "B ÷ A", "interval", "ratio A", "ratio B", "B ÷ A of ratios", "interval")}
+	for i := range 3 {
+		t.Columns[1+i].Better = fa.work.Better
+	}
 	for _, ra := range fa.rows {
-		rb := fb.find(ra.contender)
+		rb := fb.find(ra.network)
 		if ra.summary == nil || rb == nil {
 			continue
 		}
 		a, b := ra.summary, rb.summary
-		r := comparedRow{
-			contender: ra.contender, a: quantity(a.Median, fa.unitOf(a)), b: quantity(b.Median, fb.unitOf(b)),
-			values: quotient(&a.Median, a.Low, a.High, &b.Median, b.Low, b.High),
+		values := stats.Interval{Median: a.Median, Low: a.Low, High: a.High, N: 1}
+		row := append(cells(fa.quantityOf(a), fb.quantityOf(b)), split(ratioCell(quotient(values, stats.Interval{Median: b.Median, Low: b.Low, High: b.High, N: 1})))...)
+		ratios := stats.Interval{}
+		if ra.network != stats.Baseline && a.Ratio != nil && b.Ratio != nil {
+			ratios = quotient(ratioOf(a), ratioOf(b))
+			row = append(row, text(ratio(a.Ratio)), text(ratio(b.Ratio)))
+		} else {
+			row = append(row, none, none)
 		}
-		if ra.contender != baseline && a.Ratio != nil && b.Ratio != nil {
-			r.ratioA, r.ratioB = a.Ratio, b.Ratio
-			r.ratios = quotient(a.Ratio, a.RatioLow, a.RatioHigh, b.Ratio, b.RatioLow, b.RatioHigh)
-		}
-		f.rows = append(f.rows, r)
+		t.add(ra.network, append(row, split(ratioCell(ratios))...)...).Highlight = ratios.N > 0 && !ratios.Undecided()
 	}
-	return f
+	return t
 }
 
-// nothingInCommon is said where there is no figure to compare.
-const nothingInCommon = "The two runs have no figure in common."
-
-// change is one quotient with its interval.
-type change struct{ stats.Interval }
-
-func quotient(a, aLow, aHigh, b, bLow, bHigh *float64) change {
-	var c change
-	if *a <= 0 {
-		return c
+// quotient is b ÷ a with the widest interval that both intervals allow; without values if a is not positive.
+func quotient(a, b stats.Interval) stats.Interval {
+	if a.Median <= 0 {
+		return stats.Interval{}
 	}
-	c.Median, c.N = *b / *a, 1
-	if aLow != nil && aHigh != nil && bLow != nil && bHigh != nil && *aLow > 0 {
-		low, high := *bLow / *aHigh, *bHigh / *aLow
-		c.Low, c.High = &low, &high
+	q := stats.Interval{Median: b.Median / a.Median, N: 1}
+	if a.Low != nil && a.High != nil && b.Low != nil && b.High != nil && *a.Low > 0 {
+		low, high := *b.Low / *a.High, *b.High / *a.Low
+		q.Low, q.High = &low, &high
 	}
-	return c
-}
-
-// mark is the character behind a quotient: "~" where no difference was decided.
-func (c change) mark() string {
-	if c.N > 0 && c.Undecided() {
-		return "~"
-	}
-	return ""
-}
-
-// quotient renders the number, or a dash.
-func (c change) quotient() string {
-	if c.N == 0 {
-		return dash
-	}
-	return ratio(&c.Median)
-}
-
-// String is 25 characters wide: quotient, mark, interval.
-func (c change) String() string {
-	if c.N == 0 {
-		return left(dash, 7) + pad("", 18)
-	}
-	return left(ratio(&c.Median), 7) + " " + pad(c.mark(), 1) + " " + pad(interval(c.Low, c.High), 14)
+	return q
 }

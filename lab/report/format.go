@@ -6,9 +6,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/beeline-cni/beeline/lab/stats"
 )
 
-// dash stands for "there is no such figure"; 0 never does.
+// dash means that there is no value; 0 never does.
 const dash = "–"
 
 // significant renders v with three significant digits and thousands separators: 48.5, 0.875, 12,300.
@@ -42,7 +44,7 @@ func group(s string) string {
 	return sign + whole
 }
 
-// quantity renders v with its unit, scaled where the unit allows: 72.0 k/s, 48.5 Gbit/s, 1.20 ms.
+// quantity renders v with its unit, scaled if the unit allows it: 72.0 k/s, 48.5 Gbit/s, 1.20 ms.
 func quantity(v float64, unit string) string {
 	number, shown := scaled(v, unit)
 	if shown == "" {
@@ -96,7 +98,7 @@ func scaled(v float64, unit string) (number, shown string) {
 	return significant(v), unit
 }
 
-// tickIn renders the ticks of a scale, which are round numbers, without zeros behind the point.
+// tickIn renders the ticks of a scale without trailing zeros.
 func tickIn(unit string) func(float64) string {
 	return func(v float64) string {
 		number, shown := scaled(v, unit)
@@ -107,8 +109,7 @@ func tickIn(unit string) func(float64) string {
 	}
 }
 
-// ratio renders a ratio with three decimals everywhere: the interval 1.001–1.004 excludes 1 and must not
-// look as if it did not.
+// ratio renders a ratio with three decimals: the interval 1.001–1.004 excludes 1 and must not look as if it included it.
 func ratio(v *float64) string {
 	if v == nil {
 		return dash
@@ -116,7 +117,7 @@ func ratio(v *float64) string {
 	return strconv.FormatFloat(*v, 'f', 3, 64)
 }
 
-// interval renders the two bounds, or a dash where they cannot be had.
+// interval renders the two bounds, or a dash if one is missing.
 func interval(low, high *float64) string {
 	if low == nil || high == nil {
 		return dash
@@ -157,4 +158,37 @@ func plural(n int, noun string) string {
 		return fmt.Sprintf("%d %ses", n, noun)
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// count renders a number of things.
+func count[T int | uint64](n T) string { return group(fmt.Sprint(n)) }
+
+// nanos renders nanoseconds, as microseconds from 1,000 on.
+func nanos(ns float64) string {
+	if ns >= 1000 {
+		return significant(ns/1000) + " µs"
+	}
+	return significant(ns) + " ns"
+}
+
+// positive renders v with its unit; 0 is no value.
+func positive(v float64, unit string) string {
+	if v == 0 {
+		return ""
+	}
+	if unit == "" && v == math.Trunc(v) {
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return quantity(v, unit)
+}
+
+// megabytes renders a number of bytes as MB of 10⁶ bytes; 0 is no value.
+func megabytes(bytes uint64) string { return positive(float64(bytes)/1e6, "MB") }
+
+// quantile renders the quantile q of times in milliseconds; without any there is no value.
+func quantile(ms []float64, q float64) string {
+	if len(ms) == 0 {
+		return ""
+	}
+	return quantity(stats.Quantile(ms, q), "ms")
 }

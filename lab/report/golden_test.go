@@ -2,11 +2,11 @@ package report
 
 import (
 	"bytes"
-	"encoding/json"
 	"flag"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -41,73 +41,83 @@ func golden(t *testing.T, name string, got []byte) {
 	os.Remove(path + ".got")
 }
 
-func encode(t *testing.T, run *result.Run) []byte {
+// rounds is enough for an interval after one round is discarded.
+const rounds = 7
+
+// documents are reports of every suite, of a run without intervals, and a comparison.
+func documents() map[string]*Document {
+	newer := synthetic(rounds)
+	faster(newer)
+	return map[string]*Document{
+		"network": New(synthetic(rounds)), "one-round": New(synthetic(1)), "services": New(servicesRun()), "nodeport": New(nodePortRun()),
+		"policy": New(policyRun()), "cluster": New(clusterRun()), "compare": Compare(synthetic(rounds), newer),
+	}
+}
+
+// rendered is a document in one rendering.
+func rendered(t *testing.T, render func(io.Writer) error) string {
 	t.Helper()
-	content, err := json.MarshalIndent(run, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return append(content, '\n')
-}
-
-// The result files are test data made by synthetic. They are files, and not compared with what it makes now,
-// because a file of an earlier version must be read and rendered all the same.
-func TestSyntheticResults(t *testing.T) {
-	for name, rounds := range map[string]int{"synthetic": 8, "one-round": 1} {
-		if *update {
-			golden(t, name+"/results.json", encode(t, synthetic(rounds)))
-		}
-		run, err := Load(filepath.Join("testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(run.Rounds) != rounds || run.Environment.Distribution != "Test data, not a measurement" {
-			t.Errorf("%s: %d rounds, %q", name, len(run.Rounds), run.Environment.Distribution)
-		}
-	}
-}
-
-func TestMarkdown(t *testing.T) {
-	run, err := Load("testdata/synthetic")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var out bytes.Buffer
-	if err := Markdown(&out, run); err != nil {
+	if err := render(&out); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "synthetic/table.md", out.Bytes())
+	return out.String()
 }
 
-func TestCompare(t *testing.T) {
-	a, err := Load("testdata/synthetic")
-	if err != nil {
-		t.Fatal(err)
+// renderings are all renderings of a document, by name.
+func renderings(t *testing.T, d *Document) map[string]string {
+	t.Helper()
+	all := map[string]string{"text": rendered(t, d.Text), "markdown": rendered(t, d.Markdown), "page": rendered(t, d.HTML)}
+	checkPage(t, all["page"])
+	for name, text := range all {
+		for _, bad := range []string{"NaN", "Inf", "%!"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("%s contains %s:\n%s", name, bad, text)
+			}
+		}
 	}
-	b, err := Load("testdata/synthetic")
-	if err != nil {
-		t.Fatal(err)
-	}
-	faster(b)
-	var out bytes.Buffer
-	if err := Compare(&out, a, b); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "synthetic/compare.txt", out.Bytes())
-	out.Reset()
-	if err := CompareMarkdown(&out, a, b); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "synthetic/compare.md", out.Bytes())
-	out.Reset()
-	if err := CompareHTML(&out, a, b); err != nil {
-		t.Fatal(err)
-	}
-	checkPage(t, out.Bytes())
-	golden(t, "synthetic/compare.html", out.Bytes())
+	return all
 }
 
-// Runs that measured different things compare as nothing, in every rendering.
+// shown checks that every rendering of a document contains the texts.
+func shown(t *testing.T, d *Document, want ...string) map[string]string {
+	t.Helper()
+	all := renderings(t, d)
+	for name, text := range all {
+		unwrapped := strings.Join(strings.Fields(text), " ")
+		for _, w := range want {
+			if !strings.Contains(unwrapped, w) {
+				t.Errorf("%s lacks %q", name, w)
+			}
+		}
+	}
+	return all
+}
+
+func TestGolden(t *testing.T) {
+	for name, d := range documents() {
+		t.Run(name, func(t *testing.T) {
+			all := renderings(t, d)
+			golden(t, name+".txt", []byte(all["text"]))
+			if name == "one-round" {
+				return
+			}
+			golden(t, name+".md", []byte(all["markdown"]))
+			if name == "network" {
+				golden(t, name+".html", withoutStudies(all["page"]))
+			}
+		})
+	}
+}
+
+var studies = regexp.MustCompile(`(?s)<section id="published">.*?</section>\n`)
+
+// withoutStudies leaves out what is the same in every report: style, script and the published figures.
+func withoutStudies(page string) []byte {
+	return studies.ReplaceAll(notMarkup.ReplaceAll([]byte(page), []byte("$1$3")), nil)
+}
+
+// Runs that measured different things have no figure in common, in every rendering.
 func TestCompareNothingInCommon(t *testing.T) {
 	a, b := synthetic(1), synthetic(1)
 	for i := range b.Summary {
@@ -116,28 +126,7 @@ func TestCompareNothingInCommon(t *testing.T) {
 	for i := range b.Samples {
 		b.Samples[i].Placement = result.Free
 	}
-	for name, render := range map[string]func(io.Writer, *result.Run, *result.Run) error{"text": Compare, "markdown": CompareMarkdown, "html": CompareHTML} {
-		var out bytes.Buffer
-		if err := render(&out, a, b); err != nil || !strings.Contains(out.String(), nothingInCommon) {
-			t.Errorf("%s: %v\n%s", name, err, out.String())
-		}
-	}
-}
-
-func TestTable(t *testing.T) {
-	for _, name := range []string{"synthetic", "one-round"} {
-		t.Run(name, func(t *testing.T) {
-			run, err := Load(filepath.Join("testdata", name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			var out bytes.Buffer
-			if err := Table(&out, run); err != nil {
-				t.Fatal(err)
-			}
-			golden(t, name+"/table.txt", out.Bytes())
-		})
-	}
+	shown(t, Compare(a, b), nothingInCommon)
 }
 
 // faster turns a run into one of a newer kernel in which beeline's rates are a tenth higher.

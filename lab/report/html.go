@@ -1,34 +1,106 @@
 package report
 
 import (
+	"bytes"
 	"embed"
-	_ "embed"
 	"fmt"
 	"html/template"
 	"io"
+	"os"
+	"path/filepath"
 
 	"github.com/beeline-cni/beeline/lab/result"
 )
 
-//go:embed page/*.gohtml
+// The names of the HTML pages in a results directory.
+const (
+	FileName        = "report.html"
+	CompareFileName = "compare.html"
+)
+
+//go:embed page/page.gohtml page/method.gohtml
 var pages embed.FS
 
 //go:embed page/style.css
-var style string
+var style template.CSS
 
 //go:embed page/script.js
-var script string
+var script template.JS
 
-// HTML renders run as one page that needs nothing else: no network, no fonts, no script to be readable.
-func HTML(w io.Writer, run *result.Run) error {
-	t, err := template.ParseFS(pages, "page/*.gohtml")
+// method has what the page says about the method and how to repeat the run.
+type method struct {
+	Cluster *result.Cluster
+	Seed    uint64
+	Command string
+}
+
+func newMethod(run *result.Run) *method {
+	return &method{run.Cluster, run.Seed, commandText(run.Command)}
+}
+
+// HTML renders the document as one page that needs no network, no fonts, and no script to be readable.
+func (d *Document) HTML(w io.Writer) error {
+	t, err := template.New("page.gohtml").Funcs(template.FuncMap{
+		"html": func(t *Table) bool { return t.on(OnHTML) },
+		"bar": func(ratio float64) template.CSS {
+			return template.CSS(fmt.Sprintf("width:%.1f%%", min(max(ratio, 0), 1.5)/1.5*100))
+		},
+		"class": func(column *Column, c Cell) string {
+			switch {
+			case c.Wrong:
+				return "wrong"
+			case c.Missing:
+				return "missing"
+			case column.Left:
+				return ""
+			}
+			return "num"
+		},
+		"span": func(t *Table) int { return len(t.Head()) - 1 },
+	}).ParseFS(pages, "page/*.gohtml")
 	if err != nil {
 		return fmt.Errorf("parse page: %w", err)
 	}
-	p := newPage(run)
-	p.Style, p.Script = template.CSS(style), template.JS(script)
-	if err := t.ExecuteTemplate(w, "page.gohtml", p); err != nil {
+	page := struct {
+		*Document
+		Method *method
+		Style  template.CSS
+		Script template.JS
+	}{d, d.method, style, script}
+	if err := t.Execute(w, page); err != nil {
 		return fmt.Errorf("render page: %w", err)
+	}
+	return nil
+}
+
+// WriteFile renders the document as HTML into a file. The file appears whole or not at all.
+func (d *Document) WriteFile(path string) (err error) {
+	var page bytes.Buffer
+	if err := d.HTML(&page); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".report-*")
+	if err != nil {
+		return fmt.Errorf("create report: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
+	if _, err := f.Write(page.Bytes()); err != nil {
+		f.Close()
+		return fmt.Errorf("write report: %w", err)
+	}
+	if err := f.Chmod(0o644); err != nil {
+		f.Close()
+		return fmt.Errorf("set mode of report: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("close report: %w", err)
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return fmt.Errorf("rename report: %w", err)
 	}
 	return nil
 }

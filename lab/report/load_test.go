@@ -11,7 +11,7 @@ import (
 )
 
 func TestLoadNamesWhatIsWrong(t *testing.T) {
-	whole, err := os.ReadFile("testdata/one-round/results.json")
+	whole, err := os.ReadFile("testdata/synthetic/results.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,144 +4,111 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
-
-	"github.com/beeline-cni/beeline/lab/result"
 )
 
-// markdownColumns is how many figures a Markdown table holds before it is split.
-const markdownColumns = 6
-
-// Markdown renders the results as tables for a README, marked with the machine, the kernel and the date.
-func Markdown(w io.Writer, run *result.Run) error {
-	out := &markdown{bufio.NewWriter(w)}
-	v := newView(run)
-	out.provenance(v)
-	for _, figures := range groupFigures(v.figures) {
-		for part := range slices.Chunk(figures, markdownColumns) {
-			out.figures(v, part)
+// Markdown renders the document as tables for a README.
+func (d *Document) Markdown(w io.Writer) error {
+	out := &markdownWriter{bufio.NewWriter(w)}
+	for _, lines := range [][]string{d.Provenance, d.Key} {
+		for _, l := range lines {
+			out.line("* " + escape(strings.TrimSpace(l)))
 		}
 	}
-	out.services(v)
-	out.nodePort(v)
-	out.policy(v)
-	out.costs(v)
+	for _, c := range d.Cautions {
+		out.line("* **" + escape(c) + "**")
+	}
+	for _, s := range d.Sections {
+		for _, t := range s.Tables {
+			if t.on(OnMarkdown) {
+				out.table(t)
+			}
+		}
+	}
 	if err := out.Flush(); err != nil {
-		return fmt.Errorf("write markdown: %w", err)
+		return fmt.Errorf("write Markdown: %w", err)
 	}
 	return nil
 }
 
-type markdown struct{ *bufio.Writer }
+type markdownWriter struct{ *bufio.Writer }
 
-func (m *markdown) printf(format string, args ...any) { fmt.Fprintf(m, format+"\n", args...) }
+func (o *markdownWriter) line(s string) { fmt.Fprintln(o, s) }
 
-// cells writes one row of a table.
-func (m *markdown) cells(cells ...string) {
-	for i, c := range cells {
-		cells[i] = strings.ReplaceAll(strings.Join(strings.Fields(c), " "), "|", `\|`)
+func (o *markdownWriter) table(t *Table) {
+	heading := t.Title
+	if t.Context != "" {
+		heading += " · " + t.Context
 	}
-	m.printf("| %s |", strings.Join(cells, " | "))
-}
-
-func (m *markdown) provenance(v *view) {
-	run := v.run
-	date := "an unknown date"
-	if !run.Started.IsZero() {
-		date = run.Started.UTC().Format("2006-01-02")
-	}
-	where := machine(run.Environment)
-	if run.Cluster != nil {
-		where = clusterLine(run.Cluster, run.Settings.MTU) + " · " + where
-	}
-	m.printf("Measured on %s, %s; %s.", date, where, strings.ReplaceAll(v.compared(), " · ", ", "))
-	if len(run.Command) > 0 {
-		m.printf("Command: `%s` (%s).", strings.ReplaceAll(commandText(run.Command), "`", "'"), run.Version)
-	}
-	m.printf("")
-	m.printf("Each cell: ratio to `node` in the same round (median), then the contender's own figure. `~`: no difference decided, the 95 %%")
-	m.printf("interval includes 1 or there are too few rounds for one. ↓: lower is better. A/A check, `node` against `node`: %s", v.againCheck().orNone())
-}
-
-func (a againResult) orNone() string {
-	if a.n == 0 {
-		return "not in this run."
-	}
-	return a.sentence()
-}
-
-func (m *markdown) figures(v *view, figures []figure) {
-	m.printf("")
-	m.printf("**%s, %s**", title(string(figures[0].path)), figures[0].placement)
-	m.printf("")
-	head, rule := []string{title(v.noun())}, []string{"---"}
-	for _, f := range figures {
-		name := f.Title
-		if f.procs > 1 {
-			name += fmt.Sprintf(" ×%d", f.procs)
+	o.line("")
+	o.line("**" + escape(heading) + "**")
+	o.line("")
+	var head, rule []string
+	for _, c := range t.Columns {
+		if c.Bar {
+			continue
 		}
-		if f.Better == "lower" {
+		name, align := c.Title, "---:"
+		if c.Better == "lower" {
 			name += " ↓"
 		}
-		head, rule = append(head, name), append(rule, "---:")
+		if c.Left {
+			align = "---"
+		}
+		head, rule = append(head, name), append(rule, align)
 	}
-	m.cells(head...)
-	m.cells(rule...)
-	for _, r := range v.overviewBlock(figures).rows {
-		line := []string{"`" + r.name + "`"}
-		for i, f := range figures {
-			switch {
-			case r.note != "" && i == 0:
-				line = append(line, r.note)
-			case r.note != "":
-				line = append(line, "")
-			default:
-				line = append(line, f.markdownCell(r.name))
+	o.row(head)
+	o.row(rule)
+	for _, r := range t.Rows {
+		name := r.Name
+		if t.Columns[0].Code {
+			name = "`" + strings.ReplaceAll(name, "`", "'") + "`"
+		}
+		row := []string{name}
+		for i, c := range r.Cells {
+			if !t.Columns[i+1].Bar {
+				row = append(row, c.markdown())
 			}
 		}
-		m.cells(line...)
+		if r.Note != "" {
+			row = append(make([]string, 0, len(head)), name, r.Note)
+		}
+		for len(row) < len(head) {
+			row = append(row, "")
+		}
+		o.row(row)
+	}
+	for _, n := range t.Notes {
+		o.line("")
+		o.line(escape(n))
 	}
 }
 
-func (f figure) markdownCell(contender string) string {
-	text, _ := f.cell(contender)
-	text = strings.TrimSpace(text)
-	r := f.find(contender)
-	if r == nil {
-		return text
+func (o *markdownWriter) row(cells []string) {
+	for i, c := range cells {
+		cells[i] = escape(c)
 	}
-	if strings.HasSuffix(text, "~") {
-		text = strings.TrimSuffix(text, "~") + " ~"
-	}
-	return text + " · " + quantity(r.summary.Median, f.unitOf(r.summary))
+	o.line("| " + strings.Join(cells, " | ") + " |")
 }
 
-// costs is one table of what networks cost beside the traffic itself.
-func (m *markdown) costs(v *view) {
-	rows, totals := footprintRows(v.run), programTotals(v.run)
-	if len(rows) == 0 && len(totals) == 0 {
-		return
+func (c Cell) markdown() string {
+	s := c.Text
+	if c.Wrong {
+		s = "**" + s + "**"
 	}
-	bpf := map[string]string{}
-	for _, t := range totals {
-		if t.path == result.CrossNode && bpf[t.contender] == "" {
-			bpf[t.contender] = nanos(t.perPacket)
-		}
-		if !slices.ContainsFunc(rows, func(r footprintRow) bool { return r.contender == t.contender }) {
-			rows = append(rows, footprintRow{contender: t.contender, addP50: dash, addP99: dash, delP50: dash, rss: dash, maps: dash, idle: dash, pods: dash})
-		}
+	if c.Mark != "" {
+		s += " " + c.Mark
 	}
-	m.printf("")
-	m.printf("**Beside the traffic**")
-	m.printf("")
-	m.cells("Network", "CNI ADD P50", "CNI ADD P99", "BPF per one-way packet, cross-node", "Agent RSS", "BPF maps", "Idle CPU", "Pods")
-	m.cells("---", "---:", "---:", "---:", "---:", "---:", "---:", "---:")
-	for _, r := range rows {
-		cost := bpf[r.contender]
-		if cost == "" {
-			cost = dash
-		}
-		m.cells("`"+r.contender+"`", r.addP50, r.addP99, cost, r.rss, r.maps, r.idle, r.pods)
+	if c.Interval != "" {
+		s += " (" + c.Interval + ")"
 	}
+	if c.Figure != "" {
+		s += " · " + c.Figure
+	}
+	return s
+}
+
+// escape makes one line of s that does not end a table's cell.
+func escape(s string) string {
+	return strings.ReplaceAll(strings.Join(strings.Fields(s), " "), "|", `\|`)
 }

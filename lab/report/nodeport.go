@@ -3,122 +3,101 @@ package report
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/beeline-cni/beeline/lab/report/published"
 	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/stats"
 )
 
-// nodePortSection is what the NodePort bench says beside its figures.
-type nodePortSection struct {
-	// Facts are how packets were made and what the published columns mean here.
-	Facts []fact
-	// Saturation and CPU set the figures beside the published ones; nil where there are none.
-	Saturation, CPU *grid
-}
+// nodePortStudies are the studies whose figures stand beside those of the run. The CPU figures are of the first.
+var nodePortStudies = []string{"nodeport-2020", "nodeport-spiderpool"}
 
-// scaleOf says what the published rates are here, and which of the two bounds decided it.
-func scaleOf(n *result.NodePort) string {
-	text := fmt.Sprintf("1 Mpps of the published study, where 10 Mpps were offered, is %s here", quantity(n.Scale*1e6, "/s"))
-	if n.CountingMax > 0 {
-		text += fmt.Sprintf("; beside the counter the generator makes at least %s with every contender", quantity(n.CountingMax, "/s"))
-	}
-	return text
-}
-
-// Grids are those that there are.
-func (s *nodePortSection) Grids() []*grid {
-	return slices.DeleteFunc([]*grid{s.Saturation, s.CPU}, func(g *grid) bool { return g == nil })
-}
-
-// studiesOfNodePorts are those whose figures stand beside this run's; the CPU figures are of the first.
-var studiesOfNodePorts = []string{"nodeport-2020", "nodeport-spiderpool"}
-
-// publishedSystems names the systems of the studies by the contenders that they are set beside.
+// publishedSystems maps a network to the system of the studies that it compares with.
 var publishedSystems = map[string]string{
 	atXDP: "eBPF at XDP", atTC: "eBPF at tc", iptables: "kube-proxy iptables", "kube-proxy-ipvs": "kube-proxy ipvs",
 }
 
-func (v *view) nodePort() *nodePortSection {
+// nodePort has how packets were made, and the figures of the suite beside published ones.
+func (v *view) nodePort() Section {
+	s := Section{ID: "nodeport", Title: "NodePorts", Notes: []string{"Published figures come from other machines."}}
 	n := v.run.NodePort
 	if n == nil {
-		return nil
+		return s
 	}
-	s := &nodePortSection{Facts: []fact{
-		{"packets", fmt.Sprintf("UDP, %d bytes, %s flows; %d Services", n.FrameBytes, group(fmt.Sprint(n.Flows)), n.Services)},
-		{"bare veth pair", fmt.Sprintf("%s with a CPU for each end, %s on one core", quantity(n.OfferedMax, "/s"), quantity(n.OneCoreMax, "/s"))},
-		{"scale", scaleOf(n)},
-	}}
+	scale := fmt.Sprintf("1 Mpps of the published study, which offered 10 Mpps, is %s here", quantity(n.Scale*1e6, "/s"))
+	if n.CountingMax > 0 {
+		scale += fmt.Sprintf("; beside the counter the generator makes at least %s with every network", quantity(n.CountingMax, "/s"))
+	}
+	t := &Table{Title: "Packets", Columns: []Column{texts("Property"), texts("value")}}
+	t.add("packets", text(fmt.Sprintf("UDP, %d bytes, %s flows; %d Services", n.FrameBytes, count(n.Flows), n.Services)))
+	t.add("bare veth pair", text(fmt.Sprintf("%s with a CPU for each end, %s on one core", quantity(n.OfferedMax, "/s"), quantity(n.OneCoreMax, "/s"))))
+	t.add("scale", text(scale))
 	for _, p := range []result.Placement{result.ForwarderCore, result.OneCore} {
-		if way := n.Routes[string(p)]; way != "" {
-			s.Facts = append(s.Facts, fact{string(p), way})
+		if route := n.Routes[string(p)]; route != "" {
+			t.add(string(p), text(route))
 		}
 	}
-	s.Saturation, s.CPU = v.saturationBeside(), v.cpuBeside()
+	s.Tables = []*Table{t, v.saturation(), v.cpuLeft()}
 	return s
 }
 
-// saturationBeside sets rates at saturation, as multiples of kube-proxy's in iptables mode, beside the published ones.
-func (v *view) saturationBeside() *grid {
-	const workload = "nodeport_saturation"
-	g := &grid{Title: "Packets at saturation, × kube-proxy iptables"}
+// saturation has rates at saturation as multiples of kube-proxy's in iptables mode, measured and published.
+func (v *view) saturation() *Table {
+	const workload, test = "nodeport_saturation", "NodePort UDP, 10 Mpps offered: forwarded"
 	placements := []result.Placement{result.ForwarderCore, result.OneCore}
+	t := &Table{Title: "Packets at saturation, × kube-proxy iptables", Columns: columns("Network")}
 	for _, p := range placements {
-		g.Columns = append(g.Columns, string(p))
+		t.Columns = append(t.Columns, Column{Title: string(p)})
 	}
-	g.Columns = append(g.Columns, studyColumns()...)
-	for _, name := range v.servingContenders() {
-		row := gridRow{Name: name, Highlight: strings.HasPrefix(name, subject)}
+	for _, id := range nodePortStudies {
+		t.Columns = append(t.Columns, Column{Title: "published: " + studyName(study(id))})
+	}
+	for _, name := range v.podNetworks() {
+		var row []Cell
 		for _, p := range placements {
-			i, ok := v.within(workload, name, workload, iptables, p)
-			row.Cells = append(row.Cells, ratioOrDash(i, ok))
+			c := ratioCell(v.within(workload, name, workload, iptables, p))
+			c.Interval, c.Mark = "", ""
+			row = append(row, c)
 		}
-		for _, id := range studiesOfNodePorts {
-			row.Cells = append(row.Cells, publishedRatio(id, "NodePort UDP, 10 Mpps offered: forwarded", publishedSystems[name], publishedSystems[iptables]))
+		for _, id := range nodePortStudies {
+			c := none
+			if a, b := publishedValue(id, test, publishedSystems[name]), publishedValue(id, test, publishedSystems[iptables]); a > 0 && b > 0 {
+				quotient := a / b
+				c = text(ratio(&quotient))
+			}
+			row = append(row, c)
 		}
-		g.Rows = append(g.Rows, row)
+		t.add(name, row...)
 	}
-	if len(g.Rows) == 0 {
-		return nil
-	}
-	return g
+	return t
 }
 
-// cpuBeside sets what is left of the CPU at the scaled rates beside what was left at the published ones.
-func (v *view) cpuBeside() *grid {
-	g := &grid{Title: "CPU left: here, and published (" + studyColumns()[0] + ")"}
+// cpuLeft has the CPU share that is idle at the scaled rates beside that at the published rates.
+func (v *view) cpuLeft() *Table {
+	t := &Table{Title: "CPU left: here, and published (" + studyName(study(nodePortStudies[0])) + ")", Columns: columns("Network")}
 	millions := []int{1, 2, 4}
 	for _, m := range millions {
-		g.Columns = append(g.Columns, quantity(v.run.NodePort.Scale*float64(m)*1e6, "/s"), fmt.Sprintf("%d Mpps", m))
+		t.Columns = append(t.Columns, Column{Title: quantity(v.run.NodePort.Scale*float64(m)*1e6, "/s")}, Column{Title: fmt.Sprintf("%d Mpps", m)})
 	}
-	for _, name := range slices.Concat([]string{baseline}, v.servingContenders()) {
-		row := gridRow{Name: name, Highlight: strings.HasPrefix(name, subject)}
+	for _, name := range slices.Concat([]string{stats.Baseline}, v.podNetworks()) {
+		var row []Cell
 		measured := false
 		for _, m := range millions {
-			cell := dash
-			if i, ok := v.median(fmt.Sprintf("nodeport_cpu_%dm", m), name, result.ForwarderCore); ok {
-				cell, measured = quantity(i.Median, "%"), true
+			here, there := none, none
+			if i := v.median(fmt.Sprintf("nodeport_cpu_%dm", m), name, result.ForwarderCore); i.N > 0 {
+				here, measured = text(quantity(i.Median, "%")), true
 			}
-			row.Cells = append(row.Cells, cell, publishedCPU(m, publishedSystems[name]))
+			test := fmt.Sprintf("NodePort UDP, %d Mpps forwarded: CPU left idle", m)
+			if value := publishedValue(nodePortStudies[0], test, publishedSystems[name]); value > 0 {
+				there = text(quantity(value, "%"))
+			}
+			row = append(row, here, there)
 		}
 		if measured {
-			g.Rows = append(g.Rows, row)
+			t.add(name, row...)
 		}
 	}
-	if len(g.Rows) == 0 {
-		return nil
-	}
-	return g
-}
-
-func studyColumns() []string {
-	var names []string
-	for _, id := range studiesOfNodePorts {
-		s := study(id)
-		names = append(names, studyName(s))
-	}
-	return names
+	return t
 }
 
 func study(id string) published.Study {
@@ -130,68 +109,12 @@ func study(id string) published.Study {
 	return published.Study{}
 }
 
-func ratioOrDash(i stats.Interval, ok bool) string {
-	if !ok {
-		return dash
-	}
-	return ratio(&i.Median)
-}
-
-// valueOfStudy is a figure of a study.
-func valueOfStudy(id, test, system string) (float64, bool) {
+// publishedValue is a figure of a study, 0 if the study does not have it.
+func publishedValue(id, test, system string) float64 {
 	for _, f := range study(id).Figures {
 		if f.Test == test && f.System == system {
-			return f.Value, true
+			return f.Value
 		}
 	}
-	return 0, false
-}
-
-func publishedRatio(id, test, system, to string) string {
-	a, ok := valueOfStudy(id, test, system)
-	b, there := valueOfStudy(id, test, to)
-	if !ok || !there || b == 0 {
-		return dash
-	}
-	quotient := a / b
-	return ratio(&quotient)
-}
-
-func publishedCPU(millions int, system string) string {
-	value, ok := valueOfStudy(studiesOfNodePorts[0], fmt.Sprintf("NodePort UDP, %d Mpps forwarded: CPU left idle", millions), system)
-	if !ok {
-		return dash
-	}
-	return quantity(value, "%")
-}
-
-// nodePort prints the section.
-func (t *terminal) nodePort(v *view) {
-	s := v.nodePort()
-	if s == nil {
-		return
-	}
-	t.printf("")
-	t.printf("How packets were made, and what is beside them")
-	for _, f := range s.Facts {
-		t.wrapped("  "+pad(f.Name, 15), f.Value)
-	}
-	for _, g := range s.Grids() {
-		t.grid(*g)
-	}
-}
-
-// nodePort writes the same as tables for a README.
-func (m *markdown) nodePort(v *view) {
-	s := v.nodePort()
-	if s == nil {
-		return
-	}
-	m.printf("")
-	for _, f := range s.Facts {
-		m.printf("* %s: %s", f.Name, f.Value)
-	}
-	for _, g := range s.Grids() {
-		m.grid(*g)
-	}
+	return 0
 }

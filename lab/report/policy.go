@@ -1,289 +1,226 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
-	"html/template"
 	"slices"
 	"strings"
 
 	"github.com/beeline-cni/beeline/lab/report/chart"
 	"github.com/beeline-cni/beeline/lab/result"
-	"github.com/beeline-cni/beeline/lab/stats"
 )
 
-// policySection is what the policy bench says beside its figures.
-type policySection struct {
-	// Against are the ratios of pairs, by workload; Charts have the same.
-	Against  *grid
-	Charts   []template.HTML
-	Truth    *truthTable
-	Changes  []changeRow
-	Tables   *grid
-	Compiled []compileRow
-}
-
-// policyPairs are contenders that differ in one thing only: what each of them costs is its ratio to the other.
+// policyPairs are networks that differ in one property: its cost is their ratio.
 var policyPairs = [][2]string{
-	{policyElsewhere, subject}, {withPolicy, subject}, {policyMany, subject}, {blocksOne, subject}, {blocksMany, blocksOne},
-	{allFlows, subject}, {withPolicy, flowsOff}, {"ptp-iptables-policy", "ptp"}, {"ptp", subject}, {"ptp-iptables-policy", withPolicy},
+	{policyElsewhere, beeline}, {withPolicy, beeline}, {policyMany, beeline}, {blocksOne, beeline}, {blocksMany, blocksOne},
+	{allFlows, beeline}, {withPolicy, flowsOff}, {"ptp-iptables-policy", "ptp"}, {"ptp", beeline}, {"ptp-iptables-policy", withPolicy},
 }
 
-// The contenders of the policy bench that promises are about.
-const (
-	policyElsewhere = "beeline-policy-elsewhere"
-	withPolicy      = "beeline-policy"
-	policyMany      = "beeline-policy-1000"
-	blocksOne       = "beeline-blocks-1"
-	blocksMany      = "beeline-blocks-100000"
-	allFlows        = "beeline-flows"
-	flowsOff        = "beeline-policy-flows-off"
-)
-
-// truthTable has a row for each connection that was tried and a column for each contender.
-type truthTable struct {
-	Columns []string
-	Rows    []truthRow
-	// Wrong says of each contender how many answers are not as they have to be; Notes why one has none.
-	Wrong []fact
-	Notes []fact
+// policyChanges names the changes whose convergence is measured.
+var policyChanges = map[result.PolicyChange]string{
+	result.LabelDenies: "label removed, denied", result.LabelAllows: "label restored, allowed",
+	result.PolicyAdded: "policy added, denied", result.PolicyRemoved: "policy removed, allowed",
 }
 
-type truthRow struct {
-	What, Path, Protocol, Ends, Want string
-	Cells                            []truthCell
-}
-
-// truthCell is "works" or "does not", Wrong if that is not as it has to be; or "not known", and Why.
-type truthCell struct {
-	Text  string
-	Wrong bool
-	Why   string
-}
-
-type compileRow struct{ Name, Among, Local, Scratch, Compiler, Change, Tables, Note string }
-
-func (v *view) policy() *policySection {
+// policy has what the policy suite measures beside its figures.
+func (v *view) policy() Section {
+	s := Section{ID: "policy", Title: "Policies and flows"}
 	p := v.run.Policy
 	if p == nil {
-		return nil
+		return s
 	}
-	s := &policySection{Truth: newTruthTable(p.Connectivity), Tables: newTables(p.Tables)}
-	s.Against, s.Charts = v.against()
+	s.Tables = []*Table{v.policyCost()}
+	s.Tables = append(s.Tables, connectivity(p.Connectivity)...)
+	t := convergenceTable("Time until new connections obey a change", "policies × pods")
 	for _, c := range p.Convergence {
-		s.Changes = append(s.Changes, newPolicyChangeRow(c))
+		t.addTimes(c.Network, cmp.Or(policyChanges[c.Change], string(c.Change)), product(c.Policies, c.Pods), c.Milliseconds, c.Error)
 	}
-	for _, c := range p.Compiled {
-		s.Compiled = append(s.Compiled, newCompileRow(c))
-	}
+	s.Tables = append(s.Tables, t, policyTables(p.Tables), compiled(p.Compiled))
 	return s
 }
 
-// against compares the pairs that a run has.
-func (v *view) against() (*grid, []template.HTML) {
-	g := &grid{Title: "What policies and flows cost"}
-	var charts []template.HTML
-	var workloads []result.Workload
+// policyCost has the ratios of the pairs that the run has, by workload.
+func (v *view) policyCost() *Table {
+	t := &Table{Title: "Cost of policies and flows", Context: "ratio of two networks that differ in one property", Columns: []Column{texts("Networks")}}
+	var drawings []chart.Ratio
 	for _, w := range v.run.Workloads {
-		workloads = append(workloads, w)
-		g.Columns = append(g.Columns, w.Title)
-	}
-	drawings := make([]chart.Ratio, len(workloads))
-	for i, w := range workloads {
-		drawings[i] = chart.Ratio{Baseline: "the other", Better: w.Better, Text: chart.Text{
-			ID: "policy-" + w.Name, Title: w.Title + ": what policies and flows cost",
-			Desc: "Each row is the ratio of a contender to the one that it is compared with, the median over the rounds with its 95 % interval. The table beside it has the same figures.",
-		}}
+		t.Columns = append(t.Columns, Column{Title: w.Title, Better: w.Better})
+		drawings = append(drawings, chart.Ratio{Baseline: "the other", Better: w.Better, Text: chart.Text{
+			ID: "policy-" + w.Name, Title: w.Title + ": cost of policies and flows",
+			Desc: "Each row is the ratio of a network to the one that it is compared with: the median over the rounds with its 95 % interval. The table has the same figures.",
+		}})
 	}
 	for _, pair := range policyPairs {
-		name, of := pair[0], pair[1]
-		row := gridRow{Name: name + " ÷ " + of, Highlight: strings.HasPrefix(name, subject)}
-		if !slices.ContainsFunc(workloads, func(w result.Workload) bool {
-			_, ok := v.within(w.Name, name, w.Name, of, v.placement())
-			return ok
-		}) {
+		name := pair[0] + " ÷ " + pair[1]
+		var row []Cell
+		var dots []chart.RatioRow
+		measured := false
+		for _, w := range v.run.Workloads {
+			i := v.within(w.Name, pair[0], w.Name, pair[1], v.placement())
+			c := ratioCell(i)
+			dot := chart.RatioRow{Label: name, Highlight: isBeeline(name), Value: "no figure"}
+			if i.N > 0 {
+				measured = true
+				dot.Ratio, dot.Low, dot.High, dot.Value, dot.Tip = &i.Median, i.Low, i.High, strings.TrimSpace(c.Text+" "+c.Mark), name+": "+c.Text+" "+c.Interval
+			}
+			row, dots = append(row, c), append(dots, dot)
+		}
+		if !measured {
 			continue
 		}
-		for i, w := range workloads {
-			found, ok := v.within(w.Name, name, w.Name, of, v.placement())
-			if !ok {
-				row.Cells = append(row.Cells, dash)
-				drawings[i].Rows = append(drawings[i].Rows, chart.RatioRow{Label: row.Name, Highlight: row.Highlight, Value: "no figure"})
-				continue
-			}
-			cell := ratio(&found.Median)
-			if found.Low != nil && found.High != nil {
-				cell += " (" + interval(found.Low, found.High) + ")"
-			}
-			row.Cells = append(row.Cells, cell)
-			value := ratio(&found.Median)
-			if found.Undecided() {
-				value += " ~"
-			}
-			drawings[i].Rows = append(drawings[i].Rows, chart.RatioRow{
-				Label: row.Name, Highlight: row.Highlight, Ratio: &found.Median, Low: found.Low, High: found.High, Value: value, Tip: row.Name + ": " + cell,
-			})
-		}
-		g.Rows = append(g.Rows, row)
-	}
-	if len(g.Rows) == 0 {
-		return nil, nil
-	}
-	for _, d := range drawings {
-		if len(d.Rows) > 0 {
-			charts = append(charts, d.SVG())
+		t.add(name, row...)
+		for i := range drawings {
+			drawings[i].Rows = append(drawings[i].Rows, dots[i])
 		}
 	}
-	return g, charts
-}
-
-func newTruthTable(all []result.Connectivity) *truthTable {
-	t := &truthTable{}
-	type question struct{ what, path, protocol, ends, want string }
-	var order []question
-	found := map[question]map[string]truthCell{}
-	for _, truth := range all {
-		if truth.Error != "" {
-			t.Notes = append(t.Notes, fact{truth.Network, truth.Error})
+	if len(t.Rows) > 0 {
+		for _, d := range drawings {
+			t.Charts = append(t.Charts, Chart{SVG: d.SVG()})
 		}
-		if len(truth.Connections) == 0 {
-			continue
-		}
-		t.Columns = append(t.Columns, truth.Network)
-		wrong, known := 0, 0
-		var unknown []string
-		for _, a := range truth.Connections {
-			what := strings.TrimSuffix(fmt.Sprintf("%s, %s, %s", a.Direction, a.Rule, a.Case), ", ")
-			q := question{what, pathWords(a.Path), fmt.Sprintf("%s %d", a.Protocol, a.Port), a.From + " → " + a.To, works(a.Allowed)}
-			if found[q] == nil {
-				found[q] = map[string]truthCell{}
-				order = append(order, q)
-			}
-			if a.Unknown != "" {
-				found[q][truth.Network] = truthCell{Text: notKnown, Why: a.Unknown}
-				unknown = append(unknown, a.Unknown)
-				continue
-			}
-			known++
-			found[q][truth.Network] = truthCell{Text: works(a.Connected), Wrong: a.Connected != a.Allowed}
-			if a.Connected != a.Allowed {
-				wrong++
-			}
-		}
-		t.Wrong = append(t.Wrong, fact{truth.Network, fmt.Sprintf("%d of %d wrong", wrong, known)})
-		if len(unknown) > 0 {
-			t.Notes = append(t.Notes, fact{truth.Network, fmt.Sprintf("%d of %d %s; the first: %s", len(unknown), len(truth.Connections), notKnown, unknown[0])})
-		}
-	}
-	if len(order) == 0 && len(t.Notes) == 0 {
-		return nil
-	}
-	for _, q := range order {
-		row := truthRow{What: q.what, Path: q.path, Protocol: q.protocol, Ends: q.ends, Want: q.want}
-		for _, name := range t.Columns {
-			cell, ok := found[q][name]
-			if !ok {
-				cell.Text = dash
-			}
-			row.Cells = append(row.Cells, cell)
-		}
-		t.Rows = append(t.Rows, row)
 	}
 	return t
 }
 
-// notKnown is said of a connection that could not be tried, or that shows nothing by not working.
-const notKnown = "not known"
+// The outcomes of a connection.
+const (
+	connected = "connected"
+	blocked   = "blocked"
+	unknown   = "not known"
+)
 
-func works(yes bool) string {
-	if yes {
-		return "works"
+func outcome(connects bool) string {
+	if connects {
+		return connected
 	}
-	return "does not"
+	return blocked
 }
 
-func pathWords(p result.Path) string {
-	if p == result.SameNode {
-		return "same node"
+// connectivity has the number of wrong outcomes per network, and the outcome of each connection.
+func connectivity(all []result.Connectivity) []*Table {
+	totals := &Table{Title: "Connections with a wrong outcome", Columns: append(columns("Network", "wrong"), texts("note"))}
+	each := &Table{Title: "Outcome of each connection", Context: "the same pods and policies in every network",
+		Columns: []Column{texts("Connection"), texts("to"), texts("port"), texts("from → to"), texts("expected"), texts("outcome")}}
+	type group struct {
+		key     result.Connection // without its outcome
+		with    map[string][]string
+		wrong   bool
+		reasons []string
 	}
-	return "other node"
+	var groups []*group
+	index := map[result.Connection]*group{}
+	networks := 0
+	for _, c := range all {
+		if len(c.Connections) == 0 {
+			totals.add(c.Network, none, Cell{Text: c.Error})
+			continue
+		}
+		networks++
+		wrong, known, reason := 0, 0, ""
+		for _, one := range c.Connections {
+			key := one
+			key.Connected, key.Unknown = false, ""
+			g := index[key]
+			if g == nil {
+				g = &group{key: key, with: map[string][]string{}}
+				index[key], groups = g, append(groups, g)
+			}
+			if one.Unknown != "" {
+				g.with[unknown] = append(g.with[unknown], c.Network)
+				g.reasons = append(g.reasons, one.Unknown)
+				reason = cmp.Or(reason, one.Unknown)
+				continue
+			}
+			known++
+			g.with[outcome(one.Connected)] = append(g.with[outcome(one.Connected)], c.Network)
+			if one.Connected != one.Allowed {
+				wrong++
+				g.wrong = true
+			}
+		}
+		note := c.Error
+		if n := len(c.Connections) - known; n > 0 {
+			note = strings.TrimPrefix(fmt.Sprintf("%s; %d of %d %s, the first: %s", note, n, len(c.Connections), unknown, reason), "; ")
+		}
+		totals.add(c.Network, Cell{Text: fmt.Sprintf("%d of %d", wrong, known), Wrong: wrong > 0}, Cell{Text: note})
+	}
+	for _, g := range groups {
+		var parts []string
+		seen := 0
+		for _, o := range []string{connected, blocked, unknown} {
+			names := g.with[o]
+			seen += len(names)
+			switch {
+			case len(names) == networks:
+				parts = append(parts, fmt.Sprintf("%s in all %d", o, networks))
+			case len(names) > 0:
+				parts = append(parts, o+": "+strings.Join(names, ", "))
+			}
+		}
+		if seen < networks {
+			parts = append(parts, fmt.Sprintf("not tried in %d", networks-seen))
+		}
+		k, verdict := g.key, ""
+		if g.wrong {
+			verdict = "wrong: "
+		}
+		where := "other node"
+		if k.Path == result.SameNode {
+			where = "same node"
+		}
+		name := strings.TrimSuffix(fmt.Sprintf("%s, %s, %s", k.Direction, k.Rule, k.Case), ", ")
+		row := append(cells(where, fmt.Sprintf("%s %d", k.Protocol, k.Port), k.From+" → "+k.To, outcome(k.Allowed)),
+			Cell{Text: verdict + strings.Join(parts, "; "), Wrong: g.wrong, Missing: len(g.reasons) > 0, Tip: strings.Join(slices.Compact(g.reasons), "; ")})
+		each.add(name, row...)
+	}
+	return []*Table{totals, each}
 }
 
-// Verdict says in words with whom a connection works and with whom it does not, and whether that is wrong with anybody.
-func (t *truthTable) Verdict(r truthRow) (text string, wrong bool) {
-	with := map[string][]string{}
-	for i, cell := range r.Cells {
-		with[cell.Text] = append(with[cell.Text], t.Columns[i])
-		wrong = wrong || cell.Wrong
+// policyTables has the size of the policy tables of each network.
+func policyTables(all []result.PolicyTables) *Table {
+	t := &Table{Title: "Policy tables of the server's node (1 MB = 10⁶ bytes)", Columns: columns("Network",
+		"policies", "local pods", "selected", "rule sets", "addresses", "prefixes", "set × identity", "ports", "memory")}
+	for _, one := range all {
+		var row []Cell
+		for _, n := range []int{one.Policies, one.LocalPods, one.Selected, one.Sets, one.Addresses, one.Prefixes, one.Entries, one.Ports} {
+			row = append(row, text(count(n)))
+		}
+		t.add(one.Network, append(row, text(megabytes(one.Bytes)))...)
 	}
-	var parts []string
-	for _, answer := range []string{works(true), works(false), notKnown, dash} {
-		switch names := with[answer]; {
-		case len(names) == len(t.Columns):
-			parts = append(parts, fmt.Sprintf("%s with all %d", answer, len(names)))
-		case len(names) > 0:
-			parts = append(parts, answer+" with "+strings.Join(names, ", "))
+	return t
+}
+
+// compiled has the time from policies to kernel tables.
+func compiled(all []result.PolicyCompile) *Table {
+	t := &Table{Title: "Policies compiled into kernel tables (1 MB = 10⁶ bytes)", Columns: []Column{{Title: "Network", Left: true, Code: true},
+		texts("step"), {Title: "policies × pods"}, {Title: "local pods"}, {Title: "P50"}, {Title: "max"}, {Title: "n"}, {Title: "tables"}, texts("note")}}
+	for _, c := range all {
+		note, tables := cmp.Or(c.Error, c.Source), text(megabytes(c.TableBytes))
+		for _, step := range []struct {
+			name string
+			ms   []float64
+		}{{"from an empty start", c.FullMilliseconds}, {"of that the compiler", c.CompilerMilliseconds}, {"one label change", c.ChangeMilliseconds}} {
+			if len(step.ms) == 0 && note == "" {
+				continue
+			}
+			row := cells(step.name, product(c.Policies, c.Pods), count(c.LocalPods), quantile(step.ms, 0.5), quantile(step.ms, 1), fmt.Sprint(len(step.ms)))
+			t.add(c.Network, append(row, tables, Cell{Text: note})...)
+			note, tables = "", Cell{}
 		}
 	}
-	return strings.Join(parts, "; "), wrong
+	return t
 }
 
-func newPolicyChangeRow(c result.PolicyConvergence) changeRow {
-	what := map[result.PolicyChange]string{
-		result.LabelDenies: "label changed, forbids", result.LabelAllows: "label changed, allows",
-		result.PolicyAdded: "policy added, forbids", result.PolicyRemoved: "policy removed, allows",
-	}[c.Change]
-	if what == "" {
-		what = string(c.Change)
+// unknownConnections counts the connections with an unknown outcome, of the networks with the prefix.
+func unknownConnections(run *result.Run, prefix string) (n int) {
+	if run.Policy == nil {
+		return 0
 	}
-	r := changeRow{Name: c.Network, What: what, Among: among(c.Policies, c.Pods), N: fmt.Sprint(len(c.Milliseconds)), P50: dash, P99: dash, Max: dash, Note: c.Error}
-	if len(c.Milliseconds) > 0 {
-		r.P50, r.Max = quantity(stats.Quantile(c.Milliseconds, 0.5), "ms"), quantity(slices.Max(c.Milliseconds), "ms")
-		r.P99 = quantity(stats.Quantile(c.Milliseconds, 0.99), "ms")
-	}
-	return r
-}
-
-func newCompileRow(c result.PolicyCompile) compileRow {
-	r := compileRow{
-		Name: c.Network, Among: among(c.Policies, c.Pods), Local: group(fmt.Sprint(c.LocalPods)),
-		Scratch: dash, Compiler: dash, Change: dash, Tables: dash, Note: c.Source,
-	}
-	if c.Error != "" {
-		r.Note = c.Error
-	}
-	for _, part := range []struct {
-		values []float64
-		into   *string
-	}{{c.FullMilliseconds, &r.Scratch}, {c.CompilerMilliseconds, &r.Compiler}, {c.ChangeMilliseconds, &r.Change}} {
-		if len(part.values) > 0 {
-			*part.into = fmt.Sprintf("%s (max %s, n %d)", quantity(stats.Quantile(part.values, 0.5), "ms"), quantity(slices.Max(part.values), "ms"), len(part.values))
+	for _, c := range run.Policy.Connectivity {
+		for _, one := range c.Connections {
+			if strings.HasPrefix(c.Network, prefix) && one.Unknown != "" {
+				n++
+			}
 		}
 	}
-	if c.TableBytes > 0 {
-		r.Tables = quantity(float64(c.TableBytes)/1e6, "MB")
-	}
-	return r
-}
-
-// newTables shows what was in force with each contender.
-func newTables(all []result.PolicyTables) *grid {
-	if len(all) == 0 {
-		return nil
-	}
-	g := &grid{Title: "What is in force", Columns: []string{
-		"policies", "pods here", "selected", "sets of rules", "addresses", "prefixes", "set × identity", "ports", "memory",
-	}}
-	for _, t := range all {
-		row := gridRow{Name: t.Network}
-		for _, n := range []int{t.Policies, t.LocalPods, t.Selected, t.Sets, t.Addresses, t.Prefixes, t.Entries, t.Ports} {
-			row.Cells = append(row.Cells, group(fmt.Sprint(n)))
-		}
-		row.Cells = append(row.Cells, quantity(float64(t.Bytes)/1e6, "MB"))
-		g.Rows = append(g.Rows, row)
-	}
-	return g
-}
-
-func among(policies, pods int) string {
-	return fmt.Sprintf("%s × %s", group(fmt.Sprint(policies)), group(fmt.Sprint(pods)))
+	return n
 }

@@ -4,72 +4,40 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/stats"
 )
 
-// The contenders that mean something to a report: what others are divided by, and its A/A partner.
-const (
-	baseline = "node"
-	again    = "node/again"
-)
+// beeline is the name of the network that this project provides.
+const beeline = "beeline"
 
-// view is a run arranged for reading; every rendering starts from it.
+func isBeeline(network string) bool { return strings.HasPrefix(network, beeline) }
+
+// view is a run, arranged by figures. All tables are built from it.
 type view struct {
 	run       *result.Run
 	figures   []figure
 	discarded map[int]string // round → reason
 }
 
-// figureKey names one comparison: everything in it was measured the same way.
-type figureKey struct {
-	workload  string
-	path      result.Path
-	placement result.Placement
-	procs     int
-}
-
-func keyOf(s result.Sample) figureKey {
-	return figureKey{s.Workload, s.Path, s.Placement, s.Procs}
-}
-
-// counts reports whether a sample's values go into figures: no warm-up, no error, no discarded round.
-func (v *view) counts(s result.Sample) bool {
-	return s.Round >= 0 && s.Error == "" && s.Discarded == "" && v.discarded[s.Round] == ""
-}
-
-// discardedTurns says how many turns of single contenders were discarded; empty for none.
-func (v *view) discardedTurns() string {
-	n := 0
-	for _, r := range v.run.Rounds {
-		for _, t := range r.Turns {
-			if t.Discarded != "" {
-				n++
-			}
-		}
-	}
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprintf("; turns of single contenders that were discarded: %d", n)
-}
-
-// figure is one comparison of all contenders.
+// figure compares all networks in one workload, path, placement and number of processes.
 type figure struct {
-	figureKey
-	result.Workload
-	rows  []row
-	again *result.Summary // the A/A partner, nil where there is none
+	key   stats.Key
+	work  result.Workload
+	rows  []networkRow
+	again *result.Summary // of the A/A partner, or nil
 }
 
-// row is one contender in a figure: a summary, or the reason why there is none.
-type row struct {
-	contender   string
+// networkRow is one network in a figure: a summary, or the reason why there is none.
+type networkRow struct {
+	network     string
 	summary     *result.Summary
 	unsupported string
 	tried       int
-	errors      []string // of failed samples, without repetitions
 	failed      int
+	errors      []string // of failed samples, without repetitions
 	points      []point
 	wire        *float64 // ratio of a same-node figure to the baseline's cross-node figure
 }
@@ -96,67 +64,64 @@ func newView(run *result.Run) *view {
 	return v
 }
 
-// keys lists the comparisons of the run in reading order: workloads as the run has them, across nodes
-// before same node, one core before spread.
-func (v *view) keys() []figureKey {
-	seen := map[figureKey]bool{}
-	for _, s := range v.run.Samples {
-		seen[keyOf(s)] = true
+func summaryKey(s *result.Summary) stats.Key {
+	return stats.Key{Workload: s.Workload, Path: s.Path, Placement: s.Placement, Procs: s.Procs}
+}
+
+// keys lists the comparisons of the run: one-core before spread, cross-node before same-node, workloads in their order.
+func (v *view) keys() []stats.Key {
+	seen := map[stats.Key]bool{}
+	for i := range v.run.Samples {
+		seen[stats.KeyOf(&v.run.Samples[i])] = true
 	}
-	for _, s := range v.run.Summary {
-		seen[summaryKey(s)] = true
+	for i := range v.run.Summary {
+		seen[summaryKey(&v.run.Summary[i])] = true
 	}
-	order := map[string]int{}
-	for i, w := range v.run.Workloads {
-		order[w.Name] = i + 1
-	}
-	rank := func(k figureKey) int {
-		if n := order[k.workload]; n > 0 {
-			return n
+	rank := func(k stats.Key) int {
+		i := slices.IndexFunc(v.run.Workloads, func(w result.Workload) bool { return w.Name == k.Workload })
+		if i < 0 {
+			return len(v.run.Workloads)
 		}
-		return len(order) + 1
+		return i
 	}
-	keys := make([]figureKey, 0, len(seen))
+	var keys []stats.Key
 	for k := range seen {
 		keys = append(keys, k)
 	}
-	slices.SortFunc(keys, func(a, b figureKey) int {
-		return cmp.Or(
-			cmp.Compare(a.placement, b.placement), // "one-core" < "spread"
-			cmp.Compare(a.path, b.path),           // "cross-node" < "same-node"
-			cmp.Compare(rank(a), rank(b)),
-			cmp.Compare(a.workload, b.workload),
-			cmp.Compare(a.procs, b.procs),
-		)
+	slices.SortFunc(keys, func(a, b stats.Key) int {
+		return cmp.Or(cmp.Compare(a.Placement, b.Placement), cmp.Compare(a.Path, b.Path), cmp.Compare(rank(a), rank(b)),
+			cmp.Compare(a.Workload, b.Workload), cmp.Compare(a.Procs, b.Procs))
 	})
 	return keys
 }
 
-func (v *view) figure(key figureKey) figure {
-	f := figure{figureKey: key, Workload: v.workload(key)}
-	for _, c := range v.contenders() {
-		r := row{contender: c.Name, unsupported: c.Unsupported, summary: v.summary(key, c.Name, f.Metric)}
+func (v *view) figure(key stats.Key) figure {
+	f := figure{key: key, work: v.workload(key.Workload)}
+	for _, n := range v.networks() {
+		r := networkRow{network: n.Name, unsupported: n.Unsupported, summary: v.summary(key, n.Name, f.work.Metric)}
 		v.collect(&r, f)
-		if s := v.summary(key, c.Name, f.Metric+result.VersusWire); s != nil {
+		if s := v.summary(key, n.Name, f.work.Metric+result.VersusWire); s != nil {
 			r.wire = s.Ratio
 		}
 		if r.summary == nil && r.unsupported == "" && r.tried == 0 {
-			continue // this contender was not asked for this workload
+			continue // the run did not include this network in this workload
 		}
-		if c.Name == again {
+		if n.Name == stats.Again {
 			f.again = r.summary
 			continue
 		}
 		f.rows = append(f.rows, r)
 	}
-	slices.SortStableFunc(f.rows, func(a, b row) int { return cmp.Or(cmp.Compare(a.rank(), b.rank()), compareRows(a, b, f.Better)) })
+	slices.SortStableFunc(f.rows, func(a, b networkRow) int {
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), compareRows(a, b, f.work.Better))
+	})
 	return f
 }
 
 // rank puts the baseline first and rows without a figure last.
-func (r row) rank() int {
+func (r networkRow) rank() int {
 	switch {
-	case r.contender == baseline:
+	case r.network == stats.Baseline:
 		return 0
 	case r.summary != nil && r.summary.Ratio != nil:
 		return 1
@@ -168,8 +133,8 @@ func (r row) rank() int {
 	return 4
 }
 
-// compareRows orders rows of the same rank from best to worst: by ratio, or by median where there is none.
-func compareRows(a, b row, better string) int {
+// compareRows orders rows of the same rank from best to worst: by ratio, or by median if there is no ratio.
+func compareRows(a, b networkRow, better string) int {
 	if a.summary == nil || b.summary == nil {
 		return 0
 	}
@@ -183,67 +148,12 @@ func compareRows(a, b row, better string) int {
 	return cmp.Compare(y, x)
 }
 
-// workload finds the description of a figure's workload, or makes one from the summary for a file without.
-func (v *view) workload(key figureKey) result.Workload {
-	for _, w := range v.run.Workloads {
-		if w.Name == key.workload {
-			if w.Title == "" {
-				w.Title = w.Name
-			}
-			return w
-		}
-	}
-	w := result.Workload{Name: key.workload, Title: key.workload, Better: "higher"}
-	for _, s := range v.run.Summary {
-		if s.Workload == key.workload {
-			w.Metric, w.Unit, w.Better = s.Metric, s.Unit, s.Better
-			break
-		}
-	}
-	return w
-}
-
-// contenders lists what the run compared, also contenders that only samples or summaries mention.
-func (v *view) contenders() []result.Network {
-	list := slices.Clone(v.run.Networks)
-	known := map[string]bool{}
-	for _, c := range list {
-		known[c.Name] = true
-	}
-	add := func(name string) {
-		if !known[name] {
-			known[name] = true
-			list = append(list, result.Network{Name: name})
-		}
-	}
-	for _, s := range v.run.Summary {
-		add(s.Network)
-	}
-	for _, s := range v.run.Samples {
-		add(s.Network)
-	}
-	return list
-}
-
-func (v *view) summary(key figureKey, contender, metric string) *result.Summary {
-	for i := range v.run.Summary {
-		s := &v.run.Summary[i]
-		if s.Network == contender && s.Metric == metric &&
-			key == summaryKey(*s) {
-			return s
-		}
-	}
-	return nil
-}
-
-// collect fills a row with the samples of the figure's contender.
-func (v *view) collect(r *row, f figure) {
-	for _, s := range v.run.Samples {
-		if s.Round < 0 || s.Network != r.contender || f.figureKey != keyOf(s) { // negative rounds warm up
+// collect fills a row with the samples of its network. Samples with a negative round are warm-up.
+func (v *view) collect(r *networkRow, f figure) {
+	for i := range v.run.Samples {
+		s := &v.run.Samples[i]
+		if s.Round < 0 || s.Network != r.network || f.key != stats.KeyOf(s) || s.Discarded != "" && s.Error != "" {
 			continue
-		}
-		if s.Discarded != "" && s.Error != "" {
-			continue // it was taken again
 		}
 		r.tried++
 		if s.Error != "" {
@@ -253,26 +163,192 @@ func (v *view) collect(r *row, f figure) {
 			}
 			continue
 		}
-		if value, ok := s.Values[f.Metric]; ok {
+		if value, ok := s.Values[f.work.Metric]; ok {
 			r.points = append(r.points, point{s.Round, value, s.Discarded != "" || v.discarded[s.Round] != ""})
 		}
 	}
 }
 
-// undecided reports whether a ratio's interval includes "no difference", or is missing.
-func undecided(s *result.Summary) bool {
-	return s != nil && s.Ratio != nil && (s.RatioLow == nil || s.RatioHigh == nil || *s.RatioLow <= 1 && *s.RatioHigh >= 1)
+// counts reports whether a sample's values go into figures.
+func (v *view) counts(s *result.Sample) bool {
+	return s.Round >= 0 && s.Error == "" && s.Discarded == "" && v.discarded[s.Round] == ""
 }
 
-// mark is the character behind a ratio: "~" where no difference was decided.
-func mark(s *result.Summary) string {
-	if undecided(s) {
-		return "~"
+// workload returns the workload's description, or one made from the summary if the file has none.
+func (v *view) workload(name string) result.Workload {
+	for _, w := range v.run.Workloads {
+		if w.Name == name {
+			w.Title = cmp.Or(w.Title, w.Name)
+			return w
+		}
 	}
-	return ""
+	w := result.Workload{Name: name, Title: name, Better: "higher"}
+	for _, s := range v.run.Summary {
+		if s.Workload == name {
+			w.Metric, w.Unit, w.Better = s.Metric, s.Unit, s.Better
+			break
+		}
+	}
+	return w
 }
 
-// heading is what the figure compares, without its workload's title: "2 processes · cross-node · one-core".
-func (k figureKey) heading() string {
-	return plural(max(k.procs, 1), "process") + " · " + string(k.path) + " · " + string(k.placement)
+// networks lists the networks of the run, including those that only samples or summaries mention.
+func (v *view) networks() []result.Network {
+	list := slices.Clone(v.run.Networks)
+	known := map[string]bool{}
+	for _, n := range list {
+		known[n.Name] = true
+	}
+	add := func(name string) {
+		if !known[name] {
+			known[name] = true
+			list = append(list, result.Network{Name: name})
+		}
+	}
+	for i := range v.run.Summary {
+		add(v.run.Summary[i].Network)
+	}
+	for i := range v.run.Samples {
+		add(v.run.Samples[i].Network)
+	}
+	return list
+}
+
+// podNetworks are the networks that came up, without the baseline.
+func (v *view) podNetworks() []string {
+	var names []string
+	for _, n := range v.networks() {
+		if n.Name != stats.Baseline && n.Name != stats.Again && n.Unsupported == "" {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+func (v *view) summary(key stats.Key, network, metric string) *result.Summary {
+	for i := range v.run.Summary {
+		s := &v.run.Summary[i]
+		if s.Network == network && s.Metric == metric && key == summaryKey(s) {
+			return s
+		}
+	}
+	return nil
+}
+
+// find returns the row of a network that has a figure, or nil.
+func (f figure) find(network string) *networkRow {
+	for i := range f.rows {
+		if f.rows[i].network == network && f.rows[i].summary != nil {
+			return &f.rows[i]
+		}
+	}
+	return nil
+}
+
+// points returns the samples of a network.
+func (f figure) points(network string) []point {
+	for _, r := range f.rows {
+		if r.network == network {
+			return r.points
+		}
+	}
+	return nil
+}
+
+// paired is the median of the ratios a ÷ b within a round.
+func paired(a, b []point) stats.Interval {
+	base := map[int]float64{}
+	for _, p := range b {
+		if p.value > 0 && !p.discarded {
+			base[p.round] = p.value
+		}
+	}
+	var ratios []float64
+	for _, p := range a {
+		if base[p.round] > 0 && !p.discarded {
+			ratios = append(ratios, p.value/base[p.round])
+		}
+	}
+	return stats.MedianOf(ratios)
+}
+
+// within is the median of the per-round ratios of one network's figure to another's, of the same or another workload.
+func (v *view) within(workload, network, ofWorkload, of string, placement result.Placement) stats.Interval {
+	a, b := v.figureOf(workload, placement), v.figureOf(ofWorkload, placement)
+	return paired(a.points(network), b.points(of))
+}
+
+// median is the median of a network's figure over the rounds.
+func (v *view) median(workload, network string, placement result.Placement) stats.Interval {
+	var values []float64
+	for _, p := range v.figureOf(workload, placement).points(network) {
+		if !p.discarded {
+			values = append(values, p.value)
+		}
+	}
+	return stats.MedianOf(values)
+}
+
+// figureOf returns the figure of one process across nodes, or a figure without rows.
+func (v *view) figureOf(workload string, placement result.Placement) figure {
+	for _, f := range v.figures {
+		if f.key.Workload == workload && f.key.Placement == placement && f.key.Path == result.CrossNode && f.key.Procs <= 1 {
+			return f
+		}
+	}
+	return figure{}
+}
+
+// placement is the first placement of the run.
+func (v *view) placement() result.Placement {
+	if len(v.run.Settings.Placement) > 0 {
+		return result.Placement(v.run.Settings.Placement[0])
+	}
+	return result.OneCore
+}
+
+// groups splits the figures into runs of the same placement and path.
+func (v *view) groups() [][]figure {
+	var groups [][]figure
+	for i, f := range v.figures {
+		if i == 0 || f.key.Path != v.figures[i-1].key.Path || f.key.Placement != v.figures[i-1].key.Placement {
+			groups = append(groups, nil)
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], f)
+	}
+	return groups
+}
+
+// ratioOf is the ratio to the baseline of a summary, as an interval without values if there is none.
+func ratioOf(s *result.Summary) stats.Interval {
+	if s == nil || s.Ratio == nil {
+		return stats.Interval{}
+	}
+	return stats.Interval{Median: *s.Ratio, Low: s.RatioLow, High: s.RatioHigh, N: max(s.N, 1)}
+}
+
+// quantityOf renders the median of a summary; the unit of the summary takes precedence over the workload's.
+func (f figure) quantityOf(s *result.Summary) string {
+	return quantity(s.Median, cmp.Or(s.Unit, f.work.Unit))
+}
+
+// context is what the figure compares, without the workload: "2 processes · cross-node · one-core".
+func context(k stats.Key) string {
+	return plural(max(k.Procs, 1), "process") + " · " + string(k.Path) + " · " + string(k.Placement)
+}
+
+// title is the workload's title with the number of processes, if there are several.
+func (f figure) title() string {
+	if f.key.Procs > 1 {
+		return fmt.Sprintf("%s ×%d", f.work.Title, f.key.Procs)
+	}
+	return f.work.Title
+}
+
+// absence is the reason why a network has no figure, in short.
+func (r networkRow) absence() string {
+	if r.failed > 0 {
+		return "failed"
+	}
+	return "no figure"
 }

@@ -7,13 +7,16 @@ import (
 	"github.com/beeline-cni/beeline/lab/result"
 )
 
-// The contenders that others are compared with: the baseline, and its second measurement in every round.
+// Baseline is the network that others are compared with, Again its second measurement in every round.
 const (
 	Baseline = "node"
 	Again    = "node/again"
 )
 
-// Key names one comparison: everything in it was measured the same way.
+// PerRound is the suffix of a percentile that is the median of the rounds' percentiles, for tools without histograms.
+const PerRound = "_per_round"
+
+// Key identifies a comparison. Samples with the same key were measured in the same way.
 type Key struct {
 	Workload  string
 	Path      result.Path
@@ -21,7 +24,7 @@ type Key struct {
 	Procs     int
 }
 
-// KeyOf gives the comparison that a sample belongs to.
+// KeyOf returns the key of a sample.
 func KeyOf(s *result.Sample) Key { return Key{s.Workload, s.Path, s.Placement, s.Procs} }
 
 // series is one contender's kept samples in one comparison, by round.
@@ -204,7 +207,7 @@ func secondary(w result.Workload) []figure {
 	for _, p := range percentiles {
 		m, _ := result.MetricNamed(p.name)
 		list = append(list, figure{m, histogramPercentile(p.q), p.q})
-		m.Name += "_per_round"
+		m.Name += PerRound
 		list = append(list, figure{Metric: m, of: toolPercentile(p.name)})
 	}
 	if m, ok := result.MetricNamed(cpuMetric[w.Work]); ok {

@@ -50,15 +50,15 @@ type Figure struct {
 	Baseline string
 	// Ratio is Value ÷ the baseline's value, 0 where there is no baseline.
 	Ratio float64
-	// Contender and Against are the lab's counterparts of System and Baseline, Workloads those of Test, the
+	// Network and Against are the lab's counterparts of System and Baseline, Workloads those of Test, the
 	// best first; empty where the lab measures nothing comparable.
-	Contender, Against string
-	Workloads          []string
+	Network, Against string
+	Workloads        []string
 }
 
 // Comparable reports whether the lab measures a counterpart of the figure's ratio.
 func (f Figure) Comparable() bool {
-	return f.Contender != "" && f.Ratio > 0 && f.Grade != Unusable
+	return f.Network != "" && f.Ratio > 0 && f.Grade != Unusable
 }
 
 // Studies returns all studies with their figures, in the order of the files. The result is shared: do not
@@ -86,7 +86,7 @@ func parse(studiesText, figuresText string) ([]Study, error) {
 		index[r[0]] = len(studies)
 		studies = append(studies, Study{ID: r[0], Title: r[1], Author: r[2], Year: year, Machine: r[4], Remark: r[5]})
 	}
-	rows, err = table(figuresText, "study,test,system,value,unit,better,grade,baseline,contender,against,workload")
+	rows, err = table(figuresText, "study,test,system,value,unit,better,grade,baseline,network,against,workload")
 	if err != nil {
 		return nil, fmt.Errorf("figures: %w", err)
 	}
@@ -99,7 +99,7 @@ func parse(studiesText, figuresText string) ([]Study, error) {
 		if err != nil {
 			return nil, fmt.Errorf("study %s, %s, %s: value: %w", r[0], r[1], r[2], err)
 		}
-		f := Figure{Test: r[1], System: r[2], Value: value, Unit: r[4], Better: r[5], Grade: Grade(r[6]), Baseline: r[7], Contender: r[8], Against: r[9]}
+		f := Figure{Test: r[1], System: r[2], Value: value, Unit: r[4], Better: r[5], Grade: Grade(r[6]), Baseline: r[7], Network: r[8], Against: r[9]}
 		if r[10] != "" {
 			f.Workloads = strings.Split(r[10], "|")
 		}

@@ -61,7 +61,7 @@ func TestFiguresAreWhole(t *testing.T) {
 			if f.Better != "higher" && f.Better != "lower" || f.Unit == "" || f.Value <= 0 {
 				t.Errorf("%s: %+v", key, f)
 			}
-			if (f.Contender == "") != (f.Against == "") || (f.Contender == "") != (len(f.Workloads) == 0) {
+			if (f.Network == "") != (f.Against == "") || (f.Network == "") != (len(f.Workloads) == 0) {
 				t.Errorf("%s: counterpart is incomplete: %+v", key, f)
 			}
 		}
@@ -91,7 +91,7 @@ func TestUnusableRowIsNeverCompared(t *testing.T) {
 
 func TestParseNamesWhatIsWrong(t *testing.T) {
 	const study = "id,title,author,year,machine,remark\na,T,A,2020,M,R\n"
-	const head = "study,test,system,value,unit,better,grade,baseline,contender,against,workload\n"
+	const head = "study,test,system,value,unit,better,grade,baseline,network,against,workload\n"
 	for name, c := range map[string]struct{ studies, figures, want string }{
 		"header":   {"x\n", head, "header"},
 		"year":     {strings.Replace(study, "2020", "MM", 1), head, "year"},

@@ -1,0 +1,88 @@
+package report
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/stats"
+)
+
+// measured makes a run of 7 rounds in which the rate of each network is the given share of the node's: the same in every
+// round, or alternating around it by wobble.
+func measured(wobble float64, shares map[string]float64, order ...string) *result.Run {
+	run := &result.Run{Schema: 1, Workloads: []result.Workload{
+		{Name: "tcp_rr", Title: "TCP_RR", Metric: result.Rate, Unit: "/s", Better: "higher", Work: "transaction"},
+		{Name: "sockperf_tcp", Title: "ping-pong", Metric: result.RTT, Unit: "µs", Better: "lower", Work: "message"},
+	}}
+	for _, name := range order {
+		run.Networks = append(run.Networks, result.Network{Name: name})
+	}
+	for round := range 7 {
+		run.Rounds = append(run.Rounds, result.Round{Index: round})
+		for _, name := range order {
+			share := shares[name]
+			if name != stats.Baseline {
+				share *= 1 + wobble*float64(round%3-1)
+			}
+			for metric, value := range map[string]float64{result.Rate: 70000 * share, result.RTT: 14 / share} {
+				workload := map[string]string{result.Rate: "tcp_rr", result.RTT: "sockperf_tcp"}[metric]
+				run.Samples = append(run.Samples, result.Sample{
+					Round: round, Network: name, Workload: workload, Path: result.CrossNode, Placement: result.OneCore, Procs: 1,
+					Seconds: 1, Values: map[string]float64{metric: value},
+				})
+			}
+		}
+	}
+	run.Summary = stats.Summarize(run)
+	return run
+}
+
+func want(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			t.Errorf("missing %q in:\n%s", p, text)
+		}
+	}
+}
+
+func TestCautions(t *testing.T) {
+	run := measured(0, map[string]float64{"node": 1, "node/again": 1.03, "beeline": 0.9}, "node", "node/again", "beeline")
+	for i := range run.Rounds[:3] {
+		run.Rounds[i].Discarded = "steal"
+	}
+	run.Samples[0].Error = "broken"
+	run.CrossChecks = []result.CrossCheck{{Network: "node", Path: result.CrossNode, Expected: 70000, Measured: 35000}}
+	run.Summary = stats.Summarize(run)
+	want(t, strings.Join(newView(run).cautions(), "\n"),
+		"Only 4 rounds counted", "3 of 7 rounds were discarded", "from itself by up to 3.0 %", "does not agree", "Samples failed")
+	sound := measured(0, map[string]float64{"node": 1, "node/again": 1, "beeline": 0.9}, "node", "node/again", "beeline")
+	if c := newView(sound).cautions(); len(c) != 0 {
+		t.Errorf("a sound run has cautions: %q", c)
+	}
+}
+
+// Medians that agree prove nothing if the node differs from itself in single rounds.
+func TestCautionsNameImpreciseFigures(t *testing.T) {
+	run := measured(0.2, map[string]float64{"node": 1, "node/again": 1, "beeline": 0.9}, "node", "node/again", "beeline")
+	v := newView(run)
+	want(t, strings.Join(v.cautions(), "\n"), "wide for ", "TCP_RR cross-node (0.800–1.200)", "ping-pong cross-node", "read intervals there")
+	want(t, v.aaCheck().String(), "every interval includes 1. The widest is 0.8")
+}
+
+// A published ratio to a node with connection tracking has no meaning on a scale of ratios to the bare node.
+func TestChartsMarkOnlyRatiosToTheBareNode(t *testing.T) {
+	run := measured(0, map[string]float64{"node": 1, "node+netfilter": 0.8, "beeline": 0.9, "ptp": 0.7}, "node", "node+netfilter", "beeline", "ptp")
+	v := newView(run)
+	for _, f := range v.figures {
+		for _, r := range f.rows {
+			if marks := v.publishedBeside(f, r.network); len(marks) != 0 {
+				t.Errorf("%s is marked with %v", f.work.Title, marks)
+			}
+		}
+	}
+	if first := v.studies().Tables[0]; len(first.Charts) == 0 || !strings.Contains(first.Context, "ours: node+netfilter") {
+		t.Errorf("ratios to node+netfilter are compared nowhere: %+v", first)
+	}
+}
