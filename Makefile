@@ -12,7 +12,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unve
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
 LINT := go tool -modfile=build/tools/go.mod golangci-lint
 GENERATED := $(wildcard internal/datapath/*_bpfel.* lab/packetgen/*_bpfel.*)
-C_SOURCES := $(wildcard bpf/*.[ch] bpf/lib/*.[ch] lab/packetgen/bpf/*.c)
+C_SOURCES := $(wildcard bpf/*.[ch] bpf/prog/*.h bpf/lib/*/*.h lab/packetgen/bpf/*.c)
 SCRIPTS := build/*.sh .ci/run
 BENCH_OUT ?= results/latest
 RESULTS := bin/tests

@@ -17,7 +17,7 @@ const volatile bool config_masquerade = true;
  * The host's stack translates connections between pods (--services=kube-proxy): packets that go straight are
  * only those of connections that conntrack does not know as translated.
  */
-const volatile bool config_stack_services = false;
+const volatile bool config_kube_proxy = false;
 
 /* Services are translated by the programs here (--services=ebpf). */
 const volatile bool config_services = false;

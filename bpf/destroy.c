@@ -47,8 +47,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct peer);
-} peers SEC(".maps");
+	__type(value, struct sock_entry);
+} sock_storage SEC(".maps");
 
 /* Backends that are gone, for as long as their sockets are looked for. Written by the agent. */
 struct {
@@ -57,7 +57,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct backend);
 	__type(value, __u8);
-} gone SEC(".maps");
+} stale_backends SEC(".maps");
 
 /* Runs for each UDP socket of the reader's network namespace, and writes a byte for each that it has destroyed. */
 SEC("iter/udp")
@@ -65,17 +65,17 @@ int destroy_udp(struct bpf_iter__udp *ctx)
 {
 	struct udp_sock *socket = ctx->udp_sk;
 	struct backend backend = {};
-	const struct peer *p;
+	const struct sock_entry *p;
 	__u8 one = 1;
 
 	if (!socket || socket->inet.sk.__sk_common.skc_state != BPF_TCP_ESTABLISHED)
 		return 0;
-	p = bpf_sk_storage_get(&peers, socket, 0, 0);
+	p = bpf_sk_storage_get(&sock_storage, socket, 0, 0);
 	if (!p)
 		return 0; /* connected to no Service */
 	backend.address = p->backend;
 	backend.port = p->backend_port;
-	if (bpf_map_lookup_elem(&gone, &backend) && !bpf_sock_destroy((struct sock_common *)socket))
+	if (bpf_map_lookup_elem(&stale_backends, &backend) && !bpf_sock_destroy((struct sock_common *)socket))
 		bpf_seq_write(ctx->meta->seq, &one, sizeof(one));
 	return 0;
 }

@@ -55,25 +55,25 @@ struct {
  * of the two or three hash lookups of a decision costs some 30 ns in traffic, finding it here 10. Written by the
  * datapath.
  */
-#define DECISIONS_MAX 256
+#define FLOW_CACHE_MAX 256
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, DECISIONS_MAX);
+	__uint(max_entries, FLOW_CACHE_MAX);
 	__type(key, __u32);
-	__type(value, struct decision);
-} decisions SEC(".maps");
+	__type(value, struct flow_cache_entry);
+} flow_cache SEC(".maps");
 
 /*
- * What translation of one packet works on, for it would not fit on the stack: struct translation of lib/translate.h.
+ * What translation of one packet works on, for it would not fit on the stack: struct nat_state of lib/translate.h.
  * Written by the datapath.
  */
-#define TRANSLATION_SIZE 576
+#define NAT_SCRATCH_SIZE 576
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__uint(key_size, sizeof(__u32));
-	__uint(value_size, TRANSLATION_SIZE);
-} translations SEC(".maps");
+	__uint(value_size, NAT_SCRATCH_SIZE);
+} nat_scratch SEC(".maps");
 
 /* Dropped packets by program and reason, at index program * DROP_MAX + reason. Written by the datapath. */
 struct {
@@ -93,7 +93,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u64);
-} lease SEC(".maps");
+} neigh_lease SEC(".maps");
 
 /*
  * This node's own end of every tunnel: at 0 the address for ends of IPv4, at 1 for those of IPv6; zero where the
@@ -150,7 +150,7 @@ struct {
 	__uint(max_entries, 16384);
 	__type(key, struct client);
 	__type(value, struct affinity);
-} affinities_outside SEC(".maps");
+} affinities_ext SEC(".maps");
 
 /* Who may use the Services that have SERVICE_SOURCES. Written by the agent. */
 struct {
@@ -179,8 +179,8 @@ struct {
 	__uint(max_entries, 262144);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct tuple);
-	__type(value, struct connection);
-} connections SEC(".maps");
+	__type(value, struct nat_entry);
+} nat SEC(".maps");
 
 /*
  * The same for connections that nobody has answered yet, each with an element of `pending_slots`: a flood of them pushes out its own kind
@@ -190,10 +190,10 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
 	__type(key, struct tuple);
-	__type(value, struct connection);
-} openings SEC(".maps");
+	__type(value, struct nat_entry);
+} nat_pending SEC(".maps");
 
-/* Which connections there may be in `connections`; those of gone or expired ones are free. Written by the datapath. */
+/* Which connections there may be in `nat`; those of gone or expired ones are free. Written by the datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 131072);
@@ -201,7 +201,7 @@ struct {
 	__type(value, struct nat_slot);
 } nat_slots SEC(".maps");
 
-/* The same for `openings`. Written by the datapath. */
+/* The same for `nat_pending`. Written by the datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 8192);
@@ -218,7 +218,7 @@ struct {
 } nat_owners SEC(".maps");
 
 /*
- * Pods of this node that take part in connections of `connections` whose other end is in the cluster: their packets
+ * Pods of this node that take part in connections of `nat` whose other end is in the cluster: their packets
  * are looked up there before they go straight. The value is when that began (CLOCK_MONOTONIC, ns). Written by the
  * datapath; the agent deletes pods that have no connections any more.
  */
@@ -228,7 +228,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct address);
 	__type(value, __u64);
-} translated_pods SEC(".maps");
+} nat_pods SEC(".maps");
 
 /* Devices to the world, by their index. Written by the agent. */
 struct {
@@ -262,25 +262,25 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
-	__type(key, struct refusal_key);
-	__type(value, struct refusal_rate);
-} refusals SEC(".maps");
+	__type(key, struct icmp_ratelimit_key);
+	__type(value, struct icmp_ratelimit_entry);
+} icmp_ratelimit SEC(".maps");
 
 /* The Service that a socket last used. Written by the datapath; it goes with the socket. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct peer);
-} peers SEC(".maps");
+	__type(value, struct sock_entry);
+} sock_storage SEC(".maps");
 
 /* The same of TCP sockets, until they are closed. Written by the datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, STREAMS);
+	__uint(max_entries, SOCK_TCP_MAX);
 	__type(key, __u32);
-	__type(value, struct stream);
-} streams SEC(".maps");
+	__type(value, struct sock_tcp_entry);
+} sock_tcp SEC(".maps");
 
 /*
  * The Services that an unconnected UDP socket used before that one, as far as it has used several. Written by the datapath; it goes
@@ -290,8 +290,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct earlier);
-} earlier_peers SEC(".maps");
+	__type(value, struct sock_udp_entries);
+} sock_udp SEC(".maps");
 
 /* Pods of this node that NetworkPolicies select. Written by the agent, one entry for each address of such a pod. */
 struct {
@@ -299,8 +299,8 @@ struct {
 	__uint(max_entries, 4096);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct address);
-	__type(value, struct policed_pod);
-} policed_pods SEC(".maps");
+	__type(value, struct policy_pod);
+} policy_pods SEC(".maps");
 
 /* Who is behind an address, for policies: pods of the cluster, ipBlocks of a single address, this node. Written by the agent. */
 struct {
@@ -316,21 +316,21 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(max_entries, 262144);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct block_key);
+	__type(key, struct identity_cidr_key);
 	__type(value, __u32);
-} blocks SEC(".maps");
+} identity_cidrs SEC(".maps");
 
 /*
  * Whom these two have last named, by a hash of the address; a newer answer replaces an older one. A trie of 100,000 blocks takes some
  * hundred ns in traffic, and a new connection asks for both of its ends several times. Written by the datapath.
  */
-#define IDENTIFIED_MAX 1024
+#define IDENTITY_CACHE_MAX 1024
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, IDENTIFIED_MAX);
+	__uint(max_entries, IDENTITY_CACHE_MAX);
 	__type(key, __u32);
-	__type(value, struct identified);
-} identified SEC(".maps");
+	__type(value, struct identity_cache_entry);
+} identity_cache SEC(".maps");
 
 /* What a set of rules allows whom. Written by the agent. */
 struct {
@@ -353,10 +353,10 @@ struct {
 /* What rules have allowed lately, by the hash of what was asked. Written by the datapath; whatever forbids something makes all out of date. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, RULINGS_MAX);
+	__uint(max_entries, POLICY_CACHE_MAX);
 	__type(key, __u32);
-	__type(value, struct ruling);
-} rulings SEC(".maps");
+	__type(value, struct policy_cache_entry);
+} policy_cache SEC(".maps");
 
 /*
  * Sessions of pods that policies select, and those that flows tell of, once they are no longer young. Each has a slot of the pod that it is charged
@@ -368,17 +368,17 @@ struct {
 	__uint(max_entries, 262144);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct tuple);
-	__type(value, struct session);
-} sessions SEC(".maps");
+	__type(value, struct ct_entry);
+} conntrack SEC(".maps");
 
 /* The key of the session that has a slot. That may be gone, or have another slot by now. Written by the datapath; the agent deletes what is beyond a pod's share. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 262144);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct session_slot);
+	__type(key, struct ct_slot);
 	__type(value, struct tuple);
-} session_slots SEC(".maps");
+} ct_slots SEC(".maps");
 
 /* Pods of this node that sessions are charged to, by address. Written by the datapath; the agent deletes those of pods that are gone. */
 struct {
@@ -386,33 +386,33 @@ struct {
 	__uint(max_entries, 8192);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct address);
-	__type(value, struct session_share);
-} session_shares SEC(".maps");
+	__type(value, struct ct_share);
+} ct_shares SEC(".maps");
 
-/* How many slots each of them has: the size of `sessions`, divided. 0: the agent has not said it yet. Written by the agent. */
+/* How many slots each of them has: the size of `conntrack`, divided. 0: the agent has not said it yet. Written by the agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u32);
-} session_share_size SEC(".maps");
+} ct_share_size SEC(".maps");
 
-/* Where sessions begin, by the hash of their keys. Written by the datapath; the agent has them moved to `sessions` now and then. */
+/* Where sessions begin, by the hash of their keys. Written by the datapath; the agent has them moved to `conntrack` now and then. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, YOUNG_SESSIONS_MAX);
+	__uint(max_entries, CT_NEW_MAX);
 	__type(key, __u32);
-	__type(value, struct young_session);
-} young_sessions SEC(".maps");
+	__type(value, struct ct_new_entry);
+} ct_new SEC(".maps");
 
-/* What is asked about one packet, as for `translations`: struct inquiry of lib/inquiry.h. Written by the datapath. */
-#define INQUIRY_SIZE 384
+/* What is asked about one packet, as for `nat_scratch`: struct policy_context of lib/policy_context.h. Written by the datapath. */
+#define POLICY_SCRATCH_SIZE 384
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__uint(key_size, sizeof(__u32));
-	__uint(value_size, INQUIRY_SIZE);
-} inquiries SEC(".maps");
+	__uint(value_size, POLICY_SCRATCH_SIZE);
+} policy_scratch SEC(".maps");
 
 /* The same for permits that end: two struct tuple. Written by the datapath. */
 struct {
@@ -420,7 +420,7 @@ struct {
 	__uint(max_entries, 1);
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, 2 * sizeof(struct tuple));
-} permit_keys SEC(".maps");
+} verdict_scratch SEC(".maps");
 
 /* What flows tell, for the agent to read. Written by the datapath; size in bytes. */
 struct {
@@ -434,7 +434,7 @@ struct {
 	__uint(max_entries, FLOW_KIND_MAX * FLOW_LOSS_MAX);
 	__type(key, __u32);
 	__type(value, __u64);
-} flow_losses SEC(".maps");
+} flow_lost SEC(".maps");
 
 /* The drops that events last told of, so that those which are alike need no event each; and how many of them are to be told of. Written by the datapath. */
 struct {
@@ -458,4 +458,4 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u64);
-} flow_allowance SEC(".maps");
+} flow_ratelimit SEC(".maps");

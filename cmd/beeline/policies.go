@@ -103,13 +103,13 @@ func policyRows(s *agentapi.Status) [][]string {
 	add("policies", policies, "")
 	add("policies that are closed", p.Closed, "")
 	add("policies that are not in force yet", p.Pending, "")
-	add("pods here that policies select", p.Pods, "policed_pods")
+	add("pods here that policies select", p.Pods, "policy_pods")
 	add("pods that are closed", p.ClosedPods, "")
 	add("sets of rules", p.Sets, "")
 	add("single addresses", p.Identities, "identities")
-	add("prefixes", p.Blocks, "blocks")
+	add("prefixes", p.Blocks, "identity_cidrs")
 	add("who may be asked by whom", p.Entries, "policies")
 	add("ranges of ports", p.Ports, "policy_ports")
-	add("sessions", maps["sessions"].Entries, "sessions")
+	add("sessions", maps["conntrack"].Entries, "conntrack")
 	return rows
 }

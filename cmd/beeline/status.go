@@ -102,9 +102,9 @@ func translationRows(s *agentapi.Status) [][]string {
 	for _, c := range t.Connections {
 		add(fmt.Sprintf("connections: %s, %s, %s", c.Kind, c.Protocol, c.State), c.Count, "-")
 	}
-	if connections, ok := maps["connections"]; ok && connections.MaxEntries > 1 {
-		add("directions of connections", connections.Entries, room("connections"))
-		add("directions of openings", maps["openings"].Entries, room("openings"))
+	if connections, ok := maps["nat"]; ok && connections.MaxEntries > 1 {
+		add("directions of connections", connections.Entries, room("nat"))
+		add("directions of openings", maps["nat_pending"].Entries, room("nat_pending"))
 		add("directions that were over", t.Expired, "-")
 		add("sockets ended with their backends", t.Destroyed, "-")
 	}

@@ -41,8 +41,8 @@ func TestNearlyFullTables(t *testing.T) {
 			t.Errorf("%d entries: %d lines in the log, want %d:\n%s", step.entries, got, step.logged, said.String())
 		}
 	}
-	f.look([]datapath.MapInfo{table("endpoints", "Hash", 900), table("blocks", "LPMTrie", 801)})
-	want := []string{"table blocks is nearly full: 801 of 1000 entries: raise --identities-max", "table endpoints is nearly full: 900 of 1000 entries"}
+	f.look([]datapath.MapInfo{table("endpoints", "Hash", 900), table("identity_cidrs", "LPMTrie", 801)})
+	want := []string{"table endpoints is nearly full: 900 of 1000 entries", "table identity_cidrs is nearly full: 801 of 1000 entries: raise --identities-max"}
 	if diff := cmp.Diff(want, f.problems()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -11,47 +11,47 @@ import (
 )
 
 // privateMaps belong to one load, as .rodata does: what they hold is of no use to the next.
-var privateMaps = []string{bpfMapDecisions, bpfMapTranslations, bpfMapInquiries, bpfMapPermitKeys, bpfMapIdentified, bpfMapRulings, bpfMapRefusals, bpfMapXdpUplinks, bpfMapFlowAllowance, bpfMapFlowShares}
+var privateMaps = []string{bpfMapFlowCache, bpfMapNatScratch, bpfMapPolicyScratch, bpfMapVerdictScratch, bpfMapIdentityCache, bpfMapPolicyCache, bpfMapIcmpRatelimit, bpfMapXdpUplinks, bpfMapFlowRatelimit, bpfMapFlowShares}
 
 // pinnedMaps are the maps that outlive the agent.
 var pinnedMaps = []string{
-	bpfMapEndpoints, bpfMapRoutes, bpfMapRouteLengths, bpfMapGeneration, bpfMapDrops, bpfMapLease, bpfMapTunnelSources,
-	bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapAffinitiesOutside, bpfMapServiceSources, bpfMapServiceCounts,
-	bpfMapConnections, bpfMapOpenings, bpfMapNatSlots, bpfMapPendingSlots, bpfMapNatOwners, bpfMapTranslatedPods, bpfMapUplinks, bpfMapFragments, bpfMapPeers, bpfMapStreams, bpfMapEarlierPeers,
-	bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicies, bpfMapPolicyPorts, bpfMapSessions, bpfMapSessionSlots, bpfMapSessionShares, bpfMapSessionShareSize,
-	bpfMapYoungSessions,
-	bpfMapFlows, bpfMapFlowLosses, bpfMapFlowDrops,
+	bpfMapEndpoints, bpfMapRoutes, bpfMapRouteLengths, bpfMapGeneration, bpfMapDrops, bpfMapNeighLease, bpfMapTunnelSources,
+	bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapAffinitiesExt, bpfMapServiceSources, bpfMapServiceCounts,
+	bpfMapNat, bpfMapNatPending, bpfMapNatSlots, bpfMapPendingSlots, bpfMapNatOwners, bpfMapNatPods, bpfMapUplinks, bpfMapFragments, bpfMapSockStorage, bpfMapSockTcp, bpfMapSockUdp,
+	bpfMapPolicyPods, bpfMapIdentities, bpfMapIdentityCidrs, bpfMapPolicies, bpfMapPolicyPorts, bpfMapConntrack, bpfMapCtSlots, bpfMapCtShares, bpfMapCtShareSize,
+	bpfMapCtNew,
+	bpfMapFlows, bpfMapFlowLost, bpfMapFlowDrops,
 }
 
 // refersTo says which other maps the entries of a map refer to, or are referred to and tidied up by: where one of those is not the one that an
 // earlier agent pinned, its entries mean nothing, and tidying them up would take from the old programs what these still use.
 var refersTo = map[string][]string{
-	bpfMapServices:          {bpfMapBackends, bpfMapMaglev, bpfMapServiceSources},
-	bpfMapBackends:          {bpfMapServices},
-	bpfMapMaglev:            {bpfMapServices},
-	bpfMapServiceSources:    {bpfMapServices},
-	bpfMapServiceCounts:     {bpfMapServices},
-	bpfMapAffinities:        {bpfMapServices},
-	bpfMapAffinitiesOutside: {bpfMapServices},
-	bpfMapPeers:             {bpfMapBackends}, // sockets remember sets by their number
-	bpfMapEarlierPeers:      {bpfMapBackends},
+	bpfMapServices:       {bpfMapBackends, bpfMapMaglev, bpfMapServiceSources},
+	bpfMapBackends:       {bpfMapServices},
+	bpfMapMaglev:         {bpfMapServices},
+	bpfMapServiceSources: {bpfMapServices},
+	bpfMapServiceCounts:  {bpfMapServices},
+	bpfMapAffinities:     {bpfMapServices},
+	bpfMapAffinitiesExt:  {bpfMapServices},
+	bpfMapSockStorage:    {bpfMapBackends}, // sockets remember sets by their number
+	bpfMapSockUdp:        {bpfMapBackends},
 
-	bpfMapConnections:    {bpfMapNatSlots, bpfMapTranslatedPods},
-	bpfMapNatSlots:       {bpfMapConnections},
-	bpfMapOpenings:       {bpfMapPendingSlots},
-	bpfMapPendingSlots:   {bpfMapOpenings},
-	bpfMapTranslatedPods: {bpfMapConnections},
+	bpfMapNat:          {bpfMapNatSlots, bpfMapNatPods},
+	bpfMapNatSlots:     {bpfMapNat},
+	bpfMapNatPending:   {bpfMapPendingSlots},
+	bpfMapPendingSlots: {bpfMapNatPending},
+	bpfMapNatPods:      {bpfMapNat},
 
-	bpfMapSessions:      {bpfMapSessionSlots, bpfMapGeneration},
-	bpfMapSessionSlots:  {bpfMapSessions, bpfMapSessionShares},
-	bpfMapSessionShares: {bpfMapSessionSlots},
-	bpfMapYoungSessions: {bpfMapGeneration},
+	bpfMapConntrack: {bpfMapCtSlots, bpfMapGeneration},
+	bpfMapCtSlots:   {bpfMapConntrack, bpfMapCtShares},
+	bpfMapCtShares:  {bpfMapCtSlots},
+	bpfMapCtNew:     {bpfMapGeneration},
 
-	bpfMapPolicedPods: {bpfMapPolicies},
-	bpfMapIdentities:  {bpfMapPolicies},
-	bpfMapBlocks:      {bpfMapPolicies},
-	bpfMapPolicies:    {bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicyPorts},
-	bpfMapPolicyPorts: {bpfMapPolicies},
+	bpfMapPolicyPods:    {bpfMapPolicies},
+	bpfMapIdentities:    {bpfMapPolicies},
+	bpfMapIdentityCidrs: {bpfMapPolicies},
+	bpfMapPolicies:      {bpfMapPolicyPods, bpfMapIdentities, bpfMapIdentityCidrs, bpfMapPolicyPorts},
+	bpfMapPolicyPorts:   {bpfMapPolicies},
 }
 
 // adoption is what becomes of the maps that an earlier agent pinned.

@@ -13,32 +13,32 @@ import (
 
 // carriers carry the entries of a map over to one of another size, for every map that a flag sizes. They say how many did not fit.
 var carriers = map[string]func(from, to *ebpf.Map) (lost int, err error){
-	bpfMapRoutes:            carry[bpfRouteKey, bpfRoute],
-	bpfMapServices:          carry[bpfFrontend, bpfService],
-	bpfMapBackends:          carry[bpfBackendKey, bpfBackend],
-	bpfMapMaglev:            carry[bpfMaglevKey, bpfMaglevBlock],
-	bpfMapAffinities:        carry[bpfClient, bpfAffinity],
-	bpfMapAffinitiesOutside: carry[bpfClient, bpfAffinity],
-	bpfMapServiceSources:    carryOneByOne[bpfSourceKey, uint8],
-	bpfMapServiceCounts:     carryOneByOne[uint32, []bpfServiceCount],
-	bpfMapConnections:       carry[bpfTuple, bpfConnection],
-	bpfMapOpenings:          carry[bpfTuple, bpfConnection],
-	bpfMapNatSlots:          carrySlots,
-	bpfMapPendingSlots:      carrySlots,
-	bpfMapTranslatedPods:    carry[bpfAddress, uint64],
-	bpfMapPolicedPods:       carry[bpfAddress, bpfPolicedPod],
-	bpfMapIdentities:        carry[bpfAddress, uint32],
-	bpfMapBlocks:            carry[bpfBlockKey, uint32],
-	bpfMapPolicies:          carry[bpfPolicyKey, uint32],
-	bpfMapPolicyPorts:       carry[bpfPolicyPortKey, uint32],
-	bpfMapSessions:          carry[bpfTuple, bpfSession],
-	bpfMapSessionSlots:      carry[bpfSessionSlot, bpfTuple],
+	bpfMapRoutes:         carry[bpfRouteKey, bpfRoute],
+	bpfMapServices:       carry[bpfFrontend, bpfService],
+	bpfMapBackends:       carry[bpfBackendKey, bpfBackend],
+	bpfMapMaglev:         carry[bpfMaglevKey, bpfMaglevBlock],
+	bpfMapAffinities:     carry[bpfClient, bpfAffinity],
+	bpfMapAffinitiesExt:  carry[bpfClient, bpfAffinity],
+	bpfMapServiceSources: carryOneByOne[bpfSourceKey, uint8],
+	bpfMapServiceCounts:  carryOneByOne[uint32, []bpfServiceCount],
+	bpfMapNat:            carry[bpfTuple, bpfNatEntry],
+	bpfMapNatPending:     carry[bpfTuple, bpfNatEntry],
+	bpfMapNatSlots:       carrySlots,
+	bpfMapPendingSlots:   carrySlots,
+	bpfMapNatPods:        carry[bpfAddress, uint64],
+	bpfMapPolicyPods:     carry[bpfAddress, bpfPolicyPod],
+	bpfMapIdentities:     carry[bpfAddress, uint32],
+	bpfMapIdentityCidrs:  carry[bpfIdentityCidrKey, uint32],
+	bpfMapPolicies:       carry[bpfPolicyKey, uint32],
+	bpfMapPolicyPorts:    carry[bpfPolicyPortKey, uint32],
+	bpfMapConntrack:      carry[bpfTuple, bpfCtEntry],
+	bpfMapCtSlots:        carry[bpfCtSlot, bpfTuple],
 }
 
 // carriedTwice are the maps that the old programs write until the new ones have taken their place: what has come since the first
 // time is carried over then.
 var carriedTwice = []string{
-	bpfMapAffinities, bpfMapAffinitiesOutside, bpfMapConnections, bpfMapOpenings, bpfMapNatSlots, bpfMapPendingSlots, bpfMapTranslatedPods, bpfMapServiceCounts, bpfMapSessions, bpfMapSessionSlots,
+	bpfMapAffinities, bpfMapAffinitiesExt, bpfMapNat, bpfMapNatPending, bpfMapNatSlots, bpfMapPendingSlots, bpfMapNatPods, bpfMapServiceCounts, bpfMapConntrack, bpfMapCtSlots,
 }
 
 // carryOver carries the entries of maps that are replaced over to the new ones. Entries that are there already are newer.
@@ -57,7 +57,7 @@ func (o *objects) carryOver(names []string) error {
 			o.log.Warn("entries do not fit the smaller map", "map", name, "size", to.MaxEntries(), "lost", lost)
 		}
 		if lost > 0 && slices.Contains(policyMaps, name) {
-			if err := isolateAll(o.maps.PolicedPods); err != nil {
+			if err := isolateAll(o.maps.PolicyPods); err != nil {
 				return err
 			}
 		}
@@ -114,9 +114,9 @@ func put[K, V any](to *ebpf.Map, k *K, v *V) (lost int, err error) {
 
 // isolateAll denies all traffic of the isolated directions of every pod in the map: their sets are not complete.
 func isolateAll(m *ebpf.Map) error {
-	var pods writes[bpfAddress, bpfPolicedPod]
+	var pods writes[bpfAddress, bpfPolicyPod]
 	pods.m = m
-	err := readAll(m, func(k *bpfAddress, v *bpfPolicedPod) {
+	err := readAll(m, func(k *bpfAddress, v *bpfPolicyPod) {
 		for _, set := range []*uint32{&v.Ingress, &v.Egress} {
 			if *set != uint32(policy.NotIsolated) {
 				*set = uint32(policy.Closed)
@@ -128,7 +128,7 @@ func isolateAll(m *ebpf.Map) error {
 		_, err = pods.do()
 	}
 	if err != nil {
-		return fmt.Errorf("close pods of map %s: %w", bpfMapPolicedPods, err)
+		return fmt.Errorf("close pods of map %s: %w", bpfMapPolicyPods, err)
 	}
 	return nil
 }

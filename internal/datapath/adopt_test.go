@@ -38,8 +38,8 @@ func TestResizedMapsKeepEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	there, back := clientTo(netip.MustParseAddrPort("10.1.2.2:8080"), uint8(cluster.TCP), 40000, 1)
-	half{}.put(t, d.objects.maps.Connections, there)
-	half{}.put(t, d.objects.maps.Connections, back)
+	half{}.put(t, d.objects.maps.Nat, there)
+	half{}.put(t, d.objects.maps.Nat, back)
 	if err := d.objects.maps.Affinities.Put(bpfClient{Service: 1}, bpfAffinity{Set: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -57,11 +57,11 @@ func TestResizedMapsKeepEntries(t *testing.T) {
 	}
 	holds(t, next.Services, all...)
 	late, lateBack := clientTo(netip.MustParseAddrPort("10.1.2.2:8080"), uint8(cluster.TCP), 50000, 1)
-	half{}.put(t, d.objects.maps.Connections, late)
-	half{}.put(t, d.objects.maps.Connections, lateBack)
+	half{}.put(t, d.objects.maps.Nat, late)
+	half{}.put(t, d.objects.maps.Nat, lateBack)
 	newer := there
 	newer.value.Packets = 9
-	half{quiet: -time.Second}.put(t, next.objects.maps.Connections, newer)
+	half{quiet: -time.Second}.put(t, next.objects.maps.Nat, newer)
 	if err := next.Commit(); err != nil {
 		t.Fatal(err)
 	}
@@ -69,13 +69,13 @@ func TestResizedMapsKeepEntries(t *testing.T) {
 	if len(last.objects.fresh) > 0 || len(last.objects.resized) > 0 {
 		t.Errorf("maps %v and %v are not what was committed", last.objects.fresh, last.objects.resized)
 	}
-	for name, want := range map[string]int{bpfMapConnections: 4, bpfMapAffinities: 1, bpfMapServiceCounts: 1, bpfMapServiceSources: 1} {
+	for name, want := range map[string]int{bpfMapNat: 4, bpfMapAffinities: 1, bpfMapServiceCounts: 1, bpfMapServiceSources: 1} {
 		if n, err := countEntries(last.objects.byName[name]); err != nil || n != want {
 			t.Errorf("%d entries of %s are left of %d: %v", n, name, want, err)
 		}
 	}
-	var kept bpfConnection
-	if err := last.objects.maps.Connections.Lookup(newer.key, &kept); err != nil || kept.Packets != 9 {
+	var kept bpfNatEntry
+	if err := last.objects.maps.Nat.Lookup(newer.key, &kept); err != nil || kept.Packets != 9 {
 		t.Errorf("an old entry has taken a newer one's place: %+v, %v", kept, err)
 	}
 }
@@ -87,8 +87,8 @@ func TestShrunkMapSaysWhatIsLost(t *testing.T) {
 	d := adoptTables(t, cfg, testLog(t))
 	for i := range 20 {
 		there, back := clientTo(netip.MustParseAddrPort("10.1.2.2:8080"), uint8(cluster.TCP), uint16(40000+2*i), 1)
-		half{}.put(t, d.objects.maps.Connections, there)
-		half{}.put(t, d.objects.maps.Connections, back)
+		half{}.put(t, d.objects.maps.Nat, there)
+		half{}.put(t, d.objects.maps.Nat, back)
 	}
 	if err := d.Commit(); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestShrunkMapSaysWhatIsLost(t *testing.T) {
 	cfg.Sizes.Connections = 30
 	var said strings.Builder
 	next := adoptTables(t, cfg, slog.New(slog.NewTextHandler(&said, nil)))
-	if n, err := countEntries(next.objects.maps.Connections); err != nil || n != 30 {
+	if n, err := countEntries(next.objects.maps.Nat); err != nil || n != 30 {
 		t.Errorf("%d entries fit: %v", n, err)
 	}
 	if !strings.Contains(said.String(), "map=connections size=30 lost=10") {

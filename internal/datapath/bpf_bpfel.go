@@ -47,13 +47,7 @@ type bpfBackendSet struct {
 	MaglevSize  uint32
 	Count       uint16
 	MaglevWidth uint8
-	Without     uint8
-}
-
-type bpfBlockKey struct {
-	_         structs.HostLayout
-	PrefixLen uint32
-	Address   bpfAddress
+	NoBackend   uint8
 }
 
 type bpfClient struct {
@@ -70,55 +64,65 @@ const (
 	bpfClientKindCLIENT_NETNS   bpfClientKind = 1
 )
 
-type bpfConnection struct {
-	_               structs.HostLayout
-	Source          bpfAddress
-	Destination     bpfAddress
-	SourcePort      uint16
-	DestinationPort uint16
-	Service         uint32
-	Seen            uint64
-	Flags           uint8
-	Packets         uint8
-	Born            uint16
-	Owner           uint32
+type bpfCtEntry struct {
+	_           structs.HostLayout
+	Created     uint64
+	Seen        uint64
+	Packets     [2]uint64
+	Bytes       [2]uint64
+	Revision    uint32
+	Ingress     uint32
+	Egress      uint32
+	Flags       uint32
+	Source      uint32
+	Destination uint32
+	Slot        uint32
+	Padding     uint32
 }
 
-type bpfConnectionFlag uint32
+type bpfCtFlag uint32
 
 const (
-	bpfConnectionFlagCONNECTION_OPENER bpfConnectionFlag = 1
-	bpfConnectionFlagCONNECTION_FIN    bpfConnectionFlag = 2
-	bpfConnectionFlagCONNECTION_RESET  bpfConnectionFlag = 4
-	bpfConnectionFlagCONNECTION_DIRECT bpfConnectionFlag = 8
-	bpfConnectionFlagCONNECTION_PLAIN  bpfConnectionFlag = 16
-	bpfConnectionFlagCONNECTION_RESTS  bpfConnectionFlag = 32
-	bpfConnectionFlagCONNECTION_STREAM bpfConnectionFlag = 64
+	bpfCtFlagCT_REVERSED     bpfCtFlag = 1
+	bpfCtFlagCT_REPLIED      bpfCtFlag = 2
+	bpfCtFlagCT_FIN          bpfCtFlag = 4
+	bpfCtFlagCT_REPLY_FIN    bpfCtFlag = 8
+	bpfCtFlagCT_RESET        bpfCtFlag = 16
+	bpfCtFlagCT_REPORTED_END bpfCtFlag = 32
+	bpfCtFlagCT_EGRESS       bpfCtFlag = 64
+	bpfCtFlagCT_INGRESS      bpfCtFlag = 128
+	bpfCtFlagCT_REVOKED      bpfCtFlag = 256
+	bpfCtFlagCT_MIDSTREAM    bpfCtFlag = 512
+	bpfCtFlagCT_REPORTED     bpfCtFlag = 1024
+	bpfCtFlagCT_ASSURED      bpfCtFlag = 2048
+	bpfCtFlagCT_INBOUND      bpfCtFlag = 4096
 )
 
-type bpfDecision struct {
-	_           structs.HostLayout
-	Source      bpfAddress
-	Destination bpfAddress
-	Where       uint32
-	Generation  uint32
-	Expires     uint32
-	Translated  uint32
-	Route       bpfRoute
-	Policed     uint32
-	Permit      struct {
-		_               structs.HostLayout
-		SourcePort      uint16
-		DestinationPort uint16
-		SenderPort      uint16
-		Protocol        uint8
-		Elsewhere       uint8
-		Revision        uint32
-		Until           uint32
-		Packets         uint64
-		Bytes           uint64
-		Sender          bpfAddress
-	}
+type bpfCtNewEntry struct {
+	_              structs.HostLayout
+	Key            bpfTuple
+	Lock           uint32
+	UnrepliedUntil uint32
+	Entry          bpfCtEntry
+}
+
+type bpfCtRing uint32
+
+const (
+	bpfCtRingCT_RING_ASSURED bpfCtRing = 1
+	bpfCtRingCT_RING_INBOUND bpfCtRing = 2
+	bpfCtRingCT_RING_MAX     bpfCtRing = 4
+)
+
+type bpfCtShare struct {
+	_    structs.HostLayout
+	Next [4]uint32
+}
+
+type bpfCtSlot struct {
+	_    structs.HostLayout
+	Pod  bpfAddress
+	Slot uint32
 }
 
 type bpfDropCount struct {
@@ -130,41 +134,34 @@ type bpfDropCount struct {
 type bpfDropReason uint32
 
 const (
-	bpfDropReasonDROP_NONE                bpfDropReason = 0
-	bpfDropReasonDROP_TRUNCATED           bpfDropReason = 1
-	bpfDropReasonDROP_MALFORMED           bpfDropReason = 2
-	bpfDropReasonDROP_NOT_IP              bpfDropReason = 3
-	bpfDropReasonDROP_SPOOFED_SOURCE      bpfDropReason = 4
-	bpfDropReasonDROP_WRONG_POD           bpfDropReason = 5
-	bpfDropReasonDROP_UNMASQUERADED       bpfDropReason = 6
-	bpfDropReasonDROP_UNKNOWN_TUNNEL_PEER bpfDropReason = 7
-	bpfDropReasonDROP_NO_NAT_PORT         bpfDropReason = 8
-	bpfDropReasonDROP_CONNECTIONS_FULL    bpfDropReason = 9
-	bpfDropReasonDROP_NO_LOCAL_BACKEND    bpfDropReason = 10
-	bpfDropReasonDROP_SOURCE_NOT_ALLOWED  bpfDropReason = 11
-	bpfDropReasonDROP_UNKNOWN_FRAGMENT    bpfDropReason = 12
-	bpfDropReasonDROP_UNTRANSLATABLE      bpfDropReason = 13
-	bpfDropReasonDROP_NO_ROUTE            bpfDropReason = 14
-	bpfDropReasonDROP_UNANSWERED          bpfDropReason = 15
-	bpfDropReasonDROP_INGRESS_POLICY      bpfDropReason = 16
-	bpfDropReasonDROP_EGRESS_POLICY       bpfDropReason = 17
-	bpfDropReasonDROP_POLICY_CLOSED       bpfDropReason = 18
-	bpfDropReasonDROP_INGRESS_CLOSED      bpfDropReason = 19
-	bpfDropReasonDROP_EGRESS_CLOSED       bpfDropReason = 20
-	bpfDropReasonDROP_BAD_FRAGMENT        bpfDropReason = 21
-	bpfDropReasonDROP_UNREADABLE          bpfDropReason = 22
-	bpfDropReasonDROP_INVALID_SOURCE      bpfDropReason = 23
-	bpfDropReasonDROP_TUNNEL_PORT         bpfDropReason = 24
-	bpfDropReasonDROP_FORGED_ERROR        bpfDropReason = 25
-	bpfDropReasonDROP_MAX                 bpfDropReason = 26
+	bpfDropReasonDROP_NONE                     bpfDropReason = 0
+	bpfDropReasonDROP_TRUNCATED                bpfDropReason = 1
+	bpfDropReasonDROP_MALFORMED                bpfDropReason = 2
+	bpfDropReasonDROP_NOT_IP                   bpfDropReason = 3
+	bpfDropReasonDROP_SPOOFED_SOURCE           bpfDropReason = 4
+	bpfDropReasonDROP_INVALID_DESTINATION      bpfDropReason = 5
+	bpfDropReasonDROP_NO_MASQUERADE_ADDRESS    bpfDropReason = 6
+	bpfDropReasonDROP_UNKNOWN_TUNNEL_PEER      bpfDropReason = 7
+	bpfDropReasonDROP_NAT_PORTS_EXHAUSTED      bpfDropReason = 8
+	bpfDropReasonDROP_NAT_TABLE_FULL           bpfDropReason = 9
+	bpfDropReasonDROP_NO_LOCAL_BACKEND         bpfDropReason = 10
+	bpfDropReasonDROP_SOURCE_NOT_ALLOWED       bpfDropReason = 11
+	bpfDropReasonDROP_FRAGMENT_WITHOUT_FIRST   bpfDropReason = 12
+	bpfDropReasonDROP_NAT_UNSUPPORTED_PROTOCOL bpfDropReason = 13
+	bpfDropReasonDROP_NO_ROUTE                 bpfDropReason = 14
+	bpfDropReasonDROP_ICMP_RATELIMITED         bpfDropReason = 15
+	bpfDropReasonDROP_INGRESS_POLICY           bpfDropReason = 16
+	bpfDropReasonDROP_EGRESS_POLICY            bpfDropReason = 17
+	bpfDropReasonDROP_INTERNAL_ERROR           bpfDropReason = 18
+	bpfDropReasonDROP_INGRESS_POLICY_PENDING   bpfDropReason = 19
+	bpfDropReasonDROP_EGRESS_POLICY_PENDING    bpfDropReason = 20
+	bpfDropReasonDROP_BAD_FRAGMENT             bpfDropReason = 21
+	bpfDropReasonDROP_UNREADABLE               bpfDropReason = 22
+	bpfDropReasonDROP_INVALID_SOURCE           bpfDropReason = 23
+	bpfDropReasonDROP_TUNNEL_PORT              bpfDropReason = 24
+	bpfDropReasonDROP_FORGED_ERROR             bpfDropReason = 25
+	bpfDropReasonDROP_MAX                      bpfDropReason = 26
 )
-
-type bpfEarlier struct {
-	_     structs.HostLayout
-	Now   uint64
-	Since [16]uint64
-	Peer  [16]bpfPeer
-}
 
 type bpfEndpoint struct {
 	_            structs.HostLayout
@@ -176,9 +173,43 @@ type bpfEndpoint struct {
 	Netns        uint16
 }
 
+type bpfEnforceFlag uint32
+
+const (
+	bpfEnforceFlagENFORCE_EGRESS    bpfEnforceFlag = 1
+	bpfEnforceFlagENFORCE_INGRESS   bpfEnforceFlag = 2
+	bpfEnforceFlagENFORCE_OBSERVED  bpfEnforceFlag = 4
+	bpfEnforceFlagENFORCE_UNCOUNTED bpfEnforceFlag = 8
+)
+
+type bpfFlowCacheEntry struct {
+	_           structs.HostLayout
+	Source      bpfAddress
+	Destination bpfAddress
+	Scope       uint32
+	Generation  uint32
+	Expires     uint32
+	NatChecks   uint32
+	Route       bpfRoute
+	Enforce     uint32
+	Verdict     struct {
+		_               structs.HostLayout
+		SourcePort      uint16
+		DestinationPort uint16
+		SenderPort      uint16
+		Protocol        uint8
+		Uncounted       uint8
+		Revision        uint32
+		Until           uint32
+		Packets         uint64
+		Bytes           uint64
+		Sender          bpfAddress
+	}
+}
+
 type bpfFlowDrop struct {
 	_           structs.HostLayout
-	Told        uint64
+	Reported    uint64
 	Packets     uint64
 	Bytes       uint64
 	Hash        uint32
@@ -195,7 +226,7 @@ type bpfFlowDrop struct {
 type bpfFlowEvent struct {
 	_           structs.HostLayout
 	Time        uint64
-	Opened      uint64
+	Created     uint64
 	Tuple       bpfTuple
 	Packets     [2]uint64
 	Bytes       [2]uint64
@@ -226,10 +257,10 @@ const (
 type bpfFlowLoss uint32
 
 const (
-	bpfFlowLossFLOW_LOSS_FULL      bpfFlowLoss = 0
-	bpfFlowLossFLOW_LOSS_LIMITED   bpfFlowLoss = 1
-	bpfFlowLossFLOW_LOSS_FORGOTTEN bpfFlowLoss = 2
-	bpfFlowLossFLOW_LOSS_MAX       bpfFlowLoss = 3
+	bpfFlowLossFLOW_LOSS_FULL    bpfFlowLoss = 0
+	bpfFlowLossFLOW_LOSS_LIMITED bpfFlowLoss = 1
+	bpfFlowLossFLOW_LOSS_EVICTED bpfFlowLoss = 2
+	bpfFlowLossFLOW_LOSS_MAX     bpfFlowLoss = 3
 )
 
 type bpfFlowMode uint32
@@ -241,7 +272,7 @@ const (
 	bpfFlowModeFLOWS_ALL    bpfFlowMode = 3
 )
 
-type bpfForgotten struct {
+type bpfFlushPodArgs struct {
 	_   structs.HostLayout
 	Pod bpfAddress
 }
@@ -261,7 +292,7 @@ type bpfFragment struct {
 type bpfFragmentKey struct {
 	_      structs.HostLayout
 	Sender bpfSender
-	Place  uint32
+	Slot   uint32
 }
 
 type bpfFrontend struct {
@@ -282,6 +313,25 @@ const (
 	bpfGenerationIndexGENERATION_MAX        bpfGenerationIndex = 4
 )
 
+type bpfIcmpErrorKind uint32
+
+const (
+	bpfIcmpErrorKindICMP_ERROR_OTHER   bpfIcmpErrorKind = 0
+	bpfIcmpErrorKindICMP_ERROR_TOO_BIG bpfIcmpErrorKind = 1
+)
+
+type bpfIcmpRatelimitEntry struct {
+	_     structs.HostLayout
+	Since uint64
+	Sent  uint64
+}
+
+type bpfIcmpRatelimitKey struct {
+	_      structs.HostLayout
+	Sender bpfSender
+	Kind   uint32
+}
+
 type bpfIdentity uint32
 
 const (
@@ -289,6 +339,12 @@ const (
 	bpfIdentityIDENTITY_NODE    bpfIdentity = 1
 	bpfIdentityIDENTITY_POD     bpfIdentity = 2147483648
 )
+
+type bpfIdentityCidrKey struct {
+	_         structs.HostLayout
+	PrefixLen uint32
+	Address   bpfAddress
+}
 
 type bpfMaglevBlock struct {
 	_       structs.HostLayout
@@ -301,6 +357,32 @@ type bpfMaglevKey struct {
 	Block uint32
 }
 
+type bpfNatEntry struct {
+	_               structs.HostLayout
+	Source          bpfAddress
+	Destination     bpfAddress
+	SourcePort      uint16
+	DestinationPort uint16
+	Service         uint32
+	Seen            uint64
+	Flags           uint8
+	Packets         uint8
+	Created         uint16
+	Owner           uint32
+}
+
+type bpfNatFlag uint32
+
+const (
+	bpfNatFlagNAT_INITIATOR bpfNatFlag = 1
+	bpfNatFlagNAT_FIN       bpfNatFlag = 2
+	bpfNatFlagNAT_RESET     bpfNatFlag = 4
+	bpfNatFlagNAT_DSR       bpfNatFlag = 8
+	bpfNatFlagNAT_UNCHANGED bpfNatFlag = 16
+	bpfNatFlagNAT_TIME_WAIT bpfNatFlag = 32
+	bpfNatFlagNAT_STREAM    bpfNatFlag = 64
+)
+
 type bpfNatOwner struct {
 	_           structs.HostLayout
 	Established uint32
@@ -311,38 +393,36 @@ type bpfNatSlot struct {
 	_     structs.HostLayout
 	Key   bpfTuple
 	Owner uint32
-	Taken uint32
+	Lock  uint32
 }
 
-type bpfPeer struct {
-	_           structs.HostLayout
-	Service     bpfAddress
-	Backend     bpfAddress
-	ServicePort uint16
-	BackendPort uint16
-	Set         uint32
-	Used        uint64
-}
-
-type bpfPolicedFlag uint32
+type bpfNoBackend uint32
 
 const (
-	bpfPolicedFlagPOLICED_EGRESS    bpfPolicedFlag = 1
-	bpfPolicedFlagPOLICED_INGRESS   bpfPolicedFlag = 2
-	bpfPolicedFlagPOLICED_OBSERVED  bpfPolicedFlag = 4
-	bpfPolicedFlagPOLICED_ELSEWHERE bpfPolicedFlag = 8
+	bpfNoBackendNO_BACKEND_REJECT bpfNoBackend = 0
+	bpfNoBackendNO_BACKEND_DROP   bpfNoBackend = 1
+	bpfNoBackendNO_BACKEND_PASS   bpfNoBackend = 2
 )
 
-type bpfPolicedPod struct {
-	_       structs.HostLayout
-	Ingress uint32
-	Egress  uint32
+type bpfPolicyCacheEntry struct {
+	_         structs.HostLayout
+	Revision  uint32
+	Set       uint32
+	Identity  uint32
+	ProtoPort uint32
+	Policy    uint32
 }
 
 type bpfPolicyKey struct {
 	_        structs.HostLayout
 	Set      uint32
 	Identity uint32
+}
+
+type bpfPolicyPod struct {
+	_       structs.HostLayout
+	Ingress uint32
+	Egress  uint32
 }
 
 type bpfPolicyPortKey struct {
@@ -374,25 +454,6 @@ const (
 	bpfProgramPROGRAM_MAX         bpfProgram = 7
 )
 
-type bpfRefusalKey struct {
-	_      structs.HostLayout
-	Sender bpfSender
-	Kind   uint32
-}
-
-type bpfRefusalKind uint32
-
-const (
-	bpfRefusalKindREFUSAL_OTHER   bpfRefusalKind = 0
-	bpfRefusalKindREFUSAL_TOO_BIG bpfRefusalKind = 1
-)
-
-type bpfRefusalRate struct {
-	_     structs.HostLayout
-	Since uint64
-	Sent  uint64
-}
-
 type bpfRoute struct {
 	_          structs.HostLayout
 	Kind       uint8
@@ -420,19 +481,10 @@ const (
 	bpfRouteKindROUTE_TUNNEL  bpfRouteKind = 4
 )
 
-type bpfRuling struct {
-	_        structs.HostLayout
-	Revision uint32
-	Set      uint32
-	Identity uint32
-	What     uint32
-	Policy   uint32
-}
-
 type bpfSender struct {
-	_       structs.HostLayout
-	Device  uint32
-	Outside uint32
+	_        structs.HostLayout
+	Device   uint32
+	External uint32
 }
 
 type bpfService struct {
@@ -441,14 +493,14 @@ type bpfService struct {
 	Affinity uint32
 	Flags    uint16
 	Padding  uint16
-	Inside   bpfBackendSet
-	Outside  bpfBackendSet
+	Internal bpfBackendSet
+	External bpfBackendSet
 }
 
 type bpfServiceCount struct {
 	_           structs.HostLayout
 	Connections uint64
-	Refused     uint64
+	Rejected    uint64
 }
 
 type bpfServiceFlag uint32
@@ -459,67 +511,17 @@ const (
 	bpfServiceFlagSERVICE_DSR      bpfServiceFlag = 4
 )
 
-type bpfSession struct {
+type bpfSockEntry struct {
 	_           structs.HostLayout
-	Opened      uint64
-	Seen        uint64
-	Packets     [2]uint64
-	Bytes       [2]uint64
-	Revision    uint32
-	Ingress     uint32
-	Egress      uint32
-	Flags       uint32
-	Source      uint32
-	Destination uint32
-	Slot        uint32
-	Padding     uint32
+	Service     bpfAddress
+	Backend     bpfAddress
+	ServicePort uint16
+	BackendPort uint16
+	Set         uint32
+	Used        uint64
 }
 
-type bpfSessionFlag uint32
-
-const (
-	bpfSessionFlagSESSION_TURNED     bpfSessionFlag = 1
-	bpfSessionFlagSESSION_ANSWERED   bpfSessionFlag = 2
-	bpfSessionFlagSESSION_FIN        bpfSessionFlag = 4
-	bpfSessionFlagSESSION_ANSWER_FIN bpfSessionFlag = 8
-	bpfSessionFlagSESSION_RESET      bpfSessionFlag = 16
-	bpfSessionFlagSESSION_TOLD_END   bpfSessionFlag = 32
-	bpfSessionFlagSESSION_EGRESS     bpfSessionFlag = 64
-	bpfSessionFlagSESSION_INGRESS    bpfSessionFlag = 128
-	bpfSessionFlagSESSION_REVOKED    bpfSessionFlag = 256
-	bpfSessionFlagSESSION_UNSEEN     bpfSessionFlag = 512
-	bpfSessionFlagSESSION_TOLD       bpfSessionFlag = 1024
-	bpfSessionFlagSESSION_LASTING    bpfSessionFlag = 2048
-	bpfSessionFlagSESSION_INBOUND    bpfSessionFlag = 4096
-)
-
-type bpfSessionRing uint32
-
-const (
-	bpfSessionRingSESSION_RING_LASTING bpfSessionRing = 1
-	bpfSessionRingSESSION_RING_INBOUND bpfSessionRing = 2
-	bpfSessionRingSESSION_RING_MAX     bpfSessionRing = 4
-)
-
-type bpfSessionShare struct {
-	_    structs.HostLayout
-	Next [4]uint32
-}
-
-type bpfSessionSlot struct {
-	_    structs.HostLayout
-	Pod  bpfAddress
-	Slot uint32
-}
-
-type bpfSourceKey struct {
-	_         structs.HostLayout
-	PrefixLen uint32
-	Service   uint32
-	Address   bpfAddress
-}
-
-type bpfStream struct {
+type bpfSockTcpEntry struct {
 	_           structs.HostLayout
 	Cookie      uint64
 	Service     bpfAddress
@@ -529,22 +531,36 @@ type bpfStream struct {
 	Padding     uint32
 }
 
+type bpfSockUdpEntries struct {
+	_     structs.HostLayout
+	Now   uint64
+	Since [16]uint64
+	Entry [16]bpfSockEntry
+}
+
+type bpfSourceKey struct {
+	_         structs.HostLayout
+	PrefixLen uint32
+	Service   uint32
+	Address   bpfAddress
+}
+
 type bpfTimeout uint32
 
 const (
-	bpfTimeoutTIMEOUT_OPENING       bpfTimeout = 60
-	bpfTimeoutTIMEOUT_TCP           bpfTimeout = 21600
-	bpfTimeoutTIMEOUT_TCP_CLOSED    bpfTimeout = 10
-	bpfTimeoutTIMEOUT_TCP_RESTING   bpfTimeout = 60
-	bpfTimeoutTIMEOUT_TCP_CLOSING   bpfTimeout = 240
-	bpfTimeoutTIMEOUT_DATAGRAMS     bpfTimeout = 120
-	bpfTimeoutTIMEOUT_ECHO          bpfTimeout = 60
-	bpfTimeoutTIMEOUT_FRAGMENTS     bpfTimeout = 60
-	bpfTimeoutTIMEOUT_NAT_SYN       bpfTimeout = 120
-	bpfTimeoutTIMEOUT_NAT_SYN_REPLY bpfTimeout = 60
-	bpfTimeoutTIMEOUT_NAT_DATAGRAMS bpfTimeout = 30
-	bpfTimeoutTIMEOUT_NAT_STREAM    bpfTimeout = 120
-	bpfTimeoutTIMEOUT_NAT_ECHO      bpfTimeout = 30
+	bpfTimeoutTIMEOUT_UNREPLIED      bpfTimeout = 60
+	bpfTimeoutTIMEOUT_TCP            bpfTimeout = 21600
+	bpfTimeoutTIMEOUT_TCP_CLOSED     bpfTimeout = 10
+	bpfTimeoutTIMEOUT_TCP_TIME_WAIT  bpfTimeout = 60
+	bpfTimeoutTIMEOUT_TCP_CLOSING    bpfTimeout = 240
+	bpfTimeoutTIMEOUT_UDP            bpfTimeout = 120
+	bpfTimeoutTIMEOUT_ICMP           bpfTimeout = 60
+	bpfTimeoutTIMEOUT_FRAGMENTS      bpfTimeout = 60
+	bpfTimeoutTIMEOUT_NAT_SYN_SENT   bpfTimeout = 120
+	bpfTimeoutTIMEOUT_NAT_SYN_RECV   bpfTimeout = 60
+	bpfTimeoutTIMEOUT_NAT_UDP        bpfTimeout = 30
+	bpfTimeoutTIMEOUT_NAT_UDP_STREAM bpfTimeout = 120
+	bpfTimeoutTIMEOUT_NAT_ICMP       bpfTimeout = 30
 )
 
 type bpfTuple struct {
@@ -565,111 +581,95 @@ type bpfUplink struct {
 	Mtu  uint16
 }
 
-type bpfWithoutBackend uint32
-
-const (
-	bpfWithoutBackendWITHOUT_BACKEND_REFUSE bpfWithoutBackend = 0
-	bpfWithoutBackendWITHOUT_BACKEND_DROP   bpfWithoutBackend = 1
-	bpfWithoutBackendWITHOUT_BACKEND_PASS   bpfWithoutBackend = 2
-)
-
-type bpfYoungSession struct {
-	_       structs.HostLayout
-	Key     bpfTuple
-	Taken   uint32
-	Waiting uint32
-	Session bpfSession
-}
-
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	bpfMapAffinities          = "affinities"
-	bpfMapAffinitiesOutside   = "affinities_outside"
-	bpfMapBackends            = "backends"
-	bpfMapBlocks              = "blocks"
-	bpfMapConnections         = "connections"
-	bpfMapDecisions           = "decisions"
-	bpfMapDrops               = "drops"
-	bpfMapEarlierPeers        = "earlier_peers"
-	bpfMapEndpoints           = "endpoints"
-	bpfMapFlowAllowance       = "flow_allowance"
-	bpfMapFlowDrops           = "flow_drops"
-	bpfMapFlowLosses          = "flow_losses"
-	bpfMapFlowShares          = "flow_shares"
-	bpfMapFlows               = "flows"
-	bpfMapFragments           = "fragments"
-	bpfMapGeneration          = "generation"
-	bpfMapIdentified          = "identified"
-	bpfMapIdentities          = "identities"
-	bpfMapInquiries           = "inquiries"
-	bpfMapLease               = "lease"
-	bpfMapMaglev              = "maglev"
-	bpfMapNatOwners           = "nat_owners"
-	bpfMapNatSlots            = "nat_slots"
-	bpfMapOpenings            = "openings"
-	bpfMapPeers               = "peers"
-	bpfMapPendingSlots        = "pending_slots"
-	bpfMapPermitKeys          = "permit_keys"
-	bpfMapPolicedPods         = "policed_pods"
-	bpfMapPolicies            = "policies"
-	bpfMapPolicyPorts         = "policy_ports"
-	bpfMapRefusals            = "refusals"
-	bpfMapRouteLengths        = "route_lengths"
-	bpfMapRoutes              = "routes"
-	bpfMapRulings             = "rulings"
-	bpfMapServiceCounts       = "service_counts"
-	bpfMapServiceSources      = "service_sources"
-	bpfMapServices            = "services"
-	bpfMapSessionShareSize    = "session_share_size"
-	bpfMapSessionShares       = "session_shares"
-	bpfMapSessionSlots        = "session_slots"
-	bpfMapSessions            = "sessions"
-	bpfMapStreams             = "streams"
-	bpfMapTranslatedPods      = "translated_pods"
-	bpfMapTranslations        = "translations"
-	bpfMapTunnelSources       = "tunnel_sources"
-	bpfMapUplinks             = "uplinks"
-	bpfMapXdpUplinks          = "xdp_uplinks"
-	bpfMapYoungSessions       = "young_sessions"
-	bpfProgConnect4           = "connect4"
-	bpfProgConnect6           = "connect6"
-	bpfProgForgetPod          = "forget_pod"
-	bpfProgFromPod            = "from_pod"
-	bpfProgFromTunnel         = "from_tunnel"
-	bpfProgFromWire           = "from_wire"
-	bpfProgGetpeername4       = "getpeername4"
-	bpfProgGetpeername6       = "getpeername6"
-	bpfProgRecvmsg4           = "recvmsg4"
-	bpfProgRecvmsg6           = "recvmsg6"
-	bpfProgSendmsg4           = "sendmsg4"
-	bpfProgSendmsg6           = "sendmsg6"
-	bpfProgSettleSessions     = "settle_sessions"
-	bpfProgSockRelease        = "sock_release"
-	bpfProgTellDrops          = "tell_drops"
-	bpfProgTellSessions       = "tell_sessions"
-	bpfProgToPod              = "to_pod"
-	bpfProgToTunnel           = "to_tunnel"
-	bpfProgToWire             = "to_wire"
-	bpfProgWireXdp            = "wire_xdp"
-	bpfVarAbi                 = "abi"
-	bpfVarConfigDsr           = "config_dsr"
-	bpfVarConfigEbpfRouting   = "config_ebpf_routing"
-	bpfVarConfigFlows         = "config_flows"
-	bpfVarConfigFlowsRate     = "config_flows_rate"
-	bpfVarConfigFlowsSample   = "config_flows_sample"
-	bpfVarConfigHostNetns     = "config_host_netns"
-	bpfVarConfigMasquerade    = "config_masquerade"
-	bpfVarConfigNatFirst      = "config_nat_first"
-	bpfVarConfigNatLast       = "config_nat_last"
-	bpfVarConfigNatSlots      = "config_nat_slots"
-	bpfVarConfigPendingSlots  = "config_pending_slots"
-	bpfVarConfigPolicy        = "config_policy"
-	bpfVarConfigServices      = "config_services"
-	bpfVarConfigSocketErrors  = "config_socket_errors"
-	bpfVarConfigStackServices = "config_stack_services"
-	bpfVarConfigTunnelPort    = "config_tunnel_port"
+	bpfMapAffinities         = "affinities"
+	bpfMapAffinitiesExt      = "affinities_ext"
+	bpfMapBackends           = "backends"
+	bpfMapConntrack          = "conntrack"
+	bpfMapCtNew              = "ct_new"
+	bpfMapCtShareSize        = "ct_share_size"
+	bpfMapCtShares           = "ct_shares"
+	bpfMapCtSlots            = "ct_slots"
+	bpfMapDrops              = "drops"
+	bpfMapEndpoints          = "endpoints"
+	bpfMapFlowCache          = "flow_cache"
+	bpfMapFlowDrops          = "flow_drops"
+	bpfMapFlowLost           = "flow_lost"
+	bpfMapFlowRatelimit      = "flow_ratelimit"
+	bpfMapFlowShares         = "flow_shares"
+	bpfMapFlows              = "flows"
+	bpfMapFragments          = "fragments"
+	bpfMapGeneration         = "generation"
+	bpfMapIcmpRatelimit      = "icmp_ratelimit"
+	bpfMapIdentities         = "identities"
+	bpfMapIdentityCache      = "identity_cache"
+	bpfMapIdentityCidrs      = "identity_cidrs"
+	bpfMapMaglev             = "maglev"
+	bpfMapNat                = "nat"
+	bpfMapNatOwners          = "nat_owners"
+	bpfMapNatPending         = "nat_pending"
+	bpfMapNatPods            = "nat_pods"
+	bpfMapNatScratch         = "nat_scratch"
+	bpfMapNatSlots           = "nat_slots"
+	bpfMapNeighLease         = "neigh_lease"
+	bpfMapPendingSlots       = "pending_slots"
+	bpfMapPolicies           = "policies"
+	bpfMapPolicyCache        = "policy_cache"
+	bpfMapPolicyPods         = "policy_pods"
+	bpfMapPolicyPorts        = "policy_ports"
+	bpfMapPolicyScratch      = "policy_scratch"
+	bpfMapRouteLengths       = "route_lengths"
+	bpfMapRoutes             = "routes"
+	bpfMapServiceCounts      = "service_counts"
+	bpfMapServiceSources     = "service_sources"
+	bpfMapServices           = "services"
+	bpfMapSockStorage        = "sock_storage"
+	bpfMapSockTcp            = "sock_tcp"
+	bpfMapSockUdp            = "sock_udp"
+	bpfMapTunnelSources      = "tunnel_sources"
+	bpfMapUplinks            = "uplinks"
+	bpfMapVerdictScratch     = "verdict_scratch"
+	bpfMapXdpUplinks         = "xdp_uplinks"
+	bpfProgConnect4          = "connect4"
+	bpfProgConnect6          = "connect6"
+	bpfProgFlushConntrack    = "flush_conntrack"
+	bpfProgFlushDrops        = "flush_drops"
+	bpfProgFlushPod          = "flush_pod"
+	bpfProgFromPod           = "from_pod"
+	bpfProgFromTunnel        = "from_tunnel"
+	bpfProgFromWire          = "from_wire"
+	bpfProgGetpeername4      = "getpeername4"
+	bpfProgGetpeername6      = "getpeername6"
+	bpfProgRecvmsg4          = "recvmsg4"
+	bpfProgRecvmsg6          = "recvmsg6"
+	bpfProgReportFlows       = "report_flows"
+	bpfProgSendmsg4          = "sendmsg4"
+	bpfProgSendmsg6          = "sendmsg6"
+	bpfProgSockRelease       = "sock_release"
+	bpfProgToPod             = "to_pod"
+	bpfProgToTunnel          = "to_tunnel"
+	bpfProgToWire            = "to_wire"
+	bpfProgWireXdp           = "wire_xdp"
+	bpfVarAbi                = "abi"
+	bpfVarConfigDsr          = "config_dsr"
+	bpfVarConfigEbpfRouting  = "config_ebpf_routing"
+	bpfVarConfigFlows        = "config_flows"
+	bpfVarConfigFlowsRate    = "config_flows_rate"
+	bpfVarConfigFlowsSample  = "config_flows_sample"
+	bpfVarConfigHostNetns    = "config_host_netns"
+	bpfVarConfigKubeProxy    = "config_kube_proxy"
+	bpfVarConfigMasquerade   = "config_masquerade"
+	bpfVarConfigNatFirst     = "config_nat_first"
+	bpfVarConfigNatLast      = "config_nat_last"
+	bpfVarConfigNatSlots     = "config_nat_slots"
+	bpfVarConfigPendingSlots = "config_pending_slots"
+	bpfVarConfigPolicy       = "config_policy"
+	bpfVarConfigServices     = "config_services"
+	bpfVarConfigSocketErrors = "config_socket_errors"
+	bpfVarConfigTunnelPort   = "config_tunnel_port"
 )
 
 // loadBpf returns the embedded CollectionSpec for bpf.
@@ -716,7 +716,9 @@ type bpfSpecs struct {
 type bpfProgramSpecs struct {
 	Connect4       *ebpf.ProgramSpec `ebpf:"connect4"`
 	Connect6       *ebpf.ProgramSpec `ebpf:"connect6"`
-	ForgetPod      *ebpf.ProgramSpec `ebpf:"forget_pod"`
+	FlushConntrack *ebpf.ProgramSpec `ebpf:"flush_conntrack"`
+	FlushDrops     *ebpf.ProgramSpec `ebpf:"flush_drops"`
+	FlushPod       *ebpf.ProgramSpec `ebpf:"flush_pod"`
 	FromPod        *ebpf.ProgramSpec `ebpf:"from_pod"`
 	FromTunnel     *ebpf.ProgramSpec `ebpf:"from_tunnel"`
 	FromWire       *ebpf.ProgramSpec `ebpf:"from_wire"`
@@ -724,12 +726,10 @@ type bpfProgramSpecs struct {
 	Getpeername6   *ebpf.ProgramSpec `ebpf:"getpeername6"`
 	Recvmsg4       *ebpf.ProgramSpec `ebpf:"recvmsg4"`
 	Recvmsg6       *ebpf.ProgramSpec `ebpf:"recvmsg6"`
+	ReportFlows    *ebpf.ProgramSpec `ebpf:"report_flows"`
 	Sendmsg4       *ebpf.ProgramSpec `ebpf:"sendmsg4"`
 	Sendmsg6       *ebpf.ProgramSpec `ebpf:"sendmsg6"`
-	SettleSessions *ebpf.ProgramSpec `ebpf:"settle_sessions"`
 	SockRelease    *ebpf.ProgramSpec `ebpf:"sock_release"`
-	TellDrops      *ebpf.ProgramSpec `ebpf:"tell_drops"`
-	TellSessions   *ebpf.ProgramSpec `ebpf:"tell_sessions"`
 	ToPod          *ebpf.ProgramSpec `ebpf:"to_pod"`
 	ToTunnel       *ebpf.ProgramSpec `ebpf:"to_tunnel"`
 	ToWire         *ebpf.ProgramSpec `ebpf:"to_wire"`
@@ -740,77 +740,77 @@ type bpfProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfMapSpecs struct {
-	Affinities        *ebpf.MapSpec `ebpf:"affinities"`
-	AffinitiesOutside *ebpf.MapSpec `ebpf:"affinities_outside"`
-	Backends          *ebpf.MapSpec `ebpf:"backends"`
-	Blocks            *ebpf.MapSpec `ebpf:"blocks"`
-	Connections       *ebpf.MapSpec `ebpf:"connections"`
-	Decisions         *ebpf.MapSpec `ebpf:"decisions"`
-	Drops             *ebpf.MapSpec `ebpf:"drops"`
-	EarlierPeers      *ebpf.MapSpec `ebpf:"earlier_peers"`
-	Endpoints         *ebpf.MapSpec `ebpf:"endpoints"`
-	FlowAllowance     *ebpf.MapSpec `ebpf:"flow_allowance"`
-	FlowDrops         *ebpf.MapSpec `ebpf:"flow_drops"`
-	FlowLosses        *ebpf.MapSpec `ebpf:"flow_losses"`
-	FlowShares        *ebpf.MapSpec `ebpf:"flow_shares"`
-	Flows             *ebpf.MapSpec `ebpf:"flows"`
-	Fragments         *ebpf.MapSpec `ebpf:"fragments"`
-	Generation        *ebpf.MapSpec `ebpf:"generation"`
-	Identified        *ebpf.MapSpec `ebpf:"identified"`
-	Identities        *ebpf.MapSpec `ebpf:"identities"`
-	Inquiries         *ebpf.MapSpec `ebpf:"inquiries"`
-	Lease             *ebpf.MapSpec `ebpf:"lease"`
-	Maglev            *ebpf.MapSpec `ebpf:"maglev"`
-	NatOwners         *ebpf.MapSpec `ebpf:"nat_owners"`
-	NatSlots          *ebpf.MapSpec `ebpf:"nat_slots"`
-	Openings          *ebpf.MapSpec `ebpf:"openings"`
-	Peers             *ebpf.MapSpec `ebpf:"peers"`
-	PendingSlots      *ebpf.MapSpec `ebpf:"pending_slots"`
-	PermitKeys        *ebpf.MapSpec `ebpf:"permit_keys"`
-	PolicedPods       *ebpf.MapSpec `ebpf:"policed_pods"`
-	Policies          *ebpf.MapSpec `ebpf:"policies"`
-	PolicyPorts       *ebpf.MapSpec `ebpf:"policy_ports"`
-	Refusals          *ebpf.MapSpec `ebpf:"refusals"`
-	RouteLengths      *ebpf.MapSpec `ebpf:"route_lengths"`
-	Routes            *ebpf.MapSpec `ebpf:"routes"`
-	Rulings           *ebpf.MapSpec `ebpf:"rulings"`
-	ServiceCounts     *ebpf.MapSpec `ebpf:"service_counts"`
-	ServiceSources    *ebpf.MapSpec `ebpf:"service_sources"`
-	Services          *ebpf.MapSpec `ebpf:"services"`
-	SessionShareSize  *ebpf.MapSpec `ebpf:"session_share_size"`
-	SessionShares     *ebpf.MapSpec `ebpf:"session_shares"`
-	SessionSlots      *ebpf.MapSpec `ebpf:"session_slots"`
-	Sessions          *ebpf.MapSpec `ebpf:"sessions"`
-	Streams           *ebpf.MapSpec `ebpf:"streams"`
-	TranslatedPods    *ebpf.MapSpec `ebpf:"translated_pods"`
-	Translations      *ebpf.MapSpec `ebpf:"translations"`
-	TunnelSources     *ebpf.MapSpec `ebpf:"tunnel_sources"`
-	Uplinks           *ebpf.MapSpec `ebpf:"uplinks"`
-	XdpUplinks        *ebpf.MapSpec `ebpf:"xdp_uplinks"`
-	YoungSessions     *ebpf.MapSpec `ebpf:"young_sessions"`
+	Affinities     *ebpf.MapSpec `ebpf:"affinities"`
+	AffinitiesExt  *ebpf.MapSpec `ebpf:"affinities_ext"`
+	Backends       *ebpf.MapSpec `ebpf:"backends"`
+	Conntrack      *ebpf.MapSpec `ebpf:"conntrack"`
+	CtNew          *ebpf.MapSpec `ebpf:"ct_new"`
+	CtShareSize    *ebpf.MapSpec `ebpf:"ct_share_size"`
+	CtShares       *ebpf.MapSpec `ebpf:"ct_shares"`
+	CtSlots        *ebpf.MapSpec `ebpf:"ct_slots"`
+	Drops          *ebpf.MapSpec `ebpf:"drops"`
+	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
+	FlowCache      *ebpf.MapSpec `ebpf:"flow_cache"`
+	FlowDrops      *ebpf.MapSpec `ebpf:"flow_drops"`
+	FlowLost       *ebpf.MapSpec `ebpf:"flow_lost"`
+	FlowRatelimit  *ebpf.MapSpec `ebpf:"flow_ratelimit"`
+	FlowShares     *ebpf.MapSpec `ebpf:"flow_shares"`
+	Flows          *ebpf.MapSpec `ebpf:"flows"`
+	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
+	Generation     *ebpf.MapSpec `ebpf:"generation"`
+	IcmpRatelimit  *ebpf.MapSpec `ebpf:"icmp_ratelimit"`
+	Identities     *ebpf.MapSpec `ebpf:"identities"`
+	IdentityCache  *ebpf.MapSpec `ebpf:"identity_cache"`
+	IdentityCidrs  *ebpf.MapSpec `ebpf:"identity_cidrs"`
+	Maglev         *ebpf.MapSpec `ebpf:"maglev"`
+	Nat            *ebpf.MapSpec `ebpf:"nat"`
+	NatOwners      *ebpf.MapSpec `ebpf:"nat_owners"`
+	NatPending     *ebpf.MapSpec `ebpf:"nat_pending"`
+	NatPods        *ebpf.MapSpec `ebpf:"nat_pods"`
+	NatScratch     *ebpf.MapSpec `ebpf:"nat_scratch"`
+	NatSlots       *ebpf.MapSpec `ebpf:"nat_slots"`
+	NeighLease     *ebpf.MapSpec `ebpf:"neigh_lease"`
+	PendingSlots   *ebpf.MapSpec `ebpf:"pending_slots"`
+	Policies       *ebpf.MapSpec `ebpf:"policies"`
+	PolicyCache    *ebpf.MapSpec `ebpf:"policy_cache"`
+	PolicyPods     *ebpf.MapSpec `ebpf:"policy_pods"`
+	PolicyPorts    *ebpf.MapSpec `ebpf:"policy_ports"`
+	PolicyScratch  *ebpf.MapSpec `ebpf:"policy_scratch"`
+	RouteLengths   *ebpf.MapSpec `ebpf:"route_lengths"`
+	Routes         *ebpf.MapSpec `ebpf:"routes"`
+	ServiceCounts  *ebpf.MapSpec `ebpf:"service_counts"`
+	ServiceSources *ebpf.MapSpec `ebpf:"service_sources"`
+	Services       *ebpf.MapSpec `ebpf:"services"`
+	SockStorage    *ebpf.MapSpec `ebpf:"sock_storage"`
+	SockTcp        *ebpf.MapSpec `ebpf:"sock_tcp"`
+	SockUdp        *ebpf.MapSpec `ebpf:"sock_udp"`
+	TunnelSources  *ebpf.MapSpec `ebpf:"tunnel_sources"`
+	Uplinks        *ebpf.MapSpec `ebpf:"uplinks"`
+	VerdictScratch *ebpf.MapSpec `ebpf:"verdict_scratch"`
+	XdpUplinks     *ebpf.MapSpec `ebpf:"xdp_uplinks"`
 }
 
 // bpfVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfVariableSpecs struct {
-	Abi                 *ebpf.VariableSpec `ebpf:"abi"`
-	ConfigDsr           *ebpf.VariableSpec `ebpf:"config_dsr"`
-	ConfigEbpfRouting   *ebpf.VariableSpec `ebpf:"config_ebpf_routing"`
-	ConfigFlows         *ebpf.VariableSpec `ebpf:"config_flows"`
-	ConfigFlowsRate     *ebpf.VariableSpec `ebpf:"config_flows_rate"`
-	ConfigFlowsSample   *ebpf.VariableSpec `ebpf:"config_flows_sample"`
-	ConfigHostNetns     *ebpf.VariableSpec `ebpf:"config_host_netns"`
-	ConfigMasquerade    *ebpf.VariableSpec `ebpf:"config_masquerade"`
-	ConfigNatFirst      *ebpf.VariableSpec `ebpf:"config_nat_first"`
-	ConfigNatLast       *ebpf.VariableSpec `ebpf:"config_nat_last"`
-	ConfigNatSlots      *ebpf.VariableSpec `ebpf:"config_nat_slots"`
-	ConfigPendingSlots  *ebpf.VariableSpec `ebpf:"config_pending_slots"`
-	ConfigPolicy        *ebpf.VariableSpec `ebpf:"config_policy"`
-	ConfigServices      *ebpf.VariableSpec `ebpf:"config_services"`
-	ConfigSocketErrors  *ebpf.VariableSpec `ebpf:"config_socket_errors"`
-	ConfigStackServices *ebpf.VariableSpec `ebpf:"config_stack_services"`
-	ConfigTunnelPort    *ebpf.VariableSpec `ebpf:"config_tunnel_port"`
+	Abi                *ebpf.VariableSpec `ebpf:"abi"`
+	ConfigDsr          *ebpf.VariableSpec `ebpf:"config_dsr"`
+	ConfigEbpfRouting  *ebpf.VariableSpec `ebpf:"config_ebpf_routing"`
+	ConfigFlows        *ebpf.VariableSpec `ebpf:"config_flows"`
+	ConfigFlowsRate    *ebpf.VariableSpec `ebpf:"config_flows_rate"`
+	ConfigFlowsSample  *ebpf.VariableSpec `ebpf:"config_flows_sample"`
+	ConfigHostNetns    *ebpf.VariableSpec `ebpf:"config_host_netns"`
+	ConfigKubeProxy    *ebpf.VariableSpec `ebpf:"config_kube_proxy"`
+	ConfigMasquerade   *ebpf.VariableSpec `ebpf:"config_masquerade"`
+	ConfigNatFirst     *ebpf.VariableSpec `ebpf:"config_nat_first"`
+	ConfigNatLast      *ebpf.VariableSpec `ebpf:"config_nat_last"`
+	ConfigNatSlots     *ebpf.VariableSpec `ebpf:"config_nat_slots"`
+	ConfigPendingSlots *ebpf.VariableSpec `ebpf:"config_pending_slots"`
+	ConfigPolicy       *ebpf.VariableSpec `ebpf:"config_policy"`
+	ConfigServices     *ebpf.VariableSpec `ebpf:"config_services"`
+	ConfigSocketErrors *ebpf.VariableSpec `ebpf:"config_socket_errors"`
+	ConfigTunnelPort   *ebpf.VariableSpec `ebpf:"config_tunnel_port"`
 }
 
 // bpfObjects contains all objects after they have been loaded into the kernel.
@@ -833,106 +833,106 @@ func (o *bpfObjects) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfMaps struct {
-	Affinities        *ebpf.Map `ebpf:"affinities"`
-	AffinitiesOutside *ebpf.Map `ebpf:"affinities_outside"`
-	Backends          *ebpf.Map `ebpf:"backends"`
-	Blocks            *ebpf.Map `ebpf:"blocks"`
-	Connections       *ebpf.Map `ebpf:"connections"`
-	Decisions         *ebpf.Map `ebpf:"decisions"`
-	Drops             *ebpf.Map `ebpf:"drops"`
-	EarlierPeers      *ebpf.Map `ebpf:"earlier_peers"`
-	Endpoints         *ebpf.Map `ebpf:"endpoints"`
-	FlowAllowance     *ebpf.Map `ebpf:"flow_allowance"`
-	FlowDrops         *ebpf.Map `ebpf:"flow_drops"`
-	FlowLosses        *ebpf.Map `ebpf:"flow_losses"`
-	FlowShares        *ebpf.Map `ebpf:"flow_shares"`
-	Flows             *ebpf.Map `ebpf:"flows"`
-	Fragments         *ebpf.Map `ebpf:"fragments"`
-	Generation        *ebpf.Map `ebpf:"generation"`
-	Identified        *ebpf.Map `ebpf:"identified"`
-	Identities        *ebpf.Map `ebpf:"identities"`
-	Inquiries         *ebpf.Map `ebpf:"inquiries"`
-	Lease             *ebpf.Map `ebpf:"lease"`
-	Maglev            *ebpf.Map `ebpf:"maglev"`
-	NatOwners         *ebpf.Map `ebpf:"nat_owners"`
-	NatSlots          *ebpf.Map `ebpf:"nat_slots"`
-	Openings          *ebpf.Map `ebpf:"openings"`
-	Peers             *ebpf.Map `ebpf:"peers"`
-	PendingSlots      *ebpf.Map `ebpf:"pending_slots"`
-	PermitKeys        *ebpf.Map `ebpf:"permit_keys"`
-	PolicedPods       *ebpf.Map `ebpf:"policed_pods"`
-	Policies          *ebpf.Map `ebpf:"policies"`
-	PolicyPorts       *ebpf.Map `ebpf:"policy_ports"`
-	Refusals          *ebpf.Map `ebpf:"refusals"`
-	RouteLengths      *ebpf.Map `ebpf:"route_lengths"`
-	Routes            *ebpf.Map `ebpf:"routes"`
-	Rulings           *ebpf.Map `ebpf:"rulings"`
-	ServiceCounts     *ebpf.Map `ebpf:"service_counts"`
-	ServiceSources    *ebpf.Map `ebpf:"service_sources"`
-	Services          *ebpf.Map `ebpf:"services"`
-	SessionShareSize  *ebpf.Map `ebpf:"session_share_size"`
-	SessionShares     *ebpf.Map `ebpf:"session_shares"`
-	SessionSlots      *ebpf.Map `ebpf:"session_slots"`
-	Sessions          *ebpf.Map `ebpf:"sessions"`
-	Streams           *ebpf.Map `ebpf:"streams"`
-	TranslatedPods    *ebpf.Map `ebpf:"translated_pods"`
-	Translations      *ebpf.Map `ebpf:"translations"`
-	TunnelSources     *ebpf.Map `ebpf:"tunnel_sources"`
-	Uplinks           *ebpf.Map `ebpf:"uplinks"`
-	XdpUplinks        *ebpf.Map `ebpf:"xdp_uplinks"`
-	YoungSessions     *ebpf.Map `ebpf:"young_sessions"`
+	Affinities     *ebpf.Map `ebpf:"affinities"`
+	AffinitiesExt  *ebpf.Map `ebpf:"affinities_ext"`
+	Backends       *ebpf.Map `ebpf:"backends"`
+	Conntrack      *ebpf.Map `ebpf:"conntrack"`
+	CtNew          *ebpf.Map `ebpf:"ct_new"`
+	CtShareSize    *ebpf.Map `ebpf:"ct_share_size"`
+	CtShares       *ebpf.Map `ebpf:"ct_shares"`
+	CtSlots        *ebpf.Map `ebpf:"ct_slots"`
+	Drops          *ebpf.Map `ebpf:"drops"`
+	Endpoints      *ebpf.Map `ebpf:"endpoints"`
+	FlowCache      *ebpf.Map `ebpf:"flow_cache"`
+	FlowDrops      *ebpf.Map `ebpf:"flow_drops"`
+	FlowLost       *ebpf.Map `ebpf:"flow_lost"`
+	FlowRatelimit  *ebpf.Map `ebpf:"flow_ratelimit"`
+	FlowShares     *ebpf.Map `ebpf:"flow_shares"`
+	Flows          *ebpf.Map `ebpf:"flows"`
+	Fragments      *ebpf.Map `ebpf:"fragments"`
+	Generation     *ebpf.Map `ebpf:"generation"`
+	IcmpRatelimit  *ebpf.Map `ebpf:"icmp_ratelimit"`
+	Identities     *ebpf.Map `ebpf:"identities"`
+	IdentityCache  *ebpf.Map `ebpf:"identity_cache"`
+	IdentityCidrs  *ebpf.Map `ebpf:"identity_cidrs"`
+	Maglev         *ebpf.Map `ebpf:"maglev"`
+	Nat            *ebpf.Map `ebpf:"nat"`
+	NatOwners      *ebpf.Map `ebpf:"nat_owners"`
+	NatPending     *ebpf.Map `ebpf:"nat_pending"`
+	NatPods        *ebpf.Map `ebpf:"nat_pods"`
+	NatScratch     *ebpf.Map `ebpf:"nat_scratch"`
+	NatSlots       *ebpf.Map `ebpf:"nat_slots"`
+	NeighLease     *ebpf.Map `ebpf:"neigh_lease"`
+	PendingSlots   *ebpf.Map `ebpf:"pending_slots"`
+	Policies       *ebpf.Map `ebpf:"policies"`
+	PolicyCache    *ebpf.Map `ebpf:"policy_cache"`
+	PolicyPods     *ebpf.Map `ebpf:"policy_pods"`
+	PolicyPorts    *ebpf.Map `ebpf:"policy_ports"`
+	PolicyScratch  *ebpf.Map `ebpf:"policy_scratch"`
+	RouteLengths   *ebpf.Map `ebpf:"route_lengths"`
+	Routes         *ebpf.Map `ebpf:"routes"`
+	ServiceCounts  *ebpf.Map `ebpf:"service_counts"`
+	ServiceSources *ebpf.Map `ebpf:"service_sources"`
+	Services       *ebpf.Map `ebpf:"services"`
+	SockStorage    *ebpf.Map `ebpf:"sock_storage"`
+	SockTcp        *ebpf.Map `ebpf:"sock_tcp"`
+	SockUdp        *ebpf.Map `ebpf:"sock_udp"`
+	TunnelSources  *ebpf.Map `ebpf:"tunnel_sources"`
+	Uplinks        *ebpf.Map `ebpf:"uplinks"`
+	VerdictScratch *ebpf.Map `ebpf:"verdict_scratch"`
+	XdpUplinks     *ebpf.Map `ebpf:"xdp_uplinks"`
 }
 
 func (m *bpfMaps) Close() error {
 	return _BpfClose(
 		m.Affinities,
-		m.AffinitiesOutside,
+		m.AffinitiesExt,
 		m.Backends,
-		m.Blocks,
-		m.Connections,
-		m.Decisions,
+		m.Conntrack,
+		m.CtNew,
+		m.CtShareSize,
+		m.CtShares,
+		m.CtSlots,
 		m.Drops,
-		m.EarlierPeers,
 		m.Endpoints,
-		m.FlowAllowance,
+		m.FlowCache,
 		m.FlowDrops,
-		m.FlowLosses,
+		m.FlowLost,
+		m.FlowRatelimit,
 		m.FlowShares,
 		m.Flows,
 		m.Fragments,
 		m.Generation,
-		m.Identified,
+		m.IcmpRatelimit,
 		m.Identities,
-		m.Inquiries,
-		m.Lease,
+		m.IdentityCache,
+		m.IdentityCidrs,
 		m.Maglev,
+		m.Nat,
 		m.NatOwners,
+		m.NatPending,
+		m.NatPods,
+		m.NatScratch,
 		m.NatSlots,
-		m.Openings,
-		m.Peers,
+		m.NeighLease,
 		m.PendingSlots,
-		m.PermitKeys,
-		m.PolicedPods,
 		m.Policies,
+		m.PolicyCache,
+		m.PolicyPods,
 		m.PolicyPorts,
-		m.Refusals,
+		m.PolicyScratch,
 		m.RouteLengths,
 		m.Routes,
-		m.Rulings,
 		m.ServiceCounts,
 		m.ServiceSources,
 		m.Services,
-		m.SessionShareSize,
-		m.SessionShares,
-		m.SessionSlots,
-		m.Sessions,
-		m.Streams,
-		m.TranslatedPods,
-		m.Translations,
+		m.SockStorage,
+		m.SockTcp,
+		m.SockUdp,
 		m.TunnelSources,
 		m.Uplinks,
+		m.VerdictScratch,
 		m.XdpUplinks,
-		m.YoungSessions,
 	)
 }
 
@@ -940,23 +940,23 @@ func (m *bpfMaps) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfVariables struct {
-	Abi                 *ebpf.Variable `ebpf:"abi"`
-	ConfigDsr           *ebpf.Variable `ebpf:"config_dsr"`
-	ConfigEbpfRouting   *ebpf.Variable `ebpf:"config_ebpf_routing"`
-	ConfigFlows         *ebpf.Variable `ebpf:"config_flows"`
-	ConfigFlowsRate     *ebpf.Variable `ebpf:"config_flows_rate"`
-	ConfigFlowsSample   *ebpf.Variable `ebpf:"config_flows_sample"`
-	ConfigHostNetns     *ebpf.Variable `ebpf:"config_host_netns"`
-	ConfigMasquerade    *ebpf.Variable `ebpf:"config_masquerade"`
-	ConfigNatFirst      *ebpf.Variable `ebpf:"config_nat_first"`
-	ConfigNatLast       *ebpf.Variable `ebpf:"config_nat_last"`
-	ConfigNatSlots      *ebpf.Variable `ebpf:"config_nat_slots"`
-	ConfigPendingSlots  *ebpf.Variable `ebpf:"config_pending_slots"`
-	ConfigPolicy        *ebpf.Variable `ebpf:"config_policy"`
-	ConfigServices      *ebpf.Variable `ebpf:"config_services"`
-	ConfigSocketErrors  *ebpf.Variable `ebpf:"config_socket_errors"`
-	ConfigStackServices *ebpf.Variable `ebpf:"config_stack_services"`
-	ConfigTunnelPort    *ebpf.Variable `ebpf:"config_tunnel_port"`
+	Abi                *ebpf.Variable `ebpf:"abi"`
+	ConfigDsr          *ebpf.Variable `ebpf:"config_dsr"`
+	ConfigEbpfRouting  *ebpf.Variable `ebpf:"config_ebpf_routing"`
+	ConfigFlows        *ebpf.Variable `ebpf:"config_flows"`
+	ConfigFlowsRate    *ebpf.Variable `ebpf:"config_flows_rate"`
+	ConfigFlowsSample  *ebpf.Variable `ebpf:"config_flows_sample"`
+	ConfigHostNetns    *ebpf.Variable `ebpf:"config_host_netns"`
+	ConfigKubeProxy    *ebpf.Variable `ebpf:"config_kube_proxy"`
+	ConfigMasquerade   *ebpf.Variable `ebpf:"config_masquerade"`
+	ConfigNatFirst     *ebpf.Variable `ebpf:"config_nat_first"`
+	ConfigNatLast      *ebpf.Variable `ebpf:"config_nat_last"`
+	ConfigNatSlots     *ebpf.Variable `ebpf:"config_nat_slots"`
+	ConfigPendingSlots *ebpf.Variable `ebpf:"config_pending_slots"`
+	ConfigPolicy       *ebpf.Variable `ebpf:"config_policy"`
+	ConfigServices     *ebpf.Variable `ebpf:"config_services"`
+	ConfigSocketErrors *ebpf.Variable `ebpf:"config_socket_errors"`
+	ConfigTunnelPort   *ebpf.Variable `ebpf:"config_tunnel_port"`
 }
 
 // bpfPrograms contains all programs after they have been loaded into the kernel.
@@ -965,7 +965,9 @@ type bpfVariables struct {
 type bpfPrograms struct {
 	Connect4       *ebpf.Program `ebpf:"connect4"`
 	Connect6       *ebpf.Program `ebpf:"connect6"`
-	ForgetPod      *ebpf.Program `ebpf:"forget_pod"`
+	FlushConntrack *ebpf.Program `ebpf:"flush_conntrack"`
+	FlushDrops     *ebpf.Program `ebpf:"flush_drops"`
+	FlushPod       *ebpf.Program `ebpf:"flush_pod"`
 	FromPod        *ebpf.Program `ebpf:"from_pod"`
 	FromTunnel     *ebpf.Program `ebpf:"from_tunnel"`
 	FromWire       *ebpf.Program `ebpf:"from_wire"`
@@ -973,12 +975,10 @@ type bpfPrograms struct {
 	Getpeername6   *ebpf.Program `ebpf:"getpeername6"`
 	Recvmsg4       *ebpf.Program `ebpf:"recvmsg4"`
 	Recvmsg6       *ebpf.Program `ebpf:"recvmsg6"`
+	ReportFlows    *ebpf.Program `ebpf:"report_flows"`
 	Sendmsg4       *ebpf.Program `ebpf:"sendmsg4"`
 	Sendmsg6       *ebpf.Program `ebpf:"sendmsg6"`
-	SettleSessions *ebpf.Program `ebpf:"settle_sessions"`
 	SockRelease    *ebpf.Program `ebpf:"sock_release"`
-	TellDrops      *ebpf.Program `ebpf:"tell_drops"`
-	TellSessions   *ebpf.Program `ebpf:"tell_sessions"`
 	ToPod          *ebpf.Program `ebpf:"to_pod"`
 	ToTunnel       *ebpf.Program `ebpf:"to_tunnel"`
 	ToWire         *ebpf.Program `ebpf:"to_wire"`
@@ -989,7 +989,9 @@ func (p *bpfPrograms) Close() error {
 	return _BpfClose(
 		p.Connect4,
 		p.Connect6,
-		p.ForgetPod,
+		p.FlushConntrack,
+		p.FlushDrops,
+		p.FlushPod,
 		p.FromPod,
 		p.FromTunnel,
 		p.FromWire,
@@ -997,12 +999,10 @@ func (p *bpfPrograms) Close() error {
 		p.Getpeername6,
 		p.Recvmsg4,
 		p.Recvmsg6,
+		p.ReportFlows,
 		p.Sendmsg4,
 		p.Sendmsg6,
-		p.SettleSessions,
 		p.SockRelease,
-		p.TellDrops,
-		p.TellSessions,
 		p.ToPod,
 		p.ToTunnel,
 		p.ToWire,

@@ -47,7 +47,7 @@ type Connections struct {
 // newConnections gives the tables their maps.
 func newConnections(m *bpfMaps, g *generation) *Connections {
 	return &Connections{
-		connections: m.Connections, openings: m.Openings, pods: translatedPods{m.TranslatedPods}, fragments: m.Fragments, generation: g,
+		connections: m.Nat, openings: m.NatPending, pods: translatedPods{m.NatPods}, fragments: m.Fragments, generation: g,
 	}
 }
 
@@ -101,7 +101,7 @@ func (c *Connections) forgetFragments(now time.Duration) (removed int, err error
 func (c *Connections) expire(m *ebpf.Map, now time.Duration, tally tally, pods podsInUse) (removed int, err error) {
 	var over []bpfTuple
 	var entries uint32
-	readErr := readAll(m, func(k *bpfTuple, v *bpfConnection) {
+	readErr := readAll(m, func(k *bpfTuple, v *bpfNatEntry) {
 		e := entry{*k, *v, m == c.openings}
 		entries++
 		ended, e2 := c.ended(e, now, e.slot() == c.slot)
@@ -132,11 +132,11 @@ func (c *Connections) expire(m *ebpf.Map, now time.Duration, tally tally, pods p
 // that are left of something.
 func (c *Connections) ended(e entry, now time.Duration, inspect bool) (bool, error) {
 	quiet := now - e.seen()
-	rests := !c.crowded && e.flag(bpfConnectionFlagCONNECTION_RESTS)
+	rests := !c.crowded && e.flag(bpfNatFlagNAT_TIME_WAIT)
 	if quiet < shortest || rests && quiet < resting {
 		return false, nil
 	}
-	if quiet < e.lasts(e.state(bpfConnection{}), bpfConnection{}) && e.value.Flags&flagsEnded == 0 && !inspect {
+	if quiet < e.lasts(e.state(bpfNatEntry{}), bpfNatEntry{}) && e.value.Flags&flagsEnded == 0 && !inspect {
 		return false, nil
 	}
 	back, there, err := c.other(e)
@@ -161,7 +161,7 @@ func (c *Connections) ended(e entry, now time.Duration, inspect bool) (bool, err
 }
 
 // other looks for the entry of the other direction, which may be in either table while the connection becomes established.
-func (c *Connections) other(e entry) (back bpfConnection, there bool, err error) {
+func (c *Connections) other(e entry) (back bpfNatEntry, there bool, err error) {
 	if e.direct() {
 		return back, false, nil
 	}
@@ -175,7 +175,7 @@ func (c *Connections) other(e entry) (back bpfConnection, there bool, err error)
 			return back, false, fmt.Errorf("read connection: %w", err)
 		}
 	}
-	return bpfConnection{}, false, nil
+	return bpfNatEntry{}, false, nil
 }
 
 // removeEnded looks at an entry again and removes it with its other half, if it is still over: a packet may have come.
@@ -237,7 +237,7 @@ func (c *Connections) ForgetBackends(gone, udp []netip.AddrPort) (removed int, e
 	}
 	for _, m := range tables {
 		var found []entry
-		e := readAll(m, func(k *bpfTuple, v *bpfConnection) {
+		e := readAll(m, func(k *bpfTuple, v *bpfNatEntry) {
 			e := entry{*k, *v, m == c.openings}
 			to := bpfBackend{Address: v.Destination, Port: v.DestinationPort}
 			if e.opener() && backends[to] && v.Service != 0 && (e.opening || k.Protocol == uint8(cluster.UDP)) {

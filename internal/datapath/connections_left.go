@@ -24,7 +24,7 @@ func (c *Connections) ForgetPods(gone []netip.Addr) (removed int, err error) {
 	}
 	for _, m := range []*ebpf.Map{c.connections, c.openings} {
 		var found []entry
-		e := readAll(m, func(k *bpfTuple, v *bpfConnection) {
+		e := readAll(m, func(k *bpfTuple, v *bpfNatEntry) {
 			if addresses[k.Source] || addresses[k.Destination] || addresses[v.Source] || addresses[v.Destination] {
 				found = append(found, entry{*k, *v, m == c.openings})
 			}
@@ -40,7 +40,7 @@ func (c *Connections) ForgetPods(gone []netip.Addr) (removed int, err error) {
 	}
 	n, e := deleteAll(c.pods.m, keys)
 	if e != nil {
-		e = fmt.Errorf("take pods off map %s: %w", bpfMapTranslatedPods, e)
+		e = fmt.Errorf("take pods off map %s: %w", bpfMapNatPods, e)
 	}
 	return removed + n, errors.Join(err, e)
 }
@@ -49,7 +49,7 @@ func (c *Connections) ForgetPods(gone []netip.Addr) (removed int, err error) {
 func (c *Connections) addresses(visit func(netip.Addr)) error {
 	var err error
 	for _, m := range []*ebpf.Map{c.connections, c.openings} {
-		err = errors.Join(err, readAll(m, func(k *bpfTuple, v *bpfConnection) {
+		err = errors.Join(err, readAll(m, func(k *bpfTuple, v *bpfNatEntry) {
 			for _, a := range []bpfAddress{k.Source, k.Destination, v.Source, v.Destination} {
 				visit(a.addr())
 			}

@@ -23,7 +23,7 @@ func (t translatedPods) read() (podsInUse, error) {
 	pods := podsInUse{}
 	err := readAll(t.m, func(k *bpfAddress, began *uint64) { pods[*k] = &podInUse{began: time.Duration(*began)} })
 	if err != nil {
-		return nil, fmt.Errorf("read map %s: %w", bpfMapTranslatedPods, err)
+		return nil, fmt.Errorf("read map %s: %w", bpfMapNatPods, err)
 	}
 	return pods, nil
 }
@@ -60,7 +60,7 @@ func (c *Connections) forgetPods(pods podsInUse, now time.Duration) (removed int
 		return 0, nil
 	}
 	for _, m := range []*ebpf.Map{c.connections, c.openings} {
-		err = errors.Join(err, readAll(m, func(k *bpfTuple, v *bpfConnection) { forgotten.see(entry{key: *k, value: *v}) }))
+		err = errors.Join(err, readAll(m, func(k *bpfTuple, v *bpfNatEntry) { forgotten.see(entry{key: *k, value: *v}) }))
 	}
 	for a, pod := range forgotten {
 		if pod.used {
@@ -69,7 +69,7 @@ func (c *Connections) forgetPods(pods podsInUse, now time.Duration) (removed int
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("take pods off map %s: %w", bpfMapTranslatedPods, err)
+		err = fmt.Errorf("take pods off map %s: %w", bpfMapNatPods, err)
 	}
 	return removed, errors.Join(err, c.generation.advance())
 }

@@ -11,16 +11,16 @@ import (
 // entry is one direction of a connection.
 type entry struct {
 	key     bpfTuple
-	value   bpfConnection
+	value   bpfNatEntry
 	opening bool // in `openings`
 }
 
-func (e entry) flag(f bpfConnectionFlag) bool { return bpfConnectionFlag(e.value.Flags)&f != 0 }
+func (e entry) flag(f bpfNatFlag) bool { return bpfNatFlag(e.value.Flags)&f != 0 }
 
-func (e entry) opener() bool { return e.flag(bpfConnectionFlagCONNECTION_OPENER) }
+func (e entry) opener() bool { return e.flag(bpfNatFlagNAT_INITIATOR) }
 
 // direct tells whether the connection has no other direction here.
-func (e entry) direct() bool { return e.flag(bpfConnectionFlagCONNECTION_DIRECT) }
+func (e entry) direct() bool { return e.flag(bpfNatFlagNAT_DSR) }
 
 func (e entry) seen() time.Duration { return time.Duration(e.value.Seen) }
 
@@ -56,14 +56,14 @@ const (
 )
 
 const (
-	flagFIN    = uint8(bpfConnectionFlagCONNECTION_FIN)
-	flagReset  = uint8(bpfConnectionFlagCONNECTION_RESET)
+	flagFIN    = uint8(bpfNatFlagNAT_FIN)
+	flagReset  = uint8(bpfNatFlagNAT_RESET)
 	flagsEnded = flagFIN | flagReset
 )
 
 // closing tells whether one direction has ended its side. RST is anybody's who guesses addresses and ports (RFC 5961): where the
 // other end goes on, it has not believed it.
-func closing(one, other bpfConnection) bool {
+func closing(one, other bpfNatEntry) bool {
 	return one.Flags&flagFIN != 0 || one.Flags&flagReset != 0 && other.Seen <= one.Seen
 }
 
@@ -73,7 +73,7 @@ func ends(protocol uint8) bool {
 }
 
 // state is what both directions make up; back is zero where there is no other one.
-func (e entry) state(back bpfConnection) ConnectionState {
+func (e entry) state(back bpfNatEntry) ConnectionState {
 	if ends(e.key.Protocol) {
 		reset := (e.value.Flags|back.Flags)&flagReset != 0
 		switch {
@@ -91,14 +91,14 @@ func (e entry) state(back bpfConnection) ConnectionState {
 }
 
 // resting is how long the port of a connection that its server has ended is given to nobody else, unless `connections` is crowded.
-const resting = time.Duration(bpfTimeoutTIMEOUT_TCP_RESTING) * time.Second
+const resting = time.Duration(bpfTimeoutTIMEOUT_TCP_TIME_WAIT) * time.Second
 
 // shortest is the shortest of the timeouts: whatever had a packet since is not over.
 const shortest = time.Duration(bpfTimeoutTIMEOUT_TCP_CLOSED) * time.Second
 
 // lasts is how long a translated connection in a state, which both directions make up, lasts without a packet: as long as with Linux'
-// connection tracking, but for TCP that is established or closing (RFC 5382). connection_expired of the datapath says the same.
-func (e entry) lasts(state ConnectionState, back bpfConnection) time.Duration {
+// connection tracking, but for TCP that is established or closing (RFC 5382). nat_expired of the datapath says the same.
+func (e entry) lasts(state ConnectionState, back bpfNatEntry) time.Duration {
 	var seconds bpfTimeout
 	switch protocol := cluster.Protocol(e.key.Protocol); {
 	case state == ConnectionClosed:
@@ -108,21 +108,21 @@ func (e entry) lasts(state ConnectionState, back bpfConnection) time.Duration {
 	case ends(e.key.Protocol) && state == ConnectionEstablished:
 		seconds = bpfTimeoutTIMEOUT_TCP
 	case ends(e.key.Protocol) && e.replied(back):
-		seconds = bpfTimeoutTIMEOUT_NAT_SYN_REPLY
+		seconds = bpfTimeoutTIMEOUT_NAT_SYN_RECV
 	case ends(e.key.Protocol):
-		seconds = bpfTimeoutTIMEOUT_NAT_SYN
+		seconds = bpfTimeoutTIMEOUT_NAT_SYN_SENT
 	case protocol == cluster.ICMP || protocol == cluster.ICMPv6:
-		seconds = bpfTimeoutTIMEOUT_NAT_ECHO
+		seconds = bpfTimeoutTIMEOUT_NAT_ICMP
 	case e.stream(back):
-		seconds = bpfTimeoutTIMEOUT_NAT_STREAM
+		seconds = bpfTimeoutTIMEOUT_NAT_UDP_STREAM
 	default:
-		seconds = bpfTimeoutTIMEOUT_NAT_DATAGRAMS
+		seconds = bpfTimeoutTIMEOUT_NAT_UDP
 	}
 	return time.Duration(seconds) * time.Second
 }
 
 // replied tells whether an opening has had a packet of the end that did not open it.
-func (e entry) replied(back bpfConnection) bool {
+func (e entry) replied(back bpfNatEntry) bool {
 	if e.opener() {
 		return back.Packets > 0
 	}
@@ -130,25 +130,25 @@ func (e entry) replied(back bpfConnection) bool {
 }
 
 // stream tells whether packets go in both directions for longer than a question and its answer do.
-func (e entry) stream(back bpfConnection) bool {
-	const stream = uint8(bpfConnectionFlagCONNECTION_STREAM)
+func (e entry) stream(back bpfNatEntry) bool {
+	const stream = uint8(bpfNatFlagNAT_STREAM)
 	return e.value.Flags&stream != 0 && (e.direct() || back.Flags&stream != 0)
 }
 
 // lasting is how long a session in a state lasts without a packet.
 func lasting(protocol uint8, state ConnectionState) time.Duration {
-	seconds := bpfTimeoutTIMEOUT_DATAGRAMS
+	seconds := bpfTimeoutTIMEOUT_UDP
 	switch {
 	case state == ConnectionClosed:
 		seconds = bpfTimeoutTIMEOUT_TCP_CLOSED
 	case state == ConnectionOpening:
-		seconds = bpfTimeoutTIMEOUT_OPENING
+		seconds = bpfTimeoutTIMEOUT_UNREPLIED
 	case state == ConnectionClosing:
 		seconds = bpfTimeoutTIMEOUT_TCP_CLOSING
 	case ends(protocol):
 		seconds = bpfTimeoutTIMEOUT_TCP
 	case cluster.Protocol(protocol) == cluster.ICMP || cluster.Protocol(protocol) == cluster.ICMPv6:
-		seconds = bpfTimeoutTIMEOUT_ECHO
+		seconds = bpfTimeoutTIMEOUT_ICMP
 	}
 	return time.Duration(seconds) * time.Second
 }
@@ -168,9 +168,9 @@ const (
 
 func (e entry) kind() ConnectionKind {
 	switch {
-	case e.flag(bpfConnectionFlagCONNECTION_DIRECT):
+	case e.flag(bpfNatFlagNAT_DSR):
 		return ConnectionDirect
-	case e.flag(bpfConnectionFlagCONNECTION_PLAIN):
+	case e.flag(bpfNatFlagNAT_UNCHANGED):
 		return ConnectionPlain
 	case e.value.Service != 0:
 		return ConnectionService
@@ -195,7 +195,7 @@ type tally map[ConnectionCount]int
 // add counts a connection at its opener.
 func (t tally) add(e entry) {
 	if e.opener() || e.direct() {
-		t[ConnectionCount{Kind: e.kind(), Protocol: e.key.Protocol, State: e.state(bpfConnection{})}]++
+		t[ConnectionCount{Kind: e.kind(), Protocol: e.key.Protocol, State: e.state(bpfNatEntry{})}]++
 	}
 }
 

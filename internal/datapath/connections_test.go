@@ -16,13 +16,13 @@ import (
 const someTime = 100 * time.Hour
 
 const (
-	isOpener  = uint8(bpfConnectionFlagCONNECTION_OPENER)
-	isFIN     = uint8(bpfConnectionFlagCONNECTION_FIN)
-	isReset   = uint8(bpfConnectionFlagCONNECTION_RESET)
-	isDirect  = uint8(bpfConnectionFlagCONNECTION_DIRECT)
-	isPlain   = uint8(bpfConnectionFlagCONNECTION_PLAIN)
-	isResting = uint8(bpfConnectionFlagCONNECTION_RESTS)
-	isStream  = uint8(bpfConnectionFlagCONNECTION_STREAM)
+	isOpener  = uint8(bpfNatFlagNAT_INITIATOR)
+	isFIN     = uint8(bpfNatFlagNAT_FIN)
+	isReset   = uint8(bpfNatFlagNAT_RESET)
+	isDirect  = uint8(bpfNatFlagNAT_DSR)
+	isPlain   = uint8(bpfNatFlagNAT_UNCHANGED)
+	isResting = uint8(bpfNatFlagNAT_TIME_WAIT)
+	isStream  = uint8(bpfNatFlagNAT_STREAM)
 )
 
 // half is one direction of a connection in a test: how long it has been quiet, and what it has seen.
@@ -37,12 +37,12 @@ type half struct {
 func clientTo(backend netip.AddrPort, protocol uint8, clientPort uint16, service uint32) (there, back entry) {
 	client, frontend, node := addressOf(world.v4), addressOf(nodeA.v4), addressOf(nodeA.v4)
 	there.key = bpfTuple{Source: client, Destination: frontend, SourcePort: networkOrder(clientPort), DestinationPort: networkOrder(30080), Protocol: protocol}
-	there.value = bpfConnection{
+	there.value = bpfNatEntry{
 		Source: node, Destination: addressOf(backend.Addr()), SourcePort: networkOrder(clientPort + 1), DestinationPort: networkOrder(backend.Port()),
 		Service: service, Flags: isOpener,
 	}
 	back.key = there.turned()
-	back.value = bpfConnection{
+	back.value = bpfNatEntry{
 		Source: frontend, Destination: client, SourcePort: networkOrder(30080), DestinationPort: networkOrder(clientPort), Service: service,
 	}
 	return there, back
@@ -116,9 +116,9 @@ func TestConnectionsExpire(t *testing.T) {
 			}
 			t.Run(c.name+", quiet "+quieter, func(t *testing.T) {
 				d := connectionsOnly(t)
-				m := d.objects.maps.Connections
+				m := d.objects.maps.Nat
 				if c.opening {
-					m = d.objects.maps.Openings
+					m = d.objects.maps.NatPending
 				}
 				fill := func(quiet time.Duration) {
 					there, back := clientTo(netip.MustParseAddrPort("10.1.2.2:8080"), c.protocol, 40000, 7)
@@ -177,8 +177,8 @@ func TestConnectionsExpireCrowded(t *testing.T) {
 	d := connectionsOnly(t)
 	for i := range pairs {
 		there, back := clientTo(netip.MustParseAddrPort("10.1.2.2:8080"), uint8(cluster.TCP), uint16(10000+2*i), 7)
-		half{quiet: 30 * time.Second, flags: []uint8{0, isReset, isFIN, isFIN | isResting}[i%4]}.put(t, d.objects.maps.Connections, there)
-		half{quiet: 30 * time.Second, flags: []uint8{0, 0, 0, isFIN | isResting}[i%4]}.put(t, d.objects.maps.Connections, back)
+		half{quiet: 30 * time.Second, flags: []uint8{0, isReset, isFIN, isFIN | isResting}[i%4]}.put(t, d.objects.maps.Nat, there)
+		half{quiet: 30 * time.Second, flags: []uint8{0, 0, 0, isFIN | isResting}[i%4]}.put(t, d.objects.maps.Nat, back)
 	}
 	if removed, err := d.Connections.Expire(someTime); err != nil || removed != 0 {
 		t.Errorf("%d entries are removed before anybody could know that there are so many: %v", removed, err)
@@ -192,8 +192,8 @@ func TestConnectionsExpireCrowded(t *testing.T) {
 func TestConnectionsExpireAcross(t *testing.T) {
 	d := connectionsOnly(t)
 	there, back := clientTo(netip.MustParseAddrPort("10.1.2.2:8080"), uint8(cluster.TCP), 40000, 7)
-	half{quiet: 30 * time.Second}.put(t, d.objects.maps.Openings, there)
-	half{quiet: 30 * time.Second}.put(t, d.objects.maps.Connections, back)
+	half{quiet: 30 * time.Second}.put(t, d.objects.maps.NatPending, there)
+	half{quiet: 30 * time.Second}.put(t, d.objects.maps.Nat, back)
 	if removed, err := d.Connections.Expire(someTime); err != nil || removed != 0 {
 		t.Errorf("%d entries are removed: %v", removed, err)
 	}
@@ -209,9 +209,9 @@ func TestConnectionsBecomeEmpty(t *testing.T) {
 	for i := range pairs {
 		protocol := []uint8{uint8(cluster.TCP), uint8(cluster.UDP), uint8(cluster.ICMP)}[i%3]
 		there, back := clientTo(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, 2, byte(i)}), 8080), protocol, uint16(10000+2*i), uint32(i%2))
-		m := d.objects.maps.Connections
+		m := d.objects.maps.Nat
 		if i%5 == 0 {
-			m = d.objects.maps.Openings
+			m = d.objects.maps.NatPending
 		}
 		half{}.put(t, m, there)
 		half{}.put(t, m, back)
@@ -234,7 +234,7 @@ func TestConnectionsBecomeEmpty(t *testing.T) {
 		}
 		left -= removed
 	}
-	for _, m := range []*ebpf.Map{d.objects.maps.Connections, d.objects.maps.Openings} {
+	for _, m := range []*ebpf.Map{d.objects.maps.Nat, d.objects.maps.NatPending} {
 		if n, err := countEntries(m); err != nil || n != 0 || left != 0 {
 			t.Errorf("%d entries are left, %d expected: %v", n, left, err)
 		}
@@ -257,11 +257,11 @@ func TestForgetPods(t *testing.T) {
 		half{}.put(t, m, back)
 	}
 	for _, pod := range []netip.Addr{gone, stays} {
-		for _, m := range []*ebpf.Map{d.objects.maps.Connections, d.objects.maps.Openings} {
+		for _, m := range []*ebpf.Map{d.objects.maps.Nat, d.objects.maps.NatPending} {
 			add(m, pod, false)
 			add(m, pod, true)
 		}
-		if err := d.objects.maps.TranslatedPods.Put(addressOf(pod), uint64(someTime)); err != nil {
+		if err := d.objects.maps.NatPods.Put(addressOf(pod), uint64(someTime)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -273,7 +273,7 @@ func TestForgetPods(t *testing.T) {
 		t.Errorf("%d entries are removed, expected %d: %v", removed, each+1, err)
 	}
 	left := 0
-	for _, m := range []*ebpf.Map{d.objects.maps.Connections, d.objects.maps.Openings, d.objects.maps.TranslatedPods} {
+	for _, m := range []*ebpf.Map{d.objects.maps.Nat, d.objects.maps.NatPending, d.objects.maps.NatPods} {
 		n, err := countEntries(m)
 		if err != nil {
 			t.Fatal(err)
@@ -298,15 +298,15 @@ func TestForgetBackends(t *testing.T) {
 			half{flags: flags}.put(t, m, back)
 		}
 	}
-	add(d.objects.maps.Connections, gone, cluster.UDP, 7, 0)
-	add(d.objects.maps.Connections, gone, cluster.UDP, 7, isDirect)
-	add(d.objects.maps.Openings, gone, cluster.UDP, 7, 0)
-	add(d.objects.maps.Openings, gone, cluster.TCP, 7, 0)
+	add(d.objects.maps.Nat, gone, cluster.UDP, 7, 0)
+	add(d.objects.maps.Nat, gone, cluster.UDP, 7, isDirect)
+	add(d.objects.maps.NatPending, gone, cluster.UDP, 7, 0)
+	add(d.objects.maps.NatPending, gone, cluster.TCP, 7, 0)
 	const expected = 2 + 1 + 2 + 2
-	add(d.objects.maps.Connections, gone, cluster.TCP, 7, 0) // drains
-	add(d.objects.maps.Connections, gone, cluster.UDP, 0, 0) // a pod that talks to it as to anybody in the world
-	add(d.objects.maps.Connections, stays, cluster.UDP, 7, 0)
-	add(d.objects.maps.Openings, stays, cluster.UDP, 7, 0)
+	add(d.objects.maps.Nat, gone, cluster.TCP, 7, 0) // drains
+	add(d.objects.maps.Nat, gone, cluster.UDP, 0, 0) // a pod that talks to it as to anybody in the world
+	add(d.objects.maps.Nat, stays, cluster.UDP, 7, 0)
+	add(d.objects.maps.NatPending, stays, cluster.UDP, 7, 0)
 	const others = 4 * 2
 	if removed, err := d.Connections.ForgetBackends(nil, nil); err != nil || removed != 0 {
 		t.Errorf("%d entries are removed for nobody: %v", removed, err)
@@ -325,11 +325,11 @@ func TestForgetBackends(t *testing.T) {
 	if both != expected {
 		t.Errorf("%d entries are removed, expected %d", both, expected)
 	}
-	n, err := countEntries(d.objects.maps.Connections)
+	n, err := countEntries(d.objects.maps.Nat)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := countEntries(d.objects.maps.Openings)
+	m, err := countEntries(d.objects.maps.NatPending)
 	if err != nil || n+m != others {
 		t.Errorf("%d entries are left, expected %d: %v", n+m, others, err)
 	}
@@ -340,7 +340,7 @@ func TestFragmentsExpire(t *testing.T) {
 	d := connectionsOnly(t)
 	seen := uint64(someTime.Nanoseconds())
 	for id := range uint32(10) {
-		if err := d.objects.maps.Fragments.Put(bpfFragmentKey{Place: id}, bpfFragment{Seen: seen + uint64(id)}); err != nil {
+		if err := d.objects.maps.Fragments.Put(bpfFragmentKey{Slot: id}, bpfFragment{Seen: seen + uint64(id)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -360,11 +360,11 @@ func TestFragmentsExpire(t *testing.T) {
 // Pods stay listed for as long as they have a connection.
 func TestTranslatedPodsExpire(t *testing.T) {
 	d := connectionsOnly(t)
-	pods := d.objects.maps.TranslatedPods
+	pods := d.objects.maps.NatPods
 	began := uint64((someTime - time.Minute).Nanoseconds())
 	there, back := clientTo(netip.AddrPortFrom(podB.v4, 8080), uint8(cluster.TCP), 40000, 7)
-	half{}.put(t, d.objects.maps.Connections, there)
-	half{}.put(t, d.objects.maps.Connections, back)
+	half{}.put(t, d.objects.maps.Nat, there)
+	half{}.put(t, d.objects.maps.Nat, back)
 	for a, value := range map[netip.Addr]uint64{
 		podA.v4: began, podB.v4: began, podC.v4: uint64(someTime.Nanoseconds()), // whose connection is not in the tables yet
 	} {
@@ -423,7 +423,7 @@ func BenchmarkExpire(b *testing.B) {
 		b.Run(fmt.Sprintf("entries=%d,quiet=%s", 2*c.pairs, c.quiet), func(b *testing.B) {
 			d := openServices(b, Config{})
 			seen := uint64((someTime - c.quiet).Nanoseconds())
-			w := writes[bpfTuple, bpfConnection]{m: d.objects.maps.Connections}
+			w := writes[bpfTuple, bpfNatEntry]{m: d.objects.maps.Nat}
 			for i := range c.pairs {
 				there, back := clientTo(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 8080), uint8(cluster.TCP), 40000, 7)
 				there.key.SourcePort, back.value.DestinationPort = uint16(i), uint16(i)

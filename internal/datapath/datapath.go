@@ -97,8 +97,8 @@ func (d *Datapath) HaveTCX() bool { return d.objects.tcx }
 
 // PoliciesFresh tells, before Commit, whether the tables of policies begin empty, and not with the policies of an earlier agent.
 func (d *Datapath) PoliciesFresh() bool {
-	before := d.objects.resized[bpfMapPolicedPods] // with one entry where policies were left to others
-	return slices.Contains(d.objects.fresh, bpfMapPolicedPods) && (before == nil || before.MaxEntries() == 1)
+	before := d.objects.resized[bpfMapPolicyPods] // with one entry where policies were left to others
+	return slices.Contains(d.objects.fresh, bpfMapPolicyPods) && (before == nil || before.MaxEntries() == 1)
 }
 
 // PoliciesLost tells, before Commit, whether programs of an earlier agent are attached and one of the tables of policies begins empty: with all

@@ -16,10 +16,10 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	destroyMapGone        = "gone"
-	destroyMapPeers       = "peers"
-	destroyProgDestroyUdp = "destroy_udp"
-	destroyVarAbi         = "abi"
+	destroyMapSockStorage   = "sock_storage"
+	destroyMapStaleBackends = "stale_backends"
+	destroyProgDestroyUdp   = "destroy_udp"
+	destroyVarAbi           = "abi"
 )
 
 // loadDestroy returns the embedded CollectionSpec for destroy.
@@ -71,8 +71,8 @@ type destroyProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type destroyMapSpecs struct {
-	Gone  *ebpf.MapSpec `ebpf:"gone"`
-	Peers *ebpf.MapSpec `ebpf:"peers"`
+	SockStorage   *ebpf.MapSpec `ebpf:"sock_storage"`
+	StaleBackends *ebpf.MapSpec `ebpf:"stale_backends"`
 }
 
 // destroyVariableSpecs contains global variables before they are loaded into the kernel.
@@ -102,14 +102,14 @@ func (o *destroyObjects) Close() error {
 //
 // It can be passed to loadDestroyObjects or ebpf.CollectionSpec.LoadAndAssign.
 type destroyMaps struct {
-	Gone  *ebpf.Map `ebpf:"gone"`
-	Peers *ebpf.Map `ebpf:"peers"`
+	SockStorage   *ebpf.Map `ebpf:"sock_storage"`
+	StaleBackends *ebpf.Map `ebpf:"stale_backends"`
 }
 
 func (m *destroyMaps) Close() error {
 	return _DestroyClose(
-		m.Gone,
-		m.Peers,
+		m.SockStorage,
+		m.StaleBackends,
 	)
 }
 

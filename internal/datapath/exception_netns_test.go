@@ -321,6 +321,6 @@ func TestWrongPod(t *testing.T) {
 	n.a.send(t, n.a2.pair.HostName,
 		eth(n.a2.gateway, n.a2.mac).ipv4(n.a.v4, n.a1.v4).udp(1, echoPort).payload("wrong").bytes(),
 		eth(n.a2.gateway, n.a2.mac).ipv6(n.a.v6, n.a1.v6).udp(1, echoPort).payload("wrong").bytes())
-	n.awaitDropped(t, n.a, map[string]uint64{"to_pod wrong_pod": 2})
+	n.awaitDropped(t, n.a, map[string]uint64{"to_pod invalid_destination": 2})
 	expectNothing(t, server)
 }

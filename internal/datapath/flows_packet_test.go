@@ -290,7 +290,7 @@ func (r *rig) age(t *testing.T, by time.Duration) {
 			t.Fatal(err)
 		}
 		for cpu := range perCPU {
-			perCPU[cpu].Told -= min(perCPU[cpu].Told, uint64(by))
+			perCPU[cpu].Reported -= min(perCPU[cpu].Reported, uint64(by))
 		}
 		if err := r.d.objects.maps.FlowDrops.Put(i, perCPU); err != nil {
 			t.Fatal(err)
@@ -300,13 +300,13 @@ func (r *rig) age(t *testing.T, by time.Duration) {
 		t.Fatal(err)
 	}
 	var used []uint64
-	if err := r.d.objects.maps.FlowAllowance.Lookup(uint32(0), &used); err != nil {
+	if err := r.d.objects.maps.FlowRatelimit.Lookup(uint32(0), &used); err != nil {
 		t.Fatal(err)
 	}
 	for cpu := range used {
 		used[cpu] -= min(used[cpu], uint64(by))
 	}
-	if err := r.d.objects.maps.FlowAllowance.Put(uint32(0), used); err != nil {
+	if err := r.d.objects.maps.FlowRatelimit.Put(uint32(0), used); err != nil {
 		t.Fatal(err)
 	}
 }

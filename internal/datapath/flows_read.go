@@ -25,8 +25,8 @@ type Flows struct {
 // newFlows gives flows their maps and those of the programs that report late; sample is Config.FlowsSample.
 func newFlows(m *bpfMaps, programs map[string]*ebpf.Program, sample uint32) Flows {
 	return Flows{
-		events: m.Flows, losses: m.FlowLosses, sample: sample,
-		tell: tellers{sessions: programs[bpfProgTellSessions], drops: programs[bpfProgTellDrops]},
+		events: m.Flows, losses: m.FlowLost, sample: sample,
+		tell: tellers{sessions: programs[bpfProgReportFlows], drops: programs[bpfProgFlushDrops]},
 	}
 }
 
@@ -36,7 +36,7 @@ type tellers struct {
 	sessions, drops *ebpf.Program
 }
 
-// Samples tells whether flows tell of a session (Config.FlowsSample). As flow_sampled of bpf/lib/flow.h.
+// Samples tells whether flows tell of a session (Config.FlowsSample). As flow_sampled of bpf/lib/flow/events.h.
 func (f Flows) Samples(s Session) bool {
 	if f.sample <= 1 {
 		return true
@@ -47,9 +47,9 @@ func (f Flows) Samples(s Session) bool {
 
 // flowLosses names enum flow_loss of bpf/types_policy.h, in its order.
 var flowLosses = [bpfFlowLossFLOW_LOSS_MAX]struct{ why, meaning string }{
-	bpfFlowLossFLOW_LOSS_FULL:      {"full", "the agent did not read as fast as they came"},
-	bpfFlowLossFLOW_LOSS_LIMITED:   {"limited", "more drops a second than --flows-rate"},
-	bpfFlowLossFLOW_LOSS_FORGOTTEN: {"forgotten", "drops like one that was told, counted to be told of later, when others took their place"},
+	bpfFlowLossFLOW_LOSS_FULL:    {"full", "the agent did not read as fast as they came"},
+	bpfFlowLossFLOW_LOSS_LIMITED: {"limited", "more drops a second than --flows-rate"},
+	bpfFlowLossFLOW_LOSS_EVICTED: {"forgotten", "drops like one that was told, counted to be told of later, when others took their place"},
 }
 
 // Losses counts, since the maps are there, the events that were not told, by kind and cause; those that are zero too.
@@ -162,8 +162,8 @@ func (e *bpfFlowEvent) event(booted time.Time) flow.Event {
 		Device:              int(e.Ifindex),
 		First:               e.First != 0,
 	}
-	if e.Opened != 0 {
-		out.Opened = booted.Add(time.Duration(e.Opened))
+	if e.Created != 0 {
+		out.Opened = booted.Add(time.Duration(e.Created))
 	}
 	if int(e.Program) < len(programNames) {
 		out.Program = programNames[e.Program]

@@ -99,15 +99,15 @@ func TestFlowsTellOfSessionsThatMove(t *testing.T) {
 }
 
 // changePlace changes the place of a session.
-func (p *policyRig) changePlace(t *testing.T, client, server netip.AddrPort, change func(*bpfYoungSession)) {
+func (p *policyRig) changePlace(t *testing.T, client, server netip.AddrPort, change func(*bpfCtNewEntry)) {
 	t.Helper()
 	index := youngIndex(keyOf(&flow.Event{Source: client, Destination: server, Protocol: protoTCP}))
-	var y bpfYoungSession
-	if err := p.d.objects.maps.YoungSessions.Lookup(index, &y); err != nil {
+	var y bpfCtNewEntry
+	if err := p.d.objects.maps.CtNew.Lookup(index, &y); err != nil {
 		t.Fatal(err)
 	}
 	change(&y)
-	if err := p.d.objects.maps.YoungSessions.Put(index, y); err != nil {
+	if err := p.d.objects.maps.CtNew.Put(index, y); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -115,7 +115,7 @@ func (p *policyRig) changePlace(t *testing.T, client, server netip.AddrPort, cha
 // takePlace makes the place of a session look like one that somebody is about to change (1), or nobody (0).
 func (p *policyRig) takePlace(t *testing.T, client, server netip.AddrPort, taken uint32) {
 	t.Helper()
-	p.changePlace(t, client, server, func(y *bpfYoungSession) { y.Taken = taken })
+	p.changePlace(t, client, server, func(y *bpfCtNewEntry) { y.Lock = taken })
 }
 
 // Where another session with the same ends begins in the place of one that nobody has been told of, or policies end that, it is told of all the same.
@@ -150,12 +150,12 @@ func TestFlowsTellNothingAnewOfWhatIsOver(t *testing.T) {
 	reader := p.watch(t)
 	client, server := end{podB, 40000}.at(4), end{podA, 80}.at(4)
 	p.allows(t, "SYN", wireBrings(segmentOf(fromWire(), client, server, tcpSYN)))
-	var untold bpfYoungSession
-	p.changePlace(t, client, server, func(y *bpfYoungSession) { untold = *y })
-	for _, flags := range []bpfSessionFlag{bpfSessionFlagSESSION_ANSWERED | bpfSessionFlagSESSION_RESET | bpfSessionFlagSESSION_TOLD_END, bpfSessionFlagSESSION_REVOKED} {
-		p.changePlace(t, client, server, func(y *bpfYoungSession) {
+	var untold bpfCtNewEntry
+	p.changePlace(t, client, server, func(y *bpfCtNewEntry) { untold = *y })
+	for _, flags := range []bpfCtFlag{bpfCtFlagCT_REPLIED | bpfCtFlagCT_RESET | bpfCtFlagCT_REPORTED_END, bpfCtFlagCT_REVOKED} {
+		p.changePlace(t, client, server, func(y *bpfCtNewEntry) {
 			*y = untold
-			y.Session.Flags |= uint32(flags)
+			y.Entry.Flags |= uint32(flags)
 		})
 		expectTales(t, "asked", told(t, reader))
 		if err := p.d.Sessions.settleYoung(); err != nil {

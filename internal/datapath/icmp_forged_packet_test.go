@@ -9,11 +9,11 @@ import (
 )
 
 // tables gives what the tables of connections hold.
-func (r *rig) tables(tb testing.TB) map[bpfTuple]bpfConnection {
+func (r *rig) tables(tb testing.TB) map[bpfTuple]bpfNatEntry {
 	tb.Helper()
-	all := map[bpfTuple]bpfConnection{}
-	for _, m := range []*ebpf.Map{r.d.objects.maps.Connections, r.d.objects.maps.Openings} {
-		if err := readAll(m, func(k *bpfTuple, v *bpfConnection) { all[*k] = *v }); err != nil {
+	all := map[bpfTuple]bpfNatEntry{}
+	for _, m := range []*ebpf.Map{r.d.objects.maps.Nat, r.d.objects.maps.NatPending} {
+		if err := readAll(m, func(k *bpfTuple, v *bpfNatEntry) { all[*k] = *v }); err != nil {
 			tb.Fatal(err)
 		}
 	}

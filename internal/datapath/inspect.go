@@ -29,8 +29,8 @@ type MapInfo struct {
 	Bytes uint64
 }
 
-// sharedMaps are full where many pods have all that they may have: each pod evicts its own there (bpf/lib/session_share.h).
-var sharedMaps = []string{bpfMapSessions, bpfMapSessionSlots}
+// sharedMaps are full where many pods have all that they may have: each pod evicts its own there (bpf/lib/policy/ct_slots.h).
+var sharedMaps = []string{bpfMapConntrack, bpfMapCtSlots}
 
 // Refuses tells whether the map refuses what is new when it is full. Others have all their entries always, or push out what is least used.
 func (m MapInfo) Refuses() bool {

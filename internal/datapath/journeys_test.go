@@ -53,7 +53,7 @@ func readJourneys(t *testing.T) []journey {
 func sources(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, pattern := range []string{"*.h", "*.c", "lib/*.h"} {
+	for _, pattern := range []string{"*.h", "*.c", "prog/*.h", "lib/*/*.h"} {
 		files, err := filepath.Glob(filepath.Join(bpfDir, pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -73,7 +73,7 @@ func sources(t *testing.T) map[string]string {
 	return all
 }
 
-var definition = regexp.MustCompile(`(?m)^(?:STAGE|int|(?:static __always_inline|static __noinline|SEPARATE) [\w ]+?\*?) ?\*?(\w+)\([^;{]*\)\n\{\n((?:.*\n)*?)\}`)
+var definition = regexp.MustCompile(`(?m)^(?:STAGE|int|(?:static __always_inline|static __noinline|GLOBAL_FN) [\w ]+?\*?) ?\*?(\w+)\([^;{]*\)\n\{\n((?:.*\n)*?)\}`)
 
 // functionsOf gives the functions that a source defines, with their bodies.
 func functionsOf(source string) map[string]string {

@@ -67,7 +67,7 @@ func TestLayoutIsMeaning(t *testing.T) {
 	}{
 		"another size": {func(spec *ebpf.CollectionSpec) { spec.Maps[bpfMapBackends].MaxEntries++ }, nil},
 		"flags":        {func(spec *ebpf.CollectionSpec) { spec.Maps[bpfMapBackends].Flags ^= 1 }, []string{bpfMapBackends}},
-		"kind":         {func(spec *ebpf.CollectionSpec) { spec.Maps[bpfMapOpenings].Type = ebpf.LRUHash }, []string{bpfMapOpenings}},
+		"kind":         {func(spec *ebpf.CollectionSpec) { spec.Maps[bpfMapNatPending].Type = ebpf.LRUHash }, []string{bpfMapNatPending}},
 		"members of one size change places": {
 			func(spec *ebpf.CollectionSpec) { swap(t, spec, "endpoint", "pod_mac", "host_mac") }, []string{bpfMapEndpoints},
 		},
@@ -77,7 +77,7 @@ func TestLayoutIsMeaning(t *testing.T) {
 		"byte order": {func(spec *ebpf.CollectionSpec) {
 			s := structOf(t, spec, "backend")
 			memberOf(t, s, "port").Type = memberOf(t, s, "padding").Type
-		}, []string{bpfMapAffinities, bpfMapAffinitiesOutside, bpfMapBackends}},
+		}, []string{bpfMapAffinities, bpfMapAffinitiesExt, bpfMapBackends}},
 		"an offset": {func(spec *ebpf.CollectionSpec) { memberOf(t, structOf(t, spec, "uplink"), "mtu").Offset -= 8 }, []string{bpfMapUplinks}},
 		"the length of an array": {func(spec *ebpf.CollectionSpec) {
 			a := *memberOf(t, structOf(t, spec, "maglev_block"), "entries").Type.(*btf.Array)
@@ -110,7 +110,7 @@ func TestEveryEnumHasAMap(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Of `decisions` and `refusals`, which belong to one load; of the agent's clock; of configuration.
-	elsewhere := []string{"policed_flag", "refusal_kind", "timeout", "flow_mode"}
+	elsewhere := []string{"enforce_flag", "icmp_error_kind", "timeout", "flow_mode"}
 	declared := slices.Concat(elsewhere, slices.Concat(slices.Collect(maps.Values(beyondTypes))...))
 	for _, m := range structOf(t, spec, "abi").Members {
 		if !slices.Contains(declared, m.Name) && m.Name != "forgotten" { // a program's parameter

@@ -13,7 +13,7 @@ import (
 type Lease struct{ m *ebpf.Map }
 
 // newLease gives the lease its map.
-func newLease(m *bpfMaps) Lease { return Lease{m.Lease} }
+func newLease(m *bpfMaps) Lease { return Lease{m.NeighLease} }
 
 // Renew vouches for the link-layer addresses from now on for d.
 func (l Lease) Renew(d time.Duration) error {

@@ -21,13 +21,13 @@ func TestWhatIsRememberedOfPods(t *testing.T) {
 		}
 	}
 	there, back := clientTo(netip.AddrPortFrom(server, 53), protoUDP, 20000, 7)
-	half{}.put(t, d.objects.maps.Connections, there)
-	half{}.put(t, d.objects.maps.Connections, back)
+	half{}.put(t, d.objects.maps.Nat, there)
+	half{}.put(t, d.objects.maps.Nat, back)
 	there, back = clientTo(netip.AddrPortFrom(other, 53), protoUDP, 20002, 7)
 	there.key.Source, back.value.Destination = addressOf(client), addressOf(client)
-	half{}.put(t, d.objects.maps.Openings, there)
-	half{}.put(t, d.objects.maps.Openings, back)
-	put(d.objects.maps.TranslatedPods, addressOf(listed), uint64(someTime))
+	half{}.put(t, d.objects.maps.NatPending, there)
+	half{}.put(t, d.objects.maps.NatPending, back)
+	put(d.objects.maps.NatPods, addressOf(listed), uint64(someTime))
 	put(d.objects.maps.Affinities, bpfClient{Address: addressOf(sticky), Service: 1}, bpfAffinity{})
 	put(d.objects.maps.Affinities, bpfClient{Address: addressOf(other), Service: 1}, bpfAffinity{})
 	// The number of a namespace that reads as an address.

@@ -11,7 +11,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// hashOf is service_hash of bpf/lib/service.h: MurmurHash3 (x86, 32 bits) over the client's address, both ports and the protocol.
+// hashOf is service_hash of bpf/lib/lb/service.h: MurmurHash3 (x86, 32 bits) over the client's address, both ports and the protocol.
 func hashOf(client netip.AddrPort, port uint16, protocol uint8) uint32 {
 	a := client.Addr().As16()
 	var words []uint32
@@ -66,8 +66,8 @@ func TestMaglevChoices(t *testing.T) {
 				program := []string{bpfProgFromWire, bpfProgWireXdp}[random.IntN(2)]
 				p := eth(router, nodeA.mac).ip(client.Addr(), frontend.Addr()).udp(client.Port(), frontend.Port())
 				r.stage.do(func() { _, _ = r.run(run{program: program, in: p.bytes()}) })
-				var got bpfConnection
-				if err := r.d.objects.maps.Openings.Lookup(tupleOf(client, frontend, protoUDP), &got); err != nil {
+				var got bpfNatEntry
+				if err := r.d.objects.maps.NatPending.Lookup(tupleOf(client, frontend, protoUDP), &got); err != nil {
 					t.Fatalf("%s of %s begins no connection: %v", program, client, err)
 				}
 				want := all[table[hashOf(client, frontend.Port(), protoUDP)%uint32(size)]].Addr()

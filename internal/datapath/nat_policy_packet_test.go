@@ -33,7 +33,7 @@ func TestPolicyComesBeforeTranslation(t *testing.T) {
 		p.denies(t, name+" from a client", wireBrings(first(eth(router, nodeA.mac), f.client, f.frontend)), inClosed)
 		p.denies(t, name+" from the world", wireBrings(first(eth(router, nodeA.mac), f.client, end{podA, 8080}.at(family))), inClosed)
 		maps := p.d.objects.maps
-		for _, m := range []*ebpf.Map{maps.Openings, maps.Connections, maps.TranslatedPods} {
+		for _, m := range []*ebpf.Map{maps.NatPending, maps.Nat, maps.NatPods} {
 			if n, err := countEntries(m); err != nil || n != 0 {
 				t.Errorf("%s: %s has %d entries: %v", name, m, n, err)
 			}

@@ -14,12 +14,12 @@ import (
 func (r *rig) natPorts(tb testing.TB, f visit) map[netip.AddrPort]uint16 {
 	tb.Helper()
 	ports := map[netip.AddrPort]uint16{}
-	for _, m := range []*ebpf.Map{r.d.objects.maps.Openings, r.d.objects.maps.Connections} {
+	for _, m := range []*ebpf.Map{r.d.objects.maps.NatPending, r.d.objects.maps.Nat} {
 		var key bpfTuple
-		var value bpfConnection
+		var value bpfNatEntry
 		it := m.Iterate()
 		for it.Next(&key, &value) {
-			if bpfConnectionFlag(value.Flags)&bpfConnectionFlagCONNECTION_OPENER != 0 && key.DestinationPort == swap16(f.frontend.Port()) {
+			if bpfNatFlag(value.Flags)&bpfNatFlagNAT_INITIATOR != 0 && key.DestinationPort == swap16(f.frontend.Port()) {
 				ports[netip.AddrPortFrom(key.Source.addr(), swap16(key.SourcePort))] = swap16(value.SourcePort)
 			}
 		}
@@ -35,20 +35,20 @@ func (r *rig) end(tb testing.TB, f visit, client netip.AddrPort, port uint16) {
 	tb.Helper()
 	f.client, f.node = client, netip.AddrPortFrom(f.node.Addr(), port)
 	maps := r.d.objects.maps
-	fin := bpfConnectionFlagCONNECTION_FIN
+	fin := bpfNatFlagNAT_FIN
 	now, err := Monotonic()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	for key, value := range map[bpfTuple]bpfConnection{
-		tupleOf(f.client, f.frontend, protoTCP): connectionOf(f.node, f.backend, fin|bpfConnectionFlagCONNECTION_OPENER),
+	for key, value := range map[bpfTuple]bpfNatEntry{
+		tupleOf(f.client, f.frontend, protoTCP): connectionOf(f.node, f.backend, fin|bpfNatFlagNAT_INITIATOR),
 		tupleOf(f.backend, f.node, protoTCP):    connectionOf(f.frontend, f.client, fin),
 	} {
-		if err := maps.Openings.Delete(key); err != nil {
+		if err := maps.NatPending.Delete(key); err != nil {
 			tb.Fatal(err)
 		}
 		value.Seen = uint64(now)
-		if err := maps.Connections.Put(key, value); err != nil {
+		if err := maps.Nat.Put(key, value); err != nil {
 			tb.Fatal(err)
 		}
 	}

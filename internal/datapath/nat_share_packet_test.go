@@ -147,11 +147,11 @@ func TestPodAtItsBoundLosesItsOwn(t *testing.T) {
 			if modest.sends(t, protoTCP, 2000+from, tcpPSH|tcpACK) == 0 {
 				t.Errorf("connection %d is gone", from)
 			}
-			if n := r.owned(t, r.d.objects.maps.Connections, modest, 2000+from, protoTCP); n != 1 {
+			if n := r.owned(t, r.d.objects.maps.Nat, modest, 2000+from, protoTCP); n != 1 {
 				t.Errorf("connection %d has %d entries", from, n)
 			}
 		}
-		if n, err := countEntries(r.d.objects.maps.Connections); err != nil || n > int(smallTables.Connections) {
+		if n, err := countEntries(r.d.objects.maps.Nat); err != nil || n > int(smallTables.Connections) {
 			t.Errorf("%d entries: %v", n, err)
 		}
 	})
@@ -160,7 +160,7 @@ func TestPodAtItsBoundLosesItsOwn(t *testing.T) {
 // owned counts the entry of a pod's packets from a port.
 func (r *rig) owned(tb testing.TB, m *ebpf.Map, a asker, from uint16, protocol uint8) int {
 	tb.Helper()
-	var c bpfConnection
+	var c bpfNatEntry
 	if m.Lookup(tupleOf(netip.AddrPortFrom(a.pod.addr(a.family), from), a.to(), protocol), &c) != nil {
 		return 0
 	}
@@ -212,14 +212,14 @@ func TestExpiredGiveWayWithoutAgent(t *testing.T) {
 		if full < room*3/4 || full > room {
 			t.Fatalf("%d connections have room, of which there is for %d", full, room)
 		}
-		m := r.d.objects.maps.Connections
+		m := r.d.objects.maps.Nat
 		now, err := Monotonic()
 		if err != nil {
 			t.Fatal(err)
 		}
 		var key bpfTuple
-		var value bpfConnection
-		aged := map[bpfTuple]bpfConnection{}
+		var value bpfNatEntry
+		aged := map[bpfTuple]bpfNatEntry{}
 		it := m.Iterate()
 		for it.Next(&key, &value) {
 			value.Seen = uint64(now - 11*time.Second)
@@ -261,7 +261,7 @@ func TestPortsAreSharedByPod(t *testing.T) {
 			}
 		}
 		for i := range uint16(first) {
-			if r.owned(t, r.d.objects.maps.Connections, modest, 2000+i, protoTCP) != 1 {
+			if r.owned(t, r.d.objects.maps.Nat, modest, 2000+i, protoTCP) != 1 {
 				t.Errorf("connection %d has lost its port", i)
 			}
 		}

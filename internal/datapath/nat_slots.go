@@ -27,7 +27,7 @@ func carrySlots(from, to *ebpf.Map) (lost int, err error) {
 		var there bpfNatSlot
 		e := to.Lookup(index, &there)
 		if e == nil && there.Key.Protocol == 0 {
-			s.Taken = 0
+			s.Lock = 0
 			e = to.Put(index, s)
 		}
 		err = errors.Join(err, e)

@@ -125,7 +125,7 @@ func TestNodePortWithoutPorts(t *testing.T) {
 				t.Errorf("connection %d has got port %d, which another one has", ports+i, v.f.node.Port())
 			}
 		}
-		if n := r.dropped(t, program, uint32(bpfDropReasonDROP_NO_NAT_PORT)); n != more {
+		if n := r.dropped(t, program, uint32(bpfDropReasonDROP_NAT_PORTS_EXHAUSTED)); n != more {
 			t.Errorf("%d packets are counted", n)
 		}
 		for i, v := range old {
@@ -158,7 +158,7 @@ func TestNodePortConnectionsFull(t *testing.T) {
 				t.Errorf("connection %d has found room", room+i)
 			}
 		}
-		if n := r.dropped(t, program, uint32(bpfDropReasonDROP_CONNECTIONS_FULL)); n != more {
+		if n := r.dropped(t, program, uint32(bpfDropReasonDROP_NAT_TABLE_FULL)); n != more {
 			t.Errorf("%d packets are counted", n)
 		}
 		for i, v := range old {
@@ -220,7 +220,7 @@ func TestNodePortFlood(t *testing.T) {
 		if !old.goesOn(t) {
 			t.Error("the established connection does not go on")
 		}
-		for m, most := range map[*ebpf.Map]int{r.d.objects.maps.Connections: 2, r.d.objects.maps.Openings: openings} {
+		for m, most := range map[*ebpf.Map]int{r.d.objects.maps.Nat: 2, r.d.objects.maps.NatPending: openings} {
 			if n, err := countEntries(m); err != nil || n > most || n == 0 {
 				t.Errorf("%s has %d entries: %v", m, n, err)
 			}
@@ -230,10 +230,10 @@ func TestNodePortFlood(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.d.Connections.Expire(now + (entry{key: bpfTuple{Protocol: protoTCP}}).lasts(ConnectionOpening, bpfConnection{})); err != nil {
+		if _, err := r.d.Connections.Expire(now + (entry{key: bpfTuple{Protocol: protoTCP}}).lasts(ConnectionOpening, bpfNatEntry{})); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := countEntries(r.d.objects.maps.Openings); err != nil || n != 0 {
+		if n, err := countEntries(r.d.objects.maps.NatPending); err != nil || n != 0 {
 			t.Errorf("%d entries of the flood are left: %v", n, err)
 		}
 		if !old.goesOn(t) {

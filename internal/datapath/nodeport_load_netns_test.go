@@ -137,13 +137,13 @@ func TestTablesBecomeEmpty(t *testing.T) {
 		}
 	}
 	tables := map[string]*ebpf.Map{
-		bpfMapConnections: n.a.d.objects.maps.Connections, bpfMapOpenings: n.a.d.objects.maps.Openings,
-		bpfMapTranslatedPods: n.a.d.objects.maps.TranslatedPods, bpfMapFragments: n.a.d.objects.maps.Fragments,
+		bpfMapNat: n.a.d.objects.maps.Nat, bpfMapNatPending: n.a.d.objects.maps.NatPending,
+		bpfMapNatPods: n.a.d.objects.maps.NatPods, bpfMapFragments: n.a.d.objects.maps.Fragments,
 	}
 	before := map[string]int{}
 	for name, m := range tables {
 		count, err := countEntries(m)
-		if err != nil || count == 0 && name != bpfMapOpenings {
+		if err != nil || count == 0 && name != bpfMapNatPending {
 			t.Errorf("the load has left nothing in %s: nothing is shown: %v", name, err)
 		}
 		before[name] = count

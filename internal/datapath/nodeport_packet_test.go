@@ -39,9 +39,9 @@ func TestNodePortLastHop(t *testing.T) {
 }
 
 // established looks for both directions of a flow among the established connections.
-func (r *rig) established(tb testing.TB, f visit) (there, back bpfConnection, both bool) {
+func (r *rig) established(tb testing.TB, f visit) (there, back bpfNatEntry, both bool) {
 	tb.Helper()
-	m := r.d.objects.maps.Connections
+	m := r.d.objects.maps.Nat
 	err1 := m.Lookup(tupleOf(f.client, f.frontend, protoTCP), &there)
 	err2 := m.Lookup(tupleOf(f.backend, f.node, protoTCP), &back)
 	return there, back, err1 == nil && err2 == nil
@@ -52,8 +52,8 @@ func (r *rig) setSeen(tb testing.TB, f visit, there, back uint64) {
 	tb.Helper()
 	t, b, _ := r.established(tb, f)
 	t.Seen, b.Seen = there, back
-	for key, value := range map[bpfTuple]bpfConnection{tupleOf(f.client, f.frontend, protoTCP): t, tupleOf(f.backend, f.node, protoTCP): b} {
-		if err := r.d.objects.maps.Connections.Put(key, value); err != nil {
+	for key, value := range map[bpfTuple]bpfNatEntry{tupleOf(f.client, f.frontend, protoTCP): t, tupleOf(f.backend, f.node, protoTCP): b} {
+		if err := r.d.objects.maps.Nat.Put(key, value); err != nil {
 			tb.Fatal(err)
 		}
 	}

@@ -148,18 +148,18 @@ func specFor(cfg Config) (*ebpf.CollectionSpec, error) {
 		ports = device.PortSpan{First: 40000, Last: 65535}
 	}
 	for name, value := range map[string]any{
-		bpfVarConfigEbpfRouting:   cfg.EBPFRouting,
-		bpfVarConfigMasquerade:    cfg.Masquerade,
-		bpfVarConfigStackServices: cfg.StackServices,
-		bpfVarConfigServices:      cfg.Services,
-		bpfVarConfigDsr:           cfg.DSR,
-		bpfVarConfigPolicy:        cfg.Policy,
-		bpfVarConfigFlows:         uint32(cfg.Flows),
-		bpfVarConfigFlowsSample:   max(cfg.FlowsSample, 1),
-		bpfVarConfigHostNetns:     cfg.HostNetns,
-		bpfVarConfigTunnelPort:    cfg.TunnelPort,
-		bpfVarConfigNatFirst:      ports.First,
-		bpfVarConfigNatLast:       ports.Last,
+		bpfVarConfigEbpfRouting: cfg.EBPFRouting,
+		bpfVarConfigMasquerade:  cfg.Masquerade,
+		bpfVarConfigKubeProxy:   cfg.StackServices,
+		bpfVarConfigServices:    cfg.Services,
+		bpfVarConfigDsr:         cfg.DSR,
+		bpfVarConfigPolicy:      cfg.Policy,
+		bpfVarConfigFlows:       uint32(cfg.Flows),
+		bpfVarConfigFlowsSample: max(cfg.FlowsSample, 1),
+		bpfVarConfigHostNetns:   cfg.HostNetns,
+		bpfVarConfigTunnelPort:  cfg.TunnelPort,
+		bpfVarConfigNatFirst:    ports.First,
+		bpfVarConfigNatLast:     ports.Last,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("set %s: %w", name, err)

@@ -110,11 +110,11 @@ func TestDirectNotForThese(t *testing.T) {
 				f.client = netip.AddrPortFrom(client, 41000)
 				p := eth(router, nodeA.mac).ip(client, f.frontend.Addr()).tcp(41000, f.frontend.Port()).segment(tcpSYN, 1, 0)
 				r.stage.do(func() { _, _ = r.run(run{program: program, in: p.bytes()}) })
-				var there bpfConnection
-				if err := r.d.objects.maps.Openings.Lookup(tupleOf(f.client, f.frontend, protoTCP), &there); err != nil {
+				var there bpfNatEntry
+				if err := r.d.objects.maps.NatPending.Lookup(tupleOf(f.client, f.frontend, protoTCP), &there); err != nil {
 					t.Fatalf("%s: client %s has begun nothing: %v", program, client, err)
 				}
-				if got := bpfConnectionFlag(there.Flags)&bpfConnectionFlagCONNECTION_DIRECT != 0; got != direct {
+				if got := bpfNatFlag(there.Flags)&bpfNatFlagNAT_DSR != 0; got != direct {
 					t.Errorf("%s: client %s is answered directly: %t", program, client, got)
 				}
 				if own := nodeA.addr(family); !direct && there.Source.addr() != own {
@@ -140,8 +140,8 @@ func TestTunnelledBackendSeesInternalIP(t *testing.T) {
 		r.serve(t, f.frontend, 0, netip.AddrPortFrom(podT.addr(family), 8080))
 		p := eth(router, nodeA.mac).ip(f.client.Addr(), f.frontend.Addr()).tcp(f.client.Port(), f.frontend.Port()).segment(tcpSYN, 1, 0)
 		r.stage.do(func() { _, _ = r.run(wireBrings(p)) })
-		var there bpfConnection
-		if err := r.d.objects.maps.Openings.Lookup(tupleOf(f.client, f.frontend, protoTCP), &there); err != nil {
+		var there bpfNatEntry
+		if err := r.d.objects.maps.NatPending.Lookup(tupleOf(f.client, f.frontend, protoTCP), &there); err != nil {
 			t.Fatal(err)
 		}
 		if there.Source.addr() != nodeA.addr(family) {
@@ -206,10 +206,10 @@ func (r *rig) verdict(t *testing.T, want verdict, in run) {
 // forgetConnections removes all connections that translation knows.
 func (r *rig) forgetConnections(t *testing.T) {
 	t.Helper()
-	if err := clearMap(r.d.objects.maps.Openings); err != nil {
+	if err := clearMap(r.d.objects.maps.NatPending); err != nil {
 		t.Fatal(err)
 	}
-	if err := clearMap(r.d.objects.maps.Connections); err != nil {
+	if err := clearMap(r.d.objects.maps.Nat); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -288,18 +288,18 @@ func TestWhoMayReportToStack(t *testing.T) {
 	for i, family := range families {
 		kind, code := []byte{3, 1}[i], []byte{1, 4}[i]
 		pod, other, frontend := end{podA, 40000}.at(family), end{podA2, 8080}.at(family), end{clusterIP, 80}.at(family)
-		there, back := connectionOf(pod, other, bpfConnectionFlagCONNECTION_OPENER), connectionOf(frontend, pod, 0)
+		there, back := connectionOf(pod, other, bpfNatFlagNAT_INITIATOR), connectionOf(frontend, pod, 0)
 		now, err := Monotonic()
 		if err != nil {
 			t.Fatal(err)
 		}
 		there.Seen, back.Seen = uint64(now), uint64(now)
-		for key, value := range map[bpfTuple]bpfConnection{tupleOf(pod, frontend, protoUDP): there, tupleOf(other, pod, protoUDP): back} {
-			if err := r.d.objects.maps.Connections.Put(key, value); err != nil {
+		for key, value := range map[bpfTuple]bpfNatEntry{tupleOf(pod, frontend, protoUDP): there, tupleOf(other, pod, protoUDP): back} {
+			if err := r.d.objects.maps.Nat.Put(key, value); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := r.d.objects.maps.TranslatedPods.Put(addressOf(pod.Addr()), uint64(now)); err != nil {
+		if err := r.d.objects.maps.NatPods.Put(addressOf(pod.Addr()), uint64(now)); err != nil {
 			t.Fatal(err)
 		}
 		sent := eth(MAC{}, MAC{}).ip(pod.Addr(), other.Addr()).udp(pod.Port(), other.Port()).payload("asks")

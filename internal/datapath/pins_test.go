@@ -34,8 +34,8 @@ func failToCommit(t *testing.T, d *opened) {
 // markedMaps are told from others by a single entry. The layout of one differs in nextVersion, one refers to such a map, and one does both.
 func markedMaps(d *opened) map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
-		bpfMapEndpoints: d.objects.maps.Endpoints, bpfMapTranslatedPods: d.objects.maps.TranslatedPods, bpfMapServices: d.objects.maps.Services,
-		bpfMapConnections: d.objects.maps.Connections,
+		bpfMapEndpoints: d.objects.maps.Endpoints, bpfMapNatPods: d.objects.maps.NatPods, bpfMapServices: d.objects.maps.Services,
+		bpfMapNat: d.objects.maps.Nat,
 	}
 }
 

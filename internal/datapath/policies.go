@@ -26,7 +26,7 @@ type Policies struct {
 	// and change often.
 	identities, singles identityTable
 	peers               peerTable
-	blocks              policyTable[netip.Prefix, policy.Identity, bpfBlockKey, uint32]
+	blocks              policyTable[netip.Prefix, policy.Identity, bpfIdentityCidrKey, uint32]
 	policies            policyTable[policy.Peer, policy.Ports, bpfPolicyKey, uint32]
 	ports               policyTable[policy.PortPrefix, policy.Policy, bpfPolicyPortKey, uint32]
 	sessions            *ebpf.Map
@@ -45,7 +45,7 @@ type Policies struct {
 
 	// podsMu guards pods and held, so that Close does not wait for a Sync. It may be taken while mu is held, as may settling.
 	podsMu sync.Mutex
-	pods   policyTable[netip.Addr, policy.Sets, bpfAddress, bpfPolicedPod]
+	pods   policyTable[netip.Addr, policy.Sets, bpfAddress, bpfPolicyPod]
 	// held are closed whatever the tables say.
 	held map[netip.Addr]bool
 

@@ -110,7 +110,7 @@ func TestMemoryWithoutPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range maps {
-		if (slices.Contains(policyMaps, m.Name) || m.Name == bpfMapSessions) && m.Bytes > 4096 {
+		if (slices.Contains(policyMaps, m.Name) || m.Name == bpfMapConntrack) && m.Bytes > 4096 {
 			t.Errorf("map %s takes %d bytes", m.Name, m.Bytes)
 		}
 	}

@@ -105,8 +105,8 @@ func TestPoliciesOneIsIsolated(t *testing.T) {
 	})
 	defer writer.Wait()
 	open := func(pod netip.Addr) bool {
-		var sets bpfPolicedPod
-		return d.objects.maps.PolicedPods.Lookup(addressOf(pod), &sets) == nil && sets.Ingress == uint32(policy.NotIsolated)
+		var sets bpfPolicyPod
+		return d.objects.maps.PolicyPods.Lookup(addressOf(pod), &sets) == nil && sets.Ingress == uint32(policy.NotIsolated)
 	}
 	for !stop.Load() {
 		n := syncs.Load()

@@ -118,8 +118,8 @@ func TestCloseDoesNotWaitForSync(t *testing.T) {
 	d.Policies.mu.Unlock()
 	expect := func(step string, want bool) {
 		t.Helper()
-		var sets bpfPolicedPod
-		err := d.objects.maps.PolicedPods.Lookup(addressOf(added), &sets)
+		var sets bpfPolicyPod
+		err := d.objects.maps.PolicyPods.Lookup(addressOf(added), &sets)
 		if got := err == nil && sets.Ingress == uint32(policy.Closed) && sets.Egress == uint32(policy.Closed); got != want {
 			t.Errorf("%s: closed %t, want %t: %+v, %v", step, got, want, sets, err)
 		}
@@ -175,9 +175,9 @@ func TestPoliciesOrder(t *testing.T) {
 	})
 	defer writer.Wait()
 	for !stop.Load() {
-		var before, after bpfPolicedPod
+		var before, after bpfPolicyPod
 		var identity, ports, by uint32
-		if err := d.objects.maps.PolicedPods.Lookup(addressOf(pod), &before); err != nil {
+		if err := d.objects.maps.PolicyPods.Lookup(addressOf(pod), &before); err != nil {
 			t.Errorf("the pod is not policed for a moment: %v", err)
 			return
 		}
@@ -192,7 +192,7 @@ func TestPoliciesOrder(t *testing.T) {
 			err = d.objects.maps.PolicyPorts.Lookup(key, &by)
 		}
 		// A reader that was overtaken may well miss what is deleted by then; the pod shows whether it was.
-		if e := d.objects.maps.PolicedPods.Lookup(addressOf(pod), &after); err != nil && e == nil && before == after {
+		if e := d.objects.maps.PolicyPods.Lookup(addressOf(pod), &after); err != nil && e == nil && before == after {
 			t.Errorf("set %d leads to nothing: %v", before.Ingress, err)
 			return
 		}

@@ -63,8 +63,8 @@ func (p *Policies) beginRevisions() error {
 		return err
 	}
 	last := uint32(0)
-	if err := readAll(p.sessions, func(_ *bpfTuple, s *bpfSession) { last = max(last, s.Revision) }); err != nil {
-		return fmt.Errorf("read map %s: %w", bpfMapSessions, err)
+	if err := readAll(p.sessions, func(_ *bpfTuple, s *bpfCtEntry) { last = max(last, s.Revision) }); err != nil {
+		return fmt.Errorf("read map %s: %w", bpfMapConntrack, err)
 	}
 	return p.generation.put(generationPolicy, last+1)
 }

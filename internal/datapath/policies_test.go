@@ -185,7 +185,7 @@ func TestPoliciesForgetWhoWasIdentified(t *testing.T) {
 // Revisions begin behind those that sessions bear which were judged before `generation` was new.
 func TestPoliciesFirstRevision(t *testing.T) {
 	d := openPolicies(t, Config{})
-	if err := d.objects.maps.Sessions.Put(bpfTuple{Protocol: 6}, bpfSession{Revision: 7}); err != nil {
+	if err := d.objects.maps.Conntrack.Put(bpfTuple{Protocol: 6}, bpfCtEntry{Revision: 7}); err != nil {
 		t.Fatal(err)
 	}
 	syncs(t, d.Policies, &policy.Tables{}, 0)
@@ -281,7 +281,7 @@ func TestPoliciesFull(t *testing.T) {
 			for i := range 20 {
 				t.Blocks[netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, byte(i), 0}), 24)] = office
 			}
-		}, bpfMapBlocks, []policy.Set{setWeb}},
+		}, bpfMapIdentityCidrs, []policy.Set{setWeb}},
 		{"policies", Sizes{Policies: 16}, func(t *policy.Tables) {
 			for i := range 30 {
 				t.Policies[policy.Peer{Set: setDB, Identity: policy.IdentityPod | policy.Identity(100+i)}] = portsAll
@@ -398,7 +398,7 @@ func TestPoliciesOfAllIPv6(t *testing.T) {
 			if !prefix(p).Contains(a) && a.Is6() {
 				continue
 			}
-			if err := d.objects.maps.Blocks.Lookup(bpfBlockKey{PrefixLen: 128, Address: addressOf(a)}, &identity); err != nil || policy.Identity(identity) != expected {
+			if err := d.objects.maps.IdentityCidrs.Lookup(bpfIdentityCidrKey{PrefixLen: 128, Address: addressOf(a)}, &identity); err != nil || policy.Identity(identity) != expected {
 				t.Errorf("with %s, %s is %d: %v", p, a, identity, err)
 			}
 		}

@@ -10,13 +10,13 @@ import (
 
 // newPolicies gives the tables their maps.
 func newPolicies(m *bpfMaps, g *generation) *Policies {
-	p := &Policies{sessions: m.Sessions, generation: g, held: map[netip.Addr]bool{}}
-	p.pods.name, p.pods.m = bpfMapPolicedPods, m.PolicedPods
+	p := &Policies{sessions: m.Conntrack, generation: g, held: map[netip.Addr]bool{}}
+	p.pods.name, p.pods.m = bpfMapPolicyPods, m.PolicyPods
 	p.pods.key, p.pods.keyOf = addressOf, bpfAddress.addr
-	p.pods.value = func(s policy.Sets) bpfPolicedPod {
-		return bpfPolicedPod{Ingress: uint32(s.Ingress), Egress: uint32(s.Egress)}
+	p.pods.value = func(s policy.Sets) bpfPolicyPod {
+		return bpfPolicyPod{Ingress: uint32(s.Ingress), Egress: uint32(s.Egress)}
 	}
-	p.pods.valueOf = func(v bpfPolicedPod) policy.Sets {
+	p.pods.valueOf = func(v bpfPolicyPod) policy.Sets {
 		return policy.Sets{Ingress: policy.Set(v.Ingress), Egress: policy.Set(v.Egress)}
 	}
 
@@ -25,8 +25,8 @@ func newPolicies(m *bpfMaps, g *generation) *Policies {
 	p.identities.value, p.identities.valueOf = number[policy.Identity], numbered[policy.Identity]
 	p.singles, p.peers.m, p.peers.nobody = p.identities, m.Identities, map[netip.Addr]bool{}
 
-	p.blocks.name, p.blocks.m = bpfMapBlocks, m.Blocks
-	p.blocks.key, p.blocks.keyOf = blockKeyOf, bpfBlockKey.prefix
+	p.blocks.name, p.blocks.m = bpfMapIdentityCidrs, m.IdentityCidrs
+	p.blocks.key, p.blocks.keyOf = blockKeyOf, bpfIdentityCidrKey.prefix
 	p.blocks.value, p.blocks.valueOf = number[policy.Identity], numbered[policy.Identity]
 	p.blocks.order = compareBlocks
 
@@ -48,9 +48,9 @@ func newPolicies(m *bpfMaps, g *generation) *Policies {
 func number[T ~uint32](v T) uint32   { return uint32(v) }
 func numbered[T ~uint32](v uint32) T { return T(v) }
 
-func blockKeyOf(p netip.Prefix) bpfBlockKey {
+func blockKeyOf(p netip.Prefix) bpfIdentityCidrKey {
 	k := routeKeyOf(p)
-	return bpfBlockKey{PrefixLen: k.PrefixLen, Address: k.Address}
+	return bpfIdentityCidrKey{PrefixLen: k.PrefixLen, Address: k.Address}
 }
 
 // compareBlocks puts longer prefixes first, as the map has them, in which those of IPv4 are longer by 96 bits: the guard comes before the
@@ -62,7 +62,7 @@ func compareBlocks(a, b netip.Prefix) int {
 	return a.Addr().Compare(b.Addr())
 }
 
-func (k bpfBlockKey) prefix() netip.Prefix {
+func (k bpfIdentityCidrKey) prefix() netip.Prefix {
 	return bpfRouteKey{PrefixLen: k.PrefixLen, Address: k.Address}.prefix()
 }
 

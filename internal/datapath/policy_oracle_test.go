@@ -280,9 +280,9 @@ func (o *policyOracle) passes(path []passage) (passed bool, err error) {
 // expectDrop notes that a connection is to be counted as dropped.
 func (o *policyOracle) expectDrop(w oracle.World, t evaluate.Traffic, path []passage) {
 	v := evaluate.Evaluate(w.Snapshot, t)
-	at, j, reason, closed := path[0], v.Egress, bpfDropReasonDROP_EGRESS_POLICY, bpfDropReasonDROP_EGRESS_CLOSED
+	at, j, reason, closed := path[0], v.Egress, bpfDropReasonDROP_EGRESS_POLICY, bpfDropReasonDROP_EGRESS_POLICY_PENDING
 	if w.Allows(v.Egress) {
-		at, j, reason, closed = path[len(path)-1], v.Ingress, bpfDropReasonDROP_INGRESS_POLICY, bpfDropReasonDROP_INGRESS_CLOSED
+		at, j, reason, closed = path[len(path)-1], v.Ingress, bpfDropReasonDROP_INGRESS_POLICY, bpfDropReasonDROP_INGRESS_POLICY_PENDING
 	}
 	if j.Reason == evaluate.ReasonWrong {
 		reason = closed

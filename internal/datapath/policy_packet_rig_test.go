@@ -35,9 +35,9 @@ const (
 const (
 	noIngress = uint32(bpfDropReasonDROP_INGRESS_POLICY)
 	noEgress  = uint32(bpfDropReasonDROP_EGRESS_POLICY)
-	inClosed  = uint32(bpfDropReasonDROP_INGRESS_CLOSED)
-	outClosed = uint32(bpfDropReasonDROP_EGRESS_CLOSED)
-	noPiece   = uint32(bpfDropReasonDROP_UNKNOWN_FRAGMENT)
+	inClosed  = uint32(bpfDropReasonDROP_INGRESS_POLICY_PENDING)
+	outClosed = uint32(bpfDropReasonDROP_EGRESS_POLICY_PENDING)
+	noPiece   = uint32(bpfDropReasonDROP_FRAGMENT_WITHOUT_FIRST)
 )
 
 // policyRig is a rig with policies: nobody is governed at first.
@@ -132,11 +132,11 @@ func (r *rig) forgetSessions(tb testing.TB) {
 		tb.Fatal(err)
 	}
 	var keys []bpfTuple
-	if err := readAll(r.d.objects.maps.Sessions, func(k *bpfTuple, _ *bpfSession) { keys = append(keys, *k) }); err != nil {
+	if err := readAll(r.d.objects.maps.Conntrack, func(k *bpfTuple, _ *bpfCtEntry) { keys = append(keys, *k) }); err != nil {
 		tb.Fatal(err)
 	}
 	for _, k := range keys {
-		if err := r.d.objects.maps.Sessions.Delete(k); err != nil {
+		if err := r.d.objects.maps.Conntrack.Delete(k); err != nil {
 			tb.Fatal(err)
 		}
 	}

@@ -69,8 +69,8 @@ func TestPolicyBehindService(t *testing.T) {
 		p.serve(t, frontend, 0, backend)
 		pod = end{podA, 40003}.at(family)
 		p.allows(t, name+" to itself", podSends(first(fromPod(), pod, frontend)))
-		var seen bpfConnection // by whom the pod thinks it is asked
-		if err := p.d.objects.maps.Openings.Lookup(tupleOf(pod, frontend, protocol), &seen); err != nil {
+		var seen bpfNatEntry // by whom the pod thinks it is asked
+		if err := p.d.objects.maps.NatPending.Lookup(tupleOf(pod, frontend, protocol), &seen); err != nil {
 			t.Fatal(err)
 		}
 		asker := netip.AddrPortFrom(seen.Source.addr(), swap16(seen.SourcePort))
@@ -176,8 +176,8 @@ func TestPolicyAnswersOfChangedPorts(t *testing.T) {
 			p.allows(t, "its answer", answers(pod.Port()))
 		}
 		p.allows(t, "another question", podSends(datagram(fromPod(), pod, other)))
-		var changed bpfConnection
-		if err := p.d.objects.maps.Openings.Lookup(tupleOf(pod, other, protoUDP), &changed); err != nil {
+		var changed bpfNatEntry
+		if err := p.d.objects.maps.NatPending.Lookup(tupleOf(pod, other, protoUDP), &changed); err != nil {
 			t.Fatal(err)
 		}
 		port := swap16(changed.SourcePort)

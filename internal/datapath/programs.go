@@ -47,13 +47,13 @@ func (c Config) programs() []string {
 func (c Config) agentPrograms() []string {
 	var all []string
 	if c.tracks() {
-		all = append(all, bpfProgSettleSessions, bpfProgForgetPod)
+		all = append(all, bpfProgFlushConntrack, bpfProgFlushPod)
 	}
 	if c.tracks() && c.Flows >= FlowsPolicy {
-		all = append(all, bpfProgTellSessions)
+		all = append(all, bpfProgReportFlows)
 	}
 	if c.Flows != FlowsOff {
-		all = append(all, bpfProgTellDrops)
+		all = append(all, bpfProgFlushDrops)
 	}
 	return all
 }

@@ -73,7 +73,7 @@ func answered(name string, in run, out []byte) packetCase {
 // A Service without endpoints refuses: what comes from the wire goes back there, what comes from a pod back into the pod.
 func TestRefuse(t *testing.T) {
 	r := newServiceRig(t, Config{})
-	unanswered := uint32(bpfDropReasonDROP_UNANSWERED)
+	unanswered := uint32(bpfDropReasonDROP_ICMP_RATELIMITED)
 	var cases []packetCase
 	for _, family := range families {
 		frontend := netip.AddrPortFrom(nodeA.addr(family), 30099)
@@ -125,7 +125,7 @@ func TestRefuseGroups(t *testing.T) {
 	for _, source := range []string{"224.0.0.5", "255.255.255.255", "169.254.3.4", "0.0.0.0"} {
 		p := eth(router, nodeA.mac).ipv4(addr(source), frontend.Addr())
 		for _, p := range []packet{p.udp(1, frontend.Port()), p.tcp(1, frontend.Port()).segment(tcpSYN, 1, 0)} {
-			r.checkOne(t, drops("", run{program: bpfProgFromWire, in: p.bytes()}, uint32(bpfDropReasonDROP_UNANSWERED)))
+			r.checkOne(t, drops("", run{program: bpfProgFromWire, in: p.bytes()}, uint32(bpfDropReasonDROP_ICMP_RATELIMITED)))
 		}
 	}
 }
@@ -211,12 +211,12 @@ func (r *rig) refused(tb testing.TB, ago time.Duration, sent uint64) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	var keys []bpfRefusalKey
-	if err := readAll(r.d.objects.maps.Refusals, func(k *bpfRefusalKey, _ *bpfRefusalRate) { keys = append(keys, *k) }); err != nil {
+	var keys []bpfIcmpRatelimitKey
+	if err := readAll(r.d.objects.maps.IcmpRatelimit, func(k *bpfIcmpRatelimitKey, _ *bpfIcmpRatelimitEntry) { keys = append(keys, *k) }); err != nil {
 		tb.Fatal(err)
 	}
 	for _, k := range keys {
-		if err := r.d.objects.maps.Refusals.Put(k, bpfRefusalRate{Since: uint64(now - ago), Sent: sent}); err != nil {
+		if err := r.d.objects.maps.IcmpRatelimit.Put(k, bpfIcmpRatelimitEntry{Since: uint64(now - ago), Sent: sent}); err != nil {
 			tb.Fatal(err)
 		}
 	}

@@ -76,8 +76,8 @@ var theStage = sync.OnceValue(func() *stage {
 })
 
 // stayInSecond waits where another second of the datapath's clock (2^30 ns) is about to begin, so that what follows has half of one: in
-// each, the first packet of a way that the kernel's routes say goes by the kernel itself (wire_xdp_way). That clock is read coarsely
-// (connection_now), and goes on once in a tick of the kernel, of 10 ms at most.
+// each, the first packet of a way that the kernel's routes say goes by the kernel itself (wire_xdp_nexthop). That clock is read coarsely
+// (ktime_coarse), and goes on once in a tick of the kernel, of 10 ms at most.
 func stayInSecond(tb testing.TB) {
 	tb.Helper()
 	const second, tick = time.Duration(1 << 30), 10 * time.Millisecond
@@ -180,7 +180,7 @@ type skb struct {
 	Hwtstamp                                                                    uint64
 }
 
-// What a program may return: enum tc_action of bpf/lib/verdict.h and TC_ACT_REDIRECT of the kernel.
+// What a program may return: enum tc_action of bpf/lib/net/verdict.h and TC_ACT_REDIRECT of the kernel.
 const (
 	verdictNext     = verdict(0xffffffff)
 	verdictDrop     = verdict(2)

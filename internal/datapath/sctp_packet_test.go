@@ -83,8 +83,8 @@ func (r *rig) sends(t *testing.T, p packet) outcome {
 }
 
 // associated looks for both directions of an association.
-func (r *rig) associated(a association) (there, back bpfConnection, both bool) {
-	m := r.d.objects.maps.Connections
+func (r *rig) associated(a association) (there, back bpfNatEntry, both bool) {
+	m := r.d.objects.maps.Nat
 	err1 := m.Lookup(tupleOf(a.client, a.frontend, protoSCTP), &there)
 	err2 := m.Lookup(tupleOf(a.backend, a.node, protoSCTP), &back)
 	return there, back, err1 == nil && err2 == nil
@@ -186,7 +186,7 @@ func TestSCTPFragments(t *testing.T) {
 			body := whole.transportBytes()
 			copy(body[12:], chunk)
 			p := in.raw(protoSCTP, body[:48]).fragment(0, true)
-			r.checkOne(t, drops(name+what, wireBrings(p), uint32(bpfDropReasonDROP_UNTRANSLATABLE)))
+			r.checkOne(t, drops(name+what, wireBrings(p), uint32(bpfDropReasonDROP_NAT_UNSUPPORTED_PROTOCOL)))
 		}
 
 		a.node, a.backend = netip.AddrPortFrom(a.node.Addr(), a.client.Port()), netip.AddrPortFrom(a.backend.Addr(), a.frontend.Port())

@@ -46,7 +46,7 @@ func TestRefusalsOfOthers(t *testing.T) {
 					t.Errorf("%s was sent %d errors, expected %d and an end", what, n, least)
 				}
 			}
-			if err := clearMap(r.d.objects.maps.Refusals); err != nil { // a pod has one share for both families
+			if err := clearMap(r.d.objects.maps.IcmpRatelimit); err != nil { // a pod has one share for both families
 				t.Fatal(err)
 			}
 			fills("a pod", pod2, 1000)

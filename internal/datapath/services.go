@@ -70,7 +70,7 @@ func newServices(m *bpfMaps, maglevSize int) *Services {
 	return &Services{
 		services:   m.Services,
 		counts:     m.ServiceCounts,
-		affinities: affinities{here: m.Affinities, outside: m.AffinitiesOutside},
+		affinities: affinities{here: m.Affinities, outside: m.AffinitiesExt},
 		sets:       backendSets{newInterned(), m.Backends},
 		tables:     maglevTables{newInterned(), m.Maglev},
 		sources:    serviceSources{m: m.ServiceSources},
@@ -225,7 +225,7 @@ func (s *Services) deleteLoose(loose []bpfFrontend, now time.Time) (deleted int,
 
 // leave takes the references of a value away.
 func (s *Services) leave(v bpfService, now time.Time) {
-	for _, side := range []bpfBackendSet{v.Inside, v.Outside} {
+	for _, side := range []bpfBackendSet{v.Internal, v.External} {
 		if side.Count > 0 {
 			s.sets.leave(side.Id, now)
 		}

@@ -19,7 +19,7 @@ type affinities struct{ here, outside *ebpf.Map }
 // read calls visit for every entry, as readAll.
 func (a affinities) read(visit func(*bpfClient, *bpfAffinity)) error {
 	if err := errors.Join(readAll(a.here, visit), readAll(a.outside, visit)); err != nil {
-		return fmt.Errorf("read maps %s and %s: %w", bpfMapAffinities, bpfMapAffinitiesOutside, err)
+		return fmt.Errorf("read maps %s and %s: %w", bpfMapAffinities, bpfMapAffinitiesExt, err)
 	}
 	return nil
 }
@@ -43,7 +43,7 @@ func (s *Services) sweepAffinities(now time.Time) error {
 	expired := func(k bpfClient, v bpfAffinity) bool {
 		return time.Duration(v.Used)+lasts[k.Service] < clock
 	}
-	for name, m := range map[string]*ebpf.Map{bpfMapAffinities: s.affinities.here, bpfMapAffinitiesOutside: s.affinities.outside} {
+	for name, m := range map[string]*ebpf.Map{bpfMapAffinities: s.affinities.here, bpfMapAffinitiesExt: s.affinities.outside} {
 		if e := deleteAffinities(m, expired); e != nil {
 			err = errors.Join(err, fmt.Errorf("delete expired entries of map %s: %w", name, e))
 		}

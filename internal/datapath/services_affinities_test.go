@@ -34,7 +34,7 @@ func TestAffinitiesExpire(t *testing.T) {
 			used = clock
 		}
 		key := bpfClient{Service: c.service, Kind: uint32(i)}
-		both := []*ebpf.Map{d.objects.maps.Affinities, d.objects.maps.AffinitiesOutside}
+		both := []*ebpf.Map{d.objects.maps.Affinities, d.objects.maps.AffinitiesExt}
 		for _, m := range both {
 			if err := m.Put(key, bpfAffinity{Used: uint64(used)}); err != nil {
 				t.Fatal(err)
@@ -67,7 +67,7 @@ func TestNumbersOfAffinities(t *testing.T) {
 		t.Fatal(err)
 	}
 	value := d.Services.frontends[frontendOf(web.Entries[0].Frontend)].value
-	if value.Id != 42 || value.Inside.Id != 18 {
-		t.Errorf("the Service is number %d and its set number %d", value.Id, value.Inside.Id)
+	if value.Id != 42 || value.Internal.Id != 18 {
+		t.Errorf("the Service is number %d and its set number %d", value.Id, value.Internal.Id)
 	}
 }

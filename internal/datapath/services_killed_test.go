@@ -49,7 +49,7 @@ func pinnedServices(tb testing.TB, root string) *Services {
 	for name, m := range map[string]**ebpf.Map{
 		bpfMapServices: &maps.Services, bpfMapBackends: &maps.Backends, bpfMapMaglev: &maps.Maglev,
 		bpfMapServiceSources: &maps.ServiceSources, bpfMapServiceCounts: &maps.ServiceCounts, bpfMapAffinities: &maps.Affinities,
-		bpfMapAffinitiesOutside: &maps.AffinitiesOutside,
+		bpfMapAffinitiesExt: &maps.AffinitiesExt,
 	} {
 		var err error
 		if *m, err = loadCommitted(root, name); err != nil {

@@ -134,7 +134,7 @@ func (s *Services) readCounts() (map[uint32]ServiceCount, error) {
 		var sum ServiceCount
 		for _, c := range perCPU {
 			sum.Connections += c.Connections
-			sum.Refused += c.Refused
+			sum.Refused += c.Rejected
 		}
 		all[id] = sum
 	}
@@ -165,7 +165,7 @@ func (s *Services) readSets() (map[uint32][]netip.AddrPort, error) {
 func entryOf(k bpfFrontend, v bpfService, kind service.Kind, sets map[uint32][]netip.AddrPort, sources map[uint32][]netip.Prefix) service.Entry {
 	e := service.Entry{
 		Frontend: k.frontend(), Kind: kind,
-		Inside: backendsOf(v.Inside, sets), Outside: backendsOf(v.Outside, sets),
+		Inside: backendsOf(v.Internal, sets), Outside: backendsOf(v.External, sets),
 		DSR: v.Flags&uint16(bpfServiceFlagSERVICE_DSR) != 0,
 	}
 	if v.Flags&uint16(bpfServiceFlagSERVICE_AFFINITY) != 0 {
@@ -180,7 +180,7 @@ func entryOf(k bpfFrontend, v bpfService, kind service.Kind, sets map[uint32][]n
 func backendsOf(side bpfBackendSet, sets map[uint32][]netip.AddrPort) service.Backends {
 	b := service.Backends{Maglev: side.MaglevSize > 0}
 	for without, value := range withoutBackend {
-		if uint8(value) == side.Without {
+		if uint8(value) == side.NoBackend {
 			b.Without = without
 		}
 	}

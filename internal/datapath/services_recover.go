@@ -39,7 +39,7 @@ func (s *Services) recover() (deleted int, err error) {
 		return deleted, fmt.Errorf("recover map %s: %w", bpfMapMaglev, err)
 	}
 	for key, h := range s.frontends {
-		for _, side := range []bpfBackendSet{h.value.Inside, h.value.Outside} {
+		for _, side := range []bpfBackendSet{h.value.Internal, h.value.External} {
 			h.broken = s.refer(side) || h.broken
 		}
 		s.frontends[key] = h
@@ -55,7 +55,7 @@ func (s *Services) recover() (deleted int, err error) {
 func (s *Services) tablesReferred() map[uint32]string {
 	contents := map[uint32]string{}
 	for _, h := range s.frontends {
-		for _, side := range []bpfBackendSet{h.value.Inside, h.value.Outside} {
+		for _, side := range []bpfBackendSet{h.value.Internal, h.value.External} {
 			if set := s.sets.byID[side.Id]; side.MaglevSize > 0 && set != nil {
 				contents[side.Maglev] = string(packTable(nil, int(side.MaglevSize), unpack(set.content)))
 			}
@@ -123,7 +123,7 @@ func (s *Services) Backends() ([]service.Backend, error) {
 	}
 	seen, has := map[from]bool{}, map[service.Backend]bool{}
 	for key, h := range s.frontends {
-		for _, side := range []bpfBackendSet{h.value.Inside, h.value.Outside} {
+		for _, side := range []bpfBackendSet{h.value.Internal, h.value.External} {
 			set, at := s.sets.byID[side.Id], from{side.Id, key.Protocol}
 			if side.Count == 0 || set == nil || seen[at] {
 				continue

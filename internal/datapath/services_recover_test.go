@@ -57,7 +57,7 @@ func TestNumbersBeginAnywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, h := range d.Services.frontends {
-			if side := h.value.Inside; side.MaglevSize > 0 {
+			if side := h.value.Internal; side.MaglevSize > 0 {
 				numbers[side.Id], numbers[side.Maglev] = true, true
 			}
 		}

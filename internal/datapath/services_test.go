@@ -83,7 +83,7 @@ func TestMaglevBlocks(t *testing.T) {
 			if err := d.Services.Apply([]service.Port{p}, nil); err != nil {
 				t.Fatal(err)
 			}
-			side := d.Services.frontends[frontendOf(p.Entries[0].Frontend)].value.Outside
+			side := d.Services.frontends[frontendOf(p.Entries[0].Frontend)].value.External
 			var got []uint16
 			for i := range int(side.MaglevSize) {
 				at := i * int(side.MaglevWidth)
@@ -272,7 +272,7 @@ func TestServiceCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range perCPU {
-		perCPU[i] = bpfServiceCount{Connections: 3, Refused: 1}
+		perCPU[i] = bpfServiceCount{Connections: 3, Rejected: 1}
 	}
 	if err := d.objects.maps.ServiceCounts.Put(all[0].ID, perCPU); err != nil {
 		t.Fatal(err)

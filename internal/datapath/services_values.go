@@ -53,7 +53,7 @@ func sourcesOf(p service.Port) []netip.Prefix {
 
 // valueOf gives what a frontend does. It uses the sets and tables that the value refers to; release them if it is not written.
 func (s *Services) valueOf(e service.Entry, id uint32, plan *plan) bpfService {
-	v := bpfService{Id: id, Inside: s.sideOf(e.Inside, plan), Outside: s.sideOf(e.Outside, plan)}
+	v := bpfService{Id: id, Internal: s.sideOf(e.Inside, plan), External: s.sideOf(e.Outside, plan)}
 	if e.Affinity > 0 {
 		v.Flags |= uint16(bpfServiceFlagSERVICE_AFFINITY)
 		v.Affinity = max(uint32(e.Affinity.Seconds()), 1)
@@ -67,14 +67,14 @@ func (s *Services) valueOf(e service.Entry, id uint32, plan *plan) bpfService {
 	return v
 }
 
-var withoutBackend = map[service.WithoutBackend]bpfWithoutBackend{
-	service.Refuse: bpfWithoutBackendWITHOUT_BACKEND_REFUSE,
-	service.Drop:   bpfWithoutBackendWITHOUT_BACKEND_DROP,
-	service.Pass:   bpfWithoutBackendWITHOUT_BACKEND_PASS,
+var withoutBackend = map[service.WithoutBackend]bpfNoBackend{
+	service.Refuse: bpfNoBackendNO_BACKEND_REJECT,
+	service.Drop:   bpfNoBackendNO_BACKEND_DROP,
+	service.Pass:   bpfNoBackendNO_BACKEND_PASS,
 }
 
 func (s *Services) sideOf(b service.Backends, plan *plan) bpfBackendSet {
-	side := bpfBackendSet{Count: uint16(len(b.Addresses)), Without: uint8(withoutBackend[b.Without])}
+	side := bpfBackendSet{Count: uint16(len(b.Addresses)), NoBackend: uint8(withoutBackend[b.Without])}
 	if len(b.Addresses) == 0 {
 		return side
 	}

@@ -41,12 +41,12 @@ type Sessions struct {
 // newSessions gives the table its maps, and the programs that the agent runs.
 func newSessions(m *bpfMaps, programs map[string]*ebpf.Program) *Sessions {
 	return &Sessions{
-		m:         m.Sessions,
-		young:     m.YoungSessions,
-		settle:    programs[bpfProgSettleSessions],
-		forget:    programs[bpfProgForgetPod],
-		shares:    sessionShares{slots: m.SessionSlots, shares: m.SessionShares, size: m.SessionShareSize},
-		decisions: m.Decisions,
+		m:         m.Conntrack,
+		young:     m.CtNew,
+		settle:    programs[bpfProgFlushConntrack],
+		forget:    programs[bpfProgFlushPod],
+		shares:    sessionShares{slots: m.CtSlots, shares: m.CtShares, size: m.CtShareSize},
+		decisions: m.FlowCache,
 	}
 }
 
@@ -77,12 +77,12 @@ type Session struct {
 func (s *Sessions) Expire(now time.Duration, seen, told func(Session)) (removed int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	over := map[bpfTuple]bpfSession{}
+	over := map[bpfTuple]bpfCtEntry{}
 	tally := map[SessionCount]int{}
 	if err := s.settleYoung(); err != nil {
 		return 0, err
 	}
-	err = readAll(s.m, func(k *bpfTuple, v *bpfSession) {
+	err = readAll(s.m, func(k *bpfTuple, v *bpfCtEntry) {
 		tally[SessionCount{Protocol: k.Protocol, State: v.state(k.Protocol)}]++
 		if seen != nil {
 			seen(sessionOf(*k, *v))
@@ -120,8 +120,8 @@ func (s *Sessions) Expire(now time.Duration, seen, told func(Session)) (removed 
 }
 
 // removeOver looks at a session again and removes it if it is still over: a packet may have come. It gives what was removed.
-func (s *Sessions) removeOver(key bpfTuple, now time.Duration) (*bpfSession, error) {
-	var session bpfSession
+func (s *Sessions) removeOver(key bpfTuple, now time.Duration) (*bpfCtEntry, error) {
+	var session bpfCtEntry
 	err := s.m.Lookup(key, &session)
 	if err == nil && !session.over(key.Protocol, now) {
 		return nil, nil
@@ -167,49 +167,49 @@ func (s *Sessions) keepCounts(tally map[SessionCount]int) {
 	s.countsMu.Unlock()
 }
 
-func (v *bpfSession) flag(f bpfSessionFlag) bool { return bpfSessionFlag(v.Flags)&f != 0 }
+func (v *bpfCtEntry) flag(f bpfCtFlag) bool { return bpfCtFlag(v.Flags)&f != 0 }
 
 // told tells whether flows have told of the end: a session that is no longer allowed was revoked.
-func (v *bpfSession) told() bool {
-	return v.flag(bpfSessionFlagSESSION_TOLD_END) || v.flag(bpfSessionFlagSESSION_REVOKED)
+func (v *bpfCtEntry) told() bool {
+	return v.flag(bpfCtFlagCT_REPORTED_END) || v.flag(bpfCtFlagCT_REVOKED)
 }
 
-// over tells whether a session has been quiet for as long as its state lasts. One of SCTP shows no end (inquiry_take_flags) and is not
+// over tells whether a session has been quiet for as long as its state lasts. One of SCTP shows no end (policy_context_clear_flags) and is not
 // kept as one of TCP: unless its ends do without, heartbeats come in half a minute or so (RFC 9260, 8.3).
-func (v *bpfSession) over(protocol uint8, now time.Duration) bool {
+func (v *bpfCtEntry) over(protocol uint8, now time.Duration) bool {
 	if protocol == uint8(cluster.SCTP) {
 		protocol = uint8(cluster.UDP)
 	}
 	return now-time.Duration(v.Seen) >= lasting(protocol, v.state(protocol))
 }
 
-func (v *bpfSession) state(protocol uint8) ConnectionState {
+func (v *bpfCtEntry) state(protocol uint8) ConnectionState {
 	if protocol == uint8(cluster.TCP) {
-		fin, answer := v.flag(bpfSessionFlagSESSION_FIN), v.flag(bpfSessionFlagSESSION_ANSWER_FIN)
+		fin, answer := v.flag(bpfCtFlagCT_FIN), v.flag(bpfCtFlagCT_REPLY_FIN)
 		switch {
-		case v.flag(bpfSessionFlagSESSION_RESET) || fin && answer:
+		case v.flag(bpfCtFlagCT_RESET) || fin && answer:
 			return ConnectionClosed
 		case fin || answer:
 			return ConnectionClosing
 		}
 	}
-	if !v.flag(bpfSessionFlagSESSION_ANSWERED) {
+	if !v.flag(bpfCtFlagCT_REPLIED) {
 		return ConnectionOpening
 	}
 	return ConnectionEstablished
 }
 
-func sessionOf(k bpfTuple, v bpfSession) Session {
+func sessionOf(k bpfTuple, v bpfCtEntry) Session {
 	s := Session{
 		Source:      netip.AddrPortFrom(k.Source.addr(), networkOrder(k.SourcePort)),
 		Destination: netip.AddrPortFrom(k.Destination.addr(), networkOrder(k.DestinationPort)),
 		Protocol:    k.Protocol, State: v.state(k.Protocol),
-		Opened: time.Duration(v.Opened), Seen: time.Duration(v.Seen),
+		Opened: time.Duration(v.Created), Seen: time.Duration(v.Seen),
 		Packets: v.Packets, Bytes: v.Bytes,
 		Ingress: policy.Policy(v.Ingress), Egress: policy.Policy(v.Egress),
 		Revision: v.Revision, Told: v.told(),
 	}
-	if v.flag(bpfSessionFlagSESSION_TURNED) {
+	if v.flag(bpfCtFlagCT_REVERSED) {
 		s.Source, s.Destination = s.Destination, s.Source
 	}
 	return s

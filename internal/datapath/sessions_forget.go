@@ -34,7 +34,7 @@ func (s *Sessions) Forget(pod netip.Addr) error {
 		}
 		// What has failed here the program does, or says why it cannot.
 	}
-	if _, err := s.forget.Run(&ebpf.RunOptions{Context: bpfForgotten{Pod: addressOf(pod)}}); err != nil {
+	if _, err := s.forget.Run(&ebpf.RunOptions{Context: bpfFlushPodArgs{Pod: addressOf(pod)}}); err != nil {
 		return fmt.Errorf("forget sessions of %s: %w", pod, err)
 	}
 	return nil
@@ -49,7 +49,7 @@ func (s *Sessions) forgetOfFew(pod bpfAddress) (done bool, err error) {
 	// sessions just now may come behind it: twice.
 	for range 2 {
 		var keys []bpfTuple
-		all, err := readUpTo(s.m, fewSessions, func(k *bpfTuple, _ *bpfSession) {
+		all, err := readUpTo(s.m, fewSessions, func(k *bpfTuple, _ *bpfCtEntry) {
 			if k.Source == pod || k.Destination == pod {
 				keys = append(keys, *k)
 			}
@@ -68,7 +68,7 @@ func (s *Sessions) forgetOfFew(pod bpfAddress) (done bool, err error) {
 // on as they are.
 func (s *Sessions) settleYoungOf(pod bpfAddress) error {
 	own := false
-	err := readAll(s.young, func(_ *uint32, y *bpfYoungSession) {
+	err := readAll(s.young, func(_ *uint32, y *bpfCtNewEntry) {
 		own = own || y.Key.Source == pod || y.Key.Destination == pod
 	})
 	if err != nil {
@@ -82,13 +82,13 @@ func (s *Sessions) settleYoungOf(pod bpfAddress) error {
 
 // forget removes what is charged to a pod. It returns false if there are too many slots to look at. Who has no share has no slot.
 func (s sessionShares) forget(pod bpfAddress) (done bool, err error) {
-	if err := s.shares.Lookup(pod, &bpfSessionShare{}); errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := s.shares.Lookup(pod, &bpfCtShare{}); errors.Is(err, ebpf.ErrKeyNotExist) {
 		return true, nil
 	} else if err != nil {
 		return false, err
 	}
-	var slots []bpfSessionSlot
-	all, err := readUpTo(s.slots, fewSessions, func(at *bpfSessionSlot, _ *bpfTuple) {
+	var slots []bpfCtSlot
+	all, err := readUpTo(s.slots, fewSessions, func(at *bpfCtSlot, _ *bpfTuple) {
 		if at.Pod == pod {
 			slots = append(slots, *at)
 		}

@@ -13,10 +13,10 @@ import (
 // addSessions puts sessions between others into the table.
 func addSessions(tb testing.TB, d *opened, count int) {
 	tb.Helper()
-	w := writes[bpfTuple, bpfSession]{m: d.objects.maps.Sessions}
+	w := writes[bpfTuple, bpfCtEntry]{m: d.objects.maps.Conntrack}
 	for i := range count {
 		other := addressOf(netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}))
-		w.add(bpfTuple{Source: other, Destination: other, SourcePort: uint16(i >> 16), Protocol: protoTCP}, bpfSession{})
+		w.add(bpfTuple{Source: other, Destination: other, SourcePort: uint16(i >> 16), Protocol: protoTCP}, bpfCtEntry{})
 	}
 	if _, err := w.do(); err != nil {
 		tb.Fatal(err)
@@ -30,20 +30,20 @@ func TestForgetAmongMany(t *testing.T) {
 	own := bpfTuple{Source: addressOf(netip.MustParseAddr("10.2.0.1")), Destination: addressOf(pod), Protocol: protoTCP}
 	for _, others := range []int{0, fewSessions / 2, 2 * fewSessions} {
 		addSessions(t, d, others)
-		if err := d.objects.maps.Sessions.Put(own, bpfSession{}); err != nil {
+		if err := d.objects.maps.Conntrack.Put(own, bpfCtEntry{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.Sessions.Forget(pod); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.objects.maps.Sessions.Lookup(own, &bpfSession{}); !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := d.objects.maps.Conntrack.Lookup(own, &bpfCtEntry{}); !errors.Is(err, ebpf.ErrKeyNotExist) {
 			t.Errorf("the pod's session among %d others: %v", others, err)
 		}
 		until := d.Sessions.many.Load()
 		if isMany := until != nil && until.After(time.Now()); isMany != (others > fewSessions) {
 			t.Errorf("%d other sessions are many: %t", others, isMany)
 		}
-		left, err := count(d.objects.maps.Sessions)
+		left, err := count(d.objects.maps.Conntrack)
 		if err != nil || left != others {
 			t.Errorf("%d sessions of others are left, want %d: %v", left, others, err)
 		}
@@ -51,7 +51,7 @@ func TestForgetAmongMany(t *testing.T) {
 }
 
 func count(m *ebpf.Map) (n int, err error) {
-	err = readAll(m, func(*bpfTuple, *bpfSession) { n++ })
+	err = readAll(m, func(*bpfTuple, *bpfCtEntry) { n++ })
 	return n, err
 }
 

@@ -194,21 +194,21 @@ func TestSessionsThatLast(t *testing.T) {
 		key, _ := sessionKey(bpfTuple{
 			Source: addressOf(podA.v4), Destination: addressOf(podB.v4), SourcePort: networkOrder(first + port), DestinationPort: networkOrder(53), Protocol: protoUDP,
 		})
-		var s bpfSession
-		if err := p.d.objects.maps.Sessions.Lookup(key, &s); err != nil {
+		var s bpfCtEntry
+		if err := p.d.objects.maps.Conntrack.Lookup(key, &s); err != nil {
 			t.Fatalf("session %d: %v", port, err)
 		}
 		s.Seen = uint64(time.Second) // a machine may have booted just now
 		if port == 1 {
 			quiet, s.Seen = key, uint64(time.Millisecond)
 		}
-		if err := p.d.objects.maps.Sessions.Put(key, s); err != nil {
+		if err := p.d.objects.maps.Conntrack.Put(key, s); err != nil {
 			t.Fatal(err)
 		}
 	}
 	p.converse(t, ask(first+smallRing))
-	var s bpfSession
-	if err := p.d.objects.maps.Sessions.Lookup(quiet, &s); !errors.Is(err, ebpf.ErrKeyNotExist) {
+	var s bpfCtEntry
+	if err := p.d.objects.maps.Conntrack.Lookup(quiet, &s); !errors.Is(err, ebpf.ErrKeyNotExist) {
 		t.Errorf("the session that had no packet for the longest time: %v", err)
 	}
 	for port := range uint16(smallRing + 1) {
@@ -251,7 +251,7 @@ func testForgetPod(t *testing.T, p *policyRig) {
 			}
 			p.denies(t, "an answer to who is gone", wireBrings(datagram(fromWire(), dns, gone)), noIngress)
 			p.allows(t, "an answer to the other one", wireBrings(datagram(fromWire(), dns, stays)))
-			err := readAll(p.d.objects.maps.SessionSlots, func(at *bpfSessionSlot, _ *bpfTuple) {
+			err := readAll(p.d.objects.maps.CtSlots, func(at *bpfCtSlot, _ *bpfTuple) {
 				if at.Pod == addressOf(podA.addr(family)) {
 					t.Errorf("slot %#x is still charged to who is gone", at.Slot)
 				}
@@ -259,7 +259,7 @@ func testForgetPod(t *testing.T, p *policyRig) {
 			if err != nil {
 				t.Error(err)
 			}
-			if err := p.d.objects.maps.SessionShares.Lookup(addressOf(podA.addr(family)), &bpfSessionShare{}); !errors.Is(err, ebpf.ErrKeyNotExist) {
+			if err := p.d.objects.maps.CtShares.Lookup(addressOf(podA.addr(family)), &bpfCtShare{}); !errors.Is(err, ebpf.ErrKeyNotExist) {
 				t.Errorf("share of who is gone: %v", err)
 			}
 		}
@@ -276,7 +276,7 @@ func TestSessionsAreShared(t *testing.T) {
 		t.Fatalf("%d sessions, expected %d", n, smallRing)
 	}
 	for i := range byte(32) {
-		if err := p.d.objects.maps.SessionShares.Put(addressOf(netip.AddrFrom4([4]byte{10, 1, 200, i})), bpfSessionShare{}); err != nil {
+		if err := p.d.objects.maps.CtShares.Put(addressOf(netip.AddrFrom4([4]byte{10, 1, 200, i})), bpfCtShare{}); err != nil {
 			t.Fatal(err)
 		}
 	}

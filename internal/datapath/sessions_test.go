@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	isAnswered  = uint32(bpfSessionFlagSESSION_ANSWERED)
-	isTurned    = uint32(bpfSessionFlagSESSION_TURNED)
-	hasFIN      = uint32(bpfSessionFlagSESSION_FIN)
-	hasOtherFIN = uint32(bpfSessionFlagSESSION_ANSWER_FIN)
-	hasReset    = uint32(bpfSessionFlagSESSION_RESET)
+	isAnswered  = uint32(bpfCtFlagCT_REPLIED)
+	isTurned    = uint32(bpfCtFlagCT_REVERSED)
+	hasFIN      = uint32(bpfCtFlagCT_FIN)
+	hasOtherFIN = uint32(bpfCtFlagCT_REPLY_FIN)
+	hasReset    = uint32(bpfCtFlagCT_RESET)
 )
 
 // A session goes when it has been quiet for as long as its state lasts, and not a second earlier; whoever asks is told.
@@ -49,11 +49,11 @@ func TestSessionsExpire(t *testing.T) {
 					Source: addressOf(podA.v4), Destination: addressOf(podB.v4), SourcePort: networkOrder(40000), DestinationPort: networkOrder(80),
 					Protocol: c.protocol,
 				}
-				value := bpfSession{
-					Opened: uint64(time.Hour), Seen: uint64(someTime - quiet), Packets: [2]uint64{1, 2}, Bytes: [2]uint64{3, 4}, Revision: 5,
+				value := bpfCtEntry{
+					Created: uint64(time.Hour), Seen: uint64(someTime - quiet), Packets: [2]uint64{1, 2}, Bytes: [2]uint64{3, 4}, Revision: 5,
 					Ingress: 6, Egress: 7, Flags: c.flags,
 				}
-				if err := d.objects.maps.Sessions.Put(key, value); err != nil {
+				if err := d.objects.maps.Conntrack.Put(key, value); err != nil {
 					t.Fatal(err)
 				}
 				s := Session{
@@ -97,7 +97,7 @@ func TestSessionsSeenMeanwhile(t *testing.T) {
 	d := openPolicies(t, Config{})
 	for port := range uint16(100) {
 		key := bpfTuple{Source: addressOf(podA.v4), Destination: addressOf(podB.v4), DestinationPort: networkOrder(port), Protocol: protoUDP}
-		if err := d.objects.maps.Sessions.Put(key, bpfSession{}); err != nil {
+		if err := d.objects.maps.Conntrack.Put(key, bpfCtEntry{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -109,7 +109,7 @@ func TestSessionsSeenMeanwhile(t *testing.T) {
 		first = false
 		for port := range uint16(100) { // all others have a packet while the first is told of
 			key := bpfTuple{Source: addressOf(podA.v4), Destination: addressOf(podB.v4), DestinationPort: networkOrder(port), Protocol: protoUDP}
-			if err := d.objects.maps.Sessions.Put(key, bpfSession{Seen: uint64(someTime)}); err != nil {
+			if err := d.objects.maps.Conntrack.Put(key, bpfCtEntry{Seen: uint64(someTime)}); err != nil {
 				t.Error(err)
 			}
 		}

@@ -25,7 +25,7 @@ func (s *Sessions) held() (heldCounts, error) {
 		return nil, fmt.Errorf("count CPUs: %w", err)
 	}
 	keys := make([]uint32, s.decisions.MaxEntries())
-	values := make([]bpfDecision, len(keys)*cpus)
+	values := make([]bpfFlowCacheEntry, len(keys)*cpus)
 	var cursor ebpf.MapBatchCursor
 	if _, err := s.decisions.BatchLookup(&cursor, keys, values, nil); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return nil, fmt.Errorf("read permits: %w", err)
@@ -37,10 +37,10 @@ func (s *Sessions) held() (heldCounts, error) {
 	return all, nil
 }
 
-// add counts what the permit of a decision holds. As permit_end of bpf/lib/permit.h.
-func (h heldCounts) add(d *bpfDecision) {
-	p := &d.Permit
-	if p.Protocol == 0 || p.Packets == 0 || p.Elsewhere != 0 {
+// add counts what the permit of a decision holds. As verdict_cache_end of bpf/lib/policy/verdict_cache.h.
+func (h heldCounts) add(d *bpfFlowCacheEntry) {
+	p := &d.Verdict
+	if p.Protocol == 0 || p.Packets == 0 || p.Uncounted != 0 {
 		return
 	}
 	key, turned := sessionKey(bpfTuple{
@@ -60,13 +60,13 @@ func (h heldCounts) add(d *bpfDecision) {
 }
 
 // addTo adds what is held of a session to its counts.
-func (h heldCounts) addTo(key bpfTuple, v *bpfSession) {
+func (h heldCounts) addTo(key bpfTuple, v *bpfCtEntry) {
 	counts := h[key]
 	if counts == nil {
 		return
 	}
 	for i, c := range counts {
-		if v.flag(bpfSessionFlagSESSION_TURNED) {
+		if v.flag(bpfCtFlagCT_REVERSED) {
 			i = 1 - i
 		}
 		v.Packets[i] += c.packets
@@ -74,7 +74,7 @@ func (h heldCounts) addTo(key bpfTuple, v *bpfSession) {
 	}
 }
 
-// sessionKey gives the key of a packet's session, and whether it has its ends in the other order. As session_key of bpf/lib/permit.h.
+// sessionKey gives the key of a packet's session, and whether it has its ends in the other order. As ct_key of bpf/lib/policy/verdict_cache.h.
 func sessionKey(t bpfTuple) (key bpfTuple, turned bool) {
 	source, destination := t.Source.addr().As16(), t.Destination.addr().As16()
 	order := bytes.Compare(source[:], destination[:])
@@ -92,7 +92,7 @@ func sessionKey(t bpfTuple) (key bpfTuple, turned bool) {
 func (s *Sessions) Complete(events []flow.Event) error {
 	s.endsMu.Lock()
 	defer s.endsMu.Unlock()
-	ended := map[int]bpfSession{}
+	ended := map[int]bpfCtEntry{}
 	for i := range events {
 		v, err := s.endOf(&events[i])
 		if err != nil {
@@ -139,7 +139,7 @@ func keyOf(e *flow.Event) bpfTuple {
 
 // endOf gives the session whose end an event tells of, or nil: if it does not tell of an end, or the session is not in the table, or
 // another one that has the same ends.
-func (s *Sessions) endOf(e *flow.Event) (*bpfSession, error) {
+func (s *Sessions) endOf(e *flow.Event) (*bpfCtEntry, error) {
 	if e.Kind != flow.Closed && e.Kind != flow.Revoked {
 		return nil, nil
 	}

@@ -13,17 +13,17 @@ import (
 // takes the place of a decision, of which tests use few.
 func (p *policyRig) holdElsewhere(t *testing.T, place uint32, from, to netip.AddrPort, packets uint64) (cpus uint64) {
 	t.Helper()
-	var all []bpfDecision
-	if err := p.d.objects.maps.Decisions.Lookup(place, &all); err != nil {
+	var all []bpfFlowCacheEntry
+	if err := p.d.objects.maps.FlowCache.Lookup(place, &all); err != nil {
 		t.Fatal(err)
 	}
 	for i := range all {
-		d := bpfDecision{Destination: addressOf(to.Addr())}
-		d.Permit.Sender, d.Permit.SenderPort, d.Permit.DestinationPort = addressOf(from.Addr()), networkOrder(from.Port()), networkOrder(to.Port())
-		d.Permit.Protocol, d.Permit.Packets, d.Permit.Bytes = protoTCP, packets, packets
+		d := bpfFlowCacheEntry{Destination: addressOf(to.Addr())}
+		d.Verdict.Sender, d.Verdict.SenderPort, d.Verdict.DestinationPort = addressOf(from.Addr()), networkOrder(from.Port()), networkOrder(to.Port())
+		d.Verdict.Protocol, d.Verdict.Packets, d.Verdict.Bytes = protoTCP, packets, packets
 		all[i] = d
 	}
-	if err := p.d.objects.maps.Decisions.Put(place, all); err != nil {
+	if err := p.d.objects.maps.FlowCache.Put(place, all); err != nil {
 		t.Fatal(err)
 	}
 	return uint64(len(all))

@@ -7,7 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// settleYoung moves the sessions that are young to the table of the others (settle_sessions of bpf/settle.h).
+// settleYoung moves the sessions that are young to the table of the others (flush_conntrack of bpf/prog/maintenance.h).
 func (s *Sessions) settleYoung() error {
 	if err := runAgentProgram(s.settle); err != nil {
 		return fmt.Errorf("settle young sessions: %w", err)
@@ -16,17 +16,17 @@ func (s *Sessions) settleYoung() error {
 }
 
 // find gives a session, young or not, or nil if there is none.
-func (s *Sessions) find(key bpfTuple) (*bpfSession, error) {
-	var young bpfYoungSession
+func (s *Sessions) find(key bpfTuple) (*bpfCtEntry, error) {
+	var young bpfCtNewEntry
 	err := s.young.Lookup(youngIndex(key), &young)
 	switch {
 	case errors.Is(err, ebpf.ErrKeyNotExist): // nothing is tracked: there is one place
 	case err != nil:
 		return nil, fmt.Errorf("read young session: %w", err)
 	case young.Key == key:
-		return &young.Session, nil
+		return &young.Entry, nil
 	}
-	var v bpfSession
+	var v bpfCtEntry
 	err = s.m.Lookup(key, &v)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return nil, nil
@@ -37,7 +37,7 @@ func (s *Sessions) find(key bpfTuple) (*bpfSession, error) {
 	return &v, nil
 }
 
-// youngIndex gives the place of a session. As young_index of bpf/lib/young.h.
+// youngIndex gives the place of a session. As ct_new_index of bpf/lib/policy/ct_new.h.
 func youngIndex(key bpfTuple) uint32 {
 	const multiplier = 0x9e3779b1
 	source, destination := key.Source.Word, key.Destination.Word

@@ -40,22 +40,22 @@ func PolicyPorts(policies uint32) uint32 { return policies/4 + min(policies%4, 1
 
 // sizeFlags names what an operator raises when a map is full.
 var sizeFlags = map[string]string{
-	bpfMapRoutes:            "--routes-max",
-	bpfMapServices:          "--services-max",
-	bpfMapServiceSources:    "--services-max",
-	bpfMapServiceCounts:     "--services-max",
-	bpfMapBackends:          "--backends-max",
-	bpfMapMaglev:            "--backends-max",
-	bpfMapConnections:       "--connections-max",
-	bpfMapOpenings:          "--openings-max",
-	bpfMapAffinities:        "--affinities-max",
-	bpfMapAffinitiesOutside: "--affinities-max",
-	bpfMapIdentities:        "--identities-max",
-	bpfMapBlocks:            "--identities-max",
-	bpfMapPolicies:          "--policies-max",
-	bpfMapPolicyPorts:       "--policies-max",
-	bpfMapSessions:          "--sessions-max",
-	bpfMapSessionSlots:      "--sessions-max",
+	bpfMapRoutes:         "--routes-max",
+	bpfMapServices:       "--services-max",
+	bpfMapServiceSources: "--services-max",
+	bpfMapServiceCounts:  "--services-max",
+	bpfMapBackends:       "--backends-max",
+	bpfMapMaglev:         "--backends-max",
+	bpfMapNat:            "--connections-max",
+	bpfMapNatPending:     "--openings-max",
+	bpfMapAffinities:     "--affinities-max",
+	bpfMapAffinitiesExt:  "--affinities-max",
+	bpfMapIdentities:     "--identities-max",
+	bpfMapIdentityCidrs:  "--identities-max",
+	bpfMapPolicies:       "--policies-max",
+	bpfMapPolicyPorts:    "--policies-max",
+	bpfMapConntrack:      "--sessions-max",
+	bpfMapCtSlots:        "--sessions-max",
 }
 
 // SizeFlag names the flag that makes a map larger; empty if none does.
@@ -64,34 +64,34 @@ func SizeFlag(name string) string { return sizeFlags[name] }
 // Maps that a configuration has no use for get one entry, so that nobody pays for them.
 var (
 	serviceMaps = []string{
-		bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapAffinitiesOutside, bpfMapServiceSources, bpfMapServiceCounts, bpfMapStreams,
+		bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapAffinitiesExt, bpfMapServiceSources, bpfMapServiceCounts, bpfMapSockTcp,
 	}
-	translationMaps = []string{bpfMapConnections, bpfMapOpenings, bpfMapNatSlots, bpfMapPendingSlots, bpfMapTranslatedPods}
-	policyMaps      = []string{bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapIdentified, bpfMapRulings, bpfMapPolicies, bpfMapPolicyPorts}
+	translationMaps = []string{bpfMapNat, bpfMapNatPending, bpfMapNatSlots, bpfMapPendingSlots, bpfMapNatPods}
+	policyMaps      = []string{bpfMapPolicyPods, bpfMapIdentities, bpfMapIdentityCidrs, bpfMapIdentityCache, bpfMapPolicyCache, bpfMapPolicies, bpfMapPolicyPorts}
 )
 
 // mapSizes gives the sizes that differ from those of bpf/maps.h.
 func mapSizes(cfg Config) map[string]uint32 {
 	sizes := map[string]uint32{}
 	for name, size := range map[string]uint32{
-		bpfMapRoutes:            cfg.Sizes.Routes,
-		bpfMapServices:          cfg.Sizes.Services,
-		bpfMapServiceSources:    cfg.Sizes.Services,
-		bpfMapServiceCounts:     cfg.Sizes.Services,
-		bpfMapBackends:          cfg.Sizes.Backends,
-		bpfMapMaglev:            cfg.Sizes.Backends/2 + cfg.Sizes.Backends%2,
-		bpfMapAffinities:        cfg.Sizes.Affinities,
-		bpfMapAffinitiesOutside: cfg.Sizes.Affinities,
-		bpfMapConnections:       cfg.Sizes.Connections,
-		bpfMapOpenings:          cfg.Sizes.Openings,
-		bpfMapNatSlots:          cfg.Sizes.Connections / 2, // each connection has two entries
-		bpfMapPendingSlots:      cfg.Sizes.Openings / 2,
-		bpfMapIdentities:        cfg.Sizes.Identities,
-		bpfMapBlocks:            cfg.Sizes.Identities,
-		bpfMapPolicies:          cfg.Sizes.Policies,
-		bpfMapPolicyPorts:       PolicyPorts(cfg.Sizes.Policies),
-		bpfMapSessions:          cfg.Sizes.Sessions,
-		bpfMapSessionSlots:      cfg.Sizes.Sessions,
+		bpfMapRoutes:         cfg.Sizes.Routes,
+		bpfMapServices:       cfg.Sizes.Services,
+		bpfMapServiceSources: cfg.Sizes.Services,
+		bpfMapServiceCounts:  cfg.Sizes.Services,
+		bpfMapBackends:       cfg.Sizes.Backends,
+		bpfMapMaglev:         cfg.Sizes.Backends/2 + cfg.Sizes.Backends%2,
+		bpfMapAffinities:     cfg.Sizes.Affinities,
+		bpfMapAffinitiesExt:  cfg.Sizes.Affinities,
+		bpfMapNat:            cfg.Sizes.Connections,
+		bpfMapNatPending:     cfg.Sizes.Openings,
+		bpfMapNatSlots:       cfg.Sizes.Connections / 2, // each connection has two entries
+		bpfMapPendingSlots:   cfg.Sizes.Openings / 2,
+		bpfMapIdentities:     cfg.Sizes.Identities,
+		bpfMapIdentityCidrs:  cfg.Sizes.Identities,
+		bpfMapPolicies:       cfg.Sizes.Policies,
+		bpfMapPolicyPorts:    PolicyPorts(cfg.Sizes.Policies),
+		bpfMapConntrack:      cfg.Sizes.Sessions,
+		bpfMapCtSlots:        cfg.Sizes.Sessions,
 	} {
 		if size != 0 {
 			sizes[name] = size
@@ -113,7 +113,7 @@ func mapSizes(cfg Config) map[string]uint32 {
 		}
 	}
 	if !cfg.tracks() {
-		for _, name := range []string{bpfMapSessions, bpfMapSessionSlots, bpfMapSessionShares, bpfMapYoungSessions} {
+		for _, name := range []string{bpfMapConntrack, bpfMapCtSlots, bpfMapCtShares, bpfMapCtNew} {
 			sizes[name] = 1
 		}
 	}

@@ -35,7 +35,7 @@ func TestSocketRefused(t *testing.T) {
 			}
 		})
 	}
-	if n := r.count(t); n.Connections != 0 || n.Refused != 9 {
+	if n := r.count(t); n.Connections != 0 || n.Rejected != 9 {
 		t.Errorf("counted are %+v, expected 9 refused", n)
 	}
 }
@@ -107,7 +107,7 @@ func TestSocketLoopback(t *testing.T) {
 					t.Errorf("connect to %s: %v", to, err)
 				}
 			}
-			if n := r.count(t); node != (n.Connections == 3) || n.Refused != 0 {
+			if n := r.count(t); node != (n.Connections == 3) || n.Rejected != 0 {
 				t.Errorf("counted are %+v", n)
 			}
 		})

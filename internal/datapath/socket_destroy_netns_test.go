@@ -24,7 +24,7 @@ func (r *socketRig) needsDestroyer(tb testing.TB, older bool) {
 	if older {
 		return
 	}
-	d, err := loadDestroyer(r.d.objects.maps.Peers)
+	d, err := loadDestroyer(r.d.objects.maps.SockStorage)
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		testenv.Missing(tb, "not on this kernel: bpf_sock_destroy (Linux 6.5)")
 	}
@@ -168,7 +168,7 @@ func TestLoadDestroy(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
 	d := openServices(t, Config{})
-	program, err := loadDestroyer(d.objects.maps.Peers)
+	program, err := loadDestroyer(d.objects.maps.SockStorage)
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		testenv.Missing(t, "not on this kernel: bpf_sock_destroy (Linux 6.5)")
 	}

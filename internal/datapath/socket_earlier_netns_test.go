@@ -103,7 +103,7 @@ func (r *socketRig) manyServices(tb testing.TB, n int) (all []netip.AddrPort, se
 }
 
 // remembered is how many Services a socket remembers: the last one and those before it.
-var remembered = 1 + len(bpfEarlier{}.Peer)
+var remembered = 1 + len(bpfSockUdpEntries{}.Entry)
 
 // A socket that uses more Services than it remembers forgets the one that it used longest ago, and no other one.
 func TestSocketSendForgetsOldest(t *testing.T) {

@@ -82,9 +82,9 @@ func TestSocketStreamsTaken(t *testing.T) {
 	r.sync(t, bothOf(web4, backends4[0]), bothOf(dns4, backends4[1]))
 	backend := netip.AddrPortFrom(backends4[0], backendPort)
 	// No socket has this cookie; who takes it for its own would tell this Service.
-	foreign := bpfStream{Cookie: 1 << 62, Service: addressOf(dns4.Addr()), Backend: addressOf(backends4[0])}
-	m := r.d.objects.maps.Streams
-	before := make([]bpfStream, m.MaxEntries())
+	foreign := bpfSockTcpEntry{Cookie: 1 << 62, Service: addressOf(dns4.Addr()), Backend: addressOf(backends4[0])}
+	m := r.d.objects.maps.SockTcp
+	before := make([]bpfSockTcpEntry, m.MaxEntries())
 	indices := make([]uint32, len(before))
 	for i := range before {
 		before[i], indices[i] = foreign, uint32(i)
@@ -105,7 +105,7 @@ func TestSocketStreamsTaken(t *testing.T) {
 		}
 	}
 	// What it has it goes on with, also when there would be room.
-	if _, err := m.BatchUpdate(indices, make([]bpfStream, len(indices)), nil); err != nil {
+	if _, err := m.BatchUpdate(indices, make([]bpfSockTcpEntry, len(indices)), nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := disconnect(s.fd); err != nil {
@@ -125,10 +125,10 @@ func TestSocketStreamsTaken(t *testing.T) {
 }
 
 // streams are the elements that are somebody's.
-func (r *socketRig) streams(tb testing.TB) (taken []bpfStream) {
+func (r *socketRig) streams(tb testing.TB) (taken []bpfSockTcpEntry) {
 	tb.Helper()
-	m := r.d.objects.maps.Streams
-	indices, all := make([]uint32, m.MaxEntries()), make([]bpfStream, m.MaxEntries())
+	m := r.d.objects.maps.SockTcp
+	indices, all := make([]uint32, m.MaxEntries()), make([]bpfSockTcpEntry, m.MaxEntries())
 	var cursor ebpf.MapBatchCursor
 	if n, err := m.BatchLookup(&cursor, indices, all, nil); n != len(all) || (err != nil && !errors.Is(err, ebpf.ErrKeyNotExist)) {
 		tb.Fatalf("%d elements: %v", n, err)

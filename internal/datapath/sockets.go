@@ -36,11 +36,11 @@ type destroyer struct {
 // destroyerObjects are those of the object that are used; it has the map peers from the datapath.
 type destroyerObjects struct {
 	Program *ebpf.Program `ebpf:"destroy_udp"`
-	Gone    *ebpf.Map     `ebpf:"gone"`
+	Gone    *ebpf.Map     `ebpf:"stale_backends"`
 }
 
 // newSockets gives the sockets their map.
-func newSockets(m *bpfMaps, log *slog.Logger) *Sockets { return &Sockets{peers: m.Peers, log: log} }
+func newSockets(m *bpfMaps, log *slog.Logger) *Sockets { return &Sockets{peers: m.SockStorage, log: log} }
 
 // DestroyUDP destroys the UDP sockets that are connected to one of the backends in gone, in the calling thread's network
 // namespace and in those that the paths name, and says how many there were. Their applications get ECONNABORTED and
@@ -110,7 +110,7 @@ func loadDestroyer(peers *ebpf.Map) (*destroyer, error) {
 		return nil, fmt.Errorf("read object: %w", err)
 	}
 	var d destroyer
-	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{bpfMapPeers: peers}}
+	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{bpfMapSockStorage: peers}}
 	if err := spec.LoadAndAssign(&d.destroyerObjects, &options); err != nil {
 		return nil, fmt.Errorf("load destroy_udp: %w", err)
 	}

@@ -53,7 +53,7 @@ func TestSocketConnect(t *testing.T) {
 			})
 		}
 	}
-	if n := r.count(t); n.Connections != 6 || n.Refused != 0 {
+	if n := r.count(t); n.Connections != 6 || n.Rejected != 0 {
 		t.Errorf("counted are %+v, expected 6 connections", n)
 	}
 }
@@ -68,7 +68,7 @@ func (r *socketRig) count(tb testing.TB) bpfServiceCount {
 	for counts.Next(&id, &all) {
 		for _, c := range all {
 			sum.Connections += c.Connections
-			sum.Refused += c.Refused
+			sum.Rejected += c.Rejected
 		}
 	}
 	if err := counts.Err(); err != nil {

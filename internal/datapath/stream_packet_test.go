@@ -6,11 +6,11 @@ import (
 )
 
 // datagrams is the established connection of a flow of UDP, both directions.
-func (r *rig) datagrams(tb testing.TB, f visit) (keys [2]bpfTuple, values [2]bpfConnection) {
+func (r *rig) datagrams(tb testing.TB, f visit) (keys [2]bpfTuple, values [2]bpfNatEntry) {
 	tb.Helper()
 	keys = [2]bpfTuple{tupleOf(f.client, f.frontend, protoUDP), tupleOf(f.backend, f.node, protoUDP)}
 	for i, key := range keys {
-		if err := r.d.objects.maps.Connections.Lookup(key, &values[i]); err != nil {
+		if err := r.d.objects.maps.Nat.Lookup(key, &values[i]); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -26,9 +26,9 @@ func (r *rig) setAge(tb testing.TB, f visit, age time.Duration, stream [2]uint8)
 	}
 	keys, values := r.datagrams(tb, f)
 	for i := range keys {
-		values[i].Seen, values[i].Born = uint64(now-age), uint16((now-age)>>28)
+		values[i].Seen, values[i].Created = uint64(now-age), uint16((now-age)>>28)
 		values[i].Flags = values[i].Flags&isOpener | stream[i]
-		if err := r.d.objects.maps.Connections.Put(keys[i], values[i]); err != nil {
+		if err := r.d.objects.maps.Nat.Put(keys[i], values[i]); err != nil {
 			tb.Fatal(err)
 		}
 	}

@@ -68,7 +68,7 @@ func (s *Sessions) All() ([]Session, error) {
 		return nil, err
 	}
 	var all []Session
-	if err := readAll(s.m, func(k *bpfTuple, v *bpfSession) { all = append(all, sessionOf(*k, *v)) }); err != nil {
+	if err := readAll(s.m, func(k *bpfTuple, v *bpfCtEntry) { all = append(all, sessionOf(*k, *v)) }); err != nil {
 		return nil, fmt.Errorf("read sessions: %w", err)
 	}
 	slices.SortFunc(all, func(a, b Session) int {

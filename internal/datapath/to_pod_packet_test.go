@@ -8,7 +8,7 @@ func stackDelivers(p packet) run {
 
 // The stack may deliver to a pod what is for that pod, and nothing else; in every configuration.
 func TestToPod(t *testing.T) {
-	wrongPod := uint32(bpfDropReasonDROP_WRONG_POD)
+	wrongPod := uint32(bpfDropReasonDROP_INVALID_DESTINATION)
 	var cases []packetCase
 	each(func(name string, family int, transport func(packet) packet) {
 		deliver := func(src, dst member) run {

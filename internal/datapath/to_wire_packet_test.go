@@ -12,8 +12,8 @@ func marked(in run, mark uint32) run {
 }
 
 func TestToWireMasqueraded(t *testing.T) {
-	unmasqueraded := uint32(bpfDropReasonDROP_UNMASQUERADED)
-	unknown := uint32(bpfDropReasonDROP_UNKNOWN_FRAGMENT)
+	unmasqueraded := uint32(bpfDropReasonDROP_NO_MASQUERADE_ADDRESS)
+	unknown := uint32(bpfDropReasonDROP_FRAGMENT_WITHOUT_FIRST)
 	for _, routing := range []bool{true, false} {
 		cfg := Config{EBPFRouting: routing, Masquerade: true}
 		var cases []packetCase

@@ -7,14 +7,14 @@ import (
 )
 
 // put puts one direction of a connection into `openings`.
-func (r *rig) put(tb testing.TB, key bpfTuple, value bpfConnection) {
+func (r *rig) put(tb testing.TB, key bpfTuple, value bpfNatEntry) {
 	tb.Helper()
 	now, err := Monotonic()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	value.Seen = uint64(now / time.Nanosecond)
-	if err := r.d.objects.maps.Openings.Put(key, value); err != nil {
+	if err := r.d.objects.maps.NatPending.Put(key, value); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -25,7 +25,7 @@ func TestToWireLeavesDirect(t *testing.T) {
 	eachTransport(func(name string, family int, protocol uint8, transport func(packet, netip.AddrPort, netip.AddrPort) packet) {
 		f := flowOf(family)
 		r.put(t, tupleOf(f.client, f.frontend, protocol),
-			connectionOf(f.client, f.backend, bpfConnectionFlagCONNECTION_OPENER|bpfConnectionFlagCONNECTION_DIRECT))
+			connectionOf(f.client, f.backend, bpfNatFlagNAT_INITIATOR|bpfNatFlagNAT_DSR))
 		r.checkOne(t, passes(name, stackSends(transport(toWire(), f.client, f.frontend))))
 	})
 }
@@ -36,7 +36,7 @@ func TestThroughStackToWorld(t *testing.T) {
 	r.throughStack(t, podA, true)
 	eachTransport(func(name string, family int, protocol uint8, transport func(packet, netip.AddrPort, netip.AddrPort) packet) {
 		from, to := netip.AddrPortFrom(podA.addr(family), 45001), netip.AddrPortFrom(world.addr(family), 443)
-		masqueraded := connectionOf(netip.AddrPortFrom(nodeA.addr(family), 45001), to, bpfConnectionFlagCONNECTION_OPENER)
+		masqueraded := connectionOf(netip.AddrPortFrom(nodeA.addr(family), 45001), to, bpfNatFlagNAT_INITIATOR)
 		masqueraded.Service = 0
 		r.put(t, tupleOf(from, to, protocol), masqueraded)
 		r.checkOne(t, passes(name, podSends(transport(fromPod(), from, to))))
@@ -48,13 +48,13 @@ func TestHalvesOfDifferentConnections(t *testing.T) {
 	r := newServiceRig(t, Config{})
 	eachTransport(func(name string, family int, protocol uint8, transport func(packet, netip.AddrPort, netip.AddrPort) packet) {
 		f := flowOf(family)
-		r.put(t, tupleOf(f.client, f.frontend, protocol), connectionOf(f.node, f.backend, bpfConnectionFlagCONNECTION_OPENER))
+		r.put(t, tupleOf(f.client, f.frontend, protocol), connectionOf(f.node, f.backend, bpfNatFlagNAT_INITIATOR))
 		other := netip.AddrPortFrom(f.client.Addr().Next(), f.client.Port())
 		r.put(t, tupleOf(f.backend, f.node, protocol), connectionOf(f.frontend, other, 0))
 		r.stage.do(func() {
 			_, _ = r.run(wireBrings(transport(eth(router, nodeA.mac), f.client, f.frontend)))
 		})
-		if n, err := countEntries(r.d.objects.maps.Connections); err != nil || n != 0 {
+		if n, err := countEntries(r.d.objects.maps.Nat); err != nil || n != 0 {
 			t.Errorf("%s: %d entries count as established: %v", name, n, err)
 		}
 	})
@@ -76,11 +76,11 @@ func TestUnansweredIsNotEstablished(t *testing.T) {
 					_, _ = r.run(wireBrings(transport(eth(router, nodeA.mac), f.client, f.frontend)))
 				}
 			})
-			n, err := countEntries(r.d.objects.maps.Connections)
+			n, err := countEntries(r.d.objects.maps.Nat)
 			if err != nil || n != 0 {
 				t.Errorf("%s, dsr=%t: %d entries count as established: %v", name, dsr, n, err)
 			}
-			if n, err := countEntries(r.d.objects.maps.Openings); err != nil || n == 0 {
+			if n, err := countEntries(r.d.objects.maps.NatPending); err != nil || n == 0 {
 				t.Errorf("%s, dsr=%t: nothing is remembered: %v", name, dsr, err)
 			}
 		})

@@ -39,7 +39,7 @@ func nextVersion(tb testing.TB, spec *ebpf.CollectionSpec) {
 	swap(tb, spec, "route", "next_hop_mac", "uplink_mac")
 	swap(tb, spec, "connection", "source", "destination")
 	swap(tb, spec, "session", "ingress", "egress")
-	swap(tb, spec, "policed_pod", "ingress", "egress")
+	swap(tb, spec, "policy_pod", "ingress", "egress")
 	swap(tb, spec, "backend_key", "set", "index")
 }
 
@@ -88,7 +88,7 @@ func wantFresh(t *testing.T, d *opened, want ...string) {
 }
 
 var serviceGroup = []string{
-	bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapAffinitiesOutside, bpfMapServiceSources, bpfMapServiceCounts, bpfMapPeers, bpfMapEarlierPeers,
+	bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapAffinities, bpfMapAffinitiesExt, bpfMapServiceSources, bpfMapServiceCounts, bpfMapSockStorage, bpfMapSockUdp,
 }
 
 // A map whose layout has changed goes, and with it what refers to it; nothing else does.
@@ -99,11 +99,11 @@ func TestLayoutOfOneMapChanges(t *testing.T) {
 		fresh          []string
 	}{
 		{"backend_key", "set", "index", serviceGroup},
-		{"affinity", "set", "index", []string{bpfMapAffinities, bpfMapAffinitiesOutside}},
-		{"peer", "service", "backend", []string{bpfMapPeers, bpfMapEarlierPeers}},
+		{"affinity", "set", "index", []string{bpfMapAffinities, bpfMapAffinitiesExt}},
+		{"peer", "service", "backend", []string{bpfMapSockStorage, bpfMapSockUdp}},
 		{"nat_owner", "established", "pending", []string{bpfMapNatOwners}},
-		{"session_slot", "pod", "slot", []string{bpfMapSessions, bpfMapSessionSlots, bpfMapSessionShares}},
-		{"policy_key", "set", "identity", []string{bpfMapPolicedPods, bpfMapIdentities, bpfMapBlocks, bpfMapPolicies, bpfMapPolicyPorts}},
+		{"ct_slot", "pod", "slot", []string{bpfMapConntrack, bpfMapCtSlots, bpfMapCtShares}},
+		{"policy_key", "set", "identity", []string{bpfMapPolicyPods, bpfMapIdentities, bpfMapIdentityCidrs, bpfMapPolicies, bpfMapPolicyPorts}},
 		{"uplink", "ipv4", "ipv6", []string{bpfMapUplinks}},
 	} {
 		t.Run(c.of, func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestAddedMapIsFilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	there, _ := clientTo(netip.MustParseAddrPort("10.1.2.2:8080"), uint8(cluster.TCP), 40000, 1)
-	half{}.put(t, d.objects.maps.Connections, there)
+	half{}.put(t, d.objects.maps.Nat, there)
 	if err := d.objects.maps.NatSlots.Put(uint32(5), &bpfNatSlot{Key: there.key, Owner: 7}); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestAddedMapIsFilled(t *testing.T) {
 	if changed, err := next.Services.Sync(crowd(3)); changed != 0 || err != nil {
 		t.Errorf("%d entries of Services are written again: %v", changed, err)
 	}
-	if n, err := countEntries(next.objects.maps.Connections); n != 1 || err != nil {
+	if n, err := countEntries(next.objects.maps.Nat); n != 1 || err != nil {
 		t.Errorf("%d connections are kept: %v", n, err)
 	}
 }

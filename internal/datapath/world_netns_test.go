@@ -80,7 +80,7 @@ func TestUnmasqueradedNeverArrives(t *testing.T) {
 			}
 			for _, family := range families {
 				server := n.world.listenUDP(t, world.addr(family))
-				write(t, n.a1.dial(t, "udp", world.addr(family)), "unmasqueraded")
+				write(t, n.a1.dial(t, "udp", world.addr(family)), "no_masquerade_address")
 				expectNothing(t, server)
 			}
 			n.awaitDropped(t, n.a, map[string]uint64{program + " unmasqueraded": 2})

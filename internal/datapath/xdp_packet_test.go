@@ -27,16 +27,16 @@ func tupleOf(from, to netip.AddrPort, protocol uint8) bpfTuple {
 		SourcePort: swap16(from.Port()), DestinationPort: swap16(to.Port()), Protocol: protocol}
 }
 
-func connectionOf(from, to netip.AddrPort, flags bpfConnectionFlag) bpfConnection {
-	return bpfConnection{Source: addressOf(from.Addr()), Destination: addressOf(to.Addr()),
+func connectionOf(from, to netip.AddrPort, flags bpfNatFlag) bpfNatEntry {
+	return bpfNatEntry{Source: addressOf(from.Addr()), Destination: addressOf(to.Addr()),
 		SourcePort: swap16(from.Port()), DestinationPort: swap16(to.Port()), Service: 1, Flags: uint8(flags), Packets: 1}
 }
 
 // swap16 gives a number in network byte order.
 func swap16(n uint16) uint16 { return n<<8 | n>>8 }
 
-// flagWire is CONNECTION_WIRE (bpf/lib/connection.h).
-const flagWire bpfConnectionFlag = 1 << 7
+// flagWire is NAT_WIRE (bpf/lib/nat/nat_table.h).
+const flagWire bpfNatFlag = 1 << 7
 
 // enter puts both directions of a flow whose packets come by wires into a table, as if it had begun just now.
 func (r *rig) enter(tb testing.TB, f visit, protocol uint8) {
@@ -45,20 +45,20 @@ func (r *rig) enter(tb testing.TB, f visit, protocol uint8) {
 }
 
 // enterWith puts both directions of a flow into a table, as if it had begun just now, with more flags.
-func (r *rig) enterWith(tb testing.TB, f visit, protocol uint8, flags bpfConnectionFlag) {
+func (r *rig) enterWith(tb testing.TB, f visit, protocol uint8, flags bpfNatFlag) {
 	tb.Helper()
 	now, err := Monotonic()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	forth := connectionOf(f.node, f.backend, flags|bpfConnectionFlagCONNECTION_OPENER)
+	forth := connectionOf(f.node, f.backend, flags|bpfNatFlagNAT_INITIATOR)
 	back := connectionOf(f.frontend, f.client, flags)
 	forth.Seen, back.Seen = uint64(now), uint64(now)
-	for key, value := range map[bpfTuple]bpfConnection{
+	for key, value := range map[bpfTuple]bpfNatEntry{
 		tupleOf(f.client, f.frontend, protocol): forth,
 		tupleOf(f.backend, f.node, protocol):    back,
 	} {
-		if err := r.d.objects.maps.Connections.Put(key, value); err != nil {
+		if err := r.d.objects.maps.Nat.Put(key, value); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -93,7 +93,7 @@ func (r *rig) serve(tb testing.TB, frontend netip.AddrPort, flags bpfServiceFlag
 	for _, protocol := range []uint8{protoTCP, protoUDP, protoSCTP} {
 		if err := r.d.objects.maps.Services.Put(
 			bpfFrontend{Address: addressOf(frontend.Addr()), Port: swap16(frontend.Port()), Protocol: protocol},
-			bpfService{Id: set, Flags: uint16(flags), Inside: s, Outside: s}); err != nil {
+			bpfService{Id: set, Flags: uint16(flags), Internal: s, External: s}); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -159,7 +159,7 @@ func TestXDPKnownConnections(t *testing.T) {
 			untouched(name+" in a later fragment", forth.payload("12345678").fragment(8, false).bytes()),
 		)
 	})
-	// Where the kernel's routes lead, about one packet in a second goes by the kernel itself: see wire_xdp_way.
+	// Where the kernel's routes lead, about one packet in a second goes by the kernel itself: see wire_xdp_nexthop.
 	eachTransportAtXDP(func(name string, family int, _ uint8, transport func(packet, netip.AddrPort, netip.AddrPort) packet) {
 		f := flowOf(family)
 		c := turned(name+" to the client", transport(eth(nodeB.mac, nodeA.mac), f.backend, f.node), transport(eth(nodeA.mac, router), f.frontend, f.client).ttl(63))
@@ -275,11 +275,11 @@ func TestConnectionsOfWires(t *testing.T) {
 				r.serve(t, frontend, bpfServiceFlagSERVICE_DSR, netip.AddrPortFrom(c.backend.addr(family), 80))
 				p := eth(router, nodeA.mac).ip(client.Addr(), frontend.Addr()).tcp(client.Port(), frontend.Port()).segment(tcpSYN, 1, 0)
 				r.stage.do(func() { _, _ = r.run(run{program: bpfProgFromWire, in: p.bytes()}) })
-				var there bpfConnection
-				if err := r.d.objects.maps.Openings.Lookup(tupleOf(client, frontend, protoTCP), &there); err != nil {
+				var there bpfNatEntry
+				if err := r.d.objects.maps.NatPending.Lookup(tupleOf(client, frontend, protoTCP), &there); err != nil {
 					t.Fatalf("nothing begins to %s: %v", c.backend.addr(family), err)
 				}
-				if got := bpfConnectionFlag(there.Flags)&flagWire != 0; got != c.wire {
+				if got := bpfNatFlag(there.Flags)&flagWire != 0; got != c.wire {
 					t.Errorf("packets between a client outside and %s come by wires: %t", c.backend.addr(family), got)
 				}
 			}
@@ -303,8 +303,8 @@ func TestXDPLeavesToTC(t *testing.T) {
 	for id := uint32(1); id < r.nextSet; id++ {
 		err := r.d.objects.maps.ServiceCounts.Lookup(id, &counts)
 		for _, c := range counts {
-			if err == nil && (c.Connections != 0 || c.Refused != 0) {
-				t.Errorf("Service %d counts %d connections and refused %d before tc has seen one", id, c.Connections, c.Refused)
+			if err == nil && (c.Connections != 0 || c.Rejected != 0) {
+				t.Errorf("Service %d counts %d connections and refused %d before tc has seen one", id, c.Connections, c.Rejected)
 			}
 		}
 	}
@@ -323,7 +323,7 @@ func TestXDPDrops(t *testing.T) {
 			if err := r.d.objects.maps.Services.Lookup(key, &s); err != nil {
 				t.Fatal(err)
 			}
-			s.Outside.Without = uint8(bpfWithoutBackendWITHOUT_BACKEND_DROP)
+			s.External.NoBackend = uint8(bpfNoBackendNO_BACKEND_DROP)
 			if err := r.d.objects.maps.Services.Put(key, s); err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,6 @@
 package policy
 
-// What is in this file is the reference for tests, of this package and of others: what the tables say, as bpf/lib/policy.h finds it in
+// What is in this file is the reference for tests, of this package and of others: what the tables say, as bpf/lib/policy/policy.h finds it in
 // the maps. Nothing that runs on a node asks it.
 
 import "net/netip"

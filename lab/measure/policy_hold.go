@@ -167,7 +167,7 @@ func (l *policyTestbed) tablesOf(ctx context.Context, node int) (*result.PolicyT
 		Network: l.network.Name(), Policies: status.Policy.Policies, LocalPods: status.Endpoints, Selected: status.Policy.Pods, Sets: status.Policy.Sets,
 	}
 	// What the kernel has, not what the agent thinks that it has.
-	counts := map[string]*int{"policed_pods": new(int), "identities": &t.Addresses, "blocks": &t.Prefixes, "policies": &t.Entries, "policy_ports": &t.Ports}
+	counts := map[string]*int{"policy_pods": new(int), "identities": &t.Addresses, "identity_cidrs": &t.Prefixes, "policies": &t.Entries, "policy_ports": &t.Ports}
 	for _, m := range status.Maps {
 		if count := counts[m.Name]; count != nil {
 			*count = m.Entries

@@ -30,7 +30,7 @@ func (s *scene) pieces(protocol uint8, data []byte, parts ...[2]int) (frames [][
 const end = 1 << 16 // of a part: all that is left
 
 var fragments = []attack{
-	{name: "fragments in order", reasons: []string{"ingress_policy", "egress_policy", "unknown_fragment"}, frames: func(s *scene) [][]byte {
+	{name: "fragments in order", reasons: []string{"ingress_policy", "egress_policy", "fragment_without_first"}, frames: func(s *scene) [][]byte {
 		return s.pieces(tcp, s.long(frame.SYN), [2]int{0, 48}, [2]int{48, end})
 	}},
 	{name: "fragments out of order", kind: guarded, frames: func(s *scene) [][]byte {

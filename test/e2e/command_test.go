@@ -69,7 +69,7 @@ func TestCommandsAgree(t *testing.T) {
 		"from_pod": 2, "from_wire": 1, "wire_xdp": 0, // a veth is no device to forward at XDP
 		"connect4": 1, "connect6": 1, "sendmsg4": 1, "sendmsg6": 1, "recvmsg4": 1, "recvmsg6": 1, "getpeername4": 1, "getpeername6": 1,
 		"sock_release":    1,
-		"settle_sessions": 0, // which the agent runs
+		"flush_conntrack": 0, // which the agent runs
 	}
 	for name, want := range wantAttached {
 		if got, loaded := attached[name]; !loaded || got != want {

@@ -167,7 +167,7 @@ func full(table string, part int) proof {
 
 // fullSessions is a flood that fills the share of sessions, of both addresses of a pod, that have only begun: a quarter of a sixteenth of the table.
 func fullSessions(before, after sight, sent uint64) error {
-	return filled("session_slots", 2*int(after.tables["sessions"].MaxEntries)/16/4)(before, after, sent)
+	return filled("ct_slots", 2*int(after.tables["conntrack"].MaxEntries)/16/4)(before, after, sent)
 }
 
 // expectShown waits a moment until a flood shows what it is to show.

@@ -249,21 +249,21 @@ func (f *floods) kinds() []flood {
 	}
 	world := func(of *flooder, family int) netip.AddrPort { return netip.AddrPortFrom(of.within(family), of.port()) }
 	return []flood{
-		{"TCP SYN to a Service", mallory, syn(fixed(servicePort, serviceOfSink), 0), []proof{leaves(most), full("openings", nearly)}},
+		{"TCP SYN to a Service", mallory, syn(fixed(servicePort, serviceOfSink), 0), []proof{leaves(most), full("nat_pending", nearly)}},
 		{"TCP SYN to a pod", mallory, syn(anyPort(f.near.addresses), destinationPort), []proof{reachesNear, fullSessions}},
-		{"TCP SYN to the world", mallory, syn(world, destinationPort|destinationHost), []proof{leaves(most), full("openings", nearly)}},
+		{"TCP SYN to the world", mallory, syn(world, destinationPort|destinationHost), []proof{leaves(most), full("nat_pending", nearly)}},
 		// One server can be talked to from 25,536 ports of each family.
 		{"TCP SYN to the world's one server", mallory, packets{func(of *flooder, family int) []byte {
 			return of.damagedSYN(from(of, family), netip.AddrPortFrom(f.outside.addresses[family], backendPort))
-		}, sourcePort | sequence}, []proof{leaves(most), full("openings", most)}},
-		{"UDP to the world", mallory, udp(world, destinationPort|destinationHost), []proof{leaves(most), full("openings", nearly)}},
+		}, sourcePort | sequence}, []proof{leaves(most), full("nat_pending", most)}},
+		{"UDP to the world", mallory, udp(world, destinationPort|destinationHost), []proof{leaves(most), full("nat_pending", nearly)}},
 		{"UDP to the world's one server", mallory, packets{func(of *flooder, family int) []byte {
 			return of.damagedUDP(from(of, family), netip.AddrPortFrom(f.outside.addresses[family], backendPort))
-		}, sourcePort}, []proof{leaves(most), full("openings", nearly)}},
-		{"UDP to a ClusterIP", mallory, udp(fixed(servicePort, serviceOfSink), 0), []proof{leaves(most), full("openings", nearly)}},
+		}, sourcePort}, []proof{leaves(most), full("nat_pending", nearly)}},
+		{"UDP to a ClusterIP", mallory, udp(fixed(servicePort, serviceOfSink), 0), []proof{leaves(most), full("nat_pending", nearly)}},
 		{"UDP to a NodePort", mallory, packets{func(of *flooder, family int) []byte {
 			return of.damagedUDP(from(of, family), netip.AddrPortFrom(f.node.addresses[family], floodNodePort))
-		}, sourcePort}, []proof{leaves(most), full("openings", nearly)}},
+		}, sourcePort}, []proof{leaves(most), full("nat_pending", nearly)}},
 		{"UDP under policies", mallory, udp(anyPort(f.near.addresses), destinationPort), []proof{reachesNear, fullSessions}},
 		{"UDP that policies drop", mallory, udp(anyPort(f.closed.addresses), destinationPort), []proof{dropped("ingress_policy")}},
 		{"TCP SYN of a pod that may send nothing", caged, packets{func(of *flooder, family int) []byte {
@@ -283,11 +283,11 @@ func (f *floods) kinds() []flood {
 		}, sourcePort | fragmentID}, []proof{leaves(half)}},
 		{"ICMP echo", mallory, packets{func(of *flooder, family int) []byte {
 			return of.echo(of.within(family))
-		}, destinationHost | identifier}, []proof{leaves(most), full("connections", nearly)}},
+		}, destinationHost | identifier}, []proof{leaves(most), full("nat", nearly)}},
 		{"ICMP echo to the world's one server", mallory, packets{func(of *flooder, family int) []byte {
 			return of.echo(f.outside.addresses[family])
 		}, identifier}, []proof{leaves(most)}},
-		{"what is refused", mallory, udp(fixed(servicePort, serviceOfNobody), 0), []proof{dropped("unanswered")}},
+		{"what is refused", mallory, udp(fixed(servicePort, serviceOfNobody), 0), []proof{dropped("icmp_ratelimited")}},
 		{"what is too big", mallory, packets{func(of *flooder, family int) []byte {
 			to := [...]netip.Prefix{narrowIPv4, narrowIPv6}
 			ip := frame.IP{Source: of.addresses[family], Destination: to[family].Addr().Next().Next(), Protocol: unix.IPPROTO_UDP, Whole: true}
@@ -322,13 +322,13 @@ func (f *floods) outsideKinds(acceleration string) []flood {
 	return []flood{
 		{"TCP SYN to a NodePort, " + acceleration, outside, packets{func(of *flooder, family int) []byte {
 			return of.damagedSYN(from(of, family), nodePort(of, family))
-		}, sourceHost | sourcePort | sequence}, []proof{leaves(goesOn), full("openings", nearly)}},
+		}, sourceHost | sourcePort | sequence}, []proof{leaves(goesOn), full("nat_pending", nearly)}},
 		{"UDP to a NodePort, " + acceleration, outside, packets{func(of *flooder, family int) []byte {
 			return of.damagedUDP(from(of, family), nodePort(of, family))
-		}, sourceHost | sourcePort}, []proof{leaves(goesOn), full("openings", nearly)}},
+		}, sourceHost | sourcePort}, []proof{leaves(goesOn), full("nat_pending", nearly)}},
 		{"UDP of one client to a NodePort, " + acceleration, outside, packets{func(of *flooder, family int) []byte {
 			return of.damagedUDP(netip.AddrPortFrom(of.addresses[family], of.port()), nodePort(of, family))
-		}, sourcePort}, []proof{leaves(goesOn), full("openings", nearly)}},
+		}, sourcePort}, []proof{leaves(goesOn), full("nat_pending", nearly)}},
 		{"TCP SYN to a pod, " + acceleration, outside, packets{func(of *flooder, family int) []byte {
 			return of.damagedSYN(from(of, family), netip.AddrPortFrom(f.near.addresses[family], of.port()))
 		}, sourceHost | sourcePort | destinationPort | sequence}, []proof{dropped("ingress_policy")}},
@@ -438,7 +438,7 @@ func TestFloodsOfPods(t *testing.T) {
 		}
 	}
 	t.Run("all at once", func(t *testing.T) {
-		f.run(t, v, flood{from: f.podFlooder(f.mallory), packets: all[0], shows: []proof{leaves(some), full("openings", half)}}, all[1:]...)
+		f.run(t, v, flood{from: f.podFlooder(f.mallory), packets: all[0], shows: []proof{leaves(some), full("nat_pending", half)}}, all[1:]...)
 	})
 }
 

@@ -27,7 +27,7 @@ var renamedMembers = map[string]string{
 	"maglev_width": "width_maglev", // of `services`
 	"born":         "date",         // of `connections`
 	"opened":       "begins",       // of `sessions`
-	"egress":       "output",       // of `policed_pods`
+	"egress":       "output",       // of `policy_pods`
 }
 
 // renameMembers writes an object of the datapath with other names for members, which makes other layouts of the same size, and gives the file by which

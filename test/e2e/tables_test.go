@@ -59,8 +59,8 @@ func TestTablesBecomeEmpty(t *testing.T) {
 			}
 		}
 	}
-	b.wantEntries(b.here, "connections", "translated_pods", "affinities")
-	b.waitEmpty(b.here, aLook, "connections", "openings", "translated_pods")
+	b.wantEntries(b.here, "nat", "nat_pods", "affinities")
+	b.waitEmpty(b.here, aLook, "nat", "nat_pending", "nat_pods")
 
 	for i := range b.node.addresses {
 		for _, p := range paths(i) {
@@ -73,7 +73,7 @@ func TestTablesBecomeEmpty(t *testing.T) {
 		}
 		b.expectRefusal(b.pod, b.outside, i)
 	}
-	all := []string{"connections", "openings", "translated_pods", "fragments", "affinities"}
+	all := []string{"nat", "nat_pending", "nat_pods", "fragments", "affinities"}
 	b.wantEntries(b.here, all...)
 	b.kill(b.here)
 	b.startAhead(b.here, ahead, flag)

@@ -261,7 +261,7 @@ func (v *versions) replaceBy(p programs, flags []string, killed, lists bool, nod
 			}
 		}
 		v.t.Logf("%s has replaced %q", n.Name, replaced)
-		cut = cut || slices.Contains(replaced, "connections") || slices.Contains(replaced, "sessions")
+		cut = cut || slices.Contains(replaced, "nat") || slices.Contains(replaced, "conntrack")
 		v.wantNoProblems(n, p)
 		if lists {
 			wantOnlyCommitted(v.t, n)

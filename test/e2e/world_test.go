@@ -121,7 +121,7 @@ func (w *world) unmasqueraded(n *node) (packets uint64) {
 		w.t.Fatal(err)
 	}
 	for _, d := range all {
-		if d.Reason == "unmasqueraded" {
+		if d.Reason == "no_masquerade_address" {
 			packets += d.Packets
 		}
 	}

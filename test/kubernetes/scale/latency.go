@@ -101,7 +101,7 @@ func (a *agent) timeLabels(ctx context.Context) (all []time.Duration, err error)
 
 // timePolicies makes and deletes a policy that selects a local pod.
 func (a *agent) timePolicies(ctx context.Context, local *sandbox) (all []time.Duration, err error) {
-	m, err := a.table("policed_pods")
+	m, err := a.table("policy_pods")
 	if err != nil {
 		return nil, err
 	}

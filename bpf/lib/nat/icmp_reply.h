@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Answers to packets that go nowhere, made of the packets themselves: a Service without endpoints refuses, and what
+ * does not fit the way to its backend is told so. The answer leaves through the device that brought the packet.
+ */
+#pragma once
+
+#include "lib/fwd/sender.h"
+#include "lib/fwd/tunnel.h"
+#include "lib/nat/icmp_error.h"
+#include "lib/nat/tcp_reset.h"
+
+/*
+ * Errors of each enum icmp_error_kind that are sent in a second: to a pod of this node as many as the kernel sends as a whole (icmp_msgs_per_sec),
+ * to each of those outside a tenth, since that may be anybody whose address somebody else writes.
+ */
+enum icmp_ratelimit_max {
+	ICMP_RATELIMIT_POD = 1000,
+	ICMP_RATELIMIT_EXTERNAL = 100,
+};
+
+/* RFC 1122, 3.2.2 and RFC 4443, 2.4 (e): nobody may be meant who is not one host. */
+static __always_inline bool icmp_reply_may_go_to(const struct address *a)
+{
+	return !address_stays_on_link(a) && !(address_is_ipv4(a) && !a->word[3]);
+}
+
+/* Whether who has sent the packet may be sent another error of a kind. Without the counter nothing is sent. */
+static __noinline bool icmp_reply_allowed(struct packet *p, enum icmp_error_kind kind)
+{
+	struct icmp_ratelimit_key key = {.sender = sender_of(p->skb, p->program, &p->source), .kind = kind};
+	__u64 now = bpf_ktime_get_coarse_ns();
+	struct icmp_ratelimit_entry *rate = bpf_map_lookup_elem(&icmp_ratelimit, &key);
+
+	if (!rate) {
+		struct icmp_ratelimit_entry first = {now, 1};
+
+		return !bpf_map_update_elem(&icmp_ratelimit, &key, &first, BPF_ANY);
+	}
+	if (now - rate->since >= 1000000000) {
+		rate->since = now;
+		rate->sent = 0;
+	}
+	if (rate->sent >= (key.sender.external ? ICMP_RATELIMIT_EXTERNAL : ICMP_RATELIMIT_POD))
+		return false;
+	__sync_fetch_and_add(&rate->sent, 1);
+	return true;
+}
+
+/* Sends the answer, which the packet now is, where the packet came from: into the pod, onto the wire, through the tunnel. */
+STAGE icmp_reply_send(struct packet *p)
+{
+	const struct route *route;
+
+	if (p->program != PROGRAM_FROM_TUNNEL) {
+		p->action = bpf_redirect(p->skb->ifindex, 0);
+		return REDIRECT;
+	}
+	if ((p->protocol == bpf_htons(ETH_P_IP) ? packet_parse_ipv4(p) : packet_parse_ipv6(p)) != NEXT)
+		return drop(p, DROP_ICMP_RATELIMITED);
+	route = route_of(&p->destination);
+	if (!route || route->kind != ROUTE_TUNNEL || !tunnel_encap(p, route))
+		return drop(p, DROP_ICMP_RATELIMITED);
+	p->action = bpf_redirect(route->ifindex, 0);
+	return REDIRECT;
+}
+
+/* Where the checksum of TCP and of UDP is in the frame; 0 for other protocols. */
+static __always_inline __u32 icmp_reply_check_offset(const struct transport *t)
+{
+	switch (t->tuple.protocol) {
+	case PROTOCOL_TCP:
+		return t->offset + 16;
+	case PROTOCOL_UDP:
+		return t->offset + 6;
+	}
+	return 0;
+}
+
+/* Whether the packet may be answered with an error, and is. `mtu` as in icmp_reply_error_ipv4. */
+STAGE icmp_reply_error(struct packet *p, const struct transport *t, __u32 mtu)
+{
+	__u32 check = icmp_reply_check_offset(t);
+	int failed;
+
+	if (t->kind != TRANSPORT_PORTS || !icmp_reply_may_go_to(&p->source) ||
+	    !icmp_reply_allowed(p, mtu && mtu != ICMP_REPLY_TTL_EXCEEDED ? ICMP_ERROR_TOO_BIG : ICMP_ERROR_OTHER))
+		return drop(p, DROP_ICMP_RATELIMITED);
+	if (p->protocol == bpf_htons(ETH_P_IP))
+		failed = icmp_reply_error_ipv4(p->skb, t->offset, check, mtu);
+	else
+		failed = icmp_reply_error_ipv6(p->skb, t->offset, check, mtu);
+	return failed ? drop(p, DROP_ICMP_RATELIMITED) : icmp_reply_send(p);
+}
+
+/*
+ * Refuses a packet to a Service that has no endpoints: a reset for TCP, port unreachable for anything else. Ends the
+ * journey: the packet is the answer then, or dropped where nothing may be answered (resets, later fragments).
+ */
+STAGE icmp_reply_reject(struct packet *p, const struct transport *t)
+{
+	bool ipv4 = p->protocol == bpf_htons(ETH_P_IP);
+	int failed;
+
+	if (t->tuple.protocol != PROTOCOL_TCP)
+		return icmp_reply_error(p, t, 0);
+	if (t->kind != TRANSPORT_PORTS || t->flags & TCP_RST || !icmp_reply_may_go_to(&p->source) ||
+	    t->offset != ETH_HLEN + (ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)))
+		return drop(p, DROP_ICMP_RATELIMITED);
+	/* Resets are no longer than what they answer, so nobody gains by having them sent to somebody: no limit. */
+	failed = ipv4 ? icmp_reply_reset_ipv4(p->skb) : icmp_reply_reset_ipv6(p->skb);
+	return failed ? drop(p, DROP_ICMP_RATELIMITED) : icmp_reply_send(p);
+}
+
+/*
+ * Tells the sender that its packet goes no further: fragmentation needed or packet too big, with the MTU of the way that its
+ * translation would take, or time exceeded (ICMP_REPLY_TTL_EXCEEDED). Call it before anything is rewritten.
+ */
+STAGE icmp_reply_undeliverable(struct packet *p, const struct transport *t, __u32 mtu)
+{
+	return icmp_reply_error(p, t, mtu);
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Connections whose addresses the host's stack translates (kube-proxy's Services): their packets have to meet the
+ * stack in both directions, or else nobody translates the answers back.
+ */
+#pragma once
+
+#include "config.h"
+#include "lib/net/icmp.h"
+#include "lib/net/transport.h"
+
+/* Of enum ip_conntrack_status (include/uapi/linux/netfilter/nf_conntrack_common.h). */
+enum kernel_ct_status {
+	KERNEL_CT_SNAT = 1 << 4,
+	KERNEL_CT_DNAT = 1 << 5,
+};
+
+/* What is read of the kernel's own; its offset there is found at load. */
+struct nf_conn {
+	unsigned long status;
+} __attribute__((preserve_access_index));
+
+/* The first size of this struct (Linux 5.18), which later kernels take as well: 16 bytes since 6.11. */
+struct bpf_ct_opts {
+	__s32 netns_id; /* below 0: that of the packet's device */
+	__s32 error;
+	__u8 l4proto;
+	__u8 dir;
+	__u8 reserved[2];
+};
+_Static_assert(sizeof(struct bpf_ct_opts) == 12, "the kernel tells versions of this struct by their size");
+
+/* Linux 5.18, with CONFIG_NF_CONNTRACK. Weak: a load that does not ask leaves the calls out. */
+extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, __u32 tuple_size,
+					 struct bpf_ct_opts *opts, __u32 opts_size) __weak __ksym;
+extern void bpf_ct_release(struct nf_conn *connection) __weak __ksym;
+
+/* Whether connections of a protocol can be asked about. */
+static __always_inline bool kernel_ct_supports(__u8 protocol)
+{
+	return protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP;
+}
+
+/* Whether the stack translates the connection that has this tuple in either direction. The sizes are those that the helper knows. */
+static __always_inline bool kernel_ct_translates(struct packet *p, struct bpf_sock_tuple *tuple, __u32 size,
+						 __u8 protocol)
+{
+	struct bpf_ct_opts opts = {.netns_id = -1, .l4proto = protocol};
+	struct nf_conn *connection = bpf_skb_ct_lookup(p->skb, tuple, size, &opts, sizeof(opts));
+	unsigned long status;
+
+	if (likely(!connection))
+		return false;
+	status = connection->status;
+	bpf_ct_release(connection);
+	return status & (KERNEL_CT_SNAT | KERNEL_CT_DNAT);
+}
+
+static __always_inline bool kernel_ct_translates_ipv4(struct packet *p, __be32 source, __be32 destination,
+						      struct ports ports, __u8 protocol)
+{
+	struct bpf_sock_tuple tuple = {};
+
+	tuple.ipv4.saddr = source;
+	tuple.ipv4.daddr = destination;
+	tuple.ipv4.sport = ports.source;
+	tuple.ipv4.dport = ports.destination;
+	return kernel_ct_translates(p, &tuple, sizeof(tuple.ipv4), protocol);
+}
+
+static __always_inline bool kernel_ct_translates_ipv6(struct packet *p, const struct address *source,
+						      const struct address *destination, struct ports ports,
+						      __u8 protocol)
+{
+	struct bpf_sock_tuple tuple = {};
+
+	__builtin_memcpy(tuple.ipv6.saddr, source, sizeof(tuple.ipv6.saddr));
+	__builtin_memcpy(tuple.ipv6.daddr, destination, sizeof(tuple.ipv6.daddr));
+	tuple.ipv6.sport = ports.source;
+	tuple.ipv6.dport = ports.destination;
+	return kernel_ct_translates(p, &tuple, sizeof(tuple.ipv6), protocol);
+}
+
+/* Where TCP's flags are in its header (RFC 9293, 3.1). */
+#define TCP_FLAGS_OFFSET 13
+
+/* Whether a packet may be the first of its connection; of UDP every one may. `offset` is that of the TCP or UDP header. */
+static __always_inline bool kernel_ct_may_initiate(struct packet *p, __u32 offset, __u8 protocol)
+{
+	__u8 flags;
+
+	if (protocol != PROTOCOL_TCP)
+		return true;
+	return !bpf_skb_load_bytes(p->skb, offset + TCP_FLAGS_OFFSET, &flags, sizeof(flags)) &&
+	       (flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+}
+
+/*
+ * An ICMP error is about a packet that the receiver sent, which it quotes; if the stack had translated that
+ * packet, the quotation has to be translated back. The connection is looked for by the tuple of the answer.
+ */
+STAGE kernel_ct_check_icmp(struct packet *p)
+{
+	const __u32 offset = ETH_HLEN + sizeof(struct iphdr);
+	struct {
+		struct icmp_header icmp;
+		struct iphdr ip;
+		struct ports ports;
+	} error;
+
+	if (offset + sizeof(error) > packet_end(p->skb, 0, p->ip4->tot_len) ||
+	    bpf_skb_load_bytes(p->skb, offset, &error, sizeof(error)))
+		return NEXT; /* quotes no ports: no error, or none that anybody could translate */
+	switch (error.icmp.type) {
+	case ICMP_UNREACHABLE:
+	case ICMP_TIME_EXCEEDED:
+	case ICMP_PARAMETER_PROBLEM:
+		break;
+	default:
+		return NEXT;
+	}
+	if (!kernel_ct_supports(error.ip.protocol) || error.ip.ihl != 5)
+		return PASS;
+	return kernel_ct_translates_ipv4(p, error.ip.daddr, error.ip.saddr,
+					 (struct ports){error.ports.destination, error.ports.source}, error.ip.protocol)
+		       ? PASS
+		       : NEXT;
+}
+
+/* The same for ICMPv6. */
+STAGE kernel_ct_check_icmpv6(struct packet *p)
+{
+	const __u32 offset = ETH_HLEN + sizeof(struct ipv6hdr);
+	struct {
+		struct icmp_header icmp;
+		struct ipv6hdr ip;
+		struct ports ports;
+	} error;
+
+	if (offset + sizeof(error) > packet_end(p->skb, sizeof(struct ipv6hdr), p->ip6->payload_len) ||
+	    bpf_skb_load_bytes(p->skb, offset, &error, sizeof(error)) || error.icmp.type >= ICMPV6_ERRORS_END)
+		return NEXT;
+	if (!kernel_ct_supports(error.ip.nexthdr))
+		return PASS;
+	return kernel_ct_translates_ipv6(p, (struct address *)&error.ip.daddr, (struct address *)&error.ip.saddr,
+					 (struct ports){error.ports.destination, error.ports.source}, error.ip.nexthdr)
+		       ? PASS
+		       : NEXT;
+}
+
+/*
+ * A pod may use one port of its own towards a Service and towards the Service's backend. Answers of both connections are
+ * then alike, so a connection whose answers would be taken for those of a translated one begins in the stack,
+ * which gives it another port and so translates it as well.
+ */
+static __noinline enum verdict kernel_ct_check_ipv4(struct packet *p)
+{
+	const __be16 fragment = bpf_htons(0x3fff); /* more fragments, or an offset (RFC 791, 3.1) */
+	const __u32 offset = ETH_HLEN + sizeof(struct iphdr);
+	__be32 source = p->source.word[3], destination = p->destination.word[3];
+	__u8 protocol = p->ip4->protocol;
+	struct ports ports;
+
+	if (p->ip4->frag_off & fragment)
+		return PASS; /* the stack puts it together and sees */
+	if (protocol == PROTOCOL_ICMP)
+		return kernel_ct_check_icmp(p);
+	if (!kernel_ct_supports(protocol) || offset + sizeof(ports) > packet_end(p->skb, 0, p->ip4->tot_len) ||
+	    bpf_skb_load_bytes(p->skb, offset, &ports, sizeof(ports)))
+		return PASS;
+	if (kernel_ct_translates_ipv4(p, source, destination, ports, protocol))
+		return PASS;
+	if (!kernel_ct_may_initiate(p, offset, protocol))
+		return NEXT;
+	ports = (struct ports){ports.destination, ports.source};
+	return kernel_ct_translates_ipv4(p, destination, source, ports, protocol) ? PASS : NEXT;
+}
+
+static __noinline enum verdict kernel_ct_check_ipv6(struct packet *p)
+{
+	const __u32 offset = ETH_HLEN + sizeof(struct ipv6hdr);
+	__u8 protocol = p->ip6->nexthdr;
+	struct ports ports;
+
+	if (protocol == PROTOCOL_ICMPV6)
+		return kernel_ct_check_icmpv6(p);
+	if (!kernel_ct_supports(protocol) ||
+	    offset + sizeof(ports) > packet_end(p->skb, sizeof(struct ipv6hdr), p->ip6->payload_len) ||
+	    bpf_skb_load_bytes(p->skb, offset, &ports, sizeof(ports)))
+		return PASS; /* extension headers, and protocols whose connections cannot be asked for */
+	if (kernel_ct_translates_ipv6(p, &p->source, &p->destination, ports, protocol))
+		return PASS;
+	if (!kernel_ct_may_initiate(p, offset, protocol))
+		return NEXT;
+	ports = (struct ports){ports.destination, ports.source};
+	return kernel_ct_translates_ipv6(p, &p->destination, &p->source, ports, protocol) ? PASS : NEXT;
+}
+
+/*
+ * NEXT for packets that may go straight, PASS for those that the stack translates or may translate. Connections
+ * without translation cost a lookup that finds nothing. Packets with options go to the stack in any case.
+ */
+STAGE kernel_ct_check(struct packet *p)
+{
+	if (!config_kube_proxy || unlikely(p->options))
+		return NEXT;
+	return p->protocol == bpf_htons(ETH_P_IP) ? kernel_ct_check_ipv4(p) : kernel_ct_check_ipv6(p);
+}

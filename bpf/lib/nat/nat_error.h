@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* ICMP errors about packets of translated connections. */
+#pragma once
+
+#include "lib/nat/icmp_nat.h"
+#include "lib/nat/nat_forward.h"
+#include "lib/nat/nat_new.h"
+
+/* An ICMP error about a packet of connection *c, and the packet that it quotes. */
+static __noinline enum verdict nat_icmp_error(struct packet *p, struct nat_state *x, const struct nat_entry *c,
+					      enum hook hook, __u32 checks)
+{
+	const struct address *source = address_equals(&p->source, &x->error.tuple.source) ? &c->source : &p->source;
+	bool changes_source = source != &p->source && !address_equals(source, &p->source), fresh;
+	struct flow_cache_entry *d;
+	enum verdict v;
+
+	x->entry = *c; /* the connection may be gone before the packet is */
+	v = policy_check_error(p, x, &x->entry, checks >> NAT_CHECK_ENFORCE_SHIFT);
+	if (v != NEXT)
+		return v;
+	if (hook == HOOK_TO_POD || hook == HOOK_TO_WIRE || (!changes_source && checks & NAT_CHECK_STACK)) {
+		v = icmp_nat(p, &x->error, &x->entry);
+		return v == NEXT ? PASS : v;
+	}
+	d = nexthop_find(p, x, source, &x->entry.destination, ktime_coarse(), &fresh);
+	if (!d)
+		return PASS; /* cannot be: every index has its element */
+	if (changes_source && d->route.kind == ROUTE_CLUSTER)
+		return PASS;
+	if (changes_source && d->route.kind == ROUTE_UNKNOWN)
+		return drop(p, DROP_NO_ROUTE);
+	if (p->ttl <= 1)
+		return PASS;
+	v = policy_check_error(p, x, &x->entry, d->enforce);
+	if (v != NEXT)
+		return v;
+	v = x->entry.flags & NAT_DSR ? NEXT : icmp_nat(p, &x->error, &x->entry);
+	return v == NEXT ? nexthop_send_rare(p, d, fresh) : v;
+}
+
+/* Whether a pod, which reports about a packet, can have got it: it was sent to an address of its own. */
+static __always_inline bool nat_error_is_receivers(const struct packet *p, const struct address *receiver)
+{
+	const struct endpoint *e = endpoint_of(receiver);
+
+	return e && e->ifindex == p->skb->ifindex;
+}
+
+/* Whether who reports about a packet, which is no pod here, can have seen it. */
+static __always_inline bool nat_error_is_plausible(const struct packet *p, const struct nat_state *x, enum hook hook,
+						   __u32 checks)
+{
+	const struct tuple *reply_tuple = &x->error.tuple;
+
+	switch (hook) {
+	case HOOK_FROM_WIRE:
+		return source_may_report_error(&p->source, reply_tuple, checks & NAT_CHECK_TUNNEL);
+	case HOOK_TO_POD:
+		return source_valid_from_device(&reply_tuple->source, &reply_tuple->destination,
+						p->skb->ingress_ifindex);
+	default:
+		return true;
+	}
+}
+
+/* What has no ports that are its own: NEXT for what is none of translation's business. */
+STAGE nat_check_error(struct packet *p, struct nat_state *x, enum hook hook, __u32 checks)
+{
+	const struct nat_entry *c;
+	enum verdict v;
+
+	if (icmp_error_read(p, &x->error) && address_equals(&p->destination, &x->error.tuple.destination)) {
+		c = bpf_map_lookup_elem(&nat, &x->error.tuple);
+		if (!c)
+			c = bpf_map_lookup_elem(&nat_pending, &x->error.tuple);
+		if (c && nat_is_elsewhere(c, hook, checks)) {
+			v = policy_check_error(p, x, c, checks >> NAT_CHECK_ENFORCE_SHIFT);
+			return v == NEXT ? PASS : v;
+		}
+		if (c && hook == HOOK_FROM_POD && !nat_error_is_receivers(p, &x->error.tuple.source))
+			return drop(p, DROP_SPOOFED_SOURCE);
+		if (c && !nat_error_is_plausible(p, x, hook, checks))
+			return drop(p, DROP_FORGED_ERROR);
+		if (c)
+			return c->flags & NAT_UNCHANGED ? NEXT : nat_icmp_error(p, x, c, hook, checks);
+	}
+	return snat_required(hook, checks) ? drop(p, DROP_NAT_UNSUPPORTED_PROTOCOL) : NEXT;
+}

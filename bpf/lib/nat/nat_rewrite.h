@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Translation of packets: those of connections that are known get the addresses and ports that were chosen for them and
+ * go their way; opening.h decides about the others. A stage that returns NEXT has not changed the packet, which then
+ * goes on as if nobody translated.
+ */
+#pragma once
+
+#include "lib/nat/nat_error.h"
+#include "lib/nat/nat_forward.h"
+#include "lib/nat/nat_new.h"
+
+/*
+ * Packets that cannot be looked up by their ports at once. With NEXT and x->transport.kind as it was, or TRANSPORT_FRAGMENT with
+ * the ports of the first piece, they can be now.
+ */
+static __noinline enum verdict nat_check_unusual(struct packet *p, struct nat_state *x, enum hook hook, __u32 checks)
+{
+	struct transport *t = &x->transport;
+
+	switch (t->kind) {
+	case TRANSPORT_PORTS:
+		return fragment_store(p, t) ? NEXT : drop(p, DROP_BAD_FRAGMENT);
+	case TRANSPORT_FRAGMENT:
+		if (fragment_lookup(p, t))
+			return NEXT;
+		t->kind = TRANSPORT_OTHER;
+		return snat_required(hook, checks) ? drop(p, DROP_FRAGMENT_WITHOUT_FIRST) : NEXT;
+	case TRANSPORT_ERROR:
+		return nat_check_error(p, x, hook, checks);
+	case TRANSPORT_BROKEN:
+		return drop(p, DROP_BAD_FRAGMENT);
+	default:
+		t->kind = TRANSPORT_OTHER;
+		return snat_required(hook, checks) ? drop(p, DROP_NAT_UNSUPPORTED_PROTOCOL) : NEXT;
+	}
+}
+
+/*
+ * A packet that does not fit its new way, or has no hop left for it. Who sent it is told. One that may be cut is the stack's to cut
+ * if its source is one that the stack takes packets from; else its sender, once told, sends smaller ones or cuts them.
+ */
+static __noinline enum verdict nat_undeliverable(struct packet *p, struct nat_state *x, const struct nat_entry *c)
+{
+	if (x->mtu != ICMP_REPLY_TTL_EXCEEDED && packet_may_be_fragmented(p) &&
+	    !nat_changes_source(&x->transport.tuple, c))
+		return nat_rewrite_pass(p, x, c);
+	return icmp_reply_undeliverable(p, &x->transport, x->mtu);
+}
+
+/* A packet of no established connection. With NEXT, x->known says whether it is of one that is being opened, x->found. */
+static __noinline enum verdict nat_unknown(struct packet *p, struct nat_state *x, enum hook hook, __u32 checks,
+					   __u64 now)
+{
+	int reason = nat_new_decide(p->skb, hook, checks, now);
+
+	if (likely(reason == NAT_NEW_NEXT))
+		return NEXT;
+	return reason == NAT_NEW_REJECT ? icmp_reply_reject(p, &x->transport) : drop(p, reason);
+}
+
+/* Translates a packet of a known connection. */
+STAGE nat_known(struct packet *p, struct nat_state *x, const struct nat_entry *c, enum hook hook, __u32 checks,
+		__u64 now)
+{
+	enum verdict v;
+
+	if (nat_is_elsewhere(c, hook, checks)) {
+		v = policy_check_nat(p, x, c, 0, checks >> NAT_CHECK_ENFORCE_SHIFT);
+		return v == NEXT ? PASS : v;
+	}
+	switch (hook) {
+	case HOOK_TO_POD:
+		if (c->flags & (NAT_INITIATOR | NAT_UNCHANGED))
+			return NEXT;
+		v = policy_check_reply(p, x, c, checks >> NAT_CHECK_ENFORCE_SHIFT);
+		return v == NEXT ? nat_rewrite_pass(p, x, c) : v;
+	case HOOK_TO_WIRE:
+		return nat_rewrite_pass(p, x, c);
+	case HOOK_FROM_WIRE:
+		if (c->flags & NAT_UNCHANGED)
+			return NEXT;
+		break;
+	case HOOK_FROM_POD:
+		break;
+	}
+	v = nat_forward(p, x, c, checks, now);
+	return likely(v != NEXT) ? v : nat_undeliverable(p, x, c);
+}
+
+/* The whole of it, for a packet that may be of a translated connection: `how` is an enum nat_check, not 0. */
+STAGE nat_translate(struct packet *p, enum hook hook, __u32 checks)
+{
+	struct nat_state *x = nat_state_get();
+	const struct nat_entry *c;
+	enum verdict v;
+	__u64 now;
+
+	if (!x)
+		return NEXT; /* cannot be: the index has its element */
+	transport_parse(p, &x->transport);
+	if (unlikely(x->transport.kind != TRANSPORT_PORTS || x->transport.in_fragments)) {
+		v = nat_check_unusual(p, x, hook, checks);
+		if (v != NEXT || x->transport.kind == TRANSPORT_OTHER || x->transport.kind == TRANSPORT_ERROR)
+			return v;
+	}
+	if (!config_services && checks & NAT_CHECK_NODE && !nat_port_in_range(x->transport.tuple.destination_port))
+		return NEXT; /* the node's own: without Services only masquerading is answered, at ports that it gave */
+	if (checks & NAT_CHECK_SERVICE && !nat_has_service(x))
+		return NEXT;
+	now = ktime_coarse();
+	c = nat_find(&x->transport, now);
+	if (unlikely(!c)) {
+		v = nat_unknown(p, x, hook, checks, now);
+		if (v != NEXT || !x->has_entry)
+			return v;
+		c = &x->entry;
+	}
+	return nat_known(p, x, c, hook, checks, now);
+}

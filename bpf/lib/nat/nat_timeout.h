@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* When a NAT entry is closed or expired. */
+#pragma once
+
+#include "lib/nat/nat_entry.h"
+
+/* By either of these an end says that it has ended the connection. */
+#define NAT_CLOSED (NAT_FIN | NAT_RESET)
+
+/* RST of one end is not enough: whoever guesses addresses and ports can send it (RFC 5961, 1.2), and only who gets it can tell. */
+static __always_inline bool nat_closed_by_both(const struct nat_entry *to, const struct nat_entry *back)
+{
+	return to->flags & NAT_CLOSED && back->flags & NAT_CLOSED;
+}
+
+/*
+ * TCP and SCTP: whether another connection may have what this one had: both its ends have ended it, or one has reset it and neither has
+ * sent anything for as long as what both have ended is kept.
+ */
+GLOBAL_FN bool nat_is_closed(const struct tuple *t, const struct nat_entry *to)
+{
+	__u64 since = ktime_coarse() - TIMEOUT_TCP_CLOSED * NSEC_PER_SEC;
+	const struct nat_entry *back;
+	struct tuple other;
+
+	if (!t || !to || !transport_has_flags(t->protocol))
+		return false;
+	nat_reply_key(&other, to, t->protocol);
+	back = bpf_map_lookup_elem(&nat, &other);
+	if (!back)
+		return to->flags & NAT_CLOSED;
+	if (nat_closed_by_both(to, back))
+		return true;
+	return (to->flags | back->flags) & NAT_RESET && to->seen < since && back->seen < since;
+}
+
+/* How long (s) a connection lasts without a packet, by one direction and the other one, which may be NULL. Go: entry.lasts. */
+static __always_inline __u32 nat_timeout(__u8 protocol, const struct nat_entry *c, const struct nat_entry *back,
+					 bool pending)
+{
+	__u8 theirs = back ? back->flags : 0, both = c->flags | theirs;
+
+	if (!transport_has_flags(protocol)) {
+		if (protocol == PROTOCOL_ICMP || protocol == PROTOCOL_ICMPV6)
+			return TIMEOUT_NAT_ICMP;
+		return c->flags & (c->flags & NAT_DSR ? ~0 : theirs) & NAT_STREAM ? TIMEOUT_NAT_UDP_STREAM
+										  : TIMEOUT_NAT_UDP;
+	}
+	if ((c->flags & NAT_CLOSED && theirs & NAT_CLOSED) || (pending && both & NAT_RESET))
+		return both & NAT_TIME_WAIT ? TIMEOUT_TCP_TIME_WAIT : TIMEOUT_TCP_CLOSED;
+	if (both & NAT_FIN || (c->flags & NAT_RESET && (!back || back->seen <= c->seen)) ||
+	    (theirs & NAT_RESET && c->seen <= back->seen))
+		return TIMEOUT_TCP_CLOSING;
+	if (!pending || (c->flags & NAT_DSR && c->packets > 1))
+		return TIMEOUT_TCP;
+	return (c->flags & NAT_INITIATOR ? back && back->packets : c->packets) ? TIMEOUT_NAT_SYN_RECV
+									       : TIMEOUT_NAT_SYN_SENT;
+}
+
+/*
+ * Whether a connection, one of whose directions is *t in `nat_pending` (pending) or `nat`, has expired. The agent removes such ones
+ * now and then (Connections.Expire); they are evicted at once where a new one needs their key, port or slot.
+ */
+GLOBAL_FN bool nat_expired(const struct tuple *t, const struct nat_entry *c, bool pending)
+{
+	const struct nat_entry *back = 0;
+	__u64 now = ktime_coarse();
+	struct tuple other;
+	__s64 quiet, theirs;
+
+	if (!t || !c)
+		return false;
+	quiet = now - c->seen;
+	if (quiet < (__s64)(TIMEOUT_TCP_CLOSED * NSEC_PER_SEC))
+		return false;
+	if (!(c->flags & NAT_DSR)) {
+		nat_reply_key(&other, c, t->protocol);
+		back = bpf_map_lookup_elem(&nat, &other);
+		if (!back)
+			back = bpf_map_lookup_elem(&nat_pending, &other);
+		if (back && !nat_is_reply_of(back, t))
+			back = 0;
+		if (!back && !pending)
+			return true; /* half of a connection whose other half was evicted */
+	}
+	theirs = back ? now - back->seen : quiet;
+	return (theirs < quiet ? theirs : quiet) >= (__s64)(nat_timeout(t->protocol, c, back, pending) * NSEC_PER_SEC);
+}

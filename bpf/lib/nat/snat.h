@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* SNAT: which source address a new connection gets. NodePort and masqueraded connections get an address of this node. */
+#pragma once
+
+#include "lib/fwd/endpoint.h"
+#include "lib/fwd/nexthop.h"
+#include "lib/lb/dsr.h"
+#include "lib/nat/snat_port.h"
+
+/* The address of the family of `like` that packets get which leave through a device; NULL if it is no uplink or has none. */
+static __always_inline const struct address *snat_address(__u32 ifindex, const struct address *like)
+{
+	const struct uplink *uplink = bpf_map_lookup_elem(&uplinks, &ifindex);
+	const struct address *a;
+
+	if (!uplink)
+		return 0;
+	a = address_is_ipv4(like) ? &uplink->ipv4 : &uplink->ipv6;
+	return a->word[0] | a->word[1] | a->word[2] | a->word[3] ? a : 0;
+}
+
+/* Whether packets that nobody translates must not go on: a pod's address would leave the cluster. */
+static __always_inline bool snat_required(enum hook hook, __u32 checks)
+{
+	const __u32 masqueraded = NAT_CHECK_EXTERNAL | NAT_CHECK_MASQUERADE;
+
+	return (hook == HOOK_FROM_POD || hook == HOOK_TO_WIRE) && (checks & masqueraded) == masqueraded;
+}
+
+/* From now on the pod's packets are looked up before they go straight. False if there is no room to note that. */
+GLOBAL_FN bool nat_mark_pod(const struct address *pod)
+{
+	__u64 *since, now = ktime_coarse();
+	__u32 index = GENERATION_PODS;
+	struct address key;
+	__u32 *pods;
+
+	if (!pod)
+		return false;
+	key = *pod;
+	if (!endpoint_of(&key))
+		return true; /* an address of the pods' range that no pod has: nothing will come from there */
+	since = bpf_map_lookup_elem(&nat_pods, &key);
+	if (since) {
+		*since = now;
+		return true;
+	}
+	if (bpf_map_update_elem(&nat_pods, &key, &now, BPF_ANY))
+		return false;
+	pods = bpf_map_lookup_elem(&generation, &index);
+	if (pods)
+		__sync_fetch_and_add(pods, 1);
+	return true;
+}
+
+/* Puts the address of an uplink into the source of x->beginning. */
+static __always_inline int snat_use_uplink(struct nat_state *x, __u32 ifindex, int no_backend)
+{
+	const struct address *a = snat_address(ifindex, &x->new.to.destination);
+
+	if (!a)
+		return no_backend;
+	x->new.to.source = *a;
+	return SNAT_NODE;
+}
+
+/* The same into a tunnel: an InternalIP, as which alone the other end takes it for this node's. False if there is none of the family. */
+static __always_inline bool snat_use_tunnel(struct nat_entry *to)
+{
+	__u32 family = !address_is_ipv4(&to->destination);
+	const struct address *a = bpf_map_lookup_elem(&tunnel_sources, &family);
+
+	if (!a || !(a->word[0] | a->word[1] | a->word[2] | a->word[3]))
+		return false;
+	to->source = *a;
+	return true;
+}
+
+/*
+ * Masquerades: a connection from a pod gets the address of the device through which it leaves, if that is an uplink. From
+ * one without an address of the family, nothing leaves: the pod's address would.
+ */
+GLOBAL_FN int snat_masquerade(struct __sk_buff *skb, struct nat_state *x, enum hook hook)
+{
+	struct nat_entry *to;
+	__u32 device;
+	int no_backend;
+
+	if (!x)
+		return SNAT_STACK;
+	to = &x->new.to;
+	no_backend = to->service ? SNAT_KEEP : SNAT_STACK;
+	if (hook == HOOK_TO_WIRE)
+		return snat_use_uplink(x, skb->ifindex, DROP_NO_MASQUERADE_ADDRESS);
+	if (!nexthop_is_known(nexthop_fib_lookup(skb, x, &to->source, &to->destination)))
+		return no_backend;
+	device = x->fib.ifindex;
+	return bpf_map_lookup_elem(&uplinks, &device) ? snat_use_uplink(x, device, DROP_NO_MASQUERADE_ADDRESS)
+						      : no_backend;
+}
+
+/*
+ * A pod that reaches itself must not see its own address: its stack would answer itself instead of the Service. If no
+ * device leads to the Service's address, that is the node's own, or nobody else's, and serves as well.
+ */
+static __always_inline int snat_hairpin(struct __sk_buff *skb, struct nat_state *x)
+{
+	struct nat_entry *to = &x->new.to;
+
+	if (nexthop_is_known(nexthop_fib_lookup(skb, x, &to->source, &x->new.key.destination)))
+		return snat_use_uplink(x, x->fib.ifindex, DROP_NO_ROUTE);
+	to->source = x->new.key.destination;
+	return SNAT_NODE;
+}
+
+/* From a pod to a backend: the pod's address is known wherever the backend is, unless that is in the world. */
+GLOBAL_FN int snat_from_pod(struct __sk_buff *skb, struct nat_state *x, __u32 checks)
+{
+	enum route_kind kind;
+	struct nat_entry *to;
+
+	if (!x)
+		return SNAT_STACK;
+	to = &x->new.to;
+	kind = route_copy(&to->destination, &x->route);
+	if (!nat_mark_pod(&to->source) || (kind == ROUTE_LOCAL && !nat_mark_pod(&to->destination)))
+		return DROP_NAT_TABLE_FULL;
+	if (address_equals(&to->source, &to->destination))
+		return snat_hairpin(skb, x);
+	if (kind == ROUTE_UNKNOWN && checks & NAT_CHECK_MASQUERADE)
+		return snat_masquerade(skb, x, HOOK_FROM_POD);
+	return SNAT_KEEP;
+}
+
+/*
+ * From the wire to a backend. A pod here, or this node itself, sees the client's address, since its answers come by here.
+ * Those of another node's would not: it sees this node's.
+ */
+GLOBAL_FN int snat_from_wire(struct __sk_buff *skb, struct nat_state *x, __u32 checks)
+{
+	enum route_kind kind;
+	struct nat_entry *to;
+
+	if (!x)
+		return SNAT_STACK;
+	to = &x->new.to;
+	kind = route_copy(&to->destination, &x->route);
+	if (kind == ROUTE_LOCAL) {
+		/* What a pod sends to the world is looked up in any case. */
+		if (route_copy(&to->source, &x->route) != ROUTE_UNKNOWN && !nat_mark_pod(&to->destination))
+			return DROP_NAT_TABLE_FULL;
+		return SNAT_KEEP;
+	}
+	if ((kind != ROUTE_TUNNEL || route_of_host(&to->destination)) && !(checks & NAT_CHECK_TUNNEL))
+		to->flags |= NAT_WIRE;
+	if (dsr_may(x, kind) && !(checks & NAT_CHECK_STACK)) {
+		to->flags |= NAT_DSR;
+		return SNAT_KEEP;
+	}
+	if (kind == ROUTE_REMOTE)
+		return snat_use_uplink(x, x->route.ifindex, DROP_NO_ROUTE);
+	if (kind == ROUTE_TUNNEL) {
+		if (snat_use_tunnel(to))
+			return SNAT_NODE;
+		if (!nexthop_is_known(nexthop_fib_lookup(skb, x, &x->route.next_hop, &x->route.next_hop)))
+			return DROP_NO_ROUTE;
+	} else if (!nexthop_is_known(nexthop_fib_lookup(skb, x, &to->source, &to->destination))) {
+		return SNAT_KEEP;
+	}
+	return snat_use_uplink(x, x->fib.ifindex, DROP_NO_ROUTE);
+}
+
+/*
+ * The source of a connection that begins. What is no Service's: masquerade what pods open to the world, remember what
+ * the world opens to pods.
+ */
+static __always_inline int snat_choose(struct __sk_buff *skb, struct nat_state *x, enum hook hook, __u32 checks)
+{
+	if (x->new.to.service)
+		return hook == HOOK_FROM_POD ? snat_from_pod(skb, x, checks) : snat_from_wire(skb, x, checks);
+	if (snat_required(hook, checks))
+		return snat_masquerade(skb, x, hook);
+	if (hook != HOOK_FROM_WIRE || !(checks & NAT_CHECK_EXTERNAL))
+		return SNAT_STACK;
+	x->new.to.flags |= NAT_UNCHANGED;
+	return SNAT_KEEP;
+}

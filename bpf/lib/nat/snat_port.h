@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Allocates the NAT entries of a new connection and, where it cannot keep its own, a source port. */
+#pragma once
+
+#include "lib/fwd/source.h"
+#include "lib/nat/nat_alloc.h"
+
+/* How the source of a connection that begins is to be, once its destination is known; or a reason to drop. */
+enum snat {
+	SNAT_KEEP = 0,	 /* its own; another port, if the answers could not be told from another connection's */
+	SNAT_NODE = -1,	 /* an address of this node, which is in x->beginning, and a port that is free there */
+	SNAT_STACK = -2, /* not translated: the stack's */
+	SNAT_PORT = -3,	 /* its own with another port: the answers would be taken for those of another connection */
+};
+
+/*
+ * Whether a socket of the node itself uses the port that x->beginning wants, towards the same address and port. Servers of
+ * TCP that listen there do no harm: their connections have other ports at the other end. Sockets of SCTP cannot be looked for.
+ * `ctx` is that of tc or of XDP.
+ */
+static __always_inline bool snat_socket_has(void *ctx, const struct tuple *answers)
+{
+	struct bpf_sock_tuple tuple = {};
+	struct bpf_sock *socket;
+	__u32 size = sizeof(tuple.ipv6);
+	bool used;
+
+	if (address_is_ipv4(&answers->source)) {
+		size = sizeof(tuple.ipv4);
+		tuple.ipv4.saddr = answers->source.word[3];
+		tuple.ipv4.daddr = answers->destination.word[3];
+		tuple.ipv4.sport = answers->source_port;
+		tuple.ipv4.dport = answers->destination_port;
+	} else {
+		__builtin_memcpy(tuple.ipv6.saddr, &answers->source, sizeof(tuple.ipv6.saddr));
+		__builtin_memcpy(tuple.ipv6.daddr, &answers->destination, sizeof(tuple.ipv6.daddr));
+		tuple.ipv6.sport = answers->source_port;
+		tuple.ipv6.dport = answers->destination_port;
+	}
+	if (answers->protocol == PROTOCOL_UDP) {
+		socket = bpf_sk_lookup_udp(ctx, &tuple, size, BPF_F_CURRENT_NETNS, 0);
+		if (socket)
+			bpf_sk_release(socket);
+		return socket;
+	}
+	if (answers->protocol != PROTOCOL_TCP)
+		return false;
+	socket = bpf_skc_lookup_tcp(ctx, &tuple, size, BPF_F_CURRENT_NETNS, 0);
+	if (!socket)
+		return false;
+	used = socket->state != BPF_TCP_LISTEN;
+	bpf_sk_release(socket);
+	return used;
+}
+
+GLOBAL_FN bool snat_port_in_use(struct __sk_buff *skb, const struct tuple *answers)
+{
+	return answers && snat_socket_has(skb, answers);
+}
+
+/* Attempts to get a port, one after the other. */
+struct snat_search {
+	struct __sk_buff *skb;
+	__u32 own_address; /* the connection gets the node's address, which the node's sockets use too */
+	enum nat_alloc_result result;
+};
+
+static long snat_search_step(__u32 attempt, struct snat_search *s)
+{
+	struct nat_state *x = nat_state_get();
+	struct nat_new *b;
+
+	if (!x)
+		return 1;
+	b = &x->new;
+	b->to.source_port = nat_port_candidate(&b->key, b->to.owner, attempt);
+	if (s->own_address && transport_has_ports(b->key.protocol)) {
+		nat_reply_key(&b->other, &b->to, b->key.protocol);
+		if (snat_port_in_use(s->skb, &b->other))
+			return 0;
+	}
+	s->result = nat_alloc(nat_port_evicts(attempt));
+	return s->result != NAT_ALLOC_TAKEN;
+}
+
+/* Begins x->beginning with a port of the range that translation may use (bpf_loop, Linux 5.17). */
+static __always_inline enum nat_alloc_result snat_search(struct __sk_buff *skb, bool own_address)
+{
+	struct snat_search s = {.skb = skb, .own_address = own_address, .result = NAT_ALLOC_TAKEN};
+
+	bpf_loop(NAT_PORT_ATTEMPTS, snat_search_step, &s, 0);
+	return s.result;
+}
+
+/*
+ * Begins x->beginning as it is, or with another port of its source if its answers could not be told from another's.
+ * `source` is an enum snat; with SNAT_NODE others have ports of the address too. 0 or a reason to drop.
+ */
+GLOBAL_FN int snat_alloc(struct __sk_buff *skb, struct nat_state *x, int source)
+{
+	bool own_address = source == SNAT_NODE, keeps_port = source != SNAT_PORT;
+	enum nat_alloc_result result = NAT_ALLOC_TAKEN;
+	struct nat_new *b;
+	int slot;
+
+	if (!x)
+		return DROP_NAT_TABLE_FULL;
+	b = &x->new;
+	if (own_address) {
+		if (source_forges_tunnel(&b->to.destination, b->to.destination_port, b->key.protocol))
+			return DROP_TUNNEL_PORT;
+		nat_reply_key(&b->other, &b->to, b->key.protocol);
+		keeps_port = nat_port_in_range(b->to.source_port) &&
+			     !(transport_has_ports(b->key.protocol) && snat_port_in_use(skb, &b->other));
+	}
+	slot = nat_slot_alloc(&b->key, b->to.owner, true);
+	if (slot == NAT_SLOT_NONE)
+		return DROP_NAT_TABLE_FULL;
+	if (keeps_port)
+		result = nat_alloc(own_address ? NAT_EVICT_NONE : NAT_EVICT_UNREPLIED);
+	if (result == NAT_ALLOC_TAKEN && !(b->to.flags & NAT_UNCHANGED))
+		result = snat_search(skb, own_address);
+	nat_slot_release(slot, result == NAT_ALLOC_OK, true);
+	if (result != NAT_ALLOC_OK)
+		return result == NAT_ALLOC_TAKEN ? DROP_NAT_PORTS_EXHAUSTED : DROP_NAT_TABLE_FULL;
+	x->entry = b->to;
+	x->has_entry = true;
+	return 0;
+}
+
+GLOBAL_FN bool snat_xdp_port_in_use(struct xdp_md *ctx, const struct tuple *answers)
+{
+	return answers && snat_socket_has(ctx, answers);
+}
+
+/* Attempts to get a port, one after the other. */
+struct snat_xdp_search {
+	struct xdp_md *ctx;
+	enum nat_alloc_result result;
+};
+
+static long snat_xdp_search_step(__u32 attempt, struct snat_xdp_search *s)
+{
+	struct nat_state *x = nat_state_get();
+	struct nat_new *b;
+
+	if (!x)
+		return 1;
+	b = &x->new;
+	if (attempt)
+		b->to.source_port = nat_port_candidate(&b->key, b->to.owner, attempt - 1);
+	nat_reply_key(&b->other, &b->to, b->key.protocol);
+	if (!nat_port_in_range(b->to.source_port) || snat_xdp_port_in_use(s->ctx, &b->other))
+		return 0;
+	s->result = nat_alloc(attempt ? nat_port_evicts(attempt - 1) : NAT_EVICT_NONE);
+	return s->result != NAT_ALLOC_TAKEN;
+}
+
+/* Begins x->beginning, from an address of this node: with the client's port if that will do, else with another one. */
+static __always_inline enum drop_reason snat_xdp_alloc(struct xdp_md *ctx, struct nat_state *x)
+{
+	struct snat_xdp_search s = {.ctx = ctx, .result = NAT_ALLOC_TAKEN};
+	int slot = nat_slot_alloc(&x->new.key, x->new.to.owner, true);
+
+	if (slot == NAT_SLOT_NONE)
+		return DROP_NAT_TABLE_FULL;
+	bpf_loop(1 + NAT_PORT_ATTEMPTS, snat_xdp_search_step, &s, 0);
+	nat_slot_release(slot, s.result == NAT_ALLOC_OK, true);
+	if (s.result == NAT_ALLOC_TAKEN)
+		return DROP_NAT_PORTS_EXHAUSTED;
+	if (s.result == NAT_ALLOC_FULL)
+		return DROP_NAT_TABLE_FULL;
+	x->entry = x->new.to;
+	return DROP_NONE;
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * A packet in the driver's memory, before the kernel makes an skb of it: parsing and rewriting without helpers. Checksums
+ * are updated by what changes, so a packet with a wrong one keeps it, and no device's help is needed or lost.
+ */
+#pragma once
+
+#include "lib/net/packet.h"
+#include "lib/net/transport.h"
+
+struct udp_header {
+	struct transport_ports {
+		__be16 source, destination;
+	} ports;
+	__be16 length;
+	__sum16 check;
+};
+
+/* What comes first of TCP, up to the checksum; the rest of its 20 bytes is never touched. */
+struct tcp_start {
+	struct transport_ports ports;
+	__be32 sequence, acknowledgement;
+	__u8 words, flags;
+	__be16 window;
+	__sum16 check;
+	__be16 urgent;
+};
+_Static_assert(sizeof(struct tcp_start) == 20, "a TCP header without options");
+
+/* One packet. Pointers hold as long as nobody changes its size. Small, for it stays on the stack of all that is called. */
+struct frame {
+	struct ethhdr *eth;
+	__sum16 *check; /* of TCP or UDP */
+	__u32 length;	/* of the IP packet, bytes */
+	__u8 ttl;
+	bool ipv4;
+};
+
+static __always_inline struct iphdr *frame_ipv4(const struct frame *f)
+{
+	return (void *)(f->eth + 1);
+}
+
+static __always_inline struct ipv6hdr *frame_ipv6(const struct frame *f)
+{
+	return (void *)(f->eth + 1);
+}
+
+/* A sum of 32-bit words that has not lost a carry yet. */
+static __always_inline __sum16 sum_fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
+}
+
+/* What a checksum becomes by a change of `diff`: for each word the new one and the complement of the old one (RFC 1624). */
+static __always_inline void sum_change(__sum16 *check, __u64 diff)
+{
+	*check = sum_fold(diff + (__u16) ~*check);
+}
+
+static __always_inline __u64 sum_replaced(__u32 old, __u32 new)
+{
+	return (__u64) new + (__u32)~old;
+}
+
+/* Fills *t and what of *f lies behind the IP header. False for what is not TCP or UDP with a whole header within the IP packet. */
+static __always_inline bool frame_parse_transport(struct frame *f, struct transport *t, void *header, void *end)
+{
+	const __u32 room = f->length - (f->ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
+	struct udp_header *udp = header;
+	struct tcp_start *tcp = header;
+
+	if (t->tuple.protocol == PROTOCOL_TCP) {
+		if ((void *)(tcp + 1) > end || room < sizeof(*tcp))
+			return false;
+		f->check = &tcp->check;
+		t->flags = tcp->flags;
+		t->tuple.source_port = tcp->ports.source;
+		t->tuple.destination_port = tcp->ports.destination;
+		return true;
+	}
+	if (t->tuple.protocol != PROTOCOL_UDP || (void *)(udp + 1) > end || room < sizeof(*udp))
+		return false;
+	f->check = &udp->check;
+	t->tuple.source_port = udp->ports.source;
+	t->tuple.destination_port = udp->ports.destination;
+	return true;
+}
+
+/*
+ * Fills *f and *t. False for what tc and the stack are to look at: other protocols, fragments, options, extension
+ * headers, broken headers, and frames that are not for this device, whose address is `mac`.
+ */
+static __always_inline bool frame_parse(struct frame *f, struct transport *t, struct xdp_md *ctx, const __u8 *mac)
+{
+	void *end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	const __u16 *to = (__u16 *)eth->h_dest, *own = (const __u16 *)mac;
+	void *header = eth + 1;
+
+	if (header + sizeof(struct iphdr) > end || (to[0] ^ own[0]) | (to[1] ^ own[1]) | (to[2] ^ own[2]))
+		return false;
+	f->eth = eth;
+	t->offset = t->end = t->fragment = 0;
+	t->kind = TRANSPORT_PORTS;
+	t->flags = t->in_fragments = t->reply = 0;
+	t->tuple.padding[0] = t->tuple.padding[1] = t->tuple.padding[2] = 0;
+	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = header;
+
+		if (ip->version != 4 || ip->ihl != 5 || ip->frag_off & bpf_htons(0x3fff) ||
+		    bpf_ntohs(ip->tot_len) < sizeof(*ip))
+			return false;
+		f->ipv4 = true;
+		f->ttl = ip->ttl;
+		f->length = bpf_ntohs(ip->tot_len);
+		t->tuple.protocol = ip->protocol;
+		address_from_ipv4(&t->tuple.source, ip->saddr);
+		address_from_ipv4(&t->tuple.destination, ip->daddr);
+		return frame_parse_transport(f, t, ip + 1, end);
+	}
+	if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip = header;
+
+		if ((void *)(ip + 1) > end || ip->version != 6)
+			return false;
+		f->ipv4 = false;
+		f->ttl = ip->hop_limit;
+		f->length = sizeof(*ip) + bpf_ntohs(ip->payload_len);
+		t->tuple.protocol = ip->nexthdr;
+		address_from_ipv6(&t->tuple.source, &ip->saddr);
+		address_from_ipv6(&t->tuple.destination, &ip->daddr);
+		if (address_is_ipv4(&t->tuple.source) || address_is_ipv4(&t->tuple.destination))
+			return false;
+		return frame_parse_transport(f, t, ip + 1, end);
+	}
+	return false;
+}
+
+/* One hop less; there must be more than one. The IPv4 header's checksum follows (RFC 1141). */
+static __always_inline void frame_decrement_ttl(struct frame *f)
+{
+	if (f->ipv4) {
+		struct iphdr *ip = frame_ipv4(f);
+		__u32 sum = ip->check + bpf_htons(0x0100);
+
+		ip->check = sum + (sum >= 0xffff);
+		ip->ttl--;
+		return;
+	}
+	frame_ipv6(f)->hop_limit--;
+}
+
+/* The ports become those of the connection. Gives what they change. */
+static __always_inline __u64 frame_set_ports(struct transport_ports *ports, const struct nat_entry *c)
+{
+	__u64 diff = (__u64)(__u16)~ports->source + c->source_port + (__u16)~ports->destination + c->destination_port;
+
+	ports->source = c->source_port;
+	ports->destination = c->destination_port;
+	return diff;
+}
+
+static __always_inline __u64 frame_nat_ipv4(struct frame *f, const struct nat_entry *c)
+{
+	struct iphdr *ip = frame_ipv4(f);
+	__u64 diff = sum_replaced(ip->saddr, c->source.word[3]) + sum_replaced(ip->daddr, c->destination.word[3]);
+
+	ip->saddr = c->source.word[3];
+	ip->daddr = c->destination.word[3];
+	sum_change(&ip->check, diff);
+	return diff + frame_set_ports((void *)(ip + 1), c);
+}
+
+static __always_inline __u64 frame_nat_ipv6(struct frame *f, const struct nat_entry *c)
+{
+	struct ipv6hdr *ip = frame_ipv6(f);
+	__be32 *old = (__be32 *)&ip->saddr;
+	__u64 diff = 0;
+
+	for (int i = 0; i < 4; i++) {
+		diff += sum_replaced(old[i], c->source.word[i]) + sum_replaced(old[4 + i], c->destination.word[i]);
+		old[i] = c->source.word[i];
+		old[4 + i] = c->destination.word[i];
+	}
+	return diff + frame_set_ports((void *)(ip + 1), c);
+}
+
+/* Gives the packet the addresses and ports of its connection. A UDP checksum of 0 is none (RFC 768), and stays. */
+static __always_inline void frame_nat(struct frame *f, const struct nat_entry *c, __u8 protocol)
+{
+	__u64 diff = f->ipv4 ? frame_nat_ipv4(f, c) : frame_nat_ipv6(f, c);
+
+	if (protocol == PROTOCOL_UDP && !*f->check)
+		return;
+	sum_change(f->check, diff);
+	if (protocol == PROTOCOL_UDP && !*f->check)
+		*f->check = 0xffff;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* A node is a hop: TTL and hop limit. */
+#pragma once
+
+#include "lib/net/packet.h"
+
+/*
+ * Takes one off the TTL or hop limit, which must be above 1. IPv4: the header checksum is updated as in
+ * RFC 1141, so the sum over the header stays the same and skb->csum with it. IPv6 has no header checksum,
+ * but a driver may have summed the whole packet (CHECKSUM_COMPLETE): that sum has to follow.
+ */
+static __always_inline void ttl_decrement(struct packet *p)
+{
+	if (p->protocol == bpf_htons(ETH_P_IP)) {
+		__u32 sum = p->ip4->check + bpf_htons(0x0100);
+
+		p->ip4->check = sum + (sum >= 0xffff);
+		p->ip4->ttl--;
+		return;
+	}
+	p->ip6->hop_limit--;
+	bpf_csum_update(p->skb, (__u16)~bpf_htons(1));
+}

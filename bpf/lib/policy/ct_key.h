@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What a session is by itself, wherever it is kept: its key, its directions, and whether it is over. */
+#pragma once
+
+#include <bpf/bpf_endian.h>
+#include "types_policy.h"
+
+/* Whether the source is the higher one of the two ends, by address and then port. */
+static __always_inline bool ct_is_reversed(const struct tuple *t)
+{
+	for (int i = 0; i < 4; i++) {
+		if (t->source.word[i] != t->destination.word[i])
+			return bpf_ntohl(t->source.word[i]) > bpf_ntohl(t->destination.word[i]);
+	}
+	return bpf_ntohs(t->source_port) > bpf_ntohs(t->destination_port);
+}
+
+/* The key of a packet's session in `conntrack`: the same for both directions. Gives whether it is turned. */
+static __always_inline bool ct_key(struct tuple *key, const struct tuple *t)
+{
+	bool reversed = ct_is_reversed(t);
+
+	key->source = reversed ? t->destination : t->source;
+	key->destination = reversed ? t->source : t->destination;
+	key->source_port = reversed ? t->destination_port : t->source_port;
+	key->destination_port = reversed ? t->source_port : t->destination_port;
+	key->protocol = t->protocol;
+	key->padding[0] = key->padding[1] = key->padding[2] = 0;
+	return reversed;
+}
+
+/* The index in a session's counters of packets whose key is turned so. */
+static __always_inline __u32 ct_direction(const struct ct_entry *s, bool reversed)
+{
+	return !!(s->flags & CT_REVERSED) != reversed;
+}
+
+static __always_inline void ct_count(struct ct_entry *s, __u32 direction, __u64 packets, __u64 bytes)
+{
+	__sync_fetch_and_add(direction ? &s->packets[1] : &s->packets[0], packets);
+	__sync_fetch_and_add(direction ? &s->bytes[1] : &s->bytes[0], bytes);
+}
+
+/* TCP: whether both ends have ended it, or one at once. */
+static __always_inline bool ct_is_closed(__u32 flags)
+{
+	const __u32 both = CT_FIN | CT_REPLY_FIN;
+
+	return flags & CT_RESET || (flags & both) == both;
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What NetworkPolicies say: whom they govern, who is behind an address, and what a set of rules allows that one. */
+#pragma once
+
+#include "lib/policy/identity.h"
+
+/* Whether anything is tracked at all. Without, the verifier takes out what asks this first. */
+static __always_inline bool policy_tracks(void)
+{
+	return config_policy || config_flows == FLOWS_ALL;
+}
+
+/* The number of what is in force: what was allowed under another one is judged again. */
+static __always_inline __u32 policy_revision(void)
+{
+	__u32 index = GENERATION_POLICY;
+	const __u32 *revision = bpf_map_lookup_elem(&generation, &index);
+
+	return revision ? *revision : 0;
+}
+
+/* Whether policies select the pod of this node that has an address, in either direction. */
+static __always_inline bool policy_selects(const struct address *pod)
+{
+	return config_policy && bpf_map_lookup_elem(&policy_pods, pod);
+}
+
+/* Who asks about packets that go to a pod: nobody, if they do not go straight into it. */
+static __always_inline __u32 policy_enforce(const struct address *pod, const struct route *route)
+{
+	__u32 enforce = config_flows == FLOWS_ALL ? ENFORCE_OBSERVED : 0;
+
+	if (route->kind != ROUTE_LOCAL)
+		return 0;
+	return policy_selects(pod) ? enforce | ENFORCE_INGRESS : enforce;
+}
+
+/* What a set of rules allows somebody: the number in `policy_ports`; 0 for nothing. The first entry is the whole answer. */
+static __always_inline __u32 policy_ports_of(__u32 set, __u32 identity)
+{
+	struct policy_key key = {set, identity};
+	const __u32 *ports = bpf_map_lookup_elem(&policies, &key);
+
+	if (!ports && identity & IDENTITY_POD) {
+		key.identity = IDENTITY_POD;
+		ports = bpf_map_lookup_elem(&policies, &key);
+	}
+	if (!ports && identity != IDENTITY_UNKNOWN) {
+		key.identity = IDENTITY_UNKNOWN;
+		ports = bpf_map_lookup_elem(&policies, &key);
+	}
+	return ports ? *ports : 0;
+}
+
+/* How much of a packet is known that rules may ask for: prefix_len of struct policy_port_key. */
+enum policy_known {
+	POLICY_KNOWN_PROTOCOL = 40, /* only rules without ports match */
+	POLICY_KNOWN_PORT = 56,
+};
+
+#define POLICY_DENIED -1
+
+/* What is asked about a packet, as one number: programs of Linux 6.1 have no room for more on the stack. `known` is an enum policy_known. */
+static __always_inline __u32 policy_proto_port(__u8 protocol, __be16 port, __u32 known)
+{
+	return (__u32)port << 16 | protocol << 8 | known;
+}
+
+/* The place in `policy_cache` of a question; programs on one CPU do not interrupt each other. */
+static __always_inline struct policy_cache_entry *policy_cache_slot(__u32 set, __u32 identity, __u32 proto_port)
+{
+	__u32 hash = (set * HASH_MULTIPLIER ^ identity) * HASH_MULTIPLIER ^ proto_port;
+	__u32 index = hash * HASH_MULTIPLIER >> 24;
+
+	_Static_assert(POLICY_CACHE_MAX == 1 << 8, "the index has 8 bits");
+	return bpf_map_lookup_elem(&policy_cache, &index);
+}
+
+/* What a set of rules says, from its tables: as policy_allows. */
+static __always_inline __s64 policy_lookup(__u32 set, __u32 identity, __u32 proto_port)
+{
+	struct policy_port_key key = {.prefix_len = proto_port & 0xff, .protocol = proto_port >> 8};
+	__u32 ports = policy_ports_of(set, identity);
+	__be16 port = proto_port >> 16;
+	const __u32 *policy;
+
+	if (!ports)
+		return POLICY_DENIED;
+	key.ports = bpf_htonl(ports);
+	__builtin_memcpy(key.port, &port, sizeof(key.port));
+	policy = bpf_map_lookup_elem(&policy_ports, &key);
+	return policy ? (__s64)*policy : POLICY_DENIED;
+}
+
+/*
+ * What a set of rules says about connections with somebody: the number of the NetworkPolicy that allows them, or
+ * POLICY_DENIED. What is allowed is remembered, as sessions are, for as long as the revision is the same, which was read before the tables. What is
+ * forbidden is not: a rule that is added makes no new revision.
+ */
+GLOBAL_FN __s64 policy_allows(__u32 set, __u32 identity, __u32 proto_port, __u32 revision)
+{
+	struct policy_cache_entry *cached;
+	__s64 policy;
+
+	if (!config_policy)
+		return POLICY_DENIED;
+	cached = policy_cache_slot(set, identity, proto_port);
+	if (cached && likely(cached->set == set && cached->identity == identity && cached->proto_port == proto_port &&
+			     cached->revision == revision))
+		return cached->policy;
+	policy = policy_lookup(set, identity, proto_port);
+	if (cached && policy != POLICY_DENIED)
+		*cached = (struct policy_cache_entry){revision, set, identity, proto_port, policy};
+	return policy;
+}

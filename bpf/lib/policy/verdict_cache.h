@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Permits: that packets like the last one belong to a session which is allowed, kept with the decision about their addresses. */
+#pragma once
+
+#include "lib/policy/policy.h"
+#include "lib/policy/ct_key.h"
+#include "lib/net/transport.h"
+#include "lib/policy/ct_new.h"
+
+/* Time in units of a quarter of a second to 2.5 seconds (2^8 ticks of the kernel): reading it costs a load and no call. */
+static __always_inline __u32 verdict_cache_clock(void)
+{
+	return bpf_jiffies64() >> 8;
+}
+
+/* In memory of the CPU's own, since the stack of those who end permits has no room for it: `verdict_scratch`. */
+struct verdict_scratch {
+	struct tuple packet, entry;
+};
+
+/* Takes the permit back; what went by it is added to its session, if that is still there. */
+GLOBAL_FN int verdict_cache_end(struct flow_cache_entry *d)
+{
+	__u32 zero = 0;
+	struct verdict_scratch *keys = bpf_map_lookup_elem(&verdict_scratch, &zero);
+	struct verdict_cache *cached;
+	struct ct_entry *s;
+	bool reversed;
+
+	if (!policy_tracks() || !d || !keys)
+		return 0;
+	cached = &d->verdict;
+	if (cached->protocol && cached->packets && !cached->uncounted) {
+		keys->packet.source = cached->sender;
+		keys->packet.destination = d->destination;
+		keys->packet.source_port = cached->sender_port;
+		keys->packet.destination_port = cached->destination_port;
+		keys->packet.protocol = cached->protocol;
+		reversed = ct_key(&keys->entry, &keys->packet);
+		s = ct_find(&keys->entry);
+		if (s)
+			ct_count(s, ct_direction(s, reversed), cached->packets, cached->bytes);
+	}
+	cached->protocol = 0;
+	cached->packets = 0;
+	cached->bytes = 0;
+	return 0;
+}
+
+/*
+ * Whether a permit covers packets with these ports, which is all that is asked about most. TCP that opens or ends something
+ * has more to be asked.
+ */
+static __always_inline bool verdict_cache_covers(const struct verdict_cache *cached, __be16 source_port,
+						 __be16 destination_port, __u8 protocol, __u8 flags)
+{
+	return cached->protocol == protocol && cached->source_port == source_port &&
+	       cached->destination_port == destination_port && !(flags & (TCP_SYN | TCP_FIN | TCP_RST)) &&
+	       cached->revision == policy_revision() && cached->until == verdict_cache_clock();
+}
+
+static __always_inline void verdict_cache_count(struct verdict_cache *cached, __u32 bytes)
+{
+	cached->packets++;
+	cached->bytes += bytes;
+}
+
+/* Where the flags of TCP are, from its beginning. */
+#define VERDICT_TCP_FLAGS 13
+
+/* The ports and flags of a whole packet of TCP or UDP, as they are in it. */
+struct verdict_header {
+	__be16 source, destination;
+	__u8 rest[VERDICT_TCP_FLAGS - 4];
+	__u8 flags;
+};
+
+/* Whether the decision's permit covers a packet that goes as it is. Only what can be read at once: all else is asked about. */
+static __always_inline bool verdict_cache_hit(const struct packet *p, struct flow_cache_entry *d)
+{
+	const struct verdict_header *ports;
+	__u32 end, start;
+	__u8 protocol;
+
+	if (p->protocol == bpf_htons(ETH_P_IP)) {
+		if (unlikely(p->options || p->ip4->frag_off & bpf_htons(0x3fff)))
+			return false;
+		protocol = p->ip4->protocol;
+		ports = (void *)(p->ip4 + 1);
+		start = ETH_HLEN + sizeof(struct iphdr);
+		end = packet_end(p->skb, 0, p->ip4->tot_len);
+	} else {
+		protocol = p->ip6->nexthdr;
+		ports = (void *)(p->ip6 + 1);
+		start = ETH_HLEN + sizeof(struct ipv6hdr);
+		end = packet_end(p->skb, sizeof(struct ipv6hdr), p->ip6->payload_len);
+	}
+	if (unlikely(end < start + (protocol == PROTOCOL_TCP ? TRANSPORT_TCP_WHOLE : TRANSPORT_OTHER_LENGTH)))
+		return false;
+	if (protocol == PROTOCOL_TCP) {
+		if ((void *)(ports + 1) > p->end)
+			return false;
+		if (!verdict_cache_covers(&d->verdict, ports->source, ports->destination, protocol, ports->flags))
+			return false;
+	} else if (protocol != PROTOCOL_UDP || (void *)ports->rest > p->end ||
+		   !verdict_cache_covers(&d->verdict, ports->source, ports->destination, protocol, 0)) {
+		return false;
+	}
+	verdict_cache_count(&d->verdict, p->skb->len);
+	return true;
+}

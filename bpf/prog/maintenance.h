@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* No packet's: what the agent runs about sessions that are young. */
+#pragma once
+
+#include "lib/policy/ct_new.h"
+#include "lib/flow/drops.h"
+
+/* A place with a session, which nobody else gets until ct_new_unlock; NULL if there is none, or somebody else is at it. Packets go on changing the session. */
+static __always_inline struct ct_new_entry *ct_new_lock(__u32 index)
+{
+	struct ct_new_entry *y = ct_new_slot(&index);
+
+	if (!y || !*ct_new_protocol(y) || __sync_lock_test_and_set(&y->lock, 1))
+		return 0;
+	if (*ct_new_protocol(y))
+		return y;
+	ct_new_unlock(y);
+	return 0;
+}
+
+static long flush_entry(__u32 index, void *none)
+{
+	struct ct_new_entry *y = ct_new_lock(index);
+
+	(void)none;
+	if (!y)
+		return 0; /* who is about to put another one there moves it, and the next look finds what is only told of */
+	flow_ct_report(&y->key, &y->entry);
+	ct_new_flush(y);
+	__sync_lock_test_and_set(ct_new_protocol(y), 0);
+	ct_new_unlock(y);
+	return 0;
+}
+
+/* Moves all young sessions to `conntrack`, also those that are over. What a packet changes of one in that moment may be lost. */
+SEC("syscall")
+int flush_conntrack(void *none)
+{
+	(void)none;
+	bpf_loop(CT_NEW_MAX, flush_entry, 0, 0);
+	return 0;
+}
+
+static long report_entry(__u32 index, void *none)
+{
+	struct ct_new_entry *y = ct_new_slot(&index);
+
+	(void)none;
+	if (!y || !*ct_new_protocol(y) || y->entry.flags & FLOW_REPORTED)
+		return 0;
+	y = ct_new_lock(index);
+	if (!y)
+		return 0; /* who is at it tells of what is there, or the next round does */
+	flow_ct_report(&y->key, &y->entry);
+	ct_new_unlock(y);
+	return 0;
+}
+
+/* Tells of all young sessions that have not been told of yet. Loaded only where flows tell of sessions. */
+SEC("syscall")
+int report_flows(void *none)
+{
+	(void)none;
+	bpf_loop(CT_NEW_MAX, report_entry, 0, 0);
+	return 0;
+}
+
+/* No packet's: what the agent runs when a pod is gone, or comes, so that who gets its address inherits nothing. */
+
+static __always_inline bool flush_pod_matches(const struct tuple *key, const struct address *pod)
+{
+	return address_equals(&key->source, pod) || address_equals(&key->destination, pod);
+}
+
+static long flush_pod_new(__u32 index, struct flush_pod_args *f)
+{
+	struct ct_new_entry *y = ct_new_slot(&index);
+
+	if (!y || !flush_pod_matches(&y->key, &f->pod) || __sync_lock_test_and_set(&y->lock, 1))
+		return 0;
+	if (flush_pod_matches(&y->key, &f->pod))
+		*(volatile __u32 *)ct_new_protocol(y) = 0;
+	ct_new_unlock(y);
+	return 0;
+}
+
+static long flush_pod_entry(void *map, struct tuple *key, struct ct_entry *s, struct flush_pod_args *f)
+{
+	(void)s;
+	if (flush_pod_matches(key, &f->pod))
+		bpf_map_delete_elem(map, key);
+	return 0;
+}
+
+static long flush_pod_slot(void *map, struct ct_slot *at, struct tuple *key, struct flush_pod_args *f)
+{
+	(void)key;
+	if (address_equals(&at->pod, &f->pod))
+		bpf_map_delete_elem(map, at);
+	return 0;
+}
+
+/* Forgets every session that an address of a pod is an end of, and what is charged to it. */
+SEC("syscall")
+int flush_pod(struct flush_pod_args *parameter)
+{
+	struct flush_pod_args f = *parameter;
+
+	bpf_loop(CT_NEW_MAX, flush_pod_new, &f, 0);
+	/* Whoever changes a table meanwhile may make the walk over it miss something: twice. */
+	bpf_for_each_map_elem(&conntrack, flush_pod_entry, &f, 0);
+	bpf_for_each_map_elem(&conntrack, flush_pod_entry, &f, 0);
+	bpf_for_each_map_elem(&ct_slots, flush_pod_slot, &f, 0);
+	bpf_map_delete_elem(&ct_shares, &f.pod);
+	return 0;
+}
+
+/* No packet's: what the agent runs about drops, so that the last ones of a kind are told of too. */
+
+/* As many CPUs as Linux can be built for, on x86. */
+#define FLUSH_CPUS_MAX 8192
+
+/* The slots of `flow_drops` of one CPU after the other. */
+static long flush_drop(__u32 index, void *none)
+{
+	__u32 slot = index % FLOW_DROPS_MAX;
+	struct flow_drop *d = bpf_map_lookup_percpu_elem(&flow_drops, &slot, index / FLOW_DROPS_MAX);
+	__u64 now, reported, packets, bytes;
+	struct flow_event *e;
+
+	(void)none;
+	if (!d)
+		return 1; /* there are no more CPUs */
+	reported = *(volatile __u64 *)&d->reported;
+	if (!*(volatile __u64 *)&d->packets)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (now < reported + FLOW_INTERVAL)
+		return 0;
+	e = bpf_ringbuf_reserve(&flows, sizeof(*e), 0);
+	if (!e)
+		return 1; /* the next round tells of them */
+	flow_fill_drops(e, d, 0, 0);
+	/*
+	 * Whoever tells of a drop here meanwhile says so in `told` before anything else. What was read before may be of two kinds then, and what
+	 * was counted may be of another one than what was read: the one is left to be told of, the other is lost.
+	 */
+	if (__sync_val_compare_and_swap(&d->reported, reported, now) != reported) {
+		bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP);
+		return 0;
+	}
+	packets = __sync_lock_test_and_set(&d->packets, 0);
+	bytes = __sync_lock_test_and_set(&d->bytes, 0);
+	if (!packets || *(volatile __u64 *)&d->reported != now) {
+		bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP);
+		if (packets)
+			flow_count_lost(FLOW_DROPPED, FLOW_LOSS_EVICTED, packets);
+		return 0;
+	}
+	e->time = now;
+	e->kind = FLOW_DROPPED;
+	e->packets[0] = packets;
+	e->bytes[0] = bytes;
+	flow_submit(e);
+	return 0;
+}
+
+/*
+ * Tells of the drops that were only counted, since one like them was told of: a second later, unless a packet has told of them by then. Loaded
+ * only where flows tell of drops.
+ */
+SEC("syscall")
+int flush_drops(void *none)
+{
+	(void)none;
+	bpf_loop(FLOW_DROPS_MAX * FLUSH_CPUS_MAX, flush_drop, 0, 0);
+	return 0;
+}

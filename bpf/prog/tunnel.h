@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Ingress of the VXLAN device: what another node sent through a tunnel, without what was around it. */
+#pragma once
+
+#include "prog/wire.h"
+#include "lib/fwd/tunnel.h"
+#include "config.h"
+#include "lib/fwd/flow_cache.h"
+#include "lib/flow/finish.h"
+#include "lib/fwd/route.h"
+#include "lib/nat/nat_rewrite.h"
+
+/*
+ * Who can reach the VXLAN port can have packets come out here that no router would bring, with any source. So
+ * only nodes of the cluster are listened to, and only for themselves, which is asked once for all packets between two addresses.
+ */
+STAGE from_tunnel_lookup(struct packet *p, struct flow_cache_entry **decision)
+{
+	__u32 now = flow_cache_generation();
+	struct flow_cache_entry *d = flow_cache_slot(&p->source, &p->destination);
+	struct tunnel_endpoints ends;
+	enum drop_reason objection;
+
+	if (!d)
+		return PASS; /* cannot be: every index has its element */
+	*decision = d;
+	if (!tunnel_endpoints_of(p, &ends))
+		return drop(p, DROP_UNKNOWN_TUNNEL_PEER);
+	if (likely(flow_cache_hit(d, &p->source, &p->destination, p->skb->ifindex, now) &&
+		   address_equals(&d->route.next_hop, &ends.peer) && d->expires == tunnel_local_hash(&ends.local)))
+		return NEXT;
+	objection = tunnel_check_source(&ends, &p->source);
+	if (objection)
+		return drop(p, objection);
+	from_wire_route(d, p);
+	d->route.next_hop = ends.peer;
+	d->expires = tunnel_local_hash(&ends.local);
+	flow_cache_store(d, &p->source, &p->destination, p->skb->ifindex, now);
+	return NEXT;
+}
+
+SEC("tcx/ingress")
+int from_tunnel(struct __sk_buff *skb)
+{
+	struct packet p = {.skb = skb, .program = PROGRAM_FROM_TUNNEL};
+	enum verdict v = packet_parse(&p);
+	struct flow_cache_entry *d = 0;
+
+	if (v == NEXT && !packet_is_ip(&p))
+		v = drop(&p, DROP_NOT_IP);
+	if (v == NEXT)
+		v = from_tunnel_lookup(&p, &d);
+	if (v == NEXT)
+		v = skb->pkt_type == PACKET_HOST ? from_wire_forward(&p, d) : PASS;
+	return finish(&p, v);
+}
+
+/* Egress of the VXLAN device: the host's stack sends to pods and addresses of another node. */
+
+/*
+ * The device asks nobody for link-layer addresses: the stack puts the device's own one into both places. What
+ * from_pod sends is addressed already.
+ */
+static __always_inline bool to_tunnel_from_stack(const struct packet *p)
+{
+	const __u16 *to = (__u16 *)p->eth->h_dest, *from = (__u16 *)p->eth->h_source;
+
+	return !((to[0] ^ from[0]) | (to[1] ^ from[1]) | (to[2] ^ from[2]));
+}
+
+/* The node itself answers for Services whose backend it is, as in to_wire_nat; pods' answers have been translated. */
+STAGE to_tunnel_translate(struct packet *p)
+{
+	__u32 now = flow_cache_generation(), where = p->skb->ifindex | SCOPE_EGRESS;
+	struct flow_cache_entry *d = flow_cache_slot_egress(&p->source, &p->destination);
+
+	if (!d)
+		return PASS; /* cannot be: every index has its element */
+	if (unlikely(!flow_cache_hit(d, &p->source, &p->destination, where, now))) {
+		d->nat_checks = route_copy(&p->source, &d->route) == ROUTE_LOCAL ? 0 : NAT_CHECK_REPLIES;
+		flow_cache_store(d, &p->source, &p->destination, where, now);
+	}
+	return d->nat_checks ? nat_translate(p, HOOK_TO_WIRE, NAT_CHECK_REPLIES) : NEXT;
+}
+
+/* Without an end to go to, the device drops the packet. */
+STAGE to_tunnel_encap(struct packet *p)
+{
+	const struct route *r;
+
+	if (!packet_has(p, 0))
+		return drop(p, DROP_TRUNCATED); /* cannot be: it was parsed */
+	r = route_of(&p->destination);
+	if (r && r->kind == ROUTE_TUNNEL)
+		tunnel_encap(p, r);
+	return PASS;
+}
+
+SEC("tcx/egress")
+int to_tunnel(struct __sk_buff *skb)
+{
+	struct packet p = {.skb = skb, .program = PROGRAM_TO_TUNNEL};
+	enum verdict v = packet_parse(&p);
+
+	if (v == NEXT && (!packet_is_ip(&p) || !to_tunnel_from_stack(&p)))
+		v = PASS;
+	if (v == NEXT && config_services)
+		v = to_tunnel_translate(&p) == DROP ? DROP : NEXT;
+	if (v == NEXT)
+		v = to_tunnel_encap(&p);
+	return finish(&p, v);
+}

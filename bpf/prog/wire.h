@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Ingress of an uplink: a packet arrives from outside the node. */
+#pragma once
+
+#include "config.h"
+#include "lib/nat/kernel_ct.h"
+#include "lib/fwd/flow_cache.h"
+#include "lib/fwd/endpoint.h"
+#include "lib/flow/finish.h"
+#include "lib/fwd/source.h"
+#include "lib/fwd/route.h"
+#include "lib/policy/conntrack.h"
+#include "lib/nat/nat_rewrite.h"
+
+/* skb->pkt_type of a frame that is addressed to the device itself (linux/if_packet.h). */
+#define PACKET_HOST 0
+
+/* Which bits of a VLAN tag are the VLAN's number (IEEE 802.1Q, 9.6). */
+#define VLAN_ID 0xfff
+
+/* What translation has to do with packets to `receiver`, the pod here that has the destination; NULL if none has. */
+static __always_inline __u32 from_wire_nat(const struct packet *p, const struct endpoint *receiver, bool external)
+{
+	__u32 checks = (!config_ebpf_routing || config_kube_proxy ? NAT_CHECK_STACK : 0) |
+		       (p->program == PROGRAM_FROM_TUNNEL ? NAT_CHECK_TUNNEL : 0);
+
+	if (!config_services && !config_masquerade)
+		return 0;
+	if (!receiver) {
+		if (address_stays_on_link(&p->destination))
+			return 0;
+		return checks | NAT_CHECK_NODE | NAT_CHECK_NEW;
+	}
+	if (external && config_masquerade)
+		return checks | NAT_CHECK_EXTERNAL;
+	/* What goes through the stack is translated behind it, by to_pod. */
+	if (!config_services || !config_ebpf_routing || receiver->through_stack)
+		return 0;
+	return bpf_map_lookup_elem(&nat_pods, &p->destination) ? checks | NAT_CHECK_REPLIES : 0;
+}
+
+/*
+ * Straight into the pod. Beside kube-proxy, packets from the world stay with the stack: its rules drop answers to
+ * connections that connection tracking has not seen begin.
+ */
+static __noinline void from_wire_route(struct flow_cache_entry *d, const struct packet *p)
+{
+	const struct endpoint *receiver = endpoint_of(&p->destination);
+	bool external = receiver && (config_masquerade || config_kube_proxy) &&
+			route_copy(&p->source, &d->route) == ROUTE_UNKNOWN;
+
+	endpoint_route(&d->route, &p->destination);
+	if (!config_ebpf_routing || (config_kube_proxy && external))
+		d->route.kind = ROUTE_CLUSTER;
+	d->nat_checks = from_wire_nat(p, receiver, external);
+	if (policy_tracks())
+		d->enforce = policy_enforce(&p->destination, &d->route);
+}
+
+/* Into the pod, if that is the way. */
+STAGE from_wire_send(struct packet *p, struct flow_cache_entry *d)
+{
+	enum verdict v;
+
+	if (d->route.kind != ROUTE_LOCAL)
+		return PASS;
+	v = kernel_ct_check(p);
+	if (v == NEXT)
+		v = policy_check(p, d);
+	return v == NEXT ? endpoint_deliver(p, &d->route) : v;
+}
+
+/* What is translated goes its new way, the rest on to where it is addressed. */
+STAGE from_wire_forward(struct packet *p, struct flow_cache_entry *d)
+{
+	enum verdict v = NEXT;
+
+	if ((config_services || config_masquerade) && d->nat_checks)
+		v = nat_translate(p, HOOK_FROM_WIRE, d->nat_checks);
+	return v == NEXT ? from_wire_send(p, d) : v;
+}
+
+STAGE from_wire_deliver(struct packet *p)
+{
+	__u32 now = flow_cache_generation();
+	struct flow_cache_entry *d = flow_cache_slot(&p->source, &p->destination);
+
+	if (!d)
+		return PASS; /* cannot be: every index has its element */
+	if (unlikely(!flow_cache_hit(d, &p->source, &p->destination, p->skb->ifindex, now))) {
+		if (!source_valid_from_wire(&p->source, &p->destination))
+			return drop(p, DROP_INVALID_SOURCE);
+		from_wire_route(d, p);
+		flow_cache_store(d, &p->source, &p->destination, p->skb->ifindex, now);
+	}
+	return from_wire_forward(p, d);
+}
+
+/* How many priority tags a frame may have. */
+#define PRIORITY_TAGS 2
+
+/*
+ * Takes priority tags off: they say VLAN 0, which is none, and the stack takes such a frame as one without a tag (IEEE 802.1Q, 6.9). False if it
+ * has more of them than anybody sends.
+ */
+static __always_inline bool from_wire_untag(struct __sk_buff *skb)
+{
+	for (int i = 0; i <= PRIORITY_TAGS; i++) {
+		if (likely(!skb->vlan_present || skb->vlan_tci & VLAN_ID))
+			return true;
+		if (i == PRIORITY_TAGS || bpf_skb_vlan_pop(skb))
+			return false;
+	}
+	return false;
+}
+
+SEC("tcx/ingress")
+int from_wire(struct __sk_buff *skb)
+{
+	struct packet p = {.skb = skb, .program = PROGRAM_FROM_WIRE};
+	enum verdict v = PASS;
+
+	if (unlikely(!from_wire_untag(skb)))
+		return finish(&p, drop(&p, DROP_MALFORMED));
+	/*
+	 * What cannot be parsed is not for a pod, and the stack's to judge. So are frames for others, which a
+	 * switch floods or mirrors and a promiscuous device brings, and frames for all: a router forwards neither.
+	 */
+	if (skb->pkt_type == PACKET_HOST && packet_parse(&p) == NEXT && packet_is_ip(&p))
+		v = from_wire_deliver(&p);
+	return finish(&p, v);
+}
+
+/* Egress of an uplink: a packet leaves the node. Attached where the stack forwards what pods send, or answers as a backend. */
+
+/*
+ * What translation has to do with packets that the stack sends: those of a pod to the world are masqueraded, and the node
+ * itself answers for Services whose backend it is.
+ */
+static __noinline __u32 to_wire_nat(const struct packet *p, struct flow_cache_entry *d)
+{
+	if (route_copy(&p->source, &d->route) == ROUTE_LOCAL) {
+		if (!config_masquerade || address_stays_on_link(&p->destination) ||
+		    route_copy(&p->destination, &d->route) != ROUTE_UNKNOWN)
+			return 0;
+		return NAT_CHECK_EXTERNAL | NAT_CHECK_MASQUERADE;
+	}
+	return config_services ? NAT_CHECK_REPLIES : 0;
+}
+
+STAGE to_wire_translate(struct packet *p)
+{
+	__u32 now = flow_cache_generation(), where = p->skb->ifindex | SCOPE_EGRESS;
+	struct flow_cache_entry *d = flow_cache_slot_egress(&p->source, &p->destination);
+
+	if (!d)
+		return PASS; /* cannot be: every index has its element */
+	if (unlikely(!flow_cache_hit(d, &p->source, &p->destination, where, now))) {
+		d->nat_checks = to_wire_nat(p, d);
+		flow_cache_store(d, &p->source, &p->destination, where, now);
+	}
+	return d->nat_checks ? nat_translate(p, HOOK_TO_WIRE, d->nat_checks) : NEXT;
+}
+
+SEC("tcx/egress")
+int to_wire(struct __sk_buff *skb)
+{
+	struct packet p = {.skb = skb, .program = PROGRAM_TO_WIRE};
+	enum verdict v = NEXT;
+
+	if (config_services || config_masquerade)
+		v = packet_parse(&p);
+	if (v == NEXT && packet_is_ip(&p))
+		v = to_wire_translate(&p);
+	return finish(&p, v);
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * XDP of an uplink: a packet arrives from outside the node, before the kernel makes an skb of it. What only passes
+ * through on its way to a backend of another node, and what comes back from there, turns round here. All else goes
+ * on to from_wire, which does the same with the same tables.
+ */
+#pragma once
+
+#include "config.h"
+#include "lib/flow/finish.h"
+#include "lib/nat/nat_new.h"
+#include "lib/net/rewrite_xdp.h"
+
+/* By the kernel's routes and neighbours: ROUTE_REMOTE, or ROUTE_UNKNOWN where these do not lead out to a known neighbour. */
+static __noinline void wire_xdp_fib_lookup(struct xdp_md *ctx, struct nat_state *x, struct route *route,
+					   const struct nat_entry *c)
+{
+	struct bpf_fib_lookup *fib = &x->fib;
+
+	__builtin_memset(fib, 0, sizeof(*fib));
+	fib->ifindex = ctx->ingress_ifindex;
+	if (address_is_ipv4(&c->destination)) {
+		fib->family = FAMILY_IPV4;
+		fib->ipv4_src = c->source.word[3];
+		fib->ipv4_dst = c->destination.word[3];
+	} else {
+		fib->family = FAMILY_IPV6;
+		__builtin_memcpy(fib->ipv6_src, &c->source, sizeof(fib->ipv6_src));
+		__builtin_memcpy(fib->ipv6_dst, &c->destination, sizeof(fib->ipv6_dst));
+	}
+	route->kind = ROUTE_UNKNOWN;
+	if (bpf_fib_lookup(ctx, fib, sizeof(*fib), 0) != FIB_SUCCESS)
+		return;
+	route->kind = ROUTE_REMOTE;
+	route->mtu = fib->mtu_result;
+	route->ifindex = fib->ifindex;
+	route->resolved = true;
+	__builtin_memcpy(route->next_hop_mac, fib->dmac, ETH_ALEN);
+	__builtin_memcpy(route->uplink_mac, fib->smac, ETH_ALEN);
+}
+
+/* Decides about packets that get what *c says. */
+static __noinline void wire_xdp_resolve(struct xdp_md *ctx, struct nat_state *x, struct flow_cache_entry *d,
+					const struct nat_entry *c, __u64 now)
+{
+	__u32 state = flow_cache_generation();
+	const struct route *r = route_of(&c->destination);
+
+	d->expires = 0;
+	d->nat_checks = 0;
+	if (r && r->kind != ROUTE_CLUSTER) {
+		d->route = *r;
+	} else {
+		wire_xdp_fib_lookup(ctx, x, &d->route, c);
+		d->expires = (now >> 30) + 1;
+	}
+	flow_cache_store(d, &c->source, &c->destination, ctx->ingress_ifindex | SCOPE_XDP, state);
+}
+
+/*
+ * The way of packets that get what *c says, NULL where tc has to see to this one: that happens about once in a
+ * second to those that follow the kernel's routes, so that the kernel learns that the neighbour is in use, as in nexthop_find.
+ */
+static __always_inline const struct flow_cache_entry *wire_xdp_nexthop(struct xdp_md *ctx, struct nat_state *x,
+								       const struct nat_entry *c, __u64 now)
+{
+	struct flow_cache_entry *d = flow_cache_slot_xdp(&c->source, &c->destination);
+	bool same;
+
+	if (!d)
+		return 0; /* cannot be: every index has its element */
+	same = flow_cache_hit(d, &c->source, &c->destination, ctx->ingress_ifindex | SCOPE_XDP,
+			      flow_cache_generation());
+	if (likely(same && (!d->expires || (__u32)(now >> 30) < d->expires)))
+		return d;
+	wire_xdp_resolve(ctx, x, d, c, now);
+	return d->expires && nexthop_renews_neighbour(same) ? 0 : d;
+}
+
+/* Whether a packet may leave that way at once. Only by a wire, to a neighbour that is known, and as one piece. */
+static __always_inline bool wire_xdp_may_send(struct xdp_md *ctx, const struct frame *f,
+					      const struct flow_cache_entry *d)
+{
+	const struct route *route = &d->route;
+
+	if (route->kind != ROUTE_REMOTE || !route->resolved || f->length > route->mtu || f->ttl <= 1)
+		return false;
+	if (!d->expires && !neigh_lease_valid())
+		return false;
+	return route->ifindex == ctx->ingress_ifindex || bpf_map_lookup_elem(&xdp_uplinks, &route->ifindex);
+}
+
+/*
+ * Translates the packet, unless its backend's node is to have it as it came, and sends it. Of other connections than those whose packets
+ * all come by wires, a packet may be forged: from_wire asks.
+ */
+static __always_inline int wire_xdp_send(struct xdp_md *ctx, struct frame *f, struct nat_state *x,
+					 const struct nat_entry *c, __u64 now)
+{
+	const struct flow_cache_entry *d;
+
+	if (!(c->flags & NAT_WIRE))
+		return XDP_PASS;
+	d = wire_xdp_nexthop(ctx, x, c, now);
+	if (!d || !wire_xdp_may_send(ctx, f, d))
+		return XDP_PASS;
+	if (!(c->flags & NAT_DSR))
+		frame_nat(f, c, x->transport.tuple.protocol);
+	frame_decrement_ttl(f);
+	__builtin_memcpy(f->eth->h_dest, d->route.next_hop_mac, ETH_ALEN);
+	__builtin_memcpy(f->eth->h_source, d->route.uplink_mac, ETH_ALEN);
+	if (likely(d->route.ifindex == ctx->ingress_ifindex))
+		return XDP_TX;
+	return bpf_redirect_map(&xdp_uplinks, d->route.ifindex, XDP_DROP);
+}
+
+/* Leaves a connection that has been answered to tc, which will count it again. */
+static __always_inline enum verdict wire_xdp_pass_new(const struct lb_choice *choice, enum lb_verdict verdict)
+{
+	struct service_count *count = service_count_get(choice->service);
+
+	if (count && verdict == LB_BACKEND)
+		count->connections--;
+	else if (count)
+		count->rejected--;
+	return PASS;
+}
+
+/* Begins x->beginning as a connection whose packets go on as they are. */
+static __always_inline enum drop_reason wire_xdp_alloc_dsr(struct nat_state *x)
+{
+	int slot = nat_slot_alloc(&x->new.key, x->new.to.owner, true);
+	bool begun = slot != NAT_SLOT_NONE && nat_alloc(NAT_EVICT_NONE) == NAT_ALLOC_OK;
+
+	if (slot != NAT_SLOT_NONE)
+		nat_slot_release(slot, begun, true);
+	if (!begun)
+		return DROP_NAT_TABLE_FULL;
+	x->entry = x->new.to;
+	return DROP_NONE;
+}
+
+/*
+ * The first packet of a connection to a Service. With NEXT, x->found is that of one which is opened now. What does
+ * not go out by a wire again is tc's to begin, and so is refusing.
+ */
+STAGE wire_xdp_new(struct xdp_md *ctx, struct nat_state *x, enum drop_reason *reason)
+{
+	struct nat_entry *to = &x->new.to;
+	const struct route *r;
+
+	if (x->transport.tuple.protocol == PROTOCOL_TCP && (x->transport.flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
+		return PASS;
+	if (!source_valid_from_wire(&x->transport.tuple.source, &x->transport.tuple.destination))
+		return PASS; /* from_wire drops it */
+	nat_new_init(x, nat_owner_external(&x->transport.tuple.source));
+	switch (service_choose(&x->transport.tuple, LB_EXTERNAL, 0, &x->choice)) {
+	case LB_BACKEND:
+		break;
+	case LB_DROP:
+		*reason = DROP_NO_LOCAL_BACKEND;
+		return DROP;
+	case LB_DENY:
+		*reason = DROP_SOURCE_NOT_ALLOWED;
+		return DROP;
+	case LB_TUNNEL_PORT:
+		*reason = DROP_TUNNEL_PORT;
+		return DROP;
+	case LB_REJECT:
+		return wire_xdp_pass_new(&x->choice, LB_REJECT);
+	default:
+		return PASS;
+	}
+	r = route_of(&x->choice.backend.address);
+	if (!r || r->kind != ROUTE_REMOTE)
+		return wire_xdp_pass_new(&x->choice, LB_BACKEND);
+	to->destination = x->choice.backend.address;
+	to->destination_port = x->choice.backend.port;
+	to->service = x->choice.service;
+	to->flags |= NAT_WIRE;
+	if (dsr_may(x, r->kind)) {
+		to->flags |= NAT_DSR;
+		*reason = wire_xdp_alloc_dsr(x);
+		return *reason ? DROP : NEXT;
+	}
+	if (snat_use_uplink(x, r->ifindex, DROP_NO_ROUTE) != SNAT_NODE)
+		return wire_xdp_pass_new(&x->choice, LB_BACKEND);
+	*reason = snat_xdp_alloc(ctx, x);
+	return *reason ? DROP : NEXT;
+}
+
+/* What a packet may be, by where it goes. */
+enum wire_xdp_class {
+	WIRE_XDP_NONE,	  /* nothing that is forwarded here */
+	WIRE_XDP_REPLY,	  /* to a port that translation may have given */
+	WIRE_XDP_SERVICE, /* to a Service */
+};
+
+/* Nearly every packet is of no concern: two lookups tell. */
+static __always_inline enum wire_xdp_class wire_xdp_classify(struct nat_state *x, const struct uplink *u)
+{
+	const struct tuple *t = &x->transport.tuple;
+	const struct address *own = address_is_ipv4(&t->destination) ? &u->ipv4 : &u->ipv6;
+
+	if (nat_has_service(x))
+		return WIRE_XDP_SERVICE;
+	return nat_port_in_range(t->destination_port) && address_equals(&t->destination, own) ? WIRE_XDP_REPLY
+											      : WIRE_XDP_NONE;
+}
+
+/* A packet of no established connection. With NEXT, its connection is x->found. */
+static __noinline enum verdict wire_xdp_unknown(struct xdp_md *ctx, struct nat_state *x, enum wire_xdp_class class,
+						__u64 now)
+{
+	enum drop_reason reason = DROP_NAT_TABLE_FULL;
+	enum verdict v = PASS;
+
+	switch (nat_find_pending(&x->transport, now, &x->entry)) {
+	case NAT_FIND_ENTRY:
+		return NEXT;
+	case NAT_FIND_FULL:
+		v = DROP;
+		break;
+	default:
+		if (class == WIRE_XDP_SERVICE)
+			v = wire_xdp_new(ctx, x, &reason);
+	}
+	if (v == DROP) {
+		count_drop(PROGRAM_WIRE_XDP, reason, ctx->data_end - ctx->data);
+		if (config_flows != FLOWS_OFF)
+			flow_dropped(&x->transport.tuple, flow_drop_id(PROGRAM_WIRE_XDP, reason), x->transport.flags,
+				     ctx->data_end - ctx->data, ctx->ingress_ifindex);
+	}
+	return v;
+}
+
+SEC("xdp.frags")
+int wire_xdp(struct xdp_md *ctx)
+{
+	struct frame f;
+	__u32 device = ctx->ingress_ifindex;
+	const struct uplink *u = bpf_map_lookup_elem(&uplinks, &device);
+	struct nat_state *x = nat_state_get();
+	enum wire_xdp_class class;
+	const struct nat_entry *c;
+	enum verdict v;
+	__u64 now;
+
+	if (!config_services || !u || !x || !frame_parse(&f, &x->transport, ctx, u->mac))
+		return XDP_PASS;
+	class = wire_xdp_classify(x, u);
+	if (class == WIRE_XDP_NONE)
+		return XDP_PASS;
+	now = ktime_coarse();
+	c = nat_find(&x->transport, now);
+	if (unlikely(!c)) {
+		v = wire_xdp_unknown(ctx, x, class, now);
+		if (v != NEXT)
+			return v == DROP ? XDP_DROP : XDP_PASS;
+		c = &x->entry;
+	}
+	return wire_xdp_send(ctx, &f, x, c, now);
+}
