@@ -202,7 +202,7 @@ func TestFlowsCountDropsThatAreAlike(t *testing.T) {
 	for port := range uint16(4096) {
 		r.drop(t, spoofs(10000+port))
 	}
-	if diff := cmp.Diff(map[string]uint64{"dropped forgotten": 1}, r.lost(t)); diff != "" {
+	if diff := cmp.Diff(map[string]uint64{"dropped evicted": 1}, r.lost(t)); diff != "" {
 		t.Errorf("lost (-expected +got):\n%s", diff)
 	}
 }

@@ -49,7 +49,7 @@ func (f Flows) Samples(s Session) bool {
 var flowLosses = [bpfFlowLossFLOW_LOSS_MAX]struct{ why, meaning string }{
 	bpfFlowLossFLOW_LOSS_FULL:    {"full", "the agent did not read as fast as they came"},
 	bpfFlowLossFLOW_LOSS_LIMITED: {"limited", "more drops a second than --flows-rate"},
-	bpfFlowLossFLOW_LOSS_EVICTED: {"forgotten", "drops like one that was told, counted to be told of later, when others took their place"},
+	bpfFlowLossFLOW_LOSS_EVICTED: {"evicted", "drops like one that was told, counted to be told of later, when others took their place"},
 }
 
 // Losses counts, since the maps are there, the events that were not told, by kind and cause; those that are zero too.

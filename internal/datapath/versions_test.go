@@ -100,7 +100,7 @@ func TestLayoutOfOneMapChanges(t *testing.T) {
 	}{
 		{"backend_key", "set", "index", serviceGroup},
 		{"affinity", "set", "index", []string{bpfMapAffinities, bpfMapAffinitiesExt}},
-		{"peer", "service", "backend", []string{bpfMapSockStorage, bpfMapSockUdp}},
+		{"sock_entry", "service", "backend", []string{bpfMapSockStorage, bpfMapSockUdp}},
 		{"nat_owner", "established", "pending", []string{bpfMapNatOwners}},
 		{"ct_slot", "pod", "slot", []string{bpfMapConntrack, bpfMapCtSlots, bpfMapCtShares}},
 		{"policy_key", "set", "identity", []string{bpfMapPolicyPods, bpfMapIdentities, bpfMapIdentityCidrs, bpfMapPolicies, bpfMapPolicyPorts}},
