@@ -57,6 +57,9 @@ func (v *view) noun() string {
 	return "Network"
 }
 
+// commandPrefix marks the line of the provenance that is a command.
+const commandPrefix = "Command: "
+
 // provenance is what was run, where and when.
 func (v *view) provenance() []string {
 	run := v.run
@@ -81,7 +84,7 @@ func (v *view) provenance() []string {
 	}
 	lines = append(lines, v.compared())
 	if len(run.Command) > 0 {
-		lines = append(lines, "Command: "+commandText(run.Command))
+		lines = append(lines, commandPrefix+commandText(run.Command))
 	}
 	return lines
 }
@@ -109,7 +112,7 @@ func machine(e result.Environment) string {
 // compared counts what was compared.
 func (v *view) compared() string {
 	networks, workloads := 0, map[string]bool{}
-	for _, n := range v.networks() {
+	for _, n := range v.run.Networks {
 		if n.Unsupported == "" && n.Name != stats.Again {
 			networks++
 		}

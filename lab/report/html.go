@@ -3,11 +3,13 @@ package report
 import (
 	"bytes"
 	"embed"
+	"errors"
 	"fmt"
 	"html/template"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/beeline-cni/beeline/lab/result"
 )
@@ -46,15 +48,14 @@ func (d *Document) HTML(w io.Writer) error {
 			return template.CSS(fmt.Sprintf("width:%.1f%%", min(max(ratio, 0), 1.5)/1.5*100))
 		},
 		"class": func(column *Column, c Cell) string {
+			class := map[bool]string{false: "num"}[column.Left]
 			switch {
 			case c.Wrong:
-				return "wrong"
+				class += " wrong"
 			case c.Missing:
-				return "missing"
-			case column.Left:
-				return ""
+				class += " missing"
 			}
-			return "num"
+			return strings.TrimSpace(class)
 		},
 		"span": func(t *Table) int { return len(t.Head()) - 1 },
 	}).ParseFS(pages, "page/*.gohtml")
@@ -74,7 +75,7 @@ func (d *Document) HTML(w io.Writer) error {
 }
 
 // WriteFile renders the document as HTML into a file. The file appears whole or not at all.
-func (d *Document) WriteFile(path string) (err error) {
+func (d *Document) WriteFile(path string) error {
 	var page bytes.Buffer
 	if err := d.HTML(&page); err != nil {
 		return err
@@ -83,21 +84,10 @@ func (d *Document) WriteFile(path string) (err error) {
 	if err != nil {
 		return fmt.Errorf("create report: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
-	if _, err := f.Write(page.Bytes()); err != nil {
-		f.Close()
+	defer os.Remove(f.Name()) // without effect after the rename
+	_, err = f.Write(page.Bytes())
+	if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
 		return fmt.Errorf("write report: %w", err)
-	}
-	if err := f.Chmod(0o644); err != nil {
-		f.Close()
-		return fmt.Errorf("set mode of report: %w", err)
-	}
-	if err := f.Close(); err != nil {
-		return fmt.Errorf("close report: %w", err)
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
 		return fmt.Errorf("rename report: %w", err)

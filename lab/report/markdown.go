@@ -4,16 +4,18 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
 // Markdown renders the document as tables for a README.
 func (d *Document) Markdown(w io.Writer) error {
 	out := &markdownWriter{bufio.NewWriter(w)}
-	for _, lines := range [][]string{d.Provenance, d.Key} {
-		for _, l := range lines {
-			out.line("* " + escape(strings.TrimSpace(l)))
+	for _, l := range append(slices.Clone(d.Provenance), d.Key...) {
+		if before, command, ok := strings.Cut(l, commandPrefix); ok {
+			l = before + commandPrefix + code(command)
 		}
+		out.line("* " + escape(l))
 	}
 	for _, c := range d.Cautions {
 		out.line("* **" + escape(c) + "**")
@@ -62,7 +64,7 @@ func (o *markdownWriter) table(t *Table) {
 	for _, r := range t.Rows {
 		name := r.Name
 		if t.Columns[0].Code {
-			name = "`" + strings.ReplaceAll(name, "`", "'") + "`"
+			name = code(name)
 		}
 		row := []string{name}
 		for i, c := range r.Cells {
@@ -112,3 +114,6 @@ func (c Cell) markdown() string {
 func escape(s string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(s), " "), "|", `\|`)
 }
+
+// code marks s as code.
+func code(s string) string { return "`" + strings.ReplaceAll(s, "`", "'") + "`" }

@@ -40,7 +40,7 @@ func (v *view) overviewTable(figures []figure) *Table {
 		}
 		t.Columns = append(t.Columns, Column{Title: f.title(), Short: short, Better: f.work.Better, Anchor: f.anchor()})
 	}
-	for _, n := range v.networks() {
+	for _, n := range v.run.Networks {
 		if n.Name == stats.Again {
 			continue
 		}

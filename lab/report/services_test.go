@@ -86,7 +86,10 @@ func TestBrokenOffServicesMeetNoTarget(t *testing.T) {
 
 func TestNodePortTargets(t *testing.T) {
 	saturation := result.Workload{Name: "nodeport_saturation", Title: "saturation", Metric: result.Rate, Unit: "/s", Better: "higher"}
-	run := &result.Run{NodePort: &result.NodePort{}, Workloads: []result.Workload{saturation}}
+	run := &result.Run{
+		NodePort: &result.NodePort{}, Workloads: []result.Workload{saturation},
+		Networks: []result.Network{{Name: stats.Baseline}, {Name: atXDP}, {Name: atTC}, {Name: iptables}},
+	}
 	for name, rate := range map[string]float64{stats.Baseline: 900e3, atXDP: 800e3, atTC: 390e3, iptables: 200e3} {
 		for _, p := range []result.Placement{result.ForwarderCore, result.OneCore} {
 			run.Samples = append(run.Samples, result.Sample{

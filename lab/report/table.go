@@ -211,3 +211,14 @@ func (t *Table) Column(i int) *Column {
 
 // Bars reports whether the HTML page draws ratios as bars: in tables of ratios without a chart.
 func (t *Table) Bars() bool { return len(t.Charts) == 0 && t.Columns[len(t.Columns)-1].Anchor != "" }
+
+// Pair reports whether the HTML page sets the table beside its chart: if there is one chart and the table is narrow.
+func (t *Table) Pair() bool {
+	open := 0
+	for _, c := range t.Charts {
+		if c.Fold == "" {
+			open++
+		}
+	}
+	return open == 1 && t.Fold == "" && len(t.Head()) <= 8
+}

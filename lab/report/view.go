@@ -97,7 +97,7 @@ func (v *view) keys() []stats.Key {
 
 func (v *view) figure(key stats.Key) figure {
 	f := figure{key: key, work: v.workload(key.Workload)}
-	for _, n := range v.networks() {
+	for _, n := range v.run.Networks {
 		r := networkRow{network: n.Name, unsupported: n.Unsupported, summary: v.summary(key, n.Name, f.work.Metric)}
 		v.collect(&r, f)
 		if s := v.summary(key, n.Name, f.work.Metric+result.VersusWire); s != nil {
@@ -174,7 +174,7 @@ func (v *view) counts(s *result.Sample) bool {
 	return s.Round >= 0 && s.Error == "" && s.Discarded == "" && v.discarded[s.Round] == ""
 }
 
-// workload returns the workload's description, or one made from the summary if the file has none.
+// workload returns the description of a workload, or only its name if the file has no description.
 func (v *view) workload(name string) result.Workload {
 	for _, w := range v.run.Workloads {
 		if w.Name == name {
@@ -182,42 +182,13 @@ func (v *view) workload(name string) result.Workload {
 			return w
 		}
 	}
-	w := result.Workload{Name: name, Title: name, Better: "higher"}
-	for _, s := range v.run.Summary {
-		if s.Workload == name {
-			w.Metric, w.Unit, w.Better = s.Metric, s.Unit, s.Better
-			break
-		}
-	}
-	return w
-}
-
-// networks lists the networks of the run, including those that only samples or summaries mention.
-func (v *view) networks() []result.Network {
-	list := slices.Clone(v.run.Networks)
-	known := map[string]bool{}
-	for _, n := range list {
-		known[n.Name] = true
-	}
-	add := func(name string) {
-		if !known[name] {
-			known[name] = true
-			list = append(list, result.Network{Name: name})
-		}
-	}
-	for i := range v.run.Summary {
-		add(v.run.Summary[i].Network)
-	}
-	for i := range v.run.Samples {
-		add(v.run.Samples[i].Network)
-	}
-	return list
+	return result.Workload{Name: name, Title: name, Better: "higher"}
 }
 
 // podNetworks are the networks that came up, without the baseline.
 func (v *view) podNetworks() []string {
 	var names []string
-	for _, n := range v.networks() {
+	for _, n := range v.run.Networks {
 		if n.Name != stats.Baseline && n.Name != stats.Again && n.Unsupported == "" {
 			names = append(names, n.Name)
 		}
