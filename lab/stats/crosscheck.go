@@ -6,13 +6,13 @@ import (
 	"github.com/beeline-cni/beeline/lab/result"
 )
 
-// Tolerance is how far two tools that must agree may be apart. They run at different times and have
-// different system calls around the same round trip, so it is wide: the check is for errors of method
-// (half round trips, wrong units, a process that did not run), which are of factor two and more.
+// Tolerance is the largest relative difference of two figures that must agree. The tools run at different times and use
+// different system calls, so it is wide: the check finds errors of method (half round trips, wrong units), which are of
+// factor two and more.
 const Tolerance = 0.15
 
-// CrossCheck compares figures that must agree. A request–response rate is the inverse of the mean round
-// trip: of the one that the same tool measured in the same samples, and of the one that another tool did.
+// CrossCheck compares figures that must agree. A request–response rate is the inverse of the mean round trip, as measured
+// by the same tool in the same samples and by another tool.
 func CrossCheck(run *result.Run) []result.CrossCheck {
 	t := newTable(run)
 	var list []result.CrossCheck
@@ -26,7 +26,7 @@ func CrossCheck(run *result.Run) []result.CrossCheck {
 			own := t.series[k][name]
 			rate := MedianOf(own.values(metric(result.Rate)))
 			check := func(what string, trips series) {
-				// Paired within a round, like every ratio: rate × round trip is 1e6 µs/s in each.
+				// Within a round, rate × round trip is 1e6 µs/s.
 				product := MedianOf(products(own, trips))
 				if product.N == 0 || product.Median <= 0 {
 					return
@@ -44,7 +44,7 @@ func CrossCheck(run *result.Run) []result.CrossCheck {
 	return list
 }
 
-// products are rate × mean round trip in each round that has both.
+// products are rate × mean round trip, in µs/s, of each round that has both.
 func products(rates, trips series) []float64 {
 	var list []float64
 	for round, a := range rates {

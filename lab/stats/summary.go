@@ -27,18 +27,18 @@ type Key struct {
 // KeyOf returns the key of a sample.
 func KeyOf(s *result.Sample) Key { return Key{s.Workload, s.Path, s.Placement, s.Procs} }
 
-// series is one contender's kept samples in one comparison, by round.
+// series has the samples of one network in one comparison, by round.
 type series map[int]*result.Sample
 
 type table struct {
 	run    *result.Run
 	series map[Key]map[string]series
-	keys   []Key    // in the order of their first samples
-	names  []string // of contenders, likewise
+	keys   []Key    // in the order of the run
+	names  []string // of networks, in the order of the run
 }
 
-// newTable sorts the samples that count: without error, of rounds and turns that were not discarded. Warm-up samples
-// have negative rounds and do not count.
+// newTable arranges the samples that count: those without error, of rounds and turns that were not discarded. Warm-up
+// samples have negative rounds and do not count.
 func newTable(run *result.Run) *table {
 	discarded := map[int]bool{}
 	for _, r := range run.Rounds {
@@ -67,8 +67,7 @@ func newTable(run *result.Run) *table {
 	return t
 }
 
-// sort puts contenders and comparisons in the order in which the run lists them, because the samples
-// themselves come in random order.
+// sort puts networks and comparisons in the order in which the run lists them. The samples are in random order.
 func (t *table) sort() {
 	rank := func(name string) int {
 		if name == Again {
@@ -86,7 +85,7 @@ func (t *table) sort() {
 	})
 }
 
-// value reads one figure out of a sample.
+// value reads one figure of a sample.
 type value func(*result.Sample) (float64, bool)
 
 func metric(name string) value {
@@ -106,7 +105,7 @@ func (s series) values(of value) []float64 {
 	return list
 }
 
-// ratios are those of a to b in each round that both have.
+// ratios are a ÷ b in each round that has both.
 func ratios(a, b series, of value) []float64 {
 	var list []float64
 	for round, sample := range a {
@@ -123,14 +122,13 @@ func ratios(a, b series, of value) []float64 {
 	return list
 }
 
-// Summarize derives the figures of the report from the samples of a run: for each contender and comparison
-// the headline metric, the latencies and the CPU time per unit of work, each with its ratio to the baseline
-// within a round. Same-node comparisons get a second summary of the headline metric (result.VersusWire),
-// with the ratio to the baseline's cross-node sample.
+// Summarize derives the figures of a run from its samples: for each network and comparison the headline metric, latencies
+// and CPU time per unit of work, each with its ratio to the baseline within a round. A same-node comparison has a second
+// summary of the headline metric (result.VersusWire), with the ratio to the baseline's cross-node sample.
 //
-// Round-trip percentiles come from the histograms of all rounds merged where the tool gives histograms;
-// they have no interval. Where it gives percentiles only, the median of the rounds' percentiles stands,
-// under the name with "_per_round" appended: it is not a percentile of all transactions.
+// Round-trip percentiles come from the merged histograms of all rounds and have no interval. For tools without histograms
+// the summary has the median of the rounds' percentiles instead, with the suffix PerRound: it is not a percentile of all
+// transactions.
 func Summarize(run *result.Run) []result.Summary {
 	t := newTable(run)
 	var list []result.Summary
@@ -177,14 +175,14 @@ func (t *table) summaries(k Key, name string, w result.Workload) []result.Summar
 	return slices.DeleteFunc(list, func(s result.Summary) bool { return s.N == 0 })
 }
 
-// figure is a metric beside the headline one. With merge, the percentile of the merged histograms replaces the median.
+// figure is a metric beside the headline metric. If merge is set, that percentile of the merged histograms replaces the median.
 type figure struct {
 	result.Metric
 	of    value
 	merge float64
 }
 
-// percentiles are the ones reported.
+// percentiles are the reported ones.
 var percentiles = []struct {
 	name string
 	q    float64
@@ -194,8 +192,8 @@ func secondary(w result.Workload) []figure {
 	var list []figure
 	names := []string{result.RTT, result.Loss, result.Retransmits}
 	if w.Work == "GB" {
-		// The kernel sizes it where the workload does not, and not the same way each time: a buffer larger than
-		// the cache makes a stream slower, which is one reason for figures with two modes.
+		// The kernel sizes the buffer if the workload does not, and differently each time. A buffer larger than the CPU's
+		// cache makes a stream slower, which is one reason for figures with two modes.
 		names = append(names, result.ReceiveBuffer)
 	}
 	for _, name := range names {
@@ -241,15 +239,15 @@ func mergedPercentile(own series, q float64) float64 {
 	return Percentile(merged, q)
 }
 
-// cpuMetric names the metric of CPU time by the unit of work.
+// cpuMetric maps a unit of work to its metric of CPU time.
 var cpuMetric = map[string]string{
 	"transaction": result.CPUTransaction,
 	"GB":          result.CPUGB,
 	"message":     result.CPUMessage,
 }
 
-// cpuPerWork divides the CPU time of the sample's window by the work done in it. The headline rate holds
-// for the whole window, so rate × window is the work. Steal and idle time are not cost.
+// cpuPerWork divides the CPU time of a sample by its work: the headline rate × the sample's seconds. Steal and idle time do
+// not count.
 func cpuPerWork(w result.Workload) value {
 	return func(s *result.Sample) (float64, bool) {
 		busy := s.CPU.User + s.CPU.System + s.CPU.Softirq

@@ -40,16 +40,16 @@ func testRun() *result.Run {
 	return run
 }
 
-func find(t *testing.T, list []result.Summary, contender, workload string, path result.Path, metric string) result.Summary {
+func find(t *testing.T, list []result.Summary, network, workload string, path result.Path, metric string) result.Summary {
 	t.Helper()
 	var found []result.Summary
 	for _, s := range list {
-		if s.Network == contender && s.Workload == workload && s.Path == path && s.Metric == metric {
+		if s.Network == network && s.Workload == workload && s.Path == path && s.Metric == metric {
 			found = append(found, s)
 		}
 	}
 	if len(found) != 1 {
-		t.Fatalf("%d summaries of %s %s %s %s, want 1", len(found), contender, workload, path, metric)
+		t.Fatalf("%d summaries of %s %s %s %s, want 1", len(found), network, workload, path, metric)
 	}
 	return found[0]
 }

@@ -15,7 +15,7 @@ func p(v float64) *float64 { return &v }
 
 // charts are drawings with difficult content: long and hostile labels, one row, equal values, no values.
 func charts() map[string]string {
-	long := "a contender with quite a long name <&\"'>"
+	long := "a network with quite a long name <&\"'>"
 	text := Text{ID: "x", Title: "title <&>", Desc: `desc "quoted"`}
 	return map[string]string{
 		"ratio": string(Ratio{Text: text, Baseline: "node", Better: "higher", Rows: []RatioRow{

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Percentiles shows P50, P90, P99 and P99.9 of each contender on a logarithmic scale.
+// Percentiles shows P50, P90, P99 and P99.9 of each network on a logarithmic scale.
 type Percentiles struct {
 	Text
 	Rows  []PercentileRow

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Ratio is a chart of ratios to a baseline at 1: one row for each contender, a dot with its interval.
+// Ratio is a chart of ratios to a baseline at 1: one row for each network, a dot with its interval.
 type Ratio struct {
 	Text
 	Rows []RatioRow

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Strip shows raw samples: one row for each contender, one mark for each sample, in the order they were
+// Strip shows raw samples: one row for each network, one mark for each sample, in the order they were
 // taken from the top of the row to its bottom.
 type Strip struct {
 	Text
@@ -16,7 +16,7 @@ type Strip struct {
 	Label func(float64) string
 }
 
-// StripRow is one contender's samples. Ticks are values to mark with a bar, such as the median.
+// StripRow is one network's samples. Ticks are values to mark with a bar, such as the median.
 type StripRow struct {
 	Label     string
 	Value     string
