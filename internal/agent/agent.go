@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
+	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/agentapi/server"
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -55,7 +56,7 @@ type Agent struct {
 	// reporter is nil where there is nobody to report to.
 	reporter reporter
 	// reconciledOnce has room for one: a reconciliation has ended, or a pass of policies, since announce last looked.
-	reconciledOnce chan struct{}
+	reconciledOnce loop.Signal
 	store          store
 	metrics        *metrics
 	started        time.Time
@@ -71,7 +72,7 @@ type Agent struct {
 	// servicesLost says that this agent began with programs of an earlier one whose tables of Services do not fit.
 	servicesLost bool
 	// servicesChanged has room for one: Services or policies have come to where the devices or sockets need other programs.
-	servicesChanged chan struct{}
+	servicesChanged loop.Signal
 	connections     connections
 	vetting         vetting
 	tables          *fullTables
@@ -80,7 +81,7 @@ type Agent struct {
 	ways            ways
 	features        []agentapi.Feature
 	// beats are those of the loops, for /healthz; readiness and leaving are for probes, which must not wait for mu.
-	beats     heartbeats
+	beats     loop.Beats
 	readiness atomic.Pointer[readiness]
 	leaving   atomic.Bool
 	mapCounts mapCounts
@@ -155,7 +156,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 	if err != nil {
 		return fmt.Errorf("follow the kernel's network state: %w", err)
 	}
-	snapshots := make(chan *cluster.Snapshot, 1)
+	snapshots := &handover{ready: loop.NewSignal()}
 	tasks := []func() error{
 		func() error { return serve(ctx, socket, server.Handler(a)) },
 		func() error { return a.serveMetrics(ctx) },
@@ -171,7 +172,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 					a.policies.deliver(s)
 				}
 				a.flows.deliver(s)
-				handOver(snapshots, s)
+				snapshots.put(s)
 			})
 		},
 		func() error { return a.runServices(ctx) },
@@ -181,7 +182,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 		func() error { return a.expireConnections(ctx) },
 		func() error { return a.watchTables(ctx) },
 		func() error { return a.boundMemory(ctx) },
-		func() error { a.loop(ctx, snapshots, changes, a.installer.Watch(ctx)); return nil },
+		func() error { return a.run(ctx, snapshots, changes, a.installer.Watch(ctx)) },
 	}
 	ended := make(chan error, len(tasks))
 	for _, task := range tasks {
@@ -254,17 +255,17 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		accelerated:     map[string]acceleration{},
 		failure:         errNotReady,
 		installer:       installer,
-		reconciledOnce:  make(chan struct{}, 1),
-		servicesChanged: make(chan struct{}, 1),
+		reconciledOnce:  loop.NewSignal(),
+		servicesChanged: loop.NewSignal(),
 		failClosed:      failclosed.New(failclosed.Node(dp.AttachPod), log),
-		connections:     connections{wake: make(chan struct{}, 1)},
+		connections:     connections{wake: loop.NewSignal()},
 		tables:          &fullTables{log: log},
 		flows:           newFlows(config, dp.Flows.Losses),
 	}
 	a.connections.forget = dp.Connections.ForgetBackends
 	a.connections.left.forget, a.connections.left.remembered = dp.ForgetPods, dp.Remembered
 	a.connections.destroy = func(udp []netip.AddrPort) (int, error) { return dp.Sockets.DestroyUDP(a.namespaces(), udp) }
-	a.tellReadiness()
+	a.updateReadiness()
 	a.mapCounts.read = dp.Maps
 	a.metrics = newMetrics(a)
 	if err := errors.Join(a.newServices(), a.newPolicies(), a.adoptEndpoints()); err != nil {
@@ -292,71 +293,71 @@ func lock(stateDir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// loop reconciles whenever something changed, and once in a while without a reason.
-func (a *Agent) loop(ctx context.Context, snapshots <-chan *cluster.Snapshot, changes <-chan device.Change, uninstalled <-chan struct{}) {
-	renewal := time.NewTicker(leaseRenewal)
-	defer renewal.Stop()
-	resync := time.NewTicker(resyncInterval)
-	defer resync.Stop()
-	// due is when what has changed in the kernel is reconciled, at dueAt; the cluster's changes do not wait for that.
-	var due <-chan time.Time
-	var dueAt time.Time
+// run reconciles whenever something changed, and at intervals without a reason.
+func (a *Agent) run(ctx context.Context, snapshots *handover, changes <-chan device.Change, uninstalled <-chan struct{}) error {
 	var took time.Duration
-	within := func(wait time.Duration) {
-		if at := time.Now().Add(wait); due == nil || at.Before(dueAt) {
-			due, dueAt = time.After(wait), at
-		}
-	}
-	later := func() { within(min(max(settleTime, settleShare*took), settleMost)) }
 	reconcile := func() {
 		begin := time.Now()
 		a.reconcile()
 		took = time.Since(begin)
 	}
-	beat := a.beats.add("the main loop") // which renews the lease every 10 s, so that it would notice a lock that nobody gives back
+	// kernel is when a change of the kernel is reconciled. Changes of the cluster do not wait for it.
+	kernel := &loop.Tick{Do: func(time.Time) { reconcile() }}
+	later := func() { kernel.Within(min(max(settleTime, settleShare*took), settleMost)) }
+	events := make(chan func())
+	l := loop.Loop{
+		Beat: a.beats.Add("the main loop"), // it renews the lease every 10 s, so it notices a lock that is never released
+		Wake: a.servicesChanged, Work: reconcile, Events: events,
+		Ticks: []*loop.Tick{
+			kernel,
+			{Every: leaseRenewal, Do: func(time.Time) { a.renewLease() }},
+			{Every: resyncInterval, Do: func(time.Time) {
+				a.forgetDetached()
+				a.dropForgotten()
+				reconcile()
+			}},
+		},
+	}
+	go forward(ctx, events, snapshots.ready, func(struct{}) {
+		s := snapshots.take()
+		if s == nil {
+			return // an earlier event has taken it
+		}
+		switch isNew := a.take(s); {
+		case isNew && a.reconcileNodes():
+			later() // the rest, such as the neighbours
+		case isNew:
+			reconcile()
+		}
+		a.applied(s)
+	})
+	go forward(ctx, events, changes, func(c device.Change) {
+		if c.Node || len(c.GoneHostEnds) > 0 && a.misses(c.GoneHostEnds) {
+			later()
+		} else {
+			kernel.Within(min(max(podsSettleTime, podsSettleShare*took), podsSettleMost))
+		}
+	})
+	go forward(ctx, events, uninstalled, func(struct{}) { later() })
+	return l.Run(ctx)
+}
+
+// forward makes an event of each value until ctx ends or there are no more.
+func forward[T any](ctx context.Context, events chan<- func(), from <-chan T, do func(T)) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case s := <-snapshots:
-			beat.round(func() {
-				switch isNew := a.take(s); {
-				case isNew && a.reconcileNodes():
-					later() // the rest, such as the neighbours
-				case isNew:
-					reconcile()
-				}
-				a.applied(s)
-			})
-			continue
-		case <-due:
-			due = nil
-		case c, ok := <-changes:
+		case v, ok := <-from:
 			if !ok {
-				return // ctx has ended
+				return
 			}
-			missed := false
-			if len(c.GoneHostEnds) > 0 {
-				beat.round(func() { missed = a.misses(c.GoneHostEnds) })
+			select {
+			case <-ctx.Done():
+				return
+			case events <- func() { do(v) }:
 			}
-			if c.Node || missed {
-				later()
-			} else {
-				within(min(max(podsSettleTime, podsSettleShare*took), podsSettleMost))
-			}
-			continue
-		case <-a.servicesChanged:
-		case <-uninstalled:
-			later()
-			continue
-		case <-renewal.C:
-			beat.round(a.renewLease)
-			continue
-		case <-resync.C:
-			beat.round(a.forgetDetached)
-			beat.round(a.dropForgotten)
 		}
-		beat.round(reconcile)
 	}
 }
 

@@ -10,15 +10,16 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath"
 )
 
 // probe asks the agent as the kubelet does.
-func probe(t *testing.T, a *Agent, path string) (code int, said string) {
+func probe(t *testing.T, a *Agent, path string, after time.Duration) (code int, said string) {
 	t.Helper()
 	mux := http.NewServeMux()
-	a.addProbes(mux)
+	a.addProbes(mux, func() time.Time { return time.Now().Add(after) })
 	answered := make(chan *httptest.ResponseRecorder, 1)
 	go func() {
 		w := httptest.NewRecorder()
@@ -38,42 +39,40 @@ func probe(t *testing.T, a *Agent, path string) (code int, said string) {
 // good, both probes answer.
 func TestProbes(t *testing.T) {
 	a := &Agent{failure: errNotReady}
-	a.tellReadiness()
-	idle, hangs := a.beats.add("an idle loop"), a.beats.add("the loop that hangs")
-	idle.round(func() {})
-	if code, said := probe(t, a, "/healthz"); code != http.StatusOK {
+	a.updateReadiness()
+	idle, hangs := a.beats.Add("an idle loop"), a.beats.Add("the loop that hangs")
+	idle.Round(func() {})
+	if code, said := probe(t, a, "/healthz", 0); code != http.StatusOK {
 		t.Errorf("/healthz gives %d: %s", code, said)
 	}
 	a.mu.Lock() // and never gives it back
-	if code, said := probe(t, a, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(said, "not finished starting") {
+	if code, said := probe(t, a, "/readyz", 0); code != http.StatusServiceUnavailable || !strings.Contains(said, "not finished starting") {
 		t.Errorf("/readyz gives %d: %s", code, said)
 	}
 	a.failure = nil
-	a.tellReadiness()
-	if code, said := probe(t, a, "/readyz"); code != http.StatusOK {
+	a.updateReadiness()
+	if code, said := probe(t, a, "/readyz", 0); code != http.StatusOK {
 		t.Errorf("/readyz gives %d: %s", code, said)
 	}
 	begun, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		hangs.round(func() {
+		hangs.Round(func() {
 			close(begun)
 			a.mu.Lock()
 			a.mu.Unlock() //nolint:staticcheck // it is only waited for
 		})
 	}()
 	<-begun
-	if code, said := probe(t, a, "/healthz"); code != http.StatusOK {
+	if code, said := probe(t, a, "/healthz", 0); code != http.StatusOK {
 		t.Errorf("/healthz gives %d for a round that has just begun: %s", code, said)
 	}
-	since := hangs.since.Load().Add(-stuckAfter)
-	hangs.since.Store(&since)
-	if code, said := probe(t, a, "/healthz"); code != http.StatusServiceUnavailable || !strings.Contains(said, "the loop that hangs has been") || strings.Contains(said, "idle") {
+	if code, said := probe(t, a, "/healthz", loop.StuckAfter+time.Second); code != http.StatusServiceUnavailable || !strings.Contains(said, "the loop that hangs has been") || strings.Contains(said, "idle") {
 		t.Errorf("/healthz gives %d: %s", code, said)
 	}
 	a.mu.Unlock()
 	<-done
-	if err := a.beats.stuck(time.Now()); err != nil {
+	if err := a.beats.Stuck(time.Now()); err != nil {
 		t.Errorf("when the round is over: %v", err)
 	}
 }
@@ -89,22 +88,6 @@ func afterStep(t *testing.T, now time.Time, by time.Duration) time.Time {
 		t.Fatalf("%v is not %v after a step of %s", now, before, by)
 	}
 	return now
-}
-
-// A clock that is set makes no loop stuck, and hides none that is.
-func TestClockStepsAreNoHeartbeats(t *testing.T) {
-	var beats heartbeats
-	beat := beats.add("a loop")
-	for _, step := range []time.Duration{time.Hour, -time.Hour} {
-		beat.round(func() {
-			if err := beats.stuck(afterStep(t, time.Now(), step)); err != nil {
-				t.Errorf("a step of %s: %v", step, err)
-			}
-			if err := beats.stuck(afterStep(t, time.Now().Add(stuckAfter+time.Second), step)); err == nil {
-				t.Errorf("a step of %s hides a loop that is stuck", step)
-			}
-		})
-	}
 }
 
 // Endpoints stay in the order in which they were added, also when the clock was set back and they were read from files.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
@@ -146,20 +147,12 @@ func (a *Agent) announce(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	told := announcer{reporter: a.reporter}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-a.reconciledOnce:
-		case <-timer.C:
-		}
-		if again := told.tell(a.outlook(), time.Now()); again > 0 {
-			timer.Reset(again)
-		}
-	}
+	told, again := announcer{reporter: a.reporter}, &loop.Tick{}
+	tell := func() { again.In(told.tell(a.outlook(), time.Now())) }
+	again.Do = func(time.Time) { tell() }
+	again.Within(0)
+	l := loop.Loop{Beat: a.beats.Add("the loop of reports"), Wake: a.reconciledOnce, Work: tell, Ticks: []*loop.Tick{again}}
+	return l.Run(ctx)
 }
 
 // announcer remembers what was told.
@@ -236,9 +229,4 @@ func (a *announcer) tell(o outlook, now time.Time) (again time.Duration) {
 }
 
 // lookAgain has announce look at what is new. It does not block.
-func (a *Agent) lookAgain() {
-	select {
-	case a.reconciledOnce <- struct{}{}:
-	default:
-	}
-}
+func (a *Agent) lookAgain() { a.reconciledOnce.Set() }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/datapath"
 )
 
@@ -28,7 +29,7 @@ type connections struct {
 	// gone are backends that serve no more, about whom wake, with room for one, has been told: true for those that served UDP.
 	mu   sync.Mutex
 	gone map[netip.AddrPort]bool
-	wake chan struct{}
+	wake loop.Signal
 	left leftPods
 	// forget removes the connections to backends that are gone, and destroy the sockets of those that served UDP.
 	forget  func(all, udp []netip.AddrPort) (int, error)
@@ -47,10 +48,7 @@ func (a *Agent) backendsGone(all, udp []netip.AddrPort) {
 		_, isUDP := slices.BinarySearchFunc(udp, b, netip.AddrPort.Compare)
 		c.gone[b] = c.gone[b] || isUDP
 	}
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	c.wake.Set()
 }
 
 // takeGone gives the backends that have gone since the last call, and those of them that served UDP.
@@ -69,25 +67,20 @@ func (c *connections) takeGone() (all, udp []netip.AddrPort) {
 
 // expireConnections removes connections that are over, and those of backends that are gone, until ctx ends.
 func (a *Agent) expireConnections(ctx context.Context) error {
-	wait := expireOften
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	beat := a.beats.add("the loop of connections")
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-a.connections.wake:
-			beat.round(func() {
-				a.forgetBackends(a.connections.takeGone())
-				a.forgetPods()
-			})
-			continue
-		case <-timer.C:
-		}
-		beat.round(func() { wait = nextExpiry(wait, a.expireOnce()) })
-		timer.Reset(wait)
+	expire := &loop.Tick{Every: expireOften}
+	expire.Do = func(time.Time) {
+		expire.Every = nextExpiry(expire.Every, a.expireOnce())
+		expire.In(expire.Every)
 	}
+	l := loop.Loop{
+		Beat: a.beats.Add("the loop of connections"), Wake: a.connections.wake,
+		Work: func() {
+			a.forgetBackends(a.connections.takeGone())
+			a.forgetPods()
+		},
+		Ticks: []*loop.Tick{expire},
+	}
+	return l.Run(ctx)
 }
 
 // expireOnce removes what is over and gives how many entries that were.

@@ -55,10 +55,7 @@ func (a *Agent) podGone(addresses []netip.Addr) {
 	for _, addr := range addresses {
 		l.addresses[addr] = true
 	}
-	select {
-	case a.connections.wake <- struct{}{}:
-	default:
-	}
+	a.connections.wake.Set()
 }
 
 // purge forgets all pods that are gone so far. They stay in l until the tables have nothing of them any more.

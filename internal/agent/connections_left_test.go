@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestReusedAddressInheritsNothing(t *testing.T) {
 	var forgotten [][]netip.Addr
 	fails := errors.New("no memory")
-	a := &Agent{log: slog.New(slog.DiscardHandler), connections: connections{wake: make(chan struct{}, 1)}}
+	a := &Agent{log: slog.New(slog.DiscardHandler), connections: connections{wake: loop.NewSignal()}}
 	a.connections.left.looked = prefixes("10.1.1.0/24")
 	a.connections.left.forget = func(gone []netip.Addr) (int, error) {
 		forgotten = append(forgotten, gone)
@@ -49,7 +50,7 @@ func TestLeftPodsAreFound(t *testing.T) {
 	here, gone, foreign := netip.MustParseAddr("10.1.1.2"), netip.MustParseAddr("10.1.1.3"), netip.MustParseAddr("10.1.1.4")
 	ranges, asked := prefixes("10.1.1.0/24"), 0
 	fails := errors.New("no memory")
-	a := &Agent{log: slog.New(slog.DiscardHandler), connections: connections{wake: make(chan struct{}, 1)}, endpoints: map[string]agentapi.Endpoint{"bl1": {Addresses: []netip.Addr{here}}}}
+	a := &Agent{log: slog.New(slog.DiscardHandler), connections: connections{wake: loop.NewSignal()}, endpoints: map[string]agentapi.Endpoint{"bl1": {Addresses: []netip.Addr{here}}}}
 	a.connections.left.remembered = func(got []netip.Prefix) ([]netip.Addr, error) {
 		if asked++; !slices.Equal(got, ranges) {
 			t.Errorf("asked for %v", got)
@@ -82,7 +83,7 @@ func TestLeftPodsAreFound(t *testing.T) {
 func TestAddressesBeforeLeftPodsAreFound(t *testing.T) {
 	var forgotten [][]netip.Addr
 	unread, fails := errors.New("no memory"), errors.New("no memory either")
-	a := &Agent{log: slog.New(slog.DiscardHandler), connections: connections{wake: make(chan struct{}, 1)}}
+	a := &Agent{log: slog.New(slog.DiscardHandler), connections: connections{wake: loop.NewSignal()}}
 	a.connections.left.remembered = func([]netip.Prefix) ([]netip.Addr, error) { return nil, unread }
 	a.connections.left.forget = func(gone []netip.Addr) (int, error) {
 		forgotten = append(forgotten, gone)

@@ -7,28 +7,34 @@ import (
 	"testing"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
 // The latest snapshot waits, and answers for the time since the first one that nobody has taken.
 func TestHandOverLatest(t *testing.T) {
-	to := make(chan *cluster.Snapshot, 1)
+	h := handover{ready: loop.NewSignal()}
 	first, last := time.Unix(100, 0), time.Unix(200, 0)
-	handOver(to, &cluster.Snapshot{Since: first})
+	h.put(&cluster.Snapshot{Since: first})
 	nodes := []cluster.Node{{Name: "a"}}
-	handOver(to, &cluster.Snapshot{Since: last, Nodes: nodes})
-	if got := <-to; got.Since != first || !cluster.Same(got.Nodes, nodes) {
+	h.put(&cluster.Snapshot{Since: last, Nodes: nodes})
+	<-h.ready
+	if got := h.take(); got.Since != first || !cluster.Same(got.Nodes, nodes) {
 		t.Errorf("got %+v", got)
 	}
-	handOver(to, &cluster.Snapshot{Since: last})
-	if got := <-to; got.Since != last {
+	if got := h.take(); got != nil {
+		t.Errorf("taken twice: %+v", got)
+	}
+	h.put(&cluster.Snapshot{Since: last})
+	<-h.ready
+	if got := h.take(); got.Since != last {
 		t.Errorf("got %+v", got)
 	}
 }
 
 // However many go at once, all of them are forgotten.
 func TestNoGoneBackendIsLost(t *testing.T) {
-	a := &Agent{connections: connections{wake: make(chan struct{}, 1)}}
+	a := &Agent{connections: connections{wake: loop.NewSignal()}}
 	for port := range uint16(500) {
 		at := []netip.AddrPort{netip.AddrPortFrom(addr("10.1.1.2"), port)}
 		if port%2 == 0 {
@@ -49,7 +55,7 @@ func TestNoGoneBackendIsLost(t *testing.T) {
 func TestGoneBackendsOfTCPHaveNoSockets(t *testing.T) {
 	var forgotten, destroyed []netip.AddrPort
 	a := &Agent{log: slog.New(slog.DiscardHandler), connections: connections{
-		wake:    make(chan struct{}, 1),
+		wake:    loop.NewSignal(),
 		forget:  func(all, _ []netip.AddrPort) (int, error) { forgotten = append(forgotten, all...); return 0, nil },
 		destroy: func(udp []netip.AddrPort) (int, error) { destroyed = append(destroyed, udp...); return len(udp), nil },
 	}}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
+	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/policy"
@@ -44,13 +45,13 @@ type policies struct {
 	log     *slog.Logger
 	table   policyTable
 	metrics *metrics
-	beat    *heartbeat
+	beat    *loop.Beat
 	compile func(*cluster.Snapshot, policy.Local) (*policy.Tables, []policy.Problem)
 	// spent is the CPU time of the thread that runs passes.
 	spent func() time.Duration
 	// postponed is when compile may say something else of the same inputs; zero if it will not.
 	postponed func() time.Time
-	wake      chan struct{} // room for one
+	wake      loop.Signal
 	// fresh says that the table began empty.
 	fresh bool
 	// failClosed prepares for sets before they are active and returns the pods that lack a program: see failclosed.Pods.Update.
@@ -95,7 +96,7 @@ type policyInputs struct {
 }
 
 func newPolicies(table policyTable, compile func(*cluster.Snapshot, policy.Local) (*policy.Tables, []policy.Problem), unlabelled bool, m *metrics, log *slog.Logger) *policies {
-	p := &policies{log: log, table: table, compile: compile, metrics: m, beat: &heartbeat{}, wake: make(chan struct{}, 1), changed: func() {}, filledFirst: func() {}, completeAgain: func() {}, states: policyStates{}}
+	p := &policies{log: log, table: table, compile: compile, metrics: m, beat: &loop.Beat{}, wake: loop.NewSignal(), changed: func() {}, filledFirst: func() {}, completeAgain: func() {}, states: policyStates{}}
 	p.failClosed = func(map[netip.Addr]policy.Sets) map[netip.Addr]failclosed.Missing { return nil }
 	p.postponed = func() time.Time { return time.Time{} }
 	p.spent = threadTime
@@ -149,10 +150,7 @@ func (p *policies) take(change func(*policyInputs) (isNew bool)) (number uint64)
 		return p.inputs.number
 	}
 	p.inputs.number++
-	select {
-	case p.wake <- struct{}{}:
-	default: // the pass that is due will see it
-	}
+	p.wake.Set()
 	return p.inputs.number
 }
 
@@ -173,29 +171,30 @@ func (p *policies) current() policyOutcome {
 func (p *policies) run(ctx context.Context) error {
 	runtime.LockOSThread() // see spent
 	defer runtime.UnlockOSThread()
-	retry, retryFull := time.NewTicker(policyRetry), time.NewTicker(policyRetryFull)
-	defer retry.Stop()
-	defer retryFull.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-p.wake:
-		case <-retry.C:
-			if o := p.current(); len(o.missing) == 0 && (o.failure == nil || ofSets(o.failure)) && !o.due() {
-				continue
-			}
-		case <-retryFull.C:
-			if p.current().failure == nil {
-				continue
-			}
-		}
+	var spent time.Duration
+	pass := func() {
 		before := p.spent()
-		p.beat.round(func() { _ = p.pass() }) // what failed is in the outcome
-		if !pausePasses(ctx, p.spent()-before) {
-			return nil
+		_ = p.pass() // what failed is in the outcome
+		spent = p.spent() - before
+	}
+	passIf := func(due func(policyOutcome) bool) func(time.Time) {
+		return func(time.Time) {
+			if spent = 0; due(p.current()) {
+				pass()
+			}
 		}
 	}
+	l := loop.Loop{
+		Beat: p.beat, Wake: p.wake, Work: pass,
+		Ticks: []*loop.Tick{
+			{Every: policyRetry, Do: passIf(func(o policyOutcome) bool {
+				return len(o.missing) > 0 || o.failure != nil && !ofSets(o.failure) || o.due()
+			})},
+			{Every: policyRetryFull, Do: passIf(func(o policyOutcome) bool { return o.failure != nil })},
+		},
+		Pause: func() time.Duration { return gapAfter(spent) },
+	}
+	return l.Run(ctx)
 }
 
 // passAt makes a pass with inputs of this number, unless there has been one.

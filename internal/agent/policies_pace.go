@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,18 +20,6 @@ const (
 // gapAfter is how long changes are collected after a pass that has taken so much of a CPU. A pass that is for a pod that is being added does not wait.
 func gapAfter(pass time.Duration) time.Duration {
 	return min((passShare-1)*pass, max(passGap, (passMost-1)*pass), passLongest)
-}
-
-// pausePasses waits until the next pass is due, behind one that has taken so long. It returns false when ctx ends.
-func pausePasses(ctx context.Context, took time.Duration) bool {
-	gap := time.NewTimer(gapAfter(took))
-	defer gap.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-gap.C:
-		return true
-	}
 }
 
 // threadTime is the CPU time of the calling thread. By the clock a pass takes ten times as long on a node whose CPUs are busy, and changes would wait

@@ -31,7 +31,7 @@ func (a *Agent) reconcile() {
 		a.log.Info("node is ready", "uplink", a.uplink.Name, "mtu", a.current.mtu, "endpoints", len(a.endpoints), "nodes", len(a.current.nodes))
 	}
 	a.failure = err
-	a.tellReadiness()
+	a.updateReadiness()
 	a.lookAgain()
 }
 

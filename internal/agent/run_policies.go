@@ -20,7 +20,7 @@ func (a *Agent) newPolicies() (err error) {
 	a.policies = newPolicies(a.datapath.Policies, compiler.Compile, a.config.Manifests != "", a.metrics, a.log)
 	a.policies.postponed = compiler.Postponed
 	a.policies.changed = a.policiesChanged
-	a.policies.beat = a.beats.add("the loop of policies")
+	a.policies.beat = a.beats.Add("the loop of policies")
 	a.policies.filledFirst = a.reconcileSoon   // programs may wait for it
 	a.policies.completeAgain = a.reconcileSoon // the node may not have been ready for it
 	a.policies.failClosed = a.failClosed.Update

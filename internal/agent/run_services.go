@@ -62,17 +62,14 @@ func (a *Agent) newServices() (err error) {
 	a.services.health = a.health.sync
 	a.services.gone = a.backendsGone
 	a.services.reconcile = a.reconcileSoon
-	a.services.beat = a.beats.add("the loop of Services")
+	a.services.beat = a.beats.Add("the loop of Services")
 	a.servicesLost, err = a.datapath.ServicesLost()
 	return err
 }
 
 // reconcileSoon asks for a reconciliation. It does not block.
 func (a *Agent) reconcileSoon() {
-	select {
-	case a.servicesChanged <- struct{}{}:
-	default: // one is due
-	}
+	a.servicesChanged.Set()
 }
 
 // runServices carries Services into the datapath until ctx ends.

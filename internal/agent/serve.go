@@ -32,12 +32,12 @@ func (a *Agent) serveMetrics(ctx context.Context) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
-	a.addProbes(mux)
+	a.addProbes(mux, time.Now)
 	return serve(ctx, l, mux)
 }
 
 // addProbes has the kubelet's probes answered. Neither waits for the agent's lock: one that is held for long is what /healthz is to find.
-func (a *Agent) addProbes(mux *http.ServeMux) {
+func (a *Agent) addProbes(mux *http.ServeMux, now func() time.Time) {
 	answer := func(w http.ResponseWriter, err error) {
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -45,7 +45,7 @@ func (a *Agent) addProbes(mux *http.ServeMux) {
 		}
 		fmt.Fprintln(w, "ok")
 	}
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, a.beats.stuck(time.Now())) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, a.beats.Stuck(now())) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { answer(w, a.Ready(r.Context())) })
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/service"
@@ -37,12 +38,12 @@ type services struct {
 	log     *slog.Logger
 	table   serviceTable
 	metrics *metrics
-	beat    *heartbeat
+	beat    *loop.Beat
 	// health is told how many endpoints of Services are on this node.
 	health func(where []netip.Addr, all []service.Health) (problems []string)
 	// gone is told of backends that serve no more, and of those of them that served UDP. It must not block.
 	gone func(all, udp []netip.AddrPort)
-	wake chan struct{} // room for one
+	wake loop.Signal
 
 	inputs serviceInputs
 	// mu is held during a pass, of which there is one at a time, and guards what follows. A pass takes no other lock of the agent's.
@@ -95,7 +96,7 @@ type serviceOutcome struct {
 
 func newServices(table serviceTable, m *metrics, log *slog.Logger) *services {
 	return &services{
-		log: log, table: table, metrics: m, beat: &heartbeat{}, wake: make(chan struct{}, 1),
+		log: log, table: table, metrics: m, beat: &loop.Beat{}, wake: loop.NewSignal(),
 		health:     func([]netip.Addr, []service.Health) []string { return nil },
 		gone:       func(_, _ []netip.AddrPort) {},
 		reconcile:  func() {},
@@ -121,10 +122,7 @@ func (s *services) take(change func(*serviceInputs)) {
 	s.inputs.mu.Lock()
 	change(&s.inputs)
 	s.inputs.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default: // the pass that is due will see it
-	}
+	s.wake.Set()
 }
 
 func (s *services) current() serviceOutcome {
@@ -135,18 +133,12 @@ func (s *services) current() serviceOutcome {
 
 // run makes a pass whenever something is new, and sweeps, until ctx ends.
 func (s *services) run(ctx context.Context) error {
-	sweep := time.NewTicker(sweepInterval)
-	defer sweep.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.wake:
-			s.beat.round(func() { _ = s.pass() }) // what failed is in the outcome
-		case now := <-sweep.C:
-			s.beat.round(func() { s.sweep(now) })
-		}
+	l := loop.Loop{
+		Beat: s.beat, Wake: s.wake,
+		Work:  func() { _ = s.pass() }, // what failed is in the outcome
+		Ticks: []*loop.Tick{{Every: sweepInterval, Do: s.sweep}},
 	}
+	return l.Run(ctx)
 }
 
 // sweep makes the pass that is still due, if one is, and lets the table clean up.

@@ -3,8 +3,10 @@ package agent
 import (
 	"log/slog"
 	"net/netip"
+	"sync"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
@@ -69,18 +71,35 @@ func (a *Agent) take(s *cluster.Snapshot) bool {
 	return before == nil || !cluster.Same(before.Nodes, s.Nodes) || before.Incomplete != s.Incomplete
 }
 
-// handOver puts a snapshot into a channel with room for one, of which the caller is the only sender, in the place of one that waits there:
-// nobody waits for a reconciliation, Services least of all.
-func handOver(to chan *cluster.Snapshot, s *cluster.Snapshot) {
-	select {
-	case waiting := <-to:
-		if since := waiting.Since; !since.IsZero() && (s.Since.IsZero() || since.Before(s.Since)) {
+// handover holds the latest snapshot until the main loop takes it: the source and Services do not wait for a reconciliation.
+type handover struct {
+	ready loop.Signal
+
+	mu     sync.Mutex
+	latest *cluster.Snapshot
+}
+
+// put replaces a snapshot that waits, and keeps its time: the change that it brought is not applied yet.
+func (h *handover) put(s *cluster.Snapshot) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.latest != nil {
+		if since := h.latest.Since; !since.IsZero() && (s.Since.IsZero() || since.Before(s.Since)) {
 			both := *s
 			both.Since, s = since, &both
 		}
-	default:
 	}
-	to <- s
+	h.latest = s
+	h.ready.Set()
+}
+
+// take gives the snapshot that waits; nil if there is none.
+func (h *handover) take() *cluster.Snapshot {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.latest
+	h.latest = nil
+	return s
 }
 
 // applied takes note that what a snapshot changed is in force.

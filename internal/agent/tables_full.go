@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/datapath"
 )
 
@@ -70,19 +71,13 @@ func (f *fullTables) problems() (all []string) {
 
 // watchTables looks at the tables now and then until ctx ends.
 func (a *Agent) watchTables(ctx context.Context) error {
-	ticker := time.NewTicker(tablesInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	l := loop.Loop{Beat: a.beats.Add("the loop of tables"), Ticks: []*loop.Tick{{Every: tablesInterval, Do: func(time.Time) {
 		all, err := a.datapath.Maps()
 		if err != nil {
 			a.log.Error("how full the tables are is not known", "error", err)
-			continue
+			return
 		}
 		a.tables.look(all)
-	}
+	}}}}
+	return l.Run(ctx)
 }

@@ -1,0 +1,126 @@
+// Package loop is the one way in which parts of the agent repeat their work: soon after a change, again after a failure, and at intervals.
+package loop
+
+import (
+	"context"
+	"time"
+)
+
+// Signal asks a loop for a round. Several requests before the round are one.
+type Signal chan struct{}
+
+// NewSignal makes a Signal that nobody has set.
+func NewSignal() Signal { return make(Signal, 1) }
+
+// Set asks for a round. It does not block.
+func (s Signal) Set() {
+	select {
+	case s <- struct{}{}:
+	default: // the round that is due sees the change
+	}
+}
+
+// Loop does one kind of work, one round at a time. Everything but Wake and Events is used by Run only.
+type Loop struct {
+	Beat *Beat
+	// Wake asks for Work.
+	Wake Signal
+	Work func()
+	// Events are rounds of their own, done in order.
+	Events <-chan func()
+	// Ticks do work at their times.
+	Ticks []*Tick
+	// Pause is the time until the next round may begin, after each round: changes are collected meanwhile. Nil is no pause.
+	Pause func() time.Duration
+}
+
+// Tick does work at intervals, or once after In or Within.
+type Tick struct {
+	// Every is the interval; 0 means once.
+	Every time.Duration
+	Do    func(now time.Time)
+	// due is the next time; zero if there is none.
+	due time.Time
+}
+
+// In sets the next time, whatever it was; 0 means never.
+func (t *Tick) In(wait time.Duration) {
+	t.due = time.Time{}
+	if wait > 0 {
+		t.due = time.Now().Add(wait)
+	}
+}
+
+// Within sets the next time unless it is earlier already.
+func (t *Tick) Within(wait time.Duration) {
+	if at := time.Now().Add(wait); t.due.IsZero() || at.Before(t.due) {
+		t.due = at
+	}
+}
+
+// Run runs the loop until ctx ends. It returns nil, so that it can be a part of an agent whose parts end together.
+func (l *Loop) Run(ctx context.Context) error {
+	for _, t := range l.Ticks {
+		if t.Every > 0 && t.due.IsZero() {
+			t.In(t.Every)
+		}
+	}
+	for {
+		timer := time.NewTimer(l.untilTick())
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-l.Wake:
+			l.Beat.Round(l.Work)
+		case event := <-l.Events:
+			l.Beat.Round(event)
+		case <-timer.C:
+			l.tick(time.Now())
+		}
+		timer.Stop()
+		if !l.pause(ctx) {
+			return nil
+		}
+	}
+}
+
+// untilTick is the time until the first tick, a long time if there is none.
+func (l *Loop) untilTick() time.Duration {
+	wait := 24 * time.Hour
+	for _, t := range l.Ticks {
+		if !t.due.IsZero() {
+			wait = min(wait, time.Until(t.due))
+		}
+	}
+	return max(wait, 0)
+}
+
+// tick does the work of the ticks that are due.
+func (l *Loop) tick(now time.Time) {
+	for _, t := range l.Ticks {
+		if t.due.IsZero() || now.Before(t.due) {
+			continue
+		}
+		t.In(t.Every)
+		l.Beat.Round(func() { t.Do(now) })
+	}
+}
+
+func (l *Loop) pause(ctx context.Context) bool {
+	if l.Pause == nil {
+		return true
+	}
+	wait := l.Pause()
+	if wait <= 0 {
+		return true
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
