@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
+	agentflow "github.com/beeline-cni/beeline/internal/agent/flow"
 	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/agentapi/server"
@@ -76,7 +77,7 @@ type Agent struct {
 	connections     connections
 	vetting         vetting
 	tables          *fullTables
-	flows           *flows
+	flows           *agentflow.Flows
 	failClosed      *failclosed.Pods
 	ways            ways
 	features        []agentapi.Feature
@@ -171,13 +172,13 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 				if a.policies != nil {
 					a.policies.deliver(s)
 				}
-				a.flows.deliver(s)
+				a.flows.Update(s)
 				snapshots.put(s)
 			})
 		},
 		func() error { return a.runServices(ctx) },
 		func() error { return a.runPolicies(ctx) },
-		func() error { return a.runFlows(ctx) },
+		func() error { return a.flows.Run(ctx) },
 		func() error { return a.serveProxyHealth(ctx) },
 		func() error { return a.expireConnections(ctx) },
 		func() error { return a.watchTables(ctx) },
@@ -260,8 +261,8 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		failClosed:      failclosed.New(failclosed.Node(dp.AttachPod), log),
 		connections:     connections{wake: loop.NewSignal()},
 		tables:          &fullTables{log: log},
-		flows:           newFlows(config, dp.Flows.Losses),
 	}
+	a.flows = agentflow.New(config.FlowConfig, config.NodeName, config.PolicySizes.Sessions, dp, dp.Flows.Losses, a.flowLocals, log)
 	a.connections.forget = dp.Connections.ForgetBackends
 	a.connections.left.forget, a.connections.left.remembered = dp.ForgetPods, dp.Remembered
 	a.connections.destroy = func(udp []netip.AddrPort) (int, error) { return dp.Sockets.DestroyUDP(a.namespaces(), udp) }

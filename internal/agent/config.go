@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	agentflow "github.com/beeline-cni/beeline/internal/agent/flow"
+	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
 )
@@ -36,6 +38,9 @@ const (
 	// TunnelVXLAN is for all nodes.
 	TunnelVXLAN Tunnel = "vxlan"
 )
+
+// FlowConfig is the configuration of flows.
+type FlowConfig = agentflow.Config
 
 // Config is everything that one can tell the agent.
 type Config struct {
@@ -74,11 +79,11 @@ type Config struct {
 	// TunnelPort is the UDP port of VXLAN, the same on all nodes.
 	TunnelPort int
 	// NodeCIDRs are the networks that addresses of nodes are in; none: see cluster.Vetter.
-	NodeCIDRs Prefixes
+	NodeCIDRs value.Prefixes
 	// Masquerade gives what pods send to the world the node's address.
 	Masquerade bool
 	// NonMasquerade are networks outside the cluster that see the addresses of pods all the same.
-	NonMasquerade Prefixes
+	NonMasquerade value.Prefixes
 	// CNIConfDir and CNIBinDir are where the container runtime looks for networks and plugins; what belongs there is
 	// installed when the node is ready. Empty installs nothing.
 	CNIConfDir, CNIBinDir string
@@ -107,7 +112,7 @@ func Defaults() Config {
 		Routing:        RoutingEBPF,
 		ServiceConfig:  ServiceDefaults(),
 		PolicyConfig:   PolicyDefaults(),
-		FlowConfig:     FlowDefaults(),
+		FlowConfig:     agentflow.Defaults(),
 		Tunnel:         TunnelAuto,
 		TunnelPort:     4789, // IANA's for VXLAN
 		Masquerade:     true,
@@ -153,7 +158,7 @@ func (c Config) Validate() error {
 	if strings.Contains(c.BPFFS, ".") {
 		errs = append(errs, fmt.Errorf("--bpffs: %q: names on a BPF file system must not contain a dot", c.BPFFS))
 	}
-	if names := list(c.Uplink); len(names) == 0 || len(names) > 1 && slices.Contains(names, "auto") {
+	if names := value.List(c.Uplink); len(names) == 0 || len(names) > 1 && slices.Contains(names, "auto") {
 		errs = append(errs, fmt.Errorf(`--uplink: %q is neither "auto" nor the names of devices`, c.Uplink))
 	}
 	if c.MTU != 0 && (c.MTU < minMTU || c.MTU > maxMTU) {
@@ -162,15 +167,15 @@ func (c Config) Validate() error {
 	if c.Routing != RoutingEBPF && c.Routing != RoutingKernel {
 		errs = append(errs, fmt.Errorf("--routing: %q is neither %q nor %q", c.Routing, RoutingEBPF, RoutingKernel))
 	}
-	errs = append(errs, c.ServiceConfig.validate(), c.PolicyConfig.validate(), c.FlowConfig.validate())
+	errs = append(errs, c.ServiceConfig.validate(), c.PolicyConfig.validate(), c.FlowConfig.Validate())
 	if !slices.Contains([]Tunnel{TunnelAuto, TunnelNone, TunnelVXLAN}, c.Tunnel) {
 		errs = append(errs, fmt.Errorf("--tunnel: %q is none of %q, %q and %q", c.Tunnel, TunnelAuto, TunnelNone, TunnelVXLAN))
 	}
 	if c.TunnelPort < 1 || c.TunnelPort > 65535 {
 		errs = append(errs, fmt.Errorf("--tunnel-port: %d is not between 1 and 65535", c.TunnelPort))
 	}
-	if c.RoutesMax < 0 || c.RoutesMax > maxTableSize {
-		errs = append(errs, fmt.Errorf("--routes-max: %d is not 0 (go by the number of nodes) or between 1 and %d", c.RoutesMax, maxTableSize))
+	if c.RoutesMax < 0 || c.RoutesMax > value.MaxTableSize {
+		errs = append(errs, fmt.Errorf("--routes-max: %d is not 0 (go by the number of nodes) or between 1 and %d", c.RoutesMax, value.MaxTableSize))
 	}
 	if c.MetricsAddress != "" {
 		if _, _, err := net.SplitHostPort(c.MetricsAddress); err != nil {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/beeline-cni/beeline/internal/agent/value"
 )
 
 // Policy says who puts NetworkPolicies into force.
@@ -46,13 +48,13 @@ func PolicyDefaults() PolicyConfig {
 func (c PolicyConfig) validate() error {
 	var errs []error
 	if all := []Policy{PolicyAuto, PolicyEBPF, PolicyNone}; !slices.Contains(all, c.Policy) {
-		errs = append(errs, fmt.Errorf("--policy: %q is none of %s", c.Policy, quoted(all)))
+		errs = append(errs, fmt.Errorf("--policy: %q is none of %s", c.Policy, value.Quoted(all)))
 	}
 	for flag, size := range map[string]int{
 		"--identities-max": c.PolicySizes.Identities, "--policies-max": c.PolicySizes.Policies, "--sessions-max": c.PolicySizes.Sessions,
 	} {
-		if size < 1 || size > maxTableSize {
-			errs = append(errs, fmt.Errorf("%s: %d is not between 1 and %d", flag, size, maxTableSize))
+		if size < 1 || size > value.MaxTableSize {
+			errs = append(errs, fmt.Errorf("%s: %d is not between 1 and %d", flag, size, value.MaxTableSize))
 		}
 	}
 	return errors.Join(errs...)

@@ -6,8 +6,8 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
-	"strings"
 
+	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/service"
 )
@@ -58,16 +58,16 @@ type ServiceConfig struct {
 	// Cgroup is a directory of the cgroup2 file system: sockets of processes below it find Services. "auto" is where that is mounted.
 	Cgroup string
 	// NodePortAddresses are the networks on whose addresses of this node NodePorts answer; none means the addresses that the Node has.
-	NodePortAddresses Prefixes
+	NodePortAddresses value.Prefixes
 	// NodePortMode and NodePortAcceleration say how what comes from the world is forwarded.
 	NodePortMode         NodePortMode
 	NodePortAcceleration datapath.Acceleration
 	// ExternalIPs are the networks of which Services may have addresses in their externalIPs; none allows none.
-	ExternalIPs Networks
+	ExternalIPs value.Networks
 	// NATPorts are the ports that translation gives out.
-	NATPorts PortRange
+	NATPorts value.PortRange
 	// MaglevTableSize is the size of each table of consistent hashing, a prime; 0 goes by the number of backends.
-	MaglevTableSize TableSize
+	MaglevTableSize value.TableSize
 	// Sizes are those of the tables.
 	Sizes Sizes
 	// HealthzAddress is where load balancers of the world ask whether this node forwards; empty is nowhere.
@@ -81,46 +81,45 @@ func ServiceDefaults() ServiceConfig {
 		Cgroup:               "auto",
 		NodePortMode:         NodePortSNAT,
 		NodePortAcceleration: datapath.AccelerationAuto,
-		NATPorts:             PortRange{40000, 65535},
+		NATPorts:             value.PortRange{40000, 65535},
 		Sizes:                Sizes{Services: 65536, Backends: 262144, Connections: 262144, Openings: 65536, Affinities: 16384},
 		HealthzAddress:       "0.0.0.0:10256", // kube-proxy's
 	}
 }
 
-// Bounds: ports below belong to well-known services (RFC 6335, 6), and maps of this size still fit a machine.
+// Bounds: ports below belong to well-known services (RFC 6335, 6).
 const (
-	minNATPort   = 1024
-	minNATPorts  = 1024
-	maxTableSize = 1 << 24
+	minNATPort  = 1024
+	minNATPorts = 1024
 )
 
 func (c ServiceConfig) validate() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if all := []Services{ServicesAuto, ServicesEBPF, ServicesKubeProxy, ServicesNone}; !slices.Contains(all, c.Services) {
-		fail("--services: %q is none of %s", c.Services, quoted(all))
+		fail("--services: %q is none of %s", c.Services, value.Quoted(all))
 	}
 	if c.Cgroup != "auto" && !filepath.IsAbs(c.Cgroup) {
 		fail(`--cgroup: %q is neither "auto" nor an absolute path`, c.Cgroup)
 	}
 	if all := []NodePortMode{NodePortSNAT, NodePortDSR}; !slices.Contains(all, c.NodePortMode) {
-		fail("--nodeport-mode: %q is none of %s", c.NodePortMode, quoted(all))
+		fail("--nodeport-mode: %q is none of %s", c.NodePortMode, value.Quoted(all))
 	}
 	if all := []datapath.Acceleration{datapath.AccelerationAuto, datapath.AccelerationXDP, datapath.AccelerationTC}; !slices.Contains(all, c.NodePortAcceleration) {
-		fail("--nodeport-acceleration: %q is none of %s", c.NodePortAcceleration, quoted(all))
+		fail("--nodeport-acceleration: %q is none of %s", c.NodePortAcceleration, value.Quoted(all))
 	}
 	if c.NATPorts.First < minNATPort || int(c.NATPorts.Last)-int(c.NATPorts.First)+1 < minNATPorts {
 		fail("--nat-ports: %s has to begin at %d or later and to have at least %d ports", c.NATPorts, minNATPort, minNATPorts)
 	}
-	if s := int(c.MaglevTableSize); s != 0 && (s > maxTableSize || !service.ValidMaglevSize(s)) {
+	if s := int(c.MaglevTableSize); s != 0 && (s > value.MaxTableSize || !service.ValidMaglevSize(s)) {
 		fail("--maglev-table-size: %d is not a prime of a useful size: each backend's steps would not reach every entry", s)
 	}
 	for flag, size := range map[string]int{
 		"--services-max": c.Sizes.Services, "--backends-max": c.Sizes.Backends, "--connections-max": c.Sizes.Connections,
 		"--openings-max": c.Sizes.Openings, "--affinities-max": c.Sizes.Affinities,
 	} {
-		if size < 1 || size > maxTableSize {
-			fail("%s: %d is not between 1 and %d", flag, size, maxTableSize)
+		if size < 1 || size > value.MaxTableSize {
+			fail("%s: %d is not between 1 and %d", flag, size, value.MaxTableSize)
 		}
 	}
 	if c.HealthzAddress != "" {
@@ -129,12 +128,4 @@ func (c ServiceConfig) validate() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func quoted[T ~string](all []T) string {
-	var s []string
-	for _, v := range all {
-		s = append(s, fmt.Sprintf("%q", v))
-	}
-	return strings.Join(s, ", ")
 }

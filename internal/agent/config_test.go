@@ -3,6 +3,9 @@ package agent
 import (
 	"strings"
 	"testing"
+
+	agentflow "github.com/beeline-cni/beeline/internal/agent/flow"
+	"github.com/beeline-cni/beeline/internal/agent/value"
 )
 
 func TestConfigValidate(t *testing.T) {
@@ -36,14 +39,14 @@ func TestConfigValidate(t *testing.T) {
 		"--services":        func(c *Config) { c.Services = "ipvs" },
 		"--cgroup":          func(c *Config) { c.Cgroup = "unified" },
 		"--nodeport-mode":   func(c *Config) { c.NodePortMode = "tunnel" },
-		"--nat-ports":       func(c *Config) { c.NATPorts = PortRange{60000, 60100} },
+		"--nat-ports":       func(c *Config) { c.NATPorts = value.PortRange{60000, 60100} },
 		"--openings-max":    func(c *Config) { c.Sizes.Openings = 0 },
 		"--policy":          func(c *Config) { c.Policy = "iptables" },
 		"--policies-max":    func(c *Config) { c.PolicySizes.Policies = 0 },
 		"--flows":           func(c *Config) { c.Flows = "some" },
 		"--flows-rate":      func(c *Config) { c.FlowsRate = 0 },
 		"--flows-sample":    func(c *Config) { c.FlowsSample = 0 },
-		"--flows-kept":      func(c *Config) { c.FlowsKept = maxFlowsKept + 1 },
+		"--flows-kept":      func(c *Config) { c.FlowsBuffer = agentflow.MaxBuffer + 1 },
 		"--healthz-address": func(c *Config) { c.HealthzAddress = "10256" },
 
 		"--nodeport-acceleration": func(c *Config) { c.NodePortAcceleration = "smartnic" },

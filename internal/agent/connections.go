@@ -89,7 +89,7 @@ func (a *Agent) expireOnce() (removed int) {
 	if err == nil {
 		removed, err = a.datapath.Connections.Expire(now)
 		a.connections.expired.Add(uint64(removed))
-		sessions, errSessions := a.expireSessions(now)
+		sessions, errSessions := a.flows.Expire(now)
 		a.connections.expiredSessions.Add(uint64(sessions))
 		removed, err = removed+sessions, errors.Join(err, errSessions)
 	}

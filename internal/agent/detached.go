@@ -1,6 +1,8 @@
 package agent
 
-import "github.com/beeline-cni/beeline/internal/device"
+import (
+	"github.com/beeline-cni/beeline/internal/device"
+)
 
 // forgetDetached looks whether the programs are still where this agent has put them. Nothing announces it when
 // somebody takes them off. Devices that lack one are attached again by the next reconciliation.

@@ -56,7 +56,7 @@ func newMetrics(a *Agent) *metrics {
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .2, .5, 1, 5, 30},
 	})
 	m.addPolicies()
-	m.registry.MustRegister(m.policySteps, m.policyChanges, m.serviceSyncs, m.serviceChanges, m.requests, m.reconciles, m.changes, &nodeCollector{a},
+	m.registry.MustRegister(m.policySteps, m.policyChanges, m.serviceSyncs, m.serviceChanges, m.requests, m.reconciles, m.changes, &nodeCollector{a}, a.flows,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -125,7 +125,6 @@ func (c *nodeCollector) Describe(out chan<- *prometheus.Desc) {
 		descInfo, descReady, descProblems, descEndpoints, descAddresses, descNodes, descMTU,
 		descObjects, descReachable, descOutages, descDropPackets, descDropBytes,
 		descPolicies, descPolicyPods, descPolicySets, descPolicyIdentities, descPolicyBlocks, descPolicyKnown, descSessions, descSessionsExpired,
-		descFlowEvents, descFlowSessions, descFlowLost, descFlowErrors,
 		descPorts, descFrontends, descBackends, descSynced, descServiceBad, descConnections, descExpired, descExpireErrs, descDestroyed,
 		descMapBytes, descMapEntries, descMapMax, descMapAge, descRuns, descRunTime,
 	} {
@@ -181,7 +180,6 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	counter(descOutages, float64(s.Cluster.Outages))
 	c.collectTranslation(s, gauge, counter)
 	c.collectPolicies(s.Policy, gauge, counter)
-	c.collectFlows(out, counter)
 	c.collectMaps(out, gauge)
 	for _, p := range s.Programs {
 		counter(descRuns, float64(p.RunCount), p.Name)

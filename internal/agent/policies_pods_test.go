@@ -3,11 +3,9 @@ package agent
 import (
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/flow"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
@@ -102,18 +100,14 @@ func TestPoliciesOfTwoSandboxes(t *testing.T) {
 
 // Flows name both sandboxes of a pod by the pod.
 func TestFlowsOfTwoSandboxes(t *testing.T) {
-	a := flowAgent(FlowsAll)
-	a.endpoints = map[string]agentapi.Endpoint{"bl1": sandboxOfWeb("c1", "", "10.1.1.2"), "bl2": sandboxOfWeb("c2", "", "10.1.1.3")}
-	a.nameLocals()
+	a := &Agent{endpoints: map[string]agentapi.Endpoint{"bl1": sandboxOfWeb("c1", "", "10.1.1.2"), "bl2": sandboxOfWeb("c2", "", "10.1.1.3")}}
+	pods, _, ok := a.flowLocals()
+	names := flow.NewNames("a")
+	names.SetLocals(pods)
 	for _, address := range []string{"10.1.1.2", "10.1.1.3"} {
-		a.sessionExpired(datapath.Session{Source: netip.MustParseAddrPort(address + ":40000"), Destination: netip.MustParseAddrPort("10.1.2.2:53"), Protocol: 17, Opened: time.Second}, time.Time{})
-	}
-	records := a.flows.log.Last(flow.Filter{}, 0)
-	if len(records) != 2 {
-		t.Fatalf("%d flows", len(records))
-	}
-	for _, r := range records {
-		if f := r.Flow(); (cluster.Key{Namespace: f.Source.Namespace, Name: f.Source.Name}) != (cluster.Key{Namespace: "shop", Name: "web"}) {
+		event := flow.Event{Kind: flow.Closed, Source: netip.MustParseAddrPort(address + ":40000"), Destination: netip.MustParseAddrPort("10.1.2.2:53"), Protocol: 17}
+		record := names.Record(event)
+		if f := record.Flow(); !ok || (cluster.Key{Namespace: f.Source.Namespace, Name: f.Source.Name}) != (cluster.Key{Namespace: "shop", Name: "web"}) {
 			t.Errorf("flow %+v", f)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
+	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 )
@@ -126,7 +127,7 @@ func (a *Agent) facts() (facts, error) {
 	if f.routes, err = device.ReadRoutes(usualRoutes * len(f.snapshot.Nodes)); err != nil {
 		return f, err
 	}
-	uplink, err := device.FindUplink(list(a.config.Uplink)[0], own.Addresses)
+	uplink, err := device.FindUplink(value.List(a.config.Uplink)[0], own.Addresses)
 	switch {
 	case err == nil:
 		f.uplink = &uplink
@@ -140,7 +141,7 @@ func (a *Agent) facts() (facts, error) {
 		f.endpoints = append(f.endpoints, e)
 	}
 	if f.uplink != nil {
-		if f.uplinks, f.noUplinks, err = device.FindMoreUplinks(uplink, list(a.config.Uplink), f.routes); err != nil {
+		if f.uplinks, f.noUplinks, err = device.FindMoreUplinks(uplink, value.List(a.config.Uplink), f.routes); err != nil {
 			return f, err
 		}
 	}

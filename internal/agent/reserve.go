@@ -7,13 +7,14 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
 // reserved is what the agent has taken from the node's own sockets, so that uninstalling gives back that and no more.
 type reserved struct {
 	// Ports are the range that was asked for, Added the parts of it that nobody had reserved before.
-	Ports PortRange         `json:"ports"`
+	Ports value.PortRange   `json:"ports"`
 	Added []device.PortSpan `json:"added"`
 	// Local is the range that ports of sockets were chosen from before, Beside the one that they have been chosen from since. Zero: it
 	// was left alone.
@@ -103,7 +104,7 @@ func (a *Agent) takePorts(local, beside device.PortSpan) error {
 			return err
 		}
 	}
-	a.log.Info("ports are reserved for translation", "ports", a.config.NATPorts.String(), "added", added, "sockets", PortRange(beside).String())
+	a.log.Info("ports are reserved for translation", "ports", a.config.NATPorts.String(), "added", added, "sockets", value.PortRange(beside).String())
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 
+	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
@@ -34,7 +35,7 @@ func TestReservedPortsAreGivenBack(t *testing.T) {
 		}
 		config := Config{StateDir: t.TempDir(), Masquerade: true}
 		reserve := func(first, last uint16) {
-			config.NATPorts = PortRange{first, last}
+			config.NATPorts = value.PortRange{first, last}
 			a := &Agent{config: config, log: slog.New(slog.DiscardHandler)}
 			if err := a.reservePorts(); err != nil {
 				t.Fatal(err)

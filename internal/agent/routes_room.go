@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 )
@@ -44,5 +45,5 @@ func routesRoom(bpffs string, source cluster.Source, log *slog.Logger) (uint32, 
 
 // routesFor is how many prefixes are enough for so many nodes: a power of two, as which hashes take their memory anyway.
 func routesFor(nodes int) uint32 {
-	return uint32(max(leastRoutes, min(maxTableSize, 1<<bits.Len(uint(max(0, min(routesEach*nodes-1, maxTableSize-1)))))))
+	return uint32(max(leastRoutes, min(value.MaxTableSize, 1<<bits.Len(uint(max(0, min(routesEach*nodes-1, value.MaxTableSize-1)))))))
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
@@ -27,7 +28,7 @@ func TestRoutesRoom(t *testing.T) {
 		{counted{nodes: 5000}, 65536},
 		{counted{nodes: 8192}, 65536},
 		{counted{nodes: 8193}, 131072},
-		{counted{nodes: 1 << 30}, maxTableSize},
+		{counted{nodes: 1 << 30}, value.MaxTableSize},
 		{counted{err: errors.New("nobody answers")}, 32768},
 		{cluster.NewManifests(t.TempDir(), slog.New(slog.DiscardHandler)), 32768},
 	} {

@@ -41,7 +41,7 @@ func (a *Agent) runPolicies(ctx context.Context) error {
 // policiesChanged has it looked at what is to be told. It does not block.
 func (a *Agent) policiesChanged() {
 	if t := a.policies.current().tables; t != nil {
-		a.flows.setPolicies(t.Names)
+		a.flows.UpdatePolicies(t.Names)
 	}
 	a.lookAgain()
 }

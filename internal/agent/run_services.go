@@ -34,7 +34,7 @@ func (c Config) datapath(w ways) (datapath.Config, error) {
 		StackServices: w.services == ServicesKubeProxy,
 		Services:      w.services == ServicesEBPF,
 		Policy:        w.policy == PolicyEBPF,
-		Flows:         flowModes[c.Flows],
+		Flows:         c.Flows.Datapath(),
 		FlowsRate:     uint32(c.FlowsRate),
 		FlowsSample:   uint32(c.FlowsSample),
 		DSR:           c.NodePortMode == NodePortDSR,

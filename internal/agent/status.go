@@ -150,7 +150,7 @@ func (a *Agent) choices() []agentapi.Choice {
 	}
 	choices := []agentapi.Choice{
 		{Name: "device", Asked: "veth", Chosen: "veth", Why: "the one kind of pod device there is so far"},
-		a.ways.routingChoice(a.config), a.ways.servicesChoice(a.config), a.ways.policyChoice(a.config), a.flowsChoice(), attach, uplink, a.tunnelChoice(), mtu, masquerade,
+		a.ways.routingChoice(a.config), a.ways.servicesChoice(a.config), a.ways.policyChoice(a.config), a.flows.Status(), attach, uplink, a.tunnelChoice(), mtu, masquerade,
 	}
 	return append(choices, a.serviceChoices()...)
 }

@@ -1,4 +1,4 @@
-package agent
+package flow
 
 import (
 	"context"
@@ -10,18 +10,18 @@ import (
 	"github.com/beeline-cni/beeline/internal/flow"
 )
 
-// Flows lists what is kept of flows.
-func (a *Agent) Flows(_ context.Context, which agentapi.FlowFilter) (*agentapi.FlowList, error) {
+// Flows lists the flows in the buffer.
+func (f *Flows) Flows(_ context.Context, which agentapi.FlowFilter) (*agentapi.FlowList, error) {
 	filter, err := newFlowFilter(which)
 	if err != nil {
 		return nil, err
 	}
-	list := &agentapi.FlowList{Telling: string(a.config.Flows), Flows: []agentapi.Flow{}}
-	for _, r := range a.flows.log.Last(filter, which.Last) {
+	list := &agentapi.FlowList{Telling: string(f.config.Flows), Flows: []agentapi.Flow{}}
+	for _, r := range f.buffer.Last(filter, which.Last) {
 		list.Flows = append(list.Flows, r.Flow())
 	}
-	list.Kept, list.Oldest = a.flows.log.Kept()
-	losses, err := a.flows.losses()
+	list.Kept, list.Oldest = f.buffer.Kept()
+	losses, err := f.losses()
 	if err != nil {
 		return nil, err
 	}
@@ -29,13 +29,13 @@ func (a *Agent) Flows(_ context.Context, which agentapi.FlowFilter) (*agentapi.F
 	return list, nil
 }
 
-// losses counts the events that were not told and never will be, by kind and cause.
-func (f *flows) losses() ([]flow.Loss, error) {
+// losses counts the events that are not reported, by kind and cause.
+func (f *Flows) losses() ([]flow.Loss, error) {
 	losses, err := f.lost()
 	return append(losses, f.open.losses()), err
 }
 
-// lostSince gives what was lost between two answers of losses; all, without an earlier one.
+// lostSince is what was lost between two results of losses; without an earlier one it is all.
 func lostSince(before, now []flow.Loss) (all []agentapi.FlowLoss) {
 	for i, l := range now {
 		if i < len(before) {
@@ -48,35 +48,35 @@ func lostSince(before, now []flow.Loss) (all []agentapi.FlowLoss) {
 	return all
 }
 
-// FollowFlows tells of flows as they come.
-func (a *Agent) FollowFlows(ctx context.Context, which agentapi.FlowFilter, each func(agentapi.FlowLine) error) error {
+// FollowFlows calls each for every flow as it comes.
+func (f *Flows) FollowFlows(ctx context.Context, which agentapi.FlowFilter, each func(agentapi.FlowLine) error) error {
 	filter, err := newFlowFilter(which)
 	if err != nil {
 		return err
 	}
-	if a.config.Flows == FlowsOff {
-		return agentapi.Errorf(agentapi.CodeInvalid, "this agent tells of no flows (--flows=%s)", FlowsOff)
+	if f.config.Flows == ModeOff {
+		return agentapi.Errorf(agentapi.CodeInvalid, "this agent reports no flows (--flows=%s)", ModeOff)
 	}
 	past := which.Last
 	if which.New {
 		past = flow.None
 	}
-	before, err := a.flows.losses()
+	before, err := f.losses()
 	if err != nil {
 		return err
 	}
 	asked := time.Now()
-	records, follower := a.flows.log.Follow(filter, past)
+	records, follower := f.buffer.Follow(filter, past)
 	defer follower.Close()
 	for {
 		for _, r := range records {
-			f := r.Flow()
-			if err := each(agentapi.FlowLine{Flow: &f}); err != nil {
+			line := r.Flow()
+			if err := each(agentapi.FlowLine{Flow: &line}); err != nil {
 				return err
 			}
 		}
 		if time.Since(asked) >= followedLosses {
-			if before, err = a.flows.followLosses(before, each); err != nil {
+			if before, err = f.followLosses(before, each); err != nil {
 				return err
 			}
 			asked = time.Now()
@@ -93,10 +93,10 @@ func (a *Agent) FollowFlows(ctx context.Context, which agentapi.FlowFilter, each
 	}
 }
 
-// followedLosses is how often those who follow are told of losses.
+// followedLosses is how often a request that follows gets losses.
 const followedLosses = time.Second
 
-// nextFor waits for records for so long; that there are none by then is no error.
+// nextFor waits for records for so long; none by then is no error.
 func nextFor(ctx context.Context, follower *flow.Follower, wait time.Duration) (records []flow.Record, missed uint64, err error) {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -107,8 +107,8 @@ func nextFor(ctx context.Context, follower *flow.Follower, wait time.Duration) (
 	return records, missed, err
 }
 
-// followLosses tells of what was lost since before, and gives what there is now.
-func (f *flows) followLosses(before []flow.Loss, each func(agentapi.FlowLine) error) ([]flow.Loss, error) {
+// followLosses reports what was lost since before, and returns the losses now.
+func (f *Flows) followLosses(before []flow.Loss, each func(agentapi.FlowLine) error) ([]flow.Loss, error) {
 	now, err := f.losses()
 	if err != nil {
 		return nil, err
@@ -129,13 +129,14 @@ func newFlowFilter(which agentapi.FlowFilter) (flow.Filter, error) {
 	return filter, nil
 }
 
-func (a *Agent) flowsChoice() agentapi.Choice {
-	c := agentapi.Choice{Name: "flows", Asked: string(a.config.Flows), Chosen: string(a.config.Flows)}
-	c.Why = map[FlowsTold]string{
-		FlowsPolicy: "`beeline flows` tells of pods that NetworkPolicies select, and of drops",
-		FlowsAll:    "`beeline flows` tells of all pods, whose connections are remembered for it, and of drops",
-		FlowsDrops:  "`beeline flows` tells of drops",
-		FlowsOff:    "`beeline flows` tells of nothing",
-	}[a.config.Flows]
+// Status is the active mode.
+func (f *Flows) Status() agentapi.Choice {
+	c := agentapi.Choice{Name: "flows", Asked: string(f.config.Flows), Chosen: string(f.config.Flows)}
+	c.Why = map[Mode]string{
+		ModePolicy: "`beeline flows` shows connections of pods that NetworkPolicies select, and drops",
+		ModeAll:    "`beeline flows` shows connections of all pods, and drops; the datapath tracks them for it",
+		ModeDrops:  "`beeline flows` shows drops",
+		ModeOff:    "`beeline flows` shows nothing",
+	}[f.config.Flows]
 	return c
 }

@@ -1,9 +1,11 @@
-package agent
+package flow
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,16 +19,27 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// flowAgent is an agent with a pod and without a datapath behind it.
-func flowAgent(told FlowsTold) *Agent {
-	config := Defaults()
-	config.NodeName, config.Flows = "a", told
-	return &Agent{
-		config: config, flows: newFlows(config, func() ([]flow.Loss, error) { return nil, nil }), datapath: &datapath.Datapath{},
-		endpoints: map[string]agentapi.Endpoint{"bl1": {
-			HostIfIndex: 7, Pod: agentapi.PodRef{Namespace: "shop", Name: "cart"}, Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.2")},
-		}},
+// local is a node with a pod.
+type local struct {
+	mu        sync.Mutex
+	pods      []flow.Local
+	addresses []netip.Addr
+}
+
+func (l *local) get() ([]flow.Local, []netip.Addr, bool) {
+	if !l.mu.TryLock() {
+		return nil, nil, false
 	}
+	defer l.mu.Unlock()
+	return l.pods, l.addresses, true
+}
+
+// newFlows makes the flows of a node with a pod and without a datapath.
+func newFlows(mode Mode) (*local, *Flows) {
+	config := Defaults()
+	config.Flows = mode
+	l := &local{pods: []flow.Local{{Pod: cluster.Key{Namespace: "shop", Name: "cart"}, Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.2")}, Device: 7}}}
+	return l, New(config, "a", 1000, &datapath.Datapath{}, func() ([]flow.Loss, error) { return nil, nil }, l.get, slog.New(slog.DiscardHandler))
 }
 
 func quiet(opened time.Duration) datapath.Session {
@@ -41,70 +54,70 @@ func TestSessionExpired(t *testing.T) {
 	told := quiet(1)
 	told.Told = true
 	for _, c := range []struct {
-		mode    FlowsTold
+		mode    Mode
 		session datapath.Session
 		want    int
 	}{
-		{FlowsPolicy, quiet(1), 1}, {FlowsAll, quiet(1), 1}, {FlowsPolicy, told, 0},
+		{ModePolicy, quiet(1), 1}, {ModeAll, quiet(1), 1}, {ModePolicy, told, 0},
 	} {
-		a := flowAgent(c.mode)
-		a.nameLocals()
-		a.flows.setPolicies(map[policy.Policy]cluster.Key{5: {Namespace: "shop", Name: "dns"}})
-		a.sessionExpired(c.session, time.Time{})
-		records := a.flows.log.Last(flow.Filter{}, 0)
-		if len(records) != c.want || a.flows.events[flow.Closed].Load() != uint64(c.want) {
+		_, f := newFlows(c.mode)
+		f.nameLocals()
+		f.UpdatePolicies(map[policy.Policy]cluster.Key{5: {Namespace: "shop", Name: "dns"}})
+		f.sessionExpired(c.session, time.Time{})
+		records := f.buffer.Last(flow.Filter{}, 0)
+		if len(records) != c.want || f.events[flow.Closed].Load() != uint64(c.want) {
 			t.Errorf("--flows=%s: %d events, expected %d", c.mode, len(records), c.want)
 			continue
 		}
 		if c.want == 0 {
 			continue
 		}
-		f := records[0].Flow()
-		if f.Event != agentapi.FlowEventClosed || f.Source.Name != "cart" || f.EgressPolicy != "shop/dns" || f.Packets != 3 || f.AnswerBytes != 200 || f.Protocol != "UDP" {
-			t.Errorf("flow %+v", f)
+		got := records[0].Flow()
+		if got.Event != agentapi.FlowEventClosed || got.Source.Name != "cart" || got.EgressPolicy != "shop/dns" || got.Packets != 3 || got.AnswerBytes != 200 || got.Protocol != "UDP" {
+			t.Errorf("flow %+v", got)
 		}
 	}
 }
 
 // Whoever reads events waits for nobody: with the agent's lock held, pods have the names of a moment ago.
 func TestNameLocalsDoesNotWait(t *testing.T) {
-	a := flowAgent(FlowsAll)
-	a.nameLocals()
-	a.mu.Lock()
-	delete(a.endpoints, "bl1")
-	a.nameLocals() // would never return
-	a.mu.Unlock()
-	a.sessionExpired(quiet(1), time.Time{})
-	if f := a.flows.log.Last(flow.Filter{}, 0)[0].Flow(); f.Source.Name != "cart" {
-		t.Errorf("flow %+v", f)
+	l, f := newFlows(ModeAll)
+	f.nameLocals()
+	l.mu.Lock()
+	l.pods = nil
+	f.nameLocals() // would never return
+	l.mu.Unlock()
+	f.sessionExpired(quiet(1), time.Time{})
+	if got := f.buffer.Last(flow.Filter{}, 0)[0].Flow(); got.Source.Name != "cart" {
+		t.Errorf("flow %+v", got)
 	}
 }
 
 // What this node has beside its Node's addresses is the node too: a pod that asks NodeLocal DNS talks with its own node.
 func TestFlowsNameTheNodesAddresses(t *testing.T) {
-	a := flowAgent(FlowsAll)
-	a.current.services.HostPortAddresses = []netip.Addr{netip.MustParseAddr("169.254.20.10")}
-	a.nameLocals()
+	l, f := newFlows(ModeAll)
+	l.addresses = []netip.Addr{netip.MustParseAddr("169.254.20.10")}
+	f.nameLocals()
 	asking := quiet(1)
 	asking.Destination = netip.MustParseAddrPort("169.254.20.10:53")
-	a.sessionExpired(asking, time.Time{})
-	if f := a.flows.log.Last(flow.Filter{}, 0)[0].Flow(); f.Destination.Kind != agentapi.FlowEndNode || f.Destination.Node != f.Source.Node {
-		t.Errorf("flow %+v", f)
+	f.sessionExpired(asking, time.Time{})
+	if got := f.buffer.Last(flow.Filter{}, 0)[0].Flow(); got.Destination.Kind != agentapi.FlowEndNode || got.Destination.Node != got.Source.Node {
+		t.Errorf("flow %+v", got)
 	}
 }
 
 // Who follows is told of what was lost since, and of nothing that was lost before.
 func TestFollowLosses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := flowAgent(FlowsAll)
+		_, f := newFlows(ModeAll)
 		dropped, opened := flow.Loss{Kind: flow.Dropped, Why: "full", Meaning: "nobody read", Events: 7}, flow.Loss{Kind: flow.Opened, Why: "full", Meaning: "nobody read"}
-		a.flows.lost = func() ([]flow.Loss, error) { return []flow.Loss{dropped, opened}, nil }
+		f.lost = func() ([]flow.Loss, error) { return []flow.Loss{dropped, opened}, nil }
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var got []agentapi.FlowLoss
 		done := make(chan error)
 		go func() {
-			done <- a.FollowFlows(ctx, agentapi.FlowFilter{New: true}, func(line agentapi.FlowLine) error {
+			done <- f.FollowFlows(ctx, agentapi.FlowFilter{New: true}, func(line agentapi.FlowLine) error {
 				if line.Lost == nil {
 					t.Errorf("line %+v", line)
 					return nil
@@ -130,23 +143,23 @@ func TestFollowLosses(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("lost (-want +got):\n%s", diff)
 		}
-		a.flows.lost = func() ([]flow.Loss, error) { return nil, errors.New("no such map") }
-		if err := a.FollowFlows(t.Context(), agentapi.FlowFilter{}, nil); err == nil || err.Error() != "no such map" {
+		f.lost = func() ([]flow.Loss, error) { return nil, errors.New("no such map") }
+		if err := f.FollowFlows(t.Context(), agentapi.FlowFilter{}, nil); err == nil || err.Error() != "no such map" {
 			t.Errorf("losses cannot be read: %v", err)
 		}
 	})
 }
 
 func TestFollowFlows(t *testing.T) {
-	a := flowAgent(FlowsAll)
-	a.sessionExpired(quiet(1), time.Time{})
-	a.sessionExpired(quiet(2), time.Time{})
+	_, f := newFlows(ModeAll)
+	f.sessionExpired(quiet(1), time.Time{})
+	f.sessionExpired(quiet(2), time.Time{})
 	enough := errors.New("enough")
 	var got []agentapi.FlowLine
-	err := a.FollowFlows(t.Context(), agentapi.FlowFilter{Last: 1}, func(line agentapi.FlowLine) error {
+	err := f.FollowFlows(t.Context(), agentapi.FlowFilter{Last: 1}, func(line agentapi.FlowLine) error {
 		got = append(got, line)
 		if len(got) == 1 {
-			a.sessionExpired(quiet(3), time.Time{}) // comes while somebody follows
+			f.sessionExpired(quiet(3), time.Time{}) // comes while somebody follows
 			return nil
 		}
 		return enough
@@ -161,24 +174,25 @@ func TestFollowFlows(t *testing.T) {
 		lines int
 	}{{agentapi.FlowFilter{}, 3}, {agentapi.FlowFilter{New: true}, 0}} {
 		lines := 0
-		err := a.FollowFlows(over, c.which, func(agentapi.FlowLine) error { lines++; return nil })
+		err := f.FollowFlows(over, c.which, func(agentapi.FlowLine) error { lines++; return nil })
 		if !errors.Is(err, context.Canceled) || lines != c.lines {
 			t.Errorf("%+v: %d lines of the past, expected %d: %v", c.which, lines, c.lines, err)
 		}
 	}
-	a.flows.log.Close()
-	if err := a.FollowFlows(context.Background(), agentapi.FlowFilter{}, func(agentapi.FlowLine) error { return nil }); !errors.Is(err, flow.ErrClosed) {
+	f.buffer.Close()
+	if err := f.FollowFlows(context.Background(), agentapi.FlowFilter{}, func(agentapi.FlowLine) error { return nil }); !errors.Is(err, flow.ErrClosed) {
 		t.Errorf("after the agent has stopped: %v", err)
 	}
-	for _, f := range []agentapi.FlowFilter{{Verdict: "maybe"}, {Reason: "because"}} {
-		if err := a.FollowFlows(t.Context(), f, nil); !agentapi.HasCode(err, agentapi.CodeInvalid) {
-			t.Errorf("%+v: %v", f, err)
+	for _, which := range []agentapi.FlowFilter{{Verdict: "maybe"}, {Reason: "because"}} {
+		if err := f.FollowFlows(t.Context(), which, nil); !agentapi.HasCode(err, agentapi.CodeInvalid) {
+			t.Errorf("%+v: %v", which, err)
 		}
-		if _, err := a.Flows(t.Context(), f); !agentapi.HasCode(err, agentapi.CodeInvalid) {
-			t.Errorf("%+v: %v", f, err)
+		if _, err := f.Flows(t.Context(), which); !agentapi.HasCode(err, agentapi.CodeInvalid) {
+			t.Errorf("%+v: %v", which, err)
 		}
 	}
-	if err := flowAgent(FlowsOff).FollowFlows(t.Context(), agentapi.FlowFilter{}, nil); !agentapi.HasCode(err, agentapi.CodeInvalid) {
+	_, off := newFlows(ModeOff)
+	if err := off.FollowFlows(t.Context(), agentapi.FlowFilter{}, nil); !agentapi.HasCode(err, agentapi.CodeInvalid) {
 		t.Errorf("without flows: %v", err)
 	}
 }

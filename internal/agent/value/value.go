@@ -1,4 +1,5 @@
-package agent
+// Package value has the types of the agent's flags that the standard library lacks.
+package value
 
 import (
 	"fmt"
@@ -9,15 +10,15 @@ import (
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
-// PortRange is a span of ports as people write it: "40000-65535".
+// PortRange is a range of ports, written "40000-65535".
 type PortRange device.PortSpan
 
-// MarshalText writes the range.
+// MarshalText implements encoding.TextMarshaler.
 func (r PortRange) MarshalText() ([]byte, error) {
 	return fmt.Appendf(nil, "%d-%d", r.First, r.Last), nil
 }
 
-// UnmarshalText reads a range.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (r *PortRange) UnmarshalText(text []byte) error {
 	from, to, ok := strings.Cut(string(text), "-")
 	first, err := strconv.ParseUint(from, 10, 16)
@@ -29,10 +30,10 @@ func (r *PortRange) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// String writes the range for people.
+// String implements fmt.Stringer.
 func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
-// Prefixes is a list of CIDRs, written with commas between them.
+// Prefixes is a comma-separated list of CIDRs.
 type Prefixes []netip.Prefix
 
 // MarshalText writes the list.
@@ -44,23 +45,23 @@ func (p Prefixes) MarshalText() ([]byte, error) {
 	return []byte(strings.Join(all, ",")), nil
 }
 
-// UnmarshalText reads a list. Bits behind a prefix are refused: 192.0.2.1/24 may have been meant as a network or as an address.
+// UnmarshalText reads a list. It rejects host bits: 192.0.2.1/24 could mean a network or an address.
 func (p *Prefixes) UnmarshalText(text []byte) error {
 	*p = nil
-	for _, field := range list(string(text)) {
+	for _, field := range List(string(text)) {
 		prefix, err := netip.ParsePrefix(field)
 		if err != nil {
 			return fmt.Errorf("%q is not a CIDR, as 192.0.2.0/24 is", field)
 		}
 		if prefix != prefix.Masked() {
-			return fmt.Errorf("%s is not a network: its bits behind the prefix are not zero; did you mean %s?", prefix, prefix.Masked())
+			return fmt.Errorf("%s is not a network: its host bits are not zero; did you mean %s?", prefix, prefix.Masked())
 		}
 		*p = append(*p, prefix)
 	}
 	return nil
 }
 
-// Networks is a list of CIDRs as Prefixes, of which the empty one is written "none".
+// Networks is like Prefixes, but the empty list is written "none".
 type Networks Prefixes
 
 // MarshalText writes the list.
@@ -105,8 +106,8 @@ func (s *TableSize) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// list splits a value at its commas; an empty value has no parts.
-func list(text string) (all []string) {
+// List splits a value at its commas; an empty value has no parts.
+func List(text string) (all []string) {
 	for field := range strings.SplitSeq(text, ",") {
 		if field = strings.TrimSpace(field); field != "" {
 			all = append(all, field)
@@ -114,3 +115,15 @@ func list(text string) (all []string) {
 	}
 	return all
 }
+
+// Quoted lists values for an error message.
+func Quoted[T ~string](all []T) string {
+	var s []string
+	for _, v := range all {
+		s = append(s, fmt.Sprintf("%q", v))
+	}
+	return strings.Join(s, ", ")
+}
+
+// MaxTableSize bounds the sizes of tables: maps of this size still fit a machine.
+const MaxTableSize = 1 << 24

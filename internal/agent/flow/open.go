@@ -1,4 +1,4 @@
-package agent
+package flow
 
 import (
 	"net/netip"
@@ -10,42 +10,41 @@ import (
 	"github.com/beeline-cni/beeline/internal/flow"
 )
 
-// openSessions are those whose beginning flows have told of and whose end they have not: the datapath pushes out the sessions that are least used
-// where its table is full, and tells nobody. They are learned from events, and from each look at the table, which also tells
-// which of them are gone. Its methods may be called from several goroutines.
+// openSessions are the connections whose beginning was reported and whose end was not: a full conntrack table evicts entries without an
+// event. They are learned from events, and from each look at the table, which also shows which are gone. Methods may be called from
+// several goroutines.
 type openSessions struct {
-	mu   sync.Mutex
-	room int
-	all  map[sessionEnds]*openSession
+	mu       sync.Mutex
+	capacity int
+	all      map[sessionEnds]*openSession
 	// look counts the looks at the table.
 	look uint64
-	// untracked counts sessions for which there was no room.
+	// untracked counts connections beyond capacity.
 	untracked atomic.Uint64
 }
 
-// sessionEnds tell sessions apart that there are at the same time.
+// sessionEnds are the key of a connection among those of the same time.
 type sessionEnds struct {
 	source, destination netip.AddrPort
 	protocol            uint8
 }
 
-// openSession is what was last known of one.
+// openSession is what is known of one.
 type openSession struct {
-	// last is the event to be told when it is gone.
+	// last is the event to report when it is gone.
 	last flow.Event
-	// look is the one that has found it, or that comes next after it was told of.
+	// look is the last one that found it, or the next one after its event.
 	look  uint64
 	since time.Time
 }
 
-// newOpenSessions has room for this many.
-func newOpenSessions(room int) *openSessions {
-	return &openSessions{room: room, all: map[sessionEnds]*openSession{}}
+func newOpenSessions(capacity int) *openSessions {
+	return &openSessions{capacity: capacity, all: map[sessionEnds]*openSession{}}
 }
 
-// told takes note of an event, and says in it what is known of the session besides. If it is the first one about a session in the place
-// of one that has not ended, it gives the event that tells of the end of that one.
-func (o *openSessions) told(e *flow.Event) (replaced *flow.Event) {
+// note learns from an event, and adds to it what is known of the connection. If the event is the first one of a connection that replaces
+// another one, note returns the event of the other one's end.
+func (o *openSessions) note(e *flow.Event) (replaced *flow.Event) {
 	at := sessionEnds{e.Source, e.Destination, e.Protocol}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -55,7 +54,7 @@ func (o *openSessions) told(e *flow.Event) (replaced *flow.Event) {
 	}
 	switch e.Kind {
 	case flow.Opened, flow.Answered:
-		o.note(at, *e, o.look+1)
+		o.learn(at, *e, o.look+1)
 	case flow.Closed, flow.Revoked:
 		if s := o.all[at]; s != nil {
 			s.identify(e)
@@ -66,14 +65,14 @@ func (o *openSessions) told(e *flow.Event) (replaced *flow.Event) {
 	return replaced
 }
 
-// identify says in an event of the table's, which has no identities, who the ends were.
+// identify adds the identities to an event of the table, which has none.
 func (s *openSession) identify(e *flow.Event) {
 	if e.SourceIdentity == 0 && e.DestinationIdentity == 0 {
 		e.SourceIdentity, e.DestinationIdentity = s.last.SourceIdentity, s.last.DestinationIdentity
 	}
 }
 
-// end is the event that tells of the end of one that is gone, with what was counted when it was last seen.
+// end is the event of the end of one that is gone, with the totals of when it was last seen.
 func (s *openSession) end(now time.Time) *flow.Event {
 	e := s.last
 	e.Time, e.Kind, e.PushedOut, e.First = now, flow.Closed, true, false
@@ -81,8 +80,7 @@ func (s *openSession) end(now time.Time) *flow.Event {
 	return &e
 }
 
-// begin begins a look at the table, and seen takes note of a session that is there, by what sessionEvent makes of it. One whose end has been told is
-// not open.
+// begin begins a look at the table, and seen learns from an entry in it. An entry whose end was reported is not open.
 func (o *openSessions) begin() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -96,14 +94,14 @@ func (o *openSessions) seen(s datapath.Session, booted time.Time) {
 		delete(o.all, sessionEnds{s.Source, s.Destination, s.Protocol})
 		return
 	}
-	o.note(sessionEnds{s.Source, s.Destination, s.Protocol}, sessionEvent(s, booted), o.look)
+	o.learn(sessionEnds{s.Source, s.Destination, s.Protocol}, sessionEvent(s, booted), o.look)
 }
 
-// note must be called with the lock. An event that was read late counts less.
-func (o *openSessions) note(at sessionEnds, e flow.Event, look uint64) {
+// learn needs the lock. An event that was read late has older totals.
+func (o *openSessions) learn(at sessionEnds, e flow.Event, look uint64) {
 	s := o.all[at]
 	if s == nil {
-		if len(o.all) >= o.room {
+		if len(o.all) >= o.capacity {
 			if e.First { // once for each
 				o.untracked.Add(1)
 			}
@@ -120,7 +118,7 @@ func (o *openSessions) note(at sessionEnds, e flow.Event, look uint64) {
 	s.look = max(s.look, look)
 }
 
-// gone ends a look that has seen the whole table: it forgets those that were not there, and gives the event that tells of the end of each.
+// gone ends a look that has seen the whole table. It forgets those that were not there and returns the events of their ends.
 func (o *openSessions) gone(now time.Time) (all []flow.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -134,15 +132,15 @@ func (o *openSessions) gone(now time.Time) (all []flow.Event) {
 	return all
 }
 
-// losses counts sessions whose end will not be told if they are pushed out.
+// losses counts connections whose end is not reported if they are evicted.
 func (o *openSessions) losses() flow.Loss {
 	return flow.Loss{
 		Kind: flow.Closed, Why: "untracked", Events: o.untracked.Load(),
-		Meaning: "more connections than twice --sessions-max began between two looks at the table: of those that were pushed out of it, no end is told",
+		Meaning: "more connections than twice --sessions-max began between two looks at the table: the end of those that were evicted is not reported",
 	}
 }
 
-// sessionEvent is the event that tells of the end of a session. Of what is no packet's it lacks the time. booted is when the datapath's clock was 0.
+// sessionEvent is the event of the end of a connection, without its time. booted is when the datapath's clock was 0.
 func sessionEvent(s datapath.Session, booted time.Time) flow.Event {
 	return flow.Event{
 		Kind: flow.Closed, Opened: booted.Add(s.Opened), Protocol: s.Protocol, Source: s.Source, Destination: s.Destination,

@@ -1,4 +1,4 @@
-package agent
+package flow
 
 import (
 	"net/netip"
@@ -47,7 +47,7 @@ func ofOpened(port uint16, packets, bytes [2]uint64) flow.Event {
 func TestOpenSessionsGone(t *testing.T) {
 	o := newOpenSessions(10)
 	e := opened(53, time.Now())
-	o.told(&e)
+	o.note(&e)
 	expectEnds(t, "told after the look had begun", o.gone(time.Now()))
 	s := quiet(1)
 	expectEnds(t, "in the table", lookAt(o, s))
@@ -55,7 +55,7 @@ func TestOpenSessionsGone(t *testing.T) {
 	expectEnds(t, "told once", lookAt(o))
 
 	e = opened(54, time.Now())
-	o.told(&e)
+	o.note(&e)
 	expectEnds(t, "before a look that may not have found it yet", lookAt(o))
 	expectEnds(t, "never found", lookAt(o), ofOpened(54, [2]uint64{1, 0}, [2]uint64{100, 0}))
 }
@@ -65,9 +65,9 @@ func TestOpenSessionsEnded(t *testing.T) {
 	o := newOpenSessions(10)
 	for _, kind := range []flow.Kind{flow.Closed, flow.Revoked} {
 		e := opened(53, time.Now())
-		o.told(&e)
+		o.note(&e)
 		e.Kind, e.First, e.SourceIdentity, e.DestinationIdentity = kind, false, 0, 0
-		o.told(&e)
+		o.note(&e)
 		if e.SourceIdentity != 3 || e.DestinationIdentity != 4 {
 			t.Errorf("%s: identities %d and %d", kind, e.SourceIdentity, e.DestinationIdentity)
 		}
@@ -87,10 +87,10 @@ func TestOpenSessionsReplaced(t *testing.T) {
 	s := quiet(1)
 	lookAt(o, s)
 	late, anew := opened(53, time.Now().Add(-time.Second)), opened(53, time.Now().Add(time.Second))
-	if replaced := o.told(&late); replaced != nil {
+	if replaced := o.note(&late); replaced != nil {
 		t.Errorf("an event from before: %+v", replaced)
 	}
-	replaced := o.told(&anew)
+	replaced := o.note(&anew)
 	if replaced == nil {
 		t.Fatal("nothing is told")
 	}
@@ -104,9 +104,9 @@ func TestOpenSessionsRoom(t *testing.T) {
 	o := newOpenSessions(2)
 	for port := range uint16(5) {
 		e := opened(53+port, time.Now())
-		o.told(&e)
+		o.note(&e)
 		e.Kind, e.First = flow.Answered, false
-		o.told(&e)
+		o.note(&e)
 	}
 	if l := o.losses(); l.Events != 3 || l.Kind != flow.Closed || len(o.all) != 2 {
 		t.Errorf("%d are tracked, losses %+v", len(o.all), l)
@@ -117,19 +117,19 @@ func TestOpenSessionsRoom(t *testing.T) {
 func TestOpenSessionsToldOfOnce(t *testing.T) {
 	o := newOpenSessions(1)
 	s, first := quiet(1), opened(53, time.Now())
-	o.told(&first)
+	o.note(&first)
 	lookAt(o, s)
 	short := opened(53, time.Now().Add(time.Second))
 	short.Kind = flow.Closed
-	replaced := o.told(&short)
+	replaced := o.note(&short)
 	if replaced == nil || len(o.all) != 0 {
 		t.Fatalf("replaced %+v, open %d", replaced, len(o.all))
 	}
 	expectEnds(t, "replaced", []flow.Event{*replaced}, ofOpened(53, s.Packets, s.Bytes))
 	long, other := opened(54, time.Now()), opened(55, time.Now())
 	other.Kind = flow.Closed
-	o.told(&long)
-	if replaced := o.told(&other); replaced != nil || len(o.all) != 1 || o.losses().Events != 0 {
+	o.note(&long)
+	if replaced := o.note(&other); replaced != nil || len(o.all) != 1 || o.losses().Events != 0 {
 		t.Errorf("replaced %+v, open %d, losses %+v", replaced, len(o.all), o.losses())
 	}
 }

@@ -1,0 +1,32 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/flow"
+)
+
+// flowLocals gives the pods and addresses of this node for names in flows. It does not wait for the agent's lock.
+func (a *Agent) flowLocals() (pods []flow.Local, addresses []netip.Addr, ok bool) {
+	if !a.mu.TryLock() {
+		return nil, nil, false
+	}
+	defer a.mu.Unlock()
+	pods = make([]flow.Local, 0, len(a.endpoints))
+	for _, e := range a.endpoints {
+		pods = append(pods, flow.Local{Pod: policyPodOf(e).Pod, Addresses: e.Addresses, Device: e.HostIfIndex})
+	}
+	return pods, a.current.services.HostPortAddresses, true
+}
+
+// Flows implements agentapi.Service.
+func (a *Agent) Flows(ctx context.Context, which agentapi.FlowFilter) (*agentapi.FlowList, error) {
+	return a.flows.Flows(ctx, which)
+}
+
+// FollowFlows implements agentapi.Service.
+func (a *Agent) FollowFlows(ctx context.Context, which agentapi.FlowFilter, each func(agentapi.FlowLine) error) error {
+	return a.flows.FollowFlows(ctx, which, each)
+}
