@@ -81,7 +81,7 @@ func ServiceDefaults() ServiceConfig {
 		Cgroup:               "auto",
 		NodePortMode:         NodePortSNAT,
 		NodePortAcceleration: datapath.AccelerationAuto,
-		NATPorts:             value.PortRange{40000, 65535},
+		NATPorts:             value.PortRange{First: 40000, Last: 65535},
 		Sizes:                Sizes{Services: 65536, Backends: 262144, Connections: 262144, Openings: 65536, Affinities: 16384},
 		HealthzAddress:       "0.0.0.0:10256", // kube-proxy's
 	}

@@ -39,7 +39,7 @@ func TestConfigValidate(t *testing.T) {
 		"--services":        func(c *Config) { c.Services = "ipvs" },
 		"--cgroup":          func(c *Config) { c.Cgroup = "unified" },
 		"--nodeport-mode":   func(c *Config) { c.NodePortMode = "tunnel" },
-		"--nat-ports":       func(c *Config) { c.NATPorts = value.PortRange{60000, 60100} },
+		"--nat-ports":       func(c *Config) { c.NATPorts = value.PortRange{First: 60000, Last: 60100} },
 		"--openings-max":    func(c *Config) { c.Sizes.Openings = 0 },
 		"--policy":          func(c *Config) { c.Policy = "iptables" },
 		"--policies-max":    func(c *Config) { c.PolicySizes.Policies = 0 },

@@ -35,7 +35,7 @@ func TestReservedPortsAreGivenBack(t *testing.T) {
 		}
 		config := Config{StateDir: t.TempDir(), Masquerade: true}
 		reserve := func(first, last uint16) {
-			config.NATPorts = value.PortRange{first, last}
+			config.NATPorts = value.PortRange{First: first, Last: last}
 			a := &Agent{config: config, log: slog.New(slog.DiscardHandler)}
 			if err := a.reservePorts(); err != nil {
 				t.Fatal(err)
