@@ -111,7 +111,7 @@ func TestFlowsRate(t *testing.T) {
 	if !strings.Contains(text, "Not told: ") || !strings.Contains(text, "events (dropped) because more drops a second than --flows-rate") {
 		t.Errorf("the command does not say what is lost:\n%s", text)
 	}
-	const metric = `beeline_flow_lost_total{event="dropped",why="limited"} `
+	const metric = `beeline_flow_lost_total{event="dropped",reason="limited"} `
 	if _, value, found := strings.Cut(g.scrape(g.nodes[0], "/metrics", 200), metric); !found || strings.HasPrefix(value, "0\n") {
 		t.Errorf("metric %s is %.10q", metric, value)
 	}

@@ -128,7 +128,7 @@ func TestFlows(t *testing.T) {
 	}
 	metrics := g.scrape(g.nodes[0], "/metrics", 200)
 	for _, want := range []string{`beeline_flow_events_total{event="dropped",verdict="dropped"} [1-9]`, `beeline_flow_events_total{event="closed",verdict="allowed"} [1-9]`,
-		`beeline_flow_sessions_total [1-9]`, `beeline_flow_events_total{event="revoked",verdict="dropped"} 0`, `beeline_flow_lost_total{event="dropped",why="limited"} 0`} {
+		`beeline_flow_connections_total [1-9]`, `beeline_flow_events_total{event="revoked",verdict="dropped"} 0`, `beeline_flow_lost_total{event="dropped",reason="limited"} 0`} {
 		if !regexp.MustCompile(want).MatchString(metrics) {
 			t.Errorf("no metric %s", want)
 		}
