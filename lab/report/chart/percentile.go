@@ -3,6 +3,7 @@ package chart
 import (
 	"html/template"
 	"math"
+	"slices"
 )
 
 // Percentiles shows P50, P90, P99 and P99.9 of each network on a logarithmic scale.
@@ -12,7 +13,7 @@ type Percentiles struct {
 	Label func(float64) string
 }
 
-// PercentileRow holds the four percentiles; the last may be 0 where there is none. Absent says why there are none at all.
+// PercentileRow has the four percentiles. The last is 0 if it is missing. Absent is the reason why all are missing.
 type PercentileRow struct {
 	Label     string
 	Absent    string
@@ -23,11 +24,10 @@ type PercentileRow struct {
 
 // SVG draws the chart.
 func (p Percentiles) SVG() template.HTML {
-	c := &canvas{}
 	low, high := math.Inf(1), 0.0
-	labels := make([]string, len(p.Rows))
-	for i, r := range p.Rows {
-		labels[i] = r.Label
+	var names []name
+	for _, r := range p.Rows {
+		names = append(names, name{r.Label, "", r.Highlight})
 		for _, v := range r.At {
 			if v > 0 {
 				low, high = min(low, v), max(high, v)
@@ -37,39 +37,22 @@ func (p Percentiles) SVG() template.HTML {
 	if math.IsInf(low, 0) {
 		low, high = 1, 10
 	}
-	left := labelWidth(labels)
-	a := logarithmic(low, high, left+10, Width-14)
-	const top = 6.0
-	bottom := top + rowHeight*float64(len(p.Rows))
-	a.draw(c, top, bottom, p.Label)
+	f := newFrame(names, rowHeight, func(left, right float64) axis { return logarithmic(low, high, left, right) })
+	f.begin(6, p.Label)
 	for i, r := range p.Rows {
-		r.draw(c, a, left, top+rowHeight*(float64(i)+0.5))
-	}
-	c.height = bottom + 24
-	return c.svg(p.Text)
-}
-
-func (r PercentileRow) draw(c *canvas, a axis, left, y float64) {
-	class := "mark"
-	if r.Highlight {
-		class = "mark hot"
-	}
-	c.text(class+" label", "end", left, y+4.5, fit(r.Label, left-4))
-	last := r.At[0]
-	for _, v := range r.At {
-		last = max(last, v)
-	}
-	c.line("guide", a.left, y, a.right, y)
-	if r.Absent != "" {
-		c.text("note", "end", a.right, y+4.5, r.Absent)
-		return
-	}
-	c.line(class+" whisker", a.at(r.At[0]), y, a.at(last), y)
-	for i, v := range r.At {
-		if v > 0 {
-			c.percentile(class, a.at(v), y, i, r.Tips[i])
+		f.line("guide", f.left, f.y(i), f.right, f.y(i))
+		if r.Absent != "" {
+			f.text("note", "end", f.right, f.y(i)+4.5, r.Absent)
+			continue
+		}
+		f.whisker(i, r.At[0], slices.Max(r.At[:]))
+		for j, v := range r.At {
+			if v > 0 {
+				f.percentile(f.class(i), f.at(v), f.y(i), j, r.Tips[j])
+			}
 		}
 	}
+	return f.svg(p.Text)
 }
 
 // percentile draws the mark of one of the four: dot, bar, triangle, hollow circle.

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Ratio is a chart of ratios to a baseline at 1: one row for each network, a dot with its interval.
+// Ratio is a chart of ratios to a baseline at 1: one row per network, a dot with its interval.
 type Ratio struct {
 	Text
 	Rows []RatioRow
@@ -31,57 +31,53 @@ type Marker struct {
 	Tip   string
 }
 
-const (
-	rowHeight = 26
-	// tallRow is the height of all rows of a chart where a label takes two lines.
-	tallRow = 34
-)
-
 // SVG draws the chart.
 func (r Ratio) SVG() template.HTML {
-	c := &canvas{}
-	labels, values := make([]string, len(r.Rows)), 0.0
 	low, high := 1.0, 1.0
 	widen := func(v *float64) {
 		if v != nil && !math.IsNaN(*v) && !math.IsInf(*v, 0) {
 			low, high = min(low, *v), max(high, *v)
 		}
 	}
-	for i, row := range r.Rows {
-		labels[i] = row.Label
-		values = max(values, boldWidth(row.Value))
-		widen(row.Ratio)
-		widen(row.Low)
-		widen(row.High)
+	var names []name
+	for _, row := range r.Rows {
+		names = append(names, name{row.Label, row.Value, row.Highlight})
+		for _, v := range []*float64{row.Ratio, row.Low, row.High} {
+			widen(v)
+		}
 		for _, m := range row.Published {
 			widen(&m.Ratio)
 		}
 	}
-	left := labelWidth(labels)
 	margin := (high - low) * 0.04
-	a := linear(low-margin, high+margin, left+8, Width-values-16)
-	top, one := 22.0, a.at(1)
-	base, better := note{anchorNear(one, a), one, r.Baseline + " = 1"}, r.direction(a, one)
+	f := newFrame(names, rowHeight, func(left, right float64) axis { return linear(low-margin, high+margin, left, right) })
+	top, one := 22.0, f.at(1)
+	base, better := note{anchorNear(one, f.axis), one, r.Baseline + " = 1"}, r.direction(f.axis, one)
 	betterAt := top - 9
 	if better.touches(base) {
 		top += lineHeight
 	}
-	height := float64(rowHeight)
-	for _, l := range labels {
-		if len(lines(l, left-4)) > 1 {
-			height = tallRow
+	f.begin(top, nil)
+	f.line("base", one, top-4, one, f.bottom())
+	base.draw(&f.canvas, top-9)
+	better.draw(&f.canvas, betterAt)
+	for i, row := range r.Rows {
+		y := f.y(i)
+		f.line("guide", f.left, y, f.right, y)
+		if row.Low != nil && row.High != nil {
+			f.whisker(i, *row.Low, *row.High)
+			for _, v := range []float64{*row.Low, *row.High} {
+				f.line(f.class(i)+" whisker", f.at(v), y-4, f.at(v), y+4)
+			}
+		}
+		if row.Ratio != nil {
+			f.circle(f.class(i)+" dot", f.at(*row.Ratio), y, 4.5, row.Tip)
+		}
+		for _, m := range row.Published {
+			f.hollow(f.at(m.Ratio), y, m.Shape, m.Tip)
 		}
 	}
-	bottom := top + height*float64(len(r.Rows))
-	a.draw(c, top, bottom, nil)
-	c.line("base", one, top-4, one, bottom)
-	base.draw(c, top-9)
-	better.draw(c, betterAt)
-	for i, row := range r.Rows {
-		row.draw(c, a, left, top+height*(float64(i)+0.5))
-	}
-	c.height = bottom + 24
-	return c.svg(r.Text)
+	return f.svg(r.Text)
 }
 
 // anchorNear keeps a label over position x inside the chart.
@@ -95,7 +91,7 @@ func anchorNear(x float64, a axis) string {
 	return "middle"
 }
 
-// direction says which way is better, at the end of the scale that is farther from the baseline's label.
+// direction shows which way is better, at the end of the scale that is farther from the label of the baseline.
 func (r Ratio) direction(a axis, one float64) note {
 	text := map[string]string{"higher": "better →", "lower": "← better"}[r.Better]
 	if one > (a.left+a.right)/2 {
@@ -111,14 +107,14 @@ type note struct {
 	text   string
 }
 
-// ends are where the text begins and ends.
+// ends are the positions of the ends of the text.
 func (n note) ends() (left, right float64) {
 	w := textWidth(n.text)
 	left = map[string]float64{"start": n.x, "middle": n.x - w/2, "end": n.x - w}[n.anchor]
 	return left, left + w
 }
 
-// touches says whether two texts at one height would touch.
+// touches reports whether two texts at one height overlap or nearly do.
 func (n note) touches(other note) bool {
 	left, right := n.ends()
 	start, end := other.ends()
@@ -132,32 +128,7 @@ func (n note) draw(c *canvas, y float64) {
 	}
 }
 
-func (row RatioRow) draw(c *canvas, a axis, left, y float64) {
-	class := "mark"
-	if row.Highlight {
-		class = "mark hot"
-	}
-	c.line("guide", a.left, y, a.right, y)
-	label := lines(row.Label, left-4)
-	for i, line := range label {
-		c.text(class+" label", "end", left, y+4.5+lineHeight*(float64(i)-float64(len(label)-1)/2), line)
-	}
-	if row.Low != nil && row.High != nil {
-		x1, x2 := a.at(*row.Low), a.at(*row.High)
-		c.line(class+" whisker", x1, y, x2, y)
-		c.line(class+" whisker", x1, y-4, x1, y+4)
-		c.line(class+" whisker", x2, y-4, x2, y+4)
-	}
-	if row.Ratio != nil {
-		c.circle(class+" dot", a.at(*row.Ratio), y, 4.5, row.Tip)
-	}
-	for _, m := range row.Published {
-		c.hollow(a.at(m.Ratio), y, m.Shape, m.Tip)
-	}
-	c.text(class+" value", "end", Width-2, y+4.5, row.Value)
-}
-
-// Shapes is how many hollow markers can be told apart.
+// Shapes is the number of forms of markers.
 const Shapes = 6
 
 // hollow draws a published figure: diamond, square, triangles, octagon, hourglass.

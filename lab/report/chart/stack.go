@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Stack shows what a total is made of: one horizontal bar for each row, one segment for each part.
+// Stack shows the parts of a total: one horizontal bar per row, one segment per part.
 type Stack struct {
 	Text
 	Rows  []StackRow
@@ -14,7 +14,7 @@ type Stack struct {
 	Label func(float64) string
 }
 
-// StackRow is one bar; Parts are in the order of the legend, at most Fills of them.
+// StackRow is one bar. Parts are in the order of the legend, at most Fills of them.
 type StackRow struct {
 	Label     string
 	Value     string
@@ -22,7 +22,7 @@ type StackRow struct {
 	Highlight bool
 }
 
-// Part is one segment. Name is written into it where there is room.
+// Part is one segment. Name is written into it if it fits.
 type Part struct {
 	Name string
 	Size float64
@@ -30,17 +30,15 @@ type Part struct {
 	Tip  string
 }
 
-// Fills is how many segments can be told apart, by shade and by texture.
+// Fills is the number of segments that differ by shade or texture.
 const Fills = 6
 
 // SVG draws the chart.
 func (s Stack) SVG() template.HTML {
-	c := &canvas{}
-	high, values := 0.0, 0.0
-	labels := make([]string, len(s.Rows))
-	for i, r := range s.Rows {
-		labels[i] = r.Label
-		values = max(values, boldWidth(r.Value))
+	high := 0.0
+	var names []name
+	for _, r := range s.Rows {
+		names = append(names, name{r.Label, r.Value, r.Highlight})
 		total := 0.0
 		for _, p := range r.Parts {
 			total += max(p.Size, 0)
@@ -50,45 +48,28 @@ func (s Stack) SVG() template.HTML {
 	if high == 0 {
 		high = 1
 	}
-	left := labelWidth(labels)
-	a := linear(0, high, left+10, Width-values-18)
-	const top, height = 6.0, 28.0
-	bottom := top + height*float64(len(s.Rows))
-	a.draw(c, top, bottom, s.Label)
+	f := newFrame(names, 28, func(left, right float64) axis { return linear(0, high, left, right) })
+	f.begin(6, s.Label)
 	for i, r := range s.Rows {
-		r.draw(c, a, left, top+height*(float64(i)+0.5))
+		from := 0.0
+		for _, p := range r.Parts {
+			if p.Size <= 0 {
+				continue
+			}
+			x1, x2 := f.at(from), f.at(from+p.Size)
+			f.fill(p.Fill, x1, f.y(i)-9, max(x2-x1-0.6, 0.4), 18, p.Tip)
+			if p.Name != "" && textWidth(p.Name)+8 < x2-x1 {
+				f.text(fmt.Sprintf("in%d", p.Fill%Fills), "middle", (x1+x2)/2, f.y(i)+4.5, p.Name)
+			}
+			from += p.Size
+		}
 	}
-	c.line("axis", a.left, top, a.left, bottom)
-	c.height = bottom + 22
-	if s.Unit != "" {
-		c.text("note", "middle", (a.left+a.right)/2, bottom+33, s.Unit)
-		c.height = bottom + 40
-	}
-	return c.svg(s.Text)
+	f.line("axis", f.left, f.top, f.left, f.bottom())
+	f.unit(s.Unit)
+	return f.svg(s.Text)
 }
 
-func (r StackRow) draw(c *canvas, a axis, left, y float64) {
-	class := "mark"
-	if r.Highlight {
-		class = "mark hot"
-	}
-	c.text(class+" label", "end", left, y+4.5, fit(r.Label, left-4))
-	from := 0.0
-	for _, p := range r.Parts {
-		if p.Size <= 0 {
-			continue
-		}
-		x1, x2 := a.at(from), a.at(from+p.Size)
-		c.fill(p.Fill, x1, y-9, max(x2-x1-0.6, 0.4), 18, p.Tip)
-		if p.Name != "" && textWidth(p.Name)+8 < x2-x1 {
-			c.text(fmt.Sprintf("in%d", p.Fill%Fills), "middle", (x1+x2)/2, y+4.5, p.Name)
-		}
-		from += p.Size
-	}
-	c.text(class+" value", "end", Width-2, y+4.5, r.Value)
-}
-
-// fill draws a segment. Shades alone do not tell all segments apart: not to everybody, and not on paper without colours.
+// fill draws a segment by shade and texture, so that segments differ without colours as well.
 func (c *canvas) fill(which int, x, y, w, h float64, tip string) {
 	which %= Fills
 	c.rect(fmt.Sprintf("fill%d", which), x, y, w, h, tip)

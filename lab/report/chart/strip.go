@@ -5,18 +5,17 @@ import (
 	"math"
 )
 
-// Strip shows raw samples: one row for each network, one mark for each sample, in the order they were
-// taken from the top of the row to its bottom.
+// Strip shows raw samples: one row per network, one mark per sample, in the order of measurement from the top of the row.
 type Strip struct {
 	Text
 	Rows []StripRow
-	// Unit is printed under the scale; Log chooses a logarithmic one; Label renders ticks.
+	// Unit is written under the scale. Log makes the scale logarithmic. Label renders its ticks.
 	Unit  string
 	Log   bool
 	Label func(float64) string
 }
 
-// StripRow is one network's samples. Ticks are values to mark with a bar, such as the median.
+// StripRow has the samples of one network. Ticks are values to mark with a bar, such as the median.
 type StripRow struct {
 	Label     string
 	Value     string
@@ -25,7 +24,7 @@ type StripRow struct {
 	Highlight bool
 }
 
-// StripPoint is one sample; discarded ones are drawn as a cross.
+// StripPoint is one sample. A discarded one is a cross.
 type StripPoint struct {
 	Value     float64
 	Discarded bool
@@ -34,12 +33,10 @@ type StripPoint struct {
 
 // SVG draws the chart.
 func (s Strip) SVG() template.HTML {
-	c := &canvas{}
 	low, high := math.Inf(1), math.Inf(-1)
-	labels, values := make([]string, len(s.Rows)), 0.0
-	for i, r := range s.Rows {
-		labels[i] = r.Label
-		values = max(values, boldWidth(r.Value))
+	var names []name
+	for _, r := range s.Rows {
+		names = append(names, name{r.Label, r.Value, r.Highlight})
 		for _, p := range r.Points {
 			low, high = min(low, p.Value), max(high, p.Value)
 		}
@@ -50,47 +47,32 @@ func (s Strip) SVG() template.HTML {
 	if math.IsInf(low, 0) {
 		low, high = 0, 1
 	}
-	left := labelWidth(labels)
-	a := linear(low, high, left+10, Width-values-18)
+	scale := linear
 	if s.Log && low > 0 {
-		a = logarithmic(low, high, left+10, Width-values-18)
+		scale = logarithmic
 	}
-	const top, height = 6.0, 30.0
-	bottom := top + height*float64(len(s.Rows))
-	a.draw(c, top, bottom, s.Label)
-	for i, r := range s.Rows {
-		r.draw(c, a, left, top+height*(float64(i)+0.5))
-	}
-	c.height = bottom + 22
-	if s.Unit != "" {
-		c.text("note", "middle", (a.left+a.right)/2, bottom+33, s.Unit)
-		c.height = bottom + 40
-	}
-	return c.svg(s.Text)
-}
-
-func (r StripRow) draw(c *canvas, a axis, left, y float64) {
-	class := "mark"
-	if r.Highlight {
-		class = "mark hot"
-	}
+	f := newFrame(names, 30, func(left, right float64) axis { return scale(low, high, left, right) })
+	f.begin(6, s.Label)
 	const spread = 16.0
-	c.line("guide", a.left, y+15, a.right, y+15)
-	c.text(class+" label", "end", left, y+4.5, fit(r.Label, left-4))
-	for i, p := range r.Points {
-		dy := 0.0
-		if len(r.Points) > 1 {
-			dy = spread * (float64(i)/float64(len(r.Points)-1) - 0.5)
+	for i, r := range s.Rows {
+		y := f.y(i)
+		f.line("guide", f.left, y+f.row/2, f.right, y+f.row/2)
+		for j, p := range r.Points {
+			dy := 0.0
+			if len(r.Points) > 1 {
+				dy = spread * (float64(j)/float64(len(r.Points)-1) - 0.5)
+			}
+			x := f.at(p.Value)
+			if p.Discarded {
+				f.add(`<path class="cross" d="M%s %sl6 6m0 -6l-6 6">%s</path>`, num(x-3), num(y+dy-3), hint(p.Tip))
+				continue
+			}
+			f.circle(f.class(i)+" sample", x, y+dy, 2.6, p.Tip)
 		}
-		x := a.at(p.Value)
-		if p.Discarded {
-			c.add(`<path class="cross" d="M%s %sl6 6m0 -6l-6 6">%s</path>`, num(x-3), num(y+dy-3), hint(p.Tip))
-			continue
+		for _, t := range r.Ticks {
+			f.line(f.class(i)+" median", f.at(t), y-11, f.at(t), y+11)
 		}
-		c.circle(class+" sample", x, y+dy, 2.6, p.Tip)
 	}
-	for _, t := range r.Ticks {
-		c.line(class+" median", a.at(t), y-11, a.at(t), y+11)
-	}
-	c.text(class+" value", "end", Width-2, y+4.5, r.Value)
+	f.unit(s.Unit)
+	return f.svg(s.Text)
 }
