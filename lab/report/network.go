@@ -68,13 +68,13 @@ func (f figure) cell(network string) Cell {
 		case r.network != network:
 			continue
 		case r.summary == nil && r.failed > 0:
-			return Cell{Text: "failed"}
+			return Cell{Text: failed}
 		case r.summary == nil:
 			return Cell{Text: dash, Missing: true}
 		}
 		c := ratioCell(ratioOf(r.summary))
 		if network == stats.Baseline {
-			c = Cell{Text: "1", Ratio: 1}
+			c = Cell{Text: "1", Ratio: stats.Interval{Median: 1, N: 1}}
 		}
 		c.Figure = f.quantityOf(r.summary)
 		c.Tip = network + ": " + c.Figure
@@ -107,7 +107,12 @@ func (v *view) figureTable(f figure) *Table {
 		t.Columns = append(t.Columns, Column{Title: "× node cross-node", Short: "× cross-node"})
 	}
 	t.Columns = append(t.Columns, Column{Title: "n"})
+	var legend strings.Builder
+	shape := 0
 	for _, r := range f.rows {
+		if r.unsupported != "" { // named in the overview
+			continue
+		}
 		if r.summary == nil {
 			t.add(r.network).Note = r.failure()
 			continue
@@ -122,7 +127,15 @@ func (v *view) figureTable(f figure) *Table {
 		if r.network == stats.Baseline {
 			span.Text = "baseline"
 		}
-		row := []Cell{median, {Text: c.Text, Mark: c.Mark}, span, {Ratio: c.Ratio}}
+		bar := Cell{Ratio: c.Ratio}
+		c.Figure = ""
+		for _, p := range v.publishedBeside(f, r.network) {
+			fmt.Fprintf(&legend, `<span class="key">%s %s</span> `, chart.Symbol(shape), template.HTMLEscapeString(p.Tip))
+			p.Shape = shape
+			c.Published = append(c.Published, p)
+			shape++
+		}
+		row := []Cell{median, c, span, bar}
 		if wire {
 			row = append(row, text(ratio(r.wire)))
 		}
@@ -132,9 +145,11 @@ func (v *view) figureTable(f figure) *Table {
 		}
 		t.add(r.network, append(row, text(n))...)
 	}
-	svg, legend := v.ratioChart(f)
-	if svg != "" {
-		t.Charts = append(t.Charts, Chart{SVG: svg, Caption: legend})
+	t.ratioChart(1, chart.Ratio{Baseline: stats.Baseline, Better: f.work.Better, Text: chart.Text{
+		ID: "c-" + f.anchor(), Title: f.work.Title + ": ratio to node", Desc: context(f.key) + ", " + f.unitNote() + ".",
+	}})
+	if shape > 0 && len(t.Charts) > 0 {
+		t.Charts[0].Caption = template.HTML("Published, to a bare node: " + legend.String())
 	}
 	if svg := stripChart(f); svg != "" {
 		t.Charts = append(t.Charts, Chart{SVG: svg, Fold: "Every sample",
@@ -146,15 +161,15 @@ func (v *view) figureTable(f figure) *Table {
 	return t
 }
 
+// failed begins the note of a network whose samples failed.
+const failed = "failed"
+
 // failure is the reason why a row has no figure.
 func (r networkRow) failure() string {
-	switch {
-	case r.unsupported != "":
-		return r.unsupported
-	case len(r.errors) == 0:
+	if len(r.errors) == 0 {
 		return "no figure"
 	}
-	return fmt.Sprintf("failed %d of %d: %s", r.failed, r.tried, strings.Join(r.errors, "; "))
+	return fmt.Sprintf(failed+" %d of %d: %s", r.failed, r.tried, strings.Join(r.errors, "; "))
 }
 
 // unitNote is the figure's unit and which way is better.
@@ -180,58 +195,14 @@ func slug(s string) string {
 	}, strings.ToLower(s))
 }
 
-// ratioChart draws the figure's ratios and the published ones, and explains the marks of these.
-func (v *view) ratioChart(f figure) (template.HTML, template.HTML) {
-	c := chart.Ratio{Baseline: stats.Baseline, Better: f.work.Better, Text: chart.Text{
-		ID: "c-" + f.anchor(), Title: f.work.Title + ": ratio to node",
-		Desc: fmt.Sprintf("%s, %s. Dots are medians of per-round ratios, lines their 95 %% intervals. The table has the same figures.", context(f.key), f.unitNote()),
-	}}
-	var legend strings.Builder
-	drawn, shape := 0, 0
-	for _, r := range f.rows {
-		if r.unsupported != "" { // named in the overview
-			continue
-		}
-		row := chart.RatioRow{Label: r.network, Highlight: isBeeline(r.network), Value: r.absence()}
-		cell := f.cell(r.network)
-		if cell.Ratio > 0 {
-			drawn++
-			row.Ratio, row.Value, row.Tip = &cell.Ratio, strings.TrimSpace(cell.Text+" "+cell.Mark), cell.Tip
-			if r.network != stats.Baseline {
-				row.Low, row.High = r.summary.RatioLow, r.summary.RatioHigh
-			}
-			for _, p := range v.publishedBeside(f, r.network) {
-				label := p.study + ", " + p.System + ": " + ratio(&p.Ratio)
-				fmt.Fprintf(&legend, `<span class="key">%s %s</span> `, chart.Symbol(shape), template.HTMLEscapeString(label))
-				row.Published = append(row.Published, chart.Marker{Ratio: p.Ratio, Shape: shape, Tip: "published by " + label})
-				shape++
-			}
-		}
-		c.Rows = append(c.Rows, row)
-	}
-	if drawn < 2 {
-		return "", ""
-	}
-	if legend.Len() > 0 {
-		return c.SVG(), template.HTML("Published, to a bare node: " + legend.String())
-	}
-	return c.SVG(), ""
-}
-
-// publishedFigure is a figure of a study.
-type publishedFigure struct {
-	published.Figure
-	study string
-}
-
-// publishedBeside lists the published ratios to a bare node that compare with a network in the figure. Ratios to any
-// other baseline mean something else and have charts of their own.
-func (v *view) publishedBeside(f figure, network string) []publishedFigure {
-	var list []publishedFigure
+// publishedBeside has the published ratios to a bare node that compare with a network in the figure. Ratios to any other
+// baseline mean something else and have charts of their own.
+func (v *view) publishedBeside(f figure, network string) []chart.Marker {
+	var list []chart.Marker
 	for _, s := range published.Studies() {
 		for _, p := range s.Figures {
 			if mine, ok := v.counterpart(p); ok && mine.key == f.key && p.Against == stats.Baseline && p.Network == network {
-				list = append(list, publishedFigure{p, studyName(s)})
+				list = append(list, chart.Marker{Ratio: p.Ratio, Tip: studyName(s) + ", " + p.System + ": " + ratio(&p.Ratio)})
 			}
 		}
 	}

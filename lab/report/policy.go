@@ -42,41 +42,25 @@ func (v *view) policy() Section {
 // policyCost has the ratios of the pairs that the run has, by workload.
 func (v *view) policyCost() *Table {
 	t := &Table{Title: "Cost of policies and flows", Context: "ratio of two networks that differ in one property", Columns: []Column{texts("Networks")}}
-	var drawings []chart.Ratio
 	for _, w := range v.run.Workloads {
 		t.Columns = append(t.Columns, Column{Title: w.Title, Better: w.Better})
-		drawings = append(drawings, chart.Ratio{Baseline: "the other", Better: w.Better, Text: chart.Text{
-			ID: "policy-" + w.Name, Title: w.Title + ": cost of policies and flows",
-			Desc: "Each row is the ratio of a network to the one that it is compared with: the median over the rounds with its 95 % interval. The table has the same figures.",
-		}})
 	}
 	for _, pair := range policyPairs {
-		name := pair[0] + " ÷ " + pair[1]
 		var row []Cell
-		var dots []chart.RatioRow
 		measured := false
 		for _, w := range v.run.Workloads {
 			i := v.within(w.Name, pair[0], w.Name, pair[1], v.placement())
-			c := ratioCell(i)
-			dot := chart.RatioRow{Label: name, Highlight: isBeeline(name), Value: "no figure"}
-			if i.N > 0 {
-				measured = true
-				dot.Ratio, dot.Low, dot.High, dot.Value, dot.Tip = &i.Median, i.Low, i.High, strings.TrimSpace(c.Text+" "+c.Mark), name+": "+c.Text+" "+c.Interval
-			}
-			row, dots = append(row, c), append(dots, dot)
+			measured = measured || i.N > 0
+			row = append(row, ratioCell(i))
 		}
-		if !measured {
-			continue
-		}
-		t.add(name, row...)
-		for i := range drawings {
-			drawings[i].Rows = append(drawings[i].Rows, dots[i])
+		if measured {
+			t.add(pair[0]+" ÷ "+pair[1], row...)
 		}
 	}
-	if len(t.Rows) > 0 {
-		for _, d := range drawings {
-			t.Charts = append(t.Charts, Chart{SVG: d.SVG()})
-		}
+	for i, w := range v.run.Workloads {
+		t.ratioChart(i, chart.Ratio{Baseline: "the other", Better: w.Better, Text: chart.Text{
+			ID: "policy-" + w.Name, Title: w.Title + ": cost of policies and flows", Desc: "Each row is the ratio of a network to the one that it is compared with.",
+		}})
 	}
 	return t
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"html/template"
+	"slices"
 	"strings"
 
 	"github.com/beeline-cni/beeline/lab/report/chart"
@@ -49,38 +50,31 @@ const measuredSymbol = template.HTML(`<svg class="symbol" viewBox="0 0 16 16" ar
 func (v *view) compareStudy(number int, study published.Study) []*Table {
 	type group struct{ baseline, better string }
 	var tables []*Table
-	var charts []*chart.Ratio
-	index := map[group]int{}
+	var groups []group
 	for _, p := range study.Figures {
 		mine, ok := v.counterpart(p)
-		if !ok {
-			continue
-		}
 		i := paired(mine.points(p.Network), mine.points(p.Against))
-		if i.N == 0 {
+		if !ok || i.N == 0 {
 			continue
 		}
 		g := group{p.Baseline, p.Better}
-		at, ok := index[g]
-		if !ok {
+		at := slices.Index(groups, g)
+		if at < 0 {
 			at = len(tables)
-			index[g] = at
+			groups = append(groups, g)
 			tables = append(tables, &Table{Title: studyName(study), Context: "their baseline: " + p.Baseline + "; ours: " + p.Against, In: OnHTML, Fold: "Figures", Columns: []Column{
-				texts("System"), texts("test"), texts("grade"), {Title: "published"}, texts("measured here"), {Title: "ratio"}, {Title: "95 % interval"}}})
-			charts = append(charts, &chart.Ratio{Baseline: "baseline", Better: p.Better, Text: chart.Text{
-				ID: fmt.Sprintf("published-%d-%d", number, at), Title: "Ratios published by " + studyName(study) + " beside those measured here",
-				Desc: "Each row is one published ratio, hollow, and the same ratio of this run, filled with its interval. The table has the same figures.",
-			}})
+				texts("Published"), texts("grade"), {Title: "published"}, texts("measured here"), {Title: "ratio"}, {Title: "95 % interval"}}})
 		}
 		cell := ratioCell(i)
-		tables[at].add(p.System, append(cells(p.Test, string(p.Grade), ratio(&p.Ratio), p.Network+", "+mine.work.Title), split(cell)...)...)
-		charts[at].Rows = append(charts[at].Rows, chart.RatioRow{
-			Label: shortTest(p.Test) + ": " + p.System, Ratio: &i.Median, Low: i.Low, High: i.High, Value: cell.Text, Highlight: isBeeline(p.Network),
-			Tip: p.Network + ": " + cell.Text, Published: []chart.Marker{{Ratio: p.Ratio, Tip: "published: " + ratio(&p.Ratio)}},
-		})
+		cell.Published = []chart.Marker{{Ratio: p.Ratio, Tip: "published: " + ratio(&p.Ratio)}}
+		row := append(cells(string(p.Grade), ratio(&p.Ratio), p.Network+", "+mine.work.Title), split(cell)...)
+		tables[at].add(shortTest(p.Test)+": "+p.System, row...).Highlight = isBeeline(p.Network)
 	}
-	for i, c := range charts {
-		tables[i].Charts = []Chart{{SVG: c.SVG()}}
+	for i, t := range tables {
+		t.ratioChart(3, chart.Ratio{Baseline: "baseline", Better: groups[i].better, Text: chart.Text{
+			ID: fmt.Sprintf("published-%d-%d", number, i), Title: "Ratios published by " + studyName(study) + " beside those measured here",
+			Desc: "Each row is one published ratio, hollow, and the same ratio of this run.",
+		}})
 	}
 	return tables
 }

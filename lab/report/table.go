@@ -2,7 +2,9 @@ package report
 
 import (
 	"html/template"
+	"strings"
 
+	"github.com/beeline-cni/beeline/lab/report/chart"
 	"github.com/beeline-cni/beeline/lab/stats"
 )
 
@@ -108,8 +110,10 @@ type Cell struct {
 	Interval string
 	// Figure is the absolute value behind a ratio, for renderings without a table of figures.
 	Figure string
-	// Ratio is the ratio that a bar draws; 0 draws none.
-	Ratio float64
+	// Ratio is the ratio that Text shows, for bars and charts; without values (N = 0) nothing is drawn.
+	Ratio stats.Interval
+	// Published are published ratios that compare with Ratio, for charts.
+	Published []chart.Marker
 	// Tip explains the cell to a reader who points at it.
 	Tip string
 	// Wrong marks a value that misses what is required, Missing the absence of a value.
@@ -172,7 +176,7 @@ func ratioCell(i stats.Interval) Cell {
 	if i.N == 0 {
 		return none
 	}
-	c := Cell{Text: ratio(&i.Median), Ratio: i.Median}
+	c := Cell{Text: ratio(&i.Median), Ratio: i}
 	if i.Undecided() {
 		c.Mark = "~"
 	}
@@ -221,4 +225,27 @@ func (t *Table) Pair() bool {
 		}
 	}
 	return open == 1 && t.Fold == "" && len(t.Head()) <= 8
+}
+
+// ratioChart draws the ratios of a column. A chart of fewer than two ratios shows nothing and is left out.
+func (t *Table) ratioChart(column int, c chart.Ratio) {
+	drawn := 0
+	for _, r := range t.Rows {
+		row := chart.RatioRow{Label: r.Name, Highlight: r.Highlight, Value: "no figure"}
+		if strings.HasPrefix(r.Note, failed) {
+			row.Value = failed
+		}
+		if r.Note == "" {
+			if cell := r.Cells[column]; cell.Ratio.N > 0 {
+				drawn++
+				row.Ratio, row.Low, row.High = &cell.Ratio.Median, cell.Ratio.Low, cell.Ratio.High
+				row.Value, row.Tip, row.Published = strings.TrimSpace(cell.Text+" "+cell.Mark), cell.Tip, cell.Published
+			}
+		}
+		c.Rows = append(c.Rows, row)
+	}
+	if drawn > 1 {
+		c.Desc += " Dots are medians of per-round ratios, lines their 95 % intervals. The table has the same figures."
+		t.Charts = append(t.Charts, Chart{SVG: c.SVG()})
+	}
 }

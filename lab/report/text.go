@@ -183,7 +183,7 @@ func (c Column) head(cells int) []string {
 // text renders a cell. In a column with marks, cells without one end with a blank, so that the numbers are aligned.
 func (c Cell) text(column Column, marked bool) string {
 	if column.Bar {
-		return bar(c.Ratio)
+		return bar(c.Ratio.Median)
 	}
 	s := c.Text
 	if marked && c.Mark == "" {

@@ -77,24 +77,13 @@ func (v *view) trust() Section {
 func (v *view) aaTable() *Table {
 	a := v.aaCheck()
 	t := &Table{Title: "A/A check", In: OnHTML, Notes: []string{a.String()},
-		Columns: []Column{texts("Figure"), {Title: "ratio"}, {Title: "95 % interval"}}}
-	c := chart.Ratio{Baseline: "no difference", Text: chart.Text{
-		ID: "again", Title: "A/A check: node against node",
-		Desc: "Each row is one figure measured twice on the same network. A sound measurement shows 1 within the interval. The table has the same figures.",
-	}}
+		Columns: []Column{texts("Figure"), texts("path"), {Title: "ratio"}, {Title: "95 % interval"}}}
 	for _, f := range a.figures {
-		i := ratioOf(f.again)
-		cell := ratioCell(i)
-		label := f.title()
-		if f.key.Path != v.figures[0].key.Path {
-			label += ", " + string(f.key.Path)
-		}
-		c.Rows = append(c.Rows, chart.RatioRow{Label: label, Ratio: &i.Median, Low: i.Low, High: i.High, Value: strings.TrimSpace(cell.Text + " " + cell.Mark)})
-		t.add(f.work.Title+" · "+context(f.key), split(cell)...)
+		t.add(f.title(), append([]Cell{text(string(f.key.Path) + " · " + string(f.key.Placement))}, split(ratioCell(ratioOf(f.again)))...)...)
 	}
-	if len(c.Rows) > 0 {
-		t.Charts = []Chart{{SVG: c.SVG()}}
-	}
+	t.ratioChart(1, chart.Ratio{Baseline: "no difference", Text: chart.Text{
+		ID: "again", Title: "A/A check: node against node", Desc: "Each row is one figure measured twice on the same network. A sound measurement shows 1 within the interval.",
+	}})
 	return t
 }
 

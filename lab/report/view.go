@@ -57,7 +57,7 @@ func newView(run *result.Run) *view {
 		}
 	}
 	for _, key := range v.keys() {
-		if f := v.figure(key); len(f.rows) > 0 {
+		if f := v.figure(key); slices.ContainsFunc(f.rows, func(r networkRow) bool { return r.unsupported == "" }) {
 			v.figures = append(v.figures, f)
 		}
 	}
@@ -319,7 +319,7 @@ func (f figure) title() string {
 // absence is the reason why a network has no figure, in short.
 func (r networkRow) absence() string {
 	if r.failed > 0 {
-		return "failed"
+		return failed
 	}
 	return "no figure"
 }
