@@ -19,6 +19,8 @@ RESULTS := bin/tests
 BIN ?= bin
 IMAGE ?= localhost/beeline:latest
 IMAGE_BENCH ?= localhost/beeline-bench:latest
+# What a node needs; the image has these and portmap.
+PROGRAMS := beeline beeline-agent beeline-cni
 PLUGINS := github.com/containernetworking/plugins
 PLUGINS_VERSION = $(shell go -C build/portmap list -m -f '{{.Version}}' $(PLUGINS))
 
@@ -31,8 +33,8 @@ help: ## List the targets
 deps: ## Install the Debian packages that are missing
 	@build/deps.sh $(USE)
 
-build: ## Build bin/beeline and bin/beeline-cni
-	build/patiently.sh env $(GO_BUILD) -o $(BIN)/ ./cmd/beeline ./cmd/beeline-cni
+build: ## Build bin/beeline, bin/beeline-agent, bin/beeline-cni and bin/beeline-lab
+	build/patiently.sh env $(GO_BUILD) -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS) beeline-lab)
 
 # The reference plugin for host ports, unchanged.
 portmap:
@@ -41,18 +43,18 @@ portmap:
 
 image: build portmap ## Make bin/beeline-image.tar, for `ctr -n k8s.io images import --local` and `docker load`
 	go -C build/image build -o $(abspath $(BIN))/pack-image .
-	$(BIN)/pack-image -gzip -o $(BIN)/beeline-image.tar -name $(IMAGE) -entrypoint beeline -env PATH=/usr/bin \
+	$(BIN)/pack-image -gzip -o $(BIN)/beeline-image.tar -name $(IMAGE) -entrypoint beeline-agent -env PATH=/usr/bin \
 		-label org.opencontainers.image.title=beeline -label org.opencontainers.image.version=$(VERSION) \
 		-label org.opencontainers.image.licenses=Apache-2.0 -label org.opencontainers.image.source=https://github.com/beeline-cni/beeline \
-		$(foreach p,beeline beeline-cni beeline-portmap,$(BIN)/$p=/usr/bin/$p) deploy/rootfs=/
+		$(foreach p,$(PROGRAMS) beeline-portmap,$(BIN)/$p=/usr/bin/$p) deploy/rootfs=/
 
 image-bench: USE := bench
-image-bench: deps ## Make bin/beeline-bench.tar, the image with the tools for `beeline bench --kubeconfig`
+image-bench: deps ## Make bin/beeline-bench.tar, the image with the tools for `beeline-lab bench --kubeconfig`
 	build/image-bench.sh $(BIN)/beeline-bench.tar $(IMAGE_BENCH)
 
 manifests: ## Make deploy/beeline.yaml from the Helm chart again
 	@rendered=$$(go -C build/chart run . -namespace kube-system ../../deploy/chart/beeline); \
-		printf '%s\n' '# Beeline on every node, as docs/operations.md tells. Made from deploy/chart by make manifests.' "$$rendered" >deploy/beeline.yaml
+		printf '%s\n' '# Beeline on every node, see docs/operations.md. Made from deploy/chart by make manifests.' "$$rendered" >deploy/beeline.yaml
 
 generate: ## Compile the BPF programs again; the objects are committed
 	@$(BPF_CLANG) --version | grep -q 'version $(CLANG_MAJOR)\.' || \
@@ -109,28 +111,28 @@ cluster-down: ## End the cluster and remove everything of it
 
 bench: USE := bench
 bench: deps build ## Compare the networks on this machine, at most five minutes (root)
-	bin/beeline bench --quick --out $(BENCH_OUT) $(BENCH_FLAGS)
+	bin/beeline-lab bench --quick --out $(BENCH_OUT) $(BENCH_FLAGS)
 	@echo 'report: $(abspath $(BENCH_OUT))/report.html'
 
 bench-services: USE := bench
 bench-services: deps build ## Compare Services with the real kube-proxy, about ten minutes (root)
-	bin/beeline bench --suite=services --quick --out $(BENCH_OUT)-services
+	bin/beeline-lab bench --suite=services --quick --out $(BENCH_OUT)-services
 	@echo 'report: $(abspath $(BENCH_OUT))-services/report.html'
 
 bench-nodeport: USE := bench
 bench-nodeport: deps build ## Compare NodePorts with the real kube-proxy, about a quarter of an hour (root)
-	bin/beeline bench --suite=nodeport --out $(BENCH_OUT)-nodeport
+	bin/beeline-lab bench --suite=nodeport --out $(BENCH_OUT)-nodeport
 	@echo 'report: $(abspath $(BENCH_OUT))-nodeport/report.html'
 
 bench-policy: USE := bench
 bench-policy: deps build ## Compare NetworkPolicies and flows, on and off, about ten minutes (root)
-	bin/beeline bench --suite=policy --quick --out $(BENCH_OUT)-policy
+	bin/beeline-lab bench --suite=policy --quick --out $(BENCH_OUT)-policy
 	@echo 'report: $(abspath $(BENCH_OUT))-policy/report.html'
 
 bench-applications: USE := bench
 bench-applications: deps build ## Compare redis and HTTP at pods, ClusterIPs and NodePorts, about twenty minutes (root)
-	bin/beeline bench --suite=services --levels 1 --workloads redis_get,redis_set,http_keepalive,http_close --out $(BENCH_OUT)-applications
-	bin/beeline bench --suite=nodeport --workloads nodeport_redis_get,nodeport_redis_set,nodeport_http_keepalive,nodeport_http_close \
+	bin/beeline-lab bench --suite=services --levels 1 --workloads redis_get,redis_set,http_keepalive,http_close --out $(BENCH_OUT)-applications
+	bin/beeline-lab bench --suite=nodeport --workloads nodeport_redis_get,nodeport_redis_set,nodeport_http_keepalive,nodeport_http_close \
 		--out $(BENCH_OUT)-applications-nodeport
 	@echo 'reports: $(abspath $(BENCH_OUT))-applications/report.html, $(abspath $(BENCH_OUT))-applications-nodeport/report.html'
 

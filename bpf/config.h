@@ -32,7 +32,7 @@ const volatile __u64 config_host_netns = 0;
 const volatile __u16 config_nat_first = 40000;
 const volatile __u16 config_nat_last = 65535;
 
-/* Elements of `nat_slots` and `pending_slots`: half of --connections-max and of --openings-max. */
+/* Elements of `nat_slots` and `pending_slots`: half of --nat-max and of --nat-pending-max. */
 const volatile __u32 config_nat_slots = 131072;
 const volatile __u32 config_pending_slots = 8192;
 

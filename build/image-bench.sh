@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the image that `beeline bench --kubeconfig` runs in pods: build/image-bench.sh OUT.tar NAME. It has the bench's own
+# Makes the image that `beeline-lab bench --kubeconfig` runs in pods: build/image-bench.sh OUT.tar NAME. It has the bench's own
 # program, the tools that make traffic and the libraries they need, as they are installed here (make deps), and what
 # the packages they come from say of copyright. Nothing is downloaded.
 set -eu

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 # tables DIR prints the tables of a run.
 tables() {
-	text=$(bin/beeline report "$1" --markdown)
+	text=$(bin/beeline-lab report "$1" --markdown)
 	[ -n "$text" ] || { echo "publish-results: $1 has no tables" >&2; exit 1; }
 	printf '%s\n' "$text"
 }

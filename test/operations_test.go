@@ -15,7 +15,7 @@ import (
 // operationsLab keeps the test's lab apart from one that a person has up under the default name.
 const operationsLab = "t-operations"
 
-var labCommand = regexp.MustCompile(`bin/beeline lab ([a-z-]+)`)
+var labCommand = regexp.MustCompile(`bin/beeline-lab ([a-z-]+)`)
 
 // TestPoliciesInALab runs the block of docs/operations.md that tries a NetworkPolicy in a lab, as it stands there.
 func TestPoliciesInALab(t *testing.T) {
@@ -42,15 +42,15 @@ func runBlock(t *testing.T, page, lab, options string) string {
 	var script string
 	for _, block := range strings.Split(string(text), "```sh\n")[1:] {
 		block, _, _ = strings.Cut(block, "```")
-		if strings.Contains(block, "lab up") {
+		if strings.Contains(block, "beeline-lab up") {
 			script = block
 		}
 	}
 	if script == "" {
-		t.Fatalf("%s has no block with lab up", page)
+		t.Fatalf("%s has no block with beeline-lab up", page)
 	}
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "bin")+"/", "../cmd/beeline", "../cmd/beeline-cni")
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "bin")+"/", "../cmd/beeline", "../cmd/beeline-agent", "../cmd/beeline-cni", "../cmd/beeline-lab")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
@@ -59,12 +59,12 @@ func runBlock(t *testing.T, page, lab, options string) string {
 	if strings.Contains(script, "make ") {
 		t.Fatalf("the block makes more than the build:\n%s", script)
 	}
-	script = labCommand.ReplaceAllString(script, "bin/beeline lab $1 --name "+lab)
-	script = strings.ReplaceAll(script, "lab status --name "+lab, "lab status") // shows all labs
+	script = labCommand.ReplaceAllString(script, "bin/beeline-lab $1 --name "+lab)
+	script = strings.ReplaceAll(script, "beeline-lab status --name "+lab, "beeline-lab status") // shows all labs
 	script = strings.ReplaceAll(script, "/run/beeline-lab/default/", "/run/beeline-lab/"+lab+"/")
 
 	t.Cleanup(func() {
-		down := exec.Command("bin/beeline", "lab", "down", "--name", lab)
+		down := exec.Command("bin/beeline-lab", "down", "--name", lab)
 		down.Dir = dir
 		_ = down.Run() // usually the script has done it, and then this is an error
 	})

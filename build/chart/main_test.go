@@ -33,34 +33,44 @@ func TestManifestIsTheChartsDefault(t *testing.T) {
 	}
 }
 
+// digest is that of an image, without the name of its hash function.
+var digest = strings.Repeat("0f", 32)
+
 // Each value changes what it names, and nothing else breaks.
 func TestValues(t *testing.T) {
 	for value, want := range map[string]string{
-		"image.name=registry.example.com/beeline:1": "image: registry.example.com/beeline:1\n",
-		"image.pullPolicy=Always":                   "imagePullPolicy: Always\n",
-		"image.pullSecrets={a,b}":                   "imagePullSecrets:\n        - name: a\n        - name: b\n",
-		"routing=kernel":                            "- --routing=kernel\n",
-		"tunnel=vxlan":                              "- --tunnel=vxlan\n",
-		"tunnelPort=8472":                           "- --tunnel-port=8472\n",
-		"services=none":                             "- --services=none\n",
-		"masquerade=false":                          "- --masquerade=false\n",
-		"mtu=1400":                                  "- --mtu=1400\n",
-		"uplink=eth1":                               "- --uplink=eth1\n",
-		"apiServer.host=10.0.0.1":                   `{name: KUBERNETES_SERVICE_HOST, value: "10.0.0.1"}`,
-		"apiServer.port=6443":                       `{name: KUBERNETES_SERVICE_PORT, value: "6443"}`,
-		"metrics.host=0.0.0.0":                      "- --metrics-address=0.0.0.0:9965\n",
-		"metrics.port=9999":                         "httpGet: {host: 127.0.0.1, port: 9999, path: /readyz, scheme: HTTP}\n",
-		"log.level=debug":                           "- --log-level=debug\n",
-		"log.format=json":                           "- --log-format=json\n",
-		"paths.cniConf=/a":                          "{name: cni-conf, hostPath: {path: /a,",
-		"paths.cniBin=/a":                           "{name: cni-bin, hostPath: {path: /a,",
-		"paths.command=/a":                          "{name: command, hostPath: {path: /a,",
-		"paths.netns=/a":                            "{name: netns, hostPath: {path: /a,",
-		"resources.limits.memory=1Gi":               "memory: 1Gi\n",
-		"priorityClassName=x":                       "priorityClassName: x\n",
-		"nodeSelector.a=b":                          "a: b\n",
-		"updateStrategy.type=OnDelete":              "type: OnDelete\n",
-		"podAnnotations.a=b":                        "annotations:\n        a: b\n",
+		"image.repository=registry.example.com/beeline": "image: registry.example.com/beeline:latest\n",
+		"image.tag=1.2.3":               "image: localhost/beeline:1.2.3\n",
+		"image.digest=sha256:" + digest: "image: localhost/beeline:latest@sha256:" + digest + "\n",
+		"flows.mode=all":                "- --flows=all\n",
+		"flows.buffer=7":                "- --flows-buffer=7\n",
+		"sizes.nat=7":                   "- --nat-max=7\n",
+		"sizes.natPending=7":            "- --nat-pending-max=7\n",
+		"sizes.conntrack=7":             "- --conntrack-max=7\n",
+		"image.pullPolicy=Always":       "imagePullPolicy: Always\n",
+		"image.pullSecrets={a,b}":       "imagePullSecrets:\n        - name: a\n        - name: b\n",
+		"routing=kernel":                "- --routing=kernel\n",
+		"tunnel=vxlan":                  "- --tunnel=vxlan\n",
+		"tunnelPort=8472":               "- --tunnel-port=8472\n",
+		"services=none":                 "- --services=none\n",
+		"masquerade=false":              "- --masquerade=false\n",
+		"mtu=1400":                      "- --mtu=1400\n",
+		"uplink=eth1":                   "- --uplink=eth1\n",
+		"apiServer.host=10.0.0.1":       `{name: KUBERNETES_SERVICE_HOST, value: "10.0.0.1"}`,
+		"apiServer.port=6443":           `{name: KUBERNETES_SERVICE_PORT, value: "6443"}`,
+		"metrics.host=0.0.0.0":          "- --metrics-address=0.0.0.0:9965\n",
+		"metrics.port=9999":             "httpGet: {host: 127.0.0.1, port: 9999, path: /readyz, scheme: HTTP}\n",
+		"log.level=debug":               "- --log-level=debug\n",
+		"log.format=json":               "- --log-format=json\n",
+		"paths.cniConf=/a":              "{name: cni-conf, hostPath: {path: /a,",
+		"paths.cniBin=/a":               "{name: cni-bin, hostPath: {path: /a,",
+		"paths.command=/a":              "{name: command, hostPath: {path: /a,",
+		"paths.netns=/a":                "{name: netns, hostPath: {path: /a,",
+		"resources.limits.memory=1Gi":   "memory: 1Gi\n",
+		"priorityClassName=x":           "priorityClassName: x\n",
+		"nodeSelector.a=b":              "a: b\n",
+		"updateStrategy.type=OnDelete":  "type: OnDelete\n",
+		"podAnnotations.a=b":            "annotations:\n        a: b\n",
 	} {
 		if got := render(t, value); !strings.Contains(got, want) {
 			t.Errorf("%s does not give %q", value, want)
@@ -107,7 +117,7 @@ func TestNamespacesHaveThePathOfTheNode(t *testing.T) {
 func TestSchemaRefuses(t *testing.T) {
 	for _, value := range []string{
 		"routing=magic", "tunnel=magic", "tunnelPort=0", "services=magic", "masquerade=maybe", "mtu=100", "uplink=", "metrics.host=10.0.0.1",
-		"metrics.port=0", "admissionPolicy=maybe", "log.level=loud", "log.format=xml", "paths.cniBin=bin", "image.name=", "image.pullPolicy=Perhaps", "nosuch=1", "image.tag=1",
+		"metrics.port=0", "admissionPolicy=maybe", "log.level=loud", "log.format=xml", "paths.cniBin=bin", "image.repository=", "image.tag=-", "image.digest=sha256:1", "image.pullPolicy=Perhaps", "nosuch=1", "image.name=x",
 	} {
 		if err := run(&bytes.Buffer{}, "kube-system", withAdmissionPolicies, []string{beeline, value}); err == nil {
 			t.Errorf("%s is taken", value)

@@ -56,7 +56,7 @@ func TestImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := v1.Config{
-		Entrypoint: []string{"beeline"}, Env: []string{"PATH=/usr/bin"},
+		Entrypoint: []string{"beeline-agent"}, Env: []string{"PATH=/usr/bin"},
 		Labels: map[string]string{
 			"org.opencontainers.image.title": "beeline", "org.opencontainers.image.version": "test",
 			"org.opencontainers.image.licenses": "Apache-2.0", "org.opencontainers.image.source": "https://github.com/beeline-cni/beeline",
@@ -66,7 +66,7 @@ func TestImage(t *testing.T) {
 		t.Errorf("config (-want +got):\n%s", diff)
 	}
 	inDockerfile(t, want)
-	content := []string{"usr/", "usr/bin/", "usr/bin/beeline", "usr/bin/beeline-cni", "usr/bin/beeline-portmap", "var/", "var/run -> /run"}
+	content := []string{"usr/", "usr/bin/", "usr/bin/beeline", "usr/bin/beeline-agent", "usr/bin/beeline-cni", "usr/bin/beeline-portmap", "var/", "var/run -> /run"}
 	if diff := cmp.Diff(content, files(t, img)); diff != "" {
 		t.Errorf("content (-want +got):\n%s", diff)
 	}
@@ -109,7 +109,7 @@ func inDockerfile(t *testing.T, c v1.Config) {
 	}
 	_, final, _ := strings.Cut(string(text), "\nFROM scratch\n")
 	lines := []string{
-		"COPY deploy/rootfs/ /\n", "COPY --from=build /src/bin/beeline /src/bin/beeline-cni /src/bin/beeline-portmap /usr/bin/\n",
+		"COPY deploy/rootfs/ /\n", "COPY --from=build /src/bin/beeline /src/bin/beeline-agent /src/bin/beeline-cni /src/bin/beeline-portmap /usr/bin/\n",
 		"ENV " + c.Env[0] + "\n", `ENTRYPOINT ["` + c.Entrypoint[0] + `"]`,
 	}
 	for key, value := range c.Labels {

@@ -1,4 +1,4 @@
-// Command beeline-bench is what runs in the pods of `beeline bench --kubeconfig`: nobody needs to call it by hand.
+// Command beeline-bench runs in the pods of `beeline-lab bench --kubeconfig`. It is not meant to be called by hand.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// wait keeps a pod alive until it is told to end. As the first process it is the parent of all orphans there.
+// wait keeps a pod alive until SIGTERM. As the first process of the pod it has to reap orphans.
 func wait(ctx context.Context) {
 	orphans := make(chan os.Signal, 1)
 	signal.Notify(orphans, syscall.SIGCHLD)

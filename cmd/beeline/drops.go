@@ -7,13 +7,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // watchInterval is how often `beeline drops --watch` looks.
 const watchInterval = time.Second
 
-func newDropsCommand(e env) *cobra.Command {
+func newDropsCommand(e cli.Env) *cobra.Command {
 	var watch bool
 	cmd := newReadCommand(e, "drops", "Count the packets that the datapath dropped, by reason",
 		func(cmd *cobra.Command, c *agentapi.Client) ([]agentapi.Drop, error) { return c.Drops(cmd.Context()) }, printDrops)
@@ -27,7 +28,7 @@ func newDropsCommand(e env) *cobra.Command {
 			return fmt.Errorf("--watch prints text only")
 		}
 		socket := cmd.Flag("socket").Value.String()
-		return explain(watchDrops(cmd, agentapi.NewClient(socket), e.stdout))
+		return explain(watchDrops(cmd, agentapi.NewClient(socket), e.Stdout))
 	}
 	return cmd
 }
@@ -43,7 +44,7 @@ func printDrops(w io.Writer, all []agentapi.Drop) error {
 		fmt.Fprintln(w, "No packet has been dropped.")
 		return nil
 	}
-	return table(w, rows)
+	return cli.Table(w, rows)
 }
 
 // watchDrops prints every increase until the command is interrupted.

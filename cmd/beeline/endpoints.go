@@ -6,10 +6,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-func newEndpointsCommand(e env) *cobra.Command {
+func newEndpointsCommand(e cli.Env) *cobra.Command {
 	return newReadCommand(e, "endpoints", "List the pods of this node with their addresses and devices",
 		func(cmd *cobra.Command, c *agentapi.Client) ([]agentapi.Endpoint, error) {
 			return c.Endpoints(cmd.Context())
@@ -29,7 +30,7 @@ func printEndpoints(w io.Writer, all []agentapi.Endpoint) error {
 		}
 		rows = append(rows, []string{name, short(p.ContainerID), p.IfName, join(p.Addresses), fmt.Sprint(p.MTU), p.HostDevice, way(p), p.State})
 	}
-	return table(w, rows)
+	return cli.Table(w, rows)
 }
 
 // way tells how a pod's packets are forwarded: directly by the datapath, or by the host's stack and why.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
@@ -23,7 +24,7 @@ type flowQuestion struct {
 // flowsLast is how many flows are printed unless something else is said.
 const flowsLast = 100
 
-func newFlowsCommand(e env) *cobra.Command {
+func newFlowsCommand(e cli.Env) *cobra.Command {
 	var q flowQuestion
 	cmd := newReadCommand(e, "flows", "Show the connections and drops that this node has seen, by name",
 		func(cmd *cobra.Command, c *agentapi.Client) (*agentapi.FlowList, error) {
@@ -94,7 +95,7 @@ func printFlows(w io.Writer, list *agentapi.FlowList) error {
 	for _, f := range list.Flows {
 		rows = append(rows, flowRow(f))
 	}
-	return table(w, rows)
+	return cli.Table(w, rows)
 }
 
 // noFlows says why there is nothing to print.
@@ -124,10 +125,10 @@ func lossLine(l *agentapi.FlowLoss) string {
 }
 
 // followFlows prints flows as they come, until the command is interrupted.
-func followFlows(ctx context.Context, e env, c *agentapi.Client, filter agentapi.FlowFilter, asJSON bool) error {
-	lines := json.NewEncoder(e.stdout)
+func followFlows(ctx context.Context, e cli.Env, c *agentapi.Client, filter agentapi.FlowFilter, asJSON bool) error {
+	lines := json.NewEncoder(e.Stdout)
 	if !asJSON {
-		fmt.Fprintln(e.stderr, "Watching; end with Ctrl-C.")
+		fmt.Fprintln(e.Stderr, "Watching; end with Ctrl-C.")
 	}
 	err := c.FollowFlows(ctx, filter, func(line agentapi.FlowLine) error {
 		if asJSON {
@@ -144,7 +145,7 @@ func followFlows(ctx context.Context, e env, c *agentapi.Client, filter agentapi
 		default:
 			return nil // of a newer agent
 		}
-		_, err := fmt.Fprintln(e.stdout, text)
+		_, err := fmt.Fprintln(e.Stdout, text)
 		return err
 	})
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {

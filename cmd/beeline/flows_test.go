@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/agentapi/server"
 )
@@ -176,7 +177,7 @@ func TestFlowsCommandAsks(t *testing.T) {
 	} {
 		s.asked = nil
 		var out, errOut strings.Builder
-		if code := run(t.Context(), env{&out, &errOut}, append([]string{"flows", "--socket", socket}, c.args...)); code != 0 {
+		if code := cli.Run(t.Context(), cli.Env{Stdout: &out, Stderr: &errOut}, newRootCommand, append([]string{"flows", "--socket", socket}, c.args...)); code != 0 {
 			t.Errorf("%v: code %d: %s", c.args, code, &errOut)
 		}
 		if diff := cmp.Diff([]agentapi.FlowFilter{c.want}, s.asked); diff != "" {
@@ -188,7 +189,7 @@ func TestFlowsCommandAsks(t *testing.T) {
 	}
 	s.asked = nil
 	begin := time.Now()
-	if code := run(t.Context(), env{&strings.Builder{}, &strings.Builder{}}, []string{"flows", "--socket", socket, "--since", "5m"}); code != 0 {
+	if code := cli.Run(t.Context(), cli.Env{Stdout: &strings.Builder{}, Stderr: &strings.Builder{}}, newRootCommand, []string{"flows", "--socket", socket, "--since", "5m"}); code != 0 {
 		t.Errorf("code %d", code)
 	}
 	if since := s.asked[0].Since; since.Before(begin.Add(-5*time.Minute-time.Second)) || since.After(time.Now().Add(-5*time.Minute)) {
@@ -199,11 +200,11 @@ func TestFlowsCommandAsks(t *testing.T) {
 	}
 	s.err = agentapi.Errorf(agentapi.CodeInvalid, "filter: no such verdict")
 	var errOut strings.Builder
-	if code := run(t.Context(), env{&strings.Builder{}, &errOut}, []string{"flows", "--socket", socket}); code != 1 || errOut.String() != "beeline: filter: no such verdict\n" {
+	if code := cli.Run(t.Context(), cli.Env{Stdout: &strings.Builder{}, Stderr: &errOut}, newRootCommand, []string{"flows", "--socket", socket}); code != 1 || errOut.String() != "beeline: filter: no such verdict\n" {
 		t.Errorf("code %d: %s", code, &errOut)
 	}
 	errOut.Reset()
-	if code := run(t.Context(), env{&strings.Builder{}, &errOut}, []string{"flows", "--socket", socket, "--since", "-5m"}); code != 1 || errOut.String() != "beeline: --since: -5m0s is in the future\n" {
+	if code := cli.Run(t.Context(), cli.Env{Stdout: &strings.Builder{}, Stderr: &errOut}, newRootCommand, []string{"flows", "--socket", socket, "--since", "-5m"}); code != 1 || errOut.String() != "beeline: --since: -5m0s is in the future\n" {
 		t.Errorf("code %d: %s", code, &errOut)
 	}
 }
@@ -230,7 +231,7 @@ func TestFlowsCommandFollows(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		stdout, stderr := &interrupting{lines: lines, interrupt: cancel}, &strings.Builder{}
-		code = run(ctx, env{stdout, stderr}, append([]string{"flows", "--socket", socket, "--follow"}, args...))
+		code = cli.Run(ctx, cli.Env{Stdout: stdout, Stderr: stderr}, newRootCommand, append([]string{"flows", "--socket", socket, "--follow"}, args...))
 		return code, stdout.String(), stderr.String()
 	}
 	code, out, errOut := follow(4)

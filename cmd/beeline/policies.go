@@ -8,13 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-func newPoliciesCommand(e env) *cobra.Command {
+func newPoliciesCommand(e cli.Env) *cobra.Command {
 	var which agentapi.PolicyFilter
 	cmd := newReadArgsCommand(e, "policies [NAME]", "List the NetworkPolicies of the cluster and what has become of them on this node",
-		arguments(cobra.MaximumNArgs(1)),
+		cli.Arguments(cobra.MaximumNArgs(1)),
 		func(cmd *cobra.Command, args []string, c *agentapi.Client) ([]agentapi.NetworkPolicy, error) {
 			if len(args) == 1 {
 				which.Name = args[0]
@@ -48,7 +49,7 @@ func printPolicies(w io.Writer, all []agentapi.NetworkPolicy) error {
 			p.Namespace + "/" + p.Name, dash(strings.Join(p.Directions, ", ")), ruleCount(p), podNames(p.Pods), state, since,
 		})
 	}
-	return table(w, rows)
+	return cli.Table(w, rows)
 }
 
 // ruleCount counts the rules of each direction.

@@ -105,7 +105,7 @@ shop/a to c port 8080/TCP, a backend of Service shop/web that gets none of these
 // Without an agent there is no answer, which is not a no.
 func TestPolicyExplainWithoutAgent(t *testing.T) {
 	code, _, stderr := beeline(t, "policy", "explain", "--socket", filepath.Join(t.TempDir(), "none.sock"), "shop/a", "shop/b:80")
-	if code != 2 || !strings.Contains(stderr, "is `beeline agent` running") {
+	if code != 2 || !strings.Contains(stderr, "is `beeline-agent run` running") {
 		t.Errorf("exit code %d, printed %s", code, stderr)
 	}
 }

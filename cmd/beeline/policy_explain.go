@@ -8,26 +8,27 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // The exit codes of `policy explain`; it is asked by scripts.
 const (
-	exitDenied exitCode = 1
-	exitError  exitCode = 2
+	exitDenied cli.ExitCode = 1
+	exitError  cli.ExitCode = 2
 )
 
-func newPolicyCommand(e env) *cobra.Command {
+func newPolicyCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "policy", Short: "Ask about NetworkPolicies"}
 	cmd.AddCommand(newPolicyExplainCommand(e))
 	return cmd
 }
 
-func newPolicyExplainCommand(e env) *cobra.Command {
+func newPolicyExplainCommand(e cli.Env) *cobra.Command {
 	var allowed bool
 	protocol := agentapi.Protocols[0]
 	cmd := newReadArgsCommand(e, "explain FROM TO[:PORT]", "Say whether NetworkPolicies allow a connection, by which rule, or what is missing",
-		arguments(cobra.ExactArgs(2)),
+		cli.Arguments(cobra.ExactArgs(2)),
 		func(cmd *cobra.Command, args []string, c *agentapi.Client) (*agentapi.PolicyAnswer, error) {
 			q := agentapi.PolicyQuestion{From: unbracketed(args[0]), Protocol: strings.ToUpper(protocol)}
 			q.To, q.Port = splitPort(args[1])
@@ -54,7 +55,7 @@ The exit code is 0 if it is allowed, 1 if not, and 2 if there is no answer.`
   beeline policy explain shop/web shop/dns:53 --protocol UDP`
 	cmd.Flags().StringVar(&protocol, "protocol", protocol, strings.Join(append(agentapi.Protocols, agentapi.ProtocolICMP), ", "))
 	refuse := func(err error) error {
-		fmt.Fprintf(e.stderr, "beeline: %v\n", err)
+		fmt.Fprintf(e.Stderr, "beeline: %v\n", err)
 		return exitError
 	}
 	check, ask := cmd.Args, cmd.RunE

@@ -1,17 +1,15 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
@@ -22,13 +20,13 @@ type reading struct {
 }
 
 // newReadCommand makes a command that asks the agent for something and prints it, as text or as JSON.
-func newReadCommand[T any](e env, use, short string, ask func(*cobra.Command, *agentapi.Client) (T, error), text func(io.Writer, T) error) *cobra.Command {
+func newReadCommand[T any](e cli.Env, use, short string, ask func(*cobra.Command, *agentapi.Client) (T, error), text func(io.Writer, T) error) *cobra.Command {
 	return newReadArgsCommand(e, use, short, cobra.NoArgs,
 		func(cmd *cobra.Command, _ []string, c *agentapi.Client) (T, error) { return ask(cmd, c) }, text)
 }
 
 // newReadArgsCommand makes one that has arguments.
-func newReadArgsCommand[T any](e env, use, short string, args cobra.PositionalArgs,
+func newReadArgsCommand[T any](e cli.Env, use, short string, args cobra.PositionalArgs,
 	ask func(*cobra.Command, []string, *agentapi.Client) (T, error), text func(io.Writer, T) error) *cobra.Command {
 	var r reading
 	cmd := &cobra.Command{
@@ -44,9 +42,9 @@ func newReadArgsCommand[T any](e env, use, short string, args cobra.PositionalAr
 				return explain(err)
 			}
 			if r.output == "json" {
-				return printJSON(e.stdout, answer)
+				return cli.JSON(e.Stdout, answer)
 			}
-			return text(e.stdout, answer)
+			return text(e.Stdout, answer)
 		},
 	}
 	cmd.Flags().StringVar(&r.socket, "socket", defaultSocket(), "the agent's unix socket")
@@ -54,11 +52,8 @@ func newReadArgsCommand[T any](e env, use, short string, args cobra.PositionalAr
 	return cmd
 }
 
-// socketVariable names the agent's socket where it is not the usual one; `lab exec` sets it.
-const socketVariable = "BEELINE_SOCKET"
-
 func defaultSocket() string {
-	if socket := os.Getenv(socketVariable); socket != "" {
+	if socket := os.Getenv(cli.SocketVariable); socket != "" {
 		return socket
 	}
 	return agentapi.DefaultSocket
@@ -68,26 +63,11 @@ func defaultSocket() string {
 func explain(err error) error {
 	switch {
 	case errors.Is(err, agentapi.ErrNoAgent):
-		return fmt.Errorf("%w: is `beeline agent` running on this node, with this --socket?", err)
+		return fmt.Errorf("%w: is `beeline-agent run` running on this node, with this --socket?", err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: only root may ask the agent", err)
 	}
 	return err
-}
-
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
-}
-
-// table prints rows in columns; the first row is the heading.
-func table(w io.Writer, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	for _, row := range rows {
-		fmt.Fprintln(t, strings.Join(row, "\t"))
-	}
-	return t.Flush()
 }
 
 // byteCount prints a size with the unit a person would choose.

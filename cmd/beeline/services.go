@@ -9,13 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-func newServicesCommand(e env) *cobra.Command {
+func newServicesCommand(e cli.Env) *cobra.Command {
 	var which agentapi.ServiceFilter
 	cmd := newReadArgsCommand(e, "services [NAME]", "List the Services that this node translates; with a name, their backends too",
-		arguments(cobra.MaximumNArgs(1)),
+		cli.Arguments(cobra.MaximumNArgs(1)),
 		func(cmd *cobra.Command, args []string, c *agentapi.Client) ([]agentapi.ServicePort, error) {
 			if len(args) == 1 {
 				which.Name = args[0]
@@ -64,7 +65,7 @@ func printServices(w io.Writer, all []agentapi.ServicePort, which agentapi.Servi
 			rows = append(rows, row)
 		}
 	}
-	return table(w, rows)
+	return cli.Table(w, rows)
 }
 
 // printService prints one port with everything that is known of it.
@@ -74,7 +75,7 @@ func printService(w io.Writer, p agentapi.ServicePort) error {
 	for _, f := range p.Frontends {
 		rows = append(rows, []string{"  " + f.Kind, netip.AddrPortFrom(f.Address, f.Port).String(), side(f.Inside), side(f.Outside), more(p, f)})
 	}
-	if err := table(w, rows); err != nil {
+	if err := cli.Table(w, rows); err != nil {
 		return err
 	}
 	if len(p.Backends) == 0 {
@@ -89,7 +90,7 @@ func printService(w io.Writer, p agentapi.ServicePort) error {
 		}
 		rows = append(rows, []string{"  " + b.Address.String(), b.State(), node, dash(b.Zone), receives(p, b)})
 	}
-	return table(w, rows)
+	return cli.Table(w, rows)
 }
 
 // receives says from where a backend gets new connections on this node.

@@ -9,10 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-func newStatusCommand(e env) *cobra.Command {
+func newStatusCommand(e cli.Env) *cobra.Command {
 	return newReadCommand(e, "status", "Show what this node's network runs on, and what is wrong with it",
 		func(cmd *cobra.Command, c *agentapi.Client) (*agentapi.Status, error) { return c.Status(cmd.Context()) }, printStatus)
 }
@@ -49,7 +50,7 @@ func printStatus(w io.Writer, s *agentapi.Status) error {
 		for i := range section.rows {
 			section.rows[i][0] = "  " + section.rows[i][0]
 		}
-		if err := table(w, section.rows); err != nil {
+		if err := cli.Table(w, section.rows); err != nil {
 			return err
 		}
 	}

@@ -51,7 +51,7 @@ func (c PolicyConfig) validate() error {
 		errs = append(errs, fmt.Errorf("--policy: %q is none of %s", c.Policy, value.Quoted(all)))
 	}
 	for flag, size := range map[string]int{
-		"--identities-max": c.PolicySizes.Identities, "--policies-max": c.PolicySizes.Policies, "--sessions-max": c.PolicySizes.Sessions,
+		"--identities-max": c.PolicySizes.Identities, "--policies-max": c.PolicySizes.Policies, "--conntrack-max": c.PolicySizes.Sessions,
 	} {
 		if size < 1 || size > value.MaxTableSize {
 			errs = append(errs, fmt.Errorf("%s: %d is not between 1 and %d", flag, size, value.MaxTableSize))

@@ -115,8 +115,8 @@ func (c ServiceConfig) validate() error {
 		fail("--maglev-table-size: %d is not a prime of a useful size: each backend's steps would not reach every entry", s)
 	}
 	for flag, size := range map[string]int{
-		"--services-max": c.Sizes.Services, "--backends-max": c.Sizes.Backends, "--connections-max": c.Sizes.Connections,
-		"--openings-max": c.Sizes.Openings, "--affinities-max": c.Sizes.Affinities,
+		"--services-max": c.Sizes.Services, "--backends-max": c.Sizes.Backends, "--nat-max": c.Sizes.Connections,
+		"--nat-pending-max": c.Sizes.Openings, "--affinities-max": c.Sizes.Affinities,
 	} {
 		if size < 1 || size > value.MaxTableSize {
 			fail("%s: %d is not between 1 and %d", flag, size, value.MaxTableSize)

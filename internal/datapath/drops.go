@@ -20,7 +20,7 @@ var dropReasons = [bpfDropReasonDROP_MAX]struct{ name, meaning string }{
 	bpfDropReasonDROP_NO_MASQUERADE_ADDRESS:    {"no_masquerade_address", "a packet to the world would have kept a pod's address; look whether the uplink has an address of that family"},
 	bpfDropReasonDROP_UNKNOWN_TUNNEL_PEER:      {"unknown_tunnel_peer", "VXLAN came from an address that is no node's InternalIP, or with another network's number; look who sends to the port, and whether that node is known here"},
 	bpfDropReasonDROP_NAT_PORTS_EXHAUSTED:      {"nat_ports_exhausted", "every port that translation may give towards that destination is taken; look who opens so many connections to it, or widen --nat-ports"},
-	bpfDropReasonDROP_NAT_TABLE_FULL:           {"nat_table_full", "the table of translated connections is full; raise --connections-max"},
+	bpfDropReasonDROP_NAT_TABLE_FULL:           {"nat_table_full", "the table of translated connections is full; raise --nat-max"},
 	bpfDropReasonDROP_NO_LOCAL_BACKEND:         {"no_local_backend", "the Service's traffic policy is Local and this node has no endpoint of it"},
 	bpfDropReasonDROP_SOURCE_NOT_ALLOWED:       {"source_not_allowed", "the client is not in the Service's loadBalancerSourceRanges"},
 	bpfDropReasonDROP_FRAGMENT_WITHOUT_FIRST:   {"fragment_without_first", "a later fragment came of which the first one, which has the ports, has not been seen; look whether fragments overtake each other"},

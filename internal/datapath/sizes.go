@@ -21,9 +21,9 @@ type Sizes struct {
 	Services uint32
 	// Backends counts them once for each set (--backends-max). Tables of consistent hashing get half as many blocks.
 	Backends uint32
-	// Connections counts directions, so twice what there can be of them (--connections-max).
+	// Connections counts directions, so twice what there can be of them (--nat-max).
 	Connections uint32
-	// Openings counts directions of connections that nobody has answered yet (--openings-max).
+	// Openings counts directions of connections that nobody has answered yet (--nat-pending-max).
 	Openings uint32
 	// Affinities counts clients of this node, and as many again from outside (--affinities-max).
 	Affinities uint32
@@ -31,7 +31,7 @@ type Sizes struct {
 	Identities uint32
 	// Policies counts who may be asked by whom, once for each set of rules (--policies-max). Ports get a quarter as many entries.
 	Policies uint32
-	// Sessions counts connections of pods that policies select, and of those that flows tell of (--sessions-max).
+	// Sessions counts connections of pods that policies select, and of those that flows tell of (--conntrack-max).
 	Sessions uint32
 }
 
@@ -46,16 +46,16 @@ var sizeFlags = map[string]string{
 	bpfMapServiceCounts:  "--services-max",
 	bpfMapBackends:       "--backends-max",
 	bpfMapMaglev:         "--backends-max",
-	bpfMapNat:            "--connections-max",
-	bpfMapNatPending:     "--openings-max",
+	bpfMapNat:            "--nat-max",
+	bpfMapNatPending:     "--nat-pending-max",
 	bpfMapAffinities:     "--affinities-max",
 	bpfMapAffinitiesExt:  "--affinities-max",
 	bpfMapIdentities:     "--identities-max",
 	bpfMapIdentityCidrs:  "--identities-max",
 	bpfMapPolicies:       "--policies-max",
 	bpfMapPolicyPorts:    "--policies-max",
-	bpfMapConntrack:      "--sessions-max",
-	bpfMapCtSlots:        "--sessions-max",
+	bpfMapConntrack:      "--conntrack-max",
+	bpfMapCtSlots:        "--conntrack-max",
 }
 
 // SizeFlag names the flag that makes a map larger; empty if none does.

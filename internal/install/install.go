@@ -18,8 +18,10 @@ const (
 	Plugin = "beeline-cni"
 	// PortMap is the reference plugin portmap under a name of our own.
 	PortMap = "beeline-portmap"
-	// Command is the program for people at the node.
+	// Command is the program that shows the network, for people at the node.
 	Command = "beeline"
+	// Agent is the agent, which people at the node uninstall the network with.
+	Agent = "beeline-agent"
 	// Conflist is the network's configuration. The runtime takes the file whose name sorts first.
 	Conflist = "10-beeline.conflist"
 )
@@ -30,7 +32,7 @@ type Config struct {
 	ConfDir string
 	// BinDir is where the container runtime looks for plugins, as this process sees it.
 	BinDir string
-	// CommandDir is where people at the node find the command.
+	// CommandDir is where people at the node find Command and Agent.
 	CommandDir string
 	// From is the directory that the programs are copied from.
 	From string
@@ -68,6 +70,7 @@ func New(config Config, log *slog.Logger) (*Installer, error) {
 		}
 	}
 	program(config.CommandDir, Command)
+	program(config.CommandDir, Agent)
 	program(config.BinDir, Plugin)
 	program(config.BinDir, PortMap)
 	if config.ConfDir != "" {

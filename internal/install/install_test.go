@@ -21,7 +21,7 @@ func node(t *testing.T) Config {
 		ConfDir: filepath.Join(dir, "net.d"), BinDir: filepath.Join(dir, "cni"), CommandDir: filepath.Join(dir, "bin"),
 		From: filepath.Join(dir, "image"), Socket: "/run/beeline/agent.sock",
 	}
-	for _, name := range []string{Plugin, PortMap, Command} {
+	for _, name := range []string{Plugin, PortMap, Command, Agent} {
 		write(t, filepath.Join(c.From, name), "program "+name, 0o755)
 	}
 	return c
@@ -62,7 +62,7 @@ func installed(t *testing.T, c Config) {
 	t.Helper()
 	for name, mode := range map[string]fs.FileMode{
 		filepath.Join(c.BinDir, Plugin): 0o755, filepath.Join(c.BinDir, PortMap): 0o755,
-		filepath.Join(c.CommandDir, Command): 0o755, filepath.Join(c.ConfDir, Conflist): 0o600,
+		filepath.Join(c.CommandDir, Command): 0o755, filepath.Join(c.CommandDir, Agent): 0o755, filepath.Join(c.ConfDir, Conflist): 0o600,
 	} {
 		info, err := os.Lstat(name)
 		if err != nil {
@@ -76,7 +76,7 @@ func installed(t *testing.T, c Config) {
 			t.Errorf("%s: %q, %v", name, content, err)
 		}
 	}
-	for dir, want := range map[string]int{c.BinDir: 2, c.CommandDir: 1, c.ConfDir: 1} {
+	for dir, want := range map[string]int{c.BinDir: 2, c.CommandDir: 2, c.ConfDir: 1} {
 		if entries, err := os.ReadDir(dir); err != nil || len(entries) != want {
 			t.Errorf("%s has %v, %v", dir, entries, err)
 		}
@@ -281,7 +281,7 @@ func TestRemove(t *testing.T) {
 	write(t, other, "x", 0o755)
 	write(t, filepath.Join(c.BinDir, unfinished+"1"), "x", 0o755)
 	removed, err := Remove(c)
-	if err != nil || len(removed) != 4 || removed[0] != filepath.Join(c.ConfDir, Conflist) {
+	if err != nil || len(removed) != 5 || removed[0] != filepath.Join(c.ConfDir, Conflist) {
 		t.Errorf("removed %q, error %v", removed, err)
 	}
 	if _, err := os.Stat(c.CommandDir); !errors.Is(err, os.ErrNotExist) {
@@ -307,7 +307,7 @@ func TestRemoveGoesOn(t *testing.T) {
 	}
 	write(t, filepath.Join(conflist, "x"), "", 0o600) // a directory with something in it
 	removed, err := Remove(c)
-	if err == nil || len(removed) != 3 {
+	if err == nil || len(removed) != 4 {
 		t.Errorf("removed %q, error %v", removed, err)
 	}
 }

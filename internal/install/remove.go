@@ -27,6 +27,7 @@ func Remove(config Config) (removed []string, err error) {
 	file(config.BinDir, Plugin)
 	file(config.BinDir, PortMap)
 	file(config.CommandDir, Command)
+	file(config.CommandDir, Agent)
 	var errs []error
 	for _, name := range files {
 		switch err := os.Remove(name); {

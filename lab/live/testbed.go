@@ -278,7 +278,7 @@ func (b *Testbed) remove(ctx context.Context) (err error) {
 		err = removeObjects(ctx, b.api, b.namespace, runSelector(b.run))
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w; `beeline bench --clean` with the same --kubeconfig, --context and --namespace removes what is left", ErrLeft, err)
+		return fmt.Errorf("%w: %w; `beeline-lab bench --clean` with the same --kubeconfig, --context and --namespace removes what is left", ErrLeft, err)
 	}
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 
 // A change that cannot be made is known at once, and what the client was asked before is no answer to the next change.
 func TestChangeThatCannotBeMade(t *testing.T) {
-	beThePrograms(t)
 	here := testbed.Place{CPU: testbed.AnyCPU}
 	listener, err := convergence.Listen(t.Context(), here, netip.MustParseAddrPort("127.0.8.1:0"), 1)
 	if err != nil {

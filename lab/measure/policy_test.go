@@ -106,7 +106,6 @@ func TestRunPolicy(t *testing.T) {
 	if why := (network.IptablesPolicies{}).Unsupported(); why != "" {
 		testenv.Missing(t, why)
 	}
-	beThePrograms(t)
 	p, err := QuickPolicy(Choice{Networks: []string{"node", "ptp-iptables-policy"}, Workloads: []string{"tcp_crr"}, Rounds: 1, Length: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package measure
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -26,23 +25,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// beThePrograms lets this program be found as the one that has the client of connections.
-func beThePrograms(t *testing.T) {
-	t.Helper()
-	dir := t.TempDir()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(self, filepath.Join(dir, "beeline")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "beeline-cni"), nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("BEELINE_BIN", filepath.Join(dir, "beeline"))
-}
-
 func TestRunServices(t *testing.T) {
 	testenv.Root(t)
 	needTools(t)
@@ -52,7 +34,6 @@ func TestRunServices(t *testing.T) {
 	if err := network.BuildKubeProxy(t.Context(), t.Logf); err != nil {
 		testenv.Missing(t, "kube-proxy: "+err.Error())
 	}
-	beThePrograms(t)
 	p, err := QuickServices(Choice{
 		Networks: []string{"node", "kube-proxy-nftables"}, Workloads: []string{"tcp_crr"}, Levels: []int{1, 30}, Rounds: 1, Length: 100 * time.Millisecond,
 	})

@@ -43,7 +43,7 @@ func startAgent(program string, flags []string, node *testbed.Node) (*agent, err
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(program, append([]string{"agent",
+	cmd := exec.Command(program, append([]string{"run",
 		"--node-name", node.Name,
 		"--socket", agentSocket(node),
 		"--state-dir", filepath.Join(node.StateDir, "agent"),

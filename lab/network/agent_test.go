@@ -17,12 +17,12 @@ import (
 func fakeBinaries(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()
-	for name, content := range map[string]string{"beeline": "#!/bin/sh\n" + script, "beeline-cni": ""} {
+	for name, content := range map[string]string{"beeline-agent": "#!/bin/sh\n" + script, "beeline-cni": ""} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv("BEELINE_BIN", filepath.Join(dir, "beeline"))
+	t.Setenv("BEELINE_BIN", dir)
 }
 
 func bareLab(t *testing.T, name string) *testbed.Lab {
@@ -68,7 +68,7 @@ func TestAgentThatIsNeverReady(t *testing.T) {
 	}()
 	err := Beeline{Routing: "kernel"}.Up(ctx, lab)
 	for _, want := range []string{
-		"not ready in time", "called with agent --node-name n1", "--routing kernel", "--bpffs " + node.BPFFS,
+		"not ready in time", "called with run --node-name n1", "--routing kernel", "--bpffs " + node.BPFFS,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Up gives %v, want %q in it", err, want)
@@ -87,7 +87,7 @@ func TestAgentThatIsNeverReady(t *testing.T) {
 }
 
 func TestMissingBinaries(t *testing.T) {
-	t.Setenv("BEELINE_BIN", filepath.Join(t.TempDir(), "beeline"))
+	t.Setenv("BEELINE_BIN", t.TempDir())
 	if why := (Beeline{}).Unsupported(); !strings.HasPrefix(why, "not installed: ") || !strings.Contains(why, "make build") {
 		t.Errorf("Unsupported gives %q", why)
 	}

@@ -220,35 +220,34 @@ func (Beeline) agentSocket(node *testbed.Node) string { return agentSocket(node)
 // AgentPID is the agent's, if it still runs on the node.
 func (Beeline) AgentPID(node *testbed.Node) int { return runningAgent(node) }
 
-// binaries are the two programs of this project.
+// binaries are the programs of this project that a node needs.
 type binaries struct {
 	agent string
 	// plugins is the directory that holds beeline-cni.
 	plugins string
 }
 
-// findBinaries looks at $BEELINE_BIN, the path of the program beeline, or takes the running program where it
-// is beeline itself, or else the program of that name beside it. The plugin is beside the program.
+// findBinaries looks in the directory $BEELINE_BIN, or in that of the running program.
 func findBinaries() (binaries, error) {
-	path := os.Getenv("BEELINE_BIN")
-	if path == "" {
+	dir := os.Getenv("BEELINE_BIN")
+	if dir == "" {
 		self, err := os.Executable()
 		if err != nil {
 			return binaries{}, fmt.Errorf("find own program: %w", err)
 		}
-		path = filepath.Join(filepath.Dir(self), "beeline")
+		dir = filepath.Dir(self)
 	}
-	bin, err := binariesAt(path)
+	bin, err := binariesIn(dir)
 	if err != nil {
-		return bin, fmt.Errorf("%w (make build makes it; BEELINE_BIN may name the program beeline elsewhere)", err)
+		return bin, fmt.Errorf("%w (make build makes it; BEELINE_BIN may name another directory)", err)
 	}
 	return bin, nil
 }
 
-// binariesAt gives the program of this path and what belongs to it. An error begins with the path of what is missing.
-func binariesAt(path string) (binaries, error) {
-	bin := binaries{agent: path, plugins: filepath.Dir(path)}
-	for _, file := range []string{bin.agent, filepath.Join(bin.plugins, "beeline-cni")} {
+// binariesIn finds the programs in a directory. An error begins with the path of what is missing.
+func binariesIn(dir string) (binaries, error) {
+	bin := binaries{agent: filepath.Join(dir, "beeline-agent"), plugins: dir}
+	for _, file := range []string{bin.agent, filepath.Join(dir, "beeline-cni")} {
 		if _, err := os.Stat(file); err != nil {
 			return binaries{}, fmt.Errorf("%s: %w", file, err)
 		}
@@ -256,8 +255,5 @@ func binariesAt(path string) (binaries, error) {
 	return bin, nil
 }
 
-// Program is where the program beeline is.
-func Program() (string, error) {
-	bin, err := findBinaries()
-	return bin.agent, err
-}
+// Program is the running program, beeline-lab, whose command connect runs in pods.
+func Program() (string, error) { return os.Executable() }

@@ -2,7 +2,6 @@ package network
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -14,12 +13,12 @@ import (
 type Build struct {
 	// Name stands in the place of "beeline" in the names of its networks: with "old", "old" and "old-kernel".
 	Name string
-	// Program is the path of its program beeline; beeline-cni is beside it.
-	Program string
+	// Dir is the directory of its programs.
+	Dir string
 }
 
-// ParseBuilds takes the elements of the form NAME=PATH out of a list of networks' names. PATH is a program beeline, or the directory that
-// holds it. An error names the element.
+// ParseBuilds takes the elements of the form NAME=PATH out of a list of networks' names. PATH is the directory of the
+// build's programs. An error names the element.
 func ParseBuilds(list []string) (names []string, builds []Build, err error) {
 	for _, element := range list {
 		name, path, is := strings.Cut(element, "=")
@@ -33,10 +32,7 @@ func ParseBuilds(list []string) (names []string, builds []Build, err error) {
 		if path, err = filepath.Abs(path); err != nil {
 			return nil, nil, fmt.Errorf("%q: %w", element, err)
 		}
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			path = filepath.Join(path, "beeline")
-		}
-		if _, err := binariesAt(path); err != nil {
+		if _, err := binariesIn(path); err != nil {
 			return nil, nil, fmt.Errorf("%q: there is no %w", element, err)
 		}
 		builds = append(builds, Build{name, path})
@@ -70,10 +66,10 @@ func WithBuilds[T Network](list []T, builds []Build) []T {
 
 // binaries are those of this build.
 func (b Build) binaries() (binaries, error) {
-	if b.Program == "" {
+	if b.Dir == "" {
 		return findBinaries()
 	}
-	return binariesAt(b.Program)
+	return binariesIn(b.Dir)
 }
 
 // named gives the name that this build's network has which is called name in the build that runs.
@@ -96,5 +92,5 @@ func (b Build) described(text string) string {
 	if b.Name == "" {
 		return text
 	}
-	return text + "; of another build, " + b.Program
+	return text + "; of another build, " + b.Dir
 }

@@ -12,7 +12,7 @@ import (
 func otherBuild(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"beeline", "beeline-cni"} {
+	for _, name := range []string{"beeline-agent", "beeline-cni"} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +44,7 @@ func TestBuilds(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	bin, err := all[2].(Beeline).Build.binaries()
-	if err != nil || bin.agent != filepath.Join(dir, "beeline") || bin.plugins != dir {
+	if err != nil || bin.agent != filepath.Join(dir, "beeline-agent") || bin.plugins != dir {
 		t.Errorf("got binaries %+v (%v), want those of %s", bin, err, dir)
 	}
 	if got := all[4].Description(); !strings.Contains(got, "--routing=kernel") || !strings.Contains(got, dir) {
@@ -72,7 +72,7 @@ func TestParseBuildsErrors(t *testing.T) {
 		"=" + empty:                 "want NAME=PATH",
 		"node=" + empty:             "want NAME=PATH",
 		"beeline-x=" + empty:        "want NAME=PATH",
-		"old=" + empty:              filepath.Join(empty, "beeline") + ":",
+		"old=" + empty:              filepath.Join(empty, "beeline-agent") + ":",
 		"old=" + empty + "/nowhere": "nowhere",
 	} {
 		if _, _, err := ParseBuilds([]string{element}); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), element) {

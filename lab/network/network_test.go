@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -73,13 +72,13 @@ func withBinaries(run func() int) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	build := exec.Command("go", "build", "-o", dir, "../../cmd/beeline", "../../cmd/beeline-cni")
+	build := exec.Command("go", "build", "-o", dir, "../../cmd/beeline-agent", "../../cmd/beeline-cni")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if said, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build binaries: %v\n%s", err, said)
 		return 1
 	}
-	os.Setenv("BEELINE_BIN", filepath.Join(dir, "beeline"))
+	os.Setenv("BEELINE_BIN", dir)
 	return run()
 }
 

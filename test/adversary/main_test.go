@@ -59,11 +59,11 @@ var build = sync.OnceValues(func() (netlab.Programs, error) { return netlab.Buil
 func programs(t *testing.T) netlab.Programs {
 	t.Helper()
 	testenv.Root(t)
-	if path := os.Getenv("BEELINE_BIN"); path != "" {
-		return netlab.Programs{Beeline: path}
+	if dir := os.Getenv("BEELINE_BIN"); dir != "" {
+		return netlab.Programs{Dir: dir}
 	}
 	if _, err := exec.LookPath("go"); err != nil {
-		testenv.Missing(t, "no Go to build the programs with; BEELINE_BIN may name the program beeline")
+		testenv.Missing(t, "no Go to build the programs with; BEELINE_BIN may name a directory that holds them")
 	}
 	p, err := build()
 	if err != nil {

@@ -18,7 +18,7 @@ const labName = "t-readme"
 // short makes a bench of one round out of the README's, which takes minutes: what is installed and built for it is the same.
 const short = "make bench BENCH_FLAGS='--networks=node,beeline,ptp --workloads=tcp_rr,tcp_stream_16k --rounds=1 --duration=100ms --pods=1 --max-foreign=100 --max-steal=100'"
 
-var labCommand = regexp.MustCompile(`bin/beeline lab (up|add-pod|exec|down)`)
+var labCommand = regexp.MustCompile(`bin/beeline-lab (up|add-pod|exec|down)`)
 
 // TestReadme runs the quick start, the bench and the image as the README has them, one after the other, on a system where
 // each finds only what the one before has installed.
@@ -49,8 +49,8 @@ func TestReadme(t *testing.T) {
 // quickStart is the README's block of lab commands, with a lab that this test alone has. What an interrupted run has left of it is taken down.
 func quickStart(t *testing.T) string {
 	t.Helper()
-	script := labCommand.ReplaceAllString(block(t, "lab up"), "bin/beeline lab $1 --name "+labName)
-	return strings.Replace(script, "bin/beeline lab up", "bin/beeline lab down --name "+labName+" || :\nbin/beeline lab up", 1)
+	script := labCommand.ReplaceAllString(block(t, "beeline-lab up"), "bin/beeline-lab $1 --name "+labName)
+	return strings.Replace(script, "bin/beeline-lab up", "bin/beeline-lab down --name "+labName+" || :\nbin/beeline-lab up", 1)
 }
 
 // blocks are the shell blocks of the README.

@@ -17,7 +17,7 @@ func (n *node) api() *agentapi.Client { return netlab.API(n.Node) }
 
 // agentCommand is the agent's command line on the node; flags come last and win.
 func (c *cluster) agentCommand(n *node, p programs, flags ...string) *exec.Cmd {
-	return netlab.AgentCommand(netlab.Programs{Beeline: p.beeline}, n.Node, c.manifests, flags...)
+	return netlab.AgentCommand(p, n.Node, c.manifests, flags...)
 }
 
 // start starts an agent on the node and does not wait for it.

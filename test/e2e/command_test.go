@@ -21,7 +21,7 @@ import (
 // command runs a command of the program beeline on the node and gives what it prints.
 func (c *cluster) command(n *node, args ...string) string {
 	c.t.Helper()
-	out, err := n.Place().Output(c.t.Context(), current(c.t).beeline, append(args, "--socket", n.socket())...)
+	out, err := n.Place().Output(c.t.Context(), current(c.t).Command(), append(args, "--socket", n.socket())...)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -141,7 +141,7 @@ func TestFlowsFollow(t *testing.T) {
 	g := newGuarded(t)
 	g.policy("web", "{podSelector: {matchLabels: {app: web}}}")
 	g.expectPorts(g.near, g.pod)
-	cmd := exec.CommandContext(t.Context(), current(g.t).beeline, "flows", "--follow", "--to", "default/pod", "--verdict", "dropped", "-o", "json", "--socket", g.nodes[0].socket())
+	cmd := exec.CommandContext(t.Context(), current(g.t).Command(), "flows", "--follow", "--to", "default/pod", "--verdict", "dropped", "-o", "json", "--socket", g.nodes[0].socket())
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -64,6 +64,9 @@ func ancestorOfOtherEntries(t *testing.T) string {
 		if _, err := git(t, "cat-file", "-e", first+"^{commit}"); err != nil {
 			break // a shallow clone ends here
 		}
+		if _, err := git(t, "cat-file", "-e", first+":cmd/beeline-agent/main.go"); err != nil {
+			break // versions before have other programs
+		}
 		then, err := git(t, "show", first+":"+layoutSource)
 		if err != nil {
 			t.Fatal(err)
@@ -118,7 +121,7 @@ func buildCommit(t *testing.T, commit string) programs {
 				t.Fatal(r.error)
 			}
 			t.Logf("built in %s", time.Since(begin).Round(time.Second))
-			return programs{r.Beeline}
+			return r.Programs
 		case <-time.After(30 * time.Second):
 			t.Logf("go build goes on since %s", time.Since(begin).Round(time.Second))
 		}

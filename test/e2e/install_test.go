@@ -26,7 +26,7 @@ func newHost(t *testing.T, p programs) host {
 		t.Fatal(err)
 	}
 	for name, program := range map[string]string{
-		install.Command: p.beeline, install.Plugin: filepath.Join(p.pluginDir(), install.Plugin), install.PortMap: "/bin/true",
+		install.Command: p.Command(), install.Agent: p.Agent(), install.Plugin: filepath.Join(p.Dir, install.Plugin), install.PortMap: "/bin/true",
 	} {
 		content, err := os.ReadFile(program)
 		if err == nil {
@@ -47,7 +47,7 @@ func (h host) flags() []string {
 func (h host) files() []string {
 	return []string{
 		filepath.Join(h.confDir, install.Conflist), filepath.Join(h.binDir, install.Plugin),
-		filepath.Join(h.binDir, install.PortMap), filepath.Join(h.commandDir, install.Command),
+		filepath.Join(h.binDir, install.PortMap), filepath.Join(h.commandDir, install.Command), filepath.Join(h.commandDir, install.Agent),
 	}
 }
 
@@ -150,7 +150,7 @@ func TestUninstall(t *testing.T) {
 	}
 	uninstall := func(flags ...string) (string, error) {
 		args := append([]string{"uninstall", "--state-dir", n.stateDir(), "--bpffs", n.BPFFS}, h.flags()...)
-		said, err := n.Place().Output(t.Context(), p.beeline, append(args, flags...)...)
+		said, err := n.Place().Output(t.Context(), p.Agent(), append(args, flags...)...)
 		return string(said), err
 	}
 	if _, err := uninstall("--force"); err == nil || !strings.Contains(err.Error(), "another agent runs") {

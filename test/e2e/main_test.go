@@ -66,19 +66,14 @@ func removeLeftLabs() (left []string, err error) {
 }
 
 // programs are one build of this project.
-type programs struct {
-	// beeline is the path of the program; beeline-cni is beside it.
-	beeline string
-}
-
-func (p programs) pluginDir() string { return netlab.Programs{Beeline: p.beeline}.PluginDir() }
+type programs = netlab.Programs
 
 // current is the build under test: that of $BEELINE_BIN, or one made once for this run.
 func current(t *testing.T) programs {
 	t.Helper()
 	testenv.Root(t)
-	if path := os.Getenv("BEELINE_BIN"); path != "" {
-		return programs{path}
+	if dir := os.Getenv("BEELINE_BIN"); dir != "" {
+		return programs{Dir: dir}
 	}
 	return built(t, currentBuild)
 }
@@ -117,7 +112,7 @@ var (
 func built(t *testing.T, build func() (programs, error)) programs {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
-		testenv.Missing(t, "no Go to build the programs with; BEELINE_BIN may name the program beeline")
+		testenv.Missing(t, "no Go to build the programs with; BEELINE_BIN may name a directory that holds them")
 	}
 	p, err := build()
 	if err != nil {
@@ -126,8 +121,7 @@ func built(t *testing.T, build func() (programs, error)) programs {
 	return p
 }
 
-// build builds both programs with this version string.
+// build builds the programs with this version string.
 func build(version string, flags ...string) (programs, error) {
-	p, err := netlab.Build(buildDir, version, flags...)
-	return programs{p.Beeline}, err
+	return netlab.Build(buildDir, version, flags...)
 }

@@ -12,7 +12,7 @@ import (
 func TestPodTakesNoPortsOfOthers(t *testing.T) {
 	t.Parallel()
 	const queries, perSecond = 100, 2500
-	w := newWorld(t, "--nat-ports=40000-41023", "--connections-max=4096", "--openings-max=1024")
+	w := newWorld(t, "--nat-ports=40000-41023", "--nat-max=4096", "--nat-pending-max=1024")
 	other := w.addPod(w.here, "other")
 	server, err := worldEcho(w.outside.place, w.outside.addresses[0])
 	if err != nil {

@@ -39,7 +39,7 @@ func pluginConf(n *node) map[string]any {
 // networkOf is a configuration with this entry for our plugin.
 func (c *cluster) networkOf(n *node, p programs, cniVersion string, own map[string]any, chained ...map[string]any) network {
 	c.t.Helper()
-	w, err := netlab.NewNetwork(n.Node, netlab.Programs{Beeline: p.beeline}, cniVersion, own, chained...)
+	w, err := netlab.NewNetwork(n.Node, p, cniVersion, own, chained...)
 	if err != nil {
 		c.t.Fatal(err)
 	}

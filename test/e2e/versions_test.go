@@ -50,7 +50,7 @@ const committedList = "committed"
 // knownFlags are those of these flags that an agent knows.
 func knownFlags(t *testing.T, p programs, flags []string) (known []string) {
 	t.Helper()
-	help, err := exec.CommandContext(t.Context(), p.beeline, "agent", "--help").CombinedOutput()
+	help, err := exec.CommandContext(t.Context(), p.Agent(), "run", "--help").CombinedOutput()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func (v *versions) goesOn() {
 }
 
 // replaceBy replaces the agents of these nodes, one after the other, and the plugin. lists says that the version lists the pins that it uses: one that
-// does not leaves those of other versions to `beeline uninstall` (docs/decisions/35-layouts-by-meaning.md).
+// does not leaves those of other versions to `beeline-agent uninstall` (docs/decisions/35-layouts-by-meaning.md).
 func (v *versions) replaceBy(p programs, flags []string, killed, lists bool, nodes ...*node) {
 	v.t.Helper()
 	cut := false
@@ -311,7 +311,7 @@ func (v *versions) exchangePods() {
 func (v *versions) wantNoProblems(n *node, p programs) {
 	v.t.Helper()
 	eventually(v.t, func() error {
-		out, err := n.Place().Output(v.t.Context(), p.beeline, "status", "-o", "json", "--socket", n.socket())
+		out, err := n.Place().Output(v.t.Context(), p.Command(), "status", "-o", "json", "--socket", n.socket())
 		var status struct{ Problems []string }
 		if err = errors.Join(err, json.Unmarshal(out, &status)); err != nil {
 			return err
@@ -374,7 +374,7 @@ func (v *versions) remove(p programs) {
 			v.t.Errorf("agent of %s told to stop: %v", n.Name, err)
 		}
 		args := append([]string{"uninstall", "--state-dir", n.stateDir(), "--bpffs", n.BPFFS}, h.flags()...)
-		if _, err := n.Place().Output(v.t.Context(), p.beeline, args...); err != nil {
+		if _, err := n.Place().Output(v.t.Context(), p.Agent(), args...); err != nil {
 			v.t.Error(err)
 		}
 		err := filepath.WalkDir(n.BPFFS, func(path string, f fs.DirEntry, err error) error {

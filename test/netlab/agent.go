@@ -19,7 +19,7 @@ type Agent struct {
 
 // AgentCommand is the agent's command line on a node that reads manifests; flags come last and win.
 func AgentCommand(p Programs, n *testbed.Node, manifests string, flags ...string) *exec.Cmd {
-	return exec.Command(p.Beeline, append([]string{"agent",
+	return exec.Command(p.Agent(), append([]string{"run",
 		"--node-name", n.Name,
 		"--manifests", manifests,
 		"--socket", Socket(n),

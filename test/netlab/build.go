@@ -8,32 +8,35 @@ import (
 	"slices"
 )
 
-// commands are the import paths of the two programs.
-const commands = "github.com/beeline-cni/beeline/cmd/"
-
 // Programs are one build of this project.
 type Programs struct {
-	// Beeline is the path of the program; beeline-cni is beside it.
-	Beeline string
+	// Dir is the directory that holds them.
+	Dir string
 }
 
-// PluginDir is the directory of the CNI plugin.
-func (p Programs) PluginDir() string { return filepath.Dir(p.Beeline) }
+// Agent is the path of the agent.
+func (p Programs) Agent() string { return filepath.Join(p.Dir, "beeline-agent") }
 
-// Build builds both programs with this version string, in a directory of that name below dir. Flags are more of those of go build.
+// Command is the path of the command line.
+func (p Programs) Command() string { return filepath.Join(p.Dir, "beeline") }
+
+// Build builds the programs with this version string, in a directory of that name below dir. Flags are more flags of go build.
 func Build(dir, version string, flags ...string) (Programs, error) {
 	return BuildSources("", dir, version, flags...)
 }
 
-// BuildSources builds those of a module in another directory. Empty is the module of the current one.
+// BuildSources builds them from the module in the directory sources; empty is the module of the current directory.
 func BuildSources(sources, dir, version string, flags ...string) (Programs, error) {
-	dir = filepath.Join(dir, version)
-	args := slices.Concat([]string{"build", "-buildvcs=false", "-ldflags", "-X main.version=" + version}, flags, []string{"-o", dir + "/", commands + "beeline", commands + "beeline-cni"})
+	p := Programs{filepath.Join(dir, version)}
+	args := slices.Concat([]string{"build", "-buildvcs=false", "-ldflags", "-X main.version=" + version}, flags, []string{"-o", p.Dir + "/"})
+	for _, name := range []string{"beeline-agent", "beeline-cni", "beeline"} {
+		args = append(args, "github.com/beeline-cni/beeline/cmd/"+name)
+	}
 	cmd := exec.Command("go", args...)
 	cmd.Dir = sources
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return Programs{}, fmt.Errorf("build %s: %w\n%s", version, err, said)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return Programs{}, fmt.Errorf("build %s: %w\n%s", version, err, output)
 	}
-	return Programs{filepath.Join(dir, "beeline")}, nil
+	return p, nil
 }

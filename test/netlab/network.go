@@ -50,7 +50,7 @@ func NewNetwork(n *testbed.Node, p Programs, cniVersion string, own map[string]a
 		return Network{}, err
 	}
 	runs := &plugin.Executor{Place: n.Place()}
-	dirs := []string{p.PluginDir(), ReferencePlugins}
+	dirs := []string{p.Dir, ReferencePlugins}
 	return Network{libcni.NewCNIConfigWithCacheDir(dirs, filepath.Join(n.StateDir, "cni-cache"), runs), list}, nil
 }
 

@@ -63,7 +63,7 @@ func (c Config) Validate() error {
 	for _, f := range []struct {
 		name       string
 		value, max int
-	}{{"--flows-rate", c.FlowsRate, maxRate}, {"--flows-sample", c.FlowsSample, maxSample}, {"--flows-kept", c.FlowsBuffer, MaxBuffer}} {
+	}{{"--flows-rate", c.FlowsRate, maxRate}, {"--flows-sample", c.FlowsSample, maxSample}, {"--flows-buffer", c.FlowsBuffer, MaxBuffer}} {
 		if f.value < 1 || f.value > f.max {
 			errs = append(errs, fmt.Errorf("%s: %d is not between 1 and %d", f.name, f.value, f.max))
 		}

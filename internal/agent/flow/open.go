@@ -136,7 +136,7 @@ func (o *openSessions) gone(now time.Time) (all []flow.Event) {
 func (o *openSessions) losses() flow.Loss {
 	return flow.Loss{
 		Kind: flow.Closed, Why: "untracked", Events: o.untracked.Load(),
-		Meaning: "more connections than twice --sessions-max began between two looks at the table: the end of those that were evicted is not reported",
+		Meaning: "more connections than twice --conntrack-max began between two looks at the table: the end of those that were evicted is not reported",
 	}
 }
 

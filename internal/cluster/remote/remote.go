@@ -1,4 +1,4 @@
-// Package remote works on a live cluster from outside, as `beeline bench --kubeconfig` does: it creates what it needs in
+// Package remote works on a live cluster from outside, as `beeline-lab bench --kubeconfig` does: it creates what it needs in
 // a namespace, runs commands in pods and deletes what it created. It is a thin layer over the API: what is created, and
 // what is done in pods, is the caller's business. deploy/bench-rbac.yaml has the rights that these requests need.
 package remote

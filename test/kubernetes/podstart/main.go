@@ -5,7 +5,7 @@
 //	make image && go run ./test/kubernetes/podstart [-pods 100] [-rounds 3] [-networks beeline,bridge]
 //
 // Pods start when the kubelet, the container runtime and the network have done their parts; the network's own part is
-// measured by `beeline bench`, as CNI ADD. Other load on the machine changes the figures of both networks.
+// measured by `beeline-lab bench`, as CNI ADD. Other load on the machine changes the figures of both networks.
 package main
 
 import (

@@ -31,7 +31,7 @@ func startAgent(ctx context.Context, o *options, s *server) (*agent, error) {
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.CommandContext(ctx, o.beeline, "agent", "--node-name", nodeName(0), "--kubeconfig", s.kubeconfig,
+	cmd := exec.CommandContext(ctx, o.agent, "run", "--node-name", nodeName(0), "--kubeconfig", s.kubeconfig,
 		"--socket", at("agent.sock"), "--state-dir", at("state"), "--bpffs", at("bpf/beeline"), "--cgroup", o.cgroup)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {

@@ -2,7 +2,7 @@
 // long it takes until a change is in force and until a pod of the node has its network, and what the API server sends it. The objects are in a
 // real API server, all of it in namespaces of its own. It needs root.
 //
-//	go run ./test/kubernetes/scale [--nodes 5000] [--pods 150000] [--beeline bin/beeline] [--plugin bin/beeline-cni] [--write docs/measured/scale.md]
+//	go run ./test/kubernetes/scale [--nodes 5000] [--pods 150000] [--agent bin/beeline-agent] [--plugin bin/beeline-cni] [--write docs/measured/scale.md]
 //
 // It fails if a target is missed and --strict is given.
 package main
@@ -33,8 +33,8 @@ type options struct {
 	churn, idle  time.Duration
 	changes      int
 
-	beeline, plugin, kubernetes, write, profiles string
-	strict                                       bool
+	agent, plugin, kubernetes, write, profiles string
+	strict                                     bool
 	// dir is where everything is kept, and cgroup where the agent has its programs at sockets; set in the namespaces only.
 	dir, cgroup string
 	begin       time.Time
@@ -57,7 +57,7 @@ func main() {
 	flag.DurationVar(&o.churn, "churn", 90*time.Second, "for how long")
 	flag.DurationVar(&o.idle, "idle", 30*time.Second, "for how long nothing happens")
 	flag.IntVar(&o.changes, "changes", 100, "changes of each kind that are timed meanwhile")
-	flag.StringVar(&o.beeline, "beeline", "bin/beeline", "program to measure")
+	flag.StringVar(&o.agent, "agent", "bin/beeline-agent", "program to measure")
 	flag.StringVar(&o.plugin, "plugin", "bin/beeline-cni", "its CNI plugin")
 	flag.StringVar(&o.kubernetes, "kubernetes", plan.Options{}.Defaults().Kubernetes, "version of Kubernetes")
 	flag.StringVar(&o.write, "write", "", "`file` to write the figures to: what comes behind the heading \"## Figures\" is replaced")

@@ -94,6 +94,6 @@ func waitAgentReady(t *testing.T, node string) {
 
 // agentProcess is the process id of the agent on a node, in the node's own namespace of processes.
 func agentProcess(node string) (string, error) {
-	said, err := onNode(node).run("pgrep", "-o", "-f", "beeline agent")
+	said, err := onNode(node).run("pgrep", "-o", "-f", "beeline-agent run")
 	return strings.TrimSpace(said), err
 }

@@ -36,7 +36,7 @@ func TestBench(t *testing.T) {
 		wantMeasured(t, out)
 		wantNoBenchNamespace(t)
 	}
-	compare := cluster.Command(t.Context(), worldBeeline, "report", first, second)
+	compare := cluster.Command(t.Context(), worldLab, "report", first, second)
 	if said, err := compare.CombinedOutput(); err != nil || !strings.Contains(string(said), "nodeport") {
 		t.Errorf("compare two runs: %v\n%s", err, said)
 	}
@@ -83,7 +83,7 @@ func loadBenchImage(t *testing.T) {
 }
 
 var benchImage = sync.OnceValue(func() error {
-	dir := filepath.Dir(worldBeeline)
+	dir := filepath.Dir(worldLab)
 	build := exec.Command("make", "--no-print-directory", "image-bench", "BIN="+dir)
 	build.Dir = "../../.."
 	if said, err := build.CombinedOutput(); err != nil {
@@ -95,7 +95,7 @@ var benchImage = sync.OnceValue(func() error {
 // benchCommand makes a bench on this cluster with short samples, which keeps every round: the machine is busy.
 func benchCommand(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	return cluster.Command(t.Context(), worldBeeline, append([]string{
+	return cluster.Command(t.Context(), worldLab, append([]string{
 		"bench", "--kubeconfig=" + plan.Kubeconfig, "--duration=300ms", "--max-foreign=100", "--max-steal=100",
 	}, args...)...)
 }

@@ -25,14 +25,14 @@ const (
 // cluster is the one that is up.
 var cluster *bed.Bed
 
-// The programs that this run builds, where nodes have them: the probe, and Beeline's command line.
+// The programs that this run builds, on the nodes: the probe, and Beeline's command line.
 const (
 	nodeProbe   = "/tmp/smoke/probe"
 	nodeBeeline = "/tmp/smoke/beeline"
 )
 
-// The same on this machine.
-var worldProbe, worldBeeline string
+// The same on this machine, and the lab's program.
+var worldProbe, worldBeeline, worldLab string
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
@@ -62,11 +62,11 @@ func prepare(dir string) error {
 	if cluster, err = bed.Open(); err != nil {
 		return err
 	}
-	worldProbe, worldBeeline = filepath.Join(dir, "probe"), filepath.Join(dir, "beeline")
+	worldProbe, worldBeeline, worldLab = filepath.Join(dir, "probe"), filepath.Join(dir, "beeline"), filepath.Join(dir, "beeline-lab")
 	archive, pack := filepath.Join(dir, "probe.tar"), filepath.Join(dir, "pack-image")
 	for _, command := range [][]string{
 		{"go", "build", "-o", worldProbe, "../probe"},
-		{"go", "build", "-o", worldBeeline, "../../../cmd/beeline"},
+		{"go", "build", "-o", dir + "/", "../../../cmd/beeline", "../../../cmd/beeline-lab"},
 		{"go", "-C", "../../../build/image", "build", "-o", pack, "."},
 		{pack, "-o", archive, "-name", image, "-entrypoint", "/probe", worldProbe + "=/probe"},
 	} {

@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/beeline-cni/beeline/cmd/internal/cli"
 )
 
 // args are those of the first container, init containers before others, in the DaemonSet of a manifest.
@@ -34,7 +36,7 @@ func args(t *testing.T, file string) []string {
 // The manifest asks the agent for what it does anyway: only the node's name and what is installed is up to the cluster.
 func TestManifestHasTheDefaults(t *testing.T) {
 	all := args(t, "../../deploy/beeline.yaml")
-	cmd := newAgentCommand(env{})
+	cmd := newRunCommand(cli.Env{})
 	if all[0] != cmd.Name() {
 		t.Fatalf("command %s", all[0])
 	}
@@ -56,7 +58,7 @@ func TestManifestHasTheDefaults(t *testing.T) {
 
 func TestUninstallManifestIsUnderstood(t *testing.T) {
 	all := args(t, "../../deploy/uninstall.yaml")
-	cmd := newUninstallCommand(env{})
+	cmd := newUninstallCommand(cli.Env{})
 	if all[0] != cmd.Name() {
 		t.Fatalf("command %s", all[0])
 	}

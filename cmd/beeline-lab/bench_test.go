@@ -5,6 +5,8 @@ import (
 	"context"
 	"strings"
 	"testing"
+
+	"github.com/beeline-cni/beeline/cmd/internal/cli"
 )
 
 func TestBenchUsage(t *testing.T) {
@@ -46,7 +48,7 @@ func TestBenchUsage(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			code := run(context.Background(), env{stdout: &stdout, stderr: &stderr}, append([]string{"bench"}, test.args...))
+			code := cli.Run(context.Background(), cli.Env{Stdout: &stdout, Stderr: &stderr}, newRootCommand, append([]string{"bench"}, test.args...))
 			if code != int(exitUsage) || !strings.Contains(stderr.String(), test.want) {
 				t.Errorf("code %d, %q; want %d and %q", code, stderr.String(), exitUsage, test.want)
 			}
@@ -56,7 +58,7 @@ func TestBenchUsage(t *testing.T) {
 
 func TestBenchList(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	if code := run(context.Background(), env{stdout: &stdout, stderr: &stderr}, []string{"bench", "--list"}); code != 0 {
+	if code := cli.Run(context.Background(), cli.Env{Stdout: &stdout, Stderr: &stderr}, newRootCommand, []string{"bench", "--list"}); code != 0 {
 		t.Fatalf("code %d: %s", code, stderr.String())
 	}
 	for _, name := range []string{"node+netfilter", "beeline-kernel", "vxlan", "tcp_stream_128k", "sockperf_tcp", "udp_max"} {
@@ -73,7 +75,7 @@ func TestBenchListOfSuites(t *testing.T) {
 		"nodeport": {"beeline-xdp", "kube-proxy-iptables", "nodeport_saturation"},
 	} {
 		var stdout, stderr bytes.Buffer
-		if code := run(context.Background(), env{stdout: &stdout, stderr: &stderr}, []string{"bench", "--list", "--suite", suite}); code != 0 {
+		if code := cli.Run(context.Background(), cli.Env{Stdout: &stdout, Stderr: &stderr}, newRootCommand, []string{"bench", "--list", "--suite", suite}); code != 0 {
 			t.Fatalf("code %d: %s", code, stderr.String())
 		}
 		for _, name := range append(want, "node ") {
@@ -86,7 +88,7 @@ func TestBenchListOfSuites(t *testing.T) {
 
 func TestBenchListOfCluster(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	if code := run(context.Background(), env{stdout: &stdout, stderr: &stderr}, []string{"bench", "--list", "--kubeconfig", "f"}); code != 0 {
+	if code := cli.Run(context.Background(), cli.Env{Stdout: &stdout, Stderr: &stderr}, newRootCommand, []string{"bench", "--list", "--kubeconfig", "f"}); code != 0 {
 		t.Fatalf("code %d: %s", code, stderr.String())
 	}
 	if text := stdout.String(); !strings.Contains(text, "nodeport") || strings.Contains(text, "macvlan") {
@@ -96,7 +98,7 @@ func TestBenchListOfCluster(t *testing.T) {
 
 func TestBenchWithoutCluster(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	code := run(context.Background(), env{stdout: &stdout, stderr: &stderr}, []string{"bench", "--kubeconfig", "/nowhere/kubeconfig"})
+	code := cli.Run(context.Background(), cli.Env{Stdout: &stdout, Stderr: &stderr}, newRootCommand, []string{"bench", "--kubeconfig", "/nowhere/kubeconfig"})
 	if code != int(exitMeasure) || !strings.Contains(stderr.String(), "/nowhere/kubeconfig") {
 		t.Errorf("code %d: %s", code, stderr.String())
 	}

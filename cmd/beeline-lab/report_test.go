@@ -34,7 +34,7 @@ func TestReport(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := results(t)
-			code, stdout, stderr := beeline(t, append([]string{"report", dir}, c.flags...)...)
+			code, stdout, stderr := beelineLab(t, append([]string{"report", dir}, c.flags...)...)
 			if code != 0 {
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
@@ -50,7 +50,7 @@ func TestReport(t *testing.T) {
 }
 
 func TestReportComparesTwo(t *testing.T) {
-	code, stdout, stderr := beeline(t, "report", results(t), results(t))
+	code, stdout, stderr := beelineLab(t, "report", results(t), results(t))
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
@@ -61,11 +61,11 @@ func TestReportComparesTwo(t *testing.T) {
 
 func TestReportComparesTwoElsewhere(t *testing.T) {
 	a, b := results(t), results(t)
-	code, stdout, stderr := beeline(t, "report", a, b, "--markdown")
+	code, stdout, stderr := beelineLab(t, "report", a, b, "--markdown")
 	if code != 0 || !strings.Contains(stdout, "| `beeline` |") || !strings.Contains(stdout, "B ÷ A") {
 		t.Errorf("markdown: exit code %d, %s\n%s", code, stderr, stdout)
 	}
-	code, stdout, stderr = beeline(t, "report", a, b, "--html")
+	code, stdout, stderr = beelineLab(t, "report", a, b, "--html")
 	page := filepath.Join(b, "compare.html")
 	if code != 0 || stdout != "" || !strings.Contains(stderr, page) {
 		t.Errorf("html: exit code %d, %q, %q", code, stdout, stderr)
@@ -87,7 +87,7 @@ func TestReportErrors(t *testing.T) {
 		{[]string{"report", dir, empty}, "no results.json in " + empty},
 		{[]string{"report", dir, "--html", "--table"}, "none of the others can be"},
 	} {
-		code, _, stderr := beeline(t, c.args...)
+		code, _, stderr := beelineLab(t, c.args...)
 		if code != 1 || !strings.Contains(stderr, c.says) {
 			t.Errorf("%q: exit code %d, %q; want 1, %q", c.args, code, stderr, c.says)
 		}

@@ -6,11 +6,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/lab/report"
 	"github.com/beeline-cni/beeline/lab/result"
 )
 
-func newReportCommand(e env) *cobra.Command {
+func newReportCommand(e cli.Env) *cobra.Command {
 	var html, table, markdown bool
 	c := &cobra.Command{
 		Use:   "report DIR [DIR]",
@@ -18,11 +19,11 @@ func newReportCommand(e env) *cobra.Command {
 		Long: `Report renders DIR/results.json again: as a table on the terminal and as DIR/report.html.
 With two directories it compares the second with the first, figure by figure; with --html the comparison
 is written to the second one.`,
-		Example: `  beeline report results/2026-11-20          table, and report.html written anew
-  beeline report results/a results/b         what changed from a to b
-  beeline report --html results/a results/b  the same as results/b/compare.html
-  beeline report --markdown results/a        tables for a README`,
-		Args: arguments(cobra.RangeArgs(1, 2)),
+		Example: `  beeline-lab report results/2026-11-20          table, and report.html written anew
+  beeline-lab report results/a results/b         what changed from a to b
+  beeline-lab report --html results/a results/b  the same as results/b/compare.html
+  beeline-lab report --markdown results/a        tables for a README`,
+		Args: cli.Arguments(cobra.RangeArgs(1, 2)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var runs []*result.Run
 			for _, dir := range args {
@@ -37,10 +38,10 @@ is written to the second one.`,
 				document, file = report.Compare(runs[0], runs[1]), report.CompareFileName
 			}
 			if markdown {
-				return document.Markdown(e.stdout)
+				return document.Markdown(e.Stdout)
 			}
 			if !html {
-				if err := document.Text(e.stdout); err != nil {
+				if err := document.Text(e.Stdout); err != nil {
 					return err
 				}
 			}
@@ -51,7 +52,7 @@ is written to the second one.`,
 			if err := document.WriteFile(path); err != nil {
 				return err
 			}
-			fmt.Fprintf(e.stderr, "Report: %s\n", path)
+			fmt.Fprintf(e.Stderr, "Report: %s\n", path)
 			return nil
 		},
 	}

@@ -11,28 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
-
-func newLabCommand(e env) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "lab",
-		Short: "Try networks on nodes made of network namespaces",
-		Long: `Try networks on nodes made of network namespaces.
-
-A lab is a few nodes on this machine, joined by a wire, each with its own network
-namespace, cgroup and BPF file system. Its network is Beeline or one of the
-alternatives that the bench compares. Needs root; lab down removes everything.`,
-		Args: cobra.NoArgs, // without it, a mistyped command would print the help and succeed
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(
-		newLabUpCommand(e), newLabAddPodCommand(e), newLabDelPodCommand(e),
-		newLabExecCommand(e), newLabStatusCommand(e), newLabDownCommand(e),
-	)
-	return cmd
-}
 
 // labName binds the flag that every command of a lab has.
 func labName(cmd *cobra.Command, name *string) {
@@ -47,7 +29,7 @@ func nameFlag(lab string) string {
 	return " --name " + lab
 }
 
-func newLabUpCommand(e env) *cobra.Command {
+func newUpCommand(e cli.Env) *cobra.Command {
 	o := testbed.Options{Network: "beeline"}.Defaults()
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -97,39 +79,39 @@ func labUp(ctx context.Context, o testbed.Options) (*testbed.Lab, error) {
 	return lab, nil
 }
 
-func printLabUp(e env, lab *testbed.Lab) error {
+func printLabUp(e cli.Env, lab *testbed.Lab) error {
 	wire := "on one wire"
 	if lab.Subnets > 1 {
 		wire = fmt.Sprintf("in %d subnets with a router between them,", lab.Subnets)
 	}
-	fmt.Fprintf(e.stdout, "Lab %q is up: %s %s with MTU %d, network %s.\n\n",
+	fmt.Fprintf(e.Stdout, "Lab %q is up: %s %s with MTU %d, network %s.\n\n",
 		lab.Name, plural(len(lab.Nodes()), "node"), wire, lab.MTU, lab.Network)
 	rows := [][]string{{"NODE", "ADDRESS", "POD ADDRESSES", "STATE"}}
 	for _, n := range lab.Nodes() {
 		rows = append(rows, []string{n.Name, joined(n.Addresses), joined(n.PodCIDRs), n.StateDir})
 	}
-	if err := table(e.stdout, rows); err != nil {
+	if err := cli.Table(e.Stdout, rows); err != nil {
 		return err
 	}
 	first, last := lab.Node(0).Name, lab.Node(len(lab.Nodes())-1).Name
 	flag := nameFlag(lab.Name)
 	next := []string{
-		"beeline lab add-pod" + flag + " " + first + " client", "a pod on " + first,
-		"beeline lab add-pod" + flag + " " + last + " server", "a pod on " + last,
-		"beeline lab exec" + flag + " " + first + " -- ip address", "a command on a node, or in a pod by its name",
+		"beeline-lab add-pod" + flag + " " + first + " client", "a pod on " + first,
+		"beeline-lab add-pod" + flag + " " + last + " server", "a pod on " + last,
+		"beeline-lab exec" + flag + " " + first + " -- ip address", "a command on a node, or in a pod by its name",
 	}
 	if strings.HasPrefix(lab.Network, "beeline") {
-		next = append(next, "beeline lab exec"+flag+" "+first+" -- beeline status", "what the agent of "+first+" says")
+		next = append(next, "beeline-lab exec"+flag+" "+first+" -- beeline status", "what the agent of "+first+" says")
 	}
-	return hints(e, append(next, "beeline lab down"+flag, "remove everything")...)
+	return hints(e, append(next, "beeline-lab down"+flag, "remove everything")...)
 }
 
-func newLabAddPodCommand(e env) *cobra.Command {
+func newAddPodCommand(e cli.Env) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:   "add-pod NODE NAME",
 		Short: "Make a pod on a node, through the network's CNI plugin",
-		Args:  arguments(cobra.ExactArgs(2)),
+		Args:  cli.Arguments(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			lab, podNetwork, err := openLab(name)
 			if err != nil {
@@ -144,10 +126,10 @@ func newLabAddPodCommand(e env) *cobra.Command {
 				return err
 			}
 			if pod.Netns == node.Netns {
-				fmt.Fprintf(e.stdout, "The network %s has no pods: use the node %s itself.\n", lab.Network, node.Name)
+				fmt.Fprintf(e.Stdout, "The network %s has no pods: use the node %s itself.\n", lab.Network, node.Name)
 				return nil
 			}
-			fmt.Fprintf(e.stdout, "Pod %s is on %s with %s, MTU %d.\n", pod.Name, node.Name, joined(pod.Addresses), pod.MTU)
+			fmt.Fprintf(e.Stdout, "Pod %s is on %s with %s, MTU %d.\n", pod.Name, node.Name, joined(pod.Addresses), pod.MTU)
 			return printPodHints(e, lab, pod)
 		},
 	}
@@ -156,7 +138,7 @@ func newLabAddPodCommand(e env) *cobra.Command {
 }
 
 // printPodHints suggests another pod, or to reach one that is there.
-func printPodHints(e env, lab *testbed.Lab, pod *testbed.Pod) error {
+func printPodHints(e cli.Env, lab *testbed.Lab, pod *testbed.Pod) error {
 	pods, err := lab.Pods()
 	if err != nil {
 		return err
@@ -165,20 +147,20 @@ func printPodHints(e env, lab *testbed.Lab, pod *testbed.Pod) error {
 	for _, other := range pods {
 		if other.Name != pod.Name && len(other.Addresses) > 0 {
 			return hints(e,
-				fmt.Sprintf("beeline lab exec%s %s -- ping -c 3 %s", flag, pod.Name, other.Name), "reach "+other.Name+" on "+other.Node,
-				"beeline lab status", "what is there")
+				fmt.Sprintf("beeline-lab exec%s %s -- ping -c 3 %s", flag, pod.Name, other.Name), "reach "+other.Name+" on "+other.Node,
+				"beeline-lab status", "what is there")
 		}
 	}
 	last := lab.Node(len(lab.Nodes()) - 1)
-	return hints(e, fmt.Sprintf("beeline lab add-pod%s %s server", flag, last.Name), "a second pod to talk to")
+	return hints(e, fmt.Sprintf("beeline-lab add-pod%s %s server", flag, last.Name), "a second pod to talk to")
 }
 
-func newLabDelPodCommand(e env) *cobra.Command {
+func newDelPodCommand(e cli.Env) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:   "del-pod NAME",
 		Short: "Remove a pod, through the network's CNI plugin",
-		Args:  arguments(cobra.ExactArgs(1)),
+		Args:  cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			lab, podNetwork, err := openLab(name)
 			if err != nil {
@@ -194,7 +176,7 @@ func newLabDelPodCommand(e env) *cobra.Command {
 			if err := podNetwork.DelPod(cmd.Context(), lab, pod); err != nil {
 				return err
 			}
-			fmt.Fprintf(e.stdout, "Pod %s is gone.\n", pod.Name)
+			fmt.Fprintf(e.Stdout, "Pod %s is gone.\n", pod.Name)
 			return nil
 		},
 	}
@@ -202,13 +184,13 @@ func newLabDelPodCommand(e env) *cobra.Command {
 	return cmd
 }
 
-func newLabExecCommand(e env) *cobra.Command {
+func newExecCommand(e cli.Env) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:     "exec NODE|POD -- COMMAND [ARGUMENT...]",
 		Short:   "Run a command on a node or in a pod",
-		Example: "  beeline lab exec n1 -- ip route\n  beeline lab exec client -- ping -c 3 server",
-		Args:    arguments(cobra.MinimumNArgs(2)),
+		Example: "  beeline-lab exec n1 -- ip route\n  beeline-lab exec client -- ping -c 3 server",
+		Args:    cli.Arguments(cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			lab, err := testbed.Open(name)
 			if err != nil {
@@ -229,9 +211,9 @@ func newLabExecCommand(e env) *cobra.Command {
 			child := lab.Command(command[0], command[1:]...)
 			child.Env = os.Environ()
 			if podNetwork, err := network.Named(lab.Network); err == nil { // a lab may be nodes only
-				child.Env = append(child.Env, socketVariable+"="+network.AgentSocket(podNetwork, node))
+				child.Env = append(child.Env, cli.SocketVariable+"="+network.AgentSocket(podNetwork, node))
 			}
-			child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), e.stdout, e.stderr
+			child.Stdin, child.Stdout, child.Stderr = cmd.InOrStdin(), e.Stdout, e.Stderr
 			return passOn(place.Run(child))
 		},
 	}
@@ -266,12 +248,12 @@ func passOn(err error) error {
 		return err
 	}
 	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return exitCode(128 + int(status.Signal()))
+		return cli.ExitCode(128 + int(status.Signal()))
 	}
-	return exitCode(exit.ExitCode())
+	return cli.ExitCode(exit.ExitCode())
 }
 
-func newLabDownCommand(e env) *cobra.Command {
+func newDownCommand(e cli.Env) *cobra.Command {
 	var name string
 	var all bool
 	cmd := &cobra.Command{
@@ -292,12 +274,12 @@ func newLabDownCommand(e env) *cobra.Command {
 					return err
 				}
 				removed++
-				fmt.Fprintf(e.stdout, "Lab %q is gone.\n", l.Name)
+				fmt.Fprintf(e.Stdout, "Lab %q is gone.\n", l.Name)
 			}
 			if removed == 0 && all {
-				fmt.Fprintln(e.stdout, "There is no lab.")
+				fmt.Fprintln(e.Stdout, "There is no lab.")
 			} else if removed == 0 {
-				fmt.Fprintf(e.stdout, "There is no lab %q.\n", name)
+				fmt.Fprintf(e.Stdout, "There is no lab %q.\n", name)
 			}
 			return nil
 		},
@@ -324,5 +306,5 @@ func hintNotUp(name string, err error) error {
 		return err
 	}
 	flag := nameFlag(name)
-	return fmt.Errorf("%w (%s makes it, %s removes what is left of one)", err, typed("beeline lab up"+flag), typed("beeline lab down"+flag))
+	return fmt.Errorf("%w (%s makes it, %s removes what is left of one)", err, typed("beeline-lab up"+flag), typed("beeline-lab down"+flag))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/lab/live"
 	"github.com/beeline-cni/beeline/lab/measure"
 )
@@ -78,13 +79,13 @@ func (f *benchFlags) clusterPlan(flags *pflag.FlagSet) (live.Plan, error) {
 	return plan, plan.Validate()
 }
 
-func runClusterBench(ctx context.Context, e env, f *benchFlags, flags *pflag.FlagSet) error {
+func runClusterBench(ctx context.Context, e cli.Env, f *benchFlags, flags *pflag.FlagSet) error {
 	plan, err := f.clusterPlan(flags)
 	if err != nil {
 		return usageError(e, err)
 	}
 	fail := func(err error) error {
-		fmt.Fprintf(e.stderr, "beeline bench: %v\n", err)
+		fmt.Fprintf(e.Stderr, "beeline-lab bench: %v\n", err)
 		return exitMeasure
 	}
 	api, err := live.Connect(f.cluster.kubeconfig, f.cluster.context, version)
@@ -102,25 +103,25 @@ func runClusterBench(ctx context.Context, e env, f *benchFlags, flags *pflag.Fla
 		return nil
 	}
 	if err != nil {
-		fmt.Fprintf(e.stderr, "Looking for what other runs have left: %v\n", err)
+		fmt.Fprintf(e.Stderr, "Looking for what other runs have left: %v\n", err)
 	}
 	for _, l := range left {
-		fmt.Fprintf(e.stderr, "Another run is under way, or has left something: %s. `beeline bench --clean` with the same --kubeconfig, --context and --namespace removes it.\n", l)
+		fmt.Fprintf(e.Stderr, "Another run is under way, or has left something: %s. `beeline-lab bench --clean` with the same --kubeconfig, --context and --namespace removes it.\n", l)
 	}
 	announce(e, plan.Schedule, len(plan.Networks), plan.Estimate(), plan.HasBaseline())
-	progress := measure.NewProgress(e.stderr, isTerminal(e.stderr), plan.Estimate())
+	progress := measure.NewProgress(e.Stderr, isTerminal(e.Stderr), plan.Estimate())
 	run, err := live.Run(ctx, api, plan, progress)
 	return finishBench(e, f.directory(), run, "everything it created is deleted", err)
 }
 
 // cleanCluster deletes what runs have left and says what it was.
-func cleanCluster(ctx context.Context, e env, api live.API, left []live.Leftover) error {
+func cleanCluster(ctx context.Context, e cli.Env, api live.API, left []live.Leftover) error {
 	if len(left) == 0 {
-		fmt.Fprintln(e.stderr, "Nothing is left of any run.")
+		fmt.Fprintln(e.Stderr, "Nothing is left of any run.")
 		return nil
 	}
 	for _, l := range left {
-		fmt.Fprintf(e.stderr, "Deleting %s.\n", l)
+		fmt.Fprintf(e.Stderr, "Deleting %s.\n", l)
 	}
 	return live.Remove(ctx, api, left)
 }

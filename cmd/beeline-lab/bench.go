@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/lab/live"
 	"github.com/beeline-cni/beeline/lab/measure"
 	"github.com/beeline-cni/beeline/lab/network"
@@ -27,8 +28,8 @@ import (
 
 // The exit codes of bench beside 0.
 const (
-	exitUsage   exitCode = 2 // the command line makes no sense
-	exitMeasure exitCode = 3 // the run gave no result, or not the whole of it
+	exitUsage   cli.ExitCode = 2 // the command line makes no sense
+	exitMeasure cli.ExitCode = 3 // the run gave no result, or not the whole of it
 )
 
 // benchFlags are the command line of bench.
@@ -51,7 +52,7 @@ type benchFlags struct {
 	cluster             clusterFlags
 }
 
-func newBenchCommand(e env) *cobra.Command {
+func newBenchCommand(e cli.Env) *cobra.Command {
 	var f benchFlags
 	c := &cobra.Command{
 		Use:   "bench",
@@ -69,16 +70,16 @@ has not been done before: it takes some minutes, the Go command, and a module pr
 Results go to a directory: results.json (every sample), report.html, and benchmark.txt for benchstat.
 
 Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
-		Example: `  beeline bench                                   the quick one, at most five minutes
-  beeline bench --full --out results/full         everything, more than an hour
-  beeline bench --networks node,beeline --workloads tcp_rr --rounds 20
-  beeline bench --networks node,beeline,old=../before/bin --rounds 20   this build and another one in the same rounds
-  beeline bench --suite=services                  ClusterIPs with Beeline and with kube-proxy, about ten minutes
-  beeline bench --suite=nodeport --ipv6           packets from outside to NodePorts, over IPv6
-  beeline bench --suite=policy                    NetworkPolicies and flows: what they cost, and whether they are enforced
-  beeline bench --list                            networks and workloads
-  beeline bench --kubeconfig ~/.kube/config       the quick one on a cluster
-  beeline bench --kubeconfig ~/.kube/config --clean   delete what a run that crashed has left there`,
+		Example: `  beeline-lab bench                                   the quick one, at most five minutes
+  beeline-lab bench --full --out results/full         everything, more than an hour
+  beeline-lab bench --networks node,beeline --workloads tcp_rr --rounds 20
+  beeline-lab bench --networks node,beeline,old=../before/bin --rounds 20   this build and another one in the same rounds
+  beeline-lab bench --suite=services                  ClusterIPs with Beeline and with kube-proxy, about ten minutes
+  beeline-lab bench --suite=nodeport --ipv6           packets from outside to NodePorts, over IPv6
+  beeline-lab bench --suite=policy                    NetworkPolicies and flows: what they cost, and whether they are enforced
+  beeline-lab bench --list                            networks and workloads
+  beeline-lab bench --kubeconfig ~/.kube/config       the quick one on a cluster
+  beeline-lab bench --kubeconfig ~/.kube/config --clean   delete what a run that crashed has left there`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.NoArgs(cmd, args); err != nil {
 				return usageError(e, err)
@@ -128,14 +129,14 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 	return c
 }
 
-func usageError(e env, err error) error {
-	fmt.Fprintf(e.stderr, "beeline bench: %v\n", err)
+func usageError(e cli.Env, err error) error {
+	fmt.Fprintf(e.Stderr, "beeline-lab bench: %v\n", err)
 	return exitUsage
 }
 
-func runBench(ctx context.Context, e env, f *benchFlags) error {
+func runBench(ctx context.Context, e cli.Env, f *benchFlags) error {
 	if f.list {
-		return listBench(e.stdout, f.suite, f.cluster.kubeconfig != "")
+		return listBench(e.Stdout, f.suite, f.cluster.kubeconfig != "")
 	}
 	if f.suite != suiteNetwork {
 		return runSuite(ctx, e, f)
@@ -148,11 +149,11 @@ func runBench(ctx context.Context, e env, f *benchFlags) error {
 		return usageError(e, err)
 	}
 	if os.Geteuid() != 0 {
-		fmt.Fprintln(e.stderr, "beeline bench: needs root: it makes network namespaces")
+		fmt.Fprintln(e.Stderr, "beeline-lab bench: needs root: it makes network namespaces")
 		return exitMeasure
 	}
 	announce(e, plan.Schedule, len(plan.Networks), plan.Estimate(), plan.HasBaseline())
-	progress := measure.NewProgress(e.stderr, isTerminal(e.stderr), plan.Estimate())
+	progress := measure.NewProgress(e.Stderr, isTerminal(e.Stderr), plan.Estimate())
 	run, err := measure.Run(ctx, plan, progress)
 	return finishBench(e, f.directory(), run, "every lab is taken down", err)
 }
@@ -166,39 +167,39 @@ func (f *benchFlags) directory() string {
 }
 
 // announce says what a run will be.
-func announce(e env, s measure.Schedule, networks int, takes time.Duration, baseline bool) {
-	fmt.Fprintf(e.stderr, "%s × %s × %s, about %v. Seed %d.\nGate: %s.\n",
+func announce(e cli.Env, s measure.Schedule, networks int, takes time.Duration, baseline bool) {
+	fmt.Fprintf(e.Stderr, "%s × %s × %s, about %v. Seed %d.\nGate: %s.\n",
 		plural(networks, "network"), plural(len(s.Cells), "figure"), plural(s.Rounds, "round"), takes.Round(time.Second), s.Seed, s.Gate)
 	if !baseline {
-		fmt.Fprintf(e.stderr, "Without the network %s there are no ratios and there is no A/A check.\n", stats.Baseline)
+		fmt.Fprintf(e.Stderr, "Without the network %s there are no ratios and there is no A/A check.\n", stats.Baseline)
 	}
 	for _, w := range s.LeftOut {
-		fmt.Fprintf(e.stderr, "Left out: %s.\n", w)
+		fmt.Fprintf(e.Stderr, "Left out: %s.\n", w)
 	}
 }
 
 // finishBench writes and shows what there is, also of a run that was interrupted; left says in which state that one
 // leaves things.
-func finishBench(e env, out string, run *result.Run, left string, measured error) error {
+func finishBench(e cli.Env, out string, run *result.Run, left string, measured error) error {
 	failed := measured != nil
 	say := func(err error) {
 		if err != nil {
 			failed = true
-			fmt.Fprintf(e.stderr, "beeline bench: %v\n", err)
+			fmt.Fprintf(e.Stderr, "beeline-lab bench: %v\n", err)
 		}
 	}
 	if len(run.Samples) > 0 {
 		say(measure.Save(out, run))
 		say(report.New(run).WriteFile(filepath.Join(out, report.FileName)))
-		say(report.New(run).Text(e.stdout))
-		fmt.Fprintf(e.stderr, "Took %v. Results: %s\n", run.Finished.Sub(run.Started).Round(time.Second), filepath.Join(out, report.FileName))
+		say(report.New(run).Text(e.Stdout))
+		fmt.Fprintf(e.Stderr, "Took %v. Results: %s\n", run.Finished.Sub(run.Started).Round(time.Second), filepath.Join(out, report.FileName))
 	}
 	if errors.Is(measured, context.Canceled) && !errors.Is(measured, live.ErrLeft) {
 		measured = errors.New("interrupted; " + left)
 	}
 	say(measured)
 	if errors.Is(measured, measure.ErrNothing) && len(run.Rounds) > 0 {
-		fmt.Fprintln(e.stderr, "Leave the machine alone while the bench runs. --max-foreign and --max-steal let busier rounds pass; their figures mean less.")
+		fmt.Fprintln(e.Stderr, "Leave the machine alone while the bench runs. --max-foreign and --max-steal let busier rounds pass; their figures mean less.")
 	}
 	if failed {
 		return exitMeasure

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/lab/convergence"
 	"github.com/beeline-cni/beeline/lab/measure"
 	"github.com/beeline-cni/beeline/lab/network"
@@ -158,7 +159,7 @@ func isKubeProxy(c network.Network) bool {
 }
 
 // runSuite makes a run of one of the suites beside the network's.
-func runSuite(ctx context.Context, e env, f *benchFlags) error {
+func runSuite(ctx context.Context, e cli.Env, f *benchFlags) error {
 	make := f.servicesPlan
 	switch f.suite {
 	case suiteNodePort:
@@ -174,18 +175,18 @@ func runSuite(ctx context.Context, e env, f *benchFlags) error {
 		return usageError(e, err)
 	}
 	if os.Geteuid() != 0 {
-		fmt.Fprintln(e.stderr, "beeline bench: needs root: it makes network namespaces")
+		fmt.Fprintln(e.Stderr, "beeline-lab bench: needs root: it makes network namespaces")
 		return exitMeasure
 	}
 	if plan.kubeProxy {
-		say := func(format string, args ...any) { fmt.Fprintf(e.stderr, format+"\n", args...) }
+		say := func(format string, args ...any) { fmt.Fprintf(e.Stderr, format+"\n", args...) }
 		if err := network.BuildKubeProxy(ctx, say); err != nil {
-			fmt.Fprintf(e.stderr, "beeline bench: build kube-proxy, which needs Go and a module proxy: %v\n", err)
+			fmt.Fprintf(e.Stderr, "beeline-lab bench: build kube-proxy, which needs Go and a module proxy: %v\n", err)
 			return exitMeasure
 		}
 	}
 	announce(e, *plan.schedule, plan.networks, plan.takes, plan.baseline)
-	progress := measure.NewProgress(e.stderr, isTerminal(e.stderr), plan.takes)
+	progress := measure.NewProgress(e.Stderr, isTerminal(e.Stderr), plan.takes)
 	run, err := plan.run(ctx, progress)
 	return finishBench(e, f.directory(), run, "every lab is taken down", err)
 }
@@ -208,14 +209,14 @@ func listSuite(suite string, text *strings.Builder) {
 }
 
 // newConnectCommand is for the bench itself, which runs it in pods.
-func newConnectCommand(e env) *cobra.Command {
+func newConnectCommand(e cli.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:    convergence.Command,
 		Short:  "Make connections for the bench",
 		Hidden: true,
-		Args:   arguments(cobra.NoArgs),
+		Args:   cli.Arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := convergence.Answer(cmd.InOrStdin(), e.stdout)
+			err := convergence.Answer(cmd.InOrStdin(), e.Stdout)
 			if errors.Is(err, os.ErrClosed) {
 				return nil
 			}

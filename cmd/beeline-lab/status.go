@@ -4,15 +4,17 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/lab/network"
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// labStatus is one lab in `lab status -o json`.
+// labStatus is one lab in `beeline-lab status -o json`.
 type labStatus struct {
 	Name string `json:"name"`
 	// Whole is false for the remains of a command that was interrupted; only Name is known of them.
@@ -31,7 +33,7 @@ type nodeStatus struct {
 	Pods     []*testbed.Pod `json:"pods"`
 }
 
-func newLabStatusCommand(e env) *cobra.Command {
+func newStatusCommand(e cli.Env) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -46,7 +48,7 @@ func newLabStatusCommand(e env) *cobra.Command {
 				return err
 			}
 			if output == "json" {
-				return printJSON(e.stdout, labs)
+				return cli.JSON(e.Stdout, labs)
 			}
 			return printLabs(e, labs)
 		},
@@ -100,14 +102,14 @@ func (s *labStatus) read(lab *testbed.Lab) error {
 	return nil
 }
 
-func printLabs(e env, labs []labStatus) error {
+func printLabs(e cli.Env, labs []labStatus) error {
 	if len(labs) == 0 {
-		fmt.Fprintln(e.stdout, "There is no lab.")
-		return hints(e, "beeline lab up", "make one of two nodes with the network beeline")
+		fmt.Fprintln(e.Stdout, "There is no lab.")
+		return hints(e, "beeline-lab up", "make one of two nodes with the network beeline")
 	}
 	for i, lab := range labs {
 		if i > 0 {
-			fmt.Fprintln(e.stdout)
+			fmt.Fprintln(e.Stdout)
 		}
 		if err := printLab(e, lab); err != nil {
 			return err
@@ -116,12 +118,12 @@ func printLabs(e env, labs []labStatus) error {
 	return nil
 }
 
-func printLab(e env, lab labStatus) error {
+func printLab(e cli.Env, lab labStatus) error {
 	if !lab.Whole {
-		fmt.Fprintf(e.stdout, "Lab %q was left half made by a command that was interrupted.\n", lab.Name)
-		return hints(e, "beeline lab down"+nameFlag(lab.Name), "remove what is left")
+		fmt.Fprintf(e.Stdout, "Lab %q was left half made by a command that was interrupted.\n", lab.Name)
+		return hints(e, "beeline-lab down"+nameFlag(lab.Name), "remove what is left")
 	}
-	fmt.Fprintf(e.stdout, "Lab %q: %s, network %s, MTU %d, congestion control %s\n\n",
+	fmt.Fprintf(e.Stdout, "Lab %q: %s, network %s, MTU %d, congestion control %s\n\n",
 		lab.Name, plural(len(lab.Nodes), "node"), cmp.Or(lab.Network, "none"), lab.MTU, lab.CongestionControl)
 	nodes := [][]string{{"NODE", "ADDRESS", "POD ADDRESSES", "PROCESSES", "AGENT"}}
 	pods := [][]string{{"POD", "NODE", "ADDRESS", "MTU"}}
@@ -138,37 +140,35 @@ func printLab(e env, lab labStatus) error {
 			pods = append(pods, []string{p.Name, p.Node, joined(p.Addresses), fmt.Sprint(p.MTU)})
 		}
 	}
-	if err := table(e.stdout, nodes); err != nil {
+	if err := cli.Table(e.Stdout, nodes); err != nil {
 		return err
 	}
 	if len(pods) == 1 {
-		return hints(e, "beeline lab add-pod"+nameFlag(lab.Name)+" "+lab.Nodes[0].Name+" client", "make a pod")
+		return hints(e, "beeline-lab add-pod"+nameFlag(lab.Name)+" "+lab.Nodes[0].Name+" client", "make a pod")
 	}
-	fmt.Fprintln(e.stdout)
-	return table(e.stdout, pods)
+	fmt.Fprintln(e.Stdout)
+	return cli.Table(e.Stdout, pods)
 }
 
 // hints ends an output with what one may type next; commands and what they do alternate.
-func hints(e env, pairs ...string) error {
-	fmt.Fprintln(e.stdout, "\nNext:")
+func hints(e cli.Env, pairs ...string) error {
+	fmt.Fprintln(e.Stdout, "\nNext:")
 	var rows [][]string
 	for i := 0; i+1 < len(pairs); i += 2 {
 		rows = append(rows, []string{"  " + typed(pairs[i]), "# " + pairs[i+1]})
 	}
-	return table(e.stdout, rows)
+	return cli.Table(e.Stdout, rows)
 }
 
-// typed gives a command line of this program as it was called: a hint can be copied from the terminal.
+// typed rewrites a command line so that it can be copied: the programs are where this one was called from.
 func typed(command string) string {
-	program := "beeline"
-	if strings.Contains(os.Args[0], "/") {
-		program = os.Args[0]
+	if dir := filepath.Dir(os.Args[0]); strings.Contains(os.Args[0], "/") {
+		command = dir + "/" + strings.ReplaceAll(command, "-- beeline ", "-- "+dir+"/beeline ")
 	}
-	command = strings.ReplaceAll(command, "-- beeline ", "-- "+program+" ")
 	if os.Getenv("SUDO_USER") != "" {
-		program = "sudo " + program
+		command = "sudo " + command
 	}
-	return strings.Replace(command, "beeline", program, 1)
+	return command
 }
 
 func joined[T fmt.Stringer](values []T) string {

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"github.com/spf13/pflag"
+
+	"github.com/beeline-cni/beeline/internal/agent"
+	"github.com/beeline-cni/beeline/internal/install"
+)
+
+// addNodeFlags adds the flags for the node: where its cluster, files and sockets are.
+func addNodeFlags(f *pflag.FlagSet, c *agent.Config) {
+	f.StringVar(&c.NodeName, "node-name", c.NodeName, "metadata.name of this node's Node object")
+	f.StringVar(&c.Manifests, "manifests", c.Manifests, "directory of Kubernetes manifests to read and watch instead of an API server")
+	f.StringVar(&c.Kubeconfig, "kubeconfig", c.Kubeconfig, "kubeconfig file for the API server; empty: the pod's service account")
+	f.StringVar(&c.APIServer, "api-server", c.APIServer, "comma-separated https URLs of the API server, for the pod's service account; empty: the Service kubernetes")
+	f.StringVar(&c.Socket, "socket", c.Socket, "unix socket to serve the CNI plugin and the command beeline on")
+	f.StringVar(&c.MetricsAddress, "metrics-address", c.MetricsAddress, "address and port to serve /metrics, /healthz and /readyz on; empty: not served")
+	f.StringVar(&c.StateDir, "state-dir", c.StateDir, "directory of the endpoint files")
+	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "directory on a BPF file system to pin maps and links in")
+	f.StringVar(&c.CNIConfDir, "cni-conf-dir", c.CNIConfDir, "directory to install "+install.Conflist+" in when the node is ready; empty: not installed")
+	f.StringVar(&c.CNIBinDir, "cni-bin-dir", c.CNIBinDir, "directory to install the CNI plugins "+install.Plugin+" and "+install.PortMap+" in; empty: not installed")
+	f.StringVar(&c.CommandDir, "command-dir", c.CommandDir, "directory to install the commands beeline and beeline-agent in; empty: not installed")
+	f.StringVar(&c.CNIPluginFrom, "cni-plugin-from", c.CNIPluginFrom, "directory to install programs from; empty: the directory of this program")
+}
+
+// addNetworkFlags adds the flags for addresses, routes and masquerading.
+func addNetworkFlags(f *pflag.FlagSet, c *agent.Config) {
+	f.StringVar(&c.Uplink, "uplink", c.Uplink, "comma-separated devices to the external network, the one to other nodes first; auto: by the node's address and the default routes")
+	f.IntVar(&c.MTU, "mtu", c.MTU, "MTU of pods in bytes; 0: the uplink's")
+	f.StringVar((*string)(&c.Routing), "routing", string(c.Routing), "what forwards packets of pods: ebpf, kernel")
+	f.StringVar((*string)(&c.Tunnel), "tunnel", string(c.Tunnel), "which nodes to reach through VXLAN: none, vxlan (all), auto (nodes of other subnets)")
+	f.IntVar(&c.TunnelPort, "tunnel-port", c.TunnelPort, "UDP port of VXLAN, the same on all nodes")
+	f.IntVar(&c.RoutesMax, "routes-max", c.RoutesMax, "capacity for node prefixes: two per node and IP family; 0: by the number of nodes at the start, at least 32768")
+	f.TextVar(&c.NodeCIDRs, "node-cidrs", c.NodeCIDRs, "comma-separated CIDRs that may hold node addresses; others in a Node's status are rejected; empty: private addresses, and public ones if this node's first address is public")
+	f.BoolVar(&c.Masquerade, "masquerade", c.Masquerade, "masquerade traffic from pods to the external network with a node address")
+	f.TextVar(&c.NonMasquerade, "non-masquerade-cidrs", c.NonMasquerade, "comma-separated CIDRs exempt from masquerading")
+}
+
+// addServiceFlags adds the flags for Services.
+func addServiceFlags(f *pflag.FlagSet, c *agent.ServiceConfig) {
+	f.StringVar((*string)(&c.Services), "services", string(c.Services), "what implements Services: ebpf, kube-proxy, none; auto: ebpf")
+	f.StringVar(&c.Cgroup, "cgroup", c.Cgroup, "cgroup v2 directory that holds all processes of the node; auto: the mount point")
+	f.TextVar(&c.NodePortAddresses, "nodeport-addresses", c.NodePortAddresses, "comma-separated CIDRs of the node addresses that serve NodePorts; empty: the addresses of the Node object")
+	f.TextVar(&c.ExternalIPs, "external-ips", c.ExternalIPs, "comma-separated CIDRs that spec.externalIPs of Services may use; none: externalIPs are ignored")
+	f.StringVar((*string)(&c.NodePortMode), "nodeport-mode", string(c.NodePortMode), "return path of external connections to backends on other nodes: snat (through this node), dsr (direct, if both nodes are on one link)")
+	f.StringVar((*string)(&c.NodePortAcceleration), "nodeport-acceleration", string(c.NodePortAcceleration), "hook that forwards external packets: xdp, tc; auto: xdp where the driver supports it and it is faster")
+	f.TextVar(&c.NATPorts, "nat-ports", c.NATPorts, "port range of the node for masqueraded and NodePort connections")
+	f.TextVar(&c.MaglevTableSize, "maglev-table-size", c.MaglevTableSize, "size of a Maglev table, a prime, the same on all nodes; auto: at least 100 entries per backend")
+	f.IntVar(&c.Sizes.Services, "services-max", c.Sizes.Services, "capacity for frontends, which are addresses and ports of Services")
+	f.IntVar(&c.Sizes.Backends, "backends-max", c.Sizes.Backends, "capacity for backends, summed over all frontends")
+	f.IntVar(&c.Sizes.Connections, "nat-max", c.Sizes.Connections, "capacity for NAT entries, two per connection")
+	f.IntVar(&c.Sizes.Openings, "nat-pending-max", c.Sizes.Openings, "capacity for NAT entries of connections without a reply yet")
+	f.IntVar(&c.Sizes.Affinities, "affinities-max", c.Sizes.Affinities, "capacity for clients with session affinity")
+	f.StringVar(&c.HealthzAddress, "healthz-address", c.HealthzAddress, "address and port to serve /healthz and /livez on for external load balancers, as kube-proxy does; empty: not served")
+}
+
+// addPolicyFlags adds the flags for NetworkPolicies.
+func addPolicyFlags(f *pflag.FlagSet, c *agent.PolicyConfig) {
+	f.StringVar((*string)(&c.Policy), "policy", string(c.Policy), "what enforces NetworkPolicies: ebpf, none; auto: ebpf")
+	f.IntVar(&c.PolicySizes.Identities, "identities-max", c.PolicySizes.Identities, "capacity for identities: pods and single addresses of ipBlocks; and the same for prefixes")
+	f.IntVar(&c.PolicySizes.Policies, "policies-max", c.PolicySizes.Policies, "capacity for policy entries of this node, one per rule set and kind of peer")
+	f.IntVar(&c.PolicySizes.Sessions, "conntrack-max", c.PolicySizes.Sessions, "capacity for conntrack entries, of pods that policies select, or of all pods with --flows=all; an evicted connection is evaluated again")
+}
+
+// addFlowFlags adds the flags for flows.
+func addFlowFlags(f *pflag.FlagSet, c *agent.FlowConfig) {
+	f.StringVar((*string)(&c.Flows), "flows", string(c.Flows), "flows to report: policy (connections of pods that NetworkPolicies select, and drops), all (connections of all pods, and drops), drops, off")
+	f.IntVar(&c.FlowsRate, "flows-rate", c.FlowsRate, "report at most this many drops a second and CPU; the rest are counted")
+	f.IntVar(&c.FlowsSample, "flows-sample", c.FlowsSample, "report one connection in N")
+	f.IntVar(&c.FlowsBuffer, "flows-buffer", c.FlowsBuffer, "number of flow events to keep for later queries")
+}

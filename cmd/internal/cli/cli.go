@@ -1,0 +1,98 @@
+// Package cli has what the commands below cmd/ share: how they start, end and print.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+)
+
+// Env is the output of a command, so that tests can read it.
+type Env struct {
+	Stdout, Stderr io.Writer
+}
+
+// ExitCode is an error that has been reported already: the program ends with this code and prints nothing more.
+type ExitCode int
+
+func (c ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
+
+// SocketVariable is the environment variable with the agent's socket where it is not the default one.
+const SocketVariable = "BEELINE_SOCKET"
+
+// Main runs the program with the arguments of the process and exits. SIGINT and SIGTERM end the context.
+func Main(root func(Env) *cobra.Command) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := Run(ctx, Env{os.Stdout, os.Stderr}, root, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// Run runs the program with these arguments and returns its exit code. It prints the error, if any.
+func Run(ctx context.Context, e Env, root func(Env) *cobra.Command, args []string) int {
+	cmd := root(e)
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(ctx)
+	var code ExitCode
+	if errors.As(err, &code) {
+		return int(code)
+	}
+	if err != nil {
+		fmt.Fprintf(e.Stderr, "%s: %v\n", cmd.Name(), err)
+		return 1
+	}
+	return 0
+}
+
+// Root returns a program's root command.
+func Root(e Env, name, short, version string, commands ...*cobra.Command) *cobra.Command {
+	root := &cobra.Command{
+		Use:           name,
+		Short:         short,
+		Version:       version,
+		Args:          cobra.NoArgs, // without it, a mistyped command prints the help and succeeds
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetVersionTemplate(name + " {{.Version}}\n")
+	root.SetOut(e.Stdout)
+	root.SetErr(e.Stderr)
+	root.AddCommand(commands...)
+	return root
+}
+
+// Arguments checks positional arguments and adds the usage line to the error.
+func Arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return fmt.Errorf("%w: usage: %s", err, cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// JSON prints a value as indented JSON.
+func JSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// Table prints rows in columns; the first row is the heading.
+func Table(w io.Writer, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(t, strings.Join(row, "\t"))
+	}
+	return t.Flush()
+}
