@@ -56,43 +56,28 @@ func quantity(v float64, unit string) string {
 	return number + " " + shown
 }
 
+// prefixes are the larger units of a unit, the largest first.
+var prefixes = map[string][]struct {
+	size float64
+	unit string
+}{
+	"µs":     {{1e6, "s"}, {1e3, "ms"}},
+	"ms":     {{1e3, "s"}},
+	"Mbit/s": {{1e3, "Gbit/s"}},
+	"/s":     {{1e6, "M/s"}, {1e3, "k/s"}},
+	"B":      {{1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}},
+}
+
 func scaled(v float64, unit string) (number, shown string) {
-	abs := math.Abs(v)
 	switch unit {
-	case "µs", "us", "usec":
-		switch {
-		case abs >= 1e6:
-			return significant(v / 1e6), "s"
-		case abs >= 1e3:
-			return significant(v / 1e3), "ms"
-		}
-		return significant(v), "µs"
-	case "ms":
-		if abs >= 1e3 {
-			return significant(v / 1e3), "s"
-		}
-		return significant(v), "ms"
-	case "Mbit/s":
-		if abs >= 1e3 {
-			return significant(v / 1e3), "Gbit/s"
-		}
-	case "B", "bytes":
-		switch {
-		case abs >= 1<<30:
-			return significant(v / (1 << 30)), "GiB"
-		case abs >= 1<<20:
-			return significant(v / (1 << 20)), "MiB"
-		case abs >= 1<<10:
-			return significant(v / (1 << 10)), "KiB"
-		}
-		return significant(v), "B"
+	case "us":
+		unit = "µs"
+	case "bytes":
+		unit = "B"
 	}
-	if strings.HasSuffix(unit, "/s") && !strings.Contains(unit, "bit") {
-		switch {
-		case abs >= 1e6:
-			return significant(v / 1e6), "M" + unit
-		case abs >= 1e3:
-			return significant(v / 1e3), "k" + unit
+	for _, p := range prefixes[unit] {
+		if math.Abs(v) >= p.size {
+			return significant(v / p.size), p.unit
 		}
 	}
 	return significant(v), unit

@@ -18,8 +18,8 @@ var notMarkup = regexp.MustCompile(`(?s)(<(script|style)>).*?(</(script|style)>)
 
 var drawings = regexp.MustCompile(`(?s)<svg class="chart".*?</svg>`)
 
-// checkPage reads a page as XML, which the templates are written to be, and checks what must hold for every page: elements are closed
-// in order, IDs are unique, links lead to an element of the page, and nothing is fetched from elsewhere.
+// checkPage reads a page as XML, which the templates are, and checks what must hold for every page: elements are closed in
+// order, IDs are unique, links lead to an element of the page, texts of charts do not overlap, and nothing is fetched.
 func checkPage(t *testing.T, page string) {
 	t.Helper()
 	d := xml.NewDecoder(strings.NewReader(notMarkup.ReplaceAllString(page, "$1$3")))

@@ -17,8 +17,7 @@ import (
 // ErrSchema is returned by Load for a result file that this version cannot read.
 var ErrSchema = errors.New("unknown schema")
 
-// Load reads dir/results.json (dir may also name the file itself). It returns ErrSchema, wrapped, for a file
-// written by a newer version.
+// Load reads dir/results.json; dir may also name the file itself. For a file of a newer version the error wraps ErrSchema.
 func Load(dir string) (*result.Run, error) {
 	path := dir
 	info, err := os.Stat(dir)
@@ -45,8 +44,7 @@ func Load(dir string) (*result.Run, error) {
 	return run, nil
 }
 
-// decode looks at the schema number first, so that a newer file is refused for its version and not for
-// whichever field happens to have changed.
+// decode checks the schema number first, so that the error of a newer file names its version and not a changed field.
 func decode(content []byte) (*result.Run, error) {
 	var head struct {
 		Schema *int `json:"schema"`
@@ -70,7 +68,7 @@ func decode(content []byte) (*result.Run, error) {
 	return run, nil
 }
 
-// describe says where a broken file breaks.
+// describe names the place where a file is broken.
 func describe(content []byte, err error) error {
 	var syntax *json.SyntaxError
 	var mismatch *json.UnmarshalTypeError
@@ -90,7 +88,7 @@ func describe(content []byte, err error) error {
 	return err
 }
 
-// Directory is the results directory that an argument of Load stands for: itself, or the file's.
+// Directory is the results directory of an argument of Load.
 func Directory(path string) string {
 	if info, err := os.Stat(path); err == nil && !info.IsDir() {
 		return filepath.Dir(path)

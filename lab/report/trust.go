@@ -77,46 +77,39 @@ func (v *view) trust() Section {
 func (v *view) aaTable() *Table {
 	a := v.aaCheck()
 	t := &Table{Title: "A/A check", In: OnHTML, Notes: []string{a.String()},
-		Columns: []Column{texts("Figure"), texts("path"), {Title: "ratio"}, {Title: "95 % interval"}}}
+		Columns: []Column{texts("Figure"), {Title: "ratio"}, {Title: "95 % interval"}}}
 	for _, f := range a.figures {
-		t.add(f.title(), append([]Cell{text(string(f.key.Path) + " · " + string(f.key.Placement))}, split(ratioCell(ratioOf(f.again)))...)...)
+		name := f.title()
+		if first := a.figures[0].key; f.key.Path != first.Path {
+			name += ", " + string(f.key.Path)
+		}
+		t.add(name, split(ratioCell(ratioOf(f.again)))...)
 	}
-	t.ratioChart(1, chart.Ratio{Baseline: "no difference", Text: chart.Text{
+	t.ratioChart(0, chart.Ratio{Baseline: "no difference", Text: chart.Text{
 		ID: "again", Title: "A/A check: node against node", Desc: "Each row is one figure measured twice on the same network. A sound measurement shows 1 within the interval.",
 	}})
 	return t
 }
 
+// crossCheckTable lists the checks; a terminal shows how many agree, and the cautions those that do not.
 func (v *view) crossCheckTable() *Table {
-	t := &Table{Title: "Cross-check: figures that must agree", In: OnText | OnHTML,
-		Columns: []Column{texts("Check"), {Title: "agree"}, {Title: "largest deviation"}}}
-	all := &Table{Fold: "All checks", Columns: []Column{{Title: "Network", Left: true, Code: true}, texts("path"), texts("check"), {Title: "expected"}, {Title: "measured"}, {Title: "deviation"}, texts("verdict")}}
-	for i, c := range v.run.CrossChecks {
-		verdict := Cell{Text: "agree"}
-		if !c.Agree {
-			verdict = Cell{Text: "disagree", Wrong: true}
+	t := &Table{Title: "Cross-check: figures that must agree", In: OnText | OnHTML}
+	all := &Table{Fold: "All checks", Columns: []Column{{Title: "Network", Left: true, Code: true}, texts("path"), texts("check"),
+		{Title: "expected"}, {Title: "measured"}, {Title: "deviation"}, texts("verdict")}}
+	agree, largest := 0, 0.0
+	for _, c := range v.run.CrossChecks {
+		verdict := Cell{Text: "disagree", Wrong: true}
+		if c.Agree {
+			agree++
+			verdict = Cell{Text: "agree"}
+		}
+		if c.Expected != 0 {
+			largest = max(largest, math.Abs(c.Measured/c.Expected-1))
 		}
 		all.add(c.Network, append(cells(string(c.Path), c.Check, quantity(c.Expected, "/s"), quantity(c.Measured, "/s"), deviation(c)), verdict)...)
-		same := func(o result.CrossCheck) bool { return o.Check == c.Check }
-		if slices.IndexFunc(v.run.CrossChecks, same) < i {
-			continue
-		}
-		agree, n, largest := 0, 0, 0.0
-		for _, o := range v.run.CrossChecks {
-			if !same(o) {
-				continue
-			}
-			n++
-			if o.Agree {
-				agree++
-			}
-			if o.Expected != 0 {
-				largest = max(largest, math.Abs(o.Measured/o.Expected-1))
-			}
-		}
-		t.add(c.Check, Cell{Text: fmt.Sprintf("%d of %d", agree, n), Wrong: agree < n}, text(percent(largest)))
 	}
 	if len(all.Rows) > 0 {
+		t.Notes = []string{fmt.Sprintf("%d of %s agree, the largest deviation is %s.", agree, plural(len(all.Rows), "check"), percent(largest))}
 		t.More = []*Table{all}
 	}
 	return t

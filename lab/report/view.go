@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -112,40 +113,22 @@ func (v *view) figure(key stats.Key) figure {
 		}
 		f.rows = append(f.rows, r)
 	}
-	slices.SortStableFunc(f.rows, func(a, b networkRow) int {
-		return cmp.Or(cmp.Compare(a.rank(), b.rank()), compareRows(a, b, f.work.Better))
-	})
+	slices.SortStableFunc(f.rows, func(a, b networkRow) int { return cmp.Compare(a.place(f.work.Better), b.place(f.work.Better)) })
 	return f
 }
 
-// rank puts the baseline first and rows without a figure last.
-func (r networkRow) rank() int {
-	switch {
+// place orders the rows of a figure: the baseline, ratios from best to worst, networks without a ratio.
+func (r networkRow) place(better string) float64 {
+	switch i := ratioOf(r.summary); {
 	case r.network == stats.Baseline:
-		return 0
-	case r.summary != nil && r.summary.Ratio != nil:
-		return 1
-	case r.summary != nil:
-		return 2
-	case r.unsupported == "":
-		return 3
+		return math.Inf(-1)
+	case i.N == 0:
+		return math.Inf(1)
+	case better == "lower":
+		return i.Median
+	default:
+		return -i.Median
 	}
-	return 4
-}
-
-// compareRows orders rows of the same rank from best to worst: by ratio, or by median if there is no ratio.
-func compareRows(a, b networkRow, better string) int {
-	if a.summary == nil || b.summary == nil {
-		return 0
-	}
-	x, y := a.summary.Median, b.summary.Median
-	if a.summary.Ratio != nil && b.summary.Ratio != nil {
-		x, y = *a.summary.Ratio, *b.summary.Ratio
-	}
-	if better == "lower" {
-		return cmp.Compare(x, y)
-	}
-	return cmp.Compare(y, x)
 }
 
 // collect fills a row with the samples of its network. Samples with a negative round are warm-up.

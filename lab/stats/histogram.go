@@ -81,7 +81,7 @@ func Total(h *result.Histogram) uint64 {
 	return n
 }
 
-// Percentile is the upper bound, in microseconds, of the bucket with the quantile q (0…1). It is NaN for an empty histogram.
+// Percentile is the upper bound, in microseconds, of the bucket with the quantile q (0…1); NaN for an empty histogram.
 func Percentile(h *result.Histogram, q float64) float64 {
 	n := Total(h)
 	if n == 0 {

@@ -175,7 +175,7 @@ func (t *table) summaries(k Key, name string, w result.Workload) []result.Summar
 	return slices.DeleteFunc(list, func(s result.Summary) bool { return s.N == 0 })
 }
 
-// figure is a metric beside the headline metric. If merge is set, that percentile of the merged histograms replaces the median.
+// figure is a metric beside the headline metric. With merge, that percentile of the merged histograms replaces the median.
 type figure struct {
 	result.Metric
 	of    value

@@ -78,8 +78,8 @@ func (a axis) at(v float64) float64 {
 	return a.left + min(max(share, 0), 1)*(a.right-a.left)
 }
 
-// draw puts grid lines from top to bottom and tick labels under them, leaving out a label that would touch
-// the one before it. label renders a value; nil means plainly.
+// draw draws grid lines from top to bottom and tick labels below them, without labels that would touch the one before.
+// label renders a value; nil is the plain number.
 func (a axis) draw(c *canvas, top, bottom float64, label func(float64) string) {
 	if label == nil {
 		label = plain

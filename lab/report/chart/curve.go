@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// Curve is a chart of lines over a logarithmic scale from left to right, each named at its end.
+// Curve is a chart of lines over a logarithmic horizontal scale. Each line has its name at its end.
 type Curve struct {
 	Text
 	Lines []CurveLine
-	// X and Y say what the scales are of; LabelX and LabelY render their ticks, nil means plainly.
+	// X and Y name the scales. LabelX and LabelY render their ticks; nil is the plain number.
 	X, Y           string
 	LabelX, LabelY func(float64) string
 }
@@ -22,8 +22,8 @@ type CurveLine struct {
 	Points    []CurvePoint
 }
 
-// CurvePoint is one point. Low and High are nil where there is no interval. Apart says that what was between it and the point before is
-// missing: no line joins them.
+// CurvePoint is one point. Low and High are nil if there is no interval. Apart means that a point before it is missing: no
+// line joins it to the one before.
 type CurvePoint struct {
 	X, Y      float64
 	Low, High *float64
@@ -38,7 +38,7 @@ const (
 	curveLabel = 15.0
 )
 
-// SVG draws the chart; the lower end of the scale from bottom to top is 0, so that heights can be compared.
+// SVG draws the chart. The vertical scale starts at 0, so that heights compare.
 func (v Curve) SVG() template.HTML {
 	c := &canvas{}
 	low, high, top := 0.0, 0.0, 0.0
@@ -86,7 +86,7 @@ func (v Curve) SVG() template.HTML {
 	return c.svg(v.Text)
 }
 
-// ends are the heights of the lines' names: at their last points, but not one over another.
+// ends are the heights of the lines' names: at their last points, but without overlap.
 func (v Curve) ends(y axis) []float64 {
 	heights, order := make([]float64, len(v.Lines)), make([]int, len(v.Lines))
 	for i, l := range v.Lines {
@@ -110,7 +110,7 @@ func (v Curve) ends(y axis) []float64 {
 	return heights
 }
 
-// draw puts one line with its points, intervals and name on the canvas; lines differ in how they are broken.
+// draw draws one line with its points, intervals and name. Lines differ in their dashes.
 func (l CurveLine) draw(c *canvas, x, y axis, number int, end float64) {
 	class := "mark"
 	if l.Highlight {

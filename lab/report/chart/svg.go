@@ -1,6 +1,6 @@
-// Package chart draws the report's charts as SVG text: dots with intervals, raw samples, percentiles and
-// stacked bars. Colours and fonts are classes that the page's style sheet defines, so that a chart follows
-// light, dark and paper; every chart carries a title and a description for readers who cannot see it.
+// Package chart draws the report's charts as SVG: dots with intervals, raw samples, percentiles, stacked bars, curves.
+// Colours and fonts are classes of the page's style sheet, so that a chart follows its themes. Every chart has a title and
+// a description for screen readers.
 package chart
 
 import (
@@ -12,13 +12,13 @@ import (
 	"unicode/utf8"
 )
 
-// Width is the width of every chart in its own units; the page scales it.
+// Width is the width of every chart, in its own units. The page scales it.
 const Width = 560
 
 // charWidth is the mean width of a character at the charts' font size of 13, generous because fonts differ.
 const charWidth = 7.6
 
-// Text is a chart's title and description, read out in its place.
+// Text is a chart's title and description, for screen readers.
 type Text struct {
 	ID          string // unique on the page
 	Title, Desc string
@@ -48,7 +48,7 @@ func (c *canvas) text(class, anchor string, x, y float64, s string) {
 	c.add(`<text class="%s" text-anchor="%s" x="%s" y="%s">%s</text>`, class, anchor, num(x), num(y), html.EscapeString(s))
 }
 
-// svg closes the drawing. All text inside has been escaped by the methods above.
+// svg completes the drawing. The methods above have escaped all text in it.
 func (c *canvas) svg(t Text) template.HTML {
 	id := html.EscapeString(t.ID)
 	return template.HTML(fmt.Sprintf(
@@ -56,7 +56,7 @@ func (c *canvas) svg(t Text) template.HTML {
 		Width, num(c.height), id, id, id, html.EscapeString(t.Title), id, html.EscapeString(t.Desc), c.body.String()))
 }
 
-// hint is what a browser shows when the pointer rests on a mark.
+// hint is the tooltip of a mark.
 func hint(s string) string {
 	if s == "" {
 		return ""
@@ -76,7 +76,7 @@ func textWidth(s string) float64 { return charWidth * float64(utf8.RuneCountInSt
 // boldWidth estimates the width of s in bold.
 func boldWidth(s string) float64 { return 1.12 * textWidth(s) }
 
-// labelWidth is the room for the widest of the labels, at most about half of the chart.
+// labelWidth is the width of the widest label, at most about half of the chart.
 func labelWidth(labels []string) float64 {
 	w := 60.0
 	for _, l := range labels {
@@ -88,8 +88,8 @@ func labelWidth(labels []string) float64 {
 // lineHeight is the distance of two lines of a label.
 const lineHeight = 14.0
 
-// lines breaks s into two lines at a blank where it does not fit into one: before a division sign if there is one, else as late as the first
-// line has room. What does not fit into two is shortened.
+// lines breaks s into two lines if it does not fit into one: before a division sign, else at the last blank that fits. A
+// second line that is too long is shortened.
 func lines(s string, width float64) []string {
 	if boldWidth(s) <= width {
 		return []string{s}

@@ -1,5 +1,5 @@
-// Package published carries the figures of studies that others have published about the cost of container
-// networking. They were taken on other machines: only ratios within a study can be compared, never values.
+// Package published has the figures of published studies about the cost of container networking. They come from other
+// machines: only ratios within a study compare, never values.
 package published
 
 import (
@@ -27,11 +27,11 @@ type Study struct {
 	Figures []Figure
 }
 
-// Grade says how a figure was obtained.
+// Grade is how a figure was obtained.
 type Grade string
 
-// The grades: computed from the authors' result files, read off a chart, stated in text, and figures that
-// contradict the rest of their study, which are shown and never compared.
+// The grades: computed from the authors' result files, read off a chart, stated in text. An unusable figure contradicts
+// the rest of its study: reports show it and never compare it.
 const (
 	Raw      Grade = "raw"
 	Chart    Grade = "chart"
@@ -61,8 +61,8 @@ func (f Figure) Comparable() bool {
 	return f.Network != "" && f.Ratio > 0 && f.Grade != Unusable
 }
 
-// Studies returns all studies with their figures, in the order of the files. The result is shared: do not
-// change it. The files are part of the program and checked by its tests; one that cannot be read is a panic.
+// Studies returns all studies with their figures, in the order of the files. The result is shared: callers must not change
+// it. The files are embedded and tested, so a parse error panics.
 var Studies = sync.OnceValue(func() []Study {
 	studies, err := parse(studiesCSV, figuresCSV)
 	if err != nil {
