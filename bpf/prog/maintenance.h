@@ -8,27 +8,27 @@
 /* A place with a session, which nobody else gets until ct_new_unlock; NULL if there is none, or somebody else is at it. Packets go on changing the session. */
 static __always_inline struct ct_new_entry *ct_new_lock(__u32 index)
 {
-	struct ct_new_entry *y = ct_new_slot(&index);
+	struct ct_new_entry *slot = ct_new_slot(&index);
 
-	if (!y || !*ct_new_protocol(y) || __sync_lock_test_and_set(&y->lock, 1))
+	if (!slot || !*ct_new_protocol(slot) || __sync_lock_test_and_set(&slot->lock, 1))
 		return 0;
-	if (*ct_new_protocol(y))
-		return y;
-	ct_new_unlock(y);
+	if (*ct_new_protocol(slot))
+		return slot;
+	ct_new_unlock(slot);
 	return 0;
 }
 
 static long flush_entry(__u32 index, void *none)
 {
-	struct ct_new_entry *y = ct_new_lock(index);
+	struct ct_new_entry *slot = ct_new_lock(index);
 
 	(void)none;
-	if (!y)
+	if (!slot)
 		return 0; /* who is about to put another one there moves it, and the next look finds what is only told of */
-	flow_ct_report(&y->key, &y->entry);
-	ct_new_flush(y);
-	__sync_lock_test_and_set(ct_new_protocol(y), 0);
-	ct_new_unlock(y);
+	flow_ct_report(&slot->key, &slot->entry);
+	ct_new_flush(slot);
+	__sync_lock_test_and_set(ct_new_protocol(slot), 0);
+	ct_new_unlock(slot);
 	return 0;
 }
 
@@ -43,16 +43,16 @@ int flush_conntrack(void *none)
 
 static long report_entry(__u32 index, void *none)
 {
-	struct ct_new_entry *y = ct_new_slot(&index);
+	struct ct_new_entry *slot = ct_new_slot(&index);
 
 	(void)none;
-	if (!y || !*ct_new_protocol(y) || y->entry.flags & FLOW_REPORTED)
+	if (!slot || !*ct_new_protocol(slot) || slot->entry.flags & FLOW_REPORTED)
 		return 0;
-	y = ct_new_lock(index);
-	if (!y)
+	slot = ct_new_lock(index);
+	if (!slot)
 		return 0; /* who is at it tells of what is there, or the next round does */
-	flow_ct_report(&y->key, &y->entry);
-	ct_new_unlock(y);
+	flow_ct_report(&slot->key, &slot->entry);
+	ct_new_unlock(slot);
 	return 0;
 }
 
@@ -74,19 +74,19 @@ static __always_inline bool flush_pod_matches(const struct tuple *key, const str
 
 static long flush_pod_new(__u32 index, struct flush_pod_args *f)
 {
-	struct ct_new_entry *y = ct_new_slot(&index);
+	struct ct_new_entry *slot = ct_new_slot(&index);
 
-	if (!y || !flush_pod_matches(&y->key, &f->pod) || __sync_lock_test_and_set(&y->lock, 1))
+	if (!slot || !flush_pod_matches(&slot->key, &f->pod) || __sync_lock_test_and_set(&slot->lock, 1))
 		return 0;
-	if (flush_pod_matches(&y->key, &f->pod))
-		*(volatile __u32 *)ct_new_protocol(y) = 0;
-	ct_new_unlock(y);
+	if (flush_pod_matches(&slot->key, &f->pod))
+		*(volatile __u32 *)ct_new_protocol(slot) = 0;
+	ct_new_unlock(slot);
 	return 0;
 }
 
-static long flush_pod_entry(void *map, struct tuple *key, struct ct_entry *s, struct flush_pod_args *f)
+static long flush_pod_entry(void *map, struct tuple *key, struct ct_entry *ct, struct flush_pod_args *f)
 {
-	(void)s;
+	(void)ct;
 	if (flush_pod_matches(key, &f->pod))
 		bpf_map_delete_elem(map, key);
 	return 0;

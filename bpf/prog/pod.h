@@ -61,21 +61,22 @@ static __always_inline __u32 from_pod_enforce(const struct packet *p, const stru
  * A pod of this node · another node · everything else is the stack's, unless it is translated: the node itself, the
  * world, and all that a pod sends whose packets go through the stack.
  */
-static __noinline void from_pod_route(struct flow_cache_entry *d, const struct packet *p, const struct endpoint *sender)
+static __noinline void from_pod_route(struct flow_cache_entry *fc, const struct packet *p,
+				      const struct endpoint *sender)
 {
-	enum route_kind kind = route_copy(&p->destination, &d->route);
+	enum route_kind kind = route_copy(&p->destination, &fc->route);
 
-	d->nat_checks = from_pod_nat(p, sender, kind);
-	d->route.kind = kind;
+	fc->nat_checks = from_pod_nat(p, sender, kind);
+	fc->route.kind = kind;
 	if (!config_ebpf_routing || sender->through_stack)
-		d->route.kind = ROUTE_CLUSTER;
+		fc->route.kind = ROUTE_CLUSTER;
 	else if (kind == ROUTE_LOCAL)
-		endpoint_route(&d->route, &p->destination);
+		endpoint_route(&fc->route, &p->destination);
 	if (!policy_tracks())
 		return;
-	d->enforce = from_pod_enforce(p, &d->route);
-	if (d->nat_checks)
-		d->nat_checks |= (d->enforce & ~ENFORCE_INGRESS) << NAT_CHECK_ENFORCE_SHIFT;
+	fc->enforce = from_pod_enforce(p, &fc->route);
+	if (fc->nat_checks)
+		fc->nat_checks |= (fc->enforce & ~ENFORCE_INGRESS) << NAT_CHECK_ENFORCE_SHIFT;
 }
 
 /* Who gets ICMP errors believes them: the host's stack, and pods. So none of a pod may be forged. `otherwise` is the verdict if it is not. */
@@ -99,21 +100,21 @@ static __always_inline bool from_pod_redirects(const struct route *route)
 STAGE from_pod_lookup(struct packet *p, struct flow_cache_entry **decision)
 {
 	__u32 now = flow_cache_generation();
-	struct flow_cache_entry *d = flow_cache_slot(&p->source, &p->destination);
+	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination);
 	const struct endpoint *sender;
 	enum verdict v;
 
-	if (!d)
+	if (!fc)
 		return PASS; /* cannot be: every index has its element */
-	*decision = d;
-	if (likely(flow_cache_hit(d, &p->source, &p->destination, p->skb->ifindex, now)))
+	*decision = fc;
+	if (likely(flow_cache_hit(fc, &p->source, &p->destination, p->skb->ifindex, now)))
 		return NEXT;
 	sender = endpoint_of(&p->source);
 	v = endpoint_check_source(p, sender);
 	if (v != NEXT)
 		return v == PASS ? from_pod_check_error(p, PASS) : v;
-	from_pod_route(d, p, sender);
-	flow_cache_store(d, &p->source, &p->destination, p->skb->ifindex, now);
+	from_pod_route(fc, p, sender);
+	flow_cache_store(fc, &p->source, &p->destination, p->skb->ifindex, now);
 	return NEXT;
 }
 
@@ -141,20 +142,20 @@ int from_pod(struct __sk_buff *skb)
 {
 	struct packet p = {.skb = skb, .program = PROGRAM_FROM_POD};
 	enum verdict v = packet_parse(&p);
-	struct flow_cache_entry *d = 0;
+	struct flow_cache_entry *fc = 0;
 
 	if (v == NEXT)
 		v = endpoint_check_protocol(&p);
 	if (v == NEXT)
-		v = from_pod_lookup(&p, &d);
+		v = from_pod_lookup(&p, &fc);
 	if (v == NEXT)
 		v = from_pod_check_error(&p, NEXT);
-	if (v == NEXT && (config_services || config_masquerade) && unlikely(d->nat_checks))
-		v = nat_translate(&p, HOOK_FROM_POD, d->nat_checks);
+	if (v == NEXT && (config_services || config_masquerade) && unlikely(fc->nat_checks))
+		v = nat_translate(&p, HOOK_FROM_POD, fc->nat_checks);
 	if (v == NEXT)
-		v = policy_check(&p, d);
+		v = policy_check(&p, fc);
 	if (v == NEXT)
-		v = from_pod_send(&p, &d->route);
+		v = from_pod_send(&p, &fc->route);
 	return finish(&p, v);
 }
 
@@ -163,11 +164,11 @@ int from_pod(struct __sk_buff *skb)
 /*
  * Answers of Services that came through the stack: of backends that are the node itself, and all to pods whose packets
  * go through it. Only here may they get the Service's address, which the stack might not take from outside. They are judged
- * with it, as their connection says how the pod knows them; `d`, which may be NULL, says by whom.
+ * with it, as their connection says how the pod knows them; `fc`, which may be NULL, says by whom.
  */
-STAGE to_pod_translate(struct packet *p, const struct flow_cache_entry *d)
+STAGE to_pod_translate(struct packet *p, const struct flow_cache_entry *fc)
 {
-	__u32 enforce = d ? d->enforce : 0;
+	__u32 enforce = fc ? fc->enforce : 0;
 
 	if (!packet_is_ip(p) || !bpf_map_lookup_elem(&nat_pods, &p->destination))
 		return NEXT;
@@ -178,45 +179,45 @@ STAGE to_pod_translate(struct packet *p, const struct flow_cache_entry *d)
  * Who asks about packets that the stack delivers. What stays on the link of IPv6 is how neighbours find each other. What a
  * pod of this node sends is counted where it comes from.
  */
-static __noinline void to_pod_enforce(struct flow_cache_entry *d, const struct packet *p)
+static __noinline void to_pod_enforce(struct flow_cache_entry *fc, const struct packet *p)
 {
 	bool on_link = p->protocol == bpf_htons(ETH_P_IPV6) && address_stays_on_link(&p->source);
 
-	d->enforce = config_flows == FLOWS_ALL ? ENFORCE_OBSERVED : 0;
+	fc->enforce = config_flows == FLOWS_ALL ? ENFORCE_OBSERVED : 0;
 	if (policy_selects(&p->destination))
-		d->enforce |= ENFORCE_INGRESS;
+		fc->enforce |= ENFORCE_INGRESS;
 	if (on_link)
-		d->enforce = 0;
+		fc->enforce = 0;
 	if (policy_selects(&p->source) || (config_flows == FLOWS_ALL && endpoint_of(&p->source)))
-		d->enforce |= ENFORCE_UNCOUNTED;
+		fc->enforce |= ENFORCE_UNCOUNTED;
 }
 
 /* Finds out who asks about the packet, or remembers it from an earlier one. */
 STAGE to_pod_lookup(struct packet *p, struct flow_cache_entry **decision)
 {
 	__u32 now = flow_cache_generation(), where = p->skb->ifindex | SCOPE_EGRESS, device = p->skb->ingress_ifindex;
-	struct flow_cache_entry *d;
+	struct flow_cache_entry *fc;
 
 	if (!policy_tracks() || !packet_is_ip(p))
 		return NEXT;
-	d = flow_cache_slot_egress(&p->source, &p->destination);
-	if (!d)
+	fc = flow_cache_slot_egress(&p->source, &p->destination);
+	if (!fc)
 		return drop(p, DROP_INTERNAL_ERROR); /* cannot be: every index has its element */
-	if (unlikely(!flow_cache_hit(d, &p->source, &p->destination, where, now) || d->expires != device)) {
+	if (unlikely(!flow_cache_hit(fc, &p->source, &p->destination, where, now) || fc->expires != device)) {
 		if (!source_valid_from_device(&p->source, &p->destination, device))
 			return drop(p, DROP_INVALID_SOURCE);
-		flow_cache_store(d, &p->source, &p->destination, where, now);
-		d->expires = device;
-		to_pod_enforce(d, p);
+		flow_cache_store(fc, &p->source, &p->destination, where, now);
+		fc->expires = device;
+		to_pod_enforce(fc, p);
 	}
-	*decision = d;
+	*decision = fc;
 	return NEXT;
 }
 
 /* What is not translated. */
-STAGE to_pod_policy(struct packet *p, struct flow_cache_entry *d)
+STAGE to_pod_policy(struct packet *p, struct flow_cache_entry *fc)
 {
-	return d ? policy_check(p, d) : NEXT;
+	return fc ? policy_check(p, fc) : NEXT;
 }
 
 SEC("tcx/egress")
@@ -224,15 +225,15 @@ int to_pod(struct __sk_buff *skb)
 {
 	struct packet p = {.skb = skb, .program = PROGRAM_TO_POD};
 	enum verdict v = packet_parse(&p);
-	struct flow_cache_entry *d = 0;
+	struct flow_cache_entry *fc = 0;
 
 	if (v == NEXT)
 		v = endpoint_check_destination(&p);
 	if (v == NEXT)
-		v = to_pod_lookup(&p, &d);
+		v = to_pod_lookup(&p, &fc);
 	if (v == NEXT && config_services)
-		v = to_pod_translate(&p, d);
+		v = to_pod_translate(&p, fc);
 	if (v == NEXT)
-		v = to_pod_policy(&p, d);
+		v = to_pod_policy(&p, fc);
 	return finish(&p, v);
 }

@@ -59,21 +59,21 @@ int connect6(struct bpf_sock_addr *ctx)
 
 static __always_inline enum sock_return sock_getpeername(struct bpf_sock_addr *ctx, bool ipv6)
 {
-	const struct sock_entry *p = sock_entry_of(ctx);
-	const struct sock_tcp_entry *s;
+	const struct sock_entry *entry = sock_entry_of(ctx);
+	const struct sock_tcp_entry *tcp;
 	struct tuple t = {};
 
 	sock_destination(ctx, ipv6, &t);
-	if (p) {
-		if (sock_entry_is_backend(p, &t))
-			sock_set_address(ctx, ipv6, &p->service, p->service_port);
+	if (entry) {
+		if (sock_entry_is_backend(entry, &t))
+			sock_set_address(ctx, ipv6, &entry->service, entry->service_port);
 		return SOCK_PROCEED;
 	}
 	if (t.protocol != PROTOCOL_TCP)
 		return SOCK_PROCEED;
-	s = sock_tcp_find(bpf_get_socket_cookie(ctx));
-	if (s && s->backend_port == t.destination_port && address_equals(&s->backend, &t.destination))
-		sock_set_address(ctx, ipv6, &s->service, s->service_port);
+	tcp = sock_tcp_find(bpf_get_socket_cookie(ctx));
+	if (tcp && tcp->backend_port == t.destination_port && address_equals(&tcp->backend, &t.destination))
+		sock_set_address(ctx, ipv6, &tcp->service, tcp->service_port);
 	return SOCK_PROCEED;
 }
 
@@ -124,19 +124,19 @@ int sendmsg6(struct bpf_sock_addr *ctx)
 /* Sockets that never used a Service have no peer: servers do not pay for a lookup. */
 static __always_inline enum sock_return sock_recvmsg(struct bpf_sock_addr *ctx, bool ipv6)
 {
-	const struct sock_entry *p = sock_entry_of(ctx);
-	struct sock_udp_entries *e;
+	const struct sock_entry *entry = sock_entry_of(ctx);
+	struct sock_udp_entries *entries;
 	struct tuple t = {};
 
-	if (likely(!p))
+	if (likely(!entry))
 		return SOCK_PROCEED;
 	sock_destination(ctx, ipv6, &t);
-	if (!sock_entry_is_backend(p, &t)) {
-		e = sock_udp_of(ctx);
-		p = e ? sock_udp_reply(e, &t) : 0;
+	if (!sock_entry_is_backend(entry, &t)) {
+		entries = sock_udp_of(ctx);
+		entry = entries ? sock_udp_reply(entries, &t) : 0;
 	}
-	if (p)
-		sock_set_address(ctx, ipv6, &p->service, p->service_port);
+	if (entry)
+		sock_set_address(ctx, ipv6, &entry->service, entry->service_port);
 	return SOCK_PROCEED;
 }
 

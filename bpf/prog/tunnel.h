@@ -17,25 +17,25 @@
 STAGE from_tunnel_lookup(struct packet *p, struct flow_cache_entry **decision)
 {
 	__u32 now = flow_cache_generation();
-	struct flow_cache_entry *d = flow_cache_slot(&p->source, &p->destination);
+	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination);
 	struct tunnel_endpoints ends;
 	enum drop_reason objection;
 
-	if (!d)
+	if (!fc)
 		return PASS; /* cannot be: every index has its element */
-	*decision = d;
+	*decision = fc;
 	if (!tunnel_endpoints_of(p, &ends))
 		return drop(p, DROP_UNKNOWN_TUNNEL_PEER);
-	if (likely(flow_cache_hit(d, &p->source, &p->destination, p->skb->ifindex, now) &&
-		   address_equals(&d->route.next_hop, &ends.peer) && d->expires == tunnel_local_hash(&ends.local)))
+	if (likely(flow_cache_hit(fc, &p->source, &p->destination, p->skb->ifindex, now) &&
+		   address_equals(&fc->route.next_hop, &ends.peer) && fc->expires == tunnel_local_hash(&ends.local)))
 		return NEXT;
 	objection = tunnel_check_source(&ends, &p->source);
 	if (objection)
 		return drop(p, objection);
-	from_wire_route(d, p);
-	d->route.next_hop = ends.peer;
-	d->expires = tunnel_local_hash(&ends.local);
-	flow_cache_store(d, &p->source, &p->destination, p->skb->ifindex, now);
+	from_wire_route(fc, p);
+	fc->route.next_hop = ends.peer;
+	fc->expires = tunnel_local_hash(&ends.local);
+	flow_cache_store(fc, &p->source, &p->destination, p->skb->ifindex, now);
 	return NEXT;
 }
 
@@ -44,14 +44,14 @@ int from_tunnel(struct __sk_buff *skb)
 {
 	struct packet p = {.skb = skb, .program = PROGRAM_FROM_TUNNEL};
 	enum verdict v = packet_parse(&p);
-	struct flow_cache_entry *d = 0;
+	struct flow_cache_entry *fc = 0;
 
 	if (v == NEXT && !packet_is_ip(&p))
 		v = drop(&p, DROP_NOT_IP);
 	if (v == NEXT)
-		v = from_tunnel_lookup(&p, &d);
+		v = from_tunnel_lookup(&p, &fc);
 	if (v == NEXT)
-		v = skb->pkt_type == PACKET_HOST ? from_wire_forward(&p, d) : PASS;
+		v = skb->pkt_type == PACKET_HOST ? from_wire_forward(&p, fc) : PASS;
 	return finish(&p, v);
 }
 
@@ -72,15 +72,15 @@ static __always_inline bool to_tunnel_from_stack(const struct packet *p)
 STAGE to_tunnel_translate(struct packet *p)
 {
 	__u32 now = flow_cache_generation(), where = p->skb->ifindex | SCOPE_EGRESS;
-	struct flow_cache_entry *d = flow_cache_slot_egress(&p->source, &p->destination);
+	struct flow_cache_entry *fc = flow_cache_slot_egress(&p->source, &p->destination);
 
-	if (!d)
+	if (!fc)
 		return PASS; /* cannot be: every index has its element */
-	if (unlikely(!flow_cache_hit(d, &p->source, &p->destination, where, now))) {
-		d->nat_checks = route_copy(&p->source, &d->route) == ROUTE_LOCAL ? 0 : NAT_CHECK_REPLIES;
-		flow_cache_store(d, &p->source, &p->destination, where, now);
+	if (unlikely(!flow_cache_hit(fc, &p->source, &p->destination, where, now))) {
+		fc->nat_checks = route_copy(&p->source, &fc->route) == ROUTE_LOCAL ? 0 : NAT_CHECK_REPLIES;
+		flow_cache_store(fc, &p->source, &p->destination, where, now);
 	}
-	return d->nat_checks ? nat_translate(p, HOOK_TO_WIRE, NAT_CHECK_REPLIES) : NEXT;
+	return fc->nat_checks ? nat_translate(p, HOOK_TO_WIRE, NAT_CHECK_REPLIES) : NEXT;
 }
 
 /* Without an end to go to, the device drops the packet. */

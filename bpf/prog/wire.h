@@ -43,57 +43,57 @@ static __always_inline __u32 from_wire_nat(const struct packet *p, const struct 
  * Straight into the pod. Beside kube-proxy, packets from the world stay with the stack: its rules drop answers to
  * connections that connection tracking has not seen begin.
  */
-static __noinline void from_wire_route(struct flow_cache_entry *d, const struct packet *p)
+static __noinline void from_wire_route(struct flow_cache_entry *fc, const struct packet *p)
 {
 	const struct endpoint *receiver = endpoint_of(&p->destination);
 	bool external = receiver && (config_masquerade || config_kube_proxy) &&
-			route_copy(&p->source, &d->route) == ROUTE_UNKNOWN;
+			route_copy(&p->source, &fc->route) == ROUTE_UNKNOWN;
 
-	endpoint_route(&d->route, &p->destination);
+	endpoint_route(&fc->route, &p->destination);
 	if (!config_ebpf_routing || (config_kube_proxy && external))
-		d->route.kind = ROUTE_CLUSTER;
-	d->nat_checks = from_wire_nat(p, receiver, external);
+		fc->route.kind = ROUTE_CLUSTER;
+	fc->nat_checks = from_wire_nat(p, receiver, external);
 	if (policy_tracks())
-		d->enforce = policy_enforce(&p->destination, &d->route);
+		fc->enforce = policy_enforce(&p->destination, &fc->route);
 }
 
 /* Into the pod, if that is the way. */
-STAGE from_wire_send(struct packet *p, struct flow_cache_entry *d)
+STAGE from_wire_send(struct packet *p, struct flow_cache_entry *fc)
 {
 	enum verdict v;
 
-	if (d->route.kind != ROUTE_LOCAL)
+	if (fc->route.kind != ROUTE_LOCAL)
 		return PASS;
 	v = kernel_ct_check(p);
 	if (v == NEXT)
-		v = policy_check(p, d);
-	return v == NEXT ? endpoint_deliver(p, &d->route) : v;
+		v = policy_check(p, fc);
+	return v == NEXT ? endpoint_deliver(p, &fc->route) : v;
 }
 
 /* What is translated goes its new way, the rest on to where it is addressed. */
-STAGE from_wire_forward(struct packet *p, struct flow_cache_entry *d)
+STAGE from_wire_forward(struct packet *p, struct flow_cache_entry *fc)
 {
 	enum verdict v = NEXT;
 
-	if ((config_services || config_masquerade) && d->nat_checks)
-		v = nat_translate(p, HOOK_FROM_WIRE, d->nat_checks);
-	return v == NEXT ? from_wire_send(p, d) : v;
+	if ((config_services || config_masquerade) && fc->nat_checks)
+		v = nat_translate(p, HOOK_FROM_WIRE, fc->nat_checks);
+	return v == NEXT ? from_wire_send(p, fc) : v;
 }
 
 STAGE from_wire_deliver(struct packet *p)
 {
 	__u32 now = flow_cache_generation();
-	struct flow_cache_entry *d = flow_cache_slot(&p->source, &p->destination);
+	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination);
 
-	if (!d)
+	if (!fc)
 		return PASS; /* cannot be: every index has its element */
-	if (unlikely(!flow_cache_hit(d, &p->source, &p->destination, p->skb->ifindex, now))) {
+	if (unlikely(!flow_cache_hit(fc, &p->source, &p->destination, p->skb->ifindex, now))) {
 		if (!source_valid_from_wire(&p->source, &p->destination))
 			return drop(p, DROP_INVALID_SOURCE);
-		from_wire_route(d, p);
-		flow_cache_store(d, &p->source, &p->destination, p->skb->ifindex, now);
+		from_wire_route(fc, p);
+		flow_cache_store(fc, &p->source, &p->destination, p->skb->ifindex, now);
 	}
-	return from_wire_forward(p, d);
+	return from_wire_forward(p, fc);
 }
 
 /* How many priority tags a frame may have. */
@@ -137,11 +137,11 @@ int from_wire(struct __sk_buff *skb)
  * What translation has to do with packets that the stack sends: those of a pod to the world are masqueraded, and the node
  * itself answers for Services whose backend it is.
  */
-static __noinline __u32 to_wire_nat(const struct packet *p, struct flow_cache_entry *d)
+static __noinline __u32 to_wire_nat(const struct packet *p, struct flow_cache_entry *fc)
 {
-	if (route_copy(&p->source, &d->route) == ROUTE_LOCAL) {
+	if (route_copy(&p->source, &fc->route) == ROUTE_LOCAL) {
 		if (!config_masquerade || address_stays_on_link(&p->destination) ||
-		    route_copy(&p->destination, &d->route) != ROUTE_UNKNOWN)
+		    route_copy(&p->destination, &fc->route) != ROUTE_UNKNOWN)
 			return 0;
 		return NAT_CHECK_EXTERNAL | NAT_CHECK_MASQUERADE;
 	}
@@ -151,15 +151,15 @@ static __noinline __u32 to_wire_nat(const struct packet *p, struct flow_cache_en
 STAGE to_wire_translate(struct packet *p)
 {
 	__u32 now = flow_cache_generation(), where = p->skb->ifindex | SCOPE_EGRESS;
-	struct flow_cache_entry *d = flow_cache_slot_egress(&p->source, &p->destination);
+	struct flow_cache_entry *fc = flow_cache_slot_egress(&p->source, &p->destination);
 
-	if (!d)
+	if (!fc)
 		return PASS; /* cannot be: every index has its element */
-	if (unlikely(!flow_cache_hit(d, &p->source, &p->destination, where, now))) {
-		d->nat_checks = to_wire_nat(p, d);
-		flow_cache_store(d, &p->source, &p->destination, where, now);
+	if (unlikely(!flow_cache_hit(fc, &p->source, &p->destination, where, now))) {
+		fc->nat_checks = to_wire_nat(p, fc);
+		flow_cache_store(fc, &p->source, &p->destination, where, now);
 	}
-	return d->nat_checks ? nat_translate(p, HOOK_TO_WIRE, d->nat_checks) : NEXT;
+	return fc->nat_checks ? nat_translate(p, HOOK_TO_WIRE, fc->nat_checks) : NEXT;
 }
 
 SEC("tcx/egress")

@@ -12,21 +12,21 @@
 #include "lib/net/rewrite_xdp.h"
 
 /* By the kernel's routes and neighbours: ROUTE_REMOTE, or ROUTE_UNKNOWN where these do not lead out to a known neighbour. */
-static __noinline void wire_xdp_fib_lookup(struct xdp_md *ctx, struct nat_state *x, struct route *route,
-					   const struct nat_entry *c)
+static __noinline void wire_xdp_fib_lookup(struct xdp_md *ctx, struct nat_state *state, struct route *route,
+					   const struct nat_entry *entry)
 {
-	struct bpf_fib_lookup *fib = &x->fib;
+	struct bpf_fib_lookup *fib = &state->fib;
 
 	__builtin_memset(fib, 0, sizeof(*fib));
 	fib->ifindex = ctx->ingress_ifindex;
-	if (address_is_ipv4(&c->destination)) {
+	if (address_is_ipv4(&entry->destination)) {
 		fib->family = FAMILY_IPV4;
-		fib->ipv4_src = c->source.word[3];
-		fib->ipv4_dst = c->destination.word[3];
+		fib->ipv4_src = entry->source.word[3];
+		fib->ipv4_dst = entry->destination.word[3];
 	} else {
 		fib->family = FAMILY_IPV6;
-		__builtin_memcpy(fib->ipv6_src, &c->source, sizeof(fib->ipv6_src));
-		__builtin_memcpy(fib->ipv6_dst, &c->destination, sizeof(fib->ipv6_dst));
+		__builtin_memcpy(fib->ipv6_src, &entry->source, sizeof(fib->ipv6_src));
+		__builtin_memcpy(fib->ipv6_dst, &entry->destination, sizeof(fib->ipv6_dst));
 	}
 	route->kind = ROUTE_UNKNOWN;
 	if (bpf_fib_lookup(ctx, fib, sizeof(*fib), 0) != FIB_SUCCESS)
@@ -39,53 +39,53 @@ static __noinline void wire_xdp_fib_lookup(struct xdp_md *ctx, struct nat_state 
 	__builtin_memcpy(route->uplink_mac, fib->smac, ETH_ALEN);
 }
 
-/* Decides about packets that get what *c says. */
-static __noinline void wire_xdp_resolve(struct xdp_md *ctx, struct nat_state *x, struct flow_cache_entry *d,
-					const struct nat_entry *c, __u64 now)
+/* Decides about packets that get what *entry says. */
+static __noinline void wire_xdp_resolve(struct xdp_md *ctx, struct nat_state *state, struct flow_cache_entry *fc,
+					const struct nat_entry *entry, __u64 now)
 {
-	__u32 state = flow_cache_generation();
-	const struct route *r = route_of(&c->destination);
+	__u32 generation = flow_cache_generation();
+	const struct route *r = route_of(&entry->destination);
 
-	d->expires = 0;
-	d->nat_checks = 0;
+	fc->expires = 0;
+	fc->nat_checks = 0;
 	if (r && r->kind != ROUTE_CLUSTER) {
-		d->route = *r;
+		fc->route = *r;
 	} else {
-		wire_xdp_fib_lookup(ctx, x, &d->route, c);
-		d->expires = (now >> 30) + 1;
+		wire_xdp_fib_lookup(ctx, state, &fc->route, entry);
+		fc->expires = (now >> 30) + 1;
 	}
-	flow_cache_store(d, &c->source, &c->destination, ctx->ingress_ifindex | SCOPE_XDP, state);
+	flow_cache_store(fc, &entry->source, &entry->destination, ctx->ingress_ifindex | SCOPE_XDP, generation);
 }
 
 /*
- * The way of packets that get what *c says, NULL where tc has to see to this one: that happens about once in a
+ * The way of packets that get what *entry says, NULL where tc has to see to this one: that happens about once in a
  * second to those that follow the kernel's routes, so that the kernel learns that the neighbour is in use, as in nexthop_find.
  */
-static __always_inline const struct flow_cache_entry *wire_xdp_nexthop(struct xdp_md *ctx, struct nat_state *x,
-								       const struct nat_entry *c, __u64 now)
+static __always_inline const struct flow_cache_entry *wire_xdp_nexthop(struct xdp_md *ctx, struct nat_state *state,
+								       const struct nat_entry *entry, __u64 now)
 {
-	struct flow_cache_entry *d = flow_cache_slot_xdp(&c->source, &c->destination);
+	struct flow_cache_entry *fc = flow_cache_slot_xdp(&entry->source, &entry->destination);
 	bool same;
 
-	if (!d)
+	if (!fc)
 		return 0; /* cannot be: every index has its element */
-	same = flow_cache_hit(d, &c->source, &c->destination, ctx->ingress_ifindex | SCOPE_XDP,
+	same = flow_cache_hit(fc, &entry->source, &entry->destination, ctx->ingress_ifindex | SCOPE_XDP,
 			      flow_cache_generation());
-	if (likely(same && (!d->expires || (__u32)(now >> 30) < d->expires)))
-		return d;
-	wire_xdp_resolve(ctx, x, d, c, now);
-	return d->expires && nexthop_renews_neighbour(same) ? 0 : d;
+	if (likely(same && (!fc->expires || (__u32)(now >> 30) < fc->expires)))
+		return fc;
+	wire_xdp_resolve(ctx, state, fc, entry, now);
+	return fc->expires && nexthop_renews_neighbour(same) ? 0 : fc;
 }
 
 /* Whether a packet may leave that way at once. Only by a wire, to a neighbour that is known, and as one piece. */
 static __always_inline bool wire_xdp_may_send(struct xdp_md *ctx, const struct frame *f,
-					      const struct flow_cache_entry *d)
+					      const struct flow_cache_entry *fc)
 {
-	const struct route *route = &d->route;
+	const struct route *route = &fc->route;
 
 	if (route->kind != ROUTE_REMOTE || !route->resolved || f->length > route->mtu || f->ttl <= 1)
 		return false;
-	if (!d->expires && !neigh_lease_valid())
+	if (!fc->expires && !neigh_lease_valid())
 		return false;
 	return route->ifindex == ctx->ingress_ifindex || bpf_map_lookup_elem(&xdp_uplinks, &route->ifindex);
 }
@@ -94,24 +94,24 @@ static __always_inline bool wire_xdp_may_send(struct xdp_md *ctx, const struct f
  * Translates the packet, unless its backend's node is to have it as it came, and sends it. Of other connections than those whose packets
  * all come by wires, a packet may be forged: from_wire asks.
  */
-static __always_inline int wire_xdp_send(struct xdp_md *ctx, struct frame *f, struct nat_state *x,
-					 const struct nat_entry *c, __u64 now)
+static __always_inline int wire_xdp_send(struct xdp_md *ctx, struct frame *f, struct nat_state *state,
+					 const struct nat_entry *entry, __u64 now)
 {
-	const struct flow_cache_entry *d;
+	const struct flow_cache_entry *fc;
 
-	if (!(c->flags & NAT_WIRE))
+	if (!(entry->flags & NAT_WIRE))
 		return XDP_PASS;
-	d = wire_xdp_nexthop(ctx, x, c, now);
-	if (!d || !wire_xdp_may_send(ctx, f, d))
+	fc = wire_xdp_nexthop(ctx, state, entry, now);
+	if (!fc || !wire_xdp_may_send(ctx, f, fc))
 		return XDP_PASS;
-	if (!(c->flags & NAT_DSR))
-		frame_nat(f, c, x->transport.tuple.protocol);
+	if (!(entry->flags & NAT_DSR))
+		frame_nat(f, entry, state->transport.tuple.protocol);
 	frame_decrement_ttl(f);
-	__builtin_memcpy(f->eth->h_dest, d->route.next_hop_mac, ETH_ALEN);
-	__builtin_memcpy(f->eth->h_source, d->route.uplink_mac, ETH_ALEN);
-	if (likely(d->route.ifindex == ctx->ingress_ifindex))
+	__builtin_memcpy(f->eth->h_dest, fc->route.next_hop_mac, ETH_ALEN);
+	__builtin_memcpy(f->eth->h_source, fc->route.uplink_mac, ETH_ALEN);
+	if (likely(fc->route.ifindex == ctx->ingress_ifindex))
 		return XDP_TX;
-	return bpf_redirect_map(&xdp_uplinks, d->route.ifindex, XDP_DROP);
+	return bpf_redirect_map(&xdp_uplinks, fc->route.ifindex, XDP_DROP);
 }
 
 /* Leaves a connection that has been answered to tc, which will count it again. */
@@ -126,35 +126,36 @@ static __always_inline enum verdict wire_xdp_pass_new(const struct lb_choice *ch
 	return PASS;
 }
 
-/* Begins x->beginning as a connection whose packets go on as they are. */
-static __always_inline enum drop_reason wire_xdp_alloc_dsr(struct nat_state *x)
+/* Begins state->beginning as a connection whose packets go on as they are. */
+static __always_inline enum drop_reason wire_xdp_alloc_dsr(struct nat_state *state)
 {
-	int slot = nat_slot_alloc(&x->new.key, x->new.to.owner, true);
+	int slot = nat_slot_alloc(&state->new.key, state->new.to.owner, true);
 	bool begun = slot != NAT_SLOT_NONE && nat_alloc(NAT_EVICT_NONE) == NAT_ALLOC_OK;
 
 	if (slot != NAT_SLOT_NONE)
 		nat_slot_release(slot, begun, true);
 	if (!begun)
 		return DROP_NAT_TABLE_FULL;
-	x->entry = x->new.to;
+	state->entry = state->new.to;
 	return DROP_NONE;
 }
 
 /*
- * The first packet of a connection to a Service. With NEXT, x->found is that of one which is opened now. What does
+ * The first packet of a connection to a Service. With NEXT, state->found is that of one which is opened now. What does
  * not go out by a wire again is tc's to begin, and so is refusing.
  */
-STAGE wire_xdp_new(struct xdp_md *ctx, struct nat_state *x, enum drop_reason *reason)
+STAGE wire_xdp_new(struct xdp_md *ctx, struct nat_state *state, enum drop_reason *reason)
 {
-	struct nat_entry *to = &x->new.to;
+	struct nat_entry *to = &state->new.to;
 	const struct route *r;
 
-	if (x->transport.tuple.protocol == PROTOCOL_TCP && (x->transport.flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
+	if (state->transport.tuple.protocol == PROTOCOL_TCP &&
+	    (state->transport.flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
 		return PASS;
-	if (!source_valid_from_wire(&x->transport.tuple.source, &x->transport.tuple.destination))
+	if (!source_valid_from_wire(&state->transport.tuple.source, &state->transport.tuple.destination))
 		return PASS; /* from_wire drops it */
-	nat_new_init(x, nat_owner_external(&x->transport.tuple.source));
-	switch (service_choose(&x->transport.tuple, LB_EXTERNAL, 0, &x->choice)) {
+	nat_new_init(state, nat_owner_external(&state->transport.tuple.source));
+	switch (service_choose(&state->transport.tuple, LB_EXTERNAL, 0, &state->choice)) {
 	case LB_BACKEND:
 		break;
 	case LB_DROP:
@@ -167,25 +168,25 @@ STAGE wire_xdp_new(struct xdp_md *ctx, struct nat_state *x, enum drop_reason *re
 		*reason = DROP_TUNNEL_PORT;
 		return DROP;
 	case LB_REJECT:
-		return wire_xdp_pass_new(&x->choice, LB_REJECT);
+		return wire_xdp_pass_new(&state->choice, LB_REJECT);
 	default:
 		return PASS;
 	}
-	r = route_of(&x->choice.backend.address);
+	r = route_of(&state->choice.backend.address);
 	if (!r || r->kind != ROUTE_REMOTE)
-		return wire_xdp_pass_new(&x->choice, LB_BACKEND);
-	to->destination = x->choice.backend.address;
-	to->destination_port = x->choice.backend.port;
-	to->service = x->choice.service;
+		return wire_xdp_pass_new(&state->choice, LB_BACKEND);
+	to->destination = state->choice.backend.address;
+	to->destination_port = state->choice.backend.port;
+	to->service = state->choice.service;
 	to->flags |= NAT_WIRE;
-	if (dsr_may(x, r->kind)) {
+	if (dsr_may(state, r->kind)) {
 		to->flags |= NAT_DSR;
-		*reason = wire_xdp_alloc_dsr(x);
+		*reason = wire_xdp_alloc_dsr(state);
 		return *reason ? DROP : NEXT;
 	}
-	if (snat_use_uplink(x, r->ifindex, DROP_NO_ROUTE) != SNAT_NODE)
-		return wire_xdp_pass_new(&x->choice, LB_BACKEND);
-	*reason = snat_xdp_alloc(ctx, x);
+	if (snat_use_uplink(state, r->ifindex, DROP_NO_ROUTE) != SNAT_NODE)
+		return wire_xdp_pass_new(&state->choice, LB_BACKEND);
+	*reason = snat_xdp_alloc(ctx, state);
 	return *reason ? DROP : NEXT;
 }
 
@@ -197,25 +198,25 @@ enum wire_xdp_class {
 };
 
 /* Nearly every packet is of no concern: two lookups tell. */
-static __always_inline enum wire_xdp_class wire_xdp_classify(struct nat_state *x, const struct uplink *u)
+static __always_inline enum wire_xdp_class wire_xdp_classify(struct nat_state *state, const struct uplink *u)
 {
-	const struct tuple *t = &x->transport.tuple;
+	const struct tuple *t = &state->transport.tuple;
 	const struct address *own = address_is_ipv4(&t->destination) ? &u->ipv4 : &u->ipv6;
 
-	if (nat_has_service(x))
+	if (nat_has_service(state))
 		return WIRE_XDP_SERVICE;
 	return nat_port_in_range(t->destination_port) && address_equals(&t->destination, own) ? WIRE_XDP_REPLY
 											      : WIRE_XDP_NONE;
 }
 
-/* A packet of no established connection. With NEXT, its connection is x->found. */
-static __noinline enum verdict wire_xdp_unknown(struct xdp_md *ctx, struct nat_state *x, enum wire_xdp_class class,
+/* A packet of no established connection. With NEXT, its connection is state->found. */
+static __noinline enum verdict wire_xdp_unknown(struct xdp_md *ctx, struct nat_state *state, enum wire_xdp_class class,
 						__u64 now)
 {
 	enum drop_reason reason = DROP_NAT_TABLE_FULL;
 	enum verdict v = PASS;
 
-	switch (nat_find_pending(&x->transport, now, &x->entry)) {
+	switch (nat_find_pending(&state->transport, now, &state->entry)) {
 	case NAT_FIND_ENTRY:
 		return NEXT;
 	case NAT_FIND_FULL:
@@ -223,13 +224,13 @@ static __noinline enum verdict wire_xdp_unknown(struct xdp_md *ctx, struct nat_s
 		break;
 	default:
 		if (class == WIRE_XDP_SERVICE)
-			v = wire_xdp_new(ctx, x, &reason);
+			v = wire_xdp_new(ctx, state, &reason);
 	}
 	if (v == DROP) {
 		count_drop(PROGRAM_WIRE_XDP, reason, ctx->data_end - ctx->data);
 		if (config_flows != FLOWS_OFF)
-			flow_dropped(&x->transport.tuple, flow_drop_id(PROGRAM_WIRE_XDP, reason), x->transport.flags,
-				     ctx->data_end - ctx->data, ctx->ingress_ifindex);
+			flow_dropped(&state->transport.tuple, flow_drop_id(PROGRAM_WIRE_XDP, reason),
+				     state->transport.flags, ctx->data_end - ctx->data, ctx->ingress_ifindex);
 	}
 	return v;
 }
@@ -240,24 +241,24 @@ int wire_xdp(struct xdp_md *ctx)
 	struct frame f;
 	__u32 device = ctx->ingress_ifindex;
 	const struct uplink *u = bpf_map_lookup_elem(&uplinks, &device);
-	struct nat_state *x = nat_state_get();
+	struct nat_state *state = nat_state_get();
 	enum wire_xdp_class class;
-	const struct nat_entry *c;
+	const struct nat_entry *entry;
 	enum verdict v;
 	__u64 now;
 
-	if (!config_services || !u || !x || !frame_parse(&f, &x->transport, ctx, u->mac))
+	if (!config_services || !u || !state || !frame_parse(&f, &state->transport, ctx, u->mac))
 		return XDP_PASS;
-	class = wire_xdp_classify(x, u);
+	class = wire_xdp_classify(state, u);
 	if (class == WIRE_XDP_NONE)
 		return XDP_PASS;
 	now = ktime_coarse();
-	c = nat_find(&x->transport, now);
-	if (unlikely(!c)) {
-		v = wire_xdp_unknown(ctx, x, class, now);
+	entry = nat_find(&state->transport, now);
+	if (unlikely(!entry)) {
+		v = wire_xdp_unknown(ctx, state, class, now);
 		if (v != NEXT)
 			return v == DROP ? XDP_DROP : XDP_PASS;
-		c = &x->entry;
+		entry = &state->entry;
 	}
-	return wire_xdp_send(ctx, &f, x, c, now);
+	return wire_xdp_send(ctx, &f, state, entry, now);
 }

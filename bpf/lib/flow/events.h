@@ -90,14 +90,14 @@ static __always_inline bool flow_is_crowded(void)
 }
 
 /* Whether an event about a session has a place: the pod that it is charged to is who tells. */
-static __always_inline bool flow_ct_fits(const struct tuple *key, const struct ct_entry *s)
+static __always_inline bool flow_ct_fits(const struct tuple *key, const struct ct_entry *ct)
 {
 	const struct address *owner;
 	struct sender who;
 
 	if (likely(!flow_is_crowded()))
 		return true;
-	owner = ct_owner(key, s->flags);
+	owner = ct_owner(key, ct->flags);
 	/* No device and nobody outside has the upper bit: these are pods. */
 	who.device = 1U << 31 | (owner->word[0] * HASH_MULTIPLIER ^ owner->word[1] * HASH_MULTIPLIER ^ owner->word[2]);
 	who.external = owner->word[3];
@@ -137,11 +137,11 @@ static __always_inline __u32 flow_mix(__u32 hash, __u32 word)
  * its end and the agent can see too: all of its events are told, or none. Many begin in one tick of the clock. Samples of
  * internal/datapath does the same.
  */
-static __always_inline bool flow_sampled(const struct tuple *key, const struct ct_entry *s)
+static __always_inline bool flow_sampled(const struct tuple *key, const struct ct_entry *ct)
 {
 	__u32 ports = bpf_ntohs(key->source_port) + bpf_ntohs(key->destination_port); /* the same in both directions */
 
-	return config_flows_sample <= 1 || flow_mix(s->created, ports) % config_flows_sample == 0;
+	return config_flows_sample <= 1 || flow_mix(ct->created, ports) % config_flows_sample == 0;
 }
 
 /* What the first event about a session tells that is not over. */
@@ -154,12 +154,12 @@ static __always_inline enum flow_kind flow_first_kind(__u32 flags)
  * Fills an event about a session, but for its time and kind, with the session's totals. `key` is that of `conntrack`; the event has the
  * direction of who opened it. Without `o` no packet makes the event.
  */
-static __always_inline void flow_fill(struct flow_event *e, const struct tuple *key, const struct ct_entry *s,
+static __always_inline void flow_fill(struct flow_event *e, const struct tuple *key, const struct ct_entry *ct,
 				      const struct flow_origin *o, bool first)
 {
-	bool reversed = s->flags & CT_REVERSED;
+	bool reversed = ct->flags & CT_REVERSED;
 
-	e->created = s->created;
+	e->created = ct->created;
 	e->tuple = *key;
 	if (reversed) {
 		e->tuple.source = key->destination;
@@ -167,15 +167,15 @@ static __always_inline void flow_fill(struct flow_event *e, const struct tuple *
 		e->tuple.source_port = key->destination_port;
 		e->tuple.destination_port = key->source_port;
 	}
-	e->packets[0] = s->packets[0];
-	e->packets[1] = s->packets[1];
-	e->bytes[0] = s->bytes[0];
-	e->bytes[1] = s->bytes[1];
+	e->packets[0] = ct->packets[0];
+	e->packets[1] = ct->packets[1];
+	e->bytes[0] = ct->bytes[0];
+	e->bytes[1] = ct->bytes[1];
 	e->ifindex = o ? o->ifindex : 0;
-	e->source = s->source;
-	e->destination = s->destination;
-	e->ingress = s->ingress;
-	e->egress = s->egress;
+	e->source = ct->source;
+	e->destination = ct->destination;
+	e->ingress = ct->ingress;
+	e->egress = ct->egress;
 	e->reason = DROP_NONE;
 	e->program = o ? o->program : PROGRAM_MAX;
 	e->tcp_flags = o ? o->tcp_flags : 0;
@@ -187,21 +187,21 @@ static __always_inline void flow_fill(struct flow_event *e, const struct tuple *
  * Tells what a packet has changed of a session, with its totals: `what` is an enum flow_kind, with FLOW_FIRST or without. The result means
  * nothing.
  */
-static __noinline int flow_ct_event(const struct tuple *key, const struct ct_entry *s, const struct flow_origin *o,
+static __noinline int flow_ct_event(const struct tuple *key, const struct ct_entry *ct, const struct flow_origin *o,
 				    __u32 what)
 {
 	struct flow_event *e;
 
-	if (config_flows < FLOWS_POLICY || !flow_sampled(key, s))
+	if (config_flows < FLOWS_POLICY || !flow_sampled(key, ct))
 		return 0;
-	if (!flow_ct_fits(key, s)) {
+	if (!flow_ct_fits(key, ct)) {
 		flow_count_lost(what & 0xff, FLOW_LOSS_FULL, 1);
 		return 0;
 	}
 	e = flow_reserve(what & 0xff);
 	if (!e)
 		return 0;
-	flow_fill(e, key, s, o, what & FLOW_FIRST);
+	flow_fill(e, key, ct, o, what & FLOW_FIRST);
 	flow_submit(e);
 	return 0;
 }
@@ -213,19 +213,19 @@ static __noinline int flow_ct_event(const struct tuple *key, const struct ct_ent
  * Tells of a session that has not been told of, without a packet. Its event has its place in `flows` before CT_REPORTED is seen, so that
  * what packets tell of the session thereafter comes behind it. The result means nothing.
  */
-static __noinline int flow_ct_report(const struct tuple *key, struct ct_entry *s)
+static __noinline int flow_ct_report(const struct tuple *key, struct ct_entry *ct)
 {
 	struct flow_event *e = 0;
 	enum flow_kind kind;
 	bool sampled;
 	__u32 flags;
 
-	if (config_flows < FLOWS_POLICY || *(volatile __u32 *)&s->flags & FLOW_REPORTED)
+	if (config_flows < FLOWS_POLICY || *(volatile __u32 *)&ct->flags & FLOW_REPORTED)
 		return 0;
-	sampled = flow_sampled(key, s);
-	if (sampled && flow_ct_fits(key, s))
+	sampled = flow_sampled(key, ct);
+	if (sampled && flow_ct_fits(key, ct))
 		e = bpf_ringbuf_reserve(&flows, sizeof(*e), 0);
-	flags = __sync_fetch_and_or(&s->flags, CT_REPORTED);
+	flags = __sync_fetch_and_or(&ct->flags, CT_REPORTED);
 	kind = flow_first_kind(flags);
 	if (!e) {
 		if (sampled && !(flags & FLOW_REPORTED))
@@ -236,9 +236,9 @@ static __noinline int flow_ct_report(const struct tuple *key, struct ct_entry *s
 		bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP);
 		return 0;
 	}
-	e->time = kind == FLOW_OPENED ? s->created : bpf_ktime_get_ns();
+	e->time = kind == FLOW_OPENED ? ct->created : bpf_ktime_get_ns();
 	e->kind = kind;
-	flow_fill(e, key, s, 0, true);
+	flow_fill(e, key, ct, 0, true);
 	flow_submit(e);
 	return 0;
 }

@@ -76,24 +76,24 @@ enum flow_cache_scope {
 };
 
 /* Whether the decision is about such packets, and still holds. `where` is a device with an enum flow_cache_scope. */
-static __always_inline bool flow_cache_hit(const struct flow_cache_entry *d, const struct address *source,
+static __always_inline bool flow_cache_hit(const struct flow_cache_entry *fc, const struct address *source,
 					   const struct address *destination, __u32 where, __u32 now)
 {
-	return d->generation == now && now && d->scope == where && address_equals(&d->destination, destination) &&
-	       address_equals(&d->source, source);
+	return fc->generation == now && now && fc->scope == where && address_equals(&fc->destination, destination) &&
+	       address_equals(&fc->source, source);
 }
 
 /*
  * Makes a decision about such packets, until the tables change. `now` was read before the tables, so a decision from
  * tables that changed meanwhile is already out of date. The permit of what was decided before ends.
  */
-static __always_inline void flow_cache_store(struct flow_cache_entry *d, const struct address *source,
+static __always_inline void flow_cache_store(struct flow_cache_entry *fc, const struct address *source,
 					     const struct address *destination, __u32 where, __u32 now)
 {
-	if (policy_tracks() && d->verdict.protocol)
-		verdict_cache_end(d);
-	d->source = *source;
-	d->destination = *destination;
-	d->scope = where;
-	d->generation = now;
+	if (policy_tracks() && fc->verdict.protocol)
+		verdict_cache_end(fc);
+	fc->source = *source;
+	fc->destination = *destination;
+	fc->scope = where;
+	fc->generation = now;
 }

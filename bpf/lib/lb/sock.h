@@ -69,22 +69,22 @@ static __always_inline void sock_entry_store(struct bpf_sock_addr *ctx, const st
 		.set = set,
 		.used = bpf_ktime_get_coarse_ns(),
 	};
-	struct sock_entry *p = bpf_sk_storage_get(&sock_storage, ctx->sk, &new, BPF_SK_STORAGE_GET_F_CREATE);
+	struct sock_entry *entry = bpf_sk_storage_get(&sock_storage, ctx->sk, &new, BPF_SK_STORAGE_GET_F_CREATE);
 
-	if (p)
-		*p = new;
+	if (entry)
+		*entry = new;
 }
 
 /* Whether the peer's Service is the one that the socket asks for. */
-static __always_inline bool sock_entry_is_service(const struct sock_entry *p, const struct tuple *t)
+static __always_inline bool sock_entry_is_service(const struct sock_entry *entry, const struct tuple *t)
 {
-	return p->service_port == t->destination_port && address_equals(&p->service, &t->destination);
+	return entry->service_port == t->destination_port && address_equals(&entry->service, &t->destination);
 }
 
 /* Whether the address is that of the peer's backend. */
-static __always_inline bool sock_entry_is_backend(const struct sock_entry *p, const struct tuple *t)
+static __always_inline bool sock_entry_is_backend(const struct sock_entry *entry, const struct tuple *t)
 {
-	return p->backend_port == t->destination_port && address_equals(&p->backend, &t->destination);
+	return entry->backend_port == t->destination_port && address_equals(&entry->backend, &t->destination);
 }
 
 /*

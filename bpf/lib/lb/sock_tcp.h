@@ -21,31 +21,31 @@ static __always_inline struct sock_tcp_entry *sock_tcp_slot(__u64 cookie)
 /* Keeps what a socket asked for and got; false if its place is another one's. The kernel holds the socket's lock. */
 static __always_inline bool sock_tcp_store(__u64 cookie, const struct tuple *t, const struct backend *b)
 {
-	struct sock_tcp_entry *s = sock_tcp_slot(cookie);
+	struct sock_tcp_entry *entry = sock_tcp_slot(cookie);
 
-	if (!s)
+	if (!entry)
 		return false;
-	if (s->cookie != cookie && (s->cookie || __sync_val_compare_and_swap(&s->cookie, 0, cookie)))
+	if (entry->cookie != cookie && (entry->cookie || __sync_val_compare_and_swap(&entry->cookie, 0, cookie)))
 		return false;
-	s->service = t->destination;
-	s->service_port = t->destination_port;
-	s->backend = b->address;
-	s->backend_port = b->port;
+	entry->service = t->destination;
+	entry->service_port = t->destination_port;
+	entry->backend = b->address;
+	entry->backend_port = b->port;
 	return true;
 }
 
 /* What the socket asked for, NULL if nothing is kept of it here. */
 static __always_inline struct sock_tcp_entry *sock_tcp_find(__u64 cookie)
 {
-	struct sock_tcp_entry *s = sock_tcp_slot(cookie);
+	struct sock_tcp_entry *entry = sock_tcp_slot(cookie);
 
-	return s && s->cookie == cookie ? s : 0;
+	return entry && entry->cookie == cookie ? entry : 0;
 }
 
 static __always_inline void sock_tcp_delete(__u64 cookie)
 {
-	struct sock_tcp_entry *s = sock_tcp_find(cookie);
+	struct sock_tcp_entry *entry = sock_tcp_find(cookie);
 
-	if (unlikely(s))
-		s->cookie = 0;
+	if (unlikely(entry))
+		entry->cookie = 0;
 }

@@ -37,7 +37,7 @@ static __always_inline int icmp_nat_sctp(struct __sk_buff *skb, const struct icm
  * far as that checksum covers it. Adds to *changed what the checksum of the error has to follow. Not 0 when it cannot be.
  */
 static __noinline int icmp_nat_quoted(struct __sk_buff *skb, const struct icmp_error_quote *e,
-				      const struct nat_entry *c, __wsum addresses, __wsum *changed)
+				      const struct nat_entry *entry, __wsum addresses, __wsum *changed)
 {
 	__u8 protocol = e->tuple.protocol;
 	union icmp_quoted old, new;
@@ -48,10 +48,10 @@ static __noinline int icmp_nat_quoted(struct __sk_buff *skb, const struct icmp_e
 		return -1;
 	new = old;
 	if (transport_has_ports(protocol)) {
-		new.ports.source = c->destination_port;
-		new.ports.destination = c->source_port;
+		new.ports.source = entry->destination_port;
+		new.ports.destination = entry->source_port;
 	} else {
-		new.echo.id = transport_echo_identifier(c);
+		new.echo.id = transport_echo_identifier(entry);
 	}
 	diff = bpf_csum_diff(old.word, sizeof(old), new.word, sizeof(new), addresses);
 	if (protocol == PROTOCOL_UDP) {
@@ -85,27 +85,27 @@ static __noinline int icmp_nat_quoted(struct __sk_buff *skb, const struct icmp_e
  * What the quoted packet was sent to may speak for itself and gets the name under which the other side knows
  * it; routers on the way keep theirs.
  */
-GLOBAL_FN int icmp_nat_ipv4(struct __sk_buff *skb, const struct icmp_error_quote *e, const struct nat_entry *c)
+GLOBAL_FN int icmp_nat_ipv4(struct __sk_buff *skb, const struct icmp_error_quote *e, const struct nat_entry *entry)
 {
 	struct iphdr outer, ip;
 	__be32 old[2], new[2];
 	__wsum changed, diff;
 
-	if (!e || !c || bpf_skb_load_bytes(skb, ETH_HLEN, &outer, sizeof(outer)) ||
+	if (!e || !entry || bpf_skb_load_bytes(skb, ETH_HLEN, &outer, sizeof(outer)) ||
 	    bpf_skb_load_bytes(skb, e->ip, &ip, sizeof(ip)))
 		return -1;
 	old[0] = outer.saddr;
 	old[1] = outer.daddr;
-	new[0] = outer.saddr == ip.daddr ? c->source.word[3] : outer.saddr;
-	new[1] = c->destination.word[3];
+	new[0] = outer.saddr == ip.daddr ? entry->source.word[3] : outer.saddr;
+	new[1] = entry->destination.word[3];
 	outer.saddr = new[0];
 	outer.daddr = new[1];
 	outer.check = checksum_changed(outer.check, bpf_csum_diff(old, sizeof(old), new, sizeof(new), 0));
 
 	old[0] = ip.saddr;
 	old[1] = ip.daddr;
-	new[0] = c->destination.word[3];
-	new[1] = c->source.word[3];
+	new[0] = entry->destination.word[3];
+	new[1] = entry->source.word[3];
 	diff = bpf_csum_diff(old, sizeof(old), new, sizeof(new), 0);
 	ip.saddr = new[0];
 	ip.daddr = new[1];
@@ -113,7 +113,7 @@ GLOBAL_FN int icmp_nat_ipv4(struct __sk_buff *skb, const struct icmp_error_quote
 	ip.check = checksum_changed(ip.check, diff);
 	new[0] = ip.check;
 	changed = bpf_csum_diff(old, sizeof(old[0]), new, sizeof(new[0]), diff);
-	if (icmp_nat_quoted(skb, e, c, e->tuple.protocol == PROTOCOL_ICMP ? 0 : diff, &changed) ||
+	if (icmp_nat_quoted(skb, e, entry, e->tuple.protocol == PROTOCOL_ICMP ? 0 : diff, &changed) ||
 	    bpf_skb_store_bytes(skb, e->ip, &ip, sizeof(ip), 0) ||
 	    bpf_l4_csum_replace(skb, e->icmp + __builtin_offsetof(struct icmp_header, check), 0, changed, 0))
 		return -1;
@@ -121,27 +121,27 @@ GLOBAL_FN int icmp_nat_ipv4(struct __sk_buff *skb, const struct icmp_error_quote
 }
 
 /* The same for ICMPv6, whose checksum covers the error's own addresses too. */
-GLOBAL_FN int icmp_nat_ipv6(struct __sk_buff *skb, const struct icmp_error_quote *e, const struct nat_entry *c)
+GLOBAL_FN int icmp_nat_ipv6(struct __sk_buff *skb, const struct icmp_error_quote *e, const struct nat_entry *entry)
 {
 	struct address old[2], new[2];
 	const __u32 addresses = ETH_HLEN + __builtin_offsetof(struct ipv6hdr, saddr);
 	__wsum changed, diff;
 	__u32 quoted;
 
-	if (!e || !c)
+	if (!e || !entry)
 		return -1;
 	quoted = e->ip + __builtin_offsetof(struct ipv6hdr, saddr);
 	if (bpf_skb_load_bytes(skb, quoted, old, sizeof(old)))
 		return -1;
-	new[0] = c->destination;
-	new[1] = c->source;
+	new[0] = entry->destination;
+	new[1] = entry->source;
 	diff = bpf_csum_diff((__be32 *)old, sizeof(old), (__be32 *)new, sizeof(new), 0);
 	changed = diff;
-	if (bpf_skb_store_bytes(skb, quoted, new, sizeof(new), 0) || icmp_nat_quoted(skb, e, c, diff, &changed) ||
+	if (bpf_skb_store_bytes(skb, quoted, new, sizeof(new), 0) || icmp_nat_quoted(skb, e, entry, diff, &changed) ||
 	    bpf_skb_load_bytes(skb, addresses, old, sizeof(old)))
 		return -1;
-	new[0] = address_equals(&old[0], &e->tuple.source) ? c->source : old[0];
-	new[1] = c->destination;
+	new[0] = address_equals(&old[0], &e->tuple.source) ? entry->source : old[0];
+	new[1] = entry->destination;
 	changed = bpf_csum_diff((__be32 *)old, sizeof(old), (__be32 *)new, sizeof(new), changed);
 	if (bpf_skb_store_bytes(skb, addresses, new, sizeof(new), 0))
 		return -1;
@@ -149,9 +149,10 @@ GLOBAL_FN int icmp_nat_ipv6(struct __sk_buff *skb, const struct icmp_error_quote
 }
 
 /* Translates an error and what it quotes by the entry under e->tuple. With NEXT, *p is parsed again. */
-STAGE icmp_nat(struct packet *p, const struct icmp_error_quote *e, const struct nat_entry *c)
+STAGE icmp_nat(struct packet *p, const struct icmp_error_quote *e, const struct nat_entry *entry)
 {
-	int failed = p->protocol == bpf_htons(ETH_P_IP) ? icmp_nat_ipv4(p->skb, e, c) : icmp_nat_ipv6(p->skb, e, c);
+	int failed =
+		p->protocol == bpf_htons(ETH_P_IP) ? icmp_nat_ipv4(p->skb, e, entry) : icmp_nat_ipv6(p->skb, e, entry);
 
 	if (failed)
 		return drop(p, DROP_MALFORMED);

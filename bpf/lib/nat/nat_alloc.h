@@ -10,26 +10,26 @@
  * Whether the entry that has the key of the answers, in `nat` or `nat_pending` (pending), is over, expired, or has to give way to the new
  * connection.
  */
-static __always_inline bool nat_may_evict(const struct nat_new *b, const struct nat_entry *taken, enum nat_evict who,
+static __always_inline bool nat_may_evict(const struct nat_new *new, const struct nat_entry *taken, enum nat_evict who,
 					  bool pending)
 {
-	if (nat_is_reply_of(taken, &b->key) || nat_expired(&b->other, taken, pending))
+	if (nat_is_reply_of(taken, &new->key) || nat_expired(&new->other, taken, pending))
 		return true;
 	if (who == NAT_EVICT_SHARE || who == NAT_EVICT_STREAMS)
-		return nat_port_may_evict(b, taken, who, pending);
-	return pending ? who == NAT_EVICT_UNREPLIED : who != NAT_EVICT_NONE && nat_is_closed(&b->other, taken);
+		return nat_port_may_evict(new, taken, who, pending);
+	return pending ? who == NAT_EVICT_UNREPLIED : who != NAT_EVICT_NONE && nat_is_closed(&new->other, taken);
 }
 
 /* Whether the key of the answers is free in `nat`, or can be made so. */
-static __always_inline bool nat_free_reply_key(struct nat_new *b, enum nat_evict who)
+static __always_inline bool nat_free_reply_key(struct nat_new *new, enum nat_evict who)
 {
-	const struct nat_entry *taken = bpf_map_lookup_elem(&nat, &b->other);
+	const struct nat_entry *taken = bpf_map_lookup_elem(&nat, &new->other);
 
 	if (!taken)
 		return true;
-	if (!nat_may_evict(b, taken, who, false))
+	if (!nat_may_evict(new, taken, who, false))
 		return false;
-	nat_delete(&b->other, taken);
+	nat_delete(&new->other, taken);
 	return true;
 }
 
@@ -39,36 +39,36 @@ static __always_inline bool nat_free_reply_key(struct nat_new *b, enum nat_evict
  */
 GLOBAL_FN enum nat_alloc_result nat_alloc(enum nat_evict who)
 {
-	struct nat_state *x = nat_state_get(); /* found, so that it has keys and values of maps */
+	struct nat_state *state = nat_state_get(); /* found, so that it has keys and values of maps */
 	const struct nat_entry *taken;
-	struct nat_new *b;
+	struct nat_new *new;
 
-	if (!x)
+	if (!state)
 		return NAT_ALLOC_FULL;
-	b = &x->new;
-	b->to.seen = ktime_coarse();
-	b->to.packets = 1;
-	b->to.created = nat_clock(b->to.seen);
-	nat_reply_key(&b->other, &b->to, b->key.protocol);
-	nat_reply_value(&b->back, &b->key, &b->to);
-	if (b->to.flags & NAT_DSR)
-		return bpf_map_update_elem(&nat_pending, &b->key, &b->to, BPF_ANY) ? NAT_ALLOC_FULL : NAT_ALLOC_OK;
-	if (!nat_free_reply_key(b, who))
+	new = &state->new;
+	new->to.seen = ktime_coarse();
+	new->to.packets = 1;
+	new->to.created = nat_clock(new->to.seen);
+	nat_reply_key(&new->other, &new->to, new->key.protocol);
+	nat_reply_value(&new->back, &new->key, &new->to);
+	if (new->to.flags & NAT_DSR)
+		return bpf_map_update_elem(&nat_pending, &new->key, &new->to, BPF_ANY) ? NAT_ALLOC_FULL : NAT_ALLOC_OK;
+	if (!nat_free_reply_key(new, who))
 		return NAT_ALLOC_TAKEN;
-	if (bpf_map_update_elem(&nat_pending, &b->other, &b->back, BPF_NOEXIST)) {
-		taken = bpf_map_lookup_elem(&nat_pending, &b->other);
-		if (taken && !nat_may_evict(b, taken, who, true))
+	if (bpf_map_update_elem(&nat_pending, &new->other, &new->back, BPF_NOEXIST)) {
+		taken = bpf_map_lookup_elem(&nat_pending, &new->other);
+		if (taken && !nat_may_evict(new, taken, who, true))
 			return NAT_ALLOC_TAKEN;
-		if (taken && !nat_is_reply_of(taken, &b->key))
-			nat_delete(&b->other, taken);
-		if (bpf_map_update_elem(&nat_pending, &b->other, &b->back, BPF_ANY))
+		if (taken && !nat_is_reply_of(taken, &new->key))
+			nat_delete(&new->other, taken);
+		if (bpf_map_update_elem(&nat_pending, &new->other, &new->back, BPF_ANY))
 			return NAT_ALLOC_FULL;
 	}
 	/* Another CPU may have made an established one of who had it among the openings. */
-	taken = bpf_map_lookup_elem(&nat, &b->other);
-	if (taken && !nat_is_reply_of(taken, &b->key)) {
-		bpf_map_delete_elem(&nat_pending, &b->other);
+	taken = bpf_map_lookup_elem(&nat, &new->other);
+	if (taken && !nat_is_reply_of(taken, &new->key)) {
+		bpf_map_delete_elem(&nat_pending, &new->other);
 		return NAT_ALLOC_TAKEN;
 	}
-	return bpf_map_update_elem(&nat_pending, &b->key, &b->to, BPF_ANY) ? NAT_ALLOC_FULL : NAT_ALLOC_OK;
+	return bpf_map_update_elem(&nat_pending, &new->key, &new->to, BPF_ANY) ? NAT_ALLOC_FULL : NAT_ALLOC_OK;
 }

@@ -34,11 +34,11 @@ static __always_inline __u16 nat_clock(__u64 now)
 }
 
 /* Notes that a direction has a packet now. `born` wraps around in 4.9 hours; by then the connection is a stream or over. */
-static __always_inline void nat_touch(struct nat_entry *c, __u8 protocol, __u64 now)
+static __always_inline void nat_touch(struct nat_entry *entry, __u8 protocol, __u64 now)
 {
-	c->seen = now;
-	if (!transport_has_flags(protocol) && (__u16)(nat_clock(now) - c->created) >= NAT_STREAM_AGE)
-		c->flags |= NAT_STREAM;
+	entry->seen = now;
+	if (!transport_has_flags(protocol) && (__u16)(nat_clock(now) - entry->created) >= NAT_STREAM_AGE)
+		entry->flags |= NAT_STREAM;
 }
 
 /* The key of the other direction: its packets come from where this one's go to after translation. */

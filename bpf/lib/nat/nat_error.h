@@ -6,37 +6,38 @@
 #include "lib/nat/nat_forward.h"
 #include "lib/nat/nat_new.h"
 
-/* An ICMP error about a packet of connection *c, and the packet that it quotes. */
-static __noinline enum verdict nat_icmp_error(struct packet *p, struct nat_state *x, const struct nat_entry *c,
+/* An ICMP error about a packet of connection *entry, and the packet that it quotes. */
+static __noinline enum verdict nat_icmp_error(struct packet *p, struct nat_state *state, const struct nat_entry *entry,
 					      enum hook hook, __u32 checks)
 {
-	const struct address *source = address_equals(&p->source, &x->error.tuple.source) ? &c->source : &p->source;
+	const struct address *source =
+		address_equals(&p->source, &state->error.tuple.source) ? &entry->source : &p->source;
 	bool changes_source = source != &p->source && !address_equals(source, &p->source), fresh;
-	struct flow_cache_entry *d;
+	struct flow_cache_entry *fc;
 	enum verdict v;
 
-	x->entry = *c; /* the connection may be gone before the packet is */
-	v = policy_check_error(p, x, &x->entry, checks >> NAT_CHECK_ENFORCE_SHIFT);
+	state->entry = *entry; /* the connection may be gone before the packet is */
+	v = policy_check_error(p, state, &state->entry, checks >> NAT_CHECK_ENFORCE_SHIFT);
 	if (v != NEXT)
 		return v;
 	if (hook == HOOK_TO_POD || hook == HOOK_TO_WIRE || (!changes_source && checks & NAT_CHECK_STACK)) {
-		v = icmp_nat(p, &x->error, &x->entry);
+		v = icmp_nat(p, &state->error, &state->entry);
 		return v == NEXT ? PASS : v;
 	}
-	d = nexthop_find(p, x, source, &x->entry.destination, ktime_coarse(), &fresh);
-	if (!d)
+	fc = nexthop_find(p, state, source, &state->entry.destination, ktime_coarse(), &fresh);
+	if (!fc)
 		return PASS; /* cannot be: every index has its element */
-	if (changes_source && d->route.kind == ROUTE_CLUSTER)
+	if (changes_source && fc->route.kind == ROUTE_CLUSTER)
 		return PASS;
-	if (changes_source && d->route.kind == ROUTE_UNKNOWN)
+	if (changes_source && fc->route.kind == ROUTE_UNKNOWN)
 		return drop(p, DROP_NO_ROUTE);
 	if (p->ttl <= 1)
 		return PASS;
-	v = policy_check_error(p, x, &x->entry, d->enforce);
+	v = policy_check_error(p, state, &state->entry, fc->enforce);
 	if (v != NEXT)
 		return v;
-	v = x->entry.flags & NAT_DSR ? NEXT : icmp_nat(p, &x->error, &x->entry);
-	return v == NEXT ? nexthop_send_rare(p, d, fresh) : v;
+	v = state->entry.flags & NAT_DSR ? NEXT : icmp_nat(p, &state->error, &state->entry);
+	return v == NEXT ? nexthop_send_rare(p, fc, fresh) : v;
 }
 
 /* Whether a pod, which reports about a packet, can have got it: it was sent to an address of its own. */
@@ -48,10 +49,10 @@ static __always_inline bool nat_error_is_receivers(const struct packet *p, const
 }
 
 /* Whether who reports about a packet, which is no pod here, can have seen it. */
-static __always_inline bool nat_error_is_plausible(const struct packet *p, const struct nat_state *x, enum hook hook,
-						   __u32 checks)
+static __always_inline bool nat_error_is_plausible(const struct packet *p, const struct nat_state *state,
+						   enum hook hook, __u32 checks)
 {
-	const struct tuple *reply_tuple = &x->error.tuple;
+	const struct tuple *reply_tuple = &state->error.tuple;
 
 	switch (hook) {
 	case HOOK_FROM_WIRE:
@@ -65,25 +66,25 @@ static __always_inline bool nat_error_is_plausible(const struct packet *p, const
 }
 
 /* What has no ports that are its own: NEXT for what is none of translation's business. */
-STAGE nat_check_error(struct packet *p, struct nat_state *x, enum hook hook, __u32 checks)
+STAGE nat_check_error(struct packet *p, struct nat_state *state, enum hook hook, __u32 checks)
 {
-	const struct nat_entry *c;
+	const struct nat_entry *entry;
 	enum verdict v;
 
-	if (icmp_error_read(p, &x->error) && address_equals(&p->destination, &x->error.tuple.destination)) {
-		c = bpf_map_lookup_elem(&nat, &x->error.tuple);
-		if (!c)
-			c = bpf_map_lookup_elem(&nat_pending, &x->error.tuple);
-		if (c && nat_is_elsewhere(c, hook, checks)) {
-			v = policy_check_error(p, x, c, checks >> NAT_CHECK_ENFORCE_SHIFT);
+	if (icmp_error_read(p, &state->error) && address_equals(&p->destination, &state->error.tuple.destination)) {
+		entry = bpf_map_lookup_elem(&nat, &state->error.tuple);
+		if (!entry)
+			entry = bpf_map_lookup_elem(&nat_pending, &state->error.tuple);
+		if (entry && nat_is_elsewhere(entry, hook, checks)) {
+			v = policy_check_error(p, state, entry, checks >> NAT_CHECK_ENFORCE_SHIFT);
 			return v == NEXT ? PASS : v;
 		}
-		if (c && hook == HOOK_FROM_POD && !nat_error_is_receivers(p, &x->error.tuple.source))
+		if (entry && hook == HOOK_FROM_POD && !nat_error_is_receivers(p, &state->error.tuple.source))
 			return drop(p, DROP_SPOOFED_SOURCE);
-		if (c && !nat_error_is_plausible(p, x, hook, checks))
+		if (entry && !nat_error_is_plausible(p, state, hook, checks))
 			return drop(p, DROP_FORGED_ERROR);
-		if (c)
-			return c->flags & NAT_UNCHANGED ? NEXT : nat_icmp_error(p, x, c, hook, checks);
+		if (entry)
+			return entry->flags & NAT_UNCHANGED ? NEXT : nat_icmp_error(p, state, entry, hook, checks);
 	}
 	return snat_required(hook, checks) ? drop(p, DROP_NAT_UNSUPPORTED_PROTOCOL) : NEXT;
 }

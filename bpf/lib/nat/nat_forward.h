@@ -20,76 +20,76 @@ static __always_inline bool nat_tunnel_fragments(const struct route *route)
 	return route->kind == ROUTE_TUNNEL && address_is_ipv4(&route->next_hop);
 }
 
-/* Does to a packet of connection *c what is done where the stack goes on with it. */
-STAGE nat_rewrite_pass(struct packet *p, const struct nat_state *x, const struct nat_entry *c)
+/* Does to a packet of connection *entry what is done where the stack goes on with it. */
+STAGE nat_rewrite_pass(struct packet *p, const struct nat_state *state, const struct nat_entry *entry)
 {
-	return rewrite(p, &x->transport, c) ? PASS : drop(p, rewrite_problem(&x->transport));
+	return rewrite(p, &state->transport, entry) ? PASS : drop(p, rewrite_problem(&state->transport));
 }
 
 /* Whether the packet gets another source, from which the stack would take no packet that comes from outside of it. */
-static __always_inline bool nat_changes_source(const struct tuple *t, const struct nat_entry *c)
+static __always_inline bool nat_changes_source(const struct tuple *t, const struct nat_entry *entry)
 {
-	return !address_equals(&t->source, &c->source) || t->source_port != c->source_port;
+	return !address_equals(&t->source, &entry->source) || t->source_port != entry->source_port;
 }
 
 /*
- * Translates a packet of connection *c and sends it straight, or leaves it to the stack: translated if the stack takes
+ * Translates a packet of connection *entry and sends it straight, or leaves it to the stack: translated if the stack takes
  * it that way, else as it is, and to_pod translates it once it is through. NEXT only if its sender is to be told that it goes
- * no further: x->mtu says what would fit its way, or ICMP_REPLY_TTL_EXCEEDED.
+ * no further: state->mtu says what would fit its way, or ICMP_REPLY_TTL_EXCEEDED.
  */
-static __noinline enum verdict nat_forward(struct packet *p, struct nat_state *x, const struct nat_entry *c,
+static __noinline enum verdict nat_forward(struct packet *p, struct nat_state *state, const struct nat_entry *entry,
 					   __u32 checks, __u64 now)
 {
-	bool changes_source = nat_changes_source(&x->transport.tuple, c), fresh;
-	struct flow_cache_entry *d;
+	bool changes_source = nat_changes_source(&state->transport.tuple, entry), fresh;
+	struct flow_cache_entry *fc;
 	enum verdict v;
 
 	if (!changes_source && checks & NAT_CHECK_STACK) {
-		v = policy_check_nat(p, x, c, 0, checks >> NAT_CHECK_ENFORCE_SHIFT);
+		v = policy_check_nat(p, state, entry, 0, checks >> NAT_CHECK_ENFORCE_SHIFT);
 		if (v != NEXT)
 			return v;
-		return c->flags & NAT_UNCHANGED ? PASS : nat_rewrite_pass(p, x, c);
+		return entry->flags & NAT_UNCHANGED ? PASS : nat_rewrite_pass(p, state, entry);
 	}
-	d = nexthop_find(p, x, &c->source, &c->destination, now, &fresh);
-	if (!d)
+	fc = nexthop_find(p, state, &entry->source, &entry->destination, now, &fresh);
+	if (!fc)
 		return PASS; /* cannot be: every index has its element */
-	v = policy_check_nat(p, x, c, d, checks >> NAT_CHECK_ENFORCE_SHIFT | d->enforce);
+	v = policy_check_nat(p, state, entry, fc, checks >> NAT_CHECK_ENFORCE_SHIFT | fc->enforce);
 	if (v != NEXT)
 		return v;
-	if (config_dsr && c->flags & NAT_DSR && d->route.kind != ROUTE_REMOTE)
+	if (config_dsr && entry->flags & NAT_DSR && fc->route.kind != ROUTE_REMOTE)
 		return drop(p, DROP_NO_ROUTE); /* the way there has changed: nobody would know what to do with it */
-	if (unlikely(d->route.kind == ROUTE_CLUSTER || d->route.kind == ROUTE_UNKNOWN)) {
+	if (unlikely(fc->route.kind == ROUTE_CLUSTER || fc->route.kind == ROUTE_UNKNOWN)) {
 		if (!changes_source)
-			return c->flags & NAT_UNCHANGED ? PASS : nat_rewrite_pass(p, x, c);
-		return d->route.kind == ROUTE_CLUSTER ? PASS : drop(p, DROP_NO_ROUTE);
+			return entry->flags & NAT_UNCHANGED ? PASS : nat_rewrite_pass(p, state, entry);
+		return fc->route.kind == ROUTE_CLUSTER ? PASS : drop(p, DROP_NO_ROUTE);
 	}
 	if (unlikely(p->ttl <= 1)) {
 		/* The stack answers what it would have forwarded; it would take for its own what is for an address of the node. */
-		if (p->program == PROGRAM_FROM_POD && !c->service)
+		if (p->program == PROGRAM_FROM_POD && !entry->service)
 			return PASS;
-		x->mtu = ICMP_REPLY_TTL_EXCEEDED;
+		state->mtu = ICMP_REPLY_TTL_EXCEEDED;
 		return NEXT;
 	}
-	if (d->route.kind != ROUTE_LOCAL && unlikely(!route_fits(p, &d->route)) &&
-	    !(nat_tunnel_fragments(&d->route) && packet_may_be_fragmented(p))) {
-		x->mtu = d->route.mtu;
+	if (fc->route.kind != ROUTE_LOCAL && unlikely(!route_fits(p, &fc->route)) &&
+	    !(nat_tunnel_fragments(&fc->route) && packet_may_be_fragmented(p))) {
+		state->mtu = fc->route.mtu;
 		return NEXT;
 	}
-	if (likely(!(c->flags & (NAT_UNCHANGED | NAT_DSR))) && !rewrite(p, &x->transport, c))
-		return drop(p, rewrite_problem(&x->transport));
-	return nexthop_send(p, d, fresh);
+	if (likely(!(entry->flags & (NAT_UNCHANGED | NAT_DSR))) && !rewrite(p, &state->transport, entry))
+		return drop(p, rewrite_problem(&state->transport));
+	return nexthop_send(p, fc, fresh);
 }
 
 /*
- * Whether packets of connection *c go on here as they are. At to_wire, those that from_wire forwards to their backend's
+ * Whether packets of connection *entry go on here as they are. At to_wire, those that from_wire forwards to their backend's
  * node (DSR), which are of the opener's direction: the stack only answers. At from_pod, those that the stack is to have,
  * behind which to_wire masquerades.
  */
-static __always_inline bool nat_is_elsewhere(const struct nat_entry *c, enum hook hook, __u32 checks)
+static __always_inline bool nat_is_elsewhere(const struct nat_entry *entry, enum hook hook, __u32 checks)
 {
-	bool initiator = c->flags & NAT_INITIATOR;
+	bool initiator = entry->flags & NAT_INITIATOR;
 
 	if (hook == HOOK_TO_WIRE)
-		return c->flags & (NAT_UNCHANGED | NAT_DSR) || (checks & NAT_CHECK_REPLIES && initiator);
-	return hook == HOOK_FROM_POD && checks & NAT_CHECK_STACK && initiator && !c->service;
+		return entry->flags & (NAT_UNCHANGED | NAT_DSR) || (checks & NAT_CHECK_REPLIES && initiator);
+	return hook == HOOK_FROM_POD && checks & NAT_CHECK_STACK && initiator && !entry->service;
 }

@@ -17,20 +17,20 @@ enum nat_new_verdict {
 	NAT_NEW_REJECT = -1, /* the Service has no endpoints */
 };
 
-/* The backend of a connection to a Service, into x->beginning, whose service says whether it is one. */
-static __always_inline int nat_new_service(struct nat_state *x, enum hook hook)
+/* The backend of a connection to a Service, into state->beginning, whose service says whether it is one. */
+static __always_inline int nat_new_service(struct nat_state *state, enum hook hook)
 {
 	enum lb_side side = hook == HOOK_FROM_POD ? LB_INTERNAL : LB_EXTERNAL;
-	struct nat_entry *to = &x->new.to;
-	struct tuple *t = &x->new.other; /* not in use yet */
+	struct nat_entry *to = &state->new.to;
+	struct tuple *t = &state->new.other; /* not in use yet */
 
-	*t = x->transport.tuple;
-	t->destination = x->frontend.address; /* another one's, if it was forwarded */
-	switch (service_choose(t, side, 0, &x->choice)) {
+	*t = state->transport.tuple;
+	t->destination = state->frontend.address; /* another one's, if it was forwarded */
+	switch (service_choose(t, side, 0, &state->choice)) {
 	case LB_BACKEND:
-		to->destination = x->choice.backend.address;
-		to->destination_port = x->choice.backend.port;
-		to->service = x->choice.service;
+		to->destination = state->choice.backend.address;
+		to->destination_port = state->choice.backend.port;
+		to->service = state->choice.service;
 		return NAT_NEW_NEXT;
 	case LB_REJECT:
 		return NAT_NEW_REJECT;
@@ -46,13 +46,13 @@ static __always_inline int nat_new_service(struct nat_state *x, enum hook hook)
 }
 
 /* Whether a Service answers where the packet goes. */
-static __always_inline bool nat_has_service(struct nat_state *x)
+static __always_inline bool nat_has_service(struct nat_state *state)
 {
-	x->forwarded = 0;
-	if (!config_services || !transport_has_ports(x->transport.tuple.protocol))
+	state->forwarded = 0;
+	if (!config_services || !transport_has_ports(state->transport.tuple.protocol))
 		return false;
-	service_frontend(&x->frontend, &x->transport.tuple);
-	return service_of(&x->frontend);
+	service_frontend(&state->frontend, &state->transport.tuple);
+	return service_of(&state->frontend);
 }
 
 /* Whose share a connection is of that begins at tc. What the stack sends at an uplink is masqueraded if it is a pod's. */
@@ -66,30 +66,30 @@ static __always_inline __u32 nat_new_owner(const struct __sk_buff *skb, const st
 	return e ? e->ifindex : nat_owner_external(source);
 }
 
-/* Fills x->beginning with a connection of `owner` that keeps all that the packet has. */
-static __always_inline void nat_new_init(struct nat_state *x, __u32 owner)
+/* Fills state->beginning with a connection of `owner` that keeps all that the packet has. */
+static __always_inline void nat_new_init(struct nat_state *state, __u32 owner)
 {
-	const struct tuple *t = &x->transport.tuple;
-	struct nat_new *b = &x->new;
+	const struct tuple *t = &state->transport.tuple;
+	struct nat_new *new = &state->new;
 
-	b->key = *t;
-	b->to.source = t->source;
-	b->to.destination = t->destination;
-	b->to.source_port = t->source_port;
-	b->to.destination_port = t->destination_port;
-	b->to.service = 0;
-	b->to.owner = owner;
-	b->to.flags = NAT_INITIATOR;
+	new->key = *t;
+	new->to.source = t->source;
+	new->to.destination = t->destination;
+	new->to.source_port = t->source_port;
+	new->to.destination_port = t->destination_port;
+	new->to.service = 0;
+	new->to.owner = owner;
+	new->to.flags = NAT_INITIATOR;
 }
 
 /*
- * Whether policies allow x->beginning, whose destination is known: 0 or a reason to drop. What the stack sends has been asked about where the
+ * Whether policies allow state->beginning, whose destination is known: 0 or a reason to drop. What the stack sends has been asked about where the
  * stack got it.
  */
-static __always_inline int nat_new_allowed(struct __sk_buff *skb, const struct nat_state *x, enum hook hook,
+static __always_inline int nat_new_allowed(struct __sk_buff *skb, const struct nat_state *state, enum hook hook,
 					   __u32 checks)
 {
-	const struct address *destination = &x->new.to.destination;
+	const struct address *destination = &state->new.to.destination;
 	__u32 enforce = checks >> NAT_CHECK_ENFORCE_SHIFT;
 	const struct endpoint *receiver;
 
@@ -98,74 +98,74 @@ static __always_inline int nat_new_allowed(struct __sk_buff *skb, const struct n
 	receiver = policy_selects(destination) ? endpoint_of(destination) : 0;
 	if (config_ebpf_routing && receiver && !receiver->through_stack)
 		enforce |= ENFORCE_INGRESS; /* else to_pod asks */
-	return policy_check_new(skb, x, hook == HOOK_FROM_POD ? PROGRAM_FROM_POD : PROGRAM_FROM_WIRE, enforce);
+	return policy_check_new(skb, state, hook == HOOK_FROM_POD ? PROGRAM_FROM_POD : PROGRAM_FROM_WIRE, enforce);
 }
 
 /*
  * A packet that a pod here gets with its addresses as they are. If it begins a connection whose answers would be taken for those of a
  * Service's, which has the same ends because its client kept its address and port, it gets another port, as conntrack would give it.
  */
-static __always_inline int nat_new_clash(struct __sk_buff *skb, struct nat_state *x, __u32 checks)
+static __always_inline int nat_new_clash(struct __sk_buff *skb, struct nat_state *state, __u32 checks)
 {
-	const struct transport *t = &x->transport;
-	struct nat_new *b = &x->new;
+	const struct transport *t = &state->transport;
+	struct nat_new *new = &state->new;
 	int reason;
 
 	if (t->kind != TRANSPORT_PORTS || !transport_has_ports(t->tuple.protocol))
 		return NAT_NEW_NEXT;
 	if (transport_has_flags(t->tuple.protocol) && (t->flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
 		return NAT_NEW_NEXT;
-	nat_new_init(x, nat_owner_external(&t->tuple.source));
-	nat_reply_key(&b->other, &b->to, b->key.protocol);
-	if (!bpf_map_lookup_elem(&nat, &b->other) && !bpf_map_lookup_elem(&nat_pending, &b->other))
+	nat_new_init(state, nat_owner_external(&t->tuple.source));
+	nat_reply_key(&new->other, &new->to, new->key.protocol);
+	if (!bpf_map_lookup_elem(&nat, &new->other) && !bpf_map_lookup_elem(&nat_pending, &new->other))
 		return NAT_NEW_NEXT;
-	reason = nat_new_allowed(skb, x, HOOK_FROM_WIRE, checks);
-	return reason ? reason : snat_alloc(skb, x, SNAT_PORT);
+	reason = nat_new_allowed(skb, state, HOOK_FROM_WIRE, checks);
+	return reason ? reason : snat_alloc(skb, state, SNAT_PORT);
 }
 
 /* What becomes of a packet that is of no established connection: an enum nat_new_verdict, or a reason to drop it. */
 GLOBAL_FN int nat_new_decide(struct __sk_buff *skb, enum hook hook, __u32 checks, __u64 now)
 {
-	struct nat_state *x = nat_state_get(); /* found, so that it has keys of maps */
-	const struct nat_entry *c;
+	struct nat_state *state = nat_state_get(); /* found, so that it has keys of maps */
+	const struct nat_entry *entry;
 	bool service;
 	int v;
 
-	if (!x)
+	if (!state)
 		return NAT_NEW_NEXT;
-	x->has_entry = false;
+	state->has_entry = false;
 	service = checks & NAT_CHECK_NEW &&
-		  (nat_has_service(x) || (hook == HOOK_FROM_WIRE && dsr_arrived(x, skb->ifindex)));
+		  (nat_has_service(state) || (hook == HOOK_FROM_WIRE && dsr_arrived(state, skb->ifindex)));
 	/* Most of what arrives for the node itself is for the node itself. */
-	if (checks & NAT_CHECK_NODE && !service && !nat_port_in_range(x->transport.tuple.destination_port))
+	if (checks & NAT_CHECK_NODE && !service && !nat_port_in_range(state->transport.tuple.destination_port))
 		return NAT_NEW_NEXT;
-	v = nat_find_pending(&x->transport, now, &x->entry);
-	x->has_entry = v == NAT_FIND_ENTRY;
+	v = nat_find_pending(&state->transport, now, &state->entry);
+	state->has_entry = v == NAT_FIND_ENTRY;
 	if (v != NAT_FIND_NONE)
 		return v == NAT_FIND_FULL ? DROP_NAT_TABLE_FULL : NAT_NEW_NEXT;
 	if (checks & NAT_CHECK_REPLIES)
-		return hook == HOOK_FROM_WIRE && !(checks & NAT_CHECK_STACK) ? nat_new_clash(skb, x, checks)
+		return hook == HOOK_FROM_WIRE && !(checks & NAT_CHECK_STACK) ? nat_new_clash(skb, state, checks)
 									     : NAT_NEW_NEXT;
-	c = bpf_map_lookup_elem(&nat, &x->transport.tuple); /* where another CPU may have moved it meanwhile */
-	if (c) {
-		x->entry = *c;
-		x->has_entry = true;
+	entry = bpf_map_lookup_elem(&nat, &state->transport.tuple); /* where another CPU may have moved it meanwhile */
+	if (entry) {
+		state->entry = *entry;
+		state->has_entry = true;
 		return NAT_NEW_NEXT;
 	}
-	if (x->transport.kind == TRANSPORT_FRAGMENT || x->transport.reply)
+	if (state->transport.kind == TRANSPORT_FRAGMENT || state->transport.reply)
 		return snat_required(hook, checks) ? DROP_NAT_UNSUPPORTED_PROTOCOL : NAT_NEW_NEXT;
-	nat_new_init(x, nat_new_owner(skb, &x->transport.tuple.source, hook));
-	v = service ? nat_new_service(x, hook) : NAT_NEW_NEXT;
-	if (v == NAT_NEW_NEXT && x->new.to.service &&hook == HOOK_FROM_WIRE && !(checks & NAT_CHECK_TUNNEL) &&
-	    (!source_valid_for_backend(&x->new.to.source, &x->new.to.destination) ||
-	     source_is_own(&x->new.to.source, &x->new.to.destination)))
+	nat_new_init(state, nat_new_owner(skb, &state->transport.tuple.source, hook));
+	v = service ? nat_new_service(state, hook) : NAT_NEW_NEXT;
+	if (v == NAT_NEW_NEXT && state->new.to.service &&hook == HOOK_FROM_WIRE && !(checks & NAT_CHECK_TUNNEL) &&
+	    (!source_valid_for_backend(&state->new.to.source, &state->new.to.destination) ||
+	     source_is_own(&state->new.to.source, &state->new.to.destination)))
 		return DROP_INVALID_SOURCE;
-	if (v == NAT_NEW_NEXT && (x->new.to.service || checks &NAT_CHECK_EXTERNAL))
-		v = nat_new_allowed(skb, x, hook, checks);
+	if (v == NAT_NEW_NEXT && (state->new.to.service || checks &NAT_CHECK_EXTERNAL))
+		v = nat_new_allowed(skb, state, hook, checks);
 	if (v != NAT_NEW_NEXT)
 		return v;
-	v = snat_choose(skb, x, hook, checks);
+	v = snat_choose(skb, state, hook, checks);
 	if (v == SNAT_STACK)
 		return NAT_NEW_NEXT;
-	return v > 0 ? v : snat_alloc(skb, x, v);
+	return v > 0 ? v : snat_alloc(skb, state, v);
 }

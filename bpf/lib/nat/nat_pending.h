@@ -7,7 +7,7 @@
 /* Moves a connection, whose one direction is `t`, from `nat_pending` to `nat`. False if there is no room. */
 GLOBAL_FN bool nat_establish(const struct tuple *t)
 {
-	const struct nat_entry *c, *back;
+	const struct nat_entry *entry, *back;
 	struct tuple key, other;
 	bool done;
 	int slot;
@@ -15,18 +15,18 @@ GLOBAL_FN bool nat_establish(const struct tuple *t)
 	if (!t)
 		return false;
 	key = *t;
-	c = bpf_map_lookup_elem(&nat_pending, &key);
-	if (!c)
+	entry = bpf_map_lookup_elem(&nat_pending, &key);
+	if (!entry)
 		return true; /* another CPU is at it, or the table has pushed it out: the next packet */
-	nat_reply_key(&other, c, key.protocol);
+	nat_reply_key(&other, entry, key.protocol);
 	back = bpf_map_lookup_elem(&nat_pending, &other);
 	if (!back || !nat_is_reply_of(back, &key))
 		return true; /* the same */
-	slot = nat_slot_alloc(c->flags & NAT_INITIATOR ? &key : &other, c->owner, false);
+	slot = nat_slot_alloc(entry->flags & NAT_INITIATOR ? &key : &other, entry->owner, false);
 	if (slot == NAT_SLOT_NONE)
 		return false;
 	done = !bpf_map_update_elem(&nat, &other, back, BPF_ANY);
-	if (done && bpf_map_update_elem(&nat, &key, c, BPF_ANY)) {
+	if (done && bpf_map_update_elem(&nat, &key, entry, BPF_ANY)) {
 		bpf_map_delete_elem(&nat, &other);
 		done = false;
 	}
@@ -52,12 +52,12 @@ enum nat_find_result {
  * that nobody has answered, or only by a reset: whoever sends in others' names would fill `nat`. So a connection
  * whose answers do not come by here (DSR) stays where it is.
  */
-static __always_inline bool nat_establishes(const struct transport *t, const struct nat_entry *c,
+static __always_inline bool nat_establishes(const struct transport *t, const struct nat_entry *entry,
 					    const struct nat_entry *back)
 {
-	if (c->flags & NAT_DSR || t->flags & (TCP_SYN | TCP_RST))
+	if (entry->flags & NAT_DSR || t->flags & (TCP_SYN | TCP_RST))
 		return false;
-	if (!(c->flags & NAT_INITIATOR))
+	if (!(entry->flags & NAT_INITIATOR))
 		return true;
 	return back && back->packets && !(back->flags & NAT_RESET);
 }
@@ -69,21 +69,21 @@ static __always_inline bool nat_establishes(const struct transport *t, const str
 GLOBAL_FN enum nat_find_result nat_lookup_pending(const struct transport *t, __u64 now, struct nat_entry *found)
 {
 	const struct nat_entry *other = 0;
-	struct nat_entry *c, back;
+	struct nat_entry *entry, back;
 	struct tuple key;
 
 	if (!t || !found)
 		return NAT_FIND_NONE;
 	key = t->tuple;
-	c = bpf_map_lookup_elem(&nat_pending, &key);
-	if (!c)
+	entry = bpf_map_lookup_elem(&nat_pending, &key);
+	if (!entry)
 		return NAT_FIND_NONE;
-	if (transport_has_flags(t->tuple.protocol) && !nat_note_flags(t, c))
+	if (transport_has_flags(t->tuple.protocol) && !nat_note_flags(t, entry))
 		return NAT_FIND_NONE;
-	nat_touch(c, t->tuple.protocol, now);
-	if (c->packets < 255)
-		c->packets++;
-	*found = *c;
+	nat_touch(entry, t->tuple.protocol, now);
+	if (entry->packets < 255)
+		entry->packets++;
+	*found = *entry;
 	nat_reply_key(&key, found, t->tuple.protocol);
 	if (!(found->flags & NAT_DSR))
 		other = bpf_map_lookup_elem(&nat_pending, &key);

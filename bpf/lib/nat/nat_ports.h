@@ -101,12 +101,12 @@ static __always_inline __be16 nat_port_candidate(const struct tuple *key, __u32 
  * Whether a connection, whose answers *taken is for, has to give its port to a new one that finds no other. Who has kept the port that it came
  * from is at home there, too.
  */
-static __always_inline bool nat_port_may_evict(const struct nat_new *b, const struct nat_entry *taken,
+static __always_inline bool nat_port_may_evict(const struct nat_new *new, const struct nat_entry *taken,
 					       enum nat_evict who, bool pending)
 {
-	__be16 port = b->to.source_port;
-	__u32 owner = b->to.owner;
-	bool brief = nat_is_brief(&b->other, taken, pending);
+	__be16 port = new->to.source_port;
+	__u32 owner = new->to.owner;
+	bool brief = nat_is_brief(&new->other, taken, pending);
 	int more;
 
 	if (taken->owner == owner)

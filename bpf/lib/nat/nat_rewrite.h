@@ -11,12 +11,13 @@
 #include "lib/nat/nat_new.h"
 
 /*
- * Packets that cannot be looked up by their ports at once. With NEXT and x->transport.kind as it was, or TRANSPORT_FRAGMENT with
+ * Packets that cannot be looked up by their ports at once. With NEXT and state->transport.kind as it was, or TRANSPORT_FRAGMENT with
  * the ports of the first piece, they can be now.
  */
-static __noinline enum verdict nat_check_unusual(struct packet *p, struct nat_state *x, enum hook hook, __u32 checks)
+static __noinline enum verdict nat_check_unusual(struct packet *p, struct nat_state *state, enum hook hook,
+						 __u32 checks)
 {
-	struct transport *t = &x->transport;
+	struct transport *t = &state->transport;
 
 	switch (t->kind) {
 	case TRANSPORT_PORTS:
@@ -27,7 +28,7 @@ static __noinline enum verdict nat_check_unusual(struct packet *p, struct nat_st
 		t->kind = TRANSPORT_OTHER;
 		return snat_required(hook, checks) ? drop(p, DROP_FRAGMENT_WITHOUT_FIRST) : NEXT;
 	case TRANSPORT_ERROR:
-		return nat_check_error(p, x, hook, checks);
+		return nat_check_error(p, state, hook, checks);
 	case TRANSPORT_BROKEN:
 		return drop(p, DROP_BAD_FRAGMENT);
 	default:
@@ -40,81 +41,82 @@ static __noinline enum verdict nat_check_unusual(struct packet *p, struct nat_st
  * A packet that does not fit its new way, or has no hop left for it. Who sent it is told. One that may be cut is the stack's to cut
  * if its source is one that the stack takes packets from; else its sender, once told, sends smaller ones or cuts them.
  */
-static __noinline enum verdict nat_undeliverable(struct packet *p, struct nat_state *x, const struct nat_entry *c)
+static __noinline enum verdict nat_undeliverable(struct packet *p, struct nat_state *state,
+						 const struct nat_entry *entry)
 {
-	if (x->mtu != ICMP_REPLY_TTL_EXCEEDED && packet_may_be_fragmented(p) &&
-	    !nat_changes_source(&x->transport.tuple, c))
-		return nat_rewrite_pass(p, x, c);
-	return icmp_reply_undeliverable(p, &x->transport, x->mtu);
+	if (state->mtu != ICMP_REPLY_TTL_EXCEEDED && packet_may_be_fragmented(p) &&
+	    !nat_changes_source(&state->transport.tuple, entry))
+		return nat_rewrite_pass(p, state, entry);
+	return icmp_reply_undeliverable(p, &state->transport, state->mtu);
 }
 
-/* A packet of no established connection. With NEXT, x->known says whether it is of one that is being opened, x->found. */
-static __noinline enum verdict nat_unknown(struct packet *p, struct nat_state *x, enum hook hook, __u32 checks,
+/* A packet of no established connection. With NEXT, state->known says whether it is of one that is being opened, state->found. */
+static __noinline enum verdict nat_unknown(struct packet *p, struct nat_state *state, enum hook hook, __u32 checks,
 					   __u64 now)
 {
 	int reason = nat_new_decide(p->skb, hook, checks, now);
 
 	if (likely(reason == NAT_NEW_NEXT))
 		return NEXT;
-	return reason == NAT_NEW_REJECT ? icmp_reply_reject(p, &x->transport) : drop(p, reason);
+	return reason == NAT_NEW_REJECT ? icmp_reply_reject(p, &state->transport) : drop(p, reason);
 }
 
 /* Translates a packet of a known connection. */
-STAGE nat_known(struct packet *p, struct nat_state *x, const struct nat_entry *c, enum hook hook, __u32 checks,
+STAGE nat_known(struct packet *p, struct nat_state *state, const struct nat_entry *entry, enum hook hook, __u32 checks,
 		__u64 now)
 {
 	enum verdict v;
 
-	if (nat_is_elsewhere(c, hook, checks)) {
-		v = policy_check_nat(p, x, c, 0, checks >> NAT_CHECK_ENFORCE_SHIFT);
+	if (nat_is_elsewhere(entry, hook, checks)) {
+		v = policy_check_nat(p, state, entry, 0, checks >> NAT_CHECK_ENFORCE_SHIFT);
 		return v == NEXT ? PASS : v;
 	}
 	switch (hook) {
 	case HOOK_TO_POD:
-		if (c->flags & (NAT_INITIATOR | NAT_UNCHANGED))
+		if (entry->flags & (NAT_INITIATOR | NAT_UNCHANGED))
 			return NEXT;
-		v = policy_check_reply(p, x, c, checks >> NAT_CHECK_ENFORCE_SHIFT);
-		return v == NEXT ? nat_rewrite_pass(p, x, c) : v;
+		v = policy_check_reply(p, state, entry, checks >> NAT_CHECK_ENFORCE_SHIFT);
+		return v == NEXT ? nat_rewrite_pass(p, state, entry) : v;
 	case HOOK_TO_WIRE:
-		return nat_rewrite_pass(p, x, c);
+		return nat_rewrite_pass(p, state, entry);
 	case HOOK_FROM_WIRE:
-		if (c->flags & NAT_UNCHANGED)
+		if (entry->flags & NAT_UNCHANGED)
 			return NEXT;
 		break;
 	case HOOK_FROM_POD:
 		break;
 	}
-	v = nat_forward(p, x, c, checks, now);
-	return likely(v != NEXT) ? v : nat_undeliverable(p, x, c);
+	v = nat_forward(p, state, entry, checks, now);
+	return likely(v != NEXT) ? v : nat_undeliverable(p, state, entry);
 }
 
 /* The whole of it, for a packet that may be of a translated connection: `how` is an enum nat_check, not 0. */
 STAGE nat_translate(struct packet *p, enum hook hook, __u32 checks)
 {
-	struct nat_state *x = nat_state_get();
-	const struct nat_entry *c;
+	struct nat_state *state = nat_state_get();
+	const struct nat_entry *entry;
 	enum verdict v;
 	__u64 now;
 
-	if (!x)
+	if (!state)
 		return NEXT; /* cannot be: the index has its element */
-	transport_parse(p, &x->transport);
-	if (unlikely(x->transport.kind != TRANSPORT_PORTS || x->transport.in_fragments)) {
-		v = nat_check_unusual(p, x, hook, checks);
-		if (v != NEXT || x->transport.kind == TRANSPORT_OTHER || x->transport.kind == TRANSPORT_ERROR)
+	transport_parse(p, &state->transport);
+	if (unlikely(state->transport.kind != TRANSPORT_PORTS || state->transport.in_fragments)) {
+		v = nat_check_unusual(p, state, hook, checks);
+		if (v != NEXT || state->transport.kind == TRANSPORT_OTHER || state->transport.kind == TRANSPORT_ERROR)
 			return v;
 	}
-	if (!config_services && checks & NAT_CHECK_NODE && !nat_port_in_range(x->transport.tuple.destination_port))
+	if (!config_services && checks & NAT_CHECK_NODE && !nat_port_in_range(state->transport.tuple.destination_port))
 		return NEXT; /* the node's own: without Services only masquerading is answered, at ports that it gave */
-	if (checks & NAT_CHECK_SERVICE && !nat_has_service(x))
+	if (checks & NAT_CHECK_SERVICE && !nat_has_service(state))
 		return NEXT;
 	now = ktime_coarse();
-	c = nat_find(&x->transport, now);
-	if (unlikely(!c)) {
-		v = nat_unknown(p, x, hook, checks, now);
-		if (v != NEXT || !x->has_entry)
+	entry = nat_find(&state->transport, now);
+	if (unlikely(!entry)) {
+		v = nat_unknown(p, state, hook, checks, now);
+		if (v != NEXT || !state->has_entry)
 			return v;
-		c = &x->entry;
+		entry = &state->entry;
 	}
-	return nat_known(p, x, c, hook, checks, now);
+	return nat_known(p, state, entry, hook, checks, now);
 }

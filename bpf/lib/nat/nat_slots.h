@@ -85,13 +85,13 @@ GLOBAL_FN int nat_owner_exceeds(__u32 owner, __u32 other, bool pending)
  * Whether an entry is evicted before others of its owner: nobody has replied yet, it is ended or it is no stream. One that goes on without
  * replies (DSR) stays.
  */
-static __always_inline bool nat_is_brief(const struct tuple *t, const struct nat_entry *c, bool pending)
+static __always_inline bool nat_is_brief(const struct tuple *t, const struct nat_entry *entry, bool pending)
 {
 	if (pending)
-		return !(c->flags & NAT_DSR) || c->packets < 3;
+		return !(entry->flags & NAT_DSR) || entry->packets < 3;
 	if (transport_has_flags(t->protocol))
-		return c->flags & NAT_CLOSED;
-	return !(c->flags & NAT_STREAM);
+		return entry->flags & NAT_CLOSED;
+	return !(entry->flags & NAT_STREAM);
 }
 
 /* Whether and when a slot may be taken: the least first. */
@@ -108,16 +108,16 @@ enum nat_use {
 /* What an `owner` of a new connection finds in a slot. */
 static __always_inline enum nat_use nat_slot_use(const struct nat_slot *s, __u32 owner, bool pending)
 {
-	const struct nat_entry *c;
+	const struct nat_entry *entry;
 	bool brief;
 	int more;
 
 	if (!s->key.protocol)
 		return NAT_USE_FREE;
-	c = pending ? bpf_map_lookup_elem(&nat_pending, &s->key) : bpf_map_lookup_elem(&nat, &s->key);
-	if (!c || c->owner != s->owner || nat_expired(&s->key, c, pending))
+	entry = pending ? bpf_map_lookup_elem(&nat_pending, &s->key) : bpf_map_lookup_elem(&nat, &s->key);
+	if (!entry || entry->owner != s->owner || nat_expired(&s->key, entry, pending))
 		return NAT_USE_FREE;
-	brief = nat_is_brief(&s->key, c, pending);
+	brief = nat_is_brief(&s->key, entry, pending);
 	if (s->owner == owner)
 		return brief ? NAT_USE_OWN : NAT_USE_NONE;
 	more = nat_owner_exceeds(s->owner, owner, pending);
@@ -131,12 +131,12 @@ static __always_inline enum nat_use nat_slot_use(const struct nat_slot *s, __u32
 /* Gives a slot, which this CPU has taken, to a connection. What had it is evicted. */
 static __always_inline void nat_slot_assign(struct nat_slot *s, const struct tuple *t, __u32 owner, bool pending)
 {
-	const struct nat_entry *c;
+	const struct nat_entry *entry;
 
 	if (s->key.protocol) {
-		c = pending ? bpf_map_lookup_elem(&nat_pending, &s->key) : bpf_map_lookup_elem(&nat, &s->key);
-		if (c && c->owner == s->owner)
-			nat_delete(&s->key, c);
+		entry = pending ? bpf_map_lookup_elem(&nat_pending, &s->key) : bpf_map_lookup_elem(&nat, &s->key);
+		if (entry && entry->owner == s->owner)
+			nat_delete(&s->key, entry);
 		nat_charge(s->owner, pending, -1);
 	}
 	s->key = *t;

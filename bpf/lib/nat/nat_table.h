@@ -52,22 +52,23 @@ GLOBAL_FN bool nat_syn_reopens(const struct tuple *t, struct nat_entry *to)
  * a while (TIME-WAIT) and mostly refuses another client's SYN from them, whose sequence numbers and timestamps are not behind
  * (RFC 6191; Linux chooses where timestamps begin by the client's ports too). So a port from here is not given to another one meanwhile.
  */
-GLOBAL_FN int nat_note_fin(const struct transport *t, struct nat_entry *c)
+GLOBAL_FN int nat_note_fin(const struct transport *t, struct nat_entry *entry)
 {
 	struct nat_entry *back;
 	struct tuple other;
 
-	if (!t || !c)
+	if (!t || !entry)
 		return 0;
-	if (!(c->flags & (NAT_INITIATOR | NAT_FIN)) && !address_equals(&c->destination, &t->tuple.destination)) {
-		nat_reply_key(&other, c, t->tuple.protocol);
+	if (!(entry->flags & (NAT_INITIATOR | NAT_FIN)) &&
+	    !address_equals(&entry->destination, &t->tuple.destination)) {
+		nat_reply_key(&other, entry, t->tuple.protocol);
 		back = bpf_map_lookup_elem(&nat, &other);
 		if (back && !(back->flags & NAT_FIN)) {
 			back->flags |= NAT_TIME_WAIT;
-			c->flags |= NAT_TIME_WAIT;
+			entry->flags |= NAT_TIME_WAIT;
 		}
 	}
-	c->flags |= NAT_FIN;
+	entry->flags |= NAT_FIN;
 	return 0;
 }
 
@@ -75,25 +76,25 @@ GLOBAL_FN int nat_note_fin(const struct transport *t, struct nat_entry *c)
  * Notes what TCP's flags say, or what is like them. False if the packet begins a new connection where an old one has ended: that is
  * forgotten then. Who has sent RST and goes on sending has not: it was somebody else's, who guessed.
  */
-GLOBAL_FN bool nat_note_flags(const struct transport *t, struct nat_entry *c)
+GLOBAL_FN bool nat_note_flags(const struct transport *t, struct nat_entry *entry)
 {
-	if (!t || !c)
+	if (!t || !entry)
 		return false;
-	if ((t->flags & (TCP_SYN | TCP_ACK)) == TCP_SYN && nat_syn_reopens(&t->tuple, c)) {
-		nat_delete(&t->tuple, c);
+	if ((t->flags & (TCP_SYN | TCP_ACK)) == TCP_SYN && nat_syn_reopens(&t->tuple, entry)) {
+		nat_delete(&t->tuple, entry);
 		return false;
 	}
 	if (t->flags & TCP_SYN)
-		c->flags &= ~(NAT_FIN | NAT_TIME_WAIT);
+		entry->flags &= ~(NAT_FIN | NAT_TIME_WAIT);
 	if (t->flags & TCP_RST) {
-		c->flags |= NAT_RESET;
-		c->seen =
+		entry->flags |= NAT_RESET;
+		entry->seen =
 			ktime_coarse(); /* exactly: what the other end sends after it shows that it was not believed */
 	} else {
-		c->flags &= ~NAT_RESET;
+		entry->flags &= ~NAT_RESET;
 	}
 	if (t->flags & TCP_FIN)
-		nat_note_fin(t, c);
+		nat_note_fin(t, entry);
 	return true;
 }
 
@@ -103,13 +104,13 @@ GLOBAL_FN bool nat_note_flags(const struct transport *t, struct nat_entry *c)
  */
 static __always_inline struct nat_entry *nat_find(const struct transport *t, __u64 now)
 {
-	struct nat_entry *c = bpf_map_lookup_elem(&nat, &t->tuple);
+	struct nat_entry *entry = bpf_map_lookup_elem(&nat, &t->tuple);
 
-	if (!c)
+	if (!entry)
 		return 0;
-	if (unlikely(t->flags & (TCP_SYN | TCP_FIN | TCP_RST) || c->flags & NAT_RESET) && !nat_note_flags(t, c))
+	if (unlikely(t->flags & (TCP_SYN | TCP_FIN | TCP_RST) || entry->flags & NAT_RESET) && !nat_note_flags(t, entry))
 		return 0;
-	if (unlikely(now - c->seen >= NSEC_PER_SEC))
-		nat_touch(c, t->tuple.protocol, now);
-	return c;
+	if (unlikely(now - entry->seen >= NSEC_PER_SEC))
+		nat_touch(entry, t->tuple.protocol, now);
+	return entry;
 }

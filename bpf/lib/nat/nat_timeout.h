@@ -35,46 +35,46 @@ GLOBAL_FN bool nat_is_closed(const struct tuple *t, const struct nat_entry *to)
 }
 
 /* How long (s) a connection lasts without a packet, by one direction and the other one, which may be NULL. Go: entry.lasts. */
-static __always_inline __u32 nat_timeout(__u8 protocol, const struct nat_entry *c, const struct nat_entry *back,
+static __always_inline __u32 nat_timeout(__u8 protocol, const struct nat_entry *entry, const struct nat_entry *back,
 					 bool pending)
 {
-	__u8 theirs = back ? back->flags : 0, both = c->flags | theirs;
+	__u8 theirs = back ? back->flags : 0, both = entry->flags | theirs;
 
 	if (!transport_has_flags(protocol)) {
 		if (protocol == PROTOCOL_ICMP || protocol == PROTOCOL_ICMPV6)
 			return TIMEOUT_NAT_ICMP;
-		return c->flags & (c->flags & NAT_DSR ? ~0 : theirs) & NAT_STREAM ? TIMEOUT_NAT_UDP_STREAM
-										  : TIMEOUT_NAT_UDP;
+		return entry->flags & (entry->flags & NAT_DSR ? ~0 : theirs) & NAT_STREAM ? TIMEOUT_NAT_UDP_STREAM
+											  : TIMEOUT_NAT_UDP;
 	}
-	if ((c->flags & NAT_CLOSED && theirs & NAT_CLOSED) || (pending && both & NAT_RESET))
+	if ((entry->flags & NAT_CLOSED && theirs & NAT_CLOSED) || (pending && both & NAT_RESET))
 		return both & NAT_TIME_WAIT ? TIMEOUT_TCP_TIME_WAIT : TIMEOUT_TCP_CLOSED;
-	if (both & NAT_FIN || (c->flags & NAT_RESET && (!back || back->seen <= c->seen)) ||
-	    (theirs & NAT_RESET && c->seen <= back->seen))
+	if (both & NAT_FIN || (entry->flags & NAT_RESET && (!back || back->seen <= entry->seen)) ||
+	    (theirs & NAT_RESET && entry->seen <= back->seen))
 		return TIMEOUT_TCP_CLOSING;
-	if (!pending || (c->flags & NAT_DSR && c->packets > 1))
+	if (!pending || (entry->flags & NAT_DSR && entry->packets > 1))
 		return TIMEOUT_TCP;
-	return (c->flags & NAT_INITIATOR ? back && back->packets : c->packets) ? TIMEOUT_NAT_SYN_RECV
-									       : TIMEOUT_NAT_SYN_SENT;
+	return (entry->flags & NAT_INITIATOR ? back && back->packets : entry->packets) ? TIMEOUT_NAT_SYN_RECV
+										       : TIMEOUT_NAT_SYN_SENT;
 }
 
 /*
  * Whether a connection, one of whose directions is *t in `nat_pending` (pending) or `nat`, has expired. The agent removes such ones
  * now and then (Connections.Expire); they are evicted at once where a new one needs their key, port or slot.
  */
-GLOBAL_FN bool nat_expired(const struct tuple *t, const struct nat_entry *c, bool pending)
+GLOBAL_FN bool nat_expired(const struct tuple *t, const struct nat_entry *entry, bool pending)
 {
 	const struct nat_entry *back = 0;
 	__u64 now = ktime_coarse();
 	struct tuple other;
 	__s64 quiet, theirs;
 
-	if (!t || !c)
+	if (!t || !entry)
 		return false;
-	quiet = now - c->seen;
+	quiet = now - entry->seen;
 	if (quiet < (__s64)(TIMEOUT_TCP_CLOSED * NSEC_PER_SEC))
 		return false;
-	if (!(c->flags & NAT_DSR)) {
-		nat_reply_key(&other, c, t->protocol);
+	if (!(entry->flags & NAT_DSR)) {
+		nat_reply_key(&other, entry, t->protocol);
 		back = bpf_map_lookup_elem(&nat, &other);
 		if (!back)
 			back = bpf_map_lookup_elem(&nat_pending, &other);
@@ -84,5 +84,6 @@ GLOBAL_FN bool nat_expired(const struct tuple *t, const struct nat_entry *c, boo
 			return true; /* half of a connection whose other half was evicted */
 	}
 	theirs = back ? now - back->seen : quiet;
-	return (theirs < quiet ? theirs : quiet) >= (__s64)(nat_timeout(t->protocol, c, back, pending) * NSEC_PER_SEC);
+	return (theirs < quiet ? theirs : quiet) >=
+	       (__s64)(nat_timeout(t->protocol, entry, back, pending) * NSEC_PER_SEC);
 }

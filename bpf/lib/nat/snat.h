@@ -53,14 +53,14 @@ GLOBAL_FN bool nat_mark_pod(const struct address *pod)
 	return true;
 }
 
-/* Puts the address of an uplink into the source of x->beginning. */
-static __always_inline int snat_use_uplink(struct nat_state *x, __u32 ifindex, int no_backend)
+/* Puts the address of an uplink into the source of state->beginning. */
+static __always_inline int snat_use_uplink(struct nat_state *state, __u32 ifindex, int no_backend)
 {
-	const struct address *a = snat_address(ifindex, &x->new.to.destination);
+	const struct address *a = snat_address(ifindex, &state->new.to.destination);
 
 	if (!a)
 		return no_backend;
-	x->new.to.source = *a;
+	state->new.to.source = *a;
 	return SNAT_NODE;
 }
 
@@ -80,22 +80,22 @@ static __always_inline bool snat_use_tunnel(struct nat_entry *to)
  * Masquerades: a connection from a pod gets the address of the device through which it leaves, if that is an uplink. From
  * one without an address of the family, nothing leaves: the pod's address would.
  */
-GLOBAL_FN int snat_masquerade(struct __sk_buff *skb, struct nat_state *x, enum hook hook)
+GLOBAL_FN int snat_masquerade(struct __sk_buff *skb, struct nat_state *state, enum hook hook)
 {
 	struct nat_entry *to;
 	__u32 device;
 	int no_backend;
 
-	if (!x)
+	if (!state)
 		return SNAT_STACK;
-	to = &x->new.to;
+	to = &state->new.to;
 	no_backend = to->service ? SNAT_KEEP : SNAT_STACK;
 	if (hook == HOOK_TO_WIRE)
-		return snat_use_uplink(x, skb->ifindex, DROP_NO_MASQUERADE_ADDRESS);
-	if (!nexthop_is_known(nexthop_fib_lookup(skb, x, &to->source, &to->destination)))
+		return snat_use_uplink(state, skb->ifindex, DROP_NO_MASQUERADE_ADDRESS);
+	if (!nexthop_is_known(nexthop_fib_lookup(skb, state, &to->source, &to->destination)))
 		return no_backend;
-	device = x->fib.ifindex;
-	return bpf_map_lookup_elem(&uplinks, &device) ? snat_use_uplink(x, device, DROP_NO_MASQUERADE_ADDRESS)
+	device = state->fib.ifindex;
+	return bpf_map_lookup_elem(&uplinks, &device) ? snat_use_uplink(state, device, DROP_NO_MASQUERADE_ADDRESS)
 						      : no_backend;
 }
 
@@ -103,32 +103,32 @@ GLOBAL_FN int snat_masquerade(struct __sk_buff *skb, struct nat_state *x, enum h
  * A pod that reaches itself must not see its own address: its stack would answer itself instead of the Service. If no
  * device leads to the Service's address, that is the node's own, or nobody else's, and serves as well.
  */
-static __always_inline int snat_hairpin(struct __sk_buff *skb, struct nat_state *x)
+static __always_inline int snat_hairpin(struct __sk_buff *skb, struct nat_state *state)
 {
-	struct nat_entry *to = &x->new.to;
+	struct nat_entry *to = &state->new.to;
 
-	if (nexthop_is_known(nexthop_fib_lookup(skb, x, &to->source, &x->new.key.destination)))
-		return snat_use_uplink(x, x->fib.ifindex, DROP_NO_ROUTE);
-	to->source = x->new.key.destination;
+	if (nexthop_is_known(nexthop_fib_lookup(skb, state, &to->source, &state->new.key.destination)))
+		return snat_use_uplink(state, state->fib.ifindex, DROP_NO_ROUTE);
+	to->source = state->new.key.destination;
 	return SNAT_NODE;
 }
 
 /* From a pod to a backend: the pod's address is known wherever the backend is, unless that is in the world. */
-GLOBAL_FN int snat_from_pod(struct __sk_buff *skb, struct nat_state *x, __u32 checks)
+GLOBAL_FN int snat_from_pod(struct __sk_buff *skb, struct nat_state *state, __u32 checks)
 {
 	enum route_kind kind;
 	struct nat_entry *to;
 
-	if (!x)
+	if (!state)
 		return SNAT_STACK;
-	to = &x->new.to;
-	kind = route_copy(&to->destination, &x->route);
+	to = &state->new.to;
+	kind = route_copy(&to->destination, &state->route);
 	if (!nat_mark_pod(&to->source) || (kind == ROUTE_LOCAL && !nat_mark_pod(&to->destination)))
 		return DROP_NAT_TABLE_FULL;
 	if (address_equals(&to->source, &to->destination))
-		return snat_hairpin(skb, x);
+		return snat_hairpin(skb, state);
 	if (kind == ROUTE_UNKNOWN && checks & NAT_CHECK_MASQUERADE)
-		return snat_masquerade(skb, x, HOOK_FROM_POD);
+		return snat_masquerade(skb, state, HOOK_FROM_POD);
 	return SNAT_KEEP;
 }
 
@@ -136,52 +136,52 @@ GLOBAL_FN int snat_from_pod(struct __sk_buff *skb, struct nat_state *x, __u32 ch
  * From the wire to a backend. A pod here, or this node itself, sees the client's address, since its answers come by here.
  * Those of another node's would not: it sees this node's.
  */
-GLOBAL_FN int snat_from_wire(struct __sk_buff *skb, struct nat_state *x, __u32 checks)
+GLOBAL_FN int snat_from_wire(struct __sk_buff *skb, struct nat_state *state, __u32 checks)
 {
 	enum route_kind kind;
 	struct nat_entry *to;
 
-	if (!x)
+	if (!state)
 		return SNAT_STACK;
-	to = &x->new.to;
-	kind = route_copy(&to->destination, &x->route);
+	to = &state->new.to;
+	kind = route_copy(&to->destination, &state->route);
 	if (kind == ROUTE_LOCAL) {
 		/* What a pod sends to the world is looked up in any case. */
-		if (route_copy(&to->source, &x->route) != ROUTE_UNKNOWN && !nat_mark_pod(&to->destination))
+		if (route_copy(&to->source, &state->route) != ROUTE_UNKNOWN && !nat_mark_pod(&to->destination))
 			return DROP_NAT_TABLE_FULL;
 		return SNAT_KEEP;
 	}
 	if ((kind != ROUTE_TUNNEL || route_of_host(&to->destination)) && !(checks & NAT_CHECK_TUNNEL))
 		to->flags |= NAT_WIRE;
-	if (dsr_may(x, kind) && !(checks & NAT_CHECK_STACK)) {
+	if (dsr_may(state, kind) && !(checks & NAT_CHECK_STACK)) {
 		to->flags |= NAT_DSR;
 		return SNAT_KEEP;
 	}
 	if (kind == ROUTE_REMOTE)
-		return snat_use_uplink(x, x->route.ifindex, DROP_NO_ROUTE);
+		return snat_use_uplink(state, state->route.ifindex, DROP_NO_ROUTE);
 	if (kind == ROUTE_TUNNEL) {
 		if (snat_use_tunnel(to))
 			return SNAT_NODE;
-		if (!nexthop_is_known(nexthop_fib_lookup(skb, x, &x->route.next_hop, &x->route.next_hop)))
+		if (!nexthop_is_known(nexthop_fib_lookup(skb, state, &state->route.next_hop, &state->route.next_hop)))
 			return DROP_NO_ROUTE;
-	} else if (!nexthop_is_known(nexthop_fib_lookup(skb, x, &to->source, &to->destination))) {
+	} else if (!nexthop_is_known(nexthop_fib_lookup(skb, state, &to->source, &to->destination))) {
 		return SNAT_KEEP;
 	}
-	return snat_use_uplink(x, x->fib.ifindex, DROP_NO_ROUTE);
+	return snat_use_uplink(state, state->fib.ifindex, DROP_NO_ROUTE);
 }
 
 /*
  * The source of a connection that begins. What is no Service's: masquerade what pods open to the world, remember what
  * the world opens to pods.
  */
-static __always_inline int snat_choose(struct __sk_buff *skb, struct nat_state *x, enum hook hook, __u32 checks)
+static __always_inline int snat_choose(struct __sk_buff *skb, struct nat_state *state, enum hook hook, __u32 checks)
 {
-	if (x->new.to.service)
-		return hook == HOOK_FROM_POD ? snat_from_pod(skb, x, checks) : snat_from_wire(skb, x, checks);
+	if (state->new.to.service)
+		return hook == HOOK_FROM_POD ? snat_from_pod(skb, state, checks) : snat_from_wire(skb, state, checks);
 	if (snat_required(hook, checks))
-		return snat_masquerade(skb, x, hook);
+		return snat_masquerade(skb, state, hook);
 	if (hook != HOOK_FROM_WIRE || !(checks & NAT_CHECK_EXTERNAL))
 		return SNAT_STACK;
-	x->new.to.flags |= NAT_UNCHANGED;
+	state->new.to.flags |= NAT_UNCHANGED;
 	return SNAT_KEEP;
 }

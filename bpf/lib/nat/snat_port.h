@@ -67,16 +67,16 @@ struct snat_search {
 
 static long snat_search_step(__u32 attempt, struct snat_search *s)
 {
-	struct nat_state *x = nat_state_get();
-	struct nat_new *b;
+	struct nat_state *state = nat_state_get();
+	struct nat_new *new;
 
-	if (!x)
+	if (!state)
 		return 1;
-	b = &x->new;
-	b->to.source_port = nat_port_candidate(&b->key, b->to.owner, attempt);
-	if (s->own_address && transport_has_ports(b->key.protocol)) {
-		nat_reply_key(&b->other, &b->to, b->key.protocol);
-		if (snat_port_in_use(s->skb, &b->other))
+	new = &state->new;
+	new->to.source_port = nat_port_candidate(&new->key, new->to.owner, attempt);
+	if (s->own_address && transport_has_ports(new->key.protocol)) {
+		nat_reply_key(&new->other, &new->to, new->key.protocol);
+		if (snat_port_in_use(s->skb, &new->other))
 			return 0;
 	}
 	s->result = nat_alloc(nat_port_evicts(attempt));
@@ -93,38 +93,38 @@ static __always_inline enum nat_alloc_result snat_search(struct __sk_buff *skb, 
 }
 
 /*
- * Begins x->beginning as it is, or with another port of its source if its answers could not be told from another's.
+ * Begins state->beginning as it is, or with another port of its source if its answers could not be told from another's.
  * `source` is an enum snat; with SNAT_NODE others have ports of the address too. 0 or a reason to drop.
  */
-GLOBAL_FN int snat_alloc(struct __sk_buff *skb, struct nat_state *x, int source)
+GLOBAL_FN int snat_alloc(struct __sk_buff *skb, struct nat_state *state, int source)
 {
 	bool own_address = source == SNAT_NODE, keeps_port = source != SNAT_PORT;
 	enum nat_alloc_result result = NAT_ALLOC_TAKEN;
-	struct nat_new *b;
+	struct nat_new *new;
 	int slot;
 
-	if (!x)
+	if (!state)
 		return DROP_NAT_TABLE_FULL;
-	b = &x->new;
+	new = &state->new;
 	if (own_address) {
-		if (source_forges_tunnel(&b->to.destination, b->to.destination_port, b->key.protocol))
+		if (source_forges_tunnel(&new->to.destination, new->to.destination_port, new->key.protocol))
 			return DROP_TUNNEL_PORT;
-		nat_reply_key(&b->other, &b->to, b->key.protocol);
-		keeps_port = nat_port_in_range(b->to.source_port) &&
-			     !(transport_has_ports(b->key.protocol) && snat_port_in_use(skb, &b->other));
+		nat_reply_key(&new->other, &new->to, new->key.protocol);
+		keeps_port = nat_port_in_range(new->to.source_port) &&
+			     !(transport_has_ports(new->key.protocol) && snat_port_in_use(skb, &new->other));
 	}
-	slot = nat_slot_alloc(&b->key, b->to.owner, true);
+	slot = nat_slot_alloc(&new->key, new->to.owner, true);
 	if (slot == NAT_SLOT_NONE)
 		return DROP_NAT_TABLE_FULL;
 	if (keeps_port)
 		result = nat_alloc(own_address ? NAT_EVICT_NONE : NAT_EVICT_UNREPLIED);
-	if (result == NAT_ALLOC_TAKEN && !(b->to.flags & NAT_UNCHANGED))
+	if (result == NAT_ALLOC_TAKEN && !(new->to.flags &NAT_UNCHANGED))
 		result = snat_search(skb, own_address);
 	nat_slot_release(slot, result == NAT_ALLOC_OK, true);
 	if (result != NAT_ALLOC_OK)
 		return result == NAT_ALLOC_TAKEN ? DROP_NAT_PORTS_EXHAUSTED : DROP_NAT_TABLE_FULL;
-	x->entry = b->to;
-	x->has_entry = true;
+	state->entry = new->to;
+	state->has_entry = true;
 	return 0;
 }
 
@@ -141,26 +141,26 @@ struct snat_xdp_search {
 
 static long snat_xdp_search_step(__u32 attempt, struct snat_xdp_search *s)
 {
-	struct nat_state *x = nat_state_get();
-	struct nat_new *b;
+	struct nat_state *state = nat_state_get();
+	struct nat_new *new;
 
-	if (!x)
+	if (!state)
 		return 1;
-	b = &x->new;
+	new = &state->new;
 	if (attempt)
-		b->to.source_port = nat_port_candidate(&b->key, b->to.owner, attempt - 1);
-	nat_reply_key(&b->other, &b->to, b->key.protocol);
-	if (!nat_port_in_range(b->to.source_port) || snat_xdp_port_in_use(s->ctx, &b->other))
+		new->to.source_port = nat_port_candidate(&new->key, new->to.owner, attempt - 1);
+	nat_reply_key(&new->other, &new->to, new->key.protocol);
+	if (!nat_port_in_range(new->to.source_port) || snat_xdp_port_in_use(s->ctx, &new->other))
 		return 0;
 	s->result = nat_alloc(attempt ? nat_port_evicts(attempt - 1) : NAT_EVICT_NONE);
 	return s->result != NAT_ALLOC_TAKEN;
 }
 
-/* Begins x->beginning, from an address of this node: with the client's port if that will do, else with another one. */
-static __always_inline enum drop_reason snat_xdp_alloc(struct xdp_md *ctx, struct nat_state *x)
+/* Begins state->beginning, from an address of this node: with the client's port if that will do, else with another one. */
+static __always_inline enum drop_reason snat_xdp_alloc(struct xdp_md *ctx, struct nat_state *state)
 {
 	struct snat_xdp_search s = {.ctx = ctx, .result = NAT_ALLOC_TAKEN};
-	int slot = nat_slot_alloc(&x->new.key, x->new.to.owner, true);
+	int slot = nat_slot_alloc(&state->new.key, state->new.to.owner, true);
 
 	if (slot == NAT_SLOT_NONE)
 		return DROP_NAT_TABLE_FULL;
@@ -170,6 +170,6 @@ static __always_inline enum drop_reason snat_xdp_alloc(struct xdp_md *ctx, struc
 		return DROP_NAT_PORTS_EXHAUSTED;
 	if (s.result == NAT_ALLOC_FULL)
 		return DROP_NAT_TABLE_FULL;
-	x->entry = x->new.to;
+	state->entry = state->new.to;
 	return DROP_NONE;
 }

@@ -156,44 +156,47 @@ static __always_inline void frame_decrement_ttl(struct frame *f)
 }
 
 /* The ports become those of the connection. Gives what they change. */
-static __always_inline __u64 frame_set_ports(struct transport_ports *ports, const struct nat_entry *c)
+static __always_inline __u64 frame_set_ports(struct transport_ports *ports, const struct nat_entry *entry)
 {
-	__u64 diff = (__u64)(__u16)~ports->source + c->source_port + (__u16)~ports->destination + c->destination_port;
+	__u64 diff = (__u64)(__u16)~ports->source + entry->source_port + (__u16)~ports->destination +
+		     entry->destination_port;
 
-	ports->source = c->source_port;
-	ports->destination = c->destination_port;
+	ports->source = entry->source_port;
+	ports->destination = entry->destination_port;
 	return diff;
 }
 
-static __always_inline __u64 frame_nat_ipv4(struct frame *f, const struct nat_entry *c)
+static __always_inline __u64 frame_nat_ipv4(struct frame *f, const struct nat_entry *entry)
 {
 	struct iphdr *ip = frame_ipv4(f);
-	__u64 diff = sum_replaced(ip->saddr, c->source.word[3]) + sum_replaced(ip->daddr, c->destination.word[3]);
+	__u64 diff =
+		sum_replaced(ip->saddr, entry->source.word[3]) + sum_replaced(ip->daddr, entry->destination.word[3]);
 
-	ip->saddr = c->source.word[3];
-	ip->daddr = c->destination.word[3];
+	ip->saddr = entry->source.word[3];
+	ip->daddr = entry->destination.word[3];
 	sum_change(&ip->check, diff);
-	return diff + frame_set_ports((void *)(ip + 1), c);
+	return diff + frame_set_ports((void *)(ip + 1), entry);
 }
 
-static __always_inline __u64 frame_nat_ipv6(struct frame *f, const struct nat_entry *c)
+static __always_inline __u64 frame_nat_ipv6(struct frame *f, const struct nat_entry *entry)
 {
 	struct ipv6hdr *ip = frame_ipv6(f);
 	__be32 *old = (__be32 *)&ip->saddr;
 	__u64 diff = 0;
 
 	for (int i = 0; i < 4; i++) {
-		diff += sum_replaced(old[i], c->source.word[i]) + sum_replaced(old[4 + i], c->destination.word[i]);
-		old[i] = c->source.word[i];
-		old[4 + i] = c->destination.word[i];
+		diff += sum_replaced(old[i], entry->source.word[i]) +
+			sum_replaced(old[4 + i], entry->destination.word[i]);
+		old[i] = entry->source.word[i];
+		old[4 + i] = entry->destination.word[i];
 	}
-	return diff + frame_set_ports((void *)(ip + 1), c);
+	return diff + frame_set_ports((void *)(ip + 1), entry);
 }
 
 /* Gives the packet the addresses and ports of its connection. A UDP checksum of 0 is none (RFC 768), and stays. */
-static __always_inline void frame_nat(struct frame *f, const struct nat_entry *c, __u8 protocol)
+static __always_inline void frame_nat(struct frame *f, const struct nat_entry *entry, __u8 protocol)
 {
-	__u64 diff = f->ipv4 ? frame_nat_ipv4(f, c) : frame_nat_ipv6(f, c);
+	__u64 diff = f->ipv4 ? frame_nat_ipv4(f, entry) : frame_nat_ipv6(f, entry);
 
 	if (protocol == PROTOCOL_UDP && !*f->check)
 		return;

@@ -12,145 +12,146 @@
 #include "lib/policy/policy_verdict.h"
 
 /* Tells those who watch (--flows) what a packet has changed: `what` as for flow_ct_event. */
-static __noinline void ct_report(struct __sk_buff *skb, struct policy_context *q, const struct ct_entry *s, __u32 what)
+static __noinline void ct_report(struct __sk_buff *skb, struct policy_context *pc, const struct ct_entry *ct,
+				 __u32 what)
 {
 	if (config_flows < FLOWS_POLICY)
 		return;
-	q->origin.ifindex = skb->ifindex;
-	q->origin.program = q->program;
-	q->origin.tcp_flags = q->transport.flags;
-	flow_ct_event(&q->key, s, &q->origin, what);
+	pc->origin.ifindex = skb->ifindex;
+	pc->origin.program = pc->program;
+	pc->origin.tcp_flags = pc->transport.flags;
+	flow_ct_event(&pc->key, ct, &pc->origin, what);
 }
 
 /* Notes who has to do with a session that begins, for those who watch. */
-static __always_inline void ct_set_identities(const struct policy_context *q, struct ct_entry *s)
+static __always_inline void ct_set_identities(const struct policy_context *pc, struct ct_entry *ct)
 {
-	bool reversed = s->flags & CT_REVERSED;
+	bool reversed = ct->flags & CT_REVERSED;
 
-	s->source = s->destination = 0;
-	if (config_flows < FLOWS_POLICY || !flow_sampled(&q->key, s))
+	ct->source = ct->destination = 0;
+	if (config_flows < FLOWS_POLICY || !flow_sampled(&pc->key, ct))
 		return;
-	s->source = policy_identity(reversed ? &q->key.destination : &q->key.source, IDENTITY_BY_ALL);
-	s->destination = policy_identity(reversed ? &q->key.source : &q->key.destination, IDENTITY_BY_ALL);
+	ct->source = policy_identity(reversed ? &pc->key.destination : &pc->key.source, IDENTITY_BY_ALL);
+	ct->destination = policy_identity(reversed ? &pc->key.source : &pc->key.destination, IDENTITY_BY_ALL);
 }
 
 /* Whether the end that has opened a session is no pod here. A pod's own device has shown that its packets are the pod's; the wire brings none of a pod here. */
-static __always_inline bool ct_is_inbound(const struct policy_context *q, bool reply)
+static __always_inline bool ct_is_inbound(const struct policy_context *pc, bool reply)
 {
-	const struct tuple *t = &q->transport.tuple;
+	const struct tuple *t = &pc->transport.tuple;
 
-	if (q->program == PROGRAM_FROM_POD && !reply)
+	if (pc->program == PROGRAM_FROM_POD && !reply)
 		return false;
-	if (q->program != PROGRAM_FROM_POD && q->program != PROGRAM_TO_POD && !reply)
+	if (pc->program != PROGRAM_FROM_POD && pc->program != PROGRAM_TO_POD && !reply)
 		return true;
 	return !endpoint_of(reply ? &t->destination : &t->source);
 }
 
 /* The flags of a session that its first packet here makes. */
-static __always_inline __u32 ct_initial_flags(const struct policy_context *q, bool reply)
+static __always_inline __u32 ct_initial_flags(const struct policy_context *pc, bool reply)
 {
-	__u32 flags = policy_directions(q->enforce, reply);
+	__u32 flags = policy_directions(pc->enforce, reply);
 
-	if (ct_is_inbound(q, reply))
+	if (ct_is_inbound(pc, reply))
 		flags |= CT_INBOUND;
-	if (q->check_both || (!reply && !transport_may_initiate(&q->transport)))
+	if (pc->check_both || (!reply && !transport_may_initiate(&pc->transport)))
 		flags |= CT_MIDSTREAM;
-	if ((bool)q->reversed != reply)
+	if ((bool)pc->reversed != reply)
 		flags |= CT_REVERSED;
 	if (reply)
 		flags |= CT_REPLIED;
-	if (q->transport.flags & TCP_FIN)
+	if (pc->transport.flags & TCP_FIN)
 		flags |= reply ? CT_REPLY_FIN : CT_FIN;
 	return flags;
 }
 
 /* Keeps the session that begins. `settled`: the one before it, with the same key, is in `conntrack`. */
-static __always_inline void ct_insert(struct __sk_buff *skb, struct policy_context *q, bool flushed)
+static __always_inline void ct_insert(struct __sk_buff *skb, struct policy_context *pc, bool flushed)
 {
-	if (likely(!flushed && ct_new_insert(&q->new_slot, &q->key, &q->entry)))
+	if (likely(!flushed && ct_new_insert(&pc->new_slot, &pc->key, &pc->entry)))
 		return;
-	q->entry.flags |= CT_REPORTED;
-	ct_report(skb, q, &q->entry, flow_first_kind(q->entry.flags) | FLOW_FIRST);
-	ct_store(&q->key, &q->entry);
+	pc->entry.flags |= CT_REPORTED;
+	ct_report(skb, pc, &pc->entry, flow_first_kind(pc->entry.flags) | FLOW_FIRST);
+	ct_store(&pc->key, &pc->entry);
 }
 
 /*
  * Begins a session, if the policies allow the packet. What comes late, of one that is over and kept no more, begins none: a `bare` packet, as an
  * acknowledgment or a FIN that is repeated. Nor does a reset, which ends what is not known anyway.
  */
-static __always_inline int ct_create(struct __sk_buff *skb, struct policy_context *q, bool bare, bool flushed)
+static __always_inline int ct_create(struct __sk_buff *skb, struct policy_context *pc, bool bare, bool flushed)
 {
-	struct ct_entry *s = &q->entry;
-	int reason = policy_verdict_new(skb, q);
-	bool reply = q->reply;
+	struct ct_entry *ct = &pc->entry;
+	int reason = policy_verdict_new(skb, pc);
+	bool reply = pc->reply;
 
-	if (reason != POLICY_ALLOWED || bare || q->transport.flags & TCP_RST)
+	if (reason != POLICY_ALLOWED || bare || pc->transport.flags & TCP_RST)
 		return reason;
-	s->created = s->seen = ktime_coarse();
-	s->packets[0] = s->packets[1] = s->bytes[0] = s->bytes[1] = 0;
-	if (!(q->enforce & ENFORCE_UNCOUNTED))
-		ct_count(s, reply, 1, skb->len);
-	s->revision = q->revision;
-	s->slot = CT_NO_SLOT;
-	s->flags = ct_initial_flags(q, reply);
-	ct_set_identities(q, s);
-	ct_insert(skb, q, flushed);
+	ct->created = ct->seen = ktime_coarse();
+	ct->packets[0] = ct->packets[1] = ct->bytes[0] = ct->bytes[1] = 0;
+	if (!(pc->enforce & ENFORCE_UNCOUNTED))
+		ct_count(ct, reply, 1, skb->len);
+	ct->revision = pc->revision;
+	ct->slot = CT_NO_SLOT;
+	ct->flags = ct_initial_flags(pc, reply);
+	ct_set_identities(pc, ct);
+	ct_insert(skb, pc, flushed);
 	return POLICY_ALLOWED;
 }
 
 /* Notes that a session is no longer allowed. */
-static __always_inline void ct_revoke(struct __sk_buff *skb, struct policy_context *q, struct ct_entry *s)
+static __always_inline void ct_revoke(struct __sk_buff *skb, struct policy_context *pc, struct ct_entry *ct)
 {
-	__u32 flags = __sync_fetch_and_or(&s->flags, CT_REVOKED | CT_REPORTED);
+	__u32 flags = __sync_fetch_and_or(&ct->flags, CT_REVOKED | CT_REPORTED);
 
 	if (!(flags & CT_REVOKED))
-		ct_report(skb, q, s, FLOW_REVOKED | (flags & CT_REPORTED ? 0 : FLOW_FIRST));
+		ct_report(skb, pc, ct, FLOW_REVOKED | (flags & CT_REPORTED ? 0 : FLOW_FIRST));
 }
 
 /*
  * Judges a session again, if policies have changed since, or that end for which nobody has judged it yet. A session that
  * is no longer allowed stays, so that its packets are not taken for those of a new one.
  */
-static __always_inline int ct_reevaluate(struct __sk_buff *skb, struct policy_context *q, struct ct_entry *s,
+static __always_inline int ct_reevaluate(struct __sk_buff *skb, struct policy_context *pc, struct ct_entry *ct,
 					 bool reply)
 {
-	__u32 directions = policy_directions(q->enforce, reply), judged = CT_EGRESS | CT_INGRESS;
-	bool renewed = s->revision != q->revision;
-	__u32 flags = s->flags, missing = renewed ? directions : directions & ~flags;
+	__u32 directions = policy_directions(pc->enforce, reply), judged = CT_EGRESS | CT_INGRESS;
+	bool renewed = ct->revision != pc->revision;
+	__u32 flags = ct->flags, missing = renewed ? directions : directions & ~flags;
 	int reason;
 
 	if (likely(!missing))
 		return POLICY_ALLOWED;
-	reason = q->check_both ? policy_verdict(skb, policy_directions(q->enforce, !reply), !reply) : POLICY_ALLOWED;
+	reason = pc->check_both ? policy_verdict(skb, policy_directions(pc->enforce, !reply), !reply) : POLICY_ALLOWED;
 	if (reason == POLICY_ALLOWED)
 		reason = policy_verdict(skb, missing, reply);
 	if (reason != POLICY_ALLOWED) {
 		if (reply && flags & CT_MIDSTREAM)
 			return POLICY_INITIATOR_UNKNOWN;
 		if (!(renewed && flags & judged) && !(flags & CT_REPLIED))
-			return transport_may_initiate(&q->transport) && reply ? POLICY_NEW
-									      : reason; /* it has never been allowed */
-		ct_revoke(skb, q, s);
+			return transport_may_initiate(&pc->transport) && reply ? POLICY_NEW
+									       : reason; /* it has never been allowed */
+		ct_revoke(skb, pc, ct);
 		return reason;
 	}
 	if (renewed)
-		__sync_fetch_and_and(&s->flags, ~(judged | CT_REVOKED));
+		__sync_fetch_and_and(&ct->flags, ~(judged | CT_REVOKED));
 	if (missing & CT_EGRESS)
-		s->egress = q->entry.egress;
+		ct->egress = pc->entry.egress;
 	if (missing & CT_INGRESS)
-		s->ingress = q->entry.ingress;
-	__sync_fetch_and_or(&s->flags, missing);
-	s->revision = q->revision;
+		ct->ingress = pc->entry.ingress;
+	__sync_fetch_and_or(&ct->flags, missing);
+	ct->revision = pc->revision;
 	return POLICY_ALLOWED;
 }
 
 /* Tells once that TCP has ended a session. */
-static __always_inline void ct_report_close(struct __sk_buff *skb, struct policy_context *q, struct ct_entry *s)
+static __always_inline void ct_report_close(struct __sk_buff *skb, struct policy_context *pc, struct ct_entry *ct)
 {
-	__u32 flags = __sync_fetch_and_or(&s->flags, CT_REPORTED | CT_REPORTED_END);
+	__u32 flags = __sync_fetch_and_or(&ct->flags, CT_REPORTED | CT_REPORTED_END);
 
 	if (!(flags & CT_REPORTED_END))
-		ct_report(skb, q, s, FLOW_CLOSED | (flags & CT_REPORTED ? 0 : FLOW_FIRST));
+		ct_report(skb, pc, ct, FLOW_CLOSED | (flags & CT_REPORTED ? 0 : FLOW_FIRST));
 }
 
 /* What a packet that is allowed changes of its session, which has the flags `before`. */
@@ -168,62 +169,62 @@ static __always_inline __u32 ct_packet_flags(const struct transport *t, bool rep
 }
 
 /* Notes a packet that is allowed. */
-static __always_inline void ct_update(struct __sk_buff *skb, struct policy_context *q, struct ct_entry *s, bool reply,
+static __always_inline void ct_update(struct __sk_buff *skb, struct policy_context *pc, struct ct_entry *ct, bool reply,
 				      __u64 now)
 {
-	__u32 added = ct_packet_flags(&q->transport, reply, s->flags) & ~s->flags, old;
+	__u32 added = ct_packet_flags(&pc->transport, reply, ct->flags) & ~ct->flags, old;
 
-	if (!(q->enforce & ENFORCE_UNCOUNTED))
-		ct_count(s, reply, 1, skb->len);
-	if (now - s->seen >= NSEC_PER_SEC)
-		s->seen = now;
+	if (!(pc->enforce & ENFORCE_UNCOUNTED))
+		ct_count(ct, reply, 1, skb->len);
+	if (now - ct->seen >= NSEC_PER_SEC)
+		ct->seen = now;
 	if (likely(!added))
 		return;
-	old = __sync_fetch_and_or(&s->flags, added);
+	old = __sync_fetch_and_or(&ct->flags, added);
 	if (added & ~old & CT_REPLIED && old & CT_REPORTED)
-		ct_report(skb, q, s, FLOW_ANSWERED);
+		ct_report(skb, pc, ct, FLOW_ANSWERED);
 	if (ct_is_closed(old | added))
-		ct_report_close(skb, q, s);
-	else if (added & ~old & CT_ASSURED && s->slot != CT_NO_SLOT)
-		ct_promote(&q->key, s);
+		ct_report_close(skb, pc, ct);
+	else if (added & ~old & CT_ASSURED && ct->slot != CT_NO_SLOT)
+		ct_promote(&pc->key, ct);
 }
 
 /*
  * The session of a packet that is not in its place among the young ones. What opens a connection is not looked for in `conntrack`, whose memory
  * would be in no cache: unless it may be sent again, it is of another one than what is there.
  */
-static __always_inline struct ct_entry *ct_find_flushed(const struct policy_context *q, const struct ct_new_entry *new)
+static __always_inline struct ct_entry *ct_find_flushed(const struct policy_context *pc, const struct ct_new_entry *new)
 {
-	if (transport_is_syn(&q->transport) && new && new->unreplied_until < ct_new_clock(ktime_coarse()))
+	if (transport_is_syn(&pc->transport) && new && new->unreplied_until < ct_new_clock(ktime_coarse()))
 		return 0;
-	return bpf_map_lookup_elem(&conntrack, &q->key);
+	return bpf_map_lookup_elem(&conntrack, &pc->key);
 }
 
 /* A packet of a session that is known; POLICY_NEW if another one begins in its place. */
-static __always_inline int ct_continue(struct __sk_buff *skb, struct policy_context *q, struct ct_entry *s)
+static __always_inline int ct_continue(struct __sk_buff *skb, struct policy_context *pc, struct ct_entry *ct)
 {
-	bool reply = ct_direction(s, q->reversed);
+	bool reply = ct_direction(ct, pc->reversed);
 	int reason;
 
-	if (transport_is_syn(&q->transport) && (reply || ct_is_closed(s->flags) || s->flags & CT_REVOKED))
+	if (transport_is_syn(&pc->transport) && (reply || ct_is_closed(ct->flags) || ct->flags & CT_REVOKED))
 		return POLICY_NEW;
-	reason = ct_reevaluate(skb, q, s, reply);
+	reason = ct_reevaluate(skb, pc, ct, reply);
 	if (reason == POLICY_ALLOWED)
-		ct_update(skb, q, s, reply, ktime_coarse());
+		ct_update(skb, pc, ct, reply, ktime_coarse());
 	return reason;
 }
 
 /* An ICMP error about a packet of a session: as good as that. Nothing begins with it. */
-static __always_inline int ct_icmp_error(struct __sk_buff *skb, struct policy_context *q, const struct ct_entry *s)
+static __always_inline int ct_icmp_error(struct __sk_buff *skb, struct policy_context *pc, const struct ct_entry *ct)
 {
 	__u32 directions;
 	bool reply;
 
-	if (!s)
-		return policy_verdict_error(skb, q);
-	reply = ct_direction(s, q->reversed);
-	directions = policy_directions(q->enforce, reply);
-	if (s->revision == q->revision)
-		directions &= ~s->flags;
+	if (!ct)
+		return policy_verdict_error(skb, pc);
+	reply = ct_direction(ct, pc->reversed);
+	directions = policy_directions(pc->enforce, reply);
+	if (ct->revision == pc->revision)
+		directions &= ~ct->flags;
 	return directions ? policy_verdict(skb, directions, reply) : POLICY_ALLOWED;
 }

@@ -30,15 +30,15 @@ static __always_inline bool ct_key(struct tuple *key, const struct tuple *t)
 }
 
 /* The index in a session's counters of packets whose key is turned so. */
-static __always_inline __u32 ct_direction(const struct ct_entry *s, bool reversed)
+static __always_inline __u32 ct_direction(const struct ct_entry *ct, bool reversed)
 {
-	return !!(s->flags & CT_REVERSED) != reversed;
+	return !!(ct->flags & CT_REVERSED) != reversed;
 }
 
-static __always_inline void ct_count(struct ct_entry *s, __u32 direction, __u64 packets, __u64 bytes)
+static __always_inline void ct_count(struct ct_entry *ct, __u32 direction, __u64 packets, __u64 bytes)
 {
-	__sync_fetch_and_add(direction ? &s->packets[1] : &s->packets[0], packets);
-	__sync_fetch_and_add(direction ? &s->bytes[1] : &s->bytes[0], bytes);
+	__sync_fetch_and_add(direction ? &ct->packets[1] : &ct->packets[0], packets);
+	__sync_fetch_and_add(direction ? &ct->bytes[1] : &ct->bytes[0], bytes);
 }
 
 /* TCP: whether both ends have ended it, or one at once. */

@@ -18,11 +18,11 @@
 #include "lib/policy/ct_slots.h"
 
 /* Where a tuple has its protocol, with the padding: a word that is written at once. 0: there is no session. */
-static __always_inline __u32 *ct_new_protocol(struct ct_new_entry *y)
+static __always_inline __u32 *ct_new_protocol(struct ct_new_entry *slot)
 {
-	_Static_assert(sizeof(y->key) - __builtin_offsetof(struct tuple, protocol) == sizeof(__u32),
+	_Static_assert(sizeof(slot->key) - __builtin_offsetof(struct tuple, protocol) == sizeof(__u32),
 		       "the protocol and its padding are a word");
-	return (__u32 *)&y->key.protocol;
+	return (__u32 *)&slot->key.protocol;
 }
 
 /* The index of a session's place. */
@@ -44,9 +44,9 @@ static __always_inline struct ct_new_entry *ct_new_slot(const __u32 *index)
 	return bpf_map_lookup_elem(&ct_new, index);
 }
 
-static __always_inline bool ct_new_is(const struct ct_new_entry *y, const struct tuple *key)
+static __always_inline bool ct_new_is(const struct ct_new_entry *slot, const struct tuple *key)
 {
-	const struct tuple *is = &y->key;
+	const struct tuple *is = &slot->key;
 
 	return *(const volatile __u8 *)&is->protocol == key->protocol && is->source_port == key->source_port &&
 	       is->destination_port == key->destination_port && address_equals(&is->source, &key->source) &&
@@ -57,9 +57,9 @@ static __always_inline bool ct_new_is(const struct ct_new_entry *y, const struct
 static __always_inline struct ct_new_entry *ct_new_find(const struct tuple *key)
 {
 	__u32 index = ct_new_index(key);
-	struct ct_new_entry *y = ct_new_slot(&index);
+	struct ct_new_entry *slot = ct_new_slot(&index);
 
-	return y && ct_new_is(y, key) ? y : 0;
+	return slot && ct_new_is(slot, key) ? slot : 0;
 }
 
 /* What ct_new_entry.unreplied_until counts: CLOCK_MONOTONIC in units of 2^30 ns. */
@@ -69,54 +69,54 @@ static __always_inline __u32 ct_new_clock(__u64 now)
 }
 
 /* Gives a place back that was `taken`. */
-static __always_inline void ct_new_unlock(struct ct_new_entry *y)
+static __always_inline void ct_new_unlock(struct ct_new_entry *slot)
 {
-	*(volatile __u32 *)&y->lock = 0;
+	*(volatile __u32 *)&slot->lock = 0;
 }
 
 /*
  * Moves a session, which has been told of, to `conntrack`. It is found there before it is gone here. What opens one is sent again until it is
  * answered, or for as long as TIMEOUT_UNREPLIED says.
  */
-static __always_inline void ct_new_flush(struct ct_new_entry *y)
+static __always_inline void ct_new_flush(struct ct_new_entry *slot)
 {
-	if (!(y->entry.flags & CT_REPLIED))
-		y->unreplied_until = ct_new_clock(y->entry.seen) + TIMEOUT_UNREPLIED;
-	ct_store(&y->key, &y->entry);
+	if (!(slot->entry.flags & CT_REPLIED))
+		slot->unreplied_until = ct_new_clock(slot->entry.seen) + TIMEOUT_UNREPLIED;
+	ct_store(&slot->key, &slot->entry);
 }
 
 /*
  * Begins a session in the place with this index, over the one with the same key if it is there. False if that place is being changed by somebody else: nobody
  * waits. Who compares the key meanwhile finds no protocol, at the latest when it compares again.
  */
-static __always_inline bool ct_new_insert(const __u32 *index, const struct tuple *key, const struct ct_entry *s)
+static __always_inline bool ct_new_insert(const __u32 *index, const struct tuple *key, const struct ct_entry *ct)
 {
-	struct ct_new_entry *y = ct_new_slot(index);
+	struct ct_new_entry *slot = ct_new_slot(index);
 	__u32 *protocol;
 
-	if (!y || __sync_lock_test_and_set(&y->lock, 1))
+	if (!slot || __sync_lock_test_and_set(&slot->lock, 1))
 		return false;
-	protocol = ct_new_protocol(y);
-	if (*protocol && !ct_is_closed(y->entry.flags)) {
-		flow_ct_report(&y->key, &y->entry);
-		if (!ct_new_is(y, key))
-			ct_new_flush(y);
+	protocol = ct_new_protocol(slot);
+	if (*protocol && !ct_is_closed(slot->entry.flags)) {
+		flow_ct_report(&slot->key, &slot->entry);
+		if (!ct_new_is(slot, key))
+			ct_new_flush(slot);
 	}
 	*(volatile __u32 *)protocol = 0;
-	y->entry = *s;
-	y->key.source = key->source;
-	y->key.destination = key->destination;
-	y->key.source_port = key->source_port;
-	y->key.destination_port = key->destination_port;
+	slot->entry = *ct;
+	slot->key.source = key->source;
+	slot->key.destination = key->destination;
+	slot->key.source_port = key->source_port;
+	slot->key.destination_port = key->destination_port;
 	__sync_lock_test_and_set(protocol, key->protocol);
-	ct_new_unlock(y);
+	ct_new_unlock(slot);
 	return true;
 }
 
 /* A session, wherever it is kept. */
 static __always_inline struct ct_entry *ct_find(const struct tuple *key)
 {
-	struct ct_new_entry *y = ct_new_find(key);
+	struct ct_new_entry *slot = ct_new_find(key);
 
-	return y ? &y->entry : bpf_map_lookup_elem(&conntrack, key);
+	return slot ? &slot->entry : bpf_map_lookup_elem(&conntrack, key);
 }

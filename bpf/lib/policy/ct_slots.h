@@ -45,9 +45,9 @@ static __always_inline __u32 ct_ring_size(void)
 }
 
 /* Whether a slot's session, if there is one, is one that has it. */
-static __always_inline bool ct_has_slot(const struct tuple *key, const struct ct_entry *s, const struct ct_slot *at)
+static __always_inline bool ct_has_slot(const struct tuple *key, const struct ct_entry *ct, const struct ct_slot *at)
 {
-	return s && s->slot == at->slot && address_equals(ct_owner(key, s->flags), &at->pod);
+	return ct && ct->slot == at->slot && address_equals(ct_owner(key, ct->flags), &at->pod);
 }
 
 /*
@@ -59,7 +59,7 @@ static __always_inline void ct_evict_slot(struct ct_slot *at, const struct tuple
 					  __u32 size)
 {
 	__u32 part = 0, part_size = size, best, first = ring << CT_RING_SHIFT;
-	struct ct_entry *s;
+	struct ct_entry *ct;
 	struct tuple *key;
 	__u64 seen = ~0ULL;
 
@@ -75,20 +75,20 @@ static __always_inline void ct_evict_slot(struct ct_slot *at, const struct tuple
 		at->slot = first |
 			   (i < CT_SLOT_PROBES ? (next + i) % size : part + (next + i - CT_SLOT_PROBES) % part_size);
 		key = bpf_map_lookup_elem(&ct_slots, at);
-		s = key ? bpf_map_lookup_elem(&conntrack, key) : 0;
-		if (!key || !ct_has_slot(key, s, at) || ct_is_closed(s->flags)) {
+		ct = key ? bpf_map_lookup_elem(&conntrack, key) : 0;
+		if (!key || !ct_has_slot(key, ct, at) || ct_is_closed(ct->flags)) {
 			best = at->slot;
 			break;
 		}
-		if (i >= CT_SLOT_PROBES && s->seen < seen) {
-			seen = s->seen;
+		if (i >= CT_SLOT_PROBES && ct->seen < seen) {
+			seen = ct->seen;
 			best = at->slot;
 		}
 	}
 	at->slot = best;
 	key = bpf_map_lookup_elem(&ct_slots, at);
-	s = key ? bpf_map_lookup_elem(&conntrack, key) : 0;
-	if (key && ct_has_slot(key, s, at))
+	ct = key ? bpf_map_lookup_elem(&conntrack, key) : 0;
+	if (key && ct_has_slot(key, ct, at))
 		bpf_map_delete_elem(&conntrack, key);
 }
 
@@ -112,20 +112,20 @@ static __always_inline __u32 ct_alloc_slot(const struct tuple *key, __u32 flags)
 }
 
 /* Keeps a session in `conntrack`, over the one with the same key if it is there. The result means nothing. */
-static __noinline int ct_store(const struct tuple *key, struct ct_entry *s)
+static __noinline int ct_store(const struct tuple *key, struct ct_entry *ct)
 {
-	s->slot = ct_alloc_slot(key, s->flags);
-	if (s->slot != CT_NO_SLOT)
-		bpf_map_update_elem(&conntrack, key, s, BPF_ANY);
+	ct->slot = ct_alloc_slot(key, ct->flags);
+	if (ct->slot != CT_NO_SLOT)
+		bpf_map_update_elem(&conntrack, key, ct, BPF_ANY);
 	return 0;
 }
 
 /* Gives a session that has begun to last a slot among those that do; it keeps the one that it has if there is none. The result means nothing. */
-static __noinline int ct_promote(const struct tuple *key, struct ct_entry *s)
+static __noinline int ct_promote(const struct tuple *key, struct ct_entry *ct)
 {
-	__u32 slot = ct_alloc_slot(key, s->flags);
+	__u32 slot = ct_alloc_slot(key, ct->flags);
 
 	if (slot != CT_NO_SLOT)
-		s->slot = slot;
+		ct->slot = slot;
 	return 0;
 }

@@ -23,34 +23,34 @@ static __always_inline bool ct_has_cached(const struct verdict_cache *cached, co
 }
 
 /* Takes the permit back as verdict_cache_end, which it asks only if the session is not at hand: `s`, of this packet, may be NULL. */
-static __always_inline void ct_end_cached(struct flow_cache_entry *d, const struct policy_context *q,
-					  struct ct_entry *s)
+static __always_inline void ct_end_cached(struct flow_cache_entry *fc, const struct policy_context *pc,
+					  struct ct_entry *ct)
 {
-	struct verdict_cache *cached = &d->verdict;
+	struct verdict_cache *cached = &fc->verdict;
 
 	if (cached->packets) {
-		if (!s || cached->uncounted || !ct_has_cached(cached, &q->transport)) {
-			verdict_cache_end(d);
+		if (!ct || cached->uncounted || !ct_has_cached(cached, &pc->transport)) {
+			verdict_cache_end(fc);
 			return;
 		}
-		ct_count(s, ct_direction(s, q->reversed), cached->packets, cached->bytes);
+		ct_count(ct, ct_direction(ct, pc->reversed), cached->packets, cached->bytes);
 		cached->packets = 0;
 		cached->bytes = 0;
 	}
 	cached->protocol = 0;
 }
 
-static __always_inline void ct_cache_verdict(struct flow_cache_entry *d, const struct policy_context *q)
+static __always_inline void ct_cache_verdict(struct flow_cache_entry *fc, const struct policy_context *pc)
 {
-	const struct tuple *t = &q->transport.tuple;
-	struct verdict_cache *cached = &d->verdict;
+	const struct tuple *t = &pc->transport.tuple;
+	struct verdict_cache *cached = &fc->verdict;
 
-	cached->source_port = q->source_port;
-	cached->destination_port = q->destination_port;
+	cached->source_port = pc->source_port;
+	cached->destination_port = pc->destination_port;
 	cached->sender_port = t->source_port;
 	cached->protocol = t->protocol;
-	cached->uncounted = !!(q->enforce & ENFORCE_UNCOUNTED);
-	cached->revision = q->revision;
+	cached->uncounted = !!(pc->enforce & ENFORCE_UNCOUNTED);
+	cached->revision = pc->revision;
 	cached->until = verdict_cache_clock();
 	cached->sender = t->source;
 }
@@ -59,84 +59,84 @@ static __always_inline void ct_cache_verdict(struct flow_cache_entry *d, const s
  * Whether a session is to be judged again as opened by the other end too: policies have changed, nobody saw it begin, and a socket of who
  * counts as its opener has accepted it.
  */
-static __always_inline bool ct_is_denied(struct __sk_buff *skb, const struct policy_context *q,
-					 const struct ct_entry *s)
+static __always_inline bool ct_is_denied(struct __sk_buff *skb, const struct policy_context *pc,
+					 const struct ct_entry *ct)
 {
-	if (s->revision == q->revision || !(s->flags & CT_MIDSTREAM) || transport_is_syn(&q->transport) ||
-	    !(q->enforce & (ENFORCE_EGRESS | ENFORCE_INGRESS)))
+	if (ct->revision == pc->revision || !(ct->flags & CT_MIDSTREAM) || transport_is_syn(&pc->transport) ||
+	    !(pc->enforce & (ENFORCE_EGRESS | ENFORCE_INGRESS)))
 		return false;
-	return socket_role(skb, ct_direction(s, q->reversed) ? SOCKETS_OF_RECEIVER : SOCKETS_OF_SENDER) ==
+	return socket_role(skb, ct_direction(ct, pc->reversed) ? SOCKETS_OF_RECEIVER : SOCKETS_OF_SENDER) ==
 	       SOCKET_ROLE_SERVER;
 }
 
 /*
- * Whether the packet in `policy_scratch` may go on: POLICY_ALLOWED, or a reason to drop it. `d` is the decision that the permit
+ * Whether the packet in `policy_scratch` may go on: POLICY_ALLOWED, or a reason to drop it. `fc` is the decision that the permit
  * is kept with; NULL: none is. A missing scratch must not open a pod.
  */
-GLOBAL_FN int policy_evaluate(struct __sk_buff *skb, struct flow_cache_entry *d)
+GLOBAL_FN int policy_evaluate(struct __sk_buff *skb, struct flow_cache_entry *fc)
 {
-	struct policy_context *q = policy_context_get(); /* found, so that it has keys of maps */
+	struct policy_context *pc = policy_context_get(); /* found, so that it has keys of maps */
 	struct ct_new_entry *new_slot;
-	struct ct_entry *s;
+	struct ct_entry *ct;
 	int reason;
 	bool bare;
 
 	if (!policy_tracks())
 		return POLICY_ALLOWED;
-	if (!q)
+	if (!pc)
 		return DROP_INTERNAL_ERROR; /* cannot be: the index has its element */
-	q->revision = policy_revision();
-	q->known = q->transport.kind == TRANSPORT_PORTS ? POLICY_KNOWN_PORT : POLICY_KNOWN_PROTOCOL;
-	if (unlikely(q->transport.kind == TRANSPORT_BROKEN))
+	pc->revision = policy_revision();
+	pc->known = pc->transport.kind == TRANSPORT_PORTS ? POLICY_KNOWN_PORT : POLICY_KNOWN_PROTOCOL;
+	if (unlikely(pc->transport.kind == TRANSPORT_BROKEN))
 		return DROP_BAD_FRAGMENT;
-	if (unlikely(q->transport.kind == TRANSPORT_UNREADABLE && q->enforce & (ENFORCE_EGRESS | ENFORCE_INGRESS)))
+	if (unlikely(pc->transport.kind == TRANSPORT_UNREADABLE && pc->enforce & (ENFORCE_EGRESS | ENFORCE_INGRESS)))
 		return DROP_UNREADABLE;
-	if (q->transport.kind == TRANSPORT_FRAGMENT ||
-	    (q->transport.kind == TRANSPORT_OTHER && transport_has_ports(q->transport.tuple.protocol))) {
-		reason = policy_verdict(skb, policy_directions(q->enforce, false), false);
-		if (reason != POLICY_ALLOWED && !policy_is_pending(reason) && q->transport.kind == TRANSPORT_FRAGMENT)
+	if (pc->transport.kind == TRANSPORT_FRAGMENT ||
+	    (pc->transport.kind == TRANSPORT_OTHER && transport_has_ports(pc->transport.tuple.protocol))) {
+		reason = policy_verdict(skb, policy_directions(pc->enforce, false), false);
+		if (reason != POLICY_ALLOWED && !policy_is_pending(reason) && pc->transport.kind == TRANSPORT_FRAGMENT)
 			return DROP_FRAGMENT_WITHOUT_FIRST;
 		return reason;
 	}
 	/* Nobody outside takes part in what a pod has to do with itself; a permit would not ask who sends. */
-	if (unlikely(policy_is_self(q))) {
-		if (!policy_is_exempt(skb, q))
-			return policy_verdict(skb, policy_directions(q->enforce, false), false);
-		d = 0;
+	if (unlikely(policy_is_self(pc))) {
+		if (!policy_is_exempt(skb, pc))
+			return policy_verdict(skb, policy_directions(pc->enforce, false), false);
+		fc = 0;
 	}
-	q->reversed = ct_key(&q->key, &q->transport.tuple);
-	q->new_slot = ct_new_index(&q->key);
-	new_slot = ct_new_slot(&q->new_slot);
-	s = new_slot && ct_new_is(new_slot, &q->key) ? &new_slot->entry : 0;
-	if (!s) {
-		s = ct_find_flushed(q, new_slot);
+	pc->reversed = ct_key(&pc->key, &pc->transport.tuple);
+	pc->new_slot = ct_new_index(&pc->key);
+	new_slot = ct_new_slot(&pc->new_slot);
+	ct = new_slot && ct_new_is(new_slot, &pc->key) ? &new_slot->entry : 0;
+	if (!ct) {
+		ct = ct_find_flushed(pc, new_slot);
 		new_slot = 0;
 	}
-	if (d && d->verdict.protocol)
-		ct_end_cached(d, q, s);
-	if (unlikely(q->transport.kind == TRANSPORT_ERROR)) {
-		q->known = POLICY_KNOWN_PORT;
-		return ct_icmp_error(skb, q, s);
+	if (fc && fc->verdict.protocol)
+		ct_end_cached(fc, pc, ct);
+	if (unlikely(pc->transport.kind == TRANSPORT_ERROR)) {
+		pc->known = POLICY_KNOWN_PORT;
+		return ct_icmp_error(skb, pc, ct);
 	}
-	q->check_both = s && ct_is_denied(skb, q, s);
+	pc->check_both = ct && ct_is_denied(skb, pc, ct);
 	for (;;) { /* twice at most */
-		reason = s ? ct_continue(skb, q, s) : POLICY_NEW;
-		if (likely(!new_slot || ct_new_is(new_slot, &q->key)))
+		reason = ct ? ct_continue(skb, pc, ct) : POLICY_NEW;
+		if (likely(!new_slot || ct_new_is(new_slot, &pc->key)))
 			break;
 		/* It has moved meanwhile, or what was looked at was another one already, which has got the place. */
 		new_slot = 0;
-		s = bpf_map_lookup_elem(&conntrack, &q->key);
+		ct = bpf_map_lookup_elem(&conntrack, &pc->key);
 	}
-	q->initiator_unknown = reason == POLICY_INITIATOR_UNKNOWN;
-	bare = reason == POLICY_NEW && !s && transport_is_bare_tcp(skb, &q->transport);
+	pc->initiator_unknown = reason == POLICY_INITIATOR_UNKNOWN;
+	bare = reason == POLICY_NEW && !ct && transport_is_bare_tcp(skb, &pc->transport);
 	if (bare)
-		d = 0; /* there is no session that a permit would be of */
-	if (reason == POLICY_NEW || q->initiator_unknown)
-		reason = ct_create(skb, q, bare, s && !new_slot);
-	if (unlikely(q->initiator_unknown && reason != POLICY_ALLOWED && s))
-		ct_revoke(skb, q, s);
-	if (reason == POLICY_ALLOWED && d && ct_may_cache(&q->transport))
-		ct_cache_verdict(d, q);
+		fc = 0; /* there is no session that a permit would be of */
+	if (reason == POLICY_NEW || pc->initiator_unknown)
+		reason = ct_create(skb, pc, bare, ct && !new_slot);
+	if (unlikely(pc->initiator_unknown && reason != POLICY_ALLOWED && ct))
+		ct_revoke(skb, pc, ct);
+	if (reason == POLICY_ALLOWED && fc && ct_may_cache(&pc->transport))
+		ct_cache_verdict(fc, pc);
 	return reason;
 }
 
@@ -144,45 +144,45 @@ GLOBAL_FN int policy_evaluate(struct __sk_buff *skb, struct flow_cache_entry *d)
  * Whether to_pod will count the packet: the stack gets it for its options (endpoint_deliver) and delivers it, and its sender is not one
  * whose packets are counted where they leave it (to_pod_enforce).
  */
-static __always_inline bool policy_counted_at_to_pod(const struct packet *p, const struct flow_cache_entry *d)
+static __always_inline bool policy_counted_at_to_pod(const struct packet *p, const struct flow_cache_entry *fc)
 {
 	if (!p->options || p->program == PROGRAM_TO_POD)
 		return false;
-	return p->program != PROGRAM_FROM_POD || !(d->enforce & (ENFORCE_EGRESS | ENFORCE_OBSERVED));
+	return p->program != PROGRAM_FROM_POD || !(fc->enforce & (ENFORCE_EGRESS | ENFORCE_OBSERVED));
 }
 
-/* Asks about a packet that goes as it is, or whose source alone becomes that of connection *c, unless that is NULL. */
-static __noinline enum verdict policy_check_slow(struct packet *p, struct flow_cache_entry *d,
-						 const struct nat_entry *c)
+/* Asks about a packet that goes as it is, or whose source alone becomes that of connection *entry, unless that is NULL. */
+static __noinline enum verdict policy_check_slow(struct packet *p, struct flow_cache_entry *fc,
+						 const struct nat_entry *entry)
 {
-	struct policy_context *q = policy_context_get();
+	struct policy_context *pc = policy_context_get();
 	int reason;
 
-	if (!q)
+	if (!pc)
 		return drop(p, DROP_INTERNAL_ERROR); /* cannot be: the index has its element */
-	q->program = p->program;
-	q->enforce = d->enforce;
-	if (unlikely(policy_counted_at_to_pod(p, d))) {
-		q->enforce |= ENFORCE_UNCOUNTED;
-		d = 0; /* a permit would not count either */
+	pc->program = p->program;
+	pc->enforce = fc->enforce;
+	if (unlikely(policy_counted_at_to_pod(p, fc))) {
+		pc->enforce |= ENFORCE_UNCOUNTED;
+		fc = 0; /* a permit would not count either */
 	}
-	policy_context_read(p, q);
-	q->source_port = q->transport.tuple.source_port;
-	q->destination_port = q->transport.tuple.destination_port;
-	q->sender = p->source;
-	q->source_after_nat = c ? c->source : q->transport.tuple.source;
-	q->source_port_after_nat = c ? c->source_port : q->source_port;
-	q->destination_before_nat = q->transport.tuple.destination;
-	q->destination_port_before_nat = q->destination_port;
-	q->nat_reply = c && policy_context_is_reply(c);
-	reason = policy_evaluate(p->skb, d);
+	policy_context_read(p, pc);
+	pc->source_port = pc->transport.tuple.source_port;
+	pc->destination_port = pc->transport.tuple.destination_port;
+	pc->sender = p->source;
+	pc->source_after_nat = entry ? entry->source : pc->transport.tuple.source;
+	pc->source_port_after_nat = entry ? entry->source_port : pc->source_port;
+	pc->destination_before_nat = pc->transport.tuple.destination;
+	pc->destination_port_before_nat = pc->destination_port;
+	pc->nat_reply = entry && policy_context_is_reply(entry);
+	reason = policy_evaluate(p->skb, fc);
 	return reason == POLICY_ALLOWED ? NEXT : drop(p, reason);
 }
 
-/* Lets a packet pass that goes as it is, if policies allow it; d->policed says whose. */
-STAGE policy_check(struct packet *p, struct flow_cache_entry *d)
+/* Lets a packet pass that goes as it is, if policies allow it; fc->policed says whose. */
+STAGE policy_check(struct packet *p, struct flow_cache_entry *fc)
 {
-	if (!policy_tracks() || likely(!d->enforce) || likely(verdict_cache_hit(p, d)))
+	if (!policy_tracks() || likely(!fc->enforce) || likely(verdict_cache_hit(p, fc)))
 		return NEXT;
-	return policy_check_slow(p, d, 0);
+	return policy_check_slow(p, fc, 0);
 }

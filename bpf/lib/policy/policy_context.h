@@ -46,12 +46,12 @@ static __always_inline struct policy_context *policy_context_get(void)
 }
 
 /*
- * Whether packets of connection *c go to who has opened it, as far as translation knows: the first packet that it saw may have been one in
+ * Whether packets of connection *entry go to who has opened it, as far as translation knows: the first packet that it saw may have been one in
  * the middle. So entries of what is not translated say nothing, and others less than an accepted socket.
  */
-static __always_inline bool policy_context_is_reply(const struct nat_entry *c)
+static __always_inline bool policy_context_is_reply(const struct nat_entry *entry)
 {
-	return !(c->flags & (NAT_INITIATOR | NAT_UNCHANGED));
+	return !(entry->flags & (NAT_INITIATOR | NAT_UNCHANGED));
 }
 
 /* The ports of SCTP without a chunk are where TCP has them (RFC 9260, 3.1). */
@@ -68,16 +68,16 @@ static __always_inline void policy_context_read_sctp(struct __sk_buff *skb, stru
 }
 
 /* Whether who sent an ICMP error can have seen the packet that it quotes. A pod tells of what it has received itself. */
-static __always_inline bool policy_context_error_is_plausible(const struct packet *p, const struct policy_context *q)
+static __always_inline bool policy_context_error_is_plausible(const struct packet *p, const struct policy_context *pc)
 {
-	const struct tuple *t = &q->transport.tuple, *quoted = &q->error.tuple;
+	const struct tuple *t = &pc->transport.tuple, *quoted = &pc->error.tuple;
 
-	switch (q->program) {
+	switch (pc->program) {
 	case PROGRAM_FROM_POD:
 		return address_equals(&t->source, &quoted->source);
 	case PROGRAM_FROM_TUNNEL:
 	case PROGRAM_FROM_WIRE:
-		return source_may_report_error(&t->source, quoted, q->program == PROGRAM_FROM_TUNNEL);
+		return source_may_report_error(&t->source, quoted, pc->program == PROGRAM_FROM_TUNNEL);
 	case PROGRAM_TO_POD:
 		return source_valid_from_device(&quoted->source, &quoted->destination, p->skb->ingress_ifindex);
 	default:
@@ -89,15 +89,15 @@ static __always_inline bool policy_context_error_is_plausible(const struct packe
  * An ICMP error belongs to the session whose packet it quotes, if it goes to who sent that and is of somebody who can have seen it. Other
  * messages are like any protocol without ports.
  */
-static __always_inline void policy_context_read_error(struct packet *p, struct policy_context *q)
+static __always_inline void policy_context_read_error(struct packet *p, struct policy_context *pc)
 {
-	struct tuple *t = &q->transport.tuple;
+	struct tuple *t = &pc->transport.tuple;
 
-	if (icmp_error_read(p, &q->error) && address_equals(&t->destination, &q->error.tuple.destination) &&
-	    policy_context_error_is_plausible(p, q))
-		*t = q->error.tuple;
+	if (icmp_error_read(p, &pc->error) && address_equals(&t->destination, &pc->error.tuple.destination) &&
+	    policy_context_error_is_plausible(p, pc))
+		*t = pc->error.tuple;
 	else
-		q->transport.kind = TRANSPORT_OTHER;
+		pc->transport.kind = TRANSPORT_OTHER;
 }
 
 /* Sessions of SCTP have no beginning and no end of their own: its chunks tell translation alone. */
@@ -143,10 +143,10 @@ static __always_inline bool policy_context_read_tcp(const struct packet *p, stru
 	return true;
 }
 
-/* Fills q->transport from a packet that goes as it is. Later fragments get the ports of the first one, if that was seen. */
-static __noinline void policy_context_read(struct packet *p, struct policy_context *q)
+/* Fills pc->transport from a packet that goes as it is. Later fragments get the ports of the first one, if that was seen. */
+static __noinline void policy_context_read(struct packet *p, struct policy_context *pc)
 {
-	struct transport *t = &q->transport;
+	struct transport *t = &pc->transport;
 
 	if (likely(policy_context_read_tcp(p, t)))
 		return;
@@ -155,7 +155,7 @@ static __noinline void policy_context_read(struct packet *p, struct policy_conte
 	if (t->kind == TRANSPORT_OTHER && t->tuple.protocol == PROTOCOL_SCTP)
 		policy_context_read_sctp(p->skb, t);
 	if (t->kind == TRANSPORT_ERROR)
-		policy_context_read_error(p, q);
+		policy_context_read_error(p, pc);
 	if (likely(!t->in_fragments))
 		return;
 	if (t->kind == TRANSPORT_PORTS) {
@@ -173,17 +173,17 @@ static __noinline void policy_context_read(struct packet *p, struct policy_conte
  */
 GLOBAL_FN int policy_report_drop(struct __sk_buff *skb, __u32 what)
 {
-	struct policy_context *q = policy_context_get();
+	struct policy_context *pc = policy_context_get();
 
-	if (q && q->transport.kind == TRANSPORT_ERROR) {
-		const struct address receiver = q->transport.tuple.destination;
+	if (pc && pc->transport.kind == TRANSPORT_ERROR) {
+		const struct address receiver = pc->transport.tuple.destination;
 
-		flow_read(skb, &q->transport);
-		q->transport.tuple.destination = receiver;
-	} else if (!q || q->transport.kind != TRANSPORT_PORTS) {
+		flow_read(skb, &pc->transport);
+		pc->transport.tuple.destination = receiver;
+	} else if (!pc || pc->transport.kind != TRANSPORT_PORTS) {
 		return flow_packet_dropped(skb, what); /* is not translated */
 	}
-	return flow_dropped(&q->transport.tuple, what, q->transport.flags, skb->len, skb->ifindex);
+	return flow_dropped(&pc->transport.tuple, what, pc->transport.flags, skb->len, skb->ifindex);
 }
 
 /* Whether the packet opens a connection, by the flags of TCP. */

@@ -125,28 +125,28 @@ static __always_inline int socket_role_of(__u8 protocol, __u32 state, __u32 serv
  */
 GLOBAL_FN int socket_role(struct __sk_buff *skb, __u32 side)
 {
-	struct policy_context *q = policy_context_get(); /* found, so that it has keys of maps */
+	struct policy_context *pc = policy_context_get(); /* found, so that it has keys of maps */
 	const struct address *own, *other;
 	const struct endpoint *e;
 	__be16 own_port, port;
 	__u8 protocol;
 	__u32 state;
 
-	if (!config_policy || !q)
+	if (!config_policy || !pc)
 		return SOCKET_ROLE_UNKNOWN;
-	protocol = q->transport.tuple.protocol;
+	protocol = pc->transport.tuple.protocol;
 	if (protocol != PROTOCOL_TCP && protocol != PROTOCOL_UDP)
 		return SOCKET_ROLE_UNKNOWN;
-	own = side == SOCKETS_OF_SENDER ? &q->transport.tuple.source : &q->transport.tuple.destination;
-	own_port = side == SOCKETS_OF_SENDER ? q->transport.tuple.source_port : q->transport.tuple.destination_port;
-	other = side == SOCKETS_OF_SENDER ? &q->destination_before_nat : &q->source_after_nat;
-	port = side == SOCKETS_OF_SENDER ? q->destination_port_before_nat : q->source_port_after_nat;
+	own = side == SOCKETS_OF_SENDER ? &pc->transport.tuple.source : &pc->transport.tuple.destination;
+	own_port = side == SOCKETS_OF_SENDER ? pc->transport.tuple.source_port : pc->transport.tuple.destination_port;
+	other = side == SOCKETS_OF_SENDER ? &pc->destination_before_nat : &pc->source_after_nat;
+	port = side == SOCKETS_OF_SENDER ? pc->destination_port_before_nat : pc->source_port_after_nat;
 	e = bpf_map_lookup_elem(&endpoints, own);
 	if (!e || !e->netns)
 		return SOCKET_ROLE_UNKNOWN;
-	state = socket_state_of(skb, &q->socket, own, own_port, other, port, e->netns - 1, protocol);
+	state = socket_state_of(skb, &pc->socket, own, own_port, other, port, e->netns - 1, protocol);
 	if (!state || state == SOCKET_CLOSE || state & SOCKET_BACKLOG)
 		return socket_role_of(protocol, state, 0);
 	return socket_role_of(protocol, state,
-			      socket_state_of(skb, &q->socket, own, own_port, other, 0, e->netns - 1, protocol));
+			      socket_state_of(skb, &pc->socket, own, own_port, other, 0, e->netns - 1, protocol));
 }

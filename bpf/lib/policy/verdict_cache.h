@@ -19,27 +19,27 @@ struct verdict_scratch {
 };
 
 /* Takes the permit back; what went by it is added to its session, if that is still there. */
-GLOBAL_FN int verdict_cache_end(struct flow_cache_entry *d)
+GLOBAL_FN int verdict_cache_end(struct flow_cache_entry *fc)
 {
 	__u32 zero = 0;
 	struct verdict_scratch *keys = bpf_map_lookup_elem(&verdict_scratch, &zero);
 	struct verdict_cache *cached;
-	struct ct_entry *s;
+	struct ct_entry *ct;
 	bool reversed;
 
-	if (!policy_tracks() || !d || !keys)
+	if (!policy_tracks() || !fc || !keys)
 		return 0;
-	cached = &d->verdict;
+	cached = &fc->verdict;
 	if (cached->protocol && cached->packets && !cached->uncounted) {
 		keys->packet.source = cached->sender;
-		keys->packet.destination = d->destination;
+		keys->packet.destination = fc->destination;
 		keys->packet.source_port = cached->sender_port;
 		keys->packet.destination_port = cached->destination_port;
 		keys->packet.protocol = cached->protocol;
 		reversed = ct_key(&keys->entry, &keys->packet);
-		s = ct_find(&keys->entry);
-		if (s)
-			ct_count(s, ct_direction(s, reversed), cached->packets, cached->bytes);
+		ct = ct_find(&keys->entry);
+		if (ct)
+			ct_count(ct, ct_direction(ct, reversed), cached->packets, cached->bytes);
 	}
 	cached->protocol = 0;
 	cached->packets = 0;
@@ -76,7 +76,7 @@ struct verdict_header {
 };
 
 /* Whether the decision's permit covers a packet that goes as it is. Only what can be read at once: all else is asked about. */
-static __always_inline bool verdict_cache_hit(const struct packet *p, struct flow_cache_entry *d)
+static __always_inline bool verdict_cache_hit(const struct packet *p, struct flow_cache_entry *fc)
 {
 	const struct verdict_header *ports;
 	__u32 end, start;
@@ -100,12 +100,12 @@ static __always_inline bool verdict_cache_hit(const struct packet *p, struct flo
 	if (protocol == PROTOCOL_TCP) {
 		if ((void *)(ports + 1) > p->end)
 			return false;
-		if (!verdict_cache_covers(&d->verdict, ports->source, ports->destination, protocol, ports->flags))
+		if (!verdict_cache_covers(&fc->verdict, ports->source, ports->destination, protocol, ports->flags))
 			return false;
 	} else if (protocol != PROTOCOL_UDP || (void *)ports->rest > p->end ||
-		   !verdict_cache_covers(&d->verdict, ports->source, ports->destination, protocol, 0)) {
+		   !verdict_cache_covers(&fc->verdict, ports->source, ports->destination, protocol, 0)) {
 		return false;
 	}
-	verdict_cache_count(&d->verdict, p->skb->len);
+	verdict_cache_count(&fc->verdict, p->skb->len);
 	return true;
 }
