@@ -99,7 +99,7 @@ func TestShrunkMapSaysWhatIsLost(t *testing.T) {
 	if n, err := countEntries(next.objects.maps.Nat); err != nil || n != 30 {
 		t.Errorf("%d entries fit: %v", n, err)
 	}
-	if !strings.Contains(said.String(), "map=connections size=30 lost=10") {
+	if !strings.Contains(said.String(), "map=nat size=30 lost=10") {
 		t.Errorf("the log says:\n%s", said.String())
 	}
 }

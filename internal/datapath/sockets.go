@@ -33,7 +33,7 @@ type destroyer struct {
 	link *link.Iter
 }
 
-// destroyerObjects are those of the object that are used; it has the map peers from the datapath.
+// destroyerObjects are those of the object that are used; it has the map sock_storage from the datapath.
 type destroyerObjects struct {
 	Program *ebpf.Program `ebpf:"destroy_udp"`
 	Gone    *ebpf.Map     `ebpf:"stale_backends"`

@@ -37,8 +37,8 @@ func nextVersion(tb testing.TB, spec *ebpf.CollectionSpec) {
 	tb.Helper()
 	swap(tb, spec, "endpoint", "pod_mac", "host_mac")
 	swap(tb, spec, "route", "next_hop_mac", "uplink_mac")
-	swap(tb, spec, "connection", "source", "destination")
-	swap(tb, spec, "session", "ingress", "egress")
+	swap(tb, spec, "nat_entry", "source", "destination")
+	swap(tb, spec, "ct_entry", "ingress", "egress")
 	swap(tb, spec, "policy_pod", "ingress", "egress")
 	swap(tb, spec, "backend_key", "set", "index")
 }

@@ -170,7 +170,7 @@ func TestUninstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, what := range append(h.files(), "program from_pod", "program from_wire", "map routes", "device bl", "routes", "routing rules", "device beeline-vxlan",
-		"program connect4 of sockets", "program wire_xdp", "map services", "map connections", "reservation of ports 40000-65535", n.stateDir()) {
+		"program connect4 of sockets", "program wire_xdp", "map services", "map nat", "reservation of ports 40000-65535", n.stateDir()) {
 		if !strings.Contains(said, "removed "+what) && !strings.Contains(said, " "+what) {
 			t.Errorf("it does not say that it removed %s:\n%s", what, said)
 		}

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What is told of drops: those that are alike share an event, and a CPU tells of so many a second. The packet is read once more for it, as
- * far as it can be.
+ * Flow events of dropped packets. Similar drops share an event, and events are rate-limited for each CPU. The
+ * packet is parsed again, as far as possible.
  */
 #pragma once
 
 #include "lib/flow/events.h"
 
-/* Tells drops apart: by the packet's tuple, the reason and the program. */
+/* Drops are similar if tuple, reason and program are the same. */
 static __always_inline __u32 flow_hash(const struct tuple *t, __u32 what)
 {
 	__u32 hash = flow_mix(what, t->protocol);
@@ -15,16 +15,16 @@ static __always_inline __u32 flow_hash(const struct tuple *t, __u32 what)
 	for (int i = 0; i < 4; i++)
 		hash = flow_mix(flow_mix(hash, t->source.word[i]), t->destination.word[i]);
 	hash = flow_mix(hash, (__u32)t->source_port << 16 | t->destination_port);
-	return flow_mix(hash, 0); /* the ports' upper bits reach the index only by another round */
+	return flow_mix(hash, 0); /* another round, so that the upper bits of the ports reach the index */
 }
 
-/* What a drop was, in one argument. */
+/* Reason and program in one argument. */
 static __always_inline __u32 flow_drop_id(enum program program, enum drop_reason reason)
 {
 	return reason | program << 8;
 }
 
-/* Whose drop it is: of the device, if that is a pod's and brings what it sends, else of those outside. */
+/* The sender of a dropped packet: a pod by its device, or an external bucket. */
 static __always_inline struct sender flow_sender(const struct tuple *t, __u32 what, __u32 ifindex)
 {
 	struct sender who = {};
@@ -37,8 +37,8 @@ static __always_inline struct sender flow_sender(const struct tuple *t, __u32 wh
 }
 
 /*
- * Whether this CPU may tell of another drop: by the sender's own share, or by what all have together, which is the rest of --flows-rate. The latter
- * leaves the last quarter of the buffer alone. If not, `why` says what is lacking.
+ * Whether this CPU may report another drop: within the sender's own share, or within the shared rest of
+ * --flows-rate, which leaves the last quarter of the buffer alone. If not, *why is the reason.
  */
 static __always_inline bool flow_allowed(const struct sender *who, __u64 now, enum flow_loss *why)
 {
@@ -56,7 +56,7 @@ static __always_inline bool flow_allowed(const struct sender *who, __u64 now, en
 	return !flow_is_crowded();
 }
 
-/* Fills the event about drops that are alike, but for its time and kind: so many packets, with so many bytes. */
+/* Fills an event for similar drops, except time and kind. */
 static __always_inline void flow_fill_drops(struct flow_event *e, const struct flow_drop *d, __u64 packets, __u64 bytes)
 {
 	e->created = 0;
@@ -76,8 +76,8 @@ static __always_inline void flow_fill_drops(struct flow_event *e, const struct f
 }
 
 /*
- * Tells of a drop, unless the same one has been told of within the second: then it is counted, and told with the next one
- * of its kind, or by flush_drops. `bytes` are those of the packet with its link-layer header. The result means nothing.
+ * Reports a drop. A similar drop within a second is only counted, and reported with the next event or by
+ * flush_drops. `bytes` include the link-layer header. The result has no meaning.
  */
 static __noinline int flow_dropped(const struct tuple *t, __u32 what, __u32 tcp_flags, __u32 bytes, __u32 ifindex)
 {
@@ -94,7 +94,7 @@ static __noinline int flow_dropped(const struct tuple *t, __u32 what, __u32 tcp_
 		return 0;
 	known = d->reported && d->hash == hash;
 	if (known && now - d->reported < FLOW_INTERVAL) {
-		__sync_fetch_and_add(&d->packets, 1); /* flush_drops may be taking them on another CPU */
+		__sync_fetch_and_add(&d->packets, 1); /* flush_drops may take them on another CPU */
 		__sync_fetch_and_add(&d->bytes, bytes);
 		return 0;
 	}
@@ -106,8 +106,7 @@ static __noinline int flow_dropped(const struct tuple *t, __u32 what, __u32 tcp_
 	e = flow_reserve(FLOW_DROPPED);
 	if (!e)
 		return 0;
-	__sync_lock_test_and_set(&d->reported,
-				 now); /* before anything else of it changes: so flush_drops sees that it does */
+	__sync_lock_test_and_set(&d->reported, now); /* first, so that flush_drops notices */
 	packets = __sync_lock_test_and_set(&d->packets, 0);
 	all = __sync_lock_test_and_set(&d->bytes, 0);
 	if (!known) {
@@ -128,7 +127,7 @@ static __noinline int flow_dropped(const struct tuple *t, __u32 what, __u32 tcp_
 	return 0;
 }
 
-/* Sets the ports, of protocols that have them, and the flags of TCP. */
+/* Reads ports and TCP flags. */
 static __always_inline void flow_read_ports(struct __sk_buff *skb, struct transport *t)
 {
 	__u8 protocol = t->tuple.protocol;
@@ -142,19 +141,19 @@ static __always_inline void flow_read_ports(struct __sk_buff *skb, struct transp
 		   bpf_skb_load_bytes(skb, t->offset, &h, TRANSPORT_OTHER_LENGTH)) {
 		return;
 	}
-	if (protocol == PROTOCOL_SCTP) { /* RFC 9260, 3.1: where TCP has them */
+	if (protocol == PROTOCOL_SCTP) { /* RFC 9260, 3.1: as in TCP */
 		t->tuple.source_port = h.source;
 		t->tuple.destination_port = h.destination;
 		return;
 	}
 	transport_set(t, &h);
-	if (t->kind == TRANSPORT_ERROR) /* what ICMP errors have there are no ports */
+	if (t->kind == TRANSPORT_ERROR) /* bytes at that offset are no ports */
 		t->tuple.source_port = t->tuple.destination_port = 0;
 }
 
 /*
- * Reads as much of the packet as there is; the rest is 0. Not by the pointers of struct packet: what dropped it may have
- * moved it. Of what was translated already these are the new addresses.
+ * Parses as much as there is; the rest is 0. The pointers of struct packet may be invalid by now. Translated
+ * packets have their new addresses.
  */
 static __always_inline void flow_read(struct __sk_buff *skb, struct transport *t)
 {
@@ -189,7 +188,7 @@ static __always_inline void flow_read(struct __sk_buff *skb, struct transport *t
 		flow_read_ports(skb, t);
 }
 
-/* Tells of the drop of a packet of a tc program. The result means nothing. */
+/* Reports a drop of a tc program. The result has no meaning. */
 GLOBAL_FN int flow_packet_dropped(struct __sk_buff *skb, __u32 what)
 {
 	struct transport t;

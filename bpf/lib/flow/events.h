@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What is told to those who watch, as events that the agent reads: what all of them share, and those about sessions. Those about drops
- * are flow_drop.h. Nothing in either has a say in what happens to a packet, and every event that is not told is counted. Without --flows
- * the verifier removes all of it.
+ * Flow events for the agent: the ring buffer, rate limits and conntrack events. Drops are in drops.h. Events never
+ * change a verdict; lost events are counted. Without --flows the verifier prunes all of it.
  */
 #pragma once
 
@@ -13,41 +12,44 @@
 #include "lib/policy/ct_slots.h"
 #include "lib/net/transport.h"
 
-/* One second: events about the same drop are at least as far apart, and it is what --flows-rate counts by. */
+/* One second: minimum interval of events for similar drops, and the unit of --flows-rate. */
 #define FLOW_INTERVAL 1000000000ULL
 
-/* Each part of `flows` that fills up wakes the agent; else it looks by itself, and no event has to pay for waking it. */
+/* Submitting wakes the agent when this much more of `flows` is filled; else the agent polls. */
 #define FLOW_WAKE (FLOWS_SIZE / 4)
 
-/* How much of `flows` an event takes: the kernel puts 8 bytes before each (BPF_RINGBUF_HDR_SZ). */
+/* Bytes of an event in the ring buffer, with its header (BPF_RINGBUF_HDR_SZ). */
 #define FLOW_RECORD (sizeof(struct flow_event) + 8)
 
-/* What an event about a session tells that the session itself does not say. */
+/* Where an event comes from. */
 struct flow_origin {
-	__u32 ifindex;	/* the device where the packet is that made the event */
+	__u32 ifindex;	/* device of the packet that caused it */
 	__u8 program;	/* enum program */
-	__u8 tcp_flags; /* enum transport_flag, of the packet */
+	__u8 tcp_flags; /* enum transport_flag of the packet */
 	__u8 padding[2];
 };
 
-/* A bit beside the enum flow_kind of an event: no event has told of the session before. */
+/* Flag beside enum flow_kind: the first event of the entry. */
 #define FLOW_FIRST 0x100U
 
-/* Counts events that are not told. */
+/* Counts lost events. */
 static __always_inline void flow_count_lost(enum flow_kind kind, enum flow_loss why, __u64 events)
 {
 	__u32 index = kind * FLOW_LOSS_MAX + why;
 	__u64 *count = bpf_map_lookup_elem(&flow_lost, &index);
 
 	if (count)
-		__sync_fetch_and_add(count, events); /* what the agent runs may be interrupted by a packet */
+		__sync_fetch_and_add(count, events); /* atomic: a packet may interrupt programs of the agent */
 }
 
-/* One in so many of the drops that a CPU may tell of is each sender's own (--flows-rate), at least one a second and at most so many: else one filled the buffer. */
+/*
+ * Each sender may use 1/FLOW_SHARES of a CPU's --flows-rate, between 1 and FLOW_SHARE_MAX a second, so one sender
+ * cannot fill the buffer.
+ */
 #define FLOW_SHARES 32
 #define FLOW_SHARE_MAX 32
 
-/* How many events a second that is. */
+/* Events a second of a sender's share. */
 static __always_inline __u32 flow_share_rate(void)
 {
 	__u32 share = config_flows_rate / FLOW_SHARES;
@@ -58,8 +60,8 @@ static __always_inline __u32 flow_share_rate(void)
 }
 
 /*
- * Whether there is room for another event by a rate of so many a second. Each one uses up its part of a second, which may be a second ahead of the
- * clock: after that much of a burst, what is told is a sample spread evenly.
+ * Token bucket: whether an event fits a rate. It may run one second ahead of the clock, so bursts are sampled
+ * evenly.
  */
 static __always_inline bool flow_ratelimit_use(__u64 *used, __u64 now, __u32 rate)
 {
@@ -71,7 +73,7 @@ static __always_inline bool flow_ratelimit_use(__u64 *used, __u64 now, __u32 rat
 	return true;
 }
 
-/* Whether a sender may tell of something by its own share, whatever others tell. */
+/* Whether a sender may report within its own share. */
 static __always_inline bool flow_share_allows(const struct sender *who, __u64 now)
 {
 	__u64 *used = bpf_map_lookup_elem(&flow_shares, who);
@@ -83,13 +85,13 @@ static __always_inline bool flow_share_allows(const struct sender *who, __u64 no
 	return !bpf_map_update_elem(&flow_shares, who, &first, BPF_ANY);
 }
 
-/* Whether the last quarter of the buffer is begun, which is for what senders tell by their own shares. */
+/* Whether the last quarter of the buffer, which is reserved for shares of senders, has begun. */
 static __always_inline bool flow_is_crowded(void)
 {
 	return bpf_ringbuf_query(&flows, BPF_RB_AVAIL_DATA) >= FLOWS_SIZE / 4 * 3;
 }
 
-/* Whether an event about a session has a place: the pod that it is charged to is who tells. */
+/* Whether an event of an entry fits; its owner is the sender. */
 static __always_inline bool flow_ct_fits(const struct tuple *key, const struct ct_entry *ct)
 {
 	const struct address *owner;
@@ -98,13 +100,13 @@ static __always_inline bool flow_ct_fits(const struct tuple *key, const struct c
 	if (likely(!flow_is_crowded()))
 		return true;
 	owner = ct_owner(key, ct->flags);
-	/* No device and nobody outside has the upper bit: these are pods. */
+	/* The upper bit separates pods from devices and external senders. */
 	who.device = 1U << 31 | (owner->word[0] * HASH_MULTIPLIER ^ owner->word[1] * HASH_MULTIPLIER ^ owner->word[2]);
 	who.external = owner->word[3];
 	return flow_share_allows(&who, bpf_ktime_get_ns());
 }
 
-/* A place for an event, in the ring buffer itself. NULL, and counted, where nobody has read fast enough. */
+/* Reserves an event in the ring buffer. NULL, and counted, if that is full. */
 static __always_inline struct flow_event *flow_reserve(enum flow_kind kind)
 {
 	struct flow_event *e = bpf_ringbuf_reserve(&flows, sizeof(*e), 0);
@@ -133,9 +135,8 @@ static __always_inline __u32 flow_mix(__u32 hash, __u32 word)
 }
 
 /*
- * Whether a session is among those that are told of (--flows-sample). By its ports and when it was opened, which it keeps to
- * its end and the agent can see too: all of its events are told, or none. Many begin in one tick of the clock. Samples of
- * internal/datapath does the same.
+ * Whether an entry is sampled (--flows-sample). By ports and creation time, which do not change and which the
+ * agent knows: an entry reports all of its events or none. Samples of internal/datapath does the same.
  */
 static __always_inline bool flow_sampled(const struct tuple *key, const struct ct_entry *ct)
 {
@@ -144,15 +145,15 @@ static __always_inline bool flow_sampled(const struct tuple *key, const struct c
 	return config_flows_sample <= 1 || flow_mix(ct->created, ports) % config_flows_sample == 0;
 }
 
-/* What the first event about a session tells that is not over. */
+/* The kind of the first event of an open connection. */
 static __always_inline enum flow_kind flow_first_kind(__u32 flags)
 {
 	return flags & CT_REPLIED ? FLOW_ANSWERED : FLOW_OPENED;
 }
 
 /*
- * Fills an event about a session, but for its time and kind, with the session's totals. `key` is that of `conntrack`; the event has the
- * direction of who opened it. Without `o` no packet makes the event.
+ * Fills an event of an entry, except time and kind. The event's tuple has the initiator as source. `o` is NULL if
+ * no packet caused it.
  */
 static __always_inline void flow_fill(struct flow_event *e, const struct tuple *key, const struct ct_entry *ct,
 				      const struct flow_origin *o, bool first)
@@ -184,8 +185,8 @@ static __always_inline void flow_fill(struct flow_event *e, const struct tuple *
 }
 
 /*
- * Tells what a packet has changed of a session, with its totals: `what` is an enum flow_kind, with FLOW_FIRST or without. The result means
- * nothing.
+ * Reports a change of an entry. `what` is an enum flow_kind, with or without FLOW_FIRST. The result has no
+ * meaning.
  */
 static __noinline int flow_ct_event(const struct tuple *key, const struct ct_entry *ct, const struct flow_origin *o,
 				    __u32 what)
@@ -206,12 +207,12 @@ static __noinline int flow_ct_event(const struct tuple *key, const struct ct_ent
 	return 0;
 }
 
-/* That a session has been told of. What an earlier version has ended, or revoked, bears no CT_REPORTED. */
+/* Flags of entries that have been reported. */
 #define FLOW_REPORTED (CT_REPORTED | CT_REPORTED_END | CT_REVOKED)
 
 /*
- * Tells of a session that has not been told of, without a packet. Its event has its place in `flows` before CT_REPORTED is seen, so that
- * what packets tell of the session thereafter comes behind it. The result means nothing.
+ * Reports an entry that has not been reported, without a packet. The event is reserved before CT_REPORTED is set,
+ * so later events of the entry come after it. The result has no meaning.
  */
 static __noinline int flow_ct_report(const struct tuple *key, struct ct_entry *ct)
 {
@@ -232,7 +233,7 @@ static __noinline int flow_ct_report(const struct tuple *key, struct ct_entry *c
 			flow_count_lost(kind, FLOW_LOSS_FULL, 1);
 		return 0;
 	}
-	if (flags & FLOW_REPORTED) { /* a packet has come first */
+	if (flags & FLOW_REPORTED) { /* a packet has reported it first */
 		bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP);
 		return 0;
 	}

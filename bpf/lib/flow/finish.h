@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The last stage of every program. */
+/* The last stage of every tc program. */
 #pragma once
 
 #include "lib/policy/policy_context.h"
 #include "lib/net/packet.h"
 
-/* Counts a drop. A missing counter must not change what happens to the packet. */
+/* Counts a drop. A missing counter must not change the verdict. */
 static __always_inline void count_drop(enum program program, enum drop_reason reason, __u32 bytes)
 {
 	__u32 index = program * DROP_MAX + reason;
@@ -17,7 +17,7 @@ static __always_inline void count_drop(enum program program, enum drop_reason re
 	}
 }
 
-/* Whether policies have dropped it. */
+/* Whether policies dropped the packet. */
 static __always_inline bool finish_is_policy(enum drop_reason reason)
 {
 	switch (reason) {
@@ -41,7 +41,7 @@ static __always_inline void finish_report(struct __sk_buff *skb, enum program pr
 		flow_packet_dropped(skb, flow_drop_id(program, reason));
 }
 
-/* The only place that counts, and that turns a verdict into what the kernel expects of a tc program. */
+/* Counts, reports and converts a verdict to the return code of tc; nothing else does. */
 static __always_inline int finish(const struct packet *p, enum verdict v)
 {
 	switch (v) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Pods of this node: who may send, and how a packet is put into a pod. */
+/* Local pods: source and destination checks, and delivery into a pod. */
 #pragma once
 
 #include "lib/net/ttl.h"
@@ -10,7 +10,7 @@ static __always_inline const struct endpoint *endpoint_of(const struct address *
 	return bpf_map_lookup_elem(&endpoints, a);
 }
 
-/* Pods speak IP. ARP reaches the host's stack and no further. */
+/* Pods may send IP. ARP goes to the kernel stack. */
 STAGE endpoint_check_protocol(struct packet *p)
 {
 	if (packet_is_ip(p))
@@ -21,8 +21,8 @@ STAGE endpoint_check_protocol(struct packet *p)
 }
 
 /*
- * A pod sends with its own addresses only; link-local IPv6 reaches the host's stack and no further. `sender` is
- * whose the source address is; with NEXT it is not NULL.
+ * A pod may send with its own addresses only. Link-local IPv6 goes to the kernel stack. `sender` is the endpoint
+ * of the source address, or NULL; with NEXT it is not NULL.
  */
 STAGE endpoint_check_source(struct packet *p, const struct endpoint *sender)
 {
@@ -34,7 +34,10 @@ STAGE endpoint_check_source(struct packet *p, const struct endpoint *sender)
 	return drop(p, DROP_SPOOFED_SOURCE);
 }
 
-/* What the stack puts on a pod's device must be for that pod: a stale host route must not feed another one. */
+/*
+ * The kernel stack may deliver only packets that are addressed to this pod: a stale host route must not reach
+ * another one.
+ */
 STAGE endpoint_check_destination(struct packet *p)
 {
 	const struct endpoint *e;
@@ -49,7 +52,10 @@ STAGE endpoint_check_destination(struct packet *p)
 	return drop(p, DROP_INVALID_DESTINATION);
 }
 
-/* The way into the pod that owns an address; the stack's way if none does, or if that pod's packets go through it. */
+/*
+ * The route into the local pod that has an address; ROUTE_CLUSTER (kernel stack) if there is none, or with
+ * through_stack.
+ */
 static __always_inline void endpoint_route(struct route *route, const struct address *a)
 {
 	const struct endpoint *e = endpoint_of(a);
@@ -64,8 +70,8 @@ static __always_inline void endpoint_route(struct route *route, const struct add
 }
 
 /*
- * Delivers a packet into a pod: the only place that does. bpf_redirect_peer (Linux 5.10) skips the host's stack and a
- * second pass through the backlog.
+ * Delivers a packet into a pod; nothing else does. bpf_redirect_peer (Linux 5.10) skips the kernel stack and the
+ * backlog queue.
  */
 STAGE endpoint_redirect(struct packet *p, const struct route *route)
 {
@@ -76,11 +82,7 @@ STAGE endpoint_redirect(struct packet *p, const struct route *route)
 	return REDIRECT;
 }
 
-/*
- * Puts the packet into a pod, past the host's stack and without a second pass through the backlog
- * (bpf_redirect_peer, Linux 5.10). Leaves to the stack what only that can do: options, and answering when no
- * hop is left.
- */
+/* Delivers a packet, unless the kernel stack has to handle it: options, and TTL 1. */
 STAGE endpoint_deliver(struct packet *p, const struct route *route)
 {
 	if (unlikely(p->options || p->ttl <= 1) || route->ifindex == p->skb->ifindex)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Decisions that are made once and kept for the packets that follow. */
+/* The flow cache: results of endpoint, route, NAT and policy lookups for packets between two addresses. */
 #pragma once
 
 #include "lib/net/hash.h"
@@ -7,8 +7,8 @@
 #include "lib/policy/verdict_cache.h"
 
 /*
- * The state of the tables, by both counters: neither ever goes back, so every change gives a new number. 0 before the
- * agent has filled the tables: nothing is kept then.
+ * The sum of two counters that only grow, so every change of the tables gives a new number. 0 until the agent has
+ * filled the tables: then nothing is cached.
  */
 static __always_inline __u32 flow_cache_generation(void)
 {
@@ -21,20 +21,16 @@ static __always_inline __u32 flow_cache_generation(void)
 	return tables && pods && *tables ? *tables + *pods : 0;
 }
 
-/* The index of decisions about packets between two addresses. */
 static __always_inline __u32 flow_cache_index(const struct address *source, const struct address *destination)
 {
-	/* Neighbouring addresses differ in their last word: spread its bits (Knuth's multiplicative hash). */
+	/* Addresses of one prefix differ in the last word. */
 	__u32 hash = (source->word[3] * HASH_MULTIPLIER ^ destination->word[3]) * HASH_MULTIPLIER;
 
 	_Static_assert(FLOW_CACHE_MAX == 1 << 8, "the index has 8 bits");
 	return hash >> 24;
 }
 
-/*
- * The place of the decision about packets that come in, between two addresses on this CPU; programs on one CPU do not
- * interrupt each other.
- */
+/* The slot for ingress packets between two addresses on this CPU. Programs on one CPU do not interrupt each other. */
 static __always_inline struct flow_cache_entry *flow_cache_slot(const struct address *source,
 								const struct address *destination)
 {
@@ -43,7 +39,10 @@ static __always_inline struct flow_cache_entry *flow_cache_slot(const struct add
 	return bpf_map_lookup_elem(&flow_cache, &index);
 }
 
-/* The same for packets that the stack sends. Another one: what it forwards has been decided about where it came in, too. */
+/*
+ * The slot for packets that the kernel stack sends. Separate: a forwarded packet has an entry from its ingress
+ * device too.
+ */
 static __always_inline struct flow_cache_entry *flow_cache_slot_egress(const struct address *source,
 								       const struct address *destination)
 {
@@ -53,8 +52,8 @@ static __always_inline struct flow_cache_entry *flow_cache_slot_egress(const str
 }
 
 /*
- * The same for XDP. Another one: tc decides about the packet that XDP leaves to it now and then, and in the same place
- * would make XDP forget and leave it the next one as well, and so on for ever.
+ * The slot for XDP. Separate: tc caches the packet that XDP passes to it about once a second. In the same slot it
+ * would evict the entry of XDP, which would then pass the next packet as well, forever.
  */
 static __always_inline struct flow_cache_entry *flow_cache_slot_xdp(const struct address *source,
 								    const struct address *destination)
@@ -65,17 +64,17 @@ static __always_inline struct flow_cache_entry *flow_cache_slot_xdp(const struct
 }
 
 /*
- * Which packets between two addresses a decision is about: their device, and what happens to them there. What
- * anybody may send must not meet what was decided about others.
+ * The device and the kind of packets that an entry is valid for. An entry must not apply to packets that others
+ * can send.
  */
 enum flow_cache_scope {
 	SCOPE_INGRESS = 0,
 	SCOPE_XDP = 1 << 29, /* translated, before there is an skb */
 	SCOPE_EGRESS = 1 << 30,
-	SCOPE_TRANSLATED = 1U << 31, /* has just been given these addresses */
+	SCOPE_TRANSLATED = 1U << 31, /* addresses after NAT */
 };
 
-/* Whether the decision is about such packets, and still holds. `where` is a device with an enum flow_cache_scope. */
+/* Whether an entry matches and is current. `where` is a device with an enum flow_cache_scope. */
 static __always_inline bool flow_cache_hit(const struct flow_cache_entry *fc, const struct address *source,
 					   const struct address *destination, __u32 where, __u32 now)
 {
@@ -84,8 +83,8 @@ static __always_inline bool flow_cache_hit(const struct flow_cache_entry *fc, co
 }
 
 /*
- * Makes a decision about such packets, until the tables change. `now` was read before the tables, so a decision from
- * tables that changed meanwhile is already out of date. The permit of what was decided before ends.
+ * Stores an entry. The caller read `now` before the tables, so an entry from tables that changed meanwhile is
+ * outdated at once. The verdict of the evicted entry ends.
  */
 static __always_inline void flow_cache_store(struct flow_cache_entry *fc, const struct address *source,
 					     const struct address *destination, __u32 where, __u32 now)

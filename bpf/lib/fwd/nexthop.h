@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* How a packet that has been translated goes on. */
+/* The next hop of translated packets. */
 #pragma once
 
 #include "lib/fwd/flow_cache.h"
@@ -8,17 +8,17 @@
 #include "lib/nat/nat_state.h"
 #include "lib/fwd/tunnel.h"
 
-/* What bpf_fib_lookup answers besides a way (include/uapi/linux/bpf.h, BPF_FIB_LKUP_RET_*). */
+/* Results of bpf_fib_lookup (include/uapi/linux/bpf.h, BPF_FIB_LKUP_RET_*). */
 enum fib_result {
 	FIB_SUCCESS = 0,
 	FIB_BLACKHOLE = 1,
 	FIB_UNREACHABLE = 2,
 	FIB_PROHIBIT = 3,
-	FIB_NO_NEIGHBOUR = 7, /* the way is known, the neighbour's link-layer address is not */
-	FIB_TOO_BIG = 8,      /* the way is known, and the packet does not fit it */
+	FIB_NO_NEIGHBOUR = 7, /* a route, but no resolved neighbour */
+	FIB_TOO_BIG = 8,      /* a route whose MTU the packet exceeds */
 };
 
-/* Asks the kernel's routes and rules for the way from an address to another one; the answer is in state->fib. */
+/* Looks up the kernel's routes and rules. The result is in state->fib. */
 GLOBAL_FN int nexthop_fib_lookup(struct __sk_buff *skb, struct nat_state *state, const struct address *source,
 				 const struct address *destination)
 {
@@ -43,7 +43,7 @@ static __always_inline bool nexthop_is_known(int result)
 	return result == FIB_SUCCESS || result == FIB_NO_NEIGHBOUR || result == FIB_TOO_BIG;
 }
 
-/* The kernel's way, as a route. The stack's (ROUTE_UNKNOWN) if it goes to the node itself, or nowhere. */
+/* The kernel's route. ROUTE_UNKNOWN if it leads to the node itself or nowhere. */
 static __always_inline void nexthop_from_fib(struct __sk_buff *skb, struct nat_state *state, struct route *route,
 					     const struct address *source, const struct address *destination)
 {
@@ -71,9 +71,10 @@ static __always_inline void nexthop_from_fib(struct __sk_buff *skb, struct nat_s
 }
 
 /*
- * Decides about packets from `source` to `destination`, which translation has made: ROUTE_LOCAL straight into a pod,
- * ROUTE_REMOTE and ROUTE_TUNNEL to where those say, ROUTE_CLUSTER to a pod through the stack, ROUTE_UNKNOWN to the
- * stack. A pod that reaches itself never goes through the stack, which takes nothing from its own addresses.
+ * Resolves the next hop of packets from `source` to `destination`, their addresses after NAT. ROUTE_LOCAL: into a
+ * pod. ROUTE_REMOTE, ROUTE_TUNNEL: to another node. ROUTE_CLUSTER: to a pod through the kernel stack.
+ * ROUTE_UNKNOWN: kernel stack. A pod that reaches itself is always redirected: the kernel stack drops packets with
+ * a local source.
  */
 GLOBAL_FN int nexthop_resolve(struct __sk_buff *skb, struct nat_state *state, struct flow_cache_entry *fc,
 			      const struct address *source, const struct address *destination)
@@ -113,16 +114,19 @@ GLOBAL_FN int nexthop_resolve(struct __sk_buff *skb, struct nat_state *state, st
 	return 0;
 }
 
-/* Whether who asks the kernel's routes also tells its neighbour table: every time for the same packets, else sometimes. */
+/*
+ * Whether a lookup of the kernel's routes also refreshes the neighbour entry: always for the same packets,
+ * sometimes for others.
+ */
 static __always_inline bool nexthop_renews_neighbour(bool same)
 {
 	return same || !(bpf_get_prandom_u32() & 63);
 }
 
 /*
- * The way of a translated packet; NULL cannot be. What the kernel's routes said holds for about a second. The
- * packet that asks again is sent by the kernel's neighbour table (*fresh), which so learns that the neighbour is in use;
- * where ways push each other out, a few of those that ask do.
+ * The flow cache entry of a translated packet. A result from the kernel's routes is valid for about a second. The
+ * packet that renews it goes through bpf_redirect_neigh (*fresh), so that the kernel keeps the neighbour
+ * reachable. Where entries evict each other, only a few packets do.
  */
 static __always_inline struct flow_cache_entry *nexthop_find(struct packet *p, struct nat_state *state,
 							     const struct address *source,
@@ -144,7 +148,7 @@ static __always_inline struct flow_cache_entry *nexthop_find(struct packet *p, s
 	return fc;
 }
 
-/* Sends a translated packet its way. What only the stack can do has been left to it before. */
+/* Sends a translated packet to its next hop. The caller has handled what needs the kernel stack. */
 STAGE nexthop_send(struct packet *p, const struct flow_cache_entry *fc, bool fresh)
 {
 	const struct route *route = &fc->route;
@@ -165,7 +169,7 @@ STAGE nexthop_send(struct packet *p, const struct flow_cache_entry *fc, bool fre
 	}
 }
 
-/* The same with a frame of its own on the stack. */
+/* nexthop_send in a stack frame of its own. */
 static __noinline enum verdict nexthop_send_rare(struct packet *p, const struct flow_cache_entry *fc, bool fresh)
 {
 	return nexthop_send(p, fc, fresh);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Which way a packet leaves the node, and how it gets there without the host's stack. */
+/* Routes of the cluster, and redirection to another node without the kernel stack. */
 #pragma once
 
 #include "lib/net/ttl.h"
 #include "lib/net/packet.h"
 
-/* AF_INET and AF_INET6 of the kernel's socket ABI, for bpf_redirect_neigh. */
+/* AF_INET and AF_INET6, for bpf_redirect_neigh. */
 enum family {
 	FAMILY_IPV4 = 2,
 	FAMILY_IPV6 = 10,
 };
 
 /*
- * The route to an address, NULL for the world. The first length with a match wins: the agent puts longer
- * prefixes before the shorter ones that hold them.
+ * The route to an address; NULL for external addresses. Lengths are in order: the agent puts longer prefixes
+ * before the shorter ones that contain them.
  */
 static __always_inline const struct route *route_of(const struct address *a)
 {
@@ -37,7 +37,7 @@ static __always_inline const struct route *route_of(const struct address *a)
 	return 0;
 }
 
-/* The same as a copy, for what is not in a hurry: *to is not set for the world, whose kind is ROUTE_UNKNOWN. */
+/* Copies the route. Returns ROUTE_UNKNOWN and leaves *to alone for external addresses. */
 GLOBAL_FN enum route_kind route_copy(const struct address *a, struct route *to)
 {
 	const struct route *r = a ? route_of(a) : 0;
@@ -48,7 +48,6 @@ GLOBAL_FN enum route_kind route_copy(const struct address *a, struct route *to)
 	return r->kind;
 }
 
-/* What lies behind an address, where nothing else of its route is asked for. */
 GLOBAL_FN enum route_kind route_kind_of(const struct address *a)
 {
 	const struct route *r = a ? route_of(a) : 0;
@@ -56,7 +55,7 @@ GLOBAL_FN enum route_kind route_kind_of(const struct address *a)
 	return r ? r->kind : ROUTE_UNKNOWN;
 }
 
-/* The route of an address that is a prefix of its own: every node's InternalIPs are, and pods of this node that are left of a former range. */
+/* The route of a /32 or /128: InternalIPs of nodes, and local pods outside the present pod CIDR. */
 static __always_inline const struct route *route_of_host(const struct address *a)
 {
 	struct route_key key = {.prefix_len = 128, .address = *a};
@@ -65,8 +64,8 @@ static __always_inline const struct route *route_of_host(const struct address *a
 }
 
 /*
- * Whether what SCTP has put into one GSO packet fits the device of a way: packets of different sizes, which the kernel alone can
- * tell (Linux 5.12). Who carries less than the device, further on, tells it by itself.
+ * Whether the packets of an SCTP GSO skb fit the device. They differ in size; only the kernel knows them (Linux
+ * 5.12).
  */
 static __noinline bool route_gso_fits(struct __sk_buff *skb, __u32 ifindex)
 {
@@ -76,9 +75,9 @@ static __noinline bool route_gso_fits(struct __sk_buff *skb, __u32 ifindex)
 }
 
 /*
- * Whether every packet on the wire fits a way. A GSO packet is cut into segments of gso_size
- * bytes of payload; what cannot be told cheaply (extension headers before TCP) counts as too big, since the
- * stack, which gets such packets, decides it exactly.
+ * Whether every packet on the wire fits the MTU of a route. A GSO packet is cut into segments of gso_size bytes of
+ * payload. Headers whose length is not known cheaply count as too big: the kernel stack, which then gets the
+ * packet, decides exactly.
  */
 static __always_inline bool route_fits(const struct packet *p, const struct route *route)
 {
@@ -110,18 +109,18 @@ static __always_inline bool route_fits(const struct packet *p, const struct rout
 	return headers + p->skb->gso_size <= mtu;
 }
 
-/* Whether packets of the size that the device allows from which this one comes would not fit a way. */
+/* Whether the ingress device allows larger packets than the route. */
 static __noinline bool route_below_device_mtu(struct __sk_buff *skb, __u32 mtu)
 {
 	__u32 allowed = 0;
 
-	bpf_check_mtu(skb, 0, &allowed, 0, 0); /* Linux 5.12; whatever it says, it tells the device's MTU */
+	bpf_check_mtu(skb, 0, &allowed, 0, 0); /* Linux 5.12; sets `allowed` whatever it returns */
 	return !allowed || allowed > mtu;
 }
 
 /*
- * Whether this fragment would take another way than others of its packet, which may not fit. The stack may put them together
- * before it cuts them again (connection tracking does), and would wait for those that have gone ahead.
+ * Whether some fragments of this packet fit the route and others may not. The kernel stack may reassemble
+ * (conntrack does) before it fragments again, and would miss those that were redirected.
  */
 static __always_inline bool route_splits_fragments(const struct packet *p, __u32 mtu)
 {
@@ -134,7 +133,7 @@ static __always_inline bool route_splits_fragments(const struct packet *p, __u32
 	return unlikely(piece) && route_below_device_mtu(p->skb, mtu);
 }
 
-/* The agent follows the neighbour table now; if not, what it wrote about neighbours may be out of date. */
+/* Whether the agent still follows the neighbour table. If not, next_hop_mac may be stale. */
 static __always_inline bool neigh_lease_valid(void)
 {
 	__u32 zero = 0;
@@ -143,7 +142,10 @@ static __always_inline bool neigh_lease_valid(void)
 	return until && bpf_ktime_get_coarse_ns() < *until;
 }
 
-/* Gives the packet to the device of *r: with the link-layer header from there if `known`, else by the kernel's neighbour table. */
+/*
+ * Redirects the packet to the device of *r: with the MACs of *r if `known`, else through the kernel's neighbour
+ * table.
+ */
 STAGE route_redirect(struct packet *p, const struct route *r, bool known)
 {
 	struct bpf_redir_neigh hop = {};
@@ -166,7 +168,7 @@ STAGE route_redirect(struct packet *p, const struct route *r, bool known)
 	return REDIRECT;
 }
 
-/* Out through the uplink to the next node. */
+/* Redirects to the uplink. The kernel stack handles options, TTL 1 and packets that exceed the MTU. */
 STAGE route_to_wire(struct packet *p, const struct route *r)
 {
 	if (unlikely(p->options || p->ttl <= 1) || !route_fits(p, r) || route_splits_fragments(p, r->mtu))

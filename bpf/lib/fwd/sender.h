@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Who is behind a packet, for what each has a share of: errors that are sent, first fragments that are remembered, events that tell. A pod
- * is known by the device that brought its packet, which it cannot choose. Whoever is outside can write any source: all of them together are
- * so many, by their prefix or, in the cluster, by their address, and never meet a pod of this node.
+ * Senders, for limits per sender: ICMP errors, tracked fragments, flow events. A pod is identified by its device,
+ * which it cannot choose. External hosts can forge sources: they share SENDERS_EXTERNAL buckets by prefix, cluster
+ * addresses one bucket each, and never share one with a local pod.
  */
 #pragma once
 
@@ -10,12 +10,12 @@
 #include "lib/net/packet.h"
 #include "lib/fwd/route.h"
 
-/* How many those outside are, for each program that hears them. A power of two. */
+/* Buckets of external senders for each program, a power of two. */
 #define SENDERS_EXTERNAL 256
 
 /*
- * One of those outside, by the /24 or /64 that the address is in: who has one has all of them. Of the cluster's addresses, which have a
- * route, each is somebody's own: pods of one node share their prefix.
+ * The bucket of an external source: its /24 or /64, since one host may own all of it. Addresses with a route in
+ * the cluster hash one by one: pods of a node share their prefix.
  */
 GLOBAL_FN __u32 sender_external(const struct address *source)
 {
@@ -32,7 +32,7 @@ GLOBAL_FN __u32 sender_external(const struct address *source)
 	return hash * HASH_MULTIPLIER >> 24;
 }
 
-/* Who has sent a packet with this source, as `program` sees it. */
+/* The sender of a packet with this source, as `program` sees it. */
 static __always_inline struct sender sender_of(struct __sk_buff *skb, __u32 program, const struct address *source)
 {
 	struct sender who = {};
@@ -45,7 +45,7 @@ static __always_inline struct sender sender_of(struct __sk_buff *skb, __u32 prog
 	case PROGRAM_TO_POD:
 	case PROGRAM_TO_WIRE:
 	case PROGRAM_TO_TUNNEL:
-		/* What the stack forwards came by a device: a pod's, whose source is its own, or one from outside. 0: the node itself. */
+		/* A forwarded packet came by a pod's device, or by one from outside. 0: the node itself. */
 		who.device = skb->ingress_ifindex;
 		if (who.device)
 			who.external = 1 + sender_external(source);

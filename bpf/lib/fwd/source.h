@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Whether a packet can come from where it came from: what its source address says and who brought it have to agree. Asked
- * once for all packets between two addresses, before a decision about them is kept.
+ * Source validation: the source address must match where the packet came from. Checked once for each flow cache
+ * entry.
  */
 #pragma once
 
@@ -11,8 +11,8 @@
 #include "lib/fwd/route.h"
 
 /*
- * Whether the routes let packets with these addresses arrive at an uplink. Pods of this node send by their own devices. What a tunnelled
- * node's pods send to pods and to InternalIPs of this node comes by the tunnel. Between the nodes themselves there is none.
+ * Whether packets with these addresses can arrive at an uplink. Local pods send by their own devices. Pods of a
+ * node behind a tunnel reach pods and InternalIPs of this node by the tunnel; nodes reach each other by the wire.
  */
 static __always_inline bool source_has_path(const struct address *source, const struct address *destination)
 {
@@ -32,9 +32,9 @@ static __always_inline bool source_has_path(const struct address *source, const 
 }
 
 /*
- * Whether a packet of an uplink claims to be from this node itself, which sends to its pods by the stack. Linux drops such packets of IPv4 where
- * it forwards them, and none of IPv6: beside kube-proxy they might be for any Service. The node's addresses are known with policies
- * alone, for which it matters.
+ * Whether a packet from an uplink claims a source address of this node. Linux drops such IPv4 packets when it
+ * forwards them, but not IPv6. With kube-proxy the packet may be for any Service. The node addresses are known,
+ * and matter, only with policies.
  */
 GLOBAL_FN bool source_is_own(const struct address *source, const struct address *destination)
 {
@@ -44,16 +44,15 @@ GLOBAL_FN bool source_is_own(const struct address *source, const struct address 
 	       policy_identity(source, IDENTITY_BY_ALL) == IDENTITY_NODE;
 }
 
-/* Whether packets with these addresses may arrive at an uplink. */
 GLOBAL_FN bool source_valid_from_wire(const struct address *source, const struct address *destination)
 {
 	return source && destination && source_has_path(source, destination) && !source_is_own(source, destination);
 }
 
 /*
- * Whether what an uplink brought may go to a pod that a Service or the stack has chosen since: a pod behind a tunnel is that only where its
- * tunnel vouches for it. A tunnelled node itself reaches Services of this one by the wire. The stack may have given the packet an
- * address of this node (kube-proxy).
+ * Whether a packet from an uplink may go to the pod that a Service or the kernel stack has chosen. A pod behind a
+ * tunnel is valid only if the packet came by the tunnel; its node itself reaches Services by the wire. kube-proxy
+ * may have masqueraded the packet to an address of this node.
  */
 GLOBAL_FN bool source_valid_for_backend(const struct address *source, const struct address *backend)
 {
@@ -63,9 +62,9 @@ GLOBAL_FN bool source_valid_for_backend(const struct address *source, const stru
 }
 
 /*
- * Whether what the stack delivers to a pod can come from the device where the stack got it, which is 0 for what the node itself sends: a pod's
- * by the pod's alone. from_wire has asked about the destination that a packet came with; what the stack has translated since, as kube-proxy has
- * it do, was addressed to no pod. By other devices may come what another network carries, from which the cluster moves to this one.
+ * Whether a packet that the kernel stack delivers can come from `device`; 0 is the node itself. A source of a
+ * local pod must come from that pod's device. from_wire has validated the original destination, but kube-proxy's
+ * DNAT may have chosen the pod since. Other devices may carry another network during a migration.
  */
 GLOBAL_FN bool source_valid_from_device(const struct address *source, const struct address *receiver, __u32 device)
 {
@@ -83,7 +82,7 @@ GLOBAL_FN bool source_valid_from_device(const struct address *source, const stru
 	return !bpf_map_lookup_elem(&uplinks, &device) || source_valid_for_backend(source, receiver);
 }
 
-/* Whether two addresses are of the same other node, by the next hop of their routes. */
+/* Whether two addresses belong to the same remote node: their routes have the same next hop. */
 GLOBAL_FN bool source_same_node(const struct address *one, const struct address *other)
 {
 	const struct route *a, *b;
@@ -97,8 +96,9 @@ GLOBAL_FN bool source_same_node(const struct address *one, const struct address 
 }
 
 /*
- * Whether who sends an ICMP error can have seen the packet that it quotes, whose answers have the tuple: by a tunnel, the node at its other end
- * what its pods got; by the wire, a router what went by it, and a node what its pods got by a tunnel (it sends as itself, which no tunnel carries).
+ * Whether the sender of an ICMP error can have seen the quoted packet, whose reply tuple is given. By a tunnel:
+ * the peer node, for packets to its pods. By the wire: a router for any packet on the wire, and a node for packets
+ * that its pods got by a tunnel.
  */
 GLOBAL_FN bool source_may_report_error(const struct address *sender, const struct tuple *reply_tuple, __u32 tunnel)
 {
@@ -114,8 +114,8 @@ GLOBAL_FN bool source_may_report_error(const struct address *sender, const struc
 }
 
 /*
- * Whether a source belongs to the node that a tunnel's packet came from: `peer` is the address that its way leads to, or another one
- * of the same node.
+ * Whether a source belongs to the node at the other end of a tunnel. `peer` is the next hop of its route, or
+ * another address of that node.
  */
 GLOBAL_FN bool source_is_tunnel_peer(const struct address *source, const struct address *peer)
 {
@@ -133,8 +133,8 @@ GLOBAL_FN bool source_is_tunnel_peer(const struct address *source, const struct 
 }
 
 /*
- * Whether a packet that gets this node's address, or goes to this backend of a Service, might be taken for one of a tunnel: UDP to the
- * tunnels' port of an address that is no pod's, so that a node may have it. Nodes listen to each other by their addresses alone.
+ * Whether a packet that gets a source of this node, or goes to this backend, could pass for a tunnel packet: UDP
+ * to the tunnel port of an address that is not a pod's. Nodes identify tunnel peers by address only.
  */
 GLOBAL_FN bool source_forges_tunnel(const struct address *destination, __be16 port, __u8 protocol)
 {

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* VXLAN (RFC 7348): how a packet gets to the other end of a tunnel, and from which end one came. */
+/* VXLAN (RFC 7348): encapsulation, and validation of decapsulated packets. */
 #pragma once
 
 #include "lib/net/hash.h"
 #include "lib/fwd/source.h"
 
-/* The one virtual network of the cluster. */
+/* The virtual network of the cluster. */
 #define TUNNEL_VNI 1
 
-/* TTL and hop limit of the packets outside, as of any that the node sends (IANA). */
+/* Outer TTL and hop limit: the default of Linux. */
 #define TUNNEL_TTL 64
 
 /*
- * Addresses the packet to the other end, from this node's own one. Outside, IPv4 has no UDP checksum (RFC 7348,
- * 4.1: it should be zero), since the packet inside has its own; IPv6 has one: without, only receivers that were told so take
- * the packet (RFC 6935). The DF bit stays clear: where the net between the nodes carries less than their links,
- * it cuts the packet instead of losing it. False, with the packet unchanged, if it cannot be had.
+ * Sets the tunnel key: remote end, and this node's address. Over IPv4 the outer UDP checksum is zero (RFC 7348,
+ * 4.1); over IPv6 it is computed, since receivers drop packets without one (RFC 6935). DF stays clear: a network
+ * between nodes with a smaller MTU fragments the outer packet. Returns false if the key cannot be set; the packet
+ * is unchanged.
  */
 static __noinline bool tunnel_encap(struct packet *p, const struct route *r)
 {
@@ -25,7 +25,7 @@ static __noinline bool tunnel_encap(struct packet *p, const struct route *r)
 	__u64 flags = BPF_F_ZERO_CSUM_TX;
 
 	if (!source)
-		return false; /* cannot be: both families have their element */
+		return false; /* internal error */
 	if (family) {
 		flags = BPF_F_TUNINFO_IPV6;
 		__builtin_memcpy(key.remote_ipv6, &r->next_hop, sizeof(key.remote_ipv6));
@@ -41,7 +41,7 @@ static __noinline bool tunnel_encap(struct packet *p, const struct route *r)
 	return true;
 }
 
-/* Out through the VXLAN device to the node that has the pod. What does not fit is the stack's, as on a wire. */
+/* Redirects to the VXLAN device. The kernel stack handles options, TTL 1 and packets that exceed the MTU. */
 STAGE tunnel_send(struct packet *p, const struct route *r)
 {
 	if (unlikely(p->options || p->ttl <= 1) || !route_fits(p, r) || route_splits_fragments(p, r->mtu) ||
@@ -52,12 +52,12 @@ STAGE tunnel_send(struct packet *p, const struct route *r)
 	return REDIRECT;
 }
 
-/* Between which addresses a packet came through a tunnel. */
+/* Outer addresses of a decapsulated packet. */
 struct tunnel_endpoints {
 	struct address peer, local;
 };
 
-/* False for another virtual network than the cluster's. */
+/* Returns false for another virtual network. */
 static __noinline bool tunnel_endpoints_of(const struct packet *p, struct tunnel_endpoints *ends)
 {
 	struct bpf_tunnel_key key = {};
@@ -74,7 +74,10 @@ static __noinline bool tunnel_endpoints_of(const struct packet *p, struct tunnel
 	return key.tunnel_id == TUNNEL_VNI;
 }
 
-/* This node's end as a number, for decisions. Only addresses of this node are compared by it, which no sender chooses. */
+/*
+ * Hash of the local outer address, for the flow cache. It compares addresses of this node only, so no sender can
+ * choose a collision.
+ */
 static __always_inline __u32 tunnel_local_hash(const struct address *local)
 {
 	return ((local->word[0] * HASH_MULTIPLIER ^ local->word[1]) * HASH_MULTIPLIER ^ local->word[2]) *
@@ -83,8 +86,8 @@ static __always_inline __u32 tunnel_local_hash(const struct address *local)
 }
 
 /*
- * Why a packet that came between these addresses is not taken: 0, or a reason to drop it. It has to be from a node's InternalIP to one of
- * this node's, since only between these nodes send, and its source has to be that node's.
+ * Validates a decapsulated packet: 0 or a drop reason. It must come from a node's InternalIP to an InternalIP of
+ * this node, and its source must belong to that node.
  */
 static __always_inline enum drop_reason tunnel_check_source(const struct tunnel_endpoints *ends,
 							    const struct address *source)

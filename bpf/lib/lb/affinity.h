@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Session affinity (sessionAffinity: ClientIP): the backend that a client had. */
+/* Session affinity (sessionAffinity: ClientIP). */
 #pragma once
 
 #include "lib/lb/backend.h"
 
-/* Who asks: a socket by its network namespace, a packet (netns 0) by its source address. */
+/* The client: a socket by its network namespace, a packet (netns 0) by its source address. */
 static __always_inline void affinity_client(struct client *c, const struct tuple *t, __u32 service, __u64 netns)
 {
 	c->address = t->source;
@@ -18,13 +18,13 @@ static __always_inline void affinity_client(struct client *c, const struct tuple
 	}
 }
 
-/* Whether a client is this node's: a socket, or a pod, whose device has shown that the source is its own. */
+/* Whether the client is local: a socket, or a pod, whose source address from_pod has validated. */
 static __always_inline bool service_client_is_local(const struct client *c)
 {
 	return c->kind == CLIENT_NETNS || bpf_map_lookup_elem(&endpoints, &c->address);
 }
 
-/* The backend that the client had, if that was not longer ago than the Service says and the set still has it. */
+/* The backend of the client's last connection, if it is recent enough and still in the set. */
 static __always_inline bool affinity_find(const struct client *client, const struct backend_set *set, __u32 seconds,
 					  struct lb_choice *c)
 {

@@ -5,23 +5,23 @@
 #include "lib/net/address.h"
 #include "lib/net/verdict.h"
 
-/* Which side of the node a connection comes from. */
+/* Where a connection comes from: it selects the traffic policy. */
 enum lb_side {
 	LB_INTERNAL, /* pods and the node itself */
-	LB_EXTERNAL, /* the wire */
+	LB_EXTERNAL, /* outside the node */
 };
 
-/* What a Service says to a connection. */
+/* The result of a Service lookup. */
 enum lb_verdict {
-	LB_NONE = 0,	/* no Service answers there on this side: not for translation */
-	LB_BACKEND,	/* goes to choice.backend */
+	LB_NONE = 0,	/* no frontend on this side */
+	LB_BACKEND,	/* choice.backend is set */
 	LB_REJECT,	/* no endpoints: TCP RST, ICMP port unreachable, ECONNREFUSED */
-	LB_DROP,	/* a traffic policy Local, and no endpoint is here: DROP_NO_LOCAL_BACKEND */
-	LB_TUNNEL_PORT, /* goes to the tunnels' port of what may be a node: DROP_TUNNEL_PORT */
-	LB_DENY,	/* the source may not use the Service: DROP_SOURCE_NOT_ALLOWED */
+	LB_DROP,	/* traffic policy Local without a local endpoint: DROP_NO_LOCAL_BACKEND */
+	LB_TUNNEL_PORT, /* the backend is a tunnel port: DROP_TUNNEL_PORT */
+	LB_DENY,	/* source not allowed: DROP_SOURCE_NOT_ALLOWED */
 };
 
-/* The Service's answer in detail; id and flags are valid whenever the answer is not LB_NONE. */
+/* Details of the result. service and flags are valid unless the result is LB_NONE. */
 struct lb_choice {
 	struct backend backend; /* with LB_BACKEND */
 	__u32 service;		/* id */
@@ -29,13 +29,11 @@ struct lb_choice {
 	__u32 set, index;	/* of the backend, with LB_BACKEND */
 };
 
-/* The Service that has a frontend, NULL if none has. */
 static __always_inline const struct service *service_of(const struct frontend *f)
 {
 	return bpf_map_lookup_elem(&services, f);
 }
 
-/* The frontend that a packet is addressed to. */
 static __always_inline void service_frontend(struct frontend *f, const struct tuple *t)
 {
 	f->address = t->destination;
@@ -49,10 +47,10 @@ static __always_inline bool backend_equals(const struct backend *a, const struct
 	return a->port == b->port && address_equals(&a->address, &b->address);
 }
 
-/* What service_find_step looks for. */
+/* Context of service_find_step. */
 struct service_search {
 	struct backend backend;
-	struct backend_key key; /* of the backend, once it is found */
+	struct backend_key key; /* of the backend that was found */
 	__u32 found;
 };
 
@@ -66,7 +64,7 @@ static long service_find_step(__u32 index, struct service_search *s)
 	return s->found;
 }
 
-/* Whether a set has a backend, and at which index. A client asks once for each set that replaces another (bpf_loop, Linux 5.17). */
+/* Finds a backend in a set. A client searches once for each set that replaces another (bpf_loop, Linux 5.17). */
 static __noinline bool service_find(__u32 set, __u32 count, const struct backend *backend, __u32 *index)
 {
 	struct service_search s = {.backend = *backend, .key.set = set};

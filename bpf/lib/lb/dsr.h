@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Direct answers (DSR), at layer 2: a packet of the world goes on to its backend's node as it came, with other MACs, and
- * that node recognises what it is for by its destination, a NodePort of the node that forwarded it.
+ * Direct server return (DSR) at layer 2: the node that receives an external packet forwards it to the backend's
+ * node with only its MACs changed. That node recognises it by its destination, a NodePort of the forwarding node.
  */
 #pragma once
 
@@ -9,24 +9,27 @@
 #include "lib/fwd/route.h"
 #include "lib/nat/nat_state.h"
 
-/* Whether a connection whose backend is behind a route of this kind is left to the backend's node as a whole. */
+/* Whether the connection can be forwarded by DSR to a backend with a route of this kind. */
 static __always_inline bool dsr_may(const struct nat_state *state, enum route_kind kind)
 {
 	const __u32 flags = SERVICE_DSR | SERVICE_AFFINITY;
 
-	/* What was forwarded once is not forwarded so again: nodes that know different backends would do it for ever. */
+	/* A packet is forwarded once only: nodes with different backends would loop. */
 	if (!config_dsr || state->forwarded || kind != ROUTE_REMOTE || (state->choice.flags & flags) != SERVICE_DSR)
 		return false;
-	/* Answers into a tunnel would come from the backend's node and bear this one's address, which is not that node's to send. */
+	/*
+	 * The client is behind a tunnel: a reply through the tunnel would have this node's address, which the
+	 * backend's node may not send.
+	 */
 	if (route_kind_of(&state->transport.tuple.source) == ROUTE_TUNNEL)
 		return false;
-	/* No node takes from the wire what has a source of its own: anybody on the link could send that. */
+	/* The backend's node rejects packets from the wire with a source of its own. */
 	return !source_same_node(&state->transport.tuple.source, &state->choice.backend.address);
 }
 
 /*
- * Whether a packet that arrived was forwarded by another node of this link because of its Service. state->frontend, which
- * is the packet's destination, is then the same port of this node, and state->forwarded is set.
+ * Whether another node of this link has forwarded the packet by DSR. Sets state->frontend to the same port of this
+ * node, and state->forwarded.
  */
 static __always_inline bool dsr_arrived(struct nat_state *state, __u32 ifindex)
 {

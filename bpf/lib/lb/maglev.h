@@ -16,9 +16,9 @@ static __always_inline __u32 service_hash_word(__u32 hash, __u32 word)
 }
 
 /*
- * Equal on all nodes for packets of one connection. The destination's address is not in it: nodes forward for each
- * other what came to their own addresses. Clients of a Service with affinity are not told apart by their address alone: once
- * the Service's time is over they may get another backend, which Kubernetes' tests expect.
+ * The same on all nodes for packets of one connection. The destination address is left out: nodes forward packets
+ * to their own addresses for each other. It includes the source port also with session affinity: after its timeout
+ * a client may get another backend, as Kubernetes' conformance tests expect.
  */
 static __always_inline __u32 service_hash(const struct tuple *t)
 {
@@ -35,7 +35,10 @@ static __always_inline __u32 service_hash(const struct tuple *t)
 	return hash ^ hash >> 16;
 }
 
-/* The backend's index by consistent hashing. A set that is just being replaced may lack its table: any index then. */
+/*
+ * The backend's index by consistent hashing. While a set is being replaced its table may be missing; then any
+ * index will do.
+ */
 static __always_inline __u32 service_maglev(const struct backend_set *set, __u32 hash)
 {
 	__u32 position = hash % set->maglev_size;
@@ -50,7 +53,7 @@ static __always_inline __u32 service_maglev(const struct backend_set *set, __u32
 	if (!block)
 		return hash % set->count;
 	offset = position % MAGLEV_BLOCK;
-	barrier_var(offset); /* the compiler knows the range; the verifier has to see it checked */
+	barrier_var(offset); /* the compiler knows the range, the verifier needs the check */
 	if (set->maglev_width != 2)
 		return offset < MAGLEV_BLOCK ? block->entries[offset] : 0;
 	if (offset > MAGLEV_BLOCK - 2)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Which backend a new connection to a Service goes to: for sockets, tc and XDP alike, so nothing here knows of packets.
- * The first packet of a connection asks, the others follow what was decided for it.
+ * Chooses the backend of a new connection to a Service, for sockets, tc and XDP. Later packets use the NAT entry,
+ * the socket's entry or session affinity.
  */
 #pragma once
 
@@ -10,7 +10,7 @@
 #include "lib/lb/backend.h"
 #include "lib/lb/maglev.h"
 
-/* Whether a source is in the Service's loadBalancerSourceRanges. Ask only with SERVICE_SOURCES. */
+/* Whether a source is in loadBalancerSourceRanges. Only for Services with SERVICE_SOURCES. */
 static __noinline bool service_allows(__u32 service, const struct address *source)
 {
 	struct source_key key = {
@@ -22,7 +22,7 @@ static __noinline bool service_allows(__u32 service, const struct address *sourc
 	return bpf_map_lookup_elem(&service_sources, &key);
 }
 
-/* The counters of a Service on this CPU, made at first use. NULL when there is no room for them. */
+/* The counters of a Service on this CPU, created at first use. NULL if the map is full. */
 static __noinline struct service_count *service_count_get(__u32 service)
 {
 	struct service_count *count = bpf_map_lookup_elem(&service_counts, &service);
@@ -34,7 +34,7 @@ static __noinline struct service_count *service_count_get(__u32 service)
 	return bpf_map_lookup_elem(&service_counts, &service);
 }
 
-/* A backend of a set that has some, and no memory of the client. False when the set is gone. */
+/* Picks a backend of a set that is not empty. Returns false if the set is gone. */
 static __noinline bool service_pick(const struct tuple *t, const struct backend_set *set, bool socket,
 				    struct lb_choice *c)
 {
@@ -54,14 +54,14 @@ static __noinline bool service_pick(const struct tuple *t, const struct backend_
 	return true;
 }
 
-/* What is needed of a Service for connections from one side. Of struct service, call chains have no room for a copy. */
+/* The part of struct service for one side. A copy of the whole would exceed the stack. */
 struct lb_service {
 	__u32 id, affinity;
 	__u32 flags; /* enum service_flag */
 	struct backend_set set;
 };
 
-/* service_choose with one state of the Service. False when that state is not whole any more. */
+/* Chooses by one snapshot of the Service. Returns false if the snapshot has become inconsistent. */
 GLOBAL_FN bool service_choose_from(const struct tuple *t, const struct lb_service *s, __u64 netns, struct lb_choice *c)
 {
 	struct client client;
@@ -79,7 +79,7 @@ GLOBAL_FN bool service_choose_from(const struct tuple *t, const struct lb_servic
 	return true;
 }
 
-/* The present state of the Service and of its set for a side; false when there is none. */
+/* Reads a snapshot of the Service; false if there is none. */
 static __always_inline bool service_read(const struct tuple *t, enum lb_side side, struct lb_service *s)
 {
 	const struct service *now;
@@ -96,7 +96,7 @@ static __always_inline bool service_read(const struct tuple *t, enum lb_side sid
 	return true;
 }
 
-/* Whether that is still its state. */
+/* Whether the snapshot is still current. */
 static __always_inline bool service_unchanged(const struct tuple *t, enum lb_side side, const struct lb_service *read)
 {
 	const struct backend_set *now;
@@ -114,13 +114,13 @@ static __always_inline bool service_unchanged(const struct tuple *t, enum lb_sid
 #define SERVICE_ATTEMPTS 4
 
 /*
- * Where a new connection goes that is addressed to a Service, which the caller has found by service_of. `t` has the addresses
- * and ports of its first packet; of a socket's, the destination, the protocol and 0 for the rest. `netns` is the
- * cookie of a socket's network namespace, 0 for a packet. Sources of packets are checked against the Service's;
- * sockets have none yet, see there. Counts what it answers, but for LB_DROP and LB_TUNNEL_PORT to a socket, whose packets ask again.
+ * Chooses the backend of a new connection to a Service, which the caller has found by service_of. `t` is the tuple
+ * of the first packet; for a socket only destination and protocol are set. `netns` is the cookie of a socket's
+ * network namespace, 0 for packets. Only packets are checked against the source ranges: sockets have no source
+ * yet. Counts the result, except LB_DROP and LB_TUNNEL_PORT for sockets, whose packets are counted by from_pod.
  *
- * The Service is read again after choosing: its set may have been replaced and deleted meanwhile, and the kernel
- * gives the place of a replaced map element to another one at once. What both readings say was true.
+ * The Service is read again after choosing: the agent may have replaced its set meanwhile, and the kernel reuses
+ * freed map elements at once. A result is valid if both reads agree.
  */
 GLOBAL_FN enum lb_verdict service_choose(const struct tuple *t, enum lb_side side, __u64 netns, struct lb_choice *c)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Services at the socket: connect and sendmsg get a backend's address instead of the Service's, getpeername and recvmsg
- * tell the Service's. No packet has to be rewritten then. Addresses of IPv4 on sockets of IPv6 come as IPv4-mapped ones,
- * which is what the tables hold. The kernel holds the socket's lock meanwhile.
+ * Translation at the socket: addresses, the socket's entry in `sock_storage`, and the Service lookup. The kernel
+ * holds the socket lock while these programs run. IPv6 sockets pass IPv4 addresses as IPv4-mapped ones, as the
+ * maps hold them.
  */
 #pragma once
 
@@ -10,16 +10,16 @@
 #include "lib/lb/service.h"
 #include "lib/net/packet.h"
 
-/* What the kernel expects of programs at sockets. */
+/* Return values of cgroup/sock_addr programs. */
 enum sock_return {
-	SOCK_DENY = 0,	  /* EPERM, or what bpf_set_retval says */
-	SOCK_PROCEED = 1, /* with the address as it is now */
+	SOCK_DENY = 0,	  /* EPERM, or the error of bpf_set_retval */
+	SOCK_PROCEED = 1, /* with the address as rewritten */
 };
 
-/* errno of a connection that is refused (asm-generic/errno.h). */
+/* asm-generic/errno.h */
 #define ECONNREFUSED 111
 
-/* Where a socket connects or sends to; that is all of the tuple that is known before it has its own address. */
+/* The destination of connect or sendmsg. The rest of the tuple is not known yet. */
 static __always_inline void sock_destination(struct bpf_sock_addr *ctx, bool ipv6, struct tuple *t)
 {
 	if (ipv6) {
@@ -57,7 +57,10 @@ static __always_inline struct sock_entry *sock_entry_of(struct bpf_sock_addr *ct
 	return bpf_sk_storage_get(&sock_storage, ctx->sk, 0, 0);
 }
 
-/* Keeps a choice with the socket. Without memory for it the connection is made all the same, and getpeername tells the backend. */
+/*
+ * Stores the choice with the socket. If memory is short the connection succeeds, but getpeername returns the
+ * backend.
+ */
 static __always_inline void sock_entry_store(struct bpf_sock_addr *ctx, const struct tuple *t, const struct backend *b,
 					     __u32 set)
 {
@@ -75,21 +78,19 @@ static __always_inline void sock_entry_store(struct bpf_sock_addr *ctx, const st
 		*entry = new;
 }
 
-/* Whether the peer's Service is the one that the socket asks for. */
 static __always_inline bool sock_entry_is_service(const struct sock_entry *entry, const struct tuple *t)
 {
 	return entry->service_port == t->destination_port && address_equals(&entry->service, &t->destination);
 }
 
-/* Whether the address is that of the peer's backend. */
 static __always_inline bool sock_entry_is_backend(const struct sock_entry *entry, const struct tuple *t)
 {
 	return entry->backend_port == t->destination_port && address_equals(&entry->backend, &t->destination);
 }
 
 /*
- * The Service that a socket asks for, if it is the socket's to translate. Loopback addresses are Services' for the node itself only.
- * A pod's source is known when its packets are: who may use a Service with source ranges, from_pod tells.
+ * The Service that a socket connects to, if the socket is translated here. Loopback frontends are for sockets of
+ * the node only. A pod's source address is not known yet: from_pod translates Services with source ranges.
  */
 static __always_inline const struct service *sock_service(struct bpf_sock_addr *ctx, const struct tuple *t)
 {
@@ -107,8 +108,8 @@ static __always_inline const struct service *sock_service(struct bpf_sock_addr *
 }
 
 /*
- * What to tell a socket that gets no backend. A pod's packets meet from_pod, which drops them for as long as there is no
- * backend here, and counts them; the node's own would leave by the default route.
+ * The return value for a socket that gets no backend. Packets of pods go on to from_pod, which drops and counts
+ * them while there is no local backend; the node's own packets would leave by the default route.
  */
 static __always_inline enum sock_return sock_reject(struct bpf_sock_addr *ctx, enum lb_verdict verdict)
 {

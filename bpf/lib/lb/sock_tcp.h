@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What TCP sockets asked for, whose connect got a backend's address. A memory of the socket's own, as in `sock_storage`, is
- * two allocations and as many deferred frees for each connection, charged to whoever made the map: most of what a connect to a Service
- * would cost. So most have a place in a table, which is theirs until they are closed. Cookies are numbers in a row, so open
- * sockets rarely want the same place; who finds it taken has a memory of its own.
+ * Entries of TCP sockets, indexed by socket cookie. Socket storage costs two allocations and two deferred frees
+ * for each connection, charged to the map's creator: most of the cost of a connect to a Service. Cookies are
+ * consecutive, so open sockets rarely share a slot; a socket whose slot is taken uses `sock_storage`. sock_release
+ * frees the slot.
  */
 #pragma once
 
 #include "lib/net/address.h"
 #include "lib/net/transport.h"
 
-/* The place of a socket, whether it has it or not. NULL cannot be: every index has its element. */
+/* The slot of a cookie, which another socket may own. */
 static __always_inline struct sock_tcp_entry *sock_tcp_slot(__u64 cookie)
 {
 	__u32 index = cookie % SOCK_TCP_MAX;
@@ -18,7 +18,7 @@ static __always_inline struct sock_tcp_entry *sock_tcp_slot(__u64 cookie)
 	return bpf_map_lookup_elem(&sock_tcp, &index);
 }
 
-/* Keeps what a socket asked for and got; false if its place is another one's. The kernel holds the socket's lock. */
+/* Stores what a socket connected to; false if another socket owns the slot. The kernel holds the socket lock. */
 static __always_inline bool sock_tcp_store(__u64 cookie, const struct tuple *t, const struct backend *b)
 {
 	struct sock_tcp_entry *entry = sock_tcp_slot(cookie);
@@ -34,7 +34,7 @@ static __always_inline bool sock_tcp_store(__u64 cookie, const struct tuple *t, 
 	return true;
 }
 
-/* What the socket asked for, NULL if nothing is kept of it here. */
+/* The entry of a socket, or NULL. */
 static __always_inline struct sock_tcp_entry *sock_tcp_find(__u64 cookie)
 {
 	struct sock_tcp_entry *entry = sock_tcp_slot(cookie);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Services for UDP sockets that are not connected: each sendmsg names its destination. A socket stays with its backend of
- * each Service, as it would with connection tracking: protocols that have connections of their own above UDP need it.
- * What it used last is in `sock_storage`, so that one Service costs no more; those before it are in `sock_udp`. Both are kept with the
- * socket: no other socket can push them out. The kernel holds the socket's lock while sendmsg and recvmsg programs run
- * (BPF_CGROUP_RUN_SA_PROG_LOCK) and nobody else touches an unconnected socket's, so entries are whole when they are read.
+ * Translation of unconnected UDP sockets: each sendmsg has a destination. A socket keeps its backend of each
+ * Service, as with conntrack: protocols with connections above UDP (QUIC, DTLS) need it. The last Service is in
+ * `sock_storage`, earlier ones in `sock_udp`, so a socket with one Service pays no more than that. Both are socket
+ * storage: other sockets cannot evict them. The kernel holds the socket lock (BPF_CGROUP_RUN_SA_PROG_LOCK), so
+ * entries are consistent.
  */
 #pragma once
 
 #include "lib/lb/sock.h"
 
-/* Whether a backend that the socket used before may still be used: not too long ago, and the Service has it. */
+/* Whether an earlier backend may still be used: used recently, and still in the set. */
 static __noinline bool sock_udp_backend_valid(const struct backend_set *now, const struct backend *b, __u32 *set,
 					      __u64 *used)
 {
@@ -26,16 +26,13 @@ static __noinline bool sock_udp_backend_valid(const struct backend_set *now, con
 	return true;
 }
 
-/* What the socket remembers of earlier Services, NULL if it has used one at most. */
+/* The earlier Services of a socket; NULL if it has used one at most. */
 static __always_inline struct sock_udp_entries *sock_udp_of(struct bpf_sock_addr *ctx)
 {
 	return bpf_sk_storage_get(&sock_udp, ctx->sk, 0, 0);
 }
 
-/*
- * Puts what the socket used last among the earlier ones, before something else takes its place. Of those, the one that was put
- * there longest ago is the one that was used longest ago. Without memory for them the socket forgets it.
- */
+/* Moves the last Service to the earlier ones and evicts the oldest. If memory is short the socket loses it. */
 static __noinline void sock_udp_push(struct bpf_sock_addr *ctx, const struct sock_entry *entry)
 {
 	struct sock_udp_entries *entries = bpf_sk_storage_get(&sock_udp, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
@@ -60,8 +57,8 @@ static __noinline void sock_udp_push(struct bpf_sock_addr *ctx, const struct soc
 }
 
 /*
- * The backend of a Service that the socket used before the last one. There may be several, of sets that have replaced each
- * other: the last one. It is about to be the socket's last peer, so its slot is free.
+ * The backend of an earlier Service. Several entries may match, of sets that replaced each other: the latest
+ * counts. The caller makes it the last Service, so its slot is free.
  */
 static __noinline bool sock_udp_recall(struct sock_udp_entries *entries, const struct tuple *t,
 				       const struct backend_set *now, struct lb_choice *c)
@@ -85,7 +82,7 @@ static __noinline bool sock_udp_recall(struct sock_udp_entries *entries, const s
 	return true;
 }
 
-/* A backend for a datagram to a Service; remembers it for those that follow, and for the answers. */
+/* Chooses the backend of a datagram, and stores it for later datagrams and replies. */
 static __always_inline enum lb_verdict sock_udp_choose(struct bpf_sock_addr *ctx, const struct tuple *t,
 						       const struct service *s, struct lb_choice *c)
 {
@@ -96,7 +93,7 @@ static __always_inline enum lb_verdict sock_udp_choose(struct bpf_sock_addr *ctx
 	if (entry && sock_entry_is_service(entry, t)) {
 		c->backend.address = entry->backend;
 		c->backend.port = entry->backend_port;
-		/* A connected socket hears its own backend only. */
+		/* A connected socket receives from its backend only. */
 		if (sock_is_connected(ctx) || sock_udp_backend_valid(&now, &c->backend, &entry->set, &entry->used))
 			return LB_BACKEND;
 	}
@@ -116,8 +113,8 @@ static __always_inline enum lb_verdict sock_udp_choose(struct bpf_sock_addr *ctx
 }
 
 /*
- * The socket sends to a backend itself: answers are then that address's, not the Service's. The last peer is emptied rather than
- * deleted: sockets without one are taken for such that have used no Service.
+ * The socket sends to a backend's own address: replies from it then keep that address. The last entry is cleared
+ * and not deleted: a socket without an entry counts as one that never used a Service.
  */
 static __noinline void sock_udp_forget(struct bpf_sock_addr *ctx, const struct tuple *t)
 {
@@ -138,8 +135,8 @@ static __noinline void sock_udp_forget(struct bpf_sock_addr *ctx, const struct t
 }
 
 /*
- * The earlier peer that an answer is of: the last one that has the sender for its backend, NULL if there is none that is in use: later on
- * the address may be another pod's.
+ * The earlier entry that a reply belongs to: the latest one with this backend. NULL if it has timed out, since the
+ * address may be another pod's by now.
  */
 static __noinline const struct sock_entry *sock_udp_reply(struct sock_udp_entries *entries, const struct tuple *t)
 {

@@ -4,7 +4,7 @@
 
 #include "lib/nat/reply_header.h"
 
-/* In the place of an MTU: the packet has no hop left (time exceeded). 0: the port is unreachable. */
+/* As `mtu`: time exceeded instead of packet too big. 0 means port unreachable. */
 #define ICMP_REPLY_TTL_EXCEEDED 0x10000
 
 struct icmp_error_header {
@@ -23,16 +23,16 @@ struct icmp_reply_ipv6 {
 	struct icmp_error_header icmp;
 };
 
-/* An ICMP error is at most this long: RFC 1812, 4.3.2.3 and RFC 4443, 2.4 (c). */
+/* Maximum length of an ICMP error: RFC 1812, 4.3.2.3 and RFC 4443, 2.4 (c). */
 enum icmp_reply_size {
 	ICMP_REPLY_MAX_IPV4 = 576,
 	ICMP_REPLY_MAX_IPV6 = 1280,
 };
 
 /*
- * Cuts the packet to what an error quotes of it, at most `limit` bytes from the IP header on, and gives their sum; below
- * 0 when that is not possible. `end` is where the IP header says that the packet ends; `transport` and `check`
- * are where its transport header and that one's checksum are.
+ * Trims the packet to the quotation, at most `limit` bytes from the IP header on, and returns its sum, or a
+ * negative value on failure. `end` is the end of the IP packet; `transport` and `check` are the offsets of the
+ * transport header and its checksum.
  */
 GLOBAL_FN __s64 icmp_reply_quote(struct __sk_buff *skb, __u32 end, __u32 limit, __u32 transport, __u32 check)
 {
@@ -43,12 +43,15 @@ GLOBAL_FN __s64 icmp_reply_quote(struct __sk_buff *skb, __u32 end, __u32 limit, 
 
 	if (length < transport + 8)
 		return -1;
-	/* Whoever finishes the checksum makes the sum from there on the complement of what is in its place now. */
+	/*
+	 * When the checksum is completed later, the sum from the transport header on is the complement of the
+	 * present field.
+	 */
 	if (check && checksum_pending(skb) && (bpf_skb_load_bytes(skb, check, &pending, sizeof(pending)) || !pending))
 		return -1;
 	if (length > ETH_HLEN + limit)
 		length = ETH_HLEN + limit;
-	/* Zeros do not count, so the packet is summed in whole blocks; growing drops the driver's sum. */
+	/* Zeros do not change the sum, so whole blocks are summed. Growing the skb ends CHECKSUM_COMPLETE. */
 	if (bpf_skb_change_tail(skb, length, 0) || bpf_skb_change_tail(skb, length + sizeof(block), 0))
 		return -1;
 	for (at = ETH_HLEN; at < ETH_HLEN + ICMP_REPLY_MAX_IPV6 && at < length; at += sizeof(block)) {
@@ -71,8 +74,8 @@ GLOBAL_FN __s64 icmp_reply_quote(struct __sk_buff *skb, __u32 end, __u32 limit, 
 }
 
 /*
- * Turns a packet over IPv4 into an error about it. `transport` and `check` as for icmp_reply_quote. `mtu` is what
- * fits the way, ICMP_REPLY_TTL_EXCEEDED, or 0: the port is unreachable.
+ * Turns an IPv4 packet into an ICMP error. `transport` and `check` as in icmp_reply_quote; `mtu` is that of the
+ * route, ICMP_REPLY_TTL_EXCEEDED, or 0 for port unreachable.
  */
 GLOBAL_FN int icmp_reply_error_ipv4(struct __sk_buff *skb, __u32 transport, __u32 check, __u32 mtu)
 {
@@ -100,7 +103,7 @@ GLOBAL_FN int icmp_reply_error_ipv4(struct __sk_buff *skb, __u32 transport, __u3
 	return bpf_skb_store_bytes(skb, ETH_HLEN, &reply, sizeof(reply), 0) ? -1 : icmp_reply_swap_macs(skb);
 }
 
-/* The same over IPv6. */
+/* Likewise for IPv6. */
 GLOBAL_FN int icmp_reply_error_ipv6(struct __sk_buff *skb, __u32 transport, __u32 check, __u32 mtu)
 {
 	bool expired = mtu == ICMP_REPLY_TTL_EXCEEDED, too_big = mtu && !expired;

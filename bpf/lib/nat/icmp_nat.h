@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * ICMP errors about translated packets. A router or a receiver quotes the packet that reached it; who sent that packet
- * knows it by other addresses and ports. So both the error and what it quotes are translated (RFC 5508, 4.2): as a packet of
- * the direction that the error takes, which is the other one than that of the packet it is about.
+ * NAT of ICMP errors. An error quotes the packet as a router or the receiver saw it; the original sender knows
+ * other addresses and ports. So the error and the quotation are translated (RFC 5508, 4.2), as packets in the
+ * direction of the error.
  */
 #pragma once
 
@@ -10,10 +10,10 @@
 #include "lib/net/icmp.h"
 #include "lib/net/sctp.h"
 
-/* Where TCP has its checksum; the quotation need not reach that far. */
+/* Offset of the TCP checksum. Quotations may be shorter. */
 #define ICMP_QUOTED_TCP_CHECK 16
 
-/* The quoted checksum of SCTP, if the quotation reaches that far, after the ports have changed so. Not 0 when it cannot be. */
+/* Updates the quoted SCTP checksum for a change of the ports, if it is quoted. Returns 0 on success. */
 static __always_inline int icmp_nat_sctp(struct __sk_buff *skb, const struct icmp_error_quote *e, __u32 ports,
 					 __wsum *changed)
 {
@@ -33,8 +33,9 @@ static __always_inline int icmp_nat_sctp(struct __sk_buff *skb, const struct icm
 }
 
 /*
- * Translates the quoted ports and the checksum that covers them. `addresses` is the change of the quoted addresses, as
- * far as that checksum covers it. Adds to *changed what the checksum of the error has to follow. Not 0 when it cannot be.
+ * Rewrites the quoted ports and the checksum that covers them. `addresses` is the checksum difference of the
+ * quoted addresses, as far as that checksum covers them. Adds the difference for the ICMP checksum to *changed.
+ * Returns 0 on success.
  */
 static __noinline int icmp_nat_quoted(struct __sk_buff *skb, const struct icmp_error_quote *e,
 				      const struct nat_entry *entry, __wsum addresses, __wsum *changed)
@@ -55,7 +56,7 @@ static __noinline int icmp_nat_quoted(struct __sk_buff *skb, const struct icmp_e
 	}
 	diff = bpf_csum_diff(old.word, sizeof(old), new.word, sizeof(new), addresses);
 	if (protocol == PROTOCOL_UDP) {
-		/* Over IPv4, 0 means that there is none (RFC 768). */
+		/* 0 over IPv4: no checksum (RFC 768) */
 		if (old.udp.check) {
 			new.udp.check = checksum_changed(old.udp.check, diff);
 			if (!new.udp.check)
@@ -81,9 +82,8 @@ static __noinline int icmp_nat_quoted(struct __sk_buff *skb, const struct icmp_e
 }
 
 /*
- * Changes nothing that a driver may have summed up: every change is outweighed by one of the checksum over it.
- * What the quoted packet was sent to may speak for itself and gets the name under which the other side knows
- * it; routers on the way keep theirs.
+ * Every change of the packet is balanced by one of its checksums, so skb->csum (CHECKSUM_COMPLETE) stays valid. If
+ * the quoted destination itself sent the error, its address is translated too; routers keep theirs.
  */
 GLOBAL_FN int icmp_nat_ipv4(struct __sk_buff *skb, const struct icmp_error_quote *e, const struct nat_entry *entry)
 {
@@ -120,7 +120,7 @@ GLOBAL_FN int icmp_nat_ipv4(struct __sk_buff *skb, const struct icmp_error_quote
 	return bpf_skb_store_bytes(skb, ETH_HLEN, &outer, sizeof(outer), 0);
 }
 
-/* The same for ICMPv6, whose checksum covers the error's own addresses too. */
+/* Likewise for ICMPv6, whose checksum covers the outer addresses as well. */
 GLOBAL_FN int icmp_nat_ipv6(struct __sk_buff *skb, const struct icmp_error_quote *e, const struct nat_entry *entry)
 {
 	struct address old[2], new[2];
@@ -148,7 +148,7 @@ GLOBAL_FN int icmp_nat_ipv6(struct __sk_buff *skb, const struct icmp_error_quote
 	return bpf_l4_csum_replace(skb, e->icmp + __builtin_offsetof(struct icmp_header, check), 0, changed, 0);
 }
 
-/* Translates an error and what it quotes by the entry under e->tuple. With NEXT, *p is parsed again. */
+/* Translates an error and its quotation by the entry of e->tuple. With NEXT, *p is parsed again. */
 STAGE icmp_nat(struct packet *p, const struct icmp_error_quote *e, const struct nat_entry *entry)
 {
 	int failed =

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Answers to packets that go nowhere, made of the packets themselves: a Service without endpoints refuses, and what
- * does not fit the way to its backend is told so. The answer leaves through the device that brought the packet.
+ * Replies to packets that cannot be forwarded, made of the packets themselves: rejects of Services without
+ * endpoints, and ICMP errors. They leave through the device that the packet came from.
  */
 #pragma once
 
@@ -11,21 +11,21 @@
 #include "lib/nat/tcp_reset.h"
 
 /*
- * Errors of each enum icmp_error_kind that are sent in a second: to a pod of this node as many as the kernel sends as a whole (icmp_msgs_per_sec),
- * to each of those outside a tenth, since that may be anybody whose address somebody else writes.
+ * ICMP errors of each kind in a second. To a local pod as many as the kernel sends in total (icmp_msgs_per_sec);
+ * to an external sender a tenth, since its address may be forged.
  */
 enum icmp_ratelimit_max {
 	ICMP_RATELIMIT_POD = 1000,
 	ICMP_RATELIMIT_EXTERNAL = 100,
 };
 
-/* RFC 1122, 3.2.2 and RFC 4443, 2.4 (e): nobody may be meant who is not one host. */
+/* Errors go to single hosts only (RFC 1122, 3.2.2; RFC 4443, 2.4 (e)). */
 static __always_inline bool icmp_reply_may_go_to(const struct address *a)
 {
 	return !address_stays_on_link(a) && !(address_is_ipv4(a) && !a->word[3]);
 }
 
-/* Whether who has sent the packet may be sent another error of a kind. Without the counter nothing is sent. */
+/* Whether the sender may get another error of a kind in this second. Without the counter none is sent. */
 static __noinline bool icmp_reply_allowed(struct packet *p, enum icmp_error_kind kind)
 {
 	struct icmp_ratelimit_key key = {.sender = sender_of(p->skb, p->program, &p->source), .kind = kind};
@@ -47,7 +47,7 @@ static __noinline bool icmp_reply_allowed(struct packet *p, enum icmp_error_kind
 	return true;
 }
 
-/* Sends the answer, which the packet now is, where the packet came from: into the pod, onto the wire, through the tunnel. */
+/* Sends the reply back: into the pod, onto the wire, or through the tunnel. */
 STAGE icmp_reply_send(struct packet *p)
 {
 	const struct route *route;
@@ -65,7 +65,7 @@ STAGE icmp_reply_send(struct packet *p)
 	return REDIRECT;
 }
 
-/* Where the checksum of TCP and of UDP is in the frame; 0 for other protocols. */
+/* Offset of the TCP or UDP checksum in the frame; 0 for other protocols. */
 static __always_inline __u32 icmp_reply_check_offset(const struct transport *t)
 {
 	switch (t->tuple.protocol) {
@@ -77,7 +77,7 @@ static __always_inline __u32 icmp_reply_check_offset(const struct transport *t)
 	return 0;
 }
 
-/* Whether the packet may be answered with an error, and is. `mtu` as in icmp_reply_error_ipv4. */
+/* Replies with an ICMP error, or drops the packet. `mtu` as in icmp_reply_error_ipv4. */
 STAGE icmp_reply_error(struct packet *p, const struct transport *t, __u32 mtu)
 {
 	__u32 check = icmp_reply_check_offset(t);
@@ -94,8 +94,8 @@ STAGE icmp_reply_error(struct packet *p, const struct transport *t, __u32 mtu)
 }
 
 /*
- * Refuses a packet to a Service that has no endpoints: a reset for TCP, port unreachable for anything else. Ends the
- * journey: the packet is the answer then, or dropped where nothing may be answered (resets, later fragments).
+ * Rejects a packet to a Service without endpoints: a reset for TCP, else port unreachable. Resets and later
+ * fragments get no reply.
  */
 STAGE icmp_reply_reject(struct packet *p, const struct transport *t)
 {
@@ -107,14 +107,14 @@ STAGE icmp_reply_reject(struct packet *p, const struct transport *t)
 	if (t->kind != TRANSPORT_PORTS || t->flags & TCP_RST || !icmp_reply_may_go_to(&p->source) ||
 	    t->offset != ETH_HLEN + (ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)))
 		return drop(p, DROP_ICMP_RATELIMITED);
-	/* Resets are no longer than what they answer, so nobody gains by having them sent to somebody: no limit. */
+	/* Not rate-limited: a reset is no longer than the segment, so it amplifies nothing. */
 	failed = ipv4 ? icmp_reply_reset_ipv4(p->skb) : icmp_reply_reset_ipv6(p->skb);
 	return failed ? drop(p, DROP_ICMP_RATELIMITED) : icmp_reply_send(p);
 }
 
 /*
- * Tells the sender that its packet goes no further: fragmentation needed or packet too big, with the MTU of the way that its
- * translation would take, or time exceeded (ICMP_REPLY_TTL_EXCEEDED). Call it before anything is rewritten.
+ * Reports to the sender that the packet cannot be forwarded: fragmentation needed or packet too big with the MTU
+ * of the route after NAT, or time exceeded (ICMP_REPLY_TTL_EXCEEDED). Call it before the packet is rewritten.
  */
 STAGE icmp_reply_undeliverable(struct packet *p, const struct transport *t, __u32 mtu)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Connections whose addresses the host's stack translates (kube-proxy's Services): their packets have to meet the
- * stack in both directions, or else nobody translates the answers back.
+ * The kernel's conntrack, for --services=kube-proxy. Connections that the kernel stack translates must pass
+ * through it in both directions, or their replies are not translated back.
  */
 #pragma once
 
@@ -9,20 +9,20 @@
 #include "lib/net/icmp.h"
 #include "lib/net/transport.h"
 
-/* Of enum ip_conntrack_status (include/uapi/linux/netfilter/nf_conntrack_common.h). */
+/* A part of enum ip_conntrack_status (include/uapi/linux/netfilter/nf_conntrack_common.h). */
 enum kernel_ct_status {
 	KERNEL_CT_SNAT = 1 << 4,
 	KERNEL_CT_DNAT = 1 << 5,
 };
 
-/* What is read of the kernel's own; its offset there is found at load. */
+/* Kernel type; the offset is relocated at load. */
 struct nf_conn {
 	unsigned long status;
 } __attribute__((preserve_access_index));
 
-/* The first size of this struct (Linux 5.18), which later kernels take as well: 16 bytes since 6.11. */
+/* The first size of this struct (Linux 5.18), which later kernels accept; since 6.11 it has 16 bytes. */
 struct bpf_ct_opts {
-	__s32 netns_id; /* below 0: that of the packet's device */
+	__s32 netns_id; /* negative: the namespace of the packet's device */
 	__s32 error;
 	__u8 l4proto;
 	__u8 dir;
@@ -30,18 +30,21 @@ struct bpf_ct_opts {
 };
 _Static_assert(sizeof(struct bpf_ct_opts) == 12, "the kernel tells versions of this struct by their size");
 
-/* Linux 5.18, with CONFIG_NF_CONNTRACK. Weak: a load that does not ask leaves the calls out. */
+/* Linux 5.18 with CONFIG_NF_CONNTRACK. Weak: pruned where config_kube_proxy is off. */
 extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, __u32 tuple_size,
 					 struct bpf_ct_opts *opts, __u32 opts_size) __weak __ksym;
 extern void bpf_ct_release(struct nf_conn *connection) __weak __ksym;
 
-/* Whether connections of a protocol can be asked about. */
+/* Whether bpf_skb_ct_lookup supports the protocol. */
 static __always_inline bool kernel_ct_supports(__u8 protocol)
 {
 	return protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP;
 }
 
-/* Whether the stack translates the connection that has this tuple in either direction. The sizes are those that the helper knows. */
+/*
+ * Whether the kernel stack translates the connection of this tuple, in either direction. The helper accepts two
+ * sizes only.
+ */
 static __always_inline bool kernel_ct_translates(struct packet *p, struct bpf_sock_tuple *tuple, __u32 size,
 						 __u8 protocol)
 {
@@ -81,10 +84,10 @@ static __always_inline bool kernel_ct_translates_ipv6(struct packet *p, const st
 	return kernel_ct_translates(p, &tuple, sizeof(tuple.ipv6), protocol);
 }
 
-/* Where TCP's flags are in its header (RFC 9293, 3.1). */
+/* Offset of the TCP flags (RFC 9293, 3.1). */
 #define TCP_FLAGS_OFFSET 13
 
-/* Whether a packet may be the first of its connection; of UDP every one may. `offset` is that of the TCP or UDP header. */
+/* Whether a packet may be the first of its connection. Every UDP packet may. */
 static __always_inline bool kernel_ct_may_initiate(struct packet *p, __u32 offset, __u8 protocol)
 {
 	__u8 flags;
@@ -96,8 +99,8 @@ static __always_inline bool kernel_ct_may_initiate(struct packet *p, __u32 offse
 }
 
 /*
- * An ICMP error is about a packet that the receiver sent, which it quotes; if the stack had translated that
- * packet, the quotation has to be translated back. The connection is looked for by the tuple of the answer.
+ * An ICMP error quotes a packet of the receiver. If the kernel stack translated that packet, it must translate the
+ * quotation back. Looks up the reply tuple.
  */
 STAGE kernel_ct_check_icmp(struct packet *p)
 {
@@ -110,7 +113,7 @@ STAGE kernel_ct_check_icmp(struct packet *p)
 
 	if (offset + sizeof(error) > packet_end(p->skb, 0, p->ip4->tot_len) ||
 	    bpf_skb_load_bytes(p->skb, offset, &error, sizeof(error)))
-		return NEXT; /* quotes no ports: no error, or none that anybody could translate */
+		return NEXT; /* no ports quoted: no error, or not translatable */
 	switch (error.icmp.type) {
 	case ICMP_UNREACHABLE:
 	case ICMP_TIME_EXCEEDED:
@@ -127,7 +130,7 @@ STAGE kernel_ct_check_icmp(struct packet *p)
 		       : NEXT;
 }
 
-/* The same for ICMPv6. */
+/* Likewise for ICMPv6. */
 STAGE kernel_ct_check_icmpv6(struct packet *p)
 {
 	const __u32 offset = ETH_HLEN + sizeof(struct ipv6hdr);
@@ -149,9 +152,8 @@ STAGE kernel_ct_check_icmpv6(struct packet *p)
 }
 
 /*
- * A pod may use one port of its own towards a Service and towards the Service's backend. Answers of both connections are
- * then alike, so a connection whose answers would be taken for those of a translated one begins in the stack,
- * which gives it another port and so translates it as well.
+ * A pod may use one source port towards a Service and towards its backend. Replies of both connections look alike,
+ * so the second connection starts in the kernel stack, which gives it another port.
  */
 static __noinline enum verdict kernel_ct_check_ipv4(struct packet *p)
 {
@@ -162,7 +164,7 @@ static __noinline enum verdict kernel_ct_check_ipv4(struct packet *p)
 	struct ports ports;
 
 	if (p->ip4->frag_off & fragment)
-		return PASS; /* the stack puts it together and sees */
+		return PASS; /* the kernel stack reassembles it */
 	if (protocol == PROTOCOL_ICMP)
 		return kernel_ct_check_icmp(p);
 	if (!kernel_ct_supports(protocol) || offset + sizeof(ports) > packet_end(p->skb, 0, p->ip4->tot_len) ||
@@ -187,7 +189,7 @@ static __noinline enum verdict kernel_ct_check_ipv6(struct packet *p)
 	if (!kernel_ct_supports(protocol) ||
 	    offset + sizeof(ports) > packet_end(p->skb, sizeof(struct ipv6hdr), p->ip6->payload_len) ||
 	    bpf_skb_load_bytes(p->skb, offset, &ports, sizeof(ports)))
-		return PASS; /* extension headers, and protocols whose connections cannot be asked for */
+		return PASS; /* extension headers, and protocols without lookup */
 	if (kernel_ct_translates_ipv6(p, &p->source, &p->destination, ports, protocol))
 		return PASS;
 	if (!kernel_ct_may_initiate(p, offset, protocol))
@@ -197,8 +199,8 @@ static __noinline enum verdict kernel_ct_check_ipv6(struct packet *p)
 }
 
 /*
- * NEXT for packets that may go straight, PASS for those that the stack translates or may translate. Connections
- * without translation cost a lookup that finds nothing. Packets with options go to the stack in any case.
+ * NEXT for packets that may be redirected, PASS for those that the kernel stack translates or may translate.
+ * Packets with options go to the kernel stack in any case.
  */
 STAGE kernel_ct_check(struct packet *p)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* How a connection begins: both its directions get their entries, unless its answers could not be told from another's. */
+/* Creates the NAT entries of a new connection, one for each direction, unless the reply tuple is taken. */
 #pragma once
 
 #include "lib/nat/nat_pending.h"
@@ -7,8 +7,8 @@
 #include "lib/nat/nat_state.h"
 
 /*
- * Whether the entry that has the key of the answers, in `nat` or `nat_pending` (pending), is over, expired, or has to give way to the new
- * connection.
+ * Whether the entry that has the reply tuple may be evicted: closed, expired, or of lower priority. `pending`: it
+ * is in `nat_pending`.
  */
 static __always_inline bool nat_may_evict(const struct nat_new *new, const struct nat_entry *taken, enum nat_evict who,
 					  bool pending)
@@ -20,7 +20,7 @@ static __always_inline bool nat_may_evict(const struct nat_new *new, const struc
 	return pending ? who == NAT_EVICT_UNREPLIED : who != NAT_EVICT_NONE && nat_is_closed(&new->other, taken);
 }
 
-/* Whether the key of the answers is free in `nat`, or can be made so. */
+/* Makes the reply tuple free in `nat`, if possible. */
 static __always_inline bool nat_free_reply_key(struct nat_new *new, enum nat_evict who)
 {
 	const struct nat_entry *taken = bpf_map_lookup_elem(&nat, &new->other);
@@ -34,12 +34,12 @@ static __always_inline bool nat_free_reply_key(struct nat_new *new, enum nat_evi
 }
 
 /*
- * Begins the connection that is in `nat_scratch` with exactly the addresses and ports of its `to`, or says that it
- * cannot be told from another one.
+ * Creates the connection in `nat_scratch` with exactly the addresses and ports of its `to`. NAT_ALLOC_TAKEN if the
+ * reply tuple belongs to another connection.
  */
 GLOBAL_FN enum nat_alloc_result nat_alloc(enum nat_evict who)
 {
-	struct nat_state *state = nat_state_get(); /* found, so that it has keys and values of maps */
+	struct nat_state *state = nat_state_get(); /* looked up again: map values may be keys, arguments may not */
 	const struct nat_entry *taken;
 	struct nat_new *new;
 
@@ -64,7 +64,7 @@ GLOBAL_FN enum nat_alloc_result nat_alloc(enum nat_evict who)
 		if (bpf_map_update_elem(&nat_pending, &new->other, &new->back, BPF_ANY))
 			return NAT_ALLOC_FULL;
 	}
-	/* Another CPU may have made an established one of who had it among the openings. */
+	/* Another CPU may have established the owner of the reply tuple meanwhile. */
 	taken = bpf_map_lookup_elem(&nat, &new->other);
 	if (taken && !nat_is_reply_of(taken, &new->key)) {
 		bpf_map_delete_elem(&nat_pending, &new->other);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* An entry of the NAT table: one direction of a translated connection, and the key of the other direction. */
+/* NAT entries: one for each direction of a translated connection. Shared by tc and XDP. */
 #pragma once
 
 #include "config.h"
@@ -9,31 +9,28 @@
 
 #define NSEC_PER_SEC 1000000000ULL
 
-/*
- * One more enum nat_flag: packets of both directions may arrive at an uplink, so XDP forwards them. It is no value of that enum, as
- * versions that do not know it can use the entries all the same.
- */
+/* Another enum nat_flag: both directions arrive at uplinks, so XDP may forward them. */
 #define NAT_WIRE (1 << 7)
 
-/* CLOCK_MONOTONIC in ns, to the kernel's tick. */
+/* CLOCK_MONOTONIC in ns, at the resolution of a jiffy. */
 static __always_inline __u64 ktime_coarse(void)
 {
 	return bpf_ktime_get_coarse_ns();
 }
 
 /*
- * A flow without TCP's flags is a stream once it has packets of both directions so long after its first one, in the units of
- * nat_entry.created: the 2 s of Linux (net/netfilter/nf_conntrack_proto_udp.c).
+ * Without TCP flags, a flow becomes a stream when both directions have packets this long after the first one, in
+ * units of nat_entry.created. 2 s as in Linux (net/netfilter/nf_conntrack_proto_udp.c).
  */
 #define NAT_STREAM_AGE 8
 
-/* What nat_entry.created counts. */
+/* The time in units of nat_entry.created. */
 static __always_inline __u16 nat_clock(__u64 now)
 {
 	return now >> 28;
 }
 
-/* Notes that a direction has a packet now. `born` wraps around in 4.9 hours; by then the connection is a stream or over. */
+/* Records a packet. `created` wraps after 4.9 hours; by then the connection is a stream or expired. */
 static __always_inline void nat_touch(struct nat_entry *entry, __u8 protocol, __u64 now)
 {
 	entry->seen = now;
@@ -41,7 +38,7 @@ static __always_inline void nat_touch(struct nat_entry *entry, __u8 protocol, __
 		entry->flags |= NAT_STREAM;
 }
 
-/* The key of the other direction: its packets come from where this one's go to after translation. */
+/* The reply tuple: packets of the other direction come from where this direction's packets go after NAT. */
 static __always_inline void nat_reply_key(struct tuple *key, const struct nat_entry *to, __u8 protocol)
 {
 	key->source = to->destination;
@@ -52,14 +49,14 @@ static __always_inline void nat_reply_key(struct tuple *key, const struct nat_en
 	key->padding[0] = key->padding[1] = key->padding[2] = 0;
 }
 
-/* Whether packets that get *to are answered by packets that get `t`'s addresses and ports back: two halves of one connection. */
+/* Whether *to is the other direction of `t`: both entries belong to one connection. */
 static __always_inline bool nat_is_reply_of(const struct nat_entry *to, const struct tuple *t)
 {
 	return to->source_port == t->destination_port && to->destination_port == t->source_port &&
 	       address_equals(&to->source, &t->destination) && address_equals(&to->destination, &t->source);
 }
 
-/* Removes both directions, wherever they are. */
+/* Deletes both directions from both tables. */
 GLOBAL_FN int nat_delete(const struct tuple *t, const struct nat_entry *to)
 {
 	struct tuple key;
@@ -75,7 +72,7 @@ GLOBAL_FN int nat_delete(const struct tuple *t, const struct nat_entry *to)
 	return 0;
 }
 
-/* What the other direction of a connection that begins gets: the way back from *to to what `t` had. */
+/* The entry of the reply direction, which restores the tuple `t`. */
 static __always_inline void nat_reply_value(struct nat_entry *back, const struct tuple *t, const struct nat_entry *to)
 {
 	back->source = t->destination;
@@ -90,16 +87,16 @@ static __always_inline void nat_reply_value(struct nat_entry *back, const struct
 	back->owner = to->owner;
 }
 
-/* A connection that is to begin: filled by the caller but for `other` and `back`. Too large for the stack of a long call chain. */
+/* A connection to be created. The caller fills `key` and `to`. Too large for the stack. */
 struct nat_new {
-	struct tuple key;      /* of the first packet */
-	struct nat_entry to;   /* what it gets; nat_alloc sets seen and packets */
-	struct tuple other;    /* set by nat_alloc: the key of the answers, */
-	struct nat_entry back; /* and what they get */
+	struct tuple key;      /* tuple of the first packet */
+	struct nat_entry to;   /* its rewrite; nat_alloc sets seen, packets and created */
+	struct tuple other;    /* reply tuple, set by nat_alloc */
+	struct nat_entry back; /* its rewrite, set by nat_alloc */
 };
 
 enum nat_alloc_result {
 	NAT_ALLOC_OK = 0,
-	NAT_ALLOC_TAKEN, /* another connection has the answers' key: another port is needed, or DROP_NAT_PORTS_EXHAUSTED */
-	NAT_ALLOC_FULL, /* DROP_NAT_TABLE_FULL */
+	NAT_ALLOC_TAKEN, /* the reply tuple belongs to another connection: try another port */
+	NAT_ALLOC_FULL,	 /* DROP_NAT_TABLE_FULL */
 };

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* ICMP errors about packets of translated connections. */
+/* ICMP errors that quote packets of translated connections. */
 #pragma once
 
 #include "lib/nat/icmp_nat.h"
 #include "lib/nat/nat_forward.h"
 #include "lib/nat/nat_new.h"
 
-/* An ICMP error about a packet of connection *entry, and the packet that it quotes. */
+/* Translates and forwards an ICMP error about a packet of *entry. */
 static __noinline enum verdict nat_icmp_error(struct packet *p, struct nat_state *state, const struct nat_entry *entry,
 					      enum hook hook, __u32 checks)
 {
@@ -16,7 +16,7 @@ static __noinline enum verdict nat_icmp_error(struct packet *p, struct nat_state
 	struct flow_cache_entry *fc;
 	enum verdict v;
 
-	state->entry = *entry; /* the connection may be gone before the packet is */
+	state->entry = *entry; /* the entry may be evicted meanwhile */
 	v = policy_check_error(p, state, &state->entry, checks >> NAT_CHECK_ENFORCE_SHIFT);
 	if (v != NEXT)
 		return v;
@@ -26,7 +26,7 @@ static __noinline enum verdict nat_icmp_error(struct packet *p, struct nat_state
 	}
 	fc = nexthop_find(p, state, source, &state->entry.destination, ktime_coarse(), &fresh);
 	if (!fc)
-		return PASS; /* cannot be: every index has its element */
+		return PASS; /* internal error */
 	if (changes_source && fc->route.kind == ROUTE_CLUSTER)
 		return PASS;
 	if (changes_source && fc->route.kind == ROUTE_UNKNOWN)
@@ -40,7 +40,7 @@ static __noinline enum verdict nat_icmp_error(struct packet *p, struct nat_state
 	return v == NEXT ? nexthop_send_rare(p, fc, fresh) : v;
 }
 
-/* Whether a pod, which reports about a packet, can have got it: it was sent to an address of its own. */
+/* Whether the pod that reports a packet has received it: the packet was sent to its address. */
 static __always_inline bool nat_error_is_receivers(const struct packet *p, const struct address *receiver)
 {
 	const struct endpoint *e = endpoint_of(receiver);
@@ -48,7 +48,7 @@ static __always_inline bool nat_error_is_receivers(const struct packet *p, const
 	return e && e->ifindex == p->skb->ifindex;
 }
 
-/* Whether who reports about a packet, which is no pod here, can have seen it. */
+/* Whether another sender of the error can have seen the quoted packet. */
 static __always_inline bool nat_error_is_plausible(const struct packet *p, const struct nat_state *state,
 						   enum hook hook, __u32 checks)
 {
@@ -65,7 +65,7 @@ static __always_inline bool nat_error_is_plausible(const struct packet *p, const
 	}
 }
 
-/* What has no ports that are its own: NEXT for what is none of translation's business. */
+/* Handles packets whose ports are not their own. NEXT if NAT has nothing to do with them. */
 STAGE nat_check_error(struct packet *p, struct nat_state *state, enum hook hook, __u32 checks)
 {
 	const struct nat_entry *entry;

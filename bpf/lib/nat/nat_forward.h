@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Rewrites a packet of a known connection and forwards it. */
+/* Rewrites packets of known connections and forwards them. */
 #pragma once
 
 #include "lib/fwd/nexthop.h"
@@ -8,34 +8,34 @@
 #include "lib/net/rewrite.h"
 #include "lib/policy/policy_nat.h"
 
-/* Whether routers may cut the packet into pieces: IPv4 without DF (RFC 791, 3.1). */
+/* Whether routers may fragment the packet: IPv4 without DF (RFC 791, 3.1). */
 static __always_inline bool packet_may_be_fragmented(const struct packet *p)
 {
 	return p->protocol == bpf_htons(ETH_P_IP) && !(p->ip4->frag_off & bpf_htons(0x4000));
 }
 
-/* Whether what is around a packet is cut where the whole does not fit: VXLAN over IPv4. Over IPv6 the kernel cuts nothing of it. */
+/* Whether the kernel fragments the outer packet of a tunnel: VXLAN over IPv4, not over IPv6. */
 static __always_inline bool nat_tunnel_fragments(const struct route *route)
 {
 	return route->kind == ROUTE_TUNNEL && address_is_ipv4(&route->next_hop);
 }
 
-/* Does to a packet of connection *entry what is done where the stack goes on with it. */
+/* Rewrites a packet that the kernel stack then forwards or delivers. */
 STAGE nat_rewrite_pass(struct packet *p, const struct nat_state *state, const struct nat_entry *entry)
 {
 	return rewrite(p, &state->transport, entry) ? PASS : drop(p, rewrite_problem(&state->transport));
 }
 
-/* Whether the packet gets another source, from which the stack would take no packet that comes from outside of it. */
+/* Whether NAT changes the source. The kernel stack drops packets from outside with a local source. */
 static __always_inline bool nat_changes_source(const struct tuple *t, const struct nat_entry *entry)
 {
 	return !address_equals(&t->source, &entry->source) || t->source_port != entry->source_port;
 }
 
 /*
- * Translates a packet of connection *entry and sends it straight, or leaves it to the stack: translated if the stack takes
- * it that way, else as it is, and to_pod translates it once it is through. NEXT only if its sender is to be told that it goes
- * no further: state->mtu says what would fit its way, or ICMP_REPLY_TTL_EXCEEDED.
+ * Rewrites a packet of *entry and redirects it. Leaves it to the kernel stack instead, rewritten where that
+ * accepts the new source, else unchanged, and to_pod translates it. Returns NEXT if the sender must get an ICMP
+ * error: state->mtu is the MTU of the route or ICMP_REPLY_TTL_EXCEEDED.
  */
 static __noinline enum verdict nat_forward(struct packet *p, struct nat_state *state, const struct nat_entry *entry,
 					   __u32 checks, __u64 now)
@@ -52,19 +52,22 @@ static __noinline enum verdict nat_forward(struct packet *p, struct nat_state *s
 	}
 	fc = nexthop_find(p, state, &entry->source, &entry->destination, now, &fresh);
 	if (!fc)
-		return PASS; /* cannot be: every index has its element */
+		return PASS; /* internal error */
 	v = policy_check_nat(p, state, entry, fc, checks >> NAT_CHECK_ENFORCE_SHIFT | fc->enforce);
 	if (v != NEXT)
 		return v;
 	if (config_dsr && entry->flags & NAT_DSR && fc->route.kind != ROUTE_REMOTE)
-		return drop(p, DROP_NO_ROUTE); /* the way there has changed: nobody would know what to do with it */
+		return drop(p, DROP_NO_ROUTE); /* the route has changed: only the backend's node can translate it */
 	if (unlikely(fc->route.kind == ROUTE_CLUSTER || fc->route.kind == ROUTE_UNKNOWN)) {
 		if (!changes_source)
 			return entry->flags & NAT_UNCHANGED ? PASS : nat_rewrite_pass(p, state, entry);
 		return fc->route.kind == ROUTE_CLUSTER ? PASS : drop(p, DROP_NO_ROUTE);
 	}
 	if (unlikely(p->ttl <= 1)) {
-		/* The stack answers what it would have forwarded; it would take for its own what is for an address of the node. */
+		/*
+		 * The kernel stack sends time exceeded for packets that it would forward. It would accept packets
+		 * to an address of the node.
+		 */
 		if (p->program == PROGRAM_FROM_POD && !entry->service)
 			return PASS;
 		state->mtu = ICMP_REPLY_TTL_EXCEEDED;
@@ -81,9 +84,8 @@ static __noinline enum verdict nat_forward(struct packet *p, struct nat_state *s
 }
 
 /*
- * Whether packets of connection *entry go on here as they are. At to_wire, those that from_wire forwards to their backend's
- * node (DSR), which are of the opener's direction: the stack only answers. At from_pod, those that the stack is to have,
- * behind which to_wire masquerades.
+ * Whether packets of *entry are translated at another hook. At to_wire: packets that from_wire forwards by DSR,
+ * all in the initiator's direction. At from_pod: packets for the kernel stack, which to_wire masquerades.
  */
 static __always_inline bool nat_is_elsewhere(const struct nat_entry *entry, enum hook hook, __u32 checks)
 {

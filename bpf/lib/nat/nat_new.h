@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The first packets of connections: which are translated, and to what. A Service's go to a backend; what pods open to the
- * world gets the node's address (masquerading); what the world opens to a pod keeps its addresses, which has to be known
- * for its answers to keep theirs.
+ * New connections: which are translated, and how. Connections to Services get a backend. Connections of pods to
+ * external addresses get an address of the node (masquerading). External connections to a pod's address stay
+ * unchanged, but have an entry, so that their replies are not masqueraded.
  */
 #pragma once
 
@@ -11,21 +11,21 @@
 #include "lib/nat/snat.h"
 #include "lib/policy/policy_nat.h"
 
-/* What becomes of a packet that is of no established connection, besides a drop with its reason, which is above 0. */
+/* The verdict on a packet without an established connection; a drop reason is positive. */
 enum nat_new_verdict {
-	NAT_NEW_NEXT = 0, /* x->known says whether it is of a connection that is being opened: then that is x->found */
+	NAT_NEW_NEXT = 0,    /* if state->has_entry, state->entry is its pending connection */
 	NAT_NEW_REJECT = -1, /* the Service has no endpoints */
 };
 
-/* The backend of a connection to a Service, into state->beginning, whose service says whether it is one. */
+/* Chooses the backend of a connection to a Service. Sets state->new.to.service if there is one. */
 static __always_inline int nat_new_service(struct nat_state *state, enum hook hook)
 {
 	enum lb_side side = hook == HOOK_FROM_POD ? LB_INTERNAL : LB_EXTERNAL;
 	struct nat_entry *to = &state->new.to;
-	struct tuple *t = &state->new.other; /* not in use yet */
+	struct tuple *t = &state->new.other; /* scratch: nat_alloc sets it later */
 
 	*t = state->transport.tuple;
-	t->destination = state->frontend.address; /* another one's, if it was forwarded */
+	t->destination = state->frontend.address; /* another node's, if the packet was forwarded by DSR */
 	switch (service_choose(t, side, 0, &state->choice)) {
 	case LB_BACKEND:
 		to->destination = state->choice.backend.address;
@@ -45,7 +45,7 @@ static __always_inline int nat_new_service(struct nat_state *state, enum hook ho
 	}
 }
 
-/* Whether a Service answers where the packet goes. */
+/* Whether the packet is addressed to a frontend. */
 static __always_inline bool nat_has_service(struct nat_state *state)
 {
 	state->forwarded = 0;
@@ -55,7 +55,7 @@ static __always_inline bool nat_has_service(struct nat_state *state)
 	return service_of(&state->frontend);
 }
 
-/* Whose share a connection is of that begins at tc. What the stack sends at an uplink is masqueraded if it is a pod's. */
+/* The owner of a new connection. What the kernel stack sends at an uplink belongs to the pod that has its source. */
 static __always_inline __u32 nat_new_owner(const struct __sk_buff *skb, const struct address *source, enum hook hook)
 {
 	const struct endpoint *e;
@@ -66,7 +66,7 @@ static __always_inline __u32 nat_new_owner(const struct __sk_buff *skb, const st
 	return e ? e->ifindex : nat_owner_external(source);
 }
 
-/* Fills state->beginning with a connection of `owner` that keeps all that the packet has. */
+/* Initialises state->new with an unchanged connection of `owner`. */
 static __always_inline void nat_new_init(struct nat_state *state, __u32 owner)
 {
 	const struct tuple *t = &state->transport.tuple;
@@ -83,8 +83,8 @@ static __always_inline void nat_new_init(struct nat_state *state, __u32 owner)
 }
 
 /*
- * Whether policies allow state->beginning, whose destination is known: 0 or a reason to drop. What the stack sends has been asked about where the
- * stack got it.
+ * Whether policies allow state->new, whose destination is final: POLICY_ALLOWED or a drop reason. Packets of the
+ * kernel stack were evaluated where it received them.
  */
 static __always_inline int nat_new_allowed(struct __sk_buff *skb, const struct nat_state *state, enum hook hook,
 					   __u32 checks)
@@ -97,13 +97,14 @@ static __always_inline int nat_new_allowed(struct __sk_buff *skb, const struct n
 		return POLICY_ALLOWED;
 	receiver = policy_selects(destination) ? endpoint_of(destination) : 0;
 	if (config_ebpf_routing && receiver && !receiver->through_stack)
-		enforce |= ENFORCE_INGRESS; /* else to_pod asks */
+		enforce |= ENFORCE_INGRESS; /* else to_pod evaluates */
 	return policy_check_new(skb, state, hook == HOOK_FROM_POD ? PROGRAM_FROM_POD : PROGRAM_FROM_WIRE, enforce);
 }
 
 /*
- * A packet that a pod here gets with its addresses as they are. If it begins a connection whose answers would be taken for those of a
- * Service's, which has the same ends because its client kept its address and port, it gets another port, as conntrack would give it.
+ * A packet to a local pod with unchanged addresses. If it starts a connection whose reply tuple belongs to a
+ * connection through a Service, because its client has the same address and port, it gets another source port, as
+ * conntrack would give it.
  */
 static __always_inline int nat_new_clash(struct __sk_buff *skb, struct nat_state *state, __u32 checks)
 {
@@ -123,10 +124,10 @@ static __always_inline int nat_new_clash(struct __sk_buff *skb, struct nat_state
 	return reason ? reason : snat_alloc(skb, state, SNAT_PORT);
 }
 
-/* What becomes of a packet that is of no established connection: an enum nat_new_verdict, or a reason to drop it. */
+/* Decides about a packet without an established connection: enum nat_new_verdict, or a drop reason. */
 GLOBAL_FN int nat_new_decide(struct __sk_buff *skb, enum hook hook, __u32 checks, __u64 now)
 {
-	struct nat_state *state = nat_state_get(); /* found, so that it has keys of maps */
+	struct nat_state *state = nat_state_get(); /* looked up again: map values may be keys, arguments may not */
 	const struct nat_entry *entry;
 	bool service;
 	int v;
@@ -136,7 +137,7 @@ GLOBAL_FN int nat_new_decide(struct __sk_buff *skb, enum hook hook, __u32 checks
 	state->has_entry = false;
 	service = checks & NAT_CHECK_NEW &&
 		  (nat_has_service(state) || (hook == HOOK_FROM_WIRE && dsr_arrived(state, skb->ifindex)));
-	/* Most of what arrives for the node itself is for the node itself. */
+	/* Most packets to the node are for the node itself. */
 	if (checks & NAT_CHECK_NODE && !service && !nat_port_in_range(state->transport.tuple.destination_port))
 		return NAT_NEW_NEXT;
 	v = nat_find_pending(&state->transport, now, &state->entry);
@@ -146,7 +147,7 @@ GLOBAL_FN int nat_new_decide(struct __sk_buff *skb, enum hook hook, __u32 checks
 	if (checks & NAT_CHECK_REPLIES)
 		return hook == HOOK_FROM_WIRE && !(checks & NAT_CHECK_STACK) ? nat_new_clash(skb, state, checks)
 									     : NAT_NEW_NEXT;
-	entry = bpf_map_lookup_elem(&nat, &state->transport.tuple); /* where another CPU may have moved it meanwhile */
+	entry = bpf_map_lookup_elem(&nat, &state->transport.tuple); /* another CPU may have established it */
 	if (entry) {
 		state->entry = *entry;
 		state->has_entry = true;

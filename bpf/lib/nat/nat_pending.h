@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Connections that are being opened: how they are found, and how they become established. */
+/* Pending NAT entries: connections that have not been established yet. */
 #pragma once
 
 #include "lib/nat/nat_slots.h"
 
-/* Moves a connection, whose one direction is `t`, from `nat_pending` to `nat`. False if there is no room. */
+/* Moves a connection, one direction of which is `t`, from `nat_pending` to `nat`. Returns false if that is full. */
 GLOBAL_FN bool nat_establish(const struct tuple *t)
 {
 	const struct nat_entry *entry, *back;
@@ -17,11 +17,11 @@ GLOBAL_FN bool nat_establish(const struct tuple *t)
 	key = *t;
 	entry = bpf_map_lookup_elem(&nat_pending, &key);
 	if (!entry)
-		return true; /* another CPU is at it, or the table has pushed it out: the next packet */
+		return true; /* moved by another CPU, or evicted: the next packet retries */
 	nat_reply_key(&other, entry, key.protocol);
 	back = bpf_map_lookup_elem(&nat_pending, &other);
 	if (!back || !nat_is_reply_of(back, &key))
-		return true; /* the same */
+		return true; /* likewise */
 	slot = nat_slot_alloc(entry->flags & NAT_INITIATOR ? &key : &other, entry->owner, false);
 	if (slot == NAT_SLOT_NONE)
 		return false;
@@ -38,19 +38,19 @@ GLOBAL_FN bool nat_establish(const struct tuple *t)
 	return true;
 }
 
-/* How looking for a connection that may still be opening ended. */
+/* The result of a lookup. */
 enum nat_find_result {
 	NAT_FIND_NONE = 0,
 	NAT_FIND_ENTRY,
-	NAT_FIND_REPLIED, /* the packet establishes it: nat_establish has to be called */
-	NAT_FIND_FULL,	  /* would be established, but `nat` is full: DROP_NAT_TABLE_FULL */
+	NAT_FIND_REPLIED, /* the packet establishes it: call nat_establish */
+	NAT_FIND_FULL,	  /* cannot be established: DROP_NAT_TABLE_FULL */
 };
 
 /*
- * Whether this packet makes of an opening a connection that counts as established; *back is the other direction. TCP: one
- * behind the handshake's first two, so a flood of SYN fills `nat_pending` only, even where a server answers it. Nothing does
- * that nobody has answered, or only by a reset: whoever sends in others' names would fill `nat`. So a connection
- * whose answers do not come by here (DSR) stays where it is.
+ * Whether this packet establishes a pending connection; *back is the other direction. TCP: the first packet after
+ * SYN and SYN-ACK, so a SYN flood fills `nat_pending` only, even if a server replies. A connection without a
+ * reply, or with only a reset, stays pending: forged sources could fill `nat`. So does DSR, whose replies do not
+ * pass this node.
  */
 static __always_inline bool nat_establishes(const struct transport *t, const struct nat_entry *entry,
 					    const struct nat_entry *back)
@@ -63,8 +63,8 @@ static __always_inline bool nat_establishes(const struct transport *t, const str
 }
 
 /*
- * The connection of a packet among those that are not established yet, copied to *found; notes the packet. `nat_pending`
- * may push out one half of a connection: that of the opener brings the other one back.
+ * Looks up a pending connection, copies it to *found and records the packet. The entry of the other direction may
+ * have been evicted: a packet of the initiator restores it.
  */
 GLOBAL_FN enum nat_find_result nat_lookup_pending(const struct transport *t, __u64 now, struct nat_entry *found)
 {
@@ -88,18 +88,18 @@ GLOBAL_FN enum nat_find_result nat_lookup_pending(const struct transport *t, __u
 	if (!(found->flags & NAT_DSR))
 		other = bpf_map_lookup_elem(&nat_pending, &key);
 	if (other && !nat_is_reply_of(other, &t->tuple))
-		return NAT_FIND_NONE; /* of another connection, which got the answers' key after that was pushed out */
+		return NAT_FIND_NONE; /* another connection has taken the reply tuple */
 	if (nat_establishes(t, found, other))
 		return NAT_FIND_REPLIED;
 	if (!other && (found->flags & (NAT_INITIATOR | NAT_DSR)) == NAT_INITIATOR) {
 		nat_reply_value(&back, &t->tuple, found);
 		if (bpf_map_update_elem(&nat_pending, &key, &back, BPF_NOEXIST))
-			return NAT_FIND_NONE; /* somebody else's meanwhile: begin anew */
+			return NAT_FIND_NONE; /* taken meanwhile: create it anew */
 	}
 	return NAT_FIND_ENTRY;
 }
 
-/* The connection of a packet among those that are not established yet, copied to *found. It is established if the packet makes it so. */
+/* Looks up a pending connection and establishes it if the packet does so. */
 static __always_inline enum nat_find_result nat_find_pending(const struct transport *t, __u64 now,
 							     struct nat_entry *found)
 {

@@ -1,28 +1,31 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Which ports of the node a connection may get. The range is in blocks, and each owner (nat_share.h) has one, by a hash of its id. It takes ports of
- * its own block first, then any that is free. So it has a block of ports towards each destination whatever others do: who has taken ports
- * of another's block has to give them back where that one finds no other.
+ * Source ports for SNAT. The range is divided into blocks; each owner has one, by a hash of its id. An owner takes
+ * free ports of its own block first, then of any block. So each owner can always use a block of ports towards each
+ * destination: borrowed ports return when their owner needs them.
  */
 #pragma once
 
 #include "lib/nat/nat_slots.h"
 #include "lib/lb/service.h"
 
-/* A block has at least so many ports, and there are at most so many blocks. */
+/* Minimum ports of a block, and maximum number of blocks. */
 #define NAT_BLOCK_PORTS 64
 #define NAT_BLOCKS_MAX 256
 
-/* How many ports are tried before giving up. */
+/* Ports tried for a connection. */
 #define NAT_PORT_ATTEMPTS 64
 
-/* Which other connection, that has the key of the answers, gives way. One of the same ends does in any case, and one that has expired. */
+/*
+ * Which NAT entry with the same reply tuple may be evicted. An entry of the same connection or an expired one
+ * always may.
+ */
 enum nat_evict {
 	NAT_EVICT_NONE = 0,
-	NAT_EVICT_CLOSED, /* one that has ended */
-	NAT_EVICT_SHARE, /* a brief one of the same owner, of who is not at home in the port's block, or of who holds more */
-	NAT_EVICT_STREAMS,   /* also a lasting one of the latter two */
-	NAT_EVICT_UNREPLIED, /* one that nobody has answered yet, or that has ended */
+	NAT_EVICT_CLOSED, /* a closed one */
+	NAT_EVICT_SHARE, /* also a brief one: of the same owner, of a borrower of the port, or of an owner that holds more */
+	NAT_EVICT_STREAMS,   /* also an established one of the latter two */
+	NAT_EVICT_UNREPLIED, /* an unreplied or closed one */
 };
 
 static __always_inline __u32 nat_port_count(void)
@@ -44,13 +47,13 @@ static __always_inline __u32 nat_block_size(void)
 	return nat_port_count() / nat_blocks();
 }
 
-/* The first port of an owner's block, counted from config_nat_first. */
+/* The first port of an owner's block, relative to config_nat_first. */
 static __always_inline __u32 nat_block(__u32 owner)
 {
 	return (owner * HASH_MULTIPLIER >> 16) % nat_blocks() * nat_block_size();
 }
 
-/* Whether a port, in network order, is of an owner's block. */
+/* Whether a port (network order) is in an owner's block. */
 static __always_inline bool nat_port_in_block(__be16 port, __u32 owner)
 {
 	__u32 offset = (__u32)bpf_ntohs(port) - config_nat_first - nat_block(owner);
@@ -58,7 +61,7 @@ static __always_inline bool nat_port_in_block(__be16 port, __u32 owner)
 	return offset < nat_block_size();
 }
 
-/* Whether a port is one that translation may give, in network order. */
+/* Whether a port (network order) is in the SNAT range. */
 static __always_inline bool nat_port_in_range(__be16 port)
 {
 	__u16 host = bpf_ntohs(port);
@@ -67,10 +70,11 @@ static __always_inline bool nat_port_in_range(__be16 port)
 }
 
 /*
- * Who gives way to attempt number `attempt`: a quarter of them look for a free port in the owner's block, the next one in the whole range, the
- * others again in the block. A server may remember for a minute the connection that it has ended, by addresses and ports (TIME-WAIT), and takes no
- * new one at once whose sequence numbers and timestamps are not behind it (RFC 6191); those of another client's port may be anywhere. So ended ones
- * give way only where free ports are rare.
+ * What attempt number `attempt` may evict. The first quarter of the attempts looks for free ports in the owner's
+ * block, the second in the whole range, the rest in the block again. A server keeps a closed connection in
+ * TIME-WAIT for a minute and rejects a new one of the same tuple whose sequence numbers and timestamps are not
+ * higher (RFC 6191), as those of another client may be. So closed entries are evicted only where free ports are
+ * rare.
  */
 static __always_inline enum nat_evict nat_port_evicts(__u32 attempt)
 {
@@ -82,15 +86,15 @@ static __always_inline enum nat_evict nat_port_evicts(__u32 attempt)
 }
 
 /*
- * The port that attempt number `attempt` takes: at first any, then neighbours, so that a small block is tried whole. The same for packets of the same
- * ends, so who opens a connection from the same port again gets the same one, which its server expects of it.
+ * The port of attempt number `attempt`: pseudorandom at first, then consecutive, so that a small block is searched
+ * completely. Deterministic for a tuple: a client that reuses its port gets the same port again.
  */
 static __always_inline __be16 nat_port_candidate(const struct tuple *key, __u32 owner, __u32 attempt)
 {
 	__u32 start = service_hash(key);
 
 	if (attempt < NAT_PORT_ATTEMPTS / 2)
-		start *= 2 * attempt + 1; /* odd: as random as start */
+		start *= 2 * attempt + 1; /* odd, so the product is as random as start */
 	start += attempt;
 	if (attempt >= NAT_PORT_ATTEMPTS / 4 && attempt < NAT_PORT_ATTEMPTS / 2)
 		return bpf_htons(config_nat_first + start % nat_port_count());
@@ -98,8 +102,8 @@ static __always_inline __be16 nat_port_candidate(const struct tuple *key, __u32 
 }
 
 /*
- * Whether a connection, whose answers *taken is for, has to give its port to a new one that finds no other. Who has kept the port that it came
- * from is at home there, too.
+ * Whether a new connection without a free port may evict the owner of the reply tuple *taken. A connection that
+ * kept its own source port counts as in its block.
  */
 static __always_inline bool nat_port_may_evict(const struct nat_new *new, const struct nat_entry *taken,
 					       enum nat_evict who, bool pending)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Translation of packets: those of connections that are known get the addresses and ports that were chosen for them and
- * go their way; opening.h decides about the others. A stage that returns NEXT has not changed the packet, which then
- * goes on as if nobody translated.
+ * The NAT stage. Packets of known connections are rewritten and forwarded; nat_new.h decides about others. With
+ * NEXT the packet is unchanged and goes on untranslated.
  */
 #pragma once
 
@@ -11,8 +10,8 @@
 #include "lib/nat/nat_new.h"
 
 /*
- * Packets that cannot be looked up by their ports at once. With NEXT and state->transport.kind as it was, or TRANSPORT_FRAGMENT with
- * the ports of the first piece, they can be now.
+ * Packets whose ports are not in their own transport header. With NEXT and unchanged kind, or TRANSPORT_FRAGMENT
+ * with the ports of the first fragment, a lookup is possible now.
  */
 static __noinline enum verdict nat_check_unusual(struct packet *p, struct nat_state *state, enum hook hook,
 						 __u32 checks)
@@ -38,8 +37,8 @@ static __noinline enum verdict nat_check_unusual(struct packet *p, struct nat_st
 }
 
 /*
- * A packet that does not fit its new way, or has no hop left for it. Who sent it is told. One that may be cut is the stack's to cut
- * if its source is one that the stack takes packets from; else its sender, once told, sends smaller ones or cuts them.
+ * A packet that exceeds the MTU of its route or has TTL 1. The kernel stack fragments it where it accepts the
+ * source; else the sender gets an ICMP error.
  */
 static __noinline enum verdict nat_undeliverable(struct packet *p, struct nat_state *state,
 						 const struct nat_entry *entry)
@@ -50,7 +49,10 @@ static __noinline enum verdict nat_undeliverable(struct packet *p, struct nat_st
 	return icmp_reply_undeliverable(p, &state->transport, state->mtu);
 }
 
-/* A packet of no established connection. With NEXT, state->known says whether it is of one that is being opened, state->found. */
+/*
+ * A packet without an established connection. With NEXT, state->has_entry says whether state->entry is its pending
+ * one.
+ */
 static __noinline enum verdict nat_unknown(struct packet *p, struct nat_state *state, enum hook hook, __u32 checks,
 					   __u64 now)
 {
@@ -61,7 +63,7 @@ static __noinline enum verdict nat_unknown(struct packet *p, struct nat_state *s
 	return reason == NAT_NEW_REJECT ? icmp_reply_reject(p, &state->transport) : drop(p, reason);
 }
 
-/* Translates a packet of a known connection. */
+/* A packet of a known connection. */
 STAGE nat_known(struct packet *p, struct nat_state *state, const struct nat_entry *entry, enum hook hook, __u32 checks,
 		__u64 now)
 {
@@ -90,7 +92,7 @@ STAGE nat_known(struct packet *p, struct nat_state *state, const struct nat_entr
 	return likely(v != NEXT) ? v : nat_undeliverable(p, state, entry);
 }
 
-/* The whole of it, for a packet that may be of a translated connection: `how` is an enum nat_check, not 0. */
+/* Translates a packet that may belong to a translated connection. `checks` is an enum nat_check and not 0. */
 STAGE nat_translate(struct packet *p, enum hook hook, __u32 checks)
 {
 	struct nat_state *state = nat_state_get();
@@ -99,7 +101,7 @@ STAGE nat_translate(struct packet *p, enum hook hook, __u32 checks)
 	__u64 now;
 
 	if (!state)
-		return NEXT; /* cannot be: the index has its element */
+		return NEXT; /* internal error */
 	transport_parse(p, &state->transport);
 	if (unlikely(state->transport.kind != TRANSPORT_PORTS || state->transport.in_fragments)) {
 		v = nat_check_unusual(p, state, hook, checks);
@@ -107,7 +109,7 @@ STAGE nat_translate(struct packet *p, enum hook hook, __u32 checks)
 			return v;
 	}
 	if (!config_services && checks & NAT_CHECK_NODE && !nat_port_in_range(state->transport.tuple.destination_port))
-		return NEXT; /* the node's own: without Services only masquerading is answered, at ports that it gave */
+		return NEXT; /* for the node: without Services only masqueraded ports have replies */
 	if (checks & NAT_CHECK_SERVICE && !nat_has_service(state))
 		return NEXT;
 	now = ktime_coarse();

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Each owner's share of the tables of translated connections. A connection needs a slot: there are as many as the table has capacity for.
- * A new connection looks at NAT_SAMPLES slots, from a random one on, and takes one that is free or whose connection has expired. So the
- * tables need no agent. Where all are in use, an entry of an owner that holds more is evicted, else one of its own owner, or the new one is
- * dropped: no owner can take what another one needs, as long as it holds more itself.
+ * Fair shares of the NAT tables. Every connection has a slot; a table has as many slots as capacity for
+ * connections. A new connection probes NAT_SAMPLES slots from a random one on and takes one that is free or
+ * expired, so no agent is needed to clean up. If there is none, it evicts an entry of an owner that holds more,
+ * else of its own owner, else it is dropped. So no owner loses entries to one that holds more.
  *
- * Owners are the pods of this node, each by its device, and clients from outside, each by its address (IPv6: by its /64, if it is not of the
- * cluster). Against pods, all clients from outside count as one.
+ * Owners are local pods, by device, and external clients, by address (IPv6 outside the cluster: by /64). Against
+ * pods all external clients count as one owner.
  */
 #pragma once
 
@@ -14,16 +14,16 @@
 #include "lib/net/hash.h"
 #include "lib/fwd/route.h"
 
-/* Set in the id of an owner that is outside of this node. The id of a pod is the index of its device. */
+/* Bit of external owner ids. The id of a pod is its device's index. */
 #define NAT_OWNER_EXTERNAL (1U << 31)
 
-/* How many slots are looked at. Where a tenth of them is free, one of these is with a probability of 4 in 5. */
+/* Slots probed. With a tenth of them free, a probe succeeds with a probability of 4 in 5. */
 #define NAT_SAMPLES 16
 
-/* An owner of no more connections than this loses no TCP connection and no stream. */
+/* An owner of at most this many connections loses no TCP connection and no stream. */
 #define NAT_OWNER_SMALL 64
 
-/* The owner id of a client from outside. */
+/* The owner id of an external client. */
 GLOBAL_FN __u32 nat_owner_external(const struct address *client)
 {
 	__u32 hash;
@@ -39,13 +39,13 @@ GLOBAL_FN __u32 nat_owner_external(const struct address *client)
 	return hash * HASH_MULTIPLIER | NAT_OWNER_EXTERNAL;
 }
 
-/* The index of an owner in `nat_owners`; two that share one count as one owner. */
+/* The index in `nat_owners`. Owners that share one count as one. */
 static __always_inline __u32 nat_owner_index(__u32 owner)
 {
 	return owner & NAT_OWNER_EXTERNAL ? NAT_OWNERS + (owner >> 16 & (NAT_OWNERS - 1)) : owner & (NAT_OWNERS - 1);
 }
 
-/* How many slots of a table an element of `nat_owners` has; NULL cannot be: every index has its element. */
+/* The number of slots of an owner. */
 static __always_inline __u32 *nat_held(__u32 index, bool pending)
 {
 	struct nat_owner *o = bpf_map_lookup_elem(&nat_owners, &index);
@@ -55,7 +55,7 @@ static __always_inline __u32 *nat_held(__u32 index, bool pending)
 	return pending ? &o->pending : &o->established;
 }
 
-/* Adds to what an owner holds, and to what all from outside hold. */
+/* Charges slots to an owner, and to all external clients together. */
 static __always_inline void nat_charge(__u32 owner, bool pending, __u32 slots)
 {
 	__u32 *held = nat_held(nat_owner_index(owner), pending);
@@ -69,7 +69,10 @@ static __always_inline void nat_charge(__u32 owner, bool pending, __u32 slots)
 		__sync_fetch_and_add(held, slots);
 }
 
-/* By how many slots an owner holds more than another one; between a pod and a client from outside, all of the latter count. */
+/*
+ * By how many slots an owner holds more than another. Between a pod and an external client, all external clients
+ * count.
+ */
 GLOBAL_FN int nat_owner_exceeds(__u32 owner, __u32 other, bool pending)
 {
 	bool alike = !((owner ^ other) & NAT_OWNER_EXTERNAL);
@@ -82,8 +85,8 @@ GLOBAL_FN int nat_owner_exceeds(__u32 owner, __u32 other, bool pending)
 }
 
 /*
- * Whether an entry is evicted before others of its owner: nobody has replied yet, it is ended or it is no stream. One that goes on without
- * replies (DSR) stays.
+ * Whether an entry is evicted before others of its owner: unreplied, closed, or not a stream. DSR has no replies
+ * here; it is brief until its third packet.
  */
 static __always_inline bool nat_is_brief(const struct tuple *t, const struct nat_entry *entry, bool pending)
 {
@@ -94,18 +97,17 @@ static __always_inline bool nat_is_brief(const struct tuple *t, const struct nat
 	return !(entry->flags & NAT_STREAM);
 }
 
-/* Whether and when a slot may be taken: the least first. */
+/* In which order slots are taken. */
 enum nat_use {
 	NAT_USE_FREE = 0,
-	NAT_USE_MUCH, /* by a brief connection of an owner that holds much more: who floods loses before those who have a few more */
-	NAT_USE_BRIEF,	/* by a brief connection of an owner that holds more */
-	NAT_USE_OWN,	/* by a brief connection of the same owner */
-	NAT_USE_OTHER,	/* by a half-open one from outside, and so is the new one */
-	NAT_USE_STREAM, /* by a lasting connection of an owner that holds much more */
-	NAT_USE_NONE,	/* may not be taken */
+	NAT_USE_MUCH,	/* brief, of an owner that holds much more: floods lose first */
+	NAT_USE_BRIEF,	/* brief, of an owner that holds more */
+	NAT_USE_OWN,	/* brief, of the same owner */
+	NAT_USE_OTHER,	/* half-open and external, as the new connection */
+	NAT_USE_STREAM, /* established, of an owner that holds much more */
+	NAT_USE_NONE,	/* not available */
 };
 
-/* What an `owner` of a new connection finds in a slot. */
 static __always_inline enum nat_use nat_slot_use(const struct nat_slot *s, __u32 owner, bool pending)
 {
 	const struct nat_entry *entry;
@@ -128,7 +130,7 @@ static __always_inline enum nat_use nat_slot_use(const struct nat_slot *s, __u32
 	return pending && brief && s->owner & owner & NAT_OWNER_EXTERNAL ? NAT_USE_OTHER : NAT_USE_NONE;
 }
 
-/* Gives a slot, which this CPU has taken, to a connection. What had it is evicted. */
+/* Assigns a locked slot to a connection and evicts its entry. */
 static __always_inline void nat_slot_assign(struct nat_slot *s, const struct tuple *t, __u32 owner, bool pending)
 {
 	const struct nat_entry *entry;
@@ -144,10 +146,10 @@ static __always_inline void nat_slot_assign(struct nat_slot *s, const struct tup
 	nat_charge(owner, pending, 1);
 }
 
-/* No slot could be taken: DROP_NAT_TABLE_FULL. */
+/* No slot: DROP_NAT_TABLE_FULL. */
 #define NAT_SLOT_NONE -1
 
-/* How many slots a table has: fewer than 2^28. */
+/* Capacity of a table in slots, below 2^28. */
 static __always_inline __u32 nat_slot_count(bool pending)
 {
 	return pending ? config_pending_slots : config_nat_slots;
@@ -159,8 +161,9 @@ static __always_inline struct nat_slot *nat_slot_at(__u32 index, bool pending)
 }
 
 /*
- * Whether an owner has so much of a table that it takes the place of one of its own before it looks for others that hold more: a longer search
- * would cost everybody's CPU time. A slot is charged until another connection takes it, so that this says nothing of a table with free slots.
+ * Whether an owner has an eighth of a table. It then evicts its own entries before it searches for those of larger
+ * owners: long searches cost CPU time. A slot stays charged until another connection takes it, so this does not
+ * count free slots.
  */
 GLOBAL_FN int nat_owner_has_much(__u32 owner, bool pending)
 {
@@ -170,7 +173,10 @@ GLOBAL_FN int nat_owner_has_much(__u32 owner, bool pending)
 	return held && *held > nat_slot_count(pending) / 8;
 }
 
-/* Takes the slot with an index if its use is at most `most`. Gives its use, NAT_USE_NONE while another CPU is at work on it. */
+/*
+ * Locks and assigns a slot if its use is at most `most`. Returns its use, or NAT_USE_NONE if another CPU has
+ * locked it.
+ */
 GLOBAL_FN int nat_slot_try(const struct tuple *t, __u32 owner, __u32 index, __u32 most, bool pending)
 {
 	struct nat_slot *s = nat_slot_at(index, pending);
@@ -187,8 +193,8 @@ GLOBAL_FN int nat_slot_try(const struct tuple *t, __u32 owner, __u32 index, __u3
 }
 
 /*
- * The index of a slot for a connection of `owner` that begins with packets of *t, in `pending_slots` or `nat_slots`, or NAT_SLOT_NONE. Nobody
- * else takes it until nat_slot_release, to be called once the connection's entries are in the table, or are not.
+ * Allocates a slot for a connection of `owner` with initiator tuple *t, and returns its index or NAT_SLOT_NONE.
+ * The slot stays locked until nat_slot_release, which the caller calls when the entries are stored or have failed.
  */
 GLOBAL_FN int nat_slot_alloc(const struct tuple *t, __u32 owner, bool pending)
 {
@@ -196,7 +202,7 @@ GLOBAL_FN int nat_slot_alloc(const struct tuple *t, __u32 owner, bool pending)
 
 	if (!t)
 		return NAT_SLOT_NONE;
-	/* One look for each use: a loop that compares uses would have the verifier walk every order in which they can come. */
+	/* One pass for each use: comparing uses in one loop would make the verifier walk every order of them. */
 	for (int most = NAT_USE_FREE; most <= NAT_USE_STREAM; most++) {
 		for (int i = 0; i < NAT_SAMPLES; i++) {
 			index = (first + i) % nat_slot_count(pending);
@@ -209,7 +215,7 @@ GLOBAL_FN int nat_slot_alloc(const struct tuple *t, __u32 owner, bool pending)
 	return NAT_SLOT_NONE;
 }
 
-/* Ends what nat_slot_alloc has begun. `used`: the connection is in the table; else the slot is free again. The result means nothing. */
+/* Unlocks a slot, and frees it unless `used`. The result has no meaning. */
 GLOBAL_FN int nat_slot_release(int index, bool used, bool pending)
 {
 	struct nat_slot *s = nat_slot_at(index, pending);

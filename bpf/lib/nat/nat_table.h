@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Connections that are translated packet by packet: where the two directions of each are kept, how one begins, becomes
- * established and ends. Nothing here knows of packets, so tc and XDP share it. What a connection is to be
- * translated to is the caller's to say.
- *
- * A packet asks nat_find first, then nat_find_pending, and if that finds nothing, whoever wants a
- * connection fills a struct nat_new and calls nat_alloc (claim.h).
+ * The table of established connections: lookup, and the TCP state. Shared by tc and XDP. A packet is looked up by
+ * nat_find, then by nat_find_pending; for a new connection the caller fills a struct nat_new and calls nat_alloc
+ * (nat_alloc.h).
  */
 #pragma once
 
 #include "lib/nat/nat_timeout.h"
 
-/* How long a SYN waits for its answer: less than until it is sent again, more than between two challenges of Linux (500 ms). */
+/*
+ * How long a SYN may wait for a reply: less than its retransmission timeout, more than the interval of Linux'
+ * challenge ACKs (500 ms).
+ */
 #define NAT_CHALLENGE_INTERVAL (NSEC_PER_SEC / 4 * 3)
 
-/* Of the direction that should answer, in the place of `seen`: so many SYN less one were not answered. */
+/* Stored in `seen` of the reply direction: the number of unreplied SYNs, minus one. */
 #define NAT_SYN_UNREPLIED 1
 
 /*
- * Whether a SYN begins a new connection where there is one already: if both ends have ended that, if the other one has reset it, or if it
- * has not answered the two before, which are passed on to the old one's end. Who has that connection still answers them, at least the
- * second (RFC 5961, 4), and who has forgotten it accepts or refuses.
+ * Whether a SYN starts a new connection in place of an old one: both ends have closed it, the other end has reset
+ * it, or it has not replied to the last two SYNs. These are forwarded: an end that still has the connection sends
+ * a challenge ACK (RFC 5961, 4), others accept or reset.
  */
 GLOBAL_FN bool nat_syn_reopens(const struct tuple *t, struct nat_entry *to)
 {
@@ -48,9 +48,9 @@ GLOBAL_FN bool nat_syn_reopens(const struct tuple *t, struct nat_entry *to)
 }
 
 /*
- * Notes that an end has sent FIN. If it is the one that was connected to, and the first to do so, it remembers the addresses and ports for
- * a while (TIME-WAIT) and mostly refuses another client's SYN from them, whose sequence numbers and timestamps are not behind
- * (RFC 6191; Linux chooses where timestamps begin by the client's ports too). So a port from here is not given to another one meanwhile.
+ * Records a FIN. The end that was connected to, if it closes first, keeps the tuple in TIME-WAIT and rejects SYNs
+ * of another client whose sequence numbers and timestamps are not higher (RFC 6191). So its SNAT port is not
+ * reused meanwhile.
  */
 GLOBAL_FN int nat_note_fin(const struct transport *t, struct nat_entry *entry)
 {
@@ -73,8 +73,8 @@ GLOBAL_FN int nat_note_fin(const struct transport *t, struct nat_entry *entry)
 }
 
 /*
- * Notes what TCP's flags say, or what is like them. False if the packet begins a new connection where an old one has ended: that is
- * forgotten then. Who has sent RST and goes on sending has not: it was somebody else's, who guessed.
+ * Records TCP flags. Returns false, and deletes the entry, if a SYN starts a new connection. A connection that
+ * goes on after a RST was not reset: the RST was forged.
  */
 GLOBAL_FN bool nat_note_flags(const struct transport *t, struct nat_entry *entry)
 {
@@ -89,7 +89,7 @@ GLOBAL_FN bool nat_note_flags(const struct transport *t, struct nat_entry *entry
 	if (t->flags & TCP_RST) {
 		entry->flags |= NAT_RESET;
 		entry->seen =
-			ktime_coarse(); /* exactly: what the other end sends after it shows that it was not believed */
+			ktime_coarse(); /* exact, so that later packets of the other end show that it ignored the RST */
 	} else {
 		entry->flags &= ~NAT_RESET;
 	}
@@ -99,8 +99,8 @@ GLOBAL_FN bool nat_note_flags(const struct transport *t, struct nat_entry *entry
 }
 
 /*
- * The established connection of a packet, NULL if there is none. Notes the packet. The pointer is into `nat`:
- * nobody but the agent removes it, and memory outlives the program's run.
+ * Looks up an established connection and records the packet. The pointer is into `nat` and valid until the program
+ * returns.
  */
 static __always_inline struct nat_entry *nat_find(const struct transport *t, __u64 now)
 {

@@ -4,18 +4,18 @@
 
 #include "lib/nat/nat_entry.h"
 
-/* By either of these an end says that it has ended the connection. */
+/* Flags by which an end closes the connection. */
 #define NAT_CLOSED (NAT_FIN | NAT_RESET)
 
-/* RST of one end is not enough: whoever guesses addresses and ports can send it (RFC 5961, 1.2), and only who gets it can tell. */
+/* One RST does not close a connection: it may be forged (RFC 5961, 1.2), and only the receiver can tell. */
 static __always_inline bool nat_closed_by_both(const struct nat_entry *to, const struct nat_entry *back)
 {
 	return to->flags & NAT_CLOSED && back->flags & NAT_CLOSED;
 }
 
 /*
- * TCP and SCTP: whether another connection may have what this one had: both its ends have ended it, or one has reset it and neither has
- * sent anything for as long as what both have ended is kept.
+ * TCP and SCTP: whether the tuple may be reused. Both ends have closed the connection, or one has reset it and no
+ * packet has come for TIMEOUT_TCP_CLOSED.
  */
 GLOBAL_FN bool nat_is_closed(const struct tuple *t, const struct nat_entry *to)
 {
@@ -34,7 +34,10 @@ GLOBAL_FN bool nat_is_closed(const struct tuple *t, const struct nat_entry *to)
 	return (to->flags | back->flags) & NAT_RESET && to->seen < since && back->seen < since;
 }
 
-/* How long (s) a connection lasts without a packet, by one direction and the other one, which may be NULL. Go: entry.lasts. */
+/*
+ * Timeout in seconds by the state of both directions; `back` may be NULL. entry.lasts of internal/datapath does
+ * the same.
+ */
 static __always_inline __u32 nat_timeout(__u8 protocol, const struct nat_entry *entry, const struct nat_entry *back,
 					 bool pending)
 {
@@ -58,8 +61,8 @@ static __always_inline __u32 nat_timeout(__u8 protocol, const struct nat_entry *
 }
 
 /*
- * Whether a connection, one of whose directions is *t in `nat_pending` (pending) or `nat`, has expired. The agent removes such ones
- * now and then (Connections.Expire); they are evicted at once where a new one needs their key, port or slot.
+ * Whether a connection, one direction of which is *t in `nat_pending` (pending) or `nat`, has expired. The agent
+ * deletes expired entries periodically; new connections evict them at once.
  */
 GLOBAL_FN bool nat_expired(const struct tuple *t, const struct nat_entry *entry, bool pending)
 {
@@ -81,7 +84,7 @@ GLOBAL_FN bool nat_expired(const struct tuple *t, const struct nat_entry *entry,
 		if (back && !nat_is_reply_of(back, t))
 			back = 0;
 		if (!back && !pending)
-			return true; /* half of a connection whose other half was evicted */
+			return true; /* the other direction was evicted */
 	}
 	theirs = back ? now - back->seen : quiet;
 	return (theirs < quiet ? theirs : quiet) >=

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Turns a packet around: the headers of a reply that is made of the packet itself. */
+/* Headers of a reply that is made of the packet itself. */
 #pragma once
 
 #include "lib/net/checksum.h"
 #include "lib/net/transport.h"
 
-/* TTL, hop limit and class of answers: those of the kernel's own (IANA; RFC 1812, 4.3.2.5: internetwork control). */
+/* TTL, hop limit and TOS of replies, as the kernel sets them (RFC 1812, 4.3.2.5: internetwork control). */
 enum icmp_reply_header {
 	ICMP_REPLY_TTL = 64,
 	ICMP_REPLY_TOS = 0xc0,
 	ICMP_REPLY_DF = 0x4000,
 };
 
-/* Back to the link-layer address that it came from. */
+/* Returns the frame to its sender. */
 static __always_inline long icmp_reply_swap_macs(struct __sk_buff *skb)
 {
 	__u8 from[2 * ETH_ALEN], to[2 * ETH_ALEN];
@@ -24,7 +24,7 @@ static __always_inline long icmp_reply_swap_macs(struct __sk_buff *skb)
 	return bpf_skb_store_bytes(skb, 0, to, sizeof(to), 0);
 }
 
-/* The header of an answer from `to` to `from`, as those addresses were in the packet that it answers. */
+/* The header of a reply. `from` and `to` are the addresses of the original packet. */
 static __always_inline void icmp_reply_ipv4_header(struct iphdr *ip, __be32 from, __be32 to, __u8 protocol,
 						   __u32 length)
 {
@@ -55,9 +55,9 @@ static __always_inline void icmp_reply_ipv6_header(struct ipv6hdr *ip, const str
 	};
 }
 
-/* Cuts the packet to `length` bytes. It has at least as many; the driver's sum over it, if any, is not kept. */
+/* Trims the packet to `length` bytes, which it must have. */
 static __always_inline long icmp_reply_trim(struct __sk_buff *skb, __u32 length)
 {
-	/* Growing, unlike cutting, lets the kernel forget CHECKSUM_COMPLETE; either ends GSO and makes it linear. */
+	/* Growing the skb ends CHECKSUM_COMPLETE; both calls end GSO and linearise it. */
 	return bpf_skb_change_tail(skb, length - 1, 0) ? -1 : bpf_skb_change_tail(skb, length, 0);
 }

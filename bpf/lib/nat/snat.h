@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* SNAT: which source address a new connection gets. NodePort and masqueraded connections get an address of this node. */
+/*
+ * SNAT: the source address of a new connection. NodePort connections and masqueraded ones get an address of this
+ * node.
+ */
 #pragma once
 
 #include "lib/fwd/endpoint.h"
@@ -7,7 +10,7 @@
 #include "lib/lb/dsr.h"
 #include "lib/nat/snat_port.h"
 
-/* The address of the family of `like` that packets get which leave through a device; NULL if it is no uplink or has none. */
+/* The uplink's address of the same family as `like`; NULL if the device is no uplink or has none. */
 static __always_inline const struct address *snat_address(__u32 ifindex, const struct address *like)
 {
 	const struct uplink *uplink = bpf_map_lookup_elem(&uplinks, &ifindex);
@@ -19,7 +22,7 @@ static __always_inline const struct address *snat_address(__u32 ifindex, const s
 	return a->word[0] | a->word[1] | a->word[2] | a->word[3] ? a : 0;
 }
 
-/* Whether packets that nobody translates must not go on: a pod's address would leave the cluster. */
+/* Whether untranslated packets must be dropped: a pod's address would leave the cluster. */
 static __always_inline bool snat_required(enum hook hook, __u32 checks)
 {
 	const __u32 masqueraded = NAT_CHECK_EXTERNAL | NAT_CHECK_MASQUERADE;
@@ -27,7 +30,7 @@ static __always_inline bool snat_required(enum hook hook, __u32 checks)
 	return (hook == HOOK_FROM_POD || hook == HOOK_TO_WIRE) && (checks & masqueraded) == masqueraded;
 }
 
-/* From now on the pod's packets are looked up before they go straight. False if there is no room to note that. */
+/* Marks a pod: its packets are looked up for NAT from now on. Returns false if the map is full. */
 GLOBAL_FN bool nat_mark_pod(const struct address *pod)
 {
 	__u64 *since, now = ktime_coarse();
@@ -39,7 +42,7 @@ GLOBAL_FN bool nat_mark_pod(const struct address *pod)
 		return false;
 	key = *pod;
 	if (!endpoint_of(&key))
-		return true; /* an address of the pods' range that no pod has: nothing will come from there */
+		return true; /* no pod has this address */
 	since = bpf_map_lookup_elem(&nat_pods, &key);
 	if (since) {
 		*since = now;
@@ -53,7 +56,7 @@ GLOBAL_FN bool nat_mark_pod(const struct address *pod)
 	return true;
 }
 
-/* Puts the address of an uplink into the source of state->beginning. */
+/* Sets the source to an address of an uplink. */
 static __always_inline int snat_use_uplink(struct nat_state *state, __u32 ifindex, int no_backend)
 {
 	const struct address *a = snat_address(ifindex, &state->new.to.destination);
@@ -64,7 +67,10 @@ static __always_inline int snat_use_uplink(struct nat_state *state, __u32 ifinde
 	return SNAT_NODE;
 }
 
-/* The same into a tunnel: an InternalIP, as which alone the other end takes it for this node's. False if there is none of the family. */
+/*
+ * Sets the source to an InternalIP, the only sources that the other end of a tunnel accepts from this node.
+ * Returns false if there is none of the family.
+ */
 static __always_inline bool snat_use_tunnel(struct nat_entry *to)
 {
 	__u32 family = !address_is_ipv4(&to->destination);
@@ -77,8 +83,8 @@ static __always_inline bool snat_use_tunnel(struct nat_entry *to)
 }
 
 /*
- * Masquerades: a connection from a pod gets the address of the device through which it leaves, if that is an uplink. From
- * one without an address of the family, nothing leaves: the pod's address would.
+ * Masquerades: a pod's connection gets the address of the uplink that it leaves by. Without an address of the
+ * family it is dropped, since the pod's address would leave the cluster.
  */
 GLOBAL_FN int snat_masquerade(struct __sk_buff *skb, struct nat_state *state, enum hook hook)
 {
@@ -100,8 +106,8 @@ GLOBAL_FN int snat_masquerade(struct __sk_buff *skb, struct nat_state *state, en
 }
 
 /*
- * A pod that reaches itself must not see its own address: its stack would answer itself instead of the Service. If no
- * device leads to the Service's address, that is the node's own, or nobody else's, and serves as well.
+ * A pod that reaches itself through a Service needs another source: its kernel would reply to itself directly. If
+ * no route leads to the Service's address, that address is local or unused and serves as the source.
  */
 static __always_inline int snat_hairpin(struct __sk_buff *skb, struct nat_state *state)
 {
@@ -113,7 +119,7 @@ static __always_inline int snat_hairpin(struct __sk_buff *skb, struct nat_state 
 	return SNAT_NODE;
 }
 
-/* From a pod to a backend: the pod's address is known wherever the backend is, unless that is in the world. */
+/* From a pod to a backend. The pod's address stays unless the backend is external. */
 GLOBAL_FN int snat_from_pod(struct __sk_buff *skb, struct nat_state *state, __u32 checks)
 {
 	enum route_kind kind;
@@ -133,8 +139,8 @@ GLOBAL_FN int snat_from_pod(struct __sk_buff *skb, struct nat_state *state, __u3
 }
 
 /*
- * From the wire to a backend. A pod here, or this node itself, sees the client's address, since its answers come by here.
- * Those of another node's would not: it sees this node's.
+ * From the wire to a backend. A local backend sees the client's address, since its replies pass this node. A
+ * backend on another node sees an address of this node.
  */
 GLOBAL_FN int snat_from_wire(struct __sk_buff *skb, struct nat_state *state, __u32 checks)
 {
@@ -146,7 +152,7 @@ GLOBAL_FN int snat_from_wire(struct __sk_buff *skb, struct nat_state *state, __u
 	to = &state->new.to;
 	kind = route_copy(&to->destination, &state->route);
 	if (kind == ROUTE_LOCAL) {
-		/* What a pod sends to the world is looked up in any case. */
+		/* Packets of pods to external addresses are looked up in any case. */
 		if (route_copy(&to->source, &state->route) != ROUTE_UNKNOWN && !nat_mark_pod(&to->destination))
 			return DROP_NAT_TABLE_FULL;
 		return SNAT_KEEP;
@@ -171,8 +177,8 @@ GLOBAL_FN int snat_from_wire(struct __sk_buff *skb, struct nat_state *state, __u
 }
 
 /*
- * The source of a connection that begins. What is no Service's: masquerade what pods open to the world, remember what
- * the world opens to pods.
+ * Chooses the source of a new connection. Other than Services: masquerades external connections of pods, and
+ * records external connections to pods.
  */
 static __always_inline int snat_choose(struct __sk_buff *skb, struct nat_state *state, enum hook hook, __u32 checks)
 {

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Allocates the NAT entries of a new connection and, where it cannot keep its own, a source port. */
+/* Allocates a new connection, with another source port if its reply tuple is taken. */
 #pragma once
 
 #include "lib/fwd/source.h"
 #include "lib/nat/nat_alloc.h"
 
-/* How the source of a connection that begins is to be, once its destination is known; or a reason to drop. */
+/* The source of a new connection with a final destination; or a drop reason. */
 enum snat {
-	SNAT_KEEP = 0,	 /* its own; another port, if the answers could not be told from another connection's */
-	SNAT_NODE = -1,	 /* an address of this node, which is in x->beginning, and a port that is free there */
-	SNAT_STACK = -2, /* not translated: the stack's */
-	SNAT_PORT = -3,	 /* its own with another port: the answers would be taken for those of another connection */
+	SNAT_KEEP = 0,	 /* keep it; another port if the reply tuple is taken */
+	SNAT_NODE = -1,	 /* the node address in state->new, and a free port */
+	SNAT_STACK = -2, /* not translated */
+	SNAT_PORT = -3,	 /* keep the address, change the port: the reply tuple would clash */
 };
 
 /*
- * Whether a socket of the node itself uses the port that x->beginning wants, towards the same address and port. Servers of
- * TCP that listen there do no harm: their connections have other ports at the other end. Sockets of SCTP cannot be looked for.
- * `ctx` is that of tc or of XDP.
+ * Whether a local socket has the reply tuple. Listening TCP sockets do not count: their connections have other
+ * remote ports. The kernel has no lookup for SCTP. `ctx` is that of tc or of XDP.
  */
 static __always_inline bool snat_socket_has(void *ctx, const struct tuple *answers)
 {
@@ -58,10 +57,10 @@ GLOBAL_FN bool snat_port_in_use(struct __sk_buff *skb, const struct tuple *answe
 	return answers && snat_socket_has(skb, answers);
 }
 
-/* Attempts to get a port, one after the other. */
+/* Context of snat_search_step. */
 struct snat_search {
 	struct __sk_buff *skb;
-	__u32 own_address; /* the connection gets the node's address, which the node's sockets use too */
+	__u32 own_address; /* the source is a node address, which local sockets use too */
 	enum nat_alloc_result result;
 };
 
@@ -83,7 +82,7 @@ static long snat_search_step(__u32 attempt, struct snat_search *s)
 	return s->result != NAT_ALLOC_TAKEN;
 }
 
-/* Begins x->beginning with a port of the range that translation may use (bpf_loop, Linux 5.17). */
+/* Tries ports of the SNAT range (bpf_loop, Linux 5.17). */
 static __always_inline enum nat_alloc_result snat_search(struct __sk_buff *skb, bool own_address)
 {
 	struct snat_search s = {.skb = skb, .own_address = own_address, .result = NAT_ALLOC_TAKEN};
@@ -93,8 +92,8 @@ static __always_inline enum nat_alloc_result snat_search(struct __sk_buff *skb, 
 }
 
 /*
- * Begins state->beginning as it is, or with another port of its source if its answers could not be told from another's.
- * `source` is an enum snat; with SNAT_NODE others have ports of the address too. 0 or a reason to drop.
+ * Allocates state->new unchanged, or with another source port if its reply tuple is taken. With SNAT_NODE, local
+ * sockets use ports of the address too. Returns 0 or a drop reason.
  */
 GLOBAL_FN int snat_alloc(struct __sk_buff *skb, struct nat_state *state, int source)
 {
@@ -133,7 +132,7 @@ GLOBAL_FN bool snat_xdp_port_in_use(struct xdp_md *ctx, const struct tuple *answ
 	return answers && snat_socket_has(ctx, answers);
 }
 
-/* Attempts to get a port, one after the other. */
+/* Context of snat_xdp_search_step. */
 struct snat_xdp_search {
 	struct xdp_md *ctx;
 	enum nat_alloc_result result;
@@ -156,7 +155,7 @@ static long snat_xdp_search_step(__u32 attempt, struct snat_xdp_search *s)
 	return s->result != NAT_ALLOC_TAKEN;
 }
 
-/* Begins state->beginning, from an address of this node: with the client's port if that will do, else with another one. */
+/* snat_alloc for XDP: state->new has a node address; keeps the client's port if possible. */
 static __always_inline enum drop_reason snat_xdp_alloc(struct xdp_md *ctx, struct nat_state *state)
 {
 	struct snat_xdp_search s = {.ctx = ctx, .result = NAT_ALLOC_TAKEN};

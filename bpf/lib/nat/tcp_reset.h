@@ -7,7 +7,7 @@
 struct tcp_header {
 	__be16 source, destination;
 	__be32 sequence, acknowledgement;
-	__u8 data_offset; /* in words, in the upper half */
+	__u8 data_offset; /* in 32-bit words, upper half */
 	__u8 flags;
 	__be16 window;
 	__sum16 check;
@@ -16,8 +16,8 @@ struct tcp_header {
 _Static_assert(sizeof(struct tcp_header) == 20, "a TCP header without options has 20 bytes");
 
 /*
- * The reset of a connection that nobody has (RFC 9293, 3.5.2, group 1): its sequence number is what the segment
- * acknowledges; if that acknowledges nothing, 0, and it acknowledges the segment, of which `length` bytes are data.
+ * The reset for a connection that does not exist (RFC 9293, 3.5.2, group 1). With ACK, its sequence number is the
+ * acknowledged one; else 0, and it acknowledges the segment, `length` bytes of which are data.
  */
 static __always_inline void icmp_reply_reset_header(struct tcp_header *reset, const struct tcp_header *tcp,
 						    __u32 length)
@@ -39,7 +39,7 @@ static __always_inline void icmp_reply_reset_header(struct tcp_header *reset, co
 	reset->acknowledgement = bpf_htonl(bpf_ntohl(tcp->sequence) + length);
 }
 
-/* Turns a TCP segment over IPv4, whose header is without options, into the reset of its connection. */
+/* Over IPv4, without IP options. */
 GLOBAL_FN int icmp_reply_reset_ipv4(struct __sk_buff *skb)
 {
 	bool pending = checksum_pending(skb);
@@ -66,7 +66,7 @@ GLOBAL_FN int icmp_reply_reset_ipv4(struct __sk_buff *skb)
 	return bpf_skb_store_bytes(skb, ETH_HLEN, &reply, sizeof(reply), 0);
 }
 
-/* The same over IPv6, without extension headers. */
+/* Over IPv6, without extension headers. */
 GLOBAL_FN int icmp_reply_reset_ipv6(struct __sk_buff *skb)
 {
 	bool pending = checksum_pending(skb);

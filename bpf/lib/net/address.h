@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Addresses as the tables hold them, whatever packet or socket they come from. */
+/* Addresses as every map holds them: 128 bits, IPv4 as IPv4-mapped IPv6. */
 #pragma once
 
 #include <linux/in6.h>
@@ -31,7 +31,7 @@ static __always_inline bool address_equals(const struct address *a, const struct
 		 (a->word[3] ^ b->word[3]));
 }
 
-/* All words, to be multiplied once more by whoever takes the upper bits. */
+/* Mixes all four words. The caller multiplies once more by HASH_MULTIPLIER and takes the upper bits. */
 static __always_inline __u32 address_hash(const struct address *a)
 {
 	__u32 hash = a->word[0];
@@ -50,8 +50,8 @@ static __always_inline bool address_is_loopback(const struct address *a)
 }
 
 /*
- * fe80::/10 (RFC 4291, 2.5.6), ff00::/8 and ::, and for IPv4 169.254.0.0/16 (RFC 3927), 224.0.0.0/4 and
- * 255.255.255.255 stay on their link; the stack alone knows what to do with them.
+ * Addresses that never leave their link: fe80::/10 (RFC 4291, 2.5.6), ff00::/8, ::, 169.254.0.0/16 (RFC 3927),
+ * 224.0.0.0/4 and 255.255.255.255. The kernel stack handles them.
  */
 static __always_inline bool address_stays_on_link(const struct address *a)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The Internet checksum (RFC 1071): sums of 32 bits that are not folded yet, as bpf_csum_diff gives them. */
+/* The Internet checksum (RFC 1071). Sums are 32 bits wide and not folded, as bpf_csum_diff returns them. */
 #pragma once
 
 #include "lib/net/packet.h"
@@ -10,7 +10,7 @@ static __always_inline __wsum checksum_add(__wsum a, __wsum b)
 	return a + (a < b);
 }
 
-/* What goes into a header for a sum over everything that the checksum covers. */
+/* The checksum field for a sum over everything that the checksum covers. */
 static __always_inline __sum16 checksum_fold(__wsum sum)
 {
 	sum = (sum & 0xffff) + (sum >> 16);
@@ -18,13 +18,16 @@ static __always_inline __sum16 checksum_fold(__wsum sum)
 	return ~sum;
 }
 
-/* A checksum after what it covers has changed by `diff`, the sum of what is new less that of what was there (RFC 1624). */
+/*
+ * Updates a checksum incrementally (RFC 1624). `diff` is the sum of the new words and of the complements of the
+ * old ones.
+ */
 static __always_inline __sum16 checksum_changed(__sum16 check, __wsum diff)
 {
 	return checksum_fold(checksum_add((__u16)~check, diff));
 }
 
-/* The sum over the addresses, the length and the protocol that TCP, UDP and ICMPv6 count in (RFC 9293, 3.1). */
+/* The pseudo header of TCP, UDP and ICMPv6: addresses, length and protocol (RFC 9293, 3.1). */
 static __always_inline __wsum checksum_pseudo_ipv4(__be32 source, __be32 destination, __u8 protocol, __u32 length)
 {
 	__be32 header[] = {source, destination, bpf_htonl((__u32)protocol << 16 | length)};
@@ -32,7 +35,7 @@ static __always_inline __wsum checksum_pseudo_ipv4(__be32 source, __be32 destina
 	return bpf_csum_diff(0, 0, header, sizeof(header), 0);
 }
 
-/* The same for IPv6 (RFC 8200, 8.1). */
+/* Likewise for IPv6 (RFC 8200, 8.1). */
 static __always_inline __wsum checksum_pseudo_ipv6(const struct ipv6hdr *ip, __u8 protocol, __u32 length)
 {
 	__be32 header[10];
@@ -44,9 +47,9 @@ static __always_inline __wsum checksum_pseudo_ipv6(const struct ipv6hdr *ip, __u
 }
 
 /*
- * Whether the device is to finish the checksum of TCP or UDP (CHECKSUM_PARTIAL), which then is so far the sum over
- * the pseudo header alone. No field tells; but bpf_l4_csum_replace leaves alone what is not finished. It is tried on
- * the first bytes of the frame, which get back what they were.
+ * Whether the device still has to finish the TCP or UDP checksum (CHECKSUM_PARTIAL); the field then holds the sum
+ * over the pseudo header. No skb field that BPF can read says so, but bpf_l4_csum_replace leaves such checksums
+ * alone. The function tries it on the first two bytes of the frame and restores them.
  */
 static __always_inline bool checksum_pending(struct __sk_buff *skb)
 {

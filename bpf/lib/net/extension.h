@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* IPv6 extension headers and fragment headers. */
+/* IPv6 extension headers, and fragment headers of both families. */
 #pragma once
 
 #include "lib/net/transport_header.h"
 
-/* Extension headers of IPv6 that may come before the transport header (RFC 8200, 4.1), and how many are looked at. */
+/*
+ * Extension headers that may precede the transport header (RFC 8200, 4.1). The parser reads IPV6_EXTENSIONS_MAX of
+ * them.
+ */
 enum ipv6_extension {
 	IPV6_HOP_BY_HOP = 0,
 	IPV6_ROUTING = 43,
@@ -14,10 +17,10 @@ enum ipv6_extension {
 
 #define IPV6_EXTENSIONS_MAX 4
 
-/* An extension header; `field` and `identification` are the fragment header's (RFC 8200, 4.5). */
+/* `field` and `identification` belong to the fragment header (RFC 8200, 4.5). */
 struct extension_header {
 	__u8 next;
-	__u8 length; /* in units of 8 bytes, without the first */
+	__u8 length; /* in 8-byte units, not counting the first */
 	__be16 field;
 	__be32 identification;
 };
@@ -28,7 +31,7 @@ static __always_inline bool transport_is_extension(__u8 number)
 	       number == IPV6_DESTINATION;
 }
 
-/* Notes that the packet is a fragment, `offset` bytes into a larger one. */
+/* Marks the packet as a fragment at `offset` bytes of the original packet. */
 static __always_inline void transport_set_fragment(struct transport *t, __u32 offset, bool more, __u32 id)
 {
 	t->in_fragments = more ? TRANSPORT_MORE : TRANSPORT_LAST;
@@ -41,8 +44,8 @@ static __always_inline void transport_set_fragment(struct transport *t, __u32 of
 }
 
 /*
- * Goes over extension headers: sets protocol, offset and what a fragment header says, of which a packet has one at most (RFC 8200, 4.1).
- * False if they cannot be read.
+ * Skips extension headers: sets the protocol, the offset of the transport header and the fragment fields. A packet
+ * has at most one fragment header (RFC 8200, 4.1). Returns false if the headers cannot be read.
  */
 GLOBAL_FN bool transport_skip_extensions(struct __sk_buff *skb, struct transport *t)
 {
@@ -62,7 +65,7 @@ GLOBAL_FN bool transport_skip_extensions(struct __sk_buff *skb, struct transport
 		if (number != IPV6_FRAGMENT)
 			continue;
 		if (!(h.field & bpf_htons(0xfff9)))
-			continue; /* the only fragment (RFC 6946) */
+			continue; /* atomic fragment (RFC 6946) */
 		if (t->in_fragments)
 			return false;
 		transport_set_fragment(t, bpf_ntohs(h.field) & 0xfff8, h.field & bpf_htons(1), h.identification);
@@ -72,7 +75,7 @@ GLOBAL_FN bool transport_skip_extensions(struct __sk_buff *skb, struct transport
 	return !transport_is_extension(t->tuple.protocol);
 }
 
-/* What the IPv4 header says about fragments (RFC 791, 3.1). */
+/* Reads the fragment fields of the IPv4 header (RFC 791, 3.1). */
 static __always_inline void transport_set_ipv4_fragment(struct transport *t, __be16 frag_off, __be16 id)
 {
 	if (likely(!(frag_off & bpf_htons(0x3fff))))

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Packets that came in fragments: only the first one has ports, the later ones are judged and translated by what is remembered of
- * it. They have to come after it, as they do from the one that cut the packet.
+ * Fragment tracking. Only the first fragment has ports; later ones take them from `fragments`. Fragments must
+ * arrive in order, as the host that fragments a packet sends them.
  */
 #pragma once
 
 #include "lib/fwd/sender.h"
 #include "lib/net/transport.h"
 
-/* Fields of the fragment offset in the IPv4 header (RFC 791, 3.1) and in IPv6's fragment header (RFC 8200, 4.5). */
+/* Fields of the IPv4 fragment offset (RFC 791, 3.1) and of the IPv6 fragment header (RFC 8200, 4.5). */
 enum fragment_field {
-	FRAGMENT_IPV4_ANY = 0x3fff, /* an offset, or more to come */
+	FRAGMENT_IPV4_ANY = 0x3fff, /* an offset, or more fragments */
 	FRAGMENT_IPV4_OFFSET = 0x1fff,
 	FRAGMENT_IPV6_OFFSET = 0xfff8,
 };
 
 /*
- * How many packets in pieces are remembered of each sender. A power of two. Those that one host sends to another bear numbers that follow each other (Linux:
- * IPv4), so they get different places.
+ * Fragmented packets tracked for each sender, a power of two. Linux numbers IPv4 packets to one host
+ * consecutively, so they get different slots.
  */
 #define FRAGMENTS_PER_SENDER 32
 
@@ -35,13 +35,14 @@ static __always_inline bool fragment_matches(const struct fragment *f, const str
 	       address_equals(&f->source, &t->tuple.source) && address_equals(&f->destination, &t->tuple.destination);
 }
 
-/* How long Linux keeps the fragments of a packet for the others, in ns (net.ipv4.ipfrag_time). */
+/* How long Linux waits for the remaining fragments of a packet, in ns (net.ipv4.ipfrag_time). */
 #define FRAGMENT_LIFETIME (30 * 1000000000ULL)
 
 /*
- * Remembers the ports of a first fragment. False if the first fragment of another packet has the same identification, and later ones
- * of that are still to come: they are judged by its ports, and must not be by others from now on. Who cuts packets does not use an identification
- * again so soon (RFC 6864, 4.3); who does so faster, as Linux may, has sent the last one of the other packet before.
+ * Stores the ports of a first fragment. Returns false if another packet with the same identification is still
+ * incomplete and has other ports: its later fragments were evaluated by those ports and must not change them.
+ * Hosts do not reuse an identification that soon (RFC 6864, 4.3). Linux may at high rates, but sends the last
+ * fragment of the older packet first.
  */
 static __noinline bool fragment_store(const struct packet *p, const struct transport *t)
 {
@@ -67,7 +68,7 @@ static __noinline bool fragment_store(const struct packet *p, const struct trans
 	return true;
 }
 
-/* Gives a later fragment the ports of the first one, if that was seen. */
+/* Gives a later fragment the ports of the first one. Returns false if that was not seen. */
 static __noinline bool fragment_lookup(const struct packet *p, struct transport *t)
 {
 	struct fragment *first;
@@ -80,7 +81,7 @@ static __noinline bool fragment_lookup(const struct packet *p, struct transport 
 	t->tuple.source_port = first->source_port;
 	t->tuple.destination_port = first->destination_port;
 	if (!fragment_matches(first, t))
-		return false; /* another one has got the place meanwhile */
+		return false; /* another packet has taken the slot */
 	if (t->in_fragments == TRANSPORT_LAST)
 		first->complete = 1;
 	return true;

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* ICMP errors, and the packet that one quotes. */
+/* ICMP errors, and the packet that an error quotes. */
 #pragma once
 
 #include "lib/net/fragment.h"
 #include "lib/net/packet.h"
 #include "lib/net/transport.h"
 
-/* ICMP messages that quote the packet they are about (RFC 792); those of ICMPv6 have types below 128 (RFC 4443, 2.1). */
+/*
+ * Types of ICMP errors, which quote the offending packet (RFC 792). ICMPv6 errors have types below 128 (RFC 4443,
+ * 2.1).
+ */
 enum icmp_error {
 	ICMP_UNREACHABLE = 3,
 	ICMP_TIME_EXCEEDED = 11,
@@ -20,16 +23,16 @@ struct icmp_header {
 	__be32 rest;
 };
 
-/* An error about a packet of TCP, UDP, SCTP or ICMP echo. Offsets count from the beginning of the frame. */
+/* An error that quotes TCP, UDP, SCTP or ICMP echo. Offsets count from the start of the frame. */
 struct icmp_error_quote {
-	struct tuple tuple; /* of packets that go where the error goes: the quoted packet's, turned around */
-	__u32 icmp;	    /* offset of the error's own header */
-	__u32 ip;	    /* offset of the quoted packet's header */
-	__u32 transport;    /* offset of what is quoted behind that */
-	__u32 end;	    /* of the error: nothing is quoted behind it */
+	struct tuple tuple; /* the quoted packet's tuple reversed: that of packets in the direction of the error */
+	__u32 icmp;	    /* the error's ICMP header */
+	__u32 ip;	    /* the quoted IP header */
+	__u32 transport;    /* the quoted transport header */
+	__u32 end;	    /* end of the error, and so of the quotation */
 };
 
-/* The first 8 bytes of what a packet carries, of which every error quotes at least as many (RFC 792). */
+/* The first 8 bytes of the quoted transport header. Every error quotes at least these (RFC 792). */
 union icmp_quoted {
 	struct ports ports;
 	struct {
@@ -50,7 +53,10 @@ static __always_inline bool icmp_is_error_ipv4(__u8 type)
 	return type == ICMP_UNREACHABLE || type == ICMP_TIME_EXCEEDED || type == ICMP_PARAMETER_PROBLEM;
 }
 
-/* The ports of the tuple: the quoted packet's, turned around, so an error about an echo request goes where the reply would. */
+/*
+ * Fills the ports of the tuple: the quoted ports reversed. An error about an echo request takes the direction of
+ * the echo reply.
+ */
 static __always_inline bool icmp_quoted_ports(struct __sk_buff *skb, struct icmp_error_quote *e)
 {
 	union icmp_quoted q;
@@ -86,7 +92,7 @@ GLOBAL_FN bool icmp_read_ipv4(struct __sk_buff *skb, struct icmp_error_quote *e)
 	    error.outer.ihl != 5 || error.outer.frag_off & bpf_htons(FRAGMENT_IPV4_ANY) ||
 	    !icmp_is_error_ipv4(error.icmp.type))
 		return false;
-	/* Neither packets with options nor later fragments are translated by what can be seen here. */
+	/* Quoted packets with IP options and later fragments carry no ports at a known offset. */
 	if (error.ip.version != 4 || error.ip.ihl != 5 || error.ip.frag_off & bpf_htons(FRAGMENT_IPV4_OFFSET))
 		return false;
 	__builtin_memset(e, 0, sizeof(*e));
@@ -139,8 +145,8 @@ GLOBAL_FN bool icmp_read_ipv6(struct __sk_buff *skb, struct icmp_error_quote *e)
 }
 
 /*
- * Whether the packet is an ICMP error about one that may be of a translated connection; *e then says about which. The
- * connection, if there is one, has its entry under e->tuple.
+ * Reads an ICMP error and the packet that it quotes. If that belongs to a translated connection, its NAT entry has
+ * the key e->tuple.
  */
 static __always_inline bool icmp_error_read(struct packet *p, struct icmp_error_quote *e)
 {

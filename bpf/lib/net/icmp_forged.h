@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * ICMP errors from pods. The receiver of a packet may answer it with an error, and so may each router on its path. A pod is no router:
- * it receives only what is addressed to it. An ICMP error from a pod that quotes a packet to somebody else is forged. A host that
- * believes it sends smaller packets to that destination, or none (RFC 5927).
+ * Forged ICMP errors from pods. Only the receiver of a packet or a router on its path may answer it with an ICMP
+ * error. A pod is no router, so an error from a pod that quotes a packet to another address is forged. A host that
+ * accepts it lowers its path MTU or closes the connection (RFC 5927).
  */
 #pragma once
 
 #include "lib/net/icmp.h"
 
-/* Types of ICMP that quote a packet and that icmp_is_error_ipv4 leaves out: they are obsolete or for routers (RFC 792). */
+/* Errors that icmp_is_error_ipv4 omits: obsolete, or sent by routers only (RFC 792). */
 enum icmp_other_error {
 	ICMP_SOURCE_QUENCH = 4,
 	ICMP_REDIRECT = 5,
@@ -21,7 +21,7 @@ static __always_inline bool icmp_forged_is_error(bool ipv4, __u8 type)
 	return icmp_is_error_ipv4(type) || type == ICMP_SOURCE_QUENCH || type == ICMP_REDIRECT;
 }
 
-/* Fills *t as far as it is known before the transport header is read, and *source. False if the header is cut off. */
+/* Fills the source and what precedes the transport header. Returns false if the IP header is truncated. */
 static __always_inline bool icmp_forged_parse(struct __sk_buff *skb, struct transport *t, struct address *source)
 {
 	struct ipv6hdr ip6;
@@ -47,7 +47,7 @@ static __always_inline bool icmp_forged_parse(struct __sk_buff *skb, struct tran
 	return true;
 }
 
-/* Whether the packet that an error quotes at this offset was to this address. */
+/* Whether the packet quoted at `offset` was addressed to `to`. */
 static __always_inline bool icmp_forged_quotes(struct __sk_buff *skb, __u32 offset, const struct address *to)
 {
 	struct address quoted;
@@ -63,8 +63,8 @@ static __always_inline bool icmp_forged_quotes(struct __sk_buff *skb, __u32 offs
 }
 
 /*
- * Asks whether a packet from a pod is a forged ICMP error, or may hide one: 0, or a reason to drop it. No error is long enough to need
- * fragments (RFC 1812, 4.3.2.3; RFC 4443, 2.4), so one that comes in fragments is forged too.
+ * Returns a drop reason if a packet from a pod is a forged ICMP error, or may hide one; 0 otherwise. Errors are
+ * too short to need fragmentation (RFC 1812, 4.3.2.3; RFC 4443, 2.4), so a fragmented one is forged too.
  */
 GLOBAL_FN int icmp_forged(struct __sk_buff *skb)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* A packet while one program handles it, and the parser that fills it. */
+/* The packet that a program handles, and the parser that fills it. */
 #pragma once
 
 #include <linux/if_ether.h>
@@ -18,7 +18,10 @@ enum ip_protocol {
 	PROTOCOL_SCTP = 132,
 };
 
-/* The only carrier of state inside a program. Pointers into the packet are gone after any helper that may move it. */
+/*
+ * The state that a program passes from stage to stage. Helpers that may move the packet invalidate the pointers
+ * into it.
+ */
 struct packet {
 	struct __sk_buff *skb;
 	struct ethhdr *eth;
@@ -30,7 +33,7 @@ struct packet {
 	struct address source, destination;
 	__be16 protocol; /* ETH_P_IP, ETH_P_IPV6 or another Ethernet type; ETH_P_8021Q for every tagged frame */
 	__u8 ttl;	 /* TTL or hop limit */
-	bool options;	 /* carries what only the host's stack interprets */
+	bool options;	 /* has options that only the kernel stack interprets */
 	enum program program;
 	enum drop_reason reason;
 	int action;
@@ -43,24 +46,24 @@ static __always_inline enum verdict drop(struct packet *p, enum drop_reason reas
 }
 
 /*
- * Whether a number is below another one, neither of them above 255, as the sign of their difference. As a comparison it would be a branch, and the
- * verifier would walk all that follows once with false and once with true.
+ * Whether `number` < `other`, both at most 255. Computed from the sign bit of the difference: a comparison would
+ * compile to a branch, and the verifier would walk the rest of the program for each outcome.
  */
 static __always_inline bool packet_is_below(__u32 number, __u32 other)
 {
 	barrier_var(number);
-	barrier_var(other); /* else the compiler makes a branch of it */
+	barrier_var(other); /* keeps the compiler from emitting a branch */
 	return (number - other) >> 31;
 }
 
-/* Sets eth, and makes `bytes` behind the Ethernet header readable. False when the packet is not that long. */
+/* Makes `bytes` behind the Ethernet header readable and sets p->eth. Returns false if the packet is shorter. */
 static __always_inline bool packet_has(struct packet *p, __u32 bytes)
 {
 	void *data = (void *)(long)p->skb->data;
 
 	p->end = (void *)(long)p->skb->data_end;
 	if (unlikely(data + ETH_HLEN + bytes > p->end)) {
-		/* Headers may lie in fragments of the skb: move them into its linear part. */
+		/* Headers may be in paged fragments of the skb. Pull them into the linear area. */
 		if (bpf_skb_pull_data(p->skb, ETH_HLEN + bytes))
 			return false;
 		data = (void *)(long)p->skb->data;
@@ -73,9 +76,9 @@ static __always_inline bool packet_has(struct packet *p, __u32 bytes)
 }
 
 /*
- * Where an IP packet ends, from the beginning of the frame. What lies behind that is no part of it, as Ethernet's padding, and the stack cuts it
- * off: it must not be read. `length` is what the header says, and `header` how much of it that leaves out. A GSO packet of more than
- * 64 KiB says 0 and ends with its frame (BIG TCP, Linux 5.19).
+ * The end of the IP packet, from the start of the frame. Bytes behind it are Ethernet padding, which the kernel
+ * trims; never read them. `length` is the length field of the IP header, `header` the bytes that this field does
+ * not count. A BIG TCP packet (Linux 5.19) has length 0 and ends with its frame.
  */
 static __always_inline __u32 packet_end(const struct __sk_buff *skb, __u32 header, __be16 length)
 {
@@ -112,20 +115,19 @@ STAGE packet_parse_ipv6(struct packet *p)
 		return drop(p, DROP_MALFORMED);
 	p->ip6 = ip;
 	p->ttl = ip->hop_limit;
-	p->options =
-		packet_is_below(ip->nexthdr, 1); /* hop-by-hop options: every router looks at them (RFC 8200, 4.3) */
+	p->options = packet_is_below(ip->nexthdr, 1); /* hop-by-hop options: every router reads them (RFC 8200, 4.3) */
 	address_from_ipv6(&p->source, &ip->saddr);
 	address_from_ipv6(&p->destination, &ip->daddr);
-	/* Mapped addresses have no place in a packet (RFC 4942, 2.2): it would meet the entries of IPv4. */
+	/* IPv4-mapped addresses are invalid on the wire (RFC 4942, 2.2) and would match IPv4 entries of the maps. */
 	if (address_is_ipv4(&p->source) || address_is_ipv4(&p->destination))
 		return drop(p, DROP_MALFORMED);
 	return NEXT;
 }
 
 /*
- * Fills *p from the network header. Packets that are not IP come out with NEXT and their protocol alone.
- * So do packets of a VLAN: the kernel has taken the tag out of the frame and skb->protocol is what lies
- * behind it, but the packet belongs to another link and takes its tag along wherever it is redirected.
+ * Parses the network header. Other protocols than IP return NEXT with only p->protocol set. So do VLAN frames: the
+ * kernel has moved the tag to skb metadata and skb->protocol is the inner protocol, but the packet belongs to
+ * another link and keeps its tag when it is redirected.
  */
 STAGE packet_parse(struct packet *p)
 {
@@ -137,7 +139,7 @@ STAGE packet_parse(struct packet *p)
 	return NEXT;
 }
 
-/* Asks for the pointer and not for the protocol: the verifier does not know that the one follows from the other. */
+/* Tests the pointer instead of the protocol: the verifier does not track that one implies the other. */
 static __always_inline bool packet_is_ip(const struct packet *p)
 {
 	return p->ip4;

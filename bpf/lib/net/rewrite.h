@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Other addresses and ports in an skb, with all that has to follow them. */
+/* Rewrites addresses and ports of an skb, and updates every checksum that covers them. */
 #pragma once
 
 #include "lib/net/checksum.h"
@@ -8,7 +8,7 @@
 #include "lib/net/sctp.h"
 #include "lib/net/transport.h"
 
-/* What checksums change by when one address takes the place of another. */
+/* The checksum difference of replacing one address by another. */
 static __always_inline __u64 rewrite_address_diff(const struct address *from, const struct address *to)
 {
 	__u64 sum = 0;
@@ -18,7 +18,7 @@ static __always_inline __u64 rewrite_address_diff(const struct address *from, co
 	return sum;
 }
 
-/* The same for a port. */
+/* The checksum difference of replacing one port by another. */
 static __always_inline __u64 rewrite_port_diff(__be16 from, __be16 to)
 {
 	return (__u64)(__u16)~from + to;
@@ -30,7 +30,7 @@ static __always_inline __wsum rewrite_fold(__u64 sum)
 	return (sum & 0xffffffff) + (sum >> 32);
 }
 
-/* Where the checksum is in the transport header. */
+/* Offset of the checksum in the transport header. */
 static __always_inline __u32 rewrite_checksum_offset(__u8 protocol)
 {
 	if (protocol == PROTOCOL_TCP)
@@ -38,7 +38,7 @@ static __always_inline __u32 rewrite_checksum_offset(__u8 protocol)
 	return protocol == PROTOCOL_UDP ? 6 : 2;
 }
 
-/* The same of SCTP, with the ports. Addresses are not in it. */
+/* Rewrites SCTP ports and their CRC32c, which does not cover addresses. */
 static __always_inline bool rewrite_sctp(struct __sk_buff *skb, const struct transport *t, const struct nat_entry *to)
 {
 	if (t->tuple.source_port == to->source_port && t->tuple.destination_port == to->destination_port)
@@ -48,9 +48,9 @@ static __always_inline bool rewrite_sctp(struct __sk_buff *skb, const struct tra
 }
 
 /*
- * The checksum of TCP, UDP or ICMP follows the addresses and ports. The kernel's helper knows what may be unfinished: with
- * CHECKSUM_PARTIAL the field covers the addresses only, so they and the ports go separately. UDP's 0 stays 0:
- * there is none (RFC 768).
+ * Updates the checksum of TCP, UDP or ICMP. With CHECKSUM_PARTIAL the field covers the pseudo header only, so
+ * addresses and ports are updated by separate calls, as the helper requires. A UDP checksum of 0 means that there
+ * is none (RFC 768) and stays 0.
  */
 static __always_inline bool rewrite_checksum(struct __sk_buff *skb, const struct transport *t,
 					     const struct nat_entry *to, __wsum addresses)
@@ -68,13 +68,13 @@ static __always_inline bool rewrite_checksum(struct __sk_buff *skb, const struct
 	return !bpf_l4_csum_replace(skb, at, 0, rewrite_fold(ports), flags);
 }
 
-/* Ports, or the identifier of ICMP echo. *p has `bytes` behind the Ethernet header. */
+/* Writes the ports, or the ICMP echo identifier. The caller has made these bytes writable. */
 static __always_inline bool rewrite_ports(struct packet *p, const struct transport *t, const struct nat_entry *to)
 {
 	__u32 at = t->offset;
 	struct transport_header *h;
 
-	barrier_var(at); /* the verifier has to see the check that follows on what is added */
+	barrier_var(at); /* the verifier must see the bound of the sum */
 	if (at > 255)
 		return false;
 	h = (void *)p->eth + at;
@@ -89,7 +89,7 @@ static __always_inline bool rewrite_ports(struct packet *p, const struct transpo
 	return true;
 }
 
-/* The header of IPv4. Makes it writable, and `ports` bytes behind it. */
+/* Rewrites the IPv4 header. Makes it and `ports` bytes behind it writable. */
 static __always_inline bool rewrite_ipv4(struct packet *p, const struct nat_entry *to, __wsum addresses, __u32 ports)
 {
 	struct iphdr *ip;
@@ -103,7 +103,7 @@ static __always_inline bool rewrite_ipv4(struct packet *p, const struct nat_entr
 	return true;
 }
 
-/* The same of IPv6. */
+/* Rewrites the IPv6 header likewise. */
 static __always_inline bool rewrite_ipv6(struct packet *p, const struct nat_entry *to, __wsum addresses, __u32 ports)
 {
 	struct ipv6hdr *ip;
@@ -118,12 +118,12 @@ static __always_inline bool rewrite_ipv6(struct packet *p, const struct nat_entr
 }
 
 /*
- * Gives the packet, whose transport is *t, the addresses and ports of *to. Pointers of *p are those of the result.
- * False if that cannot be, and then the packet may be half done.
+ * Rewrites the addresses and ports of the packet to those of *to and updates the pointers of *p. A later fragment
+ * has addresses only. On failure returns false; the packet may be half rewritten, so drop it.
  *
- * A driver may have summed up the whole packet (CHECKSUM_COMPLETE). Over IPv4 the header's checksum makes up for the
- * addresses, and the helper follows what the transport's changes by. Over IPv6 that change alone makes up for the addresses:
- * what the helper does is undone. A later fragment has only the addresses.
+ * A driver may have summed the whole packet (CHECKSUM_COMPLETE). Over IPv4 the change of the header checksum
+ * cancels out that of the addresses, and bpf_l4_csum_replace accounts for the transport checksum. Over IPv6
+ * nothing cancels out the addresses, so bpf_csum_update adds them.
  */
 static __always_inline bool rewrite(struct packet *p, const struct transport *t, const struct nat_entry *to)
 {
@@ -140,7 +140,7 @@ static __always_inline bool rewrite(struct packet *p, const struct transport *t,
 	return !whole || rewrite_ports(p, t, to);
 }
 
-/* Why it could not be. */
+/* The drop reason of a failed rewrite. */
 static __always_inline enum drop_reason rewrite_problem(const struct transport *t)
 {
 	return t->in_fragments ? DROP_NAT_UNSUPPORTED_PROTOCOL : DROP_TRUNCATED; /* see sctp_length_of_chunks */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A packet in the driver's memory, before the kernel makes an skb of it: parsing and rewriting without helpers. Checksums
- * are updated by what changes, so a packet with a wrong one keeps it, and no device's help is needed or lost.
+ * A packet in driver memory, before the kernel allocates an skb: parsing and rewriting without helpers. Checksums
+ * are updated incrementally, so a wrong checksum stays wrong.
  */
 #pragma once
 
@@ -16,7 +16,7 @@ struct udp_header {
 	__sum16 check;
 };
 
-/* What comes first of TCP, up to the checksum; the rest of its 20 bytes is never touched. */
+/* A TCP header without options. Bytes behind the checksum are not touched. */
 struct tcp_start {
 	struct transport_ports ports;
 	__be32 sequence, acknowledgement;
@@ -27,7 +27,7 @@ struct tcp_start {
 };
 _Static_assert(sizeof(struct tcp_start) == 20, "a TCP header without options");
 
-/* One packet. Pointers hold as long as nobody changes its size. Small, for it stays on the stack of all that is called. */
+/* Pointers are valid as long as the packet keeps its size. Kept small: it is on the stack of every callee. */
 struct frame {
 	struct ethhdr *eth;
 	__sum16 *check; /* of TCP or UDP */
@@ -46,7 +46,7 @@ static __always_inline struct ipv6hdr *frame_ipv6(const struct frame *f)
 	return (void *)(f->eth + 1);
 }
 
-/* A sum of 32-bit words that has not lost a carry yet. */
+/* Folds a sum of 32-bit words that has kept all carries. */
 static __always_inline __sum16 sum_fold(__u64 sum)
 {
 	sum = (sum & 0xffffffff) + (sum >> 32);
@@ -56,7 +56,10 @@ static __always_inline __sum16 sum_fold(__u64 sum)
 	return ~sum;
 }
 
-/* What a checksum becomes by a change of `diff`: for each word the new one and the complement of the old one (RFC 1624). */
+/*
+ * Updates a checksum incrementally (RFC 1624). `diff` is the sum of the new words and of the complements of the
+ * old ones.
+ */
 static __always_inline void sum_change(__sum16 *check, __u64 diff)
 {
 	*check = sum_fold(diff + (__u16) ~*check);
@@ -67,7 +70,7 @@ static __always_inline __u64 sum_replaced(__u32 old, __u32 new)
 	return (__u64) new + (__u32)~old;
 }
 
-/* Fills *t and what of *f lies behind the IP header. False for what is not TCP or UDP with a whole header within the IP packet. */
+/* Parses TCP and UDP. Returns false for other protocols and truncated headers. */
 static __always_inline bool frame_parse_transport(struct frame *f, struct transport *t, void *header, void *end)
 {
 	const __u32 room = f->length - (f->ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
@@ -92,8 +95,8 @@ static __always_inline bool frame_parse_transport(struct frame *f, struct transp
 }
 
 /*
- * Fills *f and *t. False for what tc and the stack are to look at: other protocols, fragments, options, extension
- * headers, broken headers, and frames that are not for this device, whose address is `mac`.
+ * Parses a frame. Returns false for what tc and the kernel stack handle: other protocols, fragments, options,
+ * extension headers, malformed headers, and frames that are not addressed to `mac`, the address of this device.
  */
 static __always_inline bool frame_parse(struct frame *f, struct transport *t, struct xdp_md *ctx, const __u8 *mac)
 {
@@ -141,7 +144,7 @@ static __always_inline bool frame_parse(struct frame *f, struct transport *t, st
 	return false;
 }
 
-/* One hop less; there must be more than one. The IPv4 header's checksum follows (RFC 1141). */
+/* Decrements the TTL, which must be above 1, and updates the IPv4 header checksum (RFC 1141). */
 static __always_inline void frame_decrement_ttl(struct frame *f)
 {
 	if (f->ipv4) {
@@ -155,7 +158,7 @@ static __always_inline void frame_decrement_ttl(struct frame *f)
 	frame_ipv6(f)->hop_limit--;
 }
 
-/* The ports become those of the connection. Gives what they change. */
+/* Writes the ports of the NAT entry. Returns their checksum difference. */
 static __always_inline __u64 frame_set_ports(struct transport_ports *ports, const struct nat_entry *entry)
 {
 	__u64 diff = (__u64)(__u16)~ports->source + entry->source_port + (__u16)~ports->destination +
@@ -193,7 +196,7 @@ static __always_inline __u64 frame_nat_ipv6(struct frame *f, const struct nat_en
 	return diff + frame_set_ports((void *)(ip + 1), entry);
 }
 
-/* Gives the packet the addresses and ports of its connection. A UDP checksum of 0 is none (RFC 768), and stays. */
+/* Rewrites the packet by its NAT entry. A UDP checksum of 0 means none (RFC 768) and stays 0. */
 static __always_inline void frame_nat(struct frame *f, const struct nat_entry *entry, __u8 protocol)
 {
 	__u64 diff = f->ipv4 ? frame_nat_ipv4(f, entry) : frame_nat_ipv6(f, entry);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Other ports in a packet of SCTP (RFC 9260). Its checksum, a CRC32c over the packet alone, knows no addresses. A CRC is
- * linear, so what two words that change make of it depends on them and on how much follows, and not on what that is: nothing
- * of the rest is read.
+ * Rewrites SCTP ports (RFC 9260). The checksum is a CRC32c over the packet without a pseudo header. A CRC is
+ * linear: the change depends only on the changed words and the number of bytes that follow, so the payload is not
+ * read.
  */
 #pragma once
 
@@ -12,14 +12,14 @@
 struct sctp_header {
 	__be32 ports; /* source and destination */
 	__be32 tag;
-	__u32 check; /* least significant byte first, as this machine has it (Appendix A) */
+	__u32 check; /* least significant byte first (Appendix A) */
 };
 _Static_assert(sizeof(struct sctp_header) == 12, "the common header of SCTP has 12 bytes");
 
-/* The polynomial of CRC32c but for x^32. Of all polynomials here, the most significant bit is the coefficient of x^0. */
+/* The CRC32c polynomial without x^32. The most significant bit is the coefficient of x^0. */
 #define SCTP_POLYNOMIAL 0x82f63b78
 
-/* x^(8 * n * 16^i) modulo that polynomial, at [i][n]: what n * 16^i bytes behind something multiply its CRC by. */
+/* x^(8 * n * 16^i) modulo the polynomial, at [i][n]: the factor of a CRC that is followed by n * 16^i more bytes. */
 static const __u32 sctp_powers[4][16] = {
 	{0x80000000, 0x00800000, 0x00008000, 0x00000080, 0x82f63b78, 0xfbc3faf9, 0x8b277743, 0x52a0c93f, 0x6ea2d55c,
 	 0x1c08b7d6, 0xf56e0ef4, 0x34019664, 0xa66805eb, 0x7a1f6b24, 0xe75d06aa, 0xc94ec098},
@@ -31,7 +31,7 @@ static const __u32 sctp_powers[4][16] = {
 	 0xf5b95b32, 0x695a4c87, 0xf204502c, 0x9a4f01b6, 0x941a0916, 0x4303cb97, 0x4c3d3d65},
 };
 
-/* The product of two polynomials. Without branches, each of which the verifier would follow both ways. */
+/* Multiplies two polynomials. Without branches: the verifier would follow each both ways. */
 GLOBAL_FN __u32 sctp_multiply(__u32 a, __u32 b)
 {
 	__u32 product = 0;
@@ -44,7 +44,7 @@ GLOBAL_FN __u32 sctp_multiply(__u32 a, __u32 b)
 	return product;
 }
 
-/* What the checksum of a packet of `length` bytes changes by when its first four do by `changed` (exclusive or). */
+/* How the checksum of a packet of `length` bytes changes if its first four bytes change by `changed` (XOR). */
 static __always_inline __u32 sctp_check_change(__u32 changed, __u32 length)
 {
 	for (int i = 0; i < 4; i++)
@@ -52,18 +52,19 @@ static __always_inline __u32 sctp_check_change(__u32 changed, __u32 length)
 	return changed;
 }
 
-/* What every chunk begins with (RFC 9260, 3.2). */
+/* Chunk header (RFC 9260, 3.2). */
 struct sctp_chunk_header {
 	__u8 type, flags;
-	__be16 length; /* of the chunk without its padding to words */
+	__be16 length; /* without padding */
 };
 
-/* How many chunks of the first piece of a packet are looked at. */
+/* Chunks of a first fragment that are read. */
 #define SCTP_CHUNKS_MAX 8
 
 /*
- * The length of a packet whose first piece ends at `end` of the frame, by the chunks that begin in it; 0: it cannot be told. Who
- * leaves cutting to IP does so for a chunk that does not fit a packet, and puts none behind that.
+ * The length of the whole packet, computed from the chunks of its first fragment, which ends at `end`; 0 if
+ * unknown. SCTP leaves fragmentation to IP only for a chunk that does not fit a packet, and that chunk is the last
+ * one.
  */
 static __always_inline __u32 sctp_length_of_chunks(struct __sk_buff *skb, __u32 offset, __u32 end)
 {
@@ -82,8 +83,8 @@ static __always_inline __u32 sctp_length_of_chunks(struct __sk_buff *skb, __u32 
 }
 
 /*
- * Gives a packet of SCTP, or the first piece of one, whose header is at `offset` of the frame, other ports. A checksum that somebody is
- * still to make (CHECKSUM_PARTIAL, and every GSO packet) is 0 until then, and stays so. Not 0 when that cannot be.
+ * Rewrites the ports of an SCTP packet or first fragment. A checksum that is still to be computed
+ * (CHECKSUM_PARTIAL, and every GSO packet) is 0 and stays 0. Returns 0 on success.
  */
 GLOBAL_FN int sctp_set_ports(struct __sk_buff *skb, __u32 offset, __be32 ports, bool ipv4, bool in_fragments)
 {

@@ -4,7 +4,7 @@
 
 #include "lib/net/extension.h"
 
-/* How much of its header a packet must have for its ports and flags to be known; 0: a protocol without. */
+/* Bytes of the transport header that must be present to read ports and flags; 0 for protocols without ports. */
 static __always_inline __u32 transport_needs(__u8 protocol)
 {
 	if (protocol == PROTOCOL_TCP)
@@ -14,7 +14,7 @@ static __always_inline __u32 transport_needs(__u8 protocol)
 	return protocol == PROTOCOL_UDP || transport_is_icmp(protocol) ? TRANSPORT_OTHER_LENGTH : 0;
 }
 
-/* Reads the transport header. False if the packet does not hold all of it that it needs. */
+/* Reads the transport header. Returns false if the packet is too short. */
 static __always_inline bool transport_read(struct __sk_buff *skb, const struct transport *t, struct transport_header *h)
 {
 	__u32 needs = transport_needs(t->tuple.protocol);
@@ -27,7 +27,7 @@ static __always_inline bool transport_read(struct __sk_buff *skb, const struct t
 	return !bpf_skb_load_bytes(skb, t->offset, h, TRANSPORT_OTHER_LENGTH);
 }
 
-/* Whether a first fragment holds the whole header of TCP, with its options. */
+/* Whether a first fragment contains the whole TCP header with its options. */
 static __always_inline bool transport_holds_tcp(const struct transport *t, const struct transport_header *h)
 {
 	__u32 length = (h->words >> 4) * 4;
@@ -36,8 +36,8 @@ static __always_inline bool transport_holds_tcp(const struct transport *t, const
 }
 
 /*
- * Takes ports, flags and the kind of message from the transport header at t->offset. By itself, since the verifier would walk its caller once for
- * each way through it.
+ * Reads ports, flags and ICMP type from the header at t->offset. A global function: inlined, the verifier would
+ * walk the caller once for each outcome.
  */
 GLOBAL_FN int transport_set_header(struct __sk_buff *skb, struct transport *t)
 {
@@ -56,8 +56,8 @@ GLOBAL_FN int transport_set_header(struct __sk_buff *skb, struct transport *t)
 }
 
 /*
- * Fills *t from a parsed IP packet, whose addresses and pointers are those of *p. Pointers stay valid. A whole packet that
- * is too short for its ports comes out as TRANSPORT_OTHER.
+ * Parses the transport header of an IP packet. Pointers of *p stay valid. An unfragmented packet that is too short
+ * for its ports becomes TRANSPORT_OTHER.
  */
 static __always_inline void transport_parse(struct packet *p, struct transport *t)
 {

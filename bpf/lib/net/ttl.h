@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* A node is a hop: TTL and hop limit. */
+/* TTL and hop limit. */
 #pragma once
 
 #include "lib/net/packet.h"
 
 /*
- * Takes one off the TTL or hop limit, which must be above 1. IPv4: the header checksum is updated as in
- * RFC 1141, so the sum over the header stays the same and skb->csum with it. IPv6 has no header checksum,
- * but a driver may have summed the whole packet (CHECKSUM_COMPLETE): that sum has to follow.
+ * Decrements the TTL or hop limit, which must be above 1. IPv4: the header checksum is updated (RFC 1141), so the
+ * sum over the header, and with it skb->csum, stays the same. IPv6 has no header checksum; bpf_csum_update
+ * corrects skb->csum (CHECKSUM_COMPLETE).
  */
 static __always_inline void ttl_decrement(struct packet *p)
 {

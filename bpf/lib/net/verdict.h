@@ -1,36 +1,35 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What a stage decides about a packet, and the one place where a decision is counted and carried out. */
+/* Verdicts of stages, and macros that every file uses. */
 #pragma once
 
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "maps.h"
 
-/* Every stage returns one of these; only NEXT lets the following stage see the packet. */
+/* Every stage returns a verdict. The program goes on to the next stage only with NEXT. */
 enum verdict {
 	NEXT = 0,
-	PASS,	  /* hand it to the programs after ours and to the host's stack */
-	REDIRECT, /* packet.action holds what the redirect helper returned */
+	PASS,	  /* to later programs at the hook, and to the kernel stack */
+	REDIRECT, /* packet.action holds the result of the redirect helper */
 	DROP,	  /* packet.reason says why */
 };
 
-/* What nearly every packet takes comes first in the code: the caches hold it better than the rest. */
+/* The common path comes first in the code, which helps the instruction cache. */
 #define likely(condition) __builtin_expect(!!(condition), 1)
 #define unlikely(condition) __builtin_expect(!!(condition), 0)
 
 /*
- * A function that the verifier checks by itself, once for each program and not for each call and all that its callers
- * may know (Linux 5.6; of pointers to structs, 5.12). It gets no pointers into packets, and has to ask whether those it gets
- * are NULL, which they never are. Where they point to is neither key nor value of a map for Linux 6.1: that has to be a
- * copy on the stack, or what a lookup has found.
+ * A global function: the verifier checks it once for each program instead of at each call (Linux 5.6; with
+ * pointers to structs, 5.12). It takes no packet pointers and must NULL-check pointer arguments. Linux 6.1 does
+ * not accept such a pointer as key or value of a map: copy it to the stack, or look the struct up again.
  */
 #define GLOBAL_FN __attribute__((noinline))
 
 #define STAGE static __always_inline __attribute__((warn_unused_result)) enum verdict
 
 /*
- * The codes that tcx (include/uapi/linux/bpf.h, enum tcx_action_base) and clsact filters (TC_ACT_UNSPEC,
- * TC_ACT_SHOT) share: the same object serves both.
+ * Return codes that tcx (enum tcx_action_base) and clsact filters (TC_ACT_UNSPEC, TC_ACT_SHOT) share, so one
+ * object serves both.
  */
 enum tc_action {
 	TC_NEXT = -1,

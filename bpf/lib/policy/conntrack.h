@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Sessions: what pods that policies select have to do with whom, so that answers need no rule of their own. A
- * session is known to both of its ends by the addresses and ports that the pods themselves have, whatever translation
- * makes of them in between; `nat` is for translation and knows nothing of this.
- *
- * A packet asks the permit of its decision first (verdict_cache.h). Only what has none comes here.
+ * Conntrack: connections of pods that policies select, so that replies need no rule. Entries have the addresses
+ * and ports that the pods themselves see, before SNAT and after DNAT; the NAT tables are independent of them.
+ * Packets whose verdict is cached (verdict_cache.h) do not come here.
  */
 #pragma once
 
 #include "lib/fwd/endpoint.h"
 #include "lib/policy/policy_verdict.h"
 
-/* Tells those who watch (--flows) what a packet has changed: `what` as for flow_ct_event. */
+/* Reports a change of an entry to --flows. `what` as in flow_ct_event. */
 static __noinline void ct_report(struct __sk_buff *skb, struct policy_context *pc, const struct ct_entry *ct,
 				 __u32 what)
 {
@@ -23,7 +21,7 @@ static __noinline void ct_report(struct __sk_buff *skb, struct policy_context *p
 	flow_ct_event(&pc->key, ct, &pc->origin, what);
 }
 
-/* Notes who has to do with a session that begins, for those who watch. */
+/* Stores the identities of both ends, for flow events. */
 static __always_inline void ct_set_identities(const struct policy_context *pc, struct ct_entry *ct)
 {
 	bool reversed = ct->flags & CT_REVERSED;
@@ -35,7 +33,10 @@ static __always_inline void ct_set_identities(const struct policy_context *pc, s
 	ct->destination = policy_identity(reversed ? &pc->key.source : &pc->key.destination, IDENTITY_BY_ALL);
 }
 
-/* Whether the end that has opened a session is no pod here. A pod's own device has shown that its packets are the pod's; the wire brings none of a pod here. */
+/*
+ * Whether the initiator is not a local pod. At from_pod the source is validated; from the wire no packet comes
+ * from a local pod.
+ */
 static __always_inline bool ct_is_inbound(const struct policy_context *pc, bool reply)
 {
 	const struct tuple *t = &pc->transport.tuple;
@@ -47,7 +48,7 @@ static __always_inline bool ct_is_inbound(const struct policy_context *pc, bool 
 	return !endpoint_of(reply ? &t->destination : &t->source);
 }
 
-/* The flags of a session that its first packet here makes. */
+/* Flags of an entry that its first packet creates. */
 static __always_inline __u32 ct_initial_flags(const struct policy_context *pc, bool reply)
 {
 	__u32 flags = policy_directions(pc->enforce, reply);
@@ -65,7 +66,7 @@ static __always_inline __u32 ct_initial_flags(const struct policy_context *pc, b
 	return flags;
 }
 
-/* Keeps the session that begins. `settled`: the one before it, with the same key, is in `conntrack`. */
+/* Inserts a new entry. `flushed`: the old entry of this key is in `conntrack`. */
 static __always_inline void ct_insert(struct __sk_buff *skb, struct policy_context *pc, bool flushed)
 {
 	if (likely(!flushed && ct_new_insert(&pc->new_slot, &pc->key, &pc->entry)))
@@ -76,8 +77,8 @@ static __always_inline void ct_insert(struct __sk_buff *skb, struct policy_conte
 }
 
 /*
- * Begins a session, if the policies allow the packet. What comes late, of one that is over and kept no more, begins none: a `bare` packet, as an
- * acknowledgment or a FIN that is repeated. Nor does a reset, which ends what is not known anyway.
+ * Evaluates and creates an entry. A bare packet (a late ACK or a retransmitted FIN of a closed connection) and a
+ * reset create none.
  */
 static __always_inline int ct_create(struct __sk_buff *skb, struct policy_context *pc, bool bare, bool flushed)
 {
@@ -99,7 +100,7 @@ static __always_inline int ct_create(struct __sk_buff *skb, struct policy_contex
 	return POLICY_ALLOWED;
 }
 
-/* Notes that a session is no longer allowed. */
+/* Revokes an entry: policies no longer allow it. */
 static __always_inline void ct_revoke(struct __sk_buff *skb, struct policy_context *pc, struct ct_entry *ct)
 {
 	__u32 flags = __sync_fetch_and_or(&ct->flags, CT_REVOKED | CT_REPORTED);
@@ -109,8 +110,8 @@ static __always_inline void ct_revoke(struct __sk_buff *skb, struct policy_conte
 }
 
 /*
- * Judges a session again, if policies have changed since, or that end for which nobody has judged it yet. A session that
- * is no longer allowed stays, so that its packets are not taken for those of a new one.
+ * Re-evaluates an entry after a policy change, or for an end that was not evaluated yet. A denied entry stays, so
+ * that its packets do not count as a new connection.
  */
 static __always_inline int ct_reevaluate(struct __sk_buff *skb, struct policy_context *pc, struct ct_entry *ct,
 					 bool reply)
@@ -130,7 +131,7 @@ static __always_inline int ct_reevaluate(struct __sk_buff *skb, struct policy_co
 			return POLICY_INITIATOR_UNKNOWN;
 		if (!(renewed && flags & judged) && !(flags & CT_REPLIED))
 			return transport_may_initiate(&pc->transport) && reply ? POLICY_NEW
-									       : reason; /* it has never been allowed */
+									       : reason; /* was never allowed */
 		ct_revoke(skb, pc, ct);
 		return reason;
 	}
@@ -145,7 +146,7 @@ static __always_inline int ct_reevaluate(struct __sk_buff *skb, struct policy_co
 	return POLICY_ALLOWED;
 }
 
-/* Tells once that TCP has ended a session. */
+/* Reports once that TCP has closed the connection. */
 static __always_inline void ct_report_close(struct __sk_buff *skb, struct policy_context *pc, struct ct_entry *ct)
 {
 	__u32 flags = __sync_fetch_and_or(&ct->flags, CT_REPORTED | CT_REPORTED_END);
@@ -154,7 +155,7 @@ static __always_inline void ct_report_close(struct __sk_buff *skb, struct policy
 		ct_report(skb, pc, ct, FLOW_CLOSED | (flags & CT_REPORTED ? 0 : FLOW_FIRST));
 }
 
-/* What a packet that is allowed changes of its session, which has the flags `before`. */
+/* Flags that an allowed packet adds to an entry with flags `before`. */
 static __always_inline __u32 ct_packet_flags(const struct transport *t, bool reply, __u32 before)
 {
 	__u32 flags = reply ? CT_REPLIED : 0;
@@ -168,7 +169,7 @@ static __always_inline __u32 ct_packet_flags(const struct transport *t, bool rep
 	return flags;
 }
 
-/* Notes a packet that is allowed. */
+/* Records an allowed packet. */
 static __always_inline void ct_update(struct __sk_buff *skb, struct policy_context *pc, struct ct_entry *ct, bool reply,
 				      __u64 now)
 {
@@ -190,8 +191,8 @@ static __always_inline void ct_update(struct __sk_buff *skb, struct policy_conte
 }
 
 /*
- * The session of a packet that is not in its place among the young ones. What opens a connection is not looked for in `conntrack`, whose memory
- * would be in no cache: unless it may be sent again, it is of another one than what is there.
+ * Looks up an entry that is not in its slot of `ct_new`. A SYN skips `conntrack`, which is rarely in the CPU
+ * caches, unless an entry of this slot with an unreplied SYN may have been moved there.
  */
 static __always_inline struct ct_entry *ct_find_flushed(const struct policy_context *pc, const struct ct_new_entry *new)
 {
@@ -200,7 +201,7 @@ static __always_inline struct ct_entry *ct_find_flushed(const struct policy_cont
 	return bpf_map_lookup_elem(&conntrack, &pc->key);
 }
 
-/* A packet of a session that is known; POLICY_NEW if another one begins in its place. */
+/* A packet of a known entry. POLICY_NEW if it starts a new connection in its place. */
 static __always_inline int ct_continue(struct __sk_buff *skb, struct policy_context *pc, struct ct_entry *ct)
 {
 	bool reply = ct_direction(ct, pc->reversed);
@@ -214,7 +215,7 @@ static __always_inline int ct_continue(struct __sk_buff *skb, struct policy_cont
 	return reason;
 }
 
-/* An ICMP error about a packet of a session: as good as that. Nothing begins with it. */
+/* An ICMP error: allowed if the quoted packet's connection is. It creates no entry. */
 static __always_inline int ct_icmp_error(struct __sk_buff *skb, struct policy_context *pc, const struct ct_entry *ct)
 {
 	__u32 directions;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What a session is by itself, wherever it is kept: its key, its directions, and whether it is over. */
+/* Conntrack entries: key, direction, counters. */
 #pragma once
 
 #include <bpf/bpf_endian.h>
 #include "types_policy.h"
 
-/* Whether the source is the higher one of the two ends, by address and then port. */
+/* Whether the source is the higher end, by address and then port. */
 static __always_inline bool ct_is_reversed(const struct tuple *t)
 {
 	for (int i = 0; i < 4; i++) {
@@ -15,7 +15,7 @@ static __always_inline bool ct_is_reversed(const struct tuple *t)
 	return bpf_ntohs(t->source_port) > bpf_ntohs(t->destination_port);
 }
 
-/* The key of a packet's session in `conntrack`: the same for both directions. Gives whether it is turned. */
+/* The key of a packet's entry, the same for both directions. Returns whether it is reversed. */
 static __always_inline bool ct_key(struct tuple *key, const struct tuple *t)
 {
 	bool reversed = ct_is_reversed(t);
@@ -29,7 +29,7 @@ static __always_inline bool ct_key(struct tuple *key, const struct tuple *t)
 	return reversed;
 }
 
-/* The index in a session's counters of packets whose key is turned so. */
+/* The counter index of packets whose key is `reversed`. */
 static __always_inline __u32 ct_direction(const struct ct_entry *ct, bool reversed)
 {
 	return !!(ct->flags & CT_REVERSED) != reversed;
@@ -41,7 +41,7 @@ static __always_inline void ct_count(struct ct_entry *ct, __u32 direction, __u64
 	__sync_fetch_and_add(direction ? &ct->bytes[1] : &ct->bytes[0], bytes);
 }
 
-/* TCP: whether both ends have ended it, or one at once. */
+/* TCP: both ends have sent FIN, or one RST. */
 static __always_inline bool ct_is_closed(__u32 flags)
 {
 	const __u32 both = CT_FIN | CT_REPLY_FIN;

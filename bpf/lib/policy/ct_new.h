@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Where a session is kept. It begins in a place that its addresses and ports choose in `ct_new`. The next session with
- * that place moves it to `conntrack`, unless it is over by then, which most are: so connections that do not last stay in little memory, which
- * the caches hold, and never enter the table of least used entries. One is in either of the two, and stays in the latter.
+ * New connections start in a direct-mapped array, `ct_new`, indexed by a hash of the 5-tuple. A collision moves
+ * the old entry to `conntrack`, unless it is closed, as most are. So short connections stay in little memory,
+ * which the CPU caches hold. An entry is in one of both maps; it never moves back.
  *
- * Flows tell nothing of a session when it begins: most are over soon, and told of once, with all there is to tell. Those that last are told of when the agent
- * looks (settle.h) or they move.
+ * Flows report an entry when it closes, when it moves, or when the agent runs report_flows: most connections are
+ * reported once.
  *
- * A place may get another session while somebody else, who has found the one before, is at work on it. As with the table of least used
- * entries, that one has to see whether it is still the same before it relies on what it has read.
+ * Another CPU may replace an entry while it is in use, as in an LRU map. The user must compare the key again
+ * before it relies on what it has read.
  */
 #pragma once
 
@@ -17,7 +17,7 @@
 #include "lib/policy/ct_key.h"
 #include "lib/policy/ct_slots.h"
 
-/* Where a tuple has its protocol, with the padding: a word that is written at once. 0: there is no session. */
+/* The protocol of the key with its padding, written as one word. 0: the slot is empty. */
 static __always_inline __u32 *ct_new_protocol(struct ct_new_entry *slot)
 {
 	_Static_assert(sizeof(slot->key) - __builtin_offsetof(struct tuple, protocol) == sizeof(__u32),
@@ -25,7 +25,6 @@ static __always_inline __u32 *ct_new_protocol(struct ct_new_entry *slot)
 	return (__u32 *)&slot->key.protocol;
 }
 
-/* The index of a session's place. */
 static __always_inline __u32 ct_new_index(const struct tuple *key)
 {
 	const __u32 *source = key->source.word, *destination = key->destination.word;
@@ -38,7 +37,7 @@ static __always_inline __u32 ct_new_index(const struct tuple *key)
 	return hash * HASH_MULTIPLIER >> 22;
 }
 
-/* The place with an index; NULL cannot be: every index has its element, unless nothing is tracked. */
+/* The slot of an index. Not NULL while anything is tracked. */
 static __always_inline struct ct_new_entry *ct_new_slot(const __u32 *index)
 {
 	return bpf_map_lookup_elem(&ct_new, index);
@@ -53,7 +52,7 @@ static __always_inline bool ct_new_is(const struct ct_new_entry *slot, const str
 	       address_equals(&is->destination, &key->destination);
 }
 
-/* A session that is young; NULL if it is not. */
+/* An entry of `ct_new`, or NULL. */
 static __always_inline struct ct_new_entry *ct_new_find(const struct tuple *key)
 {
 	__u32 index = ct_new_index(key);
@@ -62,21 +61,20 @@ static __always_inline struct ct_new_entry *ct_new_find(const struct tuple *key)
 	return slot && ct_new_is(slot, key) ? slot : 0;
 }
 
-/* What ct_new_entry.unreplied_until counts: CLOCK_MONOTONIC in units of 2^30 ns. */
+/* The time in units of ct_new_entry.unreplied_until: 2^30 ns of CLOCK_MONOTONIC. */
 static __always_inline __u32 ct_new_clock(__u64 now)
 {
 	return now >> 30;
 }
 
-/* Gives a place back that was `taken`. */
 static __always_inline void ct_new_unlock(struct ct_new_entry *slot)
 {
 	*(volatile __u32 *)&slot->lock = 0;
 }
 
 /*
- * Moves a session, which has been told of, to `conntrack`. It is found there before it is gone here. What opens one is sent again until it is
- * answered, or for as long as TIMEOUT_UNREPLIED says.
+ * Moves an entry to `conntrack`. It is inserted there before it is removed here. A SYN is retransmitted until it
+ * is replied to, for at most TIMEOUT_UNREPLIED.
  */
 static __always_inline void ct_new_flush(struct ct_new_entry *slot)
 {
@@ -86,8 +84,8 @@ static __always_inline void ct_new_flush(struct ct_new_entry *slot)
 }
 
 /*
- * Begins a session in the place with this index, over the one with the same key if it is there. False if that place is being changed by somebody else: nobody
- * waits. Who compares the key meanwhile finds no protocol, at the latest when it compares again.
+ * Inserts an entry in the slot of this index, replacing one with the same key. Returns false if another CPU has
+ * locked the slot; it does not wait. The key has no protocol meanwhile, so readers do not match it.
  */
 static __always_inline bool ct_new_insert(const __u32 *index, const struct tuple *key, const struct ct_entry *ct)
 {
@@ -113,7 +111,7 @@ static __always_inline bool ct_new_insert(const __u32 *index, const struct tuple
 	return true;
 }
 
-/* A session, wherever it is kept. */
+/* An entry in either map. */
 static __always_inline struct ct_entry *ct_find(const struct tuple *key)
 {
 	struct ct_new_entry *slot = ct_new_find(key);

@@ -1,40 +1,40 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Whose session it is: each one in `conntrack` has a slot of a pod here, and a pod that has no slot left evicts one of its own. So
- * nobody's packets, however many, make the datapath forget a session of another pod.
+ * Fair shares of `conntrack`. Every entry has a slot of a local pod, and a pod without a free slot evicts one of
+ * its own entries. So no pod's traffic evicts another pod's entries.
  *
- * Charged is who opened the session, if that is a pod here: its device has shown that it is. Else the pod that it was opened to is, in
- * rings of their own, so that what comes from outside evicts nothing that the pod has opened.
+ * The owner is the initiator if that is a local pod, whose source is validated. Else it is the pod that was
+ * connected to, in separate rings, so inbound connections do not evict outbound ones.
  */
 #pragma once
 
 #include <bpf/bpf_helpers.h>
 #include "lib/policy/ct_key.h"
 
-/* How many slots a pod has at least, and before the agent has said it. */
+/* Minimum slots of a pod, also before the agent has set the share. */
 #define CT_SHARE_MIN 16
 
-/* How many slots are looked at for one whose session is gone, or the least used. */
+/* Slots probed for one that is free, closed or least recently used. */
 #define CT_SLOT_PROBES 4
 
-/* In how many parts a ring of what came from outside is, each for the clients with one hash, of which these are the upper bits. */
+/* Parts of an inbound ring, one for each bucket of clients; the upper bits of a hash select it. */
 #define CT_RING_PARTS 8
 #define CT_RING_PART_SHIFT 29
 _Static_assert(1ULL << 32 >> CT_RING_PART_SHIFT == CT_RING_PARTS, "a hash has as many upper bits as there are parts");
 
-/* Which ring of its pod a session belongs to. */
+/* The ring of an entry. */
 static __always_inline __u32 ct_ring(__u32 flags)
 {
 	return (flags & CT_ASSURED ? CT_RING_ASSURED : 0) | (flags & CT_INBOUND ? CT_RING_INBOUND : 0);
 }
 
-/* The pod that a session is charged to. */
+/* The pod that owns an entry. */
 static __always_inline const struct address *ct_owner(const struct tuple *key, __u32 flags)
 {
 	return !(flags & CT_REVERSED) != !(flags & CT_INBOUND) ? &key->destination : &key->source;
 }
 
-/* How many slots each ring of a pod has. */
+/* Slots of each ring of a pod. */
 static __always_inline __u32 ct_ring_size(void)
 {
 	__u32 zero = 0;
@@ -44,16 +44,16 @@ static __always_inline __u32 ct_ring_size(void)
 	return size / CT_RING_MAX;
 }
 
-/* Whether a slot's session, if there is one, is one that has it. */
+/* Whether an entry owns the slot. */
 static __always_inline bool ct_has_slot(const struct tuple *key, const struct ct_entry *ct, const struct ct_slot *at)
 {
 	return ct && ct->slot == at->slot && address_equals(ct_owner(key, ct->flags), &at->pod);
 }
 
 /*
- * Finds the slot of a ring that the session with this key gets, and evicts the session that has it. What only begins goes in the order in which
- * it began. Of what lasts goes what is over, if it is among a few, else which of a few had no packet for the longest time. What came from
- * outside evicts in its client's part of the ring only: a client that has begun however many sessions leaves the others what is in other parts.
+ * Chooses a slot of a ring and evicts its entry. New entries are evicted in order of creation. Among assured ones
+ * a closed entry goes first, else the least recently used of a few. Inbound connections evict within their
+ * client's part of the ring, so one client cannot evict all others.
  */
 static __always_inline void ct_evict_slot(struct ct_slot *at, const struct tuple *of, __u32 ring, __u32 next,
 					  __u32 size)
@@ -65,7 +65,7 @@ static __always_inline void ct_evict_slot(struct ct_slot *at, const struct tuple
 
 	if (ring & CT_RING_INBOUND && size >= CT_RING_PARTS) {
 		part_size = size / CT_RING_PARTS;
-		/* The other end is the pod that the ring is of. */
+		/* The other end is the ring's owner. */
 		part = ((address_hash(&of->source) ^ address_hash(&of->destination)) * HASH_MULTIPLIER >>
 			CT_RING_PART_SHIFT) *
 		       part_size;
@@ -92,7 +92,7 @@ static __always_inline void ct_evict_slot(struct ct_slot *at, const struct tuple
 		bpf_map_delete_elem(&conntrack, key);
 }
 
-/* Gives a session a slot of its pod; CT_NO_SLOT if there is no room for the pod or the slot. */
+/* Allocates a slot; CT_NO_SLOT if a map is full. */
 static __always_inline __u32 ct_alloc_slot(const struct tuple *key, __u32 flags)
 {
 	__u32 ring = ct_ring(flags);
@@ -100,7 +100,7 @@ static __always_inline __u32 ct_alloc_slot(const struct tuple *key, __u32 flags)
 	struct ct_share *share = bpf_map_lookup_elem(&ct_shares, &at.pod);
 
 	if (unlikely(!share)) {
-		/* Where its rings begin does not matter: any 16 bytes will do, and the stack has no room for others. */
+		/* The start of its rings does not matter: any 16 bytes initialise a share, and the stack is full. */
 		_Static_assert(sizeof(*share) == sizeof(at.pod), "the address serves as a share");
 		bpf_map_update_elem(&ct_shares, &at.pod, &at.pod, BPF_NOEXIST);
 		share = bpf_map_lookup_elem(&ct_shares, &at.pod);
@@ -111,7 +111,7 @@ static __always_inline __u32 ct_alloc_slot(const struct tuple *key, __u32 flags)
 	return bpf_map_update_elem(&ct_slots, &at, key, BPF_ANY) ? CT_NO_SLOT : at.slot;
 }
 
-/* Keeps a session in `conntrack`, over the one with the same key if it is there. The result means nothing. */
+/* Stores an entry in `conntrack`. The result has no meaning. */
 static __noinline int ct_store(const struct tuple *key, struct ct_entry *ct)
 {
 	ct->slot = ct_alloc_slot(key, ct->flags);
@@ -120,7 +120,10 @@ static __noinline int ct_store(const struct tuple *key, struct ct_entry *ct)
 	return 0;
 }
 
-/* Gives a session that has begun to last a slot among those that do; it keeps the one that it has if there is none. The result means nothing. */
+/*
+ * Moves an entry that has become assured to a slot of the assured ring, if there is one. The result has no
+ * meaning.
+ */
 static __noinline int ct_promote(const struct tuple *key, struct ct_entry *ct)
 {
 	__u32 slot = ct_alloc_slot(key, ct->flags);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The identity behind an address. */
+/* The identity behind an address, as far as policies distinguish addresses. */
 #pragma once
 
 #include "config.h"
@@ -7,7 +7,7 @@
 #include "lib/net/hash.h"
 #include "lib/net/verdict.h"
 
-/* The state of `identities` and `identity_cidrs`; 0 before the agent has filled them: nobody is remembered then. */
+/* The generation of `identities` and `identity_cidrs`; 0 until the agent has filled them: then nothing is cached. */
 static __always_inline __u32 policy_identity_generation(void)
 {
 	__u32 index = GENERATION_IDENTITIES;
@@ -16,7 +16,7 @@ static __always_inline __u32 policy_identity_generation(void)
 	return state ? *state : 0;
 }
 
-/* The place in `identity_cache` of an address; programs on one CPU do not interrupt each other. As flow_cache_index, with two words of IPv6. */
+/* The cache slot of an address, by two words of it (IPv6). Programs on one CPU do not interrupt each other. */
 static __always_inline struct identity_cache_entry *identity_cache_slot(const struct address *a)
 {
 	__u32 index = (a->word[2] * HASH_MULTIPLIER ^ a->word[3]) * HASH_MULTIPLIER >> 22;
@@ -25,15 +25,15 @@ static __always_inline struct identity_cache_entry *identity_cache_slot(const st
 	return bpf_map_lookup_elem(&identity_cache, &index);
 }
 
-/* Whom to ask about an address: all, or ipBlocks alone. What these say of this node's own is about whoever has it without being the node. */
+/* Which maps to search. An ipBlock that contains a node address applies to others that use that address. */
 enum identity_source {
 	IDENTITY_BY_ALL = 0,
 	IDENTITY_BY_CIDRS = 1,
 };
 
 /*
- * Who is behind an address: remembered, or found; `by` is an enum identity_source. What is found while the tables change bears the number
- * that was read before, and is out of date already.
+ * The identity of an address, cached or looked up. The generation was read before the maps, so a lookup during a
+ * change is outdated at once.
  */
 GLOBAL_FN __u32 policy_identity(const struct address *a, __u32 by)
 {
@@ -47,7 +47,7 @@ GLOBAL_FN __u32 policy_identity(const struct address *a, __u32 by)
 	now = by == IDENTITY_BY_ALL ? policy_identity_generation() : 0;
 	i = identity_cache_slot(a);
 	if (!i)
-		return IDENTITY_UNKNOWN; /* cannot be: every index has its element */
+		return IDENTITY_UNKNOWN; /* internal error */
 	if (likely(now && i->generation == now && address_equals(&i->address, a)))
 		return i->identity;
 	key.address = *a;

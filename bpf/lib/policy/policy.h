@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What NetworkPolicies say: whom they govern, who is behind an address, and what a set of rules allows that one. */
+/* NetworkPolicies: which pods they select, and what a set of rules allows. */
 #pragma once
 
 #include "lib/policy/identity.h"
 
-/* Whether anything is tracked at all. Without, the verifier takes out what asks this first. */
+/* Whether anything is tracked. If not, the verifier prunes what tests this first. */
 static __always_inline bool policy_tracks(void)
 {
 	return config_policy || config_flows == FLOWS_ALL;
 }
 
-/* The number of what is in force: what was allowed under another one is judged again. */
+/* The policy revision. Entries of an older one are re-evaluated. */
 static __always_inline __u32 policy_revision(void)
 {
 	__u32 index = GENERATION_POLICY;
@@ -19,13 +19,13 @@ static __always_inline __u32 policy_revision(void)
 	return revision ? *revision : 0;
 }
 
-/* Whether policies select the pod of this node that has an address, in either direction. */
+/* Whether policies select a local pod, in either direction. */
 static __always_inline bool policy_selects(const struct address *pod)
 {
 	return config_policy && bpf_map_lookup_elem(&policy_pods, pod);
 }
 
-/* Who asks about packets that go to a pod: nobody, if they do not go straight into it. */
+/* enum enforce_flag of packets to a pod; 0 unless they are redirected into it. */
 static __always_inline __u32 policy_enforce(const struct address *pod, const struct route *route)
 {
 	__u32 enforce = config_flows == FLOWS_ALL ? ENFORCE_OBSERVED : 0;
@@ -35,7 +35,10 @@ static __always_inline __u32 policy_enforce(const struct address *pod, const str
 	return policy_selects(pod) ? enforce | ENFORCE_INGRESS : enforce;
 }
 
-/* What a set of rules allows somebody: the number in `policy_ports`; 0 for nothing. The first entry is the whole answer. */
+/*
+ * The `policy_ports` number that a set of rules has for an identity; 0: nothing is allowed. The first match is
+ * final.
+ */
 static __always_inline __u32 policy_ports_of(__u32 set, __u32 identity)
 {
 	struct policy_key key = {set, identity};
@@ -52,21 +55,20 @@ static __always_inline __u32 policy_ports_of(__u32 set, __u32 identity)
 	return ports ? *ports : 0;
 }
 
-/* How much of a packet is known that rules may ask for: prefix_len of struct policy_port_key. */
+/* Bits of a packet that rules can match: prefix_len of struct policy_port_key. */
 enum policy_known {
-	POLICY_KNOWN_PROTOCOL = 40, /* only rules without ports match */
+	POLICY_KNOWN_PROTOCOL = 40, /* matches only rules without ports */
 	POLICY_KNOWN_PORT = 56,
 };
 
 #define POLICY_DENIED -1
 
-/* What is asked about a packet, as one number: programs of Linux 6.1 have no room for more on the stack. `known` is an enum policy_known. */
+/* Protocol, port and enum policy_known in one argument: Linux 6.1 has no stack space for more. */
 static __always_inline __u32 policy_proto_port(__u8 protocol, __be16 port, __u32 known)
 {
 	return (__u32)port << 16 | protocol << 8 | known;
 }
 
-/* The place in `policy_cache` of a question; programs on one CPU do not interrupt each other. */
 static __always_inline struct policy_cache_entry *policy_cache_slot(__u32 set, __u32 identity, __u32 proto_port)
 {
 	__u32 hash = (set * HASH_MULTIPLIER ^ identity) * HASH_MULTIPLIER ^ proto_port;
@@ -76,7 +78,7 @@ static __always_inline struct policy_cache_entry *policy_cache_slot(__u32 set, _
 	return bpf_map_lookup_elem(&policy_cache, &index);
 }
 
-/* What a set of rules says, from its tables: as policy_allows. */
+/* Looks up the rules; returns as policy_allows. */
 static __always_inline __s64 policy_lookup(__u32 set, __u32 identity, __u32 proto_port)
 {
 	struct policy_port_key key = {.prefix_len = proto_port & 0xff, .protocol = proto_port >> 8};
@@ -93,9 +95,8 @@ static __always_inline __s64 policy_lookup(__u32 set, __u32 identity, __u32 prot
 }
 
 /*
- * What a set of rules says about connections with somebody: the number of the NetworkPolicy that allows them, or
- * POLICY_DENIED. What is allowed is remembered, as sessions are, for as long as the revision is the same, which was read before the tables. What is
- * forbidden is not: a rule that is added makes no new revision.
+ * The NetworkPolicy of a set that allows a connection, or POLICY_DENIED. Allowed results are cached for a
+ * revision, which was read before the maps. Denied ones are not: a new rule does not change the revision.
  */
 GLOBAL_FN __s64 policy_allows(__u32 set, __u32 identity, __u32 proto_port, __u32 revision)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Evaluates a packet of a pod that policies select, or that flows observe: verdict cache, conntrack, policies. */
+/* The policy stage for pods that policies select or flows observe: verdict cache, then conntrack, then policies. */
 #pragma once
 
 #include "lib/policy/conntrack.h"
 
 /*
- * Whether the packets that follow this one need not be asked about for a while: also those that follow a SYN or a FIN, which is noted by
- * now. A reset may be of no session.
+ * Whether later packets of the connection may use a cached verdict. A SYN or FIN is recorded by now. A reset may
+ * belong to no entry.
  */
 static __always_inline bool ct_may_cache(const struct transport *t)
 {
@@ -14,7 +14,7 @@ static __always_inline bool ct_may_cache(const struct transport *t)
 	       t->tuple.protocol != PROTOCOL_SCTP && !(t->flags & TCP_RST);
 }
 
-/* Whether the permit is of packets like this one. */
+/* Whether the cached verdict is for packets like this one. */
 static __always_inline bool ct_has_cached(const struct verdict_cache *cached, const struct transport *t)
 {
 	return cached->protocol == t->tuple.protocol && cached->sender_port == t->tuple.source_port &&
@@ -22,7 +22,10 @@ static __always_inline bool ct_has_cached(const struct verdict_cache *cached, co
 	       address_equals(&cached->sender, &t->tuple.source);
 }
 
-/* Takes the permit back as verdict_cache_end, which it asks only if the session is not at hand: `s`, of this packet, may be NULL. */
+/*
+ * Ends a cached verdict, as verdict_cache_end, without a lookup if it is of `ct`, the entry of this packet, which
+ * may be NULL.
+ */
 static __always_inline void ct_end_cached(struct flow_cache_entry *fc, const struct policy_context *pc,
 					  struct ct_entry *ct)
 {
@@ -56,8 +59,8 @@ static __always_inline void ct_cache_verdict(struct flow_cache_entry *fc, const 
 }
 
 /*
- * Whether a session is to be judged again as opened by the other end too: policies have changed, nobody saw it begin, and a socket of who
- * counts as its opener has accepted it.
+ * Whether the reverse direction must be allowed as well: policies have changed, the start of the connection was
+ * not seen, and its supposed initiator has an accepted socket.
  */
 static __always_inline bool ct_is_denied(struct __sk_buff *skb, const struct policy_context *pc,
 					 const struct ct_entry *ct)
@@ -70,12 +73,13 @@ static __always_inline bool ct_is_denied(struct __sk_buff *skb, const struct pol
 }
 
 /*
- * Whether the packet in `policy_scratch` may go on: POLICY_ALLOWED, or a reason to drop it. `fc` is the decision that the permit
- * is kept with; NULL: none is. A missing scratch must not open a pod.
+ * Evaluates the packet in `policy_scratch`: POLICY_ALLOWED or a drop reason. The verdict is cached in `fc` unless
+ * that is NULL. Fails closed.
  */
 GLOBAL_FN int policy_evaluate(struct __sk_buff *skb, struct flow_cache_entry *fc)
 {
-	struct policy_context *pc = policy_context_get(); /* found, so that it has keys of maps */
+	struct policy_context *pc =
+		policy_context_get(); /* looked up again: map values may be keys, arguments may not */
 	struct ct_new_entry *new_slot;
 	struct ct_entry *ct;
 	int reason;
@@ -84,7 +88,7 @@ GLOBAL_FN int policy_evaluate(struct __sk_buff *skb, struct flow_cache_entry *fc
 	if (!policy_tracks())
 		return POLICY_ALLOWED;
 	if (!pc)
-		return DROP_INTERNAL_ERROR; /* cannot be: the index has its element */
+		return DROP_INTERNAL_ERROR; /* internal error */
 	pc->revision = policy_revision();
 	pc->known = pc->transport.kind == TRANSPORT_PORTS ? POLICY_KNOWN_PORT : POLICY_KNOWN_PROTOCOL;
 	if (unlikely(pc->transport.kind == TRANSPORT_BROKEN))
@@ -98,7 +102,7 @@ GLOBAL_FN int policy_evaluate(struct __sk_buff *skb, struct flow_cache_entry *fc
 			return DROP_FRAGMENT_WITHOUT_FIRST;
 		return reason;
 	}
-	/* Nobody outside takes part in what a pod has to do with itself; a permit would not ask who sends. */
+	/* Traffic of a pod with itself. Not cached: the cache does not check the sender. */
 	if (unlikely(policy_is_self(pc))) {
 		if (!policy_is_exempt(skb, pc))
 			return policy_verdict(skb, policy_directions(pc->enforce, false), false);
@@ -119,18 +123,18 @@ GLOBAL_FN int policy_evaluate(struct __sk_buff *skb, struct flow_cache_entry *fc
 		return ct_icmp_error(skb, pc, ct);
 	}
 	pc->check_both = ct && ct_is_denied(skb, pc, ct);
-	for (;;) { /* twice at most */
+	for (;;) { /* at most twice */
 		reason = ct ? ct_continue(skb, pc, ct) : POLICY_NEW;
 		if (likely(!new_slot || ct_new_is(new_slot, &pc->key)))
 			break;
-		/* It has moved meanwhile, or what was looked at was another one already, which has got the place. */
+		/* The entry was moved or replaced meanwhile. */
 		new_slot = 0;
 		ct = bpf_map_lookup_elem(&conntrack, &pc->key);
 	}
 	pc->initiator_unknown = reason == POLICY_INITIATOR_UNKNOWN;
 	bare = reason == POLICY_NEW && !ct && transport_is_bare_tcp(skb, &pc->transport);
 	if (bare)
-		fc = 0; /* there is no session that a permit would be of */
+		fc = 0; /* no entry, so nothing to cache */
 	if (reason == POLICY_NEW || pc->initiator_unknown)
 		reason = ct_create(skb, pc, bare, ct && !new_slot);
 	if (unlikely(pc->initiator_unknown && reason != POLICY_ALLOWED && ct))
@@ -141,8 +145,8 @@ GLOBAL_FN int policy_evaluate(struct __sk_buff *skb, struct flow_cache_entry *fc
 }
 
 /*
- * Whether to_pod will count the packet: the stack gets it for its options (endpoint_deliver) and delivers it, and its sender is not one
- * whose packets are counted where they leave it (to_pod_enforce).
+ * Whether to_pod counts the packet: the kernel stack delivers packets with options, and counts them unless
+ * from_pod has.
  */
 static __always_inline bool policy_counted_at_to_pod(const struct packet *p, const struct flow_cache_entry *fc)
 {
@@ -151,7 +155,7 @@ static __always_inline bool policy_counted_at_to_pod(const struct packet *p, con
 	return p->program != PROGRAM_FROM_POD || !(fc->enforce & (ENFORCE_EGRESS | ENFORCE_OBSERVED));
 }
 
-/* Asks about a packet that goes as it is, or whose source alone becomes that of connection *entry, unless that is NULL. */
+/* Evaluates an unchanged packet, or one whose source alone is translated, by *entry if that is not NULL. */
 static __noinline enum verdict policy_check_slow(struct packet *p, struct flow_cache_entry *fc,
 						 const struct nat_entry *entry)
 {
@@ -159,12 +163,12 @@ static __noinline enum verdict policy_check_slow(struct packet *p, struct flow_c
 	int reason;
 
 	if (!pc)
-		return drop(p, DROP_INTERNAL_ERROR); /* cannot be: the index has its element */
+		return drop(p, DROP_INTERNAL_ERROR); /* internal error */
 	pc->program = p->program;
 	pc->enforce = fc->enforce;
 	if (unlikely(policy_counted_at_to_pod(p, fc))) {
 		pc->enforce |= ENFORCE_UNCOUNTED;
-		fc = 0; /* a permit would not count either */
+		fc = 0; /* the cache would count the packets */
 	}
 	policy_context_read(p, pc);
 	pc->source_port = pc->transport.tuple.source_port;
@@ -179,7 +183,7 @@ static __noinline enum verdict policy_check_slow(struct packet *p, struct flow_c
 	return reason == POLICY_ALLOWED ? NEXT : drop(p, reason);
 }
 
-/* Lets a packet pass that goes as it is, if policies allow it; fc->policed says whose. */
+/* Applies policies to an unchanged packet; fc->enforce says which. */
 STAGE policy_check(struct packet *p, struct flow_cache_entry *fc)
 {
 	if (!policy_tracks() || likely(!fc->enforce) || likely(verdict_cache_hit(p, fc)))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What is asked about one packet of a pod that policies select: what it is, as the pod and its true peer know it. */
+/* A packet as policies see it: with the addresses of the pods at both ends. */
 #pragma once
 
 #include "lib/nat/nat_table.h"
@@ -11,33 +11,33 @@
 #include "lib/net/sctp.h"
 #include "lib/policy/verdict_cache.h"
 
-/* In memory of the CPU's own, as struct nat_state: `policy_scratch`. */
+/* In `policy_scratch`: too large for the BPF stack. */
 struct policy_context {
-	struct transport transport; /* of an ICMP error, the tuple of packets that go where it goes */
-	struct tuple key;	    /* of its session */
-	struct ct_entry entry;	    /* one that begins */
+	struct transport transport; /* of an ICMP error: tuple of the error's direction */
+	struct tuple key;	    /* of the conntrack entry */
+	struct ct_entry entry;	    /* a new entry */
 	struct icmp_error_quote error;
-	struct address sender;		       /* of the packet as it comes, also of an ICMP error */
-	struct address source_after_nat;       /* the sender as the receiver's sockets know it, with peer_port */
-	struct address destination_before_nat; /* the receiver as the sender's sockets know it, with asked_port */
-	__be16 source_port, destination_port;  /* that the packet has after translation, for the permit */
+	struct address sender;		       /* source of the packet itself, also of an ICMP error */
+	struct address source_after_nat;       /* the sender as seen by the receiver's sockets */
+	struct address destination_before_nat; /* the receiver as seen by the sender's sockets */
+	__be16 source_port, destination_port;  /* after NAT, for the verdict cache */
 	__be16 source_port_after_nat, destination_port_before_nat;
 	__u32 known;   /* enum policy_known */
 	__u32 enforce; /* enum enforce_flag */
 	__u32 revision;
 	__u32 program;		 /* enum program */
-	__u32 reversed;		 /* the packet's source is the key's destination */
-	__u32 nat_reply;	 /* it is translated, and of a connection that its receiver has opened */
-	__u32 initiator_unknown; /* its session was opened by the other end, which may not do that any more */
-	__u32 reply;		 /* of no known session, and its receiver has opened that */
-	__u32 check_both;	 /* the same, though a socket of who counts as its opener has accepted it */
-	__u32 new_slot;		 /* index of the place that the session has while it is young */
+	__u32 reversed;		 /* the source is the key's destination */
+	__u32 nat_reply;	 /* reply of a translated connection */
+	__u32 initiator_unknown; /* the other end may be the initiator, and may no longer initiate */
+	__u32 reply;		 /* no entry, and the receiver is the initiator */
+	__u32 check_both;	 /* both directions must be allowed: the supposed initiator accepted the connection */
+	__u32 new_slot;		 /* index in `ct_new` */
 	struct flow_origin origin;
-	struct bpf_sock_tuple socket; /* one that is looked for */
+	struct bpf_sock_tuple socket; /* scratch for socket lookups */
 };
 _Static_assert(sizeof(struct policy_context) <= POLICY_SCRATCH_SIZE, "inquiries has room for it");
 
-/* Programs on one CPU do not interrupt each other. NULL cannot be: the index has its element. */
+/* Programs on one CPU do not interrupt each other. */
 static __always_inline struct policy_context *policy_context_get(void)
 {
 	__u32 zero = 0;
@@ -46,15 +46,15 @@ static __always_inline struct policy_context *policy_context_get(void)
 }
 
 /*
- * Whether packets of connection *entry go to who has opened it, as far as translation knows: the first packet that it saw may have been one in
- * the middle. So entries of what is not translated say nothing, and others less than an accepted socket.
+ * Whether packets of *entry are replies, as far as NAT knows: its first packet may have been mid-stream. Entries
+ * that translate nothing do not count, and an accepted socket counts for more.
  */
 static __always_inline bool policy_context_is_reply(const struct nat_entry *entry)
 {
 	return !(entry->flags & (NAT_INITIATOR | NAT_UNCHANGED));
 }
 
-/* The ports of SCTP without a chunk are where TCP has them (RFC 9260, 3.1). */
+/* The SCTP ports are those of TCP (RFC 9260, 3.1). */
 static __always_inline void policy_context_read_sctp(struct __sk_buff *skb, struct transport *t)
 {
 	struct ports ports;
@@ -67,7 +67,7 @@ static __always_inline void policy_context_read_sctp(struct __sk_buff *skb, stru
 	t->kind = TRANSPORT_PORTS;
 }
 
-/* Whether who sent an ICMP error can have seen the packet that it quotes. A pod tells of what it has received itself. */
+/* Whether the sender of an ICMP error can have seen the quoted packet. A pod has if it was the receiver. */
 static __always_inline bool policy_context_error_is_plausible(const struct packet *p, const struct policy_context *pc)
 {
 	const struct tuple *t = &pc->transport.tuple, *quoted = &pc->error.tuple;
@@ -86,8 +86,8 @@ static __always_inline bool policy_context_error_is_plausible(const struct packe
 }
 
 /*
- * An ICMP error belongs to the session whose packet it quotes, if it goes to who sent that and is of somebody who can have seen it. Other
- * messages are like any protocol without ports.
+ * Assigns an ICMP error to the connection that it quotes, if it is addressed to the quoted source and its sender
+ * is plausible. Other messages count as a protocol without ports.
  */
 static __always_inline void policy_context_read_error(struct packet *p, struct policy_context *pc)
 {
@@ -100,17 +100,14 @@ static __always_inline void policy_context_read_error(struct packet *p, struct p
 		pc->transport.kind = TRANSPORT_OTHER;
 }
 
-/* Sessions of SCTP have no beginning and no end of their own: its chunks tell translation alone. */
+/* Conntrack has no SCTP states. */
 static __always_inline void policy_context_clear_flags(struct transport *t)
 {
 	if (t->tuple.protocol == PROTOCOL_SCTP)
 		t->flags = 0;
 }
 
-/*
- * The same as transport_parse for most packets that are asked about: TCP in one piece whose header can be read at once. False for all
- * others.
- */
+/* transport_parse for the common case: unfragmented TCP with a directly readable header. Returns false for others. */
 static __always_inline bool policy_context_read_tcp(const struct packet *p, struct transport *t)
 {
 	const struct transport_header *h;
@@ -143,7 +140,7 @@ static __always_inline bool policy_context_read_tcp(const struct packet *p, stru
 	return true;
 }
 
-/* Fills pc->transport from a packet that goes as it is. Later fragments get the ports of the first one, if that was seen. */
+/* Parses an unchanged packet. Later fragments get the ports of the first one. */
 static __noinline void policy_context_read(struct packet *p, struct policy_context *pc)
 {
 	struct transport *t = &pc->transport;
@@ -167,9 +164,8 @@ static __noinline void policy_context_read(struct packet *p, struct policy_conte
 }
 
 /*
- * Tells of the drop of a packet that policies forbid as they know it, before translation or behind it: by the address that a
- * Service has, nobody would find the pod. Of an ICMP error that is whom it goes to alone: who sends it may write any quotation.
- * The result means nothing.
+ * Reports a drop by policies with the tuple that policies see, not with a Service's address. Of an ICMP error only
+ * the receiver is reported: the quotation may be forged. The result has no meaning.
  */
 GLOBAL_FN int policy_report_drop(struct __sk_buff *skb, __u32 what)
 {
@@ -181,24 +177,24 @@ GLOBAL_FN int policy_report_drop(struct __sk_buff *skb, __u32 what)
 		flow_read(skb, &pc->transport);
 		pc->transport.tuple.destination = receiver;
 	} else if (!pc || pc->transport.kind != TRANSPORT_PORTS) {
-		return flow_packet_dropped(skb, what); /* is not translated */
+		return flow_packet_dropped(skb, what); /* not translated */
 	}
 	return flow_dropped(&pc->transport.tuple, what, pc->transport.flags, skb->len, skb->ifindex);
 }
 
-/* Whether the packet opens a connection, by the flags of TCP. */
+/* A SYN without ACK. */
 static __always_inline bool transport_is_syn(const struct transport *t)
 {
 	return (t->flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
 }
 
-/* Whether it may be the first one of its session. Of what is not TCP every one may, but for replies. */
+/* Whether the packet may start a connection. Without TCP every packet may, unless it is a reply. */
 static __always_inline bool transport_may_initiate(const struct transport *t)
 {
 	return t->tuple.protocol == PROTOCOL_TCP ? transport_is_syn(t) : true;
 }
 
-/* Whether a packet of TCP in one piece carries nothing. Its frame may be longer, since Ethernet's are filled up to 60 bytes. */
+/* Whether an unfragmented TCP packet has no payload. The frame may be longer, padded to 60 bytes. */
 static __noinline bool transport_has_no_payload(struct __sk_buff *skb, const struct transport *t)
 {
 	__u8 words = 0;
@@ -207,7 +203,7 @@ static __noinline bool transport_has_no_payload(struct __sk_buff *skb, const str
 	return t->end <= t->offset + (words >> 4) * 4;
 }
 
-/* Whether a packet is TCP's, opens nothing and carries nothing. */
+/* Whether the packet is TCP without SYN and payload. */
 static __always_inline bool transport_is_bare_tcp(struct __sk_buff *skb, const struct transport *t)
 {
 	return t->tuple.protocol == PROTOCOL_TCP && !(t->flags & TCP_SYN) && !t->in_fragments &&

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * Sessions of packets that are translated. Policies know the pod by its own address, whatever others get to see, and the
- * backend by its own, whatever it was asked for as: the packet's source, and the destination that it gets.
- */
+/* Policies for translated packets: they see the pod's address before SNAT and the backend's address after DNAT. */
 #pragma once
 
 #include "lib/fwd/flow_cache.h"
 #include "lib/nat/nat_state.h"
 #include "lib/policy/policy_check.h"
 
-/* Fills *q with a packet of connection *entry, as the pods at its ends know it. */
+/* Fills the context of a packet of *entry. */
 static __always_inline void policy_context_from_nat(struct policy_context *pc, const struct transport *t,
 						    const struct nat_entry *entry, const struct address *sender,
 						    __u32 program, __u32 enforce)
@@ -23,7 +20,7 @@ static __always_inline void policy_context_from_nat(struct policy_context *pc, c
 	pc->transport.tuple.destination = entry->destination;
 	pc->transport.tuple.destination_port = entry->destination_port;
 	if (t->kind == TRANSPORT_FRAGMENT)
-		pc->transport.kind = TRANSPORT_PORTS; /* those of the first one */
+		pc->transport.kind = TRANSPORT_PORTS; /* with the ports of the first fragment */
 	pc->sender = *sender;
 	pc->source_after_nat = entry->source;
 	pc->source_port_after_nat = entry->source_port;
@@ -33,8 +30,8 @@ static __always_inline void policy_context_from_nat(struct policy_context *pc, c
 }
 
 /*
- * Whether policies allow the connection that state->beginning is to begin: POLICY_ALLOWED or a reason to drop. Asked before it has an entry or a
- * port, so that who may send nothing takes neither. A session that is there already is evaluated behind translation, as all packets are.
+ * Whether policies allow the connection in state->new: POLICY_ALLOWED or a drop reason. Evaluated before it gets
+ * an entry and a port, so a denied sender takes neither. Known connections are evaluated with their packets.
  */
 GLOBAL_FN int policy_check_new(struct __sk_buff *skb, const struct nat_state *state, __u32 program, __u32 enforce)
 {
@@ -43,7 +40,7 @@ GLOBAL_FN int policy_check_new(struct __sk_buff *skb, const struct nat_state *st
 	if (!policy_tracks() || !state || !(enforce & (ENFORCE_EGRESS | ENFORCE_INGRESS)))
 		return POLICY_ALLOWED;
 	if (!pc)
-		return DROP_INTERNAL_ERROR; /* cannot be: the index has its element */
+		return DROP_INTERNAL_ERROR; /* internal error */
 	policy_context_from_nat(pc, &state->transport, &state->new.to, &state->transport.tuple.source, program,
 				enforce);
 	pc->revision = policy_revision();
@@ -54,7 +51,7 @@ GLOBAL_FN int policy_check_new(struct __sk_buff *skb, const struct nat_state *st
 	return ct_find(&pc->key) ? POLICY_ALLOWED : policy_verdict_new(skb, pc);
 }
 
-/* Asks about a packet of connection *entry, or about an ICMP error where x->error says what that quotes. */
+/* Evaluates a packet of *entry, or an ICMP error with its quotation in state->error. */
 static __noinline enum verdict policy_check_nat_slow(struct packet *p, const struct transport *t,
 						     const struct nat_entry *entry, struct flow_cache_entry *fc,
 						     __u32 enforce)
@@ -63,15 +60,15 @@ static __noinline enum verdict policy_check_nat_slow(struct packet *p, const str
 	int reason;
 
 	if (!pc)
-		return drop(p, DROP_INTERNAL_ERROR); /* cannot be: the index has its element */
+		return drop(p, DROP_INTERNAL_ERROR); /* internal error */
 	policy_context_from_nat(pc, t, entry, &p->source, p->program, enforce);
 	reason = policy_evaluate(p->skb, fc);
 	return reason == POLICY_ALLOWED ? NEXT : drop(p, reason);
 }
 
 /*
- * Lets a packet of connection *entry pass, if policies allow it; `policed` (enum enforce_flag) says whose. `fc` is the decision
- * about its way, which keeps the permit; NULL: the stack has it, and each packet is asked about.
+ * Applies policies to a packet of *entry. The verdict is cached in `fc`; NULL: the kernel stack forwards the
+ * packet, and every packet is evaluated.
  */
 STAGE policy_check_nat(struct packet *p, struct nat_state *state, const struct nat_entry *entry,
 		       struct flow_cache_entry *fc, __u32 enforce)
@@ -89,8 +86,8 @@ STAGE policy_check_nat(struct packet *p, struct nat_state *state, const struct n
 }
 
 /*
- * The same for an answer that the stack delivers, whose decision (flow_cache_slot_egress) is about it as it comes. That is how the pod
- * knows it, but for who answers and where the pod's port was changed: then each packet is asked about.
+ * Likewise for a reply that the kernel stack delivers, with the flow cache entry of its original addresses. These
+ * are what the pod sees, except for the sender; if the pod's port is translated, every packet is evaluated.
  */
 STAGE policy_check_reply(struct packet *p, struct nat_state *state, const struct nat_entry *entry, __u32 enforce)
 {
@@ -102,11 +99,11 @@ STAGE policy_check_reply(struct packet *p, struct nat_state *state, const struct
 		return policy_check_nat_slow(p, &state->transport, entry, 0, enforce);
 	fc = flow_cache_slot_egress(&p->source, &p->destination);
 	if (!fc)
-		return drop(p, DROP_INTERNAL_ERROR); /* cannot be: every index has its element */
+		return drop(p, DROP_INTERNAL_ERROR); /* internal error */
 	return likely(verdict_cache_hit(p, fc)) ? NEXT : policy_check_slow(p, fc, entry);
 }
 
-/* The same for an ICMP error about a packet of connection *entry, which is state->error. */
+/* Likewise for an ICMP error about a packet of *entry. */
 STAGE policy_check_error(struct packet *p, struct nat_state *state, const struct nat_entry *entry, __u32 enforce)
 {
 	if (!policy_tracks() || likely(!enforce))

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What policies say about a session: who opens it, whose rules are asked, and what is allowed whatever they say. */
+/* The verdict of policies on a connection: its initiator, the rules of both ends, and exemptions. */
 #pragma once
 
 #include "lib/policy/socket_role.h"
 
-/* What becomes of a packet, besides a drop with its reason, which is above 0. */
+/* The result of an evaluation; a drop reason is positive. */
 enum policy_result {
 	POLICY_ALLOWED = 0,
-	POLICY_NEW = -1, /* begins one, if policies allow that */
+	POLICY_NEW = -1, /* starts a connection, if policies allow it */
 	POLICY_INITIATOR_UNKNOWN =
-		-2, /* is of one that nobody saw begin, and counts as opened by the other end: the same, or that is revoked */
+		-2, /* the initiator is unknown: re-evaluate as a new connection; revoke the entry if denied */
 };
 
-/* Which directions of a session, as who opened it has them, are governed by pods here, by the flags of a packet. `answer`: it is not from who opened it. */
+/*
+ * The directions (as the initiator sees them) that local policies apply to. `reply`: the packet's sender is not
+ * the initiator.
+ */
 static __always_inline __u32 policy_directions(__u32 enforce, bool reply)
 {
 	__u32 directions = 0;
@@ -24,7 +27,7 @@ static __always_inline __u32 policy_directions(__u32 enforce, bool reply)
 	return directions;
 }
 
-/* Whether a reason to drop is that what governs the pod is not in force. */
+/* Whether the drop reason says that policies are not active yet. */
 static __always_inline bool policy_is_pending(int reason)
 {
 	return reason == DROP_INGRESS_POLICY_PENDING || reason == DROP_EGRESS_POLICY_PENDING ||
@@ -37,9 +40,9 @@ static __always_inline bool policy_is_self(const struct policy_context *pc)
 }
 
 /*
- * What is allowed whatever policies say: a pod reaches itself, also through its Service, and its own node, and is reached by
- * that. The stack may have given the pod another address on its way back to it (kube-proxy). Who is outside may write any source:
- * only a pod's own device says that it is the pod, and only that nobody has sent it that it is the node.
+ * Traffic that policies never deny: of a pod with itself, also through its Service, and with its own node.
+ * kube-proxy may have masqueraded the hairpin. Only the pod's device proves that the sender is the pod, and only a
+ * packet that was not forwarded is from the node.
  */
 static __always_inline bool policy_is_exempt(struct __sk_buff *skb, const struct policy_context *pc)
 {
@@ -54,8 +57,8 @@ static __always_inline bool policy_is_exempt(struct __sk_buff *skb, const struct
 }
 
 /*
- * What the rules of one end say about the other, which `set` is about: the NetworkPolicy that allows it, or below 0 the reason to
- * drop. What bears this node's address need not be the node's: the stack masquerades what it forwards (kube-proxy).
+ * Evaluates the rules of one end for the other: the NetworkPolicy that allows it, or a negative drop reason. A
+ * node address need not be the node: kube-proxy masquerades forwarded packets.
  */
 static __always_inline __s64 policy_rules(const struct policy_context *pc, __u32 set, const struct address *other,
 					  __be16 port, enum drop_reason forbidden)
@@ -77,12 +80,14 @@ static __always_inline __s64 policy_rules(const struct policy_context *pc, __u32
 }
 
 /*
- * Asks the policies of those ends that `parts` (enum ct_flag) names about a session that the packet's sender opens,
- * or its receiver with `answer`. POLICY_ALLOWED, with who allows it in pc->session, or a reason to drop.
+ * Evaluates the policies of both ends, as far as `directions` (enum ct_flag) names them, for a connection that the
+ * packet's sender initiates, or with `reply` its receiver. POLICY_ALLOWED, with the NetworkPolicies in pc->entry,
+ * or a drop reason.
  */
 GLOBAL_FN int policy_verdict(struct __sk_buff *skb, __u32 directions, bool reply)
 {
-	struct policy_context *pc = policy_context_get(); /* found, so that it has keys of maps */
+	struct policy_context *pc =
+		policy_context_get(); /* looked up again: map values may be keys, arguments may not */
 	const struct address *initiator, *other;
 	__s64 egress = 0, ingress = 0;
 	const struct policy_pod *pod;
@@ -92,7 +97,7 @@ GLOBAL_FN int policy_verdict(struct __sk_buff *skb, __u32 directions, bool reply
 	if (!policy_tracks())
 		return POLICY_ALLOWED;
 	if (!pc)
-		return DROP_INTERNAL_ERROR; /* cannot be: the index has its element */
+		return DROP_INTERNAL_ERROR; /* internal error */
 	t = &pc->transport.tuple;
 	initiator = reply ? &t->destination : &t->source;
 	other = reply ? &t->source : &t->destination;
@@ -116,8 +121,8 @@ GLOBAL_FN int policy_verdict(struct __sk_buff *skb, __u32 directions, bool reply
 }
 
 /*
- * Whether it matters that the sender of a packet has accepted its connection, while the rules allow that it opens one: its receiver may not open what it likes, or
- * the sender may not be reached by all.
+ * Whether the direction changes the verdict: the receiver may not initiate everything, or the sender may not be
+ * reached by everyone.
  */
 static __always_inline bool policy_initiator_matters(const struct policy_context *pc)
 {
@@ -135,8 +140,9 @@ static __always_inline bool policy_initiator_matters(const struct policy_context
 }
 
 /*
- * Asks about a session as opened by the other end too, since a socket of who counts as its opener has accepted it. That only takes away: a
- * sender that is isolated for egress stays the opener, so that its rules are asked again when policies change. Else the other end is.
+ * Evaluates the reverse direction too, because the supposed initiator has an accepted socket. This can only deny.
+ * A sender that is isolated for egress stays the initiator, so its rules apply when policies change; else the
+ * other end becomes the initiator.
  */
 static __always_inline int policy_verdict_accepted(struct __sk_buff *skb, struct policy_context *pc)
 {
@@ -155,8 +161,8 @@ static __always_inline int policy_verdict_accepted(struct __sk_buff *skb, struct
 }
 
 /*
- * Asks about a datagram that its sender may not open a session with, as pc->session is to say. It is an answer all the same if a socket of the receiver is
- * connected to who sends: the receiver could open that session by a datagram of its own. All rules are asked about that.
+ * Whether a denied datagram is a reply: a socket of the receiver is connected to the sender, and policies allow
+ * the receiver to initiate.
  */
 static __always_inline bool policy_reply_awaited(struct __sk_buff *skb, const struct policy_context *pc)
 {
@@ -166,10 +172,10 @@ static __always_inline bool policy_reply_awaited(struct __sk_buff *skb, const st
 }
 
 /*
- * Asks about a packet of no known session. With POLICY_ALLOWED, pc->answer says whether the receiver has opened it. What TCP sends
- * without a SYN is of a connection that began before there were policies, or was pushed out of `conntrack`, or somebody only says so. Ports prove
- * nothing, since the sender chooses them: it counts as opened by its sender, unless translation or a socket of the receiver says otherwise. If a socket of
- * who counts as its opener has accepted it, both directions have to be allowed: the first segment that a server sends may have made a NAT entry.
+ * Evaluates a packet without an entry. With POLICY_ALLOWED, pc->reply says whether the receiver is the initiator.
+ * A TCP packet without SYN belongs to a connection that is older than the policies or was evicted, or it is
+ * forged. Ports prove nothing, so the sender counts as the initiator unless NAT or a socket of the receiver says
+ * otherwise. If the supposed initiator has an accepted socket, both directions must be allowed.
  */
 static __always_inline int policy_verdict_new(struct __sk_buff *skb, struct policy_context *pc)
 {
@@ -193,8 +199,9 @@ static __always_inline int policy_verdict_new(struct __sk_buff *skb, struct poli
 }
 
 /*
- * Asks about an ICMP error that quotes a packet of no known session: as good as that if a socket of the receiver has sent it. Without one
- * the quotation proves nothing, and the error is what its sender sends, of a protocol without ports.
+ * Evaluates an ICMP error about an unknown connection. A socket of the receiver that sent the quoted packet makes
+ * it part of that connection. Else the quotation may be forged, and the error counts as a packet of its sender
+ * without ports.
  */
 static __always_inline int policy_verdict_error(struct __sk_buff *skb, struct policy_context *pc)
 {

@@ -1,45 +1,45 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Who has opened a connection that is not among the sessions, by the sockets of the pods that it is of. Only a pod itself makes its sockets, but
- * an attacker makes itself what it likes (TCP_REPAIR). So the receiver is believed: one that lies gains nothing, since what it says is
- * judged by all rules as the SYN would be that it could have sent instead. The sender is believed only what takes something away from it.
+ * Who initiated an unknown connection, by the sockets of the pods. Sockets are the pod's own, but an attacker can
+ * create any (TCP_REPAIR). A receiver gains nothing by lying: the verdict is the same as for a SYN that it could
+ * send. A sender's socket can only restrict it.
  */
 #pragma once
 
 #include "lib/fwd/endpoint.h"
 #include "lib/policy/policy_context.h"
 
-/* What a pod's sockets say of a connection. */
+/* The role of a pod's socket in a connection. */
 enum socket_role {
-	SOCKET_ROLE_UNKNOWN = 0, /* that there is none, or nobody can tell: no pod here, or a virtual machine in it */
-	SOCKET_ROLE_CLIENT = 1,	 /* that the pod has opened it */
-	SOCKET_ROLE_SERVER = 2,	 /* that it was opened to the pod */
+	SOCKET_ROLE_UNKNOWN = 0, /* no socket, no local pod, or a virtual machine in the pod */
+	SOCKET_ROLE_CLIENT = 1,	 /* the pod initiated it */
+	SOCKET_ROLE_SERVER = 2,	 /* the pod accepted it */
 };
 
-/* Whose sockets are asked for. */
+/* Whose socket to look up. */
 enum socket_side {
 	SOCKETS_OF_RECEIVER = 0,
 	SOCKETS_OF_SENDER = 1,
 };
 
-/* States of sockets (include/net/tcp_states.h); 0 is none. */
+/* Socket states (include/net/tcp_states.h); 0: no socket. */
 enum socket_state {
-	SOCKET_ESTABLISHED = 1, /* of UDP: is connected */
+	SOCKET_ESTABLISHED = 1, /* of UDP: connected */
 	SOCKET_CLOSE = 7,
 	SOCKET_LISTEN = 10,
-	SOCKET_NEW_SYN_RECV = 12, /* has got a SYN, and no acknowledgment yet */
+	SOCKET_NEW_SYN_RECV = 12, /* a SYN without ACK yet */
 	SOCKET_STATES = 0xff,
-	SOCKET_BACKLOG = 1 << 8, /* beside the state: has a backlog */
+	SOCKET_BACKLOG = 1 << 8, /* flag: has a listen backlog */
 };
 
-/* What is read of the kernel's own; its offset there is found at load. */
+/* Kernel type; the offset is relocated at load. */
 struct sock {
 	__u32 sk_max_ack_backlog;
 } __attribute__((preserve_access_index));
 
 /*
- * Whether a TCP socket has the backlog that listen() sets. The kernel makes an accepted socket as a copy of the one that listens, so it has that too, also
- * when nobody listens any more. One that connects has none.
+ * Whether a TCP socket has the backlog of listen(). An accepted socket is a copy of the listener, and keeps it
+ * when the listener is closed. A connecting socket has none.
  */
 static __always_inline bool socket_has_backlog(struct bpf_sock *s)
 {
@@ -49,8 +49,8 @@ static __always_inline bool socket_has_backlog(struct bpf_sock *s)
 }
 
 /*
- * The state of the socket in a pod that gets packets with this tuple, which may be one that listens, or of UDP is connected to nobody; 0: there is
- * none.
+ * The state of the socket in a pod that receives packets of this tuple, also a listener or an unconnected UDP
+ * socket; 0 if there is none.
  */
 static __always_inline __u32 socket_lookup(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, __u32 size, __u64 netns,
 					   __u8 protocol)
@@ -77,8 +77,8 @@ static __always_inline __u32 socket_lookup(struct __sk_buff *skb, struct bpf_soc
 }
 
 /*
- * The same of the pod that has `own`, from a port of the other end: 0, from which nobody connects, finds who listens. The tuple is in memory of the CPU's own,
- * since the stack has no room for it.
+ * Likewise for the pod with address `own`, from a remote port. Port 0 finds only listeners. The tuple is in
+ * scratch memory: the stack is full.
  */
 static __always_inline __u32 socket_state_of(struct __sk_buff *skb, struct bpf_sock_tuple *tuple,
 					     const struct address *own, __be16 own_port, const struct address *other,
@@ -99,8 +99,8 @@ static __always_inline __u32 socket_state_of(struct __sk_buff *skb, struct bpf_s
 }
 
 /*
- * What the state of a pod's socket for a connection says; `server` is that of the socket at its port that gets what others begin. A server of UDP may connect a
- * socket to each of its clients: where there is one that is connected to nobody, who has begun is not known.
+ * The role by the socket's state. `server` is the state of the socket that accepts connections at its port. A UDP
+ * server may connect a socket to each client, so with an unconnected socket at the port the role is unknown.
  */
 static __always_inline int socket_role_of(__u8 protocol, __u32 state, __u32 server)
 {
@@ -120,12 +120,13 @@ static __always_inline int socket_role_of(__u8 protocol, __u32 state, __u32 serv
 }
 
 /*
- * What the sockets of one side say of the packet in `policy_scratch`, or of the one that an ICMP error quotes: enum socket_role. One of UDP that is connected
- * to the other end says that the pod has opened it.
+ * The role of one side's socket for the packet in `policy_scratch`, or the packet that an ICMP error quotes. A UDP
+ * socket that is connected to the other end is the client.
  */
 GLOBAL_FN int socket_role(struct __sk_buff *skb, __u32 side)
 {
-	struct policy_context *pc = policy_context_get(); /* found, so that it has keys of maps */
+	struct policy_context *pc =
+		policy_context_get(); /* looked up again: map values may be keys, arguments may not */
 	const struct address *own, *other;
 	const struct endpoint *e;
 	__be16 own_port, port;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Permits: that packets like the last one belong to a session which is allowed, kept with the decision about their addresses. */
+/* The verdict cache: the last allowed connection of a flow cache entry. Packets that match it skip conntrack. */
 #pragma once
 
 #include "lib/policy/policy.h"
@@ -7,18 +7,18 @@
 #include "lib/net/transport.h"
 #include "lib/policy/ct_new.h"
 
-/* Time in units of a quarter of a second to 2.5 seconds (2^8 ticks of the kernel): reading it costs a load and no call. */
+/* Units of 2^8 jiffies, 0.25 to 2.5 s. Reading it needs no helper call. */
 static __always_inline __u32 verdict_cache_clock(void)
 {
 	return bpf_jiffies64() >> 8;
 }
 
-/* In memory of the CPU's own, since the stack of those who end permits has no room for it: `verdict_scratch`. */
+/* In `verdict_scratch`: the stack is full. */
 struct verdict_scratch {
 	struct tuple packet, entry;
 };
 
-/* Takes the permit back; what went by it is added to its session, if that is still there. */
+/* Ends a cached verdict and adds its counters to the conntrack entry, if that still exists. */
 GLOBAL_FN int verdict_cache_end(struct flow_cache_entry *fc)
 {
 	__u32 zero = 0;
@@ -48,8 +48,8 @@ GLOBAL_FN int verdict_cache_end(struct flow_cache_entry *fc)
 }
 
 /*
- * Whether a permit covers packets with these ports, which is all that is asked about most. TCP that opens or ends something
- * has more to be asked.
+ * Whether the verdict applies to packets with these ports. TCP packets that start or end a connection are
+ * evaluated.
  */
 static __always_inline bool verdict_cache_covers(const struct verdict_cache *cached, __be16 source_port,
 						 __be16 destination_port, __u8 protocol, __u8 flags)
@@ -65,17 +65,20 @@ static __always_inline void verdict_cache_count(struct verdict_cache *cached, __
 	cached->bytes += bytes;
 }
 
-/* Where the flags of TCP are, from its beginning. */
+/* Offset of the TCP flags. */
 #define VERDICT_TCP_FLAGS 13
 
-/* The ports and flags of a whole packet of TCP or UDP, as they are in it. */
+/* The start of an unfragmented TCP or UDP header. */
 struct verdict_header {
 	__be16 source, destination;
 	__u8 rest[VERDICT_TCP_FLAGS - 4];
 	__u8 flags;
 };
 
-/* Whether the decision's permit covers a packet that goes as it is. Only what can be read at once: all else is asked about. */
+/*
+ * Whether the cached verdict applies to an unchanged packet. Packets whose header is not directly readable are
+ * evaluated.
+ */
 static __always_inline bool verdict_cache_hit(const struct packet *p, struct flow_cache_entry *fc)
 {
 	const struct verdict_header *ports;
