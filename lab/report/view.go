@@ -98,7 +98,11 @@ func (v *view) keys() []stats.Key {
 
 func (v *view) figure(key stats.Key) figure {
 	f := figure{key: key, work: v.workload(key.Workload)}
+	f.again = v.summary(key, stats.Again, f.work.Metric)
 	for _, n := range v.run.Networks {
+		if n.Name == stats.Again {
+			continue
+		}
 		r := networkRow{network: n.Name, unsupported: n.Unsupported, summary: v.summary(key, n.Name, f.work.Metric)}
 		v.collect(&r, f)
 		if s := v.summary(key, n.Name, f.work.Metric+result.VersusWire); s != nil {
@@ -106,10 +110,6 @@ func (v *view) figure(key stats.Key) figure {
 		}
 		if r.summary == nil && r.unsupported == "" && r.tried == 0 {
 			continue // the run did not include this network in this workload
-		}
-		if n.Name == stats.Again {
-			f.again = r.summary
-			continue
 		}
 		f.rows = append(f.rows, r)
 	}
