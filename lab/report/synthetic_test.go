@@ -15,7 +15,7 @@ func synthetic(rounds int) *result.Run {
 	g := &generator{random: rand.New(rand.NewPCG(1, 2))}
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	g.run = &result.Run{
-		Schema: 1, Version: "v0.0.0-synthetic", Command: []string{"beeline", "bench", "--rounds", "8", "--out", "a directory"}, Seed: 42,
+		Schema: 1, Version: "v0.0.0-synthetic", Command: []string{"beeline-lab", "bench", "--rounds", "8", "--out", "a directory"}, Seed: 42,
 		Started: start, Finished: start.Add(4*time.Minute + 30*time.Second),
 		Settings: result.Settings{
 			Mode: "quick", Rounds: rounds, Seconds: 1, Placement: []string{"one-core", "spread"}, MTU: 1500,
