@@ -25,7 +25,7 @@ PLUGINS := github.com/containernetworking/plugins
 PLUGINS_VERSION = $(shell go -C build/portmap list -m -f '{{.Version}}' $(PLUGINS))
 
 .NOTPARALLEL:
-.PHONY: help deps build portmap image image-bench manifests generate generated format lint test test-kubernetes check campaign test-vm cluster cluster-down bench bench-services bench-nodeport bench-policy bench-applications publish clean
+.PHONY: help docs deps build portmap image image-bench manifests generate generated format lint test test-kubernetes check campaign test-vm cluster cluster-down bench bench-services bench-nodeport bench-policy bench-applications publish clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
@@ -54,7 +54,10 @@ image-bench: deps ## Make bin/beeline-bench.tar, the image with the tools for `b
 
 manifests: ## Make deploy/beeline.yaml from the Helm chart again
 	@rendered=$$(go -C build/chart run . -namespace kube-system ../../deploy/chart/beeline); \
-		printf '%s\n' '# Beeline on every node, see docs/operations.md. Made from deploy/chart by make manifests.' "$$rendered" >deploy/beeline.yaml
+		printf '%s\n' '# Beeline on every node, see docs/install.md. Made from deploy/chart by make manifests.' "$$rendered" >deploy/beeline.yaml
+
+docs: ## Make the pages of docs/reference from the code again
+	go test ./docs ./cmd/beeline ./cmd/beeline-agent ./cmd/beeline-lab -run 'TestDropReasons|TestMetrics|TestChartValues|TestReference' -update
 
 generate: ## Compile the BPF programs again; the objects are committed
 	@$(BPF_CLANG) --version | grep -q 'version $(CLANG_MAJOR)\.' || \

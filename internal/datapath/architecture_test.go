@@ -114,16 +114,16 @@ func TestArchitectureTellsOfPrograms(t *testing.T) {
 	}
 }
 
-// The alert that docs/operations.md advises is about every map that refuses what is new when it is full, and no other: arrays are always
+// The alert that docs/observe.md advises is about every map that refuses what is new when it is full, and no other: arrays are always
 // full, and others push out what is least used, or a pod's own.
 func TestAlertIsAboutMapsThatRefuse(t *testing.T) {
-	text, err := os.ReadFile(docsDir + "/operations.md")
+	text, err := os.ReadFile(docsDir + "/observe.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	alert := regexp.MustCompile(`beeline_map_entries\{map=~"([a-z_|]+)"\}`).FindSubmatch(text)
 	if alert == nil {
-		t.Fatal("operations.md advises no alert by beeline_map_entries")
+		t.Fatal("observe.md advises no alert by beeline_map_entries")
 	}
 	_, maps := compiled(t)
 	var want []string

@@ -137,11 +137,11 @@ func TestReadiness(t *testing.T) {
 
 var metricName = regexp.MustCompile(`\bbeeline_[a-z_]+[a-z]`)
 
-// TestMetricsAreDocumented compares the names in docs/operations.md with those that are served.
+// TestMetricsAreDocumented compares the names in docs/reference/metrics.md with those that are served.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	w := newBalanced(t)
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		}
 		for _, name := range served {
 			if !slices.Contains(documented, name) {
-				return fmt.Errorf("%s is served and not documented in docs/operations.md", name)
+				return fmt.Errorf("%s is served and not documented in docs/reference/metrics.md", name)
 			}
 		}
 		return nil

@@ -17,7 +17,7 @@ import (
 )
 
 // A Service of 1,000 ports and 1,000 externalIPs gets what one Service may have. Pods that are added while it comes, changes and goes get their networks, another
-// Service answers them, and the agent's memory stays what it was. How long ADD takes is said and not judged: docs/operations.md has it.
+// Service answers them, and the agent's memory stays what it was. How long ADD takes is said and not judged: docs/decisions/32-tenant-shares.md has it.
 func TestAddBesideHugeService(t *testing.T) {
 	const pods, changes, frontendsOfOne = 20, 5, 1024
 	c := up(t, testbed.Options{}, "--services=ebpf", "--external-ips=198.18.0.0/15")

@@ -127,7 +127,7 @@ func migrate(t *testing.T, f former) {
 		hosts[n] = h
 	}
 	var pods []*testbed.Pod
-	for _, n := range c.nodes { // as docs/operations.md says: its file goes, Beeline comes
+	for _, n := range c.nodes { // as docs/migrate.md says: its file goes, Beeline comes
 		h := hosts[n]
 		c.start(n, p, append(h.flags(), "--cni-plugin-from", h.from)...)
 		c.waitReady(n)

@@ -26,7 +26,7 @@ const echoPort = 8090
 
 // TestPreviousVersion starts with the programs and the CNI plugin of an earlier commit of this repository, upgrades both nodes to these sources and
 // goes back, under traffic of every kind: N → N+1 → N. Nothing established breaks, unless a table begins anew of what only
-// the datapath knows: with `connections` what is translated at the wire, with `sessions` an answer on its way to an isolated pod (docs/operations.md, Upgrade). Nothing that a policy forbids is let through at any moment.
+// the datapath knows: with `connections` what is translated at the wire, with `sessions` an answer on its way to an isolated pod (docs/upgrade.md, Upgrade). Nothing that a policy forbids is let through at any moment.
 func TestPreviousVersion(t *testing.T) {
 	needHistory(t)
 	flags := []string{"--services=ebpf"}

@@ -45,7 +45,7 @@ func Commands(program *cobra.Command) string {
 }
 
 func section(page *strings.Builder, command *cobra.Command) {
-	if command.Runnable() {
+	if command.Runnable() && !command.HasSubCommands() {
 		fmt.Fprintf(page, "\n## %s\n\n", command.CommandPath())
 		text := command.Long
 		if text == "" {
@@ -69,6 +69,7 @@ func sentence(text string) string {
 }
 
 func flags(page *strings.Builder, set *pflag.FlagSet) {
+	host, _ := os.Hostname()
 	var rows []string
 	set.VisitAll(func(f *pflag.Flag) {
 		if f.Hidden || f.Name == "help" {
@@ -79,7 +80,10 @@ func flags(page *strings.Builder, set *pflag.FlagSet) {
 			name += ", `-" + f.Shorthand + "`"
 		}
 		value := ""
-		if f.DefValue != "" && f.DefValue != "[]" {
+		switch {
+		case f.DefValue == host && host != "":
+			value = "the host name"
+		case f.DefValue != "" && f.DefValue != "[]":
 			value = "`" + f.DefValue + "`"
 		}
 		_, usage := pflag.UnquoteUsage(f)

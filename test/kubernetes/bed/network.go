@@ -110,7 +110,7 @@ var (
 // "should be possible to connect to a service via ExternalIP when the external IP is not assigned to a node".
 const externalIPs = "198.51.100.0/24,203.0.113.0/24,2001:db8::/32"
 
-// fitManifest does what docs/operations.md asks of a user: without kube-proxy the agent has to be told where the API server is, since it is the
+// fitManifest does what docs/install.md asks of a user: without kube-proxy the agent has to be told where the API server is, since it is the
 // agent itself who makes the Service of that reachable; beside kube-proxy it has to be told to leave Services alone. Tests
 // have Services with externalIPs, which have to be allowed.
 func fitManifest(c plan.Cluster, manifest []byte) ([]byte, error) {

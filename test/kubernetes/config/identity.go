@@ -78,7 +78,7 @@ func (i *Identities) ControlPlaneFiles() (Files, error) {
 	return f, nil
 }
 
-// notReadyTaint is what kubelets register their nodes with where an agent of Beeline takes it away: docs/operations.md.
+// notReadyTaint is what kubelets register their nodes with where an agent of Beeline takes it away: docs/upgrade.md.
 const notReadyTaint = "node.beeline-cni.github.io/agent-not-ready"
 
 // NodeFiles are the files of a node's components.

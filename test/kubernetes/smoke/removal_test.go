@@ -28,7 +28,7 @@ for family in -4 -6; do
 done
 true`
 
-// removalAndReturn: what docs/operations.md says about removing Beeline leaves nothing of it; installed again, it
+// removalAndReturn: what docs/upgrade.md says about removing Beeline leaves nothing of it; installed again, it
 // works.
 func removalAndReturn(t *testing.T) {
 	needBeeline(t)

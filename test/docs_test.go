@@ -12,14 +12,14 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// operationsLab keeps the test's lab apart from one that a person has up under the default name.
-const operationsLab = "t-operations"
+// docsLab keeps the test's lab apart from one that a person has up under the default name.
+const docsLab = "t-docs"
 
 var labCommand = regexp.MustCompile(`bin/beeline-lab ([a-z-]+)`)
 
-// TestPoliciesInALab runs the block of docs/operations.md that tries a NetworkPolicy in a lab, as it stands there.
+// TestPoliciesInALab runs the block of docs/policy.md that tries a NetworkPolicy in a lab, as it stands there.
 func TestPoliciesInALab(t *testing.T) {
-	out := runBlock(t, "../docs/operations.md", operationsLab, "-ux") // some of its commands fail on purpose
+	out := runBlock(t, "../docs/policy.md", docsLab, "-ux") // some of its commands fail on purpose
 	for _, want := range []string{
 		"default/to-b", "1 packets transmitted, 0 received", "ingress_policy in from_wire", "NOT ALLOWED", "1 packets transmitted, 1 received",
 	} {
