@@ -90,7 +90,7 @@ func shortTest(name string) string {
 }
 
 func studyTable(study published.Study) *Table {
-	t := &Table{Title: study.Title, Context: studyName(study), In: OnHTML, Fold: study.Title, Notes: []string{study.Machine + ". " + study.Remark},
+	t := &Table{Title: study.Title, Context: studyName(study), In: OnHTML, Fold: "Figures", Notes: []string{study.Machine + ". " + study.Remark},
 		Columns: []Column{texts("Test"), texts("system"), {Title: "value"}, {Title: "ratio"}, texts("grade")}}
 	for _, f := range study.Figures {
 		c := none

@@ -9,22 +9,24 @@ import (
 type Ratio struct {
 	Text
 	Rows []RatioRow
-	// Baseline names the line at 1; Better is "higher" or "lower" and says which way is good, "" for neither.
+	// Baseline names the line at 1. Better is "higher", "lower" or empty.
 	Baseline, Better string
 }
 
-// RatioRow is one dot. Low and High are nil where there is no interval.
+// RatioRow is one dot with its interval.
 type RatioRow struct {
-	Label     string
-	Ratio     *float64 // nil: no dot, only markers, and Value says why
+	Label string
+	// Ratio is nil for a row without a dot; Low and High are nil without an interval.
+	Ratio     *float64
 	Low, High *float64
-	Value     string // printed at the right end
+	// Value is written at the right end: the ratio, or the reason why there is none.
+	Value     string
 	Tip       string
 	Highlight bool
 	Published []Marker
 }
 
-// Marker is a published ratio, drawn hollow; Shape picks its form, the same for one study everywhere.
+// Marker is a published ratio, drawn hollow. Shape picks its form.
 type Marker struct {
 	Ratio float64
 	Shape int

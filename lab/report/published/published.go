@@ -19,10 +19,12 @@ var figuresCSV string
 
 // Study is one publication.
 type Study struct {
+	// ID identifies the study in figures.csv.
 	ID, Title, Author string
 	Year              int
-	Machine           string
-	// Remark says what a reader must know about the figures, including what cannot be right in them.
+	// Machine describes the hardware and kernel.
+	Machine string
+	// Remark is what a reader must know about the figures, including errors in them.
 	Remark  string
 	Figures []Figure
 }
@@ -42,16 +44,17 @@ const (
 // Figure is one published number.
 type Figure struct {
 	Test, System string
-	Value        float64
-	Unit         string
-	Better       string // higher or lower
-	Grade        Grade
-	// Baseline is the system of the same study and test that Ratio divides by, empty where there is none.
+	// Value is in Unit. Better is "higher" or "lower".
+	Value  float64
+	Unit   string
+	Better string
+	Grade  Grade
+	// Baseline is the system of the same study and test that Ratio divides by, or empty.
 	Baseline string
-	// Ratio is Value ÷ the baseline's value, 0 where there is no baseline.
+	// Ratio is Value ÷ the baseline's value, or 0 without a baseline.
 	Ratio float64
-	// Network and Against are the lab's counterparts of System and Baseline, Workloads those of Test, the
-	// best first; empty where the lab measures nothing comparable.
+	// Network and Against are the lab's counterparts of System and Baseline, Workloads those of Test, the best first.
+	// They are empty if the lab measures nothing comparable.
 	Network, Against string
 	Workloads        []string
 }
