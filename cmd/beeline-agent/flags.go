@@ -48,8 +48,8 @@ func addServiceFlags(f *pflag.FlagSet, c *agent.ServiceConfig) {
 	f.TextVar(&c.MaglevTableSize, "maglev-table-size", c.MaglevTableSize, "size of a Maglev table, a prime, the same on all nodes; auto: at least 100 entries per backend")
 	f.IntVar(&c.Sizes.Services, "services-max", c.Sizes.Services, "capacity for frontends, which are addresses and ports of Services")
 	f.IntVar(&c.Sizes.Backends, "backends-max", c.Sizes.Backends, "capacity for backends, summed over all frontends")
-	f.IntVar(&c.Sizes.Connections, "nat-max", c.Sizes.Connections, "capacity for NAT entries, two per connection")
-	f.IntVar(&c.Sizes.Openings, "nat-pending-max", c.Sizes.Openings, "capacity for NAT entries of connections without a reply yet")
+	f.IntVar(&c.Sizes.NAT, "nat-max", c.Sizes.NAT, "capacity for NAT entries, two per connection")
+	f.IntVar(&c.Sizes.NATPending, "nat-pending-max", c.Sizes.NATPending, "capacity for NAT entries of connections without a reply yet")
 	f.IntVar(&c.Sizes.Affinities, "affinities-max", c.Sizes.Affinities, "capacity for clients with session affinity")
 	f.StringVar(&c.HealthzAddress, "healthz-address", c.HealthzAddress, "address and port to serve /healthz and /livez on for external load balancers, as kube-proxy does; empty: not served")
 }

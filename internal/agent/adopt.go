@@ -53,7 +53,7 @@ func (a *Agent) adoptEndpoints() error {
 		for _, addr := range e.Addresses {
 			if err := a.pool.Claim(ownerOf(e), addr); err != nil {
 				// One file that cannot be true must not keep the agent from the other pods.
-				a.log.Error("endpoint is not adopted", "pod", podName(e), "device", name, "error", err)
+				a.log.Error("endpoint is not adopted", "pod", e.PodName(), "device", name, "error", err)
 				a.pool.Release(name)
 				delete(a.endpoints, name)
 				break
@@ -110,7 +110,7 @@ func (a *Agent) dropGoneEndpoints() (int, error) {
 	var errs []error
 	for name, e := range a.endpoints {
 		if index[name] != e.HostIfIndex {
-			a.log.Info("endpoint's device is gone", "pod", podName(e), "addresses", e.Addresses, "device", name)
+			a.log.Info("endpoint's device is gone", "pod", e.PodName(), "addresses", e.Addresses, "device", name)
 			errs = append(errs, a.forget(e))
 		}
 	}

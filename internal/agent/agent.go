@@ -19,6 +19,8 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
 	agentflow "github.com/beeline-cni/beeline/internal/agent/flow"
+	"github.com/beeline-cni/beeline/internal/agent/httpserve"
+	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/agentapi/server"
@@ -64,8 +66,9 @@ type Agent struct {
 
 	datapath *datapath.Datapath
 	// services is nil where the datapath does not translate Services.
-	services *services
-	health   *healthServers
+	services *lb.Services
+	// servicesStatus is the Status of services; nil without.
+	servicesStatus func() lb.Outcome
 	// policies is nil where the datapath does not put NetworkPolicies into force.
 	policies *policies
 	// policiesLost says that this agent began with programs of an earlier one, and without tables that close what those close.
@@ -159,7 +162,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 	}
 	snapshots := &handover{ready: loop.NewSignal()}
 	tasks := []func() error{
-		func() error { return serve(ctx, socket, server.Handler(a)) },
+		func() error { return httpserve.Run(ctx, socket, server.Handler(a)) },
 		func() error { return a.serveMetrics(ctx) },
 		func() error { return a.announce(ctx) },
 		func() error { return a.report(ctx) },
@@ -167,7 +170,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 			return a.source.Run(ctx, func(s *cluster.Snapshot) {
 				s = a.vet(s)
 				if a.services != nil {
-					a.services.deliver(s)
+					a.services.Update(s)
 				}
 				if a.policies != nil {
 					a.policies.deliver(s)
@@ -268,8 +271,11 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	a.connections.destroy = func(udp []netip.AddrPort) (int, error) { return dp.Sockets.DestroyUDP(a.namespaces(), udp) }
 	a.updateReadiness()
 	a.mapCounts.read = dp.Maps
+	if err := a.newServices(); err != nil {
+		return nil, errors.Join(err, dp.Close())
+	}
 	a.metrics = newMetrics(a)
-	if err := errors.Join(a.newServices(), a.newPolicies(), a.adoptEndpoints()); err != nil {
+	if err := errors.Join(a.newPolicies(), a.adoptEndpoints()); err != nil {
 		return nil, errors.Join(err, dp.Close())
 	}
 	return a, nil

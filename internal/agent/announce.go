@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/loop"
+	"github.com/beeline-cni/beeline/internal/agent/problem"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
@@ -88,12 +89,12 @@ func (p problemSources) outlook() outlook {
 		}
 	}
 	o.policies, others = p.policyWarnings()
-	services := p.services()
-	services.problems = nil
+	services := p.services
+	services.Problems = nil
 	source := p.agent.source.Problems()
 	if server, ok := p.agent.source.(remote); ok {
 		of := server.ObjectProblems()
-		in := set(objectSentences(of))
+		in := problem.Set(objectSentences(of))
 		source = slices.DeleteFunc(source, func(text string) bool { return in[text] })
 		own, pods, local := p.ofServices()
 		of = slices.Concat(of, own, p.agent.vetting.current())
@@ -106,20 +107,20 @@ func (p problemSources) outlook() outlook {
 				o.objects = append(o.objects, problem)
 			}
 		}
-		o.objects = o.objects[:min(len(o.objects), problemsListed)]
+		o.objects = o.objects[:min(len(o.objects), problem.Max)]
 		o.pods = slices.Concat(o.pods, pods)
 		others = append(others, local...)
 	} else {
-		services = p.services()
+		services = p.services
 		others = append(others, objectSentences(p.agent.vetting.current())...)
 	}
-	o.problems = listed(node, p.devices, services.all(), source, others)
+	o.problems = problem.List(node, p.devices, services.All(), source, others)
 	return o
 }
 
 // ofServices divides the problems of Services and of pods' ports: those that every node sees, those of pods here, and this node's.
 func (p problemSources) ofServices() (objects []cluster.ObjectProblem, pods []podProblem, local []string) {
-	for _, problem := range p.services().problems {
+	for _, problem := range p.services.Problems {
 		switch {
 		case problem.Pod:
 			pods = append(pods, podProblem{p.ports[problem.Object], problem.Text})

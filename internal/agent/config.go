@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	agentflow "github.com/beeline-cni/beeline/internal/agent/flow"
+	"github.com/beeline-cni/beeline/internal/agent/httpserve"
+	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
@@ -39,8 +41,11 @@ const (
 	TunnelVXLAN Tunnel = "vxlan"
 )
 
-// FlowConfig is the configuration of flows.
-type FlowConfig = agentflow.Config
+// ServiceConfig and FlowConfig are the configurations of Services and flows, embedded under names of their own.
+type (
+	ServiceConfig = lb.Config
+	FlowConfig    = agentflow.Config
+)
 
 // Config is everything that one can tell the agent.
 type Config struct {
@@ -110,7 +115,7 @@ func Defaults() Config {
 		BPFFS:          "/sys/fs/bpf/beeline",
 		Uplink:         "auto",
 		Routing:        RoutingEBPF,
-		ServiceConfig:  ServiceDefaults(),
+		ServiceConfig:  lb.Defaults(),
 		PolicyConfig:   PolicyDefaults(),
 		FlowConfig:     agentflow.Defaults(),
 		Tunnel:         TunnelAuto,
@@ -167,7 +172,7 @@ func (c Config) Validate() error {
 	if c.Routing != RoutingEBPF && c.Routing != RoutingKernel {
 		errs = append(errs, fmt.Errorf("--routing: %q is neither %q nor %q", c.Routing, RoutingEBPF, RoutingKernel))
 	}
-	errs = append(errs, c.ServiceConfig.validate(), c.PolicyConfig.validate(), c.FlowConfig.Validate())
+	errs = append(errs, c.ServiceConfig.Validate(), c.PolicyConfig.validate(), c.FlowConfig.Validate())
 	if !slices.Contains([]Tunnel{TunnelAuto, TunnelNone, TunnelVXLAN}, c.Tunnel) {
 		errs = append(errs, fmt.Errorf("--tunnel: %q is none of %q, %q and %q", c.Tunnel, TunnelAuto, TunnelNone, TunnelVXLAN))
 	}
@@ -180,7 +185,7 @@ func (c Config) Validate() error {
 	if c.MetricsAddress != "" {
 		if _, _, err := net.SplitHostPort(c.MetricsAddress); err != nil {
 			errs = append(errs, fmt.Errorf("--metrics-address: %w", err))
-		} else if c.Manifests != "" && isBeyondNode(c.MetricsAddress) {
+		} else if c.Manifests != "" && httpserve.IsBeyondNode(c.MetricsAddress) {
 			errs = append(errs, fmt.Errorf("--metrics-address: others than the node can read at %s, and without an API server nobody says who may; use 127.0.0.1", c.MetricsAddress))
 		}
 	}

@@ -40,7 +40,7 @@ func TestConfigValidate(t *testing.T) {
 		"--cgroup":          func(c *Config) { c.Cgroup = "unified" },
 		"--nodeport-mode":   func(c *Config) { c.NodePortMode = "tunnel" },
 		"--nat-ports":       func(c *Config) { c.NATPorts = value.PortRange{First: 60000, Last: 60100} },
-		"--nat-pending-max": func(c *Config) { c.Sizes.Openings = 0 },
+		"--nat-pending-max": func(c *Config) { c.Sizes.NATPending = 0 },
 		"--policy":          func(c *Config) { c.Policy = "iptables" },
 		"--policies-max":    func(c *Config) { c.PolicySizes.Policies = 0 },
 		"--flows":           func(c *Config) { c.Flows = "some" },
@@ -57,5 +57,14 @@ func TestConfigValidate(t *testing.T) {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), flag) {
 			t.Errorf("%s: error is %v", flag, err)
 		}
+	}
+}
+
+// Without an API server nobody can be allowed to read metrics from beyond the node.
+func TestMetricsBeyondTheNodeNeedAnAPIServer(t *testing.T) {
+	c := Defaults()
+	c.NodeName, c.Manifests, c.MetricsAddress = "n", "/etc/beeline/nodes", "0.0.0.0:9965"
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "--metrics-address: others than the node") {
+		t.Errorf("with manifests: %v", err)
 	}
 }

@@ -176,7 +176,7 @@ func (d *desired) addEndpoint(e agentapi.Endpoint, own cluster.Node, uplink *dev
 		d.kernelRoutes = append(d.kernelRoutes, endpointRoute(e, a, own, uplink))
 		if isStray(a, own.PodCIDRs) {
 			d.routes[hostPrefix(a)] = datapath.Route{Kind: datapath.RouteLocal} // instead of its former range's
-			d.podProblem(e.Pod, "pod %s has address %s, which is not in this node's ranges %v any more: make the pod anew", podName(e), a, own.PodCIDRs)
+			d.podProblem(e.Pod, "pod %s has address %s, which is not in this node's ranges %v any more: make the pod anew", e.PodName(), a, own.PodCIDRs)
 		}
 	}
 }
@@ -343,15 +343,4 @@ func parseMAC(s string) datapath.MAC {
 		return datapath.MAC{}
 	}
 	return macOf(h)
-}
-
-// podName names an endpoint to people: its pod, else its container, else its device.
-func podName(e agentapi.Endpoint) string {
-	switch {
-	case e.Pod.Name != "":
-		return e.Pod.Namespace + "/" + e.Pod.Name
-	case e.ContainerID != "":
-		return e.ContainerID
-	}
-	return e.HostDevice
 }

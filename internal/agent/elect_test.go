@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/service"
@@ -72,12 +73,14 @@ func TestClusterWideFaultsAreReportedOnce(t *testing.T) {
 	said := map[string]int{}
 	for _, name := range ready {
 		web := cluster.Key{Namespace: "shop", Name: "web"}
-		s := &services{outcome: serviceOutcome{problems: []service.Problem{
-			{Object: web, UID: "u1", Text: "Service shop/web: all see this"},
-			{Object: web, UID: "u1", Local: true, Text: "Service shop/web: this is seen here"},
-			{Pod: true, Object: cluster.Key{Namespace: "shop", Name: "pod"}, Text: "Pod shop/pod: hostPort 80/TCP does not answer"},
-		}}}
-		a := &Agent{source: everywhere{ready: ready}, services: s, config: Config{NodeName: name}, endpoints: map[string]agentapi.Endpoint{
+		services := func() lb.Outcome {
+			return lb.Outcome{Problems: []service.Problem{
+				{Object: web, UID: "u1", Text: "Service shop/web: all see this"},
+				{Object: web, UID: "u1", Local: true, Text: "Service shop/web: this is seen here"},
+				{Pod: true, Object: cluster.Key{Namespace: "shop", Name: "pod"}, Text: "Pod shop/pod: hostPort 80/TCP does not answer"},
+			}}
+		}
+		a := &Agent{source: everywhere{ready: ready}, servicesStatus: services, config: Config{NodeName: name}, endpoints: map[string]agentapi.Endpoint{
 			"pod": {Pod: agentapi.PodRef{Namespace: "shop", Name: "pod", UID: "u3"}, PortMappings: []agentapi.PortMapping{{HostPort: 80}}},
 		}}
 		a.vetting.problems = []cluster.ObjectProblem{{Kind: cluster.KindNode, Key: cluster.Key{Name: "evil"}, UID: "evil", Text: "Node evil: address 8.8.8.8"}}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
@@ -29,7 +30,7 @@ func (a *Agent) Add(ctx context.Context, req agentapi.AddRequest) (_ *agentapi.A
 	}
 	if closed != 0 {
 		if err := a.policies.passAt(closed); err != nil {
-			a.log.Error("pod stays closed until NetworkPolicies can be written", "pod", podName(e), "error", err)
+			a.log.Error("pod stays closed until NetworkPolicies can be written", "pod", e.PodName(), "error", err)
 		}
 	}
 	if len(e.PortMappings) > 0 {
@@ -39,7 +40,7 @@ func (a *Agent) Add(ctx context.Context, req agentapi.AddRequest) (_ *agentapi.A
 			return nil, errors.Join(err, a.forget(e))
 		}
 	}
-	a.log.Info("endpoint added", "pod", podName(e), "addresses", e.Addresses, "device", e.HostDevice, "took", time.Since(begin))
+	a.log.Info("endpoint added", "pod", e.PodName(), "addresses", e.Addresses, "device", e.HostDevice, "took", time.Since(begin))
 	return response(e), nil
 }
 
@@ -86,7 +87,7 @@ func (a *Agent) add(ctx context.Context, req agentapi.AddRequest) (e agentapi.En
 		ThroughStack: a.throughStack(req),
 		Added:        a.nextAdded(time.Now()),
 	}
-	if a.ways.services == ServicesEBPF {
+	if a.ways.services == lb.ModeEBPF {
 		e.PortMappings = req.PortMappings
 	}
 	e.Addresses, err = a.pool.Allocate(ownerOf(e))
@@ -107,14 +108,14 @@ func (a *Agent) add(ctx context.Context, req agentapi.AddRequest) (e agentapi.En
 		return e, 0, err
 	}
 	if closed, err = a.connect(e); err != nil {
-		return e, 0, fmt.Errorf("connect pod %s: %w", podName(e), err)
+		return e, 0, fmt.Errorf("connect pod %s: %w", e.PodName(), err)
 	}
 	return e, closed, nil
 }
 
 // throughStack says why the packets of a pod have to go through the host's stack; empty if they need not.
 func (a *Agent) throughStack(req agentapi.AddRequest) string {
-	if len(req.PortMappings) == 0 || req.Direct || a.ways.services == ServicesEBPF {
+	if len(req.PortMappings) == 0 || req.Direct || a.ways.services == lb.ModeEBPF {
 		return req.ThroughStack
 	}
 	if req.ThroughStack == "" {
@@ -205,7 +206,7 @@ func (a *Agent) GC(ctx context.Context, req agentapi.GCRequest) (err error) {
 	var errs []error
 	for name, e := range a.endpoints {
 		if e.Network == req.Network && !valid[name] {
-			a.log.Info("endpoint is garbage", "pod", podName(e), "addresses", e.Addresses)
+			a.log.Info("endpoint is garbage", "pod", e.PodName(), "addresses", e.Addresses)
 			errs = append(errs, a.remove(name))
 		}
 	}
@@ -232,7 +233,7 @@ func (a *Agent) remove(hostDevice string) error {
 	if err := a.forget(e); err != nil {
 		return err
 	}
-	a.log.Info("endpoint removed", "pod", podName(e), "addresses", e.Addresses, "device", e.HostDevice)
+	a.log.Info("endpoint removed", "pod", e.PodName(), "addresses", e.Addresses, "device", e.HostDevice)
 	return nil
 }
 
@@ -249,14 +250,14 @@ func (a *Agent) forget(e agentapi.Endpoint) error {
 	}
 	errs = append(errs, a.datapath.Detach(e.HostDevice), a.store.remove(e.HostDevice))
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("remove endpoint of %s: %w", podName(e), err)
+		return fmt.Errorf("remove endpoint of %s: %w", e.PodName(), err)
 	}
 	delete(a.attached, e.HostDevice)
 	delete(a.endpoints, e.HostDevice)
 	a.podGone(e.Addresses)
 	a.pool.Release(e.HostDevice)
 	if len(e.PortMappings) > 0 && a.services != nil {
-		a.services.setHostPorts(a.hostPorts())
+		a.services.UpdateHostPorts(a.hostPorts())
 	}
 	if a.policies != nil {
 		a.policies.setPods(a.policyPods())
@@ -277,7 +278,7 @@ func (a *Agent) Endpoints(context.Context) ([]agentapi.Endpoint, error) {
 		all = append(all, a.describe(e, table))
 	}
 	slices.SortFunc(all, func(x, y agentapi.Endpoint) int {
-		if c := strings.Compare(podName(x), podName(y)); c != 0 {
+		if c := strings.Compare(x.PodName(), y.PodName()); c != 0 {
 			return c
 		}
 		return strings.Compare(x.HostDevice, y.HostDevice)

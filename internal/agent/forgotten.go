@@ -120,9 +120,9 @@ func (a *Agent) dropForgotten() {
 	for _, name := range a.forgotten.look(time.Now(), a.endpoints, a.clusterPods(), device.PacketsFrom) {
 		e := a.endpoints[name]
 		a.log.Warn("endpoint is removed: no DEL has come for its pod, which the cluster does not have and which sends nothing, or has been gone for a day",
-			"pod", podName(e), "addresses", e.Addresses, "device", name)
+			"pod", e.PodName(), "addresses", e.Addresses, "device", name)
 		if err := a.remove(name); err != nil {
-			a.log.Error("remove endpoint that was forgotten", "pod", podName(e), "error", err)
+			a.log.Error("remove endpoint that was forgotten", "pod", e.PodName(), "error", err)
 		}
 	}
 }

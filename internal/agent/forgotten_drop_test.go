@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	agentflow "github.com/beeline-cni/beeline/internal/agent/flow"
+	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
@@ -42,7 +43,7 @@ func TestForgottenPodGivesItsAddressesBack(t *testing.T) {
 	err := testenv.NewNetns(t).Do(func(ns.NetNS) error {
 		config := Defaults()
 		config.NodeName, config.Manifests, config.StateDir, config.BPFFS = "n1", t.TempDir(), t.TempDir(), bpffs(t)
-		config.Routing, config.Services, config.Policy, config.Flows, config.Masquerade = RoutingKernel, ServicesNone, PolicyNone, agentflow.ModeOff, false
+		config.Routing, config.Services, config.Policy, config.Flows, config.Masquerade = RoutingKernel, lb.ModeNone, PolicyNone, agentflow.ModeOff, false
 		a, err := newAgent(config, "test", slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
+	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/agent/problem"
 	"github.com/beeline-cni/beeline/internal/install"
 )
 
@@ -19,7 +20,7 @@ func (c Config) installation(w ways) (install.Config, error) {
 		}
 		from = filepath.Dir(program)
 	}
-	return install.Config{ConfDir: c.CNIConfDir, BinDir: c.CNIBinDir, CommandDir: c.CommandDir, From: from, Socket: c.Socket, PortMap: w.services != ServicesEBPF}, nil
+	return install.Config{ConfDir: c.CNIConfDir, BinDir: c.CNIBinDir, CommandDir: c.CommandDir, From: from, Socket: c.Socket, PortMap: w.services != lb.ModeEBPF}, nil
 }
 
 // install puts the plugin and its configuration in place. A node that cannot is not ready, but the pods that it has are
@@ -36,15 +37,9 @@ func (a *Agent) install() {
 func (a *Agent) unready() error {
 	switch {
 	case a.failure != nil:
-		return oneLine{a.failure}
+		return problem.OneLine{Err: a.failure}
 	case a.notInstalled != nil:
-		return oneLine{a.notInstalled}
+		return problem.OneLine{Err: a.notInstalled}
 	}
 	return nil
 }
-
-// oneLine is an error of several steps as users read it in conditions, Events and CNI errors.
-type oneLine struct{ error }
-
-func (e oneLine) Error() string { return strings.ReplaceAll(e.error.Error(), "\n", "; ") }
-func (e oneLine) Unwrap() error { return e.error }

@@ -18,9 +18,6 @@ type metrics struct {
 	requests   *prometheus.HistogramVec
 	reconciles *prometheus.HistogramVec
 	changes    prometheus.Histogram
-	// serviceSyncs and serviceChanges are about Services: the time to write changes, and that from hearing of one.
-	serviceSyncs   *prometheus.HistogramVec
-	serviceChanges prometheus.Histogram
 	// policySteps and policyChanges are the same about NetworkPolicies.
 	policySteps   *prometheus.HistogramVec
 	policyChanges prometheus.Histogram
@@ -45,19 +42,12 @@ func newMetrics(a *Agent) *metrics {
 			Buckets: []float64{.005, .01, .025, .05, .1, .2, .5, 1, 5, 30},
 		}),
 	}
-	m.serviceSyncs = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "beeline_services_sync_duration_seconds",
-		Help:    "Time the agent took to translate changes of Services and to write them to the datapath.",
-		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .5, 1, 3},
-	}, []string{"result"})
-	m.serviceChanges = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "beeline_services_change_duration_seconds",
-		Help:    "Time from hearing of a change of Services or endpoints until it was in force on this node.",
-		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .2, .5, 1, 5, 30},
-	})
 	m.addPolicies()
-	m.registry.MustRegister(m.policySteps, m.policyChanges, m.serviceSyncs, m.serviceChanges, m.requests, m.reconciles, m.changes, &nodeCollector{a}, a.flows,
+	m.registry.MustRegister(m.policySteps, m.policyChanges, m.requests, m.reconciles, m.changes, &nodeCollector{a}, a.flows,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if a.services != nil {
+		m.registry.MustRegister(a.services)
+	}
 	return m
 }
 
@@ -74,10 +64,6 @@ func (m *metrics) requested(request string, took time.Duration, err error) {
 
 func (m *metrics) reconciled(took time.Duration, err error) {
 	m.reconciles.WithLabelValues(result(err)).Observe(took.Seconds())
-}
-
-func (m *metrics) servicesWritten(took time.Duration, err error) {
-	m.serviceSyncs.WithLabelValues(result(err)).Observe(took.Seconds())
 }
 
 func result(err error) string {
@@ -103,11 +89,7 @@ var (
 	descOutages     = prometheus.NewDesc("beeline_cluster_source_outages_total", "How often the API server stopped to answer.", nil, nil)
 	descDropPackets = prometheus.NewDesc("beeline_dropped_packets_total", "Packets dropped by the datapath.", []string{"program", "reason"}, nil)
 	descDropBytes   = prometheus.NewDesc("beeline_dropped_bytes_total", "Bytes dropped by the datapath, with link-layer headers.", []string{"program", "reason"}, nil)
-	descPorts       = prometheus.NewDesc("beeline_services_ports", "Ports of Services on this node.", nil, nil)
-	descFrontends   = prometheus.NewDesc("beeline_services_frontends", "Addresses and ports at which Services answer on this node.", nil, nil)
 	descBackends    = prometheus.NewDesc("beeline_services_backends", "Backends of Services, once for each set.", nil, nil)
-	descSynced      = prometheus.NewDesc("beeline_services_synced", "1 when the datapath has had all Services since the agent started; missing where it does not translate Services.", nil, nil)
-	descServiceBad  = prometheus.NewDesc("beeline_services_problems", "Problems with Services, which `beeline status` lists.", nil, nil)
 	descConnections = prometheus.NewDesc("beeline_connections", "Connections that are translated packet by packet.", []string{"kind", "protocol", "state"}, nil)
 	descExpired     = prometheus.NewDesc("beeline_connections_expired_total", "Entries of connections that were removed when they were over.", nil, nil)
 	descExpireErrs  = prometheus.NewDesc("beeline_connections_expiry_errors_total", "Attempts to remove connections and sessions that are over, or connections of backends that are gone, that went wrong.", nil, nil)
@@ -125,7 +107,7 @@ func (c *nodeCollector) Describe(out chan<- *prometheus.Desc) {
 		descInfo, descReady, descProblems, descEndpoints, descAddresses, descNodes, descMTU,
 		descObjects, descReachable, descOutages, descDropPackets, descDropBytes,
 		descPolicies, descPolicyPods, descPolicySets, descPolicyIdentities, descPolicyBlocks, descPolicyKnown, descSessions, descSessionsExpired,
-		descPorts, descFrontends, descBackends, descSynced, descServiceBad, descConnections, descExpired, descExpireErrs, descDestroyed,
+		descBackends, descConnections, descExpired, descExpireErrs, descDestroyed,
 		descMapBytes, descMapEntries, descMapMax, descMapAge, descRuns, descRunTime,
 	} {
 		out <- d
@@ -197,17 +179,6 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 }
 
 func (c *nodeCollector) collectTranslation(s *agentapi.Status, gauge, counter func(d *prometheus.Desc, v float64, labels ...string)) {
-	if c.agent.services != nil {
-		o := c.agent.services.current()
-		synced := 0.0
-		if o.synced {
-			synced = 1
-		}
-		gauge(descSynced, synced)
-		gauge(descServiceBad, float64(len(o.all())))
-		gauge(descPorts, float64(o.ports))
-		gauge(descFrontends, float64(o.frontends))
-	}
 	for _, n := range s.Translation.Connections {
 		gauge(descConnections, float64(n.Count), n.Kind, n.Protocol, n.State)
 	}

@@ -4,6 +4,8 @@ import (
 	"net"
 	"strconv"
 	"strings"
+
+	"github.com/beeline-cni/beeline/internal/agent/lb"
 )
 
 // flagOfPort names the flag that a port of the node belongs to; empty for one that pods may have. A pod that had it would answer the kubelet's
@@ -18,7 +20,7 @@ func (c Config) flagOfPort(protocol string, port int) string {
 		if port == listenPort(c.MetricsAddress) {
 			return "--metrics-address"
 		}
-		if c.Services != ServicesNone && c.Services != ServicesKubeProxy && port == listenPort(c.HealthzAddress) {
+		if c.Services != lb.ModeNone && c.Services != lb.ModeKubeProxy && port == listenPort(c.HealthzAddress) {
 			return "--healthz-address"
 		}
 	}

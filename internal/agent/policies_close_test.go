@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/policy"
@@ -116,7 +117,7 @@ func TestBesideKubeProxy(t *testing.T) {
 	}
 	p.deliver(s)
 	mustPass(t, p)
-	for services, want := range map[Services]string{ServicesKubeProxy: "shop/clients, shop/nothing", ServicesEBPF: ""} {
+	for services, want := range map[lb.Mode]string{lb.ModeKubeProxy: "shop/clients, shop/nothing", lb.ModeEBPF: ""} {
 		a := &Agent{policies: p, ways: ways{services: services}}
 		problems := a.problemSources().policies()
 		if got := strings.Join(problems, "\n"); want == "" && got != "" || !strings.HasSuffix(got, want) {

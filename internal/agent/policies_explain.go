@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
@@ -27,7 +28,7 @@ func (a *Agent) ExplainPolicy(_ context.Context, q agentapi.PolicyQuestion) (*ag
 	x := explainer{
 		snapshot: local.View(snapshot, a.config.NodeName), told: snapshot, node: a.config.NodeName,
 		services: a.ways.services, nodePorts: a.config.NodePortAddresses, externalIPs: a.config.ExternalIPs,
-		direct: a.config.NodePortMode == NodePortDSR && a.ways.routing == RoutingEBPF && a.config.Tunnel != TunnelVXLAN,
+		direct: a.config.NodePortMode == lb.NodePortDSR && a.ways.routing == RoutingEBPF && a.config.Tunnel != TunnelVXLAN,
 		closed: a.policies.current().closed,
 	}
 	answer, err := x.answer(q)
@@ -46,7 +47,7 @@ type explainer struct {
 	// node is the name of this one.
 	node string
 	// services says who chooses backends: if not the datapath, then the host's stack behind the programs at the sender.
-	services Services
+	services lb.Mode
 	// nodePorts are the networks on whose addresses NodePorts answer; none means the addresses that Nodes have.
 	nodePorts []netip.Prefix
 	// externalIPs are the networks of which Services may have addresses in their externalIPs.

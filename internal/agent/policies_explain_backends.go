@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
 	"github.com/beeline-cni/beeline/internal/service"
@@ -60,7 +61,7 @@ func (x explainer) waysTo(from evaluate.Endpoint, s *askedService, at netip.Addr
 		if e.inside {
 			chosen = entries[i].Inside
 		}
-		if x.services != ServicesEBPF || !e.inside {
+		if x.services != lb.ModeEBPF || !e.inside {
 			way.sentTo = at
 		}
 		// A node takes nothing from the wire with a source of its own: clients on the backend's node are answered by the one that was asked.
@@ -148,9 +149,9 @@ func (x explainer) seenAs(from evaluate.Endpoint, s *askedService, e entrance, d
 	}
 	var forwarded bool
 	switch x.services {
-	case ServicesEBPF:
+	case lb.ModeEBPF:
 		forwarded = !e.inside && e.node != backend.Node && !direct
-	case ServicesKubeProxy: // masquerades whatever a traffic policy does not keep on the node
+	case lb.ModeKubeProxy: // masquerades whatever a traffic policy does not keep on the node
 		forwarded = !s.ExternalLocal && !(e.inside && (x.isNode(from) || x.has(from, backend.Address)))
 	}
 	if !forwarded {

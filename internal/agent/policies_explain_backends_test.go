@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
@@ -97,7 +98,7 @@ func (c askedIn) check(t *testing.T, x explainer) {
 // own address for backends elsewhere. What is a Service's own address every node knows.
 func TestExplainNodePorts(t *testing.T) {
 	s := market()
-	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, node: "n1", services: ServicesEBPF}
+	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, node: "n1", services: lb.ModeEBPF}
 	for _, c := range []askedIn{
 		{"m/client", "172.30.0.1:30080", "web1 + +; web2 + +"},
 		{"m/client", "172.30.0.2:30080", "web1 by 172.30.0.2:30080 as 172.30.0.2 - -; web2 by 172.30.0.2:30080 - +"},
@@ -136,7 +137,7 @@ func TestExplainNodePorts(t *testing.T) {
 // addresses they do not.
 func TestExplainNodePortsDirect(t *testing.T) {
 	s := market()
-	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, node: "n1", services: ServicesEBPF, direct: true}
+	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, node: "n1", services: lb.ModeEBPF, direct: true}
 	nodePort := askedIn{"203.0.113.9", "172.30.0.1:30080", "web1 by 172.30.0.1:30080 + +; web2 by 172.30.0.1:30080 + +"}
 	nodePort.check(t, x)
 	// web1 is on the client's node, which takes nothing from the wire with a source of its own: n2 answers for it.
@@ -154,7 +155,7 @@ func TestExplainLocalTrafficPolicies(t *testing.T) {
 	s := market()
 	s.Services[0].ExternalLocal, s.Services[0].InternalLocal = true, true
 	s.EndpointSlices.Slice()[0].Endpoints[1].Node = "n2"
-	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, node: "n1", services: ServicesEBPF, direct: true}
+	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, node: "n1", services: lb.ModeEBPF, direct: true}
 	for _, c := range []askedIn{
 		{"203.0.113.9", "172.30.0.1:30080", "web1 by 172.30.0.1:30080 + +; web2 by 172.30.0.1:30080 as 172.30.0.1 unused + -"},
 		{"203.0.113.9", "198.51.100.6:80", "web1 by 198.51.100.6:80 + +; web2 by 198.51.100.6:80 + +"},
@@ -180,7 +181,7 @@ func TestExplainLocalTrafficPolicies(t *testing.T) {
 // its own backend is itself all the same.
 func TestExplainNodePortsBesideKubeProxy(t *testing.T) {
 	s := market()
-	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, node: "n1", services: ServicesKubeProxy}
+	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, node: "n1", services: lb.ModeKubeProxy}
 	for _, c := range []askedIn{
 		{"m/client", "172.30.0.1:30080", "web1 by 172.30.0.1:30080 as 172.30.0.1 + -; web2 by 172.30.0.1:30080 as 172.30.0.1 + -"},
 		{"m/client", "172.30.0.2:30080", "web1 by 172.30.0.2:30080 as 172.30.0.2 - -; web2 by 172.30.0.2:30080 as 172.30.0.2 - -"},
@@ -200,7 +201,7 @@ func TestExplainNodePortsBesideKubeProxy(t *testing.T) {
 // What gets no connection decides nothing: who is not ready, unless nobody is and it serves while it ends.
 func TestExplainUnreadyBackends(t *testing.T) {
 	s := market()
-	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, node: "n1", services: ServicesEBPF}
+	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, node: "n1", services: lb.ModeEBPF}
 	s.NetworkPolicies[1].Ingress[0].Peers = nil
 	s.NetworkPolicies[0].Egress[0].Peers[0] = cluster.PolicyPeer{Block: netip.MustParsePrefix("10.1.1.0/24")}
 	endpoints := s.EndpointSlices.Slice()[0].Endpoints
@@ -217,7 +218,7 @@ func TestExplainUnreadyBackends(t *testing.T) {
 func TestExplainNodePortAddresses(t *testing.T) {
 	s := market()
 	local := policy.Local{Addresses: []netip.Addr{netip.MustParseAddr("169.254.20.10"), netip.MustParseAddr("172.30.0.1")}}
-	x := explainer{externalIPs: anyExternalIP, snapshot: local.View(s, "n1"), told: s, node: "n1", services: ServicesEBPF}
+	x := explainer{externalIPs: anyExternalIP, snapshot: local.View(s, "n1"), told: s, node: "n1", services: lb.ModeEBPF}
 	askedIn{"m/client", "169.254.20.10:30080", "169.254.20.10 + +"}.check(t, x)
 	askedIn{"m/client", "169.254.20.10:53", "169.254.20.10 + +"}.check(t, x)
 	x.nodePorts = []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16")}

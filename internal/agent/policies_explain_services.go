@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
@@ -77,7 +78,7 @@ func (x explainer) addressOf(s *cluster.Service, address netip.Addr) (kind servi
 // allowsExternalIP tells whether Services may have an address in their externalIPs. kube-proxy has a flag of its own for that.
 func (x explainer) allowsExternalIP(address netip.Addr) bool {
 	config := service.NodeConfig{ExternalIPs: x.externalIPs}
-	return x.services != ServicesEBPF || config.AllowsExternalIP(address)
+	return x.services != lb.ModeEBPF || config.AllowsExternalIP(address)
 }
 
 // nodePortsAt names the node that has an address at which NodePorts answer. Other nodes are taken to have the flags of this one; kube-proxy
@@ -89,7 +90,7 @@ func (x explainer) nodePortsAt(address netip.Addr) (node string, ok bool) {
 		ofNode := slices.Contains(told.Addresses, address) || slices.Contains(told.ExternalIPs, address)
 		held := ofNode || slices.Contains(n.Addresses, address)
 		switch {
-		case x.services != ServicesEBPF:
+		case x.services != lb.ModeEBPF:
 			ok = held
 		case len(x.nodePorts) > 0:
 			ok = held && asked

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
@@ -53,7 +54,7 @@ func shop() *cluster.Snapshot {
 
 func TestExplainPolicy(t *testing.T) {
 	s := shop()
-	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, services: ServicesEBPF}
+	x := explainer{externalIPs: anyExternalIP, snapshot: s, told: s, services: lb.ModeEBPF}
 	for _, c := range []struct {
 		from, to, port, protocol string
 		allowed                  bool
@@ -128,13 +129,13 @@ func TestExplainPolicyBesideKubeProxy(t *testing.T) {
 	s.NetworkPolicies[0] = &cluster.NetworkPolicy{Namespace: "shop", Name: "client", Pods: *s.NetworkPolicies[1].Ingress[0].Peers[0].Pods, IsolatesEgress: true,
 		Egress: []cluster.PolicyRule{{Peers: []cluster.PolicyPeer{{Block: netip.MustParsePrefix("10.1.0.0/16")}}}}}
 	for _, c := range []struct {
-		services Services
+		services lb.Mode
 		egress   bool
 		to, how  string
 	}{
-		{ServicesEBPF, true, "10.96.0.5", "by address"}, {ServicesEBPF, true, "shop/front", "by name"},
-		{ServicesKubeProxy, false, "10.96.0.5", "by address"}, {ServicesKubeProxy, false, "shop/front", "by name"},
-		{ServicesNone, false, "shop/front", "by name"}, {ServicesKubeProxy, true, "shop/web", "the pod itself"},
+		{lb.ModeEBPF, true, "10.96.0.5", "by address"}, {lb.ModeEBPF, true, "shop/front", "by name"},
+		{lb.ModeKubeProxy, false, "10.96.0.5", "by address"}, {lb.ModeKubeProxy, false, "shop/front", "by name"},
+		{lb.ModeNone, false, "shop/front", "by name"}, {lb.ModeKubeProxy, true, "shop/web", "the pod itself"},
 	} {
 		port := "80"
 		if c.to == "shop/web" {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
+	"github.com/beeline-cni/beeline/internal/agent/problem"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
@@ -48,7 +49,7 @@ func (p *policies) conclude(now policyOutcome) {
 	if failure := now.failure; failure != nil && (before.failure == nil || before.failure.Error() != failure.Error()) {
 		p.log.Error("NetworkPolicies cannot be written", "error", failure)
 	}
-	logNew(p.log, policySentences(before.problems), policySentences(now.problems))
+	problem.LogNew(p.log, policySentences(before.problems), policySentences(now.problems))
 	now.filled = before.filled || now.failure == nil || ofSets(now.failure)
 	if now.filled && !before.filled {
 		p.log.Info("NetworkPolicies are in force", "policies", len(now.snapshot.NetworkPolicies), "pods", len(now.tables.Pods))

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
@@ -43,7 +44,7 @@ func policyPodsOf(endpoints ...agentapi.Endpoint) []policy.LocalPod {
 // policyPodOf names an endpoint as policies do. One without a pod is in the namespace that objects without one are in.
 func policyPodOf(e agentapi.Endpoint) policy.LocalPod {
 	return policy.LocalPod{
-		Pod: cluster.Key{Namespace: cmp.Or(e.Pod.Namespace, "default"), Name: podKey(e).Name}, UID: e.Pod.UID,
+		Pod: cluster.Key{Namespace: cmp.Or(e.Pod.Namespace, "default"), Name: lb.PodKey(e).Name}, UID: e.Pod.UID,
 		Nameless: e.Pod.Name == "", Addresses: slices.Clone(e.Addresses),
 	}
 }

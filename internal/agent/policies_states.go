@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
+	"github.com/beeline-cni/beeline/internal/agent/problem"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
@@ -164,7 +165,7 @@ func (o policyOutcome) unfinished() (all []policy.Problem) {
 		}
 	}
 	return o.problemsOf(concerned, func(key cluster.Key, pods []cluster.Key) string {
-		return fmt.Sprintf("NetworkPolicy %s does not fit, and %d pods that it selects here are closed: %v", key, len(pods), oneLine{full.Err})
+		return fmt.Sprintf("NetworkPolicy %s does not fit, and %d pods that it selects here are closed: %v", key, len(pods), problem.OneLine{Err: full.Err})
 	})
 }
 
@@ -204,11 +205,11 @@ func (o policyOutcome) incompleteIn(ingress bool, state string, why error) (all 
 			concerned[key] = append(concerned[key], pod.Pod)
 		}
 		if len(policies) == 0 { // closed, since its labels are not known
-			all = append(all, policy.Problem{Pods: []cluster.Key{pod.Pod}, Text: fmt.Sprintf("pod %s is %s: %v", pod.Pod, state, oneLine{why})})
+			all = append(all, policy.Problem{Pods: []cluster.Key{pod.Pod}, Text: fmt.Sprintf("pod %s is %s: %v", pod.Pod, state, problem.OneLine{Err: why})})
 		}
 	}
 	return append(all, o.problemsOf(concerned, func(key cluster.Key, pods []cluster.Key) string {
-		return fmt.Sprintf("NetworkPolicy %s: %s is %s: %v", key, countPods(pods), state, oneLine{why})
+		return fmt.Sprintf("NetworkPolicy %s: %s is %s: %v", key, countPods(pods), state, problem.OneLine{Err: why})
 	})...)
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
+	"github.com/beeline-cni/beeline/internal/agent/problem"
 	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
@@ -44,7 +45,7 @@ var errSteps = errors.New("some steps have failed")
 func (a *Agent) reconcileLocked() (whole bool, err error) {
 	before := a.current.problems
 	defer func() {
-		logNew(a.log, before, a.current.problems)
+		problem.LogNew(a.log, before, a.current.problems)
 	}()
 	for {
 		whole, err = a.reconcileOnce()
@@ -188,7 +189,7 @@ func (a *Agent) apply(want desired, routes device.Routes) (whole bool, wait erro
 	_, err = a.datapath.Uplinks.Sync(want.uplinks)
 	step("table of uplinks", "pods may not reach the world", err)
 	step("ports of translation", "connections of the node and of pods may meet", a.reservePorts())
-	a.feedServices(want)
+	a.applyServices(want)
 	a.feedPolicies(want)
 	wait = a.attachPrograms(want)
 	if !errors.Is(wait, errServicesMissing) && !errors.Is(wait, errPoliciesMissing) {
@@ -202,7 +203,7 @@ func (a *Agent) apply(want desired, routes device.Routes) (whole bool, wait erro
 	for name, e := range a.endpoints {
 		if err := a.followMTU(name, e, want.mtu); err != nil {
 			// The pod's own affair (a program of its own may refuse the MTU), and no reason to refuse others.
-			a.current.podProblem(e.Pod, "pod %s has MTU %d instead of %d: %v", podName(e), e.MTU, want.mtu, err)
+			a.current.podProblem(e.Pod, "pod %s has MTU %d instead of %d: %v", e.PodName(), e.MTU, want.mtu, err)
 		}
 	}
 	for _, u := range a.uplinks {
@@ -318,7 +319,7 @@ func (a *Agent) followMTU(name string, e agentapi.Endpoint, mtu int) error {
 	if err := device.SetPairMTU(e.HostIfIndex, e.Netns, mtu); err != nil {
 		return err
 	}
-	a.log.Info("pod has a new MTU", "pod", podName(e), "old", e.MTU, "new", mtu)
+	a.log.Info("pod has a new MTU", "pod", e.PodName(), "old", e.MTU, "new", mtu)
 	e.MTU = mtu
 	a.endpoints[name] = e
 	return a.store.save(e)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/device"
 )
@@ -56,7 +57,7 @@ func (r reserved) save(stateDir string) error {
 // it chooses from are reserved, most sockets get the one behind them: after a long search, and one that whoever forges answers need not
 // guess. So it is made to choose from others in the first place.
 func (a *Agent) reservePorts() error {
-	if !a.config.Masquerade && a.ways.services != ServicesEBPF {
+	if !a.config.Masquerade && a.ways.services != lb.ModeEBPF {
 		return releasePorts(a.config.StateDir)
 	}
 	now := a.config.NATPorts

@@ -1,16 +1,14 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
-	"slices"
+	"maps"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/service"
@@ -31,21 +29,21 @@ func (c Config) datapath(w ways) (datapath.Config, error) {
 		Root:          c.BPFFS,
 		EBPFRouting:   w.routing == RoutingEBPF,
 		Masquerade:    c.Masquerade,
-		StackServices: w.services == ServicesKubeProxy,
-		Services:      w.services == ServicesEBPF,
+		StackServices: w.services == lb.ModeKubeProxy,
+		Services:      w.services == lb.ModeEBPF,
 		Policy:        w.policy == PolicyEBPF,
 		Flows:         c.Flows.Datapath(),
 		FlowsRate:     uint32(c.FlowsRate),
 		FlowsSample:   uint32(c.FlowsSample),
-		DSR:           c.NodePortMode == NodePortDSR,
+		DSR:           c.NodePortMode == lb.NodePortDSR,
 		HostNetns:     host,
 		NATPorts:      device.PortSpan(c.NATPorts),
 		MaglevSize:    int(c.MaglevTableSize),
 		Cgroup:        w.cgroup,
 		Acceleration:  c.NodePortAcceleration,
 		Sizes: datapath.Sizes{
-			Routes: uint32(c.RoutesMax), Services: uint32(c.Sizes.Services), Backends: uint32(c.Sizes.Backends), Connections: uint32(c.Sizes.Connections),
-			Openings: uint32(c.Sizes.Openings), Affinities: uint32(c.Sizes.Affinities),
+			Routes: uint32(c.RoutesMax), Services: uint32(c.Sizes.Services), Backends: uint32(c.Sizes.Backends), Connections: uint32(c.Sizes.NAT),
+			Openings: uint32(c.Sizes.NATPending), Affinities: uint32(c.Sizes.Affinities),
 			Identities: uint32(c.PolicySizes.Identities), Policies: uint32(c.PolicySizes.Policies), Sessions: uint32(c.PolicySizes.Sessions),
 		},
 	}, nil
@@ -53,16 +51,12 @@ func (c Config) datapath(w ways) (datapath.Config, error) {
 
 // newServices makes what brings Services into the datapath, where that translates them.
 func (a *Agent) newServices() (err error) {
-	if a.ways.services != ServicesEBPF {
+	if a.ways.services != lb.ModeEBPF {
 		return nil
 	}
-	a.services = newServices(a.datapath.Services, a.metrics, a.log)
-	a.health = newHealthServers(a.services.working)
-	a.health.everywhere = len(a.config.NodePortAddresses) == 0
-	a.services.health = a.health.sync
-	a.services.gone = a.backendsGone
-	a.services.reconcile = a.reconcileSoon
-	a.services.beat = a.beats.Add("the loop of Services")
+	hooks := lb.Hooks{BackendsGone: a.backendsGone, Reconcile: a.reconcileSoon}
+	a.services = lb.New(a.config.ServiceConfig, a.datapath.Services, hooks, a.beats.Add("the loop of Services"), a.log)
+	a.servicesStatus = a.services.Status
 	a.servicesLost, err = a.datapath.ServicesLost()
 	return err
 }
@@ -72,73 +66,30 @@ func (a *Agent) reconcileSoon() {
 	a.servicesChanged.Set()
 }
 
-// runServices carries Services into the datapath until ctx ends.
-func (a *Agent) runServices(ctx context.Context) error {
+// Services implements agentapi.Service.
+func (a *Agent) Services(_ context.Context, which agentapi.ServiceFilter) ([]agentapi.ServicePort, error) {
 	if a.services == nil {
-		<-ctx.Done()
-		return nil
+		return nil, agentapi.Errorf(agentapi.CodeInvalid, "this agent does not translate Services (--services=%s)", a.ways.services)
 	}
-	defer a.health.close()
-	return a.services.run(ctx)
+	return a.services.List(which)
 }
 
 // errServicesMissing keeps the programs of an earlier agent in place.
 var errServicesMissing = errors.New("programs with other tables of Services wait for the cluster's Services, without which connections to them would fail")
 
-// feedServices tells what has been found out about the node. When the agent starts it waits for Services that are known already.
-func (a *Agent) feedServices(want desired) {
+// applyServices tells what has been found out about the node. When the agent starts it waits for Services that are known already.
+func (a *Agent) applyServices(want desired) {
 	if a.services == nil {
 		return
 	}
-	a.services.setHostPorts(a.hostPorts())
-	a.services.setNode(want.services)
-	if !a.services.current().synced {
-		_ = a.services.pass() // what failed is in the outcome
+	a.services.UpdateHostPorts(a.hostPorts())
+	a.services.UpdateNode(want.services)
+	if !a.services.Status().Synced {
+		_ = a.services.Pass() // what failed is in the outcome
 	}
 }
 
-// hostPorts are the ports of this node that lead to its pods, older pods first.
-func (a *Agent) hostPorts() []service.HostPort {
-	var mapped []agentapi.Endpoint
-	for _, e := range a.endpoints {
-		if len(e.PortMappings) > 0 {
-			mapped = append(mapped, e)
-		}
-	}
-	slices.SortFunc(mapped, func(x, y agentapi.Endpoint) int {
-		return cmp.Or(x.Added.Compare(y.Added), cmp.Compare(x.HostDevice, y.HostDevice))
-	})
-	var all []service.HostPort
-	for _, e := range mapped {
-		for _, m := range e.PortMappings {
-			h := service.HostPort{Pod: podKey(e), Protocol: protocolOf(m.Protocol), Number: m.HostPort, Address: m.HostIP}
-			for _, addr := range e.Addresses {
-				h.Backends = append(h.Backends, netip.AddrPortFrom(addr, m.ContainerPort))
-			}
-			all = append(all, h)
-		}
-	}
-	return all
-}
-
-// podKey names an endpoint among those who have ports: the pod, or outside Kubernetes the container.
-func podKey(e agentapi.Endpoint) cluster.Key {
-	if e.Pod.Name != "" {
-		return cluster.Key{Namespace: e.Pod.Namespace, Name: e.Pod.Name}
-	}
-	return cluster.Key{Name: podName(e)}
-}
-
-func protocolOf(name string) cluster.Protocol {
-	for _, p := range []cluster.Protocol{cluster.UDP, cluster.SCTP} {
-		if p.String() == name {
-			return p
-		}
-	}
-	return cluster.TCP
-}
-
-// checkPorts refuses a pod that asks for a port of this node which another pod or the agent itself has.
+// checkPorts rejects a pod that asks for a port of this node which another pod or the agent itself has.
 func (a *Agent) checkPorts(req agentapi.AddRequest) error {
 	for _, wants := range req.PortMappings {
 		if flag := a.config.flagOfPort(wants.Protocol, int(wants.HostPort)); flag != "" {
@@ -148,59 +99,18 @@ func (a *Agent) checkPorts(req agentapi.AddRequest) error {
 	if a.services == nil {
 		return nil
 	}
-	asking := podKey(agentapi.Endpoint{Attachment: req.Attachment, Pod: req.Pod})
-	for _, e := range a.endpoints {
-		if podKey(e) == asking {
-			continue // the pod is made anew, and what was before is not gone yet
-		}
-		for _, has := range e.PortMappings {
-			for _, wants := range req.PortMappings {
-				if has.HostPort == wants.HostPort && has.Protocol == wants.Protocol && overlap(has.HostIP, wants.HostIP) {
-					return agentapi.Errorf(agentapi.CodePortTaken, "port %d/%s of node %s belongs to pod %s", wants.HostPort, wants.Protocol, a.config.NodeName, podName(e))
-				}
-			}
-		}
-	}
-	return nil
+	return lb.CheckPorts(a.config.NodeName, maps.Values(a.endpoints), req)
 }
 
-// overlap tells whether two hostIPs have an address in common.
-func overlap(a, b netip.Addr) bool {
-	switch {
-	case !a.IsValid() || !b.IsValid() || a == b:
-		return true
-	case a.IsUnspecified() || b.IsUnspecified():
-		return a.Is4() == b.Is4()
-	}
-	return false
-}
+func (a *Agent) hostPorts() []service.HostPort { return lb.HostPorts(maps.Values(a.endpoints)) }
 
 // openPorts brings the ports of a new pod into the datapath.
 func (a *Agent) openPorts(e agentapi.Endpoint) error {
 	a.mu.Lock()
-	a.services.setHostPorts(a.hostPorts())
+	all := a.hostPorts()
+	a.services.UpdateHostPorts(all) // under the lock, so that no older list comes later
 	a.mu.Unlock()
-	if err := a.services.pass(); err != nil && !onlyOfOthers(err, podKey(e)) {
-		return fmt.Errorf("open ports of pod %s: %w", podName(e), err)
-	}
-	return nil
-}
-
-// onlyOfOthers tells whether an error of the table is about ports of others than this pod.
-func onlyOfOthers(err error, pod cluster.Key) bool {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !onlyOfOthers(err, pod) })
-	}
-	isOfPod := func(name service.PortName) bool { return name.IsHostPort() && name.Service == pod }
-	var of *datapath.PortError
-	var more *datapath.MorePortsError
-	switch {
-	case errors.As(err, &of):
-		return !isOfPod(of.Port)
-	case errors.As(err, &more):
-		return !slices.ContainsFunc(more.Ports, isOfPod)
-	}
-	return false
+	return a.services.OpenPorts(e)
 }
 
 // attachPrograms puts programs on devices and sockets. Where an earlier agent has left some that translate Services, but not the tables,
@@ -221,7 +131,7 @@ const servicesPatience = 5 * time.Minute
 // missesServices says why programs of an earlier agent are not replaced yet, if they are not. A cluster that cannot be read for longer than
 // its pods can wait takes from those that run what the old programs did for them; sockets keep theirs.
 func (a *Agent) missesServices(now time.Time) error {
-	if !a.servicesLost || a.services.current().filled {
+	if !a.servicesLost || a.services.Filled() {
 		return nil
 	}
 	if until := a.started.Add(servicesPatience); now.Before(until) {
@@ -234,7 +144,7 @@ func (a *Agent) missesServices(now time.Time) error {
 
 // attachSockets puts the programs on sockets once they know of Services.
 func (a *Agent) attachSockets() error {
-	if a.services != nil && !a.services.current().filled || a.socketsAttached {
+	if a.services != nil && !a.services.Filled() || a.socketsAttached {
 		return nil
 	}
 	if err := a.datapath.AttachSockets(); err != nil {
@@ -260,3 +170,21 @@ func (a *Agent) setHealthzProblem(err error) {
 
 // eligible tells whether load balancers should send anything new to this node.
 func (a *Agent) eligible() bool { return !a.leaving.Load() }
+
+// runServices runs Services until ctx ends.
+func (a *Agent) runServices(ctx context.Context) error {
+	if a.services == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return a.services.Run(ctx)
+}
+
+// serveProxyHealth serves what kube-proxy does at its own address until ctx ends.
+func (a *Agent) serveProxyHealth(ctx context.Context) error {
+	if a.services == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return a.services.ServeProxyHealth(ctx, a.eligible, a.setHealthzProblem)
+}

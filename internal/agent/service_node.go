@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/service"
@@ -19,7 +20,7 @@ func (f facts) serviceNode() service.NodeConfig {
 		APIServer:         f.apiServer,
 		ExternalIPs:       f.config.ExternalIPs,
 		Limits:            service.Limits{Frontends: f.config.Sizes.Services, Backends: f.config.Sizes.Backends},
-		DSR:               f.config.NodePortMode == NodePortDSR,
+		DSR:               f.config.NodePortMode == lb.NodePortDSR,
 	}
 }
 

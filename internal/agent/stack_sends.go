@@ -1,5 +1,9 @@
 package agent
 
+import (
+	"github.com/beeline-cni/beeline/internal/agent/lb"
+)
+
 // stackSends says whether the kernel stack sends packets that an uplink must translate: for pods that go through it, and as a backend of
 // Services.
 func (a *Agent) stackSends() bool {
@@ -8,10 +12,10 @@ func (a *Agent) stackSends() bool {
 			return true
 		}
 	}
-	if a.ways.services == ServicesKubeProxy {
+	if a.ways.services == lb.ModeKubeProxy {
 		return true
 	}
-	return a.services != nil && a.services.backendHere.Load()
+	return a.services != nil && a.services.BackendLocal()
 }
 
 // attachForStack attaches to_wire to the uplinks, from the first pod on that goes through the kernel stack.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
@@ -14,8 +15,8 @@ import (
 func (a *Agent) translation() agentapi.Translation {
 	t := agentapi.Translation{Expired: a.connections.expired.Load(), Destroyed: a.connections.destroyed.Load()}
 	if a.services != nil {
-		o := a.services.current()
-		t.Ports, t.Frontends = o.ports, o.frontends
+		o := a.services.Status()
+		t.Ports, t.Frontends = o.Ports, o.Frontends
 	}
 	for _, c := range a.datapath.Connections.Counts() {
 		t.Connections = append(t.Connections, agentapi.ConnectionCount{
@@ -36,7 +37,7 @@ func (a *Agent) serviceChoices() (all []agentapi.Choice) {
 		return all
 	}
 	mode := agentapi.Choice{Name: "nodeport mode", Asked: string(a.config.NodePortMode), Chosen: string(a.config.NodePortMode), Why: "connections to backends on other nodes get this node's address"}
-	if a.config.NodePortMode == NodePortDSR {
+	if a.config.NodePortMode == lb.NodePortDSR {
 		mode.Why = "backends on this link answer clients directly; Services with affinity, and other backends, through this node"
 	}
 	addresses := agentapi.Choice{Name: "nodeport addresses", Asked: "auto", Chosen: join(a.current.services.NodePortAddresses), Why: "those of the Node object that a device here holds"}

@@ -113,7 +113,7 @@ func attachedPods(stateDir string) (map[string]string, error) {
 	known, _ := store{filepath.Join(stateDir, "endpoints")}.load()
 	for _, e := range known {
 		if _, there := pods[e.HostDevice]; there {
-			pods[e.HostDevice] = podName(e)
+			pods[e.HostDevice] = e.PodName()
 		}
 	}
 	return pods, nil

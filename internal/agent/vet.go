@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/beeline-cni/beeline/internal/agent/problem"
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
@@ -26,7 +27,7 @@ func (a *Agent) vet(s *cluster.Snapshot) *cluster.Snapshot {
 	before := v.problems
 	v.problems = problems
 	v.mu.Unlock()
-	logNew(a.log, objectSentences(before), objectSentences(problems))
+	problem.LogNew(a.log, objectSentences(before), objectSentences(problems))
 	return vetted
 }
 

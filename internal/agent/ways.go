@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
@@ -10,7 +11,7 @@ import (
 // once, when the agent starts.
 type ways struct {
 	routing  Routing
-	services Services
+	services lb.Mode
 	policy   Policy
 	// noConntrack says that eBPF routing was asked for beside kube-proxy on a kernel where they do not go together.
 	noConntrack bool
@@ -25,13 +26,13 @@ func chooseWays(config Config) (ways, error) {
 	if w.policy == PolicyAuto {
 		w.policy = PolicyEBPF
 	}
-	if w.services == ServicesAuto {
-		w.services = ServicesEBPF
+	if w.services == lb.ModeAuto {
+		w.services = lb.ModeEBPF
 	}
-	if w.services == ServicesEBPF {
+	if w.services == lb.ModeEBPF {
 		w.cgroup, w.noCgroup = findCgroup(config.Cgroup)
 	}
-	if w.routing != RoutingEBPF || w.services != ServicesKubeProxy {
+	if w.routing != RoutingEBPF || w.services != lb.ModeKubeProxy {
 		return w, nil
 	}
 	if err := device.LoadConntrack(); err != nil {
@@ -65,7 +66,7 @@ func (w ways) servicesChoice(config Config) agentapi.Choice {
 	switch {
 	case w.noCgroup != nil:
 		c.Why = "packet by packet: " + w.noCgroup.Error()
-	case w.services == ServicesEBPF:
+	case w.services == lb.ModeEBPF:
 		c.Why = "sockets below " + w.cgroup + " connect to backends; packets from elsewhere are translated"
 	}
 	return c

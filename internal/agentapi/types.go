@@ -272,3 +272,14 @@ type Drop struct {
 	// Meaning is one sentence on what the reason says and what to look at.
 	Meaning string `json:"meaning"`
 }
+
+// PodName names an endpoint to people: its pod, or else its container, or else its device.
+func (e Endpoint) PodName() string {
+	switch {
+	case e.Pod.Name != "":
+		return e.Pod.Namespace + "/" + e.Pod.Name
+	case e.ContainerID != "":
+		return e.ContainerID
+	}
+	return e.HostDevice
+}

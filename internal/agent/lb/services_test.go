@@ -1,4 +1,4 @@
-package agent
+package lb
 
 import (
 	"errors"
@@ -61,6 +61,8 @@ func (f *fakeTable) Sweep(time.Time) error {
 	return f.fail
 }
 
+func (f *fakeTable) All() ([]datapath.ServicePort, error) { return nil, nil }
+
 func (f *fakeTable) names() (all []string) {
 	for name := range f.ports {
 		all = append(all, name.Service.Name)
@@ -72,9 +74,9 @@ func (f *fakeTable) names() (all []string) {
 // left is a port that an earlier agent has left in the table.
 var left = service.PortName{Service: cluster.Key{Namespace: "default", Name: "left"}, Number: 80, Protocol: cluster.TCP}
 
-func newFake() (*fakeTable, *services) {
+func newFake() (*fakeTable, *Services) {
 	table := &fakeTable{ports: map[service.PortName]service.Port{left: {Name: left}}}
-	return table, newServices(table, newMetrics(&Agent{}), slog.New(slog.DiscardHandler))
+	return table, newServices(table, slog.New(slog.DiscardHandler))
 }
 
 func webSnapshot(names ...string) *cluster.Snapshot {
@@ -99,57 +101,53 @@ func expectPorts(t *testing.T, step string, table *fakeTable, want string) {
 func TestServicesKeepWhatIsNotKnown(t *testing.T) {
 	table, s := newFake()
 	pass := func() {
-		if err := s.pass(); err != nil {
+		if err := s.Pass(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.deliver(&cluster.Snapshot{Unknown: cluster.AllKinds})
+	s.Update(&cluster.Snapshot{Unknown: cluster.AllKinds})
 	pass()
 	expectPorts(t, "without a node", table, "left")
-	s.setNode(service.NodeConfig{Name: "a", HostPortAddresses: addrs("192.0.2.1")})
+	s.UpdateNode(service.NodeConfig{Name: "a", HostPortAddresses: addrs("192.0.2.1")})
 	pass()
 	expectPorts(t, "nothing known", table, "left")
-	s.setHostPorts([]service.HostPort{{Pod: cluster.Key{Name: "pod"}, Protocol: cluster.TCP, Number: 8080, Backends: []netip.AddrPort{netip.MustParseAddrPort("10.1.1.2:80")}}})
+	s.UpdateHostPorts([]service.HostPort{{Pod: cluster.Key{Name: "pod"}, Protocol: cluster.TCP, Number: 8080, Backends: []netip.AddrPort{netip.MustParseAddrPort("10.1.1.2:80")}}})
 	pass()
 	expectPorts(t, "a port of a pod", table, "left pod")
 	half := webSnapshot("web")
 	half.Unknown = cluster.Kinds{cluster.KindEndpointSlice}
-	s.deliver(half)
+	s.Update(half)
 	pass()
 	expectPorts(t, "Services without endpoints", table, "left pod")
-	a := &Agent{services: s, servicesLost: true, started: time.Now(), log: slog.New(slog.DiscardHandler)}
-	if err := a.attachPrograms(desired{}); !errors.Is(err, errServicesMissing) || s.working() {
-		t.Errorf("programs do not wait for Services: %v, working %t", err, s.working())
-	}
-	if err := a.missesServices(a.started.Add(servicesPatience)); err != nil {
-		t.Errorf("programs wait for Services for longer than pods can: %v", err)
+	if s.Filled() || s.Working() {
+		t.Errorf("Services without endpoints count as known: filled %t, working %t", s.Filled(), s.Working())
 	}
 	told := 0
 	s.reconcile = func() { told++ }
 	partial := webSnapshot("web")
 	partial.Partial = cluster.Kinds{cluster.KindEndpointSlice}
-	s.deliver(partial)
+	s.Update(partial)
 	pass()
 	expectPorts(t, "in part", table, "left pod web")
-	if s.current().synced || table.syncs > 0 {
+	if s.Status().Synced || table.syncs > 0 {
 		t.Errorf("counts as synced after %d syncs", table.syncs)
 	}
-	if !s.working() || told != 1 {
-		t.Errorf("what is known is in the table: working %t, told %d times", s.working(), told)
+	if !s.Working() || told != 1 {
+		t.Errorf("what is known is in the table: working %t, told %d times", s.Working(), told)
 	}
 	withoutANode := webSnapshot("web")
 	withoutANode.Incomplete, withoutANode.Partial = true, cluster.Kinds{cluster.KindNode}
-	s.deliver(withoutANode)
+	s.Update(withoutANode)
 	pass()
 	expectPorts(t, "whole, but for a Node", table, "pod web")
-	if !s.working() || !s.current().synced {
+	if !s.Working() || !s.Status().Synced {
 		t.Error("does not count as synced")
 	}
-	s.deliver(webSnapshot("web"))
+	s.Update(webSnapshot("web"))
 	pass()
-	s.deliver(webSnapshot("other", "web"))
+	s.Update(webSnapshot("other", "web"))
 	pass()
-	s.deliver(webSnapshot("other"))
+	s.Update(webSnapshot("other"))
 	pass()
 	expectPorts(t, "changed", table, "other pod")
 	if table.syncs != 1 {
@@ -162,16 +160,16 @@ func TestServicesKeepWhatIsNotKnown(t *testing.T) {
 // ports are needs a pass.
 func TestAddWaitsForNoServices(t *testing.T) {
 	table, s := newFake()
-	s.setNode(service.NodeConfig{})
+	s.UpdateNode(service.NodeConfig{})
 	table.writing = make(chan struct{})
-	s.deliver(webSnapshot("web"))
+	s.Update(webSnapshot("web"))
 	passed := make(chan error, 1)
-	go func() { passed <- s.pass() }()
+	go func() { passed <- s.Pass() }()
 	<-table.writing // it is under way, and stays so
-	s.setHostPorts([]service.HostPort{{Pod: cluster.Key{Name: "pod"}, Protocol: cluster.TCP, Number: 80}})
-	s.setNode(service.NodeConfig{})
-	s.deliver(webSnapshot("web", "other"))
-	if o := s.current(); o.filled {
+	s.UpdateHostPorts([]service.HostPort{{Pod: cluster.Key{Name: "pod"}, Protocol: cluster.TCP, Number: 80}})
+	s.UpdateNode(service.NodeConfig{})
+	s.Update(webSnapshot("web", "other"))
+	if o := s.Status(); o.Filled {
 		t.Error("what is being written is said to be there")
 	}
 	select {
@@ -187,34 +185,34 @@ func TestAddWaitsForNoServices(t *testing.T) {
 
 func TestServicesTryAgain(t *testing.T) {
 	table, s := newFake()
-	s.setNode(service.NodeConfig{Name: "a"})
+	s.UpdateNode(service.NodeConfig{Name: "a"})
 	table.fail, table.broken = errors.New("no such map"), true
-	s.deliver(webSnapshot("web"))
-	if err := s.pass(); err == nil || s.working() {
-		t.Errorf("error %v, working %t", err, s.working())
+	s.Update(webSnapshot("web"))
+	if err := s.Pass(); err == nil || s.Working() {
+		t.Errorf("error %v, working %t", err, s.Working())
 	}
 	expectPorts(t, "broken", table, "left")
 	s.sweep(time.Now())
-	if o := s.current(); len(o.all()) != 1 || !strings.Contains(o.all()[0], "no such map") {
-		t.Errorf("problems are %q", o.all())
+	if o := s.Status(); len(o.All()) != 1 || !strings.Contains(o.All()[0], "no such map") {
+		t.Errorf("problems are %q", o.All())
 	}
 	table.fail, table.broken = &datapath.PortError{Port: left, Err: errors.New("map is full")}, false
 	s.sweep(time.Now())
 	expectPorts(t, "one is refused", table, "web")
-	if o := s.current(); !s.working() || len(o.all()) != 1 || !strings.Contains(o.all()[0], "Service default/left, port 80: map is full") {
-		t.Errorf("working %t, problems %q", s.working(), o.all())
+	if o := s.Status(); !s.Working() || len(o.All()) != 1 || !strings.Contains(o.All()[0], "Service default/left, port 80: map is full") {
+		t.Errorf("working %t, problems %q", s.Working(), o.All())
 	}
 	syncs := table.syncs
-	s.deliver(webSnapshot("web"))
-	_ = s.pass()
+	s.Update(webSnapshot("web"))
+	_ = s.Pass()
 	s.sweep(time.Now())
-	if len(s.current().all()) != 1 {
-		t.Errorf("problems are %q while it is still refused", s.current().all())
+	if len(s.Status().All()) != 1 {
+		t.Errorf("problems are %q while it is still refused", s.Status().All())
 	}
 	table.fail = nil
 	s.sweep(time.Now())
-	if o := s.current(); len(o.all()) != 0 || table.syncs != syncs {
-		t.Errorf("problems are %q after %d more syncs", o.all(), table.syncs-syncs)
+	if o := s.Status(); len(o.All()) != 0 || table.syncs != syncs {
+		t.Errorf("problems are %q after %d more syncs", o.All(), table.syncs-syncs)
 	}
 }
 
@@ -223,19 +221,19 @@ func TestServicesFindTheNodeAmongBackends(t *testing.T) {
 	_, s := newFake()
 	asked := 0
 	s.reconcile = func() { asked++ }
-	s.setNode(service.NodeConfig{Name: "a", HostPortAddresses: addrs("192.0.2.1")})
+	s.UpdateNode(service.NodeConfig{Name: "a", HostPortAddresses: addrs("192.0.2.1")})
 	for i, backend := range []string{"10.1.1.2", "192.0.2.1", "10.1.1.2"} {
 		with := webSnapshot("web")
 		with.EndpointSlices = cluster.ListOf(&cluster.EndpointSlice{
 			Namespace: "default", Name: "web-1", Service: "web", Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Number: 8080}},
 			Endpoints: []cluster.Endpoint{{Address: addr(backend), Ready: true, Serving: true}},
 		})
-		s.deliver(with)
-		if err := s.pass(); err != nil {
+		s.Update(with)
+		if err := s.Pass(); err != nil {
 			t.Fatal(err)
 		}
-		if here := i > 0; s.backendHere.Load() != here || asked != 1+min(i, 1) {
-			t.Errorf("backend %s: here %t, asked %d times", backend, s.backendHere.Load(), asked)
+		if here := i > 0; s.backendLocal.Load() != here || asked != 1+min(i, 1) {
+			t.Errorf("backend %s: here %t, asked %d times", backend, s.backendLocal.Load(), asked)
 		}
 	}
 }
@@ -248,11 +246,11 @@ func TestServicesFindTheNodeAtANewAddress(t *testing.T) {
 		Namespace: "default", Name: "web-1", Service: "web", Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Number: 8080}},
 		Endpoints: []cluster.Endpoint{{Address: addr("192.0.2.1"), Ready: true, Serving: true}},
 	})
-	s.deliver(with)
+	s.Update(with)
 	for i, own := range []string{"192.0.2.2", "192.0.2.1"} {
-		s.setNode(service.NodeConfig{Name: "a", HostPortAddresses: addrs(own)})
-		if err := s.pass(); err != nil || s.backendHere.Load() != (i == 1) {
-			t.Errorf("node at %s: here %t, %v", own, s.backendHere.Load(), err)
+		s.UpdateNode(service.NodeConfig{Name: "a", HostPortAddresses: addrs(own)})
+		if err := s.Pass(); err != nil || s.backendLocal.Load() != (i == 1) {
+			t.Errorf("node at %s: here %t, %v", own, s.backendLocal.Load(), err)
 		}
 	}
 }
@@ -262,8 +260,8 @@ func TestServicesSweepInTrouble(t *testing.T) {
 	table, s := newFake()
 	s.health = func([]netip.Addr, []service.Health) []string { return []string{"port is taken"} }
 	s.sweep(time.Now())
-	s.setNode(service.NodeConfig{Name: "a"})
-	s.deliver(webSnapshot("web"))
+	s.UpdateNode(service.NodeConfig{Name: "a"})
+	s.Update(webSnapshot("web"))
 	s.sweep(time.Now())
 	s.sweep(time.Now())
 	if table.sweeps != 3 {
@@ -276,15 +274,15 @@ func TestServicesTellOfGoneBackends(t *testing.T) {
 	_, s := newFake()
 	var gone []netip.AddrPort
 	s.gone = func(all, _ []netip.AddrPort) { gone = append(gone, all...) }
-	s.setNode(service.NodeConfig{Name: "a"})
+	s.UpdateNode(service.NodeConfig{Name: "a"})
 	with := webSnapshot("web")
 	with.EndpointSlices = cluster.ListOf(&cluster.EndpointSlice{
 		Namespace: "default", Name: "web-1", Service: "web", Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Number: 8080}},
 		Endpoints: []cluster.Endpoint{{Address: addr("10.1.1.2"), Ready: true, Serving: true}},
 	})
 	for _, snapshot := range []*cluster.Snapshot{with, webSnapshot("web"), webSnapshot("web")} {
-		s.deliver(snapshot)
-		if err := s.pass(); err != nil {
+		s.Update(snapshot)
+		if err := s.Pass(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -300,15 +298,15 @@ func TestServicesTellOfBackendsGoneMeanwhile(t *testing.T) {
 	table.backends = []service.Backend{{Address: at, Protocol: cluster.UDP}}
 	var gone []netip.AddrPort
 	s.gone = func(all, _ []netip.AddrPort) { gone = append(gone, all...) }
-	s.setNode(service.NodeConfig{Name: "a"})
+	s.UpdateNode(service.NodeConfig{Name: "a"})
 	partial := webSnapshot("web")
 	partial.Partial = cluster.Kinds{cluster.KindEndpointSlice}
 	for _, step := range []struct {
 		snapshot *cluster.Snapshot
 		told     int
 	}{{&cluster.Snapshot{Unknown: cluster.AllKinds}, 0}, {partial, 0}, {webSnapshot("web"), 1}, {webSnapshot("web"), 1}} {
-		s.deliver(step.snapshot)
-		if err := s.pass(); err != nil {
+		s.Update(step.snapshot)
+		if err := s.Pass(); err != nil {
 			t.Fatal(err)
 		}
 		table.backends = nil // written over
@@ -347,10 +345,8 @@ func TestHostPortConflicts(t *testing.T) {
 		"all of either family":   {at("a", "0.0.0.0", "TCP", 80), at("b", "::", "TCP", 80), false},
 		"all, and all of a kind": {at("a", "", "TCP", 80), at("b", "::", "TCP", 80), true},
 	} {
-		a := &Agent{services: &services{}, endpoints: map[string]agentapi.Endpoint{
-			"bl1": {HostDevice: "bl1", Pod: c.has.Pod, PortMappings: c.has.PortMappings},
-		}}
-		err := a.checkPorts(c.wants)
+		endpoints := []agentapi.Endpoint{{HostDevice: "bl1", Pod: c.has.Pod, PortMappings: c.has.PortMappings}}
+		err := CheckPorts("n1", slices.Values(endpoints), c.wants)
 		if agentapi.HasCode(err, agentapi.CodePortTaken) != c.conflict {
 			t.Errorf("%s: error is %v", name, err)
 		}
@@ -361,12 +357,12 @@ func TestHostPortConflicts(t *testing.T) {
 func TestHostPortsOfEndpoints(t *testing.T) {
 	mapping := []agentapi.PortMapping{{HostPort: 53, ContainerPort: 5353, Protocol: "UDP", HostIP: addr("192.0.2.1")}}
 	pod := agentapi.PodRef{Namespace: "default", Name: "dns"}
-	a := &Agent{endpoints: map[string]agentapi.Endpoint{
-		"bl1": {HostDevice: "bl1", Pod: pod, PortMappings: mapping, Addresses: addrs("10.1.1.3", "fd00:1::3"), Added: time.Unix(200, 0)},
-		"bl2": {HostDevice: "bl2", Pod: pod, PortMappings: mapping, Addresses: addrs("10.1.1.2"), Added: time.Unix(100, 0)},
-		"bl3": {HostDevice: "bl3", Addresses: addrs("10.1.1.4")},
-	}}
-	got := a.hostPorts()
+	endpoints := []agentapi.Endpoint{
+		{HostDevice: "bl1", Pod: pod, PortMappings: mapping, Addresses: addrs("10.1.1.3", "fd00:1::3"), Added: time.Unix(200, 0)},
+		{HostDevice: "bl2", Pod: pod, PortMappings: mapping, Addresses: addrs("10.1.1.2"), Added: time.Unix(100, 0)},
+		{HostDevice: "bl3", Addresses: addrs("10.1.1.4")},
+	}
+	got := HostPorts(slices.Values(endpoints))
 	if len(got) != 2 || got[0].Backends[0] != netip.MustParseAddrPort("10.1.1.2:5353") || len(got[1].Backends) != 2 {
 		t.Fatalf("got %+v", got)
 	}
@@ -398,4 +394,13 @@ func TestOnlyOfOthers(t *testing.T) {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
+}
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func addrs(all ...string) (parsed []netip.Addr) {
+	for _, s := range all {
+		parsed = append(parsed, addr(s))
+	}
+	return parsed
 }

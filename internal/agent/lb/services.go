@@ -1,4 +1,4 @@
-package agent
+package lb
 
 import (
 	"context"
@@ -12,14 +12,15 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/loop"
+	"github.com/beeline-cni/beeline/internal/agent/problem"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// serviceTable is the datapath's side of Services; datapath.Services is one. Each call tries again what could not be had before, and gives
+// Table is the datapath's side of Services; datapath.Services is one. Each call tries again what could not be had before, and gives
 // all errors that still stand. What cannot be had of one port does not keep the others.
-type serviceTable interface {
+type Table interface {
 	// Sync makes the table hold these ports and nothing else; Apply changes some.
 	Sync(all []service.Port) (changed int, err error)
 	Apply(set []service.Port, removed []service.PortName) error
@@ -27,20 +28,24 @@ type serviceTable interface {
 	Backends() ([]service.Backend, error)
 	// Sweep deletes what nothing refers to any more.
 	Sweep(now time.Time) error
+	// All lists the ports of the table, for people.
+	All() ([]datapath.ServicePort, error)
 }
 
 // sweepInterval is how often the table is swept, and what could not be done before is tried again.
 const sweepInterval = 3 * time.Second
 
-// services carries Services from snapshots into the datapath. That is a path of its own beside the reconciliation: a change has
+// Services carries Services from snapshots into the datapath. That is a path of its own beside the reconciliation: a change has
 // to be in the kernel within milliseconds, whatever else the agent does, and ADD must not wait for ten thousand Services.
-type services struct {
+type Services struct {
+	config  Config
 	log     *slog.Logger
-	table   serviceTable
-	metrics *metrics
+	table   Table
+	metrics metrics
 	beat    *loop.Beat
 	// health is told how many endpoints of Services are on this node.
-	health func(where []netip.Addr, all []service.Health) (problems []string)
+	health  func(where []netip.Addr, all []service.Health) (problems []string)
+	servers *healthServers
 	// gone is told of backends that serve no more, and of those of them that served UDP. It must not block.
 	gone func(all, udp []netip.AddrPort)
 	wake loop.Signal
@@ -55,11 +60,11 @@ type services struct {
 	// found says that left are the backends that an earlier agent has left, until synced.
 	found bool
 	left  []service.Backend
-	// backendHere says that this node itself, not a pod, has been a backend of a Service.
-	backendHere atomic.Bool
+	// backendLocal says that this node itself, not a pod, has been a backend of a Service.
+	backendLocal atomic.Bool
 	// own are the node's addresses in the last pass.
 	own []netip.Addr
-	// reconcile asks for a reconciliation, which depends on filled and on backendHere. It must not block.
+	// reconcile asks for a reconciliation, which depends on filled and on backendLocal. It must not block.
 	reconcile func()
 	// written is the snapshot of the last pass.
 	written *cluster.Snapshot
@@ -68,7 +73,7 @@ type services struct {
 	frontendCount int
 
 	outcomeMu sync.Mutex // nobody who asks waits for a pass
-	outcome   serviceOutcome
+	outcome   Outcome
 }
 
 // serviceInputs are the newest of what a pass depends on.
@@ -80,23 +85,43 @@ type serviceInputs struct {
 	hostPorts []service.HostPort
 }
 
-// serviceOutcome is what the last pass has come to.
-type serviceOutcome struct {
-	// filled and synced are as in services; failure is what could not be written.
-	filled, synced bool
-	failure        error
-	// problems are those of Services and of pods' ports, healthProblems those of the health servers.
-	problems       []service.Problem
-	healthProblems []string
-	// ports and frontends count what is wanted in the table.
-	ports, frontends int
-	// updated is when the table was last found or made right.
-	updated time.Time
+// Outcome is the result of the last pass.
+type Outcome struct {
+	// Filled says that the table holds everything that is known of all Services. Synced says that it holds nothing else since this agent
+	// started.
+	Filled, Synced bool
+	// Failure is why the table could not be written.
+	Failure error
+	// Problems are those of Services and of pods' ports, HealthProblems those of the health servers.
+	Problems       []service.Problem
+	HealthProblems []string
+	// Ports and Frontends count what the table should hold.
+	Ports, Frontends int
+	// Updated is when the table was last found or made right.
+	Updated time.Time
 }
 
-func newServices(table serviceTable, m *metrics, log *slog.Logger) *services {
-	return &services{
-		log: log, table: table, metrics: m, beat: &loop.Beat{}, wake: loop.NewSignal(),
+// Hooks are what Services calls. None of them may block.
+type Hooks struct {
+	// BackendsGone gets backends that serve no more, sorted, and those of them that served UDP.
+	BackendsGone func(all, udp []netip.AddrPort)
+	// Reconcile asks for a reconciliation: see Filled and BackendLocal.
+	Reconcile func()
+}
+
+// New makes a Services that writes to a table.
+func New(config Config, table Table, hooks Hooks, beat *loop.Beat, log *slog.Logger) *Services {
+	s := newServices(table, log)
+	s.config, s.gone, s.reconcile, s.beat = config, hooks.BackendsGone, hooks.Reconcile, beat
+	s.servers = newHealthServers(s.Working)
+	s.servers.everywhere = len(config.NodePortAddresses) == 0
+	s.health = s.servers.sync
+	return s
+}
+
+func newServices(table Table, log *slog.Logger) *Services {
+	return &Services{
+		log: log, table: table, metrics: newMetrics(), beat: &loop.Beat{}, wake: loop.NewSignal(),
 		health:     func([]netip.Addr, []service.Health) []string { return nil },
 		gone:       func(_, _ []netip.AddrPort) {},
 		reconcile:  func() {},
@@ -106,57 +131,60 @@ func newServices(table serviceTable, m *metrics, log *slog.Logger) *services {
 }
 
 // deliver, setNode and setHostPorts hand over what is new and return at once.
-func (s *services) deliver(snapshot *cluster.Snapshot) {
+func (s *Services) Update(snapshot *cluster.Snapshot) {
 	s.take(func(in *serviceInputs) { in.snapshot = snapshot })
 }
 
-func (s *services) setNode(node service.NodeConfig) {
+func (s *Services) UpdateNode(node service.NodeConfig) {
 	s.take(func(in *serviceInputs) { in.node = &node })
 }
 
-func (s *services) setHostPorts(hostPorts []service.HostPort) {
+func (s *Services) UpdateHostPorts(hostPorts []service.HostPort) {
 	s.take(func(in *serviceInputs) { in.hostPorts = hostPorts })
 }
 
-func (s *services) take(change func(*serviceInputs)) {
+func (s *Services) take(change func(*serviceInputs)) {
 	s.inputs.mu.Lock()
 	change(&s.inputs)
 	s.inputs.mu.Unlock()
 	s.wake.Set()
 }
 
-func (s *services) current() serviceOutcome {
+func (s *Services) Status() Outcome {
 	s.outcomeMu.Lock()
 	defer s.outcomeMu.Unlock()
 	return s.outcome
 }
 
 // run makes a pass whenever something is new, and sweeps, until ctx ends.
-func (s *services) run(ctx context.Context) error {
+func (s *Services) Run(ctx context.Context) error {
+	if s.servers != nil {
+		defer s.servers.close()
+	}
 	l := loop.Loop{
 		Beat: s.beat, Wake: s.wake,
-		Work:  func() { _ = s.pass() }, // what failed is in the outcome
+		Work:  func() { _ = s.Pass() }, // what failed is in the outcome
 		Ticks: []*loop.Tick{{Every: sweepInterval, Do: s.sweep}},
 	}
 	return l.Run(ctx)
 }
 
 // sweep makes the pass that is still due, if one is, and lets the table clean up.
-func (s *services) sweep(now time.Time) {
-	if o := s.current(); !o.synced || len(o.healthProblems) > 0 {
-		_ = s.pass()
+func (s *Services) sweep(now time.Time) {
+	if o := s.Status(); !o.Synced || len(o.HealthProblems) > 0 {
+		_ = s.Pass()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.current()
-	if err := s.table.Sweep(now); s.synced || o.failure == nil {
-		o.failure = err // else the pass still has to be made
+	o := s.Status()
+	if err := s.table.Sweep(now); s.synced || o.Failure == nil {
+		o.Failure = err // else the pass still has to be made
 	}
 	s.conclude(o)
 }
 
 // pass makes the table hold what is known now, and gives what could not be written.
-func (s *services) pass() error {
+func (s *Services) Pass() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inputs.mu.Lock()
@@ -166,25 +194,25 @@ func (s *services) pass() error {
 		return nil
 	}
 	begin := time.Now()
-	whole := wholeServices(snapshot)
+	complete := whole(snapshot)
 	s.findBackends()
-	if whole && !s.synced {
+	if complete && !s.synced {
 		s.translator.TakeBackends(s.left) // those that have ended meanwhile are gone
 	}
 	s.translator.SetNode(*node)
 	changes := s.translator.Translate(snapshot, hostPorts)
 	changed := len(changes.Set) + len(changes.Removed)
-	err := s.write(changes, whole, begin)
-	if !s.filled && knownServices(snapshot) && (err == nil || ofPorts(err)) {
+	err := s.write(changes, complete, begin)
+	if !s.filled && known(snapshot) && (err == nil || ofPorts(err)) {
 		s.filled = true
 		s.log.Info("Services are in the datapath", "ports", len(s.translator.Ports()), "took", time.Since(begin))
 		s.reconcile()
 	}
 	if changed > 0 {
-		s.metrics.servicesWritten(time.Since(begin), err)
+		s.metrics.written(time.Since(begin), err)
 	}
 	if changed > 0 && err == nil && !snapshot.Since.IsZero() && snapshot != s.written {
-		s.metrics.serviceChanges.Observe(time.Since(snapshot.Since).Seconds())
+		s.metrics.changes.Observe(time.Since(snapshot.Since).Seconds())
 	}
 	s.written = snapshot
 	// These get no new connections from here on.
@@ -193,20 +221,20 @@ func (s *services) pass() error {
 	}
 	s.count(changes)
 	ports := changes.Set
-	if !slices.Equal(s.own, node.HostPortAddresses) && !s.backendHere.Load() {
+	if !slices.Equal(s.own, node.HostPortAddresses) && !s.backendLocal.Load() {
 		ports = s.translator.Ports() // an old one may be at an address that is new
 	}
 	s.own = node.HostPortAddresses
-	if !s.backendHere.Load() && hasBackendAt(ports, s.own) {
-		s.backendHere.Store(true)
+	if !s.backendLocal.Load() && hasBackendAt(ports, s.own) {
+		s.backendLocal.Store(true)
 		s.reconcile()
 	}
-	s.conclude(serviceOutcome{failure: err, problems: changes.Problems, ports: len(s.frontends), frontends: s.frontendCount, healthProblems: s.health(node.NodePortAddresses, changes.Health)})
+	s.conclude(Outcome{Failure: err, Problems: changes.Problems, Ports: len(s.frontends), Frontends: s.frontendCount, HealthProblems: s.health(node.NodePortAddresses, changes.Health)})
 	return err
 }
 
 // findBackends finds, before anything is written, what an earlier agent has left.
-func (s *services) findBackends() {
+func (s *Services) findBackends() {
 	if s.found {
 		return
 	}
@@ -221,15 +249,15 @@ func (s *services) findBackends() {
 // serviceKinds are what Services are translated from. Nodes only add where they are.
 var serviceKinds = cluster.Kinds{cluster.KindService, cluster.KindEndpointSlice}
 
-// knownServices tells whether a snapshot has lists of Services and of their endpoints.
-func knownServices(s *cluster.Snapshot) bool {
+// known tells whether a snapshot has lists of Services and of their endpoints.
+func known(s *cluster.Snapshot) bool {
 	return !slices.ContainsFunc(serviceKinds, s.Unknown.Has)
 }
 
-// wholeServices tells whether a snapshot has everything about Services: before, what the table holds of an earlier agent is not to be taken
+// whole tells whether a snapshot has everything about Services: before, what the table holds of an earlier agent is not to be taken
 // for deleted.
-func wholeServices(s *cluster.Snapshot) bool {
-	return knownServices(s) && !slices.ContainsFunc(serviceKinds, s.Partial.Has)
+func whole(s *cluster.Snapshot) bool {
+	return known(s) && !slices.ContainsFunc(serviceKinds, s.Partial.Has)
 }
 
 // ofPorts tells whether an error is that of some ports, and not of the table itself.
@@ -239,10 +267,10 @@ func ofPorts(err error) bool {
 }
 
 // write brings changes into the table: alone, or the first time with all there is.
-func (s *services) write(changes service.Changes, whole bool, begin time.Time) error {
-	if !whole || s.synced {
+func (s *Services) write(changes service.Changes, complete bool, begin time.Time) error {
+	if !complete || s.synced {
 		if len(changes.Set)+len(changes.Removed) == 0 {
-			return s.current().failure // which stands
+			return s.Status().Failure // which stands
 		}
 		return s.table.Apply(changes.Set, changes.Removed)
 	}
@@ -267,7 +295,7 @@ func hasBackendAt(ports []service.Port, own []netip.Addr) bool {
 }
 
 // count keeps count of what is wanted in the table.
-func (s *services) count(changes service.Changes) {
+func (s *Services) count(changes service.Changes) {
 	for _, name := range changes.Removed {
 		s.frontendCount -= s.frontends[name]
 		delete(s.frontends, name)
@@ -279,30 +307,44 @@ func (s *services) count(changes service.Changes) {
 }
 
 // conclude tells what has come of a pass or a sweep to those who ask, and what is new of it to the log.
-func (s *services) conclude(now serviceOutcome) {
-	before := s.current()
-	now.filled, now.synced, now.updated = s.filled, s.synced, before.updated
+func (s *Services) conclude(now Outcome) {
+	before := s.Status()
+	now.Filled, now.Synced, now.Updated = s.filled, s.synced, before.Updated
 	switch {
-	case now.failure == nil:
-		now.updated = time.Now()
-	case before.failure == nil || before.failure.Error() != now.failure.Error():
-		s.log.Error("Services cannot be written", "error", now.failure)
+	case now.Failure == nil:
+		now.Updated = time.Now()
+	case before.Failure == nil || before.Failure.Error() != now.Failure.Error():
+		s.log.Error("Services cannot be written", "error", now.Failure)
 	}
-	logNew(s.log, slices.Concat(sentences(before.problems), before.healthProblems), slices.Concat(sentences(now.problems), now.healthProblems))
+	problem.LogNew(s.log, slices.Concat(Texts(before.Problems), before.HealthProblems), slices.Concat(Texts(now.Problems), now.HealthProblems))
 	s.outcomeMu.Lock()
 	defer s.outcomeMu.Unlock()
 	s.outcome = now
 }
 
-// all are the problems of Services, one sentence each.
-func (o serviceOutcome) all() []string {
+// All are the problems of Services, one sentence each.
+func (o Outcome) All() []string {
 	var all []string
-	if o.failure != nil {
-		all = append(all, strings.Split(o.failure.Error(), "\n")...)
+	if o.Failure != nil {
+		all = append(all, strings.Split(o.Failure.Error(), "\n")...)
 	}
-	return slices.Concat(all, sentences(o.problems), o.healthProblems)
+	return slices.Concat(all, Texts(o.Problems), o.HealthProblems)
 }
 
-// working tells whether Services are in the datapath, as those ask who send connections of the world here. That there is no room for
+// Working tells whether Services are in the datapath, as those ask who send connections of the world here. That there is no room for
 // another one is no reason to keep them from those that are there.
-func (s *services) working() bool { return s.current().filled }
+func (s *Services) Working() bool { return s.Status().Filled }
+
+// Filled says that the table holds everything that is known of all Services.
+func (s *Services) Filled() bool { return s.Status().Filled }
+
+// BackendLocal says that this node itself, not a pod, has been a backend of a Service.
+func (s *Services) BackendLocal() bool { return s.backendLocal.Load() }
+
+// Texts are the texts of problems.
+func Texts(problems []service.Problem) (all []string) {
+	for _, p := range problems {
+		all = append(all, p.Text)
+	}
+	return all
+}

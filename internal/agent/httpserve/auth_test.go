@@ -1,4 +1,4 @@
-package agent
+package httpserve
 
 import (
 	"context"
@@ -39,7 +39,7 @@ func (a *someAuthority) Allowed(_ context.Context, token, path string) (user str
 func TestDoorkeeper(t *testing.T) {
 	a := &someAuthority{}
 	now := time.Now()
-	d := newDoorkeeper(a, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "beeline_ready 1") }))
+	d := newAuthorizer(a, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "beeline_ready 1") }))
 	d.now = func() time.Time { return now }
 	get := func(header string, want int) {
 		t.Helper()
@@ -72,14 +72,14 @@ func TestDoorkeeper(t *testing.T) {
 	now = now.Add(allowedFor + time.Second)
 	get("Bearer prometheus", http.StatusServiceUnavailable)
 	a.down, a.asked = nil, 0
-	for i := range 10 * answersKept {
+	for i := range 10 * reviewsCached {
 		d.ServeHTTP(httptest.NewRecorder(), func() *http.Request {
 			r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 			r.Header.Set("Authorization", fmt.Sprint("Bearer stranger-", i))
 			return r
 		}())
 	}
-	if a.asked > 2*reviewsAtOnce || len(d.known) > answersKept {
+	if a.asked > 2*reviewsAtOnce || len(d.known) > reviewsCached {
 		t.Errorf("strangers had the API server asked %d times, %d answers are kept", a.asked, len(d.known))
 	}
 }
@@ -90,20 +90,15 @@ func TestMetricsBeyondTheNode(t *testing.T) {
 		"127.0.0.1:9965": false, "[::1]:9965": false, "localhost:9965": false, "127.3.2.1:1": false,
 		"0.0.0.0:9965": true, ":9965": true, "[::]:9965": true, "192.0.2.1:9965": true, "node.example.org:9965": true,
 	} {
-		if isBeyondNode(address) != want {
+		if IsBeyondNode(address) != want {
 			t.Errorf("%s: beyond the node %t, want %t", address, !want, want)
 		}
-	}
-	c := Defaults()
-	c.NodeName, c.Manifests, c.MetricsAddress = "n", "/etc/beeline/nodes", "0.0.0.0:9965"
-	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "--metrics-address: others than the node") {
-		t.Errorf("with manifests: %v", err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	secure, err := encrypted(l, "n1")
+	secure, err := TLS(l, "n1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,7 @@
-package agent
+package lb
 
 import (
 	"cmp"
-	"context"
 	"net/netip"
 	"slices"
 	"time"
@@ -13,23 +12,23 @@ import (
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// Services lists the ports of Services as the kernel has them, with what the cluster tells of their endpoints.
-func (a *Agent) Services(_ context.Context, which agentapi.ServiceFilter) ([]agentapi.ServicePort, error) {
-	if a.services == nil {
-		return nil, agentapi.Errorf(agentapi.CodeInvalid, "this agent does not translate Services (--services=%s)", a.ways.services)
-	}
-	ports, err := a.datapath.Services.All()
+// List lists the ports of Services as the kernel has them, with their endpoints from the cluster.
+func (s *Services) List(which agentapi.ServiceFilter) ([]agentapi.ServicePort, error) {
+	ports, err := s.table.All()
 	if err != nil {
 		return nil, err
 	}
 	ports = slices.DeleteFunc(ports, func(p datapath.ServicePort) bool { return !matches(which, p.Name.Service) })
-	a.services.inputs.mu.Lock()
-	snapshot := a.services.inputs.snapshot
-	a.services.inputs.mu.Unlock()
+	s.inputs.mu.Lock()
+	snapshot, node := s.inputs.snapshot, s.inputs.node
+	s.inputs.mu.Unlock()
 	if snapshot == nil {
 		snapshot = &cluster.Snapshot{}
 	}
-	d := describer{self: a.config.NodeName, maglevSize: int(a.config.MaglevTableSize), zones: map[string]string{}, slices: map[cluster.Key][]*cluster.EndpointSlice{}, snapshot: snapshot}
+	d := describer{maglevSize: int(s.config.MaglevTableSize), zones: map[string]string{}, slices: map[cluster.Key][]*cluster.EndpointSlice{}, snapshot: snapshot}
+	if node != nil {
+		d.self = node.Name
+	}
 	d.index(which)
 	all := make([]agentapi.ServicePort, 0, len(ports))
 	for _, p := range ports {
@@ -42,7 +41,7 @@ func matches(which agentapi.ServiceFilter, key cluster.Key) bool {
 	return (which.Namespace == "" || which.Namespace == key.Namespace) && (which.Name == "" || which.Name == key.Name)
 }
 
-// describer puts together what the kernel and the cluster say of Services.
+// describer joins what the kernel and the cluster have of Services.
 type describer struct {
 	self       string
 	maglevSize int // 0: by the number of backends

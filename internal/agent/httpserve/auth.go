@@ -1,4 +1,5 @@
-package agent
+// Package httpserve runs the agent's HTTP servers: bounded in time, and behind the API server's authorization where they listen beyond the node.
+package httpserve
 
 import (
 	"context"
@@ -20,46 +21,49 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// authority says who may read what. Only an API server can.
-type authority interface {
-	// Allowed tells whose a bearer token is, empty for nobody's, and whether he may get a path.
+// Authority decides who may read a path. Only an API server can.
+type Authority interface {
+	// Allowed gives the user of a bearer token, empty if the token is invalid, and whether the user may get a path.
 	Allowed(ctx context.Context, token, path string) (user string, allowed bool, err error)
 }
 
 const (
-	// allowedFor and refusedFor are how long an answer about a token holds: the API server is not asked for each scrape.
+	// allowedFor and refusedFor are how long a review of a token is cached: the API server is not called for each scrape.
 	allowedFor, refusedFor = time.Minute, 10 * time.Second
-	// answersKept bounds how many answers are remembered.
-	answersKept = 128
-	// reviewsAtOnce and reviewInterval bound what strangers can have the API server asked.
+	// reviewsCached bounds the cache.
+	reviewsCached = 128
+	// reviewsAtOnce and reviewInterval bound the reviews that unknown clients can cause.
 	reviewsAtOnce  = 10
 	reviewInterval = time.Second
 	reviewTime     = 5 * time.Second
 )
 
-// doorkeeper lets those read that the authority allows.
-type doorkeeper struct {
-	authority authority
+// authorizer serves requests that the Authority allows.
+type authorizer struct {
+	authority Authority
 	next      http.Handler
 	limit     *rate.Limiter
 	now       func() time.Time
 
 	mu    sync.Mutex
-	known map[[sha256.Size]byte]answer // by token: what strangers send is not kept
+	known map[[sha256.Size]byte]review // by hash: tokens are not kept
 }
 
-type answer struct {
-	// status is http.StatusOK for those who may read.
+type review struct {
+	// status is http.StatusOK if the user may read.
 	status int
 	until  time.Time
 }
 
-func newDoorkeeper(a authority, next http.Handler) *doorkeeper {
-	return &doorkeeper{authority: a, next: next, limit: rate.NewLimiter(rate.Every(reviewInterval), reviewsAtOnce), now: time.Now, known: map[[sha256.Size]byte]answer{}}
+// Authorize serves requests that the Authority allows, and rejects all others.
+func Authorize(a Authority, next http.Handler) http.Handler { return newAuthorizer(a, next) }
+
+func newAuthorizer(a Authority, next http.Handler) *authorizer {
+	return &authorizer{authority: a, next: next, limit: rate.NewLimiter(rate.Every(reviewInterval), reviewsAtOnce), now: time.Now, known: map[[sha256.Size]byte]review{}}
 }
 
 // ServeHTTP implements http.Handler.
-func (d *doorkeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok || token == "" {
 		w.Header().Set("WWW-Authenticate", "Bearer")
@@ -77,8 +81,8 @@ func (d *doorkeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ask gives the status for whoever has this token.
-func (d *doorkeeper) ask(ctx context.Context, token, path string) (status int, err error) {
+// ask gives the status for a token.
+func (d *authorizer) ask(ctx context.Context, token, path string) (status int, err error) {
 	key := sha256.Sum256([]byte(path + " " + token))
 	d.mu.Lock()
 	a, known := d.known[key]
@@ -93,30 +97,30 @@ func (d *doorkeeper) ask(ctx context.Context, token, path string) (status int, e
 	defer cancel()
 	user, allowed, err := d.authority.Allowed(ctx, token, path)
 	if err != nil {
-		return 0, fmt.Errorf("the API server does not say who may read: %w", err)
+		return 0, fmt.Errorf("review token: %w", err)
 	}
-	a = answer{http.StatusForbidden, d.now().Add(refusedFor)}
+	a = review{http.StatusForbidden, d.now().Add(refusedFor)}
 	switch {
 	case user == "":
 		a.status = http.StatusUnauthorized
 	case allowed:
-		a = answer{http.StatusOK, d.now().Add(allowedFor)}
+		a = review{http.StatusOK, d.now().Add(allowedFor)}
 	}
 	d.remember(key, a)
 	return a.status, nil
 }
 
-func (d *doorkeeper) remember(key [sha256.Size]byte, a answer) {
+func (d *authorizer) remember(key [sha256.Size]byte, a review) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.known) >= answersKept {
-		clear(d.known) // those who may read are asked about again
+	if len(d.known) >= reviewsCached {
+		clear(d.known) // they are reviewed again
 	}
 	d.known[key] = a
 }
 
-// isBeyondNode tells whether others than the node itself can reach an address that is listened at.
-func isBeyondNode(address string) bool {
+// IsBeyondNode says whether other hosts than the node can reach a listening address.
+func IsBeyondNode(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return true
@@ -125,9 +129,9 @@ func isBeyondNode(address string) bool {
 	return host != "localhost" && (ip == nil || !ip.IsLoopback())
 }
 
-// encrypted has a listener speak TLS, with a certificate that it signs itself: tokens do not go in the clear, and nothing has to be handed
-// out to nodes for it. It is made anew with each start.
-func encrypted(l net.Listener, node string) (net.Listener, error) {
+// TLS makes a listener speak TLS with a self-signed certificate, made at each start: tokens are not sent in the clear, and nodes need no
+// certificates.
+func TLS(l net.Listener, node string) (net.Listener, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("make key: %w", err)

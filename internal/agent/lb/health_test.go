@@ -1,4 +1,4 @@
-package agent
+package lb
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/httpserve"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/service"
 	"github.com/beeline-cni/beeline/internal/testenv"
@@ -147,7 +148,7 @@ func TestHealthCheckNodePortEverywhere(t *testing.T) {
 }
 
 func TestServersEndSlowConnections(t *testing.T) {
-	if s := newServer(nil); s.ReadHeaderTimeout == 0 || s.ReadTimeout == 0 || s.WriteTimeout == 0 || s.IdleTimeout == 0 {
+	if s := httpserve.New(nil); s.ReadHeaderTimeout == 0 || s.ReadTimeout == 0 || s.WriteTimeout == 0 || s.IdleTimeout == 0 {
 		t.Errorf("a timeout is missing: %+v", s)
 	}
 }

@@ -1,4 +1,5 @@
-package agent
+// Package lb brings Services and host ports into the datapath: from snapshots of the cluster, independently of reconciliations.
+package lb
 
 import (
 	"errors"
@@ -12,77 +13,76 @@ import (
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// Services says who sends traffic for a Service to its backends.
-type Services string
-
-// The ways of Services.
-const (
-	// ServicesAuto is ServicesEBPF.
-	ServicesAuto Services = "auto"
-	// ServicesEBPF says that the datapath does: when a socket connects, and else packet by packet. Nothing else is needed.
-	ServicesEBPF Services = "ebpf"
-	// ServicesNone says that nobody on this node translates what pods send each other.
-	ServicesNone Services = "none"
-	// ServicesKubeProxy says that kube-proxy does, or rules of that kind: packets of connections that the host's stack
-	// translates go through it in both directions, also with eBPF routing.
-	ServicesKubeProxy Services = "kube-proxy"
-)
-
-// NodePortMode says how a connection from the world gets to a backend on another node.
-type NodePortMode string
+// Mode says what translates addresses of Services.
+type Mode string
 
 // The modes.
 const (
-	// NodePortSNAT gives it this node's address, so that the answers come back here.
+	// ModeAuto is ModeEBPF.
+	ModeAuto Mode = "auto"
+	// ModeEBPF is the datapath: when a socket connects, or else packet by packet. Nothing else is needed.
+	ModeEBPF Mode = "ebpf"
+	// ModeNone is nothing on this node.
+	ModeNone Mode = "none"
+	// ModeKubeProxy is kube-proxy, or rules like its own. Packets of connections that the kernel stack translates go through it in both
+	// directions, also with eBPF routing.
+	ModeKubeProxy Mode = "kube-proxy"
+)
+
+// NodePortMode says how an external connection gets to a backend on another node.
+type NodePortMode string
+
+// The modes of NodePorts.
+const (
+	// NodePortSNAT gives the connection this node's address, so that replies come back here.
 	NodePortSNAT NodePortMode = "snat"
-	// NodePortDSR lets the backend's node answer the client directly, where the two nodes are on one link.
+	// NodePortDSR lets the backend's node reply to the client, where the two nodes are on one link.
 	NodePortDSR NodePortMode = "dsr"
 )
 
-// Sizes are how many entries the tables of Services have room for. Room costs memory too: 16 bytes for each entry, of Openings and
-// Affinities all of it (see datapath.Sizes).
+// Sizes are the capacities of tables. Each entry of capacity costs 16 bytes; those of NATPending and Affinities are preallocated (see
+// datapath.Sizes).
 type Sizes struct {
 	// Services counts frontends: each address of each port of a Service. Backends counts them once for each set.
 	Services, Backends int
-	// Connections counts each direction of those that are translated packet by packet; Openings those that nobody
-	// has answered yet.
-	Connections, Openings int
+	// NAT counts both directions of connections that are translated packet by packet, NATPending those without a reply.
+	NAT, NATPending int
 	// Affinities counts clients of Services with session affinity.
 	Affinities int
 }
 
-// ServiceConfig is what one can tell the agent about Services.
-type ServiceConfig struct {
-	// Services says who translates the addresses of Services.
-	Services Services
-	// Cgroup is a directory of the cgroup2 file system: sockets of processes below it find Services. "auto" is where that is mounted.
+// Config is the configuration of Services.
+type Config struct {
+	// Services says what translates their addresses.
+	Services Mode
+	// Cgroup is a directory of the cgroup2 file system: sockets of processes below it are resolved when they connect. "auto" is where it is mounted.
 	Cgroup string
 	// NodePortAddresses are the networks on whose addresses of this node NodePorts answer; none means the addresses that the Node has.
 	NodePortAddresses value.Prefixes
-	// NodePortMode and NodePortAcceleration say how what comes from the world is forwarded.
+	// NodePortMode and NodePortAcceleration say how external connections are forwarded.
 	NodePortMode         NodePortMode
 	NodePortAcceleration datapath.Acceleration
-	// ExternalIPs are the networks of which Services may have addresses in their externalIPs; none allows none.
+	// ExternalIPs are the networks that externalIPs of Services may be in; none allows none.
 	ExternalIPs value.Networks
-	// NATPorts are the ports that translation gives out.
+	// NATPorts are the ports that NAT allocates.
 	NATPorts value.PortRange
 	// MaglevTableSize is the size of each table of consistent hashing, a prime; 0 goes by the number of backends.
 	MaglevTableSize value.TableSize
 	// Sizes are those of the tables.
 	Sizes Sizes
-	// HealthzAddress is where load balancers of the world ask whether this node forwards; empty is nowhere.
+	// HealthzAddress is where external load balancers check whether this node forwards; empty is nowhere.
 	HealthzAddress string
 }
 
-// ServiceDefaults are in force where nothing else is said.
-func ServiceDefaults() ServiceConfig {
-	return ServiceConfig{
-		Services:             ServicesAuto,
+// Defaults is the configuration without flags.
+func Defaults() Config {
+	return Config{
+		Services:             ModeAuto,
 		Cgroup:               "auto",
 		NodePortMode:         NodePortSNAT,
 		NodePortAcceleration: datapath.AccelerationAuto,
 		NATPorts:             value.PortRange{First: 40000, Last: 65535},
-		Sizes:                Sizes{Services: 65536, Backends: 262144, Connections: 262144, Openings: 65536, Affinities: 16384},
+		Sizes:                Sizes{Services: 65536, Backends: 262144, NAT: 262144, NATPending: 65536, Affinities: 16384},
 		HealthzAddress:       "0.0.0.0:10256", // kube-proxy's
 	}
 }
@@ -93,10 +93,11 @@ const (
 	minNATPorts = 1024
 )
 
-func (c ServiceConfig) validate() error {
+// Validate reports every impossible value, each with the name of its flag.
+func (c Config) Validate() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if all := []Services{ServicesAuto, ServicesEBPF, ServicesKubeProxy, ServicesNone}; !slices.Contains(all, c.Services) {
+	if all := []Mode{ModeAuto, ModeEBPF, ModeKubeProxy, ModeNone}; !slices.Contains(all, c.Services) {
 		fail("--services: %q is none of %s", c.Services, value.Quoted(all))
 	}
 	if c.Cgroup != "auto" && !filepath.IsAbs(c.Cgroup) {
@@ -115,8 +116,8 @@ func (c ServiceConfig) validate() error {
 		fail("--maglev-table-size: %d is not a prime of a useful size: each backend's steps would not reach every entry", s)
 	}
 	for flag, size := range map[string]int{
-		"--services-max": c.Sizes.Services, "--backends-max": c.Sizes.Backends, "--nat-max": c.Sizes.Connections,
-		"--nat-pending-max": c.Sizes.Openings, "--affinities-max": c.Sizes.Affinities,
+		"--services-max": c.Sizes.Services, "--backends-max": c.Sizes.Backends, "--nat-max": c.Sizes.NAT,
+		"--nat-pending-max": c.Sizes.NATPending, "--affinities-max": c.Sizes.Affinities,
 	} {
 		if size < 1 || size > value.MaxTableSize {
 			fail("%s: %d is not between 1 and %d", flag, size, value.MaxTableSize)

@@ -1,4 +1,4 @@
-package agent
+package httpserve
 
 import (
 	"context"
@@ -19,7 +19,7 @@ func TestServeWaitsForRequests(t *testing.T) {
 		close(entered)
 		<-leave
 	})
-	go func() { returned <- serve(ctx, l, handler) }()
+	go func() { returned <- Run(ctx, l, handler) }()
 	answered := make(chan error, 1)
 	go func() {
 		response, err := http.Get("http://" + l.Addr().String())

@@ -1,4 +1,4 @@
-package agent
+package lb
 
 import (
 	"context"
@@ -12,16 +12,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/beeline-cni/beeline/internal/agent/httpserve"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
-// healthServers answer at the healthCheckNodePort of each Service that has one: a load balancer of the world asks there which nodes have
-// endpoints. Answers are those of kube-proxy.
+// healthServers serve the healthCheckNodePort of each Service that has one: an external load balancer finds there which nodes have
+// endpoints. Responses are those of kube-proxy.
 type healthServers struct {
-	// working tells whether Services are in the datapath.
+	// working says whether Services are in the datapath.
 	working func() bool
-	// everywhere has them listen at all addresses, as kube-proxy's do where nothing is said of addresses for NodePorts.
+	// everywhere listens at all addresses, as kube-proxy does without addresses for NodePorts.
 	everywhere bool
 
 	mu      sync.Mutex
@@ -43,7 +44,7 @@ func newHealthServers(working func() bool) *healthServers {
 	return &healthServers{working: working, servers: map[healthKey]*healthServer{}}
 }
 
-// sync makes the servers those of these Services on these addresses. What cannot be listened at is a problem, and tried again with the next call.
+// sync makes the servers those of these Services on these addresses. An address in use is a problem, and tried again by the next call.
 func (h *healthServers) sync(where []netip.Addr, all []service.Health) (problems []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,7 +74,7 @@ func (h *healthServers) sync(where []netip.Addr, all []service.Health) (problems
 			}
 			if h.servers[key] == nil {
 				if err := h.start(key); err != nil {
-					problems = append(problems, fmt.Sprintf("Service %s: load balancers that ask at its healthCheckNodePort get no answer: %v", s.Service, err))
+					problems = append(problems, fmt.Sprintf("Service %s: its healthCheckNodePort is not served: %v", s.Service, err))
 					continue
 				}
 			}
@@ -92,7 +93,7 @@ func (h *healthServers) start(key healthKey) error {
 		return err
 	}
 	s := &healthServer{}
-	s.server = newServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { h.answer(w, key.service, s.endpoints.Load()) }))
+	s.server = httpserve.New(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { h.answer(w, key.service, s.endpoints.Load()) }))
 	go func() { _ = s.server.Serve(l) }() // until it is closed
 	h.servers[key] = s
 	return nil
@@ -125,7 +126,7 @@ func writeHealth(w http.ResponseWriter, status int, answer any) {
 	w.WriteHeader(status)
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "\t")
-	_ = encoder.Encode(answer) // a client that has gone needs no answer
+	_ = encoder.Encode(answer) // the client may be gone
 }
 
 // proxyAnswer is what kube-proxy writes at its own address.
@@ -135,8 +136,8 @@ type proxyAnswer struct {
 	NodeEligible *bool     `json:"nodeEligible,omitempty"`
 }
 
-// proxyHealth answers as kube-proxy does at :10256. Load balancers of the world that know nothing of single Services ask there whether this
-// node forwards (/healthz), and probes whether it works (/livez): a node that is about to be removed still does, and should get nothing new.
+// proxyHealth responds as kube-proxy does at :10256. External load balancers check there whether this node forwards (/healthz), and probes
+// whether it works (/livez): a node that is about to be removed works, and should get no new connections.
 func proxyHealth(working, eligible func() bool, updated func() time.Time) http.Handler {
 	mux := http.NewServeMux()
 	answer := func(w http.ResponseWriter, good bool, eligible *bool) {
@@ -145,7 +146,7 @@ func proxyHealth(working, eligible func() bool, updated func() time.Time) http.H
 			writeHealth(w, http.StatusServiceUnavailable, a)
 			return
 		}
-		a.LastUpdated = a.CurrentTime // nothing has been left undone since
+		a.LastUpdated = a.CurrentTime // the table is right
 		writeHealth(w, http.StatusOK, a)
 	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -156,20 +157,19 @@ func proxyHealth(working, eligible func() bool, updated func() time.Time) http.H
 	return mux
 }
 
-// serveProxyHealth serves proxyHealth until ctx ends. An address that is taken, as while kube-proxy still runs, is a problem and tried
-// again.
-func (a *Agent) serveProxyHealth(ctx context.Context) error {
-	if a.services == nil || a.config.HealthzAddress == "" {
+// ServeProxyHealth serves proxyHealth until ctx ends. An address in use, for example while kube-proxy still runs, is reported to problem
+// and tried again.
+func (s *Services) ServeProxyHealth(ctx context.Context, eligible func() bool, problem func(error)) error {
+	if s.config.HealthzAddress == "" {
 		<-ctx.Done()
 		return nil
 	}
 	const again = 10 * time.Second
 	for {
-		l, err := net.Listen("tcp", a.config.HealthzAddress)
-		a.setHealthzProblem(err)
+		l, err := net.Listen("tcp", s.config.HealthzAddress)
+		problem(err)
 		if err == nil {
-			handler := proxyHealth(a.services.working, a.eligible, func() time.Time { return a.services.current().updated })
-			return serve(ctx, l, handler)
+			return httpserve.Run(ctx, l, proxyHealth(s.Working, eligible, func() time.Time { return s.Status().Updated }))
 		}
 		select {
 		case <-ctx.Done():
