@@ -22,6 +22,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/httpserve"
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/loop"
+	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/agentapi/server"
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -70,7 +71,7 @@ type Agent struct {
 	// servicesStatus is the Status of services; nil without.
 	servicesStatus func() lb.Outcome
 	// policies is nil where the datapath does not put NetworkPolicies into force.
-	policies *policies
+	policies *agentpolicy.Policies
 	// policiesLost says that this agent began with programs of an earlier one, and without tables that close what those close.
 	policiesLost bool
 	// servicesLost says that this agent began with programs of an earlier one whose tables of Services do not fit.
@@ -173,7 +174,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 					a.services.Update(s)
 				}
 				if a.policies != nil {
-					a.policies.deliver(s)
+					a.policies.Update(s)
 				}
 				a.flows.Update(s)
 				snapshots.put(s)
@@ -265,17 +266,17 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		connections:     connections{wake: loop.NewSignal()},
 		tables:          &fullTables{log: log},
 	}
-	a.flows = agentflow.New(config.FlowConfig, config.NodeName, config.PolicySizes.Sessions, dp, dp.Flows.Losses, a.flowLocals, log)
+	a.flows = agentflow.New(config.FlowConfig, config.NodeName, config.PolicySizes.Conntrack, dp, dp.Flows.Losses, a.flowLocals, log)
 	a.connections.forget = dp.Connections.ForgetBackends
 	a.connections.left.forget, a.connections.left.remembered = dp.ForgetPods, dp.Remembered
 	a.connections.destroy = func(udp []netip.AddrPort) (int, error) { return dp.Sockets.DestroyUDP(a.namespaces(), udp) }
 	a.updateReadiness()
 	a.mapCounts.read = dp.Maps
-	if err := a.newServices(); err != nil {
+	if err := errors.Join(a.newServices(), a.newPolicies()); err != nil {
 		return nil, errors.Join(err, dp.Close())
 	}
 	a.metrics = newMetrics(a)
-	if err := errors.Join(a.newPolicies(), a.adoptEndpoints()); err != nil {
+	if err := a.adoptEndpoints(); err != nil {
 		return nil, errors.Join(err, dp.Close())
 	}
 	return a, nil

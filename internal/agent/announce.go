@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/loop"
+	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agent/problem"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/policy"
 )
 
 const (
@@ -56,15 +56,9 @@ type outlook struct {
 	failure  error
 	problems []string
 	pods     []podProblem
-	policies []policyWarning
+	policies []agentpolicy.Warning
 	// objects are problems that every node sees, and that this one reports.
 	objects []cluster.ObjectProblem
-}
-
-// policyWarning is a problem of a NetworkPolicy, with what it means for the pods that the policy selects.
-type policyWarning struct {
-	policy.Problem
-	reason string
 }
 
 // outlook gives the present one.
@@ -223,7 +217,11 @@ func (a *announcer) tell(o outlook, now time.Time) (again time.Duration) {
 	}
 	for _, p := range o.policies {
 		if lasting(p.Policy.String() + " " + p.UID + " " + p.Text) {
-			a.reporter.PolicyEvent(p.Policy.Namespace, p.Policy.Name, p.UID, p.reason, p.Text)
+			reason := reasonPolicyClosed
+			if p.Open {
+				reason = reasonPolicyOpen
+			}
+			a.reporter.PolicyEvent(p.Policy.Namespace, p.Policy.Name, p.UID, reason, p.Text)
 		}
 	}
 	return again

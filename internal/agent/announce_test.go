@@ -13,6 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/beeline-cni/beeline/internal/agent/failclosed"
+	"github.com/beeline-cni/beeline/internal/agent/loop"
+	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
@@ -57,8 +60,8 @@ func TestAnnounce(t *testing.T) {
 		said  []string
 		again time.Duration
 	}
-	closes := func(uid string) []policyWarning {
-		return []policyWarning{{policy.Problem{Policy: cluster.Key{Namespace: "shop", Name: "p"}, UID: uid, Text: "no"}, reasonPolicyClosed}}
+	closes := func(uid string) []agentpolicy.Warning {
+		return []agentpolicy.Warning{{Problem: policy.Problem{Policy: cluster.Key{Namespace: "shop", Name: "p"}, UID: uid, Text: "no"}}}
 	}
 	for name, steps := range map[string][]step{
 		"a node that is ready says so": {{0, outlook{}, []string{ready}, 0}},
@@ -142,18 +145,23 @@ func (silent) Problems() []string { return nil }
 
 // A policy that is not understood has an Event of its own, and is no matter of the node's, if it closes pods here.
 func TestPolicyThatIsNotUnderstoodHasAnEvent(t *testing.T) {
-	table, _ := newFakePolicies()
-	p := newPolicies(table, policy.NewCompiler("n1").Compile, false, newMetrics(&Agent{}), slog.New(slog.DiscardHandler))
-	p.setNode([]netip.Addr{ownAddress})
-	p.setPods([]policy.LocalPod{webLocal})
-	s := policySnapshot()
+	nothing := func() {}
+	p := agentpolicy.New(agentpolicy.Options{
+		Config: agentpolicy.Defaults(), Node: "n1", Changed: nothing, Reconcile: nothing, Beat: &loop.Beat{},
+		FailClosed: func(map[netip.Addr]policy.Sets) map[netip.Addr]failclosed.Missing { return nil },
+	}, noTable{}, slog.New(slog.DiscardHandler))
+	p.UpdateNode([]netip.Addr{netip.MustParseAddr("10.0.0.1")})
+	p.UpdatePods([]policy.LocalPod{{Pod: cluster.Key{Namespace: "shop", Name: "web"}, UID: "u1", Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.2")}}})
+	s := &cluster.Snapshot{Since: time.Now(), Pods: cluster.ListOf(&cluster.Pod{Namespace: "shop", Name: "web", UID: cluster.NewUID("u1")})}
 	for _, namespace := range []string{"elsewhere", "shop"} {
 		s.NetworkPolicies = append(s.NetworkPolicies, &cluster.NetworkPolicy{
 			Namespace: namespace, Name: "p", UID: "of-" + namespace, IsolatesIngress: true, Wrong: "spec.ingress[0] is nonsense",
 		})
 	}
-	p.deliver(s)
-	mustPass(t, p)
+	p.Update(s)
+	if err := p.Pass(); err != nil {
+		t.Fatal(err)
+	}
 	h := &heard{}
 	a, now := announcer{reporter: h}, time.Now()
 	agent := &Agent{policies: p, source: silent{}, snapshot: s}

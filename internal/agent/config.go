@@ -12,6 +12,7 @@ import (
 	agentflow "github.com/beeline-cni/beeline/internal/agent/flow"
 	"github.com/beeline-cni/beeline/internal/agent/httpserve"
 	"github.com/beeline-cni/beeline/internal/agent/lb"
+	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
@@ -41,8 +42,9 @@ const (
 	TunnelVXLAN Tunnel = "vxlan"
 )
 
-// ServiceConfig and FlowConfig are the configurations of Services and flows, embedded under names of their own.
+// These are the configurations of the subjects, embedded under names of their own.
 type (
+	PolicyConfig  = agentpolicy.Config
 	ServiceConfig = lb.Config
 	FlowConfig    = agentflow.Config
 )
@@ -116,7 +118,7 @@ func Defaults() Config {
 		Uplink:         "auto",
 		Routing:        RoutingEBPF,
 		ServiceConfig:  lb.Defaults(),
-		PolicyConfig:   PolicyDefaults(),
+		PolicyConfig:   agentpolicy.Defaults(),
 		FlowConfig:     agentflow.Defaults(),
 		Tunnel:         TunnelAuto,
 		TunnelPort:     4789, // IANA's for VXLAN
@@ -172,7 +174,7 @@ func (c Config) Validate() error {
 	if c.Routing != RoutingEBPF && c.Routing != RoutingKernel {
 		errs = append(errs, fmt.Errorf("--routing: %q is neither %q nor %q", c.Routing, RoutingEBPF, RoutingKernel))
 	}
-	errs = append(errs, c.ServiceConfig.Validate(), c.PolicyConfig.validate(), c.FlowConfig.Validate())
+	errs = append(errs, c.ServiceConfig.Validate(), c.PolicyConfig.Validate(), c.FlowConfig.Validate())
 	if !slices.Contains([]Tunnel{TunnelAuto, TunnelNone, TunnelVXLAN}, c.Tunnel) {
 		errs = append(errs, fmt.Errorf("--tunnel: %q is none of %q, %q and %q", c.Tunnel, TunnelAuto, TunnelNone, TunnelVXLAN))
 	}

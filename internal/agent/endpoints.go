@@ -29,7 +29,7 @@ func (a *Agent) Add(ctx context.Context, req agentapi.AddRequest) (_ *agentapi.A
 		return nil, err
 	}
 	if closed != 0 {
-		if err := a.policies.passAt(closed); err != nil {
+		if err := a.policies.PassAt(closed); err != nil {
 			a.log.Error("pod stays closed until NetworkPolicies can be written", "pod", e.PodName(), "error", err)
 		}
 	}
@@ -260,7 +260,7 @@ func (a *Agent) forget(e agentapi.Endpoint) error {
 		a.services.UpdateHostPorts(a.hostPorts())
 	}
 	if a.policies != nil {
-		a.policies.setPods(a.policyPods())
+		a.policies.UpdatePods(a.policyPods())
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 
+	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/flow"
 )
@@ -16,7 +17,7 @@ func (a *Agent) flowLocals() (pods []flow.Local, addresses []netip.Addr, ok bool
 	defer a.mu.Unlock()
 	pods = make([]flow.Local, 0, len(a.endpoints))
 	for _, e := range a.endpoints {
-		pods = append(pods, flow.Local{Pod: policyPodOf(e).Pod, Addresses: e.Addresses, Device: e.HostIfIndex})
+		pods = append(pods, flow.Local{Pod: agentpolicy.LocalPod(e).Pod, Addresses: e.Addresses, Device: e.HostIfIndex})
 	}
 	return pods, a.current.services.HostPortAddresses, true
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
 // metrics are what the agent counts itself; everything else is read from the kernel when it is scraped.
@@ -18,9 +19,6 @@ type metrics struct {
 	requests   *prometheus.HistogramVec
 	reconciles *prometheus.HistogramVec
 	changes    prometheus.Histogram
-	// policySteps and policyChanges are the same about NetworkPolicies.
-	policySteps   *prometheus.HistogramVec
-	policyChanges prometheus.Histogram
 }
 
 func newMetrics(a *Agent) *metrics {
@@ -42,11 +40,13 @@ func newMetrics(a *Agent) *metrics {
 			Buckets: []float64{.005, .01, .025, .05, .1, .2, .5, 1, 5, 30},
 		}),
 	}
-	m.addPolicies()
-	m.registry.MustRegister(m.policySteps, m.policyChanges, m.requests, m.reconciles, m.changes, &nodeCollector{a}, a.flows,
+	m.registry.MustRegister(m.requests, m.reconciles, m.changes, &nodeCollector{a}, a.flows,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if a.services != nil {
 		m.registry.MustRegister(a.services)
+	}
+	if a.policies != nil {
+		m.registry.MustRegister(a.policies)
 	}
 	return m
 }
@@ -77,28 +77,30 @@ func result(err error) string {
 type nodeCollector struct{ agent *Agent }
 
 var (
-	descInfo        = prometheus.NewDesc("beeline_info", "Always 1; what runs here.", []string{"version", "node", "routing"}, nil)
-	descReady       = prometheus.NewDesc("beeline_ready", "1 when pods can be added.", nil, nil)
-	descProblems    = prometheus.NewDesc("beeline_problems", "Problems that `beeline status` lists.", nil, nil)
-	descEndpoints   = prometheus.NewDesc("beeline_endpoints", "Pod interfaces of this node.", nil, nil)
-	descAddresses   = prometheus.NewDesc("beeline_addresses_used", "Addresses in use in a pod range of this node.", []string{"range"}, nil)
-	descNodes       = prometheus.NewDesc("beeline_nodes", "Other nodes by the way to their pods.", []string{"way"}, nil)
-	descMTU         = prometheus.NewDesc("beeline_mtu_bytes", "MTU that pods get.", nil, nil)
-	descObjects     = prometheus.NewDesc("beeline_cluster_objects", "Objects that the agent knows of the cluster, by kind; missing while a kind is not known.", []string{"kind"}, nil)
-	descReachable   = prometheus.NewDesc("beeline_cluster_source_reachable", "0 while the API server does not answer.", nil, nil)
-	descOutages     = prometheus.NewDesc("beeline_cluster_source_outages_total", "How often the API server stopped to answer.", nil, nil)
-	descDropPackets = prometheus.NewDesc("beeline_dropped_packets_total", "Packets dropped by the datapath.", []string{"program", "reason"}, nil)
-	descDropBytes   = prometheus.NewDesc("beeline_dropped_bytes_total", "Bytes dropped by the datapath, with link-layer headers.", []string{"program", "reason"}, nil)
-	descBackends    = prometheus.NewDesc("beeline_services_backends", "Backends of Services, once for each set.", nil, nil)
-	descConnections = prometheus.NewDesc("beeline_connections", "Connections that are translated packet by packet.", []string{"kind", "protocol", "state"}, nil)
-	descExpired     = prometheus.NewDesc("beeline_connections_expired_total", "Entries of connections that were removed when they were over.", nil, nil)
-	descExpireErrs  = prometheus.NewDesc("beeline_connections_expiry_errors_total", "Attempts to remove connections and sessions that are over, or connections of backends that are gone, that went wrong.", nil, nil)
-	descDestroyed   = prometheus.NewDesc("beeline_sockets_destroyed_total", "UDP sockets that were ended because their backend was gone.", nil, nil)
-	descMapBytes    = prometheus.NewDesc("beeline_map_bytes", "Memory of a BPF map.", []string{"map"}, nil)
-	descMapEntries  = prometheus.NewDesc("beeline_map_entries", "Entries of a BPF map.", []string{"map"}, nil)
-	descMapMax      = prometheus.NewDesc("beeline_map_entries_max", "Entries that a BPF map has room for.", []string{"map"}, nil)
-	descRuns        = prometheus.NewDesc("beeline_program_runs_total", "Runs of a BPF program; counted only while kernel.bpf_stats_enabled is set.", []string{"program"}, nil)
-	descRunTime     = prometheus.NewDesc("beeline_program_run_seconds_total", "Time in a BPF program; counted only while kernel.bpf_stats_enabled is set.", []string{"program"}, nil)
+	descInfo             = prometheus.NewDesc("beeline_info", "Always 1; what runs here.", []string{"version", "node", "routing"}, nil)
+	descReady            = prometheus.NewDesc("beeline_ready", "1 when pods can be added.", nil, nil)
+	descProblems         = prometheus.NewDesc("beeline_problems", "Problems that `beeline status` lists.", nil, nil)
+	descEndpoints        = prometheus.NewDesc("beeline_endpoints", "Pod interfaces of this node.", nil, nil)
+	descAddresses        = prometheus.NewDesc("beeline_addresses_used", "Addresses in use in a pod range of this node.", []string{"range"}, nil)
+	descNodes            = prometheus.NewDesc("beeline_nodes", "Other nodes by the way to their pods.", []string{"way"}, nil)
+	descMTU              = prometheus.NewDesc("beeline_mtu_bytes", "MTU that pods get.", nil, nil)
+	descObjects          = prometheus.NewDesc("beeline_cluster_objects", "Objects that the agent knows of the cluster, by kind; missing while a kind is not known.", []string{"kind"}, nil)
+	descReachable        = prometheus.NewDesc("beeline_cluster_source_reachable", "0 while the API server does not answer.", nil, nil)
+	descOutages          = prometheus.NewDesc("beeline_cluster_source_outages_total", "How often the API server stopped to answer.", nil, nil)
+	descDropPackets      = prometheus.NewDesc("beeline_dropped_packets_total", "Packets dropped by the datapath.", []string{"program", "reason"}, nil)
+	descDropBytes        = prometheus.NewDesc("beeline_dropped_bytes_total", "Bytes dropped by the datapath, with link-layer headers.", []string{"program", "reason"}, nil)
+	descBackends         = prometheus.NewDesc("beeline_services_backends", "Backends of Services, once for each set.", nil, nil)
+	descNAT              = prometheus.NewDesc("beeline_nat_entries", "Connections that are translated packet by packet.", []string{"kind", "protocol", "state"}, nil)
+	descConntrack        = prometheus.NewDesc("beeline_conntrack_entries", "Connections of pods that NetworkPolicies select, and of those that flows report.", []string{"protocol", "state"}, nil)
+	descConntrackExpired = prometheus.NewDesc("beeline_conntrack_expired_total", "Expired conntrack entries that were removed.", nil, nil)
+	descNATExpired       = prometheus.NewDesc("beeline_nat_expired_total", "Expired NAT entries that were removed.", nil, nil)
+	descNATExpireErrors  = prometheus.NewDesc("beeline_nat_expiry_errors_total", "Failures to remove expired NAT and conntrack entries, or NAT entries of backends that are gone.", nil, nil)
+	descDestroyed        = prometheus.NewDesc("beeline_sockets_destroyed_total", "UDP sockets that were ended because their backend was gone.", nil, nil)
+	descMapBytes         = prometheus.NewDesc("beeline_map_bytes", "Memory of a BPF map.", []string{"map"}, nil)
+	descMapEntries       = prometheus.NewDesc("beeline_map_entries", "Entries of a BPF map.", []string{"map"}, nil)
+	descMapMax           = prometheus.NewDesc("beeline_map_entries_max", "Entries that a BPF map has room for.", []string{"map"}, nil)
+	descRuns             = prometheus.NewDesc("beeline_program_runs_total", "Runs of a BPF program; counted only while kernel.bpf_stats_enabled is set.", []string{"program"}, nil)
+	descRunTime          = prometheus.NewDesc("beeline_program_run_seconds_total", "Time in a BPF program; counted only while kernel.bpf_stats_enabled is set.", []string{"program"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -106,8 +108,8 @@ func (c *nodeCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descInfo, descReady, descProblems, descEndpoints, descAddresses, descNodes, descMTU,
 		descObjects, descReachable, descOutages, descDropPackets, descDropBytes,
-		descPolicies, descPolicyPods, descPolicySets, descPolicyIdentities, descPolicyBlocks, descPolicyKnown, descSessions, descSessionsExpired,
-		descBackends, descConnections, descExpired, descExpireErrs, descDestroyed,
+		descConntrack, descConntrackExpired,
+		descBackends, descNAT, descNATExpired, descNATExpireErrors, descDestroyed,
 		descMapBytes, descMapEntries, descMapMax, descMapAge, descRuns, descRunTime,
 	} {
 		out <- d
@@ -161,7 +163,10 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(descReachable, reachable)
 	counter(descOutages, float64(s.Cluster.Outages))
 	c.collectTranslation(s, gauge, counter)
-	c.collectPolicies(s.Policy, gauge, counter)
+	for _, n := range c.agent.datapath.Sessions.Counts() {
+		gauge(descConntrack, float64(n.Sessions), cluster.Protocol(n.Protocol).String(), string(n.State))
+	}
+	counter(descConntrackExpired, float64(s.Policy.ExpiredSessions))
 	c.collectMaps(out, gauge)
 	for _, p := range s.Programs {
 		counter(descRuns, float64(p.RunCount), p.Name)
@@ -180,9 +185,9 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 
 func (c *nodeCollector) collectTranslation(s *agentapi.Status, gauge, counter func(d *prometheus.Desc, v float64, labels ...string)) {
 	for _, n := range s.Translation.Connections {
-		gauge(descConnections, float64(n.Count), n.Kind, n.Protocol, n.State)
+		gauge(descNAT, float64(n.Count), n.Kind, n.Protocol, n.State)
 	}
-	counter(descExpired, float64(s.Translation.Expired))
-	counter(descExpireErrs, float64(c.agent.connections.failures.Load()))
+	counter(descNATExpired, float64(s.Translation.Expired))
+	counter(descNATExpireErrors, float64(c.agent.connections.failures.Load()))
 	counter(descDestroyed, float64(s.Translation.Destroyed))
 }

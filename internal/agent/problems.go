@@ -2,6 +2,7 @@ package agent
 
 import (
 	"github.com/beeline-cni/beeline/internal/agent/lb"
+	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agent/problem"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -67,19 +68,20 @@ func (p problemSources) listed() []string {
 
 // policies are those of NetworkPolicies.
 func (p problemSources) policies() []string {
-	a := p.agent
-	if a.policies == nil {
-		if p.policiesIgnored != nil {
-			return []string{noEffect(p.policiesIgnored)}
-		}
-		return nil
+	switch {
+	case p.agent.policies != nil:
+		return p.agent.policies.Problems()
+	case p.policiesIgnored != nil:
+		return []string{agentpolicy.NotEnforced(p.policiesIgnored)}
 	}
-	all := a.policies.current().all()
-	if a.ways.services == lb.ModeKubeProxy {
-		all = append(all, a.policies.current().besideKubeProxy()...)
+	return nil
+}
+
+// policyWarnings are the problems of policies for Events on them, and the other problems.
+func (p problemSources) policyWarnings() (ofPolicies []agentpolicy.Warning, others []string) {
+	if p.agent.policies == nil {
+		return nil, p.policies()
 	}
-	if snapshot, _ := a.policies.newest(); snapshot != nil && !knownPolicies(snapshot) {
-		all = append(all, unknownPolicies(snapshot))
-	}
-	return all
+	_, reported := p.agent.source.(remote)
+	return p.agent.policies.Warnings(reported)
 }

@@ -190,7 +190,7 @@ func (a *Agent) apply(want desired, routes device.Routes) (whole bool, wait erro
 	step("table of uplinks", "pods may not reach the world", err)
 	step("ports of translation", "connections of the node and of pods may meet", a.reservePorts())
 	a.applyServices(want)
-	a.feedPolicies(want)
+	a.applyPolicies(want)
 	wait = a.attachPrograms(want)
 	if !errors.Is(wait, errServicesMissing) && !errors.Is(wait, errPoliciesMissing) {
 		step("programs", "what goes through that device may go another way, or be lost", wait)
@@ -294,7 +294,7 @@ func (a *Agent) attachPods(attach func(name string, index int, put func(name str
 	}
 	a.failClosed.AdoptionDone()
 	if incomplete && a.policies != nil {
-		_ = a.policies.pass() // what failed is in the outcome
+		_ = a.policies.Pass() // what failed is in the outcome
 	}
 }
 

@@ -2,104 +2,105 @@ package agent
 
 import (
 	"context"
-	"fmt"
-	"strings"
+	"errors"
+	"maps"
+	"slices"
 
+	"github.com/beeline-cni/beeline/internal/agent/lb"
+	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// newPolicies makes what brings NetworkPolicies into the datapath, where that puts them into force.
+// errPoliciesMissing keeps the programs of an earlier agent in place.
+var errPoliciesMissing = errors.New("programs that enforce NetworkPolicies wait for the cluster's policies, without which pods would be open")
+
+// newPolicies makes what brings NetworkPolicies into the datapath, where that enforces them.
 func (a *Agent) newPolicies() (err error) {
-	if a.ways.policy != PolicyEBPF {
+	if a.ways.policy != agentpolicy.ModeEBPF {
 		return nil
 	}
-	compiler := a.newCompiler()
-	a.policies = newPolicies(a.datapath.Policies, compiler.Compile, a.config.Manifests != "", a.metrics, a.log)
-	a.policies.postponed = compiler.Postponed
-	a.policies.changed = a.policiesChanged
-	a.policies.beat = a.beats.Add("the loop of policies")
-	a.policies.filledFirst = a.reconcileSoon   // programs may wait for it
-	a.policies.completeAgain = a.reconcileSoon // the node may not have been ready for it
-	a.policies.failClosed = a.failClosed.Update
-	a.policies.fresh = a.datapath.PoliciesFresh()
+	c := a.config
+	a.policies = agentpolicy.New(agentpolicy.Options{
+		Config: c.PolicyConfig, Node: c.NodeName, Manifests: c.Manifests != "",
+		Services: a.ways.services, NodePorts: c.NodePortAddresses, ExternalIPs: c.ExternalIPs,
+		DSR:   c.NodePortMode == lb.NodePortDSR && a.ways.routing == RoutingEBPF && c.Tunnel != TunnelVXLAN,
+		Fresh: a.datapath.PoliciesFresh(), FailClosed: a.failClosed.Update, Changed: a.policiesChanged, Reconcile: a.reconcileSoon,
+		Beat: a.beats.Add("the loop of policies"),
+	}, a.datapath.Policies, a.log)
 	a.policiesLost, err = a.datapath.PoliciesLost()
 	return err
 }
 
-// runPolicies carries NetworkPolicies into the datapath until ctx ends.
+// runPolicies runs NetworkPolicies until ctx ends.
 func (a *Agent) runPolicies(ctx context.Context) error {
 	if a.policies == nil {
 		<-ctx.Done()
 		return nil
 	}
-	return a.policies.run(ctx)
+	return a.policies.Run(ctx)
 }
 
-// policiesChanged has it looked at what is to be told. It does not block.
+// policiesChanged updates what depends on the result of a pass. It does not block.
 func (a *Agent) policiesChanged() {
-	if t := a.policies.current().tables; t != nil {
-		a.flows.UpdatePolicies(t.Names)
+	if names := a.policies.Names(); names != nil {
+		a.flows.UpdatePolicies(names)
 	}
 	a.lookAgain()
 }
 
-// feedPolicies tells what has been found out about the node. When the agent starts it waits for policies that are known already.
-func (a *Agent) feedPolicies(want desired) {
+// applyPolicies updates the state of the node. When the agent starts, it waits for policies that are known already.
+func (a *Agent) applyPolicies(want desired) {
 	if a.policies == nil {
 		return
 	}
-	a.policies.setPods(a.policyPods())
-	a.policies.setNode(want.services.HostPortAddresses)
-	if !a.policies.current().filled {
-		_ = a.policies.pass() // what failed is in the outcome
+	a.policies.UpdatePods(a.policyPods())
+	a.policies.UpdateNode(want.services.HostPortAddresses)
+	if !a.policies.Filled() {
+		_ = a.policies.Pass() // Problems has the failure
 	}
 }
 
-// closeUntilKnown closes a pod that is being added, if policies may have to do with it, before anything can reach it: number is that of the
-// pass to wait for, 0 if there is none.
+func (a *Agent) policyPods() []policy.LocalPod {
+	return agentpolicy.LocalPods(slices.Collect(maps.Values(a.endpoints))...)
+}
+
+// closeUntilKnown makes a new pod default-deny, if policies may concern it: see AddPod.
 func (a *Agent) closeUntilKnown(e agentapi.Endpoint) (number uint64, err error) {
 	if a.policies == nil {
 		return 0, nil
 	}
-	pods, namespace := a.policyPods(), policyPodOf(e).Pod.Namespace
-	ingress, egress := a.policies.isolates(namespace)
-	if !ingress && !egress {
-		a.policies.setPods(pods)
-		// A policy that comes from here on is compiled with the pod; one that has come meanwhile was compiled without it.
-		ingress, egress = a.policies.isolates(namespace)
-		if !ingress && !egress && !a.policies.mayKnow(e.Addresses) {
-			return 0, nil
-		}
-	}
-	return a.policies.close(pods, e.Addresses)
+	return a.policies.AddPod(a.policyPods(), agentpolicy.LocalPod(e).Pod.Namespace, e.Addresses)
 }
 
-// unknownPolicies says what policies wait for.
-func unknownPolicies(s *cluster.Snapshot) string {
-	var missing []string
-	for _, kind := range policyKinds {
-		if s.Unknown.Has(kind) {
-			missing = append(missing, string(kind))
-		}
+// policyStatus needs the agent's lock.
+func (a *Agent) policyStatus() (s agentapi.PolicyStatus) {
+	switch {
+	case a.policies != nil:
+		s = a.policies.Status()
+	case a.snapshot != nil:
+		s.Policies = len(a.snapshot.NetworkPolicies)
 	}
-	if len(missing) > 0 {
-		return fmt.Sprintf("NetworkPolicies wait for the cluster's lists of %s: those of before stay in force, and pods that are added are closed", strings.Join(missing, ", "))
-	}
-	return "NetworkPolicies in manifests that were there when the agent started are not understood: those of before stay in force, and pods that are added are closed"
+	s.ExpiredSessions = a.connections.expiredSessions.Load()
+	return s
 }
 
-// noEffect says that nobody puts the cluster's policies into force.
-func noEffect(s *cluster.Snapshot) string {
-	return "NetworkPolicies have no effect by this agent (--policy=none): " + named(s.NetworkPolicies)
+// Policies implements agentapi.Service.
+func (a *Agent) Policies(_ context.Context, which agentapi.PolicyFilter) ([]agentapi.NetworkPolicy, error) {
+	if a.policies == nil {
+		return nil, a.errNoPolicies()
+	}
+	return a.policies.List(which), nil
 }
 
-// newCompiler makes a compiler that keeps to the sizes of the tables.
-func (a *Agent) newCompiler() *policy.Compiler {
-	c := policy.NewCompiler(a.config.NodeName)
-	sizes := a.config.PolicySizes
-	c.Bound(policy.Sizes{Addresses: sizes.Identities, Policies: sizes.Policies, Ports: int(datapath.PolicyPorts(uint32(sizes.Policies)))})
-	return c
+// ExplainPolicy implements agentapi.Service.
+func (a *Agent) ExplainPolicy(_ context.Context, q agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, error) {
+	if a.policies == nil {
+		return nil, a.errNoPolicies()
+	}
+	return a.policies.Explain(q)
+}
+
+func (a *Agent) errNoPolicies() error {
+	return agentapi.Errorf(agentapi.CodeInvalid, "this agent does not enforce NetworkPolicies (--policy=%s)", a.ways.policy)
 }

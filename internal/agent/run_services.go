@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/lb"
+	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
@@ -31,7 +32,7 @@ func (c Config) datapath(w ways) (datapath.Config, error) {
 		Masquerade:    c.Masquerade,
 		StackServices: w.services == lb.ModeKubeProxy,
 		Services:      w.services == lb.ModeEBPF,
-		Policy:        w.policy == PolicyEBPF,
+		Policy:        w.policy == agentpolicy.ModeEBPF,
 		Flows:         c.Flows.Datapath(),
 		FlowsRate:     uint32(c.FlowsRate),
 		FlowsSample:   uint32(c.FlowsSample),
@@ -44,7 +45,7 @@ func (c Config) datapath(w ways) (datapath.Config, error) {
 		Sizes: datapath.Sizes{
 			Routes: uint32(c.RoutesMax), Services: uint32(c.Sizes.Services), Backends: uint32(c.Sizes.Backends), Connections: uint32(c.Sizes.NAT),
 			Openings: uint32(c.Sizes.NATPending), Affinities: uint32(c.Sizes.Affinities),
-			Identities: uint32(c.PolicySizes.Identities), Policies: uint32(c.PolicySizes.Policies), Sessions: uint32(c.PolicySizes.Sessions),
+			Identities: uint32(c.PolicySizes.Identities), Policies: uint32(c.PolicySizes.Policies), Sessions: uint32(c.PolicySizes.Conntrack),
 		},
 	}, nil
 }
@@ -119,7 +120,7 @@ func (a *Agent) attachPrograms(want desired) error {
 	if err := a.missesServices(time.Now()); err != nil {
 		return err
 	}
-	if a.policiesLost && !a.policies.current().filled {
+	if a.policiesLost && !a.policies.Filled() {
 		return errPoliciesMissing
 	}
 	return errors.Join(a.attach(want), a.attachSockets())

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"github.com/beeline-cni/beeline/internal/agent/lb"
+	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
@@ -12,7 +13,7 @@ import (
 type ways struct {
 	routing  Routing
 	services lb.Mode
-	policy   Policy
+	policy   agentpolicy.Mode
 	// noConntrack says that eBPF routing was asked for beside kube-proxy on a kernel where they do not go together.
 	noConntrack bool
 	// cgroup is where sockets are told of Services; noCgroup says why there is none.
@@ -23,8 +24,8 @@ type ways struct {
 // chooseWays asks the kernel where the configuration leaves it to that.
 func chooseWays(config Config) (ways, error) {
 	w := ways{routing: config.Routing, services: config.Services, policy: config.Policy}
-	if w.policy == PolicyAuto {
-		w.policy = PolicyEBPF
+	if w.policy == agentpolicy.ModeAuto {
+		w.policy = agentpolicy.ModeEBPF
 	}
 	if w.services == lb.ModeAuto {
 		w.services = lb.ModeEBPF
@@ -74,7 +75,7 @@ func (w ways) servicesChoice(config Config) agentapi.Choice {
 
 func (w ways) policyChoice(config Config) agentapi.Choice {
 	c := agentapi.Choice{Name: "policy", Asked: string(config.Policy), Chosen: string(w.policy), Why: "as asked: NetworkPolicies have no effect by this agent"}
-	if w.policy == PolicyEBPF {
+	if w.policy == agentpolicy.ModeEBPF {
 		c.Why = "NetworkPolicies are put into force where packets leave and enter pods"
 	}
 	return c

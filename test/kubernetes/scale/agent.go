@@ -51,7 +51,7 @@ func (a *agent) knows() error {
 			return fmt.Errorf("the agent knows %v objects of kind %s, want %d", got, kind, want)
 		}
 	}
-	for _, name := range []string{"beeline_ready", "beeline_services_synced", "beeline_policy_known"} {
+	for _, name := range []string{"beeline_ready", "beeline_services_synced", "beeline_policy_synced"} {
 		if m[name] != 1 {
 			return fmt.Errorf("%s is %v", name, m[name])
 		}

@@ -1,4 +1,4 @@
-package agent
+package policy
 
 import (
 	"maps"
@@ -10,12 +10,27 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// isolates tells whether policies may select a pod in a direction, as far as is known now.
-func (p *policies) isolates(namespace string) (ingress, egress bool) {
+// AddPod prepares for a pod that is being added, before anything can reach it. If policies may concern the pod, it is default-deny until a
+// pass that knows it: number is the pass to wait for by PassAt, 0 if there is none. pods are those of the node, with the new one.
+func (p *Policies) AddPod(pods []policy.LocalPod, namespace string, addresses []netip.Addr) (number uint64, err error) {
+	ingress, egress := p.isolates(namespace)
+	if !ingress && !egress {
+		p.UpdatePods(pods)
+		// A policy that comes from here on is compiled with the pod; one that came before may have been compiled without it.
+		ingress, egress = p.isolates(namespace)
+		if !ingress && !egress && !p.mayKnow(addresses) {
+			return 0, nil
+		}
+	}
+	return p.close(pods, addresses)
+}
+
+// isolates says whether policies may select a pod of a namespace in a direction.
+func (p *Policies) isolates(namespace string) (ingress, egress bool) {
 	p.inputs.mu.Lock()
 	snapshot := p.inputs.snapshot
 	p.inputs.mu.Unlock()
-	if snapshot == nil || !knownPolicies(snapshot) {
+	if snapshot == nil || !known(snapshot) {
 		return true, true
 	}
 	begin, _ := slices.BinarySearchFunc(snapshot.NetworkPolicies, namespace, func(n *cluster.NetworkPolicy, namespace string) int {
@@ -30,11 +45,11 @@ func (p *policies) isolates(namespace string) (ingress, egress bool) {
 	return ingress, egress
 }
 
-// close closes a pod that is being added until a pass that knows of it, and gives the number of that: see passAt.
-func (p *policies) close(pods []policy.LocalPod, addresses []netip.Addr) (number uint64, err error) {
+// close makes a pod default-deny until a pass that knows it, and returns the number of that pass.
+func (p *Policies) close(pods []policy.LocalPod, addresses []netip.Addr) (number uint64, err error) {
 	p.holding.Lock()
 	defer p.holding.Unlock()
-	number = p.take(func(in *policyInputs) bool {
+	number = p.take(func(in *inputs) bool {
 		in.local.Pods = pods
 		for _, a := range addresses {
 			in.held[a] = in.number + 1
@@ -44,9 +59,9 @@ func (p *policies) close(pods []policy.LocalPod, addresses []netip.Addr) (number
 	return number, p.table.Close(addresses)
 }
 
-// mayKnow tells whether tables may say something of addresses that pods have got whose addition was told of by setPods: of who had them
-// before, and under whose identity nobody is to be reached now.
-func (p *policies) mayKnow(addresses []netip.Addr) bool {
+// mayKnow says whether the tables may hold something of the addresses of a new pod: from the pod that had them before, whose identity the
+// new one must not have.
+func (p *Policies) mayKnow(addresses []netip.Addr) bool {
 	p.inputs.mu.Lock()
 	snapshot, pods := p.inputs.passing, p.inputs.passingPods
 	p.inputs.mu.Unlock()
@@ -73,9 +88,8 @@ func (p *policies) mayKnow(addresses []netip.Addr) bool {
 	})
 }
 
-// releaseHeld opens what was closed for pods that were added: the tables in force know them. An address that has been
-// closed again since is another pod's.
-func (p *policies) releaseHeld(held map[netip.Addr]uint64) error {
+// releaseHeld opens pods that AddPod closed and that the active tables know. An address that was closed again since belongs to another pod.
+func (p *Policies) releaseHeld(held map[netip.Addr]uint64) error {
 	p.holding.Lock()
 	defer p.holding.Unlock()
 	p.inputs.mu.Lock()

@@ -1,4 +1,4 @@
-package agent
+package policy
 
 import (
 	"errors"
@@ -80,20 +80,20 @@ func TestPodWithoutProgram(t *testing.T) {
 	for name, c := range map[string]struct {
 		ingress, egress bool
 		open            error
-		state, reason   string
+		state           string
 		texts           []string
 		pods            int
 	}{
-		"closed": {true, false, nil, agentapi.PolicyClosed, reasonPolicyClosed,
+		"closed": {true, false, nil, agentapi.PolicyClosed,
 			[]string{"NetworkPolicy shop/p: pod shop/web is closed for what the host's stack forwards to it: no program"}, 1},
-		"closed for what it sends": {false, true, nil, agentapi.PolicyClosed, reasonPolicyClosed,
+		"closed for what it sends": {false, true, nil, agentapi.PolicyClosed,
 			[]string{"NetworkPolicy shop/p: pod shop/web is closed for what it sends to others than its node: no program"}, 1},
-		"closed in both directions": {true, true, nil, agentapi.PolicyClosed, reasonPolicyClosed,
+		"closed in both directions": {true, true, nil, agentapi.PolicyClosed,
 			[]string{"NetworkPolicy shop/p: pod shop/web is closed for what the host's stack forwards to it: no program",
 				"NetworkPolicy shop/p: pod shop/web is closed for what it sends to others than its node: no program"}, 1},
-		"open": {true, false, errors.New("no rule"), agentapi.PolicyPending, reasonPolicyOpen,
+		"open": {true, false, errors.New("no rule"), agentapi.PolicyPending,
 			[]string{"NetworkPolicy shop/p: pod shop/web is open for what the host's stack sends to it: no program"}, 0},
-		"open for what it sends": {false, true, errors.New("no rule"), agentapi.PolicyPending, reasonPolicyOpen,
+		"open for what it sends": {false, true, errors.New("no rule"), agentapi.PolicyPending,
 			[]string{"NetworkPolicy shop/p: pod shop/web is open for what it sends: no program"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -131,12 +131,12 @@ func TestPodWithoutProgram(t *testing.T) {
 					}
 					return tables, problems
 				}
-				p.deliver(snapshot)
-				p.setPods([]policy.LocalPod{webLocal})
+				p.Update(snapshot)
+				p.UpdatePods([]policy.LocalPod{webLocal})
 				mustPass(t, p)
 				expectSets(t, "incomplete", table, sets)
 				kernel.expect(t, "incomplete", c.ingress && c.open == nil, c.egress && c.open == nil)
-				state := func(namespace string) policyState {
+				state := func(namespace string) state {
 					return p.current().states[cluster.Key{Namespace: namespace, Name: "p"}]
 				}
 				if s := state("shop"); s.state != c.state || !strings.Contains(s.reason, "no program") {
@@ -151,22 +151,21 @@ func TestPodWithoutProgram(t *testing.T) {
 						t.Errorf("filled %t, problems %q, want %q", o.filled, o.all(), text)
 					}
 				}
-				a := &Agent{policies: p, snapshot: o.snapshot}
-				of, others := a.problemSources().policyWarnings()
+				of, others := p.Warnings(false)
 				if len(of) != len(c.texts) || len(others) > 0 {
 					t.Errorf("Events of policies %+v, of the node %q", of, others)
 				}
 				for _, w := range of {
-					if w.reason != c.reason || w.UID != "of-shop" {
+					if w.Open != (c.open != nil) || w.UID != "of-shop" {
 						t.Errorf("Event %+v", w)
 					}
 				}
-				if s := a.policyStatus(); s.ClosedPods != c.pods || s.Closed != c.pods || s.Pending != 1-c.pods {
+				if s := p.Status(); s.ClosedPods != c.pods || s.Closed != c.pods || s.Pending != 1-c.pods {
 					t.Errorf("status %+v", s)
 				}
 				<-p.wake // of what was delivered
 				kernel.noIngress, kernel.noEgress, kernel.fail = false, false, nil
-				go func() { _ = p.run(t.Context()) }()
+				go func() { _ = p.Run(t.Context()) }()
 				time.Sleep(policyRetry + 1)
 				synctest.Wait()
 				if o := p.current(); len(o.all()) > 0 || state("shop").state != agentapi.PolicyInForce || again != 1 {
@@ -200,21 +199,17 @@ func TestPodWithoutProgramIsAdopted(t *testing.T) {
 				return tables, problems
 			}
 			p.failClosed = pods.Update
-			p.deliver(policySnapshot("shop"))
-			p.setPods([]policy.LocalPod{webLocal})
+			p.Update(policySnapshot("shop"))
+			p.UpdatePods([]policy.LocalPod{webLocal})
 			mustPass(t, p)
 			kernel.expect(t, "no device is known", c.ingress, c.egress)
 			kernel.noIngress, kernel.noEgress = c.ingress, c.egress
-			a := &Agent{
-				policies: p, failClosed: pods,
-				endpoints: map[string]agentapi.Endpoint{"bl1": {HostDevice: "bl1", HostIfIndex: 7, Addresses: []netip.Addr{webAddress}}},
+			lacks, err := pods.Adopt(failclosed.Pod{Device: "bl1", Index: 7, Addresses: []netip.Addr{webAddress}})
+			if !lacks || err == nil {
+				t.Errorf("the device is said to have all programs: lacks %t, error %v", lacks, err)
 			}
-			attach := func(name string, index int, put func(string, int) error) {
-				if put(name, index) == nil {
-					t.Error("the device is said to have all programs")
-				}
-			}
-			a.attachPods(attach)
+			pods.AdoptionDone()
+			mustPass(t, p)
 			kernel.expect(t, "adopted", c.ingress, c.egress)
 			expectSets(t, "adopted", table, sets)
 			kernel.noIngress, kernel.noEgress = false, false

@@ -1,4 +1,4 @@
-package agent
+package policy
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 )
 
 // slowly makes a compiler that takes so long, and counts what it compiles.
-func slowly(p *policies, took time.Duration) *atomic.Int64 {
+func slowly(p *Policies, took time.Duration) *atomic.Int64 {
 	compile, passes := p.compile, &atomic.Int64{}
 	p.compile = func(s *cluster.Snapshot, l policy.Local) (*policy.Tables, []policy.Problem) {
 		passes.Add(1)
@@ -42,15 +42,15 @@ func TestPassesArePaced(t *testing.T) {
 	}{{10 * time.Millisecond, 150, 201}, {time.Millisecond, 900, 2001}, {500 * time.Millisecond, 8, 21}} {
 		synctest.Test(t, func(t *testing.T) {
 			_, p := newFakePolicies()
-			p.setNode(nil)
+			p.UpdateNode(nil)
 			snapshot := policySnapshot("shop")
 			passes := slowly(p, c.took)
 			begin := time.Now()
 			p.spent = func() time.Duration { return time.Since(begin) } // a pass here has the CPU for itself
-			go func() { _ = p.run(t.Context()) }()
+			go func() { _ = p.Run(t.Context()) }()
 			for range 5000 {
 				snapshot = changed(snapshot)
-				p.deliver(snapshot)
+				p.Update(snapshot)
 				time.Sleep(2 * time.Millisecond)
 			}
 			// A pass that finds something newer when it has compiled compiles again.
@@ -76,9 +76,9 @@ func TestAddWaitsForOnePass(t *testing.T) {
 		}
 		return compile(s, l)
 	}
-	p.deliver(policySnapshot("shop"))
+	p.Update(policySnapshot("shop"))
 	passed := make(chan error, 1)
-	go func() { passed <- p.pass() }()
+	go func() { passed <- p.Pass() }()
 	<-compiling
 	added := policy.LocalPod{Pod: cluster.Key{Namespace: "shop", Name: "web"}, Addresses: []netip.Addr{webAddress}}
 	number, err := p.close([]policy.LocalPod{added}, added.Addresses)
@@ -86,7 +86,7 @@ func TestAddWaitsForOnePass(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(goOn)
-	if err := errors.Join(<-passed, p.passAt(number)); err != nil {
+	if err := errors.Join(<-passed, p.PassAt(number)); err != nil {
 		t.Fatal(err)
 	}
 	if table.syncs != 1 || compiled != 2 || table.of(webAddress) != webSets {

@@ -1,4 +1,4 @@
-package agent
+package policy
 
 import (
 	"fmt"
@@ -13,8 +13,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// policyOutcome is what the last pass has come to.
-type policyOutcome struct {
+// outcome is what the last pass has come to.
+type outcome struct {
 	// filled says that the tables have had all policies since this agent has started.
 	filled bool
 	// failure is what could not be written, compileProblems are those that the compiler has found, and problems these with what did not fit
@@ -33,14 +33,14 @@ type policyOutcome struct {
 	tables   *policy.Tables
 	snapshot *cluster.Snapshot
 	local    policy.Local
-	states   policyStates
+	states   states
 }
 
 // due tells whether the same inputs may come to something else now.
-func (o policyOutcome) due() bool { return !o.postponed.IsZero() && !time.Now().Before(o.postponed) }
+func (o outcome) due() bool { return !o.postponed.IsZero() && !time.Now().Before(o.postponed) }
 
 // conclude tells what has come of a pass to those who ask, and what is new of it to the log.
-func (p *policies) conclude(now policyOutcome) {
+func (p *Policies) conclude(now outcome) {
 	before := p.current()
 	now.closed = now.closedPods()
 	var closed []policy.Problem
@@ -79,7 +79,7 @@ func policySentences(problems []policy.Problem) (all []string) {
 }
 
 // all are the problems of policies, one sentence each, but for those of policies that are not understood: the source names them.
-func (o policyOutcome) all() (all []string) {
+func (o outcome) all() (all []string) {
 	if o.failure != nil && !ofSets(o.failure) { // what does not fit is among the problems
 		all = append(all, strings.Split(o.failure.Error(), "\n")...)
 	}
@@ -93,7 +93,7 @@ func (o policyOutcome) all() (all []string) {
 
 // besideKubeProxy names the policies that do not hold for all that they are about where kube-proxy translates Services, which it does
 // when a packet has left its pod and is judged.
-func (o policyOutcome) besideKubeProxy() []string {
+func (o outcome) besideKubeProxy() []string {
 	if o.tables == nil {
 		return nil
 	}

@@ -1,8 +1,7 @@
-package agent
+package policy
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -16,20 +15,16 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
 )
 
-// ExplainPolicy says whether policies allow a connection, by the cluster as this agent knows it.
-func (a *Agent) ExplainPolicy(_ context.Context, q agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, error) {
-	if a.policies == nil {
-		return nil, a.errNoPolicies()
-	}
-	snapshot, local := a.policies.newest()
-	if snapshot == nil || !knownPolicies(snapshot) {
-		return nil, agentapi.Errorf(agentapi.CodeNotReady, "node %s does not know the cluster's NetworkPolicies yet", a.config.NodeName)
+// Explain says whether policies allow a connection, by the cluster as this agent knows it.
+func (p *Policies) Explain(q agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, error) {
+	snapshot, local := p.newest()
+	if snapshot == nil || !known(snapshot) {
+		return nil, agentapi.Errorf(agentapi.CodeNotReady, "node %s does not know the cluster's NetworkPolicies yet", p.options.Node)
 	}
 	x := explainer{
-		snapshot: local.View(snapshot, a.config.NodeName), told: snapshot, node: a.config.NodeName,
-		services: a.ways.services, nodePorts: a.config.NodePortAddresses, externalIPs: a.config.ExternalIPs,
-		direct: a.config.NodePortMode == lb.NodePortDSR && a.ways.routing == RoutingEBPF && a.config.Tunnel != TunnelVXLAN,
-		closed: a.policies.current().closed,
+		snapshot: local.View(snapshot, p.options.Node), told: snapshot, node: p.options.Node,
+		services: p.options.Services, nodePorts: p.options.NodePorts, externalIPs: p.options.ExternalIPs, direct: p.options.DSR,
+		closed: p.current().closed,
 	}
 	answer, err := x.answer(q)
 	var refused *agentapi.Error

@@ -1,4 +1,4 @@
-package agent
+package policy
 
 import (
 	"net/netip"
@@ -6,7 +6,6 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/flow"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
@@ -30,7 +29,7 @@ func TestPolicyPodsOf(t *testing.T) {
 		"one tells no UID":   {[]agentapi.Endpoint{of("c1", "", "10.1.1.2"), of("c2", "u1", "10.1.1.3")}, 2},
 		"nobody tells a UID": {[]agentapi.Endpoint{of("c1", "", "10.1.1.2"), of("c2", "", "10.1.1.3")}, 1},
 	} {
-		pods := policyPodsOf(c.endpoints...)
+		pods := LocalPods(c.endpoints...)
 		addresses := 0
 		for _, p := range pods {
 			addresses += len(p.Addresses)
@@ -57,7 +56,7 @@ func TestPoliciesOfTwoSandboxes(t *testing.T) {
 			}
 			table, p := newFakePolicies()
 			p.compile = policy.NewCompiler("n1").Compile
-			p.deliver(snapshot)
+			p.Update(snapshot)
 			// expect takes sets that hold for one of both, if it is there.
 			expect := func(step string, has map[netip.Addr]bool) {
 				t.Helper()
@@ -73,42 +72,27 @@ func TestPoliciesOfTwoSandboxes(t *testing.T) {
 					t.Errorf("%s: sets %+v and %+v, identities %v and %v", step, table.of(before), table.of(after), tables.Identity(before), tables.Identity(after))
 				}
 			}
-			p.setPods(policyPodsOf(old))
+			p.UpdatePods(LocalPods(old))
 			mustPass(t, p)
 			expect("the earlier one", map[netip.Addr]bool{before: true})
 
 			governed := table.of(before)
-			number, err := p.close(policyPodsOf(old, latest), latest.Addresses)
+			number, err := p.close(LocalPods(old, latest), latest.Addresses)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if table.of(before) != governed || table.of(after) != closedSets {
 				t.Errorf("while the later one is added: sets %+v and %+v", table.of(before), table.of(after))
 			}
-			if err := p.passAt(number); err != nil {
+			if err := p.PassAt(number); err != nil {
 				t.Fatal(err)
 			}
 			expect("both", map[netip.Addr]bool{before: true, after: true})
 			for left, of := range map[netip.Addr]agentapi.Endpoint{before: old, after: latest} {
-				p.setPods(policyPodsOf(of))
+				p.UpdatePods(LocalPods(of))
 				mustPass(t, p)
 				expect("one of them", map[netip.Addr]bool{left: true})
 			}
 		})
-	}
-}
-
-// Flows name both sandboxes of a pod by the pod.
-func TestFlowsOfTwoSandboxes(t *testing.T) {
-	a := &Agent{endpoints: map[string]agentapi.Endpoint{"bl1": sandboxOfWeb("c1", "", "10.1.1.2"), "bl2": sandboxOfWeb("c2", "", "10.1.1.3")}}
-	pods, _, ok := a.flowLocals()
-	names := flow.NewNames("a")
-	names.SetLocals(pods)
-	for _, address := range []string{"10.1.1.2", "10.1.1.3"} {
-		event := flow.Event{Kind: flow.Closed, Source: netip.MustParseAddrPort(address + ":40000"), Destination: netip.MustParseAddrPort("10.1.2.2:53"), Protocol: 17}
-		record := names.Record(event)
-		if f := record.Flow(); !ok || (cluster.Key{Namespace: f.Source.Namespace, Name: f.Source.Name}) != (cluster.Key{Namespace: "shop", Name: "web"}) {
-			t.Errorf("flow %+v", f)
-		}
 	}
 }

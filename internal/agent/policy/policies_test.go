@@ -1,4 +1,4 @@
-package agent
+package policy
 
 import (
 	"errors"
@@ -92,7 +92,7 @@ var (
 )
 
 // newFakePolicies gives policies that are compiled to the set 7 for each pod whose namespace has one, and their table.
-func newFakePolicies() (*fakePolicies, *policies) {
+func newFakePolicies() (*fakePolicies, *Policies) {
 	table := &fakePolicies{held: map[netip.Addr]bool{}}
 	compile := func(s *cluster.Snapshot, local policy.Local) (*policy.Tables, []policy.Problem) {
 		t := &policy.Tables{Pods: map[netip.Addr]policy.Sets{}, Identities: map[netip.Addr]policy.Identity{}}
@@ -104,8 +104,8 @@ func newFakePolicies() (*fakePolicies, *policies) {
 		}
 		return t, nil
 	}
-	p := newPolicies(table, compile, false, newMetrics(&Agent{}), slog.New(slog.DiscardHandler))
-	p.setNode([]netip.Addr{ownAddress})
+	p := newPolicies(table, compile, false, slog.New(slog.DiscardHandler))
+	p.UpdateNode([]netip.Addr{ownAddress})
 	return table, p
 }
 
@@ -118,9 +118,9 @@ func policySnapshot(namespaces ...string) *cluster.Snapshot {
 	return s
 }
 
-func mustPass(t *testing.T, p *policies) {
+func mustPass(t *testing.T, p *Policies) {
 	t.Helper()
-	if err := p.pass(); err != nil {
+	if err := p.Pass(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -145,7 +145,7 @@ func TestPoliciesKeepWhatIsNotKnown(t *testing.T) {
 		table, p := newFakePolicies()
 		filled := 0
 		p.filledFirst = func() { filled++ }
-		p.deliver(unknown)
+		p.Update(unknown)
 		if ingress, egress := p.isolates("shop"); !ingress || !egress {
 			t.Errorf("%s: policies that are not known do not isolate", name)
 		}
@@ -153,14 +153,14 @@ func TestPoliciesKeepWhatIsNotKnown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.passAt(number); err != nil || table.syncs != 0 || p.current().filled {
+		if err := p.PassAt(number); err != nil || table.syncs != 0 || p.current().filled {
 			t.Errorf("%s: %d writes, error %v", name, table.syncs, err)
 		}
 		expectSets(t, name, table, closedSets)
-		p.deliver(policySnapshot("shop"))
+		p.Update(policySnapshot("shop"))
 		mustPass(t, p)
 		expectSets(t, name+", later", table, webSets)
-		p.setPods(nil)
+		p.UpdatePods(nil)
 		mustPass(t, p)
 		if !p.current().filled || filled != 1 {
 			t.Errorf("%s: filled %t, told so %d times", name, p.current().filled, filled)
@@ -174,7 +174,7 @@ func TestNodeIsAdmittedBeforePoliciesAreKnown(t *testing.T) {
 	for _, fresh := range []bool{true, false} {
 		table, p := newFakePolicies()
 		p.fresh = fresh
-		p.deliver(&cluster.Snapshot{Unknown: cluster.AllKinds})
+		p.Update(&cluster.Snapshot{Unknown: cluster.AllKinds})
 		mustPass(t, p)
 		_, admitted := table.identities[ownAddress]
 		if admitted != fresh || table.syncs > 0 != fresh || p.current().filled {
@@ -188,7 +188,7 @@ func TestIsolates(t *testing.T) {
 	_, p := newFakePolicies()
 	s := policySnapshot("a", "shop")
 	s.NetworkPolicies = append(s.NetworkPolicies, &cluster.NetworkPolicy{Namespace: "z", Name: "p", IsolatesEgress: true})
-	p.deliver(s)
+	p.Update(s)
 	for namespace, want := range map[string][2]bool{"a": {true, false}, "b": {false, false}, "shop": {true, false}, "z": {false, true}, "zz": {false, false}} {
 		if ingress, egress := p.isolates(namespace); [2]bool{ingress, egress} != want {
 			t.Errorf("namespace %s: %t %t, want %v", namespace, ingress, egress, want)
@@ -200,7 +200,7 @@ func TestIsolates(t *testing.T) {
 // goes from one pod to another meanwhile is the new one's, and closed.
 func TestPodIsClosedUntilAPassKnowsIt(t *testing.T) {
 	table, p := newFakePolicies()
-	p.deliver(policySnapshot("shop"))
+	p.Update(policySnapshot("shop"))
 	var number uint64
 	add := func(pods ...policy.LocalPod) {
 		var err error
@@ -218,16 +218,16 @@ func TestPodIsClosedUntilAPassKnowsIt(t *testing.T) {
 	mustPass(t, p)
 	expectSets(t, "another one with the address", table, closedSets)
 
-	if err := p.passAt(number); err != nil {
+	if err := p.PassAt(number); err != nil {
 		t.Fatal(err)
 	}
 	expectSets(t, "known", table, webSets)
 	syncs := table.syncs
-	if err := p.passAt(number); err != nil || table.syncs != syncs {
+	if err := p.PassAt(number); err != nil || table.syncs != syncs {
 		t.Errorf("%d writes for a pod that is known, error %v", table.syncs-syncs, err)
 	}
 	add(webLocal)
-	p.setPods(nil) // it is gone before a pass has known it
+	p.UpdatePods(nil) // it is gone before a pass has known it
 	mustPass(t, p)
 	expectSets(t, "gone", table, policy.Sets{})
 }
@@ -243,19 +243,19 @@ func TestPoliciesAreTriedAgain(t *testing.T) {
 			return compile(s, l)
 		}
 		table.fail = errors.New("no memory")
-		p.deliver(policySnapshot("shop"))
+		p.Update(policySnapshot("shop"))
 		number, err := p.close([]policy.LocalPod{webLocal}, webLocal.Addresses)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.passAt(number); err == nil {
+		if err := p.PassAt(number); err == nil {
 			t.Error("no error")
 		}
 		expectSets(t, "not written", table, closedSets)
 		if o := p.current(); o.filled || !slices.Contains(o.all(), "no memory") || o.states[cluster.Key{Namespace: "shop", Name: "p"}].state != agentapi.PolicyPending {
 			t.Errorf("outcome %+v", o)
 		}
-		go func() { _ = p.run(t.Context()) }()
+		go func() { _ = p.Run(t.Context()) }()
 		time.Sleep(2*policyRetry + policyRetry/2)
 		synctest.Wait()
 		table.mu.Lock()
@@ -297,9 +297,9 @@ func TestPostponedPoliciesAreCompiled(t *testing.T) {
 			}
 			return time.Time{}
 		}
-		p.setPods([]policy.LocalPod{webLocal})
-		p.deliver(policySnapshot("shop"))
-		go func() { _ = p.run(t.Context()) }()
+		p.UpdatePods([]policy.LocalPod{webLocal})
+		p.Update(policySnapshot("shop"))
+		go func() { _ = p.Run(t.Context()) }()
 		time.Sleep(19 * policyRetry)
 		synctest.Wait()
 		expectSets(t, "before it is due", table, closedSets)
@@ -317,9 +317,9 @@ func TestPolicyThatDoesNotFit(t *testing.T) {
 	table, p := newFakePolicies()
 	table.fail = &datapath.SyncError{Sets: []policy.Set{webSets.Ingress}, Pods: webLocal.Addresses, Err: &datapath.FullError{Map: "policies", Size: 2, Flag: "--policies-max"}}
 	other := policy.LocalPod{Pod: cluster.Key{Namespace: "other", Name: "x"}, Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.3")}}
-	p.deliver(policySnapshot("other", "shop"))
-	p.setPods([]policy.LocalPod{other, webLocal})
-	if err := p.pass(); err == nil {
+	p.Update(policySnapshot("other", "shop"))
+	p.UpdatePods([]policy.LocalPod{other, webLocal})
+	if err := p.Pass(); err == nil {
 		t.Error("no error")
 	}
 	o := p.current()
@@ -344,21 +344,21 @@ func TestPolicyThatDoesNotFit(t *testing.T) {
 func TestOnlyWhatPoliciesDependOnIsNew(t *testing.T) {
 	_, p := newFakePolicies()
 	first := policySnapshot("shop")
-	p.deliver(first)
+	p.Update(first)
 	mustPass(t, p)
 	<-p.wake
 	second := *first
 	second.Services = []*cluster.Service{{Namespace: "shop", Name: "web"}}
-	p.deliver(&second)
-	p.setPods(nil)
-	p.setNode([]netip.Addr{ownAddress})
+	p.Update(&second)
+	p.UpdatePods(nil)
+	p.UpdateNode([]netip.Addr{ownAddress})
 	if len(p.wake) > 0 {
 		t.Error("a pass is due for a Service")
 	}
 	if newest, _ := p.newest(); newest != &second {
 		t.Error("questions are answered by an old snapshot")
 	}
-	p.setPods([]policy.LocalPod{webLocal})
+	p.UpdatePods([]policy.LocalPod{webLocal})
 	if len(p.wake) == 0 {
 		t.Error("no pass is due for a pod")
 	}
@@ -368,10 +368,10 @@ func TestOnlyWhatPoliciesDependOnIsNew(t *testing.T) {
 func TestPolicyStates(t *testing.T) {
 	begin := time.Now()
 	s := policySnapshot("a", "b")
-	states := policyStates{}.after(policyOutcome{snapshot: s}, begin)
+	states := states{}.after(outcome{snapshot: s}, begin)
 	changed := *s
 	changed.NetworkPolicies = []*cluster.NetworkPolicy{s.NetworkPolicies[0], {Namespace: "b", Name: "p", Wrong: "nonsense"}}
-	states = states.after(policyOutcome{snapshot: &changed}, begin.Add(time.Hour))
+	states = states.after(outcome{snapshot: &changed}, begin.Add(time.Hour))
 	if a := states[cluster.Key{Namespace: "a", Name: "p"}]; a.state != agentapi.PolicyInForce || !a.since.Equal(begin) {
 		t.Errorf("policy a is %+v", a)
 	}

@@ -1,4 +1,4 @@
-package agent
+package policy
 
 import (
 	"errors"
@@ -17,18 +17,18 @@ import (
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
 )
 
-// policyState is what has become of a policy: a state as the API has it, why, and since when.
-type policyState struct {
+// state is what has become of a policy: a state as the API has it, why, and since when.
+type state struct {
 	of            *cluster.NetworkPolicy
 	state, reason string
 	since         time.Time
 }
 
-// policyStates are those of all policies of the cluster.
-type policyStates map[cluster.Key]policyState
+// states are those of all policies of the cluster.
+type states map[cluster.Key]state
 
 // after gives the states after a pass.
-func (before policyStates) after(o policyOutcome, now time.Time) policyStates {
+func (before states) after(o outcome, now time.Time) states {
 	problems := make(map[cluster.Key]string, len(o.problems))
 	for _, p := range o.problems {
 		problems[p.Policy] = p.Text
@@ -37,9 +37,9 @@ func (before policyStates) after(o policyOutcome, now time.Time) policyStates {
 	for _, p := range o.open {
 		open[p.Policy] = true
 	}
-	states := make(policyStates, len(o.snapshot.NetworkPolicies))
+	states := make(states, len(o.snapshot.NetworkPolicies))
 	for _, p := range o.snapshot.NetworkPolicies {
-		s := policyState{of: p, state: agentapi.PolicyInForce, since: now}
+		s := state{of: p, state: agentapi.PolicyInForce, since: now}
 		switch problem := problems[p.Key()]; {
 		case p.Wrong != "":
 			s.state, s.reason = agentapi.PolicyClosed, p.Wrong
@@ -59,17 +59,17 @@ func (before policyStates) after(o policyOutcome, now time.Time) policyStates {
 }
 
 // isWhole tells whether everything is in force as it is meant.
-func (o policyOutcome) isWhole() bool {
+func (o outcome) isWhole() bool {
 	return o.snapshot != nil && len(o.problems)+len(o.open) == 0 && o.failure == nil
 }
 
 // keepsStates tells, without looking at each of thousands of policies, whether their states are those after the pass before.
-func (o policyOutcome) keepsStates(before policyOutcome) bool {
+func (o outcome) keepsStates(before outcome) bool {
 	return o.isWhole() && before.isWhole() && cluster.Same(o.snapshot.NetworkPolicies, before.snapshot.NetworkPolicies)
 }
 
 // count says how many of these policies are closed, and how many are not in force yet: no pass has been about those.
-func (states policyStates) count(of []*cluster.NetworkPolicy) (closed, pending int) {
+func (states states) count(of []*cluster.NetworkPolicy) (closed, pending int) {
 	for _, p := range of {
 		switch s, ok := states[p.Key()]; {
 		case !ok || s.of != p || s.state == agentapi.PolicyPending:
@@ -96,7 +96,7 @@ func (c closedPod) set(of policy.Sets) policy.Set {
 }
 
 // closedPods says why pods here are closed.
-func (o policyOutcome) closedPods() map[closedPod]string {
+func (o outcome) closedPods() map[closedPod]string {
 	all := map[closedPod]string{}
 	var full *datapath.SyncError
 	_ = errors.As(o.failure, &full)
@@ -120,14 +120,14 @@ func (o policyOutcome) closedPods() map[closedPod]string {
 }
 
 // isAnother tells whether a pod is one that was before, or comes after, the one that is asked about by its name.
-func (o policyOutcome) isAnother(pod policy.LocalPod) bool {
+func (o outcome) isAnother(pod policy.LocalPod) bool {
 	return pod.Object(o.snapshot) == nil && slices.ContainsFunc(o.local.Pods, func(other policy.LocalPod) bool {
 		return other.Pod == pod.Pod && other.Object(o.snapshot) != nil
 	})
 }
 
 // whyClosed says why a pod is closed in the tables.
-func (o policyOutcome) whyClosed(pod policy.LocalPod) string {
+func (o outcome) whyClosed(pod policy.LocalPod) string {
 	for _, problem := range o.compileProblems {
 		if slices.Contains(problem.Pods, pod.Pod) {
 			return problem.Text
@@ -140,7 +140,7 @@ func (o policyOutcome) whyClosed(pod policy.LocalPod) string {
 }
 
 // unfinished are the policies of which not everything did fit, each with the pods that are closed for it.
-func (o policyOutcome) unfinished() (all []policy.Problem) {
+func (o outcome) unfinished() (all []policy.Problem) {
 	var full *datapath.SyncError
 	if !errors.As(o.failure, &full) {
 		return nil
@@ -171,7 +171,7 @@ func (o policyOutcome) unfinished() (all []policy.Problem) {
 
 // incompletePods are the policies whose pods lack the program of a direction, each with those pods: for closed ones the kernel stack
 // forwards nothing, for open ones everything.
-func (o policyOutcome) incompletePods() (closed, open []policy.Problem) {
+func (o outcome) incompletePods() (closed, open []policy.Problem) {
 	for _, d := range []struct {
 		ingress      bool
 		closed, open string
@@ -190,7 +190,7 @@ func (o policyOutcome) incompletePods() (closed, open []policy.Problem) {
 }
 
 // incompleteIn are those of one direction; state says what has become of the pods.
-func (o policyOutcome) incompleteIn(ingress bool, state string, why error) (all []policy.Problem) {
+func (o outcome) incompleteIn(ingress bool, state string, why error) (all []policy.Problem) {
 	concerned := map[cluster.Key][]cluster.Key{}
 	view := o.local.View(o.snapshot, "")
 	for _, pod := range o.local.Pods {
@@ -214,12 +214,12 @@ func (o policyOutcome) incompleteIn(ingress bool, state string, why error) (all 
 }
 
 // isIncomplete tells whether a pod lacks the program of a direction that its policies need.
-func (o policyOutcome) isIncomplete(pod policy.LocalPod, ingress bool) bool {
+func (o outcome) isIncomplete(pod policy.LocalPod, ingress bool) bool {
 	return slices.ContainsFunc(pod.Addresses, func(a netip.Addr) bool { return o.missing[a].Reason(ingress) != nil })
 }
 
 // problemsOf makes one problem of each policy with the pods that are concerned.
-func (o policyOutcome) problemsOf(concerned map[cluster.Key][]cluster.Key, text func(cluster.Key, []cluster.Key) string) (all []policy.Problem) {
+func (o outcome) problemsOf(concerned map[cluster.Key][]cluster.Key, text func(cluster.Key, []cluster.Key) string) (all []policy.Problem) {
 	for _, key := range slices.SortedFunc(maps.Keys(concerned), cluster.Key.Compare) {
 		pods := concerned[key]
 		all = append(all, policy.Problem{Policy: key, UID: policyOf(o.snapshot, key).UID, Pods: pods, Text: text(key, pods)})

@@ -1,4 +1,4 @@
-package agent
+package policy
 
 import (
 	"net/netip"
@@ -10,7 +10,6 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
@@ -18,7 +17,7 @@ import (
 func TestPendingPoliciesAreNotInForce(t *testing.T) {
 	named := func(name string) *cluster.NetworkPolicy { return &cluster.NetworkPolicy{Namespace: "shop", Name: name} }
 	inForce, closed, pending, changed := named("a"), named("b"), named("c"), named("d")
-	states := policyStates{
+	states := states{
 		inForce.Key(): {of: inForce, state: agentapi.PolicyInForce}, closed.Key(): {of: closed, state: agentapi.PolicyClosed},
 		pending.Key(): {of: pending, state: agentapi.PolicyPending}, changed.Key(): {of: named("d"), state: agentapi.PolicyInForce},
 	}
@@ -27,46 +26,39 @@ func TestPendingPoliciesAreNotInForce(t *testing.T) {
 	if s.Closed, s.Pending = states.count(all); s.Closed != 1 || s.Pending != 3 {
 		t.Errorf("%d are closed and %d pending", s.Closed, s.Pending)
 	}
-	got := map[string]float64{}
-	c := &nodeCollector{agent: &Agent{datapath: &datapath.Datapath{Sessions: &datapath.Sessions{}}}}
-	c.collectPolicies(s, func(d *prometheus.Desc, v float64, labels ...string) {
+	got := map[string]int{}
+	collect(s, func(d *prometheus.Desc, v int, labels ...string) {
 		if d == descPolicies {
 			got[labels[0]] = v
 		}
-	}, func(*prometheus.Desc, float64, ...string) {})
-	if diff := cmp.Diff(map[string]float64{"in_force": 1, "closed": 1, "pending": 3}, got); diff != "" {
+	})
+	if diff := cmp.Diff(map[string]int{"in_force": 1, "closed": 1, "pending": 3}, got); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
 	}
 }
 
-// What the status says of pods and tables is what the metrics say, and nothing of them where policies are not put into force.
+// What the status says of pods and tables is what the metrics say.
 func TestPolicyMetrics(t *testing.T) {
-	collect := func(s agentapi.PolicyStatus) map[string]float64 {
-		got := map[string]float64{}
-		c := &nodeCollector{agent: &Agent{datapath: &datapath.Datapath{Sessions: &datapath.Sessions{}}}}
-		note := func(d *prometheus.Desc, v float64, labels ...string) {
+	collected := func(s agentapi.PolicyStatus) map[string]int {
+		got := map[string]int{}
+		collect(s, func(d *prometheus.Desc, v int, labels ...string) {
 			_, name, _ := strings.Cut(d.String(), `fqName: "`)
 			name, _, _ = strings.Cut(name, `"`)
 			got[strings.Join(append([]string{name}, labels...), " ")] = v
-		}
-		c.collectPolicies(s, note, note)
+		})
 		return got
 	}
 	s := agentapi.PolicyStatus{Enforced: true, Pods: 7, ClosedPods: 2, Sets: 3, Identities: 4, Blocks: 5, ExpiredSessions: 6}
-	want := map[string]float64{
-		"beeline_policy_pods in_force": 5, "beeline_policy_pods closed": 2, "beeline_policy_known": 0, "beeline_policies in_force": 0, "beeline_policies closed": 0,
-		"beeline_policies pending": 0, "beeline_policy_sets": 3, "beeline_policy_identities": 4, "beeline_policy_blocks": 5, "beeline_sessions_expired_total": 6,
+	want := map[string]int{
+		"beeline_policy_pods in_force": 5, "beeline_policy_pods closed": 2, "beeline_policy_synced": 0, "beeline_policies in_force": 0, "beeline_policies closed": 0,
+		"beeline_policies pending": 0, "beeline_policy_sets": 3, "beeline_policy_identities": 4, "beeline_policy_blocks": 5,
 	}
-	if diff := cmp.Diff(want, collect(s)); diff != "" {
+	if diff := cmp.Diff(want, collected(s)); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
 	}
 	s.Known = true
-	if known := collect(s)["beeline_policy_known"]; known != 1 {
-		t.Errorf("policies are known, and the metric is %g", known)
-	}
-	s.Enforced = false
-	if diff := cmp.Diff(map[string]float64{"beeline_sessions_expired_total": 6}, collect(s)); diff != "" {
-		t.Errorf("metrics without enforcement (-want +got):\n%s", diff)
+	if known := collected(s)["beeline_policy_synced"]; known != 1 {
+		t.Errorf("policies are known, and the metric is %d", known)
 	}
 }
 
@@ -78,13 +70,13 @@ func TestPolicyStatusCountsTables(t *testing.T) {
 	s.NetworkPolicies[0].Ingress = []cluster.PolicyRule{{Peers: []cluster.PolicyPeer{
 		{Block: netip.MustParsePrefix("192.0.2.1/32")}, {Block: netip.MustParsePrefix("198.51.100.0/24")},
 	}}}
-	p.deliver(s)
-	p.setPods([]policy.LocalPod{webLocal})
+	p.Update(s)
+	p.UpdatePods([]policy.LocalPod{webLocal})
 	mustPass(t, p)
 	if !table.Knows(webLocal.Addresses) {
 		t.Fatal("the tables do not know the pod")
 	}
-	got := (&Agent{policies: p, snapshot: s}).policyStatus()
+	got := p.Status()
 	// The pod, the node and the block of one address are single ones.
 	if got.Pods != 1 || got.Identities != 3 || got.Blocks != 1 {
 		t.Errorf("%d pods, %d single addresses and %d prefixes, want 1, 3 and 1: %+v", got.Pods, got.Identities, got.Blocks, got)

@@ -1,4 +1,6 @@
-package agent
+// Package policy brings NetworkPolicies into the datapath: from snapshots of the cluster and the pods of this node, independently of
+// reconciliations.
+package policy
 
 import (
 	"context"
@@ -12,15 +14,16 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
+	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// policyTable is the datapath's side of NetworkPolicies; datapath.Policies is one. What does not fit leaves the pods closed that it
+// Table is the datapath's side of NetworkPolicies; datapath.Policies is one. What does not fit leaves the pods closed that it
 // is about, and does not keep the others.
-type policyTable interface {
+type Table interface {
 	// Sync makes the tables hold these and nothing else.
 	Sync(*policy.Tables) (changed int, err error)
 	// Close closes pods by their addresses until Release, whatever tables say meanwhile.
@@ -37,14 +40,15 @@ const (
 	policyRetryFull = 30 * time.Second
 )
 
-// policies carries NetworkPolicies from snapshots into the datapath: a path of its own as that of Services is.
+// Policies carries NetworkPolicies from snapshots into the datapath: a path of its own as that of Services is.
 //
 // A pod that is added is closed until tables are in force that were made with it. Whatever an earlier agent has put into force stays until
 // this one knows all policies.
-type policies struct {
+type Policies struct {
 	log     *slog.Logger
-	table   policyTable
-	metrics *metrics
+	table   Table
+	metrics metrics
+	options Options
 	beat    *loop.Beat
 	compile func(*cluster.Snapshot, policy.Local) (*policy.Tables, []policy.Problem)
 	// spent is the CPU time of the thread that runs passes.
@@ -60,7 +64,7 @@ type policies struct {
 	// have their programs and in the one before some had not. They must not block.
 	changed, filledFirst, completeAgain func()
 
-	inputs policyInputs
+	inputs inputs
 	// holding is held while addresses are closed and released, so that the table hears of it in the order of the inputs.
 	holding sync.Mutex
 	// mu is held during a pass, of which there is one at a time, and guards what follows. The one lock that a pass takes beside is that
@@ -70,14 +74,14 @@ type policies struct {
 	done uint64
 	// since is when the first change was heard of that is not in force yet; zero if all are.
 	since  time.Time
-	states policyStates
+	states states
 
 	outcomeMu sync.Mutex // nobody who asks waits for a pass
-	outcome   policyOutcome
+	outcome   outcome
 }
 
-// policyInputs are the newest of what a pass depends on.
-type policyInputs struct {
+// inputs are the newest of what a pass depends on.
+type inputs struct {
 	mu       sync.Mutex
 	snapshot *cluster.Snapshot // nil until the source has delivered one
 	// since is when the first change was heard of that no pass has taken up; zero if there is none.
@@ -95,20 +99,55 @@ type policyInputs struct {
 	number uint64
 }
 
-func newPolicies(table policyTable, compile func(*cluster.Snapshot, policy.Local) (*policy.Tables, []policy.Problem), unlabelled bool, m *metrics, log *slog.Logger) *policies {
-	p := &policies{log: log, table: table, compile: compile, metrics: m, beat: &loop.Beat{}, wake: loop.NewSignal(), changed: func() {}, filledFirst: func() {}, completeAgain: func() {}, states: policyStates{}}
+// Options is what Policies depends on.
+type Options struct {
+	Config Config
+	// Node is the name of this node.
+	Node string
+	// Manifests says that the cluster's state comes from manifests: pods have no labels of their own.
+	Manifests bool
+	// Services, NodePorts, ExternalIPs and DSR explain connections to Services. NodePorts are the networks of NodePort addresses; none
+	// means the addresses of Nodes.
+	Services               lb.Mode
+	NodePorts, ExternalIPs []netip.Prefix
+	DSR                    bool
+	// Fresh says that the table began empty.
+	Fresh bool
+	// FailClosed prepares for sets before they are active: see failclosed.Pods.Update.
+	FailClosed func(map[netip.Addr]policy.Sets) map[netip.Addr]failclosed.Missing
+	// Changed is called after each pass. Reconcile is called after the pass that first filled the tables, and after one where all pods have
+	// their programs and in the one before some had not. They must not block.
+	Changed, Reconcile func()
+	Beat               *loop.Beat
+}
+
+// New makes a Policies that writes to a table.
+func New(o Options, table Table, log *slog.Logger) *Policies {
+	compiler := policy.NewCompiler(o.Node)
+	sizes := o.Config.PolicySizes
+	compiler.Bound(policy.Sizes{Addresses: sizes.Identities, Policies: sizes.Policies, Ports: int(datapath.PolicyPorts(uint32(sizes.Policies)))})
+	p := newPolicies(table, compiler.Compile, o.Manifests, log)
+	p.options, p.postponed, p.fresh, p.failClosed, p.changed, p.beat = o, compiler.Postponed, o.Fresh, o.FailClosed, o.Changed, o.Beat
+	p.filledFirst, p.completeAgain = o.Reconcile, o.Reconcile // programs and the node may wait for these
+	return p
+}
+
+func newPolicies(table Table, compile func(*cluster.Snapshot, policy.Local) (*policy.Tables, []policy.Problem), unlabelled bool, log *slog.Logger) *Policies {
+	p := &Policies{
+		log: log, table: table, compile: compile, metrics: newMetrics(), beat: &loop.Beat{}, wake: loop.NewSignal(), spent: threadTime, states: states{},
+		changed: func() {}, filledFirst: func() {}, completeAgain: func() {},
+	}
 	p.failClosed = func(map[netip.Addr]policy.Sets) map[netip.Addr]failclosed.Missing { return nil }
 	p.postponed = func() time.Time { return time.Time{} }
-	p.spent = threadTime
 	p.inputs.local.Unlabelled = unlabelled
 	p.inputs.held = map[netip.Addr]uint64{}
 	return p
 }
 
 // deliver, setNode and setPods hand over what is new and return at once.
-func (p *policies) deliver(snapshot *cluster.Snapshot) {
-	p.take(func(in *policyInputs) (isNew bool) {
-		isNew = in.snapshot == nil || !samePolicies(in.snapshot, snapshot)
+func (p *Policies) Update(snapshot *cluster.Snapshot) {
+	p.take(func(in *inputs) (isNew bool) {
+		isNew = in.snapshot == nil || !same(in.snapshot, snapshot)
 		in.snapshot = snapshot
 		if isNew {
 			in.since = earlier(in.since, snapshot.Since)
@@ -125,16 +164,16 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-func (p *policies) setNode(addresses []netip.Addr) {
-	p.take(func(in *policyInputs) (isNew bool) {
+func (p *Policies) UpdateNode(addresses []netip.Addr) {
+	p.take(func(in *inputs) (isNew bool) {
 		isNew = !in.located || !slices.Equal(in.local.Addresses, addresses)
 		in.local.Addresses, in.located = addresses, true
 		return isNew
 	})
 }
 
-func (p *policies) setPods(pods []policy.LocalPod) {
-	p.take(func(in *policyInputs) (isNew bool) {
+func (p *Policies) UpdatePods(pods []policy.LocalPod) {
+	p.take(func(in *inputs) (isNew bool) {
 		isNew = !slices.EqualFunc(in.local.Pods, pods, func(x, y policy.LocalPod) bool {
 			return x.Pod == y.Pod && x.UID == y.UID && slices.Equal(x.Addresses, y.Addresses)
 		})
@@ -143,7 +182,7 @@ func (p *policies) setPods(pods []policy.LocalPod) {
 	})
 }
 
-func (p *policies) take(change func(*policyInputs) (isNew bool)) (number uint64) {
+func (p *Policies) take(change func(*inputs) (isNew bool)) (number uint64) {
 	p.inputs.mu.Lock()
 	defer p.inputs.mu.Unlock()
 	if !change(&p.inputs) {
@@ -154,30 +193,30 @@ func (p *policies) take(change func(*policyInputs) (isNew bool)) (number uint64)
 	return p.inputs.number
 }
 
-// samePolicies tells whether two snapshots are the same to policies. Nodes tell whose addresses are this one's.
-func samePolicies(a, b *cluster.Snapshot) bool {
+// same tells whether two snapshots are the same to policies. Nodes tell whose addresses are this one's.
+func same(a, b *cluster.Snapshot) bool {
 	return cluster.Same(a.NetworkPolicies, b.NetworkPolicies) && cluster.Same(a.Namespaces, b.Namespaces) && a.Pods.Same(b.Pods) &&
 		cluster.Same(a.Nodes, b.Nodes) && slices.Equal(a.Unknown, b.Unknown) && slices.Equal(a.Partial, b.Partial)
 }
 
 // current is what the last pass has come to.
-func (p *policies) current() policyOutcome {
+func (p *Policies) current() outcome {
 	p.outcomeMu.Lock()
 	defer p.outcomeMu.Unlock()
 	return p.outcome
 }
 
 // run makes a pass whenever something is new, and again after one that has failed, until ctx ends.
-func (p *policies) run(ctx context.Context) error {
+func (p *Policies) Run(ctx context.Context) error {
 	runtime.LockOSThread() // see spent
 	defer runtime.UnlockOSThread()
 	var spent time.Duration
 	pass := func() {
 		before := p.spent()
-		_ = p.pass() // what failed is in the outcome
+		_ = p.Pass() // what failed is in the outcome
 		spent = p.spent() - before
 	}
-	passIf := func(due func(policyOutcome) bool) func(time.Time) {
+	passIf := func(due func(outcome) bool) func(time.Time) {
 		return func(time.Time) {
 			if spent = 0; due(p.current()) {
 				pass()
@@ -187,10 +226,10 @@ func (p *policies) run(ctx context.Context) error {
 	l := loop.Loop{
 		Beat: p.beat, Wake: p.wake, Work: pass,
 		Ticks: []*loop.Tick{
-			{Every: policyRetry, Do: passIf(func(o policyOutcome) bool {
+			{Every: policyRetry, Do: passIf(func(o outcome) bool {
 				return len(o.missing) > 0 || o.failure != nil && !ofSets(o.failure) || o.due()
 			})},
-			{Every: policyRetryFull, Do: passIf(func(o policyOutcome) bool { return o.failure != nil })},
+			{Every: policyRetryFull, Do: passIf(func(o outcome) bool { return o.failure != nil })},
 		},
 		Pause: func() time.Duration { return gapAfter(spent) },
 	}
@@ -198,7 +237,7 @@ func (p *policies) run(ctx context.Context) error {
 }
 
 // passAt makes a pass with inputs of this number, unless there has been one.
-func (p *policies) passAt(number uint64) error {
+func (p *Policies) PassAt(number uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.done >= number {
@@ -208,7 +247,7 @@ func (p *policies) passAt(number uint64) error {
 }
 
 // pass makes the tables hold what is known now, and gives what could not be written.
-func (p *policies) pass() error {
+func (p *Policies) Pass() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.passLocked()
@@ -223,11 +262,11 @@ type passInputs struct {
 }
 
 // takeInputs gives the newest inputs; ok is false while these are not enough, and located says whether this node's addresses are known.
-func (p *policies) takeInputs() (now passInputs, located, ok bool) {
+func (p *Policies) takeInputs() (now passInputs, located, ok bool) {
 	p.inputs.mu.Lock()
 	defer p.inputs.mu.Unlock()
 	now = passInputs{p.inputs.snapshot, p.inputs.local, maps.Clone(p.inputs.held), p.inputs.number}
-	if !p.inputs.located || now.snapshot == nil || !knownPolicies(now.snapshot) {
+	if !p.inputs.located || now.snapshot == nil || !known(now.snapshot) {
 		p.inputs.since = time.Time{} // how long the cluster is not known is another matter
 		return now, p.inputs.located, false
 	}
@@ -237,7 +276,7 @@ func (p *policies) takeInputs() (now passInputs, located, ok bool) {
 	return now, true, true
 }
 
-func (p *policies) passLocked() error {
+func (p *Policies) passLocked() error {
 	now, located, ok := p.takeInputs()
 	switch {
 	case !located:
@@ -265,27 +304,27 @@ func (p *policies) passLocked() error {
 		err = errors.Join(err, p.releaseHeld(now.held))
 	}
 	p.done = now.number
-	p.metrics.policiesApplied(compiled.Sub(begin), time.Since(compiled), errors.Join(err, failclosed.Err(missing)))
+	p.metrics.applied(compiled.Sub(begin), time.Since(compiled), errors.Join(err, failclosed.Err(missing)))
 	p.observe(changed, err)
 	p.log.Debug("NetworkPolicies written", "policies", len(now.snapshot.NetworkPolicies), "changed", changed, "compile", compiled.Sub(begin), "apply", time.Since(compiled), "error", err)
-	p.conclude(policyOutcome{failure: err, missing: missing, compileProblems: problems, tables: tables, postponed: p.postponed(), snapshot: now.snapshot, local: now.local})
+	p.conclude(outcome{failure: err, missing: missing, compileProblems: problems, tables: tables, postponed: p.postponed(), snapshot: now.snapshot, local: now.local})
 	return err
 }
 
 // passed takes note that a pass is over.
-func (p *policies) passed() {
+func (p *Policies) passed() {
 	p.inputs.mu.Lock()
 	defer p.inputs.mu.Unlock()
 	p.inputs.passing, p.inputs.passingPods = nil, nil
 }
 
 // observe takes note of how long a change took to be in force. What could not be written goes on taking.
-func (p *policies) observe(changed int, err error) {
+func (p *Policies) observe(changed int, err error) {
 	if err != nil && !ofSets(err) {
 		return
 	}
 	if err == nil && changed > 0 && !p.since.IsZero() {
-		p.metrics.policyChanges.Observe(time.Since(p.since).Seconds())
+		p.metrics.changes.Observe(time.Since(p.since).Seconds())
 	}
 	p.since = time.Time{}
 }
@@ -297,7 +336,7 @@ func ofSets(err error) bool {
 }
 
 // admitNode lets this node reach the pods that are closed while policies are not known, if no earlier agent has done so.
-func (p *policies) admitNode(own []netip.Addr) error {
+func (p *Policies) admitNode(own []netip.Addr) error {
 	if !p.fresh {
 		return nil
 	}
@@ -315,11 +354,19 @@ func (p *policies) admitNode(own []netip.Addr) error {
 // policyKinds are what policies are compiled from.
 var policyKinds = cluster.Kinds{cluster.KindNetworkPolicy, cluster.KindNamespace, cluster.KindPod}
 
-// knownPolicies tells whether a snapshot has all policies, and all that they select from: a pod without its labels is one that they do not
+// known tells whether a snapshot has all policies, and all that they select from: a pod without its labels is one that they do not
 // select. Before, what an earlier agent has put into force stays, and pods that are added are closed.
-func knownPolicies(s *cluster.Snapshot) bool {
+func known(s *cluster.Snapshot) bool {
 	return !slices.ContainsFunc(policyKinds, s.Unknown.Has) && !slices.ContainsFunc(policyKinds, s.Partial.Has)
 }
 
-// errPoliciesMissing keeps the programs of an earlier agent in place.
-var errPoliciesMissing = errors.New("programs that put NetworkPolicies into force wait for the cluster's, without which pods would be open")
+// Filled says that the tables have had all policies since this agent started.
+func (p *Policies) Filled() bool { return p.current().filled }
+
+// Names are the names of the policies in the tables; nil before the first pass. Nobody changes them.
+func (p *Policies) Names() map[policy.Policy]cluster.Key {
+	if t := p.current().tables; t != nil {
+		return t.Names
+	}
+	return nil
+}

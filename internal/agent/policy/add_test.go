@@ -1,4 +1,4 @@
-package agent
+package policy
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ import (
 func TestAddressesThatTablesKnow(t *testing.T) {
 	address := []netip.Addr{webAddress}
 	other := policy.LocalPod{Pod: cluster.Key{Namespace: "free", Name: "next"}, Addresses: address}
-	expect := func(step string, p *policies, want bool) {
+	expect := func(step string, p *Policies, want bool) {
 		t.Helper()
 		if got := p.mayKnow(address); got != want {
 			t.Errorf("%s: may know the address %t, want %t", step, got, want)
@@ -34,30 +34,30 @@ func TestAddressesThatTablesKnow(t *testing.T) {
 	table, p = newFakePolicies()
 	s := policySnapshot("shop")
 	s.Pods.Slice()[0].Addresses = address
-	p.deliver(s)
+	p.Update(s)
 	table.during = func() { expect("a pass with the snapshot's pod", p, true) }
 	mustPass(t, p)
 	table.during = nil
 	expect("it is of another node", p, false) // as the fake compiler has it
 
-	p.setPods([]policy.LocalPod{webLocal})
+	p.UpdatePods([]policy.LocalPod{webLocal})
 	table.during = func() { expect("a pass with a pod here", p, true) }
 	mustPass(t, p)
 	table.during = nil
-	p.setPods([]policy.LocalPod{other})
+	p.UpdatePods([]policy.LocalPod{other})
 	expect("its identity is in force", p, true)
 	mustPass(t, p)
 	expect("its own", p, true)
 
 	table.fail = &datapath.SyncError{Err: errors.New("full")}
-	p.setPods(nil)
-	_ = p.pass()
+	p.UpdatePods(nil)
+	_ = p.Pass()
 	expect("gone, and something else does not fit", p, false)
-	p.setPods([]policy.LocalPod{webLocal})
-	_ = p.pass()
+	p.UpdatePods([]policy.LocalPod{webLocal})
+	_ = p.Pass()
 	table.fail = errors.New("no memory")
-	p.setPods(nil)
-	_ = p.pass()
+	p.UpdatePods(nil)
+	_ = p.Pass()
 	expect("could not be deleted", p, true)
 }
 
@@ -66,7 +66,7 @@ func TestChangesAreCountedFromTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table, p := newFakePolicies()
 		registry := prometheus.NewRegistry()
-		registry.MustRegister(p.metrics.policyChanges)
+		registry.MustRegister(p.metrics.changes)
 		expect := func(step string, changes uint64, seconds float64) {
 			t.Helper()
 			families, err := registry.Gather()
@@ -77,18 +77,18 @@ func TestChangesAreCountedFromTheFirst(t *testing.T) {
 				t.Errorf("%s: %d changes took %g s, want %d and %g", step, h.GetSampleCount(), h.GetSampleSum(), changes, seconds)
 			}
 		}
-		p.deliver(policySnapshot("shop"))
+		p.Update(policySnapshot("shop"))
 		time.Sleep(2 * time.Second)
-		p.deliver(policySnapshot("other", "shop"))
+		p.Update(policySnapshot("other", "shop"))
 		time.Sleep(time.Second)
 		mustPass(t, p)
 		expect("two in one pass", 1, 3)
-		p.setPods([]policy.LocalPod{webLocal})
+		p.UpdatePods([]policy.LocalPod{webLocal})
 		mustPass(t, p)
 		expect("nothing of the cluster's", 1, 3)
 		table.fail = errors.New("no memory")
-		p.deliver(policySnapshot("shop"))
-		_ = p.pass()
+		p.Update(policySnapshot("shop"))
+		_ = p.Pass()
 		time.Sleep(4 * time.Second)
 		table.fail = nil
 		mustPass(t, p)
@@ -115,11 +115,11 @@ func TestBesideKubeProxy(t *testing.T) {
 	p.compile = func(*cluster.Snapshot, policy.Local) (*policy.Tables, []policy.Problem) {
 		return &policy.Tables{Selected: map[cluster.Key][]cluster.Key{webLocal.Pod: selected}}, nil
 	}
-	p.deliver(s)
+	p.Update(s)
 	mustPass(t, p)
 	for services, want := range map[lb.Mode]string{lb.ModeKubeProxy: "shop/clients, shop/nothing", lb.ModeEBPF: ""} {
-		a := &Agent{policies: p, ways: ways{services: services}}
-		problems := a.problemSources().policies()
+		p.options.Services = services
+		problems := p.Problems()
 		if got := strings.Join(problems, "\n"); want == "" && got != "" || !strings.HasSuffix(got, want) {
 			t.Errorf("services %s: problems %q", services, problems)
 		}

@@ -1,0 +1,61 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/agent/value"
+)
+
+// Mode says what enforces NetworkPolicies.
+type Mode string
+
+// The modes.
+const (
+	// ModeAuto is ModeEBPF.
+	ModeAuto Mode = "auto"
+	// ModeEBPF is the datapath.
+	ModeEBPF Mode = "ebpf"
+	// ModeNone is nothing, or something else than Beeline.
+	ModeNone Mode = "none"
+)
+
+// Config is the configuration of NetworkPolicies.
+type Config struct {
+	// Policy says what enforces them.
+	Policy Mode
+	// PolicySizes are those of the tables.
+	PolicySizes Sizes
+}
+
+// Sizes are the capacities of the tables. Each entry of capacity costs 16 bytes; those of Conntrack are preallocated (see datapath.Sizes).
+type Sizes struct {
+	// Identities counts addresses of pods and single addresses of ipBlocks, and as many prefixes.
+	Identities int
+	// Policies counts the peers of each set of rules.
+	Policies int
+	// Conntrack counts connections of pods that policies select, and connections that flows report.
+	Conntrack int
+}
+
+// Defaults is the configuration without flags.
+func Defaults() Config {
+	return Config{Policy: ModeAuto, PolicySizes: Sizes{Identities: 262144, Policies: 262144, Conntrack: 262144}}
+}
+
+// Validate reports every impossible value, each with the name of its flag.
+func (c Config) Validate() error {
+	var errs []error
+	if all := []Mode{ModeAuto, ModeEBPF, ModeNone}; !slices.Contains(all, c.Policy) {
+		errs = append(errs, fmt.Errorf("--policy: %q is none of %s", c.Policy, value.Quoted(all)))
+	}
+	for flag, size := range map[string]int{
+		"--identities-max": c.PolicySizes.Identities, "--policies-max": c.PolicySizes.Policies, "--conntrack-max": c.PolicySizes.Conntrack,
+	} {
+		if size < 1 || size > value.MaxTableSize {
+			errs = append(errs, fmt.Errorf("%s: %d is not between 1 and %d", flag, size, value.MaxTableSize))
+		}
+	}
+	return errors.Join(errs...)
+}
