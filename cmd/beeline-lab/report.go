@@ -12,7 +12,7 @@ import (
 )
 
 func newReportCommand(e cli.Env) *cobra.Command {
-	var html, table, markdown bool
+	var html, table, markdown, summary bool
 	c := &cobra.Command{
 		Use:   "report DIR [DIR]",
 		Short: "Show the results of a bench again, or compare two",
@@ -22,7 +22,8 @@ is written to the second one.`,
 		Example: `  beeline-lab report results/2026-11-20          table, and report.html written anew
   beeline-lab report results/a results/b         what changed from a to b
   beeline-lab report --html results/a results/b  the same as results/b/compare.html
-  beeline-lab report --markdown results/a        tables for a README`,
+  beeline-lab report --markdown results/a        all tables as Markdown
+  beeline-lab report --summary results/a         the overview as Markdown, for a README`,
 		Args: cli.Arguments(cobra.RangeArgs(1, 2)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var runs []*result.Run
@@ -37,8 +38,11 @@ is written to the second one.`,
 			if len(runs) == 2 {
 				document, file = report.Compare(runs[0], runs[1]), report.CompareFileName
 			}
-			if markdown {
+			switch {
+			case markdown:
 				return document.Markdown(e.Stdout)
+			case summary:
+				return document.Summary(e.Stdout)
 			}
 			if !html {
 				if err := document.Text(e.Stdout); err != nil {
@@ -58,7 +62,8 @@ is written to the second one.`,
 	}
 	c.Flags().BoolVar(&html, "html", false, "only write report.html, or compare.html of two runs")
 	c.Flags().BoolVar(&table, "table", false, "only print the table")
-	c.Flags().BoolVar(&markdown, "markdown", false, "print Markdown tables instead")
-	c.MarkFlagsMutuallyExclusive("html", "table", "markdown")
+	c.Flags().BoolVar(&markdown, "markdown", false, "only print the tables, as Markdown")
+	c.Flags().BoolVar(&summary, "summary", false, "only print the overview, as Markdown")
+	c.MarkFlagsMutuallyExclusive("html", "table", "markdown", "summary")
 	return c
 }

@@ -31,6 +31,7 @@ func TestReport(t *testing.T) {
 		"only table": {[]string{"--table"}, "Ratio to node · cross-node · one-core", false},
 		"only html":  {[]string{"--html"}, "", true},
 		"markdown":   {[]string{"--markdown"}, "| `beeline` |", false},
+		"summary":    {[]string{"--summary"}, "| `beeline` |", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := results(t)

@@ -117,6 +117,17 @@ func withoutStudies(page string) []byte {
 	return studies.ReplaceAll(notMarkup.ReplaceAll([]byte(page), []byte("$1$3")), nil)
 }
 
+// A summary has the overview and the targets only.
+func TestSummary(t *testing.T) {
+	all := documents()
+	for name, want := range map[string]string{"network": "**Ratio to node · cross-node · one-core**", "services": "**Targets**"} {
+		text := rendered(t, all[name].Summary)
+		if !strings.Contains(text, want) || strings.Contains(text, "**Footprint**") || strings.Contains(text, "by the number of Services") {
+			t.Errorf("%s", text)
+		}
+	}
+}
+
 // Runs that measured different things have no figure in common, in every rendering.
 func TestCompareNothingInCommon(t *testing.T) {
 	a, b := synthetic(1), synthetic(1)

@@ -8,21 +8,33 @@ import (
 	"strings"
 )
 
-// Markdown renders the document as tables for a README.
+// markdownWidth is the width of a line of Markdown outside of tables, in characters.
+const markdownWidth = 120
+
+// Markdown renders the document for a page of its own.
 func (d *Document) Markdown(w io.Writer) error {
+	return d.markdown(w, slices.Concat(d.Provenance, d.Key), func(Section) bool { return true })
+}
+
+// Summary renders the summarizing sections as Markdown, for a README.
+func (d *Document) Summary(w io.Writer) error {
+	return d.markdown(w, d.Provenance, func(s Section) bool { return s.Summary })
+}
+
+func (d *Document) markdown(w io.Writer, head []string, include func(Section) bool) error {
 	out := &markdownWriter{bufio.NewWriter(w)}
-	for _, l := range append(slices.Clone(d.Provenance), d.Key...) {
+	for _, l := range head {
 		if before, command, ok := strings.Cut(l, commandPrefix); ok {
 			l = before + commandPrefix + code(command)
 		}
-		out.line("* " + escape(l))
+		out.item(l)
 	}
 	for _, c := range d.Cautions {
-		out.line("* **" + escape(c) + "**")
+		out.item("**" + c + "**")
 	}
 	for _, s := range d.Sections {
 		for _, t := range s.Tables {
-			if t.on(OnMarkdown) {
+			if include(s) && t.on(OnMarkdown) {
 				out.table(t)
 			}
 		}
@@ -36,6 +48,15 @@ func (d *Document) Markdown(w io.Writer) error {
 type markdownWriter struct{ *bufio.Writer }
 
 func (o *markdownWriter) line(s string) { fmt.Fprintln(o, s) }
+
+// item writes an item of a list.
+func (o *markdownWriter) item(s string) {
+	sign := "* "
+	for _, l := range wrap(s, markdownWidth-len(sign)) {
+		o.line(sign + l)
+		sign = "  "
+	}
+}
 
 func (o *markdownWriter) table(t *Table) {
 	heading := t.Title
@@ -82,7 +103,7 @@ func (o *markdownWriter) table(t *Table) {
 	}
 	for _, n := range t.Notes {
 		o.line("")
-		o.line(escape(n))
+		o.line(strings.Join(wrap(n, markdownWidth), "\n"))
 	}
 }
 
