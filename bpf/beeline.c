@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The datapath, in the order a packet meets it. README.md tells the journeys. */
+/* The datapath. README.md describes the path of each packet. */
 #include "types.h"
 #include "config.h"
 #include "maps.h"
@@ -11,5 +11,8 @@
 #include "prog/sock.h"
 #include "prog/maintenance.h"
 
-/* GPL-only helpers need a licence the kernel knows; it means GPL-2.0-only OR BSD-2-Clause. */
+/*
+ * The kernel requires a GPL-compatible licence string for GPL-only helpers. It stands for GPL-2.0-only OR
+ * BSD-2-Clause.
+ */
 char datapath_license[] SEC("license") = "Dual BSD/GPL";

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Destroys UDP sockets that are connected to a backend which is gone, so that the application hears of it and connects again. An
- * object of its own: kernels before 6.5 do not have what it needs. README.md tells when it runs.
+ * Destroys UDP sockets that are connected to a removed backend, so that their applications get an error and
+ * reconnect. An object of its own: it needs Linux 6.5.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "types.h"
 
-/* The kernel's own types, as far as they are read; offsets are found at load. */
+/* Kernel types; offsets are relocated at load. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct sock_common {
@@ -42,7 +42,7 @@ struct bpf_iter__udp {
 /* Linux 6.5. */
 extern int bpf_sock_destroy(struct sock_common *socket) __ksym;
 
-/* That of the datapath: see maps.h. */
+/* Shared with the datapath: see maps.h. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -50,7 +50,7 @@ struct {
 	__type(value, struct sock_entry);
 } sock_storage SEC(".maps");
 
-/* Backends that are gone, for as long as their sockets are looked for. Written by the agent. */
+/* Removed backends, while their sockets are destroyed. Key: backend. Writer: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -59,7 +59,7 @@ struct {
 	__type(value, __u8);
 } stale_backends SEC(".maps");
 
-/* Runs for each UDP socket of the reader's network namespace, and writes a byte for each that it has destroyed. */
+/* Runs for each UDP socket of the reader's network namespace. Writes one byte for each socket that it destroys. */
 SEC("iter/udp")
 int destroy_udp(struct bpf_iter__udp *ctx)
 {
@@ -72,7 +72,7 @@ int destroy_udp(struct bpf_iter__udp *ctx)
 		return 0;
 	p = bpf_sk_storage_get(&sock_storage, socket, 0, 0);
 	if (!p)
-		return 0; /* connected to no Service */
+		return 0; /* not connected to a Service */
 	backend.address = p->backend;
 	backend.port = p->backend_port;
 	if (bpf_map_lookup_elem(&stale_backends, &backend) && !bpf_sock_destroy((struct sock_common *)socket))
@@ -80,5 +80,8 @@ int destroy_udp(struct bpf_iter__udp *ctx)
 	return 0;
 }
 
-/* GPL-only helpers need a licence the kernel knows; it means GPL-2.0-only OR BSD-2-Clause. */
+/*
+ * The kernel requires a GPL-compatible licence string for GPL-only helpers. It stands for GPL-2.0-only OR
+ * BSD-2-Clause.
+ */
 char datapath_license[] SEC("license") = "Dual BSD/GPL";

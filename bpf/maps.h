@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Every map, each with its one writer. Sizes are upper bounds. Arrays and LRU hashes are allocated whole, of other hashes 16 bytes for each
- * entry of their size (BPF_F_NO_PREALLOC: the buckets) and then each entry when it is made.
+ * Every map, with its writer. Sizes are upper bounds. Arrays and LRU hashes are preallocated. Other hashes
+ * (BPF_F_NO_PREALLOC) take 16 bytes of buckets for each possible entry, and memory for each actual one.
  */
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <bpf/bpf_helpers.h>
 #include "types.h"
 
-/* Addresses of the pods of this node. Written by the agent, one entry for each address of a pod. */
+/* Local pods. Key: address. Value: endpoint. Writer: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -19,9 +19,9 @@ struct {
 } endpoints SEC(".maps");
 
 /*
- * Prefixes of the cluster. Written by the agent: pod ranges and addresses of all nodes. A hash and not a
- * trie: a cluster has thousands of prefixes but few lengths, and a lookup for each length (some 11 ns) costs
- * less than walking a trie, which takes 36 ns with ten prefixes and more with more.
+ * Prefixes of the cluster: pod CIDRs and node addresses. Key: prefix. Value: route. Writer: agent. A hash, since a
+ * cluster has thousands of prefixes but few lengths: one lookup for each length takes 11 ns, an LPM trie 36 ns
+ * with ten prefixes and more with more.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -31,7 +31,7 @@ struct {
 	__type(value, struct route);
 } routes SEC(".maps");
 
-/* Which lengths to look for in `routes`: at 0 those of IPv4, at 1 those of IPv6. Written by the agent. */
+/* Prefix lengths in `routes`. Index: 0 IPv4, 1 IPv6. Writer: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2);
@@ -40,8 +40,8 @@ struct {
 } route_lengths SEC(".maps");
 
 /*
- * Numbers of the present state of what is remembered about packets (enum generation_index): GENERATION_PODS is counted up by the
- * datapath, the other three by the agent, since neither could count up what the other writes as well.
+ * Generations of cached results. Index: enum generation_index. Writer: the datapath for GENERATION_PODS, the agent
+ * for the others.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -51,9 +51,8 @@ struct {
 } generation SEC(".maps");
 
 /*
- * Decisions for the packets that follow, by a hash of the addresses; a newer one replaces an older one. Each
- * of the two or three hash lookups of a decision costs some 30 ns in traffic, finding it here 10. Written by the
- * datapath.
+ * Flow cache, direct-mapped by a hash of the addresses. Value: flow_cache_entry. Writer: datapath. A hit takes 10
+ * ns, each of the two or three lookups that it replaces 30 ns.
  */
 #define FLOW_CACHE_MAX 256
 struct {
@@ -63,10 +62,7 @@ struct {
 	__type(value, struct flow_cache_entry);
 } flow_cache SEC(".maps");
 
-/*
- * What translation of one packet works on, for it would not fit on the stack: struct nat_state of lib/translate.h.
- * Written by the datapath.
- */
+/* Scratch memory of NAT: struct nat_state. Writer: datapath. */
 #define NAT_SCRATCH_SIZE 576
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -75,7 +71,7 @@ struct {
 	__uint(value_size, NAT_SCRATCH_SIZE);
 } nat_scratch SEC(".maps");
 
-/* Dropped packets by program and reason, at index program * DROP_MAX + reason. Written by the datapath. */
+/* Dropped packets. Index: program * DROP_MAX + reason. Value: drop_count. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, PROGRAM_MAX * DROP_MAX);
@@ -84,9 +80,8 @@ struct {
 } drops SEC(".maps");
 
 /*
- * Until when (CLOCK_MONOTONIC, ns) the agent vouches for the next_hop_mac of `routes`. The agent follows the
- * kernel's neighbour table and renews the lease; once it has lapsed, the kernel resolves each packet.
- * Written by the agent.
+ * Until when next_hop_mac of `routes` is valid (CLOCK_MONOTONIC, ns). Writer: agent, which renews it while it
+ * follows the neighbour table. When it has expired, bpf_redirect_neigh resolves every packet.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -95,10 +90,7 @@ struct {
 	__type(value, __u64);
 } neigh_lease SEC(".maps");
 
-/*
- * This node's own end of every tunnel: at 0 the address for ends of IPv4, at 1 for those of IPv6; zero where the
- * kernel is to choose. Written by the agent.
- */
+/* Local tunnel address. Index: 0 IPv4, 1 IPv6. Zero: the kernel chooses. Writer: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2);
@@ -107,8 +99,8 @@ struct {
 } tunnel_sources SEC(".maps");
 
 /*
- * Where Services answer, with NodePorts and ports of hosts once for each address of this node. Written by the
- * agent. The agent sets the sizes of this map and of those below that follow the work (--services-max and others).
+ * Frontends, with NodePorts and host ports once for each node address. Key: frontend. Value: service. Writer:
+ * agent. The agent sets the size of this map and of others that follow the work (--services-max and others).
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -118,7 +110,7 @@ struct {
 	__type(value, struct service);
 } services SEC(".maps");
 
-/* Backends by their set. Written by the agent. */
+/* Backends. Key: set and index. Value: backend. Writer: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 262144);
@@ -127,7 +119,10 @@ struct {
 	__type(value, struct backend);
 } backends SEC(".maps");
 
-/* Tables of consistent hashing (Maglev, NSDI 2016, 3.4), in blocks so that a small one takes little. Written by the agent. */
+/*
+ * Maglev tables, in blocks so that small ones take little memory. Key: table and block. Value: maglev_block.
+ * Writer: agent.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 131072);
@@ -136,7 +131,7 @@ struct {
 	__type(value, struct maglev_block);
 } maglev SEC(".maps");
 
-/* Which backend a client had. Written by the datapath; the least used go first when it is full. */
+/* Session affinity of local clients. Key: client. Value: affinity. Writer: datapath. LRU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -144,7 +139,10 @@ struct {
 	__type(value, struct affinity);
 } affinities SEC(".maps");
 
-/* The same of clients outside of this node, so that they, who may write any source, push out none of its pods. */
+/*
+ * Session affinity of external clients. Separate, so that forged sources evict no local client. Writer: datapath.
+ * LRU.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -152,7 +150,7 @@ struct {
 	__type(value, struct affinity);
 } affinities_ext SEC(".maps");
 
-/* Who may use the Services that have SERVICE_SOURCES. Written by the agent. */
+/* loadBalancerSourceRanges. Key: Service and prefix. Writer: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(max_entries, 65536);
@@ -161,7 +159,10 @@ struct {
 	__type(value, __u8);
 } service_sources SEC(".maps");
 
-/* Connections by the id of the Service, from the first one on. Written by the datapath; the agent deletes what is gone. */
+/*
+ * Connections of Services. Key: Service id. Value: service_count. Writer: datapath; the agent deletes those of
+ * removed Services.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
 	__uint(max_entries, 65536);
@@ -171,8 +172,8 @@ struct {
 } service_counts SEC(".maps");
 
 /*
- * Connections that are translated packet by packet, each with an entry for both directions, from their first answer on.
- * Each has an element of `nat_slots`. Written by the datapath; the agent deletes what has timed out.
+ * Established NAT entries, one for each direction. Key: tuple before NAT. Value: nat_entry. Writer: datapath; the
+ * agent deletes expired ones.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -183,8 +184,8 @@ struct {
 } nat SEC(".maps");
 
 /*
- * The same for connections that nobody has answered yet, each with an element of `pending_slots`: a flood of them pushes out its own kind
- * only. Allocated whole. Written by the datapath; the agent deletes what has timed out.
+ * Pending NAT entries: connections without a reply. A flood evicts pending entries only. Preallocated. Key and
+ * value as `nat`. Writer: datapath; the agent deletes expired ones.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -193,7 +194,7 @@ struct {
 	__type(value, struct nat_entry);
 } nat_pending SEC(".maps");
 
-/* Which connections there may be in `nat`; those of gone or expired ones are free. Written by the datapath. */
+/* Slots of connections in `nat`. Value: nat_slot. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 131072);
@@ -201,7 +202,7 @@ struct {
 	__type(value, struct nat_slot);
 } nat_slots SEC(".maps");
 
-/* The same for `nat_pending`. Written by the datapath. */
+/* Slots of connections in `nat_pending`. Value: nat_slot. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 8192);
@@ -209,7 +210,7 @@ struct {
 	__type(value, struct nat_slot);
 } pending_slots SEC(".maps");
 
-/* How many slots each owner has. Written by the datapath. */
+/* Slots of each owner. Index: hash of the owner. Value: nat_owner. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, NAT_OWNERS_EXTERNAL + 1);
@@ -218,9 +219,9 @@ struct {
 } nat_owners SEC(".maps");
 
 /*
- * Pods of this node that take part in connections of `nat` whose other end is in the cluster: their packets
- * are looked up there before they go straight. The value is when that began (CLOCK_MONOTONIC, ns). Written by the
- * datapath; the agent deletes pods that have no connections any more.
+ * Local pods with translated connections in the cluster: their packets are looked up in `nat` first. Key: address.
+ * Value: time of the last new connection (CLOCK_MONOTONIC, ns). Writer: datapath; the agent deletes pods without
+ * connections.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -230,7 +231,7 @@ struct {
 	__type(value, __u64);
 } nat_pods SEC(".maps");
 
-/* Devices to the world, by their index. Written by the agent. */
+/* Devices to external networks. Key: ifindex. Value: uplink. Writer: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 64);
@@ -239,7 +240,7 @@ struct {
 	__type(value, struct uplink);
 } uplinks SEC(".maps");
 
-/* The uplinks that XDP may send through, by their index. Written by the agent. */
+/* Uplinks that XDP may redirect to. Key: ifindex. Writer: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
 	__uint(max_entries, 64);
@@ -247,10 +248,7 @@ struct {
 	__type(value, __u32);
 } xdp_uplinks SEC(".maps");
 
-/*
- * Packets that came in fragments, in the places of who has sent them: a new one replaces an older one of the same sender. Written by the datapath; the
- * agent deletes what is too old. Of senders that are gone the least used go first.
- */
+/* Fragmented packets. Key: sender and slot. Value: fragment. Writer: datapath; the agent deletes old ones. LRU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -258,7 +256,7 @@ struct {
 	__type(value, struct fragment);
 } fragments SEC(".maps");
 
-/* How many ICMP errors were sent, and to whom. Written by the datapath; of those to whom none was sent for long the least used go first. */
+/* ICMP errors sent in this second. Key: sender and kind. Value: icmp_ratelimit_entry. Writer: datapath. LRU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -266,7 +264,7 @@ struct {
 	__type(value, struct icmp_ratelimit_entry);
 } icmp_ratelimit SEC(".maps");
 
-/* The Service that a socket last used. Written by the datapath; it goes with the socket. */
+/* Translation of a socket. Key: socket. Value: sock_entry. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -274,7 +272,7 @@ struct {
 	__type(value, struct sock_entry);
 } sock_storage SEC(".maps");
 
-/* The same of TCP sockets, until they are closed. Written by the datapath. */
+/* Translation of TCP sockets until they are closed. Index: socket cookie. Value: sock_tcp_entry. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SOCK_TCP_MAX);
@@ -282,10 +280,7 @@ struct {
 	__type(value, struct sock_tcp_entry);
 } sock_tcp SEC(".maps");
 
-/*
- * The Services that an unconnected UDP socket used before that one, as far as it has used several. Written by the datapath; it goes
- * with the socket.
- */
+/* Earlier Services of unconnected UDP sockets. Key: socket. Value: sock_udp_entries. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -293,7 +288,7 @@ struct {
 	__type(value, struct sock_udp_entries);
 } sock_udp SEC(".maps");
 
-/* Pods of this node that NetworkPolicies select. Written by the agent, one entry for each address of such a pod. */
+/* Local pods that NetworkPolicies select. Key: address. Value: policy_pod. Writer: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -302,7 +297,7 @@ struct {
 	__type(value, struct policy_pod);
 } policy_pods SEC(".maps");
 
-/* Who is behind an address, for policies: pods of the cluster, ipBlocks of a single address, this node. Written by the agent. */
+/* Identities of addresses: pods, single-address ipBlocks, this node. Key: address. Value: identity. Writer: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 262144);
@@ -311,7 +306,7 @@ struct {
 	__type(value, __u32);
 } identities SEC(".maps");
 
-/* The same for prefixes, of ipBlocks and what they except. Written by the agent. */
+/* Identities of prefixes: ipBlocks and their exceptions. Key: prefix. Value: identity. Writer: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(max_entries, 262144);
@@ -321,8 +316,8 @@ struct {
 } identity_cidrs SEC(".maps");
 
 /*
- * Whom these two have last named, by a hash of the address; a newer answer replaces an older one. A trie of 100,000 blocks takes some
- * hundred ns in traffic, and a new connection asks for both of its ends several times. Written by the datapath.
+ * Identity cache, direct-mapped by a hash of the address. Value: identity_cache_entry. Writer: datapath. A lookup
+ * in a trie of 100,000 prefixes takes some 100 ns, and a new connection needs several.
  */
 #define IDENTITY_CACHE_MAX 1024
 struct {
@@ -332,7 +327,7 @@ struct {
 	__type(value, struct identity_cache_entry);
 } identity_cache SEC(".maps");
 
-/* What a set of rules allows whom. Written by the agent. */
+/* Rules of a set for an identity. Key: policy_key. Value: number of `policy_ports`. Writer: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 262144);
@@ -341,7 +336,7 @@ struct {
 	__type(value, __u32);
 } policies SEC(".maps");
 
-/* Protocols and ports, by the number that `policies` gives. Written by the agent. */
+/* Allowed protocols and ports. Key: policy_port_key. Value: number of the NetworkPolicy. Writer: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(max_entries, 65536);
@@ -350,7 +345,10 @@ struct {
 	__type(value, __u32);
 } policy_ports SEC(".maps");
 
-/* What rules have allowed lately, by the hash of what was asked. Written by the datapath; whatever forbids something makes all out of date. */
+/*
+ * Policy cache: allowed results, direct-mapped by a hash of the query. Value: policy_cache_entry. Writer:
+ * datapath. A new policy revision invalidates it.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, POLICY_CACHE_MAX);
@@ -359,9 +357,9 @@ struct {
 } policy_cache SEC(".maps");
 
 /*
- * Sessions of pods that policies select, and those that flows tell of, once they are no longer young. Each has a slot of the pod that it is charged
- * to, and goes when that is given to another one of the same pod; it is judged anew by its next packet then. Written by the datapath; the agent
- * deletes what has timed out.
+ * Conntrack entries of pods that policies select or flows observe. Key: tuple (ct_key). Value: ct_entry. Each has
+ * a slot of its owner and is evicted with it; its next packet is then evaluated again. Writer: datapath; the agent
+ * deletes expired ones.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -371,7 +369,10 @@ struct {
 	__type(value, struct ct_entry);
 } conntrack SEC(".maps");
 
-/* The key of the session that has a slot. That may be gone, or have another slot by now. Written by the datapath; the agent deletes what is beyond a pod's share. */
+/*
+ * Keys of conntrack entries by slot. The entry may be gone, or have another slot by now. Key: ct_slot. Value:
+ * tuple. Writer: datapath; the agent deletes slots beyond a share.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 262144);
@@ -380,7 +381,10 @@ struct {
 	__type(value, struct tuple);
 } ct_slots SEC(".maps");
 
-/* Pods of this node that sessions are charged to, by address. Written by the datapath; the agent deletes those of pods that are gone. */
+/*
+ * Local pods that own conntrack entries. Key: address. Value: ct_share. Writer: datapath; the agent deletes those
+ * of deleted pods.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 8192);
@@ -389,7 +393,7 @@ struct {
 	__type(value, struct ct_share);
 } ct_shares SEC(".maps");
 
-/* How many slots each of them has: the size of `conntrack`, divided. 0: the agent has not said it yet. Written by the agent. */
+/* Slots of each pod: the size of `conntrack` divided by the pods. 0: not set yet. Writer: agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -397,7 +401,10 @@ struct {
 	__type(value, __u32);
 } ct_share_size SEC(".maps");
 
-/* Where sessions begin, by the hash of their keys. Written by the datapath; the agent has them moved to `conntrack` now and then. */
+/*
+ * New conntrack entries, direct-mapped by a hash of the key. Value: ct_new_entry. Writer: datapath; the agent runs
+ * flush_conntrack, which moves them to `conntrack`.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, CT_NEW_MAX);
@@ -405,7 +412,7 @@ struct {
 	__type(value, struct ct_new_entry);
 } ct_new SEC(".maps");
 
-/* What is asked about one packet, as for `nat_scratch`: struct policy_context of lib/policy_context.h. Written by the datapath. */
+/* Scratch memory of policies: struct policy_context. Writer: datapath. */
 #define POLICY_SCRATCH_SIZE 384
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -414,7 +421,7 @@ struct {
 	__uint(value_size, POLICY_SCRATCH_SIZE);
 } policy_scratch SEC(".maps");
 
-/* The same for permits that end: two struct tuple. Written by the datapath. */
+/* Scratch memory of verdict_cache_end: struct verdict_scratch. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -422,13 +429,13 @@ struct {
 	__uint(value_size, 2 * sizeof(struct tuple));
 } verdict_scratch SEC(".maps");
 
-/* What flows tell, for the agent to read. Written by the datapath; size in bytes. */
+/* Flow events: a ring buffer of struct flow_event, size in bytes. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, FLOWS_SIZE);
 } flows SEC(".maps");
 
-/* Events that could not be told, by enum flow_kind * FLOW_LOSS_MAX + enum flow_loss. Written by the datapath. */
+/* Lost flow events. Index: enum flow_kind * FLOW_LOSS_MAX + enum flow_loss. Value: count. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, FLOW_KIND_MAX * FLOW_LOSS_MAX);
@@ -436,7 +443,10 @@ struct {
 	__type(value, __u64);
 } flow_lost SEC(".maps");
 
-/* The drops that events last told of, so that those which are alike need no event each; and how many of them are to be told of. Written by the datapath. */
+/*
+ * Drops that were reported last, so that similar ones share an event. Index: hash of the drop. Value: flow_drop.
+ * Writer: datapath.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, FLOW_DROPS_MAX);
@@ -444,7 +454,10 @@ struct {
 	__type(value, struct flow_drop);
 } flow_drops SEC(".maps");
 
-/* The same of the part that each sender has for itself. Written by the datapath; of those that had nothing to tell for long the least used go first. */
+/*
+ * Rate of flow events of each sender. Key: sender. Value: time up to which its share is used. Writer: datapath.
+ * LRU.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_PERCPU_HASH);
 	__uint(max_entries, 4096);
@@ -452,7 +465,10 @@ struct {
 	__type(value, __u64);
 } flow_shares SEC(".maps");
 
-/* Up to when (CLOCK_MONOTONIC, ns) the CPU has used up what all have together of --flows-rate. Written by the datapath. */
+/*
+ * Rate of flow events of the rest of --flows-rate. Value: time up to which it is used (CLOCK_MONOTONIC, ns).
+ * Writer: datapath.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* No packet's: what the agent runs about sessions that are young. */
+/* Programs that the agent runs: they move, report and delete conntrack entries, and report counted drops. */
 #pragma once
 
 #include "lib/policy/ct_new.h"
 #include "lib/flow/drops.h"
 
-/* A place with a session, which nobody else gets until ct_new_unlock; NULL if there is none, or somebody else is at it. Packets go on changing the session. */
+/* Locks a slot that has an entry; NULL if it is empty or locked. Packets may still update the entry. */
 static __always_inline struct ct_new_entry *ct_new_lock(__u32 index)
 {
 	struct ct_new_entry *slot = ct_new_slot(&index);
@@ -24,7 +24,7 @@ static long flush_entry(__u32 index, void *none)
 
 	(void)none;
 	if (!slot)
-		return 0; /* who is about to put another one there moves it, and the next look finds what is only told of */
+		return 0; /* another CPU is moving the entry; the next run finds what is left */
 	flow_ct_report(&slot->key, &slot->entry);
 	ct_new_flush(slot);
 	__sync_lock_test_and_set(ct_new_protocol(slot), 0);
@@ -32,7 +32,7 @@ static long flush_entry(__u32 index, void *none)
 	return 0;
 }
 
-/* Moves all young sessions to `conntrack`, also those that are over. What a packet changes of one in that moment may be lost. */
+/* Moves all entries of `ct_new` to `conntrack`, closed ones included. Concurrent updates of an entry may be lost. */
 SEC("syscall")
 int flush_conntrack(void *none)
 {
@@ -50,13 +50,13 @@ static long report_entry(__u32 index, void *none)
 		return 0;
 	slot = ct_new_lock(index);
 	if (!slot)
-		return 0; /* who is at it tells of what is there, or the next round does */
+		return 0; /* another CPU reports it, or the next run does */
 	flow_ct_report(&slot->key, &slot->entry);
 	ct_new_unlock(slot);
 	return 0;
 }
 
-/* Tells of all young sessions that have not been told of yet. Loaded only where flows tell of sessions. */
+/* Reports all entries of `ct_new` that have not been reported. Loaded only if flows report connections. */
 SEC("syscall")
 int report_flows(void *none)
 {
@@ -65,7 +65,7 @@ int report_flows(void *none)
 	return 0;
 }
 
-/* No packet's: what the agent runs when a pod is gone, or comes, so that who gets its address inherits nothing. */
+/* flush_pod: run when a pod is added or deleted, so that the next pod with its address inherits no entries. */
 
 static __always_inline bool flush_pod_matches(const struct tuple *key, const struct address *pod)
 {
@@ -100,14 +100,14 @@ static long flush_pod_slot(void *map, struct ct_slot *at, struct tuple *key, str
 	return 0;
 }
 
-/* Forgets every session that an address of a pod is an end of, and what is charged to it. */
+/* Deletes all entries with an address of the pod, and its slots. */
 SEC("syscall")
 int flush_pod(struct flush_pod_args *parameter)
 {
 	struct flush_pod_args f = *parameter;
 
 	bpf_loop(CT_NEW_MAX, flush_pod_new, &f, 0);
-	/* Whoever changes a table meanwhile may make the walk over it miss something: twice. */
+	/* A walk may miss entries while others insert: walk twice. */
 	bpf_for_each_map_elem(&conntrack, flush_pod_entry, &f, 0);
 	bpf_for_each_map_elem(&conntrack, flush_pod_entry, &f, 0);
 	bpf_for_each_map_elem(&ct_slots, flush_pod_slot, &f, 0);
@@ -115,12 +115,12 @@ int flush_pod(struct flush_pod_args *parameter)
 	return 0;
 }
 
-/* No packet's: what the agent runs about drops, so that the last ones of a kind are told of too. */
+/* flush_drops: reports drops that were only counted. */
 
-/* As many CPUs as Linux can be built for, on x86. */
+/* The largest number of CPUs that Linux supports on x86. */
 #define FLUSH_CPUS_MAX 8192
 
-/* The slots of `flow_drops` of one CPU after the other. */
+/* All slots of `flow_drops`, one CPU after the other. */
 static long flush_drop(__u32 index, void *none)
 {
 	__u32 slot = index % FLOW_DROPS_MAX;
@@ -130,7 +130,7 @@ static long flush_drop(__u32 index, void *none)
 
 	(void)none;
 	if (!d)
-		return 1; /* there are no more CPUs */
+		return 1; /* no more CPUs */
 	reported = *(volatile __u64 *)&d->reported;
 	if (!*(volatile __u64 *)&d->packets)
 		return 0;
@@ -139,11 +139,11 @@ static long flush_drop(__u32 index, void *none)
 		return 0;
 	e = bpf_ringbuf_reserve(&flows, sizeof(*e), 0);
 	if (!e)
-		return 1; /* the next round tells of them */
+		return 1; /* the next run reports them */
 	flow_fill_drops(e, d, 0, 0);
 	/*
-	 * Whoever tells of a drop here meanwhile says so in `told` before anything else. What was read before may be of two kinds then, and what
-	 * was counted may be of another one than what was read: the one is left to be told of, the other is lost.
+	 * A CPU that reports a drop sets `reported` first. If it changed, the copied fields may belong to another
+	 * drop: leave the slot, or count the packets as lost.
 	 */
 	if (__sync_val_compare_and_swap(&d->reported, reported, now) != reported) {
 		bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP);
@@ -166,8 +166,8 @@ static long flush_drop(__u32 index, void *none)
 }
 
 /*
- * Tells of the drops that were only counted, since one like them was told of: a second later, unless a packet has told of them by then. Loaded
- * only where flows tell of drops.
+ * Reports drops that were counted since a similar one was reported, a second later. Loaded only if flows report
+ * drops.
  */
 SEC("syscall")
 int flush_drops(void *none)

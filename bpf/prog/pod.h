@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Ingress of the host's end of a pod's device: a packet leaves a pod. */
+/*
+ * The host end of a pod's device. Ingress: from_pod, packets that a pod sends. Egress: to_pod, packets that the
+ * kernel stack delivers to the pod; redirected packets do not pass it.
+ */
 #pragma once
 
 #include "config.h"
@@ -14,9 +17,9 @@
 #include "lib/fwd/tunnel.h"
 
 /*
- * What translation has to do with packets from a pod. What goes to pods and nodes of the cluster goes as it is, unless it
- * answers; what goes anywhere else may be for a Service, or for the world. Beside kube-proxy the stack must see both, and
- * to_wire masquerades.
+ * The NAT checks of packets from a pod. Packets to pods and nodes of the cluster are translated only as replies.
+ * Others may be for a Service or an external address. With kube-proxy the kernel stack must see both, and to_wire
+ * masquerades.
  */
 static __always_inline __u32 from_pod_nat(const struct packet *p, const struct endpoint *sender, enum route_kind kind)
 {
@@ -25,7 +28,7 @@ static __always_inline __u32 from_pod_nat(const struct packet *p, const struct e
 
 	if (!config_services && (!config_masquerade || config_kube_proxy || stack || kind))
 		return 0;
-	/* Services at loopback addresses are for the node's own sockets. */
+	/* Loopback frontends are for sockets of the node. */
 	if (config_kube_proxy || address_stays_on_link(&p->destination) || address_is_loopback(&p->destination))
 		return 0;
 	if (kind != ROUTE_UNKNOWN && kind != ROUTE_CLUSTER)
@@ -34,13 +37,16 @@ static __always_inline __u32 from_pod_nat(const struct packet *p, const struct e
 		checks |= NAT_CHECK_MASQUERADE;
 	if (!kind)
 		return checks | NAT_CHECK_NEW | NAT_CHECK_EXTERNAL;
-	/* Most of what is for the node itself is for no Service, and the pod is listed before it takes part in a connection. */
+	/*
+	 * Most packets to the node are for no Service, and a pod is marked before it takes part in a translated
+	 * connection.
+	 */
 	return checks | NAT_CHECK_NEW | (bpf_map_lookup_elem(&nat_pods, &p->source) ? 0 : NAT_CHECK_SERVICE);
 }
 
 /*
- * Whom policies and flows ask about packets between two pods or of one. What stays on the link of IPv6 is how neighbours find
- * each other, and a pod may reach itself.
+ * enum enforce_flag of packets of a pod. Not for link-local IPv6 (neighbour discovery) and for packets of a pod to
+ * itself.
  */
 static __always_inline __u32 from_pod_enforce(const struct packet *p, const struct route *route)
 {
@@ -58,8 +64,8 @@ static __always_inline __u32 from_pod_enforce(const struct packet *p, const stru
 }
 
 /*
- * A pod of this node · another node · everything else is the stack's, unless it is translated: the node itself, the
- * world, and all that a pod sends whose packets go through the stack.
+ * The route of packets of a pod: into a local pod, to another node, or the kernel stack, if they are not
+ * translated.
  */
 static __noinline void from_pod_route(struct flow_cache_entry *fc, const struct packet *p,
 				      const struct endpoint *sender)
@@ -79,7 +85,10 @@ static __noinline void from_pod_route(struct flow_cache_entry *fc, const struct 
 		fc->nat_checks |= (fc->enforce & ~ENFORCE_INGRESS) << NAT_CHECK_ENFORCE_SHIFT;
 }
 
-/* Who gets ICMP errors believes them: the host's stack, and pods. So none of a pod may be forged. `otherwise` is the verdict if it is not. */
+/*
+ * Drops forged ICMP errors: the host and other pods would accept them. `otherwise` is the verdict on other
+ * packets.
+ */
 STAGE from_pod_check_error(struct packet *p, enum verdict otherwise)
 {
 	__u8 protocol = p->protocol == bpf_htons(ETH_P_IP) ? p->ip4->protocol : p->ip6->nexthdr;
@@ -96,8 +105,8 @@ static __always_inline bool from_pod_redirects(const struct route *route)
 	return route->kind == ROUTE_LOCAL || route->kind == ROUTE_REMOTE || route->kind == ROUTE_TUNNEL;
 }
 
-/* Checks the source and finds the way, or remembers both from an earlier packet. */
-STAGE from_pod_lookup(struct packet *p, struct flow_cache_entry **decision)
+/* Validates the source and finds the route, or takes both from the flow cache. */
+STAGE from_pod_lookup(struct packet *p, struct flow_cache_entry **cached)
 {
 	__u32 now = flow_cache_generation();
 	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination);
@@ -105,8 +114,8 @@ STAGE from_pod_lookup(struct packet *p, struct flow_cache_entry **decision)
 	enum verdict v;
 
 	if (!fc)
-		return PASS; /* cannot be: every index has its element */
-	*decision = fc;
+		return PASS; /* internal error */
+	*cached = fc;
 	if (likely(flow_cache_hit(fc, &p->source, &p->destination, p->skb->ifindex, now)))
 		return NEXT;
 	sender = endpoint_of(&p->source);
@@ -159,12 +168,10 @@ int from_pod(struct __sk_buff *skb)
 	return finish(&p, v);
 }
 
-/* Egress of the host's end of a pod's device: the host's stack delivers to a pod. Redirected packets do not come here. */
-
 /*
- * Answers of Services that came through the stack: of backends that are the node itself, and all to pods whose packets
- * go through it. Only here may they get the Service's address, which the stack might not take from outside. They are judged
- * with it, as their connection says how the pod knows them; `fc`, which may be NULL, says by whom.
+ * Translates replies of Services that came through the kernel stack: of backends on the node, and all to pods with
+ * through_stack. The kernel stack would not accept a Service's address as source from outside. `fc` may be NULL;
+ * it has the enforce flags of the packet.
  */
 STAGE to_pod_translate(struct packet *p, const struct flow_cache_entry *fc)
 {
@@ -176,8 +183,8 @@ STAGE to_pod_translate(struct packet *p, const struct flow_cache_entry *fc)
 }
 
 /*
- * Who asks about packets that the stack delivers. What stays on the link of IPv6 is how neighbours find each other. What a
- * pod of this node sends is counted where it comes from.
+ * The enforce flags of packets that the kernel stack delivers. Not for link-local IPv6 (neighbour discovery).
+ * Packets of a local pod are counted at its device.
  */
 static __noinline void to_pod_enforce(struct flow_cache_entry *fc, const struct packet *p)
 {
@@ -192,8 +199,8 @@ static __noinline void to_pod_enforce(struct flow_cache_entry *fc, const struct 
 		fc->enforce |= ENFORCE_UNCOUNTED;
 }
 
-/* Finds out who asks about the packet, or remembers it from an earlier one. */
-STAGE to_pod_lookup(struct packet *p, struct flow_cache_entry **decision)
+/* Validates the source and finds the enforce flags, or takes both from the flow cache. */
+STAGE to_pod_lookup(struct packet *p, struct flow_cache_entry **cached)
 {
 	__u32 now = flow_cache_generation(), where = p->skb->ifindex | SCOPE_EGRESS, device = p->skb->ingress_ifindex;
 	struct flow_cache_entry *fc;
@@ -202,7 +209,7 @@ STAGE to_pod_lookup(struct packet *p, struct flow_cache_entry **decision)
 		return NEXT;
 	fc = flow_cache_slot_egress(&p->source, &p->destination);
 	if (!fc)
-		return drop(p, DROP_INTERNAL_ERROR); /* cannot be: every index has its element */
+		return drop(p, DROP_INTERNAL_ERROR); /* internal error */
 	if (unlikely(!flow_cache_hit(fc, &p->source, &p->destination, where, now) || fc->expires != device)) {
 		if (!source_valid_from_device(&p->source, &p->destination, device))
 			return drop(p, DROP_INVALID_SOURCE);
@@ -210,11 +217,11 @@ STAGE to_pod_lookup(struct packet *p, struct flow_cache_entry **decision)
 		fc->expires = device;
 		to_pod_enforce(fc, p);
 	}
-	*decision = fc;
+	*cached = fc;
 	return NEXT;
 }
 
-/* What is not translated. */
+/* Applies policies to packets that to_pod_translate has not handled. */
 STAGE to_pod_policy(struct packet *p, struct flow_cache_entry *fc)
 {
 	return fc ? policy_check(p, fc) : NEXT;

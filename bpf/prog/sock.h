@@ -9,7 +9,7 @@
 #include "lib/lb/sock_tcp.h"
 #include "lib/lb/sock_udp.h"
 
-/* Keeps the choice of a connect. What the socket has a memory of its own for is written there. */
+/* Stores the choice of a connect. A socket with an entry of its own keeps using it. */
 static __always_inline void connect_store(struct bpf_sock_addr *ctx, const struct tuple *t, const struct lb_choice *c)
 {
 	if (t->protocol == PROTOCOL_TCP && likely(!sock_entry_of(ctx)) &&
@@ -18,7 +18,7 @@ static __always_inline void connect_store(struct bpf_sock_addr *ctx, const struc
 	sock_entry_store(ctx, t, &c->backend, c->set);
 }
 
-/* Forgets that of an earlier connect. */
+/* Deletes the entry of an earlier connect. */
 static __always_inline void connect_delete(struct bpf_sock_addr *ctx, const struct tuple *t)
 {
 	if (t->protocol == PROTOCOL_TCP)
@@ -121,7 +121,7 @@ int sendmsg6(struct bpf_sock_addr *ctx)
 	return sock_sendmsg(ctx, true);
 }
 
-/* Sockets that never used a Service have no peer: servers do not pay for a lookup. */
+/* A socket that never used a Service has no entry, so servers pay for one lookup at most. */
 static __always_inline enum sock_return sock_recvmsg(struct bpf_sock_addr *ctx, bool ipv6)
 {
 	const struct sock_entry *entry = sock_entry_of(ctx);
@@ -152,7 +152,7 @@ int recvmsg6(struct bpf_sock_addr *ctx)
 	return sock_recvmsg(ctx, true);
 }
 
-/* The last descriptor of a socket of the Internet is closed: nobody can ask for its peer any more. */
+/* The socket is closed: frees its slot. */
 SEC("cgroup/sock_release")
 int sock_release(struct bpf_sock *sk)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Ingress of the VXLAN device: what another node sent through a tunnel, without what was around it. */
+/*
+ * The VXLAN device. Ingress: from_tunnel, decapsulated packets. Egress: to_tunnel, packets of the kernel stack to
+ * another node; packets of from_pod pass it encapsulated already.
+ */
 #pragma once
 
 #include "prog/wire.h"
@@ -11,10 +14,11 @@
 #include "lib/nat/nat_rewrite.h"
 
 /*
- * Who can reach the VXLAN port can have packets come out here that no router would bring, with any source. So
- * only nodes of the cluster are listened to, and only for themselves, which is asked once for all packets between two addresses.
+ * Validates the outer addresses and finds the route, or takes both from the flow cache. Anyone who reaches the
+ * VXLAN port can inject packets with any source, so only nodes of the cluster are accepted, and only for their own
+ * addresses.
  */
-STAGE from_tunnel_lookup(struct packet *p, struct flow_cache_entry **decision)
+STAGE from_tunnel_lookup(struct packet *p, struct flow_cache_entry **cached)
 {
 	__u32 now = flow_cache_generation();
 	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination);
@@ -22,8 +26,8 @@ STAGE from_tunnel_lookup(struct packet *p, struct flow_cache_entry **decision)
 	enum drop_reason objection;
 
 	if (!fc)
-		return PASS; /* cannot be: every index has its element */
-	*decision = fc;
+		return PASS; /* internal error */
+	*cached = fc;
 	if (!tunnel_endpoints_of(p, &ends))
 		return drop(p, DROP_UNKNOWN_TUNNEL_PEER);
 	if (likely(flow_cache_hit(fc, &p->source, &p->destination, p->skb->ifindex, now) &&
@@ -55,11 +59,9 @@ int from_tunnel(struct __sk_buff *skb)
 	return finish(&p, v);
 }
 
-/* Egress of the VXLAN device: the host's stack sends to pods and addresses of another node. */
-
 /*
- * The device asks nobody for link-layer addresses: the stack puts the device's own one into both places. What
- * from_pod sends is addressed already.
+ * Whether the kernel stack sent the packet: the device has no neighbours, so both MACs are its own. from_pod has
+ * set the MACs of the route.
  */
 static __always_inline bool to_tunnel_from_stack(const struct packet *p)
 {
@@ -68,14 +70,14 @@ static __always_inline bool to_tunnel_from_stack(const struct packet *p)
 	return !((to[0] ^ from[0]) | (to[1] ^ from[1]) | (to[2] ^ from[2]));
 }
 
-/* The node itself answers for Services whose backend it is, as in to_wire_nat; pods' answers have been translated. */
+/* Translates replies of backends on the node, as to_wire_nat. Replies of pods are translated already. */
 STAGE to_tunnel_translate(struct packet *p)
 {
 	__u32 now = flow_cache_generation(), where = p->skb->ifindex | SCOPE_EGRESS;
 	struct flow_cache_entry *fc = flow_cache_slot_egress(&p->source, &p->destination);
 
 	if (!fc)
-		return PASS; /* cannot be: every index has its element */
+		return PASS; /* internal error */
 	if (unlikely(!flow_cache_hit(fc, &p->source, &p->destination, where, now))) {
 		fc->nat_checks = route_copy(&p->source, &fc->route) == ROUTE_LOCAL ? 0 : NAT_CHECK_REPLIES;
 		flow_cache_store(fc, &p->source, &p->destination, where, now);
@@ -83,13 +85,13 @@ STAGE to_tunnel_translate(struct packet *p)
 	return fc->nat_checks ? nat_translate(p, HOOK_TO_WIRE, NAT_CHECK_REPLIES) : NEXT;
 }
 
-/* Without an end to go to, the device drops the packet. */
+/* Sets the tunnel key. Without one the device drops the packet. */
 STAGE to_tunnel_encap(struct packet *p)
 {
 	const struct route *r;
 
 	if (!packet_has(p, 0))
-		return drop(p, DROP_TRUNCATED); /* cannot be: it was parsed */
+		return drop(p, DROP_TRUNCATED); /* internal error */
 	r = route_of(&p->destination);
 	if (r && r->kind == ROUTE_TUNNEL)
 		tunnel_encap(p, r);

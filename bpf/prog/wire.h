@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Ingress of an uplink: a packet arrives from outside the node. */
+/*
+ * The uplink. Ingress: from_wire, packets from other nodes and external hosts. Egress: to_wire, packets that the
+ * kernel stack sends; attached where it forwards packets of pods or has backends.
+ */
 #pragma once
 
 #include "config.h"
@@ -12,13 +15,13 @@
 #include "lib/policy/conntrack.h"
 #include "lib/nat/nat_rewrite.h"
 
-/* skb->pkt_type of a frame that is addressed to the device itself (linux/if_packet.h). */
+/* skb->pkt_type of a frame to the device's own address (linux/if_packet.h). */
 #define PACKET_HOST 0
 
-/* Which bits of a VLAN tag are the VLAN's number (IEEE 802.1Q, 9.6). */
+/* VLAN id of a VLAN tag (IEEE 802.1Q, 9.6). */
 #define VLAN_ID 0xfff
 
-/* What translation has to do with packets to `receiver`, the pod here that has the destination; NULL if none has. */
+/* The NAT checks of packets to `receiver`, the local pod with the destination address, or NULL. */
 static __always_inline __u32 from_wire_nat(const struct packet *p, const struct endpoint *receiver, bool external)
 {
 	__u32 checks = (!config_ebpf_routing || config_kube_proxy ? NAT_CHECK_STACK : 0) |
@@ -33,15 +36,15 @@ static __always_inline __u32 from_wire_nat(const struct packet *p, const struct 
 	}
 	if (external && config_masquerade)
 		return checks | NAT_CHECK_EXTERNAL;
-	/* What goes through the stack is translated behind it, by to_pod. */
+	/* to_pod translates what passes the kernel stack. */
 	if (!config_services || !config_ebpf_routing || receiver->through_stack)
 		return 0;
 	return bpf_map_lookup_elem(&nat_pods, &p->destination) ? checks | NAT_CHECK_REPLIES : 0;
 }
 
 /*
- * Straight into the pod. Beside kube-proxy, packets from the world stay with the stack: its rules drop answers to
- * connections that connection tracking has not seen begin.
+ * The route of packets from the wire. With kube-proxy, external packets go to the kernel stack: its rules drop
+ * replies of connections whose start conntrack has not seen.
  */
 static __noinline void from_wire_route(struct flow_cache_entry *fc, const struct packet *p)
 {
@@ -57,7 +60,7 @@ static __noinline void from_wire_route(struct flow_cache_entry *fc, const struct
 		fc->enforce = policy_enforce(&p->destination, &fc->route);
 }
 
-/* Into the pod, if that is the way. */
+/* Applies policies and delivers a packet to a local pod. */
 STAGE from_wire_send(struct packet *p, struct flow_cache_entry *fc)
 {
 	enum verdict v;
@@ -70,7 +73,7 @@ STAGE from_wire_send(struct packet *p, struct flow_cache_entry *fc)
 	return v == NEXT ? endpoint_deliver(p, &fc->route) : v;
 }
 
-/* What is translated goes its new way, the rest on to where it is addressed. */
+/* Translates the packet, or forwards it unchanged. */
 STAGE from_wire_forward(struct packet *p, struct flow_cache_entry *fc)
 {
 	enum verdict v = NEXT;
@@ -86,7 +89,7 @@ STAGE from_wire_deliver(struct packet *p)
 	struct flow_cache_entry *fc = flow_cache_slot(&p->source, &p->destination);
 
 	if (!fc)
-		return PASS; /* cannot be: every index has its element */
+		return PASS; /* internal error */
 	if (unlikely(!flow_cache_hit(fc, &p->source, &p->destination, p->skb->ifindex, now))) {
 		if (!source_valid_from_wire(&p->source, &p->destination))
 			return drop(p, DROP_INVALID_SOURCE);
@@ -96,12 +99,12 @@ STAGE from_wire_deliver(struct packet *p)
 	return from_wire_forward(p, fc);
 }
 
-/* How many priority tags a frame may have. */
+/* Maximum priority tags of a frame. */
 #define PRIORITY_TAGS 2
 
 /*
- * Takes priority tags off: they say VLAN 0, which is none, and the stack takes such a frame as one without a tag (IEEE 802.1Q, 6.9). False if it
- * has more of them than anybody sends.
+ * Removes priority tags (VLAN 0), which the kernel stack ignores (IEEE 802.1Q, 6.9). Returns false if there are
+ * too many.
  */
 static __always_inline bool from_wire_untag(struct __sk_buff *skb)
 {
@@ -123,19 +126,17 @@ int from_wire(struct __sk_buff *skb)
 	if (unlikely(!from_wire_untag(skb)))
 		return finish(&p, drop(&p, DROP_MALFORMED));
 	/*
-	 * What cannot be parsed is not for a pod, and the stack's to judge. So are frames for others, which a
-	 * switch floods or mirrors and a promiscuous device brings, and frames for all: a router forwards neither.
+	 * Frames to other hosts (flooded by a switch, mirrored, or on a promiscuous device) and broadcasts are not
+	 * forwarded. They and malformed packets are left to the kernel stack.
 	 */
 	if (skb->pkt_type == PACKET_HOST && packet_parse(&p) == NEXT && packet_is_ip(&p))
 		v = from_wire_deliver(&p);
 	return finish(&p, v);
 }
 
-/* Egress of an uplink: a packet leaves the node. Attached where the stack forwards what pods send, or answers as a backend. */
-
 /*
- * What translation has to do with packets that the stack sends: those of a pod to the world are masqueraded, and the node
- * itself answers for Services whose backend it is.
+ * The NAT checks of packets that the kernel stack sends: masquerading of pods' packets to external addresses, and
+ * replies of backends on the node.
  */
 static __noinline __u32 to_wire_nat(const struct packet *p, struct flow_cache_entry *fc)
 {
@@ -154,7 +155,7 @@ STAGE to_wire_translate(struct packet *p)
 	struct flow_cache_entry *fc = flow_cache_slot_egress(&p->source, &p->destination);
 
 	if (!fc)
-		return PASS; /* cannot be: every index has its element */
+		return PASS; /* internal error */
 	if (unlikely(!flow_cache_hit(fc, &p->source, &p->destination, where, now))) {
 		fc->nat_checks = to_wire_nat(p, fc);
 		flow_cache_store(fc, &p->source, &p->destination, where, now);

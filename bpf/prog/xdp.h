@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * XDP of an uplink: a packet arrives from outside the node, before the kernel makes an skb of it. What only passes
- * through on its way to a backend of another node, and what comes back from there, turns round here. All else goes
- * on to from_wire, which does the same with the same tables.
+ * XDP of an uplink, before the kernel allocates an skb. Forwards connections to Services whose backend is on
+ * another node, in both directions. All other packets go on to from_wire, which uses the same maps.
  */
 #pragma once
 
@@ -11,7 +10,7 @@
 #include "lib/nat/nat_new.h"
 #include "lib/net/rewrite_xdp.h"
 
-/* By the kernel's routes and neighbours: ROUTE_REMOTE, or ROUTE_UNKNOWN where these do not lead out to a known neighbour. */
+/* Looks up the kernel's routes and neighbours: ROUTE_REMOTE, or ROUTE_UNKNOWN if there is no resolved neighbour. */
 static __noinline void wire_xdp_fib_lookup(struct xdp_md *ctx, struct nat_state *state, struct route *route,
 					   const struct nat_entry *entry)
 {
@@ -39,7 +38,7 @@ static __noinline void wire_xdp_fib_lookup(struct xdp_md *ctx, struct nat_state 
 	__builtin_memcpy(route->uplink_mac, fib->smac, ETH_ALEN);
 }
 
-/* Decides about packets that get what *entry says. */
+/* Resolves the next hop of packets that *entry translates. */
 static __noinline void wire_xdp_resolve(struct xdp_md *ctx, struct nat_state *state, struct flow_cache_entry *fc,
 					const struct nat_entry *entry, __u64 now)
 {
@@ -58,8 +57,8 @@ static __noinline void wire_xdp_resolve(struct xdp_md *ctx, struct nat_state *st
 }
 
 /*
- * The way of packets that get what *entry says, NULL where tc has to see to this one: that happens about once in a
- * second to those that follow the kernel's routes, so that the kernel learns that the neighbour is in use, as in nexthop_find.
+ * The flow cache entry of packets that *entry translates. NULL for about one packet a second that follows the
+ * kernel's routes: tc sends it, which keeps the neighbour reachable (nexthop_find).
  */
 static __always_inline const struct flow_cache_entry *wire_xdp_nexthop(struct xdp_md *ctx, struct nat_state *state,
 								       const struct nat_entry *entry, __u64 now)
@@ -68,7 +67,7 @@ static __always_inline const struct flow_cache_entry *wire_xdp_nexthop(struct xd
 	bool same;
 
 	if (!fc)
-		return 0; /* cannot be: every index has its element */
+		return 0; /* internal error */
 	same = flow_cache_hit(fc, &entry->source, &entry->destination, ctx->ingress_ifindex | SCOPE_XDP,
 			      flow_cache_generation());
 	if (likely(same && (!fc->expires || (__u32)(now >> 30) < fc->expires)))
@@ -77,7 +76,7 @@ static __always_inline const struct flow_cache_entry *wire_xdp_nexthop(struct xd
 	return fc->expires && nexthop_renews_neighbour(same) ? 0 : fc;
 }
 
-/* Whether a packet may leave that way at once. Only by a wire, to a neighbour that is known, and as one piece. */
+/* Whether the packet may be redirected: to a remote node, with a resolved neighbour, and within the MTU. */
 static __always_inline bool wire_xdp_may_send(struct xdp_md *ctx, const struct frame *f,
 					      const struct flow_cache_entry *fc)
 {
@@ -91,8 +90,8 @@ static __always_inline bool wire_xdp_may_send(struct xdp_md *ctx, const struct f
 }
 
 /*
- * Translates the packet, unless its backend's node is to have it as it came, and sends it. Of other connections than those whose packets
- * all come by wires, a packet may be forged: from_wire asks.
+ * Translates and redirects the packet; with DSR it stays unchanged. Connections without NAT_WIRE may have forged
+ * packets: from_wire validates their sources.
  */
 static __always_inline int wire_xdp_send(struct xdp_md *ctx, struct frame *f, struct nat_state *state,
 					 const struct nat_entry *entry, __u64 now)
@@ -114,7 +113,7 @@ static __always_inline int wire_xdp_send(struct xdp_md *ctx, struct frame *f, st
 	return bpf_redirect_map(&xdp_uplinks, fc->route.ifindex, XDP_DROP);
 }
 
-/* Leaves a connection that has been answered to tc, which will count it again. */
+/* Passes a new connection to tc, which will count it again. */
 static __always_inline enum verdict wire_xdp_pass_new(const struct lb_choice *choice, enum lb_verdict verdict)
 {
 	struct service_count *count = service_count_get(choice->service);
@@ -126,7 +125,7 @@ static __always_inline enum verdict wire_xdp_pass_new(const struct lb_choice *ch
 	return PASS;
 }
 
-/* Begins state->beginning as a connection whose packets go on as they are. */
+/* Allocates state->new as a DSR connection. */
 static __always_inline enum drop_reason wire_xdp_alloc_dsr(struct nat_state *state)
 {
 	int slot = nat_slot_alloc(&state->new.key, state->new.to.owner, true);
@@ -141,8 +140,8 @@ static __always_inline enum drop_reason wire_xdp_alloc_dsr(struct nat_state *sta
 }
 
 /*
- * The first packet of a connection to a Service. With NEXT, state->found is that of one which is opened now. What does
- * not go out by a wire again is tc's to begin, and so is refusing.
+ * The first packet of a connection to a Service. With NEXT, state->entry is its new entry. Connections that do not
+ * leave by a wire are passed to tc, and so are rejects.
  */
 STAGE wire_xdp_new(struct xdp_md *ctx, struct nat_state *state, enum drop_reason *reason)
 {
@@ -190,14 +189,14 @@ STAGE wire_xdp_new(struct xdp_md *ctx, struct nat_state *state, enum drop_reason
 	return *reason ? DROP : NEXT;
 }
 
-/* What a packet may be, by where it goes. */
+/* What a packet is, by its destination. */
 enum wire_xdp_class {
-	WIRE_XDP_NONE,	  /* nothing that is forwarded here */
-	WIRE_XDP_REPLY,	  /* to a port that translation may have given */
-	WIRE_XDP_SERVICE, /* to a Service */
+	WIRE_XDP_NONE,	  /* not forwarded here */
+	WIRE_XDP_REPLY,	  /* to a port in the SNAT range */
+	WIRE_XDP_SERVICE, /* to a frontend */
 };
 
-/* Nearly every packet is of no concern: two lookups tell. */
+/* Two lookups classify a packet; most are not forwarded here. */
 static __always_inline enum wire_xdp_class wire_xdp_classify(struct nat_state *state, const struct uplink *u)
 {
 	const struct tuple *t = &state->transport.tuple;
@@ -209,7 +208,7 @@ static __always_inline enum wire_xdp_class wire_xdp_classify(struct nat_state *s
 											      : WIRE_XDP_NONE;
 }
 
-/* A packet of no established connection. With NEXT, its connection is state->found. */
+/* A packet without an established connection. With NEXT, state->entry is its entry. */
 static __noinline enum verdict wire_xdp_unknown(struct xdp_md *ctx, struct nat_state *state, enum wire_xdp_class class,
 						__u64 now)
 {

@@ -80,10 +80,10 @@ func TestUnmasqueradedNeverArrives(t *testing.T) {
 			}
 			for _, family := range families {
 				server := n.world.listenUDP(t, world.addr(family))
-				write(t, n.a1.dial(t, "udp", world.addr(family)), "no_masquerade_address")
+				write(t, n.a1.dial(t, "udp", world.addr(family)), "masqueraded?")
 				expectNothing(t, server)
 			}
-			n.awaitDropped(t, n.a, map[string]uint64{program + " unmasqueraded": 2})
+			n.awaitDropped(t, n.a, map[string]uint64{program + " no_masquerade_address": 2})
 		})
 	}
 }

@@ -37,7 +37,7 @@ static __always_inline struct sender sender_of(struct __sk_buff *skb, __u32 prog
 {
 	struct sender who = {};
 
-	_Static_assert(SENDERS_EXTERNAL == 1 << 8, "sender_outside has 8 bits");
+	_Static_assert(SENDERS_EXTERNAL == 1 << 8, "sender_external returns 8 bits");
 	switch (program) {
 	case PROGRAM_FROM_POD:
 		who.device = skb->ifindex;

@@ -28,7 +28,7 @@ struct bpf_ct_opts {
 	__u8 dir;
 	__u8 reserved[2];
 };
-_Static_assert(sizeof(struct bpf_ct_opts) == 12, "the kernel tells versions of this struct by their size");
+_Static_assert(sizeof(struct bpf_ct_opts) == 12, "the kernel distinguishes versions by size");
 
 /* Linux 5.18 with CONFIG_NF_CONNTRACK. Weak: pruned where config_kube_proxy is off. */
 extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, __u32 tuple_size,

@@ -13,23 +13,23 @@
 static __always_inline bool nat_may_evict(const struct nat_new *new, const struct nat_entry *taken, enum nat_evict who,
 					  bool pending)
 {
-	if (nat_is_reply_of(taken, &new->key) || nat_expired(&new->other, taken, pending))
+	if (nat_is_reply_of(taken, &new->key) || nat_expired(&new->reply_tuple, taken, pending))
 		return true;
 	if (who == NAT_EVICT_SHARE || who == NAT_EVICT_STREAMS)
 		return nat_port_may_evict(new, taken, who, pending);
-	return pending ? who == NAT_EVICT_UNREPLIED : who != NAT_EVICT_NONE && nat_is_closed(&new->other, taken);
+	return pending ? who == NAT_EVICT_UNREPLIED : who != NAT_EVICT_NONE && nat_is_closed(&new->reply_tuple, taken);
 }
 
 /* Makes the reply tuple free in `nat`, if possible. */
 static __always_inline bool nat_free_reply_key(struct nat_new *new, enum nat_evict who)
 {
-	const struct nat_entry *taken = bpf_map_lookup_elem(&nat, &new->other);
+	const struct nat_entry *taken = bpf_map_lookup_elem(&nat, &new->reply_tuple);
 
 	if (!taken)
 		return true;
 	if (!nat_may_evict(new, taken, who, false))
 		return false;
-	nat_delete(&new->other, taken);
+	nat_delete(&new->reply_tuple, taken);
 	return true;
 }
 
@@ -49,25 +49,25 @@ GLOBAL_FN enum nat_alloc_result nat_alloc(enum nat_evict who)
 	new->to.seen = ktime_coarse();
 	new->to.packets = 1;
 	new->to.created = nat_clock(new->to.seen);
-	nat_reply_key(&new->other, &new->to, new->key.protocol);
-	nat_reply_value(&new->back, &new->key, &new->to);
+	nat_reply_key(&new->reply_tuple, &new->to, new->key.protocol);
+	nat_reply_value(&new->reply, &new->key, &new->to);
 	if (new->to.flags & NAT_DSR)
 		return bpf_map_update_elem(&nat_pending, &new->key, &new->to, BPF_ANY) ? NAT_ALLOC_FULL : NAT_ALLOC_OK;
 	if (!nat_free_reply_key(new, who))
 		return NAT_ALLOC_TAKEN;
-	if (bpf_map_update_elem(&nat_pending, &new->other, &new->back, BPF_NOEXIST)) {
-		taken = bpf_map_lookup_elem(&nat_pending, &new->other);
+	if (bpf_map_update_elem(&nat_pending, &new->reply_tuple, &new->reply, BPF_NOEXIST)) {
+		taken = bpf_map_lookup_elem(&nat_pending, &new->reply_tuple);
 		if (taken && !nat_may_evict(new, taken, who, true))
 			return NAT_ALLOC_TAKEN;
 		if (taken && !nat_is_reply_of(taken, &new->key))
-			nat_delete(&new->other, taken);
-		if (bpf_map_update_elem(&nat_pending, &new->other, &new->back, BPF_ANY))
+			nat_delete(&new->reply_tuple, taken);
+		if (bpf_map_update_elem(&nat_pending, &new->reply_tuple, &new->reply, BPF_ANY))
 			return NAT_ALLOC_FULL;
 	}
 	/* Another CPU may have established the owner of the reply tuple meanwhile. */
-	taken = bpf_map_lookup_elem(&nat, &new->other);
+	taken = bpf_map_lookup_elem(&nat, &new->reply_tuple);
 	if (taken && !nat_is_reply_of(taken, &new->key)) {
-		bpf_map_delete_elem(&nat_pending, &new->other);
+		bpf_map_delete_elem(&nat_pending, &new->reply_tuple);
 		return NAT_ALLOC_TAKEN;
 	}
 	return bpf_map_update_elem(&nat_pending, &new->key, &new->to, BPF_ANY) ? NAT_ALLOC_FULL : NAT_ALLOC_OK;

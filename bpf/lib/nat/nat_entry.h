@@ -89,10 +89,10 @@ static __always_inline void nat_reply_value(struct nat_entry *back, const struct
 
 /* A connection to be created. The caller fills `key` and `to`. Too large for the stack. */
 struct nat_new {
-	struct tuple key;      /* tuple of the first packet */
-	struct nat_entry to;   /* its rewrite; nat_alloc sets seen, packets and created */
-	struct tuple other;    /* reply tuple, set by nat_alloc */
-	struct nat_entry back; /* its rewrite, set by nat_alloc */
+	struct tuple key;	  /* tuple of the first packet */
+	struct nat_entry to;	  /* its rewrite; nat_alloc sets seen, packets and created */
+	struct tuple reply_tuple; /* reply tuple, set by nat_alloc */
+	struct nat_entry reply;	  /* its rewrite, set by nat_alloc */
 };
 
 enum nat_alloc_result {

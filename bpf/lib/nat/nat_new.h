@@ -22,7 +22,7 @@ static __always_inline int nat_new_service(struct nat_state *state, enum hook ho
 {
 	enum lb_side side = hook == HOOK_FROM_POD ? LB_INTERNAL : LB_EXTERNAL;
 	struct nat_entry *to = &state->new.to;
-	struct tuple *t = &state->new.other; /* scratch: nat_alloc sets it later */
+	struct tuple *t = &state->new.reply_tuple; /* scratch: nat_alloc sets it later */
 
 	*t = state->transport.tuple;
 	t->destination = state->frontend.address; /* another node's, if the packet was forwarded by DSR */
@@ -117,8 +117,8 @@ static __always_inline int nat_new_clash(struct __sk_buff *skb, struct nat_state
 	if (transport_has_flags(t->tuple.protocol) && (t->flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
 		return NAT_NEW_NEXT;
 	nat_new_init(state, nat_owner_external(&t->tuple.source));
-	nat_reply_key(&new->other, &new->to, new->key.protocol);
-	if (!bpf_map_lookup_elem(&nat, &new->other) && !bpf_map_lookup_elem(&nat_pending, &new->other))
+	nat_reply_key(&new->reply_tuple, &new->to, new->key.protocol);
+	if (!bpf_map_lookup_elem(&nat, &new->reply_tuple) && !bpf_map_lookup_elem(&nat_pending, &new->reply_tuple))
 		return NAT_NEW_NEXT;
 	reason = nat_new_allowed(skb, state, HOOK_FROM_WIRE, checks);
 	return reason ? reason : snat_alloc(skb, state, SNAT_PORT);

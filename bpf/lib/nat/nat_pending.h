@@ -8,7 +8,7 @@
 GLOBAL_FN bool nat_establish(const struct tuple *t)
 {
 	const struct nat_entry *entry, *back;
-	struct tuple key, other;
+	struct tuple key, reply_tuple;
 	bool done;
 	int slot;
 
@@ -18,22 +18,22 @@ GLOBAL_FN bool nat_establish(const struct tuple *t)
 	entry = bpf_map_lookup_elem(&nat_pending, &key);
 	if (!entry)
 		return true; /* moved by another CPU, or evicted: the next packet retries */
-	nat_reply_key(&other, entry, key.protocol);
-	back = bpf_map_lookup_elem(&nat_pending, &other);
+	nat_reply_key(&reply_tuple, entry, key.protocol);
+	back = bpf_map_lookup_elem(&nat_pending, &reply_tuple);
 	if (!back || !nat_is_reply_of(back, &key))
 		return true; /* likewise */
-	slot = nat_slot_alloc(entry->flags & NAT_INITIATOR ? &key : &other, entry->owner, false);
+	slot = nat_slot_alloc(entry->flags & NAT_INITIATOR ? &key : &reply_tuple, entry->owner, false);
 	if (slot == NAT_SLOT_NONE)
 		return false;
-	done = !bpf_map_update_elem(&nat, &other, back, BPF_ANY);
+	done = !bpf_map_update_elem(&nat, &reply_tuple, back, BPF_ANY);
 	if (done && bpf_map_update_elem(&nat, &key, entry, BPF_ANY)) {
-		bpf_map_delete_elem(&nat, &other);
+		bpf_map_delete_elem(&nat, &reply_tuple);
 		done = false;
 	}
 	nat_slot_release(slot, done, false);
 	if (!done)
 		return false;
-	bpf_map_delete_elem(&nat_pending, &other);
+	bpf_map_delete_elem(&nat_pending, &reply_tuple);
 	bpf_map_delete_elem(&nat_pending, &key);
 	return true;
 }
@@ -68,7 +68,7 @@ static __always_inline bool nat_establishes(const struct transport *t, const str
  */
 GLOBAL_FN enum nat_find_result nat_lookup_pending(const struct transport *t, __u64 now, struct nat_entry *found)
 {
-	const struct nat_entry *other = 0;
+	const struct nat_entry *reply = 0;
 	struct nat_entry *entry, back;
 	struct tuple key;
 
@@ -86,12 +86,12 @@ GLOBAL_FN enum nat_find_result nat_lookup_pending(const struct transport *t, __u
 	*found = *entry;
 	nat_reply_key(&key, found, t->tuple.protocol);
 	if (!(found->flags & NAT_DSR))
-		other = bpf_map_lookup_elem(&nat_pending, &key);
-	if (other && !nat_is_reply_of(other, &t->tuple))
+		reply = bpf_map_lookup_elem(&nat_pending, &key);
+	if (reply && !nat_is_reply_of(reply, &t->tuple))
 		return NAT_FIND_NONE; /* another connection has taken the reply tuple */
-	if (nat_establishes(t, found, other))
+	if (nat_establishes(t, found, reply))
 		return NAT_FIND_REPLIED;
-	if (!other && (found->flags & (NAT_INITIATOR | NAT_DSR)) == NAT_INITIATOR) {
+	if (!reply && (found->flags & (NAT_INITIATOR | NAT_DSR)) == NAT_INITIATOR) {
 		nat_reply_value(&back, &t->tuple, found);
 		if (bpf_map_update_elem(&nat_pending, &key, &back, BPF_NOEXIST))
 			return NAT_FIND_NONE; /* taken meanwhile: create it anew */

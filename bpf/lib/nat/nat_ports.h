@@ -110,7 +110,7 @@ static __always_inline bool nat_port_may_evict(const struct nat_new *new, const 
 {
 	__be16 port = new->to.source_port;
 	__u32 owner = new->to.owner;
-	bool brief = nat_is_brief(&new->other, taken, pending);
+	bool brief = nat_is_brief(&new->reply_tuple, taken, pending);
 	int more;
 
 	if (taken->owner == owner)

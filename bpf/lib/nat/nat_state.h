@@ -21,7 +21,7 @@ struct nat_state {
 	__u32 forwarded; /* not 0: forwarded by another node by DSR */
 	__u32 mtu;	 /* of the route, if the packet exceeds it */
 };
-_Static_assert(sizeof(struct nat_state) <= NAT_SCRATCH_SIZE, "translations has room for it");
+_Static_assert(sizeof(struct nat_state) <= NAT_SCRATCH_SIZE, "nat_state fits nat_scratch");
 
 /* The hook that a packet is translated at. */
 enum hook {
@@ -45,7 +45,7 @@ enum nat_check {
 
 /* Bits above: enum enforce_flag of the sending pod. */
 #define NAT_CHECK_ENFORCE_SHIFT 8
-_Static_assert(NAT_CHECK_TUNNEL < 1 << NAT_CHECK_ENFORCE_SHIFT, "flags of policies are above all others");
+_Static_assert(NAT_CHECK_TUNNEL < 1 << NAT_CHECK_ENFORCE_SHIFT, "enforce flags are above NAT checks");
 
 /* Programs on one CPU do not interrupt each other. */
 static __always_inline struct nat_state *nat_state_get(void)

@@ -26,12 +26,12 @@ GLOBAL_FN bool nat_syn_reopens(const struct tuple *t, struct nat_entry *to)
 {
 	__u64 now = ktime_coarse();
 	struct nat_entry *back;
-	struct tuple other;
+	struct tuple reply_tuple;
 
 	if (!t || !to)
 		return false;
-	nat_reply_key(&other, to, t->protocol);
-	back = bpf_map_lookup_elem(&nat, &other);
+	nat_reply_key(&reply_tuple, to, t->protocol);
+	back = bpf_map_lookup_elem(&nat, &reply_tuple);
 	if (!back)
 		return to->flags & NAT_CLOSED;
 	if (back->flags & NAT_RESET || nat_closed_by_both(to, back))
@@ -55,14 +55,14 @@ GLOBAL_FN bool nat_syn_reopens(const struct tuple *t, struct nat_entry *to)
 GLOBAL_FN int nat_note_fin(const struct transport *t, struct nat_entry *entry)
 {
 	struct nat_entry *back;
-	struct tuple other;
+	struct tuple reply_tuple;
 
 	if (!t || !entry)
 		return 0;
 	if (!(entry->flags & (NAT_INITIATOR | NAT_FIN)) &&
 	    !address_equals(&entry->destination, &t->tuple.destination)) {
-		nat_reply_key(&other, entry, t->tuple.protocol);
-		back = bpf_map_lookup_elem(&nat, &other);
+		nat_reply_key(&reply_tuple, entry, t->tuple.protocol);
+		back = bpf_map_lookup_elem(&nat, &reply_tuple);
 		if (back && !(back->flags & NAT_FIN)) {
 			back->flags |= NAT_TIME_WAIT;
 			entry->flags |= NAT_TIME_WAIT;

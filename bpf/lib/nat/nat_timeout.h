@@ -21,12 +21,12 @@ GLOBAL_FN bool nat_is_closed(const struct tuple *t, const struct nat_entry *to)
 {
 	__u64 since = ktime_coarse() - TIMEOUT_TCP_CLOSED * NSEC_PER_SEC;
 	const struct nat_entry *back;
-	struct tuple other;
+	struct tuple reply_tuple;
 
 	if (!t || !to || !transport_has_flags(t->protocol))
 		return false;
-	nat_reply_key(&other, to, t->protocol);
-	back = bpf_map_lookup_elem(&nat, &other);
+	nat_reply_key(&reply_tuple, to, t->protocol);
+	back = bpf_map_lookup_elem(&nat, &reply_tuple);
 	if (!back)
 		return to->flags & NAT_CLOSED;
 	if (nat_closed_by_both(to, back))
@@ -68,7 +68,7 @@ GLOBAL_FN bool nat_expired(const struct tuple *t, const struct nat_entry *entry,
 {
 	const struct nat_entry *back = 0;
 	__u64 now = ktime_coarse();
-	struct tuple other;
+	struct tuple reply_tuple;
 	__s64 quiet, theirs;
 
 	if (!t || !entry)
@@ -77,10 +77,10 @@ GLOBAL_FN bool nat_expired(const struct tuple *t, const struct nat_entry *entry,
 	if (quiet < (__s64)(TIMEOUT_TCP_CLOSED * NSEC_PER_SEC))
 		return false;
 	if (!(entry->flags & NAT_DSR)) {
-		nat_reply_key(&other, entry, t->protocol);
-		back = bpf_map_lookup_elem(&nat, &other);
+		nat_reply_key(&reply_tuple, entry, t->protocol);
+		back = bpf_map_lookup_elem(&nat, &reply_tuple);
 		if (!back)
-			back = bpf_map_lookup_elem(&nat_pending, &other);
+			back = bpf_map_lookup_elem(&nat_pending, &reply_tuple);
 		if (back && !nat_is_reply_of(back, t))
 			back = 0;
 		if (!back && !pending)

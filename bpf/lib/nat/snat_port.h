@@ -17,32 +17,32 @@ enum snat {
  * Whether a local socket has the reply tuple. Listening TCP sockets do not count: their connections have other
  * remote ports. The kernel has no lookup for SCTP. `ctx` is that of tc or of XDP.
  */
-static __always_inline bool snat_socket_has(void *ctx, const struct tuple *answers)
+static __always_inline bool snat_socket_has(void *ctx, const struct tuple *reply_tuple)
 {
 	struct bpf_sock_tuple tuple = {};
 	struct bpf_sock *socket;
 	__u32 size = sizeof(tuple.ipv6);
 	bool used;
 
-	if (address_is_ipv4(&answers->source)) {
+	if (address_is_ipv4(&reply_tuple->source)) {
 		size = sizeof(tuple.ipv4);
-		tuple.ipv4.saddr = answers->source.word[3];
-		tuple.ipv4.daddr = answers->destination.word[3];
-		tuple.ipv4.sport = answers->source_port;
-		tuple.ipv4.dport = answers->destination_port;
+		tuple.ipv4.saddr = reply_tuple->source.word[3];
+		tuple.ipv4.daddr = reply_tuple->destination.word[3];
+		tuple.ipv4.sport = reply_tuple->source_port;
+		tuple.ipv4.dport = reply_tuple->destination_port;
 	} else {
-		__builtin_memcpy(tuple.ipv6.saddr, &answers->source, sizeof(tuple.ipv6.saddr));
-		__builtin_memcpy(tuple.ipv6.daddr, &answers->destination, sizeof(tuple.ipv6.daddr));
-		tuple.ipv6.sport = answers->source_port;
-		tuple.ipv6.dport = answers->destination_port;
+		__builtin_memcpy(tuple.ipv6.saddr, &reply_tuple->source, sizeof(tuple.ipv6.saddr));
+		__builtin_memcpy(tuple.ipv6.daddr, &reply_tuple->destination, sizeof(tuple.ipv6.daddr));
+		tuple.ipv6.sport = reply_tuple->source_port;
+		tuple.ipv6.dport = reply_tuple->destination_port;
 	}
-	if (answers->protocol == PROTOCOL_UDP) {
+	if (reply_tuple->protocol == PROTOCOL_UDP) {
 		socket = bpf_sk_lookup_udp(ctx, &tuple, size, BPF_F_CURRENT_NETNS, 0);
 		if (socket)
 			bpf_sk_release(socket);
 		return socket;
 	}
-	if (answers->protocol != PROTOCOL_TCP)
+	if (reply_tuple->protocol != PROTOCOL_TCP)
 		return false;
 	socket = bpf_skc_lookup_tcp(ctx, &tuple, size, BPF_F_CURRENT_NETNS, 0);
 	if (!socket)
@@ -52,9 +52,9 @@ static __always_inline bool snat_socket_has(void *ctx, const struct tuple *answe
 	return used;
 }
 
-GLOBAL_FN bool snat_port_in_use(struct __sk_buff *skb, const struct tuple *answers)
+GLOBAL_FN bool snat_port_in_use(struct __sk_buff *skb, const struct tuple *reply_tuple)
 {
-	return answers && snat_socket_has(skb, answers);
+	return reply_tuple && snat_socket_has(skb, reply_tuple);
 }
 
 /* Context of snat_search_step. */
@@ -74,8 +74,8 @@ static long snat_search_step(__u32 attempt, struct snat_search *s)
 	new = &state->new;
 	new->to.source_port = nat_port_candidate(&new->key, new->to.owner, attempt);
 	if (s->own_address && transport_has_ports(new->key.protocol)) {
-		nat_reply_key(&new->other, &new->to, new->key.protocol);
-		if (snat_port_in_use(s->skb, &new->other))
+		nat_reply_key(&new->reply_tuple, &new->to, new->key.protocol);
+		if (snat_port_in_use(s->skb, &new->reply_tuple))
 			return 0;
 	}
 	s->result = nat_alloc(nat_port_evicts(attempt));
@@ -108,9 +108,9 @@ GLOBAL_FN int snat_alloc(struct __sk_buff *skb, struct nat_state *state, int sou
 	if (own_address) {
 		if (source_forges_tunnel(&new->to.destination, new->to.destination_port, new->key.protocol))
 			return DROP_TUNNEL_PORT;
-		nat_reply_key(&new->other, &new->to, new->key.protocol);
+		nat_reply_key(&new->reply_tuple, &new->to, new->key.protocol);
 		keeps_port = nat_port_in_range(new->to.source_port) &&
-			     !(transport_has_ports(new->key.protocol) && snat_port_in_use(skb, &new->other));
+			     !(transport_has_ports(new->key.protocol) && snat_port_in_use(skb, &new->reply_tuple));
 	}
 	slot = nat_slot_alloc(&new->key, new->to.owner, true);
 	if (slot == NAT_SLOT_NONE)
@@ -127,9 +127,9 @@ GLOBAL_FN int snat_alloc(struct __sk_buff *skb, struct nat_state *state, int sou
 	return 0;
 }
 
-GLOBAL_FN bool snat_xdp_port_in_use(struct xdp_md *ctx, const struct tuple *answers)
+GLOBAL_FN bool snat_xdp_port_in_use(struct xdp_md *ctx, const struct tuple *reply_tuple)
 {
-	return answers && snat_socket_has(ctx, answers);
+	return reply_tuple && snat_socket_has(ctx, reply_tuple);
 }
 
 /* Context of snat_xdp_search_step. */
@@ -148,8 +148,8 @@ static long snat_xdp_search_step(__u32 attempt, struct snat_xdp_search *s)
 	new = &state->new;
 	if (attempt)
 		new->to.source_port = nat_port_candidate(&new->key, new->to.owner, attempt - 1);
-	nat_reply_key(&new->other, &new->to, new->key.protocol);
-	if (!nat_port_in_range(new->to.source_port) || snat_xdp_port_in_use(s->ctx, &new->other))
+	nat_reply_key(&new->reply_tuple, &new->to, new->key.protocol);
+	if (!nat_port_in_range(new->to.source_port) || snat_xdp_port_in_use(s->ctx, &new->reply_tuple))
 		return 0;
 	s->result = nat_alloc(attempt ? nat_port_evicts(attempt - 1) : NAT_EVICT_NONE);
 	return s->result != NAT_ALLOC_TAKEN;

@@ -73,12 +73,12 @@ static __always_inline __u64 sum_replaced(__u32 old, __u32 new)
 /* Parses TCP and UDP. Returns false for other protocols and truncated headers. */
 static __always_inline bool frame_parse_transport(struct frame *f, struct transport *t, void *header, void *end)
 {
-	const __u32 room = f->length - (f->ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
+	const __u32 payload = f->length - (f->ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
 	struct udp_header *udp = header;
 	struct tcp_start *tcp = header;
 
 	if (t->tuple.protocol == PROTOCOL_TCP) {
-		if ((void *)(tcp + 1) > end || room < sizeof(*tcp))
+		if ((void *)(tcp + 1) > end || payload < sizeof(*tcp))
 			return false;
 		f->check = &tcp->check;
 		t->flags = tcp->flags;
@@ -86,7 +86,7 @@ static __always_inline bool frame_parse_transport(struct frame *f, struct transp
 		t->tuple.destination_port = tcp->ports.destination;
 		return true;
 	}
-	if (t->tuple.protocol != PROTOCOL_UDP || (void *)(udp + 1) > end || room < sizeof(*udp))
+	if (t->tuple.protocol != PROTOCOL_UDP || (void *)(udp + 1) > end || payload < sizeof(*udp))
 		return false;
 	f->check = &udp->check;
 	t->tuple.source_port = udp->ports.source;

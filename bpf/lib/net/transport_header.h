@@ -60,7 +60,7 @@ struct transport_header {
 	__u8 flags; /* enum transport_flag */
 	__be16 window;
 };
-_Static_assert(sizeof(struct transport_header) == 16, "transport_header is what is on the wire");
+_Static_assert(sizeof(struct transport_header) == 16, "transport_header is the wire format");
 
 /* Bytes that TCP, and SCTP with a chunk, must have; bytes that the others must have. */
 #define TRANSPORT_TCP_LENGTH 16

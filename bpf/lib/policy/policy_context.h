@@ -35,7 +35,7 @@ struct policy_context {
 	struct flow_origin origin;
 	struct bpf_sock_tuple socket; /* scratch for socket lookups */
 };
-_Static_assert(sizeof(struct policy_context) <= POLICY_SCRATCH_SIZE, "inquiries has room for it");
+_Static_assert(sizeof(struct policy_context) <= POLICY_SCRATCH_SIZE, "policy_context fits policy_scratch");
 
 /* Programs on one CPU do not interrupt each other. */
 static __always_inline struct policy_context *policy_context_get(void)
