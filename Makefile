@@ -72,10 +72,11 @@ format: ## Format Go and C sources
 	$(LINT) fmt ./...
 	clang-format-$(CLANG_MAJOR) -i $(C_SOURCES)
 
-lint: ## Check Go, C and shell sources
+lint: ## Check Go, C and shell sources, and the words and lengths of documents
 	build/patiently.sh $(LINT) run ./...
 	clang-format-$(CLANG_MAJOR) --dry-run --Werror $(C_SOURCES)
 	shellcheck $(SCRIPTS)
+	go test -count=1 ./docs
 
 # One package at a time (-p 1): labs and measurements would disturb each other. Cached results (-count=1) are of another kernel or moment.
 test: deps build generated lint ## Run every test, here and on other kernels (root)
