@@ -1,6 +1,6 @@
 #!/bin/sh
-# Publishes bench results. build/publish-results.sh DIR writes the summary of the run in DIR between the result markers of
-# README.md and all its tables into docs/measured/network.md. The run of another suite, in DIR-SUITE, goes into
+# Publishes bench results. build/publish-results.sh DIR writes the summary of the run in DIR between the result markers
+# of README.md and all its tables into docs/measured/network.md. The run of another suite, in DIR-SUITE, goes into
 # docs/measured/SUITE.md. A suite without results is unchanged.
 set -eu
 cd "$(dirname "$0")/.."

@@ -241,7 +241,8 @@ func (v *view) bpf() Section {
 
 // footprint has what networks cost without traffic, the fastest ADD first.
 func (v *view) footprint() Section {
-	t := &Table{Title: "Footprint", Columns: columns("Network", "CNI ADD P50", "CNI ADD P99", "CNI DEL P50", "BPF per one-way packet, cross-node", "agent RSS", "BPF maps", "idle CPU", "pods")}
+	t := &Table{Title: "Footprint", Columns: columns("Network", "CNI ADD P50", "CNI ADD P99", "CNI DEL P50",
+		"BPF per one-way packet, cross-node", "agent RSS", "BPF maps", "idle CPU", "pods")}
 	t.Columns[4].Short = "BPF per packet"
 	bpf := map[string]string{}
 	list := slices.Clone(v.run.Footprints)

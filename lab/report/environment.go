@@ -10,7 +10,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/stats"
 )
 
-// environment has what a reader needs to judge and repeat the run; only the page shows it.
+// environment has what a reader needs to check and repeat the run. Only the page shows it.
 func (v *view) environment() Section {
 	e, s, run := v.run.Environment, v.run.Settings, v.run
 	pairs := func(title string) *Table {

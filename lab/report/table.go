@@ -78,7 +78,7 @@ type Column struct {
 	Title string
 	// Short replaces Title on a terminal, if it is set.
 	Short string
-	// Better is "lower" or "higher"; lower is marked with an arrow. It is empty where neither is better.
+	// Better is "lower" or "higher"; lower is marked with an arrow. It is empty if neither is better.
 	Better string
 	// Left aligns the column left and allows line breaks.
 	Left bool
@@ -104,7 +104,7 @@ type Row struct {
 type Cell struct {
 	// Text is the value: a ratio, a figure with its unit, or words.
 	Text string
-	// Mark is "~" where no difference is decided.
+	// Mark is "~" if no difference is decided.
 	Mark string
 	// Interval is the 95 % interval of Text, or empty.
 	Interval string
