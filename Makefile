@@ -21,11 +21,12 @@ IMAGE ?= localhost/beeline:latest
 IMAGE_BENCH ?= localhost/beeline-bench:latest
 # What a node needs; the image has these and portmap.
 PROGRAMS := beeline beeline-agent beeline-cni
+PACK := go -C build/image build -o $(abspath $(BIN))/pack-image . && $(BIN)/pack-image
 PLUGINS := github.com/containernetworking/plugins
 PLUGINS_VERSION = $(shell go -C build/portmap list -m -f '{{.Version}}' $(PLUGINS))
 
 .NOTPARALLEL:
-.PHONY: help docs deps build portmap image image-bench manifests generate generated format lint test test-kubernetes check campaign test-vm cluster cluster-down bench bench-services bench-nodeport bench-policy bench-applications publish clean
+.PHONY: help docs deps build portmap image image-bench image-probe manifests generate generated format lint test test-kubernetes check campaign test-vm cluster cluster-down bench bench-services bench-nodeport bench-policy bench-applications publish clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
@@ -42,8 +43,7 @@ portmap:
 		-o $(abspath $(BIN))/beeline-portmap $(PLUGINS)/plugins/meta/portmap
 
 image: build portmap ## Make bin/beeline-image.tar, for `ctr -n k8s.io images import --local` and `docker load`
-	go -C build/image build -o $(abspath $(BIN))/pack-image .
-	$(BIN)/pack-image -gzip -o $(BIN)/beeline-image.tar -name $(IMAGE) -entrypoint beeline-agent -env PATH=/usr/bin \
+	$(PACK) -gzip -o $(BIN)/beeline-image.tar -name $(IMAGE) -entrypoint beeline-agent -env PATH=/usr/bin \
 		-label org.opencontainers.image.title=beeline -label org.opencontainers.image.version=$(VERSION) \
 		-label org.opencontainers.image.licenses=Apache-2.0 -label org.opencontainers.image.source=https://github.com/beeline-cni/beeline \
 		$(foreach p,$(PROGRAMS) beeline-portmap,$(BIN)/$p=/usr/bin/$p) deploy/rootfs=/
@@ -52,8 +52,13 @@ image-bench: USE := bench
 image-bench: deps ## Make bin/beeline-bench.tar, the image with the tools for `beeline-lab bench --kubeconfig`
 	build/image-bench.sh $(BIN)/beeline-bench.tar $(IMAGE_BENCH)
 
+IMAGE_PROBE ?= localhost/beeline-probe:latest
+image-probe: ## Make bin/beeline-probe.tar, the image of the pods of `make test-kubernetes`
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -o $(BIN)/probe ./test/kubernetes/probe
+	$(PACK) -o $(BIN)/beeline-probe.tar -name $(IMAGE_PROBE) -entrypoint /probe $(BIN)/probe=/probe
+
 manifests: ## Make deploy/beeline.yaml from the Helm chart again
-	@rendered=$$(go -C build/chart run . -namespace kube-system ../../deploy/chart/beeline); \
+	@rendered=$$(go -C build/chart tool helm template beeline ../../deploy/chart/beeline --namespace=kube-system --kube-version=v1.30.0 | tail -n +2); \
 		printf '%s\n' '# Beeline on every node, see docs/install.md. Made from deploy/chart by make manifests.' "$$rendered" >deploy/beeline.yaml
 
 docs: ## Make the pages of docs/reference from the code again
@@ -84,9 +89,11 @@ test: deps build generated lint ## Run every test, here and on other kernels (ro
 		'go -C build/image test -json -count=1 ./...' 'go run ./test/vm -quick'
 
 # The suite first builds Kubernetes if the cache lacks it, which takes about 13 minutes.
-SUITE_OPTIONS = $(foreach o,FAMILY ROUNDS,$(if $($o),-$(shell echo $o | tr A-Z a-z)=$($o)))
-test-kubernetes: deps image ## Run the tests on a real Kubernetes cluster on this machine (root)
-	build/gotestsum.sh 2-test-kubernetes "go run ./test/kubernetes/suite $(SUITE_OPTIONS)"
+# With KUBECONFIG=… on make's command line, it tests that cluster instead: see test/kubernetes/README.md.
+REMOTE := $(if $(filter command,$(origin KUBECONFIG)),$(abspath $(KUBECONFIG)))
+SUITE_OPTIONS = $(foreach o,FAMILY ROUNDS,$(if $($o),-$(shell echo $o | tr A-Z a-z)=$($o))) $(if $(REMOTE),-kubeconfig=$(REMOTE) -image=$(IMAGE_PROBE))
+test-kubernetes: $(if $(REMOTE),,deps image) ## Run the tests on a real Kubernetes cluster on this machine (root), or on that of KUBECONFIG=…
+	$(if $(REMOTE),BEELINE_REQUIRE=0) build/gotestsum.sh 2-test-kubernetes "go run ./test/kubernetes/suite $(SUITE_OPTIONS)"
 
 # The second part also runs if the first one failed. The last lines are each part's total.
 check: ## Run make test, then make test-kubernetes, then sum up: what CI runs (root)

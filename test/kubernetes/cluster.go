@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/beeline-cni/beeline/lab/kubebuild"
-	"github.com/beeline-cni/beeline/test/kubernetes/bed"
 	"github.com/beeline-cni/beeline/test/kubernetes/machine"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+	"github.com/beeline-cni/beeline/test/kubernetes/testbed"
 )
 
 // say tells a person how it goes on.
@@ -21,7 +21,7 @@ func say(format string, args ...any) { fmt.Printf("cluster: "+format+"\n", args.
 func newUpCommand() *cobra.Command {
 	o := plan.Options{}.Defaults()
 	o.Proxy = "" // depends on the network
-	manifest, archive := bed.Manifest, bed.Archive
+	manifest, archive := testbed.Manifest, testbed.Archive
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Build what is missing and start a cluster",
@@ -31,7 +31,7 @@ func newUpCommand() *cobra.Command {
 			if err := o.Validate(); err != nil {
 				return err
 			}
-			parts, err := bed.Build(cmd.Context(), o.Kubernetes, say)
+			parts, err := testbed.Build(cmd.Context(), o.Kubernetes, say)
 			if err != nil {
 				return err
 			}
@@ -41,7 +41,7 @@ func newUpCommand() *cobra.Command {
 					return err
 				}
 			}
-			b, err := bed.Up(cmd.Context(), o, parts, say)
+			b, err := testbed.Up(cmd.Context(), o, parts, say)
 			if err != nil {
 				return err
 			}
@@ -72,7 +72,7 @@ func present(files ...string) error {
 	return errors.Join(errs...)
 }
 
-func explainUse(b *bed.Bed) error {
+func explainUse(b *testbed.Testbed) error {
 	o := b.Cluster.Options
 	say("Kubernetes %s with %d nodes, network %s: up after %.0f s. To use it:", o.Kubernetes, o.Nodes, o.Network, time.Since(b.Started).Seconds())
 	program := os.Args[0]
@@ -94,7 +94,7 @@ func newDownCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			begin := time.Now()
-			if err := bed.DownNoted(cmd.Context(), note); err != nil {
+			if err := testbed.DownNoted(cmd.Context(), note); err != nil {
 				return err
 			}
 			say("no cluster is up (took %.1f s)", time.Since(begin).Seconds())
@@ -114,7 +114,7 @@ func newBuildCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(only) == 0 {
-				_, err := bed.Build(cmd.Context(), version, say)
+				_, err := testbed.Build(cmd.Context(), version, say)
 				return err
 			}
 			cache, err := kubebuild.OpenCache()
@@ -135,7 +135,7 @@ func newStatusCommand() *cobra.Command {
 		Short: "Show machines and components",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			b, err := bed.Open()
+			b, err := testbed.Open()
 			if err != nil {
 				return err
 			}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/beeline-cni/beeline/test/kubernetes/bed"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+	"github.com/beeline-cni/beeline/test/kubernetes/testbed"
 )
 
 // passOn runs a command with this process's input and output, and its exit code becomes this program's.
@@ -33,7 +33,7 @@ func newExecCommand() *cobra.Command {
 		Short: "Run a command where the API server can be reached, with KUBECONFIG and PATH set",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b, err := bed.Open()
+			b, err := testbed.Open()
 			if err != nil {
 				return err
 			}
@@ -57,7 +57,7 @@ func newNodeCommand() *cobra.Command {
 		Short: "Run a command on a node, in all its namespaces",
 		Args:  cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b, err := bed.Open()
+			b, err := testbed.Open()
 			if err != nil {
 				return err
 			}
@@ -70,20 +70,20 @@ func newNodeCommand() *cobra.Command {
 	}
 	execute.Flags().SetInterspersed(false)
 	cmd.AddCommand(execute,
-		newPowerCommand("stop", "Take the power from a node", (*bed.Bed).StopNode),
-		newPowerCommand("start", "Give a node power again", (*bed.Bed).StartNode),
-		newPowerCommand("restart", "Reboot a node the hard way", (*bed.Bed).RestartNode),
+		newPowerCommand("stop", "Take the power from a node", (*testbed.Testbed).StopNode),
+		newPowerCommand("start", "Give a node power again", (*testbed.Testbed).StartNode),
+		newPowerCommand("restart", "Reboot a node the hard way", (*testbed.Testbed).RestartNode),
 	)
 	return cmd
 }
 
-func newPowerCommand(verb, short string, do func(*bed.Bed, context.Context, string) error) *cobra.Command {
+func newPowerCommand(verb, short string, do func(*testbed.Testbed, context.Context, string) error) *cobra.Command {
 	return &cobra.Command{
 		Use:   verb + " NODE",
 		Short: short,
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b, err := bed.Open()
+			b, err := testbed.Open()
 			if err != nil {
 				return err
 			}
@@ -98,7 +98,7 @@ func newLoadCommand() *cobra.Command {
 		Short: "Import an image archive into containerd of all nodes, or of those named",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b, err := bed.Open()
+			b, err := testbed.Open()
 			if err != nil {
 				return err
 			}

@@ -18,7 +18,7 @@ type event struct {
 
 const packageName = "github.com/beeline-cni/beeline/test/kubernetes/conformance"
 
-// emit prints the verdicts as events of a package and tells whether any failed.
+// emit prints the verdicts as events of a package, and returns whether any failed.
 func emit(w io.Writer, verdicts []verdict) (failed bool) {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
@@ -39,7 +39,7 @@ func emit(w io.Writer, verdicts []verdict) (failed bool) {
 	return failed
 }
 
-// output is what a person needs to know of a verdict: for a failure, also the end of what the test printed.
+// output explains a verdict; for a failure with the end of the test's log.
 func output(v verdict) string {
 	const enough = 6 << 10
 	switch v.result {

@@ -9,11 +9,11 @@ import (
 //go:embed exceptions.txt
 var exceptionsText string
 
-// excuse begins every reason: what the tests need besides the kernel is built or installed.
+// excuse begins every reason: only the kernel may be missing something.
 const excuse = "not on this kernel: "
 
-// readExceptions reads a list of pairs of lines, the name of a test and the reason why it cannot pass here; empty lines
-// and those that begin with # are for people.
+// readExceptions reads pairs of lines: the name of a test, and the reason why it cannot pass. Empty lines and lines that begin with #
+// are comments.
 func readExceptions(text string) (map[string]string, error) {
 	exceptions := map[string]string{}
 	name := ""

@@ -1,7 +1,7 @@
-// Command conformance runs upstream's tests of sig-network against the cluster of the test bed and judges the run: the
-// Conformance tests, those of NetworkPolicy, those of two families, or those that ask more of Services. Every test that upstream lists has to pass, but for
-// those of exceptions.txt and those that ask for what the kernel lacks, each with its reason; an empty run, a test that skips itself and
-// an exception that is none are failures. It prints what happens as `go test -json` does; build/gotestsum.sh sums it up.
+// Command conformance runs Kubernetes' own tests of sig-network against the cluster under test: the Conformance tests, those of
+// NetworkPolicy, of two families, or more tests of Services. Every listed test must pass, except those that exceptions.txt lists and those
+// of kernel features that are missing, each with its reason. An empty run, a test that skips itself and an exception that passes are
+// failures. It prints `go test -json` events; build/gotestsum.sh sums them up.
 //
 //	build/gotestsum.sh conformance 'go run ./test/kubernetes/conformance [-tests conformance|netpol|dualstack|services] [-out DIR]'
 package main
@@ -19,10 +19,10 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/beeline-cni/beeline/test/kubernetes/bed"
+	"github.com/beeline-cni/beeline/test/kubernetes/testcluster"
 )
 
-// processes is how many tests run at the same time. They mostly wait for pods: two cores carry this many.
+// processes is the number of tests that run at once. They mostly wait for pods, so two cores suffice.
 const processes = 8
 
 func main() {
@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string) (failed bool, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return false, err
 	}
-	cluster, err := bed.Open()
+	cluster, err := testcluster.Open()
 	if err != nil {
 		return false, err
 	}
@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string) (failed bool, err error) {
 		return false, err
 	}
 	ran, runErr := runTests(ctx, cluster, chosen.here(), dir)
-	verdicts := judge(listed, ran, exceptions)
+	verdicts := evaluate(listed, ran, exceptions)
 	failed = emit(os.Stdout, verdicts)
 	if !failed && runErr != nil {
 		return true, runErr // no test failed: something around them did
@@ -83,8 +83,8 @@ func run(ctx context.Context, args []string) (failed bool, err error) {
 	return failed, nil
 }
 
-// list asks upstream which tests there are, without running any.
-func list(ctx context.Context, cluster *bed.Bed, chosen selection, dir string) ([]spec, error) {
+// list lists the selected tests without running any.
+func list(ctx context.Context, cluster testcluster.Cluster, chosen selection, dir string) ([]spec, error) {
 	report := filepath.Join(dir, "listed.json")
 	args := []string{"--provider=skeleton", "--ginkgo.dry-run", "--ginkgo.succinct", "--ginkgo.no-color", "--ginkgo.json-report=" + report}
 	cmd := cluster.Command(ctx, "e2e.test", append(args, chosen.flags("--ginkgo.")...)...)
@@ -94,12 +94,16 @@ func list(ctx context.Context, cluster *bed.Bed, chosen selection, dir string) (
 	return readReport(report)
 }
 
-// runTests runs the tests. With an error, what is in the report has happened nevertheless.
-func runTests(ctx context.Context, cluster *bed.Bed, chosen selection, dir string) ([]spec, error) {
+// runTests runs the tests. The report is valid even if it returns an error.
+func runTests(ctx context.Context, cluster testcluster.Cluster, chosen selection, dir string) ([]spec, error) {
 	const report = "ran.json"
-	// ginkgo wants the path of the program, which only the cluster's PATH has. Of the processes, upstream's first one alone finds out how
-	// many nodes there are: in the others, tests that need two would skip themselves.
-	command := fmt.Sprintf(`exec ginkgo "$@" "$(command -v e2e.test)" -- --provider=skeleton --num-nodes=%d`, len(cluster.Cluster.Nodes))
+	nodes, err := cluster.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// ginkgo needs the program's path, which only the cluster's PATH has. Only the first process counts the nodes itself; in the others,
+	// tests that need two nodes would skip themselves.
+	command := fmt.Sprintf(`exec ginkgo "$@" "$(command -v e2e.test)" -- --provider=skeleton --num-nodes=%d`, len(nodes))
 	args := []string{"-c", command, "ginkgo", fmt.Sprintf("--procs=%d", processes),
 		"--no-color", "--silence-skips", "--output-dir=" + dir, "--json-report=" + report}
 	cmd := cluster.Command(ctx, "sh", append(args, chosen.flags("--")...)...)

@@ -12,16 +12,16 @@ import (
 // selection selects upstream's tests by their names.
 type selection struct {
 	focus, skip string
-	// needs is what some of the tests want of the kernel.
+	// needs are kernel features that some of the tests need.
 	needs []need
 	// excused is a list of exceptions, see readExceptions.
 	excused string
 }
 
-// need is something that a kernel may lack.
+// need is a feature that a kernel may lack.
 type need struct {
 	name string
-	// by selects the tests that want it.
+	// by selects the tests that need it.
 	by    string
 	there func() bool
 }
@@ -31,8 +31,8 @@ var selections = map[string]selection{
 	"netpol":      {focus: `\[sig-network\] Netpol `, needs: []need{{"SCTP", `\[Feature:SCTPConnectivity\]`, haveSCTP}}},
 	// For clusters with both families.
 	"dualstack": {focus: `\[sig-network\].*\[Feature:IPv6DualStack\]`, needs: []need{{"SCTP", `\[Feature:SCTPConnectivity\]`, haveSCTP}}},
-	// What is left out needs a cloud or SCTP (Feature), ends components of the cluster (Disruptive), has the cluster to itself
-	// (Serial), or takes minutes to see that nothing happens (Slow).
+	// Left out: tests that need a cloud or SCTP (Feature), stop components of the cluster (Disruptive), need the cluster to themselves
+	// (Serial), or take minutes (Slow).
 	"services": {
 		focus: `\[sig-network\] (Services|Conntrack|Traffic Distribution|Networking Granular Checks: Services) `,
 		skip:  `\[(Conformance|Disruptive|Serial|Slow|Feature:[^]]*)\]`,
@@ -56,7 +56,7 @@ func (s selection) flags(prefix string) []string {
 	return flags
 }
 
-// here is the selection without the tests that want what the kernel lacks: waiting for them to fail would say nothing.
+// here is the selection without tests of features that this machine's kernel lacks.
 func (s selection) here() selection {
 	var skip []string
 	if s.skip != "" {
@@ -71,7 +71,7 @@ func (s selection) here() selection {
 	return s
 }
 
-// exceptions are the tests of upstream's list that need not pass here, by their names, with the reasons.
+// exceptions are the listed tests that need not pass, by name, with their reasons.
 func (s selection) exceptions(listed []spec) (map[string]string, error) {
 	all, err := readExceptions(s.excused)
 	if err != nil {

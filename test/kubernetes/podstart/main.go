@@ -20,8 +20,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/beeline-cni/beeline/test/kubernetes/bed"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+	"github.com/beeline-cni/beeline/test/kubernetes/testbed"
 )
 
 func main() {
@@ -42,7 +42,7 @@ func run(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	parts, err := bed.Build(ctx, plan.Options{}.Defaults().Kubernetes, progress)
+	parts, err := testbed.Build(ctx, plan.Options{}.Defaults().Kubernetes, progress)
 	if err != nil {
 		return err
 	}
@@ -66,12 +66,12 @@ func round(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond
 const note = "podstart"
 
 // measure starts pods round after round on a cluster with this network, which it brings up and takes down.
-func measure(ctx context.Context, network string, parts bed.Parts, pods, rounds int) (measured []starts, err error) {
-	cluster, err := bed.Up(ctx, plan.Options{Network: network, Note: note}.Defaults(), parts, progress)
+func measure(ctx context.Context, network string, parts testbed.Parts, pods, rounds int) (measured []starts, err error) {
+	cluster, err := testbed.Up(ctx, plan.Options{Network: network, Note: note}.Defaults(), parts, progress)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, bed.DownNoted(context.WithoutCancel(ctx), note)) }()
+	defer func() { err = errors.Join(err, testbed.DownNoted(context.WithoutCancel(ctx), note)) }()
 	// The first pods of a node pay for what is done once.
 	if _, err := startPods(ctx, cluster, 2*len(cluster.Cluster.Nodes)); err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/beeline-cni/beeline/test/kubernetes/bed"
+	"github.com/beeline-cni/beeline/test/kubernetes/testbed"
 )
 
 // starts is how long pods took to start.
@@ -36,7 +36,7 @@ const (
 
 // startPods creates so many pods, alternating between the nodes, waits until all run, and deletes them. Pods are
 // seen to run through a watch: the API's own timestamps have whole seconds.
-func startPods(ctx context.Context, cluster *bed.Bed, count int) (s starts, err error) {
+func startPods(ctx context.Context, cluster *testbed.Testbed, count int) (s starts, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	watch := cluster.Command(ctx, "kubectl", "get", "pods", "--watch", "--output-watch-events", "-l", label, "-o", "json")
@@ -101,7 +101,7 @@ func awaitRunning(events *json.Decoder, count int) (s starts, err error) {
 }
 
 // manifest is a list of pods, alternating between the nodes.
-func manifest(cluster *bed.Bed, count int) (string, error) {
+func manifest(cluster *testbed.Testbed, count int) (string, error) {
 	var items []any
 	nodes := cluster.Cluster.Nodes
 	for i := range count {

@@ -1,6 +1,5 @@
-// Command probe is what the pods of the smoke tests run: servers that answer, and clients that check what they
-// are answered. The tests start the clients with `kubectl exec`, on a node, or beside the control plane; what a
-// client has to say is on its standard output, and its exit code is the result.
+// Command probe is the program in the pods of the smoke tests: servers, and clients that check the replies. The tests start the clients
+// with `kubectl exec`, on a node, or outside the cluster. A client prints its results to standard output; its exit code is the verdict.
 //
 //	probe serve                             answer until told to stop
 //	probe echo tcp|udp HOST:PORT [flags]    send bytes, want the same ones back
@@ -10,7 +9,9 @@
 //	probe resolve NAME [flags]              ask a DNS server
 //	probe ready true|false                  what the server in this pod says to readiness probes
 //	probe traffic HOST:PORT…                load all of these until told to stop
-//	probe report                            end the traffic of this pod and say how it went
+//	probe report                            end the traffic of this pod and print its results
+//	probe node COMMAND…                     run a command in the file system of the pod's node
+//	probe wait                              do nothing until stopped
 package main
 
 import (
@@ -32,6 +33,8 @@ var commands = map[string]func(ctx context.Context, args []string) error{
 	"ready":   setReady,
 	"traffic": runTraffic,
 	"report":  printReport,
+	"node":    runOnNode,
+	"wait":    wait,
 }
 
 func main() {

@@ -14,7 +14,7 @@ import (
 // sentence; when the agent is back, they start.
 func noAgentOnTheNode(t *testing.T) {
 	needBeeline(t)
-	c := theCast(t)
+	c := useFixtures(t)
 	traffic := startTraffic(t, c)
 	late := podObject("late", c.far.name)
 	t.Cleanup(func() { remove(t, late) })
@@ -30,9 +30,9 @@ func noAgentOnTheNode(t *testing.T) {
 		})
 		apply(t, late)
 		eventually(t, func() error {
-			said, err := kubectl("-n", namespace, "describe", "pod", late.Name)
-			if err == nil && (!strings.Contains(said, "FailedCreatePodSandBox") || !strings.Contains(said, "beeline agent")) {
-				err = fmt.Errorf("describe pod does not say that the agent is not there:\n%s", said)
+			output, err := kubectl("-n", namespace, "describe", "pod", late.Name)
+			if err == nil && (!strings.Contains(output, "FailedCreatePodSandBox") || !strings.Contains(output, "beeline agent")) {
+				err = fmt.Errorf("describe pod does not say that the agent is not there:\n%s", output)
 			}
 			return err
 		})

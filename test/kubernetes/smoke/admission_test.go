@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
-	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
 // admissionPolicyName is that of the chart's ValidatingAdmissionPolicy.
@@ -64,15 +63,15 @@ func agentsKeepToTheirNode(t *testing.T) {
 		{"its labels", own.name, "", `{"metadata":{"labels":{"forged":"yes"}}}`, "labels nor annotations"},
 	} {
 		// A dry run passes the same admission and writes nothing.
-		answer, err := client.patch(c.node+c.subresource+"?dryRun=All", c.body)
+		reply, err := client.patch(c.node+c.subresource+"?dryRun=All", c.body)
 		if err != nil {
 			t.Fatal(err)
 		}
 		switch by := "ValidatingAdmissionPolicy '" + admissionPolicyName + "'"; {
-		case c.denied == "" && answer != "":
-			t.Errorf("%s: the agent of %s cannot write it: %s", c.name, own.name, answer)
-		case c.denied != "" && (!strings.Contains(answer, by) || !strings.Contains(answer, c.denied)):
-			t.Errorf("%s: the answer is %q, want a refusal by %s with %q", c.name, answer, by, c.denied)
+		case c.denied == "" && reply != "":
+			t.Errorf("%s: the agent of %s cannot write it: %s", c.name, own.name, reply)
+		case c.denied != "" && (!strings.Contains(reply, by) || !strings.Contains(reply, c.denied)):
+			t.Errorf("%s: the reply is %q, want a refusal by %s with %q", c.name, reply, by, c.denied)
 		}
 	}
 }
@@ -120,8 +119,8 @@ func agentClient(t *testing.T, node string) nodeClient {
 	}
 	dir := t.TempDir()
 	kubeconfig, socket := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "socket")
-	if said, err := exec.Command("install", "-m", "600", plan.Kubeconfig, kubeconfig).CombinedOutput(); err != nil {
-		t.Fatalf("copy kubeconfig: %v: %s", err, said)
+	if output, err := exec.Command("install", "-m", "600", cluster.Kubeconfig(), kubeconfig).CombinedOutput(); err != nil {
+		t.Fatalf("copy kubeconfig: %v: %s", err, output)
 	}
 	mustKubectl(t, "--kubeconfig="+kubeconfig, "config", "set-credentials", "agent", "--token="+token)
 	mustKubectl(t, "--kubeconfig="+kubeconfig, "config", "set-context", "--current", "--user=agent")
@@ -161,12 +160,12 @@ func (c nodeClient) patch(path, body string) (refusal string, err error) {
 		return "", err
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
+	reply, err := io.ReadAll(response.Body)
 	if err != nil {
 		return "", fmt.Errorf("patch %s: %w", path, err)
 	}
 	if response.StatusCode == http.StatusOK {
 		return "", nil
 	}
-	return response.Status + ": " + string(answer), nil
+	return response.Status + ": " + string(reply), nil
 }

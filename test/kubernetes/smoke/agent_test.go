@@ -63,11 +63,11 @@ func agentPods(node string) ([]corev1.Pod, error) {
 // askAgent runs a command of the agent's program on the node, as an administrator there would, and reads its JSON. It
 // needs no API server.
 func askAgent(node string, into any, command string) error {
-	said, err := onNode(node).run(nodeBeeline, command, "--output=json")
+	output, err := onNode(node).run(nodeBeeline, command, "--output=json")
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal([]byte(said), into)
+	return json.Unmarshal([]byte(output), into)
 }
 
 func agentStatus(node string) (s agentapi.Status, err error) {
@@ -94,6 +94,6 @@ func waitAgentReady(t *testing.T, node string) {
 
 // agentProcess is the process id of the agent on a node, in the node's own namespace of processes.
 func agentProcess(node string) (string, error) {
-	said, err := onNode(node).run("pgrep", "-o", "-f", "beeline-agent run")
-	return strings.TrimSpace(said), err
+	output, err := onNode(node).run("pgrep", "-o", "-f", "beeline-agent run")
+	return strings.TrimSpace(output), err
 }

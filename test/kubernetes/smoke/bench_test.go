@@ -3,7 +3,6 @@
 package smoke
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +16,6 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/lab/result"
-	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
 // benchLabel selects what any run of the bench has made.
@@ -30,15 +28,15 @@ func TestBench(t *testing.T) {
 	dir := t.TempDir()
 	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
 	for _, out := range []string{first, second} {
-		if said, err := benchCommand(t, "--workloads=tcp_rr,tcp_crr", "--rounds=1", "--out="+out).CombinedOutput(); err != nil {
-			t.Fatalf("bench: %v\n%s", err, said)
+		if output, err := benchCommand(t, "--workloads=tcp_rr,tcp_crr", "--rounds=1", "--out="+out).CombinedOutput(); err != nil {
+			t.Fatalf("bench: %v\n%s", err, output)
 		}
 		wantMeasured(t, out)
 		wantNoBenchNamespace(t)
 	}
 	compare := cluster.Command(t.Context(), worldLab, "report", first, second)
-	if said, err := compare.CombinedOutput(); err != nil || !strings.Contains(string(said), "nodeport") {
-		t.Errorf("compare two runs: %v\n%s", err, said)
+	if output, err := compare.CombinedOutput(); err != nil || !strings.Contains(string(output), "nodeport") {
+		t.Errorf("compare two runs: %v\n%s", err, output)
 	}
 }
 
@@ -53,8 +51,8 @@ func TestBenchInterrupted(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- run.Wait() }()
 	eventually(t, func() error {
-		said, err := kubectl("get", "pods", "-A", "-l", benchLabel, "--field-selector=status.phase=Running", "-o", "name")
-		if err == nil && said == "" {
+		output, err := kubectl("get", "pods", "-A", "-l", benchLabel, "--field-selector=status.phase=Running", "-o", "name")
+		if err == nil && output == "" {
 			err = errors.New("the bench has no pods that run")
 		}
 		return err
@@ -77,26 +75,24 @@ func TestBenchInterrupted(t *testing.T) {
 // loadBenchImage makes the image of the bench's pods and gives it to the nodes, unless an earlier test has.
 func loadBenchImage(t *testing.T) {
 	t.Helper()
-	if err := benchImage(); err != nil {
-		t.Fatal(err)
-	}
+	loadImage(t, benchImage)
 }
 
-var benchImage = sync.OnceValue(func() error {
+var benchImage = sync.OnceValues(func() (archive string, err error) {
 	dir := filepath.Dir(worldLab)
 	build := exec.Command("make", "--no-print-directory", "image-bench", "BIN="+dir)
 	build.Dir = "../../.."
-	if said, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", build, err, said)
+	if output, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", build, err, output)
 	}
-	return cluster.Load(context.Background(), filepath.Join(dir, "beeline-bench.tar"))
+	return filepath.Join(dir, "beeline-bench.tar"), nil
 })
 
 // benchCommand makes a bench on this cluster with short samples, which keeps every round: the machine is busy.
 func benchCommand(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	return cluster.Command(t.Context(), worldLab, append([]string{
-		"bench", "--kubeconfig=" + plan.Kubeconfig, "--duration=300ms", "--max-foreign=100", "--max-steal=100",
+		"bench", "--kubeconfig=" + cluster.Kubeconfig(), "--duration=300ms", "--max-foreign=100", "--max-steal=100",
 	}, args...)...)
 }
 
@@ -111,8 +107,11 @@ func wantMeasured(t *testing.T, dir string) {
 	if err := json.Unmarshal(content, &run); err != nil {
 		t.Fatal(err)
 	}
-	if run.Cluster == nil || !strings.EqualFold(run.Cluster.CNI, cluster.Cluster.Options.Network) || run.Cluster.KubeProxy != cluster.Cluster.Options.Proxy {
-		t.Errorf("the cluster is described as %+v; its network is %s and kube-proxy's mode %s", run.Cluster, cluster.Cluster.Options.Network, cluster.Cluster.Options.Proxy)
+	if run.Cluster == nil {
+		t.Fatal("the result does not describe the cluster")
+	}
+	if bed, is := onTestbed(); is && (!strings.EqualFold(run.Cluster.CNI, bed.Options.Network) || run.Cluster.KubeProxy != bed.Options.Proxy) {
+		t.Errorf("the cluster is described as %+v; its network is %s and kube-proxy's mode %s", run.Cluster, bed.Options.Network, bed.Options.Proxy)
 	}
 	measured := map[string]bool{}
 	for _, s := range run.Samples {

@@ -13,14 +13,14 @@ import (
 // hundredPods: a hundred pods at once all get a network, each with an address of its own, all reachable; and when they
 // are gone nothing of them is left.
 func hundredPods(t *testing.T) {
-	c := theCast(t)
-	crowd := makeCrowd(t, 100)
-	addresses := waitCrowd(t, crowd)
+	c := useFixtures(t)
+	batch := makeBatch(t, 100)
+	addresses := waitBatch(t, batch)
 	wantDistinctAddresses(t)
-	for _, client := range []actor{c.a, c.remote} {
+	for _, client := range []testPod{c.a, c.remote} {
 		client.want(t, append([]string{"ask"}, addresses...)...)
 	}
-	removeCrowd(t)
+	removeBatch(t)
 	waitTraces(t)
 }
 
@@ -28,41 +28,41 @@ func hundredPods(t *testing.T) {
 // are being created. All of them come up.
 func agentsDieWhilePodsStart(t *testing.T) {
 	needBeeline(t)
-	c := theCast(t)
+	c := useFixtures(t)
 	victim := agentOn(t, c.near.name)
 	process, err := agentProcess(c.far.name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	crowd := makeCrowd(t, 40)
-	waitSome(t, crowd) // so that the agents are at work
+	batch := makeBatch(t, 40)
+	waitSome(t, batch) // so that the agents are at work
 	if _, err := onNode(c.far.name).run("kill", "-KILL", process); err != nil {
 		t.Fatal(err)
 	}
 	mustKubectl(t, "-n", agentNamespace, "delete", "pod", victim, "--force", "--grace-period=0")
-	addresses := waitCrowd(t, crowd)
+	addresses := waitBatch(t, batch)
 	wantDistinctAddresses(t)
 	c.a.want(t, append([]string{"ask"}, addresses...)...)
 	for _, n := range []node{c.near, c.far} {
 		waitAgentReady(t, n.name)
 		waitAgentKnowsPods(t, n.name)
 	}
-	removeCrowd(t)
+	removeBatch(t)
 	waitTraces(t)
 }
 
-// crowdLabel marks pods that a test makes in number.
-const crowdLabel = "crowd"
+// batchLabel marks pods that a test makes in number.
+const batchLabel = "batch"
 
-// makeCrowd creates so many pods, alternating between the nodes. They are removed at the end of the test at the latest.
-func makeCrowd(t *testing.T, count int) (names []string) {
+// makeBatch creates so many pods, alternating between the nodes. They are removed at the end of the test at the latest.
+func makeBatch(t *testing.T, count int) (names []string) {
 	t.Helper()
-	t.Cleanup(func() { removeCrowd(t) })
+	t.Cleanup(func() { removeBatch(t) })
 	nodes := clusterNodes(t)
 	var objects []any
 	for i := range count {
-		pod := podObject(fmt.Sprintf("crowd-%03d", i), nodes[i%len(nodes)].name)
-		pod.Labels[crowdLabel] = "yes"
+		pod := podObject(fmt.Sprintf("batch-%03d", i), nodes[i%len(nodes)].name)
+		pod.Labels[batchLabel] = "yes"
 		// A hundred probes each second are not what is tested.
 		pod.Spec.Containers[0].ReadinessProbe.PeriodSeconds = 4
 		names = append(names, pod.Name)
@@ -72,8 +72,8 @@ func makeCrowd(t *testing.T, count int) (names []string) {
 	return names
 }
 
-// waitCrowd waits until all pods of the crowd are ready and gives the addresses at which they say who they are.
-func waitCrowd(t *testing.T, names []string) (who []string) {
+// waitBatch waits until all pods of the batch are ready and gives the addresses at which they say who they are.
+func waitBatch(t *testing.T, names []string) (who []string) {
 	t.Helper()
 	for _, p := range waitReady(t, names...) {
 		who = append(who, hostPort(p.Status.PodIP, httpPort))
@@ -86,7 +86,7 @@ func waitSome(t *testing.T, names []string) {
 	t.Helper()
 	eventually(t, func() error {
 		var list corev1.PodList
-		if err := get(&list, "pods", "-l", crowdLabel); err != nil {
+		if err := get(&list, "pods", "-l", batchLabel); err != nil {
 			return err
 		}
 		for _, p := range list.Items {
@@ -98,14 +98,14 @@ func waitSome(t *testing.T, names []string) {
 	})
 }
 
-// removeCrowd deletes the crowd and waits until it is gone. kubectl would wait for each pod with requests of its own, five a second.
-func removeCrowd(t *testing.T) {
+// removeBatch deletes the batch and waits until it is gone. kubectl would wait for each pod with requests of its own, five a second.
+func removeBatch(t *testing.T) {
 	t.Helper()
-	if _, err := kubectl("-n", namespace, "delete", "pods", "-l", crowdLabel, "--wait=false"); err != nil {
+	if _, err := kubectl("-n", namespace, "delete", "pods", "-l", batchLabel, "--wait=false"); err != nil {
 		t.Error(err)
 	}
 	whileFewer(t, func() (left []string, err error) {
-		said, err := kubectl("-n", namespace, "get", "pods", "-l", crowdLabel, "-o", "name")
-		return strings.Fields(said), err
+		output, err := kubectl("-n", namespace, "get", "pods", "-l", batchLabel, "-o", "name")
+		return strings.Fields(output), err
 	})
 }

@@ -17,16 +17,16 @@ func explainFailure(t *testing.T) {
 		if !t.Failed() {
 			return
 		}
-		show := func(title, said string, err error) {
+		show := func(title, output string, err error) {
 			if err != nil {
-				said += err.Error()
+				output += err.Error()
 			}
-			t.Logf("== %s\n%s", title, strings.TrimSpace(said))
+			t.Logf("== %s\n%s", title, strings.TrimSpace(output))
 		}
-		said, err := kubectl("get", "nodes,pods,endpointslices", "-A", "-o", "wide")
-		show("objects", said, err)
-		said, err = kubectl("get", "events", "-A", "--sort-by=.lastTimestamp")
-		show("events", lastLines(said, 40), err)
+		output, err := kubectl("get", "nodes,pods,endpointslices", "-A", "-o", "wide")
+		show("objects", output, err)
+		output, err = kubectl("get", "events", "-A", "--sort-by=.lastTimestamp")
+		show("events", lastLines(output, 40), err)
 		var list corev1.PodList
 		if err := get(&list, "pods"); err == nil {
 			describeUnready(t, list.Items)
@@ -46,30 +46,30 @@ func describeUnready(t *testing.T, all []corev1.Pod) {
 			continue
 		}
 		described++
-		said, err := kubectl("-n", p.Namespace, "describe", "pod", p.Name)
-		t.Logf("== pod %s %v\n%s", p.Name, err, said)
+		output, err := kubectl("-n", p.Namespace, "describe", "pod", p.Name)
+		t.Logf("== pod %s %v\n%s", p.Name, err, output)
 	}
 }
 
-func explainAgents(show func(title, said string, err error)) {
+func explainAgents(show func(title, output string, err error)) {
 	nodes, err := kubectl("get", "nodes", "-o", "jsonpath={.items[*].metadata.name}")
 	if err != nil {
 		return // shown already: no objects either
 	}
 	for _, node := range strings.Fields(nodes) {
 		for _, command := range []string{"status", "endpoints", "drops"} {
-			said, err := onNode(node).run(nodeBeeline, command)
-			show(fmt.Sprintf("beeline %s on %s", command, node), said, err)
+			output, err := onNode(node).run(nodeBeeline, command)
+			show(fmt.Sprintf("beeline %s on %s", command, node), output, err)
 		}
 		all, err := agentPods(node)
 		if err != nil {
 			continue
 		}
 		for _, p := range all {
-			said, err := kubectl("-n", agentNamespace, "logs", p.Name, "--tail=40")
-			show("log of "+p.Name+" on "+node, said, err)
-			if said, err = kubectl("-n", agentNamespace, "logs", p.Name, "--previous", "--tail=40"); err == nil {
-				show("log of the agent before "+p.Name, said, nil)
+			output, err := kubectl("-n", agentNamespace, "logs", p.Name, "--tail=40")
+			show("log of "+p.Name+" on "+node, output, err)
+			if output, err = kubectl("-n", agentNamespace, "logs", p.Name, "--previous", "--tail=40"); err == nil {
+				show("log of the agent before "+p.Name, output, nil)
 			}
 		}
 	}

@@ -9,17 +9,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
 // hasTwoFamilies tells whether pods of the cluster have addresses of both families.
-func hasTwoFamilies() bool { return cluster.Cluster.Options.Family == plan.FamilyDual }
+func hasTwoFamilies(t *testing.T) bool {
+	var nodes corev1.NodeList
+	mustGet(t, &nodes, "nodes")
+	return len(nodes.Items[0].Spec.PodCIDRs) > 1
+}
 
 // policiesOfTwoFamilies: a selector of pods holds for all their addresses, and an ipBlock for those of its own family only, for who
 // receives and for who sends, on one node and across nodes.
 func policiesOfTwoFamilies(t *testing.T) {
-	c := theCast(t)
+	c := useFixtures(t)
 	b4, b6 := addressesOf(t, c.b)
 	remote4, remote6 := addressesOf(t, c.remote)
 	for _, test := range []struct {
@@ -64,7 +66,7 @@ func policiesOfTwoFamilies(t *testing.T) {
 
 // reach says whether connections from a pod to an address are answered.
 type reach struct {
-	from     actor
+	from     testPod
 	to       string
 	answered bool
 }
@@ -73,7 +75,7 @@ type reach struct {
 func wantReach(t *testing.T, w reach) {
 	t.Helper()
 	eventually(t, func() error {
-		all, err := ask(w.from.place, hostPort(w.to, httpPort), "-patience=1s")
+		all, err := ask(w.from.runner, hostPort(w.to, httpPort), "-patience=1s")
 		switch {
 		case err == nil && !w.answered:
 			return fmt.Errorf("%s asks %s and is answered: %v", w.from.pod, w.to, all)
@@ -85,7 +87,7 @@ func wantReach(t *testing.T, w reach) {
 }
 
 // addressesOf are the addresses of a pod of a cluster with both families.
-func addressesOf(t *testing.T, a actor) (ipv4, ipv6 string) {
+func addressesOf(t *testing.T, a testPod) (ipv4, ipv6 string) {
 	t.Helper()
 	var p corev1.Pod
 	mustGet(t, &p, "pod", a.pod)
@@ -95,7 +97,7 @@ func addressesOf(t *testing.T, a actor) (ipv4, ipv6 string) {
 	return p.Status.PodIPs[0].IP, p.Status.PodIPs[1].IP
 }
 
-func selects(a actor) networkingv1.NetworkPolicyPeer {
+func selects(a testPod) networkingv1.NetworkPolicyPeer {
 	return networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"name": a.pod}}}
 }
 
@@ -119,7 +121,7 @@ func to(peer networkingv1.NetworkPolicyPeer) networkingv1.NetworkPolicySpec {
 }
 
 // policyFor is a policy that selects one pod.
-func policyFor(a actor, spec networkingv1.NetworkPolicySpec) *networkingv1.NetworkPolicy {
+func policyFor(a testPod, spec networkingv1.NetworkPolicySpec) *networkingv1.NetworkPolicy {
 	spec.PodSelector = metav1.LabelSelector{MatchLabels: map[string]string{"name": a.pod}}
 	return &networkingv1.NetworkPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"},

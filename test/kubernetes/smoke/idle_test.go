@@ -22,7 +22,7 @@ const (
 // processor time.
 func idle(t *testing.T) {
 	needBeeline(t)
-	theCast(t)
+	useFixtures(t)
 	// Priority and fairness counts the requests of each flow schema. This one has every request of the agents that is
 	// no watch.
 	const schema = "beeline-agents-no-watch"

@@ -11,28 +11,23 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/beeline-cni/beeline/test/kubernetes/bed"
-	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+	"github.com/beeline-cni/beeline/test/kubernetes/testbed"
+	"github.com/beeline-cni/beeline/test/kubernetes/testcluster"
 )
 
 const (
 	// namespace holds everything that the tests make.
 	namespace = "smoke"
-	// image is what its pods run: test/kubernetes/probe, at /probe.
-	image = "localhost/beeline-probe:latest"
-)
-
-// cluster is the one that is up.
-var cluster *bed.Bed
-
-// The programs that this run builds, on the nodes: the probe, and Beeline's command line.
-const (
+	// nodeProbe and nodeBeeline are the paths on nodes of the probe and of Beeline's command line, which this run builds.
 	nodeProbe   = "/tmp/smoke/probe"
 	nodeBeeline = "/tmp/smoke/beeline"
 )
 
-// The same on this machine, and the lab's program.
-var worldProbe, worldBeeline, worldLab string
+var (
+	cluster testcluster.Cluster
+	// worldProbe and worldBeeline are the same programs on this machine, worldLab is the lab's.
+	worldProbe, worldBeeline, worldLab string
+)
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
@@ -48,7 +43,11 @@ func runTests(m *testing.M) (code int) {
 		return 1
 	}
 	defer func() {
-		if _, err := kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout="+patience.String()); err != nil {
+		_, err := kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout="+patience.String())
+		if remote, is := cluster.(*testcluster.Remote); is {
+			err = errors.Join(err, remote.Close())
+		}
+		if err != nil {
 			fmt.Fprintf(os.Stderr, "remove namespace of smoke tests: %v\n", err)
 			code = 1
 		}
@@ -56,35 +55,44 @@ func runTests(m *testing.M) (code int) {
 	return m.Run()
 }
 
-// prepare builds the programs, gives the image to the nodes, and makes the namespace anew.
+// prepare builds the programs, copies them and the probe's image to the nodes, and creates the namespace.
 func prepare(dir string) error {
 	var err error
-	if cluster, err = bed.Open(); err != nil {
+	if cluster, err = testcluster.Open(); err != nil {
 		return err
 	}
 	worldProbe, worldBeeline, worldLab = filepath.Join(dir, "probe"), filepath.Join(dir, "beeline"), filepath.Join(dir, "beeline-lab")
-	archive, pack := filepath.Join(dir, "probe.tar"), filepath.Join(dir, "pack-image")
+	archive := filepath.Join(dir, "beeline-probe.tar")
 	for _, command := range [][]string{
-		{"go", "build", "-o", worldProbe, "../probe"},
 		{"go", "build", "-o", dir + "/", "../../../cmd/beeline", "../../../cmd/beeline-lab"},
-		{"go", "-C", "../../../build/image", "build", "-o", pack, "."},
-		{pack, "-o", archive, "-name", image, "-entrypoint", "/probe", worldProbe + "=/probe"},
+		{"make", "-C", "../../..", "--no-print-directory", "image-probe", "BIN=" + dir},
 	} {
 		cmd := exec.Command(command[0], command[1:]...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if said, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w\n%s", cmd, err, said)
+		if output, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", cmd, err, output)
 		}
 	}
-	for _, node := range cluster.Cluster.Nodes {
-		onDisk := filepath.Join(plan.Disk(node.Name), nodeProbe, "..")
-		said, err := exec.Command("install", "-D", "-t", onDisk, worldProbe, worldBeeline).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("give programs to node %s: %w\n%s", node.Name, err, said)
+	if _, is := cluster.(*testbed.Testbed); is {
+		if err := cluster.Load(context.Background(), archive); err != nil {
+			return err
 		}
 	}
-	if err := cluster.Load(context.Background(), archive); err != nil {
+	nodes, err := cluster.Nodes(context.Background())
+	if err != nil {
 		return err
+	}
+	for _, node := range nodes {
+		for from, to := range map[string]string{worldProbe: nodeProbe, worldBeeline: nodeBeeline} {
+			program, err := os.ReadFile(from)
+			if err != nil {
+				return err
+			}
+			const install = `mkdir -p "${0%/*}" && rm -f "$0" && cat >"$0" && chmod 755 "$0"`
+			if _, err := onNode(node).feed(string(program), "sh", "-c", install, to); err != nil {
+				return fmt.Errorf("copy %s to node %s: %w", to, node, err)
+			}
+		}
 	}
 	_, err = kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout="+patience.String())
 	_, made := kubectl("create", "namespace", namespace)

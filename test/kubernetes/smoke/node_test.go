@@ -15,7 +15,7 @@ import (
 
 // drain: pods leave a node that is drained and come back; the agent stays, and knows of none that are gone.
 func drain(t *testing.T) {
-	c := theCast(t)
+	c := useFixtures(t)
 	t.Cleanup(func() { mustKubectl(t, "uncordon", c.far.name) })
 	mustKubectl(t, "drain", c.far.name, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout="+patience.String())
 	waitAgentKnowsPods(t, c.far.name)
@@ -23,19 +23,20 @@ func drain(t *testing.T) {
 		agentOn(t, c.far.name)
 	}
 	mustKubectl(t, "uncordon", c.far.name)
-	wantAllTalk(t, theCast(t))
+	wantAllTalk(t, useFixtures(t))
 }
 
 // nodeRestart: after a reboot of a node its pods have a network again, and nothing of before is left.
 func nodeRestart(t *testing.T) {
-	c := theCast(t)
+	bed := needTestbed(t, "restart nodes")
+	c := useFixtures(t)
 	before := map[string]int32{}
 	for _, pod := range []string{c.remote.pod, c.hostFar.pod} {
 		var p corev1.Pod
 		mustGet(t, &p, "pod", pod)
 		before[pod] = p.Status.ContainerStatuses[0].RestartCount
 	}
-	if err := cluster.RestartNode(t.Context(), c.far.name); err != nil {
+	if err := bed.RestartNode(t.Context(), c.far.name); err != nil {
 		t.Fatal(err)
 	}
 	waitNodeReady(t, c.far.name)
@@ -47,7 +48,7 @@ func nodeRestart(t *testing.T) {
 	if isBeeline() {
 		agentOn(t, c.far.name)
 	}
-	wantAllTalk(t, theCast(t))
+	wantAllTalk(t, useFixtures(t))
 	waitTracesOn(t, c.far.name)
 }
 
@@ -56,7 +57,8 @@ func nodeRestart(t *testing.T) {
 // back, all is as before.
 func changedPodRange(t *testing.T) {
 	needBeeline(t)
-	c := theCast(t)
+	needTestbed(t, "replace Nodes")
+	c := useFixtures(t)
 	var object corev1.Node
 	mustGet(t, &object, "node", c.far.name)
 	var others []string
@@ -71,7 +73,7 @@ func changedPodRange(t *testing.T) {
 		recreateNode(t, object, object.Spec.PodCIDRs)
 		waitNodeReady(t, c.far.name)
 		waitAgentReady(t, c.far.name)
-		wantAllTalk(t, theCast(t))
+		wantAllTalk(t, useFixtures(t))
 	})
 	says := func(what, text string) error {
 		for _, want := range []string{c.remote.pod, c.remote.address, other} {
@@ -89,11 +91,11 @@ func changedPodRange(t *testing.T) {
 		return says("problems of the agent", strings.Join(s.Problems, "\n"))
 	})
 	eventually(t, func() error {
-		said, err := kubectl("-n", namespace, "get", "events", "--field-selector", "involvedObject.name="+c.remote.pod)
+		output, err := kubectl("-n", namespace, "get", "events", "--field-selector", "involvedObject.name="+c.remote.pod)
 		if err != nil {
 			return err
 		}
-		return says("events of the pod", said)
+		return says("events of the pod", output)
 	})
 	apply(t, newcomer)
 	address := waitReady(t, newcomer.Name)[newcomer.Name].Status.PodIP
@@ -107,10 +109,11 @@ func changedPodRange(t *testing.T) {
 // nodeDeletion: the other nodes forget a node that is deleted from the API; when it is back, so is its traffic.
 func nodeDeletion(t *testing.T) {
 	needBeeline(t)
-	c := theCast(t)
+	bed := needTestbed(t, "delete Nodes")
+	c := useFixtures(t)
 	var object corev1.Node
 	mustGet(t, &object, "node", c.far.name)
-	far, err := cluster.Cluster.Node(c.far.name)
+	far, err := bed.Cluster.Node(c.far.name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +144,7 @@ func nodeDeletion(t *testing.T) {
 	createNode(t, object, object.Spec.PodCIDRs)
 	waitNodeReady(t, c.far.name)
 	waitAgentReady(t, c.far.name)
-	wantAllTalk(t, theCast(t))
+	wantAllTalk(t, useFixtures(t))
 	waitTracesOn(t, c.far.name)
 }
 
@@ -170,9 +173,9 @@ func createNode(t *testing.T, object corev1.Node, podRanges []string) {
 }
 
 // wantAllTalk checks that the cast's pods reach each other and their nodes, over the wire and on one node.
-func wantAllTalk(t *testing.T, c cast) {
+func wantAllTalk(t *testing.T, c fixtures) {
 	t.Helper()
-	all := []actor{c.a, c.b, c.remote, c.hostNear, c.hostFar}
+	all := []testPod{c.a, c.b, c.remote, c.hostNear, c.hostFar}
 	for _, from := range all {
 		var who []string
 		for _, to := range all {

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/beeline-cni/beeline/test/kubernetes/testcluster"
 )
 
 // Ports of the probe's servers, and those on which it listens where it has the node's network.
@@ -33,7 +35,7 @@ func podObject(name, node string, args ...string) *corev1.Pod {
 		Spec: corev1.PodSpec{
 			TerminationGracePeriodSeconds: ptr[int64](1),
 			Containers: []corev1.Container{{
-				Name: "probe", Image: image, ImagePullPolicy: corev1.PullNever, Args: args,
+				Name: "probe", Image: testcluster.Image(), ImagePullPolicy: corev1.PullIfNotPresent, Args: args,
 				Env: []corev1.EnvVar{
 					field("POD_NAME", "metadata.name"), field("NODE_NAME", "spec.nodeName"), field("NODE_ADDRESS", "status.hostIP"),
 				},
@@ -51,7 +53,7 @@ func podObject(name, node string, args ...string) *corev1.Pod {
 }
 
 // hostPodObject is a pod that runs the probe's servers in the node's network, on ports of their own. They listen on the
-// node's address alone: a UDP server that listens on all would answer from the one that is nearest to the client.
+// node's address alone: a UDP server that listens on all would reply from the one that is nearest to the client.
 func hostPodObject(name, node string) *corev1.Pod {
 	pod := podObject(name, node, "serve", "-control=false",
 		fmt.Sprintf("-echo=[$(NODE_ADDRESS)]:%d", hostEchoPort), fmt.Sprintf("-http=[$(NODE_ADDRESS)]:%d", hostHTTPPort))

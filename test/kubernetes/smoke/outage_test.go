@@ -17,7 +17,8 @@ const outage = 15 * time.Second
 // started anew carries on with what its node has; afterwards all is as before.
 func apiServerOutage(t *testing.T) {
 	needBeeline(t)
-	c := theCast(t)
+	bed := needTestbed(t, "cut off the API server")
+	c := useFixtures(t)
 	traffic := startTraffic(t, c)
 	victim := podObject("victim", c.near.name)
 	applyForTest(t, victim)
@@ -29,7 +30,7 @@ func apiServerOutage(t *testing.T) {
 	}
 
 	// Refused, not dropped: every open connection ends and every new one fails, as when the process is gone.
-	program := familyOf(cluster.Cluster.ControlPlane.Addresses()[0].String(), "iptables", "ip6tables")
+	program := familyOf(bed.Cluster.ControlPlane.Addresses()[0].String(), "iptables", "ip6tables")
 	refuse := func(action string) error {
 		_, err := outside().run(program, action, "INPUT", "-p", "tcp", "--dport", "6443", "-j", "REJECT", "--reject-with", "tcp-reset")
 		return err

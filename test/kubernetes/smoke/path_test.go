@@ -12,12 +12,13 @@ import (
 // hasNarrowPaths tells whether paths between nodes carry less than the devices of pods, and nobody on the way may cut packets: tunnels,
 // and IPv6.
 func hasNarrowPaths() bool {
-	o := cluster.Cluster.Options
-	return o.Topology == plan.TopologyRouted && !o.IPv4()
+	c, is := onTestbed()
+	o := c.Options
+	return is && o.Topology == plan.TopologyRouted && !o.IPv4()
 }
 
 // learnPath has both ends of a path to an echo server learn its MTU, which on a narrow one they do by the loss of their first packet.
-func learnPath(from place, echo string) {
+func learnPath(from runner, echo string) {
 	if !hasNarrowPaths() {
 		return
 	}
@@ -29,8 +30,8 @@ func learnPath(from place, echo string) {
 // pathsAreRemembered: pods know the MTU of a path for as long as their kernel says, and not until it tidies up.
 func pathsAreRemembered(t *testing.T) {
 	const tidies = 30 * time.Second // net.ipv6.route.gc_interval
-	c := theCast(t)
-	learnPath(c.a.place, c.remote.echo())
+	c := useFixtures(t)
+	learnPath(c.a.runner, c.remote.echo())
 	time.Sleep(2*tidies + 5*time.Second)
 	c.a.want(t, "echo", "udp", c.remote.echo(), "-bytes=6000", "-count=3")
 }

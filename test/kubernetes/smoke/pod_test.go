@@ -32,23 +32,23 @@ func nodesAreReady(t *testing.T) {
 // podsReachPods: TCP, UDP and ICMP, on one node and across nodes, in both directions, also with packets that have to
 // be cut into fragments.
 func podsReachPods(t *testing.T) {
-	c := theCast(t)
-	for _, pair := range [][2]actor{{c.a, c.b}, {c.b, c.a}, {c.a, c.remote}, {c.remote, c.a}} {
+	c := useFixtures(t)
+	for _, pair := range [][2]testPod{{c.a, c.b}, {c.b, c.a}, {c.a, c.remote}, {c.remote, c.a}} {
 		from, to := pair[0], pair[1]
 		from.want(t, "echo", "tcp", to.echo(), "-count=20")
 		from.want(t, "echo", "udp", to.echo(), "-count=20")
-		learnPath(from.place, to.echo())
+		learnPath(from.runner, to.echo())
 		from.want(t, "echo", "udp", to.echo(), "-bytes=6000", "-count=3")
 		from.want(t, "ping", to.address)
 		from.want(t, "ping", to.address, "-bytes=4000")
-		wantAnswer(t, from.place, to.who(), answer{to.pod, to.node.name, from.address})
+		wantReply(t, from.runner, to.who(), reply{to.pod, to.node.name, from.address})
 	}
 }
 
 // podsAndNodes: pods reach nodes, nodes reach pods, their own and others', and so does a machine that is no node.
 func podsAndNodes(t *testing.T) {
-	c := theCast(t)
-	for _, pod := range []actor{c.a, c.remote} {
+	c := useFixtures(t)
+	for _, pod := range []testPod{c.a, c.remote} {
 		for _, n := range []node{c.near, c.far} {
 			pod.want(t, "ping", n.address)
 			pod.want(t, "echo", "tcp", hostPort(n.address, hostEchoPort), "-bytes=100000")
@@ -63,14 +63,14 @@ func podsAndNodes(t *testing.T) {
 // hostNetworkPods: pods with the node's network and pods with one of their own reach each other, with the addresses
 // that they have.
 func hostNetworkPods(t *testing.T) {
-	c := theCast(t)
-	for _, host := range []actor{c.hostNear, c.hostFar} {
-		for _, pod := range []actor{c.a, c.remote} {
+	c := useFixtures(t)
+	for _, host := range []testPod{c.hostNear, c.hostFar} {
+		for _, pod := range []testPod{c.a, c.remote} {
 			// The node's address is what its own processes show to pods elsewhere; to its own pods they may show another.
 			if host.node != pod.node {
-				wantAnswer(t, host.place, pod.who(), answer{pod.pod, pod.node.name, host.address})
+				wantReply(t, host.runner, pod.who(), reply{pod.pod, pod.node.name, host.address})
 			}
-			wantAnswer(t, pod.place, host.who(), answer{host.pod, host.node.name, pod.address})
+			wantReply(t, pod.runner, host.who(), reply{host.pod, host.node.name, pod.address})
 			host.want(t, "echo", "udp", pod.echo(), "-count=10")
 			pod.want(t, "echo", "udp", host.echo(), "-count=10")
 		}
@@ -79,7 +79,7 @@ func hostNetworkPods(t *testing.T) {
 
 // largeTransfers: many bytes in both directions at once, between pods, and between pods and nodes.
 func largeTransfers(t *testing.T) {
-	c := theCast(t)
+	c := useFixtures(t)
 	const size = "-bytes=100000000"
 	c.a.want(t, "echo", "tcp", c.b.echo(), size)
 	c.a.want(t, "echo", "tcp", c.remote.echo(), size)

@@ -32,7 +32,8 @@ true`
 // works.
 func removalAndReturn(t *testing.T) {
 	needBeeline(t)
-	theCast(t)
+	needTestbed(t, "remove its network")
+	useFixtures(t)
 	nodes := clusterNodes(t)
 	// Pods have to go before their network does.
 	mustKubectl(t, "delete", "namespace", namespace, "--timeout="+patience.String())
@@ -49,12 +50,12 @@ func removalAndReturn(t *testing.T) {
 			return err
 		})
 	}
-	said, err := kubectl("get",
+	output, err := kubectl("get",
 		"clusterroles,clusterrolebindings,serviceaccounts,configmaps,daemonsets,validatingadmissionpolicies,validatingadmissionpolicybindings", "-A", "-o", "name")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range strings.Lines(said) {
+	for name := range strings.Lines(output) {
 		if strings.Contains(name, "beeline") {
 			t.Errorf("left in the API: %s", name)
 		}
@@ -69,5 +70,5 @@ func removalAndReturn(t *testing.T) {
 	mustKubectl(t, "-n", "kube-system", "delete", "pods", "-l", "k8s-app=kube-dns", "--timeout="+patience.String())
 	mustKubectl(t, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout="+patience.String())
 	mustKubectl(t, "create", "namespace", namespace)
-	wantAllTalk(t, theCast(t))
+	wantAllTalk(t, useFixtures(t))
 }

@@ -39,8 +39,8 @@ func rightsOfTheAgent(t *testing.T) {
 // rightsOf lists what a user may do, sorted.
 func rightsOf(t *testing.T, user string) (rights []string) {
 	t.Helper()
-	said := mustKubectl(t, "auth", "can-i", "--list", "--no-headers", "-n", namespace, "--as", user)
-	for line := range strings.Lines(said) {
+	output := mustKubectl(t, "auth", "can-i", "--list", "--no-headers", "-n", namespace, "--as", user)
+	for line := range strings.Lines(output) {
 		// RESOURCE [NON-RESOURCE URLS] [RESOURCE NAMES] [VERBS]
 		resource, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		open := strings.LastIndex(rest, "[")

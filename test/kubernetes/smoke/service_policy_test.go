@@ -15,14 +15,15 @@ import (
 // sessionAffinity: connections of one client go to one pod, those of clients of the world too, whichever port of the Service
 // they take.
 func sessionAffinity(t *testing.T) {
-	c := theCast(t)
-	service := serviceObject("sticky", castLabel, castMember)
+	needOutside(t)
+	c := useFixtures(t)
+	service := serviceObject("sticky", fixtureLabel, fixtureValue)
 	service.Spec.Type = corev1.ServiceTypeNodePort
 	service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 	applyForTest(t, service)
 	inside, port := hostPort(serviceAddress(t, service.Name), 80), nodePorts(t, service.Name)["who"]
-	for address, clients := range map[string][]place{
-		inside:                         {c.a.place, c.remote.place, c.hostNear.place, onNode(c.far.name)},
+	for address, clients := range map[string][]runner{
+		inside:                         {c.a.runner, c.remote.runner, c.hostNear.runner, onNode(c.far.name)},
 		hostPort(c.near.address, port): {outside()},
 	} {
 		for _, client := range clients {
@@ -36,12 +37,13 @@ func sessionAffinity(t *testing.T) {
 
 // refusal: a Service without endpoints refuses at once, wherever one comes from.
 func refusal(t *testing.T) {
-	c := theCast(t)
+	needOutside(t)
+	c := useFixtures(t)
 	service := serviceObject("nobody", "name", "no-such-pod")
 	service.Spec.Type = corev1.ServiceTypeNodePort
 	applyForTest(t, service)
 	inside, ports := serviceAddress(t, service.Name), nodePorts(t, service.Name)
-	for _, client := range []place{c.a.place, c.remote.place, c.hostNear.place, onNode(c.far.name)} {
+	for _, client := range []runner{c.a.runner, c.remote.runner, c.hostNear.runner, onNode(c.far.name)} {
 		wantRefused(t, client, hostPort(inside, 80))
 		wantRefused(t, client, hostPort(c.near.address, ports["who"]))
 	}
@@ -50,7 +52,7 @@ func refusal(t *testing.T) {
 }
 
 // wantRefused wants connections to be refused as soon as the node knows of the Service.
-func wantRefused(t *testing.T, client place, address string) {
+func wantRefused(t *testing.T, client runner, address string) {
 	t.Helper()
 	eventually(t, func() error {
 		all, err := ask(client, address, "-patience=3s")
@@ -67,7 +69,8 @@ func wantRefused(t *testing.T, client place, address string) {
 // loadBalancer: the address in a Service's status leads to its pods from pods, nodes and the world, and from the world only for
 // those who are among its source ranges.
 func loadBalancer(t *testing.T) {
-	c := theCast(t)
+	needTestbed(t, "add routes to the machine outside")
+	c := useFixtures(t)
 	vip := familyOf(c.near.address, "198.51.100.80", "2001:db8::80")
 	service := serviceObject("balanced", "name", c.remote.pod)
 	service.Spec.Type = corev1.ServiceTypeLoadBalancer
@@ -81,14 +84,14 @@ func loadBalancer(t *testing.T) {
 			t.Errorf("port %s has NodePort %d, which was not asked for", name, port)
 		}
 	}
-	for _, client := range []place{outside(), c.a.place} {
+	for _, client := range []runner{outside(), c.a.runner} {
 		awaitService(t, client, hostPort(vip, 80))
-		wantAnswer(t, client, hostPort(vip, 80), answer{Pod: c.remote.pod})
+		wantReply(t, client, hostPort(vip, 80), reply{Pod: c.remote.pod})
 		client.want(t, "echo", "tcp", hostPort(vip, 7), "-bytes=1000000", "-count=3")
 		client.want(t, "echo", "udp", hostPort(vip, 7), "-count=20")
 	}
-	if all, err := ask(c.b.place, hostPort(vip, 80), "-patience=2s"); err == nil {
-		t.Errorf("%s is not in loadBalancerSourceRanges and gets an answer: %v", c.b.pod, all)
+	if all, err := ask(c.b.runner, hostPort(vip, 80), "-patience=2s"); err == nil {
+		t.Errorf("%s is not in loadBalancerSourceRanges and gets an reply: %v", c.b.pod, all)
 	}
 
 	service.Spec.LoadBalancerSourceRanges = []string{familyOf(vip, "203.0.113.0/24", "2001:db8:113::/48")}
@@ -97,7 +100,7 @@ func loadBalancer(t *testing.T) {
 	eventually(t, func() error {
 		all, err := ask(outside(), hostPort(vip, 80), "-patience=1s")
 		if err == nil {
-			return fmt.Errorf("the outside is not in loadBalancerSourceRanges and gets an answer: %v", all)
+			return fmt.Errorf("the outside is not in loadBalancerSourceRanges and gets an reply: %v", all)
 		}
 		return nil
 	})
@@ -125,15 +128,16 @@ func routeFromOutside(t *testing.T, address string, through node) {
 
 // externalIP: an address that belongs to no node leads to the Service that names it.
 func externalIP(t *testing.T) {
-	c := theCast(t)
+	needTestbed(t, "add routes to the machine outside")
+	c := useFixtures(t)
 	address := familyOf(c.near.address, "198.51.100.32", "2001:db8::32")
 	service := serviceObject("external", "name", c.remote.pod)
 	service.Spec.ExternalIPs = []string{address}
 	applyForTest(t, service)
 	routeFromOutside(t, address, c.near)
-	for _, client := range []place{outside(), c.a.place, c.remote.place, onNode(c.far.name)} {
+	for _, client := range []runner{outside(), c.a.runner, c.remote.runner, onNode(c.far.name)} {
 		awaitService(t, client, hostPort(address, 80))
-		wantAnswer(t, client, hostPort(address, 80), answer{Pod: c.remote.pod})
+		wantReply(t, client, hostPort(address, 80), reply{Pod: c.remote.pod})
 		if client.name != c.remote.name { // clusterIPHairpin
 			client.want(t, "echo", "udp", hostPort(address, 7), "-count=10")
 		}
@@ -142,23 +146,24 @@ func externalIP(t *testing.T) {
 
 // internalLocal: with internalTrafficPolicy Local a pod reaches the pods on its node only, and where there is none, nothing.
 func internalLocal(t *testing.T) {
-	c := theCast(t)
+	c := useFixtures(t)
 	service := serviceObject("internal", "name", c.remote.pod)
 	service.Spec.InternalTrafficPolicy = ptr(corev1.ServiceInternalTrafficPolicyLocal)
 	applyForTest(t, service)
 	address := hostPort(serviceAddress(t, service.Name), 80)
-	awaitService(t, c.hostFar.place, address)
-	wantAnswer(t, onNode(c.far.name), address, answer{Pod: c.remote.pod})
-	for _, client := range []place{c.a.place, onNode(c.near.name)} {
+	awaitService(t, c.hostFar.runner, address)
+	wantReply(t, onNode(c.far.name), address, reply{Pod: c.remote.pod})
+	for _, client := range []runner{c.a.runner, onNode(c.near.name)} {
 		if all, err := ask(client, address, "-patience=2s"); err == nil {
-			t.Errorf("%s: no pod of the Service is on its node, and there is an answer: %v", client.name, all)
+			t.Errorf("%s: no pod of the Service is on its node, and there is an reply: %v", client.name, all)
 		}
 	}
 }
 
 // healthCheck: the healthCheckNodePort of a Service says of each node whether it has a pod of the Service.
 func healthCheck(t *testing.T) {
-	c := theCast(t)
+	needOutside(t)
+	c := useFixtures(t)
 	service := serviceObject("healthy", "name", c.remote.pod)
 	service.Spec.Type = corev1.ServiceTypeLoadBalancer
 	service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
@@ -181,17 +186,17 @@ func healthCheck(t *testing.T) {
 
 // terminating: the last pod of a Service serves until it ends.
 func terminating(t *testing.T) {
-	c := theCast(t)
+	c := useFixtures(t)
 	pod := podObject("ending", c.far.name)
 	lingers(pod)
 	service := serviceObject("ending", "name", pod.Name)
 	applyForTest(t, pod, service)
 	waitReady(t, pod.Name)
 	address := hostPort(serviceAddress(t, service.Name), 80)
-	awaitService(t, c.a.place, address)
+	awaitService(t, c.a.runner, address)
 	mustKubectl(t, "-n", namespace, "delete", "pod", pod.Name, "--wait=false")
 	for begin := time.Now(); time.Since(begin) < 3*time.Second; {
-		wantAnswer(t, c.a.place, address, answer{Pod: pod.Name})
+		wantReply(t, c.a.runner, address, reply{Pod: pod.Name})
 	}
 }
 
@@ -204,7 +209,7 @@ func lingers(pod *corev1.Pod) {
 
 // replacement: while the pods of a Service are replaced one after the other, no connection fails.
 func replacement(t *testing.T) {
-	c := theCast(t)
+	c := useFixtures(t)
 	const label = "replaced"
 	backend := func(n int, on node) *corev1.Pod {
 		pod := podObject(fmt.Sprintf("backend-%d", n), on.name)
@@ -216,11 +221,11 @@ func replacement(t *testing.T) {
 	applyForTest(t, service, backend(0, c.near), backend(1, c.far))
 	waitReady(t, "backend-0", "backend-1")
 	address := hostPort(serviceAddress(t, service.Name), 80)
-	awaitService(t, c.a.place, address)
+	awaitService(t, c.a.runner, address)
 
 	ctx, end := context.WithCancel(context.Background())
 	ended := make(chan error, 2)
-	for _, client := range []place{c.a.place, onNode(c.near.name)} {
+	for _, client := range []runner{c.a.runner, onNode(c.near.name)} {
 		go func() {
 			var err error
 			for ctx.Err() == nil && err == nil {

@@ -39,7 +39,7 @@ func TestNetwork(t *testing.T) {
 		{"WorldSeesNodes", worldSeesNodes},
 		{"APIServerFromPods", apiServerFromPods},
 	}
-	if hasTwoFamilies() {
+	if hasTwoFamilies(t) {
 		all = append(all, test{"PoliciesOfTwoFamilies", policiesOfTwoFamilies})
 	}
 	if hasNarrowPaths() {

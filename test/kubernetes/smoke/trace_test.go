@@ -32,7 +32,7 @@ func traces(node string) error {
 	if err != nil {
 		return err
 	}
-	said, err := onNode(node).run("sh", "-c", lookForTraces)
+	output, err := onNode(node).run("sh", "-c", lookForTraces)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func traces(node string) error {
 		want["namespace "+filepath.Base(e.Netns)] = pod
 	}
 	found := map[string]bool{}
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(output) {
 		found[strings.TrimSpace(line)] = true
 	}
 	var wrong []string
@@ -97,11 +97,11 @@ func wrongOn(node string, wrong []string) error {
 	if len(wrong) == 0 {
 		return nil
 	}
-	said := strings.Join(wrong[:min(enough, len(wrong))], "; ")
+	output := strings.Join(wrong[:min(enough, len(wrong))], "; ")
 	if more := len(wrong) - enough; more > 0 {
-		said += fmt.Sprintf("; and %d more", more)
+		output += fmt.Sprintf("; and %d more", more)
 	}
-	return errors.New(node + ": " + said)
+	return errors.New(node + ": " + output)
 }
 
 // waitTraces waits until every node has what its pods in the API leave there, and nothing else.

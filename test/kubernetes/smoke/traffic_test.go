@@ -16,7 +16,7 @@ import (
 // connections, to pods on the same and on the other node and through a Service. Nothing of it may be lost.
 type traffic struct {
 	t       *testing.T
-	talkers []place
+	talkers []runner
 }
 
 // loadReport is what one load of a talker says, see test/kubernetes/probe.
@@ -28,7 +28,7 @@ type loadReport struct {
 }
 
 // startTraffic makes pods that talk to the cast, and waits until they do.
-func startTraffic(t *testing.T, c cast) *traffic {
+func startTraffic(t *testing.T, c fixtures) *traffic {
 	t.Helper()
 	// The backends have no other traffic: what goes to a pod both directly and through a Service is bothWays' business.
 	servedNear, servedFar := withTurn(podObject("served-near", c.near.name)), withTurn(podObject("served-far", c.far.name))
@@ -46,7 +46,7 @@ func startTraffic(t *testing.T, c cast) *traffic {
 		talker("talker-near", c.near, c.b.echo(), c.remote.echo(), viaFar),
 		talker("talker-far", c.far, c.a.echo(), viaNear))
 	waitReady(t, "talker-near", "talker-far")
-	traffic := &traffic{t, []place{inPod("talker-near"), inPod("talker-far")}}
+	traffic := &traffic{t, []runner{inPod("talker-near"), inPod("talker-far")}}
 	traffic.goesOn()
 	return traffic
 }
@@ -94,10 +94,10 @@ func (tr *traffic) finish() {
 // reports asks all talkers for theirs, "now" or at the "end".
 func (tr *traffic) reports(when string) (all []loadReport, err error) {
 	for _, talker := range tr.talkers {
-		said, failed := talker.try("report", when)
+		output, failed := talker.try("report", when)
 		var reports []loadReport
 		if failed == nil {
-			failed = json.Unmarshal([]byte(said), &reports)
+			failed = json.Unmarshal([]byte(output), &reports)
 		}
 		for i := range reports {
 			reports[i].Name = talker.name + ": " + reports[i].Name

@@ -11,7 +11,8 @@ import (
 
 // worldSeesNodes: what pods send to a machine outside of the cluster has their node's address.
 func worldSeesNodes(t *testing.T) {
-	c := theCast(t)
+	needOutside(t)
+	c := useFixtures(t)
 	const who, echo = 28080, 27000
 	ctx, cancel := context.WithCancel(context.Background())
 	server := cluster.Command(ctx, worldProbe, "serve", "-control=false",
@@ -24,10 +25,10 @@ func worldSeesNodes(t *testing.T) {
 		_ = server.Wait() // it was killed
 	})
 	awaitService(t, outside(), hostPort("127.0.0.1", who))
-	for _, client := range []actor{c.a, c.remote, c.hostNear, c.hostFar} {
+	for _, client := range []testPod{c.a, c.remote, c.hostNear, c.hostFar} {
 		world := outsideAddress(t, client.node)
 		if isBeeline() { // the test bed's bridge network does not translate: the machine outside has routes to pods
-			wantAnswer(t, client.place, hostPort(world, who), answer{Client: client.node.address})
+			wantReply(t, client.runner, hostPort(world, who), reply{Client: client.node.address})
 		}
 		client.want(t, "ping", world)
 		client.want(t, "echo", "tcp", hostPort(world, echo), "-bytes=10000000")
@@ -37,10 +38,10 @@ func worldSeesNodes(t *testing.T) {
 
 // apiServerFromPods: pods reach the API server through its Service, with their service account.
 func apiServerFromPods(t *testing.T) {
-	c := theCast(t)
-	for _, client := range []actor{c.a, c.remote, c.hostNear} {
-		if said := client.want(t, "api"); !strings.Contains(said, "v1.") {
-			t.Errorf("%s: the API server says it is version %q", client.pod, said)
+	c := useFixtures(t)
+	for _, client := range []testPod{c.a, c.remote, c.hostNear} {
+		if output := client.want(t, "api"); !strings.Contains(output, "v1.") {
+			t.Errorf("%s: the API server says it is version %q", client.pod, output)
 		}
 	}
 }
@@ -48,13 +49,13 @@ func apiServerFromPods(t *testing.T) {
 // outsideAddress is the address that the machine outside has towards a node.
 func outsideAddress(t *testing.T, towards node) string {
 	t.Helper()
-	said, err := outside().run("ip", "-o", "route", "get", towards.address)
+	output, err := outside().run("ip", "-o", "route", "get", towards.address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, after, found := strings.Cut(said, " src ")
+	_, after, found := strings.Cut(output, " src ")
 	if !found {
-		t.Fatalf("no source address in %q", said)
+		t.Fatalf("no source address in %q", output)
 	}
 	return strings.Fields(after)[0]
 }

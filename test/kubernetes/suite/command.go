@@ -16,8 +16,8 @@ import (
 // command runs tests and prints events of `go test -json`.
 type command []string
 
-// run passes the command's events on. The name of the cluster becomes part of the packages' names: the same tests run on
-// several.
+// run runs the command and forwards its events. The cluster's name is appended to the packages' names, since the same tests run on
+// several clusters.
 func (c command) run(ctx context.Context, cluster string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -40,7 +40,7 @@ func (c command) run(ctx context.Context, cluster string) error {
 	return passErr
 }
 
-// pass copies lines, naming the cluster in those that are events of a package.
+// pass copies lines and appends the cluster to the package of each event.
 func pass(from io.Reader, to io.Writer, cluster string) error {
 	lines := bufio.NewReader(from)
 	for {
@@ -66,7 +66,7 @@ func pass(from io.Reader, to io.Writer, cluster string) error {
 	}
 }
 
-// report prints a step of the suite as a test that passed or failed.
+// report prints a step of the suite as the event of a test.
 func report(step string, begin time.Time, err error) {
 	const name = "github.com/beeline-cni/beeline/test/kubernetes"
 	encoder := json.NewEncoder(os.Stdout)

@@ -1,6 +1,5 @@
-// Command suite is what `make test-kubernetes` runs: it brings clusters up with Beeline, tests them, and takes them down,
-// also when something fails; then it keeps the logs and says where. It prints what happens as `go test -json` does;
-// build/gotestsum.sh sums it up.
+// Command suite is `make test-kubernetes`: it starts clusters with Beeline, tests them and removes them. After a failure it keeps their
+// logs. With -kubeconfig it tests an existing cluster instead. It prints `go test -json` events; build/gotestsum.sh sums them up.
 //
 //	build/gotestsum.sh suite 'go run ./test/kubernetes/suite [-family ipv4|ipv6|dual] [-rounds flat,routed,kube-proxy,nftables] [-logs DIR]'
 package main
@@ -12,12 +11,15 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 
-	"github.com/beeline-cni/beeline/test/kubernetes/bed"
+	"github.com/beeline-cni/beeline/lab/kubebuild"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+	"github.com/beeline-cni/beeline/test/kubernetes/testbed"
+	"github.com/beeline-cni/beeline/test/kubernetes/testcluster"
 )
 
 func main() {
@@ -30,16 +32,16 @@ func main() {
 	}
 }
 
-// round is one cluster and what runs on it, in this order.
+// round is one cluster and the tests that run on it, in this order.
 type round struct {
 	name    string
 	options plan.Options
 	tests   []command
-	// asked says that it runs only where it is named.
-	asked bool
+	// optional rounds run only if -rounds names them.
+	optional bool
 }
 
-// conformance runs a selection of upstream's tests and keeps what upstream says of them below logs.
+// conformance runs a selection of Kubernetes' own tests and keeps their reports below logs.
 func conformance(logs, tests string) command {
 	return command{"go", "run", "./test/kubernetes/conformance", "-tests=" + tests, "-out=" + logs + "/" + tests}
 }
@@ -47,12 +49,14 @@ func conformance(logs, tests string) command {
 // everything is the round that runs all tests.
 const everything = plan.TopologyFlat
 
-// The clusters of a run: everything on the flat one, what a topology can change on the routed one, and beside kube-proxy what
-// that has a part in. kube-proxy in mode nftables is for those who ask for it.
+// smoke runs the smoke tests that match.
+func smoke(run string) command {
+	return command{"go", "test", "-json", "-count=1", "-timeout=90m", "-tags=kubernetes", "-run=" + run, "./test/kubernetes/smoke"}
+}
+
+// rounds are the clusters of a run: all tests on the flat one, the tests that depend on the topology on the routed one, and those that
+// depend on kube-proxy beside kube-proxy. Its mode nftables is optional.
 func rounds(logs string) []round {
-	smoke := func(run string) command {
-		return command{"go", "test", "-json", "-count=1", "-timeout=90m", "-tags=kubernetes", "-run=" + run, "./test/kubernetes/smoke"}
-	}
 	besideProxy := smoke("^TestNetwork$/^(NodesAreReady|ClusterDNS|ClusterIP|PodsAndServicesAtOnce|NodePort|NodePortLocal|HostPort|WorldSeesNodes|APIServerFromPods)$")
 	return []round{
 		{name: everything, options: plan.Options{Network: plan.NetworkBeeline, Topology: plan.TopologyFlat}, tests: []command{
@@ -61,21 +65,26 @@ func rounds(logs string) []round {
 			conformance(logs, "netpol"),
 		}},
 		{name: plan.TopologyRouted, options: plan.Options{Network: plan.NetworkBeeline, Topology: plan.TopologyRouted}, tests: []command{
-			// The world is not on the nodes' link there, and so cannot have routes through them.
+			// The machine outside is not on the nodes' link, so it cannot have routes through them.
 			append(smoke("^TestNetwork$"), "-skip=^TestNetwork$/^(LoadBalancer|ExternalIP)$"),
 		}},
 		{name: "kube-proxy", options: plan.Options{Network: plan.NetworkBeeline, Proxy: plan.ProxyIPTables}, tests: []command{besideProxy}},
-		{name: plan.ProxyNFTables, options: plan.Options{Network: plan.NetworkBeeline, Proxy: plan.ProxyNFTables}, tests: []command{besideProxy}, asked: true},
+		{name: plan.ProxyNFTables, options: plan.Options{Network: plan.NetworkBeeline, Proxy: plan.ProxyNFTables}, tests: []command{besideProxy}, optional: true},
 	}
 }
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("suite", flag.ContinueOnError)
-	logs := flags.String("logs", "bin/kubernetes-logs", "`directory` for the logs of this run; what it holds is removed")
-	only := flags.String("rounds", "", "names of the `rounds` to run, with commas; empty is all but nftables")
-	family := flags.String("family", "", "addresses of the clusters: "+strings.Join(plan.Families, ", ")+"; empty is the first")
+	logs := flags.String("logs", "bin/kubernetes-logs", "`directory` for the logs of this run; its content is removed first")
+	only := flags.String("rounds", "", "comma-separated names of the `rounds` to run (default: all except nftables)")
+	family := flags.String("family", "", "addresses of the clusters: "+strings.Join(plan.Families, ", ")+" (default: the first)")
+	kubeconfig := flags.String("kubeconfig", "", "kubeconfig `file` of a cluster to test instead of starting clusters")
+	image := flags.String("image", testcluster.DefaultImage, "`name` of the probe's image, for -kubeconfig (make image-probe)")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *kubeconfig != "" {
+		return testRemote(ctx, *kubeconfig, *image, *logs)
 	}
 	chosen, err := choose(rounds(*logs), *only)
 	if err != nil {
@@ -93,7 +102,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	options := plan.Options{}.Defaults()
-	parts, err := bed.Build(ctx, options.Kubernetes, progress)
+	parts, err := testbed.Build(ctx, options.Kubernetes, progress)
 	if err != nil {
 		return fmt.Errorf("build Kubernetes: %w", err)
 	}
@@ -106,10 +115,31 @@ func run(ctx context.Context, args []string) error {
 	return errors.Join(errs...)
 }
 
-// choose picks the rounds of these names, or where there are none, all that need not be asked for.
+// testRemote runs all tests on a cluster that exists. Tests that need the testbed skip themselves.
+func testRemote(ctx context.Context, kubeconfig, image, logs string) error {
+	cache, err := kubebuild.OpenCache()
+	if err != nil {
+		return err
+	}
+	if err := kubebuild.Build(ctx, cache, kubebuild.Version, []string{"kubectl", "e2e.test", "ginkgo"}, progress); err != nil {
+		return fmt.Errorf("build Kubernetes' tests: %w", err)
+	}
+	for name, value := range map[string]string{testcluster.KubeconfigVariable: kubeconfig, testcluster.ImageVariable: image} {
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for _, test := range []command{smoke("."), conformance(logs, "conformance"), conformance(logs, "netpol")} {
+		errs = append(errs, test.run(ctx, filepath.Base(kubeconfig)))
+	}
+	return errors.Join(errs...)
+}
+
+// choose picks the rounds by name, by default those that are not optional.
 func choose(all []round, names string) (chosen []round, err error) {
 	if names == "" {
-		return slices.DeleteFunc(all, func(r round) bool { return r.asked }), nil
+		return slices.DeleteFunc(all, func(r round) bool { return r.optional }), nil
 	}
 	for name := range strings.SplitSeq(names, ",") {
 		at := slices.IndexFunc(all, func(r round) bool { return r.name == name })
@@ -121,8 +151,8 @@ func choose(all []round, names string) (chosen []round, err error) {
 	return chosen, nil
 }
 
-// withFamily gives the clusters of the rounds addresses of this family, and the rounds a name that says so. A cluster with both
-// families on which everything is tested also gets upstream's tests of that.
+// withFamily gives the rounds' clusters addresses of this family and appends it to the rounds' names. A dual-stack cluster on which
+// everything is tested also gets Kubernetes' own tests of dual stack.
 func withFamily(all []round, family, logs string) (chosen []round, err error) {
 	for _, r := range all {
 		r.options.Family = family
@@ -138,5 +168,5 @@ func withFamily(all []round, family, logs string) (chosen []round, err error) {
 	return chosen, nil
 }
 
-// progress tells a person on stderr how it goes on: stdout has the events.
+// progress prints to stderr: stdout has the events.
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

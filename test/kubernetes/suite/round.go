@@ -9,25 +9,24 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/beeline-cni/beeline/test/kubernetes/bed"
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
+	"github.com/beeline-cni/beeline/test/kubernetes/testbed"
 )
 
-// note says whose cluster it is.
+// note marks the clusters of this suite.
 const note = "make test-kubernetes"
 
-// run brings the cluster up, runs the tests, all of them whatever becomes of the earlier ones, and takes it down. Up and
-// down are tests themselves.
-func (r round) run(ctx context.Context, parts bed.Parts, logs string) (err error) {
+// run starts the cluster, runs all tests, also after a failure, and removes the cluster. Starting and removing count as tests.
+func (r round) run(ctx context.Context, parts testbed.Parts, logs string) (err error) {
 	options := r.options.Defaults()
 	options.Note = note
 	begin := time.Now()
-	if _, err := bed.Up(ctx, options, parts, progress); err != nil {
+	if _, err := testbed.Up(ctx, options, parts, progress); err != nil {
 		err = fmt.Errorf("bring up: %w", err)
 		report("Up/"+r.name, begin, err)
-		// A cluster of somebody else stays; one that is half made goes.
-		if _, open := bed.Open(); open != nil {
-			return errors.Join(err, keepLogs(logs, r), bed.DownNoted(context.WithoutCancel(ctx), note))
+		// Another user's cluster stays; one that did not start completely is removed.
+		if _, open := testbed.Open(); open != nil {
+			return errors.Join(err, keepLogs(logs, r), testbed.DownNoted(context.WithoutCancel(ctx), note))
 		}
 		return err
 	}
@@ -37,7 +36,7 @@ func (r round) run(ctx context.Context, parts bed.Parts, logs string) (err error
 			err = errors.Join(err, keepLogs(logs, r))
 		}
 		begin := time.Now()
-		down := bed.DownNoted(context.WithoutCancel(ctx), note)
+		down := testbed.DownNoted(context.WithoutCancel(ctx), note)
 		report("Down/"+r.name, begin, down)
 		err = errors.Join(err, down)
 	}()
@@ -47,7 +46,7 @@ func (r round) run(ctx context.Context, parts bed.Parts, logs string) (err error
 	return err
 }
 
-// keepLogs copies the logs of all components and pods of the cluster, which go with it, and says where.
+// keepLogs copies the logs of the cluster's components and pods, which are removed with it.
 func keepLogs(logs string, r round) error {
 	for _, m := range plan.New(r.options.Defaults()).Machines() {
 		for name, from := range map[string]string{

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// place is where a program can run: a pod, a node, or outside of both.
-type place struct {
+// runner is where a program can run: a pod, a node, or outside of both.
+type runner struct {
 	name string
 	// command makes a command that runs there.
 	command func(args ...string) (*exec.Cmd, error)
@@ -21,31 +21,31 @@ type place struct {
 }
 
 // inPod is the first container of a pod of the tests.
-func inPod(name string) place {
-	return place{"pod " + name, func(args ...string) (*exec.Cmd, error) {
+func inPod(name string) runner {
+	return runner{"pod " + name, func(args ...string) (*exec.Cmd, error) {
 		return outside().command(append([]string{"kubectl", "-n", namespace, "exec", name, "--"}, args...)...)
 	}, "/probe"}
 }
 
 // onNode is the node itself: its network, its files.
-func onNode(name string) place {
-	return place{"node " + name, func(args ...string) (*exec.Cmd, error) {
+func onNode(name string) runner {
+	return runner{"node " + name, func(args ...string) (*exec.Cmd, error) {
 		return cluster.NodeCommand(context.Background(), name, args...)
 	}, nodeProbe}
 }
 
 // outside is beside the control plane: a machine on the nodes' network that is none of them.
-func outside() place {
-	return place{"the outside", func(args ...string) (*exec.Cmd, error) {
+func outside() runner {
+	return runner{"the outside", func(args ...string) (*exec.Cmd, error) {
 		return cluster.Command(context.Background(), args[0], args[1:]...), nil
 	}, worldProbe}
 }
 
 // run runs a command there and gives what it prints; the error has what it says on stderr.
-func (p place) run(args ...string) (string, error) { return p.feed("", args...) }
+func (p runner) run(args ...string) (string, error) { return p.feed("", args...) }
 
 // feed runs a command there that reads this.
-func (p place) feed(input string, args ...string) (string, error) {
+func (p runner) feed(input string, args ...string) (string, error) {
 	cmd, err := p.command(args...)
 	if err != nil {
 		return "", err
@@ -60,18 +60,18 @@ func (p place) feed(input string, args ...string) (string, error) {
 }
 
 // try runs a probe there.
-func (p place) try(args ...string) (string, error) {
+func (p runner) try(args ...string) (string, error) {
 	return p.run(append([]string{p.probe}, args...)...)
 }
 
 // want runs a probe there and fails the test, which goes on, when it fails.
-func (p place) want(t *testing.T, args ...string) string {
+func (p runner) want(t *testing.T, args ...string) string {
 	t.Helper()
-	said, err := p.try(args...)
+	output, err := p.try(args...)
 	if err != nil {
 		t.Error(err)
 	}
-	return said
+	return output
 }
 
 // kubectl runs kubectl as the cluster's administrator.
@@ -82,9 +82,9 @@ func kubectl(args ...string) (string, error) {
 // mustKubectl ends the test when kubectl fails.
 func mustKubectl(t *testing.T, args ...string) string {
 	t.Helper()
-	said, err := kubectl(args...)
+	output, err := kubectl(args...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return said
+	return output
 }

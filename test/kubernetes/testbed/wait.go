@@ -1,4 +1,4 @@
-package bed
+package testbed
 
 import (
 	"context"
@@ -17,7 +17,7 @@ const startTimeout = 3 * time.Minute
 
 // await asks until the answer is yes. It gives up when its time is over, or when a component of one of the machines keeps
 // ending; the error has what that component said last, or what the question was answered with.
-func (b *Bed) await(ctx context.Context, what string, ask func() (bool, error)) error {
+func (b *Testbed) await(ctx context.Context, what string, ask func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not after %s", startTimeout))
 	defer cancel()
 	for {
@@ -40,7 +40,7 @@ func (b *Bed) await(ctx context.Context, what string, ask func() (bool, error)) 
 const endings = 3
 
 // failing finds a component that does not stay up.
-func (b *Bed) failing() error {
+func (b *Testbed) failing() error {
 	for _, m := range b.Cluster.Machines() {
 		states, err := machine.States(m.Name)
 		if errors.Is(err, machine.ErrStopped) {

@@ -1,4 +1,4 @@
-package bed
+package testbed
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 )
 
 // installNetwork gives the nodes their network. ranges are those of the pods, by node.
-func (b *Bed) installNetwork(ctx context.Context, ranges map[string][]netip.Prefix, p Parts) error {
+func (b *Testbed) installNetwork(ctx context.Context, ranges map[string][]netip.Prefix, p Parts) error {
 	for _, n := range b.Cluster.Nodes {
 		if err := installPlugins(n.Name, b.Cluster.Options.Network); err != nil {
 			return err
@@ -59,7 +59,7 @@ func installPlugins(node, network string) error {
 }
 
 // writeOnNode writes a file from inside the node: its /etc is an overlay, which must not be changed from below.
-func (b *Bed) writeOnNode(ctx context.Context, node, path string, content []byte) error {
+func (b *Testbed) writeOnNode(ctx context.Context, node, path string, content []byte) error {
 	cmd, err := b.NodeCommand(ctx, node, "sh", "-c", `mkdir -p "${1%/*}" && cat >"$1.next" && mv "$1.next" "$1"`, "sh", path)
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (b *Bed) writeOnNode(ctx context.Context, node, path string, content []byte
 }
 
 // installBeeline does what a user does: the image to the nodes, and the manifest to the API server.
-func (b *Bed) installBeeline(ctx context.Context, p Parts) error {
+func (b *Testbed) installBeeline(ctx context.Context, p Parts) error {
 	if p.Manifest == "" || p.Archive == "" {
 		return errors.New("the network beeline needs a manifest and an image archive")
 	}
@@ -125,7 +125,7 @@ func fitManifest(c plan.Cluster, manifest []byte) ([]byte, error) {
 }
 
 // awaitRanges waits until each node has the ranges of its pods, and gives them by node.
-func (b *Bed) awaitRanges(ctx context.Context) (map[string][]netip.Prefix, error) {
+func (b *Testbed) awaitRanges(ctx context.Context) (map[string][]netip.Prefix, error) {
 	var ranges map[string][]netip.Prefix
 	err := b.await(ctx, "the nodes and their ranges for pods", func() (bool, error) {
 		var err error
@@ -136,7 +136,7 @@ func (b *Bed) awaitRanges(ctx context.Context) (map[string][]netip.Prefix, error
 }
 
 // ranges gives the ranges of the pods of the nodes that have some.
-func (b *Bed) ranges(ctx context.Context) (map[string][]netip.Prefix, error) {
+func (b *Testbed) ranges(ctx context.Context) (map[string][]netip.Prefix, error) {
 	out, err := b.Kubectl(ctx, "get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name} {.spec.podCIDRs[*]}{"\n"}{end}`)
 	if err != nil {
 		return nil, err

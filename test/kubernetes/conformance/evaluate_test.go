@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestJudge(t *testing.T) {
+func TestEvaluate(t *testing.T) {
 	listed := []spec{{Name: "a"}, {Name: "b"}}
 	for _, test := range []struct {
 		name       string
@@ -30,14 +30,14 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got []string
-			for _, v := range judge(test.listed, test.ran, test.exceptions) {
+			for _, v := range evaluate(test.listed, test.ran, test.exceptions) {
 				got = append(got, v.Name+" "+v.result)
 			}
 			if strings.Join(got, ", ") != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 			var out bytes.Buffer
-			if failed := emit(&out, judge(test.listed, test.ran, test.exceptions)); failed != strings.Contains(test.want, "fail") {
+			if failed := emit(&out, evaluate(test.listed, test.ran, test.exceptions)); failed != strings.Contains(test.want, "fail") {
 				t.Errorf("emit says %t:\n%s", failed, out.String())
 			}
 		})

@@ -1,4 +1,4 @@
-package bed
+package testbed
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 const namespace = "k8s.io"
 
 // Load imports an image archive into containerd of the nodes, or of all where none is named.
-func (b *Bed) Load(ctx context.Context, file string, nodes ...string) error {
+func (b *Testbed) Load(ctx context.Context, file string, nodes ...string) error {
 	if len(nodes) == 0 {
 		for _, n := range b.Cluster.Nodes {
 			nodes = append(nodes, n.Name)

@@ -1,4 +1,4 @@
-package bed
+package testbed
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 )
 
 // configure writes everything that machines read.
-func (b *Bed) configure(p Parts) error {
+func (b *Testbed) configure(p Parts) error {
 	if err := copyFile(plan.BootProgram, p.Boot, 0o755); err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (b *Bed) configure(p Parts) error {
 const repositoryList = plan.RunDir + "/repositories.yaml"
 
 // writeAccess writes what users of the cluster need.
-func (b *Bed) writeAccess(identities *config.Identities) error {
+func (b *Testbed) writeAccess(identities *config.Identities) error {
 	administrator, err := identities.Administrator()
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package bed
+package testbed
 
 import (
 	"context"
@@ -6,27 +6,27 @@ import (
 	"strings"
 )
 
-func (b *Bed) apiServerReady() (bool, error) {
+func (b *Testbed) apiServerReady() (bool, error) {
 	answer, err := b.Kubectl(context.Background(), "get", "--raw", "/readyz", "--request-timeout=2s")
 	return answer == "ok", err
 }
 
-func (b *Bed) nodesReady() (bool, error) {
+func (b *Testbed) nodesReady() (bool, error) {
 	out, err := b.Kubectl(context.Background(), "get", "nodes", "-o", `jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}`)
 	return strings.Count(out, "True") == len(b.Cluster.Nodes), err
 }
 
-func (b *Bed) deploymentsReady() (bool, error) {
+func (b *Testbed) deploymentsReady() (bool, error) {
 	return b.allReady("deployments", "{.spec.replicas}", "{.status.availableReplicas}")
 }
 
-func (b *Bed) daemonSetsReady() (bool, error) {
+func (b *Testbed) daemonSetsReady() (bool, error) {
 	return b.allReady("daemonsets", "{.status.desiredNumberScheduled}", "{.status.numberReady}")
 }
 
 // allReady tells whether there is an object of the kind, and in all of them as many pods are ready as are wanted: a
 // positive number.
-func (b *Bed) allReady(kind, wanted, ready string) (bool, error) {
+func (b *Testbed) allReady(kind, wanted, ready string) (bool, error) {
 	out, err := b.Kubectl(context.Background(), "get", kind, "-A", "-o", `jsonpath={range .items[*]}`+wanted+` `+ready+`{"\n"}{end}`)
 	if err != nil || out == "" {
 		return false, err
@@ -41,7 +41,7 @@ func (b *Bed) allReady(kind, wanted, ready string) (bool, error) {
 }
 
 // applyManifest applies YAML text.
-func (b *Bed) applyManifest(ctx context.Context, manifest string) error {
+func (b *Testbed) applyManifest(ctx context.Context, manifest string) error {
 	cmd := b.Command(ctx, "kubectl", "apply", "-f", "-")
 	cmd.Stdin = strings.NewReader(manifest)
 	_, err := output(cmd)
@@ -49,7 +49,7 @@ func (b *Bed) applyManifest(ctx context.Context, manifest string) error {
 }
 
 // explain adds to an error what a person would look at first: the pods that do not run, and the latest warnings.
-func (b *Bed) explain(ctx context.Context, err error) error {
+func (b *Testbed) explain(ctx context.Context, err error) error {
 	for _, look := range [][]string{
 		{"get", "pods", "-A", "-o", "wide"},
 		{"get", "events", "-A", "--field-selector=type=Warning", "--sort-by=.lastTimestamp", "-o",

@@ -9,27 +9,27 @@ import (
 	"testing"
 )
 
-// answer is what a probe's server says: its pod and node, and the address of the client as it sees it.
-type answer struct{ Pod, Node, Client string }
+// reply is what a probe's server says: its pod and node, and the address of the client as it sees it.
+type reply struct{ Pod, Node, Client string }
 
 // ask asks who is at an address, so many times.
-func ask(from place, address string, flags ...string) (all []answer, err error) {
-	said, err := from.try(append([]string{"ask", address}, flags...)...)
+func ask(from runner, address string, flags ...string) (all []reply, err error) {
+	output, err := from.try(append([]string{"ask", address}, flags...)...)
 	if err != nil {
 		return nil, err
 	}
-	for line := range strings.Lines(said) {
-		var a answer
+	for line := range strings.Lines(output) {
+		var a reply
 		if err := json.Unmarshal([]byte(line), &a); err != nil {
-			return nil, fmt.Errorf("answer of %s: %w: %s", address, err, line)
+			return nil, fmt.Errorf("reply of %s: %w: %s", address, err, line)
 		}
 		all = append(all, a)
 	}
 	return all, nil
 }
 
-// mustAsk ends the test when there is no answer.
-func mustAsk(t *testing.T, from place, address string, flags ...string) []answer {
+// mustAsk ends the test when there is no reply.
+func mustAsk(t *testing.T, from runner, address string, flags ...string) []reply {
 	t.Helper()
 	all, err := ask(from, address, flags...)
 	if err != nil {
@@ -38,8 +38,8 @@ func mustAsk(t *testing.T, from place, address string, flags ...string) []answer
 	return all
 }
 
-// wantAnswer wants this answer. Fields of the wanted one that are empty may be anything.
-func wantAnswer(t *testing.T, from place, address string, want answer) {
+// wantReply wants this reply. Fields of the wanted one that are empty may be anything.
+func wantReply(t *testing.T, from runner, address string, want reply) {
 	t.Helper()
 	all, err := ask(from, address)
 	if err != nil {
@@ -57,7 +57,7 @@ func wantAnswer(t *testing.T, from place, address string, want answer) {
 }
 
 // pods counts the answers by pod.
-func pods(all []answer) map[string]int {
+func pods(all []reply) map[string]int {
 	count := map[string]int{}
 	for _, a := range all {
 		count[a.Pod]++

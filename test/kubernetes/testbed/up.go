@@ -1,4 +1,4 @@
-package bed
+package testbed
 
 import (
 	"context"
@@ -86,7 +86,7 @@ func checkRequirements() error {
 // Up starts a cluster and returns when its nodes are ready, as far as the network lets them, and CoreDNS answers.
 // A cluster that could not be started stays as it is, so that its logs can be read; the next Up or Down removes it, as it does with one
 // whose machines somebody has killed.
-func Up(ctx context.Context, o plan.Options, p Parts, print Printf) (*Bed, error) {
+func Up(ctx context.Context, o plan.Options, p Parts, print Printf) (*Testbed, error) {
 	if err := checkRequirements(); err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func Up(ctx context.Context, o plan.Options, p Parts, print Printf) (*Bed, error
 	return b, r.write()
 }
 
-func (b *Bed) start(ctx context.Context, p Parts, low map[string]string) error {
+func (b *Testbed) start(ctx context.Context, p Parts, low map[string]string) error {
 	begin := time.Now()
 	step := func(format string, args ...any) {
 		b.print("%5.1f s  %s", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
@@ -196,7 +196,7 @@ func (b *Bed) start(ctx context.Context, p Parts, low map[string]string) error {
 }
 
 // loadImages loads all images of a node. The kubelet starts when it has the essential ones.
-func (b *Bed) loadImages(ctx context.Context, node string, archives []images.Archive) error {
+func (b *Testbed) loadImages(ctx context.Context, node string, archives []images.Archive) error {
 	err := b.await(ctx, "containerd of "+node, func() (bool, error) {
 		cmd, err := machine.Command(ctx, node, "test", "-S", config.ContainerdSocket)
 		if err != nil {

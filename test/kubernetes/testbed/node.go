@@ -1,4 +1,4 @@
-package bed
+package testbed
 
 import (
 	"context"
@@ -9,18 +9,18 @@ import (
 )
 
 // StopNode takes the power from a node. Its disk stays.
-func (b *Bed) StopNode(ctx context.Context, name string) error {
+func (b *Testbed) StopNode(ctx context.Context, name string) error {
 	return b.change(ctx, name, b.stopNode)
 }
 
 // StartNode gives the node power again, after StopNode.
-func (b *Bed) StartNode(ctx context.Context, name string) error {
+func (b *Testbed) StartNode(ctx context.Context, name string) error {
 	return b.change(ctx, name, b.startNode)
 }
 
 // RestartNode is a hard reboot: network namespace, /run and the BPF file system are new afterwards, what is on
 // the disk is not. It does not wait for the node to be ready.
-func (b *Bed) RestartNode(ctx context.Context, name string) error {
+func (b *Testbed) RestartNode(ctx context.Context, name string) error {
 	return b.change(ctx, name, func(ctx context.Context, n plan.Machine) error {
 		if err := b.stopNode(ctx, n); err != nil {
 			return err
@@ -30,7 +30,7 @@ func (b *Bed) RestartNode(ctx context.Context, name string) error {
 }
 
 // change does something to a node while no other command changes the cluster.
-func (b *Bed) change(ctx context.Context, name string, do func(context.Context, plan.Machine) error) error {
+func (b *Testbed) change(ctx context.Context, name string, do func(context.Context, plan.Machine) error) error {
 	n, err := b.Cluster.Node(name)
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ func (b *Bed) change(ctx context.Context, name string, do func(context.Context, 
 	return do(ctx, n)
 }
 
-func (b *Bed) stopNode(ctx context.Context, n plan.Machine) error {
+func (b *Testbed) stopNode(ctx context.Context, n plan.Machine) error {
 	if err := machine.Stop(ctx, n.Name); err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (b *Bed) stopNode(ctx context.Context, n plan.Machine) error {
 	return run(ctx, "ip", "netns", "delete", plan.Netns(n.Name))
 }
 
-func (b *Bed) startNode(ctx context.Context, n plan.Machine) error {
+func (b *Testbed) startNode(ctx context.Context, n plan.Machine) error {
 	if running, err := machine.Running(n.Name); err != nil || running {
 		if err == nil {
 			err = fmt.Errorf("node %s is running", n.Name)

@@ -2,18 +2,17 @@ package main
 
 import "fmt"
 
-// verdict is what becomes of one test.
+// verdict is the result of one test.
 type verdict struct {
 	spec
 	// result is "pass", "fail" or "skip".
 	result string
-	// why says why it failed or was excused.
+	// why is the reason for a failure or a skip.
 	why string
 }
 
-// judge compares what ran with what upstream lists. Every listed test passed, or is excused by an exception; whatever
-// else failed counts as well.
-func judge(listed, ran []spec, exceptions map[string]string) (verdicts []verdict) {
+// evaluate compares the tests that ran with the list. Every listed test must pass or be an exception; other failures count too.
+func evaluate(listed, ran []spec, exceptions map[string]string) (verdicts []verdict) {
 	fail := func(s spec, format string, args ...any) verdict {
 		return verdict{s, "fail", fmt.Sprintf(format, args...)}
 	}

@@ -1,4 +1,4 @@
-package bed
+package testbed
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 // ErrNotUp says that no cluster is up, or not a whole one.
 var ErrNotUp = errors.New("no cluster is up")
 
-// Bed is a cluster that is up.
-type Bed struct {
+// Testbed is a cluster that is up.
+type Testbed struct {
 	// Cluster is its plan: options, names and addresses.
 	Cluster plan.Cluster
 	// Started is when it was.
@@ -34,7 +34,7 @@ type Bed struct {
 type Printf func(format string, args ...any)
 
 // Open finds the cluster that is up. It fails with ErrNotUp if there is none.
-func Open() (*Bed, error) {
+func Open() (*Testbed, error) {
 	r, err := readRecord()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNotUp
@@ -48,19 +48,27 @@ func Open() (*Bed, error) {
 	return open(r), nil
 }
 
-func open(r record) *Bed {
-	return &Bed{Cluster: plan.New(r.Options), Started: r.Started, binaries: r.Binaries, print: func(string, ...any) {}}
+func open(r record) *Testbed {
+	return &Testbed{Cluster: plan.New(r.Options), Started: r.Started, binaries: r.Binaries, print: func(string, ...any) {}}
+}
+
+// Kubeconfig is the path of the administrator's kubeconfig.
+func (b *Testbed) Kubeconfig() string { return plan.Kubeconfig }
+
+// Nodes are the names of the nodes.
+func (b *Testbed) Nodes(context.Context) (names []string, err error) {
+	for _, n := range b.Cluster.Nodes {
+		names = append(names, n.Name)
+	}
+	return names, nil
 }
 
 // Environ are the variables that commands of Command have on top of this process's own.
-func (b *Bed) Environ() []string { return b.environ("PATH=" + os.Getenv("PATH")) }
+func (b *Testbed) Environ() []string { return b.environ("PATH=" + os.Getenv("PATH")) }
 
 // environ takes the rest of PATH from the caller.
-func (b *Bed) environ(path string) []string {
-	var nodes []string
-	for _, n := range b.Cluster.Nodes {
-		nodes = append(nodes, n.Name)
-	}
+func (b *Testbed) environ(path string) []string {
+	nodes, _ := b.Nodes(context.Background()) // never fails
 	kubectl := ""
 	for _, dir := range b.binaries {
 		if _, err := os.Stat(filepath.Join(dir, "kubectl")); err == nil {
@@ -84,7 +92,7 @@ var proxies = []string{"http_proxy", "https_proxy", "all_proxy", "no_proxy"}
 
 // Command makes a command that runs in the control plane's network namespace, from where the API server, nodes
 // and pods can be reached, with KUBECONFIG, PATH and the rest of Environ. Everything else is this machine's.
-func (b *Bed) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+func (b *Testbed) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + plan.NetnsPath(plan.ControlPlane), "--", name}, args...)...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		key, _, _ := strings.Cut(variable, "=")
@@ -96,7 +104,7 @@ func (b *Bed) Command(ctx context.Context, name string, args ...string) *exec.Cm
 
 // NodeCommand makes a command that runs on a node, in all its namespaces and with nothing of this process's
 // environment.
-func (b *Bed) NodeCommand(ctx context.Context, node string, args ...string) (*exec.Cmd, error) {
+func (b *Testbed) NodeCommand(ctx context.Context, node string, args ...string) (*exec.Cmd, error) {
 	if _, err := b.Cluster.Node(node); err != nil {
 		return nil, err
 	}
@@ -104,7 +112,7 @@ func (b *Bed) NodeCommand(ctx context.Context, node string, args ...string) (*ex
 }
 
 // Kubectl runs kubectl and gives what it printed; its error says what it complained about.
-func (b *Bed) Kubectl(ctx context.Context, args ...string) (string, error) {
+func (b *Testbed) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return output(b.Command(ctx, "kubectl", args...))
 }
 

@@ -1,5 +1,5 @@
-// Package bed starts and ends a Kubernetes cluster on this machine, and is how tests use it.
-package bed
+// Package testbed starts and ends a Kubernetes cluster on this machine, and is how tests use it.
+package testbed
 
 import (
 	"context"

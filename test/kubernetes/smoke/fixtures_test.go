@@ -15,32 +15,32 @@ import (
 
 // cast are the nodes and the pods that most tests use. The pods live from the first test that wants them until the
 // last; tests that make their nodes restart leave them ready.
-type cast struct {
+type fixtures struct {
 	// near and far are the two nodes, with their addresses.
 	near, far node
 	// a and b are pods on the near node, remote is one on the far node; hostNear and hostFar have their node's network.
-	a, b, remote, hostNear, hostFar actor
+	a, b, remote, hostNear, hostFar testPod
 }
 
 type node struct{ name, address string }
 
-// actor is a pod with its address.
-type actor struct {
-	place
+// testPod is a pod with its address.
+type testPod struct {
+	runner
 	pod     string
 	node    node
 	address string
 }
 
 // echo is where the pod's echo servers listen, who where it says who it is.
-func (a actor) echo() string {
+func (a testPod) echo() string {
 	if a.address == a.node.address {
 		return hostPort(a.address, hostEchoPort)
 	}
 	return hostPort(a.address, echoPort)
 }
 
-func (a actor) who() string {
+func (a testPod) who() string {
 	if a.address == a.node.address {
 		return hostPort(a.address, hostHTTPPort)
 	}
@@ -67,25 +67,25 @@ func alone(t *testing.T, address string) string {
 	return netip.PrefixFrom(a, a.BitLen()).String()
 }
 
-// castLabel is the label of the pods of the cast that have a network of their own.
-const castLabel, castMember = "cast", "pod"
+// fixtureLabel is the label of the pods of the cast that have a network of their own.
+const fixtureLabel, fixtureValue = "cast", "pod"
 
-// theCast makes the cast, where it is not there yet, and gives it as it is now.
-func theCast(t *testing.T) cast {
+// useFixtures makes the cast, where it is not there yet, and gives it as it is now.
+func useFixtures(t *testing.T) fixtures {
 	t.Helper()
 	nodes := clusterNodes(t)
-	c := cast{near: nodes[0], far: nodes[1]}
+	c := fixtures{near: nodes[0], far: nodes[1]}
 	var objects []any
 	for _, m := range []struct{ name, node string }{{"a", c.near.name}, {"b", c.near.name}, {"remote", c.far.name}} {
 		pod := withTurn(podObject(m.name, m.node))
-		pod.Labels[castLabel] = castMember
+		pod.Labels[fixtureLabel] = fixtureValue
 		objects = append(objects, pod)
 	}
 	objects = append(objects, withTurn(hostPodObject("host-near", c.near.name)), withTurn(hostPodObject("host-far", c.far.name)))
 	apply(t, objects...)
 	pods := waitReady(t, "a", "b", "remote", "host-near", "host-far")
-	member := func(name string, n node) actor {
-		return actor{inPod(name), name, n, pods[name].Status.PodIP}
+	member := func(name string, n node) testPod {
+		return testPod{inPod(name), name, n, pods[name].Status.PodIP}
 	}
 	c.a, c.b, c.remote = member("a", c.near), member("b", c.near), member("remote", c.far)
 	c.hostNear, c.hostFar = member("host-near", c.near), member("host-far", c.far)
@@ -98,6 +98,9 @@ func clusterNodes(t *testing.T) (nodes []node) {
 	var list corev1.NodeList
 	mustGet(t, &list, "nodes")
 	for _, n := range list.Items {
+		if slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "node-role.kubernetes.io/control-plane" }) {
+			continue // takes no pods of tests
+		}
 		for _, a := range n.Status.Addresses {
 			if a.Type == corev1.NodeInternalIP {
 				nodes = append(nodes, node{n.Name, a.Address})

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// hostRoot is where pods on nodes mount the node's file system.
+const hostRoot = "/host"
+
+// runOnNode runs a command of the node: the pod has the node's network and processes, and its files below hostRoot.
+func runOnNode(_ context.Context, args []string) error {
+	if len(args) == 0 {
+		return errors.New("node: a command is needed")
+	}
+	if err := errors.Join(syscall.Chroot(hostRoot), os.Chdir("/")); err != nil {
+		return fmt.Errorf("enter the node's file system at %s: %w", hostRoot, err)
+	}
+	if err := os.Setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"); err != nil {
+		return err
+	}
+	path, err := exec.LookPath(args[0])
+	if err != nil {
+		return err
+	}
+	return syscall.Exec(path, args, os.Environ())
+}
+
+// wait keeps a pod running.
+func wait(ctx context.Context, _ []string) error {
+	<-ctx.Done()
+	return nil
+}
