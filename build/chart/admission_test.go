@@ -1,4 +1,4 @@
-package main
+package chart
 
 import (
 	"strings"
@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// admissionPolicy is the chart's, as an API server has it.
+// admissionPolicy gives the chart's policy.
 func admissionPolicy(t *testing.T) *admissionregistrationv1.ValidatingAdmissionPolicy {
 	t.Helper()
 	for _, text := range strings.Split(render(t), "---\n") {
@@ -36,7 +36,7 @@ func admissionPolicy(t *testing.T) *admissionregistrationv1.ValidatingAdmissionP
 	return nil
 }
 
-// compile makes of a policy what an API server evaluates, by the libraries that it does so with.
+// compile compiles a policy with the API server's own libraries.
 func compile(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPolicy) validating.Validator {
 	t.Helper()
 	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
@@ -67,7 +67,7 @@ func compile(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPo
 	return validating.NewValidator(compiler.CompileCondition(validations, with, environment.NewExpressions), matcher, none, none, fail, nil)
 }
 
-// agentOf is who a request of the agent of a node comes from.
+// agentOf is the user of an agent's requests.
 func agentOf(node string) user.Info {
 	who := &user.DefaultInfo{Name: "system:serviceaccount:kube-system:beeline", Extra: map[string][]string{}}
 	if node != "" {
@@ -76,7 +76,7 @@ func agentOf(node string) user.Info {
 	return who
 }
 
-// node is one as a kubelet registers it, with the taint that waits for the agent.
+// node is a Node as a kubelet registers it, with the taint that the agent removes.
 func node() *corev1.Node {
 	return &corev1.Node{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
@@ -96,7 +96,7 @@ func node() *corev1.Node {
 
 const agentTaint = "node.beeline-cni.github.io/agent-not-ready"
 
-// An agent's token writes the condition and the taint of its own node, and nothing else of any: what roles cannot say.
+// An agent's token may write the condition and the taint of its own node, and nothing else. Roles cannot express this.
 func TestAdmissionPolicy(t *testing.T) {
 	validator := compile(t, admissionPolicy(t))
 	unavailable := corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: "BeelineIsReady"}
@@ -107,8 +107,8 @@ func TestAdmissionPolicy(t *testing.T) {
 		status    bool
 		before    func(*corev1.Node)
 		change    func(*corev1.Node)
-		// refused is a part of the message; empty if the request is allowed.
-		refused string
+		// rejected is a part of the message; empty if the request is allowed.
+		rejected string
 	}{
 		{name: "its condition comes", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Status.Conditions = append(n.Status.Conditions, unavailable) }},
 		{name: "its condition changes", who: agentOf("n1"), status: true, before: func(n *corev1.Node) { n.Status.Conditions = append(n.Status.Conditions, unavailable) },
@@ -124,30 +124,30 @@ func TestAdmissionPolicy(t *testing.T) {
 		{name: "somebody else writes anything", who: &user.DefaultInfo{Name: "system:node:n2"}, status: true, change: func(n *corev1.Node) { n.Status.Addresses = nil }},
 		{name: "a service account of another namespace", who: &user.DefaultInfo{Name: "system:serviceaccount:default:beeline"}, change: func(n *corev1.Node) { n.Labels = nil }},
 
-		{name: "the condition of another node", who: agentOf("n2"), status: true, change: func(n *corev1.Node) { n.Status.Conditions = append(n.Status.Conditions, unavailable) }, refused: "and no other"},
-		{name: "the taint of another node", who: agentOf("n2"), change: func(n *corev1.Node) { n.Spec.Taints = nil }, refused: "and no other"},
-		{name: "a token of no node", who: agentOf(""), status: true, change: func(n *corev1.Node) { n.Status.Conditions = append(n.Status.Conditions, unavailable) }, refused: "and no other"},
-		{name: "a Node is made", who: agentOf("n1"), operation: admission.Create, change: func(*corev1.Node) {}, refused: "neither make nor delete"},
-		{name: "a Node is deleted", who: agentOf("n1"), operation: admission.Delete, change: func(*corev1.Node) {}, refused: "neither make nor delete"},
-		{name: "addresses", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Status.Addresses[0].Address = "8.8.8.8" }, refused: "conditions into the status"},
-		{name: "no addresses", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Status.Addresses = nil }, refused: "conditions into the status"},
-		{name: "capacity", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Status.Capacity[corev1.ResourceCPU] = resource.MustParse("200") }, refused: "conditions into the status"},
-		{name: "the kubelet's port", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Status.DaemonEndpoints.KubeletEndpoint.Port = 9 }, refused: "conditions into the status"},
-		{name: "another condition", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionTrue }, refused: "NetworkUnavailable of its Node, and no other"},
-		{name: "another condition goes", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Status.Conditions = nil }, refused: "NetworkUnavailable of its Node, and no other"},
-		{name: "another taint goes", who: agentOf("n1"), change: func(n *corev1.Node) { n.Spec.Taints = n.Spec.Taints[1:] }, refused: "its own taint"},
+		{name: "the condition of another node", who: agentOf("n2"), status: true, change: func(n *corev1.Node) { n.Status.Conditions = append(n.Status.Conditions, unavailable) }, rejected: "and no other"},
+		{name: "the taint of another node", who: agentOf("n2"), change: func(n *corev1.Node) { n.Spec.Taints = nil }, rejected: "and no other"},
+		{name: "a token of no node", who: agentOf(""), status: true, change: func(n *corev1.Node) { n.Status.Conditions = append(n.Status.Conditions, unavailable) }, rejected: "and no other"},
+		{name: "a Node is made", who: agentOf("n1"), operation: admission.Create, change: func(*corev1.Node) {}, rejected: "neither make nor delete"},
+		{name: "a Node is deleted", who: agentOf("n1"), operation: admission.Delete, change: func(*corev1.Node) {}, rejected: "neither make nor delete"},
+		{name: "addresses", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Status.Addresses[0].Address = "8.8.8.8" }, rejected: "conditions into the status"},
+		{name: "no addresses", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Status.Addresses = nil }, rejected: "conditions into the status"},
+		{name: "capacity", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Status.Capacity[corev1.ResourceCPU] = resource.MustParse("200") }, rejected: "conditions into the status"},
+		{name: "the kubelet's port", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Status.DaemonEndpoints.KubeletEndpoint.Port = 9 }, rejected: "conditions into the status"},
+		{name: "another condition", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionTrue }, rejected: "NetworkUnavailable of its Node, and no other"},
+		{name: "another condition goes", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Status.Conditions = nil }, rejected: "NetworkUnavailable of its Node, and no other"},
+		{name: "another taint goes", who: agentOf("n1"), change: func(n *corev1.Node) { n.Spec.Taints = n.Spec.Taints[1:] }, rejected: "its own taint"},
 		{name: "another taint comes", who: agentOf("n1"), change: func(n *corev1.Node) {
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "x", Effect: corev1.TaintEffectNoExecute})
-		}, refused: "its own taint"},
-		{name: "pod ranges", who: agentOf("n1"), change: func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.2.0.0/24"} }, refused: "its own taint"},
-		{name: "no pods are scheduled", who: agentOf("n1"), change: func(n *corev1.Node) { n.Spec.Unschedulable = true }, refused: "its own taint"},
-		{name: "labels", who: agentOf("n1"), change: func(n *corev1.Node) { n.Labels["node-role"] = "bank" }, refused: "labels nor annotations"},
-		{name: "annotations", who: agentOf("n1"), change: func(n *corev1.Node) { n.Annotations = nil }, refused: "labels nor annotations"},
-		{name: "an owner, by which it is collected as garbage", who: agentOf("n1"), refused: "its owners", change: func(n *corev1.Node) {
+		}, rejected: "its own taint"},
+		{name: "pod ranges", who: agentOf("n1"), change: func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.2.0.0/24"} }, rejected: "its own taint"},
+		{name: "no pods are scheduled", who: agentOf("n1"), change: func(n *corev1.Node) { n.Spec.Unschedulable = true }, rejected: "its own taint"},
+		{name: "labels", who: agentOf("n1"), change: func(n *corev1.Node) { n.Labels["node-role"] = "bank" }, rejected: "labels nor annotations"},
+		{name: "annotations", who: agentOf("n1"), change: func(n *corev1.Node) { n.Annotations = nil }, rejected: "labels nor annotations"},
+		{name: "an owner, by which it is collected as garbage", who: agentOf("n1"), rejected: "its owners", change: func(n *corev1.Node) {
 			n.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "none", UID: "none"}}
 		}},
-		{name: "a finalizer", who: agentOf("n1"), refused: "its finalizers", change: func(n *corev1.Node) { n.Finalizers = []string{"example.com/stays"} }},
-		{name: "labels, by the status", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Labels = nil }, refused: "labels nor annotations"},
+		{name: "a finalizer", who: agentOf("n1"), rejected: "its finalizers", change: func(n *corev1.Node) { n.Finalizers = []string{"example.com/stays"} }},
+		{name: "labels, by the status", who: agentOf("n1"), status: true, change: func(n *corev1.Node) { n.Labels = nil }, rejected: "labels nor annotations"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			old, now := node(), node()
@@ -159,15 +159,15 @@ func TestAdmissionPolicy(t *testing.T) {
 			if c.operation == "" {
 				c.operation = admission.Update
 			}
-			if messages := strings.Join(refusals(t, validator, c.who, c.operation, c.status, old, now), "; "); (c.refused == "") != (messages == "") || !strings.Contains(messages, c.refused) {
-				t.Errorf("refused with %q, want %q", messages, c.refused)
+			if messages := strings.Join(rejections(t, validator, c.who, c.operation, c.status, old, now), "; "); (c.rejected == "") != (messages == "") || !strings.Contains(messages, c.rejected) {
+				t.Errorf("rejected with %q, want %q", messages, c.rejected)
 			}
 		})
 	}
 }
 
-// refusals are the messages with which a request is refused; none if it is allowed.
-func refusals(t *testing.T, validator validating.Validator, who user.Info, operation admission.Operation, ofStatus bool, old, now *corev1.Node) (messages []string) {
+// rejections are the messages that reject a request; none if it is allowed.
+func rejections(t *testing.T, validator validating.Validator, who user.Info, operation admission.Operation, ofStatus bool, old, now *corev1.Node) (messages []string) {
 	t.Helper()
 	subresource := ""
 	if ofStatus {

@@ -1,9 +1,12 @@
-package main
+package chart
 
 import (
 	"bytes"
+	"fmt"
 	"os"
+	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -12,24 +15,55 @@ const (
 	manifest = "../../deploy/beeline.yaml"
 )
 
-func render(t *testing.T, values ...string) string {
+// withAdmissionPolicies is the first version of Kubernetes that has ValidatingAdmissionPolicies.
+const withAdmissionPolicies = "v1.30.0"
+
+// helm is the path of the tool.
+var helm = sync.OnceValues(func() (string, error) {
+	path, err := exec.Command("go", "tool", "-n", "helm").Output()
+	return strings.TrimSpace(string(path)), err
+})
+
+// template runs `helm template` on a chart. Each value is KEY=VALUE.
+func template(t *testing.T, chart, kubernetes string, values ...string) (string, error) {
 	t.Helper()
-	var out bytes.Buffer
-	if err := run(&out, "kube-system", withAdmissionPolicies, append([]string{beeline}, values...)); err != nil {
-		t.Fatal(err)
+	path, err := helm()
+	if err != nil {
+		t.Fatalf("build helm: %v", err)
 	}
-	return out.String()
+	args := []string{"template", "beeline", chart, "--namespace=kube-system", "--kube-version=" + kubernetes}
+	for _, v := range values {
+		args = append(args, "--set="+v)
+	}
+	var stderr bytes.Buffer
+	cmd := exec.Command(path, args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, &stderr)
+	}
+	return string(out), err
 }
 
-// What users apply without Helm is what Helm applies without values.
+// render gives the chart's manifests.
+func render(t *testing.T, values ...string) string {
+	t.Helper()
+	out, err := template(t, beeline, withAdmissionPolicies, values...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// deploy/beeline.yaml is what Helm renders without values.
 func TestManifestIsTheChartsDefault(t *testing.T) {
 	text, err := os.ReadFile(manifest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, got, _ := strings.Cut(string(text), "\n") // a comment says where it comes from
-	if got != render(t) {
-		t.Error("deploy/beeline.yaml is not the chart's default: make manifests")
+	_, got, _ := strings.Cut(string(text), "\n") // the first line is a comment
+	if got != strings.TrimPrefix(render(t), "---\n") {
+		t.Error("deploy/beeline.yaml differs from the chart's default: run make manifests")
 	}
 }
 
@@ -80,7 +114,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// The policy is there where the API server has its kind, unless somebody says otherwise.
+// By default, the chart contains the policy if the API server supports its kind.
 func TestAdmissionPolicyByVersion(t *testing.T) {
 	const kind = "kind: ValidatingAdmissionPolicy\n"
 	for _, c := range []struct {
@@ -94,41 +128,51 @@ func TestAdmissionPolicyByVersion(t *testing.T) {
 		{"v1.29.15", []string{"admissionPolicy=true"}, true},
 		{"v1.30.0", []string{"admissionPolicy=false"}, false},
 	} {
-		var out bytes.Buffer
-		if err := run(&out, "kube-system", c.kubernetes, append([]string{beeline}, c.values...)); err != nil {
+		out, err := template(t, beeline, c.kubernetes, c.values...)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(out.String(), kind); got != c.want {
+		if got := strings.Contains(out, kind); got != c.want {
 			t.Errorf("%s %v: a policy: %t, want %t", c.kubernetes, c.values, got, c.want)
 		}
 	}
-	if err := run(&bytes.Buffer{}, "x", "new", []string{beeline}); err == nil {
-		t.Error("a version that is none is taken")
+	if _, err := template(t, beeline, "new"); err == nil {
+		t.Error("a version that is none is accepted")
 	}
 }
 
-// The plugin names a pod's namespace by its path on the node, so the agent has to find it there.
-func TestNamespacesHaveThePathOfTheNode(t *testing.T) {
+// The plugin refers to a pod's namespace by its path on the node, so the agent needs the same path.
+func TestNetnsPath(t *testing.T) {
 	if got := render(t, "paths.netns=/a"); !strings.Contains(got, "{name: netns, mountPath: /a,") {
-		t.Errorf("namespaces are mounted elsewhere:\n%s", got)
+		t.Errorf("the namespaces have another path:\n%s", got)
 	}
 }
 
-func TestSchemaRefuses(t *testing.T) {
+func TestSchemaRejects(t *testing.T) {
 	for _, value := range []string{
 		"routing=magic", "tunnel=magic", "tunnelPort=0", "services=magic", "masquerade=maybe", "mtu=100", "uplink=", "metrics.host=10.0.0.1",
 		"metrics.port=0", "admissionPolicy=maybe", "log.level=loud", "log.format=xml", "paths.cniBin=bin", "image.repository=", "image.tag=-", "image.digest=sha256:1", "image.pullPolicy=Perhaps", "nosuch=1", "image.name=x",
 	} {
-		if err := run(&bytes.Buffer{}, "kube-system", withAdmissionPolicies, []string{beeline, value}); err == nil {
-			t.Errorf("%s is taken", value)
+		if _, err := template(t, beeline, withAdmissionPolicies, value); err == nil {
+			t.Errorf("%s is accepted", value)
 		}
 	}
 }
 
-func TestRefusals(t *testing.T) {
-	for _, args := range [][]string{nil, {"/nonexistent"}, {beeline, "a[="}} {
-		if err := run(&bytes.Buffer{}, "x", withAdmissionPolicies, args); err == nil {
-			t.Errorf("%v is taken", args)
+func TestErrors(t *testing.T) {
+	for _, args := range [][]string{{"/nonexistent"}, {beeline, "a[x]=1"}, {beeline, "a"}} {
+		if _, err := template(t, args[0], withAdmissionPolicies, args[1:]...); err == nil {
+			t.Errorf("helm accepts %v", args)
 		}
+	}
+}
+
+func TestLint(t *testing.T) {
+	path, err := helm()
+	if err != nil {
+		t.Fatalf("build helm: %v", err)
+	}
+	if out, err := exec.Command(path, "lint", "--strict", beeline).CombinedOutput(); err != nil {
+		t.Errorf("helm lint: %v\n%s", err, out)
 	}
 }

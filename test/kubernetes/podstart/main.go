@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("podstart", flag.ContinueOnError)
 	pods := flags.Int("pods", 100, "how many pods are created at once, on two nodes")
 	rounds := flags.Int("rounds", 3, "how often, for each network")
-	networks := flags.String("networks", "beeline,bridge", "`list` of networks of the test bed")
+	networks := flags.String("networks", "beeline,bridge", "`list` of networks of the testbed")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -1,11 +1,10 @@
-// Package smoke tests Beeline on a real Kubernetes cluster, that of the test bed in the directory above, as a user
-// has it: through kubectl, with pods that talk to each other, to nodes, to Services and to the world. What it looks
-// at besides is what `beeline status` says and what is left on the nodes' disks and devices.
+// Package smoke tests Beeline on a real Kubernetes cluster as its users see it: through kubectl, with pods that talk to each other, to
+// nodes, to Services and to hosts outside. It also checks `beeline status`, and the files and devices that nodes keep.
 //
-// Its tests have the build tag "kubernetes": they need a cluster that is up, use all of it, and some restart nodes
-// and the API server.
+// The tests have the build tag "kubernetes". They need a cluster for themselves: the testbed's, or that of BEELINE_TEST_KUBECONFIG
+// (see package testcluster). Some restart nodes and the API server.
 //
 //	make cluster && go test -tags kubernetes -v ./test/kubernetes/smoke
 //
-// smoke_test.go has the list of tests. A test that fails shows the pods, the events, and what the agents say.
+// smoke_test.go lists the tests. A failed test prints pods, events, and the agents' state.
 package smoke

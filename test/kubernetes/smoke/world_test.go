@@ -27,7 +27,7 @@ func worldSeesNodes(t *testing.T) {
 	awaitService(t, outside(), hostPort("127.0.0.1", who))
 	for _, client := range []testPod{c.a, c.remote, c.hostNear, c.hostFar} {
 		world := outsideAddress(t, client.node)
-		if isBeeline() { // the test bed's bridge network does not translate: the machine outside has routes to pods
+		if isBeeline() { // the testbed's bridge network does not translate: the machine outside has routes to pods
 			wantReply(t, client.runner, hostPort(world, who), reply{Client: client.node.address})
 		}
 		client.want(t, "ping", world)
