@@ -98,11 +98,10 @@ func (b *Testbed) installBeeline(ctx context.Context, p Parts) error {
 	return nil
 }
 
-// agentArgs is where the arguments of the agent begin in a manifest, servicesArg the one that says who sends traffic for Services to
-// their endpoints.
+// agentArgs matches the first argument of the agent in a manifest; the others match the arguments that fitManifest replaces.
 var (
 	externalArg = regexp.MustCompile(`(?m)--external-ips=\S+`)
-	agentArgs   = regexp.MustCompile(`(?m)^( *- )agent\n`)
+	agentArgs   = regexp.MustCompile(`(?m)^( *- )run\n`)
 	servicesArg = regexp.MustCompile(`(?m)--services=\S+`)
 )
 
@@ -110,16 +109,15 @@ var (
 // "should be possible to connect to a service via ExternalIP when the external IP is not assigned to a node".
 const externalIPs = "198.51.100.0/24,203.0.113.0/24,2001:db8::/32"
 
-// fitManifest does what docs/install.md asks of a user: without kube-proxy the agent has to be told where the API server is, since it is the
-// agent itself who makes the Service of that reachable; beside kube-proxy it has to be told to leave Services alone. Tests
-// have Services with externalIPs, which have to be allowed.
+// fitManifest changes what docs/install.md asks of a user. Without kube-proxy the agent needs the API server's address, since the agent
+// itself makes that Service reachable; beside kube-proxy the agent must leave Services alone. Tests have Services with externalIPs.
 func fitManifest(c plan.Cluster, manifest []byte) ([]byte, error) {
 	if len(agentArgs.FindAll(manifest, -1)) != 1 || len(servicesArg.FindAll(manifest, -1)) != 1 || len(externalArg.FindAll(manifest, -1)) != 1 {
-		return nil, errors.New("the arguments of the agent are not where they were")
+		return nil, errors.New("the manifest lacks an agent with the expected arguments")
 	}
 	manifest = externalArg.ReplaceAll(manifest, []byte("--external-ips="+externalIPs))
 	if c.Options.Proxy == plan.ProxyNone {
-		return agentArgs.ReplaceAll(manifest, []byte("${1}agent\n${1}--api-server="+c.APIServer()+"\n")), nil
+		return agentArgs.ReplaceAll(manifest, []byte("${1}run\n${1}--api-server="+c.APIServer()+"\n")), nil
 	}
 	return servicesArg.ReplaceAll(manifest, []byte("--services=kube-proxy")), nil
 }

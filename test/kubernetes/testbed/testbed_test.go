@@ -61,7 +61,7 @@ func TestManifestFits(t *testing.T) {
 		t.Fatal(err)
 	}
 	for proxy, want := range map[string][2]string{
-		plan.ProxyNone:     {"\n            - agent\n            - --api-server=https://192.168.60.1:6443\n", "--services=kube-proxy"},
+		plan.ProxyNone:     {"\n            - run\n            - --api-server=https://192.168.60.1:6443\n", "--services=kube-proxy"},
 		plan.ProxyIPTables: {"\n            - --services=kube-proxy\n", "--api-server"},
 	} {
 		fitted, err := fitManifest(plan.New(plan.Options{Proxy: proxy}.Defaults()), manifest)
