@@ -22,6 +22,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/httpserve"
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/loop"
+	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/agentapi/server"
@@ -83,7 +84,7 @@ type Agent struct {
 	tables          *fullTables
 	flows           *agentflow.Flows
 	failClosed      *failclosed.Pods
-	ways            ways
+	paths           paths
 	features        []agentapi.Feature
 	// beats are those of the loops, for /healthz; readiness and leaving are for probes, which must not wait for mu.
 	beats     loop.Beats
@@ -111,9 +112,9 @@ type Agent struct {
 	uplinks []device.Uplink
 	// own is this node: what the cluster tells of it, or else what the datapath still knows.
 	own     cluster.Node
-	current desired
+	current node.Desired
 	// known is what the last reconciliation has found, but for the kernel's routes and neighbours; nil if a step of it has failed.
-	known *facts
+	known *node.Facts
 	// failure is what kept the last reconciliation from completing; notReady until the first one has.
 	failure error
 	// vouches says that the routes in the datapath are those that are wanted.
@@ -218,11 +219,11 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	ways, err := chooseWays(config)
+	paths, err := choosePaths(config)
 	if err != nil {
 		return nil, err
 	}
-	installation, err := config.installation(ways)
+	installation, err := config.installation(paths)
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +231,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	datapathConfig, err := config.datapath(ways)
+	datapathConfig, err := config.datapath(paths)
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +253,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		store:           store,
 		started:         time.Now(),
 		datapath:        dp,
-		ways:            ways,
+		paths:           paths,
 		features:        probeFeatures(dp.HaveTCX()),
 		pool:            pool,
 		endpoints:       map[string]agentapi.Endpoint{},

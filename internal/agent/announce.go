@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/loop"
+	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agent/problem"
-	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
@@ -45,17 +45,11 @@ type reporter interface {
 	ObjectEvent(kind cluster.Kind, namespace, name, uid, reason, message string)
 }
 
-// podProblem is a problem of one pod, of which its own users are to know.
-type podProblem struct {
-	pod  agentapi.PodRef
-	text string
-}
-
 // outlook is what is told to the cluster.
 type outlook struct {
 	failure  error
 	problems []string
-	pods     []podProblem
+	pods     []node.PodProblem
 	policies []agentpolicy.Warning
 	// objects are problems that every node sees, and that this one reports.
 	objects []cluster.ObjectProblem
@@ -74,7 +68,7 @@ func (p problemSources) outlook() outlook {
 	o := outlook{failure: p.failure, pods: p.pods}
 	ofPods := map[string]bool{}
 	for _, pod := range o.pods {
-		ofPods[pod.text] = true
+		ofPods[pod.Text] = true
 	}
 	var node, others []string
 	for _, text := range p.node {
@@ -113,11 +107,11 @@ func (p problemSources) outlook() outlook {
 }
 
 // ofServices divides the problems of Services and of pods' ports: those that every node sees, those of pods here, and this node's.
-func (p problemSources) ofServices() (objects []cluster.ObjectProblem, pods []podProblem, local []string) {
+func (p problemSources) ofServices() (objects []cluster.ObjectProblem, pods []node.PodProblem, local []string) {
 	for _, problem := range p.services.Problems {
 		switch {
 		case problem.Pod:
-			pods = append(pods, podProblem{p.ports[problem.Object], problem.Text})
+			pods = append(pods, node.PodProblem{Pod: p.ports[problem.Object], Text: problem.Text})
 		case problem.Local:
 			local = append(local, problem.Text)
 		default:
@@ -206,8 +200,8 @@ func (a *announcer) tell(o outlook, now time.Time) (again time.Duration) {
 		}
 	}
 	for _, p := range o.pods {
-		if lasting(p.pod.UID+" "+p.text) && p.pod.Name != "" {
-			a.reporter.PodEvent(p.pod.Namespace, p.pod.Name, p.pod.UID, reasonPodProblem, p.text)
+		if lasting(p.Pod.UID+" "+p.Text) && p.Pod.Name != "" {
+			a.reporter.PodEvent(p.Pod.Namespace, p.Pod.Name, p.Pod.UID, reasonPodProblem, p.Text)
 		}
 	}
 	for _, p := range o.objects {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
 	"github.com/beeline-cni/beeline/internal/agent/loop"
+	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -53,7 +54,7 @@ func (h *heard) PodEvent(namespace, name, uid, reason, message string) {
 func TestAnnounce(t *testing.T) {
 	const ready = "available BeelineReady: Beeline gives pods of this node their network"
 	broken := outlook{failure: errors.New("no uplink")}
-	pod := podProblem{agentapi.PodRef{Namespace: "shop", Name: "web", UID: "u1"}, "pod shop/web is stray"}
+	pod := node.PodProblem{Pod: agentapi.PodRef{Namespace: "shop", Name: "web", UID: "u1"}, Text: "pod shop/web is stray"}
 	type step struct {
 		after time.Duration // since the step before
 		o     outlook
@@ -93,8 +94,8 @@ func TestAnnounce(t *testing.T) {
 			{time.Second, outlook{policies: closes("u2")}, []string{ready}, 5 * time.Second},
 		},
 		"a problem of a pod is told there": {
-			{0, outlook{pods: []podProblem{pod, {text: "a container without a pod"}}}, []string{ready}, 5 * time.Second},
-			{5 * time.Second, outlook{pods: []podProblem{pod, {text: "a container without a pod"}}},
+			{0, outlook{pods: []node.PodProblem{pod, {Text: "a container without a pod"}}}, []string{ready}, 5 * time.Second},
+			{5 * time.Second, outlook{pods: []node.PodProblem{pod, {Text: "a container without a pod"}}},
 				[]string{ready, "pod shop/web u1 BeelinePodProblem: pod shop/web is stray"}, 0},
 		},
 	} {

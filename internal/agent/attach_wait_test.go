@@ -8,13 +8,14 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/loop"
+	"github.com/beeline-cni/beeline/internal/agent/node"
 )
 
 // Programs of an earlier agent wait for Services, and no longer than pods can wait.
 func TestProgramsWaitForServices(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	a := &Agent{services: lb.New(lb.Defaults(), nil, lb.Hooks{}, &loop.Beat{}, log), servicesLost: true, started: time.Now(), log: log}
-	if err := a.attachPrograms(desired{}); !errors.Is(err, errServicesMissing) {
+	if err := a.attachPrograms(node.Desired{}); !errors.Is(err, errServicesMissing) {
 		t.Errorf("programs do not wait for Services: %v", err)
 	}
 	if err := a.missesServices(a.started.Add(servicesPatience)); err != nil {

@@ -6,44 +6,20 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	agentflow "github.com/beeline-cni/beeline/internal/agent/flow"
 	"github.com/beeline-cni/beeline/internal/agent/httpserve"
 	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
-	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
 )
 
-// Routing says who forwards packets between pods.
-type Routing string
-
-// The ways of routing.
-const (
-	// RoutingEBPF redirects packets between pods and the uplink, past the host's stack.
-	RoutingEBPF Routing = "ebpf"
-	// RoutingKernel leaves forwarding to the host's stack, with its firewall and its routing rules.
-	RoutingKernel Routing = "kernel"
-)
-
-// Tunnel says which nodes are reached through VXLAN.
-type Tunnel string
-
-// The ways of tunnels.
-const (
-	// TunnelAuto is for the nodes that are not on the uplink's link.
-	TunnelAuto Tunnel = "auto"
-	// TunnelNone is for no node: the network between them routes the pod ranges.
-	TunnelNone Tunnel = "none"
-	// TunnelVXLAN is for all nodes.
-	TunnelVXLAN Tunnel = "vxlan"
-)
-
 // These are the configurations of the subjects, embedded under names of their own.
 type (
+	NodeConfig    = node.Config
 	PolicyConfig  = agentpolicy.Config
 	ServiceConfig = lb.Config
 	FlowConfig    = agentflow.Config
@@ -51,8 +27,7 @@ type (
 
 // Config is everything that one can tell the agent.
 type Config struct {
-	// NodeName is the metadata.name of this node's Node object.
-	NodeName string
+	NodeConfig
 	// Manifests is a directory of Kubernetes objects; empty means an API server.
 	Manifests string
 	// Kubeconfig says where the API server is and who asks it; empty means the service account of the agent's pod.
@@ -66,31 +41,12 @@ type Config struct {
 	StateDir string
 	// BPFFS is a directory on a BPF file system that the agent owns.
 	BPFFS string
-	// Uplink names the devices to the world, with commas between them; the first one is also that towards other nodes. "auto" is the
-	// device that holds the node's address and those of default routes.
-	Uplink string
-	// MTU of pods in bytes; 0 follows the uplink.
-	MTU int
-	// Routing between pods.
-	Routing Routing
-	// RoutesMax is how many prefixes of nodes the datapath has room for; 0 goes by the number of nodes when the agent starts.
-	RoutesMax int
 	// ServiceConfig is about Services.
 	ServiceConfig
 	// PolicyConfig is about NetworkPolicies.
 	PolicyConfig
 	// FlowConfig is about flows.
 	FlowConfig
-	// Tunnel says which nodes are reached through VXLAN.
-	Tunnel Tunnel
-	// TunnelPort is the UDP port of VXLAN, the same on all nodes.
-	TunnelPort int
-	// NodeCIDRs are the networks that addresses of nodes are in; none: see cluster.Vetter.
-	NodeCIDRs value.Prefixes
-	// Masquerade gives what pods send to the world the node's address.
-	Masquerade bool
-	// NonMasquerade are networks outside the cluster that see the addresses of pods all the same.
-	NonMasquerade value.Prefixes
 	// CNIConfDir and CNIBinDir are where the container runtime looks for networks and plugins; what belongs there is
 	// installed when the node is ready. Empty installs nothing.
 	CNIConfDir, CNIBinDir string
@@ -110,35 +66,23 @@ func Defaults() Config {
 	if err != nil {
 		name = "" // Validate asks for it
 	}
-	return Config{
-		NodeName:       name,
+	c := Config{
+		NodeConfig:     node.Defaults(),
 		Socket:         agentapi.DefaultSocket,
 		StateDir:       "/run/beeline",
 		BPFFS:          "/sys/fs/bpf/beeline",
-		Uplink:         "auto",
-		Routing:        RoutingEBPF,
 		ServiceConfig:  lb.Defaults(),
 		PolicyConfig:   agentpolicy.Defaults(),
 		FlowConfig:     agentflow.Defaults(),
-		Tunnel:         TunnelAuto,
-		TunnelPort:     4789, // IANA's for VXLAN
-		Masquerade:     true,
 		MetricsAddress: "127.0.0.1:9965",
 	}
+	c.NodeName = name
+	return c
 }
-
-// Bounds of an MTU: IPv6 needs 1280 bytes on every link (RFC 8200, 5), and the kernel's devices take 65535.
-const (
-	minMTU = 1280
-	maxMTU = 65535
-)
 
 // Validate reports every impossible value, each with the name of its flag.
 func (c Config) Validate() error {
 	var errs []error
-	if c.NodeName == "" {
-		errs = append(errs, errors.New("--node-name: must not be empty"))
-	}
 	if c.Manifests != "" && c.Kubeconfig != "" {
 		errs = append(errs, errors.New("--manifests and --kubeconfig: the cluster's state comes from one of them"))
 	}
@@ -165,25 +109,7 @@ func (c Config) Validate() error {
 	if strings.Contains(c.BPFFS, ".") {
 		errs = append(errs, fmt.Errorf("--bpffs: %q: names on a BPF file system must not contain a dot", c.BPFFS))
 	}
-	if names := value.List(c.Uplink); len(names) == 0 || len(names) > 1 && slices.Contains(names, "auto") {
-		errs = append(errs, fmt.Errorf(`--uplink: %q is neither "auto" nor the names of devices`, c.Uplink))
-	}
-	if c.MTU != 0 && (c.MTU < minMTU || c.MTU > maxMTU) {
-		errs = append(errs, fmt.Errorf("--mtu: %d is not 0 (follow the uplink) or between %d and %d", c.MTU, minMTU, maxMTU))
-	}
-	if c.Routing != RoutingEBPF && c.Routing != RoutingKernel {
-		errs = append(errs, fmt.Errorf("--routing: %q is neither %q nor %q", c.Routing, RoutingEBPF, RoutingKernel))
-	}
-	errs = append(errs, c.ServiceConfig.Validate(), c.PolicyConfig.Validate(), c.FlowConfig.Validate())
-	if !slices.Contains([]Tunnel{TunnelAuto, TunnelNone, TunnelVXLAN}, c.Tunnel) {
-		errs = append(errs, fmt.Errorf("--tunnel: %q is none of %q, %q and %q", c.Tunnel, TunnelAuto, TunnelNone, TunnelVXLAN))
-	}
-	if c.TunnelPort < 1 || c.TunnelPort > 65535 {
-		errs = append(errs, fmt.Errorf("--tunnel-port: %d is not between 1 and 65535", c.TunnelPort))
-	}
-	if c.RoutesMax < 0 || c.RoutesMax > value.MaxTableSize {
-		errs = append(errs, fmt.Errorf("--routes-max: %d is not 0 (go by the number of nodes) or between 1 and %d", c.RoutesMax, value.MaxTableSize))
-	}
+	errs = append(errs, c.NodeConfig.Validate(), c.ServiceConfig.Validate(), c.PolicyConfig.Validate(), c.FlowConfig.Validate())
 	if c.MetricsAddress != "" {
 		if _, _, err := net.SplitHostPort(c.MetricsAddress); err != nil {
 			errs = append(errs, fmt.Errorf("--metrics-address: %w", err))

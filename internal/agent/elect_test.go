@@ -80,7 +80,7 @@ func TestClusterWideFaultsAreReportedOnce(t *testing.T) {
 				{Pod: true, Object: cluster.Key{Namespace: "shop", Name: "pod"}, Text: "Pod shop/pod: hostPort 80/TCP does not answer"},
 			}}
 		}
-		a := &Agent{source: everywhere{ready: ready}, servicesStatus: services, config: Config{NodeName: name}, endpoints: map[string]agentapi.Endpoint{
+		a := &Agent{source: everywhere{ready: ready}, servicesStatus: services, config: Config{NodeConfig: NodeConfig{NodeName: name}}, endpoints: map[string]agentapi.Endpoint{
 			"pod": {Pod: agentapi.PodRef{Namespace: "shop", Name: "pod", UID: "u3"}, PortMappings: []agentapi.PortMapping{{HostPort: 80}}},
 		}}
 		a.vetting.problems = []cluster.ObjectProblem{{Kind: cluster.KindNode, Key: cluster.Key{Name: "evil"}, UID: "evil", Text: "Node evil: address 8.8.8.8"}}
@@ -102,24 +102,5 @@ func TestClusterWideFaultsAreReportedOnce(t *testing.T) {
 		"pod shop/pod u3 BeelinePodProblem: Pod shop/pod: hostPort 80/TCP does not answer":  3,
 	}, said); diff != "" {
 		t.Errorf("Events of three nodes (-want +said):\n%s", diff)
-	}
-}
-
-// What a node's own devices have is its own, whatever Nodes say.
-func TestOwnAddressesAreOwn(t *testing.T) {
-	ip := netip.MustParseAddr
-	s := &cluster.Snapshot{Nodes: []cluster.Node{
-		{Name: "a", Addresses: []netip.Addr{ip("192.0.2.1")}, Lost: []netip.Addr{ip("192.0.2.9"), ip("192.0.2.8")}},
-		{Name: "b", Addresses: []netip.Addr{ip("192.0.2.2"), ip("192.0.2.9")}},
-	}}
-	got, problems := ownFirst(s, "a", []netip.Addr{ip("192.0.2.1"), ip("192.0.2.9")})
-	if fmt.Sprint(got.Nodes[0].Addresses, got.Nodes[1].Addresses) != "[192.0.2.1 192.0.2.9] [192.0.2.2]" || len(problems) != 2 {
-		t.Errorf("nodes are %+v, problems %q", got.Nodes, problems)
-	}
-	if fmt.Sprint(s.Nodes[1].Addresses) != "[192.0.2.2 192.0.2.9]" {
-		t.Errorf("the snapshot was changed: %+v", s.Nodes)
-	}
-	if same, problems := ownFirst(s, "c", nil); same != s || problems != nil {
-		t.Error("nothing is claimed, and something is changed")
 	}
 }

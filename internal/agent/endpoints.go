@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
@@ -82,12 +83,12 @@ func (a *Agent) add(ctx context.Context, req agentapi.AddRequest) (e agentapi.En
 		HostIfIndex:  req.HostIfIndex,
 		HostMAC:      req.HostMAC,
 		PodMAC:       req.PodMAC,
-		MTU:          a.current.mtu,
+		MTU:          a.current.MTU,
 		Namespace:    host.Namespace + 1,
 		ThroughStack: a.throughStack(req),
 		Added:        a.nextAdded(time.Now()),
 	}
-	if a.ways.services == lb.ModeEBPF {
+	if a.paths.services == lb.ModeEBPF {
 		e.PortMappings = req.PortMappings
 	}
 	e.Addresses, err = a.pool.Allocate(ownerOf(e))
@@ -115,7 +116,7 @@ func (a *Agent) add(ctx context.Context, req agentapi.AddRequest) (e agentapi.En
 
 // throughStack says why the packets of a pod have to go through the host's stack; empty if they need not.
 func (a *Agent) throughStack(req agentapi.AddRequest) string {
-	if len(req.PortMappings) == 0 || req.Direct || a.ways.services == lb.ModeEBPF {
+	if len(req.PortMappings) == 0 || req.Direct || a.paths.services == lb.ModeEBPF {
 		return req.ThroughStack
 	}
 	if req.ThroughStack == "" {
@@ -149,13 +150,13 @@ func (a *Agent) connect(e agentapi.Endpoint) (closed uint64, err error) {
 		if err := a.datapath.Sessions.Forget(addr); err != nil { // those of who had it before, whom an agent may have forgotten that was killed
 			return 0, err
 		}
-		if err := a.datapath.Endpoints.Set(addr, endpointEntry(e)); err != nil {
+		if err := a.datapath.Endpoints.Set(addr, node.EndpointEntry(e)); err != nil {
 			return 0, err
 		}
 		if err := device.SetNeighbour(e.HostIfIndex, addr, mac); err != nil {
 			return 0, err
 		}
-		if err := device.AddRoute(endpointRoute(e, addr, a.own, a.uplink)); err != nil {
+		if err := device.AddRoute(node.EndpointRoute(e, addr, a.own, a.uplink)); err != nil {
 			return 0, err
 		}
 	}
@@ -243,7 +244,7 @@ func (a *Agent) forget(e agentapi.Endpoint) error {
 	a.failClosed.Remove(e.HostDevice)
 	var errs []error
 	for _, addr := range e.Addresses {
-		errs = append(errs, a.datapath.Endpoints.Delete(addr), device.DelRoute(device.Route{Prefix: hostPrefix(addr), Device: e.HostIfIndex}))
+		errs = append(errs, a.datapath.Endpoints.Delete(addr), device.DelRoute(device.Route{Prefix: node.HostPrefix(addr), Device: e.HostIfIndex}))
 	}
 	for _, addr := range e.Addresses { // behind that, nothing more is judged by them
 		errs = append(errs, a.datapath.Sessions.Forget(addr))
@@ -316,7 +317,7 @@ func (a *Agent) Check(_ context.Context, att agentapi.Attachment) (_ *agentapi.E
 // routing of the node may decide for all of them.
 func (a *Agent) describe(e agentapi.Endpoint, table map[netip.Addr]datapath.Endpoint) agentapi.Endpoint {
 	e.State = endpointState(e, table)
-	if a.ways.routing == RoutingKernel {
+	if a.paths.routing == node.RoutingKernel {
 		e.ThroughStack = "--routing=kernel"
 	}
 	return e
@@ -327,7 +328,7 @@ func endpointState(e agentapi.Endpoint, table map[netip.Addr]datapath.Endpoint) 
 	for _, addr := range e.Addresses {
 		if got, ok := table[addr]; !ok {
 			return fmt.Sprintf("the datapath does not know address %s", addr)
-		} else if want := endpointEntry(e); got.ThroughStack != want.ThroughStack {
+		} else if want := node.EndpointEntry(e); got.ThroughStack != want.ThroughStack {
 			return fmt.Sprintf("the datapath has another way for address %s: through the host's stack %t, want %t", addr, got.ThroughStack, want.ThroughStack)
 		} else if got != want {
 			return fmt.Sprintf("the datapath has another device for address %s", addr)

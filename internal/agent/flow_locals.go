@@ -19,7 +19,7 @@ func (a *Agent) flowLocals() (pods []flow.Local, addresses []netip.Addr, ok bool
 	for _, e := range a.endpoints {
 		pods = append(pods, flow.Local{Pod: agentpolicy.LocalPod(e).Pod, Addresses: e.Addresses, Device: e.HostIfIndex})
 	}
-	return pods, a.current.services.HostPortAddresses, true
+	return pods, a.current.Services.HostPortAddresses, true
 }
 
 // Flows implements agentapi.Service.

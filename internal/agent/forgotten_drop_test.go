@@ -14,6 +14,7 @@ import (
 
 	agentflow "github.com/beeline-cni/beeline/internal/agent/flow"
 	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -44,7 +45,7 @@ func TestForgottenPodGivesItsAddressesBack(t *testing.T) {
 	err := testenv.NewNetns(t).Do(func(ns.NetNS) error {
 		config := Defaults()
 		config.NodeName, config.Manifests, config.StateDir, config.BPFFS = "n1", t.TempDir(), t.TempDir(), bpffs(t)
-		config.Routing, config.Services, config.Policy, config.Flows, config.Masquerade = RoutingKernel, lb.ModeNone, agentpolicy.ModeNone, agentflow.ModeOff, false
+		config.Routing, config.Services, config.Policy, config.Flows, config.Masquerade = node.RoutingKernel, lb.ModeNone, agentpolicy.ModeNone, agentflow.ModeOff, false
 		a, err := newAgent(config, "test", slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err

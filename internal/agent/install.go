@@ -11,7 +11,7 @@ import (
 )
 
 // installation is where the plugin and its configuration go.
-func (c Config) installation(w ways) (install.Config, error) {
+func (c Config) installation(w paths) (install.Config, error) {
 	from := c.CNIPluginFrom
 	if from == "" {
 		program, err := os.Executable()
@@ -29,7 +29,7 @@ func (a *Agent) install() {
 	problems, err := a.installer.Sync()
 	a.notInstalled = err
 	for _, p := range problems {
-		a.current.problem("%s", p)
+		a.current.Problem("%s", p)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/agent/node"
 )
 
 // flagOfPort names the flag that a port of the node belongs to; empty for one that pods may have. A pod that had it would answer the kubelet's
@@ -13,7 +14,7 @@ import (
 func (c Config) flagOfPort(protocol string, port int) string {
 	switch {
 	case strings.EqualFold(protocol, "udp"):
-		if c.Tunnel != TunnelNone && port == c.TunnelPort {
+		if c.Tunnel != node.TunnelNone && port == c.TunnelPort {
 			return "--tunnel-port"
 		}
 	case strings.EqualFold(protocol, "tcp"):

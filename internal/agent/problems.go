@@ -2,6 +2,7 @@ package agent
 
 import (
 	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agent/problem"
 	"github.com/beeline-cni/beeline/internal/agentapi"
@@ -16,7 +17,7 @@ type problemSources struct {
 	failure  error
 	// node are those of this node, with pods those of single pods among them.
 	node []string
-	pods []podProblem
+	pods []node.PodProblem
 	// ports are the pods that have ports of this node.
 	ports map[cluster.Key]agentapi.PodRef
 	// devices are those of settings and of uplinks.
@@ -27,7 +28,7 @@ type problemSources struct {
 
 // problemSources needs the agent's lock.
 func (a *Agent) problemSources() problemSources {
-	p := problemSources{agent: a, failure: a.unready(), node: a.current.problems, pods: a.current.pods, ports: map[cluster.Key]agentapi.PodRef{}}
+	p := problemSources{agent: a, failure: a.unready(), node: a.current.Problems, pods: a.current.Pods, ports: map[cluster.Key]agentapi.PodRef{}}
 	if a.servicesStatus != nil {
 		p.services = a.servicesStatus()
 	}
@@ -36,8 +37,8 @@ func (a *Agent) problemSources() problemSources {
 			p.ports[lb.PodKey(e)] = e.Pod
 		}
 	}
-	if a.ways.noCgroup != nil {
-		p.devices = append(p.devices, a.ways.noCgroup.Error())
+	if a.paths.noCgroup != nil {
+		p.devices = append(p.devices, a.paths.noCgroup.Error())
 	}
 	if a.healthzProblem != "" {
 		p.devices = append(p.devices, a.healthzProblem)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
+	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agent/problem"
 	"github.com/beeline-cni/beeline/internal/agent/value"
 	"github.com/beeline-cni/beeline/internal/agentapi"
@@ -30,7 +31,7 @@ func (a *Agent) reconcile() {
 	case err != nil && (a.failure == nil || a.failure.Error() != err.Error()):
 		a.log.Error("reconcile", "error", err)
 	case err == nil && a.failure != nil:
-		a.log.Info("node is ready", "uplink", a.uplink.Name, "mtu", a.current.mtu, "endpoints", len(a.endpoints), "nodes", len(a.current.nodes))
+		a.log.Info("node is ready", "uplink", a.uplink.Name, "mtu", a.current.MTU, "endpoints", len(a.endpoints), "nodes", len(a.current.Nodes))
 	}
 	a.failure = err
 	a.updateReadiness()
@@ -43,9 +44,9 @@ var errSteps = errors.New("some steps have failed")
 // reconcileLocked goes over everything again when a pod has vanished in the middle: what cannot be done for a
 // device that is gone is no failure of the node.
 func (a *Agent) reconcileLocked() (whole bool, err error) {
-	before := a.current.problems
+	before := a.current.Problems
 	defer func() {
-		problem.LogNew(a.log, before, a.current.problems)
+		problem.LogNew(a.log, before, a.current.Problems)
 	}()
 	for {
 		whole, err = a.reconcileOnce()
@@ -72,47 +73,56 @@ func (a *Agent) reconcileOnce() (whole bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	want := desire(facts)
+	own, _ := facts.Snapshot.Node(a.config.NodeName)
+	a.uplink, a.uplinks, a.own = facts.Uplink, facts.AllUplinks(), own
+	a.leaving.Store(own.Leaving)
+	// The index of the tunnel device is part of routes, so the device comes first.
+	if facts.Tunnel = a.syncTunnel(facts); facts.Tunnel.Made {
+		if facts.Routes, err = device.ReadRoutes(node.UsualRoutes * len(facts.Snapshot.Nodes)); err != nil {
+			return false, err
+		}
+	}
+	want := node.Desire(facts)
 	a.current = want
-	if _, err := a.pool.SetPrefixes(want.podCIDRs); err != nil {
+	if _, err := a.pool.SetPrefixes(want.PodCIDRs); err != nil {
 		return false, fmt.Errorf("set pod ranges: %w", err)
 	}
 	looked := true
-	if avoid, err := device.AddressesOfOthers(want.podCIDRs, facts.routes); err != nil {
-		a.current.problem("addresses that somebody else has on this node cannot be looked for: %v; a pod may get one of them", err)
+	if avoid, err := device.AddressesOfOthers(want.PodCIDRs, facts.Routes); err != nil {
+		a.current.Problem("addresses that somebody else has on this node cannot be looked for: %v; a pod may get one of them", err)
 	} else {
 		a.pool.Avoid(avoid)
-		if err := a.findLeftPods(want.podCIDRs, avoid); err != nil {
-			a.current.problem("what pods of an earlier agent have left cannot be looked for: %v; each new pod's addresses are looked for instead, and a pod is refused where that fails", err)
+		if err := a.findLeftPods(want.PodCIDRs, avoid); err != nil {
+			a.current.Problem("what pods of an earlier agent have left cannot be looked for: %v; each new pod's addresses are looked for instead, and a pod is refused where that fails", err)
 			looked = false // and is again with the next reconciliation
 		}
 	}
-	whole, err = a.apply(want, facts.routes)
+	whole, err = a.apply(want, facts.Routes)
 	if err != nil {
 		return false, err
 	}
 	whole = whole && looked
 	// A node that is not told of while not everything is known goes on as the node that it was.
 	_, known := a.snapshot.Node(a.config.NodeName)
-	if !known && !a.snapshot.Incomplete || len(want.podCIDRs) == 0 || a.uplink == nil {
-		return false, errors.New(strings.Join(want.problems, "; "))
+	if !known && !a.snapshot.Incomplete || len(want.PodCIDRs) == 0 || a.uplink == nil {
+		return false, errors.New(strings.Join(want.Problems, "; "))
 	}
 	a.install()
 	if whole {
-		a.known = facts.kept()
+		a.known = facts.Kept()
 	}
 	return whole, nil
 }
 
-// facts reads what the desired state depends on.
-func (a *Agent) facts() (facts, error) {
-	f := facts{config: a.config, noIPv6: !device.HasIPv6()}
+// facts reads what the desired state depends on. It changes nothing.
+func (a *Agent) facts() (node.Facts, error) {
+	f := node.Facts{Config: a.config.NodeConfig, LB: a.config.ServiceConfig, NoIPv6: !device.HasIPv6()}
 	var err error
-	if f.local, err = device.LocalAddresses(); err != nil {
+	if f.Local, err = device.LocalAddresses(); err != nil {
 		return f, err
 	}
-	f.snapshot, f.claims = ownFirst(a.snapshot, a.config.NodeName, f.local)
-	own, known := f.snapshot.Node(a.config.NodeName)
+	f.Snapshot, f.Claims = node.OwnFirst(a.snapshot, a.config.NodeName, f.Local)
+	own, known := f.Snapshot.Node(a.config.NodeName)
 	if a.snapshot.Incomplete || !known {
 		found, err := a.datapath.Routes.All()
 		if err != nil {
@@ -121,43 +131,38 @@ func (a *Agent) facts() (facts, error) {
 		for _, p := range a.config.NonMasquerade {
 			delete(found, p) // of the configuration, and no node's
 		}
-		f.snapshot, f.found = withFound(f.snapshot, a.config.NodeName, found)
-		f.unknown = !known
-		own, _ = f.snapshot.Node(a.config.NodeName)
+		f.Snapshot, f.Recovered = node.Recover(f.Snapshot, a.config.NodeName, found)
+		f.Unknown = !known
+		own, _ = f.Snapshot.Node(a.config.NodeName)
 	}
-	if f.routes, err = device.ReadRoutes(usualRoutes * len(f.snapshot.Nodes)); err != nil {
+	if f.Routes, err = device.ReadRoutes(node.UsualRoutes * len(f.Snapshot.Nodes)); err != nil {
 		return f, err
 	}
 	uplink, err := device.FindUplink(value.List(a.config.Uplink)[0], own.Addresses)
 	switch {
 	case err == nil:
-		f.uplink = &uplink
-		if f.neighbours, err = device.Neighbours(uplink.Index); err != nil {
+		f.Uplink = &uplink
+		if f.Neighbours, err = device.Neighbours(uplink.Index); err != nil {
 			return f, err
 		}
 	case !errors.Is(err, device.ErrNoUplink):
 		return f, err
 	}
 	for _, e := range a.endpoints {
-		f.endpoints = append(f.endpoints, e)
+		f.Endpoints = append(f.Endpoints, e)
 	}
-	if f.uplink != nil {
-		if f.uplinks, f.noUplinks, err = device.FindMoreUplinks(uplink, value.List(a.config.Uplink), f.routes); err != nil {
+	if f.Uplink != nil {
+		if f.Uplinks, f.NoUplinks, err = device.FindMoreUplinks(uplink, value.List(a.config.Uplink), f.Routes); err != nil {
 			return f, err
 		}
 	}
-	a.uplink, a.uplinks, a.own = f.uplink, f.allUplinks(), own
-	a.leaving.Store(own.Leaving)
-	if f.held, err = device.Held(own.Addresses); err != nil {
+	if f.Held, err = device.Held(own.Addresses); err != nil {
 		return f, err
 	}
 	if server, ok := a.source.(remote); ok {
-		f.apiServer = server.Addresses()
+		f.APIServer = server.Addresses()
 	}
-	if f.tunnel = a.syncTunnel(f); f.tunnel.made {
-		f.routes, err = device.ReadRoutes(usualRoutes * len(f.snapshot.Nodes))
-	}
-	return f, err
+	return f, nil
 }
 
 // apply carries the desired state into the kernel. Order matters: tables are filled before programs use
@@ -165,28 +170,28 @@ func (a *Agent) facts() (facts, error) {
 //
 // A step that fails is a problem with a name, and no reason to refuse pods: what a new pod needs itself, its ADD does, and says why it cannot.
 // The error is for what all pods have to wait for.
-func (a *Agent) apply(want desired, routes device.Routes) (whole bool, wait error) {
+func (a *Agent) apply(want node.Desired, routes device.Routes) (whole bool, wait error) {
 	failed := 0
 	step := func(what, means string, err error) {
 		for i, e := range parts(err) {
-			if i == namedForeign {
-				a.current.problem("%s: and %d more errors, see the log", what, len(parts(err))-i)
+			if i == node.NamedForeign {
+				a.current.Problem("%s: and %d more errors, see the log", what, len(parts(err))-i)
 				a.log.Error(what, "error", err)
 				break
 			}
-			a.current.problem("%s: %v; %s; it is tried again at the next change, and once a minute", what, e, means)
+			a.current.Problem("%s: %v; %s; it is tried again at the next change, and once a minute", what, e, means)
 		}
 		if err != nil {
 			failed++
 		}
 	}
-	_, err := a.datapath.Endpoints.Sync(want.endpoints)
+	_, err := a.datapath.Endpoints.Sync(want.Endpoints)
 	step("table of pods", "some pods may not be reached", err)
-	step("tunnel sources", "pods of other nodes may not be reached through tunnels", a.applyTunnelSources(want.tunnelSources))
-	_, err = a.datapath.Routes.Sync(want.routes)
+	step("tunnel sources", "pods of other nodes may not be reached through tunnels", a.applyTunnelSources(want.TunnelSources))
+	_, err = a.datapath.Routes.Sync(want.Routes)
 	step("table of routes", "pods of some nodes may not be reached", err)
 	vouch := err == nil
-	_, err = a.datapath.Uplinks.Sync(want.uplinks)
+	_, err = a.datapath.Uplinks.Sync(want.Uplinks)
 	step("table of uplinks", "pods may not reach the world", err)
 	step("ports of translation", "connections of the node and of pods may meet", a.reservePorts())
 	a.applyServices(want)
@@ -196,14 +201,14 @@ func (a *Agent) apply(want desired, routes device.Routes) (whole bool, wait erro
 		step("programs", "what goes through that device may go another way, or be lost", wait)
 		wait = nil
 	}
-	a.applyKernelRoutes(want.kernelRoutes, routes)
+	a.applyKernelRoutes(want.KernelRoutes, routes)
 	step("routing rules", "pods that go through the node's stack may not reach nodes behind tunnels", a.applyTunnelRules(want))
 	step("routing rules of closed pods", "they stay as they were", a.failClosed.Reconcile(a.policies != nil))
 	step("tunnel device", "it is of no use any more and stays", a.removeTunnel(want))
 	for name, e := range a.endpoints {
-		if err := a.followMTU(name, e, want.mtu); err != nil {
+		if err := a.followMTU(name, e, want.MTU); err != nil {
 			// The pod's own affair (a program of its own may refuse the MTU), and no reason to refuse others.
-			a.current.podProblem(e.Pod, "pod %s has MTU %d instead of %d: %v", e.PodName(), e.MTU, want.mtu, err)
+			a.current.PodProblem(e.Pod, "pod %s has MTU %d instead of %d: %v", e.PodName(), e.MTU, want.MTU, err)
 		}
 	}
 	for _, u := range a.uplinks {
@@ -218,7 +223,7 @@ func (a *Agent) apply(want desired, routes device.Routes) (whole bool, wait erro
 		changed, err = device.AnnounceMAC(a.uplink.Name)
 		a.logSettings(changed)
 		step("announcement settings", "others may find this node late when it has moved", err)
-		step("neighbours", "first packets to other nodes may take longer", device.ManageNeighbours(a.uplink.Index, want.neighbours))
+		step("neighbours", "first packets to other nodes may take longer", device.ManageNeighbours(a.uplink.Index, want.Neighbours))
 	}
 	if a.vouches = vouch; vouch {
 		step("lease", "the kernel resolves neighbours packet by packet", a.datapath.Lease.Renew(leaseTime))
@@ -234,7 +239,7 @@ func (a *Agent) logSettings(changed []device.SysctlChange) {
 
 // attach puts the current programs on every device that needs them and takes them off the others. It does
 // so once for each device, until forgetDetached notices that somebody else has taken them off.
-func (a *Agent) attach(want desired) error {
+func (a *Agent) attach(want node.Desired) error {
 	var errs []error
 	wanted := map[string]bool{}
 	attach := func(name string, index int, put func(name string, index int) error) {
@@ -257,8 +262,8 @@ func (a *Agent) attach(want desired) error {
 	for _, u := range a.uplinks {
 		attach(u.Name, u.Index, a.attachUplink)
 	}
-	if want.tunnel.index != 0 {
-		attach(device.TunnelName, want.tunnel.index, a.datapath.AttachTunnel)
+	if want.Tunnel.Index != 0 {
+		attach(device.TunnelName, want.Tunnel.Index, a.datapath.AttachTunnel)
 	}
 	if len(errs) > 0 {
 		return errors.Join(errs...) // nothing is taken off while something is not yet on

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/ipam"
@@ -19,7 +20,7 @@ var (
 func response(e agentapi.Endpoint) *agentapi.AddResponse {
 	r := &agentapi.AddResponse{MTU: e.MTU}
 	for _, addr := range e.Addresses {
-		r.Addresses = append(r.Addresses, hostPrefix(addr))
+		r.Addresses = append(r.Addresses, node.HostPrefix(addr))
 		if addr.Is4() {
 			r.Gateways = append(r.Gateways, gatewayIPv4)
 		} else {

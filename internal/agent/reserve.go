@@ -57,7 +57,7 @@ func (r reserved) save(stateDir string) error {
 // it chooses from are reserved, most sockets get the one behind them: after a long search, and one that whoever forges answers need not
 // guess. So it is made to choose from others in the first place.
 func (a *Agent) reservePorts() error {
-	if !a.config.Masquerade && a.ways.services != lb.ModeEBPF {
+	if !a.config.Masquerade && a.paths.services != lb.ModeEBPF {
 		return releasePorts(a.config.StateDir)
 	}
 	now := a.config.NATPorts

@@ -33,7 +33,7 @@ func TestReservedPortsAreGivenBack(t *testing.T) {
 		if err := errors.Join(os.WriteFile(key, []byte("8080,50000"), 0), os.WriteFile(localKey, []byte("32768 60999"), 0)); err != nil {
 			return err
 		}
-		config := Config{StateDir: t.TempDir(), Masquerade: true}
+		config := Config{StateDir: t.TempDir(), NodeConfig: NodeConfig{Masquerade: true}}
 		reserve := func(first, last uint16) {
 			config.NATPorts = value.PortRange{First: first, Last: last}
 			a := &Agent{config: config, log: slog.New(slog.DiscardHandler)}

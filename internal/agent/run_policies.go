@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/policy"
@@ -17,14 +18,14 @@ var errPoliciesMissing = errors.New("programs that enforce NetworkPolicies wait 
 
 // newPolicies makes what brings NetworkPolicies into the datapath, where that enforces them.
 func (a *Agent) newPolicies() (err error) {
-	if a.ways.policy != agentpolicy.ModeEBPF {
+	if a.paths.policy != agentpolicy.ModeEBPF {
 		return nil
 	}
 	c := a.config
 	a.policies = agentpolicy.New(agentpolicy.Options{
 		Config: c.PolicyConfig, Node: c.NodeName, Manifests: c.Manifests != "",
-		Services: a.ways.services, NodePorts: c.NodePortAddresses, ExternalIPs: c.ExternalIPs,
-		DSR:   c.NodePortMode == lb.NodePortDSR && a.ways.routing == RoutingEBPF && c.Tunnel != TunnelVXLAN,
+		Services: a.paths.services, NodePorts: c.NodePortAddresses, ExternalIPs: c.ExternalIPs,
+		DSR:   c.NodePortMode == lb.NodePortDSR && a.paths.routing == node.RoutingEBPF && c.Tunnel != node.TunnelVXLAN,
 		Fresh: a.datapath.PoliciesFresh(), FailClosed: a.failClosed.Update, Changed: a.policiesChanged, Reconcile: a.reconcileSoon,
 		Beat: a.beats.Add("the loop of policies"),
 	}, a.datapath.Policies, a.log)
@@ -50,12 +51,12 @@ func (a *Agent) policiesChanged() {
 }
 
 // applyPolicies updates the state of the node. When the agent starts, it waits for policies that are known already.
-func (a *Agent) applyPolicies(want desired) {
+func (a *Agent) applyPolicies(want node.Desired) {
 	if a.policies == nil {
 		return
 	}
 	a.policies.UpdatePods(a.policyPods())
-	a.policies.UpdateNode(want.services.HostPortAddresses)
+	a.policies.UpdateNode(want.Services.HostPortAddresses)
 	if !a.policies.Filled() {
 		_ = a.policies.Pass() // Problems has the failure
 	}
@@ -102,5 +103,5 @@ func (a *Agent) ExplainPolicy(_ context.Context, q agentapi.PolicyQuestion) (*ag
 }
 
 func (a *Agent) errNoPolicies() error {
-	return agentapi.Errorf(agentapi.CodeInvalid, "this agent does not enforce NetworkPolicies (--policy=%s)", a.ways.policy)
+	return agentapi.Errorf(agentapi.CodeInvalid, "this agent does not enforce NetworkPolicies (--policy=%s)", a.paths.policy)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath"
@@ -16,19 +17,19 @@ import (
 )
 
 // datapath is what the datapath has to know of the configuration.
-func (c Config) datapath(w ways) (datapath.Config, error) {
+func (c Config) datapath(w paths) (datapath.Config, error) {
 	host, err := device.NamespaceCookie()
 	if err != nil {
 		return datapath.Config{}, err
 	}
 	tunnelPort := c.TunnelPort
-	if c.Tunnel == TunnelNone {
+	if c.Tunnel == node.TunnelNone {
 		tunnelPort = 0 // what comes there is for whoever listens
 	}
 	return datapath.Config{
 		TunnelPort:    uint16(tunnelPort),
 		Root:          c.BPFFS,
-		EBPFRouting:   w.routing == RoutingEBPF,
+		EBPFRouting:   w.routing == node.RoutingEBPF,
 		Masquerade:    c.Masquerade,
 		StackServices: w.services == lb.ModeKubeProxy,
 		Services:      w.services == lb.ModeEBPF,
@@ -52,7 +53,7 @@ func (c Config) datapath(w ways) (datapath.Config, error) {
 
 // newServices makes what brings Services into the datapath, where that translates them.
 func (a *Agent) newServices() (err error) {
-	if a.ways.services != lb.ModeEBPF {
+	if a.paths.services != lb.ModeEBPF {
 		return nil
 	}
 	hooks := lb.Hooks{BackendsGone: a.backendsGone, Reconcile: a.reconcileSoon}
@@ -70,7 +71,7 @@ func (a *Agent) reconcileSoon() {
 // Services implements agentapi.Service.
 func (a *Agent) Services(_ context.Context, which agentapi.ServiceFilter) ([]agentapi.ServicePort, error) {
 	if a.services == nil {
-		return nil, agentapi.Errorf(agentapi.CodeInvalid, "this agent does not translate Services (--services=%s)", a.ways.services)
+		return nil, agentapi.Errorf(agentapi.CodeInvalid, "this agent does not translate Services (--services=%s)", a.paths.services)
 	}
 	return a.services.List(which)
 }
@@ -79,12 +80,12 @@ func (a *Agent) Services(_ context.Context, which agentapi.ServiceFilter) ([]age
 var errServicesMissing = errors.New("programs with other tables of Services wait for the cluster's Services, without which connections to them would fail")
 
 // applyServices tells what has been found out about the node. When the agent starts it waits for Services that are known already.
-func (a *Agent) applyServices(want desired) {
+func (a *Agent) applyServices(want node.Desired) {
 	if a.services == nil {
 		return
 	}
 	a.services.UpdateHostPorts(a.hostPorts())
-	a.services.UpdateNode(want.services)
+	a.services.UpdateNode(want.Services)
 	if !a.services.Status().Synced {
 		_ = a.services.Pass() // what failed is in the outcome
 	}
@@ -116,7 +117,7 @@ func (a *Agent) openPorts(e agentapi.Endpoint) error {
 
 // attachPrograms puts programs on devices and sockets. Where an earlier agent has left some that translate Services, but not the tables,
 // these stay until the new tables are filled. Where there are none, nothing is lost by Services that come later.
-func (a *Agent) attachPrograms(want desired) error {
+func (a *Agent) attachPrograms(want node.Desired) error {
 	if err := a.missesServices(time.Now()); err != nil {
 		return err
 	}

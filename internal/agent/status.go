@@ -58,7 +58,7 @@ func (a *Agent) lockedStatus() (*agentapi.Status, problemSources) {
 		Choices:   a.choices(),
 		Cluster:   a.cluster(),
 		Features:  a.features,
-		Nodes:     slices.Clone(a.current.nodes), // which takeNodes changes
+		Nodes:     slices.Clone(a.current.Nodes), // which takeNodes changes
 		Endpoints: len(a.endpoints),
 		Policy:    a.policyStatus(),
 	}
@@ -117,9 +117,9 @@ func (a *Agent) choices() []agentapi.Choice {
 	if !a.datapath.HaveTCX() {
 		attach.Chosen, attach.Why = "clsact", "the kernel has no tcx (Linux 6.6)"
 	}
-	mtu := agentapi.Choice{Name: "mtu", Asked: "auto", Chosen: fmt.Sprint(a.current.mtu), Why: "that of the uplink"}
-	if a.uplink != nil && a.current.mtu < a.uplink.MTU {
-		mtu.Why = fmt.Sprintf("that of the uplink, less the %d bytes that a tunnel adds", a.uplink.MTU-a.current.mtu)
+	mtu := agentapi.Choice{Name: "mtu", Asked: "auto", Chosen: fmt.Sprint(a.current.MTU), Why: "that of the uplink"}
+	if a.uplink != nil && a.current.MTU < a.uplink.MTU {
+		mtu.Why = fmt.Sprintf("that of the uplink, less the %d bytes that a tunnel adds", a.uplink.MTU-a.current.MTU)
 	}
 	if a.config.MTU != 0 {
 		mtu.Asked, mtu.Why = fmt.Sprint(a.config.MTU), "as asked"
@@ -141,8 +141,8 @@ func (a *Agent) choices() []agentapi.Choice {
 			uplink.Why = "the first holds the node's address, or else the default route; the others have default routes"
 		}
 	}
-	masquerade := agentapi.Choice{Name: "masquerade", Asked: onOff(a.config.Masquerade), Chosen: onOff(a.current.masquerade), Why: "by BPF programs, with the address of the uplink that a packet leaves by"}
-	if !a.current.masquerade {
+	masquerade := agentapi.Choice{Name: "masquerade", Asked: onOff(a.config.Masquerade), Chosen: onOff(a.current.Masquerade), Why: "by BPF programs, with the address of the uplink that a packet leaves by"}
+	if !a.current.Masquerade {
 		masquerade.Why = "as asked"
 		if a.config.Masquerade {
 			masquerade.Why = "this node has no pod range yet"
@@ -150,7 +150,7 @@ func (a *Agent) choices() []agentapi.Choice {
 	}
 	choices := []agentapi.Choice{
 		{Name: "device", Asked: "veth", Chosen: "veth", Why: "the one kind of pod device there is so far"},
-		a.ways.routingChoice(a.config), a.ways.servicesChoice(a.config), a.ways.policyChoice(a.config), a.flows.Status(), attach, uplink, a.tunnelChoice(), mtu, masquerade,
+		a.paths.routingChoice(a.config), a.paths.servicesChoice(a.config), a.paths.policyChoice(a.config), a.flows.Status(), attach, uplink, a.tunnelChoice(), mtu, masquerade,
 	}
 	return append(choices, a.serviceChoices()...)
 }
@@ -187,5 +187,5 @@ func kernelRelease() string {
 func (a *Agent) podMTU() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.current.mtu
+	return a.current.MTU
 }

@@ -40,7 +40,7 @@ func (a *Agent) serviceChoices() (all []agentapi.Choice) {
 	if a.config.NodePortMode == lb.NodePortDSR {
 		mode.Why = "backends on this link answer clients directly; Services with affinity, and other backends, through this node"
 	}
-	addresses := agentapi.Choice{Name: "nodeport addresses", Asked: "auto", Chosen: join(a.current.services.NodePortAddresses), Why: "those of the Node object that a device here holds"}
+	addresses := agentapi.Choice{Name: "nodeport addresses", Asked: "auto", Chosen: join(a.current.Services.NodePortAddresses), Why: "those of the Node object that a device here holds"}
 	if text, err := a.config.NodePortAddresses.MarshalText(); err == nil && len(text) > 0 {
 		addresses.Asked, addresses.Why = string(text), "those of all devices here in these networks"
 	}

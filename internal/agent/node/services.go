@@ -1,4 +1,4 @@
-package agent
+package node
 
 import (
 	"net/netip"
@@ -11,29 +11,29 @@ import (
 )
 
 // serviceNode is what the translation of Services has to know of this node.
-func (f facts) serviceNode() service.NodeConfig {
+func (f Facts) serviceNode() service.NodeConfig {
 	return service.NodeConfig{
-		Name:              f.config.NodeName,
+		Name:              f.Config.NodeName,
 		NodePortAddresses: f.nodePortAddresses(),
 		HostPortAddresses: f.hostPortAddresses(),
 		Pods:              f.strays(),
-		APIServer:         f.apiServer,
-		ExternalIPs:       f.config.ExternalIPs,
-		Limits:            service.Limits{Frontends: f.config.Sizes.Services, Backends: f.config.Sizes.Backends},
-		DSR:               f.config.NodePortMode == lb.NodePortDSR,
+		APIServer:         f.APIServer,
+		ExternalIPs:       f.LB.ExternalIPs,
+		Limits:            service.Limits{Frontends: f.LB.Sizes.Services, Backends: f.LB.Sizes.Backends},
+		DSR:               f.LB.NodePortMode == lb.NodePortDSR,
 	}
 }
 
 // hostPortAddresses are this node's addresses but for link-local ones: those are given to what serves the node itself, such as a cache of names
 // or the cloud's metadata, and are not for pods to take.
-func (f facts) hostPortAddresses() []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(f.local), netip.Addr.IsLinkLocalUnicast)
+func (f Facts) hostPortAddresses() []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(f.Local), netip.Addr.IsLinkLocalUnicast)
 }
 
 // strays are the addresses of pods here that are in no pod range of this node.
-func (f facts) strays() (all []netip.Addr) {
-	own, _ := f.snapshot.Node(f.config.NodeName)
-	for _, e := range f.endpoints {
+func (f Facts) strays() (all []netip.Addr) {
+	own, _ := f.Snapshot.Node(f.Config.NodeName)
+	for _, e := range f.Endpoints {
 		for _, a := range e.Addresses {
 			if isStray(a, own.PodCIDRs) {
 				all = append(all, a)
@@ -45,12 +45,12 @@ func (f facts) strays() (all []netip.Addr) {
 }
 
 // nodePortAddresses are this node's addresses in the networks asked for, or else those that the Node has and the node holds.
-func (f facts) nodePortAddresses() (all []netip.Addr) {
-	own, _ := f.snapshot.Node(f.config.NodeName)
-	for _, a := range f.local {
-		asked := slices.ContainsFunc(f.config.NodePortAddresses, func(p netip.Prefix) bool { return p.Contains(a) })
+func (f Facts) nodePortAddresses() (all []netip.Addr) {
+	own, _ := f.Snapshot.Node(f.Config.NodeName)
+	for _, a := range f.Local {
+		asked := slices.ContainsFunc(f.LB.NodePortAddresses, func(p netip.Prefix) bool { return p.Contains(a) })
 		ofNode := slices.Contains(own.Addresses, a) || slices.Contains(own.ExternalIPs, a)
-		if asked || len(f.config.NodePortAddresses) == 0 && ofNode {
+		if asked || len(f.LB.NodePortAddresses) == 0 && ofNode {
 			all = append(all, a)
 		}
 	}
@@ -58,9 +58,9 @@ func (f facts) nodePortAddresses() (all []netip.Addr) {
 }
 
 // worldUplinks are the devices to the world as the datapath has to know them.
-func (f facts) worldUplinks() map[int]datapath.Uplink {
+func (f Facts) worldUplinks() map[int]datapath.Uplink {
 	all := map[int]datapath.Uplink{}
-	for _, u := range f.allUplinks() {
+	for _, u := range f.AllUplinks() {
 		all[u.Index] = datapath.Uplink{
 			IPv4: f.masqueradeAddress(u, true), IPv6: f.masqueradeAddress(u, false),
 			MAC: macOf(u.MAC), MTU: u.MTU,
@@ -69,19 +69,19 @@ func (f facts) worldUplinks() map[int]datapath.Uplink {
 	return all
 }
 
-// allUplinks are all devices to the world, the one to the other nodes first.
-func (f facts) allUplinks() []device.Uplink {
-	if f.uplink == nil {
+// AllUplinks are all devices to the world, the one to the other nodes first.
+func (f Facts) AllUplinks() []device.Uplink {
+	if f.Uplink == nil {
 		return nil
 	}
-	return append([]device.Uplink{*f.uplink}, f.uplinks...)
+	return append([]device.Uplink{*f.Uplink}, f.Uplinks...)
 }
 
 // masqueradeAddress is what leaves a device instead of a pod's address: an address by which the cluster knows this node, if the device
 // has one, else its own first one, else any by which the cluster knows the node; the zero Addr where there is none of the family.
-func (f facts) masqueradeAddress(u device.Uplink, ipv4 bool) netip.Addr {
+func (f Facts) masqueradeAddress(u device.Uplink, ipv4 bool) netip.Addr {
 	family := func(a netip.Addr) bool { return a.Is4() == ipv4 }
-	for _, a := range f.held {
+	for _, a := range f.Held {
 		if family(a) && holds(u, a) {
 			return a
 		}
@@ -91,8 +91,8 @@ func (f facts) masqueradeAddress(u device.Uplink, ipv4 bool) netip.Addr {
 			return p.Addr()
 		}
 	}
-	if at := slices.IndexFunc(f.held, family); at >= 0 {
-		return f.held[at]
+	if at := slices.IndexFunc(f.Held, family); at >= 0 {
+		return f.Held[at]
 	}
 	return netip.Addr{}
 }

@@ -1,4 +1,4 @@
-package agent
+package node
 
 import (
 	"cmp"
@@ -9,11 +9,11 @@ import (
 	"github.com/beeline-cni/beeline/internal/datapath"
 )
 
-// withFound adds to a snapshot what it does not tell but the datapath's table of routes does: an agent that
+// Recover adds to a snapshot what it does not tell but the datapath's table of routes does: an agent that
 // starts while a manifest is broken, or while their directory is not mounted, must not cut off what an earlier
 // one has connected. The table knows no names: other nodes get their address for one. added says how many
 // nodes are not from the snapshot.
-func withFound(s *cluster.Snapshot, self string, found map[netip.Prefix]datapath.Route) (_ *cluster.Snapshot, added int) {
+func Recover(s *cluster.Snapshot, self string, found map[netip.Prefix]datapath.Route) (_ *cluster.Snapshot, added int) {
 	_, selfTold := s.Node(self)
 	nodes := map[string]*cluster.Node{}
 	node := func(name string) *cluster.Node {
@@ -38,7 +38,7 @@ func withFound(s *cluster.Snapshot, self string, found map[netip.Prefix]datapath
 			if !slices.Contains(n.Addresses, route.NextHop) {
 				n.Addresses = append(n.Addresses, route.NextHop)
 			}
-			if prefix != hostPrefix(route.NextHop) {
+			if prefix != HostPrefix(route.NextHop) {
 				n.PodCIDRs = append(n.PodCIDRs, prefix)
 			}
 		case route.Kind == datapath.RouteTunnel:
@@ -74,7 +74,7 @@ func withFound(s *cluster.Snapshot, self string, found map[netip.Prefix]datapath
 // told tells whether the snapshot says whose a prefix is, or has given a part of it to somebody.
 func told(s *cluster.Snapshot, prefix netip.Prefix) bool {
 	return slices.ContainsFunc(s.Nodes, func(n cluster.Node) bool {
-		return slices.ContainsFunc(n.Addresses, func(a netip.Addr) bool { return hostPrefix(a) == prefix }) ||
+		return slices.ContainsFunc(n.Addresses, func(a netip.Addr) bool { return HostPrefix(a) == prefix }) ||
 			slices.ContainsFunc(n.PodCIDRs, prefix.Overlaps)
 	})
 }

@@ -1,4 +1,4 @@
-package agent
+package node
 
 import (
 	"net/netip"
@@ -10,35 +10,35 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// without gives the facts of twoNodes as an agent has them that starts while the manifests of these nodes are
+// without gives the Facts of twoNodes as an agent has them that starts while the manifests of these nodes are
 // broken and the table of routes still holds what its predecessor wrote.
-func without(names ...string) facts {
+func without(names ...string) Facts {
 	f := twoNodes()
-	found := desire(f).routes
+	found := Desire(f).Routes
 	told := &cluster.Snapshot{Incomplete: true}
-	for _, n := range f.snapshot.Nodes {
+	for _, n := range f.Snapshot.Nodes {
 		if !strings.Contains(strings.Join(names, " "), n.Name) {
 			told.Nodes = append(told.Nodes, n)
 		}
 	}
-	_, known := told.Node(f.config.NodeName)
-	f.snapshot, f.found = withFound(told, f.config.NodeName, found)
-	f.unknown = !known
+	_, known := told.Node(f.Config.NodeName)
+	f.Snapshot, f.Recovered = Recover(told, f.Config.NodeName, found)
+	f.Unknown = !known
 	return f
 }
 
 // Whatever the manifests do not tell when the agent starts, the kernel keeps what it has.
 func TestMissingObjectsCutNothingOff(t *testing.T) {
-	whole := desire(twoNodes())
+	whole := Desire(twoNodes())
 	for _, missing := range [][]string{{"b"}, {"a"}, {"a", "b"}} {
 		t.Run(strings.Join(missing, "+"), func(t *testing.T) {
 			f := without(missing...)
-			d := desire(f)
+			d := Desire(f)
 			for part, differ := range map[string]string{
-				"routes":        cmp.Diff(whole.routes, d.routes, byValue),
-				"kernel routes": cmp.Diff(whole.kernelRoutes, d.kernelRoutes, byValue),
-				"masquerade":    cmp.Diff(whole.masquerade, d.masquerade),
-				"pod ranges":    cmp.Diff(whole.podCIDRs, d.podCIDRs, byValue),
+				"routes":        cmp.Diff(whole.Routes, d.Routes, byValue),
+				"kernel routes": cmp.Diff(whole.KernelRoutes, d.KernelRoutes, byValue),
+				"masquerade":    cmp.Diff(whole.Masquerade, d.Masquerade),
+				"pod ranges":    cmp.Diff(whole.PodCIDRs, d.PodCIDRs, byValue),
 			} {
 				if differ != "" {
 					t.Errorf("%s (-with all manifests +without %v):\n%s", part, missing, differ)
@@ -55,12 +55,12 @@ func TestMissingObjectsCutNothingOff(t *testing.T) {
 // What the cluster tells wins over what the table holds.
 func TestWithFoundYieldsToTheCluster(t *testing.T) {
 	f := twoNodes()
-	found := desire(f).routes
+	found := Desire(f).Routes
 	changed := &cluster.Snapshot{Nodes: []cluster.Node{
 		{Name: "a", Addresses: addrs("192.0.2.1", "2001:db8::1"), PodCIDRs: prefixes("10.1.7.0/24")},
 		{Name: "c", Addresses: addrs("192.0.2.2", "2001:db8::2"), PodCIDRs: prefixes("10.1.0.0/22", "fd00:2::/64")},
 	}}
-	got, added := withFound(changed, "a", found)
+	got, added := Recover(changed, "a", found)
 	if added != 0 {
 		t.Errorf("added %d nodes: %+v", added, got.Nodes)
 	}
@@ -70,7 +70,7 @@ func TestWithFoundYieldsToTheCluster(t *testing.T) {
 }
 
 func TestFreshNodeFindsNothing(t *testing.T) {
-	got, added := withFound(&cluster.Snapshot{Incomplete: true}, "a", nil)
+	got, added := Recover(&cluster.Snapshot{Incomplete: true}, "a", nil)
 	if added != 0 || len(got.Nodes) != 0 || !got.Incomplete {
 		t.Errorf("%d nodes in %+v", added, got)
 	}

@@ -2,16 +2,17 @@ package agent
 
 import (
 	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
-// ways are the choices that were open in the configuration, or that the kernel has corrected. They are made
+// paths are the modes that the configuration leaves open or the kernel does not support. They are chosen
 // once, when the agent starts.
-type ways struct {
-	routing  Routing
+type paths struct {
+	routing  node.Routing
 	services lb.Mode
 	policy   agentpolicy.Mode
 	// noConntrack says that eBPF routing was asked for beside kube-proxy on a kernel where they do not go together.
@@ -21,9 +22,9 @@ type ways struct {
 	noCgroup error
 }
 
-// chooseWays asks the kernel where the configuration leaves it to that.
-func chooseWays(config Config) (ways, error) {
-	w := ways{routing: config.Routing, services: config.Services, policy: config.Policy}
+// choosePaths asks the kernel where the configuration leaves it to that.
+func choosePaths(config Config) (paths, error) {
+	w := paths{routing: config.Routing, services: config.Services, policy: config.Policy}
 	if w.policy == agentpolicy.ModeAuto {
 		w.policy = agentpolicy.ModeEBPF
 	}
@@ -33,7 +34,7 @@ func chooseWays(config Config) (ways, error) {
 	if w.services == lb.ModeEBPF {
 		w.cgroup, w.noCgroup = findCgroup(config.Cgroup)
 	}
-	if w.routing != RoutingEBPF || w.services != lb.ModeKubeProxy {
+	if w.routing != node.RoutingEBPF || w.services != lb.ModeKubeProxy {
 		return w, nil
 	}
 	if err := device.LoadConntrack(); err != nil {
@@ -44,17 +45,17 @@ func chooseWays(config Config) (ways, error) {
 		return w, err
 	}
 	if !have {
-		w.routing, w.noConntrack = RoutingKernel, true
+		w.routing, w.noConntrack = node.RoutingKernel, true
 	}
 	return w, nil
 }
 
-func (w ways) routingChoice(config Config) agentapi.Choice {
+func (w paths) routingChoice(config Config) agentapi.Choice {
 	c := agentapi.Choice{Name: "routing", Asked: string(config.Routing), Chosen: string(w.routing)}
 	switch {
 	case w.noConntrack:
 		c.Why = "BPF programs cannot ask this kernel's connection tracking (Linux 5.18, CONFIG_NF_CONNTRACK, CONFIG_DEBUG_INFO_BTF), and beside kube-proxy they would have to"
-	case w.routing == RoutingKernel:
+	case w.routing == node.RoutingKernel:
 		c.Why = "as asked: the host's stack forwards"
 	default:
 		c.Why = "pods reach each other past the host's stack"
@@ -62,7 +63,7 @@ func (w ways) routingChoice(config Config) agentapi.Choice {
 	return c
 }
 
-func (w ways) servicesChoice(config Config) agentapi.Choice {
+func (w paths) servicesChoice(config Config) agentapi.Choice {
 	c := agentapi.Choice{Name: "services", Asked: string(config.Services), Chosen: string(w.services), Why: "as asked"}
 	switch {
 	case w.noCgroup != nil:
@@ -73,7 +74,7 @@ func (w ways) servicesChoice(config Config) agentapi.Choice {
 	return c
 }
 
-func (w ways) policyChoice(config Config) agentapi.Choice {
+func (w paths) policyChoice(config Config) agentapi.Choice {
 	c := agentapi.Choice{Name: "policy", Asked: string(config.Policy), Chosen: string(w.policy), Why: "as asked: NetworkPolicies have no effect by this agent"}
 	if w.policy == agentpolicy.ModeEBPF {
 		c.Why = "NetworkPolicies are put into force where packets leave and enter pods"

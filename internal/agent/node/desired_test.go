@@ -1,4 +1,4 @@
-package agent
+package node
 
 import (
 	"net"
@@ -42,18 +42,18 @@ func addrs(all ...string) []netip.Addr {
 }
 
 // twoNodes is node a with one pod, seen from a; b is its neighbour, resolved over IPv4 only.
-func twoNodes() facts {
-	return facts{
-		config: Config{NodeName: "a", Masquerade: true, Tunnel: TunnelAuto, TunnelPort: 4789},
-		snapshot: &cluster.Snapshot{Nodes: []cluster.Node{
+func twoNodes() Facts {
+	return Facts{
+		Config: Config{NodeName: "a", Masquerade: true, Tunnel: TunnelAuto, TunnelPort: 4789},
+		Snapshot: &cluster.Snapshot{Nodes: []cluster.Node{
 			{Name: "a", Addresses: addrs("192.0.2.1", "2001:db8::1"), PodCIDRs: prefixes("10.1.1.0/24", "fd00:1::/64")},
 			{Name: "b", Addresses: addrs("192.0.2.2", "2001:db8::2"), PodCIDRs: prefixes("10.1.2.0/24", "fd00:2::/64")},
 		}},
-		uplink:     &device.Uplink{Name: "eth0", Index: 7, MAC: uplinkMAC[:], MTU: 1500, Addresses: prefixes("192.0.2.1/24", "2001:db8::1/64")},
-		neighbours: map[netip.Addr]net.HardwareAddr{addr("192.0.2.2"): nodeBMAC[:]},
-		held:       addrs("192.0.2.1", "2001:db8::1"),
-		local:      addrs("127.0.0.1", "192.0.2.1", "::1", "2001:db8::1"),
-		endpoints: []agentapi.Endpoint{{
+		Uplink:     &device.Uplink{Name: "eth0", Index: 7, MAC: uplinkMAC[:], MTU: 1500, Addresses: prefixes("192.0.2.1/24", "2001:db8::1/64")},
+		Neighbours: map[netip.Addr]net.HardwareAddr{addr("192.0.2.2"): nodeBMAC[:]},
+		Held:       addrs("192.0.2.1", "2001:db8::1"),
+		Local:      addrs("127.0.0.1", "192.0.2.1", "::1", "2001:db8::1"),
+		Endpoints: []agentapi.Endpoint{{
 			Attachment: agentapi.Attachment{ContainerID: "c1", IfName: "eth0"}, HostDevice: "bl1", HostIfIndex: 21,
 			PodMAC: net.HardwareAddr(podMAC[:]).String(), HostMAC: net.HardwareAddr(hostMAC[:]).String(),
 			Addresses: addrs("10.1.1.2", "fd00:1::2"), MTU: 1500,
@@ -65,7 +65,6 @@ var byValue = cmp.Options{
 	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 	cmpopts.SortSlices(func(a, b device.Route) bool { return a.Prefix.Compare(b.Prefix) < 0 }),
-	cmp.AllowUnexported(desired{}, tunnel{}),
 }
 
 func TestDesireOfTwoNodes(t *testing.T) {
@@ -75,15 +74,15 @@ func TestDesireOfTwoNodes(t *testing.T) {
 	local := datapath.Route{Kind: datapath.RouteLocal}
 	stack := datapath.Route{Kind: datapath.RouteCluster}
 	cluster := prefixes("10.1.1.0/24", "10.1.2.0/24", "192.0.2.1/32", "192.0.2.2/32", "2001:db8::1/128", "2001:db8::2/128", "fd00:1::/64", "fd00:2::/64")
-	want := desired{
-		mtu:       1500,
-		podCIDRs:  prefixes("10.1.1.0/24", "fd00:1::/64"),
-		endpoints: map[netip.Addr]datapath.Endpoint{addr("10.1.1.2"): pod, addr("fd00:1::2"): pod},
-		routes: map[netip.Prefix]datapath.Route{
+	want := Desired{
+		MTU:       1500,
+		PodCIDRs:  prefixes("10.1.1.0/24", "fd00:1::/64"),
+		Endpoints: map[netip.Addr]datapath.Endpoint{addr("10.1.1.2"): pod, addr("fd00:1::2"): pod},
+		Routes: map[netip.Prefix]datapath.Route{
 			cluster[0]: local, cluster[1]: viaIPv4, cluster[2]: stack, cluster[3]: viaIPv4,
 			cluster[4]: stack, cluster[5]: viaIPv6, cluster[6]: local, cluster[7]: viaIPv6,
 		},
-		kernelRoutes: []device.Route{
+		KernelRoutes: []device.Route{
 			{Prefix: netip.MustParsePrefix("10.1.1.0/24"), Unreachable: true},
 			{Prefix: netip.MustParsePrefix("10.1.1.2/32"), Device: 21, Source: addr("192.0.2.1")},
 			{Prefix: netip.MustParsePrefix("10.1.2.0/24"), Via: addr("192.0.2.2"), Device: 7},
@@ -91,35 +90,35 @@ func TestDesireOfTwoNodes(t *testing.T) {
 			{Prefix: netip.MustParsePrefix("fd00:1::2/128"), Device: 21, Source: addr("2001:db8::1")},
 			{Prefix: netip.MustParsePrefix("fd00:2::/64"), Via: addr("2001:db8::2"), Device: 7},
 		},
-		neighbours: addrs("192.0.2.2", "2001:db8::2"),
+		Neighbours: addrs("192.0.2.2", "2001:db8::2"),
 
-		tunnelSources: addrs("192.0.2.1", "2001:db8::1"),
-		uplinks:       map[int]datapath.Uplink{7: {IPv4: addr("192.0.2.1"), IPv6: addr("2001:db8::1"), MAC: uplinkMAC, MTU: 1500}},
-		services: service.NodeConfig{
+		TunnelSources: addrs("192.0.2.1", "2001:db8::1"),
+		Uplinks:       map[int]datapath.Uplink{7: {IPv4: addr("192.0.2.1"), IPv6: addr("2001:db8::1"), MAC: uplinkMAC, MTU: 1500}},
+		Services: service.NodeConfig{
 			Name: "a", NodePortAddresses: addrs("192.0.2.1", "2001:db8::1"), HostPortAddresses: addrs("127.0.0.1", "192.0.2.1", "::1", "2001:db8::1"),
 		},
-		masquerade: true,
-		nodes: []agentapi.RemoteNode{{
+		Masquerade: true,
+		Nodes: []agentapi.RemoteNode{{
 			Name: "b", Addresses: addrs("192.0.2.2", "2001:db8::2"), PodCIDRs: prefixes("10.1.2.0/24", "fd00:2::/64"), Way: agentapi.WayDirect, MTU: 1500, MAC: net.HardwareAddr(nodeBMAC[:]).String(),
 		}},
 	}
-	if diff := cmp.Diff(want, desire(twoNodes()), byValue); diff != "" {
+	if diff := cmp.Diff(want, Desire(twoNodes()), byValue); diff != "" {
 		t.Errorf("desired state (-want +got):\n%s", diff)
 	}
 }
 
 func TestDesireChanges(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*facts)
-		check  func(t *testing.T, d desired)
+		change func(*Facts)
+		check  func(t *testing.T, d Desired)
 	}{
 		"an MTU that was asked for wins over the uplink's": {
-			func(f *facts) { f.config.MTU = 1400 },
-			func(t *testing.T, d desired) {
-				if r := d.routes[netip.MustParsePrefix("10.1.2.0/24")]; d.mtu != 1400 || r.MTU != 1400 {
-					t.Errorf("pods have MTU %d, the route %d; want 1400", d.mtu, r.MTU)
+			func(f *Facts) { f.Config.MTU = 1400 },
+			func(t *testing.T, d Desired) {
+				if r := d.Routes[netip.MustParsePrefix("10.1.2.0/24")]; d.MTU != 1400 || r.MTU != 1400 {
+					t.Errorf("pods have MTU %d, the route %d; want 1400", d.MTU, r.MTU)
 				}
-				for _, r := range d.kernelRoutes {
+				for _, r := range d.KernelRoutes {
 					if r.Via.IsValid() && r.MTU != 1400 {
 						t.Errorf("kernel route %s has MTU %d", r.Prefix, r.MTU)
 					}
@@ -127,12 +126,12 @@ func TestDesireChanges(t *testing.T) {
 			},
 		},
 		"an MTU above the uplink's is the pods' and not the path's": {
-			func(f *facts) { f.config.MTU = 9000 },
-			func(t *testing.T, d desired) {
-				if r := d.routes[netip.MustParsePrefix("10.1.2.0/24")]; d.mtu != 9000 || r.MTU != 1500 {
-					t.Errorf("pods have MTU %d, the route %d; want 9000 and 1500", d.mtu, r.MTU)
+			func(f *Facts) { f.Config.MTU = 9000 },
+			func(t *testing.T, d Desired) {
+				if r := d.Routes[netip.MustParsePrefix("10.1.2.0/24")]; d.MTU != 9000 || r.MTU != 1500 {
+					t.Errorf("pods have MTU %d, the route %d; want 9000 and 1500", d.MTU, r.MTU)
 				}
-				for _, r := range d.kernelRoutes {
+				for _, r := range d.KernelRoutes {
 					if r.Via.IsValid() && r.MTU != 1500 {
 						t.Errorf("kernel route %s has MTU %d", r.Prefix, r.MTU)
 					}
@@ -141,63 +140,63 @@ func TestDesireChanges(t *testing.T) {
 			},
 		},
 		"without masquerading nothing is translated": {
-			func(f *facts) { f.config.Masquerade = false },
-			func(t *testing.T, d desired) {
-				if d.masquerade {
+			func(f *Facts) { f.Config.Masquerade = false },
+			func(t *testing.T, d Desired) {
+				if d.Masquerade {
 					t.Error("masquerades")
 				}
 			},
 		},
 		"networks that are not masqueraded to are like the cluster's": {
-			func(f *facts) { f.config.NonMasquerade = prefixes("172.16.0.0/12", "10.1.2.0/24") },
-			func(t *testing.T, d desired) {
-				if kind := d.routes[netip.MustParsePrefix("172.16.0.0/12")].Kind; kind != datapath.RouteCluster {
+			func(f *Facts) { f.Config.NonMasquerade = prefixes("172.16.0.0/12", "10.1.2.0/24") },
+			func(t *testing.T, d Desired) {
+				if kind := d.Routes[netip.MustParsePrefix("172.16.0.0/12")].Kind; kind != datapath.RouteCluster {
 					t.Errorf("kind %v", kind)
 				}
-				if kind := d.routes[netip.MustParsePrefix("10.1.2.0/24")].Kind; kind != datapath.RouteRemote {
+				if kind := d.Routes[netip.MustParsePrefix("10.1.2.0/24")].Kind; kind != datapath.RouteRemote {
 					t.Errorf("the pods of another node are of kind %v", kind)
 				}
 			},
 		},
 		"a node that is not on the link is left to the stack and reported where there is no VXLAN": {
-			func(f *facts) {
-				f.snapshot.Nodes[1].Addresses = addrs("198.51.100.2")
-				f.tunnel.missing = device.ErrNoVXLAN
+			func(f *Facts) {
+				f.Snapshot.Nodes[1].Addresses = addrs("198.51.100.2")
+				f.Tunnel.Missing = device.ErrNoVXLAN
 			},
-			func(t *testing.T, d desired) {
-				if r := d.routes[netip.MustParsePrefix("10.1.2.0/24")]; r.Kind != datapath.RouteCluster {
+			func(t *testing.T, d Desired) {
+				if r := d.Routes[netip.MustParsePrefix("10.1.2.0/24")]; r.Kind != datapath.RouteCluster {
 					t.Errorf("route is %+v", r)
 				}
 				wantProblem(t, d, `pods of node "b" in 10.1.2.0/24 cannot be reached`)
 				wantProblem(t, d, "this kernel has no VXLAN devices")
-				if len(d.neighbours) != 0 {
-					t.Errorf("neighbours are %v", d.neighbours)
+				if len(d.Neighbours) != 0 {
+					t.Errorf("neighbours are %v", d.Neighbours)
 				}
 			},
 		},
 		"without an uplink pods of this node still work": {
-			func(f *facts) { f.uplink = nil },
-			func(t *testing.T, d desired) {
+			func(f *Facts) { f.Uplink = nil },
+			func(t *testing.T, d Desired) {
 				wantProblem(t, d, "there is no uplink")
-				if len(d.endpoints) != 2 || d.routes[netip.MustParsePrefix("10.1.1.0/24")].Kind != datapath.RouteLocal {
-					t.Errorf("endpoints %v, routes %v", d.endpoints, d.routes)
+				if len(d.Endpoints) != 2 || d.Routes[netip.MustParsePrefix("10.1.1.0/24")].Kind != datapath.RouteLocal {
+					t.Errorf("endpoints %v, routes %v", d.Endpoints, d.Routes)
 				}
 			},
 		},
 		"an uplink that is not there is named": {
-			func(f *facts) { f.uplink, f.config.Uplink = nil, "eth7" },
-			func(t *testing.T, d desired) {
+			func(f *Facts) { f.Uplink, f.Config.Uplink = nil, "eth7" },
+			func(t *testing.T, d Desired) {
 				wantProblem(t, d, "no uplink (--uplink eth7: no such device, or it is down)")
 			},
 		},
 		"a kernel without IPv6 serves the other range": {
-			func(f *facts) { f.noIPv6 = true },
-			func(t *testing.T, d desired) {
+			func(f *Facts) { f.NoIPv6 = true },
+			func(t *testing.T, d Desired) {
 				wantProblem(t, d, "no addresses from fd00:1::/64: this kernel has no IPv6")
-				if diff := cmp.Diff(prefixes("10.1.1.0/24"), d.podCIDRs, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+				if diff := cmp.Diff(prefixes("10.1.1.0/24"), d.PodCIDRs, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 					t.Errorf("pod ranges (-want +got):\n%s", diff)
 				}
-				for _, r := range d.kernelRoutes {
+				for _, r := range d.KernelRoutes {
 					if r.Unreachable && r.Prefix.Addr().Is6() {
 						t.Errorf("wants the route %+v", r)
 					}
@@ -205,26 +204,26 @@ func TestDesireChanges(t *testing.T) {
 			},
 		},
 		"this node unknown": {
-			func(f *facts) { f.config.NodeName = "z" },
-			func(t *testing.T, d desired) {
+			func(f *Facts) { f.Config.NodeName = "z" },
+			func(t *testing.T, d Desired) {
 				wantProblem(t, d, `node "z" is not among the 2 Node objects`)
-				if d.masquerade {
+				if d.Masquerade {
 					t.Error("masquerades without knowing its own pods")
 				}
 			},
 		},
 		"a pod whose range has changed is reported and keeps its routes": {
-			func(f *facts) { f.snapshot.Nodes[0].PodCIDRs = prefixes("10.9.0.0/24") },
-			func(t *testing.T, d desired) {
+			func(f *Facts) { f.Snapshot.Nodes[0].PodCIDRs = prefixes("10.9.0.0/24") },
+			func(t *testing.T, d Desired) {
 				wantProblem(t, d, "10.1.1.2, which is not in this node's ranges")
-				if _, ok := d.endpoints[addr("10.1.1.2")]; !ok {
+				if _, ok := d.Endpoints[addr("10.1.1.2")]; !ok {
 					t.Error("the endpoint is gone")
 				}
-				if len(d.pods) != 2 {
-					t.Errorf("problems of pods are %+v", d.pods)
+				if len(d.Pods) != 2 {
+					t.Errorf("problems of pods are %+v", d.Pods)
 				}
 				for prefix, kind := range map[string]datapath.RouteKind{"10.9.0.0/24": datapath.RouteLocal, "10.1.1.2/32": datapath.RouteLocal} {
-					if got := d.routes[netip.MustParsePrefix(prefix)].Kind; got != kind {
+					if got := d.Routes[netip.MustParsePrefix(prefix)].Kind; got != kind {
 						t.Errorf("%s is of kind %v", prefix, got)
 					}
 				}
@@ -234,17 +233,17 @@ func TestDesireChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := twoNodes()
 			c.change(&f)
-			c.check(t, desire(f))
+			c.check(t, Desire(f))
 		})
 	}
 }
 
-func wantProblem(t *testing.T, d desired, part string) {
+func wantProblem(t *testing.T, d Desired, part string) {
 	t.Helper()
-	for _, p := range d.problems {
+	for _, p := range d.Problems {
 		if strings.Contains(p, part) {
 			return
 		}
 	}
-	t.Errorf("no problem says %q; problems are %q", part, d.problems)
+	t.Errorf("no problem says %q; problems are %q", part, d.Problems)
 }

@@ -1,7 +1,6 @@
-package agent
+package node
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -12,7 +11,7 @@ import (
 
 // A problem names a few of many routes, and how to be rid of each kind.
 func TestForeignProblem(t *testing.T) {
-	if text := foreignProblem(nil, nil); text != "" {
+	if text := ForeignProblem(nil, nil); text != "" {
 		t.Errorf("without any: %s", text)
 	}
 	routes := []device.ForeignRoute{
@@ -22,7 +21,7 @@ func TestForeignProblem(t *testing.T) {
 	for i := range 300 {
 		routes = append(routes, device.ForeignRoute{Prefix: netip.MustParsePrefix(fmt.Sprintf("10.%d.%d.0/24", 2+i/256, i%256)), Device: "flannel.1"})
 	}
-	text := foreignProblem(routes, nil)
+	text := ForeignProblem(routes, nil)
 	for _, want := range []string{"10.1.0.0/24 dev cni0", "and 298 more", "(ip link delete cni0; ip route delete blackhole 10.1.0.64/26 proto 80; ip link delete flannel.1)"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %s", want, text)
@@ -31,22 +30,10 @@ func TestForeignProblem(t *testing.T) {
 	own := []device.ForeignRoute{
 		{Prefix: netip.MustParsePrefix("10.1.0.0/24"), Device: "eth0", Index: 2}, {Prefix: netip.MustParsePrefix("10.2.0.0/24"), Device: "ens3", Index: 3, Physical: true},
 	}
-	if text := foreignProblem(own, []device.Uplink{{Name: "eth0", Index: 2}}); strings.Contains(text, "ip link delete") || !strings.Contains(text, "(ip route delete 10.1.0.0/24 dev eth0; ip route delete 10.2.0.0/24 dev ens3)") {
+	if text := ForeignProblem(own, []device.Uplink{{Name: "eth0", Index: 2}}); strings.Contains(text, "ip link delete") || !strings.Contains(text, "(ip route delete 10.1.0.0/24 dev eth0; ip route delete 10.2.0.0/24 dev ens3)") {
 		t.Errorf("of the node's own devices: %s", text)
 	}
 	if len(text) > 1000 {
 		t.Errorf("%d bytes: %s", len(text), text)
-	}
-}
-
-func TestParts(t *testing.T) {
-	one, two := errors.New("one"), errors.New("two")
-	for want, err := range map[int]error{0: nil, 1: one, 2: errors.Join(one, two)} {
-		if got := parts(err); len(got) != want {
-			t.Errorf("%v has parts %v, want %d", err, got, want)
-		}
-	}
-	if got := parts(fmt.Errorf("both: %w", errors.Join(one, two))); len(got) != 1 {
-		t.Errorf("what is wrapped comes apart: %v", got)
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package node
 
 import (
 	"fmt"
@@ -38,9 +38,9 @@ func TestStepToNodes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(5, 6))
 			before := twoNodes()
-			before.config.Tunnel, before.config.TunnelPort, before.config.NonMasquerade = config.Tunnel, config.TunnelPort, config.NonMasquerade
-			before.tunnel.index = 9
-			before.neighbours = nil
+			before.Config.Tunnel, before.Config.TunnelPort, before.Config.NonMasquerade = config.Tunnel, config.TunnelPort, config.NonMasquerade
+			before.Tunnel.Index = 9
+			before.Neighbours = nil
 			others := map[string]cluster.Node{}
 			done := 0
 			for range 500 {
@@ -51,27 +51,27 @@ func TestStepToNodes(t *testing.T) {
 						others[name] = someNode(random, name, number)
 					}
 				}
-				nodes := append(slices.Clone(twoNodes().snapshot.Nodes), slices.Collect(maps.Values(others))...)
+				nodes := append(slices.Clone(twoNodes().Snapshot.Nodes), slices.Collect(maps.Values(others))...)
 				slices.SortFunc(nodes, func(a, b cluster.Node) int { return strings.Compare(a.Name, b.Name) })
 				after := before
-				after.snapshot = &cluster.Snapshot{Nodes: nodes}
-				got, want := desire(before), desire(after)
-				if step, ok := before.stepTo(after, got); ok {
+				after.Snapshot = &cluster.Snapshot{Nodes: nodes}
+				got, want := Desire(before), Desire(after)
+				if step, ok := before.StepTo(after, got); ok {
 					done++
-					got.takeNodes(step)
-					got.kernelRoutes = append(routesWithout(got.kernelRoutes, slices.Concat(step.over, step.add), func(a, b device.Route) bool { return a.Prefix == b.Prefix && a.Table == b.Table }), step.add...)
-					if !maps.Equal(got.routes, want.routes) {
-						t.Fatalf("routes are\n%v, want\n%v", got.routes, want.routes)
+					got.Take(step)
+					got.KernelRoutes = append(routesWithout(got.KernelRoutes, slices.Concat(step.Over, step.Add), func(a, b device.Route) bool { return a.Prefix == b.Prefix && a.Table == b.Table }), step.Add...)
+					if !maps.Equal(got.Routes, want.Routes) {
+						t.Fatalf("routes are\n%v, want\n%v", got.Routes, want.Routes)
 					}
 					order := func(a, b device.Route) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
-					if g, w := slices.SortedFunc(slices.Values(got.kernelRoutes), order), slices.SortedFunc(slices.Values(want.kernelRoutes), order); !slices.Equal(g, w) {
+					if g, w := slices.SortedFunc(slices.Values(got.KernelRoutes), order), slices.SortedFunc(slices.Values(want.KernelRoutes), order); !slices.Equal(g, w) {
 						t.Fatalf("the kernel's routes are\n%v, want\n%v", g, w)
 					}
-					if fmt.Sprint(got.nodes) != fmt.Sprint(want.nodes) {
-						t.Fatalf("status has\n%v, want\n%v", got.nodes, want.nodes)
+					if fmt.Sprint(got.Nodes) != fmt.Sprint(want.Nodes) {
+						t.Fatalf("status has\n%v, want\n%v", got.Nodes, want.Nodes)
 					}
-					if len(config.NonMasquerade) == 0 && step.nested {
-						t.Fatalf("nested: %v", step.set)
+					if len(config.NonMasquerade) == 0 && step.Nested {
+						t.Fatalf("nested: %v", step.Set)
 					}
 				}
 				before = after
@@ -86,23 +86,23 @@ func TestStepToNodes(t *testing.T) {
 // What else has changed, or what is this node's, is left to a reconciliation.
 func TestStepToNodesLeavesTheRest(t *testing.T) {
 	node := cluster.Node{Name: "c", Addresses: addrs("192.0.2.3"), PodCIDRs: prefixes("10.1.3.0/24")}
-	for what, change := range map[string]func(before, after *facts){
-		"this node's range":                  func(_, after *facts) { after.snapshot.Nodes[0].PodCIDRs = prefixes("10.1.9.0/24") },
-		"no uplink":                          func(before, _ *facts) { before.uplink = nil },
-		"another claims this node's address": func(_, after *facts) { after.claims = []string{"Node c claims addresses of this node"} },
-		"its range is exempt": func(before, after *facts) {
-			before.config.NonMasquerade = prefixes("10.1.3.0/24")
-			after.config = before.config
+	for what, change := range map[string]func(before, after *Facts){
+		"this node's range":                  func(_, after *Facts) { after.Snapshot.Nodes[0].PodCIDRs = prefixes("10.1.9.0/24") },
+		"no uplink":                          func(before, _ *Facts) { before.Uplink = nil },
+		"another claims this node's address": func(_, after *Facts) { after.Claims = []string{"Node c claims addresses of this node"} },
+		"its range is exempt": func(before, after *Facts) {
+			before.Config.NonMasquerade = prefixes("10.1.3.0/24")
+			after.Config = before.Config
 		},
-		"the first tunnel": func(_, after *facts) { after.snapshot.Nodes[2].Addresses = addrs("198.51.100.3") },
+		"the first tunnel": func(_, after *Facts) { after.Snapshot.Nodes[2].Addresses = addrs("198.51.100.3") },
 	} {
 		before, after := twoNodes(), twoNodes()
-		after.snapshot.Nodes = append(after.snapshot.Nodes, node)
-		if _, ok := before.stepTo(after, desire(before)); !ok {
+		after.Snapshot.Nodes = append(after.Snapshot.Nodes, node)
+		if _, ok := before.StepTo(after, Desire(before)); !ok {
 			t.Fatal("a node that comes is left to a reconciliation")
 		}
 		change(&before, &after)
-		if step, ok := before.stepTo(after, desire(before)); ok {
+		if step, ok := before.StepTo(after, Desire(before)); ok {
 			t.Errorf("%s: %+v is done at once", what, step)
 		}
 	}

@@ -1,0 +1,99 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/agent/value"
+)
+
+// Routing says what forwards packets between pods.
+type Routing string
+
+// The kinds of routing.
+const (
+	// RoutingEBPF redirects packets between pods and the uplink, past the kernel stack.
+	RoutingEBPF Routing = "ebpf"
+	// RoutingKernel leaves forwarding to the kernel stack, with its firewall and its routing rules.
+	RoutingKernel Routing = "kernel"
+)
+
+// TunnelMode says which nodes are reached through VXLAN.
+type TunnelMode string
+
+// The modes of tunnels.
+const (
+	// TunnelAuto is for nodes that are not on the uplink's link.
+	TunnelAuto TunnelMode = "auto"
+	// TunnelNone is for no node: the network between them routes the pod ranges.
+	TunnelNone TunnelMode = "none"
+	// TunnelVXLAN is for all nodes.
+	TunnelVXLAN TunnelMode = "vxlan"
+)
+
+// Config is the configuration of the node's network.
+type Config struct {
+	// NodeName is the metadata.name of this node's Node object.
+	NodeName string
+	// Uplink is "auto" or a comma-separated list of devices; the first one leads to other nodes. "auto" is the device that holds the node's
+	// address, and those of default routes.
+	Uplink string
+	// MTU of pods in bytes; 0 follows the uplink.
+	MTU int
+	// Routing between pods.
+	Routing Routing
+	// RoutesMax is the capacity for prefixes of nodes; 0 follows the number of nodes when the agent starts.
+	RoutesMax int
+	// Tunnel says which nodes are reached through VXLAN.
+	Tunnel TunnelMode
+	// TunnelPort is the UDP port of VXLAN, the same on all nodes.
+	TunnelPort int
+	// NodeCIDRs are the networks of node addresses; none: see cluster.Vetter.
+	NodeCIDRs value.Prefixes
+	// Masquerade gives packets from pods to external addresses the node's address.
+	Masquerade bool
+	// NonMasquerade are CIDRs exempt from masquerading.
+	NonMasquerade value.Prefixes
+}
+
+// Defaults is the configuration without flags.
+func Defaults() Config {
+	return Config{
+		Uplink: "auto", Routing: RoutingEBPF, Tunnel: TunnelAuto, Masquerade: true,
+		TunnelPort: 4789, // IANA's for VXLAN
+	}
+}
+
+// Bounds of an MTU: IPv6 needs 1280 bytes on every link (RFC 8200, 5), and the kernel's devices take 65535.
+const (
+	minMTU = 1280
+	maxMTU = 65535
+)
+
+// Validate reports every impossible value, each with the name of its flag.
+func (c Config) Validate() error {
+	var errs []error
+	if c.NodeName == "" {
+		errs = append(errs, errors.New("--node-name: must not be empty"))
+	}
+	if names := value.List(c.Uplink); len(names) == 0 || len(names) > 1 && slices.Contains(names, "auto") {
+		errs = append(errs, fmt.Errorf(`--uplink: %q is neither "auto" nor the names of devices`, c.Uplink))
+	}
+	if c.MTU != 0 && (c.MTU < minMTU || c.MTU > maxMTU) {
+		errs = append(errs, fmt.Errorf("--mtu: %d is not 0 (follow the uplink) or between %d and %d", c.MTU, minMTU, maxMTU))
+	}
+	if c.Routing != RoutingEBPF && c.Routing != RoutingKernel {
+		errs = append(errs, fmt.Errorf("--routing: %q is neither %q nor %q", c.Routing, RoutingEBPF, RoutingKernel))
+	}
+	if !slices.Contains([]TunnelMode{TunnelAuto, TunnelNone, TunnelVXLAN}, c.Tunnel) {
+		errs = append(errs, fmt.Errorf("--tunnel: %q is none of %q, %q and %q", c.Tunnel, TunnelAuto, TunnelNone, TunnelVXLAN))
+	}
+	if c.TunnelPort < 1 || c.TunnelPort > 65535 {
+		errs = append(errs, fmt.Errorf("--tunnel-port: %d is not between 1 and 65535", c.TunnelPort))
+	}
+	if c.RoutesMax < 0 || c.RoutesMax > value.MaxTableSize {
+		errs = append(errs, fmt.Errorf("--routes-max: %d is not 0 (follow the number of nodes) or between 1 and %d", c.RoutesMax, value.MaxTableSize))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,359 @@
+// Package node computes the desired state of a node's network: a pure function of what the cluster and the kernel say. It touches nothing;
+// package agent applies the result.
+package node
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/service"
+)
+
+// Facts is everything that the desired state depends on.
+type Facts struct {
+	Config Config
+	// LB is the configuration of Services.
+	LB       lb.Config
+	Snapshot *cluster.Snapshot
+	// Recovered is how many of the snapshot's nodes are from the datapath and not from the cluster: see Recover. Unknown says that this
+	// node is one of them.
+	Recovered int
+	Unknown   bool
+	// Uplink leads to the other nodes; nil when no device was found. Uplinks are the other uplinks, NoUplinks the requested ones that do
+	// not exist.
+	Uplink    *device.Uplink
+	Uplinks   []device.Uplink
+	NoUplinks []string
+	// Local are all addresses of this node.
+	Local []netip.Addr
+	// Routes are those of the kernel, read once.
+	Routes device.Routes
+	// Neighbours are the link-layer addresses that the kernel knows on the uplink.
+	Neighbours map[netip.Addr]net.HardwareAddr
+	// Held are the InternalIP addresses of this node that a device has, in their order.
+	Held      []netip.Addr
+	Tunnel    Tunnel
+	Endpoints []agentapi.Endpoint
+	// Claims say which Nodes claim addresses of this node: see OwnFirst.
+	Claims []string
+	// APIServer are the addresses at which this agent reaches the API server.
+	APIServer []netip.AddrPort
+	// NoIPv6 says that the kernel has no IPv6 at all.
+	NoIPv6 bool
+}
+
+// Desired is what the kernel should hold.
+type Desired struct {
+	// MTU of pods in bytes; 0 without an uplink to take it from.
+	MTU       int
+	PodCIDRs  []netip.Prefix
+	Endpoints map[netip.Addr]datapath.Endpoint
+	Routes    map[netip.Prefix]datapath.Route
+	// KernelRoutes are those of the kernel stack: to its pods, to other nodes' pods, and unreachable ones for addresses of its own ranges
+	// that no pod has.
+	KernelRoutes []device.Route
+	// Tunnel is that of the facts. TunnelRules asks for the rules of packets from pods to tunnelled nodes. TunnelSources are this node's
+	// ends of tunnels.
+	Tunnel        Tunnel
+	TunnelRules   bool
+	TunnelSources []netip.Addr
+	// Uplinks are the uplinks by their index.
+	Uplinks map[int]datapath.Uplink
+	// Services is what the translation of Services depends on of this node.
+	Services service.NodeConfig
+	// Neighbours are addresses of nodes that the kernel keeps resolved on the uplink.
+	Neighbours []netip.Addr
+	// Masquerade says that packets from pods to external addresses get the node's address.
+	Masquerade bool
+	// Nodes are the other nodes, for status.
+	Nodes []agentapi.RemoteNode
+	// Problems say in a sentence each what does not work; Pods are those of them that concern one pod.
+	Problems []string
+	Pods     []PodProblem
+}
+
+// PodProblem is a problem of one pod, for an Event on it.
+type PodProblem struct {
+	Pod  agentapi.PodRef
+	Text string
+}
+
+// UsualRoutes is how many routes a node mostly has: to its address and to its pods.
+const UsualRoutes = 2
+
+// desire computes the desired state.
+func Desire(f Facts) Desired {
+	d := Desired{
+		MTU:       f.Config.MTU,
+		Endpoints: map[netip.Addr]datapath.Endpoint{},
+		Routes:    make(map[netip.Prefix]datapath.Route, UsualRoutes*len(f.Snapshot.Nodes)),
+		Tunnel:    f.Tunnel,
+
+		TunnelSources: f.tunnelSources(),
+		Uplinks:       f.worldUplinks(),
+		Services:      f.serviceNode(),
+	}
+	d.Problems = append(d.Problems, f.Claims...)
+	for _, name := range f.NoUplinks {
+		d.Problem("--uplink %s: no such device, or it is down", name)
+	}
+	if f.Uplink == nil {
+		d.Problem("there is no uplink%s: pods reach this node and each other only", uplinkAsked(f.Config.Uplink))
+	} else if room := f.podRoom(); d.MTU == 0 {
+		d.MTU = room
+	} else if d.MTU > room {
+		d.Problem("--mtu %d is more than the uplink %s carries, %d: pods find out by path MTU discovery", d.MTU, f.Uplink.Name, room)
+	}
+	own, known := f.Snapshot.Node(f.Config.NodeName)
+	if !known || f.Unknown {
+		d.Problem("node %q is not among the %d Node objects", f.Config.NodeName, len(f.Snapshot.Nodes)-f.Recovered)
+	} else if len(own.PodCIDRs) == 0 {
+		d.Problem("node %q has no spec.PodCIDRs", f.Config.NodeName)
+	}
+	if f.Recovered > 0 {
+		d.Problem("Node objects are missing: %d nodes are recovered from the datapath and stay connected", f.Recovered)
+	}
+	if f.NoIPv6 {
+		own.PodCIDRs = d.withoutIPv6(own)
+	}
+	d.PodCIDRs = own.PodCIDRs
+	for _, e := range f.Endpoints {
+		d.addEndpoint(e, own, f.Uplink)
+	}
+	for _, p := range own.PodCIDRs {
+		d.Routes[p] = datapath.Route{Kind: datapath.RouteLocal}
+		d.KernelRoutes = append(d.KernelRoutes, device.Route{Prefix: p, Unreachable: true})
+	}
+	for _, a := range own.Addresses {
+		d.Routes[HostPrefix(a)] = datapath.Route{Kind: datapath.RouteCluster}
+	}
+	d.KernelRoutes = slices.Grow(d.KernelRoutes, UsualRoutes*len(f.Snapshot.Nodes))
+	d.Nodes = make([]agentapi.RemoteNode, 0, len(f.Snapshot.Nodes))
+	for _, n := range f.Snapshot.Nodes {
+		if n.Name != f.Config.NodeName {
+			d.addNode(n, own, f)
+		}
+	}
+	for _, p := range f.Config.NonMasquerade {
+		if _, known := d.Routes[p]; !known {
+			d.Routes[p] = datapath.Route{Kind: datapath.RouteCluster}
+		}
+	}
+	d.Masquerade = f.Config.Masquerade && len(own.PodCIDRs) > 0
+	return d
+}
+
+// withoutIPv6 gives the pod ranges that a kernel without IPv6 can serve.
+func (d *Desired) withoutIPv6(own cluster.Node) []netip.Prefix {
+	var ranges []netip.Prefix
+	for _, p := range own.PodCIDRs {
+		if p.Addr().Is4() {
+			ranges = append(ranges, p)
+			continue
+		}
+		d.Problem("pods of this node get no addresses from %s: this kernel has no IPv6 (is it booted with ipv6.disable=1?)", p)
+	}
+	return ranges
+}
+
+// uplinkAsked names the device that was asked for, where one was.
+func uplinkAsked(name string) string {
+	if name == "" || name == "auto" {
+		return ""
+	}
+	return fmt.Sprintf(" (--uplink %s: no such device, or it is down)", name)
+}
+
+// Problem adds a problem.
+func (d *Desired) Problem(format string, args ...any) {
+	d.Problems = append(d.Problems, fmt.Sprintf(format, args...))
+}
+
+// PodProblem adds a problem of one pod.
+func (d *Desired) PodProblem(pod agentapi.PodRef, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	d.Problems = append(d.Problems, text)
+	d.Pods = append(d.Pods, PodProblem{pod, text})
+}
+
+func (d *Desired) addEndpoint(e agentapi.Endpoint, own cluster.Node, uplink *device.Uplink) {
+	for _, a := range e.Addresses {
+		d.Endpoints[a] = EndpointEntry(e)
+		d.KernelRoutes = append(d.KernelRoutes, EndpointRoute(e, a, own, uplink))
+		if isStray(a, own.PodCIDRs) {
+			d.Routes[HostPrefix(a)] = datapath.Route{Kind: datapath.RouteLocal} // instead of its former range's
+			d.PodProblem(e.Pod, "pod %s has address %s, which is not in this node's ranges %v any more: make the pod anew", e.PodName(), a, own.PodCIDRs)
+		}
+	}
+}
+
+// isStray tells an address that is in none of the ranges; without ranges no address is one.
+func isStray(a netip.Addr, ranges []netip.Prefix) bool {
+	return len(ranges) > 0 && !slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// addNode adds the routes to another node and its pods. Each family has a way of its own.
+func (d *Desired) addNode(n cluster.Node, own cluster.Node, f Facts) {
+	node := agentapi.RemoteNode{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs}
+	for _, ipv4 := range []bool{true, false} {
+		if !has(n, ipv4) {
+			continue
+		}
+		way, mtu := agentapi.WayRouted, 0
+		if f.tunnelled(n, ipv4) {
+			if m, ok := d.addTunnelled(n, ipv4, own, f); ok {
+				way, mtu = agentapi.WayVXLAN, m
+			} else {
+				d.addRouted(n, ipv4)
+			}
+		} else if hop, ok := f.hop(n, ipv4); ok {
+			d.addDirect(n, hop, f)
+			way, mtu = agentapi.WayDirect, f.pathMTU()
+			if mac := f.Neighbours[hop]; len(mac) > 0 && node.MAC == "" {
+				node.MAC = mac.String()
+			}
+		} else {
+			d.addRouted(n, ipv4)
+		}
+		if node.Way == "" {
+			node.Way, node.MTU = way, mtu
+			continue
+		}
+		if node.Way != way {
+			node.Way += ", " + way
+		}
+		node.MTU = min(node.MTU, mtu)
+	}
+	d.Nodes = append(d.Nodes, node)
+}
+
+// hop is a node's first address of a family on the uplink's link.
+func (f Facts) hop(n cluster.Node, ipv4 bool) (hop netip.Addr, ok bool) {
+	for _, a := range n.Addresses {
+		if a.Is4() == ipv4 && f.Uplink != nil && onLink(a, *f.Uplink) {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// addDirect adds the routes over the uplink's link to what a node has of the family of hop.
+func (d *Desired) addDirect(n cluster.Node, hop netip.Addr, f Facts) {
+	for _, a := range n.Addresses {
+		switch {
+		case a.Is4() != hop.Is4():
+		case onLink(a, *f.Uplink):
+			d.Routes[HostPrefix(a)] = remoteRoute(a, f)
+			d.Neighbours = append(d.Neighbours, a)
+		default:
+			d.Routes[HostPrefix(a)] = datapath.Route{Kind: datapath.RouteCluster}
+		}
+	}
+	for _, p := range n.PodCIDRs {
+		if p.Addr().Is4() != hop.Is4() {
+			continue
+		}
+		d.Routes[p] = remoteRoute(hop, f)
+		route := device.Route{Prefix: p, Via: hop, Device: f.Uplink.Index}
+		if f.Config.MTU != 0 {
+			route.MTU = f.pathMTU() // or else the route follows its device
+		}
+		d.KernelRoutes = append(d.KernelRoutes, route)
+	}
+}
+
+// addRouted leaves what a node has of one family to the routes that the host's stack has anyway.
+func (d *Desired) addRouted(n cluster.Node, ipv4 bool) {
+	for _, a := range n.Addresses {
+		if a.Is4() == ipv4 {
+			d.Routes[HostPrefix(a)] = datapath.Route{Kind: datapath.RouteCluster}
+		}
+	}
+	for _, p := range n.PodCIDRs {
+		if p.Addr().Is4() == ipv4 {
+			d.Routes[p] = datapath.Route{Kind: datapath.RouteCluster}
+		}
+	}
+}
+
+// pathMTU is the largest packet to another node, in bytes. Pods may have a larger MTU, if so asked: larger
+// packets are then answered by the node, where the uplink's link would lose them without a word.
+func (f Facts) pathMTU() int {
+	if f.Config.MTU == 0 {
+		return f.Uplink.MTU
+	}
+	return min(f.Config.MTU, f.Uplink.MTU)
+}
+
+func remoteRoute(hop netip.Addr, f Facts) datapath.Route {
+	return datapath.Route{
+		Kind:       datapath.RouteRemote,
+		Interface:  f.Uplink.Index,
+		MTU:        f.pathMTU(),
+		NextHop:    hop,
+		NextHopMAC: macOf(f.Neighbours[hop]),
+		UplinkMAC:  macOf(f.Uplink.MAC),
+	}
+}
+
+// EndpointEntry is what the datapath needs to know of a pod's device.
+func EndpointEntry(e agentapi.Endpoint) datapath.Endpoint {
+	if e.Namespace > datapath.NamespaceMax {
+		e.Namespace = 0
+	}
+	return datapath.Endpoint{
+		Interface: e.HostIfIndex, PodMAC: ParseMAC(e.PodMAC), HostMAC: ParseMAC(e.HostMAC), ThroughStack: e.ThroughStack != "",
+		Namespace: e.Namespace,
+	}
+}
+
+// EndpointRoute is the host stack's route to one address of a pod. The node's own traffic to the pod takes
+// the node's address as its source, so that the pod's replies find back.
+func EndpointRoute(e agentapi.Endpoint, a netip.Addr, own cluster.Node, uplink *device.Uplink) device.Route {
+	return device.Route{Prefix: HostPrefix(a), Device: e.HostIfIndex, Source: ownSource(own, a.Is4(), uplink)}
+}
+
+// ownSource is the address by which the cluster knows this node, for what the node itself sends; the zero Addr
+// where the uplink has none of that family.
+func ownSource(own cluster.Node, ipv4 bool, uplink *device.Uplink) netip.Addr {
+	for _, s := range own.Addresses {
+		if s.Is4() == ipv4 && uplink != nil && holds(*uplink, s) {
+			return s
+		}
+	}
+	return netip.Addr{}
+}
+
+func HostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+func onLink(a netip.Addr, u device.Uplink) bool {
+	return slices.ContainsFunc(u.Addresses, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+func holds(u device.Uplink, a netip.Addr) bool {
+	return slices.ContainsFunc(u.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
+}
+
+// macOf gives the zero MAC for what is not an Ethernet address.
+func macOf(h net.HardwareAddr) (m datapath.MAC) {
+	if len(h) == len(m) {
+		copy(m[:], h)
+	}
+	return m
+}
+
+// ParseMAC reads an address that Add has checked.
+func ParseMAC(s string) datapath.MAC {
+	h, err := net.ParseMAC(s)
+	if err != nil {
+		return datapath.MAC{}
+	}
+	return macOf(h)
+}

@@ -1,0 +1,45 @@
+package node
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+)
+
+// OwnFirst settles what this node knows best: the addresses that it has are its own, whatever another Node claims and whoever has won them.
+func OwnFirst(s *cluster.Snapshot, self string, local []netip.Addr) (_ *cluster.Snapshot, problems []string) {
+	nodes, copied := s.Nodes, false
+	change := func(i int) *cluster.Node {
+		if !copied {
+			nodes, copied = slices.Clone(s.Nodes), true
+		}
+		return &nodes[i]
+	}
+	isLocal := func(a netip.Addr) bool { return slices.Contains(local, a) }
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		switch {
+		case n.Name == self && slices.ContainsFunc(n.Lost, isLocal):
+			own := change(i)
+			own.Addresses = slices.Clone(own.Addresses)
+			for _, a := range n.Lost {
+				if isLocal(a) {
+					own.Addresses = append(own.Addresses, a)
+				}
+			}
+			problems = append(problems, fmt.Sprintf("other Nodes claim addresses of this node, %v, and others believe them: see their problems", n.Lost))
+		case n.Name != self && slices.ContainsFunc(n.Addresses, isLocal):
+			other := change(i)
+			other.Addresses = slices.DeleteFunc(slices.Clone(n.Addresses), isLocal)
+			problems = append(problems, fmt.Sprintf("Node %s claims addresses of this node, of %v: it gets nothing that is for them", n.Name, n.Addresses))
+		}
+	}
+	if !copied {
+		return s, nil
+	}
+	with := *s
+	with.Nodes = nodes
+	return &with, problems
+}

@@ -1,0 +1,164 @@
+package node
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/device"
+)
+
+// Tunnel is this node's VXLAN device, or why there is none.
+type Tunnel struct {
+	// Index of the device; 0 without one. Made says that it is new: routes through an earlier one are gone.
+	Index int
+	Made  bool
+	// Missing says why there is none although one is needed.
+	Missing error
+}
+
+// tunnelled tells whether what belongs to a node, of IPv4 or of IPv6, is reached through VXLAN: all of it if so asked,
+// or else what cannot go over the uplink's link, because none of the node's addresses of that family is there.
+func (f Facts) tunnelled(n cluster.Node, ipv4 bool) bool {
+	switch f.Config.Tunnel {
+	case TunnelVXLAN:
+		return f.Uplink != nil
+	case TunnelAuto:
+		return f.Uplink != nil && !slices.ContainsFunc(n.Addresses, func(a netip.Addr) bool {
+			return a.Is4() == ipv4 && onLink(a, *f.Uplink)
+		})
+	}
+	return false
+}
+
+// tunnelEnd is the address of a node that tunnels to it lead to: one for all that it has, so that a node has one MTU.
+// It is of IPv4 where both nodes have that, which takes 20 bytes less than IPv6 does.
+func (f Facts) tunnelEnd(n cluster.Node) (end netip.Addr, ok bool) {
+	for _, ipv4 := range []bool{true, false} {
+		same := func(a netip.Addr) bool { return a.Is4() == ipv4 }
+		if at := slices.IndexFunc(n.Addresses, same); at >= 0 && slices.ContainsFunc(f.Held, same) {
+			return n.Addresses[at], true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// TunnelSpec says what the VXLAN device has to be; needed is false where no node is reached through it.
+func (f Facts) TunnelSpec() (spec device.TunnelSpec, needed bool) {
+	for _, n := range f.Snapshot.Nodes {
+		if n.Name == f.Config.NodeName {
+			continue
+		}
+		for _, ipv4 := range []bool{true, false} {
+			if end, ok := f.tunnelEnd(n); ok && has(n, ipv4) && f.tunnelled(n, ipv4) && f.tunnelCarries(end, ipv4) {
+				needed = true
+				spec.MTU = max(spec.MTU, f.Uplink.MTU-device.TunnelOverhead(end))
+			}
+		}
+	}
+	spec.Port, spec.Addresses = f.Config.TunnelPort, f.tunnelSources()
+	return spec, needed
+}
+
+// has tells whether anything of a node is of IPv4, or of IPv6.
+func has(n cluster.Node, ipv4 bool) bool {
+	return slices.ContainsFunc(n.Addresses, func(a netip.Addr) bool { return a.Is4() == ipv4 }) ||
+		slices.ContainsFunc(n.PodCIDRs, func(p netip.Prefix) bool { return p.Addr().Is4() == ipv4 })
+}
+
+// tunnelSources are this node's own ends of tunnels: of each family the first address by which the others know it.
+func (f Facts) tunnelSources() (sources []netip.Addr) {
+	for _, ipv4 := range []bool{true, false} {
+		if at := slices.IndexFunc(f.Held, func(a netip.Addr) bool { return a.Is4() == ipv4 }); at >= 0 {
+			sources = append(sources, f.Held[at])
+		}
+	}
+	return sources
+}
+
+// tunnelMTU is the largest packet that fits into a tunnel to this address, in bytes.
+func (f Facts) tunnelMTU(end netip.Addr) int {
+	room := f.Uplink.MTU - device.TunnelOverhead(end)
+	if f.Config.MTU == 0 {
+		return room
+	}
+	return min(f.Config.MTU, room)
+}
+
+// tunnelCarries tells whether packets of a family fit into a tunnel to this address. The kernel has no IPv6 on a device
+// with a smaller MTU than minMTU, so there would not even be routes for it.
+func (f Facts) tunnelCarries(end netip.Addr, ipv4 bool) bool {
+	return ipv4 || f.tunnelMTU(end) >= minMTU
+}
+
+// podRoom is the largest MTU of pods with which some way to another node needs no smaller packets: that of the
+// uplink, or, where all nodes are behind tunnels, that of the narrowest tunnel.
+func (f Facts) podRoom() int {
+	if f.Config.Tunnel != TunnelVXLAN {
+		return f.Uplink.MTU
+	}
+	room := f.Uplink.MTU - device.TunnelOverhead(netip.IPv4Unspecified())
+	if !slices.ContainsFunc(f.Held, netip.Addr.Is4) {
+		room = f.Uplink.MTU - device.TunnelOverhead(netip.IPv6Unspecified())
+	}
+	for _, n := range f.Snapshot.Nodes {
+		if end, ok := f.tunnelEnd(n); ok && n.Name != f.Config.NodeName {
+			room = min(room, f.Uplink.MTU-device.TunnelOverhead(end))
+		}
+	}
+	return room
+}
+
+// addTunnelled adds the routes to what a node has of one family, through VXLAN. ok is false where that cannot be.
+func (d *Desired) addTunnelled(n cluster.Node, ipv4 bool, own cluster.Node, f Facts) (mtu int, ok bool) {
+	end, ok := f.tunnelEnd(n)
+	if !ok {
+		d.unreachable(n, ipv4, fmt.Sprintf("none of its addresses %v is of a family of which this node has an InternalIP", n.Addresses))
+		return 0, false
+	}
+	if !f.tunnelCarries(end, ipv4) {
+		d.unreachable(n, ipv4, fmt.Sprintf("a tunnel over %s carries packets of %d bytes, and IPv6 needs %d", f.Uplink.Name, f.tunnelMTU(end), minMTU))
+		return 0, false
+	}
+	if f.Tunnel.Index == 0 {
+		d.unreachable(n, ipv4, fmt.Sprintf("none of its addresses %v is on the link of %s, and there is no tunnel: %v", n.Addresses, f.Uplink.Name, f.Tunnel.Missing))
+		return 0, false
+	}
+	mtu = f.tunnelMTU(end)
+	route := datapath.Route{
+		Kind: datapath.RouteTunnel, Interface: f.Tunnel.Index, MTU: mtu, NextHop: end,
+		NextHopMAC: macOf(device.TunnelMAC), UplinkMAC: macOf(device.TunnelSenderMAC),
+	}
+	for _, a := range n.Addresses {
+		if a.Is4() != ipv4 {
+			continue
+		}
+		d.Routes[HostPrefix(a)] = route
+		// For pods only: the node itself reaches this address, which may be the tunnel's end, by the uplink.
+		forPods := device.TunnelRoute(HostPrefix(a), f.Tunnel.Index, mtu)
+		forPods.Table = device.TunnelTable
+		d.KernelRoutes = append(d.KernelRoutes, forPods)
+		d.TunnelRules = true
+	}
+	for _, p := range n.PodCIDRs {
+		if p.Addr().Is4() != ipv4 {
+			continue
+		}
+		d.Routes[p] = route
+		kernel := device.TunnelRoute(p, f.Tunnel.Index, mtu)
+		kernel.Source = ownSource(own, ipv4, f.Uplink)
+		d.KernelRoutes = append(d.KernelRoutes, kernel)
+	}
+	return mtu, true
+}
+
+// unreachable says why there is no way to the pods of a node, if it has any of that family.
+func (d *Desired) unreachable(n cluster.Node, ipv4 bool, why string) {
+	for _, p := range n.PodCIDRs {
+		if p.Addr().Is4() == ipv4 {
+			d.Problem("pods of node %q in %s cannot be reached: %s", n.Name, p, why)
+		}
+	}
+}
