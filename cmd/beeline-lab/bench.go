@@ -16,13 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/cmd/internal/cli"
-	"github.com/beeline-cni/beeline/lab/live"
-	"github.com/beeline-cni/beeline/lab/measure"
 	"github.com/beeline-cni/beeline/lab/network"
-	"github.com/beeline-cni/beeline/lab/nodeport"
 	"github.com/beeline-cni/beeline/lab/report"
 	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/round"
 	"github.com/beeline-cni/beeline/lab/stats"
+	"github.com/beeline-cni/beeline/lab/suite"
+	"github.com/beeline-cni/beeline/lab/suite/cluster"
+	"github.com/beeline-cni/beeline/lab/suite/nodeport"
+	"github.com/beeline-cni/beeline/lab/suite/policy"
 	"github.com/beeline-cni/beeline/lab/workload"
 )
 
@@ -48,8 +50,9 @@ type benchFlags struct {
 	out                 string
 	steal, foreign      float64
 	pods                int
-	podsGiven           bool // 0 is a number of pods, too
 	cluster             clusterFlags
+	// changed reports whether a person gave a flag.
+	changed func(name string) bool
 }
 
 func newBenchCommand(e cli.Env) *cobra.Command {
@@ -61,7 +64,7 @@ func newBenchCommand(e cli.Env) *cobra.Command {
 workloads over all of them in rounds of random order, and compares within each round.
 
 With --kubeconfig it measures a live cluster instead, whatever its network: it creates pods on two nodes, compares
-the ways from one to the other (node, pod, service, nodeport) and deletes what it created, also when it is
+the routes from one to the other (node, pod, service, nodeport) and deletes what it created, also when it is
 interrupted. The nodes need the image that "make image-bench" makes; deploy/bench-rbac.yaml has the rights it needs.
 
 The suites services and nodeport compare with the real kube-proxy, which is built first from its sources where that
@@ -87,21 +90,24 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// 0 stands for the preset's own where nothing was typed, and for nothing else.
+			// 0 is the default, which a person cannot give.
 			if set := cmd.Flags().Changed; set("rounds") && f.rounds < 1 || set("duration") && f.duration <= 0 {
 				return usageError(e, errors.New("--rounds and --duration: want more than 0"))
 			}
-			f.podsGiven = cmd.Flags().Changed("pods")
+			f.changed = cmd.Flags().Changed
 			if err := f.cluster.check(cmd.Flags()); err != nil {
 				return usageError(e, err)
 			}
 			if err := f.checkSuite(cmd.Flags()); err != nil {
 				return usageError(e, err)
 			}
-			if f.cluster.kubeconfig != "" && !f.list {
-				return runClusterBench(cmd.Context(), e, &f, cmd.Flags())
+			switch {
+			case f.list:
+				return f.printList(e.Stdout)
+			case f.cluster.kubeconfig != "":
+				return f.runOnCluster(cmd.Context(), e)
 			}
-			return runBench(cmd.Context(), e, &f)
+			return f.runInLabs(cmd.Context(), e)
 		},
 	}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(e, err) })
@@ -111,7 +117,7 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 	flags.StringVar(&f.suite, "suite", suiteNetwork, "what to compare: network (pods), services (ClusterIPs, among up to 10,000 Services; with kube-proxy), nodeport (packets from outside), policy (NetworkPolicies)")
 	flags.IntSliceVar(&f.levels, "levels", nil, "with --suite=services: numbers of Services (default 1,100,1000,10000)")
 	flags.BoolVar(&f.list, "list", false, "list networks and workloads and end")
-	flags.StringSliceVar(&f.networks, "networks", nil, "networks, by name (default all; the quick run in labs leaves out beeline-vxlan); NAME=PATH adds the networks of another build of Beeline, whose program or directory is PATH")
+	flags.StringSliceVar(&f.networks, "networks", nil, "networks, by name (default all; the quick run in labs leaves out beeline-vxlan); NAME=PATH adds the networks of another build of Beeline, whose directory is PATH")
 	flags.StringSliceVar(&f.workloads, "workloads", nil, "workloads, by name")
 	flags.StringSliceVar(&f.paths, "paths", nil, "cross-node, same-node")
 	flags.StringSliceVar(&f.placements, "placement", nil, "one-core (the whole path on one CPU), spread (one CPU for each end); on a cluster free, or one-core where nodes share a kernel")
@@ -122,8 +128,8 @@ Exit codes: 0 done, 2 bad usage, 3 could not measure.`,
 	flags.BoolVar(&f.ipv6, "ipv6", false, "measure IPv6 (suites network and nodeport)")
 	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random order (default random)")
 	flags.StringVar(&f.out, "out", "", "directory for results (default results/TIME)")
-	flags.Float64Var(&f.steal, "max-steal", measure.DefaultGate.Steal*100, "discard what was measured beside more steal than this, in % of all CPU time")
-	flags.Float64Var(&f.foreign, "max-foreign", measure.DefaultGate.Foreign*100, "discard what was measured beside more foreign load than this, in % of all CPU time; on a cluster 15 unless given")
+	flags.Float64Var(&f.steal, "max-steal", round.DefaultGate.Steal*100, "discard what was measured with more steal than this, in % of all CPU time")
+	flags.Float64Var(&f.foreign, "max-foreign", round.DefaultGate.Foreign*100, "discard what was measured with more foreign load than this, in % of all CPU time; on a cluster 15 unless given")
 	f.cluster.add(flags)
 	flags.IntVar(&f.pods, "pods", 0, "pods to add and remove for the times of CNI ADD and DEL (default 20, full 200)")
 	return c
@@ -134,16 +140,11 @@ func usageError(e cli.Env, err error) error {
 	return exitUsage
 }
 
-func runBench(ctx context.Context, e cli.Env, f *benchFlags) error {
-	if f.list {
-		return listBench(e.Stdout, f.suite, f.cluster.kubeconfig != "")
-	}
-	if f.suite != suiteNetwork {
-		return runSuite(ctx, e, f)
-	}
-	plan, err := f.plan()
+// runInLabs makes a run of a suite on this machine.
+func (f *benchFlags) runInLabs(ctx context.Context, e cli.Env) error {
+	s, err := f.newSuite()
 	if err == nil {
-		err = plan.Validate()
+		err = s.Validate()
 	}
 	if err != nil {
 		return usageError(e, err)
@@ -152,10 +153,23 @@ func runBench(ctx context.Context, e cli.Env, f *benchFlags) error {
 		fmt.Fprintln(e.Stderr, "beeline-lab bench: needs root: it makes network namespaces")
 		return exitMeasure
 	}
-	announce(e, plan.Schedule, len(plan.Networks), plan.Estimate(), plan.HasBaseline())
-	progress := measure.NewProgress(e.Stderr, isTerminal(e.Stderr), plan.Estimate())
-	run, err := measure.Run(ctx, plan, progress)
-	return finishBench(e, f.directory(), run, "every lab is taken down", err)
+	if p, ok := s.(interface {
+		Prepare(context.Context, func(string, ...any)) error
+	}); ok {
+		say := func(format string, args ...any) { fmt.Fprintf(e.Stderr, format+"\n", args...) }
+		if err := p.Prepare(ctx, say); err != nil {
+			fmt.Fprintf(e.Stderr, "beeline-lab bench: build kube-proxy, which needs Go and a module proxy: %v\n", err)
+			return exitMeasure
+		}
+	}
+	return f.run(ctx, e, s, "every lab is taken down")
+}
+
+// run makes a run, and writes and shows its results. left says in which state an interrupted run leaves things.
+func (f *benchFlags) run(ctx context.Context, e cli.Env, s round.Suite, left string) error {
+	announce(e, s)
+	run, err := round.Run(ctx, s, round.NewProgress(e.Stderr, isTerminal(e.Stderr), s.Estimate()))
+	return finishBench(e, f.directory(), run, left, err)
 }
 
 // directory is where results go.
@@ -167,19 +181,19 @@ func (f *benchFlags) directory() string {
 }
 
 // announce says what a run will be.
-func announce(e cli.Env, s measure.Schedule, networks int, takes time.Duration, baseline bool) {
+func announce(e cli.Env, s round.Suite) {
+	p := s.Plan()
 	fmt.Fprintf(e.Stderr, "%s × %s × %s, about %v. Seed %d.\nGate: %s.\n",
-		plural(networks, "network"), plural(len(s.Cells), "figure"), plural(s.Rounds, "round"), takes.Round(time.Second), s.Seed, s.Gate)
-	if !baseline {
+		plural(len(s.Names()), "network"), plural(len(p.Cells), "figure"), plural(p.Rounds, "round"), s.Estimate().Round(time.Second), p.Seed, p.Gate)
+	if !suite.HasBaseline(s) {
 		fmt.Fprintf(e.Stderr, "Without the network %s there are no ratios and there is no A/A check.\n", stats.Baseline)
 	}
-	for _, w := range s.LeftOut {
+	for _, w := range p.LeftOut {
 		fmt.Fprintf(e.Stderr, "Left out: %s.\n", w)
 	}
 }
 
-// finishBench writes and shows what there is, also of a run that was interrupted; left says in which state that one
-// leaves things.
+// finishBench writes and shows the results, also those of a run that was interrupted.
 func finishBench(e cli.Env, out string, run *result.Run, left string, measured error) error {
 	failed := measured != nil
 	say := func(err error) {
@@ -189,16 +203,16 @@ func finishBench(e cli.Env, out string, run *result.Run, left string, measured e
 		}
 	}
 	if len(run.Samples) > 0 {
-		say(measure.Save(out, run))
+		say(round.Save(out, run))
 		say(report.New(run).WriteFile(filepath.Join(out, report.FileName)))
 		say(report.New(run).Text(e.Stdout))
 		fmt.Fprintf(e.Stderr, "Took %v. Results: %s\n", run.Finished.Sub(run.Started).Round(time.Second), filepath.Join(out, report.FileName))
 	}
-	if errors.Is(measured, context.Canceled) && !errors.Is(measured, live.ErrLeft) {
+	if errors.Is(measured, context.Canceled) && !errors.Is(measured, cluster.ErrLeft) {
 		measured = errors.New("interrupted; " + left)
 	}
 	say(measured)
-	if errors.Is(measured, measure.ErrNothing) && len(run.Rounds) > 0 {
+	if errors.Is(measured, round.ErrNothing) && len(run.Rounds) > 0 {
 		fmt.Fprintln(e.Stderr, "Leave the machine alone while the bench runs. --max-foreign and --max-steal let busier rounds pass; their figures mean less.")
 	}
 	if failed {
@@ -207,73 +221,61 @@ func finishBench(e cli.Env, out string, run *result.Run, left string, measured e
 	return nil
 }
 
-// choice is what the flags narrow a preset down to.
-func (f *benchFlags) choice() (measure.Choice, error) {
-	names, builds, err := network.ParseBuilds(f.networks)
-	if err != nil {
-		return measure.Choice{}, fmt.Errorf("--networks: %w", err)
+// options are what the flags choose.
+func (f *benchFlags) options() (round.Options, error) {
+	o := round.Options{
+		Full: f.full, Workloads: f.workloads, Procs: f.procs, Rounds: f.rounds, Length: f.duration, Levels: f.levels,
+		IPv6: f.ipv6, Seed: f.seed, Version: version, Command: os.Args,
 	}
-	choice := measure.Choice{Networks: names, Builds: builds, Workloads: f.workloads, Procs: f.procs, Rounds: f.rounds, Length: f.duration, IPv6: f.ipv6}
+	var err error
+	if o.Networks, o.Builds, err = network.ParseBuilds(f.networks); err != nil {
+		return o, fmt.Errorf("--networks: %w", err)
+	}
 	for _, p := range f.paths {
-		choice.Paths = append(choice.Paths, result.Path(p))
+		o.Paths = append(o.Paths, result.Path(p))
 	}
 	for _, p := range f.placements {
-		choice.Placements = append(choice.Placements, result.Placement(p))
+		o.Placements = append(o.Placements, result.Placement(p))
 	}
 	if f.quick && f.full {
-		return choice, errors.New("either --quick or --full")
+		return o, errors.New("either --quick or --full")
 	}
 	if f.steal < 0 || f.foreign < 0 {
-		return choice, errors.New("--max-steal and --max-foreign cannot be negative")
+		return o, errors.New("--max-steal and --max-foreign cannot be negative")
 	}
-	return choice, nil
+	if f.changed("max-steal") {
+		share := f.steal / 100
+		o.Steal = &share
+	}
+	if f.changed("max-foreign") {
+		share := f.foreign / 100
+		o.Foreign = &share
+	}
+	if f.changed("mtu") {
+		o.MTU = &f.mtu
+	}
+	if f.changed("pods") {
+		o.Pods = &f.pods
+	}
+	if o.Seed == 0 {
+		o.Seed = rand.Uint64()
+	}
+	return o, nil
 }
 
-// record fills in what is recorded of a run, and its seed.
-func (f *benchFlags) record(s *measure.Schedule) {
-	s.Version, s.Command = version, os.Args
-	if s.Seed = f.seed; s.Seed == 0 {
-		s.Seed = rand.Uint64()
-	}
-}
-
-// plan makes the plan that the flags ask for.
-func (f *benchFlags) plan() (measure.Plan, error) {
-	choice, err := f.choice()
-	if err != nil {
-		return measure.Plan{}, err
-	}
-	preset := measure.Quick
-	if f.full {
-		preset = measure.Full
-	}
-	plan, err := preset(choice)
-	if err != nil {
-		return plan, err
-	}
-	f.record(&plan.Schedule)
-	plan.MTU = f.mtu
-	plan.Gate.Steal, plan.Gate.Foreign = f.steal/100, f.foreign/100
-	if f.podsGiven {
-		plan.Pods = f.pods
-	}
-	return plan, nil
-}
-
-// listBench prints what can be chosen, on this machine or on a cluster.
-func listBench(w io.Writer, suite string, cluster bool) error {
+// printList prints what a person can choose, on this machine or on a cluster.
+func (f *benchFlags) printList(w io.Writer) error {
 	var text strings.Builder
 	text.WriteString("Networks:\n")
-	if cluster {
-		for _, c := range live.All() {
-			fmt.Fprintf(&text, "  %-16s %s\n", c.Name, c.Description)
+	onCluster := f.cluster.kubeconfig != ""
+	if onCluster {
+		for _, n := range cluster.All() {
+			fmt.Fprintf(&text, "  %-16s %s\n", n.Name, n.Description)
 		}
-	} else if suite == suiteNetwork {
-		listNetworks(network.All(), &text)
 	} else {
-		listSuite(suite, &text)
+		listNetworks(suites[f.suite].networks(), &text)
 	}
-	if suite == suiteNodePort {
+	if f.suite == suiteNodePort {
 		fmt.Fprintf(&text, "\nFigures (--workloads):\n  %s\n", strings.Join(nodeport.Figures(), "\n  "))
 		_, err := io.WriteString(w, text.String())
 		return err
@@ -281,11 +283,11 @@ func listBench(w io.Writer, suite string, cluster bool) error {
 	text.WriteString("\nWorkloads:\n")
 	for _, l := range workload.All() {
 		i := l.Info()
-		if suite == suitePolicy && !slices.Contains(measure.PolicyWorkloads, i.Name) {
+		if f.suite == suitePolicy && !slices.Contains(policy.Workloads, i.Name) {
 			continue
 		}
 		fmt.Fprintf(&text, "  %-16s %s\n", i.Name, i.Description)
-		if m := l.Missing(); m != "" && !cluster { // there, the tools are in the image
+		if m := l.Missing(); m != "" && !onCluster { // there, the tools are in the image
 			fmt.Fprintf(&text, "  %-16s %s\n", "", m)
 		}
 	}
@@ -295,18 +297,18 @@ func listBench(w io.Writer, suite string, cluster bool) error {
 
 func listNetworks(list []network.Network, text *strings.Builder) {
 	width := 0
-	for _, c := range list {
-		width = max(width, len(c.Name()))
+	for _, n := range list {
+		width = max(width, len(n.Name()))
 	}
-	for _, c := range list {
-		fmt.Fprintf(text, "  %-*s %s\n", width, c.Name(), c.Description())
-		if u := c.Unsupported(); u != "" {
+	for _, n := range list {
+		fmt.Fprintf(text, "  %-*s %s\n", width, n.Name(), n.Description())
+		if u := n.Unsupported(); u != "" {
 			fmt.Fprintf(text, "  %-*s %s\n", width, "", u)
 		}
 	}
 }
 
-// isTerminal says whether a person watches.
+// isTerminal reports whether a person watches.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

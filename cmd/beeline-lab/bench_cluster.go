@@ -8,15 +8,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/beeline-cni/beeline/cmd/internal/cli"
-	"github.com/beeline-cni/beeline/lab/live"
-	"github.com/beeline-cni/beeline/lab/measure"
+	"github.com/beeline-cni/beeline/lab/suite/cluster"
 )
 
 // clusterFlags are the flags of a bench on a live cluster.
 type clusterFlags struct {
 	kubeconfig, context string
 	clean               bool
-	options             live.Options
+	options             cluster.Options
 }
 
 // ofClusters are the flags that mean something with --kubeconfig only; ofLabs only without.
@@ -31,13 +30,13 @@ func (f *clusterFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.options.Namespace, "namespace", "", "with --kubeconfig: use this namespace (default: one of its own, deleted afterwards)")
 	flags.StringVar(&f.options.Client, "client-node", "", "with --kubeconfig: node of the clients (default: chosen)")
 	flags.StringVar(&f.options.Server, "server-node", "", "with --kubeconfig: node of the servers (default: another one)")
-	flags.StringVar(&f.options.Image, "image", live.DefaultImage, "with --kubeconfig: image of the pods")
+	flags.StringVar(&f.options.Image, "image", cluster.DefaultImage, "with --kubeconfig: image of the pods")
 	flags.StringVar(&f.options.PullSecret, "image-pull-secret", "", "with --kubeconfig and --namespace: secret there that the nodes need to pull the image")
-	flags.IntVar(&f.options.HostPorts, "host-ports", live.DefaultHostPorts, "with --kubeconfig: first of the ports that servers use on the nodes")
+	flags.IntVar(&f.options.HostPorts, "host-ports", cluster.DefaultHostPorts, "with --kubeconfig: first of the ports that servers use on the nodes")
 	flags.BoolVar(&f.clean, "clean", false, "with --kubeconfig: delete what runs have left in the cluster, and end")
 }
 
-// check refuses flags that mean nothing together.
+// check rejects flags without a meaning together.
 func (f *clusterFlags) check(flags *pflag.FlagSet) error {
 	wrong, with := ofClusters, "without"
 	if f.kubeconfig != "" {
@@ -54,33 +53,16 @@ func (f *clusterFlags) check(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// clusterPlan makes the plan that the flags ask for.
-func (f *benchFlags) clusterPlan(flags *pflag.FlagSet) (live.Plan, error) {
-	choice, err := f.choice()
+// runOnCluster makes a run on a live cluster.
+func (f *benchFlags) runOnCluster(ctx context.Context, e cli.Env) error {
+	o, err := f.options()
 	if err != nil {
-		return live.Plan{}, err
+		return usageError(e, err)
 	}
-	preset := live.Quick
-	if f.full {
-		preset = live.Full
+	s, err := cluster.New(o, f.cluster.options)
+	if err == nil {
+		err = s.Validate()
 	}
-	plan, err := preset(choice)
-	if err != nil {
-		return plan, err
-	}
-	f.record(&plan.Schedule)
-	plan.Options = f.cluster.options
-	if flags.Changed("max-steal") {
-		plan.Gate.Steal = f.steal / 100
-	}
-	if flags.Changed("max-foreign") {
-		plan.Gate.Foreign = f.foreign / 100
-	}
-	return plan, plan.Validate()
-}
-
-func runClusterBench(ctx context.Context, e cli.Env, f *benchFlags, flags *pflag.FlagSet) error {
-	plan, err := f.clusterPlan(flags)
 	if err != nil {
 		return usageError(e, err)
 	}
@@ -88,14 +70,13 @@ func runClusterBench(ctx context.Context, e cli.Env, f *benchFlags, flags *pflag
 		fmt.Fprintf(e.Stderr, "beeline-lab bench: %v\n", err)
 		return exitMeasure
 	}
-	api, err := live.Connect(f.cluster.kubeconfig, f.cluster.context, version)
-	if err != nil {
+	if s.API, err = cluster.Connect(f.cluster.kubeconfig, f.cluster.context, version); err != nil {
 		return fail(err)
 	}
-	left, err := live.Leftovers(ctx, api, plan.Namespace)
+	left, err := cluster.Leftovers(ctx, s.API, s.Namespace)
 	if f.cluster.clean {
 		if err == nil {
-			err = cleanCluster(ctx, e, api, left)
+			err = cleanCluster(ctx, e, s.API, left)
 		}
 		if err != nil {
 			return fail(err)
@@ -108,14 +89,11 @@ func runClusterBench(ctx context.Context, e cli.Env, f *benchFlags, flags *pflag
 	for _, l := range left {
 		fmt.Fprintf(e.Stderr, "Another run is under way, or has left something: %s. `beeline-lab bench --clean` with the same --kubeconfig, --context and --namespace removes it.\n", l)
 	}
-	announce(e, plan.Schedule, len(plan.Networks), plan.Estimate(), plan.HasBaseline())
-	progress := measure.NewProgress(e.Stderr, isTerminal(e.Stderr), plan.Estimate())
-	run, err := live.Run(ctx, api, plan, progress)
-	return finishBench(e, f.directory(), run, "everything it created is deleted", err)
+	return f.run(ctx, e, s, "everything it created is deleted")
 }
 
 // cleanCluster deletes what runs have left and says what it was.
-func cleanCluster(ctx context.Context, e cli.Env, api live.API, left []live.Leftover) error {
+func cleanCluster(ctx context.Context, e cli.Env, api cluster.API, left []cluster.Leftover) error {
 	if len(left) == 0 {
 		fmt.Fprintln(e.Stderr, "Nothing is left of any run.")
 		return nil
@@ -123,5 +101,5 @@ func cleanCluster(ctx context.Context, e cli.Env, api live.API, left []live.Left
 	for _, l := range left {
 		fmt.Fprintf(e.Stderr, "Deleting %s.\n", l)
 	}
-	return live.Remove(ctx, api, left)
+	return cluster.Remove(ctx, api, left)
 }

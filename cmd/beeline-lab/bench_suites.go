@@ -1,23 +1,22 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/beeline-cni/beeline/cmd/internal/cli"
 	"github.com/beeline-cni/beeline/lab/convergence"
-	"github.com/beeline-cni/beeline/lab/measure"
 	"github.com/beeline-cni/beeline/lab/network"
-	"github.com/beeline-cni/beeline/lab/nodeport"
-	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/round"
+	pods "github.com/beeline-cni/beeline/lab/suite/network"
+	"github.com/beeline-cni/beeline/lab/suite/nodeport"
+	"github.com/beeline-cni/beeline/lab/suite/policy"
+	"github.com/beeline-cni/beeline/lab/suite/services"
 )
 
 // The suites of a bench in labs.
@@ -36,21 +35,13 @@ var (
 	ofFamilies = []string{"ipv6"}
 )
 
-// checkSuite refuses a suite that there is not, and flags that mean nothing in it.
+// checkSuite rejects an unknown suite, and flags without a meaning in it.
 func (f *benchFlags) checkSuite(flags *pflag.FlagSet) error {
-	wrong := ofServices
-	switch f.suite {
-	case suiteNetwork:
-	case suiteServices:
-		wrong = slices.Concat(ofNetwork, ofFamilies)
-	case suiteNodePort:
-		wrong = slices.Concat(ofNetwork, ofServices)
-	case suitePolicy:
-		wrong = slices.Concat(ofNetwork, ofServices, ofFamilies)
-	default:
-		return fmt.Errorf("no suite %q; there are: %s", f.suite, strings.Join([]string{suiteNetwork, suiteServices, suiteNodePort, suitePolicy}, ", "))
+	kind, ok := suites[f.suite]
+	if !ok {
+		return fmt.Errorf("no suite %q; there are: %s, %s, %s, %s", f.suite, suiteNetwork, suiteServices, suiteNodePort, suitePolicy)
 	}
-	for _, name := range wrong {
+	for _, name := range kind.meaningless {
 		if flags.Changed(name) {
 			return fmt.Errorf("--%s means nothing with --suite=%s", name, f.suite)
 		}
@@ -58,154 +49,45 @@ func (f *benchFlags) checkSuite(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// suitePlan is what one suite decides before a run.
-type suitePlan struct {
-	schedule  *measure.Schedule
-	networks  int
-	takes     time.Duration
-	baseline  bool
-	kubeProxy bool // takes part
-	validate  func() error
-	run       func(context.Context, *measure.Progress) (*result.Run, error)
+// suiteKind is a suite that runs in labs.
+type suiteKind struct {
+	networks func() []network.Network
+	new      func(round.Options) (round.Suite, error)
+	// meaningless are the flags that have no meaning in it.
+	meaningless []string
 }
 
-// servicesPlan makes the plan of the Service bench that the flags ask for.
-func (f *benchFlags) servicesPlan() (s suitePlan, err error) {
-	choice, err := f.choice()
+// suites are those that run in labs, by name.
+var suites = map[string]suiteKind{
+	suiteNetwork: {
+		network.All, func(o round.Options) (round.Suite, error) { return suiteOrError(pods.New(o)) }, ofServices,
+	},
+	suiteServices: {
+		network.WithServices, func(o round.Options) (round.Suite, error) { return suiteOrError(services.New(o)) }, slices.Concat(ofNetwork, ofFamilies),
+	},
+	suiteNodePort: {
+		network.WithNodePorts, func(o round.Options) (round.Suite, error) { return suiteOrError(nodeport.New(o)) }, slices.Concat(ofNetwork, ofServices),
+	},
+	suitePolicy: {
+		network.WithPolicies, func(o round.Options) (round.Suite, error) { return suiteOrError(policy.New(o)) }, slices.Concat(ofNetwork, ofServices, ofFamilies),
+	},
+}
+
+// suiteOrError keeps a nil pointer from becoming a suite.
+func suiteOrError[S round.Suite](s S, err error) (round.Suite, error) {
 	if err != nil {
-		return s, err
-	}
-	choice.Levels = f.levels
-	preset := measure.QuickServices
-	if f.full {
-		preset = measure.FullServices
-	}
-	plan, err := preset(choice)
-	if err != nil {
-		return s, err
-	}
-	f.record(&plan.Schedule)
-	plan.Gate.Steal, plan.Gate.Foreign = f.steal/100, f.foreign/100
-	s = suitePlan{
-		schedule: &plan.Schedule, networks: len(plan.Proxies), takes: plan.Estimate(), baseline: plan.Baseline, validate: plan.Validate,
-		run: func(ctx context.Context, progress *measure.Progress) (*result.Run, error) {
-			return measure.RunServices(ctx, plan, progress)
-		},
-	}
-	if plan.Baseline {
-		s.networks++
-	}
-	for _, proxy := range plan.Proxies {
-		s.kubeProxy = s.kubeProxy || isKubeProxy(proxy)
+		return nil, err
 	}
 	return s, nil
 }
 
-// policyPlan makes the plan of the policy bench that the flags ask for.
-func (f *benchFlags) policyPlan() (s suitePlan, err error) {
-	choice, err := f.choice()
+// newSuite is the suite that the flags choose.
+func (f *benchFlags) newSuite() (round.Suite, error) {
+	o, err := f.options()
 	if err != nil {
-		return s, err
+		return nil, err
 	}
-	preset := measure.QuickPolicy
-	if f.full {
-		preset = measure.FullPolicy
-	}
-	plan, err := preset(choice)
-	if err != nil {
-		return s, err
-	}
-	f.record(&plan.Schedule)
-	plan.Gate.Steal, plan.Gate.Foreign = f.steal/100, f.foreign/100
-	return suitePlan{
-		schedule: &plan.Schedule, networks: len(plan.Networks), takes: plan.Estimate(), baseline: plan.HasBaseline(), validate: plan.Validate,
-		run: func(ctx context.Context, progress *measure.Progress) (*result.Run, error) {
-			return measure.RunPolicy(ctx, plan, progress)
-		},
-	}, nil
-}
-
-// nodePortPlan makes the plan of the NodePort bench that the flags ask for.
-func (f *benchFlags) nodePortPlan() (s suitePlan, err error) {
-	choice, err := f.choice()
-	if err != nil {
-		return s, err
-	}
-	plan, err := nodeport.NewPlan(nodeport.Choice{
-		Networks: choice.Networks, Builds: choice.Builds, Figures: choice.Workloads, Placements: choice.Placements, Rounds: choice.Rounds, Length: choice.Length,
-		Full: f.full, IPv6: f.ipv6,
-	})
-	if err != nil {
-		return s, err
-	}
-	f.record(&plan.Schedule)
-	plan.Gate.Steal, plan.Gate.Foreign = f.steal/100, f.foreign/100
-	s = suitePlan{
-		schedule: &plan.Schedule, networks: len(plan.Networks), takes: plan.Estimate(), baseline: plan.HasBaseline(), validate: plan.Schedule.Validate,
-		run: func(ctx context.Context, progress *measure.Progress) (*result.Run, error) {
-			return nodeport.Run(ctx, plan, progress)
-		},
-	}
-	for _, c := range plan.Networks {
-		s.kubeProxy = s.kubeProxy || isKubeProxy(c)
-	}
-	return s, nil
-}
-
-// isKubeProxy says whether the network needs the program kube-proxy.
-func isKubeProxy(c network.Network) bool {
-	_, ok := c.(network.KubeProxy)
-	return ok && c.Unsupported() == ""
-}
-
-// runSuite makes a run of one of the suites beside the network's.
-func runSuite(ctx context.Context, e cli.Env, f *benchFlags) error {
-	make := f.servicesPlan
-	switch f.suite {
-	case suiteNodePort:
-		make = f.nodePortPlan
-	case suitePolicy:
-		make = f.policyPlan
-	}
-	plan, err := make()
-	if err == nil {
-		err = plan.validate()
-	}
-	if err != nil {
-		return usageError(e, err)
-	}
-	if os.Geteuid() != 0 {
-		fmt.Fprintln(e.Stderr, "beeline-lab bench: needs root: it makes network namespaces")
-		return exitMeasure
-	}
-	if plan.kubeProxy {
-		say := func(format string, args ...any) { fmt.Fprintf(e.Stderr, format+"\n", args...) }
-		if err := network.BuildKubeProxy(ctx, say); err != nil {
-			fmt.Fprintf(e.Stderr, "beeline-lab bench: build kube-proxy, which needs Go and a module proxy: %v\n", err)
-			return exitMeasure
-		}
-	}
-	announce(e, *plan.schedule, plan.networks, plan.takes, plan.baseline)
-	progress := measure.NewProgress(e.Stderr, isTerminal(e.Stderr), plan.takes)
-	run, err := plan.run(ctx, progress)
-	return finishBench(e, f.directory(), run, "every lab is taken down", err)
-}
-
-// listSuite names the networks of a suite.
-func listSuite(suite string, text *strings.Builder) {
-	var list []network.Network
-	switch suite {
-	case suiteNodePort:
-		list = nodeport.Networks()
-	case suitePolicy:
-		list = network.PolicyNetworks()
-	default:
-		list = append(list, network.Node{})
-		for _, proxy := range network.Proxies() {
-			list = append(list, proxy)
-		}
-	}
-	listNetworks(list, text)
+	return suites[f.suite].new(o)
 }
 
 // newConnectCommand is for the bench itself, which runs it in pods.

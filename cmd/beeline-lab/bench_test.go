@@ -37,12 +37,12 @@ func TestBenchUsage(t *testing.T) {
 		"levels of what":     {[]string{"--levels", "1,10"}, "--levels means nothing with --suite=network"},
 		"pods in services":   {[]string{"--suite", "services", "--pods", "3"}, "--pods means nothing with --suite=services"},
 		"services on IPv6":   {[]string{"--suite", "services", "--ipv6"}, "--ipv6 means nothing"},
-		"network's member":   {[]string{"--suite", "services", "--networks", "vxlan"}, `no network "vxlan" in the Service bench`},
+		"network's member":   {[]string{"--suite", "services", "--networks", "vxlan"}, `no network "vxlan"; there are: node, beeline-socket`},
 		"no Services":        {[]string{"--suite", "services", "--levels", "0"}, "0 Services"},
 		"nodeport's MTU":     {[]string{"--suite", "nodeport", "--mtu", "9000"}, "--mtu means nothing"},
 		"policy on IPv6":     {[]string{"--suite", "policy", "--ipv6"}, "--ipv6 means nothing"},
 		"policy's levels":    {[]string{"--suite", "policy", "--levels", "1"}, "--levels means nothing with --suite=policy"},
-		"policy's member":    {[]string{"--suite", "policy", "--networks", "vxlan"}, `no network "vxlan" in the policy bench`},
+		"policy's member":    {[]string{"--suite", "policy", "--networks", "vxlan"}, `no network "vxlan"; there are: node, beeline, beeline-policy-elsewhere`},
 		"no such port":       {[]string{"--kubeconfig", "f", "--host-ports", "1"}, "between 1024 and 65535"},
 	}
 	for name, test := range tests {

@@ -46,7 +46,7 @@ func newUpCommand(e cli.Env) *cobra.Command {
 	labName(cmd, &o.Name)
 	f := cmd.Flags()
 	f.IntVar(&o.Nodes, "nodes", o.Nodes, "number of nodes")
-	f.StringVar(&o.Network, "network", o.Network, "network of the pods: "+strings.Join(network.Names(), ", "))
+	f.StringVar(&o.Network, "network", o.Network, "network of the pods: "+strings.Join(network.Names(network.All()), ", "))
 	f.IntVar(&o.Subnets, "subnets", o.Subnets, "subnets to spread the nodes over, with a router between them")
 	f.IntVar(&o.MTU, "mtu", o.MTU, "MTU of the wire in bytes")
 	f.BoolVar(&o.IPv6, "ipv6", o.IPv6, "IPv6 addresses beside the IPv4 ones")
@@ -121,7 +121,7 @@ func newAddPodCommand(e cli.Env) *cobra.Command {
 			if !ok {
 				return fmt.Errorf("lab %q has no node %q", name, args[0])
 			}
-			pod, err := podNetwork.AddPod(cmd.Context(), lab, node, args[1])
+			pod, err := network.AddPod(cmd.Context(), podNetwork, lab, node, args[1])
 			if err != nil {
 				return err
 			}
@@ -173,7 +173,7 @@ func newDelPodCommand(e cli.Env) *cobra.Command {
 			if !ok {
 				return fmt.Errorf("lab %q has no pod %q", name, args[0])
 			}
-			if err := podNetwork.DelPod(cmd.Context(), lab, pod); err != nil {
+			if err := network.DelPod(cmd.Context(), podNetwork, lab, pod); err != nil {
 				return err
 			}
 			fmt.Fprintf(e.Stdout, "Pod %s is gone.\n", pod.Name)

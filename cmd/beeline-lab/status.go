@@ -81,11 +81,11 @@ func (s *labStatus) read(lab *testbed.Lab) error {
 	if err != nil {
 		return err
 	}
-	network, err := network.Named(lab.Network)
+	podNetwork, err := network.Named(lab.Network)
 	for _, node := range lab.Nodes() {
 		n := nodeStatus{Node: node, Pods: []*testbed.Pod{}}
 		if err == nil { // a lab of the bench may have no network of its own
-			n.AgentPID = network.AgentPID(node)
+			n.AgentPID = network.AgentPID(podNetwork, node)
 		}
 		processes, err := node.Processes()
 		if err != nil {

@@ -24,7 +24,6 @@ import (
 const agentPatience = 30 * time.Second
 
 func agentSocket(n *testbed.Node) string  { return filepath.Join(n.StateDir, "agent.sock") }
-func agentLog(n *testbed.Node) string     { return filepath.Join(n.StateDir, "agent.log") }
 func agentPIDFile(n *testbed.Node) string { return filepath.Join(n.StateDir, "agent.pid") }
 
 // agent is one that this process started.
@@ -38,7 +37,7 @@ type agent struct {
 // startAgent starts the agent with these flags of its own in the node's namespace and cgroup, away from this
 // process's terminal: it ends with the lab.
 func startAgent(program string, flags []string, node *testbed.Node) (*agent, error) {
-	log, err := os.Create(agentLog(node))
+	log, err := os.Create(AgentLog(node))
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +84,7 @@ func (a *agent) waitReady(ctx context.Context) error {
 		case <-time.After(10 * time.Millisecond):
 			continue
 		}
-		return fmt.Errorf("agent of %s: %w\nthe end of %s:\n%s", a.node.Name, err, agentLog(a.node), logTail(agentLog(a.node), 20))
+		return fmt.Errorf("agent of %s: %w\nthe end of %s:\n%s", a.node.Name, err, AgentLog(a.node), logTail(AgentLog(a.node), 20))
 	}
 }
 

@@ -43,11 +43,11 @@ func bareLab(t *testing.T, name string) *testbed.Lab {
 func TestAgentThatEndsShowsItsLog(t *testing.T) {
 	lab := bareLab(t, "t-agent-ends")
 	fakeBinaries(t, "echo the reason >&2; exit 3")
-	err := Beeline{Routing: "ebpf"}.Up(t.Context(), lab)
+	err := beelineEBPF.Up(t.Context(), lab)
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "the reason") {
 		t.Errorf("Up gives %v, want the exit status and the log", err)
 	}
-	if pid := (Beeline{}).AgentPID(lab.Node(0)); pid != 0 {
+	if pid := AgentPID(beelineEBPF, lab.Node(0)); pid != 0 {
 		t.Errorf("AgentPID is %d for an agent that ended", pid)
 	}
 }
@@ -61,12 +61,12 @@ func TestAgentThatIsNeverReady(t *testing.T) {
 	go func() { // once the agent has said all it has to say, or after a while
 		defer cancel()
 		for begin := time.Now(); time.Since(begin) < 30*time.Second; time.Sleep(10 * time.Millisecond) {
-			if log, err := os.ReadFile(agentLog(node)); err == nil && bytes.HasSuffix(log, []byte("\n")) {
+			if log, err := os.ReadFile(AgentLog(node)); err == nil && bytes.HasSuffix(log, []byte("\n")) {
 				return
 			}
 		}
 	}()
-	err := Beeline{Routing: "kernel"}.Up(ctx, lab)
+	err := beelineKernel.Up(ctx, lab)
 	for _, want := range []string{
 		"not ready in time", "called with run --node-name n1", "--routing kernel", "--bpffs " + node.BPFFS,
 	} {
@@ -74,21 +74,21 @@ func TestAgentThatIsNeverReady(t *testing.T) {
 			t.Errorf("Up gives %v, want %q in it", err, want)
 		}
 	}
-	if pid := (Beeline{}).AgentPID(node); pid == 0 {
+	if pid := AgentPID(beelineEBPF, node); pid == 0 {
 		t.Error("AgentPID is 0 for an agent that runs")
 	}
 	// A process id that is not one of the node's is another program's by now.
 	if err := os.WriteFile(agentPIDFile(node), []byte("1"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if pid := (Beeline{}).AgentPID(node); pid != 0 {
+	if pid := AgentPID(beelineEBPF, node); pid != 0 {
 		t.Errorf("AgentPID believes %d, which is not a process of the node", pid)
 	}
 }
 
 func TestMissingBinaries(t *testing.T) {
 	t.Setenv("BEELINE_BIN", t.TempDir())
-	if why := (Beeline{}).Unsupported(); !strings.HasPrefix(why, "not installed: ") || !strings.Contains(why, "make build") {
+	if why := beelineEBPF.Unsupported(); !strings.HasPrefix(why, "not installed: ") || !strings.Contains(why, "make build") {
 		t.Errorf("Unsupported gives %q", why)
 	}
 }

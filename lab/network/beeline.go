@@ -6,85 +6,126 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/lab/policies"
+	"github.com/beeline-cni/beeline/lab/result"
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// Beeline is this project, through what a user has: the two binaries, a CNI configuration and manifests.
+// Beeline is this project, through what a user has: the binaries, a CNI configuration and manifests or an API server.
 type Beeline struct {
-	// Routing is the agent's --routing: "ebpf" or "kernel".
-	Routing string
-	// Tunnel is the agent's --tunnel; empty is its default.
-	Tunnel string
 	// Build says whose binaries run.
 	Build Build
+	// name is the network's in the build that runs, description is for the report.
+	name, description string
+	// flags are the agent's that make this network.
+	flags []string
+	// withoutSockets keeps the socket programs away from all processes, as if each ran in a virtual machine.
+	withoutSockets bool
+	// presence says which policies exist in the policy suite.
+	presence policies.Presence
+}
 
-	// kubeconfig names the API server's file; empty is manifests of the nodes and nothing else.
-	kubeconfig string
-	// services is the agent's --services; empty is its default. acceleration is, beside it, its --nodeport-acceleration.
-	services, acceleration string
-	// policy and flows are the agent's --policy and --flows; empty is their default.
-	policy, flows string
-	// logLevel is the agent's --log-level; empty is its default.
-	logLevel string
-	// cgroup gives the one of a node whose sockets find Services; nil is the node's own.
-	cgroup func(*testbed.Node) string
+// The networks of this project in the suites network and services.
+var (
+	beelineEBPF = Beeline{
+		name: "beeline", flags: []string{"--routing", "ebpf"},
+		description: "Beeline with eBPF routing: packets go between pods and wire past the node's stack",
+	}
+	beelineKernel = Beeline{
+		name: "beeline-kernel", flags: []string{"--routing", "kernel"},
+		description: "Beeline with --routing=kernel: the node's stack forwards between pods and wire",
+	}
+	beelineVXLAN = Beeline{
+		name: "beeline-vxlan", flags: []string{"--routing", "ebpf", "--tunnel", "vxlan"},
+		description: "Beeline with --tunnel=vxlan: packets for the other node go past the node's stack into VXLAN; MTU 50 less than the wire's",
+	}
+	beelineSocket = Beeline{
+		name: "beeline-socket", flags: []string{"--routing", "ebpf", "--services", "ebpf"},
+		description: "Beeline with --services=ebpf, as it is by default: addresses of Services are translated when a socket connects",
+	}
+	beelineTC = Beeline{
+		name: "beeline-tc", flags: []string{"--routing", "ebpf", "--services", "ebpf"}, withoutSockets: true,
+		description: "Beeline with --services=ebpf, but out of reach of the pods' sockets: addresses of Services are translated packet by packet, at tc",
+	}
+)
+
+// beelineNodePort is Beeline with --nodeport-acceleration "tc" or "xdp".
+func beelineNodePort(acceleration string) Beeline {
+	return Beeline{
+		name: "beeline-" + acceleration, flags: []string{"--routing", "ebpf", "--services", "ebpf", "--nodeport-acceleration", acceleration},
+		description: fmt.Sprintf("Beeline with --services=ebpf --nodeport-acceleration=%s: connections from outside are translated by Maglev and SNAT at %[1]s", acceleration),
+	}
+}
+
+// beelinePolicy is Beeline with NetworkPolicies of an API server; flows is the agents' --flows, empty for the default.
+func beelinePolicy(presence policies.Presence, flows string) Beeline {
+	b := Beeline{presence: presence}
+	b.name = "beeline" + map[policies.Presence]string{
+		policies.Elsewhere: "-policy-elsewhere", policies.Allowing: "-policy", policies.AmongMany: "-policy-1000",
+		policies.OneBlock: "-blocks-1", policies.ManyBlocks: "-blocks-100000",
+	}[presence]
+	b.description = map[policies.Presence]string{
+		policies.None:       "Beeline without any NetworkPolicy",
+		policies.Elsewhere:  "Beeline with NetworkPolicies that select other pods of both nodes",
+		policies.Allowing:   "Beeline with NetworkPolicies that allow what is measured: ingress and egress, by selector and port, on both pods",
+		policies.AmongMany:  "the same with 1,000 NetworkPolicies and 1,000 pods beside them, of which 100 run on the second node",
+		policies.OneBlock:   "Beeline with a NetworkPolicy that allows what is measured by one ipBlock, ingress and egress, on both pods; each node takes the other's pod for an external address",
+		policies.ManyBlocks: "the same with 100,000 ipBlocks, half of them single addresses, half prefixes of 24 to 30 bits side by side around the pods",
+	}[presence]
+	// The debug log has a line for each time that the agent writes policies.
+	b.flags = []string{"--routing", "ebpf", "--policy", "ebpf", "--log-level", "debug"}
+	switch flows {
+	case "all":
+		b.name += "-flows"
+		b.description += ", reporting the flows of all pods (--flows=all)"
+	case "off":
+		b.name += "-flows-off"
+		b.description += ", reporting no flows (--flows=off)"
+	}
+	if flows != "" {
+		b.flags = append(b.flags, "--flows", flows)
+	}
+	return b
 }
 
 // beelineVersion is the CNI version of the configuration that users get.
 const beelineVersion = "1.1.0"
 
-// Name is "beeline", or "beeline-kernel" with kernel routing, or "beeline-vxlan" with tunnels to all nodes; another build has its name in
-// the place of "beeline".
-func (c Beeline) Name() string {
-	switch {
-	case c.Routing == "kernel":
-		return c.Build.named("beeline-kernel")
-	case c.Tunnel == "vxlan":
-		return c.Build.named("beeline-vxlan")
-	}
-	return c.Build.named("beeline")
-}
-
-func (c Beeline) ofBuild(b Build) Network {
-	c.Build = b
-	return c
-}
+// Name is the network's; another build has its name in the place of "beeline".
+func (c Beeline) Name() string { return c.Build.named(c.name) }
 
 // Description is for the report.
-func (c Beeline) Description() string {
-	text := "Beeline with eBPF routing: packets go between pods and wire past the node's stack"
-	switch {
-	case c.Routing == "kernel":
-		text = "Beeline with --routing=kernel: the node's stack forwards between pods and wire"
-	case c.Tunnel == "vxlan":
-		text = "Beeline with --tunnel=vxlan: packets for the other node go past the node's stack into VXLAN; MTU 50 less than the wire's"
-	}
-	return c.Build.described(text)
-}
+func (c Beeline) Description() string { return c.Build.described(c.description) }
 
-// Unsupported says which binary is missing, or that tunnels are.
+// Unsupported names a missing binary, or says that the kernel lacks VXLAN.
 func (c Beeline) Unsupported() string {
-	_, err := c.Build.binaries()
-	if err != nil {
+	if _, err := c.Build.binaries(); err != nil {
 		return "not installed: " + err.Error()
 	}
-	if c.Tunnel == "vxlan" {
+	if slices.Contains(c.flags, "--tunnel") {
 		return vxlanUnsupported()
 	}
 	return ""
 }
 
-// Up writes a manifest of the nodes, if there is no API server, and starts an agent on each; it returns when all are ready.
+// Up writes a manifest of the nodes, if there is no API server, and starts an agent on each node. It returns when all
+// are ready.
 func (c Beeline) Up(ctx context.Context, lab *testbed.Lab) error {
-	if c.kubeconfig == "" {
+	if !hasAPIServer(lab) {
 		if err := writeNodeManifests(manifestsOf(lab), lab); err != nil {
 			return err
 		}
 	}
 	var agents []*agent
 	for _, node := range lab.Nodes() {
+		if c.withoutSockets {
+			if err := os.MkdirAll(emptyCgroup(node), 0o755); err != nil {
+				return fmt.Errorf("make cgroup on %s: %w", node.Name, err)
+			}
+		}
 		a, err := c.start(lab, node)
 		if err != nil {
 			return fmt.Errorf("start agent of %s: %w", node.Name, err)
@@ -99,8 +140,11 @@ func (c Beeline) Up(ctx context.Context, lab *testbed.Lab) error {
 	return nil
 }
 
-// manifestsOf is where the manifests of a lab are.
+// manifestsOf is the directory of a lab's manifests.
 func manifestsOf(lab *testbed.Lab) string { return filepath.Join(lab.Dir(), "manifests") }
+
+// emptyCgroup is a cgroup of a node without processes.
+func emptyCgroup(node *testbed.Node) string { return filepath.Join(node.Cgroup, "empty") }
 
 // start starts the agent of a node.
 func (c Beeline) start(lab *testbed.Lab, node *testbed.Node) (*agent, error) {
@@ -108,15 +152,20 @@ func (c Beeline) start(lab *testbed.Lab, node *testbed.Node) (*agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	source := []string{"--kubeconfig", c.kubeconfig}
-	if c.kubeconfig == "" {
-		source = []string{"--manifests", manifestsOf(lab)}
+	source := []string{"--manifests", manifestsOf(lab)}
+	if hasAPIServer(lab) {
+		source = []string{"--kubeconfig", kubeconfigOf(lab)}
 	}
-	return startAgent(bin.agent, slices.Concat(source, c.flags(node)), node)
+	cgroup := node.Cgroup // the default is that of all processes of the machine
+	if c.withoutSockets {
+		cgroup = emptyCgroup(node)
+	}
+	return startAgent(bin.agent, slices.Concat(source, c.flags, []string{"--cgroup", cgroup}), node)
 }
 
-// restart ends the agent of a node, calls between, and starts it again; it returns when that is ready.
-func (c Beeline) restart(ctx context.Context, lab *testbed.Lab, node *testbed.Node, between func() error) error {
+// Restart ends the agent of a node, calls between, and starts the agent again. It returns when that is ready. Pods and
+// their traffic go on.
+func (c Beeline) Restart(ctx context.Context, lab *testbed.Lab, node *testbed.Node, between func() error) error {
 	if err := stopAgent(ctx, node); err != nil {
 		return fmt.Errorf("stop agent of %s: %w", node.Name, err)
 	}
@@ -130,78 +179,25 @@ func (c Beeline) restart(ctx context.Context, lab *testbed.Lab, node *testbed.No
 	return a.waitReady(ctx)
 }
 
-// flags are the agent's that make it this network.
-func (c Beeline) flags(node *testbed.Node) []string {
-	flags := []string{"--routing", c.Routing}
-	cgroup := node.Cgroup // by default it would be all processes of the machine
-	if c.cgroup != nil {
-		cgroup = c.cgroup(node)
-	}
-	flags = append(flags, "--cgroup", cgroup)
-	if c.services != "" {
-		flags = append(flags, "--services", c.services)
-	}
-	if c.acceleration != "" {
-		flags = append(flags, "--nodeport-acceleration", c.acceleration)
-	}
-	if c.Tunnel != "" {
-		flags = append(flags, "--tunnel", c.Tunnel)
-	}
-	if c.policy != "" {
-		flags = append(flags, "--policy", c.policy)
-	}
-	if c.flows != "" {
-		flags = append(flags, "--flows", c.flows)
-	}
-	if c.logLevel != "" {
-		flags = append(flags, "--log-level", c.logLevel)
-	}
-	return flags
-}
-
-func (c Beeline) network(node *testbed.Node) (pluginConfig, error) {
+// Plugin is beeline-cni with the node's agent.
+func (c Beeline) Plugin(_ *testbed.Lab, node *testbed.Node) (*Plugin, error) {
 	bin, err := c.Build.binaries()
 	if err != nil {
-		return pluginConfig{}, err
+		return nil, err
 	}
-	return pluginConfig{dirs: []string{bin.plugins}, conf: confList(beelineVersion, "beeline", map[string]any{
+	return &Plugin{dirs: []string{bin.plugins}, conf: confList(beelineVersion, "beeline", map[string]any{
 		"type": "beeline-cni", "agentSocket": agentSocket(node),
 	})}, nil
 }
 
-// AddPod calls the plugin beeline-cni.
-func (c Beeline) AddPod(ctx context.Context, lab *testbed.Lab, node *testbed.Node, name string) (*testbed.Pod, error) {
-	w, err := c.network(node)
-	if err != nil {
-		return nil, err
-	}
-	return w.addPod(ctx, lab, node, name)
-}
-
-// DelPod calls the plugin beeline-cni.
-func (c Beeline) DelPod(ctx context.Context, lab *testbed.Lab, pod *testbed.Pod) error {
-	node, err := nodeOf(lab, pod)
-	if err != nil {
-		return err
-	}
-	w, err := c.network(node)
-	if err != nil {
-		return err
-	}
-	return w.delPod(ctx, lab, pod)
-}
-
-// Facts add what the first node's agent says of itself.
+// Facts add what the first node's agent reports.
 func (c Beeline) Facts(ctx context.Context, lab *testbed.Lab) map[string]string {
-	return c.facts(ctx, lab, c.ofBuild(Build{}).Name())
-}
-
-// facts are those of a network that is called name in the build that runs.
-func (c Beeline) facts(ctx context.Context, lab *testbed.Lab, name string) map[string]string {
 	facts := commonFacts(lab)
-	c.Build.isAnother(facts, name)
+	if c.Build.Name != "" {
+		facts[result.OtherBuildOf] = c.name
+	}
 	facts["netfilter"] = noRules
-	facts["masquerade"] = "towards the world, by the datapath"
+	facts["masquerade"] = "towards external addresses, by the datapath"
 	status, err := agentapi.NewClient(agentSocket(lab.Node(0))).Status(ctx)
 	if err != nil {
 		facts["agent"] = "does not answer: " + err.Error()
@@ -214,11 +210,27 @@ func (c Beeline) facts(ctx context.Context, lab *testbed.Lab, name string) map[s
 	return facts
 }
 
-// agentSocket is where the agent of a node answers.
-func (Beeline) agentSocket(node *testbed.Node) string { return agentSocket(node) }
+func (Beeline) hasAgent() {}
 
-// AgentPID is the agent's, if it still runs on the node.
-func (Beeline) AgentPID(node *testbed.Node) int { return runningAgent(node) }
+// StartProxy does nothing: the agents handle Services since Up.
+func (Beeline) StartProxy(context.Context, *testbed.Lab) error { return nil }
+
+// ProxyPID is the agent's.
+func (Beeline) ProxyPID(node *testbed.Node) int { return runningAgent(node) }
+
+// NodeSockets reports whether connections of the node's own sockets reach Services.
+func (c Beeline) NodeSockets() bool { return !c.withoutSockets }
+
+// Present says which policies exist.
+func (c Beeline) Present() policies.Presence { return c.presence }
+
+// Watches is true: the agents watch the API server.
+func (Beeline) Watches() bool { return true }
+
+// Enforce does nothing: the agents do it.
+func (Beeline) Enforce(context.Context, *testbed.Lab, *policies.State) (time.Duration, error) {
+	return 0, nil
+}
 
 // binaries are the programs of this project that a node needs.
 type binaries struct {

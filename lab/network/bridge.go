@@ -25,29 +25,15 @@ func (Bridge) Unsupported() string {
 	if missing := bridgeUnsupported(); missing != "" {
 		return missing
 	}
-	return kubeProxyUnsupported()
+	return netfilterRulesUnsupported()
 }
 
 // Up makes routes and rules on the nodes; the plugin makes the bridge with the first pod.
 func (Bridge) Up(ctx context.Context, lab *testbed.Lab) error {
-	if err := installKubeProxyRules(ctx, lab); err != nil {
+	if err := installNetfilterRules(ctx, lab); err != nil {
 		return err
 	}
 	return routePods(lab)
-}
-
-// AddPod calls the plugin.
-func (Bridge) AddPod(ctx context.Context, lab *testbed.Lab, node *testbed.Node, name string) (*testbed.Pod, error) {
-	return bridgeNetwork("bridge", node, lab.MTU).addPod(ctx, lab, node, name)
-}
-
-// DelPod calls the plugin.
-func (Bridge) DelPod(ctx context.Context, lab *testbed.Lab, pod *testbed.Pod) error {
-	node, err := nodeOf(lab, pod)
-	if err != nil {
-		return err
-	}
-	return bridgeNetwork("bridge", node, lab.MTU).delPod(ctx, lab, pod)
 }
 
 // Facts add the plugin's version and the rules.
@@ -60,15 +46,16 @@ func (Bridge) Facts(ctx context.Context, lab *testbed.Lab) map[string]string {
 	return facts
 }
 
-// AgentPID is 0: there is no agent.
-func (Bridge) AgentPID(*testbed.Node) int { return 0 }
+// Plugin is the reference plugin with the node's pod CIDRs.
+func (Bridge) Plugin(lab *testbed.Lab, node *testbed.Node) (*Plugin, error) {
+	return bridgePlugin("bridge", node, lab.MTU)
+}
 
-// bridgeNetwork is the plugin's configuration with the node's pod CIDRs.
-func bridgeNetwork(name string, node *testbed.Node, mtu int) pluginConfig {
-	return pluginConfig{dirs: referenceDirs, conf: confList(referenceVersion, name, map[string]any{
+func bridgePlugin(name string, node *testbed.Node, mtu int) (*Plugin, error) {
+	return referencePlugin(name, map[string]any{
 		"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "hairpinMode": true, "mtu": mtu,
 		"ipam": hostLocal(node, podRanges(node), true),
-	})}
+	})
 }
 
 // bridgeFacts say whether frames between pods of one node pass netfilter, which Kubernetes wants.

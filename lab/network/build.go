@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-
-	"github.com/beeline-cni/beeline/lab/result"
 )
 
 // Build is another build of this project, which takes part in a run as networks of their own: the same run measures two versions in
@@ -40,24 +38,15 @@ func ParseBuilds(list []string) (names []string, builds []Build, err error) {
 	return names, builds, nil
 }
 
-// rebuildable is a network of this project: each build of it has one.
-type rebuildable interface {
-	// ofBuild gives the same network of another build.
-	ofBuild(Build) Network
-}
-
-// WithBuilds puts, after each network of this project, the same one of each build.
-func WithBuilds[T Network](list []T, builds []Build) []T {
-	var all []T
-	for _, c := range list {
-		all = append(all, c)
-		ours, is := any(c).(rebuildable)
-		for _, b := range builds {
-			if !is {
-				break
-			}
-			if other, is := ours.ofBuild(b).(T); is {
-				all = append(all, other)
+// WithBuilds adds, after each network of this project, the same one of each build.
+func WithBuilds(list []Network, builds []Build) []Network {
+	var all []Network
+	for _, n := range list {
+		all = append(all, n)
+		if ours, ok := n.(Beeline); ok {
+			for _, b := range builds {
+				ours.Build = b
+				all = append(all, ours)
 			}
 		}
 	}
@@ -80,17 +69,18 @@ func (b Build) named(name string) string {
 	return b.Name + strings.TrimPrefix(name, "beeline")
 }
 
-// isAnother notes that a network is of another build. with is the same network's name in the build that runs.
-func (b Build) isAnother(facts map[string]string, with string) {
-	if b.Name != "" {
-		facts[result.OtherBuildOf] = with
-	}
-}
-
 // described adds to a description which build it is about.
 func (b Build) described(text string) string {
 	if b.Name == "" {
 		return text
 	}
 	return text + "; of another build, " + b.Dir
+}
+
+// Original is the name that a network has in the build that runs.
+func Original(n Network) string {
+	if b, ok := n.(Beeline); ok {
+		return b.name
+	}
+	return n.Name()
 }

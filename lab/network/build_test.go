@@ -20,14 +20,6 @@ func otherBuild(t *testing.T) string {
 	return dir
 }
 
-func namesOf[T Network](list []T) []string {
-	var names []string
-	for _, c := range list {
-		names = append(names, c.Name())
-	}
-	return names
-}
-
 // A build is a network of its own beside each of this project's that is chosen, and beside no other.
 func TestBuilds(t *testing.T) {
 	dir := otherBuild(t)
@@ -35,12 +27,12 @@ func TestBuilds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	selected, err := Select(names)
+	selected, err := Select(All(), names)
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := WithBuilds(selected, builds)
-	if got, want := namesOf(all), []string{"node", "beeline", "old", "beeline-kernel", "old-kernel"}; !slices.Equal(got, want) {
+	if got, want := Names(all), []string{"node", "beeline", "old", "beeline-kernel", "old-kernel"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	bin, err := all[2].(Beeline).Build.binaries()
@@ -50,7 +42,7 @@ func TestBuilds(t *testing.T) {
 	if got := all[4].Description(); !strings.Contains(got, "--routing=kernel") || !strings.Contains(got, dir) {
 		t.Errorf("description %q does not say which build of which network it is", got)
 	}
-	for _, suite := range [][]string{namesOf(WithBuilds(PolicyNetworks(), builds)), namesOf(WithBuilds(Proxies(), builds)), namesOf(WithBuilds(NodePortProxies(), builds))} {
+	for _, suite := range [][]string{Names(WithBuilds(WithPolicies(), builds)), Names(WithBuilds(WithServices(), builds)), Names(WithBuilds(WithNodePorts(), builds))} {
 		seen := map[string]bool{}
 		for _, name := range suite {
 			if seen[name] {
@@ -59,7 +51,7 @@ func TestBuilds(t *testing.T) {
 			seen[name] = true
 		}
 	}
-	if got := namesOf(WithBuilds(NodePortProxies(), builds)); !slices.Equal(got[:4], []string{"beeline-xdp", "old-xdp", "beeline-tc", "old-tc"}) {
+	if got := Names(WithBuilds(WithNodePorts(), builds)); !slices.Equal(got[1:5], []string{"beeline-xdp", "old-xdp", "beeline-tc", "old-tc"}) {
 		t.Errorf("got %v", got)
 	}
 }

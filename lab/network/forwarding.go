@@ -24,24 +24,11 @@ func (Forwarding) Unsupported() string { return referenceMissing("ptp", "host-lo
 // Up makes the nodes forward.
 func (Forwarding) Up(_ context.Context, lab *testbed.Lab) error { return routePods(lab) }
 
-func (Forwarding) network(lab *testbed.Lab, node *testbed.Node) pluginConfig {
-	return pluginConfig{dirs: referenceDirs, conf: confList(referenceVersion, "forwarding", map[string]any{
+// Plugin is the reference plugin with the node's pod CIDRs.
+func (Forwarding) Plugin(lab *testbed.Lab, node *testbed.Node) (*Plugin, error) {
+	return referencePlugin("forwarding", map[string]any{
 		"type": "ptp", "mtu": lab.MTU, "ipam": hostLocal(node, podRanges(node), true),
-	})}
-}
-
-// AddPod calls the plugin.
-func (c Forwarding) AddPod(ctx context.Context, lab *testbed.Lab, node *testbed.Node, name string) (*testbed.Pod, error) {
-	return c.network(lab, node).addPod(ctx, lab, node, name)
-}
-
-// DelPod calls the plugin.
-func (c Forwarding) DelPod(ctx context.Context, lab *testbed.Lab, pod *testbed.Pod) error {
-	node, err := nodeOf(lab, pod)
-	if err != nil {
-		return err
-	}
-	return c.network(lab, node).delPod(ctx, lab, pod)
+	})
 }
 
 // Facts are those every network has.
@@ -51,6 +38,3 @@ func (Forwarding) Facts(ctx context.Context, lab *testbed.Lab) map[string]string
 	facts["netfilter"] = noRules
 	return facts
 }
-
-// AgentPID is 0: there is no agent.
-func (Forwarding) AgentPID(*testbed.Node) int { return 0 }

@@ -1,241 +1,247 @@
 package network
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/base32"
 	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
-	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"sigs.k8s.io/yaml"
+
+	"github.com/beeline-cni/beeline/lab/kubebuild"
+	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// kubeProxyServices is how many Services the rule set stands for, each with two endpoints.
-const kubeProxyServices = 50
-
-// noRules is the fact "netfilter" of networks that install no rules.
-const noRules = "no rules on the nodes, conntrack not active"
-
-// kubeProxyRules is a rule set in the form and order of kube-proxy's iptables mode, as input to
-// iptables-restore: service portals in PREROUTING and OUTPUT, one chain for each Service and endpoint,
-// masquerade by mark, and the forward rules for invalid, marked and established packets. podNetwork is what
-// --cluster-cidr would be; podToPod adds, ahead of any plugin's masquerade, the rule that leaves packets
-// between pods alone, because Kubernetes requires pods to reach pods without address translation.
-func kubeProxyRules(podNetwork netip.Prefix, services int, podToPod bool) []byte {
-	var b bytes.Buffer
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-
-	line("*filter")
-	for _, chain := range []string{"INPUT", "FORWARD", "OUTPUT"} {
-		line(":%s ACCEPT [0:0]", chain)
-	}
-	for _, chain := range []string{"EXTERNAL-SERVICES", "FIREWALL", "FORWARD", "NODEPORTS", "PROXY-FIREWALL", "SERVICES"} {
-		line(":KUBE-%s - [0:0]", chain)
-	}
-	const fresh = "-m conntrack --ctstate NEW"
-	for _, chain := range []string{"INPUT", "FORWARD", "OUTPUT"} {
-		line(`-A %s %s -m comment --comment "kubernetes load balancer firewall" -j KUBE-PROXY-FIREWALL`, chain, fresh)
-	}
-	line(`-A INPUT -m comment --comment "kubernetes health check service ports" -j KUBE-NODEPORTS`)
-	line(`-A INPUT %s -m comment --comment "kubernetes externally-visible service portals" -j KUBE-EXTERNAL-SERVICES`, fresh)
-	line(`-A INPUT -j KUBE-FIREWALL`)
-	line(`-A FORWARD -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD`)
-	line(`-A FORWARD %s -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`, fresh)
-	line(`-A FORWARD %s -m comment --comment "kubernetes externally-visible service portals" -j KUBE-EXTERNAL-SERVICES`, fresh)
-	line(`-A OUTPUT %s -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`, fresh)
-	line(`-A OUTPUT -j KUBE-FIREWALL`)
-	if podNetwork.Addr().Is4() {
-		line(`-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP`)
-	}
-	line(`-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP`)
-	line(`-A KUBE-FORWARD -m comment --comment "kubernetes forwarding rules" -m mark --mark 0x4000/0x4000 -j ACCEPT`)
-	line(`-A KUBE-FORWARD -m comment --comment "kubernetes forwarding conntrack rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT`)
-	line("COMMIT")
-
-	line("*nat")
-	for _, chain := range []string{"PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"} {
-		line(":%s ACCEPT [0:0]", chain)
-	}
-	for _, chain := range []string{"MARK-MASQ", "NODEPORTS", "POSTROUTING", "SERVICES"} {
-		line(":KUBE-%s - [0:0]", chain)
-	}
-	all := makeServices(podNetwork, services)
-	for _, s := range all {
-		line(":%s - [0:0]", s.chain)
-		for _, e := range s.endpoints {
-			line(":%s - [0:0]", e.chain)
-		}
-	}
-	line(`-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`)
-	line(`-A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`)
-	line(`-A POSTROUTING -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING`)
-	if podToPod {
-		line(`-A POSTROUTING -s %s -d %[1]s -m comment --comment "pods reach pods without translation" -j ACCEPT`, podNetwork)
-	}
-	line(`-A KUBE-MARK-MASQ -j MARK --or-mark 0x4000`)
-	line(`-A KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN`)
-	line(`-A KUBE-POSTROUTING -j MARK --xor-mark 0x4000`)
-	line(`-A KUBE-POSTROUTING -m comment --comment "kubernetes service traffic requiring SNAT" -j MASQUERADE --random-fully`)
-	for _, s := range all {
-		s.write(line, podNetwork)
-	}
-	line(`-A KUBE-SERVICES -m comment --comment "kubernetes service nodeports; NOTE: this must be the last rule in this chain" -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS`)
-	line("COMMIT")
-	return b.Bytes()
+// KubeProxy is the real kube-proxy on every node, over pods that the reference plugin ptp makes. It is built from the
+// sources of Kubernetes by BuildKubeProxy.
+type KubeProxy struct {
+	// Mode is kube-proxy's: "iptables", "nftables" or "ipvs".
+	Mode string
 }
 
-type service struct {
-	name, chain string
-	clusterIP   netip.Prefix
-	endpoints   []serviceEndpoint
-}
+// resync is kube-proxy's period of writing everything again. Its default of 30 s would have each of many nodes at work
+// during the samples of others.
+const resync = "1h"
 
-type serviceEndpoint struct {
-	chain   string
-	address netip.Addr
-}
-
-// makeServices gives each Service an address of the Service range and an endpoint on the first two nodes.
-// No pod has these addresses: the rules are passed, not used, by what the bench measures.
-func makeServices(podNetwork netip.Prefix, count int) []service {
-	const endpointBase = 180
-	var all []service
-	for i := 1; i <= count; i++ {
-		s := service{name: fmt.Sprintf("default/service-%d:http", i)}
-		s.chain = "KUBE-SVC-" + chainHash(s.name)
-		for node := 1; node <= 2; node++ {
-			var a netip.Addr
-			if podNetwork.Addr().Is4() {
-				b := podNetwork.Addr().As4()
-				b[2], b[3] = byte(node), byte(endpointBase+i)
-				a = netip.AddrFrom4(b)
-			} else {
-				b := podNetwork.Addr().As16()
-				b[5], b[15] = byte(node), byte(endpointBase+i)
-				a = netip.AddrFrom16(b)
-			}
-			s.endpoints = append(s.endpoints, serviceEndpoint{"KUBE-SEP-" + chainHash(s.name+a.String()), a})
-		}
-		if podNetwork.Addr().Is4() {
-			s.clusterIP = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 96, 0, byte(i)}), 32)
-		} else {
-			s.clusterIP = netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x96, 15: byte(i)}), 128)
-		}
-		all = append(all, s)
+// BuildKubeProxy builds kube-proxy where the cache of built programs lacks it, which takes minutes and the Go command,
+// and tells how it goes on.
+func BuildKubeProxy(ctx context.Context, print func(format string, args ...any)) error {
+	cache, err := kubebuild.OpenCache()
+	if err != nil {
+		return err
 	}
-	return all
+	return kubebuild.Build(ctx, cache, kubebuild.Version, []string{"kube-proxy"}, print)
 }
 
-func (s service) write(line func(string, ...any), podNetwork netip.Prefix) {
-	match := fmt.Sprintf(`-d %s -p tcp -m comment --comment "%s cluster IP" -m tcp --dport 80`, s.clusterIP, s.name)
-	line(`-A KUBE-SERVICES %s -j %s`, match, s.chain)
-	line(`-A %s ! -s %s %s -j KUBE-MARK-MASQ`, s.chain, podNetwork, match)
-	for i, e := range s.endpoints {
-		target := netip.AddrPortFrom(e.address, 8080)
-		share := ""
-		if left := len(s.endpoints) - i; left > 1 {
-			share = fmt.Sprintf("-m statistic --mode random --probability %.11f ", 1/float64(left))
-		}
-		line(`-A %s -m comment --comment "%s -> %s" %s-j %s`, s.chain, s.name, target, share, e.chain)
-		line(`-A %s -s %s -m comment --comment "%s" -j KUBE-MARK-MASQ`, e.chain, e.address, s.name)
-		line(`-A %s -p tcp -m comment --comment "%s" -m tcp -j DNAT --to-destination %s`, e.chain, s.name, target)
+// kubeProxyProgram is where the program is, or will be.
+func kubeProxyProgram() (string, error) {
+	cache, err := kubebuild.OpenCache()
+	if err != nil {
+		return "", err
 	}
+	return cache.Path(kubebuild.Version, "kube-proxy")
 }
 
-// chainHash makes 16 characters that iptables takes in the name of a chain (28 characters at most).
-func chainHash(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return base32.StdEncoding.EncodeToString(sum[:])[:16]
+// Name is "kube-proxy-" and the mode.
+func (c KubeProxy) Name() string { return "kube-proxy-" + c.Mode }
+
+// Description is for the report.
+func (c KubeProxy) Description() string {
+	return fmt.Sprintf("kube-proxy %s in mode %s on every node, over veth pairs of the reference CNI plugin ptp, with static routes between nodes", kubebuild.Version, c.Mode)
 }
 
-// installKubeProxyRules puts the same rules on every node, as many nodes of one cluster have them.
-func installKubeProxyRules(ctx context.Context, lab *testbed.Lab) error {
+// Unsupported says which plugin, program or part of the kernel is missing.
+func (c KubeProxy) Unsupported() string {
+	if missing := referenceMissing("ptp", "host-local"); missing != "" {
+		return missing
+	}
+	switch c.Mode {
+	case "ipvs":
+		return ipvsUnsupported()
+	case "nftables":
+		return nftablesUnsupported()
+	}
+	return netfilterRulesUnsupported()
+}
+
+// Up routes the pods of the nodes. Each node gets a default route besides, as nodes of clusters have: what has no route
+// does not come as far as the rules for what the node itself sends.
+func (KubeProxy) Up(_ context.Context, lab *testbed.Lab) error {
 	for _, node := range lab.Nodes() {
-		for _, f := range families(lab.IPv6) {
-			cmd := exec.CommandContext(ctx, f.restore)
-			cmd.Stdin = bytes.NewReader(kubeProxyRules(f.podNetwork, kubeProxyServices, true))
-			if err := runQuiet(node.Place(), cmd); err != nil {
-				return fmt.Errorf("install kube-proxy rules on %s: %w", node.Name, err)
+		err := node.Place().Netlink(func(h *netlink.Handle) error {
+			link, err := h.LinkByName(testbed.Uplink)
+			if err != nil {
+				return fmt.Errorf("find %s: %w", testbed.Uplink, err)
 			}
+			all := testbed.IPNet(netip.PrefixFrom(netip.IPv4Unspecified(), 0))
+			return h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: all, Scope: netlink.SCOPE_LINK})
+		})
+		if err != nil {
+			return fmt.Errorf("add default route on %s: %w", node.Name, err)
+		}
+	}
+	return routePods(lab)
+}
+
+// StartProxy starts kube-proxy on every node.
+func (c KubeProxy) StartProxy(_ context.Context, lab *testbed.Lab) error {
+	program, err := kubeProxyProgram()
+	if err != nil {
+		return err
+	}
+	for _, node := range lab.Nodes() {
+		if err := c.start(program, lab, node); err != nil {
+			return fmt.Errorf("start kube-proxy of %s: %w", node.Name, err)
 		}
 	}
 	return nil
 }
 
-type family struct {
-	restore, save string
-	podNetwork    netip.Prefix
+func kubeProxyFile(node *testbed.Node, name string) string {
+	return filepath.Join(node.StateDir, "kube-proxy."+name)
 }
 
-func families(ipv6 bool) []family {
-	all := []family{{"iptables-restore", "iptables-save", testbed.PodNetworkIPv4}}
-	if ipv6 {
-		all = append(all, family{"ip6tables-restore", "ip6tables-save", testbed.PodNetworkIPv6})
+func (c KubeProxy) start(program string, lab *testbed.Lab, node *testbed.Node) error {
+	text, err := yaml.Marshal(c.configuration(lab, node))
+	if err != nil {
+		return err
 	}
-	return all
+	config := kubeProxyFile(node, "yaml")
+	if err := os.WriteFile(config, text, 0o644); err != nil {
+		return err
+	}
+	log, err := os.Create(kubeProxyFile(node, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(program, "--config", config)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = withoutProxies(os.Environ())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := node.Place().Start(cmd); err != nil {
+		return err
+	}
+	go func() { _ = cmd.Wait() }() // how it ended is in its log
+	return os.WriteFile(kubeProxyFile(node, "pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)
 }
 
-// kubeProxyUnsupported installs the rules once in a namespace that ends with the probe.
-var kubeProxyUnsupported = sync.OnceValue(func() string {
-	if _, err := exec.LookPath("iptables-restore"); err != nil {
-		return "not installed: iptables-restore (Debian package iptables)"
+// configuration is kube-proxy's defaults but for what a namespace of a larger machine needs.
+func (c KubeProxy) configuration(lab *testbed.Lab, node *testbed.Node) map[string]any {
+	pods := []string{testbed.PodNetworkIPv4.String()}
+	if lab.IPv6 {
+		pods = append(pods, testbed.PodNetworkIPv6.String())
 	}
+	return map[string]any{
+		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
+		"mode":             c.Mode,
+		"clientConnection": map[string]any{"kubeconfig": kubeconfigOf(lab)},
+		"clusterCIDR":      strings.Join(pods, ","), "hostnameOverride": node.Name,
+		"oomScoreAdj": 0, // what it has: less needs a capability
+		// The size of conntrack's table belongs to the whole machine and cannot be written in other namespaces.
+		"conntrack": map[string]any{"maxPerCore": 0, "min": 0},
+		"iptables":  map[string]any{"syncPeriod": resync},
+		"nftables":  map[string]any{"syncPeriod": resync},
+		"ipvs":      map[string]any{"syncPeriod": resync},
+	}
+}
+
+// withoutProxies leaves out what would send requests to the loopback elsewhere.
+func withoutProxies(env []string) []string {
+	var kept []string
+	for _, setting := range env {
+		name, _, _ := strings.Cut(setting, "=")
+		switch strings.ToLower(name) {
+		case "http_proxy", "https_proxy", "all_proxy":
+		default:
+			kept = append(kept, setting)
+		}
+	}
+	return kept
+}
+
+// Plugin is ptp without its masquerade: that would change connections between pods that kube-proxy has already
+// translated, and the pods of a lab reach no external address.
+func (KubeProxy) Plugin(lab *testbed.Lab, node *testbed.Node) (*Plugin, error) {
+	return Forwarding{}.Plugin(lab, node)
+}
+
+// Facts name the versions, and what differs from kube-proxy's defaults.
+func (c KubeProxy) Facts(ctx context.Context, lab *testbed.Lab) map[string]string {
+	facts := commonFacts(lab)
+	referenceFacts(ctx, lab, facts)
+	facts["kube-proxy"] = "v" + kubebuild.Version + ", mode " + c.Mode
+	facts["kube-proxy settings"] = "its defaults, but syncPeriod " + resync + " and no change of the size of conntrack's table"
+	facts["masquerade"] = "kube-proxy's only: none for what pods send to external addresses"
+	if program := map[string]string{"iptables": "iptables", "nftables": "nft"}[c.Mode]; program != "" { // which does most of the work
+		if out, err := lab.Node(0).Place().Output(ctx, program, "--version"); err == nil {
+			facts[program] = strings.TrimSpace(string(out))
+		}
+	}
+	return facts
+}
+
+// ProxyPID is kube-proxy's.
+func (KubeProxy) ProxyPID(node *testbed.Node) int {
+	return runningIn(node, kubeProxyFile(node, "pid"))
+}
+
+// nftablesUnsupported asks for a table in a namespace that ends with the probe.
+var nftablesUnsupported = sync.OnceValue(func() string {
+	if _, err := exec.LookPath("nft"); err != nil {
+		return "not installed: nft (Debian package nftables)"
+	}
+	return probeCommand("nftables (CONFIG_NF_TABLES)", "nft", "add", "table", "ip", "probe")
+})
+
+// ipvsUnsupported looks for what kube-proxy needs in mode ipvs: IPVS itself, ipset, and a device to keep addresses on.
+var ipvsUnsupported = sync.OnceValue(func() string {
+	_ = exec.Command("modprobe", "ip_vs").Run() // where it is a module; the family says whether it is there
+	if _, err := netlink.GenlFamilyGet("IPVS"); err != nil {
+		return "not on this kernel: IPVS (CONFIG_IP_VS)"
+	}
+	if missing := probeDevice("dummy devices", "CONFIG_DUMMY", func(attrs netlink.LinkAttrs) netlink.Link {
+		attrs.ParentIndex = 0
+		return &netlink.Dummy{LinkAttrs: attrs}
+	}); missing != "" {
+		return missing
+	}
+	if _, err := exec.LookPath("ipset"); err != nil {
+		return "not installed: ipset (Debian package ipset)"
+	}
+	return probeCommand("ipset (CONFIG_IP_SET)", "ipset", "create", "probe", "hash:ip,port")
+})
+
+// probeCommand tries a command in a namespace of its own.
+func probeCommand(what, name string, args ...string) string {
 	probe, err := ns.TempNetNS()
 	if err != nil {
 		return "" // not root: the lab says so itself
 	}
 	defer probe.Close()
 	err = probe.Do(func(ns.NetNS) error {
-		cmd := exec.Command("iptables-restore")
-		cmd.Stdin = bytes.NewReader(kubeProxyRules(testbed.PodNetworkIPv4, 1, true))
-		return runQuiet(testbed.Place{CPU: testbed.AnyCPU}, cmd)
+		return runQuiet(testbed.Place{CPU: testbed.AnyCPU}, exec.Command(name, args...))
 	})
 	if err != nil {
-		return "not on this kernel: kube-proxy's rules (" + firstLine(err.Error()) + ")"
+		return "not on this kernel: " + what + ": " + firstLine(err.Error())
 	}
 	return ""
-})
+}
 
-// netfilterFacts counts what lies on the first node now, the rules of CNI plugins included.
-func netfilterFacts(ctx context.Context, lab *testbed.Lab, facts map[string]string) {
-	place := lab.Node(0).Place()
-	rules := 0
-	for _, f := range families(lab.IPv6) {
-		out, err := place.Output(ctx, f.save)
-		if err != nil {
-			facts["netfilter"] = "rules cannot be counted: " + err.Error()
-			return
+// Prepare builds what these networks run and is not part of this project: kube-proxy. print reports progress.
+func Prepare(ctx context.Context, list []Network, print func(format string, args ...any)) error {
+	for _, n := range list {
+		if _, ok := n.(KubeProxy); ok && n.Unsupported() == "" {
+			return BuildKubeProxy(ctx, print)
 		}
-		rules += bytes.Count(out, []byte("\n-A "))
 	}
-	facts["netfilter"] = fmt.Sprintf("conntrack and kube-proxy-like rules for %d Services on every node", kubeProxyServices)
-	facts["netfilter rules"] = strconv.Itoa(rules)
-	if out, err := place.Output(ctx, "iptables", "--version"); err == nil {
-		facts["iptables"] = strings.TrimSpace(string(out))
-	}
-}
-
-// runQuiet runs a command whose output matters only when it fails.
-func runQuiet(place testbed.Place, cmd *exec.Cmd) error {
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	err := place.Run(cmd)
-	if err == nil {
-		return nil
-	}
-	if text := strings.TrimSpace(said.String()); text != "" {
-		return fmt.Errorf("run %s: %w: %s", cmd.Path, err, text)
-	}
-	return fmt.Errorf("run %s: %w", cmd.Path, err)
-}
-
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(s, "\n")
-	return line
+	return nil
 }

@@ -29,7 +29,8 @@ func (Macvlan) Unsupported() string {
 // Up has nothing to do: the wire is the pods' network.
 func (Macvlan) Up(context.Context, *testbed.Lab) error { return nil }
 
-func (Macvlan) network(lab *testbed.Lab, node *testbed.Node) pluginConfig {
+// Plugin is the reference plugin with the node's pod CIDRs.
+func (Macvlan) Plugin(lab *testbed.Lab, node *testbed.Node) (*Plugin, error) {
 	shared := []netip.Prefix{testbed.PodNetworkIPv4, testbed.PodNetworkIPv6}
 	var ranges [][]map[string]any
 	for i, cidr := range node.PodCIDRs {
@@ -39,24 +40,10 @@ func (Macvlan) network(lab *testbed.Lab, node *testbed.Node) pluginConfig {
 			"subnet": shared[i].String(), "rangeStart": first.String(), "rangeEnd": plus(first, 200).String(),
 		}})
 	}
-	return pluginConfig{dirs: referenceDirs, conf: confList(referenceVersion, "macvlan", map[string]any{
+	return referencePlugin("macvlan", map[string]any{
 		"type": "macvlan", "master": testbed.Uplink, "mode": "bridge", "mtu": lab.MTU,
 		"ipam": hostLocal(node, ranges, false),
-	})}
-}
-
-// AddPod calls the plugin.
-func (c Macvlan) AddPod(ctx context.Context, lab *testbed.Lab, node *testbed.Node, name string) (*testbed.Pod, error) {
-	return c.network(lab, node).addPod(ctx, lab, node, name)
-}
-
-// DelPod calls the plugin.
-func (c Macvlan) DelPod(ctx context.Context, lab *testbed.Lab, pod *testbed.Pod) error {
-	node, err := nodeOf(lab, pod)
-	if err != nil {
-		return err
-	}
-	return c.network(lab, node).delPod(ctx, lab, pod)
+	})
 }
 
 // Facts add the plugin's version.
@@ -66,9 +53,6 @@ func (Macvlan) Facts(ctx context.Context, lab *testbed.Lab) map[string]string {
 	facts["netfilter"] = noRules
 	return facts
 }
-
-// AgentPID is 0: there is no agent.
-func (Macvlan) AgentPID(*testbed.Node) int { return 0 }
 
 func plus(a netip.Addr, n int) netip.Addr {
 	for range n {

@@ -1,10 +1,17 @@
-// Package network holds the networks under test, one file each. A network is brought up on a lab of its
-// own and makes pods there; adding one is adding a file and a line in All.
+// Package network has the networks under test, one file each. A network comes up on a lab of its own and makes pods
+// there; adding one is adding a file and a line in a list.
 package network
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
+	"github.com/beeline-cni/beeline/lab/policies"
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
@@ -14,17 +21,163 @@ type Network interface {
 	Name() string
 	// Description is one sentence for the report.
 	Description() string
-	// Unsupported is empty, or begins "not on this kernel: " (or "not installed: ") and says what is missing.
+	// Unsupported is empty, or begins "not on this kernel: " or "not installed: " and says what is missing.
 	Unsupported() string
-	// Up makes the network of a fresh lab. What it starts ends with the lab.
+	// Up makes the network of a fresh lab. What it starts ends with the lab. If the lab has an API server (ServeObjects),
+	// the network's agents watch it.
 	Up(ctx context.Context, lab *testbed.Lab) error
-	// AddPod makes a pod on a node, through the network's CNI plugin where it has one; networks
-	// without pods return the node itself.
-	AddPod(ctx context.Context, lab *testbed.Lab, node *testbed.Node, name string) (*testbed.Pod, error)
-	// DelPod removes a pod made by AddPod.
-	DelPod(ctx context.Context, lab *testbed.Lab, pod *testbed.Pod) error
+	// Plugin returns the CNI configuration of a node. It is nil for a network without pods, which measures the nodes themselves.
+	Plugin(lab *testbed.Lab, node *testbed.Node) (*Plugin, error)
 	// Facts are what a reader needs to judge the comparison: versions, rules installed, MTU in the pod.
 	Facts(ctx context.Context, lab *testbed.Lab) map[string]string
-	// AgentPID is the process id of the node's agent, 0 where there is none.
-	AgentPID(node *testbed.Node) int
+}
+
+// Proxy is a network that implements Services, with the objects of the lab's API server.
+type Proxy interface {
+	Network
+	// StartProxy starts the Service proxy on every node where Up has not done so. It does not wait for Services to work.
+	StartProxy(ctx context.Context, lab *testbed.Lab) error
+	// ProxyPID is the process id of a node's Service proxy, 0 where none runs.
+	ProxyPID(node *testbed.Node) int
+}
+
+// PolicyEnforcer is a network that enforces NetworkPolicies.
+type PolicyEnforcer interface {
+	Network
+	// Present says which policies exist while the network is measured.
+	Present() policies.Presence
+	// Watches reports whether the network's agents watch the API server themselves.
+	Watches() bool
+	// Enforce applies policies where Watches is false. It returns how long the kernel took to take them.
+	Enforce(ctx context.Context, lab *testbed.Lab, state *policies.State) (took time.Duration, err error)
+}
+
+// withAgent is a network with an agent of this project on every node.
+type withAgent interface{ hasAgent() }
+
+// AgentSocket is the agent's socket on a node, empty for a network without agents.
+func AgentSocket(n Network, node *testbed.Node) string {
+	if _, ok := n.(withAgent); !ok {
+		return ""
+	}
+	return agentSocket(node)
+}
+
+// AgentPID is the process id of a node's agent, 0 where none runs.
+func AgentPID(n Network, node *testbed.Node) int {
+	if _, ok := n.(withAgent); !ok {
+		return 0
+	}
+	return runningAgent(node)
+}
+
+// AgentLog is the file to which the agent of a node writes its log.
+func AgentLog(node *testbed.Node) string { return filepath.Join(node.StateDir, "agent.log") }
+
+// AddPod makes a pod on a node by CNI ADD. A network without pods returns the node itself.
+func AddPod(ctx context.Context, n Network, lab *testbed.Lab, node *testbed.Node, name string) (*testbed.Pod, error) {
+	plugin, err := n.Plugin(lab, node)
+	if err != nil {
+		return nil, err
+	}
+	if plugin == nil {
+		return nodeAsPod(lab, node, name), nil
+	}
+	return plugin.add(ctx, lab, node, name)
+}
+
+// DelPod removes a pod made by AddPod.
+func DelPod(ctx context.Context, n Network, lab *testbed.Lab, pod *testbed.Pod) error {
+	node, ok := lab.NodeNamed(pod.Node)
+	if !ok {
+		return fmt.Errorf("pod %q: no node %q", pod.Name, pod.Node)
+	}
+	plugin, err := n.Plugin(lab, node)
+	if err != nil || plugin == nil {
+		return err
+	}
+	return plugin.del(ctx, lab, node, pod)
+}
+
+// nodeAsPod is the node where a network has no pods. It is not recorded in the lab.
+func nodeAsPod(lab *testbed.Lab, node *testbed.Node, name string) *testbed.Pod {
+	pod := &testbed.Pod{Name: name, Node: node.Name, Netns: node.Netns, MTU: lab.MTU}
+	for _, a := range node.Addresses {
+		pod.Addresses = append(pod.Addresses, a.Addr())
+	}
+	return pod
+}
+
+// All are the networks of the network suite, the baselines first, in the order of tables.
+func All() []Network {
+	return []Network{
+		Node{}, NodeNetfilter{}, beelineEBPF, beelineKernel, PTP{}, Bridge{}, Macvlan{}, VXLAN{}, beelineVXLAN,
+	}
+}
+
+// WithServices are the networks of the services suite, in the order of tables.
+func WithServices() []Network {
+	return []Network{
+		Node{}, beelineSocket, beelineTC, KubeProxy{Mode: "iptables"}, KubeProxy{Mode: "nftables"}, KubeProxy{Mode: "ipvs"},
+	}
+}
+
+// WithNodePorts are the networks of the nodeport suite, in the order of tables.
+func WithNodePorts() []Network {
+	return []Network{
+		Forwarding{}, beelineNodePort("xdp"), beelineNodePort("tc"),
+		KubeProxy{Mode: "iptables"}, KubeProxy{Mode: "nftables"}, KubeProxy{Mode: "ipvs"},
+	}
+}
+
+// WithPolicies are the networks of the policy suite, in the order of tables. ptp is there to divide ptp-iptables-policy by.
+func WithPolicies() []Network {
+	return []Network{
+		Node{},
+		beelinePolicy(policies.None, ""),
+		beelinePolicy(policies.Elsewhere, ""),
+		beelinePolicy(policies.Allowing, ""),
+		beelinePolicy(policies.AmongMany, ""),
+		beelinePolicy(policies.OneBlock, ""),
+		beelinePolicy(policies.ManyBlocks, ""),
+		beelinePolicy(policies.None, "all"),
+		beelinePolicy(policies.Allowing, "off"),
+		PTP{},
+		IptablesPolicies{},
+	}
+}
+
+// Names are those of a list of networks.
+func Names(list []Network) []string {
+	var names []string
+	for _, n := range list {
+		names = append(names, n.Name())
+	}
+	return names
+}
+
+// ErrUnknown says that a list has no network of that name.
+var ErrUnknown = errors.New("no network")
+
+// Select returns the networks of these names, in the order of the list and each once; all of them for no names.
+func Select(list []Network, names []string) ([]Network, error) {
+	known := Names(list)
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("%w %q; there are: %s", ErrUnknown, name, strings.Join(known, ", "))
+		}
+	}
+	if len(names) == 0 {
+		return list, nil
+	}
+	return slices.DeleteFunc(list, func(n Network) bool { return !slices.Contains(names, n.Name()) }), nil
+}
+
+// Named returns the network of the network suite that has this name.
+func Named(name string) (Network, error) {
+	selected, err := Select(All(), []string{name})
+	if err != nil {
+		return nil, err
+	}
+	return selected[0], nil
 }

@@ -41,7 +41,7 @@ func up(t *testing.T, c Network, o testbed.Options) *testbed.Lab {
 
 func addPod(t *testing.T, c Network, lab *testbed.Lab, node int, name string) *testbed.Pod {
 	t.Helper()
-	pod, err := c.AddPod(t.Context(), lab, lab.Node(node), name)
+	pod, err := AddPod(t.Context(), c, lab, lab.Node(node), name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestDelPodLeavesNothing(t *testing.T) {
 			if err := Verify(t.Context(), c, lab, shared, pod); err != nil {
 				t.Error(err)
 			}
-			if err := c.DelPod(t.Context(), lab, pod); err != nil {
+			if err := DelPod(t.Context(), c, lab, pod); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(before, links(t, node)); diff != "" {
@@ -153,7 +153,7 @@ func TestDelPodLeavesNothing(t *testing.T) {
 			if after := c.Facts(t.Context(), lab)["netfilter rules"]; after != rules {
 				t.Errorf("%s netfilter rules after DelPod, %s before AddPod", after, rules)
 			}
-			if err := c.DelPod(t.Context(), lab, pod); err != nil {
+			if err := DelPod(t.Context(), c, lab, pod); err != nil {
 				t.Errorf("second DelPod: %v", err)
 			}
 		})
@@ -162,14 +162,14 @@ func TestDelPodLeavesNothing(t *testing.T) {
 
 // A plugin that fails leaves nothing of the pod, and the pod can be made when the plugin works again.
 func TestFailedAddLeavesNothing(t *testing.T) {
-	c := Beeline{Routing: "ebpf"}
+	c := beelineEBPF
 	lab := up(t, c, testbed.Options{Nodes: 1})
 	node := lab.Node(0)
 	if err := os.Rename(agentSocket(node), agentSocket(node)+".away"); err != nil {
 		t.Fatal(err)
 	}
 	before := links(t, node)
-	pod, err := c.AddPod(t.Context(), lab, node, "a")
+	pod, err := AddPod(t.Context(), c, lab, node, "a")
 	if err == nil || pod != nil || !strings.Contains(err.Error(), `CNI ADD of pod "a" on n1`) {
 		t.Errorf("without an agent, AddPod gives %v and %v, want an error of CNI ADD", pod, err)
 	}

@@ -17,35 +17,18 @@ func (Node) Description() string {
 	return "the nodes' own network, no pods and no netfilter rules: what the machine can do"
 }
 
-// Unsupported is always empty: where a lab can be made, its nodes have a network.
+// Unsupported is always empty: where a lab comes up, its nodes have a network.
 func (Node) Unsupported() string { return "" }
 
-// Up has nothing to do.
+// Up does nothing.
 func (Node) Up(context.Context, *testbed.Lab) error { return nil }
 
-// AddPod gives the node itself.
-func (Node) AddPod(_ context.Context, lab *testbed.Lab, node *testbed.Node, name string) (*testbed.Pod, error) {
-	return nodeAsPod(lab, node, name), nil
-}
+// Plugin is nil: there are no pods.
+func (Node) Plugin(*testbed.Lab, *testbed.Node) (*Plugin, error) { return nil, nil }
 
-// DelPod has nothing to do.
-func (Node) DelPod(context.Context, *testbed.Lab, *testbed.Pod) error { return nil }
-
-// Facts are those every network has.
+// Facts are those that every network has.
 func (Node) Facts(_ context.Context, lab *testbed.Lab) map[string]string {
 	facts := commonFacts(lab)
 	facts["netfilter"] = noRules
 	return facts
-}
-
-// AgentPID is 0: there is no agent.
-func (Node) AgentPID(*testbed.Node) int { return 0 }
-
-// nodeAsPod is the node where a network has no pods. It is not recorded in the lab.
-func nodeAsPod(lab *testbed.Lab, node *testbed.Node, name string) *testbed.Pod {
-	pod := &testbed.Pod{Name: name, Node: node.Name, Netns: node.Netns, MTU: lab.MTU}
-	for _, a := range node.Addresses {
-		pod.Addresses = append(pod.Addresses, a.Addr())
-	}
-	return pod
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/beeline-cni/beeline/lab/plugin"
 	"github.com/beeline-cni/beeline/lab/policies"
@@ -21,16 +22,16 @@ import (
 // podInterface is the device that plugins make in a pod.
 const podInterface = "eth0"
 
-// network is a CNI configuration on one node: what a runtime would read from /etc/cni/net.d.
-type pluginConfig struct {
+// Plugin is a CNI configuration on one node: what a runtime reads from /etc/cni/net.d.
+type Plugin struct {
 	// conf is the configuration list.
 	conf map[string]any
 	// dirs are searched for plugins, in order.
 	dirs []string
 }
 
-// addPod makes a pod by CNI ADD, as a runtime does: namespace first, then the plugins, DEL when they fail.
-func (w pluginConfig) addPod(ctx context.Context, lab *testbed.Lab, node *testbed.Node, name string) (_ *testbed.Pod, err error) {
+// add makes a pod by CNI ADD, as a runtime does: namespace first, then the plugins, DEL when they fail.
+func (w *Plugin) add(ctx context.Context, lab *testbed.Lab, node *testbed.Node, name string) (_ *testbed.Pod, err error) {
 	// Not a named result: what is undone below must not be what is returned.
 	pod, err := lab.NewPodNetns(ctx, node, name)
 	if err != nil {
@@ -39,7 +40,7 @@ func (w pluginConfig) addPod(ctx context.Context, lab *testbed.Lab, node *testbe
 	defer func() {
 		if err != nil {
 			undo := context.WithoutCancel(ctx)
-			err = errors.Join(err, w.delPod(undo, lab, pod))
+			err = errors.Join(err, w.del(undo, lab, node, pod))
 		}
 	}()
 	cni, list, err := w.open(node)
@@ -64,12 +65,8 @@ func (w pluginConfig) addPod(ctx context.Context, lab *testbed.Lab, node *testbe
 	return pod, lab.SavePod(pod)
 }
 
-// delPod removes a pod by CNI DEL; its namespace goes in any case.
-func (w pluginConfig) delPod(ctx context.Context, lab *testbed.Lab, pod *testbed.Pod) error {
-	node, ok := lab.NodeNamed(pod.Node)
-	if !ok {
-		return fmt.Errorf("pod %q: no node %q", pod.Name, pod.Node)
-	}
+// del removes a pod by CNI DEL; its namespace goes in any case.
+func (w *Plugin) del(ctx context.Context, lab *testbed.Lab, node *testbed.Node, pod *testbed.Pod) error {
 	cni, list, err := w.open(node)
 	if err == nil {
 		err = cni.DelNetworkList(ctx, list, runtimeConf(ctx, pod))
@@ -80,7 +77,7 @@ func (w pluginConfig) delPod(ctx context.Context, lab *testbed.Lab, pod *testbed
 	return errors.Join(err, lab.DeletePod(ctx, pod))
 }
 
-func (w pluginConfig) open(node *testbed.Node) (*libcni.CNIConfig, *libcni.NetworkConfigList, error) {
+func (w *Plugin) open(node *testbed.Node) (*libcni.CNIConfig, *libcni.NetworkConfigList, error) {
 	conf, err := json.Marshal(w.conf)
 	if err != nil {
 		return nil, nil, fmt.Errorf("encode CNI configuration: %w", err)
@@ -196,6 +193,11 @@ func podRanges(node *testbed.Node) [][]map[string]any {
 	return ranges
 }
 
+// referencePlugin is a configuration of one reference plugin.
+func referencePlugin(name string, only map[string]any) (*Plugin, error) {
+	return &Plugin{dirs: referenceDirs, conf: confList(referenceVersion, name, only)}, nil
+}
+
 // confList is a configuration list of one plugin.
 func confList(cniVersion, name string, only map[string]any) map[string]any {
 	return map[string]any{"cniVersion": cniVersion, "name": name, "plugins": []any{only}}
@@ -203,3 +205,33 @@ func confList(cniVersion, name string, only map[string]any) map[string]any {
 
 // referenceVersion is the newest CNI version that Debian 12's reference plugins know.
 const referenceVersion = "1.0.0"
+
+// PluginCall is one execution of a CNI plugin.
+type PluginCall struct {
+	// Command is the plugin's CNI_COMMAND: ADD, DEL, …
+	Command string
+	// Took is the time from the start of the plugin's process to its end, the plugins that it calls included.
+	Took time.Duration
+}
+
+type observerKey struct{}
+
+// ObservePlugins returns a context under which AddPod and DelPod report each plugin call.
+func ObservePlugins(ctx context.Context, report func(PluginCall)) context.Context {
+	return context.WithValue(ctx, observerKey{}, report)
+}
+
+// observed reports a call to the observer in the context, if there is one.
+func observed(ctx context.Context, environ []string, took time.Duration) {
+	report, ok := ctx.Value(observerKey{}).(func(PluginCall))
+	if !ok {
+		return
+	}
+	call := PluginCall{Took: took}
+	for _, v := range environ {
+		if command, ok := strings.CutPrefix(v, "CNI_COMMAND="); ok {
+			call.Command = command
+		}
+	}
+	report(call)
+}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/beeline-cni/beeline/lab/testbed"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -51,12 +50,4 @@ func probeDevice(kind, option string, device func(netlink.LinkAttrs) netlink.Lin
 		return fmt.Sprintf("not on this kernel: %s (%s)", kind, option)
 	}
 	return ""
-}
-
-func nodeOf(lab *testbed.Lab, pod *testbed.Pod) (*testbed.Node, error) {
-	node, ok := lab.NodeNamed(pod.Node)
-	if !ok {
-		return nil, fmt.Errorf("pod %q: no node %q", pod.Name, pod.Node)
-	}
-	return node, nil
 }

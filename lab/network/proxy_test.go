@@ -15,7 +15,11 @@ import (
 )
 
 func TestProxies(t *testing.T) {
-	for _, p := range Proxies() {
+	for _, p := range WithServices() {
+		p, ok := p.(Proxy)
+		if !ok {
+			continue
+		}
 		t.Run(p.Name(), func(t *testing.T) {
 			testenv.Root(t)
 			if why := p.Unsupported(); why != "" {
@@ -38,12 +42,11 @@ const reachPatience = 3 * time.Minute
 func testProxy(t *testing.T, p Proxy) {
 	ctx := t.Context()
 	lab := bareLab(t, "t-"+p.Name())
-	server, kubeconfig, err := ServeObjects(ctx, lab)
+	server, _, err := ServeObjects(ctx, lab)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	p = p.WithKubeconfig(kubeconfig)
 	if err := p.Up(ctx, lab); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +78,7 @@ func testProxy(t *testing.T, p Proxy) {
 		backends = append(backends, services.Backend{Address: pod.Addresses[0], Node: pod.Node})
 	}
 	places := map[string]testbed.Place{"pod": lab.Place(client)}
-	if p.Name() != (BeelineServices{AtTC: true}).Name() { // the node's own sockets would need programs at sockets
+	if p.Name() != beelineTC.Name() { // the node's own sockets would need programs at sockets
 		places["node"] = lab.Node(0).Place()
 	}
 	for i, backend := range backends {
@@ -105,7 +108,7 @@ func testProxy(t *testing.T, p Proxy) {
 func TestKubeProxyConfiguration(t *testing.T) {
 	lab := &testbed.Lab{Options: testbed.Options{IPv6: true}}
 	node := &testbed.Node{Name: "n1"}
-	c := KubeProxy{Mode: "nftables"}.WithKubeconfig("/file").(KubeProxy).configuration(lab, node)
+	c := KubeProxy{Mode: "nftables"}.configuration(lab, node)
 	if c["mode"] != "nftables" || c["hostnameOverride"] != "n1" || c["clusterCIDR"] != "10.77.0.0/16,fd77:1::/32" {
 		t.Errorf("%v", c)
 	}

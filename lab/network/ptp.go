@@ -22,36 +22,23 @@ func (PTP) Unsupported() string {
 	if missing := referenceMissing("ptp", "host-local"); missing != "" {
 		return missing
 	}
-	return kubeProxyUnsupported()
+	return netfilterRulesUnsupported()
 }
 
 // Up makes routes and rules on the nodes.
 func (PTP) Up(ctx context.Context, lab *testbed.Lab) error {
-	if err := installKubeProxyRules(ctx, lab); err != nil {
+	if err := installNetfilterRules(ctx, lab); err != nil {
 		return err
 	}
 	return routePods(lab)
 }
 
-func (PTP) network(lab *testbed.Lab, node *testbed.Node) pluginConfig {
-	return pluginConfig{dirs: referenceDirs, conf: confList(referenceVersion, "ptp", map[string]any{
+// Plugin is the reference plugin with the node's pod CIDRs.
+func (PTP) Plugin(lab *testbed.Lab, node *testbed.Node) (*Plugin, error) {
+	return referencePlugin("ptp", map[string]any{
 		"type": "ptp", "ipMasq": true, "mtu": lab.MTU,
 		"ipam": hostLocal(node, podRanges(node), true),
-	})}
-}
-
-// AddPod calls the plugin.
-func (c PTP) AddPod(ctx context.Context, lab *testbed.Lab, node *testbed.Node, name string) (*testbed.Pod, error) {
-	return c.network(lab, node).addPod(ctx, lab, node, name)
-}
-
-// DelPod calls the plugin.
-func (c PTP) DelPod(ctx context.Context, lab *testbed.Lab, pod *testbed.Pod) error {
-	node, err := nodeOf(lab, pod)
-	if err != nil {
-		return err
-	}
-	return c.network(lab, node).delPod(ctx, lab, pod)
+	})
 }
 
 // Facts add the plugin's version and the rules.
@@ -62,9 +49,6 @@ func (PTP) Facts(ctx context.Context, lab *testbed.Lab) map[string]string {
 	facts["masquerade"] = masqueradeFact
 	return facts
 }
-
-// AgentPID is 0: there is no agent.
-func (PTP) AgentPID(*testbed.Node) int { return 0 }
 
 // masqueradeFact is true of every network that uses ipMasq here.
 const masqueradeFact = "ipMasq by the plugin; packets between pods keep their addresses"

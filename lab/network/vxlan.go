@@ -42,7 +42,7 @@ func (VXLAN) Unsupported() string {
 
 // Up makes rules, VXLAN devices and their tables.
 func (VXLAN) Up(ctx context.Context, lab *testbed.Lab) error {
-	if err := installKubeProxyRules(ctx, lab); err != nil {
+	if err := installNetfilterRules(ctx, lab); err != nil {
 		return err
 	}
 	if err := enableForwarding(lab); err != nil {
@@ -123,18 +123,9 @@ func vxlanMAC(n *testbed.Node) net.HardwareAddr {
 	return net.HardwareAddr{0x02, 0x77, 0, 0, 0, byte(n.Index)}
 }
 
-// AddPod calls the plugin bridge.
-func (VXLAN) AddPod(ctx context.Context, lab *testbed.Lab, node *testbed.Node, name string) (*testbed.Pod, error) {
-	return bridgeNetwork("vxlan", node, lab.MTU-vxlanHeaders).addPod(ctx, lab, node, name)
-}
-
-// DelPod calls the plugin bridge.
-func (VXLAN) DelPod(ctx context.Context, lab *testbed.Lab, pod *testbed.Pod) error {
-	node, err := nodeOf(lab, pod)
-	if err != nil {
-		return err
-	}
-	return bridgeNetwork("vxlan", node, lab.MTU-vxlanHeaders).delPod(ctx, lab, pod)
+// Plugin is the reference plugin bridge with the tunnel's MTU.
+func (VXLAN) Plugin(lab *testbed.Lab, node *testbed.Node) (*Plugin, error) {
+	return bridgePlugin("vxlan", node, lab.MTU-vxlanHeaders)
 }
 
 // Facts add the plugin's version, the rules and the tunnel.
@@ -147,6 +138,3 @@ func (VXLAN) Facts(ctx context.Context, lab *testbed.Lab) map[string]string {
 	facts["tunnel"] = "VXLAN over IPv4, UDP port " + strconv.Itoa(vxlanPort) + ", static entries"
 	return facts
 }
-
-// AgentPID is 0: there is no agent.
-func (VXLAN) AgentPID(*testbed.Node) int { return 0 }

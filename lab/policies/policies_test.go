@@ -120,8 +120,8 @@ func TestPresences(t *testing.T) {
 		if err != nil || len(before) != want.before || len(presence.Others()) != want.others {
 			t.Errorf("%d: %d objects, %d policies, %v; want %+v", presence, len(before), len(presence.Others()), err, want)
 		}
-		if n := len(presence.ForMeasured([]int{1}, netip.IPv4Unspecified())); n != want.measured || presence.Governed() != (want.measured > 0) {
-			t.Errorf("%d: %d policies for the measured pods, governed %v", presence, n, presence.Governed())
+		if n := len(presence.ForMeasured([]int{1}, netip.IPv4Unspecified())); n != want.measured || presence.Selects() != (want.measured > 0) {
+			t.Errorf("%d: %d policies for the measured pods, selected %v", presence, n, presence.Selects())
 		}
 	}
 }

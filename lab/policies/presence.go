@@ -9,7 +9,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// Presence says which policies there are while a network is measured.
+// Presence says which policies exist while a network is measured.
 type Presence int
 
 // The presences.
@@ -40,20 +40,20 @@ var (
 	BystanderLabels = map[string]string{"role": "bystander"}
 )
 
-// Bystanders says whether each node has a pod more, which the policies select.
+// Bystanders reports whether each node has another pod, which the policies select.
 func (p Presence) Bystanders() bool { return p == Elsewhere }
 
-// Governed says whether the measured pods are selected, and so what no policy allows is to be refused there.
-func (p Presence) Governed() bool { return p >= Allowing }
+// Selects reports whether policies select the measured pods, so that what no policy allows is denied there.
+func (p Presence) Selects() bool { return p >= Allowing }
 
-// Nameless says that nobody is told of the addresses of the measured pods, each of which is to the other's node an address like any: pods are
-// found by their address, and no list of blocks would be looked at for them.
-func (p Presence) Nameless() bool { return p.Blocks() > 0 }
+// External reports whether the API server lacks the addresses of the measured pods, so that each node takes the other's pod
+// for an external address: ipBlocks are not looked up for known pods.
+func (p Presence) External() bool { return p.Blocks() > 0 }
 
-// Blocks is how many ipBlocks are in force for each of the measured pods.
+// Blocks is how many ipBlocks select peers of each measured pod.
 func (p Presence) Blocks() int { return map[Presence]int{OneBlock: 1, ManyBlocks: MostBlocks}[p] }
 
-// Before are the objects that are there before any pod of the lab is.
+// Before are the objects that exist before any pod of the lab.
 func (p Presence) Before() ([]runtime.Object, error) {
 	objects := []runtime.Object{Namespace(Default, nil)}
 	if p != AmongMany {
@@ -70,7 +70,8 @@ func (p Presence) Before() ([]runtime.Object, error) {
 	return objects, nil
 }
 
-// Beside are the pods on LocalNode that the lab has to make beside the measured ones and the bystanders; their addresses are what they get.
+// Beside are the pods on LocalNode that the lab makes beside the measured ones and the bystanders. Their addresses are
+// what they get.
 func (p Presence) Beside() ([]Pod, error) {
 	if p != AmongMany {
 		return nil, nil

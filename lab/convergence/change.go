@@ -1,0 +1,51 @@
+package convergence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+const (
+	// ChangeLimit is how long a connection is waited for after a single change.
+	ChangeLimit = 2 * time.Minute
+	// lead is for how long the client makes connections before a change.
+	lead = 20 * time.Millisecond
+)
+
+// Time makes a change while a client makes connections all the time. It returns the time from the change to the moment
+// for which the client waits. The error of a change that fails comes at once, and the client is ready for the next one.
+func Time(ctx context.Context, client *Client, to netip.AddrPort, want int, change func() error) (time.Duration, error) {
+	waiting, err := client.Begin(to, want, ChangeLimit)
+	if err != nil {
+		return 0, err
+	}
+	time.Sleep(lead)
+	begin := time.Now()
+	if err := change(); err != nil {
+		return 0, errors.Join(fmt.Errorf("make the change: %w", err), waiting.Abandon())
+	}
+	at, err := waiting.End(ctx)
+	return at.Sub(begin), err
+}
+
+// Repeat makes changes until there are so many or the time is over, with a pause after each. It returns how long each
+// took until traffic followed, in milliseconds, and why there are no more of them.
+func Repeat(ctx context.Context, most int, within, pause time.Duration, change func() (time.Duration, error)) (milliseconds []float64, err error) {
+	milliseconds = []float64{}
+	for began := time.Now(); len(milliseconds) < most && time.Since(began) < within; {
+		took, err := change()
+		if err != nil {
+			return milliseconds, err
+		}
+		milliseconds = append(milliseconds, float64(took)/float64(time.Millisecond))
+		select {
+		case <-ctx.Done():
+			return milliseconds, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+	return milliseconds, nil
+}

@@ -1,0 +1,56 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/beeline-cni/beeline/lab/apiserver"
+	"github.com/beeline-cni/beeline/lab/services"
+	"github.com/beeline-cni/beeline/lab/testbed"
+)
+
+// apiPort is the API server's, on the loopback of each node.
+const apiPort = 6443
+
+// kubeconfigOf is the kubeconfig file of a lab's API server.
+func kubeconfigOf(lab *testbed.Lab) string { return filepath.Join(lab.Dir(), "kubeconfig") }
+
+func hasAPIServer(lab *testbed.Lab) bool {
+	_, err := os.Stat(kubeconfigOf(lab))
+	return err == nil
+}
+
+// ServeObjects starts an API server that listens on the loopback of every node of a lab and has the nodes' objects. It
+// returns the kubeconfig file for programs there. The server ends with Close.
+func ServeObjects(ctx context.Context, lab *testbed.Lab) (server *apiserver.Server, kubeconfig string, err error) {
+	server = apiserver.New()
+	defer func() {
+		if err != nil {
+			server.Close()
+		}
+	}()
+	address := fmt.Sprintf("127.0.0.1:%d", apiPort)
+	var nodes []runtime.Object
+	for _, node := range lab.Nodes() {
+		var listener net.Listener
+		err := node.Place().Do(func() (err error) {
+			listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+			return err
+		})
+		if err != nil {
+			return nil, "", fmt.Errorf("listen as API server on %s: %w", node.Name, err)
+		}
+		server.Serve(listener)
+		nodes = append(nodes, services.Node(node))
+	}
+	if err := server.Put(nodes...); err != nil {
+		return nil, "", err
+	}
+	kubeconfig = kubeconfigOf(lab)
+	return server, kubeconfig, os.WriteFile(kubeconfig, apiserver.Kubeconfig("http://"+address), 0o600)
+}

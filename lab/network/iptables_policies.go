@@ -1,0 +1,119 @@
+package network
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/beeline-cni/beeline/lab/policies"
+	"github.com/beeline-cni/beeline/lab/testbed"
+)
+
+// IptablesPolicies is the plugin ptp with NetworkPolicies in the way of a classic policy agent: chains of iptables for each
+// policed pod and each policy, behind connection tracking. The lab itself is the agent.
+type IptablesPolicies struct{ PTP }
+
+// Name is "ptp-iptables-policy".
+func (IptablesPolicies) Name() string { return "ptp-iptables-policy" }
+
+// Description is for the report.
+func (IptablesPolicies) Description() string {
+	return "ptp with the same small policies as rules of iptables: established connections first, then a chain for each pod and each policy, an address and a port in each rule"
+}
+
+// Present is a few policies that allow what is measured.
+func (IptablesPolicies) Present() policies.Presence { return policies.Allowing }
+
+// Watches is false: Enforce tells it.
+func (IptablesPolicies) Watches() bool { return false }
+
+// Unsupported names what ptp lacks.
+func (c IptablesPolicies) Unsupported() string {
+	if missing := c.PTP.Unsupported(); missing != "" {
+		return missing
+	}
+	return policyRulesUnsupported()
+}
+
+// Up makes what ptp has, and the chain that all others hang on.
+func (c IptablesPolicies) Up(ctx context.Context, lab *testbed.Lab) error {
+	if err := c.PTP.Up(ctx, lab); err != nil {
+		return err
+	}
+	for _, node := range lab.Nodes() {
+		for _, args := range [][]string{{"-N", policyChain}, {"-I", "FORWARD", "1", "-j", policyChain}} {
+			if _, err := node.Place().Output(ctx, "iptables", args...); err != nil {
+				return fmt.Errorf("hook policies on %s: %w", node.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Enforce writes the rules of every node anew, as an agent does that has no memory of the rules before, on all nodes at once, and says how long
+// the command that takes them took on the slowest.
+func (IptablesPolicies) Enforce(ctx context.Context, lab *testbed.Lab, state *policies.State) (took time.Duration, err error) {
+	nodes := lab.Nodes()
+	times, errs := make([]time.Duration, len(nodes)), make([]error, len(nodes))
+	var wait sync.WaitGroup
+	for i, node := range nodes {
+		wait.Go(func() { times[i], errs[i] = enforceOn(ctx, node, state) })
+	}
+	wait.Wait()
+	return slices.Max(times), errors.Join(errs...)
+}
+
+// enforceOn writes the rules of one node.
+func enforceOn(ctx context.Context, node *testbed.Node, state *policies.State) (took time.Duration, err error) {
+	stale, err := policyChains(ctx, node)
+	if err != nil {
+		return 0, fmt.Errorf("read policies on %s: %w", node.Name, err)
+	}
+	rules, err := policyRules(state, node.Name, stale)
+	if err != nil {
+		return 0, err
+	}
+	cmd := exec.CommandContext(ctx, "iptables-restore", "--noflush")
+	cmd.Stdin = bytes.NewReader(rules)
+	begin := time.Now()
+	if err := runQuiet(node.Place(), cmd); err != nil {
+		return 0, fmt.Errorf("write policies on %s: %w", node.Name, err)
+	}
+	return time.Since(begin), nil
+}
+
+// policyChains are the chains of pods and policies that a node has.
+func policyChains(ctx context.Context, node *testbed.Node) (chains []string, err error) {
+	out, err := node.Place().Output(ctx, "iptables-save", "--table", "filter")
+	if err != nil {
+		return nil, err
+	}
+	for line := range bytes.Lines(out) {
+		if name, ok := bytes.CutPrefix(line, []byte(":")); ok && bytes.HasPrefix(name, []byte(policyPrefix)) {
+			name, _, _ = bytes.Cut(name, []byte(" "))
+			chains = append(chains, string(name))
+		}
+	}
+	return chains, nil
+}
+
+// Facts add how many rules of policy the first node has.
+func (c IptablesPolicies) Facts(ctx context.Context, lab *testbed.Lab) map[string]string {
+	facts := c.PTP.Facts(ctx, lab)
+	if out, err := lab.Node(0).Place().Output(ctx, "iptables-save", "--table", "filter"); err == nil {
+		facts["policy rules"] = strconv.Itoa(bytes.Count(out, []byte("\n-A "+policyPrefix)) + bytes.Count(out, []byte("\n-A "+policyChain+" ")))
+	}
+	return facts
+}
+
+// policyRulesUnsupported writes a rule of each kind once, in a namespace that ends with the probe.
+var policyRulesUnsupported = sync.OnceValue(func() string {
+	return probeCommand("rules of policies (xt_conntrack, xt_mark)", "iptables", "-A", "FORWARD",
+		"-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-m", "mark", "!", "--mark", policyMark, "-j", "MARK", "--or-mark", policyBits)
+})

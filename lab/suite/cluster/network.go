@@ -1,0 +1,179 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/beeline-cni/beeline/lab/result"
+	"github.com/beeline-cni/beeline/lab/round"
+	"github.com/beeline-cni/beeline/lab/stats"
+)
+
+// Network is a route through the cluster's network: which pods are its ends, and by which address the client finds the
+// server.
+type Network struct {
+	Name, Description string
+	client            role
+	servers           map[result.Path]role
+	// address is the one of a server: its own, its Service's, or its node's.
+	address addressKind
+}
+
+type addressKind int
+
+const (
+	ownAddress addressKind = iota
+	clusterAddress
+	nodeAddress
+)
+
+// role names a pod of the bench, and is a part of its name.
+type role string
+
+// The pods: ends in pods, and ends in the network of their node.
+const (
+	podClient  role = "client"
+	podNear    role = "near"
+	podFar     role = "far"
+	nodeClient role = "node-client"
+	nodeNear   role = "node-near"
+	nodeFar    role = "node-far"
+)
+
+// onServer says whether the pod belongs on the server's node rather than on the client's.
+func (r role) onServer() bool { return r == podFar || r == nodeFar }
+
+// hosted says whether the pod is in the network of its node.
+func (r role) hosted() bool { return r == nodeClient || r == nodeNear || r == nodeFar }
+
+// serves says whether the pod is a server.
+func (r role) serves() bool { return r != podClient && r != nodeClient }
+
+var (
+	podServers  = map[result.Path]role{result.SameNode: podNear, result.CrossNode: podFar}
+	nodeServers = map[result.Path]role{result.SameNode: nodeNear, result.CrossNode: nodeFar}
+)
+
+// All are the networks on every cluster, the baseline first.
+func All() []Network {
+	return []Network{
+		{stats.Baseline, "from node to node, by pods in the network of their nodes: the baseline", nodeClient, nodeServers, ownAddress},
+		{"pod", "from pod to pod, by the pod's address", podClient, podServers, ownAddress},
+		{"service", "from pod to pod, by a ClusterIP with one endpoint", podClient, podServers, clusterAddress},
+		{"nodeport", "from node to pod, by a NodePort at the address of the pod's node: as a client outside of the cluster comes in", nodeClient, podServers, nodeAddress},
+	}
+}
+
+func names(list []Network) string {
+	var words []string
+	for _, c := range list {
+		words = append(words, c.Name)
+	}
+	return strings.Join(words, ", ")
+}
+
+func selectNetworks(chosen []string) ([]Network, error) {
+	if len(chosen) == 0 {
+		return All(), nil
+	}
+	var list []Network
+	for _, c := range All() {
+		if slices.Contains(chosen, c.Name) {
+			list = append(list, c)
+		}
+	}
+	for _, name := range chosen {
+		if !slices.ContainsFunc(list, func(c Network) bool { return c.Name == name }) {
+			return nil, fmt.Errorf("no network %q on a cluster; there are: %s", name, names(All()))
+		}
+	}
+	return list, nil
+}
+
+// Gate is for nodes with other work, which a cluster in use has: foreign load is what they do while the bench is quiet.
+var Gate = round.Gate{Steal: 0.02, Foreign: 0.15, Retransmits: 0.01}
+
+// cores is how many processes a full run has in parallel at most: each needs ports of its own, on Services too.
+const cores = 4
+
+// New decides what a run measures. API has to be set before the run.
+func New(o round.Options, where Options) (*Suite, error) {
+	s := newSuite(round.NewSchedule(o), where)
+	s.Gate = Gate.With(o)
+	var err error
+	if s.networks, err = selectNetworks(o.Networks); err != nil {
+		return nil, err
+	}
+	placements := round.OrDefault(o.Placements, result.Free)
+	if len(placements) > 1 || placements[0] != result.Free && placements[0] != result.OneCore {
+		return nil, fmt.Errorf("placement %v: on a cluster it is %s, or %s where both nodes run on one kernel", placements, result.Free, result.OneCore)
+	}
+	cells := round.QuickCells
+	if o.Full {
+		cells = round.FullCells
+	}
+	for _, c := range cells(o) {
+		c.Placements = placements
+		if err := s.Add(c, cores); err != nil {
+			return nil, err
+		}
+	}
+	s.ports = newPorts(s.Cells)
+	return s, nil
+}
+
+// Names are those of the networks.
+func (s *Suite) Names() []string {
+	var list []string
+	for _, n := range s.networks {
+		list = append(list, n.Name)
+	}
+	return list
+}
+
+// paths are those that the cells need.
+func (s *Suite) paths() []result.Path {
+	var list []result.Path
+	for _, c := range s.Cells {
+		if !slices.Contains(list, c.Path) {
+			list = append(list, c.Path)
+		}
+	}
+	return list
+}
+
+// oneCore says whether both ends are to be on one CPU.
+func (s *Suite) oneCore() bool {
+	return slices.ContainsFunc(s.Cells, func(c round.Cell) bool { return c.Placement == result.OneCore })
+}
+
+// roles are the pods that the networks and cells need.
+func (s *Suite) roles() []role {
+	var list []role
+	add := func(r role) {
+		if !slices.Contains(list, r) {
+			list = append(list, r)
+		}
+	}
+	for _, c := range s.networks {
+		add(c.client)
+		for _, path := range s.paths() {
+			add(c.servers[path])
+		}
+	}
+	return list
+}
+
+// rolesWithService are the pods that need a Service before them.
+func (s *Suite) rolesWithService() []role {
+	var list []role
+	for _, c := range s.networks {
+		for _, path := range s.paths() {
+			if r := c.servers[path]; c.address != ownAddress && !slices.Contains(list, r) {
+				list = append(list, r)
+			}
+		}
+	}
+	return list
+}
