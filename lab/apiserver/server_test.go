@@ -179,7 +179,7 @@ func TestRequests(t *testing.T) {
 			}
 		})
 	}
-	if err := s.Delete(service("nobody", nil)); err == nil {
+	if err := s.Delete(service("none", nil)); err == nil {
 		t.Error("what is not there can be deleted")
 	}
 	if err := s.Put(&corev1.Secret{}); err == nil {

@@ -12,17 +12,17 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// Everything that the bench has to ask is asked, both ways, on one node and between two, and can come out wrong either way.
-func TestQuestionsCover(t *testing.T) {
+// There is a check of every kind, in both directions, on one node and between two, with both outcomes.
+func TestChecksCover(t *testing.T) {
 	names := map[string]bool{NearNode: true, FarNode: true}
-	for _, p := range Cast() {
+	for _, p := range Pods() {
 		if names[p.Name] {
 			t.Errorf("two are called %s", p.Name)
 		}
 		names[p.Name] = true
 	}
-	asked, seen := map[any]int{}, map[Question]bool{}
-	for _, q := range Questions() {
+	counts, seen := map[any]int{}, map[Check]bool{}
+	for _, q := range Checks() {
 		if !names[q.From] || !names[q.To] || q.From == q.To {
 			t.Errorf("%+v", q)
 		}
@@ -30,31 +30,31 @@ func TestQuestionsCover(t *testing.T) {
 			t.Errorf("twice: %+v", q)
 		}
 		seen[q] = true
-		asked[[4]any{q.Direction, q.By, q.Path(), q.Want}]++
-		asked[[3]any{q.Direction, q.Protocol, q.Want}]++
+		counts[[4]any{q.Direction, q.Rule, q.Path(), q.Allowed}]++
+		counts[[3]any{q.Direction, q.Protocol, q.Allowed}]++
 	}
 	for _, d := range []result.PolicyDirection{result.Ingress, result.Egress} {
 		for _, by := range []string{"pod selector", "port", "block"} {
 			for _, path := range []result.Path{result.SameNode, result.CrossNode} {
-				for _, want := range []bool{works, refused} {
-					if asked[[4]any{d, by, path, want}] == 0 {
+				for _, want := range []bool{allowed, denied} {
+					if counts[[4]any{d, by, path, want}] == 0 {
 						t.Errorf("%s by %s, %s: nothing has to be %v", d, by, path, want)
 					}
 				}
 			}
 		}
 		for _, p := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
-			if asked[[3]any{d, p, works}] == 0 || asked[[3]any{d, p, refused}] == 0 {
+			if counts[[3]any{d, p, allowed}] == 0 || counts[[3]any{d, p, denied}] == 0 {
 				t.Errorf("%s over %s has one answer only", d, p)
 			}
 		}
 	}
 }
 
-// The policies of the cast select pods of the cast and nobody else.
-func TestObjectsSelectTheCast(t *testing.T) {
+// The policies select pods of this package and no others.
+func TestObjectsSelectThePods(t *testing.T) {
 	address := func(name string) netip.Addr {
-		for i, p := range Cast() {
+		for i, p := range Pods() {
 			if p.Name == name {
 				return netip.AddrFrom4([4]byte{10, 77, byte(1 + p.Home), byte(2 + i)})
 			}
@@ -67,13 +67,13 @@ func TestObjectsSelectTheCast(t *testing.T) {
 			continue
 		}
 		selected := 0
-		for _, p := range Cast() {
-			if p.Namespace == policy.Namespace && p.Labels["truth"] == policy.Spec.PodSelector.MatchLabels["truth"] {
+		for _, p := range Pods() {
+			if p.Namespace == policy.Namespace && p.Labels["connectivity"] == policy.Spec.PodSelector.MatchLabels["connectivity"] {
 				selected++
 			}
 		}
 		if selected == 0 || len(policy.Spec.PodSelector.MatchLabels) != 1 {
-			t.Errorf("%s selects %d of the cast by %v", policy.Name, selected, policy.Spec.PodSelector)
+			t.Errorf("%s selects %d of the pods by %v", policy.Name, selected, policy.Spec.PodSelector)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestAsk(t *testing.T) {
 	for protocol, ports := range Ports {
 		for address, want := range map[netip.Addr]bool{answering: true, silent: false} {
 			began := time.Now()
-			got, err := Ask(t.Context(), here, netip.AddrPortFrom(address, ports[0]), protocol, want)
+			got, err := Connect(t.Context(), here, netip.AddrPortFrom(address, ports[0]), protocol, want)
 			if got != want || err != nil {
 				t.Errorf("%s of %s: answered %v, %v", address, protocol, got, err)
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// Listen answers at all Ports of an address at a place until the returned function is called.
+// Listen outcomes at all Ports of an address at a place until the returned function is called.
 func Listen(ctx context.Context, place testbed.Place, address netip.Addr) (end func(), err error) {
 	var closers []func() error
 	end = func() {

@@ -12,17 +12,17 @@ import (
 const (
 	// between is the time from one attempt to the next, and so how exact the answer is.
 	between = time.Millisecond
-	// patience is how long an attempt is waited for: longer than any handshake on one machine, shorter than a SYN sent
-	// again, which would answer for the time at which it was sent first.
+	// patience is how long an attempt may take: longer than any handshake on one machine, shorter than the timer of a
+	// SYN retransmission, whose reply would count for the time of the first SYN.
 	patience = 500 * time.Millisecond
 	// most is how many attempts are waited for at once.
 	most = int(patience / between)
 )
 
-// errNobody says that no connection arrived in time, errStill that connections arrived to the end.
+// errNone says that no connection arrived in time, errStill that connections arrived to the end.
 var (
-	errNobody = errors.New("no connection reached it in time")
-	errStill  = errors.New("connections reached it to the end")
+	errNone  = errors.New("no connection reached it in time")
+	errStill = errors.New("connections reached it to the end")
 )
 
 // attempt is a connection that is being made.
@@ -40,7 +40,7 @@ type attempts struct {
 	unbegun error
 }
 
-// because adds to what was found why attempts could not begin: they say nothing about whoever was to answer.
+// because adds why attempts could not begin: they say nothing about the backend.
 func (a *attempts) because(found error) error {
 	if a.unbegun == nil {
 		return found
@@ -59,7 +59,7 @@ func (a *attempts) abandon(n int) {
 	a.open = a.open[n:]
 }
 
-// step begins another one if it is time, and waits until one has something to say or the next is due.
+// step begins another one if it is time, and waits until one has data or the next is due.
 func (a *attempts) step() error {
 	if now := time.Now(); !now.Before(a.next) {
 		fd, err := begin(a.to)
@@ -73,8 +73,8 @@ func (a *attempts) step() error {
 	return wait(a.open, time.Until(a.next))
 }
 
-// until makes a new connection every millisecond until one reaches the wanted backend, and gives the moment at which its
-// first byte was there.
+// until makes a new connection every millisecond until one reaches the wanted backend. It returns the moment at which its
+// first byte arrived.
 func until(to netip.AddrPort, want int, limit time.Duration) (time.Time, error) {
 	all := attempts{to: to}
 	defer all.close()
@@ -93,7 +93,7 @@ func until(to netip.AddrPort, want int, limit time.Duration) (time.Time, error) 
 			case !done:
 				kept = append(kept, a)
 				continue
-			case at.IsZero() && who >= 0 && (want == Anybody || who == want):
+			case at.IsZero() && who >= 0 && (want == AnyBackend || who == want):
 				at = time.Now()
 			case who >= 0: // reached another backend: the next may reach the wanted one
 				all.next = time.Now()
@@ -104,16 +104,16 @@ func until(to netip.AddrPort, want int, limit time.Duration) (time.Time, error) 
 			return at, nil
 		}
 	}
-	return time.Time{}, all.because(errNobody)
+	return time.Time{}, all.because(errNone)
 }
 
-// quiet is how long connections have to go unanswered, one begun every millisecond, until it is believed that they will. A
-// machine that is busy with something else stops those who ask, too.
+// quiet is how long connections, one every millisecond, have to stay without a reply before they count as blocked: a busy
+// machine stops the client too.
 const quiet = 100 * time.Millisecond
 
-// untilNobody makes a new connection every millisecond until none is answered any more, and gives the moment at which the
-// first one began that was not.
-func untilNobody(to netip.AddrPort, _ int, limit time.Duration) (time.Time, error) {
+// untilNone makes a new connection every millisecond until none gets a reply any more. It returns the moment at which the
+// first one without a reply began.
+func untilNone(to netip.AddrPort, _ int, limit time.Duration) (time.Time, error) {
 	all := attempts{to: to}
 	defer all.close()
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
@@ -125,7 +125,7 @@ func untilNobody(to netip.AddrPort, _ int, limit time.Duration) (time.Time, erro
 		}
 		for i := len(all.open) - 1; i >= 0; i-- {
 			if who, done := answer(all.open[i].fd); done && who >= 0 {
-				// Those that began before one that is answered were let, or were lost for another reason.
+				// Earlier ones were admitted too, or were lost for another reason.
 				all.abandon(i + 1)
 				break
 			}
@@ -134,7 +134,7 @@ func untilNobody(to netip.AddrPort, _ int, limit time.Duration) (time.Time, erro
 	return time.Time{}, all.because(errStill)
 }
 
-// begin sends the first packet of a connection, or gives the kernel's refusal to.
+// begin sends the SYN of a connection, or returns the kernel's error.
 func begin(to netip.AddrPort) (int, error) {
 	family, address := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
 	if to.Addr().Is4() {
@@ -151,7 +151,7 @@ func begin(to netip.AddrPort) (int, error) {
 	return fd, nil
 }
 
-// wait returns when one of the connections has something to say.
+// wait returns when one of the connections has data.
 func wait(open []attempt, limit time.Duration) error {
 	fds := make([]unix.PollFd, len(open))
 	for i, a := range open {
@@ -164,7 +164,7 @@ func wait(open []attempt, limit time.Duration) error {
 	return nil
 }
 
-// answer reads the byte by which a backend tells itself apart: -1 from a connection that failed.
+// answer reads the byte that identifies a backend: -1 from a connection that failed.
 func answer(fd int) (who int, done bool) {
 	var b [1]byte
 	n, err := unix.Read(fd, b[:])
@@ -177,7 +177,7 @@ func answer(fd int) (who int, done bool) {
 	return int(b[0]), true
 }
 
-// abandon ends a connection with RST: no port pair rests, and the next one may have it.
+// abandon ends a connection with RST: its ports do not stay in TIME_WAIT.
 func abandon(fd int) {
 	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	unix.Close(fd)

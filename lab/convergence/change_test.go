@@ -37,13 +37,13 @@ func TestChangeThatFails(t *testing.T) {
 	defer client.Close()
 	refused := errors.New("refused by the API server")
 	began := time.Now()
-	if _, err := Time(t.Context(), client, silent, Anybody, func() error { return refused }); !errors.Is(err, refused) {
+	if _, err := Time(t.Context(), client, silent, AnyBackend, func() error { return refused }); !errors.Is(err, refused) {
 		t.Errorf("error %v, want %v", err, refused)
 	}
 	if took := time.Since(began); took > ChangeLimit/10 {
 		t.Errorf("the error came after %v", took)
 	}
-	took, err := Time(t.Context(), client, answers, Anybody, func() error { return nil })
+	took, err := Time(t.Context(), client, answers, AnyBackend, func() error { return nil })
 	if err != nil || took > ChangeLimit/10 {
 		t.Errorf("the change after it: %v, %v", took, err)
 	}

@@ -1,6 +1,6 @@
-// Package convergence finds out when traffic follows a change of Services or policies: a client in a pod makes connections until
-// one reaches the backend that is waited for, or none does any more. The client is a process of its own, because only processes have cgroups, and
-// what translates at sockets looks at those.
+// Package convergence measures how long traffic takes to follow a change of Services or policies: a client in a pod makes
+// connections until one reaches the wanted backend, or none gets a reply any more. The client is a process of its own,
+// because only processes have cgroups, and programs at sockets depend on those.
 package convergence
 
 import (
@@ -20,10 +20,10 @@ import (
 // Command is the name of the command that runs Answer. No person needs it.
 const Command = "bench-connect"
 
-// Anybody stands for whichever backend answers, Nobody for none: that connections are not answered any more.
+// AnyBackend is whichever backend replies. NoBackend is none: connections get no reply any more.
 const (
-	Anybody = -1
-	Nobody  = -2
+	AnyBackend = -1
+	NoBackend  = -2
 )
 
 // Answer reads requests, one in a line, from the bench and answers each, until its input ends.
@@ -41,8 +41,8 @@ func Answer(in io.Reader, out io.Writer) error {
 			return fmt.Errorf("read request %q: %w", lines.Text(), err)
 		}
 		wait := until
-		if want == Nobody {
-			wait = untilNobody
+		if want == NoBackend {
+			wait = untilNone
 		}
 		at, err := wait(target, want, limit)
 		reply := fmt.Sprintf("at %d", at.UnixNano())
@@ -94,8 +94,8 @@ func (c *Client) start() error {
 // Waiting is an answer that has not come yet.
 type Waiting struct{ client *Client }
 
-// Begin lets the client make connections to an address until one reaches the wanted backend, or Anybody; or until none is
-// answered, for Nobody.
+// Begin lets the client make connections to an address until one reaches the wanted backend, or, for NoBackend, until none
+// gets a reply.
 func (c *Client) Begin(to netip.AddrPort, want int, limit time.Duration) (Waiting, error) {
 	if _, err := fmt.Fprintln(c.in, to, want, int64(limit)); err != nil {
 		return Waiting{}, fmt.Errorf("ask client of connections: %w", err)
@@ -103,9 +103,8 @@ func (c *Client) Begin(to netip.AddrPort, want int, limit time.Duration) (Waitin
 	return Waiting{c}, nil
 }
 
-// End waits for the answer: the moment at which the wanted backend was reached, or, for Nobody, at which the first of the
-// connections began that nobody answered. When the context ends before, so does the
-// client.
+// End waits for the result: the moment at which the wanted backend was reached, or, for NoBackend, at which the first
+// connection without a reply began. When the context ends before, so does the client.
 func (w Waiting) End(ctx context.Context) (time.Time, error) {
 	defer context.AfterFunc(ctx, func() { _ = w.client.cmd.Process.Kill() })()
 	if !w.client.answers.Scan() {
@@ -125,8 +124,8 @@ func (w Waiting) End(ctx context.Context) (time.Time, error) {
 	return time.Unix(0, nanoseconds), nil
 }
 
-// Abandon ends the wait for an answer that is of no use any more. The client's process ends with it, and another one takes its place, to which
-// the answer cannot come.
+// Abandon ends the wait. The client's process ends with it and another one starts, so that the old reply is not taken for a
+// later one.
 func (w Waiting) Abandon() error {
 	_ = w.client.cmd.Process.Kill() // one that has ended by itself is no worse
 	if err := w.client.Close(); err != nil {
@@ -150,7 +149,7 @@ func (c *Client) Reach(ctx context.Context, to netip.AddrPort, want int, limit t
 // Close ends the client.
 func (c *Client) Close() error {
 	c.in.Close()
-	for c.answers.Scan() { // answers that nobody waits for any more
+	for c.answers.Scan() { // those that came too late
 	}
 	if err := c.cmd.Wait(); err != nil && c.cmd.ProcessState.Exited() { // one that was killed has its reason elsewhere
 		return fmt.Errorf("client of connections: %w", err)

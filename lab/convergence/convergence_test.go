@@ -29,12 +29,12 @@ func TestAnswer(t *testing.T) {
 		to := listen(t, at, 7)
 		var out bytes.Buffer
 		begin := time.Now()
-		in := fmt.Sprintln(to, 7, int64(10*time.Second)) + fmt.Sprintln(to, Anybody, int64(10*time.Second)) + fmt.Sprintln(to, 8, int64(20*time.Millisecond))
+		in := fmt.Sprintln(to, 7, int64(10*time.Second)) + fmt.Sprintln(to, AnyBackend, int64(10*time.Second)) + fmt.Sprintln(to, 8, int64(20*time.Millisecond))
 		if err := Answer(strings.NewReader(in), &out); err != nil {
 			t.Fatal(err)
 		}
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-		if len(lines) != 3 || lines[2] != "error "+errNobody.Error() {
+		if len(lines) != 3 || lines[2] != "error "+errNone.Error() {
 			t.Fatalf("%q", lines)
 		}
 		for _, line := range lines[:2] {
@@ -56,8 +56,8 @@ func TestUntilNobodyAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := netip.MustParseAddrPort(l.Addr().String())
-	if _, err := untilNobody(to, Nobody, 300*time.Millisecond); !errors.Is(err, errStill) {
-		t.Errorf("somebody answers: %v", err)
+	if _, err := untilNone(to, NoBackend, 300*time.Millisecond); !errors.Is(err, errStill) {
+		t.Errorf("a backend replies: %v", err)
 	}
 	closed := make(chan time.Time, 1)
 	go func() {
@@ -65,11 +65,11 @@ func TestUntilNobodyAnswers(t *testing.T) {
 		closed <- time.Now()
 		l.Close()
 	}()
-	at, err := untilNobody(to, Nobody, 10*time.Second)
+	at, err := untilNone(to, NoBackend, 10*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if since := at.Sub(<-closed); since < -500*time.Millisecond { // a busy machine's backend may have answered nobody for a moment
+	if since := at.Sub(<-closed); since < -500*time.Millisecond { // on a busy machine the backend may have stopped for a moment
 		t.Errorf("silence began %v before there was any", -since)
 	}
 }
@@ -93,7 +93,7 @@ func TestUntilSomebodyListens(t *testing.T) {
 	}()
 	select {
 	case err := <-reached:
-		t.Fatalf("nobody listens: %v", err)
+		t.Fatalf("reached without a listener: %v", err)
 	case <-time.After(30 * time.Millisecond):
 	}
 	listen(t, to.String(), 3)
@@ -105,8 +105,8 @@ func TestUntilSomebodyListens(t *testing.T) {
 // Attempts that the client's own side refuses are no silence of the other's, and are named.
 func TestAttemptsThatCannotBegin(t *testing.T) {
 	nowhere := netip.MustParseAddrPort("255.255.255.255:9") // TCP has no broadcast: the kernel refuses to connect
-	for name, wait := range map[string]func(netip.AddrPort, int, time.Duration) (time.Time, error){"somebody": until, "nobody": untilNobody} {
-		_, err := wait(nowhere, Anybody, 20*time.Millisecond)
+	for name, wait := range map[string]func(netip.AddrPort, int, time.Duration) (time.Time, error){"any": until, "none": untilNone} {
+		_, err := wait(nowhere, AnyBackend, 20*time.Millisecond)
 		if err == nil || !strings.Contains(err.Error(), "could not begin") {
 			t.Errorf("waiting for %s: %v", name, err)
 		}

@@ -28,7 +28,7 @@ type Network interface {
 	Up(ctx context.Context, lab *testbed.Lab) error
 	// Plugin returns the CNI configuration of a node. It is nil for a network without pods, which measures the nodes themselves.
 	Plugin(lab *testbed.Lab, node *testbed.Node) (*Plugin, error)
-	// Facts are what a reader needs to judge the comparison: versions, rules installed, MTU in the pod.
+	// Facts are what a reader needs to weigh the comparison: versions, rules installed, MTU in the pod.
 	Facts(ctx context.Context, lab *testbed.Lab) map[string]string
 }
 

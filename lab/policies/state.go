@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// State is what an API server knows of policies, for those who have no API server. Several goroutines may read it while nobody changes it.
+// State is what an API server knows of policies, for networks without one. Several goroutines may read it while none
+// changes it.
 type State struct {
 	namespaces map[string]*corev1.Namespace
 	pods       map[string]*corev1.Pod

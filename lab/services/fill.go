@@ -16,7 +16,7 @@ var (
 	targetRange  = netip.MustParseAddr("10.96.0.0")
 	fillerRange  = netip.MustParseAddr("10.97.0.0")
 	changedRange = netip.MustParseAddr("10.98.0.0")
-	nobody       = netip.MustParseAddr("10.128.0.0")
+	noPods       = netip.MustParseAddr("10.128.0.0")
 )
 
 // FillerPort is the port of the Services that only fill the tables.
@@ -41,7 +41,7 @@ func FillerAddress(i int) netip.Addr { return nth(fillerRange, i+1) }
 func Filler(i, backends int, nodes []*testbed.Node) Service {
 	s := Service{Name: fmt.Sprintf("filler-%05d", i), Address: FillerAddress(i), Ports: []int{FillerPort}}
 	for j := range backends {
-		s.Backends = append(s.Backends, Backend{nth(nobody, i*backends+j+1), nodes[j%len(nodes)].Name})
+		s.Backends = append(s.Backends, Backend{nth(noPods, i*backends+j+1), nodes[j%len(nodes)].Name})
 	}
 	return s
 }

@@ -19,7 +19,7 @@ func (l *Lab) Hosts() string { return filepath.Join(l.Dir(), "hosts") }
 // shell that mounts it becomes the command; it gives exit code 127 where there is no such command.
 func (l *Lab) Command(name string, args ...string) *exec.Cmd {
 	const mountAndRun = `mount --bind "$1" /etc/hosts && shift && exec "$@"`
-	// "lab" is whom the shell's own messages come from.
+	// "lab" is the name in the shell's own messages.
 	cmd := exec.Command("/bin/sh", append([]string{"-c", mountAndRun, "lab", l.Hosts(), name}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // made private by os/exec
 	return cmd

@@ -114,7 +114,7 @@ func TestRequirementsWithoutRoot(t *testing.T) {
 		return
 	}
 	if _, err := Up(t.Context(), Options{}); err == nil || !strings.Contains(err.Error(), "needs root") {
-		t.Errorf("Up as nobody gives %v", err)
+		t.Errorf("Up without root gives %v", err)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 func subnetSwitch(subnet int) string { return "subnet" + strconv.Itoa(subnet) }
 
 // makeRouter joins nodes of several subnets in a namespace that forwards between them: the only node of a subnet by a
-// pair, several by a bridge. The router has routes to the subnets and none to pods, as one that nobody has told about
-// the cluster.
+// pair, several by a bridge. The router has routes to the subnets and none to pods: it does not know the
+// cluster.
 func (l *Lab) makeRouter() error {
 	path := nodeNetns(l.Name, wireName)
 	if err := makeNetns(path, l.Options, l.CongestionControl); err != nil {

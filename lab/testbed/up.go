@@ -78,7 +78,7 @@ func (l *Lab) make(ctx context.Context) error {
 			}
 		}
 	}
-	return l.settle(ctx)
+	return l.waitForNeighbours(ctx)
 }
 
 func (l *Lab) makeNode(n *Node) error {

@@ -148,9 +148,9 @@ func (n *Node) address() error {
 	})
 }
 
-// settle waits until every node has reached every later one over each family, so that neighbours are known
+// waitForNeighbours waits until every node has reached every later one over each family, so that neighbours are known
 // on both sides. A refused connection is an answer.
-func (l *Lab) settle(ctx context.Context) error {
+func (l *Lab) waitForNeighbours(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for _, n := range l.nodes {

@@ -141,7 +141,7 @@ func pathMTU(ctx context.Context, place testbed.Place, end End, most int) (int, 
 	return low, ctx.Err()
 }
 
-// forbidFragments makes the kernel send packets of any length that the device takes, whatever it has been told of the
+// forbidFragments makes the kernel send packets of any length that the device takes, whatever it has learned of the
 // path, and never in fragments.
 func forbidFragments(conn *net.UDPConn, six bool) error {
 	raw, err := conn.SyscallConn()

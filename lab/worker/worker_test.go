@@ -274,7 +274,7 @@ func TestAskProxy(t *testing.T) {
 			t.Errorf("%q: %q, %v", answer, got, err)
 		}
 		if _, err := askProxy(t.Context(), server.URL); err == nil {
-			t.Error("nobody answers, and there is a mode")
+			t.Error("there is no server, and there is a mode")
 		}
 	}
 }

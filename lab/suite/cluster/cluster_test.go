@@ -40,7 +40,7 @@ func TestChooseNodes(t *testing.T) {
 		{all, "", "a-cordoned", "b a-cordoned", ""},
 		{[]corev1.Node{newNode("only")}, "", "", "only only", ""},
 		{all, "a-down", "", "", "node a-down is not ready"},
-		{all, "nobody", "", "", "a-cordoned, a-down, a-tainted, b, c, d"},
+		{all, "missing", "", "", "a-cordoned, a-down, a-tainted, b, c, d"},
 		{[]corev1.Node{tainted, cordoned, down}, "", "", "", "a-tainted has the taint node-role.kubernetes.io/control-plane:NoSchedule"},
 		{nil, "", "", "", "the cluster has none"},
 	} {

@@ -43,7 +43,7 @@ var networks = []network{
 	{"kindnet", []string{"kindnet"}, nil, nil, ""},
 }
 
-// bridgeDevice is the bridge of the reference plugin where nobody names it; networks that call the plugin have it too.
+// bridgeDevice is the reference plugin's default name; networks that call the plugin have it too.
 const bridgeDevice = "cni0"
 
 func fits(pattern, name string) bool {

@@ -51,12 +51,12 @@ func newNamespace(run string) *corev1.Namespace {
 }
 
 // newPod has no rights beyond its network, requests nothing, goes to its node whatever the taints there, and ends by
-// itself after the limit even when nobody is left to delete it.
+// itself after the limit, also when the bench is gone.
 func newPod(namespace, run string, r role, node string, o Options, limit time.Duration) *corev1.Pod {
 	l := labels(run)
 	l[labelRole] = string(r)
 	no, yes := false, true
-	seconds, grace, nobody := int64(limit.Seconds()), int64(1), int64(65534)
+	seconds, grace, unprivileged := int64(limit.Seconds()), int64(1), int64(65534)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: podName(run, r), Namespace: namespace, Labels: l},
 		Spec: corev1.PodSpec{
@@ -65,7 +65,7 @@ func newPod(namespace, run string, r role, node string, o Options, limit time.Du
 			ActiveDeadlineSeconds: &seconds, TerminationGracePeriodSeconds: &grace,
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 			SecurityContext: &corev1.PodSecurityContext{
-				RunAsUser: &nobody, RunAsGroup: &nobody, RunAsNonRoot: &yes,
+				RunAsUser: &unprivileged, RunAsGroup: &unprivileged, RunAsNonRoot: &yes,
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			},
 			Containers: []corev1.Container{{

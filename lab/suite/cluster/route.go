@@ -28,7 +28,7 @@ type route struct {
 	unserved map[string]error
 	// turns count the samples of each workload.
 	turns map[string]int
-	// doubt is set after a failed sample: the stream to the server's worker may have broken, which nobody notices.
+	// doubt is set after a failed sample: the stream to the server's worker may have broken without notice.
 	doubt bool
 }
 

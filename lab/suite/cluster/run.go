@@ -247,7 +247,7 @@ func (s *Suite) newRoute(ctx context.Context, c Network, path result.Path) (*rou
 	return w, nil
 }
 
-// routeFacts words what a reader needs to judge a route.
+// routeFacts words what a reader needs to weigh a route.
 func routeFacts(facts map[string]string, w result.ClusterRoute) {
 	at := " (" + string(w.Path) + ")"
 	if w.Error != "" {

@@ -38,7 +38,7 @@ type server struct {
 // benchRights reads the manifest.
 func benchRights(t *testing.T) map[right]bool {
 	t.Helper()
-	content, err := os.ReadFile("../../deploy/bench-rbac.yaml")
+	content, err := os.ReadFile("../../../deploy/bench-rbac.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +299,7 @@ func TestRightsAreExact(t *testing.T) {
 	}
 	for of, needed := range s.rights {
 		if !needed {
-			t.Errorf("nobody needed %+v", of)
+			t.Errorf("no request needed %+v", of)
 		}
 	}
 }

@@ -321,7 +321,7 @@ func TestChoice(t *testing.T) {
 		t.Errorf("%q", cells)
 	}
 	for name, c := range map[string]round.Options{
-		"network":   {Networks: []string{"nobody"}},
+		"network":   {Networks: []string{"missing"}},
 		"workload":  {Workloads: []string{"nothing"}},
 		"placement": {Placements: []result.Placement{"everywhere"}},
 		"path":      {Paths: []result.Path{"nowhere"}},

@@ -37,8 +37,8 @@ func (d *device) takeFrames(ctx context.Context) error {
 	return nil
 }
 
-// completeChecksums has the device send whole checksums, as what comes from a network card has: XDP at the other end
-// would translate ones that veth left for nobody to complete.
+// completeChecksums has the device send whole checksums, like frames from a network card: XDP at the other end would
+// translate partial ones, which veth leaves.
 func (d *device) completeChecksums(ctx context.Context) error {
 	if _, err := d.place.Output(ctx, "ethtool", "-K", d.name, "tx", "off"); err != nil {
 		return fmt.Errorf("switch off checksum offload of %s: %w", d.name, err)

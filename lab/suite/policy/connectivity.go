@@ -35,7 +35,7 @@ func (m *member) connections(ctx context.Context) (answers []result.Connection, 
 		return nil, err
 	}
 	names := []string{connectivity.NearNode, connectivity.FarNode}
-	for _, p := range connectivity.Cast() {
+	for _, p := range connectivity.Pods() {
 		if pods[p.Name], err = m.addPod(ctx, p.Home, p.Pod); err != nil {
 			return nil, err
 		}
@@ -48,15 +48,15 @@ func (m *member) connections(ctx context.Context) (answers []result.Connection, 
 		}
 		defer end()
 	}
-	questions := connectivity.Questions()
-	found, err := connectivity.Answers(ctx, questions, place, address, func() error { return m.put(ctx, connectivity.Objects(address)...) })
+	checks := connectivity.Checks()
+	found, err := connectivity.Run(ctx, checks, place, address, func() error { return m.put(ctx, connectivity.Objects(address)...) })
 	if err != nil {
 		return nil, err
 	}
-	for i, q := range questions {
+	for i, q := range checks {
 		a := result.Connection{
-			Direction: q.Direction, Rule: q.By, Case: q.Case, Path: q.Path(), Protocol: string(q.Protocol), From: q.From, To: q.To, Port: int(q.Port),
-			Allowed: q.Want, Connected: found[i].Works,
+			Direction: q.Direction, Rule: q.Rule, Case: q.Case, Path: q.Path(), Protocol: string(q.Protocol), From: q.From, To: q.To, Port: int(q.Port),
+			Allowed: q.Allowed, Connected: found[i].Connected,
 		}
 		if found[i].Unknown != nil {
 			a.Unknown = found[i].Unknown.Error()

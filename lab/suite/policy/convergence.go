@@ -149,7 +149,7 @@ func newChanges(ctx context.Context, m *member) (*changes, error) {
 	}
 	c.closers = append(c.closers, c.client.Close)
 	for _, to := range []netip.AddrPort{c.watched, c.bare} {
-		if _, err := c.client.Reach(ctx, to, convergence.Anybody, convergence.ChangeLimit); err != nil {
+		if _, err := c.client.Reach(ctx, to, convergence.AnyBackend, convergence.ChangeLimit); err != nil {
 			return c, fmt.Errorf("reach %s before any change: %w", to, err)
 		}
 	}
@@ -196,18 +196,18 @@ func (c *changes) one(ctx context.Context, what result.PolicyChange) (time.Durat
 	deny := policies.Policy(policies.Default, "later", bareLabels, []networkingv1.NetworkPolicyIngressRule{}, nil)
 	labelled, without := c.watcher, c.watcher
 	without.Labels = map[string]string{"watcher": "no"}
-	to, want := c.watched, convergence.Anybody
+	to, want := c.watched, convergence.AnyBackend
 	change := func(objects ...runtime.Object) func() error {
 		return func() error { return c.member.put(ctx, objects...) }
 	}
 	var happen func() error
 	switch what {
 	case result.LabelDenies:
-		happen, want = change(without.Object()), convergence.Nobody
+		happen, want = change(without.Object()), convergence.NoBackend
 	case result.LabelAllows:
 		happen = change(labelled.Object())
 	case result.PolicyAdded:
-		happen, want, to = change(deny), convergence.Nobody, c.bare
+		happen, want, to = change(deny), convergence.NoBackend, c.bare
 	case result.PolicyRemoved:
 		happen, to = func() error { return c.member.remove(ctx, deny) }, c.bare
 	}

@@ -113,7 +113,7 @@ func (m *member) wrong(ctx context.Context, wanted int, probes []probe) (string,
 	works, errs := make([]bool, len(probes)), make([]error, len(probes))
 	var wait sync.WaitGroup
 	for i, p := range probes {
-		wait.Go(func() { works[i], errs[i] = connectivity.Ask(ctx, p.from, p.to, corev1.ProtocolTCP, p.works) })
+		wait.Go(func() { works[i], errs[i] = connectivity.Connect(ctx, p.from, p.to, corev1.ProtocolTCP, p.works) })
 	}
 	wait.Wait()
 	if ctx.Err() != nil {

@@ -106,7 +106,7 @@ func (c *changes) close() error {
 func (c *changes) one(ctx context.Context, kind result.ServiceChange) (time.Duration, error) {
 	s := services.Service{Name: fmt.Sprintf("new-%d", c.made), Address: services.ChangedAddress(c.made), Ports: []int{suite.EchoPort}, Backends: c.backends}
 	c.made++
-	to, want := netip.AddrPortFrom(s.Address, suite.EchoPort), convergence.Anybody
+	to, want := netip.AddrPortFrom(s.Address, suite.EchoPort), convergence.AnyBackend
 	if kind == result.BackendAdded {
 		s.Backends = c.backends[:1]
 		if err := c.member.API.Put(s.Objects()...); err != nil {

@@ -11,37 +11,38 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// How long is waited. A packet that is dropped is answered by nothing, so what must not work is tried for a while; what has
-// to work is tried until it does.
+// A dropped packet gets no reply, so a connection that must not work is tried for a while; one that has to work is tried
+// until it does.
 const (
-	// attempt is how long one connection, or one datagram, may take: less than TCP waits until it sends again.
+	// attempt is how long one connection, or one datagram, may take: less than the timer of a TCP retransmission.
 	attempt = 150 * time.Millisecond
 	// refusedFor is how long what must not work is tried, worksWithin what has to work.
 	refusedFor  = 3 * attempt
 	worksWithin = 10 * attempt
 )
 
-// Places gives where a pod of the cast is, or a node.
+// Places returns where a pod or a node is.
 type Places func(name string) testbed.Place
 
-// Ask tries whether a place is answered at an address: for as long as it takes to believe that it is not, or, if it is
-// expected to be, longer. In doubt the answer is the one that is not expected: a connection that comes about and has no byte in time is
-// answered if it must not be, and not answered if it has to be. An error says that it could not be tried, which is no answer.
-func Ask(ctx context.Context, from testbed.Place, to netip.AddrPort, protocol corev1.Protocol, expected bool) (answered bool, err error) {
-	return inquiry{from: from, to: to, protocol: protocol, expected: expected}.ask(ctx)
+// Connect tries whether a connection from a place to an address works: for as long as it takes to believe that it does
+// not, or, if it is expected to work, longer. In doubt the result is the one that is not expected: a TCP connection that
+// is established and delivers no byte in time counts as working if it must not work, and as not working if it has to. An
+// error says that it could not be tried, which is no result.
+func Connect(ctx context.Context, from testbed.Place, to netip.AddrPort, protocol corev1.Protocol, expected bool) (connected bool, err error) {
+	return connection{from: from, to: to, protocol: protocol, expected: expected}.try(ctx)
 }
 
-// inquiry is what Ask has to find out.
-type inquiry struct {
+// connection is one to try.
+type connection struct {
 	from     testbed.Place
 	to       netip.AddrPort
 	protocol corev1.Protocol
 	expected bool
-	// source is the port that it is asked from; 0 is any.
+	// source is the source port; 0 is any.
 	source uint16
 }
 
-// reply is what one attempt has led to; zero is silence.
+// reply is the result of one attempt; zero is silence.
 type reply int
 
 const (
@@ -50,7 +51,7 @@ const (
 	answer
 )
 
-func (q inquiry) ask(ctx context.Context) (answered bool, err error) {
+func (q connection) try(ctx context.Context) (connected bool, err error) {
 	limit, once := refusedFor, q.connect
 	if q.expected {
 		limit = worksWithin
@@ -58,7 +59,7 @@ func (q inquiry) ask(ctx context.Context) (answered bool, err error) {
 	if q.protocol == corev1.ProtocolUDP {
 		once = q.datagram
 	}
-	// On a busy machine one attempt may take the time of many: as many are made as there is time for.
+	// On a busy machine one attempt may take the time of many.
 	begin := time.Now()
 	for tries := time.Duration(0); tries < limit/attempt || time.Since(begin) < limit; tries++ {
 		tried := time.Now()
@@ -74,14 +75,14 @@ func (q inquiry) ask(ctx context.Context) (answered bool, err error) {
 		select {
 		case <-ctx.Done():
 			return false, ctx.Err()
-		case <-time.After(attempt - time.Since(tried)): // one that was refused at once is no reason to hurry
+		case <-time.After(attempt - time.Since(tried)): // also after one that was refused at once
 		}
 	}
 	return false, nil
 }
 
 // connect makes one TCP connection and waits for its byte.
-func (q inquiry) connect(ctx context.Context) (got reply, err error) {
+func (q connection) connect(ctx context.Context) (got reply, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
 	err = q.from.Do(func() error {
@@ -91,15 +92,15 @@ func (q inquiry) connect(ctx context.Context) (got reply, err error) {
 		}
 		conn, err := dialer.DialContext(ctx, "tcp", q.to.String())
 		if err != nil {
-			return q.judge(err)
+			return q.outcome(err)
 		}
 		defer conn.Close()
-		_ = conn.(*net.TCPConn).SetLinger(0) // no port rests
+		_ = conn.(*net.TCPConn).SetLinger(0) // no port stays in TIME_WAIT
 		deadline, _ := ctx.Deadline()
 		_ = conn.SetDeadline(deadline)
 		if _, err = conn.Read(make([]byte, 1)); err != nil {
 			got = opened
-			return q.judge(err)
+			return q.outcome(err)
 		}
 		got = answer
 		return nil
@@ -108,7 +109,7 @@ func (q inquiry) connect(ctx context.Context) (got reply, err error) {
 }
 
 // datagram sends one and waits for it to come back.
-func (q inquiry) datagram(ctx context.Context) (got reply, err error) {
+func (q connection) datagram(ctx context.Context) (got reply, err error) {
 	err = q.from.Do(func() error {
 		var dialer net.Dialer
 		if q.source != 0 {
@@ -116,15 +117,15 @@ func (q inquiry) datagram(ctx context.Context) (got reply, err error) {
 		}
 		conn, err := dialer.DialContext(ctx, "udp", q.to.String())
 		if err != nil {
-			return q.judge(err)
+			return q.outcome(err)
 		}
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(attempt))
-		if _, err := conn.Write([]byte("asks")); err != nil {
-			return q.judge(err)
+		if _, err := conn.Write([]byte("ping")); err != nil {
+			return q.outcome(err)
 		}
 		if _, err = conn.Read(make([]byte, 64)); err != nil {
-			return q.judge(err)
+			return q.outcome(err)
 		}
 		got = answer
 		return nil

@@ -35,8 +35,8 @@ func namespace(t *testing.T, commands ...string) testbed.Place {
 	return place
 }
 
-// A place from which no packet goes has not been refused by anybody.
-func TestAskFromAPlaceThatIsBroken(t *testing.T) {
+// A place without a route sends no packet, so none was rejected.
+func TestConnectWithoutRoute(t *testing.T) {
 	const to = "192.0.2.9"
 	for name, c := range map[string]struct {
 		commands []string
@@ -50,7 +50,7 @@ func TestAskFromAPlaceThatIsBroken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			place := namespace(t, c.commands...)
 			for _, protocol := range protocols {
-				if works, err := Ask(t.Context(), place, netip.MustParseAddrPort(to+":7100"), protocol, false); works || !errors.Is(err, c.want) {
+				if works, err := Connect(t.Context(), place, netip.MustParseAddrPort(to+":7100"), protocol, false); works || !errors.Is(err, c.want) {
 					t.Errorf("%s: works %v, %v, want %v", protocol, works, err, c.want)
 				}
 			}
@@ -58,8 +58,8 @@ func TestAskFromAPlaceThatIsBroken(t *testing.T) {
 	}
 }
 
-// Whatever a network does with what it forbids, the connection does not work, and that is known.
-func TestAskOfWhoRefuses(t *testing.T) {
+// Whether a network drops or rejects what it denies, the connection does not work, and that is known.
+func TestConnectToARejectingNode(t *testing.T) {
 	to := netip.AddrPortFrom(netip.MustParseAddr("10.9.9.2"), first)
 	rules := map[string]string{"DROP": "INPUT -j DROP", "DROP on the way out": "OUTPUT -j DROP"}
 	for _, with := range []string{
@@ -82,27 +82,27 @@ func TestAskOfWhoRefuses(t *testing.T) {
 			}
 			defer end()
 			for _, protocol := range protocols {
-				if works, err := Ask(t.Context(), place, to, protocol, false); works || err != nil {
+				if works, err := Connect(t.Context(), place, to, protocol, false); works || err != nil {
 					t.Errorf("%s: works %v, %v", protocol, works, err)
 				}
 			}
-			if works, err := Ask(t.Context(), place, netip.AddrPortFrom(to.Addr(), second), corev1.ProtocolTCP, true); !works || err != nil {
+			if works, err := Connect(t.Context(), place, netip.AddrPortFrom(to.Addr(), second), corev1.ProtocolTCP, true); !works || err != nil {
 				t.Errorf("another port: works %v, %v", works, err)
 			}
 		})
 	}
-	t.Run("nobody has the address", func(t *testing.T) {
+	t.Run("no node has the address", func(t *testing.T) {
 		place := namespace(t, "ip link add v0 type veth peer name v1", "ip addr add 10.9.9.1/24 dev v0", "ip link set v0 up", "ip link set v1 up")
 		for _, protocol := range protocols {
-			if works, err := Ask(t.Context(), place, to, protocol, false); works || err != nil {
+			if works, err := Connect(t.Context(), place, to, protocol, false); works || err != nil {
 				t.Errorf("%s: works %v, %v", protocol, works, err)
 			}
 		}
 	})
 }
 
-// Who cannot even have a socket does not know.
-func TestAskWithoutFiles(t *testing.T) {
+// Without a socket the outcome is not known.
+func TestConnectWithoutFiles(t *testing.T) {
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestAskWithoutFiles(t *testing.T) {
 		}
 	}()
 	for _, protocol := range protocols {
-		works, err := Ask(t.Context(), testbed.Place{CPU: testbed.AnyCPU}, netip.MustParseAddrPort("127.0.7.5:7100"), protocol, false)
+		works, err := Connect(t.Context(), testbed.Place{CPU: testbed.AnyCPU}, netip.MustParseAddrPort("127.0.7.5:7100"), protocol, false)
 		if works || !errors.Is(err, unix.EMFILE) {
 			t.Errorf("%s: works %v, %v, want %v", protocol, works, err, unix.EMFILE)
 		}
@@ -124,15 +124,15 @@ func TestAskWithoutFiles(t *testing.T) {
 }
 
 // A connection that comes about works where it must not, and does not where it has to, as long as nothing arrives by it.
-func TestAskOfWhoSaysNothing(t *testing.T) {
+func TestConnectToASilentServer(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.7.6:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
 	to := netip.MustParseAddrPort(listener.Addr().String())
-	for _, expected := range []bool{works, refused} {
-		if answered, err := Ask(t.Context(), testbed.Place{CPU: testbed.AnyCPU}, to, corev1.ProtocolTCP, expected); answered == expected || err != nil {
+	for _, expected := range []bool{allowed, denied} {
+		if answered, err := Connect(t.Context(), testbed.Place{CPU: testbed.AnyCPU}, to, corev1.ProtocolTCP, expected); answered == expected || err != nil {
 			t.Errorf("expected %v: answered %v, %v", expected, answered, err)
 		}
 	}

@@ -1,0 +1,112 @@
+package connectivity
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/beeline-cni/beeline/lab/testbed"
+)
+
+func TestMain(m *testing.M) {
+	patience = time.Second
+	os.Exit(m.Run())
+}
+
+// fakePods are addresses of this machine in the place of pods.
+type fakePods map[string]netip.Addr
+
+func (c fakePods) address(name string) netip.Addr { return c[name] }
+
+func here(string) testbed.Place { return testbed.Place{CPU: testbed.AnyCPU} }
+
+// listen outcomes at an address until the returned function, or the test, ends.
+func listen(t *testing.T, at netip.Addr) (end func()) {
+	t.Helper()
+	end, err := Listen(t.Context(), here(""), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(end)
+	return end
+}
+
+func TestRun(t *testing.T) {
+	pods := fakePods{"works": netip.MustParseAddr("127.0.7.11"), "forbidden": netip.MustParseAddr("127.0.7.12"), "leaks": netip.MustParseAddr("127.0.7.13")}
+	listen(t, pods["works"])
+	forbidden := listen(t, pods["forbidden"])
+	listen(t, pods["leaks"])
+	checks := []Check{
+		{To: "works", Protocol: corev1.ProtocolTCP, Port: first, Allowed: true}, {To: "works", Protocol: corev1.ProtocolUDP, Port: first, Allowed: true},
+		{To: "forbidden", Protocol: corev1.ProtocolTCP, Port: first}, {To: "forbidden", Protocol: corev1.ProtocolUDP, Port: first},
+		{To: "leaks", Protocol: corev1.ProtocolUDP, Port: second},
+	}
+	outcomes, err := Run(t.Context(), checks[:4], here, pods.address, func() error { forbidden(); return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range outcomes {
+		if !a.Right(checks[i]) || a.Connected != checks[i].Allowed {
+			t.Errorf("%+v: %+v", checks[i], a)
+		}
+	}
+	outcomes, err = Run(t.Context(), checks[4:], here, pods.address, func() error { return nil })
+	if err != nil || !outcomes[0].Connected || outcomes[0].Unknown != nil {
+		t.Errorf("what no policy stops: %+v, %v", outcomes, err)
+	}
+}
+
+// A connection that must not work, and would not without policies either, shows nothing.
+func TestDeniedNeedsAControl(t *testing.T) {
+	pods := fakePods{"gone": netip.MustParseAddr("127.0.7.14")}
+	enforced := false
+	checks := []Check{{To: "gone", Protocol: corev1.ProtocolTCP, Port: first}}
+	outcomes, err := Run(t.Context(), checks, here, pods.address, func() error { enforced = true; return nil })
+	if err != nil || !enforced {
+		t.Fatalf("enforced %v, %v", enforced, err)
+	}
+	if a := outcomes[0]; a.Right(checks[0]) || !errors.Is(a.Unknown, errSilent) {
+		t.Errorf("a pod that never answered is taken for forbidden: %+v", a)
+	}
+}
+
+// An outcome that is wrong once is wrong, and one that is unknown once is not right.
+func TestWorse(t *testing.T) {
+	q := Check{Allowed: false}
+	right, unknown, wrong := Outcome{}, Outcome{Unknown: errSilent}, Outcome{Connected: true}
+	for _, c := range []struct{ a, b, want Outcome }{
+		{right, right, right}, {right, unknown, unknown}, {unknown, right, unknown}, {unknown, wrong, wrong}, {wrong, unknown, wrong}, {wrong, right, wrong},
+	} {
+		if got := worse(q, c.a, c.b); got != c.want {
+			t.Errorf("%+v and %+v: %+v", c.a, c.b, got)
+		}
+	}
+}
+
+// A pod that is silent at first and replies later is not taken for silent.
+func TestOutcomesThatChange(t *testing.T) {
+	pods := fakePods{"a": netip.MustParseAddr("127.0.7.3")}
+	end := listen(t, pods["a"])
+	again := make(chan func(), 1)
+	checks := []Check{{To: "a", Protocol: corev1.ProtocolTCP, Port: first}}
+	outcomes, err := Run(t.Context(), checks, here, pods.address, func() error {
+		end()
+		go func() {
+			time.Sleep(refusedFor + pause/2)
+			end, err := Listen(t.Context(), here(""), pods["a"])
+			if err != nil {
+				t.Error(err)
+			}
+			again <- end
+		}()
+		return nil
+	})
+	defer func() { (<-again)() }()
+	if err != nil || !outcomes[0].Connected {
+		t.Errorf("%v, %v", outcomes, err)
+	}
+}
