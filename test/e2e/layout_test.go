@@ -25,8 +25,7 @@ var renamedMembers = map[string]string{
 	"pod_mac":      "mac_pod",      // of `endpoints`
 	"next_hop_mac": "mac_next_hop", // of `routes`
 	"maglev_width": "width_maglev", // of `services`
-	"born":         "date",         // of `connections`
-	"opened":       "begins",       // of `sessions`
+	"created":      "started",      // of `nat` and of `conntrack`
 	"egress":       "output",       // of `policy_pods`
 }
 
