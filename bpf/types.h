@@ -299,6 +299,7 @@ enum nat_flag {
 	NAT_UNCHANGED = 1 << 4, /* not translated: exempts its replies from masquerading */
 	NAT_TIME_WAIT = 1 << 5, /* TCP, both directions: SNAT port, and the responder sent FIN first */
 	NAT_STREAM = 1 << 6,	/* not TCP: a packet in this direction NAT_STREAM_AGE after creation */
+	NAT_WIRE = 1 << 7,	/* both directions arrive at uplinks: XDP may forward them */
 };
 
 /*

@@ -16,17 +16,7 @@ static __noinline void wire_xdp_fib_lookup(struct xdp_md *ctx, struct nat_state 
 {
 	struct bpf_fib_lookup *fib = &state->fib;
 
-	__builtin_memset(fib, 0, sizeof(*fib));
-	fib->ifindex = ctx->ingress_ifindex;
-	if (address_is_ipv4(&entry->destination)) {
-		fib->family = FAMILY_IPV4;
-		fib->ipv4_src = entry->source.word[3];
-		fib->ipv4_dst = entry->destination.word[3];
-	} else {
-		fib->family = FAMILY_IPV6;
-		__builtin_memcpy(fib->ipv6_src, &entry->source, sizeof(fib->ipv6_src));
-		__builtin_memcpy(fib->ipv6_dst, &entry->destination, sizeof(fib->ipv6_dst));
-	}
+	nexthop_fib_init(fib, ctx->ingress_ifindex, &entry->source, &entry->destination);
 	route->kind = ROUTE_UNKNOWN;
 	if (bpf_fib_lookup(ctx, fib, sizeof(*fib), 0) != FIB_SUCCESS)
 		return;
@@ -148,8 +138,7 @@ STAGE wire_xdp_new(struct xdp_md *ctx, struct nat_state *state, enum drop_reason
 	struct nat_entry *to = &state->new.to;
 	const struct route *r;
 
-	if (state->transport.tuple.protocol == PROTOCOL_TCP &&
-	    (state->transport.flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
+	if (state->transport.tuple.protocol == PROTOCOL_TCP && !transport_is_syn(&state->transport))
 		return PASS;
 	if (!source_valid_from_wire(&state->transport.tuple.source, &state->transport.tuple.destination))
 		return PASS; /* from_wire drops it */

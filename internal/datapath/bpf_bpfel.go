@@ -381,6 +381,7 @@ const (
 	bpfNatFlagNAT_UNCHANGED bpfNatFlag = 16
 	bpfNatFlagNAT_TIME_WAIT bpfNatFlag = 32
 	bpfNatFlagNAT_STREAM    bpfNatFlag = 64
+	bpfNatFlagNAT_WIRE      bpfNatFlag = 128
 )
 
 type bpfNatOwner struct {

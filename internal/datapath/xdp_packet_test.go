@@ -35,8 +35,7 @@ func connectionOf(from, to netip.AddrPort, flags bpfNatFlag) bpfNatEntry {
 // swap16 gives a number in network byte order.
 func swap16(n uint16) uint16 { return n<<8 | n>>8 }
 
-// flagWire is NAT_WIRE (bpf/lib/nat/nat_table.h).
-const flagWire bpfNatFlag = 1 << 7
+const flagWire = bpfNatFlagNAT_WIRE
 
 // enter puts both directions of a flow whose packets come by wires into a table, as if it had begun just now.
 func (r *rig) enter(tb testing.TB, f visit, protocol uint8) {

@@ -8,9 +8,9 @@
 #include "lib/flow/events.h"
 
 /* Drops are similar if tuple, reason and program are the same. */
-static __always_inline __u32 flow_hash(const struct tuple *t, __u32 what)
+static __always_inline __u32 flow_hash(const struct tuple *t, __u32 drop_id)
 {
-	__u32 hash = flow_mix(what, t->protocol);
+	__u32 hash = flow_mix(drop_id, t->protocol);
 
 	for (int i = 0; i < 4; i++)
 		hash = flow_mix(flow_mix(hash, t->source.word[i]), t->destination.word[i]);
@@ -25,14 +25,14 @@ static __always_inline __u32 flow_drop_id(enum program program, enum drop_reason
 }
 
 /* The sender of a dropped packet: a pod by its device, or an external bucket. */
-static __always_inline struct sender flow_sender(const struct tuple *t, __u32 what, __u32 ifindex)
+static __always_inline struct sender flow_sender(const struct tuple *t, __u32 drop_id, __u32 ifindex)
 {
 	struct sender who = {};
 
-	if (what >> 8 == PROGRAM_FROM_POD)
+	if (drop_id >> 8 == PROGRAM_FROM_POD)
 		who.device = ifindex;
 	else
-		who.external = ((what >> 8) + 1) * SENDERS_EXTERNAL + sender_external(&t->source);
+		who.external = ((drop_id >> 8) + 1) * SENDERS_EXTERNAL + sender_external(&t->source);
 	return who;
 }
 
@@ -79,9 +79,9 @@ static __always_inline void flow_fill_drops(struct flow_event *e, const struct f
  * Reports a drop. A similar drop within a second is only counted, and reported with the next event or by
  * flush_drops. `bytes` include the link-layer header. The result has no meaning.
  */
-static __noinline int flow_dropped(const struct tuple *t, __u32 what, __u32 tcp_flags, __u32 bytes, __u32 ifindex)
+static __noinline int flow_dropped(const struct tuple *t, __u32 drop_id, __u32 tcp_flags, __u32 bytes, __u32 ifindex)
 {
-	__u32 hash = flow_hash(t, what), index = hash >> 24;
+	__u32 hash = flow_hash(t, drop_id), index = hash >> 24;
 	struct flow_drop *d = bpf_map_lookup_elem(&flow_drops, &index);
 	__u64 now = bpf_ktime_get_ns(), packets, all;
 	struct flow_event *e;
@@ -98,7 +98,7 @@ static __noinline int flow_dropped(const struct tuple *t, __u32 what, __u32 tcp_
 		__sync_fetch_and_add(&d->bytes, bytes);
 		return 0;
 	}
-	who = flow_sender(t, what, ifindex);
+	who = flow_sender(t, drop_id, ifindex);
 	if (!flow_allowed(&who, now, &why)) {
 		flow_count_lost(FLOW_DROPPED, why, 1);
 		return 0;
@@ -115,8 +115,8 @@ static __noinline int flow_dropped(const struct tuple *t, __u32 what, __u32 tcp_
 		packets = all = 0;
 		d->hash = hash;
 		d->tuple = *t;
-		d->reason = what & 0xff;
-		d->program = what >> 8;
+		d->reason = drop_id & 0xff;
+		d->program = drop_id >> 8;
 	}
 	d->ifindex = ifindex;
 	d->source = policy_identity(&t->source, IDENTITY_BY_ALL);
@@ -189,10 +189,10 @@ static __always_inline void flow_read(struct __sk_buff *skb, struct transport *t
 }
 
 /* Reports a drop of a tc program. The result has no meaning. */
-GLOBAL_FN int flow_packet_dropped(struct __sk_buff *skb, __u32 what)
+GLOBAL_FN int flow_packet_dropped(struct __sk_buff *skb, __u32 drop_id)
 {
 	struct transport t;
 
 	flow_read(skb, &t);
-	return flow_dropped(&t.tuple, what, t.flags, skb->len, skb->ifindex);
+	return flow_dropped(&t.tuple, drop_id, t.flags, skb->len, skb->ifindex);
 }

@@ -185,24 +185,24 @@ static __always_inline void flow_fill(struct flow_event *e, const struct tuple *
 }
 
 /*
- * Reports a change of an entry. `what` is an enum flow_kind, with or without FLOW_FIRST. The result has no
+ * Reports a change of an entry. `kind` is an enum flow_kind, with or without FLOW_FIRST. The result has no
  * meaning.
  */
 static __noinline int flow_ct_event(const struct tuple *key, const struct ct_entry *ct, const struct flow_origin *o,
-				    __u32 what)
+				    __u32 kind)
 {
 	struct flow_event *e;
 
 	if (config_flows < FLOWS_POLICY || !flow_sampled(key, ct))
 		return 0;
 	if (!flow_ct_fits(key, ct)) {
-		flow_count_lost(what & 0xff, FLOW_LOSS_FULL, 1);
+		flow_count_lost(kind & 0xff, FLOW_LOSS_FULL, 1);
 		return 0;
 	}
-	e = flow_reserve(what & 0xff);
+	e = flow_reserve(kind & 0xff);
 	if (!e)
 		return 0;
-	flow_fill(e, key, ct, o, what & FLOW_FIRST);
+	flow_fill(e, key, ct, o, kind & FLOW_FIRST);
 	flow_submit(e);
 	return 0;
 }

@@ -11,12 +11,27 @@
 /* Results of bpf_fib_lookup (include/uapi/linux/bpf.h, BPF_FIB_LKUP_RET_*). */
 enum fib_result {
 	FIB_SUCCESS = 0,
-	FIB_BLACKHOLE = 1,
 	FIB_UNREACHABLE = 2,
-	FIB_PROHIBIT = 3,
 	FIB_NO_NEIGHBOUR = 7, /* a route, but no resolved neighbour */
 	FIB_TOO_BIG = 8,      /* a route whose MTU the packet exceeds */
 };
+
+/* Fills the parameters of bpf_fib_lookup. */
+static __always_inline void nexthop_fib_init(struct bpf_fib_lookup *fib, __u32 ifindex, const struct address *source,
+					     const struct address *destination)
+{
+	__builtin_memset(fib, 0, sizeof(*fib));
+	fib->ifindex = ifindex;
+	if (address_is_ipv4(destination)) {
+		fib->family = FAMILY_IPV4;
+		fib->ipv4_src = source->word[3];
+		fib->ipv4_dst = destination->word[3];
+	} else {
+		fib->family = FAMILY_IPV6;
+		__builtin_memcpy(fib->ipv6_src, source, sizeof(fib->ipv6_src));
+		__builtin_memcpy(fib->ipv6_dst, destination, sizeof(fib->ipv6_dst));
+	}
+}
 
 /* Looks up the kernel's routes and rules. The result is in state->fib. */
 GLOBAL_FN int nexthop_fib_lookup(struct __sk_buff *skb, struct nat_state *state, const struct address *source,
@@ -24,17 +39,7 @@ GLOBAL_FN int nexthop_fib_lookup(struct __sk_buff *skb, struct nat_state *state,
 {
 	if (!state || !source || !destination)
 		return FIB_UNREACHABLE;
-	__builtin_memset(&state->fib, 0, sizeof(state->fib));
-	state->fib.ifindex = skb->ifindex;
-	if (address_is_ipv4(destination)) {
-		state->fib.family = FAMILY_IPV4;
-		state->fib.ipv4_src = source->word[3];
-		state->fib.ipv4_dst = destination->word[3];
-	} else {
-		state->fib.family = FAMILY_IPV6;
-		__builtin_memcpy(state->fib.ipv6_src, source, sizeof(state->fib.ipv6_src));
-		__builtin_memcpy(state->fib.ipv6_dst, destination, sizeof(state->fib.ipv6_dst));
-	}
+	nexthop_fib_init(&state->fib, skb->ifindex, source, destination);
 	return bpf_fib_lookup(skb, &state->fib, sizeof(state->fib), 0);
 }
 

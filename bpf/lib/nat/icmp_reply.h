@@ -111,12 +111,3 @@ STAGE icmp_reply_reject(struct packet *p, const struct transport *t)
 	failed = ipv4 ? icmp_reply_reset_ipv4(p->skb) : icmp_reply_reset_ipv6(p->skb);
 	return failed ? drop(p, DROP_ICMP_RATELIMITED) : icmp_reply_send(p);
 }
-
-/*
- * Reports to the sender that the packet cannot be forwarded: fragmentation needed or packet too big with the MTU
- * of the route after NAT, or time exceeded (ICMP_REPLY_TTL_EXCEEDED). Call it before the packet is rewritten.
- */
-STAGE icmp_reply_undeliverable(struct packet *p, const struct transport *t, __u32 mtu)
-{
-	return icmp_reply_error(p, t, mtu);
-}

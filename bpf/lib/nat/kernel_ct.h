@@ -84,9 +84,6 @@ static __always_inline bool kernel_ct_translates_ipv6(struct packet *p, const st
 	return kernel_ct_translates(p, &tuple, sizeof(tuple.ipv6), protocol);
 }
 
-/* Offset of the TCP flags (RFC 9293, 3.1). */
-#define TCP_FLAGS_OFFSET 13
-
 /* Whether a packet may be the first of its connection. Every UDP packet may. */
 static __always_inline bool kernel_ct_may_initiate(struct packet *p, __u32 offset, __u8 protocol)
 {
@@ -94,7 +91,8 @@ static __always_inline bool kernel_ct_may_initiate(struct packet *p, __u32 offse
 
 	if (protocol != PROTOCOL_TCP)
 		return true;
-	return !bpf_skb_load_bytes(p->skb, offset + TCP_FLAGS_OFFSET, &flags, sizeof(flags)) &&
+	return !bpf_skb_load_bytes(p->skb, offset + __builtin_offsetof(struct transport_header, flags), &flags,
+				   sizeof(flags)) &&
 	       (flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
 }
 

@@ -9,9 +9,6 @@
 
 #define NSEC_PER_SEC 1000000000ULL
 
-/* Another enum nat_flag: both directions arrive at uplinks, so XDP may forward them. */
-#define NAT_WIRE (1 << 7)
-
 /* CLOCK_MONOTONIC in ns, at the resolution of a jiffy. */
 static __always_inline __u64 ktime_coarse(void)
 {

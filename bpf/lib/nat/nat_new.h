@@ -114,7 +114,7 @@ static __always_inline int nat_new_clash(struct __sk_buff *skb, struct nat_state
 
 	if (t->kind != TRANSPORT_PORTS || !transport_has_ports(t->tuple.protocol))
 		return NAT_NEW_NEXT;
-	if (transport_has_flags(t->tuple.protocol) && (t->flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
+	if (transport_has_flags(t->tuple.protocol) && !transport_is_syn(t))
 		return NAT_NEW_NEXT;
 	nat_new_init(state, nat_owner_external(&t->tuple.source));
 	nat_reply_key(&new->reply_tuple, &new->to, new->key.protocol);

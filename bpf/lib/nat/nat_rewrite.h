@@ -46,7 +46,7 @@ static __noinline enum verdict nat_undeliverable(struct packet *p, struct nat_st
 	if (state->mtu != ICMP_REPLY_TTL_EXCEEDED && packet_may_be_fragmented(p) &&
 	    !nat_changes_source(&state->transport.tuple, entry))
 		return nat_rewrite_pass(p, state, entry);
-	return icmp_reply_undeliverable(p, &state->transport, state->mtu);
+	return icmp_reply_error(p, &state->transport, state->mtu);
 }
 
 /*

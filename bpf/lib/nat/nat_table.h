@@ -80,7 +80,7 @@ GLOBAL_FN bool nat_note_flags(const struct transport *t, struct nat_entry *entry
 {
 	if (!t || !entry)
 		return false;
-	if ((t->flags & (TCP_SYN | TCP_ACK)) == TCP_SYN && nat_syn_reopens(&t->tuple, entry)) {
+	if (transport_is_syn(t) && nat_syn_reopens(&t->tuple, entry)) {
 		nat_delete(&t->tuple, entry);
 		return false;
 	}

@@ -4,17 +4,6 @@
 
 #include "lib/nat/reply_header.h"
 
-struct tcp_header {
-	__be16 source, destination;
-	__be32 sequence, acknowledgement;
-	__u8 data_offset; /* in 32-bit words, upper half */
-	__u8 flags;
-	__be16 window;
-	__sum16 check;
-	__be16 urgent;
-};
-_Static_assert(sizeof(struct tcp_header) == 20, "a TCP header without options has 20 bytes");
-
 /*
  * The reset for a connection that does not exist (RFC 9293, 3.5.2, group 1). With ACK, its sequence number is the
  * acknowledged one; else 0, and it acknowledges the segment, `length` bytes of which are data.

@@ -6,26 +6,8 @@
 #pragma once
 
 #include "lib/net/packet.h"
+#include "lib/net/ttl.h"
 #include "lib/net/transport.h"
-
-struct udp_header {
-	struct transport_ports {
-		__be16 source, destination;
-	} ports;
-	__be16 length;
-	__sum16 check;
-};
-
-/* A TCP header without options. Bytes behind the checksum are not touched. */
-struct tcp_start {
-	struct transport_ports ports;
-	__be32 sequence, acknowledgement;
-	__u8 words, flags;
-	__be16 window;
-	__sum16 check;
-	__be16 urgent;
-};
-_Static_assert(sizeof(struct tcp_start) == 20, "a TCP header without options");
 
 /* Pointers are valid as long as the packet keeps its size. Kept small: it is on the stack of every callee. */
 struct frame {
@@ -75,22 +57,22 @@ static __always_inline bool frame_parse_transport(struct frame *f, struct transp
 {
 	const __u32 payload = f->length - (f->ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
 	struct udp_header *udp = header;
-	struct tcp_start *tcp = header;
+	struct tcp_header *tcp = header;
 
 	if (t->tuple.protocol == PROTOCOL_TCP) {
 		if ((void *)(tcp + 1) > end || payload < sizeof(*tcp))
 			return false;
 		f->check = &tcp->check;
 		t->flags = tcp->flags;
-		t->tuple.source_port = tcp->ports.source;
-		t->tuple.destination_port = tcp->ports.destination;
+		t->tuple.source_port = tcp->source;
+		t->tuple.destination_port = tcp->destination;
 		return true;
 	}
 	if (t->tuple.protocol != PROTOCOL_UDP || (void *)(udp + 1) > end || payload < sizeof(*udp))
 		return false;
 	f->check = &udp->check;
-	t->tuple.source_port = udp->ports.source;
-	t->tuple.destination_port = udp->ports.destination;
+	t->tuple.source_port = udp->source;
+	t->tuple.destination_port = udp->destination;
 	return true;
 }
 
@@ -148,18 +130,14 @@ static __always_inline bool frame_parse(struct frame *f, struct transport *t, st
 static __always_inline void frame_decrement_ttl(struct frame *f)
 {
 	if (f->ipv4) {
-		struct iphdr *ip = frame_ipv4(f);
-		__u32 sum = ip->check + bpf_htons(0x0100);
-
-		ip->check = sum + (sum >= 0xffff);
-		ip->ttl--;
+		ttl_decrement_ipv4(frame_ipv4(f));
 		return;
 	}
 	frame_ipv6(f)->hop_limit--;
 }
 
 /* Writes the ports of the NAT entry. Returns their checksum difference. */
-static __always_inline __u64 frame_set_ports(struct transport_ports *ports, const struct nat_entry *entry)
+static __always_inline __u64 frame_set_ports(struct ports *ports, const struct nat_entry *entry)
 {
 	__u64 diff = (__u64)(__u16)~ports->source + entry->source_port + (__u16)~ports->destination +
 		     entry->destination_port;

@@ -115,6 +115,12 @@ static __always_inline bool transport_has_flags(__u8 protocol)
 	return protocol == PROTOCOL_TCP || protocol == PROTOCOL_SCTP;
 }
 
+/* Whether the packet is a SYN without ACK, or an INIT of SCTP. */
+static __always_inline bool transport_is_syn(const struct transport *t)
+{
+	return (t->flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+}
+
 /*
  * The TCP flags that correspond to an SCTP chunk. Only the first chunk counts. INIT, INIT ACK and SHUTDOWN
  * COMPLETE are always alone (RFC 9260, 6.10). A SHUTDOWN or ABORT behind another chunk goes unnoticed, and the
@@ -187,6 +193,24 @@ static __always_inline void transport_set(struct transport *t, const struct tran
 	}
 	transport_set_echo(&t->tuple, h->identifier, t->reply);
 }
+
+/* A TCP header without options (RFC 9293, 3.1). */
+struct tcp_header {
+	__be16 source, destination;
+	__be32 sequence, acknowledgement;
+	__u8 data_offset; /* in 32-bit words, upper half */
+	__u8 flags;
+	__be16 window;
+	__sum16 check;
+	__be16 urgent;
+};
+_Static_assert(sizeof(struct tcp_header) == 20, "a TCP header without options has 20 bytes");
+
+struct udp_header {
+	__be16 source, destination;
+	__be16 length;
+	__sum16 check;
+};
 
 /* Ports of TCP, UDP and SCTP. */
 struct ports {

@@ -9,16 +9,16 @@
 #include "lib/fwd/endpoint.h"
 #include "lib/policy/policy_verdict.h"
 
-/* Reports a change of an entry to --flows. `what` as in flow_ct_event. */
+/* Reports a change of an entry to --flows. `kind` as in flow_ct_event. */
 static __noinline void ct_report(struct __sk_buff *skb, struct policy_context *pc, const struct ct_entry *ct,
-				 __u32 what)
+				 __u32 kind)
 {
 	if (config_flows < FLOWS_POLICY)
 		return;
 	pc->origin.ifindex = skb->ifindex;
 	pc->origin.program = pc->program;
 	pc->origin.tcp_flags = pc->transport.flags;
-	flow_ct_event(&pc->key, ct, &pc->origin, what);
+	flow_ct_event(&pc->key, ct, &pc->origin, kind);
 }
 
 /* Stores the identities of both ends, for flow events. */

@@ -167,7 +167,7 @@ static __noinline void policy_context_read(struct packet *p, struct policy_conte
  * Reports a drop by policies with the tuple that policies see, not with a Service's address. Of an ICMP error only
  * the receiver is reported: the quotation may be forged. The result has no meaning.
  */
-GLOBAL_FN int policy_report_drop(struct __sk_buff *skb, __u32 what)
+GLOBAL_FN int policy_report_drop(struct __sk_buff *skb, __u32 drop_id)
 {
 	struct policy_context *pc = policy_context_get();
 
@@ -177,15 +177,9 @@ GLOBAL_FN int policy_report_drop(struct __sk_buff *skb, __u32 what)
 		flow_read(skb, &pc->transport);
 		pc->transport.tuple.destination = receiver;
 	} else if (!pc || pc->transport.kind != TRANSPORT_PORTS) {
-		return flow_packet_dropped(skb, what); /* not translated */
+		return flow_packet_dropped(skb, drop_id); /* not translated */
 	}
-	return flow_dropped(&pc->transport.tuple, what, pc->transport.flags, skb->len, skb->ifindex);
-}
-
-/* A SYN without ACK. */
-static __always_inline bool transport_is_syn(const struct transport *t)
-{
-	return (t->flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+	return flow_dropped(&pc->transport.tuple, drop_id, pc->transport.flags, skb->len, skb->ifindex);
 }
 
 /* Whether the packet may start a connection. Without TCP every packet may, unless it is a reply. */

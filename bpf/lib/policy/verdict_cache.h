@@ -65,23 +65,13 @@ static __always_inline void verdict_cache_count(struct verdict_cache *cached, __
 	cached->bytes += bytes;
 }
 
-/* Offset of the TCP flags. */
-#define VERDICT_TCP_FLAGS 13
-
-/* The start of an unfragmented TCP or UDP header. */
-struct verdict_header {
-	__be16 source, destination;
-	__u8 rest[VERDICT_TCP_FLAGS - 4];
-	__u8 flags;
-};
-
 /*
  * Whether the cached verdict applies to an unchanged packet. Packets whose header is not directly readable are
  * evaluated.
  */
 static __always_inline bool verdict_cache_hit(const struct packet *p, struct flow_cache_entry *fc)
 {
-	const struct verdict_header *ports;
+	const struct transport_header *ports;
 	__u32 end, start;
 	__u8 protocol;
 
@@ -105,7 +95,7 @@ static __always_inline bool verdict_cache_hit(const struct packet *p, struct flo
 			return false;
 		if (!verdict_cache_covers(&fc->verdict, ports->source, ports->destination, protocol, ports->flags))
 			return false;
-	} else if (protocol != PROTOCOL_UDP || (void *)ports->rest > p->end ||
+	} else if (protocol != PROTOCOL_UDP || (void *)&ports->sequence > p->end ||
 		   !verdict_cache_covers(&fc->verdict, ports->source, ports->destination, protocol, 0)) {
 		return false;
 	}
