@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The three programs of the packet generator: one makes frames, two count those that came through. */
+/* The packet generator: one program sends frames, two count those that arrive. */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>
@@ -12,7 +12,7 @@
 typedef _Bool bool;
 enum { false, true };
 
-/* Verdicts of tcx, of Linux 6.6: the headers here are older. */
+/* tcx return codes (Linux 6.6), which the headers here lack. */
 enum { TCX_NEXT = -1, TCX_DROP = 2 };
 
 struct udp {
@@ -20,7 +20,7 @@ struct udp {
 	__sum16 checksum;
 };
 
-/* 60 bytes: with the check sequence, which a veth pair has none of, the shortest frame that Ethernet has. */
+/* 60 bytes: the shortest Ethernet frame without its check sequence, which veth does not have. */
 struct frame4 {
 	struct ethhdr eth;
 	struct iphdr ip;
@@ -34,34 +34,35 @@ struct frame6 {
 	struct udp udp;
 } __attribute__((packed));
 
-/* The frame of flow 0, and the sums of its headers without what differs between flows and without the checksums. */
+/* The frame of flow 0, and the sums of its headers without checksums and fields that differ between flows. */
 const volatile __u64 template[8];
 const volatile __u32 network_sum, transport_sum;
 const volatile bool ipv6;
 
-/* Flow n has address n / ports and port n % ports, each counted from the template's. */
+/* Flow n uses address n / ports and port n % ports, relative to those of the template. */
 const volatile __u32 flows = 1, ports = 1;
-const volatile __u32 first_address; /* its last 32 bits, in the machine's byte order */
+const volatile __u32 first_address; /* last 32 bits of the first source address, host byte order */
 const volatile __u16 first_port;
-const volatile __u32 device; /* to which frames are redirected */
+const volatile __u32 device; /* frames are redirected to it */
 
-/* What one run may do; Go sets all of it before. Times are in ns since the first frame. */
+/* Limits of a run, set by Go before it. Times are in ns since the first frame. */
 struct {
-	__u64 interval; /* between frames, in 1/1024 ns; 0: as fast as it goes */
-	__u64 span;	/* how long frames are made */
-	__u64 limit;	/* how many frames are made */
+	__u64 interval; /* between frames, in 1/1024 ns; 0: as fast as possible */
+	__u64 span;	/* duration of the run */
+	__u64 limit;	/* number of frames */
 } run;
 
 struct {
-	__u64 epoch; /* when the first frame was made */
-	__u64 due;   /* when the next one is, in 1/1024 ns since then */
-	__u64 last;  /* when the last one was made, in ns since then */
+	__u64 epoch; /* time of the first frame */
+	__u64 due;   /* when the next frame is due, in 1/1024 ns since the first */
+	__u64 last;  /* time of the last frame, in ns since the first */
 	__u64 sent;
 } state;
 
-/* Frames at a rate come in bursts, those of 2^15 ns together, as from a network card that moderates its interrupts; one
- * by one they would cost whoever takes them in a wake-up each. After a pause of the generator's own, frames of more than
- * two such times are left out: they would be too many for a veth's ring of 256.
+/*
+ * At a fixed rate, frames are sent in bursts of 2^15 ns, as by a network card with interrupt moderation. Single
+ * frames would wake the receiver each time. After a pause of the generator, frames of more than two bursts are
+ * skipped: they would overflow the veth ring of 256.
  */
 #define BURST 15
 
@@ -77,7 +78,7 @@ static __always_inline __u32 halves(__u32 be)
 	return (be & 0xffff) + (be >> 16);
 }
 
-/* due says whether it is time for a frame. */
+/* Whether a frame is due. */
 static __always_inline bool due(void)
 {
 	__u64 now = bpf_ktime_get_ns();
@@ -98,7 +99,7 @@ static __always_inline bool due(void)
 	return true;
 }
 
-/* A buffer comes back as others have left it, so all of the frame is written each time. */
+/* The buffer contains an earlier frame that others have changed, so the whole frame is written. */
 static __always_inline void fill(void *data, int length)
 {
 	for (int i = 0; i < length / 8; i++)
@@ -141,11 +142,11 @@ int offer(struct xdp_md *ctx)
 	return bpf_redirect(device, 0);
 }
 
-/* Whose packets are counted. */
+/* The destination whose packets are counted. */
 const volatile __be32 backend4;
 const volatile struct in6_addr backend6;
 const volatile __be16 backend_port;
-const volatile __u32 onward; /* device on which they go on; 0: they end here */
+const volatile __u32 onward; /* redirects counted packets to this device; 0: drops them */
 
 __u64 arrived;
 
@@ -167,7 +168,7 @@ static __always_inline bool is_backend(void *data, void *end)
 	       frame->udp.destination == backend_port;
 }
 
-/* On the device at the far end of the forwarding node's wire. */
+/* At the far end of the forwarding node's wire. */
 SEC("xdp")
 int arrive_wire(struct xdp_md *ctx)
 {
@@ -177,7 +178,7 @@ int arrive_wire(struct xdp_md *ctx)
 	return onward ? bpf_redirect(onward, 0) : XDP_DROP;
 }
 
-/* On a device that packets reach as the stack sees them: a pod's, or a node's. */
+/* At a device of a pod or a node, after the kernel stack. */
 SEC("tcx/ingress")
 int arrive_stack(struct __sk_buff *skb)
 {
@@ -187,5 +188,8 @@ int arrive_stack(struct __sk_buff *skb)
 	return TCX_DROP;
 }
 
-/* GPL-only helpers need a licence the kernel knows; it means GPL-2.0-only OR BSD-2-Clause. */
+/*
+ * The kernel requires a GPL-compatible licence string for GPL-only helpers. It stands for GPL-2.0-only OR
+ * BSD-2-Clause.
+ */
 char packetgen_license[] SEC("license") = "Dual BSD/GPL";
