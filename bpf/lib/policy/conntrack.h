@@ -116,7 +116,7 @@ static __always_inline void ct_revoke(struct __sk_buff *skb, struct policy_conte
 static __always_inline int ct_reevaluate(struct __sk_buff *skb, struct policy_context *pc, struct ct_entry *ct,
 					 bool reply)
 {
-	__u32 directions = policy_directions(pc->enforce, reply), judged = CT_EGRESS | CT_INGRESS;
+	__u32 directions = policy_directions(pc->enforce, reply), evaluated = CT_EGRESS | CT_INGRESS;
 	bool renewed = ct->revision != pc->revision;
 	__u32 flags = ct->flags, missing = renewed ? directions : directions & ~flags;
 	int reason;
@@ -129,14 +129,14 @@ static __always_inline int ct_reevaluate(struct __sk_buff *skb, struct policy_co
 	if (reason != POLICY_ALLOWED) {
 		if (reply && flags & CT_MIDSTREAM)
 			return POLICY_INITIATOR_UNKNOWN;
-		if (!(renewed && flags & judged) && !(flags & CT_REPLIED))
+		if (!(renewed && flags & evaluated) && !(flags & CT_REPLIED))
 			return transport_may_initiate(&pc->transport) && reply ? POLICY_NEW
 									       : reason; /* was never allowed */
 		ct_revoke(skb, pc, ct);
 		return reason;
 	}
 	if (renewed)
-		__sync_fetch_and_and(&ct->flags, ~(judged | CT_REVOKED));
+		__sync_fetch_and_and(&ct->flags, ~(evaluated | CT_REVOKED));
 	if (missing & CT_EGRESS)
 		ct->egress = pc->entry.egress;
 	if (missing & CT_INGRESS)
