@@ -2,8 +2,8 @@
 /* Programs that the agent runs: they move, report and delete conntrack entries, and report counted drops. */
 #pragma once
 
-#include "lib/policy/ct_new.h"
 #include "lib/flow/drops.h"
+#include "lib/policy/ct_new.h"
 
 /* Locks a slot that has an entry; NULL if it is empty or locked. Packets may still update the entry. */
 static __always_inline struct ct_new_entry *ct_new_lock(__u32 index)

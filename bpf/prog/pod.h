@@ -6,15 +6,15 @@
 #pragma once
 
 #include "config.h"
-#include "lib/nat/kernel_ct.h"
-#include "lib/fwd/flow_cache.h"
-#include "lib/fwd/endpoint.h"
 #include "lib/flow/finish.h"
-#include "lib/net/icmp_forged.h"
+#include "lib/fwd/endpoint.h"
+#include "lib/fwd/flow_cache.h"
 #include "lib/fwd/route.h"
-#include "lib/policy/conntrack.h"
-#include "lib/nat/nat_rewrite.h"
 #include "lib/fwd/tunnel.h"
+#include "lib/nat/kernel_ct.h"
+#include "lib/nat/nat_rewrite.h"
+#include "lib/net/icmp_forged.h"
+#include "lib/policy/conntrack.h"
 
 /*
  * The NAT checks of packets from a pod. Packets to pods and nodes of the cluster are translated only as replies.
@@ -209,7 +209,7 @@ STAGE to_pod_lookup(struct packet *p, struct flow_cache_entry **cached)
 		return NEXT;
 	fc = flow_cache_slot_egress(&p->source, &p->destination);
 	if (!fc)
-		return drop(p, DROP_INTERNAL_ERROR); /* internal error */
+		return drop(p, DROP_INTERNAL_ERROR);
 	if (unlikely(!flow_cache_hit(fc, &p->source, &p->destination, where, now) || fc->expires != device)) {
 		if (!source_valid_from_device(&p->source, &p->destination, device))
 			return drop(p, DROP_INVALID_SOURCE);

@@ -5,13 +5,13 @@
  */
 #pragma once
 
-#include "prog/wire.h"
-#include "lib/fwd/tunnel.h"
 #include "config.h"
-#include "lib/fwd/flow_cache.h"
 #include "lib/flow/finish.h"
+#include "lib/fwd/flow_cache.h"
 #include "lib/fwd/route.h"
+#include "lib/fwd/tunnel.h"
 #include "lib/nat/nat_rewrite.h"
+#include "prog/wire.h"
 
 /*
  * Validates the outer addresses and finds the route, or takes both from the flow cache. Anyone who reaches the

@@ -6,14 +6,14 @@
 #pragma once
 
 #include "config.h"
-#include "lib/nat/kernel_ct.h"
-#include "lib/fwd/flow_cache.h"
-#include "lib/fwd/endpoint.h"
 #include "lib/flow/finish.h"
-#include "lib/fwd/source.h"
+#include "lib/fwd/endpoint.h"
+#include "lib/fwd/flow_cache.h"
 #include "lib/fwd/route.h"
-#include "lib/policy/conntrack.h"
+#include "lib/fwd/source.h"
+#include "lib/nat/kernel_ct.h"
 #include "lib/nat/nat_rewrite.h"
+#include "lib/policy/conntrack.h"
 
 /* skb->pkt_type of a frame to the device's own address (linux/if_packet.h). */
 #define PACKET_HOST 0

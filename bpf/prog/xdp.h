@@ -115,17 +115,17 @@ static __always_inline enum verdict wire_xdp_pass_new(const struct lb_choice *ch
 	return PASS;
 }
 
-/* Allocates state->new as a DSR connection. */
+/* Allocates state->fresh as a DSR connection. */
 static __always_inline enum drop_reason wire_xdp_alloc_dsr(struct nat_state *state)
 {
-	int slot = nat_slot_alloc(&state->new.key, state->new.to.owner, true);
+	int slot = nat_slot_alloc(&state->fresh.key, state->fresh.to.owner, true);
 	bool begun = slot != NAT_SLOT_NONE && nat_alloc(NAT_EVICT_NONE) == NAT_ALLOC_OK;
 
 	if (slot != NAT_SLOT_NONE)
 		nat_slot_release(slot, begun, true);
 	if (!begun)
 		return DROP_NAT_TABLE_FULL;
-	state->entry = state->new.to;
+	state->entry = state->fresh.to;
 	return DROP_NONE;
 }
 
@@ -135,7 +135,7 @@ static __always_inline enum drop_reason wire_xdp_alloc_dsr(struct nat_state *sta
  */
 STAGE wire_xdp_new(struct xdp_md *ctx, struct nat_state *state, enum drop_reason *reason)
 {
-	struct nat_entry *to = &state->new.to;
+	struct nat_entry *to = &state->fresh.to;
 	const struct route *r;
 
 	if (state->transport.tuple.protocol == PROTOCOL_TCP && !transport_is_syn(&state->transport))

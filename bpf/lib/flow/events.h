@@ -6,11 +6,11 @@
 #pragma once
 
 #include "config.h"
-#include "lib/net/hash.h"
-#include "lib/policy/policy.h"
 #include "lib/fwd/sender.h"
-#include "lib/policy/ct_slots.h"
+#include "lib/net/hash.h"
 #include "lib/net/transport.h"
+#include "lib/policy/ct_slots.h"
+#include "lib/policy/policy.h"
 
 /* One second: minimum interval of events for similar drops, and the unit of --flows-rate. */
 #define FLOW_INTERVAL 1000000000ULL

@@ -2,8 +2,8 @@
 /* The last stage of every tc program. */
 #pragma once
 
-#include "lib/policy/policy_context.h"
 #include "lib/net/packet.h"
+#include "lib/policy/policy_context.h"
 
 /* Counts a drop. A missing counter must not change the verdict. */
 static __always_inline void count_drop(enum program program, enum drop_reason reason, __u32 bytes)

@@ -2,8 +2,8 @@
 /* Local pods: source and destination checks, and delivery into a pod. */
 #pragma once
 
-#include "lib/net/ttl.h"
 #include "lib/net/packet.h"
+#include "lib/net/ttl.h"
 
 static __always_inline const struct endpoint *endpoint_of(const struct address *a)
 {

@@ -2,11 +2,11 @@
 /* The next hop of translated packets. */
 #pragma once
 
-#include "lib/fwd/flow_cache.h"
 #include "lib/fwd/endpoint.h"
+#include "lib/fwd/flow_cache.h"
 #include "lib/fwd/route.h"
-#include "lib/nat/nat_state.h"
 #include "lib/fwd/tunnel.h"
+#include "lib/nat/nat_state.h"
 
 /* Results of bpf_fib_lookup (include/uapi/linux/bpf.h, BPF_FIB_LKUP_RET_*). */
 enum fib_result {

@@ -2,8 +2,8 @@
 /* Routes of the cluster, and redirection to another node without the kernel stack. */
 #pragma once
 
-#include "lib/net/ttl.h"
 #include "lib/net/packet.h"
+#include "lib/net/ttl.h"
 
 /* AF_INET and AF_INET6, for bpf_redirect_neigh. */
 enum family {

@@ -6,9 +6,9 @@
  */
 #pragma once
 
+#include "lib/fwd/route.h"
 #include "lib/net/hash.h"
 #include "lib/net/packet.h"
-#include "lib/fwd/route.h"
 
 /* Buckets of external senders for each program, a power of two. */
 #define SENDERS_EXTERNAL 256

@@ -6,9 +6,9 @@
 #pragma once
 
 #include "config.h"
+#include "lib/fwd/route.h"
 #include "lib/net/packet.h"
 #include "lib/policy/policy.h"
-#include "lib/fwd/route.h"
 
 /*
  * Whether packets with these addresses can arrive at an uplink. Local pods send by their own devices. Pods of a

@@ -2,8 +2,8 @@
 /* VXLAN (RFC 7348): encapsulation, and validation of decapsulated packets. */
 #pragma once
 
-#include "lib/net/hash.h"
 #include "lib/fwd/source.h"
+#include "lib/net/hash.h"
 
 /* The virtual network of the cluster. */
 #define TUNNEL_VNI 1

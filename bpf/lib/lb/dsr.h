@@ -5,8 +5,8 @@
  */
 #pragma once
 
-#include "lib/fwd/source.h"
 #include "lib/fwd/route.h"
+#include "lib/fwd/source.h"
 #include "lib/nat/nat_state.h"
 
 /* Whether the connection can be forwarded by DSR to a backend with a route of this kind. */

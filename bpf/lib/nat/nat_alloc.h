@@ -10,26 +10,27 @@
  * Whether the entry that has the reply tuple may be evicted: closed, expired, or of lower priority. `pending`: it
  * is in `nat_pending`.
  */
-static __always_inline bool nat_may_evict(const struct nat_new *new, const struct nat_entry *taken, enum nat_evict who,
-					  bool pending)
+static __always_inline bool nat_may_evict(const struct nat_new *fresh, const struct nat_entry *taken,
+					  enum nat_evict who, bool pending)
 {
-	if (nat_is_reply_of(taken, &new->key) || nat_expired(&new->reply_tuple, taken, pending))
+	if (nat_is_reply_of(taken, &fresh->key) || nat_expired(&fresh->reply_tuple, taken, pending))
 		return true;
 	if (who == NAT_EVICT_SHARE || who == NAT_EVICT_STREAMS)
-		return nat_port_may_evict(new, taken, who, pending);
-	return pending ? who == NAT_EVICT_UNREPLIED : who != NAT_EVICT_NONE && nat_is_closed(&new->reply_tuple, taken);
+		return nat_port_may_evict(fresh, taken, who, pending);
+	return pending ? who == NAT_EVICT_UNREPLIED
+		       : who != NAT_EVICT_NONE && nat_is_closed(&fresh->reply_tuple, taken);
 }
 
 /* Makes the reply tuple free in `nat`, if possible. */
-static __always_inline bool nat_free_reply_key(struct nat_new *new, enum nat_evict who)
+static __always_inline bool nat_free_reply_key(struct nat_new *fresh, enum nat_evict who)
 {
-	const struct nat_entry *taken = bpf_map_lookup_elem(&nat, &new->reply_tuple);
+	const struct nat_entry *taken = bpf_map_lookup_elem(&nat, &fresh->reply_tuple);
 
 	if (!taken)
 		return true;
-	if (!nat_may_evict(new, taken, who, false))
+	if (!nat_may_evict(fresh, taken, who, false))
 		return false;
-	nat_delete(&new->reply_tuple, taken);
+	nat_delete(&fresh->reply_tuple, taken);
 	return true;
 }
 
@@ -41,34 +42,35 @@ GLOBAL_FN enum nat_alloc_result nat_alloc(enum nat_evict who)
 {
 	struct nat_state *state = nat_state_get(); /* looked up again: map values may be keys, arguments may not */
 	const struct nat_entry *taken;
-	struct nat_new *new;
+	struct nat_new *fresh;
 
 	if (!state)
 		return NAT_ALLOC_FULL;
-	new = &state->new;
-	new->to.seen = ktime_coarse();
-	new->to.packets = 1;
-	new->to.created = nat_clock(new->to.seen);
-	nat_reply_key(&new->reply_tuple, &new->to, new->key.protocol);
-	nat_reply_value(&new->reply, &new->key, &new->to);
-	if (new->to.flags & NAT_DSR)
-		return bpf_map_update_elem(&nat_pending, &new->key, &new->to, BPF_ANY) ? NAT_ALLOC_FULL : NAT_ALLOC_OK;
-	if (!nat_free_reply_key(new, who))
+	fresh = &state->fresh;
+	fresh->to.seen = ktime_coarse();
+	fresh->to.packets = 1;
+	fresh->to.created = nat_clock(fresh->to.seen);
+	nat_reply_key(&fresh->reply_tuple, &fresh->to, fresh->key.protocol);
+	nat_reply_value(&fresh->reply, &fresh->key, &fresh->to);
+	if (fresh->to.flags & NAT_DSR)
+		return bpf_map_update_elem(&nat_pending, &fresh->key, &fresh->to, BPF_ANY) ? NAT_ALLOC_FULL
+											   : NAT_ALLOC_OK;
+	if (!nat_free_reply_key(fresh, who))
 		return NAT_ALLOC_TAKEN;
-	if (bpf_map_update_elem(&nat_pending, &new->reply_tuple, &new->reply, BPF_NOEXIST)) {
-		taken = bpf_map_lookup_elem(&nat_pending, &new->reply_tuple);
-		if (taken && !nat_may_evict(new, taken, who, true))
+	if (bpf_map_update_elem(&nat_pending, &fresh->reply_tuple, &fresh->reply, BPF_NOEXIST)) {
+		taken = bpf_map_lookup_elem(&nat_pending, &fresh->reply_tuple);
+		if (taken && !nat_may_evict(fresh, taken, who, true))
 			return NAT_ALLOC_TAKEN;
-		if (taken && !nat_is_reply_of(taken, &new->key))
-			nat_delete(&new->reply_tuple, taken);
-		if (bpf_map_update_elem(&nat_pending, &new->reply_tuple, &new->reply, BPF_ANY))
+		if (taken && !nat_is_reply_of(taken, &fresh->key))
+			nat_delete(&fresh->reply_tuple, taken);
+		if (bpf_map_update_elem(&nat_pending, &fresh->reply_tuple, &fresh->reply, BPF_ANY))
 			return NAT_ALLOC_FULL;
 	}
 	/* Another CPU may have established the owner of the reply tuple meanwhile. */
-	taken = bpf_map_lookup_elem(&nat, &new->reply_tuple);
-	if (taken && !nat_is_reply_of(taken, &new->key)) {
-		bpf_map_delete_elem(&nat_pending, &new->reply_tuple);
+	taken = bpf_map_lookup_elem(&nat, &fresh->reply_tuple);
+	if (taken && !nat_is_reply_of(taken, &fresh->key)) {
+		bpf_map_delete_elem(&nat_pending, &fresh->reply_tuple);
 		return NAT_ALLOC_TAKEN;
 	}
-	return bpf_map_update_elem(&nat_pending, &new->key, &new->to, BPF_ANY) ? NAT_ALLOC_FULL : NAT_ALLOC_OK;
+	return bpf_map_update_elem(&nat_pending, &fresh->key, &fresh->to, BPF_ANY) ? NAT_ALLOC_FULL : NAT_ALLOC_OK;
 }

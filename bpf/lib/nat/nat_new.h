@@ -17,12 +17,12 @@ enum nat_new_verdict {
 	NAT_NEW_REJECT = -1, /* the Service has no endpoints */
 };
 
-/* Chooses the backend of a connection to a Service. Sets state->new.to.service if there is one. */
+/* Chooses the backend of a connection to a Service. Sets state->fresh.to.service if there is one. */
 static __always_inline int nat_new_service(struct nat_state *state, enum hook hook)
 {
 	enum lb_side side = hook == HOOK_FROM_POD ? LB_INTERNAL : LB_EXTERNAL;
-	struct nat_entry *to = &state->new.to;
-	struct tuple *t = &state->new.reply_tuple; /* scratch: nat_alloc sets it later */
+	struct nat_entry *to = &state->fresh.to;
+	struct tuple *t = &state->fresh.reply_tuple; /* scratch: nat_alloc sets it later */
 
 	*t = state->transport.tuple;
 	t->destination = state->frontend.address; /* another node's, if the packet was forwarded by DSR */
@@ -66,30 +66,30 @@ static __always_inline __u32 nat_new_owner(const struct __sk_buff *skb, const st
 	return e ? e->ifindex : nat_owner_external(source);
 }
 
-/* Initialises state->new with an unchanged connection of `owner`. */
+/* Initialises state->fresh with an unchanged connection of `owner`. */
 static __always_inline void nat_new_init(struct nat_state *state, __u32 owner)
 {
 	const struct tuple *t = &state->transport.tuple;
-	struct nat_new *new = &state->new;
+	struct nat_new *fresh = &state->fresh;
 
-	new->key = *t;
-	new->to.source = t->source;
-	new->to.destination = t->destination;
-	new->to.source_port = t->source_port;
-	new->to.destination_port = t->destination_port;
-	new->to.service = 0;
-	new->to.owner = owner;
-	new->to.flags = NAT_INITIATOR;
+	fresh->key = *t;
+	fresh->to.source = t->source;
+	fresh->to.destination = t->destination;
+	fresh->to.source_port = t->source_port;
+	fresh->to.destination_port = t->destination_port;
+	fresh->to.service = 0;
+	fresh->to.owner = owner;
+	fresh->to.flags = NAT_INITIATOR;
 }
 
 /*
- * Whether policies allow state->new, whose destination is final: POLICY_ALLOWED or a drop reason. Packets of the
+ * Whether policies allow state->fresh, whose destination is final: POLICY_ALLOWED or a drop reason. Packets of the
  * kernel stack were evaluated where it received them.
  */
 static __always_inline int nat_new_allowed(struct __sk_buff *skb, const struct nat_state *state, enum hook hook,
 					   __u32 checks)
 {
-	const struct address *destination = &state->new.to.destination;
+	const struct address *destination = &state->fresh.to.destination;
 	__u32 enforce = checks >> NAT_CHECK_ENFORCE_SHIFT;
 	const struct endpoint *receiver;
 
@@ -109,7 +109,7 @@ static __always_inline int nat_new_allowed(struct __sk_buff *skb, const struct n
 static __always_inline int nat_new_clash(struct __sk_buff *skb, struct nat_state *state, __u32 checks)
 {
 	const struct transport *t = &state->transport;
-	struct nat_new *new = &state->new;
+	struct nat_new *fresh = &state->fresh;
 	int reason;
 
 	if (t->kind != TRANSPORT_PORTS || !transport_has_ports(t->tuple.protocol))
@@ -117,8 +117,8 @@ static __always_inline int nat_new_clash(struct __sk_buff *skb, struct nat_state
 	if (transport_has_flags(t->tuple.protocol) && !transport_is_syn(t))
 		return NAT_NEW_NEXT;
 	nat_new_init(state, nat_owner_external(&t->tuple.source));
-	nat_reply_key(&new->reply_tuple, &new->to, new->key.protocol);
-	if (!bpf_map_lookup_elem(&nat, &new->reply_tuple) && !bpf_map_lookup_elem(&nat_pending, &new->reply_tuple))
+	nat_reply_key(&fresh->reply_tuple, &fresh->to, fresh->key.protocol);
+	if (!bpf_map_lookup_elem(&nat, &fresh->reply_tuple) && !bpf_map_lookup_elem(&nat_pending, &fresh->reply_tuple))
 		return NAT_NEW_NEXT;
 	reason = nat_new_allowed(skb, state, HOOK_FROM_WIRE, checks);
 	return reason ? reason : snat_alloc(skb, state, SNAT_PORT);
@@ -157,11 +157,11 @@ GLOBAL_FN int nat_new_decide(struct __sk_buff *skb, enum hook hook, __u32 checks
 		return snat_required(hook, checks) ? DROP_NAT_UNSUPPORTED_PROTOCOL : NAT_NEW_NEXT;
 	nat_new_init(state, nat_new_owner(skb, &state->transport.tuple.source, hook));
 	v = service ? nat_new_service(state, hook) : NAT_NEW_NEXT;
-	if (v == NAT_NEW_NEXT && state->new.to.service &&hook == HOOK_FROM_WIRE && !(checks & NAT_CHECK_TUNNEL) &&
-	    (!source_valid_for_backend(&state->new.to.source, &state->new.to.destination) ||
-	     source_is_own(&state->new.to.source, &state->new.to.destination)))
+	if (v == NAT_NEW_NEXT && state->fresh.to.service && hook == HOOK_FROM_WIRE && !(checks & NAT_CHECK_TUNNEL) &&
+	    (!source_valid_for_backend(&state->fresh.to.source, &state->fresh.to.destination) ||
+	     source_is_own(&state->fresh.to.source, &state->fresh.to.destination)))
 		return DROP_INVALID_SOURCE;
-	if (v == NAT_NEW_NEXT && (state->new.to.service || checks &NAT_CHECK_EXTERNAL))
+	if (v == NAT_NEW_NEXT && (state->fresh.to.service || checks & NAT_CHECK_EXTERNAL))
 		v = nat_new_allowed(skb, state, hook, checks);
 	if (v != NAT_NEW_NEXT)
 		return v;

@@ -6,8 +6,8 @@
  */
 #pragma once
 
-#include "lib/nat/nat_slots.h"
 #include "lib/lb/service.h"
+#include "lib/nat/nat_slots.h"
 
 /* Minimum ports of a block, and maximum number of blocks. */
 #define NAT_BLOCK_PORTS 64
@@ -105,12 +105,12 @@ static __always_inline __be16 nat_port_candidate(const struct tuple *key, __u32 
  * Whether a new connection without a free port may evict the owner of the reply tuple *taken. A connection that
  * kept its own source port counts as in its block.
  */
-static __always_inline bool nat_port_may_evict(const struct nat_new *new, const struct nat_entry *taken,
+static __always_inline bool nat_port_may_evict(const struct nat_new *fresh, const struct nat_entry *taken,
 					       enum nat_evict who, bool pending)
 {
-	__be16 port = new->to.source_port;
-	__u32 owner = new->to.owner;
-	bool brief = nat_is_brief(&new->reply_tuple, taken, pending);
+	__be16 port = fresh->to.source_port;
+	__u32 owner = fresh->to.owner;
+	bool brief = nat_is_brief(&fresh->reply_tuple, taken, pending);
 	int more;
 
 	if (taken->owner == owner)

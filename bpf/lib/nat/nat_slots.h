@@ -10,9 +10,9 @@
  */
 #pragma once
 
+#include "lib/fwd/route.h"
 #include "lib/nat/nat_table.h"
 #include "lib/net/hash.h"
-#include "lib/fwd/route.h"
 
 /* Bit of external owner ids. The id of a pod is its device's index. */
 #define NAT_OWNER_EXTERNAL (1U << 31)

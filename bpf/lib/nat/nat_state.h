@@ -2,15 +2,15 @@
 /* The working state of NAT for one packet. */
 #pragma once
 
+#include "lib/lb/service.h"
 #include "lib/nat/nat_table.h"
 #include "lib/net/icmp.h"
-#include "lib/lb/service.h"
 #include "lib/net/transport.h"
 
 /* In `nat_scratch`: too large for the BPF stack (512 bytes for a call chain). */
 struct nat_state {
 	struct transport transport;
-	struct nat_new new;
+	struct nat_new fresh;
 	struct nat_entry entry; /* copy of a pending entry, valid if has_entry */
 	struct frontend frontend;
 	struct lb_choice choice;

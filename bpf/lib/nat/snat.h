@@ -59,11 +59,11 @@ GLOBAL_FN bool nat_mark_pod(const struct address *pod)
 /* Sets the source to an address of an uplink. */
 static __always_inline int snat_use_uplink(struct nat_state *state, __u32 ifindex, int no_backend)
 {
-	const struct address *a = snat_address(ifindex, &state->new.to.destination);
+	const struct address *a = snat_address(ifindex, &state->fresh.to.destination);
 
 	if (!a)
 		return no_backend;
-	state->new.to.source = *a;
+	state->fresh.to.source = *a;
 	return SNAT_NODE;
 }
 
@@ -94,7 +94,7 @@ GLOBAL_FN int snat_masquerade(struct __sk_buff *skb, struct nat_state *state, en
 
 	if (!state)
 		return SNAT_STACK;
-	to = &state->new.to;
+	to = &state->fresh.to;
 	no_backend = to->service ? SNAT_KEEP : SNAT_STACK;
 	if (hook == HOOK_TO_WIRE)
 		return snat_use_uplink(state, skb->ifindex, DROP_NO_MASQUERADE_ADDRESS);
@@ -111,11 +111,11 @@ GLOBAL_FN int snat_masquerade(struct __sk_buff *skb, struct nat_state *state, en
  */
 static __always_inline int snat_hairpin(struct __sk_buff *skb, struct nat_state *state)
 {
-	struct nat_entry *to = &state->new.to;
+	struct nat_entry *to = &state->fresh.to;
 
-	if (nexthop_is_known(nexthop_fib_lookup(skb, state, &to->source, &state->new.key.destination)))
+	if (nexthop_is_known(nexthop_fib_lookup(skb, state, &to->source, &state->fresh.key.destination)))
 		return snat_use_uplink(state, state->fib.ifindex, DROP_NO_ROUTE);
-	to->source = state->new.key.destination;
+	to->source = state->fresh.key.destination;
 	return SNAT_NODE;
 }
 
@@ -127,7 +127,7 @@ GLOBAL_FN int snat_from_pod(struct __sk_buff *skb, struct nat_state *state, __u3
 
 	if (!state)
 		return SNAT_STACK;
-	to = &state->new.to;
+	to = &state->fresh.to;
 	kind = route_copy(&to->destination, &state->route);
 	if (!nat_mark_pod(&to->source) || (kind == ROUTE_LOCAL && !nat_mark_pod(&to->destination)))
 		return DROP_NAT_TABLE_FULL;
@@ -149,7 +149,7 @@ GLOBAL_FN int snat_from_wire(struct __sk_buff *skb, struct nat_state *state, __u
 
 	if (!state)
 		return SNAT_STACK;
-	to = &state->new.to;
+	to = &state->fresh.to;
 	kind = route_copy(&to->destination, &state->route);
 	if (kind == ROUTE_LOCAL) {
 		/* Packets of pods to external addresses are looked up in any case. */
@@ -182,12 +182,12 @@ GLOBAL_FN int snat_from_wire(struct __sk_buff *skb, struct nat_state *state, __u
  */
 static __always_inline int snat_choose(struct __sk_buff *skb, struct nat_state *state, enum hook hook, __u32 checks)
 {
-	if (state->new.to.service)
+	if (state->fresh.to.service)
 		return hook == HOOK_FROM_POD ? snat_from_pod(skb, state, checks) : snat_from_wire(skb, state, checks);
 	if (snat_required(hook, checks))
 		return snat_masquerade(skb, state, hook);
 	if (hook != HOOK_FROM_WIRE || !(checks & NAT_CHECK_EXTERNAL))
 		return SNAT_STACK;
-	state->new.to.flags |= NAT_UNCHANGED;
+	state->fresh.to.flags |= NAT_UNCHANGED;
 	return SNAT_KEEP;
 }

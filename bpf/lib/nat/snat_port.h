@@ -8,7 +8,7 @@
 /* The source of a new connection with a final destination; or a drop reason. */
 enum snat {
 	SNAT_KEEP = 0,	 /* keep it; another port if the reply tuple is taken */
-	SNAT_NODE = -1,	 /* the node address in state->new, and a free port */
+	SNAT_NODE = -1,	 /* the node address in state->fresh, and a free port */
 	SNAT_STACK = -2, /* not translated */
 	SNAT_PORT = -3,	 /* keep the address, change the port: the reply tuple would clash */
 };
@@ -67,15 +67,15 @@ struct snat_search {
 static long snat_search_step(__u32 attempt, struct snat_search *s)
 {
 	struct nat_state *state = nat_state_get();
-	struct nat_new *new;
+	struct nat_new *fresh;
 
 	if (!state)
 		return 1;
-	new = &state->new;
-	new->to.source_port = nat_port_candidate(&new->key, new->to.owner, attempt);
-	if (s->own_address && transport_has_ports(new->key.protocol)) {
-		nat_reply_key(&new->reply_tuple, &new->to, new->key.protocol);
-		if (snat_port_in_use(s->skb, &new->reply_tuple))
+	fresh = &state->fresh;
+	fresh->to.source_port = nat_port_candidate(&fresh->key, fresh->to.owner, attempt);
+	if (s->own_address && transport_has_ports(fresh->key.protocol)) {
+		nat_reply_key(&fresh->reply_tuple, &fresh->to, fresh->key.protocol);
+		if (snat_port_in_use(s->skb, &fresh->reply_tuple))
 			return 0;
 	}
 	s->result = nat_alloc(nat_port_evicts(attempt));
@@ -92,37 +92,37 @@ static __always_inline enum nat_alloc_result snat_search(struct __sk_buff *skb, 
 }
 
 /*
- * Allocates state->new unchanged, or with another source port if its reply tuple is taken. With SNAT_NODE, local
+ * Allocates state->fresh unchanged, or with another source port if its reply tuple is taken. With SNAT_NODE, local
  * sockets use ports of the address too. Returns 0 or a drop reason.
  */
 GLOBAL_FN int snat_alloc(struct __sk_buff *skb, struct nat_state *state, int source)
 {
 	bool own_address = source == SNAT_NODE, keeps_port = source != SNAT_PORT;
 	enum nat_alloc_result result = NAT_ALLOC_TAKEN;
-	struct nat_new *new;
+	struct nat_new *fresh;
 	int slot;
 
 	if (!state)
 		return DROP_NAT_TABLE_FULL;
-	new = &state->new;
+	fresh = &state->fresh;
 	if (own_address) {
-		if (source_forges_tunnel(&new->to.destination, new->to.destination_port, new->key.protocol))
+		if (source_forges_tunnel(&fresh->to.destination, fresh->to.destination_port, fresh->key.protocol))
 			return DROP_TUNNEL_PORT;
-		nat_reply_key(&new->reply_tuple, &new->to, new->key.protocol);
-		keeps_port = nat_port_in_range(new->to.source_port) &&
-			     !(transport_has_ports(new->key.protocol) && snat_port_in_use(skb, &new->reply_tuple));
+		nat_reply_key(&fresh->reply_tuple, &fresh->to, fresh->key.protocol);
+		keeps_port = nat_port_in_range(fresh->to.source_port) &&
+			     !(transport_has_ports(fresh->key.protocol) && snat_port_in_use(skb, &fresh->reply_tuple));
 	}
-	slot = nat_slot_alloc(&new->key, new->to.owner, true);
+	slot = nat_slot_alloc(&fresh->key, fresh->to.owner, true);
 	if (slot == NAT_SLOT_NONE)
 		return DROP_NAT_TABLE_FULL;
 	if (keeps_port)
 		result = nat_alloc(own_address ? NAT_EVICT_NONE : NAT_EVICT_UNREPLIED);
-	if (result == NAT_ALLOC_TAKEN && !(new->to.flags &NAT_UNCHANGED))
+	if (result == NAT_ALLOC_TAKEN && !(fresh->to.flags & NAT_UNCHANGED))
 		result = snat_search(skb, own_address);
 	nat_slot_release(slot, result == NAT_ALLOC_OK, true);
 	if (result != NAT_ALLOC_OK)
 		return result == NAT_ALLOC_TAKEN ? DROP_NAT_PORTS_EXHAUSTED : DROP_NAT_TABLE_FULL;
-	state->entry = new->to;
+	state->entry = fresh->to;
 	state->has_entry = true;
 	return 0;
 }
@@ -141,25 +141,25 @@ struct snat_xdp_search {
 static long snat_xdp_search_step(__u32 attempt, struct snat_xdp_search *s)
 {
 	struct nat_state *state = nat_state_get();
-	struct nat_new *new;
+	struct nat_new *fresh;
 
 	if (!state)
 		return 1;
-	new = &state->new;
+	fresh = &state->fresh;
 	if (attempt)
-		new->to.source_port = nat_port_candidate(&new->key, new->to.owner, attempt - 1);
-	nat_reply_key(&new->reply_tuple, &new->to, new->key.protocol);
-	if (!nat_port_in_range(new->to.source_port) || snat_xdp_port_in_use(s->ctx, &new->reply_tuple))
+		fresh->to.source_port = nat_port_candidate(&fresh->key, fresh->to.owner, attempt - 1);
+	nat_reply_key(&fresh->reply_tuple, &fresh->to, fresh->key.protocol);
+	if (!nat_port_in_range(fresh->to.source_port) || snat_xdp_port_in_use(s->ctx, &fresh->reply_tuple))
 		return 0;
 	s->result = nat_alloc(attempt ? nat_port_evicts(attempt - 1) : NAT_EVICT_NONE);
 	return s->result != NAT_ALLOC_TAKEN;
 }
 
-/* snat_alloc for XDP: state->new has a node address; keeps the client's port if possible. */
+/* snat_alloc for XDP: state->fresh has a node address; keeps the client's port if possible. */
 static __always_inline enum drop_reason snat_xdp_alloc(struct xdp_md *ctx, struct nat_state *state)
 {
 	struct snat_xdp_search s = {.ctx = ctx, .result = NAT_ALLOC_TAKEN};
-	int slot = nat_slot_alloc(&state->new.key, state->new.to.owner, true);
+	int slot = nat_slot_alloc(&state->fresh.key, state->fresh.to.owner, true);
 
 	if (slot == NAT_SLOT_NONE)
 		return DROP_NAT_TABLE_FULL;
@@ -169,6 +169,6 @@ static __always_inline enum drop_reason snat_xdp_alloc(struct xdp_md *ctx, struc
 		return DROP_NAT_PORTS_EXHAUSTED;
 	if (s.result == NAT_ALLOC_FULL)
 		return DROP_NAT_TABLE_FULL;
-	state->entry = state->new.to;
+	state->entry = state->fresh.to;
 	return DROP_NONE;
 }

@@ -2,8 +2,8 @@
 /* Addresses as every map holds them: 128 bits, IPv4 as IPv4-mapped IPv6. */
 #pragma once
 
-#include <linux/in6.h>
 #include <bpf/bpf_endian.h>
+#include <linux/in6.h>
 #include "types.h"
 #include "lib/net/hash.h"
 

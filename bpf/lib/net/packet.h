@@ -2,10 +2,10 @@
 /* The packet that a program handles, and the parser that fills it. */
 #pragma once
 
+#include <bpf/bpf_endian.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
-#include <bpf/bpf_endian.h>
 #include "lib/net/address.h"
 #include "lib/net/verdict.h"
 

@@ -2,8 +2,8 @@
 /* Rewrites addresses and ports of an skb, and updates every checksum that covers them. */
 #pragma once
 
-#include "lib/net/checksum.h"
 #include "lib/nat/nat_table.h"
+#include "lib/net/checksum.h"
 #include "lib/net/packet.h"
 #include "lib/net/sctp.h"
 #include "lib/net/transport.h"

@@ -6,8 +6,8 @@
 #pragma once
 
 #include "lib/net/packet.h"
-#include "lib/net/ttl.h"
 #include "lib/net/transport.h"
+#include "lib/net/ttl.h"
 
 /* Pointers are valid as long as the packet keeps its size. Kept small: it is on the stack of every callee. */
 struct frame {

@@ -2,8 +2,8 @@
 /* Verdicts of stages, and macros that every file uses. */
 #pragma once
 
-#include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
+#include <linux/bpf.h>
 #include "maps.h"
 
 /* Every stage returns a verdict. The program goes on to the next stage only with NEXT. */

@@ -194,9 +194,10 @@ static __always_inline void ct_update(struct __sk_buff *skb, struct policy_conte
  * Looks up an entry that is not in its slot of `ct_new`. A SYN skips `conntrack`, which is rarely in the CPU
  * caches, unless an entry of this slot with an unreplied SYN may have been moved there.
  */
-static __always_inline struct ct_entry *ct_find_flushed(const struct policy_context *pc, const struct ct_new_entry *new)
+static __always_inline struct ct_entry *ct_find_flushed(const struct policy_context *pc,
+							const struct ct_new_entry *slot)
 {
-	if (transport_is_syn(&pc->transport) && new && new->unreplied_until < ct_new_clock(ktime_coarse()))
+	if (transport_is_syn(&pc->transport) && slot && slot->unreplied_until < ct_new_clock(ktime_coarse()))
 		return 0;
 	return bpf_map_lookup_elem(&conntrack, &pc->key);
 }

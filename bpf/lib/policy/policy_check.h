@@ -88,7 +88,7 @@ GLOBAL_FN int policy_evaluate(struct __sk_buff *skb, struct flow_cache_entry *fc
 	if (!policy_tracks())
 		return POLICY_ALLOWED;
 	if (!pc)
-		return DROP_INTERNAL_ERROR; /* internal error */
+		return DROP_INTERNAL_ERROR;
 	pc->revision = policy_revision();
 	pc->known = pc->transport.kind == TRANSPORT_PORTS ? POLICY_KNOWN_PORT : POLICY_KNOWN_PROTOCOL;
 	if (unlikely(pc->transport.kind == TRANSPORT_BROKEN))
@@ -163,7 +163,7 @@ static __noinline enum verdict policy_check_slow(struct packet *p, struct flow_c
 	int reason;
 
 	if (!pc)
-		return drop(p, DROP_INTERNAL_ERROR); /* internal error */
+		return drop(p, DROP_INTERNAL_ERROR);
 	pc->program = p->program;
 	pc->enforce = fc->enforce;
 	if (unlikely(policy_counted_at_to_pod(p, fc))) {

@@ -2,11 +2,11 @@
 /* A packet as policies see it: with the addresses of the pods at both ends. */
 #pragma once
 
-#include "lib/nat/nat_table.h"
 #include "lib/flow/drops.h"
+#include "lib/fwd/source.h"
+#include "lib/nat/nat_table.h"
 #include "lib/net/fragment.h"
 #include "lib/net/icmp.h"
-#include "lib/fwd/source.h"
 #include "lib/net/packet.h"
 #include "lib/net/sctp.h"
 #include "lib/policy/verdict_cache.h"

@@ -30,7 +30,7 @@ static __always_inline void policy_context_from_nat(struct policy_context *pc, c
 }
 
 /*
- * Whether policies allow the connection in state->new: POLICY_ALLOWED or a drop reason. Evaluated before it gets
+ * Whether policies allow the connection in state->fresh: POLICY_ALLOWED or a drop reason. Evaluated before it gets
  * an entry and a port, so a denied sender takes neither. Known connections are evaluated with their packets.
  */
 GLOBAL_FN int policy_check_new(struct __sk_buff *skb, const struct nat_state *state, __u32 program, __u32 enforce)
@@ -40,8 +40,8 @@ GLOBAL_FN int policy_check_new(struct __sk_buff *skb, const struct nat_state *st
 	if (!policy_tracks() || !state || !(enforce & (ENFORCE_EGRESS | ENFORCE_INGRESS)))
 		return POLICY_ALLOWED;
 	if (!pc)
-		return DROP_INTERNAL_ERROR; /* internal error */
-	policy_context_from_nat(pc, &state->transport, &state->new.to, &state->transport.tuple.source, program,
+		return DROP_INTERNAL_ERROR;
+	policy_context_from_nat(pc, &state->transport, &state->fresh.to, &state->transport.tuple.source, program,
 				enforce);
 	pc->revision = policy_revision();
 	pc->known = POLICY_KNOWN_PORT;
@@ -60,7 +60,7 @@ static __noinline enum verdict policy_check_nat_slow(struct packet *p, const str
 	int reason;
 
 	if (!pc)
-		return drop(p, DROP_INTERNAL_ERROR); /* internal error */
+		return drop(p, DROP_INTERNAL_ERROR);
 	policy_context_from_nat(pc, t, entry, &p->source, p->program, enforce);
 	reason = policy_evaluate(p->skb, fc);
 	return reason == POLICY_ALLOWED ? NEXT : drop(p, reason);
@@ -99,7 +99,7 @@ STAGE policy_check_reply(struct packet *p, struct nat_state *state, const struct
 		return policy_check_nat_slow(p, &state->transport, entry, 0, enforce);
 	fc = flow_cache_slot_egress(&p->source, &p->destination);
 	if (!fc)
-		return drop(p, DROP_INTERNAL_ERROR); /* internal error */
+		return drop(p, DROP_INTERNAL_ERROR);
 	return likely(verdict_cache_hit(p, fc)) ? NEXT : policy_check_slow(p, fc, entry);
 }
 

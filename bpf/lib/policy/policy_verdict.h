@@ -97,7 +97,7 @@ GLOBAL_FN int policy_verdict(struct __sk_buff *skb, __u32 directions, bool reply
 	if (!policy_tracks())
 		return POLICY_ALLOWED;
 	if (!pc)
-		return DROP_INTERNAL_ERROR; /* internal error */
+		return DROP_INTERNAL_ERROR;
 	t = &pc->transport.tuple;
 	initiator = reply ? &t->destination : &t->source;
 	other = reply ? &t->source : &t->destination;

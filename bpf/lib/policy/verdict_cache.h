@@ -2,10 +2,10 @@
 /* The verdict cache: the last allowed connection of a flow cache entry. Packets that match it skip conntrack. */
 #pragma once
 
-#include "lib/policy/policy.h"
-#include "lib/policy/ct_key.h"
 #include "lib/net/transport.h"
+#include "lib/policy/ct_key.h"
 #include "lib/policy/ct_new.h"
+#include "lib/policy/policy.h"
 
 /* Units of 2^8 jiffies, 0.25 to 2.5 s. Reading it needs no helper call. */
 static __always_inline __u32 verdict_cache_clock(void)
