@@ -36,17 +36,6 @@ type Attacher struct {
 // newAttacher attaches the programs of these objects.
 func newAttacher(o *objects) *Attacher { return &Attacher{objects: o} }
 
-// unload detaches everything and removes the pins: traffic of pods stops.
-func (t *Attacher) unload() error {
-	root := t.objects.config.Root
-	links, err := t.Attachments()
-	for _, a := range links {
-		err = errors.Join(err, t.detach(a))
-	}
-	_, errSockets := detachSockets(root)
-	return errors.Join(err, errSockets, os.RemoveAll(mapDir(root)), os.RemoveAll(linkDir(root)))
-}
-
 // hook is where a program belongs on its device.
 type hook struct {
 	program *ebpf.Program

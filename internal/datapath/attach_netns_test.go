@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // A program that cannot be attached to a pod's device keeps the other one from nothing, and the error says whose packets are not judged.
@@ -15,7 +17,7 @@ func TestPodErrorNamesDirections(t *testing.T) {
 	n.a.do(t, func() error { return n.a.d.AttachPod(name, index) })
 	for _, broken := range []string{bpfProgFromPod, bpfProgToPod} {
 		n.a.do(t, func() error {
-			pin, aside := n.a.d.pin(Attachment{name, broken}), filepath.Join(n.a.d.objects.config.Root, "aside")
+			pin, aside := n.a.d.pinOf(Attachment{name, broken}), filepath.Join(n.a.d.objects.config.Root, "aside")
 			inTheWay := filepath.Join(pin, "full")
 			if err := errors.Join(os.Rename(pin, aside), os.MkdirAll(inTheWay, 0o700)); err != nil {
 				return err
@@ -41,4 +43,16 @@ func TestPodErrorNamesDirections(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A program that the datapath does not have is another error than one that this configuration does not load.
+func TestUnknownProgram(t *testing.T) {
+	testenv.Root(t)
+	d := adoptTables(t, Config{Root: bpffs(t), EBPFRouting: true}, testLog(t))
+	if _, _, err := d.hookOf("from_nowhere"); !errors.Is(err, ErrUnknownProgram) {
+		t.Errorf("unknown program: %v", err)
+	}
+	if _, _, err := d.hookOf(bpfProgToWire); err == nil || errors.Is(err, ErrUnknownProgram) {
+		t.Errorf("the error of a program that is not loaded is %v", err)
+	}
 }

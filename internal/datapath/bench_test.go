@@ -62,7 +62,7 @@ func BenchmarkPrograms(b *testing.B) {
 // measure runs one packet b.N times and reports the kernel's time for each.
 func (r *rig) measure(b *testing.B, in run, want verdict) {
 	const piece = 200 // less than there are hops
-	h, err := r.hook(in.program)
+	program, err := r.program(in.program)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func (r *rig) measure(b *testing.B, in run, want verdict) {
 		ctx := skb{Mark: in.mark, Ifindex: uint32(r.stage.devices[in.device])}
 		for left := b.N; left > 0; left -= piece {
 			runs := min(left, piece)
-			code, mean, failure := repeat(h.program, in.in, &ctx, runs)
+			code, mean, failure := repeat(program, in.in, &ctx, runs)
 			if failure == nil && code != want {
 				failure = fmt.Errorf("verdict %s, expected %s", code, want)
 			}

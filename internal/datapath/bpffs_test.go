@@ -12,7 +12,7 @@ import (
 
 func TestOpenWithoutBPFFileSystem(t *testing.T) {
 	root := t.TempDir()
-	_, err := Open(Config{Root: filepath.Join(root, "deep", "beeline")}, slog.New(slog.DiscardHandler))
+	_, err := openObjects(Config{Root: filepath.Join(root, "deep", "beeline")}, nil, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "mount -t bpf") {
 		t.Errorf("error %v, want one that says what to mount", err)
 	}

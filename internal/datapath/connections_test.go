@@ -12,55 +12,6 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// someTime is the present of these tests: long after anything began.
-const someTime = 100 * time.Hour
-
-const (
-	isOpener  = uint8(bpfNatFlagNAT_INITIATOR)
-	isFIN     = uint8(bpfNatFlagNAT_FIN)
-	isReset   = uint8(bpfNatFlagNAT_RESET)
-	isDirect  = uint8(bpfNatFlagNAT_DSR)
-	isPlain   = uint8(bpfNatFlagNAT_UNCHANGED)
-	isResting = uint8(bpfNatFlagNAT_TIME_WAIT)
-	isStream  = uint8(bpfNatFlagNAT_STREAM)
-)
-
-// half is one direction of a connection in a test: how long it has been quiet, and what it has seen.
-type half struct {
-	quiet   time.Duration
-	flags   uint8
-	packets uint8
-	missing bool
-}
-
-// clientTo gives the two directions of a connection of the world to a Service, forwarded with this node's address.
-func clientTo(backend netip.AddrPort, protocol uint8, clientPort uint16, service uint32) (there, back entry) {
-	client, frontend, node := addressOf(world.v4), addressOf(nodeA.v4), addressOf(nodeA.v4)
-	there.key = bpfTuple{Source: client, Destination: frontend, SourcePort: networkOrder(clientPort), DestinationPort: networkOrder(30080), Protocol: protocol}
-	there.value = bpfNatEntry{
-		Source: node, Destination: addressOf(backend.Addr()), SourcePort: networkOrder(clientPort + 1), DestinationPort: networkOrder(backend.Port()),
-		Service: service, Flags: isOpener,
-	}
-	back.key = there.turned()
-	back.value = bpfNatEntry{
-		Source: frontend, Destination: client, SourcePort: networkOrder(30080), DestinationPort: networkOrder(clientPort), Service: service,
-	}
-	return there, back
-}
-
-func (h half) put(t *testing.T, m *ebpf.Map, e entry) {
-	t.Helper()
-	if h.missing {
-		return
-	}
-	e.value.Seen = uint64((someTime - h.quiet).Nanoseconds())
-	e.value.Flags |= h.flags
-	e.value.Packets += h.packets
-	if err := m.Put(e.key, e.value); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Both directions go together, when what they make up is over, and not a second earlier.
 func TestConnectionsExpire(t *testing.T) {
 	const tcp, udp, sctp = uint8(cluster.TCP), uint8(cluster.UDP), uint8(cluster.SCTP)
@@ -408,10 +359,22 @@ func TestTranslatedPodsExpire(t *testing.T) {
 	}
 }
 
-// connectionsOnly are small tables.
-func connectionsOnly(tb testing.TB) *opened {
+// natTables are the maps of NAT with the tables that keep them.
+type natTables struct {
+	*objects
+	Connections *Connections
+}
+
+// connectionsOnly opens the maps of NAT, small ones.
+func connectionsOnly(tb testing.TB) *natTables {
 	tb.Helper()
-	return openServices(tb, Config{Sizes: Sizes{Connections: 8192, Openings: 8192}})
+	return openNAT(tb, Sizes{Connections: 8192, Openings: 8192})
+}
+
+func openNAT(tb testing.TB, sizes Sizes) *natTables {
+	tb.Helper()
+	o := openMaps(tb, Config{Services: true, Sizes: sizes})
+	return &natTables{o, newConnections(&o.maps, o.generation)}
 }
 
 // BenchmarkExpire is a look at full tables, of connections that are live and of connections that are idle, and at empty ones.
@@ -421,7 +384,7 @@ func BenchmarkExpire(b *testing.B) {
 		quiet time.Duration
 	}{{0, 0}, {131072, 0}, {131072, time.Hour}} {
 		b.Run(fmt.Sprintf("entries=%d,quiet=%s", 2*c.pairs, c.quiet), func(b *testing.B) {
-			d := openServices(b, Config{})
+			d := openNAT(b, Sizes{})
 			seen := uint64((someTime - c.quiet).Nanoseconds())
 			w := writes[bpfTuple, bpfNatEntry]{m: d.objects.maps.Nat}
 			for i := range c.pairs {

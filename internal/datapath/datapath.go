@@ -83,9 +83,6 @@ func (d *Datapath) Commit() error { return d.objects.Commit() }
 // Close releases the agent's hold on programs and maps; what is pinned goes on working.
 func (d *Datapath) Close() error { return errors.Join(d.Sockets.close(), d.objects.Close()) }
 
-// Unload detaches everything and removes the pins: traffic of pods stops. The tables must not be used after it.
-func (d *Datapath) Unload() error { return errors.Join(d.Attacher.unload(), d.Close()) }
-
 // Programs describes the loaded programs: in the order a packet meets them, then those at sockets, then those that the agent runs.
 func (d *Datapath) Programs() ([]ProgramInfo, error) { return d.objects.describePrograms() }
 

@@ -13,18 +13,18 @@ import (
 func (n *node) takeOff(t *testing.T) {
 	t.Helper()
 	n.do(t, func() error {
-		for _, program := range n.d.uplinkPrograms() {
-			h, err := n.d.hook(program)
+		for _, program := range n.d.programsOfUplink() {
+			_, ingress, err := n.d.hookOf(program)
 			if err != nil {
 				return err
 			}
 			if !n.d.objects.tcx {
-				if err := device.DeleteFilter(n.uplink.Index, h.ingress); err != nil {
+				if err := device.DeleteFilter(n.uplink.Index, ingress); err != nil {
 					return err
 				}
 				continue
 			}
-			l, err := link.LoadPinnedLink(n.d.pin(Attachment{"eth0", program}), nil)
+			l, err := link.LoadPinnedLink(n.d.pinOf(Attachment{"eth0", program}), nil)
 			if err != nil {
 				return err
 			}
@@ -58,7 +58,7 @@ func TestCheckMissesDetachedPrograms(t *testing.T) {
 			if err := check(); err != nil {
 				t.Errorf("after attaching again: %v", err)
 			}
-			if got := n.a.running(t, n.a.uplink.Index); got != len(n.a.d.uplinkPrograms()) {
+			if got := n.a.running(t, n.a.uplink.Index); got != len(n.a.d.programsOfUplink()) {
 				t.Errorf("%d programs run on the uplink", got)
 			}
 		})
@@ -77,7 +77,7 @@ func TestCheckMissesPinnedProgram(t *testing.T) {
 		if err := n.a.d.CheckPod(name, index); err != nil {
 			t.Errorf("with all programs: %v", err)
 		}
-		return n.a.d.detach(Attachment{name, bpfProgToPod})
+		return n.a.d.takeOffOne(Attachment{name, bpfProgToPod})
 	})
 	n.a.do(t, func() error {
 		if err := n.a.d.CheckPod(name, index); err == nil {

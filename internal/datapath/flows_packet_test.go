@@ -214,7 +214,7 @@ func TestFlowsTellOfCountedDrops(t *testing.T) {
 	const more = 20
 	alike := slices.Repeat([]packet{spoofs(1)}, 1+more)
 	asked := func() []flow.Event {
-		reader.toldDrops = time.Time{}
+		reader.reportDropsNow()
 		return told(t, reader)
 	}
 	for cpu := range 2 {
@@ -383,10 +383,17 @@ func TestFlowNames(t *testing.T) {
 		}
 	}
 	losses := enumOf(t, "../../bpf/types_policy.h", "flow_loss", "FLOW_LOSS_")
-	for i, l := range flowLosses {
-		if l.why != losses[i] || len(l.meaning) < 10 {
-			t.Errorf("loss %d is %+v in Go and %q in C", i, l, losses[i])
+	all, err := newRig(t, Config{EBPFRouting: true, Flows: FlowsDrops}).d.Flows.Losses()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range all {
+		if l.Why != losses[i%(len(losses)-1)] || len(l.Meaning) < 10 {
+			t.Errorf("loss %d is %+v in Go and %q in C", i, l, losses[i%(len(losses)-1)])
 		}
+	}
+	if len(all) != len(flow.Kinds)*(len(losses)-1) {
+		t.Errorf("%d losses in Go, and in C %v of each kind", len(all), losses)
 	}
 	if s := fmt.Sprint(flow.Kind(99)); !strings.Contains(s, "unknown") {
 		t.Errorf("a kind of a newer datapath is %q", s)

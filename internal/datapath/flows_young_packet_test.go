@@ -65,13 +65,12 @@ func TestFlowsTellOnceOfShortSessions(t *testing.T) {
 func TestFlowsTellOfSessionsThatMove(t *testing.T) {
 	p := newPolicyRig(t, Config{EBPFRouting: true, Flows: FlowsPolicy})
 	reader := p.watch(t)
-	ask := reader.tell
 	eachFamily(t, func(t *testing.T, family int) {
 		p.ingress(t, map[policy.Identity]policy.Ports{idB: portsTCP80})
 		server := end{podA, 80}.at(family)
 		clients := onePlace(t, server, protoTCP, 3)
 		syn := func(c netip.AddrPort) { p.allows(t, "SYN", wireBrings(segmentOf(fromWire(), c, server, tcpSYN))) }
-		reader.tell = tellers{}
+		restore := reader.silence()
 		syn(clients[0])
 		p.allows(t, "SYN ACK", podSends(segmentOf(fromPod(), server, clients[0], tcpSYN|tcpACK)))
 		expectTales(t, "nobody asks", told(t, reader))
@@ -92,7 +91,7 @@ func TestFlowsTellOfSessionsThatMove(t *testing.T) {
 		p.takePlace(t, clients[2], server, 0)
 		p.allows(t, "SYN ACK", podSends(segmentOf(fromPod(), server, clients[2], tcpSYN|tcpACK)))
 		expectTales(t, "answered there", told(t, reader), tale{flow.Answered, false, clients[2], [2]uint64{1, 1}, bpfProgFromPod})
-		reader.tell = ask
+		restore()
 		expectTales(t, "asked", told(t, reader))
 		p.forget(t)
 	})
@@ -101,7 +100,7 @@ func TestFlowsTellOfSessionsThatMove(t *testing.T) {
 // changePlace changes the place of a session.
 func (p *policyRig) changePlace(t *testing.T, client, server netip.AddrPort, change func(*bpfCtNewEntry)) {
 	t.Helper()
-	index := youngIndex(keyOf(&flow.Event{Source: client, Destination: server, Protocol: protoTCP}))
+	index := youngIndex(sessionKeyOf(client, server, protoTCP))
 	var y bpfCtNewEntry
 	if err := p.d.objects.maps.CtNew.Lookup(index, &y); err != nil {
 		t.Fatal(err)

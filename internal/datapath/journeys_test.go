@@ -149,7 +149,7 @@ func TestJourneys(t *testing.T) {
 			}
 		}
 	}
-	for reason := range dropReasons {
+	for reason := range int(bpfDropReasonDROP_MAX) {
 		name := "DROP_" + strings.ToUpper(DropReason(reason).String())
 		if reason != int(bpfDropReasonDROP_NONE) && !strings.Contains(strings.Join(drops, " "), name) {
 			t.Errorf("README.md does not tell of %s", name)

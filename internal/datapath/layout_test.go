@@ -44,7 +44,7 @@ func layoutsOf(tb testing.TB, change func(*ebpf.CollectionSpec)) map[string]stri
 		tb.Fatal(err)
 	}
 	change(spec)
-	all, err := layouts(spec)
+	all, err := layoutsOfMaps(spec)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -111,13 +111,13 @@ func TestEveryEnumHasAMap(t *testing.T) {
 	}
 	// Of `decisions` and `refusals`, which belong to one load; of the agent's clock; of configuration.
 	elsewhere := []string{"enforce_flag", "icmp_error_kind", "timeout", "flow_mode"}
-	declared := slices.Concat(elsewhere, slices.Concat(slices.Collect(maps.Values(beyondTypes))...))
+	declared := slices.Concat(elsewhere, slices.Concat(slices.Collect(maps.Values(implicitTypes))...))
 	for _, m := range structOf(t, spec, "abi").Members {
 		if !slices.Contains(declared, m.Name) && m.Name != "flush_pod_args" { // a program's parameter
 			t.Errorf("no map's layout depends on %s", m.Name)
 		}
 	}
-	for name := range beyondTypes {
+	for name := range implicitTypes {
 		if !slices.Contains(pinnedMaps, name) {
 			t.Errorf("%s is no pinned map", name)
 		}
@@ -128,7 +128,7 @@ func TestEveryEnumHasAMap(t *testing.T) {
 func TestPinsFitALink(t *testing.T) {
 	n := 0
 	for name, layout := range layoutsOf(t, func(*ebpf.CollectionSpec) {}) {
-		if n += len(name+layoutSeparator+layout+otherMark) + 1; strings.Contains(name, layoutSeparator) || len(layout) != 2*layoutBytes {
+		if n += len(name+layoutSeparator+layout+secondMark) + 1; strings.Contains(name, layoutSeparator) || len(layout) != 2*layoutLength {
 			t.Errorf("pin of %s is %s", name, layout)
 		}
 	}

@@ -6,11 +6,14 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // Whatever tables have of the addresses of this node's pods is found, and goes with them.
 func TestWhatIsRememberedOfPods(t *testing.T) {
-	d := connectionsOnly(t)
+	testenv.Root(t)
+	d := adoptTables(t, Config{Root: bpffs(t), Services: true}, testLog(t))
 	address := func(s string) netip.Addr { return netip.MustParseAddr(s) }
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24"), netip.MustParsePrefix("fd00:2::/64")}
 	server, client, listed, sticky, other := address("10.1.2.2"), address("10.1.2.3"), address("fd00:2::4"), address("10.1.2.5"), address("10.1.3.2")

@@ -42,7 +42,7 @@ func TestAttachments(t *testing.T) {
 				n := newNetwork(t, options{cfg: cfg, legacy: legacy})
 				var want []Attachment
 				for name, programs := range map[string][]string{
-					"eth0": n.a.d.uplinkPrograms(), n.a1.pair.HostName: n.a.d.podPrograms(), n.a2.pair.HostName: n.a.d.podPrograms(),
+					"eth0": n.a.d.programsOfUplink(), n.a1.pair.HostName: n.a.d.programsOfPod(), n.a2.pair.HostName: n.a.d.programsOfPod(),
 				} {
 					for _, p := range programs {
 						want = append(want, Attachment{name, p})
@@ -168,7 +168,7 @@ func TestUplinkWithDot(t *testing.T) {
 					listed++
 				}
 			}
-			if want := len(n.a.d.uplinkPrograms()); listed != want || n.a.running(t, index) != want {
+			if want := len(n.a.d.programsOfUplink()); listed != want || n.a.running(t, index) != want {
 				t.Errorf("%d attachments and %d programs, expected %d", listed, n.a.running(t, index), want)
 			}
 			n.a.do(t, func() error { return n.a.d.Detach(name) })
@@ -177,7 +177,7 @@ func TestUplinkWithDot(t *testing.T) {
 	}
 }
 
-// After Unload nothing of ours is left on any device, and nothing pinned.
+// After Remove nothing of ours is left on any device, and nothing pinned.
 func TestUnload(t *testing.T) {
 	for _, legacy := range attachForms(t) {
 		t.Run(fmt.Sprintf("legacy=%t", legacy), func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestUnload(t *testing.T) {
 					t.Errorf("no programs on device %d", i)
 				}
 			}
-			n.a.do(t, n.a.d.Unload)
+			n.a.do(t, func() error { return unload(n.a.d) })
 			for _, i := range indices {
 				n.a.awaitNone(t, i)
 			}

@@ -37,11 +37,12 @@ func enumOf(t *testing.T, file, name, prefix string) map[int]string {
 // The name of a drop reason is its C name in lower case: the way from a metric to the line that drops.
 func TestDropReasonNames(t *testing.T) {
 	reasons := enumOf(t, "../../bpf/types.h", "drop_reason", "DROP_")
-	if len(reasons) != len(dropReasons)+1 || reasons[len(dropReasons)] != "max" {
-		t.Fatalf("%d names in Go, and in C %v", len(dropReasons), reasons)
+	const all = int(bpfDropReasonDROP_MAX)
+	if len(DropReasons()) != all-1 || len(reasons) != all+1 || reasons[all] != "max" {
+		t.Fatalf("%d names in Go, and in C %v", len(DropReasons()), reasons)
 	}
 	meanings := map[string]bool{}
-	for i := range dropReasons {
+	for i := range all {
 		r := DropReason(i)
 		if r.String() != reasons[i] {
 			t.Errorf("reason %d is %q in Go and %q in C", i, r, reasons[i])
@@ -51,7 +52,7 @@ func TestDropReasonNames(t *testing.T) {
 		}
 		meanings[r.Meaning()] = true
 	}
-	if newer := DropReason(len(dropReasons)); newer.String() != "reason_"+strconv.Itoa(len(dropReasons)) || newer.Meaning() == "" {
+	if newer := DropReason(all); newer.String() != "reason_"+strconv.Itoa(all) || newer.Meaning() == "" {
 		t.Errorf("a reason of a newer datapath is %q: %q", newer, newer.Meaning())
 	}
 }
@@ -77,7 +78,7 @@ func TestProgramNames(t *testing.T) {
 		}
 	}
 	for _, name := range socketProgramNames {
-		if spec.Programs[name] == nil || spec.Programs[name].AttachType != socketAttachTypes[name] || len(name) > 15 {
+		if spec.Programs[name] == nil || len(name) > 15 {
 			t.Errorf("%s is not a program at sockets", name)
 		}
 	}

@@ -148,7 +148,7 @@ func newNetwork(tb testing.TB, o options) *network {
 		tb.Cleanup(func() {
 			node.do(tb, func() error {
 				if node.d != node.borrowed || tb.Failed() {
-					return node.d.Unload()
+					return unload(node.d)
 				}
 				return giveBack(node.d)
 			})

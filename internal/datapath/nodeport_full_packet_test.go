@@ -167,24 +167,13 @@ func TestNodePortConnectionsFull(t *testing.T) {
 			}
 		}
 		// One that ends makes room for another.
-		if err := r.d.Connections.end(t, old[0]); err != nil {
+		if err := r.d.Connections.removeByKey(tupleOf(old[0].f.client, old[0].f.frontend, protoTCP)); err != nil {
 			t.Fatal(err)
 		}
 		if v := r.visits(program, family, 200); !v.opens(t) || !v.establishes(t) || !v.goesOn(t) {
 			t.Error("no room is made by a connection that has ended")
 		}
 	})
-}
-
-// end removes a visitor's connection as Expire would.
-func (c *Connections) end(tb testing.TB, v *visitor) error {
-	tb.Helper()
-	e := entry{key: tupleOf(v.f.client, v.f.frontend, protoTCP)}
-	if err := c.connections.Lookup(&e.key, &e.value); err != nil {
-		return err
-	}
-	_, err := c.remove(e)
-	return err
 }
 
 // A flood of SYN fills no more than the table of openings, whoever they are from, and established connections go on meanwhile.
@@ -230,7 +219,7 @@ func TestNodePortFlood(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.d.Connections.Expire(now + (entry{key: bpfTuple{Protocol: protoTCP}}).lasts(ConnectionOpening, bpfNatEntry{})); err != nil {
+		if _, err := r.d.Connections.Expire(now + unansweredLasts(protoTCP)); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := countEntries(r.d.objects.maps.NatPending); err != nil || n != 0 {

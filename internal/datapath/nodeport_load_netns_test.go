@@ -14,8 +14,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
 // serveBriefly answers each connection with what it is told first, and ends it: the client's port is free at once.
@@ -152,9 +150,9 @@ func TestTablesBecomeEmpty(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	longest := lasting(uint8(cluster.TCP), ConnectionEstablished)
-	for _, after := range []time.Duration{longest + time.Second, longest + 2*settling} { // pods go once nothing needs them
-		for range slots {
+	const longest = 6 * time.Hour                                                            // TCP that is established
+	for _, after := range []time.Duration{longest + time.Second, longest + 2*settlingTime} { // pods go once nothing needs them
+		for range expiryCalls {
 			if _, err := n.a.d.Connections.Expire(now + after); err != nil {
 				t.Fatal(err)
 			}

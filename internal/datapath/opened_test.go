@@ -27,3 +27,9 @@ func assemble(o *objects) (*opened, error) {
 	}
 	return d, nil
 }
+
+// unload takes the programs off everything, removes the pins and closes the datapath.
+func unload(d *opened) error {
+	_, err := d.Remove()
+	return errors.Join(err, d.Close())
+}

@@ -61,7 +61,7 @@ func wantMarked(t *testing.T, d *opened, want bool) {
 // wantPins compares what is pinned with the maps of one agent.
 func wantPins(t *testing.T, d *opened) {
 	t.Helper()
-	want := slices.Sorted(slices.Values(append(d.objects.pins.list(), committedName)))
+	want := slices.Sorted(slices.Values(append(d.objects.committedList(), committedName)))
 	if got := pinsAt(t, d.objects.config.Root); !slices.Equal(got, want) {
 		t.Errorf("pins are %q, want %q", got, want)
 	}

@@ -74,7 +74,7 @@ func TestMemoryOfPolicies(t *testing.T) {
 	}
 	t.Logf("%s, written in %v", d.Policies.Counts(), time.Since(start))
 	agent := heap() - before
-	maps, err := d.Maps()
+	maps, err := d.describeMaps()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,8 +104,7 @@ func TestMemoryOfPolicies(t *testing.T) {
 
 // Without policies nobody pays for their maps.
 func TestMemoryWithoutPolicies(t *testing.T) {
-	d := openServices(t, Config{EBPFRouting: true})
-	maps, err := d.Maps()
+	maps, err := openMaps(t, Config{EBPFRouting: true, Services: true}).describeMaps()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,27 +10,29 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
-	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// openPolicies gives the tables of policies, without programs.
-func openPolicies(tb testing.TB, cfg Config) *opened {
-	tb.Helper()
-	testenv.Root(tb)
-	if cfg.Root == "" {
-		cfg.Root = bpffs(tb)
-	}
-	cfg.Policy = true
-	return adoptTables(tb, cfg, testLog(tb))
+// policyTables are the maps of policies with the tables that keep them.
+type policyTables struct {
+	*objects
+	Policies *Policies
 }
 
-// restartPolicies opens what the last agent left, which has not closed anything: it was killed.
-func restartPolicies(tb testing.TB, d *opened, cfg Config) *opened {
+// openPolicies opens the maps of policies.
+func openPolicies(tb testing.TB, cfg Config) *policyTables {
+	tb.Helper()
+	cfg.Policy = true
+	o := openMaps(tb, cfg)
+	return &policyTables{o, newPolicies(&o.maps, o.generation)}
+}
+
+// restartPolicies opens what a killed agent left: one that closed nothing.
+func restartPolicies(tb testing.TB, d *policyTables, cfg Config) *policyTables {
 	tb.Helper()
 	if err := d.Commit(); err != nil {
 		tb.Fatal(err)
 	}
-	cfg.Root = d.objects.config.Root
+	cfg.Root = d.config.Root
 	return openPolicies(tb, cfg)
 }
 
@@ -115,19 +117,4 @@ func syncs(tb testing.TB, p *Policies, t *policy.Tables, want int) {
 	if changed, err := p.Sync(t); err != nil || changed != want {
 		tb.Errorf("%d entries are touched, expected %d: %v", changed, want, err)
 	}
-}
-
-// advances gives the numbers of decisions and of sessions.
-func advances(tb testing.TB, d *opened) (tables, revision uint32) {
-	tb.Helper()
-	return at(tb, d, generationTables), at(tb, d, generationPolicy)
-}
-
-// at gives one of the numbers of the tables' present state.
-func at(tb testing.TB, d *opened, index uint32) (now uint32) {
-	tb.Helper()
-	if err := d.objects.maps.Generation.Lookup(index, &now); err != nil {
-		tb.Fatal(err)
-	}
-	return now
 }

@@ -77,13 +77,13 @@ func TestPoliciesAdvance(t *testing.T) {
 	} {
 		now = cloneTables(now)
 		c.change(now)
-		tables, revision := advances(t, d)
-		identities := at(t, d, generationIdentities)
+		tables, revision := advances(t, d.objects)
+		identities := generationNow(t, d.objects, generationIdentities)
 		if _, err := d.Policies.Sync(now); err != nil {
 			t.Fatal(err)
 		}
-		tables2, revision2 := advances(t, d)
-		if c.identified && identities == at(t, d, generationIdentities) {
+		tables2, revision2 := advances(t, d.objects)
+		if c.identified && identities == generationNow(t, d.objects, generationIdentities) {
 			t.Errorf("%s: who is behind an address is not asked anew", c.name)
 		}
 		if (tables != tables2) != c.decisions || (revision != revision2) != c.judged {
@@ -99,9 +99,9 @@ func TestPoliciesRestart(t *testing.T) {
 	d := openPolicies(t, Config{})
 	syncs(t, d.Policies, someTables(), 17)
 	next := restartPolicies(t, d, Config{})
-	tables, revision := advances(t, next)
+	tables, revision := advances(t, next.objects)
 	syncs(t, next.Policies, someTables(), 0)
-	tables2, revision2 := advances(t, next)
+	tables2, revision2 := advances(t, next.objects)
 	if tables != tables2 {
 		t.Error("everything is decided anew after a restart that changes nothing")
 	}
@@ -109,7 +109,7 @@ func TestPoliciesRestart(t *testing.T) {
 		t.Errorf("revision %d follows %d", revision2, revision)
 	}
 	syncs(t, next.Policies, someTables(), 0)
-	if _, revision3 := advances(t, next); revision3 != revision2 {
+	if _, revision3 := advances(t, next.objects); revision3 != revision2 {
 		t.Error("sessions are judged anew where nothing has changed")
 	}
 	want := someTables()
@@ -155,16 +155,16 @@ func TestPoliciesSameMaps(t *testing.T) {
 // have them forgotten; sessions that were judged meanwhile are judged anew.
 func TestPoliciesForgetWhoWasIdentified(t *testing.T) {
 	d := restartPolicies(t, openPolicies(t, Config{}), Config{})
-	identities := at(t, d, generationIdentities)
+	identities := generationNow(t, d.objects, generationIdentities)
 	syncs(t, d.Policies, &policy.Tables{}, 0)
-	if next := at(t, d, generationIdentities); next != identities+1 {
+	if next := generationNow(t, d.objects, generationIdentities); next != identities+1 {
 		t.Errorf("generation %d follows %d with the first Sync", next, identities)
 	}
 	tables := someTables()
 	syncs(t, d.Policies, tables, 17)
-	identities, revision := at(t, d, generationIdentities), at(t, d, generationPolicy)
+	identities, revision := generationNow(t, d.objects, generationIdentities), generationNow(t, d.objects, generationPolicy)
 	syncs(t, d.Policies, cloneTables(tables), 0)
-	if at(t, d, generationIdentities) != identities {
+	if generationNow(t, d.objects, generationIdentities) != identities {
 		t.Error("everybody is forgotten where nothing has changed")
 	}
 
@@ -177,7 +177,7 @@ func TestPoliciesForgetWhoWasIdentified(t *testing.T) {
 	}
 	d.Policies.generation = whole
 	syncs(t, d.Policies, tables, 0)
-	if at(t, d, generationIdentities) == identities || at(t, d, generationPolicy) == revision {
+	if generationNow(t, d.objects, generationIdentities) == identities || generationNow(t, d.objects, generationPolicy) == revision {
 		t.Error("a generation that is owed is not counted up")
 	}
 }
@@ -189,7 +189,7 @@ func TestPoliciesFirstRevision(t *testing.T) {
 		t.Fatal(err)
 	}
 	syncs(t, d.Policies, &policy.Tables{}, 0)
-	if _, revision := advances(t, d); revision <= 7 {
+	if _, revision := advances(t, d.objects); revision <= 7 {
 		t.Errorf("the first revision is %d", revision)
 	}
 }
@@ -233,9 +233,9 @@ func TestPoliciesClose(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	tables, revision := advances(t, d)
+	tables, revision := advances(t, d.objects)
 	do(d.Policies.Close([]netip.Addr{podA.v4, ghost.v4, ghost.v6}))
-	if tables2, revision2 := advances(t, d); tables == tables2 || revision == revision2 {
+	if tables2, revision2 := advances(t, d.objects); tables == tables2 || revision == revision2 {
 		t.Error("closing makes nobody decide anew")
 	}
 	want := someTables().Pods

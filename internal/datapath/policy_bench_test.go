@@ -100,12 +100,12 @@ func (p *policyRig) measureConnections(b *testing.B) {
 				there(tcpSYN), back(tcpSYN | tcpACK), there(tcpACK), there(tcpACK | tcpPSH), back(tcpACK | tcpPSH),
 				there(tcpFIN | tcpACK), back(tcpFIN | tcpACK), there(tcpACK),
 			} {
-				h, failure := p.hook(in.program)
+				program, failure := p.program(in.program)
 				if failure != nil {
 					err = failure
 					return
 				}
-				code, took, failure := repeat(h.program, in.in, &skb{Ifindex: uint32(p.stage.devices[in.device])}, 1)
+				code, took, failure := repeat(program, in.in, &skb{Ifindex: uint32(p.stage.devices[in.device])}, 1)
 				if failure == nil && code != verdictRedirect {
 					failure = fmt.Errorf("verdict %s", code)
 				}

@@ -103,11 +103,11 @@ func newPolicyOracle(tb testing.TB, cfg Config) *policyOracle {
 	cfg.Policy = true
 	o := &policyOracle{tb: tb, rig: oracleRig(tb, cfg), compiler: policy.NewCompiler(oracle.Here), hooks: map[string]*ebpf.Program{}, drop: map[string]uint64{}}
 	for _, name := range []string{bpfProgFromPod, bpfProgFromWire, bpfProgToPod} {
-		h, err := o.hook(name)
+		program, err := o.program(name)
 		if err != nil {
 			tb.Fatal(err)
 		}
-		o.hooks[name] = h.program
+		o.hooks[name] = program
 	}
 	return o
 }

@@ -1,10 +1,12 @@
 package datapath
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/beeline-cni/beeline/internal/policy"
@@ -120,7 +122,7 @@ func inSet(set policy.Set, allowed map[policy.Identity]policy.Ports) map[policy.
 func (r *rig) forget(tb testing.TB) {
 	tb.Helper()
 	r.forgetSessions(tb)
-	if err := r.d.Policies.generation.advance(); err != nil { // and permits go with the decisions
+	if err := r.d.objects.generation.advance(); err != nil { // and permits go with the decisions
 		tb.Fatal(err)
 	}
 }
@@ -156,14 +158,29 @@ func (p *policyRig) forgetFragments(tb testing.TB) {
 	}
 }
 
-// sessions gives the table.
-func (p *policyRig) sessions(tb testing.TB) []Session {
+// sessions gives the table, sorted by when the sessions were opened.
+func (p *policyRig) sessions(tb testing.TB) []Session { return allSessions(tb, p.d.Sessions) }
+
+// allSessions gives a table, sorted by when the sessions were opened: at the beginning of time none has expired.
+func allSessions(tb testing.TB, s *Sessions) []Session {
 	tb.Helper()
-	all, err := p.d.Sessions.All()
-	if err != nil {
+	var all []Session
+	if _, err := s.Expire(0, func(s Session) { all = append(all, s) }, nil); err != nil {
 		tb.Fatal(err)
 	}
+	slices.SortFunc(all, func(a, b Session) int {
+		return cmp.Or(cmp.Compare(a.Opened, b.Opened), a.Source.Compare(b.Source), a.Destination.Compare(b.Destination))
+	})
 	return all
+}
+
+// sessionKeyOf gives the key of the session of two ends.
+func sessionKeyOf(a, b netip.AddrPort, protocol uint8) bpfTuple {
+	key, _ := sessionKey(bpfTuple{
+		Source: addressOf(a.Addr()), Destination: addressOf(b.Addr()),
+		SourcePort: networkOrder(a.Port()), DestinationPort: networkOrder(b.Port()), Protocol: protocol,
+	})
+	return key
 }
 
 // allows and denies run one packet; a drop must be counted under its reason, and nothing else may be.

@@ -156,7 +156,7 @@ func TestPolicyRemembersIdentities(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.denies(t, "whom the CPU remembers", syn(), noIngress)
-		if err := p.d.Policies.generation.advanceIdentities(); err != nil {
+		if err := p.d.objects.generation.advanceIdentities(); err != nil {
 			t.Fatal(err)
 		}
 		p.allows(t, "whom it has to ask for", syn())
@@ -164,7 +164,7 @@ func TestPolicyRemembersIdentities(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Without a number nobody is remembered.
-		now := at(t, p.d, generationIdentities)
+		now := generationNow(t, p.d.objects, generationIdentities)
 		if err := p.d.objects.maps.Generation.Put(generationIdentities, uint32(0)); err != nil {
 			t.Fatal(err)
 		}

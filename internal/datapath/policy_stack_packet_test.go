@@ -51,7 +51,7 @@ func TestPolicyThroughStack(t *testing.T) {
 				p.denies(t, "data at its receiver, forbidden", gets(tcpACK), noIngress)
 			}
 			// What leaves a pod here is counted there and not once more.
-			if err := p.d.Policies.generation.advance(); err != nil {
+			if err := p.d.objects.generation.advance(); err != nil {
 				t.Fatal(err)
 			}
 			p.allows(t, "the permits' end", sends(tcpACK))

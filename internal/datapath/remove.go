@@ -16,7 +16,12 @@ func Remove(root string) (removed []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("probe tcx: %w", err)
 	}
-	t := newAttacher(&objects{config: Config{Root: root}, tcx: tcx})
+	return newAttacher(&objects{config: Config{Root: root}, tcx: tcx}).Remove()
+}
+
+// Remove takes the programs off all devices and sockets and removes all pins, and says what it removed. The tables must not be used after it.
+func (t *Attacher) Remove() (removed []string, err error) {
+	root := t.objects.config.Root
 	attached, err := t.Attachments()
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil

@@ -116,17 +116,13 @@ func borrow(cfg Config, programs []string, log *slog.Logger) (*opened, error) {
 	return d, nil
 }
 
-// giveBack is Unload for a datapath that was borrowed. It must be called where its devices are.
+// giveBack is unload for a datapath that was borrowed. It must be called where its devices are.
 func giveBack(d *opened) error {
-	attached, err := d.Attachments()
+	_, err := d.Remove() // at once, else programs would still run while their maps are cleared
 	errs := []error{err}
-	for _, a := range attached {
-		errs = append(errs, d.detachNow(a)) // else programs would still run while their maps are cleared
-	}
 	for _, m := range d.objects.byName {
 		errs = append(errs, m.Unpin()) // which forgets the pin, else the next one would count as there already
 	}
-	errs = append(errs, os.RemoveAll(mapDir(d.objects.config.Root)), os.RemoveAll(linkDir(d.objects.config.Root)))
 	if err := errors.Join(errs...); err != nil {
 		return errors.Join(err, d.Close())
 	}

@@ -258,17 +258,17 @@ type outcome struct {
 	mark    uint32
 }
 
-// hook gives a program, loaded.
-func (r *rig) hook(program string) (hook, error) {
-	if err := r.d.use(program); err != nil {
-		return hook{}, err
+// program gives a program, loaded.
+func (r *rig) program(name string) (*ebpf.Program, error) {
+	if err := r.d.use(name); err != nil {
+		return nil, err
 	}
-	return r.d.hook(program)
+	return r.d.objects.program(name)
 }
 
 // run must be called on the stage.
 func (r *rig) run(in run) (outcome, error) {
-	h, err := r.hook(in.program)
+	program, err := r.program(in.program)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -276,12 +276,12 @@ func (r *rig) run(in run) (outcome, error) {
 		in.device = "eth0"
 	}
 	if in.program == bpfProgWireXdp {
-		return r.runXDP(h.program, in)
+		return r.runXDP(program, in)
 	}
 	ctx := skb{Mark: in.mark, GSOSize: in.gsoSize, Ifindex: uint32(r.stage.devices[in.device]), IngressIfindex: uint32(r.stage.devices[in.ingress])}
 	var after skb
 	o := ebpf.RunOptions{Data: in.in, DataOut: make([]byte, len(in.in)+64), Context: &ctx, ContextOut: &after}
-	code, err := h.program.Run(&o)
+	code, err := program.Run(&o)
 	if err != nil {
 		return outcome{}, fmt.Errorf("run %s: %w", in.program, err)
 	}

@@ -17,7 +17,7 @@ func TestMemoryOfTenThousand(t *testing.T) {
 		t.Fatal(err)
 	}
 	agent := heap() - before
-	maps, err := d.Maps()
+	maps, err := d.describeMaps()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,8 +41,7 @@ func TestMemoryOfTenThousand(t *testing.T) {
 
 // Without Services and masquerading nobody pays for their maps.
 func TestMemoryWithoutServices(t *testing.T) {
-	r := newRig(t, Config{EBPFRouting: true})
-	maps, err := r.d.Maps()
+	maps, err := openMaps(t, Config{EBPFRouting: true}).describeMaps()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,28 +13,29 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/service"
-	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// openServices gives the tables of Services, pinned below a root of their own unless cfg has one. Loading programs takes longer than
-// most tests of tables.
-func openServices(tb testing.TB, cfg Config) *opened {
-	tb.Helper()
-	testenv.Root(tb)
-	if cfg.Root == "" {
-		cfg.Root = bpffs(tb)
-	}
-	cfg.Services = true
-	return adoptTables(tb, cfg, testLog(tb))
+// serviceTables are the maps of Services with the tables that keep them.
+type serviceTables struct {
+	*objects
+	Services *Services
 }
 
-// restart opens what the last agent left, which has not closed anything: it was killed.
-func restart(tb testing.TB, d *opened) *opened {
+// openServices opens the maps of Services, pinned below a root of their own unless cfg has one.
+func openServices(tb testing.TB, cfg Config) *serviceTables {
+	tb.Helper()
+	cfg.Services = true
+	o := openMaps(tb, cfg)
+	return &serviceTables{o, newServices(&o.maps, cfg.MaglevSize)}
+}
+
+// restart opens what a killed agent left: one that closed nothing.
+func restart(tb testing.TB, d *serviceTables) *serviceTables {
 	tb.Helper()
 	if err := d.Commit(); err != nil {
 		tb.Fatal(err)
 	}
-	return openServices(tb, d.objects.config)
+	return openServices(tb, d.config)
 }
 
 func addrs(tb testing.TB, all ...string) []netip.AddrPort {
@@ -106,15 +107,11 @@ func holds(tb testing.TB, s *Services, want ...service.Port) {
 	}
 	wanted := map[service.PortName][]service.Entry{}
 	for _, p := range want {
-		wanted[p.Name] = sortedEntries(p)
+		wanted[p.Name] = slices.SortedFunc(slices.Values(p.Entries), func(a, b service.Entry) int { return compareFrontends(a.Frontend, b.Frontend) })
 	}
 	if diff := cmp.Diff(wanted, got, compareEntries); diff != "" {
 		tb.Errorf("Services (-wanted +kernel):\n%s", diff)
 	}
-}
-
-func sortedEntries(p service.Port) []service.Entry {
-	return slices.SortedFunc(slices.Values(p.Entries), func(a, b service.Entry) int { return compareFrontends(a.Frontend, b.Frontend) })
 }
 
 // entries counts the entries of the maps that Sync and Apply write.

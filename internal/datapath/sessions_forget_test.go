@@ -11,7 +11,7 @@ import (
 )
 
 // addSessions puts sessions between others into the table.
-func addSessions(tb testing.TB, d *opened, count int) {
+func addSessions(tb testing.TB, d *sessionTables, count int) {
 	tb.Helper()
 	w := writes[bpfTuple, bpfCtEntry]{m: d.objects.maps.Conntrack}
 	for i := range count {
@@ -25,7 +25,7 @@ func addSessions(tb testing.TB, d *opened, count int) {
 
 // Where the table is too full to be read, the program looks through it, and does so at once the next time.
 func TestForgetAmongMany(t *testing.T) {
-	d := openServices(t, Config{Policy: true})
+	d := openSessions(t)
 	pod := netip.MustParseAddr("10.1.0.5")
 	own := bpfTuple{Source: addressOf(netip.MustParseAddr("10.2.0.1")), Destination: addressOf(pod), Protocol: protoTCP}
 	for _, others := range []int{0, fewSessions / 2, 2 * fewSessions} {
@@ -59,7 +59,7 @@ func count(m *ebpf.Map) (n int, err error) {
 func BenchmarkForget(b *testing.B) {
 	for _, others := range []int{0, 5000, 100000} {
 		b.Run(fmt.Sprintf("sessions=%d", others), func(b *testing.B) {
-			d := openServices(b, Config{Policy: true})
+			d := openSessions(b)
 			addSessions(b, d, others)
 			pod := netip.MustParseAddr("10.1.0.5")
 			for b.Loop() {

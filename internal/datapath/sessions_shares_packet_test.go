@@ -41,7 +41,7 @@ func (p *policyRig) flood(t *testing.T, n int, packet func(port uint16) run) {
 	if err := p.d.Sessions.settleYoung(); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.d.Policies.generation.advance(); err != nil {
+	if err := p.d.objects.generation.advance(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -57,7 +57,7 @@ func (p *policyRig) converse(t *testing.T, c conversation) {
 		if err := p.d.Sessions.settleYoung(); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.d.Policies.generation.advance(); err != nil {
+		if err := p.d.objects.generation.advance(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -224,8 +224,7 @@ func TestForgetPod(t *testing.T) {
 	p := newPolicyRig(t, smallTable)
 	p.isolate(t)
 	for name, many := range map[string]time.Duration{"few": 0, "many": time.Hour} {
-		until := time.Now().Add(many)
-		p.d.Sessions.many.Store(&until)
+		p.d.Sessions.setMany(time.Now().Add(many))
 		t.Run(name, func(t *testing.T) { testForgetPod(t, p) })
 	}
 }
@@ -246,7 +245,7 @@ func testForgetPod(t *testing.T, p *policyRig) {
 			if err := p.d.Sessions.Forget(podA.addr(family)); err != nil {
 				t.Fatal(err)
 			}
-			if err := p.d.Policies.generation.advance(); err != nil {
+			if err := p.d.objects.generation.advance(); err != nil {
 				t.Fatal(err)
 			}
 			p.denies(t, "an answer to who is gone", wireBrings(datagram(fromWire(), dns, gone)), noIngress)

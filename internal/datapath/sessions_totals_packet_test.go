@@ -48,7 +48,7 @@ func TestFlowsTellAllThatWasCounted(t *testing.T) {
 		p.holdElsewhere(t, 3, client, end{podA, 81}.at(family), 1000) // another session's
 
 		events := told(t, reader)
-		p.d.Sessions.heldAt = time.Time{}
+		p.d.Sessions.setHeldAt(time.Time{})
 		if err := p.d.Sessions.Complete(events); err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +64,7 @@ func TestFlowsTellAllThatWasCounted(t *testing.T) {
 		// Not so often: then the session alone, most of the time without the last ACK, which has a permit.
 		again := []flow.Event{closed}
 		again[0].Packets = [2]uint64{1, 1}
-		p.d.Sessions.heldAt = time.Now().Add(time.Hour)
+		p.d.Sessions.setHeldAt(time.Now().Add(time.Hour))
 		if err := p.d.Sessions.Complete(again); err != nil || again[0].Packets[0]|1 != 3 || again[0].Packets[1] != 2 {
 			t.Errorf("%d packets: %v", again[0].Packets, err)
 		}
@@ -103,7 +103,7 @@ func TestSessionKey(t *testing.T) {
 			p.allows(t, "SYN", wireBrings(segmentOf(fromWire(), client, server, tcpSYN)))
 			for _, e := range []flow.Event{{Source: client, Destination: server, Protocol: protoTCP}, {Source: server, Destination: client, Protocol: protoTCP}} {
 				for _, where := range []string{"young", "settled"} {
-					if v, err := p.d.Sessions.find(keyOf(&e)); v == nil || v.Packets != [2]uint64{1, 0} || err != nil {
+					if v, err := p.d.Sessions.findOf(&e); v == nil || v.Packets != [2]uint64{1, 0} || err != nil {
 						t.Errorf("%s to %s, %s: %+v, %v", e.Source, e.Destination, where, v, err)
 					}
 					if err := p.d.Sessions.settleYoung(); err != nil {

@@ -62,7 +62,7 @@ func TestYoungSessionsMove(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := p.d.Policies.generation.advance(); err != nil { // permits end with the decisions
+		if err := p.d.objects.generation.advance(); err != nil { // permits end with the decisions
 			t.Fatal(err)
 		}
 		for _, c := range clients {

@@ -68,7 +68,7 @@ func BenchmarkSocket(b *testing.B) {
 			})
 		})
 	}
-	if _, err := detachSockets(r.cfg.Root); err != nil {
+	if err := takeOffSockets(r.cfg.Root); err != nil {
 		b.Fatal(err)
 	}
 	r.awaitUntouched(b)

@@ -24,14 +24,11 @@ func (r *socketRig) needsDestroyer(tb testing.TB, older bool) {
 	if older {
 		return
 	}
-	d, err := loadDestroyer(r.d.objects.maps.SockStorage)
+	err := r.d.Sockets.probe()
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		testenv.Missing(tb, "not on this kernel: bpf_sock_destroy (Linux 6.5)")
 	}
 	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := d.close(); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -39,7 +36,7 @@ func (r *socketRig) needsDestroyer(tb testing.TB, older bool) {
 func (r *socketRig) destroy(tb testing.TB, older bool, gone ...netip.AddrPort) int {
 	tb.Helper()
 	if older {
-		r.d.Sockets.probed = true
+		r.d.Sockets.withoutIterator()
 	}
 	n, err := r.d.Sockets.DestroyUDP([]string{r.path()}, gone)
 	if err != nil {
@@ -161,28 +158,4 @@ func TestDestroyUDPOnlyWhatIsSaid(t *testing.T) {
 			}
 		})
 	}
-}
-
-// What the verifier walks of the program that destroys sockets is recorded as that of all others.
-func TestLoadDestroy(t *testing.T) {
-	testenv.Root(t)
-	t.Parallel()
-	d := openServices(t, Config{})
-	program, err := loadDestroyer(d.objects.maps.SockStorage)
-	if errors.Is(err, ebpf.ErrNotSupported) {
-		testenv.Missing(t, "not on this kernel: bpf_sock_destroy (Linux 6.5)")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer program.close()
-	info, err := program.Program.Info()
-	if err != nil {
-		t.Fatal(err)
-	}
-	walked, told := info.VerifiedInstructions()
-	if !told {
-		t.Fatal("the kernel does not tell how many instructions the verifier walked")
-	}
-	verified{"destroy_udp": int(walked)}.check(t, t.Name())
 }

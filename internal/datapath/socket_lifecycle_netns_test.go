@@ -272,7 +272,7 @@ func TestSocketsNeedCgroup2(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := d.Unload(); err != nil {
+		if err := unload(d); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -293,7 +293,7 @@ func TestSocketUnload(t *testing.T) {
 				t.Fatal(err)
 			}
 			if way == "Unload" {
-				if err := r.d.Unload(); err != nil {
+				if err := unload(r.d); err != nil {
 					t.Fatal(err)
 				}
 			} else {

@@ -63,7 +63,7 @@ func newSocketRig(tb testing.TB, node bool) *socketRig {
 	})
 	r.open(tb)
 	tb.Cleanup(func() {
-		if err := r.d.Unload(); err != nil {
+		if err := unload(r.d); err != nil {
 			tb.Error(err)
 		}
 	})

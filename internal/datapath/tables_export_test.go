@@ -1,11 +1,9 @@
 package datapath
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/beeline-cni/beeline/internal/policy"
 )
@@ -60,27 +58,4 @@ func withoutGuard(blocks map[netip.Prefix]policy.Identity) map[netip.Prefix]poli
 		delete(blocks, allIPv4)
 	}
 	return blocks
-}
-
-// All gives the table, sorted by when the sessions were opened.
-func (s *Sessions) All() ([]Session, error) {
-	if err := s.settleYoung(); err != nil {
-		return nil, err
-	}
-	var all []Session
-	if err := readAll(s.m, func(k *bpfTuple, v *bpfCtEntry) { all = append(all, sessionOf(*k, *v)) }); err != nil {
-		return nil, fmt.Errorf("read sessions: %w", err)
-	}
-	slices.SortFunc(all, func(a, b Session) int {
-		return cmp.Or(cmp.Compare(a.Opened, b.Opened), a.Source.Compare(b.Source), a.Destination.Compare(b.Destination))
-	})
-	return all, nil
-}
-
-// Revoke ends the lease at once.
-func (l Lease) Revoke() error {
-	if err := l.m.Put(uint32(0), uint64(0)); err != nil {
-		return fmt.Errorf("revoke lease: %w", err)
-	}
-	return nil
 }

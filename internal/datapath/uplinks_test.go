@@ -7,22 +7,22 @@ import (
 )
 
 func TestUplinksRoundTrip(t *testing.T) {
-	d := openServices(t, Config{})
-	u := d.Uplinks
+	o := openMaps(t, Config{Services: true})
+	u := newUplinks(&o.maps, o.generation)
 	want := map[int]Uplink{
 		2: {IPv4: netip.MustParseAddr("192.0.2.1"), IPv6: netip.MustParseAddr("2001:db8::1"), MAC: MAC{2, 0, 0, 0, 0, 1}, MTU: 1500},
 		3: {IPv4: netip.MustParseAddr("198.51.100.1"), MAC: MAC{2, 0, 0, 0, 0, 2}, MTU: 9000},
 	}
 	sync := func(changes int) {
 		t.Helper()
-		before, _ := advances(t, d)
+		before, _ := advances(t, o)
 		if changed, err := u.Sync(want); err != nil || changed != changes {
 			t.Errorf("%d uplinks changed, expected %d: %v", changed, changes, err)
 		}
 		if got, err := u.All(); err != nil || !maps.Equal(got, want) {
 			t.Errorf("uplinks %v, expected %v: %v", got, want, err)
 		}
-		if now, _ := advances(t, d); (now != before) != (changes > 0) {
+		if now, _ := advances(t, o); (now != before) != (changes > 0) {
 			t.Errorf("decisions are made anew: %t, after %d changes", now != before, changes)
 		}
 	}

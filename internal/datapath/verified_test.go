@@ -2,12 +2,17 @@ package datapath
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/testenv"
 
 	"golang.org/x/sys/unix"
 )
@@ -162,4 +167,32 @@ func TestVerifiedFile(t *testing.T) {
 			t.Errorf("%+v is of a kernel that the first line does not name", r)
 		}
 	}
+}
+
+// What the verifier walks of the program that destroys sockets is recorded as that of all others.
+func TestLoadDestroy(t *testing.T) {
+	testenv.Root(t)
+	t.Parallel()
+	spec, err := loadDestroy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	peers := map[string]*ebpf.Map{bpfMapSockStorage: openMaps(t, Config{Services: true}).maps.SockStorage}
+	all, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: peers})
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		testenv.Missing(t, "not on this kernel: bpf_sock_destroy (Linux 6.5)")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer all.Close()
+	info, err := all.Programs["destroy_udp"].Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	walked, told := info.VerifiedInstructions()
+	if !told {
+		t.Fatal("the kernel does not tell how many instructions the verifier walked")
+	}
+	verified{"destroy_udp": int(walked)}.check(t, t.Name())
 }

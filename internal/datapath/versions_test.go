@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -128,12 +129,14 @@ func TestAdoptedMapsAreWhole(t *testing.T) {
 	if _, err := next.Services.Sync([]service.Port{crowd(4)[3]}); err != nil {
 		t.Fatal(err)
 	}
-	later(t, next.Services)
-	if got := entries(t, d.Services); got[bpfMapBackends] != 30 {
-		t.Errorf("of what the old programs use, %v is left", got)
+	if err := next.Services.Sweep(time.Now().Add(time.Minute)); err != nil { // long after the time of grace
+		t.Error(err)
 	}
-	if got := entries(t, next.Services); got[bpfMapBackends] != 10 {
-		t.Errorf("the new programs have %v", got)
+	if got, err := countEntries(d.objects.maps.Backends); err != nil || got != 30 {
+		t.Errorf("of the backends that the old programs use, %d are left: %v", got, err)
+	}
+	if got, err := countEntries(next.objects.maps.Backends); err != nil || got != 10 {
+		t.Errorf("the new programs have %d backends: %v", got, err)
 	}
 }
 
@@ -141,7 +144,7 @@ func TestAdoptedMapsAreWhole(t *testing.T) {
 func forget(t *testing.T, d *opened, added ...string) {
 	t.Helper()
 	path := filepath.Join(mapDir(d.objects.config.Root), committedName)
-	names, _, err := committed(d.objects.config.Root)
+	names, _, err := committedPins(d.objects.config.Root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,8 +177,8 @@ func TestAddedMapKeepsItsGroup(t *testing.T) {
 			t.Fatal(err)
 		}
 		next = tablesOf(t, cfg, nil)
-		for _, other := range refersTo[name] {
-			if !slices.Contains(next.objects.fresh, name) || slices.Contains(refersTo[other], name) && !slices.Contains(next.objects.fresh, other) {
+		for _, other := range groups[name] {
+			if !slices.Contains(next.objects.fresh, name) || slices.Contains(groups[other], name) && !slices.Contains(next.objects.fresh, other) {
 				t.Errorf("without %s: %q are fresh", name, next.objects.fresh)
 			}
 		}

@@ -205,7 +205,7 @@ func TestAccelerateAgain(t *testing.T) {
 // xdpLink gives the id of the link by which wire_xdp is on the uplink.
 func (n *node) xdpLink(tb testing.TB) link.ID {
 	tb.Helper()
-	l, err := link.LoadPinnedLink(n.d.pin(Attachment{"eth0", bpfProgWireXdp}), nil)
+	l, err := link.LoadPinnedLink(n.d.pinOf(Attachment{"eth0", bpfProgWireXdp}), nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
