@@ -11,7 +11,7 @@ export BEELINE_REQUIRE ?= 1
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
 LINT := go tool -modfile=build/tools/go.mod golangci-lint
-GENERATED := $(wildcard internal/datapath/*_bpfel.* lab/packetgen/*_bpfel.*)
+GENERATED := $(wildcard internal/datapath/bpf/*_bpfel.* lab/packetgen/*_bpfel.*)
 C_SOURCES := $(wildcard bpf/*.[ch] bpf/prog/*.h bpf/lib/*/*.h lab/packetgen/bpf/*.c)
 SCRIPTS := build/*.sh .ci/run
 BENCH_OUT ?= results/latest
@@ -67,7 +67,7 @@ docs: ## Make the pages of docs/reference from the code again
 generate: ## Compile the BPF programs again; the objects are committed
 	@$(BPF_CLANG) --version | grep -q 'version $(CLANG_MAJOR)\.' || \
 		{ echo 'generate: needs clang $(CLANG_MAJOR) as $(BPF_CLANG), so that everyone gets the same objects (make deps)' >&2; exit 1; }
-	go generate ./internal/datapath ./lab/packetgen
+	go generate ./internal/datapath/bpf ./lab/packetgen
 
 generated: ## Check that the committed BPF objects are those of the sources
 	@before=$$(sha256sum $(GENERATED)); $(MAKE) --no-print-directory generate; [ "$$before" = "$$(sha256sum $(GENERATED))" ] || \

@@ -15,7 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/flow"
 	"github.com/beeline-cni/beeline/internal/testenv/reference"
 )
 
@@ -28,7 +28,7 @@ func TestDropReasons(t *testing.T) {
 		"`beeline drops` and `beeline flows` print these words, and `beeline_dropped_packets_total` has them as its label `reason`.\n" +
 		"[bpf/README.md](../../bpf/README.md#why-a-packet-is-dropped) names the function that drops.\n\n| reason | meaning, and where to look |\n|---|---|\n")
 	reasons := 0
-	for r := datapath.DropReason(1); !strings.HasPrefix(r.String(), "reason_"); r++ {
+	for r := flow.DropReason(1); !strings.HasPrefix(r.String(), "reason_"); r++ {
 		fmt.Fprintf(&page, "| `%s` | %s |\n", r, reference.Cell(r.Meaning()))
 		reasons++
 	}

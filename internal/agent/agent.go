@@ -28,6 +28,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi/server"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/kernel"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/install"
 	"github.com/beeline-cni/beeline/internal/ipam"
@@ -204,7 +205,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 
 // newAgent loads the datapath and takes over the endpoints that an earlier agent left.
 func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
-	if err := datapath.Required(); err != nil {
+	if err := kernel.Required(); err != nil {
 		return nil, err
 	}
 	store, err := openStore(config.StateDir)
@@ -267,8 +268,8 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		connections:     connections{wake: loop.NewSignal()},
 		tables:          &fullTables{log: log},
 	}
-	a.flows = agentflow.New(config.FlowConfig, config.NodeName, config.PolicySizes.Conntrack, dp, dp.Flows.Losses, a.flowLocals, log)
-	a.connections.forget = dp.Connections.ForgetBackends
+	a.flows = agentflow.New(config.FlowConfig, config.NodeName, config.PolicySizes.Conntrack, dp, dp.Events.Losses, a.flowLocals, log)
+	a.connections.forget = dp.NAT.ForgetBackends
 	a.connections.left.forget, a.connections.left.remembered = dp.ForgetPods, dp.Remembered
 	a.connections.destroy = func(udp []netip.AddrPort) (int, error) { return dp.Sockets.DestroyUDP(a.namespaces(), udp) }
 	a.updateReadiness()

@@ -12,7 +12,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
 // probe asks the agent as the kubelet does.
@@ -114,13 +114,13 @@ func TestMapCounts(t *testing.T) {
 	release, begun := make(chan struct{}), make(chan struct{}, 10)
 	failure := errors.New("no such map")
 	var c mapCounts
-	c.read = func() ([]datapath.MapInfo, error) {
+	c.read = func() ([]table.MapInfo, error) {
 		begun <- struct{}{}
 		<-release
 		if failure != nil {
 			return nil, failure
 		}
-		return []datapath.MapInfo{{Name: "routes", Entries: 7}}, nil
+		return []table.MapInfo{{Name: "routes", Entries: 7}}, nil
 	}
 	for range 3 {
 		if maps, at, err := c.latest(time.Millisecond); len(maps) > 0 || !at.IsZero() || err != nil {

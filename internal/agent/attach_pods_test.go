@@ -12,7 +12,7 @@ import (
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/attach"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
@@ -30,7 +30,7 @@ func TestAttachPodsClosesWhatIsMissing(t *testing.T) {
 	log, web := slog.New(slog.DiscardHandler), netip.MustParseAddr("10.1.1.2")
 	var closed device.Closed
 	pods := failclosed.New(failclosed.Kernel{
-		Attach: func(string, int) error { return &datapath.PodError{Ingress: errors.New("no program")} },
+		Attach: func(string, int) error { return &attach.PodError{Ingress: errors.New("no program")} },
 		Exists: func(string, int) bool { return true },
 		SyncClosed: func(now device.Closed, _ bool) (int, error) {
 			closed = now

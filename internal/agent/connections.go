@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/loop"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
 // The time between two looks for connections that are over: the least, which a table in motion has, and the most.
@@ -85,9 +85,9 @@ func (a *Agent) expireConnections(ctx context.Context) error {
 
 // expireOnce removes what is over and gives how many entries that were.
 func (a *Agent) expireOnce() (removed int) {
-	now, err := datapath.Monotonic()
+	now, err := table.Monotonic()
 	if err == nil {
-		removed, err = a.datapath.Connections.Expire(now)
+		removed, err = a.datapath.NAT.Expire(now)
 		a.connections.expired.Add(uint64(removed))
 		sessions, errSessions := a.flows.Expire(now)
 		a.connections.expiredSessions.Add(uint64(sessions))

@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/ipam"
 )
@@ -147,7 +147,7 @@ func (a *Agent) connect(e agentapi.Endpoint) (closed uint64, err error) {
 		return 0, err
 	}
 	for _, addr := range e.Addresses {
-		if err := a.datapath.Sessions.Forget(addr); err != nil { // those of who had it before, whom an agent may have forgotten that was killed
+		if err := a.datapath.Conntrack.Forget(addr); err != nil { // those of who had it before, whom an agent may have forgotten that was killed
 			return 0, err
 		}
 		if err := a.datapath.Endpoints.Set(addr, node.EndpointEntry(e)); err != nil {
@@ -247,7 +247,7 @@ func (a *Agent) forget(e agentapi.Endpoint) error {
 		errs = append(errs, a.datapath.Endpoints.Delete(addr), device.DelRoute(device.Route{Prefix: node.HostPrefix(addr), Device: e.HostIfIndex}))
 	}
 	for _, addr := range e.Addresses { // behind that, nothing more is judged by them
-		errs = append(errs, a.datapath.Sessions.Forget(addr))
+		errs = append(errs, a.datapath.Conntrack.Forget(addr))
 	}
 	errs = append(errs, a.datapath.Detach(e.HostDevice), a.store.remove(e.HostDevice))
 	if err := errors.Join(errs...); err != nil {
@@ -315,7 +315,7 @@ func (a *Agent) Check(_ context.Context, att agentapi.Attachment) (_ *agentapi.E
 
 // describe gives an endpoint as the API tells it: with its state, and with the way that its packets take, which the
 // routing of the node may decide for all of them.
-func (a *Agent) describe(e agentapi.Endpoint, table map[netip.Addr]datapath.Endpoint) agentapi.Endpoint {
+func (a *Agent) describe(e agentapi.Endpoint, table map[netip.Addr]fwd.Endpoint) agentapi.Endpoint {
 	e.State = endpointState(e, table)
 	if a.paths.routing == node.RoutingKernel {
 		e.ThroughStack = "--routing=kernel"
@@ -324,7 +324,7 @@ func (a *Agent) describe(e agentapi.Endpoint, table map[netip.Addr]datapath.Endp
 }
 
 // endpointState compares an endpoint with the datapath's table.
-func endpointState(e agentapi.Endpoint, table map[netip.Addr]datapath.Endpoint) string {
+func endpointState(e agentapi.Endpoint, table map[netip.Addr]fwd.Endpoint) string {
 	for _, addr := range e.Addresses {
 		if got, ok := table[addr]; !ok {
 			return fmt.Sprintf("the datapath does not know address %s", addr)

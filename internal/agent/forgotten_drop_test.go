@@ -18,7 +18,7 @@ import (
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
@@ -67,7 +67,7 @@ func TestForgottenPodGivesItsAddressesBack(t *testing.T) {
 				return e, err
 			}
 			for _, addr := range e.Addresses {
-				if err := a.datapath.Endpoints.Set(addr, datapath.Endpoint{Interface: e.HostIfIndex}); err != nil {
+				if err := a.datapath.Endpoints.Set(addr, fwd.Endpoint{Interface: e.HostIfIndex}); err != nil {
 					return e, err
 				}
 			}

@@ -163,8 +163,8 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(descReachable, reachable)
 	counter(descOutages, float64(s.Cluster.Outages))
 	c.collectTranslation(s, gauge, counter)
-	for _, n := range c.agent.datapath.Sessions.Counts() {
-		gauge(descConntrack, float64(n.Sessions), cluster.Protocol(n.Protocol).String(), string(n.State))
+	for _, n := range c.agent.datapath.Conntrack.Counts() {
+		gauge(descConntrack, float64(n.Entries), cluster.Protocol(n.Protocol).String(), string(n.State))
 	}
 	counter(descConntrackExpired, float64(s.Policy.ExpiredSessions))
 	c.collectMaps(out, gauge)

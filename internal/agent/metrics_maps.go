@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
 var descMapAge = prometheus.NewDesc("beeline_map_count_age_seconds", "How long ago the entries of BPF maps were counted: large tables are counted beside the scrape, which does not wait long for it.", nil, nil)
@@ -18,18 +18,18 @@ const scrapePatience = 250 * time.Millisecond
 // once at a time, beside those who ask.
 type mapCounts struct {
 	// read counts.
-	read func() ([]datapath.MapInfo, error)
+	read func() ([]table.MapInfo, error)
 
 	mu sync.Mutex
 	// under is closed when the count that is under way has ended; nil while there is none.
 	under chan struct{}
-	maps  []datapath.MapInfo
+	maps  []table.MapInfo
 	at    time.Time
 	err   error
 }
 
 // latest gives the newest count that is there within patience, and when it began; none has zero time.
-func (c *mapCounts) latest(patience time.Duration) (maps []datapath.MapInfo, at time.Time, err error) {
+func (c *mapCounts) latest(patience time.Duration) (maps []table.MapInfo, at time.Time, err error) {
 	c.mu.Lock()
 	if c.under == nil {
 		c.under = make(chan struct{})

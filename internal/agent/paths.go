@@ -5,7 +5,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/kernel"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
@@ -40,7 +40,7 @@ func choosePaths(config Config) (paths, error) {
 	if err := device.LoadConntrack(); err != nil {
 		return w, err
 	}
-	have, err := datapath.HaveConntrack()
+	have, err := kernel.HaveConntrack()
 	if err != nil {
 		return w, err
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 )
 
 // An endpoint is described with the path of its packets, and whether the datapath agrees.
@@ -32,7 +32,7 @@ func TestDescribePath(t *testing.T) {
 				HostDevice: "bl1", HostIfIndex: 21, PodMAC: "02:00:00:00:01:01", HostMAC: "02:00:00:00:01:02",
 				Addresses: addrs("10.1.1.2", "fd00:1::2"), ThroughStack: c.reason,
 			}
-			table := map[netip.Addr]datapath.Endpoint{}
+			table := map[netip.Addr]fwd.Endpoint{}
 			for _, addr := range e.Addresses {
 				entry := node.EndpointEntry(e)
 				entry.ThroughStack = c.inTable

@@ -11,22 +11,22 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
 // datapath is what the datapath has to know of the configuration.
-func (c Config) datapath(w paths) (datapath.Config, error) {
+func (c Config) datapath(w paths) (config.Datapath, error) {
 	host, err := device.NamespaceCookie()
 	if err != nil {
-		return datapath.Config{}, err
+		return config.Datapath{}, err
 	}
 	tunnelPort := c.TunnelPort
 	if c.Tunnel == node.TunnelNone {
 		tunnelPort = 0 // what comes there is for whoever listens
 	}
-	return datapath.Config{
+	return config.Datapath{
 		TunnelPort:    uint16(tunnelPort),
 		Root:          c.BPFFS,
 		EBPFRouting:   w.routing == node.RoutingEBPF,
@@ -43,7 +43,7 @@ func (c Config) datapath(w paths) (datapath.Config, error) {
 		MaglevSize:    int(c.MaglevTableSize),
 		Cgroup:        w.cgroup,
 		Acceleration:  c.NodePortAcceleration,
-		Sizes: datapath.Sizes{
+		Sizes: config.Sizes{
 			Routes: uint32(c.RoutesMax), Services: uint32(c.Sizes.Services), Backends: uint32(c.Sizes.Backends), Connections: uint32(c.Sizes.NAT),
 			Openings: uint32(c.Sizes.NATPending), Affinities: uint32(c.Sizes.Affinities),
 			Identities: uint32(c.PolicySizes.Identities), Policies: uint32(c.PolicySizes.Policies), Sessions: uint32(c.PolicySizes.Conntrack),

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
 // Ready is nil when ADD can succeed. It waits for no lock: who asks may be a probe, while a long reconciliation is under way.
@@ -104,7 +104,7 @@ func (a *Agent) addPrograms(s *agentapi.Status) error {
 	return nil
 }
 
-func apiMaps(maps []datapath.MapInfo) (all []agentapi.Map) {
+func apiMaps(maps []table.MapInfo) (all []agentapi.Map) {
 	for _, m := range maps {
 		all = append(all, agentapi.Map(m))
 	}

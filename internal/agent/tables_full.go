@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/loop"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
 // When a table is worth a warning, and when no more: shares of its size in hundredths. In between nothing changes, or a table at the bound
@@ -32,7 +32,7 @@ type fullTables struct {
 }
 
 // look takes note of how full the tables are, and has the log say so when that becomes worth a warning, and when no more.
-func (f *fullTables) look(all []datapath.MapInfo) {
+func (f *fullTables) look(all []table.MapInfo) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := map[string]string{}
@@ -42,12 +42,12 @@ func (f *fullTables) look(all []datapath.MapInfo) {
 			continue
 		}
 		remedy := ""
-		if flag := datapath.SizeFlag(m.Name); flag != "" {
+		if flag := table.SizeFlag(m.Name); flag != "" {
 			remedy = ": raise " + flag
 		}
 		now[m.Name] = fmt.Sprintf("table %s is nearly full: %d of %d entries%s", m.Name, m.Entries, m.MaxEntries, remedy)
 		if !warned {
-			f.log.Warn("table is nearly full", "table", m.Name, "entries", m.Entries, "size", m.MaxEntries, "flag", datapath.SizeFlag(m.Name))
+			f.log.Warn("table is nearly full", "table", m.Name, "entries", m.Entries, "size", m.MaxEntries, "flag", table.SizeFlag(m.Name))
 		}
 	}
 	for name := range f.nearly {

@@ -7,15 +7,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
 // A table warns at four fifths, once, and calms down a little below.
 func TestNearlyFullTables(t *testing.T) {
 	var said strings.Builder
 	f := &fullTables{log: slog.New(slog.NewTextHandler(&said, nil))}
-	table := func(name, kind string, entries int) datapath.MapInfo {
-		return datapath.MapInfo{Name: name, Type: kind, Entries: entries, MaxEntries: 1000}
+	tableOf := func(name, kind string, entries int) table.MapInfo {
+		return table.MapInfo{Name: name, Type: kind, Entries: entries, MaxEntries: 1000}
 	}
 	for _, step := range []struct {
 		entries int
@@ -30,8 +30,8 @@ func TestNearlyFullTables(t *testing.T) {
 		{799, nil, 2},
 		{1000, []string{"table routes is nearly full: 1000 of 1000 entries: raise --routes-max"}, 3},
 	} {
-		f.look([]datapath.MapInfo{
-			table("routes", "Hash", step.entries), table("endpoints", "Hash", 10), table("affinities", "LRUHash", 1000), table("drops", "PerCPUArray", 1000),
+		f.look([]table.MapInfo{
+			tableOf("routes", "Hash", step.entries), tableOf("endpoints", "Hash", 10), tableOf("affinities", "LRUHash", 1000), tableOf("drops", "PerCPUArray", 1000),
 			{Name: "services", Type: "Hash", Entries: 1, MaxEntries: 1},
 		})
 		if diff := cmp.Diff(step.want, f.problems()); diff != "" {
@@ -41,7 +41,7 @@ func TestNearlyFullTables(t *testing.T) {
 			t.Errorf("%d entries: %d lines in the log, want %d:\n%s", step.entries, got, step.logged, said.String())
 		}
 	}
-	f.look([]datapath.MapInfo{table("endpoints", "Hash", 900), table("identity_cidrs", "LPMTrie", 801)})
+	f.look([]table.MapInfo{tableOf("endpoints", "Hash", 900), tableOf("identity_cidrs", "LPMTrie", 801)})
 	want := []string{"table endpoints is nearly full: 900 of 1000 entries", "table identity_cidrs is nearly full: 801 of 1000 entries: raise --identities-max"}
 	if diff := cmp.Diff(want, f.problems()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -8,7 +8,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/attach"
 )
 
 // translation tells what this node translates now.
@@ -18,9 +18,9 @@ func (a *Agent) translation() agentapi.Translation {
 		o := a.services.Status()
 		t.Ports, t.Frontends = o.Ports, o.Frontends
 	}
-	for _, c := range a.datapath.Connections.Counts() {
+	for _, c := range a.datapath.NAT.Counts() {
 		t.Connections = append(t.Connections, agentapi.ConnectionCount{
-			Kind: string(c.Kind), Protocol: cluster.Protocol(c.Protocol).String(), State: string(c.State), Count: c.Connections,
+			Kind: string(c.Kind), Protocol: cluster.Protocol(c.Protocol).String(), State: string(c.State), Count: c.Entries,
 		})
 	}
 	return t
@@ -57,7 +57,7 @@ func (a *Agent) serviceChoices() (all []agentapi.Choice) {
 
 // acceleration is where an uplink forwards, and what kept it from where it was asked to.
 type acceleration struct {
-	datapath.Accelerated
+	attach.Accelerated
 	err error
 }
 

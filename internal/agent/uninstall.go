@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/attach"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/install"
 )
@@ -71,7 +71,7 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 		say("device " + device.TunnelName)
 	}
 	step("remove tunnel", err)
-	loaded, err := datapath.Remove(config.BPFFS)
+	loaded, err := attach.Remove(config.BPFFS)
 	tell(loaded)
 	step("remove datapath", err)
 	step("remove neighbours", device.ManageNeighbours(0, nil))

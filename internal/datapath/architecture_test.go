@@ -1,4 +1,4 @@
-package datapath
+package datapath_test
 
 import (
 	"os"
@@ -8,6 +8,10 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/load"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
 const docsDir = "../../docs"
@@ -58,7 +62,7 @@ func namesIn(cell string) []string {
 func compiled(t *testing.T) (programs []string, maps map[string]*ebpf.MapSpec) {
 	t.Helper()
 	maps = map[string]*ebpf.MapSpec{}
-	for _, load := range []func() (*ebpf.CollectionSpec, error){loadBpf, loadDestroy} {
+	for _, load := range []func() (*ebpf.CollectionSpec, error){bpf.Load, bpf.LoadDestroy} {
 		spec, err := load()
 		if err != nil {
 			t.Fatal(err)
@@ -88,7 +92,7 @@ func TestArchitectureTellsOfMaps(t *testing.T) {
 				t.Errorf("architecture.md tells of %s twice", name)
 			}
 			told[name] = true
-			if pinned, says := slices.Contains(pinnedMaps, name), !strings.Contains(row[1], "not pinned"); pinned != says {
+			if pinned, says := slices.Contains(load.PinnedMaps, name), !strings.Contains(row[1], "not pinned"); pinned != says {
 				t.Errorf("architecture.md: %s is pinned: %t; the table says %t", name, pinned, says)
 			}
 		}
@@ -127,10 +131,10 @@ func TestAlertIsAboutMapsThatRefuse(t *testing.T) {
 	}
 	_, maps := compiled(t)
 	var want []string
-	for _, name := range slices.Concat(pinnedMaps, privateMaps) {
+	for _, name := range slices.Concat(load.PinnedMaps, load.PrivateMaps) {
 		switch maps[name].Type {
 		case ebpf.Hash, ebpf.PerCPUHash, ebpf.LPMTrie, ebpf.DevMapHash:
-			if !slices.Contains(sharedMaps, name) {
+			if !slices.Contains(table.SharedMaps, name) {
 				want = append(want, name)
 			}
 		}

@@ -14,64 +14,76 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+
+	"github.com/beeline-cni/beeline/internal/datapath/attach"
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/conntrack"
+	"github.com/beeline-cni/beeline/internal/datapath/flow"
+	"github.com/beeline-cni/beeline/internal/datapath/fwd"
+	"github.com/beeline-cni/beeline/internal/datapath/lb"
+	"github.com/beeline-cni/beeline/internal/datapath/load"
+	"github.com/beeline-cni/beeline/internal/datapath/nat"
+	"github.com/beeline-cni/beeline/internal/datapath/policy"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
 // Datapath is the loaded datapath of one node. Its methods may be called from several goroutines, except
 // that calls for one device must not overlap.
 type Datapath struct {
-	*Attacher
+	*attach.Attacher
 
-	Endpoints Endpoints
-	Routes    Routes
-	Drops     Drops
-	Flows     Flows
-	Lease     Lease
-	Tunnel    Tunnel
-	Uplinks   Uplinks
-	// Services and Connections are there in every configuration; without Config.Services or Config.Masquerade their maps have one entry.
-	Services    *Services
-	Connections *Connections
-	Sockets     *Sockets
-	// Policies and Sessions are there in every configuration, too; without Config.Policy the maps of Policies have one entry.
-	Policies *Policies
-	Sessions *Sessions
+	Endpoints fwd.Endpoints
+	Routes    fwd.Routes
+	Drops     flow.Drops
+	Events    flow.Events
+	Lease     fwd.Lease
+	Tunnel    fwd.Tunnel
+	Uplinks   fwd.Uplinks
+	// Services and Table are there in every configuration; without Datapath.Services or Datapath.Masquerade their maps have one entry.
+	Services *lb.Services
+	NAT      *nat.Table
+	Sockets  *lb.Sockets
+	// Table and Table are there in every configuration, too; without Datapath.Policy the maps of Table have one entry.
+	Policies  *policy.Table
+	Conntrack *conntrack.Table
 
-	objects *objects
+	objects *load.Objects
 }
 
 // Open loads the programs that the configuration needs, with the maps pinned below cfg.Root where these still fit and with new ones
 // where they do not. Nothing that carries traffic changes until the programs are attached and the maps committed. The caller closes the
 // Datapath; closing does not stop the traffic.
-func Open(cfg Config, log *slog.Logger) (*Datapath, error) {
-	o, err := openObjects(cfg, cfg.programs(), log)
+func Open(cfg config.Datapath, log *slog.Logger) (*Datapath, error) {
+	o, err := load.Open(cfg, cfg.Programs(), log)
 	if err != nil {
 		return nil, err
 	}
 	d := Assemble(o)
-	if err := d.Sessions.divide(); err != nil {
+	if err := d.Conntrack.Divide(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
 
 // Assemble gives the tables their maps and the attacher its programs. It only stores what it is given.
-func Assemble(o *objects) *Datapath {
-	m := &o.maps
+func Assemble(o *load.Objects) *Datapath {
+	m := &o.Maps
 	return &Datapath{
-		Attacher:    newAttacher(o),
-		Endpoints:   newEndpoints(m, o.generation),
-		Routes:      newRoutes(m, o.generation),
-		Drops:       newDrops(m),
-		Flows:       newFlows(m, o.programs, o.config.FlowsSample),
-		Lease:       newLease(m),
-		Tunnel:      newTunnel(m),
-		Uplinks:     newUplinks(m, o.generation),
-		Services:    newServices(m, o.config.MaglevSize),
-		Connections: newConnections(m, o.generation),
-		Sockets:     newSockets(m, o.log),
-		Policies:    newPolicies(m, o.generation),
-		Sessions:    newSessions(m, o.programs),
-		objects:     o,
+		Attacher:  attach.New(o),
+		Endpoints: fwd.NewEndpoints(m, o.Generation),
+		Routes:    fwd.NewRoutes(m, o.Generation),
+		Drops:     flow.NewDrops(m),
+		Events:    flow.NewEvents(m, o.Programs, o.Config.FlowsSample),
+		Lease:     fwd.NewLease(m),
+		Tunnel:    fwd.NewTunnel(m),
+		Uplinks:   fwd.NewUplinks(m, o.Generation),
+		Services:  lb.New(m, o.Config.MaglevSize),
+		NAT:       nat.New(m, o.Generation),
+		Sockets:   lb.NewSockets(m, o.Log),
+		Policies:  policy.New(m, o.Generation),
+		Conntrack: conntrack.New(m, o.Programs),
+		objects:   o,
 	}
 }
 
@@ -81,27 +93,27 @@ func Assemble(o *objects) *Datapath {
 func (d *Datapath) Commit() error { return d.objects.Commit() }
 
 // Close releases the agent's hold on programs and maps; what is pinned goes on working.
-func (d *Datapath) Close() error { return errors.Join(d.Sockets.close(), d.objects.Close()) }
+func (d *Datapath) Close() error { return errors.Join(d.Sockets.Close(), d.objects.Close()) }
 
 // Programs describes the loaded programs: in the order a packet meets them, then those at sockets, then those that the agent runs.
-func (d *Datapath) Programs() ([]ProgramInfo, error) { return d.objects.describePrograms() }
+func (d *Datapath) Programs() ([]table.ProgramInfo, error) { return d.objects.DescribePrograms() }
 
 // Maps describes the tables with their memory.
-func (d *Datapath) Maps() ([]MapInfo, error) { return d.objects.describeMaps() }
+func (d *Datapath) Maps() ([]table.MapInfo, error) { return d.objects.DescribeMaps() }
 
 // HaveTCX says whether programs are attached as tcx links; otherwise they are filters of the clsact qdisc.
-func (d *Datapath) HaveTCX() bool { return d.objects.tcx }
+func (d *Datapath) HaveTCX() bool { return d.objects.Tcx }
 
 // PoliciesFresh tells, before Commit, whether the tables of policies begin empty, and not with the policies of an earlier agent.
 func (d *Datapath) PoliciesFresh() bool {
-	before := d.objects.resized[bpfMapPolicyPods] // with one entry where policies were left to others
-	return slices.Contains(d.objects.fresh, bpfMapPolicyPods) && (before == nil || before.MaxEntries() == 1)
+	before := d.objects.Resized[bpf.MapPolicyPods] // with one entry where policies were left to others
+	return slices.Contains(d.objects.Fresh, bpf.MapPolicyPods) && (before == nil || before.MaxEntries() == 1)
 }
 
 // PoliciesLost tells, before Commit, whether programs of an earlier agent are attached and one of the tables of policies begins empty: with all
 // of them empty the new programs would allow everything.
 func (d *Datapath) PoliciesLost() (bool, error) {
-	if !d.PoliciesFresh() && !slices.ContainsFunc(policyMaps, d.objects.beginsEmpty) {
+	if !d.PoliciesFresh() && !slices.ContainsFunc(load.PolicyMaps, d.objects.BeginsEmpty) {
 		return false, nil
 	}
 	attached, err := d.Attachments()
@@ -111,7 +123,7 @@ func (d *Datapath) PoliciesLost() (bool, error) {
 // ServicesLost tells, before Commit, whether programs of an earlier agent are attached and the tables of Services begin empty: their layout
 // has changed.
 func (d *Datapath) ServicesLost() (bool, error) {
-	if !slices.ContainsFunc([]string{bpfMapServices, bpfMapBackends, bpfMapMaglev, bpfMapServiceSources}, d.objects.beginsEmpty) {
+	if !slices.ContainsFunc([]string{bpf.MapServices, bpf.MapBackends, bpf.MapMaglev, bpf.MapServiceSources}, d.objects.BeginsEmpty) {
 		return false, nil
 	}
 	attached, err := d.Attachments()
@@ -119,10 +131,10 @@ func (d *Datapath) ServicesLost() (bool, error) {
 }
 
 // ForgetPods removes the entries that the tables of Services and of NAT have for addresses whose pods are gone, so that a pod that gets one of
-// them inherits nothing: NAT entries and affinities. It says how many entries it removed. Sessions.Forget does the same for sessions.
+// them inherits nothing: NAT entries and affinities. It says how many entries it removed. Table.Forget does the same for sessions.
 func (d *Datapath) ForgetPods(gone []netip.Addr) (removed int, err error) {
-	removed, err = d.Connections.ForgetPods(gone)
-	n, e := d.Services.forgetClients(gone)
+	removed, err = d.NAT.ForgetPods(gone)
+	n, e := d.Services.ForgetClients(gone)
 	return removed + n, errors.Join(err, e)
 }
 
@@ -134,7 +146,7 @@ func (d *Datapath) Remembered(within []netip.Prefix) ([]netip.Addr, error) {
 			found[a] = true
 		}
 	}
-	if err := errors.Join(d.Connections.addresses(take), d.Services.clients(take)); err != nil {
+	if err := errors.Join(d.NAT.Addresses(take), d.Services.Clients(take)); err != nil {
 		return nil, fmt.Errorf("read the entries of pods: %w", err)
 	}
 	return slices.SortedFunc(maps.Keys(found), netip.Addr.Compare), nil
@@ -142,12 +154,12 @@ func (d *Datapath) Remembered(within []netip.Prefix) ([]netip.Addr, error) {
 
 // RoutesSize is how many prefixes the table that is pinned below root can hold; 0 if none is.
 func RoutesSize(root string) (uint32, error) {
-	m, err := loadCommitted(root, bpfMapRoutes)
+	m, err := load.LoadCommitted(root, bpf.MapRoutes)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("open pinned map %s: %w", bpfMapRoutes, err)
+		return 0, fmt.Errorf("open pinned map %s: %w", bpf.MapRoutes, err)
 	}
 	defer m.Close()
 	return m.MaxEntries(), nil

@@ -1,4 +1,4 @@
-package datapath
+package datapath_test
 
 import (
 	"bytes"
@@ -6,66 +6,57 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // fuzzer checks what must hold for any packet at all.
 type fuzzer struct {
-	*rig
-	cfg     Config
+	*harness.Harness
+	cfg     config.Datapath
 	dropped map[string]uint64 // by program
 }
 
-func newFuzzer(tb testing.TB, cfg Config) *fuzzer {
-	return &fuzzer{newRig(tb, cfg), cfg, map[string]uint64{}}
+func newFuzzer(tb testing.TB, cfg config.Datapath) *fuzzer {
+	return &fuzzer{harness.New(tb, cfg), cfg, map[string]uint64{}}
 }
 
 // check must be called on the stage. It gives the verdict, and false where the kernel does not take the packet.
-func (f *fuzzer) check(in run) (v verdict, ran bool, err error) {
-	before := bytes.Clone(in.in)
-	got, err := f.run(in)
+func (f *fuzzer) check(in harness.Run) (v harness.Verdict, ran bool, err error) {
+	before := bytes.Clone(in.In)
+	got, err := f.Run(in)
 	if err != nil {
 		// The kernel wants a whole Ethernet header, something behind it, and the IP header it announces.
-		if shortForKernel(in.in) {
+		if fixtures.ShortForKernel(in.In) {
 			return 0, false, nil
 		}
 		return 0, false, err
 	}
-	switch got.verdict {
-	case verdictNext:
-	case verdictDrop:
-		f.dropped[in.program]++
-	case verdictRedirect:
-		if in.program != bpfProgFromPod && in.program != bpfProgFromWire {
-			return 0, false, fmt.Errorf("%s redirects", in.program)
+	switch got.Verdict {
+	case harness.VerdictNext:
+	case harness.VerdictDrop:
+		f.dropped[in.Program]++
+	case harness.VerdictRedirect:
+		if in.Program != bpf.ProgFromPod && in.Program != bpf.ProgFromWire {
+			return 0, false, fmt.Errorf("%s redirects", in.Program)
 		}
 		if !f.cfg.EBPFRouting {
-			return 0, false, fmt.Errorf("%s redirects with kernel routing", in.program)
+			return 0, false, fmt.Errorf("%s redirects with kernel routing", in.Program)
 		}
-		return got.verdict, true, checkRedirected(before, got.out)
+		return got.Verdict, true, checkRedirected(before, got.Out)
 	default:
-		return 0, false, fmt.Errorf("%s", got.verdict)
+		return 0, false, fmt.Errorf("%s", got.Verdict)
 	}
-	if !bytes.Equal(before, got.out) {
-		return 0, false, fmt.Errorf("packet is not redirected, but changed to\n%s", layers(got.out))
+	if !bytes.Equal(before, got.Out) {
+		return 0, false, fmt.Errorf("packet is not redirected, but changed to\n%s", fixtures.Layers(got.Out))
 	}
-	if got.mark != in.mark {
-		return 0, false, fmt.Errorf("packet is not redirected, but its mark is now %#x", got.mark)
+	if got.Mark != in.Mark {
+		return 0, false, fmt.Errorf("packet is not redirected, but its mark is now %#x", got.Mark)
 	}
-	return got.verdict, true, nil
-}
-
-func shortForKernel(b []byte) bool {
-	if len(b) <= ethLen {
-		return true
-	}
-	switch uint16(b[12])<<8 | uint16(b[13]) {
-	case etherIPv4:
-		return len(b) < ethLen+ipv4Len
-	case etherIPv6:
-		return len(b) < ethLen+ipv6Len
-	}
-	return false
+	return got.Verdict, true, nil
 }
 
 // checkRedirected allows a redirected packet new MACs, one hop less and the checksum of that, and nothing else.
@@ -76,20 +67,20 @@ func checkRedirected(before, after []byte) error {
 	want := bytes.Clone(before)
 	copy(want, after[:12])
 	switch uint16(before[12])<<8 | uint16(before[13]) {
-	case etherIPv4:
-		want[ethLen+8]--
-		copy(want[ethLen+10:], after[ethLen+10:ethLen+12])
-		header := func(b []byte) uint16 { return checksum(b[ethLen : ethLen+ipv4Len]) }
+	case fixtures.EtherIPv4:
+		want[fixtures.EthLen+8]--
+		copy(want[fixtures.EthLen+10:], after[fixtures.EthLen+10:fixtures.EthLen+12])
+		header := func(b []byte) uint16 { return fixtures.Checksum(b[fixtures.EthLen : fixtures.EthLen+fixtures.Ipv4Len]) }
 		if header(before) != header(after) {
-			return fmt.Errorf("checksum over the header was %04x and is %04x\n%s", header(before), header(after), layers(after))
+			return fmt.Errorf("checksum over the header was %04x and is %04x\n%s", header(before), header(after), fixtures.Layers(after))
 		}
-	case etherIPv6:
-		want[ethLen+7]--
+	case fixtures.EtherIPv6:
+		want[fixtures.EthLen+7]--
 	default:
 		return fmt.Errorf("packet that is not IP is redirected")
 	}
 	if !bytes.Equal(want, after) {
-		return fmt.Errorf("redirecting changed more than MACs and hops:\n%s", layers(after))
+		return fmt.Errorf("redirecting changed more than MACs and hops:\n%s", fixtures.Layers(after))
 	}
 	return nil
 }
@@ -97,10 +88,10 @@ func checkRedirected(before, after []byte) error {
 // checkCounters compares the counters of all programs with the drops seen so far.
 func (f *fuzzer) checkCounters(tb testing.TB) error {
 	counted := map[string]uint64{}
-	for _, d := range f.counters(tb) {
+	for _, d := range f.Counters(tb) {
 		counted[d.Program] += d.Packets
 	}
-	for _, program := range programNames {
+	for _, program := range bpf.ProgramNames {
 		if counted[program] != f.dropped[program] {
 			return fmt.Errorf("%s dropped %d packets and counted %d", program, f.dropped[program], counted[program])
 		}
@@ -110,48 +101,48 @@ func (f *fuzzer) checkCounters(tb testing.TB) error {
 
 // randomPacket is a packet that could be, with some bytes that could not. Everything follows from r.
 func randomPacket(r *rand.Rand) []byte {
-	cast := []member{podA, podA2, ghost, podB, podC, podFar, nodeA, nodeB, world,
-		{v4: addr("224.0.0.1"), v6: addr("ff02::1")}, {v4: addr("0.0.0.0"), v6: addr("::")}, {v4: addr("169.254.1.1"), v6: addr("fe80::1")}}
+	cast := []fixtures.Member{fixtures.PodA, fixtures.PodA2, fixtures.NoPod, fixtures.PodB, fixtures.PodC, fixtures.PodFar, fixtures.NodeA, fixtures.NodeB, fixtures.External,
+		{V4: fixtures.Addr("224.0.0.1"), V6: fixtures.Addr("ff02::1")}, {V4: fixtures.Addr("0.0.0.0"), V6: fixtures.Addr("::")}, {V4: fixtures.Addr("169.254.1.1"), V6: fixtures.Addr("fe80::1")}}
 	family := 4 + 2*r.IntN(2)
-	src := podA
+	src := fixtures.PodA
 	if r.IntN(3) == 0 {
 		src = cast[r.IntN(len(cast))]
 	}
-	p := fromPod().ip(src.addr(family), cast[r.IntN(len(cast))].addr(family))
+	p := fixtures.FromPod().Ip(src.Addr(family), cast[r.IntN(len(cast))].Addr(family))
 	if r.IntN(4) == 0 {
-		p = p.ttl(uint8(r.IntN(4)))
+		p = p.Ttl(uint8(r.IntN(4)))
 	}
 	if family == 4 && r.IntN(6) == 0 {
-		p = p.ipOptions(make([]byte, 4*(1+r.IntN(10)))...)
+		p = p.IpOptions(make([]byte, 4*(1+r.IntN(10)))...)
 	}
-	for family == 6 && r.IntN(4) == 0 && len(p.extensions) < 3 {
-		p = p.extend([]uint8{protoHopByHop, protoRouting, protoDstOptions}[r.IntN(3)])
+	for family == 6 && r.IntN(4) == 0 && len(p.Extensions) < 3 {
+		p = p.Extend([]uint8{fixtures.ProtoHopByHop, fixtures.ProtoRouting, fixtures.ProtoDstOptions}[r.IntN(3)])
 	}
 	switch r.IntN(4) {
 	case 0:
-		p = p.tcp(uint16(r.Uint32()), 80)
+		p = p.Tcp(uint16(r.Uint32()), 80)
 	case 1:
-		p = p.udp(uint16(r.Uint32()), 53)
+		p = p.Udp(uint16(r.Uint32()), 53)
 	case 2:
-		p = p.echo()
+		p = p.Echo()
 	default:
-		p = p.raw(uint8(r.Uint32()), nil)
+		p = p.Raw(uint8(r.Uint32()), nil)
 	}
-	p = p.payload(string(make([]byte, r.IntN(64))))
+	p = p.Payload(string(make([]byte, r.IntN(64))))
 	if r.IntN(20) == 0 {
-		p = p.sized(remoteMTU - 8 + r.IntN(16))
+		p = p.Sized(fixtures.RemoteMTU - 8 + r.IntN(16))
 	}
 	if r.IntN(6) == 0 {
-		p = p.fragment(uint16(8*r.IntN(100)), r.IntN(2) == 0)
+		p = p.Fragment(uint16(8*r.IntN(100)), r.IntN(2) == 0)
 	}
-	b := p.bytes()
+	b := p.Bytes()
 	if r.IntN(2) == 0 { // break something, most of the time a header
 		for range 1 + r.IntN(4) {
 			b[r.IntN(min(len(b), 64))] = byte(r.Uint32())
 		}
 	}
 	if r.IntN(10) == 0 {
-		b = b[:ethLen+1+r.IntN(len(b)-ethLen)]
+		b = b[:fixtures.EthLen+1+r.IntN(len(b)-fixtures.EthLen)]
 	}
 	if r.IntN(10) == 0 {
 		for i := range b {
@@ -165,17 +156,17 @@ func randomPacket(r *rand.Rand) []byte {
 func TestRandomPackets(t *testing.T) {
 	const packets, chunk = 6000, 100
 	seen := map[string]int{}
-	for _, cfg := range everyConfig() {
+	for _, cfg := range fixtures.EveryConfig() {
 		f := newFuzzer(t, cfg)
 		r := testenv.Rand(t)
 		for i := 0; i < packets; i += chunk {
 			var err error
-			f.stage.do(func() { err = f.randomChunk(r, chunk, seen) })
+			f.Netns.Do(func() { err = f.randomChunk(r, chunk, seen) })
 			if err == nil {
 				err = f.checkCounters(t)
 			}
 			if err != nil {
-				t.Fatalf("%s, packets %d to %d: %v", cfgName(cfg), i, i+chunk, err)
+				t.Fatalf("%s, packets %d to %d: %v", fixtures.CfgName(cfg), i, i+chunk, err)
 			}
 		}
 	}
@@ -189,18 +180,18 @@ func TestRandomPackets(t *testing.T) {
 
 func (f *fuzzer) randomChunk(r *rand.Rand, packets int, seen map[string]int) error {
 	for range packets {
-		in := run{in: randomPacket(r), device: "blpoda"}
+		in := harness.Run{In: randomPacket(r), Device: "blpoda"}
 		if r.IntN(4) == 0 {
-			in.mark = r.Uint32()
+			in.Mark = r.Uint32()
 		}
 		if r.IntN(8) == 0 {
-			in.gsoSize = uint32(1 + r.IntN(2*remoteMTU))
+			in.GsoSize = uint32(1 + r.IntN(2*fixtures.RemoteMTU))
 		}
-		for _, program := range programNames {
-			in.program = program
+		for _, program := range bpf.ProgramNames {
+			in.Program = program
 			v, ran, err := f.check(in)
 			if err != nil {
-				return fmt.Errorf("%s: %w\n%s% x", program, err, layers(in.in), in.in)
+				return fmt.Errorf("%s: %w\n%s% x", program, err, fixtures.Layers(in.In), in.In)
 			}
 			if ran {
 				seen[program+" "+v.String()]++
@@ -216,10 +207,10 @@ func FuzzPrograms(f *testing.F) {
 	for range 64 {
 		f.Add(randomPacket(r), uint32(0), uint32(0))
 	}
-	f.Add(fromPod().ipv4(podA.v4, podB.v4).tcp(1, 2).sized(3000).bytes(), uint32(0), uint32(1360))
-	f.Add(toWire().ipv4(podA.v4, world.v4).udp(1, 2).bytes(), uint32(1), uint32(0))
+	f.Add(fixtures.FromPod().Ipv4(fixtures.PodA.V4, fixtures.PodB.V4).Tcp(1, 2).Sized(3000).Bytes(), uint32(0), uint32(1360))
+	f.Add(fixtures.ToWire().Ipv4(fixtures.PodA.V4, fixtures.External.V4).Udp(1, 2).Bytes(), uint32(1), uint32(0))
 	var fuzzers []*fuzzer
-	for _, cfg := range everyConfig() {
+	for _, cfg := range fixtures.EveryConfig() {
 		fuzzers = append(fuzzers, newFuzzer(f, cfg))
 	}
 	f.Fuzz(func(t *testing.T, packet []byte, mark, gsoSize uint32) {
@@ -227,15 +218,15 @@ func FuzzPrograms(f *testing.F) {
 			return
 		}
 		for _, z := range fuzzers {
-			for _, program := range programNames {
-				in := run{program: program, in: packet, device: "blpoda", mark: mark, gsoSize: gsoSize}
+			for _, program := range bpf.ProgramNames {
+				in := harness.Run{Program: program, In: packet, Device: "blpoda", Mark: mark, GsoSize: gsoSize}
 				var err error
-				z.stage.do(func() { _, _, err = z.check(in) })
+				z.Netns.Do(func() { _, _, err = z.check(in) })
 				if err == nil {
 					err = z.checkCounters(t)
 				}
 				if err != nil {
-					t.Fatalf("%s, %s: %v\n%s", cfgName(z.cfg), program, err, layers(packet))
+					t.Fatalf("%s, %s: %v\n%s", fixtures.CfgName(z.cfg), program, err, fixtures.Layers(packet))
 				}
 			}
 		}

@@ -1,4 +1,4 @@
-package datapath
+package datapath_test
 
 import (
 	"maps"
@@ -7,6 +7,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/flow"
 )
 
 const bpfDir = "../../bpf"
@@ -93,11 +96,11 @@ func TestJourneys(t *testing.T) {
 	if len(journeys) < 5 {
 		t.Fatalf("only %d tables in README.md", len(journeys))
 	}
-	spec, err := loadBpf()
+	spec, err := bpf.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	destroy, err := loadDestroy()
+	destroy, err := bpf.LoadDestroy()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,9 +152,9 @@ func TestJourneys(t *testing.T) {
 			}
 		}
 	}
-	for reason := range int(bpfDropReasonDROP_MAX) {
-		name := "DROP_" + strings.ToUpper(DropReason(reason).String())
-		if reason != int(bpfDropReasonDROP_NONE) && !strings.Contains(strings.Join(drops, " "), name) {
+	for reason := range int(bpf.DropReasonDROP_MAX) {
+		name := "DROP_" + strings.ToUpper(flow.DropReason(reason).String())
+		if reason != int(bpf.DropReasonDROP_NONE) && !strings.Contains(strings.Join(drops, " "), name) {
 			t.Errorf("README.md does not tell of %s", name)
 		}
 	}

@@ -1,4 +1,4 @@
-package datapath
+package datapath_test
 
 import (
 	"net/netip"
@@ -7,13 +7,18 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // Whatever tables have of the addresses of this node's pods is found, and goes with them.
 func TestWhatIsRememberedOfPods(t *testing.T) {
 	testenv.Root(t)
-	d := adoptTables(t, Config{Root: bpffs(t), Services: true}, testLog(t))
+	d := harness.OpenTables(t, config.Datapath{Root: fixtures.Bpffs(t), Services: true}, fixtures.TestLog(t))
 	address := func(s string) netip.Addr { return netip.MustParseAddr(s) }
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24"), netip.MustParsePrefix("fd00:2::/64")}
 	server, client, listed, sticky, other := address("10.1.2.2"), address("10.1.2.3"), address("fd00:2::4"), address("10.1.2.5"), address("10.1.3.2")
@@ -23,18 +28,18 @@ func TestWhatIsRememberedOfPods(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	there, back := clientTo(netip.AddrPortFrom(server, 53), protoUDP, 20000, 7)
-	half{}.put(t, d.objects.maps.Nat, there)
-	half{}.put(t, d.objects.maps.Nat, back)
-	there, back = clientTo(netip.AddrPortFrom(other, 53), protoUDP, 20002, 7)
-	there.key.Source, back.value.Destination = addressOf(client), addressOf(client)
-	half{}.put(t, d.objects.maps.NatPending, there)
-	half{}.put(t, d.objects.maps.NatPending, back)
-	put(d.objects.maps.NatPods, addressOf(listed), uint64(someTime))
-	put(d.objects.maps.Affinities, bpfClient{Address: addressOf(sticky), Service: 1}, bpfAffinity{})
-	put(d.objects.maps.Affinities, bpfClient{Address: addressOf(other), Service: 1}, bpfAffinity{})
+	there, back := fixtures.ClientTo(netip.AddrPortFrom(server, 53), fixtures.ProtoUDP, 20000, 7)
+	fixtures.Half{}.Put(t, d.Objects.Maps.Nat, there)
+	fixtures.Half{}.Put(t, d.Objects.Maps.Nat, back)
+	there, back = fixtures.ClientTo(netip.AddrPortFrom(other, 53), fixtures.ProtoUDP, 20002, 7)
+	there.Key.Source, back.Value.Destination = bpf.AddressOf(client), bpf.AddressOf(client)
+	fixtures.Half{}.Put(t, d.Objects.Maps.NatPending, there)
+	fixtures.Half{}.Put(t, d.Objects.Maps.NatPending, back)
+	put(d.Objects.Maps.NatPods, bpf.AddressOf(listed), uint64(fixtures.SomeTime))
+	put(d.Objects.Maps.Affinities, bpf.Client{Address: bpf.AddressOf(sticky), Service: 1}, bpf.Affinity{})
+	put(d.Objects.Maps.Affinities, bpf.Client{Address: bpf.AddressOf(other), Service: 1}, bpf.Affinity{})
 	// The number of a namespace that reads as an address.
-	put(d.objects.maps.Affinities, bpfClient{Address: addressOf(address("10.1.2.9")), Service: 1, Kind: uint32(bpfClientKindCLIENT_NETNS)}, bpfAffinity{})
+	put(d.Objects.Maps.Affinities, bpf.Client{Address: bpf.AddressOf(address("10.1.2.9")), Service: 1, Kind: uint32(bpf.ClientKindCLIENT_NETNS)}, bpf.Affinity{})
 
 	want := []netip.Addr{server, client, sticky, listed}
 	got, err := d.Remembered(ranges)
@@ -47,7 +52,7 @@ func TestWhatIsRememberedOfPods(t *testing.T) {
 	if got, err := d.Remembered(ranges); err != nil || len(got) != 0 {
 		t.Errorf("remembered are still %v: %v", got, err)
 	}
-	if n, err := countEntries(d.objects.maps.Affinities); err != nil || n != 2 {
+	if n, err := table.Count(d.Objects.Maps.Affinities); err != nil || n != 2 {
 		t.Errorf("%d affinities are left, want 2: %v", n, err)
 	}
 }

@@ -1,4 +1,4 @@
-package datapath
+package datapath_test
 
 import (
 	"fmt"
@@ -6,21 +6,12 @@ import (
 	"os"
 	"testing"
 
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
-
-// everyConfig is all the ways to load the datapath, without a Root.
-func everyConfig() []Config {
-	var all []Config
-	for _, routing := range []bool{true, false} {
-		for _, masquerade := range []bool{true, false} {
-			for _, stackServices := range []bool{true, false} {
-				all = append(all, Config{EBPFRouting: routing, Masquerade: masquerade, StackServices: stackServices})
-			}
-		}
-	}
-	return all
-}
 
 // Every configuration must pass the verifier. How many instructions it walked is printed as Go benchmark
 // lines: `go test -run TestLoad -v` of two versions can be compared with benchstat. It is bounded by what is recorded.
@@ -28,16 +19,16 @@ func TestLoad(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
 	walked := verified{}
-	for _, cfg := range everyConfig() {
-		t.Run(cfgName(cfg), func(t *testing.T) {
-			cfg.Root = bpffs(t)
+	for _, cfg := range fixtures.EveryConfig() {
+		t.Run(fixtures.CfgName(cfg), func(t *testing.T) {
+			cfg.Root = fixtures.Bpffs(t)
 			programs := loadWhole(t, cfg)
 			walked.add(programs)
 			for _, p := range programs {
 				if p.ID == 0 || p.Tag == "" {
 					t.Errorf("program %s has no id or tag: %+v", p.Name, p)
 				}
-				fmt.Fprintf(os.Stdout, "BenchmarkVerify/program=%s/%s 1 %d insns\n", p.Name, cfgName(cfg), p.Instructions)
+				fmt.Fprintf(os.Stdout, "BenchmarkVerify/program=%s/%s 1 %d insns\n", p.Name, fixtures.CfgName(cfg), p.Instructions)
 			}
 		})
 	}
@@ -47,14 +38,14 @@ func TestLoad(t *testing.T) {
 // The constants of a configuration must reach the programs: each one changes what the verifier keeps.
 func TestConfigChangesPrograms(t *testing.T) {
 	testenv.Root(t)
-	size := func(cfg Config, program string) int {
-		cfg.Root = bpffs(t)
-		d, err := open(cfg, []string{program}, slog.New(slog.DiscardHandler))
+	size := func(cfg config.Datapath, program string) int {
+		cfg.Root = fixtures.Bpffs(t)
+		d, err := harness.Open(cfg, []string{program}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer d.Close()
-		info, err := d.objects.programs[program].Info()
+		info, err := d.Objects.Programs[program].Info()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,17 +55,17 @@ func TestConfigChangesPrograms(t *testing.T) {
 		}
 		return n
 	}
-	ebpf, kernel := Config{EBPFRouting: true, Masquerade: true}, Config{Masquerade: true}
-	plain := Config{EBPFRouting: true}
+	ebpf, kernel := config.Datapath{EBPFRouting: true, Masquerade: true}, config.Datapath{Masquerade: true}
+	plain := config.Datapath{EBPFRouting: true}
 	for _, c := range []struct {
 		program string
-		a, b    Config
+		a, b    config.Datapath
 	}{
-		{bpfProgFromPod, ebpf, kernel}, {bpfProgFromWire, ebpf, kernel},
-		{bpfProgFromWire, ebpf, plain}, {bpfProgToWire, ebpf, plain},
+		{bpf.ProgFromPod, ebpf, kernel}, {bpf.ProgFromWire, ebpf, kernel},
+		{bpf.ProgFromWire, ebpf, plain}, {bpf.ProgToWire, ebpf, plain},
 	} {
 		if size(c.a, c.program) == size(c.b, c.program) {
-			t.Errorf("%s is the same with %s and with %s", c.program, cfgName(c.a), cfgName(c.b))
+			t.Errorf("%s is the same with %s and with %s", c.program, fixtures.CfgName(c.a), fixtures.CfgName(c.b))
 		}
 	}
 }

@@ -1,49 +1,28 @@
-package datapath
+package datapath_test
 
 import (
-	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-)
 
-// enumOf reads `enum name { PREFIX_X = n, … }` from a C source: the names without prefix, lower case, by value.
-func enumOf(t *testing.T, file, name, prefix string) map[int]string {
-	t.Helper()
-	source, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body := regexp.MustCompile(`(?s)enum ` + name + ` \{(.*?)\};`).FindSubmatch(source)
-	if body == nil {
-		t.Fatalf("no enum %s in %s", name, file)
-	}
-	values := map[int]string{}
-	for _, m := range regexp.MustCompile(prefix+`(\w+) =\s+(\d+),`).FindAllStringSubmatch(string(body[1]), -1) {
-		n, err := strconv.Atoi(m[2])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if other, taken := values[n]; taken {
-			t.Errorf("%s%s and %s%s are both %d", prefix, m[1], prefix, strings.ToUpper(other), n)
-		}
-		values[n] = strings.ToLower(m[1])
-	}
-	return values
-}
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/flow"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
+	"github.com/beeline-cni/beeline/internal/datapath/load"
+)
 
 // The name of a drop reason is its C name in lower case: the way from a metric to the line that drops.
 func TestDropReasonNames(t *testing.T) {
-	reasons := enumOf(t, "../../bpf/types.h", "drop_reason", "DROP_")
-	const all = int(bpfDropReasonDROP_MAX)
-	if len(DropReasons()) != all-1 || len(reasons) != all+1 || reasons[all] != "max" {
-		t.Fatalf("%d names in Go, and in C %v", len(DropReasons()), reasons)
+	reasons := fixtures.EnumOf(t, "../../bpf/types.h", "drop_reason", "DROP_")
+	const all = int(bpf.DropReasonDROP_MAX)
+	if len(flow.DropReasons()) != all-1 || len(reasons) != all+1 || reasons[all] != "max" {
+		t.Fatalf("%d names in Go, and in C %v", len(flow.DropReasons()), reasons)
 	}
 	meanings := map[string]bool{}
 	for i := range all {
-		r := DropReason(i)
+		r := flow.DropReason(i)
 		if r.String() != reasons[i] {
 			t.Errorf("reason %d is %q in Go and %q in C", i, r, reasons[i])
 		}
@@ -52,21 +31,21 @@ func TestDropReasonNames(t *testing.T) {
 		}
 		meanings[r.Meaning()] = true
 	}
-	if newer := DropReason(all); newer.String() != "reason_"+strconv.Itoa(all) || newer.Meaning() == "" {
+	if newer := flow.DropReason(all); newer.String() != "reason_"+strconv.Itoa(all) || newer.Meaning() == "" {
 		t.Errorf("a reason of a newer datapath is %q: %q", newer, newer.Meaning())
 	}
 }
 
 func TestProgramNames(t *testing.T) {
-	programs := enumOf(t, "../../bpf/types.h", "program", "PROGRAM_")
-	if len(programs) != len(programNames)+1 || programs[len(programNames)] != "max" {
-		t.Fatalf("%d names in Go, and in C %v", len(programNames), programs)
+	programs := fixtures.EnumOf(t, "../../bpf/types.h", "program", "PROGRAM_")
+	if len(programs) != len(bpf.ProgramNames)+1 || programs[len(bpf.ProgramNames)] != "max" {
+		t.Fatalf("%d names in Go, and in C %v", len(bpf.ProgramNames), programs)
 	}
-	spec, err := loadBpf()
+	spec, err := bpf.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, name := range programNames {
+	for i, name := range bpf.ProgramNames {
 		if name != programs[i] {
 			t.Errorf("program %d is %q in Go and %q in C", i, name, programs[i])
 		}
@@ -77,34 +56,34 @@ func TestProgramNames(t *testing.T) {
 			t.Errorf("%s is too long: bpftool shows 15 characters", name)
 		}
 	}
-	for _, name := range socketProgramNames {
+	for _, name := range bpf.SocketProgramNames {
 		if spec.Programs[name] == nil || len(name) > 15 {
 			t.Errorf("%s is not a program at sockets", name)
 		}
 	}
-	agents := Config{Policy: true, Flows: FlowsPolicy}.agentPrograms()
+	agents := config.Datapath{Policy: true, Flows: config.FlowsPolicy}.AgentPrograms()
 	for _, name := range agents {
 		if spec.Programs[name] == nil || len(name) > 15 {
 			t.Errorf("%s is not a program that the agent runs", name)
 		}
 	}
-	if named := len(programNames) + len(socketProgramNames) + len(agents); len(spec.Programs) != named {
+	if named := len(bpf.ProgramNames) + len(bpf.SocketProgramNames) + len(agents); len(spec.Programs) != named {
 		t.Errorf("the object has %d programs, %d are named", len(spec.Programs), named)
 	}
 }
 
 // Every map of the object is either pinned, or private to one load and of no use to the next.
 func TestPinnedMaps(t *testing.T) {
-	spec, err := loadBpf()
+	spec, err := bpf.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
 	pinned := map[string]bool{}
-	for _, name := range pinnedMaps {
+	for _, name := range load.PinnedMaps {
 		pinned[name] = true
 	}
 	for name := range spec.Maps {
-		if !pinned[name] && !strings.HasPrefix(name, ".rodata") && !slices.Contains(privateMaps, name) {
+		if !pinned[name] && !strings.HasPrefix(name, ".rodata") && !slices.Contains(load.PrivateMaps, name) {
 			t.Errorf("map %s would be lost with the agent", name)
 		}
 		delete(pinned, name)

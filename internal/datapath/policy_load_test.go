@@ -1,4 +1,4 @@
-package datapath
+package datapath_test
 
 import (
 	"errors"
@@ -11,12 +11,16 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // policyConfigs are ways to judge packets beside the ways to translate them, without a Root.
-func policyConfigs() map[string]Config {
-	all := map[string]Config{
+func policyConfigs() map[string]config.Datapath {
+	all := map[string]config.Datapath{
 		"ebpf":              {EBPFRouting: true, Masquerade: true},
 		"plain":             {EBPFRouting: true},
 		"kernel":            {Masquerade: true},
@@ -31,24 +35,24 @@ func policyConfigs() map[string]Config {
 func TestLoadPolicy(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
-	loadPolicies(t, FlowsAll)
+	loadPolicies(t, config.FlowsAll)
 }
 
 // So it must with fewer flows, whose programs are shorter by what is not told.
 func TestLoadPolicyFewerFlows(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
-	loadPolicies(t, FlowsOff, FlowsPolicy)
+	loadPolicies(t, config.FlowsOff, config.FlowsPolicy)
 }
 
-func loadPolicies(t *testing.T, modes ...FlowMode) {
+func loadPolicies(t *testing.T, modes ...config.FlowMode) {
 	t.Helper()
 	walked := verified{}
 	for name, cfg := range policyConfigs() {
 		for _, flows := range modes {
 			cfg.Policy, cfg.Flows = true, flows
 			t.Run(fmt.Sprintf("%s/flows=%d", name, flows), func(t *testing.T) {
-				cfg.Root = bpffs(t)
+				cfg.Root = fixtures.Bpffs(t)
 				programs := loadWhole(t, cfg)
 				walked.add(programs)
 				for _, p := range programs {
@@ -61,9 +65,9 @@ func loadPolicies(t *testing.T, modes ...FlowMode) {
 }
 
 // loadWhole loads what a configuration needs, and gives all its programs. Of a refused one it shows the end of the verifier's log.
-func loadWhole(t *testing.T, cfg Config) []ProgramInfo {
+func loadWhole(t *testing.T, cfg config.Datapath) []table.ProgramInfo {
 	t.Helper()
-	d, err := Open(cfg, slog.New(slog.DiscardHandler))
+	d, err := datapath.Open(cfg, slog.New(slog.DiscardHandler))
 	var refused *ebpf.VerifierError
 	if errors.As(err, &refused) {
 		t.Log(strings.Join(refused.Log[max(0, len(refused.Log)-60):], "\n"))
@@ -76,7 +80,7 @@ func loadWhole(t *testing.T, cfg Config) []ProgramInfo {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := len(cfg.programs()) + len(cfg.agentPrograms()); len(programs) != want {
+	if want := len(cfg.Programs()) + len(cfg.AgentPrograms()); len(programs) != want {
 		t.Errorf("%d programs, expected %d", len(programs), want)
 	}
 	return programs

@@ -1,16 +1,19 @@
-package datapath
+package datapath_test
 
 import (
 	"fmt"
 	"os"
 	"testing"
 
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // servicesConfigs are the ways to translate Services, without a Root.
-func servicesConfigs() map[string]Config {
-	return map[string]Config{
+func servicesConfigs() map[string]config.Datapath {
+	return map[string]config.Datapath{
 		"snat":                     {EBPFRouting: true, Masquerade: true, Services: true},
 		"dsr":                      {EBPFRouting: true, Masquerade: true, Services: true, DSR: true},
 		"dsr,without masquerading": {EBPFRouting: true, Services: true, DSR: true},
@@ -25,9 +28,9 @@ func TestLoadServices(t *testing.T) {
 	walked := verified{}
 	for name, cfg := range servicesConfigs() {
 		t.Run(name, func(t *testing.T) {
-			cfg.Root, cfg.Acceleration, cfg.Cgroup = bpffs(t), AccelerationAuto, "/sys/fs/cgroup" // for all programs there are
+			cfg.Root, cfg.Acceleration, cfg.Cgroup = fixtures.Bpffs(t), config.AccelerationAuto, "/sys/fs/cgroup" // for all programs there are
 			programs := loadWhole(t, cfg)
-			if want := len(programNames) + len(socketProgramNames); len(programs) != want {
+			if want := len(bpf.ProgramNames) + len(bpf.SocketProgramNames); len(programs) != want {
 				t.Errorf("%d programs, expected all %d", len(programs), want)
 			}
 			walked.add(programs)

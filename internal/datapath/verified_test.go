@@ -1,4 +1,4 @@
-package datapath
+package datapath_test
 
 import (
 	"cmp"
@@ -11,10 +11,13 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
-
-	"github.com/beeline-cni/beeline/internal/testenv"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/testmaps"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
+	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
 // verifiedFile has the instructions that the verifier of each kernel walked, by the tests that load programs; its first line names the kernels.
@@ -27,7 +30,7 @@ const verifiedTolerance = 5
 // verified is how many instructions the verifier walked of each program, at most, in the configurations of one test.
 type verified map[string]int
 
-func (v verified) add(programs []ProgramInfo) {
+func (v verified) add(programs []table.ProgramInfo) {
 	for _, p := range programs {
 		v[p.Name] = max(v[p.Name], int(p.Instructions))
 	}
@@ -173,11 +176,11 @@ func TestVerifiedFile(t *testing.T) {
 func TestLoadDestroy(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
-	spec, err := loadDestroy()
+	spec, err := bpf.LoadDestroy()
 	if err != nil {
 		t.Fatal(err)
 	}
-	peers := map[string]*ebpf.Map{bpfMapSockStorage: openMaps(t, Config{Services: true}).maps.SockStorage}
+	peers := map[string]*ebpf.Map{bpf.MapSockStorage: testmaps.Open(t, config.Datapath{Services: true}).Maps.SockStorage}
 	all, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: peers})
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		testenv.Missing(t, "not on this kernel: bpf_sock_destroy (Linux 6.5)")

@@ -36,9 +36,9 @@ var fullFloods = []string{"BEELINE_FLOODS=full"}
 
 // parts are all kinds of random tests of this project. Every fuzz target is here: parts_test.go asks.
 var parts = []part{
-	{name: "oracle", packages: []string{"./internal/datapath"}, tests: "^TestPolicyOracle$"},
-	{name: "race", packages: []string{"./internal/datapath"}, tests: "^TestPoliciesNeverMoreOpen$"},
-	{name: "packets", packages: []string{"./internal/datapath"}, tests: "^(TestRandomPackets|TestRandomNodePortPackets|TestServicesRandomly|TestLongestPrefixWins)$"},
+	{name: "oracle", packages: []string{"./internal/datapath/policy"}, tests: "^TestPolicyOracle$"},
+	{name: "race", packages: []string{"./internal/datapath/policy"}, tests: "^TestPoliciesNeverMoreOpen$"},
+	{name: "packets", packages: []string{"./internal/datapath", "./internal/datapath/lb", "./internal/datapath/fwd"}, tests: "^(TestRandomPackets|TestRandomNodePortPackets|TestServicesRandomly|TestLongestPrefixWins)$"},
 	{name: "properties", packages: []string{"./internal/policy/...", "./internal/service", "./internal/ipam"}, tests: "^Test"},
 	{name: "faults", packages: []string{"./test/e2e"}, tests: "^(TestChurnWithKill|TestLongAbsence|TestPodVanishes|TestStateDirectoryLost|TestVanishingPodsLeaveNodeReady)$", count: 3},
 	{name: "adversary", packages: []string{"./test/adversary"}, tests: "^TestAttacks$"},
@@ -50,7 +50,7 @@ var parts = []part{
 	{name: "fuzz-config", packages: []string{"./internal/cni"}, tests: "^FuzzParseConfig$", fuzz: fuzzing},
 	{name: "fuzz-objects", packages: []string{"./internal/cluster"}, tests: "^FuzzParse$", fuzz: fuzzing},
 	{name: "fuzz-programs", packages: []string{"./internal/datapath"}, tests: "^FuzzPrograms$", fuzz: fuzzing},
-	{name: "fuzz-nodeport", packages: []string{"./internal/datapath"}, tests: "^FuzzNodePorts$", fuzz: fuzzing},
+	{name: "fuzz-nodeport", packages: []string{"./internal/datapath/lb"}, tests: "^FuzzNodePorts$", fuzz: fuzzing},
 }
 
 // selectParts gives the parts whose names match.

@@ -32,7 +32,7 @@ var renamedMembers = map[string]string{
 // renameMembers writes an object of the datapath with other names for members, which makes other layouts of the same size, and gives the file by which
 // go build takes it (go help build, -overlay). What the programs do is the same.
 func renameMembers(dir string) (overlay string, err error) {
-	object, err := filepath.Abs("../../internal/datapath/bpf_bpfel.o")
+	object, err := filepath.Abs("../../internal/datapath/bpf/bpf_bpfel.o")
 	if err != nil {
 		return "", err
 	}

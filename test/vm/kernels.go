@@ -31,11 +31,11 @@ var kernels = []kernel{
 	{version: "6.1", pkg: debian{name: "linux-image-cloud-amd64"}, quick: betweenOldestAndHere},
 	{
 		version: "6.12", pkg: debian{name: "linux-image-6.12-cloud-amd64"}, complete: true,
-		only: map[string][]string{"internal/datapath": betweenOldestAndHere}, quick: firstAnswers, skip: attachedAsFilters, network: true,
+		only: map[string][]string{datapathDir: betweenOldestAndHere}, quick: firstAnswers, skip: attachedAsFilters, network: true,
 	},
 	{
 		version: "6.18", pkg: debian{pattern: `^linux-image-6\.18\.[0-9.]+\+deb13-cloud-amd64$`, suite: "trixie-backports"}, complete: true,
-		only: map[string][]string{"internal/datapath": newest}, skip: attachedAsFilters,
+		only: map[string][]string{datapathDir: newest}, skip: attachedAsFilters,
 	},
 }
 

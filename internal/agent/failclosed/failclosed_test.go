@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/attach"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
@@ -40,7 +40,7 @@ func newPodsBeforeAdoption() (*fakeKernel, *Pods) {
 }
 
 func (f *fakeKernel) attach(name string, index int) error {
-	var e datapath.PodError
+	var e attach.PodError
 	if f.noIngress[name] || f.gone[name] {
 		e.Ingress = errors.New("no to_pod for " + name)
 	}

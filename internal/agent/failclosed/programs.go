@@ -12,7 +12,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/attach"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
@@ -135,7 +135,7 @@ func (p *Pods) Reconcile(enforced bool) error { return p.rules.renew(!enforced) 
 func (p *Pods) attachTo(d *podDevice) error {
 	err := p.kernel.Attach(d.Device, d.Index)
 	d.ingress, d.egress = err, err
-	var of *datapath.PodError
+	var of *attach.PodError
 	if errors.As(err, &of) {
 		d.ingress, d.egress = of.Ingress, of.Egress
 	}

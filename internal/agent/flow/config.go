@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/beeline-cni/beeline/internal/agent/value"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
 )
 
 // Mode says which events the datapath reports.
@@ -24,12 +24,12 @@ const (
 	ModeOff Mode = "off"
 )
 
-var modes = map[Mode]datapath.FlowMode{
-	ModePolicy: datapath.FlowsPolicy, ModeAll: datapath.FlowsAll, ModeDrops: datapath.FlowsDrops, ModeOff: datapath.FlowsOff,
+var modes = map[Mode]config.FlowMode{
+	ModePolicy: config.FlowsPolicy, ModeAll: config.FlowsAll, ModeDrops: config.FlowsDrops, ModeOff: config.FlowsOff,
 }
 
 // Datapath gives the mode as the datapath has it.
-func (m Mode) Datapath() datapath.FlowMode { return modes[m] }
+func (m Mode) Datapath() config.FlowMode { return modes[m] }
 
 // Config is the configuration of flows.
 type Config struct {

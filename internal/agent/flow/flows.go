@@ -10,6 +10,9 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/conntrack"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
 	"github.com/beeline-cni/beeline/internal/flow"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
@@ -89,7 +92,7 @@ func (f *Flows) Run(ctx context.Context) error {
 
 // read reads events until ctx ends or reading fails.
 func (f *Flows) read(ctx context.Context) error {
-	reader, err := f.datapath.Flows.Reader()
+	reader, err := f.datapath.Events.Reader()
 	if err != nil {
 		return err
 	}
@@ -97,7 +100,7 @@ func (f *Flows) read(ctx context.Context) error {
 	const together = 256
 	batch := make([]flow.Event, 0, together)
 	flush := func() {
-		if err := f.datapath.Sessions.Complete(batch); err != nil {
+		if err := f.datapath.Conntrack.Complete(batch); err != nil {
 			f.unreadable.Add(1)
 			f.log.Debug("connections keep the totals of their events", "error", err)
 		}
@@ -149,20 +152,20 @@ func (f *Flows) add(events []flow.Event) {
 
 // Expire removes expired conntrack entries, and reports connections that timed out or were evicted.
 func (f *Flows) Expire(now time.Duration) (removed int, err error) {
-	if f.config.Flows.Datapath() < datapath.FlowsPolicy {
-		return f.datapath.Sessions.Expire(now, nil, nil)
+	if f.config.Flows.Datapath() < config.FlowsPolicy {
+		return f.datapath.Conntrack.Expire(now, nil, nil)
 	}
-	read, err := datapath.Monotonic() // now was read before other tables
+	read, err := table.Monotonic() // now was read before other tables
 	if err != nil {
 		return 0, err
 	}
 	open, booted := f.open, time.Now().Add(-read)
 	open.begin()
-	removed, err = f.datapath.Sessions.Expire(now, func(s datapath.Session) {
-		if f.datapath.Flows.Samples(s) {
+	removed, err = f.datapath.Conntrack.Expire(now, func(s conntrack.Entry) {
+		if f.datapath.Events.Samples(s) {
 			open.seen(s, booted)
 		}
-	}, func(s datapath.Session) { f.sessionExpired(s, booted) })
+	}, func(s conntrack.Entry) { f.sessionExpired(s, booted) })
 	if err == nil { // else not all may have been seen
 		f.add(open.gone(time.Now()))
 	}
@@ -170,8 +173,8 @@ func (f *Flows) Expire(now time.Duration) (removed int, err error) {
 }
 
 // sessionExpired reports a connection that timed out, unless the datapath reported its end.
-func (f *Flows) sessionExpired(s datapath.Session, booted time.Time) {
-	if s.Told || !f.datapath.Flows.Samples(s) {
+func (f *Flows) sessionExpired(s conntrack.Entry, booted time.Time) {
+	if s.Reported || !f.datapath.Events.Samples(s) {
 		return
 	}
 	e := sessionEvent(s, booted)

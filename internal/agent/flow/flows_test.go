@@ -15,6 +15,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/conntrack"
 	"github.com/beeline-cni/beeline/internal/flow"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
@@ -42,20 +43,20 @@ func newFlows(mode Mode) (*local, *Flows) {
 	return l, New(config, "a", 1000, &datapath.Datapath{}, func() ([]flow.Loss, error) { return nil, nil }, l.get, slog.New(slog.DiscardHandler))
 }
 
-func quiet(opened time.Duration) datapath.Session {
-	return datapath.Session{
+func quiet(opened time.Duration) conntrack.Entry {
+	return conntrack.Entry{
 		Source: netip.MustParseAddrPort("10.1.1.2:40000"), Destination: netip.MustParseAddrPort("10.1.2.2:53"), Protocol: 17,
-		Opened: opened, Packets: [2]uint64{3, 2}, Bytes: [2]uint64{300, 200}, Egress: 5,
+		Created: opened, Packets: [2]uint64{3, 2}, Bytes: [2]uint64{300, 200}, Egress: 5,
 	}
 }
 
 // A session that has timed out is told of as closed, with names and totals, unless that has been told or was not asked for.
 func TestSessionExpired(t *testing.T) {
 	told := quiet(1)
-	told.Told = true
+	told.Reported = true
 	for _, c := range []struct {
 		mode    Mode
-		session datapath.Session
+		session conntrack.Entry
 		want    int
 	}{
 		{ModePolicy, quiet(1), 1}, {ModeAll, quiet(1), 1}, {ModePolicy, told, 0},

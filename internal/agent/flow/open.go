@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/conntrack"
 	"github.com/beeline-cni/beeline/internal/flow"
 )
 
@@ -87,10 +87,10 @@ func (o *openSessions) begin() {
 	o.look++
 }
 
-func (o *openSessions) seen(s datapath.Session, booted time.Time) {
+func (o *openSessions) seen(s conntrack.Entry, booted time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if s.Told {
+	if s.Reported {
 		delete(o.all, sessionEnds{s.Source, s.Destination, s.Protocol})
 		return
 	}
@@ -141,9 +141,9 @@ func (o *openSessions) losses() flow.Loss {
 }
 
 // sessionEvent is the event of the end of a connection, without its time. booted is when the datapath's clock was 0.
-func sessionEvent(s datapath.Session, booted time.Time) flow.Event {
+func sessionEvent(s conntrack.Entry, booted time.Time) flow.Event {
 	return flow.Event{
-		Kind: flow.Closed, Opened: booted.Add(s.Opened), Protocol: s.Protocol, Source: s.Source, Destination: s.Destination,
+		Kind: flow.Closed, Opened: booted.Add(s.Created), Protocol: s.Protocol, Source: s.Source, Destination: s.Destination,
 		Packets: s.Packets, Bytes: s.Bytes, Ingress: s.Ingress, Egress: s.Egress,
 	}
 }

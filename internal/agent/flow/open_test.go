@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/conntrack"
 	"github.com/beeline-cni/beeline/internal/flow"
 )
 
@@ -21,7 +21,7 @@ func opened(port uint16, at time.Time) flow.Event {
 }
 
 // lookAt makes a look at a table that holds these sessions.
-func lookAt(o *openSessions, table ...datapath.Session) []flow.Event {
+func lookAt(o *openSessions, table ...conntrack.Entry) []flow.Event {
 	o.begin()
 	for _, s := range table {
 		o.seen(s, time.Time{})
@@ -76,7 +76,7 @@ func TestOpenSessionsEnded(t *testing.T) {
 	}
 	lookAt(o, quiet(1))
 	ended := quiet(1)
-	ended.Told = true
+	ended.Reported = true
 	expectEnds(t, "the table says so", lookAt(o, ended))
 	expectEnds(t, "gone after that", lookAt(o))
 }

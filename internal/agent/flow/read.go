@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	dpflow "github.com/beeline-cni/beeline/internal/datapath/flow"
 	"github.com/beeline-cni/beeline/internal/flow"
 )
 
@@ -122,7 +122,7 @@ func (f *Flows) followLosses(before []flow.Loss, each func(agentapi.FlowLine) er
 }
 
 func newFlowFilter(which agentapi.FlowFilter) (flow.Filter, error) {
-	filter, err := flow.NewFilter(which, datapath.DropReasons())
+	filter, err := flow.NewFilter(which, dpflow.DropReasons())
 	if err != nil {
 		return filter, agentapi.Errorf(agentapi.CodeInvalid, "filter: %v", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/beeline-cni/beeline/internal/agent/value"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
@@ -61,7 +61,7 @@ type Config struct {
 	NodePortAddresses value.Prefixes
 	// NodePortMode and NodePortAcceleration say how external connections are forwarded.
 	NodePortMode         NodePortMode
-	NodePortAcceleration datapath.Acceleration
+	NodePortAcceleration config.Acceleration
 	// ExternalIPs are the networks that externalIPs of Services may be in; none allows none.
 	ExternalIPs value.Networks
 	// NATPorts are the ports that NAT allocates.
@@ -80,7 +80,7 @@ func Defaults() Config {
 		Services:             ModeAuto,
 		Cgroup:               "auto",
 		NodePortMode:         NodePortSNAT,
-		NodePortAcceleration: datapath.AccelerationAuto,
+		NodePortAcceleration: config.AccelerationAuto,
 		NATPorts:             value.PortRange{First: 40000, Last: 65535},
 		Sizes:                Sizes{Services: 65536, Backends: 262144, NAT: 262144, NATPending: 65536, Affinities: 16384},
 		HealthzAddress:       "0.0.0.0:10256", // kube-proxy's
@@ -106,7 +106,7 @@ func (c Config) Validate() error {
 	if all := []NodePortMode{NodePortSNAT, NodePortDSR}; !slices.Contains(all, c.NodePortMode) {
 		fail("--nodeport-mode: %q is none of %s", c.NodePortMode, value.Quoted(all))
 	}
-	if all := []datapath.Acceleration{datapath.AccelerationAuto, datapath.AccelerationXDP, datapath.AccelerationTC}; !slices.Contains(all, c.NodePortAcceleration) {
+	if all := []config.Acceleration{config.AccelerationAuto, config.AccelerationXDP, config.AccelerationTC}; !slices.Contains(all, c.NodePortAcceleration) {
 		fail("--nodeport-acceleration: %q is none of %s", c.NodePortAcceleration, value.Quoted(all))
 	}
 	if c.NATPorts.First < minNATPort || int(c.NATPorts.Last)-int(c.NATPorts.First)+1 < minNATPorts {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/lb"
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
@@ -98,8 +98,8 @@ func onlyOfOthers(err error, pod cluster.Key) bool {
 		return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !onlyOfOthers(err, pod) })
 	}
 	isOfPod := func(name service.PortName) bool { return name.IsHostPort() && name.Service == pod }
-	var of *datapath.PortError
-	var more *datapath.MorePortsError
+	var of *lb.PortError
+	var more *lb.MorePortsError
 	switch {
 	case errors.As(err, &of):
 		return !isOfPod(of.Port)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/lb"
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
@@ -18,7 +18,7 @@ func (s *Services) List(which agentapi.ServiceFilter) ([]agentapi.ServicePort, e
 	if err != nil {
 		return nil, err
 	}
-	ports = slices.DeleteFunc(ports, func(p datapath.ServicePort) bool { return !matches(which, p.Name.Service) })
+	ports = slices.DeleteFunc(ports, func(p lb.ServicePort) bool { return !matches(which, p.Name.Service) })
 	s.inputs.mu.Lock()
 	snapshot, node := s.inputs.snapshot, s.inputs.node
 	s.inputs.mu.Unlock()
@@ -69,7 +69,7 @@ func (d *describer) service(key cluster.Key) *cluster.Service {
 	return d.snapshot.Services[at]
 }
 
-func (d *describer) port(p datapath.ServicePort) agentapi.ServicePort {
+func (d *describer) port(p lb.ServicePort) agentapi.ServicePort {
 	out := agentapi.ServicePort{
 		Namespace: p.Name.Service.Namespace, Name: p.Name.Service.Name, Port: p.Name.Port, Number: p.Name.Number, Protocol: p.Name.Protocol.String(),
 		Connections: p.Count.Connections, Refused: p.Count.Refused, Backends: []agentapi.Backend{},

@@ -14,7 +14,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/agent/problem"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/lb"
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
@@ -29,7 +29,7 @@ type Table interface {
 	// Sweep deletes what nothing refers to any more.
 	Sweep(now time.Time) error
 	// All lists the ports of the table, for people.
-	All() ([]datapath.ServicePort, error)
+	All() ([]lb.ServicePort, error)
 }
 
 // sweepInterval is how often the table is swept, and what could not be done before is tried again.
@@ -262,7 +262,7 @@ func whole(s *cluster.Snapshot) bool {
 
 // ofPorts tells whether an error is that of some ports, and not of the table itself.
 func ofPorts(err error) bool {
-	var ofPort *datapath.PortError
+	var ofPort *lb.PortError
 	return errors.As(err, &ofPort)
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/lb"
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
@@ -61,7 +61,7 @@ func (f *fakeTable) Sweep(time.Time) error {
 	return f.fail
 }
 
-func (f *fakeTable) All() ([]datapath.ServicePort, error) { return nil, nil }
+func (f *fakeTable) All() ([]lb.ServicePort, error) { return nil, nil }
 
 func (f *fakeTable) names() (all []string) {
 	for name := range f.ports {
@@ -196,7 +196,7 @@ func TestServicesTryAgain(t *testing.T) {
 	if o := s.Status(); len(o.All()) != 1 || !strings.Contains(o.All()[0], "no such map") {
 		t.Errorf("problems are %q", o.All())
 	}
-	table.fail, table.broken = &datapath.PortError{Port: left, Err: errors.New("map is full")}, false
+	table.fail, table.broken = &lb.PortError{Port: left, Err: errors.New("map is full")}, false
 	s.sweep(time.Now())
 	expectPorts(t, "one is refused", table, "web")
 	if o := s.Status(); !s.Working() || len(o.All()) != 1 || !strings.Contains(o.All()[0], "Service default/left, port 80: map is full") {
@@ -375,7 +375,7 @@ func TestHostPortsOfEndpoints(t *testing.T) {
 func TestOnlyOfOthers(t *testing.T) {
 	pod := cluster.Key{Namespace: "default", Name: "a"}
 	of := func(name string) error {
-		return &datapath.PortError{Port: service.PortName{Service: cluster.Key{Namespace: "default", Name: name}, Port: "hostPort"}, Err: errors.New("full")}
+		return &lb.PortError{Port: service.PortName{Service: cluster.Key{Namespace: "default", Name: name}, Port: "hostPort"}, Err: errors.New("full")}
 	}
 	for name, c := range map[string]struct {
 		err  error
@@ -385,9 +385,9 @@ func TestOnlyOfOthers(t *testing.T) {
 		"of the pod":                  {errors.Join(of("b"), of("a")), false},
 		"of the table":                {errors.New("no such map"), false},
 		"of both":                     {errors.Join(of("b"), errors.New("no such map")), false},
-		"of the Service of that name": {&datapath.PortError{Port: service.PortName{Service: pod, Port: "http"}}, true},
-		"of more others":              {errors.Join(of("b"), &datapath.MorePortsError{Ports: []service.PortName{{Service: pod}}}), true},
-		"of the pod, not told":        {errors.Join(of("b"), &datapath.MorePortsError{Ports: []service.PortName{{Service: pod, Port: "hostPort"}}}), false},
+		"of the Service of that name": {&lb.PortError{Port: service.PortName{Service: pod, Port: "http"}}, true},
+		"of more others":              {errors.Join(of("b"), &lb.MorePortsError{Ports: []service.PortName{{Service: pod}}}), true},
+		"of the pod, not told":        {errors.Join(of("b"), &lb.MorePortsError{Ports: []service.PortName{{Service: pod, Port: "hostPort"}}}), false},
 		"of nested others":            {errors.Join(nil, errors.Join(of("b"))), true},
 	} {
 		if got := onlyOfOthers(c.err, pod); got != c.want {

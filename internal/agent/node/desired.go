@@ -11,7 +11,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/service"
 )
@@ -54,8 +54,8 @@ type Desired struct {
 	// MTU of pods in bytes; 0 without an uplink to take it from.
 	MTU       int
 	PodCIDRs  []netip.Prefix
-	Endpoints map[netip.Addr]datapath.Endpoint
-	Routes    map[netip.Prefix]datapath.Route
+	Endpoints map[netip.Addr]fwd.Endpoint
+	Routes    map[netip.Prefix]fwd.Route
 	// KernelRoutes are those of the kernel stack: to its pods, to other nodes' pods, and unreachable ones for addresses of its own ranges
 	// that no pod has.
 	KernelRoutes []device.Route
@@ -65,7 +65,7 @@ type Desired struct {
 	TunnelRules   bool
 	TunnelSources []netip.Addr
 	// Uplinks are the uplinks by their index.
-	Uplinks map[int]datapath.Uplink
+	Uplinks map[int]fwd.Uplink
 	// Services is what the translation of Services depends on of this node.
 	Services service.NodeConfig
 	// Neighbours are addresses of nodes that the kernel keeps resolved on the uplink.
@@ -92,8 +92,8 @@ const UsualRoutes = 2
 func Desire(f Facts) Desired {
 	d := Desired{
 		MTU:       f.Config.MTU,
-		Endpoints: map[netip.Addr]datapath.Endpoint{},
-		Routes:    make(map[netip.Prefix]datapath.Route, UsualRoutes*len(f.Snapshot.Nodes)),
+		Endpoints: map[netip.Addr]fwd.Endpoint{},
+		Routes:    make(map[netip.Prefix]fwd.Route, UsualRoutes*len(f.Snapshot.Nodes)),
 		Tunnel:    f.Tunnel,
 
 		TunnelSources: f.tunnelSources(),
@@ -128,11 +128,11 @@ func Desire(f Facts) Desired {
 		d.addEndpoint(e, own, f.Uplink)
 	}
 	for _, p := range own.PodCIDRs {
-		d.Routes[p] = datapath.Route{Kind: datapath.RouteLocal}
+		d.Routes[p] = fwd.Route{Kind: fwd.RouteLocal}
 		d.KernelRoutes = append(d.KernelRoutes, device.Route{Prefix: p, Unreachable: true})
 	}
 	for _, a := range own.Addresses {
-		d.Routes[HostPrefix(a)] = datapath.Route{Kind: datapath.RouteCluster}
+		d.Routes[HostPrefix(a)] = fwd.Route{Kind: fwd.RouteCluster}
 	}
 	d.KernelRoutes = slices.Grow(d.KernelRoutes, UsualRoutes*len(f.Snapshot.Nodes))
 	d.Nodes = make([]agentapi.RemoteNode, 0, len(f.Snapshot.Nodes))
@@ -143,7 +143,7 @@ func Desire(f Facts) Desired {
 	}
 	for _, p := range f.Config.NonMasquerade {
 		if _, known := d.Routes[p]; !known {
-			d.Routes[p] = datapath.Route{Kind: datapath.RouteCluster}
+			d.Routes[p] = fwd.Route{Kind: fwd.RouteCluster}
 		}
 	}
 	d.Masquerade = f.Config.Masquerade && len(own.PodCIDRs) > 0
@@ -188,7 +188,7 @@ func (d *Desired) addEndpoint(e agentapi.Endpoint, own cluster.Node, uplink *dev
 		d.Endpoints[a] = EndpointEntry(e)
 		d.KernelRoutes = append(d.KernelRoutes, EndpointRoute(e, a, own, uplink))
 		if isStray(a, own.PodCIDRs) {
-			d.Routes[HostPrefix(a)] = datapath.Route{Kind: datapath.RouteLocal} // instead of its former range's
+			d.Routes[HostPrefix(a)] = fwd.Route{Kind: fwd.RouteLocal} // instead of its former range's
 			d.PodProblem(e.Pod, "pod %s has address %s, which is not in this node's ranges %v any more: make the pod anew", e.PodName(), a, own.PodCIDRs)
 		}
 	}
@@ -253,7 +253,7 @@ func (d *Desired) addDirect(n cluster.Node, hop netip.Addr, f Facts) {
 			d.Routes[HostPrefix(a)] = remoteRoute(a, f)
 			d.Neighbours = append(d.Neighbours, a)
 		default:
-			d.Routes[HostPrefix(a)] = datapath.Route{Kind: datapath.RouteCluster}
+			d.Routes[HostPrefix(a)] = fwd.Route{Kind: fwd.RouteCluster}
 		}
 	}
 	for _, p := range n.PodCIDRs {
@@ -273,12 +273,12 @@ func (d *Desired) addDirect(n cluster.Node, hop netip.Addr, f Facts) {
 func (d *Desired) addRouted(n cluster.Node, ipv4 bool) {
 	for _, a := range n.Addresses {
 		if a.Is4() == ipv4 {
-			d.Routes[HostPrefix(a)] = datapath.Route{Kind: datapath.RouteCluster}
+			d.Routes[HostPrefix(a)] = fwd.Route{Kind: fwd.RouteCluster}
 		}
 	}
 	for _, p := range n.PodCIDRs {
 		if p.Addr().Is4() == ipv4 {
-			d.Routes[p] = datapath.Route{Kind: datapath.RouteCluster}
+			d.Routes[p] = fwd.Route{Kind: fwd.RouteCluster}
 		}
 	}
 }
@@ -292,9 +292,9 @@ func (f Facts) pathMTU() int {
 	return min(f.Config.MTU, f.Uplink.MTU)
 }
 
-func remoteRoute(hop netip.Addr, f Facts) datapath.Route {
-	return datapath.Route{
-		Kind:       datapath.RouteRemote,
+func remoteRoute(hop netip.Addr, f Facts) fwd.Route {
+	return fwd.Route{
+		Kind:       fwd.RouteRemote,
 		Interface:  f.Uplink.Index,
 		MTU:        f.pathMTU(),
 		NextHop:    hop,
@@ -304,11 +304,11 @@ func remoteRoute(hop netip.Addr, f Facts) datapath.Route {
 }
 
 // EndpointEntry is what the datapath needs to know of a pod's device.
-func EndpointEntry(e agentapi.Endpoint) datapath.Endpoint {
-	if e.Namespace > datapath.NamespaceMax {
+func EndpointEntry(e agentapi.Endpoint) fwd.Endpoint {
+	if e.Namespace > fwd.NamespaceMax {
 		e.Namespace = 0
 	}
-	return datapath.Endpoint{
+	return fwd.Endpoint{
 		Interface: e.HostIfIndex, PodMAC: ParseMAC(e.PodMAC), HostMAC: ParseMAC(e.HostMAC), ThroughStack: e.ThroughStack != "",
 		Namespace: e.Namespace,
 	}
@@ -342,7 +342,7 @@ func holds(u device.Uplink, a netip.Addr) bool {
 }
 
 // macOf gives the zero MAC for what is not an Ethernet address.
-func macOf(h net.HardwareAddr) (m datapath.MAC) {
+func macOf(h net.HardwareAddr) (m fwd.MAC) {
 	if len(h) == len(m) {
 		copy(m[:], h)
 	}
@@ -350,10 +350,10 @@ func macOf(h net.HardwareAddr) (m datapath.MAC) {
 }
 
 // ParseMAC reads an address that Add has checked.
-func ParseMAC(s string) datapath.MAC {
+func ParseMAC(s string) fwd.MAC {
 	h, err := net.ParseMAC(s)
 	if err != nil {
-		return datapath.MAC{}
+		return fwd.MAC{}
 	}
 	return macOf(h)
 }

@@ -11,16 +11,16 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/service"
 )
 
 var (
-	uplinkMAC = datapath.MAC{2, 0, 0, 0, 0, 1}
-	nodeBMAC  = datapath.MAC{2, 0, 0, 0, 0, 2}
-	podMAC    = datapath.MAC{2, 0, 0, 0, 1, 1}
-	hostMAC   = datapath.MAC{2, 0, 0, 0, 1, 2}
+	uplinkMAC = fwd.MAC{2, 0, 0, 0, 0, 1}
+	nodeBMAC  = fwd.MAC{2, 0, 0, 0, 0, 2}
+	podMAC    = fwd.MAC{2, 0, 0, 0, 1, 1}
+	hostMAC   = fwd.MAC{2, 0, 0, 0, 1, 2}
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -68,17 +68,17 @@ var byValue = cmp.Options{
 }
 
 func TestDesireOfTwoNodes(t *testing.T) {
-	pod := datapath.Endpoint{Interface: 21, PodMAC: podMAC, HostMAC: hostMAC}
-	viaIPv4 := datapath.Route{Kind: datapath.RouteRemote, Interface: 7, MTU: 1500, NextHop: addr("192.0.2.2"), NextHopMAC: nodeBMAC, UplinkMAC: uplinkMAC}
-	viaIPv6 := datapath.Route{Kind: datapath.RouteRemote, Interface: 7, MTU: 1500, NextHop: addr("2001:db8::2"), UplinkMAC: uplinkMAC}
-	local := datapath.Route{Kind: datapath.RouteLocal}
-	stack := datapath.Route{Kind: datapath.RouteCluster}
+	pod := fwd.Endpoint{Interface: 21, PodMAC: podMAC, HostMAC: hostMAC}
+	viaIPv4 := fwd.Route{Kind: fwd.RouteRemote, Interface: 7, MTU: 1500, NextHop: addr("192.0.2.2"), NextHopMAC: nodeBMAC, UplinkMAC: uplinkMAC}
+	viaIPv6 := fwd.Route{Kind: fwd.RouteRemote, Interface: 7, MTU: 1500, NextHop: addr("2001:db8::2"), UplinkMAC: uplinkMAC}
+	local := fwd.Route{Kind: fwd.RouteLocal}
+	stack := fwd.Route{Kind: fwd.RouteCluster}
 	cluster := prefixes("10.1.1.0/24", "10.1.2.0/24", "192.0.2.1/32", "192.0.2.2/32", "2001:db8::1/128", "2001:db8::2/128", "fd00:1::/64", "fd00:2::/64")
 	want := Desired{
 		MTU:       1500,
 		PodCIDRs:  prefixes("10.1.1.0/24", "fd00:1::/64"),
-		Endpoints: map[netip.Addr]datapath.Endpoint{addr("10.1.1.2"): pod, addr("fd00:1::2"): pod},
-		Routes: map[netip.Prefix]datapath.Route{
+		Endpoints: map[netip.Addr]fwd.Endpoint{addr("10.1.1.2"): pod, addr("fd00:1::2"): pod},
+		Routes: map[netip.Prefix]fwd.Route{
 			cluster[0]: local, cluster[1]: viaIPv4, cluster[2]: stack, cluster[3]: viaIPv4,
 			cluster[4]: stack, cluster[5]: viaIPv6, cluster[6]: local, cluster[7]: viaIPv6,
 		},
@@ -93,7 +93,7 @@ func TestDesireOfTwoNodes(t *testing.T) {
 		Neighbours: addrs("192.0.2.2", "2001:db8::2"),
 
 		TunnelSources: addrs("192.0.2.1", "2001:db8::1"),
-		Uplinks:       map[int]datapath.Uplink{7: {IPv4: addr("192.0.2.1"), IPv6: addr("2001:db8::1"), MAC: uplinkMAC, MTU: 1500}},
+		Uplinks:       map[int]fwd.Uplink{7: {IPv4: addr("192.0.2.1"), IPv6: addr("2001:db8::1"), MAC: uplinkMAC, MTU: 1500}},
 		Services: service.NodeConfig{
 			Name: "a", NodePortAddresses: addrs("192.0.2.1", "2001:db8::1"), HostPortAddresses: addrs("127.0.0.1", "192.0.2.1", "::1", "2001:db8::1"),
 		},
@@ -150,10 +150,10 @@ func TestDesireChanges(t *testing.T) {
 		"networks that are not masqueraded to are like the cluster's": {
 			func(f *Facts) { f.Config.NonMasquerade = prefixes("172.16.0.0/12", "10.1.2.0/24") },
 			func(t *testing.T, d Desired) {
-				if kind := d.Routes[netip.MustParsePrefix("172.16.0.0/12")].Kind; kind != datapath.RouteCluster {
+				if kind := d.Routes[netip.MustParsePrefix("172.16.0.0/12")].Kind; kind != fwd.RouteCluster {
 					t.Errorf("kind %v", kind)
 				}
-				if kind := d.Routes[netip.MustParsePrefix("10.1.2.0/24")].Kind; kind != datapath.RouteRemote {
+				if kind := d.Routes[netip.MustParsePrefix("10.1.2.0/24")].Kind; kind != fwd.RouteRemote {
 					t.Errorf("the pods of another node are of kind %v", kind)
 				}
 			},
@@ -164,7 +164,7 @@ func TestDesireChanges(t *testing.T) {
 				f.Tunnel.Missing = device.ErrNoVXLAN
 			},
 			func(t *testing.T, d Desired) {
-				if r := d.Routes[netip.MustParsePrefix("10.1.2.0/24")]; r.Kind != datapath.RouteCluster {
+				if r := d.Routes[netip.MustParsePrefix("10.1.2.0/24")]; r.Kind != fwd.RouteCluster {
 					t.Errorf("route is %+v", r)
 				}
 				wantProblem(t, d, `pods of node "b" in 10.1.2.0/24 cannot be reached`)
@@ -178,7 +178,7 @@ func TestDesireChanges(t *testing.T) {
 			func(f *Facts) { f.Uplink = nil },
 			func(t *testing.T, d Desired) {
 				wantProblem(t, d, "there is no uplink")
-				if len(d.Endpoints) != 2 || d.Routes[netip.MustParsePrefix("10.1.1.0/24")].Kind != datapath.RouteLocal {
+				if len(d.Endpoints) != 2 || d.Routes[netip.MustParsePrefix("10.1.1.0/24")].Kind != fwd.RouteLocal {
 					t.Errorf("endpoints %v, routes %v", d.Endpoints, d.Routes)
 				}
 			},
@@ -222,7 +222,7 @@ func TestDesireChanges(t *testing.T) {
 				if len(d.Pods) != 2 {
 					t.Errorf("problems of pods are %+v", d.Pods)
 				}
-				for prefix, kind := range map[string]datapath.RouteKind{"10.9.0.0/24": datapath.RouteLocal, "10.1.1.2/32": datapath.RouteLocal} {
+				for prefix, kind := range map[string]fwd.RouteKind{"10.9.0.0/24": fwd.RouteLocal, "10.1.1.2/32": fwd.RouteLocal} {
 					if got := d.Routes[netip.MustParsePrefix(prefix)].Kind; got != kind {
 						t.Errorf("%s is of kind %v", prefix, got)
 					}

@@ -6,14 +6,14 @@ import (
 	"slices"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 )
 
 // Recover adds to a snapshot what it does not tell but the datapath's table of routes does: an agent that
 // starts while a manifest is broken, or while their directory is not mounted, must not cut off what an earlier
 // one has connected. The table knows no names: other nodes get their address for one. added says how many
 // nodes are not from the snapshot.
-func Recover(s *cluster.Snapshot, self string, found map[netip.Prefix]datapath.Route) (_ *cluster.Snapshot, added int) {
+func Recover(s *cluster.Snapshot, self string, found map[netip.Prefix]fwd.Route) (_ *cluster.Snapshot, added int) {
 	_, selfTold := s.Node(self)
 	nodes := map[string]*cluster.Node{}
 	node := func(name string) *cluster.Node {
@@ -28,12 +28,12 @@ func Recover(s *cluster.Snapshot, self string, found map[netip.Prefix]datapath.R
 		}
 		address := prefix.Addr()
 		switch {
-		case route.Kind == datapath.RouteLocal:
+		case route.Kind == fwd.RouteLocal:
 			if !selfTold && !prefix.IsSingleIP() { // else its range has changed, or this is a pod left from the one before
 				own := node(self)
 				own.PodCIDRs = append(own.PodCIDRs, prefix)
 			}
-		case route.Kind == datapath.RouteRemote:
+		case route.Kind == fwd.RouteRemote:
 			n := node(route.NextHop.String())
 			if !slices.Contains(n.Addresses, route.NextHop) {
 				n.Addresses = append(n.Addresses, route.NextHop)
@@ -41,7 +41,7 @@ func Recover(s *cluster.Snapshot, self string, found map[netip.Prefix]datapath.R
 			if prefix != HostPrefix(route.NextHop) {
 				n.PodCIDRs = append(n.PodCIDRs, prefix)
 			}
-		case route.Kind == datapath.RouteTunnel:
+		case route.Kind == fwd.RouteTunnel:
 			n := node(route.NextHop.String())
 			if !slices.Contains(n.Addresses, route.NextHop) {
 				n.Addresses = append(n.Addresses, route.NextHop)

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/beeline-cni/beeline/internal/agent/lb"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/service"
 )
@@ -58,10 +58,10 @@ func (f Facts) nodePortAddresses() (all []netip.Addr) {
 }
 
 // worldUplinks are the devices to the world as the datapath has to know them.
-func (f Facts) worldUplinks() map[int]datapath.Uplink {
-	all := map[int]datapath.Uplink{}
+func (f Facts) worldUplinks() map[int]fwd.Uplink {
+	all := map[int]fwd.Uplink{}
 	for _, u := range f.AllUplinks() {
-		all[u.Index] = datapath.Uplink{
+		all[u.Index] = fwd.Uplink{
 			IPv4: f.masqueradeAddress(u, true), IPv6: f.masqueradeAddress(u, false),
 			MAC: macOf(u.MAC), MTU: u.MTU,
 		}

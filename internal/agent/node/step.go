@@ -9,7 +9,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
@@ -22,7 +22,7 @@ const nodesAtOnce = 100
 // Step is what to do when other nodes come, go or change.
 type Step struct {
 	// Set and Del are routes of the datapath. Nested says that one of Set may contain another route, or lie in one.
-	Set    map[netip.Prefix]datapath.Route
+	Set    map[netip.Prefix]fwd.Route
 	Del    []netip.Prefix
 	Nested bool
 	// Add and Over are routes of the kernel to add and to delete.
@@ -69,7 +69,7 @@ func (f Facts) StepTo(now Facts, current Desired) (step Step, ok bool) {
 	if len(gone.Problems)+len(come.Problems) > 0 || come.TunnelRules && !current.TunnelRules {
 		return step, false
 	}
-	step = Step{Set: map[netip.Prefix]datapath.Route{}, Gone: gone.Nodes, Come: come.Nodes}
+	step = Step{Set: map[netip.Prefix]fwd.Route{}, Gone: gone.Nodes, Come: come.Nodes}
 	for p, route := range come.Routes {
 		was, had := gone.Routes[p]
 		if _, taken := current.Routes[p]; taken != had {
@@ -123,7 +123,7 @@ func (f Facts) sameTunnel(now Facts) bool {
 
 // ofNodes is what is desired for some other nodes.
 func (f Facts) ofNodes(nodes []cluster.Node) Desired {
-	d := Desired{Routes: map[netip.Prefix]datapath.Route{}}
+	d := Desired{Routes: map[netip.Prefix]fwd.Route{}}
 	own, _ := f.Snapshot.Node(f.Config.NodeName)
 	for _, n := range nodes {
 		d.addNode(n, own, f)

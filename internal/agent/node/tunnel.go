@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
@@ -127,8 +127,8 @@ func (d *Desired) addTunnelled(n cluster.Node, ipv4 bool, own cluster.Node, f Fa
 		return 0, false
 	}
 	mtu = f.tunnelMTU(end)
-	route := datapath.Route{
-		Kind: datapath.RouteTunnel, Interface: f.Tunnel.Index, MTU: mtu, NextHop: end,
+	route := fwd.Route{
+		Kind: fwd.RouteTunnel, Interface: f.Tunnel.Index, MTU: mtu, NextHop: end,
 		NextHopMAC: macOf(device.TunnelMAC), UplinkMAC: macOf(device.TunnelSenderMAC),
 	}
 	for _, a := range n.Addresses {

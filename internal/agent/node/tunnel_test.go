@@ -10,7 +10,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/fwd"
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
@@ -27,10 +27,10 @@ func threeNodes() Facts {
 }
 
 // throughTunnel is the route to what a node has at the other end.
-func throughTunnel(end string, mtu int) datapath.Route {
-	return datapath.Route{
-		Kind: datapath.RouteTunnel, Interface: tunnelIndex, MTU: mtu, NextHop: addr(end),
-		NextHopMAC: datapath.MAC{2, 0xbe, 0xe1, 0, 0, 1}, UplinkMAC: datapath.MAC{2, 0xbe, 0xe1, 0, 0, 2},
+func throughTunnel(end string, mtu int) fwd.Route {
+	return fwd.Route{
+		Kind: fwd.RouteTunnel, Interface: tunnelIndex, MTU: mtu, NextHop: addr(end),
+		NextHopMAC: fwd.MAC{2, 0xbe, 0xe1, 0, 0, 1}, UplinkMAC: fwd.MAC{2, 0xbe, 0xe1, 0, 0, 2},
 	}
 }
 
@@ -84,7 +84,7 @@ func TestDesireTunnelChanges(t *testing.T) {
 		"none: the routers know": {
 			func(f *Facts) { f.Config.Tunnel = TunnelNone; f.Tunnel = Tunnel{} },
 			func(t *testing.T, d Desired) {
-				if d.Routes[pods4].Kind != datapath.RouteCluster || d.TunnelRules || len(d.Problems) != 0 || d.Nodes[1].Way != agentapi.WayRouted {
+				if d.Routes[pods4].Kind != fwd.RouteCluster || d.TunnelRules || len(d.Problems) != 0 || d.Nodes[1].Way != agentapi.WayRouted {
 					t.Errorf("%+v, rules %t, problems %q, node %+v", d.Routes[pods4], d.TunnelRules, d.Problems, d.Nodes[1])
 				}
 			},
@@ -121,10 +121,10 @@ func TestDesireTunnelChanges(t *testing.T) {
 		"one family over the link, the other through a tunnel": {
 			func(f *Facts) { f.Snapshot.Nodes[2].Addresses = addrs("192.0.2.3") },
 			func(t *testing.T, d Desired) {
-				if d.Routes[pods4].Kind != datapath.RouteRemote || d.Routes[pods6] != throughTunnel("192.0.2.3", 1450) {
+				if d.Routes[pods4].Kind != fwd.RouteRemote || d.Routes[pods6] != throughTunnel("192.0.2.3", 1450) {
 					t.Errorf("IPv4 %+v, IPv6 %+v", d.Routes[pods4], d.Routes[pods6])
 				}
-				if d.Routes[netip.MustParsePrefix("192.0.2.3/32")].Kind != datapath.RouteRemote {
+				if d.Routes[netip.MustParsePrefix("192.0.2.3/32")].Kind != fwd.RouteRemote {
 					t.Error("the node's address on the link is not reached over it")
 				}
 				if n := d.Nodes[1]; n.Way != agentapi.WayDirect+", "+agentapi.WayVXLAN || n.MTU != 1450 {
@@ -147,7 +147,7 @@ func TestDesireTunnelChanges(t *testing.T) {
 			},
 			func(t *testing.T, d Desired) {
 				wantProblem(t, d, `pods of node "c" in 10.1.3.0/24 cannot be reached: none of its addresses [2001:db8:1::3] is of a family`)
-				if d.Routes[pods4].Kind != datapath.RouteCluster {
+				if d.Routes[pods4].Kind != fwd.RouteCluster {
 					t.Errorf("%+v", d.Routes[pods4])
 				}
 			},
@@ -157,7 +157,7 @@ func TestDesireTunnelChanges(t *testing.T) {
 			func(t *testing.T, d Desired) {
 				wantProblem(t, d, `pods of node "c" in fd00:3::/64 cannot be reached: a tunnel over eth0 carries packets of 1270 bytes, and IPv6 needs 1280`)
 				pods6 := netip.MustParsePrefix("fd00:3::/64")
-				if d.Routes[pods6].Kind != datapath.RouteCluster || d.Routes[pods4].Kind != datapath.RouteTunnel {
+				if d.Routes[pods6].Kind != fwd.RouteCluster || d.Routes[pods4].Kind != fwd.RouteTunnel {
 					t.Errorf("IPv6 %+v, IPv4 %+v", d.Routes[pods6], d.Routes[pods4])
 				}
 				for _, r := range d.KernelRoutes {
@@ -171,7 +171,7 @@ func TestDesireTunnelChanges(t *testing.T) {
 			func(f *Facts) { f.Tunnel = Tunnel{Missing: device.ErrTunnelTaken} },
 			func(t *testing.T, d Desired) {
 				wantProblem(t, d, "somebody else is in the way of the VXLAN device")
-				if d.Routes[netip.MustParsePrefix("10.1.2.0/24")].Kind != datapath.RouteRemote {
+				if d.Routes[netip.MustParsePrefix("10.1.2.0/24")].Kind != fwd.RouteRemote {
 					t.Error("nodes on the link suffer")
 				}
 			},

@@ -12,7 +12,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	dppolicy "github.com/beeline-cni/beeline/internal/datapath/policy"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
@@ -49,7 +49,7 @@ func TestAddressesThatTablesKnow(t *testing.T) {
 	mustPass(t, p)
 	expect("its own", p, true)
 
-	table.fail = &datapath.SyncError{Err: errors.New("full")}
+	table.fail = &dppolicy.SyncError{Err: errors.New("full")}
 	p.UpdatePods(nil)
 	_ = p.Pass()
 	expect("gone, and something else does not fit", p, false)

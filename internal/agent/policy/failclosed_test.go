@@ -16,7 +16,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/attach"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
@@ -36,7 +36,7 @@ func newFakePods() (*fakePods, *failclosed.Pods) {
 
 func (f *fakePods) attach(string, int) error {
 	f.attached++
-	var e datapath.PodError
+	var e attach.PodError
 	if f.noIngress {
 		e.Ingress = errors.New("no program")
 	}

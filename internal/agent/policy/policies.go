@@ -17,7 +17,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/lb"
 	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	dppolicy "github.com/beeline-cni/beeline/internal/datapath/policy"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
@@ -125,7 +126,7 @@ type Options struct {
 func New(o Options, table Table, log *slog.Logger) *Policies {
 	compiler := policy.NewCompiler(o.Node)
 	sizes := o.Config.PolicySizes
-	compiler.Bound(policy.Sizes{Addresses: sizes.Identities, Policies: sizes.Policies, Ports: int(datapath.PolicyPorts(uint32(sizes.Policies)))})
+	compiler.Bound(policy.Sizes{Addresses: sizes.Identities, Policies: sizes.Policies, Ports: int(config.PolicyPorts(uint32(sizes.Policies)))})
 	p := newPolicies(table, compiler.Compile, o.Manifests, log)
 	p.options, p.postponed, p.fresh, p.failClosed, p.changed, p.beat = o, compiler.Postponed, o.Fresh, o.FailClosed, o.Changed, o.Beat
 	p.filledFirst, p.completeAgain = o.Reconcile, o.Reconcile // programs and the node may wait for these
@@ -331,7 +332,7 @@ func (p *Policies) observe(changed int, err error) {
 
 // ofSets tells whether an error is that of some sets of rules, whose pods are closed, and not of the tables themselves.
 func ofSets(err error) bool {
-	var some *datapath.SyncError
+	var some *dppolicy.SyncError
 	return errors.As(err, &some)
 }
 

@@ -14,7 +14,8 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	dppolicy "github.com/beeline-cni/beeline/internal/datapath/policy"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
@@ -314,8 +315,8 @@ func TestPostponedPoliciesAreCompiled(t *testing.T) {
 
 // A policy that does not fit is named with its pods, and everything else is in force.
 func TestPolicyThatDoesNotFit(t *testing.T) {
-	table, p := newFakePolicies()
-	table.fail = &datapath.SyncError{Sets: []policy.Set{webSets.Ingress}, Pods: webLocal.Addresses, Err: &datapath.FullError{Map: "policies", Size: 2, Flag: "--policies-max"}}
+	fake, p := newFakePolicies()
+	fake.fail = &dppolicy.SyncError{Sets: []policy.Set{webSets.Ingress}, Pods: webLocal.Addresses, Err: &table.FullError{Map: "policies", Size: 2, Flag: "--policies-max"}}
 	other := policy.LocalPod{Pod: cluster.Key{Namespace: "other", Name: "x"}, Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.3")}}
 	p.Update(policySnapshot("other", "shop"))
 	p.UpdatePods([]policy.LocalPod{other, webLocal})

@@ -12,7 +12,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/problem"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
-	"github.com/beeline-cni/beeline/internal/datapath"
+	dppolicy "github.com/beeline-cni/beeline/internal/datapath/policy"
 	"github.com/beeline-cni/beeline/internal/policy"
 	"github.com/beeline-cni/beeline/internal/policy/evaluate"
 )
@@ -98,7 +98,7 @@ func (c closedPod) set(of policy.Sets) policy.Set {
 // closedPods says why pods here are closed.
 func (o outcome) closedPods() map[closedPod]string {
 	all := map[closedPod]string{}
-	var full *datapath.SyncError
+	var full *dppolicy.SyncError
 	_ = errors.As(o.failure, &full)
 	for _, pod := range o.local.Pods {
 		for _, ingress := range []bool{true, false} {
@@ -141,7 +141,7 @@ func (o outcome) whyClosed(pod policy.LocalPod) string {
 
 // unfinished are the policies of which not everything did fit, each with the pods that are closed for it.
 func (o outcome) unfinished() (all []policy.Problem) {
-	var full *datapath.SyncError
+	var full *dppolicy.SyncError
 	if !errors.As(o.failure, &full) {
 		return nil
 	}

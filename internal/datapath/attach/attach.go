@@ -1,0 +1,309 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/load"
+	"github.com/beeline-cni/beeline/internal/device"
+)
+
+// Attachment is one program on one device.
+type Attachment struct {
+	// Device is the name of the network device, Program that of the BPF program.
+	Device  string
+	Program string
+}
+
+// ErrUnknownProgram means that an attachment names a program that the datapath does not have.
+var ErrUnknownProgram = errors.New("unknown program")
+
+// Attacher attaches the loaded programs to devices and sockets, and takes them off. Calls for one device must not overlap.
+type Attacher struct {
+	objects *load.Objects
+	// StackSends: see SetStackSends.
+	stackSends atomic.Bool
+}
+
+// New attaches the programs of these objects.
+func New(o *load.Objects) *Attacher { return &Attacher{objects: o} }
+
+// hook is where a program belongs on its device.
+type hook struct {
+	program *ebpf.Program
+	ingress bool
+}
+
+func (t *Attacher) hook(program string) (hook, error) {
+	side, known := load.Ingress[program]
+	if !known {
+		return hook{}, fmt.Errorf("%w: %s", ErrUnknownProgram, program)
+	}
+	p, err := t.objects.Program(program)
+	return hook{p, side}, err
+}
+
+// AttachPod puts all programs on the host end of a pod's device, replaces those of an earlier agent and takes off what is not needed any
+// more. The error is a *PodError.
+func (t *Attacher) AttachPod(name string, ifindex int) error {
+	return podError(t.attachAll(name, ifindex, t.podPrograms()))
+}
+
+// AttachUplink does the same as AttachPod for an uplink.
+func (t *Attacher) AttachUplink(name string, ifindex int) error {
+	return joined(t.attachAll(name, ifindex, t.uplinkPrograms()))
+}
+
+// SetStackSends says whether the host's stack sends anything with eBPF routing that has to be translated at uplinks: what pods that
+// go through it send, and answers of the node itself as a backend. Uplinks are to be attached again if it gives true: that is new.
+func (t *Attacher) SetStackSends(sends bool) (changed bool) {
+	return t.stackSends.Swap(sends) != sends
+}
+
+// AttachTunnel does the same for the VXLAN device, which has its programs with either routing: it drops what
+// to_tunnel does not address.
+func (t *Attacher) AttachTunnel(name string, ifindex int) error {
+	return joined(t.attachAll(name, ifindex, bpf.TunnelPrograms))
+}
+
+// podPrograms are the programs of a pod's device.
+func (t *Attacher) podPrograms() []string {
+	if !t.objects.Config.NeedsToPod() {
+		return []string{bpf.ProgFromPod}
+	}
+	return []string{bpf.ProgToPod, bpf.ProgFromPod}
+}
+
+// uplinkPrograms are the programs of an uplink. With eBPF routing every packet between pods would meet to_wire
+// for nothing (1 % of a request's time) where the stack sends nothing that concerns it.
+func (t *Attacher) uplinkPrograms() (programs []string) {
+	if t.objects.Config.EBPFRouting || t.objects.Config.Translates() {
+		programs = append(programs, bpf.ProgFromWire)
+	}
+	if t.objects.Config.Translates() && (!t.objects.Config.EBPFRouting || t.stackSends.Load()) {
+		programs = append(programs, bpf.ProgToWire)
+	}
+	return programs
+}
+
+// Detach takes all programs off a device. It is no error when the device or its programs are gone. The
+// kernel lets go of a tcx link in the background: its program may run for some milliseconds more.
+func (t *Attacher) Detach(name string) error {
+	all, err := t.Attachments()
+	for _, a := range all {
+		if a.Device == name {
+			err = errors.Join(err, t.detach(a))
+		}
+	}
+	return err
+}
+
+// Attachments lists what is pinned, also by earlier agents and also on devices that are gone. On a kernel
+// without tcx it lists what this datapath has attached or an earlier agent recorded.
+func (t *Attacher) Attachments() ([]Attachment, error) {
+	files, err := os.ReadDir(load.LinkDir(t.objects.Config.Root))
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	var all []Attachment
+	for _, f := range files {
+		name, program, ok := strings.Cut(f.Name(), load.PinSeparator)
+		if !ok {
+			return all, fmt.Errorf("list links: %s is not a link of ours", f.Name())
+		}
+		all = append(all, Attachment{strings.ReplaceAll(name, load.PinDot, "."), program})
+	}
+	return all, nil
+}
+
+func (t *Attacher) pin(a Attachment) string {
+	return filepath.Join(load.LinkDir(t.objects.Config.Root), strings.ReplaceAll(a.Device, ".", load.PinDot)+load.PinSeparator+a.Program)
+}
+
+// attachAll puts these programs on a device and takes off the others. One with which that fails does not keep it from being done with the
+// others; failed are those, in their order.
+func (t *Attacher) attachAll(name string, ifindex int, wanted []string) (failed []programError) {
+	for _, program := range bpf.ProgramNames {
+		if program == bpf.ProgWireXdp {
+			continue // not at tc: see Accelerate
+		}
+		a := Attachment{name, program}
+		var err error
+		if slices.Contains(wanted, program) {
+			err = t.attach(a, ifindex)
+		} else {
+			err = t.detach(a)
+		}
+		if err != nil {
+			failed = append(failed, programError{program, err})
+		}
+	}
+	return failed
+}
+
+func (t *Attacher) attach(a Attachment, ifindex int) error {
+	h, err := t.hook(a.Program)
+	if err != nil {
+		return err
+	}
+	if t.objects.Tcx {
+		err = t.attachLink(a, ifindex, h)
+	} else {
+		err = t.attachFilter(a, ifindex, h)
+	}
+	if err != nil {
+		return fmt.Errorf("attach %s to %s: %w", a.Program, a.Device, err)
+	}
+	return nil
+}
+
+// attachLink updates the pinned link of an earlier agent, or makes one. A link whose device is gone or has
+// been replaced by another of the same name cannot be updated; its pin is removed first.
+func (t *Attacher) attachLink(a Attachment, ifindex int, h hook) error {
+	update := func(old link.Link) (bool, error) {
+		if !linkIsOn(old, ifindex) {
+			return false, nil
+		}
+		err := old.Update(h.program)
+		if err != nil {
+			t.objects.Log.Info("link cannot be updated and is made anew", "device", a.Device, "program", a.Program, "reason", err)
+		}
+		return err == nil, nil
+	}
+	attach := ebpf.AttachTCXEgress
+	if h.ingress {
+		attach = ebpf.AttachTCXIngress
+	}
+	return renewLink(t.pin(a), update, func() (link.Link, error) {
+		return link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: h.program, Attach: attach, Anchor: link.Head()})
+	})
+}
+
+func linkIsOn(l link.Link, ifindex int) bool {
+	info, err := l.Info()
+	if err != nil {
+		return false
+	}
+	tcx := info.TCX()
+	return tcx != nil && int(tcx.Ifindex) == ifindex
+}
+
+// attachFilter is the way of kernels before 6.6: a filter of the clsact qdisc, which the device itself
+// keeps alive. The pin of the program only records the attachment.
+func (t *Attacher) attachFilter(a Attachment, ifindex int, h hook) error {
+	if err := device.ReplaceFilter(ifindex, h.ingress, h.program.FD(), a.Program); err != nil {
+		return err
+	}
+	pin := t.pin(a)
+	if err := os.Remove(pin); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove record of earlier program: %w", err)
+	}
+	clone, err := h.program.Clone()
+	if err != nil {
+		return fmt.Errorf("clone program: %w", err)
+	}
+	defer clone.Close()
+	if err := clone.Pin(pin); err != nil {
+		return fmt.Errorf("record program: %w", err)
+	}
+	return nil
+}
+
+// detach takes a program off a device; one that is not there is no error.
+func (t *Attacher) detach(a Attachment) error {
+	if _, err := os.Stat(t.pin(a)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if !t.isLink(a) {
+		side, known := load.Ingress[a.Program]
+		if !known {
+			return fmt.Errorf("%w: %s", ErrUnknownProgram, a.Program)
+		}
+		if dev, err := net.InterfaceByName(a.Device); err == nil { // else the filters went with the device
+			if err := device.DeleteFilter(dev.Index, side); err != nil {
+				return fmt.Errorf("detach %s from %s: %w", a.Program, a.Device, err)
+			}
+		}
+	}
+	if err := os.Remove(t.pin(a)); err != nil {
+		return fmt.Errorf("detach %s from %s: %w", a.Program, a.Device, err)
+	}
+	return nil
+}
+
+// detachNow does the same, and the program does not run any more when it returns. That takes some 10 ms of a tcx link: not for pods that
+// somebody waits for.
+func (t *Attacher) detachNow(a Attachment) error {
+	if !t.isLink(a) {
+		return t.detach(a)
+	}
+	if err := detachLink(t.pin(a)); err != nil {
+		return fmt.Errorf("detach %s from %s: %w", a.Program, a.Device, err)
+	}
+	return nil
+}
+
+// isLink tells whether the pin of an attachment is a link, which has the program there; else there is a filter beside it.
+func (t *Attacher) isLink(a Attachment) bool { return t.objects.Tcx || a.Program == bpf.ProgWireXdp }
+
+// CheckPod reports the first program that is missing on the host end of a pod's device.
+func (t *Attacher) CheckPod(name string, ifindex int) error {
+	return t.check(name, ifindex, t.podPrograms())
+}
+
+// CheckUplink does the same for an uplink.
+func (t *Attacher) CheckUplink(name string, ifindex int) error {
+	return errors.Join(t.check(name, ifindex, t.uplinkPrograms()), t.checkAcceleration(name, ifindex))
+}
+
+// CheckTunnel does the same for the VXLAN device.
+func (t *Attacher) CheckTunnel(name string, ifindex int) error {
+	return t.check(name, ifindex, bpf.TunnelPrograms)
+}
+
+func (t *Attacher) check(name string, ifindex int, programs []string) error {
+	for _, program := range programs {
+		h, err := t.hook(program)
+		if err != nil {
+			return err
+		}
+		if err := t.checkAttached(Attachment{name, program}, ifindex, h); err != nil {
+			return fmt.Errorf("%s is not attached to %s: %w", program, name, err)
+		}
+	}
+	return nil
+}
+
+func (t *Attacher) checkAttached(a Attachment, ifindex int, h hook) error {
+	if !t.objects.Tcx {
+		filters, err := device.Filters(ifindex)
+		if err != nil {
+			return err
+		}
+		for _, f := range filters {
+			if f.Ingress == h.ingress && f.Name == a.Program {
+				return nil
+			}
+		}
+		return errors.New("its filter is gone")
+	}
+	l, err := link.LoadPinnedLink(t.pin(a), nil)
+	if err != nil {
+		return fmt.Errorf("open pinned link: %w", err)
+	}
+	defer l.Close()
+	if !linkIsOn(l, ifindex) {
+		return errors.New("its link has lost the device")
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/kernel"
+	"github.com/beeline-cni/beeline/internal/datapath/load"
+)
+
+// Remove takes the programs off all devices and removes the pins below root, without loading anything, and tells what
+// it removed. Traffic of pods stops. Nothing there is no error.
+func Remove(root string) (removed []string, err error) {
+	tcx, err := kernel.HaveTCX()
+	if err != nil {
+		return nil, fmt.Errorf("probe tcx: %w", err)
+	}
+	return New(&load.Objects{Config: config.Datapath{Root: root}, Tcx: tcx}).Remove()
+}
+
+// Remove takes the programs off all devices and sockets and removes all pins, and says what it removed. The tables must not be used after it.
+func (t *Attacher) Remove() (removed []string, err error) {
+	root := t.objects.Config.Root
+	attached, err := t.Attachments()
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	errs := []error{err}
+	for _, a := range attached {
+		if err := t.detachNow(a); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		removed = append(removed, fmt.Sprintf("program %s of device %s", a.Program, a.Device))
+	}
+	sockets, err := detachSockets(root)
+	errs = append(errs, err)
+	for _, name := range sockets {
+		removed = append(removed, fmt.Sprintf("program %s of sockets", name))
+	}
+	maps, err := os.ReadDir(load.MapDir(root))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		errs = append(errs, fmt.Errorf("list maps: %w", err))
+	}
+	for _, m := range maps {
+		if name, _, _ := strings.Cut(m.Name(), load.LayoutSeparator); name != load.CommittedName && name != load.CommittedNew {
+			removed = append(removed, "map "+name)
+		}
+	}
+	errs = append(errs, os.RemoveAll(load.MapDir(root)), os.RemoveAll(load.LinkDir(root)))
+	// A directory with somebody else's pins, or one that is a mount point, stays.
+	if err := os.Remove(root); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOTEMPTY) {
+		errs = append(errs, err)
+	}
+	return removed, errors.Join(errs...)
+}

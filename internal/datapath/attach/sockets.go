@@ -1,0 +1,176 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/load"
+)
+
+var socketAttachTypes = map[string]ebpf.AttachType{
+	bpf.ProgConnect4: ebpf.AttachCGroupInet4Connect, bpf.ProgConnect6: ebpf.AttachCGroupInet6Connect,
+	bpf.ProgGetpeername4: ebpf.AttachCgroupInet4GetPeername, bpf.ProgGetpeername6: ebpf.AttachCgroupInet6GetPeername,
+	bpf.ProgSendmsg4: ebpf.AttachCGroupUDP4Sendmsg, bpf.ProgSendmsg6: ebpf.AttachCGroupUDP6Sendmsg,
+	bpf.ProgRecvmsg4: ebpf.AttachCGroupUDP4Recvmsg, bpf.ProgRecvmsg6: ebpf.AttachCGroupUDP6Recvmsg,
+	bpf.ProgSockRelease: ebpf.AttachCgroupInetSockRelease,
+}
+
+// AttachSockets puts the programs of Services on all sockets that processes in Datapath.Cgroup, and below, open from
+// then on or have open. Programs of an earlier agent are replaced one by one, so no connect is without. If the configuration
+// has no Services or no cgroup, it takes the programs off.
+func (t *Attacher) AttachSockets() error {
+	if !t.objects.Config.AtSockets() {
+		_, err := detachSockets(t.objects.Config.Root)
+		return err
+	}
+	id, err := cgroupID(t.objects.Config.Cgroup)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(load.SocketDir(t.objects.Config.Root), 0o700); err != nil {
+		return fmt.Errorf("make directory for pins: %w", err)
+	}
+	for _, name := range bpf.SocketProgramNames {
+		if err := t.attachSocket(name, id); err != nil {
+			return fmt.Errorf("attach %s to cgroup %s: %w", name, t.objects.Config.Cgroup, err)
+		}
+	}
+	return nil
+}
+
+// attachSocket updates the pinned link of an earlier agent, or makes one. A link to another cgroup, or to one that
+// is gone, gives its pin to the new one only once that is attached.
+func (t *Attacher) attachSocket(name string, id uint64) error {
+	pin := filepath.Join(load.SocketDir(t.objects.Config.Root), name)
+	program, err := t.objects.Program(name)
+	if err != nil {
+		return err
+	}
+	old, err := link.LoadPinnedLink(pin, nil)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+	case err != nil:
+		return fmt.Errorf("open pinned link: %w", err)
+	default:
+		defer old.Close()
+		if linkIsAtCgroup(old, id) {
+			err := old.Update(program)
+			if err == nil {
+				return nil
+			}
+			t.objects.Log.Info("link cannot be updated and is made anew", "cgroup", t.objects.Config.Cgroup, "program", name, "reason", err)
+		}
+	}
+	l, err := link.AttachCgroup(link.CgroupOptions{Path: t.objects.Config.Cgroup, Attach: socketAttachTypes[name], Program: program})
+	if err != nil {
+		return err
+	}
+	defer l.Close() // the pin holds it
+	fresh := pin + load.PinSeparator + "new"
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove pin that was left half-way: %w", err)
+	}
+	if err := l.Pin(fresh); err != nil {
+		return fmt.Errorf("pin link: %w", err)
+	}
+	if err := os.Rename(fresh, pin); err != nil {
+		return fmt.Errorf("put pin in place: %w", err)
+	}
+	return nil
+}
+
+// CheckSockets reports the first program that is missing at the cgroup. Without Services there is nothing to miss.
+func (t *Attacher) CheckSockets() error {
+	if !t.objects.Config.AtSockets() {
+		return nil
+	}
+	id, err := cgroupID(t.objects.Config.Cgroup)
+	if err != nil {
+		return err
+	}
+	for _, name := range bpf.SocketProgramNames {
+		if err := checkSocket(filepath.Join(load.SocketDir(t.objects.Config.Root), name), id); err != nil {
+			return fmt.Errorf("%s is not attached to cgroup %s: %w", name, t.objects.Config.Cgroup, err)
+		}
+	}
+	return nil
+}
+
+func checkSocket(pin string, id uint64) error {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if err != nil {
+		return fmt.Errorf("open pinned link: %w", err)
+	}
+	defer l.Close()
+	if !linkIsAtCgroup(l, id) {
+		return errors.New("its link has lost the cgroup")
+	}
+	return nil
+}
+
+// SocketPrograms lists the programs that are attached to sockets, also by earlier agents.
+func (t *Attacher) SocketPrograms() ([]string, error) {
+	return socketPins(t.objects.Config.Root)
+}
+
+func socketPins(root string) ([]string, error) {
+	files, err := os.ReadDir(load.SocketDir(root))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("list links of sockets: %w", err)
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Name())
+	}
+	return names, nil
+}
+
+// detachSockets takes the programs off all sockets and tells which there were; none is no error.
+func detachSockets(root string) (detached []string, err error) {
+	names, err := socketPins(root)
+	errs := []error{err}
+	for _, name := range names {
+		if err := detachLink(filepath.Join(load.SocketDir(root), name)); err != nil {
+			errs = append(errs, fmt.Errorf("detach %s from sockets: %w", name, err))
+			continue
+		}
+		detached = append(detached, name)
+	}
+	if err := os.Remove(load.SocketDir(root)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		errs = append(errs, fmt.Errorf("remove directory of links: %w", err))
+	}
+	return detached, errors.Join(errs...)
+}
+
+// linkIsAtCgroup is false for a link whose cgroup was removed: the kernel has then let go of it.
+func linkIsAtCgroup(l link.Link, id uint64) bool {
+	info, err := l.Info()
+	if err != nil {
+		return false
+	}
+	c := info.Cgroup()
+	return c != nil && c.CgroupId == id
+}
+
+// cgroupID is the number by which the kernel knows the cgroup of a directory: on 64-bit machines, the inode's.
+func cgroupID(dir string) (uint64, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return 0, fmt.Errorf("find file system of cgroup %s: %w", dir, err)
+	}
+	if fs.Type != unix.CGROUP2_SUPER_MAGIC {
+		return 0, fmt.Errorf("%s is no cgroup of version 2; mount them, as with `mount -t cgroup2 cgroup2 /run/cgroup2`", dir)
+	}
+	var at unix.Stat_t
+	if err := unix.Stat(dir, &at); err != nil {
+		return 0, fmt.Errorf("look at cgroup %s: %w", dir, err)
+	}
+	return at.Ino, nil
+}

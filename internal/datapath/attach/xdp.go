@@ -1,0 +1,125 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/device"
+)
+
+// Accelerated says where packets of connections from the world, which only pass through this node, are forwarded at one
+// uplink, and why there.
+type Accelerated struct {
+	// Place is AccelerationXDP or AccelerationTC.
+	Place config.Acceleration
+	// Reason is for the operator: a clause that follows "because".
+	Reason string
+}
+
+// chooseHook is what is wanted of a device with this driver, before the device has been asked. The driver is the kind of a
+// virtual device ("veth", "vlan"), and "device" for a physical one.
+func chooseHook(a config.Acceleration, services bool, driver string) Accelerated {
+	switch {
+	case !services:
+		return Accelerated{config.AccelerationTC, "no Services are translated here"}
+	case a == config.AccelerationXDP:
+		return Accelerated{config.AccelerationXDP, "it is asked for"}
+	case a != config.AccelerationAuto:
+		return Accelerated{config.AccelerationTC, "it is asked for"}
+	case driver == "veth":
+		// veth_xdp_rcv_skb copies what comes from a stack on the other side, which is nearly everything.
+		return Accelerated{config.AccelerationTC, "veth copies each packet for XDP that a stack has sent"}
+	}
+	return Accelerated{config.AccelerationXDP, "the driver has it"}
+}
+
+// Accelerate puts wire_xdp on an uplink, or takes it off, as Datapath.Acceleration wants and the device can, and says which it
+// was. A program of an earlier agent is replaced in place: many drivers take the link down for a second when one
+// is attached or detached. Call it after AttachUplink: what wire_xdp lets pass is for from_wire.
+//
+// With AccelerationAuto a device that cannot is no error; with AccelerationXDP it is one, and from_wire forwards then.
+func (t *Attacher) Accelerate(name string, ifindex int) (Accelerated, error) {
+	kind, err := device.Kind(ifindex)
+	if err != nil {
+		return Accelerated{}, fmt.Errorf("find device %s: %w", name, err)
+	}
+	want := chooseHook(t.objects.Config.Acceleration, t.objects.Config.Services, kind)
+	if want.Place == config.AccelerationXDP {
+		err := t.attachXDP(Attachment{name, bpf.ProgWireXdp}, ifindex)
+		if err == nil {
+			return want, t.allowXDPTo(ifindex)
+		}
+		want = Accelerated{config.AccelerationTC, fmt.Sprintf("the device takes no XDP program: %v", err)}
+		if t.objects.Config.Acceleration == config.AccelerationXDP {
+			return want, fmt.Errorf("attach %s to %s: %w", bpf.ProgWireXdp, name, err)
+		}
+	}
+	return want, errors.Join(t.forbidXDPTo(ifindex), t.detach(Attachment{name, bpf.ProgWireXdp}))
+}
+
+// attachXDP updates the pinned link of an earlier agent, or makes one, in the driver and nowhere else: the generic mode,
+// behind the driver, is slower than tc.
+func (t *Attacher) attachXDP(a Attachment, ifindex int) error {
+	program, err := t.objects.Program(bpf.ProgWireXdp)
+	if err != nil {
+		return err
+	}
+	update := func(old link.Link) (bool, error) {
+		if !xdpLinkIsOn(old, ifindex) {
+			return false, nil
+		}
+		if err := old.Update(program); err != nil {
+			return false, fmt.Errorf("update link: %w", err)
+		}
+		return true, nil
+	}
+	return renewLink(t.pin(a), update, func() (link.Link, error) {
+		return link.AttachXDP(link.XDPOptions{Program: program, Interface: ifindex, Flags: link.XDPDriverMode})
+	})
+}
+
+func xdpLinkIsOn(l link.Link, ifindex int) bool {
+	info, err := l.Info()
+	if err != nil {
+		return false
+	}
+	xdp := info.XDP()
+	return xdp != nil && int(xdp.Ifindex) == ifindex
+}
+
+// allowXDPTo lets wire_xdp at other uplinks send through this one.
+func (t *Attacher) allowXDPTo(ifindex int) error {
+	if err := t.objects.Maps.XdpUplinks.Put(uint32(ifindex), uint32(ifindex)); err != nil {
+		return fmt.Errorf("let XDP send through device %d: %w", ifindex, err)
+	}
+	return nil
+}
+
+func (t *Attacher) forbidXDPTo(ifindex int) error {
+	if err := t.objects.Maps.XdpUplinks.Delete(uint32(ifindex)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("let XDP not send through device %d: %w", ifindex, err)
+	}
+	return nil
+}
+
+// checkAcceleration reports that an uplink has lost the program that Accelerate gave it.
+func (t *Attacher) checkAcceleration(name string, ifindex int) error {
+	l, err := link.LoadPinnedLink(t.pin(Attachment{name, bpf.ProgWireXdp}), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open pinned link of %s at %s: %w", bpf.ProgWireXdp, name, err)
+	}
+	defer l.Close()
+	if !xdpLinkIsOn(l, ifindex) {
+		return fmt.Errorf("%s is not attached to %s: its link has lost the device", bpf.ProgWireXdp, name)
+	}
+	return nil
+}

@@ -1,0 +1,42 @@
+package bpf
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// AddressOf gives the table form of an address: 16 bytes in network order, IPv4 mapped into IPv6.
+func AddressOf(a netip.Addr) Address {
+	b := a.As16()
+	var out Address
+	for i := range out.Word {
+		out.Word[i] = binary.NativeEndian.Uint32(b[4*i:])
+	}
+	return out
+}
+
+// Addr is the inverse of AddressOf; the zero address comes back as the zero Addr.
+func (a Address) Addr() netip.Addr {
+	var b [16]byte
+	for i, w := range a.Word {
+		binary.NativeEndian.PutUint32(b[4*i:], w)
+	}
+	if b == [16]byte{} {
+		return netip.Addr{}
+	}
+	return netip.AddrFrom16(b).Unmap()
+}
+
+func BackendOf(b netip.AddrPort) Backend {
+	return Backend{Address: AddressOf(b.Addr()), Port: NetworkOrder(b.Port())}
+}
+
+// NetworkOrder gives a port as it is in maps; it is its own inverse.
+func NetworkOrder(port uint16) uint16 {
+	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, port))
+}
+
+// HostOrder turns a number whose most significant byte comes first into the machine's order, and back.
+func HostOrder(n uint32) uint32 {
+	return binary.NativeEndian.Uint32(binary.BigEndian.AppendUint32(nil, n))
+}

@@ -1,0 +1,21 @@
+package bpf
+
+var TunnelPrograms = []string{ProgToTunnel, ProgFromTunnel}
+
+// SocketProgramNames are the programs at the sockets of a cgroup, in the order of bpf/README.md.
+var SocketProgramNames = []string{
+	ProgConnect4, ProgConnect6, ProgGetpeername4, ProgGetpeername6,
+	ProgSendmsg4, ProgSendmsg6, ProgRecvmsg4, ProgRecvmsg6,
+	ProgSockRelease,
+}
+
+// ProgramNames names the enum of bpf/types.h, in its order.
+var ProgramNames = [ProgramPROGRAM_MAX]string{
+	ProgramPROGRAM_FROM_POD:    ProgFromPod,
+	ProgramPROGRAM_TO_POD:      ProgToPod,
+	ProgramPROGRAM_FROM_WIRE:   ProgFromWire,
+	ProgramPROGRAM_TO_WIRE:     ProgToWire,
+	ProgramPROGRAM_FROM_TUNNEL: ProgFromTunnel,
+	ProgramPROGRAM_TO_TUNNEL:   ProgToTunnel,
+	ProgramPROGRAM_WIRE_XDP:    ProgWireXdp,
+}

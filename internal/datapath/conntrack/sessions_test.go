@@ -1,0 +1,145 @@
+package conntrack
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/testmaps"
+	"github.com/beeline-cni/beeline/internal/datapath/load"
+)
+
+const (
+	isAnswered  = uint32(bpf.CtFlagCT_REPLIED)
+	isTurned    = uint32(bpf.CtFlagCT_REVERSED)
+	hasFIN      = uint32(bpf.CtFlagCT_FIN)
+	hasOtherFIN = uint32(bpf.CtFlagCT_REPLY_FIN)
+	hasReset    = uint32(bpf.CtFlagCT_RESET)
+)
+
+// tables are the maps of sessions with the table that keeps them.
+type tables struct {
+	*load.Objects
+	Sessions *Table
+}
+
+// openTable opens the maps of sessions.
+func openTable(tb testing.TB) *tables {
+	tb.Helper()
+	o := testmaps.Open(tb, config.Datapath{Policy: true})
+	s := New(&o.Maps, o.Programs)
+	if err := s.Divide(); err != nil {
+		tb.Fatal(err)
+	}
+	return &tables{o, s}
+}
+
+// A session goes when it has been quiet for as long as its state lasts, and not a second earlier; whoever asks is told.
+func TestSessionsExpire(t *testing.T) {
+	const tcp, udp, sctp = uint8(cluster.TCP), uint8(cluster.UDP), uint8(cluster.SCTP)
+	for _, c := range []struct {
+		name     string
+		protocol uint8
+		flags    uint32
+		lasts    time.Duration
+		state    State
+	}{
+		{"TCP established", tcp, isAnswered, 6 * time.Hour, Established},
+		{"TCP without an answer", tcp, 0, time.Minute, Opening},
+		{"TCP, who opened it has sent FIN", tcp, isAnswered | hasFIN, 4 * time.Minute, Closing},
+		{"TCP, the other end has sent FIN", tcp, isAnswered | hasOtherFIN, 4 * time.Minute, Closing},
+		{"TCP, both ends have sent FIN", tcp, isAnswered | hasFIN | hasOtherFIN, 10 * time.Second, Closed},
+		{"TCP refused", tcp, isAnswered | hasReset, 10 * time.Second, Closed},
+		{"TCP given up", tcp, hasReset, 10 * time.Second, Closed},
+		{"UDP", udp, isAnswered, 2 * time.Minute, Established},
+		{"UDP has no FIN", udp, isAnswered | hasFIN | hasReset, 2 * time.Minute, Established},
+		{"UDP without an answer", udp, 0, time.Minute, Opening},
+		{"SCTP", sctp, isAnswered, 2 * time.Minute, Established},
+		{"ICMP echo", uint8(cluster.ICMP), isAnswered, time.Minute, Established},
+		{"ICMPv6 echo", uint8(cluster.ICMPv6), isAnswered | isTurned, time.Minute, Established},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := openTable(t)
+			put := func(quiet time.Duration) Entry {
+				key := bpf.Tuple{
+					Source: bpf.AddressOf(fixtures.PodA.V4), Destination: bpf.AddressOf(fixtures.PodB.V4), SourcePort: bpf.NetworkOrder(40000), DestinationPort: bpf.NetworkOrder(80),
+					Protocol: c.protocol,
+				}
+				value := bpf.CtEntry{
+					Created: uint64(time.Hour), Seen: uint64(fixtures.SomeTime - quiet), Packets: [2]uint64{1, 2}, Bytes: [2]uint64{3, 4}, Revision: 5,
+					Ingress: 6, Egress: 7, Flags: c.flags,
+				}
+				if err := d.Objects.Maps.Conntrack.Put(key, value); err != nil {
+					t.Fatal(err)
+				}
+				s := Entry{
+					Source: netip.AddrPortFrom(fixtures.PodA.V4, 40000), Destination: netip.AddrPortFrom(fixtures.PodB.V4, 80), Protocol: c.protocol, State: c.state,
+					Created: time.Hour, Seen: fixtures.SomeTime - quiet, Packets: [2]uint64{1, 2}, Bytes: [2]uint64{3, 4}, Revision: 5, Ingress: 6, Egress: 7,
+				}
+				if c.flags&isTurned != 0 {
+					s.Source, s.Destination = s.Destination, s.Source
+				}
+				return s
+			}
+			check := func(want []Entry, wantAll []Entry) {
+				t.Helper()
+				var told []Entry
+				if removed, err := d.Sessions.Expire(fixtures.SomeTime, nil, func(s Entry) { told = append(told, s) }); err != nil || removed != len(want) {
+					t.Errorf("%d are removed: %v", removed, err)
+				}
+				if diff := cmp.Diff(want, told, fixtures.CompareEntries); diff != "" {
+					t.Errorf("told (-wanted +got):\n%s", diff)
+				}
+				if diff := cmp.Diff([]Count{{c.protocol, c.state, 1}}, d.Sessions.Counts()); diff != "" {
+					t.Errorf("counts (-wanted +got):\n%s", diff)
+				}
+				var all []Entry
+				if _, err := d.Sessions.Expire(0, func(s Entry) { all = append(all, s) }, nil); err != nil { // at the beginning of time nothing expires
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(wantAll, all, fixtures.CompareEntries); diff != "" {
+					t.Errorf("sessions (-wanted +kernel):\n%s", diff)
+				}
+			}
+			early := put(c.lasts - time.Second)
+			check(nil, []Entry{early})
+			check([]Entry{put(c.lasts)}, nil)
+		})
+	}
+}
+
+// Nobody need listen, and a session that had a packet meanwhile stays.
+func TestSessionsSeenMeanwhile(t *testing.T) {
+	d := openTable(t)
+	for port := range uint16(100) {
+		key := bpf.Tuple{Source: bpf.AddressOf(fixtures.PodA.V4), Destination: bpf.AddressOf(fixtures.PodB.V4), DestinationPort: bpf.NetworkOrder(port), Protocol: fixtures.ProtoUDP}
+		if err := d.Objects.Maps.Conntrack.Put(key, bpf.CtEntry{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := true
+	removed, err := d.Sessions.Expire(fixtures.SomeTime, nil, func(s Entry) {
+		if !first {
+			return
+		}
+		first = false
+		for port := range uint16(100) { // all others have a packet while the first is told of
+			key := bpf.Tuple{Source: bpf.AddressOf(fixtures.PodA.V4), Destination: bpf.AddressOf(fixtures.PodB.V4), DestinationPort: bpf.NetworkOrder(port), Protocol: fixtures.ProtoUDP}
+			if err := d.Objects.Maps.Conntrack.Put(key, bpf.CtEntry{Seen: uint64(fixtures.SomeTime)}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if err != nil || removed != 1 {
+		t.Errorf("%d are removed: %v", removed, err)
+	}
+	if removed, err := d.Sessions.Expire(2*fixtures.SomeTime, nil, nil); err != nil || removed != 100 {
+		t.Errorf("%d are removed: %v", removed, err)
+	}
+}

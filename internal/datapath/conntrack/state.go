@@ -1,0 +1,43 @@
+package conntrack
+
+import (
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+)
+
+// State is how far a connection is.
+type State string
+
+// The states. Only TCP and SCTP can be closing or closed.
+const (
+	Opening     State = "opening"
+	Established State = "established"
+	// Closing has seen FIN or RST, or what SCTP has for them, in one direction, Closed in both.
+	Closing State = "closing"
+	Closed  State = "closed"
+)
+
+// HasEnd tells whether the ends of a protocol's connections tell each other, and whoever is between them, that one is over.
+func HasEnd(protocol uint8) bool {
+	return protocol == uint8(cluster.TCP) || protocol == uint8(cluster.SCTP)
+}
+
+// Timeout is how long a session in a state lasts without a packet.
+func Timeout(protocol uint8, state State) time.Duration {
+	seconds := bpf.TimeoutTIMEOUT_UDP
+	switch {
+	case state == Closed:
+		seconds = bpf.TimeoutTIMEOUT_TCP_CLOSED
+	case state == Opening:
+		seconds = bpf.TimeoutTIMEOUT_UNREPLIED
+	case state == Closing:
+		seconds = bpf.TimeoutTIMEOUT_TCP_CLOSING
+	case HasEnd(protocol):
+		seconds = bpf.TimeoutTIMEOUT_TCP
+	case cluster.Protocol(protocol) == cluster.ICMP || cluster.Protocol(protocol) == cluster.ICMPv6:
+		seconds = bpf.TimeoutTIMEOUT_ICMP
+	}
+	return time.Duration(seconds) * time.Second
+}

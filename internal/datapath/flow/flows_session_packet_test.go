@@ -1,0 +1,215 @@
+package flow_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
+	"github.com/beeline-cni/beeline/internal/flow"
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+// Table that last are told of when they begin, when they are answered, and when they end, in the direction of who opened them and with the
+// policies that allow them; once each.
+func TestFlowsTellOfSessions(t *testing.T) {
+	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
+	reader := p.Watch(t)
+	harness.EachFamily(t, func(t *testing.T, family int) {
+		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
+		client, server := harness.End{Member: fixtures.PodB, Port: 40000}.At(family), harness.End{Member: fixtures.PodA, Port: 80}.At(family)
+		syn, ack := harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpSYN), harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpSYN|fixtures.TcpACK)
+		size := uint64(len(syn.Bytes()))
+		event := func(kind flow.Kind, program, device string, flags uint8, there, back uint64) flow.Event {
+			return flow.Event{
+				Kind: kind, Protocol: fixtures.ProtoTCP, TCPFlags: flags, Source: client, Destination: server,
+				SourceIdentity: harness.IdB, DestinationIdentity: harness.IdA, Ingress: harness.ThePolicy, Program: program, Device: p.Netns.Devices[device],
+				Packets: [2]uint64{there, back}, Bytes: [2]uint64{there * size, back * size},
+			}
+		}
+		began := time.Now()
+		tells := func(what string, want ...flow.Event) {
+			t.Helper()
+			got := harness.Told(t, reader)
+			for i := range got {
+				// A tick of the clock is 10 ms at most, but emulated machines miss some.
+				if opened := got[i].Opened; opened.Before(began.Add(-time.Second)) || opened.After(got[i].Time) {
+					t.Errorf("%s: opened at %s, before %s or after %s", what, opened, began, got[i].Time)
+				}
+				got[i].Opened = time.Time{}
+			}
+			if diff := cmp.Diff(want, got, fixtures.IgnoreMeaning); diff != "" {
+				t.Errorf("%s (-expected +got):\n%s", what, diff)
+			}
+		}
+		p.Allows(t, "SYN", harness.WireBrings(syn))
+		first := event(flow.Opened, "", "", 0, 1, 0)
+		first.First = true
+		tells("SYN", first)
+		p.Allows(t, "SYN again", harness.WireBrings(syn))
+		tells("SYN again")
+		p.Allows(t, "SYN ACK", harness.PodSends(ack))
+		tells("SYN ACK", event(flow.Answered, bpf.ProgFromPod, "blpoda", fixtures.TcpSYN|fixtures.TcpACK, 2, 1))
+		for range 10 {
+			p.Allows(t, "data", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpACK)))
+			p.Allows(t, "data back", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpACK)))
+		}
+		tells("data")
+		p.Allows(t, "FIN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpFIN|fixtures.TcpACK)))
+		tells("FIN")
+		p.Allows(t, "FIN back", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpFIN|fixtures.TcpACK)))
+		tells("FIN back", event(flow.Closed, bpf.ProgFromPod, "blpoda", fixtures.TcpFIN|fixtures.TcpACK, 13, 12))
+		p.Allows(t, "the last ACK", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpACK)))
+		tells("the last ACK")
+		p.Forget(t)
+	})
+}
+
+// What is no longer allowed is told once as revoked, and then as drops, with the identities of both ends.
+func TestFlowsTellOfRevoked(t *testing.T) {
+	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
+	harness.Pinned(t, p.Harness)
+	reader := p.Watch(t)
+	client, server := harness.End{Member: fixtures.PodB, Port: 40000}.At(4), harness.End{Member: fixtures.PodA, Port: 80}.At(4)
+	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
+	p.Allows(t, "SYN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpSYN)))
+	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsTCP80})
+	harness.Told(t, reader)
+	data, began := harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpACK), time.Now()
+	for range 3 {
+		p.Denies(t, "data", harness.WireBrings(data), harness.NoIngress)
+	}
+	got := harness.Told(t, reader)
+	// One of drops, but for each second that has passed meanwhile.
+	if len(got) < 2 || len(got) > 2+int(time.Since(began)/time.Second) || got[0].Kind != flow.Revoked || got[1].Kind != flow.Dropped {
+		t.Fatalf("events %+v, expected that it is revoked and one of drops", got)
+	}
+	if e := got[0]; e.Source != client || e.Destination != server || e.Packets[0] == 0 {
+		t.Errorf("event %+v", e)
+	}
+	if e := got[1]; e.Reason != "ingress_policy" || e.SourceIdentity != harness.IdB || e.DestinationIdentity != harness.IdA || e.Source != client || e.Destination != server {
+		t.Errorf("event %+v", e)
+	}
+}
+
+// In the modes that tell of fewer things, sessions are judged and not told of.
+func TestFlowsTellOfDropsOnly(t *testing.T) {
+	for _, mode := range []config.FlowMode{config.FlowsDrops, config.FlowsOff} {
+		p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: mode})
+		reader := p.Watch(t)
+		p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
+		p.Allows(t, "SYN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), harness.End{Member: fixtures.PodB, Port: 1}.At(4), harness.End{Member: fixtures.PodA, Port: 80}.At(4), fixtures.TcpSYN)))
+		p.Denies(t, "SYN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), harness.End{Member: fixtures.PodB, Port: 1}.At(4), harness.End{Member: fixtures.PodA, Port: 81}.At(4), fixtures.TcpSYN)), harness.NoIngress)
+		want := 0
+		if mode == config.FlowsDrops {
+			want = 1
+		}
+		if got := harness.Told(t, reader); len(got) != want || want > 0 && got[0].Kind != flow.Dropped {
+			t.Errorf("mode %d: events %+v, expected %d", mode, got, want)
+		}
+	}
+}
+
+// Pods that no policy selects are told of when all are.
+func TestFlowsTellOfAll(t *testing.T) {
+	for _, cfg := range []config.Datapath{{Policy: true}, {}} {
+		cfg.EBPFRouting, cfg.Flows = true, config.FlowsAll
+		r := harness.New(t, cfg)
+		reader := r.Watch(t)
+		p := &harness.Policy{Harness: r}
+		client, server := harness.End{Member: fixtures.PodB, Port: 40000}.At(4), harness.End{Member: fixtures.PodA, Port: 80}.At(4)
+		p.Allows(t, "SYN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpSYN)))
+		p.Allows(t, "SYN ACK", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpSYN|fixtures.TcpACK)))
+		got := harness.Told(t, reader)
+		if len(got) != 1 || got[0].Kind != flow.Answered || !got[0].First || got[0].Source != client || got[0].Ingress != 0 {
+			t.Errorf("%s: events %+v", fixtures.CfgName(cfg), got)
+		}
+	}
+}
+
+// Of a sample, some sessions are told of and the others not at all; the agent knows which.
+func TestFlowsSample(t *testing.T) {
+	// Which ones depends on the clock's ticks: their length is no multiple of 3, and there are many of them.
+	const sample, sessions = 3, 200
+	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy, FlowsSample: sample})
+	reader := p.Watch(t)
+	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
+	server := harness.End{Member: fixtures.PodA, Port: 80}.At(4)
+	for i := range uint16(sessions) {
+		client := harness.End{Member: fixtures.PodB, Port: 40000 + i}.At(4)
+		if i%5 == 0 {
+			fixtures.AwaitTick(t)
+		}
+		p.Allows(t, "SYN", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpSYN)))
+		p.Allows(t, "SYN ACK", harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, fixtures.TcpSYN|fixtures.TcpACK)))
+		if i%2 == 0 {
+			p.Allows(t, "RST", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, fixtures.TcpRST|fixtures.TcpACK)))
+		}
+	}
+	events := map[netip.AddrPort]int{}
+	count := func() {
+		for _, e := range harness.Told(t, reader) {
+			events[e.Source]++
+		}
+	}
+	count()
+	for i := uint16(1); i < sessions; i += 2 { // of those that go on, the end is told, too
+		p.Allows(t, "RST", harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), harness.End{Member: fixtures.PodB, Port: 40000 + i}.At(4), server, fixtures.TcpRST|fixtures.TcpACK)))
+	}
+	count()
+	told := 0
+	ticks := map[time.Duration][2]int{} // of the clock: how many began, and of how many is told
+	for _, s := range p.Entries(t) {
+		want := 0
+		if p.D.Events.Samples(s) {
+			want = 1 + int(s.Source.Port()%2)
+			told++
+		}
+		ticks[s.Created] = [2]int{ticks[s.Created][0] + 1, ticks[s.Created][1] + min(want, 1)}
+		if events[s.Source] != want {
+			t.Errorf("%d events of the session of %s, opened at %d, expected %d", events[s.Source], s.Source, s.Created, want)
+		}
+	}
+	if told == 0 || told == sessions {
+		t.Errorf("%d of %d sessions are told of", told, sessions)
+	}
+	together, mixed := 0, false
+	for _, n := range ticks {
+		if n[0] > 1 {
+			together += n[0]
+			mixed = mixed || n[1] > 0 && n[1] < n[0]
+		}
+	}
+	if together > sessions/2 && !mixed {
+		t.Errorf("of %d sessions that began together all or none are told of: %v", together, ticks)
+	}
+}
+
+// When nobody reads, sessions begin and end all the same, and what is not told is counted.
+func TestFlowsOfSessionsWithoutReader(t *testing.T) {
+	p := harness.NewPolicy(t, config.Datapath{EBPFRouting: true, Flows: config.FlowsPolicy})
+	p.Ingress(t, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
+	const sessions = 10000
+	var got harness.Outcome
+	var err error
+	p.Netns.Do(func() {
+		for i := range uint16(sessions) {
+			got, err = p.Run(harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), harness.End{Member: fixtures.PodB, Port: 20000 + i}.At(4), harness.End{Member: fixtures.PodA, Port: 80}.At(4), fixtures.TcpSYN)))
+			if err != nil || got.Verdict != harness.VerdictRedirect {
+				return
+			}
+		}
+	})
+	if err != nil || got.Verdict != harness.VerdictRedirect {
+		t.Fatalf("verdict %v: %v", got.Verdict, err)
+	}
+	events := uint64(len(harness.Told(t, p.Watch(t))))
+	if lost := lost(p.Harness, t)["opened full"]; lost == 0 || events+lost != sessions {
+		t.Errorf("%d events and %d lost of %d sessions", events, lost, sessions)
+	}
+}

@@ -1,0 +1,119 @@
+package fwd
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
+)
+
+// MAC is an Ethernet address.
+type MAC [6]byte
+
+// Endpoint is the pod device behind an address of this node.
+type Endpoint struct {
+	// Interface is the index of the host's end.
+	Interface int
+	PodMAC    MAC
+	HostMAC   MAC
+	// ThroughStack leaves what the pod sends and receives to the host's stack, with eBPF routing too.
+	ThroughStack bool
+	// Namespace is the id that the host's network namespace has for the pod's (IFLA_LINK_NETNSID), plus 1: policies ask its TCP sockets who has
+	// opened a connection. 0 where it is not known.
+	Namespace int
+}
+
+// NamespaceMax is the largest Endpoint.Namespace that the datapath can hold. The kernel gives out the smallest id that is free.
+const NamespaceMax = math.MaxUint16
+
+// Endpoints is the table of the addresses of this node's pods. The agent is its only writer.
+type Endpoints struct {
+	m          *ebpf.Map
+	generation *table.Generation
+}
+
+// NewEndpoints gives the table its map.
+func NewEndpoints(m *bpf.Maps, g *table.Generation) Endpoints { return Endpoints{m.Endpoints, g} }
+
+// Set makes an address reachable at its pod.
+func (t Endpoints) Set(a netip.Addr, e Endpoint) error {
+	if err := t.put(a, e); err != nil {
+		return err
+	}
+	return t.generation.Advance()
+}
+
+func (t Endpoints) put(a netip.Addr, e Endpoint) error {
+	if err := t.m.Put(bpf.AddressOf(a), e.value()); err != nil {
+		return fmt.Errorf("set endpoint %s: %w", a, err)
+	}
+	return nil
+}
+
+// Delete removes an address; it is no error when the address is not there.
+func (t Endpoints) Delete(a netip.Addr) error {
+	if err := t.remove(a); err != nil {
+		return err
+	}
+	return t.generation.Advance()
+}
+
+func (t Endpoints) remove(a netip.Addr) error {
+	if err := t.m.Delete(bpf.AddressOf(a)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("delete endpoint %s: %w", a, err)
+	}
+	return nil
+}
+
+// All gives the table.
+func (t Endpoints) All() (map[netip.Addr]Endpoint, error) {
+	all := map[netip.Addr]Endpoint{}
+	var key bpf.Address
+	var value bpf.Endpoint
+	it := t.m.Iterate()
+	for it.Next(&key, &value) {
+		all[key.Addr()] = Endpoint{
+			Interface: int(value.Ifindex), PodMAC: value.PodMac, HostMAC: value.HostMac, ThroughStack: value.ThroughStack != 0,
+			Namespace: int(value.Netns),
+		}
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("read endpoints: %w", err)
+	}
+	return all, nil
+}
+
+// Sync makes the table hold want and nothing else, touching only what differs, and says how many entries it touched.
+func (t Endpoints) Sync(want map[netip.Addr]Endpoint) (int, error) {
+	have, err := t.All()
+	if err != nil {
+		return 0, err
+	}
+	set, del := table.Diff(have, want)
+	for a, e := range set {
+		err = errors.Join(err, t.put(a, e))
+	}
+	for _, a := range del {
+		err = errors.Join(err, t.remove(a))
+	}
+	if len(set)+len(del) > 0 {
+		err = errors.Join(err, t.generation.Advance())
+	}
+	return len(set) + len(del), err
+}
+
+func (e Endpoint) value() bpf.Endpoint {
+	v := bpf.Endpoint{Ifindex: uint32(e.Interface), PodMac: e.PodMAC, HostMac: e.HostMAC}
+	if e.ThroughStack {
+		v.ThroughStack = 1
+	}
+	if e.Namespace > 0 && e.Namespace <= NamespaceMax {
+		v.Netns = uint16(e.Namespace)
+	}
+	return v
+}

@@ -1,0 +1,30 @@
+package fwd
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+)
+
+// Lease is the agent's word that the link-layer addresses in Routes are those of the kernel's neighbour
+// table. Without it the kernel resolves each packet, which is right with or without an agent but slower.
+type Lease struct{ m *ebpf.Map }
+
+// NewLease gives the lease its map.
+func NewLease(m *bpf.Maps) Lease { return Lease{m.NeighLease} }
+
+// Renew vouches for the link-layer addresses from now on for d.
+func (l Lease) Renew(d time.Duration) error {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return fmt.Errorf("read monotonic clock: %w", err)
+	}
+	if err := l.m.Put(uint32(0), uint64(now.Nano()+d.Nanoseconds())); err != nil {
+		return fmt.Errorf("renew lease: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,225 @@
+package fwd
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
+)
+
+// RouteKind says what lies behind a prefix of the cluster.
+type RouteKind uint8
+
+// The kinds. Addresses outside of every route are the world's.
+const (
+	// RouteLocal is a pod range of this node.
+	RouteLocal = RouteKind(bpf.RouteKindROUTE_LOCAL)
+	// RouteRemote is a pod range or an address of another node on the uplink's link.
+	RouteRemote = RouteKind(bpf.RouteKindROUTE_REMOTE)
+	// RouteCluster belongs to the cluster but is the host stack's to reach.
+	RouteCluster = RouteKind(bpf.RouteKindROUTE_CLUSTER)
+	// RouteTunnel is a pod range or an address of another node at the other end of a VXLAN tunnel.
+	RouteTunnel = RouteKind(bpf.RouteKindROUTE_TUNNEL)
+)
+
+// Route is the way to a prefix. All but Kind is for RouteRemote and RouteTunnel only.
+type Route struct {
+	Kind RouteKind
+	// Interface is the index of the uplink, or of the VXLAN device.
+	Interface int
+	// MTU in bytes, without the link-layer header; for RouteTunnel of the packet inside.
+	MTU int
+	// NextHop is the address of the node that the packets go to.
+	NextHop netip.Addr
+	// NextHopMAC is zero while the neighbour is unresolved; the kernel then resolves each packet. For
+	// RouteTunnel it and UplinkMAC are those of the frame inside.
+	NextHopMAC MAC
+	UplinkMAC  MAC
+}
+
+// Routes is the table of the cluster's prefixes. The agent is its only writer.
+type Routes struct {
+	m, lengths *ebpf.Map
+	generation *table.Generation
+	// listed says that the lengths are those of the entries: no Sync has failed, or is yet to come.
+	listed *bool
+}
+
+// NewRoutes gives the table its maps.
+func NewRoutes(m *bpf.Maps, g *table.Generation) Routes {
+	return Routes{m.Routes, m.RouteLengths, g, new(bool)}
+}
+
+// All gives the table.
+func (t Routes) All() (map[netip.Prefix]Route, error) {
+	all := map[netip.Prefix]Route{}
+	if err := table.Read(t.m, func(k *bpf.RouteKey, v *bpf.Route) { all[k.Prefix()] = routeOf(*v) }); err != nil {
+		return nil, fmt.Errorf("read routes: %w", err)
+	}
+	return all, nil
+}
+
+// differ gives what turns the table into want: entries to write and prefixes to delete. That the table is right is the usual case: of 10,000
+// entries then nothing is kept.
+func (t Routes) differ(want map[netip.Prefix]Route) (set, del []netip.Prefix, err error) {
+	right := 0
+	err = table.Read(t.m, func(k *bpf.RouteKey, v *bpf.Route) {
+		p := k.Prefix()
+		switch now, wanted := want[p]; {
+		case !wanted:
+			del = append(del, p)
+		case now == routeOf(*v):
+			right++
+		}
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read routes: %w", err)
+	}
+	if right == len(want) {
+		return nil, del, nil
+	}
+	have, err := t.All()
+	if err != nil {
+		return nil, nil, err
+	}
+	for p, r := range want {
+		if old, there := have[p]; !there || old != r {
+			set = append(set, p)
+		}
+	}
+	return set, del, nil
+}
+
+// Sync makes the table hold want and nothing else, touching only what differs, and says how many entries it
+// touched. A prefix is found from the moment that its length is listed, so lengths follow new entries and
+// precede the deletion of old ones.
+func (t Routes) Sync(want map[netip.Prefix]Route) (int, error) {
+	set, del, err := t.differ(want)
+	if err != nil {
+		return 0, err
+	}
+	if len(set)+len(del) == 0 && *t.listed {
+		return 0, nil
+	}
+	lengths, err := lengthsOf(slices.Collect(maps.Keys(want)))
+	if err != nil {
+		return 0, err
+	}
+	var refused error
+	var missing []netip.Prefix
+	for _, p := range set {
+		if e := t.m.Put(bpf.RouteKeyOf(p), want[p].value()); e != nil {
+			refused, missing = table.FullOr(bpf.MapRoutes, t.m, e, nil), append(missing, p)
+		}
+	}
+	if refused != nil {
+		slices.SortFunc(missing, comparePrefixes)
+		err = fmt.Errorf("set route %s and %d more: %w", missing[0], len(missing)-1, refused)
+	}
+	for family, l := range lengths {
+		if e := t.lengths.Put(uint32(family), l); e != nil {
+			err = errors.Join(err, fmt.Errorf("set prefix lengths: %w", e))
+		}
+	}
+	for _, p := range del {
+		if e := t.m.Delete(bpf.RouteKeyOf(p)); e != nil && !errors.Is(e, ebpf.ErrKeyNotExist) {
+			err = errors.Join(err, fmt.Errorf("delete route %s: %w", p, e))
+		}
+	}
+	if len(set)+len(del) > 0 {
+		err = errors.Join(err, t.generation.Advance())
+	}
+	*t.listed = err == nil
+	return len(set) + len(del), err
+}
+
+// errLengths says that the datapath does not look for prefixes of some length, or not in the right order.
+var errLengths = errors.New("the lengths that the datapath looks for do not fit")
+
+// Change writes and deletes entries without a look at the others, after a Sync. nested says that one may hold another, or lie in one. If it fails a Sync
+// is needed.
+func (t Routes) Change(set map[netip.Prefix]Route, del []netip.Prefix, nested bool) error {
+	if err := t.findsBy(maps.Keys(set), nested); err != nil {
+		return err
+	}
+	var errs []error
+	for p, r := range set {
+		if err := t.m.Put(bpf.RouteKeyOf(p), r.value()); err != nil {
+			errs = append(errs, fmt.Errorf("set route %s: %w", p, err))
+		}
+	}
+	for _, p := range del {
+		if err := t.m.Delete(bpf.RouteKeyOf(p)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			errs = append(errs, fmt.Errorf("delete route %s: %w", p, err))
+		}
+	}
+	if len(set)+len(del) > 0 {
+		errs = append(errs, t.generation.Advance())
+	}
+	return errors.Join(errs...)
+}
+
+// findsBy gives an error unless the datapath finds all of some prefixes by the lengths that it looks for: see lengthsOf.
+func (t Routes) findsBy(prefixes iter.Seq[netip.Prefix], nested bool) error {
+	if !*t.listed {
+		return errLengths
+	}
+	var known [2]bpf.PrefixLengths // by family
+	for family := range known {
+		if err := t.lengths.Lookup(uint32(family), &known[family]); err != nil {
+			return fmt.Errorf("read prefix lengths: %w", err)
+		}
+	}
+	for p := range prefixes {
+		of := &known[1]
+		if p.Addr().Is4() {
+			of = &known[0]
+		}
+		lengths := of.PrefixLen[:of.Count]
+		longestFirst := slices.IsSortedFunc(lengths, func(a, b uint32) int { return cmp.Compare(b, a) })
+		if !slices.Contains(lengths, bpf.PrefixLen(p)) || nested && !longestFirst {
+			return fmt.Errorf("route %s: %w", p, errLengths)
+		}
+	}
+	return nil
+}
+
+func comparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+func (r Route) value() bpf.Route {
+	v := bpf.Route{
+		Kind:       uint8(r.Kind),
+		Ifindex:    uint32(r.Interface),
+		Mtu:        uint16(min(r.MTU, 1<<16-1)),
+		NextHopMac: r.NextHopMAC,
+		UplinkMac:  r.UplinkMAC,
+	}
+	if r.NextHopMAC != (MAC{}) {
+		v.Resolved = 1
+	}
+	if r.NextHop.IsValid() {
+		v.NextHop = bpf.AddressOf(r.NextHop)
+	}
+	return v
+}
+
+func routeOf(v bpf.Route) Route {
+	return Route{
+		Kind:       RouteKind(v.Kind),
+		Interface:  int(v.Ifindex),
+		MTU:        int(v.Mtu),
+		NextHop:    v.NextHop.Addr(),
+		NextHopMAC: v.NextHopMac,
+		UplinkMAC:  v.UplinkMac,
+	}
+}

@@ -1,0 +1,59 @@
+package harness
+
+import (
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	dpflow "github.com/beeline-cni/beeline/internal/datapath/flow"
+	"github.com/beeline-cni/beeline/internal/flow"
+)
+
+// Watch opens the events of a rig.
+func (r *Harness) Watch(t *testing.T) *dpflow.Reader {
+	t.Helper()
+	reader, err := r.D.Events.Reader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := reader.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return reader
+}
+
+// Told gives the events since the last call.
+func Told(t *testing.T, reader *dpflow.Reader) (all []flow.Event) {
+	t.Helper()
+	if err := reader.Read(0, func(e flow.Event) { all = append(all, e) }); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// Pinned keeps the stage on one CPU: what is counted for each CPU would depend on where the scheduler puts it.
+func Pinned(t *testing.T, r *Harness) {
+	t.Helper()
+	PinnedTo(t, r, 0)
+}
+
+func PinnedTo(t *testing.T, r *Harness, cpu int) {
+	t.Helper()
+	var before, one unix.CPUSet
+	one.Set(cpu)
+	r.Netns.Do(func() {
+		if err := errors.Join(unix.SchedGetaffinity(0, &before), unix.SchedSetaffinity(0, &one)); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		r.Netns.Do(func() {
+			if err := unix.SchedSetaffinity(0, &before); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}

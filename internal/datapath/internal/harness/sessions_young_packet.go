@@ -1,0 +1,30 @@
+package harness
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
+)
+
+// OnePlace gives clients of a server whose sessions have the same place while they are young.
+func OnePlace(t *testing.T, server netip.AddrPort, protocol uint8, n int) []netip.AddrPort {
+	t.Helper()
+	var clients []netip.AddrPort
+	var place uint32
+	for port := uint16(1024); len(clients) < n; port++ {
+		if port == 65535 {
+			t.Fatal("there are not enough ports")
+		}
+		client := End{fixtures.PodB, port}.At(fixtures.Family(server))
+		key, _ := bpf.ConntrackKey(bpf.Tuple{
+			Source: bpf.AddressOf(client.Addr()), Destination: bpf.AddressOf(server.Addr()),
+			SourcePort: bpf.NetworkOrder(client.Port()), DestinationPort: bpf.NetworkOrder(server.Port()), Protocol: protocol,
+		})
+		if index := bpf.ConntrackNewIndex(key); len(clients) == 0 || index == place {
+			clients, place = append(clients, client), index
+		}
+	}
+	return clients
+}

@@ -1,0 +1,47 @@
+package netlab
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
+	"github.com/beeline-cni/beeline/internal/device"
+)
+
+// End is this node's end of tunnels: the other node's routes lead to it.
+func (n *Node) End(ipv6 bool) netip.Addr {
+	if ipv6 {
+		return n.V6
+	}
+	return n.V4
+}
+
+// tunnel replaces the node's ways to another one, whose pods look like far, by a tunnel.
+func (n *Node) tunnel(tb testing.TB, other *Node, far fixtures.Member, o Options) {
+	tb.Helper()
+	end := other.End(o.TunnelIPv6)
+	mtu := 1500 - device.TunnelOverhead(end)
+	n.Do(tb, func() (err error) {
+		spec := device.TunnelSpec{Port: fixtures.VxlanPort, MTU: mtu, Addresses: []netip.Addr{n.V4, n.V6}}
+		// The programs follow in start, as when an agent adopts a device.
+		if n.TunnelIndex, _, err = device.SyncTunnel(spec, func(int) error { return nil }); err != nil {
+			return err
+		}
+		var sources []netip.Prefix
+		for _, family := range fixtures.Families {
+			pods, address := RangeOf(far.Addr(family)), netip.PrefixFrom(other.Addr(family), other.Addr(family).BitLen())
+			n.Routes[pods] = fixtures.TunnelRoute(n.TunnelIndex, end, mtu)
+			n.Routes[address] = n.Routes[pods]
+			toPods, toNode := device.TunnelRoute(pods, n.TunnelIndex, mtu), device.TunnelRoute(address, n.TunnelIndex, mtu)
+			toPods.Source = n.Addr(family)
+			toNode.Table = device.TunnelTable
+			if err := errors.Join(device.AddRoute(toPods), device.AddRoute(toNode)); err != nil {
+				return err
+			}
+			sources = append(sources, RangeOf(n.pods[0].Addr(family)))
+		}
+		_, err = device.SyncRules(sources)
+		return err
+	})
+}

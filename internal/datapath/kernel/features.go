@@ -1,0 +1,64 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+)
+
+// loopback has index 1 in every network namespace.
+const loopback = 1
+
+// HaveTCX attaches a program that lets everything pass to the egress of the loopback device, and takes it
+// off again: this works where the kernel has tcx (Linux 6.6). A probe that fails for another reason says nothing of
+// the kernel and is an error: filters beside the links of an earlier agent would run every packet through both.
+func HaveTCX() (bool, error) {
+	pass, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name:         "probe_tcx",
+		Type:         ebpf.SchedCLS,
+		License:      "Dual BSD/GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
+	})
+	if err != nil {
+		return false, fmt.Errorf("load program: %w", err)
+	}
+	defer pass.Close()
+	l, err := link.AttachTCX(link.TCXOptions{Interface: loopback, Program: pass, Attach: ebpf.AttachTCXEgress})
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, l.Close()
+}
+
+// Required reports what the datapath cannot do without, and ErrRealtime; nil when it is all there.
+func Required() error {
+	if err := notRealtime(); err != nil {
+		return err
+	}
+	var missing []error
+	for name, probe := range map[string]func() error{
+		"tc programs":                          func() error { return features.HaveProgramType(ebpf.SchedCLS) },
+		"bpf_redirect_peer (Linux 5.10)":       func() error { return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnRedirectPeer) },
+		"bpf_redirect_neigh (Linux 5.10)":      func() error { return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnRedirectNeigh) },
+		"bpf_ktime_get_coarse_ns (Linux 5.11)": func() error { return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnKtimeGetCoarseNs) },
+	} {
+		// Only a clear "not supported" stops the agent: a probe that fails otherwise says nothing
+		// of the kernel, and loading the programs gives the real answer.
+		if errors.Is(probe(), ebpf.ErrNotSupported) {
+			missing = append(missing, fmt.Errorf("the kernel lacks %s", name))
+		}
+	}
+	return errors.Join(missing...)
+}
+
+// HaveSocketErrors says whether programs at sockets can choose the error that an application gets.
+func HaveSocketErrors() bool {
+	return !errors.Is(features.HaveProgramHelper(ebpf.CGroupSockAddr, asm.FnSetRetval), ebpf.ErrNotSupported)
+}

@@ -1,0 +1,192 @@
+package load
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	gomaps "maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/kernel"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
+	"github.com/beeline-cni/beeline/internal/device"
+)
+
+// Objects are the programs and maps of one configuration, with the pins by which they outlive the agent.
+type Objects struct {
+	collection
+	// generation is the only writer of the map `generation`.
+	Generation *table.Generation
+	// tcx says that programs are attached as tcx links; otherwise they are filters of the clsact qdisc.
+	Tcx bool
+
+	Config  config.Datapath
+	Log     *slog.Logger
+	Fresh   []string             // names of maps that are not the pinned ones (yet)
+	Resized map[string]*ebpf.Map // the pinned ones that fresh ones of another size replace
+	Pins    pins
+	// committed says that the next agent takes over these pins.
+	Committed bool
+}
+
+// Open loads these programs, with the maps pinned below cfg.Root where these still fit and with new ones where they do not.
+// Nothing that carries traffic changes until the programs are attached and the maps committed. The caller closes the objects.
+func Open(cfg config.Datapath, programs []string, log *slog.Logger) (*Objects, error) {
+	l, err := NewLoader(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	return l.Open(cfg, programs, log)
+}
+
+// Open is Open with the object and the options of this loader.
+func (l *loader) Open(cfg config.Datapath, programs []string, log *slog.Logger) (*Objects, error) {
+	if err := requireBPFFS(cfg.Root); err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{MapDir(cfg.Root), LinkDir(cfg.Root)} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make directory for pins: %w", err)
+		}
+	}
+	tcx, err := kernel.HaveTCX()
+	if err != nil {
+		return nil, fmt.Errorf("probe tcx: %w", err)
+	}
+	byLayout, err := pinsBelow(cfg.Root, l.Spec, log)
+	if err != nil {
+		return nil, err
+	}
+	maps, err := adoptMaps(byLayout, l.Spec, log)
+	if err != nil {
+		return nil, err
+	}
+	o := &Objects{Config: cfg, Log: log, Fresh: maps.fresh, Resized: maps.resized, Tcx: tcx, Pins: byLayout}
+	o.collection, err = l.Load(slices.Concat(programs, cfg.AgentPrograms()), maps.adopted)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("load datapath: %w", err), maps.close())
+	}
+	if err := maps.closeAdopted(); err != nil {
+		return nil, errors.Join(fmt.Errorf("load datapath: %w", err), maps.close(), o.collection.Close())
+	}
+	o.Generation = &table.Generation{M: o.Maps.Generation}
+	if err := errors.Join(o.carryOver(slices.Collect(gomaps.Keys(o.Resized))), o.recount()); err != nil {
+		return nil, errors.Join(err, maps.close(), o.collection.Close())
+	}
+	return o, nil
+}
+
+// Commit pins the maps in use and removes the pins of the version before. Call it when the tables are filled and every device has the new
+// programs: until then the next agent takes over the old programs' maps, and a crash leaves the old state whole. A second call only restores
+// pins that are gone.
+func (o *Objects) Commit() error {
+	if o.Committed {
+		return o.Pins.renew(o.ByName, o.Log)
+	}
+	if slices.Contains(o.Fresh, bpf.MapGeneration) {
+		// Tables that were adopted as they are have not advanced it, and nothing is cached under 0.
+		if err := o.Generation.Advance(); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(o.carryOver(carriedTwice), o.recount()); err != nil {
+		return err
+	}
+	for len(o.Fresh) > 0 {
+		if err := o.Pins.put(o.Fresh[0], o.ByName[o.Fresh[0]]); err != nil {
+			return err
+		}
+		o.Fresh = o.Fresh[1:] // a second attempt continues here
+	}
+	if err := o.Pins.commit(); err != nil {
+		return err
+	}
+	o.Committed = true
+	o.Pins.sweep(o.Log)
+	return closeMaps(o.Resized)
+}
+
+// Close releases the agent's hold on programs and maps; what is pinned goes on working.
+func (o *Objects) Close() error { return errors.Join(closeMaps(o.Resized), o.collection.Close()) }
+
+// BeginsEmpty tells, before Commit, whether a map begins empty although maps like it outlive the agent.
+func (o *Objects) BeginsEmpty(name string) bool {
+	return slices.Contains(o.Fresh, name) && o.Resized[name] == nil
+}
+
+// NewLoader gives what loads a configuration on this kernel.
+func NewLoader(cfg config.Datapath, log *slog.Logger) (*loader, error) {
+	spec, err := specFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	l := &loader{Spec: spec}
+	if cfg.StackServices {
+		if err := kernel.AddConntrackTypes(&l.options); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.AtSockets() && !kernel.HaveSocketErrors() {
+		log.Info("the kernel lacks bpf_set_retval for sockets (Linux 6.1): Services without endpoints refuse packets instead")
+		if err := spec.Variables[bpf.VarConfigSocketErrors].Set(false); err != nil {
+			return nil, fmt.Errorf("set %s: %w", bpf.VarConfigSocketErrors, err)
+		}
+	}
+	return l, nil
+}
+
+// specFor gives the object of one configuration. It is deterministic: nothing of the machine goes in.
+func specFor(cfg config.Datapath) (*ebpf.CollectionSpec, error) {
+	spec, err := bpf.Load()
+	if err != nil {
+		return nil, fmt.Errorf("read datapath object: %w", err)
+	}
+	ports := cfg.NATPorts
+	if ports == (device.PortSpan{}) {
+		ports = device.PortSpan{First: 40000, Last: 65535}
+	}
+	for name, value := range map[string]any{
+		bpf.VarConfigEbpfRouting: cfg.EBPFRouting,
+		bpf.VarConfigMasquerade:  cfg.Masquerade,
+		bpf.VarConfigKubeProxy:   cfg.StackServices,
+		bpf.VarConfigServices:    cfg.Services,
+		bpf.VarConfigDsr:         cfg.DSR,
+		bpf.VarConfigPolicy:      cfg.Policy,
+		bpf.VarConfigFlows:       uint32(cfg.Flows),
+		bpf.VarConfigFlowsSample: max(cfg.FlowsSample, 1),
+		bpf.VarConfigHostNetns:   cfg.HostNetns,
+		bpf.VarConfigTunnelPort:  cfg.TunnelPort,
+		bpf.VarConfigNatFirst:    ports.First,
+		bpf.VarConfigNatLast:     ports.Last,
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	if cfg.FlowsRate > 0 {
+		if err := spec.Variables[bpf.VarConfigFlowsRate].Set(cfg.FlowsRate); err != nil {
+			return nil, fmt.Errorf("set %s: %w", bpf.VarConfigFlowsRate, err)
+		}
+	}
+	if err := resize(spec, cfg); err != nil {
+		return nil, err
+	}
+	return spec, countSlots(spec)
+}
+
+func MapDir(root string) string    { return filepath.Join(root, "maps") }
+func LinkDir(root string) string   { return filepath.Join(root, "links") }
+func SocketDir(root string) string { return filepath.Join(root, "sockets") }
+
+// The name of a pin is that of the device, PinSeparator and that of the program. A BPF file system takes no
+// '.' in names, as in eth0.100: it becomes PinDot. Names of devices hold neither white space nor ':'.
+const (
+	PinSeparator = " "
+	PinDot       = ":"
+)

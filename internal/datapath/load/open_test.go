@@ -1,0 +1,96 @@
+package load_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/datapath"
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
+	"github.com/beeline-cni/beeline/internal/datapath/load"
+	"github.com/beeline-cni/beeline/internal/testenv"
+)
+
+// A directory of another file system takes the datapath's directories but no pins: said when it starts.
+func TestOpenNeedsBPFFS(t *testing.T) {
+	testenv.Root(t)
+	root := filepath.Join(t.TempDir(), "not", "yet", "there")
+	d, err := datapath.Open(config.Datapath{Root: root}, fixtures.TestLog(t))
+	if err == nil {
+		d.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "not on a BPF file system") {
+		t.Errorf("error is %v", err)
+	}
+	if _, err := os.Stat(root); err == nil {
+		t.Error("the directory was made all the same")
+	}
+}
+
+// reopen opens the tables again as the next agent does, with an empty Sync of the same.
+func reopen(t *testing.T, cfg config.Datapath) *harness.Opened {
+	t.Helper()
+	d, err := harness.Open(cfg, nil, fixtures.TestLog(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	if _, err := d.Endpoints.Sync(nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Routes.Sync(nil); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// An upgrade from a datapath without the map `generation` changes no entry of its tables; decisions must be kept all
+// the same, which generation 0 forbids.
+func TestFreshGenerationBegins(t *testing.T) {
+	testenv.Root(t)
+	cfg := config.Datapath{Root: fixtures.Bpffs(t), EBPFRouting: true}
+	d := reopen(t, cfg)
+	if err := d.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(d.Objects.Pins.Path(bpf.MapGeneration)); err != nil {
+		t.Fatal(err)
+	}
+	d = reopen(t, cfg)
+	if err := d.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	var now uint32
+	if err := d.Objects.Maps.Generation.Lookup(uint32(0), &now); err != nil || now == 0 {
+		t.Errorf("generation is %d, %v", now, err)
+	}
+}
+
+// A Commit that fails half-way and is called again leaves every map pinned.
+func TestCommitAgain(t *testing.T) {
+	testenv.Root(t)
+	cfg := config.Datapath{Root: fixtures.Bpffs(t), EBPFRouting: true}
+	d := reopen(t, cfg)
+	inTheWay := filepath.Join(d.Objects.Pins.Path(bpf.MapDrops), "x")
+	if err := os.MkdirAll(inTheWay, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Commit(); err == nil {
+		t.Fatal("a directory in the place of a pin is no error")
+	}
+	if err := os.RemoveAll(filepath.Dir(inTheWay)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range load.PinnedMaps {
+		if _, err := os.Stat(d.Objects.Pins.Path(name)); err != nil {
+			t.Errorf("after the second attempt: %v", err)
+		}
+	}
+}

@@ -1,0 +1,250 @@
+package nat
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/conntrack"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
+)
+
+// Table are the tables of connections that are translated packet by packet. The datapath writes them; this removes what
+// is over. Its methods may be called from several goroutines.
+//
+// A connection has an entry for each of its directions, and both go together: an entry is removed only when neither direction
+// has had a packet for as long as the state that both make up lasts.
+type Table struct {
+	mu         sync.Mutex
+	entries    *ebpf.Map
+	pending    *ebpf.Map
+	pods       natPods
+	fragments  *ebpf.Map
+	generation *table.Generation
+	slot       uint32 // of the entries that are inspected this time
+	// crowded says that `connections` was more than half full: then RST of one end is believed, since it mostly is what it seems, and
+	// no connection rests.
+	crowded bool
+
+	countsMu sync.Mutex
+	counts   []Count
+}
+
+// New gives the tables their maps.
+func New(m *bpf.Maps, g *table.Generation) *Table {
+	return &Table{
+		entries: m.Nat, pending: m.NatPending, pods: natPods{m.NatPods}, fragments: m.Fragments, generation: g,
+	}
+}
+
+// Expire removes the connections that are over at now (see Monotonic), and what is remembered of packets in pieces, and says how many
+// entries it removed. It reads whole tables in batches; call it every few seconds.
+func (c *Table) Expire(now time.Duration) (removed int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.slot = (c.slot + 1) % slots
+	tally := tally{}
+	pods, err := c.pods.read()
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range []*ebpf.Map{c.entries, c.pending} {
+		n, e := c.expire(m, now, tally, pods)
+		removed += n
+		err = errors.Join(err, e)
+	}
+	if err != nil {
+		return removed, err // what was not read may be what a pod is listed for
+	}
+	c.countsMu.Lock()
+	c.counts = tally.sorted()
+	c.countsMu.Unlock()
+	n, err := c.forgetPods(pods, now)
+	removed += n
+	n, e := c.forgetFragments(now)
+	return removed + n, errors.Join(err, e)
+}
+
+// forgetFragments forgets packets in pieces of which no other piece will come.
+func (c *Table) forgetFragments(now time.Duration) (removed int, err error) {
+	const lasts = time.Duration(bpf.TimeoutTIMEOUT_FRAGMENTS) * time.Second
+	var old []bpf.FragmentKey
+	err = table.Read(c.fragments, func(k *bpf.FragmentKey, v *bpf.Fragment) {
+		if now-time.Duration(v.Seen) >= lasts {
+			old = append(old, *k)
+		}
+	})
+	if err == nil {
+		removed, err = table.Delete(c.fragments, old)
+	}
+	if err != nil {
+		err = fmt.Errorf("forget entries of map %s: %w", bpf.MapFragments, err)
+	}
+	return removed, err
+}
+
+// expire removes what is over in one of the tables.
+func (c *Table) expire(m *ebpf.Map, now time.Duration, tally tally, pods podsInUse) (removed int, err error) {
+	var over []bpf.Tuple
+	var entries uint32
+	readErr := table.Read(m, func(k *bpf.Tuple, v *bpf.NatEntry) {
+		e := entry{*k, *v, m == c.pending}
+		entries++
+		ended, e2 := c.ended(e, now, e.slot() == c.slot)
+		err = errors.Join(err, e2)
+		tally.add(e)
+		if ended {
+			over = append(over, *k)
+		} else {
+			pods.see(e)
+		}
+	})
+	if readErr != nil {
+		return 0, fmt.Errorf("read connections: %w", readErr)
+	}
+	if m == c.entries {
+		c.crowded = entries > m.MaxEntries()/2
+	}
+	for _, key := range over {
+		n, e := c.removeEnded(m, key, now)
+		removed += n
+		err = errors.Join(err, e)
+	}
+	return removed, err
+}
+
+// ended tells whether an entry's connection is over. Looking for the other direction takes a system call, so it is asked only
+// when this one would have ended by itself or may have ended with it, and of a few others in turn (inspect), to find halves
+// that are left of something.
+func (c *Table) ended(e entry, now time.Duration, inspect bool) (bool, error) {
+	quiet := now - e.seen()
+	rests := !c.crowded && e.flag(bpf.NatFlagNAT_TIME_WAIT)
+	if quiet < shortest || rests && quiet < timeWait {
+		return false, nil
+	}
+	if quiet < e.timeout(e.state(bpf.NatEntry{}), bpf.NatEntry{}) && e.value.Flags&flagsEnded == 0 && !inspect {
+		return false, nil
+	}
+	back, there, err := c.other(e)
+	if err != nil {
+		return false, err
+	}
+	if !there && !e.dsr() && !e.pending {
+		return true, nil
+	}
+	if there {
+		quiet = min(quiet, now-time.Duration(back.Seen))
+	}
+	state := e.state(back)
+	if c.crowded && state == conntrack.Closing && (e.value.Flags|back.Flags)&flagReset != 0 {
+		state = conntrack.Closed
+	}
+	lasts := e.timeout(state, back)
+	if rests {
+		lasts = max(lasts, timeWait)
+	}
+	return quiet >= lasts, nil
+}
+
+// other looks for the entry of the other direction, which may be in either table while the connection becomes established.
+func (c *Table) other(e entry) (back bpf.NatEntry, there bool, err error) {
+	if e.dsr() {
+		return back, false, nil
+	}
+	key := e.reversed()
+	for _, m := range []*ebpf.Map{c.entries, c.pending} {
+		err := m.Lookup(&key, &back)
+		if err == nil {
+			return back, true, nil
+		}
+		if !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return back, false, fmt.Errorf("read connection: %w", err)
+		}
+	}
+	return bpf.NatEntry{}, false, nil
+}
+
+// removeEnded looks at an entry again and removes it with its other half, if it is still over: a packet may have come.
+func (c *Table) removeEnded(m *ebpf.Map, key bpf.Tuple, now time.Duration) (removed int, err error) {
+	e := entry{key: key, pending: m == c.pending}
+	err = m.Lookup(key, &e.value)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return 0, nil // went with its other half
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read connection: %w", err)
+	}
+	ended, err := c.ended(e, now, true)
+	if err != nil || !ended {
+		return 0, err
+	}
+	return c.remove(e)
+}
+
+// remove removes both halves of a connection, wherever they are. The opener's goes first, so that nothing begins to be
+// translated without a way back.
+func (c *Table) remove(e entry) (removed int, err error) {
+	keys := []bpf.Tuple{e.key}
+	if !e.dsr() {
+		keys = append(keys, e.reversed())
+		if !e.initiator() {
+			slices.Reverse(keys)
+		}
+	}
+	for _, key := range keys {
+		for _, m := range []*ebpf.Map{c.pending, c.entries} {
+			n, e := table.Delete(m, []bpf.Tuple{key})
+			removed += n
+			err = errors.Join(err, e)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("remove connection: %w", err)
+	}
+	return removed, err
+}
+
+// ForgetBackends removes the connections to backends that are gone for which nothing else would end them: UDP, whose clients
+// would go on sending to nobody, and those that nobody has answered yet. udp are those of them that served UDP: for the others the established
+// connections are not even read. It says how many entries it removed.
+func (c *Table) ForgetBackends(gone, udp []netip.AddrPort) (removed int, err error) {
+	if len(gone) == 0 {
+		return 0, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	backends := make(map[bpf.Backend]bool, len(gone))
+	for _, b := range gone {
+		backends[bpf.BackendOf(b)] = true
+	}
+	tables := []*ebpf.Map{c.pending}
+	if len(udp) > 0 {
+		tables = append(tables, c.entries)
+	}
+	for _, m := range tables {
+		var found []entry
+		e := table.Read(m, func(k *bpf.Tuple, v *bpf.NatEntry) {
+			e := entry{*k, *v, m == c.pending}
+			to := bpf.Backend{Address: v.Destination, Port: v.DestinationPort}
+			if e.initiator() && backends[to] && v.Service != 0 && (e.pending || k.Protocol == uint8(cluster.UDP)) {
+				found = append(found, e)
+			}
+		})
+		if e != nil {
+			err = errors.Join(err, fmt.Errorf("read connections: %w", e))
+		}
+		for _, e := range found {
+			n, e := c.remove(e)
+			removed += n
+			err = errors.Join(err, e)
+		}
+	}
+	return removed, err
+}

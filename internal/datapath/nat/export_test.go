@@ -1,0 +1,29 @@
+package nat
+
+import (
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/conntrack"
+)
+
+// What tests outside the package need to know of it.
+const (
+	SettlingTime = settling
+	ExpiryCalls  = slots
+)
+
+// UnansweredLasts is how long a TCP connection without a reply lasts.
+func UnansweredLasts(protocol uint8) time.Duration {
+	return entry{key: bpf.Tuple{Protocol: protocol}}.timeout(conntrack.Opening, bpf.NatEntry{})
+}
+
+// RemoveByKey removes a connection by the key of one of its directions, as Expire would.
+func (c *Table) RemoveByKey(key bpf.Tuple) error {
+	e := entry{key: key}
+	if err := c.entries.Lookup(&e.key, &e.value); err != nil {
+		return err
+	}
+	_, err := c.remove(e)
+	return err
+}

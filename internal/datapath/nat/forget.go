@@ -1,0 +1,62 @@
+package nat
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
+)
+
+// ForgetPods removes what translation remembers of addresses whose pods are gone, so that a pod that gets one of them inherits nothing:
+// connections that the pod took part in, and that its packets are looked up. It says how many entries it removed. Their slots are free by that.
+func (c *Table) ForgetPods(gone []netip.Addr) (removed int, err error) {
+	if len(gone) == 0 {
+		return 0, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	addresses := make(map[bpf.Address]bool, len(gone))
+	keys := make([]bpf.Address, 0, len(gone))
+	for _, a := range gone {
+		addresses[bpf.AddressOf(a)] = true
+		keys = append(keys, bpf.AddressOf(a))
+	}
+	for _, m := range []*ebpf.Map{c.entries, c.pending} {
+		var found []entry
+		e := table.Read(m, func(k *bpf.Tuple, v *bpf.NatEntry) {
+			if addresses[k.Source] || addresses[k.Destination] || addresses[v.Source] || addresses[v.Destination] {
+				found = append(found, entry{*k, *v, m == c.pending})
+			}
+		})
+		if e != nil {
+			err = errors.Join(err, fmt.Errorf("read connections: %w", e))
+		}
+		for _, e := range found {
+			n, e := c.remove(e)
+			removed += n
+			err = errors.Join(err, e)
+		}
+	}
+	n, e := table.Delete(c.pods.m, keys)
+	if e != nil {
+		e = fmt.Errorf("take pods off map %s: %w", bpf.MapNatPods, e)
+	}
+	return removed + n, errors.Join(err, e)
+}
+
+// Addresses hands the addresses of every entry to visit, each as often as it occurs.
+func (c *Table) Addresses(visit func(netip.Addr)) error {
+	var err error
+	for _, m := range []*ebpf.Map{c.entries, c.pending} {
+		err = errors.Join(err, table.Read(m, func(k *bpf.Tuple, v *bpf.NatEntry) {
+			for _, a := range []bpf.Address{k.Source, k.Destination, v.Source, v.Destination} {
+				visit(a.Addr())
+			}
+		}))
+	}
+	return errors.Join(err, table.Read(c.pods.m, func(k *bpf.Address, _ *uint64) { visit(k.Addr()) }))
+}

@@ -1,0 +1,239 @@
+package nat_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/flow"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
+	"github.com/beeline-cni/beeline/internal/datapath/nat"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
+	"github.com/beeline-cni/beeline/internal/device"
+)
+
+// visitor is a client of a NodePort, packet by packet.
+type visitor struct {
+	r       *harness.Harness
+	program string // that the uplink's packets meet
+	f       fixtures.Visit
+}
+
+// visits gives client number i of a rig's NodePort.
+func visits(r *harness.Harness, program string, family, i int) *visitor {
+	f := fixtures.FlowOf(family)
+	f.Client = netip.AddrPortFrom(f.Client.Addr(), uint16(1000+i))
+	return &visitor{r, program, f}
+}
+
+func (v *visitor) run(tb testing.TB, p fixtures.Packet) harness.Outcome {
+	tb.Helper()
+	var got harness.Outcome
+	var err error
+	v.r.Netns.Do(func() { got, err = v.r.Run(harness.Run{Program: v.program, In: p.Bytes()}) })
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return got
+}
+
+// sends sends a segment to the NodePort.
+func (v *visitor) sends(tb testing.TB, flags byte) harness.Outcome {
+	tb.Helper()
+	return v.run(tb, fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac).Ip(v.f.Client.Addr(), v.f.Frontend.Addr()).Tcp(v.f.Client.Port(), v.f.Frontend.Port()).Segment(flags, 1000, 0))
+}
+
+// answered brings a segment of the backend, to the port that the client's packets have got.
+func (v *visitor) answered(tb testing.TB, flags byte) harness.Outcome {
+	tb.Helper()
+	return v.run(tb, fixtures.Eth(fixtures.NodeB.Mac, fixtures.NodeA.Mac).Ip(v.f.Backend.Addr(), v.f.Node.Addr()).Tcp(v.f.Backend.Port(), v.f.Node.Port()).Segment(flags, 1000, 1001))
+}
+
+// opens begins a connection and tells whether its first packet has gone on.
+func (v *visitor) opens(tb testing.TB) bool {
+	tb.Helper()
+	got := v.sends(tb, fixtures.TcpSYN)
+	if got.Verdict != harness.VerdictRedirect {
+		return false
+	}
+	at := fixtures.EthLen + fixtures.Ipv4Len
+	if v.f.Client.Addr().Is6() {
+		at = fixtures.EthLen + fixtures.Ipv6Len
+	}
+	v.f.Node = netip.AddrPortFrom(v.f.Node.Addr(), binary.BigEndian.Uint16(got.Out[at:]))
+	return true
+}
+
+// establishes does the rest of the handshake and tells whether it has all gone on.
+func (v *visitor) establishes(tb testing.TB) bool {
+	tb.Helper()
+	return v.isAnswered(tb, fixtures.TcpSYN|fixtures.TcpACK) && v.sends(tb, fixtures.TcpACK).Verdict == harness.VerdictRedirect
+}
+
+// goesOn tells whether an established connection carries packets both ways.
+func (v *visitor) goesOn(tb testing.TB) bool {
+	tb.Helper()
+	return v.sends(tb, fixtures.TcpPSH|fixtures.TcpACK).Verdict == harness.VerdictRedirect && v.isAnswered(tb, fixtures.TcpPSH|fixtures.TcpACK)
+}
+
+// isAnswered tells whether a segment of the backend goes on to the client.
+func (v *visitor) isAnswered(tb testing.TB, flags byte) (is bool) {
+	tb.Helper()
+	if v.program != bpf.ProgWireXdp {
+		return v.answered(tb, flags).Verdict == harness.VerdictRedirect
+	}
+	harness.InSecond(tb, func() { // about one packet in a second is tc's, where the kernel's routes lead
+		v.answered(tb, flags)
+		is = v.answered(tb, flags).Verdict == harness.VerdictRedirect
+	})
+	return is
+}
+
+// eachEntrance runs a test with packets that meet tc and with packets that meet XDP, of both families.
+func eachEntrance(t *testing.T, f func(t *testing.T, program string, family int)) {
+	for _, program := range []string{bpf.ProgFromWire, bpf.ProgWireXdp} {
+		for _, family := range fixtures.Families {
+			t.Run(fmt.Sprintf("%s/IPv%d", program, family), func(t *testing.T) { f(t, program, family) })
+		}
+	}
+}
+
+func dropped(r *harness.Harness, tb testing.TB, program string, reason uint32) uint64 {
+	tb.Helper()
+	return r.Counters(tb)[program+" "+flow.DropReason(reason).String()].Packets
+}
+
+// Where every port of translation is taken, new connections are dropped and counted, and the old ones go on.
+func TestNodePortWithoutPorts(t *testing.T) {
+	eachEntrance(t, func(t *testing.T, program string, family int) {
+		const ports, more = 8, 5
+		r := harness.NewServices(t, config.Datapath{NATPorts: device.PortSpan{First: 50000, Last: 50000 + ports - 1}})
+		var old []*visitor
+		taken := map[uint16]bool{}
+		for i := range ports {
+			v := visits(r, program, family, i)
+			if !v.opens(t) || !v.establishes(t) {
+				t.Fatalf("connection %d does not come about", i)
+			}
+			taken[v.f.Node.Port()] = true
+			old = append(old, v)
+		}
+		if len(taken) != ports {
+			t.Errorf("%d connections have the ports %v", ports, taken)
+		}
+		for i := range more {
+			if v := visits(r, program, family, 100+i); v.opens(t) {
+				t.Errorf("connection %d has got port %d, which another one has", ports+i, v.f.Node.Port())
+			}
+		}
+		if n := dropped(r, t, program, uint32(bpf.DropReasonDROP_NAT_PORTS_EXHAUSTED)); n != more {
+			t.Errorf("%d packets are counted", n)
+		}
+		for i, v := range old {
+			if !v.goesOn(t) {
+				t.Errorf("connection %d does not go on", i)
+			}
+		}
+	})
+}
+
+// Where `connections` is full, no other connection becomes established, which is counted, and those that are go on.
+func TestNodePortConnectionsFull(t *testing.T) {
+	eachEntrance(t, func(t *testing.T, program string, family int) {
+		const room, more = 16, 4
+		r := harness.NewServices(t, config.Datapath{Sizes: config.Sizes{Connections: 2 * room}})
+		var old []*visitor
+		for i := range room {
+			v := visits(r, program, family, i)
+			if !v.opens(t) || !v.establishes(t) {
+				t.Fatalf("connection %d does not come about", i)
+			}
+			old = append(old, v)
+		}
+		for i := range more {
+			v := visits(r, program, family, 100+i)
+			if !v.opens(t) {
+				t.Fatalf("the first packet of connection %d is dropped: it needs no room yet", room+i)
+			}
+			if v.establishes(t) {
+				t.Errorf("connection %d has found room", room+i)
+			}
+		}
+		if n := dropped(r, t, program, uint32(bpf.DropReasonDROP_NAT_TABLE_FULL)); n != more {
+			t.Errorf("%d packets are counted", n)
+		}
+		for i, v := range old {
+			if !v.goesOn(t) {
+				t.Errorf("connection %d does not go on", i)
+			}
+		}
+		// One that ends makes room for another.
+		if err := r.D.NAT.RemoveByKey(fixtures.TupleOf(old[0].f.Client, old[0].f.Frontend, fixtures.ProtoTCP)); err != nil {
+			t.Fatal(err)
+		}
+		if v := visits(r, program, family, 200); !v.opens(t) || !v.establishes(t) || !v.goesOn(t) {
+			t.Error("no room is made by a connection that has ended")
+		}
+	})
+}
+
+// A flood of SYN fills no more than the table of openings, whoever they are from, and established connections go on meanwhile.
+func TestNodePortFlood(t *testing.T) {
+	eachEntrance(t, func(t *testing.T, program string, family int) {
+		const openings, flood = 1024, 20000
+		r := harness.NewServices(t, config.Datapath{Sizes: config.Sizes{Openings: openings}})
+		old := visits(r, program, family, 0)
+		if !old.opens(t) || !old.establishes(t) {
+			t.Fatal("the connection does not come about")
+		}
+		went := 0
+		r.Netns.Do(func() {
+			source := old.f.Client.Addr()
+			for i := range flood {
+				if i%1000 == 0 {
+					source = source.Next()
+				}
+				p := fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac).Ip(source, old.f.Frontend.Addr()).Tcp(uint16(1024+i%1000), old.f.Frontend.Port()).Segment(fixtures.TcpSYN, uint32(i), 0)
+				got, err := r.Run(harness.Run{Program: program, In: p.Bytes()})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got.Verdict == harness.VerdictRedirect {
+					went++
+				}
+			}
+		})
+		if went < flood*9/10 { // who is no flood would get through as well
+			t.Errorf("only %d of %d packets went on to the backend", went, flood)
+		}
+		if !old.goesOn(t) {
+			t.Error("the established connection does not go on")
+		}
+		for m, most := range map[*ebpf.Map]int{r.D.Objects.Maps.Nat: 2, r.D.Objects.Maps.NatPending: openings} {
+			if n, err := table.Count(m); err != nil || n > most || n == 0 {
+				t.Errorf("%s has %d entries: %v", m, n, err)
+			}
+		}
+		// And all of it is gone once it has timed out.
+		now, err := table.Monotonic()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.D.NAT.Expire(now + nat.UnansweredLasts(fixtures.ProtoTCP)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := table.Count(r.D.Objects.Maps.NatPending); err != nil || n != 0 {
+			t.Errorf("%d entries of the flood are left: %v", n, err)
+		}
+		if !old.goesOn(t) {
+			t.Error("the established connection went with the flood")
+		}
+	})
+}

@@ -1,0 +1,78 @@
+package nat
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
+)
+
+// natPods is the map of the pods whose packets are looked up in `connections` before they go straight.
+type natPods struct{ m *ebpf.Map }
+
+// podsInUse are the listed pods, with whether a connection needs them to be.
+type podsInUse map[bpf.Address]*podInUse
+
+type podInUse struct {
+	began time.Duration
+	used  bool
+}
+
+func (t natPods) read() (podsInUse, error) {
+	pods := podsInUse{}
+	err := table.Read(t.m, func(k *bpf.Address, began *uint64) { pods[*k] = &podInUse{began: time.Duration(*began)} })
+	if err != nil {
+		return nil, fmt.Errorf("read map %s: %w", bpf.MapNatPods, err)
+	}
+	return pods, nil
+}
+
+// see notes whose packets an entry is for.
+func (p podsInUse) see(e entry) {
+	if len(p) == 0 {
+		return
+	}
+	for _, a := range []bpf.Address{e.key.Source, e.key.Destination, e.value.Source, e.value.Destination} {
+		if pod := p[a]; pod != nil {
+			pod.used = true
+		}
+	}
+}
+
+// settling is for how long a pod stays listed at least: it is listed before its connection is in the tables.
+const settling = 5 * time.Second
+
+// forgetPods takes the pods off the list that no connection needs. A connection that begins meanwhile counts on the pod being
+// listed, so the tables are read once more, and who is needed after all is listed again.
+func (c *Table) forgetPods(pods podsInUse, now time.Duration) (removed int, err error) {
+	forgotten := podsInUse{}
+	for a, pod := range pods {
+		if pod.used || now-pod.began < settling {
+			continue
+		}
+		n, e := table.Delete(c.pods.m, []bpf.Address{a})
+		removed += n
+		err = errors.Join(err, e)
+		forgotten[a] = &podInUse{began: pod.began}
+	}
+	if len(forgotten) == 0 {
+		return 0, nil
+	}
+	for _, m := range []*ebpf.Map{c.entries, c.pending} {
+		err = errors.Join(err, table.Read(m, func(k *bpf.Tuple, v *bpf.NatEntry) { forgotten.see(entry{key: *k, value: *v}) }))
+	}
+	for a, pod := range forgotten {
+		if pod.used {
+			err = errors.Join(err, c.pods.m.Put(a, uint64(now)))
+			removed--
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("take pods off map %s: %w", bpf.MapNatPods, err)
+	}
+	return removed, errors.Join(err, c.generation.Advance())
+}

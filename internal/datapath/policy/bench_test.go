@@ -1,0 +1,175 @@
+package policy_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
+	"github.com/beeline-cni/beeline/internal/flow"
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+// BenchmarkPolicy gives, as BenchmarkPrograms does, what judging a packet costs: nobody asks about it, a permit covers it, its session is
+// known, it is judged by rules of one entry or of very many blocks.
+func BenchmarkPolicy(b *testing.B) {
+	const data, last = fixtures.TcpACK | fixtures.TcpPSH, fixtures.TcpRST // a reset without a session begins none: it is judged each time
+	for _, family := range fixtures.Families {
+		from, to := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodA2, Port: 80}.At(family)
+		segment := func(flags byte) harness.Run {
+			return harness.PodSends(harness.SegmentOf(fixtures.FromPod(), from, to, flags).Ttl(255))
+		}
+		ping := harness.PodSends(harness.EchoOf(fixtures.FromPod(), from.Addr(), to.Addr(), 7, false).Ttl(255))
+		for _, c := range []struct {
+			name    string
+			policed bool
+			blocks  int
+			harness.Run
+		}{
+			{"unpoliced", false, 0, segment(data)},
+			{"permit", true, 0, segment(data)},
+			{"session", true, 0, ping},
+			{"judged", true, 0, segment(last)},
+			{"judged,100000-blocks", true, 100000, segment(last)},
+		} {
+			b.Run(fmt.Sprintf("%s/IPv%d", c.name, family), func(b *testing.B) {
+				p := harness.NewPolicy(b, config.Datapath{EBPFRouting: true, Masquerade: true, Services: true})
+				for i := range c.blocks {
+					a := fixtures.PodA.V4.As4()
+					a[0], a[1], a[2], a[3] = 100, byte(i>>16), byte(i>>8), byte(i)
+					p.Tables.Blocks[fixtures.Prefix(fmt.Sprintf("%d.%d.%d.%d/32", a[0], a[1], a[2], a[3]))] = harness.IdWorld
+				}
+				if c.policed {
+					for _, pod := range []fixtures.Member{fixtures.PodA, fixtures.PodA2} {
+						everything := map[policy.Identity]policy.Ports{harness.IdA: harness.PortsEvery, harness.IdA2: harness.PortsEvery}
+						p.Govern(b, pod, policy.Sets{Ingress: harness.Rules, Egress: harness.Rules}, harness.InSet(harness.Rules, everything))
+					}
+				}
+				p.Measure(b, c.Run, harness.VerdictRedirect)
+			})
+		}
+	}
+}
+
+// BenchmarkPolicyConnection gives what the programs of a server's node take for one connection that asks once and is answered once: eight
+// packets, each measured by itself, so with the same share of measuring each. Who asks is known by a block.
+func BenchmarkPolicyConnection(b *testing.B) {
+	for _, c := range []struct {
+		name    string
+		policed bool
+		flows   config.FlowMode
+		blocks  int
+	}{
+		{name: "unpoliced"},
+		{name: "flows-off", policed: true},
+		{name: "flows-off,100000-blocks", policed: true, blocks: 100000},
+		{name: "flows", policed: true, flows: config.FlowsPolicy},
+		{name: "flows,100000-blocks", policed: true, flows: config.FlowsPolicy, blocks: 100000},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			p := harness.NewPolicy(b, config.Datapath{EBPFRouting: true, Flows: c.flows})
+			delete(p.Tables.Identities, fixtures.PodB.V4)
+			p.Tables.Blocks[fixtures.Prefix("10.1.2.0/24")] = harness.IdWorld
+			for i := range uint32(c.blocks) {
+				spread := i * 0x9e3779b1
+				p.Tables.Blocks[fixtures.Prefix(fmt.Sprintf("10.%d.%d.%d/32", byte(spread>>24), byte(spread>>16), byte(spread>>8)))] = harness.IdWorld
+			}
+			p.Sync(b)
+			if c.policed {
+				p.Ingress(b, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsTCP80})
+			}
+			measureConnections(p, b)
+		})
+	}
+}
+
+// measureConnections has PodB open b.N connections to PodA.
+func measureConnections(p *harness.Policy, b *testing.B) {
+	const different, piece = 20000, 250
+	reader, err := p.D.Events.Reader()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer reader.Close()
+	var sums []time.Duration
+	sum := time.Duration(0)
+	for i := range b.N {
+		client, server := harness.End{Member: fixtures.PodB, Port: uint16(40000 + i%different)}.At(4), harness.End{Member: fixtures.PodA, Port: 80}.At(4)
+		there := func(flags byte) harness.Run {
+			return harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), client, server, flags))
+		}
+		back := func(flags byte) harness.Run {
+			return harness.PodSends(harness.SegmentOf(fixtures.FromPod(), server, client, flags))
+		}
+		p.Netns.Do(func() {
+			for _, in := range []harness.Run{
+				there(fixtures.TcpSYN), back(fixtures.TcpSYN | fixtures.TcpACK), there(fixtures.TcpACK), there(fixtures.TcpACK | fixtures.TcpPSH), back(fixtures.TcpACK | fixtures.TcpPSH),
+				there(fixtures.TcpFIN | fixtures.TcpACK), back(fixtures.TcpFIN | fixtures.TcpACK), there(fixtures.TcpACK),
+			} {
+				program, failure := p.Program(in.Program)
+				if failure != nil {
+					err = failure
+					return
+				}
+				code, took, failure := harness.Repeat(program, in.In, &harness.Skb{Ifindex: uint32(p.Netns.Devices[in.Device])}, 1)
+				if failure == nil && code != harness.VerdictRedirect {
+					failure = fmt.Errorf("verdict %s", code)
+				}
+				if failure != nil {
+					err = failure
+					return
+				}
+				sum += took
+			}
+		})
+		if i%piece == piece-1 {
+			sums, sum = append(sums, sum/piece), 0
+			if e := reader.Read(0, func(flow.Event) {}); err == nil {
+				err = e
+			}
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	if len(sums) > 0 {
+		b.ReportMetric(float64(slices.Min(sums).Nanoseconds()), "ns/connection")
+	}
+}
+
+// BenchmarkPolicySockets gives what it costs to ask the receiver's sockets about a packet of no known session: a pod whose sockets nobody sees, one without a
+// socket for it, one that has opened the connection (two lookups), one that has accepted it (one), and the same of a datagram that the rules forbid.
+func BenchmarkPolicySockets(b *testing.B) {
+	for _, family := range fixtures.Families {
+		pod, peer := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodB, Port: 80}.At(family)
+		last := harness.WireBrings(harness.SegmentOf(fixtures.FromWire(), peer, pod, fixtures.TcpRST).Ttl(255)) // begins no session: it is judged each time
+		for _, c := range []struct {
+			name    string
+			run     harness.Run
+			verdict harness.Verdict
+			prepare func(b *testing.B, s sockets)
+		}{
+			{"no-sockets", last, harness.VerdictRedirect, nil},
+			{"no-socket", last, harness.VerdictRedirect, func(*testing.B, sockets) {}},
+			{"opened", last, harness.VerdictRedirect, func(b *testing.B, s sockets) { s.connected(b, pod, peer) }},
+			{"accepted", last, harness.VerdictRedirect, func(b *testing.B, s sockets) { s.accepted(b, pod, peer) }},
+			{"datagram,no-sockets", harness.WireBrings(harness.Datagram(fixtures.FromWire(), peer, pod).Ttl(255)), harness.VerdictDrop, nil},
+			{"datagram,no-socket", harness.WireBrings(harness.Datagram(fixtures.FromWire(), peer, pod).Ttl(255)), harness.VerdictDrop, func(*testing.B, sockets) {}},
+		} {
+			b.Run(fmt.Sprintf("%s/IPv%d", c.name, family), func(b *testing.B) {
+				p := harness.NewPolicy(b, config.Datapath{EBPFRouting: true})
+				p.Ingress(b, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsTCP80})
+				if c.verdict == harness.VerdictRedirect {
+					p.Ingress(b, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsEvery})
+				}
+				if c.prepare != nil {
+					c.prepare(b, newSocketsPolicyRig(p, b, fixtures.PodA, "blpoda", family))
+				}
+				p.Measure(b, c.run, c.verdict)
+			})
+		}
+	}
+}

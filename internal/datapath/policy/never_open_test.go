@@ -1,0 +1,95 @@
+package policy_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/policy"
+	"github.com/beeline-cni/beeline/internal/policy/evaluate"
+	"github.com/beeline-cni/beeline/internal/policy/evaluate/oracle"
+	"github.com/beeline-cni/beeline/internal/testenv"
+)
+
+// While tables take each other's place again and again, what both forbid is never allowed, not for a moment.
+func TestPoliciesNeverMoreOpen(t *testing.T) {
+	const rounds, changes = 20, 40
+	r := testenv.Rand(t)
+	o := newPolicyOracle(t, config.Datapath{EBPFRouting: true})
+	compiler := policy.NewCompiler(oracle.Here)
+	forbidden := 0
+	for range rounds {
+		one := oracle.Random(r)
+		other := oracle.World{Snapshot: one.Snapshot}
+		for range 3 {
+			other = other.Change(r)
+		}
+		tables := [2]*policy.Tables{}
+		for i, w := range []oracle.World{one, other} {
+			tables[i], _ = compiler.Compile(w.Snapshot, w.Local())
+		}
+		var never []evaluate.Traffic
+		for range 400 {
+			traffic := one.Traffic(r)
+			if isForbidden(one, traffic) && isForbidden(other, traffic) && !otherRulesAtBothEnds(tables, traffic) {
+				never = append(never, traffic)
+			}
+		}
+		forbidden += len(never)
+		if len(never) == 0 {
+			continue
+		}
+		var stop atomic.Bool
+		var writer sync.WaitGroup
+		writer.Go(func() {
+			defer stop.Store(true)
+			for i := range changes {
+				if _, err := o.D.Policies.Sync(tables[i%2]); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+		// The tables of the round before may be in force until the first change.
+		if _, err := o.D.Policies.Sync(tables[0]); err != nil {
+			t.Error(err)
+		}
+		for i := 0; !stop.Load(); i++ {
+			traffic := never[i%len(never)]
+			passed, err := o.passes(o.path(one, traffic, i%2 == 0))
+			if err != nil {
+				t.Error(err)
+			}
+			if passed {
+				t.Errorf("passed while tables changed: %s\nbefore and after:\n%s\n%s", oracle.Describe(traffic), one.YAML(), other.YAML())
+				break
+			}
+		}
+		writer.Wait()
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d connections that are never allowed", forbidden)
+	if forbidden == 0 {
+		t.Error("nothing is forbidden in two clusters that follow each other")
+	}
+}
+
+// otherRulesAtBothEnds tells whether both ends are pods with rules before and after, and with others: which of them gets its new ones first
+// is not said (Sync).
+func otherRulesAtBothEnds(tables [2]*policy.Tables, t evaluate.Traffic) bool {
+	others := func(before, after policy.Set) bool {
+		rules := func(s policy.Set) bool { return s != policy.NotIsolated && s != policy.Closed }
+		return rules(before) && rules(after) && before != after
+	}
+	from, to := t.Source.Address, t.Destination.Address
+	return others(tables[0].Pods[from].Egress, tables[1].Pods[from].Egress) && others(tables[0].Pods[to].Ingress, tables[1].Pods[to].Ingress)
+}
+
+// isForbidden tells whether traffic is not allowed in a cluster. Whoever is not known there is not asked about.
+func isForbidden(w oracle.World, t evaluate.Traffic) bool {
+	allowed, _, err := oracle.Documentation(w, t)
+	return err == nil && !allowed
+}

@@ -1,0 +1,415 @@
+package policy
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/testmaps"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+// What is written comes back, only differences are written, and what nobody wants goes.
+func TestPoliciesSync(t *testing.T) {
+	d := openTable(t, config.Datapath{})
+	want := someTables()
+	syncs(t, d.Policies, want, 17)
+	holdsTables(t, d.Policies, want)
+	syncs(t, d.Policies, someTables(), 0)
+	counts := PolicyCounts{Pods: 3, Identities: 5, Blocks: 3, Policies: 3, Ports: 3}
+	if got := d.Policies.Counts(); got != counts {
+		t.Errorf("there are %s", got)
+	}
+
+	want = cloneTables(want) // Tables that were put into force are not changed
+	want.Identities[fixtures.PodC.V4] = client
+	want.Pods[fixtures.PodA.V4] = policy.Sets{Ingress: setWeb, Egress: setDB}
+	delete(want.Blocks, fixtures.Prefix("2001:db8::/32"))
+	want.Policies[policy.Peer{Set: setWeb, Identity: policy.IdentityPod}] = portsWeb
+	syncs(t, d.Policies, want, 4)
+	holdsTables(t, d.Policies, want)
+
+	empty := &policy.Tables{}
+	syncs(t, d.Policies, empty, 17)
+	holdsTables(t, d.Policies, empty)
+	if got := d.Policies.Counts(); got != (PolicyCounts{}) {
+		t.Errorf("there are %s", got)
+	}
+}
+
+// Table are judged anew when something may have become forbidden, decisions are made anew when other pods are policed, and
+// nothing happens otherwise.
+func TestPoliciesAdvance(t *testing.T) {
+	d := openTable(t, config.Datapath{})
+	now := someTables()
+	syncs(t, d.Policies, now, 17)
+	for _, c := range []struct {
+		name              string
+		change            func(*policy.Tables)
+		decisions, judged bool
+		// identified: who is behind an address is asked anew.
+		identified bool
+	}{
+		{name: "nothing", change: func(*policy.Tables) {}},
+		{name: "a new address of a known identity", decisions: true, identified: true, change: func(t *policy.Tables) { t.Identities[fixtures.PodT.V4] = client }},
+		{name: "a new identity with what it is allowed", decisions: true, identified: true, change: func(t *policy.Tables) {
+			t.Identities[fixtures.PodFar.V4] = policy.IdentityPod | 13
+			t.Policies[policy.Peer{Set: setWeb, Identity: policy.IdentityPod | 13}] = portsWeb
+		}},
+		{name: "a new block, which may be one that is excepted", judged: true, identified: true, change: func(t *policy.Tables) { t.Blocks[fixtures.Prefix("198.51.100.0/24")] = office }},
+		{name: "a new port", change: func(t *policy.Tables) { t.Ports[policy.PortPrefix{Ports: portsWeb, Bits: 8, Protocol: 17}] = policyWeb }},
+		{name: "a new single address, likewise", judged: true, identified: true, change: func(t *policy.Tables) { t.Singles[fixtures.Addr("198.51.100.1")] = office }},
+		{name: "another identity", decisions: true, judged: true, identified: true, change: func(t *policy.Tables) { t.Identities[fixtures.PodT.V4] = stranger }},
+		{name: "an address is gone", decisions: true, judged: true, identified: true, change: func(t *policy.Tables) { delete(t.Identities, fixtures.PodT.V4) }},
+		{name: "a block is gone", judged: true, identified: true, change: func(t *policy.Tables) { delete(t.Blocks, fixtures.Prefix("198.51.100.0/24")) }},
+		{name: "a port is gone", judged: true, change: func(t *policy.Tables) {
+			delete(t.Ports, policy.PortPrefix{Ports: portsWeb, Bits: 8, Protocol: 17})
+		}},
+		{name: "a peer is gone", judged: true, change: func(t *policy.Tables) {
+			delete(t.Policies, policy.Peer{Set: setWeb, Identity: policy.IdentityPod | 13})
+		}},
+		{name: "another set", judged: true, decisions: true, change: func(t *policy.Tables) { t.Pods[fixtures.PodA.V4] = policy.Sets{Ingress: setDB} }},
+		{name: "a pod that is policed", judged: true, decisions: true, change: func(t *policy.Tables) { t.Pods[fixtures.PodA2.V6] = policy.Sets{Egress: setDB} }},
+		{name: "a pod that is not any more", judged: true, decisions: true, change: func(t *policy.Tables) { delete(t.Pods, fixtures.PodA2.V6) }},
+	} {
+		now = cloneTables(now)
+		c.change(now)
+		tables, revision := testmaps.Advances(t, d.Objects)
+		identities := testmaps.GenerationNow(t, d.Objects, table.GenerationIdentities)
+		if _, err := d.Policies.Sync(now); err != nil {
+			t.Fatal(err)
+		}
+		tables2, revision2 := testmaps.Advances(t, d.Objects)
+		if c.identified && identities == testmaps.GenerationNow(t, d.Objects, table.GenerationIdentities) {
+			t.Errorf("%s: who is behind an address is not asked anew", c.name)
+		}
+		if (tables != tables2) != c.decisions || (revision != revision2) != c.judged {
+			t.Errorf("%s: decisions are made anew: %t, sessions are judged anew: %t", c.name, tables != tables2, revision != revision2)
+		}
+		holdsTables(t, d.Policies, now)
+	}
+}
+
+// An agent that starts again leaves alone what is right, and finds what is not. Table are judged anew: the last agent may have been
+// killed before it had them.
+func TestPoliciesRestart(t *testing.T) {
+	d := openTable(t, config.Datapath{})
+	syncs(t, d.Policies, someTables(), 17)
+	next := restart(t, d, config.Datapath{})
+	tables, revision := testmaps.Advances(t, next.Objects)
+	syncs(t, next.Policies, someTables(), 0)
+	tables2, revision2 := testmaps.Advances(t, next.Objects)
+	if tables != tables2 {
+		t.Error("everything is decided anew after a restart that changes nothing")
+	}
+	if revision2 != revision+1 {
+		t.Errorf("revision %d follows %d", revision2, revision)
+	}
+	syncs(t, next.Policies, someTables(), 0)
+	if _, revision3 := testmaps.Advances(t, next.Objects); revision3 != revision2 {
+		t.Error("sessions are judged anew where nothing has changed")
+	}
+	want := someTables()
+	want.Pods[fixtures.PodA.V4] = closed
+	delete(want.Identities, fixtures.PodC.V4)
+	next = restart(t, next, config.Datapath{})
+	syncs(t, next.Policies, want, 2)
+	holdsTables(t, next.Policies, want)
+}
+
+// An address may be a pod's now that was an ipBlock by itself, and the other way around; also after a restart, which does not
+// know which it was.
+func TestPoliciesSingleBecomesPod(t *testing.T) {
+	d := openTable(t, config.Datapath{})
+	one, other := someTables(), someTables()
+	other.Identities[fixtures.Addr("192.0.2.1")] = client
+	other.Singles = map[netip.Addr]policy.Identity{fixtures.PodB.V4: office}
+	delete(other.Identities, fixtures.PodB.V4)
+	for range 2 {
+		for _, tables := range []*policy.Tables{one, other, one} {
+			if _, err := d.Policies.Sync(tables); err != nil {
+				t.Fatal(err)
+			}
+			holdsTables(t, d.Policies, tables)
+			syncs(t, d.Policies, cloneTables(tables), 0)
+		}
+		d = restart(t, d, config.Datapath{})
+	}
+	syncs(t, d.Policies, one, 0)
+}
+
+// Maps that are the same as the last time are not looked at: there may be 100,000 addresses in them.
+func TestPoliciesSameMaps(t *testing.T) {
+	d := openTable(t, config.Datapath{})
+	tables := someTables()
+	syncs(t, d.Policies, tables, 17)
+	tables.Singles[fixtures.Addr("192.0.2.2")] = office // nobody does that
+	syncs(t, d.Policies, tables, 0)
+	syncs(t, d.Policies, cloneTables(tables), 1)
+}
+
+// Whom the datapath remembers is forgotten by the first Sync of an agent, whatever that changes, and once again after one that could not
+// have them forgotten; sessions that were judged meanwhile are judged anew.
+func TestPoliciesForgetWhoWasIdentified(t *testing.T) {
+	d := restart(t, openTable(t, config.Datapath{}), config.Datapath{})
+	identities := testmaps.GenerationNow(t, d.Objects, table.GenerationIdentities)
+	syncs(t, d.Policies, &policy.Tables{}, 0)
+	if next := testmaps.GenerationNow(t, d.Objects, table.GenerationIdentities); next != identities+1 {
+		t.Errorf("generation %d follows %d with the first Sync", next, identities)
+	}
+	tables := someTables()
+	syncs(t, d.Policies, tables, 17)
+	identities, revision := testmaps.GenerationNow(t, d.Objects, table.GenerationIdentities), testmaps.GenerationNow(t, d.Objects, table.GenerationPolicy)
+	syncs(t, d.Policies, cloneTables(tables), 0)
+	if testmaps.GenerationNow(t, d.Objects, table.GenerationIdentities) != identities {
+		t.Error("everybody is forgotten where nothing has changed")
+	}
+
+	whole := d.Policies.generation
+	d.Policies.generation = &table.Generation{M: d.Objects.Maps.Endpoints} // has no numbers
+	tables = cloneTables(tables)
+	tables.Identities[fixtures.PodT.V4] = client
+	if _, err := d.Policies.Sync(tables); err == nil {
+		t.Error("nobody says that generations cannot be counted up")
+	}
+	d.Policies.generation = whole
+	syncs(t, d.Policies, tables, 0)
+	if testmaps.GenerationNow(t, d.Objects, table.GenerationIdentities) == identities || testmaps.GenerationNow(t, d.Objects, table.GenerationPolicy) == revision {
+		t.Error("a generation that is owed is not counted up")
+	}
+}
+
+// Revisions begin behind those that sessions bear which were judged before `generation` was new.
+func TestPoliciesFirstRevision(t *testing.T) {
+	d := openTable(t, config.Datapath{})
+	if err := d.Objects.Maps.Conntrack.Put(bpf.Tuple{Protocol: 6}, bpf.CtEntry{Revision: 7}); err != nil {
+		t.Fatal(err)
+	}
+	syncs(t, d.Policies, &policy.Tables{}, 0)
+	if _, revision := testmaps.Advances(t, d.Objects); revision <= 7 {
+		t.Errorf("the first revision is %d", revision)
+	}
+}
+
+// Other sizes keep what is in force; where that does not fit, policed pods are closed until it is known what holds.
+func TestPoliciesResized(t *testing.T) {
+	d := openTable(t, config.Datapath{})
+	syncs(t, d.Policies, someTables(), 17)
+	larger := restart(t, d, config.Datapath{Sizes: config.Sizes{Identities: 1000, Policies: 1000, Sessions: 100}})
+	holdsTables(t, larger.Policies, someTables())
+	smaller := restart(t, larger, config.Datapath{Sizes: config.Sizes{Identities: 2}})
+	got, err := smaller.Policies.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[netip.Addr]policy.Sets{
+		fixtures.PodA.V4: {Ingress: policy.Closed}, fixtures.PodA.V6: {Ingress: policy.Closed}, fixtures.PodA2.V4: {Egress: policy.Closed},
+	}
+	if diff := cmp.Diff(want, got.Pods, compareTables); diff != "" {
+		t.Errorf("pods (-wanted +kernel):\n%s", diff)
+	}
+}
+
+// Pods are closed until they are released, and tables decide from then on.
+func TestPoliciesClose(t *testing.T) {
+	d := openTable(t, config.Datapath{})
+	syncs(t, d.Policies, someTables(), 17)
+	pods := func(name string, want map[netip.Addr]policy.Sets) {
+		t.Helper()
+		got, err := d.Policies.All()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got.Pods, compareTables); diff != "" {
+			t.Errorf("%s (-wanted +kernel):\n%s", name, diff)
+		}
+	}
+	do := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	tables, revision := testmaps.Advances(t, d.Objects)
+	do(d.Policies.Close([]netip.Addr{fixtures.PodA.V4, fixtures.NoPod.V4, fixtures.NoPod.V6}))
+	if tables2, revision2 := testmaps.Advances(t, d.Objects); tables == tables2 || revision == revision2 {
+		t.Error("closing makes nobody decide anew")
+	}
+	want := someTables().Pods
+	want[fixtures.PodA.V4], want[fixtures.NoPod.V4], want[fixtures.NoPod.V6] = closed, closed, closed
+	pods("closed", want)
+
+	changed := someTables()
+	changed.Pods[fixtures.PodA.V4] = policy.Sets{Ingress: setDB}
+	syncs(t, d.Policies, changed, 0)
+	pods("closed over a Sync", want)
+
+	do(d.Policies.Release([]netip.Addr{fixtures.PodA.V4, fixtures.NoPod.V4, fixtures.PodA2.V4, fixtures.PodT.V4}))
+	want[fixtures.PodA.V4] = policy.Sets{Ingress: setDB}
+	delete(want, fixtures.NoPod.V4)
+	pods("released", want)
+	do(d.Policies.Release([]netip.Addr{fixtures.NoPod.V6}))
+	syncs(t, d.Policies, changed, 0)
+	holdsTables(t, d.Policies, changed)
+}
+
+// What does not fit closes the pods that would be judged wrongly without it, in that direction, and no others; and it comes into
+// force as soon as it fits.
+func TestPoliciesFull(t *testing.T) {
+	many := func(t *policy.Tables, n int) {
+		for i := range n {
+			t.Singles[netip.AddrFrom4([4]byte{198, 18, 0, byte(i)})] = office
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		sizes  config.Sizes
+		change func(*policy.Tables)
+		full   string
+		sets   []policy.Set
+	}{
+		{"identities", config.Sizes{Identities: 8}, func(t *policy.Tables) { many(t, 20) }, bpf.MapIdentities, []policy.Set{setWeb}},
+		{"identities that nobody asks about", config.Sizes{Identities: 8}, func(t *policy.Tables) {
+			many(t, 20)
+			t.Identities = nil // they may be what does not fit
+			delete(t.Policies, policy.Peer{Set: setWeb, Identity: office})
+		}, bpf.MapIdentities, nil},
+		{"blocks", config.Sizes{Identities: 8}, func(t *policy.Tables) {
+			for i := range 20 {
+				t.Blocks[netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, byte(i), 0}), 24)] = office
+			}
+		}, bpf.MapIdentityCidrs, []policy.Set{setWeb}},
+		{"policies", config.Sizes{Policies: 16}, func(t *policy.Tables) {
+			for i := range 30 {
+				t.Policies[policy.Peer{Set: setDB, Identity: policy.IdentityPod | policy.Identity(100+i)}] = portsAll
+			}
+		}, bpf.MapPolicies, []policy.Set{setDB}},
+		{"ports", config.Sizes{Policies: 16}, func(t *policy.Tables) {
+			for i := range 20 {
+				t.Ports[policy.PortPrefix{Ports: portsWeb, Bits: 24, Protocol: 17, Port: uint16(i)}] = policyWeb
+			}
+		}, bpf.MapPolicyPorts, []policy.Set{setWeb}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := openTable(t, config.Datapath{Sizes: c.sizes})
+			syncs(t, d.Policies, someTables(), 17)
+			over := someTables()
+			c.change(over)
+			for range 2 { // also when it is tried again
+				_, err := d.Policies.Sync(over)
+				var full *table.FullError
+				var incomplete *SyncError
+				if !errors.As(err, &full) || full.Map != c.full || full.Flag == "" || !errors.As(err, &incomplete) {
+					t.Fatalf("the error is %v", err)
+				}
+				got, errAll := d.Policies.All()
+				if errAll != nil {
+					t.Fatal(errAll)
+				}
+				want := maps.Clone(over.Pods)
+				var pods []netip.Addr
+				for a, sets := range want {
+					if slices.Contains(c.sets, sets.Ingress) {
+						sets.Ingress = policy.Closed
+					}
+					if slices.Contains(c.sets, sets.Egress) {
+						sets.Egress = policy.Closed
+					}
+					if want[a] != sets {
+						pods = append(pods, a)
+					}
+					want[a] = sets
+				}
+				slices.SortFunc(pods, netip.Addr.Compare)
+				if diff := cmp.Diff(want, got.Pods, compareTables); diff != "" {
+					t.Errorf("pods (-wanted +kernel):\n%s", diff)
+				}
+				if diff := cmp.Diff(&SyncError{Sets: c.sets, Pods: pods}, &SyncError{Sets: incomplete.Sets, Pods: incomplete.Pods}, compareTables); diff != "" {
+					t.Errorf("error (-wanted +got):\n%s", diff)
+				}
+			}
+			if _, err := d.Policies.Sync(someTables()); err != nil {
+				t.Fatal(err)
+			}
+			holdsTables(t, d.Policies, someTables())
+		})
+	}
+}
+
+// Tables that fit, but not beside the old ones, are in force after one Sync.
+func TestPoliciesMakeRoom(t *testing.T) {
+	d := openTable(t, config.Datapath{Sizes: config.Sizes{Identities: 64}})
+	tables := func(second byte) *policy.Tables {
+		all := someTables()
+		all.Identities = map[netip.Addr]policy.Identity{}
+		for i := range 60 {
+			all.Singles[netip.AddrFrom4([4]byte{198, second, 0, byte(i)})] = office
+			all.Blocks[netip.PrefixFrom(netip.AddrFrom4([4]byte{198, second, byte(i), 0}), 25)] = office
+		}
+		return all
+	}
+	for _, second := range []byte{18, 19} {
+		if _, err := d.Policies.Sync(tables(second)); err != nil {
+			t.Fatal(err)
+		}
+		holdsTables(t, d.Policies, tables(second))
+	}
+}
+
+// Blocks are written from the longest on, so that no address is taken for one of a larger block while its own is missing.
+func TestPoliciesLongestBlocksFirst(t *testing.T) {
+	d := openTable(t, config.Datapath{Sizes: config.Sizes{Identities: 4}})
+	want := &policy.Tables{Blocks: map[netip.Prefix]policy.Identity{}}
+	for bits := 8; bits < 32; bits++ {
+		want.Blocks[netip.PrefixFrom(fixtures.Addr("10.1.1.3"), bits).Masked()] = office
+	}
+	var full *table.FullError
+	if _, err := d.Policies.Sync(want); !errors.As(err, &full) {
+		t.Fatalf("the error is %v", err)
+	}
+	got, err := d.Policies.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for bits := 28; bits < 32; bits++ {
+		if p := netip.PrefixFrom(fixtures.Addr("10.1.1.3"), bits).Masked(); len(got.Blocks) != 4 || got.Blocks[p] != office {
+			t.Errorf("%s is not among those that are there: %v", p, got.Blocks)
+		}
+	}
+}
+
+// IPv4 addresses are not in ipBlocks of IPv6, though the maps have them in the form of one.
+func TestPoliciesOfAllIPv6(t *testing.T) {
+	d := openTable(t, config.Datapath{})
+	for _, p := range []string{"::/0", "::/64", "::fffe:0:0/95"} {
+		want := someTables()
+		want.Blocks[fixtures.Prefix(p)] = office
+		if _, err := d.Policies.Sync(want); err != nil {
+			t.Fatal(err)
+		}
+		holdsTables(t, d.Policies, want)
+		var identity uint32
+		for a, expected := range map[netip.Addr]policy.Identity{
+			fixtures.Addr("198.51.100.1"): policy.IdentityUnknown, fixtures.Addr("::1:2"): office, fixtures.Addr("203.0.113.1"): office,
+		} {
+			if !fixtures.Prefix(p).Contains(a) && a.Is6() {
+				continue
+			}
+			if err := d.Objects.Maps.IdentityCidrs.Lookup(bpf.IdentityCidrKey{PrefixLen: 128, Address: bpf.AddressOf(a)}, &identity); err != nil || policy.Identity(identity) != expected {
+				t.Errorf("with %s, %s is %d: %v", p, a, identity, err)
+			}
+		}
+		want = cloneTables(want)
+		want.Blocks[fixtures.Prefix("0.0.0.0/0")] = office
+		syncs(t, d.Policies, want, 1)
+		holdsTables(t, d.Policies, want)
+	}
+}

@@ -1,0 +1,268 @@
+package policy_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/beeline-cni/beeline/internal/datapath/bpf"
+	"github.com/beeline-cni/beeline/internal/datapath/config"
+	dpflow "github.com/beeline-cni/beeline/internal/datapath/flow"
+	"github.com/beeline-cni/beeline/internal/datapath/fwd"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/harness"
+	"github.com/beeline-cni/beeline/internal/flow"
+	"github.com/beeline-cni/beeline/internal/policy"
+)
+
+// Table know a Service's backend, wherever it is, and its answers need no rule.
+func TestPolicyBehindService(t *testing.T) {
+	p := harness.NewPolicy(t, config.Datapath{Services: true})
+	fixtures.EachTransport(func(name string, family int, protocol uint8, transport func(fixtures.Packet, netip.AddrPort, netip.AddrPort) fixtures.Packet) {
+		first := func(frame fixtures.Packet, from, to netip.AddrPort) fixtures.Packet {
+			out := transport(frame, from, to)
+			if protocol == fixtures.ProtoTCP {
+				out = out.Segment(fixtures.TcpSYN, 1, 1)
+			}
+			return out
+		}
+		pod, frontend := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.FrontendOfPods.At(family)
+		onlyTo := func(id policy.Identity) {
+			p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.RulesOf2, map[policy.Identity]policy.Ports{id: harness.PortsOf8080}))
+		}
+		asks, goesOn := harness.PodSends(first(fixtures.FromPod(), pod, frontend)), harness.PodSends(transport(fixtures.FromPod(), pod, frontend))
+
+		backend := harness.End{Member: fixtures.PodB, Port: 8080}.At(family)
+		p.Serve(t, frontend, 0, backend)
+		answer := harness.WireBrings(transport(fixtures.FromWire(), backend, pod))
+		onlyTo(harness.IdA2)
+		p.Denies(t, name+" to a backend elsewhere", asks, harness.NoEgress)
+		onlyTo(harness.IdB)
+		p.Allows(t, name+" to a backend elsewhere, allowed", asks)
+		for range 3 {
+			p.Allows(t, name+": its answer", answer)
+			p.Allows(t, name+" goes on", goesOn)
+		}
+		onlyTo(harness.IdA2)
+		p.Denies(t, name+" to a backend elsewhere, revoked", goesOn, harness.NoEgress)
+		p.Denies(t, name+": its answer, revoked", answer, harness.NoEgress)
+
+		// The backend is here, and has something to say as well.
+		pod = harness.End{Member: fixtures.PodA, Port: 40002}.At(family)
+		asks, goesOn = harness.PodSends(first(fixtures.FromPod(), pod, frontend)), harness.PodSends(transport(fixtures.FromPod(), pod, frontend))
+		backend = harness.End{Member: fixtures.PodA2, Port: 8080}.At(family)
+		p.Serve(t, frontend, 0, backend)
+		answer = harness.Pod2Sends(transport(fixtures.FromPod(), backend, pod))
+		p.Govern(t, fixtures.PodA2, policy.Sets{Ingress: harness.RulesHere}, harness.InSet(harness.RulesHere, map[policy.Identity]policy.Ports{harness.IdA: 0}))
+		p.Denies(t, name+" to a backend here", asks, harness.NoIngress)
+		p.Govern(t, fixtures.PodA2, policy.Sets{Ingress: harness.RulesHere, Egress: harness.RulesHere}, harness.InSet(harness.RulesHere, map[policy.Identity]policy.Ports{harness.IdA: harness.PortsOf8080}))
+		p.Allows(t, name+" to a backend here, allowed", asks)
+		for range 3 {
+			p.Allows(t, name+": its answer here", answer)
+			p.Allows(t, name+" goes on here", goesOn)
+		}
+		delete(p.Tables.Pods, fixtures.PodA2.V4)
+		delete(p.Tables.Pods, fixtures.PodA2.V6)
+
+		// The pod itself, and its own node.
+		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: policy.Closed, Egress: policy.Closed}, nil)
+		backend = harness.End{Member: fixtures.PodA, Port: 8080}.At(family)
+		p.Serve(t, frontend, 0, backend)
+		pod = harness.End{Member: fixtures.PodA, Port: 40003}.At(family)
+		p.Allows(t, name+" to itself", harness.PodSends(first(fixtures.FromPod(), pod, frontend)))
+		var seen bpf.NatEntry // by whom the pod thinks it is asked
+		if err := p.D.Objects.Maps.NatPending.Lookup(fixtures.TupleOf(pod, frontend, protocol), &seen); err != nil {
+			t.Fatal(err)
+		}
+		asker := netip.AddrPortFrom(seen.Source.Addr(), fixtures.Swap16(seen.SourcePort))
+		p.Allows(t, name+": its answer to itself", harness.PodSends(transport(fixtures.FromPod(), backend, asker)))
+		p.Serve(t, frontend, 0, harness.End{Member: fixtures.NodeA, Port: 8080}.At(family))
+		p.Allows(t, name+" to its node", harness.PodSends(first(fixtures.FromPod(), harness.End{Member: fixtures.PodA, Port: 40004}.At(family), frontend)))
+		p.Serve(t, frontend, 0, harness.End{Member: fixtures.PodA2, Port: 8080}.At(family))
+		p.Denies(t, name+" closed", harness.PodSends(first(fixtures.FromPod(), harness.End{Member: fixtures.PodA, Port: 40005}.At(family), frontend)), harness.OutClosed)
+	})
+}
+
+// Clients of a NodePort are judged by their own address where the backend's node is the one that they have reached.
+func TestPolicyNodePort(t *testing.T) {
+	for _, stack := range []bool{false, true} {
+		p := harness.NewPolicy(t, config.Datapath{Services: true})
+		p.ThroughStack(t, fixtures.PodA, stack)
+		fixtures.EachTransport(func(name string, family int, protocol uint8, transport func(fixtures.Packet, netip.AddrPort, netip.AddrPort) fixtures.Packet) {
+			f, backend := fixtures.FlowOf(family), harness.End{Member: fixtures.PodA, Port: 8080}.At(family)
+			p.Serve(t, f.Frontend, 0, backend)
+			first := func(frame fixtures.Packet, from, to netip.AddrPort) fixtures.Packet {
+				out := transport(frame, from, to)
+				if protocol == fixtures.ProtoTCP {
+					out = out.Segment(fixtures.TcpSYN, 1, 1)
+				}
+				return out
+			}
+			// What the stack has on the way is judged where it delivers.
+			arrives := func(p fixtures.Packet) harness.Run {
+				if stack {
+					return forwarded(harness.StackDelivers(p.Ip(f.Client.Addr(), backend.Addr())))
+				}
+				return harness.WireBrings(p)
+			}
+			to := f.Frontend
+			if stack {
+				to = backend
+			}
+			onlyFrom := func(id policy.Identity) {
+				p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{id: harness.PortsOf8080}))
+			}
+			onlyFrom(harness.IdB)
+			p.Allows(t, name+" at the uplink, of what the stack has", harness.WireBrings(first(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), netip.AddrPortFrom(fixtures.PodFar.Addr(family), 1), harness.End{Member: fixtures.NodeA, Port: 1}.At(family))))
+			p.Denies(t, name+" from a client", arrives(first(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, to)), harness.NoIngress)
+			onlyFrom(harness.IdWorld)
+			p.Allows(t, name+" from a client, allowed", arrives(first(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, to)))
+			for range 3 {
+				p.Allows(t, name+": goes on", arrives(transport(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, to)))
+			}
+			onlyFrom(harness.IdB)
+			p.Denies(t, name+" from a client, revoked", arrives(transport(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, to)), harness.NoIngress)
+		})
+	}
+}
+
+// Errors about translated packets are as good as those packets, and fragments go the way of the first.
+func TestPolicyBehindServiceUnusual(t *testing.T) {
+	p := harness.NewPolicy(t, config.Datapath{Services: true})
+	harness.EachFamily(t, func(t *testing.T, family int) {
+		pod, frontend, backend := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.FrontendOfPods.At(family), harness.End{Member: fixtures.PodB, Port: 8080}.At(family)
+		p.Serve(t, frontend, 0, backend)
+		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.RulesOf2, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsOf8080}))
+		whole := harness.Datagram(fixtures.FromPod(), pod, frontend).Payload("sixteen bytes at least, and more")
+		p.Allows(t, "the first piece", harness.PodSends(whole.Fragment(0, true)))
+		p.Allows(t, "the last piece", harness.PodSends(whole.Fragment(16, false)))
+		kind, code := byte(3), byte(3)
+		if family == 6 {
+			kind, code = 1, 4
+		}
+		none := fixtures.Eth(fwd.MAC{}, fwd.MAC{})
+		about := func(quoted fixtures.Packet) harness.Run {
+			return harness.WireBrings(fixtures.Quoting(fixtures.FromWire(), fixtures.PodB.Addr(family), quoted.Src, kind, code, 0, quoted, 500))
+		}
+		sent := harness.Datagram(none, pod, backend)
+		p.Allows(t, "an error about it", about(sent))
+		p.Denies(t, "an error about another one", about(harness.Datagram(none, harness.End{Member: fixtures.PodA, Port: 40009}.At(family), harness.End{Member: fixtures.PodB, Port: 8081}.At(family))), harness.NoIngress)
+		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.RulesOf2, map[policy.Identity]policy.Ports{harness.IdA2: harness.PortsOf8080}))
+		p.Denies(t, "the first piece, revoked", harness.PodSends(whole.Fragment(0, true)), harness.NoEgress)
+		p.Denies(t, "the last piece, revoked", harness.PodSends(whole.Fragment(16, false)), harness.NoEgress)
+		p.Denies(t, "an error about it, revoked", about(sent), harness.NoEgress)
+	})
+}
+
+// An answer that the stack delivers belongs to the session of its question, also where the Service has changed the pod's port: another
+// Service with the same backend was asked from that port before.
+func TestPolicyAnswersOfChangedPorts(t *testing.T) {
+	p := harness.NewPolicy(t, config.Datapath{Services: true})
+	p.ThroughStack(t, fixtures.PodA, true)
+	kind, code := byte(3), byte(3)
+	harness.EachFamily(t, func(t *testing.T, family int) {
+		if family == 6 {
+			kind, code = 1, 4
+		}
+		pod, backend := harness.End{Member: fixtures.PodA, Port: 40000}.At(family), harness.End{Member: fixtures.PodB, Port: 8080}.At(family)
+		one, other := harness.FrontendOfPods.At(family), harness.End{Member: fixtures.ClusterIP, Port: 81}.At(family)
+		p.Serve(t, one, 0, backend)
+		p.Serve(t, other, 0, backend)
+		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, harness.InSet(harness.RulesOf2, map[policy.Identity]policy.Ports{harness.IdB: harness.PortsOf8080}))
+		answers := func(port uint16) harness.Run {
+			return forwarded(harness.StackDelivers(harness.Datagram(fixtures.ToPod(), backend, netip.AddrPortFrom(pod.Addr(), port))))
+		}
+		p.Allows(t, "a question", harness.PodSends(harness.Datagram(fixtures.FromPod(), pod, one)))
+		for range 3 {
+			p.Allows(t, "its answer", answers(pod.Port()))
+		}
+		p.Allows(t, "another question", harness.PodSends(harness.Datagram(fixtures.FromPod(), pod, other)))
+		var changed bpf.NatEntry
+		if err := p.D.Objects.Maps.NatPending.Lookup(fixtures.TupleOf(pod, other, fixtures.ProtoUDP), &changed); err != nil {
+			t.Fatal(err)
+		}
+		port := fixtures.Swap16(changed.SourcePort)
+		if port == pod.Port() {
+			t.Fatal("the other question keeps its port")
+		}
+		sent := harness.Datagram(fixtures.Eth(fwd.MAC{}, fwd.MAC{}), netip.AddrPortFrom(pod.Addr(), port), backend)
+		p.Allows(t, "an error about it", forwarded(harness.StackDelivers(fixtures.Quoting(fixtures.ToPod(), fixtures.PodB.Addr(family), pod.Addr(), kind, code, 0, sent, 500))))
+		for range 3 {
+			p.Allows(t, "its answer", answers(port))
+		}
+		p.Denies(t, "an answer to nothing", answers(port-1), harness.NoIngress)
+		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, map[policy.Peer]policy.Ports{})
+		p.Denies(t, "an answer, revoked", answers(pod.Port()), harness.NoEgress)
+		p.Denies(t, "an answer of a changed port, revoked", answers(port), harness.NoEgress)
+	})
+}
+
+// What policies drop is told of with the addresses that they know: those of the pods, not of the Service in between.
+func TestPolicyTellsOfBackends(t *testing.T) {
+	p := harness.NewPolicy(t, config.Datapath{Services: true, Flows: config.FlowsPolicy})
+	reader := p.Watch(t)
+	fixtures.EachTransport(func(name string, family int, protocol uint8, transport func(fixtures.Packet, netip.AddrPort, netip.AddrPort) fixtures.Packet) {
+		first := func(frame fixtures.Packet, from, to netip.AddrPort) fixtures.Packet {
+			out := transport(frame, from, to)
+			if protocol == fixtures.ProtoTCP {
+				out = out.Segment(fixtures.TcpSYN, 1, 1)
+			}
+			return out
+		}
+		tellsOf := func(what string, in harness.Run, reason uint32, want flow.Event) {
+			t.Helper()
+			harness.Told(t, reader)
+			p.Denies(t, name+": "+what, in, reason)
+			want.Kind, want.Reason, want.Program, want.Device = flow.Dropped, dpflow.DropReason(reason).String(), in.Program, p.Netns.Devices[deviceAt(in)]
+			want.Packets, want.Bytes = [2]uint64{1}, [2]uint64{uint64(len(in.In))}
+			if diff := cmp.Diff([]flow.Event{want}, harness.Told(t, reader), fixtures.IgnoreMeaning); diff != "" {
+				t.Errorf("%s: %s (-expected +got):\n%s", name, what, diff)
+			}
+		}
+		tells := func(what string, in harness.Run, reason uint32, from, to netip.AddrPort, source, destination policy.Identity) {
+			t.Helper()
+			want := flow.Event{Protocol: protocol, Source: from, Destination: to, SourceIdentity: source, DestinationIdentity: destination}
+			if protocol == fixtures.ProtoTCP {
+				want.TCPFlags = fixtures.TcpSYN
+			}
+			tellsOf(what, in, reason, want)
+		}
+		pod, frontend, backend := harness.End{Member: fixtures.PodA, Port: 41000}.At(family), harness.FrontendOfPods.At(family), harness.End{Member: fixtures.PodB, Port: 8080}.At(family)
+		p.Serve(t, frontend, 0, backend)
+		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules, Egress: harness.RulesOf2}, map[policy.Peer]policy.Ports{})
+		tells("a pod at a Service", harness.PodSends(first(fixtures.FromPod(), pod, frontend)), harness.NoEgress, pod, backend, harness.IdA, harness.IdB)
+
+		f := fixtures.FlowOf(family)
+		backend = harness.End{Member: fixtures.PodA, Port: 8080}.At(family)
+		p.Serve(t, f.Frontend, 0, backend)
+		tells("the world at a NodePort", harness.WireBrings(first(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, f.Frontend)), harness.NoIngress, f.Client, backend, harness.IdWorld, harness.IdA)
+		straight := harness.End{Member: fixtures.PodA, Port: 9}.At(family)
+		tells("what is not translated", harness.Pod2Sends(first(fixtures.FromPod(), harness.End{Member: fixtures.PodA2, Port: 9}.At(family), straight)), harness.NoIngress, harness.End{Member: fixtures.PodA2, Port: 9}.At(family), straight, harness.IdA2, harness.IdA)
+
+		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules}, harness.InSet(harness.Rules, map[policy.Identity]policy.Ports{harness.IdWorld: harness.PortsOf8080}))
+		p.Allows(t, name+" at the NodePort, allowed", harness.WireBrings(first(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), f.Client, f.Frontend)))
+		p.Govern(t, fixtures.PodA, policy.Sets{Ingress: harness.Rules}, map[policy.Peer]policy.Ports{})
+		// One for each protocol: the drops would be alike.
+		hop, kind, protocolOfErrors := netip.AddrFrom4([4]byte{172, 30, 9, protocol}), byte(3), uint8(fixtures.ProtoICMP)
+		if family == 6 {
+			hop, kind, protocolOfErrors = fixtures.Addr(fmt.Sprintf("fd00:172:30::9:%x", protocol)), 1, fixtures.ProtoICMPv6
+		}
+		answered := transport(fixtures.Eth(fwd.MAC{}, fwd.MAC{}), f.Frontend, f.Client)
+		tellsOf("a router that an answer has met", harness.WireBrings(fixtures.Quoting(fixtures.Eth(fixtures.Router, fixtures.NodeA.Mac), hop, f.Frontend.Addr(), kind, 1, 0, answered, 500)), harness.NoIngress, flow.Event{
+			Protocol: protocolOfErrors, Source: netip.AddrPortFrom(hop, 0), Destination: netip.AddrPortFrom(backend.Addr(), 0),
+			DestinationIdentity: harness.IdA,
+		})
+		delete(p.Tables.Pods, fixtures.PodA.V4)
+		delete(p.Tables.Pods, fixtures.PodA.V6)
+	})
+}
+
+// deviceAt is where a packet is.
+func deviceAt(in harness.Run) string {
+	if in.Device == "" {
+		return "eth0"
+	}
+	return in.Device
+}
