@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,55 +18,82 @@ import (
 
 const (
 	sourceRoot   = "../.."
-	layoutSource = "bpf/types.h" // what entries of tables are
+	layoutSource = "bpf/types.h" // the layouts of map entries
 )
+
+// oldest are files, and a text in each, that the oldest commit has from which an upgrade is tested: the programs and maps have their
+// names since then. Earlier commits have other programs. Add a line when a change before the first release cannot be upgraded to.
+var oldest = map[string]string{"cmd/beeline-agent/main.go": "newUninstallCommand", "bpf/maps.h": "ct_shares"}
+
+// swap exchanges two members of one type in a struct of layoutSource: a layout of the same size in which entries mean something else.
+type swap struct{ structure, a, b string }
+
+// change is a version before this one that is made of these sources.
+type change struct {
+	name  string
+	swaps []swap
+}
+
+// changes are the versions to upgrade from while no commit has other layouts: with maps that the agent fills again from the cluster,
+// and with maps that only the datapath can fill.
+var changes = []change{
+	{"refilled", []swap{{"endpoint", "pod_mac", "host_mac"}, {"route", "next_hop_mac", "uplink_mac"}, {"service", "id", "affinity"}}},
+	{"emptied", []swap{{"nat_entry", "source", "destination"}, {"ct_entry", "packets", "bytes"}}},
+}
+
+// predecessors returns the version to upgrade from: the newest commit whose layouts differ, or else versions made of these sources.
+func predecessors(t *testing.T) map[string]func(*testing.T) programs {
+	t.Helper()
+	if commit := commitOfOtherLayouts(t); commit != "" {
+		return map[string]func(*testing.T) programs{commit[:12]: func(t *testing.T) programs { return buildCommit(t, commit) }}
+	}
+	all := map[string]func(*testing.T) programs{}
+	for _, c := range changes {
+		all[c.name] = func(t *testing.T) programs { return buildChanged(t, c) }
+	}
+	return all
+}
 
 // git runs a command of git on this repository.
 func git(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", append([]string{"-C", sourceRoot}, args...)...)
-	var complaint bytes.Buffer
-	cmd.Stderr = &complaint
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		err = fmt.Errorf("git %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(complaint.Bytes()))
+		err = fmt.Errorf("git %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return strings.TrimSpace(string(out)), err
 }
 
-// needHistory skips the test where these sources have no history of their own: an archive of them, or one in a repository of something else.
-func needHistory(t *testing.T) {
-	t.Helper()
-	if prefix, err := git(t, "rev-parse", "--show-prefix"); err != nil || prefix != "" {
-		testenv.Missing(t, fmt.Sprintf("the sources are not in a git repository, so there is no earlier version to build: %v", err))
-	}
-}
-
-// comment is one of C, or a space.
+// comment is one of C, or white space.
 var comment = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*|\s+`)
 
-// ancestorOfOtherEntries is the newest commit among HEAD and its ancestors in which the file that says what entries of tables are says something else than
-// in the working tree.
-func ancestorOfOtherEntries(t *testing.T) string {
+// commitOfOtherLayouts returns the newest commit among HEAD and its ancestors whose layouts differ from those of the working tree, back
+// to the oldest one that can be upgraded from. It is empty without one, and without history: an archive of the sources, a shallow clone.
+func commitOfOtherLayouts(t *testing.T) string {
 	t.Helper()
+	if prefix, err := git(t, "rev-parse", "--show-prefix"); err != nil || prefix != "" {
+		return ""
+	}
 	now, err := os.ReadFile(filepath.Join(sourceRoot, layoutSource))
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := git(t, "log", "--format=%P", "HEAD", "--", layoutSource)
+	parents, err := git(t, "log", "--first-parent", "--format=%P", "HEAD", "--", layoutSource)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for parents := range strings.Lines("HEAD\n" + list) {
-		first, _, _ := strings.Cut(strings.TrimSpace(parents), " ")
+	for line := range strings.Lines("HEAD\n" + parents) {
+		first, _, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if first == "" { // of the first commit
-			continue
+			break
 		}
-		if _, err := git(t, "cat-file", "-e", first+"^{commit}"); err != nil {
-			break // a shallow clone ends here
-		}
-		if _, err := git(t, "cat-file", "-e", first+":cmd/beeline-agent/main.go"); err != nil {
-			break // versions before have other programs
+		for file, text := range oldest {
+			if content, err := git(t, "show", first+":"+file); err != nil || !strings.Contains(content, text) {
+				return ""
+			}
 		}
 		then, err := git(t, "show", first+":"+layoutSource)
 		if err != nil {
@@ -79,16 +107,12 @@ func ancestorOfOtherEntries(t *testing.T) string {
 			return commit
 		}
 	}
-	testenv.Missing(t, "the git history has no commit in which "+layoutSource+" differs from the working tree; a full clone has one (git fetch --unshallow)")
 	return ""
 }
 
-// buildCommit builds both programs of a commit.
+// buildCommit builds the programs of a commit.
 func buildCommit(t *testing.T, commit string) programs {
 	t.Helper()
-	if _, err := exec.LookPath("go"); err != nil {
-		testenv.Missing(t, "no Go to build the earlier version with")
-	}
 	title, err := git(t, "log", "-1", "--format=%h %cs %s", commit)
 	if err != nil {
 		t.Fatal(err)
@@ -102,16 +126,88 @@ func buildCommit(t *testing.T, commit string) programs {
 	if err := os.Mkdir(sources, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if said, err := exec.CommandContext(t.Context(), "tar", "-xf", archive, "-C", sources).CombinedOutput(); err != nil {
-		t.Fatalf("unpack: %v: %s", err, said)
+	if out, err := exec.CommandContext(t.Context(), "tar", "-xf", archive, "-C", sources).CombinedOutput(); err != nil {
+		t.Fatalf("unpack: %v: %s", err, out)
 	}
+	return buildSources(t, sources, "e2e-"+commit[:12])
+}
+
+// buildChanged builds the programs of a copy of these sources with the swaps of a change.
+func buildChanged(t *testing.T, c change) programs {
+	t.Helper()
+	clang := "clang-19" // that of make generate
+	if _, err := exec.LookPath(clang); err != nil {
+		testenv.Missing(t, "no "+clang+" to compile the version before with")
+	}
+	sources := filepath.Join(t.TempDir(), "sources")
+	if err := os.Mkdir(sources, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"go.mod", "go.sum", "bpf", "build/tools", "cmd", "internal", "lab"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(sources, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.CommandContext(t.Context(), "cp", "-r", filepath.Join(sourceRoot, name), filepath.Join(sources, name)).CombinedOutput(); err != nil {
+			t.Fatalf("copy the sources: %v: %s", err, out)
+		}
+	}
+	for _, s := range c.swaps {
+		if err := s.apply(filepath.Join(sources, layoutSource)); errors.Is(err, errNoMember) {
+			err = s.apply(filepath.Join(sources, "bpf/types_policy.h"))
+			if err != nil {
+				t.Fatal(err)
+			}
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	generate := exec.CommandContext(t.Context(), "go", "generate", "./internal/datapath/...")
+	generate.Dir = sources
+	generate.Env = append(os.Environ(), "BPF_CLANG="+clang, "BPF_STRIP=llvm-strip-19")
+	if out, err := generate.CombinedOutput(); err != nil {
+		t.Fatalf("compile the version before: %v\n%s", err, out)
+	}
+	return buildSources(t, sources, "e2e-"+c.name)
+}
+
+var errNoMember = errors.New("no such member")
+
+// apply exchanges the members in the header.
+func (s swap) apply(header string) error {
+	text, err := os.ReadFile(header)
+	if err != nil {
+		return err
+	}
+	begin := bytes.Index(text, []byte("struct "+s.structure+" {\n"))
+	if begin < 0 {
+		return fmt.Errorf("%s: struct %s: %w", header, s.structure, errNoMember)
+	}
+	end := begin + bytes.Index(text[begin:], []byte("\n}"))
+	member := regexp.MustCompile(`\b(` + s.a + `|` + s.b + `)\b`)
+	seen := map[string]bool{}
+	body := member.ReplaceAllStringFunc(string(text[begin:end]), func(name string) string {
+		seen[name] = true
+		if name == s.a {
+			return s.b
+		}
+		return s.a
+	})
+	if len(seen) != 2 {
+		return fmt.Errorf("%s: struct %s: members %s and %s: %w", header, s.structure, s.a, s.b, errNoMember)
+	}
+	return os.WriteFile(header, []byte(string(text[:begin])+body+string(text[end:])), 0o644)
+}
+
+// buildSources builds the programs of the sources in a directory. It logs that it goes on: a build may take minutes.
+func buildSources(t *testing.T, sources, version string) programs {
+	t.Helper()
 	type result struct {
 		netlab.Programs
 		error
 	}
 	begin, built := time.Now(), make(chan result, 1)
 	go func() {
-		p, err := netlab.BuildSources(sources, buildDir, "e2e-"+commit[:12])
+		p, err := netlab.BuildSources(sources, buildDir, version)
 		built <- result{p, err}
 	}()
 	for {

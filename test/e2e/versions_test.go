@@ -24,14 +24,21 @@ import (
 // echoPort is where the backends of Services of TestPreviousVersion echo.
 const echoPort = 8090
 
-// TestPreviousVersion starts with the programs and the CNI plugin of an earlier commit of this repository, upgrades both nodes to these sources and
+// TestPreviousVersion starts with the programs and the CNI plugin of a version before, upgrades both nodes to these sources and
 // goes back, under traffic of every kind: N → N+1 → N. Nothing established breaks, unless a table begins anew of what only
-// the datapath knows: with `connections` what is translated at the wire, with `sessions` an answer on its way to an isolated pod (docs/upgrade.md, Upgrade). Nothing that a policy forbids is let through at any moment.
+// the datapath knows: with `nat` what is translated at the wire, with
+// `conntrack` a reply on its way to an isolated pod (docs/upgrade.md). No packet that a policy denies passes at any moment.
 func TestPreviousVersion(t *testing.T) {
-	needHistory(t)
 	flags := []string{"--services=ebpf"}
 	current(t)
-	old := buildCommit(t, ancestorOfOtherEntries(t))
+	for name, build := range predecessors(t) {
+		t.Run(name, func(t *testing.T) { upgradeAndBack(t, build(t), flags) })
+	}
+}
+
+// upgradeAndBack is one pass of TestPreviousVersion.
+func upgradeAndBack(t *testing.T, old programs, flags []string) {
+	t.Helper()
 	begin := time.Now()
 	t.Cleanup(func() { t.Logf("%s without the build", time.Since(begin).Round(100*time.Millisecond)) })
 	before := knownFlags(t, old, flags)
