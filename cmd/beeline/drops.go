@@ -11,21 +11,21 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// watchInterval is how often `beeline drops --watch` looks.
+// watchInterval is the time between two polls of `beeline drops --watch`.
 const watchInterval = time.Second
 
 func newDropsCommand(e cli.Env) *cobra.Command {
 	var watch bool
-	cmd := newReadCommand(e, "drops", "Count the packets that the datapath dropped, by reason",
+	cmd := newReadCommand(e, "drops", "Count dropped packets by reason",
 		func(cmd *cobra.Command, c *agentapi.Client) ([]agentapi.Drop, error) { return c.Drops(cmd.Context()) }, printDrops)
 	once := cmd.RunE
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on, printing a line for each counter that moves")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "keep printing a line for each counter that increases")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !watch {
 			return once(cmd, args)
 		}
 		if cmd.Flag("output").Value.String() != "text" {
-			return fmt.Errorf("--watch prints text only")
+			return fmt.Errorf("--watch supports text output only")
 		}
 		socket := cmd.Flag("socket").Value.String()
 		return explain(watchDrops(cmd, agentapi.NewClient(socket), e.Stdout))
@@ -34,14 +34,14 @@ func newDropsCommand(e cli.Env) *cobra.Command {
 }
 
 func printDrops(w io.Writer, all []agentapi.Drop) error {
-	rows := [][]string{{"PACKETS", "BYTES", "REASON", "PROGRAM", "MEANING"}}
+	rows := [][]string{{"PACKETS", "BYTES", "REASON", "PROGRAM", "DESCRIPTION"}}
 	for _, d := range all {
 		if d.Packets > 0 {
 			rows = append(rows, []string{fmt.Sprint(d.Packets), fmt.Sprint(d.Bytes), d.Reason, d.Program, d.Meaning})
 		}
 	}
 	if len(rows) == 1 {
-		fmt.Fprintln(w, "No packet has been dropped.")
+		fmt.Fprintln(w, "No dropped packets.")
 		return nil
 	}
 	return cli.Table(w, rows)
@@ -80,7 +80,7 @@ func watchDrops(cmd *cobra.Command, c *agentapi.Client, w io.Writer) error {
 	}
 }
 
-// dropLine says that more packets were dropped, with the time in UTC as flows have it.
+// dropLine prints an increase of a counter, with the time in UTC as in flows.
 func dropLine(now time.Time, d agentapi.Drop, more uint64) string {
 	return fmt.Sprintf("%s  +%d  %s in %s: %s", now.UTC().Format(time.TimeOnly), more, d.Reason, d.Program, d.Meaning)
 }

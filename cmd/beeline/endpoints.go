@@ -11,7 +11,7 @@ import (
 )
 
 func newEndpointsCommand(e cli.Env) *cobra.Command {
-	return newReadCommand(e, "endpoints", "List the pods of this node with their addresses and devices",
+	return newReadCommand(e, "endpoints", "List the local pods with their addresses and devices",
 		func(cmd *cobra.Command, c *agentapi.Client) ([]agentapi.Endpoint, error) {
 			return c.Endpoints(cmd.Context())
 		}, printEndpoints)
@@ -22,26 +22,26 @@ func printEndpoints(w io.Writer, all []agentapi.Endpoint) error {
 		fmt.Fprintln(w, "No pods on this node.")
 		return nil
 	}
-	rows := [][]string{{"POD", "CONTAINER", "INTERFACE", "ADDRESSES", "MTU", "HOST DEVICE", "WAY", "STATE"}}
+	rows := [][]string{{"POD", "CONTAINER", "INTERFACE", "ADDRESSES", "MTU", "HOST DEVICE", "PATH", "STATE"}}
 	for _, p := range all {
 		name := "-"
 		if p.Pod.Name != "" {
 			name = p.Pod.Namespace + "/" + p.Pod.Name
 		}
-		rows = append(rows, []string{name, short(p.ContainerID), p.IfName, join(p.Addresses), fmt.Sprint(p.MTU), p.HostDevice, way(p), p.State})
+		rows = append(rows, []string{name, short(p.ContainerID), p.IfName, join(p.Addresses), fmt.Sprint(p.MTU), p.HostDevice, path(p), p.State})
 	}
 	return cli.Table(w, rows)
 }
 
-// way tells how a pod's packets are forwarded: directly by the datapath, or by the host's stack and why.
-func way(e agentapi.Endpoint) string {
+// path is what forwards a pod's packets: eBPF, or the kernel stack and the reason for it.
+func path(e agentapi.Endpoint) string {
 	if e.ThroughStack == "" {
-		return "direct"
+		return "ebpf"
 	}
-	return fmt.Sprintf("stack (%s)", e.ThroughStack)
+	return fmt.Sprintf("kernel (%s)", e.ThroughStack)
 }
 
-// short cuts a container id to what runtimes print.
+// short truncates a container id as runtimes do.
 func short(id string) string {
 	const enough = 13
 	if len(id) > enough {

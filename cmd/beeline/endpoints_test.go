@@ -7,8 +7,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// The table says of each pod which way its packets go, and why.
-func TestEndpointsTellWay(t *testing.T) {
+// The table has the path of each pod's packets, and the reason.
+func TestEndpointsPath(t *testing.T) {
 	var out strings.Builder
 	err := printEndpoints(&out, []agentapi.Endpoint{
 		{Pod: agentapi.PodRef{Namespace: "default", Name: "fast"}, State: agentapi.StateReady},
@@ -18,7 +18,7 @@ func TestEndpointsTellWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	for i, word := range []string{"WAY", "direct", "stack (port mapping)"} {
+	for i, word := range []string{"PATH", "ebpf", "kernel (port mapping)"} {
 		if len(lines) != 3 || !strings.Contains(lines[i], word) {
 			t.Errorf("no %q in line %d of\n%s", word, i+1, &out)
 		}

@@ -14,25 +14,27 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// flowQuestion holds the flags of `beeline flows`.
+// flowQuestion has the flags of `beeline flows`.
 type flowQuestion struct {
 	filter agentapi.FlowFilter
 	since  time.Duration
 	follow bool
 }
 
-// flowsLast is how many flows are printed unless something else is said.
+// flowsLast is the default of --last.
 const flowsLast = 100
 
 func newFlowsCommand(e cli.Env) *cobra.Command {
 	var q flowQuestion
-	cmd := newReadCommand(e, "flows", "Show the connections and drops that this node has seen, by name",
+	cmd := newReadCommand(e, "flows", "Show connections and drops by the names of pods and Services",
 		func(cmd *cobra.Command, c *agentapi.Client) (*agentapi.FlowList, error) {
 			return c.Flows(cmd.Context(), q.asked(cmd, time.Now()))
 		}, printFlows)
-	cmd.Long = `Shows the connections and drops that this node has seen: who with whom, which NetworkPolicies have allowed it, or why it was dropped.
+	cmd.Long = `Show the connections and drops of this node: source and destination, the NetworkPolicies that
+allowed a connection, or the reason of a drop.
 
-An end is a pod or a Service as namespace/name, a namespace as namespace/, the name of a pod, Service or node alone, an address, or a prefix.`
+--pod, --from and --to take a pod or Service as NAMESPACE/NAME, a namespace as NAMESPACE/, the
+name of a pod, Service or node, an address, or a CIDR.`
 	cmd.Example = `  beeline flows --pod shop/cart --verdict dropped
   beeline flows --to shop/db --port 5432 --since 5m
   beeline flows --from 10.1.2.0/24 --follow`
@@ -43,8 +45,11 @@ An end is a pod or a Service as namespace/name, a namespace as namespace/, the n
 			return fmt.Errorf("--since: %s is in the future", q.since)
 		}
 		output := cmd.Flag("output").Value.String()
-		if !q.follow || output != "text" && output != "json" {
+		if !q.follow {
 			return once(cmd, args)
+		}
+		if output != "text" && output != "json" {
+			return fmt.Errorf("--follow supports the output formats text and json, not %q", output)
 		}
 		client := agentapi.NewClient(cmd.Flag("socket").Value.String())
 		return explain(followFlows(cmd.Context(), e, client, q.asked(cmd, time.Now()), output == "json"))
@@ -54,19 +59,19 @@ An end is a pod or a Service as namespace/name, a namespace as namespace/, the n
 
 func (q *flowQuestion) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&q.filter.Pod, "pod", "", "only what this end has to do with, on either side")
-	f.StringVar(&q.filter.From, "from", "", "only what this end has begun or sent")
-	f.StringVar(&q.filter.To, "to", "", "only what goes to this end")
-	f.StringVar(&q.filter.Verdict, "verdict", "", "only what was "+agentapi.FlowAllowed+", or "+agentapi.FlowDropped)
-	f.StringVar(&q.filter.Protocol, "protocol", "", "only this protocol: TCP, UDP, SCTP, ICMP, ICMPv6 or a number")
-	f.Uint16Var(&q.filter.Port, "port", 0, "only what goes to this port")
-	f.StringVar(&q.filter.Reason, "reason", "", "only drops of this reason, as 'beeline drops' names it")
-	f.DurationVar(&q.since, "since", 0, "only what is not older than this, as in 5m")
-	f.IntVar(&q.filter.Last, "last", flowsLast, "how many at most, the newest; 0: all that are kept, as with --since")
-	f.BoolVarP(&q.follow, "follow", "f", false, "go on with what comes, until Ctrl-C or the end of the agent; with --last or --since, after what there is already")
+	f.StringVar(&q.filter.Pod, "pod", "", "show flows from or to this pod, Service, node, address or CIDR")
+	f.StringVar(&q.filter.From, "from", "", "show flows from this source")
+	f.StringVar(&q.filter.To, "to", "", "show flows to this destination")
+	f.StringVar(&q.filter.Verdict, "verdict", "", "show flows with this verdict: "+agentapi.FlowAllowed+", "+agentapi.FlowDropped)
+	f.StringVar(&q.filter.Protocol, "protocol", "", "show flows of this protocol: TCP, UDP, SCTP, ICMP, ICMPv6, or a number")
+	f.Uint16Var(&q.filter.Port, "port", 0, "show flows to this port")
+	f.StringVar(&q.filter.Reason, "reason", "", "show drops with this reason (see beeline drops)")
+	f.DurationVar(&q.since, "since", 0, "show flows of this last period, such as 5m")
+	f.IntVar(&q.filter.Last, "last", flowsLast, "show at most this many of the newest flows; 0: all in the buffer; all since then with --since")
+	f.BoolVarP(&q.follow, "follow", "f", false, "keep printing new flows; with --last or --since, after the ones in the buffer")
 }
 
-// asked gives the filter for the agent.
+// asked returns the filter for the agent.
 func (q *flowQuestion) asked(cmd *cobra.Command, now time.Time) agentapi.FlowFilter {
 	filter := q.filter
 	if q.since > 0 {
@@ -91,29 +96,29 @@ func printFlows(w io.Writer, list *agentapi.FlowList) error {
 		fmt.Fprintln(w, noFlows(list))
 		return nil
 	}
-	rows := [][]string{{"TIME", "SOURCE", "", "DESTINATION", "PROTOCOL", "EVENT", "PACKETS", "WHY"}}
+	rows := [][]string{{"TIME", "SOURCE", "", "DESTINATION", "PROTOCOL", "EVENT", "PACKETS", "REASON"}}
 	for _, f := range list.Flows {
 		rows = append(rows, flowRow(f))
 	}
 	return cli.Table(w, rows)
 }
 
-// noFlows says why there is nothing to print.
+// noFlows explains an empty list.
 func noFlows(list *agentapi.FlowList) string {
 	switch {
 	case list.Telling == "off":
 		return "Flows are off on this node (--flows=off)."
 	case list.Kept == 0 && list.Telling == "drops":
-		return "No packet has been dropped since the agent started; of connections flows tell nothing here (--flows=drops)."
+		return "No drops since the agent started; connections are not reported on this node (--flows=drops)."
 	case list.Kept == 0 && list.Telling == "policy":
-		return "Nothing yet: flows tell of drops, and of connections of pods that NetworkPolicies select (--flows=policy)."
+		return "No flows yet: only drops, and connections of pods that NetworkPolicies select, are reported (--flows=policy)."
 	case list.Kept == 0:
-		return "Nothing yet."
+		return "No flows yet."
 	}
-	return fmt.Sprintf("None of the %d events that are kept, since %s, is asked for.", list.Kept, list.Oldest.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("None of the %d flows in the buffer, since %s, matches.", list.Kept, list.Oldest.UTC().Format(time.RFC3339))
 }
 
-// printLosses says what is missing.
+// printLosses prints a line for each kind of lost events.
 func printLosses(w io.Writer, list *agentapi.FlowList) {
 	for _, l := range list.Losses {
 		fmt.Fprintln(w, lossLine(&l))
@@ -121,7 +126,7 @@ func printLosses(w io.Writer, list *agentapi.FlowList) {
 }
 
 func lossLine(l *agentapi.FlowLoss) string {
-	return fmt.Sprintf("Not told: %d events (%s) because %s.", l.Events, l.Event, l.Meaning)
+	return fmt.Sprintf("Lost: %d %s events: %s.", l.Events, l.Event, l.Meaning)
 }
 
 // followFlows prints flows as they come, until the command is interrupted.
@@ -137,7 +142,7 @@ func followFlows(ctx context.Context, e cli.Env, c *agentapi.Client, filter agen
 		text := ""
 		switch {
 		case line.Missed > 0:
-			text = fmt.Sprintf("%d events went by unseen: this command was too slow.", line.Missed)
+			text = fmt.Sprintf("Missed %d events: this command was too slow.", line.Missed)
 		case line.Lost != nil:
 			text = lossLine(line.Lost)
 		case line.Flow != nil:

@@ -77,18 +77,18 @@ func TestPrintFlows(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := strings.Join([]string{
-		"TIME          SOURCE                        DESTINATION                       PROTOCOL  EVENT    PACKETS  WHY",
+		"TIME          SOURCE                        DESTINATION                       PROTOCOL  EVENT    PACKETS  REASON",
 		"12:00:00.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       opened   1        allowed by shop/from-cart (egress) and shop/to-db (ingress)",
 		"12:00:01.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       closed   6/5      allowed by shop/from-cart (egress) and shop/to-db (ingress)",
-		"12:00:00.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       revoked  1/0      NetworkPolicies have changed and no longer allow it; ask `beeline policy explain`",
-		"12:00:01.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       closed   ≥6/5     allowed by shop/from-cart (egress) and shop/to-db (ingress); its end was not seen: the table of sessions is full",
+		"12:00:00.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       revoked  1/0      no NetworkPolicy allows it any more: see `beeline policy explain`",
+		"12:00:01.123  shop/cart:40000            →  shop/db-0:5432 (Service shop/db)  TCP       closed   ≥6/5     allowed by shop/from-cart (egress) and shop/to-db (ingress); evicted from the full conntrack table, so its end is unknown",
 		"12:00:00.123  node a:40000               →  shop/db-0:5432 (Service shop/db)  TCP       opened   1        the pod's own node",
 		"12:00:00.123  node b:40000               →  shop/db-0:5432 (Service shop/db)  TCP       opened   1        -",
 		"12:00:00.123  [2001:db8::7]:53           →  shop/cart:9                       UDP       dropped  12       ingress_policy in to_pod: ask somebody",
 		"12:00:00.123  shop/cart as 198.51.100.7  →  node a                            ICMP      dropped  1        spoofed_source in from_pod: it lied",
 		"12:00:00.123  shop/cart                  →  ?                                 -         dropped  1        not_ip in from_pod: it was something else",
 		"12:00:00.123  shop/cart:40000            →  Service shop/web:80               TCP       opened   1        -",
-		"Not told: 3 events (dropped) because there were too many.",
+		"Lost: 3 dropped events: there were too many.",
 		"",
 	}, "\n")
 	if diff := cmp.Diff(want, out.String()); diff != "" {
@@ -96,15 +96,15 @@ func TestPrintFlows(t *testing.T) {
 	}
 }
 
-// Where there is nothing to print, it says why.
+// An empty list is explained.
 func TestPrintNoFlows(t *testing.T) {
 	for want, list := range map[string]agentapi.FlowList{
-		"Flows are off on this node (--flows=off).\n":                                                                   {Telling: "off"},
-		"No packet has been dropped since the agent started; of connections flows tell nothing here (--flows=drops).\n": {Telling: "drops"},
-		"Nothing yet: flows tell of drops, and of connections of pods that NetworkPolicies select (--flows=policy).\n":  {Telling: "policy"},
-		"Nothing yet.\n": {Telling: "all"},
-		"None of the 7 events that are kept, since 2026-05-01T12:00:00Z, is asked for.\n": {Telling: "all", Kept: 7, Oldest: flowNoon},
-		"Nothing yet.\nNot told: 9 events (opened) because nobody read.\n": {
+		"Flows are off on this node (--flows=off).\n":                                                                     {Telling: "off"},
+		"No drops since the agent started; connections are not reported on this node (--flows=drops).\n":                  {Telling: "drops"},
+		"No flows yet: only drops, and connections of pods that NetworkPolicies select, are reported (--flows=policy).\n": {Telling: "policy"},
+		"No flows yet.\n": {Telling: "all"},
+		"None of the 7 flows in the buffer, since 2026-05-01T12:00:00Z, matches.\n": {Telling: "all", Kept: 7, Oldest: flowNoon},
+		"No flows yet.\nLost: 9 opened events: nobody read.\n": {
 			Telling: "all", Losses: []agentapi.FlowLoss{{Event: "opened", Meaning: "nobody read", Events: 9}},
 		},
 	} {
@@ -237,8 +237,8 @@ func TestFlowsCommandFollows(t *testing.T) {
 	code, out, errOut := follow(4)
 	want := "12:00:00.123  shop/cart:40000                  → shop/db-0:5432 (Service shop/db)  TCP     opened         1  allowed by shop/from-cart (egress) and shop/to-db (ingress)\n" +
 		"12:00:01.123  shop/cart:40000                  → shop/db-0:5432 (Service shop/db)  TCP     closed       6/5  allowed by shop/from-cart (egress) and shop/to-db (ingress)\n" +
-		"5 events went by unseen: this command was too slow.\n" +
-		"Not told: 3 events (dropped) because there were too many.\n"
+		"Missed 5 events: this command was too slow.\n" +
+		"Lost: 3 dropped events: there were too many.\n"
 	if code != 0 || errOut != "Watching; end with Ctrl-C.\n" {
 		t.Errorf("code %d: %s", code, errOut)
 	}
@@ -257,7 +257,7 @@ func TestFlowsCommandFollows(t *testing.T) {
 	if code, _, errOut := follow(1); code != 1 || !strings.Contains(errOut, "disk on fire") {
 		t.Errorf("code %d: %s", code, errOut)
 	}
-	if code, _, errOut := follow(1, "-o", "yaml"); code != 1 || !strings.Contains(errOut, "neither text nor json") {
+	if code, _, errOut := follow(1, "-o", "yaml"); code != 1 || !strings.Contains(errOut, "--follow supports the output formats text and json") {
 		t.Errorf("code %d: %s", code, errOut)
 	}
 }

@@ -25,19 +25,19 @@ func flowRow(f agentapi.Flow) []string {
 	}
 }
 
-// Widths of the columns of a stream, where nobody knows what comes.
+// Widths of the columns of a stream, whose rows are not known in advance.
 const (
 	flowEndWidth   = 32
 	flowEventWidth = 8
 )
 
-// flowLine is a flow as a line of a stream.
+// flowLine formats a flow as a line of a stream.
 func flowLine(f agentapi.Flow) string {
 	row := flowRow(f)
 	return fmt.Sprintf("%s  %-*s → %-*s  %-6s  %-*s  %6s  %s", row[0], flowEndWidth, row[1], flowEndWidth, row[3], row[4], flowEventWidth, row[5], row[6], row[7])
 }
 
-// flowSource names who opened a connection or sent a packet. A pod that sent what is not its own is named by its device.
+// flowSource names the initiator or sender. A pod with a spoofed source address is named by its device.
 func flowSource(f agentapi.Flow) string {
 	end := flowEnd(f.Source, f.Protocol)
 	switch {
@@ -49,7 +49,7 @@ func flowSource(f agentapi.Flow) string {
 	return f.DevicePod + " as " + end
 }
 
-// flowEnd names an end with its port, and the Services that it is an endpoint of.
+// flowEnd names an end with its port, and the Services that it is a backend of.
 func flowEnd(e agentapi.FlowEnd, protocol string) string {
 	if !e.Address.IsValid() {
 		return "?"
@@ -76,19 +76,19 @@ func flowEnd(e agentapi.FlowEnd, protocol string) string {
 	return name
 }
 
-// flowOfNode tells whether a pod and its own node talk, which no policy has a say in.
+// flowOfNode reports a flow between a pod and its own node, which no policy can deny.
 func flowOfNode(f agentapi.Flow) bool {
 	s, d := f.Source, f.Destination
 	return s.Node == d.Node && (s.Kind == agentapi.FlowEndNode && d.Kind == agentapi.FlowEndPod || s.Kind == agentapi.FlowEndPod && d.Kind == agentapi.FlowEndNode)
 }
 
-// flowWhy says what has allowed a flow, or why it was dropped.
+// flowWhy names the policies that allowed a flow, or the reason of a drop.
 func flowWhy(f agentapi.Flow) string {
 	if f.Reason != "" {
 		return fmt.Sprintf("%s in %s: %s", f.Reason, f.Program, f.Meaning)
 	}
 	if f.Event == agentapi.FlowEventRevoked {
-		return "NetworkPolicies have changed and no longer allow it; ask `beeline policy explain`"
+		return "no NetworkPolicy allows it any more: see `beeline policy explain`"
 	}
 	var by []string
 	if f.EgressPolicy != "" {
@@ -105,7 +105,7 @@ func flowWhy(f agentapi.Flow) string {
 		why = "the pod's own node"
 	}
 	if f.PushedOut {
-		why += "; its end was not seen: the table of sessions is full"
+		why += "; evicted from the full conntrack table, so its end is unknown"
 	}
 	return why
 }

@@ -14,7 +14,7 @@ import (
 
 func newPoliciesCommand(e cli.Env) *cobra.Command {
 	var which agentapi.PolicyFilter
-	cmd := newReadArgsCommand(e, "policies [NAME]", "List the NetworkPolicies of the cluster and what has become of them on this node",
+	cmd := newReadArgsCommand(e, "policies [NAME]", "List NetworkPolicies with their state on this node",
 		cli.Arguments(cobra.MaximumNArgs(1)),
 		func(cmd *cobra.Command, args []string, c *agentapi.Client) ([]agentapi.NetworkPolicy, error) {
 			if len(args) == 1 {
@@ -26,20 +26,20 @@ func newPoliciesCommand(e cli.Env) *cobra.Command {
 			return c.Policies(cmd.Context(), which)
 		},
 		printPolicies)
-	cmd.Flags().StringVarP(&which.Namespace, "namespace", "n", "", "only those of this namespace")
+	cmd.Flags().StringVarP(&which.Namespace, "namespace", "n", "", "show NetworkPolicies of this namespace only")
 	return cmd
 }
 
 func printPolicies(w io.Writer, all []agentapi.NetworkPolicy) error {
 	if len(all) == 0 {
-		fmt.Fprintln(w, "No such NetworkPolicies.")
+		fmt.Fprintln(w, "No NetworkPolicies found.")
 		return nil
 	}
-	rows := [][]string{{"POLICY", "DIRECTIONS", "RULES", "PODS HERE", "STATE", "SINCE"}}
+	rows := [][]string{{"POLICY", "DIRECTIONS", "RULES", "LOCAL PODS", "STATE", "SINCE"}}
 	for _, p := range all {
 		state := p.State
 		if p.Reason != "" {
-			state += " because " + p.Reason
+			state += ": " + p.Reason
 		}
 		since := "-"
 		if !p.Since.IsZero() {
@@ -65,7 +65,7 @@ func ruleCount(p agentapi.NetworkPolicy) string {
 	return dash(strings.Join(all, ", "))
 }
 
-// podNames names some pods, without the namespace, which is that of the policy.
+// podNames lists some pods without their namespace, which is the policy's.
 func podNames(pods []string) string {
 	const some = 3
 	var all []string
@@ -79,10 +79,10 @@ func podNames(pods []string) string {
 	return dash(strings.Join(all, ", "))
 }
 
-// policyRows tells what this node has to do with NetworkPolicies.
+// policyRows counts what this node enforces of NetworkPolicies beside the capacity for it.
 func policyRows(s *agentapi.Status) [][]string {
 	p := s.Policy
-	rows := [][]string{{"WHAT", "NOW", "ROOM FOR"}}
+	rows := [][]string{{"COUNT OF", "CURRENT", "CAPACITY"}}
 	if !p.Enforced {
 		return rows
 	}
@@ -90,27 +90,27 @@ func policyRows(s *agentapi.Status) [][]string {
 	for _, m := range s.Maps {
 		maps[m.Name] = m
 	}
-	add := func(what string, now any, in string) {
-		room := "-"
-		if m, ok := maps[in]; ok {
-			room = fmt.Sprint(m.MaxEntries)
+	add := func(name string, current any, table string) {
+		capacity := "-"
+		if m, ok := maps[table]; ok {
+			capacity = fmt.Sprint(m.MaxEntries)
 		}
-		rows = append(rows, []string{what, fmt.Sprint(now), room})
+		rows = append(rows, []string{name, fmt.Sprint(current), capacity})
 	}
 	policies := fmt.Sprint(p.Policies)
 	if !p.Known {
-		policies = "not known yet"
+		policies = "not synced"
 	}
 	add("policies", policies, "")
-	add("policies that are closed", p.Closed, "")
-	add("policies that are not in force yet", p.Pending, "")
-	add("pods here that policies select", p.Pods, "policy_pods")
-	add("pods that are closed", p.ClosedPods, "")
-	add("sets of rules", p.Sets, "")
-	add("single addresses", p.Identities, "identities")
-	add("prefixes", p.Blocks, "identity_cidrs")
-	add("who may be asked by whom", p.Entries, "policies")
-	add("ranges of ports", p.Ports, "policy_ports")
-	add("sessions", maps["conntrack"].Entries, "conntrack")
+	add("policies that deny all, in error", p.Closed, "")
+	add("policies not enforced yet", p.Pending, "")
+	add("local pods that policies select", p.Pods, "policy_pods")
+	add("local pods denied all traffic, in error", p.ClosedPods, "")
+	add("rule sets", p.Sets, "")
+	add("identities", p.Identities, "identities")
+	add("CIDR identities", p.Blocks, "identity_cidrs")
+	add("policy entries", p.Entries, "policies")
+	add("port ranges", p.Ports, "policy_ports")
+	add("conntrack entries", maps["conntrack"].Entries, "conntrack")
 	return rows
 }

@@ -12,43 +12,43 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi/server"
 )
 
-// judge answers questions about policies.
-type judge struct {
+// explainer is an agent with one answer about policies.
+type explainer struct {
 	agentapi.Service
 	asked  agentapi.PolicyQuestion
 	answer *agentapi.PolicyAnswer
 }
 
-func (j *judge) ExplainPolicy(_ context.Context, q agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, error) {
-	j.asked = q
-	if j.answer == nil {
+func (e *explainer) ExplainPolicy(_ context.Context, q agentapi.PolicyQuestion) (*agentapi.PolicyAnswer, error) {
+	e.asked = q
+	if e.answer == nil {
 		return nil, agentapi.Errorf(agentapi.CodeNotFound, "there is no pod %s", q.From)
 	}
-	return j.answer, nil
+	return e.answer, nil
 }
 
-func (j *judge) Policies(context.Context, agentapi.PolicyFilter) ([]agentapi.NetworkPolicy, error) {
+func (e *explainer) Policies(context.Context, agentapi.PolicyFilter) ([]agentapi.NetworkPolicy, error) {
 	return []agentapi.NetworkPolicy{{
 		Namespace: "shop", Name: "web", Pods: []string{"shop/a", "shop/b", "shop/c", "shop/d"}, Directions: []string{agentapi.DirectionEgress}, IngressRules: 3, EgressRules: 2,
 		State: agentapi.PolicyClosed, Reason: "it is not understood",
 	}}, nil
 }
 
-// socket serves a judge until the test ends.
-func (j *judge) socket(t *testing.T) string {
+// socket serves an explainer until the test ends.
+func (e *explainer) socket(t *testing.T) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "agent.sock")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: server.Handler(j)}
+	s := &http.Server{Handler: server.Handler(e)}
 	go func() { _ = s.Serve(l) }() // until it is closed
 	t.Cleanup(func() { s.Close() })
 	return socket
 }
 
-// What is asked arrives as it is meant, and scripts tell by the exit code what became of it.
+// The arguments become the question, and the result the exit code.
 func TestPolicyExplain(t *testing.T) {
 	allowed := &agentapi.PolicyAnswer{Allowed: true, Ways: []agentapi.PolicyWay{{From: "a", To: "b", Allowed: true}}}
 	denied := &agentapi.PolicyAnswer{Ways: []agentapi.PolicyWay{{From: "a", To: "b", Ingress: agentapi.PolicyJudgement{
@@ -72,7 +72,7 @@ func TestPolicyExplain(t *testing.T) {
 		{[]string{"shop/a"}, allowed, agentapi.PolicyQuestion{}, 2, "usage: beeline policy explain"},
 		{[]string{"shop/a", "shop/b:80", "--nonsense"}, allowed, agentapi.PolicyQuestion{}, 2, "nonsense"},
 	} {
-		j := &judge{answer: c.answer}
+		j := &explainer{answer: c.answer}
 		code, stdout, stderr := beeline(t, append([]string{"policy", "explain", "--socket", j.socket(t)}, c.args...)...)
 		if code != c.code || !strings.Contains(stdout+stderr, c.says) || j.asked != c.asked {
 			t.Errorf("%q: exit code %d, asked %+v, printed\n%s%s", c.args, code, j.asked, stdout, stderr)
@@ -80,7 +80,7 @@ func TestPolicyExplain(t *testing.T) {
 	}
 }
 
-// What policies see instead of the other end stands beside what they say, and a backend that gets no connection is marked.
+// The output has the other end as policies see it, and marks a backend that gets no connection.
 func TestPolicyExplainForwarded(t *testing.T) {
 	allowed := agentapi.PolicyJudgement{Pod: "shop/a", Allowed: true, Reason: "a rule allows it"}
 	denied := agentapi.PolicyJudgement{Pod: "shop/web", Reason: "no rule allows it"}
@@ -88,12 +88,12 @@ func TestPolicyExplainForwarded(t *testing.T) {
 		{From: "shop/a", To: "b port 8080/TCP", Service: "shop/web", SentTo: "192.0.2.2:30080", SeenAs: "192.0.2.2", Allowed: true, Egress: allowed, Ingress: allowed},
 		{From: "shop/a", To: "c port 8080/TCP", Service: "shop/web", SentTo: "192.0.2.2:30080", Unused: true, Egress: agentapi.PolicyJudgement{Allowed: true, Reason: "none"}, Ingress: denied},
 	}}
-	code, stdout, stderr := beeline(t, "policy", "explain", "--socket", (&judge{answer: answer}).socket(t), "shop/a", "192.0.2.2:30080")
+	code, stdout, stderr := beeline(t, "policy", "explain", "--socket", (&explainer{answer: answer}).socket(t), "shop/a", "192.0.2.2:30080")
 	want := `shop/a to b port 8080/TCP, a backend of Service shop/web: allowed
   egress of shop/a to 192.0.2.2:30080: allowed: a rule allows it
   ingress of shop/a from 192.0.2.2: allowed: a rule allows it
 
-shop/a to c port 8080/TCP, a backend of Service shop/web that gets none of these connections as things are: NOT ALLOWED
+shop/a to c port 8080/TCP, a backend of Service shop/web (gets none of these connections now): NOT ALLOWED
   egress: allowed: none
   ingress of shop/web: not allowed: no rule allows it
 `
@@ -102,7 +102,7 @@ shop/a to c port 8080/TCP, a backend of Service shop/web that gets none of these
 	}
 }
 
-// Without an agent there is no answer, which is not a no.
+// Without an agent the exit code is not that of a denied connection.
 func TestPolicyExplainWithoutAgent(t *testing.T) {
 	code, _, stderr := beeline(t, "policy", "explain", "--socket", filepath.Join(t.TempDir(), "none.sock"), "shop/a", "shop/b:80")
 	if code != 2 || !strings.Contains(stderr, "is `beeline-agent run` running") {
@@ -110,16 +110,16 @@ func TestPolicyExplainWithoutAgent(t *testing.T) {
 	}
 }
 
-func TestPoliciesTellStateAndPods(t *testing.T) {
-	code, stdout, stderr := beeline(t, "policies", "--socket", (&judge{answer: nil}).socket(t))
-	for _, word := range []string{"shop/web", "egress", "  2  ", "a, b, c, and 1 more", "closed because it is not understood"} {
+func TestPoliciesStateAndPods(t *testing.T) {
+	code, stdout, stderr := beeline(t, "policies", "--socket", (&explainer{answer: nil}).socket(t))
+	for _, word := range []string{"shop/web", "egress", "  2  ", "a, b, c, and 1 more", "closed: it is not understood"} {
 		if code != 0 || !strings.Contains(stdout, word) {
 			t.Errorf("no %q, exit code %d, in\n%s%s", word, code, stdout, stderr)
 		}
 	}
 }
 
-// A status of a node that does not put policies into force says nothing of them; that of another says how much fits.
+// The status has NetworkPolicies only where the node enforces them.
 func TestStatusOfPolicies(t *testing.T) {
 	s := &agentapi.Status{Maps: []agentapi.Map{{Name: "policies", MaxEntries: 99}}, Policy: agentapi.PolicyStatus{Policies: 7}}
 	if rows := policyRows(s); len(rows) != 1 {
@@ -130,7 +130,7 @@ func TestStatusOfPolicies(t *testing.T) {
 	if err := printStatus(&out, s); err != nil {
 		t.Fatal(err)
 	}
-	for _, word := range []string{"NetworkPolicies", "not known yet", "99"} {
+	for _, word := range []string{"NetworkPolicies", "not synced", "99"} {
 		if !strings.Contains(out.String(), word) {
 			t.Errorf("no %q in\n%s", word, &out)
 		}

@@ -12,14 +12,14 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// The exit codes of `policy explain`; it is asked by scripts.
+// Exit codes of `policy explain`, for scripts.
 const (
 	exitDenied cli.ExitCode = 1
 	exitError  cli.ExitCode = 2
 )
 
 func newPolicyCommand(e cli.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "policy", Short: "Ask about NetworkPolicies"}
+	cmd := &cobra.Command{Use: "policy", Short: "Explain NetworkPolicies"}
 	cmd.AddCommand(newPolicyExplainCommand(e))
 	return cmd
 }
@@ -27,7 +27,7 @@ func newPolicyCommand(e cli.Env) *cobra.Command {
 func newPolicyExplainCommand(e cli.Env) *cobra.Command {
 	var allowed bool
 	protocol := agentapi.Protocols[0]
-	cmd := newReadArgsCommand(e, "explain FROM TO[:PORT]", "Say whether NetworkPolicies allow a connection, by which rule, or what is missing",
+	cmd := newReadArgsCommand(e, "explain FROM TO[:PORT]", "Explain whether NetworkPolicies allow a connection, and by which rule",
 		cli.Arguments(cobra.ExactArgs(2)),
 		func(cmd *cobra.Command, args []string, c *agentapi.Client) (*agentapi.PolicyAnswer, error) {
 			q := agentapi.PolicyQuestion{From: unbracketed(args[0]), Protocol: strings.ToUpper(protocol)}
@@ -39,36 +39,38 @@ func newPolicyExplainCommand(e cli.Env) *cobra.Command {
 			return answer, err
 		},
 		printAnswer)
-	cmd.Long = `Say whether NetworkPolicies allow a connection, by which rule, or what is missing.
+	cmd.Long = `Explain whether NetworkPolicies allow a connection: by which rule, or which rules come close.
 
 FROM is a pod as NAMESPACE/NAME, an address, or "node" for the node of the other end.
-TO is the same with a port, by number or name: shop/web:80, 10.1.0.7:443, [fd00::7]:443.
-NAMESPACE/NAME may also be a Service, if no pod has that name: each of its backends is asked about. So it is with an address of a
-Service, and with a node's address and a port that a Service has on all nodes. Each end's policies are asked about what they see: behind
-another node's port that is the node, for the sender, and for a backend that is not on it. A backend that gets none of these connections,
-since it is not ready or a traffic policy keeps them elsewhere, decides nothing.
+TO is the same with a port number or name: shop/web:80, 10.1.0.7:443, [fd00::7]:443.
+TO may also be a Service (NAMESPACE/NAME, if no pod has that name), one of its addresses, or a
+node address with a NodePort: the command evaluates the connection to each backend.
 
-No packet is sent: the agent of this node answers by the pods, namespaces and policies that it knows.
-The exit code is 0 if it is allowed, 1 if not, and 2 if there is no answer.`
+The policies of each end see the addresses on the packet. Through the NodePort of another node,
+the sender's policies see that node, and so do those of a backend on a third node. Backends that
+get no such connection, because they are not ready or by a traffic policy, do not count.
+
+No packet is sent: the agent of this node evaluates the policies that it has.
+Exit codes: 0 allowed, 1 denied, 2 error.`
 	cmd.Example = `  beeline policy explain shop/client shop/web:80
   beeline policy explain 203.0.113.9 shop/web:443
   beeline policy explain shop/web shop/dns:53 --protocol UDP`
 	cmd.Flags().StringVar(&protocol, "protocol", protocol, strings.Join(append(agentapi.Protocols, agentapi.ProtocolICMP), ", "))
-	refuse := func(err error) error {
+	fail := func(err error) error {
 		fmt.Fprintf(e.Stderr, "beeline: %v\n", err)
 		return exitError
 	}
 	check, ask := cmd.Args, cmd.RunE
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return refuse(err) })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fail(err) })
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
-			return refuse(err)
+			return fail(err)
 		}
 		return nil
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := ask(cmd, args); err != nil {
-			return refuse(err)
+			return fail(err)
 		}
 		if !allowed {
 			return exitDenied
@@ -78,8 +80,8 @@ The exit code is 0 if it is allowed, 1 if not, and 2 if there is no answer.`
 	return cmd
 }
 
-// splitPort takes the port from the end of a destination: "shop/web:80", "10.1.0.7:443", "[fd00::7]:443", "node:80". An IPv6 address
-// without brackets has none.
+// splitPort splits a destination into host and port: "shop/web:80", "10.1.0.7:443", "[fd00::7]:443", "node:80". An IPv6 address
+// without brackets has no port.
 func splitPort(text string) (to, port string) {
 	at := strings.LastIndexByte(text, ':')
 	if at < 0 || strings.Count(text, ":") > 1 && !strings.HasSuffix(text[:at], "]") {
@@ -94,7 +96,7 @@ func unbracketed(address string) string {
 
 func printAnswer(w io.Writer, a *agentapi.PolicyAnswer) error {
 	if len(a.Ways) == 0 {
-		return errors.New("the agent's answer says nothing")
+		return errors.New("the agent returned no result")
 	}
 	for i, way := range a.Ways {
 		if i > 0 {
@@ -109,7 +111,7 @@ func printAnswer(w io.Writer, a *agentapi.PolicyAnswer) error {
 			to += ", a backend of Service " + way.Service
 		}
 		if way.Unused {
-			to += " that gets none of these connections as things are"
+			to += " (gets none of these connections now)"
 		}
 		fmt.Fprintf(w, "%s to %s: %s\n", way.From, to, verdict)
 		sentTo, seenAs := "", ""
@@ -125,7 +127,7 @@ func printAnswer(w io.Writer, a *agentapi.PolicyAnswer) error {
 	return nil
 }
 
-// printJudgement says what one end's policies say, and who says it; other is what they see of the other end, if that is not its own.
+// printJudgement prints the verdict of one end's policies. other is the other end as they see it, if NAT changes it.
 func printJudgement(w io.Writer, direction, other string, j agentapi.PolicyJudgement) {
 	verdict := "allowed"
 	if !j.Allowed {

@@ -19,7 +19,7 @@ type reading struct {
 	output string
 }
 
-// newReadCommand makes a command that asks the agent for something and prints it, as text or as JSON.
+// newReadCommand makes a command that requests something from the agent and prints it.
 func newReadCommand[T any](e cli.Env, use, short string, ask func(*cobra.Command, *agentapi.Client) (T, error), text func(io.Writer, T) error) *cobra.Command {
 	return newReadArgsCommand(e, use, short, cobra.NoArgs,
 		func(cmd *cobra.Command, _ []string, c *agentapi.Client) (T, error) { return ask(cmd, c) }, text)
@@ -34,21 +34,21 @@ func newReadArgsCommand[T any](e cli.Env, use, short string, args cobra.Position
 		Short: short,
 		Args:  args,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if r.output != "text" && r.output != "json" {
-				return fmt.Errorf("--output: %q is neither text nor json", r.output)
+			if err := checkFormat(r.output); err != nil {
+				return err
 			}
 			answer, err := ask(cmd, args, agentapi.NewClient(r.socket))
 			if err != nil {
 				return explain(err)
 			}
-			if r.output == "json" {
-				return cli.JSON(e.Stdout, answer)
+			if r.output != "text" {
+				return printAs(e.Stdout, r.output, answer)
 			}
 			return text(e.Stdout, answer)
 		},
 	}
 	cmd.Flags().StringVar(&r.socket, "socket", defaultSocket(), "the agent's unix socket")
-	cmd.Flags().StringVarP(&r.output, "output", "o", "text", "text, json")
+	cmd.Flags().StringVarP(&r.output, "output", "o", "text", formats)
 	return cmd
 }
 

@@ -15,7 +15,7 @@ import (
 
 func newServicesCommand(e cli.Env) *cobra.Command {
 	var which agentapi.ServiceFilter
-	cmd := newReadArgsCommand(e, "services [NAME]", "List the Services that this node translates; with a name, their backends too",
+	cmd := newReadArgsCommand(e, "services [NAME]", "List Services with their frontends; with a name, their backends too",
 		cli.Arguments(cobra.MaximumNArgs(1)),
 		func(cmd *cobra.Command, args []string, c *agentapi.Client) ([]agentapi.ServicePort, error) {
 			if len(args) == 1 {
@@ -27,7 +27,7 @@ func newServicesCommand(e cli.Env) *cobra.Command {
 			return c.Services(cmd.Context(), which)
 		},
 		func(w io.Writer, all []agentapi.ServicePort) error { return printServices(w, all, which) })
-	cmd.Flags().StringVarP(&which.Namespace, "namespace", "n", "", "only those of this namespace")
+	cmd.Flags().StringVarP(&which.Namespace, "namespace", "n", "", "show Services of this namespace only")
 	return cmd
 }
 
@@ -35,7 +35,7 @@ func printServices(w io.Writer, all []agentapi.ServicePort, which agentapi.Servi
 	if len(all) == 0 {
 		of := ""
 		if which.Name != "" {
-			of = " of that name"
+			of = " " + which.Name
 		}
 		if which.Namespace != "" {
 			of += " in namespace " + which.Namespace
@@ -54,11 +54,11 @@ func printServices(w io.Writer, all []agentapi.ServicePort, which agentapi.Servi
 		}
 		return nil
 	}
-	rows := [][]string{{"SERVICE", "PORT", "KIND", "FRONTEND", "FROM INSIDE", "FROM OUTSIDE", "MORE", "CONNECTIONS", "REFUSED"}}
+	rows := [][]string{{"SERVICE", "PORT", "TYPE", "FRONTEND", "INTERNAL", "EXTERNAL", "OPTIONS", "CONNECTIONS", "REJECTED"}}
 	for _, p := range all {
 		for i, f := range p.Frontends {
 			row := []string{"", "", f.Kind, netip.AddrPortFrom(f.Address, f.Port).String(), side(f.Inside), side(f.Outside), more(p, f), "", ""}
-			if i == 0 { // the rest belongs to the same port
+			if i == 0 { // more frontends of the same port
 				row[0], row[1] = p.Namespace+"/"+p.Name, portLabel(p)
 				row[7], row[8] = fmt.Sprint(p.Connections), fmt.Sprint(p.Refused)
 			}
@@ -68,10 +68,10 @@ func printServices(w io.Writer, all []agentapi.ServicePort, which agentapi.Servi
 	return cli.Table(w, rows)
 }
 
-// printService prints one port with everything that is known of it.
+// printService prints one port with its frontends and backends.
 func printService(w io.Writer, p agentapi.ServicePort) error {
-	fmt.Fprintf(w, "%s/%s, port %s: %d connections, %d refused\n", p.Namespace, p.Name, portLabel(p), p.Connections, p.Refused)
-	rows := [][]string{{"  KIND", "FRONTEND", "FROM INSIDE", "FROM OUTSIDE", "MORE"}}
+	fmt.Fprintf(w, "%s/%s, port %s: %d connections, %d rejected\n", p.Namespace, p.Name, portLabel(p), p.Connections, p.Refused)
+	rows := [][]string{{"  TYPE", "FRONTEND", "INTERNAL", "EXTERNAL", "OPTIONS"}}
 	for _, f := range p.Frontends {
 		rows = append(rows, []string{"  " + f.Kind, netip.AddrPortFrom(f.Address, f.Port).String(), side(f.Inside), side(f.Outside), more(p, f)})
 	}
@@ -82,26 +82,26 @@ func printService(w io.Writer, p agentapi.ServicePort) error {
 		fmt.Fprintln(w, "  no backends")
 		return nil
 	}
-	rows = [][]string{{"  BACKEND", "STATE", "NODE", "ZONE", "GETS CONNECTIONS"}}
+	rows = [][]string{{"  BACKEND", "STATE", "NODE", "ZONE", "USED FOR"}}
 	for _, b := range p.Backends {
 		node := dash(b.Node)
 		if b.Local {
-			node += " (here)"
+			node += " (local)"
 		}
 		rows = append(rows, []string{"  " + b.Address.String(), b.State(), node, dash(b.Zone), receives(p, b)})
 	}
 	return cli.Table(w, rows)
 }
 
-// receives says from where a backend gets new connections on this node.
+// receives lists the traffic whose new connections a backend gets on this node: internal, external.
 func receives(p agentapi.ServicePort, b agentapi.Backend) string {
 	var from []string
 	for _, s := range []struct {
 		name string
 		of   func(agentapi.Frontend) agentapi.ServiceSide
 	}{
-		{"inside", func(f agentapi.Frontend) agentapi.ServiceSide { return f.Inside }},
-		{"outside", func(f agentapi.Frontend) agentapi.ServiceSide { return f.Outside }},
+		{"internal", func(f agentapi.Frontend) agentapi.ServiceSide { return f.Inside }},
+		{"external", func(f agentapi.Frontend) agentapi.ServiceSide { return f.Outside }},
 	} {
 		for _, f := range p.Frontends {
 			if contains(s.of(f), b.Address) {
@@ -111,9 +111,9 @@ func receives(p agentapi.ServicePort, b agentapi.Backend) string {
 		}
 	}
 	if len(from) == 0 {
-		return "no"
+		return "-"
 	}
-	return "from " + strings.Join(from, " and ")
+	return strings.Join(from, ", ")
 }
 
 func contains(s agentapi.ServiceSide, at netip.AddrPort) bool {
@@ -133,7 +133,7 @@ func portLabel(p agentapi.ServicePort) string {
 	return label
 }
 
-// side says where connections from one side go.
+// side describes the backends of internal or external traffic.
 func side(s agentapi.ServiceSide) string {
 	switch {
 	case s.Without == agentapi.WithoutPass:
@@ -146,7 +146,7 @@ func side(s agentapi.ServiceSide) string {
 	return fmt.Sprintf("%d, %s", len(s.Backends), s.Algorithm)
 }
 
-// more lists what is not the same for every frontend.
+// more lists the options of a frontend.
 func more(p agentapi.ServicePort, f agentapi.Frontend) string {
 	var all []string
 	if p.AffinitySeconds > 0 {

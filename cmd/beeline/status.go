@@ -14,7 +14,7 @@ import (
 )
 
 func newStatusCommand(e cli.Env) *cobra.Command {
-	return newReadCommand(e, "status", "Show what this node's network runs on, and what is wrong with it",
+	return newReadCommand(e, "status", "Show the state of this node's network, with its problems",
 		func(cmd *cobra.Command, c *agentapi.Client) (*agentapi.Status, error) { return c.Status(cmd.Context()) }, printStatus)
 }
 
@@ -36,7 +36,7 @@ func printStatus(w io.Writer, s *agentapi.Status) error {
 		{"Uplinks", uplinkRows(s.Uplinks)},
 		{"Pod addresses", poolRows(s)},
 		{"Other nodes", nodeRows(s.Nodes)},
-		{"Translation", translationRows(s)},
+		{"Services and NAT", translationRows(s)},
 		{"NetworkPolicies", policyRows(s)},
 		{"Programs", programRows(s.Programs)},
 		{"Maps", mapRows(s.Maps)},
@@ -58,7 +58,7 @@ func printStatus(w io.Writer, s *agentapi.Status) error {
 }
 
 func choiceRows(all []agentapi.Choice) [][]string {
-	rows := [][]string{{"SETTING", "IN FORCE", "ASKED", "WHY"}}
+	rows := [][]string{{"SETTING", "ACTIVE", "REQUESTED", "REASON"}}
 	for _, c := range all {
 		rows = append(rows, []string{c.Name, c.Chosen, c.Asked, c.Why})
 	}
@@ -70,7 +70,7 @@ func clusterRows(c agentapi.Cluster) [][]string {
 	for _, o := range c.Objects {
 		count := fmt.Sprint(o.Count)
 		if !o.Known {
-			count = "not known yet"
+			count = "not synced"
 		}
 		rows = append(rows, []string{o.Kind, count})
 	}
@@ -85,39 +85,41 @@ func uplinkRows(all []agentapi.Uplink) [][]string {
 	return rows
 }
 
-// translationRows tells how much is translated, and how much can be.
+// translationRows counts frontends, backends and NAT entries beside the capacity for them.
 func translationRows(s *agentapi.Status) [][]string {
-	rows := [][]string{{"WHAT", "NOW", "ROOM FOR"}}
-	add := func(what string, now any, room string) { rows = append(rows, []string{what, fmt.Sprint(now), room}) }
+	rows := [][]string{{"COUNT OF", "CURRENT", "CAPACITY"}}
+	add := func(name string, current any, capacity string) {
+		rows = append(rows, []string{name, fmt.Sprint(current), capacity})
+	}
 	maps := map[string]agentapi.Map{}
 	for _, m := range s.Maps {
 		maps[m.Name] = m
 	}
-	room := func(name string) string { return fmt.Sprint(maps[name].MaxEntries) }
+	capacity := func(name string) string { return fmt.Sprint(maps[name].MaxEntries) }
 	t := s.Translation
 	if t.Ports > 0 {
-		add("ports of Services", t.Ports, "-")
-		add("frontends", t.Frontends, room("services"))
-		add("backends in sets", maps["backends"].Entries, room("backends"))
+		add("Service ports", t.Ports, "-")
+		add("frontends", t.Frontends, capacity("services"))
+		add("backends", maps["backends"].Entries, capacity("backends"))
 	}
 	for _, c := range t.Connections {
 		add(fmt.Sprintf("connections: %s, %s, %s", c.Kind, c.Protocol, c.State), c.Count, "-")
 	}
 	if connections, ok := maps["nat"]; ok && connections.MaxEntries > 1 {
-		add("directions of connections", connections.Entries, room("nat"))
-		add("directions of openings", maps["nat_pending"].Entries, room("nat_pending"))
-		add("directions that were over", t.Expired, "-")
-		add("sockets ended with their backends", t.Destroyed, "-")
+		add("NAT entries", connections.Entries, capacity("nat"))
+		add("pending NAT entries", maps["nat_pending"].Entries, capacity("nat_pending"))
+		add("expired NAT entries", t.Expired, "-")
+		add("sockets closed with their backends", t.Destroyed, "-")
 	}
 	return rows
 }
 
 func poolRows(s *agentapi.Status) [][]string {
-	rows := [][]string{{"RANGE", "USED", "FREE"}}
+	rows := [][]string{{"POD CIDR", "USED", "FREE"}}
 	for _, p := range s.Pools {
 		free := fmt.Sprint(p.Free)
 		if p.Free == math.MaxInt64 {
-			free = "more than can be counted"
+			free = "more than 2^63"
 		}
 		rows = append(rows, []string{p.Prefix.String(), fmt.Sprint(p.Used), free})
 	}
@@ -125,7 +127,7 @@ func poolRows(s *agentapi.Status) [][]string {
 }
 
 func nodeRows(all []agentapi.RemoteNode) [][]string {
-	rows := [][]string{{"NODE", "ADDRESSES", "POD RANGES", "WAY", "MTU", "MAC"}}
+	rows := [][]string{{"NODE", "ADDRESSES", "POD CIDRS", "PATH", "MTU", "MAC"}}
 	for _, n := range all {
 		mac, mtu := n.MAC, "-"
 		switch {
@@ -143,9 +145,9 @@ func nodeRows(all []agentapi.RemoteNode) [][]string {
 }
 
 func programRows(all []agentapi.Program) [][]string {
-	rows := [][]string{{"PROGRAM", "ID", "TAG", "ATTACHED", "VERIFIED INSTRUCTIONS", "TIME PER RUN"}}
+	rows := [][]string{{"PROGRAM", "ID", "TAG", "ATTACHMENTS", "VERIFIED INSTRUCTIONS", "TIME PER RUN"}}
 	for _, p := range all {
-		perRun := "not counted (kernel.bpf_stats_enabled)"
+		perRun := "not measured (kernel.bpf_stats_enabled=0)"
 		if p.RunCount > 0 {
 			perRun = fmt.Sprintf("%.0f ns over %d runs", float64(p.RunTime)/float64(p.RunCount), p.RunCount)
 		}
@@ -155,23 +157,23 @@ func programRows(all []agentapi.Program) [][]string {
 }
 
 func mapRows(all []agentapi.Map) [][]string {
-	rows := [][]string{{"MAP", "TYPE", "ENTRIES", "ROOM FOR", "MEMORY"}}
+	rows := [][]string{{"MAP", "TYPE", "ENTRIES", "CAPACITY", "MEMORY"}}
 	var sum uint64
 	for _, m := range all {
 		sum += m.Bytes
 		rows = append(rows, []string{m.Name, m.Type, fmt.Sprint(m.Entries), fmt.Sprint(m.MaxEntries), byteCount(m.Bytes)})
 	}
-	return append(rows, []string{"together", "", "", "", byteCount(sum)})
+	return append(rows, []string{"total", "", "", "", byteCount(sum)})
 }
 
 func featureRows(all []agentapi.Feature) [][]string {
-	rows := [][]string{{"FEATURE", "HERE", "FOR", "WITHOUT IT", "COMES WITH"}}
+	rows := [][]string{{"KERNEL FEATURE", "AVAILABLE", "USED FOR", "FALLBACK", "REQUIRES"}}
 	for _, f := range all {
-		here := "yes"
+		available := "yes"
 		if !f.Present {
-			here = "no"
+			available = "no"
 		}
-		rows = append(rows, []string{f.Name, here, f.Gives, f.Instead, f.Needs})
+		rows = append(rows, []string{f.Name, available, f.Gives, f.Instead, f.Needs})
 	}
 	return rows
 }

@@ -186,7 +186,7 @@ func TestUninstall(t *testing.T) {
 	if _, err := os.Stat(foreign); err != nil {
 		t.Errorf("another network's plugin: %v", err)
 	}
-	if said, err := uninstall(); err != nil || !strings.HasPrefix(said, "nothing of Beeline") {
+	if said, err := uninstall(); err != nil || !strings.HasPrefix(said, "nothing to remove") {
 		t.Errorf("again: %s, %v", said, err)
 	}
 }

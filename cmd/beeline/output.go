@@ -1,0 +1,74 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"k8s.io/client-go/util/jsonpath"
+	"sigs.k8s.io/yaml"
+
+	"github.com/beeline-cni/beeline/cmd/internal/cli"
+)
+
+// jsonPath begins an output format that goes on with a template, as kubectl's does.
+const jsonPath = "jsonpath="
+
+// formats are for help and errors.
+const formats = "text, json, yaml, jsonpath=TEMPLATE"
+
+// checkFormat checks the value of --output.
+func checkFormat(format string) error {
+	if format == "text" || format == "json" || format == "yaml" {
+		return nil
+	}
+	if template, ok := strings.CutPrefix(format, jsonPath); ok {
+		_, err := parseJSONPath(template)
+		return err
+	}
+	return fmt.Errorf("--output: %q is none of %s", format, formats)
+}
+
+func parseJSONPath(template string) (*jsonpath.JSONPath, error) {
+	if !strings.Contains(template, "{") {
+		template = "{" + template + "}"
+	}
+	path := jsonpath.New("output").AllowMissingKeys(true)
+	if err := path.Parse(template); err != nil {
+		return nil, fmt.Errorf("--output: jsonpath: %w", err)
+	}
+	return path, nil
+}
+
+// printAs prints a value in a format other than text.
+func printAs(w io.Writer, format string, v any) error {
+	switch format {
+	case "json":
+		return cli.JSON(w, v)
+	case "yaml":
+		text, err := yaml.Marshal(v)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(text)
+		return err
+	}
+	path, err := parseJSONPath(strings.TrimPrefix(format, jsonPath))
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	var fields any // by their names in JSON
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return err
+	}
+	if err := path.Execute(w, fields); err != nil {
+		return fmt.Errorf("--output: jsonpath: %w", err)
+	}
+	fmt.Fprintln(w)
+	return nil
+}
