@@ -79,6 +79,7 @@ format: ## Format Go and C sources
 
 lint: ## Check Go, C and shell sources, and the words and lengths of documents
 	build/patiently.sh $(LINT) run ./...
+	for module in chart image; do (cd build/$$module && go tool -modfile=../tools/go.mod golangci-lint run ./...); done
 	clang-format-$(CLANG_MAJOR) --dry-run --Werror $(C_SOURCES)
 	shellcheck $(SCRIPTS)
 	go test -count=1 ./docs

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Installs the Debian packages that the project needs and this machine lacks: build/deps.sh [lab] [bench] [test] [cluster].
-# Without arguments: all. Does nothing, quickly, when nothing is missing. Package sources stay as they are.
+# Installs missing Debian packages: build/deps.sh [lab] [bench] [test] [cluster].
+# Without arguments: all of them. It does not change the package sources.
 set -eu
 
 PATH=$PATH:/usr/sbin:/sbin
 GO_NEEDED=$(sed -n 's/^go //p' "$(dirname "$0")/../go.mod")
 
-# use:   what a lab needs "make bench" needs as well, and what that needs the tests and a cluster need, too
-# proof: a command, or a path, that is there when the package is
+# use:   bench includes lab; test and cluster include bench
+# proof: a command or path that exists if the package is installed
 # use | proof | package | why
 packages() {
 	sed 's/[[:space:]]*|[[:space:]]*/|/g' <<'TABLE'
@@ -48,14 +48,14 @@ there() {
 	esac
 }
 
-# apt's own view of where this release's main component comes from, so that no mirror is named here.
+# The URI of this release's main component, as configured in apt.
 release_uri() {
 	# shellcheck disable=SC2016 # apt's variables, not the shell's
 	apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT) $(ORIGIN)' 'Created-By: Packages' |
 		awk -v codename="$VERSION_CODENAME" '$2 == codename && $3 == "main" && $4 == "Debian" { print $1; exit }'
 }
 
-# fetch_nonfree PACKAGE DIR: downloads from non-free with sources and lists of its own, below DIR.
+# fetch_nonfree PACKAGE DIR: downloads from non-free, with apt sources and lists of its own below DIR.
 fetch_nonfree() {
 	mkdir -p "$2/sources" "$2/lists/partial"
 	cat >"$2/sources/nonfree.sources" <<-SOURCES
@@ -79,7 +79,7 @@ fetch_nonfree() {
 	)
 }
 
-# Packages of servers start them when they are installed, unless this file says no.
+# This file keeps packages from starting their servers.
 POLICY=/usr/sbin/policy-rc.d
 MARK='# put here by beeline build/deps.sh while packages are installed'
 keep_services_down() {
@@ -160,7 +160,7 @@ keep_services_down
 # shellcheck disable=SC2086 # one word for each package
 apt-get -q -y --no-install-recommends -o APT::Sandbox::User=root install $install
 
-# A benchmark's server that answers from every boot on is not what anybody asked for.
+# Servers of benchmarks do not start at boot.
 for service in netperf iperf3 redis-server nginx; do
 	case $missing in *"$service"*) ;; *) continue ;; esac
 	service "$service" stop >/dev/null 2>&1 || true

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes the image that `beeline-lab bench --kubeconfig` runs in pods: build/image-bench.sh OUT.tar NAME. It has the bench's own
-# program, the tools that make traffic and the libraries they need, as they are installed here (make deps), and what
-# the packages they come from say of copyright. Nothing is downloaded.
+# Makes the image that `beeline-lab bench --kubeconfig` runs in pods: build/image-bench.sh OUT.tar NAME. It contains
+# beeline-bench, the traffic tools and their libraries as installed here (make deps), and the copyright files of their
+# Debian packages. Nothing is downloaded.
 set -eu
 
 if [ $# != 2 ]; then
@@ -17,7 +17,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# dash, because the tools are started by a shell that waits for a common start.
+# dash is the shell that starts the tools at the same time.
 tools="netperf netserver iperf3 sockperf redis-benchmark redis-server wrk nginx dash"
 echo "image-bench: collecting $tools" >&2
 files=
@@ -29,7 +29,7 @@ for tool in $tools; do
 	files="$files $file"
 done
 
-# The libraries stay where the programs look for them; real files, because links would be to elsewhere.
+# The libraries keep their paths, as files: links would lead out of the image.
 # shellcheck disable=SC2086 # one word for each file
 libraries=$(ldd $files | awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\// && $1 !~ /:$/ { print $1 }' | sort -u)
 set --
@@ -41,7 +41,7 @@ for library in $libraries; do
 done
 for file in $files $libraries; do
 	real=$(readlink -f "$file")
-	# What dpkg knows a file as may be its path before /usr was merged.
+	# dpkg may know a file by its path before /usr was merged.
 	package=$(dpkg-query -S "$real" 2>/dev/null || dpkg-query -S "${real#/usr}" 2>/dev/null || true)
 	package=${package%%:*}
 	if [ -z "$package" ] || [ ! -e "/usr/share/doc/$package/copyright" ]; then

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs a command that may be silent for minutes, as a compiler with empty caches is, and prints a line for each of them: build/patiently.sh COMMAND [ARGUMENT...]
+# Runs a command and prints a line every minute, so that CI does not take a silent compiler for a hang: build/patiently.sh COMMAND [ARGUMENT...]
 set -eu
 
-# Ends with the shell, and its sleep with it: that would hold the output open.
+# The sleep ends with the shell: it would hold the output open.
 count_minutes() {
 	trap 'kill "$!"; exit' TERM
 	minutes=0

@@ -1,9 +1,9 @@
-// Command campaign runs the random tests for hours, with other seeds than CI, and says the seed of each failure.
+// Command campaign runs the random tests for hours with seeds that CI does not use, and prints the seed of each failure.
 //
 //	go run ./test/campaign [-hours 3] [-seed 1] [-only oracle] [-log bin/campaign]
 //
-// CI runs the same tests with fixed seeds. The campaign looks for what those seeds do not meet: it takes the parts of parts.go in turns
-// until the time is over. Each run gets one line; a failed one also the command that repeats it and the file with its output.
+// CI runs the same tests with fixed seeds. The campaign runs the parts of parts.go in turns until the time is over. It prints one line per
+// run, and for a failed run the command that repeats it and the file with its output.
 package main
 
 import (
@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// errFound says that a run failed: that is what a campaign is for, and CI's word for it is an exit code.
-var errFound = errors.New("runs failed")
+// errFailed means that a run failed.
+var errFailed = errors.New("runs failed")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -36,7 +36,7 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("campaign", flag.ContinueOnError)
 	hours := flags.Float64("hours", 3, "how long the campaign runs, in hours")
-	seed := flags.Uint64("seed", 0, "the `number` that the seeds of all runs follow from (default: another one each time)")
+	seed := flags.Uint64("seed", 0, "`number` from which the seeds of all runs are derived (default: random)")
 	only := flags.String("only", "", "run only the parts whose names match this `pattern`")
 	logs := flags.String("log", "bin/campaign", "`directory` for the output of failed runs")
 	if err := flags.Parse(args); err != nil {
@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return c.run(ctx, chosen)
 }
 
-// campaign is one that is under way.
+// campaign is a running campaign.
 type campaign struct {
 	out     io.Writer
 	logs    string
@@ -72,7 +72,7 @@ type campaign struct {
 	failed []string
 }
 
-// run takes the parts in turns, every round in another order, until the time is over. A part that has begun ends.
+// run runs the parts in rounds of random order until the time is over. It does not interrupt a part.
 func (c *campaign) run(ctx context.Context, chosen []part) error {
 	for time.Now().Before(c.until) && ctx.Err() == nil {
 		order := slices.Clone(chosen)
@@ -91,18 +91,18 @@ func (c *campaign) run(ctx context.Context, chosen []part) error {
 	}
 	fmt.Fprintf(c.out, "%d passed, %d failed\n", c.runs-len(c.failed), len(c.failed))
 	if len(c.failed) > 0 {
-		return errFound
+		return errFailed
 	}
 	return nil
 }
 
-// one runs a part once. The error is that the output of a failed run could not be kept.
+// one runs a part once. It returns an error if it cannot keep the output of a failed run.
 func (c *campaign) one(ctx context.Context, p part) error {
 	cmd := p.command(c.random.Uint64())
 	started := time.Now()
 	output, err := c.execute(ctx, cmd)
 	if ctx.Err() != nil {
-		return nil // interrupted: it says nothing
+		return nil // interrupted: no result
 	}
 	c.runs++
 	took := time.Since(started).Round(time.Second)

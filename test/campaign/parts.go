@@ -20,21 +20,21 @@ type part struct {
 	// packages with the tests, and the pattern of the tests' names.
 	packages []string
 	tests    string
-	// fuzz is how long the fuzzer looks for new inputs; 0 for tests that are no fuzz targets.
+	// fuzz is the time that the fuzzer looks for new inputs; 0 for tests that are not fuzz targets.
 	fuzz time.Duration
-	// count is how often the tests run, one after the other, with the same seed: for those that depend on timing.
+	// count is the number of runs with the same seed, for tests that depend on timing.
 	count int
-	// set is environment variables that ask for more than CI does.
+	// set are environment variables that make tests do more than in CI.
 	set []string
 }
 
-// fuzzing is how long a fuzz target runs in one turn.
+// fuzzing is the time of a fuzz target in one round.
 const fuzzing = 2 * time.Minute
 
-// fullFloods has floods last for a minute each, with 100,000 packets a second if the machine makes so many.
+// fullFloods makes floods last a minute each, with up to 100,000 packets a second.
 var fullFloods = []string{"BEELINE_FLOODS=full"}
 
-// parts are all kinds of random tests of this project. Every fuzz target is here: parts_test.go asks.
+// parts are all random tests. campaign_test.go checks that every fuzz target is listed.
 var parts = []part{
 	{name: "oracle", packages: []string{"./internal/datapath/policy"}, tests: "^TestPolicyOracle$"},
 	{name: "race", packages: []string{"./internal/datapath/policy"}, tests: "^TestPoliciesNeverMoreOpen$"},
@@ -73,24 +73,24 @@ func selectParts(all []part, pattern string) ([]part, error) {
 	return chosen, nil
 }
 
-// command is what runs a part once.
+// command runs a part once.
 type command struct {
 	seed uint64
 	set  []string
 	args []string
 }
 
-// String is what a person types to repeat it.
+// String is the shell command that repeats the run.
 func (c command) String() string {
 	return strings.Join(slices.Concat(c.environment(), c.args), " ")
 }
 
-// environment is what the tests find in theirs beside what is there.
+// environment are the variables that the tests get in addition to this process's.
 func (c command) environment() []string {
 	return append([]string{"BEELINE_REQUIRE=1", fmt.Sprintf("%s=%d", testenv.SeedVariable, c.seed)}, c.set...)
 }
 
-// command gives what runs the part with a seed. A fuzz target has no seed of its own: what it finds it keeps under testdata.
+// command gives the command that runs the part with a seed. A fuzz target has no seed: it keeps failing inputs in testdata.
 func (p part) command(seed uint64) command {
 	args := []string{"go", "test", "-count", fmt.Sprint(max(1, p.count)), "-timeout", "30m"}
 	if p.fuzz > 0 {
@@ -101,13 +101,13 @@ func (p part) command(seed uint64) command {
 	return command{seed, p.set, append(args, p.packages...)}
 }
 
-// onlyOutOfTime tells whether all that a fuzz target failed by is that its time was over, which Go before 1.27 takes for a failure now and then
-// (golang/go issue 75804). What the fuzzer finds it writes to a file, and says so.
+// onlyOutOfTime reports whether a fuzz target failed only because its time was over, which Go before 1.27 sometimes takes for a failure
+// (golang/go issue 75804). The fuzzer writes failing inputs to a file and prints its name.
 func onlyOutOfTime(output []byte) bool {
 	return bytes.Contains(output, []byte("\n    context deadline exceeded\nFAIL\n")) && !bytes.Contains(output, []byte("Failing input"))
 }
 
-// execute runs a command and gives what it printed.
+// execute runs a command and returns its output.
 func execute(ctx context.Context, c command) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "sh", "-c", strings.Join(c.args, " "))
 	cmd.Env = append(os.Environ(), c.environment()...)

@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# The only program of the machine: runs the tests and says on the second serial port what they say.
+# The only program of the machine: runs the tests and copies their output to the second serial port.
 /bin/busybox --install -s /bin
 export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/root BEELINE_REQUIRE="$(cat /require)"
 mkdir -p /proc /sys /dev /tmp /run /root /var /etc /sbin
@@ -15,14 +15,14 @@ mount -t bpf bpf /sys/fs/bpf
 mount -t cgroup2 cgroup /sys/fs/cgroup
 mount --make-rshared /
 ip link set lo up
-# The kernel loads some of these by itself when asked; tcx, clsact and nftables expressions are surer this way.
+# The kernel loads some of these on demand, but not reliably tcx, clsact and nftables expressions.
 for module in veth sch_ingress cls_bpf nf_tables nft_masq nft_ct nft_nat nft_chain_nat nft_fib_inet dummy macvlan bridge vxlan; do
 	modprobe "$module" 2>/dev/null
 done
 
 stty raw -echo </dev/ttyS1
 exec 3>/dev/ttyS1
-# The kernel hands on as a variable what it does not know of its command line: which part of the tests this machine has.
+# The kernel passes unknown parameters as variables: "part" is this machine's part of the tests.
 while read -r dir; do
 	cd "/src/$dir"
 	[ -e "vm.run.$part" ] || continue

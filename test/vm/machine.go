@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// machine is one run of one kernel with its part of the tests, of which there are so many.
+// machine is a run of one kernel with one part of its tests.
 type machine struct {
 	kernel      kernel
 	image       image
 	part, parts int
-	// console is the file for what the kernel says.
+	// console is the file for the kernel's messages.
 	console string
 	accel   string
 	limit   time.Duration
@@ -29,26 +29,23 @@ func (m machine) String() string {
 	return fmt.Sprintf("Linux %s (%d of %d)", m.kernel.version, m.part+1, m.parts)
 }
 
-// leaner leaves out what the kernel does against attackers and for accounts, a tenth of the tests' time, and lets it trust the clock.
-const leaner = "mitigations=off init_on_alloc=0 cgroup.memory=nokmem tsc=reliable " + patient
+// kernelOptions turn off mitigations and accounting, a tenth of the tests' time, and let the kernel trust the clock. Without
+// no_timer_check, the kernel panics on a host that is so busy that the timer ticks late.
+const kernelOptions = "mitigations=off init_on_alloc=0 cgroup.memory=nokmem tsc=reliable no_timer_check"
 
-// patient keeps the kernel from panicking at once where the host is so busy that the timer does not tick in time.
-const patient = "no_timer_check"
-
-// errCrashed says that the guest's kernel or the emulator gave up; the error that wraps it has the console's end.
+// errCrashed means that the guest's kernel or the emulator stopped. The error that wraps it has the end of the console.
 var errCrashed = errors.New("the machine ended before its tests did")
 
-// runPatiently runs the machine, and once more if it crashed: a crash of our own making comes again, one of the emulator's does not.
-// Events of the run that counts go to standard output.
-func runPatiently(ctx context.Context, m machine, p *progress) error {
+// runTwice runs the machine, and again if it crashed: crashes that our programs cause repeat, those of the emulator do not. It prints the
+// events of the last run.
+func runTwice(ctx context.Context, m machine) error {
 	const runs = 2
 	for run := 1; ; run++ {
 		var events bytes.Buffer
-		at, end := p.begin(m.String())
-		err := runMachine(ctx, m, at, &events)
-		end()
+		fmt.Fprintf(os.Stderr, "vm: %s starts\n", m)
+		err := runMachine(ctx, m, &events)
 		if run < runs && errors.Is(err, errCrashed) {
-			fmt.Fprintf(os.Stderr, "vm: %s crashed and its tests are run once more: %v\n", m, err)
+			fmt.Fprintf(os.Stderr, "vm: %s crashed, its tests run again: %v\n", m, err)
 			continue
 		}
 		outputLock.Lock()
@@ -58,9 +55,9 @@ func runPatiently(ctx context.Context, m machine, p *progress) error {
 	}
 }
 
-// runMachine boots the machine, turns what its tests say into events, and returns when it has powered itself off
-// or its time is up. An error means that the tests did not all run; failed tests are no error.
-func runMachine(ctx context.Context, m machine, at *machineProgress, events io.Writer) error {
+// runMachine boots the machine, writes its tests' events, and returns when the machine has powered off or its time is up. An error means
+// that some tests did not run; failed tests are not an error.
+func runMachine(ctx context.Context, m machine, events io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, m.limit)
 	defer cancel()
 	qemu, err := exec.LookPath("qemu-system-x86_64")
@@ -70,12 +67,12 @@ func runMachine(ctx context.Context, m machine, at *machineProgress, events io.W
 	cmd := exec.CommandContext(ctx, qemu,
 		"-accel", m.accel, "-cpu", "max", "-smp", "1", "-m", "2048",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-kernel", m.image.kernel, "-initrd", m.image.initrd, "-append", fmt.Sprintf("console=ttyS0 panic=-1 part=%d ", m.part)+leaner,
+		"-kernel", m.image.kernel, "-initrd", m.image.initrd, "-append", fmt.Sprintf("console=ttyS0 panic=-1 part=%d ", m.part)+kernelOptions,
 		"-serial", "file:"+m.console, "-serial", "stdio")
 	cmd.Stderr = os.Stderr
-	// With a terminal, QEMU would change its settings; and Ctrl-C is for this program.
+	// QEMU would change a terminal's settings, and Ctrl-C is for this program.
 	cmd.Stdin = nil
-	said, err := cmd.StdoutPipe()
+	output, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
 	}
@@ -83,7 +80,7 @@ func runMachine(ctx context.Context, m machine, at *machineProgress, events io.W
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start QEMU: %w", err)
 	}
-	done, readErr := translate(at.follow(said), m.String(), events)
+	done, readErr := translate(output, m.String(), events)
 	err = cmd.Wait()
 	fmt.Fprintf(os.Stderr, "vm: %s took %.0f s, %.0f s of them on a processor\n", m,
 		time.Since(start).Seconds(), (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds())

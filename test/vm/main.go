@@ -1,11 +1,11 @@
-// Command vm runs tests of this project on other kernels: it boots Debian's kernels in emulated machines whose
-// only program is the tests. It prints what happens as `go test -json` does; build/gotestsum.sh sums it up.
+// Command vm runs tests on other kernels: it boots Debian's kernels in emulated machines that run only the tests. It prints
+// `go test -json` events; build/gotestsum.sh sums them up.
 //
 //	build/gotestsum.sh vm 'go run ./test/vm [-quick] [-kernel 6.1] [-run TestLoad] [package ...]'
 //
-// Which test runs on which kernel is in selection.go. The tests of a kernel are dealt to as many machines as run side by side.
+// selection.go decides which test runs on which kernel. The tests of a kernel are distributed over all machines that run at once.
 //
-// Emulation shows that things work, never how fast they are.
+// Emulation shows whether things work, not how fast they are.
 package main
 
 import (
@@ -34,9 +34,9 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("vm", flag.ContinueOnError)
 	only := flags.String("kernel", "", "boot only this `version` of the table in kernels.go")
-	quick := flags.Bool("quick", false, "run only the tests that have most to say of a kernel, as CI does: a quarter of an hour instead of three quarters")
+	quick := flags.Bool("quick", false, "run only the tests that depend most on the kernel, as CI does: 15 minutes instead of 45")
 	match := flags.String("run", ".", "run only tests whose names match this `pattern`")
-	limit := flags.Duration("timeout", 2*time.Hour, "how long a machine may live")
+	limit := flags.Duration("timeout", 2*time.Hour, "maximum time of a machine")
 	accel := flags.String("accel", "tcg,thread=multi", "QEMU's accelerator; kvm is faster where it works")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -68,14 +68,13 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	// A machine has one CPU, a thread here, and so as many run side by side as there are cores. Two CPUs would not make it faster: the
-	// verifier, whose time is most of it, uses one. And the kernel patches its own code when programs are attached and detached, which
-	// software emulation does not always get right while another CPU runs that code.
-	atOnce := min(runtime.NumCPU(), memoryFor)
+	// A machine has one CPU, a thread here, so one machine runs per core. A second CPU would not help: most of the time is the verifier's,
+	// which uses one. The kernel also patches its code when programs are attached, and emulation may fail while another CPU runs that code.
+	atOnce := min(runtime.NumCPU(), maxMachines)
 	var all []machine
 	for _, k := range kernels {
 		chosen, most := k.choose(tests)
-		parts := min(atOnce, most) // none has nothing to do
+		parts := min(atOnce, most) // every machine has a test
 		image, err := buildImage(ctx, store, work, k, chosen, parts)
 		if err != nil {
 			return fmt.Errorf("build image of Linux %s: %w", k.version, err)
@@ -88,13 +87,11 @@ func run(ctx context.Context, args []string) error {
 	return runAll(ctx, all, atOnce)
 }
 
-// memoryFor is how many machines run side by side at most, each with 2 GB.
-const memoryFor = 4
+// maxMachines is the maximum number of machines that run at once, each with 2 GB of memory.
+const maxMachines = 4
 
-// runAll runs so many machines at a time, the first ones first.
+// runAll runs the machines in order, atOnce at a time.
 func runAll(ctx context.Context, all []machine, atOnce int) error {
-	p := newProgress(len(all))
-	defer p.tell(os.Stderr, time.Minute)()
 	free := make(chan struct{}, atOnce)
 	failures := make([]error, len(all))
 	var machines sync.WaitGroup
@@ -102,8 +99,7 @@ func runAll(ctx context.Context, all []machine, atOnce int) error {
 		free <- struct{}{}
 		machines.Go(func() {
 			defer func() { <-free }()
-			p.started()
-			failures[i] = runPatiently(ctx, m, p)
+			failures[i] = runTwice(ctx, m)
 		})
 	}
 	machines.Wait()

@@ -19,8 +19,8 @@ func listed(dir string) string {
 	return dir
 }
 
-// leftOut are tests that no emulated machine runs, only the machine itself: they ask much of the processor, and nothing of the kernel
-// but that maps are what they were when the oldest kernel was new, and that programs pass its verifier which are parts of others that do.
+// leftOut are tests that run only on this machine. They need much processor time and test nothing that differs between kernels, except
+// that maps behave as on the oldest kernel, and that its verifier accepts programs which are parts of others that it accepts.
 var leftOut = map[string][]string{
 	datapathDir: {
 		"FuzzPrograms", "FuzzNodePorts", "TestRandomPackets", "TestRandomNodePortPackets", "TestPolicyOracle", "TestPolicyOracleOnceFailed", "TestMalformed",
@@ -30,9 +30,9 @@ var leftOut = map[string][]string{
 	},
 }
 
-// betweenOldestAndHere are the tests of internal/datapath that kernels run which are newer than the oldest one and older than that of the
-// machine itself. On these two every test runs, so on those between them only what may have a third answer there: the verifier, how
-// programs are attached, updated and taken off, what destroys sockets, and each way of packets once with real devices.
+// betweenOldestAndHere are the tests of internal/datapath on kernels between the oldest one and this machine's. Every test runs on those
+// two; on the others only tests whose result may differ again: the verifier, attaching, updating and detaching programs, destroying
+// sockets, and each path of packets once with real devices.
 var betweenOldestAndHere = []string{
 	"TestLoad", "TestLoadServices", "TestLoadPolicy", "TestLoadDestroy",
 	"TestAdopt*", "TestAttachments", "TestCheckMissesDetachedPrograms", "TestDeviceRecreated", "TestUplinkWithDot", "TestUnload",

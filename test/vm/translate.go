@@ -13,8 +13,7 @@ import (
 // outputLock keeps the events of several machines apart on standard output.
 var outputLock sync.Mutex
 
-// translate reads what init.sh writes and prints test events, with the machine in the package's name. It returns
-// whether the machine said that it is done.
+// translate reads the output of init.sh and writes test events, with the machine in the packages' names. done means that all tests ran.
 func translate(r io.Reader, machine string, w io.Writer) (done bool, err error) {
 	var tests *converter // of the package that is being tested
 	in := bufio.NewReader(r)
@@ -35,7 +34,7 @@ func translate(r io.Reader, machine string, w io.Writer) (done bool, err error) 
 				done = true
 			}
 		} else if tests != nil {
-			if err := tests.say(line); err != nil {
+			if err := tests.write(line); err != nil {
 				return false, errors.Join(err, tests.end())
 			}
 		}
@@ -46,14 +45,14 @@ func translate(r io.Reader, machine string, w io.Writer) (done bool, err error) 
 			return done, fmt.Errorf("read the machine's output: %w", err)
 		}
 		if tests != nil { // cut off in the middle
-			return false, errors.Join(tests.say("\n\x16FAIL\n"), tests.end())
+			return false, errors.Join(tests.write("\n\x16FAIL\n"), tests.end())
 		}
 		return done, nil
 	}
 }
 
-// converter makes events of the output of one test binary as it comes, so that they have its times. The output ends with a verdict:
-// init.sh sees to that. (The byte 0x16 marks lines of the testing package, so that no test can print one by accident.)
+// converter converts the output of one test binary as it arrives, so that events have its times. init.sh ends the output with a verdict.
+// The byte 0x16 marks lines of the testing package, so that no test prints one by accident.
 type converter struct {
 	pkg string
 	cmd *exec.Cmd
@@ -73,14 +72,14 @@ func convert(pkg string, w io.Writer) (*converter, error) {
 	return &converter{pkg, cmd, in}, nil
 }
 
-func (c *converter) say(line string) error {
+func (c *converter) write(line string) error {
 	if _, err := io.WriteString(c.in, line); err != nil {
 		return fmt.Errorf("convert test output of %s: %w", c.pkg, err)
 	}
 	return nil
 }
 
-// end returns when all events are written.
+// end waits until all events are written.
 func (c *converter) end() error {
 	if err := errors.Join(c.in.Close(), c.cmd.Wait()); err != nil {
 		return fmt.Errorf("convert test output of %s: %w", c.pkg, err)
