@@ -67,8 +67,8 @@ func TestFailureIsTold(t *testing.T) {
 		return nil, nil
 	}
 	err := c.run(t.Context(), []part{{name: "x", packages: []string{"./x"}, tests: "^TestX$"}})
-	if !errors.Is(err, errFound) {
-		t.Errorf("got error %v, want %v", err, errFound)
+	if !errors.Is(err, errFailed) {
+		t.Errorf("got error %v, want %v", err, errFailed)
 	}
 	if runs != 3 {
 		t.Errorf("got %d runs, want 3", runs)
