@@ -8,48 +8,48 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// attacks are all rows that run in every configuration.
+// attacks are the rows that run in every configuration.
 func attacks() []attack {
-	return slices.Concat(plain, forgedSources(), forgedAddresses, forgedStations(), neighbours, middles(), segments, fragments, extensions, options, icmpAttacks, paths,
-		detours(), hairpins(forged, spoofed), tunnelled(), links, lengths, offloads)
+	return slices.Concat(plain, forgedSources(), forgedAddresses, forgedMACs(), neighbours, midstreamRows(), segments, fragments, extensions, options, icmpAttacks, paths,
+		indirectRows(), hairpins(forged, spoofed), tunnelRows(), links, lengths, offloads)
 }
 
-// configuration is one way to run the agents.
+// configuration is a set of agent flags that the table runs with.
 type configuration struct {
 	name  string
 	flags []string
-	// dead ends the agents first: the datapath has to hold without them.
-	dead bool
-	// tunnelled says that tunnels join the nodes, dsr that backends answer clients of NodePorts directly.
+	// noAgent kills the agents first: the datapath must enforce policies without them.
+	noAgent bool
+	// tunnelled: nodes are joined by tunnels. dsr: backends reply directly to clients of NodePorts.
 	tunnelled, dsr bool
-	// translated has rules of the stack translate Services, as kube-proxy has it do. Only those rows run for which that makes a difference: policies
-	// for egress do not hold for what the stack translates.
-	translated bool
+	// kubeProxy: nftables rules translate Services, as those of kube-proxy do. Only rows that depend on this run:
+	// egress policy is not enforced on packets that the kernel stack translates.
+	kubeProxy bool
 }
 
-// allNodePorts has NodePorts answer at the second addresses of nodes too.
+// allNodePorts enables NodePorts at the nodes' second addresses too.
 const allNodePorts = "--nodeport-addresses=192.168.77.0/24,fd77::/64"
 
-// configurations are what all attacks are carried out against, one after the other in one lab.
+// configurations run one after the other in one lab.
 var configurations = []configuration{
 	{name: "flows off", flags: []string{"--flows=off"}},
-	{name: "no agent", flags: []string{"--flows=off"}, dead: true},
+	{name: "no agent", flags: []string{"--flows=off"}, noAgent: true},
 	{name: "flows of all pods", flags: []string{"--flows=all"}},
-	{name: "no agent, flows of all pods", flags: []string{"--flows=all"}, dead: true},
+	{name: "no agent, flows of all pods", flags: []string{"--flows=all"}, noAgent: true},
 	{name: "tunnel", flags: []string{"--flows=all", "--tunnel=vxlan", allNodePorts}, tunnelled: true},
 	{name: "kernel routing", flags: []string{"--flows=off", "--routing=kernel"}},
-	{name: "answers straight to the client", flags: []string{"--flows=off", "--nodeport-mode=dsr", allNodePorts}, dsr: true},
-	{name: "kube-proxy, tunnel", flags: []string{"--flows=off", "--services=kube-proxy", "--tunnel=vxlan"}, tunnelled: true, translated: true},
+	{name: "DSR", flags: []string{"--flows=off", "--nodeport-mode=dsr", allNodePorts}, dsr: true},
+	{name: "kube-proxy, tunnel", flags: []string{"--flows=off", "--services=kube-proxy", "--tunnel=vxlan"}, tunnelled: true, kubeProxy: true},
 }
 
-// shuffle has a campaign's run begin with other ports and identifiers, and carry the attacks out in another order: what an earlier one leaves in the
-// tables may let a later one through. CI's order is that of the table, so that a row that fails says what it is about.
+// shuffle, in a campaign (a seed is set), starts at random ports and identifiers and runs the rows in random order:
+// state that one row leaves in the maps may let another row through. CI keeps the order of the table.
 func shuffle(t *testing.T, l *lab, all ...[]attack) {
 	if os.Getenv(testenv.SeedVariable) == "" {
 		return
 	}
 	random := testenv.Rand(t)
-	const most = 1 << 20 // so that tokens do not come round
+	const most = 1 << 20 // so that tokens do not wrap around
 	l.tokens = random.Uint32N(most)
 	for _, rows := range all {
 		random.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
@@ -64,44 +64,44 @@ func TestAttacks(t *testing.T) {
 	for i, c := range configurations {
 		t.Run(c.name, func(t *testing.T) {
 			l.configuration = c
-			if c.translated {
-				defer l.translate()()
-				runTranslated(t, l, c)
+			if c.kubeProxy {
+				defer l.addServiceRules()()
+				runKubeProxy(t, l, c)
 				return
 			}
 			switch {
-			case c.dead:
+			case c.noAgent:
 				l.kill()
 			case i > 0:
 				l.restart(c.flags...)
 				l.waitPolicies()
 			}
 			for _, each := range scenarios {
-				if !c.dead {
+				if !c.noAgent {
 					t.Run(each.name, func(t *testing.T) { each.run(t, l) })
 				}
 			}
 			for _, a := range rows {
-				t.Run(a.name, func(t *testing.T) { a.run(t, l, !c.dead) })
+				t.Run(a.name, func(t *testing.T) { a.run(t, l, !c.noAgent) })
 			}
 			for _, a := range wireRows {
-				t.Run("from the wire, "+a.name, func(t *testing.T) { a.runFromWire(t, l, !c.dead) })
+				t.Run("from the wire, "+a.name, func(t *testing.T) { a.runFromWire(t, l, !c.noAgent) })
 			}
 		})
 	}
 }
 
-// runTranslated runs the rows that Services of the stack make a difference for.
-func runTranslated(t *testing.T, l *lab, c configuration) {
+// runKubeProxy runs the rows that depend on Services in the kernel stack.
+func runKubeProxy(t *testing.T, l *lab, c configuration) {
 	l.restart(c.flags...)
 	l.waitPolicies()
 	for _, a := range hairpins(forged, spoofed) {
 		if a.kind != forged {
-			continue // the node's own NodePort is beyond policies for egress
+			continue // egress policy is not enforced on the node's own NodePort
 		}
 		t.Run(a.name, func(t *testing.T) { a.run(t, l, true) })
 	}
-	for _, a := range slices.Concat(forgedDetours(), hairpins(guarded, nil)) {
+	for _, a := range slices.Concat(forgedIndirect(), hairpins(denied, nil)) {
 		t.Run("from the wire, "+a.name, func(t *testing.T) { a.runFromWire(t, l, true) })
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// capture records the frames that enter a place by one of its devices.
+// capture records the frames that a device receives.
 type capture struct {
 	name    string
 	fd      int
@@ -22,10 +22,10 @@ type capture struct {
 	frames  [][]byte
 }
 
-// maxFrame is larger than any frame, merged ones of segmentation offload too.
+// maxFrame exceeds any frame, including merged ones of segmentation offload.
 const maxFrame = 1 << 17
 
-// startCapture begins to record. It ends with the test.
+// startCapture starts to record. The test's cleanup stops it.
 func startCapture(t *testing.T, name string, place testbed.Place, device string) *capture {
 	t.Helper()
 	c := &capture{name: name}
@@ -42,7 +42,7 @@ func startCapture(t *testing.T, name string, place testbed.Place, device string)
 		if err := unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20); err != nil {
 			return err
 		}
-		const pollTime = 100_000 // µs; so that the reader sees that the socket is shut
+		const pollTime = 100_000 // µs; bounds how long the reader takes to see that end is closed
 		if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: pollTime}); err != nil {
 			return err
 		}
@@ -83,14 +83,14 @@ func (c *capture) read(end <-chan struct{}) {
 	}
 }
 
-// forget drops what has been recorded.
-func (c *capture) forget() {
+// reset discards the recorded frames.
+func (c *capture) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.frames = nil
 }
 
-// find gives the first frame that fits.
+// find returns the first frame that matches.
 func (c *capture) find(fits func([]byte) bool) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,12 +106,12 @@ func (c *capture) findLocked(fits func([]byte) bool) []byte {
 	return nil
 }
 
-var errNotSeen = errors.New("not seen")
+var errNotSeen = errors.New("not captured")
 
-// wait waits until a frame that fits has been recorded.
+// wait waits until a frame that matches was recorded.
 func (c *capture) wait(limit time.Duration, fits func([]byte) bool) error {
 	deadline := time.Now().Add(limit)
-	wake := time.AfterFunc(limit, func() { // under the lock, so that it does not come between the look at the clock and the wait
+	wake := time.AfterFunc(limit, func() { // under the lock, so that the wakeup is not lost between the check of the clock and Wait
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.arrived.Broadcast()
@@ -128,7 +128,7 @@ func (c *capture) wait(limit time.Duration, fits func([]byte) bool) error {
 	return nil
 }
 
-// has gives a test for frames that contain these bytes.
+// has returns a predicate for frames that contain these bytes.
 func has(token []byte) func([]byte) bool {
 	return func(f []byte) bool { return bytes.Contains(f, token) }
 }

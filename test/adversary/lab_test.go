@@ -23,23 +23,23 @@ import (
 	"github.com/beeline-cni/beeline/test/netlab"
 )
 
-// patience bounds every wait for something that comes about at once unless it never does.
-const patience = time.Minute
+// waitTimeout bounds every wait for a condition that normally holds at once.
+const waitTimeout = time.Minute
 
-// lab is two nodes with pods of each kind on each, and a client outside on the nodes' link.
+// lab has two nodes with pods of each kind, and an external client on the nodes' link.
 type lab struct {
 	t         *testing.T
 	lab       *testbed.Lab
 	manifests string
 	nodes     []*node
 	pods      map[string]*pod
-	// strangers are who sends from the nodes' link, by the index of the node that gets it.
-	strangers map[int]*pod
-	// captures are those in all pods; wire is at the uplink of the second node.
+	// externalSenders send from the nodes' link, by the index of the node that receives.
+	externalSenders map[int]*pod
+	// captures are those of all pods; wire is at the uplink of the second node.
 	captures []*capture
 	wire     *capture
 	tokens   uint32
-	// configuration is the one that the agents run with.
+	// configuration is the one that runs.
 	configuration configuration
 }
 
@@ -50,38 +50,38 @@ type node struct {
 	agent  *netlab.Agent
 }
 
-// pod is one pod, with a capture of what reaches it and all the ways to send frames.
+// pod has a capture of the frames it receives, and a sender of each kind.
 type pod struct {
 	*testbed.Pod
 	// app is its label.
 	app  string
 	node *node
 	testbed.Place
-	// mac is the pod's, host that of the node's end of the pod's device.
+	// mac is the pod's, host that of the host end of its device.
 	mac, host net.HardwareAddr
-	heard     *capture
+	capture   *capture
 	senders
 }
 
-// The pods of each node, by their label app, and what policies say of them.
+// Pods by their label app, and the policies that select them.
 const (
-	mallory = "mallory" // no policy selects it
-	caged   = "caged"   // isolated for egress; may send markers
-	friend  = "friend"  // the one that vault admits
-	vault   = "vault"   // isolated for ingress; admits friend, and markers from everybody
-	open    = "open"    // no policy selects it
+	attackerApp = "attacker"   // no policy selects it
+	restricted  = "restricted" // isolated for egress; may send markers
+	admitted    = "admitted"   // isolated admits it
+	isolated    = "isolated"   // isolated for ingress; admits the pod admitted, and markers from all
+	unselected  = "unselected" // no policy selects it
 )
 
-// policies are the NetworkPolicies of a lab. Markers are datagrams to one port, which everybody may send to everybody.
+// policies are the NetworkPolicies of a lab. Markers are datagrams to one port that all pods may use.
 var policies = fmt.Sprintf(`apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: vault, namespace: default}
 spec: {podSelector: {matchLabels: {app: %s}}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {matchLabels: {app: %s}}}]}, {ports: [{protocol: UDP, port: %d}]}]}
 ---
-`, vault, friend, markerPort) + cage(caged)
+`, isolated, admitted, markerPort) + egressPolicy(restricted)
 
-// cage is a policy by which pods may send markers and nothing else.
-func cage(app string) string {
+// egressPolicy lets pods send markers and nothing else.
+func egressPolicy(app string) string {
 	return fmt.Sprintf(`apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: %[1]s, namespace: default}
@@ -89,21 +89,21 @@ spec: {podSelector: {matchLabels: {app: %[1]s}}, policyTypes: [Egress], egress: 
 `, app, markerPort)
 }
 
-// externalNetworks are those of which Services may have addresses in their externalIPs.
+// externalNetworks are the CIDRs that externalIPs of Services may use.
 const externalNetworks = "198.51.100.0/24,2001:db8:2::/48"
 
 const (
 	markerPort = 9999
 	serverPort = 80   // of each pod
-	vxlanPort  = 4789 // of each node, where there are tunnels
+	vxlanPort  = 4789 // of each node, with tunnels
 )
 
 var labCount atomic.Int32
 
-// fewAddresses are the lengths of the first node's pod ranges: so few that they come round soon.
-var fewAddresses = []int{28, 124}
+// podPrefixLengths are those of the first node's pod ranges: small, so that addresses are soon reused.
+var podPrefixLengths = []int{28, 124}
 
-// newLab makes a lab with running agents, pods, policies and Services. It ends with its test.
+// newLab starts a lab with agents, pods, policies and Services. The test's cleanup removes it.
 func newLab(t *testing.T, flags ...string) *lab {
 	t.Helper()
 	programs(t)
@@ -111,7 +111,7 @@ func newLab(t *testing.T, flags ...string) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{t: t, lab: up, manifests: filepath.Join(up.Dir(), "manifests"), pods: map[string]*pod{}, strangers: map[int]*pod{}}
+	l := &lab{t: t, lab: up, manifests: filepath.Join(up.Dir(), "manifests"), pods: map[string]*pod{}, externalSenders: map[int]*pod{}}
 	t.Cleanup(l.down)
 	if err := os.Mkdir(l.manifests, 0o755); err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func newLab(t *testing.T, flags ...string) *lab {
 		object := netlab.NodeObject(n)
 		if i == 0 {
 			for j, cidr := range n.PodCIDRs {
-				object.Spec.PodCIDRs[j] = netip.PrefixFrom(cidr.Addr(), fewAddresses[j]).String()
+				object.Spec.PodCIDRs[j] = netip.PrefixFrom(cidr.Addr(), podPrefixLengths[j]).String()
 			}
 		}
 		l.nodes = append(l.nodes, &node{Node: n, object: object})
@@ -145,7 +145,7 @@ func (l *lab) down() {
 		}
 	}
 	if err := l.lab.Down(context.Background()); err != nil {
-		l.t.Errorf("take down: %v", err)
+		l.t.Errorf("remove lab: %v", err)
 	}
 }
 
@@ -187,7 +187,7 @@ func (l *lab) start(flags ...string) {
 	}
 }
 
-// kill ends the agents of all nodes as kill -9 does.
+// kill sends SIGKILL to the agents of all nodes.
 func (l *lab) kill() {
 	for _, n := range l.nodes {
 		n.agent.Kill()
@@ -204,7 +204,7 @@ func (l *lab) restart(flags ...string) {
 // addPods makes the pods: on the first node one of each kind, on the second the victims.
 func (l *lab) addPods() {
 	l.t.Helper()
-	for i, apps := range [][]string{{mallory, caged, friend, vault, open}, {vault, open}} {
+	for i, apps := range [][]string{{attackerApp, restricted, admitted, isolated, unselected}, {isolated, unselected}} {
 		for _, app := range apps {
 			l.addPod(l.nodes[i], app, app)
 		}
@@ -212,7 +212,7 @@ func (l *lab) addPods() {
 	l.writePods()
 }
 
-// addPod makes a pod and what a test needs of it. Its object is written by writePods.
+// addPod creates a pod with its capture and senders. writePods publishes its object.
 func (l *lab) addPod(n *node, name, app string) *pod {
 	l.t.Helper()
 	name = fmt.Sprint(name, "-", n.Index)
@@ -243,16 +243,16 @@ func (l *lab) addPod(n *node, name, app string) *pod {
 		}
 	}
 	if err != nil || p.host == nil {
-		l.t.Fatalf("the agent knows no MAC address of %s (%v)", name, err)
+		l.t.Fatalf("the agent reports no MAC address of %s (%v)", name, err)
 	}
-	p.heard = startCapture(l.t, name, p.Place, netlab.PodInterface)
-	l.captures = append(l.captures, p.heard)
+	p.capture = startCapture(l.t, name, p.Place, netlab.PodInterface)
+	l.captures = append(l.captures, p.capture)
 	p.senders = openSenders(l.t, p.Place, netlab.PodInterface)
 	l.pods[name] = p
 	return p
 }
 
-// deletePod takes a pod away: its network, its namespace, and its object.
+// deletePod deletes the pod's network, its namespace and its object.
 func (l *lab) deletePod(p *pod) {
 	l.t.Helper()
 	if err := l.network(p.node).Delete(l.t.Context(), netlab.RuntimeConf(p.Pod)); err != nil {
@@ -262,29 +262,29 @@ func (l *lab) deletePod(p *pod) {
 		l.t.Fatal(err)
 	}
 	delete(l.pods, p.Name)
-	l.captures = slices.DeleteFunc(l.captures, func(c *capture) bool { return c == p.heard })
+	l.captures = slices.DeleteFunc(l.captures, func(c *capture) bool { return c == p.capture })
 	l.writePods()
 }
 
-// addPodsAt makes pods that nobody knows on a node of few addresses until each address of pods that are gone has another one. The
-// families have their turns at different times.
-func (l *lab) addPodsAt(gone []*pod, family int) []*pod {
+// reuseAddresses creates pods without an object until each address of one family of the deleted pods has a new pod.
+// IPAM hands out the families independently.
+func (l *lab) reuseAddresses(deleted []*pod, family int) []*pod {
 	l.t.Helper()
 	const enough = 16 // addresses of the node
-	heirs, missing := make([]*pod, len(gone)), len(gone)
+	reusing, missing := make([]*pod, len(deleted)), len(deleted)
 	for i := range enough {
-		p := l.addPod(gone[0].node, fmt.Sprint("heir-", i), mallory)
-		of := slices.IndexFunc(gone, func(g *pod) bool { return g.Addresses[family] == p.Addresses[family] })
+		p := l.addPod(deleted[0].node, fmt.Sprint("new-", i), attackerApp)
+		of := slices.IndexFunc(deleted, func(g *pod) bool { return g.Addresses[family] == p.Addresses[family] })
 		if of < 0 {
 			l.deletePod(p)
 			continue
 		}
-		heirs[of] = p
+		reusing[of] = p
 		if missing--; missing == 0 {
-			return heirs
+			return reusing
 		}
 	}
-	l.t.Fatalf("%d of %d addresses have no other pod after %d", missing, len(gone), enough)
+	l.t.Fatalf("%d of %d addresses are not reused after %d pods", missing, len(deleted), enough)
 	return nil
 }
 
@@ -297,7 +297,7 @@ func (l *lab) network(n *node) netlab.Network {
 	return w
 }
 
-// pod gives the pod of a kind on the node with this index.
+// pod returns the pod of an app on the node with this index.
 func (l *lab) pod(app string, index int) *pod { return l.pods[fmt.Sprint(app, "-", index)] }
 
 // writePods publishes the pods with their labels.
@@ -311,7 +311,7 @@ func (l *lab) writePods() {
 	l.write("pods.yaml", text.Bytes())
 }
 
-// secondAddress is one that a node has beside the one that the cluster knows, as keepalived gives one.
+// secondAddress is an address of a node that its Node object does not list, such as one of keepalived.
 func secondAddress(n *node, family int) netip.Addr {
 	if family == 0 {
 		return netip.AddrFrom4([4]byte{192, 168, 77, byte(100 + n.Index)})
@@ -324,7 +324,7 @@ func (l *lab) addSecondAddresses() {
 	for _, n := range l.nodes {
 		err := n.Place().Netlink(func(h *netlink.Handle) error {
 			uplink, err := h.LinkByName(testbed.Uplink)
-			for family := range fewAddresses {
+			for family := range podPrefixLengths {
 				at := secondAddress(n, family)
 				if err == nil {
 					err = h.AddrAdd(uplink, &netlink.Addr{IPNet: testbed.IPNet(netip.PrefixFrom(at, at.BitLen())), Flags: unix.IFA_F_NODAD})
@@ -338,19 +338,19 @@ func (l *lab) addSecondAddresses() {
 	}
 }
 
-// service is how a victim is reached by other addresses than its own.
+// service has the frontends of a victim.
 type service struct {
-	// markerNodePort leads to the port of markers.
+	// markerNodePort translates to the port of markers.
 	nodePort, markerNodePort uint16
 	// cluster, balancer and external are its addresses, IPv4 first.
 	cluster, balancer, external []netip.Addr
 }
 
-// services are those of the victims, by the name of the pod.
+// services are those of the victims, by pod name.
 var services = map[string]service{}
 
 func init() {
-	for i, name := range []string{vault + "-1", vault + "-2", open + "-1", open + "-2"} {
+	for i, name := range []string{isolated + "-1", isolated + "-2", unselected + "-1", unselected + "-2"} {
 		services[name] = service{
 			nodePort: uint16(31001 + i), markerNodePort: uint16(31101 + i),
 			cluster:  []netip.Addr{netip.MustParseAddr(fmt.Sprint("10.96.1.", 1+i)), netip.MustParseAddr(fmt.Sprint("fd00:96::1:", 1+i))},
@@ -360,7 +360,7 @@ func init() {
 	}
 }
 
-// tunnelService leads to the nodes' own port of VXLAN, by endpoints that somebody wrote by hand.
+// tunnelService has the nodes' VXLAN port as its backends, by a hand-written EndpointSlice.
 var tunnelService = service{
 	nodePort: 31010, markerNodePort: 31110,
 	cluster:  []netip.Addr{netip.MustParseAddr("10.96.1.10"), netip.MustParseAddr("fd00:96::1:10")},
@@ -368,7 +368,7 @@ var tunnelService = service{
 	external: []netip.Addr{netip.MustParseAddr("198.51.100.110"), netip.MustParseAddr("2001:db8:2::110")},
 }
 
-// writeServices publishes a Service for each victim, of TCP and UDP.
+// writeServices publishes a Service for each victim, for TCP and UDP.
 func (l *lab) writeServices() {
 	l.t.Helper()
 	var text strings.Builder
@@ -383,7 +383,7 @@ func (l *lab) writeServices() {
 	l.write("services.yaml", []byte(text.String()))
 }
 
-// write adds a Service with its endpoints, of which every second address is of IPv6.
+// write adds a Service with its endpoints, in which addresses of IPv4 and IPv6 alternate.
 func (s service) write(text *strings.Builder, name string, port, backendPort int, backends []netip.Addr) {
 	fmt.Fprintf(text, "---\napiVersion: v1\nkind: Service\nmetadata: {name: %[1]s, namespace: default}\n"+
 		"spec: {type: LoadBalancer, clusterIPs: [%[2]s, '%[3]s'], externalIPs: [%[8]s, '%[9]s'], ports: [{name: tcp, port: %[4]d, protocol: TCP, nodePort: %[5]d}, "+
@@ -401,7 +401,7 @@ func (s service) write(text *strings.Builder, name string, port, backendPort int
 	}
 }
 
-// drops are the packets that the datapath of both nodes has counted, by reason.
+// drops are the drop counters of both nodes, by reason.
 func (l *lab) drops() map[string]uint64 {
 	l.t.Helper()
 	counts := map[string]uint64{}
@@ -417,7 +417,7 @@ func (l *lab) drops() map[string]uint64 {
 	return counts
 }
 
-// eventually waits until the condition holds, which gives the reason why it does not yet.
+// eventually waits until the condition holds. The condition returns why it does not hold yet.
 func eventually(t *testing.T, condition func() error) {
 	t.Helper()
 	begin := time.Now()
@@ -426,8 +426,8 @@ func eventually(t *testing.T, condition func() error) {
 		if err == nil {
 			return
 		}
-		if time.Since(begin) > patience {
-			t.Fatalf("still after %s: %v", patience, err)
+		if time.Since(begin) > waitTimeout {
+			t.Fatalf("timed out after %s: %v", waitTimeout, err)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

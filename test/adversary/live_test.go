@@ -10,12 +10,12 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// liveConn is a TCP connection that both ends hold open, with the listener that the server got it by.
+// liveConn is a TCP connection with both ends open, and its listener.
 type liveConn struct {
 	client, server netip.AddrPort
-	// seen is the client as the server sees it.
-	seen    netip.AddrPort
-	sockets []io.Closer
+	// seenClient is the client's address at the server.
+	seenClient netip.AddrPort
+	sockets    []io.Closer
 }
 
 func (c liveConn) close() {
@@ -24,14 +24,14 @@ func (c liveConn) close() {
 	}
 }
 
-// connect opens a TCP connection from one pod to another, at a port that the kernel chooses.
+// connect opens a TCP connection between pods, at a port that the kernel chooses.
 func connect(from, to testbed.Place, address netip.Addr) (liveConn, error) {
-	return connectBy(from, to, netip.AddrPortFrom(address, 0), netip.AddrPort{})
+	return connectVia(from, to, netip.AddrPortFrom(address, 0), netip.AddrPort{})
 }
 
-// connectBy opens a TCP connection to a server by another address than its own, unless that is the zero one. This process is in none of the cgroups whose
-// sockets find Services: packets carry the Service's address.
-func connectBy(from, to testbed.Place, at, by netip.AddrPort) (c liveConn, err error) {
+// connectVia opens a TCP connection to a server via a frontend, unless that is zero. This process is outside the
+// cgroups with socket programs: packets carry the frontend's address.
+func connectVia(from, to testbed.Place, at, by netip.AddrPort) (c liveConn, err error) {
 	var l net.Listener
 	if err := to.Do(func() (err error) {
 		l, err = net.Listen("tcp", at.String())
@@ -58,7 +58,7 @@ func connectBy(from, to testbed.Place, at, by netip.AddrPort) (c liveConn, err e
 		return c, err
 	}
 	c.sockets = append(c.sockets, server)
-	c.client, c.server, c.seen = unmapped(client.LocalAddr()), unmapped(client.RemoteAddr()), unmapped(server.RemoteAddr())
+	c.client, c.server, c.seenClient = unmapped(client.LocalAddr()), unmapped(client.RemoteAddr()), unmapped(server.RemoteAddr())
 	return c, nil
 }
 

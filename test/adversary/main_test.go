@@ -15,10 +15,10 @@ import (
 	"github.com/beeline-cni/beeline/test/netlab"
 )
 
-// labPrefix begins the names of all labs of this run.
+// labPrefix is the prefix of the names of this run's labs.
 var labPrefix = fmt.Sprintf("adv-%d-", os.Getpid())
 
-// buildDir is where this run's binaries are built.
+// buildDir has the binaries of this run.
 var buildDir string
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
@@ -32,11 +32,11 @@ func runTests(m *testing.M) (code int) {
 	defer os.RemoveAll(buildDir)
 	code = m.Run()
 	if os.Geteuid() != 0 {
-		return code // no test has made anything
+		return code // no test created a lab
 	}
 	left, err := removeLeftLabs()
 	if err != nil || len(left) > 0 {
-		fmt.Fprintf(os.Stderr, "labs left by tests: %v %v\n", left, err)
+		fmt.Fprintf(os.Stderr, "tests leaked labs: %v %v\n", left, err)
 		return 1
 	}
 	return code
@@ -55,7 +55,7 @@ func removeLeftLabs() (left []string, err error) {
 
 var build = sync.OnceValues(func() (netlab.Programs, error) { return netlab.Build(buildDir, "adversary") })
 
-// programs is the build under test: that of $BEELINE_BIN, or one made once for this run.
+// programs are the binaries under test: those in $BEELINE_BIN, or built once per run.
 func programs(t *testing.T) netlab.Programs {
 	t.Helper()
 	testenv.Root(t)
@@ -63,7 +63,7 @@ func programs(t *testing.T) netlab.Programs {
 		return netlab.Programs{Dir: dir}
 	}
 	if _, err := exec.LookPath("go"); err != nil {
-		testenv.Missing(t, "no Go to build the programs with; BEELINE_BIN may name a directory that holds them")
+		testenv.Missing(t, "Go, to build the programs; or set BEELINE_BIN to their directory")
 	}
 	p, err := build()
 	if err != nil {

@@ -14,30 +14,30 @@ import (
 
 var spoofed = []string{"spoofed_source"}
 
-// sources are addresses that are not the attacker's, and with which it must not reach anybody.
+// sources are addresses that the attacker does not own, and with which its frames must reach no pod.
 var sources = []struct {
 	name    string
-	address func(*scene) netip.Addr
+	address func(*attempt) netip.Addr
 }{
-	{"another pod", func(s *scene) netip.Addr { return s.third.Addresses[s.family] }},
-	{"another node's pod", func(s *scene) netip.Addr { return s.pod(open, 2).Addresses[s.family] }},
-	{"the victim", (*scene).to},
-	{"the node", func(s *scene) netip.Addr { return s.nodes[0].Addresses[s.family].Addr() }},
-	{"another node", func(s *scene) netip.Addr { return s.nodes[1].Addresses[s.family].Addr() }},
-	{"the pods' gateway", func(s *scene) netip.Addr { return s.addr("169.254.1.1", "fe80::1") }},
-	{"a Service", func(s *scene) netip.Addr { return services[vault+"-1"].cluster[s.family] }},
-	{"the world", func(s *scene) netip.Addr { return s.addr("198.51.100.7", "2001:db8::7") }},
-	{"nobody", func(s *scene) netip.Addr { return s.addr("0.0.0.0", "::") }},
-	{"loopback", func(s *scene) netip.Addr { return s.addr("127.0.0.1", "::1") }},
-	{"a group", func(s *scene) netip.Addr { return s.addr("224.0.0.1", "ff02::1") }},
-	{"the broadcast address", func(s *scene) netip.Addr { return s.addr("255.255.255.255", "ff0e::1") }},
-	{"the link", func(s *scene) netip.Addr { return s.addr("169.254.7.7", "fe80::7") }},
-	{"a pod address that is free", func(s *scene) netip.Addr { return s.addr("10.77.1.13", "fd77:1:1::d") }},
+	{"another pod", func(s *attempt) netip.Addr { return s.third.Addresses[s.family] }},
+	{"another node's pod", func(s *attempt) netip.Addr { return s.pod(unselected, 2).Addresses[s.family] }},
+	{"the victim", (*attempt).to},
+	{"the node", func(s *attempt) netip.Addr { return s.nodes[0].Addresses[s.family].Addr() }},
+	{"another node", func(s *attempt) netip.Addr { return s.nodes[1].Addresses[s.family].Addr() }},
+	{"the pods' gateway", func(s *attempt) netip.Addr { return s.addr("169.254.1.1", "fe80::1") }},
+	{"a Service", func(s *attempt) netip.Addr { return services[isolated+"-1"].cluster[s.family] }},
+	{"an external host", func(s *attempt) netip.Addr { return s.addr("198.51.100.7", "2001:db8::7") }},
+	{"the unspecified address", func(s *attempt) netip.Addr { return s.addr("0.0.0.0", "::") }},
+	{"loopback", func(s *attempt) netip.Addr { return s.addr("127.0.0.1", "::1") }},
+	{"a multicast group", func(s *attempt) netip.Addr { return s.addr("224.0.0.1", "ff02::1") }},
+	{"the broadcast address", func(s *attempt) netip.Addr { return s.addr("255.255.255.255", "ff0e::1") }},
+	{"a link-local address", func(s *attempt) netip.Addr { return s.addr("169.254.7.7", "fe80::7") }},
+	{"an unassigned pod address", func(s *attempt) netip.Addr { return s.addr("10.77.1.13", "fd77:1:1::d") }},
 }
 
 func forgedSources() (rows []attack) {
 	for _, each := range sources {
-		rows = append(rows, attack{name: "source of " + each.name, kind: forged, reasons: spoofed, frames: func(s *scene) [][]byte {
+		rows = append(rows, attack{name: "source of " + each.name, kind: forged, reasons: spoofed, frames: func(s *attempt) [][]byte {
 			source := each.address(s)
 			udp := s.udpTo(netip.AddrPortFrom(source, s.port), netip.AddrPortFrom(s.to(), markerPort), s.token)
 			syn := frame.TCP(netip.AddrPortFrom(source, s.port), netip.AddrPortFrom(s.to(), serverPort), frame.Segment{Flags: frame.SYN}, s.token)
@@ -47,12 +47,12 @@ func forgedSources() (rows []attack) {
 	return rows
 }
 
-// mapped is an IPv4 address as IPv6 writes it (RFC 4291, 2.5.5.2), which no packet may carry (RFC 4942, 2.2).
+// mapped returns an IPv4-mapped IPv6 address (RFC 4291, 2.5.5.2), which no packet may carry (RFC 4942, 2.2).
 func mapped(a netip.Addr) netip.Addr { return netip.AddrFrom16(a.As16()) }
 
-// forgedAddresses are packets between addresses that no packet can have.
+// forgedAddresses are packets between addresses that are invalid on the wire.
 var forgedAddresses = []attack{
-	{name: "IPv4 addresses in IPv6", kind: forged, only: 4, reasons: []string{"malformed"}, frames: func(s *scene) (frames [][]byte) {
+	{name: "IPv4 addresses in IPv6", kind: forged, only: 4, reasons: []string{"malformed"}, frames: func(s *attempt) (frames [][]byte) {
 		for _, pair := range [][2]netip.Addr{
 			{mapped(s.from()), mapped(s.to())}, {mapped(s.from()), s.victim.Addresses[1]}, {s.attacker.Addresses[1], mapped(s.to())},
 			{mapped(s.third.Addresses[0]), mapped(s.to())},
@@ -61,7 +61,7 @@ var forgedAddresses = []attack{
 		}
 		return frames
 	}},
-	{name: "groups and other destinations that are nobody's", kind: forged, frames: func(s *scene) (frames [][]byte) {
+	{name: "multicast groups and other destinations without a host", kind: forged, frames: func(s *attempt) (frames [][]byte) {
 		for _, to := range pick(s,
 			[]string{"224.0.0.1", "224.0.0.251", "255.255.255.255", "10.77.1.15", "10.77.1.255", "127.0.0.1", "0.0.0.0", "240.0.0.1", "169.254.1.1", "169.254.9.9"},
 			[]string{"ff02::1", "ff02::2", "ff02::fb", "ff01::1", "::", "::1", "fe80::1", "fe80::9"},
@@ -70,10 +70,10 @@ var forgedAddresses = []attack{
 		}
 		return frames
 	}},
-	{name: "DHCP", kind: forged, only: 4, reasons: spoofed, frames: one(func(s *scene) []byte {
+	{name: "DHCP", kind: forged, only: 4, reasons: spoofed, frames: one(func(s *attempt) []byte {
 		return s.udpTo(netip.MustParseAddrPort("0.0.0.0:68"), netip.MustParseAddrPort("255.255.255.255:67"), s.token)
 	})},
-	{name: "multicast listener reports", kind: forged, only: 6, frames: func(s *scene) (frames [][]byte) {
+	{name: "multicast listener reports", kind: forged, only: 6, frames: func(s *attempt) (frames [][]byte) {
 		for _, kind := range []uint8{130, 131, 132, 143} {
 			from, to := linkLocal(s.attacker.mac), netip.MustParseAddr("ff02::16")
 			ip := frame.IP{Source: from, Destination: to, Protocol: unix.IPPROTO_ICMPV6, Hops: 1, Payload: frame.ICMP(from, to, kind, 0, 0, append(make([]byte, 16), s.token...))}
@@ -83,63 +83,63 @@ var forgedAddresses = []attack{
 	}},
 }
 
-// broadcast is the address of all stations of a link.
+// broadcast is the Ethernet broadcast address.
 var broadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// forgedStations are frames from and to other stations, with a packet that policies forbid.
-func forgedStations() (rows []attack) {
-	own := func(s *scene) net.HardwareAddr { return s.attacker.mac }
-	host := func(s *scene) net.HardwareAddr { return s.attacker.host }
-	row := func(name string, reasons []string, from, to func(*scene) net.HardwareAddr) {
-		rows = append(rows, attack{name: name, kind: guarded, reasons: reasons, frames: one(func(s *scene) []byte {
+// forgedMACs are frames from and to other MAC addresses, with a packet that policies deny.
+func forgedMACs() (rows []attack) {
+	own := func(s *attempt) net.HardwareAddr { return s.attacker.mac }
+	host := func(s *attempt) net.HardwareAddr { return s.attacker.host }
+	row := func(name string, reasons []string, from, to func(*attempt) net.HardwareAddr) {
+		rows = append(rows, attack{name: name, kind: denied, reasons: reasons, frames: one(func(s *attempt) []byte {
 			f := s.tcp(s.port, serverPort, frame.SYN)
 			copy(f, to(s))
 			copy(f[6:], from(s))
 			return f
 		})})
 	}
-	for _, station := range []struct {
+	for _, mac := range []struct {
 		name string
-		mac  func(*scene) net.HardwareAddr
+		mac  func(*attempt) net.HardwareAddr
 	}{
-		{"another pod", func(s *scene) net.HardwareAddr { return s.third.mac }},
-		{"the victim", func(s *scene) net.HardwareAddr { return s.victim.mac }},
-		{"the victim's host", func(s *scene) net.HardwareAddr { return s.victim.host }},
-		{"everybody", func(*scene) net.HardwareAddr { return broadcast }},
-		{"a group", func(*scene) net.HardwareAddr { return net.HardwareAddr{0x01, 0, 0x5e, 0, 0, 1} }},
-		{"nobody", func(*scene) net.HardwareAddr { return make(net.HardwareAddr, 6) }},
+		{"another pod", func(s *attempt) net.HardwareAddr { return s.third.mac }},
+		{"the victim", func(s *attempt) net.HardwareAddr { return s.victim.mac }},
+		{"the victim's host", func(s *attempt) net.HardwareAddr { return s.victim.host }},
+		{"broadcast", func(*attempt) net.HardwareAddr { return broadcast }},
+		{"a multicast group", func(*attempt) net.HardwareAddr { return net.HardwareAddr{0x01, 0, 0x5e, 0, 0, 1} }},
+		{"the zero address", func(*attempt) net.HardwareAddr { return make(net.HardwareAddr, 6) }},
 	} {
-		row("station of "+station.name+" as the sender", byPolicy, station.mac, host)
-		row("station of "+station.name+" as the receiver", nil, own, station.mac) // the stack may drop it before policies see it
+		row("MAC address of "+mac.name+" as source", byPolicy, mac.mac, host)
+		row("MAC address of "+mac.name+" as destination", nil, own, mac.mac) // the kernel stack may drop it before policies are evaluated
 	}
 	return rows
 }
 
-// neighbours are what tells the node, or other pods, that an address is at another station.
+// neighbours are messages that map an IP address to the attacker's MAC address.
 var neighbours = []attack{
-	{name: "ARP for others", kind: forged, only: 4, after: neighboursAreTrue, frames: func(s *scene) (frames [][]byte) {
+	{name: "ARP for others", kind: forged, only: 4, check: checkNeighbours, frames: func(s *attempt) (frames [][]byte) {
 		gateway := netip.MustParseAddr("169.254.1.1")
 		for _, claim := range []netip.Addr{s.to(), s.third.Addresses[0], gateway, s.nodes[0].Addresses[0].Addr(), s.nodes[1].Addresses[0].Addr(), s.lab.lab.ClientAddresses()[0].Addr()} {
-			for _, station := range []net.HardwareAddr{s.attacker.host, broadcast, s.victim.mac} {
+			for _, mac := range []net.HardwareAddr{s.attacker.host, broadcast, s.victim.mac} {
 				for operation := uint16(1); operation <= 2; operation++ {
 					for _, target := range []netip.Addr{claim, gateway, s.to()} {
-						p := append(frame.ARP(operation, s.attacker.mac, claim, station, target), s.token...)
-						frames = append(frames, frame.Ethernet(station, s.attacker.mac, unix.ETH_P_ARP, p))
+						p := append(frame.ARP(operation, s.attacker.mac, claim, mac, target), s.token...)
+						frames = append(frames, frame.Ethernet(mac, s.attacker.mac, unix.ETH_P_ARP, p))
 					}
 				}
 			}
 		}
 		return frames
 	}},
-	{name: "neighbour advertisements for others", kind: forged, only: 6, after: neighboursAreTrue, frames: func(s *scene) (frames [][]byte) {
+	{name: "neighbour advertisements for others", kind: forged, only: 6, check: checkNeighbours, frames: func(s *attempt) (frames [][]byte) {
 		const router, solicited, override = 1 << 31, 1 << 30, 1 << 29
 		for _, claim := range []netip.Addr{s.to(), s.third.Addresses[1], netip.MustParseAddr("fe80::1"), linkLocal(s.third.mac), s.nodes[0].Addresses[1].Addr(), s.nodes[1].Addresses[1].Addr()} {
-			option := append([]byte{2, 1}, s.attacker.mac...) // target's link-layer address (RFC 4861, 4.6.1)
+			option := append([]byte{2, 1}, s.attacker.mac...) // target link-layer address (RFC 4861, 4.6.1)
 			data := append(append(claim.AsSlice(), option...), s.token...)
 			for _, source := range []netip.Addr{linkLocal(s.attacker.mac), s.from(), claim} {
 				for _, to := range []netip.Addr{netip.MustParseAddr("ff02::1"), s.to(), linkLocal(s.attacker.host), linkLocal(s.third.mac)} {
 					if source == s.from() && to == s.to() {
-						continue // a message like any other, which no host believes from afar: policies judge it
+						continue // a unicast message that hosts ignore without a hop limit of 255: policies evaluate it
 					}
 					for _, kind := range []uint8{135, 136} {
 						ip := frame.IP{Source: source, Destination: to, Protocol: unix.IPPROTO_ICMPV6, Hops: 255}
@@ -151,14 +151,14 @@ var neighbours = []attack{
 		}
 		return frames
 	}},
-	{name: "router advertisements and redirects", kind: forged, only: 6, after: noRouterIsBelieved, frames: func(s *scene) (frames [][]byte) {
+	{name: "router advertisements and redirects", kind: forged, only: 6, check: checkRouters, frames: func(s *attempt) (frames [][]byte) {
 		prefix := append([]byte{3, 4, 64, 0xc0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, netip.MustParseAddr("2001:db8:bad::").AsSlice()...)
 		advertisement := append(append(make([]byte, 8), prefix...), s.token...)
 		redirect := append(append(linkLocal(s.attacker.mac).AsSlice(), s.to().AsSlice()...), s.token...)
 		for _, source := range []netip.Addr{linkLocal(s.attacker.mac), linkLocal(s.third.mac), s.from()} {
 			for _, to := range []netip.Addr{netip.MustParseAddr("ff02::1"), netip.MustParseAddr("ff02::2"), s.to(), s.nodes[0].Addresses[1].Addr(), linkLocal(s.attacker.host)} {
 				if source == s.from() && to == s.to() {
-					continue // a message like any other: policies judge it
+					continue // a unicast message: policies evaluate it
 				}
 				for kind, data := range map[uint8][]byte{133: s.token, 134: advertisement, 137: redirect} {
 					ip := frame.IP{Source: source, Destination: to, Protocol: unix.IPPROTO_ICMPV6, Hops: 255}
@@ -171,39 +171,39 @@ var neighbours = []attack{
 	}},
 }
 
-// linkLocal is the address that a station gives itself (RFC 4291, appendix A).
+// linkLocal is the EUI-64 link-local address (RFC 4291, appendix A).
 func linkLocal(mac net.HardwareAddr) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]})
 }
 
-// neighboursAreTrue says that a node takes the attacker's station for that of somebody else.
-func neighboursAreTrue(s *scene) error {
+// checkNeighbours returns an error if a node maps another host's address to the attacker's MAC address.
+func checkNeighbours(s *attempt) error {
 	for _, n := range s.nodes {
-		said, err := n.Place().Output(s.t.Context(), "ip", "neighbour", "show")
+		out, err := n.Place().Output(s.t.Context(), "ip", "neighbour", "show")
 		if err != nil {
 			return err
 		}
-		said6, err := n.Place().Output(s.t.Context(), "ip", "-6", "neighbour", "show")
+		out6, err := n.Place().Output(s.t.Context(), "ip", "-6", "neighbour", "show")
 		if err != nil {
 			return err
 		}
-		for line := range strings.Lines(string(said) + string(said6)) {
+		for line := range strings.Lines(string(out) + string(out6)) {
 			address, _, _ := strings.Cut(line, " ")
 			at, err := netip.ParseAddr(address)
 			if err != nil || !strings.Contains(line, s.attacker.mac.String()) || at == linkLocal(s.attacker.mac) {
 				continue
 			}
-			if own := s.attacker.Addresses; at != own[0] && at != own[1] && !onlyOn(line, s.attacker.host, n) {
-				return fmt.Errorf("node %s believes %s", n.Name, strings.TrimSpace(line))
+			if own := s.attacker.Addresses; at != own[0] && at != own[1] && !onDevice(line, s.attacker.host, n) {
+				return fmt.Errorf("node %s accepted %s", n.Name, strings.TrimSpace(line))
 			}
 		}
 	}
 	return nil
 }
 
-// onlyOn says that a line of neighbours is about the device of the station itself: who believes it there sends to the attacker
-// only what goes out by its device anyway.
-func onlyOn(line string, host net.HardwareAddr, n *node) bool {
+// onDevice reports whether a neighbour entry is on the attacker's own device: there it redirects only packets that
+// leave by this device anyway.
+func onDevice(line string, host net.HardwareAddr, n *node) bool {
 	_, after, _ := strings.Cut(line, " dev ")
 	device, _, _ := strings.Cut(after, " ")
 	found := false
@@ -215,8 +215,8 @@ func onlyOn(line string, host net.HardwareAddr, n *node) bool {
 	return err == nil && found
 }
 
-// noRouterIsBelieved says that a node has taken a router, an address or a route from an advertisement.
-func noRouterIsBelieved(s *scene) error {
+// checkRouters returns an error if a node accepted a router, an address or a route from an advertisement.
+func checkRouters(s *attempt) error {
 	for _, n := range s.nodes {
 		routes, err := n.Place().Output(s.t.Context(), "ip", "-6", "route", "show", "table", "all")
 		addresses, err2 := n.Place().Output(s.t.Context(), "ip", "-6", "address", "show")
@@ -225,7 +225,7 @@ func noRouterIsBelieved(s *scene) error {
 		}
 		for line := range strings.Lines(string(routes) + string(addresses)) {
 			if strings.Contains(line, "proto ra") || strings.Contains(line, "2001:db8:bad") || strings.Contains(line, "redirect") {
-				return fmt.Errorf("node %s believes %s", n.Name, strings.TrimSpace(line))
+				return fmt.Errorf("node %s accepted %s", n.Name, strings.TrimSpace(line))
 			}
 		}
 	}

@@ -9,43 +9,43 @@ import (
 	"github.com/beeline-cni/beeline/test/adversary/frame"
 )
 
-// syn is the packet that frames of other kinds carry: policies forbid it.
-func (s *scene) syn() []byte { return s.ip(tcp, s.segment(s.port, serverPort, frame.SYN)).Packet() }
+// syn is the denied packet that other frames carry.
+func (s *attempt) syn() []byte { return s.ip(tcp, s.segment(s.port, serverPort, frame.SYN)).Packet() }
 
-// Types of frames (IANA, IEEE 802 numbers).
+// EtherTypes (IEEE 802 numbers).
 const (
 	vlanTag, serviceTag             = 0x8100, 0x88a8
 	mpls, pppoe, lldp, experimental = 0x8847, 0x8864, 0x88cc, 0x88b5
 )
 
-// links are frames that are no plain Ethernet with IP.
+// links are frames other than plain Ethernet with IP.
 var links = []attack{
-	{name: "VLAN tags", kind: forged, frames: func(s *scene) (frames [][]byte) {
+	{name: "VLAN tags", kind: forged, frames: func(s *attempt) (frames [][]byte) {
 		f := frame.Ethernet(s.attacker.host, s.attacker.mac, frame.EtherType(s.to()), s.syn())
 		for _, tags := range [][]uint16{{0}, {1}, {5}, {4095}, {0xe000}, {5, 6}, {0, 0}} { // the highest three bits are the priority
 			frames = append(frames, frame.Tagged(f, vlanTag, tags...), frame.Tagged(f, serviceTag, tags...))
 		}
 		return frames
 	}},
-	{name: "802.3 with LLC and SNAP", kind: forged, reasons: []string{"not_ip"}, frames: one(func(s *scene) []byte {
+	{name: "802.3 with LLC and SNAP", kind: forged, reasons: []string{"not_ip"}, frames: one(func(s *attempt) []byte {
 		snap := binary.BigEndian.AppendUint16([]byte{0xaa, 0xaa, 3, 0, 0, 0}, frame.EtherType(s.to()))
 		data := append(snap, s.syn()...)
 		return frame.Ethernet(s.attacker.host, s.attacker.mac, uint16(len(data)), data)
 	})},
-	{name: "other protocols than IP", kind: forged, reasons: []string{"not_ip"}, frames: func(s *scene) (frames [][]byte) {
+	{name: "protocols other than IP", kind: forged, reasons: []string{"not_ip"}, frames: func(s *attempt) (frames [][]byte) {
 		for _, etherType := range []uint16{mpls, pppoe, lldp, experimental, 0x88cc, 0x22f0, 0x0801, 0xffff} {
 			frames = append(frames, frame.Ethernet(s.attacker.host, s.attacker.mac, etherType, s.syn()))
 		}
 		return frames
 	}},
-	{name: "the other family's type", kind: forged, reasons: []string{"malformed", "truncated"}, frames: one(func(s *scene) []byte {
+	{name: "EtherType of the other family", kind: forged, reasons: []string{"malformed", "truncated"}, frames: one(func(s *attempt) []byte {
 		return frame.Ethernet(s.attacker.host, s.attacker.mac, pick[uint16](s, unix.ETH_P_IPV6, unix.ETH_P_IP), s.syn())
 	})},
 }
 
-// lengths are packets whose lengths and checksums are not true.
+// lengths are packets with wrong lengths and checksums.
 var lengths = []attack{
-	{name: "IP length that ends before the ports", kind: guarded, frames: func(s *scene) (frames [][]byte) {
+	{name: "IP length that ends before the ports", kind: denied, frames: func(s *attempt) (frames [][]byte) {
 		for _, missing := range []int{1, 4, 8, 20, 28} {
 			ip := s.ip(tcp, s.segment(s.port, serverPort, frame.SYN))
 			ip.Length = pick(s, 20, 0) + len(ip.Payload) - missing
@@ -53,7 +53,7 @@ var lengths = []attack{
 		}
 		return frames
 	}},
-	{name: "IP length beyond the frame", kind: guarded, frames: func(s *scene) (frames [][]byte) {
+	{name: "IP length beyond the frame", kind: denied, frames: func(s *attempt) (frames [][]byte) {
 		for _, more := range []int{1, 100, 60000} {
 			ip := s.ip(tcp, s.segment(s.port, serverPort, frame.SYN))
 			ip.Length = pick(s, 20, 0) + len(ip.Payload) + more
@@ -61,7 +61,7 @@ var lengths = []attack{
 		}
 		return frames
 	}},
-	{name: "UDP length that is not IP's", kind: guarded, frames: func(s *scene) (frames [][]byte) {
+	{name: "UDP length that differs from IP's", kind: denied, frames: func(s *attempt) (frames [][]byte) {
 		for _, length := range []uint16{0, 7, 8, 9, 1000, 0xffff} {
 			d := s.datagram(append(s.token, s.token...))
 			binary.BigEndian.PutUint16(d[4:], length)
@@ -69,8 +69,8 @@ var lengths = []attack{
 		}
 		return frames
 	}},
-	{name: "wrong checksums", kind: guarded, frames: func(s *scene) (frames [][]byte) {
-		for _, at := range []int{10, pick(s, 36, 56)} { // of IPv4 (or an address of IPv6, then its own again), of TCP
+	{name: "wrong checksums", kind: denied, frames: func(s *attempt) (frames [][]byte) {
+		for _, at := range []int{10, pick(s, 36, 56)} { // of IPv4 (for IPv6 an address byte, left as it is), of TCP
 			f := s.tcp(s.port, serverPort, frame.SYN)
 			if at += frame.HeaderLength; s.is4() || at > 40 {
 				f[at] ^= 0xff
@@ -79,7 +79,7 @@ var lengths = []attack{
 		}
 		return frames
 	}},
-	{name: "no hops left", kind: guarded, frames: func(s *scene) (frames [][]byte) {
+	{name: "low and high TTL", kind: denied, frames: func(s *attempt) (frames [][]byte) {
 		for _, hops := range []uint8{1, 2, 255} {
 			ip := s.ip(tcp, s.segment(s.port, serverPort, frame.SYN))
 			ip.Hops = hops
@@ -87,26 +87,26 @@ var lengths = []attack{
 		}
 		return frames
 	}},
-	{name: "nothing but headers", kind: forged, frames: func(s *scene) (frames [][]byte) {
+	{name: "truncated headers", kind: forged, frames: func(s *attempt) (frames [][]byte) {
 		whole := s.tcp(s.port, serverPort, frame.SYN)
 		for _, length := range []int{frame.HeaderLength, 15, 20, 33, 40, 53} {
 			frames = append(frames, whole[:length])
 		}
 		return frames
 	}},
-	{name: "a large frame", kind: guarded, frames: one(func(s *scene) []byte {
+	{name: "a large frame", kind: denied, frames: one(func(s *attempt) []byte {
 		data := append(s.token, make([]byte, 1300)...)
 		return s.frame(s.ip(unix.IPPROTO_UDP, s.datagram(data)))
 	})},
 }
 
-// virtioHeader is struct virtio_net_hdr (virtio 1.2, 5.1.6) in little-endian order.
+// virtioHeader is struct virtio_net_hdr (virtio 1.2, 5.1.6), little-endian.
 type virtioHeader struct {
 	flags, kind                           uint8
 	length, size, checksumStart, checksum uint16
 }
 
-// firstChecksum is the first byte of a frame from which Linux (virtio_net_hdr_to_skb) lets a checksum start.
+// firstChecksum is the lowest checksum start that Linux accepts (virtio_net_hdr_to_skb).
 const firstChecksum = 20
 
 const (
@@ -122,9 +122,9 @@ func (h virtioHeader) before(f []byte) []byte {
 	return append(out, f...)
 }
 
-// offloads are frames that leave work to a network card: segments to cut, checksums to write. The kernel refuses some.
+// offloads are frames that leave segmentation and checksums to the device. The kernel rejects some.
 var offloads = []attack{
-	{name: "segments to cut", kind: guarded, offloaded: true, frames: func(s *scene) (frames [][]byte) {
+	{name: "TCP segmentation offload", kind: denied, offloaded: true, frames: func(s *attempt) (frames [][]byte) {
 		data := make([]byte, 3000)
 		for i := 0; i+len(s.token) < len(data); i += 100 {
 			copy(data[i:], s.token)
@@ -137,7 +137,7 @@ var offloads = []attack{
 		}
 		return frames
 	}},
-	{name: "checksums to write over ports, flags and addresses", kind: guarded, offloaded: true, frames: func(s *scene) (frames [][]byte) {
+	{name: "checksum offload over ports, flags and addresses", kind: denied, offloaded: true, frames: func(s *attempt) (frames [][]byte) {
 		f := s.tcp(s.port, serverPort, frame.SYN)
 		ports := uint16(frame.HeaderLength + pick(s, 20, 40))
 		for _, at := range []uint16{ports, ports + 2, ports + 12, ports - 2, ports - 4} {
@@ -147,7 +147,7 @@ var offloads = []attack{
 		}
 		return frames
 	}},
-	{name: "datagrams to cut", kind: guarded, offloaded: true, frames: one(func(s *scene) []byte {
+	{name: "UDP segmentation offload", kind: denied, offloaded: true, frames: one(func(s *attempt) []byte {
 		headers := uint16(frame.HeaderLength + pick(s, 20, 40))
 		p := frame.UDP(s.fromPort(), netip.AddrPortFrom(s.to(), serverPort), append(make([]byte, 2800), s.token...))
 		return virtioHeader{needsChecksum, udp4, headers + 8, 1000, headers, 6}.before(s.frame(s.ip(unix.IPPROTO_UDP, p)))

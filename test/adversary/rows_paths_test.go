@@ -10,9 +10,9 @@ import (
 	"github.com/beeline-cni/beeline/test/adversary/frame"
 )
 
-// paths are lies about the ways of the node itself: a node that believes them sends smaller packets, or elsewhere.
+// paths are forged path information for the node itself: a node that accepts it lowers its MTU or redirects a route.
 var paths = []attack{
-	{name: "ICMP errors about what the node has sent to others", kind: forged, reasons: []string{"forged_error"}, after: nodePathsAreTrue, frames: func(s *scene) (frames [][]byte) {
+	{name: "ICMP errors about packets of the node", kind: forged, reasons: []string{"forged_error"}, check: checkPaths, frames: func(s *attempt) (frames [][]byte) {
 		node := s.nodes[0].Addresses[s.family].Addr()
 		for _, to := range []netip.Addr{s.nodes[1].Addresses[s.family].Addr(), s.to(), s.lab.lab.ClientAddresses()[s.family].Addr()} {
 			a, b := netip.AddrPortFrom(node, vxlanPort), netip.AddrPortFrom(to, vxlanPort)
@@ -28,15 +28,15 @@ var paths = []attack{
 	}},
 }
 
-// nodePathsAreTrue says that a node has an exception for a path.
-func nodePathsAreTrue(s *scene) error {
+// checkPaths returns an error if a node has a path exception.
+func checkPaths(s *attempt) error {
 	for _, to := range []netip.Addr{s.nodes[1].Addresses[s.family].Addr(), s.to(), s.lab.lab.ClientAddresses()[s.family].Addr()} {
-		said, err := s.nodes[0].Place().Output(s.t.Context(), "ip", "route", "get", to.String())
+		out, err := s.nodes[0].Place().Output(s.t.Context(), "ip", "route", "get", to.String())
 		if err != nil {
 			return err
 		}
-		if strings.Contains(string(said), "expires") || strings.Contains(string(said), "redirect") {
-			return fmt.Errorf("node n1 believes %s", said)
+		if strings.Contains(string(out), "expires") || strings.Contains(string(out), "redirect") {
+			return fmt.Errorf("node n1 accepted %s", out)
 		}
 	}
 	return nil

@@ -6,17 +6,18 @@ import (
 	"github.com/beeline-cni/beeline/test/adversary/frame"
 )
 
-// flagsOfNoBeginning are those of segments that begin no connection: alone they are answers, or nothing.
-var flagsOfNoBeginning = []uint8{
+// midstreamFlags are those of segments that do not open a connection.
+var midstreamFlags = []uint8{
 	0, frame.ACK, frame.PSH | frame.ACK, frame.FIN, frame.FIN | frame.ACK, frame.RST, frame.RST | frame.ACK, frame.URG,
 	frame.SYN | frame.ACK, frame.SYN | frame.FIN, frame.SYN | frame.RST, frame.SYN | frame.FIN | frame.ACK, 0x3f, 0xff, 0xc0,
 }
 
-// middles are segments of connections that never began. Ports say nothing of who began one: the attacker chooses them.
-func middles() (rows []attack) {
+// midstreamRows are segments without a connection. Ports do not show which end is the client: the attacker chooses
+// them.
+func midstreamRows() (rows []attack) {
 	for _, ports := range [][2]uint16{{1500, 80}, {40000, 50000}, {80, 40000}, {40000, 80}, {443, 443}} {
-		rows = append(rows, attack{name: fmt.Sprintf("segments without a beginning, %d to %d", ports[0], ports[1]), reasons: byPolicy, frames: func(s *scene) (frames [][]byte) {
-			for _, flags := range flagsOfNoBeginning {
+		rows = append(rows, attack{name: fmt.Sprintf("midstream segments, port %d to %d", ports[0], ports[1]), reasons: byPolicy, frames: func(s *attempt) (frames [][]byte) {
+			for _, flags := range midstreamFlags {
 				frames = append(frames, s.tcp(ports[0], ports[1], flags))
 			}
 			return frames
@@ -25,25 +26,25 @@ func middles() (rows []attack) {
 	return rows
 }
 
-// segments are of connections that are there, or not quite TCP.
+// segments belong to existing connections, or are malformed.
 var segments = []attack{
-	{name: "SYN into a connection of others", kind: guarded, prepare: prepareOthers, frames: func(s *scene) [][]byte {
+	{name: "SYN into a connection of another pod", kind: denied, prepare: connectThird, frames: func(s *attempt) [][]byte {
 		return [][]byte{
 			s.tcp(s.live.client.Port(), s.live.server.Port(), frame.SYN), s.tcp(s.live.client.Port(), s.live.server.Port(), frame.RST|frame.ACK),
 			s.tcp(s.live.client.Port(), s.live.server.Port(), frame.PSH|frame.ACK), s.tcp(s.live.server.Port(), s.live.client.Port(), frame.RST|frame.ACK),
 		}
 	}},
-	{name: "SYN back into a connection of the victim", kind: guarded, prepare: prepareOpposite, frames: func(s *scene) [][]byte {
+	{name: "SYN in reply direction of the victim's connection", kind: denied, prepare: connectVictim, frames: func(s *attempt) [][]byte {
 		return [][]byte{s.tcp(s.live.server.Port(), s.live.client.Port(), frame.SYN), s.tcp(s.live.server.Port(), s.live.client.Port()+1, frame.PSH|frame.ACK)}
 	}},
-	{name: "connection of others with their address", kind: forged, reasons: spoofed, prepare: prepareOthers, frames: func(s *scene) (frames [][]byte) {
+	{name: "connection of another pod, with its address", kind: forged, reasons: spoofed, prepare: connectThird, frames: func(s *attempt) (frames [][]byte) {
 		for _, flags := range []uint8{frame.SYN, frame.RST, frame.RST | frame.ACK, frame.PSH | frame.ACK, frame.FIN | frame.ACK} {
 			p := frame.TCP(s.live.client, s.live.server, frame.Segment{Flags: flags, Sequence: 1, Ack: 1}, s.token)
 			frames = append(frames, s.frame(frame.IP{Source: s.live.client.Addr(), Destination: s.to(), Protocol: tcp, Payload: p}))
 		}
 		return frames
 	}},
-	{name: "header of TCP that is too short, or longer than the packet", kind: guarded, frames: func(s *scene) (frames [][]byte) {
+	{name: "TCP header length too short, or longer than the packet", kind: denied, frames: func(s *attempt) (frames [][]byte) {
 		for words := uint8(0); words <= 15; words++ {
 			p := frame.TCP(s.fromPort(), s.serverPort(), frame.Segment{Flags: frame.SYN, Words: words}, s.token)
 			frames = append(frames, s.frame(s.ip(tcp, p)))
@@ -52,14 +53,14 @@ var segments = []attack{
 	}},
 }
 
-// prepareOthers connects the third pod to the victim.
-func prepareOthers(s *scene) (err error) {
+// connectThird connects the third pod to the victim.
+func connectThird(s *attempt) (err error) {
 	s.live, err = connect(s.third.Place, s.victim.Place, s.to())
 	return err
 }
 
-// prepareOpposite connects the victim to the attacker, which is allowed in each case: only the answers go towards the victim.
-func prepareOpposite(s *scene) (err error) {
+// connectVictim connects the victim to the attacker, which policies always allow: only replies go to the victim.
+func connectVictim(s *attempt) (err error) {
 	s.live, err = connect(s.victim.Place, s.attacker.Place, s.from())
 	return err
 }

@@ -14,73 +14,75 @@ import (
 	"github.com/beeline-cni/beeline/test/adversary/frame"
 )
 
-// attack is one row: frames that a pod sends, and what must not come of them.
+// attack is one row: frames that a pod sends, and the effects they must not have.
 type attack struct {
 	name string
 	kind kind
-	// frames are what the attacker sends; those that carry the token must reach no pod.
-	frames func(*scene) [][]byte
+	// frames are those that the attacker sends. Frames with the token must reach no pod.
+	frames func(*attempt) [][]byte
 	// only is 4 or 6 for a row of one family.
 	only int
-	// reasons are those of which `beeline drops` must count one for each frame. Without any, the host's stack may be what drops.
+	// reasons are drop reasons: `beeline drops` must count one of them for each frame. None: the host's kernel stack
+	// may drop the frames.
 	reasons []string
-	// prepare makes what the frames need, a connection for example; it may set s.live, which is closed afterwards.
-	prepare func(*scene) error
-	// offloaded frames begin with a header of virtio and go by PACKET_VNET_HDR only.
+	// prepare sets up what the frames need, such as a connection. It may set s.live, which is closed afterwards.
+	prepare func(*attempt) error
+	// offloaded frames start with a virtio header and are sent with PACKET_VNET_HDR only.
 	offloaded bool
-	// travels says of forged frames that the wire may carry them: the other node drops them.
-	travels bool
-	// astray rows go from the nodes' link to the node beside the victim's too.
-	astray bool
-	// runs says in which scenes a row is run; nil: in all.
-	runs func(*scene) bool
-	// seen, if set, gives the source that nobody may see. A pod that no policy selects may get the frames with another one: a node that forwards them
-	// gives them its own.
-	seen func(*scene) netip.Addr
-	// reflected says that who has the forged source may get errors about the frames: only the victim must not get any.
+	// leavesNode: the wire may carry the forged frames; the other node drops them.
+	leavesNode bool
+	// viaOtherNode: from the nodes' link the row also sends to the node that does not host the victim.
+	viaOtherNode bool
+	// runs selects the attempts to run; nil: all.
+	runs func(*attempt) bool
+	// hiddenSource, if set, returns the forged source, which no pod may see. A pod that no policy selects may get the
+	// frames with another source: a forwarding node masquerades them.
+	hiddenSource func(*attempt) netip.Addr
+	// reflected: the owner of the forged source may get ICMP errors about the frames. Only the victim must not.
 	reflected bool
-	// after says what is wrong when the frames have been sent.
-	after func(*scene) error
+	// check runs after the frames were sent.
+	check func(*attempt) error
 }
 
-// kind says whom an attack must not reach, and which control proves that it could have.
+// kind is which pods an attack must not reach, and which control proves that its frames could arrive.
 type kind int
 
 const (
-	// judged frames are allowed or not by policies: from a pod that the victim admits the same frames must arrive.
-	judged kind = iota
-	// guarded frames reach no pod past its policies. What a pod that is admitted may do with them is not said.
-	guarded
-	// detour frames are like guarded ones, and the control proves that they lead somewhere: at a pod without policies they arrive.
-	detour
-	// forged frames reach nobody, whatever policies say, and do not leave the node.
+	// evaluated frames are allowed or denied by policies: the same frames from an admitted pod must arrive.
+	evaluated kind = iota
+	// denied frames reach no pod against its policies. From an admitted pod they may arrive or not.
+	denied
+	// indirect frames are like denied ones. The control proves that the frontend works: the frames arrive at a pod
+	// without policies.
+	indirect
+	// forged frames reach no pod, with or without policies, and do not leave the node.
 	forged
 )
 
-// side is a pair of attacker and victim, by what policies say of them.
-type side struct{ name, attacker, victim string }
+// pair is an attacker and a victim, by the policies that select them.
+type pair struct{ name, attacker, victim string }
 
 var (
-	policed   = []side{{"ingress only", mallory, vault}, {"egress only", caged, open}, {"both", caged, vault}}
-	unpoliced = side{"no policy", mallory, open}
+	selectedPairs  = []pair{{"ingress only", attackerApp, isolated}, {"egress only", restricted, unselected}, {"both", restricted, isolated}}
+	unselectedPair = pair{"no policy", attackerApp, unselected}
 )
 
-func (a attack) sides() []side {
+func (a attack) pairs() []pair {
 	if a.kind == forged {
-		return append(slices.Clone(policed), unpoliced)
+		return append(slices.Clone(selectedPairs), unselectedPair)
 	}
-	return policed
+	return selectedPairs
 }
 
-// run carries the attack out from a pod at each victim. Drops are counted only while the agents are there to tell.
+// run attacks each victim from a pod. Drops are checked only while agents run to report them.
 func (a attack) run(t *testing.T, l *lab, counted bool) {
-	for _, each := range a.sides() {
+	for _, each := range a.pairs() {
 		for index := 1; index <= len(l.nodes); index++ {
-			for family := range fewAddresses {
+			for family := range podPrefixLengths {
 				if a.only == 4 && family == 1 || a.only == 6 && family == 0 {
 					continue
 				}
-				s := l.scene(l.pod(each.attacker, 1), l.pod(each.victim, index), family)
+				s := l.attempt(l.pod(each.attacker, 1), l.pod(each.victim, index), family)
 				if err := a.try(s, counted); err != nil {
 					t.Errorf("%s, victim on n%d, IPv%d: %v", each.name, index, 4+2*family, err)
 				}
@@ -89,8 +91,8 @@ func (a attack) run(t *testing.T, l *lab, counted bool) {
 	}
 }
 
-// try carries it out once, and then the control.
-func (a attack) try(s *scene, counted bool) error {
+// try runs the attack once, and then its control.
+func (a attack) try(s *attempt, counted bool) error {
 	if a.prepare != nil {
 		err := a.prepare(s)
 		defer func() { s.live.close() }()
@@ -104,36 +106,36 @@ func (a attack) try(s *scene, counted bool) error {
 	if counted {
 		before = s.drops()
 	}
-	if err := s.strike(a, frames); err != nil {
+	if err := s.sendAndCheck(a, frames); err != nil {
 		return err
 	}
 	if counted {
-		if err := a.wantDrops(before, s.drops(), len(frames)*a.ways(s)); err != nil {
+		if err := a.wantDrops(before, s.drops(), len(frames)*a.sendersUsed(s)); err != nil {
 			return err
 		}
 	}
-	if a.after != nil {
-		if err := a.after(s); err != nil {
+	if a.check != nil {
+		if err := a.check(s); err != nil {
 			return err
 		}
 	}
 	return a.control(s)
 }
 
-// ways is in how many ways each frame is sent.
-func (a attack) ways(s *scene) int {
+// sendersUsed is how many senders send each frame.
+func (a attack) sendersUsed(s *attempt) int {
 	if a.offloaded {
 		return 1
 	}
 	return len(s.attacker.order)
 }
 
-// strike sends the frames and then markers, and looks at what has reached pods by the time the markers have.
-func (s *scene) strike(a attack, frames [][]byte) error {
+// sendAndCheck sends the frames and then markers, and checks what has arrived by the time the markers have.
+func (s *attempt) sendAndCheck(a attack, frames [][]byte) error {
 	for _, c := range s.captures {
-		c.forget()
+		c.reset()
 	}
-	s.wire.forget()
+	s.wire.reset()
 	err := send(func() error {
 		if !a.offloaded {
 			return s.attacker.each(frames)
@@ -152,49 +154,49 @@ func (s *scene) strike(a attack, frames [][]byte) error {
 		return err
 	}
 	for _, c := range s.captures {
-		if c == s.attacker.heard {
+		if c == s.attacker.capture {
 			continue
 		}
 		if f := c.find(a.mustNotSee(s, c)); f != nil {
-			return fmt.Errorf("%s gets %x", c.name, f)
+			return fmt.Errorf("%s received %x", c.name, f)
 		}
 	}
-	secret := a.kind == forged && !a.travels && s.attacker.app != outside || s.attacker.app == caged && !a.travels
+	secret := a.kind == forged && !a.leavesNode && s.attacker.app != external || s.attacker.app == restricted && !a.leavesNode
 	if f := s.wire.find(has(s.token)); f != nil && secret {
-		return fmt.Errorf("the wire carries %x", f)
+		return fmt.Errorf("captured on the wire: %x", f)
 	}
 	return nil
 }
 
-// mustNotSee gives a test for frames that must not reach the pod of a capture.
-func (a attack) mustNotSee(s *scene, c *capture) func([]byte) bool {
+// mustNotSee returns a predicate for frames that must not reach the pod of a capture.
+func (a attack) mustNotSee(s *attempt, c *capture) func([]byte) bool {
 	switch {
-	case a.reflected && c != s.victim.heard:
+	case a.reflected && c != s.victim.capture:
 		return func([]byte) bool { return false }
-	case a.seen == nil || s.victim.app != open:
+	case a.hiddenSource == nil || s.victim.app != unselected:
 		return has(s.token)
 	}
-	source := a.seen(s)
+	source := a.hiddenSource(s)
 	return func(f []byte) bool { return has(s.token)(f) && frame.Source(f) == source }
 }
 
-// send runs fn on one CPU: what is sent there keeps its order up to the receiver.
+// send runs fn on one CPU, which keeps the order of its frames up to the receiver.
 func send(fn func() error) error { return testbed.Place{}.Do(fn) }
 
-// mark sends a datagram that policies allow by every way and waits until the victim has all: what was sent before has
-// arrived by then, or never does.
-func (s *scene) mark() error {
-	marker := func(way int) []byte {
-		return binary.BigEndian.AppendUint32([]byte("marker"), s.tokens<<4|uint32(way))
+// mark sends an allowed datagram by every sender and waits until the victim has all of them. Frames sent before have
+// arrived by then, or never will.
+func (s *attempt) mark() error {
+	marker := func(i int) []byte {
+		return binary.BigEndian.AppendUint32([]byte("marker"), s.tokens<<4|uint32(i))
 	}
 	from, to := netip.AddrPortFrom(s.from(), markerPort), netip.AddrPortFrom(s.to(), markerPort)
-	if s.astray() { // markers have to take the path of the frames
-		to = netip.AddrPortFrom(s.here().Addresses[s.family].Addr(), s.service().markerNodePort)
+	if s.viaOtherNode() { // markers take the same path as the frames
+		to = netip.AddrPortFrom(s.receiver().Addresses[s.family].Addr(), s.service().markerNodePort)
 	}
 	err := send(func() error {
 		for i, name := range s.attacker.order {
 			if err := s.attacker.named[name].send(s.udpTo(from, to, marker(i))); err != nil {
-				return fmt.Errorf("send marker by %s: %w", name, err)
+				return fmt.Errorf("send marker with %s: %w", name, err)
 			}
 		}
 		return nil
@@ -203,8 +205,8 @@ func (s *scene) mark() error {
 		return err
 	}
 	for i, name := range s.attacker.order {
-		if err := s.victim.heard.wait(patience, has(marker(i))); err != nil {
-			return fmt.Errorf("marker by %s: %w at %s", name, err, s.victim.Name)
+		if err := s.victim.capture.wait(waitTimeout, has(marker(i))); err != nil {
+			return fmt.Errorf("marker sent with %s: %w at %s", name, err, s.victim.Name)
 		}
 	}
 	return nil
@@ -216,24 +218,24 @@ func (a attack) wantDrops(before, after map[string]uint64, want int) error {
 		counted += int(after[reason] - before[reason])
 	}
 	if counted < want {
-		return fmt.Errorf("%d drops counted as %v, want %d", counted, a.reasons, want)
+		return fmt.Errorf("%d drops of reasons %v, want %d", counted, a.reasons, want)
 	}
 	return nil
 }
 
-// control sends what must arrive: the same frames from the pod that the victim admits, or a datagram with the token.
-// Without it a row would hold as well where nothing arrives at all.
-func (a attack) control(s *scene) error {
+// control sends frames that must arrive: the same ones from an admitted pod, or a datagram with the token. It proves
+// that the row can fail.
+func (a attack) control(s *attempt) error {
 	s.live.close()
-	c := s.lab.scene(s.third, s.victim, s.family)
-	if a.kind == detour {
-		c = s.lab.scene(s.pod(mallory, 1), s.pod(open, s.victim.node.Index), s.family)
+	c := s.lab.attempt(s.third, s.victim, s.family)
+	if a.kind == indirect {
+		c = s.lab.attempt(s.pod(attackerApp, 1), s.pod(unselected, s.victim.node.Index), s.family)
 	}
 	frames := [][]byte{c.udp()}
-	if a.kind == detour {
+	if a.kind == indirect {
 		frames = a.frames(c)
 	}
-	if a.kind == judged {
+	if a.kind == evaluated {
 		if a.prepare != nil {
 			err := a.prepare(c)
 			defer func() { c.live.close() }()
@@ -246,21 +248,21 @@ func (a attack) control(s *scene) error {
 	if err := send(func() error { return c.attacker.each(frames) }); err != nil {
 		return fmt.Errorf("control: %w", err)
 	}
-	if err := c.victim.heard.wait(patience, has(c.token)); err != nil {
+	if err := c.victim.capture.wait(waitTimeout, has(c.token)); err != nil {
 		return fmt.Errorf("control from %s: %w at %s", c.attacker.Name, err, c.victim.Name)
 	}
 	return nil
 }
 
-// waitPolicies waits until policies are in force at all pods: the friend is admitted, others are not.
+// waitPolicies waits until policies are enforced at all pods: admitted is admitted, others are not.
 func (l *lab) waitPolicies() {
 	l.t.Helper()
-	row := attack{frames: func(s *scene) [][]byte { return [][]byte{s.tcp(s.port, serverPort, frame.SYN)} }}
-	for _, each := range policed {
+	row := attack{frames: func(s *attempt) [][]byte { return [][]byte{s.tcp(s.port, serverPort, frame.SYN)} }}
+	for _, each := range selectedPairs {
 		for index := range l.nodes {
-			for family := range fewAddresses {
+			for family := range podPrefixLengths {
 				eventually(l.t, func() error {
-					s := l.scene(l.pod(each.attacker, 1), l.pod(each.victim, index+1), family)
+					s := l.attempt(l.pod(each.attacker, 1), l.pod(each.victim, index+1), family)
 					return row.tryBriefly(s)
 				})
 			}
@@ -268,14 +270,14 @@ func (l *lab) waitPolicies() {
 	}
 }
 
-var errNotYet = errors.New("policies are not in force yet")
+var errNotYet = errors.New("policies are not enforced yet")
 
-// tryBriefly is try for a lab that may not have its policies yet, in which markers may be lost.
-func (a attack) tryBriefly(s *scene) error {
+// tryBriefly is try for a lab that may not enforce its policies yet, in which markers may be lost.
+func (a attack) tryBriefly(s *attempt) error {
 	for _, c := range s.captures {
-		c.forget()
+		c.reset()
 	}
-	c := s.lab.scene(s.third, s.victim, s.family)
+	c := s.lab.attempt(s.third, s.victim, s.family)
 	from, to := netip.AddrPortFrom(s.from(), markerPort), netip.AddrPortFrom(s.to(), markerPort)
 	marker := binary.BigEndian.AppendUint32([]byte("first"), s.tokens)
 	err := send(func() error {
@@ -284,15 +286,15 @@ func (a attack) tryBriefly(s *scene) error {
 	if err != nil {
 		return err
 	}
-	const brief = patience / 60
-	if err := errors.Join(s.victim.heard.wait(brief, has(marker)), s.victim.heard.wait(brief, has(c.token))); err != nil {
+	const brief = waitTimeout / 60
+	if err := errors.Join(s.victim.capture.wait(brief, has(marker)), s.victim.capture.wait(brief, has(c.token))); err != nil {
 		return err
 	}
-	if s.victim.heard.find(has(s.token)) != nil {
+	if s.victim.capture.find(has(s.token)) != nil {
 		return errNotYet
 	}
 	return nil
 }
 
-// TCP is what rows without a protocol of their own send.
+// tcp is the protocol of rows that are not about a protocol.
 const tcp = unix.IPPROTO_TCP

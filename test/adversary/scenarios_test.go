@@ -8,40 +8,40 @@ import (
 	"github.com/beeline-cni/beeline/test/adversary/frame"
 )
 
-// scenarios are attacks that are no list of frames. They leave the lab as they found it.
+// scenarios are attacks that are not a list of frames. They restore the lab's state.
 var scenarios = []struct {
 	name string
 	run  func(*testing.T, *lab)
 }{
 	{"a policy changes under traffic", policyChanges},
 	{"a policy is edited under traffic", policyEdited},
-	{"a policy isolates who sends", senderIsolated},
-	{"an address gets another owner", addressReused},
+	{"a policy isolates the sender", senderIsolated},
+	{"an address is reused", addressReused},
 }
 
-// exchange is traffic of one pod with another that policies allow at first.
+// exchange is traffic between two pods that policies allow at first.
 type exchange struct {
-	*scene
+	*attempt
 }
 
-// frames are of the connection, of another one in its middle, of a datagram's flow, and a new connection.
+// frames are a segment of the live connection, a SYN on its ports, a datagram, a new connection and an echo request.
 func (e exchange) frames() [][]byte {
 	return [][]byte{
 		e.tcp(e.live.client.Port(), e.live.server.Port(), frame.PSH|frame.ACK),
 		e.tcp(e.live.client.Port(), e.live.server.Port(), frame.SYN),
 		e.udp(),
 		e.tcp(e.port, serverPort, frame.SYN),
-		e.icmp(pick[uint8](e.scene, 8, 128), 0, uint32(e.port), e.token),
+		e.icmp(pick[uint8](e.attempt, 8, 128), 0, uint32(e.port), e.token),
 	}
 }
 
-// exchanges begins one at each of some victims over both families, and waits until all of its frames arrive.
+// exchanges starts one to each victim over both families, and waits until all of its frames arrive.
 func (l *lab) exchanges(t *testing.T, from *pod, victims string) (all []exchange) {
 	t.Helper()
 	for index := range l.nodes {
-		for family := range fewAddresses {
-			e := exchange{l.scene(from, l.pod(victims, index+1), family)}
-			eventually(t, func() (err error) { // the node of the victim has to learn of the pod first
+		for family := range podPrefixLengths {
+			e := exchange{l.attempt(from, l.pod(victims, index+1), family)}
+			eventually(t, func() (err error) { // the victim's node must receive the pod's object first
 				e.live, err = connect(from.Place, e.victim.Place, e.to())
 				return err
 			})
@@ -55,33 +55,33 @@ func (l *lab) exchanges(t *testing.T, from *pod, victims string) (all []exchange
 	return all
 }
 
-// want sends each of the frames with a token of its own and says which arrives although it should not, or the other way round.
+// want sends each frame with its own token and returns an error if one arrives unexpectedly or is missing.
 func (e exchange) want(arrives bool) error {
 	port := e.port
 	for i := range e.frames() {
 		e.renew()
-		e.port = port // the same flows as before
+		e.port = port // the same flows
 		if err := send(func() error { return e.attacker.each(e.frames()[i : i+1]) }); err != nil {
 			return err
 		}
 		if err := e.mark(); err != nil {
 			return err
 		}
-		if f := e.victim.heard.find(has(e.token)); (f != nil) != arrives {
-			return fmt.Errorf("frame %d from %s at %s, IPv%d: arrives %t, want %t", i, e.attacker.Name, e.victim.Name, 4+2*e.family, !arrives, arrives)
+		if f := e.victim.capture.find(has(e.token)); (f != nil) != arrives {
+			return fmt.Errorf("frame %d from %s at %s, IPv%d: arrived %t, want %t", i, e.attacker.Name, e.victim.Name, 4+2*e.family, !arrives, arrives)
 		}
 	}
 	return nil
 }
 
-// wantNone waits until new connections are refused, and from then on nothing of the old flows may arrive either.
+// wantNone waits until new connections are denied. From then on no frame of the old flows may arrive.
 func wantNone(t *testing.T, all []exchange) {
 	t.Helper()
 	for _, e := range all {
-		fresh := attack{frames: one(func(s *scene) []byte { return s.tcp(s.port, serverPort, frame.SYN) })}
+		fresh := attack{frames: one(func(s *attempt) []byte { return s.tcp(s.port, serverPort, frame.SYN) })}
 		eventually(t, func() error {
-			s := e.scene.lab.scene(e.attacker, e.victim, e.family)
-			return s.strike(fresh, fresh.frames(s))
+			s := e.attempt.lab.attempt(e.attacker, e.victim, e.family)
+			return s.sendAndCheck(fresh, fresh.frames(s))
 		})
 		if err := e.want(false); err != nil {
 			t.Error(err)
@@ -89,26 +89,27 @@ func wantNone(t *testing.T, all []exchange) {
 	}
 }
 
-// policyChanges has a policy forbid what it allowed: flows of every kind that are there stop with the first new connection that is refused.
+// policyChanges relabels a pod so that a policy denies what it allowed: established flows stop with the first denied
+// connection.
 func policyChanges(t *testing.T, l *lab) {
-	all := l.exchanges(t, l.pod(friend, 1), vault)
-	l.pod(friend, 1).app = mallory
+	all := l.exchanges(t, l.pod(admitted, 1), isolated)
+	l.pod(admitted, 1).app = attackerApp
 	l.writePods()
 	defer func() {
-		l.pod(friend, 1).app = friend
+		l.pod(admitted, 1).app = admitted
 		l.writePods()
 		l.waitPolicies()
 	}()
 	wantNone(t, all)
 }
 
-// under has other policies for a while.
-func (l *lab) under(t *testing.T, policiesThen string, run func()) {
+// withPolicies replaces the policies while run runs.
+func (l *lab) withPolicies(t *testing.T, replaced string, run func()) {
 	t.Helper()
-	if policiesThen == policies {
+	if replaced == policies {
 		t.Fatal("the policies are the same")
 	}
-	l.write("policies.yaml", []byte(policiesThen))
+	l.write("policies.yaml", []byte(replaced))
 	defer func() {
 		l.write("policies.yaml", []byte(policies))
 		l.waitPolicies()
@@ -116,33 +117,33 @@ func (l *lab) under(t *testing.T, policiesThen string, run func()) {
 	run()
 }
 
-// policyEdited has the policy itself admit somebody else.
+// policyEdited edits the policy to admit another pod.
 func policyEdited(t *testing.T, l *lab) {
-	all := l.exchanges(t, l.pod(friend, 1), vault)
-	l.under(t, strings.ReplaceAll(policies, "app: "+friend, "app: stranger"), func() { wantNone(t, all) })
+	all := l.exchanges(t, l.pod(admitted, 1), isolated)
+	l.withPolicies(t, strings.ReplaceAll(policies, "app: "+admitted, "app: other"), func() { wantNone(t, all) })
 }
 
-// senderIsolated adds a policy for who sends: to those that policies isolate as well, and to those that none selects.
+// senderIsolated adds an egress policy for the sender, with victims that policies isolate and that none selects.
 func senderIsolated(t *testing.T, l *lab) {
 	var all []exchange
-	for _, victims := range []string{vault, open} {
-		all = append(all, l.exchanges(t, l.pod(friend, 1), victims)...)
+	for _, victims := range []string{isolated, unselected} {
+		all = append(all, l.exchanges(t, l.pod(admitted, 1), victims)...)
 	}
-	l.under(t, policies+"---\n"+cage(friend), func() { wantNone(t, all) })
+	l.withPolicies(t, policies+"---\n"+egressPolicy(admitted), func() { wantNone(t, all) })
 }
 
-// reused are pods whose addresses others get: who is admitted, the pods that it sends to, and the label of who gets its address.
-var reused = []struct{ name, guest, victims, heir string }{
-	{"ingress only", friend, vault, mallory},
-	{"egress only", courier, open, caged},
-	{"both", courier, vault, caged},
+// reused are cases of address reuse: the app of the old pod, the victims, and the app of the new pod.
+var reused = []struct{ name, oldApp, victims, newApp string }{
+	{"ingress only", admitted, isolated, attackerApp},
+	{"egress only", allowed, unselected, restricted},
+	{"both", allowed, isolated, restricted},
 }
 
-// courier is isolated for egress. It may send to the victims, and vault admits it, by couriers.
-const courier = "courier"
+// allowed is isolated for egress but may send to the victims, and isolated admits it, by allowedPolicies.
+const allowed = "allowed"
 
-// couriers are the policies for it.
-var couriers = fmt.Sprintf(`---
+// allowedPolicies are the policies for allowed.
+var allowedPolicies = fmt.Sprintf(`---
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: %[1]s, namespace: default}
@@ -152,43 +153,44 @@ apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: %[2]s-%[1]s, namespace: default}
 spec: {podSelector: {matchLabels: {app: %[2]s}}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {matchLabels: {app: %[1]s}}}]}]}
-`, courier, vault, open)
+`, allowed, isolated, unselected)
 
-// addressReused gives the addresses of pods that policies let send to those that they do not, with the flows of the first ones still there.
+// addressReused gives the addresses of allowed pods to pods that policies deny, while the flows of the old pods still
+// have conntrack entries.
 func addressReused(t *testing.T, l *lab) {
-	l.under(t, policies+couriers, func() {
-		guests, all := make([]*pod, len(reused)), make([][]exchange, len(reused))
+	l.withPolicies(t, policies+allowedPolicies, func() {
+		oldPods, all := make([]*pod, len(reused)), make([][]exchange, len(reused))
 		for i, each := range reused {
-			guests[i] = l.addPod(l.nodes[0], fmt.Sprint("guest-", i), each.guest)
+			oldPods[i] = l.addPod(l.nodes[0], fmt.Sprint("old-", i), each.oldApp)
 		}
 		l.writePods()
 		for i, each := range reused {
-			all[i] = l.exchanges(t, guests[i], each.victims)
+			all[i] = l.exchanges(t, oldPods[i], each.victims)
 		}
-		for _, guest := range guests {
-			l.deletePod(guest)
+		for _, oldApp := range oldPods {
+			l.deletePod(oldApp)
 		}
-		for family := range fewAddresses {
-			heirs := l.addPodsAt(guests, family)
+		for family := range podPrefixLengths {
+			reusing := l.reuseAddresses(oldPods, family)
 			for i, each := range reused {
-				heirs[i].app = each.heir
+				reusing[i].app = each.newApp
 			}
 			l.writePods()
 			for i, each := range reused {
-				t.Run(fmt.Sprintf("%s, IPv%d", each.name, 4+2*family), func(t *testing.T) { wantNone(t, inherited(all[i], heirs[i], family)) })
+				t.Run(fmt.Sprintf("%s, IPv%d", each.name, 4+2*family), func(t *testing.T) { wantNone(t, fromNewPod(all[i], reusing[i], family)) })
 			}
-			for _, heir := range heirs {
-				l.deletePod(heir)
+			for _, newPod := range reusing {
+				l.deletePod(newPod)
 			}
 		}
 	})
 }
 
-// inherited are those exchanges of one family, from the pod that has the address now.
-func inherited(all []exchange, heir *pod, family int) (of []exchange) {
+// fromNewPod returns the exchanges of one family, sent by the new pod of the address.
+func fromNewPod(all []exchange, newPod *pod, family int) (of []exchange) {
 	for _, e := range all {
 		if e.family == family {
-			e.attacker = heir
+			e.attacker = newPod
 			of = append(of, e)
 		}
 	}

@@ -15,7 +15,7 @@ type sender interface {
 	send(frame []byte) error
 }
 
-// packetSocket is AF_PACKET; behind a header of virtio (PACKET_VNET_HDR) if that is asked for.
+// packetSocket is AF_PACKET, optionally with a virtio header (PACKET_VNET_HDR).
 type packetSocket struct {
 	fd, index int
 }
@@ -24,7 +24,7 @@ func (s packetSocket) send(frame []byte) error {
 	return unix.Sendto(s.fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: s.index})
 }
 
-// openPacket opens an AF_PACKET socket with one option set. It ends with the test.
+// openPacket opens an AF_PACKET socket with one option set. The test's cleanup closes it.
 func openPacket(t *testing.T, place testbed.Place, device string, option int) packetSocket {
 	t.Helper()
 	var s packetSocket
@@ -49,11 +49,11 @@ func openPacket(t *testing.T, place testbed.Place, device string, option int) pa
 	return s
 }
 
-// senders are the ways out of a pod: through the queueing discipline, past it, and from AF_XDP.
+// senders transmit from a pod: through the queueing discipline, bypassing it, and by AF_XDP.
 type senders struct {
 	named map[string]sender
 	order []string
-	// offload takes a header of virtio before each frame, as a virtual machine's network card does.
+	// offload takes frames with a virtio header, as the network card of a virtual machine does.
 	offload sender
 }
 
@@ -68,12 +68,12 @@ func openSenders(t *testing.T, place testbed.Place, device string) senders {
 	return s
 }
 
-// each sends the frames by every way, in their order.
+// each sends the frames in order, once with each sender.
 func (s senders) each(frames [][]byte) error {
 	for _, name := range s.order {
 		for i, f := range frames {
 			if err := s.named[name].send(f); err != nil {
-				return fmt.Errorf("send frame %d by %s: %w", i, name, err)
+				return fmt.Errorf("send frame %d with %s: %w", i, name, err)
 			}
 		}
 	}

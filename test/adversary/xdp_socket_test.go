@@ -13,8 +13,8 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// xdpSocket is AF_XDP for sending, in copy mode, which every device has: the kernel hands each frame to the driver,
-// past qdiscs and taps.
+// xdpSocket sends by AF_XDP in copy mode, which every device supports: the kernel passes each frame to the driver,
+// without qdiscs and taps.
 type xdpSocket struct {
 	fd        int
 	memory    []byte
@@ -23,18 +23,18 @@ type xdpSocket struct {
 	next      uint32 // frame, counted from 0
 }
 
-// xdpRing is one of the rings of a socket (struct xdp_ring of the kernel).
+// xdpRing is one of a socket's rings (struct xdp_ring in the kernel).
 type xdpRing struct {
 	producer, consumer *uint32
 	entries            unsafe.Pointer
 }
 
 const (
-	xdpChunk   = 4096 // bytes of the memory for one frame
+	xdpChunk   = 4096 // bytes of the umem per frame
 	xdpEntries = 8    // of each ring
 )
 
-// openXDP binds to queue 0 of a device. It ends with the test.
+// openXDP binds to queue 0 of a device. The test's cleanup closes it.
 func openXDP(t *testing.T, place testbed.Place, device string) *xdpSocket {
 	t.Helper()
 	s := &xdpSocket{}

@@ -1,5 +1,5 @@
-// Package frame builds Ethernet frames byte by byte, also such as no stack sends: every length, offset and checksum can
-// be wrong where the caller wants it so. It knows nothing of nodes and pods.
+// Package frame builds Ethernet frames byte by byte, including invalid ones: the caller can set every length, offset
+// and checksum.
 package frame
 
 import (
@@ -13,13 +13,13 @@ import (
 // HeaderLength is that of Ethernet, in bytes.
 const HeaderLength = 14
 
-// Ethernet puts the link-layer header before a packet.
+// Ethernet prepends the link-layer header to a packet.
 func Ethernet(to, from net.HardwareAddr, etherType uint16, packet []byte) []byte {
 	f := append(append(make([]byte, 0, HeaderLength+len(packet)), to...), from...)
 	return append(binary.BigEndian.AppendUint16(f, etherType), packet...)
 }
 
-// Tagged is an Ethernet frame with tags of VLANs (IEEE 802.1Q), the outer one first; tagType is 0x8100 or 0x88a8.
+// Tagged adds VLAN tags (IEEE 802.1Q) to a frame, the outer one first; tagType is 0x8100 or 0x88a8.
 func Tagged(f []byte, tagType uint16, vlans ...uint16) []byte {
 	out := append([]byte{}, f[:HeaderLength-2]...)
 	for _, id := range vlans {
@@ -28,7 +28,7 @@ func Tagged(f []byte, tagType uint16, vlans ...uint16) []byte {
 	return append(out, f[HeaderLength-2:]...)
 }
 
-// EtherType is that of packets between addresses of this family.
+// EtherType returns that of the address's family.
 func EtherType(a netip.Addr) uint16 {
 	if a.Is4() {
 		return unix.ETH_P_IP
@@ -36,7 +36,7 @@ func EtherType(a netip.Addr) uint16 {
 	return unix.ETH_P_IPV6
 }
 
-// Checksum is that of RFC 1071 over all parts, of which only the last may have an odd length.
+// Checksum is that of RFC 1071 over all parts. Only the last part may have an odd length.
 func Checksum(parts ...[]byte) uint16 {
 	var sum uint32
 	for _, p := range parts {
@@ -53,7 +53,7 @@ func Checksum(parts ...[]byte) uint16 {
 	return ^uint16(sum)
 }
 
-// pseudo is the pseudo header of RFC 9293, 3.1, or of RFC 8200, 8.1.
+// pseudo is the pseudo header of RFC 9293, 3.1, or RFC 8200, 8.1.
 func pseudo(from, to netip.Addr, protocol uint8, length int) []byte {
 	p := append(from.AsSlice(), to.AsSlice()...)
 	if from.Is4() {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Frames as the kernel's own stack builds them: what rows send as proper must be proper.
+// TestProperPackets compares with packets of the kernel's stack.
 func TestProperPackets(t *testing.T) {
 	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	c, d := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")

@@ -14,28 +14,28 @@ const (
 	DestinationOptions = 60
 )
 
-// IP is an IPv4 or IPv6 packet; the family is that of Source. What is zero is what a proper packet has.
+// IP is an IPv4 or IPv6 packet; Source sets the family. Zero fields get valid values.
 type IP struct {
 	Source, Destination netip.Addr
 	Protocol            uint8
 	Payload             []byte
 	// Hops is the TTL or hop limit, 64 if zero.
 	Hops uint8
-	// Options of IPv4, padded to four bytes by the caller.
+	// Options of IPv4; the caller pads them to four bytes.
 	Options []byte
 	// ID, Offset (in bytes) and More make an IPv4 fragment.
 	ID     uint16
 	Offset int
 	More   bool
-	// Whole forbids routers to make fragments of an IPv4 packet. Of an IPv6 packet they never do.
+	// Whole sets DF in an IPv4 packet.
 	Whole bool
-	// Length is the total length (IPv4) or payload length (IPv6) that the header states instead of the true one.
+	// Length, if set, overrides the header's total length (IPv4) or payload length (IPv6).
 	Length int
-	// Trailer follows the packet in the frame, behind its stated length.
+	// Trailer follows the packet in the frame, after its stated length.
 	Trailer []byte
 }
 
-// Packet gives the bytes.
+// Packet returns the bytes.
 func (ip IP) Packet() []byte {
 	if ip.Hops == 0 {
 		ip.Hops = 64
@@ -87,7 +87,7 @@ func (ip IP) packet6() []byte {
 	return append(append(header, ip.Payload...), ip.Trailer...)
 }
 
-// Extension is an IPv6 extension header of options: the next header, then data, padded to eight bytes with PadN.
+// Extension returns an IPv6 options header: next header, then data, padded to eight bytes with PadN.
 func Extension(next uint8, data []byte) []byte {
 	h := append([]byte{next, 0}, data...)
 	if short := (8 - len(h)%8) % 8; short == 1 {
@@ -99,7 +99,7 @@ func Extension(next uint8, data []byte) []byte {
 	return h
 }
 
-// RoutingHeader is an IPv6 routing header of a type with these addresses, of which left are still to be visited.
+// RoutingHeader returns an IPv6 routing header of a type with these addresses and segments left.
 func RoutingHeader(next, kind, left uint8, addresses ...netip.Addr) []byte {
 	h := []byte{next, byte(2 * len(addresses)), kind, left, 0, 0, 0, 0}
 	for _, a := range addresses {
@@ -108,7 +108,7 @@ func RoutingHeader(next, kind, left uint8, addresses ...netip.Addr) []byte {
 	return h
 }
 
-// FragmentHeader is that of IPv6; the offset is in bytes.
+// FragmentHeader returns that of IPv6; the offset is in bytes.
 func FragmentHeader(next uint8, offset int, more bool, id uint32) []byte {
 	h := binary.BigEndian.AppendUint16([]byte{next, 0}, uint16(offset))
 	if more {
@@ -117,8 +117,8 @@ func FragmentHeader(next uint8, offset int, more bool, id uint32) []byte {
 	return binary.BigEndian.AppendUint32(h, id)
 }
 
-// Piece is one fragment of a packet whose payload, of the transport protocol, is data[from:to]. IPv6 pieces have a
-// fragment header.
+// Piece returns the fragment that carries data[from:to] of the transport payload. IPv6 fragments get a fragment
+// header.
 func (ip IP) Piece(data []byte, from, to int, id uint16) IP {
 	more := to < len(data)
 	ip.Payload = data[from:to]
@@ -131,7 +131,7 @@ func (ip IP) Piece(data []byte, from, to int, id uint16) IP {
 	return ip
 }
 
-// Source gives the source address of the IP packet in an Ethernet frame; the zero Addr if there is none.
+// Source returns the source address of the IP packet in an Ethernet frame; the zero Addr if there is none.
 func Source(frame []byte) netip.Addr {
 	const ethernet, address4, address6 = 14, 12, 8
 	switch {

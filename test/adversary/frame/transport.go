@@ -18,15 +18,15 @@ const (
 	URG
 )
 
-// Segment is what of a TCP segment rows choose.
+// Segment has the fields of a TCP segment that callers set.
 type Segment struct {
 	Flags         uint8
 	Sequence, Ack uint32
-	// Words is the length of the header in words of four bytes, 5 if zero.
+	// Words is the header length in 4-byte words, 5 if zero.
 	Words uint8
 }
 
-// TCP is a segment with its checksum.
+// TCP returns a segment with its checksum.
 func TCP(from, to netip.AddrPort, s Segment, data []byte) []byte {
 	const header = 20
 	p := make([]byte, header, header+len(data))
@@ -44,7 +44,7 @@ func TCP(from, to netip.AddrPort, s Segment, data []byte) []byte {
 	return p
 }
 
-// UDP is a datagram with its checksum.
+// UDP returns a datagram with its checksum.
 func UDP(from, to netip.AddrPort, data []byte) []byte {
 	p := make([]byte, 8, 8+len(data))
 	binary.BigEndian.PutUint16(p, from.Port())
@@ -59,7 +59,8 @@ func UDP(from, to netip.AddrPort, data []byte) []byte {
 	return p
 }
 
-// ICMP is a message of ICMP or, by the family of the addresses, ICMPv6; rest are the four bytes behind the checksum.
+// ICMP returns a message of ICMP or, by the address family, ICMPv6; rest is the rest of header, the four bytes after
+// the checksum.
 func ICMP(from, to netip.Addr, kind, code uint8, rest uint32, data []byte) []byte {
 	p := append(binary.BigEndian.AppendUint32([]byte{kind, code, 0, 0}, rest), data...)
 	sum := Checksum(p)
@@ -70,7 +71,7 @@ func ICMP(from, to netip.Addr, kind, code uint8, rest uint32, data []byte) []byt
 	return p
 }
 
-// SCTP is a packet with one chunk and its CRC32c (RFC 9260, 3).
+// SCTP returns a packet with one chunk and its CRC32c (RFC 9260, 3).
 func SCTP(from, to uint16, chunk uint8, data []byte) []byte {
 	p := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, from), to)
 	p = append(p, make([]byte, 8)...) // verification tag, checksum
@@ -80,12 +81,12 @@ func SCTP(from, to uint16, chunk uint8, data []byte) []byte {
 	return p
 }
 
-// VXLAN is the header of RFC 7348 before a frame.
+// VXLAN prepends the header of RFC 7348 to a frame.
 func VXLAN(vni uint32, inner []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0x08, 0, 0, 0}, vni<<8), inner...)
 }
 
-// ARP is a packet of RFC 826 for Ethernet and IPv4: 1 asks, 2 answers.
+// ARP returns a packet of RFC 826 for Ethernet and IPv4; operation 1 is a request, 2 a reply.
 func ARP(operation uint16, senderMAC []byte, sender netip.Addr, targetMAC []byte, target netip.Addr) []byte {
 	p := binary.BigEndian.AppendUint16([]byte{0, 1, 8, 0, 6, 4}, operation)
 	p = append(append(p, senderMAC...), sender.AsSlice()...)

@@ -9,16 +9,17 @@ import (
 	"github.com/beeline-cni/beeline/internal/testenv"
 )
 
-// translate has rules of each node's stack translate Services, as kube-proxy does those with externalTrafficPolicy Local: backends of the node see the
-// client's address, a pod that reaches itself and the backends of others see the node's. It gives what removes the rules.
-func (l *lab) translate() (undo func()) {
+// addServiceRules translates Services by nftables on each node, as kube-proxy does with externalTrafficPolicy Local:
+// backends on the node see the client's address; a hairpin pod and remote backends see the node's. It returns a
+// function that removes the rules.
+func (l *lab) addServiceRules() (undo func()) {
 	l.t.Helper()
 	if _, err := exec.LookPath("nft"); err != nil {
-		testenv.Missing(l.t, "no nft to translate Services with")
+		testenv.Missing(l.t, "nft, to translate Services")
 	}
 	for _, n := range l.nodes {
-		if said, err := n.Place().Output(l.t.Context(), "nft", l.rules(n)); err != nil {
-			l.t.Fatalf("%v\n%s", err, said)
+		if out, err := n.Place().Output(l.t.Context(), "nft", l.rules(n)); err != nil {
+			l.t.Fatalf("%v\n%s", err, out)
 		}
 	}
 	return func() {
@@ -30,7 +31,7 @@ func (l *lab) translate() (undo func()) {
 	}
 }
 
-// rules are those of one node, for nft.
+// rules are the nftables rules of one node.
 func (l *lab) rules(n *node) string {
 	var before, behind strings.Builder
 	for name, service := range services {
@@ -56,5 +57,5 @@ func (l *lab) rules(n *node) string {
 		before.String(), behind.String())
 }
 
-// protocolFamilies are the families as nft names them, IPv4 first.
+// protocolFamilies are the families' names in nftables, IPv4 first.
 var protocolFamilies = []string{"ipv4", "ipv6"}
