@@ -23,7 +23,7 @@ type kind struct {
 	object, list runtime.Object
 }
 
-// kinds are all that can be asked for.
+// kinds are all that the server has.
 var kinds = []*kind{
 	{corev1.SchemeGroupVersion, "nodes", &corev1.Node{}, &corev1.NodeList{}},
 	{corev1.SchemeGroupVersion, "namespaces", &corev1.Namespace{}, &corev1.NamespaceList{}},

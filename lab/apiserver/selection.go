@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// selection is which objects of a kind somebody asks for.
+// selection is which objects of a kind a client wants.
 type selection struct {
 	namespace string
 	labels    labels.Selector

@@ -91,7 +91,7 @@ func negotiate(accept string) runtime.SerializerInfo {
 	return info
 }
 
-// encode writes an object in the form that was asked for.
+// encode writes an object in the requested form.
 func (r request) encode(o runtime.Object) ([]byte, error) {
 	group := schema.GroupVersion{Version: "v1"}
 	if r.kind != nil {
@@ -129,7 +129,7 @@ func (s *Server) get(w http.ResponseWriter, asked request) {
 	asked.write(w, http.StatusOK, o)
 }
 
-// list gives everything at once, however few were asked for: limits are a client's wish.
+// list returns everything at once: a client's limit is only a wish.
 func (s *Server) list(w http.ResponseWriter, asked request, which selection) {
 	s.mu.Lock()
 	all, version := s.collection(asked.kind).sorted(), s.version

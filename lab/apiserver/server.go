@@ -43,7 +43,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Kubeconfig is the file for clients of a server at a URL. Whoever asks may do everything.
+// Kubeconfig is the file for clients of a server at a URL. Every client may do everything.
 func Kubeconfig(url string) []byte {
 	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config

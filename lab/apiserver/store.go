@@ -89,7 +89,7 @@ func (s *Server) change(objects []runtime.Object, apply func(*collection, string
 	return nil
 }
 
-// collection gives that of a kind. The caller holds the lock.
+// collection returns that of a kind. The caller holds the lock.
 func (s *Server) collection(k *kind) *collection {
 	if s.collections[k] == nil {
 		s.collections[k] = &collection{objects: map[string]runtime.Object{}}

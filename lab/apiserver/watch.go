@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// bookmarks is how often a watch that has nothing else to say tells how far it is.
+// bookmarks is how often a watch without events sends its position.
 const bookmarks = time.Minute
 
 // watch sends what happens after the version asked for, or, where initial events are asked for, what there is and
@@ -93,7 +93,7 @@ func (s *stream) send(kind watch.EventType, o runtime.Object) error {
 	return err
 }
 
-// bookmark tells how far the watch is; end, that all initial events have been sent.
+// bookmark sends the position of the watch; end, that all initial events have been sent.
 func (s *stream) bookmark(version int, end bool) error {
 	o := s.asked.kind.object.DeepCopyObject()
 	m, err := meta.Accessor(o)

@@ -1,5 +1,6 @@
-// Package cgroup says who is in a control group of the kernel, ends them and removes it. A control group is given by its directory.
-// What starts processes keeps them in one: none can leave it by starting others, so membership says who belongs to a lab or a machine.
+// Package cgroup lists the processes of a cgroup, ends them and removes it. A cgroup is given by its directory. What
+// starts processes keeps them in one: none can leave it by starting others, so membership says who belongs to a lab or
+// a machine.
 package cgroup
 
 import (
@@ -17,7 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Processes are the ids of the processes in a control group, without those in groups below it; none where there is no such group.
+// Processes are the ids of the processes in a control group, without those in groups below it; none where there is no
+// such group.
 func Processes(dir string) ([]int, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if gone(err) {
@@ -53,8 +55,8 @@ func ProcessesBelow(dir string) (pids []int, err error) {
 	return pids, nil
 }
 
-// Kill ends every process in a control group of version 2, and below, with SIGKILL. It does not wait for their end, see Remove, and it is
-// no error when there is no such group.
+// Kill ends every process in a control group of version 2, and below, with SIGKILL. It does not wait for their end, see
+// Remove, and it is no error when there is no such group.
 func Kill(dir string) error {
 	err := os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
 	if err != nil && !gone(err) {
@@ -63,8 +65,9 @@ func Kill(dir string) error {
 	return nil
 }
 
-// Remove removes a control group of either version and those below, as soon as the last process in them has ended: one that was killed stays
-// a member until the kernel has taken it apart. It waits for that as long as ctx lasts. It is no error when there is no such group.
+// Remove removes a control group of either version and those below, as soon as the last process in them has ended: one
+// that was killed stays a member until the kernel has taken it apart. It waits for that as long as ctx lasts. It is no
+// error when there is no such group.
 func Remove(ctx context.Context, dir string) error {
 	for {
 		err := removeTree(dir)

@@ -11,8 +11,8 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// A dropped packet gets no reply, so a connection that must not work is tried for a while; one that has to work is tried
-// until it does.
+// A dropped packet gets no reply, so a connection that must not work is tried for a while; one that has to work is
+// tried until it does.
 const (
 	// attempt is how long one connection, or one datagram, may take: less than the timer of a TCP retransmission.
 	attempt = 150 * time.Millisecond
@@ -25,9 +25,9 @@ const (
 type Places func(name string) testbed.Place
 
 // Connect tries whether a connection from a place to an address works: for as long as it takes to believe that it does
-// not, or, if it is expected to work, longer. In doubt the result is the one that is not expected: a TCP connection that
-// is established and delivers no byte in time counts as working if it must not work, and as not working if it has to. An
-// error says that it could not be tried, which is no result.
+// not, or, if it is expected to work, longer. In doubt the result is the one that is not expected: a TCP connection
+// that is established and delivers no byte in time counts as working if it must not work, and as not working if it has
+// to. An error says that it could not be tried, which is no result.
 func Connect(ctx context.Context, from testbed.Place, to netip.AddrPort, protocol corev1.Protocol, expected bool) (connected bool, err error) {
 	return connection{from: from, to: to, protocol: protocol, expected: expected}.try(ctx)
 }

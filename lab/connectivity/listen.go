@@ -52,14 +52,14 @@ func Listen(ctx context.Context, place testbed.Place, address netip.Addr) (end f
 	return end, nil
 }
 
-// greet sends a byte to whoever connects.
+// greet sends a byte on each connection.
 func greet(listener net.Listener) {
 	for {
 		conn, err := listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // such as too many open files: who falls silent for that would be taken for forbidden
+		if err != nil { // such as too many open files: silence would count as denied
 			time.Sleep(time.Millisecond)
 			continue
 		}

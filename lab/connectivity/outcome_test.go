@@ -123,7 +123,7 @@ func TestConnectWithoutFiles(t *testing.T) {
 	}
 }
 
-// A connection that comes about works where it must not, and does not where it has to, as long as nothing arrives by it.
+// An established connection without data works where it must not, and does not work where it has to.
 func TestConnectToASilentServer(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.7.6:0")
 	if err != nil {

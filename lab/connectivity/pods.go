@@ -1,5 +1,5 @@
-// Package connectivity tests whether a network enforces NetworkPolicies: it has pods, policies for them, and checks, each of
-// which is a connection that has to work or must not. The wanted outcomes are written by hand, from the API's
+// Package connectivity tests whether a network enforces NetworkPolicies: it has pods, policies for them, and checks,
+// each of which is a connection that has to work or must not. The wanted outcomes are written by hand, from the API's
 // documentation, and not computed by anything under test.
 package connectivity
 

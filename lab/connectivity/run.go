@@ -13,12 +13,13 @@ import (
 var patience = 20 * time.Second
 
 const (
-	// When all outcomes are right for the first time, all checks are repeated so often, each time after a pause. An outcome
-	// that changes from one time to the next is wrong.
+	// When all outcomes are right for the first time, all checks are repeated so often, each time after a pause. An
+	// outcome that changes from one time to the next is wrong.
 	confirmations = 2
 	pause         = 500 * time.Millisecond
-	// controlPort is the first of the source ports of controls, one each. They are outside the kernel's range of ephemeral
-	// ports, so no later check uses the same: a network may continue to admit a connection that it has once admitted.
+	// controlPort is the first of the source ports of controls, one each. They are outside the kernel's range of
+	// ephemeral ports, so no later check uses the same: a network may continue to admit a connection that it has once
+	// admitted.
 	controlPort = 20000
 )
 
@@ -36,11 +37,12 @@ func (a Outcome) Right(q Check) bool { return a.Unknown == nil && a.Connected ==
 // errSilent makes an outcome unknown: what does not work without policies shows nothing about them.
 var errSilent = errors.New("no reply without policies either")
 
-// Run runs all checks at once, and repeats them while an outcome is wrong and patience lasts: policies take a while to be
-// active. Then it repeats them a few times more; an outcome that is wrong any of these times counts as wrong.
+// Run runs all checks at once, and repeats them while an outcome is wrong and patience lasts: policies take a while to
+// be active. Then it repeats them a few times more; an outcome that is wrong any of these times counts as wrong.
 //
 // A broken path stops the same connections as a policy. So Run first makes each connection that must not work, without
-// policies, when it has to work: if it does not, its outcome is unknown. Then it calls enforce, which adds the policies.
+// policies, when it has to work: if it does not, its outcome is unknown. Then it calls enforce, which adds the
+// policies.
 func Run(ctx context.Context, checks []Check, place Places, address Address, enforce func() error) ([]Outcome, error) {
 	controls, err := control(ctx, checks, place, address)
 	if err != nil {

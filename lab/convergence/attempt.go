@@ -73,8 +73,8 @@ func (a *attempts) step() error {
 	return wait(a.open, time.Until(a.next))
 }
 
-// until makes a new connection every millisecond until one reaches the wanted backend. It returns the moment at which its
-// first byte arrived.
+// until makes a new connection every millisecond until one reaches the wanted backend. It returns the moment at which
+// its first byte arrived.
 func until(to netip.AddrPort, want int, limit time.Duration) (time.Time, error) {
 	all := attempts{to: to}
 	defer all.close()
@@ -107,12 +107,12 @@ func until(to netip.AddrPort, want int, limit time.Duration) (time.Time, error) 
 	return time.Time{}, all.because(errNone)
 }
 
-// quiet is how long connections, one every millisecond, have to stay without a reply before they count as blocked: a busy
-// machine stops the client too.
+// quiet is how long connections, one every millisecond, have to stay without a reply before they count as blocked: a
+// busy machine stops the client too.
 const quiet = 100 * time.Millisecond
 
-// untilNone makes a new connection every millisecond until none gets a reply any more. It returns the moment at which the
-// first one without a reply began.
+// untilNone makes a new connection every millisecond until none gets a reply any more. It returns the moment at which
+// the first one without a reply began.
 func untilNone(to netip.AddrPort, _ int, limit time.Duration) (time.Time, error) {
 	all := attempts{to: to}
 	defer all.close()

@@ -1,6 +1,6 @@
-// Package convergence measures how long traffic takes to follow a change of Services or policies: a client in a pod makes
-// connections until one reaches the wanted backend, or none gets a reply any more. The client is a process of its own,
-// because only processes have cgroups, and programs at sockets depend on those.
+// Package convergence measures how long traffic takes to follow a change of Services or policies: a client in a pod
+// makes connections until one reaches the wanted backend, or none gets a reply any more. The client is a process of its
+// own, because only processes have cgroups, and programs at sockets depend on those.
 package convergence
 
 import (
@@ -94,8 +94,8 @@ func (c *Client) start() error {
 // Waiting is an answer that has not come yet.
 type Waiting struct{ client *Client }
 
-// Begin lets the client make connections to an address until one reaches the wanted backend, or, for NoBackend, until none
-// gets a reply.
+// Begin lets the client make connections to an address until one reaches the wanted backend, or, for NoBackend, until
+// none gets a reply.
 func (c *Client) Begin(to netip.AddrPort, want int, limit time.Duration) (Waiting, error) {
 	if _, err := fmt.Fprintln(c.in, to, want, int64(limit)); err != nil {
 		return Waiting{}, fmt.Errorf("ask client of connections: %w", err)
@@ -124,8 +124,8 @@ func (w Waiting) End(ctx context.Context) (time.Time, error) {
 	return time.Unix(0, nanoseconds), nil
 }
 
-// Abandon ends the wait. The client's process ends with it and another one starts, so that the old reply is not taken for a
-// later one.
+// Abandon ends the wait. The client's process ends with it and another one starts, so that the old reply is not taken
+// for a later one.
 func (w Waiting) Abandon() error {
 	_ = w.client.cmd.Process.Kill() // one that has ended by itself is no worse
 	if err := w.client.Close(); err != nil {

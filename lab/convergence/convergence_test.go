@@ -102,7 +102,7 @@ func TestUntilSomebodyListens(t *testing.T) {
 	}
 }
 
-// Attempts that the client's own side refuses are no silence of the other's, and are named.
+// Attempts that fail on the client's own side are not silence of the server, and are named.
 func TestAttemptsThatCannotBegin(t *testing.T) {
 	nowhere := netip.MustParseAddrPort("255.255.255.255:9") // TCP has no broadcast: the kernel refuses to connect
 	for name, wait := range map[string]func(netip.AddrPort, int, time.Duration) (time.Time, error){"any": until, "none": untilNone} {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Printf tells a person how it goes on.
+// Printf reports progress to a person.
 type Printf func(format string, args ...any)
 
 // Build builds what the cache does not have for this version of Kubernetes; with names, only of these programs.
@@ -151,7 +151,7 @@ func (b *builder) call(ctx context.Context, m module, work string, verb []string
 	return nil
 }
 
-// watch tells which programs appear, until the context ends.
+// watch reports which programs appear, until the context ends.
 func (b *builder) watch(ctx context.Context, dir string, programs []program) {
 	seen := map[string]bool{}
 	for ended := false; !ended; {

@@ -65,7 +65,7 @@ func (c Cache) recipePath(m module, p program) string {
 	return filepath.Join(c.module(m), "recipes", p.name())
 }
 
-// has tells whether the program is there, built by the recipe of now.
+// has reports whether the cache has the program, built by the current recipe.
 func (c Cache) has(m module, p program) bool {
 	built, err := os.ReadFile(c.recipePath(m, p))
 	if err != nil || string(built) != m.recipe(p) {

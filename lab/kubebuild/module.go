@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Source gives the directory with the sources of Kubernetes, in Go's module cache.
+// Source returns the directory with the sources of Kubernetes, in Go's module cache.
 func Source(ctx context.Context, kubernetes string) (string, error) {
 	return download(ctx, kubernetesModule(kubernetes))
 }

@@ -22,7 +22,7 @@ var Sysctls = []string{
 	"net/ipv4/tcp_tw_reuse", "net/ipv4/ip_local_port_range", "net/ipv4/ip_local_reserved_ports", "net/ipv4/tcp_max_tw_buckets",
 }
 
-// Describe records the machine with as many CPUs as it has. What cannot be read is left out; settings of network
+// Describe records the machine with as many CPUs as it has. It leaves out what it cannot read; settings of network
 // namespaces are the caller's business.
 func Describe(ctx context.Context) result.Environment {
 	e := result.Environment{
@@ -54,7 +54,7 @@ func readLine(path string) string {
 	return line
 }
 
-// field gives the value behind a key at the beginning of a line, without the punctuation around it.
+// field returns the value behind a key at the beginning of a line, without the punctuation around it.
 func field(path, key string) string {
 	data, err := os.ReadFile(path)
 	if err != nil {

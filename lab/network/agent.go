@@ -95,7 +95,7 @@ func errOr(err, otherwise error) error {
 	return err
 }
 
-// logTail gives the last lines of a file, or why there are none.
+// logTail returns the last lines of a file, or why there are none.
 func logTail(path string, lines int) string {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -108,7 +108,7 @@ func logTail(path string, lines int) string {
 // runningAgent reads the recorded process id and believes it only for a process of the node.
 func runningAgent(node *testbed.Node) int { return runningIn(node, agentPIDFile(node)) }
 
-// runningIn gives the process id in a file, 0 if no such process of the node runs.
+// runningIn returns the process id in a file, 0 if no such process of the node runs.
 func runningIn(node *testbed.Node, file string) int {
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Build is another build of this project, which takes part in a run as networks of their own: the same run measures two versions in
-// each round. The zero value is the build that runs.
+// Build is another build of this project, which takes part in a run as networks of their own: the same run measures two
+// versions in each round. The zero value is the build that runs.
 type Build struct {
 	// Name stands in the place of "beeline" in the names of its networks: with "old", "old" and "old-kernel".
 	Name string
@@ -61,7 +61,7 @@ func (b Build) binaries() (binaries, error) {
 	return binariesIn(b.Dir)
 }
 
-// named gives the name that this build's network has which is called name in the build that runs.
+// named returns the name that this build's network has which is called name in the build that runs.
 func (b Build) named(name string) string {
 	if b.Name == "" {
 		return name

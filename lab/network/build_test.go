@@ -56,7 +56,7 @@ func TestBuilds(t *testing.T) {
 	}
 }
 
-// What is no build is refused with what is wrong.
+// The error for a wrong element names it and says why.
 func TestParseBuildsErrors(t *testing.T) {
 	empty := t.TempDir()
 	for element, want := range map[string]string{

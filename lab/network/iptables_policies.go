@@ -15,8 +15,8 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// IptablesPolicies is the plugin ptp with NetworkPolicies in the way of a classic policy agent: chains of iptables for each
-// policed pod and each policy, behind connection tracking. The lab itself is the agent.
+// IptablesPolicies is the plugin ptp with NetworkPolicies as a classic policy agent enforces them: chains of iptables
+// for each selected pod and each policy, behind connection tracking. The lab itself is the agent.
 type IptablesPolicies struct{ PTP }
 
 // Name is "ptp-iptables-policy".
@@ -30,7 +30,7 @@ func (IptablesPolicies) Description() string {
 // Present is a few policies that allow what is measured.
 func (IptablesPolicies) Present() policies.Presence { return policies.Allowing }
 
-// Watches is false: Enforce tells it.
+// Watches is false: Enforce applies policies.
 func (IptablesPolicies) Watches() bool { return false }
 
 // Unsupported names what ptp lacks.
@@ -56,8 +56,8 @@ func (c IptablesPolicies) Up(ctx context.Context, lab *testbed.Lab) error {
 	return nil
 }
 
-// Enforce writes the rules of every node anew, as an agent does that has no memory of the rules before, on all nodes at once, and says how long
-// the command that takes them took on the slowest.
+// Enforce writes the rules of every node anew, as an agent does that has no memory of the rules before, on all nodes at
+// once, and says how long the command that takes them took on the slowest.
 func (IptablesPolicies) Enforce(ctx context.Context, lab *testbed.Lab, state *policies.State) (took time.Duration, err error) {
 	nodes := lab.Nodes()
 	times, errs := make([]time.Duration, len(nodes)), make([]error, len(nodes))

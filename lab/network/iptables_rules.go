@@ -16,8 +16,8 @@ import (
 	"github.com/beeline-cni/beeline/lab/policies"
 )
 
-// The chains of policies: the one in FORWARD, and how the names of all others begin. A packet that a policy allows gets the
-// mark, which every pod's chain takes away first.
+// The chains of policies: the one in FORWARD, and how the names of all others begin. A packet that a policy allows gets
+// the mark, which every pod's chain takes away first.
 const (
 	policyChain  = "POLICY"
 	policyPrefix = "POLICY-"
@@ -25,8 +25,8 @@ const (
 	policyMark   = policyBits + "/" + policyBits
 )
 
-// policyRules are the rules of IPv4 for the pods of one node, as input to iptables-restore --noflush; stale are chains of
-// before, which go.
+// policyRules are the rules of IPv4 for the pods of one node, as input to iptables-restore --noflush; stale are chains
+// of before, which go.
 func policyRules(state *policies.State, node string, stale []string) ([]byte, error) {
 	w := &policyWriter{state: state, chains: map[string]bool{}}
 	w.rule(policyChain, "-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN")
@@ -60,7 +60,7 @@ func policyRules(state *policies.State, node string, stale []string) ([]byte, er
 	return b.Bytes(), nil
 }
 
-// policySide is a direction: which end is the pod that is governed, and which the peer.
+// policySide is a direction: which end is the selected pod, and which the peer.
 type policySide struct {
 	kind      networkingv1.PolicyType
 	own, peer string // options of iptables
@@ -83,7 +83,7 @@ func (w *policyWriter) rule(chain, format string, args ...any) {
 	fmt.Fprintf(&w.rules, "-A %s %s\n", chain, fmt.Sprintf(format, args...))
 }
 
-// chain says whether the chain is a new one.
+// chain reports whether the chain is new.
 func (w *policyWriter) chain(name string) bool {
 	if w.chains[name] {
 		return false
@@ -93,7 +93,7 @@ func (w *policyWriter) chain(name string) bool {
 	return true
 }
 
-// pod writes the chain of a pod in one direction, if any policy governs that.
+// pod writes the chain of a pod in one direction, if any policy selects it there.
 func (w *policyWriter) pod(pod *corev1.Pod, d policySide) error {
 	chain := ""
 	for _, policy := range w.state.Policies() {
@@ -222,7 +222,8 @@ func (w *policyWriter) ports(d policySide, ports []networkingv1.NetworkPolicyPor
 	return matches, nil
 }
 
-// named are matches of a port by its name: in ingress each pod that has it, by its address, with the number it has there.
+// named are matches of a port by its name: in ingress each pod that has it, by its address, with the number it has
+// there.
 func (w *policyWriter) named(d policySide, name, protocol string) ([]string, error) {
 	if d.kind != networkingv1.PolicyTypeIngress {
 		return nil, fmt.Errorf("port %q: this writer knows names of ports in ingress only", name)

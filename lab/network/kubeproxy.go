@@ -32,7 +32,7 @@ type KubeProxy struct {
 const resync = "1h"
 
 // BuildKubeProxy builds kube-proxy where the cache of built programs lacks it, which takes minutes and the Go command,
-// and tells how it goes on.
+// and reports progress.
 func BuildKubeProxy(ctx context.Context, print func(format string, args ...any)) error {
 	cache, err := kubebuild.OpenCache()
 	if err != nil {
@@ -146,7 +146,7 @@ func (c KubeProxy) configuration(lab *testbed.Lab, node *testbed.Node) map[strin
 		"clientConnection": map[string]any{"kubeconfig": kubeconfigOf(lab)},
 		"clusterCIDR":      strings.Join(pods, ","), "hostnameOverride": node.Name,
 		"oomScoreAdj": 0, // what it has: less needs a capability
-		// The size of conntrack's table belongs to the whole machine and cannot be written in other namespaces.
+		// The size of the conntrack table belongs to the whole machine and is read-only in other namespaces.
 		"conntrack": map[string]any{"maxPerCore": 0, "min": 0},
 		"iptables":  map[string]any{"syncPeriod": resync},
 		"nftables":  map[string]any{"syncPeriod": resync},

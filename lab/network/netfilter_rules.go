@@ -101,7 +101,7 @@ type serviceEndpoint struct {
 	address netip.Addr
 }
 
-// makeServices gives each Service an address of the Service range and an endpoint on the first two nodes.
+// makeServices returns each Service an address of the Service range and an endpoint on the first two nodes.
 // No pod has these addresses: the rules are passed, not used, by what the bench measures.
 func makeServices(podNetwork netip.Prefix, count int) []service {
 	const endpointBase = 180

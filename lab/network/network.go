@@ -23,10 +23,11 @@ type Network interface {
 	Description() string
 	// Unsupported is empty, or begins "not on this kernel: " or "not installed: " and says what is missing.
 	Unsupported() string
-	// Up makes the network of a fresh lab. What it starts ends with the lab. If the lab has an API server (ServeObjects),
-	// the network's agents watch it.
+	// Up makes the network of a fresh lab. What it starts ends with the lab. If the lab has an API server
+	// (ServeObjects), the network's agents watch it.
 	Up(ctx context.Context, lab *testbed.Lab) error
-	// Plugin returns the CNI configuration of a node. It is nil for a network without pods, which measures the nodes themselves.
+	// Plugin returns the CNI configuration of a node. It is nil for a network without pods, which measures the nodes
+	// themselves.
 	Plugin(lab *testbed.Lab, node *testbed.Node) (*Plugin, error)
 	// Facts are what a reader needs to weigh the comparison: versions, rules installed, MTU in the pod.
 	Facts(ctx context.Context, lab *testbed.Lab) map[string]string
@@ -35,7 +36,8 @@ type Network interface {
 // Proxy is a network that implements Services, with the objects of the lab's API server.
 type Proxy interface {
 	Network
-	// StartProxy starts the Service proxy on every node where Up has not done so. It does not wait for Services to work.
+	// StartProxy starts the Service proxy on every node where Up has not done so. It does not wait for Services to
+	// work.
 	StartProxy(ctx context.Context, lab *testbed.Lab) error
 	// ProxyPID is the process id of a node's Service proxy, 0 where none runs.
 	ProxyPID(node *testbed.Node) int
@@ -130,7 +132,8 @@ func WithNodePorts() []Network {
 	}
 }
 
-// WithPolicies are the networks of the policy suite, in the order of tables. ptp is there to divide ptp-iptables-policy by.
+// WithPolicies are the networks of the policy suite, in the order of tables. ptp is there to divide ptp-iptables-policy
+// by.
 func WithPolicies() []Network {
 	return []Network{
 		Node{},

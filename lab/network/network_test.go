@@ -48,8 +48,8 @@ func addPod(t *testing.T, c Network, lab *testbed.Lab, node int, name string) *t
 	return pod
 }
 
-// TestMain builds this project's own binaries, which two networks run. Where they cannot be built, the
-// tests that need them say so. As a client of connections, which has to be a process in a pod, this program runs no tests.
+// TestMain builds this project's own binaries, which two networks run. Where they cannot be built, the tests that need
+// them say so. As a client of connections, which has to be a process in a pod, this program runs no tests.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == convergence.Command {
 		if err := convergence.Answer(os.Stdin, os.Stdout); err != nil {

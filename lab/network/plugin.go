@@ -112,8 +112,8 @@ func runtimeConf(ctx context.Context, pod *testbed.Pod) *libcni.RuntimeConf {
 
 type identityKey struct{}
 
-// AsPod gives a context under which AddPod and DelPod tell the plugin, as a runtime does, that the pod is the one of that
-// namespace and name. Without it that is the one of the namespace default with the name of the lab's pod.
+// AsPod returns a context under which AddPod and DelPod tell the plugin, as a runtime does, that the pod is the one of
+// that namespace and name. Without it that is the one of the namespace default with the name of the lab's pod.
 func AsPod(ctx context.Context, pod policies.Pod) context.Context {
 	return context.WithValue(ctx, identityKey{}, pod)
 }

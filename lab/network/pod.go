@@ -10,9 +10,9 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// AddKnownPod makes a pod as a cluster does: its object exists before its network, and has the addresses afterwards. Agents
-// isolate a pod that they do not know. put adds the object to the API server, or to what stands for it. AddKnownPod fills in
-// the node and the addresses of p, also in the Pod that it returns.
+// AddKnownPod makes a pod as a cluster does: its object exists before its network, and has the addresses afterwards.
+// Agents isolate a pod that they do not know. put adds the object to the API server, or to what stands for it.
+// AddKnownPod fills in the node and the addresses of p, also in the Pod that it returns.
 func AddKnownPod(ctx context.Context, c Network, lab *testbed.Lab, node *testbed.Node, p policies.Pod, put func(...runtime.Object) error) (*testbed.Pod, policies.Pod, error) {
 	p.Node = node.Name
 	if err := put(p.Object()); err != nil {

@@ -29,8 +29,8 @@ var (
 	})
 )
 
-// probeDevice says that the kernel does not know a kind of device; empty when it does, or when it cannot be
-// asked because this is not root, which the lab itself says.
+// probeDevice says that the kernel lacks a kind of device. It is empty if the kernel has it, and without root, which
+// the lab itself reports.
 func probeDevice(kind, option string, device func(netlink.LinkAttrs) netlink.Link) string {
 	temporary, err := ns.TempNetNS()
 	if err != nil {

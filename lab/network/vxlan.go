@@ -57,7 +57,7 @@ func (VXLAN) Up(ctx context.Context, lab *testbed.Lab) error {
 	return nil
 }
 
-// makeVXLAN gives the node its device, and for every other node a route over it, the neighbour that the
+// makeVXLAN returns the node its device, and for every other node a route over it, the neighbour that the
 // route's next hop is, and the outer address behind that neighbour.
 func makeVXLAN(h *netlink.Handle, lab *testbed.Lab, node *testbed.Node) error {
 	uplink, err := h.LinkByName(testbed.Uplink)
@@ -118,7 +118,7 @@ func addVXLANPeer(h *netlink.Handle, device int, peer *testbed.Node) error {
 	return nil
 }
 
-// vxlanMAC is a locally administered address that tells nodes apart.
+// vxlanMAC is a locally administered address, different for each node.
 func vxlanMAC(n *testbed.Node) net.HardwareAddr {
 	return net.HardwareAddr{0x02, 0x77, 0, 0, 0, byte(n.Index)}
 }

@@ -37,7 +37,7 @@ const (
 	protocolUDP    = 17
 )
 
-// Validate names everything that cannot be.
+// Validate names everything that is wrong.
 func (f Frames) Validate() error {
 	var errs []error
 	if len(f.SourceMAC) != 6 || len(f.DestinationMAC) != 6 {

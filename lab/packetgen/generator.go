@@ -1,9 +1,9 @@
 // Package packetgen offers UDP frames to a device at rates that no socket reaches, and counts what becomes of them.
 //
-// The generator is an XDP program that BPF_PROG_TEST_RUN runs on live frames (Linux 5.18): the kernel hands it a buffer,
-// it writes a frame into it and redirects it to one end of a veth pair. At the other end it arrives as from a network
-// card, in a ring of 256 frames and without an skb. That end needs NAPI, which it has while GRO is on or an XDP program is attached to it;
-// without, and when the ring is full, frames are lost, as they are on a card.
+// The generator is an XDP program that BPF_PROG_TEST_RUN runs on live frames (Linux 5.18): the kernel hands it a
+// buffer, it writes a frame into it and redirects it to one end of a veth pair. At the other end it arrives as from a
+// network card, in a ring of 256 frames and without an skb. That end needs NAPI, which it has while GRO is on or an XDP
+// program is attached to it; without, and when the ring is full, frames are lost, as they are on a card.
 //
 // The program reads the clock for every frame: a rate is kept inside of the kernel, with no system call between frames.
 // Frames at a rate come in bursts, those of some 33 µs together, as a card with moderated interrupts delivers them.
@@ -32,7 +32,8 @@ type Generator struct {
 }
 
 // NewGenerator loads the program that makes frames in the place and sends them from the device, which has to be there.
-// The place should name a CPU: that is where frames are made and, unless the other end's NAPI has a thread of its own, taken in.
+// The place should name a CPU: that is where frames are made and, unless the other end's NAPI has a thread of its own,
+// taken in.
 func NewGenerator(place testbed.Place, device string, frames Frames) (*Generator, error) {
 	if err := frames.Validate(); err != nil {
 		return nil, fmt.Errorf("make frames: %w", err)
@@ -123,7 +124,7 @@ func (g *Generator) Offer(ctx context.Context, l Load) (Offered, error) {
 // Close unloads the program.
 func (g *Generator) Close() error { return g.offer.Close() }
 
-// set gives the program's constants their values.
+// set returns the program's constants their values.
 func set(spec *ebpf.CollectionSpec, values map[string]any) error {
 	for name, value := range values {
 		v := spec.Variables[name]

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Load is what is to be offered.
+// Load is how many frames to offer, and for how long.
 type Load struct {
 	// Rate in frames per second; 0 is as fast as it goes.
 	Rate float64
@@ -17,7 +17,7 @@ type Load struct {
 	Count uint64
 }
 
-// Validate names everything that cannot be.
+// Validate names everything that is wrong.
 func (l Load) Validate() error {
 	var errs []error
 	if l.Rate < 0 || l.Rate > 1e9 {

@@ -113,7 +113,8 @@ func TestEveryFrameArrives(t *testing.T) {
 			}
 			defer sink.Close()
 			g := w.generator(t)
-			// Paced, and no more at once than a ring of 256 frames holds: who empties it may have to wait for a processor.
+			// Paced, and no more at once than a ring of 256 frames holds: who empties it may have to wait for a
+			// processor.
 			const count, most = 2500, 125
 			var all Offered
 			for want := uint64(most); want <= count; want += most {

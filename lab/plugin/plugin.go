@@ -26,8 +26,8 @@ type Executor struct {
 	version.PluginDecoder
 	// Place has the network namespace and the cgroup of a node.
 	Place testbed.Place
-	// Ran, if set, is called after each call with the plugin's environment, which has its command, and the time from the
-	// start of its process to its end, the plugins that it calls included.
+	// Ran, if set, is called after each call with the plugin's environment, which has its command, and the time from
+	// the start of its process to its end, the plugins that it calls included.
 	Ran func(ctx context.Context, environ []string, took time.Duration)
 }
 

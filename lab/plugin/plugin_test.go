@@ -19,7 +19,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// here runs a shell script as a plugin, on this machine, and gives what Ran was told.
+// here runs a shell script as a plugin, on this machine, and returns what Ran got.
 func here(t *testing.T, script string) (out string, told []string, err error) {
 	t.Helper()
 	dir := t.TempDir()

@@ -22,10 +22,10 @@ const (
 	firstSingle = 11 << 24
 )
 
-// blocks are so many prefixes none of which holds another, so that each is an entry of its own wherever addresses are looked up. Half of
-// them are single addresses, the others have from 24 to 30 bits and lie side by side in the network of the pods. Each of the addresses that
-// are to be allowed is in one of 30 bits, all of whose neighbours are there too: who looks for it in a tree goes as deep as any tree of so
-// many goes.
+// blocks are so many prefixes none of which holds another, so that each is an entry of its own wherever addresses are
+// looked up. Half of them are single addresses, the others have from 24 to 30 bits and lie side by side in the network
+// of the pods. Each of the addresses that are to be allowed is in one of 30 bits, all of whose neighbours are there
+// too: who looks for it in a tree goes as deep as any tree of so many goes.
 func blocks(n int, allowed ...netip.Addr) []netip.Prefix {
 	list := make([]netip.Prefix, 0, n)
 	taken := map[uint32]bool{} // slots

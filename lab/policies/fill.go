@@ -16,14 +16,15 @@ const (
 	teams        = 7
 )
 
-// Of the other pods, LocalOthers run on the second of the lab's nodes, about as many as a kubelet takes. The rest is spread over as many nodes
-// as a cluster of their number has.
+// Of the other pods, LocalOthers run on the second of the lab's nodes, about as many as a kubelet takes. The rest is
+// spread over as many nodes as a cluster of their number has.
 const (
 	LocalOthers = 100
 	otherNodes  = 20
 )
 
-// Where their addresses are, unless the lab makes the pods: on LocalNode above those that the lab's own pods get, elsewhere from the beginning.
+// Where their addresses are, unless the lab makes the pods: on LocalNode above those that the lab's own pods get,
+// elsewhere from the beginning.
 const (
 	localNode    = 2
 	firstLocal   = 150
@@ -35,8 +36,8 @@ const (
 // LocalNode is the node of the lab that has LocalOthers.
 const LocalNode = "n2"
 
-// isLocal says whether the other pod number i is on LocalNode: two of each namespace, which belong to other applications from one namespace to
-// the next.
+// isLocal reports whether the other pod number i is on LocalNode: two of each namespace, which belong to other
+// applications from one namespace to the next.
 func isLocal(i int) bool {
 	return i < LocalOthers/2*perNamespace && i%perNamespace/2 == i/perNamespace%(perNamespace/2)
 }
@@ -77,7 +78,7 @@ func otherNamespaces(n int) []runtime.Object {
 	return objects
 }
 
-// Fill are so many policies and pods with their namespaces, for those who have no nodes to make pods on.
+// Fill are so many policies and pods with their namespaces, for a network without an API server.
 func Fill(policies, pods int) ([]runtime.Object, error) {
 	others, err := Others(pods)
 	if err != nil {
@@ -90,8 +91,8 @@ func Fill(policies, pods int) ([]runtime.Object, error) {
 	return append(objects, OtherPolicies(policies)...), nil
 }
 
-// OtherPolicies are policies for the other pods: for those of an application, what they take from another one and from a team's namespaces,
-// and, every fourth, where they may connect to.
+// OtherPolicies are policies for the other pods: for those of an application, what they take from another one and from
+// a team's namespaces, and, every fourth, where they may connect to.
 func OtherPolicies(n int) []runtime.Object {
 	of := func(n int) map[string]string { return map[string]string{"app": numbered("app", n%applications)} }
 	var objects []runtime.Object

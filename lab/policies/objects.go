@@ -65,8 +65,8 @@ func (p Pod) Object() *corev1.Pod {
 // WebPort is the name by which NetworkPolicies may speak of Pod.Web.
 const WebPort = "web"
 
-// Policy makes a NetworkPolicy for the pods with labels (all of the namespace for none) that isolates in the directions that
-// there are rules for: an empty list, unlike nil, isolates and allows nothing.
+// Policy makes a NetworkPolicy for the pods with labels (all of the namespace for none) that isolates in the directions
+// that there are rules for: an empty list, unlike nil, isolates and allows nothing.
 func Policy(namespace, name string, labels map[string]string, ingress []networkingv1.NetworkPolicyIngressRule, egress []networkingv1.NetworkPolicyEgressRule) *networkingv1.NetworkPolicy {
 	o := &networkingv1.NetworkPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"},
@@ -92,8 +92,8 @@ func Egress(ports []networkingv1.NetworkPolicyPort, peers ...networkingv1.Networ
 	return []networkingv1.NetworkPolicyEgressRule{{Ports: ports, To: peers}}
 }
 
-// Pods is the peer of the pods with labels in the policy's own namespace; with a namespace's labels, in the namespaces that
-// have those.
+// Pods is the peer of the pods with labels in the policy's own namespace; with a namespace's labels, in the namespaces
+// that have those.
 func Pods(labels, namespaces map[string]string) networkingv1.NetworkPolicyPeer {
 	var peer networkingv1.NetworkPolicyPeer
 	if labels != nil {
@@ -105,7 +105,7 @@ func Pods(labels, namespaces map[string]string) networkingv1.NetworkPolicyPeer {
 	return peer
 }
 
-// Block is the peer of all addresses in a prefix but for those in others.
+// Block is the peer of all addresses in a prefix except those in others.
 func Block(cidr netip.Prefix, except ...netip.Prefix) networkingv1.NetworkPolicyPeer {
 	block := &networkingv1.IPBlock{CIDR: cidr.String()}
 	for _, p := range except {

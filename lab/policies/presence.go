@@ -18,11 +18,13 @@ const (
 	None Presence = iota
 	// Elsewhere is policies that select other pods of the nodes, and none of the measured ones.
 	Elsewhere
-	// Allowing is a few policies that allow what is measured, in both directions and on both pods, by selector and port.
+	// Allowing is a few policies that allow what is measured, in both directions and on both pods, by selector and
+	// port.
 	Allowing
 	// AmongMany is the same with Many policies and Many pods beside them.
 	AmongMany
-	// OneBlock and ManyBlocks allow what is measured, in both directions and on both pods, by ipBlocks: one, or MostBlocks.
+	// OneBlock and ManyBlocks allow what is measured, in both directions and on both pods, by ipBlocks: one, or
+	// MostBlocks.
 	OneBlock
 	ManyBlocks
 )
@@ -46,8 +48,8 @@ func (p Presence) Bystanders() bool { return p == Elsewhere }
 // Selects reports whether policies select the measured pods, so that what no policy allows is denied there.
 func (p Presence) Selects() bool { return p >= Allowing }
 
-// External reports whether the API server lacks the addresses of the measured pods, so that each node takes the other's pod
-// for an external address: ipBlocks are not looked up for known pods.
+// External reports whether the API server lacks the addresses of the measured pods, so that each node takes the other's
+// pod for an external address: ipBlocks are not looked up for known pods.
 func (p Presence) External() bool { return p.Blocks() > 0 }
 
 // Blocks is how many ipBlocks select peers of each measured pod.

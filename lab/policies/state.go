@@ -16,7 +16,7 @@ type State struct {
 	namespaces map[string]*corev1.Namespace
 	pods       map[string]*corev1.Pod
 	policies   map[string]*networkingv1.NetworkPolicy
-	// What follows is made anew with each change: those who ask do so very often.
+	// What follows is a cache, made anew with each change: readers are frequent.
 	sortedPods     []*corev1.Pod
 	sortedPolicies []*networkingv1.NetworkPolicy
 }
@@ -59,7 +59,7 @@ func (s *State) Delete(objects ...runtime.Object) {
 	}
 }
 
-// Namespace gives a namespace, nil if there is none of that name.
+// Namespace returns a namespace, nil if there is none of that name.
 func (s *State) Namespace(name string) *corev1.Namespace { return s.namespaces[name] }
 
 // Pods and Policies are all of them by namespace and name. The lists are the state's own.

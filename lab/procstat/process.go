@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// ProcessTime is the CPU time of all threads of a process: in nanoseconds where the kernel has schedstat, else in ticks.
+// ProcessTime is the CPU time of all threads of a process: in nanoseconds where the kernel has schedstat, else in
+// ticks.
 func ProcessTime(pid int) (time.Duration, error) {
 	threads, err := procfs.AllThreads(pid)
 	if err != nil {

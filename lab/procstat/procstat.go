@@ -21,7 +21,7 @@ type Ticks struct {
 	User, Nice, System, Idle, IOWait, IRQ, Softirq, Steal uint64
 }
 
-// Busy is everything a CPU did for somebody; steal is what it was not given.
+// Busy is the time in which a CPU ran something; steal is what the hypervisor took.
 func (t Ticks) Busy() uint64 { return t.User + t.Nice + t.System + t.IRQ + t.Softirq }
 
 // Total is all the time that passed.

@@ -30,7 +30,7 @@ func (g Gate) String() string {
 // segment is the payload of a TCP segment at MTU 1500, which is close enough to count storms.
 const segment = 1448
 
-// turn gives the part of the rule that a turn broke, empty when it is kept.
+// turn returns the part of the rule that a turn broke, empty when it is kept.
 func (g Gate) turn(t result.Turn) string {
 	if t.Steal > g.Steal {
 		return fmt.Sprintf("steal %.1f %% > %.3g %%", t.Steal*100, g.Steal*100)
@@ -41,7 +41,8 @@ func (g Gate) turn(t result.Turn) string {
 	return ""
 }
 
-// round gives the part of the rule that a round broke as a whole, empty when it is kept: without its baseline it compares nothing.
+// round returns the part of the rule that a round broke as a whole, empty when it is kept: without its baseline it
+// compares nothing.
 func (g Gate) round(r result.Round, samples []result.Sample) string {
 	for _, t := range r.Turns {
 		if t.Network == stats.Baseline && !keptTurn(r, t.Network) {

@@ -79,8 +79,8 @@ func (g Gate) With(o Options) Gate {
 	return g
 }
 
-// QuickCells are the options that make the cells of a quick run: what separates networks most, across nodes, and some of
-// it on one node. The caller chooses placements.
+// QuickCells are the options that make the cells of a quick run: what separates networks most, across nodes, and some
+// of it on one node. The caller chooses placements.
 func QuickCells(o Options) []Options {
 	quick := []string{"tcp_stream_128k", "tcp_stream_16k", "tcp_rr", "tcp_crr"}
 	onSameNode := []string{"tcp_rr"}

@@ -45,8 +45,8 @@ func keptTurn(r result.Round, name string) bool {
 	return slices.ContainsFunc(r.Turns, func(t result.Turn) bool { return t.Network == name && t.Discarded == "" })
 }
 
-// Make makes the warm-up round, then rounds until enough are kept or the limit is reached. It adds rounds and samples to
-// the run. Each round measures the baseline twice.
+// Make makes the warm-up round, then rounds until enough are kept or the limit is reached. It adds rounds and samples
+// to the run. Each round measures the baseline twice.
 func (s Schedule) Make(ctx context.Context, subjects []Subject, noise Noise, run *result.Run, progress *Progress) error {
 	m := &rounds{schedule: s, subjects: map[string]Subject{}, noise: noise, run: run, progress: progress, others: map[string]time.Duration{}}
 	for _, e := range subjects {
@@ -58,7 +58,7 @@ func (s Schedule) Make(ctx context.Context, subjects []Subject, noise Noise, run
 	return m.make(ctx)
 }
 
-// rounds are those of a run under way.
+// rounds are the rounds of a run under way.
 type rounds struct {
 	schedule Schedule
 	subjects map[string]Subject

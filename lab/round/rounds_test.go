@@ -99,7 +99,7 @@ func TestNetworkWithoutAQuietTurn(t *testing.T) {
 	}
 }
 
-// A machine that is never quiet ends the run at its limit and is told who was to blame and what to do.
+// On a machine that is never quiet a run ends at its limit, names the programs that ran, and gives advice.
 func TestBusyMachineIsNamed(t *testing.T) {
 	run, said := make3(t, 1, slices.Repeat([]float64{0.3}, 100)...)
 	if len(run.Rounds) != 4 || Kept(run) != 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/beeline-cni/beeline/lab/workload"
 )
 
-// Cell is one workload run in one way: a column of the result.
+// Cell is one workload with a path, a placement and a number of processes: a column of the result.
 type Cell struct {
 	Workload  workload.Workload
 	Path      result.Path
@@ -39,7 +39,7 @@ type Schedule struct {
 	Command []string
 
 	Cells []Cell
-	// Rounds is how many are to be kept, ExtraRounds how many more may be made for those the gate discards.
+	// Rounds is how many to keep, ExtraRounds how many more may replace those that the gate discards.
 	Rounds, ExtraRounds int
 	// Length of one sample, about; WarmUp of one in the round before the first, which does not count (0: none).
 	Length, WarmUp time.Duration
@@ -114,7 +114,7 @@ func WithAgain(names []string) []string {
 	return list
 }
 
-// shuffled gives the names in the order of one round. The order depends on seed, round and names only.
+// shuffled returns the names in the order of one round. The order depends on seed, round and names only.
 func shuffled(seed uint64, round int, names []string) []string {
 	order := slices.Clone(names)
 	random := rand.New(rand.NewPCG(seed, uint64(round)))

@@ -46,7 +46,7 @@ func replace(path string, data []byte) error {
 	return nil
 }
 
-// benchUnits gives the units of the metrics in the Go benchmark format, where a unit is one word and names
+// benchUnits returns the units of the metrics in the Go benchmark format, where a unit is one word and names
 // what is counted. Metrics that are not here do not appear in it.
 var benchUnits = map[string]string{
 	result.Throughput:  "Gbit/s",

@@ -52,7 +52,7 @@ func New(n network.Network) *Testbed {
 // labs numbers the labs of this process.
 var labs atomic.Int32
 
-// LabName gives the labs of this process names of their own.
+// LabName returns the labs of this process names of their own.
 func LabName() string { return fmt.Sprintf("bench%d-%d", os.Getpid(), labs.Add(1)) }
 
 // OpenLab brings up the lab. The testbed has to be closed also after an error.
@@ -88,9 +88,9 @@ func (t *Testbed) AddPod(ctx context.Context, node int, name string) (*testbed.P
 // UsualReserved are the ports of the servers, which no client gets.
 const UsualReserved = "5201-5232,6379,8080-8095,11111,12865"
 
-// Prepare sets what all clients and servers have in their namespaces; reserved are the ports that no client gets. TCP_CRR
-// needs that: with the default port range it runs out of ports, because a port of a closed connection is in TIME_WAIT
-// for a minute.
+// Prepare sets what all clients and servers have in their namespaces; reserved are the ports that no client gets.
+// TCP_CRR needs that: with the default port range it runs out of ports, because a port of a closed connection is in
+// TIME_WAIT for a minute.
 func (t *Testbed) Prepare(place testbed.Place, reserved string) error {
 	for _, s := range []struct{ name, value string }{
 		{"net/ipv4/ip_local_port_range", "1024 65535"},

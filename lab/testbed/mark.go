@@ -47,7 +47,7 @@ func markedNetns(lab string) (map[string]string, error) {
 	return found, nil
 }
 
-// below tells whether path is dir or inside it.
+// below reports whether path is dir or inside it.
 func below(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, dir+"/")
 }

@@ -9,12 +9,13 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// outsideHost is the number of the client outside in the wire's subnet, above those of all nodes and below the router's.
+// outsideHost is the number of the client outside in the wire's subnet, above those of all nodes and below the
+// router's.
 const outsideHost = 250
 
 // ClientNetworkIPv4 and ClientNetworkIPv6 hold addresses of further clients outside of the cluster, behind the one that
-// Lab.Client gives: the ranges that RFC 2544 and RFC 5180 keep for benchmarks. Nodes of a lab with Outside have routes to
-// them.
+// Lab.Client gives: the ranges that RFC 2544 and RFC 5180 keep for benchmarks. Nodes of a lab with Outside have routes
+// to them.
 var (
 	ClientNetworkIPv4 = netip.MustParsePrefix("198.18.0.0/15")
 	ClientNetworkIPv6 = netip.MustParsePrefix("2001:2::/48")
@@ -35,7 +36,8 @@ func (l *Lab) ClientAddresses() []netip.Prefix {
 	return addresses
 }
 
-// Switch is where the ports of the switch are that joins more than two nodes; the client outside, if there is one, is there, too.
+// Switch is where the ports of the switch are that joins more than two nodes; the client outside, if there is one, is
+// there, too.
 func (l *Lab) Switch() Place { return Place{Netns: nodeNetns(l.Name, wireName), CPU: AnyCPU} }
 
 // SwitchPort is the name of the switch's device on the pair to a node, in the namespace of Switch.
@@ -45,7 +47,7 @@ func (l *Lab) outsideCgroup() string {
 	return filepath.Join(filepath.Dir(l.nodes[0].Cgroup), "outside")
 }
 
-// makeOutside gives the switch addresses of its own, which are those of the client, and the client a cgroup.
+// makeOutside returns the switch addresses of its own, which are those of the client, and the client a cgroup.
 func (l *Lab) makeOutside() error {
 	if err := os.MkdirAll(l.outsideCgroup(), 0o755); err != nil {
 		return err

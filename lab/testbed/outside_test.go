@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The client is on the wire: it reaches both nodes, and they reach each other and know the way to further clients.
+// The client is on the wire: it reaches both nodes, and they reach each other and have a route to further clients.
 func TestOutside(t *testing.T) {
 	lab := up(t, Options{Name: "t-outside", Nodes: 2, Outside: true, IPv6: true})
 	for _, n := range lab.Nodes() {

@@ -28,7 +28,7 @@ type Place struct {
 	Cgroup string
 }
 
-// On gives the same place on one CPU.
+// On returns the same place on one CPU.
 func (p Place) On(cpu int) Place {
 	p.CPU = cpu
 	return p

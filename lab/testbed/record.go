@@ -86,7 +86,7 @@ func lockDir(ctx context.Context, dir string, create bool) (unlock func(), err e
 	}
 }
 
-// tryLockDir gives nil without an error when the lock is taken, or the directory was removed in between.
+// tryLockDir returns nil without an error when the lock is taken, or the directory was removed in between.
 func tryLockDir(dir string, create bool) (*os.File, error) {
 	var f *os.File
 	var err error

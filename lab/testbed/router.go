@@ -38,8 +38,8 @@ func (l *Lab) makeRouter() error {
 	return nil
 }
 
-// makeSubnet joins the nodes of one subnet and gives the name of the router's device in it. A bridge is only where one is
-// needed: what is routed into it leaves its device in packets of the wire's size, if it comes in a tunnel.
+// makeSubnet joins the nodes of one subnet and gives the name of the router's device in it. A bridge is only where one
+// is needed: what is routed into it leaves its device in packets of the wire's size, if it comes in a tunnel.
 func (l *Lab) makeSubnet(path string, subnet int) (device string, err error) {
 	var nodes []*Node
 	for _, n := range l.nodes {

@@ -81,7 +81,7 @@ const (
 
 func firstNamespaceRecord() string { return filepath.Join(runDir, "first-namespace.json") }
 
-// allowCongestionControl gives the congestion control that the namespaces of a lab can have: cubic, which
+// allowCongestionControl returns the congestion control that the namespaces of a lab can have: cubic, which
 // the first namespace must list as allowed, else reno. What it changes there is recorded before.
 func allowCongestionControl(ctx context.Context) (string, error) {
 	unlock, err := lockDir(ctx, runDir, makeDir)

@@ -25,7 +25,7 @@ import (
 
 // Options of a lab.
 type Options struct {
-	// Name tells labs apart; it is part of every name the lab makes.
+	// Name identifies the lab; it is part of every name the lab makes.
 	Name  string `json:"name"`
 	Nodes int    `json:"nodes"`
 	// MTU of the wire in bytes.
@@ -76,7 +76,7 @@ func (o Options) Defaults() Options {
 	return o
 }
 
-// Validate names every field that cannot be.
+// Validate names every wrong field.
 func (o Options) Validate() error {
 	var errs []error
 	if !labName.MatchString(o.Name) {
@@ -149,10 +149,10 @@ type Lab struct {
 // Nodes are the nodes in their order. The slice is the lab's own.
 func (l *Lab) Nodes() []*Node { return l.nodes }
 
-// Node gives the i-th node, counted from 0; it panics like a slice where there is none.
+// Node returns the i-th node, counted from 0; it panics like a slice where there is none.
 func (l *Lab) Node(i int) *Node { return l.nodes[i] }
 
-// NodeNamed gives the node of that name ("n1").
+// NodeNamed returns the node of that name ("n1").
 func (l *Lab) NodeNamed(name string) (*Node, bool) {
 	for _, n := range l.nodes {
 		if n.Name == name {

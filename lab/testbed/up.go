@@ -93,7 +93,7 @@ func (l *Lab) makeNode(n *Node) error {
 	return makeNetns(n.Netns, l.Options, l.CongestionControl)
 }
 
-// Requirements gives the mount of cgroup v2, or one sentence on what this machine lacks for a lab. What the
+// Requirements returns the mount of cgroup v2, or one sentence on what this machine lacks for a lab. What the
 // kernel lacks of network namespaces, veth and bpffs shows, as plainly, where Up needs it.
 func Requirements() (cgroup string, err error) {
 	if os.Geteuid() != 0 {
@@ -102,7 +102,7 @@ func Requirements() (cgroup string, err error) {
 	return cgroupRoot()
 }
 
-// isFree says why a lab of that name cannot be made now.
+// isFree says why the name of a lab is not free.
 func isFree(name, root string) error {
 	r, err := readRecord(name)
 	if err == nil && r.Ready {
@@ -125,7 +125,7 @@ func isFree(name, root string) error {
 	return nil
 }
 
-// Open gives a lab that is up; ErrNotUp where there is none of that name or only a part of one.
+// Open returns a lab that is up; ErrNotUp where there is none of that name or only a part of one.
 func Open(name string) (*Lab, error) {
 	root, err := Requirements()
 	if err != nil {

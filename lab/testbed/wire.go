@@ -18,8 +18,8 @@ import (
 // Uplink is the name of a node's device on the wire.
 const Uplink = "eth0"
 
-// makeWire joins the nodes: two by one veth pair, so that nothing lies between them, else (or with a place outside) each by a pair to
-// a bridge in a namespace of its own, which with several subnets is the router between them too.
+// makeWire joins the nodes: two by one veth pair, so that nothing lies between them, else (or with a place outside)
+// each by a pair to a bridge in a namespace of its own, which with several subnets is the router between them too.
 func (l *Lab) makeWire() error {
 	if l.Subnets > 1 {
 		return l.makeRouter()
@@ -125,7 +125,7 @@ func plugIn(path, to, name string) error {
 	})
 }
 
-// address gives the node its addresses and sets its device up.
+// address returns the node its addresses and sets its device up.
 func (n *Node) address() error {
 	return n.Place().Netlink(func(h *netlink.Handle) error {
 		link, err := h.LinkByName(Uplink)
@@ -149,7 +149,7 @@ func (n *Node) address() error {
 }
 
 // waitForNeighbours waits until every node has reached every later one over each family, so that neighbours are known
-// on both sides. A refused connection is an answer.
+// on both sides. A rejected connection is a reply.
 func (l *Lab) waitForNeighbours(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

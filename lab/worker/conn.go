@@ -61,7 +61,7 @@ func (c *Conn) Call(ctx context.Context, r Request) (Reply, error) {
 	return reply, nil
 }
 
-// Broken says whether no call can succeed any more.
+// Broken reports whether all further calls fail.
 func (c *Conn) Broken() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 
 // The client's worker tells the server's when the measured traffic begins and ends, so that both read their machine's
 // CPU time at the same moment, and when halves of tests that wait for their own timers are to end. It says so over
-// the measured path itself: a way that is slower than that, like the one through an API server, would move the window.
+// the measured path itself: a slower path, like the one through an API server, would move the window.
 //
 // The client begins with a line that is the token. The server answers with a greeting; every line that follows is a
 // command, and every command but tests has an answer of one line of JSON.
@@ -223,7 +223,7 @@ func (f *far) tell(command string) {
 	}
 }
 
-// passed gives the server's CPU time between its readings at the last two marks, and how long that was.
+// passed returns the server's CPU time between its readings at the last two marks, and how long that was.
 func (f *far) passed() (cpu procstat.Ticks, window time.Duration, err error) {
 	if f.err != nil {
 		return cpu, 0, f.err

@@ -55,7 +55,7 @@ func devices(place testbed.Place) []string {
 	return names
 }
 
-// askProxy gives the mode: one word.
+// askProxy returns the mode: one word.
 func askProxy(ctx context.Context, url string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

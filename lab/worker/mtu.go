@@ -17,9 +17,9 @@ import (
 
 // The path MTU is found by sending UDP datagrams of different lengths that must not be fragmented, and seeing which
 // arrive: what a device's MTU promises, and what routers say, does not count. None is longer than the packets that TCP
-// sends there: a router's complaint about one that is makes the kernel send less to that address for minutes, and on the
-// way to a node's own address that would be the baseline. A probe is the token, its length as
-// 32 bits big-endian, and zeros; the answer is its length.
+// sends there: a router's complaint about one that is makes the kernel send less to that address for minutes, and on
+// the way to a node's own address that would be the baseline. A probe is the token, its length as 32 bits big-endian,
+// and zeros; the answer is its length.
 
 // The bounds of the search, as lengths of IP packets: what every IPv6 path carries (and IPv4 paths in practice), and
 // the largest packet there is.
@@ -53,7 +53,7 @@ func (c *control) answerProbes() {
 	}
 }
 
-// probe looks at the way to a server: whether data arrives there, and in packets of which length.
+// probe tests the path to a server: whether data arrives, and in packets of which length.
 func probe(ctx context.Context, place testbed.Place, end End) (*Path, error) {
 	f, err := dialControl(ctx, place, end)
 	if err != nil {
@@ -75,8 +75,8 @@ func probe(ctx context.Context, place testbed.Place, end End) (*Path, error) {
 	return p, nil
 }
 
-// connection asks the kernel what it puts into one packet of a connection, of payload and of TCP's own header, and by what
-// it decides when to send it.
+// connection asks the kernel what it puts into one packet of a connection, of payload and of TCP's own header, and by
+// what it decides when to send it.
 func connection(conn *net.TCPConn) (segment, header int, congestion string, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -99,7 +99,7 @@ func connection(conn *net.TCPConn) (segment, header int, congestion string, err 
 	return int(info.Snd_mss), header, congestion, nil
 }
 
-// ipHeader is the length of the IP header on the way to a server.
+// ipHeader is the length of the IP header on the path to a server.
 func ipHeader(end End) int {
 	if end.Address.Is6() && !end.Address.Is4In6() {
 		return 40
@@ -107,7 +107,7 @@ func ipHeader(end End) int {
 	return 20
 }
 
-// pathMTU gives the length, most at most, of the largest packet that arrives.
+// pathMTU returns the length, most at most, of the largest packet that arrives.
 func pathMTU(ctx context.Context, place testbed.Place, end End, most int) (int, error) {
 	var conn *net.UDPConn
 	err := place.Do(func() (err error) {
@@ -160,8 +160,8 @@ func forbidFragments(conn *net.UDPConn, six bool) error {
 	return errors.Join(controlErr, err)
 }
 
-// arrives says whether a datagram with that much payload reaches the other end. Errors of the socket count as not: they
-// are what the kernel thinks of this probe, or of the one before.
+// arrives reports whether a datagram with that much payload reaches the other end. Errors of the socket count as not:
+// they are what the kernel thinks of this probe, or of the one before.
 func arrives(ctx context.Context, conn *net.UDPConn, token string, payload int) bool {
 	p := make([]byte, payload)
 	copy(p, token)

@@ -66,17 +66,18 @@ type Run struct {
 // Sample is what a Run gave.
 type Sample struct {
 	workload.Outcome
-	// Window is how long the measured traffic lasted, in seconds, and ClientCPU and ServerCPU what passed meanwhile on all
-	// CPUs of both ends' machines, or on the only one that an end may use. NoCPU says why they cannot be had.
+	// Window is how long the measured traffic lasted, in seconds, and ClientCPU and ServerCPU what passed meanwhile on
+	// all CPUs of both ends' machines, or on the only one that an end may use. NoCPU says why they are missing.
 	Window    float64        `json:"window"`
 	ClientCPU procstat.Ticks `json:"clientCPU"`
 	ServerCPU procstat.Ticks `json:"serverCPU"`
-	// ServerWindow is how long the server's took, in seconds: it hears a moment later than the client when the traffic begins and ends.
+	// ServerWindow is how long the server's took, in seconds: it hears a moment later than the client when the traffic
+	// begins and ends.
 	ServerWindow float64 `json:"serverWindow"`
 	NoCPU        string  `json:"noCPU,omitempty"`
 }
 
-// Path is what a Probe found on the way to a server.
+// Path is what a Probe found on the path to a server.
 type Path struct {
 	// MTU is the largest IP packet, in bytes, that reached the server unfragmented, of those that TCP sends there.
 	MTU int `json:"mtu"`

@@ -31,7 +31,7 @@ func Loop(ctx context.Context, place testbed.Place, in io.Reader, out io.Writer)
 	requests := make(chan Request)
 	unread := make(chan error, 1)
 	go func() {
-		// Whoever asks and goes away wants nothing to go on.
+		// When the client goes away, everything ends.
 		defer cancel()
 		decoder := json.NewDecoder(in)
 		for {

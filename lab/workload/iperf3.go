@@ -61,7 +61,7 @@ func iperfRun(ctx context.Context, r Request, options ...string) ([]string, []ip
 	}
 }
 
-// A server that still closes its last test refuses the next one, which a busy machine provokes.
+// A server that still closes its last test rejects the next one; that happens on busy machines.
 const (
 	iperfAttempts = 4
 	iperfClosing  = 250 * time.Millisecond

@@ -204,7 +204,7 @@ func (n netperf) read(texts []string) (map[string]float64, error) {
 	return values, nil
 }
 
-// work gives transactions or bytes, and the seconds they took. netperf prints elapsed time with two digits
+// work returns transactions or bytes, and the seconds they took. netperf prints elapsed time with two digits
 // after the point only, so the seconds come from the work and its rate.
 func (n netperf) work(p map[string]float64) (work, seconds float64) {
 	if n.transactions {

@@ -57,7 +57,7 @@ func (redis) Seconds(wanted time.Duration) time.Duration {
 
 func (redis) Serve(ctx context.Context, s *Servers, _ int) error {
 	port := s.target.Ports.Redis
-	// Nothing is kept on a disk, and whoever reaches the pod may ask.
+	// It keeps nothing on a disk and serves every client.
 	return s.start(ctx, "redis-server", s.listens(port), "redis-server", "--port", strconv.Itoa(port), "--bind", s.target.Address.String(),
 		"--save", "", "--appendonly", "no", "--protected-mode", "no", "--daemonize", "no", "--dir", "/tmp")
 }

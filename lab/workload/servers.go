@@ -42,7 +42,7 @@ func (s *Servers) Target() Target { return s.target }
 // EndTests ends the server's halves of netperf tests.
 func (s *Servers) EndTests() {
 	for _, child := range children(s.pid(netserver)) {
-		_ = syscall.Kill(child, syscall.SIGALRM) // one that has ended has nothing to be told
+		_ = syscall.Kill(child, syscall.SIGALRM) // it may have ended
 	}
 }
 
@@ -96,7 +96,7 @@ func (s *Servers) pid(name string) int {
 	return 0
 }
 
-// listens says whether something accepts connections on a TCP port, by looking at the socket table rather
+// listens reports whether something accepts connections on a TCP port, by looking at the socket table rather
 // than by connecting: netserver would take the connection for a test.
 func (s *Servers) listens(port int) func() bool {
 	return func() bool {

@@ -7,8 +7,8 @@ import (
 	"github.com/beeline-cni/beeline/lab/result"
 )
 
-// Through is a workload whose clients connect to the ClusterIP of a Service. Where that is, the Server of a Request says:
-// what runs is the workload itself.
+// Through is a workload whose clients connect to the ClusterIP of a Service. Where that is, the Server of a Request
+// says: what runs is the workload itself.
 type Through struct {
 	Workload
 	// Services is how many there are at the time.

@@ -95,7 +95,7 @@ func handles(status string, s syscall.Signal) bool {
 
 func (g *group) signal(s syscall.Signal) {
 	for _, cmd := range g.cmds {
-		_ = cmd.Process.Signal(s) // one that has ended has nothing to be told
+		_ = cmd.Process.Signal(s) // it may have ended
 	}
 }
 
@@ -105,7 +105,7 @@ func (g *group) kill() {
 	}
 }
 
-// wait gives the output of each process when all have ended; when the context ends first they are killed.
+// wait returns the output of each process when all have ended; when the context ends first they are killed.
 func (g *group) wait(ctx context.Context) ([]string, error) {
 	g.release()
 	stop := context.AfterFunc(ctx, g.kill)

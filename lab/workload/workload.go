@@ -33,7 +33,7 @@ type Workload interface {
 	Run(ctx context.Context, r Request) (Outcome, error)
 }
 
-// Request is what one sample is to be.
+// Request describes one sample.
 type Request struct {
 	// Client is where the client processes run.
 	Client testbed.Place
@@ -85,7 +85,7 @@ func Names() []string {
 	return names
 }
 
-// Select gives the workloads of these names in the order of All; all of them for no names.
+// Select returns the workloads of these names in the order of All; all of them for no names.
 func Select(names []string) ([]Workload, error) {
 	if len(names) == 0 {
 		return All(), nil

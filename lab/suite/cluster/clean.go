@@ -111,7 +111,7 @@ func removeObjects(ctx context.Context, api API, namespace, selector string) err
 	}
 }
 
-// deleteObjects asks for the end of what is not on its way there, and counts what is still there.
+// deleteObjects deletes objects that are not being deleted yet, and counts those that remain.
 func deleteObjects(ctx context.Context, api API, namespace, selector string) (left int, err error) {
 	pods, errPods := api.Pods(ctx, namespace, selector)
 	services, errServices := api.Services(ctx, namespace, selector)

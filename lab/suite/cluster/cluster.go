@@ -1,6 +1,6 @@
-// Package cluster is the suite that measures a live Kubernetes cluster, whatever its network: clients and servers are pods
-// on two nodes, and the networks compared are the routes from one to the other. Package internal/cluster/remote sends
-// the requests.
+// Package cluster is the suite that measures a live Kubernetes cluster, whatever its network: clients and servers are
+// pods on two nodes, and the networks compared are the routes from one to the other. Package internal/cluster/remote
+// sends the requests.
 package cluster
 
 import (
@@ -40,7 +40,7 @@ type API interface {
 	Worker(ctx context.Context, namespace, pod string) (*worker.Conn, error)
 }
 
-// Connect gives the API of the cluster that a kubeconfig file names.
+// Connect returns the API of the cluster that a kubeconfig file names.
 func Connect(kubeconfig, contextName, version string) (API, error) {
 	client, err := remote.Open(kubeconfig, contextName, "beeline-bench/"+version)
 	if err != nil {

@@ -78,7 +78,7 @@ func TestAddressesAreOfTheFamily(t *testing.T) {
 	}
 }
 
-// A quick run asks for few ports; what a tool is told is what its server listens on.
+// A quick run needs few ports; a tool connects to the port that its server listens on.
 func TestPorts(t *testing.T) {
 	quick, err := New(round.Options{}, defaults)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// unknown is what the bench says where nothing tells it.
+// unknown stands for what the bench could not find out.
 const unknown = "unknown"
 
 // network is a container network and the traces that it leaves where the API, and a pod in the network of a node, see

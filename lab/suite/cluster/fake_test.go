@@ -103,7 +103,7 @@ func (f *fake) DeleteNamespace(_ context.Context, name string) error {
 		return nil
 	}
 	if _, ok := f.spaces[name]; !ok {
-		return forbidden("delete namespace") // as API servers say to those who may not, whatever is there
+		return forbidden("delete namespace") // as API servers reply without rights, whether or not the namespace exists
 	}
 	delete(f.spaces, name)
 	clear(f.pods)
@@ -122,7 +122,7 @@ func (f *fake) Pods(_ context.Context, namespace, selector string) (list []corev
 	return list, f.allow("pods")
 }
 
-// order gives each role an address of its own.
+// order returns each role an address of its own.
 var order = []role{podClient, podNear, podFar, nodeClient, nodeNear, nodeFar}
 
 func (f *fake) CreatePod(_ context.Context, p *corev1.Pod) error {

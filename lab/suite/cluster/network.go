@@ -41,13 +41,13 @@ const (
 	nodeFar    role = "node-far"
 )
 
-// onServer says whether the pod belongs on the server's node rather than on the client's.
+// onServer reports whether the pod belongs on the server's node rather than on the client's.
 func (r role) onServer() bool { return r == podFar || r == nodeFar }
 
-// hosted says whether the pod is in the network of its node.
+// hosted reports whether the pod is in the network of its node.
 func (r role) hosted() bool { return r == nodeClient || r == nodeNear || r == nodeFar }
 
-// serves says whether the pod is a server.
+// serves reports whether the pod is a server.
 func (r role) serves() bool { return r != podClient && r != nodeClient }
 
 var (
@@ -143,7 +143,7 @@ func (s *Suite) paths() []result.Path {
 	return list
 }
 
-// oneCore says whether both ends are to be on one CPU.
+// oneCore reports whether both ends are to be on one CPU.
 func (s *Suite) oneCore() bool {
 	return slices.ContainsFunc(s.Cells, func(c round.Cell) bool { return c.Placement == result.OneCore })
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/beeline-cni/beeline/lab/result"
 )
 
-// chooseNodes gives the nodes of the client and of the server: those that were named, or the first by name that take
-// pods of anybody. They are the same node where there is no other one.
+// chooseNodes returns the nodes of the client and of the server: those that were named, or the first by name that take
+// all pods. They are the same node where there is no other one.
 func chooseNodes(nodes []corev1.Node, client, server string) (c, s corev1.Node, err error) {
 	var free []corev1.Node
 	var refused []string

@@ -13,7 +13,7 @@ import (
 // quiet is how long the nodes are watched before each turn of a network while the bench does nothing.
 const quiet = time.Second / 4
 
-// noise watches the nodes of both ends. Whose work is whose cannot be told from a pod: foreign load is what the nodes
+// noise watches the nodes of both ends. A pod does not see which process works: foreign load is what the nodes
 // do while the bench is quiet, at the beginning of a turn.
 type noise struct {
 	// nodes have one worker for each set of CPUs.

@@ -21,7 +21,7 @@ const (
 	everything = labelName + "=" + appName
 )
 
-// newRunName gives a name that no other run has.
+// newRunName returns a name that no other run has.
 func newRunName() string {
 	b := make([]byte, 4)
 	_, _ = rand.Read(b) // never fails

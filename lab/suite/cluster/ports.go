@@ -13,7 +13,7 @@ import (
 
 // ports says which ports the servers of a plan need. Tools tell each other port numbers, so a Service must not change
 // them: a pod behind one listens on the numbers that the cluster gives out as NodePorts. As few as possible, because
-// every port of a Service is one more rule on the way of others.
+// every port of a Service adds a rule to the path of others.
 type ports struct {
 	netperf, sockperf bool
 	redis             bool
@@ -21,7 +21,8 @@ type ports struct {
 	dataUDP, iperfUDP bool
 }
 
-// leastData and leastHTTP are how many ports the connections of netperf and of wrk take turns on: a pair of ports rests for a minute after each.
+// leastData and leastHTTP are how many ports the connections of netperf and of wrk take turns on: a pair of ports rests
+// for a minute after each.
 const leastData, leastHTTP = 4, 4
 
 func newPorts(cells []round.Cell) ports {
@@ -70,7 +71,7 @@ func (p ports) udp() []bool {
 
 func (p ports) count() int { return len(p.udp()) }
 
-// assign gives the numbers their meaning.
+// assign returns the numbers their meaning.
 func (p ports) assign(numbers []int) (control int, tools workload.Ports) {
 	next := func() int {
 		n := numbers[0]

@@ -24,7 +24,7 @@ type route struct {
 	end     worker.End
 	cpu     *int // the only one of both ends
 	oneCPUs bool // both ends have the same CPUs
-	// unserved says of workloads why their server does not run; their samples fail with that.
+	// unserved says why the server of a workload does not run. Its samples fail with that.
 	unserved map[string]error
 	// turns count the samples of each workload.
 	turns map[string]int

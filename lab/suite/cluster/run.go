@@ -59,8 +59,8 @@ func (s *Suite) Down(ctx context.Context, _ *round.Bench) error {
 	return s.down(ctx)
 }
 
-// leaveOutCrossNode drops the cells that a cluster with one node cannot have, and with them the pods at their far end: two
-// servers in the network of one node would want the same ports.
+// leaveOutCrossNode drops the cells that a cluster with one node cannot have, and with them the pods at their far end:
+// two servers in the network of one node would want the same ports.
 func (s *Suite) leaveOutCrossNode() {
 	s.Cells = slices.DeleteFunc(slices.Clone(s.Cells), func(c round.Cell) bool { return c.Path == result.CrossNode })
 	s.progress.Note("client and server are on the same node: there is no cross-node path")
@@ -84,7 +84,7 @@ func (s *Suite) describe(ctx context.Context) error {
 	c.CNI, c.Evidence = detectNetwork(daemonSets, []corev1.Node{s.client, s.server}, client.Devices)
 	var config map[string]string
 	if client.Proxy == "" {
-		// Who may not read it, or has none, is told by what is missing then.
+		// Without it, or without the right to read it, the mode stays unknown.
 		config, _ = s.API.ConfigMap(ctx, "kube-system", "kube-proxy")
 	}
 	c.KubeProxy, c.KubeProxySource = detectProxy(s.client.Name, client.Proxy, client.NoProxy, daemonSets, config)

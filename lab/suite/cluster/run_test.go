@@ -64,7 +64,8 @@ func TestRunEndToEnd(t *testing.T) {
 			t.Errorf("%s %s %s: %+v", s.Network, s.Workload, s.Path, s)
 		}
 	}
-	// Connections by the Service and by the pod's address are never the same ones to the server, and each sample's are new.
+	// Connections by the Service and by the pod's address are never the same ones to the server, and each sample's are
+	// new.
 	data := map[string][]string{}
 	for _, s := range r.Samples {
 		if s.Workload == "tcp_crr" && s.Path == result.CrossNode {
@@ -111,7 +112,8 @@ func TestRunOnOneCore(t *testing.T) {
 	}
 	f.wantNothingLeft(t)
 	for _, s := range r.Samples {
-		// Of one CPU no more time can pass than the traffic lasted and until its end was noticed; of two it would be twice as much.
+		// Of one CPU no more time can pass than the traffic lasted and until its end was noticed; of two it would be
+		// twice as much.
 		if all := s.CPU.User + s.CPU.System + s.CPU.Softirq + s.CPU.Steal + s.CPU.Idle; s.Error != "" || all <= 0 || all > 1.6*s.Seconds {
 			t.Errorf("%s %s: %+v", s.Network, s.Path, s)
 		}
@@ -288,7 +290,7 @@ func TestLeftoversAreFoundAndRemoved(t *testing.T) {
 	}
 }
 
-// What cannot be deleted is said, with what removes it.
+// The error for what was not deleted names the command that removes it.
 func TestRunThatCannotClean(t *testing.T) {
 	f := newFake()
 	f.stuck = true

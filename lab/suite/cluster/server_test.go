@@ -24,10 +24,11 @@ import (
 	"github.com/beeline-cni/beeline/lab/worker"
 )
 
-// right is one thing that somebody may do.
+// right is one request that a role allows.
 type right struct{ namespace, group, resource, name, verb string }
 
-// server is the fake cluster behind the API of a real one: HTTP, with the rights of deploy/bench-rbac.yaml and no others.
+// server is the fake cluster behind the API of a real one: HTTP, with the rights of deploy/bench-rbac.yaml and no
+// others.
 type server struct {
 	*fake
 	rights map[right]bool // true: was needed

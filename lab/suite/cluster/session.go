@@ -56,7 +56,7 @@ func (s *session) ready(ctx context.Context) error {
 	if s.conn != nil {
 		_ = s.conn.Close() // its error was that of the call it broke in
 	}
-	// The worker outlives the call: whoever opened it closes it.
+	// The worker outlives the call: session.close ends it.
 	conn, err := s.open(context.WithoutCancel(ctx))
 	if err != nil {
 		return err

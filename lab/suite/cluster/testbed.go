@@ -182,7 +182,7 @@ func notRunning(p corev1.Pod) string {
 	return fmt.Sprintf("is %s; kubectl describe pod says why", p.Status.Phase)
 }
 
-// hopeless gives the error of a pod that will not run, with what to do about it.
+// hopeless returns the error of a pod that will not run, with what to do about it.
 func hopeless(p corev1.Pod, image string) error {
 	if p.Status.Phase == corev1.PodFailed {
 		return fmt.Errorf("pod %s on node %s failed: %s %s", p.Name, p.Spec.NodeName, p.Status.Reason, p.Status.Message)
@@ -258,8 +258,8 @@ func (s *Suite) reach(c Network, path result.Path) (worker.End, error) {
 	}
 	end, err := s.ownEnd(r)
 	if s.services[r].Name != "" {
-		// Translated, a connection by the Service is the same pair of addresses and ports to the server as one by the pod's own
-		// address. One that rests from the other would refuse it.
+		// Translated, a connection by the Service is the same pair of addresses and ports to the server as one by the
+		// pod's own address. A connection in TIME_WAIT from the other would reject it.
 		end.Ports.Data = workload.Consecutive(s.HostPorts, s.ports.data)
 	}
 	return end, err

@@ -40,7 +40,8 @@ const (
 	notQuick = "beeline-vxlan"
 )
 
-// New decides what a run measures. A quick one takes a few minutes, all on one core; a full one takes more than an hour.
+// New decides what a run measures. A quick one takes a few minutes, all on one core; a full one takes more than an
+// hour.
 func New(o round.Options) (*Suite, error) {
 	s := &Suite{Pods: 20, Idle: 5 * time.Second}
 	placements := round.OrDefault(o.Placements, result.OneCore)

@@ -12,7 +12,8 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// cores are the two CPUs of the suite: everything on one core is on the measured one, and the forwarding node alone too.
+// cores are the two CPUs of the suite: everything on one core is on the measured one, and the forwarding node alone
+// too.
 type cores struct{ measured, other int }
 
 // coresOf chooses from CPUs as package round does: the first one, where most machines handle their
@@ -33,7 +34,8 @@ const (
 	carryTCP     = false
 )
 
-// arrange prepares the lab for packets to be counted in a placement, or for TCP on one core. What failed half-way is done again the next time.
+// arrange prepares the lab for packets to be counted in a placement, or for TCP on one core. After an error it starts
+// again the next time.
 func (m *member) arrange(p result.Placement, count bool) (err error) {
 	if count == (m.sink != nil) && p == m.placement && m.arranged {
 		return nil

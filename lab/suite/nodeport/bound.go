@@ -59,8 +59,8 @@ func (s *Suite) bounds(ctx context.Context) (r result.NodePort, err error) {
 	return r, err
 }
 
-// highest is the highest rate of the published study for which there is a figure, in packets per second; the generator is
-// asked for no more than the share spare of what it makes while what is forwarded is counted beside it.
+// highest is the highest rate of the published study for which there is a figure, in packets per second; the generator
+// is asked for no more than the share spare of what it makes while what is forwarded is counted beside it.
 const (
 	highest = 4e6
 	spare   = 0.7
@@ -82,8 +82,8 @@ func (m *member) counting(ctx context.Context) (rate float64, err error) {
 	return median(rates), nil
 }
 
-// scale finds what one packet per second of the published study is on this machine: every network gets the same rates, so
-// they are rates that the generator makes beside each of them.
+// scale finds what one packet per second of the published study is on this machine: every network gets the same rates,
+// so they are rates that the generator makes beside each of them.
 func (s *Suite) scale(ctx context.Context, b *round.Bench) error {
 	n := b.Result.NodePort
 	if slices.ContainsFunc(s.Cells, func(c round.Cell) bool { return c.Workload.(figure).published > 0 }) {

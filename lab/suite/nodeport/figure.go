@@ -48,7 +48,7 @@ var (
 	}
 	connections = tcpFigure("tcp_crr", "NodePort, new connections")
 	requests    = tcpFigure("tcp_rr", "NodePort, TCP_RR")
-	// applications are measured by a full run, and when they are asked for.
+	// applications are measured by a full run, and by their names.
 	applications = []figure{
 		tcpFigure("redis_get", "NodePort, redis-benchmark GET, 1000 bytes"), tcpFigure("redis_set", "NodePort, redis-benchmark SET, 1000 bytes"),
 		tcpFigure("http_keepalive", "NodePort, HTTP, kept alive"), tcpFigure("http_close", "NodePort, HTTP, Connection: close"),
@@ -108,7 +108,8 @@ func cells() []round.Cell {
 // Info describes the figure.
 func (f figure) Info() result.Workload { return f.info }
 
-// chosen reports whether a run has the figure: by its name, or without any names; then only a full run has applications.
+// chosen reports whether a run has the figure: by its name, or without any names; then only a full run has
+// applications.
 func (f figure) chosen(names []string, full bool) bool {
 	if len(names) == 0 {
 		return full || !slices.ContainsFunc(applications, func(a figure) bool { return a.info.Name == f.info.Name })
@@ -188,8 +189,8 @@ func sampleCPULeft(ctx context.Context, m *member, f figure, length time.Duratio
 // leastOffered is the share of a fixed rate that the generator has to make.
 const leastOffered = 0.97
 
-// offered offers a fixed rate until the generator makes it, or has failed several times. A lower rate would leave more of
-// the CPU and say nothing about the network.
+// offered offers a fixed rate until the generator makes it, or has failed several times. A lower rate would leave more
+// of the CPU and say nothing about the network.
 func offered(ctx context.Context, asked float64, offer func() (outcome, error)) (o outcome, err error) {
 	for range tries {
 		if err := ctx.Err(); err != nil {

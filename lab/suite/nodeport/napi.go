@@ -95,8 +95,8 @@ func (d *device) unthread() error {
 	return nil
 }
 
-// setThreaded writes the device's attribute. The file is in the sysfs of the device's namespace, which is mounted for as
-// long as that takes.
+// setThreaded writes the device's attribute. The file is in the sysfs of the device's namespace, which is mounted for
+// as long as that takes.
 func (d *device) setThreaded(value string) error {
 	const mountAndWrite = `mount -t sysfs none /sys && printf %s "$2" >"/sys/class/net/$1/threaded"`
 	cmd := exec.Command("/bin/sh", "-c", mountAndWrite, "sh", d.name, value)

@@ -14,13 +14,14 @@ const (
 	// half of it, and so on, so many times.
 	lowest  = 0.25
 	lowered = 3
-	// tries is how often a rate may be offered until it is believed to lose too much, or not to be made by the generator. A ring of a veth pair is full within
-	// a millisecond: whoever takes the CPU for that long once would decide the whole search.
+	// tries is how often a rate may be offered until it is believed to lose too much, or not to be made by the
+	// generator. A ring of a veth pair is full within a millisecond: whoever takes the CPU for that long once would
+	// decide the whole search.
 	tries = 3
 )
 
-// search finds the highest rate, up to top, at which try loses no more than the bound, by halving the interval. It gives
-// 0 where even the lowest share of top loses more.
+// search finds the highest rate, up to top, at which try loses no more than the bound, by halving the interval. It
+// gives 0 where even the lowest share of top loses more.
 func search(ctx context.Context, top float64, try func(rate float64) (loss float64, err error)) (rate float64, err error) {
 	carries := func(rate float64) (bool, error) {
 		for range tries {

@@ -13,7 +13,8 @@ import (
 	"github.com/beeline-cni/beeline/lab/workload"
 )
 
-// The ports of the two Services. Tools over TCP tell each other port numbers, so theirs are the same on nodes and in the pod.
+// The ports of the two Services. Tools over TCP tell each other port numbers, so theirs are the same on nodes and in
+// the pod.
 const (
 	udpNodePort = 30900
 	udpPort     = 7777
@@ -23,7 +24,8 @@ const (
 // otherServices are there beside the two, as in a small cluster.
 const otherServices = 50
 
-// tcpPorts are those of the servers; netperf's are for its control connection and, in turn, for what it measures. All are reserved where clients are (endpointSysctls).
+// tcpPorts are those of the servers; netperf's are for its control connection and, in turn, for what it measures. All
+// are reserved where clients are (endpointSysctls).
 func tcpPorts() workload.Ports {
 	return workload.Ports{Netperf: firstTCP, Redis: firstTCP + 1, Data: workload.Consecutive(firstTCP+2, 8), HTTP: workload.Consecutive(firstTCP+10, workload.HTTPPorts)}
 }
@@ -57,7 +59,7 @@ func objects(nodes []*testbed.Node, node string, backend netip.Addr) []runtime.O
 	return list
 }
 
-// overIPv6 gives a Service of IPv4 and its backends addresses of IPv6 that end with theirs.
+// overIPv6 returns a Service of IPv4 and its backends addresses of IPv6 that end with theirs.
 func overIPv6(s services.Service) services.Service {
 	six := func(a netip.Addr) netip.Addr {
 		b := a.As16()

@@ -17,8 +17,8 @@ import (
 	"github.com/beeline-cni/beeline/lab/workload"
 )
 
-// member is a network brought up on a lab of its own, with the backend, a generator at the first node's port of the switch
-// and servers in the pod.
+// member is a network brought up on a lab of its own, with the backend, a generator at the first node's port of the
+// switch and servers in the pod.
 type member struct {
 	*suite.Testbed
 	ipv6      bool // what clients, Services and servers speak
@@ -30,7 +30,8 @@ type member struct {
 	placement result.Placement
 	arranged  bool
 	sink      *packetgen.Sink
-	// wireSink hands packets on to the second node. It counts them too, but the sink in the pod is the one that is read.
+	// wireSink hands packets on to the second node. It counts them too, but the sink in the pod is the one that is
+	// read.
 	wireSink *packetgen.Sink
 	// scale is result.NodePort's.
 	scale float64

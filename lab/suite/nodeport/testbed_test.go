@@ -21,8 +21,8 @@ func (m *member) arrived(t *testing.T) uint64 {
 	return n
 }
 
-// Every frame of a small load comes through a node that only forwards, in both placements and from one to the other, and
-// TCP works beside that.
+// Every frame of a small load comes through a node that only forwards, in both placements and from one to the other,
+// and TCP works beside that.
 func TestPlainForwarding(t *testing.T) {
 	t.Run("IPv4", func(t *testing.T) { testPlainForwarding(t, false) })
 	t.Run("IPv6", func(t *testing.T) { testPlainForwarding(t, true) })

@@ -142,8 +142,9 @@ func (m *member) routeThrough() error {
 	return nil
 }
 
-// disableRedirects keeps the first node from sending ICMP redirects: the suite measures forwarding back to where packets
-// come from. Over IPv6 a node redirects to link-local next hops only (RFC 4861, 8.2), which the lab does not have.
+// disableRedirects keeps the first node from sending ICMP redirects: the suite measures forwarding back to where
+// packets come from. Over IPv6 a node redirects to link-local next hops only (RFC 4861, 8.2), which the lab does not
+// have.
 func (m *member) disableRedirects() error {
 	for _, device := range []string{"all", testbed.Uplink} {
 		if err := m.forwarder().Place().WriteSysctl("net/ipv4/conf/"+device+"/send_redirects", "0"); err != nil {

@@ -48,7 +48,8 @@ type restarter interface {
 }
 
 // compiledByAgent times what an agent takes that starts among many policies. It removes the policies, ends the agent of
-// the server's node, puts them back and starts the agent, which then compiles and writes all of them at once. Pods stay.
+// the server's node, puts them back and starts the agent, which then compiles and writes all of them at once. Pods
+// stay.
 func (m *member) compiledByAgent(ctx context.Context, compiles int, c *result.PolicyCompile) error {
 	c.Source = "the log of the second node's agent, which starts with all of them there: from what it knows until it is in the kernel's tables"
 	agents, ok := m.enforcer.(restarter)
@@ -94,8 +95,8 @@ func (m *member) compiledByAgent(ctx context.Context, compiles int, c *result.Po
 	return err
 }
 
-// amongMany returns an error unless many policies are active: in the tables of the server's node, or among the objects of
-// a network without tables. The result says that changes are timed among so many.
+// amongMany returns an error unless many policies are active: in the tables of the server's node, or among the objects
+// of a network without tables. The result says that changes are timed among so many.
 func (m *member) amongMany(ctx context.Context) error {
 	there := len(m.objects.Policies())
 	if m.enforcer.Watches() {

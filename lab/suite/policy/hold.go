@@ -38,8 +38,8 @@ type probe struct {
 	works bool
 }
 
-// enforce puts the policies and waits until they are active: what they allow works, nothing else does, and the tables have
-// all of them. Otherwise a network without policies might be measured.
+// enforce puts the policies and waits until they are active: what they allow works, nothing else does, and the tables
+// have all of them. Otherwise a network without policies might be measured.
 func (m *member) enforce(ctx context.Context) (err error) {
 	if m.enforcer == nil {
 		return nil

@@ -119,8 +119,8 @@ func (s *Suite) afterRounds(n network.Network) time.Duration {
 	return total
 }
 
-// changesFor is how long changes of a pair of kinds may begin: half as long for a network that applies all policies anew
-// with each, which is slow.
+// changesFor is how long changes of a pair of kinds may begin: half as long for a network that applies all policies
+// anew with each, which is slow.
 func (s *Suite) changesFor(n network.PolicyEnforcer) time.Duration {
 	if !n.Watches() {
 		return s.ChangesFor / 2

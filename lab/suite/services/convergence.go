@@ -15,8 +15,8 @@ import (
 	"github.com/beeline-cni/beeline/lab/suite"
 )
 
-// changePause is from one change to the next. It is longer for kube-proxy, which waits a second between two times that it
-// writes, so that no change waits for the one before.
+// changePause is from one change to the next. It is longer for kube-proxy, which waits a second between two times that
+// it writes, so that no change waits for the one before.
 const (
 	changePause    = 100 * time.Millisecond
 	kubeProxyPause = 1200 * time.Millisecond
@@ -67,7 +67,8 @@ type changes struct {
 	closers  []func() error
 }
 
-// newChanges adds the backends, each of which answers with its number. The caller closes the result also after an error.
+// newChanges adds the backends, each of which answers with its number. The caller closes the result also after an
+// error.
 func newChanges(ctx context.Context, m *member) (*changes, error) {
 	c := &changes{member: m, pause: changePause}
 	if _, ok := m.proxy.(network.KubeProxy); ok {

@@ -22,8 +22,8 @@ import (
 type Suite struct {
 	suite.Base
 	// Most is with how many Services changes and starts are timed. Backends is how many each of those has that only add
-	// to the number; KubeProxyBackends the same beside traffic and changes of kube-proxy, which would need minutes for ten
-	// thousand times ten.
+	// to the number; KubeProxyBackends the same beside traffic and changes of kube-proxy, which would need minutes for
+	// ten thousand times ten.
 	Most                        int
 	Backends, KubeProxyBackends int
 	// Changes of each kind are made for each network, as many as begin within ChangesFor.
@@ -52,8 +52,9 @@ const (
 	manyBackends = 10
 )
 
-// New decides what a run measures. A quick one takes about ten minutes and has many Services only for TCP_CRR, where each
-// transaction has a new connection. A full one takes more than an hour; it has applications among one Service only.
+// New decides what a run measures. A quick one takes about ten minutes and has many Services only for TCP_CRR, where
+// each transaction has a new connection. A full one takes more than an hour; it has applications among one Service
+// only.
 func New(o round.Options) (*Suite, error) {
 	s := &Suite{
 		Changes: 100, ChangesFor: 20 * time.Second, Starts: 1, StartLimit: 90 * time.Second,
