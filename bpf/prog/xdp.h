@@ -18,14 +18,8 @@ static __noinline void wire_xdp_fib_lookup(struct xdp_md *ctx, struct nat_state 
 
 	nexthop_fib_init(fib, ctx->ingress_ifindex, &entry->source, &entry->destination);
 	route->kind = ROUTE_UNKNOWN;
-	if (bpf_fib_lookup(ctx, fib, sizeof(*fib), 0) != FIB_SUCCESS)
-		return;
-	route->kind = ROUTE_REMOTE;
-	route->mtu = fib->mtu_result;
-	route->ifindex = fib->ifindex;
-	route->resolved = true;
-	__builtin_memcpy(route->next_hop_mac, fib->dmac, ETH_ALEN);
-	__builtin_memcpy(route->uplink_mac, fib->smac, ETH_ALEN);
+	if (bpf_fib_lookup(ctx, fib, sizeof(*fib), 0) == FIB_SUCCESS)
+		nexthop_set_fib(route, fib);
 }
 
 /* Resolves the next hop of packets that *entry translates. */
@@ -96,8 +90,7 @@ static __always_inline int wire_xdp_send(struct xdp_md *ctx, struct frame *f, st
 	if (!(entry->flags & NAT_DSR))
 		frame_nat(f, entry, state->transport.tuple.protocol);
 	frame_decrement_ttl(f);
-	__builtin_memcpy(f->eth->h_dest, fc->route.next_hop_mac, ETH_ALEN);
-	__builtin_memcpy(f->eth->h_source, fc->route.uplink_mac, ETH_ALEN);
+	packet_set_macs(f->eth, &fc->route);
 	if (likely(fc->route.ifindex == ctx->ingress_ifindex))
 		return XDP_TX;
 	return bpf_redirect_map(&xdp_uplinks, fc->route.ifindex, XDP_DROP);

@@ -52,6 +52,15 @@ STAGE endpoint_check_destination(struct packet *p)
 	return drop(p, DROP_INVALID_DESTINATION);
 }
 
+/* The route into a local pod. */
+static __always_inline void endpoint_set_route(struct route *route, const struct endpoint *e)
+{
+	route->kind = ROUTE_LOCAL;
+	route->ifindex = e->ifindex;
+	__builtin_memcpy(route->next_hop_mac, e->pod_mac, ETH_ALEN);
+	__builtin_memcpy(route->uplink_mac, e->host_mac, ETH_ALEN);
+}
+
 /*
  * The route into the local pod that has an address; ROUTE_CLUSTER (kernel stack) if there is none, or with
  * through_stack.
@@ -63,10 +72,7 @@ static __always_inline void endpoint_route(struct route *route, const struct add
 	route->kind = ROUTE_CLUSTER;
 	if (!e || e->through_stack)
 		return;
-	route->kind = ROUTE_LOCAL;
-	route->ifindex = e->ifindex;
-	__builtin_memcpy(route->next_hop_mac, e->pod_mac, ETH_ALEN);
-	__builtin_memcpy(route->uplink_mac, e->host_mac, ETH_ALEN);
+	endpoint_set_route(route, e);
 }
 
 /*
@@ -75,8 +81,7 @@ static __always_inline void endpoint_route(struct route *route, const struct add
  */
 STAGE endpoint_redirect(struct packet *p, const struct route *route)
 {
-	__builtin_memcpy(p->eth->h_dest, route->next_hop_mac, ETH_ALEN);
-	__builtin_memcpy(p->eth->h_source, route->uplink_mac, ETH_ALEN);
+	packet_set_macs(p->eth, route);
 	ttl_decrement(p);
 	p->action = bpf_redirect_peer(route->ifindex, 0);
 	return REDIRECT;

@@ -33,6 +33,17 @@ static __always_inline void nexthop_fib_init(struct bpf_fib_lookup *fib, __u32 i
 	}
 }
 
+/* The route of a successful lookup, except next_hop. */
+static __always_inline void nexthop_set_fib(struct route *route, const struct bpf_fib_lookup *fib)
+{
+	route->kind = ROUTE_REMOTE;
+	route->resolved = true;
+	route->mtu = fib->mtu_result;
+	route->ifindex = fib->ifindex;
+	__builtin_memcpy(route->next_hop_mac, fib->dmac, ETH_ALEN);
+	__builtin_memcpy(route->uplink_mac, fib->smac, ETH_ALEN);
+}
+
 /* Looks up the kernel's routes and rules. The result is in state->fib. */
 GLOBAL_FN int nexthop_fib_lookup(struct __sk_buff *skb, struct nat_state *state, const struct address *source,
 				 const struct address *destination)
@@ -59,16 +70,12 @@ static __always_inline void nexthop_from_fib(struct __sk_buff *skb, struct nat_s
 	route->kind = ROUTE_UNKNOWN;
 	if (!nexthop_is_known(result))
 		return;
-	route->kind = ROUTE_REMOTE;
-	route->ifindex = ifindex;
-	route->resolved = result != FIB_NO_NEIGHBOUR;
-	route->mtu = state->fib.mtu_result;
-	if (!route->resolved) {
+	nexthop_set_fib(route, &state->fib);
+	if (result == FIB_NO_NEIGHBOUR) {
+		route->resolved = false;
 		uplink = bpf_map_lookup_elem(&uplinks, &ifindex);
 		route->mtu = uplink ? uplink->mtu : 0xffff;
 	}
-	__builtin_memcpy(route->next_hop_mac, state->fib.dmac, ETH_ALEN);
-	__builtin_memcpy(route->uplink_mac, state->fib.smac, ETH_ALEN);
 	if (state->fib.family == FAMILY_IPV4)
 		address_from_ipv4(&route->next_hop, state->fib.ipv4_dst);
 	else
@@ -98,10 +105,7 @@ GLOBAL_FN int nexthop_resolve(struct __sk_buff *skb, struct nat_state *state, st
 	if (e) {
 		endpoint_route(&fc->route, &to);
 		if (e->ifindex == skb->ifindex) {
-			fc->route.kind = ROUTE_LOCAL;
-			fc->route.ifindex = e->ifindex;
-			__builtin_memcpy(fc->route.next_hop_mac, e->pod_mac, ETH_ALEN);
-			__builtin_memcpy(fc->route.uplink_mac, e->host_mac, ETH_ALEN);
+			endpoint_set_route(&fc->route, e);
 		} else if (!config_ebpf_routing) {
 			fc->route.kind = ROUTE_CLUSTER;
 		}

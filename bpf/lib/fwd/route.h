@@ -152,8 +152,7 @@ STAGE route_redirect(struct packet *p, const struct route *r, bool known)
 
 	ttl_decrement(p);
 	if (likely(known)) {
-		__builtin_memcpy(p->eth->h_dest, r->next_hop_mac, ETH_ALEN);
-		__builtin_memcpy(p->eth->h_source, r->uplink_mac, ETH_ALEN);
+		packet_set_macs(p->eth, r);
 		p->action = bpf_redirect(r->ifindex, 0);
 		return REDIRECT;
 	}

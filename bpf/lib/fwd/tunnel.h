@@ -36,8 +36,7 @@ static __noinline bool tunnel_encap(struct packet *p, const struct route *r)
 	}
 	if (bpf_skb_set_tunnel_key(p->skb, &key, sizeof(key), flags))
 		return false;
-	__builtin_memcpy(p->eth->h_dest, r->next_hop_mac, ETH_ALEN);
-	__builtin_memcpy(p->eth->h_source, r->uplink_mac, ETH_ALEN);
+	packet_set_macs(p->eth, r);
 	return true;
 }
 

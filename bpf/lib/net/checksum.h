@@ -10,6 +10,13 @@ static __always_inline __wsum checksum_add(__wsum a, __wsum b)
 	return a + (a < b);
 }
 
+/* Folds a sum of 32-bit words that has kept all carries. */
+static __always_inline __wsum checksum_fold64(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	return (sum & 0xffffffff) + (sum >> 32);
+}
+
 /* The checksum field for a sum over everything that the checksum covers. */
 static __always_inline __sum16 checksum_fold(__wsum sum)
 {

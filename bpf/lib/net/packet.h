@@ -75,6 +75,13 @@ static __always_inline bool packet_has(struct packet *p, __u32 bytes)
 	return true;
 }
 
+/* Addresses the frame to the next hop of a route. */
+static __always_inline void packet_set_macs(struct ethhdr *eth, const struct route *route)
+{
+	__builtin_memcpy(eth->h_dest, route->next_hop_mac, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, route->uplink_mac, ETH_ALEN);
+}
+
 /*
  * The end of the IP packet, from the start of the frame. Bytes behind it are Ethernet padding, which the kernel
  * trims; never read them. `length` is the length field of the IP header, `header` the bytes that this field does

@@ -24,12 +24,6 @@ static __always_inline __u64 rewrite_port_diff(__be16 from, __be16 to)
 	return (__u64)(__u16)~from + to;
 }
 
-static __always_inline __wsum rewrite_fold(__u64 sum)
-{
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	return (sum & 0xffffffff) + (sum >> 32);
-}
-
 /* Offset of the checksum in the transport header. */
 static __always_inline __u32 rewrite_checksum_offset(__u8 protocol)
 {
@@ -65,7 +59,7 @@ static __always_inline bool rewrite_checksum(struct __sk_buff *skb, const struct
 		return false;
 	ports = rewrite_port_diff(t->tuple.source_port, to->source_port) +
 		rewrite_port_diff(t->tuple.destination_port, to->destination_port);
-	return !bpf_l4_csum_replace(skb, at, 0, rewrite_fold(ports), flags);
+	return !bpf_l4_csum_replace(skb, at, 0, checksum_fold64(ports), flags);
 }
 
 /* Writes the ports, or the ICMP echo identifier. The caller has made these bytes writable. */
@@ -127,8 +121,8 @@ static __always_inline bool rewrite_ipv6(struct packet *p, const struct nat_entr
  */
 static __always_inline bool rewrite(struct packet *p, const struct transport *t, const struct nat_entry *to)
 {
-	__wsum addresses = rewrite_fold(rewrite_address_diff(&t->tuple.source, &to->source) +
-					rewrite_address_diff(&t->tuple.destination, &to->destination));
+	__wsum addresses = checksum_fold64(rewrite_address_diff(&t->tuple.source, &to->source) +
+					   rewrite_address_diff(&t->tuple.destination, &to->destination));
 	bool whole = t->kind == TRANSPORT_PORTS;
 	__u32 ports = whole ? TRANSPORT_OTHER_LENGTH : 0;
 

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "lib/net/checksum.h"
 #include "lib/net/packet.h"
 #include "lib/net/transport.h"
 #include "lib/net/ttl.h"
@@ -28,23 +29,13 @@ static __always_inline struct ipv6hdr *frame_ipv6(const struct frame *f)
 	return (void *)(f->eth + 1);
 }
 
-/* Folds a sum of 32-bit words that has kept all carries. */
-static __always_inline __sum16 sum_fold(__u64 sum)
-{
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return ~sum;
-}
-
 /*
  * Updates a checksum incrementally (RFC 1624). `diff` is the sum of the new words and of the complements of the
  * old ones.
  */
 static __always_inline void sum_change(__sum16 *check, __u64 diff)
 {
-	*check = sum_fold(diff + (__u16) ~*check);
+	*check = checksum_fold(checksum_fold64(diff + (__u16) ~*check));
 }
 
 static __always_inline __u64 sum_replaced(__u32 old, __u32 new)
