@@ -1,3 +1,5 @@
+// Package attach attaches the loaded programs to devices and sockets, and takes them off. A pinned link outlives the agent; its program is replaced
+// by an atomic update, never by detaching.
 package attach
 
 import (

@@ -1,3 +1,4 @@
+// Package config holds what a load of the datapath depends on: features, sizes of maps, and the programs that follow from them.
 package config
 
 import (

@@ -1,3 +1,4 @@
+// Package fwd keeps the tables by which packets are forwarded: endpoints, routes, uplinks, tunnel sources, and the lease of neighbours.
 package fwd
 
 import (

@@ -1,3 +1,4 @@
+// Package kernel finds out what the running kernel can do: required and optional features, and connection tracking for BPF.
 package kernel
 
 import (

@@ -1,3 +1,5 @@
+// Package lb keeps the tables of Services: frontends, sets of backends, Maglev tables, source ranges, affinities and counters. It also destroys
+// UDP sockets whose backend is gone.
 package lb
 
 import (

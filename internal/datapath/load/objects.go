@@ -1,3 +1,5 @@
+// Package load loads the programs and maps of one configuration, adopts the maps that an earlier agent pinned, and pins those in use. Packages
+// outside internal/datapath do not import it: raw maps stay below.
 package load
 
 import (

@@ -1,3 +1,5 @@
+// Package table reads and writes maps in batches, counts and compares their entries, and numbers their states. The packages of the subjects use
+// it; what they have in common, as the error of a full map, is here, too.
 package table
 
 import (

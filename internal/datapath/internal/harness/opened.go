@@ -3,9 +3,13 @@ package harness
 import (
 	"errors"
 	"log/slog"
+	"testing"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/datapath/config"
+	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 	"github.com/beeline-cni/beeline/internal/datapath/load"
 )
 
@@ -36,4 +40,36 @@ func assemble(o *load.Objects) (*Opened, error) {
 func Unload(d *Opened) error {
 	_, err := d.Remove()
 	return errors.Join(err, d.Close())
+}
+
+// OpenTables is what Open does with maps, without loading programs.
+func OpenTables(t testing.TB, cfg config.Datapath, log *slog.Logger) *Opened {
+	t.Helper()
+	d, err := Open(cfg, nil, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// OpenVersion is open for programs of another version; nil is this one.
+func OpenVersion(tb testing.TB, cfg config.Datapath, version func(testing.TB, *ebpf.CollectionSpec), programs []string) (*Opened, error) {
+	tb.Helper()
+	l, err := load.NewLoader(cfg, fixtures.TestLog(tb))
+	if err != nil {
+		return nil, err
+	}
+	if version != nil {
+		version(tb, l.Spec)
+	}
+	o, err := l.Open(cfg, programs, fixtures.TestLog(tb))
+	if err != nil {
+		return nil, err
+	}
+	return assemble(o)
 }

@@ -269,3 +269,6 @@ func EachFamily(t *testing.T, f func(t *testing.T, family int)) {
 		t.Run(fmt.Sprintf("IPv%d", family), func(t *testing.T) { f(t, family) })
 	}
 }
+
+// The Service that pods use in these tests.
+var FrontendOfPods = End{fixtures.ClusterIP, 80}

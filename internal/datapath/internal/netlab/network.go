@@ -1,3 +1,4 @@
+// Package netlab is two nodes with pods and an external host in network namespaces, with real devices, sockets and traffic.
 package netlab
 
 import (
@@ -420,4 +421,12 @@ func (n *Node) ProgramsHere() []string {
 	return slices.DeleteFunc(n.Cfg.Programs(), func(name string) bool {
 		return n.TunnelIndex == 0 && slices.Contains(bpf.TunnelPrograms, name)
 	})
+}
+
+// WorldOnSwitch is the world's address on the nodes' link, from which it opens connections.
+func (n *Network) WorldOnSwitch(family int) netip.Addr {
+	if family == 4 {
+		return fixtures.Addr("172.30.0.9")
+	}
+	return fixtures.Addr("fd00:172:30::9")
 }

@@ -1,3 +1,4 @@
+// Package testmaps opens the maps of a configuration for tests of tables.
 package testmaps
 
 import (

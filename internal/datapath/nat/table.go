@@ -1,3 +1,5 @@
+// Package nat keeps the tables of connections that are translated packet by packet: Services at devices, NodePorts and masquerade. The datapath
+// writes them; this package expires, counts and removes entries.
 package nat
 
 import (

@@ -1,3 +1,5 @@
+// Package harness runs packets through the programs: a datapath with the tables of one node, attached to nothing. Programs are loaded when a test
+// uses them first, and a datapath goes to the next test of the same configuration.
 package harness
 
 import (

@@ -1,3 +1,4 @@
+// Package flow reads what the datapath reports: events of connections and drops, lost events, and counters of drops by program and reason.
 package flow
 
 import (

@@ -1,3 +1,5 @@
+// Package conntrack keeps the table of the connections that policies have allowed or that flows report. The datapath writes it; this package
+// expires, counts and flushes entries.
 package conntrack
 
 import (

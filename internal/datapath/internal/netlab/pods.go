@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/beeline-cni/beeline/internal/datapath/internal/fixtures"
 )
@@ -54,4 +55,20 @@ func (n *Network) DropsNothing(t *testing.T) {
 func (n *Network) Forwarded(t *testing.T) uint64 {
 	t.Helper()
 	return n.A.Forwarded(t) + n.B.Forwarded(t)
+}
+
+// AwaitDropped waits until the counters of a node are want: nothing less and nothing else.
+func (n *Network) AwaitDropped(t *testing.T, node *Node, want map[string]uint64) {
+	t.Helper()
+	deadline := time.Now().Add(Patience)
+	for {
+		got := node.Dropped(t)
+		if fmt.Sprint(got) == fmt.Sprint(want) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("node %s dropped %v, expected %v", node.V4, got, want)
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
