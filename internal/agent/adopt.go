@@ -116,3 +116,23 @@ func (a *Agent) dropGoneEndpoints() (int, error) {
 	}
 	return before - len(a.endpoints), errors.Join(errs...)
 }
+
+// podAddresses are the addresses of all pods. The lock is held.
+func (a *Agent) podAddresses() (all []netip.Addr) {
+	for _, e := range a.endpoints {
+		all = append(all, e.Addresses...)
+	}
+	return all
+}
+
+// namespaces are the network namespaces of the pods.
+func (a *Agent) namespaces() (all []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, e := range a.endpoints {
+		if e.Netns != "" {
+			all = append(all, e.Netns)
+		}
+	}
+	return all
+}

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/beeline-cni/beeline/internal/agent/conntrack"
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
 	agentflow "github.com/beeline-cni/beeline/internal/agent/flow"
 	"github.com/beeline-cni/beeline/internal/agent/httpserve"
@@ -80,7 +81,7 @@ type Agent struct {
 	servicesLost bool
 	// servicesChanged has room for one: Services or policies have come to where the devices or sockets need other programs.
 	servicesChanged loop.Signal
-	connections     connections
+	expiry          *conntrack.Expiry
 	vetting         vetting
 	tables          *fullTables
 	flows           *agentflow.Flows
@@ -186,7 +187,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 		func() error { return a.runPolicies(ctx) },
 		func() error { return a.flows.Run(ctx) },
 		func() error { return a.serveProxyHealth(ctx) },
-		func() error { return a.expireConnections(ctx) },
+		func() error { return a.expiry.Run(ctx) },
 		func() error { return a.watchTables(ctx) },
 		func() error { return a.boundMemory(ctx) },
 		func() error { return a.run(ctx, snapshots, changes, a.installer.Watch(ctx)) },
@@ -265,13 +266,15 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		reconciledOnce:  loop.NewSignal(),
 		servicesChanged: loop.NewSignal(),
 		failClosed:      failclosed.New(failclosed.Node(dp.AttachPod), log),
-		connections:     connections{wake: loop.NewSignal()},
 		tables:          &fullTables{log: log},
 	}
 	a.flows = agentflow.New(config.FlowConfig, config.NodeName, config.PolicySizes.Conntrack, dp, dp.Events.Losses, a.flowLocals, log)
-	a.connections.forget = dp.NAT.ForgetBackends
-	a.connections.left.forget, a.connections.left.remembered = dp.ForgetPods, dp.Remembered
-	a.connections.destroy = func(udp []netip.AddrPort) (int, error) { return dp.Sockets.DestroyUDP(a.namespaces(), udp) }
+	a.expiry = conntrack.New(conntrack.Kernel{
+		Now: datapath.Monotonic, ExpireNAT: dp.NAT.Expire, ExpireConntrack: a.flows.Expire,
+		ForgetBackends: dp.NAT.ForgetBackends,
+		DestroySockets: func(udp []netip.AddrPort) (int, error) { return dp.Sockets.DestroyUDP(a.namespaces(), udp) },
+		ForgetPods:     dp.ForgetPods, Remembered: dp.Remembered,
+	}, a.beats.Add("the loop of conntrack"), log)
 	a.updateReadiness()
 	a.mapCounts.read = dp.Maps
 	if err := errors.Join(a.newServices(), a.newPolicies()); err != nil {

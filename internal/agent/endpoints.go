@@ -102,7 +102,7 @@ func (a *Agent) add(ctx context.Context, req agentapi.AddRequest) (e agentapi.En
 			err = errors.Join(err, a.forget(e))
 		}
 	}()
-	if err := a.inheritNothing(e.Addresses); err != nil {
+	if err := a.expiry.Clear(e.Addresses); err != nil {
 		return e, 0, err
 	}
 	if err := a.store.save(e); err != nil {
@@ -255,7 +255,7 @@ func (a *Agent) forget(e agentapi.Endpoint) error {
 	}
 	delete(a.attached, e.HostDevice)
 	delete(a.endpoints, e.HostDevice)
-	a.podGone(e.Addresses)
+	a.expiry.PodGone(e.Addresses)
 	a.pool.Release(e.HostDevice)
 	if len(e.PortMappings) > 0 && a.services != nil {
 		a.services.UpdateHostPorts(a.hostPorts())

@@ -117,7 +117,7 @@ func TestForgottenPodGivesItsAddressesBack(t *testing.T) {
 		if files, err := os.ReadDir(filepath.Join(config.StateDir, "endpoints")); err != nil || len(files) != 1 {
 			t.Errorf("files are %v: %v", files, err)
 		}
-		if !a.connections.left.has(gone.Addresses) {
+		if !a.expiry.HasLeft(gone.Addresses) {
 			t.Error("its connections are not to be forgotten")
 		}
 		next, err := add("next", uidOfServer)

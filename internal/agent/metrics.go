@@ -188,6 +188,6 @@ func (c *nodeCollector) collectTranslation(s *agentapi.Status, gauge, counter fu
 		gauge(descNAT, float64(n.Count), n.Kind, n.Protocol, n.State)
 	}
 	counter(descNATExpired, float64(s.Translation.Expired))
-	counter(descNATExpireErrors, float64(c.agent.connections.failures.Load()))
+	counter(descNATExpireErrors, float64(c.agent.expiry.Status().Failures))
 	counter(descDestroyed, float64(s.Translation.Destroyed))
 }

@@ -92,7 +92,7 @@ func (a *Agent) reconcileOnce() (whole bool, err error) {
 		a.current.Problem("addresses that somebody else has on this node cannot be looked for: %v; a pod may get one of them", err)
 	} else {
 		a.pool.Avoid(avoid)
-		if err := a.findLeftPods(want.PodCIDRs, avoid); err != nil {
+		if err := a.expiry.FindLeft(want.PodCIDRs, avoid, a.podAddresses()); err != nil {
 			a.current.Problem("what pods of an earlier agent have left cannot be looked for: %v; each new pod's addresses are looked for instead, and a pod is refused where that fails", err)
 			looked = false // and is again with the next reconciliation
 		}

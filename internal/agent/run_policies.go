@@ -82,7 +82,7 @@ func (a *Agent) policyStatus() (s agentapi.PolicyStatus) {
 	case a.snapshot != nil:
 		s.Policies = len(a.snapshot.NetworkPolicies)
 	}
-	s.ExpiredSessions = a.connections.expiredSessions.Load()
+	s.ExpiredSessions = a.expiry.Status().ExpiredConntrack
 	return s
 }
 

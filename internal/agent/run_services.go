@@ -56,7 +56,7 @@ func (a *Agent) newServices() (err error) {
 	if a.paths.services != lb.ModeEBPF {
 		return nil
 	}
-	hooks := lb.Hooks{BackendsGone: a.backendsGone, Reconcile: a.reconcileSoon}
+	hooks := lb.Hooks{BackendsGone: a.expiry.BackendsGone, Reconcile: a.reconcileSoon}
 	a.services = lb.New(a.config.ServiceConfig, a.datapath.Services, hooks, a.beats.Add("the loop of Services"), a.log)
 	a.servicesStatus = a.services.Status
 	a.servicesLost, err = a.datapath.ServicesLost()

@@ -13,7 +13,8 @@ import (
 
 // translation tells what this node translates now.
 func (a *Agent) translation() agentapi.Translation {
-	t := agentapi.Translation{Expired: a.connections.expired.Load(), Destroyed: a.connections.destroyed.Load()}
+	removed := a.expiry.Status()
+	t := agentapi.Translation{Expired: removed.Expired, Destroyed: removed.Destroyed}
 	if a.services != nil {
 		o := a.services.Status()
 		t.Ports, t.Frontends = o.Ports, o.Frontends

@@ -1,4 +1,4 @@
-package agent
+package conntrack
 
 import (
 	"errors"
@@ -8,39 +8,38 @@ import (
 	"testing"
 
 	"github.com/beeline-cni/beeline/internal/agent/loop"
-	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
 // A pod gets an address only once nothing is left of the pod that had it before. What went wrong is tried again.
 func TestReusedAddressInheritsNothing(t *testing.T) {
 	var forgotten [][]netip.Addr
 	fails := errors.New("no memory")
-	a := &Agent{log: slog.New(slog.DiscardHandler), connections: connections{wake: loop.NewSignal()}}
-	a.connections.left.looked = prefixes("10.1.1.0/24")
-	a.connections.left.forget = func(gone []netip.Addr) (int, error) {
+	x := New(Kernel{}, &loop.Beat{}, slog.New(slog.DiscardHandler))
+	x.left.looked = prefixes("10.1.1.0/24")
+	x.kernel.ForgetPods = func(gone []netip.Addr) (int, error) {
 		forgotten = append(forgotten, gone)
 		return len(gone), fails
 	}
 	one, two := netip.MustParseAddr("10.1.1.2"), netip.MustParseAddr("10.1.1.3")
-	a.podGone([]netip.Addr{two, one})
-	if len(a.connections.wake) != 1 {
+	x.PodGone([]netip.Addr{two, one})
+	if len(x.wake) != 1 {
 		t.Error("nobody is told of a pod that is gone")
 	}
-	if err := a.inheritNothing([]netip.Addr{netip.MustParseAddr("10.1.1.4")}); err != nil || len(forgotten) != 0 {
+	if err := x.Clear([]netip.Addr{netip.MustParseAddr("10.1.1.4")}); err != nil || len(forgotten) != 0 {
 		t.Errorf("an address that nobody had costs something: %v, %v", forgotten, err)
 	}
-	if err := a.inheritNothing([]netip.Addr{one}); !errors.Is(err, fails) {
+	if err := x.Clear([]netip.Addr{one}); !errors.Is(err, fails) {
 		t.Errorf("a pod gets an address whose connections could not be removed: %v", err)
 	}
 	fails = nil
-	a.forgetPods()
+	x.forgetPods()
 	if len(forgotten) != 2 || !slices.Equal(forgotten[1], []netip.Addr{one, two}) {
 		t.Errorf("forgotten are %v", forgotten)
 	}
-	if err := a.inheritNothing([]netip.Addr{one, two}); err != nil || len(forgotten) != 2 {
+	if err := x.Clear([]netip.Addr{one, two}); err != nil || len(forgotten) != 2 {
 		t.Errorf("addresses are forgotten twice: %v, %v", forgotten, err)
 	}
-	if n := a.connections.expired.Load(); n != 4 {
+	if n := x.expired.Load(); n != 4 {
 		t.Errorf("%d entries are counted", n)
 	}
 }
@@ -50,30 +49,30 @@ func TestLeftPodsAreFound(t *testing.T) {
 	here, gone, foreign := netip.MustParseAddr("10.1.1.2"), netip.MustParseAddr("10.1.1.3"), netip.MustParseAddr("10.1.1.4")
 	ranges, asked := prefixes("10.1.1.0/24"), 0
 	fails := errors.New("no memory")
-	a := &Agent{log: slog.New(slog.DiscardHandler), connections: connections{wake: loop.NewSignal()}, endpoints: map[string]agentapi.Endpoint{"bl1": {Addresses: []netip.Addr{here}}}}
-	a.connections.left.remembered = func(got []netip.Prefix) ([]netip.Addr, error) {
+	x := New(Kernel{}, &loop.Beat{}, slog.New(slog.DiscardHandler))
+	x.kernel.Remembered = func(got []netip.Prefix) ([]netip.Addr, error) {
 		if asked++; !slices.Equal(got, ranges) {
 			t.Errorf("asked for %v", got)
 		}
 		return []netip.Addr{here, gone, foreign}, fails
 	}
-	if err := a.findLeftPods(nil, nil); err != nil || asked != 0 {
+	if err := x.FindLeft(nil, nil, nil); err != nil || asked != 0 {
 		t.Errorf("asked %d times without ranges: %v", asked, err)
 	}
-	if err := a.findLeftPods(ranges, []netip.Addr{foreign}); !errors.Is(err, fails) {
+	if err := x.FindLeft(ranges, []netip.Addr{foreign}, []netip.Addr{here}); !errors.Is(err, fails) {
 		t.Errorf("pods may be added though it is not known what is left: %v", err)
 	}
 	fails = nil
 	for range 2 {
-		if err := a.findLeftPods(ranges, []netip.Addr{foreign}); err != nil {
+		if err := x.FindLeft(ranges, []netip.Addr{foreign}, []netip.Addr{here}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if asked != 2 || a.connections.left.has([]netip.Addr{here, foreign}) || !a.connections.left.has([]netip.Addr{gone}) {
-		t.Errorf("asked %d times, to be forgotten are %v", asked, a.connections.left.addresses)
+	if asked != 2 || x.HasLeft([]netip.Addr{here, foreign}) || !x.HasLeft([]netip.Addr{gone}) {
+		t.Errorf("asked %d times, to be forgotten are %v", asked, x.left.addresses)
 	}
 	ranges = prefixes("10.1.1.0/24", "10.1.9.0/24")
-	if err := a.findLeftPods(ranges, []netip.Addr{foreign}); err != nil || asked != 3 {
+	if err := x.FindLeft(ranges, []netip.Addr{foreign}, []netip.Addr{here}); err != nil || asked != 3 {
 		t.Errorf("asked %d times after the node got another range: %v", asked, err)
 	}
 }
@@ -83,29 +82,37 @@ func TestLeftPodsAreFound(t *testing.T) {
 func TestAddressesBeforeLeftPodsAreFound(t *testing.T) {
 	var forgotten [][]netip.Addr
 	unread, fails := errors.New("no memory"), errors.New("no memory either")
-	a := &Agent{log: slog.New(slog.DiscardHandler), connections: connections{wake: loop.NewSignal()}}
-	a.connections.left.remembered = func([]netip.Prefix) ([]netip.Addr, error) { return nil, unread }
-	a.connections.left.forget = func(gone []netip.Addr) (int, error) {
+	x := New(Kernel{}, &loop.Beat{}, slog.New(slog.DiscardHandler))
+	x.kernel.Remembered = func([]netip.Prefix) ([]netip.Addr, error) { return nil, unread }
+	x.kernel.ForgetPods = func(gone []netip.Addr) (int, error) {
 		forgotten = append(forgotten, gone)
 		return 0, fails
 	}
 	one, two := netip.MustParseAddr("10.1.1.2"), netip.MustParseAddr("10.1.1.3")
-	find := func() error { return a.findLeftPods(prefixes("10.1.1.0/24"), nil) }
+	find := func() error { return x.FindLeft(prefixes("10.1.1.0/24"), nil, nil) }
 	if err := find(); !errors.Is(err, unread) {
 		t.Errorf("what was left is found: %v", err)
 	}
-	if err := a.inheritNothing([]netip.Addr{one}); !errors.Is(err, fails) {
+	if err := x.Clear([]netip.Addr{one}); !errors.Is(err, fails) {
 		t.Errorf("a pod gets an address of which something may be left: %v", err)
 	}
 	fails = nil
-	if err := a.inheritNothing([]netip.Addr{two}); err != nil || len(forgotten) != 2 || !slices.Equal(forgotten[1], []netip.Addr{one, two}) {
+	if err := x.Clear([]netip.Addr{two}); err != nil || len(forgotten) != 2 || !slices.Equal(forgotten[1], []netip.Addr{one, two}) {
 		t.Errorf("a pod does not get an address of which nothing is left: %v; forgotten are %v", err, forgotten)
 	}
 	unread = nil
 	if err := find(); err != nil {
 		t.Errorf("it is not looked again: %v", err)
 	}
-	if err := a.inheritNothing([]netip.Addr{one}); err != nil || len(forgotten) != 2 {
+	if err := x.Clear([]netip.Addr{one}); err != nil || len(forgotten) != 2 {
 		t.Errorf("an address that nobody had costs something: %v, %v", err, forgotten)
 	}
+}
+
+func prefixes(all ...string) []netip.Prefix {
+	var p []netip.Prefix
+	for _, s := range all {
+		p = append(p, netip.MustParsePrefix(s))
+	}
+	return p
 }

@@ -1,0 +1,47 @@
+package conntrack
+
+import (
+	"log/slog"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/beeline-cni/beeline/internal/agent/loop"
+)
+
+// However many go at once, all of them are forgotten.
+func TestNoGoneBackendIsLost(t *testing.T) {
+	x := New(Kernel{}, &loop.Beat{}, slog.New(slog.DiscardHandler))
+	for port := range uint16(500) {
+		at := []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("10.1.1.2"), port)}
+		if port%2 == 0 {
+			x.BackendsGone(at, at)
+		}
+		x.BackendsGone(at, nil)
+	}
+	<-x.wake
+	if got, udp := x.takeGone(); len(got) != 500 || len(udp) != 250 {
+		t.Errorf("%d are left of 500, %d of the 250 that served UDP", len(got), len(udp))
+	}
+	if got, udp := x.takeGone(); len(got)+len(udp) != 0 {
+		t.Errorf("%v are told of twice", got)
+	}
+}
+
+// Nobody looks for sockets of a backend that served TCP alone.
+func TestGoneBackendsOfTCPHaveNoSockets(t *testing.T) {
+	var forgotten, destroyed []netip.AddrPort
+	x := New(Kernel{
+		ForgetBackends: func(all, _ []netip.AddrPort) (int, error) { forgotten = append(forgotten, all...); return 0, nil },
+		DestroySockets: func(udp []netip.AddrPort) (int, error) { destroyed = append(destroyed, udp...); return len(udp), nil },
+	}, &loop.Beat{}, slog.New(slog.DiscardHandler))
+	tcp, udp := netip.MustParseAddrPort("10.1.1.2:80"), netip.MustParseAddrPort("10.1.1.2:53")
+	x.forgetBackends([]netip.AddrPort{tcp}, nil)
+	if len(forgotten) != 1 || destroyed != nil {
+		t.Errorf("forgotten are %v, and sockets of %v looked for", forgotten, destroyed)
+	}
+	x.forgetBackends([]netip.AddrPort{udp, tcp}, []netip.AddrPort{udp})
+	if !slices.Equal(destroyed, []netip.AddrPort{udp}) || x.destroyed.Load() != 1 {
+		t.Errorf("sockets of %v are looked for, want %s", destroyed, udp)
+	}
+}
