@@ -25,6 +25,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
+	"github.com/beeline-cni/beeline/internal/agent/status"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/agentapi/server"
 	"github.com/beeline-cni/beeline/internal/cluster"
@@ -60,13 +61,12 @@ type Agent struct {
 	version string
 	log     *slog.Logger
 	source  cluster.Source
-	// reporter is nil where there is nobody to report to.
-	reporter reporter
-	// reconciledOnce has room for one: a reconciliation has ended, or a pass of policies, since announce last looked.
-	reconciledOnce loop.Signal
-	store          store
-	metrics        *metrics
-	started        time.Time
+	// reporter is nil without an API server.
+	reporter status.Reporter
+	reports  *status.Reports
+	store    store
+	metrics  *metrics
+	started  time.Time
 
 	datapath *datapath.Datapath
 	// services is nil where the datapath does not translate Services.
@@ -83,7 +83,7 @@ type Agent struct {
 	servicesChanged loop.Signal
 	expiry          *conntrack.Expiry
 	vetting         vetting
-	tables          *fullTables
+	tables          *status.Tables
 	flows           *agentflow.Flows
 	failClosed      *failclosed.Pods
 	paths           paths
@@ -92,7 +92,7 @@ type Agent struct {
 	beats     loop.Beats
 	readiness atomic.Pointer[readiness]
 	leaving   atomic.Bool
-	mapCounts mapCounts
+	mapCounts status.MapCounts
 
 	// mu guards what follows and orders all changes of the kernel's state.
 	mu sync.Mutex
@@ -168,7 +168,7 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 	tasks := []func() error{
 		func() error { return httpserve.Run(ctx, socket, server.Handler(a)) },
 		func() error { return a.serveMetrics(ctx) },
-		func() error { return a.announce(ctx) },
+		func() error { return a.reports.Run(ctx) },
 		func() error { return a.report(ctx) },
 		func() error {
 			return a.source.Run(ctx, func(s *cluster.Snapshot) {
@@ -188,8 +188,8 @@ func Run(ctx context.Context, config Config, version string, log *slog.Logger) (
 		func() error { return a.flows.Run(ctx) },
 		func() error { return a.serveProxyHealth(ctx) },
 		func() error { return a.expiry.Run(ctx) },
-		func() error { return a.watchTables(ctx) },
-		func() error { return a.boundMemory(ctx) },
+		func() error { return a.tables.Run(ctx) },
+		func() error { return status.BoundMemory(ctx, config.MemoryLimited) },
 		func() error { return a.run(ctx, snapshots, changes, a.installer.Watch(ctx)) },
 	}
 	ended := make(chan error, len(tasks))
@@ -256,27 +256,27 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 		started:         time.Now(),
 		datapath:        dp,
 		paths:           paths,
-		features:        probeFeatures(dp.HaveTCX()),
+		features:        status.ProbeFeatures(dp.HaveTCX()),
 		pool:            pool,
 		endpoints:       map[string]agentapi.Endpoint{},
 		attached:        map[string]int{},
 		accelerated:     map[string]acceleration{},
 		failure:         errNotReady,
 		installer:       installer,
-		reconciledOnce:  loop.NewSignal(),
 		servicesChanged: loop.NewSignal(),
 		failClosed:      failclosed.New(failclosed.Node(dp.AttachPod), log),
-		tables:          &fullTables{log: log},
 	}
 	a.flows = agentflow.New(config.FlowConfig, config.NodeName, config.PolicySizes.Conntrack, dp, dp.Events.Losses, a.flowLocals, log)
+	a.reports = status.NewReports(reporter, a.outlook, a.beats.Add("the loop of reports"))
+	a.tables = status.NewTables(dp.Maps, a.beats.Add("the loop of tables"), log)
 	a.expiry = conntrack.New(conntrack.Kernel{
-		Now: datapath.Monotonic, ExpireNAT: dp.NAT.Expire, ExpireConntrack: a.flows.Expire,
+		Now: kernel.Monotonic, ExpireNAT: dp.NAT.Expire, ExpireConntrack: a.flows.Expire,
 		ForgetBackends: dp.NAT.ForgetBackends,
 		DestroySockets: func(udp []netip.AddrPort) (int, error) { return dp.Sockets.DestroyUDP(a.namespaces(), udp) },
 		ForgetPods:     dp.ForgetPods, Remembered: dp.Remembered,
 	}, a.beats.Add("the loop of conntrack"), log)
 	a.updateReadiness()
-	a.mapCounts.read = dp.Maps
+	a.mapCounts.Read = dp.Maps
 	if err := errors.Join(a.newServices(), a.newPolicies()); err != nil {
 		return nil, errors.Join(err, dp.Close())
 	}

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agent/loop"
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/internal/datapath/table"
 )
 
 // probe asks the agent as the kubelet does.
@@ -106,37 +104,5 @@ func TestEndpointsAreInOrder(t *testing.T) {
 			t.Errorf("%s is %s in a file", added, read.Added)
 		}
 		a.endpoints[added.String()] = agentapi.Endpoint{Added: added}
-	}
-}
-
-// A scrape does not wait for a count that takes long, and counts are made one at a time.
-func TestMapCounts(t *testing.T) {
-	release, begun := make(chan struct{}), make(chan struct{}, 10)
-	failure := errors.New("no such map")
-	var c mapCounts
-	c.read = func() ([]table.MapInfo, error) {
-		begun <- struct{}{}
-		<-release
-		if failure != nil {
-			return nil, failure
-		}
-		return []table.MapInfo{{Name: "routes", Entries: 7}}, nil
-	}
-	for range 3 {
-		if maps, at, err := c.latest(time.Millisecond); len(maps) > 0 || !at.IsZero() || err != nil {
-			t.Errorf("before the first count: %v at %s, %v", maps, at, err)
-		}
-	}
-	if n := len(begun); n != 1 {
-		t.Errorf("%d counts at once", n)
-	}
-	release <- struct{}{}
-	close(release)
-	if _, _, err := c.latest(time.Minute); !errors.Is(err, failure) {
-		t.Errorf("a count that fails gives %v", err)
-	}
-	failure = nil
-	if maps, at, err := c.latest(time.Minute); len(maps) != 1 || maps[0].Entries != 7 || time.Since(at) > time.Minute || err != nil {
-		t.Errorf("%v at %s, %v", maps, at, err)
 	}
 }

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -15,14 +14,13 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/agent/failclosed"
 	"github.com/beeline-cni/beeline/internal/agent/loop"
-	"github.com/beeline-cni/beeline/internal/agent/node"
 	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
-	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/agent/status"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
-// heard is a reporter that takes down what it is told.
+// heard is a Reporter that records its calls.
 type heard struct{ said []string }
 
 func (h *heard) Run(context.Context) error { return nil }
@@ -49,73 +47,6 @@ func (h *heard) ObjectEvent(kind cluster.Kind, namespace, name, uid, reason, mes
 
 func (h *heard) PodEvent(namespace, name, uid, reason, message string) {
 	h.said = append(h.said, "pod "+namespace+"/"+name+" "+uid+" "+reason+": "+message)
-}
-
-func TestAnnounce(t *testing.T) {
-	const ready = "available BeelineReady: Beeline gives pods of this node their network"
-	broken := outlook{failure: errors.New("no uplink")}
-	pod := node.PodProblem{Pod: agentapi.PodRef{Namespace: "shop", Name: "web", UID: "u1"}, Text: "pod shop/web is stray"}
-	type step struct {
-		after time.Duration // since the step before
-		o     outlook
-		said  []string
-		again time.Duration
-	}
-	closes := func(uid string) []agentpolicy.Warning {
-		return []agentpolicy.Warning{{Problem: policy.Problem{Policy: cluster.Key{Namespace: "shop", Name: "p"}, UID: uid, Text: "no"}}}
-	}
-	for name, steps := range map[string][]step{
-		"a node that is ready says so": {{0, outlook{}, []string{ready}, 0}},
-		"a node that is not ready for a moment says nothing": {
-			{0, outlook{}, []string{ready}, 0},
-			{0, broken, nil, 30 * time.Second},
-			{20 * time.Second, broken, nil, 10 * time.Second},
-			{5 * time.Second, outlook{}, []string{ready}, 0},
-			{20 * time.Second, broken, nil, 30 * time.Second},
-		},
-		"a node that stays not ready says why": {
-			{0, broken, nil, 30 * time.Second},
-			{30 * time.Second, broken, []string{"unavailable BeelineNotReady: no uplink"}, 0},
-			{time.Hour, outlook{failure: errors.New("worse")}, []string{"unavailable BeelineNotReady: worse"}, 0},
-			{time.Second, outlook{}, []string{ready}, 0},
-		},
-		"a problem that lasts becomes one event, and another when it comes back": {
-			{0, outlook{problems: []string{"a"}}, []string{ready}, 5 * time.Second},
-			{3 * time.Second, outlook{problems: []string{"a", "b"}}, []string{ready}, 2 * time.Second},
-			{2 * time.Second, outlook{problems: []string{"a", "b"}}, []string{ready, "node BeelineProblem: a"}, 3 * time.Second},
-			{3 * time.Second, outlook{problems: []string{"a"}}, []string{ready}, 0},
-			{time.Hour, outlook{}, []string{ready}, 0},
-			{0, outlook{problems: []string{"a"}}, []string{ready}, 5 * time.Second},
-			{5 * time.Second, outlook{problems: []string{"a"}}, []string{ready, "node BeelineProblem: a"}, 0},
-		},
-		"a policy that closes pods is told of there, and anew when it is another one": {
-			{0, outlook{policies: closes("u1")}, []string{ready}, 5 * time.Second},
-			{5 * time.Second, outlook{policies: closes("u1")}, []string{ready, "policy shop/p u1 BeelinePolicyClosed: no"}, 0},
-			{time.Second, outlook{policies: closes("u2")}, []string{ready}, 5 * time.Second},
-		},
-		"a problem of a pod is told there": {
-			{0, outlook{pods: []node.PodProblem{pod, {Text: "a container without a pod"}}}, []string{ready}, 5 * time.Second},
-			{5 * time.Second, outlook{pods: []node.PodProblem{pod, {Text: "a container without a pod"}}},
-				[]string{ready, "pod shop/web u1 BeelinePodProblem: pod shop/web is stray"}, 0},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := &heard{}
-			a := announcer{reporter: h}
-			now := time.Now()
-			for i, s := range steps {
-				now = now.Add(s.after)
-				h.said = nil
-				again := a.tell(s.o, now)
-				if diff := cmp.Diff(s.said, h.said); diff != "" {
-					t.Errorf("step %d (-want +said):\n%s", i, diff)
-				}
-				if again != s.again {
-					t.Errorf("step %d: again after %s, want %s", i, again, s.again)
-				}
-			}
-		})
-	}
 }
 
 // Only what the agent makes use of is a reason to go over everything.
@@ -164,11 +95,11 @@ func TestPolicyThatIsNotUnderstoodHasAnEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := &heard{}
-	a, now := announcer{reporter: h}, time.Now()
+	a, now := status.Announcer{Reporter: h}, time.Now()
 	agent := &Agent{policies: p, source: silent{}, snapshot: s}
 	for range 3 {
-		a.tell(agent.outlook(), now)
-		now = now.Add(announceAfter)
+		a.Report(agent.outlook(), now)
+		now = now.Add(status.AnnounceAfter)
 	}
 	h.said = slices.DeleteFunc(h.said, func(said string) bool { return strings.HasPrefix(said, "available") })
 	if diff := cmp.Diff([]string{

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -9,46 +8,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/beeline-cni/beeline/internal/agent/lb"
+	"github.com/beeline-cni/beeline/internal/agent/status"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/service"
 )
-
-// Of what every node sees of an object exactly one node reports, another one when that is gone, and no node reports much more than others.
-func TestOneNodeReports(t *testing.T) {
-	var ready []string
-	for i := range 50 {
-		ready = append(ready, fmt.Sprintf("node-%d", i))
-	}
-	reports := map[string]int{}
-	for i := range 5000 {
-		key := cluster.Key{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}
-		winner := ""
-		for _, name := range ready {
-			if elected(name, ready, cluster.KindService, key) {
-				if winner != "" {
-					t.Fatalf("%s and %s both report %s", winner, name, key)
-				}
-				winner = name
-			}
-		}
-		if winner == "" {
-			t.Fatalf("nobody reports %s", key)
-		}
-		reports[winner]++
-	}
-	for name, n := range reports {
-		if n < 50 || n > 200 {
-			t.Errorf("%s reports %d of 5000 objects, of 100 on average", name, n)
-		}
-	}
-	if !elected("any", nil, cluster.KindService, cluster.Key{}) {
-		t.Error("nobody reports while no node is ready")
-	}
-	if elected("unready", ready, cluster.KindService, cluster.Key{}) {
-		t.Error("a node that is not ready reports")
-	}
-}
 
 // everywhere is a source whose problem every node sees.
 type everywhere struct {
@@ -85,10 +49,10 @@ func TestClusterWideFaultsAreReportedOnce(t *testing.T) {
 		}}
 		a.vetting.problems = []cluster.ObjectProblem{{Kind: cluster.KindNode, Key: cluster.Key{Name: "evil"}, UID: "evil", Text: "Node evil: address 8.8.8.8"}}
 		h := &heard{}
-		announcer, now := announcer{reporter: h}, time.Now()
-		announcer.tell(a.outlook(), now)
+		announcer, now := status.Announcer{Reporter: h}, time.Now()
+		announcer.Report(a.outlook(), now)
 		h.said = nil
-		announcer.tell(a.outlook(), now.Add(announceAfter))
+		announcer.Report(a.outlook(), now.Add(status.AnnounceAfter))
 		for _, line := range h.said {
 			said[line]++
 		}

@@ -62,7 +62,7 @@ func (p problemSources) listed() []string {
 	}
 	var tables []string
 	if p.agent.tables != nil {
-		tables = p.agent.tables.problems()
+		tables = p.agent.tables.Problems()
 	}
 	return problem.List(failure, p.node, p.devices, p.services.All(), p.policies(), p.agent.source.Problems(), objectSentences(p.agent.vetting.current()), tables)
 }

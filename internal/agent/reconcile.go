@@ -35,7 +35,7 @@ func (a *Agent) reconcile() {
 	}
 	a.failure = err
 	a.updateReadiness()
-	a.lookAgain()
+	a.reports.Update()
 }
 
 // errSteps is for the metrics: some steps have failed, which are problems, and no reason to refuse pods.

@@ -47,7 +47,7 @@ func (a *Agent) policiesChanged() {
 	if names := a.policies.Names(); names != nil {
 		a.flows.UpdatePolicies(names)
 	}
-	a.lookAgain()
+	a.reports.Update()
 }
 
 // applyPolicies updates the state of the node. When the agent starts, it waits for policies that are known already.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/beeline-cni/beeline/internal/agent/loop"
+	"github.com/beeline-cni/beeline/internal/agent/status"
 	"github.com/beeline-cni/beeline/internal/agentapi"
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/cluster/apiserver"
@@ -14,7 +15,7 @@ import (
 
 // newSource makes the source of the cluster's state that the configuration asks for: a directory of manifests if one is
 // given, else an API server, which then is also reported to.
-func newSource(config Config, version string, log *slog.Logger) (cluster.Source, reporter, error) {
+func newSource(config Config, version string, log *slog.Logger) (cluster.Source, status.Reporter, error) {
 	if config.Manifests != "" {
 		return cluster.NewManifests(config.Manifests, log), nil, nil
 	}

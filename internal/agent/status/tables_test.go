@@ -1,4 +1,4 @@
-package agent
+package status
 
 import (
 	"log/slog"
@@ -13,7 +13,7 @@ import (
 // A table warns at four fifths, once, and calms down a little below.
 func TestNearlyFullTables(t *testing.T) {
 	var said strings.Builder
-	f := &fullTables{log: slog.New(slog.NewTextHandler(&said, nil))}
+	f := &Tables{log: slog.New(slog.NewTextHandler(&said, nil))}
 	tableOf := func(name, kind string, entries int) table.MapInfo {
 		return table.MapInfo{Name: name, Type: kind, Entries: entries, MaxEntries: 1000}
 	}
@@ -34,7 +34,7 @@ func TestNearlyFullTables(t *testing.T) {
 			tableOf("routes", "Hash", step.entries), tableOf("endpoints", "Hash", 10), tableOf("affinities", "LRUHash", 1000), tableOf("drops", "PerCPUArray", 1000),
 			{Name: "services", Type: "Hash", Entries: 1, MaxEntries: 1},
 		})
-		if diff := cmp.Diff(step.want, f.problems()); diff != "" {
+		if diff := cmp.Diff(step.want, f.Problems()); diff != "" {
 			t.Errorf("%d entries (-want +got):\n%s", step.entries, diff)
 		}
 		if got := strings.Count(said.String(), "table="); got != step.logged {
@@ -43,7 +43,7 @@ func TestNearlyFullTables(t *testing.T) {
 	}
 	f.look([]table.MapInfo{tableOf("endpoints", "Hash", 900), tableOf("identity_cidrs", "LPMTrie", 801)})
 	want := []string{"table endpoints is nearly full: 900 of 1000 entries", "table identity_cidrs is nearly full: 801 of 1000 entries: raise --identities-max"}
-	if diff := cmp.Diff(want, f.problems()); diff != "" {
+	if diff := cmp.Diff(want, f.Problems()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package status
 
 import (
 	"context"
@@ -25,8 +25,7 @@ func TestMemoryLimitOfOthersStays(t *testing.T) {
 		debug.SetMemoryLimit(math.MaxInt64 - 1)
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			a := &Agent{config: Config{MemoryLimited: limited}}
-			go func() { _ = a.boundMemory(ctx) }()
+			go func() { _ = BoundMemory(ctx, limited) }()
 			synctest.Wait()
 			cancel()
 		})

@@ -1,4 +1,4 @@
-package agent
+package status
 
 import (
 	"context"
@@ -22,22 +22,29 @@ const (
 // tablesInterval is the time between two looks at how full the tables are.
 const tablesInterval = time.Minute
 
-// fullTables are the tables that are about to have no room for what is new.
-type fullTables struct {
-	log *slog.Logger
+// Tables watches for tables that are nearly full.
+type Tables struct {
+	read func() ([]table.MapInfo, error)
+	beat *loop.Beat
+	log  *slog.Logger
 
 	mu sync.Mutex
 	// nearly has a sentence for each of them.
 	nearly map[string]string
 }
 
+// NewTables makes a Tables that counts entries by read.
+func NewTables(read func() ([]table.MapInfo, error), beat *loop.Beat, log *slog.Logger) *Tables {
+	return &Tables{read: read, beat: beat, log: log}
+}
+
 // look takes note of how full the tables are, and has the log say so when that becomes worth a warning, and when no more.
-func (f *fullTables) look(all []table.MapInfo) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (t *Tables) look(all []table.MapInfo) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	now := map[string]string{}
 	for _, m := range all {
-		share, warned := 100*m.Entries/max(1, int(m.MaxEntries)), f.nearly[m.Name] != ""
+		share, warned := 100*m.Entries/max(1, int(m.MaxEntries)), t.nearly[m.Name] != ""
 		if !m.Refuses() || share < tableCalms || share < tableWarns && !warned {
 			continue
 		}
@@ -47,37 +54,37 @@ func (f *fullTables) look(all []table.MapInfo) {
 		}
 		now[m.Name] = fmt.Sprintf("table %s is nearly full: %d of %d entries%s", m.Name, m.Entries, m.MaxEntries, remedy)
 		if !warned {
-			f.log.Warn("table is nearly full", "table", m.Name, "entries", m.Entries, "size", m.MaxEntries, "flag", table.SizeFlag(m.Name))
+			t.log.Warn("table is nearly full", "table", m.Name, "entries", m.Entries, "size", m.MaxEntries, "flag", table.SizeFlag(m.Name))
 		}
 	}
-	for name := range f.nearly {
+	for name := range t.nearly {
 		if now[name] == "" {
-			f.log.Info("table is not nearly full any more", "table", name)
+			t.log.Info("table is not nearly full any more", "table", name)
 		}
 	}
-	f.nearly = now
+	t.nearly = now
 }
 
-// problems has a sentence for each table that is nearly full.
-func (f *fullTables) problems() (all []string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, text := range f.nearly {
+// Problems has a sentence for each table that is nearly full.
+func (t *Tables) Problems() (all []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, text := range t.nearly {
 		all = append(all, text)
 	}
 	slices.Sort(all)
 	return all
 }
 
-// watchTables looks at the tables now and then until ctx ends.
-func (a *Agent) watchTables(ctx context.Context) error {
-	l := loop.Loop{Beat: a.beats.Add("the loop of tables"), Ticks: []*loop.Tick{{Every: tablesInterval, Do: func(time.Time) {
-		all, err := a.datapath.Maps()
+// Run looks at the tables at intervals until ctx ends.
+func (t *Tables) Run(ctx context.Context) error {
+	l := loop.Loop{Beat: t.beat, Ticks: []*loop.Tick{{Every: tablesInterval, Do: func(time.Time) {
+		all, err := t.read()
 		if err != nil {
-			a.log.Error("how full the tables are is not known", "error", err)
+			t.log.Error("count the entries of tables", "error", err)
 			return
 		}
-		a.tables.look(all)
+		t.look(all)
 	}}}}
 	return l.Run(ctx)
 }

@@ -1,4 +1,4 @@
-package agent
+package status
 
 import (
 	"context"
@@ -20,9 +20,9 @@ const (
 // limitFor is the limit for a heap of which so many bytes are in use.
 func limitFor(live uint64) int64 { return int64(max(memoryLimit, live+live*memoryRoom/100)) }
 
-// boundMemory keeps the limit until ctx ends, unless somebody else has set one.
-func (a *Agent) boundMemory(ctx context.Context) error {
-	if a.config.MemoryLimited {
+// BoundMemory keeps the limit until ctx ends, unless the environment has set one.
+func BoundMemory(ctx context.Context, limited bool) error {
+	if limited {
 		<-ctx.Done()
 		return nil
 	}

@@ -1,4 +1,4 @@
-package agent
+package status
 
 import (
 	"hash/fnv"
@@ -6,9 +6,9 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 )
 
-// elected tells whether this node is the one that reports what every node sees of an object. All nodes agree on it without asking each other:
-// each ready node has a number for each object (rendezvous hashing), and the highest one reports. Where no node is ready, all do.
-func elected(self string, ready []string, kind cluster.Kind, key cluster.Key) bool {
+// Elected says whether this node reports what every node sees of an object. All nodes agree without communication: each ready node has a
+// number for each object (rendezvous hashing), and the highest one reports. If no node is ready, all report.
+func Elected(self string, ready []string, kind cluster.Kind, key cluster.Key) bool {
 	best, most := "", uint64(0)
 	for _, name := range ready {
 		h := fnv.New64a()

@@ -1,4 +1,4 @@
-package agent
+package status
 
 import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
@@ -20,8 +20,8 @@ var optionalFeatures = []agentapi.Feature{
 	{Name: "fq", Gives: "bandwidth limits by departure time (not used yet)", Needs: "CONFIG_NET_SCH_FQ", Instead: "no bandwidth limits"},
 }
 
-// probeFeatures asks the kernel once. A probe that fails counts as missing: it never stops the agent.
-func probeFeatures(tcx bool) []agentapi.Feature {
+// ProbeFeatures probes the kernel once. A probe that fails counts as missing: it never stops the agent.
+func ProbeFeatures(tcx bool) []agentapi.Feature {
 	kinds := device.ProbeKinds()
 	features := make([]agentapi.Feature, 0, len(optionalFeatures))
 	for _, f := range optionalFeatures {

@@ -1,0 +1,112 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/beeline-cni/beeline/internal/agent/node"
+	agentpolicy "github.com/beeline-cni/beeline/internal/agent/policy"
+	"github.com/beeline-cni/beeline/internal/agentapi"
+	"github.com/beeline-cni/beeline/internal/cluster"
+	"github.com/beeline-cni/beeline/internal/policy"
+	"github.com/google/go-cmp/cmp"
+)
+
+// heard is a Reporter that records its calls.
+type heard struct{ said []string }
+
+func (h *heard) Run(context.Context) error { return nil }
+
+func (h *heard) Available(available bool, reason, message string) {
+	word := "unavailable "
+	if available {
+		word = "available "
+	}
+	h.said = append(h.said, word+reason+": "+message)
+}
+
+func (h *heard) NodeEvent(reason, message string) {
+	h.said = append(h.said, "node "+reason+": "+message)
+}
+
+func (h *heard) PolicyEvent(namespace, name, uid, reason, message string) {
+	h.said = append(h.said, "policy "+namespace+"/"+name+" "+uid+" "+reason+": "+message)
+}
+
+func (h *heard) ObjectEvent(kind cluster.Kind, namespace, name, uid, reason, message string) {
+	h.said = append(h.said, fmt.Sprintf("%s %s %s %s: %s", kind, cluster.Key{Namespace: namespace, Name: name}, uid, reason, message))
+}
+
+func (h *heard) PodEvent(namespace, name, uid, reason, message string) {
+	h.said = append(h.said, "pod "+namespace+"/"+name+" "+uid+" "+reason+": "+message)
+}
+
+func TestAnnounce(t *testing.T) {
+	const ready = "available BeelineReady: Beeline gives pods of this node their network"
+	broken := Outlook{Failure: errors.New("no uplink")}
+	pod := node.PodProblem{Pod: agentapi.PodRef{Namespace: "shop", Name: "web", UID: "u1"}, Text: "pod shop/web is stray"}
+	type step struct {
+		after time.Duration // since the step before
+		o     Outlook
+		said  []string
+		again time.Duration
+	}
+	closes := func(uid string) []agentpolicy.Warning {
+		return []agentpolicy.Warning{{Problem: policy.Problem{Policy: cluster.Key{Namespace: "shop", Name: "p"}, UID: uid, Text: "no"}}}
+	}
+	for name, steps := range map[string][]step{
+		"a node that is ready says so": {{0, Outlook{}, []string{ready}, 0}},
+		"a node that is not ready for a moment says nothing": {
+			{0, Outlook{}, []string{ready}, 0},
+			{0, broken, nil, 30 * time.Second},
+			{20 * time.Second, broken, nil, 10 * time.Second},
+			{5 * time.Second, Outlook{}, []string{ready}, 0},
+			{20 * time.Second, broken, nil, 30 * time.Second},
+		},
+		"a node that stays not ready says why": {
+			{0, broken, nil, 30 * time.Second},
+			{30 * time.Second, broken, []string{"unavailable BeelineNotReady: no uplink"}, 0},
+			{time.Hour, Outlook{Failure: errors.New("worse")}, []string{"unavailable BeelineNotReady: worse"}, 0},
+			{time.Second, Outlook{}, []string{ready}, 0},
+		},
+		"a problem that lasts becomes one event, and another when it comes back": {
+			{0, Outlook{Problems: []string{"a"}}, []string{ready}, 5 * time.Second},
+			{3 * time.Second, Outlook{Problems: []string{"a", "b"}}, []string{ready}, 2 * time.Second},
+			{2 * time.Second, Outlook{Problems: []string{"a", "b"}}, []string{ready, "node BeelineProblem: a"}, 3 * time.Second},
+			{3 * time.Second, Outlook{Problems: []string{"a"}}, []string{ready}, 0},
+			{time.Hour, Outlook{}, []string{ready}, 0},
+			{0, Outlook{Problems: []string{"a"}}, []string{ready}, 5 * time.Second},
+			{5 * time.Second, Outlook{Problems: []string{"a"}}, []string{ready, "node BeelineProblem: a"}, 0},
+		},
+		"a policy that closes pods is told of there, and anew when it is another one": {
+			{0, Outlook{Policies: closes("u1")}, []string{ready}, 5 * time.Second},
+			{5 * time.Second, Outlook{Policies: closes("u1")}, []string{ready, "policy shop/p u1 BeelinePolicyClosed: no"}, 0},
+			{time.Second, Outlook{Policies: closes("u2")}, []string{ready}, 5 * time.Second},
+		},
+		"a problem of a pod is told there": {
+			{0, Outlook{Pods: []node.PodProblem{pod, {Text: "a container without a pod"}}}, []string{ready}, 5 * time.Second},
+			{5 * time.Second, Outlook{Pods: []node.PodProblem{pod, {Text: "a container without a pod"}}},
+				[]string{ready, "pod shop/web u1 BeelinePodProblem: pod shop/web is stray"}, 0},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &heard{}
+			a := Announcer{Reporter: h}
+			now := time.Now()
+			for i, s := range steps {
+				now = now.Add(s.after)
+				h.said = nil
+				again := a.Report(s.o, now)
+				if diff := cmp.Diff(s.said, h.said); diff != "" {
+					t.Errorf("step %d (-want +said):\n%s", i, diff)
+				}
+				if again != s.again {
+					t.Errorf("step %d: again after %s, want %s", i, again, s.again)
+				}
+			}
+		})
+	}
+}
