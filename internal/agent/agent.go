@@ -31,6 +31,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/cluster"
 	"github.com/beeline-cni/beeline/internal/datapath"
 	"github.com/beeline-cni/beeline/internal/datapath/kernel"
+	"github.com/beeline-cni/beeline/internal/datapath/table"
 	"github.com/beeline-cni/beeline/internal/device"
 	"github.com/beeline-cni/beeline/internal/install"
 	"github.com/beeline-cni/beeline/internal/ipam"
@@ -270,7 +271,7 @@ func newAgent(config Config, version string, log *slog.Logger) (*Agent, error) {
 	a.reports = status.NewReports(reporter, a.outlook, a.beats.Add("the loop of reports"))
 	a.tables = status.NewTables(dp.Maps, a.beats.Add("the loop of tables"), log)
 	a.expiry = conntrack.New(conntrack.Kernel{
-		Now: kernel.Monotonic, ExpireNAT: dp.NAT.Expire, ExpireConntrack: a.flows.Expire,
+		Now: table.Monotonic, ExpireNAT: dp.NAT.Expire, ExpireConntrack: a.flows.Expire,
 		ForgetBackends: dp.NAT.ForgetBackends,
 		DestroySockets: func(udp []netip.AddrPort) (int, error) { return dp.Sockets.DestroyUDP(a.namespaces(), udp) },
 		ForgetPods:     dp.ForgetPods, Remembered: dp.Remembered,
