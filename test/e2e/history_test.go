@@ -67,8 +67,8 @@ func git(t *testing.T, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// comment is one of C, or white space.
-var comment = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*|\s+`)
+// comment is what no layout depends on: comments, white space, and the order of includes.
+var comment = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*|#include[^\n]*|\s+`)
 
 // commitOfOtherLayouts returns the newest commit among HEAD and its ancestors whose layouts differ from those of the working tree, back
 // to the oldest one that can be upgraded from. It is empty without one, and without history: an archive of the sources, a shallow clone.
