@@ -74,8 +74,8 @@ func TestPortmapChained(t *testing.T) {
 		t.Run(routing, func(t *testing.T) {
 			programs := current(t)
 			c := newCluster(t, testbed.Options{Nodes: 3, IPv6: true})
-			world := c.nodes[2]
-			if err := os.Remove(c.manifestFile(world)); err != nil {
+			external := c.nodes[2]
+			if err := os.Remove(c.manifestFile(external)); err != nil {
 				t.Fatal(err)
 			}
 			c.nodes = c.nodes[:2]
@@ -95,7 +95,7 @@ func TestPortmapChained(t *testing.T) {
 			near, far := c.addPod(n, "near"), c.addPod(c.nodes[1], "far")
 			c.wantWays(n, ways)
 			places := map[string]testbed.Place{
-				"the world": world.Place(), "own node": n.Place(), "the pod itself": c.lab.Place(pod), "other node": c.nodes[1].Place(),
+				"the external network": external.Place(), "own node": n.Place(), "the pod itself": c.lab.Place(pod), "other node": c.nodes[1].Place(),
 				"pod of the node": c.lab.Place(near), "pod of another node": c.lab.Place(far),
 			}
 			ask := func(when string) {
@@ -125,7 +125,7 @@ func TestPortmapChained(t *testing.T) {
 				t.Error(err)
 			}
 			for _, address := range n.Addresses {
-				if err := askEcho(world.Place(), netip.AddrPortFrom(address.Addr(), 8080)); err == nil {
+				if err := askEcho(external.Place(), netip.AddrPortFrom(address.Addr(), 8080)); err == nil {
 					t.Errorf("the port of %s still answers after DEL", address)
 				}
 			}

@@ -140,7 +140,7 @@ var metricName = regexp.MustCompile(`\bbeeline_[a-z_]+[a-z]`)
 // TestMetricsAreDocumented compares the names in docs/reference/metrics.md with those that are served.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
-	w := newBalanced(t)
+	w := newServiceLab(t)
 	page, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +175,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 }
 
 // servedMetrics are the names of Beeline's own metrics, as its agent here tells them.
-func (w *world) servedMetrics() (names []string) {
+func (w *external) servedMetrics() (names []string) {
 	w.t.Helper()
 	for line := range strings.Lines(w.scrape(w.here, "/metrics", http.StatusOK)) {
 		if fields := strings.Fields(line); len(fields) > 2 && fields[1] == "TYPE" && strings.HasPrefix(fields[2], "beeline_") {

@@ -11,9 +11,9 @@ import (
 
 // TestServiceAffinity has a client stay with its backend, also when others come and the agent is another one, until the backend goes.
 func TestServiceAffinity(t *testing.T) {
-	b := newBalanced(t)
+	b := newServiceLab(t)
 	near := b.addPod(b.here, "near")
-	other := worldEnd{"near", b.lab.Place(near), near.Addresses}
+	other := machine{"near", b.lab.Place(near), near.Addresses}
 	answer(t, b.far, backendPort)
 	answer(t, other, backendPort)
 	const affinity = "  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}\n"
@@ -55,7 +55,7 @@ func TestServiceAffinity(t *testing.T) {
 // TestServicesFull has more Services than fit: the status says which, why and what to do, the others work, and when there is
 // room the one that was left out comes by itself.
 func TestServicesFull(t *testing.T) {
-	b := newBalanced(t, "--services-max=6") // a Service of serviceYAML has four frontends
+	b := newServiceLab(t, "--services-max=6") // a Service of serviceYAML has four frontends
 	answer(t, b.far, backendPort)
 	b.writeManifest("first.yaml", serviceYAML("first", serviceOfFar, "", b.far))
 	first, second := netip.AddrPortFrom(serviceOfFar[0], servicePort), netip.AddrPortFrom(serviceOfNear[0], servicePort)
@@ -80,7 +80,7 @@ func TestServicesFull(t *testing.T) {
 }
 
 // waitServices waits until what the agent of here tells of Services is as it should be.
-func (b *balanced) waitServices(condition func([]agentapi.ServicePort) error) {
+func (b *serviceLab) waitServices(condition func([]agentapi.ServicePort) error) {
 	b.t.Helper()
 	eventually(b.t, func() error {
 		all, err := b.here.api().Services(b.t.Context(), agentapi.ServiceFilter{})

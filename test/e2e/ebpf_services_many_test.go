@@ -12,12 +12,12 @@ import (
 
 // A Service that changes thousands of times a second breaks no connection, and afterwards the last change is what holds.
 func TestServiceChangesByTheThousand(t *testing.T) {
-	c := newTold(t, "--services=ebpf")
+	c := newReported(t, "--services=ebpf")
 	client, one, two := c.pod("client", "u1"), c.pod("one", "u2"), c.pod("two", "u3")
-	for _, server := range []worldEnd{one, two} {
+	for _, server := range []machine{one, two} {
 		answer(t, server, backendPort)
 	}
-	behind := func(servers ...worldEnd) (backends []labservices.Backend) {
+	behind := func(servers ...machine) (backends []labservices.Backend) {
 		for _, s := range servers {
 			backends = append(backends, labservices.Backend{Address: s.addresses[0], Node: c.nodes[0].Name})
 		}

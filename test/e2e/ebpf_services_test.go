@@ -16,15 +16,15 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// balanced is a world in which Beeline itself translates Services.
-type balanced struct{ *world }
+// serviceLab is an external lab whose Services Beeline implements.
+type serviceLab struct{ *external }
 
-func newBalanced(t *testing.T, flags ...string) *balanced {
-	return &balanced{newWorld(t, append([]string{"--services=ebpf"}, flags...)...)}
+func newServiceLab(t *testing.T, flags ...string) *serviceLab {
+	return &serviceLab{newExternal(t, append([]string{"--services=ebpf"}, flags...)...)}
 }
 
 // serviceYAML is a dual-stack Service of one port for each protocol, and its endpoints.
-func serviceYAML(name string, addresses []netip.Addr, more string, backends ...worldEnd) []byte {
+func serviceYAML(name string, addresses []netip.Addr, more string, backends ...machine) []byte {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "apiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: default}\nspec:\n  clusterIPs: [%s, '%s']\n"+
 		"  ports: [{name: tcp, port: %d, protocol: TCP}, {name: udp, port: %d, protocol: UDP}]\n%s\n", name, addresses[0], addresses[1], servicePort, servicePort, more)
@@ -54,7 +54,7 @@ func ask(t *testing.T, from testbed.Place, to netip.AddrPort) (string, error) {
 }
 
 // answer serves TCP: each connection is told the name and the client's address.
-func answer(t *testing.T, at worldEnd, port uint16) {
+func answer(t *testing.T, at machine, port uint16) {
 	t.Helper()
 	for _, a := range at.addresses {
 		var l net.Listener
@@ -85,14 +85,14 @@ func answer(t *testing.T, at worldEnd, port uint16) {
 }
 
 // expectAnswer waits until a process at from that asks at an address is answered by one of these.
-func (b *balanced) expectAnswer(from worldEnd, to netip.AddrPort, want ...worldEnd) {
+func (b *serviceLab) expectAnswer(from machine, to netip.AddrPort, want ...machine) {
 	b.t.Helper()
 	eventually(b.t, func() error {
 		got, err := ask(b.t, from.place, to)
 		if err != nil {
 			return fmt.Errorf("%s asks at %s: %w", from.name, to, err)
 		}
-		if !slices.ContainsFunc(want, func(w worldEnd) bool { return got == w.name }) {
+		if !slices.ContainsFunc(want, func(w machine) bool { return got == w.name }) {
 			return fmt.Errorf("%s asks at %s and is answered by %q", from.name, to, got)
 		}
 		return nil
@@ -101,11 +101,11 @@ func (b *balanced) expectAnswer(from worldEnd, to netip.AddrPort, want ...worldE
 
 // A Service in a manifest is reached by pods and by the node, follows its endpoints, refuses without any, and goes.
 func TestServiceAtSockets(t *testing.T) {
-	b := newBalanced(t)
+	b := newServiceLab(t)
 	answer(t, b.far, backendPort)
 	b.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, "", b.far))
 	for _, a := range serviceOfFar {
-		for _, client := range []worldEnd{b.pod, b.node, b.peer, b.far} {
+		for _, client := range []machine{b.pod, b.node, b.peer, b.far} {
 			b.expectAnswer(client, netip.AddrPortFrom(a, servicePort), b.far)
 		}
 	}
@@ -145,7 +145,7 @@ func TestServiceAtSockets(t *testing.T) {
 // A port of the node that a pod asks for leads to the pod, without another plugin and not through the stack; a second pod that asks for it
 // is refused.
 func TestHostPortOfPod(t *testing.T) {
-	b := newBalanced(t)
+	b := newServiceLab(t)
 	network := b.network(b.here, current(t), "1.0.0")
 	add := func(name string) (*testbed.Pod, error) {
 		pod := b.newPod(b.here, name)
@@ -159,10 +159,10 @@ func TestHostPortOfPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.wantWays(b.here, map[string]string{"first": "", "pod": ""})
-	server := worldEnd{"first", b.lab.Place(first), first.Addresses}
+	server := machine{"first", b.lab.Place(first), first.Addresses}
 	answer(t, server, backendPort)
 	for _, address := range b.here.Addresses {
-		for _, client := range []worldEnd{b.pod, b.node, b.far, b.outside} {
+		for _, client := range []machine{b.pod, b.node, b.far, b.outside} {
 			b.expectAnswer(client, netip.AddrPortFrom(address.Addr(), 8081), server)
 		}
 	}
@@ -174,7 +174,7 @@ func TestHostPortOfPod(t *testing.T) {
 // A pod that asks for a port of an address that its node has not gets nothing of what others send there: the cloud's metadata service is at such
 // an address, and so may be anybody. The pod is named.
 func TestHostPortOfForeignAddress(t *testing.T) {
-	b := newBalanced(t)
+	b := newServiceLab(t)
 	network := b.network(b.here, current(t), "1.0.0")
 	pod := b.newPod(b.here, "thief")
 	conf := runtimeConf(pod)
@@ -190,7 +190,7 @@ func TestHostPortOfForeignAddress(t *testing.T) {
 	if _, err := network.add(t.Context(), pod, conf); err != nil {
 		t.Fatal(err)
 	}
-	thief := worldEnd{"thief", b.lab.Place(pod), pod.Addresses}
+	thief := machine{"thief", b.lab.Place(pod), pod.Addresses}
 	answer(t, thief, backendPort)
 	answer(t, b.far, backendPort)
 	b.waitStatus(b.here, func(s *agentapi.Status) error {
@@ -201,7 +201,7 @@ func TestHostPortOfForeignAddress(t *testing.T) {
 		}
 		return nil
 	})
-	for _, client := range []worldEnd{b.pod, b.node} {
+	for _, client := range []machine{b.pod, b.node} {
 		if got, err := ask(t, client.place, theirs[0]); err == nil {
 			t.Errorf("%s asks the metadata service and gets an answer of %s", client.name, got)
 		}

@@ -193,9 +193,9 @@ func (f *floods) expectShown(t *testing.T, shows []proof, before sight, sent *at
 	}
 }
 
-// unheard is how many packets never came to a program since the lab is there: the ring of 256 frames that a device with XDP has was full, or, on the
+// notReceived is how many packets never came to a program since the lab is there: the ring of 256 frames that a device with XDP has was full, or, on the
 // whole machine, the backlog of a CPU (net.core.netdev_max_backlog).
-func (f *floods) unheard(t *testing.T) (ring, backlog uint64) {
+func (f *floods) notReceived(t *testing.T) (ring, backlog uint64) {
 	t.Helper()
 	port, err := linkStatistics(f.lab.Switch(), f.lab.SwitchPort(f.here.Node))
 	if err != nil {

@@ -38,7 +38,7 @@ type flooder struct {
 }
 
 // newFlooder opens a socket on a device; frames go to the station with the address to.
-func newFlooder(of worldEnd, device string, to net.HardwareAddr, seed uint64) (*flooder, error) {
+func newFlooder(of machine, device string, to net.HardwareAddr, seed uint64) (*flooder, error) {
 	f := &flooder{name: of.name, place: of.place, to: to, addresses: of.addresses, random: rand.New(rand.NewPCG(seed, 1))}
 	return f, of.place.Do(func() error {
 		link, err := net.InterfaceByName(device)

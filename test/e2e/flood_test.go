@@ -59,9 +59,9 @@ var (
 // narrowMTU is that of the path to the narrow networks.
 const narrowMTU = 1280
 
-// floods is a world in which one pod floods and others work.
+// floods is a service lab in which one pod floods while others work.
 type floods struct {
-	*balanced
+	*serviceLab
 	size floodSize
 	seed uint64
 	// events is how often it was asked whether flows tell of a victim's drop.
@@ -69,20 +69,20 @@ type floods struct {
 	// mallory floods, caged does so too and may send nothing at all; near and other work. What near is answered it gets only since it has asked: nobody but
 	// mallory may send to it. No policy lets anybody reach closed, which is here, and
 	// sink, which is on the other node.
-	mallory, caged, near, other, closed, sink worldEnd
+	mallory, caged, near, other, closed, sink machine
 }
 
 func newFloods(t *testing.T) *floods {
 	f := &floods{size: floodSizeOf(t), seed: testenv.Seed(t)}
-	f.balanced = newBalanced(t, f.size.flags...)
-	pod := func(name string, n *node) worldEnd {
+	f.serviceLab = newServiceLab(t, f.size.flags...)
+	pod := func(name string, n *node) machine {
 		p := f.addPod(n, name)
-		return worldEnd{name, f.lab.Place(p), p.Addresses}
+		return machine{name, f.lab.Place(p), p.Addresses}
 	}
 	f.mallory, f.caged, f.near = pod("mallory", f.here), pod("caged", f.here), pod("near", f.here)
 	f.other, f.closed, f.sink = pod("other", f.here), pod("closed", f.here), pod("sink", f.nodes[1])
 	var text bytes.Buffer
-	for _, e := range []worldEnd{f.mallory, f.caged, f.near, f.other, f.closed, f.sink, f.far, f.pod} {
+	for _, e := range []machine{f.mallory, f.caged, f.near, f.other, f.closed, f.sink, f.far, f.pod} {
 		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: Pod\nmetadata: {name: %[1]s, namespace: default, labels: {app: %[1]s}}\nspec: {}\nstatus: {podIPs: [{ip: %[2]s}, {ip: '%[3]s'}]}\n",
 			e.name, e.addresses[0], e.addresses[1])
 	}
@@ -98,12 +98,12 @@ func newFloods(t *testing.T) *floods {
 	f.writeManifest("own.yaml", nodePorts(serviceYAML("own", serviceOfNear, "  type: NodePort", f.pod), floodNodePortOwn))
 	f.writeManifest("sink.yaml", serviceYAML("sink", serviceOfSink, "", f.sink))
 	f.writeManifest("nobody.yaml", serviceYAML("nobody", serviceOfNobody, ""))
-	for _, e := range []worldEnd{f.far, f.pod, f.outside} {
+	for _, e := range []machine{f.far, f.pod, f.outside} {
 		serveVictims(t, e, backendPort)
 		serveVictims(t, e, otherPort)
 		serveSlowly(t, e, slowPort)
 	}
-	f.routeToWorld()
+	f.routeToExternal()
 	f.waitInForce()
 	return f
 }
@@ -113,9 +113,9 @@ func nodePorts(service []byte, port uint16) []byte {
 	return bytes.ReplaceAll(service, fmt.Appendf(nil, "port: %d, protocol", servicePort), fmt.Appendf(nil, "port: %d, nodePort: %d, protocol", servicePort, port))
 }
 
-// routeToWorld leads the networks of clients to the world, where all their addresses are, but some of them to a device of here with a small MTU, behind
+// routeToExternal leads the networks of clients to the external network, where all their addresses are, but some of them to a device of here with a small MTU, behind
 // which nobody is.
-func (f *floods) routeToWorld() {
+func (f *floods) routeToExternal() {
 	f.t.Helper()
 	narrow := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "narrow", MTU: narrowMTU}, PeerName: "narrow-end"}
 	err := f.node.place.Netlink(func(h *netlink.Handle) error {
@@ -186,7 +186,7 @@ func (f *floods) victims(clients bool) *victims {
 	services := append(at(servicePort, serviceOfFar...), direct...)
 	slow := at(slowPort, slices.Concat(f.far.addresses, f.outside.addresses)...)
 	targets := map[string][]netip.AddrPort{f.near.name: services, f.other.name: services, f.node.name: direct}
-	ends := []worldEnd{f.near, f.other, f.node}
+	ends := []machine{f.near, f.other, f.node}
 	if clients {
 		targets[f.outside.name] = append(at(floodNodePort, f.node.addresses...), at(floodNodePortOwn, f.node.addresses...)...)
 		ends = append(ends, f.outside)
@@ -251,13 +251,13 @@ func (f *floods) kinds() []flood {
 	return []flood{
 		{"TCP SYN to a Service", mallory, syn(fixed(servicePort, serviceOfSink), 0), []proof{leaves(most), full("nat_pending", nearly)}},
 		{"TCP SYN to a pod", mallory, syn(anyPort(f.near.addresses), destinationPort), []proof{reachesNear, fullSessions}},
-		{"TCP SYN to the world", mallory, syn(world, destinationPort|destinationHost), []proof{leaves(most), full("nat_pending", nearly)}},
+		{"TCP SYN to the external network", mallory, syn(world, destinationPort|destinationHost), []proof{leaves(most), full("nat_pending", nearly)}},
 		// One server can be talked to from 25,536 ports of each family.
-		{"TCP SYN to the world's one server", mallory, packets{func(of *flooder, family int) []byte {
+		{"TCP SYN to the one external server", mallory, packets{func(of *flooder, family int) []byte {
 			return of.damagedSYN(from(of, family), netip.AddrPortFrom(f.outside.addresses[family], backendPort))
 		}, sourcePort | sequence}, []proof{leaves(most), full("nat_pending", most)}},
-		{"UDP to the world", mallory, udp(world, destinationPort|destinationHost), []proof{leaves(most), full("nat_pending", nearly)}},
-		{"UDP to the world's one server", mallory, packets{func(of *flooder, family int) []byte {
+		{"UDP to the external network", mallory, udp(world, destinationPort|destinationHost), []proof{leaves(most), full("nat_pending", nearly)}},
+		{"UDP to the one external server", mallory, packets{func(of *flooder, family int) []byte {
 			return of.damagedUDP(from(of, family), netip.AddrPortFrom(f.outside.addresses[family], backendPort))
 		}, sourcePort}, []proof{leaves(most), full("nat_pending", nearly)}},
 		{"UDP to a ClusterIP", mallory, udp(fixed(servicePort, serviceOfSink), 0), []proof{leaves(most), full("nat_pending", nearly)}},
@@ -284,7 +284,7 @@ func (f *floods) kinds() []flood {
 		{"ICMP echo", mallory, packets{func(of *flooder, family int) []byte {
 			return of.echo(of.within(family))
 		}, destinationHost | identifier}, []proof{leaves(most), full("nat", nearly)}},
-		{"ICMP echo to the world's one server", mallory, packets{func(of *flooder, family int) []byte {
+		{"ICMP echo to the one external server", mallory, packets{func(of *flooder, family int) []byte {
 			return of.echo(f.outside.addresses[family])
 		}, identifier}, []proof{leaves(most)}},
 		{"what is refused", mallory, udp(fixed(servicePort, serviceOfNobody), 0), []proof{dropped("icmp_ratelimited")}},
@@ -341,7 +341,7 @@ func (f *floods) outsideKinds(acceleration string) []flood {
 }
 
 // podFlooder opens a flooder in a pod of here. It ends with the test.
-func (f *floods) podFlooder(of worldEnd) *flooder {
+func (f *floods) podFlooder(of machine) *flooder {
 	f.t.Helper()
 	var to net.HardwareAddr
 	all, err := f.here.api().Endpoints(f.t.Context())
@@ -358,7 +358,7 @@ func (f *floods) podFlooder(of worldEnd) *flooder {
 	return f.flooder(of, podInterface, to)
 }
 
-func (f *floods) flooder(of worldEnd, device string, to net.HardwareAddr) *flooder {
+func (f *floods) flooder(of machine, device string, to net.HardwareAddr) *flooder {
 	f.t.Helper()
 	made, err := newFlooder(of, device, to, f.seed)
 	if err != nil {
@@ -387,14 +387,14 @@ func (f *floods) run(t *testing.T, v *victims, kind flood, more ...packets) {
 
 func (f *floods) flood(t *testing.T, v *victims, kind flood, more ...packets) {
 	before := f.look(t)
-	ring, backlog := f.unheard(t)
+	ring, backlog := f.notReceived(t)
 	running := kind.from.start(f.size.perSecond, append([]packets{kind.packets}, more...)...)
 	defer func() { // also when the test ends here: nothing goes on sending
 		sent, rate, err := running.finish()
 		if err != nil {
 			t.Error(err)
 		}
-		ringAfter, backlogAfter := f.unheard(t)
+		ringAfter, backlogAfter := f.notReceived(t)
 		t.Logf("%d packets, %d each second; %d found a full ring and %d a full backlog", sent, rate, ringAfter-ring, backlogAfter-backlog)
 	}()
 	time.Sleep(f.size.each)
@@ -407,7 +407,7 @@ func (f *floods) flood(t *testing.T, v *victims, kind flood, more ...packets) {
 func (f *floods) expectEvent(t *testing.T) {
 	f.events++
 	to := netip.AddrPortFrom(f.closed.addresses[0], 20000+f.events)
-	g := &guarded{world: f.world}
+	g := &policyLab{external: f.external}
 	eventually(t, func() error {
 		if err := sendUDP(f.near.place, to, []byte("?")); err != nil {
 			return err

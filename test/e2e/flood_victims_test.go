@@ -258,7 +258,7 @@ func pings(v *victim, to netip.AddrPort) error {
 		return err
 	}
 	defer socket.Close()
-	number := worldSequence.Add(1)
+	number := externalSequence.Add(1)
 	data := binary.BigEndian.AppendUint32(nil, number)
 	message := frame.ICMP(netip.IPv4Unspecified(), netip.IPv4Unspecified(), kind, 0, number<<16, data) // of ICMPv6 the kernel makes the sum
 	for range queryTries {
@@ -268,7 +268,7 @@ func pings(v *victim, to netip.AddrPort) error {
 		if err = socket.SetReadDeadline(time.Now().Add(queryPatience)); err != nil {
 			return err
 		}
-		if _, err = worldMessage(socket, reply, data); err == nil || !isTimeout(err) {
+		if _, err = externalMessage(socket, reply, data); err == nil || !isTimeout(err) {
 			return err
 		}
 		v.repeated.Add(1)
@@ -338,7 +338,7 @@ func exchange(conn net.Conn, size int, limit time.Duration) error {
 }
 
 // serveVictims answers at a port of an end, TCP and UDP.
-func serveVictims(t *testing.T, at worldEnd, port uint16) {
+func serveVictims(t *testing.T, at machine, port uint16) {
 	t.Helper()
 	for _, a := range at.addresses {
 		to := netip.AddrPortFrom(a, port)
@@ -365,7 +365,7 @@ const (
 )
 
 // serveSlowly answers datagrams late.
-func serveSlowly(t *testing.T, at worldEnd, port uint16) {
+func serveSlowly(t *testing.T, at machine, port uint16) {
 	t.Helper()
 	for _, a := range at.addresses {
 		var socket net.PacketConn

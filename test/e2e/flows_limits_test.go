@@ -15,7 +15,7 @@ import (
 // Of a sample of connections some are told of from first to last and the others not at all, and all come about.
 func TestFlowsSample(t *testing.T) {
 	const connections = 60
-	g := newGuarded(t, "--flows-sample=3")
+	g := newPolicyLab(t, "--flows-sample=3")
 	g.policy("web", webForClients)
 	g.expectPorts(g.outside, g.pod)
 	to := netip.AddrPortFrom(g.pod.addresses[0], backendPort)
@@ -56,7 +56,7 @@ func TestFlowsSample(t *testing.T) {
 // and what is allowed does.
 func TestFlowsRate(t *testing.T) {
 	const kinds = 200
-	g := newGuarded(t, "--flows-rate=1")
+	g := newPolicyLab(t, "--flows-rate=1")
 	g.policy("web", webForClients)
 	g.expectPorts(g.far, g.pod, backendPort)
 	heard, err := datagrams(g.pod.place, g.pod.addresses[0])
@@ -118,7 +118,7 @@ func TestFlowsRate(t *testing.T) {
 }
 
 // dropped is how many packets the first node has dropped for a reason.
-func (g *guarded) dropped(reason string) (packets uint64) {
+func (g *policyLab) dropped(reason string) (packets uint64) {
 	g.t.Helper()
 	all, err := g.here.api().Drops(g.t.Context())
 	if err != nil {

@@ -19,14 +19,14 @@ import (
 )
 
 // flows asks the first node for flows.
-func (g *guarded) flows(args ...string) (list agentapi.FlowList) {
+func (g *policyLab) flows(args ...string) (list agentapi.FlowList) {
 	g.t.Helper()
 	g.commandJSON(g.nodes[0], &list, append([]string{"flows"}, args...)...)
 	return list
 }
 
 // waitFlow waits for a flow.
-func (g *guarded) waitFlow(what string, fits func(agentapi.Flow) bool, args ...string) (found agentapi.Flow) {
+func (g *policyLab) waitFlow(what string, fits func(agentapi.Flow) bool, args ...string) (found agentapi.Flow) {
 	g.t.Helper()
 	eventually(g.t, func() error {
 		list := g.flows(args...)
@@ -41,7 +41,7 @@ func (g *guarded) waitFlow(what string, fits func(agentapi.Flow) bool, args ...s
 }
 
 // expectLastingFlow opens a connection to the pod, which default/web allows, and expects that it is told of while it lasts and when it ends.
-func (g *guarded) expectLastingFlow(from worldEnd, args ...string) {
+func (g *policyLab) expectLastingFlow(from machine, args ...string) {
 	g.t.Helper()
 	var conn net.Conn
 	if err := from.place.Do(func() (err error) {
@@ -78,13 +78,13 @@ func named(e agentapi.FlowEnd) string { return e.Kind + " " + e.Namespace + "/" 
 // What pods are allowed, and what is dropped, is told by name, with what has allowed it or the reason.
 func TestFlows(t *testing.T) {
 	t.Parallel()
-	g := newGuarded(t)
+	g := newPolicyLab(t)
 	g.policy("web", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: web}]}]}")
 	g.expectPorts(g.near, g.pod, backendPort)
 	g.expectPorts(g.far, g.pod, backendPort)
 	g.expectPorts(g.outside, g.pod)
 
-	for _, from := range []worldEnd{g.near, g.far} {
+	for _, from := range []machine{g.near, g.far} {
 		between := []string{"--from", "default/" + from.name, "--to", "default/pod"}
 		drop := g.waitFlow("a drop by policy", func(f agentapi.Flow) bool { return f.Destination.Port == otherPort }, append(between, "--verdict", "dropped")...)
 		if drop.Reason != "ingress_policy" || named(drop.Source) != "pod default/"+from.name || named(drop.Destination) != "pod default/pod" ||
@@ -93,7 +93,7 @@ func TestFlows(t *testing.T) {
 		}
 		g.expectLastingFlow(from, append(between, "--verdict", "allowed", "--protocol", "tcp")...)
 	}
-	outside := g.waitFlow("a drop of the world", func(agentapi.Flow) bool { return true }, "--from", g.outside.addresses[0].String(), "--verdict", "dropped")
+	outside := g.waitFlow("a drop of the external machine", func(agentapi.Flow) bool { return true }, "--from", g.outside.addresses[0].String(), "--verdict", "dropped")
 	if outside.Source.Kind != "" || outside.Source.Address != g.outside.addresses[0] || outside.Reason != "ingress_policy" {
 		t.Errorf("drop %+v", outside)
 	}
@@ -138,7 +138,7 @@ func TestFlows(t *testing.T) {
 // Who follows is told of what comes, and ends by an interrupt without an error.
 func TestFlowsFollow(t *testing.T) {
 	t.Parallel()
-	g := newGuarded(t)
+	g := newPolicyLab(t)
 	g.policy("web", "{podSelector: {matchLabels: {app: web}}}")
 	g.expectPorts(g.near, g.pod)
 	cmd := exec.CommandContext(t.Context(), current(g.t).Command(), "flows", "--follow", "--to", "default/pod", "--verdict", "dropped", "-o", "json", "--socket", g.nodes[0].socket())

@@ -22,7 +22,7 @@ func TestAddBesideHugeService(t *testing.T) {
 	const pods, changes, frontendsOfOne = 20, 5, 1024
 	c := up(t, testbed.Options{}, "--services=ebpf", "--external-ips=198.18.0.0/15")
 	server := c.addPod(c.nodes[0], "server")
-	end := worldEnd{"server", c.lab.Place(server), append(server.Addresses, server.Addresses...)}
+	end := machine{"server", c.lab.Place(server), append(server.Addresses, server.Addresses...)}
 	serveEcho(t, end.place, at(backendPort, server.Addresses[0])[0])
 	c.writeManifest("web.yaml", ipv4Only(serviceYAML("web", serviceOfFar, "", end)))
 	frontend := at(servicePort, serviceOfFar[0])[0]

@@ -68,7 +68,7 @@ func TestAnotherVersion(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"ebpf": {"--services=ebpf"}, "kernel": {"--services=ebpf", "--routing=kernel"}} {
 		t.Run(name, func(t *testing.T) {
-			g := newGuarded(t, flags...)
+			g := newPolicyLab(t, flags...)
 			n := g.here
 			g.policy("web", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}")
 			g.labels["far"] = "stranger"

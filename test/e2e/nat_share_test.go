@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// TestPodTakesNoPortsOfOthers has one pod send 2,500 one-shot queries a second to one address of the world, which is far more than there are
+// TestPodTakesNoPortsOfOthers has one pod send 2,500 one-shot queries a second to one address of the external network, which is far more than there are
 // ports: another pod of its node gets every answer, with the agent and without.
 func TestPodTakesNoPortsOfOthers(t *testing.T) {
 	t.Parallel()
 	const queries, perSecond = 100, 2500
-	w := newWorld(t, "--nat-ports=40000-41023", "--nat-max=4096", "--nat-pending-max=1024")
+	w := newExternal(t, "--nat-ports=40000-41023", "--nat-max=4096", "--nat-pending-max=1024")
 	other := w.addPod(w.here, "other")
-	server, err := worldEcho(w.outside.place, w.outside.addresses[0])
+	server, err := externalEcho(w.outside.place, w.outside.addresses[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,12 +51,12 @@ func TestPodTakesNoPortsOfOthers(t *testing.T) {
 		time.Sleep(time.Second) // all ports are taken by now
 		lost := 0
 		for range queries {
-			socket, err := worldDial(w.lab.Place(other), server)
+			socket, err := externalDial(w.lab.Place(other), server)
 			if err != nil {
 				t.Fatal(err)
 			}
 			_ = socket.SetDeadline(time.Now().Add(3 * time.Second))
-			if _, _, err := worldAsk(socket, 1); err != nil {
+			if _, _, err := externalAsk(socket, 1); err != nil {
 				lost++
 			}
 			_ = socket.Close()

@@ -22,7 +22,7 @@ type told struct {
 	server *apiserver.Server
 }
 
-func newTold(t *testing.T, flags ...string) *told {
+func newReported(t *testing.T, flags ...string) *told {
 	t.Helper()
 	programs := current(t)
 	c := newCluster(t, testbed.Options{IPv6: true})
@@ -41,7 +41,7 @@ func newTold(t *testing.T, flags ...string) *told {
 }
 
 // pod adds a pod to the first node, as the kubelet does for the object with this UID.
-func (c *told) pod(name, uid string) worldEnd {
+func (c *told) pod(name, uid string) machine {
 	c.t.Helper()
 	pod := c.newPod(c.nodes[0], name)
 	conf := runtimeConf(pod)
@@ -49,11 +49,11 @@ func (c *told) pod(name, uid string) worldEnd {
 	if _, err := c.standard(c.nodes[0]).add(c.t.Context(), pod, conf); err != nil {
 		c.t.Fatal(err)
 	}
-	return worldEnd{name, c.lab.Place(pod), pod.Addresses}
+	return machine{name, c.lab.Place(pod), pod.Addresses}
 }
 
 // tell puts the object of a pod.
-func (c *told) tell(of worldEnd, uid, app string) {
+func (c *told) tell(of machine, uid, app string) {
 	c.t.Helper()
 	object := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: of.name, UID: types.UID(uid), Labels: map[string]string{"app": app}},
@@ -68,7 +68,7 @@ func (c *told) tell(of worldEnd, uid, app string) {
 }
 
 // until waits until one pod reaches the other, or does not, and gives how long that took.
-func (c *told) until(reached bool, from, to worldEnd) time.Duration {
+func (c *told) until(reached bool, from, to machine) time.Duration {
 	c.t.Helper()
 	begin := time.Now()
 	for _, a := range to.addresses {
@@ -92,7 +92,7 @@ func TestPolicyOfAPIServer(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
 		t.Run(name, func(t *testing.T) {
-			c := newTold(t, flags...)
+			c := newReported(t, flags...)
 			client := c.pod("client", "u1")
 			c.tell(client, "u1", "client")
 			free := c.pod("free", "u2") // no policy: nothing to wait for
@@ -115,12 +115,12 @@ func TestPolicyOfAPIServer(t *testing.T) {
 			c.tell(free, "u2", "free")
 			c.until(true, client, free)
 
-			web := worldEnd{name: "web"}
+			web := machine{name: "web"}
 			c.tell(web, "old", "free")
 			web = c.pod("web", "new")
 			answer(t, web, backendPort)
 			c.until(false, client, web)
-			c.until(true, worldEnd{name: "node", place: c.nodes[0].Place()}, web)
+			c.until(true, machine{name: "node", place: c.nodes[0].Place()}, web)
 			c.tell(web, "new", "free")
 			c.until(true, client, web)
 			for range 3 {
@@ -143,7 +143,7 @@ func TestPolicyOfAPIServer(t *testing.T) {
 // While the API server does not answer nothing is known of pods that are added, and nothing that is in force is lost.
 func TestPolicyWithoutAPIServer(t *testing.T) {
 	t.Parallel()
-	c := newTold(t)
+	c := newReported(t)
 	deny := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "nothing"}}
 	if err := c.server.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, deny); err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestPolicyWithoutAPIServer(t *testing.T) {
 	c.waitProblem(n, "NetworkPolicies wait for")
 	late := c.pod("late", "u3")
 	answer(t, late, backendPort)
-	for _, to := range []worldEnd{web, late} {
+	for _, to := range []machine{web, late} {
 		for _, a := range to.addresses {
 			if err := dials(client.place, netip.AddrPortFrom(a, backendPort)); err == nil {
 				t.Errorf("%s is open at %s", to.name, a)

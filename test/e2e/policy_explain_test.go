@@ -14,12 +14,12 @@ import (
 
 // asked is a connection to a NodePort of one node, whose only backend is one pod.
 type asked struct {
-	from, node, backend worldEnd
+	from, node, backend machine
 	port                uint16
 }
 
 // explained says what is wrong where a connection comes about and should not, or the other way round, or where an agent says otherwise.
-func (g *guarded) explained(c asked, family int, want bool) error {
+func (g *policyLab) explained(c asked, family int, want bool) error {
 	to := netip.AddrPortFrom(c.node.addresses[family], c.port)
 	from := c.from.addresses[family].String()
 	if c.from.name == g.near.name {
@@ -37,17 +37,17 @@ func (g *guarded) explained(c asked, family int, want bool) error {
 	return errors.Join(errs...)
 }
 
-// What is explained of NodePorts is what becomes of connections: of a pod's own node and of another one, of the world, to backends on the
+// What is explained of NodePorts is what becomes of connections: of a pod's own node and of another one, of the external network, to backends on the
 // node that is asked and elsewhere.
 func TestExplainNodePorts(t *testing.T) {
 	t.Parallel()
-	const all = "near node pod, near node far, near other pod, near other far, world node pod, world node far, world other pod, world other far"
-	const toPods = "near node pod, near node far, world node pod, world node far, world other pod, world other far"
-	const toOther = "near other far, world node pod, world node far, world other pod, world other far"
+	const all = "near node pod, near node far, near other pod, near other far, external node pod, external node far, external other pod, external other far"
+	const toPods = "near node pod, near node far, external node pod, external node far, external other pod, external other far"
+	const toOther = "near other far, external node pod, external node far, external other pod, external other far"
 	for mode, allowed := range map[string][]string{
-		"snat": {all, toPods, toOther + ", near other pod", "near node pod, near node far, near other far, world node pod, world other far", "near other pod, world other pod"},
+		"snat": {all, toPods, toOther + ", near other pod", "near node pod, near node far, near other far, external node pod, external other far", "near other pod, external other pod"},
 		// near and pod are on one node, so that the other one answers for pod.
-		"dsr": {all, toPods, toOther + ", near other pod", "near node pod, near node far, near other far, world node pod, world node far, world other pod, world other far", "near other pod"},
+		"dsr": {all, toPods, toOther + ", near other pod", "near node pod, near node far, near other far, external node pod, external node far, external other pod, external other far", "near other pod"},
 	} {
 		t.Run(mode, func(t *testing.T) { explainNodePorts(t, mode, allowed) })
 	}
@@ -55,16 +55,16 @@ func TestExplainNodePorts(t *testing.T) {
 
 // explainNodePorts asks one mode; allowed says of each policy which connections come about.
 func explainNodePorts(t *testing.T, mode string, allowed []string) {
-	g := newGuarded(t, "--nodeport-mode="+mode)
+	g := newPolicyLab(t, "--nodeport-mode="+mode)
 	g.labels["far"] = "web"
 	g.writePods()
-	backends := map[uint16]worldEnd{30080: g.pod, 30081: g.far}
+	backends := map[uint16]machine{30080: g.pod, 30081: g.far}
 	for port, backend := range backends {
 		service := serviceYAML("to-"+backend.name, serviceAddresses(port), "  type: NodePort", backend)
 		service = bytes.Replace(service, []byte("protocol: TCP"), fmt.Appendf(nil, "protocol: TCP, nodePort: %d", port), 1)
 		g.writeManifest(fmt.Sprintf("service-%d.yaml", port), service)
 	}
-	block := func(of worldEnd) string {
+	block := func(of machine) string {
 		var all []string
 		for _, a := range of.addresses {
 			all = append(all, fmt.Sprintf("{ipBlock: {cidr: '%s'}}", netip.PrefixFrom(a, a.BitLen())))
@@ -89,8 +89,8 @@ func explainNodePorts(t *testing.T, mode string, allowed []string) {
 			var asking sync.WaitGroup
 			var mu sync.Mutex
 			var errs []error
-			for _, from := range []worldEnd{g.near, g.outside} {
-				for _, node := range []worldEnd{g.node, g.peer} {
+			for _, from := range []machine{g.near, g.outside} {
+				for _, node := range []machine{g.node, g.peer} {
 					for port, backend := range backends {
 						word, _, _ := strings.Cut(node.name, " ")
 						want := strings.Contains(allowed[i], from.name+" "+word+" "+backend.name)

@@ -8,8 +8,8 @@ import (
 const webForClients = "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: web}]}]}"
 
 // newStranded is a world with a policy by which near may reach pod, and nobody else.
-func newStranded(t *testing.T) *guarded {
-	g := newGuarded(t)
+func newStranded(t *testing.T) *policyLab {
+	g := newPolicyLab(t)
 	g.labels["far"] = "stranger"
 	g.writePods()
 	g.policy("web", webForClients)
@@ -17,7 +17,7 @@ func newStranded(t *testing.T) *guarded {
 	return g
 }
 
-func (g *guarded) expectAdmitted() {
+func (g *policyLab) expectAdmitted() {
 	g.t.Helper()
 	g.expectPorts(g.near, g.pod, backendPort)
 	g.expectPorts(g.far, g.pod)
@@ -53,7 +53,7 @@ func TestPolicyOverBrokenPods(t *testing.T) {
 	g.waitProblem(g.here, "were there when the agent started")
 	g.expectAdmitted()
 	added := g.addPod(g.here, "late")
-	late := worldEnd{"late", g.lab.Place(added), added.Addresses}
+	late := machine{"late", g.lab.Place(added), added.Addresses}
 	answer(t, late, backendPort)
 	answer(t, late, otherPort)
 	g.expectPorts(g.near, late)

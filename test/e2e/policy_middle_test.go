@@ -14,7 +14,7 @@ import (
 type conversation struct{ client, server net.Conn }
 
 // converse opens one.
-func converse(t *testing.T, client, server worldEnd, port uint16, family int) conversation {
+func converse(t *testing.T, client, server machine, port uint16, family int) conversation {
 	t.Helper()
 	to := netip.AddrPortFrom(server.addresses[family], port).String()
 	var l net.Listener
@@ -59,11 +59,11 @@ func TestPolicyFirstUnderConnections(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
 		t.Run(name, func(t *testing.T) {
-			g := newGuarded(t, flags...)
+			g := newPolicyLab(t, flags...)
 			type held struct {
 				what          string
 				from, to      func(conversation) net.Conn
-				client, other worldEnd
+				client, other machine
 				goesOn        bool
 				conversation
 			}
@@ -72,7 +72,7 @@ func TestPolicyFirstUnderConnections(t *testing.T) {
 			var all []held
 			port := uint16(40100)
 			for family := range 2 {
-				for _, peer := range []worldEnd{g.near, g.far} {
+				for _, peer := range []machine{g.near, g.far} {
 					for _, h := range []held{
 						{what: "of the pod, which sends first", from: client, to: server, client: g.pod, other: peer, goesOn: true},
 						{what: "of the pod, the other end sends first", from: server, to: client, client: g.pod, other: peer, goesOn: true},

@@ -24,12 +24,12 @@ type probe struct {
 }
 
 // probe has these ends dial the pod until finish.
-func (g *guarded) probe(from ...worldEnd) *probe {
+func (g *policyLab) probe(from ...machine) *probe {
 	return probeAt(at(backendPort, g.pod.addresses...), from...)
 }
 
 // probeAt has these ends dial all of these until finish.
-func probeAt(targets []netip.AddrPort, from ...worldEnd) *probe {
+func probeAt(targets []netip.AddrPort, from ...machine) *probe {
 	p := &probe{}
 	for _, e := range from {
 		for _, to := range targets {
@@ -70,7 +70,7 @@ func TestPodsAddedUnderDenial(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
 		t.Run(name, func(t *testing.T) {
-			g := newGuarded(t, flags...)
+			g := newPolicyLab(t, flags...)
 			g.writeManifest("denied.yaml", []byte("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: nothing, namespace: denied}\n"+
 				"spec: {podSelector: {}, policyTypes: [Ingress, Egress]}\n"))
 			g.waitStatus(g.here, func(s *agentapi.Status) error {
@@ -92,7 +92,7 @@ func TestPodsAddedUnderDenial(t *testing.T) {
 				wanted = append(wanted, next)
 			}
 			var strangers []*sender
-			for _, e := range []worldEnd{g.near, g.far} {
+			for _, e := range []machine{g.near, g.far} {
 				strangers = append(strangers, sendTo(t, e.place, wanted...))
 			}
 			add := func(i int, namespace string) (heard *listener, sends *sender) {
@@ -142,7 +142,7 @@ func TestPodsAddedUnderDenial(t *testing.T) {
 			g.writeManifest("gate.yaml", nil)
 			heard, _ := add(pods, "free")
 			eventually(t, func() error {
-				for _, e := range []worldEnd{g.near, g.far} {
+				for _, e := range []machine{g.near, g.far} {
 					if heard.from(e.addresses[0]).Load() == 0 {
 						return fmt.Errorf("a pod that may do all of it has not heard %s", e.name)
 					}
@@ -181,13 +181,13 @@ func TestPodsAddedBeforePoliciesAreKnown(t *testing.T) {
 			for _, n := range c.nodes {
 				c.waitProblem(n, "NetworkPolicies", "not understood")
 			}
-			var pods []worldEnd
+			var pods []machine
 			for i, n := range []*node{c.nodes[0], c.nodes[0], c.nodes[1]} {
 				p := c.addPod(n, fmt.Sprintf("p%d", i))
-				pods = append(pods, worldEnd{p.Name, c.lab.Place(p), p.Addresses})
+				pods = append(pods, machine{p.Name, c.lab.Place(p), p.Addresses})
 			}
 			answer(t, pods[0], backendPort)
-			reach := func(from worldEnd, want bool) {
+			reach := func(from machine, want bool) {
 				t.Helper()
 				for _, a := range pods[0].addresses {
 					eventually(t, func() error {
@@ -201,7 +201,7 @@ func TestPodsAddedBeforePoliciesAreKnown(t *testing.T) {
 					})
 				}
 			}
-			reach(worldEnd{name: "node", place: c.nodes[0].Place()}, true)
+			reach(machine{name: "node", place: c.nodes[0].Place()}, true)
 			for _, from := range pods[1:] {
 				reach(from, false)
 			}

@@ -16,11 +16,11 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// guarded is a world with a second pod on each node, pods with labels, and NetworkPolicies. Pods serve TCP at two ports.
-type guarded struct {
-	*world
+// policyLab is an external lab with a second pod on each node, pods with labels, and NetworkPolicies. Pods serve TCP at two ports.
+type policyLab struct {
+	*external
 	// near is beside pod, next to it on the other node is far.
-	near worldEnd
+	near machine
 	// labels of the pods, by name; pods without any have no manifest.
 	labels map[string]string
 }
@@ -28,15 +28,15 @@ type guarded struct {
 // otherPort is a second port at which pods serve.
 const otherPort = 8081
 
-func newGuarded(t *testing.T, flags ...string) *guarded { return newGuardedOf(t, nil, flags...) }
+func newPolicyLab(t *testing.T, flags ...string) *policyLab { return newPolicyLabOf(t, nil, flags...) }
 
-// newGuardedOf does so with the agents and the plugin of this build; nil is current.
-func newGuardedOf(t *testing.T, of *programs, flags ...string) *guarded {
-	w := newWorldOf(t, of, flags...)
+// newPolicyLabOf does so with the agents and the plugin of this build; nil is current.
+func newPolicyLabOf(t *testing.T, of *programs, flags ...string) *policyLab {
+	w := newExternalOf(t, of, flags...)
 	p := w.addPod(w.nodes[0], "near")
-	g := &guarded{world: w, near: worldEnd{"near", w.lab.Place(p), p.Addresses}, labels: map[string]string{"pod": "web", "near": "client", "far": "client"}}
+	g := &policyLab{external: w, near: machine{"near", w.lab.Place(p), p.Addresses}, labels: map[string]string{"pod": "web", "near": "client", "far": "client"}}
 	g.writePods()
-	for _, e := range []worldEnd{g.pod, g.near, g.far, g.outside} {
+	for _, e := range []machine{g.pod, g.near, g.far, g.outside} {
 		answer(t, e, backendPort)
 		answer(t, e, otherPort)
 	}
@@ -44,10 +44,10 @@ func newGuardedOf(t *testing.T, of *programs, flags ...string) *guarded {
 }
 
 // writePods publishes the pods with their labels.
-func (g *guarded) writePods() {
+func (g *policyLab) writePods() {
 	g.t.Helper()
 	var text bytes.Buffer
-	for _, e := range []worldEnd{g.pod, g.near, g.far} {
+	for _, e := range []machine{g.pod, g.near, g.far} {
 		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: default, labels: {app: %s}}\n"+
 			"spec: {containers: [{name: c, ports: [{name: web, containerPort: %d}]}]}\nstatus: {podIPs: [{ip: %s}, {ip: '%s'}]}\n",
 			e.name, g.labels[e.name], backendPort, e.addresses[0], e.addresses[1])
@@ -56,14 +56,14 @@ func (g *guarded) writePods() {
 }
 
 // policy publishes a NetworkPolicy, by what its spec says.
-func (g *guarded) policy(name, spec string) {
+func (g *policyLab) policy(name, spec string) {
 	g.t.Helper()
 	g.writeManifest("policy-"+name+".yaml", fmt.Appendf(nil,
 		"apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: %s, namespace: default}\nspec: %s\n", name, spec))
 }
 
 // noPolicy takes one away.
-func (g *guarded) noPolicy(name string) {
+func (g *policyLab) noPolicy(name string) {
 	g.t.Helper()
 	g.writeManifest("policy-"+name+".yaml", nil)
 }
@@ -87,7 +87,7 @@ func dialsWithin(from testbed.Place, to netip.AddrPort, limit time.Duration) err
 
 // expectPorts waits until one end reaches just these ports of the other, over both families. All are asked at once, as those that
 // nothing may reach take a while each.
-func (g *guarded) expectPorts(from, to worldEnd, ports ...uint16) {
+func (g *policyLab) expectPorts(from, to machine, ports ...uint16) {
 	g.t.Helper()
 	served := []uint16{backendPort, otherPort}
 	eventually(g.t, func() error {
@@ -106,7 +106,7 @@ func (g *guarded) expectPorts(from, to worldEnd, ports ...uint16) {
 }
 
 // reaches says what is wrong where one end reaches a port of the other and should not, or the other way round.
-func reaches(from, to worldEnd, port netip.AddrPort, want bool) error {
+func reaches(from, to machine, port netip.AddrPort, want bool) error {
 	err := dials(from.place, port)
 	var timeout net.Error
 	switch {
@@ -129,8 +129,8 @@ func TestPolicy(t *testing.T) {
 		"beside kube-proxy": {"--services=kube-proxy"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGuarded(t, flags...)
-			everybody := []worldEnd{g.near, g.far, g.outside, g.peer}
+			g := newPolicyLab(t, flags...)
+			everybody := []machine{g.near, g.far, g.outside, g.peer}
 			for _, e := range everybody {
 				g.expectPorts(e, g.pod, backendPort, otherPort)
 			}
@@ -152,7 +152,7 @@ func TestPolicy(t *testing.T) {
 			for _, a := range g.outside.addresses {
 				blocks = append(blocks, fmt.Sprintf("{ipBlock: {cidr: '%s'}}", netip.PrefixFrom(a, a.BitLen())))
 			}
-			g.policy("world", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: ["+strings.Join(blocks, ", ")+
+			g.policy("external", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: ["+strings.Join(blocks, ", ")+
 				fmt.Sprintf("], ports: [{port: %d, endPort: %d}]}]}", otherPort, otherPort+5))
 			g.expectPorts(g.outside, g.pod, otherPort)
 			g.expectPorts(g.near, g.pod, backendPort)
@@ -164,7 +164,7 @@ func TestPolicy(t *testing.T) {
 			g.expectPorts(g.near, g.pod, backendPort)
 
 			g.noPolicy("web")
-			g.noPolicy("world")
+			g.noPolicy("external")
 			for _, e := range everybody {
 				g.expectPorts(e, g.pod, backendPort, otherPort)
 			}
@@ -187,13 +187,13 @@ func TestPolicy(t *testing.T) {
 // Connections that are no longer allowed stop, others go on.
 func TestPolicyChangesUnderConnections(t *testing.T) {
 	t.Parallel()
-	g := newGuarded(t)
+	g := newPolicyLab(t)
 	const fromClients = "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}"
 	g.policy("web", fromClients)
 	g.expectPorts(g.outside, g.pod)
 	var stays, stops []*stream
 	for _, a := range g.pod.addresses {
-		for from, all := range map[*worldEnd]*[]*stream{&g.near: &stays, &g.far: &stops} {
+		for from, all := range map[*machine]*[]*stream{&g.near: &stays, &g.far: &stops} {
 			s, err := startStream(from.name+" "+family(a), from.place, g.pod.place, a)
 			if err != nil {
 				t.Fatal(err)
@@ -241,7 +241,7 @@ func TestPolicyOverRestart(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
 		t.Run(name, func(t *testing.T) {
-			g := newGuarded(t, flags...)
+			g := newPolicyLab(t, flags...)
 			g.policy("web", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}")
 			g.labels["far"] = "stranger"
 			g.writePods()
@@ -273,7 +273,7 @@ func TestPolicyOverRestart(t *testing.T) {
 // before that are allowed go on, others stop.
 func TestPolicyTurnedOn(t *testing.T) {
 	t.Parallel()
-	g := newGuarded(t, "--policy=none")
+	g := newPolicyLab(t, "--policy=none")
 	// In both directions, or what the pod sends to a connection whose beginning nobody saw would allow it.
 	g.policy("web", "{podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress, Egress], ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}")
 	g.labels["far"] = "stranger"
@@ -313,7 +313,7 @@ func TestPolicyTurnedOn(t *testing.T) {
 // A policy that does not fit closes the pods that it selects, and is named; everything else goes on.
 func TestPolicyThatDoesNotFit(t *testing.T) {
 	t.Parallel()
-	g := newGuarded(t, "--policies-max=16")
+	g := newPolicyLab(t, "--policies-max=16")
 	g.policy("web", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: web}]}]}")
 	g.expectPorts(g.far, g.pod, backendPort)
 	g.expectPorts(g.outside, g.pod)
@@ -345,8 +345,8 @@ func TestPolicyThatDoesNotFit(t *testing.T) {
 // Policies see the backend of a Service, and who asks.
 func TestPolicyThroughService(t *testing.T) {
 	t.Parallel()
-	g := newGuarded(t)
-	b := &balanced{g.world}
+	g := newPolicyLab(t)
+	b := &serviceLab{g.external}
 	g.writeManifest("service.yaml", serviceYAML("web", serviceOfFar, "", g.pod))
 	for _, a := range serviceOfFar {
 		b.expectAnswer(g.near, netip.AddrPortFrom(a, servicePort), g.pod)
@@ -367,7 +367,7 @@ func TestPolicyThroughService(t *testing.T) {
 // What a policy says that nobody understands is not guessed at: its pods are closed until it is put right.
 func TestPolicyThatIsNotUnderstood(t *testing.T) {
 	t.Parallel()
-	g := newGuarded(t)
+	g := newPolicyLab(t)
 	g.policy("web", "{podSelector: {matchLabels: {app: web}}, ingress: [{form: []}]}")
 	g.waitProblem(g.here, "NetworkPolicy default/web", "unknown field")
 	g.expectPorts(g.near, g.pod)
@@ -381,18 +381,18 @@ func TestPolicyThatIsNotUnderstood(t *testing.T) {
 // Without enforcement policies are named as having no effect.
 func TestPolicyNone(t *testing.T) {
 	t.Parallel()
-	g := newGuarded(t, "--policy=none")
+	g := newPolicyLab(t, "--policy=none")
 	g.policy("web", "{podSelector: {}}")
 	g.waitProblem(g.here, "default/web", "--policy=none")
 	g.expectPorts(g.far, g.pod, backendPort, otherPort)
 }
 
-// What policies allow a pod to send to the world has the node's address there, as without them.
-func TestPolicyAndWorld(t *testing.T) {
+// What policies allow a pod to send to the external network has the node's address there, as without them.
+func TestPolicyAndExternal(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"ebpf": nil, "kernel": {"--routing=kernel"}} {
 		t.Run(name, func(t *testing.T) {
-			g := newGuarded(t, flags...)
+			g := newPolicyLab(t, flags...)
 			g.policy("all", "{podSelector: {}, policyTypes: [Ingress, Egress], ingress: [{}], egress: [{}]}")
 			g.waitStatus(g.here, func(s *agentapi.Status) error {
 				if s.Policy.Pods != 2 {

@@ -29,7 +29,7 @@ func TestPolicyWithoutProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer heard.socket.Close()
-	isHeard := func(from worldEnd) bool {
+	isReceived := func(from machine) bool {
 		t.Helper()
 		count := heard.from(from.addresses[0])
 		before := count.Load()
@@ -37,21 +37,21 @@ func TestPolicyWithoutProgram(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		return count.Load() > before
 	}
-	eventuallyHeard := func(from worldEnd) {
+	eventuallyReceived := func(from machine) {
 		t.Helper()
 		eventually(t, func() error {
-			if !isHeard(from) {
+			if !isReceived(from) {
 				return fmt.Errorf("%s is not heard", from.name)
 			}
 			return nil
 		})
 	}
 	added := g.addPod(g.here, "stranger")
-	stranger := worldEnd{"stranger", g.lab.Place(added), added.Addresses}
+	stranger := machine{"stranger", g.lab.Place(added), added.Addresses}
 	// By another policy, since the first one allows TCP only.
 	g.policy("udp", fmt.Sprintf("{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: %d, protocol: UDP}]}]}", backendPort))
-	eventuallyHeard(g.near)
-	if isHeard(stranger) {
+	eventuallyReceived(g.near)
+	if isReceived(stranger) {
 		t.Error("a pod that no policy allows is heard through the stack")
 	}
 
@@ -70,8 +70,8 @@ func TestPolicyWithoutProgram(t *testing.T) {
 	g.start(g.here, current(t))
 	g.waitReady(g.here)
 	g.waitProblem(g.here, "NetworkPolicy default/web: pod default/pod is closed for what the host's stack forwards to it", "read-only")
-	for _, from := range []worldEnd{g.near, stranger} {
-		if isHeard(from) {
+	for _, from := range []machine{g.near, stranger} {
+		if isReceived(from) {
 			t.Errorf("%s is heard through the stack", from.name)
 		}
 	}
@@ -87,8 +87,8 @@ func TestPolicyWithoutProgram(t *testing.T) {
 
 	g.keepPins(false)
 	g.waitNoProblem(g.here)
-	eventuallyHeard(g.near)
-	if isHeard(stranger) {
+	eventuallyReceived(g.near)
+	if isReceived(stranger) {
 		t.Error("a pod that no policy allows is heard through the stack when the program is back")
 	}
 	g.expectAdmitted()
@@ -99,7 +99,7 @@ func TestPolicyWithoutProgram(t *testing.T) {
 // says so until it can attach the program.
 func TestPolicyWithoutProgramForEgress(t *testing.T) {
 	t.Parallel()
-	g := newGuarded(t)
+	g := newPolicyLab(t)
 	answer(t, g.node, backendPort)
 	answer(t, g.node, otherPort)
 	heard, err := datagrams(g.outside.place, g.outside.addresses[0])
@@ -114,7 +114,7 @@ func TestPolicyWithoutProgramForEgress(t *testing.T) {
 	sendTo(t, g.pod.place, g.outside.addresses[0])
 	fromPod := heard.from(g.pod.addresses[0]) // as itself: nothing masquerades it that comes by the stack
 	if n := fromPod.Load(); n > 0 {
-		t.Errorf("the world has heard the pod %d times, which no policy allows", n)
+		t.Errorf("the external machine has heard the pod %d times, which no policy allows", n)
 	}
 
 	g.kill(g.here)
@@ -130,7 +130,7 @@ func TestPolicyWithoutProgramForEgress(t *testing.T) {
 	}
 	eventually(t, func() error {
 		if fromPod.Load() == 0 {
-			return errors.New("the world does not hear the pod, although nobody judges what that sends")
+			return errors.New("the external machine does not hear the pod, although no policy is evaluated for it")
 		}
 		return nil
 	})
@@ -151,16 +151,16 @@ func TestPolicyWithoutProgramForEgress(t *testing.T) {
 		}
 		eventually(t, func() error {
 			if marks.Load() == marked {
-				return errors.New("the world does not hear the node")
+				return errors.New("the external machine does not hear the node")
 			}
 			return nil
 		})
 		if before = fromPod.Load(); before != last {
-			return fmt.Errorf("the world has heard the pod %d times, and then %d", last, before)
+			return fmt.Errorf("the external machine has heard the pod %d times, and then %d", last, before)
 		}
 		return nil
 	})
-	for _, to := range []worldEnd{g.near, g.far, g.outside} {
+	for _, to := range []machine{g.near, g.far, g.outside} {
 		g.expectPorts(g.pod, to)
 	}
 	g.expectPorts(g.pod, g.node, backendPort, otherPort)
@@ -183,11 +183,11 @@ func TestPolicyWithoutProgramForEgress(t *testing.T) {
 	g.start(g.here, current(t))
 	isClosed()
 	if n := fromPod.Load() - before; n > 0 {
-		t.Errorf("the world has heard the pod %d times", n)
+		t.Errorf("the external machine has heard the pod %d times", n)
 	}
 	for _, source := range []netip.Addr{g.near.addresses[0], stranger} {
 		if n := heard.from(source).Load(); n > 0 {
-			t.Errorf("the world has heard the pod %d times as %s", n, source)
+			t.Errorf("the external machine has heard the pod %d times as %s", n, source)
 		}
 	}
 	g.waitRulesFor(devices...)
@@ -203,7 +203,7 @@ func TestPolicyWithoutProgramForEgress(t *testing.T) {
 }
 
 // hostDevice gives the device of a pod of here, by the file that the agent has of it.
-func (g *guarded) hostDevice(pod string) string {
+func (g *policyLab) hostDevice(pod string) string {
 	g.t.Helper()
 	files, err := filepath.Glob(filepath.Join(g.here.stateDir(), "endpoints", "*.json"))
 	if err != nil {
@@ -227,7 +227,7 @@ func (g *guarded) hostDevice(pod string) string {
 }
 
 // keepPins has nothing pinned or unpinned on here, or allows it again.
-func (g *guarded) keepPins(keep bool) {
+func (g *policyLab) keepPins(keep bool) {
 	g.t.Helper()
 	var flag uintptr
 	if keep {
@@ -239,7 +239,7 @@ func (g *guarded) keepPins(keep bool) {
 }
 
 // waitRulesFor waits until the stack of here forwards nothing from these devices and has no such rule for others.
-func (g *guarded) waitRulesFor(devices ...string) {
+func (g *policyLab) waitRulesFor(devices ...string) {
 	g.t.Helper()
 	want := []string{}
 	for _, d := range devices {

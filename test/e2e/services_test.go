@@ -32,14 +32,14 @@ const (
 
 // services is a world whose nodes translate the addresses of Services to backends, as kube-proxy has them do.
 type services struct {
-	*world
-	near worldEnd // a second pod of here
+	*external
+	near machine // a second pod of here
 }
 
 func newServices(t *testing.T, flags ...string) *services {
-	s := &services{world: newWorld(t, flags...)}
+	s := &services{external: newExternal(t, flags...)}
 	p := s.addPod(s.here, "near")
-	s.near = worldEnd{"near", s.lab.Place(p), p.Addresses}
+	s.near = machine{"near", s.lab.Place(p), p.Addresses}
 	for _, n := range s.nodes[:2] {
 		s.translate(n)
 	}
@@ -121,9 +121,9 @@ func TestServices(t *testing.T) {
 			for i := range serviceOfNear {
 				for _, to := range []struct {
 					service netip.Addr
-					backend worldEnd
+					backend machine
 				}{{serviceOfNear[i], s.near}, {serviceOfFar[i], s.far}} {
-					for _, client := range []worldEnd{s.pod, s.node} {
+					for _, client := range []machine{s.pod, s.node} {
 						s.expectService(client, to.backend, to.service)
 					}
 				}
@@ -148,7 +148,7 @@ func TestServicesLeaveTheRestStraight(t *testing.T) {
 		}
 		s.expectDirect(s.pod, s.far, s.far.addresses[i])
 		s.expectDirect(s.pod, s.near, s.near.addresses[i])
-		for _, backend := range []worldEnd{s.far, s.near} {
+		for _, backend := range []machine{s.far, s.near} {
 			for _, n := range s.nodes[:2] {
 				if n := s.tracked(n, s.pod.addresses[i], backend.addresses[i]); n > 0 {
 					t.Errorf("%d connections from %s to %s are tracked", n, s.pod.name, backend.name)
@@ -165,7 +165,7 @@ func TestServiceAndBackendFromOnePort(t *testing.T) {
 	for i := range serviceOfFar {
 		for _, to := range []struct {
 			service netip.Addr
-			backend worldEnd
+			backend machine
 		}{{serviceOfFar[i], s.far}, {serviceOfNear[i], s.near}} {
 			for name, exchange := range map[string]func(client, backend testbed.Place, from, to netip.AddrPort) error{
 				"TCP": exchangeTCP, "UDP": exchangeUDP,
@@ -173,7 +173,7 @@ func TestServiceAndBackendFromOnePort(t *testing.T) {
 				from := netip.AddrPortFrom(s.pod.addresses[i], clientPort)
 				for _, to := range []struct {
 					address netip.AddrPort
-					backend worldEnd
+					backend machine
 				}{
 					{netip.AddrPortFrom(to.service, servicePort), to.backend},
 					{netip.AddrPortFrom(to.backend.addresses[i], backendPort), to.backend},
@@ -190,7 +190,7 @@ func TestServiceAndBackendFromOnePort(t *testing.T) {
 
 // expectService has the client exchange a megabyte with the backend through the service's address, over TCP in both
 // directions at once and over UDP, and be refused where nobody listens.
-func (s *services) expectService(client, backend worldEnd, service netip.Addr) {
+func (s *services) expectService(client, backend machine, service netip.Addr) {
 	s.t.Helper()
 	s.expectExchange(client, backend, netip.AddrPortFrom(service, servicePort))
 	for _, network := range []string{"tcp", "udp"} {
@@ -201,12 +201,12 @@ func (s *services) expectService(client, backend worldEnd, service netip.Addr) {
 }
 
 // expectDirect does the same without translation.
-func (s *services) expectDirect(client, backend worldEnd, address netip.Addr) {
+func (s *services) expectDirect(client, backend machine, address netip.Addr) {
 	s.t.Helper()
 	s.expectExchange(client, backend, netip.AddrPortFrom(address, backendPort))
 }
 
-func (s *services) expectExchange(client, backend worldEnd, to netip.AddrPort) {
+func (s *services) expectExchange(client, backend machine, to netip.AddrPort) {
 	s.t.Helper()
 	if err := exchangeTCP(client.place, backend.place, netip.AddrPort{}, to); err != nil {
 		s.t.Fatalf("%s over TCP to %s at %s: %v", client.name, to, backend.name, err)

@@ -28,11 +28,11 @@ func TestTablesBecomeEmpty(t *testing.T) {
 		// server has ended it first.
 		aLook = 2 * time.Minute
 	)
-	b := newBalanced(t)
-	for _, server := range []worldEnd{b.far, b.outside} {
+	b := newServiceLab(t)
+	for _, server := range []machine{b.far, b.outside} {
 		answer(t, server, backendPort)
 		for _, a := range server.addresses {
-			echo, err := worldEchoAt(server.place, netip.AddrPortFrom(a, backendPort))
+			echo, err := externalEchoAt(server.place, netip.AddrPortFrom(a, backendPort))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +68,7 @@ func TestTablesBecomeEmpty(t *testing.T) {
 				t.Errorf("UDP from %s to %s: %v", p.from.name, p.to, err)
 			}
 		}
-		if _, err := worldPing(b.pod.place, b.outside.place, b.outside.addresses[i]); err != nil {
+		if _, err := externalPing(b.pod.place, b.outside.place, b.outside.addresses[i]); err != nil {
 			t.Errorf("ping from %s to %s: %v", b.pod.name, b.outside.addresses[i], err)
 		}
 		b.expectRefusal(b.pod, b.outside, i)
@@ -91,7 +91,7 @@ func onNodes(service []byte) []byte {
 
 // path is where traffic goes. Its sockets are this process's, in no pod's cgroup: packets are what is translated.
 type path struct {
-	from worldEnd
+	from machine
 	to   netip.AddrPort
 }
 
@@ -112,7 +112,7 @@ func (p path) connect() error {
 // send sends a datagram to an echo.
 func (p path) send(size int) error {
 	return p.dial("udp", func(conn net.Conn) error {
-		_, n, err := worldAsk(conn.(*net.UDPConn), size)
+		_, n, err := externalAsk(conn.(*net.UDPConn), size)
 		if err == nil && n != size {
 			err = fmt.Errorf("%d of %d bytes came back", n, size)
 		}

@@ -19,7 +19,7 @@ func TestServicesThroughTunnels(t *testing.T) {
 				s.sysctl(n, "net/ipv4/conf/all/rp_filter", "1")
 			}
 			for i := range serviceOfFar {
-				for _, client := range []worldEnd{s.pod, s.node} {
+				for _, client := range []machine{s.pod, s.node} {
 					s.expectService(client, s.far, serviceOfFar[i])
 				}
 				s.expectService(s.far, s.near, serviceOfNear[i])
@@ -29,9 +29,9 @@ func TestServicesThroughTunnels(t *testing.T) {
 			for i, address := range s.node.addresses {
 				to := netip.AddrPortFrom(address, nodePort)
 				if err := exchangeTCP(s.outside.place, s.far.place, netip.AddrPort{}, to); err != nil {
-					t.Errorf("world to the node's port at %s: %v", to, err)
+					t.Errorf("external machine to the node's port at %s: %v", to, err)
 				}
-				seen, err := worldUDPAt(s.outside, s.far, to)
+				seen, err := externalUDPAt(s.outside, s.far, to)
 				if err != nil || seen != s.node.addresses[i] {
 					t.Errorf("far sees %s through the node's port, want %s (error %v)", seen, s.node.addresses[i], err)
 				}
@@ -60,13 +60,13 @@ func (s *services) openNodePort() {
 	}
 }
 
-// worldUDPAt gives the client's address as a server on backendPort sees it that is asked by another address.
-func worldUDPAt(client, backend worldEnd, to netip.AddrPort) (seen netip.Addr, err error) {
+// externalUDPAt gives the client's address as a server on backendPort sees it that is asked by another address.
+func externalUDPAt(client, backend machine, to netip.AddrPort) (seen netip.Addr, err error) {
 	address := backend.addresses[0]
 	if to.Addr().Is6() {
 		address = backend.addresses[1]
 	}
-	echo, err := worldEchoAt(backend.place, netip.AddrPortFrom(address, backendPort))
+	echo, err := externalEchoAt(backend.place, netip.AddrPortFrom(address, backendPort))
 	if err != nil {
 		return seen, err
 	}
@@ -78,7 +78,7 @@ func worldUDPAt(client, backend worldEnd, to netip.AddrPort) (seen netip.Addr, e
 		}
 		defer socket.Close()
 		_ = socket.SetDeadline(time.Now().Add(patience))
-		seen, _, err = worldAsk(socket, 1)
+		seen, _, err = externalAsk(socket, 1)
 		return err
 	})
 	return seen, err

@@ -73,9 +73,9 @@ func knownFlags(t *testing.T, p programs, flags []string) (known []string) {
 
 // versions is a cluster whose agents are replaced by those of another version, and all that goes on meanwhile.
 type versions struct {
-	*guarded
-	balanced *balanced
-	// added are pods beside those of guarded: one on each node for each version so far.
+	*policyLab
+	serviceLab *serviceLab
+	// added are pods beside those of policyLab: one on each node for each version so far.
 	added   [][2]*testbed.Pod
 	version int
 	// direct goes from pod to pod, as policies allow in both directions.
@@ -99,8 +99,8 @@ const (
 
 // newVersions starts this version on both nodes, with pods, policies, Services, and traffic.
 func newVersions(t *testing.T, p programs, flags []string) *versions {
-	g := newGuardedOf(t, &p, flags...)
-	v := &versions{guarded: g, balanced: &balanced{g.world}, direct: &traffic{t: t}}
+	g := newPolicyLabOf(t, &p, flags...)
+	v := &versions{policyLab: g, serviceLab: &serviceLab{g.external}, direct: &traffic{t: t}}
 	v.labels["far"] = "stranger"
 	v.writePods()
 	v.policy("in", allowClients)
@@ -146,10 +146,10 @@ func (v *versions) expectConnections() {
 	v.t.Helper()
 	for i := range serviceOfFar {
 		inner, outer := netip.AddrPortFrom(serviceOfNear[i], servicePort), netip.AddrPortFrom(serviceOfFar[i], servicePort)
-		for _, from := range []worldEnd{v.near, v.node} {
-			v.balanced.expectAnswer(from, inner, v.pod)
+		for _, from := range []machine{v.near, v.node} {
+			v.serviceLab.expectAnswer(from, inner, v.pod)
 		}
-		for from, to := range map[*worldEnd]netip.AddrPort{&v.pod: outer, &v.outside: netip.AddrPortFrom(v.node.addresses[i], nodePort)} {
+		for from, to := range map[*machine]netip.AddrPort{&v.pod: outer, &v.outside: netip.AddrPortFrom(v.node.addresses[i], nodePort)} {
 			eventually(v.t, func() error {
 				if err := askEcho(from.place, to); err != nil {
 					return fmt.Errorf("%s to %s: %w", from.name, to, err)
@@ -184,7 +184,7 @@ func (v *versions) startTraffic() {
 		v.t.Fatal(err)
 	}
 	v.t.Cleanup(func() { v.heard.socket.Close() })
-	for _, from := range []worldEnd{v.near, v.far, v.outside} {
+	for _, from := range []machine{v.near, v.far, v.outside} {
 		sendTo(v.t, from.place, v.pod.addresses[0])
 	}
 	for _, to := range at(servicePort, serviceOfFar...) {
@@ -203,11 +203,11 @@ func (v *versions) startRemembered() {
 	}
 	for i, a := range v.outside.addresses {
 		for _, protocol := range []string{"tcp", "udp"} {
-			masqueraded, err := startRequests(protocol+" requests pod→world "+family(a), protocol, v.pod.place, v.outside.place, a)
+			masqueraded, err := startRequests(protocol+" requests pod→external "+family(a), protocol, v.pod.place, v.outside.place, a)
 			v.remember(masqueraded, err)
 			inside, err := askAt(protocol+" requests pod→Service→far "+family(a), protocol, v.pod.place, netip.AddrPortFrom(serviceOfFar[i], servicePort))
 			v.remember(inside, err)
-			atNode, err := askAt(protocol+" requests world→port of node→far "+family(a), protocol, v.outside.place, netip.AddrPortFrom(v.node.addresses[i], nodePort))
+			atNode, err := askAt(protocol+" requests external→port of node→far "+family(a), protocol, v.outside.place, netip.AddrPortFrom(v.node.addresses[i], nodePort))
 			v.remember(atNode, err)
 		}
 	}
@@ -236,7 +236,7 @@ func (v *versions) goesOn() {
 		}
 		return nil
 	})
-	for _, from := range []worldEnd{v.far, v.outside} {
+	for _, from := range []machine{v.far, v.outside} {
 		if n := v.heard.from(from.addresses[0]).Load(); n > 0 {
 			v.t.Errorf("the isolated pod has heard %d datagrams of %s", n, from.name)
 		}

@@ -17,11 +17,11 @@ const (
 	echoRequestIPv6, echoReplyIPv6 = 128, 129
 )
 
-var worldSequence atomic.Uint32
+var externalSequence atomic.Uint32
 
-// worldPing sends an echo request, which the server's kernel answers, and gives the client's address as it is
+// externalPing sends an echo request, which the server's kernel answers, and gives the client's address as it is
 // in the request at the server. The reply must come from the address that was asked.
-func worldPing(client, server testbed.Place, to netip.Addr) (seen netip.Addr, err error) {
+func externalPing(client, server testbed.Place, to netip.Addr) (seen netip.Addr, err error) {
 	network, request, reply := "ip4:icmp", byte(echoRequestIPv4), byte(echoReplyIPv4)
 	if to.Is6() {
 		network, request, reply = "ip6:ipv6-icmp", echoRequestIPv6, echoReplyIPv6
@@ -51,7 +51,7 @@ func worldPing(client, server testbed.Place, to netip.Addr) (seen netip.Addr, er
 	message := make([]byte, 16)
 	message[0] = request
 	// Each ping is a program of its own: two that ping each other with one identifier cannot be told apart by their answers.
-	sequence := worldSequence.Add(1)
+	sequence := externalSequence.Add(1)
 	binary.BigEndian.PutUint16(message[4:], uint16(os.Getpid())+uint16(sequence))
 	binary.BigEndian.PutUint32(message[8:], uint32(os.Getpid()))
 	binary.BigEndian.PutUint32(message[12:], sequence)
@@ -61,19 +61,19 @@ func worldPing(client, server testbed.Place, to netip.Addr) (seen netip.Addr, er
 	if _, err := here.WriteTo(message, &net.IPAddr{IP: to.AsSlice()}); err != nil {
 		return seen, err
 	}
-	if seen, err = worldMessage(there, request, message[8:]); err != nil {
+	if seen, err = externalMessage(there, request, message[8:]); err != nil {
 		return seen, err
 	}
 	for {
-		from, err := worldMessage(here, reply, message[8:])
+		from, err := externalMessage(here, reply, message[8:])
 		if err != nil || from == to {
 			return seen, err
 		}
 	}
 }
 
-// worldMessage reads until a message of that type with that data comes, and gives its sender.
-func worldMessage(socket net.PacketConn, kind byte, data []byte) (from netip.Addr, err error) {
+// externalMessage reads until a message of that type with that data comes, and gives its sender.
+func externalMessage(socket net.PacketConn, kind byte, data []byte) (from netip.Addr, err error) {
 	buffer := make([]byte, 1500)
 	for {
 		n, sender, err := socket.ReadFrom(buffer)

@@ -24,15 +24,15 @@ const tunnelPort = 4789
 
 // origins is a world whose nodes reach each other's pods through tunnels. A UDP server in a pod of here waits for what nobody may send there.
 type origins struct {
-	*balanced
-	near   worldEnd // a second pod of here
+	*serviceLab
+	near   machine // a second pod of here
 	server net.PacketConn
 }
 
 func newOrigins(t *testing.T) *origins {
-	o := &origins{balanced: newBalanced(t, "--tunnel=vxlan")}
+	o := &origins{serviceLab: newServiceLab(t, "--tunnel=vxlan")}
 	p := o.addPod(o.here, "near")
-	o.near = worldEnd{"near", o.lab.Place(p), p.Addresses}
+	o.near = machine{"near", o.lab.Place(p), p.Addresses}
 	err := o.pod.place.Do(func() (err error) {
 		o.server, err = net.ListenPacket("udp", netip.AddrPortFrom(o.pod.addresses[0], backendPort).String())
 		return err
@@ -44,7 +44,7 @@ func newOrigins(t *testing.T) *origins {
 	return o
 }
 
-// TestForgedTunnels has pods and the world send VXLAN to a node on every way that might give it a node's address: nothing of it arrives in a
+// TestForgedTunnels has pods and the external machine send VXLAN to a node on every way that might give it a node's address: nothing of it arrives in a
 // pod, and each packet is counted where it is dropped.
 func TestForgedTunnels(t *testing.T) {
 	o := newOrigins(t)
@@ -79,7 +79,7 @@ func TestForgedTunnels(t *testing.T) {
 		{"a process in a pod, through a Service", func() error {
 			return sendByProcess(t, o.far.place, netip.AddrPortFrom(serviceOfFar[0], servicePort))
 		}, o.nodes[1], "from_pod", "tunnel_port"},
-		{"the world, through a NodePort", func() error {
+		{"the external machine, through a NodePort", func() error {
 			return sendUDP(o.outside.place, netip.AddrPortFrom(o.peer.addresses[0], nodePort), payload)
 		}, o.nodes[1], "from_wire", "tunnel_port"},
 		{"the other node, at another address of this one", func() error { return sendUDP(o.peer.place, asVIP, payload) }, o.here, "from_tunnel", "tunnel_port"},
@@ -100,7 +100,7 @@ func TestForgedTunnels(t *testing.T) {
 	o.wantOnlyTrue()
 }
 
-// TestForgedOrigins has the world send in the name of pods: of one that is on the node that gets it, and of one that is behind a tunnel.
+// TestForgedOrigins has the external machine send in the name of pods: of one that is on the node that gets it, and of one that is behind a tunnel.
 func TestForgedOrigins(t *testing.T) {
 	o := newOrigins(t)
 	for whose, source := range map[string]netip.Addr{"a pod here": o.near.addresses[0], "a tunnelled pod": o.far.addresses[0], "a tunnelled node": o.peer.addresses[0]} {

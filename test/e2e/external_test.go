@@ -16,31 +16,31 @@ import (
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
-// world is a cluster of two nodes and something on their wire that is not in the cluster.
-type world struct {
+// external is a cluster of two nodes, and a machine on their wire that is not in the cluster.
+type external struct {
 	*cluster
-	// outside is the world: it has a way to the pods of here, through here.
-	outside    worldEnd
+	// outside is the external: it has a way to the pods of here, through here.
+	outside    machine
 	here       *node
-	node, peer worldEnd // here, and the other node
-	pod, far   worldEnd // on here and on the other node
+	node, peer machine // here, and the other node
+	pod, far   machine // on here and on the other node
 }
 
-// worldEnd is one end of a conversation.
-type worldEnd struct {
+// machine is a pod, a node, or the machine outside of the cluster.
+type machine struct {
 	name      string
 	place     testbed.Place
 	addresses []netip.Addr // IPv4 first
 }
 
-// newWorld starts agents with these flags on two of three nodes; the third is in no manifest.
-func newWorld(t *testing.T, flags ...string) *world {
+// newExternal starts agents with these flags on two of three nodes; the third is in no manifest.
+func newExternal(t *testing.T, flags ...string) *external {
 	t.Helper()
-	return newWorldOf(t, nil, flags...)
+	return newExternalOf(t, nil, flags...)
 }
 
-// newWorldOf does so with the agents and the plugin of this build; nil is current.
-func newWorldOf(t *testing.T, of *programs, flags ...string) *world {
+// newExternalOf does so with the agents and the plugin of this build; nil is current.
+func newExternalOf(t *testing.T, of *programs, flags ...string) *external {
 	t.Helper()
 	programs := of
 	if programs == nil {
@@ -58,28 +58,28 @@ func newWorldOf(t *testing.T, of *programs, flags ...string) *world {
 	for _, n := range c.nodes[:2] {
 		c.waitReady(n)
 	}
-	host := func(name string, n *node) worldEnd {
-		end := worldEnd{name: name, place: n.Place()}
+	host := func(name string, n *node) machine {
+		end := machine{name: name, place: n.Place()}
 		for _, a := range n.Addresses {
 			end.addresses = append(end.addresses, a.Addr())
 		}
 		return end
 	}
-	pod := func(name string, n *node) worldEnd {
+	pod := func(name string, n *node) machine {
 		p := c.addPod(n, name)
-		return worldEnd{name, c.lab.Place(p), p.Addresses}
+		return machine{name, c.lab.Place(p), p.Addresses}
 	}
-	w := &world{
+	w := &external{
 		cluster: c, here: c.nodes[0],
-		outside: host("world", c.nodes[2]), node: host("node", c.nodes[0]), peer: host("other node", c.nodes[1]),
+		outside: host("external", c.nodes[2]), node: host("node", c.nodes[0]), peer: host("other node", c.nodes[1]),
 		pod: pod("pod", c.nodes[0]), far: pod("far", c.nodes[1]),
 	}
 	w.routeToPods()
 	return w
 }
 
-// routeToPods gives the world routes to the pods of here.
-func (w *world) routeToPods() {
+// routeToPods gives the external machine routes to the pods of the first node.
+func (w *external) routeToPods() {
 	w.t.Helper()
 	err := w.outside.place.Netlink(func(h *netlink.Handle) error {
 		for i, pods := range w.here.PodCIDRs {
@@ -96,11 +96,11 @@ func (w *world) routeToPods() {
 
 // expect has one end talk to the other over every protocol and both families. The server must see the client
 // as seen.
-func (w *world) expect(client, server, seen worldEnd) {
+func (w *external) expect(client, server, seen machine) {
 	w.t.Helper()
 	for i, to := range server.addresses {
 		for protocol, ask := range map[string]func(client, server testbed.Place, to netip.Addr) (netip.Addr, error){
-			"TCP": worldTCP, "UDP": worldUDP, "ICMP": worldPing,
+			"TCP": externalTCP, "UDP": externalUDP, "ICMP": externalPing,
 		} {
 			from, err := ask(client.place, server.place, to)
 			if err != nil {
@@ -114,7 +114,7 @@ func (w *world) expect(client, server, seen worldEnd) {
 }
 
 // unmasqueraded is how many packets the agent's node has dropped for that reason.
-func (w *world) unmasqueraded(n *node) (packets uint64) {
+func (w *external) unmasqueraded(n *node) (packets uint64) {
 	w.t.Helper()
 	all, err := n.api().Drops(w.t.Context())
 	if err != nil {
@@ -128,11 +128,11 @@ func (w *world) unmasqueraded(n *node) (packets uint64) {
 	return packets
 }
 
-func TestWorld(t *testing.T) {
+func TestExternal(t *testing.T) {
 	t.Parallel()
 	for _, routing := range []string{"ebpf", "kernel"} {
 		t.Run(routing, func(t *testing.T) {
-			w := newWorld(t, "--routing", routing)
+			w := newExternal(t, "--routing", routing)
 			w.expect(w.pod, w.outside, w.node)
 			w.expect(w.outside, w.pod, w.outside)
 			w.expect(w.pod, w.peer, w.pod)
@@ -154,9 +154,9 @@ func TestWorld(t *testing.T) {
 	}
 }
 
-func TestWorldWithoutMasquerading(t *testing.T) {
+func TestExternalWithoutMasquerading(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "--masquerade=false")
+	w := newExternal(t, "--masquerade=false")
 	w.expect(w.pod, w.outside, w.pod)
 	w.expect(w.outside, w.pod, w.outside)
 	w.expect(w.pod, w.peer, w.pod)
@@ -165,7 +165,7 @@ func TestWorldWithoutMasquerading(t *testing.T) {
 }
 
 // expectRefusal sends to a port where nobody listens: the ICMP error must find the sender's socket.
-func (w *world) expectRefusal(client, server worldEnd, i int) {
+func (w *external) expectRefusal(client, server machine, i int) {
 	w.t.Helper()
 	const nobody = 9
 	to := netip.AddrPortFrom(server.addresses[i], nobody)
@@ -188,31 +188,31 @@ func (w *world) expectRefusal(client, server worldEnd, i int) {
 }
 
 // expectFragments sends a datagram larger than the MTU there and back.
-func (w *world) expectFragments(client, server worldEnd, i int) {
+func (w *external) expectFragments(client, server machine, i int) {
 	w.t.Helper()
-	echo, err := worldEcho(server.place, server.addresses[i])
+	echo, err := externalEcho(server.place, server.addresses[i])
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer echo.Close()
-	socket, err := worldDial(client.place, echo)
+	socket, err := externalDial(client.place, echo)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer socket.Close()
 	const size = 4000
-	if _, n, err := worldAsk(socket, size); err != nil || n != size {
+	if _, n, err := externalAsk(socket, size); err != nil || n != size {
 		w.t.Errorf("%s to %s at %s: %d of %d bytes: %v", client.name, server.name, server.addresses[i], n, size, err)
 	}
 }
 
 // Neither rules nor an agent are needed: somebody flushes all rules, as restarting a firewall does, and the agent is gone, and what pods
-// send to the world still has the node's address, on sockets from before and on new ones.
-func TestWorldWithoutRulesAndAgent(t *testing.T) {
+// send to the external network still has the node's address, on sockets from before and on new ones.
+func TestExternalWithoutRulesAndAgent(t *testing.T) {
 	t.Parallel()
 	for _, routing := range []string{"ebpf", "kernel"} {
 		t.Run(routing, func(t *testing.T) {
-			w := newWorld(t, "--routing", routing)
+			w := newExternal(t, "--routing", routing)
 			sockets := w.openSockets()
 			w.flush()
 			w.kill(w.here)
@@ -233,45 +233,45 @@ func TestWorldWithoutRulesAndAgent(t *testing.T) {
 	}
 }
 
-// worldSocket is a UDP socket of the pod that keeps talking to an echo server of the world.
-type worldSocket struct{ socket, echo *net.UDPConn }
+// externalSocket is a UDP socket of the pod that keeps talking to an external echo server.
+type externalSocket struct{ socket, echo *net.UDPConn }
 
 // openSockets opens one socket for each family and uses it.
-func (w *world) openSockets() (sockets []*worldSocket) {
+func (w *external) openSockets() (sockets []*externalSocket) {
 	w.t.Helper()
 	for i, to := range w.outside.addresses {
-		echo, err := worldEcho(w.outside.place, to)
+		echo, err := externalEcho(w.outside.place, to)
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		w.t.Cleanup(func() { echo.Close() })
-		socket, err := worldDial(w.pod.place, echo)
+		socket, err := externalDial(w.pod.place, echo)
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		w.t.Cleanup(func() { socket.Close() })
-		s := &worldSocket{socket, echo}
+		s := &externalSocket{socket, echo}
 		w.untilMasqueraded(s, i)
 		sockets = append(sockets, s)
 	}
 	return sockets
 }
 
-// untilMasqueraded sends until the world answers that it has seen the node.
-func (w *world) untilMasqueraded(s *worldSocket, family int) {
+// untilMasqueraded sends until the external machine reports the node's address as the source.
+func (w *external) untilMasqueraded(s *externalSocket, family int) {
 	w.t.Helper()
 	eventually(w.t, func() error {
 		_ = s.socket.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-		seen, _, err := worldAsk(s.socket, 1)
+		seen, _, err := externalAsk(s.socket, 1)
 		if err == nil && seen != w.node.addresses[family] {
-			w.t.Errorf("the world sees %s, want %s of the node", seen, w.node.addresses[family])
+			w.t.Errorf("the external machine sees %s, want %s of the node", seen, w.node.addresses[family])
 		}
 		return err
 	})
 }
 
 // flush deletes everybody's rules on here and lets somebody else's keep connection tracking at work.
-func (w *world) flush() {
+func (w *external) flush() {
 	w.t.Helper()
 	const others = "flush ruleset; table inet others { chain c { type filter hook forward priority 0; ct state new accept; }; }"
 	if _, err := w.node.place.Output(w.t.Context(), "nft", others); err != nil {
@@ -279,9 +279,9 @@ func (w *world) flush() {
 	}
 }
 
-// worldTCP connects and gives the client's address as the server sees it; the client must see the server at
+// externalTCP connects and gives the client's address as the server sees it; the client must see the server at
 // the address that it asked for, or nothing comes back.
-func worldTCP(client, server testbed.Place, to netip.Addr) (seen netip.Addr, err error) {
+func externalTCP(client, server testbed.Place, to netip.Addr) (seen netip.Addr, err error) {
 	var listener net.Listener
 	err = server.Do(func() (err error) {
 		listener, err = net.Listen("tcp", netip.AddrPortFrom(to, 0).String())
@@ -314,31 +314,31 @@ func worldTCP(client, server testbed.Place, to netip.Addr) (seen netip.Addr, err
 	if err != nil {
 		return seen, err
 	}
-	return worldAddr(string(answer))
+	return externalAddr(string(answer))
 }
 
-func worldUDP(client, server testbed.Place, to netip.Addr) (seen netip.Addr, err error) {
-	echo, err := worldEcho(server, to)
+func externalUDP(client, server testbed.Place, to netip.Addr) (seen netip.Addr, err error) {
+	echo, err := externalEcho(server, to)
 	if err != nil {
 		return seen, err
 	}
 	defer echo.Close()
-	socket, err := worldDial(client, echo)
+	socket, err := externalDial(client, echo)
 	if err != nil {
 		return seen, err
 	}
 	defer socket.Close()
 	_ = socket.SetReadDeadline(time.Now().Add(patience))
-	seen, _, err = worldAsk(socket, 1)
+	seen, _, err = externalAsk(socket, 1)
 	return seen, err
 }
 
-// worldEcho answers each datagram with the sender's address, filled up with blanks to the same length.
-func worldEcho(server testbed.Place, at netip.Addr) (socket *net.UDPConn, err error) {
-	return worldEchoAt(server, netip.AddrPortFrom(at, 0))
+// externalEcho answers each datagram with the sender's address, filled up with blanks to the same length.
+func externalEcho(server testbed.Place, at netip.Addr) (socket *net.UDPConn, err error) {
+	return externalEchoAt(server, netip.AddrPortFrom(at, 0))
 }
 
-func worldEchoAt(server testbed.Place, at netip.AddrPort) (socket *net.UDPConn, err error) {
+func externalEchoAt(server testbed.Place, at netip.AddrPort) (socket *net.UDPConn, err error) {
 	err = server.Do(func() (err error) {
 		socket, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 		return err
@@ -363,7 +363,7 @@ func worldEchoAt(server testbed.Place, at netip.AddrPort) (socket *net.UDPConn, 
 	return socket, nil
 }
 
-func worldDial(client testbed.Place, server *net.UDPConn) (socket *net.UDPConn, err error) {
+func externalDial(client testbed.Place, server *net.UDPConn) (socket *net.UDPConn, err error) {
 	err = client.Do(func() (err error) {
 		socket, err = net.DialUDP("udp", nil, server.LocalAddr().(*net.UDPAddr))
 		return err
@@ -371,8 +371,8 @@ func worldDial(client testbed.Place, server *net.UDPConn) (socket *net.UDPConn, 
 	return socket, err
 }
 
-// worldAsk sends size bytes to an echo and gives the sender's address as that sees it, and how many came back.
-func worldAsk(socket *net.UDPConn, size int) (seen netip.Addr, n int, err error) {
+// externalAsk sends size bytes to an echo and gives the sender's address as that sees it, and how many came back.
+func externalAsk(socket *net.UDPConn, size int) (seen netip.Addr, n int, err error) {
 	if _, err := socket.Write(make([]byte, size)); err != nil {
 		return seen, 0, err
 	}
@@ -380,11 +380,11 @@ func worldAsk(socket *net.UDPConn, size int) (seen netip.Addr, n int, err error)
 	if n, err = socket.Read(answer); err != nil {
 		return seen, n, err
 	}
-	seen, err = worldAddr(strings.TrimSpace(string(answer[:n])))
+	seen, err = externalAddr(strings.TrimSpace(string(answer[:n])))
 	return seen, n, err
 }
 
-func worldAddr(text string) (netip.Addr, error) {
+func externalAddr(text string) (netip.Addr, error) {
 	at, err := netip.ParseAddrPort(text)
 	return at.Addr().Unmap(), err
 }
