@@ -82,7 +82,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// Each directory that the agent is told of is one of the node.
+// Each directory in the agent's arguments is a directory of the node.
 func TestDirectories(t *testing.T) {
 	pod := object[appsv1.DaemonSet](t, "beeline.yaml", "DaemonSet").Spec.Template.Spec
 	want := map[string]string{
@@ -111,7 +111,7 @@ func TestDirectories(t *testing.T) {
 	}
 }
 
-// The scheduler gives the agent's ports to nobody else, and the kubelet asks at just these, first whether the agent has started.
+// The scheduler reserves the agent's ports, and the kubelet probes exactly these, first for the start.
 func TestPortsAndProbes(t *testing.T) {
 	agent := object[appsv1.DaemonSet](t, "beeline.yaml", "DaemonSet").Spec.Template.Spec.Containers[0]
 	declared := map[string]int32{}

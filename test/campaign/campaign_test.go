@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Every fuzz target of the repository belongs to a part: one that nobody runs finds nothing.
+// Every fuzz target of the repository belongs to a part: a target that does not run finds nothing.
 func TestEveryFuzzTargetHasAPart(t *testing.T) {
 	out, err := exec.Command("git", "-C", "../..", "grep", "-hE", "^func Fuzz[A-Z]", "--", "*_test.go").Output()
 	if err != nil {

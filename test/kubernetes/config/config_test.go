@@ -127,7 +127,7 @@ func TestNodeFilesSayWhatWasChosen(t *testing.T) {
 	}
 }
 
-// TestNothingOfIPv4 is about a cluster that has IPv6 only: no component may be told of an address that nothing has.
+// TestNothingOfIPv4 checks an IPv6-only cluster: no component gets an IPv4 address.
 func TestNothingOfIPv4(t *testing.T) {
 	six := plan.New(plan.Options{Family: plan.FamilyIPv6, Proxy: plan.ProxyNFTables}.Defaults())
 	i, err := NewIdentities(six)
@@ -243,7 +243,7 @@ func TestFilesAreForRootOnly(t *testing.T) {
 	}
 }
 
-// Where Beeline is the network, nodes keep pods off until its agent is ready; nobody would take the taint away elsewhere.
+// With Beeline, nodes have a taint until the agent is ready. With other networks, nothing would remove it.
 func TestNodesWaitForTheirAgent(t *testing.T) {
 	for _, network := range plan.Networks {
 		i, err := NewIdentities(plan.New(plan.Options{Network: network}.Defaults()))

@@ -53,7 +53,7 @@ const (
 	ProxyNFTables = "nftables"
 )
 
-// MaxNodes is what the plan of addresses has room for.
+// MaxNodes is the maximum number of nodes in the address plan.
 const MaxNodes = 9
 
 // Options are what a person chooses.
@@ -120,7 +120,7 @@ func (o Options) Validate() error {
 		}
 	}
 	if o.Network == NetworkBridge && o.Proxy == ProxyNone {
-		errs = append(errs, errors.New("network bridge with proxy none: nobody would do anything for Services"))
+		errs = append(errs, errors.New("network bridge with proxy none: nothing would implement Services"))
 	}
 	return errors.Join(errs...)
 }

@@ -46,7 +46,7 @@ func newRequests(protocol, address string) *requests {
 }
 
 func (r *requests) run(ctx context.Context) {
-	conn, err := dialFirst(ctx, "tcp", r.address) // over UDP nobody says that the server is not there yet
+	conn, err := dialFirst(ctx, "tcp", r.address) // over UDP, a missing server goes unnoticed
 	if err == nil && r.protocol == "udp" {
 		conn.Close()
 		conn, err = net.Dial("udp", r.address)
@@ -72,7 +72,7 @@ func (r *requests) ask(ctx context.Context, conn net.Conn) {
 	message := make([]byte, requestSize)
 	next := time.Now()
 	for number := uint64(0); ctx.Err() == nil; number++ {
-		for r.open.young() >= window && ctx.Err() == nil {
+		for r.open.pending() >= window && ctx.Err() == nil {
 			time.Sleep(requestGap)
 			next = time.Now()
 		}
@@ -135,8 +135,8 @@ func (o *openRequests) remove(number uint64) (since time.Time, was bool) {
 	return since, was
 }
 
-// young counts the open requests that may still be answered in time.
-func (o *openRequests) young() (n int) {
+// pending counts the open requests that may still be answered in time.
+func (o *openRequests) pending() (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, since := range o.since {

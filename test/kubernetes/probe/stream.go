@@ -12,7 +12,7 @@ import (
 
 const (
 	// chunk is what a stream writes at once, in bytes; at one each millisecond this makes 65 Mbit/s in each
-	// direction, which leaves the machine room for everything else.
+	// direction, which leaves capacity for everything else.
 	chunk    = 8 << 10
 	chunkGap = time.Millisecond
 )

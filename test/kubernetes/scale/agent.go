@@ -40,8 +40,8 @@ func startAgent(ctx context.Context, o *options, s *server) (*agent, error) {
 	return &agent{cmd, o, s}, nil
 }
 
-// knows tells whether the agent has taken in everything, and put it into force.
-func (a *agent) knows() error {
+// synced returns an error until the agent has applied everything.
+func (a *agent) synced() error {
 	m, err := a.metrics()
 	if err != nil {
 		return err

@@ -47,7 +47,7 @@ const (
 func (a *agent) measure(ctx context.Context) (f *figures, err error) {
 	f = &figures{}
 	begin := time.Now()
-	if err := waitFor(ctx, 5*time.Minute, a.knows); err != nil {
+	if err := waitFor(ctx, 5*time.Minute, a.synced); err != nil {
 		return nil, fmt.Errorf("wait for the agent: %w\n%s", err, tail(filepath.Join(a.o.dir, "agent.log")))
 	}
 	f.ready, f.listed = time.Since(begin), a.server.proxy.received.Load()
@@ -202,7 +202,7 @@ func (f *figures) text(o *options) string {
 	}
 	line("| before that, until the API server has answered the write | p50 %s, p99 %s, slowest %s (%d) | | |", quantile(f.answers, .5), quantile(f.answers, .99), quantile(f.answers, 1), len(f.answers))
 	line("| ADD, the whole plugin | p50 %s, p99 %s, slowest %s (%d) | p99 %s | %s |", quantile(f.adds, .5), quantile(f.adds, .99), quantile(f.adds, 1), len(f.adds), maxADD, kept(quantile(f.adds, .99) <= maxADD))
-	line("| start until everything is known and in force | %.1f s | | |", f.ready.Seconds())
+	line("| start until everything is synced and applied | %.1f s | | |", f.ready.Seconds())
 	line("| sent by the API server to one agent, at its start | %.1f MiB | | |", float64(f.listed)/mib)
 	line("| sent by the API server to one agent, for each pod start and end | %.1f KiB | | |", float64(f.sent)/1024/float64(max(1, f.starts)))
 	return b.String()

@@ -197,7 +197,7 @@ func (a *agent) timeNodes(ctx context.Context) (all []time.Duration, err error) 
 	return all, nil
 }
 
-// followRoutes tells of each route that the kernel gets or loses, with the time. The agent writes the datapath's table before.
+// followRoutes reports each route that the kernel gets or loses, with the time. The agent writes the datapath's table first.
 func followRoutes(ctx context.Context) (<-chan routeEvent, error) {
 	cmd := exec.CommandContext(ctx, "ip", "-4", "monitor", "route")
 	out, err := cmd.StdoutPipe()

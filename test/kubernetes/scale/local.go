@@ -68,7 +68,7 @@ func (a *agent) del(ctx context.Context, s *sandbox) error {
 	return nil
 }
 
-// send has a pod send a packet to somebody outside, which no policy allows it: the agent tells of that, and then keeps names of all pods and Services.
+// send makes a pod send a packet that its policies deny: the agent reports it, and from then on keeps the names of all pods and Services.
 func (s *sandbox) send() error {
 	done := make(chan error)
 	go func() {

@@ -1,5 +1,5 @@
 // Command scale measures one agent on a node of a large cluster while pods start and end in it: what memory and what share of a CPU it takes, how
-// long it takes until a change is in force and until a pod of the node has its network, and what the API server sends it. The objects are in a
+// long it takes until a change is applied and until a pod of the node has its network, and what the API server sends it. The objects are in a
 // real API server, all of it in namespaces of its own. It needs root.
 //
 //	go run ./test/kubernetes/scale [--nodes 5000] [--pods 150000] [--agent bin/beeline-agent] [--plugin bin/beeline-cni] [--write docs/measured/scale.md]

@@ -9,7 +9,7 @@ import (
 type object = map[string]any
 
 // nodeAddress gives each node its own. The first 490 are on one link with node 0, the others behind tunnels, as in a cluster whose network has
-// many links: the kernel by default has no room for more than 1,024 neighbours.
+// many links: the kernel by default has at most 1,024 neighbours.
 func nodeAddress(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 200, byte(i / 245), byte(i%245 + 1)})
 }

@@ -102,7 +102,7 @@ func startServer(ctx context.Context, o *options) (*server, error) {
 		return nil, err
 	}
 	s := &server{kubeconfig: at("kubeconfig"), proxy: between, client: &http.Client{Transport: &http.Transport{
-		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, // on the loopback of this namespace there is nobody else
+		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, // this namespace has no other process on its loopback
 		MaxIdleConnsPerHost: 64,
 	}}}
 	if err := waitFor(ctx, 8*time.Minute, func() error { return s.send(ctx, http.MethodGet, "/readyz", nil) }); err != nil {

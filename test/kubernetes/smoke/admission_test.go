@@ -23,8 +23,8 @@ import (
 // admissionPolicyName is that of the chart's ValidatingAdmissionPolicy.
 const admissionPolicyName = "beeline-agent"
 
-// agentsKeepToTheirNode: with the admission policy of the manifest an agent still removes its taint and sets its condition. With the token
-// that lies on one node nobody writes to another Node, nor anything else to that node's own.
+// agentsKeepToTheirNode: with the admission policy of the manifest, an agent still removes its taint and sets its condition. The token of
+// a node's agent writes neither to other Nodes, nor anything else to its own Node.
 func agentsKeepToTheirNode(t *testing.T) {
 	needBeeline(t)
 	nodes := clusterNodes(t)

@@ -27,7 +27,7 @@ func clusterDNS(t *testing.T) {
 				})
 			}
 		}
-		if output, err := client.try("resolve", "nobody."+namespace+".svc.cluster.local."); err == nil {
+		if output, err := client.try("resolve", "missing."+namespace+".svc.cluster.local."); err == nil {
 			t.Errorf("%s: a Service that does not exist has the address %s", client.pod, output)
 		}
 	}

@@ -105,7 +105,7 @@ func blocks(cidr string) networkingv1.NetworkPolicyPeer {
 	return networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: cidr}}
 }
 
-// from and to make the spec of a policy that allows this peer and nobody else.
+// from and to make the spec of a policy that allows only this peer.
 func from(peer networkingv1.NetworkPolicyPeer) networkingv1.NetworkPolicySpec {
 	return networkingv1.NetworkPolicySpec{
 		PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},

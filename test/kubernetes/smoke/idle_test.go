@@ -59,7 +59,7 @@ func idle(t *testing.T) {
 	}
 	begin := time.Now()
 	newer := make(chan struct{})
-	go func() { // takes the processor, but not that which is counted, and asks nobody
+	go func() { // uses the processor, but neither the agents' time nor the API server
 		_, _ = newerArchive()
 		close(newer)
 	}()

@@ -13,7 +13,7 @@ import (
 // outage is how long the API server is away: longer than any request waits for it before it is tried again.
 const outage = 15 * time.Second
 
-// apiServerOutage: while nobody reaches the API server, traffic goes on, pods get a network, and an agent that is
+// apiServerOutage: while the API server is unreachable, traffic goes on, pods get a network, and an agent that is
 // started anew carries on with what its node has; afterwards all is as before.
 func apiServerOutage(t *testing.T) {
 	needBeeline(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/beeline-cni/beeline/test/kubernetes/plan"
 )
 
-// hasNarrowPaths tells whether paths between nodes carry less than the devices of pods, and nobody on the way may cut packets: tunnels,
+// hasNarrowPaths tells whether paths between nodes carry less than the devices of pods, and routers may not fragment: tunnels,
 // and IPv6.
 func hasNarrowPaths() bool {
 	c, is := onTestbed()

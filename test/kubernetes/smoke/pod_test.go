@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// nodesAreReady: every node is ready, and nobody says that its network is not there.
+// nodesAreReady: every node is ready, and none has an unavailable network.
 func nodesAreReady(t *testing.T) {
 	for _, n := range clusterNodes(t) {
 		waitNodeReady(t, n.name)
@@ -105,15 +105,15 @@ func probesOfTheKubelet(t *testing.T) {
 	applyForTest(t, flips,
 		probed("probe-tcp", nodes[1], tcp(echoPort)),
 		probed("probe-exec", nodes[1], corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/probe", "ask", "127.0.0.1:8080"}}}),
-		probed("probe-nobody", nodes[0], tcp(1)))
+		probed("probe-closed", nodes[0], tcp(1)))
 	waitReady(t, "probe-http", "probe-tcp", "probe-exec")
 	for _, ready := range []string{"false", "true"} {
 		inPod("probe-http").want(t, "ready", ready)
 		waitPod(t, "probe-http", func(p corev1.Pod) bool { return isReady(p) == (ready == "true") })
 	}
-	var nobody corev1.Pod
-	mustGet(t, &nobody, "pod", "probe-nobody")
-	if isReady(nobody) {
-		t.Error("a pod is ready although nobody listens on the port that is probed")
+	var closed corev1.Pod
+	mustGet(t, &closed, "pod", "probe-closed")
+	if isReady(closed) {
+		t.Error("a pod is ready although the probed port is closed")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// sessionAffinity: connections of one client go to one pod, those of clients of the world too, whichever port of the Service
+// sessionAffinity: connections of one client go to one pod, also from outside, whichever port of the Service
 // they take.
 func sessionAffinity(t *testing.T) {
 	needOutside(t)
@@ -39,7 +39,7 @@ func sessionAffinity(t *testing.T) {
 func refusal(t *testing.T) {
 	needOutside(t)
 	c := useFixtures(t)
-	service := serviceObject("nobody", "name", "no-such-pod")
+	service := serviceObject("no-endpoints", "name", "no-such-pod")
 	service.Spec.Type = corev1.ServiceTypeNodePort
 	applyForTest(t, service)
 	inside, ports := serviceAddress(t, service.Name), nodePorts(t, service.Name)
@@ -66,7 +66,7 @@ func wantRefused(t *testing.T, client runner, address string) {
 	})
 }
 
-// loadBalancer: the address in a Service's status leads to its pods from pods, nodes and the world, and from the world only for
+// loadBalancer: the address in a Service's status leads to its pods from pods, nodes and outside, and from outside only for
 // those who are among its source ranges.
 func loadBalancer(t *testing.T) {
 	needTestbed(t, "add routes to the machine outside")
@@ -113,7 +113,7 @@ func setIngress(t *testing.T, service, address string) {
 		"-p", fmt.Sprintf(`{"status": {"loadBalancer": {"ingress": [{"ip": %q}]}}}`, address))
 }
 
-// routeFromOutside has what the outside sends to an address go to a node, as routers of the world would.
+// routeFromOutside routes an address to a node on the machine outside, as routers would.
 func routeFromOutside(t *testing.T, address string, through node) {
 	t.Helper()
 	if _, err := outside().run("ip", "route", "replace", address, "via", through.address); err != nil {

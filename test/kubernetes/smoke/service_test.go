@@ -95,8 +95,7 @@ func nodePort(t *testing.T) {
 	}
 }
 
-// nodePortLocal: with externalTrafficPolicy Local the pod sees the client's address, and a node without such a pod
-// answers nobody.
+// nodePortLocal: with externalTrafficPolicy Local the pod sees the client's address, and a node without such a pod does not reply.
 func nodePortLocal(t *testing.T) {
 	needOutside(t)
 	c := useFixtures(t)

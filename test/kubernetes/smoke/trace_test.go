@@ -55,7 +55,7 @@ func traces(node string) error {
 	var wrong []string
 	for _, trace := range slices.Sorted(maps.Keys(found)) {
 		if _, owned := want[trace]; !owned {
-			wrong = append(wrong, trace+" is nobody's")
+			wrong = append(wrong, trace+" belongs to no pod")
 		}
 	}
 	for _, trace := range slices.Sorted(maps.Keys(want)) {

@@ -80,16 +80,21 @@ func (r *Remote) Load(ctx context.Context, archive string, nodes ...string) erro
 			return err
 		}
 	}
-	const load = `ctr=ctr; command -v ctr >/dev/null || ctr="k3s ctr"; exec $ctr -n k8s.io images import -`
+	// Find the command first: kubectl waits long to send an archive to a command that does not run.
+	const find = `command -v ctr || { command -v k3s && echo ctr; }`
 	var errs []error
 	for _, node := range nodes {
 		errs = append(errs, func() error {
+			ctr, err := r.onNode(ctx, node, "sh", "-c", find)
+			if err != nil {
+				return fmt.Errorf("find ctr on %s: %w", node, err)
+			}
 			f, err := os.Open(archive)
 			if err != nil {
 				return err
 			}
 			defer f.Close()
-			cmd, err := r.NodeCommand(ctx, node, "sh", "-c", load)
+			cmd, err := r.NodeCommand(ctx, node, append(strings.Fields(ctr), "-n", "k8s.io", "images", "import", "-")...)
 			if err != nil {
 				return err
 			}
@@ -101,6 +106,16 @@ func (r *Remote) Load(ctx context.Context, archive string, nodes ...string) erro
 		}())
 	}
 	return errors.Join(errs...)
+}
+
+// onNode runs a command on a node and returns its output.
+func (r *Remote) onNode(ctx context.Context, node string, args ...string) (string, error) {
+	cmd, err := r.NodeCommand(ctx, node, args...)
+	if err != nil {
+		return "", err
+	}
+	out, err := cmd.Output()
+	return string(out), err
 }
 
 // Close removes the pods on the nodes.
