@@ -25,7 +25,7 @@ func (a *Agent) adoptEndpoints() error {
 	for _, e := range all {
 		a.endpoints[e.HostDevice] = e
 	}
-	devices, err := device.HostDevices()
+	devices, err := device.Pods.HostEnds()
 	if err != nil {
 		return err
 	}
@@ -34,12 +34,12 @@ func (a *Agent) adoptEndpoints() error {
 	}
 	for _, d := range devices {
 		if e, ok := a.endpoints[d.Name]; ok && e.HostIfIndex == d.Index {
-			e.Namespace = d.Namespace + 1 // which files of earlier agents do not have
+			e.Namespace = d.NetnsID + 1 // which files of earlier agents do not have
 			a.endpoints[d.Name] = e
 		}
 	}
 	isGone := func(name string) int {
-		if slices.ContainsFunc(devices, func(d device.HostDevice) bool { return d.Name == name }) {
+		if slices.ContainsFunc(devices, func(d device.HostEnd) bool { return d.Name == name }) {
 			return 0
 		}
 		return 1
@@ -66,7 +66,7 @@ func (a *Agent) adoptEndpoints() error {
 	return nil
 }
 
-func (a *Agent) adoptFromTable(devices []device.HostDevice) error {
+func (a *Agent) adoptFromTable(devices []device.HostEnd) error {
 	table, err := a.datapath.Endpoints.All()
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (a *Agent) adoptFromTable(devices []device.HostDevice) error {
 // dropGoneEndpoints forgets endpoints whose device is gone: a DEL without an agent, a node that lost its
 // namespaces, a pod whose namespace was deleted. It says how many it has forgotten.
 func (a *Agent) dropGoneEndpoints() (int, error) {
-	devices, err := device.HostDevices()
+	devices, err := device.Pods.HostEnds()
 	if err != nil {
 		return 0, err
 	}

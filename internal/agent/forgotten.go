@@ -117,7 +117,7 @@ func (a *Agent) clusterPods() *clusterPods {
 func (a *Agent) dropForgotten() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, name := range a.forgotten.look(time.Now(), a.endpoints, a.clusterPods(), device.PacketsFrom) {
+	for _, name := range a.forgotten.look(time.Now(), a.endpoints, a.clusterPods(), device.Pods.PacketsFrom) {
 		e := a.endpoints[name]
 		a.log.Warn("endpoint is removed: no DEL has come for its pod, which the cluster does not have and which sends nothing, or has been gone for a day",
 			"pod", e.PodName(), "addresses", e.Addresses, "device", name)

@@ -85,7 +85,7 @@ func TestForgottenPodGivesItsAddressesBack(t *testing.T) {
 
 		now := time.Now()
 		for ago := forgottenAfter; ago > 0; ago -= time.Minute {
-			if over := a.forgotten.look(now.Add(-ago), a.endpoints, a.clusterPods(), device.PacketsFrom); len(over) > 0 {
+			if over := a.forgotten.look(now.Add(-ago), a.endpoints, a.clusterPods(), device.Pods.PacketsFrom); len(over) > 0 {
 				t.Errorf("forgotten before its time: %v", over)
 			}
 		}
@@ -108,10 +108,10 @@ func TestForgottenPodGivesItsAddressesBack(t *testing.T) {
 		if table, err := a.datapath.Endpoints.All(); err != nil || len(table) != 2 {
 			t.Errorf("the table of pods has %v: %v", table, err)
 		}
-		if _, there, err := device.FindHost(gone.HostDevice); there || err != nil {
+		if _, there, err := device.Pods.HostEnd(gone.HostDevice); there || err != nil {
 			t.Errorf("its device is there: %t, %v", there, err)
 		}
-		if _, there, err := device.FindHost(stays.HostDevice); !there || err != nil {
+		if _, there, err := device.Pods.HostEnd(stays.HostDevice); !there || err != nil {
 			t.Errorf("the device of the pod that stays is there: %t, %v", there, err)
 		}
 		if files, err := os.ReadDir(filepath.Join(config.StateDir, "endpoints")); err != nil || len(files) != 1 {

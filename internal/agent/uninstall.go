@@ -13,6 +13,9 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/datapath/attach"
 	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/neigh"
+	"github.com/beeline-cni/beeline/internal/device/route"
+	"github.com/beeline-cni/beeline/internal/device/vxlan"
 	"github.com/beeline-cni/beeline/internal/install"
 )
 
@@ -59,28 +62,28 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 	tell(installed)
 	step("remove plugin", err)
 	for _, name := range slices.Sorted(maps.Keys(pods)) {
-		err := device.DeleteHost(name)
+		err := device.Pods.Delete(name)
 		step("remove device of pod "+pods[name], err)
 		if err == nil {
 			say(fmt.Sprintf("device %s of pod %s", name, pods[name]))
 		}
 	}
 	// Before its programs, without which it would bring in what anybody sends.
-	removed, err := device.RemoveTunnel()
+	removed, err := vxlan.Remove()
 	if removed {
-		say("device " + device.TunnelName)
+		say("device " + vxlan.Name)
 	}
 	step("remove tunnel", err)
 	loaded, err := attach.Remove(config.BPFFS)
 	tell(loaded)
 	step("remove datapath", err)
-	step("remove neighbours", device.ManageNeighbours(0, nil))
-	rules, err := device.SyncRules(nil)
+	step("remove neighbours", neigh.Manage(0, nil))
+	rules, err := route.SyncTunnelRules(nil)
 	step("remove routing rules", err)
-	ofClosed, err := device.SyncClosed(device.Closed{}, false)
+	ofClosed, err := route.SyncBlackholes(route.Blackholes{}, false)
 	step("remove routing rules of closed pods", err)
 	count("routing rules", rules+ofClosed)
-	routes, err := device.SyncRoutes(nil)
+	routes, err := route.Sync(nil)
 	count("routes", routes)
 	step("remove routes", err)
 	released, err := loadReserved(config.StateDir)
@@ -99,7 +102,7 @@ func Uninstall(config Config, force bool, say func(removed string)) error {
 
 // attachedPods gives the pods of this node's devices, by device.
 func attachedPods(stateDir string) (map[string]string, error) {
-	devices, err := device.HostDevices()
+	devices, err := device.Pods.HostEnds()
 	if err != nil {
 		return nil, err
 	}

@@ -14,9 +14,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
-// Add makes the pod's device, has the agent make an endpoint of it, configures the pod's side, and prints
-// the result. A step that fails undoes those before it. An attachment that exists already is refused
-// and left as it is.
+// Add creates the pod's device, registers it with the agent as an endpoint, configures the pod's end, and prints the result. A step
+// that fails undoes the previous ones. An attachment that exists is an error and stays as it is.
 func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 	conf, err := parseConfig(args.StdinData)
 	if err != nil {
@@ -46,38 +45,38 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 	}
 	agent := p.Agent(conf.AgentSocket)
 
-	pair, err := p.Devices.CreatePair(device.PairSpec{ContainerID: args.ContainerID, IfName: args.IfName, Netns: args.Netns})
+	dev, err := p.Devices.Create(device.PodSpec{ContainerID: args.ContainerID, IfName: args.IfName, Netns: args.Netns})
 	if err != nil {
 		return deviceError("create the pod's device", err)
 	}
-	defer p.undo(&err, "delete the pod's device", func() error { return p.Devices.DeleteHost(pair.HostName) })
+	defer p.undo(&err, "delete the pod's device", func() error { return p.Devices.Delete(dev.HostName) })
 
 	var resp *agentapi.AddResponse
-	err = p.ask(func(ctx context.Context) (err error) {
-		req := addRequest(args, conf.Name, pod, pair)
+	err = p.request(func(ctx context.Context) (err error) {
+		req := addRequest(args, conf.Name, pod, dev)
 		req.ThroughStack, req.PortMappings, req.Direct = throughStack, ports, conf.Routing == routingEBPF
 		resp, err = agent.Add(ctx, req)
 		return err
 	})
 	if err != nil {
-		// Whether the agent got to know the endpoint or not, it ends with its device.
+		// If the agent has the endpoint, it removes it with the device.
 		return agentError("add endpoint", conf.AgentSocket, err)
 	}
 	defer p.undo(&err, "delete the endpoint", func() error {
-		return p.ask(func(ctx context.Context) error {
-			return agent.Delete(ctx, agentapi.DeleteRequest{Attachment: attachment(args), HostIfIndex: pair.HostIndex})
+		return p.request(func(ctx context.Context) error {
+			return agent.Delete(ctx, agentapi.DeleteRequest{Attachment: attachment(args), HostIfIndex: dev.HostIndex})
 		})
 	})
 
-	cfg, err := podConfig(resp, pair.HostMAC)
+	cfg, err := podConfig(resp, dev.HostMAC)
 	if err != nil {
 		return err
 	}
-	if err := p.Devices.ConfigurePod(args.Netns, args.IfName, cfg); err != nil {
+	if err := p.Devices.Configure(args.Netns, args.IfName, cfg); err != nil {
 		return deviceError("configure the pod's device", err)
 	}
 
-	printed, err := result(pair, args.Netns, cfg, dns).GetAsVersion(conf.CNIVersion)
+	printed, err := result(dev, args.Netns, cfg, dns).GetAsVersion(conf.CNIVersion)
 	if err != nil {
 		return fmt.Errorf("convert result to CNI %s: %w", conf.CNIVersion, err)
 	}
@@ -87,7 +86,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 	return nil
 }
 
-// undo, deferred, runs step if the function fails; what goes wrong with it is added to the error's details.
+// undo, deferred, runs step if the function fails and adds an error of step to the error's details.
 func (p *Plugin) undo(failed *error, what string, step func() error) {
 	if *failed == nil {
 		return
@@ -96,18 +95,18 @@ func (p *Plugin) undo(failed *error, what string, step func() error) {
 	if err == nil {
 		return
 	}
-	var told *types.Error
-	if !errors.As(*failed, &told) {
-		told = types.NewError(types.ErrInternal, (*failed).Error(), "")
+	var cniErr *types.Error
+	if !errors.As(*failed, &cniErr) {
+		cniErr = types.NewError(types.ErrInternal, (*failed).Error(), "")
 	}
 	details := fmt.Sprintf("undo: %s: %v", what, err)
-	if told.Details != "" {
-		details = told.Details + "; " + details
+	if cniErr.Details != "" {
+		details = cniErr.Details + "; " + details
 	}
-	*failed = types.NewError(told.Code, told.Msg, details)
+	*failed = types.NewError(cniErr.Code, cniErr.Msg, details)
 }
 
-// checkNew refuses a namespace that is the node's own, and an attachment that exists.
+// checkNew returns an error for the node's own network namespace and for an attachment that exists.
 func (p *Plugin) checkNew(args *skel.CmdArgs) error {
 	own, nsErr := cnins.CheckNetNS(args.Netns)
 	if nsErr != nil {
@@ -117,33 +116,33 @@ func (p *Plugin) checkNew(args *skel.CmdArgs) error {
 		return types.NewError(types.ErrInvalidNetNS, fmt.Sprintf("CNI_NETNS %s is the node's own network namespace", args.Netns), "")
 	}
 	name := device.HostName(args.ContainerID, args.IfName)
-	index, err := p.Devices.HostIndex(name)
+	_, exists, err := p.Devices.HostEnd(name)
 	if err != nil {
-		return deviceError("look for the pod's device", err)
+		return deviceError("find the pod's device", err)
 	}
-	if index != 0 {
+	if exists {
 		return types.NewError(ErrExists, fmt.Sprintf("interface %s of container %s is attached already (device %s); DEL it first", args.IfName, args.ContainerID, name), "")
 	}
 	return nil
 }
 
-func addRequest(args *skel.CmdArgs, network string, pod agentapi.PodRef, pair device.Pair) agentapi.AddRequest {
+func addRequest(args *skel.CmdArgs, network string, pod agentapi.PodRef, dev device.PodDevice) agentapi.AddRequest {
 	return agentapi.AddRequest{
 		Attachment:  attachment(args),
 		Network:     network,
 		Netns:       args.Netns,
 		Pod:         pod,
-		HostDevice:  pair.HostName,
-		HostIfIndex: pair.HostIndex,
-		HostMAC:     pair.HostMAC.String(),
-		PodMAC:      pair.PodMAC.String(),
+		HostDevice:  dev.HostName,
+		HostIfIndex: dev.HostIndex,
+		HostMAC:     dev.HostMAC.String(),
+		PodMAC:      dev.PodMAC.String(),
 	}
 }
 
-// podConfig checks the agent's answer, so that a mistake in it does not become a broken pod.
+// podConfig validates the agent's response, so that a bug does not break the pod.
 func podConfig(resp *agentapi.AddResponse, hostMAC net.HardwareAddr) (device.PodConfig, error) {
 	invalid := func(format string, args ...any) (device.PodConfig, error) {
-		return device.PodConfig{}, types.NewError(types.ErrInternal, "answer of the agent: "+fmt.Sprintf(format, args...), "")
+		return device.PodConfig{}, types.NewError(types.ErrInternal, "response of the agent: "+fmt.Sprintf(format, args...), "")
 	}
 	if len(resp.Addresses) == 0 || len(resp.Addresses) != len(resp.Gateways) {
 		return invalid("%d addresses and %d gateways", len(resp.Addresses), len(resp.Gateways))

@@ -17,7 +17,7 @@ import (
 )
 
 func TestAddPrintsResult(t *testing.T) {
-	w := newWorld()
+	w := newFakeNode()
 	if err := w.plugin().Add(args(conf(`,"agentSocket":"/x/a.sock","dns":{"nameservers":["10.0.0.10"]}`))); err != nil {
 		t.Fatal(err)
 	}
@@ -67,24 +67,24 @@ func TestAddUndoesEveryStep(t *testing.T) {
 		says  string
 		steps string
 	}{
-		{"look", errBroken, 999, "look for the pod's device: broken on purpose", "look"},
-		{"create", errBroken, 999, "create the pod's device: broken on purpose", "look,create"},
-		{"create", fmt.Errorf("create pair: %w", syscall.EEXIST), ErrExists, "file exists", "look,create"},
-		{"agent add", errBroken, 999, "add endpoint: broken on purpose", "look,create,agent add,delete device"},
-		{"agent add", agentapi.ErrNoAgent, 11, "is not running on this node (nobody answers at /run/beeline/agent.sock)", "look,create,agent add,delete device"},
-		{"agent add", agentapi.Errorf(agentapi.CodeNotReady, "node n is not ready: no node yet"), 11, "add endpoint: node n is not ready: no node yet (`beeline status`", "look,create,agent add,delete device"},
-		{"agent add", agentapi.Errorf(agentapi.CodeExhausted, "no free address in 10.1.0.0/24"), ErrExhausted, "no free address in 10.1.0.0/24: delete pods", "look,create,agent add,delete device"},
-		{"agent add", agentapi.Errorf(agentapi.CodeConflict, "c1 is there"), ErrExists, "c1 is there; DEL it first", "look,create,agent add,delete device"},
-		{"agent add", agentapi.Errorf(agentapi.CodePortTaken, "port 80/TCP is taken"), ErrPortTaken, "port 80/TCP is taken; one of the two pods", "look,create,agent add,delete device"},
-		{"agent add", agentapi.Errorf(agentapi.CodeInvalid, "hostMAC: empty"), 999, "is one of the two older? hostMAC: empty", "look,create,agent add,delete device"},
-		{"agent add", context.DeadlineExceeded, 11, "did not answer in time at /run/beeline/agent.sock", "look,create,agent add,delete device"},
-		{"bad answer", errBroken, 999, "2 addresses and 1 gateways", "look,create,agent add,agent delete,delete device"},
-		{"configure", errBroken, 999, "configure the pod's device: broken on purpose", "look,create,agent add,configure,agent delete,delete device"},
-		{"print", errBroken, types.ErrIOFailure, "print result: broken on purpose", "look,create,agent add,configure,print,agent delete,delete device"},
+		{"find device", errBroken, 999, "find the pod's device: broken on purpose", "find device"},
+		{"create", errBroken, 999, "create the pod's device: broken on purpose", "find device,create"},
+		{"create", fmt.Errorf("create pair: %w", syscall.EEXIST), ErrExists, "file exists", "find device,create"},
+		{"agent add", errBroken, 999, "add endpoint: broken on purpose", "find device,create,agent add,delete device"},
+		{"agent add", agentapi.ErrNoAgent, 11, "is not running on this node (no process listens at /run/beeline/agent.sock)", "find device,create,agent add,delete device"},
+		{"agent add", agentapi.Errorf(agentapi.CodeNotReady, "node n is not ready: no node yet"), 11, "add endpoint: node n is not ready: no node yet (`beeline status`", "find device,create,agent add,delete device"},
+		{"agent add", agentapi.Errorf(agentapi.CodeExhausted, "no free address in 10.1.0.0/24"), ErrExhausted, "no free address in 10.1.0.0/24: delete pods", "find device,create,agent add,delete device"},
+		{"agent add", agentapi.Errorf(agentapi.CodeConflict, "c1 is there"), ErrExists, "c1 is there; DEL it first", "find device,create,agent add,delete device"},
+		{"agent add", agentapi.Errorf(agentapi.CodePortTaken, "port 80/TCP is taken"), ErrPortTaken, "port 80/TCP is taken; give one of the two pods", "find device,create,agent add,delete device"},
+		{"agent add", agentapi.Errorf(agentapi.CodeInvalid, "hostMAC: empty"), 999, "have the same version: hostMAC: empty", "find device,create,agent add,delete device"},
+		{"agent add", context.DeadlineExceeded, 11, "did not reply in time at /run/beeline/agent.sock", "find device,create,agent add,delete device"},
+		{"bad response", errBroken, 999, "2 addresses and 1 gateways", "find device,create,agent add,agent delete,delete device"},
+		{"configure", errBroken, 999, "configure the pod's device: broken on purpose", "find device,create,agent add,configure,agent delete,delete device"},
+		{"print", errBroken, types.ErrIOFailure, "print result: broken on purpose", "find device,create,agent add,configure,print,agent delete,delete device"},
 	}
 	for _, test := range tests {
 		t.Run(test.fails+" "+test.err.Error(), func(t *testing.T) {
-			w := newWorld()
+			w := newFakeNode()
 			w.fail[test.fails] = test.err
 			err := w.plugin().Add(args(conf("")))
 			if code := codeOf(t, err); code != test.code || !strings.Contains(err.Error(), test.says) {
@@ -101,7 +101,7 @@ func TestAddUndoesEveryStep(t *testing.T) {
 }
 
 func TestAddTellsWhatItCouldNotUndo(t *testing.T) {
-	w := newWorld()
+	w := newFakeNode()
 	w.fail["configure"] = errBroken
 	w.fail["agent delete"] = agentapi.ErrNoAgent
 	w.fail["delete device"] = errBroken
@@ -117,7 +117,7 @@ func TestAddTellsWhatItCouldNotUndo(t *testing.T) {
 }
 
 func TestRepeatedAddLeavesTheFirstAlone(t *testing.T) {
-	w := newWorld()
+	w := newFakeNode()
 	if err := w.plugin().Add(args(conf(""))); err != nil {
 		t.Fatal(err)
 	}
@@ -126,13 +126,13 @@ func TestRepeatedAddLeavesTheFirstAlone(t *testing.T) {
 	if codeOf(t, err) != ErrExists || !strings.Contains(err.Error(), "attached already") {
 		t.Errorf("got %v", err)
 	}
-	if len(w.devices) != 1 || len(w.endpoints) != 1 || strings.Join(w.steps, ",") != "look" {
+	if len(w.devices) != 1 || len(w.endpoints) != 1 || strings.Join(w.steps, ",") != "find device" {
 		t.Errorf("devices %v, endpoints %v, steps %v", w.devices, w.endpoints, w.steps)
 	}
 }
 
 func TestAddRefusesTheNodesOwnNamespace(t *testing.T) {
-	w := newWorld()
+	w := newFakeNode()
 	a := args(conf(""))
 	a.Netns = "/proc/self/ns/net"
 	if err := w.plugin().Add(a); codeOf(t, err) != types.ErrInvalidNetNS || len(w.steps) != 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/ipam"
 )
 
-// agent behaves as the real one does towards the plugin: it hands out addresses, knows endpoints as long
+// agent behaves as the real one does towards the plugin: it allocates addresses, knows endpoints as long
 // as their host device exists, and deletes the device with the endpoint. It has no datapath.
 type agent struct {
 	node ns.NetNS
@@ -77,7 +77,7 @@ func (a *agent) Delete(_ context.Context, req agentapi.DeleteRequest) error {
 }
 
 func (a *agent) remove(at agentapi.Attachment) error {
-	err := a.node.Do(func(ns.NetNS) error { return device.DeleteHost(device.HostName(at.ContainerID, at.IfName)) })
+	err := a.node.Do(func(ns.NetNS) error { return device.Pods.Delete(device.HostName(at.ContainerID, at.IfName)) })
 	if err == nil {
 		a.pool.Release(owner(at))
 		delete(a.endpoints, at)

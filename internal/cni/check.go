@@ -17,8 +17,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
-// Check compares three views of an attachment: the result that ADD (and the plugins chained after it)
-// gave, the agent's endpoint, and what is in the pod. The error names the first difference.
+// Check compares the result of ADD (and of the plugins chained after it), the agent's endpoint, and the pod's network. The error names
+// the first difference.
 func (p *Plugin) Check(args *skel.CmdArgs) error {
 	conf, err := parseConfig(args.StdinData)
 	if err != nil {
@@ -29,7 +29,7 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 		return err
 	}
 	var endpoint *agentapi.Endpoint
-	err = p.ask(func(ctx context.Context) (err error) {
+	err = p.request(func(ctx context.Context) (err error) {
 		endpoint, err = p.Agent(conf.AgentSocket).Check(ctx, attachment(args))
 		return err
 	})
@@ -40,13 +40,13 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 		return agentError("check endpoint", conf.AgentSocket, err)
 	}
 	if endpoint.State != agentapi.StateReady {
-		return differs("the agent says: %s", endpoint.State)
+		return differs("the agent reports state %s", endpoint.State)
 	}
 	want, err := compare(prev, endpoint, args)
 	if err != nil {
 		return err
 	}
-	if err := p.Devices.CheckPod(args.Netns, args.IfName, want); err != nil {
+	if err := p.Devices.Check(args.Netns, args.IfName, want); err != nil {
 		return differs("%v", err)
 	}
 	return nil
@@ -56,7 +56,7 @@ func differs(format string, args ...any) *types.Error {
 	return types.NewError(ErrDiffers, "check: "+fmt.Sprintf(format, args...), "")
 }
 
-// prevResult decodes the result that CHECK must have.
+// prevResult decodes the result of ADD, which CHECK requires.
 func (c *config) prevResult() (*current.Result, error) {
 	if c.PrevResult == nil {
 		return nil, invalidConfig("field \"prevResult\": missing, CHECK needs it")
@@ -72,7 +72,7 @@ func (c *config) prevResult() (*current.Result, error) {
 	return r, nil
 }
 
-// compare checks the result against the endpoint and gives what must be in the pod.
+// compare checks the result against the endpoint and returns the expected network of the pod.
 func compare(prev *current.Result, endpoint *agentapi.Endpoint, args *skel.CmdArgs) (device.PodConfig, error) {
 	host := device.HostName(args.ContainerID, args.IfName)
 	if endpoint.HostDevice != host {
@@ -96,7 +96,7 @@ func compare(prev *current.Result, endpoint *agentapi.Endpoint, args *skel.CmdAr
 
 	want := device.PodConfig{HostMAC: hostMAC}
 	if pod.Mtu == endpoint.MTU {
-		// Otherwise a chained plugin or the agent, following the uplink, has changed it since.
+		// Otherwise a chained plugin, or the agent with the uplink's MTU, changed it later.
 		want.MTU = endpoint.MTU
 	}
 	for _, ip := range prev.IPs {
@@ -114,7 +114,7 @@ func compare(prev *current.Result, endpoint *agentapi.Endpoint, args *skel.CmdAr
 	}
 	for _, addr := range endpoint.Addresses {
 		if !slices.ContainsFunc(want.Addresses, func(p netip.Prefix) bool { return p.Addr() == addr }) {
-			return device.PodConfig{}, differs("the agent's endpoint has the address %s, which prevResult has not on %s", addr, args.IfName)
+			return device.PodConfig{}, differs("the agent's endpoint has the address %s, which prevResult lacks on %s", addr, args.IfName)
 		}
 	}
 	if len(want.Addresses) == 0 {

@@ -16,28 +16,28 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// maxSocketPath is the kernel's limit for the path of a unix socket, in bytes (sun_path without its end).
+// maxSocketPath is the kernel's limit for the path of a unix socket, in bytes (sun_path without the terminating NUL).
 const maxSocketPath = 107
 
-// config is the plugin's part of a network configuration. Only agentSocket and routing are ours; the rest is of
-// the specification, its conventions, and the runtime.
+// config is the plugin's part of a network configuration. agentSocket and routing are Beeline's; the other fields come from the
+// specification, its conventions, and the runtime.
 type config struct {
 	CNIVersion  string
 	Name        string
 	AgentSocket string
-	// Routing is who forwards the packets of this network's pods (see throughStack).
+	// Routing is what forwards the packets of this network's pods (see throughStack).
 	Routing       string
 	DNS           types.DNS
 	RuntimeConfig map[string]json.RawMessage
-	// PrevResult is nil without one; its content is decoded by who needs it.
+	// PrevResult is nil without one.
 	PrevResult map[string]any
-	// Valid are the attachments that GC leaves alone. HasValid tells an empty list from none.
+	// Valid are the attachments that GC keeps. HasValid distinguishes an empty list from a missing one.
 	Valid    []types.GCAttachment
 	HasValid bool
 }
 
-// parseConfig reads a network configuration strictly: a key that nobody defines is an error, since it is
-// most likely a misspelt one. Errors have CNI code 7 and name the field.
+// parseConfig reads a network configuration strictly: an unknown key is an error, because it is most likely misspelt. Errors have CNI
+// code 7 and name the field.
 func parseConfig(data []byte) (*config, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(data, &fields); err != nil {
@@ -55,7 +55,7 @@ func parseConfig(data []byte) (*config, error) {
 		"runtimeConfig":             &c.RuntimeConfig,
 		"prevResult":                &c.PrevResult,
 		"cni.dev/valid-attachments": &attachments,
-		"cni.dev/attachments":       &olderAttachments, // what CNI 1.1.0 said by mistake
+		"cni.dev/attachments":       &olderAttachments, // the name in CNI 1.1.0, by mistake
 		"type":                      new(string),
 		"cniVersions":               new([]string),
 		"capabilities":              new(map[string]bool),
@@ -68,13 +68,13 @@ func parseConfig(data []byte) (*config, error) {
 		into, ok := known[key]
 		switch {
 		case ok:
-		case strings.HasPrefix(key, "cni.dev/"): // the specification's own, of later versions
+		case strings.HasPrefix(key, "cni.dev/"): // the specification's own keys in later versions
 			into = &ignored
 		case key == "ipam":
-			problems = append(problems, refuseIPAM(fields[key]))
+			problems = append(problems, checkIPAM(fields[key]))
 			continue
 		case key == "ipMasq":
-			problems = append(problems, refuseIPMasq(fields[key]))
+			problems = append(problems, checkIPMasq(fields[key]))
 			continue
 		default:
 			problems = append(problems, fmt.Errorf("unknown field %q%s", key, suggestion(key, known)))
@@ -106,7 +106,7 @@ func invalidConfig(reason string) *types.Error {
 	return types.NewError(types.ErrInvalidNetworkConfig, "invalid network configuration: "+reason, "")
 }
 
-// fieldError says what is in the field and what should be, in JSON's words.
+// fieldError names the JSON type of the field and the expected one.
 func fieldError(key string, err error) error {
 	var wrong *json.UnmarshalTypeError
 	if !errors.As(err, &wrong) {
@@ -129,7 +129,7 @@ func jsonKind(t reflect.Type) string {
 	}
 }
 
-// suggestion finds a field that is spelt alike but for upper and lower case.
+// suggestion finds a field that differs only in case.
 func suggestion(key string, known map[string]any) string {
 	for name := range known {
 		if strings.EqualFold(name, key) {
@@ -150,27 +150,27 @@ func checkSocket(socket string) error {
 	}
 }
 
-// refuseIPAM accepts what says nothing, since runtimes write an empty ipam out of habit.
-func refuseIPAM(raw json.RawMessage) error {
+// checkIPAM accepts an empty object, which some runtimes write.
+func checkIPAM(raw json.RawMessage) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil || len(fields) > 0 {
-		return errors.New("field \"ipam\": the agent hands out the addresses, remove it")
+		return errors.New("field \"ipam\": the agent allocates addresses; remove the field")
 	}
 	return nil
 }
 
-func refuseIPMasq(raw json.RawMessage) error {
+func checkIPMasq(raw json.RawMessage) error {
 	if bytes.Equal(raw, []byte("false")) || bytes.Equal(raw, []byte("null")) {
 		return nil
 	}
-	return errors.New("field \"ipMasq\": masquerading is set by the agent's flag --masquerade, remove it")
+	return errors.New("field \"ipMasq\": the agent's flag --masquerade sets masquerading; remove the field")
 }
 
-// checkForAdd refuses what ADD would have to ignore although it was asked for.
+// checkForAdd returns an error for requests that ADD cannot satisfy.
 func (c *config) checkForAdd() error {
 	for _, key := range []string{"interfaces", "ips"} {
 		if list, _ := c.PrevResult[key].([]any); len(list) > 0 {
-			return invalidConfig(fmt.Sprintf("field \"prevResult\": has %s already; %s makes the pod's interface and must be the first plugin", key, Type))
+			return invalidConfig(fmt.Sprintf("field \"prevResult\": has %s already; %s creates the pod's interface and must be the first plugin", key, Type))
 		}
 	}
 	for _, key := range []string{"ips", "ipRanges", "mac"} {
@@ -184,24 +184,23 @@ func (c *config) checkForAdd() error {
 	return nil
 }
 
-// dns is what the result says about name resolution: the runtime's word (capability "dns") before the
-// configuration's.
+// dns returns the result's DNS settings: the runtime's (capability "dns"), else the configuration's.
 func (c *config) dns() (types.DNS, error) {
 	if _, ok := c.RuntimeConfig["dns"]; !ok {
 		return c.DNS, nil
 	}
-	var asked struct {
+	var requested struct {
 		Servers  []string `json:"servers"`
 		Searches []string `json:"searches"`
 		Options  []string `json:"options"`
 	}
-	if err := c.capability("dns", &asked); err != nil {
+	if err := c.capability("dns", &requested); err != nil {
 		return types.DNS{}, err
 	}
-	return types.DNS{Nameservers: asked.Servers, Domain: c.DNS.Domain, Search: asked.Searches, Options: asked.Options}, nil
+	return types.DNS{Nameservers: requested.Servers, Domain: c.DNS.Domain, Search: requested.Searches, Options: requested.Options}, nil
 }
 
-// capability decodes what the runtime says for a capability, if it says anything.
+// capability decodes the runtime's value for a capability, if there is one.
 func (c *config) capability(name string, into any) error {
 	raw, ok := c.RuntimeConfig[name]
 	if !ok {

@@ -53,7 +53,7 @@ func TestParseConfigRefuses(t *testing.T) {
 		"relative socket":     {`,"agentSocket":"run/x.sock"`, `field "agentSocket": "run/x.sock" is not an absolute path`},
 		"empty socket":        {`,"agentSocket":""`, `field "agentSocket": "" is not an absolute path`},
 		"long socket":         {fmt.Sprintf(`,"agentSocket":"/%s"`, strings.Repeat("a", 107)), `field "agentSocket": path has 108 bytes, the kernel allows 107`},
-		"ipam":                {`,"ipam":{"type":"host-local"}`, `field "ipam": the agent hands out the addresses`},
+		"ipam":                {`,"ipam":{"type":"host-local"}`, `field "ipam": the agent allocates addresses`},
 		"ipam's type":         {`,"ipam":"host-local"`, `field "ipam"`},
 		"ipMasq":              {`,"ipMasq":true`, `field "ipMasq": masquerading is set by the agent's flag --masquerade`},
 		"dns":                 {`,"dns":{"nameservers":"10.0.0.1"}`, `field "dns.nameservers": got string, want array`},
@@ -120,7 +120,7 @@ func TestAddRefusesWhatItWouldIgnore(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFakeNode()
 			err := w.plugin().Add(args(conf(test.more)))
 			if codeOf(t, err) != test.code || !strings.Contains(err.Error(), test.says) || len(w.steps) != 0 {
 				t.Errorf("got %v after %v, want code %d with %s", err, w.steps, test.code, test.says)
@@ -128,7 +128,7 @@ func TestAddRefusesWhatItWouldIgnore(t *testing.T) {
 		})
 	}
 	for _, more := range []string{`,"prevResult":{"cniVersion":"1.1.0"}`, `,"runtimeConfig":{"ips":[],"mac":"","portMappings":[],"bandwidth":{}}`} {
-		if err := newWorld().plugin().Add(args(conf(more))); err != nil {
+		if err := newFakeNode().plugin().Add(args(conf(more))); err != nil {
 			t.Errorf("%s: %v", more, err)
 		}
 	}

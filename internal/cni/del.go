@@ -11,8 +11,8 @@ import (
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
-// Del removes the endpoint and its device. It can be repeated, and it needs neither the pod's namespace
-// nor the agent: with the device the endpoint ends, and an agent that is away notices when it is back.
+// Del removes the endpoint and its device. It is idempotent and needs neither the pod's namespace nor the agent: an agent that is down
+// removes the endpoint of a deleted device when it starts.
 func (p *Plugin) Del(args *skel.CmdArgs) error {
 	conf, err := parseConfig(args.StdinData)
 	if err != nil {
@@ -20,31 +20,33 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 	}
 	name := device.HostName(args.ContainerID, args.IfName)
 	req := agentapi.DeleteRequest{Attachment: attachment(args)}
-	if req.HostIfIndex, err = p.Devices.HostIndex(name); err != nil {
-		return deviceError("look for the pod's device", err)
+	host, exists, err := p.Devices.HostEnd(name)
+	if err != nil {
+		return deviceError("find the pod's device", err)
 	}
-	if req.HostIfIndex == 0 {
+	req.HostIfIndex = host.Index
+	if !exists {
 		req.HostIfIndex = agentapi.NoDevice
 	}
-	told := p.ask(func(ctx context.Context) error {
+	agentErr := p.request(func(ctx context.Context) error {
 		return p.Agent(conf.AgentSocket).Delete(ctx, req)
 	})
-	// Also when the agent has done it: it may not have known the device of an ADD that was cut short.
-	if err := p.Devices.DeleteHost(name); err != nil {
+	// Even if the agent succeeded: it may not have the device of an interrupted ADD.
+	if err := p.Devices.Delete(name); err != nil {
 		return deviceError("delete the pod's device", err)
 	}
 	switch {
-	case told == nil:
+	case agentErr == nil:
 		return nil
-	case away(told):
-		fmt.Fprintf(p.Stderr, "%s: device deleted without the agent, which will notice: %v\n", Type, told)
+	case isUnavailable(agentErr):
+		fmt.Fprintf(p.Stderr, "%s: device deleted without the agent, which removes the endpoint when it is back: %v\n", Type, agentErr)
 		return nil
 	default:
-		return agentError("delete endpoint", conf.AgentSocket, told)
+		return agentError("delete endpoint", conf.AgentSocket, agentErr)
 	}
 }
 
-// away reports whether the agent did not come to answer.
-func away(err error) bool {
+// isUnavailable reports whether the agent did not process the request.
+func isUnavailable(err error) bool {
 	return errors.Is(err, agentapi.ErrNoAgent) || errors.Is(err, context.DeadlineExceeded) || agentapi.HasCode(err, agentapi.CodeNotReady)
 }

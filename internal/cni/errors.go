@@ -12,48 +12,48 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// Error codes of this plugin; the specification leaves those from 100 on to plugins.
+// Error codes of this plugin; the specification reserves those from 100 for plugins.
 const (
-	// ErrExists: the attachment, or an interface of that name in the pod, exists already.
+	// ErrExists: the attachment, or an interface of that name in the pod, exists.
 	ErrExists uint = 100
 	// ErrExhausted: no pod address is free on this node.
 	ErrExhausted uint = 101
-	// ErrDiffers: CHECK found the pod's network other than ADD left it.
+	// ErrDiffers: CHECK found that the pod's network differs from the result of ADD.
 	ErrDiffers uint = 102
-	// ErrPortTaken: another pod has a port of the node that this one asks for.
+	// ErrPortTaken: another pod has a hostPort of this one.
 	ErrPortTaken uint = 103
 )
 
-// agentError gives a CNI error for one that came from asking the agent at socket. People read it in `kubectl describe
-// pod`, often without access to the node: it says what is wrong with what, and what to do or where to look.
+// agentError converts an error of a request to the agent at socket into a CNI error. Users read it in `kubectl describe pod`, often
+// without access to the node: it names the failure, and what to do or where to look.
 func agentError(what, socket string, err error) *types.Error {
 	fail := func(code uint, format string, args ...any) *types.Error {
 		return types.NewError(code, what+": "+fmt.Sprintf(format, args...), "")
 	}
 	switch {
 	case errors.Is(err, agentapi.ErrNoAgent):
-		told := fail(types.ErrTryAgainLater, "the beeline agent is not running on this node (nobody answers at %s): "+
-			"see why its pod or service does not run there; pods that exist are not affected; try again later", socket)
-		told.Details = err.Error()
-		return told
+		result := fail(types.ErrTryAgainLater, "the beeline agent is not running on this node (no process listens at %s): "+
+			"check its pod or service there; existing pods are not affected; try again later", socket)
+		result.Details = err.Error()
+		return result
 	case errors.Is(err, context.DeadlineExceeded):
-		return fail(types.ErrTryAgainLater, "the beeline agent of this node did not answer in time at %s: its log may say why; try again later", socket)
+		return fail(types.ErrTryAgainLater, "the beeline agent of this node did not reply in time at %s: check its log; try again later", socket)
 	case agentapi.HasCode(err, agentapi.CodeNotReady):
-		return fail(types.ErrTryAgainLater, "%v (`beeline status` on the node shows all that is wrong); try again later", err)
+		return fail(types.ErrTryAgainLater, "%v (`beeline status` on the node shows all problems); try again later", err)
 	case agentapi.HasCode(err, agentapi.CodeExhausted):
-		return fail(ErrExhausted, "%v: delete pods of this node, have the kubelet take fewer (maxPods), or give the node a larger range", err)
+		return fail(ErrExhausted, "%v: delete pods of this node, lower the kubelet's maxPods, or give the node a larger pod range", err)
 	case agentapi.HasCode(err, agentapi.CodePortTaken):
-		return fail(ErrPortTaken, "%v; one of the two pods needs another hostPort, or another node", err)
+		return fail(ErrPortTaken, "%v; give one of the two pods another hostPort or another node", err)
 	case agentapi.HasCode(err, agentapi.CodeConflict):
 		return fail(ErrExists, "%v; DEL it first", err)
 	case agentapi.HasCode(err, agentapi.CodeInvalid):
-		return fail(types.ErrInternal, "the beeline agent does not understand the plugin, is one of the two older? %v", err)
+		return fail(types.ErrInternal, "the beeline agent rejects the request, check that agent and plugin have the same version: %v", err)
 	default:
-		return fail(types.ErrInternal, "%v (the log of the node's beeline agent has more)", err)
+		return fail(types.ErrInternal, "%v (see the log of the node's beeline agent)", err)
 	}
 }
 
-// deviceError gives a CNI error for one of a device operation.
+// deviceError converts an error of a device operation into a CNI error.
 func deviceError(what string, err error) *types.Error {
 	code := types.ErrInternal
 	var absent ns.NSPathNotExistErr

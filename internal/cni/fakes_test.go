@@ -17,30 +17,30 @@ import (
 	"github.com/beeline-cni/beeline/internal/device"
 )
 
-// world is a node in memory: its devices and its agent, with one step that can be made to fail.
-type world struct {
+// fakeNode is a node in memory: its devices and its agent. Steps can be made to fail.
+type fakeNode struct {
 	devices   map[string]bool // host devices by name
 	endpoints map[agentapi.Attachment]agentapi.Endpoint
-	// configured has the last ConfigurePod of each interface, checked the last CheckPod.
+	// configured has the last Configure of each interface, checked the last Check.
 	configured, checked map[string]device.PodConfig
 	added               []agentapi.AddRequest
 	collected           []agentapi.GCRequest
 	deleted             []agentapi.DeleteRequest
 	steps               []string
-	// fail has the error of each step that fails.
+	// fail has the error of each failing step.
 	fail   map[string]error
 	stdout bytes.Buffer
 	stderr bytes.Buffer
 	socket string
 }
 
-// hostIndex is that of every device.
+// hostIndex is the index of every host device.
 const hostIndex = 7
 
 var errBroken = errors.New("broken on purpose")
 
-func newWorld() *world {
-	return &world{
+func newFakeNode() *fakeNode {
+	return &fakeNode{
 		devices:    map[string]bool{},
 		endpoints:  map[agentapi.Attachment]agentapi.Endpoint{},
 		configured: map[string]device.PodConfig{},
@@ -49,64 +49,68 @@ func newWorld() *world {
 	}
 }
 
-func (w *world) plugin() *Plugin {
+func (w *fakeNode) plugin() *Plugin {
 	return &Plugin{
-		Agent:   func(socket string) Agent { w.socket = socket; return worldAgent{w} },
-		Devices: worldDevices{w},
-		Stdout:  worldStdout{w},
+		Agent:   func(socket string) Agent { w.socket = socket; return fakeAgent{w} },
+		Devices: fakeDevices{fakeNode: w},
+		Stdout:  fakeStdout{w},
 		Stderr:  &w.stderr,
 		Timeout: time.Minute,
 	}
 }
 
-func (w *world) step(name string) error {
+func (w *fakeNode) step(name string) error {
 	w.steps = append(w.steps, name)
 	return w.fail[name]
 }
 
-type worldStdout struct{ *world }
+type fakeStdout struct{ *fakeNode }
 
-func (w worldStdout) Write(p []byte) (int, error) {
+func (w fakeStdout) Write(p []byte) (int, error) {
 	if err := w.step("print"); err != nil {
 		return 0, err
 	}
 	return w.stdout.Write(p)
 }
 
-type worldDevices struct{ *world }
+// fakeDevices implements what the plugin calls of device.PodDevices.
+type fakeDevices struct {
+	device.PodDevices
+	*fakeNode
+}
 
 var (
 	hostMAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	podMAC  = net.HardwareAddr{6, 0, 0, 0, 0, 2}
 )
 
-func (w worldDevices) CreatePair(spec device.PairSpec) (device.Pair, error) {
+func (w fakeDevices) Create(spec device.PodSpec) (device.PodDevice, error) {
 	if err := w.step("create"); err != nil {
-		return device.Pair{}, err
+		return device.PodDevice{}, err
 	}
 	name := device.HostName(spec.ContainerID, spec.IfName)
 	w.devices[name] = true
-	return device.Pair{HostName: name, HostIndex: hostIndex, HostMAC: hostMAC, PodName: spec.IfName, PodIndex: 2, PodMAC: podMAC}, nil
+	return device.PodDevice{HostName: name, HostIndex: hostIndex, HostMAC: hostMAC, PodName: spec.IfName, PodIndex: 2, PodMAC: podMAC}, nil
 }
 
-func (w worldDevices) ConfigurePod(_, ifName string, cfg device.PodConfig) error {
+func (w fakeDevices) Configure(_, ifName string, cfg device.PodConfig) error {
 	w.configured[ifName] = cfg
 	return w.step("configure")
 }
 
-func (w worldDevices) CheckPod(_, ifName string, cfg device.PodConfig) error {
+func (w fakeDevices) Check(_, ifName string, cfg device.PodConfig) error {
 	w.checked[ifName] = cfg
 	return w.step("check pod")
 }
 
-func (w worldDevices) HostIndex(name string) (index int, err error) {
-	if w.devices[name] {
-		index = hostIndex
+func (w fakeDevices) HostEnd(name string) (end device.HostEnd, ok bool, err error) {
+	if ok = w.devices[name]; ok {
+		end = device.HostEnd{Name: name, Index: hostIndex}
 	}
-	return index, w.step("look")
+	return end, ok, w.step("find device")
 }
 
-func (w worldDevices) DeleteHost(name string) error {
+func (w fakeDevices) Delete(name string) error {
 	if err := w.step("delete device"); err != nil {
 		return err
 	}
@@ -114,16 +118,16 @@ func (w worldDevices) DeleteHost(name string) error {
 	return nil
 }
 
-type worldAgent struct{ *world }
+type fakeAgent struct{ *fakeNode }
 
-// response is what the agent answers to every Add.
+// response is the agent's response to every Add.
 var response = agentapi.AddResponse{
 	Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.5/32"), netip.MustParsePrefix("fd00::5/128")},
 	Gateways:  []netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")},
 	MTU:       1450,
 }
 
-func (w worldAgent) Add(_ context.Context, req agentapi.AddRequest) (*agentapi.AddResponse, error) {
+func (w fakeAgent) Add(_ context.Context, req agentapi.AddRequest) (*agentapi.AddResponse, error) {
 	w.added = append(w.added, req)
 	if err := w.step("agent add"); err != nil {
 		return nil, err
@@ -133,13 +137,13 @@ func (w worldAgent) Add(_ context.Context, req agentapi.AddRequest) (*agentapi.A
 		Addresses: []netip.Addr{response.Addresses[0].Addr(), response.Addresses[1].Addr()}, MTU: response.MTU, State: agentapi.StateReady,
 	}
 	resp := response
-	if w.fail["bad answer"] != nil {
+	if w.fail["bad response"] != nil {
 		resp.Gateways = resp.Gateways[:1]
 	}
 	return &resp, nil
 }
 
-func (w worldAgent) Delete(_ context.Context, req agentapi.DeleteRequest) error {
+func (w fakeAgent) Delete(_ context.Context, req agentapi.DeleteRequest) error {
 	w.deleted = append(w.deleted, req)
 	if err := w.step("agent delete"); err != nil {
 		return err
@@ -148,7 +152,7 @@ func (w worldAgent) Delete(_ context.Context, req agentapi.DeleteRequest) error 
 	return nil
 }
 
-func (w worldAgent) Check(_ context.Context, a agentapi.Attachment) (*agentapi.Endpoint, error) {
+func (w fakeAgent) Check(_ context.Context, a agentapi.Attachment) (*agentapi.Endpoint, error) {
 	if err := w.step("agent check"); err != nil {
 		return nil, err
 	}
@@ -159,12 +163,12 @@ func (w worldAgent) Check(_ context.Context, a agentapi.Attachment) (*agentapi.E
 	return &e, nil
 }
 
-func (w worldAgent) GC(_ context.Context, req agentapi.GCRequest) error {
+func (w fakeAgent) GC(_ context.Context, req agentapi.GCRequest) error {
 	w.collected = append(w.collected, req)
 	return w.step("agent gc")
 }
 
-func (w worldAgent) Ready(context.Context) error { return w.step("agent ready") }
+func (w fakeAgent) Ready(context.Context) error { return w.step("agent ready") }
 
 var pod = agentapi.Attachment{ContainerID: "c1", IfName: "eth0"}
 

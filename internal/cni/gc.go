@@ -8,11 +8,11 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// gcFactor is how many times longer than any other question GC may take.
+// gcFactor multiplies the timeout of GC.
 const gcFactor = 6
 
-// GC has the agent remove every endpoint of this network that is not among the valid attachments. Without
-// any list it does nothing but fail: taking that for an empty list would cut off every pod.
+// GC makes the agent remove every endpoint of this network that is not among the valid attachments. A missing list is an error: as an
+// empty list it would remove every pod's endpoint.
 func (p *Plugin) GC(args *skel.CmdArgs) error {
 	conf, err := parseConfig(args.StdinData)
 	if err != nil {
@@ -25,7 +25,7 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 	for _, a := range conf.Valid {
 		req.Valid = append(req.Valid, agentapi.Attachment{ContainerID: a.ContainerID, IfName: a.IfName})
 	}
-	// Each device that goes costs the kernel a grace period of some 20 ms; there may be a thousand.
+	// The kernel waits about 20 ms (an RCU grace period) for each device that it deletes; there may be a thousand.
 	ctx, cancel := context.WithTimeout(context.Background(), gcFactor*p.Timeout)
 	defer cancel()
 	if err := p.Agent(conf.AgentSocket).GC(ctx, req); err != nil {

@@ -30,7 +30,7 @@ func TestDel(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			w := newWorld()
+			w := newFakeNode()
 			if err := w.plugin().Add(args(conf(""))); err != nil {
 				t.Fatal(err)
 			}
@@ -65,9 +65,9 @@ func TestDel(t *testing.T) {
 }
 
 // checked runs ADD, changes the world and the result, and runs CHECK.
-func checked(t *testing.T, change func(w *world, result map[string]any)) (*world, error) {
+func checked(t *testing.T, change func(w *fakeNode, result map[string]any)) (*fakeNode, error) {
 	t.Helper()
-	w := newWorld()
+	w := newFakeNode()
 	if err := w.plugin().Add(args(conf(""))); err != nil {
 		t.Fatal(err)
 	}
@@ -81,8 +81,8 @@ func checked(t *testing.T, change func(w *world, result map[string]any)) (*world
 }
 
 func TestCheck(t *testing.T) {
-	endpoint := func(change func(*agentapi.Endpoint)) func(*world, map[string]any) {
-		return func(w *world, _ map[string]any) {
+	endpoint := func(change func(*agentapi.Endpoint)) func(*fakeNode, map[string]any) {
+		return func(w *fakeNode, _ map[string]any) {
 			e := w.endpoints[pod]
 			change(&e)
 			w.endpoints[pod] = e
@@ -93,16 +93,16 @@ func TestCheck(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		change func(w *world, result map[string]any)
+		change func(w *fakeNode, result map[string]any)
 		code   uint // 0: succeeds
 		says   string
 	}{
-		{"all is well", func(*world, map[string]any) {}, 0, ""},
-		{"chained plugin added an address", func(_ *world, r map[string]any) {
+		{"all is well", func(*fakeNode, map[string]any) {}, 0, ""},
+		{"chained plugin added an address", func(_ *fakeNode, r map[string]any) {
 			r["ips"] = append(r["ips"].([]any), map[string]any{"address": "192.0.2.1/24", "interface": 1})
 		}, 0, ""},
-		{"no endpoint", func(w *world, _ map[string]any) { clear(w.endpoints) }, ErrDiffers, "no endpoint for interface eth0 of container c1"},
-		{"agent absent", func(w *world, _ map[string]any) { w.fail["agent check"] = agentapi.ErrNoAgent }, 11, "not running"},
+		{"no endpoint", func(w *fakeNode, _ map[string]any) { clear(w.endpoints) }, ErrDiffers, "no endpoint for interface eth0 of container c1"},
+		{"agent absent", func(w *fakeNode, _ map[string]any) { w.fail["agent check"] = agentapi.ErrNoAgent }, 11, "not running"},
 		{"agent sees a fault", endpoint(func(e *agentapi.Endpoint) { e.State = "program from_pod is gone" }), ErrDiffers, "program from_pod is gone"},
 		{"other device", endpoint(func(e *agentapi.Endpoint) { e.HostDevice = "blother" }), ErrDiffers, "is on device blother"},
 		{"other address", endpoint(func(e *agentapi.Endpoint) {
@@ -111,12 +111,12 @@ func TestCheck(t *testing.T) {
 		}), ErrDiffers, "address fe80::1"},
 		{"no address", endpoint(func(e *agentapi.Endpoint) { e.Addresses = nil }), ErrDiffers, "no address"},
 		{"bad MAC", endpoint(func(e *agentapi.Endpoint) { e.HostMAC = "x" }), ErrDiffers, `host address "x"`},
-		{"pod MAC changed", func(_ *world, r map[string]any) { iface(r, 1)["mac"] = "06:00:00:00:00:99" }, ErrDiffers, "06:00:00:00:00:99 in prevResult"},
-		{"host device not in result", func(_ *world, r map[string]any) { iface(r, 0)["name"] = "cali1" }, ErrDiffers, "is not in prevResult"},
-		{"pod device not in result", func(_ *world, r map[string]any) { iface(r, 1)["sandbox"] = "/elsewhere" }, ErrDiffers, "interface eth0 in /run/netns/none is not in prevResult"},
-		{"address not in result", func(_ *world, r map[string]any) { r["ips"] = r["ips"].([]any)[:1] }, ErrDiffers, "address fd00::5"},
-		{"pod differs", func(w *world, _ map[string]any) { w.fail["check pod"] = errBroken }, ErrDiffers, "broken on purpose"},
-		{"result is no result", func(_ *world, r map[string]any) { r["ips"] = "x" }, 7, `field "prevResult"`},
+		{"pod MAC changed", func(_ *fakeNode, r map[string]any) { iface(r, 1)["mac"] = "06:00:00:00:00:99" }, ErrDiffers, "06:00:00:00:00:99 in prevResult"},
+		{"host device not in result", func(_ *fakeNode, r map[string]any) { iface(r, 0)["name"] = "cali1" }, ErrDiffers, "is not in prevResult"},
+		{"pod device not in result", func(_ *fakeNode, r map[string]any) { iface(r, 1)["sandbox"] = "/elsewhere" }, ErrDiffers, "interface eth0 in /run/netns/none is not in prevResult"},
+		{"address not in result", func(_ *fakeNode, r map[string]any) { r["ips"] = r["ips"].([]any)[:1] }, ErrDiffers, "address fd00::5"},
+		{"pod differs", func(w *fakeNode, _ map[string]any) { w.fail["check pod"] = errBroken }, ErrDiffers, "broken on purpose"},
+		{"result is no result", func(_ *fakeNode, r map[string]any) { r["ips"] = "x" }, 7, `field "prevResult"`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -137,20 +137,20 @@ func TestCheck(t *testing.T) {
 		})
 	}
 
-	if err := newWorld().plugin().Check(args(conf(""))); codeOf(t, err) != 7 || !strings.Contains(err.Error(), `field "prevResult": missing`) {
+	if err := newFakeNode().plugin().Check(args(conf(""))); codeOf(t, err) != 7 || !strings.Contains(err.Error(), `field "prevResult": missing`) {
 		t.Errorf("without prevResult: %v", err)
 	}
 }
 
 func TestCheckLeavesAChangedMTUAlone(t *testing.T) {
-	w, err := checked(t, func(_ *world, r map[string]any) { r["interfaces"].([]any)[1].(map[string]any)["mtu"] = 1300 })
+	w, err := checked(t, func(_ *fakeNode, r map[string]any) { r["interfaces"].([]any)[1].(map[string]any)["mtu"] = 1300 })
 	if err != nil || w.checked["eth0"].MTU != 0 {
 		t.Errorf("got %v, checked %+v", err, w.checked["eth0"])
 	}
 }
 
 func TestStatus(t *testing.T) {
-	w := newWorld()
+	w := newFakeNode()
 	if err := w.plugin().Status(args(conf(""))); err != nil {
 		t.Error(err)
 	}
@@ -163,7 +163,7 @@ func TestStatus(t *testing.T) {
 }
 
 func TestGC(t *testing.T) {
-	w := newWorld()
+	w := newFakeNode()
 	if err := w.plugin().GC(args(conf(`,"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]`))); err != nil {
 		t.Fatal(err)
 	}

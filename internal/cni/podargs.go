@@ -6,7 +6,7 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// podArgs are the keys of CNI_ARGS that Kubernetes runtimes set. The library finds them by field name.
+// podArgs are the keys of CNI_ARGS that Kubernetes runtimes set. The CNI library finds them by field name.
 type podArgs struct {
 	types.CommonArgs
 	K8S_POD_NAMESPACE          types.UnmarshallableString
@@ -15,7 +15,7 @@ type podArgs struct {
 	K8S_POD_INFRA_CONTAINER_ID types.UnmarshallableString
 }
 
-// parsePod reads CNI_ARGS. Keys that nobody here knows are refused unless IgnoreUnknown is set among them.
+// parsePod reads CNI_ARGS. An unknown key is an error unless IgnoreUnknown is set.
 func parsePod(args string) (agentapi.PodRef, error) {
 	var parsed podArgs
 	if err := types.LoadArgs(args, &parsed); err != nil {

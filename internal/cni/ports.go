@@ -9,19 +9,19 @@ import (
 	"github.com/beeline-cni/beeline/internal/agentapi"
 )
 
-// portMappings are the ports of the node that the runtime wants to lead to the pod (capability "portMappings").
+// portMappings returns the hostPorts of the pod (capability "portMappings").
 func (c *config) portMappings() ([]agentapi.PortMapping, error) {
-	var asked []struct {
+	var requested []struct {
 		HostPort      int    `json:"hostPort"`
 		ContainerPort int    `json:"containerPort"`
 		Protocol      string `json:"protocol"`
 		HostIP        string `json:"hostIP"`
 	}
-	if err := c.capability("portMappings", &asked); err != nil {
+	if err := c.capability("portMappings", &requested); err != nil {
 		return nil, err
 	}
 	var mappings []agentapi.PortMapping
-	for i, a := range asked {
+	for i, a := range requested {
 		fail := func(field, format string, args ...any) error {
 			return invalidConfig(fmt.Sprintf("field \"runtimeConfig.portMappings[%d].%s\": ", i, field) + fmt.Sprintf(format, args...))
 		}

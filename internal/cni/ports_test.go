@@ -14,7 +14,7 @@ import (
 
 // The agent is asked for what the runtime asks for.
 func TestAddAsksForPorts(t *testing.T) {
-	w := newWorld()
+	w := newFakeNode()
 	err := w.plugin().Add(args(conf(`,"routing":"ebpf","runtimeConfig":{"portMappings":[
 		{"hostPort":8080,"containerPort":80,"protocol":"tcp"},
 		{"hostPort":53,"containerPort":5353,"protocol":"UDP","hostIP":"192.0.2.1"},
@@ -50,7 +50,7 @@ func TestAddRefusesPorts(t *testing.T) {
 		`{"hostPort":80,"containerPort":"80"}`:                           `runtimeConfig.portMappings`,
 		`{"hostPort":80,"containerPort":80,"protocol":"tcp","hostIP":4}`: `runtimeConfig.portMappings`,
 	} {
-		w := newWorld()
+		w := newFakeNode()
 		err := w.plugin().Add(args(conf(`,"runtimeConfig":{"portMappings":[` + mapping + `]}`)))
 		var told *types.Error
 		if !errors.As(err, &told) || told.Code != types.ErrInvalidNetworkConfig || !strings.Contains(told.Msg, want) {

@@ -13,14 +13,13 @@ import (
 // podInterface is the index of the pod's end in a result's interfaces.
 const podInterface = 1
 
-// result says what ADD made: the two ends of the pair, the addresses on the pod's end, and for each
-// family the default route.
-func result(pair device.Pair, netns string, cfg device.PodConfig, dns types.DNS) *current.Result {
+// result returns the result of ADD: the two ends of the device, the addresses of the pod's end, and a default route for each family.
+func result(dev device.PodDevice, netns string, cfg device.PodConfig, dns types.DNS) *current.Result {
 	r := &current.Result{
 		CNIVersion: current.ImplementedSpecVersion,
 		Interfaces: []*current.Interface{
-			{Name: pair.HostName, Mac: pair.HostMAC.String(), Mtu: cfg.MTU},
-			{Name: pair.PodName, Mac: pair.PodMAC.String(), Mtu: cfg.MTU, Sandbox: netns},
+			{Name: dev.HostName, Mac: dev.HostMAC.String(), Mtu: cfg.MTU},
+			{Name: dev.PodName, Mac: dev.PodMAC.String(), Mtu: cfg.MTU, Sandbox: netns},
 		},
 		DNS: dns,
 	}
@@ -37,7 +36,7 @@ func ipNet(prefix netip.Prefix) net.IPNet {
 	return net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(prefix.Bits(), addr.BitLen())}
 }
 
-// defaultOf is the prefix of everything in the address's family.
+// defaultOf returns the default route's prefix in the address's family.
 func defaultOf(addr netip.Addr) net.IPNet {
 	if addr.Is4() {
 		return ipNet(netip.PrefixFrom(netip.IPv4Unspecified(), 0))

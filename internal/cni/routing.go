@@ -2,8 +2,8 @@ package cni
 
 import "fmt"
 
-// Who forwards the packets of a network's pods: the values of the field "routing", which mean what those of the
-// agent's flag --routing do. Without one the pods go directly, but for those that need the host's stack.
+// The values of the field "routing" are those of the agent's flag --routing: what forwards the packets of this network's pods. By default
+// that is the datapath, except for pods that need the kernel stack.
 const (
 	routingEBPF   = "ebpf"
 	routingKernel = "kernel"
@@ -18,9 +18,8 @@ func checkRouting(routing string) error {
 	}
 }
 
-// throughStack says why the pod's packets have to go through the host's stack, in a few words; empty if they need
-// not. What the plugin bandwidth is going to do for the pod works on the stack's way only. The
-// runtime tells of it when the configuration declares the capability, as that plugin's does.
+// throughStack returns the reason why the pod's packets must take the kernel stack, empty if they need not. The shaping of the plugin
+// bandwidth works only there; the runtime passes the limits because that plugin's configuration declares the capability.
 func (c *config) throughStack() (string, error) {
 	limited, err := c.hasBandwidthLimit()
 	if err != nil {
@@ -38,10 +37,10 @@ func (c *config) throughStack() (string, error) {
 	return "", nil
 }
 
-// hasBandwidthLimit tells whether there is a limit: a rate of 0 is none.
+// hasBandwidthLimit reports whether the pod has a bandwidth limit: a rate of 0 is none.
 func (c *config) hasBandwidthLimit() (bool, error) {
 	var limits struct {
-		// Bits each second, as seen from the pod.
+		// Bits per second, from the pod's perspective.
 		IngressRate float64 `json:"ingressRate"`
 		EgressRate  float64 `json:"egressRate"`
 	}

@@ -23,7 +23,7 @@ func TestAddTellsWhyThroughStack(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newFakeNode()
 			if err := w.plugin().Add(args(conf(test.more))); err != nil {
 				t.Fatal(err)
 			}

@@ -8,14 +8,14 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// Status succeeds when ADD can: the agent answers and says that it is ready. Otherwise the code is 50 (not
-// available) and never 51 (limited connectivity): pods that exist do not need the agent.
+// Status succeeds if ADD can: the agent replies that it is ready. Otherwise the error code is 50 (not available), never 51 (limited
+// connectivity): existing pods do not need the agent.
 func (p *Plugin) Status(args *skel.CmdArgs) error {
 	conf, err := parseConfig(args.StdinData)
 	if err != nil {
 		return err
 	}
-	err = p.ask(func(ctx context.Context) error { return p.Agent(conf.AgentSocket).Ready(ctx) })
+	err = p.request(func(ctx context.Context) error { return p.Agent(conf.AgentSocket).Ready(ctx) })
 	if err != nil {
 		return types.NewError(types.ErrPluginNotAvailable,
 			fmt.Sprintf("%s cannot add pods now, existing ones are not affected: %v", Type, err), "")

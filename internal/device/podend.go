@@ -1,143 +1,230 @@
 package device
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/device/neigh"
+	"github.com/beeline-cni/beeline/internal/device/rtnl"
+	"github.com/beeline-cni/beeline/internal/device/sysctl"
 )
 
-// podEnd is the pod's end of a pair as seen from the host.
-type podEnd struct {
-	Name  string
-	Index int
-	MAC   net.HardwareAddr
-	// MTU in bytes, without the link-layer header.
+// PodConfig is the network of one pod interface.
+type PodConfig struct {
+	// MTU in bytes; 0 keeps it as it is, and Check ignores it.
 	MTU int
-	Up  bool
+	// Addresses are host prefixes (/32, /128), at most one of each family.
+	Addresses []netip.Prefix
+	// Gateways are the static next hops, one for each family in Addresses.
+	Gateways []netip.Addr
+	// HostMAC is the link-layer address of the host end, to which every gateway resolves.
+	HostMAC net.HardwareAddr
 }
 
-// readPodEnd reads the pod's end of the pair with this host end, without entering the pod's namespace and without knowing
-// its path: it asks for the peer by its index and the kernel's id of its namespace (IFLA_TARGET_NETNSID).
-//
-// Reading is all that this attribute is good for: with RTM_SETLINK and RTM_NEWLINK the kernel looks the
-// index up in the *sender's* namespace and moves that device into the target namespace (tried on 6.18).
-func readPodEnd(host netlink.Link) (podEnd, error) {
-	attrs := host.Attrs()
-	if host.Type() != "veth" || attrs.NetNsID < 0 {
-		return podEnd{}, fmt.Errorf("read the pod's end of %s: it is no veth device with the other end in a pod", attrs.Name)
+// sysctls returns the IPv6 settings of the pod's interface. IPv6 is enabled only for a pod with an IPv6 address, without router
+// advertisements and without duplicate address detection: the addresses work at once.
+func (c PodConfig) sysctls() []string {
+	if !slices.ContainsFunc(c.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+		return []string{"disable_ipv6=1"}
 	}
-	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
-	message := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	message.Index = int32(attrs.ParentIndex)
-	request.AddData(message)
-	request.AddData(nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(attrs.NetNsID))))
-	replies, err := request.Execute(unix.NETLINK_ROUTE, 0)
-	if err != nil {
-		return podEnd{}, fmt.Errorf("read the pod's end of %s: %w", attrs.Name, err)
-	}
-	if len(replies) != 1 {
-		return podEnd{}, fmt.Errorf("read the pod's end of %s: %d answers, not 1", attrs.Name, len(replies))
-	}
-	link, err := netlink.LinkDeserialize(nil, replies[0])
-	if err != nil {
-		return podEnd{}, fmt.Errorf("parse the pod's end of %s: %w", attrs.Name, err)
-	}
-	pod := link.Attrs()
-	return podEnd{Name: pod.Name, Index: pod.Index, MAC: pod.HardwareAddr, MTU: pod.MTU, Up: pod.Flags&net.FlagUp != 0}, nil
+	return []string{"accept_ra=0", "accept_dad=0", "disable_ipv6=0"}
 }
 
-// errNamespaceNotFound says that no path leads to a namespace, though the kernel knows it.
-var errNamespaceNotFound = errors.New("no process and no mount holds the network namespace")
+// podEnd configures and checks the pod's end of an Ethernet device. Kinds of devices embed it.
+type podEnd struct{}
 
-// openNamespace opens the network namespace to which the kernel gave the id nsid in this one: at the path
-// hint, if that is still the one, else wherever a process or a mount of this machine holds it.
-func openNamespace(nsid int, hint string) (ns.NetNS, error) {
-	if found := openIfID(hint, nsid); found != nil {
-		return found, nil
-	}
-	// Many processes share a namespace: ask once for each, by its inode.
-	seen := map[string]bool{}
-	processes, err := filepath.Glob("/proc/[0-9]*/ns/net")
-	if err != nil {
-		return nil, err
-	}
-	for _, path := range processes {
-		inode, err := os.Readlink(path)
-		if err != nil || seen[inode] {
-			continue // the process has ended
+// Configure implements PodDevices.
+func (podEnd) Configure(netns, ifName string, cfg PodConfig) error {
+	return ns.WithNetNSPath(netns, func(ns.NetNS) error {
+		if err := setUp("lo"); err != nil {
+			return err
 		}
-		seen[inode] = true
-		if found := openIfID(path, nsid); found != nil {
-			return found, nil
+		link, err := netlink.LinkByName(ifName)
+		if err != nil {
+			return fmt.Errorf("find %s in the pod: %w", ifName, err)
 		}
-	}
-	mounts, err := namespaceMounts()
-	if err != nil {
-		return nil, err
-	}
-	for _, path := range mounts {
-		if found := openIfID(path, nsid); found != nil {
-			return found, nil
+		if cfg.MTU != 0 {
+			if err := netlink.LinkSetMTU(link, cfg.MTU); err != nil {
+				return fmt.Errorf("set MTU of %s in the pod to %d: %w", ifName, cfg.MTU, err)
+			}
 		}
-	}
-	return nil, errNamespaceNotFound
-}
-
-// openIfID opens the network namespace at path if it has the given id here; nil for any other.
-func openIfID(path string, nsid int) ns.NetNS {
-	if path == "" {
+		if err := sysctl.SetDevice("ipv6", ifName, cfg.sysctls()...); err != nil {
+			return err
+		}
+		for _, prefix := range cfg.Addresses {
+			if err := netlink.AddrAdd(link, podAddress(prefix)); err != nil {
+				return fmt.Errorf("add address %s to %s in the pod: %w", prefix, ifName, err)
+			}
+		}
+		if err := netlink.LinkSetUp(link); err != nil {
+			return fmt.Errorf("set %s in the pod up: %w", ifName, err)
+		}
+		for _, gateway := range cfg.Gateways {
+			if err := addGateway(link.Attrs().Index, gateway, cfg.HostMAC); err != nil {
+				return fmt.Errorf("in the pod: %w", err)
+			}
+		}
 		return nil
-	}
-	opened, err := ns.GetNS(path)
+	})
+}
+
+func setUp(name string) error {
+	link, err := netlink.LinkByName(name)
 	if err != nil {
-		return nil
+		return fmt.Errorf("find %s in the pod: %w", name, err)
 	}
-	if id, err := netlink.GetNetNsIdByFd(int(opened.Fd())); err == nil && id == nsid {
-		return opened
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set %s in the pod up: %w", name, err)
 	}
-	opened.Close()
 	return nil
 }
 
-// namespaceMounts lists where namespaces are bound to files (/run/netns and the like), from
-// /proc/thread-self/mountinfo.
-func namespaceMounts() ([]string, error) {
-	file, err := os.Open("/proc/thread-self/mountinfo")
-	if err != nil {
-		return nil, fmt.Errorf("list mounts: %w", err)
+func podAddress(prefix netip.Prefix) *netlink.Addr {
+	address := &netlink.Addr{IPNet: rtnl.IPNet(prefix)}
+	if prefix.Addr().Is6() {
+		address.Flags = unix.IFA_F_NODAD
 	}
-	defer file.Close()
-	var paths []string
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		if path, ok := namespaceMount(lines.Text()); ok {
-			paths = append(paths, path)
+	return address
+}
+
+func addGateway(index int, gateway netip.Addr, mac net.HardwareAddr) error {
+	if err := neigh.SetRouter(index, gateway, mac); err != nil {
+		return err
+	}
+	for _, route := range gatewayRoutes(index, gateway) {
+		if err := netlink.RouteAdd(&route); err != nil {
+			return fmt.Errorf("add route %s: %w", route, err)
 		}
 	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("list mounts: %w", err)
-	}
-	return paths, nil
+	return nil
 }
 
-// namespaceMount returns the mount point of a line of mountinfo that is a network namespace (proc(5):
-// the root is field 4, the mount point field 5, the type the first field after a lone hyphen).
-func namespaceMount(line string) (path string, ok bool) {
-	mount, source, ok := strings.Cut(line, " - ")
-	fields := strings.Fields(mount)
-	if !ok || len(fields) < 5 || !strings.HasPrefix(source, "nsfs ") || !strings.HasPrefix(fields[3], "net:") {
-		return "", false
+// gatewayRoutes returns the pod's routes in the order that the kernel requires: the link-scoped one to the gateway, then the default
+// route through it.
+func gatewayRoutes(index int, gateway netip.Addr) []netlink.Route {
+	host := netip.PrefixFrom(gateway, gateway.BitLen())
+	unspecified := netip.IPv6Unspecified()
+	if gateway.Is4() {
+		unspecified = netip.IPv4Unspecified()
 	}
-	return unescapeMount.Replace(fields[4]), true
+	return []netlink.Route{
+		{LinkIndex: index, Dst: rtnl.IPNet(host), Scope: netlink.SCOPE_LINK, Table: unix.RT_TABLE_MAIN},
+		{LinkIndex: index, Dst: rtnl.IPNet(netip.PrefixFrom(unspecified, 0)), Gw: gateway.AsSlice(), Table: unix.RT_TABLE_MAIN},
+	}
 }
 
-var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+// Check implements PodDevices.
+func (podEnd) Check(netns, ifName string, cfg PodConfig) error {
+	return ns.WithNetNSPath(netns, func(ns.NetNS) error {
+		link, err := netlink.LinkByName(ifName)
+		if err != nil {
+			return fmt.Errorf("find %s in the pod: %w", ifName, err)
+		}
+		for _, check := range []func(netlink.Link, PodConfig) error{checkLink, checkSysctls, checkAddresses, checkGateways} {
+			if err := check(link, cfg); err != nil {
+				return fmt.Errorf("check %s in the pod: %w", ifName, err)
+			}
+		}
+		return nil
+	})
+}
+
+func checkLink(link netlink.Link, cfg PodConfig) error {
+	attrs := link.Attrs()
+	if attrs.Flags&net.FlagUp == 0 {
+		return fmt.Errorf("the device is down")
+	}
+	if cfg.MTU != 0 && attrs.MTU != cfg.MTU {
+		return fmt.Errorf("the MTU is %d, not %d", attrs.MTU, cfg.MTU)
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("find loopback: %w", err)
+	}
+	if lo.Attrs().Flags&net.FlagUp == 0 {
+		return fmt.Errorf("loopback is down")
+	}
+	return nil
+}
+
+func checkSysctls(link netlink.Link, cfg PodConfig) error {
+	name, settings := link.Attrs().Name, cfg.sysctls()
+	if len(settings) == 1 && !sysctl.DeviceHasIPv6(name) {
+		return nil // IPv6 is disabled, in the pod or in the kernel
+	}
+	for _, setting := range settings {
+		key, want, _ := strings.Cut(setting, "=")
+		key = "net/ipv6/conf/" + name + "/" + key
+		content, err := os.ReadFile(filepath.Join("/proc/sys", key))
+		if err != nil {
+			return fmt.Errorf("read sysctl %s: %w", key, err)
+		}
+		if value := strings.TrimSpace(string(content)); value != want {
+			return fmt.Errorf("sysctl %s is %s, not %s", key, value, want)
+		}
+	}
+	return nil
+}
+
+func checkAddresses(link netlink.Link, cfg PodConfig) error {
+	list, err := rtnl.Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(link, unix.AF_UNSPEC) })
+	if err != nil {
+		return fmt.Errorf("list addresses: %w", err)
+	}
+	for _, want := range cfg.Addresses {
+		if !slices.ContainsFunc(list, func(a netlink.Addr) bool {
+			prefix, ok := rtnl.Prefix(a.IPNet)
+			return ok && prefix == want
+		}) {
+			return fmt.Errorf("the address %s is missing", want)
+		}
+	}
+	return nil
+}
+
+func checkGateways(link netlink.Link, cfg PodConfig) error {
+	index := link.Attrs().Index
+	for _, gateway := range cfg.Gateways {
+		present, err := neigh.HasPermanent(index, gateway, cfg.HostMAC)
+		if err != nil {
+			return err
+		}
+		if !present {
+			return fmt.Errorf("the permanent neighbour entry %s with %s is missing", gateway, cfg.HostMAC)
+		}
+		if err := checkRoutes(index, gateway); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkRoutes(index int, gateway netip.Addr) error {
+	list, err := rtnl.Dump(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(rtnl.Family(gateway), &netlink.Route{LinkIndex: index, Table: unix.RT_TABLE_MAIN},
+			netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+	})
+	if err != nil {
+		return fmt.Errorf("list routes: %w", err)
+	}
+	for _, want := range gatewayRoutes(index, gateway) {
+		wantDst, _ := rtnl.Prefix(want.Dst)
+		if !slices.ContainsFunc(list, func(r netlink.Route) bool {
+			dst, ok := rtnl.Prefix(r.Dst)
+			// The kernel may leave out the destination of a default route.
+			return (ok && dst == wantDst || r.Dst == nil && wantDst.Bits() == 0) && r.Gw.Equal(want.Gw)
+		}) {
+			return fmt.Errorf("the route %s is missing", want)
+		}
+	}
+	return nil
+}

@@ -133,12 +133,12 @@ func (r *reused) addReady(pod *testbed.Pod) netip.Addr {
 	conf := runtimeConf(pod)
 	var answer *agentapi.AddResponse
 	err := r.here.Place().Do(func() error {
-		pair, err := device.CreatePair(device.PairSpec{ContainerID: conf.ContainerID, IfName: conf.IfName, Netns: conf.NetNS})
+		pair, err := device.Pods.Create(device.PodSpec{ContainerID: conf.ContainerID, IfName: conf.IfName, Netns: conf.NetNS})
 		if err != nil {
 			return err
 		}
 		ready := device.PodConfig{Gateways: []netip.Addr{netip.MustParseAddr("169.254.1.1")}, HostMAC: pair.HostMAC}
-		if err := device.ConfigurePod(conf.NetNS, conf.IfName, ready); err != nil {
+		if err := device.Pods.Configure(conf.NetNS, conf.IfName, ready); err != nil {
 			return err
 		}
 		answer, err = r.here.api().Add(context.Background(), agentapi.AddRequest{

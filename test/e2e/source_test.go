@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/beeline-cni/beeline/internal/agentapi"
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/vxlan"
 	"github.com/beeline-cni/beeline/lab/testbed"
 )
 
@@ -121,8 +121,8 @@ func TestForgedOrigins(t *testing.T) {
 
 // forgedVXLAN is VXLAN of the cluster's network, with a packet inside to the server that nobody has sent.
 func (o *origins) forgedVXLAN() []byte {
-	frame := append([]byte{0x08, 0, 0, 0, 0, 0, 1, 0}, device.TunnelMAC[:]...)
-	frame = append(frame, device.TunnelSenderMAC[:]...)
+	frame := append([]byte{0x08, 0, 0, 0, 0, 0, 1, 0}, vxlan.MAC[:]...)
+	frame = append(frame, vxlan.SenderMAC[:]...)
 	frame = binary.BigEndian.AppendUint16(frame, unix.ETH_P_IP)
 	return append(frame, udpPacket(o.near.addresses[0], netip.AddrPortFrom(o.pod.addresses[0], backendPort), 0xff)...)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/beeline-cni/beeline/internal/datapath/attach"
 	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/route"
 	"github.com/beeline-cni/beeline/internal/policy"
 )
 
@@ -30,8 +31,8 @@ type Kernel struct {
 	Attach func(name string, index int) error
 	// Exists says whether a device is still there.
 	Exists func(name string, index int) bool
-	// SyncClosed closes these pods and opens all others; with keep it opens none: see device.SyncClosed.
-	SyncClosed func(closed device.Closed, keep bool) (changed int, err error)
+	// SyncClosed closes these pods and opens all others; with keep it opens none: see route.SyncBlackholes.
+	SyncClosed func(closed route.Blackholes, keep bool) (changed int, err error)
 }
 
 // Pods attaches the programs of pods' devices and closes the pods that lack one. Callers may hold the agent's lock or that of a policy
@@ -59,11 +60,11 @@ func New(kernel Kernel, log *slog.Logger) *Pods {
 
 // Node gives the kernel of this node, with attach for the programs.
 func Node(attach func(name string, index int) error) Kernel {
-	return Kernel{Attach: attach, Exists: isHostDevice, SyncClosed: device.SyncClosed}
+	return Kernel{Attach: attach, Exists: isHostDevice, SyncClosed: route.SyncBlackholes}
 }
 
 func isHostDevice(name string, index int) bool {
-	host, ok, err := device.FindHost(name)
+	host, ok, err := device.Pods.HostEnd(name)
 	return err != nil || ok && host.Index == index
 }
 

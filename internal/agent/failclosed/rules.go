@@ -9,7 +9,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/beeline-cni/beeline/internal/device"
+	"github.com/beeline-cni/beeline/internal/device/route"
 )
 
 // Missing is what a pod lacks to enforce its policies.
@@ -51,11 +51,11 @@ func Err(all map[netip.Addr]Missing) error {
 type rules struct {
 	log *slog.Logger
 	// sync is Kernel.SyncClosed.
-	sync func(closed device.Closed, keep bool) (changed int, err error)
+	sync func(closed route.Blackholes, keep bool) (changed int, err error)
 
 	mu sync.Mutex
 	// closed is sorted. Before it is known, what an earlier agent closed stays closed.
-	closed device.Closed
+	closed route.Blackholes
 	known  bool
 	// adopted says that this agent has tried to attach programs to the pods of an earlier one.
 	adopted bool
@@ -64,7 +64,7 @@ type rules struct {
 }
 
 // closedFor lists what to close for pods by their addresses.
-func closedFor(pods map[netip.Addr]Missing) (closed device.Closed) {
+func closedFor(pods map[netip.Addr]Missing) (closed route.Blackholes) {
 	for _, a := range slices.SortedFunc(maps.Keys(pods), netip.Addr.Compare) {
 		m := pods[a]
 		if m.Ingress != nil {
@@ -80,7 +80,7 @@ func closedFor(pods map[netip.Addr]Missing) (closed device.Closed) {
 }
 
 // set closes these and opens all others.
-func (r *rules) set(closed device.Closed) error {
+func (r *rules) set(closed route.Blackholes) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.synced && slices.Equal(r.closed.To, closed.To) && slices.Equal(r.closed.From, closed.From) {
@@ -104,7 +104,7 @@ func (r *rules) renew(open bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if open {
-		r.closed, r.known, r.adopted = device.Closed{}, true, true
+		r.closed, r.known, r.adopted = route.Blackholes{}, true, true
 	}
 	if !r.known {
 		return nil

@@ -1,0 +1,108 @@
+// Package devicetest holds what the tests of the packages below internal/device share.
+package devicetest
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/device/rtnl"
+	"github.com/beeline-cni/beeline/internal/testenv"
+)
+
+// Addresses of a pod in tests.
+var (
+	Pod4 = netip.MustParsePrefix("10.1.0.5/32")
+	Pod6 = netip.MustParsePrefix("fd00:1::5/128")
+)
+
+// Inside runs f in a network namespace and ends the test if it returns an error.
+func Inside(t testing.TB, namespace ns.NetNS, f func() error) {
+	t.Helper()
+	if err := namespace.Do(func(ns.NetNS) error { return f() }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// NewNode makes a namespace with a device up0 that has an address of each family: 192.0.2.1/24 and 2001:db8::1/64.
+func NewNode(t testing.TB) ns.NetNS {
+	t.Helper()
+	node := testenv.NewNetns(t)
+	Inside(t, node, func() error {
+		if err := AddVeth("up0", "wire"); err != nil {
+			return err
+		}
+		return errors.Join(AddAddress("up0", "192.0.2.1/24"), AddAddress("up0", "2001:db8::1/64"))
+	})
+	return node
+}
+
+// AddVeth makes a veth pair in the calling thread's namespace, both ends up.
+func AddVeth(name, peer string) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName = peer
+	if err := netlink.LinkAdd(veth); err != nil {
+		return err
+	}
+	for _, end := range []string{name, peer} {
+		link, err := netlink.LinkByName(end)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(link); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AddAddress adds an address to a device, without duplicate address detection.
+func AddAddress(name, prefix string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	p := netip.MustParsePrefix(prefix)
+	address := &netlink.Addr{IPNet: rtnl.IPNet(p)}
+	if p.Addr().Is6() {
+		address.Flags = unix.IFA_F_NODAD
+	}
+	return netlink.AddrAdd(link, address)
+}
+
+// IndexOf returns the index of a device.
+func IndexOf(name string) (int, error) {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return 0, err
+	}
+	return link.Attrs().Index, nil
+}
+
+// DeleteLink deletes a device by its index.
+func DeleteLink(index int) error {
+	link, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkDel(link)
+}
+
+// Eventually runs f until it returns nil, and returns its last error after half a minute.
+func Eventually(f func() error) error {
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		err := f()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

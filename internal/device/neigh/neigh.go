@@ -1,0 +1,159 @@
+// Package neigh reads and writes the kernel's neighbour tables (ARP and ND).
+package neigh
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/beeline-cni/beeline/internal/device/rtnl"
+)
+
+// entry is one neighbour entry. netlink.Neigh lacks NDA_PROTOCOL, which marks Beeline's entries, so this package encodes and decodes
+// the messages (linux/neighbour.h) itself.
+type entry struct {
+	device   int
+	addr     netip.Addr
+	mac      net.HardwareAddr
+	state    uint16 // NUD_*
+	flags    uint8  // NTF_*
+	extFlags uint32 // NTF_EXT_*
+	protocol uint8
+}
+
+// Usable are the states in which the kernel sends to the link-layer address of an entry.
+const Usable = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE | netlink.NUD_PERMANENT | netlink.NUD_NOARP
+
+// SetPermanent sets a permanent entry on a device: the kernel never resolves addr. It goes away with the device.
+func SetPermanent(device int, addr netip.Addr, mac net.HardwareAddr) error {
+	return setPermanent(device, addr, mac, 0)
+}
+
+// SetRouter is SetPermanent for a gateway. Every 30 s Linux drops the path MTUs that it learned through an IPv6 gateway whose entry
+// lacks NTF_ROUTER (rt6_age_examine_exception).
+func SetRouter(device int, addr netip.Addr, mac net.HardwareAddr) error {
+	var flags uint8
+	if addr.Unmap().Is6() {
+		flags = netlink.NTF_ROUTER
+	}
+	return setPermanent(device, addr, mac, flags)
+}
+
+func setPermanent(device int, addr netip.Addr, mac net.HardwareAddr, flags uint8) error {
+	e := entry{device: device, addr: addr.Unmap(), mac: mac, state: netlink.NUD_PERMANENT, flags: flags, protocol: rtnl.Protocol}
+	if err := e.write(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE); err != nil {
+		return fmt.Errorf("set neighbour %s at %s on device %d: %w", addr, mac, device, err)
+	}
+	return nil
+}
+
+// HasPermanent reports whether a device has a permanent entry for addr with this link-layer address.
+func HasPermanent(device int, addr netip.Addr, mac net.HardwareAddr) (bool, error) {
+	entries, err := dump(rtnl.Family(addr), device)
+	return slices.ContainsFunc(entries, func(e entry) bool {
+		return e.addr == addr && e.state&netlink.NUD_PERMANENT != 0 && bytes.Equal(e.mac, mac)
+	}), err
+}
+
+// List returns the link-layer addresses of the unicast neighbours on a device in a usable state: failed and incomplete entries are
+// left out.
+func List(device int) (map[netip.Addr]net.HardwareAddr, error) {
+	entries, err := dump(unix.AF_UNSPEC, device)
+	if err != nil {
+		return nil, err
+	}
+	macs := make(map[netip.Addr]net.HardwareAddr, len(entries))
+	for _, e := range entries {
+		if e.state&Usable != 0 && len(e.mac) == 6 && !e.addr.IsMulticast() {
+			macs[e.addr] = e.mac
+		}
+	}
+	return macs, nil
+}
+
+// write sends one entry as the given message type.
+func (e entry) write(message, flags int) error {
+	request := nl.NewNetlinkRequest(message, flags|unix.NLM_F_ACK)
+	request.AddData(&netlink.Ndmsg{
+		Family: uint8(rtnl.Family(e.addr)), Index: uint32(e.device), State: e.state, Flags: e.flags, Type: unix.RTN_UNICAST,
+	})
+	request.AddData(nl.NewRtAttr(netlink.NDA_DST, e.addr.AsSlice()))
+	if len(e.mac) > 0 {
+		request.AddData(nl.NewRtAttr(netlink.NDA_LLADDR, e.mac))
+	}
+	if e.extFlags != 0 {
+		request.AddData(nl.NewRtAttr(netlink.NDA_FLAGS_EXT, nl.Uint32Attr(e.extFlags)))
+	}
+	if e.protocol != 0 {
+		request.AddData(nl.NewRtAttr(netlink.NDA_PROTOCOL, []byte{e.protocol}))
+	}
+	_, err := request.Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}
+
+// dump reads the ARP and ND tables; device 0 means all devices.
+func dump(family, device int) ([]entry, error) {
+	entries, err := rtnl.Dump(func() ([]entry, error) {
+		request := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
+		request.AddData(&netlink.Ndmsg{Family: uint8(family)})
+		if device != 0 {
+			request.AddData(nl.NewRtAttr(netlink.NDA_IFINDEX, nl.Uint32Attr(uint32(device))))
+		}
+		messages, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
+		if err != nil {
+			return nil, err
+		}
+		var entries []entry
+		for _, message := range messages {
+			e, ok := parse(message)
+			if ok && (device == 0 || e.device == device) {
+				entries = append(entries, e)
+			}
+		}
+		return entries, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list neighbours: %w", err)
+	}
+	return entries, nil
+}
+
+// parse reads the payload of an RTM_NEWNEIGH message: struct ndmsg, then attributes. ok is false unless it is an IPv4 or IPv6
+// neighbour.
+func parse(message []byte) (e entry, ok bool) {
+	const sizeofNdmsg = 12
+	if len(message) < sizeofNdmsg || message[0] != unix.AF_INET && message[0] != unix.AF_INET6 {
+		return entry{}, false
+	}
+	attributes, err := nl.ParseRouteAttr(message[sizeofNdmsg:])
+	if err != nil {
+		return entry{}, false
+	}
+	e.device = int(binary.NativeEndian.Uint32(message[4:]))
+	e.state = binary.NativeEndian.Uint16(message[8:])
+	e.flags = message[10]
+	for _, attribute := range attributes {
+		switch value := attribute.Value; attribute.Attr.Type {
+		case netlink.NDA_DST:
+			e.addr, ok = rtnl.Addr(value)
+		case netlink.NDA_LLADDR:
+			e.mac = net.HardwareAddr(value)
+		case netlink.NDA_FLAGS_EXT:
+			if len(value) == 4 {
+				e.extFlags = binary.NativeEndian.Uint32(value)
+			}
+		case netlink.NDA_PROTOCOL:
+			if len(value) == 1 {
+				e.protocol = value[0]
+			}
+		}
+	}
+	return e, ok
+}

@@ -1,0 +1,160 @@
+// Package netdev finds the node's devices and addresses.
+package netdev
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/beeline-cni/beeline/internal/device/route"
+	"github.com/beeline-cni/beeline/internal/device/rtnl"
+	"github.com/beeline-cni/beeline/internal/device/vxlan"
+)
+
+// Uplink is the device that carries traffic to other nodes.
+type Uplink struct {
+	Name  string
+	Index int
+	MAC   net.HardwareAddr
+	// MTU in bytes, without the link-layer header.
+	MTU int
+	// Addresses of the device with their on-link prefixes, without IPv6 link-local ones.
+	Addresses []netip.Prefix
+}
+
+// ErrNoUplink reports that no device qualifies; the error that wraps it names the condition and the devices.
+var ErrNoUplink = errors.New("no uplink device")
+
+// FindUplink finds the uplink by name. With "auto" or "" it is the device, up, that holds one of the node's addresses, else the one of
+// the IPv4 default route, else the one of the IPv6 default route.
+func FindUplink(name string, nodeAddresses []netip.Addr) (Uplink, error) {
+	links, err := rtnl.Dump(netlink.LinkList)
+	if err != nil {
+		return Uplink{}, fmt.Errorf("list devices: %w", err)
+	}
+	addresses, err := addressesByDevice()
+	if err != nil {
+		return Uplink{}, err
+	}
+	auto := name == "" || name == "auto"
+	// The VXLAN device holds the node's addresses too.
+	links = slices.DeleteFunc(links, func(l netlink.Link) bool { return auto && l.Attrs().Name == vxlan.Name })
+	for _, link := range links {
+		attrs := link.Attrs()
+		if !auto && attrs.Name == name {
+			if attrs.Flags&net.FlagUp == 0 {
+				return Uplink{}, fmt.Errorf("%w: device %s is down", ErrNoUplink, name)
+			}
+			return uplinkOf(link, addresses), nil
+		}
+		if auto && attrs.Flags&net.FlagUp != 0 && attrs.Flags&net.FlagLoopback == 0 && holdsOne(addresses[attrs.Index], nodeAddresses) {
+			return uplinkOf(link, addresses), nil
+		}
+	}
+	if !auto {
+		return Uplink{}, fmt.Errorf("%w: no device named %s; devices: %s", ErrNoUplink, name, describe(links))
+	}
+	routes, err := route.Read(0)
+	if err != nil {
+		return Uplink{}, err
+	}
+	index := routes.DefaultDevice()
+	for _, link := range links {
+		if link.Attrs().Index == index {
+			return uplinkOf(link, addresses), nil
+		}
+	}
+	return Uplink{}, fmt.Errorf("%w: no device that is up holds any of the node's addresses %v and there is no default route; devices: %s",
+		ErrNoUplink, nodeAddresses, describe(links))
+}
+
+// FindMoreUplinks finds the devices besides the main one that lead to external networks: those with the given names or, for no names or
+// "auto", those of default routes. Devices that are absent or down are left out; missing lists the given names among them.
+func FindMoreUplinks(main Uplink, names []string, routes route.Table) (more []Uplink, missing []string, err error) {
+	links, err := rtnl.Dump(netlink.LinkList)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list devices: %w", err)
+	}
+	addresses, err := addressesByDevice()
+	if err != nil {
+		return nil, nil, err
+	}
+	auto := len(names) == 0 || slices.Equal(names, []string{"auto"})
+	var wanted func(*netlink.LinkAttrs) bool
+	if auto {
+		devices := routes.DefaultDevices()
+		wanted = func(attrs *netlink.LinkAttrs) bool {
+			return slices.Contains(devices, attrs.Index) && attrs.Name != vxlan.Name && attrs.Flags&net.FlagLoopback == 0
+		}
+	} else {
+		wanted = func(attrs *netlink.LinkAttrs) bool { return slices.Contains(names, attrs.Name) }
+	}
+	present := map[string]bool{main.Name: true}
+	for _, link := range links {
+		attrs := link.Attrs()
+		if attrs.Flags&net.FlagUp == 0 || attrs.Index == main.Index || !wanted(attrs) {
+			continue
+		}
+		present[attrs.Name] = true
+		more = append(more, uplinkOf(link, addresses))
+	}
+	if !auto {
+		missing = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return present[name] })
+	}
+	return more, missing, nil
+}
+
+func uplinkOf(link netlink.Link, addresses map[int][]netip.Prefix) Uplink {
+	attrs := link.Attrs()
+	kept := slices.DeleteFunc(slices.Clone(addresses[attrs.Index]), func(p netip.Prefix) bool {
+		return p.Addr().Is6() && p.Addr().IsLinkLocalUnicast()
+	})
+	return Uplink{Name: attrs.Name, Index: attrs.Index, MAC: attrs.HardwareAddr, MTU: attrs.MTU, Addresses: kept}
+}
+
+func holdsOne(prefixes []netip.Prefix, wanted []netip.Addr) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool {
+		return slices.ContainsFunc(wanted, func(a netip.Addr) bool { return a.Unmap() == p.Addr() })
+	})
+}
+
+func describe(links []netlink.Link) string {
+	var names []string
+	for _, link := range links {
+		state := "down"
+		if link.Attrs().Flags&net.FlagUp != 0 {
+			state = "up"
+		}
+		names = append(names, link.Attrs().Name+" ("+state+")")
+	}
+	return strings.Join(names, ", ")
+}
+
+// SetMTU sets the MTU of a device, in bytes, unless it has it already.
+func SetMTU(index, mtu int) error {
+	link, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return fmt.Errorf("find device %d: %w", index, err)
+	}
+	if link.Attrs().MTU == mtu {
+		return nil
+	}
+	if err := netlink.LinkSetMTU(link, mtu); err != nil {
+		return fmt.Errorf("set MTU of %s to %d: %w", link.Attrs().Name, mtu, err)
+	}
+	return nil
+}
+
+// Kind returns the kernel's type of a device: "device" for hardware, "veth" or "vlan" for virtual ones.
+func Kind(index int) (string, error) {
+	link, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return "", fmt.Errorf("find device %d: %w", index, err)
+	}
+	return link.Type(), nil
+}
